@@ -27,7 +27,7 @@ struct packimg_decoder {
 
 int packimg_isa_check(struct packimg_error *error)
 {
-	return cpu_isa_check(error ? error->text : NULL, error ? sizeof error->text : 0);
+	return cpu_isa_check(error ? error->text : NULL, error ? sizeof(error->text) : 0);
 }
 
 int packimg_decoder_new(struct packimg_decoder **ret_decoder)

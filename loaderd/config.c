@@ -84,7 +84,7 @@ static const struct key keys[] = {
 	{"limits", "fields", KEY_NUMBER, AT(fields), 0, 16, NULL},
 	{"limits", "field_bytes", KEY_BYTES, AT(field_bytes), 1, 1 << 16, NULL},
 };
-enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
+enum { KEY_COUNT = sizeof(keys) / sizeof(keys[0]) };
 
 void config_init(struct config *config)
 {
@@ -142,15 +142,15 @@ static int fail_key(const char *section, const char *name, struct config_error *
 	const struct key *nearest = nearest_key(section, name);
 	char what[160], remedy[160] = "loaderd.conf(5) lists them";
 	if (section[0] == '\0')
-		snprintf(what, sizeof what, "%.64s: stands before any [section]", name);
+		snprintf(what, sizeof(what), "%.64s: stands before any [section]", name);
 	else
-		snprintf(what, sizeof what, "[%.64s] %.64s: no such key", section, name);
-	if (nearest != NULL && section[0] == '\0' && strcmp(name, nearest->name) == 0)
-		snprintf(remedy, sizeof remedy, "it belongs after a line [%s]", nearest->section);
-	else if (nearest != NULL)
-		snprintf(remedy, sizeof remedy, "did you mean [%s] %s?", nearest->section,
+		snprintf(what, sizeof(what), "[%.64s] %.64s: no such key", section, name);
+	if (nearest && section[0] == '\0' && strcmp(name, nearest->name) == 0)
+		snprintf(remedy, sizeof(remedy), "it belongs after a line [%s]", nearest->section);
+	else if (nearest)
+		snprintf(remedy, sizeof(remedy), "did you mean [%s] %s?", nearest->section,
 			 nearest->name);
-	snprintf(error->text, sizeof error->text, "%s; %s", what, remedy);
+	snprintf(error->text, sizeof(error->text), "%s; %s", what, remedy);
 	return -EINVAL;
 }
 
@@ -176,7 +176,7 @@ static int parse_bytes(const char *text, uint64_t *ret_value)
 		return -EINVAL;
 	static const char suffixes[] = "KMGT";
 	const char *suffix = *end == '\0' ? NULL : strchr(suffixes, toupper((unsigned char)*end));
-	if (suffix != NULL) {
+	if (suffix) {
 		unsigned shift = 10 * (unsigned)(suffix - suffixes + 1);
 		if (value > UINT64_MAX >> shift)
 			return -EINVAL;
@@ -197,16 +197,16 @@ static int set_choice(void *at, const struct key *key, const char *value,
 		      struct config_error *error)
 {
 	char known[256] = "";
-	for (const struct choice *choice = key->choices; choice->name != NULL; choice++) {
+	for (const struct choice *choice = key->choices; choice->name; choice++) {
 		if (strcmp(choice->name, value) == 0) {
 			*(uint64_t *)at = choice->value;
 			return 0;
 		}
 		size_t length = strlen(known);
-		snprintf(known + length, sizeof known - length, "%s%s", length > 0 ? ", " : "",
+		snprintf(known + length, sizeof(known) - length, "%s%s", length > 0 ? ", " : "",
 			 choice->name);
 	}
-	snprintf(error->text, sizeof error->text, "[%s] %s = %.200s: must be one of %s",
+	snprintf(error->text, sizeof(error->text), "[%s] %s = %.200s: must be one of %s",
 		 key->section, key->name, value, known);
 	return -EINVAL;
 }
@@ -230,10 +230,10 @@ static int set_number(void *at, const struct key *key, const char *value,
 		/* Both formats above take a string and two unsigned long long. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-		snprintf(what, sizeof what, range, kind, (unsigned long long)key->least,
+		snprintf(what, sizeof(what), range, kind, (unsigned long long)key->least,
 			 (unsigned long long)key->most);
 #pragma GCC diagnostic pop
-		snprintf(error->text, sizeof error->text, "[%s] %s = %.200s: must be %s",
+		snprintf(error->text, sizeof(error->text), "[%s] %s = %.200s: must be %s",
 			 key->section, key->name, value, what);
 		return -EINVAL;
 	}
@@ -249,7 +249,7 @@ static int set_bool(void *at, const struct key *key, const char *value, struct c
 		   strcmp(value, "0") == 0) {
 		*(bool *)at = false;
 	} else {
-		snprintf(error->text, sizeof error->text, "[%s] %s = %.200s: must be yes or no",
+		snprintf(error->text, sizeof(error->text), "[%s] %s = %.200s: must be yes or no",
 			 key->section, key->name, value);
 		return -EINVAL;
 	}
@@ -260,7 +260,7 @@ static int set_text(void *at, const struct key *key, const char *value, struct c
 {
 	size_t length = strlen(value);
 	if (length < key->least || length > key->most) {
-		snprintf(error->text, sizeof error->text,
+		snprintf(error->text, sizeof(error->text),
 			 "[%s] %s: must have from %llu to %llu bytes", key->section, key->name,
 			 (unsigned long long)key->least, (unsigned long long)key->most);
 		return -EINVAL;
@@ -299,19 +299,18 @@ static int set_nice_of(struct config_nice *nice, uint32_t uid, int value)
 /* "NUMBER", or "UID:NUMBER", as one word with nothing after it. */
 static int set_nice_word(struct config_nice *nice, const char *word)
 {
-	const char *colon = strchr(word, ':'), *number = colon == NULL ? word : colon + 1;
+	const char *colon = strchr(word, ':'), *number = !colon ? word : colon + 1;
 	const char *end = "";
 	uint64_t uid = 0, value;
 	const bool minus = number[0] == '-';
 	/* The highest number of all is nobody's: for the kernel it means none. */
-	if (colon != NULL &&
-	    (parse_number(word, 10, &uid, &end) < 0 || end != colon || uid >= UINT32_MAX))
+	if (colon && (parse_number(word, 10, &uid, &end) < 0 || end != colon || uid >= UINT32_MAX))
 		return -EINVAL;
 	if (parse_number(number + minus, 10, &value, &end) < 0 || *end != '\0' ||
 	    value > 19u + minus)
 		return -EINVAL;
 	const int signed_value = minus ? -(int)value : (int)value;
-	if (colon != NULL)
+	if (colon)
 		return set_nice_of(nice, (uint32_t)uid, signed_value);
 	nice->everybody = signed_value;
 	nice->given = true;
@@ -330,16 +329,16 @@ static int set_nice(void *at, const struct key *key, const char *value, struct c
 		*nice = (struct config_nice){0};
 	while (r == 0 && *next != '\0') {
 		size_t length = strcspn(next, blanks);
-		snprintf(word, sizeof word, "%.*s", (int)length, next);
-		r = length >= sizeof word ? -EINVAL : set_nice_word(nice, word);
+		snprintf(word, sizeof(word), "%.*s", (int)length, next);
+		r = length >= sizeof(word) ? -EINVAL : set_nice_word(nice, word);
 		if (r == 0)
 			next += length + strspn(next + length, blanks);
 	}
 	if (r == -E2BIG)
-		snprintf(error->text, sizeof error->text, "[%s] %s: names more than %d users",
+		snprintf(error->text, sizeof(error->text), "[%s] %s: names more than %d users",
 			 key->section, key->name, CONFIG_NICE_MAX);
 	else if (r < 0)
-		snprintf(error->text, sizeof error->text,
+		snprintf(error->text, sizeof(error->text),
 			 "[%s] %s = %.200s: \"%s\" must be a number from -20 to 19, for everybody, "
 			 "or UID:NUMBER, for one user, whose number is what id -u prints",
 			 key->section, key->name, value, word);
@@ -349,7 +348,7 @@ static int set_nice(void *at, const struct key *key, const char *value, struct c
 /* The daemon opens no file of a client's any more, so it has nothing to allow. */
 static int refuse_gone(const struct key *key, struct config_error *error)
 {
-	snprintf(error->text, sizeof error->text,
+	snprintf(error->text, sizeof(error->text),
 		 "[%s] %s: is gone, because clients open the files themselves; let users read them "
 		 "by "
 		 "group or access list, for example setfacl -R -m g:GROUP:rX FOLDER",
@@ -361,7 +360,7 @@ int config_set(struct config *config, const char *section, const char *key_name,
 	       struct config_error *error)
 {
 	const struct key *key = find_key(section, key_name);
-	if (key == NULL)
+	if (!key)
 		return fail_key(section, key_name, error);
 	void *at = (char *)config + key->offset;
 	switch (key->type) {
@@ -397,10 +396,10 @@ static char *read_line(char *buffer, int size, void *user)
 {
 	struct reading *reading = user;
 	char *got = fgets(buffer, size, reading->file);
-	if (got == NULL)
+	if (!got)
 		return NULL;
 	reading->line++;
-	if (strchr(got, '\n') == NULL && !feof(reading->file))
+	if (!strchr(got, '\n') && !feof(reading->file))
 		reading->too_long = true;
 	return reading->too_long ? NULL : got;
 }
@@ -417,25 +416,25 @@ static int on_key(void *user, const char *section, const char *name, const char 
 int config_read(struct config *config, const char *path, struct config_error *error)
 {
 	struct reading reading = {.config = config, .file = fopen(path, "re")};
-	if (reading.file == NULL) {
+	if (!reading.file) {
 		int r = -errno;
-		snprintf(error->text, sizeof error->text, "%s: %s", path, strerror(-r));
+		snprintf(error->text, sizeof(error->text), "%s: %s", path, strerror(-r));
 		return r;
 	}
 	int line = ini_parse_stream(read_line, &reading, on_key, &reading); /* of the first error */
 	fclose(reading.file);
 	if (reading.too_long) {
-		snprintf(error->text, sizeof error->text, "%s:%u: the line is too long", path,
+		snprintf(error->text, sizeof(error->text), "%s:%u: the line is too long", path,
 			 reading.line);
 		return -EINVAL;
 	}
 	if (reading.result < 0) {
-		snprintf(error->text, sizeof error->text, "%.400s:%d: %.500s", path, line,
+		snprintf(error->text, sizeof(error->text), "%.400s:%d: %.500s", path, line,
 			 reading.inner.text);
 		return reading.result;
 	}
 	if (line != 0) {
-		snprintf(error->text, sizeof error->text,
+		snprintf(error->text, sizeof(error->text),
 			 "%s:%d: expected \"[section]\", \"key = value\" or a comment", path, line);
 		return -EINVAL;
 	}
@@ -472,7 +471,7 @@ static void print_value(const struct config *config, const struct key *key, FILE
 		fprintf(file, "%s = %s\n", key->name, *(const bool *)at ? "yes" : "no");
 		break;
 	case KEY_CHOICE:
-		for (const struct choice *choice = key->choices; choice->name != NULL; choice++)
+		for (const struct choice *choice = key->choices; choice->name; choice++)
 			if (choice->value == *number)
 				fprintf(file, "%s = %s\n", key->name, choice->name);
 		break;

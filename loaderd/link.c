@@ -12,7 +12,7 @@ union control {
 int link_send(int socket, const struct link_order *order, const int *fds, unsigned fd_count)
 {
 	union control control = {0};
-	struct iovec iov = {(void *)order, sizeof *order};
+	struct iovec iov = {(void *)order, sizeof(*order)};
 	struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
 	if (fd_count > 0) {
 		message.msg_control = &control;
@@ -33,12 +33,12 @@ int link_send(int socket, const struct link_order *order, const int *fds, unsign
 int link_receive(int socket, struct link_order *ret_order, int fds[LINK_FDS_MAX])
 {
 	union control control;
-	struct iovec iov = {ret_order, sizeof *ret_order};
+	struct iovec iov = {ret_order, sizeof(*ret_order)};
 	struct msghdr message = {
 		.msg_iov = &iov,
 		.msg_iovlen = 1,
 		.msg_control = &control,
-		.msg_controllen = sizeof control,
+		.msg_controllen = sizeof(control),
 	};
 	ssize_t n;
 	do {
@@ -46,12 +46,12 @@ int link_receive(int socket, struct link_order *ret_order, int fds[LINK_FDS_MAX]
 	} while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return -errno;
-	if (n != sizeof *ret_order)
+	if (n != sizeof(*ret_order))
 		return -ECONNRESET;
 	for (unsigned i = 0; i < LINK_FDS_MAX; i++)
 		fds[i] = -1;
 	struct cmsghdr *c = CMSG_FIRSTHDR(&message);
-	if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
 		memcpy(fds, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
 	return 0;
 }

@@ -64,9 +64,9 @@ struct place {
  */
 static void set_names(struct place *place, const struct config *config, const char *suffix)
 {
-	snprintf(place->name, sizeof place->name, "%.900s%s", config->socket, suffix);
-	snprintf(place->unfinished, sizeof place->unfinished, "%.900s.bound", config->socket);
-	snprintf(place->lock, sizeof place->lock, "%.900s.lock", config->socket);
+	snprintf(place->name, sizeof(place->name), "%.900s%s", config->socket, suffix);
+	snprintf(place->unfinished, sizeof(place->unfinished), "%.900s.bound", config->socket);
+	snprintf(place->lock, sizeof(place->lock), "%.900s.lock", config->socket);
 }
 
 static struct place clients_place(const struct config *config)
@@ -90,8 +90,8 @@ static int set_owner(const struct place *place, struct config_error *error)
 	if (place->group[0] == '\0')
 		return 0;
 	struct group *group = getgrnam(place->group);
-	if (group == NULL) {
-		snprintf(error->text, sizeof error->text,
+	if (!group) {
+		snprintf(error->text, sizeof(error->text),
 			 "[daemon] socket_group = %.64s: there is no such group", place->group);
 		return -EINVAL;
 	}
@@ -201,21 +201,21 @@ static void say_why(const struct place *place, int code, struct config_error *er
 	if (error->text[0] != '\0')
 		return;
 	if (code == -EADDRINUSE)
-		snprintf(error->text, sizeof error->text,
+		snprintf(error->text, sizeof(error->text),
 			 "%.200s: another loaderd answers there; stop it, or choose another socket",
 			 place->name);
 	else if (code == -EEXIST)
-		snprintf(error->text, sizeof error->text,
+		snprintf(error->text, sizeof(error->text),
 			 "%.200s: exists and is not a socket; remove it, or choose another path",
 			 place->name);
 	else if (code == -ENOENT)
-		snprintf(error->text, sizeof error->text,
+		snprintf(error->text, sizeof(error->text),
 			 "%.200s: the folder for the socket does not exist; make it, or choose "
 			 "another "
 			 "socket with --socket",
 			 place->name);
 	else
-		snprintf(error->text, sizeof error->text, "%.200s: cannot listen there: %s",
+		snprintf(error->text, sizeof(error->text), "%.200s: cannot listen there: %s",
 			 place->name, strerror(-code));
 }
 
@@ -257,7 +257,7 @@ static int prepare_default(const struct config *config, struct config_error *err
 		return 0;
 	int r = socket_make_folder();
 	if (r < 0)
-		snprintf(error->text, sizeof error->text,
+		snprintf(error->text, sizeof(error->text),
 			 "%s: its folder %s; choose another socket with --socket, and name it to "
 			 "clients in $LOADERD_SOCKET",
 			 path, r == -EPERM ? "is not this user's alone" : "cannot be made");

@@ -27,7 +27,7 @@ void log_init(enum log_level level)
 	unsigned long long device, inode;
 	const char *stream = getenv("JOURNAL_STREAM");
 	log_limit = level;
-	to_journal = stream != NULL && sscanf(stream, "%llu:%llu", &device, &inode) == 2 &&
+	to_journal = stream && sscanf(stream, "%llu:%llu", &device, &inode) == 2 &&
 		     fstat(STDERR_FILENO, &status) == 0 && status.st_dev == device &&
 		     status.st_ino == inode;
 }
@@ -76,7 +76,7 @@ static int put_prefix(char *line, size_t size, enum log_level level)
 	char when[32];
 	clock_gettime(CLOCK_REALTIME, &t);
 	localtime_r(&t.tv_sec, &tm);
-	strftime(when, sizeof when, "%F %T", &tm);
+	strftime(when, sizeof(when), "%F %T", &tm);
 	const char *name = level == LOG_LEVEL_ERROR     ? "error: "
 			   : level == LOG_LEVEL_WARNING ? "warning: "
 			   : level == LOG_LEVEL_DEBUG   ? "debug: "
@@ -89,14 +89,14 @@ void log_line(enum log_level level, const char *format, ...)
 	char line[LINE_MAX_BYTES];
 	if (level > log_limit)
 		return;
-	int at = put_prefix(line, sizeof line, level);
+	int at = put_prefix(line, sizeof(line), level);
 	va_list arguments;
 	va_start(arguments, format);
-	int n = vsnprintf(line + at, sizeof line - (size_t)at, format, arguments);
+	int n = vsnprintf(line + at, sizeof(line) - (size_t)at, format, arguments);
 	va_end(arguments);
 	size_t size = (size_t)at + (n < 0 ? 0 : (size_t)n);
-	if (size > sizeof line - 2)
-		size = sizeof line - 2;
+	if (size > sizeof(line) - 2)
+		size = sizeof(line) - 2;
 	/*
 	 * What clients send is quoted in messages: it must not forge lines, nor command a terminal.
 	 * C1 controls are C2 80 to C2 9F.

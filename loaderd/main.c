@@ -170,14 +170,14 @@ static int apply_setting(struct config *config, const char *setting, struct conf
 	char section[64], key[64];
 	const char *equals = strchr(setting, '=');
 	const char *dot = strchr(setting, '.');
-	if (equals == NULL || dot == NULL || dot > equals ||
-	    (size_t)(dot - setting) >= sizeof section || (size_t)(equals - dot - 1) >= sizeof key) {
-		snprintf(error->text, sizeof error->text, "\"%.200s\": expected SECTION.KEY=VALUE",
+	if (!equals || !dot || dot > equals || (size_t)(dot - setting) >= sizeof(section) ||
+	    (size_t)(equals - dot - 1) >= sizeof(key)) {
+		snprintf(error->text, sizeof(error->text), "\"%.200s\": expected SECTION.KEY=VALUE",
 			 setting);
 		return -EINVAL;
 	}
-	snprintf(section, sizeof section, "%.*s", (int)(dot - setting), setting);
-	snprintf(key, sizeof key, "%.*s", (int)(equals - dot - 1), dot + 1);
+	snprintf(section, sizeof(section), "%.*s", (int)(dot - setting), setting);
+	snprintf(key, sizeof(key), "%.*s", (int)(equals - dot - 1), dot + 1);
 	return config_set(config, section, key, equals + 1, error);
 }
 
@@ -186,9 +186,9 @@ static int load_config(struct config *config, const struct arguments *arguments,
 {
 	const char *path = arguments->config_path;
 	int r = 0;
-	if (path != NULL || !arguments->private_only)
-		r = config_read(config, path != NULL ? path : CONFIG_PATH, error);
-	if (r == -ENOENT && path == NULL)
+	if (path || !arguments->private_only)
+		r = config_read(config, path ? path : CONFIG_PATH, error);
+	if (r == -ENOENT && !path)
 		r = 0;
 	for (unsigned i = 0; r == 0 && i < arguments->setting_count; i++)
 		r = apply_setting(config, arguments->settings[i], error);
@@ -219,9 +219,9 @@ struct listeners {
 static int inherit_listener(int fd, struct listeners *ret_listeners, struct config_error *error)
 {
 	int listening = 0;
-	socklen_t size = sizeof listening;
+	socklen_t size = sizeof(listening);
 	if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) < 0 || !listening) {
-		snprintf(error->text, sizeof error->text, "--listen-fd %d: not a listening socket",
+		snprintf(error->text, sizeof(error->text), "--listen-fd %d: not a listening socket",
 			 fd);
 		return -EINVAL;
 	}
@@ -281,7 +281,7 @@ int main(int argc, char **argv)
 		return worker_run((uid_t)arguments.worker_uid);
 	log_init(LOG_LEVEL_INFO);
 	config_init(&config);
-	int r = cpu_isa_check(error.text, sizeof error.text), status = EXIT_FAILURE;
+	int r = cpu_isa_check(error.text, sizeof(error.text)), status = EXIT_FAILURE;
 	if (r == 0) {
 		r = load_config(&config, &arguments, &error);
 		status = r < 0 ? EX_CONFIG : EXIT_FAILURE;

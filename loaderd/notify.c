@@ -35,12 +35,12 @@ int notify_listen_fds(int *ret_fds, int most, int *ret_admin_fd)
 	for (int i = 0; i < count; i++) {
 		int fd = SD_LISTEN_FDS_START + i;
 		fcntl(fd, F_SETFL, O_NONBLOCK);
-		if (names != NULL && names[i] != NULL && strcmp(names[i], "admin") == 0)
+		if (names && names[i] && strcmp(names[i], "admin") == 0)
 			*ret_admin_fd = fd;
 		else if (kept < most)
 			ret_fds[kept++] = fd;
 	}
-	for (int i = 0; names != NULL && names[i] != NULL; i++)
+	for (int i = 0; names && names[i]; i++)
 		free(names[i]);
 	free(names);
 	return count < 0 ? count : kept;

@@ -28,7 +28,7 @@ static uint32_t load_le32(const uint8_t *p)
 
 static void discard(struct frame_reader *reader, int fd)
 {
-	if (reader->discard != NULL)
+	if (reader->discard)
 		reader->discard(reader->user, fd);
 	else
 		close(fd);
@@ -68,7 +68,7 @@ static int grow(struct frame_reader *reader, size_t wanted)
 	if (capacity > wanted && wanted > BUFFER_FIRST)
 		capacity = wanted;
 	uint8_t *buffer = realloc(reader->buffer, capacity);
-	if (buffer == NULL)
+	if (!buffer)
 		return -ENOMEM;
 	reader->buffer = buffer;
 	reader->capacity = capacity;
@@ -81,13 +81,13 @@ static int grow(struct frame_reader *reader, size_t wanted)
 static bool keep_fds(struct frame_reader *reader, struct msghdr *message)
 {
 	bool fits = (message->msg_flags & MSG_CTRUNC) == 0;
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c)) {
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
 			continue;
 		size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 		for (size_t i = 0; i < count; i++) {
 			int fd;
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(fd), sizeof(fd));
 			if (reader->fd_count < FRAME_FDS_MAX) {
 				reader->fds[reader->fd_count++] = fd;
 			} else {
@@ -108,7 +108,7 @@ static int receive_some(struct frame_reader *reader, int socket, size_t want)
 		.msg_iov = &iov,
 		.msg_iovlen = 1,
 		.msg_control = &control,
-		.msg_controllen = sizeof control,
+		.msg_controllen = sizeof(control),
 	};
 	ssize_t n;
 	do {
@@ -201,7 +201,7 @@ static void attach_fds(struct msghdr *message, union control *control, const int
 {
 	if (fd_count == 0)
 		return;
-	memset(control, 0, sizeof *control);
+	memset(control, 0, sizeof(*control));
 	message->msg_control = control;
 	message->msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
 	struct cmsghdr *c = CMSG_FIRSTHDR(message);

@@ -6,9 +6,9 @@ uid_t overflow_uid(void)
 {
 	unsigned uid = 65534;
 	FILE *file = fopen("/proc/sys/kernel/overflowuid", "re");
-	if (file != NULL && fscanf(file, "%u", &uid) != 1)
+	if (file && fscanf(file, "%u", &uid) != 1)
 		uid = 65534;
-	if (file != NULL)
+	if (file)
 		fclose(file);
 	return uid;
 }

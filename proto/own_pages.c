@@ -47,8 +47,8 @@ static bool has_copies(const char *memory, size_t size)
 	bool found = fd < 0;
 	while (!found && at < end) {
 		size_t count = end - at < ENTRIES_AT_ONCE ? (size_t)(end - at) : ENTRIES_AT_ONCE;
-		ssize_t bytes = count * sizeof *entries;
-		found = pread(fd, entries, (size_t)bytes, (off_t)(at * sizeof *entries)) != bytes;
+		ssize_t bytes = count * sizeof(*entries);
+		found = pread(fd, entries, (size_t)bytes, (off_t)(at * sizeof(*entries))) != bytes;
 		for (size_t i = 0; !found && i < count; i++)
 			found = is_copy(entries[i]);
 		at += count;
@@ -79,7 +79,7 @@ int own_pages_init(struct own_pages *own, int fd, size_t size, size_t granularit
 
 void own_pages_deinit(struct own_pages *own)
 {
-	if (own->memory != NULL)
+	if (own->memory)
 		munmap(own->memory, own->size);
 	*own = (struct own_pages){0};
 }

@@ -163,7 +163,7 @@ static int memfd_new(uint64_t size)
 static int open_anew(int fd, int flags)
 {
 	char path[64];
-	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	int anew = open(path, flags | O_CLOEXEC);
 	return anew < 0 ? -errno : anew;
 }
@@ -257,7 +257,7 @@ int ring_producer_init(struct ring_producer *producer, const struct ring_geometr
 		munmap(ack, RING_ACK_SIZE);
 		return r;
 	}
-	memcpy(ring, &header, sizeof header);
+	memcpy(ring, &header, sizeof(header));
 	*producer = (struct ring_producer){
 		.header = ring,
 		.layout = header,
@@ -285,7 +285,7 @@ int ring_producer_fill(struct ring_producer *producer)
 
 void ring_producer_deinit(struct ring_producer *producer)
 {
-	if (producer->header == NULL)
+	if (!producer->header)
 		return;
 	munmap(producer->header, producer->size - RING_ACK_SIZE);
 	munmap(producer->ack, RING_ACK_SIZE);
@@ -369,12 +369,12 @@ int ring_end(struct ring_producer *producer, const char *reason)
 	if (producer->ended)
 		return 0;
 	producer->ended = 1;
-	if (reason != NULL) {
+	if (reason) {
 		size_t length = strnlen(reason, RING_REASON_MAX - 1);
 		memcpy(header->reason, reason, length);
 		header->reason[length] = '\0';
 	}
-	atomic_store_explicit(&header->state, reason == NULL ? RING_END : RING_FAILED,
+	atomic_store_explicit(&header->state, !reason ? RING_END : RING_FAILED,
 			      memory_order_seq_cst);
 	return client_waits(producer);
 }
@@ -497,7 +497,7 @@ int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd,
 	if (ring == MAP_FAILED)
 		return -errno;
 	struct ring_header header;
-	copy_once(&header, ring, sizeof header);
+	copy_once(&header, ring, sizeof(header));
 	if (!header_is_sound(&header, (uint64_t)ring_file)) {
 		munmap(ring, (size_t)ring_file);
 		return -EPROTO;
@@ -531,12 +531,12 @@ int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd,
 
 void ring_consumer_deinit(struct ring_consumer *consumer)
 {
-	if (consumer->header == NULL)
+	if (!consumer->header)
 		return;
 	munmap((void *)consumer->header, consumer->map_size);
 	own_pages_deinit(&consumer->own);
 	munmap(consumer->ack, RING_ACK_SIZE);
-	memset(consumer, 0, sizeof *consumer);
+	memset(consumer, 0, sizeof(*consumer));
 }
 
 const struct ring_slot *ring_take(struct ring_consumer *consumer)
@@ -562,14 +562,14 @@ const struct ring_slot *ring_take(struct ring_consumer *consumer)
 const char *ring_show(const struct ring_consumer *consumer, const struct ring_slot *slot)
 {
 	const char *shared = (const char *)consumer->header, *at = (const char *)slot;
-	if (consumer->own.memory == NULL)
+	if (!consumer->own.memory)
 		return at;
 	return own_pages_show(&consumer->own, shared, (size_t)(at - shared), consumer->slot_size);
 }
 
 void ring_keep_held(const struct ring_consumer *consumer)
 {
-	for (uint32_t slot = 0; consumer->own.memory != NULL && slot < consumer->slots; slot++)
+	for (uint32_t slot = 0; consumer->own.memory && slot < consumer->slots; slot++)
 		if (atomic_load_explicit(&consumer->held[slot], memory_order_relaxed) != 0)
 			own_pages_keep(&consumer->own,
 				       RING_HEADER_SIZE + slot * consumer->slot_size,
@@ -578,7 +578,7 @@ void ring_keep_held(const struct ring_consumer *consumer)
 
 void ring_copy_slot(const struct ring_slot *slot, struct ring_slot *ret_copy)
 {
-	copy_once(ret_copy, slot, sizeof *ret_copy);
+	copy_once(ret_copy, slot, sizeof(*ret_copy));
 }
 
 void ring_copy_reason(const struct ring_consumer *consumer, char *ret_reason)

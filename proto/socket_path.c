@@ -14,7 +14,7 @@
 #define SYSTEM_FOLDER "/run/loaderd"
 
 /* What a daemon makes beside it has longer names: loaderd.sock.admin is the longest. */
-enum { FOLDER_MAX = SOCKET_PATH_MAX - sizeof "/" NAME ".admin" };
+enum { FOLDER_MAX = SOCKET_PATH_MAX - sizeof("/" NAME ".admin") };
 
 /* Who is nobody owns nothing: the kernel shows all others' files as theirs. */
 static bool is_ours(const struct stat *status)
@@ -28,7 +28,7 @@ static bool session_folder(char ret_folder[SOCKET_PATH_MAX])
 {
 	const char *folder = getenv("XDG_RUNTIME_DIR");
 	struct stat status;
-	if (folder == NULL || folder[0] != '/' || strlen(folder) > FOLDER_MAX)
+	if (!folder || folder[0] != '/' || strlen(folder) > FOLDER_MAX)
 		return false;
 	/* a link can be changed by whose it is */
 	if (lstat(folder, &status) < 0 || !is_ours(&status))

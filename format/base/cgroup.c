@@ -20,8 +20,8 @@ static bool read_line(const char *folder, const char *name, char *text, size_t s
 	char path[PATH_MAX + 64];
 	snprintf(path, sizeof(path), "%s/%s", folder, name);
 	FILE *file = fopen(path, "re");
-	bool read = file != NULL && fgets(text, (int)size, file) != NULL;
-	if (file != NULL)
+	bool read = file && fgets(text, (int)size, file);
+	if (file)
 		fclose(file);
 	return read;
 }
@@ -65,8 +65,8 @@ static void take_cpus(struct cgroup_limits *limits, const char *folder, bool uni
 static bool lists(const char *list, const char *word)
 {
 	size_t size = strlen(word);
-	for (const char *at = list; (at = strstr(at, word)) != NULL; at += size)
-		if ((at == list || at[-1] == ',') && strchr(",\n", at[size]) != NULL)
+	for (const char *at = list; (at = strstr(at, word)); at += size)
+		if ((at == list || at[-1] == ',') && strchr(",\n", at[size]))
 			return true;
 	return false;
 }
@@ -84,9 +84,8 @@ static const char *below(const char *group, const char *mounted)
 {
 	size_t size = strcmp(mounted, "/") == 0 ? 0 : strlen(mounted);
 	bool inside = strncmp(group, mounted, size) == 0 && (group[size] == '/' || !group[size]);
-	return inside && strcmp(group + size, "/") != 0 && strstr(group, "/..") == NULL
-		       ? group + size
-		       : "";
+	return inside && strcmp(group + size, "/") != 0 && !strstr(group, "/..") ? group + size
+										 : "";
 }
 
 /* All groups from ours up to the mount point. */
@@ -108,7 +107,7 @@ static void take_groups(struct cgroup_limits *limits, const char *root, const st
 		if (cpu)
 			take_cpus(limits, folder, mount->unified);
 		char *slash = strrchr(folder, '/');
-		if (slash == NULL || slash - folder < top)
+		if (!slash || slash - folder < top)
 			return;
 		*slash = '\0';
 	}
@@ -124,10 +123,10 @@ static void take_mount(struct cgroup_limits *limits, const char *root, const str
 	size_t room = 0;
 	snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
 	FILE *file = fopen(path, "re");
-	while (file != NULL && getline(&line, &room, file) > 0) {
+	while (file && getline(&line, &room, file) > 0) {
 		char *controllers = strchr(line, ':');
-		char *group = controllers == NULL ? NULL : strchr(controllers + 1, ':');
-		if (group == NULL)
+		char *group = !controllers ? NULL : strchr(controllers + 1, ':');
+		if (!group)
 			continue;
 		*controllers++ = *group++ = '\0';
 		group[strcspn(group, "\n")] = '\0';
@@ -137,7 +136,7 @@ static void take_mount(struct cgroup_limits *limits, const char *root, const str
 			take_groups(limits, root, mount, group);
 	}
 	free(line);
-	if (file != NULL)
+	if (file)
 		fclose(file);
 }
 
@@ -165,19 +164,19 @@ static char *unescape(char *text)
 static bool parse_mount(char *line, struct mount *ret_mount)
 {
 	char *field[5], *rest = strstr(line, " - "), *save = NULL;
-	if (rest == NULL)
+	if (!rest)
 		return false;
 	*rest = '\0';
 	rest += strlen(" - ");
 	for (int i = 0; i < 5; i++) {
 		field[i] = strtok_r(i == 0 ? line : NULL, " ", &save);
-		if (field[i] == NULL)
+		if (!field[i])
 			return false;
 	}
 	const char *type = strtok_r(rest, " ", &save);
 	const char *source = strtok_r(NULL, " ", &save);
 	char *options = strtok_r(NULL, " \n", &save);
-	if (type == NULL || source == NULL || options == NULL)
+	if (!type || !source || !options)
 		return false;
 	*ret_mount = (struct mount){
 		.root = unescape(field[3]),
@@ -196,11 +195,11 @@ void cgroup_read(const char *root, struct cgroup_limits *ret_limits)
 	size_t room = 0;
 	snprintf(path, sizeof(path), "%s/proc/self/mountinfo", root);
 	FILE *file = fopen(path, "re");
-	while (file != NULL && getline(&line, &room, file) > 0)
+	while (file && getline(&line, &room, file) > 0)
 		if (parse_mount(line, &mount))
 			take_mount(&limits, root, &mount);
 	free(line);
-	if (file != NULL)
+	if (file)
 		fclose(file);
 	*ret_limits = limits;
 }

@@ -22,10 +22,10 @@ static uint64_t machine_available(void)
 {
 	char text[4096];
 	unsigned long long kib;
-	ssize_t n = meminfo_fd < 0 ? -1 : pread(meminfo_fd, text, sizeof text - 1, 0);
+	ssize_t n = meminfo_fd < 0 ? -1 : pread(meminfo_fd, text, sizeof(text) - 1, 0);
 	text[n < 0 ? 0 : n] = '\0';
 	const char *line = strstr(text, "MemAvailable:");
-	if (line != NULL && sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+	if (line && sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
 		return kib << 10;
 	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 }

@@ -39,9 +39,9 @@ static bool kernel_keeps_time_by_it(void)
 	char name[32] = "";
 	FILE *file =
 		fopen("/sys/devices/system/clocksource/clocksource0/current_clocksource", "re");
-	if (file == NULL)
+	if (!file)
 		return true;
-	bool right = fgets(name, sizeof name, file) != NULL && strcmp(name, "tsc\n") == 0;
+	bool right = fgets(name, sizeof(name), file) && strcmp(name, "tsc\n") == 0;
 	fclose(file);
 	return right;
 }

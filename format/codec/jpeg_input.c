@@ -148,13 +148,13 @@ static boolean source_fill(j_decompress_ptr cinfo)
 		if (input->zeros_in_doubt)
 			raise_early_end(cinfo);
 		input->last = JPEG_INPUT_ZEROS;
-		give(input, zeros, sizeof zeros);
+		give(input, zeros, sizeof(zeros));
 	} else {
 		/* Huffman codes tell whether they are all there; arithmetic coding does not. */
 		if (input->ended || input->arithmetic)
 			raise_early_end(cinfo);
 		input->ended = true;
-		give(input, end_of_image, sizeof end_of_image);
+		give(input, end_of_image, sizeof(end_of_image));
 	}
 	return TRUE;
 }

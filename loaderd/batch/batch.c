@@ -50,7 +50,7 @@ static void *new_aligned(size_t count, size_t size)
 		return NULL;
 	void *memory = aligned_alloc(BATCHER_CACHE_LINE,
 				     bytes); /* size is a multiple: the types are aligned */
-	if (memory != NULL)
+	if (memory)
 		memset(memory, 0, bytes);
 	return memory;
 }
@@ -96,8 +96,8 @@ static int map_ring(struct batcher *batcher)
 
 int batcher_new(const struct batcher_options *options, struct batcher **ret_batcher)
 {
-	struct batcher *batcher = new_aligned(1, sizeof *batcher);
-	if (batcher == NULL) {
+	struct batcher *batcher = new_aligned(1, sizeof(*batcher));
+	if (!batcher) {
 		close_both(options);
 		return -ENOMEM;
 	}
@@ -105,10 +105,10 @@ int batcher_new(const struct batcher_options *options, struct batcher **ret_batc
 	batcher->unit_span = options->order.batch_size;
 	batcher_geometry(options, &batcher->geometry);
 	pthread_mutex_init(&batcher->mutex, NULL);
-	batcher->work = new_aligned(options->slots, sizeof *batcher->work);
-	batcher->counters = new_aligned(options->worker_indices, sizeof *batcher->counters);
+	batcher->work = new_aligned(options->slots, sizeof(*batcher->work));
+	batcher->counters = new_aligned(options->worker_indices, sizeof(*batcher->counters));
 	int r = map_ring(batcher);
-	if (r == 0 && (batcher->work == NULL || batcher->counters == NULL))
+	if (r == 0 && (!batcher->work || !batcher->counters))
 		r = -ENOMEM;
 	if (r == 0)
 		r = start_io(batcher);
@@ -123,7 +123,7 @@ int batcher_new(const struct batcher_options *options, struct batcher **ret_batc
 
 void batcher_free(struct batcher *batcher)
 {
-	if (batcher == NULL)
+	if (!batcher)
 		return;
 	io_free(batcher->io);
 	ring_producer_deinit(&batcher->ring);
@@ -205,11 +205,11 @@ static int begin_one(struct batcher *batcher, bool *doorbell)
 		return 0;
 	}
 	struct ring_slot *slot = ring_begin(&batcher->ring);
-	if (slot == NULL) {
+	if (!slot) {
 		ring_producer_arm(&batcher->ring);
 		slot = ring_begin(&batcher->ring);
 	}
-	if (slot == NULL) {
+	if (!slot) {
 		if (batcher->blocked_since_ns == 0)
 			batcher->blocked_since_ns = clock_ns(CLOCK_MONOTONIC);
 		atomic_store_explicit(&batcher->blocked, true, memory_order_relaxed);
@@ -329,7 +329,7 @@ static void fail_batch(struct batcher_work *work, const char *text)
 {
 	if (atomic_exchange(&work->failed, true))
 		return;
-	snprintf(work->failure, sizeof work->failure, "%s", text);
+	snprintf(work->failure, sizeof(work->failure), "%s", text);
 }
 
 /* Under the mutex: publishes every batch whose turn has come. */

@@ -17,8 +17,8 @@ static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 	struct dataset *dataset = batcher->options.dataset;
 	struct packimg_sample sample;
 	uint64_t start = ticks_now();
-	int r = dataset_sample(dataset, index, read == NULL, &sample, error);
-	if (r == 0 && read != NULL) {
+	int r = dataset_sample(dataset, index, !read, &sample, error);
+	if (r == 0 && read) {
 		sample = *read;
 		r = dataset_verify(dataset, &sample, error);
 	}
@@ -68,7 +68,7 @@ static int make_sample(struct batcher *batcher, struct batcher_worker *worker,
 		if (guard_leave()) {
 			atomic_store(&dataset->suspect, true);
 			dataset_condemn(dataset, index);
-			snprintf(error->text, sizeof error->text,
+			snprintf(error->text, sizeof(error->text),
 				 "sample %llu: the file ends before it or cannot be read",
 				 (unsigned long long)index);
 			return -EBADMSG;
@@ -157,7 +157,7 @@ int sample_substitute(struct batcher *batcher, struct batcher_worker *worker,
 		batcher->options.report(batcher->options.report_user, batcher->options.dataset,
 					other, error->text);
 	}
-	snprintf(error->text, sizeof error->text,
+	snprintf(error->text, sizeof(error->text),
 		 "sample %llu and %d drawn in its place could not be decoded; run packimg verify "
 		 "on %.300s",
 		 (unsigned long long)index, BATCHER_SUBSTITUTES_MAX,

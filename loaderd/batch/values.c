@@ -38,9 +38,9 @@ static int put_bytes(const struct value_columns *columns, const struct value_col
 			size = cut_text(value->bytes, size);
 		*flags |= RING_SAMPLE_FIELD_CUT;
 	}
-	memcpy(cell, &size, sizeof size);
-	memcpy(cell + sizeof size, value->bytes, size);
-	memset(cell + sizeof size + size, 0, stride - sizeof size - size);
+	memcpy(cell, &size, sizeof(size));
+	memcpy(cell + sizeof(size), value->bytes, size);
+	memset(cell + sizeof(size) + size, 0, stride - sizeof(size) - size);
 	return 0;
 }
 
@@ -70,9 +70,9 @@ static int put_value(const struct value_columns *columns, const struct value_col
 		return 0;
 	}
 	if (column->type == PACKIMG_FIELD_INT64)
-		memcpy(cell, &value->int64, sizeof value->int64);
+		memcpy(cell, &value->int64, sizeof(value->int64));
 	else if (column->type == PACKIMG_FIELD_FLOAT64)
-		memcpy(cell, &value->float64, sizeof value->float64);
+		memcpy(cell, &value->float64, sizeof(value->float64));
 	else
 		r = put_bytes(columns, column, value, cell, stride, flags);
 	return r;
@@ -89,13 +89,13 @@ int values_put(const struct value_columns *columns, const struct dataset *datase
 		struct packimg_value value;
 		int r = put_value(columns, column, dataset, index, cell, stride, &value, flags);
 		if (r == -EINVAL)
-			snprintf(error->text, sizeof error->text,
+			snprintf(error->text, sizeof(error->text),
 				 "sample %llu of %.200s: field \"%.100s\" has %zu bytes, and "
 				 "field_bytes is %u; ask for more (at most %d), or for cut values",
 				 (unsigned long long)index, dataset->path, name_of(column, dataset),
 				 value.size, column->room, RING_FIELD_BYTES_MAX);
 		else if (r < 0)
-			snprintf(error->text, sizeof error->text,
+			snprintf(error->text, sizeof(error->text),
 				 "sample %llu: its value of field \"%.100s\" is damaged, or longer "
 				 "than the file records",
 				 (unsigned long long)index, name_of(column, dataset));

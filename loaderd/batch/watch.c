@@ -41,7 +41,7 @@ static uint64_t run_delay_ns(const struct watch *watch)
 {
 	char text[96];
 	uint64_t delay_ns;
-	ssize_t size = pread(watch->schedstat, text, sizeof text - 1, 0);
+	ssize_t size = pread(watch->schedstat, text, sizeof(text) - 1, 0);
 	if (size <= 0)
 		return watch->delay_ns;
 	text[size] = '\0';

@@ -27,11 +27,11 @@ static struct sigaction before[SIGNALS];
 void blame_note(int signal_number)
 {
 	uint32_t expected = 0;
-	if (!decoding.active || blame_at == NULL ||
+	if (!decoding.active || !blame_at ||
 	    !atomic_compare_exchange_strong(&blame_at->noted, &expected, 1))
 		return;
 	blame_at->signal = (uint32_t)signal_number;
-	memcpy(blame_at->uuid, decoding.uuid, sizeof blame_at->uuid);
+	memcpy(blame_at->uuid, decoding.uuid, sizeof(blame_at->uuid));
 	blame_at->sample = decoding.sample;
 	atomic_store(&blame_at->noted, 2); /* whole */
 }
@@ -80,7 +80,7 @@ void blame_thread(void)
 
 void blame_begin(const uint8_t uuid[16], uint64_t sample)
 {
-	memcpy(decoding.uuid, uuid, sizeof decoding.uuid);
+	memcpy(decoding.uuid, uuid, sizeof(decoding.uuid));
 	decoding.sample = sample;
 	atomic_signal_fence(memory_order_seq_cst);
 	decoding.active = true;

@@ -21,8 +21,8 @@ static int map_regions(struct dataset *dataset)
 {
 	uint32_t shards = packimg_shard_count(dataset->image);
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-	dataset->regions = calloc(shards, sizeof *dataset->regions);
-	if (dataset->regions == NULL)
+	dataset->regions = calloc(shards, sizeof(*dataset->regions));
+	if (!dataset->regions)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < shards; i++) {
 		struct packimg_shard shard;
@@ -45,11 +45,10 @@ static int prepare(struct dataset *dataset, const char *path)
 	dataset->count = packimg_count(dataset->image);
 	/* Large ones come straight from mmap: memory that no sample has touched costs nothing. */
 	size_t words = dataset->count / 64 + 1;
-	dataset->checked = calloc(words, sizeof *dataset->checked);
-	dataset->damaged = calloc(words, sizeof *dataset->damaged);
-	dataset->reported = calloc(words, sizeof *dataset->reported);
-	if (dataset->path == NULL || dataset->checked == NULL || dataset->damaged == NULL ||
-	    dataset->reported == NULL)
+	dataset->checked = calloc(words, sizeof(*dataset->checked));
+	dataset->damaged = calloc(words, sizeof(*dataset->damaged));
+	dataset->reported = calloc(words, sizeof(*dataset->reported));
+	if (!dataset->path || !dataset->checked || !dataset->damaged || !dataset->reported)
 		return -ENOMEM;
 	return map_regions(dataset);
 }
@@ -57,20 +56,20 @@ static int prepare(struct dataset *dataset, const char *path)
 int dataset_open(const char *path, const int *fds, uint32_t count, struct dataset **ret_dataset,
 		 struct packimg_error *error)
 {
-	struct dataset *dataset = calloc(1, sizeof *dataset);
-	if (dataset == NULL)
+	struct dataset *dataset = calloc(1, sizeof(*dataset));
+	if (!dataset)
 		return -ENOMEM;
 	guard_enter(NULL);
 	int r = packimg_open_fds(path, fds, count, &dataset->image, error);
 	if (r == 0)
 		r = prepare(dataset, path);
 	if (guard_leave() && r == 0) {
-		snprintf(error->text, sizeof error->text,
+		snprintf(error->text, sizeof(error->text),
 			 "%s: the file became shorter while it was being opened, or cannot be read",
 			 path);
 		r = -EBADMSG;
 	} else if (r == -ENOMEM) {
-		snprintf(error->text, sizeof error->text, "%s: out of memory", path);
+		snprintf(error->text, sizeof(error->text), "%s: out of memory", path);
 	}
 	if (r < 0) {
 		dataset_free(dataset);
@@ -82,9 +81,9 @@ int dataset_open(const char *path, const int *fds, uint32_t count, struct datase
 
 void dataset_free(struct dataset *dataset)
 {
-	if (dataset == NULL)
+	if (!dataset)
 		return;
-	if (dataset->image != NULL)
+	if (dataset->image)
 		packimg_close(dataset->image);
 	free(dataset->regions);
 	free(dataset->checked);
@@ -102,7 +101,7 @@ int dataset_verify(struct dataset *dataset, const struct packimg_sample *sample,
 		return 0;
 	if (packimg_sample_check(sample) < 0) {
 		bit_set(dataset->damaged, sample->index);
-		snprintf(error->text, sizeof error->text,
+		snprintf(error->text, sizeof(error->text),
 			 "sample %llu: stored bytes do not match their checksum; the file is "
 			 "damaged",
 			 (unsigned long long)sample->index);
@@ -116,14 +115,14 @@ int dataset_sample(struct dataset *dataset, uint64_t index, bool verify,
 		   struct packimg_sample *ret_sample, struct packimg_error *error)
 {
 	if (bit_test(dataset->damaged, index)) {
-		snprintf(error->text, sizeof error->text, "sample %llu: found damaged before",
+		snprintf(error->text, sizeof(error->text), "sample %llu: found damaged before",
 			 (unsigned long long)index);
 		return -EBADMSG;
 	}
 	struct packimg_sample sample;
 	int r = packimg_sample(dataset->image, index, &sample);
 	if (r < 0) {
-		snprintf(error->text, sizeof error->text,
+		snprintf(error->text, sizeof(error->text),
 			 "sample %llu: its index record is damaged", (unsigned long long)index);
 		return r;
 	}

@@ -53,7 +53,7 @@ static void on_sigbus(int signal_number, siginfo_t *info, void *context)
 	if (info->si_code > 0 && section.active && (section.any || covers(section.map, address)) &&
 	    replace_page(address)) {
 		section.faulted = true;
-		if (section.map != NULL)
+		if (section.map)
 			atomic_fetch_add(&section.map->faults, 1);
 		errno = saved;
 		return;
@@ -78,7 +78,7 @@ void guard_enter(struct guard_map *map)
 {
 	assert(!section.active);
 	section.map = map;
-	section.any = map == NULL;
+	section.any = !map;
 	section.faulted = false;
 	atomic_signal_fence(memory_order_seq_cst);
 	section.active = true;

@@ -78,7 +78,7 @@ static void pages_of(const struct io *io, const struct packimg_sample *sample, u
 	uintptr_t begin = (uintptr_t)sample->data, end = begin + sample->data_size;
 	uintptr_t side = (uintptr_t)sample->side;
 	struct packimg_shard shard;
-	if (sample->side != NULL && side >= end && side - end < page)
+	if (sample->side && side >= end && side - end < page)
 		end = side + sample->side_size;
 	begin &= ~(page - 1);
 	end = (end + page - 1) & ~(page - 1);
@@ -196,10 +196,10 @@ static int start_thread(struct io *io)
 
 int io_new(const struct io_options *options, struct io **ret_io)
 {
-	struct io *io = aligned_alloc(64, sizeof *io);
-	if (io == NULL)
+	struct io *io = aligned_alloc(64, sizeof(*io));
+	if (!io)
 		return -ENOMEM;
-	memset(io, 0, sizeof *io);
+	memset(io, 0, sizeof(*io));
 	io->options = *options;
 	io->ahead_units = ahead_units(options);
 	int r = options->mode == IO_URING ? io_ring_new(io) : 0;
@@ -215,7 +215,7 @@ int io_new(const struct io_options *options, struct io **ret_io)
 
 void io_free(struct io *io)
 {
-	if (io == NULL)
+	if (!io)
 		return;
 	io_stop(io);
 	if (io->started)
@@ -249,14 +249,14 @@ void io_begun(struct io *io, uint64_t limit)
 int io_get(struct io *io, uint64_t unit, uint64_t index, struct packimg_sample *ret_sample,
 	   struct packimg_error *error)
 {
-	if (io->ring == NULL)
+	if (!io->ring)
 		return IO_MAPPED;
 	return io_ring_get(io, unit, index, ret_sample, error);
 }
 
 void io_done(struct io *io, uint64_t unit)
 {
-	if (io->ring != NULL)
+	if (io->ring)
 		io_ring_done(io, unit);
 }
 
@@ -264,6 +264,6 @@ void io_stop(struct io *io)
 {
 	atomic_store(&io->stopping, true);
 	io_wake(io);
-	if (io->ring != NULL)
+	if (io->ring)
 		io_ring_stop(io);
 }

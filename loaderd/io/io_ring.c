@@ -156,16 +156,16 @@ bool io_ring_works(void)
 
 int io_ring_new(struct io *io)
 {
-	struct io_ring *ring = aligned_alloc(64, sizeof *ring);
-	if (ring == NULL)
+	struct io_ring *ring = aligned_alloc(64, sizeof(*ring));
+	if (!ring)
 		return -ENOMEM;
-	memset(ring, 0, sizeof *ring);
+	memset(ring, 0, sizeof(*ring));
 	io->ring = ring;
 	ring->window = WINDOW_LEAST;
 	while (ring->window < io->ahead_units + io->options.walk.order.batch_size &&
 	       ring->window < WINDOW_MOST)
 		ring->window *= 2;
-	ring->entries = calloc(ring->window, sizeof *ring->entries);
+	ring->entries = calloc(ring->window, sizeof(*ring->entries));
 	ring->buffer_size = (io->options.bytes + BLOCK - 1) / BLOCK * BLOCK;
 	ring->buffer = mmap(NULL, ring->buffer_size, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -173,7 +173,7 @@ int io_ring_new(struct io *io)
 		ring->buffer = NULL;
 	else
 		(void)madvise(ring->buffer, ring->buffer_size, MADV_HUGEPAGE);
-	if (ring->entries == NULL || ring->buffer == NULL)
+	if (!ring->entries || !ring->buffer)
 		return -ENOMEM;
 	int r = open_uring(io->options.queue_depth, &ring->uring);
 	ring->uring_open = r == 0;
@@ -182,11 +182,11 @@ int io_ring_new(struct io *io)
 
 void io_ring_free(struct io_ring *ring)
 {
-	if (ring == NULL)
+	if (!ring)
 		return;
 	if (ring->uring_open)
 		close_uring(&ring->uring);
-	if (ring->buffer != NULL)
+	if (ring->buffer)
 		munmap(ring->buffer, ring->buffer_size);
 	free(ring->entries);
 	free(ring);
@@ -259,7 +259,7 @@ static bool begin_read(struct io *io, uint64_t unit, uint64_t index)
 		return true;
 	}
 	uint64_t end = sample->data_offset + sample->data_size, side_offset = 0;
-	if (sample->side != NULL && sample->side > sample->data &&
+	if (sample->side && sample->side > sample->data &&
 	    (uint64_t)(sample->side - sample->data) < sample->data_size + (uint64_t)BLOCK) {
 		side_offset = sample->data_offset + (uint64_t)(sample->side - sample->data);
 		end = side_offset + sample->side_size;
@@ -272,7 +272,7 @@ static bool begin_read(struct io *io, uint64_t unit, uint64_t index)
 		return true;
 	}
 	entry->memory = take(ring, size, &entry->buffer_end);
-	if (entry->memory == NULL)
+	if (!entry->memory)
 		return false;
 	entry->file_offset = begin;
 	entry->size = (uint32_t)size;
@@ -452,7 +452,7 @@ int io_ring_get(struct io *io, uint64_t unit, uint64_t index, struct packimg_sam
 		return IO_MAPPED;
 	if (tag == 0)
 		return -ECANCELED;
-	snprintf(error->text, sizeof error->text, "sample %llu: %s", (unsigned long long)index,
+	snprintf(error->text, sizeof(error->text), "sample %llu: %s", (unsigned long long)index,
 		 entry->error == -ENODATA ? "the file ends before it" : strerror(-entry->error));
 	return -EIO;
 }

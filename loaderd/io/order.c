@@ -44,7 +44,7 @@ int order_init(struct order *order)
 
 void order_epoch_init(struct order_epoch *epoch, const struct order *order, uint64_t number)
 {
-	memset(epoch, 0, sizeof *epoch);
+	memset(epoch, 0, sizeof(*epoch));
 	epoch->samples = order->samples;
 	epoch->shuffle = order->shuffle && order->samples > 1;
 	if (!epoch->shuffle)

@@ -44,7 +44,7 @@ static int allowed_by_affinity(bool allowed[CPUS_MAX])
 {
 	cpu_set_t *set = CPU_ALLOC(CPUS_MAX);
 	size_t size = CPU_ALLOC_SIZE(CPUS_MAX);
-	if (set == NULL)
+	if (!set)
 		return -ENOMEM;
 	int r = sched_getaffinity(0, size, set) < 0 ? -errno : 0;
 	for (int i = 0; r == 0 && i < CPUS_MAX; i++)
@@ -57,7 +57,7 @@ static int allowed_by_affinity(bool allowed[CPUS_MAX])
 static hwloc_cpuset_t to_hwloc(const struct cpus *cpus)
 {
 	hwloc_cpuset_t set = hwloc_bitmap_alloc();
-	for (unsigned i = 0; set != NULL && i < cpus->count; i++)
+	for (unsigned i = 0; set && i < cpus->count; i++)
 		hwloc_bitmap_set(set, (unsigned)cpus->number[i]);
 	return set;
 }
@@ -70,7 +70,7 @@ static void spread(struct cpus *cpus)
 		return;
 	hwloc_cpuset_t all = to_hwloc(cpus);
 	hwloc_cpuset_t *places = calloc(cpus->count, sizeof(*places));
-	if (all == NULL || places == NULL || hwloc_topology_load(topology) < 0 ||
+	if (!all || !places || hwloc_topology_load(topology) < 0 ||
 	    hwloc_topology_restrict(topology, all, 0) < 0)
 		goto out;
 	hwloc_obj_t root = hwloc_get_root_obj(topology);
@@ -85,14 +85,14 @@ static void spread(struct cpus *cpus)
 	for (unsigned stride = 0; stride < 2; stride++) {
 		int core_last = -1;
 		for (unsigned i = 0; i < cpus->count; i++) {
-			int cpu = places[i] == NULL ? -1 : hwloc_bitmap_first(places[i]);
+			int cpu = !places[i] ? -1 : hwloc_bitmap_first(places[i]);
 			if (cpu < 0 || cpu >= CPUS_MAX || used[cpu])
 				continue;
 			hwloc_obj_t pu = hwloc_get_pu_obj_by_os_index(topology, (unsigned)cpu);
-			hwloc_obj_t core = pu == NULL ? NULL
-						      : hwloc_get_ancestor_obj_by_type(
-								topology, HWLOC_OBJ_CORE, pu);
-			int core_index = core == NULL ? -2 : (int)core->logical_index;
+			hwloc_obj_t core =
+				!pu ? NULL
+				    : hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_CORE, pu);
+			int core_index = !core ? -2 : (int)core->logical_index;
 			if (stride == 0 && core_index == core_last)
 				continue;
 			core_last = core_index;
@@ -103,10 +103,10 @@ static void spread(struct cpus *cpus)
 	if (ordered.count == cpus->count)
 		*cpus = ordered;
 out:
-	for (unsigned i = 0; places != NULL && i < cpus->count; i++)
+	for (unsigned i = 0; places && i < cpus->count; i++)
 		hwloc_bitmap_free(places[i]);
 	free(places);
-	if (all != NULL)
+	if (all)
 		hwloc_bitmap_free(all);
 	hwloc_topology_destroy(topology);
 }
@@ -122,7 +122,7 @@ int cpus_init(struct cpus *cpus, const char *list)
 	int r = allowed_by_affinity(allowed);
 	if (r < 0)
 		return r;
-	bool all = list == NULL || list[0] == '\0';
+	bool all = !list || list[0] == '\0';
 	if (!all && (r = parse_list(list, wanted)) < 0)
 		return r;
 	struct cpus result = {0};

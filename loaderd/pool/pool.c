@@ -86,7 +86,7 @@ void pool_wake(struct pool *pool, uint64_t units)
 static void notify(struct pool *pool)
 {
 	uint64_t one = 1;
-	ssize_t n = write(pool->event_fd, &one, sizeof one);
+	ssize_t n = write(pool->event_fd, &one, sizeof(one));
 	(void)n; /* a full counter is readable too */
 }
 
@@ -113,7 +113,7 @@ static struct batcher *pick(struct pool *pool, bool *ret_alone)
 	for (uint32_t i = 0; i < places; i++) {
 		struct batcher *batcher = atomic_load(&pool->table[i]);
 		count += batcher != NULL;
-		if (batcher == NULL || !batcher_runnable(batcher) ||
+		if (!batcher || !batcher_runnable(batcher) ||
 		    atomic_load_explicit(&batcher->held_up, memory_order_relaxed) > 0)
 			continue;
 		uint64_t ns = atomic_load_explicit(&batcher->virtual_ns, memory_order_relaxed);
@@ -126,7 +126,7 @@ static struct batcher *pick(struct pool *pool, bool *ret_alone)
 	 * Several workers may set it at once and step back a little; it is the starting line of
 	 * newcomers, not more.
 	 */
-	if (best != NULL && best_ns > atomic_load_explicit(&pool->virtual_ns, memory_order_relaxed))
+	if (best && best_ns > atomic_load_explicit(&pool->virtual_ns, memory_order_relaxed))
 		atomic_store_explicit(&pool->virtual_ns, best_ns, memory_order_relaxed);
 	*ret_alone = count == 1;
 	return best;
@@ -157,7 +157,7 @@ static void sleep_until_work(struct worker *worker)
 	 * Looked at after announcing the wish to sleep: who makes work later changes the word, and
 	 * sees the sleeper.
 	 */
-	if (pick(pool, &alone) == NULL && !atomic_load(&pool->stopping)) {
+	if (!pick(pool, &alone) && !atomic_load(&pool->stopping)) {
 		announce(worker, OFFLINE);
 		rest(worker, word);
 	}
@@ -203,7 +203,7 @@ static void *worker_main(void *argument)
 		}
 		announce(worker, atomic_load(&pool->generation));
 		struct batcher *batcher = pick(pool, &worker->tools.alone);
-		if (batcher == NULL)
+		if (!batcher)
 			sleep_until_work(worker);
 		else
 			work(worker, batcher);
@@ -221,7 +221,7 @@ static int set_affinity(const struct pool *pool, unsigned index, pthread_attr_t 
 {
 	cpu_set_t *set = CPU_ALLOC(CPUS_MAX);
 	size_t size = CPU_ALLOC_SIZE(CPUS_MAX);
-	if (set == NULL)
+	if (!set)
 		return -ENOMEM;
 	CPU_ZERO_S(size, set);
 	if (index < pool->worker_count && pool->worker_count <= pool->cpus.count)
@@ -266,7 +266,7 @@ static int start_worker(struct pool *pool, unsigned index)
 	if (r == 0) {
 		r = -pthread_getcpuclockid(worker->thread, &worker->clock);
 		char name[16];
-		snprintf(name, sizeof name, "worker-%u", index);
+		snprintf(name, sizeof(name), "worker-%u", index);
 		pthread_setname_np(worker->thread, name);
 	}
 	return r;
@@ -276,22 +276,22 @@ int pool_new(unsigned workers, const struct cpus *cpus, struct pool **ret_pool)
 {
 	if (workers == 0 || workers > POOL_WORKERS_MAX)
 		return -EINVAL;
-	struct pool *pool = aligned_alloc(64, sizeof *pool);
-	if (pool == NULL)
+	struct pool *pool = aligned_alloc(64, sizeof(*pool));
+	if (!pool)
 		return -ENOMEM;
 	ticks_init();
-	memset(pool, 0, sizeof *pool);
+	memset(pool, 0, sizeof(*pool));
 	pool->cpus = *cpus;
 	pool->worker_count = workers;
 	atomic_store(&pool->generation, 1);
 	pool->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	int r = pool->event_fd < 0 ? -errno : 0;
 	unsigned threads = pool_worker_indices(pool);
-	pool->workers = aligned_alloc(64, threads * sizeof *pool->workers);
-	if (pool->workers == NULL)
+	pool->workers = aligned_alloc(64, threads * sizeof(*pool->workers));
+	if (!pool->workers)
 		r = -ENOMEM;
 	else
-		memset(pool->workers, 0, threads * sizeof *pool->workers);
+		memset(pool->workers, 0, threads * sizeof(*pool->workers));
 	for (unsigned i = 0; r == 0 && i < threads; i++)
 		r = start_worker(pool, i);
 	/* What they open is open before anyone looks. */
@@ -313,11 +313,11 @@ void pool_limit_decoding(struct pool *pool, uint64_t bytes)
 
 void pool_free(struct pool *pool)
 {
-	if (pool == NULL)
+	if (!pool)
 		return;
 	atomic_store(&pool->stopping, true);
 	pool_wake(pool, INT_MAX);
-	for (unsigned i = 0; pool->workers != NULL && i < pool_worker_indices(pool); i++) {
+	for (unsigned i = 0; pool->workers && i < pool_worker_indices(pool); i++) {
 		struct worker *worker = &pool->workers[i];
 		/* Not taken back before it is read: a spare one looks at both. */
 		futex_wake(&worker->spare, 1);
@@ -435,7 +435,7 @@ void pool_kick(struct pool *pool, struct batcher *batcher)
 int pool_add(struct pool *pool, struct batcher *batcher)
 {
 	for (uint32_t i = 0; i < POOL_BATCHERS_MAX; i++) {
-		if (atomic_load(&pool->table[i]) != NULL)
+		if (atomic_load(&pool->table[i]))
 			continue;
 		bring_level(pool, batcher);
 		atomic_store(&pool->table[i], batcher);

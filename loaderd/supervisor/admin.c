@@ -75,7 +75,7 @@ static void send_reply(const struct admin *admin, const Loaderd__Reply *reply)
 {
 	size_t size = loaderd__reply__get_packed_size(reply);
 	uint8_t *message = malloc(size);
-	if (message != NULL && size <= FRAME_SIZE_MAX) {
+	if (message && size <= FRAME_SIZE_MAX) {
 		loaderd__reply__pack(reply, message);
 		/*
 		 * What does not fit the socket of somebody who does not read is lost: nothing waits
@@ -91,11 +91,11 @@ static void send_status(const struct admin *admin)
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	struct report report = {
 		.status = LOADERD__STATUS__INIT,
-		.messages = calloc(FEEDS_MAX, sizeof *report.messages),
-		.list = calloc(FEEDS_MAX, sizeof *report.list),
-		.feeds = calloc(FEEDS_MAX, sizeof *report.feeds),
+		.messages = calloc(FEEDS_MAX, sizeof(*report.messages)),
+		.list = calloc(FEEDS_MAX, sizeof(*report.list)),
+		.feeds = calloc(FEEDS_MAX, sizeof(*report.feeds)),
 	};
-	if (report.messages != NULL && report.list != NULL && report.feeds != NULL) {
+	if (report.messages && report.list && report.feeds) {
 		report.status.version = (char *)LOADERD_VERSION;
 		report.status.pid = (uint32_t)getpid();
 		report.status.isa = (char *)cpu_isa_name(cpu_isa_chosen());
@@ -129,7 +129,7 @@ static void answer(const struct admin *admin, const uint8_t *data, size_t size)
 	Loaderd__ShuttingDown shutting_down = LOADERD__SHUTTING_DOWN__INIT;
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	Loaderd__Request *request = loaderd__request__unpack(NULL, size, data);
-	if (request == NULL)
+	if (!request)
 		return;
 	switch (request->kind_case) {
 	case LOADERD__REQUEST__KIND_GET_STATUS:
@@ -171,9 +171,9 @@ static void on_admin(struct watched *watched, uint32_t events)
 
 int admin_open(struct crew *crew, int fd, void (*stop)(void *user), void *user)
 {
-	struct admin *admin = calloc(1, sizeof *admin);
+	struct admin *admin = calloc(1, sizeof(*admin));
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = admin};
-	if (admin == NULL) {
+	if (!admin) {
 		close(fd);
 		return -ENOMEM;
 	}

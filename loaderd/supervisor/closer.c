@@ -53,7 +53,7 @@ static void *closer_main(void *argument)
 	bool has_timer = new_timer(&timer);
 	ssize_t n;
 	free(argument);
-	while ((n = read(pipe, &fd, sizeof fd)) == sizeof fd || (n < 0 && errno == EINTR)) {
+	while ((n = read(pipe, &fd, sizeof(fd))) == sizeof(fd) || (n < 0 && errno == EINTR)) {
 		if (n < 0)
 			continue;
 		if (has_timer)
@@ -72,8 +72,8 @@ static int start(struct closer *closer)
 {
 	pthread_t thread;
 	int *pipe_fds = closer->pipes[closer->threads];
-	int *argument = malloc(sizeof *argument);
-	if (argument == NULL || pipe2(pipe_fds, O_CLOEXEC) < 0) {
+	int *argument = malloc(sizeof(*argument));
+	if (!argument || pipe2(pipe_fds, O_CLOEXEC) < 0) {
 		free(argument);
 		return -ENOMEM;
 	}
@@ -96,8 +96,8 @@ int closer_new(struct closer **ret_closer)
 {
 	const struct sigaction action = {.sa_handler = hurry};
 	sigset_t all, old;
-	struct closer *closer = calloc(1, sizeof *closer);
-	if (closer == NULL)
+	struct closer *closer = calloc(1, sizeof(*closer));
+	if (!closer)
 		return -ENOMEM;
 	int r = sigaction(HURRY_SIGNAL, &action, NULL) < 0 ? -errno : 0;
 	sigfillset(&all);
@@ -115,7 +115,7 @@ int closer_new(struct closer **ret_closer)
 
 void closer_free(struct closer *closer)
 {
-	if (closer == NULL)
+	if (!closer)
 		return;
 	for (unsigned i = 0; i < closer->threads; i++)
 		close(closer->pipes[i][1]);
@@ -129,8 +129,8 @@ void closer_close(struct closer *closer, uint32_t key, int fd)
 	 * fallen behind, and others help.
 	 */
 	for (unsigned i = 0; i < closer->threads; i++)
-		if (write(closer->pipes[(key + i) % closer->threads][1], &fd, sizeof fd) ==
-		    sizeof fd)
+		if (write(closer->pipes[(key + i) % closer->threads][1], &fd, sizeof(fd)) ==
+		    sizeof(fd))
 			return;
 	close(fd);
 }

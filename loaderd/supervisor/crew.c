@@ -164,12 +164,12 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 /* Has nothing and owes nothing: a debt that was forgotten with the worker would be no limit. */
 static bool is_away(const struct crew_user *user, uint64_t now_ns)
 {
-	return user->workers == NULL && user->account.rings == 0 && now_ns >= user->start_debt_ns;
+	return !user->workers && user->account.rings == 0 && now_ns >= user->start_debt_ns;
 }
 
 static void forget_user(struct crew *crew, struct crew_user *user)
 {
-	for (struct crew_user **at = &crew->users; *at != NULL; at = &(*at)->next) {
+	for (struct crew_user **at = &crew->users; *at; at = &(*at)->next) {
 		if (*at != user)
 			continue;
 		*at = user->next;
@@ -215,7 +215,7 @@ static void unwatch(struct crew *crew, struct watched *watched)
 static void dismiss(struct worker *worker)
 {
 	struct crew *crew = worker->crew;
-	for (struct worker **at = &worker->user->workers; *at != NULL; at = &(*at)->next) {
+	for (struct worker **at = &worker->user->workers; *at; at = &(*at)->next) {
 		if (*at != worker)
 			continue;
 		*at = worker->next;
@@ -234,7 +234,7 @@ static void dismiss(struct worker *worker)
 	guests_deinit(&worker->guests);
 	if (worker->socket >= 0)
 		closer_close(crew->closer, worker->user->uid, worker->socket);
-	if (worker->page != NULL)
+	if (worker->page)
 		munmap(worker->page, LINK_PAGE_SIZE);
 	crew->worker_count--;
 	/* Events that were met together may still name it. */
@@ -245,7 +245,7 @@ static void dismiss(struct worker *worker)
 static void bury(struct crew *crew)
 {
 	guests_bury(&crew->house);
-	while (crew->dead != NULL) {
+	while (crew->dead) {
 		struct worker *worker = crew->dead;
 		crew->dead = worker->next;
 		free(worker);
@@ -276,7 +276,7 @@ static void on_log(struct watched *watched, uint32_t events)
 {
 	struct worker *worker = WORKER_OF(watched, log);
 	char bytes[4096];
-	size_t room = worker->log_left < sizeof bytes ? worker->log_left : sizeof bytes;
+	size_t room = worker->log_left < sizeof(bytes) ? worker->log_left : sizeof(bytes);
 	if (room == 0) {
 		look_away(worker->crew, watched);
 		return;
@@ -290,15 +290,15 @@ static void on_log(struct watched *watched, uint32_t events)
 	for (ssize_t i = 0; i < n; i++) {
 		if (bytes[i] != '\n')
 			worker->line[worker->line_size++] = bytes[i] == '\0' ? '?' : bytes[i];
-		if (bytes[i] == '\n' || worker->line_size == sizeof worker->line - 1)
+		if (bytes[i] == '\n' || worker->line_size == sizeof(worker->line) - 1)
 			relay_line(worker);
 	}
 }
 
 static void renew_allowances(struct crew *crew)
 {
-	for (struct crew_user *user = crew->users; user != NULL; user = user->next)
-		for (struct worker *worker = user->workers; worker != NULL; worker = worker->next) {
+	for (struct crew_user *user = crew->users; user; user = user->next)
+		for (struct worker *worker = user->workers; worker; worker = worker->next) {
 			if (worker->log_left > 0 || look_again(crew, &worker->log, EPOLLIN))
 				worker->log_left = LOG_BYTES_PER_SECOND;
 			if (worker->records_left > 0 || look_again(crew, &worker->pipe, EPOLLIN))
@@ -311,19 +311,19 @@ static void blame_sample(struct worker *worker, const char *who)
 {
 	struct crew_user *user = worker->user;
 	struct blame blame;
-	copy_once(&blame, &worker->page->blame, sizeof blame);
+	copy_once(&blame, &worker->page->blame, sizeof(blame));
 	if (blame.noted != 2)
 		return;
 	struct suspect *suspect = user->suspects;
 	struct suspect *end = user->suspects + user->suspect_count;
 	while (suspect < end && (suspect->sample != blame.sample ||
-				 memcmp(suspect->uuid, blame.uuid, sizeof blame.uuid) != 0))
+				 memcmp(suspect->uuid, blame.uuid, sizeof(blame.uuid)) != 0))
 		suspect++;
 	if (suspect == end && user->suspect_count == SUSPECTS_MAX)
 		return;
 	if (suspect == end) {
 		*suspect = (struct suspect){.sample = blame.sample};
-		memcpy(suspect->uuid, blame.uuid, sizeof blame.uuid);
+		memcpy(suspect->uuid, blame.uuid, sizeof(blame.uuid));
 		user->suspect_count++;
 	}
 	suspect->faults++;
@@ -340,7 +340,7 @@ static void warn_of_poison(struct worker *worker)
 	const struct crew_user *user = worker->user;
 	for (unsigned i = 0; i < user->suspect_count; i++) {
 		struct link_order order = {.kind = LINK_POISON, .sample = user->suspects[i].sample};
-		memcpy(order.uuid, user->suspects[i].uuid, sizeof order.uuid);
+		memcpy(order.uuid, user->suspects[i].uuid, sizeof(order.uuid));
 		if (user->suspects[i].faults >= FAULTS_MOST)
 			(void)link_send(worker->socket, &order, NULL, 0);
 	}
@@ -442,14 +442,14 @@ static void on_records(struct watched *watched, uint32_t events)
 			look_away(worker->crew, watched);
 			return;
 		}
-		ssize_t n = read(watched->fd, &record, sizeof record);
+		ssize_t n = read(watched->fd, &record, sizeof(record));
 		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 			unwatch(worker->crew, watched);
 		/*
 		 * Written whole by a worker that is itself; what else comes is read as what it then
 		 * is.
 		 */
-		if (n != sizeof record)
+		if (n != sizeof(record))
 			return;
 		worker->records_left--;
 		switch (record.kind) {
@@ -539,7 +539,7 @@ static int launch(struct worker *worker, struct outfit *outfit)
 static int check_start(const struct crew_user *user)
 {
 	unsigned count = 0;
-	for (const struct worker *worker = user->workers; worker != NULL; worker = worker->next)
+	for (const struct worker *worker = user->workers; worker; worker = worker->next)
 		count++;
 	if (count >= WORKERS_PER_USER)
 		return -EBUSY;
@@ -552,9 +552,9 @@ static int start_worker(struct crew *crew, struct crew_user *user)
 	int r = check_start(user);
 	if (r < 0)
 		return r;
-	struct worker *worker = calloc(1, sizeof *worker);
+	struct worker *worker = calloc(1, sizeof(*worker));
 	struct outfit outfit;
-	if (worker == NULL)
+	if (!worker)
 		return -ENOMEM;
 	*worker = (struct worker){
 		.end.fd = -1,
@@ -599,11 +599,11 @@ static bool forget_somebody(struct crew *crew)
 {
 	const uint64_t now_ns = clock_now_ns();
 	struct crew_user *chosen = NULL;
-	for (struct crew_user *user = crew->users; user != NULL; user = user->next)
+	for (struct crew_user *user = crew->users; user; user = user->next)
 		if (is_away(user, now_ns) &&
-		    (chosen == NULL || user->remember_until_ns < chosen->remember_until_ns))
+		    (!chosen || user->remember_until_ns < chosen->remember_until_ns))
 			chosen = user;
-	if (chosen == NULL)
+	if (!chosen)
 		return false;
 	forget_user(crew, chosen);
 	return true;
@@ -612,14 +612,14 @@ static bool forget_somebody(struct crew *crew)
 static struct crew_user *user_of(struct crew *crew, uid_t uid)
 {
 	struct crew_user *user = crew->users;
-	while (user != NULL && user->uid != uid)
+	while (user && user->uid != uid)
 		user = user->next;
-	if (user != NULL)
+	if (user)
 		return user;
 	if (crew->user_count >= crew->config->users && !forget_somebody(crew))
 		return NULL;
-	user = calloc(1, sizeof *user);
-	if (user == NULL)
+	user = calloc(1, sizeof(*user));
+	if (!user)
 		return NULL;
 	*user = (struct crew_user){.next = crew->users, .uid = uid};
 	crew->users = user;
@@ -635,7 +635,7 @@ void crew_turn_away(struct crew *crew, uid_t uid, int fd, int code, const char *
 	uint8_t message[512];
 	va_list arguments;
 	va_start(arguments, format);
-	vsnprintf(text, sizeof text, format, arguments);
+	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
 	if (log_allowed(&crew->refusal_log_ns))
 		log_warning("user %u turned away: %s", (unsigned)uid, text);
@@ -652,10 +652,10 @@ void crew_turn_away(struct crew *crew, uid_t uid, int fd, int code, const char *
 static int worker_of(struct crew *crew, uid_t uid, struct worker **ret_worker)
 {
 	struct crew_user *user = user_of(crew, uid);
-	if (user == NULL)
+	if (!user)
 		return -EUSERS;
 	int r = 0;
-	if (user->workers == NULL || user->workers->retired)
+	if (!user->workers || user->workers->retired)
 		r = start_worker(crew, user);
 	if (r < 0) {
 		forget_user_if_done(crew, user);
@@ -705,12 +705,12 @@ static void make_room(struct crew *crew)
 {
 	struct guests *chosen = NULL;
 	unsigned most = 0;
-	for (struct crew_user *user = crew->users; user != NULL; user = user->next) {
+	for (struct crew_user *user = crew->users; user; user = user->next) {
 		struct guests *largest = NULL;
 		unsigned count = 0;
-		for (struct worker *worker = user->workers; worker != NULL; worker = worker->next) {
+		for (struct worker *worker = user->workers; worker; worker = worker->next) {
 			count += worker->guests.count;
-			if (largest == NULL || worker->guests.count > largest->count)
+			if (!largest || worker->guests.count > largest->count)
 				largest = &worker->guests;
 		}
 		if (count <= most)
@@ -718,7 +718,7 @@ static void make_room(struct crew *crew)
 		most = count;
 		chosen = largest;
 	}
-	if (chosen != NULL)
+	if (chosen)
 		guests_drop_oldest(chosen);
 }
 
@@ -761,7 +761,7 @@ static void on_room(struct watched *watched, uint32_t events)
 	worker->waiting_count -= done;
 	crew->waiting_count -= done;
 	memmove(worker->waiting, worker->waiting + done,
-		worker->waiting_count * sizeof *worker->waiting);
+		worker->waiting_count * sizeof(*worker->waiting));
 	if (r == -ETOOMANYREFS) {
 		/* The socket has room all the time. */
 		look_away(crew, watched);
@@ -865,8 +865,8 @@ void crew_connection(struct crew *crew, uid_t uid, pid_t pid, int fd)
 
 static void for_all(struct crew *crew, void (*act)(struct worker *worker))
 {
-	for (struct crew_user *user = crew->users; user != NULL; user = user->next)
-		for (struct worker *worker = user->workers; worker != NULL; worker = worker->next)
+	for (struct crew_user *user = crew->users; user; user = user->next)
+		for (struct worker *worker = user->workers; worker; worker = worker->next)
 			act(worker);
 }
 
@@ -895,7 +895,7 @@ void crew_kill(struct crew *crew)
 
 uint64_t crew_due_ns(const struct crew *crew)
 {
-	if (crew->users == NULL)
+	if (!crew->users)
 		return UINT64_MAX;
 	uint64_t due_ns = crew->sweep_due_ns < crew->renewal_due_ns ? crew->sweep_due_ns
 								    : crew->renewal_due_ns;
@@ -912,8 +912,8 @@ static void look_for_room(struct worker *worker)
 static bool end_retired(const struct crew *crew, uint64_t now_ns)
 {
 	bool waits = false;
-	for (struct crew_user *user = crew->users; user != NULL; user = user->next)
-		for (struct worker *worker = user->workers; worker != NULL; worker = worker->next) {
+	for (struct crew_user *user = crew->users; user; user = user->next)
+		for (struct worker *worker = user->workers; worker; worker = worker->next) {
 			if (worker->end_due_ns == 0)
 				continue;
 			waits |= worker->end_due_ns > now_ns;
@@ -927,7 +927,7 @@ static bool end_retired(const struct crew *crew, uint64_t now_ns)
 
 static void forget_users(struct crew *crew)
 {
-	for (struct crew_user *user = crew->users, *next; user != NULL; user = next) {
+	for (struct crew_user *user = crew->users, *next; user; user = next) {
 		next = user->next;
 		forget_user_if_done(crew, user);
 	}
@@ -935,9 +935,8 @@ static void forget_users(struct crew *crew)
 
 static bool any_allowance_used(const struct crew *crew)
 {
-	for (const struct crew_user *user = crew->users; user != NULL; user = user->next)
-		for (const struct worker *worker = user->workers; worker != NULL;
-		     worker = worker->next)
+	for (const struct crew_user *user = crew->users; user; user = user->next)
+		for (const struct worker *worker = user->workers; worker; worker = worker->next)
 			if (worker->log_left < LOG_BYTES_PER_SECOND ||
 			    worker->records_left < RECORDS_PER_SECOND)
 				return true;
@@ -973,7 +972,7 @@ static void copy_page(const struct worker *worker, struct link_page *ret_page)
 {
 	for (unsigned i = 0; i < 100; i++) {
 		uint64_t before = atomic_load(&worker->page->sequence);
-		copy_once(ret_page, worker->page, sizeof *ret_page);
+		copy_once(ret_page, worker->page, sizeof(*ret_page));
 		if (before % 2 == 0 && atomic_load(&worker->page->sequence) == before)
 			break;
 	}
@@ -992,9 +991,8 @@ void crew_visit(const struct crew *crew,
 		void *context)
 {
 	static struct link_page page;
-	for (const struct crew_user *user = crew->users; user != NULL; user = user->next)
-		for (const struct worker *worker = user->workers; worker != NULL;
-		     worker = worker->next) {
+	for (const struct crew_user *user = crew->users; user; user = user->next)
+		for (const struct worker *worker = user->workers; worker; worker = worker->next) {
 			copy_page(worker, &page);
 			visit(context, user->uid, worker->pid, &page);
 		}
@@ -1002,9 +1000,9 @@ void crew_visit(const struct crew *crew,
 
 void crew_deinit(struct crew *crew)
 {
-	for (struct crew_user *user = crew->users, *next_user; user != NULL; user = next_user) {
+	for (struct crew_user *user = crew->users, *next_user; user; user = next_user) {
 		next_user = user->next;
-		for (struct worker *worker = user->workers, *next; worker != NULL; worker = next) {
+		for (struct worker *worker = user->workers, *next; worker; worker = next) {
 			next = worker->next;
 			dismiss(worker);
 		}

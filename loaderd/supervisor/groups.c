@@ -12,7 +12,7 @@ enum { NAME_MAX_BYTES = 64 };
 static int write_number(int folder, const char *name, long number)
 {
 	char text[24];
-	int size = snprintf(text, sizeof text, "%ld\n", number);
+	int size = snprintf(text, sizeof(text), "%ld\n", number);
 	int fd = openat(folder, name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
 		return -errno;
@@ -40,7 +40,7 @@ static int try_out(int folder)
 {
 	static const char name[] = "trial";
 	char file[NAME_MAX_BYTES];
-	snprintf(file, sizeof file, "%s/cpu.weight.nice", name);
+	snprintf(file, sizeof(file), "%s/cpu.weight.nice", name);
 	if (mkdirat(folder, name, 0755) < 0 && errno != EEXIST)
 		return -errno;
 	int r = faccessat(folder, file, W_OK, 0) < 0 ? -errno : 0;
@@ -64,7 +64,7 @@ int groups_open(struct groups *groups, const char *path, struct config_error *er
 	}
 	if (fd >= 0)
 		close(fd);
-	snprintf(error->text, sizeof error->text, "[users] control_group = %.500s: %s: %s", path,
+	snprintf(error->text, sizeof(error->text), "[users] control_group = %.500s: %s: %s", path,
 		 fd < 0         ? "cannot be opened"
 		 : r == -ENOENT ? "groups in it have no cpu.weight.nice; it must be of version 2, "
 				  "have the controller cpu "
@@ -100,7 +100,7 @@ int groups_enter(const struct groups *groups, uid_t uid, const int *nice, pid_t 
 	int folder = openat(groups->fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (folder < 0)
 		return -errno;
-	int r = write_number(folder, "cpu.weight.nice", nice != NULL ? *nice : 0);
+	int r = write_number(folder, "cpu.weight.nice", nice ? *nice : 0);
 	if (r == 0)
 		r = write_number(folder, "cgroup.procs", worker);
 	close(folder);

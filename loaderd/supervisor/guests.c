@@ -20,7 +20,7 @@ static void leave(struct guest *guest)
 {
 	struct guests *guests = guest->guests;
 	struct guest_house *house = guests->house;
-	for (struct guest **at = &guests->first; *at != NULL; at = &(*at)->next) {
+	for (struct guest **at = &guests->first; *at; at = &(*at)->next) {
 		if (*at != guest)
 			continue;
 		*at = guest->next;
@@ -49,8 +49,8 @@ bool guests_full(const struct guests *guests)
 
 void guests_add(struct guests *guests, uint64_t id, int fd)
 {
-	struct guest *guest = malloc(sizeof *guest);
-	if (guest == NULL) {
+	struct guest *guest = malloc(sizeof(*guest));
+	if (!guest) {
 		closer_close(guests->house->closer, guests->uid, fd);
 		return;
 	}
@@ -67,7 +67,7 @@ void guests_add(struct guests *guests, uint64_t id, int fd)
 static struct guest *find(const struct guests *guests, uint64_t id)
 {
 	struct guest *guest = guests->first;
-	while (guest != NULL && guest->id != id)
+	while (guest && guest->id != id)
 		guest = guest->next;
 	return guest;
 }
@@ -78,7 +78,7 @@ int guests_send_ring(struct guests *guests, uint64_t id, const int fds[LINK_FDS_
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	uint8_t message[16];
 	struct guest *guest = find(guests, id);
-	if (guest == NULL)
+	if (!guest)
 		return ENOTCONN;
 	reply.kind_case = LOADERD__REPLY__KIND_RING;
 	reply.ring = &ring;
@@ -98,28 +98,28 @@ static void hang_up(struct guest *guest)
 void guests_hang_up(struct guests *guests, uint64_t id)
 {
 	struct guest *guest = find(guests, id);
-	if (guest != NULL)
+	if (guest)
 		hang_up(guest);
 }
 
 void guests_drop_oldest(struct guests *guests)
 {
 	struct guest *guest = guests->first;
-	while (guest != NULL && guest->next != NULL)
+	while (guest && guest->next)
 		guest = guest->next;
-	if (guest != NULL)
+	if (guest)
 		leave(guest);
 }
 
 void guests_deinit(struct guests *guests)
 {
-	while (guests->first != NULL)
+	while (guests->first)
 		hang_up(guests->first);
 }
 
 void guests_bury(struct guest_house *house)
 {
-	while (house->dead != NULL) {
+	while (house->dead) {
 		struct guest *guest = house->dead;
 		house->dead = guest->next;
 		free(guest);

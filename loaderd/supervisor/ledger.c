@@ -73,8 +73,8 @@ int ledger_make(struct ledger *ledger, struct ledger_account *account, uid_t uid
 		return order->code = EINVAL;
 	if (admit(ledger, account, bytes, order) != 0)
 		return order->code;
-	struct ledger_ring *ring = calloc(1, sizeof *ring);
-	if (ring == NULL)
+	struct ledger_ring *ring = calloc(1, sizeof(*ring));
+	if (!ring)
 		return order->code = ENOMEM;
 	*ring = (struct ledger_ring){
 		.next = ledger->rings,
@@ -90,7 +90,7 @@ int ledger_make(struct ledger *ledger, struct ledger_account *account, uid_t uid
 		free(ring);
 		return order->code = -r;
 	}
-	memcpy(fds, ring->fds, sizeof ring->fds);
+	memcpy(fds, ring->fds, sizeof(ring->fds));
 	ledger->rings = ring;
 	ledger->bytes += bytes;
 	account->bytes += bytes;
@@ -108,9 +108,9 @@ static void unbook(struct ledger *ledger, struct ledger_ring *ring, uint64_t *by
 bool ledger_take_fds(struct ledger *ledger, uint64_t worker, uint64_t feed, int fds[LINK_FDS_MAX])
 {
 	struct ledger_ring *ring = ledger->rings;
-	while (ring != NULL && (ring->worker != worker || ring->feed != feed || ring->fds[0] < 0))
+	while (ring && (ring->worker != worker || ring->feed != feed || ring->fds[0] < 0))
 		ring = ring->next;
-	if (ring == NULL)
+	if (!ring)
 		return false;
 	for (unsigned i = 0; i < LINK_FDS_MAX; i++) {
 		fds[i] = ring->fds[i];
@@ -121,7 +121,7 @@ bool ledger_take_fds(struct ledger *ledger, uint64_t worker, uint64_t feed, int 
 
 void ledger_done(struct ledger *ledger, uint64_t worker, uint64_t feed)
 {
-	for (struct ledger_ring *ring = ledger->rings; ring != NULL; ring = ring->next) {
+	for (struct ledger_ring *ring = ledger->rings; ring; ring = ring->next) {
 		if (ring->worker != worker || (feed != 0 && ring->feed != feed))
 			continue;
 		ring->done = true;
@@ -137,7 +137,7 @@ void ledger_done(struct ledger *ledger, uint64_t worker, uint64_t feed)
 bool ledger_sweep(struct ledger *ledger)
 {
 	bool soon = false;
-	for (struct ledger_ring **at = &ledger->rings; *at != NULL;) {
+	for (struct ledger_ring **at = &ledger->rings; *at;) {
 		struct ledger_ring *ring = *at;
 		if (!ring_memory_unused(ring->watch_fds[0]) ||
 		    !ring_memory_unused(ring->watch_fds[1])) {
@@ -159,7 +159,7 @@ bool ledger_sweep(struct ledger *ledger)
 
 void ledger_deinit(struct ledger *ledger)
 {
-	while (ledger->rings != NULL) {
+	while (ledger->rings) {
 		struct ledger_ring *ring = ledger->rings;
 		ledger->rings = ring->next;
 		drop_fds(ring);

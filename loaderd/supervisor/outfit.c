@@ -43,7 +43,7 @@ static int new_socket(struct ends *ends, unsigned orders)
 		return -errno;
 	/* One way: nothing, and no descriptor above all, comes back. */
 	shutdown(fds[0], SHUT_RD);
-	setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+	setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
 	return keep_ends(ends, fds[0], fds[1]);
 }
 
@@ -98,7 +98,7 @@ int outfit_config(const struct config *config)
 {
 	int fd = memfd_create("loaderd-config", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	FILE *file = fd < 0 ? NULL : fdopen(dup(fd), "w");
-	if (file == NULL) {
+	if (!file) {
 		if (fd >= 0)
 			close(fd);
 		return -ENOMEM;
@@ -121,10 +121,10 @@ int outfit_spawn(const struct outfit *outfit, int config_fd, uid_t uid, const in
 		 pid_t *ret_pid)
 {
 	char user[16], number[16];
-	snprintf(user, sizeof user, "%u", (unsigned)uid);
+	snprintf(user, sizeof(user), "%u", (unsigned)uid);
 	const char *arguments[] = {"loaderd", "--worker", user, NULL, NULL, NULL};
-	if (nice != NULL) {
-		snprintf(number, sizeof number, "%d", *nice);
+	if (nice) {
+		snprintf(number, sizeof(number), "%d", *nice);
 		arguments[3] = "--nice";
 		arguments[4] = number;
 	}

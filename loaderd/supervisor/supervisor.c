@@ -132,7 +132,7 @@ static void on_signal(struct watched *watched, uint32_t events)
 {
 	struct supervisor *supervisor = SUPERVISOR_OF(watched, signals);
 	struct signalfd_siginfo info;
-	while (read(watched->fd, &info, sizeof info) == sizeof info) {
+	while (read(watched->fd, &info, sizeof(info)) == sizeof(info)) {
 		if (info.ssi_signo != PARENT_SIGNAL) {
 			begin_drain(supervisor);
 		} else if (supervisor->parent != 0 && getppid() != supervisor->parent) {
@@ -162,7 +162,7 @@ static void on_lifeline(struct watched *watched, uint32_t events)
 /* Whose connection it is, in this namespace. False: nobody's who could be told from others. */
 static bool identify(const struct supervisor *supervisor, int fd, struct ucred *ret_peer)
 {
-	socklen_t size = sizeof *ret_peer;
+	socklen_t size = sizeof(*ret_peer);
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, ret_peer, &size) < 0)
 		return false;
 	return ret_peer->uid != supervisor->overflow_uid && ret_peer->uid != (uid_t)-1;
@@ -231,7 +231,7 @@ static void refuse_descriptors(int listen_fd)
 {
 	enum { PASS_RIGHTS = 83 };
 	const int no = 0;
-	(void)setsockopt(listen_fd, SOL_SOCKET, PASS_RIGHTS, &no, sizeof no);
+	(void)setsockopt(listen_fd, SOL_SOCKET, PASS_RIGHTS, &no, sizeof(no));
 }
 
 static void add_listener(struct supervisor *supervisor, int fd, bool admin)
@@ -274,14 +274,14 @@ static int check_nice(const struct config *config, struct config_error *error)
 		if (nice->users[i].nice >= least)
 			continue;
 		least = nice->users[i].nice;
-		snprintf(whose, sizeof whose, "%u:", (unsigned)nice->users[i].uid);
+		snprintf(whose, sizeof(whose), "%u:", (unsigned)nice->users[i].uid);
 	}
 	if (least >= own)
 		return 0;
 	if (setpriority(PRIO_PROCESS, 0, least) == 0 && setpriority(PRIO_PROCESS, 0, own) == 0)
 		return 0;
 	int r = -errno;
-	snprintf(error->text, sizeof error->text,
+	snprintf(error->text, sizeof(error->text),
 		 "[users] nice = %s%d: this is below the daemon's own nice value, %d, and the "
 		 "system "
 		 "refuses it: %s; allow it with LimitNICE=%d in the service's unit, or raise the "
@@ -419,7 +419,7 @@ int supervisor_run(const struct supervisor_options *options, struct config_error
 		log_info("stopped");
 	}
 	if (r < 0 && error->text[0] == '\0')
-		snprintf(error->text, sizeof error->text, "the daemon cannot go on: %s",
+		snprintf(error->text, sizeof(error->text), "the daemon cannot go on: %s",
 			 strerror(-r));
 	deinit(&supervisor);
 	return r;

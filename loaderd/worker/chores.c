@@ -45,10 +45,10 @@ static void queue_put(struct queue *queue, struct chore *chore)
 static struct chore *queue_take(struct queue *queue)
 {
 	struct chore *chore = queue->first;
-	if (chore == NULL)
+	if (!chore)
 		return NULL;
 	queue->first = chore->next;
-	if (queue->first == NULL)
+	if (!queue->first)
 		queue->last = &queue->first;
 	return chore;
 }
@@ -60,9 +60,9 @@ static void *chores_main(void *argument)
 	pthread_mutex_lock(&chores->mutex);
 	for (;;) {
 		struct chore *chore = queue_take(&chores->waiting);
-		if (chore == NULL && (chores->stopping || chores->thread_count > chores->usual))
+		if (!chore && (chores->stopping || chores->thread_count > chores->usual))
 			break;
-		if (chore == NULL) {
+		if (!chore) {
 			chores->idle++;
 			pthread_cond_wait(&chores->wake, &chores->mutex);
 			chores->idle--;
@@ -70,14 +70,14 @@ static void *chores_main(void *argument)
 		}
 		chores->waiting_count--;
 		pthread_mutex_unlock(&chores->mutex);
-		bool tells = chore->done != NULL;
+		bool tells = chore->done;
 		chore->run(chore);
 		pthread_mutex_lock(&chores->mutex);
 		if (!tells)
 			continue;
 		queue_put(&chores->finished, chore);
 		uint64_t one = 1;
-		ssize_t n = write(chores->event_fd, &one, sizeof one);
+		ssize_t n = write(chores->event_fd, &one, sizeof(one));
 		(void)n;
 	}
 	chores->thread_count--;
@@ -110,8 +110,8 @@ static int start_thread(struct chores *chores)
 
 int chores_new(unsigned threads, struct chores **ret_chores)
 {
-	struct chores *chores = calloc(1, sizeof *chores);
-	if (chores == NULL)
+	struct chores *chores = calloc(1, sizeof(*chores));
+	if (!chores)
 		return -ENOMEM;
 	pthread_mutex_init(&chores->mutex, NULL);
 	pthread_cond_init(&chores->wake, NULL);
@@ -135,7 +135,7 @@ int chores_new(unsigned threads, struct chores **ret_chores)
 
 void chores_free(struct chores *chores)
 {
-	if (chores == NULL)
+	if (!chores)
 		return;
 	pthread_mutex_lock(&chores->mutex);
 	chores->stopping = true;
@@ -174,8 +174,8 @@ static void run_closing(struct chore *chore)
 
 void chores_close(struct chores *chores, int fd)
 {
-	struct closing *closing = calloc(1, sizeof *closing);
-	if (closing == NULL) {
+	struct closing *closing = calloc(1, sizeof(*closing));
+	if (!closing) {
 		close(fd);
 		return;
 	}
@@ -192,13 +192,13 @@ int chores_fd(const struct chores *chores)
 void chores_finish(struct chores *chores)
 {
 	uint64_t count;
-	ssize_t n = read(chores->event_fd, &count, sizeof count);
+	ssize_t n = read(chores->event_fd, &count, sizeof(count));
 	(void)n;
 	for (;;) {
 		pthread_mutex_lock(&chores->mutex);
 		struct chore *chore = queue_take(&chores->finished);
 		pthread_mutex_unlock(&chores->mutex);
-		if (chore == NULL)
+		if (!chore)
 			return;
 		chore->done(chore);
 	}

@@ -49,7 +49,7 @@ static size_t keep_fields(struct texts *texts, const struct packimg *image, char
 		struct packimg_field field = {.name = ""};
 		packimg_field(image, i, &field);
 		names[i] = keep_text(texts, field.name);
-		if (names[i] == NULL)
+		if (!names[i])
 			return i;
 		ret_facts->types[i] = field.type;
 		ret_facts->longest[i] = field.longest;
@@ -66,8 +66,8 @@ static size_t keep_classes(struct texts *texts, const struct packimg *image, cha
 		return 0;
 	for (uint32_t i = 0; i < classes; i++) {
 		const char *name = packimg_class_name(image, i);
-		names[i] = keep_text(texts, name == NULL ? "" : name);
-		if (names[i] == NULL) {
+		names[i] = keep_text(texts, !name ? "" : name);
+		if (!names[i]) {
 			texts->used = used;
 			return 0;
 		}
@@ -97,20 +97,20 @@ static int pack(const struct packimg *image, const char *path, struct texts *tex
 	message.class_names = names + message.n_field_names;
 	message.n_class_names = keep_classes(texts, image, message.class_names);
 	char *metadata = keep_text(texts, packimg_metadata(image));
-	if (metadata != NULL)
+	if (metadata)
 		message.metadata = metadata;
 	if (packimg_statistics(image, mean, std) == 0) {
 		message.n_mean = message.n_std = 3;
 		message.mean = mean;
 		message.std = std;
 	}
-	memcpy(uuid, packimg_uuid(image), sizeof uuid);
-	message.uuid = (ProtobufCBinaryData){sizeof uuid, uuid};
+	memcpy(uuid, packimg_uuid(image), sizeof(uuid));
+	message.uuid = (ProtobufCBinaryData){sizeof(uuid), uuid};
 	reply.kind_case = LOADERD__REPLY__KIND_DATASET;
 	reply.dataset = &message;
 	size_t size = loaderd__reply__get_packed_size(&reply);
 	uint8_t *packed = malloc(size);
-	if (packed == NULL)
+	if (!packed)
 		return -ENOMEM;
 	loaderd__reply__pack(&reply, packed);
 	*ret_packed = packed;
@@ -122,9 +122,9 @@ static int describe(const struct packimg *image, const char *path, uint8_t **ret
 		    size_t *ret_size)
 {
 	struct texts texts = {.bytes = malloc(REPLY_TEXTS_MAX)};
-	char **names = calloc(REPLY_CLASSES_MAX + PACKIMG_FIELDS_MAX, sizeof *names);
+	char **names = calloc(REPLY_CLASSES_MAX + PACKIMG_FIELDS_MAX, sizeof(*names));
 	int r = -ENOMEM;
-	if (texts.bytes != NULL && names != NULL)
+	if (texts.bytes && names)
 		r = pack(image, path, &texts, names, ret_packed, ret_size);
 	free(names);
 	free(texts.bytes);

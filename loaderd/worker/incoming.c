@@ -57,8 +57,8 @@ int incoming_take(struct incoming *incoming, const Loaderd__Files *part,
 	incoming->total = part->total;
 	if (count > incoming_left(incoming))
 		return -EPROTO;
-	int *fds = realloc(incoming->fds, (incoming->count + count) * sizeof *fds);
-	if (fds == NULL)
+	int *fds = realloc(incoming->fds, (incoming->count + count) * sizeof(*fds));
+	if (!fds)
 		return -ENOMEM;
 	incoming->fds = fds;
 	for (unsigned i = 0; i < count; i++)

@@ -92,7 +92,7 @@ static void finish(struct session *session)
 /* Whatever a chore is doing with it ends first: the chore's end comes back here. */
 void opening_drop(struct session *session)
 {
-	if (session->opening == NULL || session->opening->at_work)
+	if (!session->opening || session->opening->at_work)
 		return;
 	if (is_feed(session->opening))
 		session_forget_feed(session);
@@ -110,7 +110,7 @@ static void pass_descriptors(const struct session *session, int allowed)
 {
 	/* Linux 6.16; before that what comes unasked is closed on a chores thread. */
 	enum { PASS_RIGHTS = 83 };
-	(void)setsockopt(session->source.fd, SOL_SOCKET, PASS_RIGHTS, &allowed, sizeof allowed);
+	(void)setsockopt(session->source.fd, SOL_SOCKET, PASS_RIGHTS, &allowed, sizeof(allowed));
 }
 
 static void ask(struct session *session)
@@ -173,7 +173,7 @@ static void done_start(struct chore *chore)
 		opening->feed = NULL;
 		serve_feed(session, opening->request->open_feed);
 		/* A client that does not take the reply is gone by now, and this with it. */
-		if (session->opening != NULL)
+		if (session->opening)
 			finish(session);
 	}
 }
@@ -192,7 +192,7 @@ static void start(struct opening *opening)
 
 void opening_flushed(struct session *session)
 {
-	if (session->opening != NULL && session->opening->held_up)
+	if (session->opening && session->opening->held_up)
 		start(session->opening);
 }
 
@@ -240,7 +240,7 @@ static void done_describe(struct chore *chore)
 		refuse(session);
 	} else {
 		session_send(session, opening->packed, opening->packed_size);
-		if (session->opening != NULL)
+		if (session->opening)
 			finish(session);
 	}
 }
@@ -273,7 +273,7 @@ static int admit(struct session *session, const Loaderd__Request *request, struc
 				      "this daemon speaks protocol version %d, the client asked "
 				      "for %u; update the older one",
 				      PROTO_VERSION, version);
-	if (session->opening != NULL)
+	if (session->opening)
 		return refuse_request(refusal, EBUSY, NULL,
 				      "this connection has a request under way whose files are "
 				      "not there yet; wait for its answer");
@@ -286,8 +286,8 @@ void opening_begin(struct session *session, Loaderd__Request *request)
 	struct opening *opening = NULL;
 	int r = admit(session, request, &refusal);
 	if (r == 0) {
-		opening = calloc(1, sizeof *opening);
-		if (opening == NULL)
+		opening = calloc(1, sizeof(*opening));
+		if (!opening)
 			r = refuse_request(&refusal, ENOMEM, NULL, "the daemon is out of memory");
 	}
 	if (r < 0) {
@@ -349,7 +349,7 @@ static void out_of_descriptors(struct session *session)
 void opening_files(struct session *session, const Loaderd__Files *part)
 {
 	struct opening *opening = session->opening;
-	int r = opening == NULL || opening->at_work
+	int r = !opening || opening->at_work
 			? -EPROTO
 			: incoming_take(&opening->files, part, &session->reader,
 					is_feed(opening) ? session->server->config->shards
@@ -372,7 +372,7 @@ void opening_files(struct session *session, const Loaderd__Files *part)
 		return;
 	}
 	pass_descriptors(session, 0);
-	if (is_feed(opening) && opening->feed == NULL)
+	if (is_feed(opening) && !opening->feed)
 		give_to_chores(opening, run_prepare, done_prepare);
 	else if (is_feed(opening))
 		start(opening);

@@ -53,7 +53,7 @@ static int keep(struct outbox *outbox, const uint8_t *data, size_t size)
 	}
 	if (needed > outbox->capacity) {
 		uint8_t *grown = realloc(outbox->data, needed);
-		if (grown == NULL) {
+		if (!grown) {
 			outbox->broken = true;
 			return -EPIPE;
 		}
@@ -101,7 +101,7 @@ int outbox_send(struct outbox *outbox, const uint8_t *message, size_t size)
 	uint8_t length[LENGTH_SIZE];
 	put_length(length, size);
 	pthread_mutex_lock(&outbox->mutex);
-	int r = put(outbox, length, sizeof length);
+	int r = put(outbox, length, sizeof(length));
 	if (r == 0)
 		r = put(outbox, message, size);
 	pthread_mutex_unlock(&outbox->mutex);

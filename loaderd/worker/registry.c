@@ -12,7 +12,7 @@
 
 static void entry_free(struct registry_entry *entry)
 {
-	if (entry->dataset != NULL)
+	if (entry->dataset)
 		dataset_free(entry->dataset);
 	free(entry->files);
 	free(entry);
@@ -23,8 +23,8 @@ int registry_init(struct registry *registry)
 	*registry = (struct registry){.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 	if (registry->event_fd < 0)
 		return -errno;
-	registry->bad = calloc(REGISTRY_BAD_MAX, sizeof *registry->bad);
-	if (registry->bad == NULL) {
+	registry->bad = calloc(REGISTRY_BAD_MAX, sizeof(*registry->bad));
+	if (!registry->bad) {
 		close(registry->event_fd);
 		return -ENOMEM;
 	}
@@ -34,7 +34,7 @@ int registry_init(struct registry *registry)
 
 void registry_deinit(struct registry *registry)
 {
-	while (registry->entries != NULL) {
+	while (registry->entries) {
 		struct registry_entry *entry = registry->entries;
 		registry->entries = entry->next;
 		entry_free(entry);
@@ -73,7 +73,7 @@ static bool same_file(const struct registry_file *a, const struct registry_file 
 static struct registry_entry *find(struct registry *registry, const struct registry_entry *wanted,
 				   const char *path)
 {
-	for (struct registry_entry *entry = registry->entries; entry != NULL; entry = entry->next) {
+	for (struct registry_entry *entry = registry->entries; entry; entry = entry->next) {
 		uint32_t same = 0;
 		if (strcmp(entry->dataset->path, path) != 0 ||
 		    entry->file_count != wanted->file_count)
@@ -90,21 +90,21 @@ static struct registry_entry *find(struct registry *registry, const struct regis
 static int new_entry(const char *path, const int *fds, uint32_t count,
 		     struct registry_entry **ret_entry, struct packimg_error *error)
 {
-	struct registry_entry *entry = calloc(1, sizeof *entry);
-	if (entry == NULL)
+	struct registry_entry *entry = calloc(1, sizeof(*entry));
+	if (!entry)
 		return -ENOMEM;
 	entry->users = 1;
 	entry->file_count = count;
-	entry->files = calloc(count, sizeof *entry->files);
-	int r = entry->files == NULL ? -ENOMEM : 0;
+	entry->files = calloc(count, sizeof(*entry->files));
+	int r = !entry->files ? -ENOMEM : 0;
 	for (uint32_t i = 0; r == 0 && i < count; i++) {
 		r = file_of(fds[i], &entry->files[i]);
 		if (r == -EBADF)
-			snprintf(error->text, sizeof error->text,
+			snprintf(error->text, sizeof(error->text),
 				 "%.300s: the descriptor of file %u of it is not open for reading",
 				 path, i);
 		else if (r < 0)
-			snprintf(error->text, sizeof error->text,
+			snprintf(error->text, sizeof(error->text),
 				 "%.300s: the daemon may not look at file %u of it: %s; a private "
 				 "daemon of the file's owner may",
 				 path, i, strerror(-r));
@@ -122,7 +122,7 @@ void registry_poison(struct registry *registry, const uint8_t uuid[16], uint64_t
 	pthread_mutex_lock(&registry->mutex);
 	if (registry->poison_count < REGISTRY_POISON_MAX) {
 		struct registry_poison *poison = &registry->poison[registry->poison_count++];
-		memcpy(poison->uuid, uuid, sizeof poison->uuid);
+		memcpy(poison->uuid, uuid, sizeof(poison->uuid));
 		poison->sample = sample;
 	}
 	pthread_mutex_unlock(&registry->mutex);
@@ -146,7 +146,7 @@ int registry_acquire(struct registry *registry, const char *path, int *fds, uint
 		return r;
 	pthread_mutex_lock(&registry->mutex);
 	struct registry_entry *there = find(registry, entry, path);
-	if (there != NULL) {
+	if (there) {
 		there->users++;
 		*ret_dataset = there->dataset;
 	}
@@ -155,9 +155,9 @@ int registry_acquire(struct registry *registry, const char *path, int *fds, uint
 	 * Opened outside the lock: a slow disk holds up only those who wait for it. Two at once may
 	 * open the same files twice, which is harmless.
 	 */
-	if (there == NULL)
+	if (!there)
 		r = dataset_open(path, fds, count, &entry->dataset, error);
-	if (there != NULL || r < 0) {
+	if (there || r < 0) {
 		entry_free(entry);
 		return r;
 	}
@@ -177,11 +177,11 @@ bool registry_same_files(struct registry *registry, const struct dataset *datase
 {
 	const struct registry_entry *entry;
 	pthread_mutex_lock(&registry->mutex);
-	for (entry = registry->entries; entry != NULL && entry->dataset != dataset;)
+	for (entry = registry->entries; entry && entry->dataset != dataset;)
 		entry = entry->next;
 	pthread_mutex_unlock(&registry->mutex);
 	/* The caller's use of the dataset keeps the entry. */
-	if (entry == NULL || count > entry->file_count)
+	if (!entry || count > entry->file_count)
 		return false;
 	for (uint32_t i = 0; i < count; i++) {
 		struct registry_file file = {0};
@@ -196,7 +196,7 @@ void registry_release(struct registry *registry, struct dataset *dataset)
 {
 	struct registry_entry *gone = NULL;
 	pthread_mutex_lock(&registry->mutex);
-	for (struct registry_entry **at = &registry->entries; *at != NULL; at = &(*at)->next) {
+	for (struct registry_entry **at = &registry->entries; *at; at = &(*at)->next) {
 		if ((*at)->dataset != dataset)
 			continue;
 		if (--(*at)->users == 0) {
@@ -206,7 +206,7 @@ void registry_release(struct registry *registry, struct dataset *dataset)
 		break;
 	}
 	pthread_mutex_unlock(&registry->mutex);
-	if (gone != NULL)
+	if (gone)
 		entry_free(gone);
 }
 
@@ -235,7 +235,7 @@ static bool count_again(struct registry *registry, const char *path, uint64_t in
 	for (uint64_t i = 0; i < kept; i++) {
 		struct registry_bad *bad = &registry->bad[i];
 		if (bad->index == index &&
-		    strncmp(bad->dataset, path, sizeof bad->dataset - 1) == 0) {
+		    strncmp(bad->dataset, path, sizeof(bad->dataset) - 1) == 0) {
 			bad->count++;
 			return true;
 		}
@@ -255,17 +255,17 @@ void registry_report(struct registry *registry, struct dataset *dataset, uint64_
 	bool fresh = !count_again(registry, dataset->path, index) && first;
 	if (fresh) {
 		struct registry_bad *bad = &registry->bad[registry->bad_total++ % REGISTRY_BAD_MAX];
-		memset(bad, 0, sizeof *bad);
-		snprintf(bad->dataset, sizeof bad->dataset, "%s", dataset->path);
-		snprintf(bad->text, sizeof bad->text, "%s", text);
-		memcpy(bad->source, source, sizeof source);
+		memset(bad, 0, sizeof(*bad));
+		snprintf(bad->dataset, sizeof(bad->dataset), "%s", dataset->path);
+		snprintf(bad->text, sizeof(bad->text), "%s", text);
+		memcpy(bad->source, source, sizeof(source));
 		bad->index = index;
 		bad->count = 1;
 	}
 	pthread_mutex_unlock(&registry->mutex);
 	if (fresh) {
 		uint64_t one = 1;
-		ssize_t n = write(registry->event_fd, &one, sizeof one);
+		ssize_t n = write(registry->event_fd, &one, sizeof(one));
 		(void)n;
 	}
 }

@@ -36,7 +36,7 @@ int link_report(int pipe, const struct link_record *record)
 {
 	ssize_t n;
 	do {
-		n = write(pipe, record, sizeof *record);
+		n = write(pipe, record, sizeof(*record));
 	} while (n < 0 && errno == EINTR);
 	return n < 0 ? -errno : 0;
 }
@@ -50,7 +50,7 @@ static void wait_for_answer(struct rings *rings, struct ring_request *request)
 	while (!request->answered &&
 	       pthread_cond_timedwait(&rings->answered, &rings->mutex, &until) == 0)
 		;
-	for (struct ring_request **at = &rings->waiting; *at != NULL; at = &(*at)->next) {
+	for (struct ring_request **at = &rings->waiting; *at; at = &(*at)->next) {
 		if (*at != request)
 			continue;
 		*at = request->next;
@@ -203,7 +203,7 @@ void rings_answer(struct rings *rings, const struct link_order *order, const int
 {
 	bool taken = false;
 	pthread_mutex_lock(&rings->mutex);
-	for (struct ring_request *request = rings->waiting; request != NULL && !taken;
+	for (struct ring_request *request = rings->waiting; request && !taken;
 	     request = request->next) {
 		if (request->record.feed != order->feed || request->answer != order->kind ||
 		    request->answered)

@@ -154,7 +154,7 @@ static void prepare_reports(void)
 {
 #ifndef __clang__
 	char place[256];
-	__sanitizer_symbolize_pc(__builtin_return_address(0), "%p %F %L", place, sizeof place);
+	__sanitizer_symbolize_pc(__builtin_return_address(0), "%p %F %L", place, sizeof(place));
 #endif
 	behind_walls = true;
 }
@@ -172,14 +172,14 @@ const char *sandbox_exceptions(void)
 	size_t length = 0;
 	if (SANITIZED)
 		length = (size_t)snprintf(
-			text, sizeof text,
+			text, sizeof(text),
 			"a sanitizer's build: memory is not limited, leaks are not "
 			"looked for; calls allowed besides: %s",
 			sanitizers[0] == END ? "none" : "");
-	for (size_t i = 0; sanitizers[i] != END && length < sizeof text; i++) {
+	for (size_t i = 0; sanitizers[i] != END && length < sizeof(text); i++) {
 		char *name = seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, sanitizers[i]);
-		length += (size_t)snprintf(text + length, sizeof text - length, "%s%s",
-					   i == 0 ? "" : ", ", name != NULL ? name : "?");
+		length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%s",
+					   i == 0 ? "" : ", ", name ? name : "?");
 		free(name);
 	}
 	return text;
@@ -188,12 +188,12 @@ const char *sandbox_exceptions(void)
 static int add_rules(scmp_filter_ctx filter)
 {
 	int r = 0;
-	for (size_t i = 0; r == 0 && i < sizeof allowed / sizeof *allowed; i++)
+	for (size_t i = 0; r == 0 && i < sizeof(allowed) / sizeof(*allowed); i++)
 		r = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
-	for (size_t i = 0; r == 0 && i < sizeof absent / sizeof *absent; i++)
+	for (size_t i = 0; r == 0 && i < sizeof(absent) / sizeof(*absent); i++)
 		r = seccomp_rule_add_array(filter, SCMP_ACT_ERRNO(ENOSYS), absent[i].call,
 					   absent[i].count, absent[i].arguments);
-	for (size_t i = 0; r == 0 && i < sizeof conditions / sizeof *conditions; i++)
+	for (size_t i = 0; r == 0 && i < sizeof(conditions) / sizeof(*conditions); i++)
 		r = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, conditions[i].call,
 					   conditions[i].count, conditions[i].arguments);
 	/* abort() sends itself a signal. */
@@ -212,7 +212,7 @@ static int add_rules(scmp_filter_ctx filter)
 static int filter_calls(void)
 {
 	scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
-	if (filter == NULL)
+	if (!filter)
 		return -ENOMEM;
 	int r = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
 	/* Otherwise kernels before 5.16 would turn off a speculation that decoding lives on. */
@@ -302,7 +302,7 @@ int sandbox_prepare(struct config_error *error)
 	if (r == 0)
 		r = drop_capabilities();
 	if (r < 0)
-		snprintf(error->text, sizeof error->text, "a worker cannot give up its rights: %s",
+		snprintf(error->text, sizeof(error->text), "a worker cannot give up its rights: %s",
 			 strerror(-r));
 	return r;
 }
@@ -334,13 +334,13 @@ int sandbox_enter(const struct sandbox_limits *limits, struct config_error *erro
 	lock_land();
 	int r = limit_resources(limits);
 	if (r < 0) {
-		snprintf(error->text, sizeof error->text, "a worker cannot limit itself: %s",
+		snprintf(error->text, sizeof(error->text), "a worker cannot limit itself: %s",
 			 strerror(-r));
 		return r;
 	}
 	r = filter_calls();
 	if (r < 0)
-		snprintf(error->text, sizeof error->text,
+		snprintf(error->text, sizeof(error->text),
 			 "the kernel does not take the filter of system calls: %s; it needs "
 			 "CONFIG_SECCOMP_FILTER, and a container that allows seccomp",
 			 strerror(-r));

@@ -51,7 +51,7 @@ static void begin_drain(struct server *server)
 		 (unsigned long long)server->config->grace_ms);
 	server->phase = SERVER_DRAINING;
 	server->drain_deadline_ns = server_now_ns() + server->config->grace_ms * 1000000;
-	for (struct session *session = server->sessions; session != NULL; session = session->next)
+	for (struct session *session = server->sessions; session; session = session->next)
 		if (session->in_pool && batcher_drain(session->feed->batcher, RING_REASON_STOPPING))
 			outbox_ring(&session->outbox);
 }
@@ -65,10 +65,10 @@ static void on_pool(struct source *source, uint32_t events)
 {
 	struct server *server = SERVER_OF(source, pool_quiet);
 	uint64_t count;
-	ssize_t n = read(source->fd, &count, sizeof count);
+	ssize_t n = read(source->fd, &count, sizeof(count));
 	(void)n;
 	struct batcher *batcher;
-	while ((batcher = pool_reap(server->pool)) != NULL)
+	while ((batcher = pool_reap(server->pool)))
 		session_released(batcher->options.doorbell_user);
 }
 
@@ -89,7 +89,7 @@ static void on_bad_news(struct source *source, uint32_t events)
 	struct server *server = SERVER_OF(source, bad_news);
 	struct registry_bad bad;
 	uint64_t count, lost;
-	ssize_t n = read(source->fd, &count, sizeof count);
+	ssize_t n = read(source->fd, &count, sizeof(count));
 	(void)n;
 	while (registry_next_bad(&server->registry, &bad, &lost)) {
 		if (server->bad_log_end_ns == 0)
@@ -162,7 +162,7 @@ static void on_link(struct source *source, uint32_t events)
 
 static void free_dead_sessions(struct server *server)
 {
-	while (server->dead_sessions != NULL) {
+	while (server->dead_sessions) {
 		struct session *session = server->dead_sessions;
 		server->dead_sessions = session->next_dead;
 		session_free(session);
@@ -186,7 +186,7 @@ static int start_workers(struct server *server, struct config_error *error)
 	if (r == 0)
 		r = chores_new(CHORE_THREADS, &server->chores);
 	if (r < 0)
-		snprintf(error->text, sizeof error->text, "cannot start worker threads: %s",
+		snprintf(error->text, sizeof(error->text), "cannot start worker threads: %s",
 			 strerror(-r));
 	return r;
 }
@@ -203,7 +203,7 @@ static int watch_all(struct server *server)
 	struct source *const sources[] = {&server->link, &server->chores_done, &server->pool_quiet,
 					  &server->bad_news};
 	int r = 0;
-	for (unsigned i = 0; r == 0 && i < sizeof sources / sizeof *sources; i++)
+	for (unsigned i = 0; r == 0 && i < sizeof(sources) / sizeof(*sources); i++)
 		r = server_watch(server, sources[i], EPOLLIN);
 	return r;
 }
@@ -221,8 +221,8 @@ static int map_page(struct server *server)
 int server_new(const struct config *config, uid_t uid, struct server **ret_server,
 	       struct config_error *error)
 {
-	struct server *server = calloc(1, sizeof *server);
-	if (server == NULL)
+	struct server *server = calloc(1, sizeof(*server));
+	if (!server)
 		return -ENOMEM;
 	server->config = config;
 	server->uid = uid;
@@ -249,7 +249,7 @@ int server_new(const struct config *config, uid_t uid, struct server **ret_serve
 		if (r == 0)
 			r = watch_all(server);
 		if (r < 0)
-			snprintf(error->text, sizeof error->text, "cannot watch descriptors: %s",
+			snprintf(error->text, sizeof(error->text), "cannot watch descriptors: %s",
 				 strerror(-r));
 	}
 	if (r < 0) {
@@ -269,11 +269,11 @@ unsigned server_threads_most(const struct server *server)
 
 void server_free(struct server *server)
 {
-	if (server == NULL)
+	if (!server)
 		return;
 	pool_free(server->pool);
 	chores_free(server->chores);
-	if (server->page != NULL)
+	if (server->page)
 		munmap(server->page, LINK_PAGE_SIZE);
 	if (server->epoll_fd >= 0)
 		close(server->epoll_fd);
@@ -363,17 +363,16 @@ static void close_all(struct server *server)
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	reply.kind_case = LOADERD__REPLY__KIND_SHUTTING_DOWN;
 	reply.shutting_down = &shutting_down;
-	for (struct session *s = server->sessions, *next; s != NULL && !server->orphaned;
-	     s = next) {
+	for (struct session *s = server->sessions, *next; s && !server->orphaned; s = next) {
 		next = s->next;
 		if (!s->held)
 			session_reply(s, &reply);
 	}
-	for (struct session *s = server->sessions, *next; s != NULL; s = next) {
+	for (struct session *s = server->sessions, *next; s; s = next) {
 		next = s->next;
 		session_close(s, "the daemon is shutting down");
 	}
-	while (server->sessions != NULL && turn(server) == 0)
+	while (server->sessions && turn(server) == 0)
 		;
 	free_dead_sessions(server);
 }

@@ -56,7 +56,7 @@ void session_reply(struct session *session, const Loaderd__Reply *reply)
 {
 	size_t size = loaderd__reply__get_packed_size(reply);
 	uint8_t *message = malloc(size);
-	if (message == NULL) {
+	if (!message) {
 		session_close(session, "out of memory");
 		return;
 	}
@@ -77,7 +77,7 @@ void session_refuse(struct session *session, const struct refusal *refusal)
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	error.code = refusal->code;
 	error.text = (char *)refusal->text;
-	error.field = (char *)(refusal->field == NULL ? "" : refusal->field);
+	error.field = (char *)(!refusal->field ? "" : refusal->field);
 	error.position = refusal->position;
 	reply.kind_case = LOADERD__REPLY__KIND_ERROR;
 	reply.error = &error;
@@ -97,11 +97,11 @@ void session_ring(void *user)
 void session_bury_if_done(struct session *session)
 {
 	struct server *server = session->server;
-	if (!session->closing || session->dead || session->chores > 0 || session->feed != NULL)
+	if (!session->closing || session->dead || session->chores > 0 || session->feed)
 		return;
 	session->dead = true;
 	*session->link = session->next;
-	if (session->next != NULL)
+	if (session->next)
 		session->next->link = session->link;
 	server->session_count--;
 	session->next_dead = server->dead_sessions;
@@ -120,8 +120,8 @@ void session_free(struct session *session)
 static bool add_feed_chore(struct session *session, void (*run)(struct chore *),
 			   void (*done)(struct chore *))
 {
-	struct feed_chore *feed_chore = malloc(sizeof *feed_chore);
-	if (feed_chore == NULL)
+	struct feed_chore *feed_chore = malloc(sizeof(*feed_chore));
+	if (!feed_chore)
 		return false;
 	*feed_chore = (struct feed_chore){
 		.chore = {.run = run, .done = done},
@@ -184,7 +184,7 @@ void session_close(struct session *session, const char *why)
 		return;
 	session->closing = true;
 	log_debug("client pid %d: connection closed: %s", (int)session->pid, why);
-	if (session->feed != NULL)
+	if (session->feed)
 		log_info("feed %llu closed (client pid %d): %s",
 			 (unsigned long long)session->feed->id, (int)session->pid, why);
 	epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, session->source.fd, NULL);
@@ -196,7 +196,7 @@ void session_close(struct session *session, const char *why)
 	opening_drop(session);
 	if (session->in_pool)
 		pool_remove(server->pool, session->feed->batcher);
-	else if (session->feed != NULL && !session->filling)
+	else if (session->feed && !session->filling)
 		free_feed(session);
 	session_bury_if_done(session);
 }
@@ -261,7 +261,7 @@ static void refuse_shutdown(struct session *session)
 static void handle(struct session *session, const uint8_t *data, size_t size)
 {
 	Loaderd__Request *request = loaderd__request__unpack(NULL, size, data);
-	if (request == NULL) {
+	if (!request) {
 		session_close(session, "it sent a frame that is no request");
 		return;
 	}
@@ -345,7 +345,7 @@ static void turn_away(struct server *server, int fd, const char *why)
 	uint8_t message[512];
 	struct outbox outbox;
 	outbox_init(&outbox, fd);
-	if (loaderd__reply__get_packed_size(&reply) <= sizeof message)
+	if (loaderd__reply__get_packed_size(&reply) <= sizeof(message))
 		(void)outbox_send(&outbox, message, loaderd__reply__pack(&reply, message));
 	outbox_deinit(&outbox);
 	/* The supervisor keeps a descriptor of it until then. */
@@ -364,12 +364,12 @@ void session_new(struct server *server, int fd, pid_t pid, uint64_t client)
 	if (server->session_count >= server->config->connections_per_user)
 		why = "the user has as many connections as one may ([limits] "
 		      "connections_per_user)";
-	struct session *session = why != NULL ? NULL : calloc(1, sizeof *session);
-	if (session == NULL) {
+	struct session *session = why ? NULL : calloc(1, sizeof(*session));
+	if (!session) {
 		if (log_allowed(&server->refusal_log_ns))
 			log_warning("client pid %d turned away: %s", (int)pid,
-				    why != NULL ? why : "out of memory");
-		turn_away(server, fd, why != NULL ? why : "the daemon is out of memory");
+				    why ? why : "out of memory");
+		turn_away(server, fd, why ? why : "the daemon is out of memory");
 		return;
 	}
 	session->source = (struct source){.fd = fd, .ready = session_ready};
@@ -383,7 +383,7 @@ void session_new(struct server *server, int fd, pid_t pid, uint64_t client)
 	outbox_init(&session->outbox, fd);
 	session->next = server->sessions;
 	session->link = &server->sessions;
-	if (session->next != NULL)
+	if (session->next)
 		session->next->link = &session->next;
 	server->sessions = session;
 	server->session_count++;

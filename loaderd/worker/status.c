@@ -68,7 +68,7 @@ static void send_status(struct session *session, struct status_parts *parts)
 	Loaderd__Status status = LOADERD__STATUS__INIT;
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	size_t feeds = 0;
-	for (const struct session *s = server->sessions; s != NULL; s = s->next) {
+	for (const struct session *s = server->sessions; s; s = s->next) {
 		if (!s->in_pool || s->closing)
 			continue;
 		fill_feed(s, &parts->feeds[feeds]);
@@ -99,17 +99,17 @@ static void send_status(struct session *session, struct status_parts *parts)
 void status_reply(struct session *session)
 {
 	struct server *server = session->server;
-	struct status_parts *parts = calloc(1, sizeof *parts);
-	if (parts != NULL) {
-		parts->feeds = calloc(server->session_count + 1, sizeof *parts->feeds);
-		parts->feed_list = calloc(server->session_count + 1, sizeof *parts->feed_list);
+	struct status_parts *parts = calloc(1, sizeof(*parts));
+	if (parts) {
+		parts->feeds = calloc(server->session_count + 1, sizeof(*parts->feeds));
+		parts->feed_list = calloc(server->session_count + 1, sizeof(*parts->feed_list));
 	}
-	if (parts == NULL || parts->feeds == NULL || parts->feed_list == NULL) {
+	if (!parts || !parts->feeds || !parts->feed_list) {
 		session_close(session, "out of memory");
 	} else {
 		send_status(session, parts);
 	}
-	if (parts != NULL) {
+	if (parts) {
 		free(parts->feeds);
 		free(parts->feed_list);
 	}
@@ -142,7 +142,7 @@ static void publish_feed(const struct session *session, struct link_feed *feed)
 		.slots_ready = b.slots_ready,
 		.slots_held = b.slots_held,
 	};
-	memcpy(feed->stage_ns, b.stage_ns, sizeof feed->stage_ns);
+	memcpy(feed->stage_ns, b.stage_ns, sizeof(feed->stage_ns));
 	cut(feed->name, session->feed->name);
 	cut(feed->dataset, session->feed->dataset->path);
 	cut(feed->pipeline, session->feed->pipeline);
@@ -154,7 +154,7 @@ void status_publish(struct server *server)
 	uint32_t count = 0;
 	uint64_t sequence = atomic_load_explicit(&page->sequence, memory_order_relaxed);
 	atomic_store(&page->sequence, sequence + 1);
-	for (const struct session *s = server->sessions; s != NULL; s = s->next)
+	for (const struct session *s = server->sessions; s; s = s->next)
 		if (s->in_pool && !s->closing && count < LINK_FEEDS_MAX)
 			publish_feed(s, &page->feeds[count++]);
 	page->feed_count = count;

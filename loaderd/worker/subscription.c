@@ -28,7 +28,7 @@ int refuse_request(struct refusal *refusal, int code, const char *field, const c
 	refusal->position = -1;
 	va_list arguments;
 	va_start(arguments, format);
-	vsnprintf(refusal->text, sizeof refusal->text, format, arguments);
+	vsnprintf(refusal->text, sizeof(refusal->text), format, arguments);
 	va_end(arguments);
 	return -code;
 }
@@ -297,8 +297,8 @@ int subscription_new(const Loaderd__OpenFeed *request, const struct subscription
 		     uint64_t feed_id, int *fds, uint32_t count,
 		     struct subscription **ret_subscription, struct refusal *refusal)
 {
-	struct subscription *subscription = calloc(1, sizeof *subscription);
-	if (subscription == NULL)
+	struct subscription *subscription = calloc(1, sizeof(*subscription));
+	if (!subscription)
 		return refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory");
 	*subscription = (struct subscription){
 		.id = feed_id,
@@ -311,7 +311,7 @@ int subscription_new(const Loaderd__OpenFeed *request, const struct subscription
 			    .doorbell = context->doorbell,
 			    .doorbell_user = context->user},
 	};
-	int r = subscription->name == NULL || subscription->pipeline == NULL
+	int r = !subscription->name || !subscription->pipeline
 			? refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory")
 			: prepare(subscription, request, context, fds, count, refusal);
 	if (r < 0) {
@@ -340,8 +340,8 @@ static int keep_direct(struct subscription *subscription, int *direct, uint32_t 
 	if (count == 0 ||
 	    !registry_same_files(subscription->registry, subscription->dataset, direct, count))
 		return 0;
-	subscription->direct = malloc(count * sizeof *direct);
-	if (subscription->direct == NULL)
+	subscription->direct = malloc(count * sizeof(*direct));
+	if (!subscription->direct)
 		return refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory");
 	for (uint32_t i = 0; i < count; i++) {
 		subscription->direct[i] = direct[i];
@@ -397,16 +397,16 @@ int subscription_start(struct subscription *subscription,
 
 void subscription_free(struct subscription *subscription)
 {
-	if (subscription == NULL)
+	if (!subscription)
 		return;
 	batcher_free(subscription->batcher);
 	transform_free(subscription->options.transform);
-	if (subscription->dataset != NULL)
+	if (subscription->dataset)
 		registry_release(subscription->registry, subscription->dataset);
 	for (uint32_t i = 0; i < subscription->direct_count; i++)
 		close(subscription->direct[i]);
 	free(subscription->direct);
-	if (subscription->ring_source != NULL)
+	if (subscription->ring_source)
 		subscription->ring_source->give_back(subscription->ring_source, subscription->id,
 						     subscription->bytes);
 	free(subscription->name);

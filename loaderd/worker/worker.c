@@ -87,7 +87,7 @@ int worker_run(uid_t uid)
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	snprintf(path, sizeof path, "/proc/self/fd/%d", LINK_CONFIG_FD);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", LINK_CONFIG_FD);
 	int r = config_read(&config, path, &error);
 	close(LINK_CONFIG_FD);
 	if (r == 0) {

@@ -23,7 +23,7 @@ enum {
 
 int error_set(char *error, int code, const char *format, ...)
 {
-	if (error != NULL) {
+	if (error) {
 		va_list arguments;
 		va_start(arguments, format);
 		vsnprintf(error, FEED_ERROR_MAX, format, arguments);
@@ -84,7 +84,7 @@ static int address_of(const char *socket, struct sockaddr_un *ret_address, sockl
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	size_t length = strlen(socket);
-	if (length == 0 || length >= sizeof address.sun_path)
+	if (length == 0 || length >= sizeof(address.sun_path))
 		return -ENAMETOOLONG;
 	memcpy(address.sun_path, socket, length);
 	size_t size = offsetof(struct sockaddr_un, sun_path) + length;
@@ -138,9 +138,9 @@ static int connect_until(int fd, const struct sockaddr_un *address, socklen_t si
 
 const char *connection_socket(const char *socket, char room[SOCKET_PATH_MAX])
 {
-	if (socket == NULL || socket[0] == '\0')
+	if (!socket || socket[0] == '\0')
 		socket = getenv("LOADERD_SOCKET");
-	if (socket != NULL && socket[0] != '\0')
+	if (socket && socket[0] != '\0')
 		return socket;
 	socket_to_connect(room);
 	return room;
@@ -167,7 +167,7 @@ int connection_open(struct connection *connection, const char *path, int64_t dea
 	if (address_of(path, &address, &size) < 0)
 		return error_set(error, -ENAMETOOLONG,
 				 "socket: \"%s\" has %zu bytes, a socket's path may have %zu.",
-				 path, strlen(path), sizeof address.sun_path - 1);
+				 path, strlen(path), sizeof(address.sun_path) - 1);
 	/* Its socket is ours, too: connecting would succeed. */
 	if (daemon_has_ended(path))
 		return connect_error(path, -ECONNREFUSED, error);
@@ -180,7 +180,7 @@ int connection_open(struct connection *connection, const char *path, int64_t dea
 		return connect_error(path, r, error);
 	}
 	connection->fd = fd;
-	snprintf(connection->socket, sizeof connection->socket, "%s", path);
+	snprintf(connection->socket, sizeof(connection->socket), "%s", path);
 	frame_reader_init(&connection->reader);
 	return 0;
 }
@@ -204,7 +204,7 @@ static int send_request(struct connection *connection, const Loaderd__Request *r
 			"the paths or the list of fields.",
 			size, FRAME_SIZE_MAX);
 	uint8_t *data = malloc(size + 1);
-	if (data == NULL)
+	if (!data)
 		return error_set(error, -ENOMEM, "Out of memory.");
 	loaderd__request__pack(request, data);
 	int r = frame_send(connection->fd, data, size, NULL, 0, clock_left_ms(deadline_ms));
@@ -256,7 +256,7 @@ static int receive_reply(struct connection *connection, int64_t deadline_ms,
 					 connection->socket, strerror(-r));
 		if (r > 0) {
 			Loaderd__Reply *reply = loaderd__reply__unpack(NULL, size, data);
-			if (reply == NULL)
+			if (!reply)
 				return error_set(
 					error, -EPROTO,
 					"The daemon on %s sent a message that cannot be read.",
@@ -348,11 +348,11 @@ int connection_error(const Loaderd__Error *message, const char *text, char *erro
 {
 	int code = code_of(message);
 	char quote[3 * CARET_WIDTH] = "";
-	if (text != NULL && message->position >= 0 && strcmp(message->field, "pipeline") == 0)
-		quote_with_caret(text, (size_t)message->position, quote, sizeof quote);
+	if (text && message->position >= 0 && strcmp(message->field, "pipeline") == 0)
+		quote_with_caret(text, (size_t)message->position, quote, sizeof(quote));
 	char field[FIELD_MAX], said[FEED_ERROR_MAX - 300];
-	snprintf(field, sizeof field, "%s", message->field);
-	snprintf(said, sizeof said, "%s", message->text);
+	snprintf(field, sizeof(field), "%s", message->field);
+	snprintf(said, sizeof(said), "%s", message->text);
 	text_make_printable(field);
 	text_make_printable(said);
 	/* Most texts name their field themselves. */
@@ -372,11 +372,11 @@ void copy_uuid(const ProtobufCBinaryData *field, uint8_t ret_uuid[16])
 int absolute_path(const char *path, char **ret_path, char *error)
 {
 	char directory[PATH_MAX];
-	if (path == NULL || path[0] == '\0')
+	if (!path || path[0] == '\0')
 		return error_set(error, -EINVAL, "dataset: no path given; name a .pimg file.");
 	if (path[0] == '/') {
 		directory[0] = '\0';
-	} else if (getcwd(directory, sizeof directory) == NULL) {
+	} else if (!getcwd(directory, sizeof(directory))) {
 		return error_set(
 			error, -errno,
 			"dataset: \"%s\" is relative and the working directory is unknown: %s.",

@@ -93,7 +93,7 @@ static void enlist(struct feed_daemon *daemon)
 static void strike(struct feed_daemon *daemon)
 {
 	pthread_mutex_lock(&lock);
-	for (struct feed_daemon **link = &daemons; *link != NULL; link = &(*link)->next) {
+	for (struct feed_daemon **link = &daemons; *link; link = &(*link)->next) {
 		if (*link == daemon) {
 			*link = daemon->next;
 			break;
@@ -106,7 +106,7 @@ static void strike(struct feed_daemon *daemon)
 static struct feed_daemon *find(const char *socket)
 {
 	struct feed_daemon *daemon = daemons;
-	while (daemon != NULL && strcmp(daemon->socket, socket) != 0)
+	while (daemon && strcmp(daemon->socket, socket) != 0)
 		daemon = daemon->next;
 	return daemon;
 }
@@ -114,18 +114,18 @@ static struct feed_daemon *find(const char *socket)
 /* The program to run: a path, or a bare name for PATH. */
 static void find_binary(const char *binary, char *ret_path, size_t size)
 {
-	if (binary == NULL || binary[0] == '\0')
+	if (!binary || binary[0] == '\0')
 		binary = getenv("LOADERD");
-	if (binary != NULL && binary[0] != '\0') {
+	if (binary && binary[0] != '\0') {
 		snprintf(ret_path, size, "%s", binary);
 		return;
 	}
 	char self[PATH_MAX];
-	ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	if (length > 0) {
 		self[length] = '\0';
 		char *slash = strrchr(self, '/');
-		int directory = slash == NULL ? 0 : (int)(slash - self);
+		int directory = !slash ? 0 : (int)(slash - self);
 		if (snprintf(ret_path, size, "%.*s/loaderd", directory, self) < (int)size &&
 		    access(ret_path, X_OK) == 0)
 			return;
@@ -151,10 +151,10 @@ static int move_up(int fd)
 static int listen_unguessable(char *ret_name, size_t size)
 {
 	uint8_t random[16];
-	if (getrandom(random, sizeof random, 0) != sizeof random)
+	if (getrandom(random, sizeof(random), 0) != sizeof(random))
 		return -errno;
 	int length = snprintf(ret_name, size, PRIVATE_PREFIX "%ld-", (long)getpid());
-	for (size_t i = 0; i < sizeof random; i++)
+	for (size_t i = 0; i < sizeof(random); i++)
 		length += snprintf(ret_name + length, size - (size_t)length, "%02x", random[i]);
 
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -179,7 +179,7 @@ static int listen_unguessable(char *ret_name, size_t size)
 static int log_new(void)
 {
 	const char *wish = getenv("LOADERD_STDERR");
-	if (wish != NULL && strcmp(wish, "inherit") == 0)
+	if (wish && strcmp(wish, "inherit") == 0)
 		return -1;
 	int fd = move_up(memfd_create("loaderd-log", MFD_CLOEXEC | MFD_ALLOW_SEALING));
 	if (fd < 0)
@@ -195,7 +195,7 @@ static int log_new(void)
 
 static void texts_free(char **texts)
 {
-	for (char **text = texts; text != NULL && *text != NULL; text++)
+	for (char **text = texts; text && *text; text++)
 		free(*text);
 	free(texts);
 }
@@ -203,12 +203,12 @@ static void texts_free(char **texts)
 /* As the daemon is told, and told again when it is restarted. */
 static char **copy_settings(const struct feed_daemon_options *options)
 {
-	char **copy = calloc((size_t)options->setting_count + 2, sizeof *copy);
+	char **copy = calloc((size_t)options->setting_count + 2, sizeof(*copy));
 	uint32_t count = 0;
-	bool good = copy != NULL;
+	bool good = copy;
 	while (good && count < options->setting_count) {
 		copy[count] = strdup(options->settings[count]);
-		good = copy[count++] != NULL;
+		good = copy[count++];
 	}
 	if (good && options->threads > 0)
 		good = asprintf(&copy[count], "pool.threads=%u", options->threads) >= 0;
@@ -221,7 +221,7 @@ static char **copy_settings(const struct feed_daemon_options *options)
 static size_t count_texts(char *const *texts)
 {
 	size_t count = 0;
-	while (texts[count] != NULL)
+	while (texts[count])
 		count++;
 	return count;
 }
@@ -231,15 +231,15 @@ static char **child_environment(void)
 {
 	static const char *const kept_from_it[] = {"NOTIFY_SOCKET=", "WATCHDOG_", "LISTEN_"};
 	size_t count = count_texts(environ), kept = 0;
-	char **copy = calloc(count + 1, sizeof *copy);
-	for (size_t i = 0; copy != NULL && i < count; i++) {
+	char **copy = calloc(count + 1, sizeof(*copy));
+	for (size_t i = 0; copy && i < count; i++) {
 		bool ours = false;
-		for (size_t j = 0; j < sizeof kept_from_it / sizeof *kept_from_it; j++)
+		for (size_t j = 0; j < sizeof(kept_from_it) / sizeof(*kept_from_it); j++)
 			ours |= strncmp(environ[i], kept_from_it[j], strlen(kept_from_it[j])) == 0;
 		if (ours)
 			continue;
 		copy[kept] = strdup(environ[i]);
-		if (copy[kept++] == NULL) {
+		if (!copy[kept++]) {
 			texts_free(copy);
 			return NULL;
 		}
@@ -251,12 +251,12 @@ static char **child_environment(void)
 static const char **child_arguments(const struct feed_daemon *daemon)
 {
 	const char *first[] = {daemon->path, "--listen-fd", "3", "--lifeline-fd", "4"};
-	enum { FIRST = sizeof first / sizeof first[0] };
+	enum { FIRST = sizeof(first) / sizeof(first[0]) };
 	size_t settings = count_texts(daemon->settings);
-	const char **arguments = calloc(FIRST + 2 * settings + 1, sizeof *arguments);
-	if (arguments == NULL)
+	const char **arguments = calloc(FIRST + 2 * settings + 1, sizeof(*arguments));
+	if (!arguments)
 		return NULL;
-	memcpy(arguments, first, sizeof first);
+	memcpy(arguments, first, sizeof(first));
 	for (size_t i = 0; i < settings; i++) {
 		arguments[FIRST + 2 * i] = "--set";
 		arguments[FIRST + 2 * i + 1] = daemon->settings[i];
@@ -271,7 +271,7 @@ static const char **child_arguments(const struct feed_daemon *daemon)
 static int spawn(struct feed_daemon *daemon, int lifeline_child)
 {
 	const char **arguments = child_arguments(daemon);
-	if (arguments == NULL)
+	if (!arguments)
 		return -ENOMEM;
 
 	posix_spawn_file_actions_t actions;
@@ -300,12 +300,12 @@ static int spawn(struct feed_daemon *daemon, int lifeline_child)
 	posix_spawnattr_setsigdefault(&attributes, &all);
 
 	cpu_set_t own;
-	bool moved = daemon->cpus_known && sched_getaffinity(0, sizeof own, &own) == 0 &&
-		     sched_setaffinity(0, sizeof daemon->cpus, &daemon->cpus) == 0;
+	bool moved = daemon->cpus_known && sched_getaffinity(0, sizeof(own), &own) == 0 &&
+		     sched_setaffinity(0, sizeof(daemon->cpus), &daemon->cpus) == 0;
 	int r = posix_spawnp(&daemon->pid, daemon->path, &actions, &attributes, (char **)arguments,
 			     daemon->environment);
 	if (moved)
-		sched_setaffinity(0, sizeof own, &own);
+		sched_setaffinity(0, sizeof(own), &own);
 	posix_spawnattr_destroy(&attributes);
 	posix_spawn_file_actions_destroy(&actions);
 	free(arguments);
@@ -332,11 +332,11 @@ static void last_line(const struct feed_daemon *daemon, char *line, size_t size)
 {
 	char tail[2048];
 	int room = (int)size - 1;
-	size_t length = feed_daemon_log(daemon, tail, sizeof tail);
+	size_t length = feed_daemon_log(daemon, tail, sizeof(tail));
 	while (length > 0 && (tail[length - 1] == '\n' || tail[length - 1] == ' '))
 		tail[--length] = '\0';
 	const char *start = strrchr(tail, '\n');
-	snprintf(line, size, "%.*s", room, start == NULL ? tail : start + 1);
+	snprintf(line, size, "%.*s", room, !start ? tail : start + 1);
 }
 
 static int ended_while_starting(struct feed_daemon *daemon, char *error)
@@ -347,11 +347,11 @@ static int ended_while_starting(struct feed_daemon *daemon, char *error)
 	daemon->pid = 0;
 	if (reaped) {
 		if (WIFSIGNALED(status))
-			snprintf(how, sizeof how, " by signal %d", WTERMSIG(status));
+			snprintf(how, sizeof(how), " by signal %d", WTERMSIG(status));
 		else
-			snprintf(how, sizeof how, " with status %d", WEXITSTATUS(status));
+			snprintf(how, sizeof(how), " with status %d", WEXITSTATUS(status));
 	}
-	last_line(daemon, line, sizeof line);
+	last_line(daemon, line, sizeof(line));
 	if (WIFEXITED(status) && WEXITSTATUS(status) == EX_CONFIG)
 		return error_set(error, -EINVAL, "settings: %s does not take one: %s", daemon->path,
 				 line);
@@ -414,14 +414,14 @@ static int launch(struct feed_daemon *daemon, char *error)
 /* What a restart finds again. */
 static int prepare(struct feed_daemon *daemon)
 {
-	daemon->listen_fd = listen_unguessable(daemon->socket, sizeof daemon->socket);
+	daemon->listen_fd = listen_unguessable(daemon->socket, sizeof(daemon->socket));
 	if (daemon->listen_fd < 0)
 		return daemon->listen_fd;
 	fork_guard_add(&daemon->listen_guard, &daemon->listen_fd);
 	fork_guard_add(&daemon->guard, &daemon->lifeline);
-	daemon->cpus_known = sched_getaffinity(0, sizeof daemon->cpus, &daemon->cpus) == 0;
+	daemon->cpus_known = sched_getaffinity(0, sizeof(daemon->cpus), &daemon->cpus) == 0;
 	daemon->environment = child_environment();
-	if (daemon->environment == NULL || daemon->settings == NULL)
+	if (!daemon->environment || !daemon->settings)
 		return -ENOMEM;
 	daemon->log = log_new();
 	return daemon->log < -1 ? daemon->log : 0;
@@ -431,7 +431,7 @@ int feed_daemon_start(const char *binary, unsigned threads, struct feed_daemon *
 		      char *error)
 {
 	struct feed_daemon_options options = {
-		.size = sizeof options, .binary = binary, .threads = threads};
+		.size = sizeof(options), .binary = binary, .threads = threads};
 	return feed_daemon_start_with(&options, ret_daemon, error);
 }
 
@@ -439,16 +439,17 @@ int feed_daemon_start_with(const struct feed_daemon_options *callers,
 			   struct feed_daemon **ret_daemon, char *error)
 {
 	struct feed_daemon_options options = {0};
-	memcpy(&options, callers, callers->size < sizeof options ? callers->size : sizeof options);
-	if (error != NULL)
+	memcpy(&options, callers,
+	       callers->size < sizeof(options) ? callers->size : sizeof(options));
+	if (error)
 		error[0] = '\0';
-	struct feed_daemon *daemon = calloc(1, sizeof *daemon);
-	if (daemon == NULL)
+	struct feed_daemon *daemon = calloc(1, sizeof(*daemon));
+	if (!daemon)
 		return error_set(error, -ENOMEM, "Out of memory.");
 	daemon->owner = getpid();
 	daemon->settings = copy_settings(&options);
 	daemon->pidfd = daemon->lifeline = daemon->listen_fd = daemon->log = -1;
-	find_binary(options.binary, daemon->path, sizeof daemon->path);
+	find_binary(options.binary, daemon->path, sizeof(daemon->path));
 	int r = prepare(daemon);
 	if (r < 0) {
 		error_set(error, r, "Cannot prepare a private daemon: %s.", strerror(-r));
@@ -482,7 +483,7 @@ static int relaunch(struct feed_daemon *daemon, char *error)
 
 int feed_daemon_restart(struct feed_daemon *daemon, char *error)
 {
-	if (error != NULL)
+	if (error)
 		error[0] = '\0';
 	return daemon_revive(daemon->socket, error);
 }
@@ -492,7 +493,7 @@ int daemon_revive(const char *socket, char *error)
 	int r = 0;
 	pthread_mutex_lock(&lock);
 	struct feed_daemon *daemon = find(socket);
-	if (daemon != NULL && has_ended(daemon, 0))
+	if (daemon && has_ended(daemon, 0))
 		r = relaunch(daemon, error);
 	pthread_mutex_unlock(&lock);
 	return r;
@@ -509,7 +510,7 @@ bool daemon_has_ended(const char *socket)
 		return false;
 	pthread_mutex_lock(&lock);
 	const struct feed_daemon *daemon = find(socket);
-	bool ended = daemon != NULL && has_ended(daemon, 0);
+	bool ended = daemon && has_ended(daemon, 0);
 	pthread_mutex_unlock(&lock);
 	return ended;
 }
@@ -520,7 +521,7 @@ int daemon_watch(const char *socket)
 		return -1;
 	pthread_mutex_lock(&lock);
 	const struct feed_daemon *daemon = find(socket);
-	int fd = daemon == NULL ? -1 : fcntl(daemon->pidfd, F_DUPFD_CLOEXEC, 0);
+	int fd = !daemon ? -1 : fcntl(daemon->pidfd, F_DUPFD_CLOEXEC, 0);
 	pthread_mutex_unlock(&lock);
 	return fd;
 }
@@ -561,7 +562,7 @@ size_t feed_daemon_log(const struct feed_daemon *daemon, char *buffer, size_t si
 		length = 0;
 	buffer[length] = '\0';
 	char *line = start > 0 ? memchr(buffer, '\n', (size_t)length) : NULL;
-	if (line == NULL)
+	if (!line)
 		return (size_t)length;
 	length -= line + 1 - buffer;
 	memmove(buffer, line + 1, (size_t)length + 1);
@@ -575,7 +576,7 @@ static void signal_it(const struct feed_daemon *daemon, int number)
 
 void feed_daemon_stop(struct feed_daemon *daemon)
 {
-	if (daemon == NULL)
+	if (!daemon)
 		return;
 	strike(daemon); /* from here on no feed starts it again */
 	fork_guard_remove(&daemon->guard);

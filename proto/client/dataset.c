@@ -16,8 +16,8 @@ struct dataset {
 static int fill_fields(struct feed_dataset *public, const Loaderd__Dataset *message)
 {
 	size_t count = message->n_field_names;
-	struct feed_dataset_field *fields = calloc(count + 1, sizeof *fields);
-	if (fields == NULL)
+	struct feed_dataset_field *fields = calloc(count + 1, sizeof(*fields));
+	if (!fields)
 		return -ENOMEM;
 	for (size_t i = 0; i < count; i++) {
 		bool known = i < message->n_field_types && i < message->n_field_longest &&
@@ -57,7 +57,7 @@ int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret
 	struct connection connection = {.fd = -1};
 	int64_t deadline_ms = clock_ms() + CONNECTION_TIMEOUT_MS;
 	char *absolute;
-	int r = socket != NULL ? daemon_revive(socket, error) : 0;
+	int r = socket ? daemon_revive(socket, error) : 0;
 	if (r == 0)
 		r = connection_open(&connection, socket, deadline_ms, error);
 	if (r < 0)
@@ -82,9 +82,9 @@ int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret
 			      "The daemon on %s answered about a dataset with message %d.",
 			      connection.socket, (int)reply->kind_case);
 	connection_close(&connection);
-	struct dataset *dataset = r < 0 ? NULL : calloc(1, sizeof *dataset);
-	if (dataset == NULL) {
-		if (reply != NULL)
+	struct dataset *dataset = r < 0 ? NULL : calloc(1, sizeof(*dataset));
+	if (!dataset) {
+		if (reply)
 			loaderd__reply__free_unpacked(reply, NULL);
 		return r < 0 ? r : error_set(error, -ENOMEM, "Out of memory.");
 	}
@@ -99,7 +99,7 @@ int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret
 
 void feed_dataset_free(struct feed_dataset *public)
 {
-	if (public == NULL)
+	if (!public)
 		return;
 	struct dataset *dataset = (struct dataset *)public;
 	loaderd__reply__free_unpacked(dataset->reply, NULL);

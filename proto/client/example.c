@@ -28,7 +28,7 @@ int main(int argc, char **argv)
 		feed_daemon_stop(daemon);
 		return 1;
 	}
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	while ((r = feed_next(feed, -1, &batch)) == 0) {
 		for (uint32_t i = 0; i < batch.count; i++) /* pixels: batch.images */
 			if (batch.labels[i] >= 0 && batch.labels[i] < 1000)

@@ -50,7 +50,7 @@ static const uint8_t doorbell[] = {4 << 3 | 2, 0}, ring_mapped[] = {6 << 3 | 2, 
 
 void feed_options_init(struct feed_options *options)
 {
-	*options = (struct feed_options){.size = sizeof *options};
+	*options = (struct feed_options){.size = sizeof(*options)};
 }
 
 /* Copies the part of a versioned structure that both sides know; the rest of `to` stays. */
@@ -69,7 +69,7 @@ static int check_options(const struct feed_options *options, char *error)
 				 "fields: %u asked for, a feed delivers at most %d.",
 				 options->field_count, RING_FIELDS_MAX);
 	for (uint32_t i = 0; i < options->field_count; i++)
-		if (options->fields == NULL || options->fields[i] == NULL)
+		if (!options->fields || !options->fields[i])
 			return error_set(error, -EINVAL, "fields: number %u of %u has no name.", i,
 					 options->field_count);
 	if (options->world == 0 ? options->rank > 0 : options->rank >= options->world)
@@ -144,7 +144,7 @@ static int subscribe(struct feed *feed, const struct feed_options *options, char
 	Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
 	open.version = PROTO_VERSION;
 	open.dataset = dataset;
-	open.pipeline = (char *)(options->pipeline != NULL ? options->pipeline : "");
+	open.pipeline = (char *)(options->pipeline ? options->pipeline : "");
 	open.batch_size = batch_size_of(options);
 	open.seed = options->seed;
 	open.shuffle = options->shuffle != 0;
@@ -161,7 +161,7 @@ static int subscribe(struct feed *feed, const struct feed_options *options, char
 	open.field_bytes = options->field_bytes;
 	open.whole_values = options->cut_values == 0;
 	open.text_fields = options->size > OPTIONS_SIZE_1;
-	open.name = (char *)(options->name != NULL ? options->name : "");
+	open.name = (char *)(options->name ? options->name : "");
 	open.writable = options->writable == FEED_WRITABLE;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
@@ -211,7 +211,7 @@ static int take_ring(struct feed *feed, const struct feed_options *options,
 	int r = map_ring(feed, fds, options->writable, error);
 	if (r < 0)
 		return r;
-	r = frame_send(feed->connection.fd, ring_mapped, sizeof ring_mapped, NULL, 0,
+	r = frame_send(feed->connection.fd, ring_mapped, sizeof(ring_mapped), NULL, 0,
 		       clock_left_ms(deadline_ms));
 	if (r < 0)
 		return error_set(error, r,
@@ -261,7 +261,7 @@ static int keep_field_names(struct feed *feed, const struct feed_options *option
 					 "this program does not know.",
 					 feed->connection.socket, options->fields[i]);
 		feed->field_names[i] = strdup(options->fields[i]);
-		if (feed->field_names[i] == NULL)
+		if (!feed->field_names[i])
 			return error_set(error, -ENOMEM, "Out of memory.");
 		feed->field_count++;
 	}
@@ -323,8 +323,8 @@ int feed_subscribe(struct feed *feed, const struct feed_options *options, char *
 
 struct feed *feed_new(void)
 {
-	struct feed *feed = calloc(1, sizeof *feed);
-	if (feed == NULL)
+	struct feed *feed = calloc(1, sizeof(*feed));
+	if (!feed)
 		return NULL;
 	feed->connection.fd = -1;
 	feed->wake = -1;
@@ -344,9 +344,9 @@ static int keep_options(struct feed *feed, const struct feed_options *options, c
 	feed->options.socket = feed->connection.socket;
 	feed->options.fields = (const char *const *)feed->field_names;
 	feed->options.dataset = dataset;
-	feed->options.pipeline = strdup(options->pipeline != NULL ? options->pipeline : "");
-	feed->options.name = strdup(options->name != NULL ? options->name : "");
-	if (feed->options.pipeline == NULL || feed->options.name == NULL)
+	feed->options.pipeline = strdup(options->pipeline ? options->pipeline : "");
+	feed->options.name = strdup(options->name ? options->name : "");
+	if (!feed->options.pipeline || !feed->options.name)
 		return error_set(error, -ENOMEM, "Out of memory.");
 	return 0;
 }
@@ -354,7 +354,7 @@ static int keep_options(struct feed *feed, const struct feed_options *options, c
 static int open_feed(struct feed *feed, const struct feed_options *options, char *error)
 {
 	int r = check_options(options, error);
-	if (r == 0 && options->socket != NULL && options->reconnect != FEED_RECONNECT_NEVER)
+	if (r == 0 && options->socket && options->reconnect != FEED_RECONNECT_NEVER)
 		r = daemon_revive(options->socket, error);
 	if (r == 0)
 		r = feed_subscribe(feed, options, error);
@@ -373,7 +373,7 @@ static void keep_held(struct fork_guard *guard)
 	struct feed *feed = (struct feed *)((char *)guard - offsetof(struct feed, guard));
 	pthread_mutex_lock(&feed->lock);
 	ring_keep_held(&feed->ring);
-	for (const struct old_ring *old = feed->old; old != NULL; old = old->next)
+	for (const struct old_ring *old = feed->old; old; old = old->next)
 		ring_keep_held(&old->ring);
 	pthread_mutex_unlock(&feed->lock);
 }
@@ -381,13 +381,13 @@ static void keep_held(struct fork_guard *guard)
 int feed_open(const struct feed_options *callers, struct feed **ret_feed, char *error)
 {
 	struct feed_options options = {0};
-	memcpy(&options, callers, known_size(callers->size, OPTIONS_SIZE_0, sizeof options));
+	memcpy(&options, callers, known_size(callers->size, OPTIONS_SIZE_0, sizeof(options)));
 	if (callers->size <= OPTIONS_SIZE_1)
 		options.cut_values = 1; /* as ever for programs that cannot ask */
-	if (error != NULL)
+	if (error)
 		error[0] = '\0';
 	struct feed *feed = feed_new();
-	if (feed == NULL)
+	if (!feed)
 		return error_set(error, -ENOMEM, "Out of memory.");
 	feed->guard.before = keep_held;
 	int r = open_feed(feed, &options, error);
@@ -401,7 +401,7 @@ int feed_open(const struct feed_options *callers, struct feed **ret_feed, char *
 
 void feed_close(struct feed *feed)
 {
-	if (feed == NULL)
+	if (!feed)
 		return;
 	fork_guard_remove(&feed->guard);
 	connection_close(&feed->connection);
@@ -434,7 +434,7 @@ void feed_disconnect(struct feed *feed)
 int feed_info(const struct feed *feed, struct feed_info *info)
 {
 	size_t callers = info->size;
-	memcpy(info, &feed->info, known_size(callers, INFO_SIZE_0, sizeof *info));
+	memcpy(info, &feed->info, known_size(callers, INFO_SIZE_0, sizeof(*info)));
 	info->size = callers;
 	return 0;
 }
@@ -545,7 +545,7 @@ static int hand_out(struct feed *feed, const struct ring_slot *published, struct
 		.reconnects = feed->info.reconnects,
 		.shared_images = (const char *)published + layout->image_offset,
 	};
-	memcpy(batch, &full, known_size(batch->size, BATCH_SIZE_0, sizeof full));
+	memcpy(batch, &full, known_size(batch->size, BATCH_SIZE_0, sizeof(full)));
 	set_position(feed, full.epoch, full.batch + 1, full.last != 0);
 	feed->again.fruitless = 0;
 	return 0;
@@ -579,7 +579,7 @@ static int look(struct feed *feed, const struct ring_slot **ret_slot)
 	/* State before head: once it has left RING_RUNNING, the head read after it is the last. */
 	uint32_t state = atomic_load_explicit(&feed->ring.header->state, memory_order_seq_cst);
 	const struct ring_slot *slot = ring_take(&feed->ring);
-	if (slot != NULL) {
+	if (slot) {
 		*ret_slot = slot;
 		return 0;
 	}
@@ -610,14 +610,14 @@ static int look(struct feed *feed, const struct ring_slot **ret_slot)
 static int read_notice(struct feed *feed, const uint8_t *data, size_t size)
 {
 	static const uint8_t their_doorbell[] = {5 << 3 | 2, 0};
-	if (size == sizeof their_doorbell && memcmp(data, their_doorbell, size) == 0)
+	if (size == sizeof(their_doorbell) && memcmp(data, their_doorbell, size) == 0)
 		return 0;
 	/*
 	 * What may come unasked is short; a long one could hold half a million messages, and cost
 	 * their memory and time each.
 	 */
 	Loaderd__Reply *reply = size > NOTICE_MAX ? NULL : loaderd__reply__unpack(NULL, size, data);
-	if (reply == NULL)
+	if (!reply)
 		return lose(feed, -EPROTO);
 	switch (reply->kind_case) {
 	case LOADERD__REPLY__KIND__NOT_SET: /* of a daemon that is newer */
@@ -732,7 +732,7 @@ static int wait_for_batch(struct feed *feed, int timeout_ms, const struct ring_s
 	int64_t deadline_ms = timeout_ms < 0 ? -1 : clock_ms() + timeout_ms;
 	for (;;) {
 		int r = feed->failed;
-		if (feed->ring.header != NULL)
+		if (feed->ring.header)
 			r = wait_for_slot(feed,
 					  timeout_ms <= 0 ? timeout_ms : clock_left_ms(deadline_ms),
 					  ret_slot);
@@ -750,8 +750,8 @@ int feed_next(struct feed *feed, int timeout_ms, struct feed_batch *batch)
 		return refuse_in_fork(feed);
 	if (feed->broken != 0)
 		return feed->broken;
-	const struct ring_slot *slot = feed->ring.header != NULL ? ring_take(&feed->ring) : NULL;
-	if (slot == NULL) {
+	const struct ring_slot *slot = feed->ring.header ? ring_take(&feed->ring) : NULL;
+	if (!slot) {
 		int r = wait_for_batch(feed, timeout_ms, &slot);
 		if (r != 0)
 			return r;
@@ -780,7 +780,7 @@ int feed_release(struct feed *feed, const struct feed_batch *batch)
 	 * feed_next()'s to report; the one after it may be told for nothing.
 	 */
 	if (r > 0)
-		(void)frame_send(feed->connection.fd, doorbell, sizeof doorbell, NULL, 0, 0);
+		(void)frame_send(feed->connection.fd, doorbell, sizeof(doorbell), NULL, 0, 0);
 	return r < 0 ? r : 0;
 }
 
@@ -791,7 +791,7 @@ static const struct ring_header *layout_of(const struct feed *feed, uint64_t num
 {
 	if (number > feed->base)
 		return &feed->ring.layout;
-	for (const struct old_ring *old = feed->old; old != NULL; old = old->next)
+	for (const struct old_ring *old = feed->old; old; old = old->next)
 		if (number > old->base)
 			return &old->ring.layout;
 	return NULL;
@@ -805,7 +805,7 @@ int feed_field(const struct feed *feed, const struct feed_batch *batch, uint32_t
 		return -ECHILD;
 	pthread_mutex_lock(lock);
 	const struct ring_header *layout = layout_of(feed, batch->number);
-	bool known = layout != NULL && field < layout->field_count;
+	bool known = layout && field < layout->field_count;
 	if (known)
 		*ret_field = (struct feed_field){
 			.name = feed->field_names[field],

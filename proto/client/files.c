@@ -28,7 +28,7 @@ static int resolve(const char *path, struct dataset_files *ret_files, char *erro
 	ret_files->is_set = set_name_parse(ret_files->path, &name) == 0;
 	ret_files->total = 1;
 	if (ret_files->is_set) {
-		memcpy(ret_files->path, name.base, sizeof ret_files->path);
+		memcpy(ret_files->path, name.base, sizeof(ret_files->path));
 		ret_files->total = name.shard_count;
 	}
 	return 0;
@@ -151,15 +151,15 @@ int files_request(struct connection *connection, const Loaderd__Request *request
 	Loaderd__Reply *reply;
 	int r = connection_request(connection, request, text, deadline_ms, &reply, error);
 	while (r == 0 && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
-		if (path == NULL) {
+		if (!path) {
 			r = error_set(
 				error, -EPROTO,
 				"The daemon on %s asks for files where none belong to the request.",
 				connection->socket);
-		} else if (files == NULL) {
-			files = calloc(1, sizeof *files);
-			r = files == NULL ? error_set(error, -ENOMEM, "Out of memory.")
-					  : resolve(path, files, error);
+		} else if (!files) {
+			files = calloc(1, sizeof(*files));
+			r = !files ? error_set(error, -ENOMEM, "Out of memory.")
+				   : resolve(path, files, error);
 		}
 		if (r == 0)
 			r = answer(connection, files, reply->need_files, deadline_ms, error);

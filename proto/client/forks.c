@@ -11,8 +11,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void before(void)
 {
 	pthread_mutex_lock(&lock);
-	for (struct fork_guard *guard = guards; guard != NULL; guard = guard->next)
-		if (guard->before != NULL)
+	for (struct fork_guard *guard = guards; guard; guard = guard->next)
+		if (guard->before)
 			guard->before(guard);
 }
 
@@ -23,7 +23,7 @@ static void after_in_parent(void)
 
 static void after_in_child(void)
 {
-	for (struct fork_guard *guard = guards; guard != NULL; guard = guard->next) {
+	for (struct fork_guard *guard = guards; guard; guard = guard->next) {
 		if (*guard->fd >= 0)
 			close(*guard->fd);
 		*guard->fd = -1;
@@ -49,7 +49,7 @@ void fork_guard_add(struct fork_guard *guard, int *fd)
 void fork_guard_remove(struct fork_guard *guard)
 {
 	pthread_mutex_lock(&lock);
-	for (struct fork_guard **g = &guards; *g != NULL; g = &(*g)->next) {
+	for (struct fork_guard **g = &guards; *g; g = &(*g)->next) {
 		if (*g == guard) {
 			*g = guard->next;
 			break;

@@ -36,7 +36,7 @@ static bool in_use(const struct ring_consumer *ring, bool kept)
 /* Under the lock: unmaps those that nothing refers to. */
 static void sweep(struct feed *feed)
 {
-	for (struct old_ring **link = &feed->old; *link != NULL;) {
+	for (struct old_ring **link = &feed->old; *link;) {
 		struct old_ring *old = *link;
 		if (in_use(&old->ring, old->kept)) {
 			link = &old->next;
@@ -52,7 +52,7 @@ static unsigned count_old(struct feed *feed)
 {
 	unsigned count = 0;
 	pthread_mutex_lock(&feed->lock);
-	for (const struct old_ring *old = feed->old; old != NULL; old = old->next)
+	for (const struct old_ring *old = feed->old; old; old = old->next)
 		count++;
 	pthread_mutex_unlock(&feed->lock);
 	return count;
@@ -62,8 +62,8 @@ static unsigned count_old(struct feed *feed)
  * then. */
 static int put_ring_away(struct feed *feed)
 {
-	struct old_ring *old = calloc(1, sizeof *old);
-	if (old == NULL)
+	struct old_ring *old = calloc(1, sizeof(*old));
+	if (!old)
 		return -ENOMEM;
 	feed->again.layout = feed->ring.layout;
 	pthread_mutex_lock(&feed->lock);
@@ -81,7 +81,7 @@ static int put_ring_away(struct feed *feed)
 
 int old_ring_release(struct feed *feed, uint64_t number)
 {
-	for (struct old_ring *old = feed->old; old != NULL; old = old->next) {
+	for (struct old_ring *old = feed->old; old; old = old->next) {
 		if (number <= old->base)
 			continue;
 		int r = ring_ack(&old->ring, number - old->base);
@@ -93,7 +93,7 @@ int old_ring_release(struct feed *feed, uint64_t number)
 
 void old_rings_free(struct feed *feed)
 {
-	while (feed->old != NULL) {
+	while (feed->old) {
 		struct old_ring *old = feed->old;
 		feed->old = old->next;
 		ring_consumer_deinit(&old->ring);
@@ -105,7 +105,7 @@ int feed_keep_memory(struct feed *feed, const void *memory)
 {
 	if (feed->connection.fd < 0)
 		return -ECHILD;
-	if (memory == NULL || memory != feed->ring.header)
+	if (!memory || memory != feed->ring.header)
 		return -EINVAL;
 	pthread_mutex_lock(&feed->lock);
 	feed->kept = true;
@@ -119,11 +119,11 @@ int feed_drop_memory(struct feed *feed, const void *memory)
 	if (feed->connection.fd < 0)
 		return -ECHILD;
 	pthread_mutex_lock(&feed->lock);
-	if (memory != NULL && memory == feed->ring.header && feed->kept) {
+	if (memory && memory == feed->ring.header && feed->kept) {
 		feed->kept = false;
 		r = 0;
 	}
-	for (struct old_ring *old = feed->old; old != NULL && r < 0; old = old->next) {
+	for (struct old_ring *old = feed->old; old && r < 0; old = old->next) {
 		if (old->ring.header != memory || !old->kept)
 			continue;
 		old->kept = false;
@@ -183,7 +183,7 @@ static int64_t delay_ms(unsigned attempts)
 	uint32_t random = 0;
 	if (most > DELAY_MAX_MS)
 		most = DELAY_MAX_MS;
-	if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
+	if (getrandom(&random, sizeof(random), GRND_NONBLOCK) != sizeof(random))
 		return most;
 	return most / 2 + random % (most / 2 + 1);
 }
@@ -252,7 +252,7 @@ static bool same_sections(const struct ring_header *a, const struct ring_header 
 static int compare(const struct feed *feed, const struct feed *fresh, char *error)
 {
 	const struct feed_info *a = &feed->info, *b = &fresh->info;
-	if (memcmp(a->dataset_uuid, b->dataset_uuid, sizeof a->dataset_uuid) != 0 ||
+	if (memcmp(a->dataset_uuid, b->dataset_uuid, sizeof(a->dataset_uuid)) != 0 ||
 	    a->samples != b->samples || a->classes != b->classes)
 		return error_set(error, -ESTALE,
 				 "%s has been replaced by another dataset since the feed was "
@@ -277,7 +277,7 @@ static int compare(const struct feed *feed, const struct feed *fresh, char *erro
 static void say(struct feed *feed)
 {
 	struct reopening *again = &feed->again;
-	snprintf(again->said, sizeof again->said,
+	snprintf(again->said, sizeof(again->said),
 		 "The daemon on %s %s; the feed goes on at epoch %llu, batch %llu with the one "
 		 "that is there after %.2f s.",
 		 feed->connection.socket, how(feed), (unsigned long long)feed->epoch,
@@ -373,7 +373,7 @@ static int attempt(struct feed *feed)
 				  : left_ms < (int64_t)timeout_ms ? (uint32_t)left_ms
 								  : timeout_ms;
 	struct feed *fresh = feed_new();
-	int r = fresh == NULL ? -ENOMEM : daemon_revive(options.socket, error);
+	int r = !fresh ? -ENOMEM : daemon_revive(options.socket, error);
 	bool connected = false;
 	if (r == 0) {
 		r = feed_subscribe(fresh, &options, error);

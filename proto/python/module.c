@@ -36,7 +36,7 @@ static PyObject *text_of(const char *text)
 static PyObject *raise_error(int code, const char *text)
 {
 	PyObject *arguments = Py_BuildValue("(iN)", -code, text_of(text));
-	if (arguments != NULL) {
+	if (arguments) {
 		PyErr_SetObject(error_type, arguments);
 		Py_DECREF(arguments);
 	}
@@ -83,7 +83,7 @@ static PyObject *array_new(PyObject *slot, const void *data, enum element elemen
 {
 	allocfunc allocate = (allocfunc)PyType_GetSlot(array_type, Py_tp_alloc);
 	struct array *array = (struct array *)allocate(array_type, 0);
-	if (array == NULL)
+	if (!array)
 		return NULL;
 	Py_INCREF(slot);
 	array->slot = slot;
@@ -211,8 +211,8 @@ static PyObject *array_dlpack(PyObject *self, PyObject *arguments, PyObject *key
 		return NULL;
 	}
 	int versioned = major >= 1;
-	struct export *export = calloc(1, sizeof *export);
-	if (export == NULL)
+	struct export *export = calloc(1, sizeof(*export));
+	if (!export)
 		return PyErr_NoMemory();
 	PyObject *capsule;
 	if (versioned) {
@@ -229,7 +229,7 @@ static PyObject *array_dlpack(PyObject *self, PyObject *arguments, PyObject *key
 		export_fill(export, &managed->tensor, (struct array *)self);
 		capsule = PyCapsule_New(managed, "dltensor", capsule_free);
 	}
-	if (capsule == NULL)
+	if (!capsule)
 		export_free(export);
 	return capsule;
 }
@@ -243,7 +243,7 @@ static PyObject *array_shape(PyObject *self, void *closure)
 {
 	struct array *array = (struct array *)self;
 	PyObject *shape = PyTuple_New(array->dimensions);
-	for (int i = 0; shape != NULL && i < array->dimensions; i++)
+	for (int i = 0; shape && i < array->dimensions; i++)
 		PyTuple_SetItem(shape, i, PyLong_FromSsize_t(array->shape[i]));
 	return shape;
 }
@@ -300,7 +300,7 @@ struct slot {
 static void slot_dealloc(PyObject *self)
 {
 	struct slot *slot = (struct slot *)self;
-	if (slot->stream != NULL) {
+	if (slot->stream) {
 		feed_release(slot->stream->feed, &slot->batch); /* refuses in a fork */
 		Py_DECREF((PyObject *)slot->stream);
 	}
@@ -373,16 +373,16 @@ static PyObject *decoded(PyObject *bytes)
 static PyObject *records(const struct feed_field *field, uint32_t count)
 {
 	PyObject *list = PyList_New(count);
-	for (uint32_t i = 0; list != NULL && i < count; i++) {
+	for (uint32_t i = 0; list && i < count; i++) {
 		const char *record = (const char *)field->values + field->stride * i;
 		/* once: a daemon could change it */
 		uint32_t size = *(const volatile uint32_t *)record;
-		if (size > field->stride - sizeof size)
-			size = (uint32_t)(field->stride - sizeof size);
-		PyObject *value = PyBytes_FromStringAndSize(record + sizeof size, size);
-		if (value != NULL && field->type == FEED_TEXT)
+		if (size > field->stride - sizeof(size))
+			size = (uint32_t)(field->stride - sizeof(size));
+		PyObject *value = PyBytes_FromStringAndSize(record + sizeof(size), size);
+		if (value && field->type == FEED_TEXT)
 			value = decoded(value);
-		if (value == NULL || PyList_SetItem(list, i, value) < 0) {
+		if (!value || PyList_SetItem(list, i, value) < 0) {
 			Py_DECREF(list);
 			return NULL;
 		}
@@ -459,7 +459,7 @@ static Py_ssize_t parse_texts(const char *name, PyObject *tuple, const char **te
 	}
 	for (Py_ssize_t i = 0; i < count; i++) {
 		texts[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(tuple, i), NULL);
-		if (texts[i] == NULL)
+		if (!texts[i])
 			return -1;
 	}
 	return count;
@@ -510,7 +510,7 @@ static PyObject *stream_new(PyTypeObject *type, PyObject *arguments, PyObject *k
 	Py_END_ALLOW_THREADS if (r < 0) return raise_error(r, error);
 	allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
 	struct stream *stream = (struct stream *)allocate(type, 0);
-	if (stream == NULL) {
+	if (!stream) {
 		feed_close(feed);
 		return NULL;
 	}
@@ -543,7 +543,7 @@ static int enter(struct stream *stream)
 static PyObject *stream_next(PyObject *self, PyObject *argument)
 {
 	struct stream *stream = (struct stream *)self;
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	long timeout_ms = PyLong_AsLong(argument);
 	if ((timeout_ms == -1 && PyErr_Occurred()) || enter(stream) < 0)
 		return NULL;
@@ -568,7 +568,7 @@ static PyObject *stream_next(PyObject *self, PyObject *argument)
 
 	allocfunc allocate = (allocfunc)PyType_GetSlot(slot_type, Py_tp_alloc);
 	struct slot *slot = (struct slot *)allocate(slot_type, 0);
-	if (slot == NULL) {
+	if (!slot) {
 		feed_release(stream->feed, &batch);
 		return NULL;
 	}
@@ -597,7 +597,7 @@ static PyObject *stream_position(PyObject *self, PyObject *unused)
 
 static PyObject *stream_info(PyObject *self, PyObject *unused)
 {
-	struct feed_info info = {.size = sizeof info};
+	struct feed_info info = {.size = sizeof(info)};
 	feed_info(((struct stream *)self)->feed, &info);
 	return Py_BuildValue("{sKsKsKsIsIsIsNsKsKsy#}", "feed_id", info.feed_id, "samples",
 			     info.samples, "batches_per_epoch", info.batches_per_epoch, "classes",
@@ -605,14 +605,14 @@ static PyObject *stream_info(PyObject *self, PyObject *unused)
 			     "address", PyLong_FromVoidPtr((void *)info.memory), "bytes",
 			     (unsigned long long)info.memory_size, "reconnects",
 			     (unsigned long long)info.reconnects, "uuid", info.dataset_uuid,
-			     (Py_ssize_t)sizeof info.dataset_uuid);
+			     (Py_ssize_t)sizeof(info.dataset_uuid));
 }
 
 /* Of memory that is registered with a device: keep(address) before, drop(address) afterwards. */
 static PyObject *stream_keep(PyObject *self, PyObject *argument)
 {
 	void *memory = PyLong_AsVoidPtr(argument);
-	if (memory == NULL && PyErr_Occurred())
+	if (!memory && PyErr_Occurred())
 		return NULL;
 	int r = feed_keep_memory(((struct stream *)self)->feed, memory);
 	if (r < 0)
@@ -623,7 +623,7 @@ static PyObject *stream_keep(PyObject *self, PyObject *argument)
 static PyObject *stream_drop(PyObject *self, PyObject *argument)
 {
 	void *memory = PyLong_AsVoidPtr(argument);
-	if (memory == NULL && PyErr_Occurred())
+	if (!memory && PyErr_Occurred())
 		return NULL;
 	/* what is not kept is dropped already */
 	feed_drop_memory(((struct stream *)self)->feed, memory);
@@ -678,7 +678,7 @@ struct daemon {
 static PyObject *daemon_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
 	static char *names[] = {"binary", "threads", "settings", NULL};
-	struct feed_daemon_options options = {.size = sizeof options};
+	struct feed_daemon_options options = {.size = sizeof(options)};
 	const char *settings[SETTINGS_MAX];
 	PyObject *list;
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "zIO", names, &options.binary,
@@ -696,7 +696,7 @@ static PyObject *daemon_new(PyTypeObject *type, PyObject *arguments, PyObject *k
 	Py_END_ALLOW_THREADS if (r < 0) return raise_error(r, error);
 	allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
 	struct daemon *daemon = (struct daemon *)allocate(type, 0);
-	if (daemon == NULL) {
+	if (!daemon) {
 		feed_daemon_stop(started);
 		return NULL;
 	}
@@ -723,7 +723,7 @@ static PyObject *daemon_restart(PyObject *self, PyObject *unused)
 	struct feed_daemon *daemon = ((struct daemon *)self)->daemon;
 	char error[FEED_ERROR_MAX] = "The daemon was stopped.";
 	int r = -ECONNREFUSED;
-	if (daemon != NULL) {
+	if (daemon) {
 		Py_BEGIN_ALLOW_THREADS r = feed_daemon_restart(daemon, error);
 		Py_END_ALLOW_THREADS
 	}
@@ -735,7 +735,7 @@ static PyObject *daemon_restart(PyObject *self, PyObject *unused)
 static PyObject *daemon_socket(PyObject *self, void *closure)
 {
 	struct feed_daemon *daemon = ((struct daemon *)self)->daemon;
-	if (daemon == NULL)
+	if (!daemon)
 		Py_RETURN_NONE;
 	return PyUnicode_FromString(feed_daemon_socket(daemon));
 }
@@ -743,7 +743,7 @@ static PyObject *daemon_socket(PyObject *self, void *closure)
 static PyObject *daemon_pid(PyObject *self, void *closure)
 {
 	struct feed_daemon *daemon = ((struct daemon *)self)->daemon;
-	if (daemon == NULL)
+	if (!daemon)
 		Py_RETURN_NONE;
 	return PyLong_FromLong(feed_daemon_pid(daemon));
 }
@@ -751,14 +751,14 @@ static PyObject *daemon_pid(PyObject *self, void *closure)
 static PyObject *daemon_alive(PyObject *self, void *closure)
 {
 	struct feed_daemon *daemon = ((struct daemon *)self)->daemon;
-	return PyBool_FromLong(daemon != NULL && feed_daemon_alive(daemon));
+	return PyBool_FromLong(daemon && feed_daemon_alive(daemon));
 }
 
 static PyObject *daemon_log(PyObject *self, void *closure)
 {
 	struct feed_daemon *daemon = ((struct daemon *)self)->daemon;
 	char text[4096];
-	size_t length = daemon == NULL ? 0 : feed_daemon_log(daemon, text, sizeof text);
+	size_t length = !daemon ? 0 : feed_daemon_log(daemon, text, sizeof(text));
 	return PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, "replace");
 }
 
@@ -795,9 +795,9 @@ static PyType_Spec daemon_spec = {
 static PyObject *class_names(const struct feed_dataset *dataset)
 {
 	PyObject *list = PyList_New(dataset->classes);
-	for (uint32_t i = 0; list != NULL && i < dataset->classes; i++) {
+	for (uint32_t i = 0; list && i < dataset->classes; i++) {
 		PyObject *text = text_of(dataset->class_names[i]);
-		if (text == NULL || PyList_SetItem(list, i, text) < 0) {
+		if (!text || PyList_SetItem(list, i, text) < 0) {
 			Py_DECREF(list);
 			return NULL;
 		}
@@ -815,14 +815,14 @@ static PyObject *statistics(const struct feed_dataset *dataset, const double *v)
 static PyObject *dataset_fields(const struct feed_dataset *dataset)
 {
 	PyObject *list = PyList_New(dataset->field_count);
-	for (uint32_t i = 0; list != NULL && i < dataset->field_count; i++) {
+	for (uint32_t i = 0; list && i < dataset->field_count; i++) {
 		const struct feed_dataset_field *field = &dataset->fields[i];
 		PyObject *facts =
 			field->longest == FEED_LONGEST_UNKNOWN
 				? Py_BuildValue("(NIO)", text_of(field->name), field->type, Py_None)
 				: Py_BuildValue("(NIK)", text_of(field->name), field->type,
 						(unsigned long long)field->longest);
-		if (facts == NULL || PyList_SetItem(list, i, facts) < 0) {
+		if (!facts || PyList_SetItem(list, i, facts) < 0) {
 			Py_DECREF(list);
 			return NULL;
 		}
@@ -840,11 +840,11 @@ static PyObject *module_dataset(PyObject *module, PyObject *arguments)
 	int r;
 	Py_BEGIN_ALLOW_THREADS r = feed_dataset(socket, path, &dataset, error);
 	Py_END_ALLOW_THREADS if (r < 0) return raise_error(r, error);
-	PyObject *result = Py_BuildValue("(KNNNNy#N)", (unsigned long long)dataset->samples,
-					 class_names(dataset), statistics(dataset, dataset->mean),
-					 statistics(dataset, dataset->std),
-					 text_of(dataset->metadata), dataset->uuid,
-					 (Py_ssize_t)sizeof dataset->uuid, dataset_fields(dataset));
+	PyObject *result = Py_BuildValue(
+		"(KNNNNy#N)", (unsigned long long)dataset->samples, class_names(dataset),
+		statistics(dataset, dataset->mean), statistics(dataset, dataset->std),
+		text_of(dataset->metadata), dataset->uuid, (Py_ssize_t)sizeof(dataset->uuid),
+		dataset_fields(dataset));
 	feed_dataset_free(dataset);
 	return result;
 }
@@ -852,7 +852,7 @@ static PyObject *module_dataset(PyObject *module, PyObject *arguments)
 static PyObject *module_default_socket(PyObject *module, PyObject *unused)
 {
 	char path[4096];
-	int r = feed_default_socket(path, sizeof path);
+	int r = feed_default_socket(path, sizeof(path));
 	if (r < 0)
 		return raise_error(r, "$LOADERD_SOCKET is too long.");
 	return PyUnicode_DecodeFSDefault(path);
@@ -868,7 +868,7 @@ static PyMethodDef module_methods[] = {
 static int add_type(PyObject *module, const char *name, PyType_Spec *spec, PyTypeObject **ret_type)
 {
 	PyObject *type = PyType_FromSpec(spec);
-	if (type == NULL)
+	if (!type)
 		return -1;
 	*ret_type = (PyTypeObject *)type;
 	return PyModule_AddObjectRef(module, name, type);
@@ -887,10 +887,10 @@ PyMODINIT_FUNC PyInit__feed(void);
 __attribute__((visibility("default"))) PyMODINIT_FUNC PyInit__feed(void)
 {
 	PyObject *module = PyModule_Create(&module_definition);
-	if (module == NULL)
+	if (!module)
 		return NULL;
 	error_type = PyErr_NewException("loaderd._feed.Error", NULL, NULL);
-	if (error_type == NULL || PyModule_AddObjectRef(module, "Error", error_type) < 0 ||
+	if (!error_type || PyModule_AddObjectRef(module, "Error", error_type) < 0 ||
 	    add_type(module, "Array", &array_spec, &array_type) < 0 ||
 	    add_type(module, "Slot", &slot_spec, &slot_type) < 0 ||
 	    add_type(module, "Stream", &stream_spec, &stream_type) < 0 ||

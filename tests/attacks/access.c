@@ -47,7 +47,7 @@ static int try_open(const char *path, const char *owner)
 	struct feed_dataset *facts;
 	struct feed *feed;
 	char line[64];
-	snprintf(line, sizeof line, "owner=%s\n", owner);
+	snprintf(line, sizeof(line), "owner=%s\n", owner);
 	options.dataset = path;
 	int r = feed_open(&options, &feed, NULL);
 	if (r < 0)
@@ -55,7 +55,7 @@ static int try_open(const char *path, const char *owner)
 	bool right = fixture_hash(feed, 2) != 0;
 	feed_close(feed);
 	r = feed_dataset(stage.fixture.socket, path, &facts, NULL);
-	right &= r == 0 && strstr(facts->metadata, line) != NULL;
+	right &= r == 0 && strstr(facts->metadata, line);
 	if (r == 0)
 		feed_dataset_free(facts);
 	return right ? 0 : WRONG;
@@ -78,7 +78,7 @@ static int visit(int (*run)(void))
 static const char *at(const char *folder, const char *name)
 {
 	static char path[PATH_MAX];
-	snprintf(path, sizeof path, "%.200s/%.60s", folder, name);
+	snprintf(path, sizeof(path), "%.200s/%.60s", folder, name);
 	return path;
 }
 
@@ -169,7 +169,7 @@ static int swapped_link(void)
 		struct feed_dataset *facts;
 		if (feed_dataset(stage.fixture.socket, name, &facts, NULL) < 0)
 			continue;
-		if (strstr(facts->metadata, "owner=images\n") == NULL)
+		if (!strstr(facts->metadata, "owner=images\n"))
 			r = WRONG;
 		feed_dataset_free(facts);
 		opened++;
@@ -193,8 +193,8 @@ static int path_of_another(void)
 	loaderd__reply__free_unpacked(attack_reply(socket, NULL), NULL);
 	(void)attack_files(socket, 0, 1, false, &file, 1);
 	Loaderd__Reply *reply = attack_reply(socket, NULL);
-	if (reply != NULL && reply->kind_case == LOADERD__REPLY__KIND_DATASET &&
-	    strstr(reply->dataset->metadata, "owner=images\n") != NULL)
+	if (reply && reply->kind_case == LOADERD__REPLY__KIND_DATASET &&
+	    strstr(reply->dataset->metadata, "owner=images\n"))
 		r = 0;
 	loaderd__reply__free_unpacked(reply, NULL);
 	return r;
@@ -241,7 +241,7 @@ static bool become_root_inside(void)
 	fixture_become(ALICE);
 	/* Its own files in /proc are else root's after the change of user. */
 	prctl(PR_SET_DUMPABLE, 1);
-	snprintf(map, sizeof map, "0 %d 1\n", ALICE);
+	snprintf(map, sizeof(map), "0 %d 1\n", ALICE);
 	return unshare(CLONE_NEWUSER) == 0 && write_file("/proc/self/setgroups", "deny") &&
 	       write_file("/proc/self/uid_map", map) && geteuid() == 0;
 }
@@ -314,7 +314,7 @@ static bool confine(const char *path)
 		.allowed_access = LANDLOCK_ACCESS_FS_READ_FILE,
 		.parent_fd = open(path, O_PATH | O_CLOEXEC),
 	};
-	int rules = (int)syscall(SYS_landlock_create_ruleset, &handled, sizeof handled, 0);
+	int rules = (int)syscall(SYS_landlock_create_ruleset, &handled, sizeof(handled), 0);
 	return rules >= 0 &&
 	       syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &beneath, 0) ==
 		       0 &&
@@ -342,13 +342,13 @@ static int pass_two(int first, int second)
 	if (!attack_ask(socket, set, "resize(32) center_crop(32)", 16))
 		return CANNOT_TRY;
 	Loaderd__Reply *reply = attack_reply(socket, NULL);
-	while (reply != NULL && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
+	while (reply && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
 		bool direct = reply->need_files->direct;
 		loaderd__reply__free_unpacked(reply, NULL);
 		reply = attack_files(socket, 0, 2, direct, fds, 2) ? attack_reply(socket, NULL)
 								   : NULL;
 	}
-	if (reply != NULL)
+	if (reply)
 		code = reply->kind_case == LOADERD__REPLY__KIND_ERROR ? reply->error->code : 0;
 	loaderd__reply__free_unpacked(reply, NULL);
 	close(socket);
@@ -360,8 +360,8 @@ static int confined_to_one_shard(void)
 {
 	char first[PATH_MAX], second[PATH_MAX];
 	fixture_become(ALICE);
-	snprintf(first, sizeof first, "%.200s/set-00000-of-00002.pimg", stage.alices);
-	snprintf(second, sizeof second, "%.200s/set-00001-of-00002.pimg", stage.alices);
+	snprintf(first, sizeof(first), "%.200s/set-00000-of-00002.pimg", stage.alices);
+	snprintf(second, sizeof(second), "%.200s/set-00001-of-00002.pimg", stage.alices);
 	if (!confine(first))
 		return CANNOT_TRY;
 	int fd = open(first, O_RDONLY | O_CLOEXEC), path_only = open(second, O_PATH | O_CLOEXEC);
@@ -378,7 +378,7 @@ static int confined_to_one_shard(void)
 static bool set_acl(const char *entry)
 {
 	char command[PATH_MAX + 64];
-	snprintf(command, sizeof command, "setfacl -m %s %s 2>/dev/null", entry, shared);
+	snprintf(command, sizeof(command), "setfacl -m %s %s 2>/dev/null", entry, shared);
 	return system(command) == 0;
 }
 
@@ -442,7 +442,7 @@ static void names(void)
 	expect("a link that comes and goes", swapped_link, 0);
 	expect("one file by the path of another", path_of_another, 0);
 	/* Nobody has opened anything there: neither the client, nor the service for it. */
-	assert_int_equal(read(watch, &event, sizeof event), -1);
+	assert_int_equal(read(watch, &event, sizeof(event)), -1);
 	assert_int_equal(errno, EAGAIN);
 	close(watch);
 }

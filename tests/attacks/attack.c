@@ -22,7 +22,7 @@
 unsigned attack_ms(void)
 {
 	const char *text = getenv("LOADERD_TEST_ATTACK_MS");
-	return text != NULL ? (unsigned)atoi(text) : 250;
+	return text ? (unsigned)atoi(text) : 250;
 }
 
 uint64_t attack_now_ms(void)
@@ -87,7 +87,7 @@ static void add_image(const struct workshop *shop, enum dataset_kind kind, uint3
 	struct packimg_value value = {.present = true, .int64 = number};
 	struct packimg_item item = {
 		.data = pixels,
-		.data_size = sizeof pixels,
+		.data_size = sizeof(pixels),
 		.width = SIDE,
 		.height = SIDE,
 		.label = kind == DATASET_SMALL_SET ? 0 : (int32_t)(number % 10),
@@ -95,7 +95,7 @@ static void add_image(const struct workshop *shop, enum dataset_kind kind, uint3
 		.channels = 3,
 		.orientation = 1,
 	};
-	for (size_t i = 0; i < sizeof pixels; i++)
+	for (size_t i = 0; i < sizeof(pixels); i++)
 		pixels[i] = (uint8_t)((i * number) >> 4 ^ (attack_random() & 15));
 	encode(shop, kind, pixels, &item);
 	assert_int_equal(packimg_writer_add(shop->writer, &item, NULL), 0);
@@ -120,7 +120,7 @@ const char *attack_dataset(const char *folder, const char *name, enum dataset_ki
 	static char path[PATH_MAX];
 	const struct packimg_writer_options options = {.shard_size = is_set ? 900 << 10 : 0};
 	struct workshop shop;
-	assert_true(snprintf(path, sizeof path, "%s/%s.pimg", folder, name) < (int)sizeof path);
+	assert_true(snprintf(path, sizeof(path), "%s/%s.pimg", folder, name) < (int)sizeof(path));
 	assert_int_equal(packimg_encoder_new(&shop.encoder), 0);
 	assert_int_equal(packimg_decoder_new(&shop.decoder), 0);
 	assert_int_equal(packimg_writer_new(path, &options, &shop.writer, NULL), 0);
@@ -145,7 +145,7 @@ const char *attack_dataset(const char *folder, const char *name, enum dataset_ki
 	}
 	for (unsigned shard = 0; shard < 2; shard++) {
 		char name_of_shard[PATH_MAX];
-		snprintf(name_of_shard, sizeof name_of_shard, "%.200s/%s-%05u-of-00002.pimg",
+		snprintf(name_of_shard, sizeof(name_of_shard), "%.200s/%s-%05u-of-00002.pimg",
 			 folder, name, shard);
 		hand_over(name_of_shard, owner);
 	}
@@ -159,8 +159,8 @@ void attack_stage(struct stage *stage)
 	stage->fixture.uid = SERVICE;
 	assert_int_equal(chmod(stage->fixture.folder, 0755), 0);
 	assert_int_equal(chown(stage->fixture.folder, SERVICE, SERVICE), 0);
-	snprintf(stage->alices, sizeof stage->alices, "%.200s/alice", stage->fixture.folder);
-	snprintf(stage->bobs, sizeof stage->bobs, "%.200s/bob", stage->fixture.folder);
+	snprintf(stage->alices, sizeof(stage->alices), "%.200s/alice", stage->fixture.folder);
+	snprintf(stage->bobs, sizeof(stage->bobs), "%.200s/bob", stage->fixture.folder);
 	assert_int_equal(mkdir(stage->alices, 0700), 0);
 	assert_int_equal(mkdir(stage->bobs, 0700), 0);
 	assert_int_equal(chown(stage->alices, ALICE, ALICE), 0);
@@ -177,9 +177,9 @@ void attack_stage(struct stage *stage)
 int attack_connect(const struct stage *stage)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	snprintf(address.sun_path, sizeof address.sun_path, "%.100s", stage->fixture.socket);
+	snprintf(address.sun_path, sizeof(address.sun_path), "%.100s", stage->fixture.socket);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
 		return fd;
 	if (fd >= 0)
 		close(fd);
@@ -190,7 +190,7 @@ static bool send_request(int socket, const Loaderd__Request *request, const int 
 			 unsigned count)
 {
 	uint8_t message[8192];
-	assert_true(loaderd__request__get_packed_size(request) <= sizeof message);
+	assert_true(loaderd__request__get_packed_size(request) <= sizeof(message));
 	size_t size = loaderd__request__pack(request, message);
 	return frame_send(socket, message, size, fds, count, 5000) == 0;
 }
@@ -200,7 +200,7 @@ bool attack_ask(int socket, const char *dataset, const char *pipeline, unsigned 
 	Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
 	Loaderd__GetDataset get = LOADERD__GET_DATASET__INIT;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
-	if (pipeline == NULL) {
+	if (!pipeline) {
 		get.version = PROTO_VERSION;
 		get.path = (char *)dataset;
 		request.kind_case = LOADERD__REQUEST__KIND_GET_DATASET;
@@ -236,9 +236,9 @@ Loaderd__Reply *attack_reply(int socket, int fds[2])
 	struct frame_reader reader;
 	Loaderd__Reply *reply = NULL;
 	frame_reader_init(&reader);
-	for (unsigned i = 0; fds != NULL && i < 2; i++)
+	for (unsigned i = 0; fds && i < 2; i++)
 		fds[i] = -1;
-	for (int r = 0; r >= 0 && reply == NULL;) {
+	for (int r = 0; r >= 0 && !reply;) {
 		struct pollfd p = {.fd = socket, .events = POLLIN};
 		const uint8_t *data;
 		size_t size;
@@ -250,7 +250,7 @@ Loaderd__Reply *attack_reply(int socket, int fds[2])
 		reply = loaderd__reply__unpack(NULL, size, data);
 		assert_non_null(reply);
 		bool ring = reply->kind_case == LOADERD__REPLY__KIND_RING;
-		for (unsigned i = 0; ring && fds != NULL && i < 2; i++)
+		for (unsigned i = 0; ring && fds && i < 2; i++)
 			fds[i] = frame_take_fd(&reader, i);
 		if (!ring && reply->kind_case != LOADERD__REPLY__KIND_DOORBELL)
 			continue;
@@ -271,17 +271,17 @@ int attack_open(const struct stage *stage, int file, const char *pipeline, int *
 		return ECONNRESET;
 	}
 	Loaderd__Reply *reply = attack_reply(socket, fds);
-	while (reply != NULL && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
+	while (reply && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
 		/* Some descriptors cannot be passed. */
 		bool passed = attack_files(socket, reply->need_files->first, 1,
 					   reply->need_files->direct, &file, 1);
 		loaderd__reply__free_unpacked(reply, NULL);
 		reply = passed ? attack_reply(socket, fds) : NULL;
 	}
-	if (reply != NULL)
+	if (reply)
 		code = reply->kind_case == LOADERD__REPLY__KIND_ERROR ? reply->error->code : 0;
 	loaderd__reply__free_unpacked(reply, NULL);
-	if (ret_socket != NULL && code == 0)
+	if (ret_socket && code == 0)
 		*ret_socket = socket;
 	else
 		close(socket);

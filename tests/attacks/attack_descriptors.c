@@ -39,7 +39,7 @@ static const char pipeline[] = "random_resized_crop(32)";
 static int fifo_alone(const struct stage *stage)
 {
 	char path[PATH_MAX];
-	snprintf(path, sizeof path, "%.200s/fifo", stage->alices);
+	snprintf(path, sizeof(path), "%.200s/fifo", stage->alices);
 	unlink(path);
 	if (mkfifo(path, 0600) < 0)
 		return -1;
@@ -155,7 +155,7 @@ static int good_memory(const struct stage *stage)
 static int nameless_file(const struct stage *stage)
 {
 	char path[PATH_MAX];
-	snprintf(path, sizeof path, "%.200s/nameless", stage->alices);
+	snprintf(path, sizeof(path), "%.200s/nameless", stage->alices);
 	if (link(stage->images, path) < 0)
 		return -1;
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -196,7 +196,7 @@ static void pass_every_kind(const struct stage *stage)
 {
 	uint64_t until_ms = attack_deadline();
 	do {
-		for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+		for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
 			int fd = kinds[i].make(stage);
 			if (fd < 0)
 				continue; /* not on this machine */
@@ -227,12 +227,12 @@ static void share_without_a_right(const struct stage *stage)
 		int socket = attack_connect(stage), fds[2] = {-1, -1};
 		assert_true(attack_ask(socket, stage->images, pipeline, 16));
 		Loaderd__Reply *reply = attack_reply(socket, NULL);
-		while (reply != NULL && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
+		while (reply && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
 			(void)attack_files(socket, 0, 1, reply->need_files->direct, &fd, 1);
 			loaderd__reply__free_unpacked(reply, NULL);
 			reply = attack_reply(socket, fds);
 		}
-		if (reply != NULL && reply->kind_case == LOADERD__REPLY__KIND_FEED_OPENED)
+		if (reply && reply->kind_case == LOADERD__REPLY__KIND_FEED_OPENED)
 			fail_msg("served to a client with %s descriptor",
 				 i == 0 ? "an O_PATH" : "a write-only");
 		loaderd__reply__free_unpacked(reply, NULL);
@@ -249,20 +249,20 @@ static int lingering_socket(void)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET,
 				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t size = sizeof address;
+	socklen_t size = sizeof(address);
 	const struct linger linger = {1, 12};
 	const int small = 4096;
 	static uint8_t bytes[1 << 20];
 	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+	setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
 	assert_int_equal(bind(listener, (struct sockaddr *)&address, size), 0);
 	assert_int_equal(listen(listener, 1), 0);
 	assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(connect(fd, (struct sockaddr *)&address, size), 0);
-	while (send(fd, bytes, sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+	while (send(fd, bytes, sizeof(bytes), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
 		;
-	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger), 0);
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
 	return fd; /* the listener, which never reads, stays open */
 }
 
@@ -294,8 +294,8 @@ static void pass_for_good(int socket, int fd)
 	struct msghdr message = {.msg_iov = &byte,
 				 .msg_iovlen = 1,
 				 .msg_control = &control,
-				 .msg_controllen = sizeof control};
-	memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
+				 .msg_controllen = sizeof(control)};
+	memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
 	assert_int_equal(sendmsg(socket, &message, MSG_NOSIGNAL), 1);
 	usleep(1000);
 	close(fd);
@@ -333,13 +333,13 @@ static void pass_unasked(const struct stage *stage)
 			continue;
 		for (unsigned i = 0; i < FRAME_FDS_MAX; i++)
 			fds[i] = n % 4 == 0 ? socket : STDERR_FILENO;
-		(void)frame_send(socket, get_status, sizeof get_status, fds, count, 1000);
+		(void)frame_send(socket, get_status, sizeof(get_status), fds, count, 1000);
 		(void)attack_ask(socket, stage->images, pipeline, 16);
-		(void)frame_send(socket, get_status, sizeof get_status, fds, count, 0);
+		(void)frame_send(socket, get_status, sizeof(get_status), fds, count, 0);
 		(void)frame_send(socket, get_status, 1, fds, count, 0);
 		if (n % 3 == 0)
 			loaderd__reply__free_unpacked(attack_reply(socket, NULL), NULL);
-		(void)frame_send(socket, get_status, sizeof get_status, fds, count, 0);
+		(void)frame_send(socket, get_status, sizeof(get_status), fds, count, 0);
 		close(socket);
 	}
 	open_at_once(stage);
@@ -366,11 +366,11 @@ static void tell(const struct stage *stage, const struct lie *lie, int file)
 	loaderd__reply__free_unpacked(reply, NULL);
 	assert_true(attack_files(socket, lie->first, lie->total, lie->direct, fds, lie->count));
 	reply = attack_reply(socket, NULL);
-	if (reply != NULL && reply->kind_case == LOADERD__REPLY__KIND_ERROR) {
+	if (reply && reply->kind_case == LOADERD__REPLY__KIND_ERROR) {
 		code = reply->error->code;
 		if (code == EDQUOT)
 			assert_non_null(strstr(reply->error->text, "[limits] shards"));
-	} else if (reply != NULL) {
+	} else if (reply) {
 		code = 0;
 	}
 	if (code != lie->code)
@@ -397,7 +397,7 @@ static void lie_about_parts(const struct stage *stage)
 	int file = open(stage->images, O_RDONLY | O_CLOEXEC);
 	uint64_t until_ms = attack_deadline();
 	do
-		for (size_t i = 0; i < sizeof lies / sizeof *lies; i++)
+		for (size_t i = 0; i < sizeof(lies) / sizeof(*lies); i++)
 			tell(stage, &lies[i], file);
 	while (attack_now_ms() < until_ms);
 	/* Files for nothing. */
@@ -439,7 +439,7 @@ static void fill_the_table(const struct stage *stage)
 		sockets[s] = attack_connect(stage);
 		assert_true(attack_ask(sockets[s], stage->images, pipeline, 16));
 		Loaderd__Reply *reply = attack_reply(sockets[s], NULL);
-		while (reply != NULL && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES &&
+		while (reply && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES &&
 		       reply->need_files->first < SHARDS - 1000) {
 			(void)attack_files(sockets[s], reply->need_files->first, SHARDS, false, fds,
 					   reply->need_files->most);
@@ -458,7 +458,7 @@ static bool fuse_there;
 static void mount_silent(struct stage *stage, enum fuse_silence silence)
 {
 	char folder[PATH_MAX];
-	snprintf(folder, sizeof folder, "%.200s/fuse", stage->alices);
+	snprintf(folder, sizeof(folder), "%.200s/fuse", stage->alices);
 	fuse_there = fuse_start(&fuse, folder, stage->images, silence);
 	if (!fuse_there)
 		print_message("no FUSE here: the next row attacks nothing\n");
@@ -498,7 +498,7 @@ static void pass_silent_file(const struct stage *stage, const char *wish)
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		char path[PATH_MAX];
-		snprintf(path, sizeof path, "%.200s/fuse/data.pimg", stage->alices);
+		snprintf(path, sizeof(path), "%.200s/fuse/data.pimg", stage->alices);
 		int fd = open(path, O_RDONLY | O_CLOEXEC), socket = attack_connect(stage);
 		if (fd < 0 || socket < 0 || !attack_ask(socket, path, wish, 16))
 			_exit(1);
@@ -527,7 +527,7 @@ static void pass_silent_files(const struct stage *stage)
 static void consume(const struct stage *stage, const char *path, int ready)
 {
 	struct feed_options options = stage->alice;
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	options.dataset = path;
 	struct feed *feed = fixture_open(&options);
 	assert_int_equal(write(ready, "", 1), 1);
@@ -543,7 +543,7 @@ static void read_the_middle(const struct stage *stage)
 	int ready[2];
 	if (!fuse_there)
 		return;
-	snprintf(path, sizeof path, "%.200s/fuse/data.pimg", stage->alices);
+	snprintf(path, sizeof(path), "%.200s/fuse/data.pimg", stage->alices);
 	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
 	pid_t pid = fork();
 	assert_true(pid >= 0);

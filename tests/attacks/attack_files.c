@@ -133,7 +133,7 @@ static struct feed *try_feed(const struct stage *stage, const char *path)
 /* False at its end, whatever has ended it. */
 static bool take(struct feed *feed, unsigned count)
 {
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	for (unsigned i = 0; i < count; i++) {
 		if (feed_next(feed, 5000, &batch) != 0)
 			return false;
@@ -149,7 +149,7 @@ static void consume(const struct stage *stage, const char *path)
 	if (feed_dataset(stage->fixture.socket, path, &facts, NULL) == 0)
 		feed_dataset_free(facts);
 	struct feed *feed = try_feed(stage, path);
-	if (feed == NULL)
+	if (!feed)
 		return;
 	(void)take(feed, 6);
 	feed_close(feed);
@@ -208,11 +208,11 @@ static void replace(const char *folder, const char *from, const char *name)
 {
 	char source[PATH_MAX], passing[PATH_MAX], target[PATH_MAX];
 	for (unsigned shard = 0; shard < 2; shard++) {
-		snprintf(source, sizeof source, "%.200s/%s-%05u-of-00002.pimg", folder, from,
+		snprintf(source, sizeof(source), "%.200s/%s-%05u-of-00002.pimg", folder, from,
 			 shard);
-		snprintf(target, sizeof target, "%.200s/%s-%05u-of-00002.pimg", folder, name,
+		snprintf(target, sizeof(target), "%.200s/%s-%05u-of-00002.pimg", folder, name,
 			 shard);
-		snprintf(passing, sizeof passing, "%.200s/passing", folder);
+		snprintf(passing, sizeof(passing), "%.200s/passing", folder);
 		if (link(source, passing) == 0 && rename(passing, target) < 0)
 			unlink(passing);
 	}
@@ -222,7 +222,7 @@ static void replace(const char *folder, const char *from, const char *name)
 static void replace_while_opened(const struct stage *stage)
 {
 	char path[PATH_MAX];
-	snprintf(path, sizeof path, "%.200s/changing.pimg", stage->alices);
+	snprintf(path, sizeof(path), "%.200s/changing.pimg", stage->alices);
 	replace(stage->alices, "large", "changing");
 	pid_t pid = fork();
 	assert_true(pid >= 0);
@@ -249,11 +249,11 @@ static uint64_t anonymous_kib(const struct stage *stage)
 {
 	char path[64], line[256];
 	unsigned long long kib = 0;
-	snprintf(path, sizeof path, "/proc/%d/status",
+	snprintf(path, sizeof(path), "/proc/%d/status",
 		 (int)fixture_worker_of(&stage->fixture, ALICE));
 	FILE *file = fopen(path, "re");
 	assert_non_null(file);
-	while (fgets(line, sizeof line, file) != NULL)
+	while (fgets(line, sizeof(line), file))
 		if (sscanf(line, "RssAnon: %llu kB", &kib) == 1)
 			break;
 	fclose(file);
@@ -271,7 +271,7 @@ static void make_large(struct stage *stage)
 				    .codec = PACKIMG_CODEC_RAW_ZSTD,
 				    .channels = 3,
 				    .orientation = 1};
-	snprintf(hostile, sizeof hostile, "%.200s/large.pimg", stage->alices);
+	snprintf(hostile, sizeof(hostile), "%.200s/large.pimg", stage->alices);
 	if (access(hostile, F_OK) == 0)
 		return;
 	size_t size = (size_t)LARGE_SIDE * LARGE_SIDE * 3;
@@ -293,7 +293,7 @@ static void make_large(struct stage *stage)
 static void serve_large(const struct stage *stage)
 {
 	struct feed_options options = stage->alice;
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	struct feed *feed;
 	options.dataset = hostile;
 	options.pipeline = "random_resized_crop(32)";

@@ -60,7 +60,7 @@ static void assert_counted(const struct stage *stage, int file)
 		int socket = attack_connect(stage);
 		assert_true(attack_ask(socket, stage->images, pipeline, 16));
 		Loaderd__Reply *reply = attack_reply(socket, NULL);
-		while (reply != NULL && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
+		while (reply && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
 			(void)attack_files(socket, reply->need_files->first, 1,
 					   reply->need_files->direct, &file, 1);
 			loaderd__reply__free_unpacked(reply, NULL);
@@ -143,7 +143,7 @@ static void keep_in_flight(const struct stage *stage)
 		struct msghdr message = {.msg_iov = &byte,
 					 .msg_iovlen = 1,
 					 .msg_control = &control,
-					 .msg_controllen = sizeof control};
+					 .msg_controllen = sizeof(control)};
 		memcpy(CMSG_DATA(&control.header), &kept.fds[0], sizeof(int));
 		assert_int_equal(sendmsg(pair[0], &message, 0), 1);
 		forget_fds(&kept);

@@ -90,8 +90,8 @@ static void half_frames(const struct stage *stage)
 	memcpy(large, "\0\0\x10\0", 4); /* a megabyte is to follow, and all but the last bytes do */
 	for (unsigned i = 0; i < CONNECTIONS; i++) {
 		fds[i] = attack_connect(stage);
-		for (size_t sent = 0; fds[i] >= 0 && sent < (i % 3 == 0 ? sizeof large : i % 3);) {
-			size_t part = i % 3 == 0 ? sizeof large - sent : i % 3;
+		for (size_t sent = 0; fds[i] >= 0 && sent < (i % 3 == 0 ? sizeof(large) : i % 3);) {
+			size_t part = i % 3 == 0 ? sizeof(large) - sent : i % 3;
 			ssize_t n = send(fds[i], large + sent, part, MSG_NOSIGNAL);
 			if (n < 0)
 				break;
@@ -127,14 +127,14 @@ static void ask_and_not_listen(const struct stage *stage)
 {
 	static uint8_t many[6 * 500];
 	int fds[CONNECTIONS];
-	for (size_t i = 0; i < sizeof many; i += 6)
+	for (size_t i = 0; i < sizeof(many); i += 6)
 		memcpy(many + i, "\2\0\0\0\x12\0", 6);
 	for (unsigned i = 0; i < CONNECTIONS; i++)
 		fds[i] = attack_connect(stage);
 	for (uint64_t until_ms = attack_deadline(); attack_now_ms() < until_ms;)
 		for (unsigned i = 0; i < CONNECTIONS; i++)
 			if (fds[i] >= 0)
-				(void)send(fds[i], many, sizeof many, MSG_NOSIGNAL | MSG_DONTWAIT);
+				(void)send(fds[i], many, sizeof(many), MSG_NOSIGNAL | MSG_DONTWAIT);
 	for (unsigned i = 0; i < CONNECTIONS; i++)
 		if (fds[i] >= 0)
 			close(fds[i]);
@@ -145,13 +145,13 @@ static void ring_doorbells(const struct stage *stage)
 {
 	static uint8_t many[6 * 1000];
 	int fds[2], socket, file = open(stage->images, O_RDONLY | O_CLOEXEC);
-	for (size_t i = 0; i < sizeof many; i += 6)
+	for (size_t i = 0; i < sizeof(many); i += 6)
 		memcpy(many + i, "\2\0\0\0\x22\0", 6);
 	if (attack_open(stage, file, pipeline, &socket, fds) != 0)
 		fail_msg("no feed");
 	(void)send(socket, "\2\0\0\0\x32\0", 6, MSG_NOSIGNAL);
 	for (uint64_t until_ms = attack_deadline(); attack_now_ms() < until_ms;)
-		(void)send(socket, many, sizeof many, MSG_NOSIGNAL | MSG_DONTWAIT);
+		(void)send(socket, many, sizeof(many), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 static void flood_with_doorbells(const struct stage *stage)
@@ -202,7 +202,7 @@ static void stop_clients(const struct stage *stage)
 		assert_true(pids[i] >= 0);
 		if (pids[i] > 0)
 			continue;
-		struct feed_batch batch = {.size = sizeof batch};
+		struct feed_batch batch = {.size = sizeof(batch)};
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		struct feed *feed = fixture_open(&stage->alice);
 		for (unsigned held = 0; held < i; held++)
@@ -255,7 +255,7 @@ static void touch_process(pid_t pid)
 	struct iovec ours = {&byte, 1}, theirs = {(void *)(uintptr_t)4096, 1};
 	unsigned long cpus = 1;
 	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-	for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+	for (size_t i = 0; i < sizeof(signals) / sizeof(*signals); i++) {
 		assert_int_equal(kill(pid, signals[i]), -1);
 		assert_int_equal(errno, EPERM);
 		assert_true(pidfd < 0 ||
@@ -265,11 +265,11 @@ static void touch_process(pid_t pid)
 	assert_true(ptrace(PTRACE_ATTACH, pid, NULL, NULL) < 0);
 	assert_true(process_vm_readv(pid, &ours, 1, &theirs, 1, 0) < 0 && errno == EPERM);
 	assert_true(setpriority(PRIO_PROCESS, (id_t)pid, 19) < 0);
-	assert_true(syscall(SYS_sched_setaffinity, pid, sizeof cpus, &cpus) < 0 && errno == EPERM);
+	assert_true(syscall(SYS_sched_setaffinity, pid, sizeof(cpus), &cpus) < 0 && errno == EPERM);
 	assert_true(syscall(SYS_prlimit64, pid, RLIMIT_NOFILE, &limit, NULL) < 0 && errno == EPERM);
 	static const char *const files[] = {"mem", "environ", "maps", "fd", "map_files", "exe"};
-	for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-		snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, files[i]);
+	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+		snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, files[i]);
 		assert_true(open(path, O_RDONLY | O_CLOEXEC) < 0);
 	}
 	if (pidfd >= 0)
@@ -282,10 +282,10 @@ static void touch_processes(const struct stage *stage)
 			   fixture_worker_of(&stage->fixture, BOB), stage->fixture.daemon};
 	char admin[PATH_MAX];
 	for (uint64_t until_ms = attack_deadline(); attack_now_ms() < until_ms;)
-		for (size_t i = 0; i < sizeof workers / sizeof *workers; i++)
+		for (size_t i = 0; i < sizeof(workers) / sizeof(*workers); i++)
 			touch_process(workers[i]);
 	/* The administrator's socket, and the one that all may use. */
-	snprintf(admin, sizeof admin, "%.200s.admin", stage->fixture.socket);
+	snprintf(admin, sizeof(admin), "%.200s.admin", stage->fixture.socket);
 	assert_true(access(admin, R_OK) < 0 && access(admin, W_OK) < 0);
 	assert_true(unlink(stage->fixture.socket) < 0 && unlink(admin) < 0);
 	int socket = attack_connect(stage);

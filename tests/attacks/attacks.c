@@ -77,7 +77,7 @@ static struct notice watch_calm(struct witness *witness, struct calm *calm)
  */
 static double open_beside(const struct feed_options *options, uid_t uid)
 {
-	uint64_t *took_ms = mmap(NULL, sizeof *took_ms, PROT_READ | PROT_WRITE,
+	uint64_t *took_ms = mmap(NULL, sizeof(*took_ms), PROT_READ | PROT_WRITE,
 				 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int status;
 	assert_true(took_ms != MAP_FAILED);
@@ -91,7 +91,7 @@ static double open_beside(const struct feed_options *options, uid_t uid)
 		while (uid == ALICE && attack_now_ms() < start_ms + ALICE_WITHIN_MS &&
 		       feed_open(options, &feed, NULL) == -EDQUOT)
 			usleep(10000);
-		if (feed == NULL)
+		if (!feed)
 			feed = fixture_open(options);
 		*took_ms = attack_now_ms() - start_ms;
 		_exit(fixture_hash(feed, 2) == 0);
@@ -100,7 +100,7 @@ static double open_beside(const struct feed_options *options, uid_t uid)
 	if (status != 0)
 		fail_msg("user %u is not served: %#x", (unsigned)uid, (unsigned)status);
 	double ms = (double)*took_ms;
-	munmap(took_ms, sizeof *took_ms);
+	munmap(took_ms, sizeof(*took_ms));
 	return ms;
 }
 
@@ -122,7 +122,7 @@ static void wait_for(pid_t pid, const char *name)
 static struct notice watch_attack(struct stage *stage, struct witness *witness,
 				  const struct attack *attack, double *ret_open_ms)
 {
-	if (attack->prepare != NULL)
+	if (attack->prepare)
 		attack->prepare(stage);
 	unsigned phase = witness_phase(witness);
 	pid_t pid = fork();
@@ -136,7 +136,7 @@ static struct notice watch_attack(struct stage *stage, struct witness *witness,
 	*ret_open_ms = open_beside(&stage->bob, BOB);
 	wait_for(pid, attack->name);
 	struct notice notice = notice_of(witness, phase);
-	if (attack->check != NULL)
+	if (attack->check)
 		attack->check(stage);
 	return notice;
 }
@@ -187,9 +187,9 @@ static void attacks_harm_nobody(void **state)
 	print_message("a batch every %.1f ms; in parentheses the calm before\n",
 		      (double)witness->period_ns / 1e6);
 	open_beside(&stage.alice, ALICE);
-	for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
-		for (const struct attack *attack = tables[t]; attack->name != NULL; attack++)
-			if (only == NULL || strstr(attack->name, only) != NULL)
+	for (size_t t = 0; t < sizeof(tables) / sizeof(*tables); t++)
+		for (const struct attack *attack = tables[t]; attack->name; attack++)
+			if (!only || strstr(attack->name, only))
 				harmful += run_attack(&stage, witness, attack, &calm);
 	print_message("%u calms: %u to %u late, longest %.1f to %.1f ms\n", calm.count,
 		      calm.late_least, calm.late_most, calm.longest_least_ms, calm.longest_most_ms);

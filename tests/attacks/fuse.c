@@ -26,8 +26,8 @@ static void reply(const struct service *service, const struct fuse_in_header *in
 		  const void *data, size_t size)
 {
 	struct fuse_out_header out = {
-		.len = (uint32_t)(sizeof out + size), .error = error, .unique = in->unique};
-	struct iovec parts[2] = {{&out, sizeof out}, {(void *)data, size}};
+		.len = (uint32_t)(sizeof(out) + size), .error = error, .unique = in->unique};
+	struct iovec parts[2] = {{&out, sizeof(out)}, {(void *)data, size}};
 	ssize_t n = writev(service->fd, parts, size > 0 ? 2 : 1);
 	(void)n; /* who asked may have gone */
 }
@@ -52,7 +52,7 @@ static void reply_init(const struct service *service, const struct fuse_in_heade
 					  .max_write = 4096,
 					  .max_background = 64,
 					  .congestion_threshold = 48};
-	reply(service, in, 0, &out, sizeof out);
+	reply(service, in, 0, &out, sizeof(out));
 }
 
 static void reply_read(const struct service *service, const struct fuse_in_header *in)
@@ -64,7 +64,7 @@ static void reply_read(const struct service *service, const struct fuse_in_heade
 	    (service->silence == FUSE_NO_MIDDLE && wish->offset + wish->size > third &&
 	     wish->offset < 2 * third))
 		return;
-	size_t size = wish->size < sizeof bytes ? wish->size : sizeof bytes;
+	size_t size = wish->size < sizeof(bytes) ? wish->size : sizeof(bytes);
 	ssize_t n = pread(service->backing, bytes, size, (off_t)wish->offset);
 	reply(service, in, n < 0 ? -EIO : 0, bytes, n < 0 ? 0 : (size_t)n);
 }
@@ -85,17 +85,17 @@ static void answer(const struct service *service, const struct fuse_in_header *i
 		reply_init(service, in);
 		break;
 	case FUSE_LOOKUP:
-		reply(service, in, 0, &entry, sizeof entry);
+		reply(service, in, 0, &entry, sizeof(entry));
 		break;
 	case FUSE_GETATTR:
-		reply(service, in, 0, &attr, sizeof attr);
+		reply(service, in, 0, &attr, sizeof(attr));
 		break;
 	case FUSE_OPEN:
 	case FUSE_OPENDIR:
-		reply(service, in, 0, &opened, sizeof opened);
+		reply(service, in, 0, &opened, sizeof(opened));
 		break;
 	case FUSE_STATFS:
-		reply(service, in, 0, &statfs, sizeof statfs);
+		reply(service, in, 0, &statfs, sizeof(statfs));
 		break;
 	case FUSE_READ:
 		reply_read(service, in);
@@ -129,7 +129,7 @@ static void serve(struct service *service)
 static bool mount_it(const char *folder, int fd)
 {
 	char options[128];
-	snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other",
+	snprintf(options, sizeof(options), "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other",
 		 fd);
 	return mount("loaderd-attack", folder, "fuse", MS_NOSUID | MS_NODEV, options) == 0;
 }
@@ -141,7 +141,7 @@ bool fuse_start(struct fuse *fuse, const char *folder, const char *backing,
 	struct stat status;
 	int ready[2];
 	char byte;
-	snprintf(fuse->folder, sizeof fuse->folder, "%s", folder);
+	snprintf(fuse->folder, sizeof(fuse->folder), "%s", folder);
 	if (mkdir(folder, 0777) < 0 && errno != EEXIST)
 		return false;
 	if (pipe2(ready, O_CLOEXEC) < 0)

@@ -82,7 +82,7 @@ static int ask_as(uid_t uid, const char *suffix, Loaderd__Request__KindCase kind
 		(void)frame_send(socket, message, loaderd__request__pack(&request, message), NULL,
 				 0, 5000);
 		Loaderd__Reply *reply = attack_reply(socket, NULL);
-		_exit(reply == NULL                                    ? HUNG_UP
+		_exit(!reply                                           ? HUNG_UP
 		      : reply->kind_case == LOADERD__REPLY__KIND_ERROR ? (int)reply->error->code
 								       : ANSWERED);
 	}
@@ -101,7 +101,7 @@ static void the_administrator(void **state)
 	const Loaderd__Request__KindCase stop = LOADERD__REQUEST__KIND_SHUTDOWN;
 	char socket[PATH_MAX + 16];
 	struct stat there;
-	snprintf(socket, sizeof socket, "%s.admin", stage.fixture.socket);
+	snprintf(socket, sizeof(socket), "%s.admin", stage.fixture.socket);
 	assert_int_equal(stat(socket, &there), 0);
 	assert_int_equal(there.st_mode & 07777, 0600);
 	assert_int_equal(there.st_uid, SERVICE);
@@ -173,7 +173,8 @@ static void every_shard_counts(void **state)
 	strcpy(set, attack_dataset(stage.alices, "sharded", DATASET_SET, ALICE));
 	assert_int_equal(open_as_alice(set), 0);
 	for (unsigned i = 0; i < 2; i++) {
-		snprintf(shard, sizeof shard, "%.200s/sharded-%05u-of-00002.pimg", stage.alices, i);
+		snprintf(shard, sizeof(shard), "%.200s/sharded-%05u-of-00002.pimg", stage.alices,
+			 i);
 		assert_int_equal(chown(shard, BOB, BOB), 0);
 		assert_int_equal(open_as_alice(set), EACCES);
 		assert_int_equal(chmod(shard, 0604), 0);
@@ -241,7 +242,7 @@ static void be_refused(int socket, const char *path, const char *pipeline, unsig
 	assert_true(file >= 0);
 	assert_true(attack_ask(socket, "by hand", pipeline, batch_size));
 	Loaderd__Reply *reply = attack_reply(socket, NULL);
-	while (reply != NULL && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
+	while (reply && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
 		bool direct = reply->need_files->direct;
 		loaderd__reply__free_unpacked(reply, NULL);
 		assert_true(attack_files(socket, 0, 1, direct, &file, 1));

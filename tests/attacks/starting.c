@@ -36,9 +36,9 @@ static pid_t lock_all(const struct stage *stage)
 	if (pid == 0) {
 		fixture_become(ALICE);
 		DIR *folder = opendir(stage->fixture.folder);
-		if (folder == NULL || flock(dirfd(folder), LOCK_EX | LOCK_NB) < 0)
+		if (!folder || flock(dirfd(folder), LOCK_EX | LOCK_NB) < 0)
 			_exit(1);
-		for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+		for (struct dirent *entry; (entry = readdir(folder));) {
 			int fd = openat(dirfd(folder), entry->d_name, O_RDONLY | O_NONBLOCK);
 			if (fd >= 0)
 				(void)flock(fd, LOCK_EX | LOCK_NB);
@@ -57,8 +57,8 @@ static void assert_clean(const struct stage *stage)
 {
 	DIR *folder = opendir(stage->fixture.folder);
 	assert_non_null(folder);
-	for (struct dirent *entry; (entry = readdir(folder)) != NULL;)
-		if (strstr(entry->d_name, "sock") != NULL)
+	for (struct dirent *entry; (entry = readdir(folder));)
+		if (strstr(entry->d_name, "sock"))
 			fail_msg("%s is left", entry->d_name);
 	closedir(folder);
 }
@@ -87,11 +87,11 @@ static bool is_awaited(ino_t file)
 	unsigned long long number;
 	bool found = false;
 	FILE *locks = fopen("/proc/locks", "re");
-	while (locks != NULL && !found && fgets(line, sizeof line, locks) != NULL)
+	while (locks && !found && fgets(line, sizeof(line), locks))
 		found = sscanf(line, "%*d: -> FLOCK ADVISORY WRITE %*d %*x:%*x:%llu", &number) ==
 				1 &&
 			number == file;
-	if (locks != NULL)
+	if (locks)
 		fclose(locks);
 	return found;
 }
@@ -104,7 +104,7 @@ static int be_another_daemon(const struct stage *stage, int ready)
 	char path[PATH_MAX + 16];
 	struct stat status;
 	fixture_become(stage->fixture.uid);
-	snprintf(path, sizeof path, "%s.lock", stage->fixture.socket);
+	snprintf(path, sizeof(path), "%s.lock", stage->fixture.socket);
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0 || fstat(fd, &status) < 0 || flock(fd, LOCK_EX) < 0)
 		return 2;

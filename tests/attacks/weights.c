@@ -57,7 +57,7 @@ static pid_t consume(const struct feed_options *options, uid_t uid, _Atomic unsi
 	fixture_become(uid);
 	struct feed *feed = fixture_open(options);
 	for (;;) {
-		struct feed_batch batch = {.size = sizeof batch};
+		struct feed_batch batch = {.size = sizeof(batch)};
 		if (feed_next(feed, PATIENCE_MS, &batch) != 0 || feed_release(feed, &batch) != 0)
 			_exit(1);
 		atomic_fetch_add(taken, 1);
@@ -80,10 +80,10 @@ static void has_nice(const struct stage *stage, uid_t uid, int expected)
 {
 	char path[64];
 	unsigned threads = 0;
-	snprintf(path, sizeof path, "/proc/%d/task", (int)fixture_worker_of(&stage->fixture, uid));
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)fixture_worker_of(&stage->fixture, uid));
 	DIR *folder = opendir(path);
 	assert_non_null(folder);
-	for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+	for (struct dirent *entry; (entry = readdir(folder));) {
 		if (entry->d_name[0] == '.')
 			continue;
 		errno = 0;
@@ -106,10 +106,10 @@ static const char *a_cpu(void)
 	static char text[16];
 	cpu_set_t cpus;
 	unsigned cpu = 0;
-	assert_int_equal(sched_getaffinity(0, sizeof cpus, &cpus), 0);
+	assert_int_equal(sched_getaffinity(0, sizeof(cpus), &cpus), 0);
 	while (!CPU_ISSET(cpu, &cpus))
 		cpu++;
-	snprintf(text, sizeof text, "%u", cpu);
+	snprintf(text, sizeof(text), "%u", cpu);
 	return text;
 }
 
@@ -136,7 +136,7 @@ static void compare(struct stage *stage, const char *nice, int alices, int bobs,
 		kill(pids[i], SIGKILL);
 		waitpid(pids[i], NULL, 0);
 	}
-	munmap(taken, sizeof *taken);
+	munmap(taken, sizeof(*taken));
 	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
 	if (more == ALICE)
 		assert_true(alice >= AT_LEAST * bob);
@@ -166,9 +166,9 @@ static void the_less_nice_gets_more(void **state)
 	if (more > 19)
 		skip();
 	set_stage(&stage);
-	snprintf(nice, sizeof nice, "users.nice=%d:%d %d", ALICE, more, less);
+	snprintf(nice, sizeof(nice), "users.nice=%d:%d %d", ALICE, more, less);
 	compare(&stage, nice, more, less, BOB);
-	snprintf(nice, sizeof nice, "users.nice=%d %d:%d 4:%d", more, ALICE, less, more);
+	snprintf(nice, sizeof(nice), "users.nice=%d %d:%d 4:%d", more, ALICE, less, more);
 	compare(&stage, nice, less, more, ALICE);
 	fixture_deinit(&stage.fixture);
 }
@@ -206,11 +206,11 @@ static void a_control_group_has_the_weight(void **state)
 	char root[PATH_MAX], group[PATH_MAX], trial[PATH_MAX], weight[PATH_MAX],
 		processes[PATH_MAX], unused[PATH_MAX], setting[PATH_MAX], nice[64];
 	set_stage(&stage);
-	snprintf(root, sizeof root, "%.150s/group", stage.fixture.folder);
-	snprintf(group, sizeof group, "%.180s/user-%d", root, ALICE);
-	snprintf(trial, sizeof trial, "%.180s/trial", root);
-	snprintf(setting, sizeof setting, "users.control_group=%.180s", root);
-	snprintf(nice, sizeof nice, "users.nice=3 %d:-7", ALICE);
+	snprintf(root, sizeof(root), "%.150s/group", stage.fixture.folder);
+	snprintf(group, sizeof(group), "%.180s/user-%d", root, ALICE);
+	snprintf(trial, sizeof(trial), "%.180s/trial", root);
+	snprintf(setting, sizeof(setting), "users.control_group=%.180s", root);
+	snprintf(nice, sizeof(nice), "users.nice=3 %d:-7", ALICE);
 	new_folder(root);
 	new_folder(group);
 	new_folder(trial);
@@ -280,23 +280,23 @@ static void what_is_refused_is_said(void **state)
 	char text[1024], expected[256];
 	const int own = getpriority(PRIO_PROCESS, 0);
 	set_stage(&stage);
-	snprintf(expected, sizeof expected, "users.control_group=%.150s", stage.fixture.folder);
-	int status = start_in_vain(&stage, expected, text, sizeof text);
+	snprintf(expected, sizeof(expected), "users.control_group=%.150s", stage.fixture.folder);
+	int status = start_in_vain(&stage, expected, text, sizeof(text));
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 ||
-	    strstr(text, "have no cpu.weight.nice") == NULL)
+	    !strstr(text, "have no cpu.weight.nice"))
 		fail_msg("status %#x: %s", (unsigned)status, text);
-	status = start_in_vain(&stage, "users.nice=15 64200:14 64201:-20", text, sizeof text);
-	snprintf(expected, sizeof expected,
+	status = start_in_vain(&stage, "users.nice=15 64200:14 64201:-20", text, sizeof(text));
+	snprintf(expected, sizeof(expected),
 		 "[users] nice = 64201:-20: this is below the daemon's own nice value, %d, and the "
 		 "system refuses it: Permission denied; allow it with LimitNICE=-20",
 		 own);
-	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 || strstr(text, expected) == NULL)
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 || !strstr(text, expected))
 		fail_msg("status %#x: %s", (unsigned)status, text);
 	/* Root may, unless it is a container's. */
 	const int less = own - 9;
 	if (setpriority(PRIO_PROCESS, 0, less) == 0 && setpriority(PRIO_PROCESS, 0, own) == 0) {
 		stage.fixture.uid = 0;
-		snprintf(expected, sizeof expected, "users.nice=%d:%d", ALICE, less);
+		snprintf(expected, sizeof(expected), "users.nice=%d:%d", ALICE, less);
 		compare(&stage, expected, less, own, ALICE);
 	}
 	fixture_deinit(&stage.fixture);

@@ -40,7 +40,7 @@ static size_t step(struct fuzz_state *s, const uint8_t *data, size_t size)
 	case 0:
 	case 1: {
 		struct ring_slot *begun = ring_begin(&s->producer);
-		if (begun != NULL)
+		if (begun)
 			check_begun(s, begun);
 		break;
 	}
@@ -57,7 +57,7 @@ static size_t step(struct fuzz_state *s, const uint8_t *data, size_t size)
 	case 5:
 		if (size < 10)
 			break;
-		memcpy(&word, data + 2, sizeof word);
+		memcpy(&word, data + 2, sizeof(word));
 		((volatile uint64_t *)ack)[data[1] * 2 % (RING_ACK_SIZE / 8)] = word;
 		return 10;
 	case 6:

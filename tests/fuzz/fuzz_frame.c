@@ -15,14 +15,14 @@
 static void use_frame(const uint8_t *data, size_t size)
 {
 	Loaderd__Request *request = loaderd__request__unpack(NULL, size, data);
-	if (request != NULL) {
+	if (request) {
 		uint8_t *packed = malloc(loaderd__request__get_packed_size(request) + 1);
 		loaderd__request__pack(request, packed);
 		free(packed);
 		loaderd__request__free_unpacked(request, NULL);
 	}
 	Loaderd__Reply *reply = loaderd__reply__unpack(NULL, size, data);
-	if (reply != NULL) {
+	if (reply) {
 		uint8_t *packed = malloc(loaderd__reply__get_packed_size(reply) + 1);
 		loaderd__reply__pack(reply, packed);
 		free(packed);

@@ -236,10 +236,10 @@ static size_t make_file(const uint8_t *data, size_t size)
 
 	*out++ = 0xff;
 	*out++ = 0xd8;
-	for (unsigned i = 0; i < sizeof segments / sizeof *segments; i++) {
+	for (unsigned i = 0; i < sizeof(segments) / sizeof(*segments); i++) {
 		uint32_t change = take(&input);
 
-		for (; change >= 240 && change < 252 && out < buffer + sizeof buffer - 8192;
+		for (; change >= 240 && change < 252 && out < buffer + sizeof(buffer) - 8192;
 		     change = take(&input)) {
 			uint32_t kind = take(&input);
 
@@ -259,7 +259,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size > 0 && data[0] != 0xff) {
 		size = make_file(data, size);
 		/* at the end of the buffer, for the sanitizer to see what is read beyond it */
-		data = memmove(buffer + sizeof buffer - size, buffer, size);
+		data = memmove(buffer + sizeof(buffer) - size, buffer, size);
 	}
 	if (jpeg_frame_parse(data, size, &frame) < 0)
 		return 0;

@@ -155,7 +155,7 @@ static void check_indexed(const struct jpeg_case *this, struct jpeg_source sourc
 {
 	int whole, part, planes;
 
-	if (source.index_size > sizeof index_copy)
+	if (source.index_size > sizeof(index_copy))
 		FAIL("index of %zu bytes\n", source.index_size);
 	source.index = memcpy(index_copy, index, source.index_size);
 	whole = decode_whole(this, &source, "whole, indexed", verdict);
@@ -208,7 +208,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		this.file,       this.size,       NULL, 0, this.width, this.height,
 		this.components, this.denominator};
 	verdict = jpeg_reference_decode(this.file, this.size, this.denominator, expected,
-					sizeof expected);
+					sizeof(expected));
 	whole = decode_whole(&this, &source, "whole", verdict);
 	part = decode_region(&this, &source, "region", verdict);
 	planes = decode_planes(&this, &source, "planes");

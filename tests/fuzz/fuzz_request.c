@@ -95,12 +95,12 @@ static const char *const pipelines[] = {
 	"resize(1)",
 	"resize(300)",
 };
-enum { PIPELINES = sizeof pipelines / sizeof *pipelines };
+enum { PIPELINES = sizeof(pipelines) / sizeof(*pipelines) };
 
 /* The first four are what the golden files and those of make_corpus.c call theirs. */
 static const char *const field_names[] = {"id",    "score",   "blob", "note",
 					  "depth", "caption", "",     "__key__"};
-enum { FIELD_NAMES = sizeof field_names / sizeof *field_names };
+enum { FIELD_NAMES = sizeof(field_names) / sizeof(*field_names) };
 
 struct script {
 	const uint8_t *bytes;
@@ -142,7 +142,7 @@ static uint8_t next(struct script *script)
 static void repair_file(void)
 {
 	static uint8_t bytes[FILE_MAX];
-	ssize_t size = pread(file, bytes, sizeof bytes, 0);
+	ssize_t size = pread(file, bytes, sizeof(bytes), 0);
 	if (size <= 0)
 		return;
 	whole_file_repair(bytes, (size_t)size);
@@ -157,7 +157,7 @@ static void make_change(const struct change *change)
 	size_t room = change->how & CHANGE_HEADER && file_size > HEADER ? HEADER : file_size;
 	off_t at = (off_t)(change->at % (room + 1));
 	playing = false; /* what it computes itself is no moment */
-	memset(bytes, change->value, sizeof bytes);
+	memset(bytes, change->value, sizeof(bytes));
 	if (change->how & CHANGE_CUT) {
 		if (ftruncate(file, at) < 0)
 			abort();
@@ -239,7 +239,7 @@ static void send_request(struct client *client, const Loaderd__Request *request,
 			 unsigned fd_count)
 {
 	uint8_t message[2048];
-	if (loaderd__request__get_packed_size(request) <= sizeof message)
+	if (loaderd__request__get_packed_size(request) <= sizeof(message))
 		send_bytes(client, message, loaderd__request__pack(request, message), fds,
 			   fd_count);
 }
@@ -248,7 +248,7 @@ static void send_request(struct client *client, const Loaderd__Request *request,
 static int descriptor(unsigned kind)
 {
 	char path[64];
-	snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
 	switch (kind) {
 	case 1:
 		return open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -408,7 +408,7 @@ static void take(struct client *client, unsigned count)
 	const struct ring_slot *slot;
 	const struct ring_header *header = client->ring.header;
 	int wanted = 0;
-	while (client->has_ring && count-- > 0 && (slot = ring_take(&client->ring)) != NULL) {
+	while (client->has_ring && count-- > 0 && (slot = ring_take(&client->ring))) {
 		uint64_t pixels = (uint64_t)slot->height * slot->width * slot->channels;
 		if (slot->count > header->batch_size_max ||
 		    slot->count * pixels > header->image_size_max)
@@ -442,7 +442,7 @@ static void map_ring(struct client *client, bool writable)
 static void handle_reply(struct client *client, const uint8_t *data, size_t size)
 {
 	Loaderd__Reply *reply = loaderd__reply__unpack(NULL, size, data);
-	if (reply == NULL)
+	if (!reply)
 		abort();
 	switch (reply->kind_case) {
 	case LOADERD__REPLY__KIND_NEED_FILES:
@@ -586,8 +586,8 @@ static void read_seed(const char *path)
 	uint8_t bytes[2 + SCRIPT_MAX + SEED_MAX];
 	struct seed *seed = &seeds[seed_count];
 	FILE *input = fopen(path, "rbe");
-	size_t size = input == NULL ? 0 : fread(bytes, 1, sizeof bytes, input), script = 0;
-	if (input != NULL)
+	size_t size = !input ? 0 : fread(bytes, 1, sizeof(bytes), input), script = 0;
+	if (input)
 		fclose(input);
 	if (has_script(bytes, size))
 		script = 2 + script_size(bytes, size);
@@ -606,11 +606,11 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	const char *folder = (*argv)[*argc - 1];
 	char path[PATH_MAX];
 	DIR *listing = opendir(folder);
-	if (listing == NULL)
+	if (!listing)
 		return 0;
-	for (struct dirent *entry; seed_count < SEEDS_MAX && (entry = readdir(listing)) != NULL;) {
-		if (entry->d_name[0] != '.' &&
-		    snprintf(path, sizeof path, "%s/%s", folder, entry->d_name) < (int)sizeof path)
+	for (struct dirent *entry; seed_count < SEEDS_MAX && (entry = readdir(listing));) {
+		if (entry->d_name[0] != '.' && snprintf(path, sizeof(path), "%s/%s", folder,
+							entry->d_name) < (int)sizeof(path))
 			read_seed(path);
 	}
 	closedir(listing);
@@ -632,13 +632,13 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsi
 {
 	uint8_t script[SCRIPT_MAX];
 	if (!has_script(data, size)) {
-		if (seed % 4 == 0 || size + 2 + sizeof ordinary > size_max)
+		if (seed % 4 == 0 || size + 2 + sizeof(ordinary) > size_max)
 			return whole_file_mutate(data, size, size_max, seed / 4, LLVMFuzzerMutate);
-		memmove(data + 2 + sizeof ordinary, data, size);
-		memcpy(data + 2, ordinary, sizeof ordinary);
+		memmove(data + 2 + sizeof(ordinary), data, size);
+		memcpy(data + 2, ordinary, sizeof(ordinary));
 		data[0] = 'R';
-		data[1] = sizeof ordinary;
-		size += 2 + sizeof ordinary;
+		data[1] = sizeof(ordinary);
+		size += 2 + sizeof(ordinary);
 	}
 	size_t length = script_size(data, size), rest = size - 2 - length;
 	uint64_t state = seed;
@@ -676,14 +676,14 @@ static void start(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct script script = {ordinary, sizeof ordinary};
+	struct script script = {ordinary, sizeof(ordinary)};
 	start();
 	if (has_script(data, size)) {
 		script = (struct script){data + 2, script_size(data, size)};
 		data += 2 + script.left;
 		size -= 2 + script.left;
 	}
-	memset(changes, 0, sizeof changes);
+	memset(changes, 0, sizeof(changes));
 	file = memfd_create("fuzz", MFD_CLOEXEC);
 	file_size = size;
 	if (file < 0 || write(file, data, size) != (ssize_t)size)

@@ -49,11 +49,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		.field_bytes = 16,
 		.field_types = {1, 3},
 	};
-	if (producer.header == NULL && own_ring_init(&producer, &geometry) < 0)
+	if (!producer.header && own_ring_init(&producer, &geometry) < 0)
 		return 0;
 	uint8_t header[RING_HEADER_SIZE];
-	memcpy(header, producer.header, sizeof header);
-	for (size_t i = 0; i < size && i < sizeof header; i++)
+	memcpy(header, producer.header, sizeof(header));
+	for (size_t i = 0; i < size && i < sizeof(header); i++)
 		header[i] ^= data[i];
 	int fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
@@ -61,13 +61,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	off_t file_size = (off_t)(producer.size - RING_ACK_SIZE);
 	struct ring_consumer consumer;
 	if (ftruncate(fd, file_size) == 0 &&
-	    pwrite(fd, header, sizeof header, 0) == sizeof header &&
+	    pwrite(fd, header, sizeof(header), 0) == sizeof(header) &&
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0) {
 		int r = ring_consumer_init(&consumer, fd, producer.ack_fd, 0);
 		assert(r == 0 || r == -EPROTO);
 		if (r == 0) {
 			use_ring(&consumer);
-			for (int i = 0; i < 10 && ring_take(&consumer) != NULL; i++)
+			for (int i = 0; i < 10 && ring_take(&consumer); i++)
 				ring_ack(&consumer, consumer.taken);
 			ring_consumer_deinit(&consumer);
 		}

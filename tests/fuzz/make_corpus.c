@@ -99,9 +99,9 @@ static void make_cases(const char *root)
 	snprintf(scans, sizeof(scans), "%s/jpeg_scan", root);
 	snprintf(indices, sizeof(indices), "%s/jpeg_index", root);
 	for (uint32_t kind = 0; kind < 28; kind++) {
-		uint8_t seed[sizeof changes + 160], *scan = seed + sizeof changes;
+		uint8_t seed[sizeof(changes) + 160], *scan = seed + sizeof(changes);
 
-		memcpy(seed, changes, sizeof changes);
+		memcpy(seed, changes, sizeof(changes));
 		for (size_t i = 0; i < 160; i++)
 			scan[i] = (uint8_t)image_random(&state);
 		scan[0] = (uint8_t)kind;

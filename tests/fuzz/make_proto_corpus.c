@@ -14,11 +14,11 @@ static void save(const char *root, const char *folder, const char *name, const v
 		 size_t size)
 {
 	char path[4096];
-	snprintf(path, sizeof path, "%s/%s", root, folder);
+	snprintf(path, sizeof(path), "%s/%s", root, folder);
 	mkdir(path, 0777);
-	snprintf(path, sizeof path, "%s/%s/%s", root, folder, name);
+	snprintf(path, sizeof(path), "%s/%s/%s", root, folder, name);
 	FILE *file = fopen(path, "wb");
-	if (file == NULL || fwrite(bytes, 1, size, file) != size || fclose(file) != 0) {
+	if (!file || fwrite(bytes, 1, size, file) != size || fclose(file) != 0) {
 		perror(path);
 		exit(1);
 	}
@@ -155,7 +155,7 @@ static void broken_frames(const char *root)
 		{3, "\1\2\0"},
 		{12, "\0\7\0\0\0\377\377\377\377\377\377\377"},
 	};
-	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		save(root, "frame", names[i], broken[i].bytes, broken[i].size);
 }
 
@@ -166,15 +166,15 @@ static void rings(const char *root)
 	static const char steps[] = "\2\0\0\2\0\4\0\0\0\0\0\4\1\0\0\2\0\2\0\4\0\4\1\0\0\0\0\0\0";
 	static const char noise[] = "\1\0\0\5\20\377\377\377\377\377\377\377\377\0\0\2\0\7\377\0\0"
 				    "\7\1\3\177\0\0\7\0\2\0";
-	save(root, "ack", "steps", steps, sizeof steps - 1);
-	save(root, "ack", "noise", noise, sizeof noise - 1);
+	save(root, "ack", "steps", steps, sizeof(steps) - 1);
+	save(root, "ack", "noise", noise, sizeof(noise) - 1);
 	save(root, "ring_header", "good", header, 1);
-	for (size_t i = 0; i < sizeof header / 4; i++) {
+	for (size_t i = 0; i < sizeof(header) / 4; i++) {
 		char name[16];
-		memset(header, 0, sizeof header);
+		memset(header, 0, sizeof(header));
 		header[4 * i + i % 4] = (uint8_t)(1 << i % 8);
-		snprintf(name, sizeof name, "word%zu", i);
-		save(root, "ring_header", name, header, sizeof header);
+		snprintf(name, sizeof(name), "word%zu", i);
+		save(root, "ring_header", name, header, sizeof(header));
 	}
 }
 

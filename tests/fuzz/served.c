@@ -71,7 +71,7 @@ static const char *const pipelines[] = {
 	"center_crop(40) random_erasing(1)",
 	"random_affine(20, interpolation=bilinear) resize(16x16) layout(nchw)",
 };
-enum { PIPELINES = sizeof pipelines / sizeof *pipelines };
+enum { PIPELINES = sizeof(pipelines) / sizeof(*pipelines) };
 
 static struct seed seeds[SEEDS_MAX];
 static unsigned seed_count;
@@ -109,12 +109,12 @@ static void read_seeds(const char *name)
 {
 	char one[PATH_MAX];
 	DIR *folder = opendir(name);
-	if (folder == NULL) {
+	if (!folder) {
 		read_seed(name);
 		return;
 	}
-	for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-		snprintf(one, sizeof one, "%s/%s", name, entry->d_name);
+	for (struct dirent *entry; (entry = readdir(folder));) {
+		snprintf(one, sizeof(one), "%s/%s", name, entry->d_name);
 		if (entry->d_name[0] != '.')
 			read_seed(one);
 	}
@@ -170,7 +170,7 @@ static void serve_file(const struct fixture *fixture, const uint8_t *bytes, size
 		       struct counts *counts)
 {
 	static const char *const fields[] = {"id", "score", "blob", "note"};
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	struct feed_dataset *facts;
 	struct feed *feed;
 	bool changed = draw(2);
@@ -206,7 +206,7 @@ static void serve_file(const struct fixture *fixture, const uint8_t *bytes, size
 static unsigned long occurrences(const char *text, const char *wanted)
 {
 	unsigned long count = 0;
-	for (const char *at = text; (at = strstr(at, wanted)) != NULL; at += strlen(wanted))
+	for (const char *at = text; (at = strstr(at, wanted)); at += strlen(wanted))
 		count++;
 	return count;
 }
@@ -215,12 +215,12 @@ static unsigned long occurrences(const char *text, const char *wanted)
 static bool look_at_log(struct counts *counts)
 {
 	static char text[1 << 20];
-	ssize_t size = pread(log_fd, text, sizeof text - 1, log_read);
+	ssize_t size = pread(log_fd, text, sizeof(text) - 1, log_read);
 	if (size <= 0)
 		return false;
 	text[size] = '\0';
 	char *end = strrchr(text, '\n');
-	if (end == NULL)
+	if (!end)
 		return false;
 	end[1] = '\0';
 	log_read += end + 1 - text;
@@ -241,7 +241,7 @@ static void keep(unsigned long number, const uint8_t *bytes, size_t size)
 	char name[64];
 	uid_t uid = geteuid();
 	bool back = seteuid(0) == 0; /* the folder need not be one for strangers */
-	snprintf(name, sizeof name, "found-%lu.pimg", number);
+	snprintf(name, sizeof(name), "found-%lu.pimg", number);
 	FILE *file = fopen(name, "wbe");
 	assert_non_null(file);
 	assert_int_equal(fwrite(bytes, 1, size, file), size);
@@ -298,8 +298,8 @@ static void start_daemon(struct fixture *fixture)
 {
 	char name[PATH_MAX + 16];
 	fixture_init(fixture);
-	snprintf(path, sizeof path, "%s/mutated.pimg", fixture->folder);
-	snprintf(name, sizeof name, "%s/log", fixture->folder);
+	snprintf(path, sizeof(path), "%s/mutated.pimg", fixture->folder);
+	snprintf(name, sizeof(name), "%s/log", fixture->folder);
 	assert_int_equal(chmod(fixture->folder, 0777), 0);
 	log_fd = open(name, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	int stderr_fd = dup(STDERR_FILENO);
@@ -343,11 +343,11 @@ int main(int argc, char **argv)
 		read_seeds(argv[i]);
 	assert_true(seed_count > 0);
 	start_daemon(&fixture);
-	snprintf(dataset, sizeof dataset, "%s",
+	snprintf(dataset, sizeof(dataset), "%s",
 		 fixture_dataset(&fixture, "witness", 300, FIXTURE_JPEG, 0));
 	struct feed_options options =
 		fixture_options(&fixture, dataset, "random_resized_crop(48) hflip");
-	struct witness *witness = mmap(NULL, sizeof *witness, PROT_READ | PROT_WRITE,
+	struct witness *witness = mmap(NULL, sizeof(*witness), PROT_READ | PROT_WRITE,
 				       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(witness != MAP_FAILED);
 	pid_t pid = start_witness(witness, &options);

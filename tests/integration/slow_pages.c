@@ -124,7 +124,7 @@ static int is_worker(void)
 	ssize_t size = read(file, line, sizeof(line));
 
 	close(file);
-	return size > 0 && memmem(line, (size_t)size, "\0--worker", 10) != NULL;
+	return size > 0 && memmem(line, (size_t)size, "\0--worker", 10);
 }
 
 __attribute__((constructor)) static void start(void)

@@ -61,7 +61,7 @@ static void try_calls(const struct taken *taken, const struct call *calls, size_
 	}
 }
 
-#define TRY(taken, calls) try_calls(taken, calls, sizeof(calls) / sizeof *(calls))
+#define TRY(taken, calls) try_calls(taken, calls, sizeof(calls) / sizeof(*(calls)))
 
 static void files(const struct taken *t)
 {
@@ -87,7 +87,7 @@ static void files(const struct taken *t)
 		 SYS_openat,
 		 {AT_FDCWD, P("/tmp"), O_TMPFILE | O_RDWR, 0600},
 		 0},
-		{"openat2", SYS_openat2, {AT_FDCWD, P("/etc/passwd"), P(how), sizeof how}, 0},
+		{"openat2", SYS_openat2, {AT_FDCWD, P("/etc/passwd"), P(how), sizeof(how)}, 0},
 		{"creat", SYS_creat, {P("/tmp/taken"), 0600}, 0},
 		{"name_to_handle_at",
 		 SYS_name_to_handle_at,
@@ -101,8 +101,8 @@ static void files(const struct taken *t)
 		{"newfstatat", SYS_newfstatat, {AT_FDCWD, P("/etc/passwd"), P(room), 0}, 0},
 		{"statx", SYS_statx, {AT_FDCWD, P("/etc/passwd"), 0, STATX_SIZE, P(room)}, 0},
 		{"access", SYS_access, {P("/etc/passwd"), R_OK}, 0},
-		{"readlink", SYS_readlink, {P("/proc/self/exe"), P(room), sizeof room}, 0},
-		{"getdents64", SYS_getdents64, {t->root_folder, P(room), sizeof room}, 0},
+		{"readlink", SYS_readlink, {P("/proc/self/exe"), P(room), sizeof(room)}, 0},
+		{"getdents64", SYS_getdents64, {t->root_folder, P(room), sizeof(room)}, 0},
 		{"unlink", SYS_unlink, {P("/tmp/taken")}, 0},
 		{"rename", SYS_rename, {P("/tmp/taken"), P("/tmp/took")}, 0},
 		{"linkat of a descriptor",
@@ -142,7 +142,7 @@ static void processes(const struct taken *t, pid_t other)
 	const long supervisor = t->supervisor;
 	/* Every CPU: with the walls down these would change nothing. */
 	static cpu_set_t cpus;
-	memset(&cpus, 0xff, sizeof cpus);
+	memset(&cpus, 0xff, sizeof(cpus));
 	struct {
 		void *base;
 		size_t size;
@@ -181,15 +181,15 @@ static void processes(const struct taken *t, pid_t other)
 		{"kcmp", SYS_kcmp, {other, supervisor, 0, 0, 0}, 0},
 		{"sched_setaffinity of the supervisor",
 		 SYS_sched_setaffinity,
-		 {supervisor, sizeof cpus, P(&cpus)},
+		 {supervisor, sizeof(cpus), P(&cpus)},
 		 0},
 		{"sched_setaffinity of another user's worker",
 		 SYS_sched_setaffinity,
-		 {other, sizeof cpus, P(&cpus)},
+		 {other, sizeof(cpus), P(&cpus)},
 		 0},
 		{"sched_getaffinity of another user's worker",
 		 SYS_sched_getaffinity,
-		 {other, sizeof cpus, P(&cpus)},
+		 {other, sizeof(cpus), P(&cpus)},
 		 ENOSYS},
 		{"sched_setscheduler",
 		 SYS_sched_setscheduler,
@@ -265,7 +265,7 @@ static void sockets(const struct taken *t, const char *path)
 	static int pair[2];
 	static struct sockaddr_un place = {.sun_family = AF_UNIX}, hidden = {.sun_family = AF_UNIX};
 	static char filter[16];
-	snprintf(place.sun_path, sizeof place.sun_path, "%.100s", path);
+	snprintf(place.sun_path, sizeof(place.sun_path), "%.100s", path);
 	memcpy(hidden.sun_path, "\0loaderd", 8);
 	const struct call calls[] = {
 		{"socket AF_UNIX", SYS_socket, {AF_UNIX, SOCK_STREAM, 0}, 0},
@@ -277,7 +277,7 @@ static void sockets(const struct taken *t, const char *path)
 		{"socketpair", SYS_socketpair, {AF_UNIX, SOCK_STREAM, 0, P(pair)}, 0},
 		{"connect to the administrator's socket, socket passed",
 		 SYS_connect,
-		 {t->stream, P(&place), sizeof place},
+		 {t->stream, P(&place), sizeof(place)},
 		 0},
 		{"connect to an abstract name, socket passed",
 		 SYS_connect,
@@ -292,11 +292,11 @@ static void sockets(const struct taken *t, const char *path)
 		{"accept4, socket passed", SYS_accept4, {t->listener, 0, 0, 0}, 0},
 		{"sendto an address, datagram socket passed",
 		 SYS_sendto,
-		 {t->datagram, P("x"), 1, MSG_DONTWAIT, P(&place), sizeof place},
+		 {t->datagram, P("x"), 1, MSG_DONTWAIT, P(&place), sizeof(place)},
 		 0},
 		{"sendto MSG_FASTOPEN, socket passed",
 		 SYS_sendto,
-		 {t->listener, P("x"), 1, MSG_FASTOPEN, P(&place), sizeof place},
+		 {t->listener, P("x"), 1, MSG_FASTOPEN, P(&place), sizeof(place)},
 		 0},
 		{"sendmmsg", SYS_sendmmsg, {t->client, 0, 0, 0}, 0},
 		{"recvmmsg", SYS_recvmmsg, {t->client, 0, 0, 0, 0}, 0},
@@ -307,7 +307,7 @@ static void sockets(const struct taken *t, const char *path)
 		{"getpeername", SYS_getpeername, {t->client, P(&hidden), P(pair)}, 0},
 		{"setsockopt SO_ATTACH_FILTER",
 		 SYS_setsockopt,
-		 {t->client, SOL_SOCKET, SO_ATTACH_FILTER, P(filter), sizeof filter},
+		 {t->client, SOL_SOCKET, SO_ATTACH_FILTER, P(filter), sizeof(filter)},
 		 0},
 		{"setsockopt SO_SNDBUF",
 		 SYS_setsockopt,
@@ -404,7 +404,7 @@ static void send_away(const struct taken *taken)
 	struct msghdr message = {.msg_iov = &iov,
 				 .msg_iovlen = 1,
 				 .msg_control = &control,
-				 .msg_controllen = sizeof control};
+				 .msg_controllen = sizeof(control)};
 	memcpy(CMSG_DATA(&control.header), &taken->memory, sizeof(int));
 	ssize_t n = sendmsg(LINK_SOCKET_FD, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 	report(taken, "sendmsg of a descriptor to the supervisor", n < 0 ? errno : 0, EPERM);
@@ -483,7 +483,7 @@ static void inherited_rings(const struct taken *taken)
 		taken_say(taken, "ok io_uring: there is no ring");
 		return;
 	}
-	for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++) {
+	for (size_t i = 0; i < sizeof(wishes) / sizeof(*wishes); i++) {
 		int r = through_ring(ring, &wishes[i].entry);
 		report(taken, wishes[i].name, r < 0 ? -r : 0, EACCES);
 	}

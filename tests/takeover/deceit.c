@@ -120,9 +120,9 @@ static Loaderd__Request *hear(struct deceit *d)
 static bool hear_and_forget(struct deceit *d)
 {
 	Loaderd__Request *request = hear(d);
-	if (request != NULL)
+	if (request)
 		loaderd__request__free_unpacked(request, NULL);
-	return request != NULL;
+	return request;
 }
 
 static void hear_to_the_end(struct deceit *d)
@@ -135,11 +135,11 @@ static void hear_to_the_end(struct deceit *d)
 static bool send_frame(const struct deceit *d, const uint8_t *data, size_t size)
 {
 	const uint8_t length[4] = {(uint8_t)size, (uint8_t)(size >> 8), (uint8_t)(size >> 16)};
-	for (size_t sent = 0; sent < sizeof length + size;) {
+	for (size_t sent = 0; sent < sizeof(length) + size;) {
 		const uint8_t *from =
-			sent < sizeof length ? length + sent : data + sent - sizeof length;
-		size_t left =
-			sent < sizeof length ? sizeof length - sent : sizeof length + size - sent;
+			sent < sizeof(length) ? length + sent : data + sent - sizeof(length);
+		size_t left = sent < sizeof(length) ? sizeof(length) - sent
+						    : sizeof(length) + size - sent;
 		ssize_t n = send(d->fd, from, left, MSG_NOSIGNAL | MSG_DONTWAIT);
 		struct pollfd p = {.fd = d->fd, .events = POLLOUT};
 		if (n > 0)
@@ -158,7 +158,7 @@ static bool say(struct deceit *d, Loaderd__Reply__KindCase kind, void *message)
 	reply.error = message; /* of a union of pointers */
 	size_t size = loaderd__reply__get_packed_size(&reply);
 	uint8_t *data = malloc(size + 1);
-	if (data == NULL)
+	if (!data)
 		return false;
 	loaderd__reply__pack(&reply, data);
 	bool sent = send_frame(d, data, size);
@@ -185,7 +185,7 @@ static void ask_for_files(struct deceit *d, uint32_t first, uint32_t most, bool 
 {
 	enum { PASS_RIGHTS = 83 }; /* Linux 6.16: a worker's own to allow */
 	static const int allowed = 1;
-	(void)setsockopt(d->fd, SOL_SOCKET, PASS_RIGHTS, &allowed, sizeof allowed);
+	(void)setsockopt(d->fd, SOL_SOCKET, PASS_RIGHTS, &allowed, sizeof(allowed));
 	Loaderd__NeedFiles need = LOADERD__NEED_FILES__INIT;
 	need.first = first;
 	need.most = most;
@@ -223,7 +223,7 @@ static void publish_one(struct deceit *d, struct ring_slot *slot)
 	fill(d, slot);
 	if (now)
 		poke(d, SLOT, slot);
-	if (now && d->row->before != NULL)
+	if (now && d->row->before)
 		d->row->before(d, slot);
 	d->batch = d->batch == BATCHES - 1 ? 0 : d->batch + 1;
 	d->epoch += d->batch == 0;
@@ -233,7 +233,7 @@ static void publish_one(struct deceit *d, struct ring_slot *slot)
 		poke(d, RUNNING, d->ring.header);
 		say_doorbell(d);
 	}
-	if (now && d->row->after != NULL)
+	if (now && d->row->after)
 		d->row->after(d);
 }
 
@@ -244,11 +244,11 @@ static void produce(struct deceit *d)
 		const uint8_t *data;
 		size_t size;
 		struct ring_slot *slot = ring_begin(&d->ring);
-		if (slot == NULL) {
+		if (!slot) {
 			ring_producer_arm(&d->ring);
 			slot = ring_begin(&d->ring);
 		}
-		if (slot != NULL)
+		if (slot)
 			publish_one(d, slot);
 		else
 			await(d, 100);
@@ -298,18 +298,18 @@ static void serve_feed(struct deceit *d, const Loaderd__OpenFeed *wish)
 	d->opened.batches_per_epoch = BATCHES;
 	d->opened.classes = CLASSES;
 	d->opened.slots = wish->slots;
-	d->opened.dataset_uuid = (ProtobufCBinaryData){sizeof uuid, uuid};
+	d->opened.dataset_uuid = (ProtobufCBinaryData){sizeof(uuid), uuid};
 	ask_for_files(d, 0, FRAME_FDS_MAX, false);
 	if (!hear_and_forget(d))
 		return;
-	if (d->row->wish != NULL && applies(d))
+	if (d->row->wish && applies(d))
 		d->row->wish(d);
 	if (!grant(d)) {
 		hear_to_the_end(d);
 		return;
 	}
 	atomic_store(&d->stop, false);
-	bool threaded = d->row->thread != NULL && applies(d) &&
+	bool threaded = d->row->thread && applies(d) &&
 			pthread_create(&thread, NULL, d->row->thread, d) == 0;
 	produce(d);
 	atomic_store(&d->stop, true);
@@ -321,13 +321,13 @@ static void serve(struct deceit *d)
 {
 	frame_reader_init(&d->reader);
 	Loaderd__Request *request = hear(d);
-	if (request != NULL && d->row->answer != NULL && applies(d))
+	if (request && d->row->answer && applies(d))
 		d->row->answer(d);
-	else if (request != NULL && request->kind_case == LOADERD__REQUEST__KIND_OPEN_FEED)
+	else if (request && request->kind_case == LOADERD__REQUEST__KIND_OPEN_FEED)
 		serve_feed(d, request->open_feed);
-	if (request != NULL)
+	if (request)
 		loaderd__request__free_unpacked(request, NULL);
-	bool had_ring = d->ring.header != NULL;
+	bool had_ring = d->ring.header;
 	ring_producer_deinit(&d->ring);
 	if (had_ring)
 		taken_give_back(d->opened.feed_id);
@@ -517,7 +517,7 @@ static void say_code(struct deceit *d)
 static void say_megabyte(struct deceit *d)
 {
 	char *text = malloc(MEGABYTE / 3);
-	if (text == NULL)
+	if (!text)
 		return;
 	memset(text, '\x1b', MEGABYTE / 3 - 1);
 	text[MEGABYTE / 3 - 1] = '\0';
@@ -589,7 +589,7 @@ static void flood_with_megabytes(struct deceit *d)
 	for (size_t i = 0; i < MANY; i++)
 		data[4 + 2 * i] = 7 << 3 | 2;
 	while (!gone(d))
-		send_frame(d, data, sizeof data);
+		send_frame(d, data, sizeof(data));
 }
 
 static void answer_with_many_feeds(struct deceit *d)
@@ -603,7 +603,7 @@ static void flood_with_nothing(struct deceit *d)
 {
 	static const uint8_t data[16384] = {0x9a, 0x06, 0xfc, 0x7f};
 	while (!gone(d))
-		send_frame(d, data, sizeof data);
+		send_frame(d, data, sizeof(data));
 }
 
 static void ask_while_running(struct deceit *d)
@@ -699,9 +699,9 @@ static void describe(struct deceit *d, size_t names, double number)
 	/* too few of one, wild ones of the other */
 	uint32_t types[] = {0, 5, 6, UINT32_MAX, 1};
 	uint64_t longest[] = {0, UINT64_MAX, UINT64_MAX - 1};
-	dataset.n_field_types = sizeof types / sizeof *types;
+	dataset.n_field_types = sizeof(types) / sizeof(*types);
 	dataset.field_types = types;
-	dataset.n_field_longest = sizeof longest / sizeof *longest;
+	dataset.n_field_longest = sizeof(longest) / sizeof(*longest);
 	dataset.field_longest = longest;
 	dataset.n_mean = dataset.n_std = 3;
 	dataset.mean = mean;
@@ -733,7 +733,7 @@ static void status_of_escapes(struct deceit *d)
 	status.version = status.isa = evil;
 	feed.name = feed.dataset = feed.pipeline = evil;
 	bad.dataset = bad.source = bad.text = evil;
-	memset(&feed.batch_size, 0xff, sizeof feed - offsetof(Loaderd__FeedStatus, batch_size));
+	memset(&feed.batch_size, 0xff, sizeof(feed) - offsetof(Loaderd__FeedStatus, batch_size));
 	bad.index = bad.count = UINT64_MAX;
 	status.threads = status.pid = feed.uid = UINT32_MAX;
 	status.uptime_ns = status.idle_ns = status.shared_bytes = UINT64_MAX;
@@ -912,13 +912,12 @@ void deceit_run(const struct taken *taken, const char *arguments)
 {
 	static struct deceit d;
 	size_t number = (size_t)atoi(arguments);
-	if (number >= sizeof rows / sizeof *rows)
+	if (number >= sizeof(rows) / sizeof(*rows))
 		return;
 	const struct row *row = &rows[number];
 	d = (struct deceit){.taken = taken, .row = row};
-	taken_say(taken, "row %s %d %d %u %s", row->kind != NULL ? row->kind : "feed",
-		  row->expected, row->patience_ms, row->batches != 0 ? row->batches : 4 * BATCHES,
-		  row->name);
+	taken_say(taken, "row %s %d %d %u %s", row->kind ? row->kind : "feed", row->expected,
+		  row->patience_ms, row->batches != 0 ? row->batches : 4 * BATCHES, row->name);
 	for (;;) {
 		struct link_order order;
 		int fds[LINK_FDS_MAX];

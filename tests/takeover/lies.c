@@ -41,7 +41,7 @@ static void put_record(uint32_t kind, uint64_t feed, uint64_t ring_bytes, uint64
 		       uint64_t count)
 {
 	const struct link_record record = {kind, 0, 0, feed, ring_bytes, other_bytes, count};
-	put(&record, sizeof record);
+	put(&record, sizeof(record));
 }
 
 static void drop_orders(void)
@@ -72,7 +72,7 @@ int taken_wish(uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes, int ret
 				close(fds[i]);
 	} while (order.feed != feed); /* what a flood before it asked for is answered late */
 	for (unsigned i = 0; i < LINK_FDS_MAX; i++) {
-		if (ret_fds != NULL)
+		if (ret_fds)
 			ret_fds[i] = fds[i];
 		else if (fds[i] >= 0)
 			close(fds[i]);
@@ -85,7 +85,7 @@ int taken_send_ring(uint64_t feed, uint64_t client)
 	const struct link_record record = {.kind = LINK_SEND_RING, .feed = feed, .client = client};
 	struct link_order order;
 	int fds[LINK_FDS_MAX];
-	put(&record, sizeof record);
+	put(&record, sizeof(record));
 	return taken_await(LINK_RING_SENT, &order, fds) ? order.code : ETIMEDOUT;
 }
 
@@ -100,7 +100,7 @@ static void random_records(void)
 		words[0] = i % 8; /* kinds that there are, and that there are not */
 		if (words[0] == LINK_IDLE)
 			continue; /* a lie of its own */
-		put(words, sizeof words);
+		put(words, sizeof(words));
 		if (i % 64 == 0)
 			drop_orders();
 	}
@@ -120,7 +120,7 @@ static void giant_wishes(const struct taken *taken)
 {
 	static const uint64_t sizes[] = {0,         1,          RING_ACK_SIZE,
 					 INT64_MAX, UINT64_MAX, UINT64_MAX - 4095};
-	const size_t count = sizeof sizes / sizeof *sizes;
+	const size_t count = sizeof(sizes) / sizeof(*sizes);
 	for (size_t i = 0; i < count * count; i++) {
 		uint64_t ring = sizes[i / count], other = sizes[i % count];
 		int code = taken_wish(i + UINT32_MAX, ring, other, NULL);
@@ -211,10 +211,10 @@ void lies_log(const struct taken *taken, const char *arguments)
 				    "2026-01-01 00:00:00.000 loaderd: error: forged\n"
 				    "\0\0\0\n<9>x\n<\n\n<3>\n";
 	static char long_line[100000];
-	(void)!write(2, lines, sizeof lines - 1);
-	memset(long_line, '\033', sizeof long_line);
+	(void)!write(2, lines, sizeof(lines) - 1);
+	memset(long_line, '\033', sizeof(long_line));
 	for (unsigned i = 0; strcmp(arguments, "flood") == 0 && i < 2000; i++) {
-		if (write(2, long_line, sizeof long_line) < 0)
+		if (write(2, long_line, sizeof(long_line)) < 0)
 			nap();
 	}
 }
@@ -254,7 +254,7 @@ void lies_leave(const struct taken *taken, const char *arguments)
 	enum { PASS_RIGHTS = 83 /* SO_PASSRIGHTS, Linux 6.16 */ };
 	const int yes = 1;
 	struct pollfd p = {.fd = taken->client, .events = POLLIN};
-	(void)setsockopt(taken->client, SOL_SOCKET, PASS_RIGHTS, &yes, sizeof yes);
+	(void)setsockopt(taken->client, SOL_SOCKET, PASS_RIGHTS, &yes, sizeof(yes));
 	taken_say(taken, "ok descriptors may come");
 	(void)poll(&p, 1, -1);
 }

@@ -43,7 +43,7 @@ static const struct command {
 __attribute__((constructor)) static void give_up_root(void)
 {
 	const char *uid = getenv("TAKEN_SERVICE");
-	if (uid == NULL || geteuid() != 0)
+	if (!uid || geteuid() != 0)
 		return;
 	unsigned number = (unsigned)atoi(uid);
 	if (setgroups(0, NULL) < 0 || setgid(number) < 0 || setuid(number) < 0)
@@ -55,9 +55,9 @@ void taken_say(const struct taken *taken, const char *format, ...)
 	char line[LINE_MAX_BYTES];
 	va_list arguments;
 	va_start(arguments, format);
-	int n = vsnprintf(line, sizeof line - 1, format, arguments);
+	int n = vsnprintf(line, sizeof(line) - 1, format, arguments);
 	va_end(arguments);
-	size_t size = n < 0 ? 0 : (size_t)n < sizeof line - 1 ? (size_t)n : sizeof line - 2;
+	size_t size = n < 0 ? 0 : (size_t)n < sizeof(line) - 1 ? (size_t)n : sizeof(line) - 2;
 	line[size++] = '\n';
 	(void)send(taken->client, line, size, MSG_NOSIGNAL);
 }
@@ -102,7 +102,7 @@ static void obey(const struct taken *taken)
 	char *name = line + magic, *arguments = name + strcspn(name, " ");
 	if (*arguments != '\0')
 		*arguments++ = '\0';
-	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+	for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
 		if (strcmp(commands[i].name, name) == 0)
 			commands[i].run(taken, arguments);
 	taken_say(taken, TAKEN_END);
@@ -148,7 +148,7 @@ static void take_gifts(struct taken *taken)
 int taken_run(uid_t uid)
 {
 	const char *victim = getenv("TAKEN_USER");
-	if (victim == NULL || (uid_t)atoi(victim) != uid)
+	if (!victim || (uid_t)atoi(victim) != uid)
 		return worker_run(uid);
 	static struct taken taken;
 	char path[32];
@@ -164,7 +164,7 @@ int taken_run(uid_t uid)
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	snprintf(path, sizeof path, "/proc/self/fd/%d", LINK_CONFIG_FD);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", LINK_CONFIG_FD);
 	if (config_read(&config, path, &error) < 0)
 		return EXIT_FAILURE;
 	close(LINK_CONFIG_FD);

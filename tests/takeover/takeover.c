@@ -74,7 +74,7 @@ static int connect_as(const struct scene *scene, uid_t uid)
 static void send_command(int fd, const char *command)
 {
 	char line[512];
-	int n = snprintf(line, sizeof line, TAKEN_MAGIC "%s\n", command);
+	int n = snprintf(line, sizeof(line), TAKEN_MAGIC "%s\n", command);
 	/* one that was hung up on gets no answer either */
 	(void)send(fd, line, (size_t)n, MSG_NOSIGNAL);
 }
@@ -90,8 +90,8 @@ static int read_answer(int fd)
 	assert_non_null(file);
 	for (;;) {
 		struct timeval patience = {.tv_sec = ANSWER_WITHIN_MS / 1000};
-		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-		if (fgets(line, sizeof line, file) == NULL) {
+		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+		if (!fgets(line, sizeof(line), file)) {
 			bad = -1;
 			break;
 		}
@@ -133,10 +133,10 @@ static unsigned long status_of(pid_t pid, const char *key)
 {
 	char path[64], line[256];
 	unsigned long value = 0;
-	snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
 	FILE *file = fopen(path, "re");
 	assert_non_null(file);
-	while (fgets(line, sizeof line, file) != NULL)
+	while (fgets(line, sizeof(line), file))
 		if (strncmp(line, key, strlen(key)) == 0)
 			value = strtoul(line + strlen(key) + 1, NULL, 10);
 	fclose(file);
@@ -148,7 +148,7 @@ static uint64_t used_ms(pid_t pid)
 {
 	char path[64];
 	unsigned long user = 0, system = 0;
-	snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	FILE *file = fopen(path, "re");
 	assert_non_null(file);
 	assert_int_equal(fscanf(file,
@@ -165,18 +165,18 @@ static unsigned workers(const struct scene *scene)
 	unsigned count = 0;
 	DIR *directory = opendir("/proc");
 	assert_non_null(directory);
-	for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+	for (struct dirent *entry; (entry = readdir(directory));) {
 		char path[300];
 		struct stat status;
 		int pid = atoi(entry->d_name);
-		snprintf(path, sizeof path, "/proc/%s/stat", entry->d_name);
+		snprintf(path, sizeof(path), "/proc/%s/stat", entry->d_name);
 		if (pid <= 0 || stat(path, &status) < 0)
 			continue;
 		FILE *file = fopen(path, "re");
 		int parent = 0;
-		if (file != NULL && fscanf(file, "%*d (%*[^)]) %*c %d", &parent) == 1)
+		if (file && fscanf(file, "%*d (%*[^)]) %*c %d", &parent) == 1)
 			count += parent == scene->fixture.daemon;
-		if (file != NULL)
+		if (file)
 			fclose(file);
 	}
 	closedir(directory);
@@ -212,12 +212,12 @@ static void end_worker_of_attacker(struct scene *scene)
 	pid_t newcomer = fixture_worker(&scene->fixture);
 	become(0);
 	DIR *directory = opendir("/proc");
-	for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+	for (struct dirent *entry; (entry = readdir(directory));) {
 		char path[300];
 		int pid = atoi(entry->d_name), parent = 0;
-		snprintf(path, sizeof path, "/proc/%s/stat", entry->d_name);
+		snprintf(path, sizeof(path), "/proc/%s/stat", entry->d_name);
 		FILE *file = pid > 0 ? fopen(path, "re") : NULL;
-		if (file == NULL)
+		if (!file)
 			continue;
 		if (fscanf(file, "%*d (%*[^)]) %*c %d", &parent) == 1 &&
 		    parent == scene->fixture.daemon && pid != newcomer &&
@@ -234,13 +234,13 @@ static void end_worker_of_attacker(struct scene *scene)
 static void start(struct scene *scene)
 {
 	char text[32];
-	snprintf(scene->log, sizeof scene->log, "%s/log", scene->fixture.folder);
+	snprintf(scene->log, sizeof(scene->log), "%s/log", scene->fixture.folder);
 	int log = open(scene->log, O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0600);
 	int kept = dup(STDERR_FILENO);
 	assert_true(log >= 0 && kept >= 0);
-	snprintf(text, sizeof text, "%d", SERVICE);
+	snprintf(text, sizeof(text), "%d", SERVICE);
 	setenv("TAKEN_SERVICE", text, 1);
-	snprintf(text, sizeof text, "%d", ATTACKER);
+	snprintf(text, sizeof(text), "%d", ATTACKER);
 	setenv("TAKEN_USER", text, 1);
 	dup2(log, STDERR_FILENO);
 	fixture_start(&scene->fixture, NULL, "--threads", "2", "--set", "daemon.grace_ms=300",
@@ -276,7 +276,7 @@ static int set_up(void **state)
 /* Returns whether this is no machine for it. */
 static struct scene *scene_of(void **state)
 {
-	if (*state == NULL) {
+	if (!*state) {
 		print_message("not root: skipped\n");
 		skip();
 	}
@@ -287,7 +287,7 @@ static void calls(void **state)
 {
 	struct scene *scene = scene_of(state);
 	char text[PATH_MAX + 64];
-	snprintf(text, sizeof text, "calls %d %s.admin", (int)scene->witness->daemon,
+	snprintf(text, sizeof(text), "calls %d %s.admin", (int)scene->witness->daemon,
 		 scene->fixture.socket);
 	assert_int_equal(command(scene, text), 0);
 	assert_int_equal(command_once(scene, "foreign i386"), -1);
@@ -303,7 +303,7 @@ static void records(void **state)
 	static const char *const kinds[] = {"records giants", "records random", "records ends",
 					    "records ways",   "records flood",  "rings",
 					    "records halves"};
-	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
 		assert_int_equal(command(scene, kinds[i]), 0);
 		others_are_served(scene);
 		/* What it asked for and did not wait for is not to be answered to the next. */
@@ -355,7 +355,7 @@ static void clients(void **state)
 	int r = 0;
 	while (r != -ENOENT) {
 		char text[32];
-		snprintf(text, sizeof text, "deceive %u", rows);
+		snprintf(text, sizeof(text), "deceive %u", rows);
 		r = -EAGAIN;
 		for (unsigned i = 0; r == -EAGAIN && i < 40; i++) {
 			if (i > 0)
@@ -382,15 +382,15 @@ static void check_log(const struct scene *scene)
 	unsigned count = 0;
 	FILE *file = fopen(scene->log, "re");
 	assert_non_null(file);
-	while (fgets(line, sizeof line, file) != NULL) {
+	while (fgets(line, sizeof(line), file)) {
 		line[strcspn(line, "\n")] = '\0';
 		for (const char *p = line; *p != '\0'; p++)
 			if ((unsigned char)*p < ' ' || *p == 0x7f ||
 			    ((unsigned char)*p == 0xc2 && (unsigned char)p[1] < 0xa0))
 				fail_msg("the log has a control character: %s", line);
-		if (strncmp(line, "20", 2) != 0 || strstr(line, " loaderd: ") == NULL)
+		if (strncmp(line, "20", 2) != 0 || !strstr(line, " loaderd: "))
 			fail_msg("a line of the log that the service did not write: %s", line);
-		if (strstr(line, "forged") != NULL && strstr(line, "user 54322: ") == NULL)
+		if (strstr(line, "forged") && !strstr(line, "user 54322: "))
 			fail_msg("a line of the log does not say whose it is: %s", line);
 		count++;
 	}
@@ -417,7 +417,7 @@ static void check_status(const struct scene *scene, const char *format)
 	char line[4096];
 	size_t size = 0;
 	int status;
-	snprintf(line, sizeof line, "exec %.900s --socket %.900s status --all %s",
+	snprintf(line, sizeof(line), "exec %.900s --socket %.900s status --all %s",
 		 getenv("LOADERCTL"), scene->fixture.socket, format);
 	FILE *file = popen(line, "re");
 	assert_non_null(file);
@@ -484,20 +484,20 @@ static int lingering_socket(void)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET,
 				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t size = sizeof address;
+	socklen_t size = sizeof(address);
 	const struct linger linger = {1, 60};
 	const int small = 4096;
 	static uint8_t bytes[1 << 20];
 	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+	setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
 	assert_int_equal(bind(listener, (struct sockaddr *)&address, size), 0);
 	assert_int_equal(listen(listener, 1), 0);
 	assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(connect(fd, (struct sockaddr *)&address, size), 0);
-	while (send(fd, bytes, sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+	while (send(fd, bytes, sizeof(bytes), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
 		;
-	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger), 0);
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
 	return fd; /* the listener, which never reads, stays open */
 }
 
@@ -567,7 +567,7 @@ static bool is_answered(const struct scene *scene, uid_t uid, int within_ms)
 	int fd = connect_as(scene, uid);
 	struct pollfd p = {.fd = fd, .events = POLLIN};
 	char byte;
-	(void)frame_send(fd, get_status, sizeof get_status, NULL, 0, 0);
+	(void)frame_send(fd, get_status, sizeof(get_status), NULL, 0, 0);
 	return poll(&p, 1, within_ms) == 1 && recv(fd, &byte, 1, MSG_PEEK) == 1;
 }
 
@@ -603,7 +603,7 @@ static void silence_where_descriptors_are_few(void **state)
 
 static int tear_down(void **state)
 {
-	if (*state != NULL)
+	if (*state)
 		fixture_deinit(&((struct scene *)*state)->fixture);
 	return 0;
 }

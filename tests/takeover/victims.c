@@ -50,7 +50,7 @@ struct verdict {
 static int wild(struct verdict *verdict, const char *what)
 {
 	verdict->code = WILD;
-	snprintf(verdict->text, sizeof verdict->text, "%s", what);
+	snprintf(verdict->text, sizeof(verdict->text), "%s", what);
 	return WILD;
 }
 
@@ -106,8 +106,8 @@ static const char *what_is_wrong(struct client *client, const struct feed_batch 
 	if (b->reconnects != client->info.reconnects)
 		return "a batch of another ring";
 	if (!lies_within(client, b->images, b->image_bytes) ||
-	    !lies_within(client, b->labels, b->count * sizeof *b->labels) ||
-	    !lies_within(client, b->samples, b->count * sizeof *b->samples) ||
+	    !lies_within(client, b->labels, b->count * sizeof(*b->labels)) ||
+	    !lies_within(client, b->samples, b->count * sizeof(*b->samples)) ||
 	    !lies_within(client, b->flags, b->count))
 		return "a pointer out of the ring";
 	for (uint32_t i = 0; i < 2; i++) {
@@ -124,16 +124,16 @@ static const char *what_is_wrong(struct client *client, const struct feed_batch 
 
 static void take_batches(struct client *client, const struct row *row, struct verdict *verdict)
 {
-	struct feed_batch first = {.size = sizeof first};
+	struct feed_batch first = {.size = sizeof(first)};
 	int timeout_ms = row->patience_ms != 0 ? row->patience_ms : PATIENCE_MS;
 	while (verdict->code == 0 && verdict->batches < row->batches) {
-		struct feed_batch batch = {.size = sizeof batch};
+		struct feed_batch batch = {.size = sizeof(batch)};
 		verdict->code = feed_next(client->feed, timeout_ms, &batch);
 		if (verdict->code != 0)
 			break;
 		verdict->batches++;
 		const char *wrong = what_is_wrong(client, &batch);
-		if (wrong != NULL)
+		if (wrong)
 			wild(verdict, wrong);
 		if (verdict->batches == 1)
 			first = batch;
@@ -143,7 +143,7 @@ static void take_batches(struct client *client, const struct row *row, struct ve
 	if (verdict->code == FEED_END)
 		verdict->code = 0;
 	if (verdict->code < 0 && verdict->code != WILD)
-		snprintf(verdict->text, sizeof verdict->text, "%s", feed_error(client->feed));
+		snprintf(verdict->text, sizeof(verdict->text), "%s", feed_error(client->feed));
 	/* Held all the time: its memory is there, whatever it was filled with. */
 	for (size_t i = 0; verdict->batches > 0 && i < first.image_bytes; i++)
 		client->sum += ((const unsigned char *)first.images)[i];
@@ -155,7 +155,7 @@ static void take_batches(struct client *client, const struct row *row, struct ve
 static void try_feed(const struct victims *victims, const struct row *row, struct verdict *verdict)
 {
 	static const char *const fields[] = {"number", "word"};
-	struct client client = {.info = {.size = sizeof client.info}};
+	struct client client = {.info = {.size = sizeof(client.info)}};
 	struct feed_options options;
 	feed_options_init(&options);
 	options.socket = victims->socket;
@@ -210,7 +210,7 @@ static int run_loaderctl(int program, const char *socket, const char *const *wor
 {
 	const char *arguments[8] = {"loaderctl", "--socket", socket};
 	int ends[2], status;
-	for (unsigned i = 0; words[i] != NULL; i++)
+	for (unsigned i = 0; words[i]; i++)
 		arguments[3 + i] = words[i];
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return -1;
@@ -237,7 +237,7 @@ static int run_loaderctl(int program, const char *socket, const char *const *wor
 	if (size == 0)
 		wild(verdict, "not a word");
 	if (verdict->code == 0)
-		snprintf(verdict->text, sizeof verdict->text, "%.*s", (int)strcspn(output, "\n"),
+		snprintf(verdict->text, sizeof(verdict->text), "%.*s", (int)strcspn(output, "\n"),
 			 output);
 	free(output);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
@@ -246,7 +246,7 @@ static int run_loaderctl(int program, const char *socket, const char *const *wor
 static void try_loaderctl(const struct victims *victims, const struct row *row, int program,
 			  const char *const commands[4][4], struct verdict *verdict)
 {
-	for (unsigned i = 0; i < 4 && commands[i][0] != NULL && verdict->code == 0; i++) {
+	for (unsigned i = 0; i < 4 && commands[i][0] && verdict->code == 0; i++) {
 		int status = run_loaderctl(program, victims->socket, commands[i], verdict);
 		if (verdict->code == 0 && status != (row->expected != 0))
 			wild(verdict, "loaderctl ended otherwise than it should");
@@ -307,11 +307,11 @@ static bool send_victim(const struct victims *victims, const struct row *row,
 		static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 		struct verdict own = {0};
 		/* The test's library would go on with the next test, here, too. */
-		for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+		for (size_t i = 0; i < sizeof(faults) / sizeof(*faults); i++)
 			signal(faults[i], SIG_DFL);
 		fixture_become(victims->uid);
 		try_kind(victims, row, program, &own);
-		exit(write(ends[1], &own, sizeof own) == sizeof own ? 0 : 1);
+		exit(write(ends[1], &own, sizeof(own)) == sizeof(own) ? 0 : 1);
 	}
 	close(ends[1]);
 	close(program);
@@ -319,13 +319,13 @@ static bool send_victim(const struct victims *victims, const struct row *row,
 	bool in_time = poll(&p, 1, HANGS_MS) == 1;
 	if (!in_time)
 		kill(pid, SIGKILL);
-	bool told = read(ends[0], verdict, sizeof *verdict) == sizeof *verdict;
+	bool told = read(ends[0], verdict, sizeof(*verdict)) == sizeof(*verdict);
 	close(ends[0]);
 	waitpid(pid, &status, 0);
 	if (told && status == 0)
 		return true;
 	*verdict = (struct verdict){.code = WILD};
-	snprintf(verdict->text, sizeof verdict->text,
+	snprintf(verdict->text, sizeof(verdict->text),
 		 in_time ? "it ended with status %#x" : "it hangs", (unsigned)status);
 	return false;
 }
@@ -334,7 +334,7 @@ static bool read_row(int fd, struct row *ret_row)
 {
 	char line[512];
 	size_t size = 0;
-	while (size < sizeof line - 1 && read(fd, line + size, 1) == 1 && line[size] != '\n')
+	while (size < sizeof(line) - 1 && read(fd, line + size, 1) == 1 && line[size] != '\n')
 		size++;
 	line[size] = '\0';
 	if (strcmp(line, TAKEN_END) == 0)
@@ -370,13 +370,13 @@ int victims_try(const struct victims *victims, int commander)
 			      (int)strcspn(verdict.text, "\n"), verdict.text);
 	/* What the worker says besides is bad. */
 	(void)!write(commander, "!", 1);
-	while ((n = read(commander, rest, sizeof rest - 1)) > 0) {
+	while ((n = read(commander, rest, sizeof(rest) - 1)) > 0) {
 		rest[n] = '\0';
-		if (strstr(rest, "BAD") != NULL) {
+		if (strstr(rest, "BAD")) {
 			print_message("  %s", rest);
 			good = false;
 		}
-		if (strstr(rest, TAKEN_END "\n") != NULL)
+		if (strstr(rest, TAKEN_END "\n"))
 			break;
 	}
 	return !good;

@@ -53,25 +53,25 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		line->all = true;
 		return 0;
 	case 'w':
-		line->watch_s = argument == NULL ? 1 : strtod(argument, &end);
-		if (argument != NULL &&
+		line->watch_s = !argument ? 1 : strtod(argument, &end);
+		if (argument &&
 		    (*end != '\0' || !(line->watch_s >= 0.05 && line->watch_s <= 86400)))
 			argp_error(state,
 				   "--watch=%s: a number of seconds from 0.05 to 86400 is wanted",
 				   argument);
 		return 0;
 	case ARGP_KEY_ARG:
-		if (line->command == NULL)
+		if (!line->command)
 			line->command = argument;
-		else if (line->path == NULL && strcmp(line->command, "dataset") == 0)
+		else if (!line->path && strcmp(line->command, "dataset") == 0)
 			line->path = argument;
 		else
 			argp_error(state, "%s: one argument too many", argument);
 		return 0;
 	case ARGP_KEY_END:
-		if (line->command == NULL)
+		if (!line->command)
 			line->command = "status";
-		if (strcmp(line->command, "dataset") == 0 && line->path == NULL)
+		if (strcmp(line->command, "dataset") == 0 && !line->path)
 			argp_error(state, "dataset: the path of a dataset is wanted");
 		if (line->watch_s > 0 && strcmp(line->command, "status") != 0)
 			argp_error(state, "--watch goes with status only");
@@ -106,9 +106,9 @@ static int status(const struct command_line *line, char *error)
 		if (line->json)
 			r = render_status_json(reply->status);
 		else
-			render_status(reply->status, before == NULL ? NULL : before->status);
+			render_status(reply->status, !before ? NULL : before->status);
 		fflush(stdout);
-		if (before != NULL)
+		if (before)
 			loaderd__reply__free_unpacked(before, NULL);
 		before = reply;
 		if (line->watch_s > 0) {
@@ -117,7 +117,7 @@ static int status(const struct command_line *line, char *error)
 				putchar('\n');
 		}
 	} while (r == 0 && line->watch_s > 0 && !ferror(stdout));
-	if (before != NULL)
+	if (before)
 		loaderd__reply__free_unpacked(before, NULL);
 	return r;
 }
@@ -168,9 +168,9 @@ static const struct {
 static int fail_unknown(const char *name)
 {
 	struct nearest nearest = nearest_to(name);
-	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+	for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
 		nearest_offer(&nearest, commands[i].name);
-	if (nearest.meant != NULL)
+	if (nearest.meant)
 		printable_line(stderr, "loaderctl: %s is no command; did you mean %s?", name,
 			       nearest.meant);
 	else
@@ -200,7 +200,7 @@ int main(int argc, char **argv)
 	argp_err_exit_status = 2;
 	setlocale(LC_ALL, "");
 	options_parse(&argp, argc, argv, &line);
-	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+	for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
 		if (strcmp(line.command, commands[i].name) != 0)
 			continue;
 		int r = commands[i].run(&line, error);

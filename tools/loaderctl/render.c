@@ -43,7 +43,7 @@ static void put_lines(const char *label, const char *text)
 static const char *grouped(uint64_t value, char out[32])
 {
 	char digits[24];
-	int length = snprintf(digits, sizeof digits, "%" PRIu64, value), used = 0;
+	int length = snprintf(digits, sizeof(digits), "%" PRIu64, value), used = 0;
 	for (int i = 0; i < length; i++) {
 		if (i > 0 && (length - i) % 3 == 0)
 			out[used++] = ',';
@@ -85,7 +85,7 @@ static const char *duration_text(uint64_t ns, char out[32])
 static const char *user_text(uint32_t uid, char out[64])
 {
 	const struct passwd *entry = getpwuid(uid);
-	if (entry != NULL)
+	if (entry)
 		snprintf(out, 64, "%.60s", entry->pw_name);
 	else
 		snprintf(out, 64, "uid %" PRIu32, uid);
@@ -94,7 +94,7 @@ static const char *user_text(uint32_t uid, char out[64])
 
 static const Loaderd__FeedStatus *same_feed(const Loaderd__Status *status, uint64_t id)
 {
-	for (size_t i = 0; status != NULL && i < status->n_feeds; i++)
+	for (size_t i = 0; status && i < status->n_feeds; i++)
 		if (status->feeds[i]->feed_id == id)
 			return status->feeds[i];
 	return NULL;
@@ -124,7 +124,7 @@ static void put_times(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus
 {
 	struct limit_times first = {0}, last = {0};
 	char text[32], daemon[32];
-	if (before != NULL)
+	if (before)
 		limit_times_add(&first, before);
 	limit_times_add(&last, feed);
 	const struct limit_times times = limit_times_between(&first, &last);
@@ -160,12 +160,12 @@ static void put_feed(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus 
 	       feed->epoch, feed->batch, feed->batch_size);
 	printf("  %-10s%s delivered, %s bad", "images", grouped(feed->images, images),
 	       grouped(feed->bad, bad));
-	if (before != NULL && elapsed_ns > 0)
+	if (before && elapsed_ns > 0)
 		printf(", %.0f/s",
 		       (double)(feed->images - before->images) * 1e9 / (double)elapsed_ns);
 	printf("\n  %-10s%" PRIu32 ": %" PRIu32 " ready, %" PRIu32 " held; %s\n", "slots",
 	       feed->slots, feed->slots_ready, feed->slots_held, bytes_text(feed->bytes, shared));
-	put_times(feed, before, before != NULL ? elapsed_ns : 0, cpus);
+	put_times(feed, before, before ? elapsed_ns : 0, cpus);
 }
 
 void render_status(const Loaderd__Status *status, const Loaderd__Status *before)
@@ -174,12 +174,12 @@ void render_status(const Loaderd__Status *status, const Loaderd__Status *before)
 	uint64_t elapsed_ns = 0;
 	unsigned cpus = (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
 	/* A daemon that was restarted in between counts from the beginning. */
-	if (before != NULL && (before->pid != status->pid || before->uptime_ns > status->uptime_ns))
+	if (before && (before->pid != status->pid || before->uptime_ns > status->uptime_ns))
 		before = NULL;
-	if (before != NULL)
+	if (before)
 		elapsed_ns = status->uptime_ns - before->uptime_ns;
-	uint64_t since_ns = before != NULL ? elapsed_ns : status->uptime_ns;
-	uint64_t idle_ns = status->idle_ns - (before != NULL ? before->idle_ns : 0);
+	uint64_t since_ns = before ? elapsed_ns : status->uptime_ns;
+	uint64_t idle_ns = status->idle_ns - (before ? before->idle_ns : 0);
 	printf("loaderd ");
 	put_text(status->version);
 	printf(", pid %" PRIu32 ", up %s, %" PRIu32 " thread%s %.0f %% idle, ", status->pid,
@@ -201,7 +201,7 @@ void render_status(const Loaderd__Status *status, const Loaderd__Status *before)
 static const char *bad_reason(const Loaderd__BadSampleRecord *bad)
 {
 	char prefix[32];
-	int size = snprintf(prefix, sizeof prefix, "sample %" PRIu64 ": ", bad->index);
+	int size = snprintf(prefix, sizeof(prefix), "sample %" PRIu64 ": ", bad->index);
 	return bad->text + (strncmp(bad->text, prefix, (size_t)size) == 0 ? size : 0);
 }
 

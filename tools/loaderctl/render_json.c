@@ -20,10 +20,10 @@ static json_t *number(uint64_t value)
 static json_t *text(const char *value)
 {
 	json_t *string = json_string(value);
-	if (string != NULL)
+	if (string)
 		return string;
 	char *clean = printable_copy(value, strlen(value));
-	string = clean != NULL ? json_string(clean) : NULL;
+	string = clean ? json_string(clean) : NULL;
 	free(clean);
 	return string;
 }
@@ -31,7 +31,7 @@ static json_t *text(const char *value)
 /* Takes over root. */
 static int print(json_t *root)
 {
-	if (root == NULL)
+	if (!root)
 		return -ENOMEM;
 	/* what is not ASCII is escaped, for the sake of terminals */
 	int r = json_dumpf(root, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
@@ -48,7 +48,7 @@ static json_t *feed_json(const Loaderd__FeedStatus *f)
 		STAGES(STAGE)
 #undef STAGE
 	};
-	_Static_assert(sizeof places / sizeof places[0] == STAGE_COUNT, "places are 0, 1, 2 ...");
+	_Static_assert(sizeof(places) / sizeof(places[0]) == STAGE_COUNT, "places are 0, 1, 2 ...");
 	uint64_t stage_ns[STAGE_COUNT] = {0};
 	json_t *o = json_object();
 	json_object_set_new(o, "feed_id", number(f->feed_id));

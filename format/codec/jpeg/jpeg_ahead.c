@@ -78,7 +78,7 @@ void jpeg_ahead_add(struct jpeg_ahead *ahead)
 	image->mcu_blocks = blocks;
 	image->left = (uint32_t)(image->row_end * row);
 	image->row = image->column = 0;
-	memset(image->predictors, 0, sizeof image->predictors);
+	memset(image->predictors, 0, sizeof(image->predictors));
 	ahead->blocks += kept;
 	ahead->count++;
 }
@@ -104,7 +104,7 @@ static void keep(struct jpeg_ahead_image *image, const int16_t *blocks, uint32_t
 			memcpy(image->coefficients +
 				       mcu * ((size_t)(image->row - image->row_first) * kept_wide +
 					      from - image->column_first),
-			       blocks + mcu * (from - first), mcu * (to - from) * sizeof *blocks);
+			       blocks + mcu * (from - first), mcu * (to - from) * sizeof(*blocks));
 		blocks += mcu * count;
 		mcus -= count;
 		image->column = end < image->frame.mcus_wide ? end : 0;

@@ -48,11 +48,11 @@ struct jpeg_baseline {
 int jpeg_baseline_new(struct jpeg_baseline **ret_decoder)
 {
 	struct jpeg_baseline *decoder =
-		aligned_alloc(_Alignof(struct jpeg_baseline), sizeof *decoder);
+		aligned_alloc(_Alignof(struct jpeg_baseline), sizeof(*decoder));
 
 	if (!decoder)
 		return -ENOMEM;
-	memset(decoder, 0, sizeof *decoder);
+	memset(decoder, 0, sizeof(*decoder));
 	jpeg_tables_init(&decoder->tables, 1);
 	jpeg_ahead_init(&decoder->ahead);
 	*ret_decoder = decoder;
@@ -563,8 +563,9 @@ int jpeg_baseline_index(struct jpeg_baseline *decoder, const struct jpeg_source 
 	}
 	r = scratch_reserve(&decoder->index_made, jpeg_index_size_max(&plan));
 	r = r
-		    ?: scratch_reserve(&decoder->entries,
-				       (size_t)plan.row_count * plan.entry_count * sizeof *entries);
+		    ?: scratch_reserve(&decoder->entries, (size_t)plan.row_count *
+								  plan.entry_count *
+								  sizeof(*entries));
 	r = r ?: jpeg_sequential_begin(sequential, frame, decoder->dc, decoder->ac, false, 0);
 	if (r < 0)
 		return r;

@@ -98,7 +98,7 @@ static int parse_frame(struct parser *parser, const uint8_t *segment, size_t siz
 	struct jpeg_frame *frame = parser->frame;
 	uint8_t p[FRAME_SIZE_MAX];
 
-	if (parser->have_frame || size < 6 || size > sizeof p)
+	if (parser->have_frame || size < 6 || size > sizeof(p))
 		return -ENOTSUP;
 	copy_once(p, segment, size);
 	if (p[0] != 8 || (p[5] != 1 && p[5] != 3) || size != 6 + 3 * (size_t)p[5])
@@ -210,7 +210,7 @@ static int parse_segment(struct parser *parser, unsigned marker, const uint8_t *
 	case 0xee:
 		if (size < ADOBE_SIZE_MIN)
 			return 0;
-		copy_once(head, p, sizeof head);
+		copy_once(head, p, sizeof(head));
 		if (!memcmp(head, "Adobe", 5)) {
 			parser->adobe = true;
 			parser->adobe_transform = head[11];
@@ -233,8 +233,8 @@ int jpeg_frame_parse(const uint8_t *data, size_t size, struct jpeg_frame *ret_fr
 		return -ENOTSUP;
 	ret_frame->component_count = 0;
 	ret_frame->restart_interval = 0;
-	while (at + sizeof head <= size) {
-		copy_once(head, data + at, sizeof head);
+	while (at + sizeof(head) <= size) {
+		copy_once(head, data + at, sizeof(head));
 		unsigned marker = head[1];
 		size_t length = get16(head + 2);
 		int r;

@@ -208,8 +208,8 @@ static uint64_t key_of(const uint8_t *spec, unsigned count, int is_ac)
 {
 	uint64_t key = count << 1 | (unsigned)is_ac, word;
 
-	for (unsigned i = 0; i + sizeof word <= 16 + count; i += sizeof word) {
-		memcpy(&word, spec + i, sizeof word);
+	for (unsigned i = 0; i + sizeof(word) <= 16 + count; i += sizeof(word)) {
+		memcpy(&word, spec + i, sizeof(word));
 		key = (key ^ word) * UINT64_C(0x9e3779b97f4a7c15);
 		key ^= key >> 32;
 	}
@@ -264,7 +264,7 @@ int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, 
 	key = key_of(spec, count, is_ac);
 	found = find(tables, spec, count, is_ac, key, &i);
 	if (!tables->entries[i])
-		tables->entries[i] = calloc(1, sizeof *table);
+		tables->entries[i] = calloc(1, sizeof(*table));
 	table = tables->entries[i];
 	if (!table)
 		return -ENOMEM;
@@ -320,7 +320,7 @@ int jpeg_tables_pair(struct jpeg_tables *tables, const struct jpeg_table *ac,
 			tables->pairs[i]->dc_serial == dc->serial;
 	i = found ? i - 1 : slot_choose(tables->pair_slots, tables->frames * JPEG_FRAME_PAIRS_MAX);
 	if (!tables->pairs[i])
-		tables->pairs[i] = malloc(sizeof *pair);
+		tables->pairs[i] = malloc(sizeof(*pair));
 	pair = tables->pairs[i];
 	if (!pair)
 		return -ENOMEM;
@@ -328,7 +328,7 @@ int jpeg_tables_pair(struct jpeg_tables *tables, const struct jpeg_table *ac,
 	if (!found) {
 		pair->ac_serial = ac->serial;
 		pair->dc_serial = dc->serial;
-		memcpy(pair->lookup, ac->lookup, sizeof pair->lookup);
+		memcpy(pair->lookup, ac->lookup, sizeof(pair->lookup));
 		fuse(pair->lookup, ac, dc);
 	}
 	*ret_pair = pair;
@@ -377,7 +377,7 @@ static uint64_t load64(const uint8_t *p)
 {
 	uint64_t value;
 
-	memcpy(&value, p, sizeof value);
+	memcpy(&value, p, sizeof(value));
 	return __builtin_bswap64(value);
 }
 

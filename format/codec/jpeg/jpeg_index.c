@@ -29,14 +29,14 @@ static const struct {
 static void put32(uint8_t *p, uint32_t value)
 {
 	value = htole32(value);
-	memcpy(p, &value, sizeof value);
+	memcpy(p, &value, sizeof(value));
 }
 
 static uint32_t get32(const uint8_t *p)
 {
 	uint32_t value;
 
-	memcpy(&value, p, sizeof value);
+	memcpy(&value, p, sizeof(value));
 	return le32toh(value);
 }
 
@@ -91,10 +91,10 @@ void jpeg_index_plan(const struct jpeg_frame *frame, size_t file_size,
 	};
 	unsigned choice = 0;
 
-	while (choice < sizeof choices / sizeof *choices &&
+	while (choice < sizeof(choices) / sizeof(*choices) &&
 	       estimate(frame, choices[choice].count) > limit)
 		choice++;
-	if (choice < sizeof choices / sizeof *choices)
+	if (choice < sizeof(choices) / sizeof(*choices))
 		for (uint32_t i = 0; i < choices[choice].count; i++) {
 			uint32_t column = frame->mcus_wide * choices[choice].sixteenths[i] / 16;
 
@@ -250,8 +250,8 @@ static uint32_t get_bits(const struct jpeg_index *index, uint64_t *at, uint32_t 
 	size_t byte = (size_t)(*at / 8), left = index->rows_size - byte;
 	uint64_t word = 0;
 
-	if (__builtin_expect(left >= sizeof word, 1))
-		memcpy(&word, index->rows + byte, sizeof word);
+	if (__builtin_expect(left >= sizeof(word), 1))
+		memcpy(&word, index->rows + byte, sizeof(word));
 	else
 		memcpy(&word, index->rows + byte, left);
 	word = le64toh(word) >> *at % 8;

@@ -24,7 +24,7 @@ static void begin_segment(struct jpeg_sequential *sequential, uint32_t segment)
 	size_t end = segment < sequential->segment_count ? begins[segment] : sequential->scan_size;
 
 	jpeg_reader_init(&sequential->reader, bytes + begin, bytes + end);
-	memset(sequential->dc, 0, sizeof sequential->dc);
+	memset(sequential->dc, 0, sizeof(sequential->dc));
 	sequential->segment = segment;
 	sequential->mcus_left = sequential->frame->restart_interval;
 }

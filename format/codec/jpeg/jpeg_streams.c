@@ -66,7 +66,7 @@ static inline __attribute__((always_inline)) uint64_t load_bits(const uint8_t *n
 {
 	uint64_t value;
 
-	memcpy(&value, next, sizeof value);
+	memcpy(&value, next, sizeof(value));
 	return __builtin_bswap64(value) << used;
 }
 

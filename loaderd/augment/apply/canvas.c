@@ -80,7 +80,7 @@ static uint8_t *canvas_place(void *context, uint32_t row)
 
 	if (canvas->content_width == canvas->width)
 		place = store_place(canvas->store, canvas->y + row);
-	canvas->placed = place != NULL;
+	canvas->placed = place;
 	return place;
 }
 

@@ -393,7 +393,7 @@ static bool is_whole(const char *text)
 {
 	size_t digits = strspn(text, "0123456789");
 
-	return digits > 0 && strchr(" \t,)", text[digits]) != NULL;
+	return digits > 0 && strchr(" \t,)", text[digits]);
 }
 
 /*

@@ -219,7 +219,7 @@ static int set_policy(struct transform_error *error, enum step_kind kind,
 /* p comes last. */
 static void set_effect(const struct rule *rule, const struct value *values, struct step *step)
 {
-	bool has_amount = rule->parameters[1].key != NULL;
+	bool has_amount = rule->parameters[1].key;
 
 	step->effect = rule->effect;
 	step->amount = has_amount ? values[0].numbers[0] : 0;

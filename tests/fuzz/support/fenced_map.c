@@ -65,7 +65,7 @@ static void remove_fence(void *fence, size_t size)
 
 void *__wrap_mmap64(void *address, size_t size, int protection, int flags, int fd, off_t offset)
 {
-	if (fd < 0 || address != NULL || size == 0)
+	if (fd < 0 || address || size == 0)
 		return __real_mmap64(address, size, protection, flags, fd, offset);
 	if (map_count == MAPS_MAX)
 		abort();

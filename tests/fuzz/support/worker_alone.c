@@ -78,10 +78,10 @@ void __wrap_chores_close(struct chores *chores, int fd)
 static bool do_chore(void)
 {
 	struct chore *chore = chores_first;
-	if (chore == NULL)
+	if (!chore)
 		return false;
 	chores_first = chore->next;
-	if (chores_first == NULL)
+	if (!chores_first)
 		chores_last = &chores_first;
 	/*
 	 * as a chores thread does: with neither done() nor its owner's memory behind run(), chore
@@ -89,7 +89,7 @@ static bool do_chore(void)
 	 */
 	void (*done)(struct chore *) = chore->done;
 	chore->run(chore);
-	if (done != NULL)
+	if (done)
 		done(chore);
 	return true;
 }
@@ -178,7 +178,7 @@ void (*__wrap_signal(int number, void (*handler)(int)))(int)
 
 static void checked(void)
 {
-	if (on_check != NULL)
+	if (on_check)
 		on_check();
 }
 
@@ -236,7 +236,7 @@ static int send_ring(struct ring_source *source, uint64_t feed, uint64_t client,
 		     struct refusal *refusal)
 {
 	static const uint8_t ring[] = {0x42, 0}; /* Reply.ring, with nothing in it */
-	int r = frame_send((int)client, ring, sizeof ring, last_ring, 2, 0);
+	int r = frame_send((int)client, ring, sizeof(ring), last_ring, 2, 0);
 	return r == 0 ? 0 : refuse_request(refusal, -r, NULL, "the client does not read");
 }
 
@@ -260,7 +260,7 @@ int worker_alone_start(void)
 	server.page = calloc(1, LINK_PAGE_SIZE);
 	server.descriptors_most = DESCRIPTORS_MOST;
 	server.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (server.page == NULL || server.epoll_fd < 0)
+	if (!server.page || server.epoll_fd < 0)
 		return -errno;
 	for (unsigned i = 0; i < WORKERS; i++) {
 		int r = transform_scratch_new(&workers[i].scratch);
@@ -292,7 +292,7 @@ bool worker_alone_turn(void)
 		struct source *source = events[i].data.ptr;
 		source->ready(source, events[i].events);
 	}
-	while (server.dead_sessions != NULL) {
+	while (server.dead_sessions) {
 		struct session *session = server.dead_sessions;
 		server.dead_sessions = session->next_dead;
 		session_free(session);
@@ -318,8 +318,8 @@ void worker_alone_expect_empty(void)
 	uint64_t lost;
 	while (worker_alone_turn())
 		;
-	if (server.sessions != NULL || server.session_count != 0 || server.feed_count != 0 ||
-	    server.registry.entries != NULL || feed_count != 0 || rings_out != 0)
+	if (server.sessions || server.session_count != 0 || server.feed_count != 0 ||
+	    server.registry.entries || feed_count != 0 || rings_out != 0)
 		abort();
 	while (registry_next_bad(&server.registry, &bad, &lost))
 		;

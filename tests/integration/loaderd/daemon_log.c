@@ -43,12 +43,12 @@ void daemon_log_end(int log)
 	FILE *file = fdopen(log, "r");
 	assert_non_null(file);
 	rewind(file);
-	while (fgets(line, sizeof line, file) != NULL) {
+	while (fgets(line, sizeof(line), file)) {
 		fputs(line, stderr);
 		found |= strstr(line, "ERROR: AddressSanitizer") != NULL ||
-			 strstr(line, "ERROR: LeakSanitizer") != NULL ||
-			 strstr(line, "WARNING: ThreadSanitizer") != NULL ||
-			 strstr(line, "runtime error: ") != NULL;
+			 strstr(line, "ERROR: LeakSanitizer") ||
+			 strstr(line, "WARNING: ThreadSanitizer") ||
+			 strstr(line, "runtime error: ");
 	}
 	fclose(file);
 	if (found)

@@ -44,7 +44,7 @@ static uint64_t now_ns(void)
 static void live_dangerously(const struct feed_options *options, int ready, unsigned number)
 {
 	struct feed *feed;
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	if (feed_open(options, &feed, NULL) < 0)
 		_exit(1);
 	for (unsigned held = 0; held < number % 3; held++)

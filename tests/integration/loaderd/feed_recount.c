@@ -26,11 +26,11 @@ static void add(struct recount *recount, const struct feed_batch *batch)
 	const uint64_t head[] = {batch->epoch,   batch->batch,  batch->count,
 				 batch->height,  batch->width,  batch->channels,
 				 batch->element, batch->layout, batch->last};
-	XXH3_128bits_update(recount->hash, head, sizeof head);
+	XXH3_128bits_update(recount->hash, head, sizeof(head));
 	XXH3_128bits_update(recount->hash, batch->images, batch->image_bytes);
-	XXH3_128bits_update(recount->hash, batch->labels, batch->count * sizeof *batch->labels);
-	XXH3_128bits_update(recount->hash, batch->samples, batch->count * sizeof *batch->samples);
-	XXH3_128bits_update(recount->hash, batch->flags, batch->count * sizeof *batch->flags);
+	XXH3_128bits_update(recount->hash, batch->labels, batch->count * sizeof(*batch->labels));
+	XXH3_128bits_update(recount->hash, batch->samples, batch->count * sizeof(*batch->samples));
+	XXH3_128bits_update(recount->hash, batch->flags, batch->count * sizeof(*batch->flags));
 }
 
 /* 0 where each sample of the batch is whole, and new in its epoch; -1. */
@@ -54,7 +54,7 @@ static int check(struct recount *recount, const struct feed_batch *batch)
 
 static int take(struct recount *recount)
 {
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	if (feed_next(recount->feed, TIMEOUT_MS, &batch) != 0) {
 		fprintf(stderr, "%s\n", feed_error(recount->feed));
 		return -1;
@@ -71,7 +71,7 @@ static int take(struct recount *recount)
 static int start(struct recount *recount, char **arguments)
 {
 	struct feed_options options;
-	struct feed_info info = {.size = sizeof info};
+	struct feed_info info = {.size = sizeof(info)};
 	char error[FEED_ERROR_MAX];
 	feed_options_init(&options);
 	options.socket = arguments[0];
@@ -88,7 +88,7 @@ static int start(struct recount *recount, char **arguments)
 	recount->samples = info.samples;
 	recount->seen = calloc(info.samples, 1);
 	recount->hash = XXH3_createState();
-	if (recount->seen == NULL || recount->hash == NULL)
+	if (!recount->seen || !recount->hash)
 		return -1;
 	XXH3_128bits_reset(recount->hash);
 	return 0;

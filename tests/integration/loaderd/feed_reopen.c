@@ -36,14 +36,14 @@ static double now_ms(void)
 
 static struct feed_info info_of(const struct feed *feed)
 {
-	struct feed_info info = {.size = sizeof info};
+	struct feed_info info = {.size = sizeof(info)};
 	feed_info(feed, &info);
 	return info;
 }
 
 static struct feed_batch next(struct feed *feed)
 {
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	int r = feed_next(feed, TIMEOUT_MS, &batch);
 	if (r != 0)
 		fail_msg("feed_next: %d, %s", r, feed_error(feed));
@@ -58,8 +58,8 @@ static void same(const struct feed_batch *a, const struct feed_batch *b)
 	assert_int_equal(a->count, b->count);
 	assert_int_equal(a->image_bytes, b->image_bytes);
 	assert_memory_equal(a->images, b->images, a->image_bytes);
-	assert_memory_equal(a->labels, b->labels, a->count * sizeof *a->labels);
-	assert_memory_equal(a->samples, b->samples, a->count * sizeof *a->samples);
+	assert_memory_equal(a->labels, b->labels, a->count * sizeof(*a->labels));
+	assert_memory_equal(a->samples, b->samples, a->count * sizeof(*a->samples));
 }
 
 /* What a feed holds of each life, and the same batches of one that nobody disturbed. */
@@ -109,7 +109,8 @@ static void a_service_dies(void **state)
 	struct fixture *fixture = *state;
 	struct feed_daemon *daemon;
 	char path[PATH_MAX];
-	snprintf(path, sizeof path, "%s", fixture_dataset(fixture, "reopen", 600, FIXTURE_JPEG, 0));
+	snprintf(path, sizeof(path), "%s",
+		 fixture_dataset(fixture, "reopen", 600, FIXTURE_JPEG, 0));
 	struct feed_options options = fixture_options(fixture, path, pipeline);
 	fixture_start(fixture, NULL, "--threads", "2", "--set", "daemon.grace_ms=100", NULL);
 	struct feed *undisturbed = open_undisturbed(&options, &daemon);
@@ -150,7 +151,7 @@ static void a_private_daemon_dies(void **state)
 	struct fixture *fixture = *state;
 	struct feed_daemon *daemons[2];
 	char path[PATH_MAX], error[FEED_ERROR_MAX];
-	snprintf(path, sizeof path, "%s",
+	snprintf(path, sizeof(path), "%s",
 		 fixture_dataset(fixture, "private", 600, FIXTURE_JPEG, 0));
 	struct feed_options options = fixture_options(fixture, path, pipeline);
 	struct feed *undisturbed = open_undisturbed(&options, &daemons[0]);
@@ -175,10 +176,10 @@ static void a_private_daemon_dies(void **state)
 static void another_dataset_is_refused(void **state)
 {
 	struct fixture *fixture = *state;
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	char path[PATH_MAX], other[PATH_MAX];
-	snprintf(path, sizeof path, "%s", fixture_dataset(fixture, "old", 320, FIXTURE_JPEG, 0));
-	snprintf(other, sizeof other, "%s", fixture_dataset(fixture, "new", 320, FIXTURE_RAW, 64));
+	snprintf(path, sizeof(path), "%s", fixture_dataset(fixture, "old", 320, FIXTURE_JPEG, 0));
+	snprintf(other, sizeof(other), "%s", fixture_dataset(fixture, "new", 320, FIXTURE_RAW, 64));
 	struct feed_options options = fixture_options(fixture, path, pipeline);
 	fixture_start(fixture, NULL, NULL);
 	struct feed *feed = fixture_open(&options);
@@ -209,12 +210,12 @@ static pid_t start_looking(const struct fixture *fixture)
 	if (pid > 0)
 		return pid;
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	snprintf(address.sun_path, sizeof address.sun_path, "%.100s", fixture->socket);
+	snprintf(address.sun_path, sizeof(address.sun_path), "%.100s", fixture->socket);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (geteuid() == 0)
 		fixture_become(OTHER_USER);
 	int fd = socket(AF_UNIX, SOCK_STREAM, 0), r;
-	while ((r = connect(fd, (struct sockaddr *)&address, sizeof address)) < 0 &&
+	while ((r = connect(fd, (struct sockaddr *)&address, sizeof(address))) < 0 &&
 	       (errno == ENOENT || errno == ECONNREFUSED))
 		;
 	_exit(r == 0 ? 0 : errno);

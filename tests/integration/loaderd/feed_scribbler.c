@@ -82,7 +82,7 @@ static void send_bytes(const struct hostile *h, const void *bytes, size_t size)
  */
 static bool subscribe(struct hostile *h, const Loaderd__OpenFeed *wish)
 {
-	Loaderd__OpenFeed open = wish != NULL ? *wish : usual_wish(h);
+	Loaderd__OpenFeed open = wish ? *wish : usual_wish(h);
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	Loaderd__Reply *reply;
 	int64_t until_ms = clock_ms() + 10000;
@@ -114,9 +114,9 @@ static bool subscribe(struct hostile *h, const Loaderd__OpenFeed *wish)
 
 static void hang_up(struct hostile *h)
 {
-	if (h->ring != NULL)
+	if (h->ring)
 		munmap((void *)h->ring, h->ring_size);
-	if (h->ack != NULL)
+	if (h->ack)
 		munmap(h->ack, RING_ACK_SIZE);
 	if (h->ring_fd >= 0)
 		close(h->ring_fd);
@@ -149,13 +149,13 @@ static void scribble_acks(struct hostile *h)
 static void flood_doorbells(struct hostile *h)
 {
 	uint8_t many[6 * 1000];
-	for (size_t i = 0; i < sizeof many; i += 6)
+	for (size_t i = 0; i < sizeof(many); i += 6)
 		memcpy(many + i, doorbell, 6);
 	if (!subscribe(h, NULL))
 		_exit(10);
 	for (int64_t until = deadline(); clock_ms() < until;) {
 		h->ack->consumer_waits = 1;
-		send_bytes(h, many, sizeof many);
+		send_bytes(h, many, sizeof(many));
 	}
 	hang_up(h);
 }
@@ -178,16 +178,16 @@ static void send_garbage(struct hostile *h)
 		struct connection connection;
 		if (connection_open(&connection, h->options->socket, until, NULL) < 0)
 			continue;
-		for (size_t i = 0; i < sizeof noise; i++)
+		for (size_t i = 0; i < sizeof(noise); i++)
 			noise[i] = (uint8_t)random64();
 		h->connection = connection;
 		switch (random64() % 5) {
 		case 0:
-			send_bytes(h, noise, sizeof noise);
+			send_bytes(h, noise, sizeof(noise));
 			break;
 		case 1: /* a frame of noise */
 			memcpy(noise, "\xfc\x0f\0\0", 4);
-			send_bytes(h, noise, sizeof noise);
+			send_bytes(h, noise, sizeof(noise));
 			break;
 		case 2: /* half a frame, and then silence */
 			memcpy(noise, "\xff\xff\x0f\0", 4);
@@ -221,7 +221,7 @@ static void ask_too_much(struct hostile *h)
 	char *fields[64];
 	for (int i = 0; i < 64; i++)
 		fields[i] = endless + 900000 - 100;
-#define EXTREME (extremes[random64() % (sizeof extremes / sizeof *extremes)])
+#define EXTREME (extremes[random64() % (sizeof(extremes) / sizeof(*extremes))])
 	for (int64_t until = deadline(); clock_ms() < until;) {
 		Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
 		open.version = random64() % 8 == 0 ? (uint32_t)EXTREME : PROTO_VERSION;
@@ -258,7 +258,7 @@ static void attack_the_seals(struct hostile *h)
 		_exit(10);
 	off_t size = (off_t)h->ring_size;
 	char path[64];
-	snprintf(path, sizeof path, "/proc/self/fd/%d", h->ring_fd);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", h->ring_fd);
 	int again = open(path, O_RDWR | O_CLOEXEC);
 	bool held = mmap(NULL, h->ring_size, PROT_WRITE, MAP_SHARED, h->ring_fd, 0) == MAP_FAILED;
 	held &= again < 0 ||
@@ -332,7 +332,7 @@ static void scribble_ring(struct hostile *h)
 	wish.writable = true;
 	if (!subscribe(h, &wish))
 		_exit(10);
-	memcpy(&geometry, h->ring, sizeof geometry);
+	memcpy(&geometry, h->ring, sizeof(geometry));
 	if (fallocate(h->ring_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
 		      (off_t)h->ring_size) < 0)
 		_exit(11);
@@ -441,7 +441,7 @@ static void a_scribbler_harms_nobody_else(void **state)
 	struct witness *witness = witness_start(&fixture, &options);
 	struct holdings before = holdings_of(&fixture), warm = before;
 	unsigned stalls = 0;
-	for (size_t i = 0; i < sizeof attacks / sizeof *attacks; i++) {
+	for (size_t i = 0; i < sizeof(attacks) / sizeof(*attacks); i++) {
 		double longest_ms = 0;
 		for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
 			unsigned phase = witness_phase(witness);

@@ -94,7 +94,7 @@ struct witness *witness_start(const struct fixture *fixture, const struct feed_o
 struct witness *witness_start_as(const struct fixture *fixture, const struct feed_options *options,
 				 uid_t uid, unsigned share)
 {
-	struct witness *witness = mmap(NULL, sizeof *witness, PROT_READ | PROT_WRITE,
+	struct witness *witness = mmap(NULL, sizeof(*witness), PROT_READ | PROT_WRITE,
 				       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(witness != MAP_FAILED);
 	witness->options = *options;
@@ -160,17 +160,17 @@ void witness_finish(struct witness *witness)
 			fail_msg("batch %llu of the witness was not what it should be",
 				 (unsigned long long)n);
 	feed_close(feed);
-	munmap(witness, sizeof *witness);
+	munmap(witness, sizeof(*witness));
 }
 
 static uint64_t anonymous_kib(pid_t pid)
 {
 	char path[64], line[256];
 	unsigned long long kib = 0;
-	snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
 	FILE *file = fopen(path, "re");
 	assert_non_null(file);
-	while (fgets(line, sizeof line, file) != NULL)
+	while (fgets(line, sizeof(line), file))
 		if (sscanf(line, "RssAnon: %llu kB", &kib) == 1)
 			break;
 	fclose(file);

@@ -83,7 +83,7 @@ static void substitutes(void **state)
 	struct feed_options options = fixture_options(fixture, path, pipeline);
 	options.epoch_end = 2;
 	struct feed *feed = fixture_open(&options);
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	unsigned substituted = 0;
 	int r;
 	while ((r = feed_next(feed, 60000, &batch)) == 0) {
@@ -121,7 +121,7 @@ static void substitutes(void **state)
 	for (size_t i = 0; i < reply->status->n_bad; i++) {
 		const Loaderd__BadSampleRecord *bad = reply->status->bad[i];
 		char source[64];
-		snprintf(source, sizeof source, "image-%llu", (unsigned long long)bad->index);
+		snprintf(source, sizeof(source), "image-%llu", (unsigned long long)bad->index);
 		if (!is_damaged(bad->index))
 			fail_msg("sample %llu is not damaged, but: %s",
 				 (unsigned long long)bad->index, bad->text);
@@ -144,7 +144,7 @@ static void skips(void **state)
 	options.fields = names;
 	options.field_count = 1;
 	struct feed *feed = fixture_open(&options);
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	unsigned seen[SAMPLES] = {0};
 	int r;
 	while ((r = feed_next(feed, 60000, &batch)) == 0) {
@@ -170,7 +170,7 @@ static void fails(void **state)
 	struct fixture *fixture = *state;
 	struct feed_options options =
 		fixture_options(fixture, damaged_dataset(fixture, "fail"), pipeline);
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	options.bad = FEED_BAD_FAIL;
 	options.shuffle = 0;
 	options.batch_size = 3; /* sample 3 is in the second batch */
@@ -193,7 +193,7 @@ static void all_damaged(void **state)
 	close(fd);
 	for (uint32_t bad = FEED_BAD_SUBSTITUTE; bad <= FEED_BAD_FAIL; bad++) {
 		struct feed_options options = fixture_options(fixture, path, pipeline);
-		struct feed_batch batch = {.size = sizeof batch};
+		struct feed_batch batch = {.size = sizeof(batch)};
 		options.bad = bad;
 		struct feed *feed = fixture_open(&options);
 		assert_int_equal(feed_next(feed, 60000, &batch), -EBADMSG);
@@ -219,9 +219,9 @@ static void truncated_underneath(void **state)
 
 	for (unsigned eighths = 1; eighths < 8; eighths++) {
 		struct stat status;
-		struct feed_batch batch = {.size = sizeof batch};
+		struct feed_batch batch = {.size = sizeof(batch)};
 		char name[32];
-		snprintf(name, sizeof name, "cut-%u", eighths);
+		snprintf(name, sizeof(name), "cut-%u", eighths);
 		strcpy(path, fixture_dataset(fixture, name, SAMPLES, FIXTURE_RAW, 40));
 		struct feed_options cut_options = fixture_options(fixture, path, "");
 		cut_options.slots = 3;
@@ -266,7 +266,7 @@ static void replaced(void **state)
 	char path[PATH_MAX];
 	strcpy(path, fixture_dataset(fixture, "replaced", 64, FIXTURE_RAW, 32));
 	struct feed_options options = fixture_options(fixture, path, "");
-	struct feed_info info = {.size = sizeof info}, other = info;
+	struct feed_info info = {.size = sizeof(info)}, other = info;
 	struct feed_dataset *facts;
 	struct feed *old = fixture_open(&options);
 	fixture_dataset(fixture, "replaced", 96, FIXTURE_RAW, 32);

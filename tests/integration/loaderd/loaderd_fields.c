@@ -71,7 +71,7 @@ static const char *dataset(const char *name, bool with_long)
 	struct packimg_writer *writer;
 	uint8_t pixels[SIDE * SIDE * 3] = {0};
 	uint32_t fields[FIELDS];
-	snprintf(path, sizeof path, "%s/%s.pimg", folder, name);
+	snprintf(path, sizeof(path), "%s/%s.pimg", folder, name);
 	assert_int_equal(packimg_writer_new(path, NULL, &writer, &error), 0);
 	for (uint32_t f = 0; f < FIELDS; f++)
 		assert_int_equal(packimg_writer_field(writer, f == RARE ? rare_name : names[f],
@@ -80,7 +80,7 @@ static const char *dataset(const char *name, bool with_long)
 	for (uint64_t i = 0; i < SAMPLES; i++) {
 		struct packimg_item item = {
 			.data = pixels,
-			.data_size = sizeof pixels,
+			.data_size = sizeof(pixels),
 			.width = SIDE,
 			.height = SIDE,
 			.codec = PACKIMG_CODEC_RAW,
@@ -180,7 +180,7 @@ static void refused(const struct feed_options *options, int expected, const char
 	char error[FEED_ERROR_MAX] = "";
 	struct feed *feed;
 	int r = feed_open(options, &feed, error);
-	if (r != expected || strstr(error, part) == NULL)
+	if (r != expected || !strstr(error, part))
 		fail_msg("expected %d and \"%s\", got %d and \"%s\"", expected, part, r, error);
 }
 
@@ -201,7 +201,7 @@ static void check_batch(struct feed *feed, const struct feed_batch *batch, uint3
 			const char *cell = (const char *)field.values + i * field.stride;
 			int size = value_of(f, batch->samples[i], with_long, text);
 			uint32_t found;
-			memcpy(&found, cell, sizeof found);
+			memcpy(&found, cell, sizeof(found));
 			flags |= size < 0 ? FEED_SAMPLE_FIELD_MISSING : 0;
 			size = size < 0 ? 0 : size;
 			if ((uint32_t)size > room) {
@@ -211,7 +211,7 @@ static void check_batch(struct feed *feed, const struct feed_batch *batch, uint3
 					size--;
 			}
 			assert_int_equal(found, size);
-			assert_memory_equal(cell + sizeof found, text, found);
+			assert_memory_equal(cell + sizeof(found), text, found);
 		}
 		assert_int_equal(batch->flags[i], flags);
 	}
@@ -220,7 +220,7 @@ static void check_batch(struct feed *feed, const struct feed_batch *batch, uint3
 /* Checks all batches of a feed of the first `count` fields. */
 static void check_feed(struct feed_options options, uint32_t count, uint32_t room, bool with_long)
 {
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	unsigned samples = 0;
 	int r;
 	options.field_count = count;
@@ -238,12 +238,12 @@ static void check_feed(struct feed_options options, uint32_t count, uint32_t roo
 /* What a feed ends with. */
 static void ends(const struct feed_options *options, const char *part)
 {
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	struct feed *feed = fixture_open(options);
 	int r;
 	while ((r = feed_next(feed, 60000, &batch)) == 0)
 		feed_release(feed, &batch);
-	if (r != -EBADMSG || strstr(feed_error(feed), part) == NULL)
+	if (r != -EBADMSG || !strstr(feed_error(feed), part))
 		fail_msg("expected \"%s\", got %d and \"%s\"", part, r, feed_error(feed));
 	feed_close(feed);
 }
@@ -255,7 +255,7 @@ static void whole_by_default(void **state)
 					 4 + 20}; /* what each needs, in words */
 	struct fixture *fixture = *state;
 	struct feed_options options = options_of(fixture, dataset("plain", false));
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	fixture_start(fixture, NULL, NULL);
 	check_feed(options, FIELDS + 1, UINT32_MAX, false);
 	struct feed *feed = fixture_open(&options);
@@ -376,7 +376,7 @@ static void replacements(void **state)
 static void own_key(void **state)
 {
 	struct fixture *fixture = *state;
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	struct feed_field field;
 	rare_name = FEED_KEY;
 	struct feed_options options = options_of(fixture, dataset("own", false));
@@ -403,7 +403,7 @@ static void lies(void **state)
 	struct fixture *fixture = *state;
 	struct feed_options options =
 		options_of(fixture, forge(dataset("short", false), too_short));
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	unsigned substituted = 0, longer = 0;
 	fixture_start(fixture, NULL, NULL);
 	/* Longer than recorded is damaged, with room for it, too. */
@@ -440,7 +440,7 @@ static void earlier_programs(void **state)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options = options_of(fixture, dataset("earlier", false));
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	fixture_start(fixture, NULL, NULL);
 	options.size = offsetof(struct feed_options, cut_values);
 	options.cut_values = 77;
@@ -468,10 +468,10 @@ int main(void)
 		cmocka_unit_test(lies),
 		cmocka_unit_test(earlier_programs),
 	};
-	char command[sizeof folder + 16];
-	if (mkdtemp(folder) == NULL)
+	char command[sizeof(folder) + 16];
+	if (!mkdtemp(folder))
 		return 1;
 	int r = cmocka_run_group_tests_name("loaderd fields", tests, set_up, tear_down);
-	snprintf(command, sizeof command, "rm -r %s", folder);
+	snprintf(command, sizeof(command), "rm -r %s", folder);
 	return system(command) != 0 || r != 0;
 }

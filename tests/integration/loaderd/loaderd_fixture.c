@@ -36,10 +36,10 @@ void fixture_init(struct fixture *fixture)
 	*fixture = (struct fixture){0};
 	const char *tmp = getenv("TMPDIR");
 	/* Short, because a socket's path has to fit 108 bytes. */
-	snprintf(fixture->folder, sizeof fixture->folder, "%s/loaderd-test-XXXXXX",
-		 tmp != NULL && strlen(tmp) < 60 ? tmp : "/tmp");
+	snprintf(fixture->folder, sizeof(fixture->folder), "%s/loaderd-test-XXXXXX",
+		 tmp && strlen(tmp) < 60 ? tmp : "/tmp");
 	assert_non_null(mkdtemp(fixture->folder));
-	snprintf(fixture->socket, sizeof fixture->socket, "%.4000s/socket", fixture->folder);
+	snprintf(fixture->socket, sizeof(fixture->socket), "%.4000s/socket", fixture->folder);
 }
 
 static int remove_one(const char *path, const struct stat *status, int flag, struct FTW *walk)
@@ -77,7 +77,7 @@ static void add(struct packimg_writer *writer, struct packimg_encoder *encoder, 
 	uint8_t *pixels = malloc((size_t)width * height * 3);
 	char source[32];
 	draw(pixels, width, height, index);
-	snprintf(source, sizeof source, "image-%llu", (unsigned long long)index);
+	snprintf(source, sizeof(source), "image-%llu", (unsigned long long)index);
 	struct packimg_item item = {
 		.data = pixels,
 		.data_size = (size_t)width * height * 3,
@@ -106,7 +106,7 @@ static void add(struct packimg_writer *writer, struct packimg_encoder *encoder, 
 static void add_fields(struct packimg_writer *writer, const uint32_t fields[3], uint64_t index)
 {
 	char word[64];
-	snprintf(word, sizeof word, "sample %llu", (unsigned long long)index);
+	snprintf(word, sizeof(word), "sample %llu", (unsigned long long)index);
 	struct packimg_value number = {.present = true, .int64 = (int64_t)index};
 	struct packimg_value half = {.present = true, .float64 = (double)index / 2};
 	struct packimg_value text = {.present = true, .bytes = word, .size = strlen(word)};
@@ -133,7 +133,7 @@ const char *fixture_dataset_of(struct fixture *fixture, const char *name, uint64
 	struct packimg_writer *writer;
 	struct packimg_encoder *encoder;
 	uint32_t fields[3];
-	snprintf(path, sizeof path, "%s/%s.pimg", fixture->folder, name);
+	snprintf(path, sizeof(path), "%s/%s.pimg", fixture->folder, name);
 	assert_int_equal(packimg_encoder_new(&encoder), 0);
 	if (packimg_writer_new(path, &options, &writer, &error) < 0)
 		fail_msg("packimg_writer_new: %s", error.text);
@@ -215,7 +215,7 @@ void fixture_start(struct fixture *fixture, const char *environment, ...)
 				     fixture->socket, "--log-level", "warning"};
 	unsigned count = 7;
 	const char *io = getenv("LOADERD_TEST_IO");
-	if (io != NULL) {
+	if (io) {
 		/*
 		 * With so little room for read-ahead the window turns over many times in a short
 		 * test.
@@ -232,7 +232,7 @@ void fixture_start(struct fixture *fixture, const char *environment, ...)
 	if (fixture->daemon > 0) /* a test before this one has failed */
 		fixture_stop(fixture, SIGKILL);
 	va_start(list, environment);
-	while (count < 31 && (arguments[count] = va_arg(list, const char *)) != NULL)
+	while (count < 31 && (arguments[count] = va_arg(list, const char *)))
 		count++;
 	va_end(list);
 	fixture->log = daemon_log_new();
@@ -240,7 +240,7 @@ void fixture_start(struct fixture *fixture, const char *environment, ...)
 	assert_true(fixture->daemon >= 0);
 	if (fixture->daemon == 0) {
 		daemon_log_use(fixture->log);
-		if (environment != NULL)
+		if (environment)
 			putenv((char *)environment);
 		execute(fixture, arguments);
 	}
@@ -258,12 +258,12 @@ pid_t fixture_worker(const struct fixture *fixture)
 static bool is_worker(pid_t pid, uid_t uid)
 {
 	char path[64], arguments[64] = "", wanted[64];
-	snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
-	int length = snprintf(wanted, sizeof wanted, "loaderd%c--worker%c%u", 0, 0, (unsigned)uid);
+	snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)pid);
+	int length = snprintf(wanted, sizeof(wanted), "loaderd%c--worker%c%u", 0, 0, (unsigned)uid);
 	FILE *file = fopen(path, "re");
-	if (file == NULL)
+	if (!file)
 		return false;
-	size_t size = fread(arguments, 1, sizeof arguments, file);
+	size_t size = fread(arguments, 1, sizeof(arguments), file);
 	fclose(file);
 	/* It may have been told more. */
 	return size > (size_t)length && memcmp(arguments, wanted, (size_t)length + 1) == 0;
@@ -273,7 +273,7 @@ pid_t fixture_worker_of(const struct fixture *fixture, uid_t uid)
 {
 	char path[64];
 	int pid;
-	snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)fixture->daemon,
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)fixture->daemon,
 		 (int)fixture->daemon);
 	FILE *file = fopen(path, "re");
 	assert_non_null(file);
@@ -320,7 +320,7 @@ struct feed *fixture_open(const struct feed_options *options)
 
 uint64_t fixture_hash_next(struct feed *feed)
 {
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	int r = feed_next(feed, 60000, &batch);
 	if (r == FEED_END)
 		return 0;
@@ -330,10 +330,10 @@ uint64_t fixture_hash_next(struct feed *feed)
 			    batch.channels, batch.element, batch.layout, batch.bad,    batch.last};
 	XXH3_state_t *state = XXH3_createState();
 	XXH3_64bits_reset(state);
-	XXH3_64bits_update(state, facts, sizeof facts);
+	XXH3_64bits_update(state, facts, sizeof(facts));
 	XXH3_64bits_update(state, batch.images, batch.image_bytes);
-	XXH3_64bits_update(state, batch.labels, batch.count * sizeof *batch.labels);
-	XXH3_64bits_update(state, batch.samples, batch.count * sizeof *batch.samples);
+	XXH3_64bits_update(state, batch.labels, batch.count * sizeof(*batch.labels));
+	XXH3_64bits_update(state, batch.samples, batch.count * sizeof(*batch.samples));
 	XXH3_64bits_update(state, batch.flags, batch.count);
 	uint64_t hash = XXH3_64bits_digest(state);
 	XXH3_freeState(state);
@@ -356,14 +356,14 @@ uint64_t fixture_queued_ns(pid_t pid)
 {
 	char path[PATH_MAX];
 	uint64_t sum_ns = 0;
-	snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
 	DIR *directory = opendir(path);
 	assert_non_null(directory);
-	for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+	for (struct dirent *entry; (entry = readdir(directory));) {
 		uint64_t queued_ns;
-		snprintf(path, sizeof path, "/proc/%d/task/%s/schedstat", (int)pid, entry->d_name);
+		snprintf(path, sizeof(path), "/proc/%d/task/%s/schedstat", (int)pid, entry->d_name);
 		FILE *file = fopen(path, "re");
-		if (file == NULL)
+		if (!file)
 			continue;
 		if (fscanf(file, "%*u %" SCNu64, &queued_ns) == 1)
 			sum_ns += queued_ns;
@@ -377,10 +377,10 @@ unsigned fixture_descriptors(pid_t pid)
 {
 	char path[64];
 	unsigned count = 0;
-	snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
 	DIR *directory = opendir(path);
 	assert_non_null(directory);
-	for (struct dirent *entry; (entry = readdir(directory)) != NULL;)
+	for (struct dirent *entry; (entry = readdir(directory));)
 		count += entry->d_name[0] != '.';
 	closedir(directory);
 	return count;
@@ -390,10 +390,10 @@ unsigned fixture_mappings(pid_t pid, const char *name)
 {
 	char path[64], line[PATH_MAX + 128];
 	unsigned count = 0;
-	snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
 	FILE *file = fopen(path, "re");
 	assert_non_null(file);
-	while (fgets(line, sizeof line, file) != NULL)
+	while (fgets(line, sizeof(line), file))
 		count += strstr(line, name) != NULL;
 	fclose(file);
 	return count;
@@ -407,17 +407,17 @@ unsigned fixture_ring_mappings(pid_t pid)
 int fixture_connect(const struct fixture *fixture)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	snprintf(address.sun_path, sizeof address.sun_path, "%.100s", fixture->socket);
+	snprintf(address.sun_path, sizeof(address.sun_path), "%.100s", fixture->socket);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_true(fd >= 0);
-	assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
 	return fd;
 }
 
 void fixture_send_with(int socket, const Loaderd__Request *request, const int *fds, unsigned count)
 {
 	uint8_t message[4096];
-	assert_true(loaderd__request__get_packed_size(request) <= sizeof message);
+	assert_true(loaderd__request__get_packed_size(request) <= sizeof(message));
 	size_t size = loaderd__request__pack(request, message);
 	assert_int_equal(frame_send(socket, message, size, fds, count, 60000), 0);
 }
@@ -447,9 +447,9 @@ Loaderd__Reply *fixture_receive(int socket, int fds[2])
 	struct frame_reader reader;
 	Loaderd__Reply *reply = NULL;
 	frame_reader_init(&reader);
-	for (unsigned i = 0; fds != NULL && i < 2; i++)
+	for (unsigned i = 0; fds && i < 2; i++)
 		fds[i] = -1;
-	while (reply == NULL) {
+	while (!reply) {
 		const uint8_t *data;
 		size_t size;
 		int r = frame_receive(&reader, socket, &data, &size);
@@ -463,7 +463,7 @@ Loaderd__Reply *fixture_receive(int socket, int fds[2])
 		reply = loaderd__reply__unpack(NULL, size, data);
 		assert_non_null(reply);
 		bool ring = reply->kind_case == LOADERD__REPLY__KIND_RING;
-		for (unsigned i = 0; ring && fds != NULL && i < 2; i++)
+		for (unsigned i = 0; ring && fds && i < 2; i++)
 			fds[i] = frame_take_fd(&reader, i);
 		if (ring || reply->kind_case == LOADERD__REPLY__KIND_DOORBELL) {
 			loaderd__reply__free_unpacked(reply, NULL);
@@ -489,7 +489,7 @@ int fixture_open_bare(const struct fixture *fixture, const char *dataset, const 
 	int socket = fixture_connect(fixture);
 	fixture_send(socket, &request);
 	Loaderd__Reply *reply = fixture_receive(socket, ret_fds);
-	while (reply != NULL && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
+	while (reply && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
 		fixture_send_file(socket, dataset, reply->need_files, 1);
 		loaderd__reply__free_unpacked(reply, NULL);
 		reply = fixture_receive(socket, ret_fds);

@@ -140,7 +140,7 @@ static unsigned see(struct fixture *fixture, uint32_t rank, uint32_t world, unsi
 	options.epoch = 3;
 	options.epoch_end = 4;
 	struct feed *feed = fixture_open(&options);
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	int r;
 	while ((r = feed_next(feed, 60000, &batch)) == 0) {
 		for (uint32_t i = 0; i < batch.count; i++) {
@@ -183,15 +183,15 @@ static void check_fields(struct feed *feed, const struct feed_batch *batch)
 		char expected[64];
 		uint32_t size;
 		const char *cell = (const char *)word.values + i * word.stride;
-		snprintf(expected, sizeof expected, "sample %llu", (unsigned long long)index);
+		snprintf(expected, sizeof(expected), "sample %llu", (unsigned long long)index);
 		unsigned flags = (index % 3 == 0 ? FEED_SAMPLE_FIELD_MISSING : 0) |
 				 (strlen(expected) > 9 ? FEED_SAMPLE_FIELD_CUT : 0);
 		assert_int_equal(((const int64_t *)number.values)[i], index);
 		assert_true(((const double *)half.values)[i] ==
 			    (index % 3 == 0 ? 0 : (double)index / 2));
-		memcpy(&size, cell, sizeof size);
+		memcpy(&size, cell, sizeof(size));
 		assert_int_equal(size, strlen(expected) > 9 ? 9 : strlen(expected));
-		assert_memory_equal(cell + sizeof size, expected, size);
+		assert_memory_equal(cell + sizeof(size), expected, size);
 		assert_int_equal(batch->flags[i], flags);
 	}
 }
@@ -208,7 +208,7 @@ static void fields(void **state)
 	options.epoch_end = 1;
 	fixture_start(fixture, NULL, NULL);
 	struct feed *feed = fixture_open(&options);
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	unsigned batches = 0;
 	while (feed_next(feed, 60000, &batch) == 0) {
 		check_fields(feed, &batch);
@@ -233,7 +233,7 @@ static void held_and_progressive(void **state)
 	struct feed_batch held[4];
 	for (unsigned i = 0; i < 44; i += 4) {
 		for (unsigned j = 0; j < 4; j++) {
-			held[j].size = sizeof held[j];
+			held[j].size = sizeof(held[j]);
 			assert_int_equal(feed_next(feed, 60000, &held[j]), 0);
 			assert_int_equal(held[j].epoch, (i + j) / 15);
 			assert_int_equal(held[j].batch, (i + j) % 15);

@@ -32,13 +32,13 @@ static char dataset[PATH_MAX];
 static uint64_t stall_limit_ms(void)
 {
 	const char *wish = getenv("LOADERD_TEST_STALL_MS");
-	return wish == NULL ? 1000 : strtoull(wish, NULL, 10);
+	return !wish ? 1000 : strtoull(wish, NULL, 10);
 }
 
 static unsigned kills(void)
 {
 	const char *wish = getenv("LOADERD_TEST_KILLS");
-	return wish == NULL ? 200 : (unsigned)strtoul(wish, NULL, 10);
+	return !wish ? 200 : (unsigned)strtoul(wish, NULL, 10);
 }
 
 static int set_up(void **state)
@@ -115,7 +115,7 @@ static pid_t victim(struct fixture *fixture)
 		return pid;
 	struct feed_options options = fixture_options(fixture, dataset, pipeline);
 	struct feed *feed;
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	options.slots = 4;
 	if (feed_open(&options, &feed, NULL) < 0)
 		_exit(1);
@@ -144,7 +144,7 @@ static void killed_clients(void **state)
 	struct baseline before = settled(fixture);
 	struct feed_options options = fixture_options(fixture, dataset, pipeline);
 	struct feed *feed = fixture_open(&options);
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	uint64_t worst_ms = 0, images = 0;
 	unsigned count = kills();
 	srand(7);
@@ -245,14 +245,14 @@ static void broken_frames(void **state)
 	int stalled[20];
 	for (unsigned i = 0; i < 20; i++) {
 		stalled[i] = fixture_connect(fixture);
-		assert_int_equal(write(stalled[i], half, sizeof half), sizeof half);
+		assert_int_equal(write(stalled[i], half, sizeof(half)), sizeof(half));
 	}
 	int bad = fixture_connect(fixture);
-	assert_int_equal(write(bad, too_long, sizeof too_long), sizeof too_long);
+	assert_int_equal(write(bad, too_long, sizeof(too_long)), sizeof(too_long));
 	assert_null(fixture_receive(bad, NULL));
 	close(bad);
 	bad = fixture_connect(fixture);
-	assert_int_equal(write(bad, nonsense, sizeof nonsense), sizeof nonsense);
+	assert_int_equal(write(bad, nonsense, sizeof(nonsense)), sizeof(nonsense));
 	assert_null(fixture_receive(bad, NULL));
 	close(bad);
 
@@ -411,8 +411,8 @@ static void listen_late_while_opening(void **state)
 				bool last =
 					round > 0 && (bool)reply->need_files->direct == last_direct;
 				for (unsigned i = 0; last && i < QUESTIONS; i++)
-					if (send(socket, question, sizeof question,
-						 MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof question)
+					if (send(socket, question, sizeof(question),
+						 MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof(question))
 						break;
 				usleep(round % 2 ? LATE_US : 0);
 			}
@@ -430,7 +430,7 @@ static void status_tells_the_truth(void **state)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options = fixture_options(fixture, dataset, pipeline);
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	options.name = "tested";
 	options.slots = 4;
 	struct feed *feed = fixture_open(&options);

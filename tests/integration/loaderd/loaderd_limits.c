@@ -41,7 +41,7 @@ static void refused(const struct feed_options *options, int expected, const char
 	char error[FEED_ERROR_MAX] = "";
 	struct feed *feed;
 	int r = feed_open(options, &feed, error);
-	if (r != expected || strstr(error, part) == NULL)
+	if (r != expected || !strstr(error, part))
 		fail_msg("expected %d and \"%s\", got %d and \"%s\"", expected, part, r, error);
 }
 
@@ -78,7 +78,7 @@ static void requests(void **state)
 	bad = good, bad.pipeline = "";
 	bad.epoch_end = 1;
 	struct feed *unequal = fixture_open(&bad); /* sizes differ: found sample by sample */
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	assert_int_equal(feed_next(unequal, 60000, &batch), -EBADMSG);
 	assert_non_null(strstr(feed_error(unequal), "40 x 40"));
 	feed_close(unequal);
@@ -168,9 +168,9 @@ static void other_users(void **state)
 	assert_int_equal(chmod(path, 0044), 0);
 	assert_int_equal(open_as(&options, SOMEBODY, SOMEBODY), EACCES);
 	/* A link to a closed folder opens nothing. */
-	snprintf(link, sizeof link, "%.4000s/closed", fixture->folder);
+	snprintf(link, sizeof(link), "%.4000s/closed", fixture->folder);
 	assert_int_equal(mkdir(link, 0700), 0);
-	snprintf(link, sizeof link, "%.4000s/closed/theirs.pimg", fixture->folder);
+	snprintf(link, sizeof(link), "%.4000s/closed/theirs.pimg", fixture->folder);
 	assert_int_equal(chmod(path, 0644), 0);
 	assert_int_equal(rename(path, link), 0);
 	assert_int_equal(symlink(link, path), 0);
@@ -194,7 +194,7 @@ static void writable_rings(void **state)
 	char path[PATH_MAX];
 	strcpy(path, fixture_dataset(fixture, "written", 100, FIXTURE_JPEG, 0));
 	struct feed_options options = fixture_options(fixture, path, pipeline);
-	struct feed_info info = {.size = sizeof info};
+	struct feed_info info = {.size = sizeof(info)};
 	assert_int_equal(chmod(fixture->folder, 0755), 0);
 	fixture_start(fixture, NULL, NULL);
 	struct feed *feed = fixture_open(&options);
@@ -225,7 +225,7 @@ static int run(char text[4096], ...)
 	unsigned count = 1;
 	va_list list;
 	va_start(list, text);
-	while (count < 15 && (arguments[count] = va_arg(list, const char *)) != NULL)
+	while (count < 15 && (arguments[count] = va_arg(list, const char *)))
 		count++;
 	va_end(list);
 	int output[2], status;
@@ -251,7 +251,7 @@ static int run(char text[4096], ...)
 static const char *write_config(struct fixture *fixture, const char *text)
 {
 	static char path[PATH_MAX + 16];
-	snprintf(path, sizeof path, "%s/loaderd.conf", fixture->folder);
+	snprintf(path, sizeof(path), "%s/loaderd.conf", fixture->folder);
 	FILE *file = fopen(path, "w");
 	assert_non_null(file);
 	fputs(text, file);
@@ -263,7 +263,7 @@ static void wrong_config(struct fixture *fixture, const char *config, const char
 {
 	char text[4096];
 	int status = run(text, "--config", write_config(fixture, config), "--check-config", NULL);
-	if (!WIFEXITED(status) || WEXITSTATUS(status) != 78 || strstr(text, part) == NULL)
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 78 || !strstr(text, part))
 		fail_msg("expected \"%s\", got status %#x and \"%s\"", part, (unsigned)status,
 			 text);
 }
@@ -275,8 +275,8 @@ static void environment(void **state)
 	int status = run(text, "--config", "/dev/null", "--check-config", NULL);
 	unsetenv("LOADERD_ISA");
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-	if (strstr(text, "loaderd: LOADERD_ISA = \"avx3\" in the environment: expected c, avx2, "
-			 "avx512bw or avx512") == NULL)
+	if (!strstr(text, "loaderd: LOADERD_ISA = \"avx3\" in the environment: expected c, avx2, "
+			  "avx512bw or avx512"))
 		fail_msg("%s", text);
 }
 
@@ -372,7 +372,7 @@ static void administrator_sees(const struct fixture *fixture, size_t feeds)
 	struct fixture admin = *fixture;
 	size_t seen = SIZE_MAX;
 	uint64_t uptime_ns = 0;
-	assert_true(snprintf(admin.socket, sizeof admin.socket, "%.4000s.admin", fixture->socket) >
+	assert_true(snprintf(admin.socket, sizeof(admin.socket), "%.4000s.admin", fixture->socket) >
 		    0);
 	for (unsigned i = 0; i < 2000 && seen != feeds; i++) {
 		Loaderd__Reply *reply = fixture_status(&admin);
@@ -412,7 +412,7 @@ static void drains(void **state)
 	char path[PATH_MAX];
 	strcpy(path, fixture_dataset(fixture, "drained", 100, FIXTURE_JPEG, 0));
 	struct feed_options options = fixture_options(fixture, path, pipeline);
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	options.slots = 4;
 	options.reconnect = FEED_RECONNECT_NEVER;
 	fixture_start(fixture, NULL, "--set", "daemon.grace_ms=60000", NULL);
@@ -445,7 +445,7 @@ static void grace_ends(void **state)
 	char path[PATH_MAX];
 	strcpy(path, fixture_dataset(fixture, "graced", 100, FIXTURE_JPEG, 0));
 	struct feed_options options = fixture_options(fixture, path, pipeline);
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	fixture_start(fixture, NULL, "--set", "daemon.grace_ms=300", NULL);
 	struct feed *feed = fixture_open(&options);
 	assert_int_equal(feed_next(feed, 60000, &batch), 0);
@@ -466,8 +466,8 @@ static void client_gone(void **state)
 	int life[2], socket_fd = socket(AF_UNIX, SOCK_STREAM, 0);
 	assert_int_equal(pipe(life), 0);
 	close(life[1]);
-	snprintf(number, sizeof number, "%d", socket_fd);
-	snprintf(lifeline, sizeof lifeline, "%d", life[0]);
+	snprintf(number, sizeof(number), "%d", socket_fd);
+	snprintf(lifeline, sizeof(lifeline), "%d", life[0]);
 	assert_int_equal(bind(socket_fd, (const struct sockaddr *)&nowhere, sizeof(sa_family_t)),
 			 0);
 	/* Nobody has said listen(). */
@@ -511,12 +511,12 @@ static void private_daemon(void **state)
 		if (feed_daemon_start(getenv("LOADERD"), 2, &daemon, NULL) < 0)
 			_exit(1);
 		pid = feed_daemon_pid(daemon);
-		if (write(output[1], &pid, sizeof pid) != sizeof pid)
+		if (write(output[1], &pid, sizeof(pid)) != sizeof(pid))
 			_exit(1);
 		pause();
 		_exit(0);
 	}
-	assert_int_equal(read(output[0], &pid, sizeof pid), sizeof pid);
+	assert_int_equal(read(output[0], &pid, sizeof(pid)), sizeof(pid));
 	close(output[0]);
 	close(output[1]);
 	assert_int_equal(kill((pid_t)pid, 0), 0);
@@ -524,11 +524,11 @@ static void private_daemon(void **state)
 	kill(client, SIGKILL);
 	assert_int_equal(waitpid(client, &status, 0), client);
 	char stat_path[64], state_letter = 'R';
-	snprintf(stat_path, sizeof stat_path, "/proc/%ld/stat", pid);
+	snprintf(stat_path, sizeof(stat_path), "/proc/%ld/stat", pid);
 	for (unsigned i = 0; i < 6000 && state_letter != 'Z' && state_letter != 0; i++) {
 		FILE *file = fopen(stat_path, "r");
 		state_letter = 0;
-		if (file != NULL) {
+		if (file) {
 			if (fscanf(file, "%*d %*s %c", &state_letter) != 1)
 				state_letter = 0;
 			fclose(file);

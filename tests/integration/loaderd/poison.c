@@ -15,9 +15,9 @@ uint64_t XXH3_64bits(const void *data, size_t size)
 {
 	static uint64_t (*real)(const void *, size_t);
 	static uint64_t poison;
-	if (real == NULL) {
+	if (!real) {
 		const char *wish = getenv("POISON_XXH3");
-		poison = wish == NULL ? 0 : strtoull(wish, NULL, 16);
+		poison = !wish ? 0 : strtoull(wish, NULL, 16);
 		real = (uint64_t(*)(const void *, size_t))dlsym(RTLD_NEXT, "XXH3_64bits");
 	}
 	uint64_t hash = real(data, size);

@@ -69,12 +69,12 @@ static pid_t come_and_go(const struct fixture *fixture, const char *limit)
 	int fd = fixture_connect(fixture);
 	(void)send(fd, "\2\0\0\0\x12\0", 6, MSG_NOSIGNAL); /* GetStatus */
 	Loaderd__Reply *reply = fixture_receive(fd, NULL);
-	if (reply != NULL && reply->kind_case == LOADERD__REPLY__KIND_STATUS)
+	if (reply && reply->kind_case == LOADERD__REPLY__KIND_STATUS)
 		pid = (pid_t)reply->status->pid;
-	if (reply != NULL && reply->kind_case == LOADERD__REPLY__KIND_ERROR &&
-	    (reply->error->code != EDQUOT || strstr(reply->error->text, limit) == NULL))
+	if (reply && reply->kind_case == LOADERD__REPLY__KIND_ERROR &&
+	    (reply->error->code != EDQUOT || !strstr(reply->error->text, limit)))
 		fail_msg("code %d: %s", (int)reply->error->code, reply->error->text);
-	if (reply != NULL)
+	if (reply)
 		loaderd__reply__free_unpacked(reply, NULL);
 	close(fd);
 	return pid;
@@ -106,20 +106,20 @@ static void a_sample_ends_its_worker(void **state)
 	struct fixture fixture;
 	const char *preload = getenv("POISON");
 	char environment[PATH_MAX + 64], poison[64];
-	if (preload == NULL)
+	if (!preload)
 		skip(); /* a sanitizer must be loaded first */
 	fixture_init(&fixture);
 	const char *path = fixture_dataset(&fixture, "poisoned", SAMPLES, FIXTURE_JPEG, 0);
-	snprintf(environment, sizeof environment, "LD_PRELOAD=%s", preload);
-	snprintf(poison, sizeof poison, "%016llx", (unsigned long long)checksum_of(path, POISON));
+	snprintf(environment, sizeof(environment), "LD_PRELOAD=%s", preload);
+	snprintf(poison, sizeof(poison), "%016llx", (unsigned long long)checksum_of(path, POISON));
 	setenv("POISON_XXH3", poison, 1);
 	chmod(fixture.folder, 0755);
 	fixture_start(&fixture, environment, "--threads", "2", "--log-level", "error", "--limit",
 		      "users=1", "--set", "daemon.idle_ms=100", NULL);
 	unsetenv("POISON_XXH3");
 	struct feed_options options = fixture_options(&fixture, path, pipeline);
-	struct feed_batch batch = {.size = sizeof batch};
-	struct feed_info info = {.size = sizeof info};
+	struct feed_batch batch = {.size = sizeof(batch)};
+	struct feed_info info = {.size = sizeof(info)};
 	options.epoch_end = 3;
 	struct feed *feed = fixture_open(&options);
 	unsigned substituted = 0, met = 0, bad = 0;
@@ -165,7 +165,7 @@ static void consume(const struct feed_options *options, struct shared *shared, u
 {
 	struct feed_daemon *daemon;
 	struct feed_options undisturbed_options = *options;
-	struct feed_info info = {.size = sizeof info};
+	struct feed_info info = {.size = sizeof(info)};
 	assert_int_equal(feed_daemon_start(getenv("LOADERD"), 1, &daemon, NULL), 0);
 	undisturbed_options.socket = feed_daemon_socket(daemon);
 	struct feed *feed = fixture_open(options),
@@ -207,7 +207,7 @@ static unsigned kill_workers(pid_t supervisor)
 	char path[64];
 	unsigned killed = 0;
 	int pid;
-	snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)supervisor, (int)supervisor);
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)supervisor, (int)supervisor);
 	FILE *file = fopen(path, "re");
 	assert_non_null(file);
 	while (fscanf(file, "%d", &pid) == 1)
@@ -229,10 +229,10 @@ static bool is_turned_away(const struct fixture *fixture)
 		assert_true(tries++ < 60000);
 	} while (poll(&p, 1, 1) == 0);
 	Loaderd__Reply *reply = fixture_receive(p.fd, NULL);
-	bool refused = reply != NULL && reply->kind_case == LOADERD__REPLY__KIND_ERROR;
-	if (refused && strstr(reply->error->text, "no worker can be started") == NULL)
+	bool refused = reply && reply->kind_case == LOADERD__REPLY__KIND_ERROR;
+	if (refused && !strstr(reply->error->text, "no worker can be started"))
 		fail_msg("%s", reply->error->text);
-	if (reply != NULL)
+	if (reply)
 		loaderd__reply__free_unpacked(reply, NULL);
 	close(p.fd);
 	return refused;
@@ -278,7 +278,7 @@ static void workers_of_clients_who_leave_are_not_started_for_ever(void **state)
 static unsigned kills(void)
 {
 	const char *wish = getenv("LOADERD_TEST_KILLS");
-	return wish == NULL ? 40 : (unsigned)strtoul(wish, NULL, 10);
+	return !wish ? 40 : (unsigned)strtoul(wish, NULL, 10);
 }
 
 static void let_everybody_get_on(const struct shared *shared, const uint64_t before[CLIENTS])
@@ -297,7 +297,7 @@ static void workers_are_killed(void **state)
 	uint64_t before[CLIENTS];
 	pid_t clients[CLIENTS];
 	unsigned killed = 0;
-	struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
 				     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(shared != MAP_FAILED);
 	fixture_init(&fixture);
@@ -332,7 +332,7 @@ static void workers_are_killed(void **state)
 	loaderd__reply__free_unpacked(reply, NULL);
 	assert_int_equal(fixture_stop(&fixture, SIGTERM), 0);
 	fixture_deinit(&fixture);
-	munmap(shared, sizeof *shared);
+	munmap(shared, sizeof(*shared));
 }
 
 int main(void)

@@ -19,11 +19,11 @@
 static void another_dataset(void **state)
 {
 	char moved[PATH_MAX + 100], train[PATH_MAX + 100], val[PATH_MAX + 100];
-	snprintf(moved, sizeof moved, "data.train=%s",
+	snprintf(moved, sizeof(moved), "data.train=%s",
 		 fixture_dataset(&fixture, "moved", 325, FIXTURE_RAW, 16));
-	snprintf(train, sizeof train, "data.train=%s",
+	snprintf(train, sizeof(train), "data.train=%s",
 		 fixture_dataset(&fixture, "other", 325, FIXTURE_RAW, 17));
-	snprintf(val, sizeof val, "data.val=%s",
+	snprintf(val, sizeof(val), "data.val=%s",
 		 fixture_dataset(&fixture, "other-val", 50, FIXTURE_JPEG, 0));
 	pid_t pid = start("datasets", NULL);
 	wait_for_step("datasets", pid, 8);
@@ -48,9 +48,9 @@ static void another_dataset(void **state)
 static void replaced_dataset(void **state)
 {
 	char val[PATH_MAX + 100], other[PATH_MAX + 100];
-	snprintf(other, sizeof other, "%s",
+	snprintf(other, sizeof(other), "%s",
 		 fixture_dataset(&fixture, "other", 50, FIXTURE_RAW, 17));
-	snprintf(val, sizeof val, "data.val=%s",
+	snprintf(val, sizeof(val), "data.val=%s",
 		 fixture_dataset(&fixture, "replaced", 50, FIXTURE_RAW, 16));
 	pid_t pid = start("replaced", val, NULL);
 	wait_for_step("replaced", pid, 8);
@@ -83,7 +83,7 @@ static void failed_feed(void **state)
 {
 	struct stat status;
 	char train[PATH_MAX + 100], name[64];
-	snprintf(train, sizeof train, "data.train=%s",
+	snprintf(train, sizeof(train), "data.train=%s",
 		 fixture_dataset(&fixture, "spoilt", 325, FIXTURE_RAW, 16));
 	const char *path = strchr(train, '/');
 	assert_int_equal(stat(path, &status), 0);
@@ -94,9 +94,9 @@ static void failed_feed(void **state)
 	assert_non_null(at);
 	unsigned steps = (unsigned)strtoul(at + 14, NULL, 10) - 1;
 	assert_true(steps % 7 && steps % 20); /* no checkpoint was due */
-	snprintf(name, sizeof name, "checkpoint-%08u.safetensors", steps);
+	snprintf(name, sizeof(name), "checkpoint-%08u.safetensors", steps);
 	assert_true(exists("spoilt", name));
-	snprintf(name, sizeof name, "--resume goes on from step %u", steps);
+	snprintf(name, sizeof(name), "--resume goes on from step %u", steps);
 	expect_said(name);
 	spoil(path, status.st_size / 3);
 	expect(run("spoilt", "--resume", train, "data.bad=fail", NULL), 0);
@@ -118,7 +118,7 @@ static void hostile_names(void **state)
 		"i",
 		"j"};
 	char val[PATH_MAX + 100];
-	snprintf(val, sizeof val, "data.val=%s",
+	snprintf(val, sizeof(val), "data.val=%s",
 		 fixture_dataset_of(&fixture, "hostile", 50, FIXTURE_RAW, 16, names));
 	expect(run("hostile", "--dry-run", val, NULL), 1);
 	expect_said("class 0 is \"\\x1b[2Jzero\\u009b\\u202e\\x0atrainer: all is well\", but");
@@ -135,24 +135,24 @@ static void other_classes(void **state)
 	static const char *const sorted[FIXTURE_CLASSES] = {"0", "1", "10", "2", "3",
 							    "4", "5", "6",  "7", "8"};
 	char val[PATH_MAX + 100], train[PATH_MAX + 100];
-	snprintf(val, sizeof val, "data.val=%s",
+	snprintf(val, sizeof(val), "data.val=%s",
 		 fixture_dataset_of(&fixture, "swapped", 50, FIXTURE_RAW, 16, swapped));
 	expect(run("classes", "--dry-run", val, NULL), 1);
 	expect_said("data.val = ");
 	expect_said("swapped.pimg: class 0 is \"one\", but \"zero\" in data.train = ");
 	expect_said("packimg convert --classes FILE");
-	snprintf(val, sizeof val, "data.val=%s",
+	snprintf(val, sizeof(val), "data.val=%s",
 		 fixture_dataset_of(&fixture, "numbers", 50, FIXTURE_RAW, 16, numbers));
 	expect(run("classes", "--dry-run", val, NULL), 0);
 	/*
 	 * of folders named by numbers, of which a set that has no 10 numbers those from 2 on
 	 * otherwise
 	 */
-	snprintf(train, sizeof train, "data.train=%s",
+	snprintf(train, sizeof(train), "data.train=%s",
 		 fixture_dataset_of(&fixture, "sorted", 325, FIXTURE_RAW, 16, sorted));
 	expect(run("classes", "--dry-run", train, val, NULL), 1);
 	expect_said("class 2 is \"2\", but \"10\" in data.train = ");
-	snprintf(val, sizeof val, "data.val=%s",
+	snprintf(val, sizeof(val), "data.val=%s",
 		 fixture_dataset_of(&fixture, "same", 50, FIXTURE_RAW, 16, sorted));
 	expect(run("classes", "--dry-run", train, val, NULL), 0);
 }

@@ -37,9 +37,9 @@ static void strip(const char *run_name, const char *left_out, const char *path)
 static int setup(void **state)
 {
 	int r = trainer_setup_unbroken(state);
-	snprintf(pretrained, sizeof pretrained, "model.pretrained=%s",
+	snprintf(pretrained, sizeof(pretrained), "model.pretrained=%s",
 		 in("unbroken", "model.safetensors"));
-	snprintf(bare, sizeof bare, "model.pretrained=%s/bare.safetensors", fixture.folder);
+	snprintf(bare, sizeof(bare), "model.pretrained=%s/bare.safetensors", fixture.folder);
 	if (r == 0)
 		strip("unbroken", "", strchr(bare, '=') + 1);
 	return r;
@@ -113,7 +113,7 @@ static void bare_weights(void **state)
 	expect(run("bare", "--evaluate", bare, "data.train=/nonexistent.pimg", NULL), 1);
 	expect_said("bare.safetensors does not name its classes, so data.train is asked for them: "
 		    "data.train= leaves it out");
-	snprintf(argument, sizeof argument, "model.pretrained=%s/headless.safetensors",
+	snprintf(argument, sizeof(argument), "model.pretrained=%s/headless.safetensors",
 		 fixture.folder);
 	strip("unbroken", "fc.weight", strchr(argument, '=') + 1);
 	expect(run("bare", "--evaluate", argument, "data.train=", NULL), 1);
@@ -125,7 +125,7 @@ static void forget(const char *path, const char *const *keys)
 {
 	static char bytes[1 << 20];
 	FILE *file = fopen(path, "r+");
-	size_t size = fread(bytes, 1, sizeof bytes, file);
+	size_t size = fread(bytes, 1, sizeof(bytes), file);
 	for (; *keys; keys++) {
 		char *key = memmem(bytes, size, *keys, strlen(*keys));
 		assert_non_null(key);
@@ -158,7 +158,7 @@ static void larger_network(void **state)
 {
 	char argument[PATH_MAX + 400];
 	expect(run("larger", "model.depth=14", "train.epochs=0.3", NULL), 0);
-	snprintf(argument, sizeof argument, "model.pretrained=%s",
+	snprintf(argument, sizeof(argument), "model.pretrained=%s",
 		 in("larger", "model.safetensors"));
 	expect(run("larger", "--evaluate", argument, NULL), 1);
 	expect_said(
@@ -175,7 +175,7 @@ static void other_counts(void **state)
 	char argument[PATH_MAX + 400];
 	static const char *const statistics[] = {"data.mean=1,2,3", "data.std=4,5,6"};
 	expect(run("twelve", "model.classes=12", "train.epochs=0.3", NULL), 0);
-	snprintf(argument, sizeof argument, "model.pretrained=%s/twelve.safetensors",
+	snprintf(argument, sizeof(argument), "model.pretrained=%s/twelve.safetensors",
 		 fixture.folder);
 	strip("twelve", "", strchr(argument, '=') + 1);
 	expect(run("bare", "--evaluate", argument, "data.train=", statistics[0], statistics[1],
@@ -195,7 +195,7 @@ static void other_names(void **state)
 	static const char *const swapped[FIXTURE_CLASSES] = {
 		"one", "zero", "two", "three", "four", "five", "six", "seven", "eight", "nine"};
 	char val[PATH_MAX + 100];
-	snprintf(val, sizeof val, "data.val=%s",
+	snprintf(val, sizeof(val), "data.val=%s",
 		 fixture_dataset_of(&fixture, "swapped", 50, FIXTURE_RAW, 16, swapped));
 	expect(run("unbroken", "--evaluate", pretrained, "data.train=", val, NULL), 1);
 	expect_said("swapped.pimg: class 0 is \"one\", but \"zero\" in trainer.class_names of ");

@@ -22,11 +22,11 @@ int trainer_setup(void **state)
 	trainer = getenv("TRAINER");
 	fixture_init(&fixture);
 	char dataset[PATH_MAX + 64];
-	snprintf(dataset, sizeof dataset, "%s",
+	snprintf(dataset, sizeof(dataset), "%s",
 		 fixture_dataset(&fixture, "train", 325, FIXTURE_RAW, 16));
-	snprintf(validation, sizeof validation, "%s",
+	snprintf(validation, sizeof(validation), "%s",
 		 fixture_dataset(&fixture, "val", 50, FIXTURE_RAW, 16));
-	snprintf(recipe, sizeof recipe, "%s/tiny.ini", fixture.folder);
+	snprintf(recipe, sizeof(recipe), "%s/tiny.ini", fixture.folder);
 	FILE *file = fopen(recipe, "w");
 	fprintf(file,
 		"[data]\ntrain = %s\nval = %s\nbatch_size = 16\npipeline = random_crop(16, "
@@ -61,7 +61,7 @@ const char *in(const char *run, const char *name)
 	static char paths[4][PATH_MAX + 300];
 	static unsigned next;
 	char *path = paths[next++ % 4];
-	snprintf(path, sizeof paths[0], "%s/%s/%s", fixture.folder, run, name);
+	snprintf(path, sizeof(paths[0]), "%s/%s/%s", fixture.folder, run, name);
 	return path;
 }
 
@@ -79,8 +79,8 @@ static pid_t start_list(const char *run, va_list list)
 	assert_non_null(trainer);
 	while (count < ARGUMENTS_MAX - 1 && (arguments[count] = va_arg(list, const char *)))
 		count++;
-	snprintf(output, sizeof output, "%s", in(run, ""));
-	snprintf(log, sizeof log, "%s/%s.err", fixture.folder, run);
+	snprintf(output, sizeof(output), "%s", in(run, ""));
+	snprintf(log, sizeof(log), "%s/%s.err", fixture.folder, run);
 	pid_t pid = fork();
 	assert_true(pid >= 0);
 	if (pid == 0) {
@@ -106,9 +106,9 @@ pid_t start(const char *run, ...)
 static void read_said(const char *run)
 {
 	char log[PATH_MAX + 300];
-	snprintf(log, sizeof log, "%s/%s.err", fixture.folder, run);
+	snprintf(log, sizeof(log), "%s/%s.err", fixture.folder, run);
 	FILE *file = fopen(log, "r");
-	size_t n = fread(said, 1, sizeof said - 1, file);
+	size_t n = fread(said, 1, sizeof(said) - 1, file);
 	said[n] = '\0';
 	fclose(file);
 }
@@ -157,7 +157,7 @@ void read_log(const char *run, struct losses *losses)
 	uint64_t last = 0;
 	assert_non_null(file);
 	*losses = (struct losses){0};
-	while (fgets(line, sizeof line, file)) {
+	while (fgets(line, sizeof(line), file)) {
 		json_error_t error;
 		json_t *json = json_loads(line, JSON_REJECT_DUPLICATES, &error);
 		if (!json)
@@ -168,12 +168,12 @@ void read_log(const char *run, struct losses *losses)
 		last = step;
 		if (!strcmp(event, "step")) {
 			assert_int_equal(step, losses->steps + 1);
-			snprintf(losses->step[losses->steps++], sizeof losses->step[0], "%s",
+			snprintf(losses->step[losses->steps++], sizeof(losses->step[0]), "%s",
 				 json_string_value(json_object_get(json, "loss_hex")));
 			double exact = json_number_value(json_object_get(json, "loss"));
 			assert_true(exact == strtod(losses->step[step - 1], NULL));
 		} else if (!strcmp(event, "eval")) {
-			snprintf(losses->eval[losses->evals++], sizeof losses->eval[0],
+			snprintf(losses->eval[losses->evals++], sizeof(losses->eval[0]),
 				 "%llu %s %g", (unsigned long long)step,
 				 json_string_value(json_object_get(json, "loss_hex")),
 				 json_number_value(json_object_get(json, "top1")));
@@ -198,7 +198,7 @@ void expect_end(const char *run, const char *outcome, const char *error)
 	char text[65536], last[65536] = "";
 	FILE *file = fopen(in(run, "log.jsonl"), "r");
 	assert_non_null(file);
-	while (fgets(text, sizeof text, file))
+	while (fgets(text, sizeof(text), file))
 		strcpy(last, text);
 	fclose(file);
 	json_t *line = json_loads(last, 0, NULL);
@@ -258,7 +258,7 @@ const void *values(unsigned place, struct safetensors *file, const char *name)
 	const struct safetensors_tensor *found = safetensors_find(file, name);
 	if (!found)
 		fail_msg("no tensor %s", name);
-	assert_true(place < 256 && found->size <= sizeof places[0]);
+	assert_true(place < 256 && found->size <= sizeof(places[0]));
 	if (safetensors_read(file, found, places[place], error))
 		fail_msg("%s", error);
 	return places[place];
@@ -267,11 +267,11 @@ const void *values(unsigned place, struct safetensors *file, const char *name)
 void wait_for_step(const char *run, pid_t pid, unsigned step)
 {
 	char text[64];
-	snprintf(text, sizeof text, "\"event\":\"step\",\"step\":%u,", step);
+	snprintf(text, sizeof(text), "\"event\":\"step\",\"step\":%u,", step);
 	for (int i = 0; i < 300000; i++) {
 		FILE *file = fopen(in(run, "log.jsonl"), "r");
 		char line[8192];
-		while (file && fgets(line, sizeof line, file)) {
+		while (file && fgets(line, sizeof(line), file)) {
 			if (strstr(line, text)) {
 				fclose(file);
 				return;

@@ -27,8 +27,8 @@ static void put(const char *path, const char *text)
 static bool leave_mounts(void)
 {
 	char users[64], groups[64];
-	snprintf(users, sizeof users, "%u %u 1", getuid(), getuid());
-	snprintf(groups, sizeof groups, "%u %u 1", getgid(), getgid());
+	snprintf(users, sizeof(users), "%u %u 1", getuid(), getuid());
+	snprintf(groups, sizeof(groups), "%u %u 1", getgid(), getgid());
 	if (unshare(CLONE_NEWNS) != 0) {
 		if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
 			return false;
@@ -44,7 +44,7 @@ static bool mount_disk(const char *run, off_t bytes, unsigned long flags)
 {
 	char options[64];
 	mkdir(in(run, ""), 0777);
-	snprintf(options, sizeof options, "size=%lld", (long long)bytes);
+	snprintf(options, sizeof(options), "size=%lld", (long long)bytes);
 	return mount("tmpfs", in(run, ""), "tmpfs", flags, options) == 0;
 }
 
@@ -59,7 +59,7 @@ static off_t size_of(const char *run, const char *name)
 static void check_last(const char *run, unsigned step)
 {
 	char text[PATH_MAX + 400];
-	snprintf(text, sizeof text,
+	snprintf(text, sizeof(text),
 		 ". The last complete checkpoint is %s/%s//checkpoint-%08u.safetensors, of step %u "
 		 "(epoch %.3f): ",
 		 fixture.folder, run, step, step, step / 20.0);
@@ -97,7 +97,7 @@ static void full(void **state)
 	/* and of one that lies elsewhere */
 	assert_true(mount_disk("elsewhere", checkpoint / 2, 0));
 	char argument[PATH_MAX + 400];
-	snprintf(argument, sizeof argument, "--resume=%s",
+	snprintf(argument, sizeof(argument), "--resume=%s",
 		 in(name, "checkpoint-00000014.safetensors"));
 	expect(run("elsewhere", argument, NULL), 1);
 	expect_said("full/checkpoint-00000014.safetensors, of step 14 (epoch 0.700): free space on "

@@ -31,7 +31,7 @@ static void check_mfu(const char *run)
 	assert_non_null(file);
 	assert_true(gflop > 0);
 	expect_said("MFU ");
-	while (fgets(line, sizeof line, file)) {
+	while (fgets(line, sizeof(line), file)) {
 		json_t *json = json_loads(line, 0, NULL);
 		const char *event = json_string_value(json_object_get(json, "event"));
 		double rate = json_number_value(json_object_get(json, "images_per_second"));
@@ -64,7 +64,7 @@ static void mapped(void **state)
 	};
 	char setting[64];
 	for (unsigned i = 0; i < 4; i++) {
-		snprintf(setting, sizeof setting, "access.writable_rings=%s",
+		snprintf(setting, sizeof(setting), "access.writable_rings=%s",
 			 ways[i].writable_rings);
 		fixture_start(&fixture, NULL, "--set", setting, NULL);
 		trainer = getenv("TRAINER_EMULATED");

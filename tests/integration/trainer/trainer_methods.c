@@ -24,7 +24,7 @@ static void averaged(void **state)
 	for (size_t i = 0; i < safetensors_count(model); i++) {
 		const struct safetensors_tensor *t = safetensors_at(model, i);
 		char name[256];
-		snprintf(name, sizeof name, "ema.%s", t->name);
+		snprintf(name, sizeof(name), "ema.%s", t->name);
 		assert_memory_equal(values(0, model, t->name), values(1, checkpoint, name),
 				    t->size);
 	}

@@ -99,7 +99,7 @@ static void damaged(void **state)
 	same_losses("unbroken", "damaged");
 	char argument[PATH_MAX + 400];
 	assert_int_equal(truncate(in("damaged", "checkpoint-00000040.safetensors"), 50000), 0);
-	snprintf(argument, sizeof argument, "--resume=%s",
+	snprintf(argument, sizeof(argument), "--resume=%s",
 		 in("damaged", "checkpoint-00000040.safetensors"));
 	expect(run("damaged", argument, NULL), 1);
 	expect_said("cut short");
@@ -129,7 +129,7 @@ static void older(void **state)
 {
 	char argument[PATH_MAX + 400];
 	expect(run("older", "checkpoint.keep=9", NULL), 0);
-	snprintf(argument, sizeof argument, "--resume=%s",
+	snprintf(argument, sizeof(argument), "--resume=%s",
 		 in("older", "checkpoint-00000014.safetensors"));
 	expect(run("older", argument, NULL), 1);
 	expect_said("--overwrite removes what came after it");

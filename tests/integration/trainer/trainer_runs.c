@@ -77,7 +77,7 @@ static void refused(void **state)
 	expect(run("unbroken", "--resume", "--seed", "5", NULL), 1);
 	expect_said("train.seed");
 	char other[PATH_MAX + 100];
-	snprintf(other, sizeof other, "data.train=%s", validation);
+	snprintf(other, sizeof(other), "data.train=%s", validation);
 	expect(run("unbroken", "--resume", other, NULL), 1);
 	expect_said("data.train has 50 samples, but had 325");
 	expect(run("refused", "data.batch_size=326", NULL), 1);
@@ -209,11 +209,11 @@ static void write_overflowing(const char *path)
 static void diverged(void **state)
 {
 	char argument[PATH_MAX + 400];
-	snprintf(argument, sizeof argument, "model.pretrained=%s",
+	snprintf(argument, sizeof(argument), "model.pretrained=%s",
 		 in("unbroken", "model.safetensors"));
 	evaluate(argument);
 
-	snprintf(argument, sizeof argument, "model.pretrained=%s/bad.safetensors", fixture.folder);
+	snprintf(argument, sizeof(argument), "model.pretrained=%s/bad.safetensors", fixture.folder);
 	write_overflowing(strchr(argument, '=') + 1);
 	expect(run("diverged", argument, NULL), 1);
 	expect_said("step 1 (epoch 0.000): the loss is");
@@ -263,11 +263,11 @@ static pid_t private_daemon_of(pid_t pid)
 {
 	char path[64];
 	int daemon = 0;
-	snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)pid, (int)pid);
 	FILE *file = fopen(path, "re");
-	if (file != NULL && fscanf(file, "%d", &daemon) != 1)
+	if (file && fscanf(file, "%d", &daemon) != 1)
 		daemon = 0;
-	if (file != NULL)
+	if (file)
 		fclose(file);
 	return daemon;
 }
@@ -277,7 +277,7 @@ static void expect_reconnects(const char *run, unsigned expected)
 	unsigned events = 0;
 	char line[1 << 16];
 	FILE *file = fopen(in(run, "log.jsonl"), "re");
-	while (fgets(line, sizeof line, file) != NULL)
+	while (fgets(line, sizeof(line), file))
 		events += strstr(line, "\"event\":\"reconnect\"") != NULL;
 	fclose(file);
 	assert_int_equal(events, expected);
@@ -335,8 +335,8 @@ static unsigned sockets_of(pid_t pid)
 	char path[PATH_MAX], target[64];
 	unsigned count = 0;
 	for (int fd = 3; fd < 64; fd++) {
-		snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid, fd);
-		ssize_t n = readlink(path, target, sizeof target);
+		snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
+		ssize_t n = readlink(path, target, sizeof(target));
 		count += n > 7 && !strncmp(target, "socket:", 7);
 	}
 	return count;
@@ -397,7 +397,7 @@ static void planned(void **state)
 	expect_said(built ? "/nonexistent.json" : "built without");
 	/* what cuDNN lacks in a file is said with the file's name */
 	char option[PATH_MAX + 300];
-	snprintf(option, sizeof option, "--plan=%s/incomplete.json", fixture.folder);
+	snprintf(option, sizeof(option), "--plan=%s/incomplete.json", fixture.folder);
 	FILE *file = fopen(strchr(option, '/'), "w");
 	fputs("{\"deviceName\": \"G\", \"deviceVer\": 900, \"multiProcessorCount\": 1, "
 	      "\"totalGlobalMem\": 1, \"roofline\": {\"source\": \"\", \"bytes_per_second\": 1, "
@@ -414,13 +414,13 @@ static void own_recipe(void **state)
 	char command[4 * PATH_MAX];
 	const char *folder = in("own", "");
 	expect(run("own", "train.epochs=0.3", NULL), 0);
-	snprintf(command, sizeof command,
+	snprintf(command, sizeof(command),
 		 "cd / && %s %srecipe.ini --resume --dry-run 2>&1 && "
 		 "cd %s && %s recipe.ini --resume --dry-run 2>&1",
 		 trainer, folder, folder, trainer);
 	FILE *output = popen(command, "r");
 	assert_non_null(output);
-	said[fread(said, 1, sizeof said - 1, output)] = '\0';
+	said[fread(said, 1, sizeof(said) - 1, output)] = '\0';
 	expect(pclose(output), 0);
 	assert_int_equal(times_said("resumed at step 6 "), 2);
 	expect_said("/own\n");
@@ -432,13 +432,13 @@ static void own_recipe(void **state)
 static void folders(void **state)
 {
 	char output[PATH_MAX + 300];
-	snprintf(output, sizeof output, "--output=%s", in("above/below", ""));
+	snprintf(output, sizeof(output), "--output=%s", in("above/below", ""));
 	expect(run("folders", output, "train.epochs=0", "schedule.warmup=0", NULL), 0);
 	assert_true(exists("above/below", "log.jsonl"));
-	snprintf(output, sizeof output, "--output=%s", in("above/below", "recipe.ini"));
+	snprintf(output, sizeof(output), "--output=%s", in("above/below", "recipe.ini"));
 	expect(run("folders", output, NULL), 1);
 	expect_said("recipe.ini is no folder, but a file");
-	snprintf(output, sizeof output, "--output=%s", in("above/below", "recipe.ini/deeper"));
+	snprintf(output, sizeof(output), "--output=%s", in("above/below", "recipe.ini/deeper"));
 	expect(run("folders", output, NULL), 1);
 	expect_said("deeper: the folder cannot be made: Not a directory");
 }

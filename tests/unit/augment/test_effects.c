@@ -85,7 +85,7 @@ static void take_text(const uint8_t **at, struct wish *wish)
 	*at += size;
 	wish->count = 0;
 	snprintf(wish->name, sizeof(wish->name), "%s", strtok(text, " "));
-	for (char *word; (word = strtok(NULL, " ")) != NULL; wish->count++) {
+	for (char *word; (word = strtok(NULL, " ")); wish->count++) {
 		assert_true(wish->count < NUMBERS_MAX);
 		wish->numbers[wish->count] = strtod(word, NULL);
 	}

@@ -134,7 +134,7 @@ static bool zeros_before_end(struct file *file)
 {
 	static const uint8_t zeros[100];
 
-	insert(file, file->size - 2, zeros, sizeof zeros);
+	insert(file, file->size - 2, zeros, sizeof(zeros));
 	return true;
 }
 
@@ -435,13 +435,13 @@ static void test_damages(void **state)
 {
 	static struct file good, file;
 
-	for (size_t c = 0; c < sizeof codings / sizeof *codings; c++) {
+	for (size_t c = 0; c < sizeof(codings) / sizeof(*codings); c++) {
 		make(&codings[c].kind, &good);
-		for (size_t d = 0; d < sizeof damages / sizeof *damages; d++) {
+		for (size_t d = 0; d < sizeof(damages) / sizeof(*damages); d++) {
 			file = good;
 			if (!damages[d].apply(&file))
 				continue;
-			for (size_t m = 0; m < sizeof modes / sizeof *modes; m++)
+			for (size_t m = 0; m < sizeof(modes) / sizeof(*modes); m++)
 				check_mode(&good, &file, &modes[m], damages[d].tolerated,
 					   codings[c].name, damages[d].name);
 			check_transcoded(&good, &file, damages[d].tolerated, codings[c].name,
@@ -487,8 +487,8 @@ static void test_arithmetic_of_little(void **state)
 	};
 	static const uint16_t sides[] = {1, 8, 17, 64, 300, 1000};
 
-	for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-		for (size_t s = 0; s < sizeof sides / sizeof *sides; s++)
+	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++)
+		for (size_t s = 0; s < sizeof(sides) / sizeof(*sides); s++)
 			for (uint64_t seed = 0; seed < (sides[s] < 1000 ? 10 : 2); seed++) {
 				size_t size;
 				uint8_t *data =
@@ -543,8 +543,8 @@ static void test_junk_behind_refinement(void **state)
 			at++;
 	}
 	assert_int_equal(refinements, 1);
-	memcpy(data + made, comment, sizeof comment);
-	made += sizeof comment + JUNK;
+	memcpy(data + made, comment, sizeof(comment));
+	made += sizeof(comment) + JUNK;
 	/* a scan whose code no marker ends */
 	memcpy(data + made, (uint8_t[]){0xff, 0xda, 0, 8, 1, 1, 0, 1, 63, 0x01}, 10);
 	made += 10;

@@ -55,7 +55,7 @@ static void test_little_by_little(void **state)
 	uint8_t bytes[SIZE];
 
 	fill(bytes, SIZE);
-	for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+	for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++) {
 		FILE *file = tmpfile();
 
 		assert_non_null(file);

@@ -27,7 +27,7 @@ static int forget(const char *path, const struct stat *status, int type, struct 
 
 static int setup(void **state)
 {
-	return mkdtemp(root) == NULL ? -1 : 0;
+	return !mkdtemp(root) ? -1 : 0;
 }
 
 static int teardown(void **state)
@@ -41,7 +41,7 @@ static void put(const char *name, const char *text)
 	char path[PATH_MAX];
 	int n = snprintf(path, sizeof(path), "%s%s", root, name);
 	assert_true(n > 0 && n < PATH_MAX);
-	for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
+	for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')); slash++) {
 		*slash = '\0';
 		assert_true(mkdir(path, 0777) == 0 || errno == EEXIST);
 		*slash = '/';

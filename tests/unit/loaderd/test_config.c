@@ -68,7 +68,7 @@ static void test_refused(void **state)
 		"0 1000:5 x 1001:6",
 		"1000:000000000000000000000000000000000000000000000005",
 	};
-	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
 		struct config config;
 		struct config_error error = {{0}};
 		config_init(&config);
@@ -88,7 +88,7 @@ static void test_most(void **state)
 	char word[32];
 	config_init(&config);
 	for (unsigned i = 0; i < CONFIG_NICE_MAX; i++) {
-		snprintf(word, sizeof word, "%u:%d", 1000 + i, (int)(i % 40) - 20);
+		snprintf(word, sizeof(word), "%u:%d", 1000 + i, (int)(i % 40) - 20);
 		assert_int_equal(set(&config, word, &error), 0);
 	}
 	assert_int_equal(set(&config, "1000:7 0", &error), 0);
@@ -106,7 +106,7 @@ static void test_what_is_printed_is_read(void **state)
 	config_init(&again);
 	assert_int_equal(set(&config, "-3", &error), 0);
 	for (unsigned i = 0; i < CONFIG_NICE_MAX; i++) {
-		snprintf(word, sizeof word, "%u:%d", 4000000000u - i, (int)(i % 40) - 20);
+		snprintf(word, sizeof(word), "%u:%d", 4000000000u - i, (int)(i % 40) - 20);
 		assert_int_equal(set(&config, word, &error), 0);
 	}
 	int fd = mkstemp(path);
@@ -118,7 +118,7 @@ static void test_what_is_printed_is_read(void **state)
 	if (config_read(&again, path, &error) != 0)
 		fail_msg("%s", error.text);
 	unlink(path);
-	assert_memory_equal(&config, &again, sizeof config);
+	assert_memory_equal(&config, &again, sizeof(config));
 }
 
 int main(void)

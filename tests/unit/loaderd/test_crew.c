@@ -71,18 +71,18 @@ static void put(int fd, const void *bytes, size_t size)
 static void fill_log(void)
 {
 	char line[100]; /* of a level that is not shown */
-	memset(line, 'x', sizeof line);
+	memset(line, 'x', sizeof(line));
 	memcpy(line, "<7>", 3);
-	line[sizeof line - 1] = '\n';
-	for (size_t size = 0; size < LOG_BYTES; size += sizeof line)
-		put(STDERR_FILENO, line, sizeof line);
+	line[sizeof(line) - 1] = '\n';
+	for (size_t size = 0; size < LOG_BYTES; size += sizeof(line))
+		put(STDERR_FILENO, line, sizeof(line));
 }
 
 static void fill_pipe(void)
 {
 	const struct link_record record = {.kind = LINK_READY};
 	for (unsigned i = 0; i < RECORDS; i++)
-		put(LINK_PIPE_FD, &record, sizeof record);
+		put(LINK_PIPE_FD, &record, sizeof(record));
 }
 
 static _Noreturn void be_worker(const char *habit)
@@ -90,15 +90,15 @@ static _Noreturn void be_worker(const char *habit)
 	struct link_page *page =
 		mmap(NULL, LINK_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, LINK_PAGE_FD, 0);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (strstr(habit, "log much") != NULL)
+	if (strstr(habit, "log much"))
 		fill_log();
-	if (strstr(habit, "records much") != NULL)
+	if (strstr(habit, "records much"))
 		fill_pipe();
-	if (strstr(habit, "log end") != NULL) {
+	if (strstr(habit, "log end")) {
 		close(STDOUT_FILENO);
 		close(STDERR_FILENO);
 	}
-	if (strstr(habit, "records end") != NULL)
+	if (strstr(habit, "records end"))
 		close(LINK_PIPE_FD);
 	atomic_store(&page->sequence, DONE);
 	for (;;)
@@ -222,7 +222,7 @@ static void what_is_muted_is_read_later(void **state)
 		"log much, log end",
 		"records much, records end",
 	};
-	for (unsigned i = 0; i < sizeof habits / sizeof *habits; i++) {
+	for (unsigned i = 0; i < sizeof(habits) / sizeof(*habits); i++) {
 		struct scene stage;
 		start(&stage, habits[i]);
 		await_habit(&stage);

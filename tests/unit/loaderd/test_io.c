@@ -39,7 +39,7 @@ static void write_dataset(void)
 	assert_int_equal(packimg_encoder_new(&encoder), 0);
 	assert_int_equal(packimg_decoder_new(&decoder), 0);
 	assert_int_equal(packimg_writer_new(path, &options, &writer, NULL), 0);
-	for (size_t i = 0; i < sizeof pixels; i++) {
+	for (size_t i = 0; i < sizeof(pixels); i++) {
 		noise = noise * 1664525 + 1013904223;
 		pixels[i] = (uint8_t)(noise >> 24);
 	}
@@ -88,8 +88,8 @@ static int opposite_file(void)
 	uint8_t block[BLOCK];
 	int fd = memfd_create("opposite", MFD_CLOEXEC);
 	assert_true(fd >= 0);
-	for (uint64_t at = 0; at < shard.size; at += sizeof block) {
-		size_t size = shard.size - at < sizeof block ? shard.size - at : sizeof block;
+	for (uint64_t at = 0; at < shard.size; at += sizeof(block)) {
+		size_t size = shard.size - at < sizeof(block) ? shard.size - at : sizeof(block);
 		for (size_t i = 0; i < size; i++)
 			block[i] = (uint8_t)~shard.map[at + i];
 		assert_int_equal(pwrite(fd, block, size, (off_t)at), size);

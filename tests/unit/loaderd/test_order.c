@@ -109,8 +109,8 @@ static void epochs_and_seeds_differ(void **state)
  */
 static void check_uniform(uint64_t samples, unsigned epochs)
 {
-	unsigned *lands = calloc(samples * samples, sizeof *lands);
-	unsigned *follows = calloc(samples * samples, sizeof *follows);
+	unsigned *lands = calloc(samples * samples, sizeof(*lands));
+	unsigned *follows = calloc(samples * samples, sizeof(*follows));
 	struct order order = make_order(samples, 1, 0, 1, false);
 	for (unsigned e = 0; e < epochs; e++) {
 		struct order_epoch epoch;
@@ -147,7 +147,7 @@ static void check_uniform(uint64_t samples, unsigned epochs)
 static void uniform(void **state)
 {
 	static const uint64_t sizes[] = {2, 3, 5, 16, 17, 64, 100, 257};
-	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		check_uniform(sizes[i], 4000);
 }
 
@@ -172,11 +172,11 @@ static void ranks_cover(void **state)
 	static const uint64_t sizes[] = {1, 7, 64, 100, 1000, 1023, 4096};
 	static const uint32_t worlds[] = {1, 2, 3, 4, 8};
 	unsigned seen[4096];
-	for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
-		for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
+	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+		for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
 			for (int last_short = 0; last_short < 2; last_short++) {
 				uint64_t global = 12 * worlds[w];
-				memset(seen, 0, sizeof seen);
+				memset(seen, 0, sizeof(seen));
 				for (uint32_t rank = 0; rank < worlds[w]; rank++) {
 					struct order order = make_order(sizes[s], 12, rank,
 									worlds[w], last_short);
@@ -212,8 +212,8 @@ static void world_size_does_not_matter(void **state)
 				sets[w][order_sample(&epoch, batch.first + i)]++;
 		}
 	}
-	assert_memory_equal(sets[0], sets[1], sizeof sets[0]);
-	assert_memory_equal(sets[0], sets[2], sizeof sets[0]);
+	assert_memory_equal(sets[0], sets[1], sizeof(sets[0]));
+	assert_memory_equal(sets[0], sets[2], sizeof(sets[0]));
 }
 
 static void remainder_is_divided(void **state)

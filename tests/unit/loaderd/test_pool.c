@@ -42,10 +42,10 @@ static int set_up(void **state)
 	uint32_t noise = 1;
 	assert_non_null(mkdtemp(folder));
 	assert_int_equal(packimg_encoder_new(&encoder), 0);
-	snprintf(path, sizeof path, "%s/pool.pimg", folder);
+	snprintf(path, sizeof(path), "%s/pool.pimg", folder);
 	assert_int_equal(packimg_writer_new(path, &options, &writer, &error), 0);
 	for (unsigned i = 0; i < SAMPLES; i++) {
-		for (size_t j = 0; j < sizeof pixels; j++) {
+		for (size_t j = 0; j < sizeof(pixels); j++) {
 			noise = noise * 1664525 + 1013904223;
 			pixels[j] = (uint8_t)(noise >> 26);
 		}
@@ -133,7 +133,7 @@ static void open_client(struct client *client, struct batcher *batcher)
 static void serve(struct pool *pool, struct client *client)
 {
 	const struct ring_slot *slot;
-	while ((slot = ring_take(&client->ring)) != NULL) {
+	while ((slot = ring_take(&client->ring))) {
 		client->batches++;
 		if (ring_ack(&client->ring, slot->number) == 1)
 			pool_kick(pool, client->batcher);
@@ -163,7 +163,7 @@ static void reap(struct pool *pool, struct batcher *batcher)
 {
 	struct batcher *reaped;
 	pool_remove(pool, batcher);
-	while ((reaped = pool_reap(pool)) == NULL)
+	while (!(reaped = pool_reap(pool)))
 		usleep(100);
 	assert_ptr_equal(reaped, batcher);
 }
@@ -485,14 +485,14 @@ static void cpu_lists(void **state)
 {
 	struct cpus some;
 	char first[16];
-	snprintf(first, sizeof first, "%d", cpus.number[0]);
+	snprintf(first, sizeof(first), "%d", cpus.number[0]);
 	assert_int_equal(cpus_init(&some, first), 0);
 	assert_int_equal(some.count, 1);
 	assert_int_equal(some.number[0], cpus.number[0]);
 	assert_int_equal(cpus_init(&some, "1023"),
 			 -19); /* ENODEV: no machine that runs this has it */
 	static const char *const wrong[] = {"x", "1-", "-1", "3-1", "1,,2", "1,", "9999", "1 2"};
-	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		assert_int_equal(cpus_init(&some, wrong[i]), -22);
 }
 

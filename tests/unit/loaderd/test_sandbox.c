@@ -124,7 +124,7 @@ static int do_inside(void (*where)(void *(*)(void *)), void *(*act)(void *), cha
 
 static void contains(const char *text, const char *part)
 {
-	if (strstr(text, part) == NULL)
+	if (!strstr(text, part))
 		fail_msg("expected \"%s\" in:\n%s", part, text);
 }
 
@@ -148,12 +148,12 @@ static void test_reports_are_whole(void **state)
 	static char text[1 << 16];
 	if (!ADDRESS && !THREAD)
 		skip();
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
 		for (int other = 0; cases[i].sanitizer && other < 2; other++) {
 			if (cases[i].act == race_here && !other)
 				continue;
 			int status = do_inside(other ? in_another_thread : in_this_thread,
-					       cases[i].act, text, sizeof text);
+					       cases[i].act, text, sizeof(text));
 			contains(text, cases[i].kind);
 			contains(text, cases[i].place);
 			contains(text, "test_sandbox.c:");
@@ -178,7 +178,7 @@ static void *forget_here(void *argument)
 static void test_an_end_is_silent(void **state)
 {
 	char text[4096];
-	int status = do_inside(in_this_thread, forget_here, text, sizeof text);
+	int status = do_inside(in_this_thread, forget_here, text, sizeof(text));
 	assert_string_equal(text, "");
 	assert_int_equal(status, 0);
 }
@@ -208,8 +208,8 @@ static void test_walls_stand(void **state)
 {
 	void *(*const acts[])(void *) = {open_something, start_something, fork_something};
 	char text[4096];
-	for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
-		int status = do_inside(in_this_thread, acts[i], text, sizeof text);
+	for (size_t i = 0; i < sizeof(acts) / sizeof(*acts); i++) {
+		int status = do_inside(in_this_thread, acts[i], text, sizeof(text));
 		if (!WIFEXITED(status) || WEXITSTATUS(status) != EPERM)
 			fail_msg("case %zu: status %#x, %s", i, (unsigned)status, text);
 	}

@@ -55,12 +55,12 @@ static void *spin(void *argument)
 static void crowd(struct spinner *spinners, unsigned count, cpu_set_t *ret_before)
 {
 	cpu_set_t one;
-	pthread_getaffinity_np(pthread_self(), sizeof *ret_before, ret_before);
+	pthread_getaffinity_np(pthread_self(), sizeof(*ret_before), ret_before);
 	CPU_ZERO(&one);
 	for (int cpu = 0; CPU_COUNT(&one) == 0; cpu++)
 		if (CPU_ISSET(cpu, ret_before))
 			CPU_SET(cpu, &one);
-	pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+	pthread_setaffinity_np(pthread_self(), sizeof(one), &one);
 	for (unsigned i = 0; i < count; i++)
 		assert_int_equal(pthread_create(&spinners[i].thread, NULL, spin, &spinners[i]), 0);
 }
@@ -71,7 +71,7 @@ static void disperse(struct spinner *spinners, unsigned count, const cpu_set_t *
 		atomic_store(&spinners[i].stop, true);
 		pthread_join(spinners[i].thread, NULL);
 	}
-	pthread_setaffinity_np(pthread_self(), sizeof *before, before);
+	pthread_setaffinity_np(pthread_self(), sizeof(*before), before);
 }
 
 /* Laps of about 50 us until so much CPU time is used. */

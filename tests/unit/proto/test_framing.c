@@ -72,7 +72,7 @@ static void frames_arrive_byte_by_byte(void **state)
 	size_t size;
 	static const uint8_t bytes[] = {3, 0, 0, 0, 'a', 'b', 'c', 1, 0, 0, 0, 'd'};
 	link_init(&link);
-	for (size_t i = 0; i < sizeof bytes; i++) {
+	for (size_t i = 0; i < sizeof(bytes); i++) {
 		assert_int_equal(receive(&link, &data, &size), 0);
 		write_bytes(&link, bytes + i, 1);
 		if (i == 6) {
@@ -338,7 +338,7 @@ static void examples_of_the_specification(void **state)
 	assert_int_equal(frame_send(link.sockets[0], bytes, loaderd__request__pack(&request, bytes),
 				    NULL, 0, 0),
 			 0);
-	assert_int_equal(recv(link.sockets[1], bytes, sizeof bytes, 0), 6);
+	assert_int_equal(recv(link.sockets[1], bytes, sizeof(bytes), 0), 6);
 	assert_memory_equal(bytes, "\x02\0\0\0\x12\0", 6);
 
 	open.version = 2;
@@ -350,7 +350,7 @@ static void examples_of_the_specification(void **state)
 	assert_int_equal(frame_send(link.sockets[0], bytes, loaderd__request__pack(&request, bytes),
 				    NULL, 0, 0),
 			 0);
-	assert_int_equal(recv(link.sockets[1], bytes, sizeof bytes, 0), 31);
+	assert_int_equal(recv(link.sockets[1], bytes, sizeof(bytes), 0), 31);
 	assert_memory_equal(
 		bytes,
 		"\x1b\0\0\0\x0a\x19\x08\x02\x12\x07\x2f\x64\x2e\x70\x69\x6d\x67\x1a\x0a\x68\x66\x6c"
@@ -363,7 +363,7 @@ static void examples_of_the_specification(void **state)
 	assert_int_equal(frame_send(link.sockets[0], bytes, loaderd__request__pack(&request, bytes),
 				    NULL, 0, 0),
 			 0);
-	assert_int_equal(recv(link.sockets[1], bytes, sizeof bytes, 0), 8);
+	assert_int_equal(recv(link.sockets[1], bytes, sizeof(bytes), 0), 8);
 	assert_memory_equal(bytes, "\x04\0\0\0\x3a\x02\x10\x02", 8);
 	link_deinit(&link);
 }

@@ -79,7 +79,7 @@ static void judgements(void **state)
 		 LIMIT_CPUS,
 		 LIMIT_DECODE},
 	};
-	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		assert_int_equal(limit_judge(&cases[i].times, 10 * S, 2), cases[i].known);
 		assert_int_equal(limit_judge(&cases[i].times, 0, 0), cases[i].unknown);
 	}

@@ -77,20 +77,20 @@ static void specification_has_these_offsets(void **state)
 {
 	static char text[1 << 17];
 	const char *path = getenv("PROTO_SPEC");
-	FILE *file = path == NULL ? NULL : fopen(path, "re");
-	if (file == NULL)
+	FILE *file = !path ? NULL : fopen(path, "re");
+	if (!file)
 		fail_msg("PROTO_SPEC names no file");
-	text[fread(text, 1, sizeof text - 1, file)] = '\0';
+	text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
 	fclose(file);
-	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		char line[128];
 		const char *section = strstr(text, rows[i].section);
 		assert_non_null(section);
 		const char *end = strstr(section + 4, "\n#");
-		snprintf(line, sizeof line, "\n| %zu | %zu | `%s` |", rows[i].offset, rows[i].size,
+		snprintf(line, sizeof(line), "\n| %zu | %zu | `%s` |", rows[i].offset, rows[i].size,
 			 rows[i].name);
 		const char *found = strstr(section, line);
-		if (found == NULL || (end != NULL && found > end))
+		if (!found || (end && found > end))
 			fail_msg("%s has no row%s", rows[i].section, line);
 	}
 }
@@ -224,7 +224,7 @@ static void writable_ring_is_sealed_once_mapped(void **state)
 
 static size_t offset_of(const struct ring_producer *producer, const struct ring_slot *slot)
 {
-	return slot == NULL ? 0 : (size_t)((const char *)slot - (const char *)producer->header);
+	return !slot ? 0 : (size_t)((const char *)slot - (const char *)producer->header);
 }
 
 /* A producer whose ring is overwritten all the time does what one does whose ring is left alone. */
@@ -236,7 +236,7 @@ static void ring_is_never_read_back(void **state)
 	assert_int_equal(own_ring_init(&left_alone, &geometry), 0);
 	assert_int_equal(own_ring_init(&scribbled, &geometry), 0);
 	uint64_t *words = (uint64_t *)scribbled.header;
-	size_t count = (scribbled.size - RING_ACK_SIZE) / sizeof *words;
+	size_t count = (scribbled.size - RING_ACK_SIZE) / sizeof(*words);
 	for (unsigned round = 0; round < 20000; round++) {
 		for (unsigned i = 0; i < 8; i++)
 			words[next_random(&seed) % (i < 4 ? RING_HEADER_SIZE / 8 : count)] =
@@ -427,7 +427,7 @@ static void hostile_acks_harm_nobody(void **state)
 		assert_true(ring_outstanding(&pair.producer) <= SLOTS);
 		assert_true(ring_ready(&pair.producer) <= SLOTS);
 		struct ring_slot *slot = ring_begin(&pair.producer);
-		if (slot != NULL) {
+		if (slot) {
 			size_t index =
 				((char *)slot - (char *)pair.producer.header - RING_HEADER_SIZE) /
 				pair.producer.slot_size;
@@ -449,10 +449,10 @@ static int consumer_with(const struct ring_producer *producer, size_t offset, si
 {
 	int fd = memfd_create("forged", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	struct ring_header header;
-	memcpy(&header, producer->header, sizeof header);
+	memcpy(&header, producer->header, sizeof(header));
 	memcpy((char *)&header + offset, &value, size);
 	assert_int_equal(ftruncate(fd, file_size), 0);
-	size_t length = (size_t)file_size < sizeof header ? (size_t)file_size : sizeof header;
+	size_t length = (size_t)file_size < sizeof(header) ? (size_t)file_size : sizeof(header);
 	assert_int_equal(pwrite(fd, &header, length, 0), (ssize_t)length);
 	if (seals != 0)
 		assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
@@ -525,7 +525,7 @@ static void consumer_checks_the_header(void **state)
 		{100, 4, 20},
 		{100, 4, UINT32_MAX - 3},
 	};
-	for (size_t i = 0; i < sizeof forged / sizeof *forged; i++) {
+	for (size_t i = 0; i < sizeof(forged) / sizeof(*forged); i++) {
 		int r = consumer_with(producer, forged[i].offset, forged[i].size, forged[i].value,
 				      size, F_SEAL_SHRINK);
 		if (r != -EPROTO)

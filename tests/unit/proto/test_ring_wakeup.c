@@ -35,7 +35,7 @@ static bool wait_doorbell(int fd)
 	do {
 		r = poll(&p, 1, LOST_AFTER_MS);
 	} while (r < 0 && errno == EINTR);
-	return r == 1 && read(fd, bytes, sizeof bytes) > 0;
+	return r == 1 && read(fd, bytes, sizeof(bytes)) > 0;
 }
 
 static void ring_doorbell(int fd)
@@ -51,9 +51,9 @@ static bool produce(struct ring_producer *producer, int fd, unsigned *ret_waits)
 	unsigned waits = 0;
 	for (uint64_t n = 1; n <= STRESS_BATCHES; n++) {
 		struct ring_slot *slot;
-		while ((slot = ring_begin(producer)) == NULL) {
+		while (!(slot = ring_begin(producer))) {
 			ring_producer_arm(producer);
-			if ((slot = ring_begin(producer)) != NULL)
+			if ((slot = ring_begin(producer)))
 				break;
 			waits++;
 			if (!wait_doorbell(fd))
@@ -93,14 +93,14 @@ static bool consume(struct ring_consumer *consumer, int fd, unsigned *ret_waits)
 	unsigned waits = 0;
 	for (;;) {
 		const struct ring_slot *slot = ring_take(consumer);
-		if (slot == NULL) {
+		if (!slot) {
 			ring_consumer_arm(consumer, 1);
 			uint32_t state = atomic_load(&consumer->header->state);
 			slot = ring_take(consumer);
-			if (slot == NULL && state != RING_RUNNING)
+			if (!slot && state != RING_RUNNING)
 				break;
 		}
-		if (slot == NULL) {
+		if (!slot) {
 			waits++;
 			if (!wait_doorbell(fd))
 				return false;
@@ -244,7 +244,7 @@ static void *race_consumer(void *argument)
 		 * the batch is there by now in any case; giving it back races with a producer that
 		 * wants the slot
 		 */
-		uint64_t number = slot != NULL ? slot->number : ring_take(race->consumer)->number;
+		uint64_t number = slot ? slot->number : ring_take(race->consumer)->number;
 		ring_consumer_arm(race->consumer, 0);
 		if (!meet(race, turn + 2))
 			return NULL;
@@ -272,7 +272,7 @@ static void race_round(struct race *race, uint32_t turn, uint64_t *seed)
 	meet(race, turn + 3);
 	race->lost[0] += !race->noticed[0][0] && !race->noticed[0][1];
 	race->both[0] += race->noticed[0][0] && race->noticed[0][1];
-	if (slot == NULL)
+	if (!slot)
 		assert_non_null(ring_begin(race->producer));
 }
 
@@ -337,11 +337,11 @@ static void any_thread_gives_back(void **state)
 	assert_int_equal(pthread_create(&releaser, NULL, release_thread, &releasing), 0);
 	for (uint64_t n = 1; n <= STRESS_BATCHES;) {
 		const struct ring_slot *slot = ring_take(&pair.consumer);
-		if (slot == NULL) {
+		if (!slot) {
 			ring_consumer_arm(&pair.consumer, 1);
 			slot = ring_take(&pair.consumer);
 		}
-		if (slot == NULL) {
+		if (!slot) {
 			assert_true(wait_doorbell(sockets[1]));
 			continue;
 		}

@@ -27,7 +27,7 @@ static void order(void **state)
 	char folder[] = "/tmp/loaderd-socket-XXXXXX";
 	struct sockaddr_un own = {.sun_family = AF_UNIX};
 	assert_non_null(mkdtemp(folder));
-	snprintf(own.sun_path, sizeof own.sun_path, "%s/loaderd.sock", folder);
+	snprintf(own.sun_path, sizeof(own.sun_path), "%s/loaderd.sock", folder);
 	unsetenv("LOADERD_SOCKET");
 	unsetenv("XDG_RUNTIME_DIR");
 	found(NULL, system_socket);
@@ -40,7 +40,7 @@ static void order(void **state)
 	found(NULL, system_socket);
 	assert_int_equal(unlink(own.sun_path), 0);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(bind(fd, (const struct sockaddr *)&own, sizeof own), 0);
+	assert_int_equal(bind(fd, (const struct sockaddr *)&own, sizeof(own)), 0);
 	found(NULL, own.sun_path);
 	found("", own.sun_path);
 	/* Another user's. */

@@ -21,7 +21,7 @@ static inline unsigned count_open_fds(void)
 {
 	unsigned count = 0;
 	DIR *directory = opendir("/proc/self/fd");
-	while (readdir(directory) != NULL)
+	while (readdir(directory))
 		count++;
 	closedir(directory);
 	return count;

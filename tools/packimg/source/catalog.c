@@ -383,7 +383,7 @@ static bool is_json(const struct catalog_value *value)
 	json_t *json = json_loadb(value->text, value->size, JSON_DECODE_ANY, NULL);
 
 	json_decref(json);
-	return json != NULL;
+	return json;
 }
 
 /* A text inside a field that is JSON because other samples need it to be. */

@@ -347,7 +347,7 @@ int cuda_step(struct device_graph *graph, const struct device_hyper *hyper, uint
 	/* a micro-batch moves running statistics */
 	store->version++;
 	if (r == 0)
-		store->fresh = hyper != NULL;
+		store->fresh = hyper;
 	return r;
 }
 

@@ -17,11 +17,11 @@ static size_t unstuff(const uint8_t *data, size_t size, uint8_t *output, size_t 
 	while (at < size) {
 		uint64_t word, hits = 0;
 
-		if (size - at >= sizeof word) {
-			memcpy(&word, data + at, sizeof word);
-			memcpy(output + done, &word, sizeof word);
+		if (size - at >= sizeof(word)) {
+			memcpy(&word, data + at, sizeof(word));
+			memcpy(output + done, &word, sizeof(word));
 			hits = htole64(find_ff(word));
-			word = hits ? (uint64_t)__builtin_ctzll(hits) / 8 : sizeof word;
+			word = hits ? (uint64_t)__builtin_ctzll(hits) / 8 : sizeof(word);
 			at += word;
 			done += word;
 		} else if (data[at] != 0xff) {

@@ -132,9 +132,9 @@ static inline void store_twos(__m256i samples, uint8_t *output, size_t stride)
 	bytes = _mm_xor_si128(_mm_packs_epi16(bytes, bytes), _mm_set1_epi8((char)0x80));
 	lines = (uint64_t)_mm_cvtsi128_si64(_mm_shuffle_epi8(bytes, order));
 	line = (uint32_t)lines;
-	memcpy(output, &line, sizeof line);
+	memcpy(output, &line, sizeof(line));
 	line = (uint32_t)(lines >> 32);
-	memcpy(output + stride, &line, sizeof line);
+	memcpy(output + stride, &line, sizeof(line));
 }
 
 /* Of low's lanes and high's, words of 32 bits: the upper halves. */

@@ -83,8 +83,8 @@ static int parse(const struct headers *headers)
 		frame[10 + 3 * i] = (uint8_t)headers->ids[i];
 		scan[5 + 2 * i] = (uint8_t)headers->ids[i];
 	}
-	append(&out, frame, sizeof frame);
-	append(&out, scan, sizeof scan);
+	append(&out, frame, sizeof(frame));
+	append(&out, scan, sizeof(scan));
 	return jpeg_frame_parse(file, (size_t)(out - file), &parsed);
 }
 
@@ -110,7 +110,7 @@ static void test_leaves_headers(void **unused)
 		{{0xee, "Adobe\0d\0\0\0\0\x75", 12, "\1\2\3", 100}, 0},
 	};
 
-	for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(*cases); i++)
 		if (parse(&cases[i].headers) != cases[i].expected)
 			fail_msg("case %u: should be %d", i, cases[i].expected);
 }
@@ -177,7 +177,7 @@ static void test_marker_in_scan(void **unused)
 		memcpy(broken.jpeg, picture.jpeg, at);
 		memcpy(broken.jpeg + at + 2, picture.jpeg + at, picture.jpeg_size - at);
 		broken.jpeg[at] = 0xff;
-		broken.jpeg[at + 1] = markers[at % sizeof markers];
+		broken.jpeg[at + 1] = markers[at % sizeof(markers)];
 		assert_int_equal(picture_decode(decoder, &broken, false, 0, 0, 90, 50, &pixels),
 				 -EBADMSG);
 	}

@@ -153,7 +153,7 @@ static void test_every_byte(void **unused)
 			 0);
 	assert_int_equal(check(good, good_size, good_checksum()), RIGHT);
 	for (size_t at = 0; at < good_size; at++)
-		for (unsigned i = 0; i < sizeof changes; i++) {
+		for (unsigned i = 0; i < sizeof(changes); i++) {
 			uint8_t side[SIDE_MAX];
 
 			memcpy(side, good, good_size);

@@ -80,7 +80,7 @@ static void check_picture(const struct sampling *sampling, uint32_t width, uint3
 	int r = picture_decode(own, &picture, false, 0, 0, width, height, &pixels),
 	    indexed = picture_index(own, &picture);
 
-	snprintf(what, sizeof what, "%s, content %d, restart %d, quality %d, %s quantisation%s",
+	snprintf(what, sizeof(what), "%s, content %d, restart %d, quality %d, %s quantisation%s",
 		 sampling->name, (int)kind->content, kind->restart_mcus, kind->quality,
 		 kind->wide_quant ? "16-bit" : "8-bit", kind->optimise ? ", own tables" : "");
 	tally->pictures++;

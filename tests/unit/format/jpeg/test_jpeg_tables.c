@@ -113,7 +113,7 @@ static void test_refilled(void **state)
 	for (uint32_t i = 0; i < JPEG_FRAME_TABLES_MAX; i++) {
 		uint8_t other[SPEC_SIZE];
 
-		memcpy(other, full, sizeof other);
+		memcpy(other, full, sizeof(other));
 		other[16] = (uint8_t)(0x11 + 16 * i);
 		assert_int_equal(jpeg_tables_get(&tables, other, 1, 0, &table), 0);
 		assert_int_not_equal(table->lookup[0], 0);

@@ -103,7 +103,7 @@ static bool attend(struct session *s, int timeout_ms)
 {
 	bool gone = false;
 	Loaderd__Request *request = receive(s, timeout_ms, &gone);
-	if (request != NULL)
+	if (request)
 		loaderd__request__free_unpacked(request, NULL);
 	return !gone;
 }
@@ -118,7 +118,7 @@ static uint32_t field_type(const char *name)
 {
 	static const char initials[] = " ifbjt"; /* by enum packimg_field_type */
 	const char *found = strchr(initials, name[0]);
-	return found == NULL ? 4 : (uint32_t)(found - initials);
+	return !found ? 4 : (uint32_t)(found - initials);
 }
 
 /* Sample flags. */
@@ -136,7 +136,7 @@ static uint8_t fill_field(struct session *s, char *values, uint32_t field, uint3
 		((double *)values)[i] = (double)sample / 4;
 		break;
 	default:
-		snprintf(text, sizeof text,
+		snprintf(text, sizeof(text),
 			 s->ring.header->fields[field].type == 4 ? "{\"s\": %llu}" : "sample %llu",
 			 (unsigned long long)sample);
 		uint32_t size = (uint32_t)strlen(text);
@@ -145,8 +145,8 @@ static uint8_t fill_field(struct session *s, char *values, uint32_t field, uint3
 			/* whatever was asked for: as daemons once did */
 			flags = RING_SAMPLE_FIELD_CUT;
 		}
-		memcpy(record, &size, sizeof size);
-		memcpy(record + sizeof size, text, size);
+		memcpy(record, &size, sizeof(size));
+		memcpy(record + sizeof(size), text, size);
 	}
 	return flags;
 }
@@ -230,7 +230,7 @@ static void fill(struct session *s, struct ring_slot *slot, uint64_t epoch, uint
 		for (size_t v = 0; v < values; v++) {
 			float f = (float)fake_pixel(epoch, sample);
 			uint32_t bits;
-			memcpy(&bits, &f, sizeof bits);
+			memcpy(&bits, &f, sizeof(bits));
 			if (s->element == RING_U8)
 				((uint8_t *)image)[i * values + v] = fake_pixel(epoch, sample);
 			else if (s->element == RING_F32)
@@ -250,8 +250,8 @@ static bool mapped(struct session *s)
 {
 	bool gone = false;
 	Loaderd__Request *request = receive(s, 10000, &gone);
-	bool said = request != NULL && request->kind_case == LOADERD__REQUEST__KIND_RING_MAPPED;
-	if (request != NULL)
+	bool said = request && request->kind_case == LOADERD__REQUEST__KIND_RING_MAPPED;
+	if (request)
 		loaderd__request__free_unpacked(request, NULL);
 	return said && ring_producer_fill(&s->ring) == 0;
 }
@@ -260,7 +260,7 @@ static bool dies(const struct session *s)
 {
 	static const char *const scripts[] = {"die",      "quota",   "denied", "divided",
 					      "replaced", "leaving", "verbose"};
-	for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++)
+	for (size_t i = 0; i < sizeof(scripts) / sizeof(*scripts); i++)
 		if (scripted(s, scripts[i]))
 			return true;
 	return false;
@@ -285,10 +285,10 @@ static void produce(struct session *s)
 	uint64_t epoch = open->epoch, batch = open->batch;
 	for (long published = 0;; published++) {
 		struct ring_slot *slot = ring_begin(&s->ring);
-		while (slot == NULL) {
+		while (!slot) {
 			ring_producer_arm(&s->ring);
 			slot = ring_begin(&s->ring);
-			if (slot == NULL && !attend(s, 1000))
+			if (!slot && !attend(s, 1000))
 				return;
 		}
 		if (dies(s) && published == s->number)
@@ -344,7 +344,7 @@ static void produce(struct session *s)
 		}
 		bool gone = false;
 		Loaderd__Request *request = receive(s, 0, &gone);
-		if (request != NULL)
+		if (request)
 			loaderd__request__free_unpacked(request, NULL);
 		if (gone)
 			return;
@@ -367,13 +367,13 @@ static int make_ring(struct session *s)
 	const char *pipeline = open->pipeline;
 	size_t size = 4;
 	s->element = RING_F32;
-	if (strstr(pipeline, "f16") != NULL)
+	if (strstr(pipeline, "f16"))
 		s->element = RING_F16, size = 2;
-	if (strstr(pipeline, "bf16") != NULL)
+	if (strstr(pipeline, "bf16"))
 		s->element = RING_BF16, size = 2;
-	if (strstr(pipeline, "f32") == NULL && size == 4)
+	if (!strstr(pipeline, "f32") && size == 4)
 		s->element = RING_U8, size = 1;
-	s->layout = strstr(pipeline, "nchw") != NULL ? RING_NCHW : RING_NHWC;
+	s->layout = strstr(pipeline, "nchw") ? RING_NCHW : RING_NHWC;
 	struct ring_geometry geometry = {
 		.slots = open->slots != 0 ? open->slots : FAKE_SLOTS,
 		.batch_size_max = open->batch_size,
@@ -426,10 +426,10 @@ static void answer_open(struct session *s)
 	opened.writable = grants_writable(s);
 	/* by name, as if it were by content; "old" is as a daemon that does not know the field */
 	uint8_t uuid[16] = {0};
-	memcpy(uuid, s->script, strnlen(s->script, sizeof uuid));
+	memcpy(uuid, s->script, strnlen(s->script, sizeof(uuid)));
 	uuid[0] ^= scripted(s, "replaced") && comes_back(s);
 	if (!scripted(s, "old"))
-		opened.dataset_uuid = (ProtobufCBinaryData){sizeof uuid, uuid};
+		opened.dataset_uuid = (ProtobufCBinaryData){sizeof(uuid), uuid};
 	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
 	reply.feed_opened = &opened;
 	if (scripted(s, "badheader"))
@@ -464,9 +464,9 @@ static bool refuses_again(struct session *s)
 	}
 	if (scripted(s, "verbose")) { /* characters of two bytes, so that one of them is cut */
 		char text[2000];
-		for (size_t i = 0; i < sizeof text - 1; i++)
+		for (size_t i = 0; i < sizeof(text) - 1; i++)
 			text[i] = i % 2 == (size_t)s->number % 2 ? '\xc3' : '\xa9';
-		text[sizeof text - 1] = '\0';
+		text[sizeof(text) - 1] = '\0';
 		send_error(s, EINVAL, text, "", -1);
 		return true;
 	}
@@ -481,9 +481,9 @@ static void open_feed(struct session *s)
 {
 	const char *dataset = s->open->open_feed->dataset;
 	const char *slash = strrchr(dataset, '/');
-	s->script = slash == NULL ? dataset : slash + 1;
+	s->script = !slash ? dataset : slash + 1;
 	const char *dash = strchr(s->script, '-');
-	s->number = dash == NULL ? -1 : atol(dash + 1);
+	s->number = !dash ? -1 : atol(dash + 1);
 	if (scripted(s, "refuse"))
 		return;
 	if (scripted(s, "mute"))
@@ -492,7 +492,7 @@ static void open_feed(struct session *s)
 		send_error(s, ENOENT, "dataset: there is no file of that name", "dataset", -1);
 		return wait_for_hangup(s);
 	}
-	if (strstr(s->open->open_feed->pipeline, "blur") != NULL) {
+	if (strstr(s->open->open_feed->pipeline, "blur")) {
 		send_error(s, EINVAL, "\"blur\" is no transform; there are resize, hflip",
 			   "pipeline",
 			   (int)(strstr(s->open->open_feed->pipeline, "blur") -
@@ -560,15 +560,15 @@ static void exaggerate(Loaderd__Status *status)
 	enum { MANY = 200000 };
 	static Loaderd__FeedStatus empty = LOADERD__FEED_STATUS__INIT;
 	const char *how = getenv("FAKE_STATUS");
-	if (how != NULL && strcmp(how, "many") == 0) {
-		status->feeds = calloc(MANY, sizeof *status->feeds);
+	if (how && strcmp(how, "many") == 0) {
+		status->feeds = calloc(MANY, sizeof(*status->feeds));
 		status->n_feeds = MANY;
 		for (size_t i = 0; i < MANY; i++)
 			status->feeds[i] = &empty;
 	}
-	if (how != NULL && strcmp(how, "advancing") == 0)
+	if (how && strcmp(how, "advancing") == 0)
 		advance(status);
-	if (how != NULL && strcmp(how, "wild") == 0) {
+	if (how && strcmp(how, "wild") == 0) {
 		status->threads = status->feeds[0]->slots = status->feeds[0]->pid = UINT32_MAX;
 		status->uptime_ns = status->idle_ns = status->shared_bytes = UINT64_MAX;
 		status->feeds[0]->images = status->feeds[0]->epoch = UINT64_MAX;
@@ -636,14 +636,14 @@ static void answer_dataset(struct session *s, const char *path)
 	char *names[FAKE_CLASSES];
 	char texts[FAKE_CLASSES][24];
 	double mean[3] = {123.5, 116.25, 103.75}, std[3] = {58, 57, 57.5};
-	if (strstr(path, "missing") != NULL) {
+	if (strstr(path, "missing")) {
 		send_error(s, ENOENT, "there is no file of that name", "dataset", -1);
 		return;
 	}
 	Loaderd__Dataset dataset = LOADERD__DATASET__INIT;
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	for (int i = 0; i < FAKE_CLASSES; i++) {
-		snprintf(texts[i], sizeof texts[i], "class %d", i);
+		snprintf(texts[i], sizeof(texts[i]), "class %d", i);
 		names[i] = texts[i];
 	}
 	dataset.path = (char *)path;
@@ -657,13 +657,13 @@ static void answer_dataset(struct session *s, const char *path)
 	static uint64_t field_longest[] = {0, 77};
 	dataset.n_field_names = 2;
 	dataset.field_names = field_names;
-	dataset.n_field_types = dataset.n_field_longest = strstr(path, "old") != NULL ? 0 : 2;
+	dataset.n_field_types = dataset.n_field_longest = strstr(path, "old") ? 0 : 2;
 	dataset.field_types = field_types;
 	dataset.field_longest = field_longest;
 	dataset.n_mean = dataset.n_std = 3;
 	dataset.mean = mean;
 	dataset.std = std;
-	if (getenv("FAKE_STATUS") != NULL)
+	if (getenv("FAKE_STATUS"))
 		mean[1] = NAN;
 	dataset.metadata = (char *)"made=by hand\nnote=a=b\n";
 	reply.kind_case = LOADERD__REPLY__KIND_DATASET;
@@ -687,7 +687,7 @@ static void *session(void *argument)
 	frame_reader_init(&s->reader);
 	while (!gone) {
 		Loaderd__Request *request = receive(s, -1, &gone);
-		if (request == NULL)
+		if (!request)
 			break;
 		s->open = request;
 		switch (request->kind_case) {
@@ -730,7 +730,7 @@ void fake_serve(int listen_fd, int lifeline)
 		int fd = p[0].revents == 0 ? -1 : accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
 		if (fd < 0)
 			continue;
-		struct session *s = calloc(1, sizeof *s);
+		struct session *s = calloc(1, sizeof(*s));
 		pthread_t thread;
 		s->fd = fd;
 		pthread_create(&thread, &detached, session, s);

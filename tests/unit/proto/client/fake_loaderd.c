@@ -27,7 +27,7 @@ int main(int argc, char **argv)
 			fprintf(stderr, "set %s\n", argv[i + 1]);
 	}
 	const char *start = getenv("FAKE_START");
-	if (start == NULL)
+	if (!start)
 		start = "";
 	if (strcmp(start, "die") == 0) {
 		fputs("loaderd: starting\nloaderd: threads: 9999 are more than 1024.\n", stderr);

@@ -10,7 +10,7 @@ char error[FEED_ERROR_MAX];
 int find_fake(void)
 {
 	binary = getenv("FAKE_LOADERD");
-	if (binary == NULL) {
+	if (!binary) {
 		fputs("FAKE_LOADERD names no program\n", stderr);
 		return 99;
 	}
@@ -61,7 +61,7 @@ struct feed *open_script(const char *script)
 
 struct feed_batch next(struct feed *feed)
 {
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	int r = feed_next(feed, SOON_MS, &batch);
 	if (r != 0)
 		print_error("feed_next: %d, %s\n", r, feed_error(feed));

@@ -8,7 +8,7 @@
 static void batches_arrive(void **state)
 {
 	struct feed *feed = open_script("plain");
-	struct feed_info info = {.size = sizeof info};
+	struct feed_info info = {.size = sizeof(info)};
 	assert_int_equal(feed_info(feed, &info), 0);
 	assert_int_equal(info.feed_id, 17);
 	assert_int_equal(info.samples, 80);
@@ -46,7 +46,7 @@ static const uint8_t no_uuid[16];
 static void a_ring_is_mapped_writable(void **state)
 {
 	struct feed_options options = options_for("plain");
-	struct feed_info info = {.size = sizeof info};
+	struct feed_info info = {.size = sizeof(info)};
 	struct feed *feed;
 	options.writable = 1;
 	assert_int_equal(feed_open(&options, &feed, error), 0);
@@ -139,13 +139,13 @@ static void structures_may_grow(void **state)
 		struct feed_batch batch;
 		char canary[8];
 	} out;
-	memset(&out, 0x55, sizeof out);
+	memset(&out, 0x55, sizeof(out));
 	out.batch.size = offsetof(struct feed_batch, images);
 	assert_int_equal(feed_next(feed, 5000, &out.batch), 0);
 	assert_int_equal(out.batch.count, 8);
 	assert_int_equal((uintptr_t)out.batch.images, 0x5555555555555555);
 	assert_int_equal(out.batch.size, offsetof(struct feed_batch, images));
-	out.batch.size = sizeof out; /* and one built against a longer one keeps the rest */
+	out.batch.size = sizeof(out); /* and one built against a longer one keeps the rest */
 	assert_int_equal(feed_next(feed, 5000, &out.batch), 0);
 	assert_non_null(out.batch.images);
 	assert_int_equal(out.canary[0], 0x55);
@@ -191,7 +191,7 @@ static void cut_values_end_a_feed(void **state)
 	options.field_count = 1;
 	options.field_bytes = 8;
 	assert_int_equal(feed_open(&options, &feed, error), 0);
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	int r;
 	while ((r = feed_next(feed, 1000, &batch)) == 0) {
 		for (uint32_t i = 0; i < batch.count; i++)

@@ -51,7 +51,7 @@ static void a_daemon_starts_and_stops(void **state)
 	assert_int_equal(feed_daemon_alive(daemon), 1);
 	assert_int_equal(feed_daemon_socket(daemon)[0], '@');
 	char log[200];
-	assert_int_equal(feed_daemon_log(daemon, log, sizeof log),
+	assert_int_equal(feed_daemon_log(daemon, log, sizeof(log)),
 			 strlen("threads 3\nloaderd: ready\n"));
 	assert_string_equal(log, "threads 3\nloaderd: ready\n");
 	assert_int_equal(feed_daemon_log(daemon, log, 19), strlen("loaderd: ready\n"));
@@ -66,7 +66,7 @@ static void a_daemon_starts_and_stops(void **state)
 	setenv("FAKE_START", "chatty", 1);
 	assert_int_equal(feed_daemon_start(binary, 0, &daemon, error), 0);
 	unsetenv("FAKE_START");
-	assert_true(feed_daemon_log(daemon, log, sizeof log) > 100);
+	assert_true(feed_daemon_log(daemon, log, sizeof(log)) > 100);
 	assert_memory_equal(log, "loaderd: line ", 14);
 	feed_daemon_stop(daemon);
 	assert_int_equal(count_open_fds(), fds);
@@ -105,13 +105,13 @@ static void no_private_daemon_outlives_its_client(void **state)
 			sleep(600);
 			_exit(0);
 		}
-		ssize_t n = write(pids[1], mine, sizeof mine);
+		ssize_t n = write(pids[1], mine, sizeof(mine));
 		(void)n;
 		raise(SIGKILL);
 	}
 	pid_t theirs[2] = {-1, -1};
 	int status = 0;
-	assert_int_equal(read(pids[0], theirs, sizeof theirs), sizeof theirs);
+	assert_int_equal(read(pids[0], theirs, sizeof(theirs)), sizeof(theirs));
 	assert_int_equal(waitpid(client, &status, 0), client);
 	assert_true(theirs[0] > 0);
 	assert_int_equal(waitpid(theirs[0], &status, 0), theirs[0]);
@@ -127,7 +127,7 @@ static void no_private_daemon_outlives_its_client(void **state)
 static void install_fake(const char *folder)
 {
 	char command[2 * PATH_MAX];
-	snprintf(command, sizeof command, "cp '%.2000s' '%.2000s/loaderd'", binary, folder);
+	snprintf(command, sizeof(command), "cp '%.2000s' '%.2000s/loaderd'", binary, folder);
 	assert_int_equal(system(command), 0);
 }
 
@@ -135,11 +135,11 @@ static void install_fake(const char *folder)
 static void expect_program(const struct feed_daemon *daemon, const char *folder)
 {
 	char link_path[64], path[PATH_MAX], expected[PATH_MAX + 16];
-	snprintf(link_path, sizeof link_path, "/proc/%ld/exe", feed_daemon_pid(daemon));
-	ssize_t length = readlink(link_path, path, sizeof path - 1);
+	snprintf(link_path, sizeof(link_path), "/proc/%ld/exe", feed_daemon_pid(daemon));
+	ssize_t length = readlink(link_path, path, sizeof(path) - 1);
 	assert_true(length > 0);
 	path[length] = '\0';
-	snprintf(expected, sizeof expected, "%s/loaderd", folder);
+	snprintf(expected, sizeof(expected), "%s/loaderd", folder);
 	assert_string_equal(path, expected);
 }
 
@@ -152,21 +152,21 @@ static void as_installed(void **state)
 	char folder[] = "/tmp/feed-installed-XXXXXX", beside[PATH_MAX], on_path[PATH_MAX];
 	char command[3 * PATH_MAX];
 	assert_non_null(mkdtemp(folder));
-	snprintf(beside, sizeof beside, "%s/programs", folder);
-	snprintf(on_path, sizeof on_path, "%s/others", folder);
+	snprintf(beside, sizeof(beside), "%s/programs", folder);
+	snprintf(on_path, sizeof(on_path), "%s/others", folder);
 	assert_int_equal(mkdir(beside, 0755) | mkdir(on_path, 0755), 0);
 	install_fake(on_path);
-	snprintf(command, sizeof command, "cp /proc/%d/exe '%.1000s/client'", (int)getpid(),
+	snprintf(command, sizeof(command), "cp /proc/%d/exe '%.1000s/client'", (int)getpid(),
 		 beside);
 	assert_int_equal(system(command), 0);
 	for (unsigned i = 0; i < 2; i++) {
-		snprintf(command, sizeof command,
+		snprintf(command, sizeof(command),
 			 "PATH='%.1000s':\"$PATH\" '%.1000s/client' started '%.1000s'", on_path,
 			 beside, i == 0 ? on_path : beside);
 		assert_int_equal(system(command), 0);
 		install_fake(beside); /* it is preferred from now on */
 	}
-	snprintf(command, sizeof command, "rm -r '%s'", folder);
+	snprintf(command, sizeof(command), "rm -r '%s'", folder);
 	assert_int_equal(system(command), 0);
 }
 

@@ -30,7 +30,7 @@ static struct feed *open_once(const char *script)
 static void expect_loss(const char *script, int batches, int code, const char *text)
 {
 	struct feed *feed = open_once(script);
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	for (int i = 0; i < batches; i++) {
 		batch = next(feed);
 		check_pixels(&batch);
@@ -38,7 +38,7 @@ static void expect_loss(const char *script, int batches, int code, const char *t
 	}
 	int64_t start = now_ms();
 	int r = feed_next(feed, -1, &batch);
-	if (r != code || strstr(feed_error(feed), text) == NULL)
+	if (r != code || !strstr(feed_error(feed), text))
 		print_error("%s: %d, %s\n", script, r, feed_error(feed));
 	assert_int_equal(r, code);
 	assert_true(now_ms() - start < SOON_MS);
@@ -78,7 +78,7 @@ static void every_end_is_told(void **state)
 static void a_slot_that_is_held_is_not_taken_again(void **state)
 {
 	struct feed *feed = open_script("overwrite-2");
-	struct feed_batch first = next(feed), second = next(feed), batch = {.size = sizeof batch};
+	struct feed_batch first = next(feed), second = next(feed), batch = {.size = sizeof(batch)};
 	assert_int_equal(feed_next(feed, SOON_MS, &batch), -EPROTO);
 	assert_int_equal(feed_release(feed, &first), 0);
 	assert_int_equal(feed_release(feed, &second), 0);
@@ -105,7 +105,7 @@ static void a_header_that_changes_is_read_once(void **state)
 static void published_batches_survive_the_daemon(void **state)
 {
 	struct feed *feed = open_once("die-3");
-	struct feed_batch held[3], batch = {.size = sizeof batch};
+	struct feed_batch held[3], batch = {.size = sizeof(batch)};
 	usleep(200000); /* it is long gone when we look first */
 	for (int i = 0; i < 3; i++)
 		held[i] = next(feed);
@@ -144,7 +144,7 @@ static void a_killed_daemon_is_told_at_once(void **state)
 			       (void *)(intptr_t)feed_daemon_pid(daemon));
 		int64_t start = now_ms();
 		int r = feed_open(&options, &feed, error);
-		struct feed_batch batch = {.size = sizeof batch};
+		struct feed_batch batch = {.size = sizeof(batch)};
 		while (r == 0)
 			r = feed_next(feed, -1, &batch);
 		assert_int_equal(r, -ECONNRESET);
@@ -164,7 +164,7 @@ static void disconnecting_keeps_what_is_held(void **state)
 {
 	unsigned fds = count_open_fds();
 	struct feed *feed = open_script("plain");
-	struct feed_batch held = next(feed), batch = {.size = sizeof batch};
+	struct feed_batch held = next(feed), batch = {.size = sizeof(batch)};
 	feed_disconnect(feed);
 	int r;
 	for (int i = 0; (r = feed_next(feed, -1, &batch)) == 0; i++)
@@ -197,7 +197,7 @@ static void opening_and_closing_leaks_nothing(void **state)
 static void a_fork_cannot_touch_the_feed(void **state)
 {
 	struct feed *feed = open_script("plain");
-	struct feed_batch held = next(feed), batch = {.size = sizeof batch};
+	struct feed_batch held = next(feed), batch = {.size = sizeof(batch)};
 	pid_t child = fork();
 	if (child == 0) {
 		bool good = feed_next(feed, -1, &batch) == -ECHILD;

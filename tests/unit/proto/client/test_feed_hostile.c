@@ -72,9 +72,9 @@ static Loaderd__Request *hear(struct puppet *p)
 static bool hear_and_forget(struct puppet *p)
 {
 	Loaderd__Request *request = hear(p);
-	if (request != NULL)
+	if (request)
 		loaderd__request__free_unpacked(request, NULL);
-	return request != NULL;
+	return request;
 }
 
 static void hear_to_the_end(struct puppet *p)
@@ -126,7 +126,7 @@ static void start(struct puppet *p, void (*play)(struct puppet *))
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	*p = (struct puppet){.play = play};
-	int length = snprintf(p->socket, sizeof p->socket, "@loaderd-hostile-%d", (int)getpid());
+	int length = snprintf(p->socket, sizeof(p->socket), "@loaderd-hostile-%d", (int)getpid());
 	memcpy(address.sun_path + 1, p->socket + 1, (size_t)length - 1);
 	p->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(bind(p->listen_fd, (struct sockaddr *)&address,
@@ -150,7 +150,7 @@ static void stop(struct puppet *p)
 static bool hear_wish(struct puppet *p)
 {
 	Loaderd__Request *request = hear(p);
-	if (request == NULL)
+	if (!request)
 		return false;
 	const Loaderd__OpenFeed *wish = request->open_feed;
 	p->epoch = wish->epoch;
@@ -180,7 +180,7 @@ static void send_opened(struct puppet *p, const int *fds, unsigned fd_count)
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	reply.kind_case = LOADERD__REPLY__KIND_RING;
 	reply.ring = &ring;
-	if (fds != NULL)
+	if (fds)
 		tell(p, &reply, fds, fd_count);
 	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
 	reply.feed_opened = &p->opened;
@@ -340,7 +340,7 @@ static int take_batches(const struct puppet *p, char *error)
 	if (r < 0)
 		return r;
 	for (;;) {
-		struct feed_batch batch = {.size = sizeof batch};
+		struct feed_batch batch = {.size = sizeof(batch)};
 		r = feed_next(feed, -1, &batch);
 		if (r != 0)
 			break;
@@ -380,7 +380,7 @@ static void run_rows(const struct row *rows, size_t count)
 		print_message("%s: %d, %s\n", rows[i].name, r, error);
 		assert_int_equal(r, rows[i].code);
 		assert_true(now_ms() - start_ms < SOON_MS);
-		if (rows[i].text != NULL)
+		if (rows[i].text)
 			assert_non_null(strstr(error, rows[i].text));
 		stop(&puppet);
 		assert_int_equal(count_open_fds(), fds);
@@ -401,7 +401,7 @@ static void files_are_asked_for_in_order(void **state)
 		{"files of a request for status", ask_again_for_ever, request_status, -EPROTO,
 		 "where none belong to the request"},
 	};
-	run_rows(rows, sizeof rows / sizeof *rows);
+	run_rows(rows, sizeof(rows) / sizeof(*rows));
 }
 
 /* ---- codes by which libfeed tells of its own state ---- */
@@ -470,7 +470,7 @@ static void texts_are_made_printable(void **state)
 		{"beyond \xf4\x90\x80\x80 \xf8\x88\x80\x80\x80 \xff", "beyond ???? ????? ?"},
 		{"alone \x80, cut \xe2\x82", "alone ?, cut ??"},
 	};
-	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
 		const struct row row = {"a text", say_text, take_batches, -EIO, texts[i].shown};
 		said = texts[i].said;
 		run_rows(&row, 1);
@@ -480,7 +480,7 @@ static void texts_are_made_printable(void **state)
 static void send_long(struct puppet *p)
 {
 	static char text[20000];
-	memset(text, 'x', sizeof text - 1);
+	memset(text, 'x', sizeof(text) - 1);
 	if (begin_feed(p, 1))
 		send_error(p, EIO, text);
 	hear_to_the_end(p);
@@ -519,7 +519,7 @@ static void nothing_else_comes_unasked(void **state)
 		 "Protocol error"},
 		{"a reply of a later version", send_unknown, take_batches, -EIO, "the end"},
 	};
-	run_rows(rows, sizeof rows / sizeof *rows);
+	run_rows(rows, sizeof(rows) / sizeof(*rows));
 }
 
 static void codes_are_not_obeyed(void **state)
@@ -532,7 +532,7 @@ static void codes_are_not_obeyed(void **state)
 		{"EAGAIN when the feed is opened again", say_again_later, take_batches, -EPROTO,
 		 "again"},
 	};
-	run_rows(rows, sizeof rows / sizeof *rows);
+	run_rows(rows, sizeof(rows) / sizeof(*rows));
 }
 
 /* ---- another feed than was asked for ---- */
@@ -640,7 +640,7 @@ static void a_feed_is_what_was_asked_for(void **state)
 		{"an epoch that ends early", end_an_epoch_early, take_batches, -EPROTO,
 		 "published batch 1 with a header that cannot be"},
 	};
-	run_rows(rows, sizeof rows / sizeof *rows);
+	run_rows(rows, sizeof(rows) / sizeof(*rows));
 }
 
 /* ---- descriptors that are no ring ---- */
@@ -668,7 +668,7 @@ static int open_pipe(void)
 static int open_fifo(void)
 {
 	char path[64];
-	snprintf(path, sizeof path, "/tmp/loaderd-hostile-fifo-%d", (int)getpid());
+	snprintf(path, sizeof(path), "/tmp/loaderd-hostile-fifo-%d", (int)getpid());
 	assert_int_equal(mkfifo(path, 0600), 0);
 	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	unlink(path);
@@ -788,7 +788,7 @@ static void ring_with_descriptors(struct puppet *p)
 static void descriptors_of_all_kinds_are_refused(void **state)
 {
 	static const char no_ring[] = "sent no ring that this library knows";
-	for (odd_kind = 0; odd_kind < sizeof odd_names / sizeof *odd_names; odd_kind++) {
+	for (odd_kind = 0; odd_kind < sizeof(odd_names) / sizeof(*odd_names); odd_kind++) {
 		int fd = open_odd(odd_kind);
 		if (fd < 0) {
 			print_message("%s: not to be had here: skipped\n", odd_names[odd_kind]);
@@ -802,7 +802,7 @@ static void descriptors_of_all_kinds_are_refused(void **state)
 		}
 	}
 	static const unsigned counts[] = {0, 1, 3, FDS_MAX};
-	for (unsigned i = 0; i < sizeof counts / sizeof *counts; i++) {
+	for (unsigned i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
 		const struct row row = {"another number of descriptors", open_with_many,
 					request_feed, -EPROTO, "descriptors for a ring, not two"};
 		odd_kind = counts[i];
@@ -905,7 +905,7 @@ static void what_comes_back_is_what_went(void **state)
 		{"another position", change_position_later, take_batches, -EPROTO,
 		 "published batch 1 with a header that cannot be"},
 	};
-	run_rows(rows, sizeof rows / sizeof *rows);
+	run_rows(rows, sizeof(rows) / sizeof(*rows));
 }
 
 static int make_dataset(void **state)

@@ -33,7 +33,7 @@ static void every_refusal_is_a_sentence(void **state)
 		{"", -EINVAL, "dataset: no path given"},
 		{NULL, -EINVAL, "dataset: no path given"},
 	};
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct feed_options options = options_for(cases[i].script);
 		struct feed *feed = (struct feed *)&options;
 		if (cases[i].code == -ETIMEDOUT)
@@ -41,7 +41,7 @@ static void every_refusal_is_a_sentence(void **state)
 		int64_t start = now_ms();
 		assert_int_equal(feed_open(&options, &feed, error), cases[i].code);
 		assert_true(now_ms() - start < SOON_MS);
-		if (strstr(error, cases[i].text) == NULL)
+		if (!strstr(error, cases[i].text))
 			print_error("%s: %s\n", cases[i].script, error);
 		assert_non_null(strstr(error, cases[i].text));
 		assert_ptr_equal(feed, &options); /* outputs stay on failure */
@@ -104,7 +104,7 @@ static void a_position_is_shown(void **state)
 				   "              ^");
 	/* a long one is cut on both sides and still fits */
 	char pipeline[1000];
-	memset(pipeline, 'a', sizeof pipeline);
+	memset(pipeline, 'a', sizeof(pipeline));
 	memcpy(pipeline + 500, "blur", 4);
 	pipeline[999] = '\0';
 	options.pipeline = pipeline;

@@ -30,7 +30,7 @@ static struct feed_batch expect(struct feed *feed, uint64_t i)
 
 static uint64_t reconnects_of(const struct feed *feed)
 {
-	struct feed_info info = {.size = sizeof info};
+	struct feed_info info = {.size = sizeof(info)};
 	feed_info(feed, &info);
 	return info.reconnects;
 }
@@ -40,7 +40,7 @@ static unsigned count_rings(void)
 	unsigned count = 0;
 	char line[512];
 	FILE *maps = fopen("/proc/self/maps", "re");
-	while (fgets(line, sizeof line, maps) != NULL) {
+	while (fgets(line, sizeof(line), maps)) {
 		unsigned long start, end; /* an ack page is of one page, a ring of more */
 		if (sscanf(line, "%lx-%lx", &start, &end) == 2 && end - start > 4096)
 			count += strstr(line, "memfd:loaderd-ring") != NULL;
@@ -51,7 +51,7 @@ static unsigned count_rings(void)
 
 static int next_code(struct feed *feed, int timeout_ms)
 {
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	return feed_next(feed, timeout_ms, &batch);
 }
 
@@ -61,7 +61,7 @@ static void a_feed_goes_on(void **state)
 	static const char *const scripts[] = {"die-1",  "die-3",      "die-10",
 					      "die-13", "shutdown-3", "stop-4"};
 	unsigned fds = count_open_fds();
-	for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
+	for (size_t i = 0; i < sizeof(scripts) / sizeof(*scripts); i++) {
 		struct feed *feed = open_script(scripts[i]);
 		int fd = feed_fd(feed);
 		assert_string_equal(feed_reconnect_text(feed), "");
@@ -154,7 +154,7 @@ static void connections_held_are_bounded(void **state)
 	struct feed *feed = open_script("die-1");
 	struct feed_batch held[64];
 	uint64_t count = 0;
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	int r;
 	while ((r = feed_next(feed, SOON_MS, &batch)) == 0 && count < 64)
 		held[count++] = batch;
@@ -172,7 +172,7 @@ static void connections_held_are_bounded(void **state)
 static void memory_that_a_device_knows_stays(void **state)
 {
 	struct feed *feed = open_script("die-2");
-	struct feed_info first = {.size = sizeof first}, second = first;
+	struct feed_info first = {.size = sizeof(first)}, second = first;
 	feed_info(feed, &first);
 	assert_int_equal(feed_keep_memory(feed, &first), -EINVAL);
 	assert_int_equal(feed_drop_memory(feed, first.memory), -EINVAL);
@@ -206,13 +206,13 @@ static void what_is_another_is_refused(void **state)
 		 "there: pipeline: no longer known"},
 	};
 	unsigned fds = count_open_fds();
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct feed *feed = open_script(cases[i].script);
 		struct feed_batch first = expect(feed, 0), second = expect(feed, 1);
 		int64_t start = now_ms();
 		assert_int_equal(next_code(feed, -1), cases[i].code);
 		assert_true(now_ms() - start < SOON_MS);
-		if (strstr(feed_error(feed), cases[i].text) == NULL)
+		if (!strstr(feed_error(feed), cases[i].text))
 			print_error("%s: %s\n", cases[i].script, feed_error(feed));
 		assert_non_null(strstr(feed_error(feed), cases[i].text));
 		assert_int_equal(next_code(feed, -1), cases[i].code);
@@ -292,9 +292,9 @@ static void start_service(struct service *service)
 		struct sockaddr_un address = {.sun_family = AF_UNIX};
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
-		memcpy(address.sun_path, service->path, sizeof service->path);
+		memcpy(address.sun_path, service->path, sizeof(service->path));
 		unlink(service->path);
-		if (bind(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
+		if (bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0 &&
 		    listen(fd, 64) == 0 && write(ready[1], "", 1) == 1)
 			fake_serve(fd, -1);
 		_exit(1);
@@ -315,7 +315,7 @@ static struct feed *open_at(struct service *service, const char *script, uint32_
 {
 	struct feed_options options = options_for(script);
 	struct feed *feed;
-	snprintf(service->path, sizeof service->path, "/tmp/test-feed-reopen-%d", (int)getpid());
+	snprintf(service->path, sizeof(service->path), "/tmp/test-feed-reopen-%d", (int)getpid());
 	start_service(service);
 	options.socket = service->path;
 	options.reconnect_timeout_ms = timeout_ms;
@@ -374,7 +374,7 @@ static void an_event_loop_is_woken(void **state)
 	struct feed *feed = open_at(&service, "slow-20", 0);
 	int fd = feed_fd(feed), fired = 0;
 	for (uint64_t b = 0; b < 20;) {
-		struct feed_batch batch = {.size = sizeof batch};
+		struct feed_batch batch = {.size = sizeof(batch)};
 		int r = feed_next(feed, 0, &batch);
 		if (r == 0) {
 			assert_int_equal(batch.number, ++b);
@@ -468,7 +468,7 @@ static void a_private_daemon_is_started_again(void **state)
 	assert_int_equal(reconnects_of(feeds[1]), 4);
 	assert_int_equal(feed_daemon_alive(daemon), 1);
 	char log[512];
-	feed_daemon_log(daemon, log, sizeof log);
+	feed_daemon_log(daemon, log, sizeof(log));
 	assert_non_null(
 		strstr(log, "threads 3\nloaderd: ready\nthreads 3\n")); /* of more than one start */
 
@@ -485,7 +485,7 @@ static void a_private_daemon_is_started_again(void **state)
 
 	feed_daemon_stop(daemon);
 	int64_t start = now_ms();
-	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_batch batch = {.size = sizeof(batch)};
 	int r;
 	while ((r = feed_next(feeds[0], -1, &batch)) == 0)
 		feed_release(feeds[0], &batch);

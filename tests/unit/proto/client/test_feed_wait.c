@@ -39,7 +39,7 @@ static void slow_batches_are_waited_for(void **state)
 {
 	struct feed *feed = open_script("slow-5");
 	for (int i = 0; i < 30; i++) {
-		struct feed_batch batch = {.size = sizeof batch};
+		struct feed_batch batch = {.size = sizeof(batch)};
 		assert_int_equal(feed_next(feed, -1, &batch), 0);
 		check_pixels(&batch);
 		feed_release(feed, &batch);
@@ -58,7 +58,7 @@ static void taking_makes_no_system_call(void **state)
 	pid_t child = fork();
 	if (child == 0) {
 		struct feed_options options = options_for("die-4");
-		struct feed_batch batch = {.size = sizeof batch};
+		struct feed_batch batch = {.size = sizeof(batch)};
 		struct feed *feed;
 		signed char good = 0;
 		options.slots =
@@ -93,7 +93,7 @@ static void an_event_loop_is_woken(void **state)
 {
 	struct feed *feed = open_script("slow-3");
 	for (int batches = 0; batches < 30;) {
-		struct feed_batch batch = {.size = sizeof batch};
+		struct feed_batch batch = {.size = sizeof(batch)};
 		int r = feed_next(feed, 0, &batch);
 		if (r == 0) {
 			assert_int_equal(batch.number, ++batches);
@@ -121,7 +121,7 @@ static void floods_of_doorbells_pass(void **state)
 static void holding_all_is_told(void **state)
 {
 	struct feed *feed = open_script("plain");
-	struct feed_batch held[FAKE_SLOTS], batch = {.size = sizeof batch};
+	struct feed_batch held[FAKE_SLOTS], batch = {.size = sizeof(batch)};
 	for (int i = 0; i < FAKE_SLOTS; i++)
 		held[i] = next(feed);
 	assert_int_equal(feed_next(feed, -1, &batch), -ENOBUFS);
