@@ -1,0 +1,256 @@
+"""Images from tar and ZIP, from pipes, damaged, and larger than they look."""
+
+import io
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import tarfile
+import unittest
+import zipfile
+import zlib
+
+from packimg_test import PACKIMG, PARTS, PackimgTest
+
+
+class PackimgArchives(PackimgTest):
+    def facts(self, path):
+        return [(s["source"].split("/")[-1], s["class"], s["width"], s["height"]) for s in self.list(path)]
+
+    def test_archives(self):
+        wanted = self.facts(self.converted(self.tree))
+        shuffled = self.facts(self.converted(self.tree, "--shuffle", 9))
+        self.assertNotEqual(wanted, shuffled)
+        self.assertEqual(sorted(wanted), sorted(shuffled))
+        files = sorted(p for p in self.tree.rglob("*") if p.is_file())
+        for suffix, mode in ((".tar", "w"), (".tar.gz", "w:gz"), (".tar.xz", "w:xz")):
+            with tarfile.open(self.dir / ("a" + suffix), mode) as tar:
+                for p in files:
+                    tar.add(p, "data/" + str(p.relative_to(self.tree)))
+        for suffix, method in ((".zip", zipfile.ZIP_STORED), ("-deflated.zip", zipfile.ZIP_DEFLATED)):
+            with zipfile.ZipFile(self.dir / ("a" + suffix), "w", method) as archive:
+                for p in files:
+                    archive.write(p, "data/" + str(p.relative_to(self.tree)))
+        archives = [p for p in self.dir.iterdir() if p.name.startswith("a")]
+        if shutil.which("zstd"):
+            subprocess.run(["zstd", "-q", "a.tar"], cwd=self.dir, check=True)
+            archives.append(self.dir / "a.tar.zst")
+        for archive in archives:
+            plain, random_order = self.converted(archive), self.converted(archive, "--shuffle", 9, "-j", 3)
+            self.assertEqual(self.facts(plain), wanted, archive.name)
+            self.assertEqual(self.facts(random_order), shuffled, archive.name)
+            self.packimg("verify", "-q", random_order)
+            shutil.rmtree(self.dir / "back", ignore_errors=True)
+            self.packimg("extract", "-q", random_order, "-o", "back")
+            self.same_images(self.dir / "back", self.tree)
+        for name in ("a.tar", "a.tar.gz"):
+            with open(self.dir / name, "rb") as file:
+                self.convert("-", "-o", "stdin.pimg", "--force", stdin=file)
+            self.assertEqual(self.facts("stdin.pimg"), wanted)
+
+    def bytes_written(self, *args, pipe=None):
+        """Runs packimg, with a pipe of a file's bytes if any, and returns how many bytes it wrote anywhere."""
+        feeder = subprocess.Popen(["cat", pipe], cwd=self.dir, stdout=subprocess.PIPE) if pipe else None
+        process = subprocess.Popen([PACKIMG, *map(str, args)], cwd=self.dir, stdout=subprocess.DEVNULL,
+                                   stdin=feeder.stdout if feeder else subprocess.DEVNULL)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        counters = dict(line.split(": ") for line in pathlib.Path(f"/proc/{process.pid}/io").read_text().splitlines())
+        self.assertEqual(process.wait(), 0)
+        if feeder:
+            feeder.stdout.close()
+            self.assertEqual(feeder.wait(), 0)
+        return int(counters["wchar"])
+
+    def test_archives_in_place_and_from_pipes(self):
+        """What lies in a file uncompressed is read there, in any order, and what is compressed in its own; of a pipe, nothing is there to be read again."""
+        files = sorted(p for p in self.tree.rglob("*") if p.is_file())
+        for name, mode in (("a.tar", "w"), ("a.tar.gz", "w:gz")):
+            with tarfile.open(self.dir / name, mode) as tar:
+                for p in files:
+                    tar.add(p, "data/" + str(p.relative_to(self.tree)))
+        with zipfile.ZipFile(self.dir / "a.zip", "w", zipfile.ZIP_STORED) as archive:
+            for p in files:
+                archive.write(p, "data/" + str(p.relative_to(self.tree)))
+        stored = sum(p.stat().st_size for p in files)
+        for options in ((), ("--shuffle", 9)):
+            wanted = self.converted(self.tree, *options)
+            alone = wanted.stat().st_size
+            for name in ("a.tar", "a.zip") if options else ("a.tar", "a.zip", "a.tar.gz"):
+                with self.subTest(name=name, options=options):
+                    written = self.bytes_written("convert", "-q", name, "-o", "in-place.pimg", "--force", *options)
+                    self.assertEqual(self.facts("in-place.pimg"), self.facts(wanted))
+                    self.assertLess(written, alone + stored // 2)
+            for name in ("a.tar", "a.tar.gz"):
+                with self.subTest(pipe=name, options=options):
+                    written = self.bytes_written("convert", "-q", "-", "-o", "pipe.pimg", "--force", *options, pipe=name)
+                    self.assertEqual(self.facts("pipe.pimg"), self.facts(wanted))
+                    self.packimg("verify", "-q", "pipe.pimg")
+                    if options:  # the measure is one
+                        self.assertGreater(written, alone + stored // 2)
+
+    def test_damaged_archives(self):
+        with tarfile.open(self.dir / "a.tar.gz", "w:gz") as tar:
+            tar.add(self.tree, "tree")
+        with tarfile.open(self.dir / "a.tar", "w") as tar:
+            tar.add(self.tree, "tree")
+        for name in ("a.tar", "a.tar.gz"):
+            data = (self.dir / name).read_bytes()
+            (self.dir / name).write_bytes(data[:len(data) // 2 + 77])
+            for options in ([], ["--shuffle", "1"]):
+                self.packimg("convert", "-q", name, "-o", "out.pimg", *options, rc=2)
+                self.assertIn(name, self.stderr)
+        (self.dir / "junk.tar").write_bytes(random.Random(1).randbytes(5000))
+        self.packimg("convert", "-q", "junk.tar", "-o", "out.pimg", rc=2)
+        self.assertEqual([p.name for p in self.dir.glob("*.pimg")], [])
+
+    def peak(self, *args, rc=0):
+        """Runs packimg, checks its exit status and returns the memory that it took at most, in MiB."""
+        process = subprocess.Popen([PACKIMG, *map(str, args)], cwd=self.dir, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.said = process.stdout.read().decode()
+        process.stdout.close()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, rc, self.said)
+        return usage.ru_maxrss >> 10
+
+    def test_archives_that_expand(self):
+        """What unpacks to too much is left out and named, before it takes the memory."""
+        image = next((self.tree / "ant").iterdir()).read_bytes()
+
+        def write_zeros(file, mebibytes):
+            for _ in range(mebibytes):
+                file.write(bytes(1 << 20))
+
+        with zipfile.ZipFile(self.dir / "one.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            with archive.open("a/bomb.jpg", "w") as member:
+                member.write(image)
+                write_zeros(member, 600)
+            archive.writestr("a/good.jpg", image)
+        for options in ([], ["--shuffle", "1"]):
+            self.assertLess(self.peak("convert", "one.zip", "-o", "one.pimg", "--force", *options, rc=1), 450)
+            self.assertIn("a/bomb.jpg: unpacks to more than it may (256.0 MiB, --max-file)", self.said)
+            self.assertEqual([s["source"] for s in self.list("one.pimg")], ["a/good.jpg"])
+        self.packimg("convert", "-q", "one.zip", "-o", "no.pimg", "--on-error", "fail", rc=2)
+        self.assertIn("a/bomb.jpg: unpacks to more", self.stderr)
+
+        # Each member is small enough, all of them together are not.
+        with zipfile.ZipFile(self.dir / "many.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            for i in range(6):
+                with archive.open(f"a/{i}.jpg", "w") as member:
+                    member.write(image)
+                    write_zeros(member, 100)
+        self.peak("convert", "many.zip", "-o", "many.pimg", rc=1)
+        self.assertRegex(self.said, r"a/\d.jpg( and \d more)?: the archive unpacks to more than 100 times its size, which --max-expansion allows")
+        kept = [s["source"] for s in self.list("many.pimg")]
+        self.assertEqual(kept, [f"a/{i}.jpg" for i in range(len(kept))])
+        self.assertIn(len(kept), range(2, 5))
+
+        # Nor is a member cheap that nobody wants, and what was listed before it is kept.
+        with tarfile.open(self.dir / "skipped.tar.gz", "w:gz") as archive:
+            for name, content in (("a/good.jpg", io.BytesIO(image)), ("a/zeros", open("/dev/zero", "rb")),
+                                  ("a/late.jpg", io.BytesIO(image))):
+                member = tarfile.TarInfo(name)
+                member.size = 500 << 20 if name == "a/zeros" else len(image)
+                with content:
+                    archive.addfile(member, content)
+        self.assertEqual(self.convert("skipped.tar.gz", "-o", "skipped.pimg", rc=1)["samples"], 1)
+        self.packimg("convert", "-q", "skipped.tar.gz", "-o", "no.pimg", "--on-error", "fail", rc=2)
+        self.assertIn("skipped.tar.gz: the archive unpacks to more", self.stderr)
+        self.assertEqual(self.convert("skipped.tar.gz", "-o", "all.pimg", "--max-expansion", 10000)["samples"], 2)
+
+        # Whose header promises more than there is takes no memory for it.
+        member = tarfile.TarInfo("a/lie.jpg")
+        member.size = 250 << 20
+        (self.dir / "lie.tar").write_bytes(member.tobuf() + image)
+        self.assertLess(self.peak("convert", "-q", "lie.tar", "-o", "no.pimg", "--shuffle", "1", rc=2), 200)
+
+    def test_large_images(self):
+        """An image's size is looked at before there is memory for its pixels."""
+        folder = self.dir / "tree" / "a"
+        folder.mkdir(parents=True)
+        shutil.copy(next((self.tree / "ant").iterdir()), folder / "good.jpg")
+        if "png" in PARTS:
+            png = bytearray(next((self.images / "kinds").rglob("*.png")).read_bytes())
+            png[16:24] = (65535).to_bytes(4, "big") * 2
+            png[29:33] = zlib.crc32(png[12:29]).to_bytes(4, "big")
+            (folder / "huge.png").write_bytes(png)
+        jpeg = bytearray((folder / "good.jpg").read_bytes())
+        at = jpeg.index(b"\xff\xc0")
+        jpeg[at + 5:at + 9] = (65500).to_bytes(2, "big") * 2
+        (folder / "huge.jpg").write_bytes(jpeg)
+        self.assertLess(self.peak("convert", "tree", "-o", "out.pimg", "--raw", rc=1), 200)
+        self.assertIn("huge.jpg: 65500x65500 pixels are more", self.said)
+        if "png" in PARTS:
+            self.assertIn("huge.png: 65535x65535 pixels are more", self.said)
+        self.packimg("convert", "-q", self.tree, "-o", "small.pimg", "--max-pixels", 100, rc=2)
+        self.assertIn("pixels are more than --max-pixels allows (100)", self.stderr)
+        self.packimg("convert", "-q", self.tree, "-o", "small.pimg", "--max-file", 100, rc=2)
+        self.assertIn("larger than an image's file may be (100 B, --max-file)", self.stderr)
+
+    def flat_jpeg(self, width, height):
+        """A grey JPEG of one colour: two bits for each block, both codes being 0."""
+        def segment(marker, content):
+            return bytes((0xFF, marker)) + (len(content) + 2).to_bytes(2, "big") + content
+
+        code = bytes([1] + [0] * 15 + [0])  # one code of one bit, for the value 0
+        blocks = ((width + 7) // 8) * ((height + 7) // 8)
+        return (b"\xff\xd8" + segment(0xDB, bytes([0] + [16] * 64)) +
+                segment(0xC0, b"\x08" + height.to_bytes(2, "big") + width.to_bytes(2, "big") + b"\x01\x01\x11\0") +
+                segment(0xC4, b"\0" + code) + segment(0xC4, b"\x10" + code) + segment(0xDA, b"\x01\x01\0\0\x3f\0") +
+                bytes(blocks // 4) + bytes([0xFF >> blocks % 4 * 2]) + b"\xff\xd9")
+
+    def test_very_large(self):
+        """More than 2^28 pixels are no reason to refuse an image; the memory that they take is."""
+        folder = self.dir / "large"
+        folder.mkdir()
+        (folder / "a.jpg").write_bytes(self.flat_jpeg(65496, 4104))
+        self.packimg("convert", folder, "-o", "out.pimg", rc=2)
+        self.assertIn("65496x4104 pixels are more than --max-pixels allows (134217728)", self.stderr)
+        allowed = ["--max-pixels", 2**32 - 131071, "--statistics", 0]
+        self.assertLess(self.peak("convert", folder, "-o", "out.pimg", *allowed), 300)
+        self.assertEqual([(s["width"], s["height"]) for s in self.list("out.pimg")], [(65496, 4104)])
+        self.assertLess(self.peak("convert", folder, "-o", "small.pimg", *allowed, "--max-side", 1000), 300)
+        self.assertEqual([(s["width"], s["height"]) for s in self.list("small.pimg")], [(1000, 63)])
+        (folder / "a.jpg").unlink()
+        (folder / "b.ppm").write_bytes(b"P6 65535 65535 255\n")
+        (folder / "c.jpg").write_bytes(self.flat_jpeg(65496, 40000))
+        self.packimg("convert", folder, "-o", "none.pimg", *allowed, "--raw", "--on-error", "fail", rc=2)
+        self.assertIn("65535x65535 pixels of PNM take 12.0 GiB to decode; the limit is 3.0 GiB", self.stderr)
+        (folder / "b.ppm").unlink()
+        self.packimg("convert", folder, "-o", "none.pimg", *allowed, "--raw", rc=2)
+        self.assertRegex(self.stderr, "c.jpg: .*(memory|limit)")
+
+    def test_links_in_archives(self):
+        """What a folder has as a link or twice by one name's inode is not lost without a word in a tar."""
+        shutil.copytree(self.tree / "ant", self.dir / "in" / "ant")
+        os.link(self.dir / "in" / "ant" / "00.jpg", self.dir / "in" / "ant" / "hard.jpg")
+        (self.dir / "in" / "ant" / "soft.jpg").symlink_to("01.jpg")
+        self.assertEqual(self.convert("in", "-o", "folder.pimg")["samples"], 14)
+        for name, mode in (("in.tar", "w"), ("in.tar.gz", "w:gz")):
+            with tarfile.open(self.dir / name, mode) as tar:
+                tar.add(self.dir / "in", "in")
+            for options in ([], ["--shuffle", "1"]):
+                summary = self.convert(name, "-o", "out.pimg", "--force", *options, rc=1)
+                self.assertEqual(summary["samples"], 12)
+                self.assertEqual(len(summary["skipped"]), 2)
+                self.assertIn("a link in an archive, which is not followed; tar --dereference", summary["skipped"][0]["reason"])
+        with tarfile.open(self.dir / "in.tar", "a") as tar:
+            for name in ("in/cat", "in/notes.txt"):
+                entry = tarfile.TarInfo(name)
+                entry.type, entry.linkname = tarfile.SYMTYPE, "elsewhere"
+                tar.addfile(entry)
+        self.assertEqual([s["name"] for s in self.convert("in.tar", "-o", "out.pimg", "--force", rc=1)["skipped"]][2:], ["in/cat"])
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        self.shard("s.tar", [("a", {"jpg": image, "cls": b"1"})])
+        with tarfile.open(self.dir / "s.tar", "a") as tar:
+            for key, kind in (("b", tarfile.SYMTYPE), ("c", tarfile.LNKTYPE)):
+                for extension in ("jpg", "cls"):
+                    entry = tarfile.TarInfo(f"{key}.{extension}")
+                    entry.type, entry.linkname = kind, f"a.{extension}"
+                    tar.addfile(entry)
+        self.assertEqual([s["name"] for s in self.convert("s.tar", "-o", "s.pimg", rc=1)["skipped"]], ["b", "c"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,238 @@
+"""From datasets to datasets, folders and terminals: split, merge, extract, list, info."""
+
+import io
+import json
+import os
+import shutil
+import tarfile
+import unittest
+
+from packimg_test import PackimgTest
+
+
+class PackimgDatasets(PackimgTest):
+    def test_split_while_converting(self):
+        summary = self.convert(self.tree, "--split", "train=0.75,val=0.25", "-o", "d.pimg", "--shuffle", 1)
+        self.assertEqual([d["samples"] for d in summary["datasets"]], [27, 9])
+        train, val = self.list("d-train.pimg"), self.list("d-val.pimg")
+        self.assertEqual(len({s["source"] for s in train + val}), 36)
+        self.assertEqual([sum(s["label"] == c for s in val) for c in range(3)], [3, 3, 3])
+        self.convert(self.tree, "--split", "train=0.75,val=0.25", "-o", "e.pimg", "--shuffle", 1, "-j", 1)
+        self.assertEqual((self.dir / "d-val.pimg").read_bytes(), (self.dir / "e-val.pimg").read_bytes())
+        self.convert(self.tree, "--split", "a=0.5", "-o", "half.pimg")
+        self.assertEqual(len(self.list("half-a.pimg")), 18)
+
+    def test_limit(self):
+        self.assertEqual(len(self.list(self.converted(self.tree, "--limit", 5))), 5)
+        first = self.list(self.converted(self.tree, "--shuffle", 4, "--limit", 5))
+        whole = self.list(self.converted(self.tree, "--shuffle", 4))
+        self.assertEqual([s["source"] for s in first], [s["source"] for s in whole[:5]])
+
+    def test_split_and_merge(self):
+        self.convert(self.tree, "-o", "all.pimg")
+        self.packimg("split", "-q", "all.pimg", "--into", "train=0.75,val=0.25", "--seed", 2)
+        train, val = self.list("all-train.pimg"), self.list("all-val.pimg")
+        self.assertEqual((len(train), len(val)), (27, 9))
+        self.packimg("merge", "-q", "all-train.pimg", "all-val.pimg", "-o", "again.pimg")
+        self.packimg("verify", "-q", "again.pimg")
+        strip = lambda samples: sorted((s["source"], s["class"], s["bytes"]) for s in samples)
+        self.assertEqual(strip(self.list("again.pimg")), strip(self.list("all.pimg")))
+        self.packimg("split", "-q", "all.pimg", "--by-class", "-o", "by.pimg")
+        self.assertEqual({s["class"] for s in self.list("by-bee.pimg")}, {"bee"})
+        self.packimg("merge", "-q", "by-{cat,ant,bee}.pimg", "-o", "shuffled.pimg", "--shuffle", 5)
+        self.assertEqual(strip(self.list("shuffled.pimg")), strip(self.list("all.pimg")))
+        info, other = (json.loads(self.packimg("info", "--json", p)) for p in ("all.pimg", "again.pimg"))
+        for key in ("mean", "std"):
+            for a, b in zip(info[key], other[key]):
+                self.assertLess(abs(a - b), 0.01)
+
+    def test_other_shards(self):
+        """A dataset has one UUID, however it is divided and indexed, and whatever version derived it."""
+        uuids = []
+        for name, options in (("one", []), ("set", ["--shard-size", "64K"]), ("plain", ["--no-index", "--shard-size", "100K"])):
+            self.convert(self.tree, *options, "-o", f"{name}.pimg")
+            uuids.append(self.facts_of(f"{name}.pimg"))
+        self.assertGreater(len(list(self.dir.glob("set-*"))), 1)
+        self.assertEqual([facts[0] for facts in uuids], [uuids[0][0]] * 3)
+        self.packimg("merge", "-q", "set.pimg", "-o", "again.pimg")
+        again = self.facts_of("again.pimg")
+        self.assertEqual((again[0], again[2:]), (uuids[0][0], uuids[0][2:]))
+        self.packimg("merge", "-q", "--shuffle", "3", "set.pimg", "-o", "mixed.pimg")
+        self.assertNotEqual(self.facts_of("mixed.pimg")[0], uuids[0][0])
+        # as an earlier version derived it
+        shutil.copy(os.path.join(os.environ["PIMG_GOLDEN"], "good", "full.pimg"), self.dir / "old.pimg")
+        self.packimg("merge", "-q", "old.pimg", "-o", "old-set.pimg", "--shard-size", "64K")
+        self.assertEqual(self.facts_of("old-set.pimg")[0], self.facts_of("old.pimg")[0])
+
+    def test_merge_unites(self):
+        for name, text in (("one", "path,class,n,x\nant/00.jpg,cat,1,a\nant/01.jpg,ant,2,b\n"),
+                           ("two", "path,class,n,y\nbee/00.jpg,bee,0.5,9\nbee/01.jpg,cat,1,8\n")):
+            (self.dir / f"{name}.csv").write_text(text)
+            self.convert(f"{name}.csv", "--root", self.tree, "-o", f"{name}.pimg")
+        self.packimg("merge", "-q", "one.pimg", "two.pimg", "-o", "both.pimg")
+        listed = self.list("both.pimg")
+        self.assertEqual([(s["class"], s["label"]) for s in listed],
+                         [("cat", 1), ("ant", 0), ("bee", 2), ("cat", 1)])
+        self.assertEqual([s["fields"] for s in listed], [{"n": 1.0, "x": "a"}, {"n": 2.0, "x": "b"},
+                                                         {"n": 0.5, "y": 9}, {"n": 1.0, "y": 8}])
+        (self.dir / "three.csv").write_text("path,class,n\nbee/00.jpg,bee,word\n")
+        self.convert("three.csv", "--root", self.tree, "-o", "three.pimg")
+        self.packimg("merge", "-q", "one.pimg", "three.pimg", "-o", "no.pimg", rc=2)
+        self.assertIn('"n"', self.stderr)
+
+    def test_extract_chosen(self):
+        self.convert(self.tree, "-o", "out.pimg")
+        self.packimg("extract", "-q", "out.pimg", "-o", "some", "-i", "0-2,35")
+        self.assertEqual(sorted(p.name for p in (self.dir / "some").rglob("*.jpg")),
+                         ["00.jpg", "01.jpg", "02.jpg", "11.jpg"])
+        self.packimg("extract", "-q", "out.pimg", "-o", "bees", "-c", "bee")
+        self.assertEqual(len(list((self.dir / "bees").rglob("*.jpg"))), 12)
+        self.packimg("extract", "-q", "out.pimg", "-o", "some", "-i", "0", rc=2)
+        self.assertIn("--force", self.stderr)
+        self.packimg("extract", "-q", "out.pimg", "-o", "some", "-i", "0", "--force")
+        self.packimg("extract", "-q", "out.pimg", "-o", "x", "-i", "99", rc=2)
+        self.packimg("extract", "-q", "out.pimg", "-o", "x", "-c", "wolf", rc=2)
+        # Two samples of one name become two files.
+        self.convert(self.tree / "ant", self.tree / "bee", "-o", "flat.pimg")
+        self.packimg("extract", "-q", "flat.pimg", "-o", "flat")
+        self.assertEqual(len(list((self.dir / "flat").iterdir())), 24)
+
+    def test_hostile_names(self):
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        with tarfile.open(self.dir / "evil.tar", "w") as tar:
+            for name in ("../../escape.jpg", "/abs/olute.jpg", "a/../../b.jpg", "x..jpg/x.jpg"):
+                entry = tarfile.TarInfo(name)
+                entry.size = len(image)
+                tar.addfile(entry, io.BytesIO(image))
+        self.convert("evil.tar", "-o", "out.pimg")
+        (self.dir / "in").mkdir()
+        self.packimg("extract", "-q", "out.pimg", "-o", "in/side")
+        found = [p for p in self.dir.rglob("*.jpg") if p.is_file()]
+        self.assertEqual(len(found), 4)
+        self.assertTrue(all((self.dir / "in/side") in p.parents for p in found))
+
+    def test_terminals_obey_nobody(self):
+        """Names, metadata and what is said of them reach a terminal without anything that it would obey."""
+        evil = "\x1b[31mcat\u009b\u202e\nx"
+        shown = "\\x1b[31mcat\\u009b\\u202e\\x0ax"
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        with tarfile.open(self.dir / f"{evil}.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+            for name, content in ((f"{evil}/{evil}.jpg", image), (f"{evil}/bad-{evil}.jpg", b"no image"),
+                                  (f"{evil}/two.jpg", image)):
+                entry = tarfile.TarInfo(name)
+                entry.size = len(content)
+                tar.addfile(entry, io.BytesIO(content))
+        (self.dir / "evil.csv").write_text(f'path,class,{"f" + evil.split(chr(10))[0]}\n"{evil}/a.jpg","{evil}","{evil}"\n')
+        (self.dir / evil).mkdir()
+        (self.dir / evil / "a.jpg").write_bytes(image)
+
+        def check(text):
+            for character in "\x1b\x9b\u202e":
+                self.assertNotIn(character, text)
+            return text
+
+        def said(*args, rc=0):
+            out = self.packimg(*args, rc=rc)
+            return check(out) + check(self.stderr)
+
+        self.assertIn(f"    {shown}/bad-{shown}.jpg: not an image", said("convert", f"{evil}.tar", "-o", "evil.pimg", rc=1))
+        said("convert", "evil.csv", "-o", f"{evil}.pimg")
+        said("convert", f"{evil}.tar", "-o", "no.pimg", "--on-error", "fail", rc=2)
+        said("convert", f"{evil}.tar", "-o", "no.pimg", "--json", rc=1)
+        for path in ("evil.pimg", f"{evil}.pimg"):
+            self.assertIn(f"  {shown}  ", said("info", path))
+            self.assertIn(f"packimg.sources={'evil.csv' if path[0] == chr(27) else shown.replace('x0a', 'n') + '.tar'}", said("info", path))
+            self.assertIn(f"\t{shown}\t", said("list", path))
+            for command in (["info", "--json"], ["list", "--json"], ["verify"], ["verify", "--json"],
+                            ["advise", "--seconds", "0.01"], ["split", "--by-class", "--force"],
+                            ["merge", "-o", "both.pimg", "--force"]):
+                said(command[0], path, *command[1:])
+            said("extract", path, "-o", evil + "-out")
+            self.assertIn(f"{shown}.jpg: File exists; --force" if path == "evil.pimg" else "a.jpg: File exists",
+                          said("extract", path, "-o", evil + "-out", rc=2))
+        self.assertEqual(self.list("evil.pimg")[0]["class"], evil)
+        # Damage is told of in words, too.
+        data = bytearray((self.dir / "evil.pimg").read_bytes())
+        data[data.index(image) + len(image) // 2] ^= 1
+        (self.dir / "evil.pimg").write_bytes(data)
+        self.assertIn(f"({shown}/", said("verify", "evil.pimg", rc=1))
+        said("verify", f"{evil}-none.pimg", rc=2)
+
+    def test_extract_among_links(self):
+        """What lies in wait in the folder is not followed: nothing outside it changes, and --force replaces what is in the way."""
+        self.convert(self.tree, "-o", "out.pimg")
+        outside = self.dir / "outside"
+        outside.mkdir()
+        (outside / "kept").write_text("kept")
+        (outside / "linked").write_text("kept")
+
+        def lay(folder):
+            folder.mkdir()
+            (folder / "ant").symlink_to(outside)  # a class folder
+            (folder / "bee").mkdir()
+            (folder / "bee" / "00.jpg").symlink_to(outside / "kept")
+            (folder / "bee" / "01.jpg").symlink_to(outside / "new")
+            os.mkfifo(folder / "bee" / "02.jpg")
+            os.link(outside / "linked", folder / "bee" / "03.jpg")
+            (folder / "cat").write_text("a file")
+
+        def unharmed():
+            self.assertEqual({p.name: p.read_text() for p in outside.iterdir()}, {"kept": "kept", "linked": "kept"})
+
+        for options, bees in ([], 8), (["--force"], 12):
+            folder = self.dir / f"back{bees}"
+            lay(folder)
+            self.packimg("extract", "-q", "out.pimg", "-o", folder, *options, rc=1, timeout=60)
+            unharmed()
+            self.assertIn("ant is a symbolic link or a file; extract writes to folders that are really there", self.stderr)
+            self.assertIn("cat is a symbolic link or a file", self.stderr)
+            found = [p for p in (folder / "bee").iterdir() if p.is_file() and not p.is_symlink() and p.stat().st_nlink == 1]
+            self.assertEqual(len(found), bees)
+        self.assertEqual(self.stderr.count("packimg:"), 24)
+        # And the manifest.
+        folder = self.dir / "listed"
+        folder.mkdir()
+        (folder / "manifest.csv").symlink_to(outside / "kept")
+        self.packimg("extract", "-q", "-m", "out.pimg", "-o", folder, rc=2)
+        self.assertIn("manifest.csv: File exists; --force replaces it", self.stderr)
+        self.packimg("extract", "-q", "-m", "-f", "out.pimg", "-o", folder)
+        self.assertFalse((folder / "manifest.csv").is_symlink())
+        unharmed()
+
+    def test_list_and_info(self):
+        self.convert(self.tree, "-o", "out.pimg")
+        lines = self.packimg("list", "out.pimg").splitlines()
+        self.assertEqual(len(lines), 36)
+        self.assertEqual(lines[0].split("\t")[:2] + lines[0].split("\t")[-1:], ["0", "ant", "ant/00.jpg"])
+        self.assertEqual(len(self.packimg("list", "out.pimg", "-c", "cat", "-i", "20-30").splitlines()), 7)
+        info = json.loads(self.packimg("info", "--json", "out.pimg"))
+        self.assertEqual(info["samples"], 36)
+        self.assertEqual([c["samples"] for c in info["classes"]], [12, 12, 12])
+        self.assertEqual(info["bytes"], (self.dir / "out.pimg").stat().st_size)
+        self.assertIn("36 samples", self.packimg("info", "out.pimg"))
+
+    def test_values_that_are_no_text(self):
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        self.shard("s.tar", [("a", {"jpg": image, "npy": b"\x93NUMPY\x00\xff\n", "txt": "é\n\t".encode()})])
+        self.convert("s.tar", "-o", "out.pimg")
+        self.assertTrue(self.packimg("list", "out.pimg").endswith("\tnpy=(9 bytes)\ttxt=é\\x0a\\x09\n"))
+        self.assertEqual(self.list("out.pimg")[0]["fields"],
+                         {"npy": {"hex": b"\x93NUMPY\x00\xff\n".hex()}, "txt": "é\n\t"})
+
+    def test_metadata_of_several_lines(self):
+        for name in ("a\\n", "two\nlines"):
+            shutil.copytree(self.tree, self.dir / name)
+        self.convert("a\\n", "two\nlines", "-o", "out.pimg")
+        self.assertEqual(json.loads(self.packimg("info", "--json", "out.pimg"))["metadata"]["packimg.sources"],
+                         "a\\n\ntwo\nlines")
+
+    def test_one_sample(self):
+        said = self.packimg("convert", "-q", self.tree, "-o", "one.pimg", "--limit", 1, "-j", 1)
+        self.assertIn("one.pimg: 1 sample, ", said)
+        self.assertIn(", 1 job\n", said)
+        self.assertIn("one.pimg: 1 sample, ", self.packimg("info", "one.pimg"))
+        self.assertIn("one.pimg: 1 sample, ", self.packimg("verify", "-q", "one.pimg"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,253 @@
+"""What can go wrong: bad images, odd names, damage, wrong commands, interrupts."""
+
+import io
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import tarfile
+import time
+import unittest
+
+from packimg_test import PACKIMG, PackimgTest
+
+
+class PackimgFaults(PackimgTest):
+    def nothing_left(self):
+        self.assertEqual([p.name for p in self.dir.iterdir()], [])
+
+    def test_bad_images(self):
+        summary = self.convert(self.images / "bad", "-o", "out.pimg", rc=1)
+        self.assertEqual(summary["samples"], 1)
+        skipped = {s["name"]: s["reason"] for s in summary["skipped"]}
+        self.assertEqual(sorted(skipped), ["x/empty.jpg", "x/gif.jpg", "x/header.png", "x/scan.jpg", "x/text.jpg",
+                                           "x/truncated.jpg", "x/twelve.jpg"])
+        self.assertIn("12 bits", skipped["x/twelve.jpg"])
+        self.assertIn("truncated", skipped["x/truncated.jpg"])
+        self.assertIn("GIF", skipped["x/gif.jpg"])
+        self.assertNotIn("sample", skipped["x/scan.jpg"])  # it is none
+        for options in (["--raw"], ["--no-index"], ["--progressive", "transcode"]):
+            self.assertEqual(self.convert(self.images / "bad", "-o", "out.pimg", "--force", *options, rc=1)
+                             ["samples"], 1)
+        os.unlink(self.dir / "out.pimg")
+        self.packimg("convert", "-q", self.images / "bad", "-o", "out.pimg", "--on-error", "fail", rc=2)
+        self.assertIn("x/empty.jpg", self.stderr)
+        self.nothing_left()
+
+    def test_odd_folders(self):
+        """Names that cannot be classes and folders that cannot be entered are skipped by name; the rest is converted."""
+        images = sorted((self.tree / "ant").iterdir())[:4]
+        for name in (b"cat", b"d\xffg", b"x" * 100):
+            folder = os.path.join(self.dir, "in", os.fsdecode(name))
+            os.makedirs(folder)
+            for image in images:
+                shutil.copy(image, folder)
+        inside = self.dir / "in"
+        (inside / "cat" / "up").symlink_to("..")
+        (inside / "dog").symlink_to("dog")
+        (inside / "gone").symlink_to("/nowhere/at/all")
+        (inside / "notes.txt").symlink_to("/nowhere/at/all")
+        (inside / "cat" / "lost.jpg").symlink_to("lost.jpg")
+        deep = inside / "deep" / "/".join(["d"] * 64)
+        deep.mkdir(parents=True)
+        shutil.copy(images[0], deep.parent.parent / "in.jpg")
+        shutil.copy(images[0], deep / "beyond.jpg")
+        summary = self.convert("in", "-o", "out.pimg", rc=1)
+        skipped = {s["name"]: s["reason"] for s in summary["skipped"]}
+        self.assertEqual(summary["samples"], 9)
+        self.assertEqual(summary["ignored"], 1)
+        self.assertEqual(sorted(skipped), sorted([
+            *(f"d\\xffg/{image.name}" for image in images), "cat/lost.jpg", "cat/up/", "dog/", "gone/", f"deep/{'d/' * 63}"]))
+        self.assertIn("leads back to a folder above", skipped["cat/up/"])
+        self.assertIn("Too many levels of symbolic links", skipped["dog/"])
+        self.assertIn("No such file", skipped["gone/"])
+        self.assertIn("more than 64 folders", skipped[f"deep/{'d/' * 63}"])
+        self.assertIn("UTF-8 of at most 4096 bytes; rename it", skipped[f"d\\xffg/{images[0].name}"])
+        self.assertEqual({s["class"] for s in self.list("out.pimg")}, {"cat", "deep", "x" * 100})
+        text = self.packimg("convert", "-q", "in", "-o", "out.pimg", "--force", rc=1)
+        self.assertIn(f"  skipped   9\n", text)
+        self.assertIn(f"d\\xffg/{images[0].name} and 3 more: its class ", text)
+        self.packimg("convert", "-q", "in", "-o", "no.pimg", "--include", os.fsdecode(b"d\xffg"), rc=2)
+        self.assertRegex(self.stderr, r"no image could be converted; the first, cat/up/: ")
+        self.packimg("convert", "-q", "in", "-o", "no.pimg", "--on-error", "fail", rc=2)
+        self.assertIn("cat/up/: cannot be entered: it leads back", self.stderr)
+        if os.geteuid():  # whom nothing is closed to
+            (inside / "deep").chmod(0)
+            self.assertIn("deep/", [s["name"] for s in self.convert("in", "-o", "more.pimg", rc=1)["skipped"]])
+            (inside / "deep").chmod(0o700)
+
+    def test_odd_fields(self):
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        many = {f"f{i}": b"1" for i in range(247)}
+        with tarfile.open(self.dir / "s.tar", "w", errors="surrogateescape") as tar:
+            for key, members in (("a", {"jpg": image, "x": b"1"}), ("b", {"jpg": image, "x": b"1", "": b"2"}),
+                                 ("c", {"jpg": image, "n\udcff": b"1"}), ("d", {"jpg": image, "x": b"1", "x ": b"1", **many}),
+                                 ("e", {"jpg": image, **{f"g{i}": b"1" for i in range(8)}}),
+                                 ("f", {"jpg": image, "x": b"1", "json": b'{"x": {"y": 2}, "box": [1]}'}),
+                                 ("g", {"jpg": image, "box": b"\xff\x00"}), ("h", {"jpg": image, "x": b"1"})):
+                for extension, data in members.items():
+                    entry = tarfile.TarInfo(f"{key}.{extension}")
+                    entry.size = len(data)
+                    tar.addfile(entry, io.BytesIO(data))
+            entry = tarfile.TarInfo("g.box")
+            entry.size = 1
+            tar.addfile(entry, io.BytesIO(b"1"))
+        self.packimg("convert", "-q", "s.tar", "-o", "out.pimg", "--format", "webdataset", rc=1)
+        listed = {s["source"]: s.get("fields", {}) for s in self.list("out.pimg")}
+        self.assertEqual(listed["f.jpg"]["x"], "1")  # and what the JSON calls x is in the field json
+        self.assertEqual(listed["f.jpg"]["json"]["x"], {"y": 2})
+        self.assertEqual(listed["f.jpg"]["box"], "[1]")
+        self.assertEqual(listed["g.jpg"]["box"], {"hex": "ff00"})
+        self.assertEqual(sorted(listed), ["a.jpg", "d.jpg", "f.jpg", "g.jpg", "h.jpg"])
+        for header, reason in (("path,a,a", "columns 2 and 3 are both called"), ("path,\udcff,b", "not UTF-8")):
+            (self.dir / "t.csv").write_bytes(f"{header}\nant/00.jpg,1,2\n".encode(errors="surrogateescape"))
+            self.packimg("convert", "-q", "t.csv", "-o", "no.pimg", rc=2)
+            self.assertIn("t.csv: line 1: ", self.stderr)
+            self.assertIn(reason, self.stderr)
+
+    def test_incomplete(self):
+        """What is missing, or too much, weighs the same with an index and without, transcoded and encoded again."""
+        two = self.images / "kinds" / "two"
+        progressive, restarts, cmyk = ((two / name).read_bytes() for name in
+                                       ("progressive.jpg", "restart-within.jpg", "cmyk.jpg"))
+        second = progressive.index(b"\xff\xda", progressive.index(b"\xff\xda") + 2)
+        tables = progressive.rfind(b"\xff\xc4", 0, second)
+        odd = {"junk.jpg": progressive[:-2] + b"junk" + progressive[-2:], "endless.jpg": restarts[:-2],
+               "header.jpg": cmyk.replace(b"\xff\xdb", b"junk\xff\xdb", 1)}
+        bad = {"scan.jpg": progressive[:tables] + b"\xff\xd9", "half.jpg": restarts[:-len(restarts) // 6] + b"\xff\xd9",
+               "cmyk.jpg": cmyk[:-6]}
+        (self.dir / "odd").mkdir()
+        for name, data in {**odd, **bad}.items():
+            (self.dir / "odd" / name).write_bytes(data)
+        for number, options in enumerate(([], ["--no-index"], ["--progressive", "transcode"], ["--raw"],
+                                          ["--jpeg", "quality=90"])):
+            summary = self.convert("odd", "-o", f"{number}.pimg", *options, rc=1)
+            self.assertEqual(sorted(s["name"] for s in summary["skipped"]), sorted(bad), options)
+            self.assertEqual(summary["samples"], 3)
+            self.packimg("verify", "-q", f"{number}.pimg")
+        self.forge("1.pimg", 0, "data", 1, 0)  # no marker begins the file any more
+        self.assertRegex(self.packimg("verify", "-q", "1.pimg", rc=1), r"sample 0 \(\S+\): (?!sample)")
+
+    def test_wrong_commands(self):
+        for args in (["convert"], ["convert", self.tree], ["convert", self.tree, "-o", "x.pimg", "--jpeg", "q=5"],
+                     ["convert", self.tree, "-o", "wrong.bin"], ["convert", "nowhere", "-o", "x.pimg"],
+                     ["convert", self.tree, "-o", "nowhere/x.pimg"], ["convert", self.tree, "-o", "x.pimg",
+                      "--split", "a=0.7,b=0.7"], ["nonsense"], [], ["info"], ["info", "nowhere.pimg"],
+                     ["verify", "nowhere.pimg"], ["split", "nowhere.pimg"],
+                     ["convert", self.tree, "-o", "x.pimg", "--raw", "--jpeg", "quality=80"],
+                     ["convert", self.dir, "-o", "x.pimg"]):
+            self.packimg(*args, rc=2)
+            self.assertNotEqual(self.stderr, "")
+        self.nothing_left()
+        self.assertIn("convert", self.packimg("--help"))
+        self.assertIn("--short-side", self.packimg("convert", "--help"))
+
+    def test_overwriting(self):
+        self.convert(self.tree, "-o", "out.pimg", "--shard-size", "64K", "--raw")
+        shards = sorted(p.name for p in self.dir.iterdir())
+        self.assertGreater(len(shards), 2)
+        self.assertEqual(len(self.list("out.pimg")), 36)
+        self.packimg("verify", "-q", "out.pimg")
+        self.packimg("convert", "-q", self.tree, "-o", "out.pimg", rc=2)
+        self.assertIn("--force", self.stderr)
+        self.assertEqual(sorted(p.name for p in self.dir.iterdir()), shards)
+        self.convert(self.tree, "-o", "out.pimg", "--force")
+        self.assertEqual([p.name for p in self.dir.iterdir()], ["out.pimg"])
+        # Killed before any of its files had its name: they are a dataset all the same.
+        (self.dir / "out.pimg").rename(self.dir / ".out.pimg.partial.0123456789abcdef.0")
+        (self.dir / ".out.pimg.replaced").write_text(".out.pimg.partial.0123456789abcdef.0\n")
+        self.packimg("verify", "-q", "out.pimg")
+        self.packimg("convert", "-q", self.tree, "-o", "out.pimg", rc=2)
+        self.assertIn(".out.pimg.replaced exists; --force", self.stderr)
+        self.convert(self.tree, "-o", "out.pimg", "--force", "--shard-size", "64K", "--raw")
+        self.assertEqual(sorted(p.name for p in self.dir.iterdir()), shards)
+        self.convert(self.tree, "-o", "out.pimg", "--force")
+        before = (self.dir / "out.pimg").read_bytes()
+        self.packimg("convert", "-q", self.images / "nowhere", "-o", "out.pimg", "--force", rc=2)
+        self.assertEqual((self.dir / "out.pimg").read_bytes(), before)
+
+    def test_damage_is_found(self):
+        self.convert(self.tree, "-o", "out.pimg")
+        self.damage("out.pimg", 5)
+        self.damage("out.pimg", 30)
+        report = json.loads(self.packimg("verify", "-q", "--json", "out.pimg", rc=1))
+        self.assertEqual([s["index"] for s in report["bad_samples"]], [5, 30])
+        self.assertEqual(report["bad_samples"][0]["source"], "ant/05.jpg")
+        self.assertIn("sample 30 (cat/06.jpg)", self.packimg("verify", "-q", "out.pimg", rc=1))
+        self.packimg("extract", "-q", "out.pimg", "-o", "back", rc=1)
+        self.assertEqual(len(list((self.dir / "back").rglob("*.jpg"))), 34)
+        self.packimg("merge", "-q", "out.pimg", "-o", "no.pimg", rc=2)
+        self.assertFalse((self.dir / "no.pimg").exists())
+        self.packimg("merge", "-q", "out.pimg", "-o", "rest.pimg", "--on-error", "skip", rc=1)
+        self.packimg("verify", "-q", "rest.pimg")
+        self.assertEqual(len(self.list("rest.pimg")), 34)
+        data = (self.dir / "out.pimg").read_bytes()
+        for size in (0, 10, 4096, len(data) // 2, len(data) - 1):
+            (self.dir / "cut.pimg").write_bytes(data[:size])
+            self.packimg("verify", "-q", "cut.pimg", rc=2)
+            self.packimg("info", "cut.pimg", rc=2)
+
+    def test_damaged_records(self):
+        """A record of the index that cannot be is counted by info and named by verify; the other samples are there."""
+        self.convert(self.tree, "-o", "out.pimg")
+        self.assertNotIn("DAMAGED", self.packimg("info", "out.pimg"))
+        self.assertEqual(json.loads(self.packimg("info", "--json", "out.pimg"))["damaged_records"], 0)
+        data = bytearray((self.dir / "out.pimg").read_bytes())
+        records = next(offset for kind, _, offset, _, _ in struct.iter_unpack("<IIQQQ", data[256:256 + 7 * 32]) if kind == 1)
+        for sample in (3, 20):
+            data[records + 64 * sample + 54] = 9  # an orientation that there is not
+        (self.dir / "out.pimg").write_bytes(data)
+        self.assertIn("\nDAMAGED     2 index records; packimg verify names them\n", self.packimg("info", "out.pimg"))
+        self.assertEqual(json.loads(self.packimg("info", "--json", "out.pimg"))["damaged_records"], 2)
+        report = json.loads(self.packimg("verify", "-q", "--json", "out.pimg", rc=1))
+        self.assertEqual([s["index"] for s in report["bad_samples"]], [3, 20])
+
+    def start(self, *args):
+        many = [str(self.tree)] * 150
+        return subprocess.Popen([PACKIMG, "convert", "-q", *many, "-o", "out.pimg", *args], cwd=self.dir,
+                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    def test_killed(self):
+        """Whenever it is killed, either nothing is there that opens, or all of it."""
+        killed = 0
+        for i in range(8):
+            process = self.start("--jpeg", "quality=90", *(["--shard-size", "1M"] if i % 2 else []))
+            time.sleep(0.02 * (i + 1) ** 1.5)
+            process.kill()
+            process.communicate()
+            visible = [p for p in self.dir.iterdir() if not p.name.startswith(".")]
+            if visible:
+                self.packimg("verify", "-q", "out.pimg")
+                self.assertEqual(len(self.list("out.pimg")), 36 * 150)
+                for p in visible:
+                    p.unlink()
+            else:
+                killed += 1
+                self.packimg("info", "out.pimg", rc=2)
+                self.packimg("info", ".", rc=2)
+        self.assertGreater(killed, 0)
+        # What the killed ones left is cleared by the next that succeeds.
+        self.convert(self.tree, "-o", "out.pimg")
+        self.assertEqual([p.name for p in self.dir.iterdir()], ["out.pimg"])
+
+    def test_interrupted(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process = self.start("--jpeg", "quality=90")
+            for _ in range(400):
+                if any(self.dir.iterdir()):
+                    break
+                time.sleep(0.005)
+            process.send_signal(number)
+            _, stderr = process.communicate()
+            self.assertEqual(process.returncode, -number, stderr.decode())
+            self.nothing_left()
+
+    def test_unknown_instruction_set(self):
+        self.packimg("info", "out.pimg", rc=2, env={**os.environ, "LOADERD_ISA": "avx3"})
+        self.assertIn('packimg: LOADERD_ISA = "avx3" in the environment: expected c, avx2, avx512bw or avx512', self.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,298 @@
+"""Folders, WebDataset shards and manifests: classes, fields, names."""
+
+import csv
+import io
+import json
+import os
+import pathlib
+import shutil
+import tarfile
+import unittest
+import zipfile
+
+from packimg_test import PARTS, PackimgTest
+
+
+class PackimgSources(PackimgTest):
+    def test_webdataset(self):
+        images = sorted(self.tree.rglob("*.jpg"))[:8]
+        samples = []
+        for i, path in enumerate(images):
+            described = {"id": i, "score": i / 4, "caption": f"nr {i}, \"quoted\"", "box": [i, 2], "none": None,
+                         "ok": True}
+            samples.append((f"part/{i:06d}", {"json": json.dumps(described).encode(), "jpg": path.read_bytes(),
+                                              "cls": str(i % 3).encode(), "txt": b"free text\n"}))
+        self.shard("s-000.tar", samples[:5])
+        self.shard("s-001.tar", samples[5:] + [("part/lonely", {"cls": b"1"})])
+        summary = self.convert("s-{000..001}.tar", "-o", "out.pimg", rc=1)
+        self.assertEqual(len(summary["skipped"]), 1)
+        self.assertIn("lonely", summary["skipped"][0]["name"])
+        listed = self.list("out.pimg")
+        self.assertEqual([s["label"] for s in listed], [i % 3 for i in range(8)])
+        self.assertEqual(listed[3]["source"], "part/000003.jpg")
+        fields = listed[3]["fields"]
+        self.assertEqual(fields["id"], 3)
+        self.assertEqual(fields["score"], 0.75)
+        self.assertEqual(fields["caption"], 'nr 3, "quoted"')
+        self.assertEqual(fields["box"], [3, 2])
+        self.assertEqual(fields["ok"], 1)
+        self.assertEqual(fields["txt"], "free text\n")
+        self.assertEqual(fields["json"]["caption"], 'nr 3, "quoted"')
+        self.assertNotIn("none", fields)
+        types = {f["name"]: f["type"] for f in json.loads(self.packimg("info", "--json", "out.pimg"))["fields"]}
+        self.assertEqual(types, {"json": "json", "id": "int64", "score": "float64", "caption": "text",
+                                 "box": "json", "ok": "int64", "txt": "text"})
+        self.packimg("convert", "-q", "s-001.tar", "-o", "fail.pimg", "--on-error", "fail", rc=2)
+        self.packimg("extract", "-q", "out.pimg", "-o", "back", "-i", "0")
+        self.assertEqual(next((self.dir / "back").rglob("*.jpg")).read_bytes(), images[0].read_bytes())
+
+    def test_field_lengths(self):
+        """Types by what members hold; the longest value recorded, and named where the daemon would refuse it."""
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        binary = bytes(range(256)) * 2
+        self.shard("s.tar", [("a", {"jpg": image, "txt": "é".encode(), "npy": binary, "text": b"x", "ocr.txt": b"T" * 65536}),
+                             ("b", {"jpg": image, "txt": b"four", "text": b"\xff\xfe", "dump": b"d" * 65537})])
+        summary = self.convert("s.tar", "-o", "out.pimg")
+        self.assertEqual(summary["too_long"], [{"field": "dump", "bytes": 65537, "sample": "b.jpg"}])
+        said = self.packimg("convert", "s.tar", "-o", "again.pimg")
+        self.assertRegex(said, r"field dump has values of up to 65,537 bytes \(b\.jpg\); loaderd delivers at most 65,536")
+        self.assertNotIn("field ocr", said)
+        expected = {"txt": ("text", 4), "npy": ("bytes", 512), "text": ("bytes", 2), "ocr.txt": ("text", 65536),
+                    "dump": ("bytes", 65537)}
+        for path in ("out.pimg", "again.pimg"):
+            listed = json.loads(self.packimg("info", "--json", path))["fields"]
+            self.assertEqual({f["name"]: (f["type"], f["longest"]) for f in listed}, expected)
+        said = self.packimg("info", "out.pimg")
+        self.assertIn("field       txt (text, up to 4 bytes)\n", said)
+        self.assertIn("field       dump (bytes, up to 65,537 bytes, more than loaderd delivers of one)\n", said)
+        self.packimg("verify", "-q", "out.pimg")
+        # What one dataset calls text and another bytes is bytes together.
+        self.shard("t.tar", [("c", {"jpg": image, "txt": b"\xff" * 9})])
+        self.convert("t.tar", "-o", "t.pimg")
+        self.packimg("merge", "-q", "out.pimg", "t.pimg", "-o", "both.pimg")
+        listed = json.loads(self.packimg("info", "--json", "both.pimg"))["fields"]
+        self.assertEqual({f["name"]: (f["type"], f["longest"]) for f in listed}, expected | {"txt": ("bytes", 9)})
+
+    def test_fields_of_earlier_versions(self):
+        """Lengths are unknown until the file is merged, which leaves all else as it is."""
+        old = pathlib.Path(os.environ["PIMG_GOLDEN"]) / "good" / "traitless.pimg"
+        self.assertIn("field       blob (bytes, lengths not recorded)", self.packimg("info", old))
+        self.packimg("merge", "-q", old, "-o", "new.pimg")
+        self.assertIn("field       blob (bytes, up to 7 bytes)", self.packimg("info", "new.pimg"))
+        self.assertEqual(self.list("new.pimg"), self.list(old))
+        for name in ("check_traits_short", "check_traits_long", "check_traits_text"):
+            said = self.packimg("verify", old.parents[1] / "bad" / f"{name}.pimg", rc=1)
+            self.assertIn("field blob", said + self.stderr)
+
+    def test_webdataset_names(self):
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        self.shard("names.tar", [("a", {"jpg": image, "cls": b"zebra\n"}), ("b", {"jpg": image, "cls": b"ant"})])
+        self.convert("names.tar", "-o", "out.pimg")
+        self.assertEqual([(s["class"], s["label"]) for s in self.list("out.pimg")], [("zebra", 1), ("ant", 0)])
+
+    def test_manifest(self):
+        rows = [["path", "class", "age", "weight", "note"],
+                ["ant/00.jpg", "a", "3", "1.5", 'says "hi", twice'],
+                ["cat/01.jpg", "c", "-4", "2", ""],
+                ["bee/02.jpg", "a", "", "", "two\nlines"]]
+        with open(self.dir / "m.csv", "w", newline="") as file:
+            csv.writer(file).writerows(rows)
+        self.convert("m.csv", "--root", self.tree, "-o", "csv.pimg")
+        with open(self.dir / "m.tsv", "w", newline="") as file:
+            csv.writer(file, delimiter="\t").writerows(rows)
+        self.convert(self.tree, "--manifest", "m.tsv", "-o", "tsv.pimg")
+        listed = self.list("csv.pimg")
+        self.assertEqual(listed, self.list("tsv.pimg"))
+        self.assertEqual([s["class"] for s in listed], ["a", "c", "a"])
+        self.assertEqual(listed[0]["fields"], {"age": 3, "weight": 1.5, "note": 'says "hi", twice'})
+        self.assertEqual(listed[1]["fields"], {"age": -4, "weight": 2.0})
+        self.assertEqual(listed[2]["fields"], {"note": "two\nlines"})
+        # There and back: what extract writes, convert reads.
+        self.packimg("extract", "-q", "--manifest", "csv.pimg", "-o", "back")
+        self.convert("back/manifest.csv", "-o", "again.pimg")
+        again = self.list("again.pimg")
+        for key in ("label", "class", "bytes", "fields"):
+            self.assertEqual([s.get(key) for s in again], [s.get(key) for s in listed])
+        with open(self.dir / "gone.csv", "w") as file:
+            file.write("path\nant/00.jpg\nnowhere.jpg\n../../../etc\n")
+        summary = self.convert("gone.csv", "--root", self.tree, "-o", "gone.pimg", rc=1)
+        self.assertEqual([s["name"] for s in summary["skipped"]], ["nowhere.jpg", "../../../etc"])
+
+    def test_targets_of_a_regression(self):
+        """Labels that are no classes become a field, which is said; what contradicts itself is refused."""
+        names = sorted(str(p.relative_to(self.tree)) for p in self.tree.rglob("*.jpg"))[:12]
+        for table, first in (("train.csv", 0.5), ("val.csv", 1)):
+            (self.dir / table).write_text("path,target\n" +
+                                          "".join(f"{name},{i + first}\n" for i, name in enumerate(names)))
+        summary = self.convert("train.csv", "--root", self.tree, "-o", "out.pimg")
+        self.assertEqual((summary["classes"], summary["fields"]), (0, 1))
+        self.assertEqual([note for note in summary["notes"] if 'the field "target"; --labels classes' in note], summary["notes"])
+        self.assertEqual([(s["label"], s["fields"]) for s in self.list("out.pimg")], [(-1, {"target": i + 0.5}) for i in range(12)])
+        self.packimg("convert", "-q", "train.csv", "val.csv", "--root", self.tree, "-o", "no.pimg", rc=2)
+        self.assertIn("--labels classes or --labels field", self.stderr)
+        self.assertEqual(self.convert("train.csv", "val.csv", "--root", self.tree, "--labels", "field", "-o", "both.pimg")["notes"], [])
+        info = json.loads(self.packimg("info", "--json", "both.pimg"))
+        self.assertEqual((info["fields"], info["metadata"]["packimg.options"]),
+                         ([{"name": "target", "type": "float64"}], "jpeg=verbatim labels=field"))
+        text = self.packimg("convert", "-q", "train.csv", "--root", self.tree, "-o", "classes.pimg", "--labels", "classes")
+        self.assertIn("  classes   12\n", text)
+        self.assertIn("  note      most labels are of one image alone: 12 classes of 12 images; --labels field", text)
+        # The same of shards, where a label is a member or in the JSON.
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        for name, members in (("cls", [{"cls": b"0.5"}, {"cls": b"2.0\n"}]), ("label", [{"json": b'{"label": 0.5}'}, {"json": b'{"label": 2.0}'}])):
+            self.shard(f"{name}.tar", [(str(i), {"jpg": image, **more}) for i, more in enumerate(members)])
+            summary = self.convert(f"{name}.tar", "-o", f"{name}.pimg")
+            self.assertEqual(summary["classes"], 0)
+            self.assertIn(f'the field "{name}"', summary["notes"][0])
+            self.assertEqual([s["fields"][name] for s in self.list(f"{name}.pimg")], [0.5, 2.0])
+        self.shard("int.tar", [("a", {"jpg": image, "cls": b"1"}), ("b", {"jpg": image, "json": b'{"label": 2}'})])
+        self.convert("int.tar", "--labels", "field", "-o", "int.pimg")
+        self.assertEqual([(s["label"], s["fields"]) for s in self.list("int.pimg")], [(-1, {"cls": 1}), (-1, {"json": {"label": 2}, "label": 2})])
+        self.packimg("convert", "-q", "int.tar", "cls.tar", "-o", "no.pimg", rc=2)
+        self.assertIn("the label of a.jpg is a whole number or a name, and that of 0.jpg is not", self.stderr)
+
+    def archived(self, folder):
+        """The folder, and archives of it: by its name and by its contents."""
+        with tarfile.open(self.dir / "by-name.tar", "w") as tar:
+            tar.add(self.dir / folder, folder)
+        with tarfile.open(self.dir / "contents.tar.gz", "w:gz") as tar:
+            tar.add(self.dir / folder, ".")
+        with zipfile.ZipFile(self.dir / "by-name.zip", "w") as archive:
+            for path in sorted((self.dir / folder).rglob("*")):
+                if path.is_file():
+                    archive.write(path, path.relative_to(self.dir))
+        return [folder, "by-name.tar", "contents.tar.gz", "by-name.zip"]
+
+    def test_folders_and_archives_agree(self):
+        """One tree gives the same classes, notes and counts in whatever it comes."""
+        for part, classes in (("train", ["ant", "bee"]), ("val", ["ant", "cat"])):
+            for name in classes:
+                shutil.copytree(self.tree / name, self.dir / "data" / part / name)
+        (self.dir / "data" / "val" / "cat" / ".hidden.jpg").write_bytes(b"x")
+        (self.dir / "data" / "train" / "bee" / "labels.TXT").write_text("x")
+        (self.dir / "data" / "train" / "dog").mkdir()
+        for i in range(3):
+            (self.dir / "data" / "train" / "dog" / f"{i}.dcm").write_text("x")
+        (self.dir / "data" / ".git").mkdir()
+        (self.dir / "data" / "README").write_text("x")
+        split = "train (24 images) and val (24) are in one dataset, whose classes are the folders in them; --split folders makes"
+        for source in self.archived("data"):
+            for options, classes, notes in (
+                    ([], {"ant": 24, "bee": 12, "cat": 12}, [split, '1 folder that would be a class holds no image: "dog" (3 files in ']),
+                    (["--class-from", "top"], {"data": 48} if "name" in source else {"train": 24, "val": 24}, []),
+                    (["--class-from", "parent"], {"ant": 24, "bee": 12, "cat": 12}, ['holds no image: "dog"']),
+                    (["--include", "train"], {"ant": 12, "bee": 12}, ["train/, so the classes are the folders in it", 'holds no image: "dog"']),
+                    (["--exclude", "train", "--exclude", "*.exe"], {"ant": 12, "cat": 12}, ["val/, so the classes", "no name matches --exclude *.exe"]),
+                    (["--include", "a??", "--exclude", "val/ant", "--exclude", "data/val/ant"], {"ant": 12}, None)):
+                summary = self.convert(source, "-o", "out.pimg", "--force", *options)
+                listed = [s["class"] for s in self.list("out.pimg")]
+                self.assertEqual({name: listed.count(name) for name in sorted(set(listed))}, classes, (source, options))
+                told = [note for note in summary["notes"] if "by-name" not in source or "lies in data/, so" not in note]
+                for wanted in notes or []:
+                    self.assertTrue(any(wanted in note for note in told), (source, options, wanted, told))
+                if notes is not None:
+                    self.assertEqual(len(told), len(notes), told)
+            summary = self.convert(source, "-o", "out.pimg", "--force")
+            kinds = {kind["kind"]: kind["files"] for kind in summary["ignored_kinds"]}
+            kinds.pop("hidden")  # a folder by its name, files of an archive each
+            self.assertEqual(kinds, {".dcm": 3, ".txt": 1, "without an ending": 1}, source)
+            # Each by itself, and the same class has the same number.
+            for options, class_of in (([], {"ant": 0, "bee": 1, "cat": 2}), (["--class-from", "parent"], {"ant": 0, "bee": 1, "cat": 2}),
+                                      (["--class-from", "none"], {None: -1})):
+                summary = self.convert(source, "-o", "parts.pimg", "--force", "--split", "folders", "--shuffle", 1, *options)
+                self.assertEqual(sorted((d["part"], d["samples"]) for d in summary["datasets"]), [("train", 24), ("val", 24)])
+                self.assertNotIn("--split folders", str(summary["notes"]))
+                parts = self.list("parts-train.pimg"), self.list("parts-val.pimg")
+                self.assertEqual([{part for s in samples for part in ("train", "val") if f"{part}/" in s["source"]} for samples in parts], [{"train"}, {"val"}])
+                self.assertEqual({s.get("class"): s["label"] for samples in parts for s in samples}, class_of)
+        self.assertEqual(json.loads(self.packimg("info", "--json", "parts-val.pimg"))["metadata"]["packimg.split"], "val")
+        for source, told in ((self.tree, "among them ant/00.jpg;"), ("data/train", "among them ant/00.jpg;"), ("m.csv", "among them data/train/ant/00.jpg;")):
+            (self.dir / "m.csv").write_text("path\ndata/train/ant/00.jpg\ndata/val/ant/00.jpg\n")
+            self.packimg("convert", "-q", source, "-o", "no.pimg", "--split", "folders", rc=2)
+            self.assertIn(told, self.stderr)
+        text = self.packimg("convert", "-q", "data", "-o", "out.pimg", "--force", "--exclude", "val")
+        self.assertIn("  excluded  1 by --include and --exclude\n  ignored   6 files that are not images by name\n"
+                      "    3 .dcm: train/dog/0.dcm, ...\n    1 .txt: train/bee/labels.TXT\n    1 hidden: .git/\n"
+                      "    1 without an ending: README\n", text)
+        self.packimg("convert", "-q", "data", "-o", "no.pimg", "--include", "*.webp", rc=2)
+        self.assertIn("--include and --exclude leave out 48\n", self.stderr)
+        (self.dir / "none").mkdir()
+        (self.dir / "none" / "a.dcm").write_text("x")
+        self.packimg("convert", "-q", "none", "-o", "no.pimg", rc=2)
+        self.assertIn("among 1 file, such as a.dcm", self.stderr)
+
+    def test_notes_on_what_came_of_it(self):
+        """A class that lost all its images, and pixels that became JPEGs."""
+        shutil.copytree(self.tree, self.dir / "in")
+        for name in ("dog", "eel"):
+            (self.dir / "in" / name).mkdir()
+            (self.dir / "in" / name / "a.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
+        summary = self.convert("in", "-o", "out.pimg", rc=1)
+        self.assertEqual([s["name"] for s in summary["skipped"]], ["dog/a.heic", "eel/a.heic"])
+        self.assertEqual(summary["notes"], ['2 of 5 classes have no image: "dog", "eel"'])
+        self.assertEqual(self.convert("in", "-o", "some.pimg", "--limit", 5)["notes"], [])
+        (self.dir / "m.csv").write_text("path,label\nant/00.jpg,5\nbee/00.jpg,250000\n")
+        self.assertEqual(self.convert("m.csv", "--root", self.tree, "-o", "m.pimg")["notes"],
+                         ['249,999 of 250,001 classes have no image: "0", "1", "2", "3", "4" and more; '
+                          "--labels field makes a field of labels that are no classes"])
+        if "png" not in PARTS:
+            self.skipTest("built without PNG")
+        kinds = self.images / "kinds"
+        count = self.convert(kinds, "-o", "k.pimg")["sources"]["PNG"]
+        self.assertIn(f"{count} PNG became JPEG of quality 95, which loses a little; --non-jpeg zstd keeps their pixels",
+                      self.convert(kinds, "-o", "k.pimg", "--force", "--include", "*.png")["notes"])
+        for options in (["--non-jpeg", "zstd"], ["--raw"], ["--jpeg", "quality=80"]):
+            self.assertNotIn("became", str(self.convert(kinds, "-o", "k.pimg", "--force", *options)["notes"]))
+
+    def test_names_of_other_alphabets(self):
+        """Whatever the locale, an archive gives every name that it holds; one that is too long is skipped."""
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        names = ["日本/é.jpg", "plain/a.jpg", "ü/b.jpg"]
+        with zipfile.ZipFile(self.dir / "a.zip", "w") as archive:
+            for name in names:
+                archive.writestr(name, image)
+        for name, kind in (("pax.tar", tarfile.PAX_FORMAT), ("gnu.tar", tarfile.GNU_FORMAT)):
+            with tarfile.open(self.dir / name, "w", format=kind, errors="surrogateescape") as tar:
+                for member in (*names, "\udcff/c.jpg", "x" * 70000 + ".jpg"):
+                    entry = tarfile.TarInfo(member)
+                    entry.size = len(image)
+                    tar.addfile(entry, io.BytesIO(image))
+        for name, skipped in (("a.zip", 0), ("pax.tar", 2), ("gnu.tar", 2)):
+            for locale in ("C", "C.UTF-8"):
+                summary = self.convert(name, "-o", "out.pimg", "--force", rc=bool(skipped), env={**os.environ, "LC_ALL": locale})
+                self.assertEqual(len(summary["skipped"]), skipped)
+                self.assertEqual([s["source"] for s in self.list("out.pimg")], names)
+        self.assertIn("a name of more than 65535 bytes", summary["skipped"][0]["reason"])
+
+    def test_filtered_tables_and_shards(self):
+        (self.dir / "m.csv").write_text("path\nant/00.jpg\nbee/00.jpg\ncat/00.jpg\n")
+        summary = self.convert("m.csv", "--root", self.tree, "-o", "m.pimg", "--include", "ant", "--include", "c*", "--exclude", "cat/01*")
+        self.assertEqual([s["source"] for s in self.list("m.pimg")], ["ant/00.jpg", "cat/00.jpg"])
+        self.assertEqual((summary["excluded"], summary["notes"]), (1, ["no name matches --exclude cat/01*"]))
+        self.assertEqual(json.loads(self.packimg("info", "--json", "m.pimg"))["metadata"]["packimg.filter"],
+                         "include ant\ninclude c*\nexclude cat/01*")
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        self.shard("s.tar", [(f"p/{key}", {"jpg": image, "cls": b"1"}) for key in "abc"] + [("p/._a", {"jpg": b""})])
+        summary = self.convert("s.tar", "-o", "s.pimg", "--exclude", "b.jpg")
+        self.assertEqual((summary["excluded"], summary["ignored"]), (1, 1))
+        self.assertEqual([s["source"] for s in self.list("s.pimg")], ["p/a.jpg", "p/c.jpg"])
+
+    def test_classes_file(self):
+        (self.dir / "classes.txt").write_text("cat\ndog\nbee\nant\n")
+        self.convert(self.tree, "--classes", "classes.txt", "-o", "out.pimg")
+        self.assertEqual({s["class"]: s["label"] for s in self.list("out.pimg")}, {"cat": 0, "bee": 2, "ant": 3})
+        (self.dir / "classes.txt").write_text("cat\nbee\n")
+        self.packimg("convert", "-q", self.tree, "--classes", "classes.txt", "-o", "no.pimg", rc=2)
+        self.assertIn("ant", self.stderr)
+
+    def test_several_sources(self):
+        listed = self.list(self.converted(self.tree / "ant", self.tree / "bee" / "00.jpg"))
+        self.assertEqual(len(listed), 13)
+        self.assertEqual({s["label"] for s in listed}, {-1})
+        both = self.list(self.converted(self.tree, self.images / "kinds" / "one"))
+        self.assertEqual(len(both), 40)
+        self.assertEqual({s.get("class") for s in both}, {"ant", "bee", "cat", None})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,278 @@
+"""What a batch of package loaderd holds, and how long: buffers, arrays, tensors."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import threading
+import time
+import unittest
+import weakref
+
+import loaderd
+
+from feed_test import PATIENCE, PIXELS, expected_bytes, numpy, open_feed, pixel, torch
+
+
+class Buffers(unittest.TestCase):
+    def test_bytes_are_right(self):
+        with open_feed() as feed:
+            for _ in range(25):
+                batch = feed.next()
+                images = memoryview(batch.buffer("images"))
+                self.assertEqual((images.shape, images.format, images.readonly), ((8, 4, 6, 3), "B", False))
+                self.assertTrue(images.c_contiguous)
+                self.assertEqual(images.tobytes(), expected_bytes(batch))
+                samples = memoryview(batch.buffer("samples"))
+                self.assertEqual(samples.tolist(), [batch.index * 8 + i for i in range(8)])
+                self.assertEqual(memoryview(batch.buffer("labels")).tolist(), [s % 10 for s in samples])
+                flags = memoryview(batch.buffer("flags")).tolist()
+                self.assertEqual(flags, [int(s == 3) * loaderd.SUBSTITUTED for s in samples])
+                self.assertEqual(batch.bad, int(3 in samples.tolist()))
+
+    def test_a_writable_feed_is_the_same(self):
+        with open_feed(writable=True) as feed:
+            for batch in feed:
+                self.assertEqual(bytes(batch.buffer("images")), expected_bytes(batch))
+        with self.assertRaisesRegex(loaderd.FeedError, "update it"):
+            open_feed("old", writable=True)
+
+    def test_what_is_written(self):
+        """Stays in this process, and is gone with its batch: the ones behind it in the same slots are as they should be."""
+        writers = [
+            lambda batch: memoryview(batch.buffer("images")).cast("B").__setitem__(slice(None), b"x" * 8 * PIXELS),
+            lambda batch: (ctypes.c_char * 8).from_buffer(batch.buffer("images"))[:].__len__(),
+            lambda batch: memoryview(batch.buffer("samples")).__setitem__(3, 99),
+        ]
+        if numpy:
+            writers += [
+                lambda batch: batch.images.__iadd__(1),
+                lambda batch: batch.labels.fill(-5),
+                lambda batch: batch.field("id").fill(7),
+            ]
+        if torch:
+            writers += [
+                lambda batch: batch.torch().images.add_(1),
+                lambda batch: batch.torch().images[3].zero_(),
+                lambda batch: torch.from_dlpack(batch.buffer("flags")).fill_(9),
+                lambda batch: torch.from_dlpack(batch).mul_(2),
+            ]
+        if torch and numpy:
+            writers.append(lambda batch: torch.from_numpy(batch.images).neg_())
+        for writable in (False, True):
+            with open_feed(writable=writable, fields=["id"]) as feed:
+                for i in range(6 * len(writers)):
+                    batch = feed.next()
+                    self.assertEqual(bytes(batch.buffer("images")), expected_bytes(batch))
+                    samples = memoryview(batch.buffer("samples")).tolist()
+                    self.assertEqual(samples, [batch.index * 8 + i for i in range(8)])
+                    self.assertEqual(memoryview(batch.buffer("labels")).tolist(), [s % 10 for s in samples])
+                    self.assertEqual(memoryview(batch.buffer("flags")).tolist(), [int(s == 3) for s in samples])
+                    if numpy:
+                        self.assertEqual(batch.field("id").tolist(), [-2 * s for s in samples])
+                    writers[i % len(writers)](batch)
+                    self.assertEqual(batch._slot.shared_images().address == batch.buffer("images").address, writable)
+                    if not writable:
+                        self.assertEqual(bytes(batch._slot.shared_images()), expected_bytes(batch))
+            with self.assertRaises(ValueError):
+                batch.buffer("pixels")
+
+    @unittest.skipUnless(numpy, "no NumPy")
+    def test_what_is_written_is_seen_by_all_views(self):
+        with open_feed() as feed:
+            batch = next(feed)
+            batch.images[2] = 77
+            self.assertEqual(memoryview(batch.buffer("images"))[2, 0, 0, 0], 77)
+            if torch:
+                self.assertEqual(batch.to("cpu").images[2, 0, 0, 0], 77)
+                self.assertEqual(batch.to("meta").images.shape, (8, 3, 4, 6))
+                self.assertEqual(next(feed).to("meta").images.shape, (8, 3, 4, 6))
+
+    def test_fields(self):
+        with open_feed(fields=["id", "float", "bytes", "json"]) as feed:
+            next(feed)
+            batch = next(feed)
+            self.assertEqual(batch.field("bytes"), [b"sample %d" % i for i in range(8, 16)])
+            self.assertEqual(batch.field("json"), [{"s": i} for i in range(8, 16)])
+            with self.assertRaisesRegex(KeyError, "not 'size'"):
+                batch.field("size")
+            if numpy:
+                self.assertEqual(batch.field("id").tolist(), [-2 * i for i in range(8, 16)])
+                self.assertEqual(batch.field("float").tolist(), [i / 4 for i in range(8, 16)])
+        with open_feed(fields=["text"]) as feed:
+            self.assertEqual(next(feed).field("text"), [f"sample {i}" for i in range(8)])
+        with open_feed(fields=["json", "text"], field_bytes=3, cut_values=True) as feed:
+            batch = next(feed)
+            self.assertEqual(batch.field("json"), [None] * 8)
+            self.assertEqual(batch.field("text"), ["sam"] * 8)
+        with open_feed(fields=["json"], field_bytes=3) as feed:
+            with self.assertRaisesRegex(loaderd.FeedFailed, "sample 0 has a value that is longer than field_bytes, 3"):
+                next(feed)
+
+
+class Holding(unittest.TestCase):
+    """A slot goes back when the last thing that looks into it dies, not before and not later."""
+
+    def hold_all(self, keep):
+        with open_feed(timeout=PATIENCE) as feed:
+            kept = []
+            for _ in range(feed.slots):
+                kept.append(keep(feed.next()))
+            with self.assertRaisesRegex(loaderd.NoFreeBatch, "All 4 batches"):
+                feed.next()
+            kept.pop(1)
+            for _ in range(20):  # through the one slot that is free
+                batch = feed.next()
+                self.assertEqual(bytes(batch.buffer("images")), expected_bytes(batch))
+                del batch
+            self.assertEqual(feed.position, (2, 4))
+            with feed.next():
+                with self.assertRaises(loaderd.NoFreeBatch):
+                    feed.next()
+            feed.next()
+            return kept
+
+    def test_batches(self):
+        kept = self.hold_all(lambda batch: batch)
+        for batch in kept:  # after close() they still read
+            self.assertEqual(bytes(batch.buffer("images")), expected_bytes(batch))
+
+    def test_views(self):
+        kept = self.hold_all(lambda batch: memoryview(batch.buffer("images"))[2:3])
+        self.assertEqual([view[0, 0, 0, 0] for view in kept], [pixel(0, 2), pixel(0, 18), pixel(0, 26)])
+
+    def test_released_batches_with_views(self):
+        def keep(batch):
+            with batch:
+                view = memoryview(batch.buffer("labels"))
+            with self.assertRaisesRegex(ValueError, "released"):
+                batch.buffer("labels")
+            batch.release()
+            return view
+
+        self.assertEqual(self.hold_all(keep)[2].tolist(), [i % 10 for i in range(24, 32)])
+
+    @unittest.skipUnless(numpy, "no NumPy")
+    def test_derived_arrays(self):
+        kept = self.hold_all(lambda batch: batch.images[1:3].reshape(2, -1).T[5])
+        self.assertEqual(kept[0].tolist(), [pixel(0, 1), pixel(0, 2)])
+
+    @unittest.skipUnless(torch, "no PyTorch")
+    def test_tensors(self):
+        kept = self.hold_all(lambda batch: batch.torch().images[1])
+        self.assertTrue((kept[0] == pixel(0, 1)).all())
+
+    def test_capsules_that_nobody_takes(self):
+        for version in (None, (1, 0)):
+            self.hold_all(lambda batch: batch.__dlpack__(max_version=version))
+
+    def test_cycles_are_collected(self):
+        class Node:
+            pass
+
+        with open_feed(timeout=PATIENCE) as feed:
+            for _ in range(3 * feed.slots):
+                node = Node()
+                node.self = node
+                node.batch = feed.next()
+                del node
+
+    def test_batches_die(self):
+        with open_feed() as feed:
+            batch = next(feed)
+            seen = weakref.ref(batch)
+            view = memoryview(batch.buffer("images"))
+            del batch
+            self.assertIsNone(seen())
+            self.assertEqual(view[0, 0, 0, 0], 0)
+
+    def test_another_thread_gives_back(self):
+        import queue
+
+        filled = queue.Queue()
+        got = []
+
+        def work():
+            while (batch := filled.get()) is not None:
+                time.sleep(0.001)
+                got.append(bytes(batch.buffer("images")) == expected_bytes(batch))
+
+        with open_feed(timeout=PATIENCE) as feed:
+            thread = threading.Thread(target=work)
+            thread.start()
+            for _ in range(200):
+                filled.put(feed.next())  # the queue takes more than there are slots
+            filled.put(None)
+            thread.join()
+        self.assertEqual(got, [True] * 200)
+
+    def test_two_threads_may_not_wait(self):
+        def wait():
+            while True:
+                try:
+                    feed.next(PATIENCE)
+                except RuntimeError:
+                    pass  # the other thread was first
+                except loaderd.DaemonGone:
+                    return
+
+        with loaderd.Daemon() as daemon, loaderd.Feed("hang-0", batch_size=8, socket=daemon.socket,
+                                                    reconnect=False) as feed:
+            thread = threading.Thread(target=wait)
+            thread.start()
+            with self.assertRaisesRegex(RuntimeError, "another thread"):
+                while True:  # until it waits
+                    with contextlib.suppress(loaderd.FeedTimeout):
+                        feed.next(0)
+                    time.sleep(0.001)
+            os.kill(daemon.pid, signal.SIGKILL)
+            thread.join()
+
+
+@unittest.skipUnless(numpy, "no NumPy")
+class NumPy(unittest.TestCase):
+    def test_arrays(self):
+        with open_feed() as feed:
+            batch = next(feed)
+            images = batch.images
+            self.assertEqual((images.shape, images.dtype, images.flags.writeable), ((8, 4, 6, 3), numpy.uint8, True))
+            self.assertEqual(images.ctypes.data, batch.buffer("images").address)
+            self.assertEqual(images.ctypes.data % 64, 0)
+            self.assertEqual(batch.labels.dtype, numpy.int32)
+            self.assertEqual(batch.samples.dtype, numpy.uint64)
+            self.assertEqual(batch.flags.tolist(), [0, 0, 0, 1, 0, 0, 0, 0])
+            self.assertEqual(numpy.from_dlpack(batch).ctypes.data, images.ctypes.data)
+
+    def test_elements(self):
+        for name, kind in (("f16", numpy.float16), ("f32 nchw", numpy.float32)):
+            with open_feed(pipeline=name) as feed:
+                images = next(feed).images
+                self.assertEqual(images.dtype, kind)
+                self.assertEqual(images.shape, (8, 3, 4, 6) if "nchw" in name else (8, 4, 6, 3))
+                self.assertEqual(images[5].max(), pixel(0, 5))
+
+
+@unittest.skipUnless(torch, "no PyTorch")
+class Torch(unittest.TestCase):
+    def test_tensors(self):
+        with open_feed() as feed:
+            batch = next(feed)
+            images, labels = batch.torch()
+            self.assertEqual((images.shape, images.dtype), ((8, 3, 4, 6), torch.uint8))
+            self.assertTrue(images.is_contiguous(memory_format=torch.channels_last))
+            self.assertEqual(images.data_ptr(), batch.buffer("images").address)
+            self.assertEqual((labels.dtype, labels.tolist()), (torch.int64, list(range(8))))
+            self.assertEqual(batch.torch(layout="stored").images.shape, (8, 4, 6, 3))
+            self.assertEqual(torch.from_dlpack(batch.buffer("samples")).tolist(), list(range(8)))
+            self.assertEqual(batch.to("cpu").images.data_ptr(), images.data_ptr())
+
+    def test_elements(self):
+        for name, kind in (("f16", torch.float16), ("bf16", torch.bfloat16), ("f32", torch.float32)):
+            with open_feed(pipeline=name) as feed:
+                images = next(feed).torch().images
+                self.assertEqual(images.dtype, kind)
+                self.assertEqual(images[5].float().max().item(), pixel(0, 5))
+
+
+if __name__ == "__main__":
+    unittest.main()
