@@ -83,7 +83,7 @@ def markdown_faults(tree, document):
         folders = [tree, document.parent, *(document.parent / folder for folder in about)]
         words = NAMED.findall(line)
         # a span that is nothing but a path, also of a folder, when it says that it is one from the top
-        words += [span for span in re.findall(r"`([\w./*-]+)`", line) if (tree / span.split("/")[0]).is_dir() and "/" in span]
+        words += [span for span in re.findall(r"`([\w./*-]+)`", line) if "/" in span and not span.startswith("build") and (tree / span.split("/")[0]).is_dir()]
         # a row's folders
         words += re.findall(r"`([\w./-]+/)`", line) if line.startswith("|") else []
         for word in dict.fromkeys(words):
