@@ -1,26 +1,37 @@
 """The parts that measure without PyTorch: our kernels, variants of a network, its layers, and the loader."""
 
 import json
+import re
+import statistics
 
 import ahead
 from contestants import Failure
 from feeding import copies_of
 from networks import DERIVED, bandwidth, derived
-from setup import Skipped
+from setup import KERNELS, Skipped
 
 
 # ---- kernels ----
+
+# As tests/unit/trainer/kernels/cuda_kernels_bench.c prints it.
+KERNEL_LINE = re.compile(
+    r"(?P<kernel>\S+)  +(?P<case>.+?) +(?P<element>\S+) +(?P<us>[\d.]+) us \((?P<least>[\d.]+) to (?P<most>[\d.]+)\) +"
+    r"[\d.]+ MB +(?P<rate>[\d.]+) GB/s, +(?P<percent>[\d.]+) % of a copy's (?P<copy>[\d.]+)"
+)
 
 
 def kernels(setup, part, limit):
     """Our own kernels against a copy on the device, each beside its own."""
     if setup.device == "cpu":
         raise Skipped("it needs a GPU")
-    found = json.loads(setup.output([setup.program("bench/kernel_bench"), "--json"], limit))
-    setup.machine["copy GB/s"] = round(found["copy_gb_per_s"])
-    rows = [[row["kernel"], row["case"], row["us"], row["us_least"], row["us_most"], row["gb_per_s"], 100 * row["gb_per_s"] / row["copy_gb_per_s"]]
-            for row in found["rows"]]  # fmt: skip
-    part.table(f"Kernels in {found['element']}; a copy moves {found['copy_gb_per_s']:,.0f} GB/s, read and written",
+    text = "".join(setup.output([setup.program(f"tests/unit/trainer/test_cuda_kernels_{family}"), "--bench"], limit) for family in KERNELS)
+    found = [KERNEL_LINE.fullmatch(line) for line in text.splitlines()]
+    if not found or not all(found):
+        raise Failure(f"no kernel's figures in {text!r}")
+    copy = statistics.mean(float(row["copy"]) for row in found)
+    setup.machine["copy GB/s"] = round(copy)
+    rows = [[row["kernel"], row["case"], *(float(row[name]) for name in ("us", "least", "most", "rate", "percent"))] for row in found]
+    part.table(f"Kernels in {found[0]['element']}; a copy moves {copy:,.0f} GB/s, read and written",
                ["kernel", "case", "us, median", "least", "most", "GB/s", "% of copy"], rows)  # fmt: skip
 
 

@@ -41,9 +41,12 @@ SIZES = {
 }  # fmt: skip
 
 
+# Families of our own kernels: each has a program that checks and times them.
+KERNELS = ("norm", "pooling", "ends", "elementwise", "update")
 # Programs with an emulated GPU in them.
 EMULATED = {
-    "bench/device_bench": "tests/emulation/device_bench_emulated", "bench/kernel_bench": "tests/emulation/kernel_bench_emulated", "trainer/trainer": "tests/emulation/trainer_emulated",
+    "bench/device_bench": "tests/emulation/device_bench_emulated", "trainer/trainer": "tests/emulation/trainer_emulated",
+    **{f"tests/unit/trainer/test_cuda_kernels_{family}": f"tests/unit/trainer/test_emulated_kernels_{family}" for family in KERNELS},
     **{f"tests/unit/trainer/test_device_{name}": f"tests/unit/trainer/test_emulated_{name}" for name in ("ops", "net", "update")},
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-#include "tests/unit/trainer/kernels/cuda_kernels_test.h"
+#include "tests/unit/trainer/kernels/cuda_kernels_bench.h"
 
 #ifndef KERNELS_ON_DEVICE
 #include "tests/emulation/launch.h"
@@ -13,6 +13,7 @@
 #define GUARD       0xa5
 
 struct kernel_device kernels_device;
+bool kernels_timing;
 
 int kernels_test_open(void **state)
 {
@@ -40,6 +41,17 @@ void kernels_vary(unsigned variation)
 #ifndef KERNELS_ON_DEVICE
 	emulation_order(variation);
 #endif
+}
+
+void *kernels_zeros(uint64_t bytes)
+{
+	void *memory;
+
+	if (kernels_timing)
+		return NULL;
+	memory = calloc(bytes ? bytes : 1, 1);
+	assert_non_null(memory);
+	return memory;
 }
 
 double kernels_uniform(uint64_t seed, uint64_t counter)
@@ -126,19 +138,13 @@ double element_tolerance(enum cuda_element element)
 
 /* ---- arrays ---- */
 
-static void *allocate_host(uint64_t bytes)
-{
-	void *memory = malloc(bytes ? bytes : 1);
-
-	assert_non_null(memory);
-	return memory;
-}
-
 static struct array array_new(uint64_t count, uint32_t size)
 {
 	struct array array = {.count = count, .size = size};
 	void *memory;
 
+	if (kernels_timing)
+		return array;
 	assert_int_equal(gpu_allocate(2 * GUARD_BYTES + count * size, &memory), 0);
 	array.memory = memory;
 	array.data = array.memory + GUARD_BYTES;
@@ -153,8 +159,8 @@ struct array array_blank(uint64_t count, enum cuda_element element)
 	struct array array = array_new(count, cuda_element_size(element));
 
 	array.element = element;
-	array.v = allocate_host(count * sizeof(*array.v));
-	for (uint64_t i = 0; i < count; i++)
+	array.v = kernels_zeros(count * sizeof(*array.v));
+	for (uint64_t i = 0; array.v && i < count; i++)
 		array.v[i] = NAN;
 	return array;
 }
@@ -164,7 +170,7 @@ struct array array_uniform(uint64_t count, enum cuda_element element, uint64_t s
 {
 	struct array array = array_blank(count, element);
 
-	for (uint64_t i = 0; i < count; i++)
+	for (uint64_t i = 0; array.v && i < count; i++)
 		array.v[i] = element_round(low + (high - low) * kernels_uniform(seed, i), element);
 	array_write(&array);
 	return array;
@@ -174,7 +180,7 @@ struct array array_coarse(uint64_t count, enum cuda_element element, uint64_t se
 {
 	struct array array = array_blank(count, element);
 
-	for (uint64_t i = 0; i < count; i++)
+	for (uint64_t i = 0; array.v && i < count; i++)
 		array.v[i] = round(kernels_uniform(seed, i) * 32 - 16) / 8;
 	array_write(&array);
 	return array;
@@ -184,7 +190,9 @@ struct array array_bytes(const void *bytes, uint64_t count)
 {
 	struct array array = array_new(count, 1);
 
-	if (bytes) {
+	if (bytes && kernels_timing) {
+		array.data = bench_keep(bytes, count);
+	} else if (bytes) {
 		assert_int_equal(gpu_copy_in(array.data, bytes, count, kernels_device.stream), 0);
 		assert_int_equal(gpu_stream_synchronize(kernels_device.stream), 0);
 	}
@@ -193,8 +201,11 @@ struct array array_bytes(const void *bytes, uint64_t count)
 
 void array_write(struct array *array)
 {
-	char *bytes = allocate_host(array->count * array->size);
+	char *bytes;
 
+	if (kernels_timing)
+		return;
+	bytes = kernels_zeros(array->count * array->size);
 	for (uint64_t i = 0; i < array->count; i++) {
 		uint32_t bits = element_encode(array->v[i], array->element);
 
@@ -210,7 +221,7 @@ void array_write(struct array *array)
 void array_read_bytes(const struct array *array, void *ret_bytes)
 {
 	uint64_t bytes = array->count * array->size;
-	unsigned char *all = allocate_host(bytes + 2 * GUARD_BYTES);
+	unsigned char *all = kernels_zeros(bytes + 2 * GUARD_BYTES);
 
 	assert_int_equal(
 		gpu_copy_out(all, array->memory, bytes + 2 * GUARD_BYTES, kernels_device.stream),
@@ -228,7 +239,7 @@ void array_read_bytes(const struct array *array, void *ret_bytes)
 
 void array_read(struct array *array)
 {
-	unsigned char *bytes = allocate_host(array->count * array->size);
+	unsigned char *bytes = kernels_zeros(array->count * array->size);
 
 	array_read_bytes(array, bytes);
 	for (uint64_t i = 0; i < array->count; i++) {
@@ -242,11 +253,40 @@ void array_read(struct array *array)
 
 void array_free(struct array *array)
 {
+	if (kernels_timing)
+		return;
 	/* what is queued may use it */
 	assert_int_equal(gpu_stream_synchronize(kernels_device.stream), 0);
 	gpu_free(array->memory);
 	free(array->v);
 	*array = (struct array){0};
+}
+
+static void *array_operand(struct array *array, unsigned times)
+{
+	if (kernels_timing)
+		bench_operand(array, times);
+	return array->data;
+}
+
+void *array_reads(struct array *array)
+{
+	return array_operand(array, 1);
+}
+
+void *array_writes(struct array *array)
+{
+	return array_operand(array, 1);
+}
+
+void *array_updates(struct array *array)
+{
+	return array_operand(array, 2);
+}
+
+void *array_uses(struct array *array)
+{
+	return array_operand(array, 0);
 }
 
 static bool agrees(double got, double expected, double tolerance)

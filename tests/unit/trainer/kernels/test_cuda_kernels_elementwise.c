@@ -120,19 +120,21 @@ static void check_add(enum cuda_element element, uint64_t count, bool in_place, 
 	struct array a = array_coarse(count + offset, element, 1),
 		     b = array_coarse(count + offset, element, 2);
 	struct array y = in_place ? a : array_blank(count + offset, element);
-	double *expected = malloc((count + offset) * sizeof(*expected));
+	double *expected = kernels_zeros((count + offset) * sizeof(*expected));
 	uint64_t skip = (uint64_t)offset * cuda_element_size(element);
 	struct elementwise_add add = {
-		.a = (char *)a.data + skip,
-		.b = (char *)b.data + skip,
-		.y = (char *)y.data + skip,
+		.a = (char *)array_reads(&a) + skip,
+		.b = (char *)array_reads(&b) + skip,
+		.y = (char *)array_writes(&y) + skip,
 		.count = count,
 		.element = element,
 	};
 
+	assert_int_equal(elementwise_add(&kernels_device, &add), 0);
+	if (kernels_timing)
+		return;
 	for (uint64_t i = 0; i < count + offset; i++)
 		expected[i] = i < offset ? (in_place ? a.v[i] : NAN) : a.v[i] + b.v[i];
-	assert_int_equal(elementwise_add(&kernels_device, &add), 0);
 	array_expect(&y, expected, 0, "%llu elements from %u", (unsigned long long)count, offset);
 	free(expected);
 	array_free(&b);
@@ -162,20 +164,28 @@ static void check_copy(enum cuda_element from, enum cuda_element to, uint64_t ro
 	struct array in = array_coarse(rows * from_columns, from, 3);
 	struct array out =
 		add ? array_coarse(rows * to_columns, to, 4) : array_blank(rows * to_columns, to);
-	struct elementwise_copy copy = flat_copy(&in, &out);
-	double *expected = malloc(out.count * sizeof(*expected));
+	double *expected = kernels_zeros(out.count * sizeof(*expected));
+	struct elementwise_copy copy;
 
+	array_reads(&in);
+	if (add)
+		array_updates(&out);
+	else
+		array_writes(&out);
+	copy = flat_copy(&in, &out);
 	copy.rows = rows;
 	copy.from_columns = from_columns;
 	copy.to_columns = to_columns;
 	copy.add = add;
+	assert_int_equal(elementwise_copy(&kernels_device, &copy), 0);
+	if (kernels_timing)
+		return;
 	for (uint64_t i = 0; i < out.count; i++) {
 		uint64_t row = i / to_columns, column = i % to_columns;
 
 		expected[i] = (column < from_columns ? in.v[row * from_columns + column] : 0) +
 			      (add ? out.v[i] : 0);
 	}
-	assert_int_equal(elementwise_copy(&kernels_device, &copy), 0);
 	array_expect(&out, expected, 0, "%llu rows, %u columns of element %d to %u",
 		     (unsigned long long)rows, from_columns, from, to_columns);
 	free(expected);
@@ -260,17 +270,17 @@ static void check_fold(enum cuda_element element, uint32_t k, uint32_t positions
 	struct array variance = array_uniform(k, CUDA_F32, 9, 0.1, 3);
 	struct array to = array_blank((uint64_t)k * positions * to_columns, element),
 		     bias = array_blank(k, k % 2 ? CUDA_F32 : element);
-	double *expected = malloc(to.count * sizeof(*expected)),
-	       *expected_bias = malloc(k * sizeof(*expected));
+	double *expected = kernels_zeros(to.count * sizeof(*expected)),
+	       *expected_bias = kernels_zeros(k * sizeof(*expected));
 	struct elementwise_fold fold = {
-		.w = w.data,
-		.gamma = gamma.data,
-		.beta = beta.data,
-		.running_mean = mean.data,
-		.running_var = variance.data,
+		.w = array_reads(&w),
+		.gamma = array_reads(&gamma),
+		.beta = array_reads(&beta),
+		.running_mean = array_reads(&mean),
+		.running_var = array_reads(&variance),
 		.epsilon = 1e-3f,
-		.to = to.data,
-		.bias = bias.data,
+		.to = array_writes(&to),
+		.bias = array_writes(&bias),
 		.k = k,
 		.positions = positions,
 		.from_columns = columns,
@@ -279,6 +289,9 @@ static void check_fold(enum cuda_element element, uint32_t k, uint32_t positions
 		.bias_element = bias.element,
 	};
 
+	assert_int_equal(elementwise_fold(&kernels_device, &fold), 0);
+	if (kernels_timing)
+		return;
 	for (uint64_t i = 0; i < to.count; i++) {
 		uint64_t row = i / to_columns, column = i % to_columns, channel = row / positions;
 		double scale = gamma.v[channel] / sqrt(variance.v[channel] + (double)1e-3f);
@@ -286,7 +299,6 @@ static void check_fold(enum cuda_element element, uint32_t k, uint32_t positions
 		expected[i] = column < columns ? w.v[row * columns + column] * scale : 0;
 		expected_bias[channel] = beta.v[channel] - mean.v[channel] * scale;
 	}
-	assert_int_equal(elementwise_fold(&kernels_device, &fold), 0);
 	array_expect(&to, expected, element_tolerance(element), "%u x %u x %u weights", k,
 		     positions, columns);
 	array_expect(&bias, expected_bias,
@@ -314,22 +326,24 @@ static void test_fold(void **state)
 	}
 }
 
-static uint64_t run_checks(const struct array *arrays, unsigned count)
+static uint64_t run_checks(struct array *arrays, unsigned count)
 {
 	uint64_t start = ELEMENTWISE_FINITE, got;
 	struct array first = array_bytes(&start, sizeof(start));
 
 	for (unsigned i = 0; i < count; i++) {
 		struct elementwise_check check = {
-			.x = arrays[i].data,
+			.x = array_reads(&arrays[i]),
 			.count = arrays[i].count,
 			.element = arrays[i].element,
 			.tensor = 7 + i,
-			.first = first.data,
+			.first = array_uses(&first),
 		};
 
 		assert_int_equal(elementwise_check(&kernels_device, &check), 0);
 	}
+	if (kernels_timing)
+		return start;
 	array_read_bytes(&first, &got);
 	array_free(&first);
 	return got;
@@ -364,15 +378,65 @@ static void test_check(void **state)
 	}
 }
 
-int main(void)
+/* ---- what is timed ---- */
+
+static uint64_t elements_of(const struct kernel_case *k)
+{
+	return (uint64_t)k->n * k->h * k->w * k->c;
+}
+
+static void add(const struct kernel_case *k, enum cuda_element element)
+{
+	check_add(element, elements_of(k), false, 0);
+}
+
+static void check(const struct kernel_case *k, enum cuda_element element)
+{
+	struct array x = array_coarse(elements_of(k), element, 10);
+
+	assert_true(run_checks(&x, 1) == ELEMENTWISE_FINITE);
+	array_free(&x);
+}
+
+/* A weight's gradient: h x 9 c elements. */
+static void gradient(const struct kernel_case *k, enum cuda_element element)
+{
+	check_copy(element, CUDA_F32, k->h * 9, k->c, k->c, k->how != NULL);
+}
+
+static void fold(const struct kernel_case *k, enum cuda_element element)
+{
+	check_fold(element, k->h, 9, k->c, k->c);
+}
+
+static const bool added = true;
+
+static const struct kernel_case timed[] = {
+	{"elementwise_add", "56x56x256", add, 56, 56, 256},
+	{"elementwise_check", "56x56x256", check, 56, 56, 256},
+	{"elementwise_copy", "gradient 512x3x3x512", gradient, 512, 0, 512},
+	{"elementwise_copy", "gradient 512x3x3x512, added", gradient, 512, 0, 512, &added},
+	{"elementwise_fold", "512x3x3x512", fold, 512, 0, 512},
+};
+
+#define TIMED (sizeof(timed) / sizeof(*timed))
+
+static void test_timed(void **state)
+{
+	kernels_check(timed, TIMED);
+}
+
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_widening), cmocka_unit_test(test_narrowing),
 		cmocka_unit_test(test_add),      cmocka_unit_test(test_copy),
 		cmocka_unit_test(test_copies),   cmocka_unit_test(test_fold),
-		cmocka_unit_test(test_check),
+		cmocka_unit_test(test_check),    cmocka_unit_test(test_timed),
 	};
 
+	if (argc > 1)
+		return kernels_bench(argc, argv, timed, TIMED);
 	return cmocka_run_group_tests_name("kernels: elementwise", tests, kernels_test_open,
 					   kernels_test_close);
 }

@@ -43,10 +43,13 @@ static const enum cuda_element of_batch[] = {[DEVICE_ELEMENT_F16] = CUDA_F16,
 static struct array make_batch(const struct input_case *k, double **ret_values)
 {
 	uint64_t count = (uint64_t)k->count * k->h * k->w * k->batch_channels;
-	double *values = malloc(count * sizeof(*values));
-	uint8_t *bytes = malloc(count);
+	double *values = kernels_zeros(count * sizeof(*values));
+	uint8_t *bytes = kernels_zeros(count);
 	struct array batch;
 
+	*ret_values = values;
+	if (kernels_timing)
+		return array_bytes(NULL, count);
 	for (uint64_t i = 0; i < count; i++)
 		values[i] = bytes[i] = (uint8_t)(kernels_uniform(1, i) * 256);
 	if (k->batch == DEVICE_ELEMENT_U8) {
@@ -56,7 +59,6 @@ static struct array make_batch(const struct input_case *k, double **ret_values)
 		memcpy(values, batch.v, count * sizeof(*values));
 	}
 	free(bytes);
-	*ret_values = values;
 	return batch;
 }
 
@@ -66,17 +68,17 @@ static void check_input(const struct input_case *k, enum cuda_element element)
 	struct array batch = make_batch(k, &values),
 		     y = array_blank((uint64_t)k->n * k->h * k->w * k->padded, element);
 	struct step_arguments step = {
-		.images = batch.data,
+		.images = array_reads(&batch),
 		.count = k->count,
 		.channels = k->batch_channels,
 		.element = k->batch,
 		.flip = k->flip,
 	};
 	struct array arguments = array_bytes(&step, sizeof(step));
-	double *expected = calloc(y.count, sizeof(*expected));
+	double *expected = kernels_zeros(y.count * sizeof(*expected));
 	struct input_normalize input = {
-		.step = arguments.data,
-		.y = y.data,
+		.step = array_uses(&arguments),
+		.y = array_writes(&y),
 		.n = k->n,
 		.h = k->h,
 		.w = k->w,
@@ -87,6 +89,9 @@ static void check_input(const struct input_case *k, enum cuda_element element)
 
 	memcpy(input.mean, means, sizeof(means));
 	memcpy(input.std, deviations, sizeof(deviations));
+	assert_int_equal(input_normalize(&kernels_device, &input), 0);
+	if (kernels_timing)
+		return;
 	for (uint64_t i = 0; i < y.count; i++) {
 		uint64_t c = i % k->padded, x = i / k->padded % k->w, line = i / k->padded / k->w;
 
@@ -97,7 +102,6 @@ static void check_input(const struct input_case *k, enum cuda_element element)
 		if (k->batch == DEVICE_ELEMENT_U8)
 			expected[i] = (expected[i] - (double)means[c]) / (double)deviations[c];
 	}
-	assert_int_equal(input_normalize(&kernels_device, &input), 0);
 	array_expect(&y, expected, element_tolerance(element),
 		     "%u x %u x %u, %u channels of kind %d to %u", k->n, k->h, k->w,
 		     k->batch_channels, k->batch, k->padded);
@@ -237,15 +241,15 @@ static void check_loss(const struct loss_case *k, enum cuda_element logits_eleme
 		values[i] = i >= k->count ? -1
 					  : (int32_t)(kernels_uniform(2, i) * (k->classes + 2)) - 1;
 	labels = array_bytes(values, k->n * sizeof(*values));
-	step.labels = k->labels ? labels.data : NULL;
+	step.labels = k->labels ? array_uses(&labels) : NULL;
 	arguments = array_bytes(&step, sizeof(step));
 	struct loss_softmax loss = {
-		.step = arguments.data,
-		.state = k->loss_scale != 0 ? state.data : NULL,
-		.logits = logits.data,
-		.dlogits = k->gradient ? dlogits.data : NULL,
-		.results = results.data,
-		.workspace = workspace.data,
+		.step = array_uses(&arguments),
+		.state = k->loss_scale != 0 ? array_uses(&state) : NULL,
+		.logits = array_reads(&logits),
+		.dlogits = k->gradient ? array_writes(&dlogits) : NULL,
+		.results = array_uses(&results),
+		.workspace = array_uses(&workspace),
 		.n = k->n,
 		.classes = k->classes,
 		.logits_stride = k->logits_stride,
@@ -256,8 +260,12 @@ static void check_loss(const struct loss_case *k, enum cuda_element logits_eleme
 		.logit_scale = k->logit_scale,
 	};
 
-	expected = reference_loss_case(k, logits.v, values);
 	assert_int_equal(loss_softmax(&kernels_device, &loss), 0);
+	if (kernels_timing) {
+		free(values);
+		return;
+	}
+	expected = reference_loss_case(k, logits.v, values);
 	check_results(&results, &expected, k->loss_scale != 0 ? k->loss_scale : 1);
 	if (k->gradient)
 		array_expect(&dlogits, expected.gradient, element_tolerance(element) * 2,
@@ -400,14 +408,46 @@ static void test_loss_shared(void **state)
 	array_free(&own);
 }
 
-int main(void)
+/* ---- what is timed ---- */
+
+static void input(const struct kernel_case *k, enum cuda_element element)
+{
+	const struct input_case how = {k->n, k->h, k->w, 3, k->c, DEVICE_ELEMENT_U8,
+				       3,    k->n, false};
+
+	check_input(&how, element);
+}
+
+static void loss(const struct kernel_case *k, enum cuda_element element)
+{
+	const struct loss_case how = {k->n, k->c,  k->c,  k->c, k->n, 0.1f,
+				      0,    65536, false, true, true};
+
+	check_loss(&how, CUDA_F32, element);
+}
+
+static const struct kernel_case timed[] = {
+	{"input_normalize", "bytes 224x224x3 to 4", input, 224, 224, 4},
+	{"loss_softmax", "1000", loss, 1, 1, 1000},
+};
+
+#define TIMED (sizeof(timed) / sizeof(*timed))
+
+static void test_timed(void **state)
+{
+	kernels_check(timed, TIMED);
+}
+
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_input),       cmocka_unit_test(test_input_refused),
 		cmocka_unit_test(test_loss),        cmocka_unit_test(test_loss_diverged),
-		cmocka_unit_test(test_loss_shared),
+		cmocka_unit_test(test_loss_shared), cmocka_unit_test(test_timed),
 	};
 
+	if (argc > 1)
+		return kernels_bench(argc, argv, timed, TIMED);
 	return cmocka_run_group_tests_name("kernels: ends", tests, kernels_test_open,
 					   kernels_test_close);
 }

@@ -39,21 +39,17 @@ struct operands {
 	double *sums, *second; /* [channels] */
 };
 
-static void *doubles(uint64_t count)
+static double *doubles(uint64_t count)
 {
-	void *memory = calloc(count, sizeof(double));
-
-	assert_non_null(memory);
-	return memory;
+	return kernels_zeros(count * sizeof(double));
 }
 
-static struct operands operands_new(const uint32_t *shape, enum cuda_element element)
+static struct operands operands_new(uint64_t rows, uint32_t c, enum cuda_element element)
 {
-	uint64_t count = (uint64_t)shape[0] * shape[1];
-	uint32_t c = shape[1];
+	uint64_t count = rows * c;
 
 	return (struct operands){
-		.rows = shape[0],
+		.rows = rows,
 		.channels = c,
 		.element = element,
 		.x = array_coarse(count, element, 1),
@@ -70,8 +66,8 @@ static struct operands operands_new(const uint32_t *shape, enum cuda_element ele
 		.out = array_blank(count, element),
 		.sum = array_blank(c, CUDA_F32),
 		.products = array_blank(c, CUDA_F32),
-		.partial = array_bytes(
-			NULL, columns_workspace(kernels_device.multiprocessors, shape[0], c)),
+		.partial = array_bytes(NULL,
+				       columns_workspace(kernels_device.multiprocessors, rows, c)),
 		.z = doubles(count),
 		.expected = doubles(count),
 		.sums = doubles(c),
@@ -120,6 +116,11 @@ static bool has_scale(enum form form)
 	return form == AFFINE || form == AFFINE_RESIDUAL || form == DUAL;
 }
 
+static bool has_bias(enum form form)
+{
+	return has_scale(form) || form == BIAS_ONLY;
+}
+
 static bool has_residual(enum form form)
 {
 	return form == RESIDUAL || form == AFFINE_RESIDUAL || form == DUAL;
@@ -131,7 +132,7 @@ static void reference_z(struct operands *o, enum form form)
 		uint32_t c = (uint32_t)(i % o->channels);
 
 		o->z[i] = (has_scale(form) ? o->scale.v[c] : 1) * o->x.v[i] +
-			  (has_scale(form) || form == BIAS_ONLY ? o->bias.v[c] : 0);
+			  (has_bias(form) ? o->bias.v[c] : 0);
 		if (has_residual(form))
 			o->z[i] += (form == DUAL ? o->scale2.v[c] : 1) * o->residual.v[i] +
 				   (form == DUAL ? o->bias2.v[c] : 0);
@@ -141,20 +142,22 @@ static void reference_z(struct operands *o, enum form form)
 static void check_statistics(struct operands *o)
 {
 	struct norm_statistics a = {
-		.x = o->x.data,
+		.x = array_reads(&o->x),
 		.rows = o->rows,
 		.channels = o->channels,
 		.element = o->element,
-		.sum = o->sum.data,
-		.squares = o->products.data,
-		.partial = o->partial.data,
+		.sum = array_writes(&o->sum),
+		.squares = array_writes(&o->products),
+		.partial = array_uses(&o->partial),
 	};
 
+	assert_int_equal(norm_statistics(&kernels_device, &a), 0);
+	if (kernels_timing)
+		return;
 	for (uint64_t i = 0; i < o->x.count; i++) {
 		o->sums[i % o->channels] += o->x.v[i];
 		o->second[i % o->channels] += o->x.v[i] * o->x.v[i];
 	}
-	assert_int_equal(norm_statistics(&kernels_device, &a), 0);
 	/* multiples of 1/64 below 2^17: exact in fp32 */
 	array_expect(&o->sum, o->sums, 0, "sums of %llu x %u", (unsigned long long)o->rows,
 		     o->channels);
@@ -165,28 +168,30 @@ static void check_statistics(struct operands *o)
 static void check_apply(struct operands *o, enum form form, enum device_activation activation,
 			unsigned place)
 {
-	void *y = place == 0 ? o->out.data : place == 1 ? o->x.data : o->residual.data;
 	struct array *result = place == 0 ? &o->out : place == 1 ? &o->x : &o->residual;
-	double *before = doubles(o->x.count);
+	double *before;
 	struct norm_apply a = {
-		.x = o->x.data,
-		.residual = has_residual(form) ? o->residual.data : NULL,
-		.scale = has_scale(form) ? o->scale.data : NULL,
-		.bias = has_scale(form) || form == BIAS_ONLY ? o->bias.data : NULL,
-		.scale2 = form == DUAL ? o->scale2.data : NULL,
-		.bias2 = form == DUAL ? o->bias2.data : NULL,
-		.y = y,
+		.x = array_reads(&o->x),
+		.residual = has_residual(form) ? array_reads(&o->residual) : NULL,
+		.scale = has_scale(form) ? array_reads(&o->scale) : NULL,
+		.bias = has_bias(form) ? array_reads(&o->bias) : NULL,
+		.scale2 = form == DUAL ? array_reads(&o->scale2) : NULL,
+		.bias2 = form == DUAL ? array_reads(&o->bias2) : NULL,
+		.y = array_writes(result),
 		.rows = o->rows,
 		.channels = o->channels,
 		.element = o->element,
 		.activation = activation,
 	};
 
+	assert_int_equal(norm_apply(&kernels_device, &a), 0);
+	if (kernels_timing)
+		return;
 	reference_z(o, form);
 	for (uint64_t i = 0; i < o->x.count; i++)
 		o->expected[i] = activate(o->z[i], activation);
+	before = doubles(o->x.count);
 	memcpy(before, result->v, o->x.count * sizeof(*before));
-	assert_int_equal(norm_apply(&kernels_device, &a), 0);
 	array_expect(result, o->expected, element_tolerance(o->element),
 		     "apply %d of %llu x %u, activation %d, to %u", form,
 		     (unsigned long long)o->rows, o->channels, activation, place);
@@ -225,36 +230,36 @@ static void check_backward(struct operands *o, const struct backward_case *k)
 	/* fp32 sums of so many terms of up to 32 */
 	double tolerance = 1e-6 * (32 + sqrt((double)o->rows));
 	struct norm_backward a = {
-		.dy = o->dy.data,
-		.dy2 = k->two ? o->dy2.data : NULL,
-		.y = k->from_y ? o->y.data : NULL,
-		.x = from_x || k->products ? o->x.data : NULL,
-		.residual = from_x && has_residual(k->form) ? o->residual.data : NULL,
-		.scale = from_x && has_scale(k->form) ? o->scale.data : NULL,
-		.bias = from_x && (has_scale(k->form) || k->form == BIAS_ONLY) ? o->bias.data
-									       : NULL,
-		.scale2 = from_x && k->form == DUAL ? o->scale2.data : NULL,
-		.bias2 = from_x && k->form == DUAL ? o->bias2.data : NULL,
-		.mean = k->products ? o->mean.data : NULL,
-		.deviation = k->products ? o->deviation.data : NULL,
-		.dz = k->store ? o->out.data : NULL,
-		.sum = k->sum ? o->sum.data : NULL,
-		.products = k->products ? o->products.data : NULL,
+		.dy = array_reads(&o->dy),
+		.dy2 = k->two ? array_reads(&o->dy2) : NULL,
+		.y = k->from_y ? array_reads(&o->y) : NULL,
+		.x = from_x || k->products ? array_reads(&o->x) : NULL,
+		.residual = from_x && has_residual(k->form) ? array_reads(&o->residual) : NULL,
+		.scale = from_x && has_scale(k->form) ? array_reads(&o->scale) : NULL,
+		.bias = from_x && has_bias(k->form) ? array_reads(&o->bias) : NULL,
+		.scale2 = from_x && k->form == DUAL ? array_reads(&o->scale2) : NULL,
+		.bias2 = from_x && k->form == DUAL ? array_reads(&o->bias2) : NULL,
+		.mean = k->products ? array_reads(&o->mean) : NULL,
+		.deviation = k->products ? array_reads(&o->deviation) : NULL,
+		.dz = k->store ? array_writes(&o->out) : NULL,
+		.sum = k->sum ? array_writes(&o->sum) : NULL,
+		.products = k->products ? array_writes(&o->products) : NULL,
 		.add_sum = k->add,
-		.partial = k->sum ? o->partial.data : NULL,
+		.partial = k->sum ? array_uses(&o->partial) : NULL,
 		.rows = o->rows,
 		.channels = o->channels,
 		.element = o->element,
 		.activation = k->activation,
 	};
 
-	reference_backward(o, k);
-	if (k->add) {
+	if (k->add)
 		array_read(&o->sum);
-		for (uint32_t c = 0; c < o->channels; c++)
-			o->sums[c] += o->sum.v[c];
-	}
 	assert_int_equal(norm_backward(&kernels_device, &a), 0);
+	if (kernels_timing)
+		return;
+	reference_backward(o, k);
+	for (uint32_t c = 0; c < o->channels && k->add; c++)
+		o->sums[c] += o->sum.v[c];
 	if (k->store)
 		array_expect(&o->out, o->expected, element_tolerance(o->element),
 			     "dz of %llu x %u, form %d, activation %d", (unsigned long long)o->rows,
@@ -297,20 +302,23 @@ static void check_backward_apply(struct operands *o, bool scaled, enum device_ac
 		     b = array_coarse(o->channels, CUDA_F32, 21),
 		     c = array_coarse(o->channels, CUDA_F32, 22);
 	struct norm_backward_apply apply = {
-		.dz = o->dy.data,
-		.x = o->x.data,
-		.a = a.data,
-		.b = b.data,
-		.c = c.data,
-		.scale = scaled ? o->scale.data : NULL,
-		.bias = scaled ? o->bias.data : NULL,
-		.dx = in_place ? o->dy.data : o->out.data,
+		.dz = array_reads(&o->dy),
+		.x = array_reads(&o->x),
+		.a = array_reads(&a),
+		.b = array_reads(&b),
+		.c = array_reads(&c),
+		.scale = scaled ? array_reads(&o->scale) : NULL,
+		.bias = scaled ? array_reads(&o->bias) : NULL,
+		.dx = array_writes(in_place ? &o->dy : &o->out),
 		.rows = o->rows,
 		.channels = o->channels,
 		.element = o->element,
 		.activation = activation,
 	};
 
+	assert_int_equal(norm_backward_apply(&kernels_device, &apply), 0);
+	if (kernels_timing)
+		return;
 	reference_z(o, AFFINE);
 	for (uint64_t i = 0; i < o->x.count; i++) {
 		uint32_t k = (uint32_t)(i % o->channels);
@@ -318,7 +326,6 @@ static void check_backward_apply(struct operands *o, bool scaled, enum device_ac
 
 		o->expected[i] = a.v[k] * dz + b.v[k] * o->x.v[i] + c.v[k];
 	}
-	assert_int_equal(norm_backward_apply(&kernels_device, &apply), 0);
 	array_expect(in_place ? &o->dy : &o->out, o->expected, element_tolerance(o->element),
 		     "dx of %llu x %u, activation %d", (unsigned long long)o->rows, o->channels,
 		     activation);
@@ -335,8 +342,8 @@ static void for_all_operands(check_operands check)
 		kernels_vary(variation);
 		for (int element = 0; element < ELEMENTS; element++) {
 			for (unsigned i = 0; i < SHAPES; i++) {
-				struct operands o =
-					operands_new(shapes[i], (enum cuda_element)element);
+				struct operands o = operands_new(shapes[i][0], shapes[i][1],
+								 (enum cuda_element)element);
 
 				check(&o);
 				operands_free(&o);
@@ -353,11 +360,10 @@ static void test_statistics(void **state)
 /* More blocks than the second stage of sums takes at a time. */
 static void test_many_blocks(void **state)
 {
-	static const uint32_t shape[] = {2600, 64};
 	struct operands o;
 
 	kernels_vary(2);
-	o = operands_new(shape, CUDA_F32);
+	o = operands_new(2600, 64, CUDA_F32);
 	check_statistics(&o);
 	operands_free(&o);
 }
@@ -420,8 +426,7 @@ static void test_backward_apply(void **state)
 /* A gradient that overflowed does not pass a ReLU that is shut, and passes one that is open. */
 static void test_overflow(void **state)
 {
-	static const uint32_t shape[] = {4, 8};
-	struct operands o = operands_new(shape, CUDA_F16);
+	struct operands o = operands_new(4, 8, CUDA_F16);
 	struct norm_backward a = {
 		.dy = o.dy.data,
 		.y = o.y.data,
@@ -447,8 +452,7 @@ static void test_overflow(void **state)
 
 static void test_refused(void **state)
 {
-	static const uint32_t shape[] = {4, 8};
-	struct operands o = operands_new(shape, CUDA_F32);
+	struct operands o = operands_new(4, 8, CUDA_F32);
 	struct norm_backward nothing = {.dy = o.dy.data, .rows = 4, .channels = 8};
 	struct norm_backward relu = {.dy = o.dy.data,
 				     .dz = o.out.data,
@@ -465,42 +469,43 @@ static void test_refused(void **state)
 
 /* ---- vectors ---- */
 
-#define CHANNELS 300
+enum { CHANNELS = 300, CHANNELS_MAX = 2048 };
 
-static void check_finalize(enum cuda_element element, bool halves, bool running, uint64_t rows)
+static void check_finalize(enum cuda_element element, bool halves, bool running, uint64_t rows,
+			   uint32_t channels)
 {
-	struct array sum = array_coarse(CHANNELS, CUDA_F32, 1),
-		     squares = array_blank(CHANNELS, CUDA_F32);
-	struct array gamma = array_coarse(CHANNELS, CUDA_F32, 2),
-		     beta = array_coarse(CHANNELS, CUDA_F32, 3);
-	struct array running_mean = array_coarse(CHANNELS, CUDA_F32, 4),
-		     running_var = array_uniform(CHANNELS, CUDA_F32, 5, 0.1, 4);
+	struct array sum = array_coarse(channels, CUDA_F32, 1),
+		     squares = array_blank(channels, CUDA_F32);
+	struct array gamma = array_coarse(channels, CUDA_F32, 2),
+		     beta = array_coarse(channels, CUDA_F32, 3);
+	struct array running_mean = array_coarse(channels, CUDA_F32, 4),
+		     running_var = array_uniform(channels, CUDA_F32, 5, 0.1, 4);
 	struct array out[4],
-		out16[2] = {array_blank(CHANNELS, element), array_blank(CHANNELS, element)};
-	double expected[6][CHANNELS];
+		out16[2] = {array_blank(channels, element), array_blank(channels, element)};
+	double expected[6][CHANNELS_MAX];
 	struct norm_finalize a = {
-		.sum = sum.data,
-		.squares = squares.data,
-		.gamma = gamma.data,
-		.beta = beta.data,
-		.scale16 = halves ? out16[0].data : NULL,
-		.bias16 = halves ? out16[1].data : NULL,
-		.running_mean = running ? running_mean.data : NULL,
-		.running_var = running ? running_var.data : NULL,
+		.gamma = array_reads(&gamma),
+		.beta = array_reads(&beta),
+		.scale16 = halves ? array_writes(&out16[0]) : NULL,
+		.bias16 = halves ? array_writes(&out16[1]) : NULL,
+		.running_mean = running ? array_updates(&running_mean) : NULL,
+		.running_var = running ? array_updates(&running_var) : NULL,
 		.rows = rows,
-		.channels = CHANNELS,
+		.channels = channels,
 		.element = element,
 		.epsilon = 1e-3f,
 		.momentum = 0.25f,
 	};
 
 	for (int i = 0; i < 4; i++)
-		out[i] = array_blank(CHANNELS, CUDA_F32);
-	a.mean = out[0].data;
-	a.deviation = out[1].data;
-	a.scale = out[2].data;
-	a.bias = out[3].data;
-	for (unsigned c = 0; c < CHANNELS; c++) {
+		out[i] = array_blank(channels, CUDA_F32);
+	a.mean = array_writes(&out[0]);
+	a.deviation = array_writes(&out[1]);
+	a.scale = array_writes(&out[2]);
+	a.bias = array_writes(&out[3]);
+	a.sum = array_reads(&sum);
+	a.squares = array_reads(&squares);
+	for (unsigned c = 0; c < channels && !kernels_timing; c++) {
 		double mean, variance;
 
 		sum.v[c] *= (double)rows;
@@ -523,6 +528,8 @@ static void check_finalize(enum cuda_element element, bool halves, bool running,
 	array_write(&sum);
 	array_write(&squares);
 	assert_int_equal(norm_finalize(&kernels_device, &a), 0);
+	if (kernels_timing)
+		return;
 	for (int i = 0; i < 4; i++)
 		array_expect(&out[i], expected[i], 2e-6, "finalize, result %d of %llu rows", i,
 			     (unsigned long long)rows);
@@ -550,98 +557,105 @@ static void test_finalize(void **state)
 {
 	for (int element = 0; element < ELEMENTS; element++) {
 		kernels_vary((unsigned)element);
-		check_finalize((enum cuda_element)element, true, true, 64);
-		check_finalize((enum cuda_element)element, false, true, 1);
-		check_finalize((enum cuda_element)element, true, false, 1 << 20);
+		check_finalize((enum cuda_element)element, true, true, 64, CHANNELS);
+		check_finalize((enum cuda_element)element, false, true, 1, CHANNELS);
+		check_finalize((enum cuda_element)element, true, false, 1 << 20, CHANNELS);
 	}
+}
+
+static void check_running(enum cuda_element element, uint32_t channels)
+{
+	struct array mean = array_coarse(channels, CUDA_F32, 1),
+		     variance = array_uniform(channels, CUDA_F32, 2, 0, 4);
+	struct array gamma = array_coarse(channels, CUDA_F32, 3),
+		     beta = array_coarse(channels, CUDA_F32, 4);
+	struct array scale = array_blank(channels, CUDA_F32),
+		     bias = array_blank(channels, CUDA_F32);
+	struct array scale16 = array_blank(channels, element),
+		     bias16 = array_blank(channels, element);
+	double expected[2][CHANNELS_MAX];
+	struct norm_running a = {
+		.running_mean = array_reads(&mean),
+		.running_var = array_reads(&variance),
+		.gamma = array_reads(&gamma),
+		.beta = array_reads(&beta),
+		.scale = array_writes(&scale),
+		.bias = array_writes(&bias),
+		.scale16 = array_writes(&scale16),
+		.bias16 = array_writes(&bias16),
+		.channels = channels,
+		.element = element,
+		.epsilon = 0.125f,
+	};
+
+	assert_int_equal(norm_running(&kernels_device, &a), 0);
+	if (kernels_timing)
+		return;
+	for (unsigned c = 0; c < channels; c++) {
+		expected[0][c] = gamma.v[c] / sqrt(variance.v[c] + 0.125);
+		expected[1][c] = beta.v[c] - mean.v[c] * expected[0][c];
+	}
+	array_expect(&scale, expected[0], 1e-6, "scale");
+	array_expect(&bias, expected[1], 1e-6, "bias");
+	array_expect(&scale16, expected[0], element_tolerance(element), "scale16");
+	array_expect(&bias16, expected[1], element_tolerance(element), "bias16");
+	array_free(&mean);
+	array_free(&variance);
+	array_free(&gamma);
+	array_free(&beta);
+	array_free(&scale);
+	array_free(&bias);
+	array_free(&scale16);
+	array_free(&bias16);
 }
 
 static void test_running(void **state)
 {
-	for (int element = 0; element < ELEMENTS; element++) {
-		struct array mean = array_coarse(CHANNELS, CUDA_F32, 1),
-			     variance = array_uniform(CHANNELS, CUDA_F32, 2, 0, 4);
-		struct array gamma = array_coarse(CHANNELS, CUDA_F32, 3),
-			     beta = array_coarse(CHANNELS, CUDA_F32, 4);
-		struct array scale = array_blank(CHANNELS, CUDA_F32),
-			     bias = array_blank(CHANNELS, CUDA_F32);
-		struct array scale16 = array_blank(CHANNELS, (enum cuda_element)element),
-			     bias16 = array_blank(CHANNELS, (enum cuda_element)element);
-		double expected[2][CHANNELS];
-		struct norm_running a = {
-			.running_mean = mean.data,
-			.running_var = variance.data,
-			.gamma = gamma.data,
-			.beta = beta.data,
-			.scale = scale.data,
-			.bias = bias.data,
-			.scale16 = scale16.data,
-			.bias16 = bias16.data,
-			.channels = CHANNELS,
-			.element = (enum cuda_element)element,
-			.epsilon = 0.125f,
-		};
-
-		for (unsigned c = 0; c < CHANNELS; c++) {
-			expected[0][c] = gamma.v[c] / sqrt(variance.v[c] + 0.125);
-			expected[1][c] = beta.v[c] - mean.v[c] * expected[0][c];
-		}
-		assert_int_equal(norm_running(&kernels_device, &a), 0);
-		array_expect(&scale, expected[0], 1e-6, "scale");
-		array_expect(&bias, expected[1], 1e-6, "bias");
-		array_expect(&scale16, expected[0], element_tolerance((enum cuda_element)element),
-			     "scale16");
-		array_expect(&bias16, expected[1], element_tolerance((enum cuda_element)element),
-			     "bias16");
-		array_free(&mean);
-		array_free(&variance);
-		array_free(&gamma);
-		array_free(&beta);
-		array_free(&scale);
-		array_free(&bias);
-		array_free(&scale16);
-		array_free(&bias16);
-	}
+	for (int element = 0; element < ELEMENTS; element++)
+		check_running((enum cuda_element)element, CHANNELS);
 }
 
 static void check_backward_finalize(bool dgamma, bool add_dgamma, bool dbeta, bool add_dbeta,
-				    bool constants)
+				    bool constants, uint64_t rows, uint32_t channels)
 {
 	struct array in[5], out[5];
-	double expected[5][CHANNELS];
+	double expected[5][CHANNELS_MAX];
 
 	for (int i = 0; i < 5; i++) {
-		in[i] = array_coarse(CHANNELS, CUDA_F32, 30 + (uint64_t)i);
-		out[i] = array_coarse(CHANNELS, CUDA_F32, 40 + (uint64_t)i);
+		in[i] = array_coarse(channels, CUDA_F32, 30 + (uint64_t)i);
+		out[i] = array_coarse(channels, CUDA_F32, 40 + (uint64_t)i);
 	}
 	struct norm_backward_finalize a = {
-		.sum = in[0].data,
-		.products = in[1].data,
-		.gamma = in[2].data,
-		.mean = in[3].data,
-		.deviation = in[4].data,
-		.dgamma = dgamma ? out[0].data : NULL,
-		.dbeta = dbeta ? out[1].data : NULL,
+		.sum = array_reads(&in[0]),
+		.products = array_reads(&in[1]),
+		.gamma = array_reads(&in[2]),
+		.mean = array_reads(&in[3]),
+		.deviation = array_reads(&in[4]),
+		.dgamma = dgamma ? array_writes(&out[0]) : NULL,
+		.dbeta = dbeta ? array_writes(&out[1]) : NULL,
 		.add_dgamma = add_dgamma,
 		.add_dbeta = add_dbeta,
-		.a = constants ? out[2].data : NULL,
-		.b = constants ? out[3].data : NULL,
-		.c = constants ? out[4].data : NULL,
-		.rows = 12,
-		.channels = CHANNELS,
+		.a = constants ? array_writes(&out[2]) : NULL,
+		.b = constants ? array_writes(&out[3]) : NULL,
+		.c = constants ? array_writes(&out[4]) : NULL,
+		.rows = rows,
+		.channels = channels,
 	};
 
-	for (unsigned c = 0; c < CHANNELS; c++) {
-		double scale = in[2].v[c] * in[4].v[c], b = -scale * in[4].v[c] * in[1].v[c] / 12;
+	assert_int_equal(norm_backward_finalize(&kernels_device, &a), 0);
+	if (kernels_timing)
+		return;
+	for (unsigned c = 0; c < channels; c++) {
+		double scale = in[2].v[c] * in[4].v[c],
+		       b = -scale * in[4].v[c] * in[1].v[c] / (double)rows;
 
 		expected[0][c] = dgamma ? in[1].v[c] + (add_dgamma ? out[0].v[c] : 0) : out[0].v[c];
 		expected[1][c] = dbeta ? in[0].v[c] + (add_dbeta ? out[1].v[c] : 0) : out[1].v[c];
 		expected[2][c] = constants ? scale : out[2].v[c];
 		expected[3][c] = constants ? b : out[3].v[c];
-		expected[4][c] =
-			constants ? -scale * in[0].v[c] / 12 - b * in[3].v[c] : out[4].v[c];
+		expected[4][c] = constants ? -scale * in[0].v[c] / (double)rows - b * in[3].v[c]
+					   : out[4].v[c];
 	}
-	assert_int_equal(norm_backward_finalize(&kernels_device, &a), 0);
 	for (int i = 0; i < 5; i++)
 		array_expect(&out[i], expected[i], 1e-6, "backward finalize, result %d", i);
 	for (int i = 0; i < 5; i++) {
@@ -652,13 +666,123 @@ static void check_backward_finalize(bool dgamma, bool add_dgamma, bool dbeta, bo
 
 static void test_backward_finalize(void **state)
 {
-	check_backward_finalize(true, false, true, false, true);
-	check_backward_finalize(true, true, true, true, false);
-	check_backward_finalize(false, false, true, true, true);
-	check_backward_finalize(true, true, false, false, true);
+	check_backward_finalize(true, false, true, false, true, 12, CHANNELS);
+	check_backward_finalize(true, true, true, true, false, 12, CHANNELS);
+	check_backward_finalize(false, false, true, true, true, 12, CHANNELS);
+	check_backward_finalize(true, true, false, false, true, 12, CHANNELS);
 }
 
-int main(void)
+/* ---- what is timed ---- */
+
+static uint64_t rows_of(const struct kernel_case *k)
+{
+	return (uint64_t)k->n * k->h * k->w;
+}
+
+static void statistics(const struct kernel_case *k, enum cuda_element element)
+{
+	struct operands o = operands_new(rows_of(k), k->c, element);
+
+	check_statistics(&o);
+	operands_free(&o);
+}
+
+static void finalize(const struct kernel_case *k, enum cuda_element element)
+{
+	check_finalize(element, true, true, rows_of(k), k->c);
+}
+
+static void running(const struct kernel_case *k, enum cuda_element element)
+{
+	check_running(element, k->c);
+}
+
+struct apply_case {
+	enum form form;
+	enum device_activation activation;
+};
+
+static void apply(const struct kernel_case *k, enum cuda_element element)
+{
+	const struct apply_case *how = k->how;
+	struct operands o = operands_new(rows_of(k), k->c, element);
+
+	check_apply(&o, how->form, how->activation, 0);
+	operands_free(&o);
+}
+
+static void backward(const struct kernel_case *k, enum cuda_element element)
+{
+	struct operands o = operands_new(rows_of(k), k->c, element);
+
+	check_backward(&o, k->how);
+	operands_free(&o);
+}
+
+static void backward_finalize(const struct kernel_case *k, enum cuda_element element)
+{
+	check_backward_finalize(true, false, true, false, true, rows_of(k), k->c);
+}
+
+static void backward_apply(const struct kernel_case *k, enum cuda_element element)
+{
+	struct operands o = operands_new(rows_of(k), k->c, element);
+
+	check_backward_apply(&o, k->how != NULL, DEVICE_RELU, false);
+	operands_free(&o);
+}
+
+static const struct apply_case relu = {AFFINE, DEVICE_RELU}, gelu = {AFFINE, DEVICE_GELU},
+			       residual = {AFFINE_RESIDUAL, DEVICE_RELU},
+			       two_norms = {DUAL, DEVICE_RELU};
+
+static const struct backward_case bias_gradient = {PLAIN, DEVICE_IDENTITY, .sum = true};
+static const struct backward_case relu_sums = {AFFINE, DEVICE_RELU, .sum = true, .products = true};
+static const struct backward_case gelu_sums = {AFFINE, DEVICE_GELU, .sum = true, .products = true};
+static const struct backward_case end_of_block = {
+	PLAIN,         DEVICE_RELU, .from_y = true,   .two = true,
+	.store = true, .sum = true, .products = true,
+};
+
+/* clang-format off */
+static const struct kernel_case timed[] = {
+	{"norm_statistics", "112x112x64", statistics, 112, 112, 64},
+	{"norm_statistics", "56x56x256", statistics, 56, 56, 256},
+	{"norm_statistics", "14x14x1024", statistics, 14, 14, 1024},
+	{"norm_statistics", "7x7x2048", statistics, 7, 7, 2048},
+	{"norm_finalize", "256", finalize, 56, 56, 256},
+	{"norm_finalize", "2048", finalize, 7, 7, 2048},
+	{"norm_running", "2048", running, 7, 7, 2048},
+	{"norm_apply", "relu 112x112x64", apply, 112, 112, 64, &relu},
+	{"norm_apply", "relu 56x56x64", apply, 56, 56, 64, &relu},
+	{"norm_apply", "relu 14x14x256", apply, 14, 14, 256, &relu},
+	{"norm_apply", "gelu 56x56x64", apply, 56, 56, 64, &gelu},
+	{"norm_apply", "residual relu 56x56x256", apply, 56, 56, 256, &residual},
+	{"norm_apply", "residual relu 14x14x1024", apply, 14, 14, 1024, &residual},
+	{"norm_apply", "residual relu 7x7x2048", apply, 7, 7, 2048, &residual},
+	{"norm_apply", "two norms relu 56x56x256", apply, 56, 56, 256, &two_norms},
+	{"norm_backward", "relu from x, sums 56x56x64", backward, 56, 56, 64, &relu_sums},
+	{"norm_backward", "relu from x, sums 14x14x256", backward, 14, 14, 256, &relu_sums},
+	{"norm_backward", "gelu from x, sums 56x56x64", backward, 56, 56, 64, &gelu_sums},
+	{"norm_backward", "end of block 56x56x256", backward, 56, 56, 256, &end_of_block},
+	{"norm_backward", "end of block 14x14x1024", backward, 14, 14, 1024, &end_of_block},
+	{"norm_backward", "end of block 7x7x2048", backward, 7, 7, 2048, &end_of_block},
+	{"norm_backward", "bias 1000", backward, 1, 1, 1000, &bias_gradient},
+	{"norm_backward_finalize", "256", backward_finalize, 56, 56, 256},
+	{"norm_backward_apply", "56x56x256", backward_apply, 56, 56, 256},
+	{"norm_backward_apply", "14x14x1024", backward_apply, 14, 14, 1024},
+	{"norm_backward_apply", "relu from x 56x56x64", backward_apply, 56, 56, 64, &relu},
+};
+/* clang-format on */
+
+#define TIMED (sizeof(timed) / sizeof(*timed))
+
+static void test_timed(void **state)
+{
+	kernels_check(timed, TIMED);
+}
+
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_statistics), cmocka_unit_test(test_finalize),
@@ -666,9 +790,11 @@ int main(void)
 		cmocka_unit_test(test_backward),   cmocka_unit_test(test_backward_finalize),
 		cmocka_unit_test(test_overflow),   cmocka_unit_test(test_backward_apply),
 		cmocka_unit_test(test_refused),    cmocka_unit_test(test_many_blocks),
-		cmocka_unit_test(test_grids),
+		cmocka_unit_test(test_grids),      cmocka_unit_test(test_timed),
 	};
 
+	if (argc > 1)
+		return kernels_bench(argc, argv, timed, TIMED);
 	return cmocka_run_group_tests_name("kernels: norm", tests, kernels_test_open,
 					   kernels_test_close);
 }

@@ -31,14 +31,6 @@ static const uint32_t shapes[][7] = {
 
 #define SHAPES (sizeof(shapes) / sizeof(*shapes))
 
-static void *zeros(uint64_t bytes)
-{
-	void *memory = calloc(bytes ? bytes : 1, 1);
-
-	assert_non_null(memory);
-	return memory;
-}
-
 static struct pool_test pool_test_new(const uint32_t *s, enum cuda_element element)
 {
 	struct pool_test t = {.shape = {s[0], s[1], s[2], s[3], (s[1] + 2 * s[6] - s[4]) / s[5] + 1,
@@ -60,10 +52,10 @@ static struct pool_test pool_test_new(const uint32_t *s, enum cuda_element eleme
 	t.products = array_blank(s[3], CUDA_F32);
 	t.partial = array_bytes(
 		NULL, columns_workspace(kernels_device.multiprocessors, out / s[3], s[3]));
-	t.z = zeros(in * sizeof(double));
-	t.expected_y = zeros(out * sizeof(double));
-	t.expected_dx = zeros(in * sizeof(double));
-	t.expected_index = zeros(out);
+	t.z = kernels_zeros(in * sizeof(double));
+	t.expected_y = kernels_zeros(out * sizeof(double));
+	t.expected_dx = kernels_zeros(in * sizeof(double));
+	t.expected_index = kernels_zeros(out);
 	return t;
 }
 
@@ -152,12 +144,12 @@ static void run_max(struct pool_test *t, bool scaled, enum device_activation act
 		    bool indexed)
 {
 	struct pool_max max = {
-		.x = t->x.data,
-		.scale = scaled ? t->scale.data : NULL,
-		.bias = scaled ? t->bias.data : NULL,
+		.x = array_reads(&t->x),
+		.scale = scaled ? array_reads(&t->scale) : NULL,
+		.bias = scaled ? array_reads(&t->bias) : NULL,
 		.activation = activation,
-		.y = t->y.data,
-		.index = indexed ? t->index.data : NULL,
+		.y = array_writes(&t->y),
+		.index = indexed ? array_writes(&t->index) : NULL,
 		.shape = t->shape,
 	};
 
@@ -166,7 +158,7 @@ static void run_max(struct pool_test *t, bool scaled, enum device_activation act
 
 static void check_max(struct pool_test *t, bool scaled, enum device_activation activation)
 {
-	uint8_t *index = zeros(t->y.count);
+	uint8_t *index = kernels_zeros(t->y.count);
 
 	reference_max(t, scaled, activation);
 	if (t->shape.window == POOL_WINDOW_MAX)
@@ -184,17 +176,19 @@ static void check_max(struct pool_test *t, bool scaled, enum device_activation a
 static void check_max_backward(struct pool_test *t, bool two)
 {
 	struct pool_max_backward backward = {
-		.dy = t->dy.data,
-		.dy2 = two ? t->dy2.data : NULL,
-		.index = t->index.data,
-		.dx = t->dx.data,
+		.dy = array_reads(&t->dy),
+		.dy2 = two ? array_reads(&t->dy2) : NULL,
+		.index = array_reads(&t->index),
+		.dx = array_writes(&t->dx),
 		.shape = t->shape,
 	};
 
+	assert_int_equal(pool_max_backward(&kernels_device, &backward), 0);
+	if (kernels_timing)
+		return;
 	two_gradients = two;
 	memset(t->expected_dx, 0, t->x.count * sizeof(double));
 	for_all_windows(t, route_maximum);
-	assert_int_equal(pool_max_backward(&kernels_device, &backward), 0);
 	array_expect(&t->dx, t->expected_dx, element_tolerance(t->shape.element),
 		     "max backward of window %u, %u channels", t->shape.window, t->shape.channels);
 }
@@ -202,24 +196,27 @@ static void check_max_backward(struct pool_test *t, bool two)
 static void check_norm_reduce(struct pool_test *t, enum device_activation activation, bool two)
 {
 	uint32_t channels = t->shape.channels;
-	double *sums = zeros(channels * sizeof(double)),
-	       *products = zeros(channels * sizeof(double));
+	double *sums = kernels_zeros(channels * sizeof(double)),
+	       *products = kernels_zeros(channels * sizeof(double));
 	struct pool_max_norm_reduce reduce = {
-		.dy = t->dy.data,
-		.dy2 = two ? t->dy2.data : NULL,
-		.index = t->index.data,
-		.x = t->x.data,
-		.scale = t->scale.data,
-		.bias = t->bias.data,
-		.mean = t->mean.data,
-		.deviation = t->deviation.data,
+		.dy = array_reads(&t->dy),
+		.dy2 = two ? array_reads(&t->dy2) : NULL,
+		.index = array_reads(&t->index),
+		.x = array_reads(&t->x),
+		.scale = array_reads(&t->scale),
+		.bias = array_reads(&t->bias),
+		.mean = array_reads(&t->mean),
+		.deviation = array_reads(&t->deviation),
 		.activation = activation,
-		.sum = t->sum.data,
-		.products = t->products.data,
-		.partial = t->partial.data,
+		.sum = array_writes(&t->sum),
+		.products = array_writes(&t->products),
+		.partial = array_uses(&t->partial),
 		.shape = t->shape,
 	};
 
+	assert_int_equal(pool_max_norm_reduce(&kernels_device, &reduce), 0);
+	if (kernels_timing)
+		return;
 	for (uint64_t i = 0; i < t->x.count; i++) {
 		uint64_t c = i % channels;
 		double dz = activation == DEVICE_RELU && t->z[i] <= 0 ? 0 : t->expected_dx[i];
@@ -227,7 +224,6 @@ static void check_norm_reduce(struct pool_test *t, enum device_activation activa
 		sums[c] += dz;
 		products[c] += dz * (t->x.v[i] - t->mean.v[c]) * t->deviation.v[c];
 	}
-	assert_int_equal(pool_max_norm_reduce(&kernels_device, &reduce), 0);
 	array_expect(&t->sum, sums, 1e-5, "sum dz under a pool of window %u, %u channels",
 		     t->shape.window, channels);
 	array_expect(&t->products, products, 1e-5,
@@ -240,27 +236,29 @@ static void check_norm_reduce(struct pool_test *t, enum device_activation activa
 static void check_norm_apply(struct pool_test *t, enum device_activation activation, bool two)
 {
 	struct pool_max_norm_apply apply = {
-		.dy = t->dy.data,
-		.dy2 = two ? t->dy2.data : NULL,
-		.index = t->index.data,
-		.x = t->x.data,
-		.scale = t->scale.data,
-		.bias = t->bias.data,
-		.a = t->a.data,
-		.b = t->b.data,
-		.c = t->c.data,
+		.dy = array_reads(&t->dy),
+		.dy2 = two ? array_reads(&t->dy2) : NULL,
+		.index = array_reads(&t->index),
+		.x = array_reads(&t->x),
+		.scale = array_reads(&t->scale),
+		.bias = array_reads(&t->bias),
+		.a = array_reads(&t->a),
+		.b = array_reads(&t->b),
+		.c = array_reads(&t->c),
 		.activation = activation,
-		.dx = t->dx.data,
+		.dx = array_writes(&t->dx),
 		.shape = t->shape,
 	};
 
+	assert_int_equal(pool_max_norm_apply(&kernels_device, &apply), 0);
+	if (kernels_timing)
+		return;
 	for (uint64_t i = 0; i < t->x.count; i++) {
 		uint64_t c = i % t->shape.channels;
 		double dz = activation == DEVICE_RELU && t->z[i] <= 0 ? 0 : t->expected_dx[i];
 
 		t->expected_dx[i] = t->a.v[c] * dz + t->b.v[c] * t->x.v[i] + t->c.v[c];
 	}
-	assert_int_equal(pool_max_norm_apply(&kernels_device, &apply), 0);
 	array_expect(&t->dx, t->expected_dx, element_tolerance(t->shape.element),
 		     "dx under a pool of window %u, %u channels", t->shape.window,
 		     t->shape.channels);
@@ -292,21 +290,30 @@ static void spread_window(struct pool_test *t, uint64_t output, uint64_t input, 
 	t->expected_dx[input] += t->dy.v[output] / window_count[output];
 }
 
+static void run_average(struct pool_test *t, bool backward)
+{
+	struct pool_average average = {
+		.from = array_reads(backward ? &t->dy : &t->x),
+		.to = array_writes(backward ? &t->dx : &t->y),
+		.shape = t->shape,
+	};
+
+	assert_int_equal(
+		(backward ? pool_average_backward : pool_average)(&kernels_device, &average), 0);
+}
+
 static void check_average(struct pool_test *t)
 {
-	struct pool_average forward = {.from = t->x.data, .to = t->y.data, .shape = t->shape};
-	struct pool_average backward = {.from = t->dy.data, .to = t->dx.data, .shape = t->shape};
-
 	assert_true(t->y.count <= sizeof(window_count) / sizeof(*window_count));
 	memset(window_count, 0, sizeof(window_count));
 	for_all_windows(t, count_window);
 	for_all_windows(t, spread_window);
 	for (uint64_t i = 0; i < t->y.count; i++)
 		t->expected_y[i] /= window_count[i];
-	assert_int_equal(pool_average(&kernels_device, &forward), 0);
+	run_average(t, false);
 	array_expect(&t->y, t->expected_y, element_tolerance(t->shape.element),
 		     "mean of window %u, %u channels", t->shape.window, t->shape.channels);
-	assert_int_equal(pool_average_backward(&kernels_device, &backward), 0);
+	run_average(t, true);
 	array_expect(&t->dx, t->expected_dx, element_tolerance(t->shape.element),
 		     "mean backward of window %u, %u channels", t->shape.window, t->shape.channels);
 }
@@ -402,22 +409,75 @@ static const uint32_t global_shapes[][3] = {{3, 49, 24}, {2, 1, 8},     {4, 1, 1
 					    {2, 65, 3},  {2, 16, 2048}, {3, 10, 136},
 					    {5, 7, 300}, {2, 130, 136}, {1, 50, 300}};
 
-static void check_global(const uint32_t *shape, enum cuda_element element, bool maximum)
+struct global_test {
+	uint32_t n, positions, channels;
+	enum cuda_element element;
+	bool maximum;
+	struct array x, y, dy, dx, index;
+};
+
+static struct global_test global_test_new(const uint32_t *shape, enum cuda_element element,
+					  bool maximum)
 {
 	uint32_t n = shape[0], positions = shape[1], channels = shape[2];
 	uint64_t in = (uint64_t)n * positions * channels, out = (uint64_t)n * channels;
-	struct array x = array_coarse(in, element, 1), y = array_blank(out, element),
-		     dy = array_coarse(out, element, 2), dx = array_blank(in, element),
-		     index = array_bytes(NULL, out * sizeof(uint32_t));
-	uint32_t *got = zeros(out * sizeof(*got)), *first = zeros(out * sizeof(*first));
-	double *expected = zeros(out * sizeof(double)), *expected_dx = zeros(in * sizeof(double));
-	struct pool_global forward = {x.data,    y.data,   index.data, n,
-				      positions, channels, element,    {0}};
-	struct pool_global backward = {dy.data,   dx.data,  index.data, n,
-				       positions, channels, element,    {0}};
+
+	return (struct global_test){
+		.n = n,
+		.positions = positions,
+		.channels = channels,
+		.element = element,
+		.maximum = maximum,
+		.x = array_coarse(in, element, 1),
+		.y = array_blank(out, element),
+		.dy = array_coarse(out, element, 2),
+		.dx = array_blank(in, element),
+		.index = array_bytes(NULL, out * sizeof(uint32_t)),
+	};
+}
+
+static void global_test_free(struct global_test *t)
+{
+	array_free(&t->x);
+	array_free(&t->y);
+	array_free(&t->dy);
+	array_free(&t->dx);
+	array_free(&t->index);
+}
+
+static void run_global(struct global_test *t, bool backward)
+{
+	struct pool_global a = {
+		.from = array_reads(backward ? &t->dy : &t->x),
+		.to = array_writes(backward ? &t->dx : &t->y),
+		.index = t->maximum ? array_writes(&t->index) : NULL,
+		.n = t->n,
+		.positions = t->positions,
+		.channels = t->channels,
+		.element = t->element,
+	};
+	int r;
+
+	if (backward)
+		r = (t->maximum ? pool_global_max_backward
+				: pool_global_average_backward)(&kernels_device, &a);
+	else
+		r = (t->maximum ? pool_global_max : pool_global_average)(&kernels_device, &a);
+	assert_int_equal(r, 0);
+}
+
+static void check_global(struct global_test *t)
+{
+	uint32_t positions = t->positions, channels = t->channels;
+	uint64_t in = t->x.count, out = t->y.count;
+	bool maximum = t->maximum;
+	uint32_t *got = kernels_zeros(out * sizeof(*got)),
+		 *first = kernels_zeros(out * sizeof(*first));
+	double *expected = kernels_zeros(out * sizeof(double)),
+	       *expected_dx = kernels_zeros(in * sizeof(double));
 
 	for (uint64_t i = 0; i < out; i++) {
-		const double *image = x.v + i / channels * positions * channels + i % channels;
+		const double *image = t->x.v + i / channels * positions * channels + i % channels;
 
 		for (uint32_t p = 0; p < positions; p++) {
 			expected[i] += image[(uint64_t)p * channels] / positions;
@@ -429,32 +489,32 @@ static void check_global(const uint32_t *shape, enum cuda_element element, bool 
 		for (uint32_t p = 0; p < positions; p++)
 			expected_dx[i / channels * positions * channels + (uint64_t)p * channels +
 				    i % channels] =
-				maximum ? (p == first[i] ? dy.v[i] : 0) : dy.v[i] / positions;
+				maximum ? (p == first[i] ? t->dy.v[i] : 0) : t->dy.v[i] / positions;
 	}
-	assert_int_equal(
-		(maximum ? pool_global_max : pool_global_average)(&kernels_device, &forward), 0);
-	array_expect(&y, expected, element_tolerance(element), "over %u positions, %u channels",
-		     positions, channels);
+	run_global(t, false);
+	array_expect(&t->y, expected, element_tolerance(t->element),
+		     "over %u positions, %u channels", positions, channels);
 	if (maximum) {
-		array_read_bytes(&index, got);
+		array_read_bytes(&t->index, got);
 		if (memcmp(got, first, out * sizeof(*got)) != 0)
 			fail_msg("places of the maxima over %u positions, %u channels differ",
 				 positions, channels);
 	}
-	assert_int_equal((maximum ? pool_global_max_backward
-				  : pool_global_average_backward)(&kernels_device, &backward),
-			 0);
-	array_expect(&dx, expected_dx, element_tolerance(element),
+	run_global(t, true);
+	array_expect(&t->dx, expected_dx, element_tolerance(t->element),
 		     "backward over %u positions, %u channels", positions, channels);
 	free(got);
 	free(first);
 	free(expected);
 	free(expected_dx);
-	array_free(&x);
-	array_free(&y);
-	array_free(&dy);
-	array_free(&dx);
-	array_free(&index);
+}
+
+static void check_global_shape(const uint32_t *shape, enum cuda_element element, bool maximum)
+{
+	struct global_test t = global_test_new(shape, element, maximum);
+
+	check_global(&t);
+	global_test_free(&t);
 }
 
 static void test_global(void **state)
@@ -464,20 +524,123 @@ static void test_global(void **state)
 		for (int element = 0; element < ELEMENTS; element++)
 			for (unsigned i = 0; i < sizeof(global_shapes) / sizeof(*global_shapes);
 			     i++) {
-				check_global(global_shapes[i], (enum cuda_element)element, false);
-				check_global(global_shapes[i], (enum cuda_element)element, true);
+				check_global_shape(global_shapes[i], (enum cuda_element)element,
+						   false);
+				check_global_shape(global_shapes[i], (enum cuda_element)element,
+						   true);
 			}
 	}
 }
 
-int main(void)
+/* ---- what is timed ---- */
+
+enum pass { FORWARD, BACKWARD, NORM_REDUCE, NORM_APPLY };
+
+struct window_case {
+	uint32_t window, stride, pad;
+	enum pass pass;
+	bool scaled; /* forward: with scale, bias and ReLU */
+};
+
+static struct pool_test window_test(const struct kernel_case *k, enum cuda_element element)
+{
+	const struct window_case *how = k->how;
+	const uint32_t shape[] = {k->n, k->h, k->w, k->c, how->window, how->stride, how->pad};
+
+	return pool_test_new(shape, element);
+}
+
+static void maximum(const struct kernel_case *k, enum cuda_element element)
+{
+	const struct window_case *how = k->how;
+	struct pool_test t = window_test(k, element);
+
+	if (!kernels_timing)
+		check_max_all(&t);
+	else if (how->pass == FORWARD)
+		run_max(&t, how->scaled, DEVICE_RELU, true);
+	else if (how->pass == BACKWARD)
+		check_max_backward(&t, false);
+	else if (how->pass == NORM_REDUCE)
+		check_norm_reduce(&t, DEVICE_RELU, false);
+	else
+		check_norm_apply(&t, DEVICE_RELU, false);
+	pool_test_free(&t);
+}
+
+static void average(const struct kernel_case *k, enum cuda_element element)
+{
+	const struct window_case *how = k->how;
+	struct pool_test t = window_test(k, element);
+
+	if (kernels_timing)
+		run_average(&t, how->pass == BACKWARD);
+	else
+		check_average(&t);
+	pool_test_free(&t);
+}
+
+struct global_case {
+	enum pass pass;
+	bool maximum;
+};
+
+static void global(const struct kernel_case *k, enum cuda_element element)
+{
+	const struct global_case *how = k->how;
+	const uint32_t shape[] = {k->n, k->h * k->w, k->c};
+	struct global_test t = global_test_new(shape, element, how->maximum);
+
+	if (kernels_timing)
+		run_global(&t, how->pass == BACKWARD);
+	else
+		check_global(&t);
+	global_test_free(&t);
+}
+
+static const struct window_case stem = {3, 2, 1, FORWARD, true}, stem_back = {3, 2, 1, BACKWARD},
+				stem_reduce = {3, 2, 1, NORM_REDUCE},
+				stem_apply = {3, 2, 1, NORM_APPLY},
+				/* side by side */
+	pairs = {2, 2, 0, FORWARD}, pairs_back = {2, 2, 0, BACKWARD};
+static const struct global_case means = {FORWARD}, means_back = {BACKWARD},
+				maxima = {FORWARD, true}, maxima_back = {BACKWARD, true};
+
+/* clang-format off */
+static const struct kernel_case timed[] = {
+	{"pool_max", "norm relu 3x3/2 112x112x64", maximum, 112, 112, 64, &stem},
+	{"pool_max", "2x2/2 31x31x64", maximum, 31, 31, 64, &pairs},
+	{"pool_max_backward", "3x3/2 112x112x64", maximum, 112, 112, 64, &stem_back},
+	{"pool_max_backward", "2x2/2 31x31x64", maximum, 31, 31, 64, &pairs_back},
+	{"pool_max_norm_reduce", "3x3/2 112x112x64", maximum, 112, 112, 64, &stem_reduce},
+	{"pool_max_norm_apply", "3x3/2 112x112x64", maximum, 112, 112, 64, &stem_apply},
+	{"pool_average", "3x3/2 56x56x256", average, 56, 56, 256, &stem},
+	{"pool_average_backward", "3x3/2 56x56x256", average, 56, 56, 256, &stem_back},
+	{"pool_global_average", "7x7x2048", global, 7, 7, 2048, &means},
+	{"pool_global_average_backward", "7x7x2048", global, 7, 7, 2048, &means_back},
+	{"pool_global_max", "7x7x2048", global, 7, 7, 2048, &maxima},
+	{"pool_global_max_backward", "7x7x2048", global, 7, 7, 2048, &maxima_back},
+};
+/* clang-format on */
+
+#define TIMED (sizeof(timed) / sizeof(*timed))
+
+static void test_timed(void **state)
+{
+	kernels_check(timed, TIMED);
+}
+
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_dividers), cmocka_unit_test(test_max),
 		cmocka_unit_test(test_average),  cmocka_unit_test(test_extremes),
 		cmocka_unit_test(test_refused),  cmocka_unit_test(test_global),
+		cmocka_unit_test(test_timed),
 	};
 
+	if (argc > 1)
+		return kernels_bench(argc, argv, timed, TIMED);
 	return cmocka_run_group_tests_name("kernels: pool", tests, kernels_test_open,
 					   kernels_test_close);
 }

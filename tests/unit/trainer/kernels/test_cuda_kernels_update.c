@@ -30,12 +30,13 @@ static const struct param declared[] = {
 	{.count = 1, .columns = 1, .copy_columns = 0, .group = 1, .trained = true},
 };
 
-#define PARAMS (sizeof(declared) / sizeof(*declared))
+enum { PARAMS_MAX = sizeof(declared) / sizeof(*declared) };
 
 enum slot { VALUE, GRADIENT, MOMENT1, MOMENT2, EMA, SLOTS };
 
 struct store {
-	struct param params[PARAMS];
+	struct param params[PARAMS_MAX];
+	unsigned param_count;
 	uint64_t elements;
 	struct array slots[SLOTS];
 	struct array chunks, partial, decision, state, results, arguments;
@@ -46,12 +47,21 @@ struct store {
 
 static struct update_scaling plain_scaling = {.growth = 1, .backoff = 1, .least = 1, .largest = 1};
 
-static uint32_t make_chunks(struct store *s, struct update_chunk *chunks)
+/* Returns a new table of *ret_count chunks. */
+static struct update_chunk *make_chunks(struct store *s, uint32_t *ret_count)
 {
+	struct update_chunk *chunks;
 	uint32_t count = 0;
 
-	for (unsigned i = 0; i < PARAMS; i++) {
-		const struct param *p = &s->params[i];
+	for (unsigned i = 0; i < s->param_count; i++)
+		count += (s->params[i].count + UPDATE_CHUNK_MAX - 1) / UPDATE_CHUNK_MAX;
+	*ret_count = count;
+	chunks = calloc(count, sizeof(*chunks));
+	assert_non_null(chunks);
+	count = 0;
+	for (unsigned i = 0; i < s->param_count; i++) {
+		struct param *p = &s->params[i];
+		void *copy = p->copy_columns ? array_uses(&p->copy) : NULL;
 
 		for (uint32_t at = 0; at < p->count; at += UPDATE_CHUNK_MAX) {
 			uint32_t rest = p->count - at;
@@ -60,7 +70,7 @@ static uint32_t make_chunks(struct store *s, struct update_chunk *chunks)
 				.offset = p->offset + at,
 				.count = rest < UPDATE_CHUNK_MAX ? rest : UPDATE_CHUNK_MAX,
 				.first = at,
-				.copy = p->copy_columns ? p->copy.data : NULL,
+				.copy = copy,
 				.columns = p->columns,
 				.copy_columns = p->copy_columns,
 				.group = p->group,
@@ -69,7 +79,7 @@ static uint32_t make_chunks(struct store *s, struct update_chunk *chunks)
 			};
 		}
 	}
-	return count;
+	return chunks;
 }
 
 static void make_slots(struct store *s)
@@ -79,20 +89,25 @@ static void make_slots(struct store *s)
 
 		s->slots[slot] = array_uniform(s->elements, CUDA_F32, (uint64_t)slot, zero ? 0 : -1,
 					       zero ? 0 : 1);
-		s->model[slot] = malloc(s->elements * sizeof(double));
-		memcpy(s->model[slot], s->slots[slot].v, s->elements * sizeof(double));
+		s->model[slot] = kernels_zeros(s->elements * sizeof(double));
+		if (!kernels_timing)
+			memcpy(s->model[slot], s->slots[slot].v, s->elements * sizeof(double));
 	}
 }
 
-static void store_open(struct store *s, const struct device_optimizer_spec *optimizer,
-		       enum cuda_element copy_element)
+static void store_open_with(struct store *s, const struct param *params, unsigned param_count,
+			    const struct device_optimizer_spec *optimizer,
+			    enum cuda_element copy_element)
 {
-	struct update_chunk chunks[32];
+	struct update_decision decision = {.gradient_scale = 1, .made = 1};
+	struct step_arguments arguments = {0};
+	struct update_chunk *chunks;
 	uint32_t count;
 
 	memset(s, 0, sizeof(*s));
-	memcpy(s->params, declared, sizeof(declared));
-	for (unsigned i = 0; i < PARAMS; i++) {
+	memcpy(s->params, params, param_count * sizeof(*params));
+	s->param_count = param_count;
+	for (unsigned i = 0; i < s->param_count; i++) {
 		struct param *p = &s->params[i];
 		uint64_t rows = p->count / p->columns;
 
@@ -102,31 +117,51 @@ static void store_open(struct store *s, const struct device_optimizer_spec *opti
 			p->copy = array_uniform(rows * p->copy_columns, copy_element, 50 + i, 7, 9);
 	}
 	make_slots(s);
-	count = make_chunks(s, chunks);
+	chunks = make_chunks(s, &count);
 	s->expected_state.loss_scale = 1;
 	s->chunks = array_bytes(chunks, count * sizeof(*chunks));
+	free(chunks);
 	s->partial = array_bytes(NULL, count * sizeof(double));
-	s->decision = array_bytes(NULL, sizeof(struct update_decision));
+	s->decision = array_bytes(&decision, sizeof(decision));
 	s->state = array_bytes(&s->expected_state, sizeof(s->expected_state));
 	s->results = array_bytes(NULL, sizeof(struct device_results));
-	s->arguments = array_bytes(NULL, sizeof(struct step_arguments));
+	s->arguments = array_bytes(&arguments, sizeof(arguments));
 	s->update = (struct update){
-		.chunks = s->chunks.data,
+		.chunks = array_uses(&s->chunks),
 		.chunk_count = count,
-		.value = s->slots[VALUE].data,
-		.gradient = s->slots[GRADIENT].data,
-		.moment1 = s->slots[MOMENT1].data,
-		.moment2 = optimizer->kind == DEVICE_ADAMW ? s->slots[MOMENT2].data : NULL,
-		.ema = optimizer->ema ? s->slots[EMA].data : NULL,
+		.gradient = array_reads(&s->slots[GRADIENT]),
 		.copy_element = copy_element,
 		.optimizer = *optimizer,
-		.step = s->arguments.data,
-		.state = s->state.data,
-		.results = s->results.data,
+		.step = array_uses(&s->arguments),
+		.state = array_uses(&s->state),
+		.results = array_uses(&s->results),
 		.scaling = plain_scaling,
-		.partial = s->partial.data,
-		.decision = s->decision.data,
+		.partial = array_uses(&s->partial),
+		.decision = array_uses(&s->decision),
 	};
+}
+
+/* What the update takes besides the gradients. */
+static void set_slots(struct store *s)
+{
+	struct update *u = &s->update;
+
+	u->value = array_updates(&s->slots[VALUE]);
+	u->moment1 = array_updates(&s->slots[MOMENT1]);
+	if (u->optimizer.kind == DEVICE_ADAMW)
+		u->moment2 = array_updates(&s->slots[MOMENT2]);
+	if (u->optimizer.ema)
+		u->ema = array_updates(&s->slots[EMA]);
+	for (unsigned i = 0; i < s->param_count; i++)
+		if (s->params[i].copy_columns)
+			array_writes(&s->params[i].copy);
+}
+
+static void store_open(struct store *s, const struct device_optimizer_spec *optimizer,
+		       enum cuda_element copy_element)
+{
+	store_open_with(s, declared, PARAMS_MAX, optimizer, copy_element);
+	set_slots(s);
 }
 
 static void store_close(struct store *s)
@@ -134,7 +169,7 @@ static void store_close(struct store *s)
 	struct array *arrays[] = {&s->chunks, &s->partial, &s->decision,
 				  &s->state,  &s->results, &s->arguments};
 
-	for (unsigned i = 0; i < PARAMS; i++)
+	for (unsigned i = 0; i < s->param_count; i++)
 		if (s->params[i].copy_columns)
 			array_free(&s->params[i].copy);
 	for (int slot = 0; slot < SLOTS; slot++) {
@@ -189,7 +224,7 @@ static double model_norm(const struct store *s, const struct device_hyper *h)
 {
 	double squares = 0;
 
-	for (unsigned i = 0; i < PARAMS; i++)
+	for (unsigned i = 0; i < s->param_count; i++)
 		for (uint32_t j = 0; j < s->params[i].count && s->params[i].trained; j++)
 			squares += s->model[GRADIENT][s->params[i].offset + j] *
 				   s->model[GRADIENT][s->params[i].offset + j];
@@ -233,7 +268,7 @@ static void check_slots(struct store *s, unsigned t)
 	for (int slot = 0; slot < SLOTS; slot++)
 		array_expect(&s->slots[slot], s->model[slot], 2e-5, "slot %d after step %u", slot,
 			     t);
-	for (unsigned i = 0; i < PARAMS; i++) {
+	for (unsigned i = 0; i < s->param_count; i++) {
 		const struct param *p = &s->params[i];
 		struct array copy = p->copy;
 		double *expected;
@@ -284,7 +319,7 @@ static void run_step(struct store *s, unsigned t, struct device_hyper hyper)
 		scale *= (double)hyper.clip_norm / norm;
 	s->expected_state.updates++;
 	s->expected_state.scale_age++;
-	for (unsigned i = 0; i < PARAMS; i++)
+	for (unsigned i = 0; i < s->param_count; i++)
 		for (uint32_t j = 0; j < s->params[i].count; j++)
 			model_element(s, &s->params[i], s->params[i].offset + j, &hyper, scale,
 				      (double)s->expected_state.updates);
@@ -423,25 +458,88 @@ static void test_average_restarts(void **state)
 	kernels_vary(2);
 	store_open(&s, &sgd, CUDA_F32);
 	run_step(&s, 1, hyper_of_step(1));
-	for (unsigned i = 0; i < PARAMS; i++)
+	for (unsigned i = 0; i < s.param_count; i++)
 		for (uint32_t j = 0; j < s.params[i].count; j++)
 			s.slots[EMA].v[s.params[i].offset + j] = j % 2 ? NAN : INFINITY;
 	array_write(&s.slots[EMA]);
-	for (unsigned i = 0; i < PARAMS; i++)
+	for (unsigned i = 0; i < s.param_count; i++)
 		for (uint32_t j = 0; j < s.params[i].count; j++)
 			s.model[EMA][s.params[i].offset + j] = 0;
 	run_step(&s, 2, hyper_of_step(4));
 	store_close(&s);
 }
 
-int main(void)
+/* ---- what is timed ---- */
+
+#ifdef KERNELS_ON_DEVICE
+#define TIMED_PARAMETERS 25557032 /* ResNet-50's */
+#else
+#define TIMED_PARAMETERS 10001
+#endif
+
+static const struct device_optimizer_spec timed_sgd = {
+	.kind = DEVICE_SGD, .nesterov = true, .ema = true};
+static const struct device_optimizer_spec timed_adamw = {.kind = DEVICE_ADAMW, .ema = true};
+
+static void timed_store_open(struct store *s, const struct kernel_case *k,
+			     enum cuda_element element)
+{
+	const struct device_optimizer_spec *optimizer = k->how;
+	const struct param all = {
+		.count = kernels_timing ? TIMED_PARAMETERS : 10001,
+		.columns = 1,
+		.copy_columns = 1,
+		.trained = true,
+	};
+
+	store_open_with(s, &all, 1, optimizer ? optimizer : &timed_sgd, element);
+}
+
+static void decide(const struct kernel_case *k, enum cuda_element element)
+{
+	struct store s;
+
+	timed_store_open(&s, k, element);
+	assert_int_equal(update_decide(&kernels_device, &s.update), 0);
+	store_close(&s);
+}
+
+static void apply(const struct kernel_case *k, enum cuda_element element)
+{
+	struct store s;
+
+	timed_store_open(&s, k, element);
+	set_slots(&s);
+	if (kernels_timing)
+		assert_int_equal(update_apply(&kernels_device, &s.update), 0);
+	else
+		run_step(&s, 1, hyper_of_step(1));
+	store_close(&s);
+}
+
+static const struct kernel_case timed[] = {
+	{"update_decide", "25.6 M", decide},
+	{"update_apply", "SGD, EMA, 25.6 M", apply, .how = &timed_sgd},
+	{"update_apply", "AdamW, EMA, 25.6 M", apply, .how = &timed_adamw},
+};
+
+#define TIMED (sizeof(timed) / sizeof(*timed))
+
+static void test_timed(void **state)
+{
+	kernels_check(timed, TIMED);
+}
+
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_optimizers),       cmocka_unit_test(test_skip),
 		cmocka_unit_test(test_loss_scale),       cmocka_unit_test(test_average_begins),
-		cmocka_unit_test(test_average_restarts),
+		cmocka_unit_test(test_average_restarts), cmocka_unit_test(test_timed),
 	};
 
+	if (argc > 1)
+		return kernels_bench(argc, argv, timed, TIMED);
 	return cmocka_run_group_tests_name("kernels: update", tests, kernels_test_open,
 					   kernels_test_close);
 }
