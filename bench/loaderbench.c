@@ -167,8 +167,8 @@ static void parse_isas(struct argp_state *state, char *text, struct arguments *a
 {
 	arguments->isa_count = 0;
 	for (char *name; (name = strsep(&text, ","));) {
-		if (strcmp(name, "c") && strcmp(name, "avx2") && strcmp(name, "avx512bw") &&
-		    strcmp(name, "avx512"))
+		if (strcmp(name, "c") != 0 && strcmp(name, "avx2") != 0 &&
+		    strcmp(name, "avx512bw") != 0 && strcmp(name, "avx512") != 0)
 			argp_error(state, "--isa: \"%s\" is none of c, avx2, avx512bw, avx512",
 				   name);
 		if (arguments->isa_count == LIST_MAX)
@@ -182,7 +182,7 @@ static void parse_consume(struct argp_state *state, const char *text, struct set
 	static const char *const names[] = {"none", "read", "copy"};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (!strcmp(text, names[i])) {
+		if (strcmp(text, names[i]) == 0) {
 			settings->consume = (enum consume)i;
 			return;
 		}
@@ -326,7 +326,7 @@ static char *expand(const char *pipeline, unsigned size)
 	char *text = malloc(room), *end = text;
 
 	while (text && *pipeline) {
-		if (size && !strncmp(pipeline, "{size}", 6)) {
+		if (size && strncmp(pipeline, "{size}", 6) == 0) {
 			end += snprintf(end, room - (size_t)(end - text), "%u", size);
 			pipeline += 6;
 		} else {
@@ -441,7 +441,7 @@ static int measure(const struct arguments *arguments, struct row *rows, size_t c
 static int write_to(const char *path, const struct report *report,
 		    int (*write)(const struct report *, FILE *))
 {
-	FILE *file = strcmp(path, "-") ? fopen(path, "we") : stdout;
+	FILE *file = strcmp(path, "-") != 0 ? fopen(path, "we") : stdout;
 	int r = file ? write(report, file) : -errno;
 
 	if (file && file != stdout && fclose(file) && !r)
@@ -498,7 +498,7 @@ static int measure_and_report(const struct arguments *arguments, struct row *row
 	r = measure(arguments, rows, count);
 	if (arguments->explain && explain(arguments, rows, count))
 		r = -EIO;
-	if (arguments->json && !strcmp(arguments->json, "-"))
+	if (arguments->json && strcmp(arguments->json, "-") == 0)
 		;
 	else if (arguments->explain)
 		explain_to(&report, stdout);
@@ -514,7 +514,7 @@ static int measure_and_report(const struct arguments *arguments, struct row *row
 /* Points that differ only in what must not matter. */
 static int must_agree(const struct point *a, const struct point *b)
 {
-	return !strcmp(a->dataset, b->dataset) && !strcmp(a->pipeline, b->pipeline) &&
+	return strcmp(a->dataset, b->dataset) == 0 && strcmp(a->pipeline, b->pipeline) == 0 &&
 	       a->batch_size == b->batch_size;
 }
 
@@ -550,7 +550,7 @@ static int hash(const struct arguments *arguments, struct row *rows, size_t coun
 		}
 		for (size_t j = 0; j < i; j++)
 			if (!rows[j].error && must_agree(&row->point, &rows[j].point) &&
-			    strcmp(row->text, rows[j].text))
+			    strcmp(row->text, rows[j].text) != 0)
 				differ = 1;
 	}
 	if (differ)

@@ -127,7 +127,7 @@ static void check(const struct arguments *arguments, const struct argp_state *st
 	for (unsigned i = 0; i < arguments->override_count; i++) {
 		const char *text = arguments->overrides[i];
 		size_t length = strlen(text), end = strlen(ending);
-		if (!strchr(text, '=') && length > end && !strcmp(text + length - end, ending))
+		if (!strchr(text, '=') && length > end && strcmp(text + length - end, ending) == 0)
 			argp_error(state,
 				   "\"%s\" stands where expected section.key=value; a checkpoint "
 				   "is --resume=%s, weights are model.pretrained=%s",
@@ -266,8 +266,8 @@ static int choose_device(struct recipe *recipe, struct arguments *arguments, cha
 	if (!colon)
 		return override(recipe, "train.device", arguments->device, error);
 	unsigned long index = strtoul(colon + 1, &end, 10);
-	if (strncmp(arguments->device, "cuda:", 5) || colon[1] < '0' || colon[1] > '9' || *end ||
-	    index > 1023) {
+	if (strncmp(arguments->device, "cuda:", 5) != 0 || colon[1] < '0' || colon[1] > '9' ||
+	    *end || index > 1023) {
 		snprintf(error, RECIPE_ERROR_MAX,
 			 "--device=%s: expected cpu, cuda, or cuda:N with the number of a GPU",
 			 arguments->device);
@@ -300,7 +300,7 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 static bool is_of_run(const char *recipe, size_t folder, const char *name)
 {
 	char log[4096];
-	return !strcmp(name, "recipe.ini") &&
+	return strcmp(name, "recipe.ini") == 0 &&
 	       snprintf(log, sizeof(log), "%.*slog.jsonl", (int)folder, recipe) <
 		       (int)sizeof(log) &&
 	       access(log, F_OK) == 0;
@@ -317,7 +317,7 @@ static int default_output(const char *recipe, char *ret_path, size_t size)
 				folder ? recipe : ".") < (int)size
 			       ? 0
 			       : -ENAMETOOLONG;
-	if (length > 4 && !strcmp(name + length - 4, ".ini"))
+	if (length > 4 && strcmp(name + length - 4, ".ini") == 0)
 		length -= 4;
 	return snprintf(ret_path, size, "runs/%.*s", (int)length, name) < (int)size ? 0
 										    : -ENAMETOOLONG;

@@ -99,7 +99,7 @@ static void fill_params(struct device_params *params)
 
 		for (size_t j = 0; j < count; j++) {
 			values[j] = ((float)random_bits(&state) / (1 << 24) - 0.5f) * 0.2f;
-			if (!strcmp(role, ".gamma") || !strcmp(role, ".var"))
+			if (strcmp(role, ".gamma") == 0 || strcmp(role, ".var") == 0)
 				values[j] = 1;
 		}
 		check(device_param_write(p, DEVICE_VALUE, values), "writing a parameter");
@@ -426,7 +426,7 @@ static void print_layers(const struct device_graph *graph, const struct layer_ti
 		       layer.flops_forward > 0 ? layer.flops_forward / forward * 1e-6 : 0, backward,
 		       layer.flops_backward > 0 ? layer.flops_backward / backward * 1e-6 : 0,
 		       layer.engine);
-		while (f < count && strcmp(families[f].kind, layer.kind))
+		while (f < count && strcmp(families[f].kind, layer.kind) != 0)
 			f++;
 		if (f == 32)
 			continue;
@@ -558,7 +558,7 @@ static unsigned word(struct argp_state *state, const char *argument, const char 
 		     unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
-		if (!strcmp(argument, words[i]))
+		if (strcmp(argument, words[i]) == 0)
 			return i;
 	argp_error(state, "'%s' is not one of the words that --help lists", argument);
 	return 0;

@@ -224,7 +224,7 @@ const size_t nets_count = sizeof(nets) / sizeof(*nets);
 const struct net *net_find(const char *name)
 {
 	for (size_t i = 0; i < nets_count; i++)
-		if (!strcmp(nets[i].name, name))
+		if (strcmp(nets[i].name, name) == 0)
 			return &nets[i];
 	return NULL;
 }

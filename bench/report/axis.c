@@ -47,7 +47,7 @@ int axis_is_swept(const struct report *report, enum axis axis)
 	axis_text(axis, &report->rows[0].point, first, sizeof(first));
 	for (size_t i = 1; i < report->count; i++) {
 		axis_text(axis, &report->rows[i].point, text, sizeof(text));
-		if (strcmp(first, text))
+		if (strcmp(first, text) != 0)
 			return 1;
 	}
 	return 0;

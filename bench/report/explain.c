@@ -158,8 +158,8 @@ static void offer_steps(struct explanation *e)
 	for (unsigned i = 0; i < t->step_count; i++) {
 		struct change change = {.images_per_s = e->measured.images_per_s *
 							speedup(e, t->steps[i].image_us)};
-		int casts = !strncmp(t->steps[i].text, "normalize", 9) ||
-			    !strncmp(t->steps[i].text, "to(", 3);
+		int casts = strncmp(t->steps[i].text, "normalize", 9) == 0 ||
+			    strncmp(t->steps[i].text, "to(", 3) == 0;
 
 		snprintf(change.what, sizeof(change.what), "no %s", t->steps[i].text);
 		snprintf(change.how, sizeof(change.how), "%s",

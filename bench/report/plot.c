@@ -70,7 +70,7 @@ static size_t plot_place(struct plot *plot, const struct point *point)
 
 	axis_text(plot->x, point, text, sizeof(text));
 	for (size_t i = 0; i < plot->place_count; i++)
-		if (!strcmp(plot->places[i], text))
+		if (strcmp(plot->places[i], text) == 0)
 			return i;
 	memcpy(plot->places[plot->place_count], text, sizeof(text));
 	return plot->place_count++;
@@ -141,7 +141,7 @@ static void plot_series(struct plot *plot, const char *name, size_t number)
 			const struct row *row = &plot->report->rows[i];
 
 			series_text(plot, &row->point, text, sizeof(text));
-			if (row->error || strcmp(text, name))
+			if (row->error || strcmp(text, name) != 0)
 				continue;
 			double x = plot_x(plot, plot_place(plot, &row->point));
 			double y = plot_y(plot, row->median.images_per_s);
@@ -198,7 +198,7 @@ int plot_write(const struct report *report, FILE *out)
 		if (!report->rows[i].error)
 			plot.top = fmax(plot.top, report->rows[i].images_per_s_max);
 		series_text(&plot, &report->rows[i].point, text, sizeof(text));
-		while (known < name_count && strcmp(names[known], text))
+		while (known < name_count && strcmp(names[known], text) != 0)
 			known++;
 		if (known == name_count && name_count < SERIES_MAX)
 			memcpy(names[name_count++], text, sizeof(text));

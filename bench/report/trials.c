@@ -333,7 +333,7 @@ static int is_named(const char *step, const char *name)
 {
 	size_t length = strlen(name);
 
-	return !strncmp(step, name, length) && (step[length] == '(' || step[length] == ' ');
+	return strncmp(step, name, length) == 0 && (step[length] == '(' || step[length] == ' ');
 }
 
 /*

@@ -31,7 +31,7 @@ static int read_cap(const char *cap)
 	if (!cap || !*cap)
 		return CPU_ISA_COUNT - 1;
 	for (int i = 0; i < CPU_ISA_COUNT; i++)
-		if (!strcmp(cap, names[i]))
+		if (strcmp(cap, names[i]) == 0)
 			return i;
 	return -EINVAL;
 }

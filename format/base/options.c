@@ -70,7 +70,7 @@ static void fill(struct table *table, const struct argp_option *options)
 static bool begins_one(const struct table *table, const char *name, size_t size)
 {
 	for (unsigned i = 0; i < table->count; i++)
-		if (!strncmp(table->rows[i].name, name, size))
+		if (strncmp(table->rows[i].name, name, size) == 0)
 			return true;
 	return false;
 }
@@ -103,7 +103,7 @@ static const char *find_unknown(const struct table *table, int argc, char **argv
 static bool is_hidden(const struct argp_option *options, const char *name)
 {
 	for (; !is_end(options); options++)
-		if (options->name && !strcmp(options->name, name))
+		if (options->name && strcmp(options->name, name) == 0)
 			return options->flags & OPTION_HIDDEN;
 	return false;
 }

@@ -50,7 +50,7 @@ bool uuid_read(const char *text, struct uuid *ret_uuid)
 	}
 	/* sscanf takes signs, blanks and capitals, which are not to be found here */
 	uuid_write(uuid.bytes, again);
-	if (strcmp(again, text))
+	if (strcmp(again, text) != 0)
 		return false;
 	*ret_uuid = uuid;
 	return true;

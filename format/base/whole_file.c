@@ -87,7 +87,7 @@ size_t whole_file_leftover(const char *name)
 {
 	static const char end[] = ".tmp";
 	size_t length = strlen(name), left;
-	if (length < sizeof(end) || strcmp(name + length - strlen(end), end))
+	if (length < sizeof(end) || strcmp(name + length - strlen(end), end) != 0)
 		return 0;
 	for (left = length - strlen(end); left && isdigit((unsigned char)name[left - 1]); left--)
 		;

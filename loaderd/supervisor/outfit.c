@@ -9,8 +9,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-extern char **environ;
-
 /* Descriptors of ours from here on cannot collide with the child's 0 to 6. */
 enum { FD_ABOVE_CHILD = 16 };
 /*
@@ -97,7 +95,7 @@ void outfit_deinit(struct outfit *outfit)
 int outfit_config(const struct config *config)
 {
 	int fd = memfd_create("loaderd-config", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	FILE *file = fd < 0 ? NULL : fdopen(dup(fd), "w");
+	FILE *file = fd < 0 ? NULL : fdopen(fcntl(fd, F_DUPFD_CLOEXEC, 0), "w");
 	if (!file) {
 		if (fd >= 0)
 			close(fd);

@@ -24,8 +24,6 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-extern char **environ;
-
 enum {
 	START_TIMEOUT_MS = 30000,
 	STOP_GRACE_MS = 5000,      /* to drain, after its lifeline is cut */

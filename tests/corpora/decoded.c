@@ -71,8 +71,8 @@ static int decode_by_rows(struct packimg_decoder *decoder, const struct packimg_
 		}
 		if (pixels.ring)
 			line %= pixels.ring;
-		same &= !memcmp(rgb + y * row,
-				pixels.data + line * pixels.stride + 3 * (size_t)pixels.x, row);
+		same &= memcmp(rgb + y * row,
+			       pixels.data + line * pixels.stride + 3 * (size_t)pixels.x, row) == 0;
 	}
 	return same;
 }

@@ -330,7 +330,7 @@ static bool refuses(const struct conv_problem *problem)
 	const char *plans = getenv(EMULATION_PLANS);
 
 	return emulation_refused(problem) ||
-	       (plans && !strcmp(plans, "plain") &&
+	       (plans && strcmp(plans, "plain") == 0 &&
 		(problem->prologue != CONV_PLAIN || problem->epilogue != CONV_STORE));
 }
 

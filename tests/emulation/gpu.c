@@ -101,7 +101,7 @@ int gpu_select(unsigned index, struct gpu_properties *ret_properties)
 	const char *registering = getenv(EMULATION_REGISTERING);
 
 	if (registering)
-		emulation_allow_registering(false, !strcmp(registering, "writable"));
+		emulation_allow_registering(false, strcmp(registering, "writable") == 0);
 	if (index >= GPUS)
 		return emulation_fail(-ENODEV, "there are %d emulated GPUs, and none of index %u",
 				      GPUS, index);

@@ -43,7 +43,7 @@ double emulation_tuned_ms(const struct conv_problem *problem)
 bool emulation_refused(const struct conv_problem *problem)
 {
 	for (size_t i = 0; i < refused_count; i++)
-		if (!memcmp(&refused[i], problem, sizeof(*problem)))
+		if (memcmp(&refused[i], problem, sizeof(*problem)) == 0)
 			return true;
 	return false;
 }

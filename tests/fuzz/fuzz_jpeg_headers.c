@@ -39,8 +39,9 @@ static void check_tables(const struct jpeg_frame *frame, const struct jpeg_decom
 		check(table, "presence of a code", i);
 		for (unsigned k = 0; k < 16; k++)
 			count += specs[is_ac][k];
-		check(!memcmp(table->bits + 1, specs[is_ac], 16), "lengths of a code", i);
-		check(!memcmp(table->huffval, specs[is_ac] + 16, count), "symbols of a code", i);
+		check(memcmp(table->bits + 1, specs[is_ac], 16) == 0, "lengths of a code", i);
+		check(memcmp(table->huffval, specs[is_ac] + 16, count) == 0, "symbols of a code",
+		      i);
 	}
 }
 

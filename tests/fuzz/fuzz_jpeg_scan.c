@@ -48,7 +48,7 @@ static void compare_row(const struct jpeg_case *this, const char *what, uint32_t
 	const uint8_t *right = expected + ((size_t)y * this->scaled_width + x) * 3;
 	uint32_t i = 0;
 
-	if (!memcmp(pixels, right, 3 * (size_t)width) || out_of_range(this))
+	if (memcmp(pixels, right, 3 * (size_t)width) == 0 || out_of_range(this))
 		return;
 	while (pixels[i] == right[i])
 		i++;
@@ -119,7 +119,7 @@ static void compare_plane(const struct jpeg_case *this, const char *what, unsign
 			      *theirs = right->samples + (plane->row + i) * right->stride +
 					plane->column;
 
-		if (memcmp(ours, theirs, plane->width) && !out_of_range(this))
+		if (memcmp(ours, theirs, plane->width) != 0 && !out_of_range(this))
 			FAIL("%s: %ux%u at 1/%u, sampling %ux%u, component %u, row %u differs\n",
 			     what, this->width, this->height, this->denominator, this->h, this->v,
 			     component, plane->row + i);

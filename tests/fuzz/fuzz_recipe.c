@@ -23,7 +23,8 @@ static void read_back(const struct recipe *recipe)
 	}
 	for (size_t i = 0; i < recipe_keys_count; i++)
 		if (recipe_key_text(recipe, &recipe_keys[i], a, sizeof(a)) < 0 ||
-		    recipe_key_text(&copy, &recipe_keys[i], b, sizeof(b)) < 0 || strcmp(a, b)) {
+		    recipe_key_text(&copy, &recipe_keys[i], b, sizeof(b)) < 0 ||
+		    strcmp(a, b) != 0) {
 			fprintf(stderr, "%s.%s: \"%s\" and \"%s\"\n", recipe_keys[i].section,
 				recipe_keys[i].name, a, b);
 			abort();

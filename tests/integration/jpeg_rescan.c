@@ -50,10 +50,10 @@ static int rewrite(const char *path, int progressive)
 
 int main(int argc, char **argv)
 {
-	if (argc < 3 || (strcmp(argv[1], "progressive") && strcmp(argv[1], "restart")))
+	if (argc < 3 || (strcmp(argv[1], "progressive") != 0 && strcmp(argv[1], "restart") != 0))
 		return 2;
 	for (int i = 2; i < argc; i++) {
-		if (rewrite(argv[i], !strcmp(argv[1], "progressive"))) {
+		if (rewrite(argv[i], strcmp(argv[1], "progressive") == 0)) {
 			perror(argv[i]);
 			return 1;
 		}

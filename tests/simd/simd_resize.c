@@ -319,7 +319,7 @@ static void compare_planes(void)
 
 		memset(block, CANARY, size);
 		if (resize_planes(resizers[isa], planes, &target) < 0 ||
-		    (reference && memcmp(block, reference, size)) ||
+		    (reference && memcmp(block, reference, size) != 0) ||
 		    block[CANARY_SIZE - 1] != CANARY || block[size - CANARY_SIZE] != CANARY) {
 			fprintf(stderr,
 				"%s: planes of %ux%u, chroma 1/%u x 1/%u, to %ux%u, %u channels\n",

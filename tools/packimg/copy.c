@@ -244,7 +244,7 @@ char *copy_metadata(const struct packimg *dataset, const char *key)
 	while (*line) {
 		size_t size = strcspn(line, "\n");
 
-		if (size > key_size && !memcmp(line, key, key_size) && line[key_size] == '=')
+		if (size > key_size && memcmp(line, key, key_size) == 0 && line[key_size] == '=')
 			return strndup(line + key_size + 1, size - key_size - 1);
 		line += size + (line[size] == '\n');
 	}

@@ -106,7 +106,8 @@ static int append_path(struct buffer *path, const char *name, size_t size)
 	while (name < end) {
 		const char *slash = memchr(name, '/', (size_t)(end - name));
 		size_t part = (size_t)((slash ? slash : end) - name);
-		bool dots = (part == 1 && name[0] == '.') || (part == 2 && !memcmp(name, "..", 2));
+		bool dots =
+			(part == 1 && name[0] == '.') || (part == 2 && memcmp(name, "..", 2) == 0);
 
 		if (part && !dots && !memchr(name, 0, part)) {
 			if (path->size && buffer_append(path, "/", 1))
@@ -131,7 +132,7 @@ static const char *below_class(const char *name, size_t *size, const char *class
 		if (!slash)
 			break;
 		if (class_size && !rest && (size_t)(slash - p) == class_size &&
-		    !memcmp(p, class, class_size))
+		    memcmp(p, class, class_size) == 0)
 			rest = slash + 1;
 		p = base = slash + 1;
 	}
@@ -157,7 +158,7 @@ static int fit_extension(struct buffer *path, const struct packimg_sample *sampl
 		if (sample->codec == PACKIMG_CODEC_JPEG)
 			for (size_t i = 0; i < sizeof(jpegs) / sizeof(jpegs[0]); i++)
 				if (strlen(jpegs[i]) == size &&
-				    !strncasecmp(extension, jpegs[i], size))
+				    strncasecmp(extension, jpegs[i], size) == 0)
 					return 0;
 		/* Only an image's extension is replaced: "photo.2019" is a name. */
 		if (size == 4 || size == 5)

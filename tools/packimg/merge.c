@@ -68,9 +68,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		merge->shuffle = true;
 		return 0;
 	case KEY_ON_ERROR:
-		if (strcmp(text, "skip") && strcmp(text, "fail"))
+		if (strcmp(text, "skip") != 0 && strcmp(text, "fail") != 0)
 			argp_error(state, "--on-error: \"%s\" is neither skip nor fail", text);
-		merge->skip = !strcmp(text, "skip");
+		merge->skip = strcmp(text, "skip") == 0;
 		return 0;
 	case ARGP_KEY_ARG:
 		if (brace_expand(text, &merge->inputs, &error))

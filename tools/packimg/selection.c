@@ -89,7 +89,7 @@ static int find_class(const struct packimg *dataset, const char *name, int32_t *
 	uint64_t number;
 
 	for (uint32_t i = 0; i < packimg_class_count(dataset); i++) {
-		if (!strcmp(packimg_class_name(dataset, i), name)) {
+		if (strcmp(packimg_class_name(dataset, i), name) == 0) {
 			*ret_label = (int32_t)i;
 			return 0;
 		}

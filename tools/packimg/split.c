@@ -91,9 +91,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
 				text);
 		return 0;
 	case KEY_ON_ERROR:
-		if (strcmp(text, "skip") && strcmp(text, "fail"))
+		if (strcmp(text, "skip") != 0 && strcmp(text, "fail") != 0)
 			argp_error(state, "--on-error: \"%s\" is neither skip nor fail", text);
-		split->skip = !strcmp(text, "skip");
+		split->skip = strcmp(text, "skip") == 0;
 		return 0;
 	case 'q':
 		split->quiet = true;
@@ -172,7 +172,7 @@ static int plan(struct split *split, struct packimg_error *error)
 		if (!part->path)
 			return text_error(error, -ENOMEM, "out of memory");
 		for (uint32_t j = 0; j < i; j++)
-			if (!strcmp(split->parts[j].path, part->path))
+			if (strcmp(split->parts[j].path, part->path) == 0)
 				return text_error(error, -EINVAL, "two parts would both be %s",
 						  part->path);
 		r = command_check_output(part->path, chosen->force, error);

@@ -181,7 +181,7 @@ static int read_state(struct checkpoint *checkpoint, char *error)
 			"%s: holds weights, but no run to resume; model.pretrained starts a "
 			"run from it",
 			checkpoint->path);
-	if (strcmp(format, FORMAT))
+	if (strcmp(format, FORMAT) != 0)
 		return checkpoint_fail(error, -EBADMSG,
 				       "%s: checkpoint format %s, this program reads %s",
 				       checkpoint->path, format, FORMAT);

@@ -29,7 +29,7 @@ static bool name_step(const char *name, uint64_t *ret_step)
 		return false;
 	snprintf(own, sizeof(own), NAME, step);
 	*ret_step = step;
-	return !strcmp(own, name);
+	return strcmp(own, name) == 0;
 }
 
 int checkpoint_newest(const char *folder, uint64_t before, uint64_t *ret_step, char *ret_path)
@@ -60,9 +60,9 @@ static bool left_over(const char *name)
 	static const char ending[] = ".safetensors";
 	size_t length = whole_file_leftover(name), end = strlen(ending);
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (length == strlen(names[i]) && !strncmp(name, names[i], length))
+		if (length == strlen(names[i]) && strncmp(name, names[i], length) == 0)
 			return true;
-	return length > end && !strncmp(name + length - end, ending, end);
+	return length > end && strncmp(name + length - end, ending, end) == 0;
 }
 
 static void remove_in(const char *folder, const char *name)

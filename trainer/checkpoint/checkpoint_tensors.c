@@ -345,7 +345,7 @@ int checkpoint_restore_tensors(const struct safetensors *source, const char *pat
 
 static bool is_head(const struct device_param_spec *spec)
 {
-	return !strncmp(spec->name, "fc.", 3);
+	return strncmp(spec->name, "fc.", 3) == 0;
 }
 
 /*
@@ -373,7 +373,7 @@ static int fail_missing(const struct safetensors *source, const char *path,
 		const char *own = safetensors_at(source, i)->name;
 		size_t length = strlen(own), prefix = length - strlen(name);
 		if (length <= strlen(name) || own[prefix - 1] != '.' ||
-		    strcmp(own + prefix, name) || prefix >= DEVICE_NAME_MAX ||
+		    strcmp(own + prefix, name) != 0 || prefix >= DEVICE_NAME_MAX ||
 		    !has_behind(source, params, own, prefix))
 			continue;
 		return checkpoint_fail(
@@ -393,10 +393,11 @@ static void find_strangers(const struct safetensors *source, const struct device
 	for (size_t i = 0; i < safetensors_count(source); i++) {
 		const char *name = safetensors_at(source, i)->name;
 		size_t length = strlen(name), end = strlen(counter);
-		bool known = (length > end && !strcmp(name + length - end, counter)) ||
+		bool known = (length > end && strcmp(name + length - end, counter) == 0) ||
 			     device_params_find(params, name);
 		for (size_t s = 1; s < SLOTS; s++)
-			known = known || !strncmp(name, slots[s].prefix, strlen(slots[s].prefix));
+			known = known ||
+				strncmp(name, slots[s].prefix, strlen(slots[s].prefix)) == 0;
 		if (!known && !rest->strangers++)
 			snprintf(rest->stranger, sizeof(rest->stranger), "%s", name);
 	}

@@ -57,7 +57,7 @@ static bool is_number(const char *name)
 static bool same_class(const char *a, const char *b, uint32_t number)
 {
 	bool a_number = is_number(a), b_number = is_number(b);
-	if (!strcmp(a, b))
+	if (strcmp(a, b) == 0)
 		return true;
 	return (a_number || b_number) && (!a_number || strtoull(a, NULL, 10) == number) &&
 	       (!b_number || strtoull(b, NULL, 10) == number);

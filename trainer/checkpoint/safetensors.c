@@ -167,7 +167,7 @@ static int read_type(const json_t *json, enum safetensors_type *ret_type)
 {
 	const char *name = json_string_value(json);
 	for (size_t i = 0; name && i < sizeof(types) / sizeof(types[0]); i++) {
-		if (!strcmp(types[i].name, name)) {
+		if (strcmp(types[i].name, name) == 0) {
 			*ret_type = (enum safetensors_type)i;
 			return 0;
 		}
@@ -259,7 +259,7 @@ static int read_tensors(struct safetensors *file, uint64_t header_size, char *er
 	json_t *json;
 	json_object_foreach(file->header, name, json)
 	{
-		int r = !strcmp(name, "__metadata__")
+		int r = strcmp(name, "__metadata__") == 0
 				? read_metadata(path, json, error)
 				: read_tensor(path, name, json, start, file->size - start,
 					      &file->tensors[file->count++], error);
@@ -362,7 +362,7 @@ static int read_header(struct safetensors *file, char *error)
 	int r = read_at(file, &size, sizeof(size), 0, error);
 	if (r)
 		return r;
-	if (!memcmp(&size, "PK\3\4", 4)) /* a zip archive */
+	if (memcmp(&size, "PK\3\4", 4) == 0) /* a zip archive */
 		return fail(error, -EBADMSG,
 			    "%s: not a safetensors file, but one of torch.save(), it seems; in "
 			    "Python, safetensors.torch.save_file(state_dict, path) writes one",
@@ -429,7 +429,7 @@ const struct safetensors_tensor *safetensors_at(const struct safetensors *file, 
 const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name)
 {
 	for (size_t i = 0; i < file->count; i++)
-		if (!strcmp(file->tensors[i].name, name))
+		if (strcmp(file->tensors[i].name, name) == 0)
 			return &file->tensors[i];
 	return NULL;
 }

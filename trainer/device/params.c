@@ -150,7 +150,7 @@ struct device_param *device_params_at(const struct device_params *params, size_t
 struct device_param *device_params_find(const struct device_params *params, const char *name)
 {
 	for (size_t i = 0; i < params->count; i++)
-		if (!strcmp(params->items[i]->name, name))
+		if (strcmp(params->items[i]->name, name) == 0)
 			return params->items[i];
 	return NULL;
 }

@@ -210,7 +210,7 @@ static int describe(struct model *model, const struct recipe_model *recipe, uint
 		{"speednet", speednet_describe},
 	};
 	for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++)
-		if (!strcmp(families[i].name, recipe->name))
+		if (strcmp(families[i].name, recipe->name) == 0)
 			return families[i].describe(model, recipe, classes);
 	return layer_fail(model, -EINVAL, "model.name = \"%s\" is no network", recipe->name);
 }

@@ -158,7 +158,7 @@ int resnet_describe(struct model *model, const struct recipe_model *recipe, uint
 		{"resnet152", true, {3, 8, 36, 3}},
 	};
 	for (size_t i = 0; i < sizeof(nets) / sizeof(nets[0]); i++) {
-		if (strcmp(nets[i].name, recipe->name))
+		if (strcmp(nets[i].name, recipe->name) != 0)
 			continue;
 		struct stage list[4];
 		for (unsigned s = 0; s < 4; s++)

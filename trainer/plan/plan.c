@@ -141,8 +141,8 @@ struct plan {
 /* Networks for small images have strides and classes for them. */
 static bool small_images(const struct recipe_model *model)
 {
-	return model->stem == RECIPE_STEM_CIFAR || !strcmp(model->name, "speednet") ||
-	       (!strcmp(model->name, "resnet_cifar") && model->stem != RECIPE_STEM_IMAGENET);
+	return model->stem == RECIPE_STEM_CIFAR || strcmp(model->name, "speednet") == 0 ||
+	       (strcmp(model->name, "resnet_cifar") == 0 && model->stem != RECIPE_STEM_IMAGENET);
 }
 
 static void choose(struct plan *plan, const struct engines *engines)

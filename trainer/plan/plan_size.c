@@ -35,7 +35,7 @@ static uint32_t size_argument(const char *text, size_t length, bool *ret_both)
 	for (bool first = true; text < end; first = false) {
 		text += strspn(text, " \t");
 		size_t argument = strcspn(text, ",)");
-		if (!strncmp(text, key, strlen(key)))
+		if (strncmp(text, key, strlen(key)) == 0)
 			return read_side(text + strlen(key), argument - strlen(key), ret_both);
 		if (first && !memchr(text, '=', argument))
 			return read_side(text, argument, ret_both);
@@ -46,7 +46,7 @@ static uint32_t size_argument(const char *text, size_t length, bool *ret_both)
 
 static bool is(const char *text, size_t length, const char *name)
 {
-	return strlen(name) == length && !memcmp(text, name, length);
+	return strlen(name) == length && memcmp(text, name, length) == 0;
 }
 
 uint32_t plan_pipeline_side(const char *pipeline)

@@ -25,7 +25,7 @@ void *recipe_field(const struct recipe *recipe, const struct recipe_key *key)
 const struct recipe_section *recipe_find_section(const char *name)
 {
 	for (size_t i = 0; i < recipe_sections_count; i++)
-		if (!strcmp(recipe_sections[i].name, name))
+		if (strcmp(recipe_sections[i].name, name) == 0)
 			return &recipe_sections[i];
 	return NULL;
 }
@@ -33,7 +33,8 @@ const struct recipe_section *recipe_find_section(const char *name)
 const struct recipe_key *recipe_find_key(const char *section, const char *name)
 {
 	for (size_t i = 0; i < recipe_keys_count; i++)
-		if (!strcmp(recipe_keys[i].section, section) && !strcmp(recipe_keys[i].name, name))
+		if (strcmp(recipe_keys[i].section, section) == 0 &&
+		    strcmp(recipe_keys[i].name, name) == 0)
 			return &recipe_keys[i];
 	return NULL;
 }
@@ -237,7 +238,7 @@ int recipe_compare(const struct recipe *recipe, const struct recipe *saved,
 		if (recipe_key_text(recipe, key, now, sizeof(now)) < 0 ||
 		    recipe_key_text(saved, key, then, sizeof(then)) < 0)
 			return -ENOSPC;
-		if (!strcmp(now, then))
+		if (strcmp(now, then) == 0)
 			continue;
 		if (least == RECIPE_WEIGHTS)
 			return recipe_fail(error,

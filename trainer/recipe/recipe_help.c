@@ -62,7 +62,7 @@ void recipe_help(FILE *file)
 		print_wrapped(file, recipe_sections[s].help, 0, 100);
 		for (size_t i = 0; i < recipe_keys_count; i++) {
 			const struct recipe_key *key = &recipe_keys[i];
-			if (strcmp(key->section, recipe_sections[s].name))
+			if (strcmp(key->section, recipe_sections[s].name) != 0)
 				continue;
 			fprintf(file, "  %s = %s    (", key->name,
 				*key->fallback ? key->fallback : "\"\"");
@@ -91,7 +91,7 @@ void recipe_help_scdoc(FILE *file)
 		fputs("\n\n", file);
 		for (size_t i = 0; i < recipe_keys_count; i++) {
 			const struct recipe_key *key = &recipe_keys[i];
-			if (strcmp(key->section, recipe_sections[s].name))
+			if (strcmp(key->section, recipe_sections[s].name) != 0)
 				continue;
 			fputc('*', file);
 			print_escaped(file, key->name);

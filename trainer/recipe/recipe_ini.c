@@ -306,7 +306,7 @@ int recipe_write(const struct recipe *recipe, FILE *file)
 		int r = recipe_key_text(recipe, key, text, sizeof(text));
 		if (r < 0)
 			return r;
-		if (strcmp(section, key->section)) {
+		if (strcmp(section, key->section) != 0) {
 			fprintf(file, "%s[%s]\n", *section ? "\n" : "", key->section);
 			section = key->section;
 		}

@@ -66,7 +66,7 @@ static int set_boolean(const struct recipe_key *key, const char *where, const ch
 {
 	static const char *const words[] = {"false", "true", "no", "yes", "off", "on", "0", "1"};
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-		if (!strcmp(text, words[i])) {
+		if (strcmp(text, words[i]) == 0) {
 			*value = i & 1;
 			return 0;
 		}
@@ -81,7 +81,7 @@ static int find_word(const char *words, const char *text)
 	int position = 0;
 	for (const char *word = words; word; position++) {
 		size_t length = strcspn(word, "|");
-		if (strlen(text) == length && !memcmp(text, word, length))
+		if (strlen(text) == length && memcmp(text, word, length) == 0)
 			return position;
 		word = word[length] ? word + length + 1 : NULL;
 	}

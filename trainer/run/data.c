@@ -342,7 +342,7 @@ static bool is_gone(const struct data *data, int r, const char *error)
 {
 	return data->reached &&
 	       (r == -ECONNREFUSED || r == -ECONNRESET || r == -ESHUTDOWN ||
-		(r == -ENOENT && !strncmp(error, "No daemon", strlen("No daemon"))));
+		(r == -ENOENT && strncmp(error, "No daemon", strlen("No daemon")) == 0));
 }
 
 /* A feed is opened in the middle of a run, too: at each evaluation. */

@@ -46,7 +46,7 @@ int journal_cut(struct journal *journal, uint64_t step, bool fresh)
 {
 	off_t size = 0;
 	if (!fresh) {
-		int copy = dup(journal->fd);
+		int copy = fcntl(journal->fd, F_DUPFD_CLOEXEC, 0);
 		FILE *file = copy < 0 ? NULL : fdopen(copy, "r");
 		if (!file)
 			return -errno;

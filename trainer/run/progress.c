@@ -22,7 +22,7 @@ double progress_now(void)
 void progress_init(struct progress *progress, enum recipe_progress mode)
 {
 	const char *terminal = getenv("TERM");
-	bool tty = isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb");
+	bool tty = isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb") != 0;
 	*progress = (struct progress){
 		.on = mode != RECIPE_PROGRESS_OFF,
 		.bar = mode == RECIPE_PROGRESS_BAR || (mode == RECIPE_PROGRESS_AUTO && tty),

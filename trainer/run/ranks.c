@@ -67,7 +67,7 @@ int ranks_compare(struct comm *comm, const void *mine, size_t size, unsigned *re
 			return fail_comm(comm, r, error);
 		if (!rank)
 			memcpy(first, told, size);
-		if (other == comm->world && memcmp(told, first, size))
+		if (other == comm->world && memcmp(told, first, size) != 0)
 			other = rank;
 	}
 	*ret_rank = other;

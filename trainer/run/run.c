@@ -222,7 +222,7 @@ int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t
 		r = open_again(run, part, epoch, batch, ret_feed, ret_ring, error);
 	if (!r)
 		return 0;
-	bool pipeline = !strncmp(error, field, strlen(field));
+	bool pipeline = strncmp(error, field, strlen(field)) == 0;
 	return run_fail(run, r, "%s: %s", keys[part][pipeline],
 			*error ? error + (pipeline ? strlen(field) : 0) : strerror(-r));
 }

@@ -204,14 +204,14 @@ static int parse_segment(struct parser *parser, unsigned marker, const uint8_t *
 	case 0xda:
 		return parse_scan(parser, p, size);
 	case 0xe0:
-		if (size >= JFIF_SIZE_MIN && !memcmp(p, "JFIF", 5))
+		if (size >= JFIF_SIZE_MIN && memcmp(p, "JFIF", 5) == 0)
 			parser->jfif = true;
 		return 0;
 	case 0xee:
 		if (size < ADOBE_SIZE_MIN)
 			return 0;
 		copy_once(head, p, sizeof(head));
-		if (!memcmp(head, "Adobe", 5)) {
+		if (memcmp(head, "Adobe", 5) == 0) {
 			parser->adobe = true;
 			parser->adobe_transform = head[11];
 		}

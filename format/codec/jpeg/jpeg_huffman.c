@@ -200,7 +200,8 @@ static int build(struct jpeg_table *table)
 static bool same(const struct jpeg_table *table, const uint8_t *spec, unsigned count, int is_ac)
 {
 	return table->is_ac == is_ac && table->symbol_count == count &&
-	       !memcmp(table->counts, spec, 16) && !memcmp(table->symbols, spec + 16, count);
+	       memcmp(table->counts, spec, 16) == 0 &&
+	       memcmp(table->symbols, spec + 16, count) == 0;
 }
 
 /* Seldom the same for two contents. */

@@ -23,7 +23,7 @@ static void strip(const char *run_name, const char *left_out, const char *path)
 	assert_true(safetensors_count(file) <= 256);
 	for (size_t i = 0; i < safetensors_count(file); i++) {
 		const struct safetensors_tensor *tensor = safetensors_at(file, i);
-		if (!strcmp(tensor->name, left_out))
+		if (strcmp(tensor->name, left_out) == 0)
 			continue;
 		tensors[count] = *tensor;
 		tensors[count].data = values((unsigned)count, file, tensor->name);

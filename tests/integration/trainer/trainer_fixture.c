@@ -166,13 +166,13 @@ void read_log(const char *run, struct losses *losses)
 		uint64_t step = (uint64_t)json_integer_value(json_object_get(json, "step"));
 		assert_true(step >= last);
 		last = step;
-		if (!strcmp(event, "step")) {
+		if (strcmp(event, "step") == 0) {
 			assert_int_equal(step, losses->steps + 1);
 			snprintf(losses->step[losses->steps++], sizeof(losses->step[0]), "%s",
 				 json_string_value(json_object_get(json, "loss_hex")));
 			double exact = json_number_value(json_object_get(json, "loss"));
 			assert_true(exact == strtod(losses->step[step - 1], NULL));
-		} else if (!strcmp(event, "eval")) {
+		} else if (strcmp(event, "eval") == 0) {
 			snprintf(losses->eval[losses->evals++], sizeof(losses->eval[0]),
 				 "%llu %s %g", (unsigned long long)step,
 				 json_string_value(json_object_get(json, "loss_hex")),
@@ -204,7 +204,7 @@ void expect_end(const char *run, const char *outcome, const char *error)
 	json_t *line = json_loads(last, 0, NULL);
 	const char *said_error = json_string_value(json_object_get(line, "error"));
 	const char *said_outcome = json_string_value(json_object_get(line, "outcome"));
-	if (!said_outcome || strcmp(said_outcome, outcome) || !error != !said_error ||
+	if (!said_outcome || strcmp(said_outcome, outcome) != 0 || !error != !said_error ||
 	    (error && !strstr(said_error, error)))
 		fail_msg("%s ends with %s", run, last);
 	json_decref(line);
@@ -218,7 +218,7 @@ void same_losses(const char *a, const char *b)
 	assert_int_equal(x.steps, y.steps);
 	assert_int_equal(x.evals, y.evals);
 	for (unsigned i = 0; i < x.steps; i++)
-		if (strcmp(x.step[i], y.step[i]))
+		if (strcmp(x.step[i], y.step[i]) != 0)
 			fail_msg("step %u: %s has loss %s, %s has %s", i + 1, a, x.step[i], b,
 				 y.step[i]);
 	for (unsigned i = 0; i < x.evals; i++)

@@ -36,7 +36,7 @@ static void check_mfu(const char *run)
 		const char *event = json_string_value(json_object_get(json, "event"));
 		double rate = json_number_value(json_object_get(json, "images_per_second"));
 		double mfu = json_number_value(json_object_get(json, "mfu"));
-		if (!strcmp(event, "step") && rate > 0) {
+		if (strcmp(event, "step") == 0 && rate > 0) {
 			assert_true(fabs(mfu / rate * 1024 - gflop) < 0.00051);
 			steps++;
 		}

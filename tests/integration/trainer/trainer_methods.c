@@ -108,7 +108,7 @@ static void ahead(void **state)
 	unsigned averages = 0;
 	for (size_t i = 0; i < safetensors_count(checkpoint); i++) {
 		const struct safetensors_tensor *t = safetensors_at(checkpoint, i);
-		if (strncmp(t->name, "ema.", 4))
+		if (strncmp(t->name, "ema.", 4) != 0)
 			continue;
 		assert_memory_equal(values(0, checkpoint, t->name),
 				    values(1, checkpoint, t->name + 4), t->size);

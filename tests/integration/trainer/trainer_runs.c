@@ -193,8 +193,8 @@ static void write_overflowing(const char *path)
 	for (size_t i = 0; i < count; i++) {
 		tensors[i] = *safetensors_at(file, i);
 		tensors[i].data = values((unsigned)i, file, tensors[i].name);
-		for (size_t k = 0; !strcmp(tensors[i].name, "fc.weight") && k < tensors[i].size / 4;
-		     k++)
+		for (size_t k = 0;
+		     strcmp(tensors[i].name, "fc.weight") == 0 && k < tensors[i].size / 4; k++)
 			((float *)(uintptr_t)tensors[i].data)[k] = FLT_MAX;
 	}
 	struct safetensors_writer writer = {tensors, count, NULL, 0, NULL, NULL};
@@ -337,7 +337,7 @@ static unsigned sockets_of(pid_t pid)
 	for (int fd = 3; fd < 64; fd++) {
 		snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
 		ssize_t n = readlink(path, target, sizeof(target));
-		count += n > 7 && !strncmp(target, "socket:", 7);
+		count += n > 7 && strncmp(target, "socket:", 7) == 0;
 	}
 	return count;
 }

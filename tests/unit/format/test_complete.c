@@ -166,7 +166,7 @@ static bool odd_scan_header(struct file *file)
 static bool odd_revision(struct file *file)
 {
 	file->data[2 + 9] = 9;
-	return !memcmp(file->data + 6, "JFIF", 4);
+	return memcmp(file->data + 6, "JFIF", 4) == 0;
 }
 
 /* YCbCr and YCCK are what unknown ones are taken for. */

@@ -190,7 +190,7 @@ static void every_depth(void **state)
 static void every_name(void **state)
 {
 	const struct recipe_key *key = recipe_keys;
-	while (strcmp(key->section, "model") || strcmp(key->name, "name"))
+	while (strcmp(key->section, "model") != 0 || strcmp(key->name, "name") != 0)
 		key++;
 	unsigned count = 0;
 	for (const char *word = key->words; *word; word += *word == '|') {

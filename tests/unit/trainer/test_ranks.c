@@ -39,7 +39,7 @@ FILE *__wrap_fopen64(const char *path, const char *mode);
 
 FILE *__wrap_fopen64(const char *path, const char *mode)
 {
-	bool own = !strcmp(path, "/proc/self/exe");
+	bool own = strcmp(path, "/proc/self/exe") == 0;
 	return __real_fopen64(rebuilt && own ? "/proc/version" : path, mode);
 }
 

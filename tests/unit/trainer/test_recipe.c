@@ -329,13 +329,13 @@ static void table(void **state)
 	for (size_t i = 0; i < recipe_keys_count; i++) {
 		bool known = false;
 		for (size_t s = 0; s < recipe_sections_count; s++)
-			known |= !strcmp(recipe_sections[s].name, recipe_keys[i].section);
+			known |= strcmp(recipe_sections[s].name, recipe_keys[i].section) == 0;
 		assert_true(known);
 		assert_true(strlen(recipe_keys[i].help) > 10);
 		for (size_t k = 0; k < i; k++) {
 			assert_int_not_equal(recipe_keys[i].offset, recipe_keys[k].offset);
-			assert_true(strcmp(recipe_keys[i].section, recipe_keys[k].section) ||
-				    strcmp(recipe_keys[i].name, recipe_keys[k].name));
+			assert_true(strcmp(recipe_keys[i].section, recipe_keys[k].section) != 0 ||
+				    strcmp(recipe_keys[i].name, recipe_keys[k].name) != 0);
 		}
 	}
 }

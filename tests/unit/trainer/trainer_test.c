@@ -71,10 +71,10 @@ void golden_fill(struct fixture *fixture, uint64_t seed)
 				     ((double)spec->shape[1] * spec->shape[2] * spec->shape[3]));
 		else if (spec->kind == DEVICE_LINEAR_WEIGHT)
 			scale = sqrt(3.0 / spec->shape[1]);
-		else if (length > 6 && !strcmp(spec->name + length - 6, "weight"))
+		else if (length > 6 && strcmp(spec->name + length - 6, "weight") == 0)
 			offset = 1;
 		if (spec->kind == DEVICE_BUFFER) {
-			offset = !strcmp(spec->name + length - 3, "var");
+			offset = strcmp(spec->name + length - 3, "var") == 0;
 			scale = 0;
 		}
 		float *values = malloc(count * sizeof(float));

@@ -171,7 +171,7 @@ int advise_sample_init(struct advise_sample *sample, const char *path, uint64_t 
 	r = catalog_init(&sample->catalog);
 	if (r)
 		return text_error(error, r, "%s", strerror(-r));
-	r = size > 5 && !strcmp(path + size - 5, ".pimg")
+	r = size > 5 && strcmp(path + size - 5, ".pimg") == 0
 		    ? read_dataset(sample, path, wanted, error)
 		    : read_source(sample, path, wanted, error);
 	if (!r && !sample->count)

@@ -79,7 +79,7 @@ static bool is_shard_of(const char *name, const char *stem, size_t stem_size)
 {
 	static const char pattern[] = "-ddddd-of-ddddd.pimg";
 
-	if (strlen(name) != stem_size + sizeof(pattern) - 1 || memcmp(name, stem, stem_size))
+	if (strlen(name) != stem_size + sizeof(pattern) - 1 || memcmp(name, stem, stem_size) != 0)
 		return false;
 	name += stem_size;
 	for (size_t i = 0; i < sizeof(pattern) - 1; i++) {
@@ -94,8 +94,8 @@ static bool is_notice_of(const char *name, const char *base)
 {
 	size_t size = strlen(base);
 
-	return name[0] == '.' && !strncmp(name + 1, base, size) &&
-	       !strcmp(name + 1 + size, ".replaced");
+	return name[0] == '.' && strncmp(name + 1, base, size) == 0 &&
+	       strcmp(name + 1 + size, ".replaced") == 0;
 }
 
 int command_check_output(const char *path, bool force, struct packimg_error *error)
@@ -107,7 +107,7 @@ int command_check_output(const char *path, bool force, struct packimg_error *err
 	char *folder;
 	int r = 0;
 
-	if (size < 6 || strcmp(base + size - 5, ".pimg"))
+	if (size < 6 || strcmp(base + size - 5, ".pimg") != 0)
 		return text_error(error, -EINVAL, "%s: the name of a dataset ends in .pimg", path);
 	folder = strndup(path, (size_t)(base - path));
 	if (!folder)
@@ -120,8 +120,8 @@ int command_check_output(const char *path, bool force, struct packimg_error *err
 		return r;
 	}
 	while (!force && !r && (entry = readdir(directory))) {
-		if (!strcmp(entry->d_name, base) || is_shard_of(entry->d_name, base, size - 5) ||
-		    is_notice_of(entry->d_name, base))
+		if (strcmp(entry->d_name, base) == 0 ||
+		    is_shard_of(entry->d_name, base, size - 5) || is_notice_of(entry->d_name, base))
 			r = text_error(error, -EEXIST, "%s%s exists; --force replaces it", folder,
 				       entry->d_name);
 	}

@@ -23,7 +23,7 @@ static uint32_t find_slot(const struct names *names, const char *name)
 {
 	uint32_t slot = (uint32_t)shuffle_hash(name, strlen(name), 0) & (names->slot_count - 1);
 
-	while (names->slots[slot] && strcmp(names->names[names->slots[slot] - 1], name))
+	while (names->slots[slot] && strcmp(names->names[names->slots[slot] - 1], name) != 0)
 		slot = (slot + 1) & (names->slot_count - 1);
 	return slot;
 }

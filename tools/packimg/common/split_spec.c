@@ -26,7 +26,7 @@ int split_parse(char *text, struct split_part parts[static SPLIT_PARTS_MAX], uin
 			return text_error(error, -EINVAL, "%s=%s: the fraction is not in (0, 1]",
 					  word, equals + 1);
 		for (uint32_t i = 0; i < count; i++)
-			if (!strcmp(parts[i].name, word))
+			if (strcmp(parts[i].name, word) == 0)
 				return text_error(error, -EINVAL, "%s is named twice", word);
 		if (count == SPLIT_PARTS_MAX)
 			return text_error(error, -E2BIG, "more than %d parts", SPLIT_PARTS_MAX);
@@ -45,7 +45,7 @@ char *split_path(const char *output, const char *part)
 	size_t stem = strlen(output);
 	char *path;
 
-	if (stem > 5 && !strcmp(output + stem - 5, ".pimg"))
+	if (stem > 5 && strcmp(output + stem - 5, ".pimg") == 0)
 		stem -= 5;
 	if (asprintf(&path, "%.*s-%s.pimg", (int)stem, output, part) < 0)
 		return NULL;

@@ -92,8 +92,8 @@ int text_parse_double(const char *text, double *ret_value)
 	/*
 	 * Neither leading blanks nor hexadecimal floats are numbers to a person who writes a table.
 	 */
-	if (!isdigit((unsigned char)first[0]) && first[0] != '.' && strcasecmp(first, "nan") &&
-	    strcasecmp(first, "inf"))
+	if (!isdigit((unsigned char)first[0]) && first[0] != '.' && strcasecmp(first, "nan") != 0 &&
+	    strcasecmp(first, "inf") != 0)
 		return -EINVAL;
 	if (first[0] == '0' && (first[1] | 0x20) == 'x')
 		return -EINVAL;

@@ -21,7 +21,7 @@ static bool is_part(const char *name, size_t size)
 					    "test",  "testing",  "dev", "eval",  NULL};
 
 	for (const char *const *word = words; *word; word++)
-		if (strlen(*word) == size && !strncasecmp(name, *word, size))
+		if (strlen(*word) == size && strncasecmp(name, *word, size) == 0)
 			return true;
 	return false;
 }
@@ -139,5 +139,5 @@ const char *class_rule_apply(const struct class_rule *rule, const char *name, ch
 		return NULL;
 	memcpy(class_name, begin, (size_t)(end - begin));
 	class_name[end - begin] = 0;
-	return strcmp(class_name, ".") && strcmp(class_name, "..") ? class_name : NULL;
+	return strcmp(class_name, ".") != 0 && strcmp(class_name, "..") != 0 ? class_name : NULL;
 }

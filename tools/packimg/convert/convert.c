@@ -13,7 +13,7 @@ static int name_parts(struct convert *convert, struct packimg_error *error)
 	const char *output = convert->options.output;
 	size_t stem = strlen(output) > 5 ? strlen(output) - 5 : 0;
 
-	if (!stem || strcmp(output + stem, ".pimg"))
+	if (!stem || strcmp(output + stem, ".pimg") != 0)
 		return text_error(error, -EINVAL, "%s: the name of a dataset ends in .pimg",
 				  output);
 	if (!convert->part_count) {

@@ -112,7 +112,7 @@ static int folders_of_images(const struct catalog *catalog, struct names *folder
 		size_t size = slash ? (size_t)(slash - name + 1) : 0;
 		uint32_t number;
 
-		if (size == before_size && !memcmp(name, before, size))
+		if (size == before_size && memcmp(name, before, size) == 0)
 			continue;
 		before = name;
 		before_size = size;

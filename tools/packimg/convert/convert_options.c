@@ -136,7 +136,7 @@ static void parse_split(struct convert *convert, char *text, struct argp_state *
 	struct split_part parts[SPLIT_PARTS_MAX];
 	struct packimg_error error;
 
-	convert->options.split_folders = !strcmp(text, "folders");
+	convert->options.split_folders = strcmp(text, "folders") == 0;
 	if (convert->options.split_folders)
 		return;
 	if (split_parse(text, parts, &convert->part_count, &error))
@@ -152,12 +152,12 @@ static void parse_jpeg(struct command_line *line, const char *text, struct argp_
 	struct render_options *render = &line->convert->options.render;
 	uint64_t quality = QUALITY_DEFAULT;
 
-	if (!strcmp(text, "verbatim")) {
+	if (strcmp(text, "verbatim") == 0) {
 		render->verbatim = true;
 		render->quality = QUALITY_DEFAULT;
 		return;
 	}
-	if (strncmp(text, "quality=", 8) || text_parse_u64(text + 8, 1, 100, &quality))
+	if (strncmp(text, "quality=", 8) != 0 || text_parse_u64(text + 8, 1, 100, &quality))
 		argp_error(state, "--jpeg: \"%s\" is neither verbatim nor quality=1..100", text);
 	render->verbatim = false;
 	render->quality = (int)quality;
@@ -170,7 +170,7 @@ static int parse_word(const char *option, const char *text, const char *const *w
 	char known[256] = "";
 
 	for (int i = 0; words[i]; i++) {
-		if (!strcmp(text, words[i]))
+		if (strcmp(text, words[i]) == 0)
 			return i;
 		strcat(strcat(known, i ? ", " : ""), words[i]);
 	}
@@ -363,7 +363,7 @@ static void add_source(struct command_line *line, const char *text, struct argp_
 	struct packimg_error error;
 	int r;
 
-	if (access(text, F_OK) && strcmp(text, "-"))
+	if (access(text, F_OK) && strcmp(text, "-") != 0)
 		r = brace_expand(text, line->sources, &error);
 	else
 		r = word_list_add(line->sources, text);

@@ -103,7 +103,7 @@ static void report_skips(const struct convert *convert)
 	printf("  skipped   %s\n", text_count(&count, convert->skip_count));
 	for (int lines = 0; i < convert->skip_count && lines < SKIPS_SHOWN; lines++, i += run) {
 		for (run = 1; i + run < convert->skip_count &&
-			      !strcmp(skips[i + run].reason, skips[i].reason);
+			      strcmp(skips[i + run].reason, skips[i].reason) == 0;
 		     run++)
 			;
 		run = run > 2 ? run : 1;

@@ -6,7 +6,7 @@
 
 static bool begins(const uint8_t *data, size_t size, size_t offset, const char *bytes, size_t count)
 {
-	return size >= offset + count && !memcmp(data + offset, bytes, count);
+	return size >= offset + count && memcmp(data + offset, bytes, count) == 0;
 }
 
 #define BEGINS(offset, bytes) begins(data, size, offset, bytes, sizeof(bytes) - 1)
@@ -59,7 +59,7 @@ static bool has_brand(const uint8_t *data, size_t size, const char *brand, size_
 		return false;
 	end = (size_t)data[0] << 24 | (size_t)data[1] << 16 | (size_t)data[2] << 8 | data[3];
 	for (size_t at = 8; at + 4 <= end && at + 4 <= size; at += 4)
-		if (at != 12 && !memcmp(data + at, brand, count))
+		if (at != 12 && memcmp(data + at, brand, count) == 0)
 			return true;
 	return false;
 }
@@ -127,7 +127,7 @@ enum image_kind image_kind_of_name(const char *name)
 		for (const char *const *ending = image_formats[kind].endings; *ending; ending++) {
 			size_t count = strlen(*ending);
 
-			if (size > count && !strcasecmp(name + size - count, *ending))
+			if (size > count && strcasecmp(name + size - count, *ending) == 0)
 				return kind;
 		}
 	return IMAGE_KINDS;

@@ -51,8 +51,8 @@ static bool is_interesting(const uint8_t *name, const uint8_t *content, size_t s
 	for (size_t i = 0; i < sizeof(interests) / sizeof(*interests); i++) {
 		size_t begin = strlen(interests[i].content);
 
-		if (!memcmp(name, interests[i].name, 4) && size >= begin &&
-		    !memcmp(content, interests[i].content, begin))
+		if (memcmp(name, interests[i].name, 4) == 0 && size >= begin &&
+		    memcmp(content, interests[i].content, begin) == 0)
 			return true;
 	}
 	return false;
@@ -76,13 +76,13 @@ static int collect_late(const uint8_t *data, size_t size, struct buffer *png)
 
 		if (length > size - at - HEAD - CHECKSUM)
 			break;
-		if (!pixels && !memcmp(chunk + 4, "IDAT", 4))
+		if (!pixels && memcmp(chunk + 4, "IDAT", 4) == 0)
 			pixels = at;
 		if (pixels && is_interesting(chunk + 4, chunk + HEAD, length) &&
 		    ((!png->size && buffer_append(png, data, pixels)) ||
 		     buffer_append(png, chunk, HEAD + length + CHECKSUM)))
 			return -ENOMEM;
-		ended = !memcmp(chunk + 4, "IEND", 4);
+		ended = memcmp(chunk + 4, "IEND", 4) == 0;
 		at += HEAD + length + CHECKSUM;
 	}
 	if (!ended)
@@ -144,10 +144,11 @@ static uint8_t png_orientation(spng_ctx *png)
 		texts = calloc(count, sizeof(*texts));
 	if (texts && !spng_get_text(png, texts, &count)) {
 		for (uint32_t i = 0; i < count; i++) {
-			if (!strcmp(texts[i].keyword, "XML:com.adobe.xmp"))
+			if (strcmp(texts[i].keyword, "XML:com.adobe.xmp") == 0)
 				xmp = xmp_orientation((const uint8_t *)texts[i].text,
 						      strlen(texts[i].text));
-			else if (!has_exif && !strcmp(texts[i].keyword, "Raw profile type exif"))
+			else if (!has_exif &&
+				 strcmp(texts[i].keyword, "Raw profile type exif") == 0)
 				exif = raw_profile_orientation(texts[i].text);
 		}
 	}

@@ -52,7 +52,7 @@ static int archive_source(struct archive_in *in, struct packimg_error *error)
 	struct stat status;
 	void *map;
 
-	if (!strcmp(in->path, "-"))
+	if (strcmp(in->path, "-") == 0)
 		in->fd = fcntl(0, F_DUPFD_CLOEXEC, 3);
 	else
 		in->fd = open(in->path, O_RDONLY | O_CLOEXEC);

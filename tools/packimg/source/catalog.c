@@ -58,7 +58,7 @@ static int check_fields(const struct catalog *catalog, const struct source_item 
 				"%d bytes",
 				name, PIMG_NAME_MAX);
 		for (size_t k = 0; k < i; k++)
-			if (!strcmp(item->fields[k].name, name))
+			if (strcmp(item->fields[k].name, name) == 0)
 				return text_error(error, CATALOG_SKIP, "it has two fields \"%s\"",
 						  name);
 		count += names_find(&catalog->field_names, name, &number) != 0;
@@ -166,7 +166,7 @@ int catalog_add(struct catalog *catalog, const struct source_item *item,
 		return text_error(error, -ENOMEM, "out of memory");
 	if (item->place.kind == PLACE_FILE) {
 		sample.place.path = sample.name;
-		if (strcmp(item->place.path, item->name))
+		if (strcmp(item->place.path, item->name) != 0)
 			sample.place.path = arena_copy(&catalog->arena, item->place.path,
 						       strlen(item->place.path));
 		if (!sample.place.path)

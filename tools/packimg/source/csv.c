@@ -10,7 +10,7 @@
 
 void csv_init(struct csv *csv, const char *text, size_t size, char separator)
 {
-	if (size >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) {
+	if (size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
 		text += 3;
 		size -= 3;
 	}

@@ -17,7 +17,7 @@ static bool ends_with_any(const char *name, const char *const *ends)
 	for (; *ends; ends++) {
 		size_t end = strlen(*ends);
 
-		if (size > end && !strcasecmp(name + size - end, *ends))
+		if (size > end && strcasecmp(name + size - end, *ends) == 0)
 			return true;
 	}
 	return false;
@@ -66,7 +66,7 @@ static int peek_archive(const struct store *store, const char *path, enum source
 	int r;
 
 	*ret_kind = SOURCE_ARCHIVE;
-	if (!strcmp(path, "-"))
+	if (strcmp(path, "-") == 0)
 		return 0;
 	r = archive_in_open(path, &store->limits, &archive, error);
 	if (r)
@@ -89,7 +89,7 @@ static int peek_archive(const struct store *store, const char *path, enum source
 		if (!image && !companion)
 			continue;
 		same = key && strlen(key) == (size_t)(dot - member.name) &&
-		       !strncmp(key, member.name, strlen(key));
+		       strncmp(key, member.name, strlen(key)) == 0;
 		if (same && image != key_is_image)
 			*ret_kind = SOURCE_WEBDATASET;
 		free(key);
@@ -111,7 +111,7 @@ static int find_kind(const struct store *store, const char *path,
 	*ret_kind = options->kind;
 	if (options->kind != SOURCE_AUTO)
 		return 0;
-	if (!strcmp(path, "-")) {
+	if (strcmp(path, "-") == 0) {
 		*ret_kind = SOURCE_ARCHIVE;
 		return 0;
 	}

@@ -109,7 +109,7 @@ int source_archive_new(struct store *store, const char *path, const struct sourc
 		       struct source **ret_source, struct packimg_error *error)
 {
 	struct source_archive *archive = calloc(1, sizeof(*archive));
-	bool pipe = !strcmp(path, "-");
+	bool pipe = strcmp(path, "-") == 0;
 	int r;
 
 	if (!archive)

@@ -108,7 +108,7 @@ static int level_read(struct level *level, DIR *directory)
 		entry = readdir(directory);
 		if (!entry)
 			break;
-		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
 			continue;
 		if (level_add(level, entry->d_name, entry_is_folder(directory, entry)))
 			return -ENOMEM;

@@ -68,7 +68,7 @@ static void source_manifest_free(struct source *source)
 static bool is_one_of(const char *name, const char *const *list)
 {
 	for (; *list; list++)
-		if (!strcasecmp(name, *list))
+		if (strcasecmp(name, *list) == 0)
 			return true;
 	return false;
 }
@@ -93,7 +93,7 @@ static int check_header(const struct source_manifest *manifest, const char *cons
 					  "UTF-8; save the table as UTF-8",
 					  manifest->csv.line, i + 1, cells[i]);
 		for (size_t k = 0; k < i && cells[i][0]; k++)
-			if (!strcmp(cells[i], cells[k]))
+			if (strcmp(cells[i], cells[k]) == 0)
 				return text_error(error, -EINVAL,
 						  "line %" PRIu64 ": columns %zu and %zu are both "
 						  "called \"%.60s\"; rename one",
@@ -426,7 +426,7 @@ static int open_manifest(struct source_manifest *manifest, struct store *store, 
 		r = read_text(file, &manifest->text, error);
 	if (r)
 		return r;
-	if (!separator && strlen(file) > 4 && !strcasecmp(file + strlen(file) - 4, ".tsv"))
+	if (!separator && strlen(file) > 4 && strcasecmp(file + strlen(file) - 4, ".tsv") == 0)
 		separator = '\t';
 	if (manifest->text.size && memchr(manifest->text.data, 0, manifest->text.size))
 		return text_error(error, -EINVAL, "%s: holds zero bytes, so it is not a text",

@@ -113,7 +113,7 @@ static bool is_hidden(const struct source_webdataset *shard, const struct pendin
 
 	for (size_t i = 0; field->of_json && i < shard->field_count; i++)
 		if (!shard->pending[i].of_json &&
-		    !strcmp(texts + shard->pending[i].name, texts + field->name))
+		    strcmp(texts + shard->pending[i].name, texts + field->name) == 0)
 			return true;
 	return false;
 }
@@ -204,7 +204,7 @@ static int add_json(struct source_webdataset *shard)
 	first = shard->field_count;
 	json_object_foreach(json, key, value)
 	{
-		if (!r && strcmp(key, "json"))
+		if (!r && strcmp(key, "json") != 0)
 			r = add_json_value(shard, key, value);
 	}
 	for (size_t i = first; i < shard->field_count; i++)
@@ -231,7 +231,7 @@ static bool is_text(const char *extension)
 	const char *dot = strrchr(extension, '.');
 
 	for (const char *const *text = texts; *text; text++)
-		if (!strcasecmp(dot ? dot + 1 : extension, *text))
+		if (strcasecmp(dot ? dot + 1 : extension, *text) == 0)
 			return true;
 	return false;
 }
@@ -276,7 +276,7 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 	}
 	if (r)
 		return r;
-	if (!strcasecmp(extension, "cls") || !strcasecmp(extension, "cls.txt")) {
+	if (strcasecmp(extension, "cls") == 0 || strcasecmp(extension, "cls.txt") == 0) {
 		r = set_text(&shard->class_text, shard->bytes.data, trimmed(&shard->bytes));
 		shard->class_key = "cls";
 		shard->class_kind =
@@ -284,7 +284,7 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 		if (!r && label_is_field(shard))
 			r = add_field(shard, "cls", shard->class_kind, shard->class_text.data,
 				      shard->class_text.size - 1);
-	} else if (!strcasecmp(extension, "json")) {
+	} else if (strcasecmp(extension, "json") == 0) {
 		r = add_json(shard);
 	} else {
 		r = add_field(shard, extension, is_text(extension) ? VALUE_TEXT : VALUE_BYTES,
@@ -333,7 +333,7 @@ static int read_sample(struct source_webdataset *shard, struct packimg_error *er
 		}
 		key_size = (size_t)(dot - shard->member.name);
 		if (any && (shard->key.size != key_size + 1 ||
-			    memcmp(shard->key.data, shard->member.name, key_size)))
+			    memcmp(shard->key.data, shard->member.name, key_size) != 0))
 			return 0;
 		if (!any && set_text(&shard->key, shard->member.name, key_size))
 			return text_error(error, -ENOMEM, "out of memory");
@@ -432,7 +432,7 @@ int source_webdataset_new(struct store *store, const char *path,
 			  struct packimg_error *error)
 {
 	struct source_webdataset *shard = calloc(1, sizeof(*shard));
-	bool pipe = !strcmp(path, "-");
+	bool pipe = strcmp(path, "-") == 0;
 	int r;
 
 	if (!shard)

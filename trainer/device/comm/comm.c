@@ -42,7 +42,7 @@ int comm_open(struct comm **ret_comm, char *error)
 		size = getenv("PMI_SIZE");
 #ifdef HAVE_MPI
 	r = comm_mpi_open(ret_comm, error);
-	if (r < 0 || (*ret_comm)->world > 1 || !size || !strcmp(size, "1"))
+	if (r < 0 || (*ret_comm)->world > 1 || !size || strcmp(size, "1") == 0)
 		return r;
 	comm_close(*ret_comm);
 	r = snprintf(error, COMM_ERROR_MAX,
@@ -50,7 +50,7 @@ int comm_open(struct comm **ret_comm, char *error)
 		     "is not of the MPI that this program was built with",
 		     size);
 #else
-	if (size && !strcmp(size, "1"))
+	if (size && strcmp(size, "1") == 0)
 		return open_alone(ret_comm, error);
 	r = snprintf(error, COMM_ERROR_MAX,
 		     "launched as one of %s ranks, but built without MPI: install libopenmpi-dev "

@@ -89,7 +89,7 @@ static int append_post_ops(dnnl_primitive_attr_t attributes, const struct conv_d
 	return r;
 }
 
-static const char *engine_name(const dnnl_primitive_desc_t desc)
+static const char *engine_name(dnnl_primitive_desc_t desc)
 {
 	const char *name = "";
 

@@ -57,7 +57,7 @@ static unsigned quota_cpus(void)
 	if (!file)
 		return least;
 	while (fgets(line, sizeof(line), file)) {
-		if (strncmp(line, "0::/", 4))
+		if (strncmp(line, "0::/", 4) != 0)
 			continue;
 		line[strcspn(line, "\n")] = 0;
 		for (end = line + strlen(line); end; end = strrchr(line + 3, '/')) {

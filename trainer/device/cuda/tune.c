@@ -99,7 +99,7 @@ static bool seen(const struct cuda_program *program, uint32_t index)
 
 	for (uint32_t i = 0; i < index; i++)
 		if (program->ops[i].kind == CUDA_OP_CONV &&
-		    !memcmp(&program->ops[i].conv.problem, problem, sizeof(*problem)))
+		    memcmp(&program->ops[i].conv.problem, problem, sizeof(*problem)) == 0)
 			return true;
 	return false;
 }

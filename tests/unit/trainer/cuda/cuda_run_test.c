@@ -218,7 +218,8 @@ void assert_same(struct net *a, struct net *b)
 			int r = device_param_read(a->p[i], (enum device_slot)slot, x);
 
 			assert_int_equal(r, device_param_read(b->p[i], (enum device_slot)slot, y));
-			if (r == 0 && memcmp(x, y, device_param_elements(a->p[i]) * sizeof(float)))
+			if (r == 0 &&
+			    memcmp(x, y, device_param_elements(a->p[i]) * sizeof(float)) != 0)
 				fail_msg("slot %d of %s differs", slot,
 					 device_param_spec(a->p[i])->name);
 		}

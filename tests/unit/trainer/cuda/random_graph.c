@@ -110,7 +110,7 @@ static struct device_value *add_conv(struct maker *m, const char *name)
 	struct device_norm norm;
 
 	if (m->conv_weight && pick(m, 4) == 0 &&
-	    !memcmp(device_param_spec(m->conv_weight)->shape, weight, sizeof(weight)))
+	    memcmp(device_param_spec(m->conv_weight)->shape, weight, sizeof(weight)) == 0)
 		spec.weight = m->conv_weight;
 	else
 		spec.weight = m->conv_weight = make_param(m, DEVICE_CONV_WEIGHT, weight);

@@ -125,7 +125,7 @@ static void test_profile(void **state)
 		assert_int_equal(layer.runs, 3);
 		forward += layer.forward_ns;
 		backward += layer.backward_ns;
-		if (!strcmp(layer.name, "stem")) {
+		if (strcmp(layer.name, "stem") == 0) {
 			assert_string_equal(layer.kind, "conv+norm+relu");
 			assert_true(*layer.engine && layer.flops_forward > 0 &&
 				    layer.bytes_backward > 0 && layer.forward_ns > 0);

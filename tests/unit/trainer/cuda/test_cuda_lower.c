@@ -423,7 +423,7 @@ static void test_taken_apart(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		lower_resnet50(&cases[i].without, &taken, log, sizeof(log));
 		assert_int_equal(lines_of(log), cases[i].lines);
-		if (strncmp(log, cases[i].first, strlen(cases[i].first)))
+		if (strncmp(log, cases[i].first, strlen(cases[i].first)) != 0)
 			fail_msg("the log begins with %.200s", log);
 		assert_int_equal(taken.kinds[cases[i].kind],
 				 (int)whole.kinds[cases[i].kind] + cases[i].more);
@@ -526,7 +526,7 @@ static void test_narrow_gradients(void **state)
 		assert_int_equal(op->operands[CUDA_X]->element, CUDA_F16);
 		assert_true(op->gather.launched <= CUDA_GATHERED_MAX);
 		/* the stem's leaves out its fourth channel */
-		if (!strcmp(op->node->name, "conv1"))
+		if (strcmp(op->node->name, "conv1") == 0)
 			assert_int_equal(op->gather.launched, 1);
 		launches += op->gather.launched > 0;
 		launched += op->gather.launched;

@@ -88,7 +88,7 @@ static void open_side(struct side *side, const char *backend, enum device_fusion
 
 	if (device_open(backend, &device_options, &side->device, error))
 		fail_msg("%s", error);
-	if (strcmp(backend, "cpu"))
+	if (strcmp(backend, "cpu") != 0)
 		refuse_plans(side->device);
 	random_graph_new(side->device, options, &side->random);
 	if (device_graph_plan(side->random.graph, error))

@@ -198,7 +198,7 @@ static bool all_say(const char *text, unsigned first, unsigned last)
 	strcpy(mine, text);
 	assert_int_equal(comm_gather(comm, mine, sizeof(mine), all), 0);
 	for (unsigned rank = first; rank <= last; rank++)
-		same = same && !strcmp(all + rank * sizeof(mine), all + first * sizeof(mine));
+		same = same && strcmp(all + rank * sizeof(mine), all + first * sizeof(mine)) == 0;
 	free(all);
 	return same;
 }

@@ -349,7 +349,7 @@ static void assert_same_slots(struct net *a, struct net *b, enum device_slot slo
 		int r = device_param_read(a->p[i], slot, x);
 
 		assert_int_equal(r, device_param_read(b->p[i], slot, y));
-		if (r == 0 && memcmp(x, y, device_param_elements(a->p[i]) * sizeof(float)))
+		if (r == 0 && memcmp(x, y, device_param_elements(a->p[i]) * sizeof(float)) != 0)
 			fail_msg("slot %d of %s differs", slot, device_param_spec(a->p[i])->name);
 	}
 	free(x);

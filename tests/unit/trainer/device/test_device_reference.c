@@ -235,7 +235,7 @@ static unsigned choice(const char *name, const char *fallback, const char *const
 	const char *value = setting(name, fallback);
 	unsigned i = 0;
 
-	while (words[i] && strcmp(words[i], value))
+	while (words[i] && strcmp(words[i], value) != 0)
 		i++;
 	if (!words[i])
 		fail_msg("%s=%s is not known", name, value);

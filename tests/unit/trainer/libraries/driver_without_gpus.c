@@ -31,9 +31,9 @@ static int refuse(void)
 int cuGetProcAddress_v2(const char *symbol, void **ret_function, int version, uint64_t flags,
 			int *ret_status)
 {
-	if (!strcmp(symbol, "cuDriverGetVersion"))
+	if (strcmp(symbol, "cuDriverGetVersion") == 0)
 		*ret_function = (void *)cuDriverGetVersion;
-	else if (!strcmp(symbol, "cuGetProcAddress"))
+	else if (strcmp(symbol, "cuGetProcAddress") == 0)
 		*ret_function = (void *)cuGetProcAddress_v2;
 	else
 		*ret_function = (void *)refuse;

@@ -81,7 +81,7 @@ static int find_tuner(struct cuda_device *device, char *error)
 		r = comm_broadcast(comm, told, sizeof(told), rank);
 		if (r < 0)
 			return fail_comm(comm, r, error);
-		if (rank < device->tuner && !strcmp(told, key))
+		if (rank < device->tuner && strcmp(told, key) == 0)
 			device->tuner = rank;
 	}
 	return 0;
