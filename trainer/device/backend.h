@@ -86,8 +86,9 @@ enum device_node_kind {
 	DEVICE_NODE_KINDS,
 };
 
-#define DEVICE_NODE_INPUTS 2
-#define DEVICE_NODE_PARAMS 6
+#define DEVICE_NODE_INPUTS  2
+#define DEVICE_NODE_PARAMS  6
+#define DEVICE_NODE_OUTPUTS 1
 
 /*
  * Operands are arrays to whoever walks all of them and have names by their role to whoever knows
@@ -111,8 +112,14 @@ struct device_node {
 			struct device_param *gamma, *beta, *running_mean, *running_var;
 		};
 	};
-	struct device_value *y; /* the loss's is its x */
-	bool has_norm;          /* then gamma to running_var are there */
+	union {
+		struct device_value *outputs[DEVICE_NODE_OUTPUTS];
+		struct {
+			struct device_value *y; /* the loss's is its x */
+		};
+	};
+	bool backward; /* planned: takes part in it, since the gradient of an output is computed */
+	bool has_norm; /* then gamma to running_var are there */
 	struct {
 		float epsilon, momentum;
 		bool synchronized;
@@ -134,8 +141,16 @@ struct device_value {
 	struct device_shape shape;
 	struct device_node *producer;
 	uint32_t consumers; /* operations that read it; the loss counts */
+	/*
+	 * fp32 numbers that the producer's backward pass takes from its forward pass: nothing else
+	 * reads them, they have no gradient, and in evaluation they are not there
+	 */
+	bool saved;
 	/* a trainable parameter, or an input that asked, lies upstream; or it has one itself */
 	bool needs_gradient;
+	/* planned: its gradient is computed, since what is differentiated depends on it */
+	bool active;
+	uint32_t uses; /* planned: contributions of operations to its gradient */
 };
 
 struct device_graph {
@@ -152,6 +167,12 @@ struct device_graph {
 	bool planned;
 	void *backend;
 };
+
+/* Whether the caller gives its gradient: the graph has no loss and nothing consumes it. */
+bool device_value_is_given(const struct device_value *value);
+
+/* How many of the node's inputs it is. */
+unsigned device_node_reads(const struct device_node *node, const struct device_value *value);
 
 /* Elements of a shape. */
 uint64_t device_shape_elements(struct device_shape shape);

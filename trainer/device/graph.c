@@ -79,7 +79,8 @@ static int grow(void ***items, uint32_t count, uint32_t *capacity)
 
 /* ---- what the kinds are ---- */
 
-static struct device_shape infer_input(struct device_graph *graph, struct device_node *node)
+static struct device_shape infer_input(struct device_graph *graph, struct device_node *node,
+				       struct device_shape *ret_further)
 {
 	const struct device_input_spec *spec = &node->input;
 
@@ -112,7 +113,8 @@ static struct device_shape window_shape(const struct device_node *node, uint32_t
 				     channels};
 }
 
-static struct device_shape infer_conv(struct device_graph *graph, struct device_node *node)
+static struct device_shape infer_conv(struct device_graph *graph, struct device_node *node,
+				      struct device_shape *ret_further)
 {
 	const uint32_t *weight = node->weight->spec.shape;
 	struct device_shape x = node->x->shape;
@@ -130,7 +132,8 @@ static struct device_shape infer_conv(struct device_graph *graph, struct device_
 	return graph->failure ? x : window_shape(node, weight[0]);
 }
 
-static struct device_shape infer_linear(struct device_graph *graph, struct device_node *node)
+static struct device_shape infer_linear(struct device_graph *graph, struct device_node *node,
+					struct device_shape *ret_further)
 {
 	const uint32_t *weight = node->weight->spec.shape;
 	struct device_shape x = node->x->shape;
@@ -142,12 +145,14 @@ static struct device_shape infer_linear(struct device_graph *graph, struct devic
 	return (struct device_shape){x.n, 1, 1, weight[0]};
 }
 
-static struct device_shape infer_same(struct device_graph *graph, struct device_node *node)
+static struct device_shape infer_same(struct device_graph *graph, struct device_node *node,
+				      struct device_shape *ret_further)
 {
 	return node->x->shape;
 }
 
-static struct device_shape infer_pool(struct device_graph *graph, struct device_node *node)
+static struct device_shape infer_pool(struct device_graph *graph, struct device_node *node,
+				      struct device_shape *ret_further)
 {
 	uint32_t window = node->window_h;
 	struct device_shape x = node->x->shape;
@@ -160,12 +165,14 @@ static struct device_shape infer_pool(struct device_graph *graph, struct device_
 	return graph->failure ? x : window_shape(node, x.c);
 }
 
-static struct device_shape infer_global(struct device_graph *graph, struct device_node *node)
+static struct device_shape infer_global(struct device_graph *graph, struct device_node *node,
+					struct device_shape *ret_further)
 {
 	return (struct device_shape){node->x->shape.n, 1, 1, node->x->shape.c};
 }
 
-static struct device_shape infer_loss(struct device_graph *graph, struct device_node *node)
+static struct device_shape infer_loss(struct device_graph *graph, struct device_node *node,
+				      struct device_shape *ret_further)
 {
 	struct device_loss_spec *loss = &node->loss;
 	struct device_shape x = node->x->shape;
@@ -185,12 +192,15 @@ static struct device_shape infer_loss(struct device_graph *graph, struct device_
 }
 
 #define BIT(index) (1u << (index))
-/* Where an operand of that role is in the node's array. */
+/* Where what has that role is in the node's array. */
 #define PARAM(role)                                                                                \
 	((offsetof(struct device_node, role) - offsetof(struct device_node, params)) /             \
 	 sizeof(struct device_param *))
 #define INPUT(role)                                                                                \
 	((offsetof(struct device_node, role) - offsetof(struct device_node, inputs)) /             \
+	 sizeof(struct device_value *))
+#define OUTPUT(role)                                                                               \
+	((offsetof(struct device_node, role) - offsetof(struct device_node, outputs)) /            \
 	 sizeof(struct device_value *))
 
 #define NORM_PARAMS                                                                                \
@@ -198,9 +208,14 @@ static struct device_shape infer_loss(struct device_graph *graph, struct device_
 
 struct kind {
 	const char *name;
-	/* checks and completes the attributes, and says the shape of the result */
-	struct device_shape (*infer)(struct device_graph *graph, struct device_node *node);
+	/*
+	 * checks and completes the attributes, and says the shape of the result; ret_further, by
+	 * role among the outputs: those of others, which are zeros as long as there are none
+	 */
+	struct device_shape (*infer)(struct device_graph *graph, struct device_node *node,
+				     struct device_shape *ret_further);
 	unsigned inputs, params; /* that may not be missing; a norm's may not where there is one */
+	unsigned saved;          /* outputs that are for the backward pass alone */
 	bool no_result;          /* its y is its x */
 };
 
@@ -257,7 +272,7 @@ static struct device_node *node_new(struct device_graph *graph, const char *name
 	return node;
 }
 
-/* The result of a node, which is complete but for it. */
+/* An output of a node. */
 static struct device_value *value_new(struct device_graph *graph, struct device_node *node,
 				      struct device_shape shape)
 {
@@ -278,8 +293,22 @@ static struct device_value *value_new(struct device_graph *graph, struct device_
 	value->shape = shape;
 	value->producer = node;
 	graph->values[graph->value_count++] = value;
-	node->y = value;
 	return value;
+}
+
+/* The outputs of a node, which is complete but for them. */
+static void add_outputs(struct device_graph *graph, struct device_node *node,
+			const struct device_shape *shapes)
+{
+	for (unsigned i = 0; i < DEVICE_NODE_OUTPUTS && !graph->failure; i++) {
+		bool saved = kinds[node->kind].saved & BIT(i);
+
+		if (!shapes[i].n || (saved && graph->options.mode != DEVICE_TRAIN))
+			continue;
+		node->outputs[i] = value_new(graph, node, shapes[i]);
+		if (node->outputs[i])
+			node->outputs[i]->saved = saved;
+	}
 }
 
 static bool trainable(const struct device_param *param)
@@ -287,17 +316,22 @@ static bool trainable(const struct device_param *param)
 	return param && !param->spec.frozen && param->spec.kind != DEVICE_BUFFER;
 }
 
-/* Counts the node among the readers of its inputs and says whether its result needs a gradient. */
+/* Counts the node among the readers of its inputs and says whether its outputs need gradients. */
 static void connect(struct device_node *node)
 {
+	bool needs_gradient = false;
+
 	for (int i = 0; i < DEVICE_NODE_INPUTS; i++) {
 		if (!node->inputs[i])
 			continue;
 		node->inputs[i]->consumers++;
-		node->y->needs_gradient |= node->inputs[i]->needs_gradient;
+		needs_gradient |= node->inputs[i]->needs_gradient;
 	}
 	for (int i = 0; i < DEVICE_NODE_PARAMS; i++)
-		node->y->needs_gradient |= trainable(node->params[i]);
+		needs_gradient |= trainable(node->params[i]);
+	for (int i = 0; i < DEVICE_NODE_OUTPUTS; i++)
+		if (node->outputs[i] && !node->outputs[i]->saved)
+			node->outputs[i]->needs_gradient |= needs_gradient;
 }
 
 static bool check_inputs(struct device_graph *graph, const struct device_node *node)
@@ -392,27 +426,29 @@ static bool check_post(struct device_graph *graph, const struct device_node *nod
 
 /*
  * What every recording function ends in: appends the node that it describes, checked by the row of
- * its kind, with its result, and connects it to its inputs.
+ * its kind, with its outputs, and connects it to its inputs.
  */
 static struct device_value *record(struct device_graph *graph, const char *name,
 				   const struct device_node *described)
 {
 	const struct kind *kind = &kinds[described->kind];
+	struct device_shape shapes[DEVICE_NODE_OUTPUTS] = {0};
 	struct device_node *node;
-	struct device_shape shape;
 
 	if (!check_inputs(graph, described))
 		return NULL;
 	node = node_new(graph, name, described);
 	if (!node || !check_weight(graph, node))
 		return NULL;
-	shape = kind->infer(graph, node);
-	if (graph->failure || !check_post(graph, node, shape))
+	shapes[OUTPUT(y)] = kind->infer(graph, node, shapes);
+	if (graph->failure || !check_post(graph, node, shapes[OUTPUT(y)]))
 		return NULL;
 	name_kind(node);
 	if (kind->no_result)
 		node->y = node->x;
-	else if (!value_new(graph, node, shape))
+	else
+		add_outputs(graph, node, shapes);
+	if (graph->failure)
 		return NULL;
 	connect(node);
 	return node->y;
@@ -539,6 +575,54 @@ struct device_value *device_softmax_loss(struct device_graph *graph, struct devi
 	return y;
 }
 
+/* ---- planning ---- */
+
+bool device_value_is_given(const struct device_value *value)
+{
+	return !value->graph->loss && !value->consumers && !value->saved;
+}
+
+unsigned device_node_reads(const struct device_node *node, const struct device_value *value)
+{
+	unsigned count = 0;
+
+	for (int i = 0; i < DEVICE_NODE_INPUTS; i++)
+		count += node->inputs[i] == value;
+	return count;
+}
+
+/*
+ * A value is active when what is differentiated depends on it and it depends on something that
+ * wants a gradient.
+ */
+static void mark_active(struct device_graph *graph)
+{
+	for (uint32_t i = 0; i < graph->value_count; i++) {
+		graph->values[i]->active = false;
+		graph->values[i]->uses = 0;
+	}
+	for (uint32_t i = graph->node_count; i-- > 0;) {
+		struct device_node *node = graph->nodes[i];
+
+		node->backward = false;
+		for (int j = 0; j < DEVICE_NODE_OUTPUTS; j++) {
+			struct device_value *output = node->outputs[j];
+
+			if (!output)
+				continue;
+			if (node == graph->loss || device_value_is_given(output))
+				output->active = output->needs_gradient;
+			node->backward |= output->active;
+		}
+		for (int j = 0; j < DEVICE_NODE_INPUTS && node->backward; j++) {
+			if (!node->inputs[j] || !node->inputs[j]->needs_gradient)
+				continue;
+			node->inputs[j]->active = true;
+			node->inputs[j]->uses++;
+		}
+	}
+}
+
 int device_graph_plan(struct device_graph *graph, char *error)
 {
 	char scratch[DEVICE_ERROR_MAX];
@@ -554,6 +638,8 @@ int device_graph_plan(struct device_graph *graph, char *error)
 		record_failure(graph, -EINVAL, "the graph has no input");
 	if (graph->failure)
 		return snprintf(error, DEVICE_ERROR_MAX, "%s", graph->error), graph->failure;
+	if (graph->options.mode == DEVICE_TRAIN)
+		mark_active(graph);
 	r = graph->device->ops->graph_plan(graph, error);
 	graph->planned = r == 0;
 	return r;

@@ -329,7 +329,7 @@ int cpu_conv_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 	size_t length = strlen(node->engine);
 	int r = cpu_post_plan_backward(graph, node, node->raw_block);
 
-	if (r == 0 && node->x->active)
+	if (r == 0 && node->node->x->active)
 		r = plan_data_gradient(graph, node);
 	if (r == 0 && !node->node->weight->spec.frozen)
 		r = plan_weight_gradient(graph, node);

@@ -81,7 +81,6 @@ struct cpu_value {
 	enum element element;
 	uint32_t block; /* in the arena */
 	void *data;     /* [n][h][w][c] of element, once bound */
-	bool active;    /* its gradient is computed */
 	bool kept;      /* readable after a step */
 	/* [gradient_count] one per consumer that contributes, of the device's element */
 	uint32_t *gradient_blocks;
@@ -135,8 +134,12 @@ struct cpu_node {
 			struct cpu_value *x, *residual;
 		};
 	};
-	struct cpu_value *y;
-	bool backward; /* takes part in it */
+	union {
+		struct cpu_value *outputs[DEVICE_NODE_OUTPUTS]; /* likewise */
+		struct {
+			struct cpu_value *y;
+		};
+	};
 	struct cpu_post post;
 	struct cpu_op forward, backward_data, backward_weights;
 	/* convolutions */

@@ -152,7 +152,7 @@ static int loss_plan(struct cpu_graph *graph, struct cpu_node *node)
 	graph->loss_scratch = malloc(graph->device->team.threads * (size_t)classes * sizeof(float));
 	if (!graph->loss_scratch)
 		return -ENOMEM;
-	if (!cpu_training(graph) || !node->x->active)
+	if (!cpu_training(graph) || !node->node->x->active)
 		return 0;
 	/* The gradient is written in the forward pass, which has all it takes. */
 	return cpu_add_block(graph, cpu_value_bytes(graph, node->node->x, graph->device->element),

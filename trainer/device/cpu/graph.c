@@ -49,14 +49,22 @@ void *cpu_block(const struct cpu_graph *graph, uint32_t block)
 
 int cpu_add_result(struct cpu_graph *graph, struct cpu_node *node, enum element element)
 {
-	struct cpu_value *y = node->y;
-	int r;
+	int r = 0;
 
-	y->element = element;
-	r = cpu_add_block(graph, cpu_value_bytes(graph, node->node->y, element),
-			  cpu_forward_step(node), &y->block);
-	if (r == 0 && y->kept)
-		arena_extend(&graph->arena, y->block, 2 * graph->graph->node_count);
+	for (int i = 0; i < DEVICE_NODE_OUTPUTS && r == 0; i++) {
+		const struct device_value *output = node->node->outputs[i];
+		struct cpu_value *own = node->outputs[i];
+
+		if (!own)
+			continue;
+		own->element = output->saved ? ELEMENT_F32 : element;
+		r = cpu_add_block(graph, cpu_value_bytes(graph, output, own->element),
+				  cpu_forward_step(node), &own->block);
+		if (r == 0 && own->kept)
+			arena_extend(&graph->arena, own->block, 2 * graph->graph->node_count);
+		if (r == 0 && output->saved && node->node->backward)
+			arena_extend(&graph->arena, own->block, cpu_backward_step(graph, node));
+	}
 	return r;
 }
 
@@ -90,7 +98,8 @@ static int make_values(struct cpu_graph *cpu)
 		value->gradients = calloc(contributions, sizeof(*value->gradients));
 		if (!value->gradient_blocks || !value->gradients)
 			return -ENOMEM;
-		value->kept = graph->options.keep_all || graph->values[i]->consumers == 0;
+		value->kept = graph->options.keep_all ||
+			      (!graph->values[i]->consumers && !graph->values[i]->saved);
 	}
 	return 0;
 }
@@ -109,7 +118,8 @@ static void make_nodes(struct cpu_graph *cpu)
 		node->ops = ops[node->node->kind];
 		for (int j = 0; j < DEVICE_NODE_INPUTS; j++)
 			node->inputs[j] = value_of(cpu, node->node->inputs[j]);
-		node->y = value_of(cpu, node->node->y);
+		for (int j = 0; j < DEVICE_NODE_OUTPUTS; j++)
+			node->outputs[j] = value_of(cpu, node->node->outputs[j]);
 		node->raw_block = node->weights_gradient_block = node->dx_block =
 			node->workspace_block = CPU_NO_BLOCK;
 		node->post.dx_block = CPU_NO_BLOCK;
@@ -117,53 +127,40 @@ static void make_nodes(struct cpu_graph *cpu)
 }
 
 /*
- * A value is active when what is differentiated depends on it and it depends on something that
- * wants a gradient.
- */
-static void mark_active(struct cpu_graph *cpu)
-{
-	const struct device_graph *graph = cpu->graph;
-
-	if (!cpu_training(cpu))
-		return;
-	for (uint32_t i = graph->node_count; i-- > 0;) {
-		struct cpu_node *node = &cpu->nodes[i];
-		const struct device_value *y = node->node->y;
-
-		if (node->node->kind == DEVICE_NODE_LOSS || (!graph->loss && !y->consumers))
-			node->y->active = y->needs_gradient;
-		node->backward = node->y->active;
-		if (!node->backward)
-			continue;
-		for (int j = 0; j < DEVICE_NODE_INPUTS; j++)
-			if (node->inputs[j] && node->node->inputs[j]->needs_gradient)
-				node->inputs[j]->active = true;
-	}
-}
-
-/*
  * What the caller writes as the gradient of a result that nothing consumes, and what keep_all keeps
  * of every gradient.
  */
-static int plan_given(struct cpu_graph *cpu, struct cpu_node *node)
+static int plan_given(struct cpu_graph *cpu, const struct device_value *value, uint32_t step)
 {
-	const struct device_graph *graph = cpu->graph;
-	size_t bytes = cpu_value_bytes(cpu, node->node->y, cpu->device->element);
-	uint32_t step = cpu_backward_step(cpu, node), block;
+	struct cpu_value *own = value_of(cpu, value);
+	size_t bytes = cpu_value_bytes(cpu, value, cpu->device->element);
+	uint32_t block;
 	int r;
 
-	if (node->node->kind == DEVICE_NODE_LOSS)
-		return 0;
-	if (!graph->loss && !node->node->y->consumers) {
-		node->y->given = calloc(1, bytes);
-		if (!node->y->given)
+	if (device_value_is_given(value)) {
+		own->given = calloc(1, bytes);
+		if (!own->given)
 			return -ENOMEM;
 		r = cpu_add_block(cpu, bytes, step, &block);
 		if (r < 0)
 			return r;
-		cpu_contribute(cpu, node->y, block);
+		cpu_contribute(cpu, own, block);
 	}
-	return graph->options.keep_all ? cpu_add_block(cpu, bytes, step, &node->y->sum_block) : 0;
+	return cpu->graph->options.keep_all ? cpu_add_block(cpu, bytes, step, &own->sum_block) : 0;
+}
+
+static int plan_node_backward(struct cpu_graph *cpu, struct cpu_node *node)
+{
+	int r = 0;
+
+	for (int i = 0; i < DEVICE_NODE_OUTPUTS && r == 0; i++) {
+		const struct device_value *output = node->node->outputs[i];
+
+		/* the loss's is another's */
+		if (output && output->active && output->producer == node->node)
+			r = plan_given(cpu, output, cpu_backward_step(cpu, node));
+	}
+	return r < 0 ? r : node->ops->plan_backward(cpu, node);
 }
 
 static int plan_node(struct cpu_graph *cpu, struct cpu_node *node)
@@ -191,11 +188,9 @@ static int plan_nodes(struct cpu_graph *cpu)
 	for (uint32_t i = count; i-- > 0 && r == 0;) {
 		struct cpu_node *node = &cpu->nodes[i];
 
-		if (!node->backward)
+		if (!node->node->backward)
 			continue;
-		r = plan_given(cpu, node);
-		if (r == 0)
-			r = node->ops->plan_backward(cpu, node);
+		r = plan_node_backward(cpu, node);
 		if (r < 0)
 			snprintf(cpu->error, DEVICE_ERROR_MAX,
 				 "%s: planning its backward pass failed: %s", node->node->name,
@@ -343,7 +338,6 @@ int cpu_graph_plan(struct device_graph *graph, char *error)
 	team_enter(&cpu->device->team);
 	if (r == 0) {
 		make_nodes(cpu);
-		mark_active(cpu);
 		r = plan_nodes(cpu);
 	}
 	if (r == 0)

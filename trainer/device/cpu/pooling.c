@@ -76,7 +76,7 @@ static int plan_gradient(struct cpu_graph *graph, struct cpu_node *node)
 
 	for (uint32_t i = 0; i < node->y->gradient_count; i++)
 		arena_extend(&graph->arena, node->y->gradient_blocks[i], step);
-	if (!node->x->active)
+	if (!node->node->x->active)
 		return 0;
 	r = cpu_add_block(graph, cpu_value_bytes(graph, node->node->x, graph->device->element),
 			  step, &node->dx_block);
@@ -92,7 +92,7 @@ static int pooling_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 	dnnl_pooling_desc_t pooling;
 	int r = plan_gradient(graph, node);
 
-	if (r < 0 || !node->x->active)
+	if (r < 0 || !node->node->x->active)
 		return r;
 	if (node->workspace_block != CPU_NO_BLOCK)
 		arena_extend(&graph->arena, node->workspace_block, cpu_backward_step(graph, node));
@@ -230,7 +230,7 @@ static int average_forward(struct cpu_graph *graph, struct cpu_node *node)
 
 static int average_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
-	if (!node->x->active)
+	if (!node->node->x->active)
 		return 0;
 	sum_gradients(graph, node);
 	run_average(graph, node, node->y->gradients[0], cpu_block(graph, node->dx_block), true);

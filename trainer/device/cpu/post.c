@@ -73,7 +73,7 @@ int cpu_post_plan_backward(struct cpu_graph *graph, struct cpu_node *node, uint3
 {
 	struct cpu_post *post = &node->post;
 	struct cpu_value *y = node->y;
-	bool passes_on = node->residual && node->residual->active;
+	bool passes_on = node->residual && node->node->residual->active;
 	uint32_t step = cpu_backward_step(graph, node), first = y->gradient_blocks[0];
 
 	for (uint32_t i = 0; i < y->gradient_count; i++)
@@ -108,7 +108,7 @@ void cpu_post_bind(struct cpu_graph *graph, struct cpu_node *node, const void *r
 	struct cpu_post *post = &node->post;
 
 	post->raw = raw;
-	if (!node->backward)
+	if (!node->node->backward)
 		return;
 	post->dz = cpu_block(graph, node->y->gradient_blocks[0]);
 	post->dx = cpu_block(graph, post->dx_block);
@@ -362,7 +362,7 @@ static int norm_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	int r = cpu_post_plan_backward(graph, node, node->x->block);
 
-	if (r == 0 && node->x->active)
+	if (r == 0 && node->node->x->active)
 		cpu_contribute(graph, node->x, node->post.dx_block);
 	return r;
 }

@@ -27,15 +27,12 @@ static int inspect(struct cpu_graph *cpu, const struct cpu_node *node, const voi
 			   what);
 }
 
-int cpu_gather(struct cpu_graph *cpu, struct cpu_node *node)
+/* Of an output y of the node. */
+static int gather(struct cpu_graph *cpu, struct cpu_node *node, struct cpu_value *y, size_t count)
 {
-	struct cpu_value *y = node->y;
 	struct loops *loops = &cpu->device->loops;
 	enum element element = cpu->device->element;
-	size_t count = device_shape_elements(node->node->y->shape);
 
-	if (node->node->kind == DEVICE_NODE_LOSS)
-		return 0;
 	if (y->given)
 		loops_copy(loops, y->gradients[0], y->given, count * element_size(element));
 	if (y->sum) {
@@ -53,6 +50,21 @@ int cpu_gather(struct cpu_graph *cpu, struct cpu_node *node)
 			return r;
 	}
 	return 0;
+}
+
+int cpu_gather(struct cpu_graph *cpu, struct cpu_node *node)
+{
+	int r = 0;
+
+	for (int i = 0; i < DEVICE_NODE_OUTPUTS && r == 0; i++) {
+		const struct device_value *output = node->node->outputs[i];
+
+		/* the loss's is another's */
+		if (output && output->producer == node->node)
+			r = gather(cpu, node, node->outputs[i],
+				   device_shape_elements(output->shape));
+	}
+	return r;
 }
 
 static int fail_pass(struct cpu_graph *cpu, const struct cpu_node *node, int r, const char *pass)
@@ -79,9 +91,12 @@ static int forward(struct cpu_graph *cpu)
 			node->forward_ns += now_ns(cpu) - start;
 			node->runs++;
 		}
-		if (options->detect_anomaly)
-			r = inspect(cpu, node, node->y->data, node->y->element,
-				    device_shape_elements(node->node->y->shape), "result");
+		for (int j = 0; options->detect_anomaly && j < DEVICE_NODE_OUTPUTS && r == 0; j++)
+			if (node->outputs[j])
+				r = inspect(cpu, node, node->outputs[j]->data,
+					    node->outputs[j]->element,
+					    device_shape_elements(node->node->outputs[j]->shape),
+					    "result");
 	}
 	return r;
 }
@@ -113,7 +128,7 @@ static int backward(struct cpu_graph *cpu, bool reduce)
 	int r = 0;
 
 	for (uint32_t i = cpu->graph->node_count; i-- > 0 && r == 0;) {
-		if (cpu->nodes[i].backward)
+		if (cpu->graph->nodes[i]->backward)
 			r = backward_node(cpu, &cpu->nodes[i]);
 		if (r == 0 && reduce)
 			r = cpu_ranks_passed(cpu, i);

@@ -23,25 +23,31 @@ bool lower_trains(const struct device_param *param)
 	return param && !param->spec.frozen;
 }
 
+struct cuda_tensor *lower_output(struct lowering *l, const struct device_value *value,
+				 const char *what, enum cuda_element element)
+{
+	struct lower_value *v = lower_value(l, value);
+
+	v->y = lower_tensor(l, value->producer, what, value->shape, element);
+	v->y->value = value;
+	v->y->kept = v->kept;
+	return v->y;
+}
+
 struct cuda_tensor *lower_result(struct lowering *l, const struct device_node *node,
 				 enum cuda_element element)
 {
-	struct lower_value *y = lower_value(l, node->y);
-
-	y->y = lower_tensor(l, node, "", node->y->shape, element);
-	y->y->value = node->y;
-	y->y->kept = y->kept;
-	return y->y;
+	return lower_output(l, node->y, "", element);
 }
 
 /* ---- gradients of values ---- */
 
-static struct cuda_tensor *add_gradients(struct lowering *l, const struct device_node *node,
+static struct cuda_tensor *add_gradients(struct lowering *l, const struct device_value *value,
 					 struct cuda_tensor *a, struct cuda_tensor *b)
 {
 	struct cuda_tensor *sum =
-		lower_tensor(l, node, "gradient sum", a->shape, l->options->element);
-	struct cuda_op *op = lower_op(l, CUDA_OP_ADD, node);
+		lower_tensor(l, value->producer, "gradient sum", a->shape, l->options->element);
+	struct cuda_op *op = lower_op(l, CUDA_OP_ADD, value->producer);
 
 	op->operands[CUDA_X] = a;
 	op->operands[CUDA_RESIDUAL] = b;
@@ -60,8 +66,8 @@ void lower_contribute(struct lowering *l, const struct device_value *value,
 	if (v->gradient_count == most) {
 		struct cuda_tensor *last = v->gradients[most - 1];
 
-		v->gradients[0] = add_gradients(l, value->producer, v->gradients[0],
-						most == 2 ? last : gradient);
+		v->gradients[0] =
+			add_gradients(l, value, v->gradients[0], most == 2 ? last : gradient);
 		v->gradient_count = 1;
 		if (most == 1)
 			return;
@@ -69,51 +75,51 @@ void lower_contribute(struct lowering *l, const struct device_value *value,
 	v->gradients[v->gradient_count++] = gradient;
 }
 
-void lower_set_gradients(struct lowering *l, struct cuda_op *op, const struct device_node *node)
+void lower_set_gradients(struct lowering *l, struct cuda_op *op, const struct device_value *value)
 {
-	const struct lower_value *y = lower_value(l, node->y);
+	const struct lower_value *v = lower_value(l, value);
 
-	op->operands[CUDA_DY] = y->gradients[0];
-	if (y->gradient_count == 2)
-		op->operands[CUDA_DY2] = y->gradients[1];
+	op->operands[CUDA_DY] = v->gradients[0];
+	if (v->gradient_count == 2)
+		op->operands[CUDA_DY2] = v->gradients[1];
 }
 
-struct cuda_tensor *lower_whole_gradient(struct lowering *l, const struct device_node *node)
+struct cuda_tensor *lower_whole_gradient(struct lowering *l, const struct device_value *value)
 {
-	struct lower_value *y = lower_value(l, node->y);
+	struct lower_value *v = lower_value(l, value);
 
-	if (y->gradient_count == 2) {
-		y->gradients[0] = add_gradients(l, node, y->gradients[0], y->gradients[1]);
-		y->gradient_count = 1;
+	if (v->gradient_count == 2) {
+		v->gradients[0] = add_gradients(l, value, v->gradients[0], v->gradients[1]);
+		v->gradient_count = 1;
 	}
-	return y->gradients[0];
+	return v->gradients[0];
 }
 
 /*
  * keep_all: the whole gradient as a tensor that can be read, beside whatever the operations do with
  * its parts.
  */
-static void keep_gradient(struct lowering *l, const struct device_node *node)
+static void keep_gradient(struct lowering *l, const struct device_value *value)
 {
-	struct lower_value *y = lower_value(l, node->y);
-	struct cuda_tensor *gradient = y->gradients[0];
+	struct lower_value *v = lower_value(l, value);
+	struct cuda_tensor *gradient = v->gradients[0];
 	struct cuda_op *op;
 
-	if (!l->keep_all || !y->gradient_count)
+	if (!l->keep_all || !v->gradient_count)
 		return;
-	if (y->gradient_count == 2) {
-		gradient = add_gradients(l, node, gradient, y->gradients[1]);
+	if (v->gradient_count == 2) {
+		gradient = add_gradients(l, value, gradient, v->gradients[1]);
 	} else if (gradient->value) {
 		/* it is another value's too, or given */
-		if (gradient->value == node->y)
+		if (gradient->value == value)
 			return;
-		gradient = lower_tensor(l, node, "gradient copy", gradient->shape,
+		gradient = lower_tensor(l, value->producer, "gradient copy", gradient->shape,
 					l->options->element);
-		op = lower_op(l, CUDA_OP_APPLY, node);
-		op->operands[CUDA_X] = y->gradients[0];
+		op = lower_op(l, CUDA_OP_APPLY, value->producer);
+		op->operands[CUDA_X] = v->gradients[0];
 		op->operands[CUDA_Y] = gradient;
 	}
-	gradient->value = node->y;
+	gradient->value = value;
 	gradient->gradient = true;
 	gradient->kept = true;
 }
@@ -138,7 +144,7 @@ static void loss_forward(struct lowering *l, struct lower_node *n)
 	struct cuda_tensor *dx;
 
 	op->operands[CUDA_X] = logits->y;
-	if (!logits->active)
+	if (!n->node->x->active)
 		return;
 	/* all that the gradient takes is at hand here */
 	dx = lower_tensor(l, n->node, "gradient", n->node->x->shape, l->options->element);
@@ -173,7 +179,7 @@ static void pool_forward(struct lowering *l, struct lower_node *n)
 			node->name, node->window_h, POOL_WINDOW_MAX);
 		return;
 	}
-	if (maximum && lower_value(l, node->y)->active && x->active)
+	if (maximum && node->y->active && node->x->active)
 		n->index = lower_index(l, node, node->y->shape,
 				       node->kind == DEVICE_NODE_MAX_POOL ? 1 : 4);
 	op = lower_op(l, pool_kinds[node->kind][0], node);
@@ -199,9 +205,9 @@ static void pool_gradient(struct lowering *l, struct lower_node *n)
 
 	/* a maximum's gradient may come in two parts */
 	if (node->kind != DEVICE_NODE_MAX_POOL)
-		lower_whole_gradient(l, node);
+		lower_whole_gradient(l, node->y);
 	op = lower_op(l, pool_kinds[node->kind][1], node);
-	lower_set_gradients(l, op, node);
+	lower_set_gradients(l, op, node->y);
 	op->operands[CUDA_INDEX] = n->index;
 	op->operands[CUDA_DX] = dx;
 	lower_contribute(l, node->x, dx);
@@ -212,7 +218,7 @@ static void pool_backward(struct lowering *l, struct lower_node *n)
 	const struct device_node *node = n->node;
 	struct lower_node *producer;
 
-	if (!lower_value(l, node->x)->active)
+	if (!node->x->active)
 		return;
 	if (node->kind == DEVICE_NODE_MAX_POOL && lower_norm_before(l, node->x, &producer) &&
 	    !producer->node->residual && !lower_value(l, node->x)->gradient_count) {
@@ -289,14 +295,14 @@ static const struct {
 };
 
 /* What the caller writes as the gradient of a result that nothing consumes. */
-static void give_gradient(struct lowering *l, const struct device_node *node)
+static void give_gradient(struct lowering *l, const struct device_value *value)
 {
 	struct cuda_tensor *gradient =
-		lower_tensor(l, node, "gradient", node->y->shape, l->options->element);
+		lower_tensor(l, value->producer, "gradient", value->shape, l->options->element);
 
-	gradient->value = node->y;
+	gradient->value = value;
 	gradient->gradient = gradient->given = gradient->kept = true;
-	lower_contribute(l, node->y, gradient);
+	lower_contribute(l, value, gradient);
 }
 
 void lower_node_backward(struct lowering *l, struct lower_node *n)
@@ -304,41 +310,18 @@ void lower_node_backward(struct lowering *l, struct lower_node *n)
 	if (n->reversed)
 		return;
 	n->reversed = true;
-	if (!l->graph->loss && !n->node->y->consumers)
-		give_gradient(l, n->node);
-	if (n->node->kind != DEVICE_NODE_LOSS)
-		keep_gradient(l, n->node);
+	for (int i = 0; i < DEVICE_NODE_OUTPUTS; i++) {
+		const struct device_value *output = n->node->outputs[i];
+
+		/* the loss's is another's */
+		if (!output || !output->active || output->producer != n->node)
+			continue;
+		if (device_value_is_given(output))
+			give_gradient(l, output);
+		keep_gradient(l, output);
+	}
 	if (lowerings[n->node->kind].backward)
 		lowerings[n->node->kind].backward(l, n);
-}
-
-static void use(struct lowering *l, const struct device_value *value)
-{
-	if (!value || !value->needs_gradient)
-		return;
-	lower_value(l, value)->active = true;
-	lower_value(l, value)->uses_left++;
-}
-
-/*
- * A value is active when what is differentiated depends on it and it depends on something that
- * wants a gradient.
- */
-static void mark_active(struct lowering *l)
-{
-	const struct device_graph *graph = l->graph;
-
-	for (uint32_t i = graph->node_count; i-- > 0;) {
-		const struct device_node *node = graph->nodes[i];
-		struct lower_value *y = lower_value(l, node->y);
-
-		if (node->kind == DEVICE_NODE_LOSS || (!graph->loss && !node->y->consumers))
-			y->active = node->y->needs_gradient;
-		if (!y->active)
-			continue;
-		for (int j = 0; j < DEVICE_NODE_INPUTS; j++)
-			use(l, node->inputs[j]);
-	}
 }
 
 static void walk(struct lowering *l)
@@ -350,7 +333,7 @@ static void walk(struct lowering *l)
 	l->program->backward_start = l->program->op_count;
 	l->backward = true;
 	for (uint32_t i = graph->node_count; i-- > 0 && !l->failure;)
-		if (lower_value(l, graph->nodes[i]->y)->active)
+		if (graph->nodes[i]->backward)
 			lower_node_backward(l, &l->nodes[i]);
 	lower_flush_gradients(l);
 }
@@ -365,15 +348,15 @@ static int lowering_init(struct lowering *l, const struct device_graph *graph)
 		return lower_fail(l, -ENOMEM, "out of memory");
 	for (uint32_t i = 0; i < graph->value_count; i++) {
 		l->values[i].value = graph->values[i];
-		l->values[i].kept = l->keep_all || !graph->values[i]->consumers;
+		l->values[i].kept =
+			l->keep_all || (!graph->values[i]->consumers && !graph->values[i]->saved);
+		l->values[i].uses_left = graph->values[i]->uses;
 	}
 	/* the logits are read after a step */
 	if (graph->loss)
 		lower_value(l, graph->loss->x)->kept = true;
 	for (uint32_t i = 0; i < graph->node_count; i++)
 		l->nodes[i].node = graph->nodes[i];
-	if (l->training)
-		mark_active(l);
 	return 0;
 }
 

@@ -49,7 +49,6 @@ struct lower_node {
 struct lower_value {
 	const struct device_value *value;
 	struct cuda_tensor *y; /* NULL: virtual, or not lowered yet */
-	bool active;           /* its gradient is computed */
 	bool kept;             /* readable after a step */
 	/* consumers whose contribution to the gradient is still to come */
 	uint32_t uses_left;
@@ -124,16 +123,19 @@ struct lower_value *lower_value(struct lowering *l, const struct device_value *v
 /* once; only active nodes whose result's gradient has all its contributions */
 void lower_node_backward(struct lowering *l, struct lower_node *n);
 struct lower_node *lower_node(struct lowering *l, const struct device_node *node);
-/* Makes the tensor of a node's result. */
+/* Makes the tensor of a value. `what` it is to the node, as lower_tensor() has it. */
+struct cuda_tensor *lower_output(struct lowering *l, const struct device_value *value,
+				 const char *what, enum cuda_element element);
+/* That of a node's result. */
 struct cuda_tensor *lower_result(struct lowering *l, const struct device_node *node,
 				 enum cuda_element element);
 /* Hands one consumer's contribution to the gradient of a value on. */
 void lower_contribute(struct lowering *l, const struct device_value *value,
 		      struct cuda_tensor *gradient);
 /* All contributions, at most two, as DY and DY2. */
-void lower_set_gradients(struct lowering *l, struct cuda_op *op, const struct device_node *node);
+void lower_set_gradients(struct lowering *l, struct cuda_op *op, const struct device_value *value);
 /* All contributions as one tensor. */
-struct cuda_tensor *lower_whole_gradient(struct lowering *l, const struct device_node *node);
+struct cuda_tensor *lower_whole_gradient(struct lowering *l, const struct device_value *value);
 bool lower_trains(const struct device_param *param);
 
 /* ---- convolutions and linear layers (lower_conv.c, lower_conv_backward.c, lower_linear.c) ---- */

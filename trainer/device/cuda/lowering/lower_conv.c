@@ -134,9 +134,10 @@ uint32_t lower_choose_input_channels(struct lowering *l)
 		return input->shape.c;
 	for (uint32_t i = 0; i < graph->node_count; i++) {
 		const struct device_node *node = graph->nodes[i];
+		bool conv = node->kind == DEVICE_NODE_CONV && node->x == input;
 
 		/* what is no convolution would see the further channels */
-		if (node->residual == input || (node->x == input && node->kind != DEVICE_NODE_CONV))
+		if (device_node_reads(node, input) > conv)
 			return input->shape.c;
 	}
 	if (all_plan(l, 4))

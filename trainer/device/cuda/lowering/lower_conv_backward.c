@@ -245,6 +245,6 @@ void lower_conv_backward(struct lowering *l, struct lower_node *n, struct cuda_t
 {
 	if (lower_trains(n->node->weight))
 		weight_gradient(l, n, dy);
-	if (lower_value(l, n->node->x)->active)
+	if (n->node->x->active)
 		data_gradient(l, n, dy);
 }

@@ -13,7 +13,7 @@ static bool is_norm_with(const struct device_node *node, enum device_activation 
 /* The node reads the value once, as its x. */
 static bool reads_as_x(const struct device_node *node, const struct device_value *value)
 {
-	return node->x == value && node->residual != value;
+	return node->x == value && device_node_reads(node, value) == 1;
 }
 
 static bool is_conv(const struct device_node *node)
@@ -28,10 +28,11 @@ static struct device_node *only_reader(const struct lowering *l, const struct de
 
 	for (uint32_t i = value->producer->index + 1; i < l->graph->node_count; i++) {
 		struct device_node *node = l->graph->nodes[i];
+		unsigned reads = device_node_reads(node, value);
 
-		if (node->x != value && node->residual != value)
+		if (!reads)
 			continue;
-		if (reader || (node->x == value && node->residual == value))
+		if (reader || reads > 1)
 			return NULL;
 		reader = node;
 	}
@@ -66,9 +67,10 @@ static bool all_take(struct lowering *l, struct lower_node *n)
 	for (uint32_t i = n->node->index + 1; i < l->graph->node_count; i++) {
 		struct device_node *reader = l->graph->nodes[i];
 
-		if (reader->residual == value)
-			return false;
-		if (reader->x == value && !is_conv(reader) && reader->kind != DEVICE_NODE_MAX_POOL)
+		if (!device_node_reads(reader, value))
+			continue;
+		if (!reads_as_x(reader, value) ||
+		    (!is_conv(reader) && reader->kind != DEVICE_NODE_MAX_POOL))
 			return false;
 	}
 	for (uint32_t i = n->node->index + 1; i < l->graph->node_count; i++) {
@@ -148,10 +150,9 @@ void lower_let_others_first(struct lowering *l, struct lower_node *n)
 		return;
 	for (uint32_t i = x->producer->index + 1; i < n->node->index; i++) {
 		struct lower_node *other = &l->nodes[i];
-		const struct lower_value *y = lower_value(l, other->node->y);
 
 		if (other->node->x == x && is_conv(other->node) && other->node->stride != 1 &&
-		    y->active && !y->uses_left)
+		    other->node->backward && !lower_value(l, other->node->y)->uses_left)
 			lower_node_backward(l, other);
 	}
 }

@@ -94,7 +94,7 @@ void lower_linear_backward(struct lowering *l, struct lower_node *n, struct cuda
 
 	if (lower_trains(node->weight))
 		linear_weight_gradient(l, node, dy);
-	if (!lower_value(l, node->x)->active)
+	if (!node->x->active)
 		return;
 	matmul_of(l, node, node->x->shape.n, node->weight->spec.shape[1], node->y->shape.c,
 		  &problem);

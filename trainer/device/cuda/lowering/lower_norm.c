@@ -206,13 +206,13 @@ bool lower_norm_differentiates(struct lowering *l, struct lower_node *n)
 	const struct device_node *node = n->node;
 
 	return node->has_norm && (lower_trains(node->gamma) || lower_trains(node->beta) ||
-				  lower_trains(node->weight) || lower_value(l, node->x)->active);
+				  lower_trains(node->weight) || node->x->active);
 }
 
 /* Whether anything before the norm, or before bias and activation, wants a gradient. */
 static bool goes_on(struct lowering *l, struct lower_node *n)
 {
-	return lower_trains(n->node->weight) || lower_value(l, n->node->x)->active;
+	return lower_trains(n->node->weight) || n->node->x->active;
 }
 
 /*
@@ -246,11 +246,11 @@ static struct cuda_tensor *activation_backward(struct lowering *l, struct lower_
 	struct cuda_op *op;
 
 	if (n->node->activation == DEVICE_IDENTITY)
-		return lower_whole_gradient(l, n->node);
+		return lower_whole_gradient(l, n->node->y);
 	dz = lower_tensor(l, n->node, "gradient before activation", n->node->y->shape,
 			  l->options->element);
 	op = norm_op(l, CUDA_OP_ACTIVATION_BACKWARD, n->node, n->node->activation);
-	lower_set_gradients(l, op, n->node);
+	lower_set_gradients(l, op, n->node->y);
 	set_slope(l, op, n);
 	op->operands[CUDA_DZ] = dz;
 	return dz;
@@ -308,7 +308,7 @@ static struct sums reduce_through_pool(struct lowering *l, struct lower_node *n)
 	sums.squares = lower_vector(l, n->node, "dz xhat sum", n->node->y->shape.c);
 	op = norm_op(l, CUDA_OP_MAX_POOL_NORM_REDUCE, n->pool->node, n->node->activation);
 	op->norm.rows = rows_of(n->node);
-	lower_set_gradients(l, op, n->pool->node);
+	lower_set_gradients(l, op, n->pool->node->y);
 	op->operands[CUDA_INDEX] = n->pool->index;
 	op->operands[CUDA_X] = n->raw;
 	op->operands[CUDA_MEAN] = n->norm.mean;
@@ -362,7 +362,7 @@ static struct cuda_tensor *apply_backward(struct lowering *l, struct lower_node 
 	if (n->pool) {
 		op = norm_op(l, CUDA_OP_MAX_POOL_NORM_APPLY, n->pool->node, n->node->activation);
 		op->norm.rows = rows_of(n->node);
-		lower_set_gradients(l, op, n->pool->node);
+		lower_set_gradients(l, op, n->pool->node->y);
 		op->operands[CUDA_INDEX] = n->pool->index;
 	} else {
 		op = norm_op(l, CUDA_OP_NORM_BACKWARD_APPLY, n->node, n->node->activation);
@@ -392,7 +392,7 @@ static struct cuda_tensor *norm_backward(struct lowering *l, struct lower_node *
 		sums = (struct sums){n->dz_sum, n->dz_squares, n->dz, false};
 	else
 		sums = reduce(l, n);
-	if (node->residual && lower_value(l, node->residual)->active)
+	if (node->residual && node->residual->active)
 		lower_contribute(l, node->residual, sums.dz);
 	factors = finalize_backward(l, n, &sums);
 	return goes_on(l, n) ? apply_backward(l, n, &sums, &factors) : NULL;
@@ -417,7 +417,7 @@ struct cuda_tensor *lower_post_backward(struct lowering *l, struct lower_node *n
 	if (lower_norm_differentiates(l, n))
 		return norm_backward(l, n);
 	dz = activation_backward(l, n);
-	if (node->residual && lower_value(l, node->residual)->active)
+	if (node->residual && node->residual->active)
 		lower_contribute(l, node->residual, dz);
 	bias_gradient(l, n, dz);
 	return goes_on(l, n) ? dz : NULL;
