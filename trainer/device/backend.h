@@ -72,23 +72,32 @@ struct device_params {
 	void *backend;
 };
 
-/* What each of them takes and may lack says its row in graph.c. */
+/*
+ * Kinds of nodes, with the name that backends' tables of them go by (cpu_NAME_ops). What each takes
+ * and may lack says its row in graph.c.
+ */
+/* clang-format off */
+#define DEVICE_NODES(X)                                                                            \
+	X(INPUT, input)                                                                            \
+	X(CONV, conv)                                                                              \
+	X(LINEAR, linear) /* a 1 x 1 convolution too: x is seen as [n][1][1][h w c] */             \
+	X(NORM, norm)                                                                              \
+	X(MAX_POOL, max_pool)                                                                      \
+	X(AVERAGE_POOL, average_pool)                                                              \
+	X(GLOBAL_AVERAGE_POOL, global_average_pool)                                                \
+	X(GLOBAL_MAX_POOL, global_max_pool)                                                        \
+	X(LOSS, loss)
+/* clang-format on */
+
 enum device_node_kind {
-	DEVICE_NODE_INPUT,
-	DEVICE_NODE_CONV,
-	DEVICE_NODE_LINEAR, /* a 1 x 1 convolution too: x is seen as [n][1][1][h w c] */
-	DEVICE_NODE_NORM,
-	DEVICE_NODE_MAX_POOL,
-	DEVICE_NODE_AVERAGE_POOL,
-	DEVICE_NODE_GLOBAL_AVERAGE_POOL,
-	DEVICE_NODE_GLOBAL_MAX_POOL,
-	DEVICE_NODE_LOSS,
-	DEVICE_NODE_KINDS,
+#define NODE(kind, name) DEVICE_NODE_##kind,
+	DEVICE_NODES(NODE) DEVICE_NODE_KINDS
+#undef NODE
 };
 
 #define DEVICE_NODE_INPUTS  2
 #define DEVICE_NODE_PARAMS  6
-#define DEVICE_NODE_OUTPUTS 1
+#define DEVICE_NODE_OUTPUTS 3
 
 /*
  * Operands are arrays to whoever walks all of them and have names by their role to whoever knows
@@ -116,6 +125,8 @@ struct device_node {
 		struct device_value *outputs[DEVICE_NODE_OUTPUTS];
 		struct {
 			struct device_value *y; /* the loss's is its x */
+			/* saved: a number for each row of channels */
+			struct device_value *mean, *deviation;
 		};
 	};
 	bool backward; /* planned: takes part in it, since the gradient of an output is computed */
@@ -173,6 +184,12 @@ bool device_value_is_given(const struct device_value *value);
 
 /* How many of the node's inputs it is. */
 unsigned device_node_reads(const struct device_node *node, const struct device_value *value);
+
+/*
+ * Multiplications and additions of the node's matrix product, forward; the gradients of its data
+ * and of its weights take as many each. 0: it is none.
+ */
+double device_node_flops(const struct device_node *node);
 
 /* Elements of a shape. */
 uint64_t device_shape_elements(struct device_shape shape);

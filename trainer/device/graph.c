@@ -591,6 +591,15 @@ unsigned device_node_reads(const struct device_node *node, const struct device_v
 	return count;
 }
 
+double device_node_flops(const struct device_node *node)
+{
+	const struct device_param *weight = node->weight;
+
+	return weight ? 2.0 * (double)device_shape_elements(node->y->shape) *
+				(double)(weight->elements / node->y->shape.c)
+		      : 0;
+}
+
 /*
  * A value is active when what is differentiated depends on it and it depends on something that
  * wants a gradient.

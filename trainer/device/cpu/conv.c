@@ -202,11 +202,11 @@ static void conv_release(struct cpu_node *node)
 	cpu_post_release(node);
 }
 
-const struct cpu_node_ops cpu_conv_ops = {
-	.plan = cpu_conv_plan,
-	.plan_backward = cpu_conv_plan_backward,
-	.bind = conv_bind,
-	.forward = conv_forward,
-	.backward = conv_backward,
-	.release = conv_release,
-};
+#define CONVOLUTION                                                                                \
+	{                                                                                          \
+		.plan = cpu_conv_plan, .plan_backward = cpu_conv_plan_backward, .bind = conv_bind, \
+		.forward = conv_forward, .backward = conv_backward, .release = conv_release,       \
+	}
+
+const struct cpu_node_ops cpu_conv_ops = CONVOLUTION;
+const struct cpu_node_ops cpu_linear_ops = CONVOLUTION;

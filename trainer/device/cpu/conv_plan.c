@@ -182,13 +182,6 @@ static int plan_weights(struct cpu_graph *graph, struct cpu_node *node, const st
 	return r < 0 ? r : create_reorder(graph, reorder, &master, weights, false);
 }
 
-static double conv_flops(const struct device_node *node)
-{
-	struct conv_shapes s = conv_shapes(node);
-
-	return 2.0 * (double)device_shape_elements(s.y) * s.weight.h * s.weight.w * s.weight.c;
-}
-
 static bool is_logits(const struct cpu_graph *graph, const struct device_node *node)
 {
 	return graph->graph->loss && graph->graph->loss->x == node->y;
@@ -251,7 +244,7 @@ int cpu_conv_plan(struct cpu_graph *graph, struct cpu_node *node)
 	if (!cpu_training(graph) && !node->direct)
 		node->raw_block = node->y->block;
 	node->post.present = !node->direct;
-	node->flops_forward = conv_flops(n);
+	node->flops_forward = device_node_flops(n);
 	snprintf(node->engine, sizeof(node->engine), "%s%s", engine_name(node->forward.desc),
 		 node->direct ? "" : " + own");
 	return 0;

@@ -137,7 +137,7 @@ struct cpu_node {
 	union {
 		struct cpu_value *outputs[DEVICE_NODE_OUTPUTS]; /* likewise */
 		struct {
-			struct cpu_value *y;
+			struct cpu_value *y, *mean, *deviation;
 		};
 	};
 	struct cpu_post post;
@@ -190,8 +190,9 @@ struct cpu_graph {
 	char *error; /* while planning */
 };
 
-extern const struct cpu_node_ops cpu_input_ops, cpu_conv_ops, cpu_norm_ops, cpu_pool_ops,
-	cpu_global_average_ops, cpu_loss_ops;
+#define NODE(kind, name) extern const struct cpu_node_ops cpu_##name##_ops;
+DEVICE_NODES(NODE)
+#undef NODE
 
 int cpu_graph_plan(struct device_graph *graph, char *error);
 void cpu_graph_release(struct device_graph *graph);

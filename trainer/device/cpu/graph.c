@@ -74,15 +74,9 @@ void cpu_contribute(struct cpu_graph *graph, struct cpu_value *value, uint32_t b
 }
 
 static const struct cpu_node_ops *const ops[DEVICE_NODE_KINDS] = {
-	[DEVICE_NODE_INPUT] = &cpu_input_ops,
-	[DEVICE_NODE_CONV] = &cpu_conv_ops,
-	[DEVICE_NODE_LINEAR] = &cpu_conv_ops,
-	[DEVICE_NODE_NORM] = &cpu_norm_ops,
-	[DEVICE_NODE_MAX_POOL] = &cpu_pool_ops,
-	[DEVICE_NODE_AVERAGE_POOL] = &cpu_pool_ops,
-	[DEVICE_NODE_GLOBAL_AVERAGE_POOL] = &cpu_global_average_ops,
-	[DEVICE_NODE_GLOBAL_MAX_POOL] = &cpu_pool_ops,
-	[DEVICE_NODE_LOSS] = &cpu_loss_ops,
+#define NODE(kind, name) [DEVICE_NODE_##kind] = &cpu_##name##_ops,
+	DEVICE_NODES(NODE)
+#undef NODE
 };
 
 static int make_values(struct cpu_graph *cpu)

@@ -161,14 +161,16 @@ static void pooling_release(struct cpu_node *node)
 	cpu_op_release(&node->backward_data);
 }
 
-const struct cpu_node_ops cpu_pool_ops = {
-	.plan = pooling_plan,
-	.plan_backward = pooling_plan_backward,
-	.bind = pooling_bind,
-	.forward = pooling_forward,
-	.backward = pooling_backward,
-	.release = pooling_release,
-};
+#define POOLING                                                                                    \
+	{                                                                                          \
+		.plan = pooling_plan, .plan_backward = pooling_plan_backward,                      \
+		.bind = pooling_bind, .forward = pooling_forward, .backward = pooling_backward,    \
+		.release = pooling_release,                                                        \
+	}
+
+const struct cpu_node_ops cpu_max_pool_ops = POOLING;
+const struct cpu_node_ops cpu_average_pool_ops = POOLING;
+const struct cpu_node_ops cpu_global_max_pool_ops = POOLING;
 
 /* ---- global average ---- */
 
@@ -237,7 +239,7 @@ static int average_backward(struct cpu_graph *graph, struct cpu_node *node)
 	return 0;
 }
 
-const struct cpu_node_ops cpu_global_average_ops = {
+const struct cpu_node_ops cpu_global_average_pool_ops = {
 	.plan = average_plan,
 	.plan_backward = plan_gradient,
 	.forward = average_forward,

@@ -34,7 +34,7 @@ uint64_t cuda_rows(const struct cuda_tensor *tensor)
 
 /* ---- input and loss ---- */
 
-static int execute_input(struct cuda_graph *graph, const struct cuda_op *op)
+int cuda_execute_input(struct cuda_graph *graph, const struct cuda_op *op)
 {
 	const struct device_input_spec *input = &op->node->input;
 	const struct cuda_tensor *y = op->operands[CUDA_Y];
@@ -80,7 +80,7 @@ struct loss_softmax cuda_loss_arguments(const struct cuda_graph *graph, const st
 	};
 }
 
-static int execute_loss(struct cuda_graph *graph, const struct cuda_op *op)
+int cuda_execute_loss(struct cuda_graph *graph, const struct cuda_op *op)
 {
 	struct loss_softmax arguments = cuda_loss_arguments(graph, op);
 
@@ -177,7 +177,7 @@ struct conv_arguments cuda_conv_arguments(const struct cuda_graph *graph, const 
 	return arguments;
 }
 
-static int execute_conv(struct cuda_graph *graph, const struct cuda_op *op)
+int cuda_execute_conv(struct cuda_graph *graph, const struct cuda_op *op)
 {
 	const struct conv_engines *engines = &graph->device->engines.conv;
 	struct conv_arguments arguments = cuda_conv_arguments(graph, op);
@@ -192,7 +192,7 @@ static int execute_conv(struct cuda_graph *graph, const struct cuda_op *op)
 	return beside ? add_gradient(graph, op, arguments.w) : 0;
 }
 
-static int execute_matmul(struct cuda_graph *graph, const struct cuda_op *op)
+int cuda_execute_matmul(struct cuda_graph *graph, const struct cuda_op *op)
 {
 	const struct matmul_engines *engines = &graph->device->engines.matmul;
 	struct matmul_arguments arguments = {.workspace = cuda_at(graph, op, CUDA_WORKSPACE)};
@@ -239,7 +239,7 @@ static struct elementwise_copy conversion(const struct cuda_graph *graph, const 
 
 _Static_assert(CUDA_GATHERED_MAX == ELEMENTWISE_COPIES_MAX, "what is gathered is one launch");
 
-static int execute_weight_gradient(struct cuda_graph *graph, const struct cuda_op *op)
+int cuda_execute_weight_gradient(struct cuda_graph *graph, const struct cuda_op *op)
 {
 	struct elementwise_copies copies = {.count = op->gather.launched};
 
@@ -251,7 +251,7 @@ static int execute_weight_gradient(struct cuda_graph *graph, const struct cuda_o
 	return copies.count ? elementwise_copies(&graph->device->kernels, &copies) : 0;
 }
 
-static int execute_fold(struct cuda_graph *graph, const struct cuda_op *op)
+int cuda_execute_fold(struct cuda_graph *graph, const struct cuda_op *op)
 {
 	const struct cuda_tensor *w = op->operands[CUDA_W], *to = op->operands[CUDA_W16];
 	struct elementwise_fold arguments = {
@@ -280,7 +280,7 @@ static int execute_fold(struct cuda_graph *graph, const struct cuda_op *op)
 	return elementwise_fold(&graph->device->kernels, &arguments);
 }
 
-static int execute_add(struct cuda_graph *graph, const struct cuda_op *op)
+int cuda_execute_add(struct cuda_graph *graph, const struct cuda_op *op)
 {
 	struct elementwise_add arguments = {
 		.a = cuda_at(graph, op, CUDA_X),
@@ -293,33 +293,10 @@ static int execute_add(struct cuda_graph *graph, const struct cuda_op *op)
 	return elementwise_add(&graph->device->kernels, &arguments);
 }
 
-static cuda_executor *const executors[CUDA_OP_KINDS] = {
-	[CUDA_OP_INPUT] = execute_input,
-	[CUDA_OP_CONV] = execute_conv,
-	[CUDA_OP_STATISTICS] = cuda_execute_statistics,
-	[CUDA_OP_NORM_FINALIZE] = cuda_execute_norm_finalize,
-	[CUDA_OP_NORM_RUNNING] = cuda_execute_norm_running,
-	[CUDA_OP_FOLD] = execute_fold,
-	[CUDA_OP_APPLY] = cuda_execute_apply,
-	[CUDA_OP_ACTIVATION_BACKWARD] = cuda_execute_backward,
-	[CUDA_OP_NORM_REDUCE] = cuda_execute_backward,
-	[CUDA_OP_NORM_BACKWARD_FINALIZE] = cuda_execute_norm_backward_finalize,
-	[CUDA_OP_NORM_BACKWARD_APPLY] = cuda_execute_norm_backward_apply,
-	[CUDA_OP_ADD] = execute_add,
-	[CUDA_OP_BIAS_GRADIENT] = cuda_execute_bias_gradient,
-	[CUDA_OP_WEIGHT_GRADIENT] = execute_weight_gradient,
-	[CUDA_OP_MAX_POOL] = cuda_execute_max_pool,
-	[CUDA_OP_MAX_POOL_BACKWARD] = cuda_execute_max_pool_backward,
-	[CUDA_OP_MAX_POOL_NORM_REDUCE] = cuda_execute_max_pool_norm_reduce,
-	[CUDA_OP_MAX_POOL_NORM_APPLY] = cuda_execute_max_pool_norm_apply,
-	[CUDA_OP_AVERAGE_POOL] = cuda_execute_average_pool,
-	[CUDA_OP_AVERAGE_POOL_BACKWARD] = cuda_execute_average_pool_backward,
-	[CUDA_OP_GLOBAL_AVERAGE] = cuda_execute_global,
-	[CUDA_OP_GLOBAL_AVERAGE_BACKWARD] = cuda_execute_global,
-	[CUDA_OP_GLOBAL_MAX] = cuda_execute_global,
-	[CUDA_OP_GLOBAL_MAX_BACKWARD] = cuda_execute_global,
-	[CUDA_OP_MATMUL] = execute_matmul,
-	[CUDA_OP_LOSS] = execute_loss,
+static int (*const executors[CUDA_OP_KINDS])(struct cuda_graph *graph, const struct cuda_op *op) = {
+#define OPERATION(kind, executor, ...) [CUDA_OP_##kind] = cuda_execute_##executor,
+#include "trainer/device/cuda/lowering/operations.h"
+#undef OPERATION
 };
 
 uint64_t cuda_kernel_workspace(const struct cuda_graph *graph, const struct cuda_op *op)

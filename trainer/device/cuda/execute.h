@@ -13,21 +13,8 @@ bool cuda_adds(const struct cuda_graph *graph, const struct cuda_op *op, enum cu
 uint32_t cuda_channels(const struct cuda_op *op, enum cuda_role role);
 uint64_t cuda_rows(const struct cuda_tensor *tensor);
 
-/* Queue one operation of that kind: norms (execute_norm.c), pools (execute_pooling.c). */
-typedef int cuda_executor(struct cuda_graph *graph, const struct cuda_op *op);
-cuda_executor cuda_execute_statistics;
-cuda_executor cuda_execute_norm_finalize;
-cuda_executor cuda_execute_norm_running;
-cuda_executor cuda_execute_apply;
-cuda_executor cuda_execute_backward;
-cuda_executor cuda_execute_bias_gradient;
-cuda_executor cuda_execute_norm_backward_finalize;
-cuda_executor cuda_execute_norm_backward_apply;
-
-cuda_executor cuda_execute_max_pool;
-cuda_executor cuda_execute_max_pool_backward;
-cuda_executor cuda_execute_max_pool_norm_reduce;
-cuda_executor cuda_execute_max_pool_norm_apply;
-cuda_executor cuda_execute_average_pool;
-cuda_executor cuda_execute_average_pool_backward;
-cuda_executor cuda_execute_global;
+/* Queues one operation of the kinds whose rows name it, in the file of its family, execute*.c. */
+#define OPERATION(kind, executor, ...)                                                             \
+	int cuda_execute_##executor(struct cuda_graph *graph, const struct cuda_op *op);
+#include "trainer/device/cuda/lowering/operations.h"
+#undef OPERATION

@@ -154,24 +154,14 @@ static void loss_forward(struct lowering *l, struct lower_node *n)
 
 /* ---- pools ---- */
 
-static const enum cuda_op_kind pool_kinds[DEVICE_NODE_KINDS][2] = {
-	[DEVICE_NODE_MAX_POOL] = {CUDA_OP_MAX_POOL, CUDA_OP_MAX_POOL_BACKWARD},
-	[DEVICE_NODE_AVERAGE_POOL] = {CUDA_OP_AVERAGE_POOL, CUDA_OP_AVERAGE_POOL_BACKWARD},
-	[DEVICE_NODE_GLOBAL_AVERAGE_POOL] = {CUDA_OP_GLOBAL_AVERAGE,
-					     CUDA_OP_GLOBAL_AVERAGE_BACKWARD},
-	[DEVICE_NODE_GLOBAL_MAX_POOL] = {CUDA_OP_GLOBAL_MAX, CUDA_OP_GLOBAL_MAX_BACKWARD},
-};
-
-static void pool_forward(struct lowering *l, struct lower_node *n)
+static void max_pool_forward(struct lowering *l, struct lower_node *n)
 {
 	const struct device_node *node = n->node;
 	struct lower_value *x = lower_value(l, node->x);
 	struct cuda_tensor *y = lower_result(l, node, l->options->element);
-	bool maximum =
-		node->kind == DEVICE_NODE_MAX_POOL || node->kind == DEVICE_NODE_GLOBAL_MAX_POOL;
 	struct cuda_op *op;
 
-	if (node->kind == DEVICE_NODE_MAX_POOL && node->window_h > POOL_WINDOW_MAX) {
+	if (node->window_h > POOL_WINDOW_MAX) {
 		lower_fail(
 			l, -ENOTSUP,
 			"%s: a maximum over a window of %u is more than the %d that this backend "
@@ -179,10 +169,9 @@ static void pool_forward(struct lowering *l, struct lower_node *n)
 			node->name, node->window_h, POOL_WINDOW_MAX);
 		return;
 	}
-	if (maximum && node->y->active && node->x->active)
-		n->index = lower_index(l, node, node->y->shape,
-				       node->kind == DEVICE_NODE_MAX_POOL ? 1 : 4);
-	op = lower_op(l, pool_kinds[node->kind][0], node);
+	if (node->backward)
+		n->index = lower_index(l, node, node->y->shape, 1);
+	op = lower_op(l, CUDA_OP_MAX_POOL, node);
 	op->operands[CUDA_X] = x->y;
 	op->operands[CUDA_Y] = y;
 	op->operands[CUDA_INDEX] = n->index;
@@ -196,38 +185,32 @@ static void pool_forward(struct lowering *l, struct lower_node *n)
 	}
 }
 
-static void pool_gradient(struct lowering *l, struct lower_node *n)
+static void max_pool_gradient(struct lowering *l, struct lower_node *n)
 {
 	const struct device_node *node = n->node;
 	struct cuda_tensor *dx =
 		lower_tensor(l, node, "gradient", node->x->shape, l->options->element);
-	struct cuda_op *op;
+	struct cuda_op *op = lower_op(l, CUDA_OP_MAX_POOL_BACKWARD, node);
 
-	/* a maximum's gradient may come in two parts */
-	if (node->kind != DEVICE_NODE_MAX_POOL)
-		lower_whole_gradient(l, node->y);
-	op = lower_op(l, pool_kinds[node->kind][1], node);
 	lower_set_gradients(l, op, node->y);
 	op->operands[CUDA_INDEX] = n->index;
 	op->operands[CUDA_DX] = dx;
 	lower_contribute(l, node->x, dx);
 }
 
-static void pool_backward(struct lowering *l, struct lower_node *n)
+static void max_pool_backward(struct lowering *l, struct lower_node *n)
 {
 	const struct device_node *node = n->node;
 	struct lower_node *producer;
 
-	if (!node->x->active)
-		return;
-	if (node->kind == DEVICE_NODE_MAX_POOL && lower_norm_before(l, node->x, &producer) &&
-	    !producer->node->residual && !lower_value(l, node->x)->gradient_count) {
+	if (lower_norm_before(l, node->x, &producer) && !producer->node->residual &&
+	    !lower_value(l, node->x)->gradient_count) {
 		producer->pool = n;
 		/* keep_all wants the gradient between pool and norm all the same */
 		if (!l->keep_all)
 			return;
 	}
-	pool_gradient(l, n);
+	max_pool_gradient(l, n);
 }
 
 /* ---- convolutions, linear layers, norms ---- */
@@ -277,8 +260,73 @@ static void norm_backward(struct lowering *l, struct lower_node *n)
 		lower_contribute(l, n->node->x, dx);
 }
 
+/* ---- nodes that are one operation forward and one backward, by their rows ---- */
+
+/* Whether operands of the operation can have the role. */
+static bool takes(const struct cuda_op *op, enum cuda_role role)
+{
+	return cuda_op_roles(op->kind) & CUDA_BIT(role);
+}
+
+static void set_input_and_params(struct lowering *l, struct cuda_op *op)
+{
+	const struct device_node *node = op->node;
+
+	if (takes(op, CUDA_X))
+		op->operands[CUDA_X] = lower_value(l, node->x)->y;
+	if (takes(op, CUDA_GAMMA))
+		op->operands[CUDA_GAMMA] = lower_param(l, node->gamma, DEVICE_VALUE);
+	if (takes(op, CUDA_BETA))
+		op->operands[CUDA_BETA] = lower_param(l, node->beta, DEVICE_VALUE);
+}
+
+static void single_forward(struct lowering *l, struct lower_node *n)
+{
+	const struct device_node *node = n->node;
+	struct cuda_tensor *y = lower_result(l, node, l->options->element);
+	struct cuda_op *op = lower_op(l, cuda_op_of(node->kind, false), node);
+
+	if (takes(op, CUDA_INDEX) && node->backward)
+		n->index = lower_index(l, node, node->y->shape, sizeof(uint32_t));
+	set_input_and_params(l, op);
+	op->operands[CUDA_Y] = y;
+	op->operands[CUDA_INDEX] = n->index;
+	if (node->mean)
+		op->operands[CUDA_MEAN] = lower_output(l, node->mean, "mean", CUDA_F32);
+	if (node->deviation)
+		op->operands[CUDA_DEVIATION] =
+			lower_output(l, node->deviation, "deviation", CUDA_F32);
+}
+
+static void single_backward(struct lowering *l, struct lower_node *n)
+{
+	const struct device_node *node = n->node;
+	struct cuda_tensor *dx = NULL;
+	struct cuda_op *op;
+
+	if (node->x->active)
+		dx = lower_tensor(l, node, "gradient", node->x->shape, l->options->element);
+	lower_whole_gradient(l, node->y);
+	op = lower_op(l, cuda_op_of(node->kind, true), node);
+	lower_set_gradients(l, op, node->y);
+	set_input_and_params(l, op);
+	op->operands[CUDA_INDEX] = n->index;
+	op->operands[CUDA_DX] = dx;
+	if (node->mean)
+		op->operands[CUDA_MEAN] = lower_value(l, node->mean)->y;
+	if (node->deviation)
+		op->operands[CUDA_DEVIATION] = lower_value(l, node->deviation)->y;
+	if (takes(op, CUDA_DGAMMA) && lower_trains(node->gamma))
+		lower_gradient_slot(l, op, CUDA_DGAMMA, node->gamma);
+	if (takes(op, CUDA_DBETA) && lower_trains(node->beta))
+		lower_gradient_slot(l, op, CUDA_DBETA, node->beta);
+	if (dx)
+		lower_contribute(l, node->x, dx);
+}
+
 /* ---- the walk ---- */
 
+/* Of kinds that are more, or less, than single operations. */
 static const struct {
 	void (*forward)(struct lowering *l, struct lower_node *n);
 	void (*backward)(struct lowering *l, struct lower_node *n); /* or NULL */
@@ -287,10 +335,7 @@ static const struct {
 	[DEVICE_NODE_CONV] = {conv_forward, conv_backward},
 	[DEVICE_NODE_LINEAR] = {linear_forward, linear_backward},
 	[DEVICE_NODE_NORM] = {norm_forward, norm_backward},
-	[DEVICE_NODE_MAX_POOL] = {pool_forward, pool_backward},
-	[DEVICE_NODE_AVERAGE_POOL] = {pool_forward, pool_backward},
-	[DEVICE_NODE_GLOBAL_AVERAGE_POOL] = {pool_forward, pool_backward},
-	[DEVICE_NODE_GLOBAL_MAX_POOL] = {pool_forward, pool_backward},
+	[DEVICE_NODE_MAX_POOL] = {max_pool_forward, max_pool_backward},
 	[DEVICE_NODE_LOSS] = {loss_forward, NULL}, /* which makes the gradient too */
 };
 
@@ -322,6 +367,18 @@ void lower_node_backward(struct lowering *l, struct lower_node *n)
 	}
 	if (lowerings[n->node->kind].backward)
 		lowerings[n->node->kind].backward(l, n);
+	else if (!lowerings[n->node->kind].forward)
+		single_backward(l, n);
+}
+
+static void node_forward(struct lowering *l, struct lower_node *n)
+{
+	if (lowerings[n->node->kind].forward)
+		lowerings[n->node->kind].forward(l, n);
+	else if (cuda_op_of(n->node->kind, false) != CUDA_OP_KINDS)
+		single_forward(l, n);
+	else
+		lower_fail(l, -ENOTSUP, "%s: this backend has no operation for it", n->node->name);
 }
 
 static void walk(struct lowering *l)
@@ -329,7 +386,7 @@ static void walk(struct lowering *l)
 	const struct device_graph *graph = l->graph;
 
 	for (uint32_t i = 0; i < graph->node_count && !l->failure; i++)
-		lowerings[graph->nodes[i]->kind].forward(l, &l->nodes[i]);
+		node_forward(l, &l->nodes[i]);
 	l->program->backward_start = l->program->op_count;
 	l->backward = true;
 	for (uint32_t i = graph->node_count; i-- > 0 && !l->failure;)

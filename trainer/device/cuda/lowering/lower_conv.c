@@ -69,12 +69,6 @@ struct conv_plan *lower_need_plan(struct lowering *l, const struct device_node *
 	return plan;
 }
 
-double lower_layer_flops(const struct device_node *node)
-{
-	return 2.0 * (double)device_shape_elements(node->y->shape) *
-	       (double)(node->weight->elements / node->y->shape.c);
-}
-
 struct cuda_op *lower_conv_op(struct lowering *l, const struct device_node *node,
 			      const struct conv_problem *problem, struct conv_plan *plan)
 {
@@ -88,7 +82,6 @@ struct cuda_op *lower_conv_op(struct lowering *l, const struct device_node *node
 	l->options->conv->plan_info(plan, &info);
 	op->conv.problem = *problem;
 	op->conv.plan = plan;
-	op->flops = lower_layer_flops(node);
 	snprintf(op->engine, sizeof(op->engine), "%s", info.engine);
 	lower_workspace(l, op, info.workspace_bytes);
 	return op;

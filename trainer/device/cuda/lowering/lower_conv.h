@@ -20,7 +20,6 @@ struct conv_plan *lower_need_plan(struct lowering *l, const struct device_node *
 /* Takes the plan. */
 struct cuda_op *lower_conv_op(struct lowering *l, const struct device_node *node,
 			      const struct conv_problem *problem, struct conv_plan *plan);
-double lower_layer_flops(const struct device_node *node);
 
 /* In training the parameter's copy, in evaluation what CUDA_OP_FOLD makes of the parameter. */
 struct cuda_tensor *lower_forward_weights(struct lowering *l, struct lower_node *n,

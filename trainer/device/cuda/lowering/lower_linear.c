@@ -16,7 +16,6 @@ static struct cuda_op *matmul_op(struct lowering *l, const struct device_node *n
 	if (l->failure)
 		return op;
 	op->matmul.problem = *problem;
-	op->flops = lower_layer_flops(node);
 	r = matmul->plan(matmul->state, problem, &op->matmul.plan);
 	if (r < 0) {
 		op->matmul.plan = NULL;

@@ -1,4 +1,4 @@
-/* What each kind of operation is: its name, what it reads and writes, and what sets it apart. */
+/* The table of operations.h. */
 #include "trainer/device/cuda/lowering/program.h"
 
 #define X        CUDA_BIT(CUDA_X)
@@ -22,40 +22,9 @@
 #define BESIDE   (CUDA_BIT(CUDA_WORKSPACE) | CUDA_BIT(CUDA_ADDEND) | CUDA_BIT(CUDA_ACTIVATED))
 
 static const struct cuda_operation operations[CUDA_OP_KINDS] = {
-	[CUDA_OP_INPUT] = {"input", 0, Y},
-	[CUDA_OP_CONV] = {"conv", .product = true},
-	[CUDA_OP_STATISTICS] = {"statistics", X, SUMS, .sums = CUDA_BIT(CUDA_X)},
-	[CUDA_OP_NORM_FINALIZE] = {"norm finalize", SUMS | GAMMA | BETA, BATCH | AFFINE | RUNNING,
-				   AFFINE16, .moves = RUNNING, .minor = true},
-	[CUDA_OP_NORM_RUNNING] = {"norm running", RUNNING | GAMMA | BETA, AFFINE, AFFINE16,
-				  .minor = true, .constant = true},
-	[CUDA_OP_FOLD] = {"fold", W, CUDA_BIT(CUDA_W16), CUDA_BIT(CUDA_BIAS), .constant = true},
-	[CUDA_OP_APPLY] = {"apply", X, Y, .elementwise = true},
-	[CUDA_OP_ACTIVATION_BACKWARD] = {"activation backward", DY, DZ, .elementwise = true},
-	[CUDA_OP_NORM_REDUCE] = {"norm reduce", DY | X | BATCH, SUMS, DZ, .sums = DY,
-				 .elementwise = true},
-	[CUDA_OP_NORM_BACKWARD_FINALIZE] = {"norm backward finalize", SUMS | GAMMA | BATCH, 0,
-					    CUDA_BIT(CUDA_DGAMMA) | CUDA_BIT(CUDA_DBETA) | ABC,
-					    .minor = true},
-	[CUDA_OP_NORM_BACKWARD_APPLY] = {"norm backward apply", DZ | X | ABC, DX,
-					 .elementwise = true},
-	[CUDA_OP_ADD] = {"add", X | CUDA_BIT(CUDA_RESIDUAL), Y, .elementwise = true},
-	[CUDA_OP_BIAS_GRADIENT] = {"bias gradient", DY, CUDA_BIT(CUDA_DBIAS), .sums = DY,
-				   .minor = true},
-	[CUDA_OP_WEIGHT_GRADIENT] = {"weight gradient", X, DW, .minor = true},
-	[CUDA_OP_MAX_POOL] = {"max pool", X, Y, INDEX},
-	[CUDA_OP_MAX_POOL_BACKWARD] = {"max pool backward", DY | INDEX, DX},
-	[CUDA_OP_MAX_POOL_NORM_REDUCE] = {"max pool norm reduce", DY | INDEX | X | BATCH | AFFINE,
-					  SUMS, .sums = DY},
-	[CUDA_OP_MAX_POOL_NORM_APPLY] = {"max pool norm apply", DY | INDEX | X | AFFINE | ABC, DX},
-	[CUDA_OP_AVERAGE_POOL] = {"average pool", X, Y},
-	[CUDA_OP_AVERAGE_POOL_BACKWARD] = {"average pool backward", DY, DX},
-	[CUDA_OP_GLOBAL_AVERAGE] = {"global average", X, Y},
-	[CUDA_OP_GLOBAL_AVERAGE_BACKWARD] = {"global average backward", DY, DX},
-	[CUDA_OP_GLOBAL_MAX] = {"global max", X, Y, INDEX},
-	[CUDA_OP_GLOBAL_MAX_BACKWARD] = {"global max backward", DY | INDEX, DX},
-	[CUDA_OP_MATMUL] = {"matmul", .product = true},
-	[CUDA_OP_LOSS] = {"loss", X, 0, DX},
+#define OPERATION(kind, executor, ...) [CUDA_OP_##kind] = {__VA_ARGS__},
+#include "trainer/device/cuda/lowering/operations.h"
+#undef OPERATION
 };
 
 /* Convolutions and matrix products share the roles of their operands, by direction. */
@@ -67,6 +36,21 @@ static const struct cuda_operation weights = {"", DY, DW, BESIDE, .product = tru
 const char *cuda_op_name(enum cuda_op_kind kind)
 {
 	return operations[kind].name;
+}
+
+enum cuda_op_kind cuda_op_of(enum device_node_kind kind, bool backward)
+{
+	int i = 0;
+
+	while (i < CUDA_OP_KINDS &&
+	       (backward ? operations[i].backward_of : operations[i].forward_of) != kind)
+		i++;
+	return (enum cuda_op_kind)i;
+}
+
+uint64_t cuda_op_roles(enum cuda_op_kind kind)
+{
+	return operations[kind].reads | operations[kind].writes | operations[kind].may_write;
 }
 
 const struct cuda_operation *cuda_op_operation(const struct cuda_op *op)

@@ -267,6 +267,7 @@ static void finish_op(struct cuda_program *program, uint32_t at)
 		}
 	}
 	op->bytes = op_bytes(op);
+	op->flops = cuda_op_operation(op)->product ? device_node_flops(op->node) : 0;
 }
 
 static void finish_ops(struct cuda_program *program)

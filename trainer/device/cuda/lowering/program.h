@@ -28,98 +28,11 @@ enum cuda_fusion {
 	CUDA_FUSION_C = 2,
 };
 
-/*
- * What an operation does, by its operands. E: the program's element, F: fp32; K channels of the
- * tensor at hand, vectors [K] are F unless said otherwise; act is the node's activation. Optional
- * operands in brackets.
- */
+/* What each of them does says operations.h. */
 enum cuda_op_kind {
-	/*
-	 * Y [n][h][w][c padded] E = (batch - mean) / std, padded channels 0, flipped if the batch
-	 * says so; 1-byte or wider batches from the step's arguments
-	 */
-	CUDA_OP_INPUT,
-	/*
-	 * conv.h, all three directions. Forward: X, W -> Y; data: DY, W -> DX; weights: X, DY ->
-	 * DW. Prologues: PRESCALE, PREBIAS, PRESCALE2, PREBIAS2, RESIDUAL, -> ACTIVATED. Epilogues:
-	 * -> SUM, SQUARES of CONV_STATISTICS; CHANNEL_BIAS, RESIDUAL of CONV_BIAS; RESIDUAL of
-	 * CONV_ADD; RAW, MEAN, DEVIATION, GAMMA, BETA [, RESIDUAL] [, SHORTCUT or RAW2, MEAN2 ..]
-	 * -> DX (dz), SUM (dbeta), SQUARES (dgamma), A, B, C [, SUM2 ..] of CONV_RELU_NORM. DW may
-	 * be a parameter's gradient itself: see ADDEND.
-	 */
-	CUDA_OP_CONV,
-	CUDA_OP_STATISTICS, /* X E -> SUM, SQUARES: over n h w */
-	/*
-	 * SUM, SQUARES, GAMMA, BETA -> MEAN, DEVIATION (1 / sqrt(biased variance + epsilon)), SCALE
-	 * = GAMMA DEVIATION, BIAS = BETA - MEAN SCALE, [SCALE16, BIAS16: the same in E];
-	 * RUNNING_MEAN, RUNNING_VAR moved by the node's momentum (unbiased variance there). count:
-	 * n h w
-	 */
-	CUDA_OP_NORM_FINALIZE,
-	/* evaluation: RUNNING_MEAN, RUNNING_VAR, GAMMA, BETA -> SCALE, BIAS [, SCALE16, BIAS16] */
-	CUDA_OP_NORM_RUNNING,
-	/*
-	 * evaluation: W (F master, value or EMA as the step says), GAMMA, BETA, RUNNING_MEAN,
-	 * RUNNING_VAR -> W16 E = W scale_k, BIAS = beta - mean scale; without GAMMA W16 = W. W16
-	 * may have more input channels than W: they are 0.
-	 */
-	CUDA_OP_FOLD,
-	/*
-	 * Y = act(SCALE X + BIAS [+ RESIDUAL | + SCALE2 RESIDUAL + BIAS2]); without SCALE: act(X [+
-	 * BIAS] [+ RESIDUAL]), with neither a copy
-	 */
-	CUDA_OP_APPLY,
-	/*
-	 * DZ = (DY [+ DY2]) act'(z): z > 0 from Y, or, without Y, z recomputed as APPLY does from
-	 * X, SCALE, BIAS [, RESIDUAL ...]
-	 */
-	CUDA_OP_ACTIVATION_BACKWARD,
-	/*
-	 * as ACTIVATION_BACKWARD (DZ is absent where NORM_BACKWARD_APPLY recomputes it), plus SUM =
-	 * sum DZ, SQUARES = sum DZ (X - MEAN) DEVIATION
-	 */
-	CUDA_OP_NORM_REDUCE,
-	/*
-	 * SUM (sum dz), SQUARES (sum dz xhat), GAMMA, MEAN, DEVIATION -> gradients of GAMMA and
-	 * BETA (DGAMMA, DBETA, each absent when frozen), and [A, B, C of conv.h's CONV_RELU_NORM].
-	 * Follows CONV_RELU_NORM too, whose own sums cannot be added to a gradient.
-	 */
-	CUDA_OP_NORM_BACKWARD_FINALIZE,
-	/* DX = A dz + B X + C; dz = DZ, or, with SCALE and BIAS, DZ act'(SCALE X + BIAS) */
-	CUDA_OP_NORM_BACKWARD_APPLY,
-	/* Y = X + RESIDUAL, both E; also of gradients with several consumers */
-	CUDA_OP_ADD,
-	CUDA_OP_BIAS_GRADIENT, /* DY [rows][K] -> DBIAS, added or stored */
-	/*
-	 * X (E or F, perhaps with further channels) -> DW: gradient slot of the parameter, added or
-	 * stored; several are one launch
-	 */
-	CUDA_OP_WEIGHT_GRADIENT,
-	/*
-	 * X -> Y [, INDEX u8 [n][p][q][c]: position in the window, row by row]; with SCALE, BIAS:
-	 * of act(SCALE X + BIAS). Windows up to 16 x 16
-	 */
-	CUDA_OP_MAX_POOL,
-	CUDA_OP_MAX_POOL_BACKWARD, /* DY [+ DY2], INDEX -> DX; so the two below */
-	/*
-	 * MAX_POOL with SCALE, backward: DY, INDEX, X, MEAN, DEVIATION, SCALE, BIAS -> SUM,
-	 * SQUARES; then DY, INDEX, X, SCALE, BIAS, A, B, C -> DX; dz is never stored
-	 */
-	CUDA_OP_MAX_POOL_NORM_REDUCE,
-	CUDA_OP_MAX_POOL_NORM_APPLY,
-	CUDA_OP_AVERAGE_POOL,
-	CUDA_OP_AVERAGE_POOL_BACKWARD, /* counts only what lies inside */
-	CUDA_OP_GLOBAL_AVERAGE,
-	CUDA_OP_GLOBAL_AVERAGE_BACKWARD,
-	CUDA_OP_GLOBAL_MAX,
-	CUDA_OP_GLOBAL_MAX_BACKWARD, /* [INDEX u32 [n][c]: position] */
-	/* linear layers: X, W, [CHANNEL_BIAS] -> Y; DY, W -> DX; DY, X -> DW as of CONV */
-	CUDA_OP_MATMUL,
-	/*
-	 * X: logits F (of a linear layer) or E -> results of the step; training: [DX E], scaled by
-	 * loss scale / labelled samples
-	 */
-	CUDA_OP_LOSS,
+#define OPERATION(kind, ...) CUDA_OP_##kind,
+#include "trainer/device/cuda/lowering/operations.h"
+#undef OPERATION
 	CUDA_OP_KINDS,
 };
 
@@ -191,8 +104,8 @@ enum cuda_role {
 #define CUDA_BIT(role) ((uint64_t)1 << (role))
 
 /*
- * A kind of operation, one row of a table (operations.c); of convolutions and matrix products, one
- * of each direction.
+ * A kind of operation, one row of operations.h; of convolutions and matrix products, one of each
+ * direction.
  */
 struct cuda_operation {
 	const char *name;
@@ -202,13 +115,19 @@ struct cuda_operation {
 	uint64_t moves;   /* of these: read too, and updated in place */
 	uint64_t sums;    /* the operand whose columns its kernel sums, in a workspace */
 	bool elementwise; /* its tensors are of one size */
-	bool product;     /* a convolution or matrix product, with a plan of a library */
-	bool minor;       /* works on vectors or on a parameter's gradient: no word in --plan */
+	/* a convolution or matrix product, with a plan of a library: the FLOPs of its node */
+	bool product;
+	bool minor; /* works on vectors or on a parameter's gradient: no word in --plan */
 	/*
 	 * evaluation: what it writes depends on the store alone, so that it is the same for every
 	 * batch until that changes; it is then kept, not shared by lifetime
 	 */
 	bool constant;
+	/*
+	 * the kind of node whose whole forward or backward pass it is; 0 (inputs have functions of
+	 * their own in lower.c): of none
+	 */
+	enum device_node_kind forward_of, backward_of;
 };
 
 enum cuda_storage {
@@ -319,6 +238,10 @@ const struct cuda_operation *cuda_op_operation(const struct cuda_op *op);
 /* Whether the operation writes its operand of that role. */
 bool cuda_op_writes(const struct cuda_op *op, enum cuda_role role);
 const char *cuda_op_name(enum cuda_op_kind kind);
+/* The operation that is the node's forward or backward pass; CUDA_OP_KINDS: no single one is. */
+enum cuda_op_kind cuda_op_of(enum device_node_kind kind, bool backward);
+/* Bits of all roles that operands of the kind can have. */
+uint64_t cuda_op_roles(enum cuda_op_kind kind);
 /*
  * Consistency: every operand written before it is read, in one place with nothing else that lives;
  * for tests. -EINVAL with a text.
