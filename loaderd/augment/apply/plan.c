@@ -128,8 +128,16 @@ static void plan_pad(struct plan *plan, const uint32_t border[4], const uint8_t 
 	axis_pad(&stage->y, border[1], border[3]);
 }
 
+/* Where a sample's decisions come from. */
+struct plan_draws {
+	uint64_t epoch;
+	struct random_stream own;     /* of the epoch */
+	struct random_stream lasting; /* the same in every epoch */
+};
+
 /* The border that pad and random_crop put round the picture. */
-static int plan_border(struct plan *plan, const struct step *step, struct transform_error *error)
+static int plan_border(struct plan *plan, const struct step *step, struct plan_draws *draws,
+		       struct transform_error *error)
 {
 	const uint32_t border[4] = {step->pad_x, step->pad_y, step->pad_x, step->pad_y};
 	struct plan_stage *stage = plan_last(plan);
@@ -189,21 +197,40 @@ static void random_region(const struct step *step, uint32_t width, uint32_t heig
 	region[1] = (height - region[3]) / 2;
 }
 
-static void plan_random_resized_crop(struct plan *plan, const struct step *step,
-				     const struct step_size *size, struct random_stream *random)
+static int plan_resized_crop(struct plan *plan, const struct step *step, struct plan_draws *draws,
+			     struct transform_error *error)
 {
+	const struct step_size *size = step_size_at(step, draws->epoch);
 	struct plan_stage *stage = plan_last(plan);
 	uint32_t region[4];
 
-	random_region(step, stage->x.count, stage->y.count, random, region);
+	random_region(step, stage->x.count, stage->y.count, &draws->own, region);
 	axis_crop(&stage->x, region[0], region[2]);
 	axis_crop(&stage->y, region[1], region[3]);
 	plan_resize(plan, size->width, size->height, step->chroma_fast);
+	return 0;
+}
+
+static int plan_resize_step(struct plan *plan, const struct step *step, struct plan_draws *draws,
+			    struct transform_error *error)
+{
+	struct plan_stage *stage = plan_last(plan);
+	uint64_t width, height;
+
+	step_resize_size(step_size_at(step, draws->epoch), stage->x.count, stage->y.count, &width,
+			 &height);
+	if (width > UINT32_MAX || height > UINT32_MAX)
+		return transform_fail(error, -EINVAL, step->position,
+				      "resize makes a side of more than %u pixels", UINT32_MAX);
+	plan_resize(plan, (uint32_t)width, (uint32_t)height, step->chroma_fast);
+	return 0;
 }
 
 /* Pads with zero where the image is smaller, as torchvision does. */
-static void plan_center_crop(struct plan *plan, const struct step_size *size)
+static int plan_center_crop(struct plan *plan, const struct step *step, struct plan_draws *draws,
+			    struct transform_error *error)
 {
+	const struct step_size *size = step_size_at(step, draws->epoch);
 	static const uint8_t black[3] = {0};
 	struct plan_stage *stage = plan_last(plan);
 	uint32_t x = stage->x.count < size->width ? size->width - stage->x.count : 0;
@@ -215,13 +242,14 @@ static void plan_center_crop(struct plan *plan, const struct step_size *size)
 	/* rint rounds halves to even, as Python's round does. */
 	axis_crop(&stage->x, (uint32_t)rint((stage->x.count - size->width) / 2.0), size->width);
 	axis_crop(&stage->y, (uint32_t)rint((stage->y.count - size->height) / 2.0), size->height);
+	return 0;
 }
 
-static int plan_random_crop(struct plan *plan, const struct step *step,
-			    const struct step_size *size, struct random_stream *random,
+static int plan_random_crop(struct plan *plan, const struct step *step, struct plan_draws *draws,
 			    struct transform_error *error)
 {
-	int r = plan_border(plan, step, error);
+	const struct step_size *size = step_size_at(step, draws->epoch);
+	int r = plan_border(plan, step, draws, error);
 
 	if (r < 0)
 		return r;
@@ -236,8 +264,8 @@ static int plan_random_crop(struct plan *plan, const struct step *step,
 			size->width, size->height, width, height);
 	if (width == size->width && height == size->height)
 		return 0;
-	uint32_t y = random_below(random, height - size->height + 1);
-	uint32_t x = random_below(random, width - size->width + 1);
+	uint32_t y = random_below(&draws->own, height - size->height + 1);
+	uint32_t x = random_below(&draws->own, width - size->width + 1);
 
 	axis_crop(&stage->x, x, size->width);
 	axis_crop(&stage->y, y, size->height);
@@ -259,13 +287,6 @@ static void plan_effects(struct plan *plan, const struct step *step, struct rand
 	stage->effect_count = plan->effects.count - stage->effect_begin;
 }
 
-/* Where a sample's decisions come from. */
-struct plan_draws {
-	uint64_t epoch;
-	struct random_stream own;     /* of the epoch */
-	struct random_stream lasting; /* the same in every epoch */
-};
-
 static bool draw_flip(const struct step *step, struct plan_draws *draws)
 {
 	if (step->alternate)
@@ -273,48 +294,40 @@ static bool draw_flip(const struct step *step, struct plan_draws *draws)
 	return (double)random_float(&draws->own) < step->probability;
 }
 
+static int plan_hflip(struct plan *plan, const struct step *step, struct plan_draws *draws,
+		      struct transform_error *error)
+{
+	plan_last(plan)->x.reverse ^= draw_flip(step, draws);
+	return 0;
+}
+
+static int plan_vflip(struct plan *plan, const struct step *step, struct plan_draws *draws,
+		      struct transform_error *error)
+{
+	plan_last(plan)->y.reverse ^= draw_flip(step, draws);
+	return 0;
+}
+
+static int (*const plan_geometry[STEP_GEOMETRY_COUNT])(struct plan *plan, const struct step *step,
+						       struct plan_draws *draws,
+						       struct transform_error *error) = {
+#define STEP(constant, name, set, size, plan, ...) [STEP_##constant] = plan,
+	STEPS_OF_GEOMETRY(STEP)
+#undef STEP
+};
+
 static int plan_step(struct plan *plan, const struct step *step, struct plan_draws *draws,
 		     struct transform_error *error)
 {
 	struct plan_stage *stage = plan_last(plan);
-	const struct step_size *size = step_size_at(step, draws->epoch);
-	struct random_stream *random = &draws->own;
-	uint64_t width, height;
 
-	if (step->kind >= STEP_COLOR_JITTER) {
-		plan_effects(plan, step, random);
+	if (step->kind >= STEP_GEOMETRY_COUNT) {
+		plan_effects(plan, step, &draws->own);
 		return 0;
 	}
 	if (stage->effect_count)
-		stage = plan_push(plan, stage->x.count, stage->y.count);
-	switch (step->kind) {
-	case STEP_RANDOM_RESIZED_CROP:
-		plan_random_resized_crop(plan, step, size, random);
-		return 0;
-	case STEP_RESIZE:
-		step_resize_size(size, stage->x.count, stage->y.count, &width, &height);
-		if (width > UINT32_MAX || height > UINT32_MAX)
-			return transform_fail(error, -EINVAL, step->position,
-					      "resize makes a side of more than %u pixels",
-					      UINT32_MAX);
-		plan_resize(plan, (uint32_t)width, (uint32_t)height, step->chroma_fast);
-		return 0;
-	case STEP_CENTER_CROP:
-		plan_center_crop(plan, size);
-		return 0;
-	case STEP_PAD:
-		return plan_border(plan, step, error);
-	case STEP_RANDOM_CROP:
-		return plan_random_crop(plan, step, size, random, error);
-	case STEP_HFLIP:
-		stage->x.reverse ^= draw_flip(step, draws);
-		return 0;
-	case STEP_VFLIP:
-		stage->y.reverse ^= draw_flip(step, draws);
-		return 0;
-	default:
-		return 0;
-	}
+		plan_push(plan, stage->x.count, stage->y.count);
+	return plan_geometry[step->kind](plan, step, draws, error);
 }
 
 /* A stage between two is kept as pixels, so it has to be of a bearable size. */

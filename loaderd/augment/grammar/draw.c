@@ -20,8 +20,8 @@ static struct effect *append(struct effect_list *list, enum effect_kind kind)
 }
 
 /* torchvision's ColorJitter: an order, then a factor for each. */
-static void draw_jitter(const struct step *step, struct random_stream *random,
-			struct effect_list *list)
+static void draw_jitter(const struct step *step, uint32_t width, uint32_t height,
+			struct random_stream *random, struct effect_list *list)
 {
 	static const enum effect_kind kinds[STEP_JITTERS] = {EFFECT_BRIGHTNESS, EFFECT_CONTRAST,
 							     EFFECT_SATURATION, EFFECT_HUE};
@@ -46,7 +46,7 @@ static void draw_jitter(const struct step *step, struct random_stream *random,
 }
 
 static void draw_warp(const struct step *step, uint32_t width, uint32_t height,
-		      struct random_stream *random, struct effect *effect)
+		      struct random_stream *random, struct effect_list *list)
 {
 	const struct step_warp *from = &step->warp;
 	struct warp warp = {.degrees = uniform(random, from->degrees)};
@@ -65,6 +65,8 @@ static void draw_warp(const struct step *step, uint32_t width, uint32_t height,
 
 	warp.slope_x = portable_sin(shear_x) / portable_cos(shear_x);
 	warp.slope_y = portable_sin(shear_y) / portable_cos(shear_y);
+	struct effect *effect = append(list, EFFECT_WARP);
+
 	warp_matrix(&warp, effect->warp.matrix);
 	effect->warp.bilinear = from->bilinear;
 	effect->warp.filled = from->filled;
@@ -133,36 +135,36 @@ unsigned draw_effects_max(const struct step *step)
 	return step->kind == STEP_COLOR_JITTER ? STEP_JITTERS : 1;
 }
 
+static void draw_effect(const struct step *step, uint32_t width, uint32_t height,
+			struct random_stream *random, struct effect_list *list)
+{
+	append(list, step->effect)->factor = step->amount;
+}
+
+static void draw_blur(const struct step *step, uint32_t width, uint32_t height,
+		      struct random_stream *random, struct effect_list *list)
+{
+	append(list, EFFECT_BLUR)->gauss = (struct effect_gauss){
+		step->kernel_width, step->kernel_height, uniform(random, step->sigma)};
+}
+
+static void (*const draws[STEP_PIXELS_COUNT])(const struct step *step, uint32_t width,
+					      uint32_t height, struct random_stream *random,
+					      struct effect_list *list) = {
+#define STEP(constant, name, set, draw, ...) [STEP_##constant] = draw,
+	STEPS_OF_PIXELS(STEP, STEP(EFFECT, , , draw_effect))
+#undef STEP
+};
+
 void draw_effects(const struct step *step, uint32_t width, uint32_t height,
 		  struct random_stream *random, struct effect_list *list)
 {
-	struct effect *effect;
 	struct erase erase;
 
 	if (step->kind == STEP_ERASING || step->kind == STEP_CUTOUT) {
 		if (draw_erase(step, width, height, random, &erase))
 			append(list, EFFECT_ERASE)->erase = erase;
-		return;
-	}
-	if ((double)random_float(random) >= step->probability)
-		return;
-	switch (step->kind) {
-	case STEP_COLOR_JITTER:
-		draw_jitter(step, random, list);
-		return;
-	case STEP_EFFECT:
-		append(list, step->effect)->factor = step->amount;
-		return;
-	case STEP_BLUR:
-		effect = append(list, EFFECT_BLUR);
-		effect->gauss = (struct effect_gauss){step->kernel_width, step->kernel_height,
-						      uniform(random, step->sigma)};
-		return;
-	case STEP_ROTATION:
-	case STEP_AFFINE:
-		draw_warp(step, width, height, random, append(list, EFFECT_WARP));
-		return;
-	default:
-		policy_draw(step, width, height, random, list);
+	} else if ((double)random_float(random) < step->probability) {
+		draws[step->kind](step, width, height, random, list);
 	}
 }

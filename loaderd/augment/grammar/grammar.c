@@ -586,7 +586,7 @@ static int parse_step(struct parser *parser)
 		if (rule->parameters[i].required && values[i].position < 0)
 			return fail(parser, position, "%s needs its argument %s", name,
 				    rule->parameters[i].key);
-	if (rule->kind >= STEP_NORMALIZE) {
+	if (rule->kind >= STEP_PIXELS_COUNT) {
 		if (!parser->seen) {
 			parser->format_at = position;
 			parser->format_size = parser->at - position;
@@ -604,10 +604,11 @@ static int parse_step(struct parser *parser)
 	if (transform->step_count == TRANSFORM_STEPS_MAX)
 		return transform_fail(parser->error, -E2BIG, position,
 				      "a pipeline has at most %d steps", TRANSFORM_STEPS_MAX);
-	r = grammar_set(parser->error, rule, values, &step);
+	step.probability = 1;
+	r = rule->set(parser->error, rule, values, &step);
 	if (r < 0)
 		return r;
-	parser->effects += step.kind >= STEP_COLOR_JITTER ? draw_effects_max(&step) : 0;
+	parser->effects += step.kind >= STEP_GEOMETRY_COUNT ? draw_effects_max(&step) : 0;
 	if (parser->effects > EFFECTS_MAX)
 		return transform_fail(
 			parser->error, -E2BIG, position,

@@ -40,16 +40,24 @@ struct parameter {
 	bool required;
 };
 
+struct value;
+
 struct rule {
 	const char *name;
 	enum step_kind kind;
 	struct parameter parameters[PARAMETERS_MAX];
+	/*
+	 * Puts the values of a step that stands in the list of steps into it, and defaults for what
+	 * is not given. 0, or -EINVAL where values do not go together.
+	 */
+	int (*set)(struct transform_error *error, const struct rule *rule,
+		   const struct value *values, struct step *step);
 	/* of STEP_EFFECT: what it does, and p where it is not given */
 	enum effect_kind effect;
 	double probability;
 };
 
-extern const struct rule grammar_rules[];
+extern const struct rule grammar_rules[]; /* ends with one without a name */
 
 /* One argument as written. */
 struct value {
@@ -65,10 +73,3 @@ const struct rule *grammar_find(const char *name);
 int grammar_fail_name(struct transform_error *error, int position, const char *name);
 int grammar_fail_key(struct transform_error *error, int position, const struct rule *rule,
 		     const char *key);
-
-/*
- * Puts the values of a step that stands in the list of steps into it, and defaults for what is not
- * given. 0, or -EINVAL where values do not go together.
- */
-int grammar_set(struct transform_error *error, const struct rule *rule,
-		const struct value values[PARAMETERS_MAX], struct step *step);

@@ -1,5 +1,6 @@
 #include "format/base/portable_math.h"
 #include "loaderd/augment/grammar/grammar_rules.h"
+#include "loaderd/augment/grammar/policy.h"
 
 #include <errno.h>
 #include <math.h>
@@ -37,7 +38,7 @@ static void set_region(const struct value *scale, const struct value *ratio,
 	step->ratio_log[1] = portable_log(step->ratio[1]);
 }
 
-static void set_pad(const struct value *extent, const struct value *fill, struct step *step)
+static void set_border(const struct value *extent, const struct value *fill, struct step *step)
 {
 	step->pad_x = given(extent) ? (uint32_t)extent->numbers[0] : 0;
 	step->pad_y = given(extent) ? (uint32_t)extent->numbers[1] : 0;
@@ -49,6 +50,7 @@ static void set_pad(const struct value *extent, const struct value *fill, struct
 static int set_jitter(struct transform_error *error, const struct rule *rule,
 		      const struct value *values, struct step *step)
 {
+	step->probability = number_or(&values[4], 1);
 	for (int i = 0; i < STEP_JITTERS; i++) {
 		const struct value *value = &values[i];
 		double neutral = i == STEP_JITTER_HUE ? 0 : 1, amount = number_or(value, 0);
@@ -90,24 +92,29 @@ static void set_outside(const struct value *interpolation, const struct value *f
 	colour_or(fill, 0, step->fill);
 }
 
-static int set_affine(struct transform_error *error, const struct value *values, struct step *step)
+static int set_affine(struct transform_error *error, const struct rule *rule,
+		      const struct value *values, struct step *step)
 {
 	const struct value *translate = &values[1], *shear = &values[3];
 	struct step_warp *warp = &step->warp;
-	int r;
+	int r = set_angles(error, "degrees", &values[0], values[0].numbers, values[0].count,
+			   warp->degrees);
 
+	if (r < 0)
+		return r;
 	warp->translate[0] = number_or(translate, 0);
 	warp->translate[1] = translate->count == 2 ? translate->numbers[1] : warp->translate[0];
 	range_or(&values[2], 1, 1, warp->scale);
 	set_outside(&values[4], &values[5], step);
 	r = set_angles(error, "shear", shear, shear->numbers, shear->count > 2 ? 2 : shear->count,
 		       warp->shear_x);
-	if (r == 0 && shear->count == 4)
-		r = set_angles(error, "shear", shear, shear->numbers + 2, 2, warp->shear_y);
-	return r;
+	if (r < 0 || shear->count != 4)
+		return r;
+	return set_angles(error, "shear", shear, shear->numbers + 2, 2, warp->shear_y);
 }
 
-static int set_blur(struct transform_error *error, const struct value *values, struct step *step)
+static int set_blur(struct transform_error *error, const struct rule *rule,
+		    const struct value *values, struct step *step)
 {
 	const struct value *kernel = &values[0], *sigma = &values[1];
 
@@ -154,8 +161,8 @@ static void set_policy_outside(const struct value *interpolation, const struct v
 		step->warp.bilinear = bilinear;
 }
 
-static int set_rand_augment(struct transform_error *error, const struct value *values,
-			    struct step *step)
+static int set_rand_augment(struct transform_error *error, const struct rule *rule,
+			    const struct value *values, struct step *step)
 {
 	struct step_policy *policy = &step->policy;
 
@@ -172,7 +179,8 @@ static int set_rand_augment(struct transform_error *error, const struct value *v
 	return 0;
 }
 
-static void set_aug_mix(const struct value *values, struct step *step)
+static int set_aug_mix(struct transform_error *error, const struct rule *rule,
+		       const struct value *values, struct step *step)
 {
 	struct step_policy *policy = &step->policy;
 	double depth = number_or(&values[2], -1);
@@ -183,9 +191,11 @@ static void set_aug_mix(const struct value *values, struct step *step)
 	policy->alpha = number_or(&values[3], 1);
 	policy->all_operations = !given(&values[4]) || strcmp(values[4].word, "true") == 0;
 	set_policy_outside(&values[5], &values[6], true, step);
+	return 0;
 }
 
-static void set_auto_augment(const struct value *values, struct step *step)
+static int set_auto_augment(struct transform_error *error, const struct rule *rule,
+			    const struct value *values, struct step *step)
 {
 	const char *word = given(&values[0]) ? values[0].word : "imagenet";
 
@@ -193,93 +203,113 @@ static void set_auto_augment(const struct value *values, struct step *step)
 			       : strcmp(word, "cifar10") == 0 ? STEP_LEARNED_CIFAR10
 							      : STEP_LEARNED_SVHN;
 	set_policy_outside(&values[1], &values[2], false, step);
+	return 0;
 }
 
-static int set_policy(struct transform_error *error, enum step_kind kind,
-		      const struct value *values, struct step *step)
+static int set_trivial_augment(struct transform_error *error, const struct rule *rule,
+			       const struct value *values, struct step *step)
 {
-	switch (kind) {
-	case STEP_RAND_AUGMENT:
-		return set_rand_augment(error, values, step);
-	case STEP_TRIVIAL_AUGMENT:
-		step->policy.bins = (unsigned)number_or(&values[0], 31);
-		set_policy_outside(&values[1], &values[2], false, step);
-		return 0;
-	case STEP_AUG_MIX:
-		set_aug_mix(values, step);
-		return 0;
-	case STEP_AUTO_AUGMENT:
-		set_auto_augment(values, step);
-		return 0;
-	default:
-		return 0;
-	}
+	step->policy.bins = (unsigned)number_or(&values[0], 31);
+	set_policy_outside(&values[1], &values[2], false, step);
+	return 0;
 }
 
 /* p comes last. */
-static void set_effect(const struct rule *rule, const struct value *values, struct step *step)
+static int set_effect(struct transform_error *error, const struct rule *rule,
+		      const struct value *values, struct step *step)
 {
 	bool has_amount = rule->parameters[1].key;
 
 	step->effect = rule->effect;
 	step->amount = has_amount ? values[0].numbers[0] : 0;
 	step->probability = number_or(&values[has_amount], rule->probability);
+	return 0;
 }
 
-int grammar_set(struct transform_error *error, const struct rule *rule,
-		const struct value values[PARAMETERS_MAX], struct step *step)
+static int set_resized_crop(struct transform_error *error, const struct rule *rule,
+			    const struct value *values, struct step *step)
 {
-	int r;
-
-	step->probability = 1;
-	switch (rule->kind) {
-	case STEP_RANDOM_RESIZED_CROP:
-		set_region(&values[1], &values[2], (const double[]){0.08, 1},
-			   (const double[]){3.0 / 4.0, 4.0 / 3.0}, step);
-		step->chroma_fast = strcmp(values[3].word, "fast") == 0;
-		return 0;
-	case STEP_RESIZE:
-		step->chroma_fast = strcmp(values[1].word, "fast") == 0;
-		return 0;
-	case STEP_PAD:
-		set_pad(&values[0], &values[1], step);
-		return 0;
-	case STEP_RANDOM_CROP:
-		set_pad(&values[1], &values[2], step);
-		return 0;
-	case STEP_HFLIP:
-	case STEP_VFLIP:
-		step->alternate = given(&values[0]) && values[0].count == 0;
-		step->probability = number_or(&values[0], 0.5);
-		return 0;
-	case STEP_COLOR_JITTER:
-		step->probability = number_or(&values[4], 1);
-		return set_jitter(error, rule, values, step);
-	case STEP_EFFECT:
-		set_effect(rule, values, step);
-		return 0;
-	case STEP_BLUR:
-		return set_blur(error, values, step);
-	case STEP_ROTATION:
-		step->warp.scale[0] = step->warp.scale[1] = 1;
-		set_outside(&values[1], &values[2], step);
-		return set_angles(error, "degrees", &values[0], values[0].numbers, values[0].count,
-				  step->warp.degrees);
-	case STEP_AFFINE:
-		r = set_angles(error, "degrees", &values[0], values[0].numbers, values[0].count,
-			       step->warp.degrees);
-		return r < 0 ? r : set_affine(error, values, step);
-	case STEP_ERASING:
-		step->probability = number_or(&values[0], 0.5);
-		set_region(&values[1], &values[2], (const double[]){0.02, 0.33},
-			   (const double[]){0.3, 3.3}, step);
-		return set_erased(error, &values[3], step);
-	case STEP_CUTOUT:
-		step->pad_x = (uint32_t)values[0].numbers[0];
-		step->pad_y = (uint32_t)values[0].numbers[1];
-		step->probability = number_or(&values[1], 1);
-		return set_erased(error, &values[2], step);
-	default:
-		return set_policy(error, rule->kind, values, step);
-	}
+	set_region(&values[1], &values[2], (const double[]){0.08, 1},
+		   (const double[]){3.0 / 4.0, 4.0 / 3.0}, step);
+	step->chroma_fast = strcmp(values[3].word, "fast") == 0;
+	return 0;
 }
+
+static int set_resize(struct transform_error *error, const struct rule *rule,
+		      const struct value *values, struct step *step)
+{
+	step->chroma_fast = strcmp(values[1].word, "fast") == 0;
+	return 0;
+}
+
+static int set_nothing(struct transform_error *error, const struct rule *rule,
+		       const struct value *values, struct step *step)
+{
+	return 0;
+}
+
+static int set_pad(struct transform_error *error, const struct rule *rule,
+		   const struct value *values, struct step *step)
+{
+	set_border(&values[0], &values[1], step);
+	return 0;
+}
+
+static int set_random_crop(struct transform_error *error, const struct rule *rule,
+			   const struct value *values, struct step *step)
+{
+	set_border(&values[1], &values[2], step);
+	return 0;
+}
+
+static int set_flip(struct transform_error *error, const struct rule *rule,
+		    const struct value *values, struct step *step)
+{
+	step->alternate = given(&values[0]) && values[0].count == 0;
+	step->probability = number_or(&values[0], 0.5);
+	return 0;
+}
+
+static int set_rotation(struct transform_error *error, const struct rule *rule,
+			const struct value *values, struct step *step)
+{
+	step->warp.scale[0] = step->warp.scale[1] = 1;
+	set_outside(&values[1], &values[2], step);
+	return set_angles(error, "degrees", &values[0], values[0].numbers, values[0].count,
+			  step->warp.degrees);
+}
+
+static int set_erasing(struct transform_error *error, const struct rule *rule,
+		       const struct value *values, struct step *step)
+{
+	step->probability = number_or(&values[0], 0.5);
+	set_region(&values[1], &values[2], (const double[]){0.02, 0.33}, (const double[]){0.3, 3.3},
+		   step);
+	return set_erased(error, &values[3], step);
+}
+
+static int set_cutout(struct transform_error *error, const struct rule *rule,
+		      const struct value *values, struct step *step)
+{
+	step->pad_x = (uint32_t)values[0].numbers[0];
+	step->pad_y = (uint32_t)values[0].numbers[1];
+	step->probability = number_or(&values[1], 1);
+	return set_erased(error, &values[2], step);
+}
+
+const struct rule grammar_rules[] = {
+#define GEOMETRY(constant, name, set, size, plan, ...)                                             \
+	{name, STEP_##constant, {__VA_ARGS__}, set, EFFECT_NONE, 0},
+#define PIXELS(constant, name, set, draw, ...)                                                     \
+	{name, STEP_##constant, {__VA_ARGS__}, set, EFFECT_NONE, 0},
+#define FORM(constant, name, ...) {name, STEP_##constant, {__VA_ARGS__}, NULL, EFFECT_NONE, 0},
+#define EFFECT(constant, how, name, p, ...)                                                        \
+	{name, STEP_EFFECT, {__VA_ARGS__ __VA_OPT__(, ) STEP_P}, set_effect, EFFECT_##constant, p},
+	STEPS_OF_GEOMETRY(GEOMETRY) STEPS_OF_PIXELS(PIXELS, EFFECT_STEPS(EFFECT))
+		STEPS_OF_FORM(FORM)
+#undef EFFECT
+#undef FORM
+#undef PIXELS
+#undef GEOMETRY
+			{0},
+};

@@ -41,46 +41,71 @@ int step_check_reflect(const struct step *step, uint64_t width, uint64_t height,
 		(unsigned long long)width - 1, (unsigned long long)height - 1);
 }
 
-/* Size after one step; 0 x 0 stays unknown where the step does not say. */
+/* Size after a step: 0 x 0 stays unknown where the step does not say. */
+typedef int (*size_after)(const struct step *step, const struct step_size *size, uint64_t *width,
+			  uint64_t *height, struct transform_error *error);
+
+static int size_kept(const struct step *step, const struct step_size *size, uint64_t *width,
+		     uint64_t *height, struct transform_error *error)
+{
+	return 0;
+}
+
+static int size_given(const struct step *step, const struct step_size *size, uint64_t *width,
+		      uint64_t *height, struct transform_error *error)
+{
+	*width = size->width;
+	*height = size->height;
+	return 0;
+}
+
+static int size_resized(const struct step *step, const struct step_size *size, uint64_t *width,
+			uint64_t *height, struct transform_error *error)
+{
+	if (size->height || *width)
+		step_resize_size(size, (uint32_t)*width, (uint32_t)*height, width, height);
+	return 0;
+}
+
+static int size_padded(const struct step *step, const struct step_size *size, uint64_t *width,
+		       uint64_t *height, struct transform_error *error)
+{
+	*width += *width ? 2 * step->pad_x : 0;
+	*height += *height ? 2 * step->pad_y : 0;
+	return 0;
+}
+
+static int size_random_crop(const struct step *step, const struct step_size *size, uint64_t *width,
+			    uint64_t *height, struct transform_error *error)
+{
+	uint64_t padded_width = *width + 2 * step->pad_x, padded_height = *height + 2 * step->pad_y;
+
+	if (*width && (padded_width < size->width || padded_height < size->height))
+		return transform_fail(
+			error, -EINVAL, step->position,
+			"random_crop(%ux%u) does not fit into %llu x %llu pixels: put "
+			"resize before it or give it padding",
+			size->width, size->height, (unsigned long long)padded_width,
+			(unsigned long long)padded_height);
+	return size_given(step, size, width, height, error);
+}
+
+static const size_after sizes_after[STEP_GEOMETRY_COUNT] = {
+#define STEP(constant, name, set, size, ...) [STEP_##constant] = size,
+	STEPS_OF_GEOMETRY(STEP)
+#undef STEP
+};
+
 static int step_size_after(const struct step *step, uint64_t epoch, uint64_t *width,
 			   uint64_t *height, struct transform_error *error)
 {
-	const struct step_size *size = step_size_at(step, epoch);
 	int r = *width ? step_check_reflect(step, *width, *height, error) : 0;
 
+	if (r < 0 || step->kind >= STEP_GEOMETRY_COUNT)
+		return r;
+	r = sizes_after[step->kind](step, step_size_at(step, epoch), width, height, error);
 	if (r < 0)
 		return r;
-	switch (step->kind) {
-	case STEP_RESIZE:
-		if (size->height || *width) {
-			uint64_t w = *width, h = *height;
-
-			step_resize_size(size, (uint32_t)w, (uint32_t)h, width, height);
-		}
-		break;
-	case STEP_RANDOM_CROP:
-		if (*width && (*width + 2 * step->pad_x < size->width ||
-			       *height + 2 * step->pad_y < size->height))
-			return transform_fail(
-				error, -EINVAL, step->position,
-				"random_crop(%ux%u) does not fit into %llu x %llu pixels: put "
-				"resize before it or give it padding",
-				size->width, size->height,
-				(unsigned long long)(*width + 2 * step->pad_x),
-				(unsigned long long)(*height + 2 * step->pad_y));
-		/* fall through */
-	case STEP_RANDOM_RESIZED_CROP:
-	case STEP_CENTER_CROP:
-		*width = size->width;
-		*height = size->height;
-		break;
-	case STEP_PAD:
-		*width += *width ? 2 * step->pad_x : 0;
-		*height += *height ? 2 * step->pad_y : 0;
-		break;
-	default:
-		break;
-	}
 	if (*width > UINT32_MAX || *height > UINT32_MAX)
 		return transform_fail(error, -E2BIG, step->position,
 				      "the picture becomes %llu x %llu pixels, which is too large",

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "loaderd/augment/grammar/step_rows.h"
 #include "loaderd/augment/transform.h"
 
 #include <stdbool.h>
@@ -15,30 +16,11 @@ enum {
 };
 
 enum step_kind {
-	STEP_RANDOM_RESIZED_CROP,
-	STEP_RESIZE,
-	STEP_CENTER_CROP,
-	STEP_PAD,
-	STEP_RANDOM_CROP,
-	STEP_HFLIP,
-	STEP_VFLIP,
-	/* From here on: pixels in their places change. */
-	STEP_COLOR_JITTER,
-	STEP_EFFECT, /* one effect of one number at most, as its rule says */
-	STEP_BLUR,
-	STEP_ROTATION,
-	STEP_AFFINE,
-	STEP_ERASING,
-	STEP_CUTOUT,
-	STEP_RAND_AUGMENT,
-	STEP_TRIVIAL_AUGMENT,
-	STEP_AUG_MIX,
-	STEP_AUTO_AUGMENT,
-	/* From here on: the form of the finished sample, at most once each. */
-	STEP_NORMALIZE,
-	STEP_TO,
-	STEP_LAYOUT,
-	STEP_CHANNELS,
+#define KIND(constant, ...) STEP_##constant,
+	STEPS_OF_GEOMETRY(KIND) STEPS_OF_PIXELS(KIND, KIND(EFFECT)) STEPS_OF_FORM(KIND)
+#undef KIND
+		STEP_GEOMETRY_COUNT = STEP_COLOR_JITTER, /* geometry stands first, */
+	STEP_PIXELS_COUNT = STEP_NORMALIZE,              /* the form last */
 };
 
 /* What color_jitter changes, in the order of its arguments. */

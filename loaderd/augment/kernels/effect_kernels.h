@@ -73,15 +73,26 @@ extern const struct effect_kernels effect_kernels_avx512;
 
 const struct effect_kernels *effect_kernels_get(enum cpu_isa isa);
 
-/* The tables of the effects that have one. They are made the same way for all instruction sets. */
-void effect_table_brightness(struct effect_table *table, double factor);
-/* luma_mean: mean of the picture's luma. */
-void effect_table_contrast(struct effect_table *table, double factor, float luma_mean);
-void effect_table_invert(struct effect_table *table);
-void effect_table_solarize(struct effect_table *table, double threshold);
-void effect_table_posterize(struct effect_table *table, unsigned bits);
-void effect_table_autocontrast(struct effect_table *table, const uint32_t histogram[3][256]);
-void effect_table_equalize(struct effect_table *table, const uint32_t histogram[3][256]);
+/* What an effect looks at before it is run. */
+struct effect_picture {
+	const struct effect_kernels *kernels;
+	uint32_t *pixels;
+	size_t count;
+};
+
+/* Makes the table of an effect that has one, the same way for all instruction sets. */
+typedef void (*effect_table_make)(const struct effect_picture *picture, double factor,
+				  struct effect_table *ret_table);
+#define TABLE(name)                                                                                \
+	void effect_table_##name(const struct effect_picture *picture, double factor,              \
+				 struct effect_table *ret_table);
+#define PIXELS(name)
+#define EFFECT(constant, how, ...) how
+EFFECTS(EFFECT)
+#undef EFFECT
+#undef PIXELS
+#undef TABLE
+
 /* weights[k] is that of the pixels k + 1 to either side, for a Gauss kernel of 2 * taps + 1. */
 void effect_gauss_weights(double sigma, unsigned taps, int16_t weights[]);
 /*

@@ -23,47 +23,57 @@ void effect_blend(double factor, float *ret_factor, float *ret_rest)
 	*ret_rest = one ? 0 : (float)(1 - factor);
 }
 
-void effect_table_brightness(struct effect_table *table, double factor)
+void effect_table_brightness(const struct effect_picture *picture, double factor,
+			     struct effect_table *ret_table)
 {
 	for (int i = 0; i < 256; i++)
-		table->of[0][i] = to_byte((float)i * (float)factor);
-	spread(table);
+		ret_table->of[0][i] = to_byte((float)i * (float)factor);
+	spread(ret_table);
 }
 
-void effect_table_contrast(struct effect_table *table, double factor, float luma_mean)
+void effect_table_contrast(const struct effect_picture *picture, double factor,
+			   struct effect_table *ret_table)
 {
-	float own, rest;
+	uint64_t luma_sum = picture->kernels->luma_sum(picture->pixels, picture->count);
+	float luma_mean = (float)luma_sum / (float)picture->count, own, rest;
 
 	effect_blend(factor, &own, &rest);
 	for (int i = 0; i < 256; i++)
-		table->of[0][i] = to_byte(fmaf(luma_mean, rest, (float)i * own));
-	spread(table);
+		ret_table->of[0][i] = to_byte(fmaf(luma_mean, rest, (float)i * own));
+	spread(ret_table);
 }
 
-void effect_table_invert(struct effect_table *table)
+void effect_table_invert(const struct effect_picture *picture, double factor,
+			 struct effect_table *ret_table)
 {
 	for (int i = 0; i < 256; i++)
-		table->of[0][i] = (uint8_t)(255 - i);
-	spread(table);
+		ret_table->of[0][i] = (uint8_t)(255 - i);
+	spread(ret_table);
 }
 
-void effect_table_solarize(struct effect_table *table, double threshold)
+void effect_table_solarize(const struct effect_picture *picture, double factor,
+			   struct effect_table *ret_table)
 {
 	for (int i = 0; i < 256; i++)
-		table->of[0][i] = (uint8_t)((float)i >= (float)threshold ? 255 - i : i);
-	spread(table);
+		ret_table->of[0][i] = (uint8_t)((float)i >= (float)factor ? 255 - i : i);
+	spread(ret_table);
 }
 
-void effect_table_posterize(struct effect_table *table, unsigned bits)
+void effect_table_posterize(const struct effect_picture *picture, double factor,
+			    struct effect_table *ret_table)
 {
 	for (int i = 0; i < 256; i++)
-		table->of[0][i] = (uint8_t)(i & 0xff << (8 - bits));
-	spread(table);
+		ret_table->of[0][i] = (uint8_t)(i & 0xff << (8 - (unsigned)factor));
+	spread(ret_table);
 }
 
 /* Each channel from its lowest to its highest value is stretched to 0 .. 255. */
-void effect_table_autocontrast(struct effect_table *table, const uint32_t histogram[3][256])
+void effect_table_autocontrast(const struct effect_picture *picture, double factor,
+			       struct effect_table *ret_table)
 {
+	uint32_t histogram[3][256];
+
+	picture->kernels->histogram(picture->pixels, picture->count, histogram);
 	for (int c = 0; c < 3; c++) {
 		int low = 0, high = 255;
 
@@ -74,14 +84,18 @@ void effect_table_autocontrast(struct effect_table *table, const uint32_t histog
 		float scale = (float)(high - low) * (float)(1.0 / 255);
 
 		for (int i = 0; i < 256; i++)
-			table->of[c][i] =
+			ret_table->of[c][i] =
 				high == low ? (uint8_t)i : to_byte((float)(i - low) / scale);
 	}
 }
 
 /* Pillow's rule: as many levels as the pixels below the highest value fill, rounded to nearest. */
-void effect_table_equalize(struct effect_table *table, const uint32_t histogram[3][256])
+void effect_table_equalize(const struct effect_picture *picture, double factor,
+			   struct effect_table *ret_table)
 {
+	uint32_t histogram[3][256];
+
+	picture->kernels->histogram(picture->pixels, picture->count, histogram);
 	for (int c = 0; c < 3; c++) {
 		uint64_t total = 0, below = 0;
 		int high = 255;
@@ -95,7 +109,7 @@ void effect_table_equalize(struct effect_table *table, const uint32_t histogram[
 		for (int i = 0; i < 256; i++) {
 			uint64_t level = step ? (below + step / 2) / step : (uint64_t)i;
 
-			table->of[c][i] = (uint8_t)(level < 255 ? level : 255);
+			ret_table->of[c][i] = (uint8_t)(level < 255 ? level : 255);
 			below += histogram[c][i];
 		}
 	}

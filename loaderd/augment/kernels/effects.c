@@ -121,45 +121,6 @@ void effects_take_row(const struct effects *effects, uint32_t row, uint8_t *pixe
 			       effects->width);
 }
 
-/* Effects that are a function of each byte, once the picture has been looked at. */
-static bool make_table(const struct effects *effects, const struct effect *effect,
-		       struct effect_table *table)
-{
-	const struct effect_kernels *kernels = effects->kernels;
-	const uint32_t *picture = effects->pictures[effects->current];
-	size_t count = pixel_count(effects);
-	uint32_t histogram[3][256];
-
-	switch (effect->kind) {
-	case EFFECT_BRIGHTNESS:
-		effect_table_brightness(table, effect->factor);
-		return true;
-	case EFFECT_CONTRAST:
-		effect_table_contrast(table, effect->factor,
-				      (float)kernels->luma_sum(picture, count) / (float)count);
-		return true;
-	case EFFECT_INVERT:
-		effect_table_invert(table);
-		return true;
-	case EFFECT_SOLARIZE:
-		effect_table_solarize(table, effect->factor);
-		return true;
-	case EFFECT_POSTERIZE:
-		effect_table_posterize(table, (unsigned)effect->factor);
-		return true;
-	case EFFECT_AUTOCONTRAST:
-		kernels->histogram(picture, count, histogram);
-		effect_table_autocontrast(table, (const uint32_t(*)[256])histogram);
-		return true;
-	case EFFECT_EQUALIZE:
-		kernels->histogram(picture, count, histogram);
-		effect_table_equalize(table, (const uint32_t(*)[256])histogram);
-		return true;
-	default:
-		return false;
-	}
-}
-
 /* Gives the other picture to be made, from the current one. */
 static int turn_over(struct effects *effects, uint32_t **ret_in, uint32_t **ret_out)
 {
@@ -173,8 +134,9 @@ static int turn_over(struct effects *effects, uint32_t **ret_in, uint32_t **ret_
 	return 0;
 }
 
-static int warp(struct effects *effects, const struct effect_warp *warp)
+static int effects_warp(struct effects *effects, const struct effect *effect)
 {
+	const struct effect_warp *warp = &effect->warp;
 	struct effect_map map = {
 		.width = effects->width, .height = effects->height, .masked = warp->filled};
 	uint32_t *in, *out;
@@ -195,7 +157,7 @@ static int warp(struct effects *effects, const struct effect_warp *warp)
 }
 
 /* The outermost pixels stay as they are. */
-static int sharpen(struct effects *effects, double factor)
+static int effects_sharpness(struct effects *effects, const struct effect *effect)
 {
 	size_t stride = (size_t)effects->width * 4;
 	float own, rest;
@@ -207,7 +169,7 @@ static int sharpen(struct effects *effects, double factor)
 	r = turn_over(effects, &in, &out);
 	if (r < 0)
 		return r;
-	effect_blend(factor, &own, &rest);
+	effect_blend(effect->factor, &own, &rest);
 	memcpy(out, in, stride);
 	for (size_t y = 1; y + 1 < effects->height; y++) {
 		const uint32_t *from = in + y * effects->width;
@@ -282,7 +244,7 @@ static void blur_columns(struct effects *effects, const struct effect_gauss *gau
 	}
 }
 
-static int blur(struct effects *effects, const struct effect_gauss *gauss)
+static int effects_blur(struct effects *effects, const struct effect *effect)
 {
 	size_t row_size = ((size_t)effects->width + EFFECT_BLUR_SIDE_MAX) * 4;
 	int r = reserve(&effects->lines, &effects->lines_room,
@@ -290,83 +252,107 @@ static int blur(struct effects *effects, const struct effect_gauss *gauss)
 
 	if (r < 0)
 		return r;
-	blur_rows(effects, gauss, effects->lines, effects->lines + row_size);
-	blur_columns(effects, gauss, effects->lines + row_size, effects->lines);
+	blur_rows(effects, &effect->gauss, effects->lines, effects->lines + row_size);
+	blur_columns(effects, &effect->gauss, effects->lines + row_size, effects->lines);
 	return 0;
 }
 
-static int mix_begin(struct effects *effects, float weight)
+static int effects_mix_begin(struct effects *effects, const struct effect *effect)
 {
 	size_t count = pixel_count(effects);
 	int r = reserve(&effects->kept, &effects->kept_room, count * sizeof(uint32_t));
 
-	if (r == 0)
-		r = reserve(&effects->sum, &effects->sum_room, 4 * count * sizeof(float));
+	if (r < 0)
+		return r;
+	r = reserve(&effects->sum, &effects->sum_room, 4 * count * sizeof(float));
 	if (r < 0)
 		return r;
 	memcpy(effects->kept, effects->pictures[effects->current], count * sizeof(uint32_t));
-	effects->kernels->mix_begin(effects->sum, effects->kept, count, weight);
+	effects->kernels->mix_begin(effects->sum, effects->kept, count, effect->weight);
 	return 0;
 }
 
-static void mix_add(struct effects *effects, float weight)
+static int effects_mix_add(struct effects *effects, const struct effect *effect)
 {
 	uint32_t *picture = effects->pictures[effects->current];
 	size_t count = pixel_count(effects);
 
-	effects->kernels->mix_add(effects->sum, picture, count, weight);
+	effects->kernels->mix_add(effects->sum, picture, count, effect->weight);
 	memcpy(picture, effects->kept, count * sizeof(uint32_t));
+	return 0;
 }
 
-static int run(struct effects *effects, const struct effect *effect)
+static int effects_mix_end(struct effects *effects, const struct effect *effect)
 {
-	const struct effect_kernels *kernels = effects->kernels;
-	uint32_t *picture = effects->pictures[effects->current];
-	size_t count = pixel_count(effects);
-	struct effect_table table;
+	effects->kernels->mix_end(effects->pictures[effects->current], effects->sum,
+				  pixel_count(effects));
+	return 0;
+}
+
+static int effects_saturation(struct effects *effects, const struct effect *effect)
+{
 	float factor, rest;
 
-	if (make_table(effects, effect, &table)) {
-		kernels->table(picture, count, &table);
-		return 0;
-	}
-	switch (effect->kind) {
-	case EFFECT_SATURATION:
-		effect_blend(effect->factor, &factor, &rest);
-		kernels->saturation(picture, count, factor, rest);
-		return 0;
-	case EFFECT_HUE:
-		kernels->hue(picture, count, (float)effect->factor);
-		return 0;
-	case EFFECT_GRAYSCALE:
-		kernels->grayscale(picture, count);
-		return 0;
-	case EFFECT_SHARPNESS:
-		return sharpen(effects, effect->factor);
-	case EFFECT_BLUR:
-		return blur(effects, &effect->gauss);
-	case EFFECT_WARP:
-		return warp(effects, &effect->warp);
-	case EFFECT_ERASE:
-		erase_pixels(&effect->erase, picture, effects->width);
-		return 0;
-	case EFFECT_MIX_BEGIN:
-		return mix_begin(effects, effect->weight);
-	case EFFECT_MIX_ADD:
-		mix_add(effects, effect->weight);
-		return 0;
-	case EFFECT_MIX_END:
-		kernels->mix_end(picture, effects->sum, count);
-		return 0;
-	default:
-		return -EINVAL;
-	}
+	effect_blend(effect->factor, &factor, &rest);
+	effects->kernels->saturation(effects->pictures[effects->current], pixel_count(effects),
+				     factor, rest);
+	return 0;
+}
+
+static int effects_hue(struct effects *effects, const struct effect *effect)
+{
+	effects->kernels->hue(effects->pictures[effects->current], pixel_count(effects),
+			      (float)effect->factor);
+	return 0;
+}
+
+static int effects_grayscale(struct effects *effects, const struct effect *effect)
+{
+	effects->kernels->grayscale(effects->pictures[effects->current], pixel_count(effects));
+	return 0;
+}
+
+static int effects_erase(struct effects *effects, const struct effect *effect)
+{
+	erase_pixels(&effect->erase, effects->pictures[effects->current], effects->width);
+	return 0;
+}
+
+/* How an effect changes pixels: through a table, or by a function of its own. */
+struct effect_row {
+	effect_table_make table;
+	int (*pixels)(struct effects *effects, const struct effect *effect);
+};
+
+static const struct effect_row effect_rows[EFFECT_KINDS] = {
+#define TABLE(name)                .table = effect_table_##name
+#define PIXELS(name)               .pixels = effects_##name
+#define EFFECT(constant, how, ...) [EFFECT_##constant] = {how},
+	EFFECTS(EFFECT)
+#undef EFFECT
+#undef PIXELS
+#undef TABLE
+};
+
+static int effects_run_one(struct effects *effects, const struct effect *effect)
+{
+	const struct effect_row *row = &effect_rows[effect->kind];
+	const struct effect_picture picture = {.kernels = effects->kernels,
+					       .pixels = effects->pictures[effects->current],
+					       .count = pixel_count(effects)};
+	struct effect_table table;
+
+	if (!row->table)
+		return row->pixels(effects, effect);
+	row->table(&picture, effect->factor, &table);
+	effects->kernels->table(picture.pixels, picture.count, &table);
+	return 0;
 }
 
 int effects_run(struct effects *effects, const struct effect *list, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++) {
-		int r = run(effects, &list[i]);
+		int r = effects_run_one(effects, &list[i]);
 
 		if (r < 0)
 			return r;

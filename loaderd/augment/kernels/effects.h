@@ -12,6 +12,7 @@
 #pragma once
 
 #include "format/base/cpu.h"
+#include "loaderd/augment/kernels/effect_rows.h"
 #include "loaderd/augment/kernels/erase.h"
 
 #include <stdbool.h>
@@ -23,28 +24,10 @@ enum {
 };
 
 enum effect_kind {
-	EFFECT_BRIGHTNESS = 1, /* factor */
-	EFFECT_CONTRAST,       /* factor */
-	EFFECT_SATURATION,     /* factor */
-	EFFECT_HUE,            /* factor: turns of the colour circle, -0.5 .. 0.5 */
-	EFFECT_GRAYSCALE,
-	EFFECT_INVERT,
-	EFFECT_SOLARIZE,  /* factor: the value (0..255) from which on bytes are inverted */
-	EFFECT_POSTERIZE, /* factor: bits, 0 .. 8 */
-	EFFECT_AUTOCONTRAST,
-	EFFECT_EQUALIZE,
-	EFFECT_SHARPNESS, /* factor */
-	EFFECT_BLUR,
-	EFFECT_WARP,
-	EFFECT_ERASE,
-	/*
-	 * Mixing: BEGIN keeps the picture and starts a sum with weight of it. ADD adds weight of
-	 * what the picture has become, and brings back the kept one. END replaces the picture by
-	 * the sum, rounded down.
-	 */
-	EFFECT_MIX_BEGIN, /* weight */
-	EFFECT_MIX_ADD,   /* weight */
-	EFFECT_MIX_END,
+	EFFECT_NONE,
+#define EFFECT(constant, ...) EFFECT_##constant,
+	EFFECTS(EFFECT) EFFECT_KINDS
+#undef EFFECT
 };
 
 enum {
@@ -67,7 +50,7 @@ struct effect_warp {
 struct effect {
 	enum effect_kind kind;
 	union {
-		double factor;
+		double factor; /* or the one number of a step */
 		float weight;
 		struct effect_gauss gauss;
 		struct effect_warp warp;
