@@ -154,7 +154,8 @@ static int fail_key(const char *section, const char *name, struct config_error *
 	return -EINVAL;
 }
 
-static int parse_number(const char *text, int base, uint64_t *ret_value, const char **ret_end)
+static int config_parse_number(const char *text, int base, uint64_t *ret_value,
+			       const char **ret_end)
 {
 	char *end;
 	if (!isdigit((unsigned char)text[0]))
@@ -172,7 +173,7 @@ static int parse_bytes(const char *text, uint64_t *ret_value)
 {
 	const char *end;
 	uint64_t value;
-	if (parse_number(text, 10, &value, &end) < 0)
+	if (config_parse_number(text, 10, &value, &end) < 0)
 		return -EINVAL;
 	static const char suffixes[] = "KMGT";
 	const char *suffix = *end == '\0' ? NULL : strchr(suffixes, toupper((unsigned char)*end));
@@ -211,14 +212,14 @@ static int set_choice(void *at, const struct key *key, const char *value,
 	return -EINVAL;
 }
 
-static int set_number(void *at, const struct key *key, const char *value,
-		      struct config_error *error)
+static int config_set_number(void *at, const struct key *key, const char *value,
+			     struct config_error *error)
 {
 	const char *end = "";
 	uint64_t number = 0;
-	int r = key->type == KEY_BYTES
-			? parse_bytes(value, &number)
-			: parse_number(value, key->type == KEY_OCTAL ? 8 : 10, &number, &end);
+	int r = key->type == KEY_BYTES ? parse_bytes(value, &number)
+				       : config_parse_number(value, key->type == KEY_OCTAL ? 8 : 10,
+							     &number, &end);
 	if (r < 0 || *end != '\0' || number < key->least || number > key->most) {
 		const char *kind = key->type == KEY_BYTES
 					   ? "a number of bytes (K, M, G or T may follow)"
@@ -256,7 +257,8 @@ static int set_bool(void *at, const struct key *key, const char *value, struct c
 	return 0;
 }
 
-static int set_text(void *at, const struct key *key, const char *value, struct config_error *error)
+static int config_set_text(void *at, const struct key *key, const char *value,
+			   struct config_error *error)
 {
 	size_t length = strlen(value);
 	if (length < key->least || length > key->most) {
@@ -304,9 +306,10 @@ static int set_nice_word(struct config_nice *nice, const char *word)
 	uint64_t uid = 0, value;
 	const bool minus = number[0] == '-';
 	/* The highest number of all is nobody's: for the kernel it means none. */
-	if (colon && (parse_number(word, 10, &uid, &end) < 0 || end != colon || uid >= UINT32_MAX))
+	if (colon &&
+	    (config_parse_number(word, 10, &uid, &end) < 0 || end != colon || uid >= UINT32_MAX))
 		return -EINVAL;
-	if (parse_number(number + minus, 10, &value, &end) < 0 || *end != '\0' ||
+	if (config_parse_number(number + minus, 10, &value, &end) < 0 || *end != '\0' ||
 	    value > 19u + minus)
 		return -EINVAL;
 	const int signed_value = minus ? -(int)value : (int)value;
@@ -367,13 +370,13 @@ int config_set(struct config *config, const char *section, const char *key_name,
 	case KEY_NUMBER:
 	case KEY_OCTAL:
 	case KEY_BYTES:
-		return set_number(at, key, value, error);
+		return config_set_number(at, key, value, error);
 	case KEY_CHOICE:
 		return set_choice(at, key, value, error);
 	case KEY_BOOL:
 		return set_bool(at, key, value, error);
 	case KEY_TEXT:
-		return set_text(at, key, value, error);
+		return config_set_text(at, key, value, error);
 	case KEY_NICE:
 		return set_nice(at, key, value, error);
 	case KEY_GONE:
@@ -392,7 +395,7 @@ struct reading {
 };
 
 /* A line beyond inih's buffer would come in pieces and be taken for several. */
-static char *read_line(char *buffer, int size, void *user)
+static char *config_read_line(char *buffer, int size, void *user)
 {
 	struct reading *reading = user;
 	char *got = fgets(buffer, size, reading->file);
@@ -421,7 +424,8 @@ int config_read(struct config *config, const char *path, struct config_error *er
 		snprintf(error->text, sizeof(error->text), "%s: %s", path, strerror(-r));
 		return r;
 	}
-	int line = ini_parse_stream(read_line, &reading, on_key, &reading); /* of the first error */
+	int line = ini_parse_stream(config_read_line, &reading, on_key,
+				    &reading); /* of the first error */
 	fclose(reading.file);
 	if (reading.too_long) {
 		snprintf(error->text, sizeof(error->text), "%s:%u: the line is too long", path,
@@ -452,7 +456,7 @@ static void print_nice(const struct config_nice *nice, const struct key *key, FI
 			nice->users[i].nice);
 }
 
-static void print_value(const struct config *config, const struct key *key, FILE *file)
+static void config_print_value(const struct config *config, const struct key *key, FILE *file)
 {
 	const void *at = (const char *)config + key->offset;
 	const uint64_t *number = at;
@@ -490,6 +494,6 @@ void config_print(const struct config *config, FILE *file)
 		if (strcmp(section, keys[i].section) != 0)
 			fprintf(file, "%s[%s]\n", i == 0 ? "" : "\n", keys[i].section);
 		section = keys[i].section;
-		print_value(config, &keys[i], file);
+		config_print_value(config, &keys[i], file);
 	}
 }

@@ -161,7 +161,7 @@ static int bind_unfinished(const struct place *place, int fd)
  * Clients that lost a daemon look for the next one all the time, and one that may not use it gives
  * up: so the socket gets its name when it has its mode and its group, and listens.
  */
-static int finish(const struct place *place, int fd, struct config_error *error)
+static int listen_finish(const struct place *place, int fd, struct config_error *error)
 {
 	int r = listen(fd, BACKLOG) < 0 ? -errno : set_owner(place, error);
 	if (r == 0 && rename(place->unfinished, place->name) < 0)
@@ -182,7 +182,7 @@ static int bind_path(const struct place *place, int fd, struct config_error *err
 	if (r == 0)
 		r = bind_unfinished(place, fd);
 	if (r == 0)
-		r = finish(place, fd, error);
+		r = listen_finish(place, fd, error);
 	release_lock(place, lock);
 	return r;
 }

@@ -246,7 +246,7 @@ static int find_listeners(const struct config *config, const struct arguments *a
 	return r;
 }
 
-static int serve(const struct config *config, const struct arguments *arguments)
+static int main_serve(const struct config *config, const struct arguments *arguments)
 {
 	struct config_error error = {{0}};
 	struct listeners listeners;
@@ -297,7 +297,7 @@ int main(int argc, char **argv)
 		raise_descriptor_limit();
 		signal(SIGPIPE, SIG_IGN);
 		memory_init();
-		r = serve(&config, &arguments);
+		r = main_serve(&config, &arguments);
 	}
 	return r < 0 ? status : EXIT_SUCCESS;
 }

@@ -201,9 +201,9 @@ static int apply_plan(const struct transform *transform, struct transform_scratc
 	return r;
 }
 
-static int apply(const struct transform *transform, struct transform_scratch *scratch,
-		 const struct packimg_sample *sample, uint64_t seed, uint64_t epoch, void *output,
-		 struct packimg_error *error)
+static int transform_make(const struct transform *transform, struct transform_scratch *scratch,
+			  const struct packimg_sample *sample, uint64_t seed, uint64_t epoch,
+			  void *output, struct packimg_error *error)
 {
 	struct transform_error reason;
 	struct transform_shape shape;
@@ -232,7 +232,7 @@ int transform_apply(const struct transform *transform, struct transform_scratch 
 	uint64_t start = times ? ticks_now() : 0;
 
 	*mine = (struct transform_times){0};
-	int r = apply(transform, scratch, sample, seed, epoch, output, error);
+	int r = transform_make(transform, scratch, sample, seed, epoch, output, error);
 
 	if (times) {
 		uint64_t rest = ticks_since(start) - mine->decode - mine->augment;

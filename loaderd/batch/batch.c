@@ -14,7 +14,7 @@
 
 _Static_assert((int)PACKIMG_FED_MAX == (int)RING_FIELD_BYTES_MAX, "what packimg says of it holds");
 
-static uint64_t clock_ns(clockid_t clock)
+static uint64_t batch_clock_ns(clockid_t clock)
 {
 	struct timespec t;
 	clock_gettime(clock, &t);
@@ -84,7 +84,7 @@ static void close_both(const struct batcher_options *options)
 	close(options->ack_fd);
 }
 
-static int map_ring(struct batcher *batcher)
+static int batch_map_ring(struct batcher *batcher)
 {
 	const struct batcher_options *options = &batcher->options;
 	int r = ring_producer_init(&batcher->ring, &batcher->geometry, options->ring_fd,
@@ -107,7 +107,7 @@ int batcher_new(const struct batcher_options *options, struct batcher **ret_batc
 	pthread_mutex_init(&batcher->mutex, NULL);
 	batcher->work = new_aligned(options->slots, sizeof(*batcher->work));
 	batcher->counters = new_aligned(options->worker_indices, sizeof(*batcher->counters));
-	int r = map_ring(batcher);
+	int r = batch_map_ring(batcher);
 	if (r == 0 && (!batcher->work || !batcher->counters))
 		r = -ENOMEM;
 	if (r == 0)
@@ -211,13 +211,13 @@ static int begin_one(struct batcher *batcher, bool *doorbell)
 	}
 	if (!slot) {
 		if (batcher->blocked_since_ns == 0)
-			batcher->blocked_since_ns = clock_ns(CLOCK_MONOTONIC);
+			batcher->blocked_since_ns = batch_clock_ns(CLOCK_MONOTONIC);
 		atomic_store_explicit(&batcher->blocked, true, memory_order_relaxed);
 		return 0;
 	}
 	begin_in(batcher, slot, epoch, batch);
 	/*
-	 * Pairs with the acquire in claim(): whoever sees the new limit sees the batch's
+	 * Pairs with the acquire in batch_claim(): whoever sees the new limit sees the batch's
 	 * description.
 	 */
 	uint64_t limit = atomic_fetch_add_explicit(&batcher->limit, batcher->unit_span,
@@ -257,7 +257,7 @@ static uint32_t size_of_claim(const struct batcher *batcher, const struct batche
 }
 
 /* Takes up to `units` units, all of one batch. 0: all that is begun has been given out. */
-static uint32_t claim(struct batcher *batcher, uint32_t units, uint64_t *ret_first)
+static uint32_t batch_claim(struct batcher *batcher, uint32_t units, uint64_t *ret_first)
 {
 	uint64_t span = batcher->unit_span;
 	uint64_t first = atomic_load_explicit(&batcher->claim, memory_order_relaxed);
@@ -285,7 +285,7 @@ static uint32_t claim(struct batcher *batcher, uint32_t units, uint64_t *ret_fir
  * client that writes into its ring may have put other flags there: it then gets other samples of
  * its batch, or fewer.
  */
-static uint32_t compact(struct batcher *batcher, struct batcher_work *work)
+static uint32_t batch_compact(struct batcher *batcher, struct batcher_work *work)
 {
 	const struct ring_header *layout = &batcher->ring.layout;
 	size_t size = work->shape.sample_size;
@@ -322,7 +322,7 @@ static void fill_slot(struct batcher_work *work)
 	slot->layout = work->shape.layout;
 	slot->bad = atomic_load_explicit(&work->bad, memory_order_relaxed);
 	slot->last = work->part.last;
-	slot->publish_ns = clock_ns(CLOCK_MONOTONIC);
+	slot->publish_ns = batch_clock_ns(CLOCK_MONOTONIC);
 }
 
 static void fail_batch(struct batcher_work *work, const char *text)
@@ -362,7 +362,7 @@ static void finish_batch(struct batcher *batcher, struct batcher_work *work)
 	work->count = work->part.count;
 	if (batcher->options.bad == BATCHER_SKIP &&
 	    atomic_load_explicit(&work->bad, memory_order_relaxed) > 0) {
-		work->count = compact(batcher, work);
+		work->count = batch_compact(batcher, work);
 		if (work->count == 0)
 			fail_batch(work, "no sample of a batch could be decoded; run packimg "
 					 "verify on the dataset");
@@ -376,8 +376,8 @@ static void finish_batch(struct batcher *batcher, struct batcher_work *work)
 }
 
 /* Makes one sample of a batch under the feed's policy. */
-static void make(struct batcher *batcher, struct batcher_worker *worker, struct batcher_work *work,
-		 uint64_t unit, struct sample_times *times)
+static void batch_make(struct batcher *batcher, struct batcher_worker *worker,
+		       struct batcher_work *work, uint64_t unit, struct sample_times *times)
 {
 	uint32_t i = (uint32_t)(unit % batcher->unit_span);
 	struct batcher_counters *counters = &batcher->counters[worker->index];
@@ -423,9 +423,9 @@ static void make(struct batcher *batcher, struct batcher_worker *worker, struct 
  * The next units of a claim, as many as can be decoded together. Claims are as large as that where
  * it has paid before.
  */
-static void look_ahead(struct batcher *batcher, struct batcher_worker *worker,
-		       struct batcher_work *work, uint64_t unit, uint32_t left,
-		       struct sample_times *times)
+static void batch_look_ahead(struct batcher *batcher, struct batcher_worker *worker,
+			     struct batcher_work *work, uint64_t unit, uint32_t left,
+			     struct sample_times *times)
 {
 	uint32_t count = left < PACKIMG_AHEAD_MAX ? left : PACKIMG_AHEAD_MAX;
 	uint32_t gain = sample_ahead(batcher, worker, work, unit, count, times);
@@ -450,12 +450,12 @@ uint32_t batcher_work(struct batcher *batcher, struct batcher_worker *worker, ui
 {
 	uint32_t size = size_of_claim(batcher, worker);
 	uint64_t first, begun = 0;
-	uint32_t units = claim(batcher, size, &first);
+	uint32_t units = batch_claim(batcher, size, &first);
 	while (units == 0) {
 		if (!batcher_runnable(batcher))
 			break;
 		begun += begin_more(batcher, (uint64_t)size * batcher->options.workers);
-		units = claim(batcher, size, &first);
+		units = batch_claim(batcher, size, &first);
 	}
 	*ret_begun = begun;
 	if (units == 0)
@@ -468,11 +468,11 @@ uint32_t batcher_work(struct batcher *batcher, struct batcher_worker *worker, ui
 		if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
 			return units; /* never published: `done` stays short */
 		if ((i - from) % PACKIMG_AHEAD_MAX == 0)
-			look_ahead(batcher, worker, work, first - from + i,
-				   from + units < work->part.count ? from + units - i
-								   : work->part.count - i,
-				   &times);
-		make(batcher, worker, work, first - from + i, &times);
+			batch_look_ahead(batcher, worker, work, first - from + i,
+					 from + units < work->part.count ? from + units - i
+									 : work->part.count - i,
+					 &times);
+		batch_make(batcher, worker, work, first - from + i, &times);
 	}
 	if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
 		return units;
@@ -491,7 +491,7 @@ bool batcher_kick(struct batcher *batcher)
 	bool was = atomic_load_explicit(&batcher->blocked, memory_order_relaxed);
 	if (was) {
 		atomic_store_explicit(&batcher->blocked, false, memory_order_relaxed);
-		batcher->blocked_ns += clock_ns(CLOCK_MONOTONIC) - batcher->blocked_since_ns;
+		batcher->blocked_ns += batch_clock_ns(CLOCK_MONOTONIC) - batcher->blocked_since_ns;
 		batcher->blocked_since_ns = 0;
 	}
 	pthread_mutex_unlock(&batcher->mutex);
@@ -535,7 +535,8 @@ void batcher_status(struct batcher *batcher, struct batcher_status *ret_status)
 		atomic_load_explicit(&batcher->ring.ack->stall_ns, memory_order_relaxed);
 	status.stall_daemon_ns = batcher->blocked_ns;
 	if (batcher->blocked_since_ns != 0)
-		status.stall_daemon_ns += clock_ns(CLOCK_MONOTONIC) - batcher->blocked_since_ns;
+		status.stall_daemon_ns +=
+			batch_clock_ns(CLOCK_MONOTONIC) - batcher->blocked_since_ns;
 	status.finished = batcher->finished;
 	pthread_mutex_unlock(&batcher->mutex);
 	*ret_status = status;

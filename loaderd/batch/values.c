@@ -16,7 +16,7 @@ static uint32_t cut_text(const uint8_t *bytes, uint32_t room)
 	return size;
 }
 
-static const char *name_of(const struct value_column *column, const struct dataset *dataset)
+static const char *values_name_of(const struct value_column *column, const struct dataset *dataset)
 {
 	struct packimg_field field;
 	if (column->number == VALUE_KEY ||
@@ -92,13 +92,14 @@ int values_put(const struct value_columns *columns, const struct dataset *datase
 			snprintf(error->text, sizeof(error->text),
 				 "sample %llu of %.200s: field \"%.100s\" has %zu bytes, and "
 				 "field_bytes is %u; ask for more (at most %d), or for cut values",
-				 (unsigned long long)index, dataset->path, name_of(column, dataset),
-				 value.size, column->room, RING_FIELD_BYTES_MAX);
+				 (unsigned long long)index, dataset->path,
+				 values_name_of(column, dataset), value.size, column->room,
+				 RING_FIELD_BYTES_MAX);
 		else if (r < 0)
 			snprintf(error->text, sizeof(error->text),
 				 "sample %llu: its value of field \"%.100s\" is damaged, or longer "
 				 "than the file records",
-				 (unsigned long long)index, name_of(column, dataset));
+				 (unsigned long long)index, values_name_of(column, dataset));
 		if (r < 0)
 			return r;
 	}

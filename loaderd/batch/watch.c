@@ -70,7 +70,7 @@ void watch_restart(struct watch *watch)
 	watch->mark = watch->begun = ticks_now();
 }
 
-static void divide(struct watch *watch, uint64_t missing_ns)
+static void watch_divide(struct watch *watch, uint64_t missing_ns)
 {
 	long switches = voluntary_switches();
 	uint64_t queued_ns = missing_ns;
@@ -100,7 +100,7 @@ uint64_t watch_lap(struct watch *watch, uint64_t asleep)
 	uint64_t cpu_now_ns = cpu_clock_ns();
 	uint64_t known_ns = cpu_now_ns - watch->cpu_ns + ticks_to_ns(watch->asleep);
 	if (wall_ns > known_ns && (wall_ns - known_ns) * MISSING_PART > wall_ns)
-		divide(watch, wall_ns - known_ns);
+		watch_divide(watch, wall_ns - known_ns);
 	watch->begun = now;
 	watch->cpu_ns = cpu_now_ns;
 	watch->asleep = 0;

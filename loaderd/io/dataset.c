@@ -39,7 +39,7 @@ static int map_regions(struct dataset *dataset)
 	return 0;
 }
 
-static int prepare(struct dataset *dataset, const char *path)
+static int dataset_prepare(struct dataset *dataset, const char *path)
 {
 	dataset->path = strdup(path);
 	dataset->count = packimg_count(dataset->image);
@@ -62,7 +62,7 @@ int dataset_open(const char *path, const int *fds, uint32_t count, struct datase
 	guard_enter(NULL);
 	int r = packimg_open_fds(path, fds, count, &dataset->image, error);
 	if (r == 0)
-		r = prepare(dataset, path);
+		r = dataset_prepare(dataset, path);
 	if (guard_leave() && r == 0) {
 		snprintf(error->text, sizeof(error->text),
 			 "%s: the file became shorter while it was being opened, or cannot be read",

@@ -22,7 +22,7 @@ struct section {
 static _Thread_local struct section section __attribute__((tls_model("initial-exec")));
 static uintptr_t page_size;
 
-static bool covers(const struct guard_map *map, uintptr_t address)
+static bool guard_covers(const struct guard_map *map, uintptr_t address)
 {
 	for (size_t i = 0; i < map->count; i++)
 		if (address >= map->regions[i].begin && address < map->regions[i].end)
@@ -50,8 +50,8 @@ static void on_sigbus(int signal_number, siginfo_t *info, void *context)
 	 * si_code > 0: from the kernel, about an access; a SIGBUS sent by kill() is nobody's
 	 * sample.
 	 */
-	if (info->si_code > 0 && section.active && (section.any || covers(section.map, address)) &&
-	    replace_page(address)) {
+	if (info->si_code > 0 && section.active &&
+	    (section.any || guard_covers(section.map, address)) && replace_page(address)) {
 		section.faulted = true;
 		if (section.map)
 			atomic_fetch_add(&section.map->faults, 1);

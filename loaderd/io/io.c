@@ -96,7 +96,7 @@ static void pages_of(const struct io *io, const struct packimg_sample *sample, u
  * Of a file of somebody else's mincore() calls every page resident. Reading without waiting tells
  * the truth: of a few bytes, spread over the pages, since what is read is copied.
  */
-static bool resident(const struct pages *pages, uintptr_t page)
+static bool io_resident(const struct pages *pages, uintptr_t page)
 {
 	for (unsigned i = 0; i < PROBE_BYTES; i++) {
 		char byte;
@@ -116,7 +116,7 @@ struct prober {
 };
 
 /* One unit: asks for it unless all is in memory anyway. */
-static void look_ahead(struct io *io, struct prober *prober, uint64_t unit)
+static void io_look_ahead(struct io *io, struct prober *prober, uint64_t unit)
 {
 	bool warm = prober->found >= PROBES_WARM;
 	bool probe =
@@ -132,7 +132,7 @@ static void look_ahead(struct io *io, struct prober *prober, uint64_t unit)
 		return;
 	pages_of(io, &sample, prober->page, &pages);
 	if (probe)
-		prober->found = resident(&pages, prober->page) ? prober->found + 1 : 0;
+		prober->found = io_resident(&pages, prober->page) ? prober->found + 1 : 0;
 	if (prober->found < PROBES_WARM)
 		madvise(pages.begin, pages.size, MADV_WILLNEED);
 }
@@ -157,7 +157,7 @@ static void *mmap_main(void *argument)
 			prober.position = limit;
 		while (prober.position < target && !prober.ended &&
 		       !atomic_load_explicit(&io->stopping, memory_order_relaxed))
-			look_ahead(io, &prober, prober.position++);
+			io_look_ahead(io, &prober, prober.position++);
 		/*
 		 * A quarter of the distance at a time; waking costs the more, relatively, the
 		 * smaller the samples are.
@@ -178,7 +178,7 @@ static uint64_t ahead_units(const struct io_options *options)
 	return units < 16 ? 16 : units > AHEAD_UNITS_MAX ? AHEAD_UNITS_MAX : units;
 }
 
-static int start_thread(struct io *io)
+static int io_start_thread(struct io *io)
 {
 	sigset_t blocked, old;
 	sigfillset(&blocked);
@@ -204,7 +204,7 @@ int io_new(const struct io_options *options, struct io **ret_io)
 	io->ahead_units = ahead_units(options);
 	int r = options->mode == IO_URING ? io_ring_new(io) : 0;
 	if (r == 0)
-		r = start_thread(io);
+		r = io_start_thread(io);
 	if (r < 0) {
 		io_free(io);
 		return r;

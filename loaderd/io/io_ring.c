@@ -193,7 +193,7 @@ void io_ring_free(struct io_ring *ring)
 }
 
 /* The sample's file, past the page cache where the client could open it so. */
-static int file_of(const struct io *io, uint32_t shard_number)
+static int io_ring_file_of(const struct io *io, uint32_t shard_number)
 {
 	struct packimg_shard shard;
 	if (shard_number < io->options.direct_count)
@@ -204,7 +204,7 @@ static int file_of(const struct io *io, uint32_t shard_number)
 }
 
 /* Room for `size` bytes in one piece; NULL when the workers have to free some first. */
-static uint8_t *take(struct io_ring *ring, uint64_t size, uint64_t *ret_end)
+static uint8_t *io_ring_take(struct io_ring *ring, uint64_t size, uint64_t *ret_end)
 {
 	uint64_t at = ring->used_end % ring->buffer_size;
 	uint64_t skip = at + size > ring->buffer_size ? ring->buffer_size - at : 0;
@@ -217,7 +217,7 @@ static uint8_t *take(struct io_ring *ring, uint64_t size, uint64_t *ret_end)
 	return memory;
 }
 
-static void settle(struct entry *entry, uint64_t unit, enum entry_state state)
+static void io_ring_settle(struct entry *entry, uint64_t unit, enum entry_state state)
 {
 	/*
 	 * The worker that sees the state sees the bytes; seq_cst against the worker's look before
@@ -226,7 +226,7 @@ static void settle(struct entry *entry, uint64_t unit, enum entry_state state)
 	atomic_store(&entry->tag, tag_of(unit, state));
 }
 
-static void submit(struct io_ring *ring, struct entry *entry, uint64_t unit)
+static void io_ring_submit(struct io_ring *ring, struct entry *entry, uint64_t unit)
 {
 	struct io_uring_sqe *sqe =
 		io_uring_get_sqe(&ring->uring); /* in_flight is below the queue's depth */
@@ -237,7 +237,7 @@ static void submit(struct io_ring *ring, struct entry *entry, uint64_t unit)
 }
 
 /* Pointers from the mapping into the copy. */
-static void relocate(struct entry *entry, uint64_t side_offset)
+static void io_ring_relocate(struct entry *entry, uint64_t side_offset)
 {
 	struct packimg_sample *sample = &entry->sample;
 	if (side_offset != 0)
@@ -255,7 +255,8 @@ static bool begin_read(struct io *io, uint64_t unit, uint64_t index)
 	entry->got = 0;
 	entry->error = 0;
 	if (io_lookup(io, index, sample) < 0) {
-		settle(entry, unit, ENTRY_MAPPED); /* the worker will meet and report the fault */
+		/* the worker will meet and report the fault */
+		io_ring_settle(entry, unit, ENTRY_MAPPED);
 		return true;
 	}
 	uint64_t end = sample->data_offset + sample->data_size, side_offset = 0;
@@ -266,20 +267,20 @@ static bool begin_read(struct io *io, uint64_t unit, uint64_t index)
 	}
 	uint64_t begin = sample->data_offset / BLOCK * BLOCK;
 	uint64_t size = (end + TAIL - begin + BLOCK - 1) / BLOCK * BLOCK;
-	entry->fd = file_of(io, sample->shard);
+	entry->fd = io_ring_file_of(io, sample->shard);
 	if (size > ring->buffer_size / 4 || entry->fd < 0) {
-		settle(entry, unit, ENTRY_MAPPED);
+		io_ring_settle(entry, unit, ENTRY_MAPPED);
 		return true;
 	}
-	entry->memory = take(ring, size, &entry->buffer_end);
+	entry->memory = io_ring_take(ring, size, &entry->buffer_end);
 	if (!entry->memory)
 		return false;
 	entry->file_offset = begin;
 	entry->size = (uint32_t)size;
 	entry->needed = (uint32_t)(end - begin);
-	relocate(entry, side_offset);
-	settle(entry, unit, ENTRY_READING);
-	submit(ring, entry, unit);
+	io_ring_relocate(entry, side_offset);
+	io_ring_settle(entry, unit, ENTRY_READING);
+	io_ring_submit(ring, entry, unit);
 	return true;
 }
 
@@ -290,15 +291,16 @@ static void finish_read(struct io_ring *ring, uint64_t unit, int result)
 	if (result > 0)
 		entry->got += (uint32_t)result;
 	if (entry->got >= entry->needed) {
-		settle(entry, unit, ENTRY_READY);
+		io_ring_settle(entry, unit, ENTRY_READY);
 	} else if (result == -EINTR || result == -EAGAIN ||
 		   (result > 0 && entry->got % BLOCK == 0)) {
-		submit(ring, entry, unit);
+		io_ring_submit(ring, entry, unit);
 	} else if (result == -EINVAL || result > 0) {
-		settle(entry, unit, ENTRY_MAPPED); /* a file system that cannot do it this way */
+		io_ring_settle(entry, unit,
+			       ENTRY_MAPPED); /* a file system that cannot do it this way */
 	} else {
 		entry->error = result == 0 ? -ENODATA : result;
-		settle(entry, unit, ENTRY_FAILED);
+		io_ring_settle(entry, unit, ENTRY_FAILED);
 	}
 }
 
@@ -316,7 +318,7 @@ static void free_done(struct io_ring *ring)
 enum fill { FILL_PROGRESS, FILL_LIMIT, FILL_FULL };
 
 /* Starts reads until something stops it. */
-static enum fill fill(struct io *io)
+static enum fill io_ring_fill(struct io *io)
 {
 	struct io_ring *ring = io->ring;
 	while (ring->in_flight < io->options.queue_depth) {
@@ -333,7 +335,7 @@ static enum fill fill(struct io *io)
 		if (r == 0) {
 			struct entry *entry = entry_of(ring, ring->next);
 			entry->buffer_end = ring->used_end;
-			settle(entry, ring->next, ENTRY_DONE);
+			io_ring_settle(entry, ring->next, ENTRY_DONE);
 		} else if (!begin_read(io, ring->next, index)) {
 			return FILL_FULL;
 		}
@@ -382,7 +384,7 @@ void *io_ring_main(void *argument)
 	while (!atomic_load(&io->stopping)) {
 		free_done(ring);
 		uint64_t before = ring->next;
-		enum fill why = fill(io);
+		enum fill why = io_ring_fill(io);
 		if (ring->next != before)
 			tell_workers(ring); /* some may be ENTRY_MAPPED at once */
 		if (ring->in_flight == 0) {
@@ -415,7 +417,7 @@ void *io_ring_main(void *argument)
 }
 
 /* The entry's tag once it is this unit's and no longer being read; 0 after io_stop(). */
-static uint64_t await(struct io *io, struct entry *entry, uint64_t unit)
+static uint64_t io_ring_await(struct io *io, struct entry *entry, uint64_t unit)
 {
 	struct io_ring *ring = io->ring;
 	uint64_t tag = atomic_load(&entry->tag);
@@ -443,7 +445,7 @@ int io_ring_get(struct io *io, uint64_t unit, uint64_t index, struct packimg_sam
 		struct packimg_error *error)
 {
 	struct entry *entry = entry_of(io->ring, unit);
-	uint64_t tag = await(io, entry, unit);
+	uint64_t tag = io_ring_await(io, entry, unit);
 	if (tag == tag_of(unit, ENTRY_READY)) {
 		*ret_sample = entry->sample;
 		return IO_READ;

@@ -63,7 +63,7 @@ static hwloc_cpuset_t to_hwloc(const struct cpus *cpus)
 }
 
 /* Reorders with hwloc_distrib: the first n CPUs of the result are spread as widely as n can be. */
-static void spread(struct cpus *cpus)
+static void cpus_spread(struct cpus *cpus)
 {
 	hwloc_topology_t topology;
 	if (hwloc_topology_init(&topology) < 0)
@@ -111,7 +111,7 @@ out:
 	hwloc_topology_destroy(topology);
 }
 #else
-static void spread(struct cpus *cpus)
+static void cpus_spread(struct cpus *cpus)
 {
 }
 #endif
@@ -134,7 +134,7 @@ int cpus_init(struct cpus *cpus, const char *list)
 	struct cgroup_limits limits;
 	cgroup_read("", &limits);
 	result.quota = limits.cpus < result.count ? limits.cpus : result.count;
-	spread(&result);
+	cpus_spread(&result);
 	*cpus = result;
 	return 0;
 }

@@ -83,7 +83,7 @@ void pool_wake(struct pool *pool, uint64_t units)
 		futex_wake(&pool->wake_word, units);
 }
 
-static void notify(struct pool *pool)
+static void pool_notify(struct pool *pool)
 {
 	uint64_t one = 1;
 	ssize_t n = write(pool->event_fd, &one, sizeof(one));
@@ -91,20 +91,20 @@ static void notify(struct pool *pool)
 }
 
 /* Between claims: this worker holds no batcher. */
-static void announce(struct worker *worker, uint64_t generation)
+static void pool_announce(struct worker *worker, uint64_t generation)
 {
 	if (atomic_load_explicit(&worker->seen, memory_order_relaxed) == generation)
 		return;
 	atomic_store(&worker->seen, generation);
 	if (atomic_load(&worker->pool->grave_count) > 0)
-		notify(worker->pool);
+		pool_notify(worker->pool);
 }
 
 /*
  * The runnable batcher with the least CPU time; NULL when none is runnable. ret_alone: is there no
  * other, runnable or not?
  */
-static struct batcher *pick(struct pool *pool, bool *ret_alone)
+static struct batcher *pool_pick(struct pool *pool, bool *ret_alone)
 {
 	struct batcher *best = NULL;
 	uint64_t best_ns = UINT64_MAX;
@@ -132,7 +132,7 @@ static struct batcher *pick(struct pool *pool, bool *ret_alone)
 	return best;
 }
 
-static void rest(struct worker *worker, uint32_t word)
+static void pool_rest(struct worker *worker, uint32_t word)
 {
 	/*
 	 * With the look round that found nothing, during which others may have had the CPU for
@@ -157,23 +157,23 @@ static void sleep_until_work(struct worker *worker)
 	 * Looked at after announcing the wish to sleep: who makes work later changes the word, and
 	 * sees the sleeper.
 	 */
-	if (!pick(pool, &alone) && !atomic_load(&pool->stopping)) {
-		announce(worker, OFFLINE);
-		rest(worker, word);
+	if (!pool_pick(pool, &alone) && !atomic_load(&pool->stopping)) {
+		pool_announce(worker, OFFLINE);
+		pool_rest(worker, word);
 	}
 	atomic_fetch_sub(&pool->sleepers, 1);
 }
 
 static void wait_as_spare(struct worker *worker)
 {
-	announce(worker, OFFLINE);
+	pool_announce(worker, OFFLINE);
 	while (atomic_load(&worker->spare) != 0 && !atomic_load(&worker->pool->stopping))
 		futex_wait(&worker->spare, 1);
 	watch_restart(&worker->tools.watch);
 }
 
 /* One claim. Who comes back from one to find another in his place is the spare one then. */
-static void work(struct worker *worker, struct batcher *batcher)
+static void pool_work(struct worker *worker, struct batcher *batcher)
 {
 	uint64_t begun;
 	atomic_store_explicit(&worker->at, batcher, memory_order_relaxed);
@@ -201,14 +201,14 @@ static void *worker_main(void *argument)
 			wait_as_spare(worker);
 			continue;
 		}
-		announce(worker, atomic_load(&pool->generation));
-		struct batcher *batcher = pick(pool, &worker->tools.alone);
+		pool_announce(worker, atomic_load(&pool->generation));
+		struct batcher *batcher = pool_pick(pool, &worker->tools.alone);
 		if (!batcher)
 			sleep_until_work(worker);
 		else
-			work(worker, batcher);
+			pool_work(worker, batcher);
 	}
-	announce(worker, OFFLINE);
+	pool_announce(worker, OFFLINE);
 	watch_deinit(&worker->tools.watch);
 	return NULL;
 }
@@ -234,7 +234,7 @@ static int set_affinity(const struct pool *pool, unsigned index, pthread_attr_t 
 	return r;
 }
 
-static int start_worker(struct pool *pool, unsigned index)
+static int pool_start_worker(struct pool *pool, unsigned index)
 {
 	struct worker *worker = &pool->workers[index];
 	worker->pool = pool;
@@ -293,7 +293,7 @@ int pool_new(unsigned workers, const struct cpus *cpus, struct pool **ret_pool)
 	else
 		memset(pool->workers, 0, threads * sizeof(*pool->workers));
 	for (unsigned i = 0; r == 0 && i < threads; i++)
-		r = start_worker(pool, i);
+		r = pool_start_worker(pool, i);
 	/* What they open is open before anyone looks. */
 	for (uint32_t ready; r == 0 && (ready = atomic_load(&pool->ready)) < threads;)
 		futex_wait(&pool->ready, ready);
@@ -341,7 +341,7 @@ unsigned pool_worker_indices(const struct pool *pool)
 	return 2 * pool->worker_count;
 }
 
-static uint64_t clock_ns(clockid_t clock)
+static uint64_t pool_clock_ns(clockid_t clock)
 {
 	struct timespec t;
 	return clock_gettime(clock, &t) < 0 ? 0
@@ -351,7 +351,7 @@ static uint64_t clock_ns(clockid_t clock)
 /* Has it slept through its claim for long? */
 static bool is_stuck(struct worker *worker, uint64_t since, uint64_t now_ns)
 {
-	uint64_t cpu_ns = clock_ns(worker->clock);
+	uint64_t cpu_ns = pool_clock_ns(worker->clock);
 	if (since != worker->watched) {
 		worker->watched = since;
 		worker->watched_ns = now_ns;
@@ -374,7 +374,7 @@ static void call_spare(struct pool *pool)
 
 void pool_relieve(struct pool *pool)
 {
-	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+	uint64_t now_ns = pool_clock_ns(CLOCK_MONOTONIC);
 	for (unsigned i = 0; i < pool_worker_indices(pool); i++) {
 		struct worker *worker = &pool->workers[i];
 		uint64_t since = atomic_load_explicit(&worker->since, memory_order_acquire);
@@ -458,7 +458,7 @@ void pool_remove(struct pool *pool, struct batcher *batcher)
 		pool->graves[count] = (struct grave){batcher, atomic_load(&pool->generation) + 1};
 		atomic_store(&pool->grave_count, count + 1);
 		atomic_fetch_add(&pool->generation, 1);
-		notify(pool); /* every worker may be asleep already */
+		pool_notify(pool); /* every worker may be asleep already */
 		return;
 	}
 }

@@ -86,7 +86,7 @@ static void send_reply(const struct admin *admin, const Loaderd__Reply *reply)
 	free(message);
 }
 
-static void send_status(const struct admin *admin)
+static void admin_send_status(const struct admin *admin)
 {
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	struct report report = {
@@ -112,7 +112,7 @@ static void send_status(const struct admin *admin)
 	free(report.feeds);
 }
 
-static void refuse(const struct admin *admin)
+static void admin_refuse(const struct admin *admin)
 {
 	Loaderd__Error error = LOADERD__ERROR__INIT;
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
@@ -124,7 +124,7 @@ static void refuse(const struct admin *admin)
 	send_reply(admin, &reply);
 }
 
-static void answer(const struct admin *admin, const uint8_t *data, size_t size)
+static void admin_answer(const struct admin *admin, const uint8_t *data, size_t size)
 {
 	Loaderd__ShuttingDown shutting_down = LOADERD__SHUTTING_DOWN__INIT;
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
@@ -133,7 +133,7 @@ static void answer(const struct admin *admin, const uint8_t *data, size_t size)
 		return;
 	switch (request->kind_case) {
 	case LOADERD__REQUEST__KIND_GET_STATUS:
-		send_status(admin);
+		admin_send_status(admin);
 		break;
 	case LOADERD__REQUEST__KIND_SHUTDOWN:
 		reply.kind_case = LOADERD__REPLY__KIND_SHUTTING_DOWN;
@@ -142,7 +142,7 @@ static void answer(const struct admin *admin, const uint8_t *data, size_t size)
 		admin->stop(admin->user);
 		break;
 	default:
-		refuse(admin);
+		admin_refuse(admin);
 	}
 	loaderd__request__free_unpacked(request, NULL);
 }
@@ -164,7 +164,7 @@ static void on_admin(struct watched *watched, uint32_t events)
 	if (r == 0)
 		return;
 	if (r > 0)
-		answer(admin, data, size);
+		admin_answer(admin, data, size);
 	if (r < 0)
 		admin_close(admin);
 }

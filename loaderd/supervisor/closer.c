@@ -26,7 +26,7 @@ struct closer {
 	unsigned threads;
 };
 
-static void hurry(int signal_number)
+static void closer_hurry(int signal_number)
 {
 }
 
@@ -68,7 +68,7 @@ static void *closer_main(void *argument)
 	return NULL;
 }
 
-static int start(struct closer *closer)
+static int closer_start(struct closer *closer)
 {
 	pthread_t thread;
 	int *pipe_fds = closer->pipes[closer->threads];
@@ -94,7 +94,7 @@ static int start(struct closer *closer)
 
 int closer_new(struct closer **ret_closer)
 {
-	const struct sigaction action = {.sa_handler = hurry};
+	const struct sigaction action = {.sa_handler = closer_hurry};
 	sigset_t all, old;
 	struct closer *closer = calloc(1, sizeof(*closer));
 	if (!closer)
@@ -103,7 +103,7 @@ int closer_new(struct closer **ret_closer)
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	while (r == 0 && closer->threads < THREADS)
-		r = start(closer);
+		r = closer_start(closer);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (r < 0) {
 		closer_free(closer);

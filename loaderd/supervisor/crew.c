@@ -203,7 +203,7 @@ static bool look_again(const struct crew *crew, struct watched *watched, uint32_
 	       errno == EEXIST;
 }
 
-static void unwatch(struct crew *crew, struct watched *watched)
+static void crew_unwatch(struct crew *crew, struct watched *watched)
 {
 	if (watched->fd < 0)
 		return;
@@ -212,7 +212,7 @@ static void unwatch(struct crew *crew, struct watched *watched)
 	watched->fd = -1;
 }
 
-static void dismiss(struct worker *worker)
+static void crew_dismiss(struct worker *worker)
 {
 	struct crew *crew = worker->crew;
 	for (struct worker **at = &worker->user->workers; *at; at = &(*at)->next) {
@@ -221,9 +221,9 @@ static void dismiss(struct worker *worker)
 		*at = worker->next;
 		break;
 	}
-	unwatch(crew, &worker->end);
-	unwatch(crew, &worker->pipe);
-	unwatch(crew, &worker->log);
+	crew_unwatch(crew, &worker->end);
+	crew_unwatch(crew, &worker->pipe);
+	crew_unwatch(crew, &worker->log);
 	if (worker->room.fd >= 0)
 		look_away(crew, &worker->room);
 	worker->room.fd = -1;
@@ -242,7 +242,7 @@ static void dismiss(struct worker *worker)
 	crew->dead = worker;
 }
 
-static void bury(struct crew *crew)
+static void crew_bury(struct crew *crew)
 {
 	guests_bury(&crew->house);
 	while (crew->dead) {
@@ -252,7 +252,7 @@ static void bury(struct crew *crew)
 	}
 }
 
-static void whose(const struct worker *worker, char who[32])
+static void crew_whose(const struct worker *worker, char who[32])
 {
 	who[0] = '\0';
 	if (!worker->crew->for_one)
@@ -262,7 +262,7 @@ static void whose(const struct worker *worker, char who[32])
 static void relay_line(struct worker *worker)
 {
 	char who[32];
-	whose(worker, who);
+	crew_whose(worker, who);
 	worker->line[worker->line_size] = '\0';
 	log_relay(who, worker->line);
 	worker->line_size = 0;
@@ -283,7 +283,7 @@ static void on_log(struct watched *watched, uint32_t events)
 	}
 	ssize_t n = read(watched->fd, bytes, room);
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-		unwatch(worker->crew, watched);
+		crew_unwatch(worker->crew, watched);
 		return;
 	}
 	worker->log_left -= n > 0 ? (size_t)n : 0;
@@ -355,7 +355,7 @@ static void on_end(struct watched *watched, uint32_t events)
 	int status;
 	if (waitpid(worker->pid, &status, WNOHANG) != worker->pid)
 		return;
-	whose(worker, who);
+	crew_whose(worker, who);
 	/* What it said last may be the reason. */
 	worker->log_left = LOG_BYTES_PER_SECOND;
 	for (int i = 0; worker->log.fd >= 0 && i < 4; i++)
@@ -372,7 +372,7 @@ static void on_end(struct watched *watched, uint32_t events)
 	if (WIFSIGNALED(status) || WEXITSTATUS(status) != 0)
 		blame_sample(worker, who);
 	ledger_done(&crew->ledger, worker->id, 0);
-	dismiss(worker);
+	crew_dismiss(worker);
 	crew->sweep_due_ns = 0;
 	forget_user_if_done(crew, user);
 }
@@ -444,7 +444,7 @@ static void on_records(struct watched *watched, uint32_t events)
 		}
 		ssize_t n = read(watched->fd, &record, sizeof(record));
 		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-			unwatch(worker->crew, watched);
+			crew_unwatch(worker->crew, watched);
 		/*
 		 * Written whole by a worker that is itself; what else comes is read as what it then
 		 * is.
@@ -475,8 +475,8 @@ static void on_records(struct watched *watched, uint32_t events)
 	}
 }
 
-static int watch(struct crew *crew, struct watched *watched, int fd,
-		 void (*ready)(struct watched *, uint32_t))
+static int crew_watch(struct crew *crew, struct watched *watched, int fd,
+		      void (*ready)(struct watched *, uint32_t))
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = watched};
 	*watched = (struct watched){fd, ready};
@@ -484,12 +484,12 @@ static int watch(struct crew *crew, struct watched *watched, int fd,
 }
 
 /* Whatever becomes of it, the worker has its ends. */
-static int take_over(struct worker *worker, struct outfit *outfit)
+static int crew_take_over(struct worker *worker, struct outfit *outfit)
 {
 	struct crew *crew = worker->crew;
 	worker->socket = outfit->socket.ours;
-	int r = watch(crew, &worker->pipe, outfit->pipe.ours, on_records);
-	int log_r = watch(crew, &worker->log, outfit->log.ours, on_log);
+	int r = crew_watch(crew, &worker->pipe, outfit->pipe.ours, on_records);
+	int log_r = crew_watch(crew, &worker->log, outfit->log.ours, on_log);
 	outfit->socket.ours = outfit->pipe.ours = outfit->log.ours = -1;
 	return r < 0 ? r : log_r;
 }
@@ -503,14 +503,14 @@ static void charge_start(struct crew_user *user)
 	user->start_debt_ns += START_COST_NS;
 }
 
-static int launch(struct worker *worker, struct outfit *outfit)
+static int crew_launch(struct worker *worker, struct outfit *outfit)
 {
 	struct crew *crew = worker->crew;
 	const uid_t uid = worker->user->uid;
 	int value;
 	const int *nice = config_nice(crew->config, uid, &value) ? &value : NULL;
 	const bool grouped = groups_given(&crew->groups);
-	int r = take_over(worker, outfit);
+	int r = crew_take_over(worker, outfit);
 	if (r == 0)
 		r = outfit_spawn(outfit, crew->config_fd, uid, grouped ? NULL : nice, &worker->pid);
 	if (r < 0)
@@ -523,7 +523,7 @@ static int launch(struct worker *worker, struct outfit *outfit)
 			"has the weight of the service: %s",
 			(unsigned)uid, strerror(-r));
 	int pidfd = (int)syscall(SYS_pidfd_open, worker->pid, 0);
-	r = pidfd < 0 ? -errno : watch(crew, &worker->end, pidfd, on_end);
+	r = pidfd < 0 ? -errno : crew_watch(crew, &worker->end, pidfd, on_end);
 	if (r == 0)
 		return 0;
 	kill(worker->pid, SIGKILL);
@@ -547,7 +547,7 @@ static int check_start(const struct crew_user *user)
 											   : 0;
 }
 
-static int start_worker(struct crew *crew, struct crew_user *user)
+static int crew_start_worker(struct crew *crew, struct crew_user *user)
 {
 	int r = check_start(user);
 	if (r < 0)
@@ -582,10 +582,10 @@ static int start_worker(struct crew *crew, struct crew_user *user)
 			      crew->descriptors_most)
 		r = -EMFILE;
 	if (r == 0)
-		r = launch(worker, &outfit);
+		r = crew_launch(worker, &outfit);
 	outfit_deinit(&outfit);
 	if (r < 0)
-		dismiss(worker);
+		crew_dismiss(worker);
 	else
 		warn_of_poison(worker);
 	return r;
@@ -656,7 +656,7 @@ static int worker_of(struct crew *crew, uid_t uid, struct worker **ret_worker)
 		return -EUSERS;
 	int r = 0;
 	if (!user->workers || user->workers->retired)
-		r = start_worker(crew, user);
+		r = crew_start_worker(crew, user);
 	if (r < 0) {
 		forget_user_if_done(crew, user);
 		return r;
@@ -691,7 +691,7 @@ static void end_if_deaf(struct worker *worker, int result)
 	if (result != -EPIPE &&
 	    (result != -EAGAIN || now_ns - worker->deaf_since_ns <= DEAF_MS * MS_NS))
 		return;
-	whose(worker, who);
+	crew_whose(worker, who);
 	log_warning("%sthe worker (pid %d) takes no connections: it is ended", who,
 		    (int)worker->pid);
 	kill(worker->pid, SIGKILL);
@@ -701,7 +701,7 @@ static void end_if_deaf(struct worker *worker, int result)
  * Descriptors must be left for rings and workers: whose user has most of such connections loses the
  * oldest.
  */
-static void make_room(struct crew *crew)
+static void crew_make_room(struct crew *crew)
 {
 	struct guests *chosen = NULL;
 	unsigned most = 0;
@@ -744,7 +744,7 @@ static int hand_over(struct worker *worker, const struct arrival *arrival)
 	else
 		closer_hang_up(worker->crew->closer, worker->user->uid, arrival->fd);
 	if (worker->crew->house.count > worker->crew->house.most)
-		make_room(worker->crew);
+		crew_make_room(worker->crew);
 	return 0;
 }
 
@@ -870,7 +870,7 @@ static void for_all(struct crew *crew, void (*act)(struct worker *worker))
 			act(worker);
 }
 
-static void drain(struct worker *worker)
+static void crew_drain_worker(struct worker *worker)
 {
 	const struct link_order order = {.kind = LINK_DRAIN};
 	if (link_send(worker->socket, &order, NULL, 0) < 0)
@@ -880,17 +880,17 @@ static void drain(struct worker *worker)
 void crew_drain(struct crew *crew)
 {
 	crew->draining = true;
-	for_all(crew, drain);
+	for_all(crew, crew_drain_worker);
 }
 
-static void end(struct worker *worker)
+static void crew_end_worker(struct worker *worker)
 {
 	kill(worker->pid, SIGKILL);
 }
 
 void crew_kill(struct crew *crew)
 {
-	for_all(crew, end);
+	for_all(crew, crew_end_worker);
 }
 
 uint64_t crew_due_ns(const struct crew *crew)
@@ -920,7 +920,7 @@ static bool end_retired(const struct crew *crew, uint64_t now_ns)
 			if (worker->end_due_ns > now_ns)
 				continue;
 			worker->end_due_ns = 0;
-			end(worker);
+			crew_end_worker(worker);
 		}
 	return waits;
 }
@@ -945,7 +945,7 @@ static bool any_allowance_used(const struct crew *crew)
 
 void crew_on_time(struct crew *crew, uint64_t now_ns)
 {
-	bury(crew);
+	crew_bury(crew);
 	if (now_ns >= crew->room_due_ns) {
 		crew->room_due_ns = UINT64_MAX;
 		for_all(crew, look_for_room);
@@ -1004,14 +1004,14 @@ void crew_deinit(struct crew *crew)
 		next_user = user->next;
 		for (struct worker *worker = user->workers, *next; worker; worker = next) {
 			next = worker->next;
-			dismiss(worker);
+			crew_dismiss(worker);
 		}
 		if (groups_given(&crew->groups))
 			groups_remove(&crew->groups, user->uid);
 		free(user);
 	}
 	crew->users = NULL;
-	bury(crew);
+	crew_bury(crew);
 	ledger_deinit(&crew->ledger);
 	groups_close(&crew->groups);
 	if (crew->config_fd >= 0)

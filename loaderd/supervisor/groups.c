@@ -86,7 +86,7 @@ bool groups_given(const struct groups *groups)
 	return groups->fd >= 0;
 }
 
-static void name_of(uid_t uid, char name[NAME_MAX_BYTES])
+static void groups_name_of(uid_t uid, char name[NAME_MAX_BYTES])
 {
 	snprintf(name, NAME_MAX_BYTES, "user-%u", (unsigned)uid);
 }
@@ -94,7 +94,7 @@ static void name_of(uid_t uid, char name[NAME_MAX_BYTES])
 int groups_enter(const struct groups *groups, uid_t uid, const int *nice, pid_t worker)
 {
 	char name[NAME_MAX_BYTES];
-	name_of(uid, name);
+	groups_name_of(uid, name);
 	if (mkdirat(groups->fd, name, 0755) < 0 && errno != EEXIST)
 		return -errno;
 	int folder = openat(groups->fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
@@ -110,6 +110,6 @@ int groups_enter(const struct groups *groups, uid_t uid, const int *nice, pid_t 
 void groups_remove(const struct groups *groups, uid_t uid)
 {
 	char name[NAME_MAX_BYTES];
-	name_of(uid, name);
+	groups_name_of(uid, name);
 	unlinkat(groups->fd, name, AT_REMOVEDIR);
 }

@@ -16,7 +16,7 @@ struct guest {
 	uint64_t id;
 };
 
-static void leave(struct guest *guest)
+static void guests_leave(struct guest *guest)
 {
 	struct guests *guests = guest->guests;
 	struct guest_house *house = guests->house;
@@ -39,7 +39,7 @@ static void leave(struct guest *guest)
 static void on_hangup(struct watched *watched, uint32_t events)
 {
 	if (watched->fd >= 0)
-		leave((struct guest *)watched);
+		guests_leave((struct guest *)watched);
 }
 
 bool guests_full(const struct guests *guests)
@@ -61,10 +61,10 @@ void guests_add(struct guests *guests, uint64_t id, int fd)
 	/* No events but those that are always told: hang-up and error. */
 	struct epoll_event event = {.data.ptr = &guest->watched};
 	if (epoll_ctl(guests->house->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0)
-		leave(guest);
+		guests_leave(guest);
 }
 
-static struct guest *find(const struct guests *guests, uint64_t id)
+static struct guest *guests_find(const struct guests *guests, uint64_t id)
 {
 	struct guest *guest = guests->first;
 	while (guest && guest->id != id)
@@ -77,7 +77,7 @@ int guests_send_ring(struct guests *guests, uint64_t id, const int fds[LINK_FDS_
 	Loaderd__Ring ring = LOADERD__RING__INIT;
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	uint8_t message[16];
-	struct guest *guest = find(guests, id);
+	struct guest *guest = guests_find(guests, id);
 	if (!guest)
 		return ENOTCONN;
 	reply.kind_case = LOADERD__REPLY__KIND_RING;
@@ -85,19 +85,19 @@ int guests_send_ring(struct guests *guests, uint64_t id, const int fds[LINK_FDS_
 	size_t size = loaderd__reply__pack(&reply, message);
 	int r = frame_send(guest->watched.fd, message, size, fds, LINK_FDS_MAX, 0);
 	if (r == 0)
-		leave(guest);
+		guests_leave(guest);
 	return -r;
 }
 
 static void hang_up(struct guest *guest)
 {
 	shutdown(guest->watched.fd, SHUT_RDWR);
-	leave(guest);
+	guests_leave(guest);
 }
 
 void guests_hang_up(struct guests *guests, uint64_t id)
 {
-	struct guest *guest = find(guests, id);
+	struct guest *guest = guests_find(guests, id);
 	if (guest)
 		hang_up(guest);
 }
@@ -108,7 +108,7 @@ void guests_drop_oldest(struct guests *guests)
 	while (guest && guest->next)
 		guest = guest->next;
 	if (guest)
-		leave(guest);
+		guests_leave(guest);
 }
 
 void guests_deinit(struct guests *guests)

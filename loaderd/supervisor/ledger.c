@@ -18,7 +18,8 @@ struct ledger_ring {
 	bool done;
 };
 
-static int refuse(struct link_order *order, enum link_limit limit, uint64_t most, uint64_t used)
+static int ledger_refuse(struct link_order *order, enum link_limit limit, uint64_t most,
+			 uint64_t used)
 {
 	order->code = EDQUOT;
 	order->limit = limit;
@@ -27,17 +28,18 @@ static int refuse(struct link_order *order, enum link_limit limit, uint64_t most
 	return EDQUOT;
 }
 
-static int admit(const struct ledger *ledger, const struct ledger_account *account, uint64_t bytes,
-		 struct link_order *order)
+static int ledger_admit(const struct ledger *ledger, const struct ledger_account *account,
+			uint64_t bytes, struct link_order *order)
 {
 	if (account->rings >= ledger->rings_per_user)
-		return refuse(order, LINK_LIMIT_RINGS, ledger->rings_per_user, account->rings);
+		return ledger_refuse(order, LINK_LIMIT_RINGS, ledger->rings_per_user,
+				     account->rings);
 	if (account->bytes > ledger->most_per_user ||
 	    bytes > ledger->most_per_user - account->bytes)
-		return refuse(order, LINK_LIMIT_USER, ledger->most_per_user, account->bytes);
+		return ledger_refuse(order, LINK_LIMIT_USER, ledger->most_per_user, account->bytes);
 	if (ledger->bytes > ledger->most || bytes > ledger->most - ledger->bytes)
 		/* what others have is not told */
-		return refuse(order, LINK_LIMIT_ALL, ledger->most, ledger->most);
+		return ledger_refuse(order, LINK_LIMIT_ALL, ledger->most, ledger->most);
 	return 0;
 }
 
@@ -71,7 +73,7 @@ int ledger_make(struct ledger *ledger, struct ledger_account *account, uid_t uid
 	if (record->ring_bytes <= RING_ACK_SIZE || record->ring_bytes > INT64_MAX ||
 	    __builtin_add_overflow(record->ring_bytes, record->other_bytes, &bytes))
 		return order->code = EINVAL;
-	if (admit(ledger, account, bytes, order) != 0)
+	if (ledger_admit(ledger, account, bytes, order) != 0)
 		return order->code;
 	struct ledger_ring *ring = calloc(1, sizeof(*ring));
 	if (!ring)
@@ -98,7 +100,7 @@ int ledger_make(struct ledger *ledger, struct ledger_account *account, uid_t uid
 	return 0;
 }
 
-static void unbook(struct ledger *ledger, struct ledger_ring *ring, uint64_t *bytes)
+static void ledger_unbook(struct ledger *ledger, struct ledger_ring *ring, uint64_t *bytes)
 {
 	ledger->bytes -= *bytes;
 	ring->account->bytes -= *bytes;
@@ -130,7 +132,7 @@ void ledger_done(struct ledger *ledger, uint64_t worker, uint64_t feed)
 		 * A worker that has not ended may still use it, whatever it says: it says so to its
 		 * own harm alone.
 		 */
-		unbook(ledger, ring, &ring->other_bytes);
+		ledger_unbook(ledger, ring, &ring->other_bytes);
 	}
 }
 
@@ -146,8 +148,8 @@ bool ledger_sweep(struct ledger *ledger)
 			continue;
 		}
 		*at = ring->next;
-		unbook(ledger, ring, &ring->ring_bytes);
-		unbook(ledger, ring, &ring->other_bytes);
+		ledger_unbook(ledger, ring, &ring->ring_bytes);
+		ledger_unbook(ledger, ring, &ring->other_bytes);
 		ring->account->rings--;
 		/* Giving back gigabytes takes a while. */
 		for (unsigned i = 0; i < LINK_FDS_MAX; i++)

@@ -62,7 +62,7 @@ struct supervisor {
 #define SUPERVISOR_OF(watched, member)                                                             \
 	((struct supervisor *)((char *)(watched)-offsetof(struct supervisor, member)))
 
-static int add(struct supervisor *supervisor, struct watched *watched)
+static int supervisor_add(struct supervisor *supervisor, struct watched *watched)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = watched};
 	return epoll_ctl(supervisor->epoll_fd, EPOLL_CTL_ADD, watched->fd, &event) < 0 ? -errno : 0;
@@ -89,11 +89,11 @@ static int start_accepting(struct supervisor *supervisor)
 	int r = 0;
 	supervisor->accepting = true;
 	for (unsigned i = 0; r == 0 && i < supervisor->listener_count; i++)
-		r = add(supervisor, &supervisor->listeners[i].watched);
+		r = supervisor_add(supervisor, &supervisor->listeners[i].watched);
 	return r;
 }
 
-static void enter(struct supervisor *supervisor, enum phase phase, uint64_t within_ms)
+static void supervisor_enter(struct supervisor *supervisor, enum phase phase, uint64_t within_ms)
 {
 	supervisor->phase = phase;
 	supervisor->deadline_ns = clock_now_ns() + within_ms * MS_NS;
@@ -105,10 +105,10 @@ static void end_now(struct supervisor *supervisor)
 		return;
 	stop_accepting(supervisor);
 	crew_kill(&supervisor->crew);
-	enter(supervisor, KILLING, END_MS);
+	supervisor_enter(supervisor, KILLING, END_MS);
 }
 
-static void begin_drain(void *user)
+static void supervisor_begin_drain(void *user)
 {
 	struct supervisor *supervisor = user;
 	const struct config *config = supervisor->options->config;
@@ -125,16 +125,16 @@ static void begin_drain(void *user)
 	if (supervisor->options->activated)
 		stop_accepting(supervisor);
 	crew_drain(&supervisor->crew);
-	enter(supervisor, DRAINING, config->grace_ms + END_MS);
+	supervisor_enter(supervisor, DRAINING, config->grace_ms + END_MS);
 }
 
-static void on_signal(struct watched *watched, uint32_t events)
+static void supervisor_on_signal(struct watched *watched, uint32_t events)
 {
 	struct supervisor *supervisor = SUPERVISOR_OF(watched, signals);
 	struct signalfd_siginfo info;
 	while (read(watched->fd, &info, sizeof(info)) == sizeof(info)) {
 		if (info.ssi_signo != PARENT_SIGNAL) {
-			begin_drain(supervisor);
+			supervisor_begin_drain(supervisor);
 		} else if (supervisor->parent != 0 && getppid() != supervisor->parent) {
 			/*
 			 * It also comes when only the thread that started us has ended; then the
@@ -160,7 +160,7 @@ static void on_lifeline(struct watched *watched, uint32_t events)
 }
 
 /* Whose connection it is, in this namespace. False: nobody's who could be told from others. */
-static bool identify(const struct supervisor *supervisor, int fd, struct ucred *ret_peer)
+static bool supervisor_identify(const struct supervisor *supervisor, int fd, struct ucred *ret_peer)
 {
 	socklen_t size = sizeof(*ret_peer);
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, ret_peer, &size) < 0)
@@ -168,16 +168,17 @@ static bool identify(const struct supervisor *supervisor, int fd, struct ucred *
 	return ret_peer->uid != supervisor->overflow_uid && ret_peer->uid != (uid_t)-1;
 }
 
-static void receive(struct supervisor *supervisor, const struct listener *listener, int fd)
+static void supervisor_receive(struct supervisor *supervisor, const struct listener *listener,
+			       int fd)
 {
 	struct ucred peer;
-	if (!identify(supervisor, fd, &peer)) {
+	if (!supervisor_identify(supervisor, fd, &peer)) {
 		crew_turn_away(
 			&supervisor->crew, supervisor->overflow_uid, fd, EPERM,
 			"this client's user has no number of its own where the daemon runs, "
 			"so that it cannot be told from others; map it, or run a private daemon");
 	} else if (listener->admin && (peer.uid == 0 || peer.uid == geteuid())) {
-		(void)admin_open(&supervisor->crew, fd, begin_drain, supervisor);
+		(void)admin_open(&supervisor->crew, fd, supervisor_begin_drain, supervisor);
 	} else if (listener->admin ||
 		   (supervisor->options->private_only && peer.uid != geteuid())) {
 		crew_turn_away(&supervisor->crew, peer.uid, fd, EPERM,
@@ -196,7 +197,7 @@ static void on_connection(struct watched *watched, uint32_t events)
 		if (fd >= 0) {
 			if (crew_is_short_of_descriptors(&supervisor->crew, fd))
 				pause_accepting(supervisor, ACCEPT_SHORT_MS);
-			receive(supervisor, listener, fd);
+			supervisor_receive(supervisor, listener, fd);
 			continue;
 		}
 		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
@@ -243,20 +244,20 @@ static void add_listener(struct supervisor *supervisor, int fd, bool admin)
 		.watched = {fd, on_connection}, .supervisor = supervisor, .admin = admin};
 }
 
-static int watch_all(struct supervisor *supervisor)
+static int supervisor_watch_all(struct supervisor *supervisor)
 {
 	const struct supervisor_options *options = supervisor->options;
 	int signal_fd = new_signal_fd();
 	if (signal_fd < 0)
 		return signal_fd;
-	supervisor->signals = (struct watched){signal_fd, on_signal};
+	supervisor->signals = (struct watched){signal_fd, supervisor_on_signal};
 	supervisor->lifeline = (struct watched){options->lifeline_fd, on_lifeline};
 	for (unsigned i = 0; i < options->listen_count; i++)
 		add_listener(supervisor, options->listen_fds[i], false);
 	add_listener(supervisor, options->admin_fd, true);
-	int r = add(supervisor, &supervisor->signals);
+	int r = supervisor_add(supervisor, &supervisor->signals);
 	if (r == 0 && options->lifeline_fd >= 0)
-		r = add(supervisor, &supervisor->lifeline);
+		r = supervisor_add(supervisor, &supervisor->lifeline);
 	return r < 0 ? r : start_accepting(supervisor);
 }
 
@@ -290,8 +291,8 @@ static int check_nice(const struct config *config, struct config_error *error)
 	return r;
 }
 
-static int init(struct supervisor *supervisor, const struct supervisor_options *options,
-		struct config_error *error)
+static int supervisor_init(struct supervisor *supervisor, const struct supervisor_options *options,
+			   struct config_error *error)
 {
 	const struct config *config = options->config;
 	struct cpus cpus;
@@ -317,7 +318,7 @@ static int init(struct supervisor *supervisor, const struct supervisor_options *
 	if (r == 0)
 		r = groups_open(&supervisor->crew.groups, config->control_group, error);
 	if (r == 0)
-		r = watch_all(supervisor);
+		r = supervisor_watch_all(supervisor);
 	if (r == 0 && options->private_only)
 		r = crew_start(&supervisor->crew, geteuid());
 	if (options->lifeline_fd >= 0) {
@@ -331,7 +332,7 @@ static int init(struct supervisor *supervisor, const struct supervisor_options *
 	return r;
 }
 
-static void deinit(struct supervisor *supervisor)
+static void supervisor_deinit(struct supervisor *supervisor)
 {
 	for (unsigned i = 0; i < supervisor->listener_count; i++)
 		close(supervisor->listeners[i].watched.fd);
@@ -348,7 +349,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-static int timeout_ms(const struct supervisor *supervisor, uint64_t now_ns)
+static int supervisor_timeout_ms(const struct supervisor *supervisor, uint64_t now_ns)
 {
 	uint64_t next_ns = crew_due_ns(&supervisor->crew);
 	if (supervisor->watchdog_ns != 0)
@@ -362,7 +363,7 @@ static int timeout_ms(const struct supervisor *supervisor, uint64_t now_ns)
 	return next_ns <= now_ns ? 0 : (int)((next_ns - now_ns) / MS_NS + 1);
 }
 
-static void advance(struct supervisor *supervisor, uint64_t now_ns)
+static void supervisor_advance(struct supervisor *supervisor, uint64_t now_ns)
 {
 	if (supervisor->phase == RUNNING)
 		return;
@@ -377,7 +378,7 @@ static void advance(struct supervisor *supervisor, uint64_t now_ns)
 	}
 }
 
-static void on_time(struct supervisor *supervisor, uint64_t now_ns)
+static void supervisor_on_time(struct supervisor *supervisor, uint64_t now_ns)
 {
 	if (supervisor->watchdog_ns != 0 && now_ns >= supervisor->watchdog_next_ns) {
 		notify_watchdog();
@@ -390,37 +391,37 @@ static void on_time(struct supervisor *supervisor, uint64_t now_ns)
 			(void)start_accepting(supervisor);
 	}
 	crew_on_time(&supervisor->crew, now_ns);
-	advance(supervisor, now_ns);
+	supervisor_advance(supervisor, now_ns);
 }
 
-static int turn(struct supervisor *supervisor)
+static int supervisor_turn(struct supervisor *supervisor)
 {
 	struct epoll_event events[EVENTS_PER_TURN];
 	int count = epoll_wait(supervisor->epoll_fd, events, EVENTS_PER_TURN,
-			       timeout_ms(supervisor, clock_now_ns()));
+			       supervisor_timeout_ms(supervisor, clock_now_ns()));
 	if (count < 0 && errno != EINTR)
 		return -errno;
 	for (int i = 0; i < count; i++) {
 		struct watched *watched = events[i].data.ptr;
 		watched->ready(watched, events[i].events);
 	}
-	on_time(supervisor, clock_now_ns());
+	supervisor_on_time(supervisor, clock_now_ns());
 	return 0;
 }
 
 int supervisor_run(const struct supervisor_options *options, struct config_error *error)
 {
 	static struct supervisor supervisor;
-	int r = init(&supervisor, options, error);
+	int r = supervisor_init(&supervisor, options, error);
 	if (r == 0) {
 		notify_ready();
 		while (r == 0 && supervisor.phase != DONE)
-			r = turn(&supervisor);
+			r = supervisor_turn(&supervisor);
 		log_info("stopped");
 	}
 	if (r < 0 && error->text[0] == '\0')
 		snprintf(error->text, sizeof(error->text), "the daemon cannot go on: %s",
 			 strerror(-r));
-	deinit(&supervisor);
+	supervisor_deinit(&supervisor);
 	return r;
 }

@@ -87,7 +87,7 @@ static void *chores_main(void *argument)
 }
 
 /* Under the mutex. */
-static int start_thread(struct chores *chores)
+static int chores_start_thread(struct chores *chores)
 {
 	sigset_t blocked, old;
 	if (chores->thread_count == CHORES_THREADS_MAX)
@@ -123,7 +123,7 @@ int chores_new(unsigned threads, struct chores **ret_chores)
 	int r = chores->event_fd < 0 ? -errno : 0;
 	pthread_mutex_lock(&chores->mutex);
 	while (r == 0 && chores->thread_count < threads)
-		r = start_thread(chores);
+		r = chores_start_thread(chores);
 	pthread_mutex_unlock(&chores->mutex);
 	if (r < 0) {
 		chores_free(chores);
@@ -161,7 +161,7 @@ void chores_add(struct chores *chores, struct chore *chore)
 	 * to be closed.
 	 */
 	if (chores->waiting_count > chores->idle)
-		(void)start_thread(chores);
+		(void)chores_start_thread(chores);
 	pthread_cond_signal(&chores->wake);
 	pthread_mutex_unlock(&chores->mutex);
 }

@@ -79,8 +79,8 @@ static size_t keep_classes(struct texts *texts, const struct packimg *image, cha
  * What does not fit a frame is left out: metadata first, then class names, whose number FeedOpened
  * tells.
  */
-static int pack(const struct packimg *image, const char *path, struct texts *texts, char **names,
-		uint8_t **ret_packed, size_t *ret_size)
+static int dataset_facts_pack(const struct packimg *image, const char *path, struct texts *texts,
+			      char **names, uint8_t **ret_packed, size_t *ret_size)
 {
 	Loaderd__Dataset message = LOADERD__DATASET__INIT;
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
@@ -118,14 +118,14 @@ static int pack(const struct packimg *image, const char *path, struct texts *tex
 	return 0;
 }
 
-static int describe(const struct packimg *image, const char *path, uint8_t **ret_packed,
-		    size_t *ret_size)
+static int dataset_facts_describe(const struct packimg *image, const char *path,
+				  uint8_t **ret_packed, size_t *ret_size)
 {
 	struct texts texts = {.bytes = malloc(REPLY_TEXTS_MAX)};
 	char **names = calloc(REPLY_CLASSES_MAX + PACKIMG_FIELDS_MAX, sizeof(*names));
 	int r = -ENOMEM;
 	if (texts.bytes && names)
-		r = pack(image, path, &texts, names, ret_packed, ret_size);
+		r = dataset_facts_pack(image, path, &texts, names, ret_packed, ret_size);
 	free(names);
 	free(texts.bytes);
 	return r;
@@ -141,7 +141,7 @@ int dataset_facts(const char *path, int *fd, uint8_t **ret_packed, size_t *ret_s
 		return refuse_request(refusal, -r, "path", "%s",
 				      error.text[0] != '\0' ? error.text : strerror(-r));
 	*fd = -1;
-	r = describe(image, path, ret_packed, ret_size);
+	r = dataset_facts_describe(image, path, ret_packed, ret_size);
 	packimg_close(image);
 	return r < 0 ? refuse_request(refusal, -r, "path", "%.300s: %s", path, strerror(-r)) : 0;
 }

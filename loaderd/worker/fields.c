@@ -65,9 +65,9 @@ static int choose_room(const Loaderd__OpenFeed *request, const struct config *co
 	return 0;
 }
 
-static int choose(const Loaderd__OpenFeed *request, const struct config *config,
-		  const struct dataset *dataset, const char *name, struct value_column *ret_column,
-		  struct refusal *refusal)
+static int fields_pick(const Loaderd__OpenFeed *request, const struct config *config,
+		       const struct dataset *dataset, const char *name,
+		       struct value_column *ret_column, struct refusal *refusal)
 {
 	struct value_column column = {0};
 	struct packimg_field field;
@@ -92,8 +92,8 @@ int fields_choose(const Loaderd__OpenFeed *request, const struct config *config,
 {
 	struct value_columns columns = {.whole = request->whole_values};
 	for (size_t i = 0; i < request->n_fields; i++) {
-		int r = choose(request, config, dataset, request->fields[i],
-			       &columns.columns[columns.count++], refusal);
+		int r = fields_pick(request, config, dataset, request->fields[i],
+				    &columns.columns[columns.count++], refusal);
 		if (r < 0)
 			return r;
 	}

@@ -18,19 +18,19 @@ void incoming_deinit(struct incoming *incoming)
 	*incoming = (struct incoming){0};
 }
 
-static uint32_t wanted(const struct incoming *incoming)
+static uint32_t incoming_wanted(const struct incoming *incoming)
 {
 	return incoming->total < incoming->most ? incoming->total : incoming->most;
 }
 
 bool incoming_complete(const struct incoming *incoming)
 {
-	return incoming->total > 0 && incoming->count == wanted(incoming);
+	return incoming->total > 0 && incoming->count == incoming_wanted(incoming);
 }
 
 uint32_t incoming_left(const struct incoming *incoming)
 {
-	return wanted(incoming) - incoming->count;
+	return incoming_wanted(incoming) - incoming->count;
 }
 
 void incoming_ask(struct incoming *incoming, Loaderd__NeedFiles *ret_need)

@@ -57,7 +57,7 @@ static void give_to_chores(struct opening *opening, void (*run)(struct chore *),
 }
 
 /* Back from a chore. */
-static struct session *take_back(struct opening *opening)
+static struct session *opening_take_back(struct opening *opening)
 {
 	opening->at_work = false;
 	opening->session->chores--;
@@ -77,12 +77,12 @@ static void run_drop(struct chore *chore)
 static void done_drop(struct chore *chore)
 {
 	struct opening *opening = (struct opening *)chore;
-	struct session *session = take_back(opening);
+	struct session *session = opening_take_back(opening);
 	free(opening);
 	session_bury_if_done(session);
 }
 
-static void finish(struct session *session)
+static void opening_finish(struct session *session)
 {
 	struct opening *opening = session->opening;
 	session->opening = NULL;
@@ -96,10 +96,10 @@ void opening_drop(struct session *session)
 		return;
 	if (is_feed(session->opening))
 		session_forget_feed(session);
-	finish(session);
+	opening_finish(session);
 }
 
-static void refuse(struct session *session)
+static void opening_refuse(struct session *session)
 {
 	const struct refusal refusal = session->opening->refusal;
 	opening_drop(session);
@@ -113,7 +113,7 @@ static void pass_descriptors(const struct session *session, int allowed)
 	(void)setsockopt(session->source.fd, SOL_SOCKET, PASS_RIGHTS, &allowed, sizeof(allowed));
 }
 
-static void ask(struct session *session)
+static void opening_ask(struct session *session)
 {
 	Loaderd__NeedFiles need;
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
@@ -162,19 +162,19 @@ static void run_start(struct chore *chore)
 static void done_start(struct chore *chore)
 {
 	struct opening *opening = (struct opening *)chore;
-	struct session *session = take_back(opening);
+	struct session *session = opening_take_back(opening);
 	session_hold(session, false);
 	if (session->closing) {
 		opening_drop(session);
 	} else if (opening->error < 0) {
-		refuse(session);
+		opening_refuse(session);
 	} else {
 		session->feed = opening->feed;
 		opening->feed = NULL;
 		serve_feed(session, opening->request->open_feed);
 		/* A client that does not take the reply is gone by now, and this with it. */
 		if (session->opening)
-			finish(session);
+			opening_finish(session);
 	}
 }
 
@@ -182,7 +182,7 @@ static void done_start(struct chore *chore)
  * The supervisor sends the ring to the client meanwhile: in no frame of ours that the client has a
  * part of.
  */
-static void start(struct opening *opening)
+static void opening_start(struct opening *opening)
 {
 	opening->held_up = outbox_pending(&opening->session->outbox);
 	session_hold(opening->session, true);
@@ -193,7 +193,7 @@ static void start(struct opening *opening)
 void opening_flushed(struct session *session)
 {
 	if (session->opening && session->opening->held_up)
-		start(session->opening);
+		opening_start(session->opening);
 }
 
 static void run_prepare(struct chore *chore)
@@ -209,16 +209,16 @@ static void run_prepare(struct chore *chore)
 static void done_prepare(struct chore *chore)
 {
 	struct opening *opening = (struct opening *)chore;
-	struct session *session = take_back(opening);
+	struct session *session = opening_take_back(opening);
 	if (session->closing) {
 		opening_drop(session);
 	} else if (opening->error < 0) {
-		refuse(session);
+		opening_refuse(session);
 	} else if (subscription_wants_direct(opening->feed) > 0) {
 		incoming_init(&opening->files, subscription_wants_direct(opening->feed), true);
-		ask(session);
+		opening_ask(session);
 	} else {
-		start(opening);
+		opening_start(opening);
 	}
 }
 
@@ -233,15 +233,15 @@ static void run_describe(struct chore *chore)
 static void done_describe(struct chore *chore)
 {
 	struct opening *opening = (struct opening *)chore;
-	struct session *session = take_back(opening);
+	struct session *session = opening_take_back(opening);
 	if (session->closing) {
 		opening_drop(session);
 	} else if (opening->error < 0) {
-		refuse(session);
+		opening_refuse(session);
 	} else {
 		session_send(session, opening->packed, opening->packed_size);
 		if (session->opening)
-			finish(session);
+			opening_finish(session);
 	}
 }
 
@@ -264,7 +264,8 @@ static int admit_feed(struct session *session, struct refusal *refusal)
 	return 0;
 }
 
-static int admit(struct session *session, const Loaderd__Request *request, struct refusal *refusal)
+static int opening_admit(struct session *session, const Loaderd__Request *request,
+			 struct refusal *refusal)
 {
 	bool feed = request->kind_case == LOADERD__REQUEST__KIND_OPEN_FEED;
 	uint32_t version = feed ? request->open_feed->version : request->get_dataset->version;
@@ -284,7 +285,7 @@ void opening_begin(struct session *session, Loaderd__Request *request)
 {
 	struct refusal refusal;
 	struct opening *opening = NULL;
-	int r = admit(session, request, &refusal);
+	int r = opening_admit(session, request, &refusal);
 	if (r == 0) {
 		opening = calloc(1, sizeof(*opening));
 		if (!opening)
@@ -306,7 +307,7 @@ void opening_begin(struct session *session, Loaderd__Request *request)
 	} else {
 		incoming_init(&opening->files, 1, false);
 	}
-	ask(session);
+	opening_ask(session);
 }
 
 static void over_limit(struct session *session, uint32_t total)
@@ -318,7 +319,7 @@ static void over_limit(struct session *session, uint32_t total)
 		"the dataset has %u files, the daemon's limit is %llu ([limits] shards); pack "
 		"it into fewer shards, or raise the limit",
 		total, (unsigned long long)limit);
-	refuse(session);
+	opening_refuse(session);
 }
 
 /*
@@ -343,7 +344,7 @@ static void out_of_descriptors(struct session *session)
 		"(LimitNOFILE= of the service, ulimit -n), has no room for them; pack it into "
 		"fewer shards, close other feeds, or raise the limit",
 		opening->files.total, (unsigned long long)session->server->descriptors_most);
-	refuse(session);
+	opening_refuse(session);
 }
 
 void opening_files(struct session *session, const Loaderd__Files *part)
@@ -368,14 +369,14 @@ void opening_files(struct session *session, const Loaderd__Files *part)
 		return;
 	}
 	if (!incoming_complete(&opening->files)) {
-		ask(session);
+		opening_ask(session);
 		return;
 	}
 	pass_descriptors(session, 0);
 	if (is_feed(opening) && !opening->feed)
 		give_to_chores(opening, run_prepare, done_prepare);
 	else if (is_feed(opening))
-		start(opening);
+		opening_start(opening);
 	else
 		give_to_chores(opening, run_describe, done_describe);
 }

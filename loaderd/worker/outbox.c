@@ -44,7 +44,7 @@ static ssize_t send_now(struct outbox *outbox, const uint8_t *data, size_t size)
 	return -EPIPE;
 }
 
-static int keep(struct outbox *outbox, const uint8_t *data, size_t size)
+static int outbox_keep(struct outbox *outbox, const uint8_t *data, size_t size)
 {
 	size_t needed = outbox->size + size;
 	if (needed > OUTBOX_BYTES_MAX) {
@@ -66,7 +66,7 @@ static int keep(struct outbox *outbox, const uint8_t *data, size_t size)
 }
 
 /* Under the mutex: one piece of a frame, sent or kept behind what is kept. */
-static int put(struct outbox *outbox, const uint8_t *data, size_t size)
+static int outbox_put(struct outbox *outbox, const uint8_t *data, size_t size)
 {
 	ssize_t n = 0;
 	if (outbox->broken)
@@ -75,7 +75,7 @@ static int put(struct outbox *outbox, const uint8_t *data, size_t size)
 		n = send_now(outbox, data, size);
 	if (n < 0)
 		return (int)n;
-	return (size_t)n == size ? 0 : keep(outbox, data + n, size - (size_t)n);
+	return (size_t)n == size ? 0 : outbox_keep(outbox, data + n, size - (size_t)n);
 }
 
 void outbox_ring(struct outbox *outbox)
@@ -101,9 +101,9 @@ int outbox_send(struct outbox *outbox, const uint8_t *message, size_t size)
 	uint8_t length[LENGTH_SIZE];
 	put_length(length, size);
 	pthread_mutex_lock(&outbox->mutex);
-	int r = put(outbox, length, sizeof(length));
+	int r = outbox_put(outbox, length, sizeof(length));
 	if (r == 0)
-		r = put(outbox, message, size);
+		r = outbox_put(outbox, message, size);
 	pthread_mutex_unlock(&outbox->mutex);
 	return r;
 }

@@ -48,7 +48,7 @@ void registry_deinit(struct registry *registry)
  * -EBADF unless it can be read: who knows of a file and may not read it has no part in what others
  * of the same user have opened. The bare system call: fstat() of the C library also takes paths.
  */
-static int file_of(int fd, struct registry_file *ret_file)
+static int registry_file_of(int fd, struct registry_file *ret_file)
 {
 	struct stat status;
 	int flags = fcntl(fd, F_GETFL);
@@ -70,8 +70,8 @@ static bool same_file(const struct registry_file *a, const struct registry_file 
 }
 
 /* Under the mutex. */
-static struct registry_entry *find(struct registry *registry, const struct registry_entry *wanted,
-				   const char *path)
+static struct registry_entry *registry_find(struct registry *registry,
+					    const struct registry_entry *wanted, const char *path)
 {
 	for (struct registry_entry *entry = registry->entries; entry; entry = entry->next) {
 		uint32_t same = 0;
@@ -98,7 +98,7 @@ static int new_entry(const char *path, const int *fds, uint32_t count,
 	entry->files = calloc(count, sizeof(*entry->files));
 	int r = !entry->files ? -ENOMEM : 0;
 	for (uint32_t i = 0; r == 0 && i < count; i++) {
-		r = file_of(fds[i], &entry->files[i]);
+		r = registry_file_of(fds[i], &entry->files[i]);
 		if (r == -EBADF)
 			snprintf(error->text, sizeof(error->text),
 				 "%.300s: the descriptor of file %u of it is not open for reading",
@@ -145,7 +145,7 @@ int registry_acquire(struct registry *registry, const char *path, int *fds, uint
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&registry->mutex);
-	struct registry_entry *there = find(registry, entry, path);
+	struct registry_entry *there = registry_find(registry, entry, path);
 	if (there) {
 		there->users++;
 		*ret_dataset = there->dataset;
@@ -185,7 +185,7 @@ bool registry_same_files(struct registry *registry, const struct dataset *datase
 		return false;
 	for (uint32_t i = 0; i < count; i++) {
 		struct registry_file file = {0};
-		if (file_of(fds[i], &file) < 0 || file.device != entry->files[i].device ||
+		if (registry_file_of(fds[i], &file) < 0 || file.device != entry->files[i].device ||
 		    file.inode != entry->files[i].inode)
 			return false;
 	}

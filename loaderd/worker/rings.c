@@ -58,7 +58,7 @@ static void wait_for_answer(struct rings *rings, struct ring_request *request)
 	}
 }
 
-static int refuse(const struct ring_request *request, struct refusal *refusal)
+static int rings_refuse(const struct ring_request *request, struct refusal *refusal)
 {
 	const struct link_order *order = &request->order;
 	if (!request->answered)
@@ -112,7 +112,7 @@ static int refuse(const struct ring_request *request, struct refusal *refusal)
 }
 
 /* Asks once. */
-static void ask(struct rings *rings, struct ring_request *request)
+static void rings_ask(struct rings *rings, struct ring_request *request)
 {
 	pthread_mutex_lock(&rings->mutex);
 	request->answered = false;
@@ -127,8 +127,8 @@ static void ask(struct rings *rings, struct ring_request *request)
 	pthread_mutex_unlock(&rings->mutex);
 }
 
-static int take(struct ring_source *source, const struct ring_wish *wish, int *ret_ring_fd,
-		int *ret_ack_fd, struct refusal *refusal)
+static int rings_take_ring(struct ring_source *source, const struct ring_wish *wish,
+			   int *ret_ring_fd, int *ret_ack_fd, struct refusal *refusal)
 {
 	const struct timespec pause = {.tv_nsec = TRY_AGAIN_MS * 1000000};
 	struct ring_request request = {
@@ -139,17 +139,17 @@ static int take(struct ring_source *source, const struct ring_wish *wish, int *r
 		.answer = LINK_RING,
 		.fds = {-1, -1},
 	};
-	ask(rings_of(source), &request);
+	rings_ask(rings_of(source), &request);
 	/*
 	 * A client that closes a feed and opens the next finds the first one's memory still on its
 	 * way back.
 	 */
 	for (unsigned i = 0; i < TRIES && request.answered && request.order.code == EDQUOT; i++) {
 		nanosleep(&pause, NULL);
-		ask(rings_of(source), &request);
+		rings_ask(rings_of(source), &request);
 	}
 	if (!request.answered || request.order.code != 0)
-		return refuse(&request, refusal);
+		return rings_refuse(&request, refusal);
 	*ret_ring_fd = request.fds[0];
 	*ret_ack_fd = request.fds[1];
 	return 0;
@@ -162,11 +162,11 @@ static int send_to_client(struct ring_source *source, uint64_t feed, uint64_t cl
 		.record = {.kind = LINK_SEND_RING, .feed = feed, .client = client},
 		.answer = LINK_RING_SENT,
 	};
-	ask(rings_of(source), &request);
-	return request.answered && request.order.code == 0 ? 0 : refuse(&request, refusal);
+	rings_ask(rings_of(source), &request);
+	return request.answered && request.order.code == 0 ? 0 : rings_refuse(&request, refusal);
 }
 
-static void give_back(struct ring_source *source, uint64_t feed_id, uint64_t bytes)
+static void rings_give_back(struct ring_source *source, uint64_t feed_id, uint64_t bytes)
 {
 	struct rings *rings = rings_of(source);
 	const struct link_record record = {.kind = LINK_RING_DONE, .feed = feed_id};
@@ -183,9 +183,10 @@ static void give_back(struct ring_source *source, uint64_t feed_id, uint64_t byt
 void rings_init(struct rings *rings, int pipe)
 {
 	pthread_condattr_t attributes;
-	*rings = (struct rings){
-		.source = {.take = take, .send = send_to_client, .give_back = give_back},
-		.pipe = pipe};
+	*rings = (struct rings){.source = {.take = rings_take_ring,
+					   .send = send_to_client,
+					   .give_back = rings_give_back},
+				.pipe = pipe};
 	pthread_mutex_init(&rings->mutex, NULL);
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -222,7 +223,7 @@ void rings_answer(struct rings *rings, const struct link_order *order, const int
 		if (fds[i] >= 0)
 			close(fds[i]);
 	if (order->kind == LINK_RING && order->code == 0)
-		give_back(&rings->source, order->feed, 0);
+		rings_give_back(&rings->source, order->feed, 0);
 }
 
 uint64_t rings_bytes(struct rings *rings)

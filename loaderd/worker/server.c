@@ -42,7 +42,7 @@ int server_watch(struct server *server, struct source *source, uint32_t events)
 #define SERVER_OF(source, member)                                                                  \
 	((struct server *)((char *)(source)-offsetof(struct server, member)))
 
-static void begin_drain(struct server *server)
+static void server_begin_drain(struct server *server)
 {
 	if (server->phase != SERVER_RUNNING)
 		return;
@@ -113,7 +113,8 @@ static void take_client(struct server *server, const struct link_order *order, i
 		(void)link_report(LINK_PIPE_FD, &lost);
 }
 
-static void obey(struct server *server, const struct link_order *order, int fds[LINK_FDS_MAX])
+static void server_obey(struct server *server, const struct link_order *order,
+			int fds[LINK_FDS_MAX])
 {
 	switch (order->kind) {
 	case LINK_CLIENT:
@@ -126,7 +127,7 @@ static void obey(struct server *server, const struct link_order *order, int fds[
 		fds[0] = fds[1] = -1;
 		break;
 	case LINK_DRAIN:
-		begin_drain(server);
+		server_begin_drain(server);
 		break;
 	case LINK_POISON:
 		registry_poison(&server->registry, order->uuid, order->sample);
@@ -156,7 +157,7 @@ static void on_link(struct source *source, uint32_t events)
 			server->orphaned = true;
 			return;
 		}
-		obey(server, &order, fds);
+		server_obey(server, &order, fds);
 	}
 }
 
@@ -191,7 +192,7 @@ static int start_workers(struct server *server, struct config_error *error)
 	return r;
 }
 
-static int watch_all(struct server *server)
+static int server_watch_all(struct server *server)
 {
 	server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (server->epoll_fd < 0)
@@ -247,7 +248,7 @@ int server_new(const struct config *config, uid_t uid, struct server **ret_serve
 		if (r == 0)
 			r = blame_install(&server->page->blame);
 		if (r == 0)
-			r = watch_all(server);
+			r = server_watch_all(server);
 		if (r < 0)
 			snprintf(error->text, sizeof(error->text), "cannot watch descriptors: %s",
 				 strerror(-r));
@@ -282,7 +283,7 @@ void server_free(struct server *server)
 	free(server);
 }
 
-static int timeout_ms(struct server *server, uint64_t now_ns)
+static int server_timeout_ms(struct server *server, uint64_t now_ns)
 {
 	uint64_t next_ns = UINT64_MAX;
 	if (server->session_count > 0)
@@ -321,7 +322,7 @@ static void watch_idleness(struct server *server, uint64_t now_ns)
 	(void)link_report(LINK_PIPE_FD, &idle);
 }
 
-static void on_time(struct server *server, uint64_t now_ns)
+static void server_on_time(struct server *server, uint64_t now_ns)
 {
 	watch_idleness(server, now_ns);
 	/* A feed that is alone holds up nobody. */
@@ -340,11 +341,11 @@ static void on_time(struct server *server, uint64_t now_ns)
 		server->phase = SERVER_DONE;
 }
 
-static int turn(struct server *server)
+static int server_turn(struct server *server)
 {
 	struct epoll_event events[EVENTS_PER_TURN];
 	int count = epoll_wait(server->epoll_fd, events, EVENTS_PER_TURN,
-			       timeout_ms(server, server_now_ns()));
+			       server_timeout_ms(server, server_now_ns()));
 	if (count < 0 && errno != EINTR)
 		return -errno;
 	for (int i = 0; i < count; i++) {
@@ -352,7 +353,7 @@ static int turn(struct server *server)
 		source->ready(source, events[i].events);
 	}
 	free_dead_sessions(server);
-	on_time(server, server_now_ns());
+	server_on_time(server, server_now_ns());
 	return 0;
 }
 
@@ -372,7 +373,7 @@ static void close_all(struct server *server)
 		next = s->next;
 		session_close(s, "the daemon is shutting down");
 	}
-	while (server->sessions && turn(server) == 0)
+	while (server->sessions && server_turn(server) == 0)
 		;
 	free_dead_sessions(server);
 }
@@ -383,7 +384,7 @@ int server_run(struct server *server)
 	int r = 0;
 	(void)link_report(LINK_PIPE_FD, &ready);
 	while (r == 0 && server->phase != SERVER_DONE)
-		r = turn(server);
+		r = server_turn(server);
 	close_all(server);
 	return r;
 }

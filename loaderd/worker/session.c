@@ -25,7 +25,7 @@ struct feed_chore {
 	int error;
 };
 
-static void watch(struct session *session)
+static void session_watch(struct session *session)
 {
 	/*
 	 * While a reply waits to be read no further request is taken: a client that asks and never
@@ -49,7 +49,7 @@ void session_send(struct session *session, const uint8_t *message, size_t size)
 	if (r < 0)
 		session_close(session, "it does not take replies");
 	else
-		watch(session);
+		session_watch(session);
 }
 
 void session_reply(struct session *session, const Loaderd__Reply *reply)
@@ -68,7 +68,7 @@ void session_reply(struct session *session, const Loaderd__Reply *reply)
 void session_hold(struct session *session, bool held)
 {
 	session->held = held;
-	watch(session);
+	session_watch(session);
 }
 
 void session_refuse(struct session *session, const struct refusal *refusal)
@@ -258,7 +258,7 @@ static void refuse_shutdown(struct session *session)
 	session_refuse(session, &refusal);
 }
 
-static void handle(struct session *session, const uint8_t *data, size_t size)
+static void session_handle(struct session *session, const uint8_t *data, size_t size)
 {
 	Loaderd__Request *request = loaderd__request__unpack(NULL, size, data);
 	if (!request) {
@@ -308,7 +308,7 @@ static void session_ready(struct source *source, uint32_t events)
 			session_close(session, "the client has gone");
 			return;
 		}
-		watch(session);
+		session_watch(session);
 		opening_flushed(session);
 	}
 	for (unsigned i = 0; (events & EPOLLIN) && i < FRAMES_PER_TURN && !session->closing; i++) {
@@ -325,7 +325,7 @@ static void session_ready(struct source *source, uint32_t events)
 								: strerror(-r));
 			return;
 		}
-		handle(session, data, size);
+		session_handle(session, data, size);
 	}
 	/* A half-closed connection counts as closed: no answer could be read. */
 	if (!session->closing && (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) &&
@@ -353,7 +353,7 @@ static void turn_away(struct server *server, int fd, const char *why)
 	chores_close(server->chores, fd);
 }
 
-static void discard(void *user, int fd)
+static void session_discard(void *user, int fd)
 {
 	chores_close(((struct session *)user)->server->chores, fd);
 }
@@ -378,7 +378,7 @@ void session_new(struct server *server, int fd, pid_t pid, uint64_t client)
 	session->client = client;
 	session->opened_ns = server_now_ns();
 	frame_reader_init(&session->reader);
-	session->reader.discard = discard;
+	session->reader.discard = session_discard;
 	session->reader.user = session;
 	outbox_init(&session->outbox, fd);
 	session->next = server->sessions;

@@ -62,7 +62,7 @@ struct status_parts {
 	struct registry_bad bad[BAD_LISTED];
 };
 
-static void send_status(struct session *session, struct status_parts *parts)
+static void status_send(struct session *session, struct status_parts *parts)
 {
 	struct server *server = session->server;
 	Loaderd__Status status = LOADERD__STATUS__INIT;
@@ -107,7 +107,7 @@ void status_reply(struct session *session)
 	if (!parts || !parts->feeds || !parts->feed_list) {
 		session_close(session, "out of memory");
 	} else {
-		send_status(session, parts);
+		status_send(session, parts);
 	}
 	if (parts) {
 		free(parts->feeds);

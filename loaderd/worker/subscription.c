@@ -256,14 +256,15 @@ static enum io_mode choose_io(const struct config *config, const struct dataset 
 	return config->io == CONFIG_IO_URING && io_can_uring() ? IO_URING : IO_MMAP;
 }
 
-static void report(void *user, struct dataset *dataset, uint64_t index, const char *text)
+static void subscription_report(void *user, struct dataset *dataset, uint64_t index,
+				const char *text)
 {
 	registry_report(user, dataset, index, text);
 }
 
-static int prepare(struct subscription *subscription, const Loaderd__OpenFeed *request,
-		   const struct subscription_context *context, int *fds, uint32_t count,
-		   struct refusal *refusal)
+static int subscription_prepare(struct subscription *subscription, const Loaderd__OpenFeed *request,
+				const struct subscription_context *context, int *fds,
+				uint32_t count, struct refusal *refusal)
 {
 	struct batcher_options *options = &subscription->options;
 	int r = check_request(request, context->config, refusal);
@@ -306,14 +307,14 @@ int subscription_new(const Loaderd__OpenFeed *request, const struct subscription
 		.batch_size = request->batch_size,
 		.name = strdup(request->name),
 		.pipeline = strdup(request->pipeline),
-		.options = {.report = report,
+		.options = {.report = subscription_report,
 			    .report_user = context->registry,
 			    .doorbell = context->doorbell,
 			    .doorbell_user = context->user},
 	};
 	int r = !subscription->name || !subscription->pipeline
 			? refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory")
-			: prepare(subscription, request, context, fds, count, refusal);
+			: subscription_prepare(subscription, request, context, fds, count, refusal);
 	if (r < 0) {
 		subscription_free(subscription);
 		return r;
@@ -353,8 +354,9 @@ static int keep_direct(struct subscription *subscription, int *direct, uint32_t 
 	return 0;
 }
 
-static int take_ring(struct subscription *subscription, const struct subscription_context *context,
-		     struct refusal *refusal)
+static int subscription_take_ring(struct subscription *subscription,
+				  const struct subscription_context *context,
+				  struct refusal *refusal)
 {
 	struct batcher_options *options = &subscription->options;
 	struct ring_geometry geometry;
@@ -383,7 +385,7 @@ int subscription_start(struct subscription *subscription,
 {
 	int r = keep_direct(subscription, direct, count, refusal);
 	if (r == 0)
-		r = take_ring(subscription, context, refusal);
+		r = subscription_take_ring(subscription, context, refusal);
 	if (r < 0)
 		return r;
 	r = batcher_new(&subscription->options, &subscription->batcher);

@@ -43,7 +43,7 @@ struct sandbox_limits worker_limits(const struct server *server)
 	};
 }
 
-static int serve(const struct config *config, uid_t uid, struct config_error *error)
+static int worker_serve(const struct config *config, uid_t uid, struct config_error *error)
 {
 	struct server *server;
 	int r = sandbox_prepare(error);
@@ -93,7 +93,7 @@ int worker_run(uid_t uid)
 	if (r == 0) {
 		log_init((enum log_level)config.log_level);
 		log_to_supervisor();
-		r = serve(&config, uid, &error);
+		r = worker_serve(&config, uid, &error);
 	}
 	if (r < 0)
 		log_error("the worker ends: %s", error.text[0] != '\0' ? error.text : strerror(-r));

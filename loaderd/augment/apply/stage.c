@@ -197,8 +197,8 @@ static const uint8_t *picture_row(const struct picture *picture, uint32_t row)
 	return picture->data + (size_t)(row & (picture->ring - 1)) * picture->stride;
 }
 
-static int copy_rows(const struct store_kernels *kernels, const struct plan_stage *stage,
-		     struct picture *picture, struct canvas *canvas)
+static int stage_copy_rows(const struct store_kernels *kernels, const struct plan_stage *stage,
+			   struct picture *picture, struct canvas *canvas)
 {
 	size_t row_size = (size_t)canvas->width * 3;
 	bool upright = !stage->x.reverse && !stage->y.reverse;
@@ -231,7 +231,7 @@ static int copy_rows(const struct store_kernels *kernels, const struct plan_stag
 }
 
 /* Pixel or row `at` of a grid that is mirrored at its ends, which themselves are not repeated. */
-static uint32_t reflected(int64_t at, uint32_t grid)
+static uint32_t stage_reflected(int64_t at, uint32_t grid)
 {
 	return (uint32_t)(at < 0 ? -at : at < grid ? at : 2 * ((int64_t)grid - 1) - at);
 }
@@ -255,7 +255,7 @@ static void reflect_row(const struct store_kernels *kernels, const struct plan_a
 			break;
 		uint8_t *to = output + (size_t)(axis->reverse ? count - 1 - i : i) * channels;
 
-		memcpy(to, pixels + (size_t)3 * reflected(axis->offset + i, axis->grid), 3);
+		memcpy(to, pixels + (size_t)3 * stage_reflected(axis->offset + i, axis->grid), 3);
 		if (channels == 4)
 			to[3] = 0;
 	}
@@ -268,7 +268,7 @@ static void reflect_rows(const struct store_kernels *kernels, const struct plan_
 
 	for (uint32_t i = 0; i < y->count; i++) {
 		uint32_t row = y->reverse ? y->count - 1 - i : i;
-		size_t from = reflected(y->offset + i, y->grid);
+		size_t from = stage_reflected(y->offset + i, y->grid);
 
 		reflect_row(kernels, &stage->x, picture + from * stage->x.source * 3,
 			    canvas_row(canvas, row), canvas->channels);
@@ -443,7 +443,7 @@ int stage_run(struct transform_scratch *scratch, const struct packimg_sample *sa
 		picture = between_picture(scratch, (index - 1) % 2, stage, &region);
 	}
 	if (copies)
-		return copy_rows(scratch->kernels, stage, &picture, canvas);
+		return stage_copy_rows(scratch->kernels, stage, &picture, canvas);
 	r = resize_rows(scratch, stage, &region, &picture, canvas);
 	return explain_resize(error, r, sample, stage);
 }

@@ -11,7 +11,7 @@ static double uniform(struct random_stream *random, const double range[2])
 	return range[0] + (range[1] - range[0]) * (double)random_float(random);
 }
 
-static struct effect *append(struct effect_list *list, enum effect_kind kind)
+static struct effect *draw_append(struct effect_list *list, enum effect_kind kind)
 {
 	struct effect *effect = effect_list_add(list);
 
@@ -41,7 +41,7 @@ static void draw_jitter(const struct step *step, uint32_t width, uint32_t height
 		double neutral = which == STEP_JITTER_HUE ? 0 : 1;
 
 		if (step->jitter[which][0] != neutral || step->jitter[which][1] != neutral)
-			append(list, kinds[which])->factor = factors[which];
+			draw_append(list, kinds[which])->factor = factors[which];
 	}
 }
 
@@ -65,7 +65,7 @@ static void draw_warp(const struct step *step, uint32_t width, uint32_t height,
 
 	warp.slope_x = portable_sin(shear_x) / portable_cos(shear_x);
 	warp.slope_y = portable_sin(shear_y) / portable_cos(shear_y);
-	struct effect *effect = append(list, EFFECT_WARP);
+	struct effect *effect = draw_append(list, EFFECT_WARP);
 
 	warp_matrix(&warp, effect->warp.matrix);
 	effect->warp.bilinear = from->bilinear;
@@ -138,13 +138,13 @@ unsigned draw_effects_max(const struct step *step)
 static void draw_effect(const struct step *step, uint32_t width, uint32_t height,
 			struct random_stream *random, struct effect_list *list)
 {
-	append(list, step->effect)->factor = step->amount;
+	draw_append(list, step->effect)->factor = step->amount;
 }
 
 static void draw_blur(const struct step *step, uint32_t width, uint32_t height,
 		      struct random_stream *random, struct effect_list *list)
 {
-	append(list, EFFECT_BLUR)->gauss = (struct effect_gauss){
+	draw_append(list, EFFECT_BLUR)->gauss = (struct effect_gauss){
 		step->kernel_width, step->kernel_height, uniform(random, step->sigma)};
 }
 
@@ -163,7 +163,7 @@ void draw_effects(const struct step *step, uint32_t width, uint32_t height,
 
 	if (step->kind == STEP_ERASING || step->kind == STEP_CUTOUT) {
 		if (draw_erase(step, width, height, random, &erase))
-			append(list, EFFECT_ERASE)->erase = erase;
+			draw_append(list, EFFECT_ERASE)->erase = erase;
 	} else if ((double)random_float(random) < step->probability) {
 		draws[step->kind](step, width, height, random, list);
 	}

@@ -92,7 +92,7 @@ static const char *found(const struct parser *parser, char buffer[NAME_MAX_SIZE 
  * 22 are exact, so that the result does not depend on a library or a locale. Returns false and
  * stays when there is none.
  */
-static bool take_number(struct parser *parser, double *ret_number)
+static bool grammar_take_number(struct parser *parser, double *ret_number)
 {
 	const char *start = parser->text + parser->at, *p = start;
 	uint64_t digits = 0;
@@ -308,7 +308,7 @@ static int parse_numbers(struct parser *parser, const struct parameter *paramete
 		int position = parser->at;
 		double number;
 
-		if (!take_number(parser, &number)) {
+		if (!grammar_take_number(parser, &number)) {
 			if (max > 1 && strchr("([{", parser->text[position]) &&
 			    parser->text[position])
 				return fail(parser, position,

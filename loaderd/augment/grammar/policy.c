@@ -122,9 +122,9 @@ bool policy_effect(enum policy_space space, enum policy_operation operation, uns
 }
 
 /* Draws the direction, and appends the operation. */
-static void add(const struct step *step, enum policy_space space, enum policy_operation operation,
-		unsigned bin, unsigned bins, uint32_t width, uint32_t height,
-		struct random_stream *random, struct effect_list *list)
+static void policy_add(const struct step *step, enum policy_space space,
+		       enum policy_operation operation, unsigned bin, unsigned bins, uint32_t width,
+		       uint32_t height, struct random_stream *random, struct effect_list *list)
 {
 	struct effect_warp outside = {.bilinear = step->warp.bilinear, .filled = step->warp.filled};
 	struct effect effect;
@@ -143,8 +143,8 @@ static void draw_auto(const struct step *step, uint32_t width, uint32_t height,
 
 	for (int i = 0; i < 2; i++)
 		if ((double)random_float(random) < pair[i].probability)
-			add(step, POLICY_AUTO_OR_RAND, pair[i].operation, pair[i].bin,
-			    POLICY_AUTO_BINS, width, height, random, list);
+			policy_add(step, POLICY_AUTO_OR_RAND, pair[i].operation, pair[i].bin,
+				   POLICY_AUTO_BINS, width, height, random, list);
 }
 
 /* Marsaglia and Tsang, "A simple method for generating gamma variables" (2000). */
@@ -199,8 +199,8 @@ static void draw_mix(const struct step *step, uint32_t width, uint32_t height,
 			enum policy_operation operation = random_below(random, operations);
 			unsigned bin = random_below(random, policy->magnitude);
 
-			add(step, POLICY_MIX, operation, bin, POLICY_AUTO_BINS, width, height,
-			    random, list);
+			policy_add(step, POLICY_MIX, operation, bin, POLICY_AUTO_BINS, width,
+				   height, random, list);
 		}
 		*effect_list_add(list) = (struct effect){
 			.kind = EFFECT_MIX_ADD, .weight = (float)weights[i] * (float)own[1]};
@@ -216,14 +216,14 @@ void policy_draw(const struct step *step, uint32_t width, uint32_t height,
 	switch (step->kind) {
 	case STEP_RAND_AUGMENT:
 		for (unsigned i = 0; i < policy->operations; i++)
-			add(step, POLICY_AUTO_OR_RAND, random_below(random, POLICY_INVERT),
-			    policy->magnitude, policy->bins, width, height, random, list);
+			policy_add(step, POLICY_AUTO_OR_RAND, random_below(random, POLICY_INVERT),
+				   policy->magnitude, policy->bins, width, height, random, list);
 		return;
 	case STEP_TRIVIAL_AUGMENT: {
 		enum policy_operation operation = random_below(random, POLICY_INVERT);
 
-		add(step, POLICY_TRIVIAL, operation, random_below(random, policy->bins),
-		    policy->bins, width, height, random, list);
+		policy_add(step, POLICY_TRIVIAL, operation, random_below(random, policy->bins),
+			   policy->bins, width, height, random, list);
 		return;
 	}
 	case STEP_AUG_MIX:

@@ -11,7 +11,7 @@
 #include "loaderd/augment/kernels/effect_colour.inc"
 #include "loaderd/augment/kernels/effect_place.inc"
 
-static void pack(uint8_t *output, const uint32_t *pixels, size_t count)
+static void effect_pack(uint8_t *output, const uint32_t *pixels, size_t count)
 {
 	const __m256i gather =
 		_mm256_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1, 0, 1, 2, 4,
@@ -26,10 +26,10 @@ static void pack(uint8_t *output, const uint32_t *pixels, size_t count)
 		_mm_storeu_si128((__m128i *)output, _mm256_castsi256_si128(v));
 		_mm_storel_epi64((__m128i *)(output + 16), _mm256_extracti128_si256(v, 1));
 	}
-	pack_bytes(output, pixels + i, count - i);
+	effect_pack_bytes(output, pixels + i, count - i);
 }
 
-static void blur_line(const struct effect_blur *blur, size_t count, int16_t *out)
+static void effect_blur_line(const struct effect_blur *blur, size_t count, int16_t *out)
 {
 	size_t i = 0;
 
@@ -52,20 +52,20 @@ static void blur_line(const struct effect_blur *blur, size_t count, int16_t *out
 }
 
 const struct effect_kernels effect_kernels_avx2 = {
-	.table = table_bytes,
-	.histogram = histogram,
-	.luma_sum = luma_sum,
-	.grayscale = grayscale,
-	.saturation = saturation,
-	.hue = hue,
-	.warp_nearest = warp_nearest,
-	.warp_bilinear = warp_bilinear,
-	.sharpen = sharpen,
-	.widen = widen,
-	.narrow = narrow,
-	.blur = blur_line,
-	.mix_begin = mix_begin,
-	.mix_add = mix_add,
-	.mix_end = mix_end,
-	.pack = pack,
+	.table = effect_table_bytes,
+	.histogram = effect_histogram,
+	.luma_sum = effect_luma_sum,
+	.grayscale = effect_grayscale,
+	.saturation = effect_saturation,
+	.hue = effect_hue,
+	.warp_nearest = effect_warp_nearest,
+	.warp_bilinear = effect_warp_bilinear,
+	.sharpen = effect_sharpen,
+	.widen = effect_widen,
+	.narrow = effect_narrow,
+	.blur = effect_blur_line,
+	.mix_begin = effect_mix_begin,
+	.mix_add = effect_mix_add,
+	.mix_end = effect_mix_end,
+	.pack = effect_pack,
 };

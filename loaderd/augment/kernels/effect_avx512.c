@@ -35,7 +35,7 @@ static inline __m512i vector_look_up(const struct vector_table *t, __m512i v)
 	return _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(v), high);
 }
 
-static void table_vbmi(uint32_t *pixels, size_t count, const struct effect_table *table)
+static void effect_table_vbmi(uint32_t *pixels, size_t count, const struct effect_table *table)
 {
 	const __mmask64 red = 0x1111111111111111, green = red << 1, blue = red << 2;
 	const struct vector_table r = vector_table(table->of[0]), g = vector_table(table->of[1]),
@@ -53,7 +53,7 @@ static void table_vbmi(uint32_t *pixels, size_t count, const struct effect_table
 }
 #endif
 
-static void pack(uint8_t *output, const uint32_t *pixels, size_t count)
+static void effect_pack(uint8_t *output, const uint32_t *pixels, size_t count)
 {
 	const __m512i gather = _mm512_broadcast_i32x4(
 		_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
@@ -66,10 +66,10 @@ static void pack(uint8_t *output, const uint32_t *pixels, size_t count)
 
 		_mm512_mask_storeu_epi32(output, 0xfff, _mm512_permutexvar_epi32(close, v));
 	}
-	pack_bytes(output, pixels + i, count - i);
+	effect_pack_bytes(output, pixels + i, count - i);
 }
 
-static void blur_line(const struct effect_blur *blur, size_t count, int16_t *out)
+static void effect_blur_line(const struct effect_blur *blur, size_t count, int16_t *out)
 {
 	size_t i = 0;
 
@@ -93,24 +93,24 @@ static void blur_line(const struct effect_blur *blur, size_t count, int16_t *out
 
 const struct effect_kernels AVX512(effect_kernels) = {
 #ifdef __AVX512VBMI__
-	.table = table_vbmi,
+	.table = effect_table_vbmi,
 #else
 	/* gathers, or a shuffle for every sixteen entries, would take no less */
-	.table = table_bytes,
+	.table = effect_table_bytes,
 #endif
-	.histogram = histogram,
-	.luma_sum = luma_sum,
-	.grayscale = grayscale,
-	.saturation = saturation,
-	.hue = hue,
-	.warp_nearest = warp_nearest,
-	.warp_bilinear = warp_bilinear,
-	.sharpen = sharpen,
-	.widen = widen,
-	.narrow = narrow,
-	.blur = blur_line,
-	.mix_begin = mix_begin,
-	.mix_add = mix_add,
-	.mix_end = mix_end,
-	.pack = pack,
+	.histogram = effect_histogram,
+	.luma_sum = effect_luma_sum,
+	.grayscale = effect_grayscale,
+	.saturation = effect_saturation,
+	.hue = effect_hue,
+	.warp_nearest = effect_warp_nearest,
+	.warp_bilinear = effect_warp_bilinear,
+	.sharpen = effect_sharpen,
+	.widen = effect_widen,
+	.narrow = effect_narrow,
+	.blur = effect_blur_line,
+	.mix_begin = effect_mix_begin,
+	.mix_add = effect_mix_add,
+	.mix_end = effect_mix_end,
+	.pack = effect_pack,
 };

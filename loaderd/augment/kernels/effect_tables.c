@@ -9,7 +9,7 @@ static uint8_t to_byte(float value)
 	return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-static void spread(struct effect_table *table)
+static void effect_tables_spread(struct effect_table *table)
 {
 	memcpy(table->of[1], table->of[0], 256);
 	memcpy(table->of[2], table->of[0], 256);
@@ -28,7 +28,7 @@ void effect_table_brightness(const struct effect_picture *picture, double factor
 {
 	for (int i = 0; i < 256; i++)
 		ret_table->of[0][i] = to_byte((float)i * (float)factor);
-	spread(ret_table);
+	effect_tables_spread(ret_table);
 }
 
 void effect_table_contrast(const struct effect_picture *picture, double factor,
@@ -40,7 +40,7 @@ void effect_table_contrast(const struct effect_picture *picture, double factor,
 	effect_blend(factor, &own, &rest);
 	for (int i = 0; i < 256; i++)
 		ret_table->of[0][i] = to_byte(fmaf(luma_mean, rest, (float)i * own));
-	spread(ret_table);
+	effect_tables_spread(ret_table);
 }
 
 void effect_table_invert(const struct effect_picture *picture, double factor,
@@ -48,7 +48,7 @@ void effect_table_invert(const struct effect_picture *picture, double factor,
 {
 	for (int i = 0; i < 256; i++)
 		ret_table->of[0][i] = (uint8_t)(255 - i);
-	spread(ret_table);
+	effect_tables_spread(ret_table);
 }
 
 void effect_table_solarize(const struct effect_picture *picture, double factor,
@@ -56,7 +56,7 @@ void effect_table_solarize(const struct effect_picture *picture, double factor,
 {
 	for (int i = 0; i < 256; i++)
 		ret_table->of[0][i] = (uint8_t)((float)i >= (float)factor ? 255 - i : i);
-	spread(ret_table);
+	effect_tables_spread(ret_table);
 }
 
 void effect_table_posterize(const struct effect_picture *picture, double factor,
@@ -64,7 +64,7 @@ void effect_table_posterize(const struct effect_picture *picture, double factor,
 {
 	for (int i = 0; i < 256; i++)
 		ret_table->of[0][i] = (uint8_t)(i & 0xff << (8 - (unsigned)factor));
-	spread(ret_table);
+	effect_tables_spread(ret_table);
 }
 
 /* Each channel from its lowest to its highest value is stretched to 0 .. 255. */

@@ -66,7 +66,7 @@ void effects_free(struct effects *effects)
 }
 
 /* Makes sure that *block has size bytes; what was in it is lost when it has to grow. */
-static int reserve(void *block, size_t *room, size_t size)
+static int effects_reserve(void *block, size_t *room, size_t size)
 {
 	void *old, *grown;
 
@@ -91,8 +91,8 @@ static size_t pixel_count(const struct effects *effects)
 /* A picture has room for one pixel more, which warping wants. */
 static int reserve_picture(struct effects *effects, unsigned which)
 {
-	return reserve(&effects->pictures[which], &effects->picture_room[which],
-		       (pixel_count(effects) + 1) * sizeof(uint32_t));
+	return effects_reserve(&effects->pictures[which], &effects->picture_room[which],
+			       (pixel_count(effects) + 1) * sizeof(uint32_t));
 }
 
 int effects_begin(struct effects *effects, uint32_t width, uint32_t height, uint8_t **ret_pixels)
@@ -186,7 +186,7 @@ static int effects_sharpness(struct effects *effects, const struct effect *effec
 }
 
 /* Pixel or row number at of count, mirrored at the first and the last as often as it takes. */
-static uint32_t mirror(int64_t at, uint32_t count)
+static uint32_t effects_mirror(int64_t at, uint32_t count)
 {
 	int64_t period = 2 * ((int64_t)count - 1);
 
@@ -214,9 +214,10 @@ static void blur_rows(struct effects *effects, const struct effect_gauss *gauss,
 	for (uint32_t y = 0; y < effects->height; y++) {
 		effects->kernels->widen(effects_row(effects, y), middle, size);
 		for (int64_t k = 1; k <= blur.taps; k++) {
-			memcpy(middle - 4 * k, middle + 4 * mirror(-k, effects->width), 8);
+			memcpy(middle - 4 * k, middle + 4 * effects_mirror(-k, effects->width), 8);
 			memcpy(middle + size + 4 * (k - 1),
-			       middle + 4 * mirror(effects->width - 1 + k, effects->width), 8);
+			       middle + 4 * effects_mirror(effects->width - 1 + k, effects->width),
+			       8);
 		}
 		effects->kernels->blur(&blur, size, lines + y * size);
 	}
@@ -236,8 +237,10 @@ static void blur_columns(struct effects *effects, const struct effect_gauss *gau
 		for (unsigned k = 0; k < blur.taps; k++) {
 			int64_t distance = k + 1;
 
-			blur.before[k] = lines + mirror(y - distance, effects->height) * size;
-			blur.after[k] = lines + mirror(y + distance, effects->height) * size;
+			blur.before[k] =
+				lines + effects_mirror(y - distance, effects->height) * size;
+			blur.after[k] =
+				lines + effects_mirror(y + distance, effects->height) * size;
 		}
 		effects->kernels->blur(&blur, size, row);
 		effects->kernels->narrow(row, out + y * size, size);
@@ -247,8 +250,8 @@ static void blur_columns(struct effects *effects, const struct effect_gauss *gau
 static int effects_blur(struct effects *effects, const struct effect *effect)
 {
 	size_t row_size = ((size_t)effects->width + EFFECT_BLUR_SIDE_MAX) * 4;
-	int r = reserve(&effects->lines, &effects->lines_room,
-			(row_size + 4 * pixel_count(effects)) * sizeof(int16_t));
+	int r = effects_reserve(&effects->lines, &effects->lines_room,
+				(row_size + 4 * pixel_count(effects)) * sizeof(int16_t));
 
 	if (r < 0)
 		return r;
@@ -260,11 +263,11 @@ static int effects_blur(struct effects *effects, const struct effect *effect)
 static int effects_mix_begin(struct effects *effects, const struct effect *effect)
 {
 	size_t count = pixel_count(effects);
-	int r = reserve(&effects->kept, &effects->kept_room, count * sizeof(uint32_t));
+	int r = effects_reserve(&effects->kept, &effects->kept_room, count * sizeof(uint32_t));
 
 	if (r < 0)
 		return r;
-	r = reserve(&effects->sum, &effects->sum_room, 4 * count * sizeof(float));
+	r = effects_reserve(&effects->sum, &effects->sum_room, 4 * count * sizeof(float));
 	if (r < 0)
 		return r;
 	memcpy(effects->kept, effects->pictures[effects->current], count * sizeof(uint32_t));

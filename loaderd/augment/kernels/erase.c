@@ -33,7 +33,7 @@ static void normal_pair(struct random_stream *random, float ret_pair[2])
 	ret_pair[1] = (float)(radius * portable_sin(angle));
 }
 
-static void put(uint8_t *output, enum transform_element element, float value)
+static void erase_put(uint8_t *output, enum transform_element element, float value)
 {
 	uint16_t narrow;
 
@@ -80,6 +80,6 @@ void erase_sample(const struct erase *erase, const struct transform_shape *shape
 				normal_pair(&random, values + 2);
 			}
 			for (uint32_t c = 0; c < 3; c++)
-				put(pixel + c * channel_step, shape->element, values[c]);
+				erase_put(pixel + c * channel_step, shape->element, values[c]);
 		}
 }

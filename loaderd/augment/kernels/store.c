@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-static void put(const struct store *store, uint8_t *output, size_t at, uint8_t pixel,
-		uint32_t channel)
+static void store_put(const struct store *store, uint8_t *output, size_t at, uint8_t pixel,
+		      uint32_t channel)
 {
 	float value = (float)pixel * store->scale[channel];
 	uint16_t half;
@@ -29,22 +29,23 @@ static void put(const struct store *store, uint8_t *output, size_t at, uint8_t p
 	}
 }
 
-static void row(const struct store *store, const uint8_t *pixels, uint8_t *const planes[4])
+static void store_convert(const struct store *store, const uint8_t *pixels,
+			  uint8_t *const planes[4])
 {
 	uint32_t width = store->shape.width, channels = store->shape.channels;
 
 	if (store->shape.layout == TRANSFORM_NHWC) {
 		for (uint32_t i = 0; i < width * channels; i++)
-			put(store, planes[0], i, pixels[i], i % channels);
+			store_put(store, planes[0], i, pixels[i], i % channels);
 		return;
 	}
 	for (uint32_t c = 0; c < channels; c++)
 		for (uint32_t x = 0; x < width; x++)
-			put(store, planes[c], x, c < 3 ? pixels[3 * x + c] : 0, c);
+			store_put(store, planes[c], x, c < 3 ? pixels[3 * x + c] : 0, c);
 }
 
-static void copy(uint8_t *output, const uint8_t *pixels, uint32_t count, uint32_t channels,
-		 bool reverse)
+static void store_copy(uint8_t *output, const uint8_t *pixels, uint32_t count, uint32_t channels,
+		       bool reverse)
 {
 	if (!reverse && channels == 3) {
 		memcpy(output, pixels, (size_t)3 * count);
@@ -61,17 +62,19 @@ static void copy(uint8_t *output, const uint8_t *pixels, uint32_t count, uint32_
 	}
 }
 
-static void stream(uint8_t *output, const uint8_t *bytes, size_t size)
+static void store_stream_lines(uint8_t *output, const uint8_t *bytes, size_t size)
 {
 	memcpy(output, bytes, size);
 }
 
-static void fence(void)
+static void store_fence(void)
 {
 }
 
-const struct store_kernels store_kernels_c = {
-	.row = row, .copy = copy, .stream = stream, .fence = fence};
+const struct store_kernels store_kernels_c = {.row = store_convert,
+					      .copy = store_copy,
+					      .stream = store_stream_lines,
+					      .fence = store_fence};
 
 const struct store_kernels *store_kernels_get(enum cpu_isa isa)
 {

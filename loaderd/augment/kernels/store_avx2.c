@@ -7,8 +7,8 @@
 #define INLINE static inline __attribute__((always_inline))
 
 /* Eight elements from the low half of pixels. */
-INLINE void put(uint8_t *output, size_t at, __m128i pixels, __m256 scale, __m256 bias,
-		const enum transform_element element)
+INLINE void store_put(uint8_t *output, size_t at, __m128i pixels, __m256 scale, __m256 bias,
+		      const enum transform_element element)
 {
 	__m256 value = _mm256_add_ps(
 		_mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(pixels)), scale), bias);
@@ -45,7 +45,7 @@ INLINE void put_rest(uint8_t *output, size_t at, const uint8_t *pixels, size_t c
 	uint8_t bytes[16] = {0}, finished[32];
 
 	memcpy(bytes, pixels, count);
-	put(finished, 0, _mm_loadu_si128((const void *)bytes), scale, bias, element);
+	store_put(finished, 0, _mm_loadu_si128((const void *)bytes), scale, bias, element);
 	memcpy(output + at * element_size(element), finished, count * element_size(element));
 }
 
@@ -63,8 +63,9 @@ INLINE void row_interleaved(const struct store *store, const uint8_t *pixels, ui
 	for (; i + period <= size; i += period)
 #pragma GCC unroll 3
 		for (unsigned k = 0; k < 3; k++)
-			put(output, i + 8 * k, _mm_loadl_epi64((const void *)(pixels + i + 8 * k)),
-			    scale[k], bias[k], element);
+			store_put(output, i + 8 * k,
+				  _mm_loadl_epi64((const void *)(pixels + i + 8 * k)), scale[k],
+				  bias[k], element);
 #pragma GCC unroll 3
 	for (unsigned k = 0; k < 3; k++, i += 8) {
 		if (i >= size)
@@ -103,8 +104,8 @@ INLINE void put_channel(const struct store *store, uint8_t *output, size_t at, _
 	}
 	__m256 scale = _mm256_set1_ps(store->scale[c]), bias = _mm256_set1_ps(store->bias[c]);
 
-	put(output, at, channel, scale, bias, element);
-	put(output, at + 8, _mm_srli_si128(channel, 8), scale, bias, element);
+	store_put(output, at, channel, scale, bias, element);
+	store_put(output, at + 8, _mm_srli_si128(channel, 8), scale, bias, element);
 }
 
 INLINE void row_planar(const struct store *store, const uint8_t *pixels, uint8_t *const planes[4],
@@ -139,7 +140,8 @@ INLINE void row_planar(const struct store *store, const uint8_t *pixels, uint8_t
 	}
 }
 
-static void row(const struct store *store, const uint8_t *pixels, uint8_t *const planes[4])
+static void store_convert(const struct store *store, const uint8_t *pixels,
+			  uint8_t *const planes[4])
 {
 	bool planar = store->shape.layout == TRANSFORM_NCHW;
 	uint32_t width = store->shape.width, channels = store->shape.channels;
@@ -179,8 +181,8 @@ static void row(const struct store *store, const uint8_t *pixels, uint8_t *const
  * so that no byte after the last pixel is read; the byte too many that it stores is the next
  * pixel's.
  */
-static void copy(uint8_t *output, const uint8_t *pixels, uint32_t count, uint32_t channels,
-		 bool reverse)
+static void store_copy(uint8_t *output, const uint8_t *pixels, uint32_t count, uint32_t channels,
+		       bool reverse)
 {
 	const __m128i turn = _mm_setr_epi8(13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, -128);
 	const __m128i widen =
@@ -208,7 +210,7 @@ static void copy(uint8_t *output, const uint8_t *pixels, uint32_t count, uint32_
 	}
 }
 
-static void stream(uint8_t *output, const uint8_t *bytes, size_t size)
+static void store_stream_lines(uint8_t *output, const uint8_t *bytes, size_t size)
 {
 	for (size_t at = 0; at < size; at += STORE_LINE) {
 		__m256i low = _mm256_loadu_si256((const void *)(bytes + at));
@@ -219,10 +221,12 @@ static void stream(uint8_t *output, const uint8_t *bytes, size_t size)
 	}
 }
 
-static void fence(void)
+static void store_fence(void)
 {
 	_mm_sfence();
 }
 
-const struct store_kernels store_kernels_avx2 = {
-	.row = row, .copy = copy, .stream = stream, .fence = fence};
+const struct store_kernels store_kernels_avx2 = {.row = store_convert,
+						 .copy = store_copy,
+						 .stream = store_stream_lines,
+						 .fence = store_fence};

@@ -6,8 +6,8 @@
 #include <string.h>
 
 /* Sixteen elements; mask says which of them are stored when whole is false. */
-INLINE void put(uint8_t *output, size_t at, __m128i pixels, __m512 scale, __m512 bias,
-		const enum transform_element element, const bool whole, __mmask16 mask)
+INLINE void store_put(uint8_t *output, size_t at, __m128i pixels, __m512 scale, __m512 bias,
+		      const enum transform_element element, const bool whole, __mmask16 mask)
 {
 	__m512 value = _mm512_add_ps(
 		_mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(pixels)), scale), bias);
@@ -49,17 +49,17 @@ INLINE void row_interleaved(const struct store *store, const uint8_t *pixels, ui
 	for (; i + STORE_PERIOD <= size; i += STORE_PERIOD)
 #pragma GCC unroll 3
 		for (unsigned k = 0; k < 3; k++)
-			put(output, i + 16 * k,
-			    _mm_loadu_si128((const void *)(pixels + i + 16 * k)), scale[k], bias[k],
-			    element, true, 0);
+			store_put(output, i + 16 * k,
+				  _mm_loadu_si128((const void *)(pixels + i + 16 * k)), scale[k],
+				  bias[k], element, true, 0);
 #pragma GCC unroll 3
 	for (unsigned k = 0; k < 3; k++, i += 16) {
 		if (i >= size)
 			return;
 		__mmask16 mask = (__mmask16)(size - i < 16 ? (1u << (size - i)) - 1 : 0xffff);
 
-		put(output, i, _mm_maskz_loadu_epi8(mask, pixels + i), scale[k], bias[k], element,
-		    false, mask);
+		store_put(output, i, _mm_maskz_loadu_epi8(mask, pixels + i), scale[k], bias[k],
+			  element, false, mask);
 	}
 }
 
@@ -103,9 +103,10 @@ INLINE void row_planar(const struct store *store, const uint8_t *pixels, uint8_t
 			       bias = _mm512_set1_ps(store->bias[c]);
 
 			if (whole)
-				put(planes[c], x, channels[c], scale, bias, element, true, 0);
+				store_put(planes[c], x, channels[c], scale, bias, element, true, 0);
 			else
-				put(planes[c], x, channels[c], scale, bias, element, false, mask);
+				store_put(planes[c], x, channels[c], scale, bias, element, false,
+					  mask);
 		}
 	}
 }
@@ -131,7 +132,8 @@ static void row_planar_bytes(const struct store *store, const uint8_t *pixels,
 	}
 }
 
-static void row(const struct store *store, const uint8_t *pixels, uint8_t *const planes[4])
+static void store_convert(const struct store *store, const uint8_t *pixels,
+			  uint8_t *const planes[4])
 {
 	bool planar = store->shape.layout == TRANSFORM_NCHW;
 	uint32_t width = store->shape.width, channels = store->shape.channels;
@@ -204,8 +206,8 @@ INLINE void copy_pixels(uint8_t *output, const uint8_t *pixels, uint32_t count,
 				     channels, reverse);
 }
 
-static void copy(uint8_t *output, const uint8_t *pixels, uint32_t count, uint32_t channels,
-		 bool reverse)
+static void store_copy(uint8_t *output, const uint8_t *pixels, uint32_t count, uint32_t channels,
+		       bool reverse)
 {
 	if (channels == 4 && reverse)
 		copy_pixels(output, pixels, count, 4, true);
@@ -217,16 +219,18 @@ static void copy(uint8_t *output, const uint8_t *pixels, uint32_t count, uint32_
 		memcpy(output, pixels, (size_t)3 * count);
 }
 
-static void stream(uint8_t *output, const uint8_t *bytes, size_t size)
+static void store_stream_lines(uint8_t *output, const uint8_t *bytes, size_t size)
 {
 	for (size_t at = 0; at < size; at += STORE_LINE)
 		_mm512_stream_si512((void *)(output + at), _mm512_loadu_si512(bytes + at));
 }
 
-static void fence(void)
+static void store_fence(void)
 {
 	_mm_sfence();
 }
 
-const struct store_kernels AVX512(store_kernels) = {
-	.row = row, .copy = copy, .stream = stream, .fence = fence};
+const struct store_kernels AVX512(store_kernels) = {.row = store_convert,
+						    .copy = store_copy,
+						    .stream = store_stream_lines,
+						    .fence = store_fence};

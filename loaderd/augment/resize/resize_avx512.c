@@ -158,7 +158,7 @@ static bool lanes_are_narrow(const struct resize_pass *pass)
 	return widest <= 13;
 }
 
-static size_t prepare(struct resize_pass *pass)
+static size_t resize_prepare(struct resize_pass *pass)
 {
 	int32_t widest = 0, size;
 
@@ -270,7 +270,7 @@ static void pack_window(const struct resize_pass *pass)
 	}
 }
 
-static void pack(struct resize_pass *pass)
+static void resize_pack(struct resize_pass *pass)
 {
 	if (pass->mode == MODE_DOT)
 		pack_dot(pass);
@@ -481,9 +481,9 @@ INLINE void dot_rows(const struct resize_pass *pass, uint32_t block, uint32_t bl
 	}
 }
 
-static void horizontal(const struct resize_pass *pass, uint32_t block, uint32_t block_count,
-		       const uint8_t *const rows[RESIZE_BAND], unsigned pair_count,
-		       int32_t *const pairs[RESIZE_BAND / 2])
+static void resize_horizontal(const struct resize_pass *pass, uint32_t block, uint32_t block_count,
+			      const uint8_t *const rows[RESIZE_BAND], unsigned pair_count,
+			      int32_t *const pairs[RESIZE_BAND / 2])
 {
 	bool dot = pass->mode == MODE_DOT;
 
@@ -745,8 +745,8 @@ INLINE void colour_rows(const struct resize_terms planes[3], uint32_t count,
 	}
 }
 
-static void colour(const struct resize_terms planes[3], uint32_t count, uint32_t channels,
-		   uint8_t *output)
+static void resize_colour(const struct resize_terms planes[3], uint32_t count, uint32_t channels,
+			  uint8_t *output)
 {
 	if (channels == 3)
 		colour_rows(planes, count, 3, output);
@@ -755,10 +755,10 @@ static void colour(const struct resize_terms planes[3], uint32_t count, uint32_t
 }
 
 const struct resize_kernels AVX512(resize_kernels) = {
-	.build = table_build,
-	.prepare = prepare,
-	.pack = pack,
-	.horizontal = horizontal,
-	.vertical = vertical,
-	.colour = colour,
+	.build = resize_table_build,
+	.prepare = resize_prepare,
+	.pack = resize_pack,
+	.horizontal = resize_horizontal,
+	.vertical = resize_vertical,
+	.colour = resize_colour,
 };

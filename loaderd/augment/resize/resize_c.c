@@ -5,13 +5,13 @@
 
 #include "loaderd/augment/resize/resize_table.inc"
 
-static size_t prepare(struct resize_pass *pass)
+static size_t resize_prepare(struct resize_pass *pass)
 {
 	pass->row_size_min = 0;
 	return 0;
 }
 
-static void pack(struct resize_pass *pass)
+static void resize_pack(struct resize_pass *pass)
 {
 }
 
@@ -31,9 +31,9 @@ static int32_t element(const struct resize_pass *pass, const uint8_t *row, uint3
 	return sum >> (RESIZE_WEIGHT_BITS - RESIZE_BETWEEN_BITS);
 }
 
-static void horizontal(const struct resize_pass *pass, uint32_t block, uint32_t block_count,
-		       const uint8_t *const rows[RESIZE_BAND], unsigned pair_count,
-		       int32_t *const pairs[RESIZE_BAND / 2])
+static void resize_horizontal(const struct resize_pass *pass, uint32_t block, uint32_t block_count,
+			      const uint8_t *const rows[RESIZE_BAND], unsigned pair_count,
+			      int32_t *const pairs[RESIZE_BAND / 2])
 {
 	uint32_t first = block * RESIZE_BLOCK;
 	uint32_t size = block_count * RESIZE_BLOCK;
@@ -49,7 +49,8 @@ static void horizontal(const struct resize_pass *pass, uint32_t block, uint32_t 
 	}
 }
 
-static void vertical(const struct resize_terms *terms, uint32_t size, uint8_t *output, bool stream)
+static void resize_vertical(const struct resize_terms *terms, uint32_t size, uint8_t *output,
+			    bool stream)
 {
 	const int32_t *const *pairs = terms->pairs, *weights = terms->weights;
 	const int shift = RESIZE_WEIGHT_BITS + RESIZE_BETWEEN_BITS;
@@ -91,8 +92,8 @@ static int32_t plane_value(const struct resize_terms *plane, uint32_t i)
 	return sum >> shift;
 }
 
-static void colour(const struct resize_terms planes[3], uint32_t count, uint32_t channels,
-		   uint8_t *output)
+static void resize_colour(const struct resize_terms planes[3], uint32_t count, uint32_t channels,
+			  uint8_t *output)
 {
 	const int32_t half = 1 << (RESIZE_COLOUR_BITS - 1), middle = 128 << RESIZE_COLOUR_BITS;
 
@@ -113,10 +114,10 @@ static void colour(const struct resize_terms planes[3], uint32_t count, uint32_t
 }
 
 const struct resize_kernels resize_kernels_c = {
-	.build = table_build,
-	.prepare = prepare,
-	.pack = pack,
-	.horizontal = horizontal,
-	.vertical = vertical,
-	.colour = colour,
+	.build = resize_table_build,
+	.prepare = resize_prepare,
+	.pack = resize_pack,
+	.horizontal = resize_horizontal,
+	.vertical = resize_vertical,
+	.colour = resize_colour,
 };
