@@ -2,6 +2,7 @@
 
 #include "format/base/copy_once.h"
 #include "loaderd/log.h"
+#include "loaderd/supervisor/crew_internal.h"
 #include "loaderd/supervisor/outfit.h"
 #include "proto/feed.pb-c.h"
 #include "proto/framing.h"
@@ -22,89 +23,6 @@
 #include <time.h>
 #include <unistd.h>
 
-enum {
-	RECORDS_PER_TURN = 64,
-	/* of one worker: more than many feeds that open and close at once */
-	RECORDS_PER_SECOND = 2000,
-	WORKERS_PER_USER = 4,  /* one that serves, and some on their way out */
-	RETIRE_MS = 2000,      /* for one that has been told to end because nobody is there */
-	DEAF_MS = 10000,       /* so long a worker that takes nothing may still be busy */
-	STARTS_AT_ONCE = 20,   /* of one user's worker, */
-	STARTS_PER_SECOND = 2, /* and from then on */
-	LOG_BYTES_PER_SECOND = 64 << 10, /* of one worker */
-	LOG_LINE_MAX = 2048,
-	ARRIVALS_MAX = 256, /* connections that wait for one worker, */
-	ARRIVALS_LEAST = 16,
-	/* and the part of all descriptors that they may be; as many again are on their way to it */
-	ARRIVALS_SHARE = 8,
-	SUSPECTS_MAX = 64, /* of a user, */
-	REMEMBER_S = 3600,
-	FAULTS_MOST = 2,       /* of one, and it is not tried again */
-	DESCRIPTORS_SPARE = 8, /* what making a ring takes for a moment, and some */
-	/* the part of all descriptors that connections without a ring may take */
-	GUESTS_SHARE = 4,
-};
-#define SECOND_NS     UINT64_C(1000000000)
-#define MS_NS         UINT64_C(1000000)
-#define START_COST_NS (SECOND_NS / STARTS_PER_SECOND)
-#define SWEEP_SOON_NS (SECOND_NS / 10)
-/* where the kernel refuses more descriptors on their way */
-#define ROOM_AGAIN_NS  (SECOND_NS / 100)
-#define SWEEP_LATER_NS (5 * SECOND_NS)
-/* at the earliest: it asks the kernel about each ring of all users */
-#define SWEEP_AGAIN_NS (SECOND_NS / 100)
-
-/* A connection on its way to a worker. */
-struct arrival {
-	uint64_t id;
-	int fd;
-	pid_t pid;
-};
-
-struct worker {
-	struct watched end, pipe, log; /* the process, its records, its log */
-	struct watched room;           /* the socket, while arrivals wait for room in it */
-	struct arrival waiting[ARRIVALS_MAX];
-	unsigned waiting_count;
-	struct guests guests;
-	struct crew *crew;
-	struct crew_user *user;
-	struct worker *next;
-	uint64_t id;
-	pid_t pid;
-	int socket;
-	struct link_page *page;
-	uint64_t clients; /* handed over */
-	bool retired;     /* gets no more */
-	char line[LOG_LINE_MAX];
-	size_t line_size;
-	size_t log_left;        /* bytes of log in this second, */
-	unsigned records_left;  /* and records */
-	uint64_t end_due_ns;    /* when a retired one is killed; 0: not yet, or no more */
-	uint64_t deaf_since_ns; /* since when it has taken nothing of what is sent; 0: it does */
-};
-
-/* A sample at whose decoding a worker ended. */
-struct suspect {
-	uint8_t uuid[16];
-	uint64_t sample;
-	unsigned faults;
-};
-
-struct crew_user {
-	struct crew_user *next;
-	struct suspect suspects[SUSPECTS_MAX];
-	unsigned suspect_count;
-	uid_t uid;
-	struct worker *workers; /* the first gets new connections unless it is retired */
-	struct ledger_account account;
-	uint64_t start_debt_ns;     /* until when starts so far use up the allowance */
-	uint64_t remember_until_ns; /* until when suspects outlive workers */
-};
-
-#define WORKER_OF(watched, member)                                                                 \
-	((struct worker *)((char *)(watched)-offsetof(struct worker, member)))
-
 uint64_t clock_now_ns(void)
 {
 	struct timespec t;
@@ -113,7 +31,7 @@ uint64_t clock_now_ns(void)
 }
 
 /* Of connections that wait, of all users. */
-static unsigned waiting_most(unsigned descriptors)
+unsigned crew_waiting_most(unsigned descriptors)
 {
 	unsigned most = descriptors / ARRIVALS_SHARE;
 	return most < ARRIVALS_LEAST ? ARRIVALS_LEAST : most;
@@ -123,9 +41,9 @@ static unsigned waiting_most(unsigned descriptors)
  * The kernel counts descriptors on their way by user, and the service is one: none may have all
  * because its worker does not take them.
  */
-static unsigned arrivals_most(unsigned descriptors)
+unsigned crew_arrivals_most(unsigned descriptors)
 {
-	unsigned most = waiting_most(descriptors);
+	unsigned most = crew_waiting_most(descriptors);
 	return most > ARRIVALS_MAX ? ARRIVALS_MAX : most;
 }
 
@@ -146,8 +64,8 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 			  .most = descriptors_most / GUESTS_SHARE},
 		.descriptors_most = descriptors_most,
 		.groups.fd = -1,
-		.arrivals_most = arrivals_most(descriptors_most),
-		.waiting_most = waiting_most(descriptors_most),
+		.arrivals_most = crew_arrivals_most(descriptors_most),
+		.waiting_most = crew_waiting_most(descriptors_most),
 		.closer = closer,
 		.epoll_fd = epoll_fd,
 		.for_one = for_one,
@@ -181,7 +99,7 @@ static void forget_user(struct crew *crew, struct crew_user *user)
 	free(user);
 }
 
-static void forget_user_if_done(struct crew *crew, struct crew_user *user)
+void crew_forget_if_done(struct crew *crew, struct crew_user *user)
 {
 	uint64_t now_ns = clock_now_ns();
 	if (is_away(user, now_ns) && now_ns >= user->remember_until_ns)
@@ -189,13 +107,13 @@ static void forget_user_if_done(struct crew *crew, struct crew_user *user)
 }
 
 /* Out of the set altogether: hang-up is told of all that is in it, whatever was asked for. */
-static void look_away(const struct crew *crew, const struct watched *watched)
+void crew_look_away(const struct crew *crew, const struct watched *watched)
 {
 	epoll_ctl(crew->epoll_fd, EPOLL_CTL_DEL, watched->fd, NULL);
 }
 
 /* False: the kernel has no memory for it now. */
-static bool look_again(const struct crew *crew, struct watched *watched, uint32_t events)
+bool crew_look_again(const struct crew *crew, struct watched *watched, uint32_t events)
 {
 	struct epoll_event event = {.events = events, .data.ptr = watched};
 	return watched->fd < 0 ||
@@ -203,16 +121,16 @@ static bool look_again(const struct crew *crew, struct watched *watched, uint32_
 	       errno == EEXIST;
 }
 
-static void crew_unwatch(struct crew *crew, struct watched *watched)
+void crew_unwatch(struct crew *crew, struct watched *watched)
 {
 	if (watched->fd < 0)
 		return;
-	look_away(crew, watched);
+	crew_look_away(crew, watched);
 	close(watched->fd);
 	watched->fd = -1;
 }
 
-static void crew_dismiss(struct worker *worker)
+void crew_dismiss(struct worker *worker)
 {
 	struct crew *crew = worker->crew;
 	for (struct worker **at = &worker->user->workers; *at; at = &(*at)->next) {
@@ -225,7 +143,7 @@ static void crew_dismiss(struct worker *worker)
 	crew_unwatch(crew, &worker->pipe);
 	crew_unwatch(crew, &worker->log);
 	if (worker->room.fd >= 0)
-		look_away(crew, &worker->room);
+		crew_look_away(crew, &worker->room);
 	worker->room.fd = -1;
 	for (unsigned i = 0; i < worker->waiting_count; i++)
 		closer_hang_up(crew->closer, worker->user->uid, worker->waiting[i].fd);
@@ -252,14 +170,14 @@ static void crew_bury(struct crew *crew)
 	}
 }
 
-static void crew_whose(const struct worker *worker, char who[32])
+void crew_whose(const struct worker *worker, char who[32])
 {
 	who[0] = '\0';
 	if (!worker->crew->for_one)
 		snprintf(who, 32, "user %u: ", (unsigned)worker->user->uid);
 }
 
-static void relay_line(struct worker *worker)
+void crew_relay_line(struct worker *worker)
 {
 	char who[32];
 	crew_whose(worker, who);
@@ -272,13 +190,13 @@ static void relay_line(struct worker *worker)
  * Takes no more in a second than somebody could read: the rest waits in the pipe, and what does not
  * fit there the worker does not get rid of.
  */
-static void on_log(struct watched *watched, uint32_t events)
+void crew_on_log(struct watched *watched, uint32_t events)
 {
 	struct worker *worker = WORKER_OF(watched, log);
 	char bytes[4096];
 	size_t room = worker->log_left < sizeof(bytes) ? worker->log_left : sizeof(bytes);
 	if (room == 0) {
-		look_away(worker->crew, watched);
+		crew_look_away(worker->crew, watched);
 		return;
 	}
 	ssize_t n = read(watched->fd, bytes, room);
@@ -291,17 +209,18 @@ static void on_log(struct watched *watched, uint32_t events)
 		if (bytes[i] != '\n')
 			worker->line[worker->line_size++] = bytes[i] == '\0' ? '?' : bytes[i];
 		if (bytes[i] == '\n' || worker->line_size == sizeof(worker->line) - 1)
-			relay_line(worker);
+			crew_relay_line(worker);
 	}
 }
 
-static void renew_allowances(struct crew *crew)
+void crew_renew_allowances(struct crew *crew)
 {
 	for (struct crew_user *user = crew->users; user; user = user->next)
 		for (struct worker *worker = user->workers; worker; worker = worker->next) {
-			if (worker->log_left > 0 || look_again(crew, &worker->log, EPOLLIN))
+			if (worker->log_left > 0 || crew_look_again(crew, &worker->log, EPOLLIN))
 				worker->log_left = LOG_BYTES_PER_SECOND;
-			if (worker->records_left > 0 || look_again(crew, &worker->pipe, EPOLLIN))
+			if (worker->records_left > 0 ||
+			    crew_look_again(crew, &worker->pipe, EPOLLIN))
 				worker->records_left = RECORDS_PER_SECOND;
 		}
 }
@@ -359,9 +278,9 @@ static void on_end(struct watched *watched, uint32_t events)
 	/* What it said last may be the reason. */
 	worker->log_left = LOG_BYTES_PER_SECOND;
 	for (int i = 0; worker->log.fd >= 0 && i < 4; i++)
-		on_log(&worker->log, EPOLLIN);
+		crew_on_log(&worker->log, EPOLLIN);
 	if (worker->line_size > 0)
-		relay_line(worker);
+		crew_relay_line(worker);
 	if (WIFSIGNALED(status))
 		log_warning("%sthe worker (pid %d) was ended by signal %d; its clients open their "
 			    "feeds again",
@@ -374,7 +293,7 @@ static void on_end(struct watched *watched, uint32_t events)
 	ledger_done(&crew->ledger, worker->id, 0);
 	crew_dismiss(worker);
 	crew->sweep_due_ns = 0;
-	forget_user_if_done(crew, user);
+	crew_forget_if_done(crew, user);
 }
 
 static void make_ring(struct worker *worker, const struct link_record *record)
@@ -439,7 +358,7 @@ static void on_records(struct watched *watched, uint32_t events)
 	for (unsigned i = 0; i < RECORDS_PER_TURN; i++) {
 		struct link_record record;
 		if (worker->records_left == 0) {
-			look_away(worker->crew, watched);
+			crew_look_away(worker->crew, watched);
 			return;
 		}
 		ssize_t n = read(watched->fd, &record, sizeof(record));
@@ -475,8 +394,8 @@ static void on_records(struct watched *watched, uint32_t events)
 	}
 }
 
-static int crew_watch(struct crew *crew, struct watched *watched, int fd,
-		      void (*ready)(struct watched *, uint32_t))
+int crew_watch(struct crew *crew, struct watched *watched, int fd,
+	       void (*ready)(struct watched *, uint32_t))
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = watched};
 	*watched = (struct watched){fd, ready};
@@ -489,7 +408,7 @@ static int crew_take_over(struct worker *worker, struct outfit *outfit)
 	struct crew *crew = worker->crew;
 	worker->socket = outfit->socket.ours;
 	int r = crew_watch(crew, &worker->pipe, outfit->pipe.ours, on_records);
-	int log_r = crew_watch(crew, &worker->log, outfit->log.ours, on_log);
+	int log_r = crew_watch(crew, &worker->log, outfit->log.ours, crew_on_log);
 	outfit->socket.ours = outfit->pipe.ours = outfit->log.ours = -1;
 	return r < 0 ? r : log_r;
 }
@@ -547,7 +466,7 @@ static int check_start(const struct crew_user *user)
 											   : 0;
 }
 
-static int crew_start_worker(struct crew *crew, struct crew_user *user)
+int crew_start_worker(struct crew *crew, struct crew_user *user)
 {
 	int r = check_start(user);
 	if (r < 0)
@@ -609,7 +528,7 @@ static bool forget_somebody(struct crew *crew)
 	return true;
 }
 
-static struct crew_user *user_of(struct crew *crew, uid_t uid)
+struct crew_user *crew_user_of(struct crew *crew, uid_t uid)
 {
 	struct crew_user *user = crew->users;
 	while (user && user->uid != uid)
@@ -649,16 +568,16 @@ void crew_turn_away(struct crew *crew, uid_t uid, int fd, int code, const char *
 	closer_hang_up(crew->closer, uid, fd);
 }
 
-static int worker_of(struct crew *crew, uid_t uid, struct worker **ret_worker)
+int crew_worker_of(struct crew *crew, uid_t uid, struct worker **ret_worker)
 {
-	struct crew_user *user = user_of(crew, uid);
+	struct crew_user *user = crew_user_of(crew, uid);
 	if (!user)
 		return -EUSERS;
 	int r = 0;
 	if (!user->workers || user->workers->retired)
 		r = crew_start_worker(crew, user);
 	if (r < 0) {
-		forget_user_if_done(crew, user);
+		crew_forget_if_done(crew, user);
 		return r;
 	}
 	*ret_worker = user->workers;
@@ -673,7 +592,7 @@ bool crew_is_short_of_descriptors(const struct crew *crew, int newest)
 int crew_start(struct crew *crew, uid_t uid)
 {
 	struct worker *worker;
-	return worker_of(crew, uid, &worker);
+	return crew_worker_of(crew, uid, &worker);
 }
 
 /*
@@ -764,12 +683,12 @@ static void on_room(struct watched *watched, uint32_t events)
 		worker->waiting_count * sizeof(*worker->waiting));
 	if (r == -ETOOMANYREFS) {
 		/* The socket has room all the time. */
-		look_away(crew, watched);
+		crew_look_away(crew, watched);
 		crew->room_due_ns = clock_now_ns() + ROOM_AGAIN_NS;
 	}
 	if (worker->waiting_count > 0)
 		return;
-	look_away(crew, watched);
+	crew_look_away(crew, watched);
 	watched->fd = -1;
 }
 
@@ -854,7 +773,7 @@ void crew_connection(struct crew *crew, uid_t uid, pid_t pid, int fd)
 {
 	const struct arrival arrival = {++crew->client_id, fd, pid};
 	struct worker *worker;
-	int r = worker_of(crew, uid, &worker);
+	int r = crew_worker_of(crew, uid, &worker);
 	if (r < 0)
 		refuse_worker(crew, uid, fd, r);
 	else if (guests_full(&worker->guests) ||
@@ -883,7 +802,7 @@ void crew_drain(struct crew *crew)
 	for_all(crew, crew_drain_worker);
 }
 
-static void crew_end_worker(struct worker *worker)
+void crew_end_worker(struct worker *worker)
 {
 	kill(worker->pid, SIGKILL);
 }
@@ -902,14 +821,14 @@ uint64_t crew_due_ns(const struct crew *crew)
 	return crew->room_due_ns < due_ns ? crew->room_due_ns : due_ns;
 }
 
-static void look_for_room(struct worker *worker)
+void crew_look_for_room(struct worker *worker)
 {
-	if (!look_again(worker->crew, &worker->room, EPOLLOUT))
+	if (!crew_look_again(worker->crew, &worker->room, EPOLLOUT))
 		worker->crew->room_due_ns = clock_now_ns() + ROOM_AGAIN_NS;
 }
 
 /* A retired worker ends at once, unless it is not itself any more. */
-static bool end_retired(const struct crew *crew, uint64_t now_ns)
+bool crew_end_retired(const struct crew *crew, uint64_t now_ns)
 {
 	bool waits = false;
 	for (struct crew_user *user = crew->users; user; user = user->next)
@@ -929,11 +848,11 @@ static void forget_users(struct crew *crew)
 {
 	for (struct crew_user *user = crew->users, *next; user; user = next) {
 		next = user->next;
-		forget_user_if_done(crew, user);
+		crew_forget_if_done(crew, user);
 	}
 }
 
-static bool any_allowance_used(const struct crew *crew)
+bool crew_any_allowance_used(const struct crew *crew)
 {
 	for (const struct crew_user *user = crew->users; user; user = user->next)
 		for (const struct worker *worker = user->workers; worker; worker = worker->next)
@@ -948,19 +867,19 @@ void crew_on_time(struct crew *crew, uint64_t now_ns)
 	crew_bury(crew);
 	if (now_ns >= crew->room_due_ns) {
 		crew->room_due_ns = UINT64_MAX;
-		for_all(crew, look_for_room);
+		for_all(crew, crew_look_for_room);
 	}
 	if (now_ns >= crew->sweep_due_ns) {
 		bool soon = ledger_sweep(&crew->ledger);
-		soon |= end_retired(crew, now_ns);
+		soon |= crew_end_retired(crew, now_ns);
 		crew->sweep_due_ns = now_ns + (soon ? SWEEP_SOON_NS : SWEEP_LATER_NS);
 		forget_users(crew);
 	}
 	if (now_ns >= crew->renewal_due_ns) {
-		renew_allowances(crew);
+		crew_renew_allowances(crew);
 		crew->renewal_due_ns = UINT64_MAX;
 	}
-	if (crew->renewal_due_ns == UINT64_MAX && any_allowance_used(crew))
+	if (crew->renewal_due_ns == UINT64_MAX && crew_any_allowance_used(crew))
 		crew->renewal_due_ns = now_ns + SECOND_NS;
 }
 
