@@ -1,0 +1,271 @@
+#include "loaderd/supervisor/crew_internal.h"
+
+#include "loaderd/log.h"
+#include "proto/feed.pb-c.h"
+#include "proto/framing.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+/* Of connections that wait, of all users. */
+unsigned crew_waiting_most(unsigned descriptors)
+{
+	unsigned most = descriptors / ARRIVALS_SHARE;
+	return most < ARRIVALS_LEAST ? ARRIVALS_LEAST : most;
+}
+
+/*
+ * The kernel counts descriptors on their way by user, and the service is one: none may have all
+ * because its worker does not take them.
+ */
+unsigned crew_arrivals_most(unsigned descriptors)
+{
+	unsigned most = crew_waiting_most(descriptors);
+	return most > ARRIVALS_MAX ? ARRIVALS_MAX : most;
+}
+
+void crew_turn_away(struct crew *crew, uid_t uid, int fd, int code, const char *format, ...)
+{
+	Loaderd__Error error = LOADERD__ERROR__INIT;
+	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	char text[256];
+	uint8_t message[512];
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	if (log_allowed(&crew->refusal_log_ns))
+		log_warning("user %u turned away: %s", (unsigned)uid, text);
+	error.code = code;
+	error.text = text;
+	error.position = -1;
+	reply.kind_case = LOADERD__REPLY__KIND_ERROR;
+	reply.error = &error;
+	size_t size = loaderd__reply__pack(&reply, message);
+	(void)frame_send(fd, message, size, NULL, 0, 0);
+	closer_hang_up(crew->closer, uid, fd);
+}
+
+int crew_worker_of(struct crew *crew, uid_t uid, struct worker **ret_worker)
+{
+	struct crew_user *user = crew_user_of(crew, uid);
+	if (!user)
+		return -EUSERS;
+	int r = 0;
+	if (!user->workers || user->workers->retired)
+		r = crew_start_worker(crew, user);
+	if (r < 0) {
+		crew_forget_if_done(crew, user);
+		return r;
+	}
+	*ret_worker = user->workers;
+	return 0;
+}
+
+bool crew_is_short_of_descriptors(const struct crew *crew, int newest)
+{
+	return (unsigned)newest + DESCRIPTORS_SPARE > crew->descriptors_most;
+}
+
+int crew_start(struct crew *crew, uid_t uid)
+{
+	struct worker *worker;
+	return crew_worker_of(crew, uid, &worker);
+}
+
+/*
+ * One that has shut its end, or has not taken anything for long, serves its user no more: the next
+ * connection gets another one.
+ */
+static void end_if_deaf(struct worker *worker, int result)
+{
+	uint64_t now_ns = clock_now_ns();
+	char who[32];
+	if (result == 0)
+		worker->deaf_since_ns = 0;
+	else if (result == -EAGAIN && worker->deaf_since_ns == 0)
+		worker->deaf_since_ns = now_ns;
+	if (result != -EPIPE &&
+	    (result != -EAGAIN || now_ns - worker->deaf_since_ns <= DEAF_MS * MS_NS))
+		return;
+	crew_whose(worker, who);
+	log_warning("%sthe worker (pid %d) takes no connections: it is ended", who,
+		    (int)worker->pid);
+	kill(worker->pid, SIGKILL);
+}
+
+/*
+ * Descriptors must be left for rings and workers: whose user has most of such connections loses the
+ * oldest.
+ */
+static void crew_make_room(struct crew *crew)
+{
+	struct guests *chosen = NULL;
+	unsigned most = 0;
+	for (struct crew_user *user = crew->users; user; user = user->next) {
+		struct guests *largest = NULL;
+		unsigned count = 0;
+		for (struct worker *worker = user->workers; worker; worker = worker->next) {
+			count += worker->guests.count;
+			if (!largest || worker->guests.count > largest->count)
+				largest = &worker->guests;
+		}
+		if (count <= most)
+			continue;
+		most = count;
+		chosen = largest;
+	}
+	if (chosen)
+		guests_drop_oldest(chosen);
+}
+
+/*
+ * Hands a connection over. 0: it is dealt with; -EAGAIN: the worker has no room for it now;
+ * -ETOOMANYREFS: the kernel has not, for anybody's.
+ */
+static int hand_over(struct worker *worker, const struct arrival *arrival)
+{
+	const struct link_order order = {
+		.kind = LINK_CLIENT, .client = arrival->id, .pid = (uint32_t)arrival->pid};
+	const struct link_order drain = {.kind = LINK_DRAIN};
+	int r = link_send(worker->socket, &order, &arrival->fd, 1);
+	end_if_deaf(worker, r);
+	if (r == -EAGAIN || r == -ETOOMANYREFS)
+		return r;
+	worker->clients += r == 0;
+	if (r == 0 && worker->crew->draining && worker->clients == 1)
+		(void)link_send(worker->socket, &drain, NULL, 0);
+	/* With a worker that has gone, hanging up is the answer. */
+	if (r == 0)
+		guests_add(&worker->guests, arrival->id, arrival->fd);
+	else
+		closer_hang_up(worker->crew->closer, worker->user->uid, arrival->fd);
+	if (worker->crew->house.count > worker->crew->house.most)
+		crew_make_room(worker->crew);
+	return 0;
+}
+
+static void on_room(struct watched *watched, uint32_t events)
+{
+	struct worker *worker = WORKER_OF(watched, room);
+	struct crew *crew = worker->crew;
+	unsigned done = 0;
+	int r = 0;
+	if (watched->fd < 0)
+		return;
+	while (done < worker->waiting_count && (r = hand_over(worker, &worker->waiting[done])) == 0)
+		done++;
+	worker->waiting_count -= done;
+	crew->waiting_count -= done;
+	memmove(worker->waiting, worker->waiting + done,
+		worker->waiting_count * sizeof(*worker->waiting));
+	if (r == -ETOOMANYREFS) {
+		/* The socket has room all the time. */
+		crew_look_away(crew, watched);
+		crew->room_due_ns = clock_now_ns() + ROOM_AGAIN_NS;
+	}
+	if (worker->waiting_count > 0)
+		return;
+	crew_look_away(crew, watched);
+	watched->fd = -1;
+}
+
+/*
+ * A burst of connections may be more than the socket takes at once: the worker is given the time to
+ * read.
+ */
+static bool queue_up(struct worker *worker, const struct arrival *arrival)
+{
+	struct epoll_event event = {.events = EPOLLOUT, .data.ptr = &worker->room};
+	/* It may also be the kernel that takes nothing, and then this worker is not to blame. */
+	if (worker->deaf_since_ns != 0)
+		end_if_deaf(worker, -EAGAIN);
+	if (worker->waiting_count == worker->crew->arrivals_most ||
+	    worker->crew->waiting_count >= worker->crew->waiting_most)
+		return false;
+	worker->crew->waiting_count++;
+	worker->waiting[worker->waiting_count++] = *arrival;
+	if (worker->room.fd >= 0)
+		return true;
+	worker->room = (struct watched){worker->socket, on_room};
+	epoll_ctl(worker->crew->epoll_fd, EPOLL_CTL_ADD, worker->socket, &event);
+	return true;
+}
+
+/* Limits have a code at which feeds that are opened again try for a while: each of them passes. */
+static void refuse_worker(struct crew *crew, uid_t uid, int fd, int r)
+{
+	switch (r) {
+	case -EUSERS:
+		crew_turn_away(
+			crew, uid, fd, EDQUOT,
+			"the service has as many users as it may, %llu ([limits] users); try "
+			"again when one of them has no feed any more",
+			(unsigned long long)crew->config->users);
+		break;
+	case -EDQUOT:
+		crew_turn_away(
+			crew, uid, fd, EDQUOT,
+			"no worker can be started: this user's have ended so often that as many "
+			"have been started as may be, %d at once and then %d a second; try again "
+			"in a second",
+			STARTS_AT_ONCE, STARTS_PER_SECOND);
+		break;
+	case -EBUSY:
+		crew_turn_away(
+			crew, uid, fd, EDQUOT,
+			"no worker can be started: %d of this user's have not ended yet, and one "
+			"may have no more; try again in some seconds",
+			WORKERS_PER_USER);
+		break;
+	case -EAGAIN:
+		crew_turn_away(
+			crew, uid, fd, EDQUOT,
+			"no worker can be started: the system lets the service have no more "
+			"processes; try again, or raise TasksMax= or LimitNPROC= of the service");
+		break;
+	default:
+		crew_turn_away(crew, uid, fd, -r, "no worker can be started: %s", strerror(-r));
+		break;
+	}
+}
+
+/* There is a worker, but no room for one more connection to it. */
+static void refuse_connection(const struct worker *worker, int fd)
+{
+	struct crew *crew = worker->crew;
+	const uid_t uid = worker->user->uid;
+	if (!guests_full(&worker->guests) && worker->waiting_count < crew->arrivals_most)
+		crew_turn_away(crew, uid, fd, EDQUOT,
+			       "too many connections of all users wait for their workers; connect "
+			       "again, or raise LimitNOFILE= of the service (ulimit -n)");
+	else
+		crew_turn_away(
+			crew, uid, fd, EDQUOT,
+			"this user has as many connections as one may, %llu, and more that wait "
+			"([limits] connections_per_user)",
+			(unsigned long long)crew->config->connections_per_user);
+}
+
+void crew_connection(struct crew *crew, uid_t uid, pid_t pid, int fd)
+{
+	const struct arrival arrival = {++crew->client_id, fd, pid};
+	struct worker *worker;
+	int r = crew_worker_of(crew, uid, &worker);
+	if (r < 0)
+		refuse_worker(crew, uid, fd, r);
+	else if (guests_full(&worker->guests) ||
+		 ((worker->waiting_count > 0 || hand_over(worker, &arrival) < 0) &&
+		  !queue_up(worker, &arrival)))
+		refuse_connection(worker, fd);
+}
+
+void crew_look_for_room(struct worker *worker)
+{
+	if (!crew_look_again(worker->crew, &worker->room, EPOLLOUT))
+		worker->crew->room_due_ns = clock_now_ns() + ROOM_AGAIN_NS;
+}

@@ -1,0 +1,344 @@
+#include "loaderd/supervisor/crew_internal.h"
+
+#include "format/base/copy_once.h"
+#include "loaderd/log.h"
+#include "loaderd/supervisor/outfit.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+void crew_dismiss(struct worker *worker)
+{
+	struct crew *crew = worker->crew;
+	for (struct worker **at = &worker->user->workers; *at; at = &(*at)->next) {
+		if (*at != worker)
+			continue;
+		*at = worker->next;
+		break;
+	}
+	crew_unwatch(crew, &worker->end);
+	crew_unwatch(crew, &worker->pipe);
+	crew_unwatch(crew, &worker->log);
+	if (worker->room.fd >= 0)
+		crew_look_away(crew, &worker->room);
+	worker->room.fd = -1;
+	for (unsigned i = 0; i < worker->waiting_count; i++)
+		closer_hang_up(crew->closer, worker->user->uid, worker->waiting[i].fd);
+	crew->waiting_count -= worker->waiting_count;
+	worker->waiting_count = 0;
+	guests_deinit(&worker->guests);
+	if (worker->socket >= 0)
+		closer_close(crew->closer, worker->user->uid, worker->socket);
+	if (worker->page)
+		munmap(worker->page, LINK_PAGE_SIZE);
+	crew->worker_count--;
+	/* Events that were met together may still name it. */
+	worker->next = crew->dead;
+	crew->dead = worker;
+}
+
+/* The worker's word, which can be of harm to its own user's samples alone. */
+static void blame_sample(struct worker *worker, const char *who)
+{
+	struct crew_user *user = worker->user;
+	struct blame blame;
+	copy_once(&blame, &worker->page->blame, sizeof(blame));
+	if (blame.noted != 2)
+		return;
+	struct suspect *suspect = user->suspects;
+	struct suspect *end = user->suspects + user->suspect_count;
+	while (suspect < end && (suspect->sample != blame.sample ||
+				 memcmp(suspect->uuid, blame.uuid, sizeof(blame.uuid)) != 0))
+		suspect++;
+	if (suspect == end && user->suspect_count == SUSPECTS_MAX)
+		return;
+	if (suspect == end) {
+		*suspect = (struct suspect){.sample = blame.sample};
+		memcpy(suspect->uuid, blame.uuid, sizeof(blame.uuid));
+		user->suspect_count++;
+	}
+	suspect->faults++;
+	user->remember_until_ns = clock_now_ns() + REMEMBER_S * SECOND_NS;
+	log_warning("%sit was decoding sample %llu%s", who, (unsigned long long)blame.sample,
+		    suspect->faults == FAULTS_MOST
+			    ? ", and not for the first time: that is bad from now on"
+			    : "");
+}
+
+/* Before the first client. */
+static void warn_of_poison(struct worker *worker)
+{
+	const struct crew_user *user = worker->user;
+	for (unsigned i = 0; i < user->suspect_count; i++) {
+		struct link_order order = {.kind = LINK_POISON, .sample = user->suspects[i].sample};
+		memcpy(order.uuid, user->suspects[i].uuid, sizeof(order.uuid));
+		if (user->suspects[i].faults >= FAULTS_MOST)
+			(void)link_send(worker->socket, &order, NULL, 0);
+	}
+}
+
+static void on_end(struct watched *watched, uint32_t events)
+{
+	struct worker *worker = WORKER_OF(watched, end);
+	struct crew_user *user = worker->user;
+	struct crew *crew = worker->crew;
+	char who[32];
+	int status;
+	if (waitpid(worker->pid, &status, WNOHANG) != worker->pid)
+		return;
+	crew_whose(worker, who);
+	/* What it said last may be the reason. */
+	worker->log_left = LOG_BYTES_PER_SECOND;
+	for (int i = 0; worker->log.fd >= 0 && i < 4; i++)
+		crew_on_log(&worker->log, EPOLLIN);
+	if (worker->line_size > 0)
+		crew_relay_line(worker);
+	if (WIFSIGNALED(status))
+		log_warning("%sthe worker (pid %d) was ended by signal %d; its clients open their "
+			    "feeds again",
+			    who, (int)worker->pid, WTERMSIG(status));
+	else if (WEXITSTATUS(status) != 0)
+		log_warning("%sthe worker (pid %d) ended with status %d", who, (int)worker->pid,
+			    WEXITSTATUS(status));
+	if (WIFSIGNALED(status) || WEXITSTATUS(status) != 0)
+		blame_sample(worker, who);
+	ledger_done(&crew->ledger, worker->id, 0);
+	crew_dismiss(worker);
+	crew->sweep_due_ns = 0;
+	crew_forget_if_done(crew, user);
+}
+
+static void make_ring(struct worker *worker, const struct link_record *record)
+{
+	struct link_order order = {.kind = LINK_RING, .feed = record->feed};
+	struct crew *crew = worker->crew;
+	int fds[LINK_FDS_MAX];
+	struct crew_user *user = worker->user;
+	int code = ledger_make(&crew->ledger, &user->account, user->uid, worker->id, record, &order,
+			       fds);
+	uint64_t now_ns = clock_now_ns();
+	if (code == EDQUOT && order.limit != LINK_LIMIT_NONE &&
+	    now_ns - crew->swept_ns >= SWEEP_AGAIN_NS) {
+		/*
+		 * What was held until a moment ago may be free now. A worker that is told otherwise
+		 * asks again later than this is done again.
+		 */
+		crew->swept_ns = now_ns;
+		ledger_sweep(&crew->ledger);
+		order = (struct link_order){.kind = LINK_RING, .feed = record->feed};
+		code = ledger_make(&crew->ledger, &user->account, user->uid, worker->id, record,
+				   &order, fds);
+	}
+	int r = link_send(worker->socket, &order, fds, code == 0 ? LINK_FDS_MAX : 0);
+	if (r == 0 || code != 0)
+		return;
+	/* It does not know of the ring, and could not give it back. */
+	ledger_done(&crew->ledger, worker->id, record->feed);
+	order.code = -r;
+	(void)link_send(worker->socket, &order, NULL, 0);
+}
+
+static void send_ring(struct worker *worker, const struct link_record *record)
+{
+	struct link_order order = {.kind = LINK_RING_SENT, .feed = record->feed, .code = ENOENT};
+	int fds[LINK_FDS_MAX];
+	if (ledger_take_fds(&worker->crew->ledger, worker->id, record->feed, fds)) {
+		order.code = guests_send_ring(&worker->guests, record->client, fds);
+		close(fds[0]);
+		close(fds[1]);
+	}
+	(void)link_send(worker->socket, &order, NULL, 0);
+}
+
+static void retire_if_idle(struct worker *worker, uint64_t clients)
+{
+	const struct link_order order = {.kind = LINK_RETIRE};
+	/* In a private daemon the next client should find it warm. */
+	if (worker->crew->for_one || clients != worker->clients || worker->waiting_count > 0)
+		return;
+	if (worker->retired)
+		return;
+	worker->retired = true;
+	worker->end_due_ns = clock_now_ns() + RETIRE_MS * MS_NS;
+	worker->crew->sweep_due_ns = 0;
+	(void)link_send(worker->socket, &order, NULL, 0);
+}
+
+static void on_records(struct watched *watched, uint32_t events)
+{
+	struct worker *worker = WORKER_OF(watched, pipe);
+	for (unsigned i = 0; i < RECORDS_PER_TURN; i++) {
+		struct link_record record;
+		if (worker->records_left == 0) {
+			crew_look_away(worker->crew, watched);
+			return;
+		}
+		ssize_t n = read(watched->fd, &record, sizeof(record));
+		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+			crew_unwatch(worker->crew, watched);
+		/*
+		 * Written whole by a worker that is itself; what else comes is read as what it then
+		 * is.
+		 */
+		if (n != sizeof(record))
+			return;
+		worker->records_left--;
+		switch (record.kind) {
+		case LINK_WANT_RING:
+			make_ring(worker, &record);
+			break;
+		case LINK_SEND_RING:
+			send_ring(worker, &record);
+			break;
+		case LINK_RING_DONE:
+			ledger_done(&worker->crew->ledger, worker->id, record.feed);
+			worker->crew->sweep_due_ns = 0;
+			break;
+		case LINK_IDLE:
+			retire_if_idle(worker, record.count);
+			break;
+		case LINK_LOST:
+			guests_hang_up(&worker->guests, record.client);
+			break;
+		default:
+			break;
+		}
+	}
+}
+
+/* Whatever becomes of it, the worker has its ends. */
+static int crew_take_over(struct worker *worker, struct outfit *outfit)
+{
+	struct crew *crew = worker->crew;
+	worker->socket = outfit->socket.ours;
+	int r = crew_watch(crew, &worker->pipe, outfit->pipe.ours, on_records);
+	int log_r = crew_watch(crew, &worker->log, outfit->log.ours, crew_on_log);
+	outfit->socket.ours = outfit->pipe.ours = outfit->log.ours = -1;
+	return r < 0 ? r : log_r;
+}
+
+/* A process is what costs: an attempt that ends before there is one owes nothing. */
+static void charge_start(struct crew_user *user)
+{
+	uint64_t now_ns = clock_now_ns();
+	if (user->start_debt_ns < now_ns)
+		user->start_debt_ns = now_ns;
+	user->start_debt_ns += START_COST_NS;
+}
+
+static int crew_launch(struct worker *worker, struct outfit *outfit)
+{
+	struct crew *crew = worker->crew;
+	const uid_t uid = worker->user->uid;
+	int value;
+	const int *nice = config_nice(crew->config, uid, &value) ? &value : NULL;
+	const bool grouped = groups_given(&crew->groups);
+	int r = crew_take_over(worker, outfit);
+	if (r == 0)
+		r = outfit_spawn(outfit, crew->config_fd, uid, grouped ? NULL : nice, &worker->pid);
+	if (r < 0)
+		return r;
+	charge_start(worker->user);
+	r = grouped ? groups_enter(&crew->groups, uid, nice, worker->pid) : 0;
+	if (r < 0)
+		log_warning(
+			"user %u: the worker cannot be put into a control group of the user's, and "
+			"has the weight of the service: %s",
+			(unsigned)uid, strerror(-r));
+	int pidfd = (int)syscall(SYS_pidfd_open, worker->pid, 0);
+	r = pidfd < 0 ? -errno : crew_watch(crew, &worker->end, pidfd, on_end);
+	if (r == 0)
+		return 0;
+	kill(worker->pid, SIGKILL);
+	waitpid(worker->pid, NULL, 0);
+	return r;
+}
+
+/*
+ * A worker that ends as soon as it is started must not keep the machine busy with starting it, nor
+ * may those that do not end become many: what SIGKILL does not end counts against its user. 0, or
+ * -EBUSY: too many are on their way out; -EDQUOT: too many have been started.
+ */
+static int check_start(const struct crew_user *user)
+{
+	unsigned count = 0;
+	for (const struct worker *worker = user->workers; worker; worker = worker->next)
+		count++;
+	if (count >= WORKERS_PER_USER)
+		return -EBUSY;
+	return user->start_debt_ns > clock_now_ns() + (STARTS_AT_ONCE - 1) * START_COST_NS ? -EDQUOT
+											   : 0;
+}
+
+int crew_start_worker(struct crew *crew, struct crew_user *user)
+{
+	int r = check_start(user);
+	if (r < 0)
+		return r;
+	struct worker *worker = calloc(1, sizeof(*worker));
+	struct outfit outfit;
+	if (!worker)
+		return -ENOMEM;
+	*worker = (struct worker){
+		.end.fd = -1,
+		.pipe.fd = -1,
+		.log.fd = -1,
+		.room.fd = -1,
+		.socket = -1,
+		.crew = crew,
+		.user = user,
+		.next = user->workers,
+		.id = ++crew->worker_id,
+		.log_left = LOG_BYTES_PER_SECOND,
+		.records_left = RECORDS_PER_SECOND,
+		.guests = {.most = (unsigned)crew->config->connections_per_user + ARRIVALS_MAX,
+			   .uid = user->uid,
+			   .house = &crew->house},
+	};
+	user->workers = worker;
+	crew->worker_count++;
+	r = outfit_init(&outfit, crew->arrivals_most, &worker->page);
+	/* Those who are here already need some for rings, and connections to come. */
+	if (r == 0 && (unsigned)outfit.log.ours + (crew->house.most - crew->house.count) +
+				      (crew->waiting_most - crew->waiting_count) +
+				      DESCRIPTORS_SPARE >
+			      crew->descriptors_most)
+		r = -EMFILE;
+	if (r == 0)
+		r = crew_launch(worker, &outfit);
+	outfit_deinit(&outfit);
+	if (r < 0)
+		crew_dismiss(worker);
+	else
+		warn_of_poison(worker);
+	return r;
+}
+
+void crew_end_worker(struct worker *worker)
+{
+	kill(worker->pid, SIGKILL);
+}
+
+/* A retired worker ends at once, unless it is not itself any more. */
+bool crew_end_retired(const struct crew *crew, uint64_t now_ns)
+{
+	bool waits = false;
+	for (struct crew_user *user = crew->users; user; user = user->next)
+		for (struct worker *worker = user->workers; worker; worker = worker->next) {
+			if (worker->end_due_ns == 0)
+				continue;
+			waits |= worker->end_due_ns > now_ns;
+			if (worker->end_due_ns > now_ns)
+				continue;
+			worker->end_due_ns = 0;
+			crew_end_worker(worker);
+		}
+	return waits;
+}
