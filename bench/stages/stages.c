@@ -25,10 +25,6 @@ enum {
 	WARM_TIMES = 8,
 };
 
-const char *const lane_names[LANE_COUNT] = {"c", "avx2", "avx512bw", "avx512", "libjpeg-turbo"};
-const char *const stage_names[STAGE_COUNT] = {"entropy",   "decode", "crop",        "warm_entropy",
-					      "warm_crop", "image",  "coefficients"};
-
 static int fail(struct packimg_error *error, const char *text)
 {
 	snprintf(error->text, sizeof(error->text), "%s", text);
@@ -129,7 +125,7 @@ struct worker {
 	struct transform_scratch *scratch;
 	uint8_t *outputs;
 	size_t output_size;
-	double share; /* sum of turbo_entropy's */
+	double share; /* sum of turbo_entropy's; 0: all of each crop was done */
 };
 
 typedef int (*stage_work)(struct worker *worker, const struct crop *crop, uint32_t number);
@@ -208,7 +204,31 @@ static int their_coefficients(struct worker *worker, const struct crop *crop, ui
 	return turbo_coefficients(worker->turbo, &crop->part);
 }
 
-static void try_work(struct worker *worker, enum stage stage, stage_work work, uint32_t crop,
+/* Who does what; neither in a warm one, which repeats another. */
+static const struct {
+	const char *name;
+	stage_work own, theirs;
+} stage_rows[CROP_STAGES] = {
+	[CROP_ENTROPY] = {"entropy", own_entropy, their_entropy},
+	[CROP_DECODE] = {"decode", own_decode, their_decode},
+	[CROP_SAMPLE] = {"crop", own_crop, NULL},
+	[CROP_WARM_ENTROPY] = {"warm_entropy", NULL, NULL},
+	[CROP_WARM_SAMPLE] = {"warm_crop", NULL, NULL},
+	[CROP_IMAGE] = {"image", NULL, their_image},
+	[CROP_COEFFICIENTS] = {"coefficients", NULL, their_coefficients},
+};
+
+const char *lane_name(enum lane lane)
+{
+	return lane == LANE_TURBO ? "libjpeg-turbo" : cpu_isa_name((enum cpu_isa)lane);
+}
+
+const char *stage_name(enum crop_stage stage)
+{
+	return stage_rows[stage].name;
+}
+
+static void try_work(struct worker *worker, enum crop_stage stage, stage_work work, uint32_t crop,
 		     uint32_t number)
 {
 	struct times *times = worker->times;
@@ -216,7 +236,7 @@ static void try_work(struct worker *worker, enum stage stage, stage_work work, u
 
 	if (r < 0)
 		snprintf(times->error, sizeof(times->error), "%s, sample %llu: %s",
-			 stage_names[stage],
+			 stage_name(stage),
 			 (unsigned long long)worker->crops->crops[crop].sample.index,
 			 worker->turbo ? turbo_error(worker->turbo) : strerror(-r));
 }
@@ -225,7 +245,7 @@ static void try_work(struct worker *worker, enum stage stage, stage_work work, u
  * Of each stage the sum over the crops of the least of several times; the stages take turns, so
  * that a machine whose speed drifts treats them alike.
  */
-static void measure_warm(struct worker *worker, const enum stage stages[2],
+static void measure_warm(struct worker *worker, const enum crop_stage stages[2],
 			 const stage_work works[2])
 {
 	double sum[2] = {0};
@@ -247,7 +267,7 @@ static void measure_warm(struct worker *worker, const enum stage stages[2],
 }
 
 /* Microseconds a crop of the second time through. */
-static void measure(struct worker *worker, enum stage stage, stage_work work)
+static void measure(struct worker *worker, enum crop_stage stage, stage_work work)
 {
 	const struct crops *crops = worker->crops;
 	struct times *times = worker->times;
@@ -259,7 +279,7 @@ static void measure(struct worker *worker, enum stage stage, stage_work work)
 		for (uint32_t i = 0; i < crops->count && !times->error[0]; i++)
 			try_work(worker, stage, work, i, i);
 	}
-	times->us[stage] = (cpu_us() - begin) / crops->count;
+	times->us[stage] = (cpu_us() - begin) / (worker->share > 0 ? worker->share : crops->count);
 }
 
 static int worker_init(struct worker *worker)
@@ -289,10 +309,10 @@ static void run_own(struct worker *worker)
 		snprintf(worker->times->error, sizeof(worker->times->error), "%s", strerror(-r));
 		return;
 	}
-	measure(worker, STAGE_ENTROPY, own_entropy);
-	measure(worker, STAGE_DECODE, own_decode);
-	measure(worker, STAGE_CROP, own_crop);
-	measure_warm(worker, (const enum stage[]){STAGE_WARM_ENTROPY, STAGE_WARM_CROP},
+	for (unsigned stage = 0; stage < CROP_STAGES; stage++)
+		if (stage_rows[stage].own)
+			measure(worker, stage, stage_rows[stage].own);
+	measure_warm(worker, (const enum crop_stage[]){CROP_WARM_ENTROPY, CROP_WARM_SAMPLE},
 		     (const stage_work[]){own_entropy, own_crop});
 }
 
@@ -304,11 +324,9 @@ static void run_turbo(struct worker *worker)
 		snprintf(worker->times->error, sizeof(worker->times->error), "%s", strerror(-r));
 		return;
 	}
-	measure(worker, STAGE_ENTROPY, their_entropy);
-	worker->times->us[STAGE_ENTROPY] *= worker->crops->count / worker->share;
-	measure(worker, STAGE_DECODE, their_decode);
-	measure(worker, STAGE_IMAGE, their_image);
-	measure(worker, STAGE_COEFFICIENTS, their_coefficients);
+	for (unsigned stage = 0; stage < CROP_STAGES; stage++)
+		if (stage_rows[stage].theirs)
+			measure(worker, stage, stage_rows[stage].theirs);
 }
 
 void stages_measure(const struct crops *crops, enum lane lane, struct times *ret_times)
@@ -321,9 +339,9 @@ void stages_measure(const struct crops *crops, enum lane lane, struct times *ret
 	if (child == 0) {
 		struct worker worker = {.crops = crops, .times = times};
 
-		for (int i = 0; i < STAGE_COUNT; i++)
+		for (int i = 0; i < CROP_STAGES; i++)
 			times->us[i] = NAN;
-		setenv("LOADERD_ISA", lane_names[lane], 1);
+		setenv("LOADERD_ISA", lane_name(lane), 1);
 		if (lane == LANE_TURBO)
 			run_turbo(&worker);
 		else
@@ -335,7 +353,7 @@ void stages_measure(const struct crops *crops, enum lane lane, struct times *ret
 		snprintf(ret_times->error, sizeof(ret_times->error), "%s", strerror(errno));
 	else if (status)
 		snprintf(ret_times->error, sizeof(ret_times->error), "%s has died (status %#x)",
-			 lane_names[lane], (unsigned)status);
+			 lane_name(lane), (unsigned)status);
 	else
 		*ret_times = *times;
 	if (times != MAP_FAILED)

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "bench/stages/turbo.h"
+#include "format/base/cpu.h"
 #include "format/packimg.h"
 
 struct crop {
@@ -33,30 +34,31 @@ int crops_choose(const struct packimg *dataset, const char *pipeline, uint32_t c
 		 struct crops *ret_crops, struct packimg_error *error);
 void crops_deinit(struct crops *crops);
 
-/* Who does the work. */
-enum lane { LANE_C, LANE_AVX2, LANE_AVX512BW, LANE_AVX512, LANE_TURBO, LANE_COUNT };
+/* Who does the work: our code with each of the instruction sets (enum cpu_isa), or libjpeg-turbo.
+ */
+enum lane { LANE_TURBO = CPU_ISA_COUNT, LANE_COUNT };
 
 /* Microseconds a crop; NAN where a lane has no such thing. */
-enum stage {
-	STAGE_ENTROPY, /* coefficients of the crop */
-	STAGE_DECODE,  /* that, and the crop's pixels from them */
-	STAGE_CROP,    /* that, resized, flipped and stored: the finished sample */
-	/* STAGE_ENTROPY and STAGE_CROP again, with all that they use in cache: */
-	STAGE_WARM_ENTROPY,
+enum crop_stage {
+	CROP_ENTROPY, /* coefficients of the crop */
+	CROP_DECODE,  /* that, and the crop's pixels from them */
+	CROP_SAMPLE,  /* that, resized, flipped and stored: the finished sample */
+	/* CROP_ENTROPY and CROP_SAMPLE again, with all that they use in cache: */
+	CROP_WARM_ENTROPY,
 	/* each crop a few times in a row, to one place; its least time counts */
-	STAGE_WARM_CROP,
-	STAGE_IMAGE,        /* the whole image's pixels */
-	STAGE_COEFFICIENTS, /* the whole image's coefficients */
-	STAGE_COUNT,
+	CROP_WARM_SAMPLE,
+	CROP_IMAGE,        /* the whole image's pixels */
+	CROP_COEFFICIENTS, /* the whole image's coefficients */
+	CROP_STAGES,
 };
 
 struct times {
-	double us[STAGE_COUNT];
+	double us[CROP_STAGES];
 	char error[PACKIMG_ERROR_MAX]; /* empty: it worked */
 };
 
-extern const char *const lane_names[LANE_COUNT];
-extern const char *const stage_names[STAGE_COUNT];
+const char *lane_name(enum lane lane);
+const char *stage_name(enum crop_stage stage);
 
 /*
  * In a process of its own, goes through all crops twice for each stage, to warm up and to measure:

@@ -77,7 +77,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 }
 
 struct results {
-	double us[LANE_COUNT][STAGE_COUNT][ROUNDS_MAX];
+	double us[LANE_COUNT][CROP_STAGES][ROUNDS_MAX];
 	unsigned rounds;
 	bool has[LANE_COUNT];
 };
@@ -104,13 +104,12 @@ static double median(const struct results *results, enum lane lane, int stage, i
 }
 
 /* Median over the rounds of what libjpeg-turbo's stage costs, in units of our entropy stage. */
-static double times_as_long(const struct results *results, enum lane lane, enum stage theirs)
+static double times_as_long(const struct results *results, enum lane lane, enum crop_stage theirs)
 {
 	double values[ROUNDS_MAX];
 
 	for (unsigned i = 0; i < results->rounds; i++)
-		values[i] =
-			results->us[LANE_TURBO][theirs][i] / results->us[lane][STAGE_ENTROPY][i];
+		values[i] = results->us[LANE_TURBO][theirs][i] / results->us[lane][CROP_ENTROPY][i];
 	qsort(values, results->rounds, sizeof(*values), by_size);
 	return values[results->rounds / 2];
 }
@@ -135,9 +134,9 @@ static void print_line(const struct results *results, const char *name, int stag
 static void print_table(const struct options *options, const struct crops *crops,
 			const struct results *results)
 {
-	enum lane best = LANE_AVX512;
+	enum lane best = (enum lane)CPU_ISA_AVX512;
 
-	while (best > LANE_C && !results->has[best])
+	while (best > (enum lane)CPU_ISA_C && !results->has[best])
 		best--;
 	double pixel = crops->pixels / crops->count * 1e-3;
 
@@ -148,28 +147,27 @@ static void print_table(const struct options *options, const struct crops *crops
 	       LIBJPEG_TURBO_VERSION_NUMBER % 1000, results->rounds);
 	printf("%-44s", "microseconds of CPU time a crop");
 	for (int lane = 0; lane < LANE_COUNT; lane++)
-		printf("%14s", lane_names[lane]);
+		printf("%14s", lane_name((enum lane)lane));
 	putchar('\n');
-	print_line(results, "entropy stage", STAGE_ENTROPY, -1, 1);
-	print_line(results, "coefficients to pixels", STAGE_DECODE, STAGE_ENTROPY, 1);
-	print_line(results, "  the same, ns a pixel of the crop", STAGE_DECODE, STAGE_ENTROPY,
-		   pixel);
-	print_line(results, "decode: both", STAGE_DECODE, -1, 1);
-	print_line(results, "resize, flip and store", STAGE_CROP, STAGE_DECODE, 1);
-	print_line(results, "back end: coefficients to finished sample", STAGE_CROP, STAGE_ENTROPY,
+	print_line(results, "entropy stage", CROP_ENTROPY, -1, 1);
+	print_line(results, "coefficients to pixels", CROP_DECODE, CROP_ENTROPY, 1);
+	print_line(results, "  the same, ns a pixel of the crop", CROP_DECODE, CROP_ENTROPY, pixel);
+	print_line(results, "decode: both", CROP_DECODE, -1, 1);
+	print_line(results, "resize, flip and store", CROP_SAMPLE, CROP_DECODE, 1);
+	print_line(results, "back end: coefficients to finished sample", CROP_SAMPLE, CROP_ENTROPY,
 		   1);
-	print_line(results, "  the same, warm (see below)", STAGE_WARM_CROP, STAGE_WARM_ENTROPY, 1);
-	print_line(results, "finished sample", STAGE_CROP, -1, 1);
-	print_line(results, "whole image: decode", STAGE_IMAGE, -1, 1);
-	print_line(results, "whole image: coefficients", STAGE_COEFFICIENTS, -1, 1);
-	print_line(results, "whole image: the difference", STAGE_IMAGE, STAGE_COEFFICIENTS, 1);
+	print_line(results, "  the same, warm (see below)", CROP_WARM_SAMPLE, CROP_WARM_ENTROPY, 1);
+	print_line(results, "finished sample", CROP_SAMPLE, -1, 1);
+	print_line(results, "whole image: decode", CROP_IMAGE, -1, 1);
+	print_line(results, "whole image: coefficients", CROP_COEFFICIENTS, -1, 1);
+	print_line(results, "whole image: the difference", CROP_IMAGE, CROP_COEFFICIENTS, 1);
 	printf("\nEvery crop is of another image and goes to another place of a batch, as in the "
 	       "daemon; warm: each is made several times in a row to one place, and the least "
 	       "time counts.\n");
 	printf("The crop's region takes libjpeg-turbo %.2f times as long as the entropy stage "
 	       "takes %s; its entropy share alone %.2f times.\n",
-	       times_as_long(results, best, STAGE_DECODE), lane_names[best],
-	       times_as_long(results, best, STAGE_ENTROPY));
+	       times_as_long(results, best, CROP_DECODE), lane_name(best),
+	       times_as_long(results, best, CROP_ENTROPY));
 }
 
 static void print_json(const struct crops *crops, const struct results *results)
@@ -183,18 +181,18 @@ static void print_json(const struct crops *crops, const struct results *results)
 	for (int lane = 0; lane < LANE_COUNT; lane++) {
 		json_t *stages = json_object();
 
-		for (int stage = 0; results->has[lane] && stage < STAGE_COUNT; stage++) {
+		for (int stage = 0; results->has[lane] && stage < CROP_STAGES; stage++) {
 			json_t *values = json_array();
 
 			for (unsigned i = 0; i < results->rounds; i++)
 				json_array_append_new(values,
 						      json_real(results->us[lane][stage][i]));
 			if (!isnan(results->us[lane][stage][0]))
-				json_object_set(stages, stage_names[stage], values);
+				json_object_set(stages, stage_name((enum crop_stage)stage), values);
 			json_decref(values);
 		}
 		if (results->has[lane])
-			json_object_set(all, lane_names[lane], stages);
+			json_object_set(all, lane_name((enum lane)lane), stages);
 		json_decref(stages);
 	}
 	json_object_set_new(root, "us", all);
@@ -214,12 +212,12 @@ static int run(const struct crops *crops, struct results *results)
 				continue;
 			stages_measure(crops, (enum lane)lane, &times);
 			if (times.error[0]) {
-				fprintf(stderr, "stages_bench: %s: %s\n", lane_names[lane],
-					times.error);
+				fprintf(stderr, "stages_bench: %s: %s\n",
+					lane_name((enum lane)lane), times.error);
 				return -1;
 			}
 			results->has[lane] = true;
-			for (int stage = 0; stage < STAGE_COUNT; stage++)
+			for (int stage = 0; stage < CROP_STAGES; stage++)
 				results->us[lane][stage][round] = times.us[stage];
 		}
 	return 0;
