@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "loaderd/io/blame.h"
+#include "loaderd/blame.h"
 #include "proto/stage.h"
 
 #include <stdatomic.h>

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "loaderd/batch/claim.h"
+#include "loaderd/augment/claim.h"
 
 enum way {
 	WAY_STORED, /* as the dataset holds it */

@@ -1,7 +1,7 @@
 #include "loaderd/batch/batch.h"
 
+#include "loaderd/augment/claim.h"
 #include "loaderd/batch/account.h"
-#include "loaderd/batch/claim.h"
 #include "loaderd/batch/sample.h"
 
 #include <assert.h>

@@ -2,7 +2,7 @@
 
 #include "format/base/random.h"
 #include "format/base/ticks.h"
-#include "loaderd/io/blame.h"
+#include "loaderd/blame.h"
 
 #include <errno.h>
 #include <stdio.h>

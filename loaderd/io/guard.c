@@ -1,6 +1,6 @@
 #include "loaderd/io/guard.h"
 
-#include "loaderd/io/blame.h"
+#include "loaderd/blame.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 #include "loaderd/pool/pool.h"
 
 #include "format/base/ticks.h"
-#include "loaderd/io/blame.h"
+#include "loaderd/blame.h"
 #include "loaderd/io/futex.h"
 
 #include <errno.h>

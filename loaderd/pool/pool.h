@@ -11,7 +11,7 @@
 #pragma once
 
 #include "loaderd/batch/batch.h"
-#include "loaderd/pool/cpus.h"
+#include "loaderd/cpus.h"
 
 #include <stdint.h>
 

@@ -26,7 +26,7 @@ TABLE = {
     "proto/client": "proto",
     "proto/python": "proto/client/feed.h",
 
-    # augment: transform.h is its face
+    # augment: transform.h is its face, and claim.h: how many samples a worker takes at once, of which transform_ahead makes most
     "loaderd/augment": "format/packimg.h loaderd/augment/apply loaderd/augment/grammar loaderd/augment/kernels",
     "loaderd/augment/apply": "loaderd/augment/grammar loaderd/augment/kernels loaderd/augment/resize",
     "loaderd/augment/grammar": "loaderd/augment/transform.h loaderd/augment/kernels",
@@ -34,9 +34,10 @@ TABLE = {
     "loaderd/augment/resize": "loaderd/augment/kernels/avx512.h",
 
     # the daemon: reading, then batches, then threads; a supervisor that knows nothing of them, and the worker
-    "loaderd/io": "format/packimg.h",
-    "loaderd/batch": "format/packimg.h proto/ring.h proto/stage.h loaderd/augment/transform.h loaderd/io",
-    "loaderd/pool": "loaderd/batch loaderd/io",
+    "loaderd/io": "format/packimg.h loaderd/blame.h",
+    "loaderd/batch": "proto/ring.h proto/stage.h loaderd/augment/transform.h loaderd/augment/claim.h loaderd/blame.h "
+                     "loaderd/io",
+    "loaderd/pool": "loaderd/batch loaderd/io loaderd/blame.h loaderd/cpus.h",
     "loaderd": "proto loaderd/supervisor/supervisor.h loaderd/worker/worker.h",
     "loaderd/supervisor": "proto loaderd",
     "loaderd/worker": "format/packimg.h proto loaderd loaderd/batch loaderd/io loaderd/pool",
@@ -65,14 +66,15 @@ TABLE = {
     "tools/packimg/image": "format/packimg.h tools/packimg/common",
     "tools/packimg/source": "format/packimg.h tools/packimg/common tools/packimg/image/image_format.h",
     "tools/packimg/convert": "tools/packimg/common tools/packimg/image tools/packimg/source",
-    "tools/packimg/advise": "format/packimg.h loaderd/augment/transform.h tools/packimg/common tools/packimg/image tools/packimg/source",
+    "tools/packimg/advise": "format/packimg.h loaderd/augment/transform.h loaderd/augment/claim.h tools/packimg/common tools/packimg/image tools/packimg/source",
     "tools/packimg": "format/packimg.h tools/packimg/common tools/packimg/convert tools/packimg/image tools/packimg/source",
     "tools/loaderctl": "proto proto/client",
     "tools/shapes": "",
 
     "bench": "format/packimg.h bench/measure bench/report",
     "bench/measure": "proto/limit.h proto/client",
-    "bench/report": "format/packimg.h proto/client loaderd/augment/transform.h tools/packimg/advise/trial.h bench/measure",
+    "bench/report": "format/packimg.h proto/client loaderd/augment/transform.h loaderd/augment/claim.h "
+                    "tools/packimg/advise/trial.h bench/measure",
     "bench/device": "trainer/device/device.h",
     # stages of a crop, one by one: it calls what libpackimg and augment hide
     "bench/stages": "format format/codec format/codec/jpeg loaderd/augment loaderd/augment/apply/plan.h",
@@ -82,15 +84,11 @@ EXCEPTIONS = {
     ("format/base/text.c", "format/layout.h"): "how long a key may be is the format's, not the base's",
     ("format/traits.h", "format/write/writer.h"): "what is known of a dataset's values is gathered when writing and checked when reading",
     ("proto/client/files.c", "format/set.h"): "names of a set's files: they want an error of the base's instead of libpackimg's",
-    ("loaderd/link.h", "loaderd/io/blame.h"): "the notes of a worker that dies are laid out where they are written",
-    ("loaderd/cpu_list.h", "loaderd/pool/cpus.h"): "a list of CPUs is the pool's type",
     ("tools/packimg/image/render.c", "loaderd/augment/resize/resize.h"): "augment has no face for resizing alone",
     ("tools/packimg/image/image_png.c", "format/codec/exif.h"): "libpackimg says nothing of orientation in its face",
     ("tools/packimg/image/image_tiff.c", "format/codec/exif.h"): "libpackimg says nothing of orientation in its face",
     ("tools/packimg/image/image_webp.c", "format/codec/exif.h"): "libpackimg says nothing of orientation in its face",
     ("tools/packimg/source/catalog.c", "format/layout.h"): "a limit that packimg.h does not name",
-    ("tools/packimg/advise/trial.h", "loaderd/batch/claim.h"): "how many samples a worker takes at once is the daemon's own",
-    ("bench/report/trials.h", "loaderd/batch/claim.h"): "how many samples a worker takes at once is the daemon's own",
 }
 
 GENERATED = {"proto/feed.pb-c.h"}

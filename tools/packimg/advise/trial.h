@@ -8,7 +8,7 @@
 #pragma once
 
 #include "format/packimg.h"
-#include "loaderd/batch/claim.h"
+#include "loaderd/augment/claim.h"
 #include "tools/packimg/common/memory.h"
 #include "tools/packimg/image/unindexed.h"
 

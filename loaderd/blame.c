@@ -1,4 +1,4 @@
-#include "loaderd/io/blame.h"
+#include "loaderd/blame.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "loaderd/batch/claim.h"
+#include "loaderd/augment/claim.h"
 
 #include "format/packimg.h"
 

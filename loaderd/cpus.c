@@ -1,4 +1,4 @@
-#include "loaderd/pool/cpus.h"
+#include "loaderd/cpus.h"
 
 #include "format/base/cgroup.h"
 
