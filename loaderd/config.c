@@ -1,6 +1,7 @@
 #include "loaderd/config.h"
 
 #include "format/base/nearest.h"
+#include "loaderd/cpus.h"
 #include "loaderd/log.h"
 #include "proto/socket_path.h"
 
@@ -282,6 +283,17 @@ bool config_nice(const struct config *config, uint32_t uid, int *ret_nice)
 	if (nice->given)
 		*ret_nice = nice->everybody;
 	return nice->given;
+}
+
+int config_cpus(const struct config *config, struct cpus *ret_cpus, struct config_error *error)
+{
+	int r = cpus_init(ret_cpus, config->cpus);
+	if (r < 0)
+		snprintf(error->text, sizeof(error->text),
+			 r == -ENODEV ? "[pool] cpus = %.200s: this process may use none of them"
+				      : "[pool] cpus = %.200s: expected a list such as 0-3,8",
+			 config->cpus);
+	return r;
 }
 
 /* What was said of a user before no longer holds. */

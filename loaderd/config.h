@@ -65,6 +65,8 @@ struct config {
 	uint64_t fields, field_bytes;
 };
 
+struct cpus;
+
 struct config_error {
 	char text[CONFIG_ERROR_MAX];
 };
@@ -72,6 +74,8 @@ struct config_error {
 void config_init(struct config *config);
 /* The value of a user's workers. False: none is given, and they are as nice as the daemon. */
 bool config_nice(const struct config *config, uint32_t uid, int *ret_nice);
+/* The CPUs that it leaves to workers. Errors of cpus_init(), with a sentence in error. */
+int config_cpus(const struct config *config, struct cpus *ret_cpus, struct config_error *error);
 /* Sets one key. -EINVAL with "[section] key: ..." in error. */
 int config_set(struct config *config, const char *section, const char *key, const char *value,
 	       struct config_error *error);

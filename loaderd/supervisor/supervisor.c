@@ -1,7 +1,7 @@
 #include "loaderd/supervisor/supervisor.h"
 
 #include "format/base/memory.h"
-#include "loaderd/cpu_list.h"
+#include "loaderd/cpus.h"
 #include "loaderd/log.h"
 #include "loaderd/notify.h"
 #include "loaderd/supervisor/admin.h"
@@ -307,7 +307,7 @@ static int supervisor_init(struct supervisor *supervisor, const struct superviso
 	/* A worker of this user's must not be able to trace it. */
 	prctl(PR_SET_DUMPABLE, 0);
 	/* Workers would say so, too, but one after the other. */
-	int r = cpu_list(config, &cpus, error);
+	int r = config_cpus(config, &cpus, error);
 	if (r == 0 && config->control_group[0] == '\0')
 		r = check_nice(config, error);
 	if (r == 0)

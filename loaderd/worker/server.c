@@ -1,6 +1,6 @@
 #include "loaderd/worker/server_internal.h"
 
-#include "loaderd/cpu_list.h"
+#include "loaderd/cpus.h"
 #include "loaderd/io/guard.h"
 #include "loaderd/log.h"
 
@@ -178,7 +178,7 @@ static unsigned thread_count(const struct config *config, const struct cpus *cpu
 static int start_workers(struct server *server, struct config_error *error)
 {
 	struct cpus cpus;
-	int r = cpu_list(server->config, &cpus, error);
+	int r = config_cpus(server->config, &cpus, error);
 	if (r < 0)
 		return r;
 	r = pool_new(thread_count(server->config, &cpus), &cpus, &server->pool);

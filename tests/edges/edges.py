@@ -26,12 +26,12 @@ TABLE = {
     "proto/client": "proto",
     "proto/python": "proto/client/feed.h",
 
-    # augment: transform.h is its face, and claim.h: how many samples a worker takes at once, of which transform_ahead makes most
+    # augment: transform.h is its face; resize.h: resizing by itself; claim.h: how many samples a worker takes at once, of which transform_ahead makes most
     "loaderd/augment": "format/packimg.h loaderd/augment/apply loaderd/augment/grammar loaderd/augment/kernels",
     "loaderd/augment/apply": "loaderd/augment/grammar loaderd/augment/kernels loaderd/augment/resize",
     "loaderd/augment/grammar": "loaderd/augment/transform.h loaderd/augment/kernels",
     "loaderd/augment/kernels": "loaderd/augment/transform.h",
-    "loaderd/augment/resize": "loaderd/augment/kernels/avx512.h",
+    "loaderd/augment/resize": "loaderd/augment/resize.h loaderd/augment/kernels/avx512.h",
 
     # the daemon: reading, then batches, then threads; a supervisor that knows nothing of them, and the worker
     "loaderd/io": "format/packimg.h loaderd/blame.h",
@@ -63,7 +63,7 @@ TABLE = {
     "trainer/device/cuda/kernels/cu": "trainer/device/cuda trainer/device/cuda/kernels",
 
     "tools/packimg/common": "format/packimg.h",
-    "tools/packimg/image": "format/packimg.h tools/packimg/common",
+    "tools/packimg/image": "format/packimg.h loaderd/augment/resize.h tools/packimg/common",
     "tools/packimg/source": "format/packimg.h tools/packimg/common tools/packimg/image/image_format.h",
     "tools/packimg/convert": "tools/packimg/common tools/packimg/image tools/packimg/source",
     "tools/packimg/advise": "format/packimg.h loaderd/augment/transform.h loaderd/augment/claim.h tools/packimg/common tools/packimg/image tools/packimg/source",
@@ -84,7 +84,6 @@ EXCEPTIONS = {
     ("format/base/text.c", "format/layout.h"): "how long a key may be is the format's, not the base's",
     ("format/traits.h", "format/write/writer.h"): "what is known of a dataset's values is gathered when writing and checked when reading",
     ("proto/client/files.c", "format/set.h"): "names of a set's files: they want an error of the base's instead of libpackimg's",
-    ("tools/packimg/image/render.c", "loaderd/augment/resize/resize.h"): "augment has no face for resizing alone",
     ("tools/packimg/image/image_png.c", "format/codec/exif.h"): "libpackimg says nothing of orientation in its face",
     ("tools/packimg/image/image_tiff.c", "format/codec/exif.h"): "libpackimg says nothing of orientation in its face",
     ("tools/packimg/image/image_webp.c", "format/codec/exif.h"): "libpackimg says nothing of orientation in its face",

@@ -444,11 +444,13 @@ static void bench_image(const char *name, uint32_t width, uint32_t height, uint3
 {
 	uint8_t *source = malloc((size_t)width * height * 3);
 	uint8_t *output = malloc((size_t)to_width * to_height * 3);
-	struct resize_source from = {.data = source,
-				     .stride = (size_t)width * 3,
-				     .width = width,
-				     .height = height,
-				     .channels = 3};
+	struct resize_picture from = {.data = source,
+				      .stride = (size_t)width * 3,
+				      .width = width,
+				      .height = height,
+				      .channels = 3,
+				      .extent_width = width,
+				      .extent_height = height};
 
 	if (!strstr(name, bench_case)) {
 		free(source);

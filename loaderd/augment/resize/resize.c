@@ -611,17 +611,26 @@ int resize_planes(struct resize *resize, const struct resize_plane planes[3],
 	return 0;
 }
 
-int resize_image(struct resize *resize, const struct resize_source *source, uint32_t width,
+int resize_image(struct resize *resize, const struct resize_picture *picture, uint32_t width,
 		 uint32_t height, uint8_t *pixels, size_t stride)
 {
 	if (width == 0 || height == 0)
 		return -EINVAL;
-	struct resize_axis x = {
-		.step = (double)source->width / width, .high = source->width, .count = width};
-	struct resize_axis y = {
-		.step = (double)source->height / height, .high = source->height, .count = height};
+	struct resize_source source = {.data = picture->data,
+				       .stride = picture->stride,
+				       .width = picture->width,
+				       .height = picture->height,
+				       .channels = picture->channels};
+	struct resize_axis x = {.origin = picture->x,
+				.step = picture->extent_width / width,
+				.high = picture->width,
+				.count = width};
+	struct resize_axis y = {.origin = picture->y,
+				.step = picture->extent_height / height,
+				.high = picture->height,
+				.count = height};
 	struct resize_target target = {
-		.data = pixels, .stride = (ptrdiff_t)stride, .channels = source->channels};
+		.data = pixels, .stride = (ptrdiff_t)stride, .channels = picture->channels};
 
-	return resize_region(resize, source, &x, &y, &target);
+	return resize_region(resize, &source, &x, &y, &target);
 }

@@ -11,23 +11,19 @@
 #pragma once
 
 #include "format/base/cpu.h"
+#include "loaderd/augment/resize.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum {
-	RESIZE_SIDE_MAX = 65535, /* pixels, either side of source and target */
 	RESIZE_ROWS_HELD = 8,
 	RESIZE_STREAM_UNIT = 32, /* what begins and ends what is written past the cache */
 };
 
-struct resize;
-
-int resize_new(struct resize **ret_resize);
 /* With a given instruction set, which the machine must have (for tests). */
 int resize_new_isa(enum cpu_isa isa, struct resize **ret_resize);
-void resize_free(struct resize *resize);
 
 struct resize_source {
 	const uint8_t *data; /* height rows of width * channels bytes; nothing else is read */
@@ -119,7 +115,3 @@ enum { RESIZE_PLANE_ROWS_HELD = 24 };
  */
 int resize_planes(struct resize *resize, const struct resize_plane planes[3],
 		  const struct resize_target *target);
-
-/* Resamples a whole image to width x height with the source's channels. Errors as resize_region. */
-int resize_image(struct resize *resize, const struct resize_source *source, uint32_t width,
-		 uint32_t height, uint8_t *pixels, size_t stride);

@@ -1,6 +1,6 @@
 #include "tools/packimg/image/render.h"
 
-#include "loaderd/augment/resize/resize.h"
+#include "loaderd/augment/resize.h"
 #include "tools/packimg/common/shuffle.h"
 #include "tools/packimg/common/text.h"
 
@@ -179,42 +179,30 @@ static int keep_verbatim(struct renderer *renderer, struct buffer *bytes, size_t
 static int resize_pixels(struct renderer *renderer, struct image_pixels *pixels, uint32_t width,
 			 uint32_t height, struct packimg_error *error)
 {
-	const struct resize_source source = {
+	const struct resize_picture picture = {
 		.data = pixels->data,
 		.stride = pixels->stride,
 		.width = pixels->width,
 		.height = pixels->height,
 		.channels = pixels->channels,
+		.x = pixels->x,
+		.y = pixels->y,
+		.extent_width = pixels->extent_width,
+		.extent_height = pixels->extent_height,
 	};
-	const struct resize_axis x = {
-		.origin = pixels->x,
-		.step = pixels->extent_width / width,
-		.high = pixels->width,
-		.count = width,
-	};
-	const struct resize_axis y = {
-		.origin = pixels->y,
-		.step = pixels->extent_height / height,
-		.high = pixels->height,
-		.count = height,
-	};
-	struct resize_target target = {
-		.stride = (ptrdiff_t)width * pixels->channels,
-		.channels = pixels->channels,
-	};
+	size_t stride = (size_t)width * pixels->channels;
 	int r;
 
 	if (pixels->width == width && pixels->height == height)
 		return 0;
-	if (buffer_reserve(&renderer->pixels, (size_t)height * (size_t)target.stride))
+	if (buffer_reserve(&renderer->pixels, height * stride))
 		return text_error(error, -ENOMEM, "out of memory");
-	target.data = renderer->pixels.data;
-	r = resize_region(renderer->resize, &source, &x, &y, &target);
+	r = resize_image(renderer->resize, &picture, width, height, renderer->pixels.data, stride);
 	if (r)
 		return text_error(error, r, "resizing to %ux%u: %s", width, height, strerror(-r));
 	*pixels = (struct image_pixels){
-		.data = target.data,
-		.stride = (size_t)target.stride,
+		.data = renderer->pixels.data,
+		.stride = stride,
 		.width = width,
 		.height = height,
 		.channels = pixels->channels,
