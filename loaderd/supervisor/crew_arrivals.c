@@ -85,6 +85,8 @@ static void end_if_deaf(struct worker *worker, int result)
 {
 	uint64_t now_ns = clock_now_ns();
 	char who[32];
+	if (worker->retired)
+		return;
 	if (result == 0)
 		worker->deaf_since_ns = 0;
 	else if (result == -EAGAIN && worker->deaf_since_ns == 0)
@@ -95,6 +97,8 @@ static void end_if_deaf(struct worker *worker, int result)
 	crew_whose(worker, who);
 	log_warning("%sthe worker (pid %d) takes no connections: it is ended", who,
 		    (int)worker->pid);
+	/* It may take long to end, where one of its threads hangs in storage. */
+	worker->retired = true;
 	kill(worker->pid, SIGKILL);
 }
 

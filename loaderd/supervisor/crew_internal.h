@@ -18,7 +18,10 @@ enum {
 	DEAF_MS = 10000,       /* so long a worker that takes nothing may still be busy */
 	STARTS_AT_ONCE = 20,   /* of one user's worker, */
 	STARTS_PER_SECOND = 2, /* and from then on */
-	LOG_BYTES_PER_SECOND = 64 << 10, /* of one worker */
+	LOG_BYTES_PER_SECOND = 64 << 10, /* of one worker, */
+	LOG_LINE_COST = 64,              /* and what is written before each line counts */
+	LOG_BYTES_PER_TURN = 1024,
+	LAST_LOG_TURNS = 16, /* when a worker has ended */
 	LOG_LINE_MAX = 2048,
 	ARRIVALS_MAX = 256, /* connections that wait for one worker, */
 	ARRIVALS_LEAST = 16,

@@ -21,6 +21,7 @@ void crew_relay_line(struct worker *worker)
 	worker->line[worker->line_size] = '\0';
 	log_relay(who, worker->line);
 	worker->line_size = 0;
+	worker->log_left -= worker->log_left < LOG_LINE_COST ? worker->log_left : LOG_LINE_COST;
 }
 
 /*
@@ -30,7 +31,7 @@ void crew_relay_line(struct worker *worker)
 void crew_on_log(struct watched *watched, uint32_t events)
 {
 	struct worker *worker = WORKER_OF(watched, log);
-	char bytes[4096];
+	char bytes[LOG_BYTES_PER_TURN];
 	size_t room = worker->log_left < sizeof(bytes) ? worker->log_left : sizeof(bytes);
 	if (room == 0) {
 		crew_look_away(worker->crew, watched);

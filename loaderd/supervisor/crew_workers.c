@@ -96,7 +96,7 @@ static void on_end(struct watched *watched, uint32_t events)
 	crew_whose(worker, who);
 	/* What it said last may be the reason. */
 	worker->log_left = LOG_BYTES_PER_SECOND;
-	for (int i = 0; worker->log.fd >= 0 && i < 4; i++)
+	for (int i = 0; worker->log.fd >= 0 && i < LAST_LOG_TURNS; i++)
 		crew_on_log(&worker->log, EPOLLIN);
 	if (worker->line_size > 0)
 		crew_relay_line(worker);
@@ -183,13 +183,14 @@ static void on_records(struct watched *watched, uint32_t events)
 		ssize_t n = read(watched->fd, &record, sizeof(record));
 		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 			crew_unwatch(worker->crew, watched);
+		/* Parts of one count as well: reading them takes as long. */
+		worker->records_left -= n > 0;
 		/*
 		 * Written whole by a worker that is itself; what else comes is read as what it then
 		 * is.
 		 */
 		if (n != sizeof(record))
 			return;
-		worker->records_left--;
 		switch (record.kind) {
 		case LINK_WANT_RING:
 			make_ring(worker, &record);

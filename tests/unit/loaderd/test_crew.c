@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -30,7 +31,9 @@
 enum {
 	/* More than is read of a worker in a second; what is left fits into any pipe. */
 	LOG_BYTES = (64 << 10) + 1000,
-	RECORDS = 2010,
+	LOG_LINES = 2048, /* the shortest there are: they cost more than their bytes */
+	RECORDS_READ = 2000,
+	RECORDS = RECORDS_READ + 10,
 	TURNS_MOST = 2000, /* and fewer suffice to read that */
 	DONE = 2,          /* the page's sequence when the worker has done all that it will do */
 	PATIENCE_MS = 60000,
@@ -78,11 +81,30 @@ static void fill_log(void)
 		put(STDERR_FILENO, line, sizeof(line));
 }
 
+static void fill_log_with_lines(void)
+{
+	static const char line[] = "<7>\n";
+	for (unsigned i = 0; i < LOG_LINES; i++)
+		put(STDERR_FILENO, line, sizeof(line) - 1);
+}
+
 static void fill_pipe(void)
 {
 	const struct link_record record = {.kind = LINK_READY};
 	for (unsigned i = 0; i < RECORDS; i++)
 		put(LINK_PIPE_FD, &record, sizeof(record));
+}
+
+/* A byte at a time, each of which is read alone as long as any is. */
+static void fill_pipe_slowly(void)
+{
+	for (unsigned i = 0; i < RECORDS; i++) {
+		int unread = 1;
+		while (i <= RECORDS_READ && unread > 0)
+			if (ioctl(LINK_PIPE_FD, FIONREAD, &unread) < 0)
+				_exit(EXIT_FAILURE);
+		put(LINK_PIPE_FD, "", 1);
+	}
 }
 
 static _Noreturn void be_worker(const char *habit)
@@ -94,6 +116,12 @@ static _Noreturn void be_worker(const char *habit)
 		fill_log();
 	if (strstr(habit, "records much"))
 		fill_pipe();
+	if (strstr(habit, "log of many lines"))
+		fill_log_with_lines();
+	if (strstr(habit, "parts of records"))
+		fill_pipe_slowly();
+	if (strstr(habit, "socket end"))
+		close(LINK_SOCKET_FD);
 	if (strstr(habit, "log end")) {
 		close(STDOUT_FILENO);
 		close(STDERR_FILENO);
@@ -206,6 +234,8 @@ static void what_is_muted_wakes_nobody(void **state)
 {
 	worker_with_habit("log much");
 	worker_with_habit("records much");
+	worker_with_habit("log of many lines");
+	worker_with_habit("parts of records");
 }
 
 static void what_is_muted_and_has_ended_wakes_nobody(void **state)
@@ -217,10 +247,9 @@ static void what_is_muted_and_has_ended_wakes_nobody(void **state)
 static void what_is_muted_is_read_later(void **state)
 {
 	static const char *const habits[] = {
-		"log much",
-		"records much",
-		"log much, log end",
-		"records much, records end",
+		"log much",          "records much",
+		"log much, log end", "records much, records end",
+		"log of many lines", "parts of records",
 	};
 	for (unsigned i = 0; i < sizeof(habits) / sizeof(*habits); i++) {
 		struct scene stage;
@@ -234,20 +263,50 @@ static void what_is_muted_is_read_later(void **state)
 	}
 }
 
+/* A connection, the test's end of which is returned. */
+static int connect_one(struct scene *stage)
+{
+	int ends[2];
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends),
+			 0);
+	crew_connection(&stage->crew, geteuid(), getpid(), ends[1]);
+	return ends[0];
+}
+
 /* Connections, until some wait because the worker takes none. Returns how many. */
 static unsigned connect_many(struct scene *stage, int clients[CONNECTIONS_MAX])
 {
 	unsigned count = 0;
 	while (stage->crew.waiting_count < 3) {
-		int ends[2];
 		assert_true(count < CONNECTIONS_MAX);
-		assert_int_equal(
-			socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends),
-			0);
-		clients[count++] = ends[0];
-		crew_connection(&stage->crew, geteuid(), getpid(), ends[1]);
+		clients[count++] = connect_one(stage);
 	}
 	return count;
+}
+
+static bool is_hung_up_on(int client)
+{
+	struct pollfd p = {.fd = client};
+	return poll(&p, 1, 0) == 1 && (p.revents & POLLHUP) != 0;
+}
+
+/*
+ * A worker that takes no connections is ended, which may take long: the next connection gets
+ * another one meanwhile.
+ */
+static void who_is_deaf_is_replaced(void **state)
+{
+	struct scene stage;
+	start(&stage, "socket end");
+	await_habit(&stage);
+	setenv(HABIT, "nothing", 1); /* of the next one */
+	int first = connect_one(&stage), second = connect_one(&stage);
+	assert_true(is_hung_up_on(first));
+	assert_false(is_hung_up_on(second));
+	assert_int_equal(stage.crew.worker_count, 2);
+	finish(&stage);
+	close(first);
+	close(second);
 }
 
 /*
@@ -288,6 +347,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(what_is_muted_wakes_nobody),
 		cmocka_unit_test(what_is_muted_and_has_ended_wakes_nobody),
 		cmocka_unit_test(what_is_muted_is_read_later),
+		cmocka_unit_test(who_is_deaf_is_replaced),
 		cmocka_unit_test(an_end_is_the_end),
 	};
 	const struct rlimit descriptors = {DESCRIPTORS, DESCRIPTORS};
