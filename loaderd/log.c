@@ -1,5 +1,7 @@
 #include "loaderd/log.h"
 
+#include "format/base/clock.h"
+
 #include <poll.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -44,9 +46,7 @@ bool log_allowed(uint64_t *account_ns)
 	 * them.
 	 */
 	const uint64_t cost_ns = UINT64_C(1000000000) / ALLOWED_PER_SECOND;
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	uint64_t now_ns = (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
 	if (*account_ns < now_ns)
 		*account_ns = now_ns;
 	if (*account_ns - now_ns >= ALLOWED_AT_ONCE * cost_ns)

@@ -1,5 +1,7 @@
 #include "proto/framing.h"
 
+#include "format/base/clock.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdbool.h>
@@ -7,7 +9,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -173,18 +174,11 @@ int frame_take_fd(struct frame_reader *reader, unsigned i)
 	return fd;
 }
 
-static int64_t now_ms(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* Waits until the socket takes bytes. 0, or -EAGAIN at the deadline. */
 static int wait_writable(int socket, int64_t deadline_ms)
 {
 	for (;;) {
-		int64_t left = deadline_ms - now_ms();
+		int64_t left = deadline_ms - clock_ms();
 		if (left <= 0)
 			return -EAGAIN;
 		struct pollfd p = {.fd = socket, .events = POLLOUT};
@@ -220,7 +214,7 @@ int frame_send(int socket, const uint8_t *data, size_t size, const int *fds, uns
 		return -EMSGSIZE;
 	uint8_t length[LENGTH_SIZE] = {(uint8_t)size, (uint8_t)(size >> 8), (uint8_t)(size >> 16),
 				       (uint8_t)(size >> 24)};
-	int64_t start_ms = now_ms();
+	int64_t start_ms = clock_ms();
 	size_t sent = 0, whole = LENGTH_SIZE + size;
 	while (sent < whole) {
 		union control control;

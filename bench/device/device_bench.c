@@ -7,6 +7,7 @@
  * bench/peers' protocol, so that it can be measured in turn with other programs.
  */
 #include "bench/device/nets.h"
+#include "format/base/clock.h"
 #include "format/base/options.h"
 
 #include <errno.h>
@@ -50,14 +51,6 @@ struct timing {
 	double *seconds, *cpu_seconds; /* [count], of single steps */
 	unsigned count;
 };
-
-static double seconds(clockid_t clock)
-{
-	struct timespec time;
-
-	clock_gettime(clock, &time);
-	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 /* As check(), with what the device says. */
 static void check_device(const struct bench *bench, int result, const char *what)
@@ -245,10 +238,10 @@ static void measure(struct bench *bench, struct timing *timing)
 	for (unsigned i = 0; i < LAG + 1; i++)
 		step(bench);
 	drain(bench);
-	double start = seconds(CLOCK_MONOTONIC), start_cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+	double start = clock_s(CLOCK_MONOTONIC), start_cpu = clock_s(CLOCK_PROCESS_CPUTIME_ID);
 	for (unsigned i = 0; i < timing->count + LAG; i++) {
 		step(bench);
-		double now = seconds(CLOCK_MONOTONIC), cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+		double now = clock_s(CLOCK_MONOTONIC), cpu = clock_s(CLOCK_PROCESS_CPUTIME_ID);
 		/* the queue is filled by the first LAG steps; from then on each waits for one */
 		if (i >= LAG) {
 			timing->seconds[i - LAG] = now - start;
@@ -492,17 +485,17 @@ static void run(struct bench *bench)
 
 static void measure_rate(struct bench *bench, double warmup, double duration)
 {
-	double begin = seconds(CLOCK_MONOTONIC), start, elapsed;
+	double begin = clock_s(CLOCK_MONOTONIC), start, elapsed;
 	uint64_t count = 0;
 
 	do {
 		step(bench);
-	} while (seconds(CLOCK_MONOTONIC) - begin < warmup);
-	start = seconds(CLOCK_MONOTONIC);
+	} while (clock_s(CLOCK_MONOTONIC) - begin < warmup);
+	start = clock_s(CLOCK_MONOTONIC);
 	do {
 		step(bench);
 		count++;
-		elapsed = seconds(CLOCK_MONOTONIC) - start;
+		elapsed = clock_s(CLOCK_MONOTONIC) - start;
 	} while (elapsed < duration);
 	/* As many steps are under way as were at the start. */
 	drain(bench);

@@ -1,5 +1,7 @@
 #include "bench/measure/client.h"
 
+#include "format/base/clock.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,22 +15,6 @@
 enum {
 	BATCH_TIMEOUT_MS = 60000, /* a daemon that delivers nothing for so long is broken */
 };
-
-uint64_t clock_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-static uint64_t cpu_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static size_t board_size(unsigned clients)
 {
@@ -108,12 +94,12 @@ static void client_hold(const struct client *client, uint64_t begun_ns)
 /* Takes one batch, consumes it and gives it back; the time of feed_next goes to ret_wait_ns. */
 static int client_step(struct client *client, struct feed_batch *batch, uint64_t *ret_wait_ns)
 {
-	uint64_t asked = clock_ns();
+	uint64_t asked = clock_ns(CLOCK_MONOTONIC);
 	int r;
 
 	batch->size = sizeof(*batch);
 	r = feed_next(client->feed, BATCH_TIMEOUT_MS, batch);
-	*ret_wait_ns = clock_ns() - asked;
+	*ret_wait_ns = clock_ns(CLOCK_MONOTONIC) - asked;
 	if (r) {
 		snprintf(client->desk->error, sizeof(client->desk->error), "no batch: %s",
 			 r == FEED_END ? "the feed has ended" : feed_error(client->feed));
@@ -149,9 +135,9 @@ static int client_measure(struct client *client)
 			return r;
 		atomic_store(&desk->state, CLIENT_RUNS);
 		start = atomic_load(&board->start_ns);
-		opened = clock_ns();
+		opened = clock_ns(CLOCK_MONOTONIC);
 	} while (!start || opened < start);
-	cpu_opened = cpu_ns();
+	cpu_opened = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
 	reconnects = client->reconnects;
 
 	uint64_t stop = opened + (atomic_load(&board->stop_ns) - start);
@@ -165,9 +151,9 @@ static int client_measure(struct client *client)
 		desk->bad += batch.bad;
 		desk->wait_ns += wait;
 		histogram_add(&desk->waits, wait);
-		desk->window_ns = clock_ns() - opened;
+		desk->window_ns = clock_ns(CLOCK_MONOTONIC) - opened;
 	} while (opened + desk->window_ns < stop);
-	desk->cpu_ns = cpu_ns() - cpu_opened;
+	desk->cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_opened;
 	desk->reconnects = client->reconnects - reconnects;
 	atomic_store(&desk->state, CLIENT_DONE);
 

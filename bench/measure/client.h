@@ -37,8 +37,6 @@ struct board {
 	struct desk desks[];
 };
 
-uint64_t clock_ns(void);
-
 int board_new(unsigned clients, struct board **ret_board);
 void board_free(struct board *board, unsigned clients);
 

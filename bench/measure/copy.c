@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bench/measure/client.h"
+#include "format/base/clock.h"
 
 enum {
 	BUFFER_SIZE = 96 << 20,
@@ -36,12 +37,12 @@ static void *copier_run(void *argument)
 		sched_yield();
 	if (order == COPY_LEAVE)
 		return NULL;
-	start = clock_ns();
+	start = clock_ns(CLOCK_MONOTONIC);
 	do {
 		memcpy(copier->target + offset, copier->source + offset, CHUNK_SIZE);
 		offset = (offset + CHUNK_SIZE) % BUFFER_SIZE;
 		bytes += CHUNK_SIZE;
-		now = clock_ns();
+		now = clock_ns(CLOCK_MONOTONIC);
 	} while (now - start < copier->window_ns);
 	copier->bytes_per_s = (double)bytes / ((double)(now - start) * 1e-9);
 	return NULL;

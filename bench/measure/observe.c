@@ -6,16 +6,14 @@
 #include <time.h>
 
 #include "bench/measure/client.h"
+#include "format/base/clock.h"
 
 /* CPU time of all threads of a process, by its clock: finer than the ticks of /proc/PID/stat. */
 static uint64_t process_cpu_ns(long pid)
 {
-	struct timespec used;
 	clockid_t clock;
 
-	if (clock_getcpuclockid((pid_t)pid, &clock) || clock_gettime(clock, &used))
-		return 0;
-	return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
+	return clock_getcpuclockid((pid_t)pid, &clock) ? 0 : clock_ns(clock);
 }
 
 static void process_memory(long pid, struct sight *sight)
@@ -81,7 +79,7 @@ int observe(struct connection *connection, const pid_t *clients, unsigned client
 			error, -EPROTO,
 			"The daemon answers a question for its status with something else.");
 	}
-	sight.taken_ns = clock_ns();
+	sight.taken_ns = clock_ns(CLOCK_MONOTONIC);
 	sight.threads = reply->status->threads;
 	sight.pid = reply->status->pid;
 	sight.idle_ns = reply->status->idle_ns;

@@ -12,6 +12,7 @@
 
 #include "bench/measure/client.h"
 #include "bench/measure/observe.h"
+#include "format/base/clock.h"
 
 enum {
 	POLL_NS = 2000000,
@@ -102,7 +103,7 @@ static void mind_daemon(const struct run *run)
 
 static void sleep_until(const struct run *run, uint64_t deadline_ns)
 {
-	for (uint64_t now; (now = clock_ns()) < deadline_ns; mind_daemon(run))
+	for (uint64_t now; (now = clock_ns(CLOCK_MONOTONIC)) < deadline_ns; mind_daemon(run))
 		sleep_ns(deadline_ns - now < MIND_NS ? deadline_ns - now : MIND_NS);
 }
 
@@ -128,7 +129,7 @@ static int run_observe(struct run *run, struct sight *sight)
 /* Waits until every client is in that state or beyond; the first failure ends it. */
 static int run_await(struct run *run, enum client_state state, double timeout_s)
 {
-	uint64_t deadline = clock_ns() + (uint64_t)(timeout_s * 1e9);
+	uint64_t deadline = clock_ns(CLOCK_MONOTONIC) + (uint64_t)(timeout_s * 1e9);
 
 	for (unsigned i = 0; i < run->started;) {
 		struct desk *desk = &run->board->desks[i];
@@ -145,7 +146,7 @@ static int run_await(struct run *run, enum client_state state, double timeout_s)
 			if (atomic_load(&desk->state) < CLIENT_DONE)
 				return error_set(run->error, -ECHILD, "client %u died", i);
 		}
-		if (clock_ns() > deadline)
+		if (clock_ns(CLOCK_MONOTONIC) > deadline)
 			return error_set(run->error, -ETIMEDOUT, "client %u got no batch in %.0f s",
 					 i, timeout_s);
 		mind_daemon(run);
@@ -162,7 +163,7 @@ static int run_window(struct run *run)
 
 	if (r)
 		return r;
-	start = clock_ns() + (uint64_t)(settings->warmup_s * 1e9);
+	start = clock_ns(CLOCK_MONOTONIC) + (uint64_t)(settings->warmup_s * 1e9);
 	stop = start + (uint64_t)(settings->window_s * 1e9);
 	atomic_store(&run->board->stop_ns, stop);
 	atomic_store(&run->board->start_ns, start);

@@ -3,6 +3,7 @@
  * without it, sample by sample; mean, root mean square and greatest difference, and CPU time, one
  * core, everything warm.
  */
+#include "format/base/clock.h"
 #include "format/base/ticks.h"
 #include "loaderd/augment/transform.h"
 
@@ -107,14 +108,6 @@ static void compare(struct bench *bench)
 				  bytes));
 }
 
-static double cpu_us(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-	return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
-}
-
 static int by_size(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
@@ -138,10 +131,10 @@ static void measure(struct bench *bench)
 				struct transform_times times = {0};
 
 				apply(bench, mode, i, NULL);
-				double start = cpu_us();
+				double start = 1e6 * clock_s(CLOCK_PROCESS_CPUTIME_ID);
 
 				apply(bench, mode, i, &times);
-				spent[mode] += cpu_us() - start;
+				spent[mode] += 1e6 * clock_s(CLOCK_PROCESS_CPUTIME_ID) - start;
 				decode[mode] += (double)times.decode;
 				all[mode] += (double)(times.decode + times.resize + times.store);
 			}

@@ -1,5 +1,6 @@
 #include "bench/stages/stages.h"
 
+#include "format/base/clock.h"
 #include "format/base/ticks.h"
 #include "format/codec/jpeg/jpeg_baseline.h"
 #include "format/codec/jpeg/jpeg_frame.h"
@@ -130,14 +131,6 @@ struct worker {
 
 typedef int (*stage_work)(struct worker *worker, const struct crop *crop, uint32_t number);
 
-static double cpu_us(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-	return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
-}
-
 static struct jpeg_source source_of(const struct crop *crop)
 {
 	const struct packimg_sample *sample = &crop->sample;
@@ -254,10 +247,11 @@ static void measure_warm(struct worker *worker, const enum crop_stage stages[2],
 		double least[2] = {INFINITY, INFINITY};
 
 		for (unsigned turn = 0; turn < 2 * WARM_TIMES && !worker->times->error[0]; turn++) {
-			double begin = cpu_us();
+			double begin = 1e6 * clock_s(CLOCK_THREAD_CPUTIME_ID);
 
 			try_work(worker, stages[turn % 2], works[turn % 2], i, 0);
-			least[turn % 2] = fmin(least[turn % 2], cpu_us() - begin);
+			least[turn % 2] = fmin(least[turn % 2],
+					       1e6 * clock_s(CLOCK_THREAD_CPUTIME_ID) - begin);
 		}
 		for (int k = 0; k < 2; k++)
 			sum[k] += least[k];
@@ -275,11 +269,12 @@ static void measure(struct worker *worker, enum crop_stage stage, stage_work wor
 
 	for (unsigned pass = 0; pass < 2; pass++) {
 		worker->share = 0;
-		begin = cpu_us();
+		begin = 1e6 * clock_s(CLOCK_THREAD_CPUTIME_ID);
 		for (uint32_t i = 0; i < crops->count && !times->error[0]; i++)
 			try_work(worker, stage, work, i, i);
 	}
-	times->us[stage] = (cpu_us() - begin) / (worker->share > 0 ? worker->share : crops->count);
+	times->us[stage] = (1e6 * clock_s(CLOCK_THREAD_CPUTIME_ID) - begin) /
+			   (worker->share > 0 ? worker->share : crops->count);
 }
 
 static int worker_init(struct worker *worker)

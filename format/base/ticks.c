@@ -1,5 +1,7 @@
 #include "format/base/ticks.h"
 
+#include "format/base/clock.h"
+
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,13 +20,6 @@ enum {
 
 static bool counter_in_use;
 static double tick_ns = 1;
-
-static uint64_t clock_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 #ifdef __x86_64__
 
@@ -61,7 +56,7 @@ static bool counter_is_good(void)
 
 static uint64_t counter(void)
 {
-	return clock_ns();
+	return clock_ns(CLOCK_MONOTONIC);
 }
 
 static bool counter_is_good(void)
@@ -76,7 +71,7 @@ static void read_both(uint64_t *ret_ticks, uint64_t *ret_ns)
 {
 	uint64_t best = UINT64_MAX;
 	for (int i = 0; i < COMPARE_TRIES; i++) {
-		uint64_t before = counter(), ns = clock_ns(), after = counter();
+		uint64_t before = counter(), ns = clock_ns(CLOCK_MONOTONIC), after = counter();
 		if (after - before >= best)
 			continue;
 		best = after - before;
@@ -108,7 +103,7 @@ void ticks_init(void)
 
 uint64_t ticks_now(void)
 {
-	return counter_in_use ? counter() : clock_ns();
+	return counter_in_use ? counter() : clock_ns(CLOCK_MONOTONIC);
 }
 
 uint64_t ticks_since(uint64_t start)

@@ -1,5 +1,6 @@
 #include "loaderd/batch/batch.h"
 
+#include "format/base/clock.h"
 #include "loaderd/augment/claim.h"
 #include "loaderd/batch/account.h"
 #include "loaderd/batch/sample.h"
@@ -13,13 +14,6 @@
 #include <unistd.h>
 
 _Static_assert((int)PACKIMG_FED_MAX == (int)RING_FIELD_BYTES_MAX, "what packimg says of it holds");
-
-static uint64_t batch_clock_ns(clockid_t clock)
-{
-	struct timespec t;
-	clock_gettime(clock, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 void batcher_geometry(const struct batcher_options *options, struct ring_geometry *ret_geometry)
 {
@@ -211,7 +205,7 @@ static int begin_one(struct batcher *batcher, bool *doorbell)
 	}
 	if (!slot) {
 		if (batcher->blocked_since_ns == 0)
-			batcher->blocked_since_ns = batch_clock_ns(CLOCK_MONOTONIC);
+			batcher->blocked_since_ns = clock_ns(CLOCK_MONOTONIC);
 		atomic_store_explicit(&batcher->blocked, true, memory_order_relaxed);
 		return 0;
 	}
@@ -322,7 +316,7 @@ static void fill_slot(struct batcher_work *work)
 	slot->layout = work->shape.layout;
 	slot->bad = atomic_load_explicit(&work->bad, memory_order_relaxed);
 	slot->last = work->part.last;
-	slot->publish_ns = batch_clock_ns(CLOCK_MONOTONIC);
+	slot->publish_ns = clock_ns(CLOCK_MONOTONIC);
 }
 
 static void fail_batch(struct batcher_work *work, const char *text)
@@ -491,7 +485,7 @@ bool batcher_kick(struct batcher *batcher)
 	bool was = atomic_load_explicit(&batcher->blocked, memory_order_relaxed);
 	if (was) {
 		atomic_store_explicit(&batcher->blocked, false, memory_order_relaxed);
-		batcher->blocked_ns += batch_clock_ns(CLOCK_MONOTONIC) - batcher->blocked_since_ns;
+		batcher->blocked_ns += clock_ns(CLOCK_MONOTONIC) - batcher->blocked_since_ns;
 		batcher->blocked_since_ns = 0;
 	}
 	pthread_mutex_unlock(&batcher->mutex);
@@ -535,8 +529,7 @@ void batcher_status(struct batcher *batcher, struct batcher_status *ret_status)
 		atomic_load_explicit(&batcher->ring.ack->stall_ns, memory_order_relaxed);
 	status.stall_daemon_ns = batcher->blocked_ns;
 	if (batcher->blocked_since_ns != 0)
-		status.stall_daemon_ns +=
-			batch_clock_ns(CLOCK_MONOTONIC) - batcher->blocked_since_ns;
+		status.stall_daemon_ns += clock_ns(CLOCK_MONOTONIC) - batcher->blocked_since_ns;
 	status.finished = batcher->finished;
 	pthread_mutex_unlock(&batcher->mutex);
 	*ret_status = status;

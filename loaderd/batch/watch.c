@@ -1,5 +1,6 @@
 #include "loaderd/batch/watch.h"
 
+#include "format/base/clock.h"
 #include "format/base/ticks.h"
 
 #include <fcntl.h>
@@ -19,13 +20,6 @@ enum {
 	 */
 	MISSING_PART = 32,
 };
-
-static uint64_t cpu_clock_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 static long voluntary_switches(void)
 {
@@ -66,7 +60,7 @@ void watch_restart(struct watch *watch)
 {
 	watch->asleep = 0;
 	watch->switches = voluntary_switches();
-	watch->cpu_ns = cpu_clock_ns();
+	watch->cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	watch->mark = watch->begun = ticks_now();
 }
 
@@ -97,7 +91,7 @@ uint64_t watch_lap(struct watch *watch, uint64_t asleep)
 	uint64_t wall_ns = ticks_to_ns(now - watch->begun);
 	if (wall_ns < COMPARE_NS && ticks_to_ns(lap) < LONG_LAP_NS)
 		return lap;
-	uint64_t cpu_now_ns = cpu_clock_ns();
+	uint64_t cpu_now_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	uint64_t known_ns = cpu_now_ns - watch->cpu_ns + ticks_to_ns(watch->asleep);
 	if (wall_ns > known_ns && (wall_ns - known_ns) * MISSING_PART > wall_ns)
 		watch_divide(watch, wall_ns - known_ns);

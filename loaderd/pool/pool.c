@@ -1,5 +1,6 @@
 #include "loaderd/pool/pool.h"
 
+#include "format/base/clock.h"
 #include "format/base/ticks.h"
 #include "loaderd/blame.h"
 #include "loaderd/io/futex.h"
@@ -341,17 +342,10 @@ unsigned pool_worker_indices(const struct pool *pool)
 	return 2 * pool->worker_count;
 }
 
-static uint64_t pool_clock_ns(clockid_t clock)
-{
-	struct timespec t;
-	return clock_gettime(clock, &t) < 0 ? 0
-					    : (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 /* Has it slept through its claim for long? */
 static bool is_stuck(struct worker *worker, uint64_t since, uint64_t now_ns)
 {
-	uint64_t cpu_ns = pool_clock_ns(worker->clock);
+	uint64_t cpu_ns = clock_ns(worker->clock);
 	if (since != worker->watched) {
 		worker->watched = since;
 		worker->watched_ns = now_ns;
@@ -374,7 +368,7 @@ static void call_spare(struct pool *pool)
 
 void pool_relieve(struct pool *pool)
 {
-	uint64_t now_ns = pool_clock_ns(CLOCK_MONOTONIC);
+	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
 	for (unsigned i = 0; i < pool_worker_indices(pool); i++) {
 		struct worker *worker = &pool->workers[i];
 		uint64_t since = atomic_load_explicit(&worker->since, memory_order_acquire);

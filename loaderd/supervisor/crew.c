@@ -1,5 +1,6 @@
 #include "loaderd/supervisor/crew.h"
 
+#include "format/base/clock.h"
 #include "format/base/copy_once.h"
 #include "loaderd/supervisor/crew_internal.h"
 #include "loaderd/supervisor/outfit.h"
@@ -11,13 +12,6 @@
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
-
-uint64_t clock_now_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
-}
 
 int crew_init(struct crew *crew, const struct config *config, struct closer *closer, int epoll_fd,
 	      uint64_t memory, bool for_one)
@@ -73,7 +67,7 @@ static void forget_user(struct crew *crew, struct crew_user *user)
 
 void crew_forget_if_done(struct crew *crew, struct crew_user *user)
 {
-	uint64_t now_ns = clock_now_ns();
+	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
 	if (is_away(user, now_ns) && now_ns >= user->remember_until_ns)
 		forget_user(crew, user);
 }
@@ -126,7 +120,7 @@ int crew_watch(struct crew *crew, struct watched *watched, int fd,
  */
 static bool forget_somebody(struct crew *crew)
 {
-	const uint64_t now_ns = clock_now_ns();
+	const uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
 	struct crew_user *chosen = NULL;
 	for (struct crew_user *user = crew->users; user; user = user->next)
 		if (is_away(user, now_ns) &&

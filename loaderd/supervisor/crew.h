@@ -42,8 +42,6 @@ struct crew {
 	bool draining;
 };
 
-uint64_t clock_now_ns(void);
-
 /* -errno. config lives as long as the crew. memory: bytes of all rings. */
 int crew_init(struct crew *crew, const struct config *config, struct closer *closer, int epoll_fd,
 	      uint64_t memory, bool for_one);

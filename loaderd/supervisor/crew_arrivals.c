@@ -1,3 +1,4 @@
+#include "format/base/clock.h"
 #include "loaderd/supervisor/crew_internal.h"
 
 #include "loaderd/log.h"
@@ -83,7 +84,7 @@ int crew_start(struct crew *crew, uid_t uid)
  */
 static void end_if_deaf(struct worker *worker, int result)
 {
-	uint64_t now_ns = clock_now_ns();
+	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
 	char who[32];
 	if (worker->retired)
 		return;
@@ -170,7 +171,7 @@ static void on_room(struct watched *watched, uint32_t events)
 	if (r == -ETOOMANYREFS) {
 		/* The socket has room all the time. */
 		crew_look_away(crew, watched);
-		crew->room_due_ns = clock_now_ns() + ROOM_AGAIN_NS;
+		crew->room_due_ns = clock_ns(CLOCK_MONOTONIC) + ROOM_AGAIN_NS;
 	}
 	if (worker->waiting_count > 0)
 		return;
@@ -271,5 +272,5 @@ void crew_connection(struct crew *crew, uid_t uid, pid_t pid, int fd)
 void crew_look_for_room(struct worker *worker)
 {
 	if (!crew_look_again(worker->crew, &worker->room, EPOLLOUT))
-		worker->crew->room_due_ns = clock_now_ns() + ROOM_AGAIN_NS;
+		worker->crew->room_due_ns = clock_ns(CLOCK_MONOTONIC) + ROOM_AGAIN_NS;
 }

@@ -1,3 +1,4 @@
+#include "format/base/clock.h"
 #include "loaderd/supervisor/crew_internal.h"
 
 #include "format/base/copy_once.h"
@@ -65,7 +66,7 @@ static void blame_sample(struct worker *worker, const char *who)
 		user->suspect_count++;
 	}
 	suspect->faults++;
-	user->remember_until_ns = clock_now_ns() + REMEMBER_S * SECOND_NS;
+	user->remember_until_ns = clock_ns(CLOCK_MONOTONIC) + REMEMBER_S * SECOND_NS;
 	log_warning("%sit was decoding sample %llu%s", who, (unsigned long long)blame.sample,
 		    suspect->faults == FAULTS_MOST
 			    ? ", and not for the first time: that is bad from now on"
@@ -123,7 +124,7 @@ static void make_ring(struct worker *worker, const struct link_record *record)
 	struct crew_user *user = worker->user;
 	int code = ledger_make(&crew->ledger, &user->account, user->uid, worker->id, record, &order,
 			       fds);
-	uint64_t now_ns = clock_now_ns();
+	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
 	if (code == EDQUOT && order.limit != LINK_LIMIT_NONE &&
 	    now_ns - crew->swept_ns >= SWEEP_AGAIN_NS) {
 		/*
@@ -166,7 +167,7 @@ static void retire_if_idle(struct worker *worker, uint64_t clients)
 	if (worker->retired)
 		return;
 	worker->retired = true;
-	worker->end_due_ns = clock_now_ns() + RETIRE_MS * MS_NS;
+	worker->end_due_ns = clock_ns(CLOCK_MONOTONIC) + RETIRE_MS * MS_NS;
 	worker->crew->sweep_due_ns = 0;
 	(void)link_send(worker->socket, &order, NULL, 0);
 }
@@ -228,7 +229,7 @@ static int crew_take_over(struct worker *worker, struct outfit *outfit)
 /* A process is what costs: an attempt that ends before there is one owes nothing. */
 static void charge_start(struct crew_user *user)
 {
-	uint64_t now_ns = clock_now_ns();
+	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
 	if (user->start_debt_ns < now_ns)
 		user->start_debt_ns = now_ns;
 	user->start_debt_ns += START_COST_NS;
@@ -274,8 +275,10 @@ static int check_start(const struct crew_user *user)
 		count++;
 	if (count >= WORKERS_PER_USER)
 		return -EBUSY;
-	return user->start_debt_ns > clock_now_ns() + (STARTS_AT_ONCE - 1) * START_COST_NS ? -EDQUOT
-											   : 0;
+	return user->start_debt_ns >
+			       clock_ns(CLOCK_MONOTONIC) + (STARTS_AT_ONCE - 1) * START_COST_NS
+		       ? -EDQUOT
+		       : 0;
 }
 
 int crew_start_worker(struct crew *crew, struct crew_user *user)

@@ -1,5 +1,6 @@
 #include "loaderd/supervisor/supervisor.h"
 
+#include "format/base/clock.h"
 #include "format/base/memory.h"
 #include "loaderd/cpus.h"
 #include "loaderd/log.h"
@@ -81,7 +82,7 @@ static void stop_accepting(struct supervisor *supervisor)
 static void pause_accepting(struct supervisor *supervisor, uint64_t for_ms)
 {
 	stop_accepting(supervisor);
-	supervisor->accept_again_ns = clock_now_ns() + for_ms * MS_NS;
+	supervisor->accept_again_ns = clock_ns(CLOCK_MONOTONIC) + for_ms * MS_NS;
 }
 
 static int start_accepting(struct supervisor *supervisor)
@@ -96,7 +97,7 @@ static int start_accepting(struct supervisor *supervisor)
 static void supervisor_enter(struct supervisor *supervisor, enum phase phase, uint64_t within_ms)
 {
 	supervisor->phase = phase;
-	supervisor->deadline_ns = clock_now_ns() + within_ms * MS_NS;
+	supervisor->deadline_ns = clock_ns(CLOCK_MONOTONIC) + within_ms * MS_NS;
 }
 
 static void end_now(struct supervisor *supervisor)
@@ -398,14 +399,14 @@ static int supervisor_turn(struct supervisor *supervisor)
 {
 	struct epoll_event events[EVENTS_PER_TURN];
 	int count = epoll_wait(supervisor->epoll_fd, events, EVENTS_PER_TURN,
-			       supervisor_timeout_ms(supervisor, clock_now_ns()));
+			       supervisor_timeout_ms(supervisor, clock_ns(CLOCK_MONOTONIC)));
 	if (count < 0 && errno != EINTR)
 		return -errno;
 	for (int i = 0; i < count; i++) {
 		struct watched *watched = events[i].data.ptr;
 		watched->ready(watched, events[i].events);
 	}
-	supervisor_on_time(supervisor, clock_now_ns());
+	supervisor_on_time(supervisor, clock_ns(CLOCK_MONOTONIC));
 	return 0;
 }
 

@@ -1,5 +1,7 @@
 #include "loaderd/worker/rings.h"
 
+#include "format/base/clock.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,9 +46,7 @@ int link_report(int pipe, const struct link_record *record)
 /* Under the mutex. */
 static void wait_for_answer(struct rings *rings, struct ring_request *request)
 {
-	struct timespec until;
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += ANSWER_WITHIN_S;
+	struct timespec until = clock_after_ms(ANSWER_WITHIN_S * 1000);
 	while (!request->answered &&
 	       pthread_cond_timedwait(&rings->answered, &rings->mutex, &until) == 0)
 		;

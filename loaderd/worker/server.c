@@ -1,3 +1,4 @@
+#include "format/base/clock.h"
 #include "loaderd/worker/server_internal.h"
 
 #include "loaderd/cpus.h"
@@ -26,13 +27,6 @@ enum {
 };
 #define SECOND_NS UINT64_C(1000000000)
 
-uint64_t server_now_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
-}
-
 int server_watch(struct server *server, struct source *source, uint32_t events)
 {
 	struct epoll_event event = {.events = events, .data.ptr = source};
@@ -50,7 +44,7 @@ static void server_begin_drain(struct server *server)
 		 server->feed_count == 1 ? " gets" : "s get",
 		 (unsigned long long)server->config->grace_ms);
 	server->phase = SERVER_DRAINING;
-	server->drain_deadline_ns = server_now_ns() + server->config->grace_ms * 1000000;
+	server->drain_deadline_ns = clock_ns(CLOCK_MONOTONIC) + server->config->grace_ms * 1000000;
 	for (struct session *session = server->sessions; session; session = session->next)
 		if (session->in_pool && batcher_drain(session->feed->batcher, RING_REASON_STOPPING))
 			outbox_ring(&session->outbox);
@@ -93,7 +87,7 @@ static void on_bad_news(struct source *source, uint32_t events)
 	(void)n;
 	while (registry_next_bad(&server->registry, &bad, &lost)) {
 		if (server->bad_log_end_ns == 0)
-			server->bad_log_end_ns = server_now_ns() + SECOND_NS;
+			server->bad_log_end_ns = clock_ns(CLOCK_MONOTONIC) + SECOND_NS;
 		server->bad_log_count += 1 + lost;
 		if (server->bad_log_count <= BAD_LINES_PER_SECOND)
 			log_warning("%s: %s%s%s%s", bad.dataset, bad.text,
@@ -231,7 +225,7 @@ int server_new(const struct config *config, uid_t uid, struct server **ret_serve
 	struct rlimit descriptors;
 	if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0)
 		server->descriptors_most = descriptors.rlim_cur;
-	server->start_ns = server->idle_since_ns = server_now_ns();
+	server->start_ns = server->idle_since_ns = clock_ns(CLOCK_MONOTONIC);
 	rings_init(&server->rings, LINK_PIPE_FD);
 	int r = registry_init(&server->registry);
 	if (r < 0) {
@@ -345,7 +339,7 @@ static int server_turn(struct server *server)
 {
 	struct epoll_event events[EVENTS_PER_TURN];
 	int count = epoll_wait(server->epoll_fd, events, EVENTS_PER_TURN,
-			       server_timeout_ms(server, server_now_ns()));
+			       server_timeout_ms(server, clock_ns(CLOCK_MONOTONIC)));
 	if (count < 0 && errno != EINTR)
 		return -errno;
 	for (int i = 0; i < count; i++) {
@@ -353,7 +347,7 @@ static int server_turn(struct server *server)
 		source->ready(source, events[i].events);
 	}
 	free_dead_sessions(server);
-	server_on_time(server, server_now_ns());
+	server_on_time(server, clock_ns(CLOCK_MONOTONIC));
 	return 0;
 }
 

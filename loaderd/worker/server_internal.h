@@ -72,7 +72,6 @@ struct server {
 	uint64_t bad_log_count, bad_log_end_ns; /* lines in the current second; 0: none */
 };
 
-uint64_t server_now_ns(void);
 int server_watch(struct server *server, struct source *source, uint32_t events);
 
 /*

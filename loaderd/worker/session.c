@@ -1,4 +1,5 @@
 /* One connection: its requests, its feed, its end. Control thread only. */
+#include "format/base/clock.h"
 #include "loaderd/worker/server_internal.h"
 
 #include "loaderd/log.h"
@@ -376,7 +377,7 @@ void session_new(struct server *server, int fd, pid_t pid, uint64_t client)
 	session->server = server;
 	session->pid = pid;
 	session->client = client;
-	session->opened_ns = server_now_ns();
+	session->opened_ns = clock_ns(CLOCK_MONOTONIC);
 	frame_reader_init(&session->reader);
 	session->reader.discard = session_discard;
 	session->reader.user = session;

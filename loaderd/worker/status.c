@@ -1,6 +1,7 @@
 /*
  * What the daemon tells of itself: the answer to GetStatus, and the page that the supervisor reads.
  */
+#include "format/base/clock.h"
 #include "loaderd/worker/server_internal.h"
 
 #include "format/base/cpu.h"
@@ -79,7 +80,7 @@ static void status_send(struct session *session, struct status_parts *parts)
 	status.pid = (uint32_t)getpid();
 	status.threads = pool_workers(server->pool);
 	status.idle_ns = pool_idle_ns(server->pool);
-	status.uptime_ns = server_now_ns() - server->start_ns;
+	status.uptime_ns = clock_ns(CLOCK_MONOTONIC) - server->start_ns;
 	status.isa = (char *)cpu_isa_name(cpu_isa_chosen());
 	status.shared_bytes = rings_bytes(&server->rings);
 	status.n_feeds = feeds;
@@ -161,6 +162,6 @@ void status_publish(struct server *server)
 	page->connections = server->session_count;
 	page->threads = pool_workers(server->pool);
 	page->idle_ns = pool_idle_ns(server->pool);
-	page->uptime_ns = server_now_ns() - server->start_ns;
+	page->uptime_ns = clock_ns(CLOCK_MONOTONIC) - server->start_ns;
 	atomic_store(&page->sequence, sequence + 2);
 }

@@ -1,4 +1,5 @@
 #include "proto/client/connection.h"
+#include "format/base/clock.h"
 #include "proto/client/daemon.h"
 
 #include <errno.h>
@@ -12,7 +13,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -64,19 +64,6 @@ void text_make_printable(char *text)
 			*p = '?';
 		p += size == 0 ? 1 : size;
 	}
-}
-
-int64_t clock_ms(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-int clock_left_ms(int64_t deadline_ms)
-{
-	int64_t left = deadline_ms - clock_ms();
-	return left < 0 ? 0 : left > INT_MAX ? INT_MAX : (int)left;
 }
 
 /* A path, or "@name" for the abstract namespace. */

@@ -32,10 +32,6 @@ __attribute__((format(printf, 3, 4))) int error_set(char *error, int code, const
  */
 void text_make_printable(char *text);
 
-int64_t clock_ms(void);
-/* Milliseconds left, at most INT_MAX, at least 0. */
-int clock_left_ms(int64_t deadline_ms);
-
 /*
  * The socket that NULL and "" stand for: $LOADERD_SOCKET, else socket_path.h's; any other is
  * itself. room is for the answer.

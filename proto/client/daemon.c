@@ -1,4 +1,5 @@
 #include "proto/client/daemon.h"
+#include "format/base/clock.h"
 #include "proto/client/connection.h"
 #include "proto/client/forks.h"
 

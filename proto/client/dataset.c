@@ -1,3 +1,4 @@
+#include "format/base/clock.h"
 #include "proto/client/connection.h"
 #include "proto/client/daemon.h"
 #include "proto/client/files.h"

@@ -1,3 +1,4 @@
+#include "format/base/clock.h"
 #include "proto/client/daemon.h"
 #include "proto/client/feed_state.h"
 #include "proto/client/files.h"
@@ -666,21 +667,14 @@ static int drain(struct feed *feed)
 	return frames;
 }
 
-static uint64_t clock_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 static void wait_for_socket(struct feed *feed, int timeout_ms)
 {
-	uint64_t start_ns = clock_ns();
+	uint64_t start_ns = clock_ns(CLOCK_MONOTONIC);
 	struct pollfd p = {.fd = feed->connection.fd, .events = POLLIN};
 	poll(&p, 1, timeout_ms); /* EINTR is as good as a doorbell: the caller looks again */
 	struct ring_ack *ack = feed->ring.ack;
 	uint64_t stall_ns = atomic_load_explicit(&ack->stall_ns, memory_order_relaxed);
-	atomic_store_explicit(&ack->stall_ns, stall_ns + clock_ns() - start_ns,
+	atomic_store_explicit(&ack->stall_ns, stall_ns + clock_ns(CLOCK_MONOTONIC) - start_ns,
 			      memory_order_relaxed);
 }
 

@@ -1,5 +1,6 @@
 #include "proto/client/files.h"
 
+#include "format/base/clock.h"
 #include "format/set.h"
 
 #include <errno.h>

@@ -2,6 +2,7 @@
  * packimg index: gives the JPEGs of an existing dataset the index into their scans. Threads decode,
  * the main thread writes in the files' order.
  */
+#include "format/base/clock.h"
 #include "format/base/options.h"
 #include "format/base/printable.h"
 #include "tools/packimg/common/command.h"
@@ -395,7 +396,7 @@ int command_index(int argc, char **argv)
 	command_catch_interrupts();
 	if (packimg_open(index_options.path, &dataset, &error))
 		return command_fail("%s", error.text);
-	start_s = progress_now_s();
+	start_s = clock_s(CLOCK_MONOTONIC);
 	index.dataset = dataset;
 	index.bytes_before = file_bytes(dataset);
 	r = write_index(&index, &error);
@@ -404,6 +405,6 @@ int command_index(int argc, char **argv)
 		command_die_of_interrupt();
 	if (r)
 		return command_fail("%s", error.text[0] ? error.text : strerror(-r));
-	r = report(&index, progress_now_s() - start_s);
+	r = report(&index, clock_s(CLOCK_MONOTONIC) - start_s);
 	return r ? COMMAND_FAILED : index.damaged ? COMMAND_SKIPPED : COMMAND_OK;
 }

@@ -1,4 +1,5 @@
 #include "trainer/run/data.h"
+#include "format/base/clock.h"
 #include "trainer/run/progress.h"
 
 #include <errno.h>
@@ -349,10 +350,10 @@ static bool is_gone(const struct data *data, int r, const char *error)
 static int open_patiently(const struct data *data, const struct feed_options *options,
 			  struct feed **ret_feed, char *error)
 {
-	double until = progress_now() + (double)data->recipe->data.reconnect;
+	double until = clock_s(CLOCK_MONOTONIC) + (double)data->recipe->data.reconnect;
 	for (;;) {
 		int r = feed_open(options, ret_feed, error);
-		if (!is_gone(data, r, error) || progress_now() >= until)
+		if (!is_gone(data, r, error) || clock_s(CLOCK_MONOTONIC) >= until)
 			return r;
 		if (poll(NULL, 0, OPEN_AGAIN_MS) < 0)
 			return r; /* a signal, most likely to stop */
@@ -397,12 +398,12 @@ int data_next(const struct data *data, struct feed *feed, const volatile int *st
 	      struct feed_batch *batch, double *wait_seconds, char *error)
 {
 	uint64_t patience = PATIENCE_S + data->recipe->data.reconnect;
-	double start = progress_now(), now;
+	double start = clock_s(CLOCK_MONOTONIC), now;
 	batch->size = sizeof(*batch);
 	int r;
 	do {
 		r = feed_next(feed, POLL_MS, batch);
-		now = progress_now();
+		now = clock_s(CLOCK_MONOTONIC);
 		if (r == -ETIMEDOUT && *stop)
 			r = -EINTR;
 	} while (r == -ETIMEDOUT && now - start < (double)patience);

@@ -1,3 +1,4 @@
+#include "format/base/clock.h"
 #include "trainer/algorithms/score.h"
 #include "trainer/algorithms/views.h"
 #include "trainer/run/run.h"
@@ -403,14 +404,14 @@ int run_evaluate(struct run *run)
 	struct checkpoint_totals totals = {0};
 	enum device_slot weights =
 		run->recipe->train.ema > 0 && run->state.step ? DEVICE_EMA : DEVICE_VALUE;
-	double start = progress_now();
+	double start = clock_s(CLOCK_MONOTONIC);
 	int r = evaluate_all(run, weights, &totals);
 	if (r)
 		return r;
 	if (!totals.samples)
 		return run_fail_everywhere(run, -EINVAL, "data.val = %s has no sample with a label",
 					   run->recipe->data.val);
-	r = note(run, &totals, weights, progress_now() - start);
+	r = note(run, &totals, weights, clock_s(CLOCK_MONOTONIC) - start);
 	return r ? r : keep_best(run, weights);
 }
 

@@ -1,3 +1,4 @@
+#include "format/base/clock.h"
 #include "trainer/algorithms/optim.h"
 #include "trainer/run/run.h"
 
@@ -175,7 +176,7 @@ static void advance(struct run *run)
 		state->batch = 0;
 		state->epoch++;
 	}
-	double now = progress_now();
+	double now = clock_s(CLOCK_MONOTONIC);
 	state->train_seconds += now - run->mark;
 	run->mark = now;
 }
@@ -305,7 +306,7 @@ static int between(struct run *run)
 		r = run_evaluate(run);
 	if (!r && checkpoint && state->step)
 		r = save(run);
-	run->mark = progress_now();
+	run->mark = clock_s(CLOCK_MONOTONIC);
 	return r;
 }
 
@@ -362,7 +363,7 @@ static int save_after(struct run *run, int outcome)
 int run_train(struct run *run)
 {
 	int r = 0;
-	run->mark = progress_now();
+	run->mark = clock_s(CLOCK_MONOTONIC);
 	run->line_seconds = run->state.train_seconds;
 	run->line_wait = run->state.wait_seconds;
 	run->line_images = run->state.images;

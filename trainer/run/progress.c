@@ -1,5 +1,6 @@
 #include "trainer/run/progress.h"
 
+#include "format/base/clock.h"
 #include "format/base/printable.h"
 
 #include <stdarg.h>
@@ -12,13 +13,6 @@
 
 static const double BAR_SECONDS = 0.1, PLAIN_SECONDS = 10;
 
-double progress_now(void)
-{
-	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 void progress_init(struct progress *progress, enum recipe_progress mode)
 {
 	const char *terminal = getenv("TERM");
@@ -26,7 +20,7 @@ void progress_init(struct progress *progress, enum recipe_progress mode)
 	*progress = (struct progress){
 		.on = mode != RECIPE_PROGRESS_OFF,
 		.bar = mode == RECIPE_PROGRESS_BAR || (mode == RECIPE_PROGRESS_AUTO && tty),
-		.plain_at = progress_now() + PLAIN_SECONDS,
+		.plain_at = clock_s(CLOCK_MONOTONIC) + PLAIN_SECONDS,
 	};
 }
 
@@ -42,13 +36,13 @@ static void duration(double seconds, char text[16])
 bool progress_due(const struct progress *progress)
 {
 	return progress->on &&
-	       progress_now() >= (progress->bar ? progress->draw_at : progress->plain_at);
+	       clock_s(CLOCK_MONOTONIC) >= (progress->bar ? progress->draw_at : progress->plain_at);
 }
 
 void progress_step(struct progress *progress, const struct progress_state *state)
 {
 	char text[256], left[16], track[25];
-	double now = progress_now();
+	double now = clock_s(CLOCK_MONOTONIC);
 	duration(state->seconds_left, left);
 	snprintf(text, sizeof(text),
 		 "epoch %.2f/%.6g  loss %.4f  lr %.4g  %.0f images/s  data wait %.1f %%  ETA %s",
@@ -86,7 +80,7 @@ void progress_line(struct progress *progress, const char *format, ...)
 		free(line);
 	}
 	va_end(arguments);
-	progress->plain_at = progress_now() + PLAIN_SECONDS;
+	progress->plain_at = clock_s(CLOCK_MONOTONIC) + PLAIN_SECONDS;
 }
 
 void progress_end(struct progress *progress)

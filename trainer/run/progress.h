@@ -34,5 +34,3 @@ __attribute__((format(printf, 2, 3))) void progress_line(struct progress *progre
 							 const char *format, ...);
 /* Clears the bar. */
 void progress_end(struct progress *progress);
-/* CLOCK_MONOTONIC in seconds. */
-double progress_now(void);

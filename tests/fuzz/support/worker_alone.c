@@ -1,5 +1,6 @@
 #include "tests/fuzz/support/worker_alone.h"
 
+#include "format/base/clock.h"
 #include "format/base/ticks.h"
 #include "loaderd/worker/server_internal.h"
 #include "tests/unit/proto/own_ring.h"
@@ -253,7 +254,7 @@ int worker_alone_start(void)
 	config.io = CONFIG_IO_MMAP;
 	config.writable_rings = true;
 	server.config = &config;
-	server.start_ns = server_now_ns();
+	server.start_ns = clock_ns(CLOCK_MONOTONIC);
 	rings_init(&server.rings, -1);
 	server.rings.source = (struct ring_source){
 		.take = take_ring, .send = send_ring, .give_back = give_ring_back};

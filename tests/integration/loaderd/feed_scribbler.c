@@ -3,6 +3,7 @@
  * descriptors it was given. Another client beside it gets right batches in time, and the daemon
  * holds as much afterwards as before.
  */
+#include "format/base/clock.h"
 #include "proto/client/connection.h"
 #include "proto/client/files.h"
 #include "proto/ring.h"
@@ -23,7 +24,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {

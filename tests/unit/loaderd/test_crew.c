@@ -3,6 +3,7 @@
  * The test takes the supervisor's turns; the program that the crew starts again as a worker is the
  * test as well, with a habit of the test's choosing.
  */
+#include "format/base/clock.h"
 #include "loaderd/supervisor/crew.h"
 
 #include <setjmp.h>
@@ -179,9 +180,9 @@ static void see(void *context, uid_t uid, pid_t pid, const struct link_page *pag
 static pid_t await_habit(struct scene *stage)
 {
 	struct seen seen = {0};
-	const uint64_t until_ns = clock_now_ns() + UINT64_C(1000000) * PATIENCE_MS;
+	const uint64_t until_ns = clock_ns(CLOCK_MONOTONIC) + UINT64_C(1000000) * PATIENCE_MS;
 	while (!seen.done) {
-		assert_true(clock_now_ns() < until_ns);
+		assert_true(clock_ns(CLOCK_MONOTONIC) < until_ns);
 		turn(stage, 1);
 		crew_visit(&stage->crew, see, &seen);
 	}
@@ -256,7 +257,7 @@ static void what_is_muted_is_read_later(void **state)
 		start(&stage, habits[i]);
 		await_habit(&stage);
 		assert_soon_quiet(&stage);
-		crew_on_time(&stage.crew, clock_now_ns());
+		crew_on_time(&stage.crew, clock_ns(CLOCK_MONOTONIC));
 		assert_int_equal(turn(&stage, 0), 1);
 		assert_soon_quiet(&stage);
 		finish(&stage);
@@ -332,7 +333,7 @@ static void an_end_is_the_end(void **state)
 			watched->ready(watched, event->events);
 		}
 		assert_int_equal(stage.crew.worker_count, 0);
-		crew_on_time(&stage.crew, clock_now_ns());
+		crew_on_time(&stage.crew, clock_ns(CLOCK_MONOTONIC));
 		assert_int_equal(epoll_wait(stage.epoll_fd, events, EVENTS_MAX, 0), 0);
 		finish(&stage);
 		for (unsigned i = 0; i < count; i++)

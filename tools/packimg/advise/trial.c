@@ -1,5 +1,6 @@
 #include "tools/packimg/advise/trial.h"
 
+#include "format/base/clock.h"
 #include "loaderd/augment/transform.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/common/workers.h"
@@ -285,14 +286,6 @@ void trial_drop(struct trial_way *way)
 	way->images = 0;
 }
 
-static double cpu_now_s(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 struct measurement {
 	struct transform_scratch *scratch;
 	uint8_t *targets;
@@ -356,7 +349,7 @@ static int run_turn(const struct measurement *m, struct course *course, uint64_t
 		    double *ret_image_s, struct packimg_error *error)
 {
 	uint64_t images = 0;
-	double start_s = cpu_now_s(), spent_s;
+	double start_s = clock_s(CLOCK_THREAD_CPUTIME_ID), spent_s;
 
 	do {
 		int r = m->stop && m->stop() ? -EINTR : run_epoch(m, course, epoch++, error);
@@ -364,7 +357,7 @@ static int run_turn(const struct measurement *m, struct course *course, uint64_t
 		if (r)
 			return r;
 		images += course->run->count;
-		spent_s = cpu_now_s() - start_s;
+		spent_s = clock_s(CLOCK_THREAD_CPUTIME_ID) - start_s;
 	} while (spent_s < m->seconds);
 	*ret_image_s = spent_s / (double)images;
 	course->cost_ns = (uint64_t)(*ret_image_s * 1e9);

@@ -1,5 +1,6 @@
 #include "tools/packimg/common/progress.h"
 
+#include "format/base/clock.h"
 #include "tools/packimg/common/text.h"
 
 #include <inttypes.h>
@@ -8,17 +9,9 @@
 #include <time.h>
 #include <unistd.h>
 
-double progress_now_s(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 void progress_init(struct progress *progress, const char *verb, uint64_t total, bool quiet)
 {
-	double now = progress_now_s();
+	double now = clock_s(CLOCK_MONOTONIC);
 
 	*progress = (struct progress){
 		.verb = verb,
@@ -66,7 +59,7 @@ void progress_update(struct progress *progress, uint64_t images, uint64_t bytes)
 
 	if (progress->quiet)
 		return;
-	now = progress_now_s();
+	now = clock_s(CLOCK_MONOTONIC);
 	if (now - progress->last_s < (progress->terminal ? 0.1 : 10))
 		return;
 	progress->last_s = now;
@@ -101,5 +94,5 @@ void progress_clear(struct progress *progress)
 
 double progress_elapsed_s(const struct progress *progress)
 {
-	return progress_now_s() - progress->start_s;
+	return clock_s(CLOCK_MONOTONIC) - progress->start_s;
 }

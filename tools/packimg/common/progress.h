@@ -15,7 +15,6 @@ struct progress {
 	double start_s, last_s;
 };
 
-double progress_now_s(void);
 void progress_init(struct progress *progress, const char *verb, uint64_t total, bool quiet);
 /* Cheap to call often. */
 void progress_update(struct progress *progress, uint64_t images, uint64_t bytes);

@@ -1,5 +1,7 @@
 #include "tools/packimg/common/workers.h"
 
+#include "format/base/clock.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -219,17 +221,10 @@ static void give_back(struct workers *workers)
 
 int workers_next(struct workers *workers, unsigned wait_ms, struct work_block **ret_block)
 {
-	struct timespec until;
+	struct timespec until = clock_after_ms(wait_ms);
 	struct slot *slot;
 	int r = 0;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += wait_ms / 1000;
-	until.tv_nsec += (long)(wait_ms % 1000) * 1000000;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000;
-	}
 	pthread_mutex_lock(&workers->lock);
 	if (workers->holding)
 		give_back(workers);

@@ -1,4 +1,5 @@
 /* Second half of a conversion: workers render, the main thread writes. */
+#include "format/base/clock.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/common/workers.h"
 #include "tools/packimg/convert/convert.h"
@@ -455,7 +456,7 @@ int convert_write(struct convert *convert, struct packimg_error *error)
 		.run = run_block,
 	};
 	struct workers *workers = NULL;
-	double start_s = progress_now_s();
+	double start_s = clock_s(CLOCK_MONOTONIC);
 	int r;
 
 	convert->class_samples =
@@ -478,6 +479,6 @@ int convert_write(struct convert *convert, struct packimg_error *error)
 		packimg_writer_free(convert->parts[p].writer);
 		convert->parts[p].writer = NULL;
 	}
-	convert->write_s = progress_now_s() - start_s;
+	convert->write_s = clock_s(CLOCK_MONOTONIC) - start_s;
 	return r;
 }

@@ -1,4 +1,5 @@
 /* Running steps: everything here works in memory that planning laid out. */
+#include "format/base/clock.h"
 #include "trainer/device/cpu/cpu.h"
 
 #include <errno.h>
@@ -10,11 +11,7 @@
  */
 static uint64_t now_ns(const struct cpu_graph *cpu)
 {
-	struct timespec time;
-
-	clock_gettime(cpu->device->team.threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC,
-		      &time);
-	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+	return clock_ns(cpu->device->team.threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC);
 }
 
 /* detect_anomaly: -EDOM, with a text, when a tensor is not finite. */
