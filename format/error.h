@@ -1,11 +1,11 @@
 /* Sentences for people: how every function of libpackimg fills its error argument. Any thread. */
 #pragma once
 
+#include "format/base/sentence.h"
 #include "format/packimg.h"
 
-/* Writes the sentence unless error is NULL, cutting it at the end of the buffer. */
-void packimg_say(struct packimg_error *error, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-
-/* The same, with the value to return; a macro, so that the compiler sees that it is negative. */
+/* A struct packimg_error is its text. NULL: nobody will read it. */
+#define packimg_say(error, ...) sentence_write((char *)(error), PACKIMG_ERROR_MAX, __VA_ARGS__)
+/* The same, with the value to return; no function, so that the compiler sees that it is negative.
+ */
 #define packimg_fail(error, code, ...) (packimg_say((error), __VA_ARGS__), (code))

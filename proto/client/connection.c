@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -20,17 +19,6 @@ enum {
 	CARET_WIDTH = 72,     /* columns of a quoted text */
 	FIELD_MAX = 64,       /* bytes of a field's name in a text */
 };
-
-int error_set(char *error, int code, const char *format, ...)
-{
-	if (error) {
-		va_list arguments;
-		va_start(arguments, format);
-		vsnprintf(error, FEED_ERROR_MAX, format, arguments);
-		va_end(arguments);
-	}
-	return code;
-}
 
 /*
  * Bytes of the character at p if it may be shown, else 0: overlong forms and surrogates may not,

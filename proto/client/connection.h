@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "format/base/sentence.h"
 #include "proto/client/feed.h"
 #include "proto/feed.pb-c.h"
 #include "proto/framing.h"
@@ -25,7 +26,7 @@ struct connection {
 };
 
 /* Writes a sentence to error and returns code. */
-__attribute__((format(printf, 3, 4))) int error_set(char *error, int code, const char *format, ...);
+#define error_set(error, code, ...) sentence_fail((error), FEED_ERROR_MAX, (code), __VA_ARGS__)
 
 /*
  * What a daemon wrote, for a terminal: control characters and bytes that are not UTF-8 become '?'.

@@ -62,7 +62,7 @@ TABLE = {
     "trainer/device/cuda/kernels": "trainer/device/cuda",
     "trainer/device/cuda/kernels/cu": "trainer/device/cuda trainer/device/cuda/kernels",
 
-    "tools/packimg/common": "format/packimg.h",
+    "tools/packimg/common": "format/error.h format/packimg.h",
     "tools/packimg/image": "format/packimg.h loaderd/augment/resize.h tools/packimg/common",
     "tools/packimg/source": "format/packimg.h tools/packimg/common tools/packimg/image/image_format.h",
     "tools/packimg/convert": "tools/packimg/common tools/packimg/image tools/packimg/source",

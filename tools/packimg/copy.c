@@ -13,15 +13,15 @@ static int map_classes(struct copy_set *set, struct copy_input *input, struct pa
 	input->class_count = packimg_class_count(input->dataset);
 	input->labels = calloc(input->class_count + 1, sizeof(*input->labels));
 	if (!input->labels)
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	for (uint32_t i = 0; i < input->class_count; i++) {
 		uint32_t number;
 
 		if (names_add(&set->classes, packimg_class_name(input->dataset, i), &number, NULL))
-			return text_error(error, -ENOMEM, "out of memory");
+			return packimg_fail(error, -ENOMEM, "out of memory");
 		if (number >= PACKIMG_CLASSES_MAX)
-			return text_error(error, -E2BIG, "more than %d classes together",
-					  PACKIMG_CLASSES_MAX);
+			return packimg_fail(error, -E2BIG, "more than %d classes together",
+					    PACKIMG_CLASSES_MAX);
 		input->labels[i] = (int32_t)number;
 	}
 	return 0;
@@ -43,12 +43,12 @@ static int map_fields(struct copy_set *set, struct copy_input *input, struct pac
 
 		r = packimg_field(input->dataset, i, &field);
 		if (r)
-			return text_error(error, r, "%s: field %u is damaged", input->path, i);
+			return packimg_fail(error, r, "%s: field %u is damaged", input->path, i);
 		if (names_add(&set->fields, field.name, &number, &added))
-			return text_error(error, -ENOMEM, "out of memory");
+			return packimg_fail(error, -ENOMEM, "out of memory");
 		if (number >= PACKIMG_FIELDS_MAX)
-			return text_error(error, -E2BIG, "more than %d fields together",
-					  PACKIMG_FIELDS_MAX);
+			return packimg_fail(error, -E2BIG, "more than %d fields together",
+					    PACKIMG_FIELDS_MAX);
 		input->fields[i] = number;
 		type = &set->types[number];
 		if (added || *type == field.type)
@@ -58,7 +58,7 @@ static int map_fields(struct copy_set *set, struct copy_input *input, struct pac
 		else if (is_text_or_bytes(*type) && is_text_or_bytes(field.type))
 			*type = PACKIMG_FIELD_BYTES;
 		else
-			return text_error(
+			return packimg_fail(
 				error, -EINVAL,
 				"%s: field \"%s\" has another type than in the datasets before it",
 				input->path, field.name);
@@ -77,7 +77,7 @@ int copy_set_init(struct copy_set *set, char *const *paths, uint32_t count,
 	names_init(&set->fields, &set->arena);
 	set->inputs = calloc(count, sizeof(*set->inputs));
 	if (!set->inputs)
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	for (uint32_t i = 0; !r && i < count; i++) {
 		struct copy_input *input = &set->inputs[i];
 
@@ -101,7 +101,7 @@ int copy_set_init(struct copy_set *set, char *const *paths, uint32_t count,
 	}
 	set->numbers_only = !any_named;
 	if (!r && any_named && any_numbered)
-		r = text_error(
+		r = packimg_fail(
 			error, -EINVAL,
 			"some datasets name their classes and others only number them, so they "
 			"cannot be united");
@@ -182,9 +182,9 @@ static int copy_values(const struct copy_set *set, const struct copy_input *inpu
 		if (!r)
 			r = packimg_value(input->dataset, index, i, &value);
 		if (r)
-			return text_error(error, -EBADMSG,
-					  "%s, sample %" PRIu64 ": field %u is damaged",
-					  input->path, index, i);
+			return packimg_fail(error, -EBADMSG,
+					    "%s, sample %" PRIu64 ": field %u is damaged",
+					    input->path, index, i);
 		if (!value.present)
 			continue;
 		if (field.type == PACKIMG_FIELD_INT64 && set->types[to] == PACKIMG_FIELD_FLOAT64) {
@@ -215,9 +215,9 @@ int copy_sample(const struct copy_set *set, uint64_t number, struct packimg_writ
 	if (!r)
 		r = packimg_sample_check(&sample);
 	if (r)
-		return text_error(error, -EBADMSG,
-				  "%s, sample %" PRIu64 " (%.*s): damaged, so it is not copied",
-				  input->path, index, (int)source_size, source ? source : "");
+		return packimg_fail(error, -EBADMSG,
+				    "%s, sample %" PRIu64 " (%.*s): damaged, so it is not copied",
+				    input->path, index, (int)source_size, source ? source : "");
 	item = (struct packimg_item){
 		.data = sample.data,
 		.data_size = sample.data_size,

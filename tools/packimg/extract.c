@@ -293,11 +293,12 @@ static int open_step(int folder, const char *name, struct packimg_error *error)
 	r = fd < 0 ? -errno : 0;
 	close(folder);
 	if (r == -ELOOP || r == -ENOTDIR)
-		return text_error(error, r,
-				  "%s is a symbolic link or a file; extract writes to folders that "
-				  "are really there",
-				  name);
-	return r ? text_error(error, r, "%s: %s", name, strerror(-r)) : fd;
+		return packimg_fail(
+			error, r,
+			"%s is a symbolic link or a file; extract writes to folders that "
+			"are really there",
+			name);
+	return r ? packimg_fail(error, r, "%s: %s", name, strerror(-r)) : fd;
 }
 
 /*
@@ -314,7 +315,7 @@ static int create_file(const struct extract *extract, const char *path, struct p
 
 		if (!name) {
 			close(folder);
-			return text_error(error, -ENOMEM, "out of memory");
+			return packimg_fail(error, -ENOMEM, "out of memory");
 		}
 		folder = open_step(folder, name, error);
 		free(name);
@@ -322,14 +323,14 @@ static int create_file(const struct extract *extract, const char *path, struct p
 			return folder;
 	}
 	if (folder < 0)
-		return text_error(error, -errno, "%s", strerror(errno));
+		return packimg_fail(error, -errno, "%s", strerror(errno));
 	if (extract->options->force)
 		unlinkat(folder, path, 0);
 	fd = openat(folder, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
 	r = fd < 0 ? -errno : 0;
 	close(folder);
-	return r ? text_error(error, r, "%s%s", strerror(-r),
-			      r == -EEXIST ? "; --force replaces it" : "")
+	return r ? packimg_fail(error, r, "%s%s", strerror(-r),
+				r == -EEXIST ? "; --force replaces it" : "")
 		 : fd;
 }
 
@@ -352,7 +353,7 @@ static int write_file(const struct extract *extract, const char *path, const uin
 	}
 	if (close(fd) && !r)
 		r = -errno;
-	return r ? text_error(error, r, "%s/%s: %s", extract->options->output, path, strerror(-r))
+	return r ? packimg_fail(error, r, "%s/%s: %s", extract->options->output, path, strerror(-r))
 		 : 0;
 }
 
@@ -370,7 +371,7 @@ static int write_png(const struct extract *extract, struct worker *worker,
 	if (r)
 		return r;
 	if (buffer_reserve(&worker->pixels, (size_t)sample->width * sample->height * channels))
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	to = worker->pixels.data;
 	for (uint32_t y = 0; y < sample->height; y++) {
 		const uint8_t *row = decoded.data + y * decoded.stride;
@@ -399,10 +400,11 @@ static int extract_sample(const struct extract *extract, struct worker *worker, 
 
 	r = packimg_sample(extract->dataset, extract->samples[number], &sample);
 	if (r || !extract->paths[number])
-		return text_error(&verdict->error, -EBADMSG, "its index record is damaged");
+		return packimg_fail(&verdict->error, -EBADMSG, "its index record is damaged");
 	verdict->size = sample.data_size;
 	if (packimg_sample_check(&sample))
-		return text_error(&verdict->error, -EBADMSG, "its bytes do not fit their checksum");
+		return packimg_fail(&verdict->error, -EBADMSG,
+				    "its bytes do not fit their checksum");
 	if (sample.codec == PACKIMG_CODEC_JPEG)
 		return write_file(extract, extract->paths[number], sample.data, sample.data_size,
 				  &verdict->error);

@@ -201,8 +201,8 @@ static int take_sample(struct index *index, const struct work_block *block, uint
 		progress_clear(progress);
 		note_damage(index, number);
 	} else if (outcome->status) {
-		return text_error(error, outcome->status, "sample %" PRIu64 ": %s", number,
-				  strerror(-outcome->status));
+		return packimg_fail(error, outcome->status, "sample %" PRIu64 ": %s", number,
+				    strerror(-outcome->status));
 	}
 	index->jpegs += outcome->jpeg;
 	index->unindexed.counts[outcome->unindexed]++;
@@ -237,7 +237,7 @@ static int take_blocks(struct index *index, struct packimg_error *error)
 
 	r = workers_new(&setup, &workers);
 	if (r)
-		return text_error(error, r, "starting threads: %s", strerror(-r));
+		return packimg_fail(error, r, "starting threads: %s", strerror(-r));
 	progress_init(&progress, "indexing", setup.total, index->options->quiet);
 	while (!r) {
 		if (command_interrupted()) {
@@ -248,7 +248,7 @@ static int take_blocks(struct index *index, struct packimg_error *error)
 		if (r == WORKERS_WAIT) {
 			r = 0;
 		} else if (r < 0) {
-			r = text_error(error, r, "starting threads: %s", strerror(-r));
+			r = packimg_fail(error, r, "starting threads: %s", strerror(-r));
 		} else if (!r) {
 			for (uint32_t i = 0; !r && i < block->count; i++)
 				r = take_sample(index, block, i, &progress, error);
@@ -265,19 +265,19 @@ static int refuse_indexed(const struct index *index, uint64_t indexed, uint64_t 
 			  struct packimg_error *error)
 {
 	if (!jpegs)
-		return text_error(error, -EEXIST, "%s: holds no JPEGs, and others need no index",
-				  index->options->path);
+		return packimg_fail(error, -EEXIST, "%s: holds no JPEGs, and others need no index",
+				    index->options->path);
 	if (!indexed)
-		return text_error(error, -EEXIST,
-				  "%s: none of its %" PRIu64
-				  " JPEGs can have an index; convert the images with "
-				  "--progressive transcode, or encode them again with --jpeg",
-				  index->options->path, jpegs);
-	return text_error(error, -EEXIST,
-			  "%s: is indexed already: %" PRIu64 " of %" PRIu64
-			  " JPEGs%s; --rebuild makes all indexes anew",
-			  index->options->path, indexed, jpegs,
-			  indexed < jpegs ? ", and the others can have none" : "");
+		return packimg_fail(error, -EEXIST,
+				    "%s: none of its %" PRIu64
+				    " JPEGs can have an index; convert the images with "
+				    "--progressive transcode, or encode them again with --jpeg",
+				    index->options->path, jpegs);
+	return packimg_fail(error, -EEXIST,
+			    "%s: is indexed already: %" PRIu64 " of %" PRIu64
+			    " JPEGs%s; --rebuild makes all indexes anew",
+			    index->options->path, indexed, jpegs,
+			    indexed < jpegs ? ", and the others can have none" : "");
 }
 
 /* Finds out from the headers whether there is anything to be done. */

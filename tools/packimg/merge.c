@@ -117,9 +117,9 @@ static int write_facts(const struct copy_set *set, struct packimg_writer *writer
 	for (uint32_t i = 0; !r && i < set->count && i < 100; i++)
 		if ((i && buffer_append(&names, "\n", 1)) ||
 		    buffer_append(&names, set->inputs[i].path, strlen(set->inputs[i].path)))
-			r = text_error(error, -ENOMEM, "out of memory");
+			r = packimg_fail(error, -ENOMEM, "out of memory");
 	if (!r && buffer_append(&names, "", 1))
-		r = text_error(error, -ENOMEM, "out of memory");
+		r = packimg_fail(error, -ENOMEM, "out of memory");
 	/* A path that is not UTF-8 is not worth failing for. */
 	if (!r)
 		packimg_writer_metadata(writer, "packimg.merged", (const char *)names.data,
@@ -133,7 +133,7 @@ static int copy_all(const struct merge_options *merge, const struct copy_set *se
 {
 	uint64_t *order = make_order(merge, set->samples);
 	struct progress progress;
-	int r = order ? 0 : text_error(error, -ENOMEM, "out of memory");
+	int r = order ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
 
 	progress_init(&progress, "merging", set->samples, merge->quiet);
 	for (uint64_t i = 0; !r && i < set->samples; i++) {

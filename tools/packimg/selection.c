@@ -48,7 +48,7 @@ static int mark_indices(const char *text, uint64_t count, uint8_t *marks,
 			struct packimg_error *error)
 {
 	char *copy = strdup(text), *save, *word;
-	int r = copy ? 0 : text_error(error, -ENOMEM, "out of memory");
+	int r = copy ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
 
 	for (word = r ? NULL : strtok_r(copy, ",", &save); word && !r;
 	     word = strtok_r(NULL, ",", &save)) {
@@ -66,13 +66,13 @@ static int mark_indices(const char *text, uint64_t count, uint8_t *marks,
 		else if (text_parse_u64(dash + 1, first, UINT64_MAX, &last))
 			r = -EINVAL;
 		if (r) {
-			text_error(error, r, "\"%s\" is not a list of indices such as 0-9,15,100-",
-				   text);
+			packimg_say(error, "\"%s\" is not a list of indices such as 0-9,15,100-",
+				    text);
 		} else if (first >= count || last >= count) {
-			r = text_error(error, -ERANGE,
-				       "index %" PRIu64 " is past the end: the dataset has %" PRIu64
-				       " samples",
-				       first >= count ? first : last, count);
+			r = packimg_fail(error, -ERANGE,
+					 "index %" PRIu64
+					 " is past the end: the dataset has %" PRIu64 " samples",
+					 first >= count ? first : last, count);
 		} else {
 			for (uint64_t i = first; i <= last; i++)
 				marks[i / 8] |= (uint8_t)(1u << (i % 8));
@@ -95,7 +95,7 @@ static int find_class(const struct packimg *dataset, const char *name, int32_t *
 		}
 	}
 	if (text_parse_u64(name, 0, PACKIMG_CLASSES_MAX - 1, &number))
-		return text_error(error, -ENOENT, "there is no class \"%s\"", name);
+		return packimg_fail(error, -ENOENT, "there is no class \"%s\"", name);
 	*ret_label = (int32_t)number;
 	return 0;
 }
@@ -104,7 +104,7 @@ static int mark_classes(const struct word_list *classes, const struct packimg *d
 			uint8_t *marks, struct packimg_error *error)
 {
 	int32_t *labels = calloc(classes->count, sizeof(*labels));
-	int r = labels ? 0 : text_error(error, -ENOMEM, "out of memory");
+	int r = labels ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
 
 	for (size_t i = 0; !r && i < classes->count; i++)
 		r = find_class(dataset, classes->words[i], &labels[i], error);
@@ -129,7 +129,7 @@ int selection_resolve(const struct selection *selection, const struct packimg *d
 	uint64_t total = packimg_count(dataset), count = 0;
 	uint8_t *marks = calloc(total / 8 + 1, 1);
 	uint64_t *samples = NULL;
-	int r = marks ? 0 : text_error(error, -ENOMEM, "out of memory");
+	int r = marks ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
 
 	if (!r && selection->indices)
 		r = mark_indices(selection->indices, total, marks, error);
@@ -142,7 +142,7 @@ int selection_resolve(const struct selection *selection, const struct packimg *d
 	if (!r) {
 		samples = calloc(count + 1, sizeof(*samples));
 		if (!samples)
-			r = text_error(error, -ENOMEM, "out of memory");
+			r = packimg_fail(error, -ENOMEM, "out of memory");
 	}
 	if (!r) {
 		count = 0;

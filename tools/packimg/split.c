@@ -153,16 +153,17 @@ static int plan(struct split *split, struct packimg_error *error)
 
 	split->part_of = calloc(split->set.samples + 1, sizeof(*split->part_of));
 	if (!split->part_of)
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	if (chosen->by_class)
 		plan_classes(split);
 	else
 		r = plan_fractions(split);
 	if (!r && !split->part_count)
-		return text_error(error, -EINVAL, "%s names no classes to split by", chosen->input);
+		return packimg_fail(error, -EINVAL, "%s names no classes to split by",
+				    chosen->input);
 	split->parts = calloc(split->part_count + 1, sizeof(*split->parts));
 	if (r || !split->parts)
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	for (uint32_t i = 0; !r && i < split->part_count; i++) {
 		struct part *part = &split->parts[i];
 
@@ -170,11 +171,11 @@ static int plan(struct split *split, struct packimg_error *error)
 						     : chosen->fractions[i].name);
 		part->path = part->name ? split_path(output, part->name) : NULL;
 		if (!part->path)
-			return text_error(error, -ENOMEM, "out of memory");
+			return packimg_fail(error, -ENOMEM, "out of memory");
 		for (uint32_t j = 0; j < i; j++)
 			if (strcmp(split->parts[j].path, part->path) == 0)
-				return text_error(error, -EINVAL, "two parts would both be %s",
-						  part->path);
+				return packimg_fail(error, -EINVAL, "two parts would both be %s",
+						    part->path);
 		r = command_check_output(part->path, chosen->force, error);
 	}
 	return r;

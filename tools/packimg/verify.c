@@ -97,9 +97,9 @@ static int verify_index(const struct verify *verify, struct packimg_decoder *dec
 
 	if (r == 0 || r == -ENODATA)
 		return 0;
-	return text_error(&verdict->error, r,
-			  "%.300s; packimg index --rebuild %.150s makes it anew", cause.text,
-			  verify->options->path);
+	return packimg_fail(&verdict->error, r,
+			    "%.300s; packimg index --rebuild %.150s makes it anew", cause.text,
+			    verify->options->path);
 }
 
 static int verify_sample(const struct verify *verify, struct packimg_decoder *decoder,
@@ -113,11 +113,11 @@ static int verify_sample(const struct verify *verify, struct packimg_decoder *de
 	verdict->error.text[0] = 0;
 	r = packimg_sample(verify->dataset, index, &sample);
 	if (r)
-		return text_error(&verdict->error, r, "its index record is damaged");
+		return packimg_fail(&verdict->error, r, "its index record is damaged");
 	verdict->size = sample.data_size + sample.side_size;
 	r = packimg_sample_check(&sample);
 	if (r)
-		return text_error(&verdict->error, r, "its bytes do not fit their checksum");
+		return packimg_fail(&verdict->error, r, "its bytes do not fit their checksum");
 	if (verify->options->checksums_only)
 		return 0;
 	region.width = sample.width;

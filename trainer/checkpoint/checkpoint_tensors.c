@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,15 +18,6 @@ static const struct {
 	{DEVICE_EMA, "ema."},
 };
 enum { SLOTS = sizeof(slots) / sizeof(slots[0]) };
-
-int checkpoint_fail(char *error, int code, const char *format, ...)
-{
-	va_list arguments;
-	va_start(arguments, format);
-	vsnprintf(error, CHECKPOINT_ERROR_MAX, format, arguments);
-	va_end(arguments);
-	return code;
-}
 
 /* ---- layouts: [K][R][S][C] on the host, [K][C][R][S] in files ---- */
 

@@ -5,12 +5,13 @@
  */
 #pragma once
 
+#include "format/base/sentence.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/safetensors.h"
 
 /* Writes the sentence, CHECKPOINT_ERROR_MAX bytes, and returns the code. */
-__attribute__((format(printf, 3, 4))) int checkpoint_fail(char *error, int code, const char *format,
-							  ...);
+#define checkpoint_fail(error, code, ...)                                                          \
+	sentence_fail((error), CHECKPOINT_ERROR_MAX, (code), __VA_ARGS__)
 
 /* Metadata that goes with weights. */
 enum { CHECKPOINT_COLOUR_TEXT = 96, CHECKPOINT_ABOUT_MAX = 5 };

@@ -1,17 +1,19 @@
 #include "trainer/checkpoint/safetensors.h"
+#include "format/base/sentence.h"
 #include "format/base/whole_file.h"
 
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define fail(error, code, ...) sentence_fail((error), SAFETENSORS_ERROR_MAX, (code), __VA_ARGS__)
 
 enum { READ_MAX = 1 << 30 }; /* bytes at a time; Linux gives a little less than 2 GiB */
 
@@ -45,16 +47,6 @@ const char *safetensors_type_name(enum safetensors_type type)
 size_t safetensors_type_size(enum safetensors_type type)
 {
 	return types[type].size;
-}
-
-__attribute__((format(printf, 3, 4))) static int fail(char *error, int code, const char *format,
-						      ...)
-{
-	va_list arguments;
-	va_start(arguments, format);
-	vsnprintf(error, SAFETENSORS_ERROR_MAX, format, arguments);
-	va_end(arguments);
-	return code;
 }
 
 /* Elements of a shape times the size of one; false when that exceeds 64 bits. */

@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include "format/base/sentence.h"
 #include "trainer/device/comm/comm.h"
 #include "trainer/device/device.h"
 
@@ -198,8 +199,8 @@ uint64_t device_shape_elements(struct device_shape shape);
 unsigned device_world(const struct device *device);
 
 /* Sets the text of a device's last error and returns result. */
-int device_fail(struct device *device, int result, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
+#define device_fail(device, result, ...)                                                           \
+	sentence_fail((device)->error, DEVICE_ERROR_MAX, (result), __VA_ARGS__)
 
 /* Opens backends. info and ops are theirs to fill in. */
 int device_cpu_open(const struct device_options *options, struct device **ret_device, char *error);

@@ -2,7 +2,6 @@
 #include "trainer/device/backend.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,16 +13,6 @@ uint64_t device_shape_elements(struct device_shape shape)
 unsigned device_world(const struct device *device)
 {
 	return device->options.comm ? device->options.comm->world : 1;
-}
-
-int device_fail(struct device *device, int result, const char *format, ...)
-{
-	va_list arguments;
-
-	va_start(arguments, format);
-	vsnprintf(device->error, sizeof(device->error), format, arguments);
-	va_end(arguments);
-	return result;
 }
 
 struct backend {

@@ -1,4 +1,5 @@
 #include "trainer/plan/plan.h"
+#include "format/base/sentence.h"
 #include "trainer/algorithms/optim.h"
 #include "trainer/device/cuda/engines.h"
 #include "trainer/device/cuda/lowering/planner.h"
@@ -7,19 +8,10 @@
 
 #include <errno.h>
 #include <jansson.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-__attribute__((format(printf, 3, 4))) static int plan_fail(char *error, int code,
-							   const char *format, ...)
-{
-	va_list arguments;
-	va_start(arguments, format);
-	vsnprintf(error, PLAN_ERROR_MAX, format, arguments);
-	va_end(arguments);
-	return code;
-}
+#define plan_fail(error, code, ...) sentence_fail((error), PLAN_ERROR_MAX, (code), __VA_ARGS__)
 
 /* ---- the device's file ---- */
 

@@ -4,18 +4,8 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-int recipe_fail(char *error, const char *format, ...)
-{
-	va_list arguments;
-	va_start(arguments, format);
-	vsnprintf(error, RECIPE_ERROR_MAX, format, arguments);
-	va_end(arguments);
-	return -EINVAL;
-}
 
 void *recipe_field(const struct recipe *recipe, const struct recipe_key *key)
 {

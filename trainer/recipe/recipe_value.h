@@ -4,10 +4,13 @@
  */
 #pragma once
 
+#include "format/base/sentence.h"
 #include "trainer/recipe/recipe.h"
 
+#include <errno.h>
+
 /* Writes a sentence to error; -EINVAL. */
-__attribute__((format(printf, 2, 3))) int recipe_fail(char *error, const char *format, ...);
+#define recipe_fail(error, ...) sentence_fail((error), RECIPE_ERROR_MAX, -EINVAL, __VA_ARGS__)
 
 /*
  * NULL: there is none of that name; recipe_fail_section and recipe_fail_key say so, and what is

@@ -1,20 +1,13 @@
 #include "trainer/run/ranks.h"
 
+#include "format/base/sentence.h"
+
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-__attribute__((format(printf, 3, 4))) static int fail(char *error, int code, const char *format,
-						      ...)
-{
-	va_list arguments;
-	va_start(arguments, format);
-	vsnprintf(error, RANKS_ERROR_MAX, format, arguments);
-	va_end(arguments);
-	return code;
-}
+#define fail(error, code, ...) sentence_fail((error), RANKS_ERROR_MAX, (code), __VA_ARGS__)
 
 static int fail_comm(const struct comm *comm, int code, char *error)
 {

@@ -3,28 +3,8 @@
 #include "format/base/printable.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-int run_fail(struct run *run, int code, const char *format, ...)
-{
-	va_list arguments;
-	va_start(arguments, format);
-	vsnprintf(run->error, sizeof(run->error), format, arguments);
-	va_end(arguments);
-	return code;
-}
-
-int run_fail_everywhere(struct run *run, int code, const char *format, ...)
-{
-	va_list arguments;
-	va_start(arguments, format);
-	vsnprintf(run->error, sizeof(run->error), format, arguments);
-	va_end(arguments);
-	run->everywhere = true;
-	return code;
-}
 
 int run_sum(struct run *run, double *values, size_t count)
 {

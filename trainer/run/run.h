@@ -15,6 +15,7 @@
  */
 #pragma once
 
+#include "format/base/sentence.h"
 #include "trainer/algorithms/schedule.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/device/device.h"
@@ -140,11 +141,10 @@ int run_train(struct run *run);
 
 /* ---- between the files of the run ---- */
 
-__attribute__((format(printf, 3, 4))) int run_fail(struct run *run, int code, const char *format,
-						   ...);
+#define run_fail(run, code, ...) sentence_fail((run)->error, RUN_ERROR_MAX, (code), __VA_ARGS__)
 /* Of what all ranks find at the same step, from results that they share. */
-__attribute__((format(printf, 3, 4))) int run_fail_everywhere(struct run *run, int code,
-							      const char *format, ...);
+#define run_fail_everywhere(run, code, ...)                                                        \
+	((run)->everywhere = true, run_fail((run), (code), __VA_ARGS__))
 /* Adds values[count] over ranks. */
 int run_sum(struct run *run, double *values, size_t count);
 /* The graph of a mode for images of a size: the one at hand, or made anew. */

@@ -173,14 +173,14 @@ static int make_transform(struct advise *advise, struct packimg_error *error)
 	struct transform_error fault;
 
 	if (transform_parse(advise->options->pipeline, &advise->transform, &fault))
-		return text_error(error, -EINVAL, "--pipeline: %s", fault.text);
+		return packimg_fail(error, -EINVAL, "--pipeline: %s", fault.text);
 	if (!transform_has_size(advise->transform))
-		return text_error(error, -EINVAL,
-				  "--pipeline: \"%s\" does not say what size its results have; "
-				  "begin with random_resized_crop(N) or resize(WxH)",
-				  advise->options->pipeline);
+		return packimg_fail(error, -EINVAL,
+				    "--pipeline: \"%s\" does not say what size its results have; "
+				    "begin with random_resized_crop(N) or resize(WxH)",
+				    advise->options->pipeline);
 	if (transform_fix_statistics(advise->transform, mean, std, &fault))
-		return text_error(error, -EINVAL, "--pipeline: %s", fault.text);
+		return packimg_fail(error, -EINVAL, "--pipeline: %s", fault.text);
 	return 0;
 }
 

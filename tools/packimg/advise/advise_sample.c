@@ -103,7 +103,7 @@ static int read_source(struct advise_sample *sample, const char *path, uint64_t 
 		return r;
 	count = reserve(sample, wanted, sample->catalog.count);
 	if (count < 0)
-		return text_error(error, count, "out of memory");
+		return packimg_fail(error, count, "out of memory");
 	for (int i = 0; i < count; i++) {
 		const struct catalog_sample *chosen =
 			&sample->catalog.samples[choose((uint64_t)i, (uint64_t)count, sample->of)];
@@ -117,7 +117,7 @@ static int read_source(struct advise_sample *sample, const char *path, uint64_t 
 						&ignored)
 			    : store_read(&sample->catalog.store, &chosen->place, held, &ignored);
 		if (r == -ENOMEM)
-			return text_error(error, r, "out of memory");
+			return packimg_fail(error, r, "out of memory");
 		if (r)
 			held->size = offset, sample->unread++;
 		else
@@ -137,7 +137,7 @@ static int read_dataset(struct advise_sample *sample, const char *path, uint64_t
 		return r;
 	count = reserve(sample, wanted, packimg_count(sample->dataset));
 	if (count < 0 || image_decoder_new(&decoder))
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	for (int i = 0; i < count && !r; i++) {
 		uint64_t number = choose((uint64_t)i, (uint64_t)count, sample->of);
 		struct packimg_sample stored;
@@ -170,16 +170,16 @@ int advise_sample_init(struct advise_sample *sample, const char *path, uint64_t 
 	*sample = (struct advise_sample){0};
 	r = catalog_init(&sample->catalog);
 	if (r)
-		return text_error(error, r, "%s", strerror(-r));
+		return packimg_fail(error, r, "%s", strerror(-r));
 	r = size > 5 && strcmp(path + size - 5, ".pimg") == 0
 		    ? read_dataset(sample, path, wanted, error)
 		    : read_source(sample, path, wanted, error);
 	if (!r && !sample->count)
-		return text_error(error, -ENODATA, "%s: no images that can be read were found",
-				  path);
+		return packimg_fail(error, -ENODATA, "%s: no images that can be read were found",
+				    path);
 	/* a decoder may look beyond the last one */
 	if (!r && buffer_reserve(&sample->bytes_held, sample->bytes_held.size + IMAGE_PADDING))
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	if (r)
 		return r;
 	for (uint64_t i = 0; i < sample->count && !sample->dataset; i++)

@@ -109,7 +109,7 @@ static int render(struct renderer *renderer, const struct trial_image *image, st
 					      &outcome->error);
 	if (buffer_append(bytes, image->data, image->size) ||
 	    buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
-		return text_error(&outcome->error, -ENOMEM, "out of memory");
+		return packimg_fail(&outcome->error, -ENOMEM, "out of memory");
 	return renderer_render(renderer, "", bytes, offset, NULL, &outcome->rendered,
 			       &outcome->error);
 }
@@ -263,7 +263,7 @@ int trial_store(struct trial_way *way, const struct trial_image *images, uint64_
 
 	way->samples = calloc(count + 1, sizeof(*way->samples));
 	if (!way->samples)
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	if (way->kind == TRIAL_STORED) {
 		take_stored(way, images, count);
 		return 0;
@@ -274,7 +274,7 @@ int trial_store(struct trial_way *way, const struct trial_image *images, uint64_
 	buffer_deinit(&held);
 	if (r)
 		trial_drop(way);
-	return r && r != -EINTR ? text_error(error, r, "storing a sample: %s", strerror(-r)) : r;
+	return r && r != -EINTR ? packimg_fail(error, r, "storing a sample: %s", strerror(-r)) : r;
 }
 
 void trial_drop(struct trial_way *way)
@@ -376,7 +376,7 @@ static int measure_rounds(const struct measurement *m, struct trial_run *runs, u
 {
 	struct course *courses = calloc(count, sizeof(*courses));
 	struct measurement warm_up = *m;
-	int r = courses ? 0 : text_error(error, -ENOMEM, "out of memory");
+	int r = courses ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
 
 	warm_up.seconds = 0; /* memory grows, caches and tables fill */
 	for (uint64_t round = 0; !r && round <= ROUNDS; round++)
@@ -412,7 +412,7 @@ int trial_measure(struct trial_run *runs, uint32_t count, const struct claim_ter
 	m.targets = aligned_alloc(ALIGN, m.target_size * TARGETS);
 	r = m.targets ? transform_scratch_new(&m.scratch) : -ENOMEM;
 	if (r)
-		text_error(error, r, "%s", strerror(-r));
+		packimg_say(error, "%s", strerror(-r));
 	else
 		r = measure_rounds(&m, runs, count, error);
 	if (m.scratch)

@@ -135,8 +135,8 @@ int brace_expand(const char *word, struct word_list *list, struct packimg_error 
 	struct brace brace;
 
 	if (list->count >= BRACE_WORDS_MAX)
-		return text_error(error, -E2BIG, "%s: braces expand to more than %d names", word,
-				  BRACE_WORDS_MAX);
+		return packimg_fail(error, -E2BIG, "%s: braces expand to more than %d names", word,
+				    BRACE_WORDS_MAX);
 	if (!brace_find(word, &brace))
 		return word_list_add(list, word);
 	return brace.list ? brace_list(word, &brace, list, error)

@@ -108,22 +108,23 @@ int command_check_output(const char *path, bool force, struct packimg_error *err
 	int r = 0;
 
 	if (size < 6 || strcmp(base + size - 5, ".pimg") != 0)
-		return text_error(error, -EINVAL, "%s: the name of a dataset ends in .pimg", path);
+		return packimg_fail(error, -EINVAL, "%s: the name of a dataset ends in .pimg",
+				    path);
 	folder = strndup(path, (size_t)(base - path));
 	if (!folder)
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	directory = opendir(*folder ? folder : ".");
 	if (!directory) {
-		r = text_error(error, -errno, "%s: the folder to write to: %s",
-			       *folder ? folder : ".", strerror(errno));
+		r = packimg_fail(error, -errno, "%s: the folder to write to: %s",
+				 *folder ? folder : ".", strerror(errno));
 		free(folder);
 		return r;
 	}
 	while (!force && !r && (entry = readdir(directory))) {
 		if (strcmp(entry->d_name, base) == 0 ||
 		    is_shard_of(entry->d_name, base, size - 5) || is_notice_of(entry->d_name, base))
-			r = text_error(error, -EEXIST, "%s%s exists; --force replaces it", folder,
-				       entry->d_name);
+			r = packimg_fail(error, -EEXIST, "%s%s exists; --force replaces it", folder,
+					 entry->d_name);
 	}
 	closedir(directory);
 	free(folder);

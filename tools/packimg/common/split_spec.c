@@ -19,23 +19,23 @@ int split_parse(char *text, struct split_part parts[static SPLIT_PARTS_MAX], uin
 		struct split_part part = {.name = word};
 
 		if (!equals || equals == word || memchr(word, '/', (size_t)(equals - word)))
-			return text_error(error, -EINVAL, "\"%s\" is not NAME=FRACTION", word);
+			return packimg_fail(error, -EINVAL, "\"%s\" is not NAME=FRACTION", word);
 		*equals = 0;
 		if (text_parse_double(equals + 1, &part.fraction) ||
 		    !(part.fraction > 0 && part.fraction <= 1))
-			return text_error(error, -EINVAL, "%s=%s: the fraction is not in (0, 1]",
-					  word, equals + 1);
+			return packimg_fail(error, -EINVAL, "%s=%s: the fraction is not in (0, 1]",
+					    word, equals + 1);
 		for (uint32_t i = 0; i < count; i++)
 			if (strcmp(parts[i].name, word) == 0)
-				return text_error(error, -EINVAL, "%s is named twice", word);
+				return packimg_fail(error, -EINVAL, "%s is named twice", word);
 		if (count == SPLIT_PARTS_MAX)
-			return text_error(error, -E2BIG, "more than %d parts", SPLIT_PARTS_MAX);
+			return packimg_fail(error, -E2BIG, "more than %d parts", SPLIT_PARTS_MAX);
 		parts[count++] = part;
 		sum += part.fraction;
 	}
 	if (!count || sum > 1 + 1e-9)
-		return text_error(error, -EINVAL,
-				  "the fractions add up to %g, which is not in (0, 1]", sum);
+		return packimg_fail(error, -EINVAL,
+				    "the fractions add up to %g, which is not in (0, 1]", sum);
 	*ret_count = count;
 	return 0;
 }

@@ -10,18 +10,6 @@
 #include <string.h>
 #include <strings.h>
 
-int text_error(struct packimg_error *error, int code, const char *format, ...)
-{
-	va_list arguments;
-
-	if (!error)
-		return code;
-	va_start(arguments, format);
-	vsnprintf(error->text, sizeof(error->text), format, arguments);
-	va_end(arguments);
-	return code;
-}
-
 int text_error_prefix(struct packimg_error *error, int code, const char *format, ...)
 {
 	struct packimg_error before;

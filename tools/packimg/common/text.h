@@ -5,17 +5,11 @@
  */
 #pragma once
 
-#include "format/packimg.h"
+#include "format/error.h"
 
 #include <stdint.h>
 
-/*
- * Writes the sentence (truncated to fit; error may be NULL) and returns code, so that a caller can
- * "return text_error(...)".
- */
-int text_error(struct packimg_error *error, int code, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-/* The same with a prefix in front of what the error already says. */
+/* packimg_fail() with a prefix in front of what the error already says. */
 int text_error_prefix(struct packimg_error *error, int code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 

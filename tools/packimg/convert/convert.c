@@ -14,8 +14,8 @@ static int name_parts(struct convert *convert, struct packimg_error *error)
 	size_t stem = strlen(output) > 5 ? strlen(output) - 5 : 0;
 
 	if (!stem || strcmp(output + stem, ".pimg") != 0)
-		return text_error(error, -EINVAL, "%s: the name of a dataset ends in .pimg",
-				  output);
+		return packimg_fail(error, -EINVAL, "%s: the name of a dataset ends in .pimg",
+				    output);
 	if (!convert->part_count) {
 		convert->part_count = 1;
 		convert->parts[0].fraction = 1;
@@ -26,7 +26,7 @@ static int name_parts(struct convert *convert, struct packimg_error *error)
 
 		part->path = part->name ? split_path(output, part->name) : strdup(output);
 		if (!part->path)
-			return text_error(error, -ENOMEM, "out of memory");
+			return packimg_fail(error, -ENOMEM, "out of memory");
 		r = command_check_output(part->path, convert->options.force, error);
 		if (r)
 			return r;

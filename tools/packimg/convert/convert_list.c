@@ -35,9 +35,9 @@ int convert_skip(struct convert *convert, const char *name, const char *reason)
 int convert_nothing(const struct convert *convert, struct packimg_error *error)
 {
 	if (!convert->skip_count)
-		return text_error(error, -ENODATA, "nothing to convert");
-	return text_error(error, -ENODATA, "no image could be converted; the first, %.200s: %s",
-			  convert->skips[0].name, convert->skips[0].reason);
+		return packimg_fail(error, -ENODATA, "nothing to convert");
+	return packimg_fail(error, -ENODATA, "no image could be converted; the first, %.200s: %s",
+			    convert->skips[0].name, convert->skips[0].reason);
 }
 
 /* What cannot be used, for the reason in error: left out, or the end. */
@@ -56,19 +56,19 @@ static int nothing_found(struct convert *convert, const char *path, struct packi
 
 	image_list_endings(endings);
 	if (ignored->excluded)
-		return text_error(
+		return packimg_fail(
 			error, -ENODATA,
 			"%s: no images found (names ending in %s); --include and --exclude "
 			"leave out %s",
 			path, endings, text_count(&count, ignored->excluded));
 	if (!ignored->files)
-		return text_error(error, -ENODATA, "%s: no images found (names ending in %s)", path,
-				  endings);
+		return packimg_fail(error, -ENODATA, "%s: no images found (names ending in %s)",
+				    path, endings);
 	ignored_sort(&convert->ignored);
-	return text_error(error, -ENODATA,
-			  "%s: no images found (names ending in %s) among %s file%s, such as %s",
-			  path, endings, text_count(&count, ignored->files),
-			  text_plural(ignored->files), ignored->kinds[0].first);
+	return packimg_fail(error, -ENODATA,
+			    "%s: no images found (names ending in %s) among %s file%s, such as %s",
+			    path, endings, text_count(&count, ignored->files),
+			    text_plural(ignored->files), ignored->kinds[0].first);
 }
 
 static int list_source(struct convert *convert, const char *path, struct progress *progress,
@@ -118,7 +118,7 @@ static int read_classes(const char *path, struct word_list *list, struct packimg
 	int r = 0;
 
 	if (!file)
-		return text_error(error, -errno, "%s: %s", path, strerror(errno));
+		return packimg_fail(error, -errno, "%s: %s", path, strerror(errno));
 	while (!r && (size = getline(&line, &room, file)) >= 0) {
 		while (size && (line[size - 1] == '\n' || line[size - 1] == '\r'))
 			line[--size] = 0;
@@ -130,9 +130,9 @@ static int read_classes(const char *path, struct word_list *list, struct packimg
 	free(line);
 	fclose(file);
 	if (!r && list->count > PACKIMG_CLASSES_MAX)
-		return text_error(error, -E2BIG, "%s: more than %d classes", path,
-				  PACKIMG_CLASSES_MAX);
-	return r ? text_error(error, r, "%s: %s", path, strerror(-r)) : 0;
+		return packimg_fail(error, -E2BIG, "%s: more than %d classes", path,
+				    PACKIMG_CLASSES_MAX);
+	return r ? packimg_fail(error, r, "%s: %s", path, strerror(-r)) : 0;
 }
 
 /* Gives their classes to the samples that have them of their names. */
@@ -190,7 +190,7 @@ int convert_list(struct convert *convert, struct packimg_error *error)
 			(uint32_t)classes.count, error);
 	word_list_deinit(&classes);
 	if (!r && convert_note_listing(convert))
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	return r;
 }
 
@@ -199,7 +199,7 @@ int convert_find_parts(struct convert *convert, struct packimg_error *error)
 	const struct class_rule *rule = &convert->class_rule;
 
 	if (!rule->part_count)
-		return text_error(
+		return packimg_fail(
 			error, -EINVAL,
 			"--split folders: the images are not in several folders called train, "
 			"val, test or the like, among them %.200s; --include and --exclude "
@@ -211,7 +211,7 @@ int convert_find_parts(struct convert *convert, struct packimg_error *error)
 		convert->parts[i].name = arena_copy(&convert->catalog.arena, rule->parts[i].name,
 						    rule->parts[i].size);
 		if (!convert->parts[i].name)
-			return text_error(error, -ENOMEM, "out of memory");
+			return packimg_fail(error, -ENOMEM, "out of memory");
 	}
 	convert->part_count = (uint32_t)rule->part_count;
 	return 0;
@@ -225,10 +225,11 @@ static int plan_folders(struct convert *convert, struct packimg_error *error)
 		size_t part = class_rule_part(&convert->class_rule, catalog->samples[i].name);
 
 		if (part == convert->class_rule.part_count)
-			return text_error(error, -EINVAL,
-					  "--split folders: %s is in none of the folders that the "
-					  "others are in",
-					  catalog->samples[i].name);
+			return packimg_fail(
+				error, -EINVAL,
+				"--split folders: %s is in none of the folders that the "
+				"others are in",
+				catalog->samples[i].name);
 		catalog->samples[i].part = (uint32_t)part;
 	}
 	return 0;
@@ -291,5 +292,5 @@ int convert_plan(struct convert *convert, struct packimg_error *error)
 		convert->options.statistics = 64 + catalog->count / 128;
 	if (!r && !catalog->count)
 		return convert_nothing(convert, error);
-	return r ? text_error(error, r, "%s", strerror(-r)) : 0;
+	return r ? packimg_fail(error, r, "%s", strerror(-r)) : 0;
 }

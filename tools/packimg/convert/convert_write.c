@@ -141,11 +141,11 @@ static void run_sample(const struct convert *convert, struct worker *worker,
 	} else {
 		outcome->status = worker->members[number].status;
 		if (!outcome->status && take_streamed(worker, block, number))
-			outcome->status = text_error(&outcome->error, -ENOMEM, "out of memory");
+			outcome->status = packimg_fail(&outcome->error, -ENOMEM, "out of memory");
 	}
 	outcome->source_size = bytes->size - offset;
 	if (!outcome->status && buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
-		outcome->status = text_error(&outcome->error, -ENOMEM, "out of memory");
+		outcome->status = packimg_fail(&outcome->error, -ENOMEM, "out of memory");
 	if (!outcome->status)
 		outcome->status =
 			renderer_render(&worker->renderer, sample->name, bytes, offset,
@@ -175,7 +175,7 @@ static int write_values(struct convert *convert, struct convert_part *part,
 
 		r = catalog_value(&convert->catalog, &sample->values[i], scratch, &value);
 		if (r)
-			return text_error(
+			return packimg_fail(
 				error, r, "%s: field \"%s\": %s", sample->name,
 				convert->catalog.field_names.names[sample->values[i].field],
 				strerror(-r));
@@ -260,8 +260,8 @@ static int open_parts(struct convert *convert, struct packimg_error *error)
 						 convert->catalog.field_names.names[f],
 						 convert->catalog.fields[f].type, &number, error);
 			if (!r && number != f)
-				r = text_error(error, -EINVAL, "field \"%s\" is listed twice",
-					       convert->catalog.field_names.names[f]);
+				r = packimg_fail(error, -EINVAL, "field \"%s\" is listed twice",
+						 convert->catalog.field_names.names[f]);
 		}
 		if (r)
 			return r;
@@ -339,7 +339,7 @@ static int write_metadata(struct convert *convert, struct convert_part *part,
 	r = packimg_writer_metadata(part->writer, "producer", "packimg " PACKIMG_TOOL_VERSION,
 				    error);
 	if (!r && describe(convert, &text))
-		r = text_error(error, -ENOMEM, "out of memory");
+		r = packimg_fail(error, -ENOMEM, "out of memory");
 	if (!r)
 		r = packimg_writer_metadata(part->writer, "packimg.options",
 					    (const char *)text.data, error);
@@ -355,7 +355,7 @@ static int write_metadata(struct convert *convert, struct convert_part *part,
 	if (!r && filter->count)
 		r = write_lines(part, "packimg.filter", &text);
 	if (r == -ENOMEM)
-		text_error(error, r, "out of memory");
+		packimg_say(error, "out of memory");
 	if (!r && part->name) {
 		snprintf(number, sizeof(number), "%g", part->fraction);
 		r = packimg_writer_metadata(part->writer, "packimg.split", part->name, error);
@@ -378,7 +378,7 @@ int convert_write_statistics(struct packimg_writer *writer, const struct statist
 		return 0;
 	r = packimg_writer_statistics(writer, mean, std);
 	if (r)
-		return text_error(error, r, "statistics: %s", strerror(-r));
+		return packimg_fail(error, r, "statistics: %s", strerror(-r));
 	snprintf(number, sizeof(number), "%" PRIu64, statistics->images);
 	r = packimg_writer_metadata(writer, "statistics.images", number, error);
 	snprintf(number, sizeof(number), "%" PRIu64, statistics->pixels);
@@ -423,7 +423,7 @@ static int take_blocks(struct convert *convert, struct workers *workers,
 		if (r == WORKERS_WAIT) {
 			r = 0;
 		} else if (r < 0) {
-			r = text_error(error, r, "starting workers: %s", strerror(-r));
+			r = packimg_fail(error, r, "starting workers: %s", strerror(-r));
 		} else if (!r) {
 			for (uint32_t i = 0; !r && i < block->count; i++)
 				r = write_sample(convert, block, i, &scratch, error);
@@ -462,11 +462,11 @@ int convert_write(struct convert *convert, struct packimg_error *error)
 	convert->class_samples =
 		calloc(convert->catalog.class_count + 1, sizeof(*convert->class_samples));
 	r = convert->class_samples ? open_parts(convert, error)
-				   : text_error(error, -ENOMEM, "out of memory");
+				   : packimg_fail(error, -ENOMEM, "out of memory");
 	if (!r) {
 		r = workers_new(&setup, &workers);
 		if (r)
-			r = text_error(error, r, "starting workers: %s", strerror(-r));
+			r = packimg_fail(error, r, "starting workers: %s", strerror(-r));
 	}
 	if (!r)
 		r = take_blocks(convert, workers, error);

@@ -41,12 +41,12 @@ static int probe_jpeg(const uint8_t *data, size_t size, struct image_info *ret_i
 	if (r)
 		return r;
 	if (jpeg.precision != 8)
-		return text_error(error, -ENOTSUP,
-				  "a JPEG of %u bits a sample, which no decoder here reads; make "
-				  "an 8-bit file of it",
-				  jpeg.precision);
+		return packimg_fail(error, -ENOTSUP,
+				    "a JPEG of %u bits a sample, which no decoder here reads; make "
+				    "an 8-bit file of it",
+				    jpeg.precision);
 	if (jpeg.width > JPEG_SIDE_MAX || jpeg.height > JPEG_SIDE_MAX)
-		return text_error(
+		return packimg_fail(
 			error, -ENOTSUP,
 			"a JPEG of %ux%u pixels; no decoder here reads sides of more than %d",
 			jpeg.width, jpeg.height, JPEG_SIDE_MAX);
@@ -71,16 +71,16 @@ static int probe_kind(const uint8_t *data, size_t size, struct image_info *info,
 	int r;
 
 	if (!size)
-		return text_error(error, -EBADMSG, "empty file");
+		return packimg_fail(error, -EBADMSG, "empty file");
 	if (kind == IMAGE_KINDS)
-		return text_error(error, -EBADMSG, "not an image (it begins with %02x %02x)",
-				  data[0], size > 1 ? data[1] : 0);
+		return packimg_fail(error, -EBADMSG, "not an image (it begins with %02x %02x)",
+				    data[0], size > 1 ? data[1] : 0);
 	if (!format->library)
-		return text_error(error, -ENOTSUP, "%s image; what is read is %s", format->name,
-				  image_list_names(list));
+		return packimg_fail(error, -ENOTSUP, "%s image; what is read is %s", format->name,
+				    image_list_names(list));
 	if (!format->reading)
-		return text_error(error, -ENOTSUP, "%s image; this packimg was built without %s",
-				  format->name, format->library);
+		return packimg_fail(error, -ENOTSUP, "%s image; this packimg was built without %s",
+				    format->name, format->library);
 	r = format->reading->probe(data, size, info, error);
 	info->kind = kind;
 	return r;
@@ -97,8 +97,8 @@ int image_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
 		return r;
 	if (!info.width || !info.height || info.width > PACKIMG_SIDE_MAX ||
 	    info.height > PACKIMG_SIDE_MAX)
-		return text_error(error, -EBADMSG, "its size of %ux%u is not in 1..%d", info.width,
-				  info.height, PACKIMG_SIDE_MAX);
+		return packimg_fail(error, -EBADMSG, "its size of %ux%u is not in 1..%d",
+				    info.width, info.height, PACKIMG_SIDE_MAX);
 	*ret_info = info;
 	return 0;
 }
@@ -111,7 +111,7 @@ static int keep_grey(struct image_reader *reader, struct image_pixels *pixels,
 	uint8_t *grey;
 
 	if (buffer_reserve(&reader->grey, bytes))
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	grey = reader->grey.data;
 	for (uint32_t y = 0; y < pixels->height; y++) {
 		const uint8_t *row = pixels->data + y * pixels->stride;
@@ -200,13 +200,13 @@ static int read_other(struct image_reader *reader, const uint8_t *data, size_t s
 	int r;
 
 	if (taken + working > IMAGE_MEMORY_MAX)
-		return text_error(error, -E2BIG,
-				  "%ux%u pixels of %s take %s to decode; the limit is %s",
-				  info->width, info->height, image_formats[info->kind].name,
-				  text_bytes(&needed, taken + working),
-				  text_bytes(&allowed, IMAGE_MEMORY_MAX));
+		return packimg_fail(error, -E2BIG,
+				    "%ux%u pixels of %s take %s to decode; the limit is %s",
+				    info->width, info->height, image_formats[info->kind].name,
+				    text_bytes(&needed, taken + working),
+				    text_bytes(&allowed, IMAGE_MEMORY_MAX));
 	if (buffer_reserve(&reader->pixels, bytes))
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	rgb = reader->pixels.data;
 	r = image_formats[info->kind].reading->read(data, size, info, IMAGE_MEMORY_MAX - taken,
 						    reader->pixels.data, error);
@@ -214,7 +214,7 @@ static int read_other(struct image_reader *reader, const uint8_t *data, size_t s
 		return r;
 	if (info->orientation != 1) {
 		if (buffer_reserve(&reader->turned, bytes))
-			return text_error(error, -ENOMEM, "out of memory");
+			return packimg_fail(error, -ENOMEM, "out of memory");
 		image_orient(rgb, info->width, info->height, 3, info->orientation,
 			     reader->turned.data);
 		rgb = reader->turned.data;

@@ -37,7 +37,7 @@ static int avif_fail(avifDecoder *decoder, avifResult result, struct packimg_err
 
 	if (decoder)
 		avifDecoderDestroy(decoder);
-	return text_error(error, code, "damaged AVIF: %s", avifResultToString(result));
+	return packimg_fail(error, code, "damaged AVIF: %s", avifResultToString(result));
 }
 
 /* pixels_max: of any picture in the file; what the codec finds in one is held against it, too. */
@@ -48,7 +48,7 @@ static int avif_open(const uint8_t *data, size_t size, uint64_t pixels_max,
 	avifResult result;
 
 	if (!decoder)
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	decoder->maxThreads = 1;
 	decoder->ignoreExif = AVIF_TRUE;
 	decoder->ignoreXMP = AVIF_TRUE;

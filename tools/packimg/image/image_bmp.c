@@ -45,12 +45,12 @@ static uint32_t get(const uint8_t *from, int bytes)
 
 static int damaged(struct packimg_error *error, const char *what)
 {
-	return text_error(error, -EBADMSG, "damaged BMP: %s", what);
+	return packimg_fail(error, -EBADMSG, "damaged BMP: %s", what);
 }
 
 static int not_read(struct packimg_error *error, const char *what, uint32_t value)
 {
-	return text_error(error, -ENOTSUP, "a BMP whose %s of %u is not read", what, value);
+	return packimg_fail(error, -ENOTSUP, "a BMP whose %s of %u is not read", what, value);
 }
 
 /*

@@ -39,7 +39,8 @@ static int gif_fail(struct gif *gif, int code, struct packimg_error *error)
 	const char *reason = GifErrorString(gif->file ? gif->file->Error : code);
 
 	gif_close(gif);
-	return text_error(error, -EBADMSG, "damaged GIF: %s", reason ? reason : "it has no image");
+	return packimg_fail(error, -EBADMSG, "damaged GIF: %s",
+			    reason ? reason : "it has no image");
 }
 
 /* Reads extensions; only that of graphics says something of the image behind it. */
@@ -232,11 +233,11 @@ static int gif_read(const uint8_t *data, size_t size, const struct image_info *i
 		return gif_fail(&gif, 0, error);
 	gif_close(&gif);
 	if (r == -ERANGE)
-		return text_error(error, -EBADMSG,
-				  "damaged GIF: a pixel's colour is not in its table");
+		return packimg_fail(error, -EBADMSG,
+				    "damaged GIF: a pixel's colour is not in its table");
 	if (!r && !gif_codes_stand(data, size))
-		return text_error(error, -EBADMSG, "damaged GIF: a code stands for nothing");
-	return r ? text_error(error, r, "out of memory") : 0;
+		return packimg_fail(error, -EBADMSG, "damaged GIF: a code stands for nothing");
+	return r ? packimg_fail(error, r, "out of memory") : 0;
 }
 
 const struct image_reading gif_reading = {.probe = gif_probe, .read = gif_read};

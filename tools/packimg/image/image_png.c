@@ -16,7 +16,7 @@ static int png_open(const uint8_t *data, size_t size, spng_ctx **ret_png,
 	int r;
 
 	if (!png)
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	spng_set_image_limits(png, PACKIMG_SIDE_MAX, PACKIMG_SIDE_MAX);
 	/* of chunks beside the pixels, too: what turns an image is in one of them */
 	spng_set_crc_action(png, SPNG_CRC_ERROR, SPNG_CRC_ERROR);
@@ -26,7 +26,7 @@ static int png_open(const uint8_t *data, size_t size, spng_ctx **ret_png,
 		r = spng_get_ihdr(png, ret_header);
 	if (r) {
 		spng_ctx_free(png);
-		return text_error(error, -EBADMSG, "damaged PNG: %s", spng_strerror(r));
+		return packimg_fail(error, -EBADMSG, "damaged PNG: %s", spng_strerror(r));
 	}
 	*ret_png = png;
 	return 0;
@@ -165,7 +165,7 @@ static int png_check_chunks(spng_ctx *png, struct packimg_error *error)
 	if (!r || r == SPNG_ECHUNKAVAIL)
 		return 0;
 	spng_ctx_free(png);
-	return text_error(error, -EBADMSG, "damaged PNG: %s", spng_strerror(r));
+	return packimg_fail(error, -EBADMSG, "damaged PNG: %s", spng_strerror(r));
 }
 
 static int png_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
@@ -178,9 +178,9 @@ static int png_probe(const uint8_t *data, size_t size, struct image_info *ret_in
 
 	if (r) {
 		buffer_deinit(&early);
-		return text_error(error, r,
-				  r == -ENOMEM ? "out of memory"
-					       : "damaged PNG: its end is missing");
+		return packimg_fail(error, r,
+				    r == -ENOMEM ? "out of memory"
+						 : "damaged PNG: its end is missing");
 	}
 	r = early.size ? png_open(early.data, early.size, &png, &header, error)
 		       : png_open(data, size, &png, &header, error);
@@ -216,7 +216,7 @@ static int png_read(const uint8_t *data, size_t size, const struct image_info *i
 		return r;
 	r = spng_decode_image(png, rgb, bytes, SPNG_FMT_RGB8, 0);
 	spng_ctx_free(png);
-	return r ? text_error(error, -EBADMSG, "damaged PNG: %s", spng_strerror(r)) : 0;
+	return r ? packimg_fail(error, -EBADMSG, "damaged PNG: %s", spng_strerror(r)) : 0;
 }
 
 const struct image_reading png_reading = {.probe = png_probe, .read = png_read};

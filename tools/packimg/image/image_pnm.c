@@ -57,13 +57,13 @@ static int pnm_open(struct pnm *pnm, const uint8_t *data, size_t size, struct pa
 	};
 	if (!pnm_number(pnm, 10, UINT32_MAX, &pnm->width) ||
 	    !pnm_number(pnm, 10, UINT32_MAX, &pnm->height))
-		return text_error(error, -EBADMSG, "damaged PNM: it does not say its size");
+		return packimg_fail(error, -EBADMSG, "damaged PNM: it does not say its size");
 	if (!pnm->bits && (!pnm_number(pnm, 10, UINT16_MAX, &pnm->maximum) || !pnm->maximum))
-		return text_error(error, -EBADMSG,
-				  "damaged PNM: its largest value is not in 1..65535");
+		return packimg_fail(error, -EBADMSG,
+				    "damaged PNM: its largest value is not in 1..65535");
 	/* one white space, then the pixels, whatever their bytes are */
 	if (!pnm->plain && (pnm->at == pnm->end || !is_space(*pnm->at++)))
-		return text_error(error, -EBADMSG, "damaged PNM: it ends within its header");
+		return packimg_fail(error, -EBADMSG, "damaged PNM: it ends within its header");
 	return 0;
 }
 
@@ -139,9 +139,9 @@ static int pnm_read(const uint8_t *data, size_t size, const struct image_info *i
 		uint8_t *row = rgb + 3 * (size_t)info->width * y;
 
 		if (!(pnm.plain ? pnm_plain_row(&pnm, row) : pnm_raw_row(&pnm, row)))
-			return text_error(error, -EBADMSG,
-					  "damaged PNM: its pixels end or are no numbers in row %u",
-					  y);
+			return packimg_fail(
+				error, -EBADMSG,
+				"damaged PNM: its pixels end or are no numbers in row %u", y);
 		if (pnm.channels == 1)
 			spread(row, info->width);
 	}

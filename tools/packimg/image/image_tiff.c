@@ -94,10 +94,10 @@ static int tiff_fail(struct tiff *tiff, int code, struct packimg_error *error)
 	if (tiff->file)
 		TIFFClose(tiff->file);
 	if (code == -ENOTSUP)
-		return text_error(error, code, "a TIFF whose pixels are not read: %s",
-				  tiff->reason);
-	return text_error(error, code, "damaged TIFF: %s",
-			  *tiff->reason ? tiff->reason : "it has no image");
+		return packimg_fail(error, code, "a TIFF whose pixels are not read: %s",
+				    tiff->reason);
+	return packimg_fail(error, code, "damaged TIFF: %s",
+			    *tiff->reason ? tiff->reason : "it has no image");
 }
 
 enum {
@@ -123,7 +123,7 @@ static int tiff_open(struct tiff *tiff, const uint8_t *data, size_t size, uint64
 
 	*tiff = (struct tiff){.data = data, .size = size};
 	if (!options)
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	TIFFOpenOptionsSetMaxSingleMemAlloc(options, tiff_memory(size, pixels, memory_max));
 	TIFFOpenOptionsSetErrorHandlerExtR(options, tiff_said, tiff);
 	TIFFOpenOptionsSetWarningHandlerExtR(options, tiff_warned, tiff);
@@ -257,7 +257,7 @@ static int tiff_read(const uint8_t *data, size_t size, const struct image_info *
 	raster = malloc(count * sizeof(*raster));
 	if (!raster) {
 		TIFFClose(tiff.file);
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	}
 	r = tiff_pixels(&tiff, info, raster);
 	bool multiplied = tiff_is_multiplied(tiff.file);

@@ -39,7 +39,7 @@ static int webp_probe(const uint8_t *data, size_t size, struct image_info *ret_i
 	WebPDemuxer *demuxer = webp_open(data, size);
 
 	if (!demuxer)
-		return text_error(error, -EBADMSG, "damaged WebP: its chunks are not whole");
+		return packimg_fail(error, -EBADMSG, "damaged WebP: its chunks are not whole");
 	*ret_info = (struct image_info){
 		.width = WebPDemuxGetI(demuxer, WEBP_FF_CANVAS_WIDTH),
 		.height = WebPDemuxGetI(demuxer, WEBP_FF_CANVAS_HEIGHT),
@@ -74,11 +74,11 @@ static int webp_read(const uint8_t *data, size_t size, const struct image_info *
 	bool whole;
 
 	if (!demuxer)
-		return text_error(error, -EBADMSG, "damaged WebP: its chunks are not whole");
+		return packimg_fail(error, -EBADMSG, "damaged WebP: its chunks are not whole");
 	whole = WebPDemuxGetFrame(demuxer, 1, &frame) && read_frame(&frame, info, rgb);
 	WebPDemuxReleaseIterator(&frame);
 	WebPDemuxDelete(demuxer);
-	return whole ? 0 : text_error(error, -EBADMSG, "damaged WebP: its pixels are not whole");
+	return whole ? 0 : packimg_fail(error, -EBADMSG, "damaged WebP: its pixels are not whole");
 }
 
 /* Lossless images are decoded to four bytes a pixel. */

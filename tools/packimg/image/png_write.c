@@ -34,17 +34,17 @@ int png_write(const uint8_t *pixels, uint32_t width, uint32_t height, uint32_t c
 	}
 	if (r || !bytes) {
 		free(bytes);
-		return text_error(error, -EIO, "PNG encoder: %s", spng_strerror(r));
+		return packimg_fail(error, -EIO, "PNG encoder: %s", spng_strerror(r));
 	}
 	png->size = 0;
 	r = buffer_append(png, bytes, size);
 	free(bytes);
-	return r ? text_error(error, r, "out of memory") : 0;
+	return r ? packimg_fail(error, r, "out of memory") : 0;
 }
 #else
 int png_write(const uint8_t *pixels, uint32_t width, uint32_t height, uint32_t channels,
 	      struct buffer *png, struct packimg_error *error)
 {
-	return text_error(error, -ENOTSUP, "writing PNG: this packimg was built without libspng");
+	return packimg_fail(error, -ENOTSUP, "writing PNG: this packimg was built without libspng");
 }
 #endif

@@ -110,7 +110,7 @@ static int add_index(struct renderer *renderer, struct buffer *bytes, size_t off
 		return 0;
 	if (buffer_append(bytes, side.data, side.size) ||
 	    buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	rendered->side_size = side.size;
 	return 0;
 }
@@ -135,7 +135,7 @@ static int transcode(struct renderer *renderer, struct buffer *bytes, size_t off
 		return r == -ENOTSUP ? 0 : r;
 	bytes->size = offset;
 	if (buffer_append(bytes, data, size) || buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	*ret_transcoded = true;
 	return image_probe(bytes->data + offset, size, info, error);
 }
@@ -196,10 +196,10 @@ static int resize_pixels(struct renderer *renderer, struct image_pixels *pixels,
 	if (pixels->width == width && pixels->height == height)
 		return 0;
 	if (buffer_reserve(&renderer->pixels, height * stride))
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	r = resize_image(renderer->resize, &picture, width, height, renderer->pixels.data, stride);
 	if (r)
-		return text_error(error, r, "resizing to %ux%u: %s", width, height, strerror(-r));
+		return packimg_fail(error, r, "resizing to %ux%u: %s", width, height, strerror(-r));
 	*pixels = (struct image_pixels){
 		.data = renderer->pixels.data,
 		.stride = stride,
@@ -243,16 +243,16 @@ static int encode(struct renderer *renderer, struct image_pixels *pixels, enum p
 		r = packimg_encode_jpeg(renderer->encoder, pixels->data, pixels->stride,
 					pixels->width, pixels->height, pixels->channels,
 					options->quality, options->optimise, ret_data, ret_size);
-		return r ? text_error(error, r, "JPEG encoder: %s", strerror(-r)) : 0;
+		return r ? packimg_fail(error, r, "JPEG encoder: %s", strerror(-r)) : 0;
 	}
 	if (bytes > UINT32_MAX || pack_rows(renderer, pixels))
-		return text_error(error, -ENOMEM, "%ux%u pixels are too large to be stored raw",
-				  pixels->width, pixels->height);
+		return packimg_fail(error, -ENOMEM, "%ux%u pixels are too large to be stored raw",
+				    pixels->width, pixels->height);
 	if (*codec == PACKIMG_CODEC_RAW_ZSTD) {
 		r = packimg_encode_zstd(renderer->encoder, pixels->data, bytes, options->zstd_level,
 					ret_data, ret_size);
 		if (r)
-			return text_error(error, r, "zstd encoder: %s", strerror(-r));
+			return packimg_fail(error, r, "zstd encoder: %s", strerror(-r));
 		if (*ret_size < bytes)
 			return 0;
 		*codec = PACKIMG_CODEC_RAW;
@@ -281,7 +281,7 @@ static int store_pixels(struct renderer *renderer, struct image_pixels *pixels,
 	bytes->size = offset;
 	if (buffer_append(bytes, data, rendered->data_size) ||
 	    buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	rendered->channels = (uint8_t)pixels->channels;
 	rendered->orientation = 1;
 	if (rendered->codec != PACKIMG_CODEC_JPEG)
@@ -344,9 +344,9 @@ int renderer_render(struct renderer *renderer, const char *name, struct buffer *
 		return r;
 	pixels = (uint64_t)info.width * info.height;
 	if (renderer->options.pixels_max && pixels > renderer->options.pixels_max)
-		return text_error(error, -EFBIG,
-				  "%ux%u pixels are more than --max-pixels allows (%" PRIu64 ")",
-				  info.width, info.height, renderer->options.pixels_max);
+		return packimg_fail(error, -EFBIG,
+				    "%ux%u pixels are more than --max-pixels allows (%" PRIu64 ")",
+				    info.width, info.height, renderer->options.pixels_max);
 	if (pixels <= PIXELS_LARGE)
 		return render_probed(renderer, name, bytes, offset, &info, statistics, ret_rendered,
 				     error);
@@ -371,7 +371,7 @@ static int render_stored_jpeg(struct renderer *renderer, const struct packimg_sa
 
 	if (buffer_append(bytes, sample->data, sample->data_size) ||
 	    buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	r = image_probe(bytes->data + offset, sample->data_size, &info, error);
 	/* SPEC.md, "Orientation": in a dataset a JPEG's own does not count */
 	info.orientation = sample->orientation;

@@ -43,8 +43,8 @@ static int archive_fault(const struct archive_in *in, struct packimg_error *erro
 {
 	const char *reason = archive_error_string(in->archive);
 
-	return text_error(error, -EBADMSG, "%s: damaged, or not an archive that can be read: %s",
-			  in->path, reason ? reason : "no reason given");
+	return packimg_fail(error, -EBADMSG, "%s: damaged, or not an archive that can be read: %s",
+			    in->path, reason ? reason : "no reason given");
 }
 
 static int archive_source(struct archive_in *in, struct packimg_error *error)
@@ -57,7 +57,7 @@ static int archive_source(struct archive_in *in, struct packimg_error *error)
 	else
 		in->fd = open(in->path, O_RDONLY | O_CLOEXEC);
 	if (in->fd < 0 || fstat(in->fd, &status))
-		return text_error(error, -errno, "%s: %s", in->path, strerror(errno));
+		return packimg_fail(error, -errno, "%s: %s", in->path, strerror(errno));
 	if (S_ISREG(status.st_mode) && status.st_size) {
 		map = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, in->fd, 0);
 		if (map != MAP_FAILED) {
@@ -94,7 +94,7 @@ int archive_in_open(const char *path, const struct archive_limits *limits,
 	int r;
 
 	if (!in)
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	in->fd = -1;
 	in->limits = *limits;
 	in->path = strdup(path);
@@ -102,7 +102,7 @@ int archive_in_open(const char *path, const struct archive_limits *limits,
 	in->utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", 0);
 	if (!in->path || !in->archive) {
 		archive_in_close(in);
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	}
 	support_filters(in->archive);
 	archive_read_support_format_tar(in->archive);
@@ -146,10 +146,10 @@ static int check_expansion(struct archive_in *in, size_t size, struct packimg_er
 	unpacked = in->compressed ? (uint64_t)archive_filter_bytes(in->archive, 0) : in->handed_out;
 	if (unpacked <= ARCHIVE_FREE || (unpacked - ARCHIVE_FREE) / in->limits.expansion_max <= own)
 		return 0;
-	return text_error(error, -EFBIG,
-			  "the archive unpacks to more than %u times its size, which "
-			  "--max-expansion allows",
-			  in->limits.expansion_max);
+	return packimg_fail(error, -EFBIG,
+			    "the archive unpacks to more than %u times its size, which "
+			    "--max-expansion allows",
+			    in->limits.expansion_max);
 }
 
 /*
@@ -257,9 +257,9 @@ static int too_large(const struct archive_in *in, uint64_t limit, struct packimg
 {
 	struct text_buffer bytes;
 
-	return text_error(error, -EFBIG, "unpacks to more than it may (%s%s)",
-			  text_bytes(&bytes, limit),
-			  limit == in->limits.file_max ? ", --max-file" : "");
+	return packimg_fail(error, -EFBIG, "unpacks to more than it may (%s%s)",
+			    text_bytes(&bytes, limit),
+			    limit == in->limits.file_max ? ", --max-file" : "");
 }
 
 int archive_in_read(struct archive_in *in, uint64_t limit, struct buffer *buffer,
@@ -274,7 +274,7 @@ int archive_in_read(struct archive_in *in, uint64_t limit, struct buffer *buffer
 		    buffer,
 		    base + (size_t)(in->member_size < RESERVE_MAX ? in->member_size : RESERVE_MAX) +
 			    1))
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	for (;;) {
 		if (!in->block_held)
 			r = archive_read_data_block(in->archive, &in->block, &in->block_size,
@@ -286,15 +286,15 @@ int archive_in_read(struct archive_in *in, uint64_t limit, struct buffer *buffer
 			return archive_fault(in, error);
 		/* A gap in a sparse member reads as zeros; an image with one is damaged anyway. */
 		if (in->block_offset < 0 || (uint64_t)in->block_offset != buffer->size - base)
-			return text_error(error, -EBADMSG,
-					  "sparse archive members are not supported");
+			return packimg_fail(error, -EBADMSG,
+					    "sparse archive members are not supported");
 		if (in->block_size > limit - (buffer->size - base))
 			return too_large(in, limit, error);
 		r = check_expansion(in, in->block_size, error);
 		if (r)
 			return r;
 		if (buffer_append(buffer, in->block, in->block_size))
-			return text_error(error, -ENOMEM, "out of memory");
+			return packimg_fail(error, -ENOMEM, "out of memory");
 	}
 	if (ret_size)
 		*ret_size = buffer->size - base;

@@ -52,18 +52,18 @@ static int check_fields(const struct catalog *catalog, const struct source_item 
 		const char *name = item->fields[i].name;
 
 		if (!name_fits(name, PIMG_NAME_MAX))
-			return text_error(
+			return packimg_fail(
 				error, CATALOG_SKIP,
 				"its field \"%.60s\" has a name that is not UTF-8 of 1 to "
 				"%d bytes",
 				name, PIMG_NAME_MAX);
 		for (size_t k = 0; k < i; k++)
 			if (strcmp(item->fields[k].name, name) == 0)
-				return text_error(error, CATALOG_SKIP, "it has two fields \"%s\"",
-						  name);
+				return packimg_fail(error, CATALOG_SKIP, "it has two fields \"%s\"",
+						    name);
 		count += names_find(&catalog->field_names, name, &number) != 0;
 		if (count > PACKIMG_FIELDS_MAX)
-			return text_error(
+			return packimg_fail(
 				error, CATALOG_SKIP,
 				"its field \"%s\" would be number %d, and a dataset holds "
 				"at most %d",
@@ -85,7 +85,7 @@ static int add_values(struct catalog *catalog, const struct source_item *item,
 		return r;
 	values = arena_alloc(&catalog->arena, item->field_count * sizeof(*values));
 	if (!values)
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	for (size_t i = 0; i < item->field_count; i++) {
 		const struct source_field *field = &item->fields[i];
 		struct catalog_field *known;
@@ -97,7 +97,7 @@ static int add_values(struct catalog *catalog, const struct source_item *item,
 		};
 		if (!values[i].text ||
 		    names_add(&catalog->field_names, field->name, &values[i].field, NULL))
-			return text_error(error, -ENOMEM, "out of memory");
+			return packimg_fail(error, -ENOMEM, "out of memory");
 		known = &catalog->fields[values[i].field];
 		known->kinds[field->kind] = true;
 		if ((field->kind == VALUE_TEXT || field->kind == VALUE_BYTES) &&
@@ -116,14 +116,15 @@ int catalog_classify(struct catalog *catalog, struct catalog_sample *sample, con
 	if (!name)
 		return 0;
 	if (!name_fits(name, PIMG_CLASS_NAME_MAX))
-		return text_error(error, CATALOG_SKIP,
-				  "its class \"%.60s\" has a name that is not UTF-8 of at most %d "
-				  "bytes; rename it, or choose with --class-from or --exclude",
-				  name, PIMG_CLASS_NAME_MAX);
+		return packimg_fail(
+			error, CATALOG_SKIP,
+			"its class \"%.60s\" has a name that is not UTF-8 of at most %d "
+			"bytes; rename it, or choose with --class-from or --exclude",
+			name, PIMG_CLASS_NAME_MAX);
 	if (names_add(&catalog->class_names, name, &sample->class, NULL))
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	if (catalog->class_names.count > PACKIMG_CLASSES_MAX)
-		return text_error(error, -E2BIG, "more than %d classes", PACKIMG_CLASSES_MAX);
+		return packimg_fail(error, -E2BIG, "more than %d classes", PACKIMG_CLASSES_MAX);
 	return 0;
 }
 
@@ -154,23 +155,23 @@ int catalog_add(struct catalog *catalog, const struct source_item *item,
 			reallocarray(catalog->samples, room, sizeof(*samples));
 
 		if (!samples)
-			return text_error(error, -ENOMEM, "out of memory");
+			return packimg_fail(error, -ENOMEM, "out of memory");
 		catalog->samples = samples;
 		catalog->room = room;
 	}
 	if (strlen(item->name) > PIMG_SOURCE_MAX)
-		return text_error(error, CATALOG_SKIP, "a name of more than %d bytes",
-				  PIMG_SOURCE_MAX);
+		return packimg_fail(error, CATALOG_SKIP, "a name of more than %d bytes",
+				    PIMG_SOURCE_MAX);
 	sample.name = arena_copy(&catalog->arena, item->name, strlen(item->name));
 	if (!sample.name)
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	if (item->place.kind == PLACE_FILE) {
 		sample.place.path = sample.name;
 		if (strcmp(item->place.path, item->name) != 0)
 			sample.place.path = arena_copy(&catalog->arena, item->place.path,
 						       strlen(item->place.path));
 		if (!sample.place.path)
-			return text_error(error, -ENOMEM, "out of memory");
+			return packimg_fail(error, -ENOMEM, "out of memory");
 	}
 	r = add_values(catalog, item, &sample, error);
 	if (!r)
@@ -181,7 +182,7 @@ int catalog_add(struct catalog *catalog, const struct source_item *item,
 		sample.class = CATALOG_CLASS_OF_NAME;
 	r = note_label(catalog, item, sample.name);
 	if (r)
-		return text_error(error, r, "out of memory");
+		return packimg_fail(error, r, "out of memory");
 	catalog->samples[catalog->count++] = sample;
 	return 0;
 }
@@ -209,7 +210,7 @@ static int set_class_count(struct catalog *catalog, uint32_t count, struct packi
 {
 	catalog->classes = calloc(count ? count : 1, sizeof(*catalog->classes));
 	if (!catalog->classes)
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	catalog->class_count = count;
 	return 0;
 }
@@ -226,9 +227,9 @@ static int number_as_given(struct catalog *catalog, const char *const *given, ui
 		uint32_t number;
 
 		if (names_add(&names, given[i], &number, NULL))
-			r = text_error(error, -ENOMEM, "out of memory");
+			r = packimg_fail(error, -ENOMEM, "out of memory");
 		else if (number != i)
-			r = text_error(error, -EINVAL, "class \"%s\" is listed twice", given[i]);
+			r = packimg_fail(error, -EINVAL, "class \"%s\" is listed twice", given[i]);
 		else
 			catalog->classes[i] = names.names[i];
 	}
@@ -240,13 +241,15 @@ static int number_as_given(struct catalog *catalog, const char *const *given, ui
 			const char *name = catalog->class_names.names[sample->class];
 
 			if (names_find(&names, name, &number))
-				r = text_error(error, -EINVAL,
-					       "%s: its class \"%s\" is not in the list of classes",
-					       sample->name, name);
+				r = packimg_fail(
+					error, -EINVAL,
+					"%s: its class \"%s\" is not in the list of classes",
+					sample->name, name);
 			sample->label = (int32_t)number;
 		} else if (sample->label >= 0 && number >= given_count) {
-			r = text_error(error, -EINVAL, "%s: label %u, but the list has %u classes",
-				       sample->name, number, given_count);
+			r = packimg_fail(error, -EINVAL,
+					 "%s: label %u, but the list has %u classes", sample->name,
+					 number, given_count);
 		}
 	}
 	names_deinit(&names);
@@ -261,7 +264,7 @@ static int number_by_labels(struct catalog *catalog, uint32_t count, struct pack
 {
 	int64_t *number_of = calloc(catalog->class_names.count + 1, sizeof(*number_of));
 	int r = number_of ? set_class_count(catalog, count, error)
-			  : text_error(error, -ENOMEM, "out of memory");
+			  : packimg_fail(error, -ENOMEM, "out of memory");
 
 	for (uint64_t i = 0; !r && i < catalog->count; i++) {
 		const struct catalog_sample *sample = &catalog->samples[i];
@@ -272,7 +275,7 @@ static int number_by_labels(struct catalog *catalog, uint32_t count, struct pack
 		name = catalog->class_names.names[sample->class];
 		if ((catalog->classes[sample->label] && catalog->classes[sample->label] != name) ||
 		    (number_of[sample->class] && number_of[sample->class] != sample->label + 1))
-			r = text_error(
+			r = packimg_fail(
 				error, -EINVAL,
 				"%s: label %d with class \"%s\" contradicts an earlier sample",
 				sample->name, sample->label, name);
@@ -285,7 +288,7 @@ static int number_by_labels(struct catalog *catalog, uint32_t count, struct pack
 		if (sample->class == UINT32_MAX || sample->label >= 0)
 			continue;
 		if (!number_of[sample->class])
-			r = text_error(
+			r = packimg_fail(
 				error, -EINVAL,
 				"%s: class \"%s\" has no number, but other samples have one; "
 				"give the order of classes with --classes FILE",
@@ -300,7 +303,7 @@ static int number_by_labels(struct catalog *catalog, uint32_t count, struct pack
 		snprintf(number, sizeof(number), "%u", i);
 		catalog->classes[i] = arena_copy(&catalog->arena, number, strlen(number));
 		if (!catalog->classes[i])
-			r = text_error(error, -ENOMEM, "out of memory");
+			r = packimg_fail(error, -ENOMEM, "out of memory");
 	}
 	free(number_of);
 	return r;
@@ -314,7 +317,7 @@ static int number_by_names(struct catalog *catalog, struct packimg_error *error)
 	int r;
 
 	r = order && number_of ? set_class_count(catalog, count, error)
-			       : text_error(error, -ENOMEM, "out of memory");
+			       : packimg_fail(error, -ENOMEM, "out of memory");
 	if (!r) {
 		names_sort(&catalog->class_names, order);
 		for (uint32_t i = 0; i < count; i++) {
@@ -340,10 +343,11 @@ int catalog_finish(struct catalog *catalog, const char *const *given, uint32_t g
 	int32_t highest = -1;
 
 	if (catalog->label_field_sample && catalog->label_class_sample)
-		return text_error(error, -EINVAL,
-				  "the label of %s is a whole number or a name, and that of %s is "
-				  "not: say with --labels classes or --labels field what they are",
-				  catalog->label_class_sample, catalog->label_field_sample);
+		return packimg_fail(
+			error, -EINVAL,
+			"the label of %s is a whole number or a name, and that of %s is "
+			"not: say with --labels classes or --labels field what they are",
+			catalog->label_class_sample, catalog->label_field_sample);
 	settle_fields(catalog);
 	if (given)
 		return number_as_given(catalog, given, given_count, error);

@@ -40,8 +40,8 @@ static int csv_quoted(struct csv *csv, struct packimg_error *error)
 		const char *quote = memchr(p, '"', (size_t)(csv->end - p));
 
 		if (!quote)
-			return text_error(error, -EINVAL,
-					  "line %" PRIu64 ": a quote is never closed", line);
+			return packimg_fail(error, -EINVAL,
+					    "line %" PRIu64 ": a quote is never closed", line);
 		for (const char *n = p; (n = memchr(n, '\n', (size_t)(quote - n))); n++)
 			csv->line_next++;
 		if (buffer_append(&csv->cells, p, (size_t)(quote - p)))
@@ -54,11 +54,11 @@ static int csv_quoted(struct csv *csv, struct packimg_error *error)
 		p++;
 	}
 	if (p < csv->end && *p != csv->separator && *p != '\n' && *p != '\r')
-		return text_error(error, -EINVAL,
-				  "line %" PRIu64
-				  ": text follows a closing quote; a quote inside a "
-				  "quoted cell is written twice",
-				  csv->line_next);
+		return packimg_fail(error, -EINVAL,
+				    "line %" PRIu64
+				    ": text follows a closing quote; a quote inside a "
+				    "quoted cell is written twice",
+				    csv->line_next);
 	csv->cursor = p;
 	return 0;
 }
@@ -129,8 +129,8 @@ int csv_next(struct csv *csv, const char *const **ret_cells, size_t *ret_count,
 	csv->cells.size = csv->offsets.size = 0;
 	while (more) {
 		if (++count > CSV_COLUMNS_MAX)
-			return text_error(error, -E2BIG, "line %" PRIu64 ": more than %d columns",
-					  csv->line, CSV_COLUMNS_MAX);
+			return packimg_fail(error, -E2BIG, "line %" PRIu64 ": more than %d columns",
+					    csv->line, CSV_COLUMNS_MAX);
 		r = csv_cell(csv, error);
 		if (r)
 			return r;

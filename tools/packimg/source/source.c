@@ -116,7 +116,7 @@ static int find_kind(const struct store *store, const char *path,
 		return 0;
 	}
 	if (stat(path, &status))
-		return text_error(error, -errno, "%s: %s", path, strerror(errno));
+		return packimg_fail(error, -errno, "%s: %s", path, strerror(errno));
 	if (S_ISDIR(status.st_mode))
 		*ret_kind = options->manifest ? SOURCE_MANIFEST : SOURCE_FOLDER;
 	else if (source_name_is_image(path))

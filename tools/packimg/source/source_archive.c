@@ -93,7 +93,7 @@ static int source_archive_next(struct source *source, struct source_item *ret_it
 	ret_item->name = member.name;
 	ret_item->verdict = filter_file(archive->filter, member.name);
 	if (member.is_link && may_be_images(member.name, ret_item->verdict))
-		return text_error(error, SOURCE_SKIP, ARCHIVE_LINK);
+		return packimg_fail(error, SOURCE_SKIP, ARCHIVE_LINK);
 	if (ret_item->verdict)
 		return SOURCE_PASS;
 	ret_item->class_name = archive->archive_class;
@@ -113,7 +113,7 @@ int source_archive_new(struct store *store, const char *path, const struct sourc
 	int r;
 
 	if (!archive)
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	archive->source.ops = &source_archive_ops;
 	archive->store = store;
 	archive->filter = options->filter;
@@ -123,7 +123,7 @@ int source_archive_new(struct store *store, const char *path, const struct sourc
 	r = archive->archive_class || options->class_from != CLASS_ARCHIVE
 		    ? store_add(store, pipe ? "/dev/stdin" : path, false, &archive->container,
 				error)
-		    : text_error(error, -ENOMEM, "out of memory");
+		    : packimg_fail(error, -ENOMEM, "out of memory");
 	if (!r)
 		r = archive_in_open(path, &store->limits, &archive->archive, error);
 	if (r) {

@@ -124,7 +124,7 @@ static int cannot_enter(int code, const char *reason, struct packimg_error *erro
 {
 	bool ours = code == -ENOMEM || code == -EMFILE || code == -ENFILE;
 
-	return text_error(error, ours ? code : SOURCE_SKIP, "cannot be entered: %s", reason);
+	return packimg_fail(error, ours ? code : SOURCE_SKIP, "cannot be entered: %s", reason);
 }
 
 /*
@@ -160,7 +160,7 @@ static int enter(struct source_folder *folder, size_t path_size, struct packimg_
 	directory = fdopendir(fd);
 	if (!directory) {
 		close(fd);
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	}
 	*level = (struct level){
 		.path_size = path_size, .device = status.st_dev, .inode = status.st_ino};
@@ -203,7 +203,7 @@ static int source_folder_next(struct source *source, struct source_item *ret_ite
 		r = buffer_append(&folder->path, name, size + 1);
 		free(name);
 		if (r)
-			return text_error(error, -ENOMEM, "out of memory");
+			return packimg_fail(error, -ENOMEM, "out of memory");
 		ret_item->name = (const char *)folder->path.data;
 		if (folder->path.data[folder->path.size - 2] == '/') {
 			ret_item->verdict =
@@ -239,14 +239,14 @@ static int open_single(struct source_folder *folder, const char *path, struct pa
 	int r;
 
 	if (!parent)
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	r = store_add(folder->store, parent, true, &folder->container, error);
 	free(parent);
 	if (r)
 		return r;
 	folder->depth = 1;
 	if (level_add(&folder->levels[0], slash ? slash + 1 : path, false))
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	return 0;
 }
 
@@ -258,7 +258,7 @@ int source_folder_new(struct store *store, const char *path, const struct source
 	int r;
 
 	if (!folder)
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	folder->source.ops = &source_folder_ops;
 	folder->store = store;
 	folder->filter = options->filter;

@@ -87,17 +87,18 @@ static int check_header(const struct source_manifest *manifest, const char *cons
 {
 	for (size_t i = 0; i < count; i++) {
 		if (!text_is_utf8(cells[i], strlen(cells[i])))
-			return text_error(error, -EINVAL,
-					  "line %" PRIu64
-					  ": the name of column %zu, \"%.60s\", is not "
-					  "UTF-8; save the table as UTF-8",
-					  manifest->csv.line, i + 1, cells[i]);
+			return packimg_fail(error, -EINVAL,
+					    "line %" PRIu64
+					    ": the name of column %zu, \"%.60s\", is not "
+					    "UTF-8; save the table as UTF-8",
+					    manifest->csv.line, i + 1, cells[i]);
 		for (size_t k = 0; k < i && cells[i][0]; k++)
 			if (strcmp(cells[i], cells[k]) == 0)
-				return text_error(error, -EINVAL,
-						  "line %" PRIu64 ": columns %zu and %zu are both "
-						  "called \"%.60s\"; rename one",
-						  manifest->csv.line, k + 1, i + 1, cells[i]);
+				return packimg_fail(error, -EINVAL,
+						    "line %" PRIu64
+						    ": columns %zu and %zu are both "
+						    "called \"%.60s\"; rename one",
+						    manifest->csv.line, k + 1, i + 1, cells[i]);
 	}
 	return 0;
 }
@@ -171,7 +172,7 @@ static int read_header(struct source_manifest *manifest, struct packimg_error *e
 
 	r = csv_next(&manifest->csv, &cells, &count, error);
 	if (r == CSV_END)
-		return text_error(error, -ENODATA, "the manifest is empty");
+		return packimg_fail(error, -ENODATA, "the manifest is empty");
 	if (r)
 		return r;
 	manifest->path_column = find_path(cells, count);
@@ -186,7 +187,7 @@ static int read_header(struct source_manifest *manifest, struct packimg_error *e
 		return r ? r : set_columns(manifest, cells, count, true);
 	}
 	if (!source_name_is_image(cells[0]))
-		return text_error(
+		return packimg_fail(
 			error, -EINVAL,
 			"line 1 has neither a column named \"path\" nor an image's name in "
 			"its first column (\"%.60s\")",
@@ -269,12 +270,12 @@ static int set_class(const struct source_manifest *manifest, const char *const *
 	if (text_parse_double(cells[label], &number) || isnan(number))
 		return 0;
 	if (number < -1 || number >= PACKIMG_CLASSES_MAX)
-		return text_error(error, SOURCE_SKIP,
-				  "%s, line %" PRIu64
-				  ": label %s is not in 0..%d, which class numbers are; --labels "
-				  "field makes a field of it",
-				  manifest->path, manifest->csv.line, cells[label],
-				  PACKIMG_CLASSES_MAX - 1);
+		return packimg_fail(error, SOURCE_SKIP,
+				    "%s, line %" PRIu64
+				    ": label %s is not in 0..%d, which class numbers are; --labels "
+				    "field makes a field of it",
+				    manifest->path, manifest->csv.line, cells[label],
+				    PACKIMG_CLASSES_MAX - 1);
 	item->class_number = (int64_t)number;
 	return 0;
 }
@@ -290,16 +291,16 @@ static int local_path(struct source_manifest *manifest, const char *path, const 
 
 	*ret_path = path;
 	if (isalpha((unsigned char)path[0]) && path[1] == ':' && strchr("/\\", path[2]))
-		return text_error(error, SOURCE_SKIP,
-				  "%s, line %" PRIu64 ": a path on a drive of Windows; write it "
-				  "relative to the table's folder, or to --root",
-				  manifest->path, manifest->csv.line);
+		return packimg_fail(error, SOURCE_SKIP,
+				    "%s, line %" PRIu64 ": a path on a drive of Windows; write it "
+				    "relative to the table's folder, or to --root",
+				    manifest->path, manifest->csv.line);
 	if (!strchr(path, '\\') ||
 	    !faccessat(manifest->store->containers[manifest->container].fd, path, F_OK, 0))
 		return 0;
 	manifest->name.size = 0;
 	if (buffer_append(&manifest->name, path, strlen(path) + 1))
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	copy = (char *)manifest->name.data;
 	for (char *p = copy; (p = strchr(p, '\\')); p++)
 		*p = '/';
@@ -326,9 +327,9 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 		snprintf(name, sizeof(name), "line %" PRIu64, manifest->csv.line);
 		manifest->name.size = 0;
 		if (buffer_append(&manifest->name, name, strlen(name) + 1))
-			return text_error(error, -ENOMEM, "out of memory");
+			return packimg_fail(error, -ENOMEM, "out of memory");
 		ret_item->name = (const char *)manifest->name.data;
-		return text_error(error, SOURCE_SKIP, "%s: no path", manifest->path);
+		return packimg_fail(error, SOURCE_SKIP, "%s: no path", manifest->path);
 	}
 	ret_item->name = cells[manifest->path_column];
 	r = local_path(manifest, cells[manifest->path_column], &ret_item->name, error);
@@ -338,7 +339,7 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 	if (ret_item->verdict)
 		return SOURCE_PASS;
 	if (count > manifest->column_count)
-		return text_error(
+		return packimg_fail(
 			error, SOURCE_SKIP, "%s, line %" PRIu64 ": %zu cells, but %zu columns",
 			manifest->path, manifest->csv.line, count, manifest->column_count);
 	for (size_t i = 0; i < count; i++) {
@@ -378,19 +379,19 @@ static int read_text(const char *path, struct buffer *text, struct packimg_error
 	int fd = open(path, O_RDONLY | O_CLOEXEC), r = 0;
 
 	if (fd < 0)
-		return text_error(error, -errno, "%s: %s", path, strerror(errno));
+		return packimg_fail(error, -errno, "%s: %s", path, strerror(errno));
 	for (;;) {
 		ssize_t n;
 
 		if (buffer_reserve(text, text->size + (1 << 20))) {
-			r = text_error(error, -ENOMEM, "%s: out of memory", path);
+			r = packimg_fail(error, -ENOMEM, "%s: out of memory", path);
 			break;
 		}
 		n = read(fd, text->data + text->size, 1 << 20);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			r = text_error(error, -errno, "%s: %s", path, strerror(errno));
+			r = packimg_fail(error, -errno, "%s: %s", path, strerror(errno));
 		if (n <= 0)
 			break;
 		text->size += (size_t)n;
@@ -418,7 +419,7 @@ static int open_manifest(struct source_manifest *manifest, struct store *store, 
 		root = parent = slash ? strndup(file, (size_t)(slash - file + 1)) : strdup(".");
 	if (!manifest->path || !root) {
 		free(parent);
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	}
 	r = store_add(store, root, true, &manifest->container, error);
 	free(parent);
@@ -429,8 +430,8 @@ static int open_manifest(struct source_manifest *manifest, struct store *store, 
 	if (!separator && strlen(file) > 4 && strcasecmp(file + strlen(file) - 4, ".tsv") == 0)
 		separator = '\t';
 	if (manifest->text.size && memchr(manifest->text.data, 0, manifest->text.size))
-		return text_error(error, -EINVAL, "%s: holds zero bytes, so it is not a text",
-				  file);
+		return packimg_fail(error, -EINVAL, "%s: holds zero bytes, so it is not a text",
+				    file);
 	if (!separator)
 		separator = find_separator((const char *)manifest->text.data, manifest->text.size);
 	csv_init(&manifest->csv, (const char *)manifest->text.data, manifest->text.size, separator);
@@ -447,7 +448,7 @@ int source_manifest_new(struct store *store, const char *path, const struct sour
 	int r;
 
 	if (!manifest)
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	manifest->source.ops = &source_manifest_ops;
 	r = open_manifest(manifest, store, path, options, error);
 	if (r) {

@@ -84,7 +84,7 @@ static int set_text(struct buffer *buffer, const void *text, size_t size)
 static void set_fault(struct source_webdataset *shard, const char *what, const char *why)
 {
 	if (!shard->fault)
-		shard->fault = text_error(&shard->fault_error, SOURCE_SKIP, "%s: %s", what, why);
+		shard->fault = packimg_fail(&shard->fault_error, SOURCE_SKIP, "%s: %s", what, why);
 }
 
 static int add_field(struct source_webdataset *shard, const char *name, enum value_kind kind,
@@ -259,7 +259,7 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 	if (!shard->has_image && source_name_is_image(member->name) && !strchr(extension, '.')) {
 		shard->has_image = true;
 		if (set_text(&shard->name, member->name, strlen(member->name)))
-			return text_error(error, -ENOMEM, "out of memory");
+			return packimg_fail(error, -ENOMEM, "out of memory");
 		r = archive_place(shard->store, shard->container, shard->archive, member,
 				  shard->spill, &shard->bytes, &shard->place, error);
 		if (r == -EFBIG) {
@@ -290,7 +290,7 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 		r = add_field(shard, extension, is_text(extension) ? VALUE_TEXT : VALUE_BYTES,
 			      shard->bytes.data, shard->bytes.size);
 	}
-	return r ? text_error(error, r, "out of memory") : 0;
+	return r ? packimg_fail(error, r, "out of memory") : 0;
 }
 
 /*
@@ -327,7 +327,7 @@ static int read_sample(struct source_webdataset *shard, struct packimg_error *er
 			 */
 			if (buffer_append(&shard->passed, shard->member.name,
 					  strlen(shard->member.name) + 1))
-				return text_error(error, -ENOMEM, "out of memory");
+				return packimg_fail(error, -ENOMEM, "out of memory");
 			shard->member_held = false;
 			continue;
 		}
@@ -336,7 +336,7 @@ static int read_sample(struct source_webdataset *shard, struct packimg_error *er
 			    memcmp(shard->key.data, shard->member.name, key_size) != 0))
 			return 0;
 		if (!any && set_text(&shard->key, shard->member.name, key_size))
-			return text_error(error, -ENOMEM, "out of memory");
+			return packimg_fail(error, -ENOMEM, "out of memory");
 		any = true;
 		shard->member_held = false;
 		r = add_member(shard, &shard->member, dot + 1, error);
@@ -436,7 +436,7 @@ int source_webdataset_new(struct store *store, const char *path,
 	int r;
 
 	if (!shard)
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	shard->source.ops = &source_webdataset_ops;
 	shard->store = store;
 	shard->spill = options->random_access || pipe;
@@ -446,7 +446,7 @@ int source_webdataset_new(struct store *store, const char *path,
 	shard->archive_class = archive_stem(path);
 	r = shard->archive_class
 		    ? store_add(store, pipe ? "/dev/stdin" : path, false, &shard->container, error)
-		    : text_error(error, -ENOMEM, "out of memory");
+		    : packimg_fail(error, -ENOMEM, "out of memory");
 	if (!r)
 		r = archive_in_open(path, &store->limits, &shard->archive, error);
 	if (r) {

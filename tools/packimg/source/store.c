@@ -37,17 +37,17 @@ int store_add(struct store *store, const char *path, bool folder, uint32_t *ret_
 			reallocarray(store->containers, room, sizeof(*containers));
 
 		if (!containers)
-			return text_error(error, -ENOMEM, "out of memory");
+			return packimg_fail(error, -ENOMEM, "out of memory");
 		store->containers = containers;
 		store->room = room;
 	}
 	container.fd = open(path, O_RDONLY | O_CLOEXEC | (folder ? O_DIRECTORY : 0));
 	if (container.fd < 0)
-		return text_error(error, -errno, "%s: %s", path, strerror(errno));
+		return packimg_fail(error, -errno, "%s: %s", path, strerror(errno));
 	container.path = strdup(path);
 	if (!container.path) {
 		close(container.fd);
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	}
 	*ret_container = store->count;
 	store->containers[store->count++] = container;
@@ -66,20 +66,22 @@ int store_spill(struct store *store, uint32_t number, const void *bytes, size_t 
 	if (container->spill_fd < 0)
 		container->spill_fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (container->spill_fd < 0)
-		return text_error(error, -errno,
-				  "%s: no temporary file for the contents of %s: %s; set TMPDIR to "
-				  "a folder with room",
-				  folder, container->path, strerror(errno));
+		return packimg_fail(
+			error, -errno,
+			"%s: no temporary file for the contents of %s: %s; set TMPDIR to "
+			"a folder with room",
+			folder, container->path, strerror(errno));
 	while (size) {
 		ssize_t n = pwrite(container->spill_fd, p, size, (off_t)container->spill_size);
 
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			return text_error(error, n < 0 ? -errno : -EIO,
-					  "%s: unpacking %s into a temporary file: %s; set TMPDIR "
-					  "to a folder with room, or convert without --shuffle",
-					  folder, container->path, strerror(n < 0 ? errno : EIO));
+			return packimg_fail(
+				error, n < 0 ? -errno : -EIO,
+				"%s: unpacking %s into a temporary file: %s; set TMPDIR "
+				"to a folder with room, or convert without --shuffle",
+				folder, container->path, strerror(n < 0 ? errno : EIO));
 		p += n;
 		size -= (size_t)n;
 		container->spill_size += (uint64_t)n;
@@ -112,8 +114,8 @@ static int check_size(const struct store *store, uint64_t size, struct packimg_e
 
 	if (size <= store->limits.file_max)
 		return 0;
-	return text_error(error, -EFBIG, "larger than an image's file may be (%s, --max-file)",
-			  text_bytes(&bytes, store->limits.file_max));
+	return packimg_fail(error, -EFBIG, "larger than an image's file may be (%s, --max-file)",
+			    text_bytes(&bytes, store->limits.file_max));
 }
 
 static int read_file(const struct store *store, const struct place *place, struct buffer *buffer,
@@ -126,19 +128,19 @@ static int read_file(const struct store *store, const struct place *place, struc
 
 	fd = openat(container->fd, place->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	if (fd < 0)
-		return text_error(error, -errno, "cannot be opened: %s", strerror(errno));
+		return packimg_fail(error, -errno, "cannot be opened: %s", strerror(errno));
 	if (fstat(fd, &status))
-		r = text_error(error, -errno, "%s", strerror(errno));
+		r = packimg_fail(error, -errno, "%s", strerror(errno));
 	else if (!S_ISREG(status.st_mode))
-		r = text_error(error, -EINVAL, "not a regular file");
+		r = packimg_fail(error, -EINVAL, "not a regular file");
 	else
 		r = check_size(store, (uint64_t)status.st_size, error);
 	if (!r && buffer_reserve(buffer, buffer->size + (size_t)status.st_size + 1))
-		r = text_error(error, -ENOMEM, "out of memory");
+		r = packimg_fail(error, -ENOMEM, "out of memory");
 	if (!r) {
 		n = read_fully(fd, buffer->data + buffer->size, (size_t)status.st_size, 0);
 		if (n < 0)
-			r = text_error(error, (int)n, "cannot be read: %s", strerror((int)-n));
+			r = packimg_fail(error, (int)n, "cannot be read: %s", strerror((int)-n));
 		else
 			buffer->size += (size_t)n;
 	}
@@ -159,14 +161,14 @@ int store_read(const struct store *store, const struct place *place, struct buff
 	if (r)
 		return r;
 	if (buffer_reserve(buffer, buffer->size + (size_t)place->size + 1))
-		return text_error(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	fd = place->kind == PLACE_SPILL ? container->spill_fd : container->fd;
 	n = read_fully(fd, buffer->data + buffer->size, (size_t)place->size, (off_t)place->offset);
 	if (n < 0)
-		return text_error(error, (int)n, "cannot be read: %s", strerror((int)-n));
+		return packimg_fail(error, (int)n, "cannot be read: %s", strerror((int)-n));
 	if ((uint64_t)n < place->size)
-		return text_error(error, -EBADMSG, "%s ends before the image does",
-				  container->path);
+		return packimg_fail(error, -EBADMSG, "%s ends before the image does",
+				    container->path);
 	buffer->size += (size_t)n;
 	return 0;
 }
@@ -189,8 +191,8 @@ int store_read_stream(struct store *store, const struct place *place, struct buf
 		if (r < 0)
 			return r;
 		if (r)
-			return text_error(error, -EBADMSG, "%s changed while it was read",
-					  container->path);
+			return packimg_fail(error, -EBADMSG, "%s changed while it was read",
+					    container->path);
 		container->stream_member = member.number;
 	}
 	return archive_in_read(container->stream, store->limits.file_max, buffer, NULL, error);

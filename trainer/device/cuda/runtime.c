@@ -2,30 +2,22 @@
  * gpu.h over the CUDA runtime, which is linked statically: without a driver it says so instead of
  * failing to load.
  */
+#include "format/base/sentence.h"
 #include "trainer/device/cuda/gpu.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <nvtx3/nvToolsExt.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#define fail(result, ...) sentence_fail(error_text, sizeof(error_text), (result), __VA_ARGS__)
 
 static char error_text[512];
 
 const char *gpu_error(void)
 {
 	return error_text;
-}
-
-static int __attribute__((format(printf, 2, 3))) fail(int result, const char *format, ...)
-{
-	va_list arguments;
-
-	va_start(arguments, format);
-	vsnprintf(error_text, sizeof(error_text), format, arguments);
-	va_end(arguments);
-	return result;
 }
 
 /*
