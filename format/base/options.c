@@ -1,6 +1,7 @@
 #include "format/base/options.h"
 
 #include "format/base/nearest.h"
+#include "format/base/number.h"
 #include "format/base/printable.h"
 
 #include <errno.h>
@@ -160,4 +161,179 @@ void options_parse(const struct argp *argp, int argc, char **argv, void *input)
 		return;
 	printable_line(stderr, "%s: %s", program_invocation_short_name, strerror(r));
 	exit(argp_err_exit_status);
+}
+
+/* A program's rows while its command line is read. */
+struct reading {
+	const struct options_row *rows;
+	const struct argp *rest;
+	void *input;
+};
+
+enum { KEY_OF_ROW = 0x10000 }; /* of the first row, where it has no letter */
+
+static bool is_last(const struct options_row *row)
+{
+	return !row->name && !row->help && row->kind != OPTIONS_ARGUMENT;
+}
+
+static int key_of(const struct reading *reading, const struct options_row *row)
+{
+	return row->key || !row->name ? row->key : KEY_OF_ROW + (int)(row - reading->rows);
+}
+
+static void refuse_value(const struct options_row *row, const char *text, struct argp_state *state)
+{
+	char words[256] = "";
+
+	for (int i = 0; row->words && row->words[i]; i++)
+		snprintf(words + strlen(words), sizeof(words) - strlen(words), "%s%s",
+			 i ? ", " : "", row->words[i]);
+	if (row->refusal)
+		argp_error(state, "--%s: \"%s\" %s", row->name, text, row->refusal);
+	else if (row->words)
+		argp_error(state, "--%s: \"%s\" is none of %s", row->name, text, words);
+	else
+		argp_error(state, "--%s: \"%s\" is not a whole number from %llu to %llu", row->name,
+			   text, (unsigned long long)row->low, (unsigned long long)row->high);
+}
+
+/* -1: none of them. */
+static int which_word(const char *const *words, const char *text)
+{
+	for (int i = 0; words[i]; i++)
+		if (strcmp(text, words[i]) == 0)
+			return i;
+	return -1;
+}
+
+/* False: the row does not take this text. */
+static bool take(const struct options_row *row, const char *text, void *at)
+{
+	uint64_t whole;
+	double number;
+	int word;
+
+	switch (row->kind) {
+	case OPTIONS_FLAG:
+		*(bool *)at = true;
+		return true;
+	case OPTIONS_TEXT:
+		*(const char **)at = text;
+		return true;
+	case OPTIONS_U64:
+	case OPTIONS_UNSIGNED:
+		if (number_u64(text, row->low, row->high, &whole))
+			return false;
+		if (row->kind == OPTIONS_U64)
+			*(uint64_t *)at = whole;
+		else
+			*(unsigned *)at = (unsigned)whole;
+		return true;
+	case OPTIONS_BYTES:
+		if (number_bytes(text, &whole) || whole < row->low || whole > row->high)
+			return false;
+		*(uint64_t *)at = whole;
+		return true;
+	case OPTIONS_DOUBLE:
+		if (number_double(text, &number) || !(number >= row->least && number <= row->most))
+			return false;
+		*(double *)at = number;
+		return true;
+	default:
+		word = which_word(row->words, text);
+		if (word < 0)
+			return false;
+		if (row->kind == OPTIONS_SECOND)
+			*(bool *)at = word == 1;
+		else
+			*(int *)at = word;
+		return true;
+	}
+}
+
+uint64_t options_u64(const char *option, const char *text, uint64_t low, uint64_t high,
+		     struct argp_state *state)
+{
+	const struct options_row row = {option, .kind = OPTIONS_U64, .low = low, .high = high};
+	uint64_t value = low;
+
+	if (!take(&row, text, &value))
+		refuse_value(&row, text, state);
+	return value;
+}
+
+int options_word(const char *option, const char *text, const char *const *words,
+		 struct argp_state *state)
+{
+	const struct options_row row = {option, .kind = OPTIONS_WORD, .words = words};
+	int word = 0;
+
+	if (!take(&row, text, &word))
+		refuse_value(&row, text, state);
+	return word;
+}
+
+/* What stands without an option, or ARGP_KEY_END: whether it is there. */
+static bool take_argument(const struct reading *reading, int key, const char *text,
+			  struct argp_state *state)
+{
+	const struct options_row *row = reading->rows;
+
+	while (!is_last(row) && row->kind != OPTIONS_ARGUMENT)
+		row++;
+	if (is_last(row) || (key != ARGP_KEY_ARG && key != ARGP_KEY_END))
+		return false;
+	const char **at = (const char **)(void *)((char *)reading->input + row->at);
+	if (key == ARGP_KEY_END) {
+		if (!*at)
+			argp_error(state, "no %s given", row->argument);
+		return false;
+	}
+	if (*at)
+		argp_error(state, "one %s at a time", row->argument);
+	*at = text;
+	return true;
+}
+
+static error_t parse_rows(int key, char *text, struct argp_state *state)
+{
+	const struct reading *reading = state->input;
+
+	for (const struct options_row *row = reading->rows; !is_last(row); row++) {
+		if (!row->name || row->kind == OPTIONS_OWN || key_of(reading, row) != key)
+			continue;
+		if (!take(row, text, (char *)reading->input + row->at))
+			refuse_value(row, text, state);
+		return 0;
+	}
+	if (take_argument(reading, key, text, state))
+		return 0;
+	state->input = reading->input;
+	return reading->rest->parser ? reading->rest->parser(key, text, state) : ARGP_ERR_UNKNOWN;
+}
+
+void options_read(const struct options_row *rows, const struct argp *rest, int argc, char **argv,
+		  void *input)
+{
+	struct reading reading = {rows, rest, input};
+	struct argp_option options[OPTIONS_MAX + 1] = {0};
+	struct argp argp = *rest;
+	unsigned count = 0;
+
+	for (const struct options_row *row = rows; !is_last(row); row++) {
+		if (row->kind == OPTIONS_ARGUMENT || count == OPTIONS_MAX)
+			continue;
+		options[count++] = (struct argp_option){
+			.name = row->name,
+			.key = key_of(&reading, row),
+			.arg = row->argument,
+			.flags = row->flags,
+			.doc = row->help,
+			.group = row->group,
+		};
+	}
+	argp.options = options;
+	argp.parser = parse_rows;
+	options_parse(&argp, argc, argv, &reading);
 }

@@ -1,5 +1,6 @@
 #include "tools/packimg/copy.h"
 
+#include "format/base/number.h"
 #include "tools/packimg/common/text.h"
 
 #include <errno.h>
@@ -66,7 +67,7 @@ static int map_fields(struct copy_set *set, struct copy_input *input, struct pac
 	return 0;
 }
 
-int copy_set_init(struct copy_set *set, char *const *paths, uint32_t count,
+int copy_set_init(struct copy_set *set, const char *const *paths, uint32_t count,
 		  struct packimg_error *error)
 {
 	bool any_named = false, any_numbered = false;
@@ -256,7 +257,7 @@ static uint64_t metadata_number(const struct packimg *dataset, const char *key, 
 	char *text = copy_metadata(dataset, key);
 	uint64_t value = otherwise;
 
-	if (text && text_parse_u64(text, 1, INT64_MAX, &value))
+	if (text && number_u64(text, 1, INT64_MAX, &value))
 		value = otherwise;
 	free(text);
 	return value;

@@ -29,7 +29,7 @@ struct copy_set {
 	bool numbers_only; /* no input names its classes: labels stay as they are */
 };
 
-int copy_set_init(struct copy_set *set, char *const *paths, uint32_t count,
+int copy_set_init(struct copy_set *set, const char *const *paths, uint32_t count,
 		  struct packimg_error *error);
 void copy_set_deinit(struct copy_set *set);
 /* Input and index there of sample n of the whole. */

@@ -32,60 +32,33 @@ struct extract_options {
 	bool force, quiet, manifest;
 };
 
-static const struct argp_option options[] = {
-	{"output", 'o', "DIR", 0, "folder to write to, made when it is not there", 0},
-	{"index", 'i', "LIST", 0, "only these, such as 0-9,15,100-", 0},
-	{"class", 'c', "NAME", 0, "only this class (may be repeated)", 0},
-	{"manifest", 'm', NULL, 0, "write DIR/manifest.csv with path, label, class and fields, too",
-	 0},
-	{"force", 'f', NULL, 0, "replace files that exist", 0},
-	{"jobs", 'j', "N", 0, "threads (default: all CPUs)", 0},
-	{"quiet", 'q', NULL, 0, "no progress", 0},
+#define AT(member) offsetof(struct extract_options, member)
+
+static const struct options_row options[] = {
+	{"output", 'o', "DIR", "folder to write to, made when it is not there", OPTIONS_TEXT,
+	 AT(output)},
+	{"index", 'i', "LIST", "only these, such as 0-9,15,100-", OPTIONS_TEXT,
+	 AT(selection.indices)},
+	{"class", 'c', "NAME", "only this class (may be repeated)"},
+	{"manifest", 'm', NULL, "write DIR/manifest.csv with path, label, class and fields, too",
+	 OPTIONS_FLAG, AT(manifest)},
+	{"force", 'f', NULL, "replace files that exist", OPTIONS_FLAG, AT(force)},
+	{"jobs", 'j', "N", "threads (default: all CPUs)", OPTIONS_UNSIGNED, AT(jobs), 1,
+	 COMMAND_JOBS_MAX, .refusal = COMMAND_NO_JOBS},
+	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
+	{.argument = "FILE", .kind = OPTIONS_ARGUMENT, .at = AT(path)},
 	{0},
 };
 
 static error_t parse(int key, char *text, struct argp_state *state)
 {
 	struct extract_options *extract = state->input;
-	uint64_t jobs;
 
-	switch (key) {
-	case 'o':
-		extract->output = text;
-		return 0;
-	case 'i':
-		extract->selection.indices = text;
-		return 0;
-	case 'c':
+	if (key == 'c')
 		return word_list_add(&extract->selection.classes, text) ? ENOMEM : 0;
-	case 'm':
-		extract->manifest = true;
-		return 0;
-	case 'f':
-		extract->force = true;
-		return 0;
-	case 'j':
-		if (text_parse_u64(text, 1, 1024, &jobs))
-			argp_error(state, "--jobs: \"%s\" is not a number from 1 to 1024", text);
-		extract->jobs = (unsigned)jobs;
-		return 0;
-	case 'q':
-		extract->quiet = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (extract->path)
-			argp_error(state, "one FILE at a time");
-		extract->path = text;
-		return 0;
-	case ARGP_KEY_END:
-		if (!extract->path)
-			argp_error(state, "no FILE given");
-		if (!extract->output)
-			argp_error(state, "no -o DIR given");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
+	if (key == ARGP_KEY_END && !extract->output)
+		argp_error(state, "no -o DIR given");
+	return key == ARGP_KEY_END ? 0 : ARGP_ERR_UNKNOWN;
 }
 
 struct extract {
@@ -580,7 +553,6 @@ static int run(struct extract *extract)
 int command_extract(int argc, char **argv)
 {
 	static const struct argp argp = {
-		.options = options,
 		.parser = parse,
 		.args_doc = "FILE -o DIR",
 		.doc = "Images back into files: DIR/CLASS/NAME. A stored JPEG comes back byte for "
@@ -593,7 +565,7 @@ int command_extract(int argc, char **argv)
 	struct packimg *dataset;
 	int status;
 
-	options_parse(&argp, argc, argv, &extract_options);
+	options_read(options, &argp, argc, argv, &extract_options);
 	command_catch_interrupts();
 	if (packimg_open(extract_options.path, &dataset, &error)) {
 		status = command_fail("%s", error.text);

@@ -28,47 +28,17 @@ struct index_options {
 	bool rebuild, json, quiet;
 };
 
-static const struct argp_option options[] = {
-	{"rebuild", 'r', NULL, 0, "make indexes that are there anew, too", 0},
-	{"jobs", 'j', "N", 0, "threads (default: all CPUs); never changes the result", 0},
-	{"json", 'J', NULL, 0, "print the summary as JSON", 0},
-	{"quiet", 'q', NULL, 0, "no progress", 0},
+#define AT(member) offsetof(struct index_options, member)
+
+static const struct options_row options[] = {
+	{"rebuild", 'r', NULL, "make indexes that are there anew, too", OPTIONS_FLAG, AT(rebuild)},
+	{"jobs", 'j', "N", "threads (default: all CPUs); never changes the result",
+	 OPTIONS_UNSIGNED, AT(jobs), 1, COMMAND_JOBS_MAX, .refusal = COMMAND_NO_JOBS},
+	{"json", 'J', NULL, "print the summary as JSON", OPTIONS_FLAG, AT(json)},
+	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
+	{.argument = "FILE", .kind = OPTIONS_ARGUMENT, .at = AT(path)},
 	{0},
 };
-
-static error_t parse(int key, char *text, struct argp_state *state)
-{
-	struct index_options *index = state->input;
-	uint64_t jobs;
-
-	switch (key) {
-	case 'r':
-		index->rebuild = true;
-		return 0;
-	case 'j':
-		if (text_parse_u64(text, 1, 1024, &jobs))
-			argp_error(state, "--jobs: \"%s\" is not a number from 1 to 1024", text);
-		index->jobs = (unsigned)jobs;
-		return 0;
-	case 'J':
-		index->json = true;
-		return 0;
-	case 'q':
-		index->quiet = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (index->path)
-			argp_error(state, "one FILE at a time");
-		index->path = text;
-		return 0;
-	case ARGP_KEY_END:
-		if (!index->path)
-			argp_error(state, "no FILE given");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
 
 struct index {
 	const struct index_options *options;
@@ -377,8 +347,6 @@ static int report(const struct index *index, double seconds)
 int command_index(int argc, char **argv)
 {
 	static const struct argp argp = {
-		.options = options,
-		.parser = parse,
 		.args_doc = "FILE",
 		.doc = "Add the index that lets loaderd start at any row of a JPEG.\v"
 		       "FILE is written anew beside itself and then replaced: images, labels, "
@@ -392,7 +360,7 @@ int command_index(int argc, char **argv)
 	double start_s;
 	int r;
 
-	options_parse(&argp, argc, argv, &index_options);
+	options_read(options, &argp, argc, argv, &index_options);
 	command_catch_interrupts();
 	if (packimg_open(index_options.path, &dataset, &error))
 		return command_fail("%s", error.text);

@@ -16,36 +16,15 @@ struct info_options {
 	bool json, classes;
 };
 
-static const struct argp_option options[] = {
-	{"json", 'J', NULL, 0, "print JSON", 0},
-	{"classes", 'c', NULL, 0, "list every class with its number of samples", 0},
+#define AT(member) offsetof(struct info_options, member)
+
+static const struct options_row options[] = {
+	{"json", 'J', NULL, "print JSON", OPTIONS_FLAG, AT(json)},
+	{"classes", 'c', NULL, "list every class with its number of samples", OPTIONS_FLAG,
+	 AT(classes)},
+	{.argument = "FILE", .kind = OPTIONS_ARGUMENT, .at = AT(path)},
 	{0},
 };
-
-static error_t parse(int key, char *text, struct argp_state *state)
-{
-	struct info_options *info = state->input;
-
-	switch (key) {
-	case 'J':
-		info->json = true;
-		return 0;
-	case 'c':
-		info->classes = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (info->path)
-			argp_error(state, "one FILE at a time");
-		info->path = text;
-		return 0;
-	case ARGP_KEY_END:
-		if (!info->path)
-			argp_error(state, "no FILE given");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
 
 /* Sums over all index records. */
 struct survey {
@@ -353,17 +332,14 @@ static int print_json(const struct packimg *dataset, const struct survey *survey
 
 int command_info(int argc, char **argv)
 {
-	static const struct argp argp = {.options = options,
-					 .parser = parse,
-					 .args_doc = "FILE",
-					 .doc = "What a dataset holds."};
+	static const struct argp argp = {.args_doc = "FILE", .doc = "What a dataset holds."};
 	struct info_options info = {0};
 	struct packimg_error error;
 	struct packimg *dataset;
 	struct survey survey;
 	int status;
 
-	options_parse(&argp, argc, argv, &info);
+	options_read(options, &argp, argc, argv, &info);
 	if (packimg_open(info.path, &dataset, &error))
 		return command_fail("%s", error.text);
 	if (survey_dataset(dataset, &survey))

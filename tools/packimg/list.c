@@ -19,10 +19,14 @@ struct list_options {
 	bool json;
 };
 
-static const struct argp_option options[] = {
-	{"json", 'J', NULL, 0, "one JSON object per line", 0},
-	{"index", 'i', "LIST", 0, "only these, such as 0-9,15,100-", 0},
-	{"class", 'c', "NAME", 0, "only this class (may be repeated)", 0},
+#define AT(member) offsetof(struct list_options, member)
+
+static const struct options_row options[] = {
+	{"json", 'J', NULL, "one JSON object per line", OPTIONS_FLAG, AT(json)},
+	{"index", 'i', "LIST", "only these, such as 0-9,15,100-", OPTIONS_TEXT,
+	 AT(selection.indices)},
+	{"class", 'c', "NAME", "only this class (may be repeated)"},
+	{.argument = "FILE", .kind = OPTIONS_ARGUMENT, .at = AT(path)},
 	{0},
 };
 
@@ -30,27 +34,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
 {
 	struct list_options *list = state->input;
 
-	switch (key) {
-	case 'J':
-		list->json = true;
-		return 0;
-	case 'i':
-		list->selection.indices = text;
-		return 0;
-	case 'c':
-		return word_list_add(&list->selection.classes, text) ? ENOMEM : 0;
-	case ARGP_KEY_ARG:
-		if (list->path)
-			argp_error(state, "one FILE at a time");
-		list->path = text;
-		return 0;
-	case ARGP_KEY_END:
-		if (!list->path)
-			argp_error(state, "no FILE given");
-		return 0;
-	default:
+	if (key != 'c')
 		return ARGP_ERR_UNKNOWN;
-	}
+	return word_list_add(&list->selection.classes, text) ? ENOMEM : 0;
 }
 
 static void print_value(const struct packimg_field *field, const struct packimg_value *value)
@@ -207,7 +193,6 @@ static int list_dataset(const struct list_options *list, const struct packimg *d
 int command_list(int argc, char **argv)
 {
 	static const struct argp argp = {
-		.options = options,
 		.parser = parse,
 		.args_doc = "FILE",
 		.doc = "The samples of a dataset, one per line: index, class, size in pixels, "
@@ -219,7 +204,7 @@ int command_list(int argc, char **argv)
 	struct packimg *dataset;
 	int status;
 
-	options_parse(&argp, argc, argv, &list);
+	options_read(options, &argp, argc, argv, &list);
 	if (packimg_open(list.path, &dataset, &error)) {
 		status = command_fail("%s", error.text);
 	} else {

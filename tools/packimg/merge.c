@@ -1,4 +1,5 @@
 /* packimg merge: several datasets into one. */
+#include "format/base/number.h"
 #include "format/base/options.h"
 #include "format/base/printable.h"
 #include "tools/packimg/common/brace.h"
@@ -19,21 +20,20 @@ struct merge_options {
 	bool shuffle, force, skip, json, quiet;
 };
 
-enum option_key {
-	KEY_SHARD_SIZE = 256,
-	KEY_SHUFFLE,
-	KEY_ON_ERROR,
-};
+enum { KEY_SHUFFLE = 256 };
 
-static const struct argp_option options[] = {
-	{"output", 'o', "FILE", 0, "the new dataset, NAME.pimg", 0},
-	{"force", 'f', NULL, 0, "replace a dataset of that name", 0},
-	{"shard-size", KEY_SHARD_SIZE, "BYTES", 0, "begin a new file after this many (K, M, G)", 0},
-	{"shuffle", KEY_SHUFFLE, "SEED", 0, "store in random order", 0},
-	{"on-error", KEY_ON_ERROR, "skip|fail", 0, "fail (default) at a damaged sample, or skip it",
-	 0},
-	{"json", 'J', NULL, 0, "print the summary as JSON", 0},
-	{"quiet", 'q', NULL, 0, "no progress", 0},
+#define AT(member) offsetof(struct merge_options, member)
+
+static const struct options_row options[] = {
+	{"output", 'o', "FILE", "the new dataset, NAME.pimg", OPTIONS_TEXT, AT(output)},
+	{"force", 'f', NULL, "replace a dataset of that name", OPTIONS_FLAG, AT(force)},
+	{"shard-size", 0, "BYTES", "begin a new file after this many (K, M, G)", OPTIONS_BYTES,
+	 AT(shard_size), COMMAND_SHARD_MIN, UINT64_MAX, .refusal = COMMAND_NO_SHARD},
+	{"shuffle", KEY_SHUFFLE, "SEED", "store in random order"},
+	{"on-error", 0, "skip|fail", "fail (default) at a damaged sample, or skip it",
+	 OPTIONS_SECOND, AT(skip), .words = command_on_error, .refusal = COMMAND_NO_ON_ERROR},
+	{"json", 'J', NULL, "print the summary as JSON", OPTIONS_FLAG, AT(json)},
+	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
 	{0},
 };
 
@@ -43,34 +43,10 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	struct packimg_error error;
 
 	switch (key) {
-	case 'o':
-		merge->output = text;
-		return 0;
-	case 'f':
-		merge->force = true;
-		return 0;
-	case 'J':
-		merge->json = true;
-		return 0;
-	case 'q':
-		merge->quiet = true;
-		return 0;
-	case KEY_SHARD_SIZE:
-		if (text_parse_bytes(text, &merge->shard_size) || merge->shard_size < 1 << 16)
-			argp_error(
-				state,
-				"--shard-size: \"%s\" is not a size of at least 64K, such as 512M",
-				text);
-		return 0;
 	case KEY_SHUFFLE:
-		if (text_parse_u64(text, 0, UINT64_MAX, &merge->seed))
+		if (number_u64(text, 0, UINT64_MAX, &merge->seed))
 			argp_error(state, "--shuffle: \"%s\" is not a seed (a whole number)", text);
 		merge->shuffle = true;
-		return 0;
-	case KEY_ON_ERROR:
-		if (strcmp(text, "skip") != 0 && strcmp(text, "fail") != 0)
-			argp_error(state, "--on-error: \"%s\" is neither skip nor fail", text);
-		merge->skip = strcmp(text, "skip") == 0;
 		return 0;
 	case ARGP_KEY_ARG:
 		if (brace_expand(text, &merge->inputs, &error))
@@ -222,7 +198,6 @@ static int run(const struct merge_options *merge, const struct copy_set *set,
 int command_merge(int argc, char **argv)
 {
 	static const struct argp argp = {
-		.options = options,
 		.parser = parse,
 		.args_doc = "FILE... -o FILE",
 		.doc = "Several datasets into one. Classes are united by name: those of the first "
@@ -234,9 +209,10 @@ int command_merge(int argc, char **argv)
 	struct copy_set set;
 	int status;
 
-	options_parse(&argp, argc, argv, &merge);
+	options_read(options, &argp, argc, argv, &merge);
 	command_catch_interrupts();
-	if (copy_set_init(&set, merge.inputs.words, (uint32_t)merge.inputs.count, &error)) {
+	if (copy_set_init(&set, (const char *const *)merge.inputs.words,
+			  (uint32_t)merge.inputs.count, &error)) {
 		status = command_fail("%s", error.text);
 	} else {
 		status = run(&merge, &set, &error);

@@ -1,5 +1,6 @@
 #include "tools/packimg/selection.h"
 
+#include "format/base/number.h"
 #include "tools/packimg/common/text.h"
 
 #include <errno.h>
@@ -57,13 +58,13 @@ static int mark_indices(const char *text, uint64_t count, uint8_t *marks,
 
 		if (dash)
 			*dash = 0;
-		if (text_parse_u64(word, 0, UINT64_MAX, &first))
+		if (number_u64(word, 0, UINT64_MAX, &first))
 			r = -EINVAL;
 		else if (!dash)
 			last = first;
 		else if (!dash[1])
 			last = count - 1;
-		else if (text_parse_u64(dash + 1, first, UINT64_MAX, &last))
+		else if (number_u64(dash + 1, first, UINT64_MAX, &last))
 			r = -EINVAL;
 		if (r) {
 			packimg_say(error, "\"%s\" is not a list of indices such as 0-9,15,100-",
@@ -94,7 +95,7 @@ static int find_class(const struct packimg *dataset, const char *name, int32_t *
 			return 0;
 		}
 	}
-	if (text_parse_u64(name, 0, PACKIMG_CLASSES_MAX - 1, &number))
+	if (number_u64(name, 0, PACKIMG_CLASSES_MAX - 1, &number))
 		return packimg_fail(error, -ENOENT, "there is no class \"%s\"", name);
 	*ret_label = (int32_t)number;
 	return 0;

@@ -14,8 +14,7 @@
 #include <string.h>
 
 struct split_options {
-	char *input;
-	const char *output;
+	const char *input, *output;
 	struct split_part fractions[SPLIT_PARTS_MAX];
 	uint32_t fraction_count;
 	uint64_t shard_size, seed;
@@ -38,25 +37,24 @@ struct split {
 	uint64_t skipped;
 };
 
-enum option_key {
-	KEY_INTO = 256,
-	KEY_BY_CLASS,
-	KEY_SEED,
-	KEY_SHARD_SIZE,
-	KEY_ON_ERROR,
-};
+enum { KEY_INTO = 256 };
 
-static const struct argp_option options[] = {
-	{"into", KEY_INTO, "NAME=F,...", 0, "parts and their fractions, such as train=0.9,val=0.1",
-	 0},
-	{"by-class", KEY_BY_CLASS, NULL, 0, "one part per class", 0},
-	{"seed", KEY_SEED, "SEED", 0, "of the draw (default: 0)", 0},
-	{"output", 'o', "FILE", 0, "NAME.pimg gives NAME-PART.pimg (default: the input's name)", 0},
-	{"force", 'f', NULL, 0, "replace datasets of those names", 0},
-	{"shard-size", KEY_SHARD_SIZE, "BYTES", 0, "begin a new file after this many (K, M, G)", 0},
-	{"on-error", KEY_ON_ERROR, "skip|fail", 0, "fail (default) at a damaged sample, or skip it",
-	 0},
-	{"quiet", 'q', NULL, 0, "no progress", 0},
+#define AT(member) offsetof(struct split_options, member)
+
+static const struct options_row options[] = {
+	{"into", KEY_INTO, "NAME=F,...", "parts and their fractions, such as train=0.9,val=0.1"},
+	{"by-class", 0, NULL, "one part per class", OPTIONS_FLAG, AT(by_class)},
+	{"seed", 0, "SEED", "of the draw (default: 0)", OPTIONS_U64, AT(seed), 0, UINT64_MAX,
+	 .refusal = "is not a whole number"},
+	{"output", 'o', "FILE", "NAME.pimg gives NAME-PART.pimg (default: the input's name)",
+	 OPTIONS_TEXT, AT(output)},
+	{"force", 'f', NULL, "replace datasets of those names", OPTIONS_FLAG, AT(force)},
+	{"shard-size", 0, "BYTES", "begin a new file after this many (K, M, G)", OPTIONS_BYTES,
+	 AT(shard_size), COMMAND_SHARD_MIN, UINT64_MAX, .refusal = COMMAND_NO_SHARD},
+	{"on-error", 0, "skip|fail", "fail (default) at a damaged sample, or skip it",
+	 OPTIONS_SECOND, AT(skip), .words = command_on_error, .refusal = COMMAND_NO_ON_ERROR},
+	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
+	{.argument = "FILE", .kind = OPTIONS_ARGUMENT, .at = AT(input)},
 	{0},
 };
 
@@ -70,42 +68,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		if (split_parse(text, split->fractions, &split->fraction_count, &error))
 			argp_error(state, "--into: %s", error.text);
 		return 0;
-	case KEY_BY_CLASS:
-		split->by_class = true;
-		return 0;
-	case KEY_SEED:
-		if (text_parse_u64(text, 0, UINT64_MAX, &split->seed))
-			argp_error(state, "--seed: \"%s\" is not a whole number", text);
-		return 0;
-	case 'o':
-		split->output = text;
-		return 0;
-	case 'f':
-		split->force = true;
-		return 0;
-	case KEY_SHARD_SIZE:
-		if (text_parse_bytes(text, &split->shard_size) || split->shard_size < 1 << 16)
-			argp_error(
-				state,
-				"--shard-size: \"%s\" is not a size of at least 64K, such as 512M",
-				text);
-		return 0;
-	case KEY_ON_ERROR:
-		if (strcmp(text, "skip") != 0 && strcmp(text, "fail") != 0)
-			argp_error(state, "--on-error: \"%s\" is neither skip nor fail", text);
-		split->skip = strcmp(text, "skip") == 0;
-		return 0;
-	case 'q':
-		split->quiet = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (split->input)
-			argp_error(state, "one FILE at a time");
-		split->input = text;
-		return 0;
 	case ARGP_KEY_END:
-		if (!split->input)
-			argp_error(state, "no FILE given");
 		if (split->by_class == (split->fraction_count > 0))
 			argp_error(state, "either --into NAME=FRACTION,... or --by-class");
 		return 0;
@@ -297,7 +260,6 @@ static int run(struct split *split, struct packimg_error *error)
 int command_split(int argc, char **argv)
 {
 	static const struct argp argp = {
-		.options = options,
 		.parser = parse,
 		.args_doc = "FILE",
 		.doc = "One dataset into several: by fractions (every class in the same "
@@ -309,7 +271,7 @@ int command_split(int argc, char **argv)
 	struct packimg_error error = {{0}};
 	int status;
 
-	options_parse(&argp, argc, argv, &split_options);
+	options_read(options, &argp, argc, argv, &split_options);
 	command_catch_interrupts();
 	if (copy_set_init(&split.set, &split_options.input, 1, &error)) {
 		status = command_fail("%s", error.text);

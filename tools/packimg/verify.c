@@ -20,47 +20,17 @@ struct verify_options {
 	bool json, quiet, checksums_only;
 };
 
-static const struct argp_option options[] = {
-	{"jobs", 'j', "N", 0, "threads (default: all CPUs)", 0},
-	{"checksums", 'C', NULL, 0, "do not decode the images", 0},
-	{"json", 'J', NULL, 0, "print the result as JSON", 0},
-	{"quiet", 'q', NULL, 0, "no progress", 0},
+#define AT(member) offsetof(struct verify_options, member)
+
+static const struct options_row options[] = {
+	{"jobs", 'j', "N", "threads (default: all CPUs)", OPTIONS_UNSIGNED, AT(jobs), 1,
+	 COMMAND_JOBS_MAX, .refusal = COMMAND_NO_JOBS},
+	{"checksums", 'C', NULL, "do not decode the images", OPTIONS_FLAG, AT(checksums_only)},
+	{"json", 'J', NULL, "print the result as JSON", OPTIONS_FLAG, AT(json)},
+	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
+	{.argument = "FILE", .kind = OPTIONS_ARGUMENT, .at = AT(path)},
 	{0},
 };
-
-static error_t parse(int key, char *text, struct argp_state *state)
-{
-	struct verify_options *verify = state->input;
-	uint64_t jobs;
-
-	switch (key) {
-	case 'j':
-		if (text_parse_u64(text, 1, 1024, &jobs))
-			argp_error(state, "--jobs: \"%s\" is not a number from 1 to 1024", text);
-		verify->jobs = (unsigned)jobs;
-		return 0;
-	case 'C':
-		verify->checksums_only = true;
-		return 0;
-	case 'J':
-		verify->json = true;
-		return 0;
-	case 'q':
-		verify->quiet = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (verify->path)
-			argp_error(state, "one FILE at a time");
-		verify->path = text;
-		return 0;
-	case ARGP_KEY_END:
-		if (!verify->path)
-			argp_error(state, "no FILE given");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
 
 struct verify {
 	const struct verify_options *options;
@@ -257,8 +227,6 @@ static int verify_dataset(const struct verify *verify)
 int command_verify(int argc, char **argv)
 {
 	static const struct argp argp = {
-		.options = options,
-		.parser = parse,
 		.args_doc = "FILE",
 		.doc = "Check every checksum, decode every image, and compare every index with its "
 		       "scan.\v"
@@ -272,7 +240,7 @@ int command_verify(int argc, char **argv)
 	struct packimg *dataset;
 	int status;
 
-	options_parse(&argp, argc, argv, &verify_options);
+	options_read(options, &argp, argc, argv, &verify_options);
 	command_catch_interrupts();
 	if (packimg_open(verify_options.path, &dataset, &error))
 		return command_fail("%s", error.text);

@@ -7,7 +7,6 @@
 #include "tools/packimg/source/csv.h"
 
 #include <errno.h>
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -127,33 +126,7 @@ static void test_csv_line_numbers(void **state)
 static void test_numbers(void **state)
 {
 	struct text_buffer buffer;
-	uint64_t u;
-	int64_t i;
-	double d;
 
-	assert_int_equal(text_parse_u64("12", 0, 100, &u), 0);
-	assert_int_equal(u, 12);
-	assert_int_equal(text_parse_u64("101", 0, 100, &u), -EINVAL);
-	assert_int_equal(text_parse_u64("-1", 0, 100, &u), -EINVAL);
-	assert_int_equal(text_parse_u64(" 1", 0, 100, &u), -EINVAL);
-	assert_int_equal(text_parse_u64("1x", 0, 100, &u), -EINVAL);
-	assert_int_equal(text_parse_u64("", 0, 100, &u), -EINVAL);
-	assert_int_equal(text_parse_i64("-9223372036854775808", &i), 0);
-	assert_true(i == INT64_MIN);
-	assert_int_equal(text_parse_i64("9223372036854775808", &i), -EINVAL);
-	assert_int_equal(text_parse_double("1.5e3", &d), 0);
-	assert_true(d == 1500);
-	assert_int_equal(text_parse_double("0x10", &d), -EINVAL);
-	assert_int_equal(text_parse_double("1.5 ", &d), -EINVAL);
-	assert_int_equal(text_parse_double("nan", &d), 0);
-	assert_true(isnan(d));
-	assert_int_equal(text_parse_double("name", &d), -EINVAL);
-	assert_int_equal(text_parse_bytes("512M", &u), 0);
-	assert_int_equal(u, 512 << 20);
-	assert_int_equal(text_parse_bytes("1.5KiB", &u), 0);
-	assert_int_equal(u, 1536);
-	assert_int_equal(text_parse_bytes("10X", &u), -EINVAL);
-	assert_int_equal(text_parse_bytes("99999999T", &u), -EINVAL);
 	assert_string_equal(text_count(&buffer, 1234567), "1,234,567");
 	assert_string_equal(text_count(&buffer, 12), "12");
 	assert_string_equal(text_bytes(&buffer, 1536), "1.5 KiB");

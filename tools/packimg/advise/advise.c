@@ -13,6 +13,7 @@
 #include "loaderd/augment/transform.h"
 
 #include <errno.h>
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,91 +33,27 @@ struct advise_options {
 	bool json, quiet;
 };
 
-enum option_key {
-	KEY_PIPELINE = 256,
-	KEY_CSV,
-	KEY_SECONDS,
-};
+#define AT(member) offsetof(struct advise_options, member)
 
-static const struct argp_option options[] = {
-	{"sample", 'n', "N", 0, "images to look at (default: 200)", 0},
-	{"rate", 'r', "N", 0, "images/s that the training needs", 0},
-	{"cores", 'c', "N", 0, "cores that will feed it (default: those of this process)", 0},
-	{"pipeline", KEY_PIPELINE, "TEXT", 0,
-	 "what is done to them (default: random_resized_crop(224) hflip)", 0},
-	{"csv", KEY_CSV, "FILE", 0, "write the figures as a table, too", 0},
-	{"seconds", KEY_SECONDS, "S", 0, "CPU time to measure each way for (default: 0.5)", 0},
-	{"jobs", 'j', "N", 0, "threads that store the sample (default: all CPUs)", 0},
-	{"json", 'J', NULL, 0, "print JSON", 0},
-	{"quiet", 'q', NULL, 0, "no progress", 0},
+static const struct options_row options[] = {
+	{"sample", 'n', "N", "images to look at (default: 200)", OPTIONS_U64, AT(sample), 1,
+	 SAMPLE_MAX},
+	{"rate", 'r', "N", "images/s that the training needs", OPTIONS_DOUBLE, AT(rate),
+	 .least = DBL_TRUE_MIN, .most = 1e12, .refusal = "is not a positive number"},
+	{"cores", 'c', "N", "cores that will feed it (default: those of this process)", OPTIONS_U64,
+	 AT(cores), 1, 1 << 20},
+	{"pipeline", 0, "TEXT", "what is done to them (default: random_resized_crop(224) hflip)",
+	 OPTIONS_TEXT, AT(pipeline)},
+	{"csv", 0, "FILE", "write the figures as a table, too", OPTIONS_TEXT, AT(csv)},
+	{"seconds", 0, "S", "CPU time to measure each way for (default: 0.5)", OPTIONS_DOUBLE,
+	 AT(seconds), .least = DBL_TRUE_MIN, .most = 1e12, .refusal = "is not a positive number"},
+	{"jobs", 'j', "N", "threads that store the sample (default: all CPUs)", OPTIONS_UNSIGNED,
+	 AT(jobs), 1, COMMAND_JOBS_MAX},
+	{"json", 'J', NULL, "print JSON", OPTIONS_FLAG, AT(json)},
+	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
+	{.argument = "SRC", .kind = OPTIONS_ARGUMENT, .at = AT(path)},
 	{0},
 };
-
-static uint64_t parse_number(const char *option, const char *text, uint64_t high,
-			     struct argp_state *state)
-{
-	uint64_t value = 1;
-
-	if (text_parse_u64(text, 1, high, &value))
-		argp_error(state, "--%s: \"%s\" is not a whole number from 1 to %llu", option, text,
-			   (unsigned long long)high);
-	return value;
-}
-
-static double parse_positive(const char *option, const char *text, struct argp_state *state)
-{
-	double value = 0;
-
-	if (text_parse_double(text, &value) || !(value > 0 && value <= 1e12))
-		argp_error(state, "--%s: \"%s\" is not a positive number", option, text);
-	return value;
-}
-
-static error_t parse(int key, char *text, struct argp_state *state)
-{
-	struct advise_options *advise = state->input;
-
-	switch (key) {
-	case 'n':
-		advise->sample = parse_number("sample", text, SAMPLE_MAX, state);
-		return 0;
-	case 'r':
-		advise->rate = parse_positive("rate", text, state);
-		return 0;
-	case 'c':
-		advise->cores = parse_number("cores", text, 1 << 20, state);
-		return 0;
-	case KEY_PIPELINE:
-		advise->pipeline = text;
-		return 0;
-	case KEY_CSV:
-		advise->csv = text;
-		return 0;
-	case KEY_SECONDS:
-		advise->seconds = parse_positive("seconds", text, state);
-		return 0;
-	case 'j':
-		advise->jobs = (unsigned)parse_number("jobs", text, 1024, state);
-		return 0;
-	case 'J':
-		advise->json = true;
-		return 0;
-	case 'q':
-		advise->quiet = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (advise->path)
-			argp_error(state, "one SRC at a time");
-		advise->path = text;
-		return 0;
-	case ARGP_KEY_END:
-		if (!advise->path)
-			argp_error(state, "no SRC given");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
 
 struct advise {
 	const struct advise_options *options;
@@ -388,8 +325,6 @@ static int run(struct advise *advise)
 int command_advise(int argc, char **argv)
 {
 	static const struct argp argp = {
-		.options = options,
-		.parser = parse,
 		.args_doc = "SRC",
 		.doc = "Measure on a sample which way to store images suits.\v"
 		       "SRC is what convert takes, or a dataset. Stores a sample in several sizes "
@@ -408,7 +343,7 @@ int command_advise(int argc, char **argv)
 
 	if (!advise)
 		return command_fail("out of memory");
-	options_parse(&argp, argc, argv, &advise_options);
+	options_read(options, &argp, argc, argv, &advise_options);
 	advise->options = &advise_options;
 	command_catch_interrupts();
 	status = run(advise);

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+const char *const command_on_error[] = {"fail", "skip", NULL};
+
 int command_fail(const char *format, ...)
 {
 	va_list arguments;

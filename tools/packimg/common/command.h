@@ -40,6 +40,16 @@ bool command_interrupted(void);
  */
 void command_die_of_interrupt(void);
 
+/* What options of several commands have in common. */
+enum {
+	COMMAND_JOBS_MAX = 1024,
+	COMMAND_SHARD_MIN = 1 << 16, /* bytes */
+};
+#define COMMAND_NO_JOBS     "is not a number from 1 to 1024"
+#define COMMAND_NO_SHARD    "is not a size of at least 64K, such as 512M"
+#define COMMAND_NO_ON_ERROR "is neither skip nor fail"
+extern const char *const command_on_error[]; /* fail, skip */
+
 /* CPUs that this process may use. */
 unsigned command_cpu_count(void);
 

@@ -1,5 +1,6 @@
 #include "tools/packimg/common/split_spec.h"
 
+#include "format/base/number.h"
 #include "tools/packimg/common/text.h"
 
 #include <errno.h>
@@ -21,7 +22,7 @@ int split_parse(char *text, struct split_part parts[static SPLIT_PARTS_MAX], uin
 		if (!equals || equals == word || memchr(word, '/', (size_t)(equals - word)))
 			return packimg_fail(error, -EINVAL, "\"%s\" is not NAME=FRACTION", word);
 		*equals = 0;
-		if (text_parse_double(equals + 1, &part.fraction) ||
+		if (number_double(equals + 1, &part.fraction) ||
 		    !(part.fraction > 0 && part.fraction <= 1))
 			return packimg_fail(error, -EINVAL, "%s=%s: the fraction is not in (0, 1]",
 					    word, equals + 1);

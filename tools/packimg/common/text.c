@@ -1,14 +1,9 @@
 #include "tools/packimg/common/text.h"
 
-#include <ctype.h>
-#include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 int text_error_prefix(struct packimg_error *error, int code, const char *format, ...)
 {
@@ -38,86 +33,6 @@ const char *text_behind_sample(const char *sentence)
 	size_t digits = strspn(number, "0123456789");
 
 	return digits && strncmp(number + digits, ": ", 2) == 0 ? number + digits + 2 : sentence;
-}
-
-int text_parse_u64(const char *text, uint64_t low, uint64_t high, uint64_t *ret_value)
-{
-	char *end;
-	unsigned long long value;
-
-	if (!isdigit((unsigned char)text[0]))
-		return -EINVAL;
-	errno = 0;
-	value = strtoull(text, &end, 10);
-	if (errno || *end || value < low || value > high)
-		return -EINVAL;
-	*ret_value = value;
-	return 0;
-}
-
-int text_parse_i64(const char *text, int64_t *ret_value)
-{
-	char *end;
-	long long value;
-
-	if (!isdigit((unsigned char)text[0]) &&
-	    !((text[0] == '-' || text[0] == '+') && isdigit((unsigned char)text[1])))
-		return -EINVAL;
-	errno = 0;
-	value = strtoll(text, &end, 10);
-	if (errno || *end)
-		return -EINVAL;
-	*ret_value = value;
-	return 0;
-}
-
-int text_parse_double(const char *text, double *ret_value)
-{
-	const char *first = text[0] == '-' || text[0] == '+' ? text + 1 : text;
-	char *end;
-	double value;
-
-	/*
-	 * Neither leading blanks nor hexadecimal floats are numbers to a person who writes a table.
-	 */
-	if (!isdigit((unsigned char)first[0]) && first[0] != '.' && strcasecmp(first, "nan") != 0 &&
-	    strcasecmp(first, "inf") != 0)
-		return -EINVAL;
-	if (first[0] == '0' && (first[1] | 0x20) == 'x')
-		return -EINVAL;
-	value = strtod(text, &end);
-	if (end == text || *end)
-		return -EINVAL;
-	*ret_value = value;
-	return 0;
-}
-
-int text_parse_bytes(const char *text, uint64_t *ret_bytes)
-{
-	static const char units[] = "KMGT";
-	const char *unit;
-	char *end;
-	double value, scale = 1;
-
-	if (!isdigit((unsigned char)text[0]))
-		return -EINVAL;
-	errno = 0;
-	value = strtod(text, &end);
-	if (errno)
-		return -EINVAL;
-	unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
-	if (unit) {
-		scale = ldexp(1, 10 * (int)(unit - units + 1));
-		end++;
-		if (*end == 'i')
-			end++;
-	}
-	if (*end == 'B')
-		end++;
-	if (*end || value * scale >= 0x1p63)
-		return -EINVAL;
-	*ret_bytes = (uint64_t)(value * scale);
-	return 0;
 }
 
 const char *text_bytes(struct text_buffer *buffer, uint64_t bytes)

@@ -1,7 +1,6 @@
 /*
- * Words and numbers of the command line, and sentences for people: parsing sizes, fractions and
- * counts; formatting them; filling a struct packimg_error. Pure functions, any thread; nothing here
- * allocates or keeps state.
+ * Sentences for people: sizes, counts and durations in them, and what a struct packimg_error says.
+ * Pure functions, any thread; nothing here allocates or keeps state.
  */
 #pragma once
 
@@ -18,16 +17,6 @@ int text_error_prefix(struct packimg_error *error, int code, const char *format,
  * have none.
  */
 const char *text_behind_sample(const char *sentence);
-
-/* 0, or -EINVAL when text is not exactly one such value in [low, high]. */
-int text_parse_u64(const char *text, uint64_t low, uint64_t high, uint64_t *ret_value);
-int text_parse_i64(const char *text, int64_t *ret_value);
-int text_parse_double(const char *text, double *ret_value);
-/*
- * Bytes: a number, then optionally K, M, G or T (powers of 1024), with "iB" or "B" after it
- * allowed.
- */
-int text_parse_bytes(const char *text, uint64_t *ret_bytes);
 
 /* "12.3 MiB" and "1,234,567" into the caller's buffer, which is returned. */
 struct text_buffer {

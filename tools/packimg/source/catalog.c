@@ -1,5 +1,6 @@
 #include "tools/packimg/source/catalog.h"
 
+#include "format/base/number.h"
 #include "tools/packimg/common/shuffle.h"
 #include "tools/packimg/common/text.h"
 
@@ -413,12 +414,12 @@ int catalog_value(const struct catalog *catalog, const struct catalog_value *val
 
 	switch (catalog->fields[value->field].type) {
 	case PACKIMG_FIELD_INT64:
-		r = text_parse_i64(value->text, &result.int64);
+		r = number_i64(value->text, &result.int64);
 		result.bytes = NULL;
 		result.size = 0;
 		break;
 	case PACKIMG_FIELD_FLOAT64:
-		r = text_parse_double(value->text, &result.float64);
+		r = number_double(value->text, &result.float64);
 		result.bytes = NULL;
 		result.size = 0;
 		break;

@@ -1,5 +1,6 @@
 #include "tools/packimg/source/source.h"
 
+#include "format/base/number.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image_format.h"
 #include "tools/packimg/source/archive_in.h"
@@ -33,9 +34,9 @@ enum value_kind source_value_kind(const char *text)
 	int64_t integer;
 	double real;
 
-	if (!text_parse_i64(text, &integer))
+	if (!number_i64(text, &integer))
 		return VALUE_INTEGER;
-	return text_parse_double(text, &real) ? VALUE_TEXT : VALUE_REAL;
+	return number_double(text, &real) ? VALUE_TEXT : VALUE_REAL;
 }
 
 static bool name_is_manifest(const char *name)

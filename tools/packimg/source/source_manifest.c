@@ -4,6 +4,7 @@
  * every other column is a field. Without one, columns are path, label, column3, ... A label column
  * of whole numbers holds class numbers, one of other numbers a field; any other holds names.
  */
+#include "format/base/number.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/source/csv.h"
 #include "tools/packimg/source/source.h"
@@ -224,7 +225,7 @@ static int look_at_columns(struct source_manifest *manifest, struct packimg_erro
 				continue;
 			if (comma)
 				*comma = '.';
-			if (text_parse_double(cells[i], &value)) {
+			if (number_double(cells[i], &value)) {
 				manifest->commas[i] = COMMAS_NONE;
 				names |= i == column;
 			} else {
@@ -267,7 +268,7 @@ static int set_class(const struct source_manifest *manifest, const char *const *
 		return 0;
 	}
 	/* Programs write whole numbers as 1.0, and what is missing among them as nan. */
-	if (text_parse_double(cells[label], &number) || isnan(number))
+	if (number_double(cells[label], &number) || isnan(number))
 		return 0;
 	if (number < -1 || number >= PACKIMG_CLASSES_MAX)
 		return packimg_fail(error, SOURCE_SKIP,

@@ -5,6 +5,7 @@
  * anything nested as JSON) and, whole, the field "json"; every other member becomes a field named
  * like its extension.
  */
+#include "format/base/number.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/source/archive_in.h"
 #include "tools/packimg/source/source.h"
@@ -354,7 +355,7 @@ static void set_class(struct source_webdataset *shard, struct source_item *item)
 		item->label_name = shard->class_key;
 		if (item->label == LABEL_FIELD)
 			return;
-		if (text_parse_i64(text, &item->class_number)) {
+		if (number_i64(text, &item->class_number)) {
 			item->class_number = -1;
 			item->class_name = text[0] ? text : NULL;
 		} else if (item->class_number < -1 || item->class_number >= PACKIMG_CLASSES_MAX) {

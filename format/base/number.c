@@ -1,0 +1,98 @@
+#include "format/base/number.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+int number_begin(const char *text, int base, uint64_t *ret_value, const char **ret_end)
+{
+	char *end;
+
+	if (!isdigit((unsigned char)text[0]))
+		return -EINVAL;
+	errno = 0;
+	unsigned long long value = strtoull(text, &end, base);
+	if (errno)
+		return -EINVAL;
+	*ret_value = value;
+	*ret_end = end;
+	return 0;
+}
+
+int number_u64(const char *text, uint64_t low, uint64_t high, uint64_t *ret_value)
+{
+	const char *end;
+	uint64_t value;
+
+	if (number_begin(text, 10, &value, &end) || *end || value < low || value > high)
+		return -EINVAL;
+	*ret_value = value;
+	return 0;
+}
+
+int number_i64(const char *text, int64_t *ret_value)
+{
+	const char *first = text[0] == '-' || text[0] == '+' ? text + 1 : text;
+	char *end;
+
+	if (!isdigit((unsigned char)first[0]))
+		return -EINVAL;
+	errno = 0;
+	long long value = strtoll(text, &end, 10);
+	if (errno || *end)
+		return -EINVAL;
+	*ret_value = value;
+	return 0;
+}
+
+int number_double(const char *text, double *ret_value)
+{
+	const char *first = text[0] == '-' || text[0] == '+' ? text + 1 : text;
+	char *end;
+
+	/* Hexadecimal floats are no numbers to a person who writes a table. */
+	if (!isdigit((unsigned char)first[0]) && first[0] != '.' && strcasecmp(first, "nan") != 0 &&
+	    strcasecmp(first, "inf") != 0)
+		return -EINVAL;
+	if (first[0] == '0' && (first[1] | 0x20) == 'x')
+		return -EINVAL;
+	double value = strtod(text, &end);
+	if (end == text || *end)
+		return -EINVAL;
+	*ret_value = value;
+	return 0;
+}
+
+unsigned number_unit(const char **text)
+{
+	static const char units[] = "KMGT";
+	const char *unit = **text ? strchr(units, toupper((unsigned char)**text)) : NULL;
+
+	if (!unit)
+		return 0;
+	*text += (*text)[1] == 'i' ? 2 : 1;
+	return 10 * (unsigned)(unit - units + 1);
+}
+
+int number_bytes(const char *text, uint64_t *ret_bytes)
+{
+	char *end;
+
+	if (!isdigit((unsigned char)text[0]))
+		return -EINVAL;
+	errno = 0;
+	double value = strtod(text, &end);
+	if (errno)
+		return -EINVAL;
+	const char *rest = end;
+	value = ldexp(value, (int)number_unit(&rest));
+	if (*rest == 'B')
+		rest++;
+	if (*rest || value >= 0x1p63)
+		return -EINVAL;
+	*ret_bytes = (uint64_t)value;
+	return 0;
+}
