@@ -263,6 +263,20 @@ static uint64_t metadata_number(const struct packimg *dataset, const char *key, 
 	return value;
 }
 
+int copy_next(const struct copy_set *set, uint64_t number, struct packimg_writer *writer,
+	      struct copy_course *course, struct packimg_error *error)
+{
+	if (command_interrupted())
+		return -EINTR;
+	int r = copy_sample(set, number, writer, error);
+	if (r != -EBADMSG || !course->skip)
+		return r;
+	progress_clear(&course->progress);
+	command_fail("%s", error->text);
+	course->skipped++;
+	return COPY_SKIPPED;
+}
+
 void copy_statistics(const struct copy_set *set, struct statistics *statistics)
 {
 	for (uint32_t i = 0; i < set->count; i++) {

@@ -8,6 +8,7 @@
 
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/names.h"
+#include "tools/packimg/common/progress.h"
 #include "tools/packimg/image/statistics.h"
 
 struct copy_input {
@@ -46,6 +47,18 @@ int32_t copy_label(const struct copy_set *set, uint64_t number);
  */
 int copy_sample(const struct copy_set *set, uint64_t number, struct packimg_writer *writer,
 		struct packimg_error *error);
+/* How a copy deals with damage, and shows how far it is. */
+struct copy_course {
+	struct progress progress;
+	bool skip; /* damaged samples, which are said and counted */
+	uint64_t skipped;
+};
+
+enum { COPY_SKIPPED = 1 };
+
+/* copy_sample(), unless somebody interrupts (-EINTR). COPY_SKIPPED: it was damaged. */
+int copy_next(const struct copy_set *set, uint64_t number, struct packimg_writer *writer,
+	      struct copy_course *course, struct packimg_error *error);
 /* What the inputs know of means and deviations, weighted by the pixels they looked at. */
 void copy_statistics(const struct copy_set *set, struct statistics *statistics);
 /* The value of a key in a dataset's metadata, to be freed; NULL when it is not there. */

@@ -69,6 +69,8 @@ struct extract {
 	const char **paths; /* below DIR, of each sample; NULL: its index record is damaged */
 	uint64_t count;
 	struct arena arena;
+	struct progress progress;
+	uint64_t done, bytes, bad; /* images, their bytes; those that could not be written */
 };
 
 /* Appends the components of a name that are safe below a folder: no "..", no empty ones. */
@@ -384,16 +386,12 @@ static int extract_sample(const struct extract *extract, struct worker *worker, 
 	return write_png(extract, worker, &sample, extract->paths[number], &verdict->error);
 }
 
-static void run_block(void *context, void *worker, struct work_block *block)
+static void run_sample(void *context, void *worker, struct work_block *block, uint32_t number)
 {
-	struct verdict *verdicts = block->results;
+	struct verdict *verdict = (struct verdict *)block->results + number;
 
-	for (uint32_t i = 0; i < block->count; i++) {
-		verdicts[i].size = 0;
-		verdicts[i].error.text[0] = 0;
-		verdicts[i].status =
-			extract_sample(context, worker, block->first + i, &verdicts[i]);
-	}
+	*verdict = (struct verdict){0};
+	verdict->status = extract_sample(context, worker, block->first + number, verdict);
 }
 
 /* A cell of the manifest, quoted when it must be. */
@@ -477,7 +475,30 @@ static int write_manifest(const struct extract *extract)
 	return 0;
 }
 
-static int write_images(const struct extract *extract)
+static int take_sample(void *context, const struct work_block *block, uint32_t number)
+{
+	const struct verdict *verdict = (const struct verdict *)block->results + number;
+	struct extract *extract = context;
+
+	extract->bytes += verdict->size;
+	extract->done++;
+	if (!verdict->status)
+		return 0;
+	progress_clear(&extract->progress);
+	extract->bad++;
+	command_fail("sample %" PRIu64 ": %s", extract->samples[block->first + number],
+		     text_behind_sample(verdict->error.text));
+	return 0;
+}
+
+static void show(void *context, uint64_t done)
+{
+	struct extract *extract = context;
+
+	progress_update(&extract->progress, done, extract->bytes);
+}
+
+static int write_images(struct extract *extract)
 {
 	const struct workers_setup setup = {
 		.jobs = extract->options->jobs,
@@ -485,49 +506,30 @@ static int write_images(const struct extract *extract)
 		.block = 8,
 		.result_size = sizeof(struct verdict),
 		.bytes_max = UINT64_MAX,
-		.context = (void *)(uintptr_t)extract,
+		.context = extract,
 		.worker_new = worker_new,
 		.worker_free = worker_free,
-		.run = run_block,
+		.run = run_sample,
+		.take = take_sample,
+		.stopped = command_interrupted,
+		.show = show,
 	};
-	struct progress progress;
-	struct workers *workers;
-	struct work_block *block;
-	struct text_buffer count, size, duration;
-	uint64_t done = 0, bytes = 0, bad = 0;
-	int r;
+	struct text_buffer count, whole, size, duration;
+	int fault;
 
-	r = workers_new(&setup, &workers);
-	if (r)
-		return command_fail("starting threads: %s", strerror(-r));
-	progress_init(&progress, "extracting", extract->count, extract->options->quiet);
-	while ((r = workers_next(workers, 100, &block)) != WORKERS_END && r >= 0) {
-		if (command_interrupted())
-			break;
-		for (uint32_t i = 0; !r && i < block->count; i++) {
-			const struct verdict *verdict = (const struct verdict *)block->results + i;
-
-			bytes += verdict->size;
-			done++;
-			if (!verdict->status)
-				continue;
-			progress_clear(&progress);
-			bad++;
-			command_fail("sample %" PRIu64 ": %s", extract->samples[block->first + i],
-				     text_behind_sample(verdict->error.text));
-		}
-		progress_update(&progress, done, bytes);
-	}
-	workers_free(workers);
-	progress_clear(&progress);
-	if (r < 0)
-		return command_fail("starting threads: %s", strerror(-r));
+	progress_init(&extract->progress, "extracting", extract->count, extract->options->quiet);
+	workers_walk(&setup, &fault);
+	progress_clear(&extract->progress);
+	if (fault)
+		return command_fail("starting threads: %s", strerror(-fault));
 	printable_line(stdout, "%s: %s of %s image%s, %s, %s", extract->options->output,
-		       text_count(&count, done - bad),
-		       text_count(&(struct text_buffer){{0}}, extract->count),
-		       text_plural(extract->count), text_bytes(&size, bytes),
-		       text_duration(&duration, progress_elapsed_s(&progress)));
-	return bad == extract->count && bad ? COMMAND_FAILED : bad ? COMMAND_SKIPPED : COMMAND_OK;
+		       text_count(&count, extract->done - extract->bad),
+		       text_count(&whole, extract->count), text_plural(extract->count),
+		       text_bytes(&size, extract->bytes),
+		       text_duration(&duration, progress_elapsed_s(&extract->progress)));
+	if (!extract->bad)
+		return COMMAND_OK;
+	return extract->bad == extract->count ? COMMAND_FAILED : COMMAND_SKIPPED;
 }
 
 static int run(struct extract *extract)

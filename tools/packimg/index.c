@@ -11,6 +11,7 @@
 #include "tools/packimg/common/workers.h"
 #include "tools/packimg/image/image.h"
 #include "tools/packimg/image/unindexed.h"
+#include "tools/packimg/selection.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -45,6 +46,8 @@ struct index {
 	const struct packimg *dataset;
 	struct packimg_rewriter *rewriter;
 	const uint64_t *order;
+	struct progress progress;
+	struct packimg_error *error;
 	/* What happened. */
 	uint64_t jpegs, kept, made, damaged;
 	uint64_t jpeg_bytes, made_bytes; /* of JPEGs that got one, of their indexes */
@@ -68,21 +71,6 @@ struct outcome {
 	uint32_t data_size;
 };
 
-static int worker_new(void *context, void **ret_worker)
-{
-	struct packimg_decoder *decoder;
-	int r = image_decoder_new(&decoder);
-
-	if (!r)
-		*ret_worker = decoder;
-	return r;
-}
-
-static void worker_free(void *worker)
-{
-	packimg_decoder_free(worker);
-}
-
 /* What the headers say; false when they cannot be read or do not fit the record. */
 static bool probe_sample(const struct packimg_sample *sample, struct packimg_jpeg_info *ret_info)
 {
@@ -94,9 +82,10 @@ static bool probe_sample(const struct packimg_sample *sample, struct packimg_jpe
 	       ret_info->components == sample->channels;
 }
 
-static void index_sample(const struct index *index, struct packimg_decoder *decoder,
-			 uint64_t number, struct buffer *bytes, struct outcome *outcome)
+static void index_sample(void *context, void *decoder, struct work_block *block, uint32_t number)
 {
+	const struct index *index = context;
+	struct outcome *outcome = (struct outcome *)block->results + number;
 	struct packimg_sample sample;
 	struct packimg_jpeg_info info;
 	const uint8_t *side;
@@ -104,7 +93,8 @@ static void index_sample(const struct index *index, struct packimg_decoder *deco
 	int r;
 
 	*outcome = (struct outcome){0};
-	outcome->status = packimg_sample(index->dataset, number, &sample);
+	outcome->status =
+		packimg_sample(index->dataset, index->order[block->first + number], &sample);
 	if (outcome->status || sample.codec != PACKIMG_CODEC_JPEG)
 		return;
 	outcome->jpeg = true;
@@ -128,20 +118,10 @@ static void index_sample(const struct index *index, struct packimg_decoder *deco
 	}
 	outcome->action = ACTION_REPLACE;
 	outcome->unindexed = UNINDEXED_NOT;
-	outcome->offset = bytes->size;
+	outcome->offset = block->bytes.size;
 	outcome->size = size;
-	if (buffer_append(bytes, side, size))
+	if (buffer_append(&block->bytes, side, size))
 		outcome->status = -ENOMEM;
-}
-
-static void run_block(void *context, void *worker, struct work_block *block)
-{
-	const struct index *index = context;
-	struct outcome *outcomes = block->results;
-
-	for (uint32_t i = 0; i < block->count; i++)
-		index_sample(index, worker, index->order[block->first + i], &block->bytes,
-			     &outcomes[i]);
 }
 
 static void note_damage(struct index *index, uint64_t number)
@@ -157,9 +137,9 @@ static void note_damage(struct index *index, uint64_t number)
 	index->damaged++;
 }
 
-static int take_sample(struct index *index, const struct work_block *block, uint32_t i,
-		       struct progress *progress, struct packimg_error *error)
+static int take_sample(void *context, const struct work_block *block, uint32_t i)
 {
+	struct index *index = context;
 	const struct outcome *outcome = (const struct outcome *)block->results + i;
 	uint64_t number = index->order[block->first + i];
 	const uint8_t *bytes = outcome->action == ACTION_REPLACE
@@ -168,10 +148,10 @@ static int take_sample(struct index *index, const struct work_block *block, uint
 								: NULL;
 
 	if (outcome->status == -EBADMSG) {
-		progress_clear(progress);
+		progress_clear(&index->progress);
 		note_damage(index, number);
 	} else if (outcome->status) {
-		return packimg_fail(error, outcome->status, "sample %" PRIu64 ": %s", number,
+		return packimg_fail(index->error, outcome->status, "sample %" PRIu64 ": %s", number,
 				    strerror(-outcome->status));
 	}
 	index->jpegs += outcome->jpeg;
@@ -183,10 +163,17 @@ static int take_sample(struct index *index, const struct work_block *block, uint
 	} else if (outcome->jpeg && outcome->unindexed == UNINDEXED_NOT) {
 		index->kept++;
 	}
-	return packimg_rewriter_put(index->rewriter, bytes, outcome->size, error);
+	return packimg_rewriter_put(index->rewriter, bytes, outcome->size, index->error);
 }
 
-static int take_blocks(struct index *index, struct packimg_error *error)
+static void show(void *context, uint64_t done)
+{
+	struct index *index = context;
+
+	progress_update(&index->progress, done, packimg_rewriter_bytes(index->rewriter));
+}
+
+static int take_all(struct index *index)
 {
 	const struct workers_setup setup = {
 		.jobs = index->options->jobs,
@@ -195,40 +182,20 @@ static int take_blocks(struct index *index, struct packimg_error *error)
 		.result_size = sizeof(struct outcome),
 		.bytes_max = BYTES_UNDER_WAY,
 		.context = index,
-		.worker_new = worker_new,
-		.worker_free = worker_free,
-		.run = run_block,
+		.worker_new = image_worker_new,
+		.worker_free = image_worker_free,
+		.run = index_sample,
+		.take = take_sample,
+		.stopped = command_interrupted,
+		.show = show,
 	};
-	struct progress progress;
-	struct workers *workers;
-	struct work_block *block;
-	uint64_t done = 0;
-	int r;
+	int fault;
 
-	r = workers_new(&setup, &workers);
-	if (r)
-		return packimg_fail(error, r, "starting threads: %s", strerror(-r));
-	progress_init(&progress, "indexing", setup.total, index->options->quiet);
-	while (!r) {
-		if (command_interrupted()) {
-			r = -EINTR;
-			break;
-		}
-		r = workers_next(workers, 100, &block);
-		if (r == WORKERS_WAIT) {
-			r = 0;
-		} else if (r < 0) {
-			r = packimg_fail(error, r, "starting threads: %s", strerror(-r));
-		} else if (!r) {
-			for (uint32_t i = 0; !r && i < block->count; i++)
-				r = take_sample(index, block, i, &progress, error);
-			done += block->count;
-		}
-		progress_update(&progress, done, packimg_rewriter_bytes(index->rewriter));
-	}
-	progress_clear(&progress);
-	workers_free(workers);
-	return r == WORKERS_END ? 0 : r;
+	progress_init(&index->progress, "indexing", setup.total, index->options->quiet);
+	int r = workers_walk(&setup, &fault);
+	progress_clear(&index->progress);
+	return fault ? packimg_fail(index->error, fault, "starting threads: %s", strerror(-fault))
+		     : r;
 }
 
 static int refuse_indexed(const struct index *index, uint64_t indexed, uint64_t jpegs,
@@ -277,17 +244,6 @@ static int look_first(struct index *index, struct packimg_error *error)
 	return refuse_indexed(index, indexed, jpegs, error);
 }
 
-static uint64_t file_bytes(const struct packimg *dataset)
-{
-	struct packimg_shard shard;
-	uint64_t bytes = 0;
-
-	for (uint32_t i = 0; i < packimg_shard_count(dataset); i++)
-		if (!packimg_shard(dataset, i, &shard))
-			bytes += shard.size;
-	return bytes;
-}
-
 static int write_index(struct index *index, struct packimg_error *error)
 {
 	int r = look_first(index, error);
@@ -296,7 +252,7 @@ static int write_index(struct index *index, struct packimg_error *error)
 		r = packimg_rewriter_new(index->dataset, &index->rewriter, error);
 	if (!r) {
 		index->order = packimg_rewriter_order(index->rewriter);
-		r = take_blocks(index, error);
+		r = take_all(index);
 	}
 	if (!r && !index->made && !index->options->rebuild)
 		r = refuse_indexed(index, index->kept, index->jpegs, error);
@@ -354,8 +310,8 @@ int command_index(int argc, char **argv)
 		       "were met; 2 when nothing was changed.",
 	};
 	struct index_options index_options = {.jobs = command_cpu_count()};
-	struct index index = {.options = &index_options};
 	struct packimg_error error = {{0}};
+	struct index index = {.options = &index_options, .error = &error};
 	struct packimg *dataset;
 	double start_s;
 	int r;
@@ -366,7 +322,7 @@ int command_index(int argc, char **argv)
 		return command_fail("%s", error.text);
 	start_s = clock_s(CLOCK_MONOTONIC);
 	index.dataset = dataset;
-	index.bytes_before = file_bytes(dataset);
+	index.bytes_before = dataset_bytes(dataset);
 	r = write_index(&index, &error);
 	packimg_close(dataset);
 	if (r == -EINTR)

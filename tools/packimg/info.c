@@ -78,17 +78,6 @@ static int survey_dataset(const struct packimg *dataset, struct survey *survey)
 	return 0;
 }
 
-static uint64_t file_bytes(const struct packimg *dataset)
-{
-	struct packimg_shard shard;
-	uint64_t bytes = 0;
-
-	for (uint32_t i = 0; i < packimg_shard_count(dataset); i++)
-		if (!packimg_shard(dataset, i, &shard))
-			bytes += shard.size;
-	return bytes;
-}
-
 static void print_codecs(const struct survey *survey)
 {
 	struct text_buffer count, bytes;
@@ -192,7 +181,7 @@ static int print_text(const struct packimg *dataset, const struct info_options *
 	uuid_write(packimg_uuid(dataset), uuid);
 	printable_line(stdout, "%s: %s sample%s, %s in %u file%s, %s", info->path,
 		       text_count(&number, count), text_plural(count),
-		       text_bytes(&bytes, file_bytes(dataset)), packimg_shard_count(dataset),
+		       text_bytes(&bytes, dataset_bytes(dataset)), packimg_shard_count(dataset),
 		       text_plural(packimg_shard_count(dataset)), uuid);
 	print_codecs(survey);
 	if (good)
@@ -302,7 +291,7 @@ static int print_json(const struct packimg *dataset, const struct survey *survey
 	uuid_write(packimg_uuid(dataset), uuid);
 	json_object_set_new(json, "uuid", json_string(uuid));
 	json_object_set_new(json, "samples", json_integer((json_int_t)count));
-	json_object_set_new(json, "bytes", json_integer((json_int_t)file_bytes(dataset)));
+	json_object_set_new(json, "bytes", json_integer((json_int_t)dataset_bytes(dataset)));
 	json_object_set_new(json, "image_bytes", json_integer((json_int_t)survey->bytes));
 	json_object_set_new(json, "side_bytes", json_integer((json_int_t)survey->side_bytes));
 	json_object_set_new(json, "damaged_records", json_integer((json_int_t)survey->damaged));

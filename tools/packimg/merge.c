@@ -107,28 +107,19 @@ static int write_facts(const struct copy_set *set, struct packimg_writer *writer
 static int copy_all(const struct merge_options *merge, const struct copy_set *set,
 		    struct packimg_writer *writer, uint64_t *skipped, struct packimg_error *error)
 {
+	struct copy_course course = {.skip = merge->skip};
 	uint64_t *order = make_order(merge, set->samples);
-	struct progress progress;
 	int r = order ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
 
-	progress_init(&progress, "merging", set->samples, merge->quiet);
-	for (uint64_t i = 0; !r && i < set->samples; i++) {
-		if (command_interrupted()) {
-			r = -EINTR;
-			break;
-		}
-		r = copy_sample(set, order[i], writer, error);
-		if (r == -EBADMSG && merge->skip) {
-			progress_clear(&progress);
-			command_fail("%s", error->text);
-			++*skipped;
-			r = 0;
-		}
-		progress_update(&progress, i + 1, packimg_writer_bytes(writer));
+	progress_init(&course.progress, "merging", set->samples, merge->quiet);
+	for (uint64_t i = 0; r >= 0 && i < set->samples; i++) {
+		r = copy_next(set, order[i], writer, &course, error);
+		progress_update(&course.progress, i + 1, packimg_writer_bytes(writer));
 	}
-	progress_clear(&progress);
+	progress_clear(&course.progress);
 	free(order);
-	return r;
+	*skipped = course.skipped;
+	return r < 0 ? r : 0;
 }
 
 static int report(const struct merge_options *merge, const struct copy_set *set, uint64_t skipped,

@@ -14,6 +14,17 @@ void selection_deinit(struct selection *selection)
 	word_list_deinit(&selection->classes);
 }
 
+uint64_t dataset_bytes(const struct packimg *dataset)
+{
+	struct packimg_shard shard;
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < packimg_shard_count(dataset); i++)
+		if (!packimg_shard(dataset, i, &shard))
+			bytes += shard.size;
+	return bytes;
+}
+
 const char *codec_name(enum packimg_codec codec)
 {
 	switch (codec) {

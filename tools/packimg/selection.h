@@ -22,6 +22,9 @@ void selection_deinit(struct selection *selection);
 int selection_resolve(const struct selection *selection, const struct packimg *dataset,
 		      uint64_t **ret_samples, uint64_t *ret_count, struct packimg_error *error);
 
+/* Of all its files. */
+uint64_t dataset_bytes(const struct packimg *dataset);
+
 /* Names as people and JSON see them. */
 const char *codec_name(enum packimg_codec codec);
 const char *field_type_name(enum packimg_field_type type);

@@ -34,7 +34,7 @@ struct split {
 	struct part *parts;
 	uint32_t part_count;
 	uint32_t *part_of; /* of each sample; UINT32_MAX: none */
-	uint64_t skipped;
+	struct copy_course course;
 };
 
 enum { KEY_INTO = 256 };
@@ -104,7 +104,7 @@ static void plan_classes(struct split *split)
 		int32_t label = copy_label(&split->set, i);
 
 		split->part_of[i] = label < 0 ? UINT32_MAX : (uint32_t)label;
-		split->skipped += label < 0;
+		split->course.skipped += label < 0;
 	}
 }
 
@@ -179,8 +179,8 @@ static int write_facts(const struct split *split, const struct part *part,
 }
 
 /* Writes the parts first .. last-1; more at once would take too many descriptors. */
-static int write_parts(struct split *split, uint32_t first, uint32_t last,
-		       struct progress *progress, uint64_t *done, struct packimg_error *error)
+static int write_parts(struct split *split, uint32_t first, uint32_t last, uint64_t *done,
+		       struct packimg_error *error)
 {
 	const struct packimg_writer_options writer_options = {.shard_size =
 								      split->options->shard_size};
@@ -198,18 +198,10 @@ static int write_parts(struct split *split, uint32_t first, uint32_t last,
 		if (split->part_of[i] < first || split->part_of[i] >= last)
 			continue;
 		part = &split->parts[split->part_of[i]];
-		if (command_interrupted())
-			return -EINTR;
-		r = copy_sample(&split->set, i, part->writer, error);
-		if (r == -EBADMSG && split->options->skip) {
-			progress_clear(progress);
-			command_fail("%s", error->text);
-			split->skipped++;
-			r = 0;
-		} else if (!r) {
-			part->samples++;
-		}
-		progress_update(progress, ++*done, 0);
+		r = copy_next(&split->set, i, part->writer, &split->course, error);
+		part->samples += !r;
+		r = r < 0 ? r : 0;
+		progress_update(&split->course.progress, ++*done, 0);
 	}
 	for (uint32_t i = first; !r && i < last; i++) {
 		r = write_facts(split, &split->parts[i], error);
@@ -230,31 +222,33 @@ static void release_writers(struct split *split, uint32_t first, uint32_t last)
 static int run(struct split *split, struct packimg_error *error)
 {
 	struct text_buffer count;
-	struct progress progress;
 	uint64_t done = 0;
 	int r;
 
 	r = plan(split, error);
-	progress_init(&progress, "splitting", split->set.samples, split->options->quiet);
+	split->course.skip = split->options->skip;
+	progress_init(&split->course.progress, "splitting", split->set.samples,
+		      split->options->quiet);
 	for (uint32_t first = 0; !r && first < split->part_count; first += SPLIT_PARTS_MAX) {
 		uint32_t last = first + SPLIT_PARTS_MAX;
 
 		if (last > split->part_count)
 			last = split->part_count;
-		r = write_parts(split, first, last, &progress, &done, error);
+		r = write_parts(split, first, last, &done, error);
 		release_writers(split, first, last);
 	}
-	progress_clear(&progress);
+	progress_clear(&split->course.progress);
 	if (r)
 		return r == -EINTR ? COMMAND_FAILED : command_fail("%s", error->text);
 	for (uint32_t i = 0; i < split->part_count; i++)
 		printable_line(stdout, "%s: %s sample%s", split->parts[i].path,
 			       text_count(&count, split->parts[i].samples),
 			       text_plural(split->parts[i].samples));
-	if (split->skipped)
+	if (split->course.skipped)
 		printf("  left out  %s sample%s (damaged, or without a class)\n",
-		       text_count(&count, split->skipped), text_plural(split->skipped));
-	return split->skipped ? COMMAND_SKIPPED : COMMAND_OK;
+		       text_count(&count, split->course.skipped),
+		       text_plural(split->course.skipped));
+	return split->course.skipped ? COMMAND_SKIPPED : COMMAND_OK;
 }
 
 int command_split(int argc, char **argv)

@@ -35,6 +35,9 @@ static const struct options_row options[] = {
 struct verify {
 	const struct verify_options *options;
 	const struct packimg *dataset;
+	struct progress progress;
+	uint64_t bytes, bad; /* of samples; samples */
+	json_t *bad_samples;
 };
 
 struct verdict {
@@ -42,21 +45,6 @@ struct verdict {
 	uint32_t size; /* stored bytes */
 	struct packimg_error error;
 };
-
-static int worker_new(void *context, void **ret_worker)
-{
-	struct packimg_decoder *decoder;
-	int r = image_decoder_new(&decoder);
-
-	if (!r)
-		*ret_worker = decoder;
-	return r;
-}
-
-static void worker_free(void *worker)
-{
-	packimg_decoder_free(worker);
-}
 
 /* A wrong index need not show in the pixels: a decoder may fall back to doing without. */
 static int verify_index(const struct verify *verify, struct packimg_decoder *decoder,
@@ -80,7 +68,7 @@ static int verify_sample(const struct verify *verify, struct packimg_decoder *de
 	struct packimg_region region = {0};
 	int r;
 
-	verdict->error.text[0] = 0;
+	*verdict = (struct verdict){0};
 	r = packimg_sample(verify->dataset, index, &sample);
 	if (r)
 		return packimg_fail(&verdict->error, r, "its index record is damaged");
@@ -96,18 +84,14 @@ static int verify_sample(const struct verify *verify, struct packimg_decoder *de
 	return r ? r : verify_index(verify, decoder, &sample, verdict);
 }
 
-static void run_block(void *context, void *worker, struct work_block *block)
+static void run_sample(void *context, void *decoder, struct work_block *block, uint32_t number)
 {
-	const struct verify *verify = context;
-	struct verdict *verdicts = block->results;
+	struct verdict *verdict = (struct verdict *)block->results + number;
 
-	for (uint32_t i = 0; i < block->count; i++) {
-		verdicts[i].size = 0;
-		verdicts[i].status = verify_sample(verify, worker, block->first + i, &verdicts[i]);
-	}
+	verdict->status = verify_sample(context, decoder, block->first + number, verdict);
 }
 
-static void report_bad(const struct verify *verify, uint64_t index, const char *reason, json_t *bad)
+static void report_bad(const struct verify *verify, uint64_t index, const char *reason)
 {
 	const char *source = NULL;
 	size_t source_size = 0;
@@ -120,16 +104,37 @@ static void report_bad(const struct verify *verify, uint64_t index, const char *
 		json_object_set_new(entry, "source",
 				    command_json_text(source ? source : "", source_size));
 		json_object_set_new(entry, "reason", command_json_text(reason, strlen(reason)));
-		json_array_append_new(bad, entry);
+		json_array_append_new(verify->bad_samples, entry);
 	} else {
 		printable_line(stdout, "sample %" PRIu64 " (%.*s): %s", index, (int)source_size,
 			       source ? source : "", reason);
 	}
 }
 
-/* Number of bad samples, or a negative errno. */
-static int64_t verify_samples(const struct verify *verify, struct progress *progress,
-			      uint64_t *bytes, json_t *bad)
+static int take_sample(void *context, const struct work_block *block, uint32_t number)
+{
+	const struct verdict *verdict = (const struct verdict *)block->results + number;
+	struct verify *verify = context;
+
+	verify->bytes += verdict->size;
+	if (!verdict->status)
+		return 0;
+	progress_clear(&verify->progress);
+	report_bad(verify, block->first + number,
+		   verdict->error.text[0] ? text_behind_sample(verdict->error.text)
+					  : strerror(-verdict->status));
+	verify->bad++;
+	return 0;
+}
+
+static void show(void *context, uint64_t done)
+{
+	struct verify *verify = context;
+
+	progress_update(&verify->progress, done, verify->bytes);
+}
+
+static int verify_samples(struct verify *verify)
 {
 	const struct workers_setup setup = {
 		.jobs = verify->options->jobs,
@@ -137,91 +142,63 @@ static int64_t verify_samples(const struct verify *verify, struct progress *prog
 		.block = 8,
 		.result_size = sizeof(struct verdict),
 		.bytes_max = UINT64_MAX,
-		.context = (void *)(uintptr_t)verify,
-		.worker_new = worker_new,
-		.worker_free = worker_free,
-		.run = run_block,
+		.context = verify,
+		.worker_new = image_worker_new,
+		.worker_free = image_worker_free,
+		.run = run_sample,
+		.take = take_sample,
+		.stopped = command_interrupted,
+		.show = show,
 	};
-	struct workers *workers;
-	struct work_block *block;
-	int64_t bad_count = 0;
-	uint64_t done = 0;
-	int r;
+	int fault;
 
-	r = workers_new(&setup, &workers);
-	if (r)
-		return r;
-	while ((r = workers_next(workers, 100, &block)) != WORKERS_END && r >= 0) {
-		if (command_interrupted()) {
-			r = -EINTR;
-			break;
-		}
-		for (uint32_t i = 0; !r && i < block->count; i++) {
-			const struct verdict *verdict = (const struct verdict *)block->results + i;
-
-			*bytes += verdict->size;
-			done++;
-			if (!verdict->status)
-				continue;
-			progress_clear(progress);
-			report_bad(verify, block->first + i,
-				   verdict->error.text[0] ? text_behind_sample(verdict->error.text)
-							  : strerror(-verdict->status),
-				   bad);
-			bad_count++;
-		}
-		progress_update(progress, done, *bytes);
-	}
-	workers_free(workers);
-	return r < 0 ? r : bad_count;
+	progress_init(&verify->progress, "verifying", setup.total, verify->options->quiet);
+	int r = workers_walk(&setup, &fault);
+	progress_clear(&verify->progress);
+	return r;
 }
 
-static int verify_dataset(const struct verify *verify)
+static int verify_dataset(struct verify *verify)
 {
 	struct packimg_error fault = {{0}};
 	struct text_buffer count, size, duration;
-	struct progress progress;
-	uint64_t bytes = 0, total = packimg_count(verify->dataset);
-	json_t *bad = json_array();
+	const uint64_t total = packimg_count(verify->dataset);
 	bool sections_bad = packimg_check(verify->dataset, &fault) != 0;
-	int64_t bad_count;
 
 	if (sections_bad && !verify->options->json)
 		printable_line(stdout, "%s", fault.text);
-	progress_init(&progress, "verifying", total, verify->options->quiet);
-	bad_count = verify_samples(verify, &progress, &bytes, bad);
-	progress_clear(&progress);
-	if (bad_count < 0) {
-		json_decref(bad);
-		return bad_count == -EINTR ? COMMAND_FAILED
-					   : command_fail("%s", strerror((int)-bad_count));
+	verify->bad_samples = json_array();
+	int r = verify_samples(verify);
+	const double seconds = progress_elapsed_s(&verify->progress);
+	if (r < 0) {
+		json_decref(verify->bad_samples);
+		return r == -EINTR ? COMMAND_FAILED : command_fail("%s", strerror(-r));
 	}
 	if (verify->options->json) {
 		json_t *json = json_pack("{sIsIsIsf}", "samples", (json_int_t)total, "bad",
-					 (json_int_t)bad_count, "bytes", (json_int_t)bytes,
-					 "seconds", progress_elapsed_s(&progress));
+					 (json_int_t)verify->bad, "bytes",
+					 (json_int_t)verify->bytes, "seconds", seconds);
 
-		json_object_set_new(json, "bad_samples", bad);
+		json_object_set_new(json, "bad_samples", verify->bad_samples);
 		json_object_set_new(json, "structure",
 				    sections_bad ? command_json_text(fault.text, strlen(fault.text))
 						 : json_string("good"));
 		if (command_print_json(json))
 			return COMMAND_FAILED;
 	} else {
-		json_decref(bad);
+		json_decref(verify->bad_samples);
 		printable_put(stdout, verify->options->path, strlen(verify->options->path));
 		printf(": %s sample%s, %s, ", text_count(&count, total), text_plural(total),
-		       text_bytes(&size, bytes));
-		if (bad_count || sections_bad)
-			printf("%s damaged%s", text_count(&count, (uint64_t)bad_count),
+		       text_bytes(&size, verify->bytes));
+		if (verify->bad || sections_bad)
+			printf("%s damaged%s", text_count(&count, verify->bad),
 			       sections_bad ? ", and so is the file's structure" : "");
 		else
 			printf("all good");
-		printf(" (%s, %.0f images/s)\n",
-		       text_duration(&duration, progress_elapsed_s(&progress)),
-		       (double)total / progress_elapsed_s(&progress));
+		printf(" (%s, %.0f images/s)\n", text_duration(&duration, seconds),
+		       (double)total / seconds);
 	}
-	return bad_count || sections_bad ? COMMAND_SKIPPED : COMMAND_OK;
+	return verify->bad || sections_bad ? COMMAND_SKIPPED : COMMAND_OK;
 }
 
 int command_verify(int argc, char **argv)

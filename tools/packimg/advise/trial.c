@@ -67,8 +67,9 @@ static struct render_options render_options(const struct trial_way *way)
 }
 
 struct storing {
-	const struct trial_way *way;
+	struct trial_way *way;
 	const struct trial_image *images;
+	struct buffer *held;
 	struct render_options options;
 };
 
@@ -114,20 +115,16 @@ static int render(struct renderer *renderer, const struct trial_image *image, st
 			       &outcome->error);
 }
 
-static void run_block(void *context, void *worker, struct work_block *block)
+static void run_image(void *context, void *worker, struct work_block *block, uint32_t number)
 {
 	const struct storing *storing = context;
-	struct buffer *bytes = &block->bytes;
+	struct outcome *outcome = (struct outcome *)block->results + number;
 
-	for (uint32_t i = 0; i < block->count; i++) {
-		struct outcome *outcome = (struct outcome *)block->results + i;
-
-		outcome->offset = bytes->size;
-		outcome->status =
-			render(worker, &storing->images[block->first + i], bytes, outcome);
-		if (outcome->status)
-			bytes->size = outcome->offset;
-	}
+	outcome->offset = block->bytes.size;
+	outcome->status =
+		render(worker, &storing->images[block->first + number], &block->bytes, outcome);
+	if (outcome->status)
+		block->bytes.size = outcome->offset;
 }
 
 /* Appends at an aligned place; the offset stands for the pointer until all is there. */
@@ -142,10 +139,12 @@ static int hold(struct buffer *held, const uint8_t *data, size_t size, size_t *r
 }
 
 /* Takes one image's outcome in; pointers of samples are offsets for now. */
-static int take(struct trial_way *way, const struct trial_image *images, struct buffer *held,
-		const struct work_block *block, uint32_t number)
+static int take_image(void *context, const struct work_block *block, uint32_t number)
 {
-	const struct packimg_sample *stored = images[block->first + number].stored;
+	const struct storing *storing = context;
+	struct trial_way *way = storing->way;
+	struct buffer *held = storing->held;
+	const struct packimg_sample *stored = storing->images[block->first + number].stored;
 	const struct outcome *outcome = (const struct outcome *)block->results + number;
 	const struct rendered *rendered = &outcome->rendered;
 	const uint8_t *data = block->bytes.data + outcome->offset;
@@ -204,7 +203,8 @@ static int settle(struct trial_way *way, const struct buffer *held)
 static int render_all(struct trial_way *way, const struct trial_image *images, uint64_t count,
 		      unsigned jobs, bool (*stop)(void), struct buffer *held)
 {
-	struct storing storing = {.way = way, .images = images, .options = render_options(way)};
+	struct storing storing = {
+		.way = way, .images = images, .held = held, .options = render_options(way)};
 	const struct workers_setup setup = {
 		.jobs = jobs,
 		.total = count,
@@ -214,25 +214,13 @@ static int render_all(struct trial_way *way, const struct trial_image *images, u
 		.context = &storing,
 		.worker_new = worker_new,
 		.worker_free = worker_free,
-		.run = run_block,
+		.run = run_image,
+		.take = take_image,
+		.stopped = stop,
 	};
-	struct workers *workers;
-	struct work_block *block;
-	int r = workers_new(&setup, &workers);
+	int fault;
 
-	if (r)
-		return r;
-	while (!r) {
-		r = stop && stop() ? -EINTR : workers_next(workers, 100, &block);
-		if (r == WORKERS_WAIT) {
-			r = 0;
-			continue;
-		}
-		for (uint32_t i = 0; !r && i < block->count; i++)
-			r = take(way, images, held, block, i);
-	}
-	workers_free(workers);
-	return r == WORKERS_END ? 0 : r;
+	return workers_walk(&setup, &fault);
 }
 
 static void take_stored(struct trial_way *way, const struct trial_image *images, uint64_t count)

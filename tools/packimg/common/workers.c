@@ -111,7 +111,8 @@ static void *work(void *argument)
 		pthread_mutex_unlock(&workers->claim_lock);
 		if (!slot)
 			break;
-		setup->run(setup->context, worker, &slot->block);
+		for (uint32_t i = 0; i < slot->block.count; i++)
+			setup->run(setup->context, worker, &slot->block, i);
 		pthread_mutex_lock(&workers->lock);
 		slot->state = SLOT_DONE;
 		workers->bytes += slot->block.bytes.size;
@@ -245,4 +246,42 @@ int workers_next(struct workers *workers, unsigned wait_ms, struct work_block **
 	}
 	pthread_mutex_unlock(&workers->lock);
 	return r;
+}
+
+/* 0: more may come; WORKERS_END. */
+static int take_block(const struct workers_setup *setup, struct workers *workers, uint64_t *done,
+		      int *ret_fault)
+{
+	struct work_block *block = NULL;
+
+	if (setup->stopped && setup->stopped())
+		return -EINTR;
+	int r = workers_next(workers, 100, &block);
+	if (r < 0)
+		*ret_fault = r;
+	if (r < 0 || r == WORKERS_END)
+		return r;
+	for (uint32_t i = 0; r != WORKERS_WAIT && i < block->count; i++) {
+		int taken = setup->take(setup->context, block, i);
+		if (taken)
+			return taken;
+		++*done;
+	}
+	if (setup->show)
+		setup->show(setup->context, *done);
+	return 0;
+}
+
+int workers_walk(const struct workers_setup *setup, int *ret_fault)
+{
+	struct workers *workers;
+	uint64_t done = 0;
+
+	int r = *ret_fault = workers_new(setup, &workers);
+	if (r)
+		return r;
+	while (!r)
+		r = take_block(setup, workers, &done, ret_fault);
+	workers_free(workers);
+	return r == WORKERS_END ? 0 : r;
 }

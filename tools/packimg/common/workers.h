@@ -36,7 +36,12 @@ struct workers_setup {
 	 * here. It may lower the block's count, not to 0: the next block then begins there.
 	 */
 	void (*claim)(void *context, void *worker, struct work_block *block);
-	void (*run)(void *context, void *worker, struct work_block *block);
+	/* Makes one of the block's results. */
+	void (*run)(void *context, void *worker, struct work_block *block, uint32_t number);
+	/* What workers_walk() calls of the consumer's. stopped and show may be NULL. */
+	int (*take)(void *context, const struct work_block *block, uint32_t number);
+	bool (*stopped)(void);
+	void (*show)(void *context, uint64_t done); /* after a block, and while none is ready */
 };
 
 enum {
@@ -54,3 +59,9 @@ void workers_free(struct workers *workers);
  * none is ready within wait_ms; the error of worker_new when no worker could be made.
  */
 int workers_next(struct workers *workers, unsigned wait_ms, struct work_block **ret_block);
+
+/*
+ * All of it, from new to free: each result goes to setup.take in order, until that fails. -EINTR
+ * when setup.stopped says so. ret_fault: why workers could not be made, 0: they could.
+ */
+int workers_walk(const struct workers_setup *setup, int *ret_fault);

@@ -35,15 +35,23 @@ struct worker {
 	} members[WORKERS_BLOCK_MAX];
 };
 
+/* The main thread's, while workers render. */
+struct writing {
+	struct convert *convert;
+	struct progress progress;
+	struct buffer scratch; /* of values */
+	struct packimg_error *error;
+};
+
 static int worker_new(void *context, void **ret_worker)
 {
-	const struct convert *convert = context;
+	const struct writing *writing = context;
 	struct worker *worker = calloc(1, sizeof(*worker));
 	int r;
 
 	if (!worker)
 		return -ENOMEM;
-	r = renderer_init(&worker->renderer, &convert->options.render);
+	r = renderer_init(&worker->renderer, &writing->convert->options.render);
 	if (r) {
 		free(worker);
 		return r;
@@ -69,7 +77,7 @@ static void read_streams(void *context, void *argument, struct work_block *block
 {
 	uint64_t bytes = 0;
 
-	struct convert *convert = context;
+	struct convert *convert = ((struct writing *)context)->convert;
 	struct worker *worker = argument;
 	struct outcome *outcomes = block->results;
 
@@ -124,9 +132,10 @@ static int take_streamed(struct worker *worker, struct work_block *block, uint32
 			     worker->members[number].size);
 }
 
-static void run_sample(const struct convert *convert, struct worker *worker,
-		       struct work_block *block, uint32_t number)
+static void run_sample(void *context, void *argument, struct work_block *block, uint32_t number)
 {
+	const struct convert *convert = ((const struct writing *)context)->convert;
+	struct worker *worker = argument;
 	const uint64_t index = block->first + number;
 	const struct catalog_sample *sample = &convert->catalog.samples[index];
 	struct outcome *outcome = (struct outcome *)block->results + number;
@@ -153,33 +162,27 @@ static void run_sample(const struct convert *convert, struct worker *worker,
 					&outcome->rendered, &outcome->error);
 	if (outcome->status)
 		bytes->size = offset;
+	if (number + 1 == block->count && worker->streamed.room > 2 * BLOCK_BYTES)
+		buffer_deinit(&worker->streamed);
 }
 
-static void run_block(void *context, void *worker, struct work_block *block)
+static int write_values(struct writing *writing, struct convert_part *part,
+			const struct catalog_sample *sample)
 {
-	struct worker *mine = worker;
+	struct convert *convert = writing->convert;
 
-	for (uint32_t i = 0; i < block->count; i++)
-		run_sample(context, worker, block, i);
-	if (mine->streamed.room > 2 * BLOCK_BYTES)
-		buffer_deinit(&mine->streamed);
-}
-
-static int write_values(struct convert *convert, struct convert_part *part,
-			const struct catalog_sample *sample, struct buffer *scratch,
-			struct packimg_error *error)
-{
 	for (uint32_t i = 0; i < sample->value_count; i++) {
 		struct packimg_value value;
 		int r;
 
-		r = catalog_value(&convert->catalog, &sample->values[i], scratch, &value);
+		r = catalog_value(&convert->catalog, &sample->values[i], &writing->scratch, &value);
 		if (r)
 			return packimg_fail(
-				error, r, "%s: field \"%s\": %s", sample->name,
+				writing->error, r, "%s: field \"%s\": %s", sample->name,
 				convert->catalog.field_names.names[sample->values[i].field],
 				strerror(-r));
-		r = packimg_writer_value(part->writer, sample->values[i].field, &value, error);
+		r = packimg_writer_value(part->writer, sample->values[i].field, &value,
+					 writing->error);
 		if (r)
 			return r;
 		if (value.size > convert->longest[sample->values[i].field].size)
@@ -189,9 +192,11 @@ static int write_values(struct convert *convert, struct convert_part *part,
 	return 0;
 }
 
-static int write_sample(struct convert *convert, const struct work_block *block, uint32_t number,
-			struct buffer *scratch, struct packimg_error *error)
+static int write_sample(void *context, const struct work_block *block, uint32_t number)
 {
+	struct writing *writing = context;
+	struct convert *convert = writing->convert;
+	struct packimg_error *error = writing->error;
 	const struct catalog_sample *sample = &convert->catalog.samples[block->first + number];
 	const struct outcome *outcome = (const struct outcome *)block->results + number;
 	const struct rendered *rendered = &outcome->rendered;
@@ -237,7 +242,7 @@ static int write_sample(struct convert *convert, const struct work_block *block,
 		rendered->kind != IMAGE_JPEG && rendered->codec == PACKIMG_CODEC_JPEG;
 	if (sample->label >= 0)
 		convert->class_samples[sample->label]++;
-	return write_values(convert, part, sample, scratch, error);
+	return write_values(writing, part, sample);
 }
 
 static int open_parts(struct convert *convert, struct packimg_error *error)
@@ -404,41 +409,17 @@ static int finish_parts(struct convert *convert, struct packimg_error *error)
 	return r;
 }
 
-static int take_blocks(struct convert *convert, struct workers *workers,
-		       struct packimg_error *error)
+static void show(void *context, uint64_t done)
 {
-	struct progress progress;
-	struct buffer scratch = {0};
-	struct work_block *block;
-	uint64_t done = 0;
-	int r = 0;
+	struct writing *writing = context;
 
-	progress_init(&progress, "converting", convert->catalog.count, convert->options.quiet);
-	while (!r) {
-		if (command_interrupted()) {
-			r = -EINTR;
-			break;
-		}
-		r = workers_next(workers, 100, &block);
-		if (r == WORKERS_WAIT) {
-			r = 0;
-		} else if (r < 0) {
-			r = packimg_fail(error, r, "starting workers: %s", strerror(-r));
-		} else if (!r) {
-			for (uint32_t i = 0; !r && i < block->count; i++)
-				r = write_sample(convert, block, i, &scratch, error);
-			done += block->count;
-		}
-		progress_update(&progress, done, convert->bytes_in);
-	}
-	progress_clear(&progress);
-	buffer_deinit(&scratch);
-	return r == WORKERS_END ? 0 : r;
+	progress_update(&writing->progress, done, writing->convert->bytes_in);
 }
 
-int convert_write(struct convert *convert, struct packimg_error *error)
+static int write_samples(struct convert *convert, struct packimg_error *error)
 {
 	const struct render_options *render = &convert->options.render;
+	struct writing writing = {.convert = convert, .error = error};
 	const struct workers_setup setup = {
 		.jobs = convert->options.jobs,
 		.total = convert->catalog.count,
@@ -449,13 +430,27 @@ int convert_write(struct convert *convert, struct packimg_error *error)
 		.block = render->verbatim && render->raw_fraction == 0 ? 16 : 2,
 		.result_size = sizeof(struct outcome),
 		.bytes_max = BYTES_UNDER_WAY,
-		.context = convert,
+		.context = &writing,
 		.worker_new = worker_new,
 		.worker_free = worker_free,
 		.claim = read_streams,
-		.run = run_block,
+		.run = run_sample,
+		.take = write_sample,
+		.stopped = command_interrupted,
+		.show = show,
 	};
-	struct workers *workers = NULL;
+	int fault;
+
+	progress_init(&writing.progress, "converting", convert->catalog.count,
+		      convert->options.quiet);
+	int r = workers_walk(&setup, &fault);
+	progress_clear(&writing.progress);
+	buffer_deinit(&writing.scratch);
+	return fault ? packimg_fail(error, fault, "starting workers: %s", strerror(-fault)) : r;
+}
+
+int convert_write(struct convert *convert, struct packimg_error *error)
+{
 	double start_s = clock_s(CLOCK_MONOTONIC);
 	int r;
 
@@ -463,14 +458,8 @@ int convert_write(struct convert *convert, struct packimg_error *error)
 		calloc(convert->catalog.class_count + 1, sizeof(*convert->class_samples));
 	r = convert->class_samples ? open_parts(convert, error)
 				   : packimg_fail(error, -ENOMEM, "out of memory");
-	if (!r) {
-		r = workers_new(&setup, &workers);
-		if (r)
-			r = packimg_fail(error, r, "starting workers: %s", strerror(-r));
-	}
 	if (!r)
-		r = take_blocks(convert, workers, error);
-	workers_free(workers);
+		r = write_samples(convert, error);
 	if (!r && !convert_sample_count(convert))
 		r = convert_nothing(convert, error);
 	if (!r)

@@ -271,3 +271,18 @@ int image_index(struct image_reader *reader, const uint8_t *data, size_t size,
 	/* An index takes all of the image. What it cannot follow may be a good one all the same. */
 	return r == -EBADMSG || r == -ENOTSUP ? image_check(reader, data, size, info, error) : r;
 }
+
+int image_worker_new(void *context, void **ret_worker)
+{
+	struct packimg_decoder *decoder;
+	int r = image_decoder_new(&decoder);
+
+	if (!r)
+		*ret_worker = decoder;
+	return r;
+}
+
+void image_worker_free(void *worker)
+{
+	packimg_decoder_free(worker);
+}

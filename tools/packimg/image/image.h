@@ -90,6 +90,10 @@ int image_read_sample(struct image_reader *reader, const struct packimg_sample *
 		      uint32_t target_width, uint32_t target_height,
 		      struct image_pixels *ret_pixels, struct packimg_error *error);
 
+/* A decoder as a worker's own state (workers.h). */
+int image_worker_new(void *context, void **ret_worker);
+void image_worker_free(void *worker);
+
 /* Turns stored pixels upright: target holds height x width pixels of the upright image. */
 void image_orient(const uint8_t *source, uint32_t width, uint32_t height, uint32_t channels,
 		  uint8_t orientation, uint8_t *target);
