@@ -1,5 +1,6 @@
 #include "format/header.h"
 
+#include "format/base/io.h"
 #include "format/error.h"
 
 #include <errno.h>
@@ -244,27 +245,10 @@ static int file_check(int fd, const char *name, uint64_t *ret_size, struct packi
 	return 0;
 }
 
-/* Bytes read, fewer only at the file's end; or -errno. */
-static int64_t read_all(int fd, void *bytes, uint64_t size, uint64_t offset)
-{
-	uint64_t done = 0;
-
-	while (done < size) {
-		ssize_t n = pread(fd, (uint8_t *)bytes + done, size - done, (off_t)(offset + done));
-		if (n < 0 && errno != EINTR)
-			return -errno;
-		if (n == 0)
-			break;
-		if (n > 0)
-			done += (uint64_t)n;
-	}
-	return (int64_t)done;
-}
-
 int header_pread(int fd, const char *name, void *bytes, uint64_t size, uint64_t offset,
 		 struct packimg_error *error)
 {
-	int64_t n = read_all(fd, bytes, size, offset);
+	int64_t n = io_read_at(fd, bytes, size, offset);
 
 	if (n < 0)
 		return packimg_fail(error, (int)n, "%s: %s", name, strerror((int)-n));
@@ -282,7 +266,7 @@ int header_read(int fd, const char *name, struct pimg_header *ret_header,
 	int r = file_check(fd, name, &size, error);
 	if (r < 0)
 		return r;
-	int64_t n = read_all(fd, &header, sizeof(header), 0);
+	int64_t n = io_read_at(fd, &header, sizeof(header), 0);
 	if (n != sizeof(header))
 		return packimg_fail(error, n < 0 ? (int)n : -EBADMSG, "%s: %s", name,
 				    n < 0 ? strerror((int)-n)

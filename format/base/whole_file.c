@@ -1,5 +1,7 @@
 #include "format/base/whole_file.h"
 
+#include "format/base/io.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -7,8 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { WRITE_MAX = 1 << 30 }; /* bytes at a time; Linux takes a little less than 2 GiB */
 
 int whole_file_create(struct whole_file *file, const char *path)
 {
@@ -29,47 +29,25 @@ int whole_file_create(struct whole_file *file, const char *path)
 
 int whole_file_write(struct whole_file *file, const void *data, size_t size)
 {
-	const char *at = data;
-	while (size) {
-		ssize_t n = write(file->fd, at, size > WRITE_MAX ? WRITE_MAX : size);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		at += n;
-		size -= (size_t)n;
-	}
-	return 0;
+	return io_write(file->fd, data, size);
 }
 
-/*
- * A rename is on the disk only once its folder is; some file systems cannot sync one, and say
- * EINVAL.
- */
-static int sync_folder(const char *path)
+static int sync_folder_of(const char *path)
 {
 	char folder[WHOLE_FILE_PATH_MAX];
 	const char *slash = strrchr(path, '/');
 	int length = !slash ? 0 : slash == path ? 1 : (int)(slash - path);
 	snprintf(folder, sizeof(folder), "%.*s", length ? length : 1, length ? path : ".");
-	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	int r = fsync(fd) && errno != EINVAL ? -errno : 0;
-	close(fd);
-	return r;
+	return io_sync_folder(folder);
 }
 
 int whole_file_close(struct whole_file *file, int r)
 {
-	if (!r && fsync(file->fd))
-		r = -errno;
-	if (close(file->fd) && !r)
-		r = -errno;
+	r = io_finish(file->fd, r);
 	if (!r && rename(file->temporary, file->path))
 		r = -errno;
 	if (!r)
-		return sync_folder(file->path);
+		return sync_folder_of(file->path);
 	unlink(file->temporary);
 	return r;
 }

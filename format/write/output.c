@@ -1,6 +1,7 @@
 #include "format/write/output.h"
 
-#include <errno.h>
+#include "format/base/io.h"
+
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,26 +11,6 @@
  * disk.
  */
 enum { WRITE_BEHIND_SIZE = 8 << 20 };
-
-int write_fully_at(int fd, const void *data, size_t size, uint64_t offset)
-{
-	const uint8_t *bytes = data;
-
-	while (size > 0) {
-		ssize_t n = pwrite(fd, bytes, size, (off_t)offset);
-		if (n < 0) {
-			if (errno == EINTR)
-				continue;
-			return -errno;
-		}
-		if (n == 0)
-			return -EIO;
-		bytes += n;
-		size -= (size_t)n;
-		offset += (uint64_t)n;
-	}
-	return 0;
-}
 
 void output_init(struct output *output, int fd, uint8_t *buffer)
 {
@@ -45,7 +26,7 @@ void output_deinit(struct output *output)
 
 static int output_put(struct output *output, const void *data, size_t size, uint64_t offset)
 {
-	int r = write_fully_at(output->fd, data, size, offset);
+	int r = io_write_at(output->fd, data, size, offset);
 	if (r < 0)
 		return r;
 	uint64_t written = offset + size;

@@ -28,6 +28,3 @@ int output_write(struct output *output, const void *data, size_t size);
 int output_align(struct output *output, size_t alignment);
 /* Writes what is buffered. */
 int output_flush(struct output *output);
-
-/* Writes all of it at the offset, whatever the kernel takes at a time. */
-int write_fully_at(int fd, const void *data, size_t size, uint64_t offset);

@@ -1,5 +1,7 @@
 #include "format/write/partial.h"
 
+#include "format/base/io.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -182,16 +184,7 @@ int partial_publish(struct partial *partial, uint32_t shard, const char *path)
 
 int partial_sync_directory(const struct partial *partial)
 {
-	int fd = open(partial->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	/*
-	 * some file systems cannot sync a directory and say EINVAL; there is nothing more to be
-	 * done there
-	 */
-	int r = fsync(fd) < 0 && errno != EINVAL ? -errno : 0;
-	close(fd);
-	return r;
+	return io_sync_folder(partial->directory);
 }
 
 void partial_deinit(struct partial *partial)

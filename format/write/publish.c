@@ -1,3 +1,4 @@
+#include "format/base/io.h"
 #include "format/base/uuid.h"
 #include "format/error.h"
 #include "format/traits.h"
@@ -333,12 +334,7 @@ static int shard_seal(struct packimg_writer *writer, uint32_t number)
 	if (fd < 0)
 		return -errno;
 	shard_header(writer, number, &header);
-	r = write_fully_at(fd, &header, sizeof(header), 0);
-	if (r == 0 && fsync(fd) < 0)
-		r = -errno;
-	if (close(fd) < 0 && r == 0)
-		r = -errno;
-	return r;
+	return io_finish(fd, io_write_at(fd, &header, sizeof(header), 0));
 }
 
 /* The path without its extension. */

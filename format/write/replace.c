@@ -1,6 +1,6 @@
 #include "format/write/replace.h"
 
-#include "format/write/output.h"
+#include "format/base/io.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -99,11 +99,7 @@ static int post_notice(const struct partial *partial, const char *base)
 	char *line = strrchr(first, '/') + 1;
 	size_t size = strlen(line);
 	line[size] = '\n';
-	r = write_fully_at(fd, line, size + 1, 0);
-	if (r == 0 && fsync(fd) < 0)
-		r = -errno;
-	if (close(fd) < 0 && r == 0)
-		r = -errno;
+	r = io_finish(fd, io_write(fd, line, size + 1));
 	if (r == 0 && rename(draft, path) < 0)
 		r = -errno;
 	if (r < 0)
@@ -128,11 +124,10 @@ static int copy_file(const char *from, const char *to)
 		r = n < 0 ? -errno : 0;
 	}
 	/* the modes of both come from the same umask, unless somebody changed one in between */
-	if (r == 0 &&
-	    (fstat(in, &status) < 0 || fchmod(out, status.st_mode & 07777) < 0 || fsync(out) < 0))
+	if (r == 0 && (fstat(in, &status) < 0 || fchmod(out, status.st_mode & 07777) < 0))
 		r = -errno;
-	if (out >= 0 && close(out) < 0 && r == 0)
-		r = -errno;
+	if (out >= 0)
+		r = io_finish(out, r);
 	close(in);
 	return r;
 }

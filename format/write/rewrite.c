@@ -2,6 +2,7 @@
  * Writes a dataset's files anew with other side data. Samples keep their order in the file, and
  * everything but offsets and side data its bytes.
  */
+#include "format/base/io.h"
 #include "format/base/uuid.h"
 #include "format/codec/scratch.h"
 #include "format/codec/side.h"
@@ -331,7 +332,7 @@ static int end_shard(struct packimg_rewriter *rewriter)
 	if (r == 0)
 		r = output_flush(&rewriter->output);
 	if (r == 0)
-		r = write_fully_at(rewriter->output.fd, &header, sizeof(header), 0);
+		r = io_write_at(rewriter->output.fd, &header, sizeof(header), 0);
 	if (r == 0 && fsync(rewriter->output.fd) < 0)
 		r = -errno;
 	if (r < 0)

@@ -1,5 +1,7 @@
 #include "format/write/spool.h"
 
+#include "format/base/io.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -61,7 +63,7 @@ static int stream_spill(struct spool *spool, const char *directory, struct spool
 		if (r < 0)
 			return r;
 	}
-	int r = write_fully_at(spool->fd, stream->block, SPOOL_BLOCK_SIZE, spool->end);
+	int r = io_write_at(spool->fd, stream->block, SPOOL_BLOCK_SIZE, spool->end);
 	if (r < 0)
 		return r;
 	stream->offsets[stream->offset_count++] = spool->end;
@@ -97,24 +99,6 @@ int spool_append(struct spool *spool, const char *directory, struct spool_stream
 	return 0;
 }
 
-static int read_fully_at(int fd, uint8_t *data, size_t size, uint64_t offset)
-{
-	while (size > 0) {
-		ssize_t n = pread(fd, data, size, (off_t)offset);
-		if (n < 0) {
-			if (errno == EINTR)
-				continue;
-			return -errno;
-		}
-		if (n == 0)
-			return -EIO;
-		data += n;
-		size -= (size_t)n;
-		offset += (uint64_t)n;
-	}
-	return 0;
-}
-
 int spool_copy(const struct spool *spool, const struct spool_stream *stream, struct output *output,
 	       void *xxh3_state)
 {
@@ -125,7 +109,9 @@ int spool_copy(const struct spool *spool, const struct spool_stream *stream, str
 		if (!block)
 			return -ENOMEM;
 		for (size_t i = 0; i < stream->offset_count && r == 0; i++) {
-			r = read_fully_at(spool->fd, block, SPOOL_BLOCK_SIZE, stream->offsets[i]);
+			int64_t n =
+				io_read_at(spool->fd, block, SPOOL_BLOCK_SIZE, stream->offsets[i]);
+			r = n < 0 ? (int)n : n < SPOOL_BLOCK_SIZE ? -EIO : 0;
 			if (r == 0 && xxh3_state)
 				XXH3_64bits_update(xxh3_state, block, SPOOL_BLOCK_SIZE);
 			if (r == 0)

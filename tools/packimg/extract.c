@@ -4,6 +4,7 @@
  * Names are settled by the main thread first, so that two samples of one name get two files
  * whatever the number of threads.
  */
+#include "format/base/io.h"
 #include "format/base/options.h"
 #include "format/base/printable.h"
 #include "tools/packimg/common/command.h"
@@ -312,20 +313,11 @@ static int create_file(const struct extract *extract, const char *path, struct p
 static int write_file(const struct extract *extract, const char *path, const uint8_t *data,
 		      size_t size, struct packimg_error *error)
 {
-	int fd = create_file(extract, path, error), r = 0;
+	int fd = create_file(extract, path, error);
 
 	if (fd < 0)
 		return text_error_prefix(error, fd, "%s/%s", extract->options->output, path);
-	while (size && !r) {
-		ssize_t n = write(fd, data, size);
-
-		if (n < 0 && errno != EINTR)
-			r = -errno;
-		if (n > 0) {
-			data += n;
-			size -= (size_t)n;
-		}
-	}
+	int r = io_write(fd, data, size);
 	if (close(fd) && !r)
 		r = -errno;
 	return r ? packimg_fail(error, r, "%s/%s: %s", extract->options->output, path, strerror(-r))

@@ -1,5 +1,7 @@
 #include "trainer/model/random.h"
 
+#include "format/base/random.h"
+
 #include <math.h>
 
 uint64_t random_key(uint64_t seed, const char *name)
@@ -16,21 +18,9 @@ uint64_t random_key(uint64_t seed, const char *name)
 
 void random_block(uint64_t key, uint64_t index, uint32_t attempt, uint32_t ret_words[4])
 {
-	uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-	uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32), c2 = attempt, c3 = 0;
-	for (int round = 0; round < 10; round++) {
-		uint64_t a = (uint64_t)0xd2511f53 * c0, b = (uint64_t)0xcd9e8d57 * c2;
-		c0 = (uint32_t)(b >> 32) ^ c1 ^ k0;
-		c1 = (uint32_t)b;
-		c2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
-		c3 = (uint32_t)a;
-		k0 += 0x9e3779b9;
-		k1 += 0xbb67ae85;
-	}
-	ret_words[0] = c0;
-	ret_words[1] = c1;
-	ret_words[2] = c2;
-	ret_words[3] = c3;
+	const uint32_t halves[2] = {(uint32_t)key, (uint32_t)(key >> 32)};
+	const uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), attempt, 0};
+	random_philox(halves, counter, ret_words);
 }
 
 /* 53 bits of two words as a multiple of 2^-52 in [-1, 1). */

@@ -2,6 +2,7 @@
  * Writing to a disk that takes little by little, is interrupted, or takes nothing: what is in the
  * file is what was written. The calls go through this test: see the link arguments.
  */
+#include "format/base/io.h"
 #include "format/write/output.h"
 
 #include <errno.h>
@@ -61,7 +62,7 @@ static void test_little_by_little(void **state)
 		assert_non_null(file);
 		calls = 0;
 		taken_max = limits[i];
-		assert_int_equal(write_fully_at(fileno(file), bytes, SIZE, PLACE), 0);
+		assert_int_equal(io_write_at(fileno(file), bytes, SIZE, PLACE), 0);
 		expect(fileno(file), bytes, SIZE, PLACE);
 		fclose(file);
 	}
@@ -98,8 +99,8 @@ static void test_nothing_taken(void **state)
 	assert_non_null(file);
 	calls = 0;
 	taken_max = 0;
-	assert_int_equal(write_fully_at(fileno(file), "bytes", 5, 0), -EIO);
-	assert_int_equal(write_fully_at(-1, "", 0, 0), 0);
+	assert_int_equal(io_write_at(fileno(file), "bytes", 5, 0), -EIO);
+	assert_int_equal(io_write_at(-1, "", 0, 0), 0);
 	fclose(file);
 }
 

@@ -1,5 +1,6 @@
 #include "tools/packimg/source/store.h"
 
+#include "format/base/io.h"
 #include "tools/packimg/common/text.h"
 
 #include <errno.h>
@@ -59,7 +60,6 @@ int store_spill(struct store *store, uint32_t number, const void *bytes, size_t 
 {
 	struct container *container = &store->containers[number];
 	const char *folder = getenv("TMPDIR");
-	const uint8_t *p = bytes;
 
 	if (!folder || !*folder)
 		folder = "/var/tmp";
@@ -71,41 +71,14 @@ int store_spill(struct store *store, uint32_t number, const void *bytes, size_t 
 			"%s: no temporary file for the contents of %s: %s; set TMPDIR to "
 			"a folder with room",
 			folder, container->path, strerror(errno));
-	while (size) {
-		ssize_t n = pwrite(container->spill_fd, p, size, (off_t)container->spill_size);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return packimg_fail(
-				error, n < 0 ? -errno : -EIO,
-				"%s: unpacking %s into a temporary file: %s; set TMPDIR "
-				"to a folder with room, or convert without --shuffle",
-				folder, container->path, strerror(n < 0 ? errno : EIO));
-		p += n;
-		size -= (size_t)n;
-		container->spill_size += (uint64_t)n;
-	}
+	int r = io_write_at(container->spill_fd, bytes, size, container->spill_size);
+	if (r)
+		return packimg_fail(error, r,
+				    "%s: unpacking %s into a temporary file: %s; set TMPDIR "
+				    "to a folder with room, or convert without --shuffle",
+				    folder, container->path, strerror(-r));
+	container->spill_size += size;
 	return 0;
-}
-
-/* Reads until size bytes or the end; returns how many. */
-static ssize_t read_fully(int fd, uint8_t *data, size_t size, off_t offset)
-{
-	size_t done = 0;
-
-	while (done < size) {
-		ssize_t n = pread(fd, data + done, size - done, offset + (off_t)done);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (!n)
-			break;
-		done += (size_t)n;
-	}
-	return (ssize_t)done;
 }
 
 static int check_size(const struct store *store, uint64_t size, struct packimg_error *error)
@@ -138,7 +111,7 @@ static int read_file(const struct store *store, const struct place *place, struc
 	if (!r && buffer_reserve(buffer, buffer->size + (size_t)status.st_size + 1))
 		r = packimg_fail(error, -ENOMEM, "out of memory");
 	if (!r) {
-		n = read_fully(fd, buffer->data + buffer->size, (size_t)status.st_size, 0);
+		n = io_read_at(fd, buffer->data + buffer->size, (size_t)status.st_size, 0);
 		if (n < 0)
 			r = packimg_fail(error, (int)n, "cannot be read: %s", strerror((int)-n));
 		else
@@ -163,7 +136,7 @@ int store_read(const struct store *store, const struct place *place, struct buff
 	if (buffer_reserve(buffer, buffer->size + (size_t)place->size + 1))
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	fd = place->kind == PLACE_SPILL ? container->spill_fd : container->fd;
-	n = read_fully(fd, buffer->data + buffer->size, (size_t)place->size, (off_t)place->offset);
+	n = io_read_at(fd, buffer->data + buffer->size, (size_t)place->size, (off_t)place->offset);
 	if (n < 0)
 		return packimg_fail(error, (int)n, "cannot be read: %s", strerror((int)-n));
 	if ((uint64_t)n < place->size)

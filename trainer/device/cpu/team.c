@@ -1,9 +1,9 @@
 #include "trainer/device/cpu/team.h"
 
+#include "format/base/cgroup.h"
+
 #include <errno.h>
-#include <limits.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 
 /*
@@ -24,56 +24,9 @@ struct team_job {
 
 static _Thread_local bool placed; /* this worker has its CPU */
 
-/*
- * CPUs' worth of time that a directory of the cgroup hierarchy grants, rounded up; UINT_MAX: no
- * limit.
- */
-static unsigned cgroup_quota(const char *path)
-{
-	char name[PATH_MAX];
-	unsigned long long quota, period;
-	unsigned cpus = UINT_MAX;
-	FILE *file;
-
-	if (snprintf(name, sizeof(name), "/sys/fs/cgroup%s/cpu.max", path) >= (int)sizeof(name))
-		return cpus;
-	file = fopen(name, "re");
-	if (!file)
-		return cpus;
-	/* "max 100000" where there is none */
-	if (fscanf(file, "%llu %llu", &quota, &period) == 2 && quota && period)
-		cpus = (unsigned)((quota + period - 1) / period);
-	fclose(file);
-	return cpus;
-}
-
-/* The least quota of this process's cgroup (version 2) and those above it. */
-static unsigned quota_cpus(void)
-{
-	char line[PATH_MAX], *end;
-	unsigned least = UINT_MAX;
-	FILE *file = fopen("/proc/self/cgroup", "re");
-
-	if (!file)
-		return least;
-	while (fgets(line, sizeof(line), file)) {
-		if (strncmp(line, "0::/", 4) != 0)
-			continue;
-		line[strcspn(line, "\n")] = 0;
-		for (end = line + strlen(line); end; end = strrchr(line + 3, '/')) {
-			unsigned cpus;
-
-			*end = 0;
-			cpus = cgroup_quota(line + 3);
-			least = cpus < least ? cpus : least;
-		}
-	}
-	fclose(file);
-	return least;
-}
-
 int team_init(struct team *team, unsigned threads, unsigned sharers)
 {
+	struct cgroup_limits limits;
 	unsigned allowed, granted;
 
 	memset(team, 0, sizeof(*team));
@@ -82,8 +35,8 @@ int team_init(struct team *team, unsigned threads, unsigned sharers)
 		return 0;
 	}
 	allowed = (unsigned)CPU_COUNT(&team->allowed);
-	granted = quota_cpus();
-	granted = granted < allowed ? granted : allowed;
+	cgroup_read("", &limits);
+	granted = limits.cpus < allowed ? limits.cpus : allowed;
 	team->cpus = granted > sharers ? granted / sharers : 1;
 	team->threads = threads ? threads : team->cpus;
 	if (team->threads > 4096)
