@@ -83,6 +83,7 @@ struct device_params {
 	X(CONV, conv)                                                                              \
 	X(LINEAR, linear) /* a 1 x 1 convolution too: x is seen as [n][1][1][h w c] */             \
 	X(NORM, norm)                                                                              \
+	X(LAYER_NORM, layer_norm)                                                                  \
 	X(MAX_POOL, max_pool)                                                                      \
 	X(AVERAGE_POOL, average_pool)                                                              \
 	X(GLOBAL_AVERAGE_POOL, global_average_pool)                                                \

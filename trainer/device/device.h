@@ -355,6 +355,19 @@ struct device_value *device_norm(struct device_graph *graph, const char *name,
 				 struct device_value *x, const struct device_norm *norm,
 				 struct device_value *residual, enum device_activation activation);
 
+struct device_layer_norm_spec {
+	const char *name;
+	struct device_param *gamma, *beta; /* [c] of x */
+	float epsilon; /* 0 counts as 1e-6, what timm's vision transformers have */
+};
+/*
+ * y = (x - mean) / sqrt(variance + epsilon) * gamma + beta, each position by the mean and the
+ * biased variance of its own channels (Ba, Kiros, Hinton 2016, arXiv:1607.06450); the same in
+ * evaluation.
+ */
+struct device_value *device_layer_norm(struct device_graph *graph, struct device_value *x,
+				       const struct device_layer_norm_spec *spec);
+
 struct device_pool_spec {
 	const char *name;
 	/* both ways; pad < window. Maximum ignores padding; average counts only what lies inside */

@@ -206,6 +206,21 @@ static struct device_shape infer_loss(struct device_graph *graph, struct device_
 #define NORM_PARAMS                                                                                \
 	(BIT(PARAM(gamma)) | BIT(PARAM(beta)) | BIT(PARAM(running_mean)) | BIT(PARAM(running_var)))
 
+static struct device_shape infer_layer_norm(struct device_graph *graph, struct device_node *node,
+					    struct device_shape *ret_further)
+{
+	struct device_shape x = node->x->shape;
+
+	if (node->norm.epsilon == 0)
+		node->norm.epsilon = 1e-6f;
+	if (!(node->norm.epsilon > 0))
+		record_failure(graph, -EINVAL, "%s: epsilon %g must be above 0", node->name,
+			       (double)node->norm.epsilon);
+	ret_further[OUTPUT(mean)] = ret_further[OUTPUT(deviation)] =
+		(struct device_shape){x.n, x.h, x.w, 1};
+	return x;
+}
+
 struct kind {
 	const char *name;
 	/*
@@ -224,6 +239,9 @@ static const struct kind kinds[DEVICE_NODE_KINDS] = {
 	[DEVICE_NODE_CONV] = {"conv", infer_conv, BIT(INPUT(x)), BIT(PARAM(weight))},
 	[DEVICE_NODE_LINEAR] = {"linear", infer_linear, BIT(INPUT(x)), BIT(PARAM(weight))},
 	[DEVICE_NODE_NORM] = {"norm", infer_same, BIT(INPUT(x)), NORM_PARAMS},
+	[DEVICE_NODE_LAYER_NORM] = {"layer norm", infer_layer_norm, BIT(INPUT(x)),
+				    BIT(PARAM(gamma)) | BIT(PARAM(beta)),
+				    BIT(OUTPUT(mean)) | BIT(OUTPUT(deviation))},
 	[DEVICE_NODE_MAX_POOL] = {"max pool", infer_pool, BIT(INPUT(x))},
 	[DEVICE_NODE_AVERAGE_POOL] = {"average pool", infer_pool, BIT(INPUT(x))},
 	[DEVICE_NODE_GLOBAL_AVERAGE_POOL] = {"global average pool", infer_global, BIT(INPUT(x))},
@@ -522,6 +540,17 @@ struct device_value *device_norm(struct device_graph *graph, const char *name,
 
 	set_norm(&node, norm);
 	return record(graph, name, &node);
+}
+
+struct device_value *device_layer_norm(struct device_graph *graph, struct device_value *x,
+				       const struct device_layer_norm_spec *spec)
+{
+	return record(graph, spec->name,
+		      &(struct device_node){.kind = DEVICE_NODE_LAYER_NORM,
+					    .inputs = {x},
+					    .gamma = spec->gamma,
+					    .beta = spec->beta,
+					    .norm.epsilon = spec->epsilon});
 }
 
 static struct device_value *record_pool(struct device_graph *graph, enum device_node_kind kind,

@@ -100,6 +100,11 @@ INLINE float normal_cdf(float z, float *ret_density)
 	return z < 0 ? tail : 1.0f - tail;
 }
 
+static size_t least(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
 static void gelu_row(float *restrict z, size_t width)
 {
 	for (size_t i = 0; i < width; i++) {
@@ -316,9 +321,166 @@ static void dx(const struct dx_args *args, size_t rows, size_t stride, size_t wi
 		dx_rows(args, ELEMENT_F32, rows, stride, width);
 }
 
-static size_t least(size_t a, size_t b)
+/* Sums of a row, of every LANES-th element, so that they vectorise. */
+#define LANES 16
+
+INLINE void sum_row(float *restrict lanes, const float *restrict x, size_t width)
 {
-	return a < b ? a : b;
+	size_t i = 0;
+
+	for (; i + LANES <= width; i += LANES)
+		for (size_t j = 0; j < LANES; j++)
+			lanes[j] += x[i + j];
+	for (size_t j = 0; i + j < width; j++)
+		lanes[j] += x[i + j];
+}
+
+static float mean_of(const float *lanes, size_t channels)
+{
+	double sum = 0;
+
+	for (size_t j = 0; j < LANES; j++)
+		sum += (double)lanes[j];
+	return (float)(sum / (double)channels);
+}
+
+/* (x - mean) * by */
+INLINE void center_row(float *restrict x, float mean, float by, size_t width)
+{
+	for (size_t i = 0; i < width; i++)
+		x[i] = (x[i] - mean) * by;
+}
+
+/* to *= by */
+INLINE void multiply_row(float *restrict to, const float *restrict by, size_t width)
+{
+	for (size_t i = 0; i < width; i++)
+		to[i] *= by[i];
+}
+
+INLINE float row_mean(const void *x, enum element element, size_t first, size_t channels)
+{
+	float lanes[LANES] = {0}, v[KERNEL_WIDTH_MAX];
+
+	for (size_t at = 0; at < channels; at += KERNEL_WIDTH_MAX) {
+		size_t width = least(channels - at, KERNEL_WIDTH_MAX);
+
+		load_row(v, x, element, first + at, width);
+		sum_row(lanes, v, width);
+	}
+	return mean_of(lanes, channels);
+}
+
+/* About the mean: it may be large against the deviation. */
+INLINE float row_variance(const void *x, enum element element, size_t first, size_t channels,
+			  float mean)
+{
+	float lanes[LANES] = {0}, v[KERNEL_WIDTH_MAX];
+
+	for (size_t at = 0; at < channels; at += KERNEL_WIDTH_MAX) {
+		size_t width = least(channels - at, KERNEL_WIDTH_MAX);
+
+		load_row(v, x, element, first + at, width);
+		for (size_t i = 0; i < width; i++)
+			v[i] = (v[i] - mean) * (v[i] - mean);
+		sum_row(lanes, v, width);
+	}
+	return mean_of(lanes, channels);
+}
+
+INLINE void layer_norm_rows(const struct layer_norm_args *args, enum element element, size_t rows,
+			    size_t channels)
+{
+	float v[KERNEL_WIDTH_MAX], y[KERNEL_WIDTH_MAX];
+
+	for (size_t row = 0; row < rows; row++) {
+		size_t first = row * channels;
+		float mean = row_mean(args->x, element, first, channels);
+		float variance = row_variance(args->x, element, first, channels, mean);
+		float deviation = 1 / sqrtf(variance + args->epsilon);
+
+		if (args->mean) {
+			args->mean[row] = mean;
+			args->deviation[row] = deviation;
+		}
+		for (size_t at = 0; at < channels; at += KERNEL_WIDTH_MAX) {
+			size_t width = least(channels - at, KERNEL_WIDTH_MAX);
+
+			load_row(v, args->x, element, first + at, width);
+			center_row(v, mean, deviation, width);
+			affine_row(y, v, args->gamma + at, args->beta + at, width);
+			store_row(args->y, y, element, first + at, width);
+		}
+	}
+}
+
+static void layer_norm(const struct layer_norm_args *args, size_t rows, size_t channels)
+{
+	if (args->element == ELEMENT_BF16)
+		layer_norm_rows(args, ELEMENT_BF16, rows, channels);
+	else
+		layer_norm_rows(args, ELEMENT_F32, rows, channels);
+}
+
+/* dbeta += g, dgamma += g * xhat */
+INLINE void gradients_row(double *restrict dbeta, double *restrict dgamma, const float *restrict g,
+			  const float *restrict xhat, size_t width)
+{
+	for (size_t i = 0; i < width; i++) {
+		dbeta[i] += (double)g[i];
+		dgamma[i] += (double)(g[i] * xhat[i]);
+	}
+}
+
+INLINE void layer_norm_backward_rows(const struct layer_norm_backward_args *args,
+				     enum element element, size_t rows, size_t channels,
+				     double *dbeta, double *dgamma)
+{
+	float g[KERNEL_WIDTH_MAX], xhat[KERNEL_WIDTH_MAX];
+
+	for (size_t row = 0; row < rows; row++) {
+		size_t first = row * channels;
+		float mean = args->mean[row], deviation = args->deviation[row];
+		float sums[LANES] = {0}, products[LANES] = {0}, sum, product;
+
+		for (size_t at = 0; at < channels; at += KERNEL_WIDTH_MAX) {
+			size_t width = least(channels - at, KERNEL_WIDTH_MAX);
+
+			load_row(g, args->gradient, element, first + at, width);
+			load_row(xhat, args->x, element, first + at, width);
+			center_row(xhat, mean, deviation, width);
+			if (dbeta)
+				gradients_row(dbeta + at, dgamma + at, g, xhat, width);
+			multiply_row(g, args->gamma + at, width);
+			sum_row(sums, g, width);
+			multiply_row(g, xhat, width);
+			sum_row(products, g, width);
+		}
+		if (!args->dx)
+			continue;
+		sum = mean_of(sums, channels);
+		product = mean_of(products, channels);
+		for (size_t at = 0; at < channels; at += KERNEL_WIDTH_MAX) {
+			size_t width = least(channels - at, KERNEL_WIDTH_MAX);
+
+			load_row(g, args->gradient, element, first + at, width);
+			load_row(xhat, args->x, element, first + at, width);
+			center_row(xhat, mean, deviation, width);
+			multiply_row(g, args->gamma + at, width);
+			for (size_t i = 0; i < width; i++)
+				g[i] = deviation * (g[i] - sum - xhat[i] * product);
+			store_row(args->dx, g, element, first + at, width);
+		}
+	}
+}
+
+static void layer_norm_backward(const struct layer_norm_backward_args *args, size_t rows,
+				size_t channels, double *dbeta, double *dgamma)
+{
+	if (args->element == ELEMENT_BF16)
+		layer_norm_backward_rows(args, ELEMENT_BF16, rows, channels, dbeta, dgamma);
+	else
+		layer_norm_backward_rows(args, ELEMENT_F32, rows, channels, dbeta, dgamma);
 }
 
 static void add(void *to, const void *from, enum element element, size_t count)
@@ -555,6 +717,8 @@ const struct kernels KERNELS_TABLE = {
 	.apply = apply,
 	.reduce = reduce,
 	.dx = dx,
+	.layer_norm = layer_norm,
+	.layer_norm_backward = layer_norm_backward,
 	.add = add,
 	.convert = convert,
 	.normalize = normalize,

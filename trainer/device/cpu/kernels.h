@@ -75,6 +75,25 @@ struct dx_args {
 	const float *a, *b, *c;    /* [width] */
 };
 
+/* Matrices [rows][channels], whole. */
+struct layer_norm_args {
+	const void *x;
+	void *y;                   /* may be x */
+	enum element element;      /* of both */
+	const float *gamma, *beta; /* [channels] */
+	/* [rows], deviation = 1 / sqrt(variance + epsilon); or both NULL */
+	float *mean, *deviation;
+	float epsilon;
+};
+
+struct layer_norm_backward_args {
+	const void *gradient, *x;
+	void *dx;                      /* may be gradient; NULL: not wanted */
+	enum element element;          /* of all */
+	const float *gamma;            /* [channels] */
+	const float *mean, *deviation; /* [rows] */
+};
+
 struct update_args {
 	float *w;       /* [count] master */
 	const float *g; /* [count] */
@@ -122,6 +141,15 @@ struct kernels {
 	void (*reduce)(const struct reduce_args *args, size_t rows, size_t stride, size_t width,
 		       double *sum, double *product);
 	void (*dx)(const struct dx_args *args, size_t rows, size_t stride, size_t width);
+	/* y = (x - mean) * deviation * gamma + beta, row by row */
+	void (*layer_norm)(const struct layer_norm_args *args, size_t rows, size_t channels);
+	/*
+	 * With g = gradient * gamma and xhat = (x - mean) * deviation: dx = deviation * (g - mean
+	 * of g - xhat * mean of g * xhat), the means over the row's channels; dbeta += gradient,
+	 * dgamma += gradient * xhat over rows, [channels], or both NULL
+	 */
+	void (*layer_norm_backward)(const struct layer_norm_backward_args *args, size_t rows,
+				    size_t channels, double *dbeta, double *dgamma);
 	/* to[i] += from[i] */
 	void (*add)(void *to, const void *from, enum element element, size_t count);
 	/* between precisions */

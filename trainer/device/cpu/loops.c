@@ -76,8 +76,13 @@ struct row_job {
 	const struct apply_args *apply;
 	const struct reduce_args *reduce;
 	const struct dx_args *dx;
+	const struct layer_norm_args *layer_norm;
+	const struct layer_norm_backward_args *layer_norm_backward;
 	bool sums;
+	/* a rectangle, or, of what goes row by row, all channels of so many rows */
 	void (*piece)(const struct row_job *job, const struct piece *piece, double *sum,
+		      double *second);
+	void (*whole)(const struct row_job *job, size_t first, size_t rows, double *sum,
 		      double *second);
 };
 
@@ -124,7 +129,9 @@ static void run_rows(void *context, uint32_t task, unsigned thread)
 		second = sum + channels;
 		memset(sum, 0, 2 * channels * sizeof(double));
 	}
-	if (channels > KERNEL_WIDTH_MAX) {
+	if (job->whole) {
+		job->whole(job, first, rows, sum, second);
+	} else if (channels > KERNEL_WIDTH_MAX) {
 		for (size_t c = 0; c < channels; c += KERNEL_WIDTH_MAX) {
 			size_t width =
 				channels - c < KERNEL_WIDTH_MAX ? channels - c : KERNEL_WIDTH_MAX;
@@ -157,7 +164,7 @@ static void run_job(struct row_job *job, double *ret_sum, double *ret_second)
 	uint32_t tasks = cut(job->rows, channels, job->columns->fold, &job->each);
 
 	team_run(loops->team, tasks, run_rows, job);
-	if (!job->sums)
+	if (!ret_sum)
 		return;
 	memset(ret_sum, 0, channels * sizeof(double));
 	if (ret_second)
@@ -283,6 +290,59 @@ void loops_dx(struct loops *loops, const struct columns *columns, size_t rows,
 		.loops = loops, .columns = columns, .rows = rows, .dx = args, .piece = dx_piece};
 
 	run_job(&job, NULL, NULL);
+}
+
+static void layer_norm_whole(const struct row_job *job, size_t first, size_t rows, double *sum,
+			     double *second)
+{
+	struct layer_norm_args args = *job->layer_norm;
+	size_t channels = job->columns->channels;
+
+	args.x = at(args.x, args.element, first * channels);
+	args.y = at_mutable(args.y, args.element, first * channels);
+	args.mean = args.mean ? args.mean + first : NULL;
+	args.deviation = args.deviation ? args.deviation + first : NULL;
+	job->loops->kernels->layer_norm(&args, rows, channels);
+}
+
+void loops_layer_norm(struct loops *loops, size_t rows, uint32_t channels,
+		      const struct layer_norm_args *args)
+{
+	struct row_job job = {.loops = loops,
+			      .columns = &(struct columns){channels, 1, channels},
+			      .rows = rows,
+			      .layer_norm = args,
+			      .whole = layer_norm_whole};
+
+	run_job(&job, NULL, NULL);
+}
+
+static void layer_norm_backward_whole(const struct row_job *job, size_t first, size_t rows,
+				      double *sum, double *second)
+{
+	struct layer_norm_backward_args args = *job->layer_norm_backward;
+	size_t channels = job->columns->channels;
+
+	args.gradient = at(args.gradient, args.element, first * channels);
+	args.x = at(args.x, args.element, first * channels);
+	args.dx = at_mutable(args.dx, args.element, first * channels);
+	args.mean += first;
+	args.deviation += first;
+	job->loops->kernels->layer_norm_backward(&args, rows, channels, sum, second);
+}
+
+void loops_layer_norm_backward(struct loops *loops, size_t rows, uint32_t channels,
+			       const struct layer_norm_backward_args *args, double *ret_dbeta,
+			       double *ret_dgamma)
+{
+	struct row_job job = {.loops = loops,
+			      .columns = &(struct columns){channels, 1, channels},
+			      .rows = rows,
+			      .layer_norm_backward = args,
+			      .sums = ret_dbeta,
+			      .whole = layer_norm_backward_whole};
+
+	run_job(&job, ret_dbeta, ret_dgamma);
 }
 
 struct flat_job {

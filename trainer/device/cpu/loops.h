@@ -49,6 +49,12 @@ void loops_reduce(struct loops *loops, const struct columns *columns, size_t row
 		  const struct reduce_args *args, double *ret_sum, double *ret_product);
 void loops_dx(struct loops *loops, const struct columns *columns, size_t rows,
 	      const struct dx_args *args);
+void loops_layer_norm(struct loops *loops, size_t rows, uint32_t channels,
+		      const struct layer_norm_args *args);
+/* ret_dbeta, ret_dgamma: [channels], or both NULL */
+void loops_layer_norm_backward(struct loops *loops, size_t rows, uint32_t channels,
+			       const struct layer_norm_backward_args *args, double *ret_dbeta,
+			       double *ret_dgamma);
 void loops_add(struct loops *loops, void *to, const void *from, enum element element, size_t count);
 void loops_copy(struct loops *loops, void *to, const void *from, size_t bytes);
 /* First bad one of `count` elements does not matter, only whether there is one. */

@@ -1,6 +1,6 @@
 /*
  * What follows a convolution, or stands alone: norm, residual, activation; forward, backward,
- * running statistics.
+ * running statistics. Layer norm.
  *
  * Forward reads raw twice (statistics, then y) and writes y. Backward reads gradient and raw twice:
  * the first pass sums dz and dz * (raw - mean), the second writes dx = scale * (dz - mean(dz) -
@@ -389,5 +389,80 @@ const struct cpu_node_ops cpu_norm_ops = {
 	.bind = norm_bind,
 	.forward = norm_forward,
 	.backward = norm_backward,
+	.release = cpu_post_release,
+};
+
+/* ---- layer norm: of rows, so that of a post only the arrays of sums are used ---- */
+
+static int layer_norm_plan(struct cpu_graph *graph, struct cpu_node *node)
+{
+	int r = cpu_add_result(graph, node, graph->device->element);
+
+	strcpy(node->engine, "own");
+	return r < 0 ? r : cpu_post_plan(graph, node);
+}
+
+/* In place: the gradient of x takes the memory of that of y. */
+static int layer_norm_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
+{
+	uint32_t step = cpu_backward_step(graph, node);
+
+	for (uint32_t i = 0; i < node->y->gradient_count; i++)
+		arena_extend(&graph->arena, node->y->gradient_blocks[i], step);
+	arena_extend(&graph->arena, node->x->block, step);
+	if (node->node->x->active)
+		cpu_contribute(graph, node->x, node->y->gradient_blocks[0]);
+	return 0;
+}
+
+static int layer_norm_forward(struct cpu_graph *graph, struct cpu_node *node)
+{
+	const struct device_node *n = node->node;
+
+	loops_layer_norm(&graph->device->loops, node->post.rows, n->x->shape.c,
+			 &(struct layer_norm_args){
+				 .x = node->x->data,
+				 .y = node->y->data,
+				 .element = node->y->element,
+				 .gamma = cpu_param_slot(n->gamma, graph->weights),
+				 .beta = cpu_param_slot(n->beta, graph->weights),
+				 .mean = node->mean ? node->mean->data : NULL,
+				 .deviation = node->deviation ? node->deviation->data : NULL,
+				 .epsilon = n->norm.epsilon,
+			 });
+	return 0;
+}
+
+static int layer_norm_backward(struct cpu_graph *graph, struct cpu_node *node)
+{
+	const struct device_node *n = node->node;
+	struct cpu_post *post = &node->post;
+	struct cpu_value *y = node->y;
+	bool sums = trains(n->gamma) || trains(n->beta);
+
+	for (uint32_t i = 1; i < y->gradient_count; i++)
+		loops_add(&graph->device->loops, y->gradients[0], y->gradients[i],
+			  graph->device->element, post->rows * n->x->shape.c);
+	loops_layer_norm_backward(&graph->device->loops, post->rows, n->x->shape.c,
+				  &(struct layer_norm_backward_args){
+					  .gradient = y->gradients[0],
+					  .x = node->x->data,
+					  .dx = n->x->active ? y->gradients[0] : NULL,
+					  .element = graph->device->element,
+					  .gamma = cpu_param_slot(n->gamma, DEVICE_VALUE),
+					  .mean = node->mean->data,
+					  .deviation = node->deviation->data,
+				  },
+				  sums ? post->sum : NULL, sums ? post->second : NULL);
+	take_gradient(post, n->beta, post->sum, NULL);
+	take_gradient(post, n->gamma, post->second, NULL);
+	return 0;
+}
+
+const struct cpu_node_ops cpu_layer_norm_ops = {
+	.plan = layer_norm_plan,
+	.plan_backward = layer_norm_plan_backward,
+	.forward = layer_norm_forward,
+	.backward = layer_norm_backward,
 	.release = cpu_post_release,
 };

@@ -1,5 +1,6 @@
 /* Queues norms and activations, forward and backward. */
 #include "trainer/device/cuda/execute.h"
+#include "trainer/device/cuda/kernels/layer_norm.h"
 #include "trainer/device/cuda/kernels/norm.h"
 
 int cuda_execute_statistics(struct cuda_graph *graph, const struct cuda_op *op)
@@ -194,4 +195,44 @@ int cuda_execute_norm_backward_apply(struct cuda_graph *graph, const struct cuda
 	};
 
 	return norm_backward_apply(&graph->device->kernels, &arguments);
+}
+
+int cuda_execute_layer_norm(struct cuda_graph *graph, const struct cuda_op *op)
+{
+	struct layer_norm arguments = {
+		.x = cuda_at(graph, op, CUDA_X),
+		.gamma = cuda_at(graph, op, CUDA_GAMMA),
+		.beta = cuda_at(graph, op, CUDA_BETA),
+		.y = cuda_at(graph, op, CUDA_Y),
+		.mean = cuda_at(graph, op, CUDA_MEAN),
+		.deviation = cuda_at(graph, op, CUDA_DEVIATION),
+		.rows = cuda_rows(op->operands[CUDA_X]),
+		.channels = cuda_channels(op, CUDA_X),
+		.element = op->operands[CUDA_X]->element,
+		.epsilon = op->node->norm.epsilon,
+	};
+
+	return layer_norm_forward(&graph->device->kernels, &arguments);
+}
+
+int cuda_execute_layer_norm_backward(struct cuda_graph *graph, const struct cuda_op *op)
+{
+	struct layer_norm_backward arguments = {
+		.dy = cuda_at(graph, op, CUDA_DY),
+		.x = cuda_at(graph, op, CUDA_X),
+		.gamma = cuda_at(graph, op, CUDA_GAMMA),
+		.mean = cuda_at(graph, op, CUDA_MEAN),
+		.deviation = cuda_at(graph, op, CUDA_DEVIATION),
+		.dx = cuda_at(graph, op, CUDA_DX),
+		.dgamma = cuda_at(graph, op, CUDA_DGAMMA),
+		.dbeta = cuda_at(graph, op, CUDA_DBETA),
+		.add_dgamma = cuda_adds(graph, op, CUDA_DGAMMA),
+		.add_dbeta = cuda_adds(graph, op, CUDA_DBETA),
+		.partial = graph->workspace,
+		.rows = cuda_rows(op->operands[CUDA_X]),
+		.channels = cuda_channels(op, CUDA_X),
+		.element = op->operands[CUDA_X]->element,
+	};
+
+	return layer_norm_backward(&graph->device->kernels, &arguments);
 }

@@ -158,6 +158,20 @@ static struct device_value *add_norm(struct maker *m, const char *name)
 			   (enum device_activation)pick(m, 3));
 }
 
+static struct device_value *add_layer_norm(struct maker *m, const char *name)
+{
+	struct device_value *x = some_value(m);
+	uint32_t channels = device_value_shape(x).c;
+	struct device_layer_norm_spec spec = {
+		.name = name,
+		.gamma = make_vector(m, channels),
+		.beta = make_vector(m, channels),
+		.epsilon = 0.1f,
+	};
+
+	return device_layer_norm(m->graph, x, &spec);
+}
+
 static struct device_value *add_pool(struct maker *m, const char *name)
 {
 	struct device_value *x = some_value(m);
@@ -179,7 +193,7 @@ static struct device_value *add_node(struct maker *m, const char *name)
 	case 0:
 		return add_norm(m, name);
 	case 1:
-		return add_norm(m, name);
+		return add_layer_norm(m, name);
 	case 2:
 		return add_pool(m, name);
 	case 3:

@@ -186,6 +186,34 @@ static void call_dx(const struct kernels *k, struct data *d, enum element elemen
 	k->dx(&args, ROWS, width + 5, width);
 }
 
+static void call_layer_norm(const struct kernels *k, struct data *d, enum element element,
+			    size_t width, double *sum, double *second)
+{
+	float mean[ROWS], deviation[ROWS];
+	struct layer_norm_args args = {
+		.x = tensor(d, 0, element),
+		.y = tensor(d, 1, element),
+		.element = element,
+		.gamma = d->columns[0],
+		.beta = d->columns[1],
+		.mean = mean,
+		.deviation = deviation,
+		.epsilon = 0.1f,
+	};
+	struct layer_norm_backward_args backward = {
+		.gradient = tensor(d, 2, element),
+		.x = tensor(d, 0, element),
+		.dx = tensor(d, 3, element),
+		.element = element,
+		.gamma = d->columns[0],
+		.mean = mean,
+		.deviation = deviation,
+	};
+
+	k->layer_norm(&args, ROWS, width);
+	k->layer_norm_backward(&backward, ROWS, width, sum, second);
+}
+
 static void call_add(const struct kernels *k, struct data *d, enum element element, size_t width,
 		     double *sum, double *second)
 {
@@ -274,6 +302,7 @@ static const struct {
 	{"reduce", call_reduce},
 	{"reduce gelu", call_reduce_gelu},
 	{"dx", call_dx},
+	{"layer norm", call_layer_norm},
 	{"add", call_add},
 	{"pool", call_pool},
 	{"normalize", call_normalize},

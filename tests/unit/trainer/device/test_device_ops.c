@@ -18,6 +18,7 @@ enum op {
 	OP_CONV,
 	OP_LINEAR,
 	OP_NORM,
+	OP_LAYER_NORM,
 	OP_MAX_POOL,
 	OP_AVERAGE_POOL,
 	OP_GLOBAL_AVERAGE,
@@ -92,6 +93,8 @@ static struct tensor reference(const struct fixture *f)
 		y = tensor_new(f->x.shape);
 		memcpy(y.v, f->x.v, tensor_count(&y) * sizeof(double));
 	}
+	if (op->op == OP_LAYER_NORM)
+		reference_layer_norm(&y, &f->t[GAMMA], &f->t[BETA], EPSILON);
 	if (op->norm)
 		reference_norm(&y, &f->t[GAMMA], &f->t[BETA], EPSILON, NULL, NULL);
 	if (op->bias)
@@ -132,6 +135,8 @@ static void make_tensors(struct fixture *f, bool coarse)
 	if (op->bias)
 		f->t[BIAS] = tensor_new(vector);
 	for (int i = GAMMA; op->norm && i <= VARIANCE; i++)
+		f->t[i] = tensor_new(vector);
+	for (int i = GAMMA; op->op == OP_LAYER_NORM && i <= BETA; i++)
 		f->t[i] = tensor_new(vector);
 	if (op->residual)
 		f->t[RESIDUAL_WEIGHT] = tensor_new(residual_shape(op));
@@ -218,6 +223,10 @@ static struct device_value *record(struct fixture *f)
 								  .activation = op->activation});
 	case OP_NORM:
 		return device_norm(f->graph, "op", f->input, &norm, residual, op->activation);
+	case OP_LAYER_NORM:
+		return device_layer_norm(f->graph, f->input,
+					 &(struct device_layer_norm_spec){
+						 "op", f->p[GAMMA], f->p[BETA], (float)EPSILON});
 	case OP_MAX_POOL:
 		return device_max_pool(
 			f->graph, f->input,
@@ -370,6 +379,34 @@ static void check_running(struct fixture *f, double tolerance)
 	free(got);
 }
 
+/* In evaluation, of what does the same there. */
+static void check_evaluation(struct fixture *f, double *expected, double tolerance)
+{
+	struct device_graph_options options = {.mode = DEVICE_EVAL};
+	struct device_input_spec input = {.name = "input", .shape = f->op->x, .std = {1, 1, 1, 1}};
+	size_t count = tensor_count(&f->x);
+	float *x = malloc(count * sizeof(float));
+	struct device_batch batch = {.images = x,
+				     .count = f->op->x.n,
+				     .channels = f->op->x.c,
+				     .element = DEVICE_ELEMENT_F32};
+	char error[DEVICE_ERROR_MAX];
+	uint64_t ticket;
+
+	device_graph_free(f->graph);
+	assert_int_equal(device_graph_new(f->params, &options, &f->graph), 0);
+	f->input = device_input(f->graph, &input);
+	f->y = record(f);
+	if (device_graph_plan(f->graph, error) < 0)
+		fail_msg("%s", error);
+	tensor_to_float(&f->x, x);
+	assert_int_equal(device_feed(f->graph, &batch, &ticket), 0);
+	assert_int_equal(device_evaluate(f->graph, DEVICE_VALUE, &ticket), 0);
+	assert_int_equal(device_value_read(f->graph, f->y, DEVICE_VALUE, x), 0);
+	compare(f->op, "result in evaluation", x, expected, count, 1, tolerance);
+	free(x);
+}
+
 static void check_case(const struct op_case *op, enum device_precision precision)
 {
 	struct fixture f = {.op = op, .device = open_device(precision, 0)};
@@ -389,6 +426,8 @@ static void check_case(const struct op_case *op, enum device_precision precision
 	check_gradients(&f, tolerance);
 	if (op->norm)
 		check_running(&f, tolerance);
+	if (op->op == OP_LAYER_NORM)
+		check_evaluation(&f, y.v, tolerance);
 	free(got);
 	tensor_free(&y);
 	tensor_free(&f.x);
@@ -467,6 +506,14 @@ static const struct op_case cases[] = {
 	{OP_NORM, {4, 5, 3, 16}, .norm = true, .activation = DEVICE_GELU},
 	{OP_NORM, {4, 5, 3, 16}, .norm = true, .residual = true, .activation = DEVICE_RELU},
 	{OP_NORM, {4, 5, 3, 16}, .norm = true, .residual = true, .activation = DEVICE_GELU},
+	/* layer norms: rows of one channel, of part of a vector and of several */
+	{OP_LAYER_NORM, {3, 2, 3, 1}},
+	{OP_LAYER_NORM, {3, 5, 3, 7}},
+	{OP_LAYER_NORM, {5, 1, 1, 32}},
+	{OP_LAYER_NORM, {3, 1, 17, 192}},
+	{OP_LAYER_NORM, {1, 3, 3, 384}},
+	{OP_LAYER_NORM, {3, 1, 2, 768}},
+	{OP_LAYER_NORM, {5, 1, 1, 1000}},
 	/* linear layers */
 	{OP_LINEAR, {5, 1, 1, 33}, 7, .bias = true},
 	{OP_LINEAR, {5, 3, 2, 8}, 10},

@@ -123,6 +123,23 @@ void reference_norm(struct tensor *x, const struct tensor *gamma, const struct t
 	tensor_free(&variance);
 }
 
+void reference_layer_norm(struct tensor *x, const struct tensor *gamma, const struct tensor *beta,
+			  double epsilon)
+{
+	uint32_t channels = x->shape.c;
+
+	for (size_t first = 0; first < tensor_count(x); first += channels) {
+		double *v = x->v + first, mean = 0, variance = 0;
+
+		for (uint32_t c = 0; c < channels; c++)
+			mean += v[c] / channels;
+		for (uint32_t c = 0; c < channels; c++)
+			variance += (v[c] - mean) * (v[c] - mean) / channels;
+		for (uint32_t c = 0; c < channels; c++)
+			v[c] = (v[c] - mean) / sqrt(variance + epsilon) * gamma->v[c] + beta->v[c];
+	}
+}
+
 void reference_add(struct tensor *x, const struct tensor *y)
 {
 	for (size_t i = 0; i < tensor_count(x); i++)

@@ -32,6 +32,9 @@ void reference_norm(struct tensor *x, const struct tensor *gamma, const struct t
 		    double epsilon, double *ret_mean, double *ret_variance);
 void reference_affine(struct tensor *x, const struct tensor *gamma, const struct tensor *beta,
 		      const struct tensor *mean, const struct tensor *variance, double epsilon);
+/* Of each position by its own channels. */
+void reference_layer_norm(struct tensor *x, const struct tensor *gamma, const struct tensor *beta,
+			  double epsilon);
 void reference_add(struct tensor *x, const struct tensor *y);
 void reference_bias(struct tensor *x, const struct tensor *bias);
 void reference_activate(struct tensor *x, enum device_activation activation);

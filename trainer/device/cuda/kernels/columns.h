@@ -66,10 +66,10 @@ uint64_t columns_workspace(uint32_t multiprocessors, uint64_t rows, uint32_t cha
 struct columns_combine {
 	const float *partial; /* [2][blocks][channels] */
 	uint32_t blocks, channels;
-	float *sum;          /* [channels] */
-	float *product;      /* [channels]: sums of partial's second half, or NULL */
-	const float *factor; /* [channels]: multiplies product, or NULL */
-	uint32_t add;        /* sum += instead of = */
+	float *sum;                /* [channels], or NULL */
+	float *product;            /* [channels]: sums of partial's second half, or NULL */
+	const float *factor;       /* [channels]: multiplies product, or NULL */
+	uint32_t add, add_product; /* sum, product += instead of = */
 };
 int columns_combine(const struct kernel_device *device, const struct columns_combine *combine);
 

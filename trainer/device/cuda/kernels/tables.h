@@ -17,6 +17,7 @@ extern const struct gpu_kernel columns_combine_kernel;
 /* How many blocks of the reducing kernels fit on a multiprocessor. */
 #define NORM_STATISTICS_RESIDENT 4
 #define NORM_BACKWARD_RESIDENT   2
+#define LAYER_NORM_SUMS_RESIDENT 2
 #define POOL_REDUCE_RESIDENT     2
 
 extern const struct gpu_kernel norm_statistics_kernels[KERNEL_INSTANCES];
@@ -28,6 +29,11 @@ extern const struct gpu_kernel norm_backward_lean_kernels[KERNEL_INSTANCES],
 	norm_backward_gelu_lean_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel norm_backward_apply_kernels[KERNEL_INSTANCES],
 	norm_backward_apply_gelu_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel layer_norm_kernels[KERNEL_INSTANCES],
+	layer_norm_wide_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel layer_norm_backward_kernels[KERNEL_INSTANCES],
+	layer_norm_backward_wide_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel layer_norm_sums_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel norm_finalize_kernel;
 extern const struct gpu_kernel norm_running_kernel;
 extern const struct gpu_kernel norm_backward_finalize_kernel;

@@ -69,6 +69,13 @@ OPERATION(NORM_BACKWARD_FINALIZE, norm_backward_finalize, "norm backward finaliz
 /* DX = A dz + B X + C; dz = DZ, or, with SCALE and BIAS, DZ act'(SCALE X + BIAS) */
 OPERATION(NORM_BACKWARD_APPLY, norm_backward_apply, "norm backward apply", DZ | X | ABC, DX,
 	  .elementwise = true)
+/* X, GAMMA, BETA -> Y; training: [MEAN, DEVIATION F [n][h][w]] of each row of channels */
+OPERATION(LAYER_NORM, layer_norm, "layer norm", X | GAMMA | BETA, Y, BATCH,
+	  .forward_of = DEVICE_NODE_LAYER_NORM)
+/* -> [DX], and the gradients of GAMMA and BETA (DGAMMA, DBETA, each absent when frozen) */
+OPERATION(LAYER_NORM_BACKWARD, layer_norm_backward, "layer norm backward", DY | X | BATCH | GAMMA,
+	  0, DX | CUDA_BIT(CUDA_DGAMMA) | CUDA_BIT(CUDA_DBETA), .sums = DY,
+	  .backward_of = DEVICE_NODE_LAYER_NORM)
 /* Y = X + RESIDUAL, both E; also of gradients with several consumers */
 OPERATION(ADD, add, "add", X | CUDA_BIT(CUDA_RESIDUAL), Y, .elementwise = true)
 /* DY [rows][K] -> DBIAS, added or stored */

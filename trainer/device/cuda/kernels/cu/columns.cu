@@ -32,10 +32,13 @@ KERNEL(columns_combine_partial, struct columns_combine, a)
 	for (uint32_t line = 0; line < LINES; line++)
 		sum += sums[thread / CHANNELS * KERNEL_THREADS + line * CHANNELS +
 			    thread % CHANNELS];
-	if (thread < CHANNELS)
+	if (thread >= CHANNELS && a.product) {
+		sum *= a.factor ? (double)a.factor[channel] : 1;
+		a.product[channel] =
+			(float)(a.add_product ? (double)a.product[channel] + sum : sum);
+	} else if (thread < CHANNELS && a.sum) {
 		a.sum[channel] = (float)((a.add ? (double)a.sum[channel] : 0) + sum);
-	else if (a.product)
-		a.product[channel] = (float)(sum * (a.factor ? (double)a.factor[channel] : 1));
+	}
 }
 
 KERNEL_TABLE columns_combine_kernel = KERNEL_ENTRY(columns_combine_partial);

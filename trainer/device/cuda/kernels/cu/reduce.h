@@ -9,6 +9,14 @@
 
 #define REDUCE_WARPS (KERNEL_THREADS / KERNEL_WARP)
 
+/* Over the lanes of a warp, which all must call. */
+DEVICE float reduce_warp_f32(float value)
+{
+	for (uint32_t mask = KERNEL_WARP / 2; mask; mask /= 2)
+		value += KERNEL_SHUFFLE_F32(value, mask);
+	return value;
+}
+
 DEVICE double reduce_sum_f64(double value)
 {
 	SHARED(double, warps, REDUCE_WARPS);

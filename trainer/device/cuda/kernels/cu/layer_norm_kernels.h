@@ -1,0 +1,203 @@
+/* Kernels of layer_norm.cu, of one instance. */
+
+/* Packs of a row from `channel` on, `step` channels apart, as far as there are. */
+DEVICE void NAME(load_part)(struct NAME(raw) * raw, const void *from, uint64_t row,
+			    uint32_t channels, uint32_t channel, uint32_t step)
+{
+	UNROLL
+	for (int u = 0; u < PACKS; u++)
+		if (channel + u * step < channels)
+			raw[u] = NAME(load)(from, row * channels + channel + u * step);
+}
+
+DEVICE void NAME(layer_norm_row)(const struct layer_norm *a, struct row_place here)
+{
+	const uint32_t step = here.threads * LANES, turn = step * PACKS;
+	const uint32_t first = here.thread * LANES;
+	const bool again = a->channels > turn; /* the row is more than the registers hold */
+	struct NAME(raw) raw[PACKS];
+	float v[LANES], gamma[LANES], beta[LANES], sum = 0, squares = 0, mean, deviation;
+
+	for (uint32_t c = first; c < a->channels; c += turn) {
+		NAME(load_part)(raw, a->x, here.row, a->channels, c, step);
+		UNROLL
+		for (int u = 0; u < PACKS; u++) {
+			if (c + u * step >= a->channels)
+				continue;
+			NAME(unpack)(v, raw[u]);
+			UNROLL
+			for (int i = 0; i < LANES; i++)
+				sum += v[i];
+		}
+	}
+	mean = row_sum(sum, here.threads) / (float)a->channels;
+	for (uint32_t c = first; c < a->channels; c += turn) {
+		if (again)
+			NAME(load_part)(raw, a->x, here.row, a->channels, c, step);
+		UNROLL
+		for (int u = 0; u < PACKS; u++) {
+			if (c + u * step >= a->channels)
+				continue;
+			NAME(unpack)(v, raw[u]);
+			UNROLL
+			for (int i = 0; i < LANES; i++)
+				squares += (v[i] - mean) * (v[i] - mean);
+		}
+	}
+	squares = row_sum(squares, here.threads) / (float)a->channels;
+	deviation = 1 / sqrtf(squares + a->epsilon);
+	if (a->mean && here.thread == 0) {
+		a->mean[here.row] = mean;
+		a->deviation[here.row] = deviation;
+	}
+	for (uint32_t c = first; c < a->channels; c += turn) {
+		if (again)
+			NAME(load_part)(raw, a->x, here.row, a->channels, c, step);
+		UNROLL
+		for (int u = 0; u < PACKS; u++) {
+			uint32_t channel = c + u * step;
+
+			if (channel >= a->channels)
+				continue;
+			NAME(unpack)(v, raw[u]);
+			NAME(vector)(gamma, a->gamma, channel, 1);
+			NAME(vector)(beta, a->beta, channel, 0);
+			UNROLL
+			for (int i = 0; i < LANES; i++)
+				v[i] = (v[i] - mean) * deviation * gamma[i] + beta[i];
+			NAME(store)(a->y, here.row * a->channels + channel, v);
+		}
+	}
+}
+
+KERNEL(NAME(layer_norm), struct layer_norm, a)
+{
+	const struct row_place here = row_of_warp();
+
+	if (here.row < a.rows)
+		NAME(layer_norm_row)(&a, here);
+}
+
+KERNEL(NAME(layer_norm_wide), struct layer_norm, a)
+{
+	NAME(layer_norm_row)(&a, row_of_block());
+}
+
+/* g = dy gamma, and xhat. */
+DEVICE void NAME(layer_norm_terms)(float *g, float *xhat, struct NAME(raw) dy, struct NAME(raw) x,
+				   const struct layer_norm_backward *a, uint32_t channel,
+				   float mean, float deviation)
+{
+	float gamma[LANES];
+
+	NAME(unpack)(g, dy);
+	NAME(unpack)(xhat, x);
+	NAME(vector)(gamma, a->gamma, channel, 1);
+	UNROLL
+	for (int i = 0; i < LANES; i++) {
+		g[i] *= gamma[i];
+		xhat[i] = (xhat[i] - mean) * deviation;
+	}
+}
+
+DEVICE void NAME(layer_norm_backward_row)(const struct layer_norm_backward *a,
+					  struct row_place here)
+{
+	const uint32_t step = here.threads * LANES, turn = step * PACKS;
+	const uint32_t first = here.thread * LANES;
+	const bool again = a->channels > turn;
+	const float mean = a->mean[here.row], deviation = a->deviation[here.row];
+	struct NAME(raw) dy[PACKS], x[PACKS];
+	float g[LANES], xhat[LANES], sum = 0, products = 0;
+
+	for (uint32_t c = first; c < a->channels; c += turn) {
+		NAME(load_part)(dy, a->dy, here.row, a->channels, c, step);
+		NAME(load_part)(x, a->x, here.row, a->channels, c, step);
+		UNROLL
+		for (int u = 0; u < PACKS; u++) {
+			if (c + u * step >= a->channels)
+				continue;
+			NAME(layer_norm_terms)
+			(g, xhat, dy[u], x[u], a, c + u * step, mean, deviation);
+			UNROLL
+			for (int i = 0; i < LANES; i++) {
+				sum += g[i];
+				products += g[i] * xhat[i];
+			}
+		}
+	}
+	sum = row_sum(sum, here.threads) / (float)a->channels;
+	products = row_sum(products, here.threads) / (float)a->channels;
+	for (uint32_t c = first; c < a->channels; c += turn) {
+		if (again) {
+			NAME(load_part)(dy, a->dy, here.row, a->channels, c, step);
+			NAME(load_part)(x, a->x, here.row, a->channels, c, step);
+		}
+		UNROLL
+		for (int u = 0; u < PACKS; u++) {
+			uint32_t channel = c + u * step;
+
+			if (channel >= a->channels)
+				continue;
+			NAME(layer_norm_terms)(g, xhat, dy[u], x[u], a, channel, mean, deviation);
+			UNROLL
+			for (int i = 0; i < LANES; i++)
+				g[i] = deviation * (g[i] - sum - xhat[i] * products);
+			NAME(store)(a->dx, here.row * a->channels + channel, g);
+		}
+	}
+}
+
+KERNEL(NAME(layer_norm_backward), struct layer_norm_backward, a)
+{
+	const struct row_place here = row_of_warp();
+
+	if (here.row < a.rows)
+		NAME(layer_norm_backward_row)(&a, here);
+}
+
+KERNEL(NAME(layer_norm_backward_wide), struct layer_norm_backward, a)
+{
+	NAME(layer_norm_backward_row)(&a, row_of_block());
+}
+
+/* Sums of dy and dy xhat over rows. */
+KERNEL_RESIDENT(LAYER_NORM_SUMS_RESIDENT, NAME(layer_norm_sums), struct layer_norm_backward, a)
+{
+	const struct NAME(place) here = NAME(place)(&a.columns);
+	float sum[LANES], products[LANES];
+
+	UNROLL
+	for (int i = 0; i < LANES; i++)
+		sum[i] = products[i] = 0;
+	for (uint64_t first = here.first; first < a.rows; first += here.turn) {
+		uint64_t at = first * a.channels + here.channel;
+		struct NAME(raw) raw[COLUMNS_UNROLL], raw_x[COLUMNS_UNROLL];
+
+		UNROLL
+		for (int u = 0; u < COLUMNS_UNROLL; u++) {
+			if (first + u * a.columns.height >= a.rows)
+				continue;
+			raw[u] = NAME(load)(a.dy, at + u * here.step);
+			raw_x[u] = NAME(load)(a.x, at + u * here.step);
+		}
+		UNROLL
+		for (int u = 0; u < COLUMNS_UNROLL; u++) {
+			uint64_t row = first + u * a.columns.height;
+			float dy[LANES], x[LANES], mean, deviation;
+
+			if (row >= a.rows)
+				continue;
+			mean = a.mean[row];
+			deviation = a.deviation[row];
+			NAME(unpack)(dy, raw[u]);
+			NAME(unpack)(x, raw_x[u]);
+			UNROLL
+			for (int i = 0; i < LANES; i++) {
+				sum[i] += dy[i];
+				products[i] += dy[i] * ((x[i] - mean) * deviation);
+			}
+		}
+	}
+	NAME(leave_sums)(&a.columns, &here, sum, products, true, a.partial);
+}
