@@ -70,13 +70,13 @@ tests()
 	END
 }
 
-# run DIRECTORY LOG-NAME [OPTION or TEST...]
+# run DIRECTORY LOG-NAME [OPTION or TEST...]: half as many tests again as there are CPUs, since some wait for something else
 run()
 {
 	local directory=$1 name=$2
 	shift 2
 	rm -f "$directory/meson-logs/$name.json"
-	$without_randomisation meson test -C "$directory" --no-rebuild --print-errorlogs --logbase "$name" "$@" ||
+	$without_randomisation meson test -C "$directory" --no-rebuild --print-errorlogs --logbase "$name" --num-processes $(($(nproc) * 3 / 2)) "$@" ||
 		[ -s "$directory/meson-logs/$name.json" ] || broken=$((broken + 1))
 	logs+=("$directory/meson-logs/$name.json")
 }
