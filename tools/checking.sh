@@ -21,52 +21,93 @@ step()
 	printf '\n== %s\n' "$*"
 }
 
-# build DIRECTORY OPTION...
-build()
+# attempt DIRECTORY COMMAND...: a step of a build, whose log is shown when it fails
+attempt()
 {
 	local directory=$1 log=$1.log
 	shift
-	if ! { meson setup "$directory" "$@" || meson setup --wipe "$directory" "$@"; } >"$log" 2>&1 ||
-		! meson compile -C "$directory" >>"$log" 2>&1; then
-		cat "$log"
-		echo "check: $directory does not build; its log is above and in $log"
-		broken=$((broken + 1))
-		return 1
-	fi
-	mv "$log" "$directory/check-build.log"
+	"$@" >>"$log" 2>&1 && return
+	cat "$log"
+	echo "check: $directory does not build; its log is above and in $log"
+	broken=$((broken + 1))
+	return 1
+}
+
+setup()
+{
+	meson setup "$@" || meson setup --wipe "$@"
+}
+
+# configure DIRECTORY OPTION...
+configure()
+{
+	rm -f "$1.log"
+	attempt "$1" setup "$@"
+}
+
+# compile DIRECTORY [TEST...]: what these tests need, or everything
+compile()
+{
+	local directory=$1 files=()
+	shift
+	[ $# = 0 ] || mapfile -t files < <(needs "$directory" "$@")
+	attempt "$directory" ninja -C "$directory" "${files[@]}" &&
+		mv "$directory.log" "$directory/check-build.log"
 }
 
 build_release()
 {
-	build build-check -Dwerror=true
+	configure build-check -Dwerror=true && compile build-check
 }
 
-build_asan()
+sanitizer_options=(-Dwerror=true -Doptimization=1 -Ddebug=true)
+
+# configure_asan DIRECTORY OPTION...
+configure_asan()
 {
-	build build-check-asan -Dwerror=true -Doptimization=1 -Ddebug=true -Db_sanitize=address,undefined
+	configure "$@" "${sanitizer_options[@]}" -Db_sanitize=address,undefined
 }
 
-# Address randomisation as wide as newer kernels make it leaves this sanitizer no room. No test of it needs CUDA, whose
-# compiler takes longer than all else.
-build_tsan()
+# Address randomisation as wide as newer kernels make it leaves this sanitizer no room. No test of it needs CUDA.
+configure_tsan()
 {
-	build build-check-tsan -Dwerror=true -Doptimization=1 -Ddebug=true -Db_sanitize=thread -Dcuda=disabled || return
+	configure build-check-tsan "${sanitizer_options[@]}" -Db_sanitize=thread -Dcuda=disabled || return
 	if setarch -R true 2>/dev/null; then
 		without_randomisation='setarch -R'
 	fi
 }
 
-# tests DIRECTORY FOLDER-OR-PROGRAM...: names of the tests whose program is one of these or was built below one, or whose script is there.
+# tests DIRECTORY SUITE FOLDER-OR-PROGRAM...: names of the tests whose program is one of these or was built below one, or whose script is there; of those
+# in the suite alone, or outside of it if it stands behind a !. An empty one is any.
 tests()
 {
 	python3 - "$@" <<-'END'
 		import json, os, subprocess, sys
-		directory = os.path.abspath(sys.argv[1])
-		folders = [os.path.join(top, folder, "") for folder in sys.argv[2:] for top in (directory, os.getcwd())]
+		directory, suite = os.path.abspath(sys.argv[1]), sys.argv[2]
+		folders = [os.path.join(top, folder, "") for folder in sys.argv[3:] for top in (directory, os.getcwd())]
 		found = subprocess.run(["meson", "introspect", "--tests", directory], check=True, capture_output=True)
 		for test in json.loads(found.stdout):
+		    inside = any(name.split(":")[-1] == suite.lstrip("!") for name in test["suite"])
+		    if suite and inside == suite.startswith("!"):
+		        continue
 		    if any((os.path.normpath(word) + "/").startswith(folder) for word in test["cmd"][:2] for folder in folders):
 		        print(test["name"])
+	END
+}
+
+# needs DIRECTORY TEST...: the files that these tests need, as ninja calls them
+needs()
+{
+	python3 - "$@" <<-'END'
+		import json, os, subprocess, sys
+		directory, names = os.path.abspath(sys.argv[1]), set(sys.argv[2:])
+		found = subprocess.run(["meson", "introspect", "--tests", "--targets", directory], check=True, capture_output=True)
+		found = json.loads(found.stdout)
+		wanted = {target for test in found["tests"] if test["name"] in names for target in test["depends"]}
+		for target in found["targets"]:
+		    if target["id"] in wanted:
+		        for path in target["filename"]:
+		            print(os.path.relpath(path, directory))
 	END
 }
 
