@@ -175,7 +175,8 @@ static int check_metadata(const struct shard *shard, const struct section_view *
 		return packimg_fail(error, -EBADMSG, "%s: metadata is not UTF-8", shard->path);
 	for (const char *line = text; *line;) {
 		const char *end = strchr(line, '\n'), *equal = strchr(line, '=');
-		if (!end || !equal || equal > end || !text_is_key(line, (size_t)(equal - line)))
+		if (!end || !equal || equal > end ||
+		    !text_is_key(line, (size_t)(equal - line), PACKIMG_NAME_MAX))
 			return packimg_fail(error, -EBADMSG,
 					    "%s: metadata has a line that is not key=value",
 					    shard->path);

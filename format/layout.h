@@ -26,9 +26,6 @@ enum {
 	PIMG_ALIGN = 64,        /* of samples, side data and sections */
 	PIMG_SECTIONS_MAX = 23, /* entries of the section table */
 	PIMG_TAIL = 64,         /* bytes that must follow sample and side data inside the file */
-	PIMG_NAME_MAX = 255,    /* bytes of a field's name or a metadata key */
-	PIMG_CLASS_NAME_MAX = 4096,  /* bytes */
-	PIMG_SOURCE_MAX = 65535,     /* bytes of a sample's source name */
 	PIMG_METADATA_MAX = 1 << 24, /* bytes, terminator included */
 	/*
 	 * bytes of the class section: a reader copies it when opening. PACKIMG_CLASSES_MAX names of

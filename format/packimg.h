@@ -27,6 +27,9 @@ enum {
 	PACKIMG_SIDE_MAX = 65535,      /* pixels, either side of an image (JPEG's own limit) */
 	PACKIMG_CLASSES_MAX = 1 << 24, /* class names */
 	PACKIMG_FIELDS_MAX = 256,      /* extra columns */
+	PACKIMG_NAME_MAX = 255,        /* bytes of a field's name or a metadata key */
+	PACKIMG_CLASS_NAME_MAX = 4096, /* bytes */
+	PACKIMG_SOURCE_MAX = 65535,    /* bytes of a sample's source name */
 	/* bytes of a value that loaderd delivers; the format has no limit */
 	PACKIMG_FED_MAX = 65536,
 	PACKIMG_SHARDS_MAX = 99999, /* files in a set */

@@ -78,7 +78,7 @@ static int field_read(struct packimg *dataset, int fd, const char *name,
 
 	if (field->type < PACKIMG_FIELD_INT64 || field->type > PACKIMG_FIELD_JSON ||
 	    field->reserved_0 || field->reserved_1 || field->name_size == 0 ||
-	    field->name_size > PIMG_NAME_MAX || field->name_offset > section->size ||
+	    field->name_size > PACKIMG_NAME_MAX || field->name_offset > section->size ||
 	    field->name_size > section->size - field->name_offset)
 		return packimg_fail(error, -EBADMSG, "%s: field %" PRIu32 " is damaged", name,
 				    number);
@@ -424,7 +424,7 @@ int packimg_open(const char *path, struct packimg **ret_dataset, struct packimg_
 	char file_path[SET_PATH_MAX];
 	struct packimg_identity identity;
 
-	int r = set_resolve(path, file_path, error);
+	int r = set_resolve(path, file_path, error ? error->text : NULL);
 	if (r < 0)
 		return r;
 	int fd = file_open(file_path, error);

@@ -1,10 +1,11 @@
 #include "format/set.h"
 
-#include "format/error.h"
+#include "format/base/sentence.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -229,7 +230,7 @@ static int candidates_add_notice(struct candidates *candidates, const char *dire
 
 /* Lists *.pimg in directory; with base, only shards of "directory/base". */
 static int candidates_list(const char *directory, const char *base, struct candidates *candidates,
-			   struct packimg_error *error)
+			   char *error)
 {
 	char path[SET_PATH_MAX];
 	struct set_name name;
@@ -238,8 +239,8 @@ static int candidates_list(const char *directory, const char *base, struct candi
 	DIR *listing = opendir(directory);
 	if (!listing) {
 		r = -errno;
-		return packimg_fail(error, r, "%s: cannot list the directory: %s", directory,
-				    strerror(-r));
+		return sentence_fail(error, SET_ERROR_MAX, r, "%s: cannot list the directory: %s",
+				     directory, strerror(-r));
 	}
 	for (;;) {
 		errno = 0;
@@ -273,17 +274,17 @@ static int candidates_list(const char *directory, const char *base, struct candi
 	}
 	closedir(listing);
 	if (r < 0)
-		return packimg_fail(error, r, "%s: cannot list the directory: %s", directory,
-				    strerror(-r));
+		return sentence_fail(error, SET_ERROR_MAX, r, "%s: cannot list the directory: %s",
+				     directory, strerror(-r));
 	return 0;
 }
 
 static int candidates_choose(const struct candidates *candidates, const char *path,
-			     char ret_path[SET_PATH_MAX], struct packimg_error *error)
+			     char ret_path[SET_PATH_MAX], char *error)
 {
 	if (candidates->count > 1)
-		return packimg_fail(
-			error, -EEXIST,
+		return sentence_fail(
+			error, SET_ERROR_MAX, -EEXIST,
 			"%.150s: several datasets fit, %.120s and %.120s; name one of them", path,
 			candidates->first, candidates->second);
 	memcpy(ret_path, candidates->first, SET_PATH_MAX);
@@ -291,7 +292,7 @@ static int candidates_choose(const struct candidates *candidates, const char *pa
 }
 
 /* "DIR/NAME.pimg" does not exist: look for shards of DIR/NAME. */
-static int resolve_set(const char *path, char ret_path[SET_PATH_MAX], struct packimg_error *error)
+static int resolve_set(const char *path, char ret_path[SET_PATH_MAX], char *error)
 {
 	char directory[SET_PATH_MAX] = ".", base[SET_PATH_MAX];
 	struct candidates candidates = {0};
@@ -305,19 +306,20 @@ static int resolve_set(const char *path, char ret_path[SET_PATH_MAX], struct pac
 
 	struct stat status;
 	if (stat(directory, &status) < 0)
-		return packimg_fail(error, -ENOENT, "%s: there is no such file", path);
+		return sentence_fail(error, SET_ERROR_MAX, -ENOENT, "%s: there is no such file",
+				     path);
 	int r = candidates_list(directory, base, &candidates, error);
 	if (r < 0)
 		return r;
 	if (candidates.count == 0)
-		return packimg_fail(
-			error, -ENOENT,
+		return sentence_fail(
+			error, SET_ERROR_MAX, -ENOENT,
 			"%s: there is no such file, and no shards %.*s-00000-of-*.pimg either",
 			path, (int)(strlen(path) - SUFFIX_SIZE), path);
 	return candidates_choose(&candidates, path, ret_path, error);
 }
 
-int set_resolve(const char *path, char ret_path[SET_PATH_MAX], struct packimg_error *error)
+int set_resolve(const char *path, char ret_path[SET_PATH_MAX], char *error)
 {
 	struct candidates candidates = {0};
 	char base[SET_PATH_MAX];
@@ -325,15 +327,16 @@ int set_resolve(const char *path, char ret_path[SET_PATH_MAX], struct packimg_er
 	int r;
 
 	if (strlen(path) >= SET_PATH_MAX)
-		return packimg_fail(error, -ENAMETOOLONG, "%.100s...: the path is too long", path);
+		return sentence_fail(error, SET_ERROR_MAX, -ENAMETOOLONG,
+				     "%.100s...: the path is too long", path);
 	if (set_base(path, base) == 0 && set_notice_read(base, ret_path) == 0)
 		return 0;
 	if (stat(path, &status) < 0) {
 		r = -errno;
 		if (r == -ENOENT && has_suffix(path))
 			return resolve_set(path, ret_path, error);
-		return packimg_fail(error, r, "%s: %s", path,
-				    r == -ENOENT ? "there is no such file" : strerror(-r));
+		return sentence_fail(error, SET_ERROR_MAX, r, "%s: %s", path,
+				     r == -ENOENT ? "there is no such file" : strerror(-r));
 	}
 	if (!S_ISDIR(status.st_mode)) {
 		memcpy(ret_path, path, strlen(path) + 1);
@@ -347,9 +350,9 @@ int set_resolve(const char *path, char ret_path[SET_PATH_MAX], struct packimg_er
 	if (r < 0)
 		return r;
 	if (candidates.count == 0)
-		return packimg_fail(error, -ENOENT,
-				    "%s: the directory holds no .pimg file; packimg convert makes "
-				    "one of images",
-				    path);
+		return sentence_fail(error, SET_ERROR_MAX, -ENOENT,
+				     "%s: the directory holds no .pimg file; packimg convert makes "
+				     "one of images",
+				     path);
 	return candidates_choose(&candidates, path, ret_path, error);
 }

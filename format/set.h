@@ -6,9 +6,12 @@
  */
 #pragma once
 
-#include "format/packimg.h"
+#include <stdint.h>
 
-enum { SET_PATH_MAX = 4096 };
+enum {
+	SET_PATH_MAX = 4096,
+	SET_ERROR_MAX = 512, /* bytes of an error text */
+};
 
 struct set_name {
 	char base[SET_PATH_MAX]; /* path before "-00000-of-00016.pimg" */
@@ -36,5 +39,6 @@ int set_notice_read(const char *base, char ret_path[SET_PATH_MAX]);
  * Resolves what packimg_open() was given to one existing file: the file itself, the first shard of
  * the set that "NAME.pimg" stands for, or the only file or set of a directory; or what a notice
  * names in its place. -ENOENT, -EEXIST (several candidates), -ENAMETOOLONG, ...
+ * with a sentence in error, which may be NULL.
  */
-int set_resolve(const char *path, char ret_path[SET_PATH_MAX], struct packimg_error *error);
+int set_resolve(const char *path, char ret_path[SET_PATH_MAX], char *error);

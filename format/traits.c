@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 static int trait_read(struct packimg_field *field, const struct pimg_trait *trait)
@@ -40,33 +39,9 @@ int traits_read(struct packimg *dataset, int fd, const char *name, const struct 
 			return packimg_fail(error, -EBADMSG,
 					    "%s: traits of field %.100s do not fit its type", name,
 					    dataset->fields[i].name);
-	if (traits[count].reserved_0 || traits[count].longest > PIMG_SOURCE_MAX)
+	if (traits[count].reserved_0 || traits[count].longest > PACKIMG_SOURCE_MAX)
 		return packimg_fail(error, -EBADMSG, "%s: traits of the sources are damaged", name);
 	dataset->source_longest = traits[count].longest;
-	return 0;
-}
-
-int traits_build(const struct packimg_writer *writer, void **ret_data, size_t *ret_size)
-{
-	size_t count = writer->column_count + 1u;
-
-	if (writer->column_count == 0 && writer->source_longest == 0) {
-		*ret_data = NULL;
-		*ret_size = 0;
-		return 0;
-	}
-	struct pimg_trait *traits = calloc(count, sizeof(*traits));
-	if (!traits)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < writer->column_count; i++) {
-		const struct column *column = &writer->columns[i];
-		traits[i].longest = column->longest;
-		traits[i].kind =
-			column->type == PACKIMG_FIELD_TEXT ? PIMG_VALUE_TEXT : PIMG_VALUE_PLAIN;
-	}
-	traits[writer->column_count].longest = writer->source_longest;
-	*ret_data = traits;
-	*ret_size = count * sizeof(*traits);
 	return 0;
 }
 

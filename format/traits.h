@@ -7,14 +7,10 @@
 #pragma once
 
 #include "format/reader.h"
-#include "format/write/writer.h"
 
 /* After the fields were read: takes types and lengths over into the dataset. */
 int traits_read(struct packimg *dataset, int fd, const char *name, const struct pimg_header *header,
 		struct packimg_error *error);
-
-/* The section's bytes, which the caller frees; NULL and 0 when there is nothing to say. */
-int traits_build(const struct packimg_writer *writer, void **ret_data, size_t *ret_size);
 
 /* What all samples of a dataset turned out to have. */
 struct traits_found {

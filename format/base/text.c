@@ -1,7 +1,5 @@
 #include "format/base/text.h"
 
-#include "format/layout.h"
-
 #include <stdint.h>
 #include <string.h>
 
@@ -52,9 +50,9 @@ bool text_is_utf8(const char *text, size_t size)
 	return true;
 }
 
-bool text_is_key(const char *text, size_t size)
+bool text_is_key(const char *text, size_t size, size_t most)
 {
-	if (size == 0 || size > PIMG_NAME_MAX)
+	if (size == 0 || size > most)
 		return false;
 	for (size_t i = 0; i < size; i++) {
 		char c = text[i];

@@ -18,11 +18,11 @@ int facts_classes(struct facts *facts, const char *const *names, uint32_t class_
 				    class_count, PACKIMG_CLASSES_MAX);
 	for (uint32_t i = 0; i < class_count; i++) {
 		size_t length = strlen(names[i]);
-		if (length > PIMG_CLASS_NAME_MAX || !text_is_utf8(names[i], length))
+		if (length > PACKIMG_CLASS_NAME_MAX || !text_is_utf8(names[i], length))
 			return packimg_fail(error, -EINVAL,
 					    "name of class %" PRIu32
 					    " is not UTF-8 of at most %d bytes",
-					    i, PIMG_CLASS_NAME_MAX);
+					    i, PACKIMG_CLASS_NAME_MAX);
 		size += length + 1;
 	}
 	if (size > PIMG_CLASSES_SIZE_MAX)
@@ -105,11 +105,11 @@ static int metadata_put(struct facts *facts, const char *key, char *value)
 int facts_metadata(struct facts *facts, const char *key, const char *value,
 		   struct packimg_error *error)
 {
-	if (!text_is_key(key, strlen(key)))
+	if (!text_is_key(key, strlen(key), PACKIMG_NAME_MAX))
 		return packimg_fail(error, -EINVAL,
 				    "metadata key \"%.100s\": letters, digits, '_', '-' and '.' "
 				    "are possible, at most %d",
-				    key, PIMG_NAME_MAX);
+				    key, PACKIMG_NAME_MAX);
 	if (!text_is_utf8(value, strlen(value)))
 		return packimg_fail(error, -EINVAL, "metadata %.100s: the value is not UTF-8", key);
 	char *escaped = value_escape(value);

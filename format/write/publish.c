@@ -1,7 +1,6 @@
 #include "format/base/io.h"
 #include "format/base/uuid.h"
 #include "format/error.h"
-#include "format/traits.h"
 #include "format/write/replace.h"
 #include "format/write/writer.h"
 
@@ -167,6 +166,31 @@ static int fields_build(const struct packimg_writer *writer, void **ret_data, si
 	return 0;
 }
 
+/* The section's bytes, which the caller frees; NULL and 0 when there is nothing to say. */
+static int build_traits(const struct packimg_writer *writer, void **ret_data, size_t *ret_size)
+{
+	size_t count = writer->column_count + 1u;
+
+	if (writer->column_count == 0 && writer->source_longest == 0) {
+		*ret_data = NULL;
+		*ret_size = 0;
+		return 0;
+	}
+	struct pimg_trait *traits = calloc(count, sizeof(*traits));
+	if (!traits)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < writer->column_count; i++) {
+		const struct column *column = &writer->columns[i];
+		traits[i].longest = column->longest;
+		traits[i].kind =
+			column->type == PACKIMG_FIELD_TEXT ? PIMG_VALUE_TEXT : PIMG_VALUE_PLAIN;
+	}
+	traits[writer->column_count].longest = writer->source_longest;
+	*ret_data = traits;
+	*ret_size = count * sizeof(*traits);
+	return 0;
+}
+
 static int blobs_build(const struct packimg_writer *writer, struct blobs *ret_blobs)
 {
 	struct blobs blobs = {0};
@@ -178,7 +202,7 @@ static int blobs_build(const struct packimg_writer *writer, struct blobs *ret_bl
 	if (r == 0)
 		r = facts_metadata_build(&writer->facts, &metadata, &metadata_size);
 	if (r == 0)
-		r = traits_build(writer, &traits, &traits_size);
+		r = build_traits(writer, &traits, &traits_size);
 	if (r < 0) {
 		free(fields);
 		free(metadata);

@@ -79,10 +79,10 @@ int packimg_writer_field(struct packimg_writer *writer, const char *name,
 {
 	size_t size = strlen(name);
 
-	if (size == 0 || size > PIMG_NAME_MAX || !text_is_utf8(name, size))
+	if (size == 0 || size > PACKIMG_NAME_MAX || !text_is_utf8(name, size))
 		return packimg_fail(error, -EINVAL,
 				    "%s: a field's name must be UTF-8 of 1 to %d bytes",
-				    writer->path, PIMG_NAME_MAX);
+				    writer->path, PACKIMG_NAME_MAX);
 	if (type < PACKIMG_FIELD_INT64 || type > PACKIMG_FIELD_TEXT)
 		return packimg_fail(error, -EINVAL, "%s: field %.100s: type %d is unknown",
 				    writer->path, name, (int)type);
@@ -122,7 +122,7 @@ static const char *item_fault(const struct packimg_item *item)
 		return "label is out of range";
 	if (item->orientation < 1 || item->orientation > 8)
 		return "orientation must be 1 to 8";
-	if (item->source_size > PIMG_SOURCE_MAX || (item->source_size > 0 && !item->source))
+	if (item->source_size > PACKIMG_SOURCE_MAX || (item->source_size > 0 && !item->source))
 		return "source must be at most 65535 bytes";
 	uint64_t pixels_size = (uint64_t)item->width * item->height * item->channels;
 	switch (item->codec) {

@@ -21,11 +21,11 @@ struct dataset_files {
 
 static int resolve(const char *path, struct dataset_files *ret_files, char *error)
 {
-	struct packimg_error why;
+	char why[SET_ERROR_MAX];
 	struct set_name name;
-	int r = set_resolve(path, ret_files->path, &why);
+	int r = set_resolve(path, ret_files->path, why);
 	if (r < 0)
-		return error_set(error, r, "dataset: %s.", why.text);
+		return error_set(error, r, "dataset: %s.", why);
 	ret_files->is_set = set_name_parse(ret_files->path, &name) == 0;
 	ret_files->total = 1;
 	if (ret_files->is_set) {

@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "format/base/text.h"
-#include "format/layout.h"
 
 int catalog_init(struct catalog *catalog)
 {
@@ -52,12 +51,12 @@ static int check_fields(const struct catalog *catalog, const struct source_item 
 	for (size_t i = 0; i < item->field_count; i++) {
 		const char *name = item->fields[i].name;
 
-		if (!name_fits(name, PIMG_NAME_MAX))
+		if (!name_fits(name, PACKIMG_NAME_MAX))
 			return packimg_fail(
 				error, CATALOG_SKIP,
 				"its field \"%.60s\" has a name that is not UTF-8 of 1 to "
 				"%d bytes",
-				name, PIMG_NAME_MAX);
+				name, PACKIMG_NAME_MAX);
 		for (size_t k = 0; k < i; k++)
 			if (strcmp(item->fields[k].name, name) == 0)
 				return packimg_fail(error, CATALOG_SKIP, "it has two fields \"%s\"",
@@ -116,12 +115,12 @@ int catalog_classify(struct catalog *catalog, struct catalog_sample *sample, con
 	sample->class = UINT32_MAX;
 	if (!name)
 		return 0;
-	if (!name_fits(name, PIMG_CLASS_NAME_MAX))
+	if (!name_fits(name, PACKIMG_CLASS_NAME_MAX))
 		return packimg_fail(
 			error, CATALOG_SKIP,
 			"its class \"%.60s\" has a name that is not UTF-8 of at most %d "
 			"bytes; rename it, or choose with --class-from or --exclude",
-			name, PIMG_CLASS_NAME_MAX);
+			name, PACKIMG_CLASS_NAME_MAX);
 	if (names_add(&catalog->class_names, name, &sample->class, NULL))
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	if (catalog->class_names.count > PACKIMG_CLASSES_MAX)
@@ -160,9 +159,9 @@ int catalog_add(struct catalog *catalog, const struct source_item *item,
 		catalog->samples = samples;
 		catalog->room = room;
 	}
-	if (strlen(item->name) > PIMG_SOURCE_MAX)
+	if (strlen(item->name) > PACKIMG_SOURCE_MAX)
 		return packimg_fail(error, CATALOG_SKIP, "a name of more than %d bytes",
-				    PIMG_SOURCE_MAX);
+				    PACKIMG_SOURCE_MAX);
 	sample.name = arena_copy(&catalog->arena, item->name, strlen(item->name));
 	if (!sample.name)
 		return packimg_fail(error, -ENOMEM, "out of memory");
