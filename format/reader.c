@@ -1,9 +1,9 @@
 #include "format/reader.h"
 
+#include "format/base/set.h"
 #include "format/base/text.h"
 #include "format/error.h"
 #include "format/header.h"
-#include "format/set.h"
 #include "format/traits.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
  * copied once.
  */
 #include "format/base/copy_once.h"
-#include "format/codec/exif.h"
+#include "format/base/exif.h"
 #include "format/error.h"
 #include "format/packimg.h"
 

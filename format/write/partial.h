@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "format/set.h"
+#include "format/base/set.h"
 
 #include <stdbool.h>
 

@@ -5,8 +5,7 @@ tree, and on rows that nothing uses any more.
     tests/edges/edges.py [TREE]
 
 A row is a folder, without those below it, and what it may include: a folder, which is all headers right in it, or one header. Every
-folder may include itself and format/base, tests anything; nothing includes tests. An exception is one include, and why it is there
-still: whoever takes it away removes its row.
+folder may include itself and format/base, tests anything; nothing includes tests.
 """
 import os
 import pathlib
@@ -80,13 +79,6 @@ TABLE = {
     "bench/stages": "format format/codec format/codec/jpeg loaderd/augment loaderd/augment/apply/plan.h",
 }
 
-EXCEPTIONS = {
-    ("proto/client/files.c", "format/set.h"): "names of a set's files: they want an error of the base's instead of libpackimg's",
-    ("tools/packimg/image/image_png.c", "format/codec/exif.h"): "libpackimg says nothing of orientation in its face",
-    ("tools/packimg/image/image_tiff.c", "format/codec/exif.h"): "libpackimg says nothing of orientation in its face",
-    ("tools/packimg/image/image_webp.c", "format/codec/exif.h"): "libpackimg says nothing of orientation in its face",
-}
-
 GENERATED = {"proto/feed.pb-c.h"}
 INCLUDE = re.compile(r'^\s*#\s*(?:include|define [A-Z_]+_BODY)\s+"([^"\n]+)"', re.MULTILINE)
 SOURCE = re.compile(r"\.(c|h|cu|cc|inc|S|c\.in)$")
@@ -106,7 +98,7 @@ def main():
     sources = sorted(str(path.relative_to(tree)) for top in TOPS for path in (tree / top).rglob("*")
                      if path.is_file() and SOURCE.search(path.name))
     known = set(sources) | GENERATED
-    mistakes, used, exceptions = [], set(), set()
+    mistakes, used = [], set()
     for source in sources:
         here = os.path.dirname(source)
         for header in INCLUDE.findall((tree / source).read_text()):
@@ -116,9 +108,7 @@ def main():
                 mistakes.append(f'{source}: "{header}" is no file from the root of the tree on')
                 continue
             there = os.path.dirname(header)
-            if (source, header) in EXCEPTIONS:
-                exceptions.add((source, header))
-            elif not allowed(source, header):
+            if not allowed(source, header):
                 mistakes.append(f'{source}: {here} may not include "{header}": the table in tests/edges/edges.py has no such edge')
             used |= {(here, there), (here, header), (here, None)}
         if here.split("/")[0] != "tests" and here not in TABLE:
@@ -127,9 +117,7 @@ def main():
         for entry in row.split():
             if (folder, entry) not in used:
                 mistakes.append(f"tests/edges/edges.py: {folder} does not include {entry} any more: remove it from the row")
-    for source, header in sorted(set(EXCEPTIONS) - exceptions):
-        mistakes.append(f'tests/edges/edges.py: {source} does not include "{header}" any more: remove the exception')
-    print("\n".join(mistakes) or f"{len(sources)} files keep to the table, with {len(exceptions)} exceptions")
+    print("\n".join(mistakes) or f"{len(sources)} files keep to the table")
     return bool(mistakes)
 
 

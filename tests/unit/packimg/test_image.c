@@ -2,7 +2,7 @@
  * Source images of every kind become the same upright 8-bit RGB or grey; what is cut off or foreign
  * is refused.
  */
-#include "format/codec/exif.h"
+#include "format/base/exif.h"
 #include "tools/packimg/image/image.h"
 #include "tools/packimg/image/render.h"
 

@@ -1,5 +1,5 @@
 /* PNG, through libspng. */
-#include "format/codec/exif.h"
+#include "format/base/exif.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image.h"
 

@@ -1,5 +1,5 @@
 /* TIFF, through libtiff: the first image of a file. */
-#include "format/codec/exif.h"
+#include "format/base/exif.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image.h"
 

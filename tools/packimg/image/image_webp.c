@@ -2,7 +2,7 @@
  * WebP, through libwebp: a still image, or the first frame of an animation on the canvas that it
  * has.
  */
-#include "format/codec/exif.h"
+#include "format/base/exif.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image.h"
 

@@ -1,4 +1,4 @@
-#include "format/codec/exif.h"
+#include "format/base/exif.h"
 #include "format/base/copy_once.h"
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "format/set.h"
+#include "format/base/set.h"
 
 #include "format/base/sentence.h"
 
