@@ -1,8 +1,9 @@
 /*
- * A feed as libfeed's own files see it: feed.c opens feeds and hands out batches, reopen.c opens
- * them again when a daemon has gone. All of it belongs to the feed's thread but for feed_release(),
- * which any thread may call: the lock is held there, and wherever what it looks at changes. After a
- * fork connection.fd is -1 in the child, which touches nothing else. Internal: not installed.
+ * A feed as libfeed's own files see it: feed.c is its life, subscribe.c asks a daemon for it,
+ * batches.c waits for batches and hands them out, reopen.c opens it again when a daemon has gone.
+ * All of it belongs to the feed's thread but for feed_release(), which any thread may call: the
+ * lock is held there, and wherever what it looks at changes. After a fork connection.fd is -1 in
+ * the child, which touches nothing else. Internal: not installed.
  */
 #pragma once
 
@@ -13,6 +14,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* The ring of a connection that was lost, for as long as batches of it are held or a device knows
@@ -60,6 +62,14 @@ struct feed {
 	char *field_names[RING_FIELDS_MAX];
 	char error[FEED_ERROR_MAX];
 };
+
+/* Up to here, programs do not know of text. */
+enum { FEED_OPTIONS_SIZE_1 = offsetof(struct feed_options, cut_values) };
+
+/* Bytes of a versioned structure that both sides know; callers 0: those of the first release. */
+size_t feed_known_size(size_t callers, size_t first, size_t ours);
+/* Position of the next batch. The one after an epoch's last is the next epoch's first. */
+void feed_set_position(struct feed *feed, uint64_t epoch, uint64_t batch, bool ended);
 
 /* An empty one, to be opened; NULL: no memory. feed_close() frees it. */
 struct feed *feed_new(void);

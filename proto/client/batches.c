@@ -1,0 +1,399 @@
+#include "format/base/clock.h"
+#include "proto/client/feed_state.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
+
+enum {
+	DRAIN_MAX = 64,     /* frames taken from the socket between two looks at the ring */
+	NOTICE_MAX = 16384, /* bytes of one: an Error's text has room for a path or two */
+};
+
+/* What a caller that left size at zero was built with. */
+enum { BATCH_SIZE_0 = offsetof(struct feed_batch, reconnects) };
+
+_Static_assert((int)FEED_U8 == (int)RING_U8 && (int)FEED_F16 == (int)RING_F16 &&
+		       (int)FEED_BF16 == (int)RING_BF16 && (int)FEED_F32 == (int)RING_F32,
+	       "elements pass through");
+_Static_assert((int)FEED_NHWC == (int)RING_NHWC && (int)FEED_NCHW == (int)RING_NCHW,
+	       "layouts pass through");
+_Static_assert((int)FEED_SAMPLE_FIELD_CUT == (int)RING_SAMPLE_FIELD_CUT, "flags pass through");
+_Static_assert((int)FEED_TEXT == (int)RING_FIELD_TEXT, "types pass through");
+
+/* Request{doorbell{}} in a frame's body: field 4, length-delimited, empty. */
+static const uint8_t doorbell[] = {4 << 3 | 2, 0};
+
+static uint64_t element_size(uint32_t element)
+{
+	switch (element) {
+	case RING_U8:
+		return 1;
+	case RING_F16:
+	case RING_BF16:
+		return 2;
+	case RING_F32:
+		return 4;
+	default:
+		return 0;
+	}
+}
+
+/* Bytes of a batch's images; 0 when the slot's header contradicts itself or the ring's. */
+static uint64_t image_bytes(const struct ring_header *layout, const struct ring_slot *slot)
+{
+	uint64_t bytes = element_size(slot->element);
+	if (slot->count > layout->batch_size_max || slot->channels < 3 || slot->channels > 4 ||
+	    (slot->layout != RING_NHWC && slot->layout != RING_NCHW))
+		return 0;
+	if (__builtin_mul_overflow(bytes, (uint64_t)slot->count * slot->channels, &bytes) ||
+	    __builtin_mul_overflow(bytes, (uint64_t)slot->height, &bytes) ||
+	    __builtin_mul_overflow(bytes, (uint64_t)slot->width, &bytes) ||
+	    bytes > layout->image_size_max)
+		return 0;
+	return bytes;
+}
+
+static int refuse_batch(struct feed *feed)
+{
+	feed->broken = -EPROTO;
+	return error_set(feed->error, -EPROTO,
+			 "The daemon on %s published batch %llu with a header that cannot be.",
+			 feed->connection.socket, (unsigned long long)feed->ring.taken);
+}
+
+/* The batch that is due, and the epoch's last where that is due. */
+static bool is_next(const struct feed *feed, const struct ring_slot *slot)
+{
+	uint64_t end = feed->options.epoch_end;
+	return slot->number == feed->ring.taken && slot->epoch == feed->epoch &&
+	       slot->batch == feed->batch && (end == 0 || slot->epoch < end) &&
+	       (slot->last != 0) == (slot->batch + 1 == feed->info.batches_per_epoch);
+}
+
+/* A daemon that is older than whole_values cuts and flags without being asked. */
+static int refuse_cut(struct feed *feed, const struct ring_slot *slot, uint64_t sample)
+{
+	feed->broken = -EBADMSG;
+	return error_set(feed->error, -EBADMSG,
+			 "Epoch %llu, batch %llu: sample %llu has a value that is longer than "
+			 "field_bytes, %u, and the daemon on %s has cut it: ask for more, or for "
+			 "cut values.",
+			 (unsigned long long)slot->epoch, (unsigned long long)slot->batch,
+			 (unsigned long long)sample, feed->ring.layout.field_bytes,
+			 feed->connection.socket);
+}
+
+/* Number of the first sample whose values were cut; count: of none. */
+static uint32_t find_cut(const struct feed *feed, const uint8_t *flags, uint32_t count)
+{
+	uint32_t i = 0;
+	if (feed->options.cut_values || feed->field_count == 0)
+		return count;
+	while (i < count && !(flags[i] & FEED_SAMPLE_FIELD_CUT))
+		i++;
+	return i;
+}
+
+static int hand_out(struct feed *feed, const struct ring_slot *published, struct feed_batch *batch)
+{
+	const struct ring_header *layout = &feed->ring.layout;
+	struct ring_slot slot;
+	ring_copy_slot(published, &slot);
+	uint64_t bytes = image_bytes(layout, &slot);
+	if (feed->ring.broken || bytes == 0 || !is_next(feed, &slot))
+		return refuse_batch(feed);
+	const char *base = ring_show(&feed->ring, published);
+	uint32_t cut = find_cut(feed, (const uint8_t *)base + layout->flag_offset, slot.count);
+	if (cut < slot.count)
+		return refuse_cut(feed, &slot,
+				  ((const uint64_t *)(base + layout->sample_offset))[cut]);
+	struct feed_batch full = {
+		.size = batch->size,
+		.number = feed->base + slot.number,
+		.epoch = slot.epoch,
+		.batch = slot.batch,
+		.count = slot.count,
+		.height = slot.height,
+		.width = slot.width,
+		.channels = slot.channels,
+		.element = slot.element,
+		.layout = slot.layout,
+		.bad = slot.bad,
+		.last = slot.last != 0,
+		.images = base + layout->image_offset,
+		.image_bytes = bytes,
+		.labels = (const int32_t *)(base + layout->label_offset),
+		.samples = (const uint64_t *)(base + layout->sample_offset),
+		.flags = (const uint8_t *)base + layout->flag_offset,
+		.publish_ns = slot.publish_ns,
+		.reconnects = feed->info.reconnects,
+		.shared_images = (const char *)published + layout->image_offset,
+	};
+	memcpy(batch, &full, feed_known_size(batch->size, BATCH_SIZE_0, sizeof(full)));
+	feed_set_position(feed, full.epoch, full.batch + 1, full.last != 0);
+	feed->again.fruitless = 0;
+	return 0;
+}
+
+static int lose(struct feed *feed, int code)
+{
+	const char *how = feed->shutting_down ? "is shutting down" : "went away";
+	if (feed->failed != 0)
+		return feed->failed;
+	if (code == -ECONNRESET)
+		feed->failed = error_set(
+			feed->error, code,
+			"The daemon on %s %s; the feed can be opened again at epoch %llu, "
+			"batch %llu.",
+			feed->connection.socket, how, (unsigned long long)feed->epoch,
+			(unsigned long long)feed->batch);
+	else
+		feed->failed = error_set(feed->error, code,
+					 "The connection to the daemon on %s failed: %s.",
+					 feed->connection.socket, strerror(-code));
+	return feed->failed;
+}
+
+/*
+ * Looks at the ring without waiting: 0, FEED_END, -EBADMSG, -ENOBUFS, or -EAGAIN when nothing is
+ * there yet.
+ */
+static int look(struct feed *feed, const struct ring_slot **ret_slot)
+{
+	/* State before head: once it has left RING_RUNNING, the head read after it is the last. */
+	uint32_t state = atomic_load_explicit(&feed->ring.header->state, memory_order_seq_cst);
+	const struct ring_slot *slot = ring_take(&feed->ring);
+	if (slot) {
+		*ret_slot = slot;
+		return 0;
+	}
+	if (state == RING_END)
+		return FEED_END;
+	if (state == RING_FAILED) {
+		char reason[RING_REASON_MAX];
+		ring_copy_reason(&feed->ring, reason);
+		feed->shutting_down |= strcmp(reason, RING_REASON_STOPPING) == 0;
+		if (feed->shutting_down)
+			return lose(feed, -ECONNRESET);
+		text_make_printable(reason);
+		return error_set(feed->error, -EBADMSG, "The feed failed: %s", reason);
+	}
+	if (state != RING_RUNNING)
+		return error_set(feed->error, -EPROTO, "The daemon on %s set the unknown state %u.",
+				 feed->connection.socket, state);
+	if (feed->failed == 0 &&
+	    atomic_load_explicit(&feed->ring.held_count, memory_order_relaxed) >= feed->ring.slots)
+		return error_set(
+			feed->error, -ENOBUFS,
+			"All %u batches that this feed has room for are held: release one, or open "
+			"the feed with more slots.",
+			feed->ring.slots);
+	return -EAGAIN;
+}
+
+static int read_notice(struct feed *feed, const uint8_t *data, size_t size)
+{
+	static const uint8_t their_doorbell[] = {5 << 3 | 2, 0};
+	if (size == sizeof(their_doorbell) && memcmp(data, their_doorbell, size) == 0)
+		return 0;
+	/*
+	 * What may come unasked is short; a long one could hold half a million messages, and cost
+	 * their memory and time each.
+	 */
+	Loaderd__Reply *reply = size > NOTICE_MAX ? NULL : loaderd__reply__unpack(NULL, size, data);
+	if (!reply)
+		return lose(feed, -EPROTO);
+	switch (reply->kind_case) {
+	case LOADERD__REPLY__KIND__NOT_SET: /* of a daemon that is newer */
+	case LOADERD__REPLY__KIND_DOORBELL:
+		break;
+	case LOADERD__REPLY__KIND_SHUTTING_DOWN:
+		feed->shutting_down = true;
+		break;
+	case LOADERD__REPLY__KIND_ERROR:
+		if (reply->error->code == ESHUTDOWN)
+			feed->shutting_down = true;
+		else
+			feed->failed = connection_error(reply->error, NULL, feed->error);
+		if (feed->failed == -ETIMEDOUT) /* callers would take it for "not yet", for ever */
+			feed->failed = -EPROTO;
+		break;
+	default:
+		lose(feed, -EPROTO);
+	}
+	loaderd__reply__free_unpacked(reply, NULL);
+	return feed->failed;
+}
+
+/*
+ * Takes what the socket holds. Positive: there were frames; 0: none; negative: the connection is
+ * lost.
+ */
+static int drain(struct feed *feed)
+{
+	int frames = 0;
+	if (feed->failed != 0)
+		return feed->failed;
+	while (frames < DRAIN_MAX) {
+		const uint8_t *data;
+		size_t size;
+		int r = frame_receive(&feed->connection.reader, feed->connection.fd, &data, &size);
+		if (r == 0)
+			break;
+		if (r < 0)
+			return lose(feed, r);
+		r = read_notice(feed, data, size);
+		if (r < 0)
+			return r;
+		frames++;
+	}
+	return frames;
+}
+
+static void wait_for_socket(struct feed *feed, int timeout_ms)
+{
+	uint64_t start_ns = clock_ns(CLOCK_MONOTONIC);
+	struct pollfd p = {.fd = feed->connection.fd, .events = POLLIN};
+	poll(&p, 1, timeout_ms); /* EINTR is as good as a doorbell: the caller looks again */
+	struct ring_ack *ack = feed->ring.ack;
+	uint64_t stall_ns = atomic_load_explicit(&ack->stall_ns, memory_order_relaxed);
+	atomic_store_explicit(&ack->stall_ns, stall_ns + clock_ns(CLOCK_MONOTONIC) - start_ns,
+			      memory_order_relaxed);
+}
+
+/*
+ * Arm, look, drain, poll. The daemon takes the waiting word back with each doorbell, so that after
+ * every drain that found something the word is set and the ring looked at again before polling;
+ * returning -ETIMEDOUT leaves it set, which is what makes feed_fd() fire.
+ */
+static int wait_for_slot(struct feed *feed, int timeout_ms, const struct ring_slot **ret_slot)
+{
+	int64_t deadline_ms = timeout_ms <= 0 ? 0 : clock_ms() + timeout_ms;
+	for (unsigned rounds = 1;; rounds++) {
+		ring_consumer_arm(&feed->ring, 1);
+		feed->armed = true;
+		int r = look(feed, ret_slot);
+		if (r != -EAGAIN)
+			return r;
+		int drained = drain(feed);
+		if (drained < 0) {
+			/* What it published before it went is complete, and is delivered first. */
+			r = look(feed, ret_slot);
+			return r != -EAGAIN ? r : drained;
+		}
+		int left_ms = timeout_ms < 0    ? -1
+			      : timeout_ms == 0 ? 0
+						: clock_left_ms(deadline_ms);
+		if (left_ms == 0 && (drained == 0 || rounds > DRAIN_MAX))
+			return error_set(feed->error, -ETIMEDOUT, "No batch within %d ms.",
+					 timeout_ms);
+		if (drained == 0)
+			wait_for_socket(feed, left_ms);
+	}
+}
+
+/*
+ * The ring is shared with the parent: taking or giving back here would do it to the parent's
+ * batches.
+ */
+static int refuse_in_fork(struct feed *feed)
+{
+	return error_set(feed->error, -ECHILD,
+			 "This feed belongs to the process that this one was forked from; open "
+			 "another here.");
+}
+
+/* Waits, and where the daemon has gone, for the next one. */
+static int wait_for_batch(struct feed *feed, int timeout_ms, const struct ring_slot **ret_slot)
+{
+	int64_t deadline_ms = timeout_ms < 0 ? -1 : clock_ms() + timeout_ms;
+	for (;;) {
+		int r = feed->failed;
+		if (feed->ring.header)
+			r = wait_for_slot(feed,
+					  timeout_ms <= 0 ? timeout_ms : clock_left_ms(deadline_ms),
+					  ret_slot);
+		if (r != -ECONNRESET || !reopen_wanted(feed))
+			return r;
+		r = feed_reopen(feed, deadline_ms);
+		if (r != 0)
+			return r;
+	}
+}
+
+int feed_next(struct feed *feed, int timeout_ms, struct feed_batch *batch)
+{
+	if (feed->connection.fd < 0)
+		return refuse_in_fork(feed);
+	if (feed->broken != 0)
+		return feed->broken;
+	const struct ring_slot *slot = feed->ring.header ? ring_take(&feed->ring) : NULL;
+	if (!slot) {
+		int r = wait_for_batch(feed, timeout_ms, &slot);
+		if (r != 0)
+			return r;
+	}
+	if (feed->armed) {
+		ring_consumer_arm(&feed->ring, 0);
+		feed->armed = false;
+	}
+	return hand_out(feed, slot, batch);
+}
+
+int feed_release(struct feed *feed, const struct feed_batch *batch)
+{
+	if (feed->connection.fd < 0)
+		return -ECHILD;
+	int r;
+	pthread_mutex_lock(&feed->lock);
+	if (batch->number > feed->base)
+		r = ring_ack(&feed->ring, batch->number - feed->base);
+	else
+		r = old_ring_release(feed, batch->number);
+	pthread_mutex_unlock(&feed->lock);
+	/*
+	 * A doorbell that does not fit may be dropped: the socket then holds frames that the daemon
+	 * has yet to read, and it looks at the acks after reading. A daemon that is gone is
+	 * feed_next()'s to report; the one after it may be told for nothing.
+	 */
+	if (r > 0)
+		(void)frame_send(feed->connection.fd, doorbell, sizeof(doorbell), NULL, 0, 0);
+	return r < 0 ? r : 0;
+}
+
+/*
+ * Of the ring that a batch lies in; NULL: it was given back, and its ring is gone. Under the lock.
+ */
+static const struct ring_header *layout_of(const struct feed *feed, uint64_t number)
+{
+	if (number > feed->base)
+		return &feed->ring.layout;
+	for (const struct old_ring *old = feed->old; old; old = old->next)
+		if (number > old->base)
+			return &old->ring.layout;
+	return NULL;
+}
+
+int feed_field(const struct feed *feed, const struct feed_batch *batch, uint32_t field,
+	       struct feed_field *ret_field)
+{
+	pthread_mutex_t *lock = (pthread_mutex_t *)&feed->lock;
+	if (feed->connection.fd < 0)
+		return -ECHILD;
+	pthread_mutex_lock(lock);
+	const struct ring_header *layout = layout_of(feed, batch->number);
+	bool known = layout && field < layout->field_count;
+	if (known)
+		*ret_field = (struct feed_field){
+			.name = feed->field_names[field],
+			.type = (enum feed_field_type)layout->fields[field].type,
+			.values = (const char *)batch->images - layout->image_offset +
+				  layout->fields[field].offset,
+			.stride = layout->fields[field].stride,
+		};
+	pthread_mutex_unlock(lock);
+	return known ? 0 : -EINVAL;
+}

@@ -1,0 +1,227 @@
+#include "format/base/clock.h"
+#include "proto/client/feed_state.h"
+#include "proto/client/files.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BATCH_SIZE_DEFAULT = 256 };
+
+/* Request{ring_mapped{}} in a frame's body: field 6, length-delimited, empty. */
+static const uint8_t ring_mapped[] = {6 << 3 | 2, 0};
+
+/* Descriptors of a feed's memory. */
+struct ring_fds {
+	int ring, ack;
+};
+
+static void close_ring_fds(struct ring_fds *fds)
+{
+	if (fds->ring >= 0)
+		close(fds->ring);
+	if (fds->ack >= 0)
+		close(fds->ack);
+	*fds = (struct ring_fds){-1, -1};
+}
+
+/* The memory comes by itself, and the answer behind it. */
+static int receive_ring(struct feed *feed, const char *pipeline, int64_t deadline_ms,
+			struct ring_fds *ret_fds, Loaderd__Reply **reply, char *error)
+{
+	struct frame_reader *reader = &feed->connection.reader;
+	if ((*reply)->kind_case != LOADERD__REPLY__KIND_RING)
+		return 0;
+	bool two = frame_fd_count(reader) == 2;
+	if (two)
+		*ret_fds = (struct ring_fds){frame_take_fd(reader, 0), frame_take_fd(reader, 1)};
+	loaderd__reply__free_unpacked(*reply, NULL);
+	*reply = NULL;
+	if (!two)
+		return error_set(error, -EPROTO,
+				 "The daemon on %s sent %u descriptors for a ring, not two.",
+				 feed->connection.socket, frame_fd_count(reader));
+	return connection_reply(&feed->connection, pipeline, deadline_ms, reply, error);
+}
+
+static uint32_t batch_size_of(const struct feed_options *options)
+{
+	return options->batch_size != 0 ? options->batch_size : BATCH_SIZE_DEFAULT;
+}
+
+static int subscribe(struct feed *feed, const struct feed_options *options, char *dataset,
+		     int64_t deadline_ms, struct ring_fds *ret_fds, Loaderd__Reply **ret_reply,
+		     char *error)
+{
+	Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
+	open.version = PROTO_VERSION;
+	open.dataset = dataset;
+	open.pipeline = (char *)(options->pipeline ? options->pipeline : "");
+	open.batch_size = batch_size_of(options);
+	open.seed = options->seed;
+	open.shuffle = options->shuffle != 0;
+	open.epoch = options->epoch;
+	open.batch = options->batch;
+	open.epoch_end = options->epoch_end;
+	open.rank = options->rank;
+	open.world = options->world;
+	open.last = (Loaderd__LastBatch)options->last;
+	open.bad = (Loaderd__BadSample)options->bad;
+	open.slots = options->slots;
+	open.n_fields = options->field_count;
+	open.fields = (char **)options->fields;
+	open.field_bytes = options->field_bytes;
+	open.whole_values = options->cut_values == 0;
+	open.text_fields = options->size > FEED_OPTIONS_SIZE_1;
+	open.name = (char *)(options->name ? options->name : "");
+	open.writable = options->writable == FEED_WRITABLE;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
+	request.open_feed = &open;
+	int r = files_request(&feed->connection, &request, open.pipeline, dataset, deadline_ms,
+			      ret_reply, error);
+	return r < 0 ? r
+		     : receive_ring(feed, open.pipeline, deadline_ms, ret_fds, ret_reply, error);
+}
+
+static int map_ring(struct feed *feed, const struct ring_fds *fds, uint32_t writable, char *error)
+{
+	int r = -EPROTO;
+	if (fds->ring >= 0)
+		r = ring_consumer_init(&feed->ring, fds->ring, fds->ack,
+				       (enum ring_mapping)writable);
+	if (r == -EPROTO)
+		return error_set(
+			error, r,
+			"The daemon on %s sent no ring that this library knows (ring version %d): "
+			"install daemon and library of one version.",
+			feed->connection.socket, RING_VERSION);
+	if (r < 0)
+		return error_set(error, r, "Cannot map the batches of the daemon on %s: %s.",
+				 feed->connection.socket, strerror(-r));
+	return 0;
+}
+
+/* The ring that was asked for. The daemon waits until it is mapped. */
+static int take_ring(struct feed *feed, const struct feed_options *options,
+		     const Loaderd__FeedOpened *opened, const struct ring_fds *fds,
+		     int64_t deadline_ms, char *error)
+{
+	if (options->writable == FEED_WRITABLE && !opened->writable)
+		return error_set(error, -ENOTSUP,
+				 "The daemon on %s does not know of writable rings: update it, or "
+				 "open the feed without.",
+				 feed->connection.socket);
+	int r = map_ring(feed, fds, options->writable, error);
+	if (r < 0)
+		return r;
+	r = frame_send(feed->connection.fd, ring_mapped, sizeof(ring_mapped), NULL, 0,
+		       clock_left_ms(deadline_ms));
+	if (r < 0)
+		return error_set(error, r,
+				 "Cannot tell the daemon on %s that its ring is mapped: %s.",
+				 feed->connection.socket, strerror(-r));
+	return 0;
+}
+
+/* Callers make room by what they asked for, and count and divide by what they are told. */
+static int check_opened(const struct feed *feed, const struct feed_options *options, char *error)
+{
+	const struct ring_header *layout = &feed->ring.layout;
+	const struct feed_info *info = &feed->info;
+	uint32_t batch_size = batch_size_of(options);
+	uint32_t slots = options->slots != 0 ? options->slots : layout->slots;
+	if (layout->batch_size_max != batch_size || layout->slots != slots)
+		return error_set(error, -EPROTO,
+				 "The daemon on %s opened a feed of %u slots for %u samples each, "
+				 "where %u for %u were asked for.",
+				 feed->connection.socket, layout->slots, layout->batch_size_max,
+				 slots, batch_size);
+	if (info->batches_per_epoch < 1 || info->batches_per_epoch > info->samples)
+		return error_set(error, -EPROTO,
+				 "The daemon on %s opened a feed of %llu samples in %llu batches.",
+				 feed->connection.socket, (unsigned long long)info->samples,
+				 (unsigned long long)info->batches_per_epoch);
+	return 0;
+}
+
+static int keep_field_names(struct feed *feed, const struct feed_options *options, char *error)
+{
+	if (feed->ring.layout.field_count != options->field_count)
+		return error_set(error, -EPROTO,
+				 "fields: %u asked for, the daemon on %s delivers %u.",
+				 options->field_count, feed->connection.socket,
+				 feed->ring.layout.field_count);
+	if (options->field_bytes != 0 && feed->ring.layout.field_bytes > options->field_bytes)
+		return error_set(error, -EPROTO,
+				 "field_bytes: %u asked for, the daemon on %s delivers up to %u.",
+				 options->field_bytes, feed->connection.socket,
+				 feed->ring.layout.field_bytes);
+	for (uint32_t i = 0; i < options->field_count; i++) {
+		if (feed->ring.layout.fields[i].type == FEED_TEXT &&
+		    options->size <= FEED_OPTIONS_SIZE_1)
+			return error_set(error, -EPROTO,
+					 "fields: the daemon on %s delivers %s as text, of which "
+					 "this program does not know.",
+					 feed->connection.socket, options->fields[i]);
+		feed->field_names[i] = strdup(options->fields[i]);
+		if (!feed->field_names[i])
+			return error_set(error, -ENOMEM, "Out of memory.");
+		feed->field_count++;
+	}
+	return 0;
+}
+
+int feed_subscribe(struct feed *feed, const struct feed_options *options, char *error)
+{
+	int64_t deadline_ms = clock_ms() + (options->open_timeout_ms != 0 ? options->open_timeout_ms
+									  : CONNECTION_TIMEOUT_MS);
+	int r = connection_open(&feed->connection, options->socket, deadline_ms, error);
+	if (r < 0)
+		return r;
+	fork_guard_add(&feed->guard, &feed->connection.fd);
+	char *dataset;
+	r = absolute_path(options->dataset, &dataset, error);
+	if (r < 0)
+		return r;
+	Loaderd__Reply *reply = NULL;
+	struct ring_fds fds = {-1, -1};
+	r = subscribe(feed, options, dataset, deadline_ms, &fds, &reply, error);
+	free(dataset);
+	if (r < 0) {
+		close_ring_fds(&fds);
+		return r;
+	}
+	if (reply->kind_case == LOADERD__REPLY__KIND_FEED_OPENED) {
+		const Loaderd__FeedOpened *opened = reply->feed_opened;
+		feed->info = (struct feed_info){
+			.feed_id = opened->feed_id,
+			.samples = opened->samples,
+			.batches_per_epoch = opened->batches_per_epoch,
+			.classes = opened->classes,
+		};
+		copy_uuid(&opened->dataset_uuid, feed->info.dataset_uuid);
+		r = take_ring(feed, options, opened, &fds, deadline_ms, error);
+	} else if (reply->kind_case == LOADERD__REPLY__KIND_SHUTTING_DOWN) {
+		/* It tells everybody, those too who wait for an answer. */
+		r = error_set(error, -ESHUTDOWN, "The daemon on %s is shutting down.",
+			      feed->connection.socket);
+	} else {
+		r = error_set(error, -EPROTO,
+			      "The daemon on %s answered a subscription with message %d.",
+			      feed->connection.socket, (int)reply->kind_case);
+	}
+	loaderd__reply__free_unpacked(reply, NULL);
+	close_ring_fds(&fds);
+	if (r == 0)
+		r = check_opened(feed, options, error);
+	if (r < 0)
+		return r;
+	feed->info.slots = feed->ring.slots;
+	feed->info.batch_size = feed->ring.layout.batch_size_max;
+	feed->info.memory = feed->ring.header;
+	feed->info.memory_size = feed->ring.map_size;
+	feed_set_position(feed, options->epoch, options->batch, false);
+	return keep_field_names(feed, options, error);
+}
