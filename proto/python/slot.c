@@ -1,0 +1,153 @@
+#include "proto/python/objects.h"
+
+static void slot_dealloc(PyObject *self)
+{
+	struct slot *slot = (struct slot *)self;
+	if (slot->stream) {
+		feed_release(slot->stream->feed, &slot->batch); /* refuses in a fork */
+		Py_DECREF((PyObject *)slot->stream);
+	}
+	object_free(self);
+}
+
+static PyObject *images_at(PyObject *self, const void *data)
+{
+	static const enum element from_feed[] = {
+		[FEED_U8] = U8, [FEED_F16] = F16, [FEED_BF16] = BF16, [FEED_F32] = F32};
+	const struct feed_batch *batch = &((struct slot *)self)->batch;
+	Py_ssize_t shape[4] = {batch->count, batch->height, batch->width, batch->channels};
+	if (batch->layout == FEED_NCHW) {
+		shape[1] = batch->channels;
+		shape[2] = batch->height;
+		shape[3] = batch->width;
+	}
+	return array_new(self, data, from_feed[batch->element], 4, shape);
+}
+
+static PyObject *slot_images(PyObject *self, PyObject *unused)
+{
+	return images_at(self, ((struct slot *)self)->batch.images);
+}
+
+/* What must not be written to: not for users' eyes. */
+static PyObject *slot_shared_images(PyObject *self, PyObject *unused)
+{
+	return images_at(self, ((struct slot *)self)->batch.shared_images);
+}
+
+static PyObject *slot_section(PyObject *self, const void *data, enum element element)
+{
+	Py_ssize_t count = ((struct slot *)self)->batch.count;
+	return array_new(self, data, element, 1, &count);
+}
+
+static PyObject *slot_labels(PyObject *self, PyObject *unused)
+{
+	return slot_section(self, ((struct slot *)self)->batch.labels, I32);
+}
+
+static PyObject *slot_samples(PyObject *self, PyObject *unused)
+{
+	return slot_section(self, ((struct slot *)self)->batch.samples, U64);
+}
+
+static PyObject *slot_flags(PyObject *self, PyObject *unused)
+{
+	return slot_section(self, ((struct slot *)self)->batch.flags, U8);
+}
+
+/*
+ * Text of bytes, which are taken over: of a copy, as Python reads them several times, and a daemon
+ * could change them meanwhile.
+ */
+static PyObject *decoded(PyObject *bytes)
+{
+	PyObject *text = PyUnicode_DecodeUTF8(PyBytes_AsString(bytes), PyBytes_Size(bytes),
+					      "surrogateescape");
+	Py_DECREF(bytes);
+	return text;
+}
+
+/*
+ * Records {uint32 size, bytes} as a list of bytes objects, or of str where they are text; a size
+ * beyond the record is cut. What is no UTF-8, as names of files need not be, comes as os.fsdecode()
+ * has it.
+ */
+static PyObject *records(const struct feed_field *field, uint32_t count)
+{
+	PyObject *list = PyList_New(count);
+	for (uint32_t i = 0; list && i < count; i++) {
+		const char *record = (const char *)field->values + field->stride * i;
+		/* once: a daemon could change it */
+		uint32_t size = *(const volatile uint32_t *)record;
+		if (size > field->stride - sizeof(size))
+			size = (uint32_t)(field->stride - sizeof(size));
+		PyObject *value = PyBytes_FromStringAndSize(record + sizeof(size), size);
+		if (value && field->type == FEED_TEXT)
+			value = decoded(value);
+		if (!value || PyList_SetItem(list, i, value) < 0) {
+			Py_DECREF(list);
+			return NULL;
+		}
+	}
+	return list;
+}
+
+static PyObject *slot_field(PyObject *self, PyObject *argument)
+{
+	struct slot *slot = (struct slot *)self;
+	struct feed_field field;
+	long index = PyLong_AsLong(argument);
+	if (index == -1 && PyErr_Occurred())
+		return NULL;
+	if (index < 0 ||
+	    feed_field(slot->stream->feed, &slot->batch, (uint32_t)index, &field) < 0) {
+		PyErr_Format(PyExc_IndexError, "the feed delivers %u fields, not %ld",
+			     slot->stream->field_count, index);
+		return NULL;
+	}
+	switch (field.type) {
+	case FEED_INT64:
+		return slot_section(self, field.values, I64);
+	case FEED_FLOAT64:
+		return slot_section(self, field.values, F64);
+	default:
+		return Py_BuildValue("(Ni)", records(&field, slot->batch.count), (int)field.type);
+	}
+}
+
+static PyObject *slot_facts(PyObject *self, PyObject *unused)
+{
+	const struct feed_batch *b = &((struct slot *)self)->batch;
+	return Py_BuildValue("(KKKIIIIIIIOKK)", b->number, b->epoch, b->batch, b->count, b->height,
+			     b->width, b->channels, b->element, b->layout, b->bad,
+			     b->last ? Py_True : Py_False, b->publish_ns, b->reconnects);
+}
+
+static PyMethodDef slot_methods[] = {
+	{"images", slot_images, METH_NOARGS, NULL},
+	{"shared_images", slot_shared_images, METH_NOARGS,
+	 "Where a device may know the memory; writing there may be a crash."},
+	{"labels", slot_labels, METH_NOARGS, NULL},
+	{"samples", slot_samples, METH_NOARGS, NULL},
+	{"flags", slot_flags, METH_NOARGS, NULL},
+	{"field", slot_field, METH_O, "field(i): an Array, or (list of bytes or str, type)."},
+	{"facts", slot_facts, METH_NOARGS,
+	 "(number, epoch, batch, count, height, width, channels, element, layout, bad, last, "
+	 "publish_ns, reconnects)"},
+	{NULL},
+};
+
+static PyType_Slot slot_slots[] = {
+	{Py_tp_doc, "A batch held; it goes back when nothing refers to it any more."},
+	{Py_tp_dealloc, slot_dealloc},
+	{Py_tp_methods, slot_methods},
+	{0},
+};
+
+PyType_Spec slot_spec = {
+	.name = "loaderd._feed.Slot",
+	.basicsize = sizeof(struct slot),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+	.slots = slot_slots,
+};

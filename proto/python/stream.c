@@ -1,0 +1,210 @@
+#include "proto/python/objects.h"
+
+#include <errno.h>
+
+enum {
+	SIGNAL_SLICE_MS = 100, /* between two looks for Ctrl-C */
+	FIELDS_MAX = 16,
+};
+
+static PyObject *stream_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+	static char *names[] = {"socket",     "dataset",     "pipeline",
+				"name",       "batch_size",  "shuffle",
+				"seed",       "epoch",       "batch",
+				"epoch_end",  "rank",        "world",
+				"last",       "bad",         "slots",
+				"fields",     "field_bytes", "timeout_ms",
+				"writable",   "reconnect",   "reconnect_timeout_ms",
+				"cut_values", NULL};
+	struct feed_options options;
+	const char *field_names[FIELDS_MAX];
+	PyObject *fields;
+	int shuffle, writable, reconnect, cut_values;
+	unsigned long long seed, epoch, batch, epoch_end;
+	feed_options_init(&options);
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "zyssIpKKKKIIIIIOIIppIp", names,
+					 &options.socket, &options.dataset, &options.pipeline,
+					 &options.name, &options.batch_size, &shuffle, &seed,
+					 &epoch, &batch, &epoch_end, &options.rank, &options.world,
+					 &options.last, &options.bad, &options.slots, &fields,
+					 &options.field_bytes, &options.open_timeout_ms, &writable,
+					 &reconnect, &options.reconnect_timeout_ms, &cut_values))
+		return NULL;
+	Py_ssize_t field_count = parse_texts("fields", fields, field_names, FIELDS_MAX);
+	if (field_count < 0)
+		return NULL;
+	options.fields = field_names;
+	options.field_count = (uint32_t)field_count;
+	options.shuffle = (uint32_t)shuffle;
+	options.cut_values = (uint32_t)cut_values;
+	options.writable = writable ? FEED_WRITABLE : FEED_OWN;
+	options.reconnect = reconnect ? FEED_RECONNECT : FEED_RECONNECT_NEVER;
+	options.seed = seed;
+	options.epoch = epoch;
+	options.batch = batch;
+	options.epoch_end = epoch_end;
+
+	char error[FEED_ERROR_MAX];
+	struct feed *feed = NULL;
+	int r;
+	Py_BEGIN_ALLOW_THREADS r = feed_open(&options, &feed, error);
+	Py_END_ALLOW_THREADS if (r < 0) return raise_error(r, error);
+	struct stream *stream = object_new(type);
+	if (!stream) {
+		feed_close(feed);
+		return NULL;
+	}
+	stream->feed = feed;
+	stream->field_count = options.field_count;
+	return (PyObject *)stream;
+}
+
+static void stream_dealloc(PyObject *self)
+{
+	feed_close(((struct stream *)self)->feed);
+	object_free(self);
+}
+
+static int enter(struct stream *stream)
+{
+	if (stream->busy) {
+		PyErr_SetString(PyExc_RuntimeError, "another thread is waiting on this Feed; only "
+						    "one at a time may take batches from it");
+		return -1;
+	}
+	stream->busy = 1;
+	return 0;
+}
+
+/*
+ * next(timeout_ms): a Slot, or None at the end. Negative waits for ever, in slices, so that signals
+ * are seen.
+ */
+static PyObject *stream_next(PyObject *self, PyObject *argument)
+{
+	struct stream *stream = (struct stream *)self;
+	struct feed_batch batch = {.size = sizeof(batch)};
+	long timeout_ms = PyLong_AsLong(argument);
+	if ((timeout_ms == -1 && PyErr_Occurred()) || enter(stream) < 0)
+		return NULL;
+	int r;
+	for (;;) {
+		int slice_ms = timeout_ms < 0 || timeout_ms > SIGNAL_SLICE_MS ? SIGNAL_SLICE_MS
+									      : (int)timeout_ms;
+		Py_BEGIN_ALLOW_THREADS r = feed_next(stream->feed, slice_ms, &batch);
+		Py_END_ALLOW_THREADS if (timeout_ms >= 0) timeout_ms -= slice_ms;
+		if (r != -ETIMEDOUT || timeout_ms == 0)
+			break;
+		if (PyErr_CheckSignals() < 0) {
+			stream->busy = 0;
+			return NULL;
+		}
+	}
+	stream->busy = 0;
+	if (r < 0)
+		return raise_error(r, feed_error(stream->feed));
+	if (r == FEED_END)
+		Py_RETURN_NONE;
+
+	struct slot *slot = object_new(slot_type);
+	if (!slot) {
+		feed_release(stream->feed, &batch);
+		return NULL;
+	}
+	Py_INCREF(self);
+	slot->stream = stream;
+	slot->batch = batch;
+	return (PyObject *)slot;
+}
+
+static PyObject *stream_close(PyObject *self, PyObject *unused)
+{
+	struct stream *stream = (struct stream *)self;
+	if (enter(stream) < 0)
+		return NULL;
+	feed_disconnect(stream->feed);
+	stream->busy = 0;
+	Py_RETURN_NONE;
+}
+
+static PyObject *stream_position(PyObject *self, PyObject *unused)
+{
+	uint64_t epoch, batch;
+	feed_position(((struct stream *)self)->feed, &epoch, &batch);
+	return Py_BuildValue("(KK)", (unsigned long long)epoch, (unsigned long long)batch);
+}
+
+static PyObject *stream_info(PyObject *self, PyObject *unused)
+{
+	struct feed_info info = {.size = sizeof(info)};
+	feed_info(((struct stream *)self)->feed, &info);
+	return Py_BuildValue("{sKsKsKsIsIsIsNsKsKsy#}", "feed_id", info.feed_id, "samples",
+			     info.samples, "batches_per_epoch", info.batches_per_epoch, "classes",
+			     info.classes, "slots", info.slots, "batch_size", info.batch_size,
+			     "address", PyLong_FromVoidPtr((void *)info.memory), "bytes",
+			     (unsigned long long)info.memory_size, "reconnects",
+			     (unsigned long long)info.reconnects, "uuid", info.dataset_uuid,
+			     (Py_ssize_t)sizeof(info.dataset_uuid));
+}
+
+/* Of memory that is registered with a device: keep(address) before, drop(address) afterwards. */
+static PyObject *stream_keep(PyObject *self, PyObject *argument)
+{
+	void *memory = PyLong_AsVoidPtr(argument);
+	if (!memory && PyErr_Occurred())
+		return NULL;
+	int r = feed_keep_memory(((struct stream *)self)->feed, memory);
+	if (r < 0)
+		return raise_error(r, "This is not the feed's memory.");
+	Py_RETURN_NONE;
+}
+
+static PyObject *stream_drop(PyObject *self, PyObject *argument)
+{
+	void *memory = PyLong_AsVoidPtr(argument);
+	if (!memory && PyErr_Occurred())
+		return NULL;
+	/* what is not kept is dropped already */
+	feed_drop_memory(((struct stream *)self)->feed, memory);
+	Py_RETURN_NONE;
+}
+
+static PyObject *stream_reconnect_text(PyObject *self, PyObject *unused)
+{
+	return text_of(feed_reconnect_text(((struct stream *)self)->feed));
+}
+
+static PyObject *stream_fileno(PyObject *self, PyObject *unused)
+{
+	return PyLong_FromLong(feed_fd(((struct stream *)self)->feed));
+}
+
+static PyMethodDef stream_methods[] = {
+	{"next", stream_next, METH_O, "next(timeout_ms): a Slot, or None at the end."},
+	{"close", stream_close, METH_NOARGS, "Hangs up; batches held stay readable."},
+	{"position", stream_position, METH_NOARGS,
+	 "(epoch, batch) after the last batch handed out."},
+	{"info", stream_info, METH_NOARGS, NULL},
+	{"keep", stream_keep, METH_O,
+	 "keep(address): the memory stays mapped until drop(address)."},
+	{"drop", stream_drop, METH_O, NULL},
+	{"reconnect_text", stream_reconnect_text, METH_NOARGS, "What the last reconnect was."},
+	{"fileno", stream_fileno, METH_NOARGS, NULL},
+	{NULL},
+};
+
+static PyType_Slot stream_slots[] = {
+	{Py_tp_doc, "A subscription."},
+	{Py_tp_new, stream_new},
+	{Py_tp_dealloc, stream_dealloc},
+	{Py_tp_methods, stream_methods},
+	{0},
+};
+
+PyType_Spec stream_spec = {
+	.name = "loaderd._feed.Stream",
+	.basicsize = sizeof(struct stream),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+	.slots = stream_slots,
+};
