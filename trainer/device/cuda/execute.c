@@ -22,6 +22,11 @@ bool cuda_adds(const struct cuda_graph *graph, const struct cuda_op *op, enum cu
 	return micro_batch || (op->adds >> role & 1);
 }
 
+void *cuda_workspace(const struct cuda_graph *graph, const struct cuda_op *op)
+{
+	return cuda_kernel_workspace(graph, op) ? graph->workspace : NULL;
+}
+
 uint32_t cuda_channels(const struct cuda_op *op, enum cuda_role role)
 {
 	return op->operands[role]->shape.c;
@@ -67,7 +72,7 @@ struct loss_softmax cuda_loss_arguments(const struct cuda_graph *graph, const st
 		.logits = cuda_at(graph, op, CUDA_X),
 		.dlogits = cuda_at(graph, op, CUDA_DX),
 		.results = graph->results,
-		.workspace = graph->workspace,
+		.workspace = cuda_workspace(graph, op),
 		.n = logits->shape.n,
 		.classes = op->node->x->shape.c,
 		.logits_stride = logits->shape.c,

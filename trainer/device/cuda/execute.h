@@ -10,6 +10,11 @@
 void *cuda_at(const struct cuda_graph *graph, const struct cuda_op *op, enum cuda_role role);
 /* Whether this step adds to a parameter's gradient instead of storing it. */
 bool cuda_adds(const struct cuda_graph *graph, const struct cuda_op *op, enum cuda_role role);
+/*
+ * What the operation's kernels may write besides: NULL unless its row says that they take a
+ * workspace, so that a row which forgets it fails whatever runs the operation.
+ */
+void *cuda_workspace(const struct cuda_graph *graph, const struct cuda_op *op);
 uint32_t cuda_channels(const struct cuda_op *op, enum cuda_role role);
 uint64_t cuda_rows(const struct cuda_tensor *tensor);
 

@@ -12,7 +12,7 @@ int cuda_execute_statistics(struct cuda_graph *graph, const struct cuda_op *op)
 		.element = op->operands[CUDA_X]->element,
 		.sum = cuda_at(graph, op, CUDA_SUM),
 		.squares = cuda_at(graph, op, CUDA_SQUARES),
-		.partial = graph->workspace,
+		.partial = cuda_workspace(graph, op),
 	};
 
 	return norm_statistics(&graph->device->kernels, &arguments);
@@ -107,7 +107,7 @@ int cuda_execute_backward(struct cuda_graph *graph, const struct cuda_op *op)
 		.dz = cuda_at(graph, op, CUDA_DZ),
 		.sum = cuda_at(graph, op, CUDA_SUM),
 		.products = cuda_at(graph, op, CUDA_SQUARES),
-		.partial = graph->workspace,
+		.partial = cuda_workspace(graph, op),
 		.rows = cuda_rows(op->operands[CUDA_DY]),
 		.channels = cuda_channels(op, CUDA_DY),
 		.element = op->operands[CUDA_DY]->element,
@@ -123,7 +123,7 @@ int cuda_execute_bias_gradient(struct cuda_graph *graph, const struct cuda_op *o
 		.dy = cuda_at(graph, op, CUDA_DY),
 		.sum = cuda_at(graph, op, CUDA_DBIAS),
 		.add_sum = cuda_adds(graph, op, CUDA_DBIAS),
-		.partial = graph->workspace,
+		.partial = cuda_workspace(graph, op),
 		.rows = cuda_rows(op->operands[CUDA_DY]),
 		.channels = cuda_channels(op, CUDA_DY),
 		.element = op->operands[CUDA_DY]->element,
@@ -228,7 +228,7 @@ int cuda_execute_layer_norm_backward(struct cuda_graph *graph, const struct cuda
 		.dbeta = cuda_at(graph, op, CUDA_DBETA),
 		.add_dgamma = cuda_adds(graph, op, CUDA_DGAMMA),
 		.add_dbeta = cuda_adds(graph, op, CUDA_DBETA),
-		.partial = graph->workspace,
+		.partial = cuda_workspace(graph, op),
 		.rows = cuda_rows(op->operands[CUDA_X]),
 		.channels = cuda_channels(op, CUDA_X),
 		.element = op->operands[CUDA_X]->element,

@@ -61,7 +61,7 @@ int cuda_execute_max_pool_norm_reduce(struct cuda_graph *graph, const struct cud
 		.activation = op->norm.activation,
 		.sum = cuda_at(graph, op, CUDA_SUM),
 		.products = cuda_at(graph, op, CUDA_SQUARES),
-		.partial = graph->workspace,
+		.partial = cuda_workspace(graph, op),
 		.shape = pool_shape_of(op, op->operands[CUDA_X], op->operands[CUDA_DY]),
 	};
 
