@@ -216,8 +216,7 @@ static void find_sums(const struct cuda_program *program, struct sums *ret_sums)
 	for (uint32_t i = 0; i < program->op_count; i++) {
 		const struct cuda_op *op = &program->ops[i];
 
-		if (op->kind == CUDA_OP_NORM_FINALIZE ||
-		    op->kind == CUDA_OP_NORM_BACKWARD_FINALIZE || op->kind == CUDA_OP_LOSS)
+		if (cuda_op_operation(op)->across_ranks || op->kind == CUDA_OP_LOSS)
 			ret_sums->nodes[ret_sums->count++] = op->node->index;
 		for (int role = 0; role < CUDA_ROLES; role++) {
 			const struct cuda_tensor *tensor = op->operands[role];

@@ -32,7 +32,7 @@ OPERATION(STATISTICS, statistics, "statistics", X, SUMS, .sums = CUDA_BIT(CUDA_X
  * RUNNING_VAR moved by the node's momentum (unbiased variance there). count: n h w
  */
 OPERATION(NORM_FINALIZE, norm_finalize, "norm finalize", SUMS | GAMMA | BETA,
-	  BATCH | AFFINE | RUNNING, AFFINE16, .moves = RUNNING, .minor = true)
+	  BATCH | AFFINE | RUNNING, AFFINE16, .moves = RUNNING, .minor = true, .across_ranks = true)
 /* evaluation: RUNNING_MEAN, RUNNING_VAR, GAMMA, BETA -> SCALE, BIAS [, SCALE16, BIAS16] */
 OPERATION(NORM_RUNNING, norm_running, "norm running", RUNNING | GAMMA | BETA, AFFINE, AFFINE16,
 	  .minor = true, .constant = true)
@@ -65,7 +65,7 @@ OPERATION(NORM_REDUCE, backward, "norm reduce", DY | X | BATCH, SUMS, DZ, .sums 
  */
 OPERATION(NORM_BACKWARD_FINALIZE, norm_backward_finalize, "norm backward finalize",
 	  SUMS | GAMMA | BATCH, 0, CUDA_BIT(CUDA_DGAMMA) | CUDA_BIT(CUDA_DBETA) | ABC,
-	  .minor = true)
+	  .minor = true, .across_ranks = true)
 /* DX = A dz + B X + C; dz = DZ, or, with SCALE and BIAS, DZ act'(SCALE X + BIAS) */
 OPERATION(NORM_BACKWARD_APPLY, norm_backward_apply, "norm backward apply", DZ | X | ABC, DX,
 	  .elementwise = true)

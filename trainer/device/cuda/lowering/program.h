@@ -117,7 +117,8 @@ struct cuda_operation {
 	bool elementwise; /* its tensors are of one size */
 	/* a convolution or matrix product, with a plan of a library: the FLOPs of its node */
 	bool product;
-	bool minor; /* works on vectors or on a parameter's gradient: no word in --plan */
+	bool across_ranks; /* of a synchronized norm: takes SUM and SQUARES of all ranks */
+	bool minor;        /* works on vectors or on a parameter's gradient: no word in --plan */
 	/*
 	 * evaluation: what it writes depends on the store alone, so that it is the same for every
 	 * batch until that changes; it is then kept, not shared by lifetime
