@@ -189,11 +189,11 @@ static struct device_value *add_pool(struct maker *m, const char *name)
 
 static struct device_value *add_node(struct maker *m, const char *name)
 {
-	switch (pick(m, 12)) {
+	switch (pick(m, 14)) {
 	case 0:
 		return add_norm(m, name);
 	case 1:
-		return add_layer_norm(m, name);
+		return add_norm(m, name);
 	case 2:
 		return add_pool(m, name);
 	case 3:
@@ -201,6 +201,8 @@ static struct device_value *add_node(struct maker *m, const char *name)
 				  : device_global_max_pool(m->graph, name, some_value(m));
 	case 4:
 		return add_linear(m, name, 8, false);
+	case 5:
+		return add_layer_norm(m, name);
 	default:
 		return add_conv(m, name);
 	}

@@ -94,7 +94,8 @@ static void check_random(const struct cuda_program *program)
 				 wanted_params[i]);
 	for (uint32_t i = 0; i < graph->value_count; i++) {
 		const struct device_value *value = graph->values[i];
-		bool end = !value->consumers || (graph->loss && graph->loss->x == value);
+		bool end = (!value->consumers && !value->saved) ||
+			   (graph->loss && graph->loss->x == value);
 		bool given = training && !graph->loss && !value->consumers && wanted[i];
 
 		assert_int_equal(readable(program, value, false), end || graph->options.keep_all);
