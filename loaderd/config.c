@@ -1,11 +1,11 @@
 #include "loaderd/config.h"
 
 #include "format/base/nearest.h"
+#include "format/base/number.h"
 #include "loaderd/cpus.h"
 #include "loaderd/log.h"
 #include "proto/socket_path.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <ini.h>
 #include <stddef.h>
@@ -155,43 +155,21 @@ static int fail_key(const char *section, const char *name, struct config_error *
 	return -EINVAL;
 }
 
-static int config_parse_number(const char *text, int base, uint64_t *ret_value,
-			       const char **ret_end)
-{
-	char *end;
-	if (!isdigit((unsigned char)text[0]))
-		return -EINVAL;
-	errno = 0;
-	unsigned long long value = strtoull(text, &end, base);
-	if (errno != 0)
-		return -EINVAL;
-	*ret_value = value;
-	*ret_end = end;
-	return 0;
-}
-
+/* Whole numbers alone: a limit of half a byte would be a mistake. */
 static int parse_bytes(const char *text, uint64_t *ret_value)
 {
 	const char *end;
 	uint64_t value;
-	if (config_parse_number(text, 10, &value, &end) < 0)
+	if (number_begin(text, 10, &value, &end) < 0)
 		return -EINVAL;
-	static const char suffixes[] = "KMGT";
-	const char *suffix = *end == '\0' ? NULL : strchr(suffixes, toupper((unsigned char)*end));
-	if (suffix) {
-		unsigned shift = 10 * (unsigned)(suffix - suffixes + 1);
-		if (value > UINT64_MAX >> shift)
-			return -EINVAL;
-		value <<= shift;
+	unsigned shift = number_unit(&end);
+	if (value > UINT64_MAX >> shift)
+		return -EINVAL;
+	if (shift > 0 && *end == 'B')
 		end++;
-		if (*end == 'i')
-			end++;
-		if (*end == 'B')
-			end++;
-	}
 	if (*end != '\0')
 		return -EINVAL;
-	*ret_value = value;
+	*ret_value = value << shift;
 	return 0;
 }
 
@@ -218,9 +196,9 @@ static int config_set_number(void *at, const struct key *key, const char *value,
 {
 	const char *end = "";
 	uint64_t number = 0;
-	int r = key->type == KEY_BYTES ? parse_bytes(value, &number)
-				       : config_parse_number(value, key->type == KEY_OCTAL ? 8 : 10,
-							     &number, &end);
+	int r = key->type == KEY_BYTES
+			? parse_bytes(value, &number)
+			: number_begin(value, key->type == KEY_OCTAL ? 8 : 10, &number, &end);
 	if (r < 0 || *end != '\0' || number < key->least || number > key->most) {
 		const char *kind = key->type == KEY_BYTES
 					   ? "a number of bytes (K, M, G or T may follow)"
@@ -318,10 +296,9 @@ static int set_nice_word(struct config_nice *nice, const char *word)
 	uint64_t uid = 0, value;
 	const bool minus = number[0] == '-';
 	/* The highest number of all is nobody's: for the kernel it means none. */
-	if (colon &&
-	    (config_parse_number(word, 10, &uid, &end) < 0 || end != colon || uid >= UINT32_MAX))
+	if (colon && (number_begin(word, 10, &uid, &end) < 0 || end != colon || uid >= UINT32_MAX))
 		return -EINVAL;
-	if (config_parse_number(number + minus, 10, &value, &end) < 0 || *end != '\0' ||
+	if (number_begin(number + minus, 10, &value, &end) < 0 || *end != '\0' ||
 	    value > 19u + minus)
 		return -EINVAL;
 	const int signed_value = minus ? -(int)value : (int)value;

@@ -1,5 +1,6 @@
 #include "proto/client/connection.h"
 #include "format/base/clock.h"
+#include "format/base/text.h"
 #include "proto/client/daemon.h"
 
 #include <errno.h>
@@ -20,34 +21,19 @@ enum {
 	FIELD_MAX = 64,       /* bytes of a field's name in a text */
 };
 
-/*
- * Bytes of the character at p if it may be shown, else 0: overlong forms and surrogates may not,
- * and U+0080 to U+009F are commands, too.
- */
-static size_t printable(const unsigned char *p)
+/* Bytes of the character at p if it may be shown, else 0: U+0080 to U+009F are commands, too. */
+static size_t printable(const unsigned char *p, size_t left)
 {
-	static const uint32_t least[] = {[2] = 0xa0, [3] = 0x800, [4] = 0x10000};
 	if (p[0] < 0x80)
 		return p[0] >= ' ' && p[0] != 0x7f;
-	size_t size = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : p[0] >= 0xc0 ? 2 : 0;
-	if (size == 0)
-		return 0;
-	uint32_t code = p[0] & (0xffU >> (size + 1));
-	for (size_t i = 1; i < size; i++) {
-		if ((p[i] & 0xc0) != 0x80)
-			return 0;
-		code = code << 6 | (p[i] & 0x3f);
-	}
-	if (code < least[size] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
-		return 0;
-	return p[0] < 0xf8 ? size : 0;
+	return p[0] == 0xc2 && left > 1 && p[1] < 0xa0 ? 0 : text_utf8_sequence(p, left);
 }
 
 void text_make_printable(char *text)
 {
-	unsigned char *p = (unsigned char *)text;
-	while (*p != '\0') {
-		size_t size = printable(p);
+	unsigned char *p = (unsigned char *)text, *end = p + strlen(text);
+	while (p < end) {
+		size_t size = printable(p, (size_t)(end - p));
 		if (size == 0)
 			*p = '?';
 		p += size == 0 ? 1 : size;
