@@ -26,15 +26,18 @@ struct command_line {
 	const char *command, *path;
 };
 
-static const struct argp_option options[] = {
-	{"socket", 's', "SOCKET", 0,
+#define AT(member) offsetof(struct command_line, member)
+
+static const struct options_row options[] = {
+	{"socket", 's', "SOCKET",
 	 "Socket of the daemon, @NAME for an abstract one (default: $LOADERD_SOCKET, else "
 	 "this user's own daemon, else the system's)",
-	 0},
-	{"json", 'j', NULL, 0, "Print JSON, one line per answer", 0},
-	{"all", 'a', NULL, 0, "status: of all users; for root and the daemon's own user", 0},
-	{"watch", 'w', "SECONDS", OPTION_ARG_OPTIONAL,
-	 "status: again every SECONDS (default 1), with rates", 0},
+	 OPTIONS_TEXT, AT(socket)},
+	{"json", 'j', NULL, "Print JSON, one line per answer", OPTIONS_FLAG, AT(json)},
+	{"all", 'a', NULL, "status: of all users; for root and the daemon's own user", OPTIONS_FLAG,
+	 AT(all)},
+	{"watch", 'w', "SECONDS", "status: again every SECONDS (default 1), with rates",
+	 .flags = OPTION_ARG_OPTIONAL},
 	{0},
 };
 
@@ -43,15 +46,6 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 	struct command_line *line = state->input;
 	char *end;
 	switch (key) {
-	case 's':
-		line->socket = argument;
-		return 0;
-	case 'j':
-		line->json = true;
-		return 0;
-	case 'a':
-		line->all = true;
-		return 0;
 	case 'w':
 		line->watch_s = !argument ? 1 : strtod(argument, &end);
 		if (argument &&
@@ -183,7 +177,6 @@ static int fail_unknown(const char *name)
 int main(int argc, char **argv)
 {
 	static const struct argp argp = {
-		.options = options,
 		.parser = parse,
 		.args_doc = "[status | bad | dataset PATH | stop]",
 		.doc = "Shows what a running loaderd does, or stops it.\v"
@@ -199,7 +192,7 @@ int main(int argc, char **argv)
 	char error[FEED_ERROR_MAX] = "";
 	argp_err_exit_status = 2;
 	setlocale(LC_ALL, "");
-	options_parse(&argp, argc, argv, &line);
+	options_read(options, &argp, argc, argv, &line);
 	for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
 		if (strcmp(line.command, commands[i].name) != 0)
 			continue;

@@ -280,9 +280,7 @@ static int report(const struct index *index, double seconds)
 				  (json_int_t)index->bytes_before, "bytes",
 				  (json_int_t)index->bytes_after, "seconds", seconds);
 
-		json_object_set_new(
-			json, "path",
-			command_json_text(index->options->path, strlen(index->options->path)));
+		json_put_text(json, "path", index->options->path);
 		json_object_set_new(json, "unindexed", unindexed_json(&index->unindexed));
 		return command_print_json(json);
 	}

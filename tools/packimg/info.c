@@ -143,7 +143,7 @@ static json_t *field_json(const struct packimg_field *field)
 		json_pack("{ssss}", "name", field->name, "type", field_type_name(field->type));
 
 	if (field->type >= PACKIMG_FIELD_BYTES && field->longest != PACKIMG_LONGEST_UNKNOWN)
-		json_object_set_new(json, "longest", json_integer((json_int_t)field->longest));
+		json_put_count(json, "longest", field->longest);
 	return json;
 }
 
@@ -251,8 +251,8 @@ static void add_lists(const struct packimg *dataset, const struct survey *survey
 		const char *name = packimg_class_name(dataset, i);
 		json_t *entry = json_object();
 
-		json_object_set_new(entry, "name", command_json_text(name, strlen(name)));
-		json_object_set_new(entry, "samples", json_integer((json_int_t)survey->labels[i]));
+		json_put_text(entry, "name", name);
+		json_put_count(entry, "samples", survey->labels[i]);
 		json_array_append_new(list, entry);
 	}
 	json_object_set_new(json, "classes", list);
@@ -272,10 +272,9 @@ static void add_lists(const struct packimg *dataset, const struct survey *survey
 		if (packimg_shard(dataset, i, &shard))
 			continue;
 		entry = json_object();
-		json_object_set_new(entry, "path",
-				    command_json_text(shard.path, strlen(shard.path)));
-		json_object_set_new(entry, "bytes", json_integer((json_int_t)shard.size));
-		json_object_set_new(entry, "samples", json_integer((json_int_t)shard.sample_count));
+		json_put_text(entry, "path", shard.path);
+		json_put_count(entry, "bytes", shard.size);
+		json_put_count(entry, "samples", shard.sample_count);
 		json_array_append_new(list, entry);
 	}
 	json_object_set_new(json, "files", list);
@@ -290,14 +289,14 @@ static int print_json(const struct packimg *dataset, const struct survey *survey
 
 	uuid_write(packimg_uuid(dataset), uuid);
 	json_object_set_new(json, "uuid", json_string(uuid));
-	json_object_set_new(json, "samples", json_integer((json_int_t)count));
-	json_object_set_new(json, "bytes", json_integer((json_int_t)dataset_bytes(dataset)));
-	json_object_set_new(json, "image_bytes", json_integer((json_int_t)survey->bytes));
-	json_object_set_new(json, "side_bytes", json_integer((json_int_t)survey->side_bytes));
-	json_object_set_new(json, "damaged_records", json_integer((json_int_t)survey->damaged));
-	json_object_set_new(json, "unlabelled", json_integer((json_int_t)survey->unlabelled));
-	json_object_set_new(json, "grey", json_integer((json_int_t)survey->grey));
-	json_object_set_new(json, "oriented", json_integer((json_int_t)survey->oriented));
+	json_put_count(json, "samples", count);
+	json_put_count(json, "bytes", dataset_bytes(dataset));
+	json_put_count(json, "image_bytes", survey->bytes);
+	json_put_count(json, "side_bytes", survey->side_bytes);
+	json_put_count(json, "damaged_records", survey->damaged);
+	json_put_count(json, "unlabelled", survey->unlabelled);
+	json_put_count(json, "grey", survey->grey);
+	json_put_count(json, "oriented", survey->oriented);
 	for (int i = 1; i < 4; i++)
 		json_object_set_new(codecs, codec_name((enum packimg_codec)i),
 				    json_pack("{sIsI}", "samples", (json_int_t)survey->codecs[i],

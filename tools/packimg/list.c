@@ -141,7 +141,7 @@ static void print_json(const struct packimg *dataset, uint64_t index)
 	const char *class, *source;
 	size_t source_size;
 
-	json_object_set_new(json, "index", json_integer((json_int_t)index));
+	json_put_count(json, "index", index);
 	if (packimg_sample(dataset, index, &sample)) {
 		json_object_set_new(json, "damaged", json_true());
 	} else {
@@ -149,15 +149,15 @@ static void print_json(const struct packimg *dataset, uint64_t index)
 		class = sample.label >= 0 ? packimg_class_name(dataset, (uint32_t)sample.label)
 					  : NULL;
 		if (class)
-			json_object_set_new(json, "class", command_json_text(class, strlen(class)));
+			json_put_text(json, "class", class);
 		json_object_set_new(json, "width", json_integer(sample.width));
 		json_object_set_new(json, "height", json_integer(sample.height));
 		json_object_set_new(json, "codec", json_string(codec_name(sample.codec)));
 		json_object_set_new(json, "channels", json_integer(sample.channels));
 		json_object_set_new(json, "orientation", json_integer(sample.orientation));
-		json_object_set_new(json, "bytes", json_integer(sample.data_size));
+		json_put_count(json, "bytes", sample.data_size);
 		if (sample.side)
-			json_object_set_new(json, "side_bytes", json_integer(sample.side_size));
+			json_put_count(json, "side_bytes", sample.side_size);
 		if (!packimg_source(dataset, index, &source, &source_size) && source_size)
 			json_object_set_new(json, "source", command_json_text(source, source_size));
 		for (uint32_t i = 0; i < packimg_field_count(dataset); i++)

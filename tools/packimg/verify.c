@@ -100,10 +100,10 @@ static void report_bad(const struct verify *verify, uint64_t index, const char *
 	if (verify->options->json) {
 		json_t *entry = json_object();
 
-		json_object_set_new(entry, "index", json_integer((json_int_t)index));
+		json_put_count(entry, "index", index);
 		json_object_set_new(entry, "source",
 				    command_json_text(source ? source : "", source_size));
-		json_object_set_new(entry, "reason", command_json_text(reason, strlen(reason)));
+		json_put_text(entry, "reason", reason);
 		json_array_append_new(verify->bad_samples, entry);
 	} else {
 		printable_line(stdout, "sample %" PRIu64 " (%.*s): %s", index, (int)source_size,

@@ -288,10 +288,10 @@ static int report_json(const struct advise *advise)
 				  "images_per_s_core", way->images_per_s));
 	}
 	json_object_set_new(json, "ways", list);
-	json_object_set_new(json, "images", json_integer((json_int_t)advise->sample.of));
-	json_object_set_new(json, "sample", json_integer((json_int_t)advise->sample.count));
-	json_object_set_new(json, "left_out", json_integer((json_int_t)advise->sample.unread));
-	json_object_set_new(json, "cores", json_integer((json_int_t)advise->options->cores));
+	json_put_count(json, "images", advise->sample.of);
+	json_put_count(json, "sample", advise->sample.count);
+	json_put_count(json, "left_out", advise->sample.unread);
+	json_put_count(json, "cores", advise->options->cores);
 	json_object_set_new(json, "unindexed", unindexed_json(&advise->ways[0].unindexed));
 	uint32_t chosen = advice_choose(&request, request.wanted);
 	json_object_set_new(json, "choice",

@@ -157,3 +157,13 @@ json_t *command_json_text(const char *bytes, size_t size)
 	free(text);
 	return json;
 }
+
+void json_put_count(json_t *json, const char *key, uint64_t count)
+{
+	json_object_set_new(json, key, json_integer((json_int_t)count));
+}
+
+void json_put_text(json_t *json, const char *key, const char *text)
+{
+	json_object_set_new(json, key, command_json_text(text, strlen(text)));
+}

@@ -194,20 +194,18 @@ static json_t *part_json(const struct convert_part *part)
 	json_t *json = json_object();
 	double mean[3], std[3];
 
-	json_object_set_new(json, "path", command_json_text(part->path, strlen(part->path)));
+	json_put_text(json, "path", part->path);
 	if (part->name) {
-		json_object_set_new(json, "part",
-				    command_json_text(part->name, strlen(part->name)));
+		json_put_text(json, "part", part->name);
 		if (part->fraction > 0)
 			json_object_set_new(json, "fraction", json_real(part->fraction));
 	}
-	json_object_set_new(json, "samples", json_integer((json_int_t)part->samples));
-	json_object_set_new(json, "bytes", json_integer((json_int_t)part->bytes));
+	json_put_count(json, "samples", part->samples);
+	json_put_count(json, "bytes", part->bytes);
 	if (!statistics_result(&part->statistics, mean, std)) {
 		json_object_set_new(json, "mean", json_pack("[fff]", mean[0], mean[1], mean[2]));
 		json_object_set_new(json, "std", json_pack("[fff]", std[0], std[1], std[2]));
-		json_object_set_new(json, "statistics_images",
-				    json_integer((json_int_t)part->statistics.images));
+		json_put_count(json, "statistics_images", part->statistics.images);
 	}
 	return json;
 }
@@ -221,11 +219,9 @@ static json_t *ignored_json(struct ignored *ignored)
 		const struct ignored_kind *kind = &ignored->kinds[i];
 		json_t *entry = json_object();
 
-		json_object_set_new(entry, "kind",
-				    command_json_text(kind->name, strlen(kind->name)));
-		json_object_set_new(entry, "files", json_integer((json_int_t)kind->files));
-		json_object_set_new(entry, "first",
-				    command_json_text(kind->first, strlen(kind->first)));
+		json_put_text(entry, "kind", kind->name);
+		json_put_count(entry, "files", kind->files);
+		json_put_text(entry, "first", kind->first);
 		json_array_append_new(list, entry);
 	}
 	return list;
@@ -238,44 +234,39 @@ int convert_report_json(struct convert *convert)
 	for (uint32_t p = 0; p < convert->part_count; p++)
 		json_array_append_new(list, part_json(&convert->parts[p]));
 	json_object_set_new(json, "datasets", list);
-	json_object_set_new(json, "samples",
-			    json_integer((json_int_t)convert_sample_count(convert)));
-	json_object_set_new(json, "classes", json_integer(convert->catalog.class_count));
-	json_object_set_new(json, "fields", json_integer(convert->catalog.field_names.count));
+	json_put_count(json, "samples", convert_sample_count(convert));
+	json_put_count(json, "classes", convert->catalog.class_count);
+	json_put_count(json, "fields", convert->catalog.field_names.count);
 	json_object_set_new(json, "too_long", long_values_json(convert));
-	json_object_set_new(json, "bytes_in", json_integer((json_int_t)convert->bytes_in));
-	json_object_set_new(json, "verbatim", json_integer((json_int_t)convert->verbatim));
-	json_object_set_new(json, "indexed", json_integer((json_int_t)convert->indexed));
-	json_object_set_new(json, "transcoded", json_integer((json_int_t)convert->transcoded));
+	json_put_count(json, "bytes_in", convert->bytes_in);
+	json_put_count(json, "verbatim", convert->verbatim);
+	json_put_count(json, "indexed", convert->indexed);
+	json_put_count(json, "transcoded", convert->transcoded);
 	json_object_set_new(json, "unindexed", unindexed_json(&convert->unindexed));
 	list = json_object();
 	for (int i = 1; i < 4; i++)
-		json_object_set_new(list, codec_names[i],
-				    json_integer((json_int_t)convert->codecs[i]));
+		json_put_count(list, codec_names[i], convert->codecs[i]);
 	json_object_set_new(json, "codecs", list);
 	list = json_object();
 	for (int i = 0; i < IMAGE_KINDS; i++)
 		if (image_formats[i].reading)
-			json_object_set_new(list, image_formats[i].name,
-					    json_integer((json_int_t)convert->kinds[i]));
+			json_put_count(list, image_formats[i].name, convert->kinds[i]);
 	json_object_set_new(json, "sources", list);
-	json_object_set_new(json, "jobs", json_integer(convert->options.jobs));
+	json_put_count(json, "jobs", convert->options.jobs);
 	json_object_set_new(json, "list_seconds", json_real(convert->list_s));
 	json_object_set_new(json, "write_seconds", json_real(convert->write_s));
 	json_object_set_new(json, "images_per_second",
 			    json_real((double)convert_sample_count(convert) / convert->write_s));
-	json_object_set_new(json, "excluded", json_integer((json_int_t)convert->ignored.excluded));
-	json_object_set_new(json, "ignored", json_integer((json_int_t)convert->ignored.files));
+	json_put_count(json, "excluded", convert->ignored.excluded);
+	json_put_count(json, "ignored", convert->ignored.files);
 	json_object_set_new(json, "ignored_kinds", ignored_json(&convert->ignored));
 	list = json_array();
 	for (uint64_t i = 0; i < convert->skip_count; i++) {
 		const struct convert_skip *skip = &convert->skips[i];
 		json_t *entry = json_object();
 
-		json_object_set_new(entry, "name",
-				    command_json_text(skip->name, strlen(skip->name)));
-		json_object_set_new(entry, "reason",
-				    command_json_text(skip->reason, strlen(skip->reason)));
+		json_put_text(entry, "name", skip->name);
+		json_put_text(entry, "reason", skip->reason);
 		json_array_append_new(list, entry);
 	}
 	json_object_set_new(json, "skipped", list);
