@@ -1,0 +1,187 @@
+# What the trials share that boot a container, boot and packages; sourced by bash in both halves of each, outside and inside.
+#
+# A trial is a script that the container runs as "/srv/NAME inside", whose lines make up the report, and which sets $batches and $pipeline, what a feed reads.
+export LC_ALL=C.UTF-8
+services='dbus libpam-systemd procps systemd systemd-sysv'
+failed=0
+self=$(readlink -f "$0")
+
+fail()
+{
+	printf '%s: %s\n' "${0##*/}" "$*" >&2
+	exit 1
+}
+
+# check WHAT COMMAND...: says whether the command succeeds, and what it printed if not.
+check()
+{
+	local what=$1 output
+	shift
+	if output=$("$@" 2>&1); then
+		printf 'ok      %s\n' "$what"
+	else
+		printf 'FAILED  %s: %s\n%s\n' "$what" "$*" "$output"
+		failed=1
+	fi
+}
+
+# until_true SECONDS COMMAND...
+until_true()
+{
+	local left=$(($1 * 10))
+	shift
+	while ! "$@" >/dev/null 2>&1; do
+		[ $((left -= 1)) -gt 0 ] || return 1
+		sleep 0.1
+	done
+}
+
+# What follows is for inside.
+
+is()
+{
+	[ "$1" = "$2" ] || { printf '"%s" is not "%s"\n' "$1" "$2"; return 1; }
+}
+
+property()
+{
+	systemctl show --value -p "$1" loaderd.service
+}
+
+# The processes of the service.
+processes()
+{
+	pgrep -x loaderd
+}
+
+none()
+{
+	! "$@"
+}
+
+as()
+{
+	local user=$1
+	shift
+	runuser -u "$user" -- env XDG_RUNTIME_DIR="/run/user/$(id -u "$user")" "$@"
+}
+
+# begin USER SOCKET: a feed of theirs in the background, which takes long enough for what is to happen meanwhile.
+begin()
+{
+	(cd "/home/$1" && as "$1" loaderbench --socket "$2" --hash "$batches" --batch 64 data.pimg "$pipeline" >"/tmp/$1.hash" 2>&1
+		touch "/tmp/$1.over") &
+}
+
+# same_batches USER: whether each came once, and as from a private daemon.
+same_batches()
+{
+	is "$(grep -oE '^[0-9a-f]{32}' "/tmp/$1.hash")" "$(grep -oE '^[0-9a-f]{32}' /srv/expected)" || { cat "/tmp/$1.hash"; return 1; }
+}
+
+feeds()
+{
+	"$@" | grep -o '"feed_id"' | wc -l
+}
+
+count_is()
+{
+	is "$(feeds "${@:2}")" "$1"
+}
+
+processes_are()
+{
+	is "$(processes | wc -l)" "$1"
+}
+
+# journal PATTERN [SINCE]
+journal()
+{
+	journalctl --quiet -o cat -u loaderd.service --since "${2-yesterday}" | grep -E "$1"
+}
+
+main_pid()
+{
+	property MainPID
+}
+
+# another_than PID: the service is up, with another supervisor, and serves both again.
+another_than()
+{
+	[ "$(property ActiveState)" = active ] && [ "$(main_pid)" != "$1" ] && count_is 2 loaderctl --json status --all
+}
+
+# newcomer USER: a user with a copy of the data that nobody else may read.
+newcomer()
+{
+	useradd --create-home "$1"
+	chmod 0700 "/home/$1"
+	install -o "$1" -m 0600 /srv/data.pimg "/home/$1"
+}
+
+# And this for outside. All of it works in the current folder.
+
+# can_boot: fails unless this user and this machine can boot a container.
+can_boot()
+{
+	[ "$(id -u)" = 0 ] || fail 'a container is booted by root'
+	command -v debootstrap systemd-nspawn >/dev/null || fail 'apt-get install debootstrap systemd-container'
+}
+
+# base PACKAGES: a Debian of these, separated by commas, in base, unless it is there.
+base()
+{
+	[ "$(cat base.packages 2>/dev/null)" != "$1" ] || return 0
+	rm -rf base base.part
+	debootstrap --variant=minbase --include="$1" bookworm base.part "${MIRROR:-http://deb.debian.org/debian}" >debootstrap.log 2>&1 ||
+		fail "debootstrap failed; $PWD/debootstrap.log says why"
+	mv base.part base
+	echo "$1" >base.packages
+}
+
+# data BUILD: data.pimg, and what the batches of a feed have to be, in expected.
+data()
+{
+	if [ ! -e data.pimg ]; then
+		"$1/tools/shapes/shapes" --count 1200 images >shapes.log && "$1/tools/packimg/packimg" convert images/train -o data.pimg >shapes.log || exit 1
+	fi
+	LOADERD=$1/loaderd/loaderd "$1/bench/loaderbench" --hash "$batches" --batch 64 data.pimg "$pipeline" >expected || exit 1
+}
+
+# new_root: a fresh copy of base in root, which runs this script when it is up; the watchdog's time is short there, and what the journal says is kept.
+new_root()
+{
+	rm -rf root && cp -a base root || exit 1
+	cp data.pimg expected "$self" "${self%/*}/container.sh" root/srv/
+	mkdir -p root/etc/systemd/system/loaderd.service.d root/var/log/journal root/etc/systemd/system/default.target.wants
+	printf '[Service]\nWatchdogSec=3s\n' >root/etc/systemd/system/loaderd.service.d/watchdog.conf
+	cat >root/etc/systemd/system/check.service <<-END
+		[Unit]
+		After=multi-user.target systemd-user-sessions.service
+		SuccessAction=exit
+		FailureAction=exit
+		FailureActionExitStatus=1
+		[Service]
+		Type=oneshot
+		ExecStart=/srv/${self##*/} inside
+		StandardOutput=append:/srv/report
+		TimeoutStartSec=600
+	END
+	ln -s ../check.service root/etc/systemd/system/default.target.wants/
+}
+
+# boot_root: boots it, prints the report, and exits as the trial did.
+boot_root()
+{
+	local container status
+	# nspawn looks for a systemd of this machine's in /run/systemd, which need not be there.
+	unshare --mount sh -c 'mount -t tmpfs tmpfs /run/systemd && exec timeout --kill-after=10 900 \
+		systemd-nspawn --quiet --register=no --keep-unit --private-network --console=pipe --boot --directory=root -- --show-status=no --log-level=notice' \
+		</dev/null >console.log 2>&1 &
+	container=$!
+	trap 'kill "$container"; wait "$container"' INT TERM HUP
+	wait "$container"
+	status=$?
+	cat root/srv/report || fail "nothing came of it; see $PWD/console.log"
+	exit $status
+}
