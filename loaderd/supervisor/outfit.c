@@ -1,9 +1,10 @@
 #include "loaderd/supervisor/outfit.h"
 
+#include "format/base/child.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -127,8 +128,6 @@ int outfit_spawn(const struct outfit *outfit, int config_fd, uid_t uid, const in
 		arguments[4] = number;
 	}
 	posix_spawn_file_actions_t actions;
-	posix_spawnattr_t attributes;
-	sigset_t none, all;
 	posix_spawn_file_actions_init(&actions);
 	posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
 	posix_spawn_file_actions_adddup2(&actions, outfit->log.theirs, 1);
@@ -138,19 +137,9 @@ int outfit_spawn(const struct outfit *outfit, int config_fd, uid_t uid, const in
 	posix_spawn_file_actions_adddup2(&actions, outfit->page.theirs, LINK_PAGE_FD);
 	posix_spawn_file_actions_adddup2(&actions, config_fd, LINK_CONFIG_FD);
 	posix_spawn_file_actions_addclosefrom_np(&actions, LINK_CONFIG_FD + 1);
-	sigemptyset(&none);
-	sigfillset(&all);
-	posix_spawnattr_init(&attributes);
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
-						      POSIX_SPAWN_SETSIGDEF);
-	posix_spawnattr_setpgroup(&attributes, 0);
-	posix_spawnattr_setsigmask(&attributes, &none);
-	posix_spawnattr_setsigdefault(&attributes, &all);
 	/* The very program that runs, also while a newer one is being installed. */
 	lseek(config_fd, 0, SEEK_SET);
-	int r = posix_spawn(ret_pid, "/proc/self/exe", &actions, &attributes, (char **)arguments,
-			    environ);
-	posix_spawnattr_destroy(&attributes);
+	int r = child_spawn("/proc/self/exe", &actions, arguments, environ, ret_pid);
 	posix_spawn_file_actions_destroy(&actions);
-	return -r;
+	return r;
 }

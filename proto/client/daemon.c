@@ -1,4 +1,5 @@
 #include "proto/client/daemon.h"
+#include "format/base/child.h"
 #include "format/base/clock.h"
 #include "proto/client/connection.h"
 #include "proto/client/forks.h"
@@ -10,7 +11,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -263,10 +263,6 @@ static const char **child_arguments(const struct feed_daemon *daemon)
 	return arguments;
 }
 
-/*
- * posix_spawn and not fork: it neither copies a large process nor runs handlers of other libraries
- * in the child.
- */
 static int spawn(struct feed_daemon *daemon, int lifeline_child)
 {
 	const char **arguments = child_arguments(daemon);
@@ -283,32 +279,16 @@ static int spawn(struct feed_daemon *daemon, int lifeline_child)
 	posix_spawn_file_actions_adddup2(&actions, lifeline_child, CHILD_LIFELINE_FD);
 	posix_spawn_file_actions_addclosefrom_np(&actions, CHILD_LIFELINE_FD + 1);
 
-	/*
-	 * A process group of its own: an interrupt from the terminal is for the client, which may
-	 * still want batches to finish cleanly.
-	 */
-	posix_spawnattr_t attributes;
-	sigset_t none, all;
-	sigemptyset(&none);
-	sigfillset(&all);
-	posix_spawnattr_init(&attributes);
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
-						      POSIX_SPAWN_SETSIGDEF);
-	posix_spawnattr_setpgroup(&attributes, 0);
-	posix_spawnattr_setsigmask(&attributes, &none);
-	posix_spawnattr_setsigdefault(&attributes, &all);
-
 	cpu_set_t own;
 	bool moved = daemon->cpus_known && sched_getaffinity(0, sizeof(own), &own) == 0 &&
 		     sched_setaffinity(0, sizeof(daemon->cpus), &daemon->cpus) == 0;
-	int r = posix_spawnp(&daemon->pid, daemon->path, &actions, &attributes, (char **)arguments,
-			     daemon->environment);
+	/* An interrupt is for the client, which may still want batches to finish cleanly. */
+	int r = child_spawn(daemon->path, &actions, arguments, daemon->environment, &daemon->pid);
 	if (moved)
 		sched_setaffinity(0, sizeof(own), &own);
-	posix_spawnattr_destroy(&attributes);
 	posix_spawn_file_actions_destroy(&actions);
 	free(arguments);
-	return -r;
+	return r;
 }
 
 static bool has_ended(const struct feed_daemon *daemon, int timeout_ms)
