@@ -15,6 +15,20 @@ enum cpu_isa {
 	CPU_ISA_COUNT
 };
 
+/* The initializer of an array of a library's kernels by enum cpu_isa: NAME_c, NAME_avx2 and so on.
+ */
+#ifdef __x86_64__
+#define CPU_ISA_EACH(name)                                                                         \
+	{                                                                                          \
+		&name##_c, &name##_avx2, &name##_avx512bw, &name##_avx512                          \
+	}
+#else
+#define CPU_ISA_EACH(name)                                                                         \
+	{                                                                                          \
+		&name##_c                                                                          \
+	}
+#endif
+
 /* The best that is there, whatever the environment says. */
 enum cpu_isa cpu_isa_supported(void);
 /* What the environment admits: the last where it says nothing, or none of the names. */

@@ -51,6 +51,10 @@ static void effect_table_vbmi(uint32_t *pixels, size_t count, const struct effec
 		_mm512_mask_storeu_epi32(pixels + i, mask, result);
 	}
 }
+#define EFFECT_TABLE effect_table_vbmi
+#else
+/* gathers, or a shuffle for every sixteen entries, would take no less */
+#define EFFECT_TABLE effect_table_bytes
 #endif
 
 static void effect_pack(uint8_t *output, const uint32_t *pixels, size_t count)
@@ -91,26 +95,5 @@ static void effect_blur_line(const struct effect_blur *blur, size_t count, int16
 	blur_plain(blur, i, count, out);
 }
 
-const struct effect_kernels AVX512(effect_kernels) = {
-#ifdef __AVX512VBMI__
-	.table = effect_table_vbmi,
-#else
-	/* gathers, or a shuffle for every sixteen entries, would take no less */
-	.table = effect_table_bytes,
-#endif
-	.histogram = effect_histogram,
-	.luma_sum = effect_luma_sum,
-	.grayscale = effect_grayscale,
-	.saturation = effect_saturation,
-	.hue = effect_hue,
-	.warp_nearest = effect_warp_nearest,
-	.warp_bilinear = effect_warp_bilinear,
-	.sharpen = effect_sharpen,
-	.widen = effect_widen,
-	.narrow = effect_narrow,
-	.blur = effect_blur_line,
-	.mix_begin = effect_mix_begin,
-	.mix_add = effect_mix_add,
-	.mix_end = effect_mix_end,
-	.pack = effect_pack,
-};
+const struct effect_kernels AVX512(effect_kernels) = EFFECT_KERNELS(EFFECT_TABLE, effect_blur_line,
+								    effect_pack);

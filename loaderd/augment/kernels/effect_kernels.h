@@ -71,6 +71,20 @@ extern const struct effect_kernels effect_kernels_avx2;
 extern const struct effect_kernels effect_kernels_avx512bw;
 extern const struct effect_kernels effect_kernels_avx512;
 
+/*
+ * A set: what the compiler makes of the common loops (the .inc files), and what a set may have
+ * better by hand.
+ */
+#define EFFECT_KERNELS(table_of, blur_of, pack_of)                                                 \
+	{                                                                                          \
+		.table = table_of, .histogram = effect_histogram, .luma_sum = effect_luma_sum,     \
+		.grayscale = effect_grayscale, .saturation = effect_saturation, .hue = effect_hue, \
+		.warp_nearest = effect_warp_nearest, .warp_bilinear = effect_warp_bilinear,        \
+		.sharpen = effect_sharpen, .widen = effect_widen, .narrow = effect_narrow,         \
+		.blur = blur_of, .mix_begin = effect_mix_begin, .mix_add = effect_mix_add,         \
+		.mix_end = effect_mix_end, .pack = pack_of,                                        \
+	}
+
 const struct effect_kernels *effect_kernels_get(enum cpu_isa isa);
 
 /* What an effect looks at before it is run. */

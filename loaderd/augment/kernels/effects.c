@@ -24,14 +24,8 @@ enum { ALIGNMENT = 64 };
 
 const struct effect_kernels *effect_kernels_get(enum cpu_isa isa)
 {
-	static const struct effect_kernels *const sets[CPU_ISA_COUNT] = {
-		&effect_kernels_c,
-#ifdef __x86_64__
-		&effect_kernels_avx2,
-		&effect_kernels_avx512bw,
-		&effect_kernels_avx512,
-#endif
-	};
+	static const struct effect_kernels *const sets[CPU_ISA_COUNT] =
+		CPU_ISA_EACH(effect_kernels);
 
 	return sets[isa];
 }

@@ -78,14 +78,7 @@ const struct store_kernels store_kernels_c = {.row = store_convert,
 
 const struct store_kernels *store_kernels_get(enum cpu_isa isa)
 {
-	static const struct store_kernels *const sets[CPU_ISA_COUNT] = {
-		&store_kernels_c,
-#ifdef __x86_64__
-		&store_kernels_avx2,
-		&store_kernels_avx512bw,
-		&store_kernels_avx512,
-#endif
-	};
+	static const struct store_kernels *const sets[CPU_ISA_COUNT] = CPU_ISA_EACH(store_kernels);
 
 	return sets[isa];
 }

@@ -140,41 +140,7 @@ INLINE void row_planar(const struct store *store, const uint8_t *pixels, uint8_t
 	}
 }
 
-static void store_convert(const struct store *store, const uint8_t *pixels,
-			  uint8_t *const planes[4])
-{
-	bool planar = store->shape.layout == TRANSFORM_NCHW;
-	uint32_t width = store->shape.width, channels = store->shape.channels;
-
-	switch (store->shape.element) {
-	case TRANSFORM_U8:
-		if (planar)
-			row_planar(store, pixels, planes, TRANSFORM_U8);
-		else
-			memcpy(planes[0], pixels, (size_t)width * channels);
-		break;
-	case TRANSFORM_F16:
-		if (planar)
-			row_planar(store, pixels, planes, TRANSFORM_F16);
-		else
-			row_interleaved(store, pixels, planes[0], TRANSFORM_F16);
-		break;
-	case TRANSFORM_BF16:
-		if (planar)
-			row_planar(store, pixels, planes, TRANSFORM_BF16);
-		else
-			row_interleaved(store, pixels, planes[0], TRANSFORM_BF16);
-		break;
-	case TRANSFORM_F32:
-		if (planar)
-			row_planar(store, pixels, planes, TRANSFORM_F32);
-		else
-			row_interleaved(store, pixels, planes[0], TRANSFORM_F32);
-		break;
-	}
-	if (planar && channels == 4)
-		memset(planes[3], 0, store->shape.sample_size / 4 / store->shape.height);
-}
+#include "loaderd/augment/kernels/store_convert.inc"
 
 /*
  * Reversal takes five pixels from 16 bytes of which the first is the end of the pixel before them,
@@ -219,11 +185,6 @@ static void store_stream_lines(uint8_t *output, const uint8_t *bytes, size_t siz
 		_mm256_stream_si256((__m256i *)(output + at), low);
 		_mm256_stream_si256((__m256i *)(output + at + 32), high);
 	}
-}
-
-static void store_fence(void)
-{
-	_mm_sfence();
 }
 
 const struct store_kernels store_kernels_avx2 = {.row = store_convert,

@@ -9,6 +9,13 @@
 INLINE void store_put(uint8_t *output, size_t at, __m128i pixels, __m512 scale, __m512 bias,
 		      const enum transform_element element, const bool whole, __mmask16 mask)
 {
+	if (element == TRANSFORM_U8) {
+		if (whole)
+			_mm_storeu_si128((__m128i *)(output + at), pixels);
+		else
+			_mm_mask_storeu_epi8(output + at, mask, pixels);
+		return;
+	}
 	__m512 value = _mm512_add_ps(
 		_mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(pixels)), scale), bias);
 
@@ -111,62 +118,7 @@ INLINE void row_planar(const struct store *store, const uint8_t *pixels, uint8_t
 	}
 }
 
-static void row_planar_bytes(const struct store *store, const uint8_t *pixels,
-			     uint8_t *const planes[4])
-{
-	uint32_t width = store->shape.width;
-
-	for (uint32_t x = 0; x < width; x += 16) {
-		uint32_t count = width - x < 16 ? width - x : 16;
-		__mmask16 mask = (__mmask16)((1u << count) - 1);
-		__m128i channels[3];
-
-		take_channels(pixels + (size_t)3 * x, count, channels);
-#pragma GCC unroll 3
-		for (unsigned c = 0; c < 3; c++) {
-			if (count == 16)
-				_mm_storeu_si128((__m128i *)(planes[c] + x), channels[c]);
-			else
-				_mm_mask_storeu_epi8(planes[c] + x, mask, channels[c]);
-		}
-	}
-}
-
-static void store_convert(const struct store *store, const uint8_t *pixels,
-			  uint8_t *const planes[4])
-{
-	bool planar = store->shape.layout == TRANSFORM_NCHW;
-	uint32_t width = store->shape.width, channels = store->shape.channels;
-
-	switch (store->shape.element) {
-	case TRANSFORM_U8:
-		if (planar)
-			row_planar_bytes(store, pixels, planes);
-		else
-			memcpy(planes[0], pixels, (size_t)width * channels);
-		break;
-	case TRANSFORM_F16:
-		if (planar)
-			row_planar(store, pixels, planes, TRANSFORM_F16);
-		else
-			row_interleaved(store, pixels, planes[0], TRANSFORM_F16);
-		break;
-	case TRANSFORM_BF16:
-		if (planar)
-			row_planar(store, pixels, planes, TRANSFORM_BF16);
-		else
-			row_interleaved(store, pixels, planes[0], TRANSFORM_BF16);
-		break;
-	case TRANSFORM_F32:
-		if (planar)
-			row_planar(store, pixels, planes, TRANSFORM_F32);
-		else
-			row_interleaved(store, pixels, planes[0], TRANSFORM_F32);
-		break;
-	}
-	if (planar && channels == 4)
-		memset(planes[3], 0, store->shape.sample_size / 4 / store->shape.height);
-}
+#include "loaderd/augment/kernels/store_convert.inc"
 
 INLINE void copy_pixels(uint8_t *output, const uint8_t *pixels, uint32_t count,
 			const uint32_t channels, const bool reverse)
@@ -223,11 +175,6 @@ static void store_stream_lines(uint8_t *output, const uint8_t *bytes, size_t siz
 {
 	for (size_t at = 0; at < size; at += STORE_LINE)
 		_mm512_stream_si512((void *)(output + at), _mm512_loadu_si512(bytes + at));
-}
-
-static void store_fence(void)
-{
-	_mm_sfence();
 }
 
 const struct store_kernels AVX512(store_kernels) = {.row = store_convert,

@@ -64,14 +64,8 @@ struct job {
 
 int resize_new_isa(enum cpu_isa isa, struct resize **ret_resize)
 {
-	static const struct resize_kernels *const sets[CPU_ISA_COUNT] = {
-		&resize_kernels_c,
-#ifdef __x86_64__
-		&resize_kernels_avx2,
-		&resize_kernels_avx512bw,
-		&resize_kernels_avx512,
-#endif
-	};
+	static const struct resize_kernels *const sets[CPU_ISA_COUNT] =
+		CPU_ISA_EACH(resize_kernels);
 	struct resize *resize = calloc(1, sizeof(*resize));
 
 	if (!resize)

@@ -30,31 +30,11 @@ struct entry {
 	__m256i index, weight;
 };
 
-static uint32_t pair_count_of(const struct resize_table *table)
-{
-	return (table->taps + 1) / 2;
-}
+#include "loaderd/augment/resize/resize_dot.inc"
 
 static uint32_t group_count(const struct resize_pass *pass)
 {
 	return (pass->elements + RESIZE_BLOCK - 1) / RESIZE_BLOCK * (RESIZE_BLOCK / GROUP);
-}
-
-/*
- * First pixel that four elements from element on start at, and how much further the last of them
- * starts.
- */
-static int32_t lane_reach(const struct resize_pass *pass, uint32_t element, int32_t *ret_spread)
-{
-	const struct resize_table *table = pass->table;
-	uint32_t last = table->padded - 1;
-	uint32_t a = element / pass->target_channels,
-		 b = (element + LANE - 1) / pass->target_channels;
-	int32_t first = table->start[a < last ? a : last],
-		second = table->start[b < last ? b : last];
-
-	*ret_spread = first < second ? second - first : first - second;
-	return first < second ? first : second;
 }
 
 static size_t bases_size(const struct resize_pass *pass)
@@ -63,19 +43,14 @@ static size_t bases_size(const struct resize_pass *pass)
 	       ~(size_t)63;
 }
 
-static uint32_t dot_chunks(const struct resize_table *table)
-{
-	return (table->taps + DOT_TAPS - 1) / DOT_TAPS;
-}
-
 static size_t resize_prepare(struct resize_pass *pass)
 {
 	const struct resize_table *table = pass->table;
-	int32_t widest = 0, spread;
+	int32_t widest = 0, low, high;
 
 	for (uint32_t element = 0; element < group_count(pass) * GROUP; element += LANE) {
-		lane_reach(pass, element, &spread);
-		widest = spread > widest ? spread : widest;
+		start_range(pass, element, LANE, &low, &high);
+		widest = high - low > widest ? high - low : widest;
 	}
 	int32_t channels = (int32_t)pass->source_channels;
 
@@ -87,22 +62,11 @@ static size_t resize_prepare(struct resize_pass *pass)
 		pass->mode = MODE_DOT;
 	if (pass->mode == MODE_DOT) {
 		pass->row_size_min = 0;
-		return (size_t)table->count * dot_chunks(table) * DOT_TAPS * sizeof(int16_t);
+		return dot_size(table);
 	}
 	pass->row_size_min = WINDOW;
 	return bases_size(pass) +
 	       (size_t)group_count(pass) * pair_count_of(table) * sizeof(struct entry);
-}
-
-static void pack_dot(const struct resize_pass *pass)
-{
-	const struct resize_table *table = pass->table;
-	uint32_t chunks = dot_chunks(table);
-	int16_t *out = pass->packed;
-
-	for (uint32_t j = 0; j < table->count; j++)
-		for (uint32_t k = 0; k < chunks * DOT_TAPS; k++)
-			*out++ = k < table->taps ? table->weight[(size_t)k * table->padded + j] : 0;
 }
 
 /* Weights of one pair of taps for the lanes' outputs. */
@@ -125,7 +89,7 @@ static void pack_window(const struct resize_pass *pass)
 	const struct resize_table *table = pass->table;
 	uint32_t pairs = pair_count_of(table), groups = group_count(pass);
 	int32_t channels = (int32_t)pass->source_channels,
-		base_max = (int32_t)pass->row_size - WINDOW, spread;
+		base_max = (int32_t)pass->row_size - WINDOW, low, high;
 	int32_t *bases = pass->packed;
 	struct entry *entries = (struct entry *)((char *)pass->packed + bases_size(pass));
 	__m256i output[4], channel[4], used[4];
@@ -156,11 +120,11 @@ static void pack_window(const struct resize_pass *pass)
 				      channel[r]);
 		for (uint32_t p = 0; p < pairs; p++, entries++) {
 			for (uint32_t half = 0; half < 2; half++) {
+				start_range(pass, group * GROUP + half * LANE, LANE, &low, &high);
 				int32_t base =
-					lane_reach(pass, group * GROUP + half * LANE, &spread);
-
-				base = base * channels +
-				       (pass->mode == MODE_PAIRS ? (int32_t)(2 * p) * channels : 0);
+					low * channels + (pass->mode == MODE_PAIRS
+								  ? (int32_t)(2 * p) * channels
+								  : 0);
 				/*
 				 * A window must end inside the row: near its end it starts earlier.
 				 */
@@ -187,14 +151,6 @@ static void pack_window(const struct resize_pass *pass)
 					: pair_weight(table, 2 * p, first, output[r], used[r]);
 		}
 	}
-}
-
-static void resize_pack(struct resize_pass *pass)
-{
-	if (pass->mode == MODE_DOT)
-		pack_dot(pass);
-	else
-		pack_window(pass);
 }
 
 /*
@@ -348,23 +304,7 @@ INLINE void dot_rows(const struct resize_pass *pass, uint32_t block, uint32_t bl
 	}
 }
 
-static void resize_horizontal(const struct resize_pass *pass, uint32_t block, uint32_t block_count,
-			      const uint8_t *const rows[RESIZE_BAND], unsigned pair_count,
-			      int32_t *const pairs[RESIZE_BAND / 2])
-{
-	unsigned i = 0;
-
-	for (; i + ROWS / 2 <= pair_count; i += ROWS / 2)
-		if (pass->mode == MODE_DOT)
-			dot_rows(pass, block, block_count, rows + 2 * i, ROWS, pairs + i);
-		else
-			window_rows(pass, block, block_count, rows + 2 * i, ROWS, pairs + i);
-	for (; i < pair_count; i++)
-		if (pass->mode == MODE_DOT)
-			dot_rows(pass, block, block_count, rows + 2 * i, 2, pairs + i);
-		else
-			window_rows(pass, block, block_count, rows + 2 * i, 2, pairs + i);
-}
+#include "loaderd/augment/resize/resize_band.inc"
 
 /* 32 elements from element at on. */
 INLINE __m256i vertical_block(const int32_t *const pairs[], const int32_t weights[],
@@ -498,11 +438,4 @@ static void resize_colour(const struct resize_terms planes[3], uint32_t count, u
 		colour_row(planes, count, 4, output);
 }
 
-const struct resize_kernels resize_kernels_avx2 = {
-	.build = resize_table_build,
-	.prepare = resize_prepare,
-	.pack = resize_pack,
-	.horizontal = resize_horizontal,
-	.vertical = resize_vertical,
-	.colour = resize_colour,
-};
+const struct resize_kernels resize_kernels_avx2 = RESIZE_KERNELS;

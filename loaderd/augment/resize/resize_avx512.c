@@ -21,12 +21,15 @@
 #include "loaderd/augment/resize/resize_table.inc"
 
 enum {
-	GROUP = 16,     /* elements of a vector */
-	DOT_TAPS = 8,   /* taps of a vector */
-	DOT_BYTES = 32, /* loaded for them, of which taps * channels count */
+	GROUP = 16,         /* elements of a vector */
+	DOT_TAPS = 8,       /* taps of a vector */
+	DOT_BYTES = 32,     /* loaded for them, of which taps * channels count */
+	ROWS = RESIZE_BAND, /* at once */
 };
 
 enum mode { MODE_32, MODE_64, MODE_128, MODE_DOT };
+
+#include "loaderd/augment/resize/resize_dot.inc"
 
 /*
  * How the words of a vector get each a byte of a window: with VBMI by that byte's number. Without,
@@ -104,11 +107,6 @@ static bool is_narrow(const struct resize_pass *pass)
 	return VECTORS == 3 && pass->mode & NARROW;
 }
 
-static uint32_t pair_count_of(const struct resize_table *table)
-{
-	return (table->taps + 1) / 2;
-}
-
 static uint32_t group_count(const struct resize_pass *pass)
 {
 	return (pass->elements + GROUP - 1) / GROUP;
@@ -116,19 +114,14 @@ static uint32_t group_count(const struct resize_pass *pass)
 
 /*
  * First byte of the pixels of which so many elements read taps; the bytes from there to the last
- * tap's end in *ret_size. Padding repeats the last output.
+ * tap's end in *ret_size.
  */
 static int32_t reach(const struct resize_pass *pass, uint32_t element, uint32_t count,
 		     uint32_t taps, int32_t *ret_size)
 {
-	const struct resize_table *table = pass->table;
-	uint32_t last = table->padded - 1;
-	uint32_t a = element / pass->target_channels;
-	uint32_t b = (element + count - 1) / pass->target_channels;
-	int32_t first = table->start[a < last ? a : last],
-		second = table->start[b < last ? b : last];
-	int32_t low = first < second ? first : second, high = first < second ? second : first;
+	int32_t low, high;
 
+	start_range(pass, element, count, &low, &high);
 	*ret_size = (high - low + (int32_t)taps) * (int32_t)pass->source_channels;
 	return low * (int32_t)pass->source_channels;
 }
@@ -136,11 +129,6 @@ static int32_t reach(const struct resize_pass *pass, uint32_t element, uint32_t 
 static size_t base_size(const struct resize_pass *pass)
 {
 	return (group_count(pass) * sizeof(int32_t) + 63) & ~(size_t)63;
-}
-
-static uint32_t dot_chunks(const struct resize_table *table)
-{
-	return (table->taps + DOT_TAPS - 1) / DOT_TAPS;
 }
 
 /*
@@ -172,25 +160,13 @@ static size_t resize_prepare(struct resize_pass *pass)
 				     : MODE_DOT;
 	if (pass->mode == MODE_DOT) {
 		pass->row_size_min = 0;
-		return (size_t)pass->table->count * dot_chunks(pass->table) * DOT_TAPS *
-		       sizeof(int16_t);
+		return dot_size(pass->table);
 	}
 	pass->row_size_min = 32u << pass->mode;
 	if (VECTORS == 3 && lanes_are_narrow(pass))
 		pass->mode |= NARROW;
 	return base_size(pass) +
 	       (size_t)group_count(pass) * pair_count_of(pass->table) * VECTORS * sizeof(__m512i);
-}
-
-static void pack_dot(const struct resize_pass *pass)
-{
-	const struct resize_table *table = pass->table;
-	uint32_t chunks = dot_chunks(table);
-	int16_t *out = pass->packed;
-
-	for (uint32_t j = 0; j < table->count; j++)
-		for (uint32_t k = 0; k < chunks * DOT_TAPS; k++)
-			*out++ = k < table->taps ? table->weight[(size_t)k * table->padded + j] : 0;
 }
 
 /*
@@ -268,14 +244,6 @@ static void pack_window(const struct resize_pass *pass)
 			at = _mm512_add_epi8(at, _mm512_set1_epi8((char)(2 * channels)));
 		}
 	}
-}
-
-static void resize_pack(struct resize_pass *pass)
-{
-	if (pass->mode == MODE_DOT)
-		pack_dot(pass);
-	else
-		pack_window(pass);
 }
 
 /*
@@ -481,25 +449,7 @@ INLINE void dot_rows(const struct resize_pass *pass, uint32_t block, uint32_t bl
 	}
 }
 
-static void resize_horizontal(const struct resize_pass *pass, uint32_t block, uint32_t block_count,
-			      const uint8_t *const rows[RESIZE_BAND], unsigned pair_count,
-			      int32_t *const pairs[RESIZE_BAND / 2])
-{
-	bool dot = pass->mode == MODE_DOT;
-
-	if (pair_count == RESIZE_BAND / 2) {
-		if (dot)
-			dot_rows(pass, block, block_count, rows, RESIZE_BAND, pairs);
-		else
-			window_rows(pass, block, block_count, rows, RESIZE_BAND, pairs);
-		return;
-	}
-	for (unsigned i = 0; i < pair_count; i++)
-		if (dot)
-			dot_rows(pass, block, block_count, rows + 2 * i, 2, pairs + i);
-		else
-			window_rows(pass, block, block_count, rows + 2 * i, 2, pairs + i);
-}
+#include "loaderd/augment/resize/resize_band.inc"
 
 /* 64 elements from element at on. */
 INLINE __m512i vertical_block(const int32_t *const pairs[], const int32_t weights[],
@@ -754,11 +704,4 @@ static void resize_colour(const struct resize_terms planes[3], uint32_t count, u
 		colour_rows(planes, count, 4, output);
 }
 
-const struct resize_kernels AVX512(resize_kernels) = {
-	.build = resize_table_build,
-	.prepare = resize_prepare,
-	.pack = resize_pack,
-	.horizontal = resize_horizontal,
-	.vertical = resize_vertical,
-	.colour = resize_colour,
-};
+const struct resize_kernels AVX512(resize_kernels) = RESIZE_KERNELS;

@@ -113,11 +113,4 @@ static void resize_colour(const struct resize_terms planes[3], uint32_t count, u
 	}
 }
 
-const struct resize_kernels resize_kernels_c = {
-	.build = resize_table_build,
-	.prepare = resize_prepare,
-	.pack = resize_pack,
-	.horizontal = resize_horizontal,
-	.vertical = resize_vertical,
-	.colour = resize_colour,
-};
+const struct resize_kernels resize_kernels_c = RESIZE_KERNELS;

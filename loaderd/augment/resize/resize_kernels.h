@@ -93,6 +93,14 @@ struct resize_kernels {
 		       uint8_t *output);
 };
 
+/* A set, of static functions that every set's file has. */
+#define RESIZE_KERNELS                                                                             \
+	{                                                                                          \
+		.build = resize_table_build, .prepare = resize_prepare, .pack = resize_pack,       \
+		.horizontal = resize_horizontal, .vertical = resize_vertical,                      \
+		.colour = resize_colour,                                                           \
+	}
+
 extern const struct resize_kernels resize_kernels_c;
 extern const struct resize_kernels resize_kernels_avx2;
 extern const struct resize_kernels resize_kernels_avx512bw;

@@ -267,14 +267,7 @@ const struct jpeg_kernels jpeg_kernels_c = {
 
 const struct jpeg_kernels *jpeg_kernels_of(enum cpu_isa isa)
 {
-	static const struct jpeg_kernels *const sets[CPU_ISA_COUNT] = {
-		&jpeg_kernels_c,
-#ifdef __x86_64__
-		&jpeg_kernels_avx2,
-		&jpeg_kernels_avx512bw,
-		&jpeg_kernels_avx512,
-#endif
-	};
+	static const struct jpeg_kernels *const sets[CPU_ISA_COUNT] = CPU_ISA_EACH(jpeg_kernels);
 
 	return sets[isa];
 }
