@@ -104,39 +104,31 @@ static int descriptor(struct argp_state *state, const char *flag, const char *te
 	return (int)fd;
 }
 
+/* Options that are a key of the configuration, or begin one. */
+static const struct {
+	int key;
+	const char *prefix;
+} setting_options[] = {
+	{KEY_SOCKET, "daemon.socket="}, {KEY_LOG_LEVEL, "daemon.log_level="},
+	{KEY_THREADS, "pool.threads="}, {KEY_CPUS, "pool.cpus="},
+	{KEY_IO, "io.mode="},           {KEY_ALLOW, "access.allow="},
+	{KEY_LIMIT, "limits."},         {KEY_SET, ""},
+};
+
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
 	struct arguments *arguments = state->input;
+	for (size_t i = 0; i < sizeof(setting_options) / sizeof(setting_options[0]); i++)
+		if (setting_options[i].key == key) {
+			add_setting(state, setting_options[i].prefix, text);
+			return 0;
+		}
 	switch (key) {
 	case KEY_CONFIG:
 		arguments->config_path = text;
 		return 0;
 	case KEY_CHECK:
 		arguments->check = true;
-		return 0;
-	case KEY_SOCKET:
-		add_setting(state, "daemon.socket=", text);
-		return 0;
-	case KEY_THREADS:
-		add_setting(state, "pool.threads=", text);
-		return 0;
-	case KEY_CPUS:
-		add_setting(state, "pool.cpus=", text);
-		return 0;
-	case KEY_IO:
-		add_setting(state, "io.mode=", text);
-		return 0;
-	case KEY_ALLOW:
-		add_setting(state, "access.allow=", text);
-		return 0;
-	case KEY_LIMIT:
-		add_setting(state, "limits.", text);
-		return 0;
-	case KEY_LOG_LEVEL:
-		add_setting(state, "daemon.log_level=", text);
-		return 0;
-	case KEY_SET:
-		add_setting(state, "", text);
 		return 0;
 	case KEY_WORKER:
 		arguments->worker_uid = strtol(text, NULL, 10);

@@ -106,6 +106,19 @@ static void opening_refuse(struct session *session)
 	session_refuse(session, &refusal);
 }
 
+/* After a chore: whether the request goes on; else it is dropped, or refused for the error it met.
+ */
+static bool opening_goes_on(struct session *session)
+{
+	if (session->closing)
+		opening_drop(session);
+	else if (session->opening->error < 0)
+		opening_refuse(session);
+	else
+		return true;
+	return false;
+}
+
 static void pass_descriptors(const struct session *session, int allowed)
 {
 	/* Linux 6.16; before that what comes unasked is closed on a chores thread. */
@@ -164,18 +177,14 @@ static void done_start(struct chore *chore)
 	struct opening *opening = (struct opening *)chore;
 	struct session *session = opening_take_back(opening);
 	session_hold(session, false);
-	if (session->closing) {
-		opening_drop(session);
-	} else if (opening->error < 0) {
-		opening_refuse(session);
-	} else {
-		session->feed = opening->feed;
-		opening->feed = NULL;
-		serve_feed(session, opening->request->open_feed);
-		/* A client that does not take the reply is gone by now, and this with it. */
-		if (session->opening)
-			opening_finish(session);
-	}
+	if (!opening_goes_on(session))
+		return;
+	session->feed = opening->feed;
+	opening->feed = NULL;
+	serve_feed(session, opening->request->open_feed);
+	/* A client that does not take the reply is gone by now, and this with it. */
+	if (session->opening)
+		opening_finish(session);
 }
 
 /*
@@ -210,11 +219,9 @@ static void done_prepare(struct chore *chore)
 {
 	struct opening *opening = (struct opening *)chore;
 	struct session *session = opening_take_back(opening);
-	if (session->closing) {
-		opening_drop(session);
-	} else if (opening->error < 0) {
-		opening_refuse(session);
-	} else if (subscription_wants_direct(opening->feed) > 0) {
+	if (!opening_goes_on(session))
+		return;
+	if (subscription_wants_direct(opening->feed) > 0) {
 		incoming_init(&opening->files, subscription_wants_direct(opening->feed), true);
 		opening_ask(session);
 	} else {
@@ -234,15 +241,11 @@ static void done_describe(struct chore *chore)
 {
 	struct opening *opening = (struct opening *)chore;
 	struct session *session = opening_take_back(opening);
-	if (session->closing) {
-		opening_drop(session);
-	} else if (opening->error < 0) {
-		opening_refuse(session);
-	} else {
-		session_send(session, opening->packed, opening->packed_size);
-		if (session->opening)
-			opening_finish(session);
-	}
+	if (!opening_goes_on(session))
+		return;
+	session_send(session, opening->packed, opening->packed_size);
+	if (session->opening)
+		opening_finish(session);
 }
 
 /* Limits that only the control thread can count. */
