@@ -151,8 +151,7 @@ static int fail_key(const char *section, const char *name, struct config_error *
 	else if (nearest)
 		snprintf(remedy, sizeof(remedy), "did you mean [%s] %s?", nearest->section,
 			 nearest->name);
-	snprintf(error->text, sizeof(error->text), "%s; %s", what, remedy);
-	return -EINVAL;
+	return config_fail(error, -EINVAL, "%s; %s", what, remedy);
 }
 
 /* Whole numbers alone: a limit of half a byte would be a mistake. */
@@ -186,9 +185,8 @@ static int set_choice(void *at, const struct key *key, const char *value,
 		snprintf(known + length, sizeof(known) - length, "%s%s", length > 0 ? ", " : "",
 			 choice->name);
 	}
-	snprintf(error->text, sizeof(error->text), "[%s] %s = %.200s: must be one of %s",
-		 key->section, key->name, value, known);
-	return -EINVAL;
+	return config_fail(error, -EINVAL, "[%s] %s = %.200s: must be one of %s", key->section,
+			   key->name, value, known);
 }
 
 static int config_set_number(void *at, const struct key *key, const char *value,
@@ -213,9 +211,8 @@ static int config_set_number(void *at, const struct key *key, const char *value,
 		snprintf(what, sizeof(what), range, kind, (unsigned long long)key->least,
 			 (unsigned long long)key->most);
 #pragma GCC diagnostic pop
-		snprintf(error->text, sizeof(error->text), "[%s] %s = %.200s: must be %s",
-			 key->section, key->name, value, what);
-		return -EINVAL;
+		return config_fail(error, -EINVAL, "[%s] %s = %.200s: must be %s", key->section,
+				   key->name, value, what);
 	}
 	*(uint64_t *)at = number;
 	return 0;
@@ -229,9 +226,8 @@ static int set_bool(void *at, const struct key *key, const char *value, struct c
 		   strcmp(value, "0") == 0) {
 		*(bool *)at = false;
 	} else {
-		snprintf(error->text, sizeof(error->text), "[%s] %s = %.200s: must be yes or no",
-			 key->section, key->name, value);
-		return -EINVAL;
+		return config_fail(error, -EINVAL, "[%s] %s = %.200s: must be yes or no",
+				   key->section, key->name, value);
 	}
 	return 0;
 }
@@ -240,12 +236,10 @@ static int config_set_text(void *at, const struct key *key, const char *value,
 			   struct config_error *error)
 {
 	size_t length = strlen(value);
-	if (length < key->least || length > key->most) {
-		snprintf(error->text, sizeof(error->text),
-			 "[%s] %s: must have from %llu to %llu bytes", key->section, key->name,
-			 (unsigned long long)key->least, (unsigned long long)key->most);
-		return -EINVAL;
-	}
+	if (length < key->least || length > key->most)
+		return config_fail(error, -EINVAL, "[%s] %s: must have from %llu to %llu bytes",
+				   key->section, key->name, (unsigned long long)key->least,
+				   (unsigned long long)key->most);
 	memcpy(at, value, length + 1);
 	return 0;
 }
@@ -267,10 +261,10 @@ int config_cpus(const struct config *config, struct cpus *ret_cpus, struct confi
 {
 	int r = cpus_init(ret_cpus, config->cpus);
 	if (r < 0)
-		snprintf(error->text, sizeof(error->text),
-			 r == -ENODEV ? "[pool] cpus = %.200s: this process may use none of them"
-				      : "[pool] cpus = %.200s: expected a list such as 0-3,8",
-			 config->cpus);
+		config_say(error,
+			   r == -ENODEV ? "[pool] cpus = %.200s: this process may use none of them"
+					: "[pool] cpus = %.200s: expected a list such as 0-3,8",
+			   config->cpus);
 	return r;
 }
 
@@ -327,25 +321,25 @@ static int set_nice(void *at, const struct key *key, const char *value, struct c
 			next += length + strspn(next + length, blanks);
 	}
 	if (r == -E2BIG)
-		snprintf(error->text, sizeof(error->text), "[%s] %s: names more than %d users",
-			 key->section, key->name, CONFIG_NICE_MAX);
+		config_say(error, "[%s] %s: names more than %d users", key->section, key->name,
+			   CONFIG_NICE_MAX);
 	else if (r < 0)
-		snprintf(error->text, sizeof(error->text),
-			 "[%s] %s = %.200s: \"%s\" must be a number from -20 to 19, for everybody, "
-			 "or UID:NUMBER, for one user, whose number is what id -u prints",
-			 key->section, key->name, value, word);
+		config_say(
+			error,
+			"[%s] %s = %.200s: \"%s\" must be a number from -20 to 19, for everybody, "
+			"or UID:NUMBER, for one user, whose number is what id -u prints",
+			key->section, key->name, value, word);
 	return r < 0 ? -EINVAL : 0;
 }
 
 /* The daemon opens no file of a client's any more, so it has nothing to allow. */
 static int refuse_gone(const struct key *key, struct config_error *error)
 {
-	snprintf(error->text, sizeof(error->text),
-		 "[%s] %s: is gone, because clients open the files themselves; let users read them "
-		 "by "
-		 "group or access list, for example setfacl -R -m g:GROUP:rX FOLDER",
-		 key->section, key->name);
-	return -EINVAL;
+	return config_fail(
+		error, -EINVAL,
+		"[%s] %s: is gone, because clients open the files themselves; let users read them "
+		"by group or access list, for example setfacl -R -m g:GROUP:rX FOLDER",
+		key->section, key->name);
 }
 
 int config_set(struct config *config, const char *section, const char *key_name, const char *value,
@@ -410,27 +404,22 @@ int config_read(struct config *config, const char *path, struct config_error *er
 	struct reading reading = {.config = config, .file = fopen(path, "re")};
 	if (!reading.file) {
 		int r = -errno;
-		snprintf(error->text, sizeof(error->text), "%s: %s", path, strerror(-r));
-		return r;
+		return config_fail(error, r, "%s: %s", path, strerror(-r));
 	}
 	int line = ini_parse_stream(config_read_line, &reading, on_key,
 				    &reading); /* of the first error */
 	fclose(reading.file);
-	if (reading.too_long) {
-		snprintf(error->text, sizeof(error->text), "%s:%u: the line is too long", path,
-			 reading.line);
-		return -EINVAL;
-	}
+	if (reading.too_long)
+		return config_fail(error, -EINVAL, "%s:%u: the line is too long", path,
+				   reading.line);
 	if (reading.result < 0) {
-		snprintf(error->text, sizeof(error->text), "%.400s:%d: %.500s", path, line,
-			 reading.inner.text);
-		return reading.result;
+		return config_fail(error, reading.result, "%.400s:%d: %.500s", path, line,
+				   reading.inner.text);
 	}
-	if (line != 0) {
-		snprintf(error->text, sizeof(error->text),
-			 "%s:%d: expected \"[section]\", \"key = value\" or a comment", path, line);
-		return -EINVAL;
-	}
+	if (line != 0)
+		return config_fail(error, -EINVAL,
+				   "%s:%d: expected \"[section]\", \"key = value\" or a comment",
+				   path, line);
 	return 0;
 }
 

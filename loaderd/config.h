@@ -5,6 +5,8 @@
  */
 #pragma once
 
+#include "format/base/sentence.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -70,6 +72,10 @@ struct cpus;
 struct config_error {
 	char text[CONFIG_ERROR_MAX];
 };
+
+/* Puts a sentence there; config_fail() has the value that code is, for whoever returns it. */
+#define config_say(error, ...)        sentence_write((error)->text, sizeof((error)->text), __VA_ARGS__)
+#define config_fail(error, code, ...) (config_say(error, __VA_ARGS__), (code))
 
 void config_init(struct config *config);
 /* The value of a user's workers. False: none is given, and they are as nice as the daemon. */

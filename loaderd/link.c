@@ -1,5 +1,7 @@
 #include "loaderd/link.h"
 
+#include "proto/feed.pb-c.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -8,6 +10,29 @@ union control {
 	struct cmsghdr header;
 	char bytes[CMSG_SPACE(LINK_FDS_MAX * sizeof(int))];
 };
+
+void link_feed_status(const struct link_feed *feed, uint32_t uid, Loaderd__FeedStatus *ret_status)
+{
+	loaderd__feed_status__init(ret_status);
+	ret_status->feed_id = feed->id;
+	ret_status->uid = uid;
+	ret_status->pid = feed->pid;
+	ret_status->name = (char *)feed->name;
+	ret_status->dataset = (char *)feed->dataset;
+	ret_status->pipeline = (char *)feed->pipeline;
+	ret_status->batch_size = feed->batch_size;
+	ret_status->epoch = feed->epoch;
+	ret_status->batch = feed->batch;
+	ret_status->images = feed->images;
+	ret_status->bad = feed->bad;
+	ret_status->slots = feed->slots;
+	ret_status->slots_ready = feed->slots_ready;
+	ret_status->slots_held = feed->slots_held;
+	ret_status->stall_client_ns = feed->stall_client_ns;
+	ret_status->stall_daemon_ns = feed->stall_daemon_ns;
+	stages_put(feed->stage_ns, ret_status);
+	ret_status->bytes = feed->bytes;
+}
 
 int link_send(int socket, const struct link_order *order, const int *fds, unsigned fd_count)
 {

@@ -96,6 +96,11 @@ struct link_page {
 _Static_assert(sizeof(struct link_page) <= LINK_PAGE_SIZE, "the page holds all feeds");
 _Static_assert(sizeof(struct link_record) == 48, "no padding: all bytes are set");
 
+struct Loaderd__FeedStatus;
+/* What a status says of a feed; its texts lie in feed. */
+void link_feed_status(const struct link_feed *feed, uint32_t uid,
+		      struct Loaderd__FeedStatus *ret_status);
+
 /*
  * Without waiting: -EAGAIN when the worker does not take what was sent before; -EPIPE when it has
  * gone. Descriptors stay the caller's.

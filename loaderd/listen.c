@@ -91,9 +91,9 @@ static int set_owner(const struct place *place, struct config_error *error)
 		return 0;
 	struct group *group = getgrnam(place->group);
 	if (!group) {
-		snprintf(error->text, sizeof(error->text),
-			 "[daemon] socket_group = %.64s: there is no such group", place->group);
-		return -EINVAL;
+		return config_fail(error, -EINVAL,
+				   "[daemon] socket_group = %.64s: there is no such group",
+				   place->group);
 	}
 	return chown(place->unfinished, (uid_t)-1, group->gr_gid) < 0 ? -errno : 0;
 }
@@ -201,22 +201,21 @@ static void say_why(const struct place *place, int code, struct config_error *er
 	if (error->text[0] != '\0')
 		return;
 	if (code == -EADDRINUSE)
-		snprintf(error->text, sizeof(error->text),
-			 "%.200s: another loaderd answers there; stop it, or choose another socket",
-			 place->name);
+		config_say(
+			error,
+			"%.200s: another loaderd answers there; stop it, or choose another socket",
+			place->name);
 	else if (code == -EEXIST)
-		snprintf(error->text, sizeof(error->text),
-			 "%.200s: exists and is not a socket; remove it, or choose another path",
-			 place->name);
+		config_say(error,
+			   "%.200s: exists and is not a socket; remove it, or choose another path",
+			   place->name);
 	else if (code == -ENOENT)
-		snprintf(error->text, sizeof(error->text),
-			 "%.200s: the folder for the socket does not exist; make it, or choose "
-			 "another "
-			 "socket with --socket",
-			 place->name);
+		config_say(error,
+			   "%.200s: the folder for the socket does not exist; make it, or choose "
+			   "another socket with --socket",
+			   place->name);
 	else
-		snprintf(error->text, sizeof(error->text), "%.200s: cannot listen there: %s",
-			 place->name, strerror(-code));
+		config_say(error, "%.200s: cannot listen there: %s", place->name, strerror(-code));
 }
 
 static int open_place(const struct place *place, int *ret_fd, struct config_error *error)
@@ -257,10 +256,10 @@ static int prepare_default(const struct config *config, struct config_error *err
 		return 0;
 	int r = socket_make_folder();
 	if (r < 0)
-		snprintf(error->text, sizeof(error->text),
-			 "%s: its folder %s; choose another socket with --socket, and name it to "
-			 "clients in $LOADERD_SOCKET",
-			 path, r == -EPERM ? "is not this user's alone" : "cannot be made");
+		config_say(error,
+			   "%s: its folder %s; choose another socket with --socket, and name it to "
+			   "clients in $LOADERD_SOCKET",
+			   path, r == -EPERM ? "is not this user's alone" : "cannot be made");
 	return r;
 }
 

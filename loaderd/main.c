@@ -163,11 +163,9 @@ static int apply_setting(struct config *config, const char *setting, struct conf
 	const char *equals = strchr(setting, '=');
 	const char *dot = strchr(setting, '.');
 	if (!equals || !dot || dot > equals || (size_t)(dot - setting) >= sizeof(section) ||
-	    (size_t)(equals - dot - 1) >= sizeof(key)) {
-		snprintf(error->text, sizeof(error->text), "\"%.200s\": expected SECTION.KEY=VALUE",
-			 setting);
-		return -EINVAL;
-	}
+	    (size_t)(equals - dot - 1) >= sizeof(key))
+		return config_fail(error, -EINVAL, "\"%.200s\": expected SECTION.KEY=VALUE",
+				   setting);
 	snprintf(section, sizeof(section), "%.*s", (int)(dot - setting), setting);
 	snprintf(key, sizeof(key), "%.*s", (int)(equals - dot - 1), dot + 1);
 	return config_set(config, section, key, equals + 1, error);
@@ -212,11 +210,8 @@ static int inherit_listener(int fd, struct listeners *ret_listeners, struct conf
 {
 	int listening = 0;
 	socklen_t size = sizeof(listening);
-	if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) < 0 || !listening) {
-		snprintf(error->text, sizeof(error->text), "--listen-fd %d: not a listening socket",
-			 fd);
-		return -EINVAL;
-	}
+	if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) < 0 || !listening)
+		return config_fail(error, -EINVAL, "--listen-fd %d: not a listening socket", fd);
 	ret_listeners->fds[ret_listeners->count++] = fd;
 	return fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
 }

@@ -4,7 +4,6 @@
 #include "loaderd/log.h"
 #include "proto/feed.pb-c.h"
 #include "proto/framing.h"
-#include "proto/stage.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -37,25 +36,7 @@ static void add_feed(struct report *report, uid_t uid, const struct link_feed *s
 	struct link_feed *feed = &report->feeds[report->count];
 	Loaderd__FeedStatus *message = &report->messages[report->count];
 	*feed = *source;
-	loaderd__feed_status__init(message);
-	message->feed_id = feed->id;
-	message->uid = uid;
-	message->pid = feed->pid;
-	message->name = feed->name;
-	message->dataset = feed->dataset;
-	message->pipeline = feed->pipeline;
-	message->batch_size = feed->batch_size;
-	message->epoch = feed->epoch;
-	message->batch = feed->batch;
-	message->images = feed->images;
-	message->bad = feed->bad;
-	message->slots = feed->slots;
-	message->slots_ready = feed->slots_ready;
-	message->slots_held = feed->slots_held;
-	message->stall_client_ns = feed->stall_client_ns;
-	message->stall_daemon_ns = feed->stall_daemon_ns;
-	stages_put(feed->stage_ns, message);
-	message->bytes = feed->bytes;
+	link_feed_status(feed, uid, message);
 	report->list[report->count++] = message;
 }
 

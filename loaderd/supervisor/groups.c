@@ -64,14 +64,14 @@ int groups_open(struct groups *groups, const char *path, struct config_error *er
 	}
 	if (fd >= 0)
 		close(fd);
-	snprintf(error->text, sizeof(error->text), "[users] control_group = %.500s: %s: %s", path,
-		 fd < 0         ? "cannot be opened"
-		 : r == -ENOENT ? "groups in it have no cpu.weight.nice; it must be of version 2, "
-				  "have the controller cpu "
-				  "(Delegate=cpu in the service's unit), and no process in itself"
-				: "the service may make no group in it",
-		 strerror(-r));
-	return r;
+	return config_fail(
+		error, r, "[users] control_group = %.500s: %s: %s", path,
+		fd < 0         ? "cannot be opened"
+		: r == -ENOENT ? "groups in it have no cpu.weight.nice; it must be of version 2, "
+				 "have the controller cpu "
+				 "(Delegate=cpu in the service's unit), and no process in itself"
+			       : "the service may make no group in it",
+		strerror(-r));
 }
 
 void groups_close(struct groups *groups)

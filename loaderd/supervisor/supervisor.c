@@ -283,13 +283,13 @@ static int check_nice(const struct config *config, struct config_error *error)
 	if (setpriority(PRIO_PROCESS, 0, least) == 0 && setpriority(PRIO_PROCESS, 0, own) == 0)
 		return 0;
 	int r = -errno;
-	snprintf(error->text, sizeof(error->text),
-		 "[users] nice = %s%d: this is below the daemon's own nice value, %d, and the "
-		 "system "
-		 "refuses it: %s; allow it with LimitNICE=%d in the service's unit, or raise the "
-		 "values of the others",
-		 whose, least, own, strerror(-r), least);
-	return r;
+	return config_fail(
+		error, r,
+		"[users] nice = %s%d: this is below the daemon's own nice value, %d, and the "
+		"system refuses it: %s; allow it with LimitNICE=%d in the service's unit, or raise "
+		"the "
+		"values of the others",
+		whose, least, own, strerror(-r), least);
 }
 
 static int supervisor_init(struct supervisor *supervisor, const struct supervisor_options *options,
@@ -421,8 +421,7 @@ int supervisor_run(const struct supervisor_options *options, struct config_error
 		log_info("stopped");
 	}
 	if (r < 0 && error->text[0] == '\0')
-		snprintf(error->text, sizeof(error->text), "the daemon cannot go on: %s",
-			 strerror(-r));
+		config_say(error, "the daemon cannot go on: %s", strerror(-r));
 	supervisor_deinit(&supervisor);
 	return r;
 }

@@ -302,8 +302,7 @@ int sandbox_prepare(struct config_error *error)
 	if (r == 0)
 		r = drop_capabilities();
 	if (r < 0)
-		snprintf(error->text, sizeof(error->text), "a worker cannot give up its rights: %s",
-			 strerror(-r));
+		config_say(error, "a worker cannot give up its rights: %s", strerror(-r));
 	return r;
 }
 
@@ -333,16 +332,13 @@ int sandbox_enter(const struct sandbox_limits *limits, struct config_error *erro
 {
 	lock_land();
 	int r = limit_resources(limits);
-	if (r < 0) {
-		snprintf(error->text, sizeof(error->text), "a worker cannot limit itself: %s",
-			 strerror(-r));
-		return r;
-	}
+	if (r < 0)
+		return config_fail(error, r, "a worker cannot limit itself: %s", strerror(-r));
 	r = filter_calls();
 	if (r < 0)
-		snprintf(error->text, sizeof(error->text),
-			 "the kernel does not take the filter of system calls: %s; it needs "
-			 "CONFIG_SECCOMP_FILTER, and a container that allows seccomp",
-			 strerror(-r));
+		config_say(error,
+			   "the kernel does not take the filter of system calls: %s; it needs "
+			   "CONFIG_SECCOMP_FILTER, and a container that allows seccomp",
+			   strerror(-r));
 	return r;
 }

@@ -181,8 +181,7 @@ static int start_workers(struct server *server, struct config_error *error)
 	if (r == 0)
 		r = chores_new(CHORE_THREADS, &server->chores);
 	if (r < 0)
-		snprintf(error->text, sizeof(error->text), "cannot start worker threads: %s",
-			 strerror(-r));
+		config_say(error, "cannot start worker threads: %s", strerror(-r));
 	return r;
 }
 
@@ -244,8 +243,7 @@ int server_new(const struct config *config, uid_t uid, struct server **ret_serve
 		if (r == 0)
 			r = server_watch_all(server);
 		if (r < 0)
-			snprintf(error->text, sizeof(error->text), "cannot watch descriptors: %s",
-				 strerror(-r));
+			config_say(error, "cannot watch descriptors: %s", strerror(-r));
 	}
 	if (r < 0) {
 		server_free(server);

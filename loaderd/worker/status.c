@@ -13,30 +13,48 @@
 
 enum { BAD_LISTED = 64 };
 
+static void cut(char room[LINK_NAME_MAX], const char *text)
+{
+	size_t length = strnlen(text, LINK_NAME_MAX - 1);
+	memset(room, 0, LINK_NAME_MAX);
+	memcpy(room, text, length);
+}
+
+static void publish_feed(const struct session *session, struct link_feed *feed)
+{
+	struct batcher_status b;
+	batcher_status(session->feed->batcher, &b);
+	*feed = (struct link_feed){
+		.id = session->feed->id,
+		.epoch = b.epoch,
+		.batch = b.batch,
+		.images = b.images,
+		.bad = b.bad,
+		.bytes = session->feed->bytes,
+		.stall_client_ns = b.stall_client_ns,
+		.stall_daemon_ns = b.stall_daemon_ns,
+		.pid = (uint32_t)session->pid,
+		.batch_size = session->feed->batch_size,
+		.slots = session->feed->batcher->options.slots,
+		.slots_ready = b.slots_ready,
+		.slots_held = b.slots_held,
+	};
+	memcpy(feed->stage_ns, b.stage_ns, sizeof(feed->stage_ns));
+	cut(feed->name, session->feed->name);
+	cut(feed->dataset, session->feed->dataset->path);
+	cut(feed->pipeline, session->feed->pipeline);
+}
+
+/* Its texts in full, where they lie; nothing of it may be used when the feed has gone. */
 static void fill_feed(const struct session *session, Loaderd__FeedStatus *status)
 {
-	const struct subscription *feed = session->feed;
-	struct batcher_status b;
-	batcher_status(feed->batcher, &b);
-	loaderd__feed_status__init(status);
-	status->feed_id = feed->id;
-	status->name = feed->name;
-	status->pid = (uint32_t)session->pid;
-	status->uid = session->server->uid;
-	status->dataset = feed->dataset->path;
-	status->pipeline = feed->pipeline;
-	status->batch_size = feed->batch_size;
-	status->epoch = b.epoch;
-	status->batch = b.batch;
-	status->images = b.images;
-	status->bad = b.bad;
-	status->slots = feed->batcher->options.slots;
-	status->slots_ready = b.slots_ready;
-	status->slots_held = b.slots_held;
-	status->stall_client_ns = b.stall_client_ns;
-	status->stall_daemon_ns = b.stall_daemon_ns;
-	stages_put(b.stage_ns, status);
-	status->bytes = feed->bytes;
+	const struct subscription *subscription = session->feed;
+	struct link_feed feed;
+	publish_feed(session, &feed);
+	link_feed_status(&feed, session->server->uid, status);
+	status->name = subscription->name;
+	status->dataset = subscription->dataset->path;
+	status->pipeline = subscription->pipeline;
 }
 
 static size_t fill_bad(struct server *server, Loaderd__BadSampleRecord *records,
@@ -115,38 +133,6 @@ void status_reply(struct session *session)
 		free(parts->feed_list);
 	}
 	free(parts);
-}
-
-static void cut(char room[LINK_NAME_MAX], const char *text)
-{
-	size_t length = strnlen(text, LINK_NAME_MAX - 1);
-	memset(room, 0, LINK_NAME_MAX);
-	memcpy(room, text, length);
-}
-
-static void publish_feed(const struct session *session, struct link_feed *feed)
-{
-	struct batcher_status b;
-	batcher_status(session->feed->batcher, &b);
-	*feed = (struct link_feed){
-		.id = session->feed->id,
-		.epoch = b.epoch,
-		.batch = b.batch,
-		.images = b.images,
-		.bad = b.bad,
-		.bytes = session->feed->bytes,
-		.stall_client_ns = b.stall_client_ns,
-		.stall_daemon_ns = b.stall_daemon_ns,
-		.pid = (uint32_t)session->pid,
-		.batch_size = session->feed->batch_size,
-		.slots = session->feed->batcher->options.slots,
-		.slots_ready = b.slots_ready,
-		.slots_held = b.slots_held,
-	};
-	memcpy(feed->stage_ns, b.stage_ns, sizeof(feed->stage_ns));
-	cut(feed->name, session->feed->name);
-	cut(feed->dataset, session->feed->dataset->path);
-	cut(feed->pipeline, session->feed->pipeline);
 }
 
 void status_publish(struct server *server)

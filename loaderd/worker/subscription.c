@@ -33,15 +33,18 @@ int refuse_request(struct refusal *refusal, int code, const char *field, const c
 	return -code;
 }
 
+/* What a function of transform.h says. */
+static int refuse_pipeline(struct refusal *refusal, int code, const struct transform_error *error)
+{
+	refuse_request(refusal, -code, "pipeline", "%s", error->text);
+	refusal->position = error->position;
+	return code;
+}
+
 static int check_request(const Loaderd__OpenFeed *request, const struct config *config,
 			 struct refusal *refusal)
 {
 	uint32_t world = request->world == 0 ? 1 : request->world;
-	if (request->version != PROTO_VERSION)
-		return refuse_request(refusal, EPROTO, "version",
-				      "this daemon speaks protocol version %d, the client asked "
-				      "for %u; update the older one",
-				      PROTO_VERSION, request->version);
 	if (request->batch_size == 0)
 		return refuse_request(refusal, EINVAL, "batch_size",
 				      "batch_size must be at least 1");
@@ -167,11 +170,7 @@ static int fix_size(struct transform *transform, struct dataset *dataset, struct
 				      "%s: the first index record is damaged", dataset->path);
 	struct transform_error error = {.position = -1};
 	r = transform_fix_size(transform, sample.width, sample.height, &error);
-	if (r < 0) {
-		refuse_request(refusal, -r, "pipeline", "%s", error.text);
-		refusal->position = error.position;
-	}
-	return r;
+	return r < 0 ? refuse_pipeline(refusal, r, &error) : 0;
 }
 
 /* normalize(dataset) takes what packimg recorded. */
@@ -186,11 +185,7 @@ static int fix_statistics(struct transform *transform, const struct dataset *dat
 				      dataset->path);
 	struct transform_error error = {.position = -1};
 	int r = transform_fix_statistics(transform, mean, std, &error);
-	if (r < 0) {
-		refuse_request(refusal, -r, "pipeline", "%s", error.text);
-		refusal->position = error.position;
-	}
-	return r;
+	return r < 0 ? refuse_pipeline(refusal, r, &error) : 0;
 }
 
 /*
@@ -217,11 +212,8 @@ static int set_transform(struct batcher_options *options, const Loaderd__OpenFee
 {
 	struct transform_error error = {.position = -1};
 	int r = transform_parse(request->pipeline, &options->transform, &error);
-	if (r < 0) {
-		refuse_request(refusal, -r, "pipeline", "%s", error.text);
-		refusal->position = error.position;
-		return r;
-	}
+	if (r < 0)
+		return refuse_pipeline(refusal, r, &error);
 	if (!transform_has_size(options->transform)) {
 		r = fix_size(options->transform, options->dataset, refusal);
 		if (r < 0)
