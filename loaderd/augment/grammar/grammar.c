@@ -605,7 +605,7 @@ static int parse_step(struct parser *parser)
 		return transform_fail(parser->error, -E2BIG, position,
 				      "a pipeline has at most %d steps", TRANSFORM_STEPS_MAX);
 	step.probability = 1;
-	r = rule->set(parser->error, rule, values, &step);
+	r = rule->set(&(struct call){rule, values, parser->error}, &step);
 	if (r < 0)
 		return r;
 	parser->effects += step.kind >= STEP_GEOMETRY_COUNT ? draw_effects_max(&step) : 0;

@@ -40,7 +40,20 @@ struct parameter {
 	bool required;
 };
 
-struct value;
+/* One argument as written. */
+struct value {
+	int position; /* -1: not given */
+	double numbers[NUMBERS_MAX];
+	unsigned count;
+	char word[NAME_MAX_SIZE]; /* empty where numbers stand */
+};
+
+/* A step as written, with its arguments in the order of the rule. */
+struct call {
+	const struct rule *rule;
+	const struct value *values;
+	struct transform_error *error; /* for what is wrong with them */
+};
 
 struct rule {
 	const char *name;
@@ -50,22 +63,13 @@ struct rule {
 	 * Puts the values of a step that stands in the list of steps into it, and defaults for what
 	 * is not given. 0, or -EINVAL where values do not go together.
 	 */
-	int (*set)(struct transform_error *error, const struct rule *rule,
-		   const struct value *values, struct step *step);
+	int (*set)(const struct call *call, struct step *step);
 	/* of STEP_EFFECT: what it does, and p where it is not given */
 	enum effect_kind effect;
 	double probability;
 };
 
 extern const struct rule grammar_rules[]; /* ends with one without a name */
-
-/* One argument as written. */
-struct value {
-	int position; /* -1: not given */
-	double numbers[NUMBERS_MAX];
-	unsigned count;
-	char word[NAME_MAX_SIZE]; /* empty where numbers stand */
-};
 
 /* The rule of that name, or NULL. */
 const struct rule *grammar_find(const char *name);

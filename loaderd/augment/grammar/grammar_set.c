@@ -47,19 +47,18 @@ static void set_border(const struct value *extent, const struct value *fill, str
 }
 
 /* A single number spreads round the neutral value, not below zero for factors. */
-static int set_jitter(struct transform_error *error, const struct rule *rule,
-		      const struct value *values, struct step *step)
+static int set_jitter(const struct call *call, struct step *step)
 {
-	step->probability = number_or(&values[4], 1);
+	step->probability = number_or(&call->values[4], 1);
 	for (int i = 0; i < STEP_JITTERS; i++) {
-		const struct value *value = &values[i];
+		const struct value *value = &call->values[i];
 		double neutral = i == STEP_JITTER_HUE ? 0 : 1, amount = number_or(value, 0);
 
 		if (given(value) && value->count == 1 && amount < 0)
 			return transform_fail(
-				error, -EINVAL, value->position,
+				call->error, -EINVAL, value->position,
 				"%s of %.7g: give a positive number, or a range such as %.7g:%.7g",
-				rule->parameters[i].key, amount, amount, -amount);
+				call->rule->parameters[i].key, amount, amount, -amount);
 		step->jitter[i][0] = neutral - amount;
 		step->jitter[i][1] = neutral + amount;
 		if (i != STEP_JITTER_HUE && step->jitter[i][0] < 0)
@@ -92,44 +91,42 @@ static void set_outside(const struct value *interpolation, const struct value *f
 	colour_or(fill, 0, step->fill);
 }
 
-static int set_affine(struct transform_error *error, const struct rule *rule,
-		      const struct value *values, struct step *step)
+static int set_affine(const struct call *call, struct step *step)
 {
-	const struct value *translate = &values[1], *shear = &values[3];
+	const struct value *translate = &call->values[1], *shear = &call->values[3];
 	struct step_warp *warp = &step->warp;
-	int r = set_angles(error, "degrees", &values[0], values[0].numbers, values[0].count,
-			   warp->degrees);
+	int r = set_angles(call->error, "degrees", &call->values[0], call->values[0].numbers,
+			   call->values[0].count, warp->degrees);
 
 	if (r < 0)
 		return r;
 	warp->translate[0] = number_or(translate, 0);
 	warp->translate[1] = translate->count == 2 ? translate->numbers[1] : warp->translate[0];
-	range_or(&values[2], 1, 1, warp->scale);
-	set_outside(&values[4], &values[5], step);
-	r = set_angles(error, "shear", shear, shear->numbers, shear->count > 2 ? 2 : shear->count,
-		       warp->shear_x);
+	range_or(&call->values[2], 1, 1, warp->scale);
+	set_outside(&call->values[4], &call->values[5], step);
+	r = set_angles(call->error, "shear", shear, shear->numbers,
+		       shear->count > 2 ? 2 : shear->count, warp->shear_x);
 	if (r < 0 || shear->count != 4)
 		return r;
-	return set_angles(error, "shear", shear, shear->numbers + 2, 2, warp->shear_y);
+	return set_angles(call->error, "shear", shear, shear->numbers + 2, 2, warp->shear_y);
 }
 
-static int set_blur(struct transform_error *error, const struct rule *rule,
-		    const struct value *values, struct step *step)
+static int set_blur(const struct call *call, struct step *step)
 {
-	const struct value *kernel = &values[0], *sigma = &values[1];
+	const struct value *kernel = &call->values[0], *sigma = &call->values[1];
 
 	step->kernel_width = (uint32_t)kernel->numbers[0];
 	step->kernel_height = (uint32_t)kernel->numbers[1];
 	if (step->kernel_width % 2 == 0 || step->kernel_height % 2 == 0)
 		return transform_fail(
-			error, -EINVAL, kernel->position,
+			call->error, -EINVAL, kernel->position,
 			"kernel_size is odd, so that it has a middle; not %u, but %u or %u",
 			step->kernel_width % 2 ? step->kernel_height : step->kernel_width,
 			(step->kernel_width % 2 ? step->kernel_height : step->kernel_width) - 1,
 			(step->kernel_width % 2 ? step->kernel_height : step->kernel_width) + 1);
 	step->sigma[0] = number_or(sigma, 0.1);
 	step->sigma[1] = given(sigma) ? sigma->numbers[sigma->count - 1] : 2;
-	step->probability = number_or(&values[2], 1);
+	step->probability = number_or(&call->values[2], 1);
 	return 0;
 }
 
@@ -161,140 +158,128 @@ static void set_policy_outside(const struct value *interpolation, const struct v
 		step->warp.bilinear = bilinear;
 }
 
-static int set_rand_augment(struct transform_error *error, const struct rule *rule,
-			    const struct value *values, struct step *step)
+static int set_rand_augment(const struct call *call, struct step *step)
 {
 	struct step_policy *policy = &step->policy;
 
-	policy->operations = (unsigned)number_or(&values[0], 2);
-	policy->magnitude = (unsigned)number_or(&values[1], 9);
-	policy->bins = (unsigned)number_or(&values[2], 31);
-	set_policy_outside(&values[3], &values[4], false, step);
+	policy->operations = (unsigned)number_or(&call->values[0], 2);
+	policy->magnitude = (unsigned)number_or(&call->values[1], 9);
+	policy->bins = (unsigned)number_or(&call->values[2], 31);
+	set_policy_outside(&call->values[3], &call->values[4], false, step);
 	if (policy->magnitude >= policy->bins)
-		return transform_fail(error, -EINVAL,
-				      given(&values[1]) ? values[1].position : values[2].position,
+		return transform_fail(call->error, -EINVAL,
+				      given(&call->values[1]) ? call->values[1].position
+							      : call->values[2].position,
 				      "magnitude %u needs num_magnitude_bins=%u or more, or a "
 				      "magnitude of at most %u",
 				      policy->magnitude, policy->magnitude + 1, policy->bins - 1);
 	return 0;
 }
 
-static int set_aug_mix(struct transform_error *error, const struct rule *rule,
-		       const struct value *values, struct step *step)
+static int set_aug_mix(const struct call *call, struct step *step)
 {
 	struct step_policy *policy = &step->policy;
-	double depth = number_or(&values[2], -1);
+	double depth = number_or(&call->values[2], -1);
 
-	policy->magnitude = (unsigned)number_or(&values[0], 3);
-	policy->width = (unsigned)number_or(&values[1], 3);
+	policy->magnitude = (unsigned)number_or(&call->values[0], 3);
+	policy->width = (unsigned)number_or(&call->values[1], 3);
 	policy->depth = depth > 0 ? (unsigned)depth : 0;
-	policy->alpha = number_or(&values[3], 1);
-	policy->all_operations = !given(&values[4]) || strcmp(values[4].word, "true") == 0;
-	set_policy_outside(&values[5], &values[6], true, step);
+	policy->alpha = number_or(&call->values[3], 1);
+	policy->all_operations =
+		!given(&call->values[4]) || strcmp(call->values[4].word, "true") == 0;
+	set_policy_outside(&call->values[5], &call->values[6], true, step);
 	return 0;
 }
 
-static int set_auto_augment(struct transform_error *error, const struct rule *rule,
-			    const struct value *values, struct step *step)
+static int set_auto_augment(const struct call *call, struct step *step)
 {
-	const char *word = given(&values[0]) ? values[0].word : "imagenet";
+	const char *word = given(&call->values[0]) ? call->values[0].word : "imagenet";
 
 	step->policy.learned = strcmp(word, "imagenet") == 0  ? STEP_LEARNED_IMAGENET
 			       : strcmp(word, "cifar10") == 0 ? STEP_LEARNED_CIFAR10
 							      : STEP_LEARNED_SVHN;
-	set_policy_outside(&values[1], &values[2], false, step);
+	set_policy_outside(&call->values[1], &call->values[2], false, step);
 	return 0;
 }
 
-static int set_trivial_augment(struct transform_error *error, const struct rule *rule,
-			       const struct value *values, struct step *step)
+static int set_trivial_augment(const struct call *call, struct step *step)
 {
-	step->policy.bins = (unsigned)number_or(&values[0], 31);
-	set_policy_outside(&values[1], &values[2], false, step);
+	step->policy.bins = (unsigned)number_or(&call->values[0], 31);
+	set_policy_outside(&call->values[1], &call->values[2], false, step);
 	return 0;
 }
 
 /* p comes last. */
-static int set_effect(struct transform_error *error, const struct rule *rule,
-		      const struct value *values, struct step *step)
+static int set_effect(const struct call *call, struct step *step)
 {
-	bool has_amount = rule->parameters[1].key;
+	bool has_amount = call->rule->parameters[1].key;
 
-	step->effect = rule->effect;
-	step->amount = has_amount ? values[0].numbers[0] : 0;
-	step->probability = number_or(&values[has_amount], rule->probability);
+	step->effect = call->rule->effect;
+	step->amount = has_amount ? call->values[0].numbers[0] : 0;
+	step->probability = number_or(&call->values[has_amount], call->rule->probability);
 	return 0;
 }
 
-static int set_resized_crop(struct transform_error *error, const struct rule *rule,
-			    const struct value *values, struct step *step)
+static int set_resized_crop(const struct call *call, struct step *step)
 {
-	set_region(&values[1], &values[2], (const double[]){0.08, 1},
+	set_region(&call->values[1], &call->values[2], (const double[]){0.08, 1},
 		   (const double[]){3.0 / 4.0, 4.0 / 3.0}, step);
-	step->chroma_fast = strcmp(values[3].word, "fast") == 0;
+	step->chroma_fast = strcmp(call->values[3].word, "fast") == 0;
 	return 0;
 }
 
-static int set_resize(struct transform_error *error, const struct rule *rule,
-		      const struct value *values, struct step *step)
+static int set_resize(const struct call *call, struct step *step)
 {
-	step->chroma_fast = strcmp(values[1].word, "fast") == 0;
+	step->chroma_fast = strcmp(call->values[1].word, "fast") == 0;
 	return 0;
 }
 
-static int set_nothing(struct transform_error *error, const struct rule *rule,
-		       const struct value *values, struct step *step)
+static int set_nothing(const struct call *call, struct step *step)
 {
 	return 0;
 }
 
-static int set_pad(struct transform_error *error, const struct rule *rule,
-		   const struct value *values, struct step *step)
+static int set_pad(const struct call *call, struct step *step)
 {
-	set_border(&values[0], &values[1], step);
+	set_border(&call->values[0], &call->values[1], step);
 	return 0;
 }
 
-static int set_random_crop(struct transform_error *error, const struct rule *rule,
-			   const struct value *values, struct step *step)
+static int set_random_crop(const struct call *call, struct step *step)
 {
-	set_border(&values[1], &values[2], step);
+	set_border(&call->values[1], &call->values[2], step);
 	return 0;
 }
 
-static int set_flip(struct transform_error *error, const struct rule *rule,
-		    const struct value *values, struct step *step)
+static int set_flip(const struct call *call, struct step *step)
 {
-	step->alternate = given(&values[0]) && values[0].count == 0;
-	step->probability = number_or(&values[0], 0.5);
+	step->alternate = given(&call->values[0]) && call->values[0].count == 0;
+	step->probability = number_or(&call->values[0], 0.5);
 	return 0;
 }
 
-static int set_rotation(struct transform_error *error, const struct rule *rule,
-			const struct value *values, struct step *step)
+static int set_rotation(const struct call *call, struct step *step)
 {
 	step->warp.scale[0] = step->warp.scale[1] = 1;
-	set_outside(&values[1], &values[2], step);
-	return set_angles(error, "degrees", &values[0], values[0].numbers, values[0].count,
-			  step->warp.degrees);
+	set_outside(&call->values[1], &call->values[2], step);
+	return set_angles(call->error, "degrees", &call->values[0], call->values[0].numbers,
+			  call->values[0].count, step->warp.degrees);
 }
 
-static int set_erasing(struct transform_error *error, const struct rule *rule,
-		       const struct value *values, struct step *step)
+static int set_erasing(const struct call *call, struct step *step)
 {
-	step->probability = number_or(&values[0], 0.5);
-	set_region(&values[1], &values[2], (const double[]){0.02, 0.33}, (const double[]){0.3, 3.3},
-		   step);
-	return set_erased(error, &values[3], step);
+	step->probability = number_or(&call->values[0], 0.5);
+	set_region(&call->values[1], &call->values[2], (const double[]){0.02, 0.33},
+		   (const double[]){0.3, 3.3}, step);
+	return set_erased(call->error, &call->values[3], step);
 }
 
-static int set_cutout(struct transform_error *error, const struct rule *rule,
-		      const struct value *values, struct step *step)
+static int set_cutout(const struct call *call, struct step *step)
 {
-	step->pad_x = (uint32_t)values[0].numbers[0];
-	step->pad_y = (uint32_t)values[0].numbers[1];
-	step->probability = number_or(&values[1], 1);
-	return set_erased(error, &values[2], step);
+	step->pad_x = (uint32_t)call->values[0].numbers[0];
+	step->pad_y = (uint32_t)call->values[0].numbers[1];
+	step->probability = number_or(&call->values[1], 1);
+	return set_erased(call->error, &call->values[2], step);
 }
 
 const struct rule grammar_rules[] = {
