@@ -283,7 +283,8 @@ static void plan_effects(struct plan *plan, const struct step *step, struct rand
 			plan->erasure_count++;
 		return;
 	}
-	draw_effects(step, stage->x.count, stage->y.count, random, &plan->effects);
+	draw_effects(step,
+		     &(struct drawing){stage->x.count, stage->y.count, random, &plan->effects});
 	stage->effect_count = plan->effects.count - stage->effect_begin;
 }
 

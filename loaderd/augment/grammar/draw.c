@@ -1,6 +1,5 @@
 #include "loaderd/augment/grammar/draw.h"
 #include "format/base/portable_math.h"
-#include "loaderd/augment/grammar/policy.h"
 #include "loaderd/augment/grammar/warp.h"
 
 #include <math.h>
@@ -20,8 +19,7 @@ static struct effect *draw_append(struct effect_list *list, enum effect_kind kin
 }
 
 /* torchvision's ColorJitter: an order, then a factor for each. */
-static void draw_jitter(const struct step *step, uint32_t width, uint32_t height,
-			struct random_stream *random, struct effect_list *list)
+static void draw_jitter(const struct step *step, const struct drawing *to)
 {
 	static const enum effect_kind kinds[STEP_JITTERS] = {EFFECT_BRIGHTNESS, EFFECT_CONTRAST,
 							     EFFECT_SATURATION, EFFECT_HUE};
@@ -29,43 +27,42 @@ static void draw_jitter(const struct step *step, uint32_t width, uint32_t height
 	double factors[STEP_JITTERS];
 
 	for (unsigned i = STEP_JITTERS - 1; i > 0; i--) {
-		unsigned j = random_below(random, i + 1), kept = order[i];
+		unsigned j = random_below(to->random, i + 1), kept = order[i];
 
 		order[i] = order[j];
 		order[j] = kept;
 	}
 	for (unsigned i = 0; i < STEP_JITTERS; i++)
-		factors[i] = uniform(random, step->jitter[i]);
+		factors[i] = uniform(to->random, step->jitter[i]);
 	for (unsigned i = 0; i < STEP_JITTERS; i++) {
 		unsigned which = order[i];
 		double neutral = which == STEP_JITTER_HUE ? 0 : 1;
 
 		if (step->jitter[which][0] != neutral || step->jitter[which][1] != neutral)
-			draw_append(list, kinds[which])->factor = factors[which];
+			draw_append(to->list, kinds[which])->factor = factors[which];
 	}
 }
 
-static void draw_warp(const struct step *step, uint32_t width, uint32_t height,
-		      struct random_stream *random, struct effect_list *list)
+static void draw_warp(const struct step *step, const struct drawing *to)
 {
 	const struct step_warp *from = &step->warp;
-	struct warp warp = {.degrees = uniform(random, from->degrees)};
+	struct warp warp = {.degrees = uniform(to->random, from->degrees)};
 
 	if (step->kind == STEP_ROTATION)
 		warp.degrees = -warp.degrees;
 	if (from->translate[0] > 0 || from->translate[1] > 0) {
-		double x = from->translate[0] * width, y = from->translate[1] * height;
+		double x = from->translate[0] * to->width, y = from->translate[1] * to->height;
 
-		warp.translate_x = rint(uniform(random, (const double[]){-x, x}));
-		warp.translate_y = rint(uniform(random, (const double[]){-y, y}));
+		warp.translate_x = rint(uniform(to->random, (const double[]){-x, x}));
+		warp.translate_y = rint(uniform(to->random, (const double[]){-y, y}));
 	}
-	warp.scale = uniform(random, from->scale);
-	double shear_x = uniform(random, from->shear_x) * (0x1.921fb54442d18p1 / 180);
-	double shear_y = uniform(random, from->shear_y) * (0x1.921fb54442d18p1 / 180);
+	warp.scale = uniform(to->random, from->scale);
+	double shear_x = uniform(to->random, from->shear_x) * (0x1.921fb54442d18p1 / 180);
+	double shear_y = uniform(to->random, from->shear_y) * (0x1.921fb54442d18p1 / 180);
 
 	warp.slope_x = portable_sin(shear_x) / portable_cos(shear_x);
 	warp.slope_y = portable_sin(shear_y) / portable_cos(shear_y);
-	struct effect *effect = draw_append(list, EFFECT_WARP);
+	struct effect *effect = draw_append(to->list, EFFECT_WARP);
 
 	warp_matrix(&warp, effect->warp.matrix);
 	effect->warp.bilinear = from->bilinear;
@@ -135,36 +132,31 @@ unsigned draw_effects_max(const struct step *step)
 	return step->kind == STEP_COLOR_JITTER ? STEP_JITTERS : 1;
 }
 
-static void draw_effect(const struct step *step, uint32_t width, uint32_t height,
-			struct random_stream *random, struct effect_list *list)
+static void draw_effect(const struct step *step, const struct drawing *to)
 {
-	draw_append(list, step->effect)->factor = step->amount;
+	draw_append(to->list, step->effect)->factor = step->amount;
 }
 
-static void draw_blur(const struct step *step, uint32_t width, uint32_t height,
-		      struct random_stream *random, struct effect_list *list)
+static void draw_blur(const struct step *step, const struct drawing *to)
 {
-	draw_append(list, EFFECT_BLUR)->gauss = (struct effect_gauss){
-		step->kernel_width, step->kernel_height, uniform(random, step->sigma)};
+	draw_append(to->list, EFFECT_BLUR)->gauss = (struct effect_gauss){
+		step->kernel_width, step->kernel_height, uniform(to->random, step->sigma)};
 }
 
-static void (*const draws[STEP_PIXELS_COUNT])(const struct step *step, uint32_t width,
-					      uint32_t height, struct random_stream *random,
-					      struct effect_list *list) = {
+static void (*const draws[STEP_PIXELS_COUNT])(const struct step *step, const struct drawing *to) = {
 #define STEP(constant, name, set, draw, ...) [STEP_##constant] = draw,
 	STEPS_OF_PIXELS(STEP, STEP(EFFECT, , , draw_effect))
 #undef STEP
 };
 
-void draw_effects(const struct step *step, uint32_t width, uint32_t height,
-		  struct random_stream *random, struct effect_list *list)
+void draw_effects(const struct step *step, const struct drawing *to)
 {
 	struct erase erase;
 
 	if (step->kind == STEP_ERASING || step->kind == STEP_CUTOUT) {
-		if (draw_erase(step, width, height, random, &erase))
-			draw_append(list, EFFECT_ERASE)->erase = erase;
-	} else if ((double)random_float(random) < step->probability) {
-		draws[step->kind](step, width, height, random, list);
+		if (draw_erase(step, to->width, to->height, to->random, &erase))
+			draw_append(to->list, EFFECT_ERASE)->erase = erase;
+	} else if ((double)random_float(to->random) < step->probability) {
+		draws[step->kind](step, to);
 	}
 }

@@ -5,16 +5,10 @@
  */
 #pragma once
 
-#include "format/base/random.h"
-#include "loaderd/augment/grammar/steps.h"
-#include "loaderd/augment/kernels/effects.h"
+#include "loaderd/augment/grammar/policy.h"
 
-/*
- * Appends a step's effects on a picture of width x height to the list, which has room for the most
- * that grammar.c allows.
- */
-void draw_effects(const struct step *step, uint32_t width, uint32_t height,
-		  struct random_stream *random, struct effect_list *list);
+/* Appends a step's effects; the list has room for the most that grammar.c allows. */
+void draw_effects(const struct step *step, const struct drawing *to);
 /* The most effects that a step can append. */
 unsigned draw_effects_max(const struct step *step);
 /*

@@ -123,28 +123,28 @@ bool policy_effect(enum policy_space space, enum policy_operation operation, uns
 
 /* Draws the direction, and appends the operation. */
 static void policy_add(const struct step *step, enum policy_space space,
-		       enum policy_operation operation, unsigned bin, unsigned bins, uint32_t width,
-		       uint32_t height, struct random_stream *random, struct effect_list *list)
+		       enum policy_operation operation, unsigned bin, unsigned bins,
+		       const struct drawing *to)
 {
 	struct effect_warp outside = {.bilinear = step->warp.bilinear, .filled = step->warp.filled};
 	struct effect effect;
-	bool negative = random_u32(random) >> 31;
+	bool negative = random_u32(to->random) >> 31;
 
 	memcpy(outside.fill, step->fill, sizeof(outside.fill));
-	if (policy_effect(space, operation, bin, bins, negative, width, height, &outside, &effect))
-		*effect_list_add(list) = effect;
+	if (policy_effect(space, operation, bin, bins, negative, to->width, to->height, &outside,
+			  &effect))
+		*effect_list_add(to->list) = effect;
 }
 
-static void draw_auto(const struct step *step, uint32_t width, uint32_t height,
-		      struct random_stream *random, struct effect_list *list)
+static void draw_auto(const struct step *step, const struct drawing *to)
 {
 	const struct policy_auto *pair =
-		policy_learned[step->policy.learned][random_below(random, POLICY_AUTO_PAIRS)];
+		policy_learned[step->policy.learned][random_below(to->random, POLICY_AUTO_PAIRS)];
 
 	for (int i = 0; i < 2; i++)
-		if ((double)random_float(random) < pair[i].probability)
+		if ((double)random_float(to->random) < pair[i].probability)
 			policy_add(step, POLICY_AUTO_OR_RAND, pair[i].operation, pair[i].bin,
-				   POLICY_AUTO_BINS, width, height, random, list);
+				   POLICY_AUTO_BINS, to);
 }
 
 /* Marsaglia and Tsang, "A simple method for generating gamma variables" (2000). */
@@ -182,55 +182,54 @@ static void dirichlet(struct random_stream *random, double alpha, unsigned count
 		weights[i] = sum > 0 ? weights[i] / sum : i == 0;
 }
 
-static void draw_mix(const struct step *step, uint32_t width, uint32_t height,
-		     struct random_stream *random, struct effect_list *list)
+static void draw_mix(const struct step *step, const struct drawing *to)
 {
 	const struct step_policy *policy = &step->policy;
 	unsigned operations = policy->all_operations ? POLICY_IDENTITY : POLICY_BRIGHTNESS;
 	double own[2], weights[STEP_MIX_WIDTH_MAX];
 
-	dirichlet(random, policy->alpha, 2, own);
-	dirichlet(random, policy->alpha, policy->width, weights);
-	*effect_list_add(list) = (struct effect){.kind = EFFECT_MIX_BEGIN, .weight = (float)own[0]};
+	dirichlet(to->random, policy->alpha, 2, own);
+	dirichlet(to->random, policy->alpha, policy->width, weights);
+	*effect_list_add(to->list) =
+		(struct effect){.kind = EFFECT_MIX_BEGIN, .weight = (float)own[0]};
 	for (unsigned i = 0; i < policy->width; i++) {
-		unsigned depth = policy->depth ? policy->depth : 1 + random_below(random, 3);
+		unsigned depth = policy->depth ? policy->depth : 1 + random_below(to->random, 3);
 
 		for (unsigned k = 0; k < depth; k++) {
-			enum policy_operation operation = random_below(random, operations);
-			unsigned bin = random_below(random, policy->magnitude);
+			enum policy_operation operation = random_below(to->random, operations);
+			unsigned bin = random_below(to->random, policy->magnitude);
 
-			policy_add(step, POLICY_MIX, operation, bin, POLICY_AUTO_BINS, width,
-				   height, random, list);
+			policy_add(step, POLICY_MIX, operation, bin, POLICY_AUTO_BINS, to);
 		}
-		*effect_list_add(list) = (struct effect){
+		*effect_list_add(to->list) = (struct effect){
 			.kind = EFFECT_MIX_ADD, .weight = (float)weights[i] * (float)own[1]};
 	}
-	*effect_list_add(list) = (struct effect){.kind = EFFECT_MIX_END};
+	*effect_list_add(to->list) = (struct effect){.kind = EFFECT_MIX_END};
 }
 
-void policy_draw(const struct step *step, uint32_t width, uint32_t height,
-		 struct random_stream *random, struct effect_list *list)
+void policy_draw(const struct step *step, const struct drawing *to)
 {
 	const struct step_policy *policy = &step->policy;
 
 	switch (step->kind) {
 	case STEP_RAND_AUGMENT:
 		for (unsigned i = 0; i < policy->operations; i++)
-			policy_add(step, POLICY_AUTO_OR_RAND, random_below(random, POLICY_INVERT),
-				   policy->magnitude, policy->bins, width, height, random, list);
+			policy_add(step, POLICY_AUTO_OR_RAND,
+				   random_below(to->random, POLICY_INVERT), policy->magnitude,
+				   policy->bins, to);
 		return;
 	case STEP_TRIVIAL_AUGMENT: {
-		enum policy_operation operation = random_below(random, POLICY_INVERT);
+		enum policy_operation operation = random_below(to->random, POLICY_INVERT);
 
-		policy_add(step, POLICY_TRIVIAL, operation, random_below(random, policy->bins),
-			   policy->bins, width, height, random, list);
+		policy_add(step, POLICY_TRIVIAL, operation, random_below(to->random, policy->bins),
+			   policy->bins, to);
 		return;
 	}
 	case STEP_AUG_MIX:
-		draw_mix(step, width, height, random, list);
+		draw_mix(step, to);
 		return;
 	default:
-		draw_auto(step, width, height, random, list);
+		draw_auto(step, to);
 	}
 }
 

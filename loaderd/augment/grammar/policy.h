@@ -39,6 +39,13 @@ enum {
 	POLICY_AUTO_BINS = 10, /* of magnitude, in AutoAugment and AugMix */
 };
 
+/* What effects are drawn for, from which numbers, and where they are appended. */
+struct drawing {
+	uint32_t width, height; /* of the picture */
+	struct random_stream *random;
+	struct effect_list *list;
+};
+
 /* One of two operations that AutoAugment has learned to put together. */
 struct policy_auto {
 	enum policy_operation operation;
@@ -59,6 +66,5 @@ bool policy_effect(enum policy_space space, enum policy_operation operation, uns
 		   const struct effect_warp *outside, struct effect *ret_effect);
 
 /* Decides for a step that is a policy, and appends its effects: at most policy_effects_max. */
-void policy_draw(const struct step *step, uint32_t width, uint32_t height,
-		 struct random_stream *random, struct effect_list *list);
+void policy_draw(const struct step *step, const struct drawing *to);
 unsigned policy_effects_max(const struct step *step);

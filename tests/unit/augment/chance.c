@@ -26,7 +26,8 @@ void chance_draw(const char *text, uint64_t sample, struct effect_list *list)
 	}
 	random_init(&random, 5, 0, sample, RANDOM_AUGMENT);
 	list->count = 0;
-	draw_effects(&transform->steps[0], CHANCE_WIDTH, CHANCE_HEIGHT, &random, list);
+	draw_effects(&transform->steps[0],
+		     &(struct drawing){CHANCE_WIDTH, CHANCE_HEIGHT, &random, list});
 	assert_true(list->count <= draw_effects_max(&transform->steps[0]));
 }
 
