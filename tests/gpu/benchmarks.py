@@ -16,7 +16,7 @@ from setup import KERNELS, Skipped
 # As tests/unit/trainer/kernels/cuda_kernels_bench.c prints it.
 KERNEL_LINE = re.compile(
     r"(?P<kernel>\S+)  +(?P<case>.+?) +(?P<element>\S+) +(?P<us>[\d.]+) us \((?P<least>[\d.]+) to (?P<most>[\d.]+)\) +"
-    r"[\d.]+ MB +(?P<rate>[\d.]+) GB/s, +(?P<percent>[\d.]+) % of a copy's (?P<copy>[\d.]+)"
+    r"[\d.]+ MB +(?P<rate>[\d.e-]+) GB/s, +(?P<percent>[\d.]+) % of a copy's (?P<copy>[\d.]+)"
 )
 
 

@@ -244,7 +244,7 @@ static void time_case(const struct kernel_case *k, enum cuda_element element,
 	}
 	rate = rate_of(&work);
 	copied = rate_of(copy);
-	printf("%-28s  %-28s %-4s %9.1f us (%.1f to %.1f) %11.3f MB %8.1f GB/s, "
+	printf("%-28s  %-28s %-4s %9.1f us (%.1f to %.1f) %11.3f MB %9.6g GB/s, "
 	       "%5.1f %% of a copy's %.1f\n",
 	       k->kernel, k->name, elements[element], work.us[ROUNDS / 2], work.us[0],
 	       work.us[ROUNDS - 1], (double)work.moved * 1e-6, rate, 100 * rate / copied, copied);
