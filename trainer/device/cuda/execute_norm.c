@@ -3,17 +3,48 @@
 #include "trainer/device/cuda/kernels/layer_norm.h"
 #include "trainer/device/cuda/kernels/norm.h"
 
+/* shaped: has the rows, channels and element that the kernel goes over. */
+static struct norm_arguments norm_arguments(const struct cuda_graph *graph,
+					    const struct cuda_op *op, enum cuda_role shaped)
+{
+	return (struct norm_arguments){
+		.x = cuda_at(graph, op, CUDA_X),
+		.residual = cuda_at(graph, op, CUDA_RESIDUAL),
+		.dy = cuda_at(graph, op, CUDA_DY),
+		.dy2 = cuda_at(graph, op, CUDA_DY2),
+		.y = cuda_at(graph, op, CUDA_Y),
+		.dz = cuda_at(graph, op, CUDA_DZ),
+		.dx = cuda_at(graph, op, CUDA_DX),
+		.scale = cuda_at(graph, op, CUDA_SCALE),
+		.bias = cuda_at(graph, op, CUDA_BIAS),
+		.scale2 = cuda_at(graph, op, CUDA_SCALE2),
+		.bias2 = cuda_at(graph, op, CUDA_BIAS2),
+		.scale16 = cuda_at(graph, op, CUDA_SCALE16),
+		.bias16 = cuda_at(graph, op, CUDA_BIAS16),
+		.gamma = cuda_at(graph, op, CUDA_GAMMA),
+		.beta = cuda_at(graph, op, CUDA_BETA),
+		.dgamma = cuda_at(graph, op, CUDA_DGAMMA),
+		.dbeta = cuda_at(graph, op, CUDA_DBETA),
+		.mean = cuda_at(graph, op, CUDA_MEAN),
+		.deviation = cuda_at(graph, op, CUDA_DEVIATION),
+		.running_mean = cuda_at(graph, op, CUDA_RUNNING_MEAN),
+		.running_var = cuda_at(graph, op, CUDA_RUNNING_VAR),
+		.sum = cuda_at(graph, op, CUDA_SUM),
+		.products = cuda_at(graph, op, CUDA_SQUARES),
+		.a = cuda_at(graph, op, CUDA_A),
+		.b = cuda_at(graph, op, CUDA_B),
+		.c = cuda_at(graph, op, CUDA_C),
+		.partial = cuda_workspace(graph, op),
+		.rows = cuda_rows(op->operands[shaped]),
+		.channels = cuda_channels(op, shaped),
+		.element = op->operands[shaped]->element,
+		.activation = op->norm.activation,
+	};
+}
+
 int cuda_execute_statistics(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct norm_statistics arguments = {
-		.x = cuda_at(graph, op, CUDA_X),
-		.rows = cuda_rows(op->operands[CUDA_X]),
-		.channels = cuda_channels(op, CUDA_X),
-		.element = op->operands[CUDA_X]->element,
-		.sum = cuda_at(graph, op, CUDA_SUM),
-		.squares = cuda_at(graph, op, CUDA_SQUARES),
-		.partial = cuda_workspace(graph, op),
-	};
+	struct norm_arguments arguments = norm_arguments(graph, op, CUDA_X);
 
 	return norm_statistics(&graph->device->kernels, &arguments);
 }
@@ -27,64 +58,28 @@ static uint64_t norm_rows(const struct cuda_graph *graph, const struct cuda_op *
 
 int cuda_execute_norm_finalize(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct norm_finalize arguments = {
-		.sum = cuda_at(graph, op, CUDA_SUM),
-		.squares = cuda_at(graph, op, CUDA_SQUARES),
-		.gamma = cuda_at(graph, op, CUDA_GAMMA),
-		.beta = cuda_at(graph, op, CUDA_BETA),
-		.mean = cuda_at(graph, op, CUDA_MEAN),
-		.deviation = cuda_at(graph, op, CUDA_DEVIATION),
-		.scale = cuda_at(graph, op, CUDA_SCALE),
-		.bias = cuda_at(graph, op, CUDA_BIAS),
-		.scale16 = cuda_at(graph, op, CUDA_SCALE16),
-		.bias16 = cuda_at(graph, op, CUDA_BIAS16),
-		.running_mean = cuda_at(graph, op, CUDA_RUNNING_MEAN),
-		.running_var = cuda_at(graph, op, CUDA_RUNNING_VAR),
-		.rows = norm_rows(graph, op),
-		.channels = cuda_channels(op, CUDA_SCALE),
-		.element = graph->program->element,
-		.epsilon = op->node->norm.epsilon,
-		.momentum = op->node->norm.momentum,
-	};
+	struct norm_arguments arguments = norm_arguments(graph, op, CUDA_SCALE);
 	int r = cuda_ranks_sums(graph, op) ? cuda_ranks_sum_norm(graph, op) : 0;
 
+	arguments.rows = norm_rows(graph, op);
+	arguments.element = graph->program->element;
+	arguments.epsilon = op->node->norm.epsilon;
+	arguments.momentum = op->node->norm.momentum;
 	return r < 0 ? r : norm_finalize(&graph->device->kernels, &arguments);
 }
 
 int cuda_execute_norm_running(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct norm_running arguments = {
-		.running_mean = cuda_at(graph, op, CUDA_RUNNING_MEAN),
-		.running_var = cuda_at(graph, op, CUDA_RUNNING_VAR),
-		.gamma = cuda_at(graph, op, CUDA_GAMMA),
-		.beta = cuda_at(graph, op, CUDA_BETA),
-		.scale = cuda_at(graph, op, CUDA_SCALE),
-		.bias = cuda_at(graph, op, CUDA_BIAS),
-		.scale16 = cuda_at(graph, op, CUDA_SCALE16),
-		.bias16 = cuda_at(graph, op, CUDA_BIAS16),
-		.channels = cuda_channels(op, CUDA_SCALE),
-		.element = graph->program->element,
-		.epsilon = op->node->norm.epsilon,
-	};
+	struct norm_arguments arguments = norm_arguments(graph, op, CUDA_SCALE);
 
+	arguments.element = graph->program->element;
+	arguments.epsilon = op->node->norm.epsilon;
 	return norm_running(&graph->device->kernels, &arguments);
 }
 
 int cuda_execute_apply(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct norm_apply arguments = {
-		.x = cuda_at(graph, op, CUDA_X),
-		.residual = cuda_at(graph, op, CUDA_RESIDUAL),
-		.scale = cuda_at(graph, op, CUDA_SCALE),
-		.bias = cuda_at(graph, op, CUDA_BIAS),
-		.scale2 = cuda_at(graph, op, CUDA_SCALE2),
-		.bias2 = cuda_at(graph, op, CUDA_BIAS2),
-		.y = cuda_at(graph, op, CUDA_Y),
-		.rows = cuda_rows(op->operands[CUDA_X]),
-		.channels = cuda_channels(op, CUDA_X),
-		.element = op->operands[CUDA_X]->element,
-		.activation = op->norm.activation,
-	};
+	struct norm_arguments arguments = norm_arguments(graph, op, CUDA_X);
 
 	return norm_apply(&graph->device->kernels, &arguments);
 }
@@ -92,44 +87,18 @@ int cuda_execute_apply(struct cuda_graph *graph, const struct cuda_op *op)
 /* Of an activation alone, or with a norm's sums. */
 int cuda_execute_backward(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct norm_backward arguments = {
-		.dy = cuda_at(graph, op, CUDA_DY),
-		.dy2 = cuda_at(graph, op, CUDA_DY2),
-		.y = cuda_at(graph, op, CUDA_Y),
-		.x = cuda_at(graph, op, CUDA_X),
-		.residual = cuda_at(graph, op, CUDA_RESIDUAL),
-		.scale = cuda_at(graph, op, CUDA_SCALE),
-		.bias = cuda_at(graph, op, CUDA_BIAS),
-		.scale2 = cuda_at(graph, op, CUDA_SCALE2),
-		.bias2 = cuda_at(graph, op, CUDA_BIAS2),
-		.mean = cuda_at(graph, op, CUDA_MEAN),
-		.deviation = cuda_at(graph, op, CUDA_DEVIATION),
-		.dz = cuda_at(graph, op, CUDA_DZ),
-		.sum = cuda_at(graph, op, CUDA_SUM),
-		.products = cuda_at(graph, op, CUDA_SQUARES),
-		.partial = cuda_workspace(graph, op),
-		.rows = cuda_rows(op->operands[CUDA_DY]),
-		.channels = cuda_channels(op, CUDA_DY),
-		.element = op->operands[CUDA_DY]->element,
-		.activation = op->norm.activation,
-	};
+	struct norm_arguments arguments = norm_arguments(graph, op, CUDA_DY);
 
 	return norm_backward(&graph->device->kernels, &arguments);
 }
 
 int cuda_execute_bias_gradient(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct norm_backward arguments = {
-		.dy = cuda_at(graph, op, CUDA_DY),
-		.sum = cuda_at(graph, op, CUDA_DBIAS),
-		.add_sum = cuda_adds(graph, op, CUDA_DBIAS),
-		.partial = cuda_workspace(graph, op),
-		.rows = cuda_rows(op->operands[CUDA_DY]),
-		.channels = cuda_channels(op, CUDA_DY),
-		.element = op->operands[CUDA_DY]->element,
-		.activation = DEVICE_IDENTITY,
-	};
+	struct norm_arguments arguments = norm_arguments(graph, op, CUDA_DY);
 
+	arguments.sum = cuda_at(graph, op, CUDA_DBIAS);
+	arguments.add_sum = cuda_adds(graph, op, CUDA_DBIAS);
+	arguments.activation = DEVICE_IDENTITY;
 	return norm_backward(&graph->device->kernels, &arguments);
 }
 
@@ -138,9 +107,9 @@ int cuda_execute_bias_gradient(struct cuda_graph *graph, const struct cuda_op *o
  * all others; the gradient of x takes those of all.
  */
 static int finalize_shared(struct cuda_graph *graph, const struct cuda_op *op,
-			   const struct norm_backward_finalize *arguments)
+			   const struct norm_arguments *arguments)
 {
-	struct norm_backward_finalize own = *arguments, all = *arguments;
+	struct norm_arguments own = *arguments, all = *arguments;
 	int r = 0;
 
 	own.a = own.b = own.c = NULL;
@@ -155,23 +124,11 @@ static int finalize_shared(struct cuda_graph *graph, const struct cuda_op *op,
 
 int cuda_execute_norm_backward_finalize(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct norm_backward_finalize arguments = {
-		.sum = cuda_at(graph, op, CUDA_SUM),
-		.products = cuda_at(graph, op, CUDA_SQUARES),
-		.gamma = cuda_at(graph, op, CUDA_GAMMA),
-		.mean = cuda_at(graph, op, CUDA_MEAN),
-		.deviation = cuda_at(graph, op, CUDA_DEVIATION),
-		.dgamma = cuda_at(graph, op, CUDA_DGAMMA),
-		.dbeta = cuda_at(graph, op, CUDA_DBETA),
-		.add_dgamma = cuda_adds(graph, op, CUDA_DGAMMA),
-		.add_dbeta = cuda_adds(graph, op, CUDA_DBETA),
-		.a = cuda_at(graph, op, CUDA_A),
-		.b = cuda_at(graph, op, CUDA_B),
-		.c = cuda_at(graph, op, CUDA_C),
-		.rows = norm_rows(graph, op),
-		.channels = cuda_channels(op, CUDA_SUM),
-	};
+	struct norm_arguments arguments = norm_arguments(graph, op, CUDA_SUM);
 
+	arguments.add_dgamma = cuda_adds(graph, op, CUDA_DGAMMA);
+	arguments.add_dbeta = cuda_adds(graph, op, CUDA_DBETA);
+	arguments.rows = norm_rows(graph, op);
 	if (cuda_ranks_sums(graph, op))
 		return finalize_shared(graph, op, &arguments);
 	return norm_backward_finalize(&graph->device->kernels, &arguments);
@@ -179,20 +136,7 @@ int cuda_execute_norm_backward_finalize(struct cuda_graph *graph, const struct c
 
 int cuda_execute_norm_backward_apply(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct norm_backward_apply arguments = {
-		.dz = cuda_at(graph, op, CUDA_DZ),
-		.x = cuda_at(graph, op, CUDA_X),
-		.a = cuda_at(graph, op, CUDA_A),
-		.b = cuda_at(graph, op, CUDA_B),
-		.c = cuda_at(graph, op, CUDA_C),
-		.scale = cuda_at(graph, op, CUDA_SCALE),
-		.bias = cuda_at(graph, op, CUDA_BIAS),
-		.dx = cuda_at(graph, op, CUDA_DX),
-		.rows = cuda_rows(op->operands[CUDA_X]),
-		.channels = cuda_channels(op, CUDA_X),
-		.element = op->operands[CUDA_X]->element,
-		.activation = op->norm.activation,
-	};
+	struct norm_arguments arguments = norm_arguments(graph, op, CUDA_X);
 
 	return norm_backward_apply(&graph->device->kernels, &arguments);
 }

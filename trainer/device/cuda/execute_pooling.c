@@ -2,142 +2,95 @@
 #include "trainer/device/cuda/execute.h"
 #include "trainer/device/cuda/kernels/pooling.h"
 
-static struct pool_shape pool_shape_of(const struct cuda_op *op, const struct cuda_tensor *x,
-				       const struct cuda_tensor *y)
+typedef int pool_launcher(const struct kernel_device *device,
+			  const struct pool_arguments *arguments);
+
+static int execute_pool(struct cuda_graph *graph, const struct cuda_op *op, pool_launcher *launch)
 {
-	return (struct pool_shape){
-		.n = x->shape.n,
-		.h = x->shape.h,
-		.w = x->shape.w,
-		.channels = x->shape.c,
-		.p = y->shape.h,
-		.q = y->shape.w,
-		.window = op->node->window_h,
-		.stride = op->node->stride,
-		.pad = op->node->pad,
-		.element = x->element,
+	const struct cuda_tensor *x = op->operands[op->operands[CUDA_X] ? CUDA_X : CUDA_DX];
+	const struct cuda_tensor *y = op->operands[op->operands[CUDA_Y] ? CUDA_Y : CUDA_DY];
+	struct pool_arguments arguments = {
+		.x = cuda_at(graph, op, CUDA_X),
+		.dy = cuda_at(graph, op, CUDA_DY),
+		.dy2 = cuda_at(graph, op, CUDA_DY2),
+		.y = cuda_at(graph, op, CUDA_Y),
+		.dx = cuda_at(graph, op, CUDA_DX),
+		.index = cuda_at(graph, op, CUDA_INDEX),
+		.scale = cuda_at(graph, op, CUDA_SCALE),
+		.bias = cuda_at(graph, op, CUDA_BIAS),
+		.activation = op->norm.activation,
+		.mean = cuda_at(graph, op, CUDA_MEAN),
+		.deviation = cuda_at(graph, op, CUDA_DEVIATION),
+		.a = cuda_at(graph, op, CUDA_A),
+		.b = cuda_at(graph, op, CUDA_B),
+		.c = cuda_at(graph, op, CUDA_C),
+		.sum = cuda_at(graph, op, CUDA_SUM),
+		.products = cuda_at(graph, op, CUDA_SQUARES),
+		.partial = cuda_workspace(graph, op),
+		.shape = {.n = x->shape.n,
+			  .h = x->shape.h,
+			  .w = x->shape.w,
+			  .channels = x->shape.c,
+			  .p = y->shape.h,
+			  .q = y->shape.w,
+			  .window = op->node->window_h,
+			  .stride = op->node->stride,
+			  .pad = op->node->pad,
+			  .element = x->element},
 	};
+
+	return launch(&graph->device->kernels, &arguments);
 }
 
 int cuda_execute_max_pool(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct pool_max arguments = {
-		.x = cuda_at(graph, op, CUDA_X),
-		.scale = cuda_at(graph, op, CUDA_SCALE),
-		.bias = cuda_at(graph, op, CUDA_BIAS),
-		.activation = op->norm.activation,
-		.y = cuda_at(graph, op, CUDA_Y),
-		.index = cuda_at(graph, op, CUDA_INDEX),
-		.shape = pool_shape_of(op, op->operands[CUDA_X], op->operands[CUDA_Y]),
-	};
-
-	return pool_max(&graph->device->kernels, &arguments);
+	return execute_pool(graph, op, pool_max);
 }
 
 int cuda_execute_max_pool_backward(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct pool_max_backward arguments = {
-		.dy = cuda_at(graph, op, CUDA_DY),
-		.dy2 = cuda_at(graph, op, CUDA_DY2),
-		.index = cuda_at(graph, op, CUDA_INDEX),
-		.dx = cuda_at(graph, op, CUDA_DX),
-		.shape = pool_shape_of(op, op->operands[CUDA_DX], op->operands[CUDA_DY]),
-	};
-
-	return pool_max_backward(&graph->device->kernels, &arguments);
+	return execute_pool(graph, op, pool_max_backward);
 }
 
 int cuda_execute_max_pool_norm_reduce(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct pool_max_norm_reduce arguments = {
-		.dy = cuda_at(graph, op, CUDA_DY),
-		.dy2 = cuda_at(graph, op, CUDA_DY2),
-		.index = cuda_at(graph, op, CUDA_INDEX),
-		.x = cuda_at(graph, op, CUDA_X),
-		.scale = cuda_at(graph, op, CUDA_SCALE),
-		.bias = cuda_at(graph, op, CUDA_BIAS),
-		.mean = cuda_at(graph, op, CUDA_MEAN),
-		.deviation = cuda_at(graph, op, CUDA_DEVIATION),
-		.activation = op->norm.activation,
-		.sum = cuda_at(graph, op, CUDA_SUM),
-		.products = cuda_at(graph, op, CUDA_SQUARES),
-		.partial = cuda_workspace(graph, op),
-		.shape = pool_shape_of(op, op->operands[CUDA_X], op->operands[CUDA_DY]),
-	};
-
-	return pool_max_norm_reduce(&graph->device->kernels, &arguments);
+	return execute_pool(graph, op, pool_max_norm_reduce);
 }
 
 int cuda_execute_max_pool_norm_apply(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct pool_max_norm_apply arguments = {
-		.dy = cuda_at(graph, op, CUDA_DY),
-		.dy2 = cuda_at(graph, op, CUDA_DY2),
-		.index = cuda_at(graph, op, CUDA_INDEX),
-		.x = cuda_at(graph, op, CUDA_X),
-		.scale = cuda_at(graph, op, CUDA_SCALE),
-		.bias = cuda_at(graph, op, CUDA_BIAS),
-		.a = cuda_at(graph, op, CUDA_A),
-		.b = cuda_at(graph, op, CUDA_B),
-		.c = cuda_at(graph, op, CUDA_C),
-		.activation = op->norm.activation,
-		.dx = cuda_at(graph, op, CUDA_DX),
-		.shape = pool_shape_of(op, op->operands[CUDA_X], op->operands[CUDA_DY]),
-	};
-
-	return pool_max_norm_apply(&graph->device->kernels, &arguments);
+	return execute_pool(graph, op, pool_max_norm_apply);
 }
 
 int cuda_execute_average_pool(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct pool_average arguments = {
-		.from = cuda_at(graph, op, CUDA_X),
-		.to = cuda_at(graph, op, CUDA_Y),
-		.shape = pool_shape_of(op, op->operands[CUDA_X], op->operands[CUDA_Y]),
-	};
-
-	return pool_average(&graph->device->kernels, &arguments);
+	return execute_pool(graph, op, pool_average);
 }
 
 int cuda_execute_average_pool_backward(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct pool_average arguments = {
-		.from = cuda_at(graph, op, CUDA_DY),
-		.to = cuda_at(graph, op, CUDA_DX),
-		.shape = pool_shape_of(op, op->operands[CUDA_DX], op->operands[CUDA_DY]),
-	};
-
-	return pool_average_backward(&graph->device->kernels, &arguments);
+	return execute_pool(graph, op, pool_average_backward);
 }
 
-/* whole: the tensor of all positions; the other one has a value per image. */
-static struct pool_global global_of(struct cuda_graph *graph, const struct cuda_op *op,
-				    enum cuda_role from, enum cuda_role to, enum cuda_role whole)
+int cuda_execute_global(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	const struct cuda_tensor *x = op->operands[whole];
-
-	return (struct pool_global){
-		.from = cuda_at(graph, op, from),
-		.to = cuda_at(graph, op, to),
+	bool maxima = op->kind == CUDA_OP_GLOBAL_MAX || op->kind == CUDA_OP_GLOBAL_MAX_BACKWARD;
+	bool backward = op->operands[CUDA_DX];
+	/* the tensor of all positions; the other one has a value per image */
+	const struct cuda_tensor *x = op->operands[backward ? CUDA_DX : CUDA_X];
+	struct pool_global arguments = {
+		.from = cuda_at(graph, op, backward ? CUDA_DY : CUDA_X),
+		.to = cuda_at(graph, op, backward ? CUDA_DX : CUDA_Y),
 		.index = cuda_at(graph, op, CUDA_INDEX),
 		.n = x->shape.n,
 		.positions = x->shape.h * x->shape.w,
 		.channels = x->shape.c,
 		.element = x->element,
 	};
-}
 
-int cuda_execute_global(struct cuda_graph *graph, const struct cuda_op *op)
-{
-	struct pool_global forward, backward;
-	bool maxima = op->kind == CUDA_OP_GLOBAL_MAX || op->kind == CUDA_OP_GLOBAL_MAX_BACKWARD;
-
-	if (op->operands[CUDA_DX]) {
-		backward = global_of(graph, op, CUDA_DY, CUDA_DX, CUDA_DX);
-		return maxima ? pool_global_max_backward(&graph->device->kernels, &backward)
-			      : pool_global_average_backward(&graph->device->kernels, &backward);
-	}
-	forward = global_of(graph, op, CUDA_X, CUDA_Y, CUDA_X);
-	return maxima ? pool_global_max(&graph->device->kernels, &forward)
-		      : pool_global_average(&graph->device->kernels, &forward);
+	if (backward)
+		return (maxima ? pool_global_max_backward
+			       : pool_global_average_backward)(&graph->device->kernels, &arguments);
+	return (maxima ? pool_global_max : pool_global_average)(&graph->device->kernels,
+								&arguments);
 }

@@ -35,7 +35,7 @@ struct tuner {
 static int time_pass(const struct tuner *t, uint64_t rows, uint64_t lead, double *ret_ms)
 {
 	struct cuda_device *device = t->graph->device;
-	const struct norm_apply pass = {
+	const struct norm_arguments pass = {
 		.x = t->graph->arena,
 		.y = t->graph->arena,
 		.rows = rows,

@@ -141,13 +141,13 @@ static void reference_z(struct operands *o, enum form form)
 
 static void check_statistics(struct operands *o)
 {
-	struct norm_statistics a = {
+	struct norm_arguments a = {
 		.x = array_reads(&o->x),
 		.rows = o->rows,
 		.channels = o->channels,
 		.element = o->element,
 		.sum = array_writes(&o->sum),
-		.squares = array_writes(&o->products),
+		.products = array_writes(&o->products),
 		.partial = array_uses(&o->partial),
 	};
 
@@ -170,7 +170,7 @@ static void check_apply(struct operands *o, enum form form, enum device_activati
 {
 	struct array *result = place == 0 ? &o->out : place == 1 ? &o->x : &o->residual;
 	double *before;
-	struct norm_apply a = {
+	struct norm_arguments a = {
 		.x = array_reads(&o->x),
 		.residual = has_residual(form) ? array_reads(&o->residual) : NULL,
 		.scale = has_scale(form) ? array_reads(&o->scale) : NULL,
@@ -229,7 +229,7 @@ static void check_backward(struct operands *o, const struct backward_case *k)
 	bool from_x = k->activation == DEVICE_GELU || (k->activation == DEVICE_RELU && !k->from_y);
 	/* fp32 sums of so many terms of up to 32 */
 	double tolerance = 1e-6 * (32 + sqrt((double)o->rows));
-	struct norm_backward a = {
+	struct norm_arguments a = {
 		.dy = array_reads(&o->dy),
 		.dy2 = k->two ? array_reads(&o->dy2) : NULL,
 		.y = k->from_y ? array_reads(&o->y) : NULL,
@@ -301,7 +301,7 @@ static void check_backward_apply(struct operands *o, bool scaled, enum device_ac
 	struct array a = array_coarse(o->channels, CUDA_F32, 20),
 		     b = array_coarse(o->channels, CUDA_F32, 21),
 		     c = array_coarse(o->channels, CUDA_F32, 22);
-	struct norm_backward_apply apply = {
+	struct norm_arguments apply = {
 		.dz = array_reads(&o->dy),
 		.x = array_reads(&o->x),
 		.a = array_reads(&a),
@@ -427,7 +427,7 @@ static void test_backward_apply(void **state)
 static void test_overflow(void **state)
 {
 	struct operands o = operands_new(4, 8, CUDA_F16);
-	struct norm_backward a = {
+	struct norm_arguments a = {
 		.dy = o.dy.data,
 		.y = o.y.data,
 		.dz = o.out.data,
@@ -453,13 +453,13 @@ static void test_overflow(void **state)
 static void test_refused(void **state)
 {
 	struct operands o = operands_new(4, 8, CUDA_F32);
-	struct norm_backward nothing = {.dy = o.dy.data, .rows = 4, .channels = 8};
-	struct norm_backward relu = {.dy = o.dy.data,
-				     .dz = o.out.data,
-				     .rows = 4,
-				     .channels = 8,
-				     .activation = DEVICE_RELU};
-	struct norm_backward sums = {.dy = o.dy.data, .sum = o.sum.data, .rows = 4, .channels = 8};
+	struct norm_arguments nothing = {.dy = o.dy.data, .rows = 4, .channels = 8};
+	struct norm_arguments relu = {.dy = o.dy.data,
+				      .dz = o.out.data,
+				      .rows = 4,
+				      .channels = 8,
+				      .activation = DEVICE_RELU};
+	struct norm_arguments sums = {.dy = o.dy.data, .sum = o.sum.data, .rows = 4, .channels = 8};
 
 	assert_int_equal(norm_backward(&kernels_device, &nothing), -EINVAL);
 	assert_int_equal(norm_backward(&kernels_device, &relu), -EINVAL);
@@ -483,7 +483,7 @@ static void check_finalize(enum cuda_element element, bool halves, bool running,
 	struct array out[4],
 		out16[2] = {array_blank(channels, element), array_blank(channels, element)};
 	double expected[6][CHANNELS_MAX];
-	struct norm_finalize a = {
+	struct norm_arguments a = {
 		.gamma = array_reads(&gamma),
 		.beta = array_reads(&beta),
 		.scale16 = halves ? array_writes(&out16[0]) : NULL,
@@ -504,7 +504,7 @@ static void check_finalize(enum cuda_element element, bool halves, bool running,
 	a.scale = array_writes(&out[2]);
 	a.bias = array_writes(&out[3]);
 	a.sum = array_reads(&sum);
-	a.squares = array_reads(&squares);
+	a.products = array_reads(&squares);
 	for (unsigned c = 0; c < channels && !kernels_timing; c++) {
 		double mean, variance;
 
@@ -574,7 +574,7 @@ static void check_running(enum cuda_element element, uint32_t channels)
 	struct array scale16 = array_blank(channels, element),
 		     bias16 = array_blank(channels, element);
 	double expected[2][CHANNELS_MAX];
-	struct norm_running a = {
+	struct norm_arguments a = {
 		.running_mean = array_reads(&mean),
 		.running_var = array_reads(&variance),
 		.gamma = array_reads(&gamma),
@@ -625,7 +625,7 @@ static void check_backward_finalize(bool dgamma, bool add_dgamma, bool dbeta, bo
 		in[i] = array_coarse(channels, CUDA_F32, 30 + (uint64_t)i);
 		out[i] = array_coarse(channels, CUDA_F32, 40 + (uint64_t)i);
 	}
-	struct norm_backward_finalize a = {
+	struct norm_arguments a = {
 		.sum = array_reads(&in[0]),
 		.products = array_reads(&in[1]),
 		.gamma = array_reads(&in[2]),

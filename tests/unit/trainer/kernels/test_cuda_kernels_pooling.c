@@ -143,7 +143,7 @@ static void route_maximum(struct pool_test *t, uint64_t output, uint64_t input, 
 static void run_max(struct pool_test *t, bool scaled, enum device_activation activation,
 		    bool indexed)
 {
-	struct pool_max max = {
+	struct pool_arguments max = {
 		.x = array_reads(&t->x),
 		.scale = scaled ? array_reads(&t->scale) : NULL,
 		.bias = scaled ? array_reads(&t->bias) : NULL,
@@ -175,7 +175,7 @@ static void check_max(struct pool_test *t, bool scaled, enum device_activation a
 
 static void check_max_backward(struct pool_test *t, bool two)
 {
-	struct pool_max_backward backward = {
+	struct pool_arguments backward = {
 		.dy = array_reads(&t->dy),
 		.dy2 = two ? array_reads(&t->dy2) : NULL,
 		.index = array_reads(&t->index),
@@ -198,7 +198,7 @@ static void check_norm_reduce(struct pool_test *t, enum device_activation activa
 	uint32_t channels = t->shape.channels;
 	double *sums = kernels_zeros(channels * sizeof(double)),
 	       *products = kernels_zeros(channels * sizeof(double));
-	struct pool_max_norm_reduce reduce = {
+	struct pool_arguments reduce = {
 		.dy = array_reads(&t->dy),
 		.dy2 = two ? array_reads(&t->dy2) : NULL,
 		.index = array_reads(&t->index),
@@ -235,7 +235,7 @@ static void check_norm_reduce(struct pool_test *t, enum device_activation activa
 
 static void check_norm_apply(struct pool_test *t, enum device_activation activation, bool two)
 {
-	struct pool_max_norm_apply apply = {
+	struct pool_arguments apply = {
 		.dy = array_reads(&t->dy),
 		.dy2 = two ? array_reads(&t->dy2) : NULL,
 		.index = array_reads(&t->index),
@@ -292,9 +292,11 @@ static void spread_window(struct pool_test *t, uint64_t output, uint64_t input, 
 
 static void run_average(struct pool_test *t, bool backward)
 {
-	struct pool_average average = {
-		.from = array_reads(backward ? &t->dy : &t->x),
-		.to = array_writes(backward ? &t->dx : &t->y),
+	struct pool_arguments average = {
+		.x = backward ? NULL : array_reads(&t->x),
+		.y = backward ? NULL : array_writes(&t->y),
+		.dy = backward ? array_reads(&t->dy) : NULL,
+		.dx = backward ? array_writes(&t->dx) : NULL,
 		.shape = t->shape,
 	};
 
@@ -382,13 +384,13 @@ static void test_extremes(void **state)
 static void test_refused(void **state)
 {
 	struct pool_test t = pool_test_new(shapes[0], CUDA_F16);
-	struct pool_max max = {.x = t.x.data,
-			       .scale = t.scale.data,
-			       .bias = t.bias.data,
-			       .y = t.y.data,
-			       .shape = t.shape};
-	struct pool_max_norm_reduce reduce = {.shape = t.shape, .activation = DEVICE_GELU};
-	struct pool_max_norm_apply apply = {.shape = t.shape, .activation = DEVICE_GELU};
+	struct pool_arguments max = {.x = t.x.data,
+				     .scale = t.scale.data,
+				     .bias = t.bias.data,
+				     .y = t.y.data,
+				     .shape = t.shape};
+	struct pool_arguments reduce = {.shape = t.shape, .activation = DEVICE_GELU};
+	struct pool_arguments apply = {.shape = t.shape, .activation = DEVICE_GELU};
 
 	assert_int_equal(pool_max_norm_reduce(&kernels_device, &reduce), -EINVAL);
 	assert_int_equal(pool_max_norm_apply(&kernels_device, &apply), -EINVAL);

@@ -6,9 +6,9 @@
 
 #include <errno.h>
 
-int norm_statistics(const struct kernel_device *device, const struct norm_statistics *arguments)
+int norm_statistics(const struct kernel_device *device, const struct norm_arguments *arguments)
 {
-	struct norm_statistics a = *arguments;
+	struct norm_arguments a = *arguments;
 	int r;
 
 	columns_init(&a.columns, device, a.rows, a.channels, a.element, NORM_STATISTICS_RESIDENT);
@@ -19,25 +19,25 @@ int norm_statistics(const struct kernel_device *device, const struct norm_statis
 						       .blocks = a.columns.blocks_x,
 						       .channels = a.channels,
 						       .sum = a.sum,
-						       .product = a.squares,
+						       .product = a.products,
 					       });
 }
 
-int norm_finalize(const struct kernel_device *device, const struct norm_finalize *arguments)
+int norm_finalize(const struct kernel_device *device, const struct norm_arguments *arguments)
 {
 	return launch_flat(device, &norm_finalize_kernel, arguments->channels, arguments,
 			   sizeof(*arguments));
 }
 
-int norm_running(const struct kernel_device *device, const struct norm_running *arguments)
+int norm_running(const struct kernel_device *device, const struct norm_arguments *arguments)
 {
 	return launch_flat(device, &norm_running_kernel, arguments->channels, arguments,
 			   sizeof(*arguments));
 }
 
-int norm_apply(const struct kernel_device *device, const struct norm_apply *arguments)
+int norm_apply(const struct kernel_device *device, const struct norm_arguments *arguments)
 {
-	struct norm_apply a = *arguments;
+	struct norm_arguments a = *arguments;
 
 	columns_init(&a.columns, device, a.rows, a.channels, a.element, COLUMNS_MAP);
 	return launch_columns(
@@ -46,7 +46,7 @@ int norm_apply(const struct kernel_device *device, const struct norm_apply *argu
 }
 
 /* Whether everything is there that the activation and the sums take. */
-static bool is_complete(const struct norm_backward *a)
+static bool is_complete(const struct norm_arguments *a)
 {
 	bool from_x = a->activation == DEVICE_GELU || (a->activation == DEVICE_RELU && !a->y);
 
@@ -54,7 +54,7 @@ static bool is_complete(const struct norm_backward *a)
 	       (!a->products || (a->sum && a->mean && a->deviation)) && (a->partial || !a->sum);
 }
 
-static const struct gpu_kernel *backward_kernels(const struct norm_backward *a)
+static const struct gpu_kernel *backward_kernels(const struct norm_arguments *a)
 {
 	bool gelu = a->activation == DEVICE_GELU;
 	bool lean = !a->dy2 && !a->dz &&
@@ -65,9 +65,9 @@ static const struct gpu_kernel *backward_kernels(const struct norm_backward *a)
 	return lean ? norm_backward_lean_kernels : norm_backward_kernels;
 }
 
-int norm_backward(const struct kernel_device *device, const struct norm_backward *arguments)
+int norm_backward(const struct kernel_device *device, const struct norm_arguments *arguments)
 {
-	struct norm_backward a = *arguments;
+	struct norm_arguments a = *arguments;
 	int r;
 
 	if (!is_complete(&a))
@@ -88,16 +88,15 @@ int norm_backward(const struct kernel_device *device, const struct norm_backward
 }
 
 int norm_backward_finalize(const struct kernel_device *device,
-			   const struct norm_backward_finalize *arguments)
+			   const struct norm_arguments *arguments)
 {
 	return launch_flat(device, &norm_backward_finalize_kernel, arguments->channels, arguments,
 			   sizeof(*arguments));
 }
 
-int norm_backward_apply(const struct kernel_device *device,
-			const struct norm_backward_apply *arguments)
+int norm_backward_apply(const struct kernel_device *device, const struct norm_arguments *arguments)
 {
-	struct norm_backward_apply a = *arguments;
+	struct norm_arguments a = *arguments;
 
 	bool gelu = a.scale && a.activation == DEVICE_GELU;
 

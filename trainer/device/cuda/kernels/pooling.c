@@ -16,10 +16,10 @@ static uint64_t output_rows(const struct pool_shape *shape)
 	return (uint64_t)shape->n * shape->p * shape->q;
 }
 
-static bool fits(const struct pool_shape *shape, bool maximum)
+static bool fits(const struct pool_shape *shape)
 {
-	return (!maximum || shape->window <= POOL_WINDOW_MAX) && shape->pad < shape->window &&
-	       input_rows(shape) <= INT32_MAX && output_rows(shape) <= INT32_MAX;
+	return shape->pad < shape->window && input_rows(shape) <= INT32_MAX &&
+	       output_rows(shape) <= INT32_MAX;
 }
 
 /* Windows of ResNet's stem, whose backward kernels go by tiles. */
@@ -36,16 +36,13 @@ static bool has_pairs(const struct pool_shape *shape)
 	       shape->p == shape->h / 2 && shape->q == shape->w / 2;
 }
 
-static uint64_t backward_rows(const struct pool_shape *shape)
+static void cut(struct pool_arguments *a, const struct kernel_device *device, uint64_t rows,
+		uint32_t resident)
 {
-	return has_tiles(shape) ? output_rows(shape) : input_rows(shape);
-}
+	const struct pool_shape *shape = &a->shape;
 
-static struct pool_dividers cut(struct columns *columns, const struct kernel_device *device,
-				const struct pool_shape *shape, uint64_t rows, uint32_t resident)
-{
-	columns_init(columns, device, rows, shape->channels, shape->element, resident);
-	return (struct pool_dividers){
+	columns_init(&a->columns, device, rows, shape->channels, shape->element, resident);
+	a->by = (struct pool_dividers){
 		.h = divider_of(shape->h),
 		.w = divider_of(shape->w),
 		.p = divider_of(shape->p),
@@ -54,53 +51,73 @@ static struct pool_dividers cut(struct columns *columns, const struct kernel_dev
 	};
 }
 
-int pool_max(const struct kernel_device *device, const struct pool_max *arguments)
+/* Those that only map. */
+static int launch_windows(const struct kernel_device *device, const struct gpu_kernel *kernels,
+			  struct pool_arguments a, uint64_t rows)
 {
-	struct pool_max a = *arguments;
-
-	if (!fits(&a.shape, true) || (a.scale && a.activation == DEVICE_GELU))
+	if (!fits(&a.shape))
 		return -EINVAL;
-	a.by = cut(&a.columns, device, &a.shape, output_rows(&a.shape), COLUMNS_MAP);
-	return launch_columns(device,
-			      a.shape.window <= 2 ? pool_max_pairs_kernels : pool_max_kernels,
-			      &a.columns, &a, sizeof(a));
+	cut(&a, device, rows, COLUMNS_MAP);
+	return launch_columns(device, kernels, &a.columns, &a, sizeof(a));
 }
 
-static int backward_pairs(const struct kernel_device *device, struct pool_max_backward a)
+static bool has_maxima(const struct pool_arguments *a)
+{
+	return a->shape.window <= POOL_WINDOW_MAX && a->activation != DEVICE_GELU;
+}
+
+int pool_max(const struct kernel_device *device, const struct pool_arguments *arguments)
+{
+	const struct pool_shape *shape = &arguments->shape;
+
+	if (!has_maxima(arguments))
+		return -EINVAL;
+	return launch_windows(device,
+			      shape->window <= 2 ? pool_max_pairs_kernels : pool_max_kernels,
+			      *arguments, output_rows(shape));
+}
+
+static int backward_pairs(const struct kernel_device *device, struct pool_arguments a)
 {
 	uint32_t tiles_h = (a.shape.h + 1) / 2, tiles_w = (a.shape.w + 1) / 2;
 
-	a.by = cut(&a.columns, device, &a.shape, (uint64_t)a.shape.n * tiles_h * tiles_w,
-		   COLUMNS_MAP);
+	if (!fits(&a.shape))
+		return -EINVAL;
+	cut(&a, device, (uint64_t)a.shape.n * tiles_h * tiles_w, COLUMNS_MAP);
 	a.by.p = divider_of(tiles_h);
 	a.by.q = divider_of(tiles_w);
 	return launch_columns(device, pool_max_backward_pairs_kernels, &a.columns, &a, sizeof(a));
 }
 
-int pool_max_backward(const struct kernel_device *device, const struct pool_max_backward *arguments)
+/* By tiles, where windows are the stem's, else by positions of x. */
+static int backward(const struct kernel_device *device, const struct gpu_kernel *kernels,
+		    const struct gpu_kernel *tiles, const struct pool_arguments *arguments)
 {
-	struct pool_max_backward a = *arguments;
+	const struct pool_shape *shape = &arguments->shape;
 
-	if (!fits(&a.shape, true))
+	if (!has_maxima(arguments))
 		return -EINVAL;
-	if (has_pairs(&a.shape))
-		return backward_pairs(device, a);
-	a.by = cut(&a.columns, device, &a.shape, backward_rows(&a.shape), COLUMNS_MAP);
-	return launch_columns(device,
-			      has_tiles(&a.shape) ? pool_max_backward_tiles_kernels
-						  : pool_max_backward_kernels,
-			      &a.columns, &a, sizeof(a));
+	if (has_tiles(shape))
+		return launch_windows(device, tiles, *arguments, output_rows(shape));
+	return launch_windows(device, kernels, *arguments, input_rows(shape));
 }
 
-int pool_max_norm_reduce(const struct kernel_device *device,
-			 const struct pool_max_norm_reduce *arguments)
+int pool_max_backward(const struct kernel_device *device, const struct pool_arguments *arguments)
 {
-	struct pool_max_norm_reduce a = *arguments;
+	if (has_pairs(&arguments->shape))
+		return backward_pairs(device, *arguments);
+	return backward(device, pool_max_backward_kernels, pool_max_backward_tiles_kernels,
+			arguments);
+}
+
+int pool_max_norm_reduce(const struct kernel_device *device, const struct pool_arguments *arguments)
+{
+	struct pool_arguments a = *arguments;
 	int r;
 
-	if (!fits(&a.shape, true) || a.activation == DEVICE_GELU)
+	if (!fits(&a.shape) || !has_maxima(&a))
 		return -EINVAL;
-	a.by = cut(&a.columns, device, &a.shape, output_rows(&a.shape), POOL_REDUCE_RESIDENT);
+	cut(&a, device, output_rows(&a.shape), POOL_REDUCE_RESIDENT);
 	r = launch_columns(device, pool_max_norm_reduce_kernels, &a.columns, &a, sizeof(a));
 	return r < 0 ? r
 		     : columns_combine(device, &(struct columns_combine){
@@ -113,38 +130,23 @@ int pool_max_norm_reduce(const struct kernel_device *device,
 					       });
 }
 
-int pool_max_norm_apply(const struct kernel_device *device,
-			const struct pool_max_norm_apply *arguments)
+int pool_max_norm_apply(const struct kernel_device *device, const struct pool_arguments *arguments)
 {
-	struct pool_max_norm_apply a = *arguments;
-
-	if (!fits(&a.shape, true) || a.activation == DEVICE_GELU)
-		return -EINVAL;
-	a.by = cut(&a.columns, device, &a.shape, backward_rows(&a.shape), COLUMNS_MAP);
-	return launch_columns(device,
-			      has_tiles(&a.shape) ? pool_max_norm_apply_tiles_kernels
-						  : pool_max_norm_apply_kernels,
-			      &a.columns, &a, sizeof(a));
+	return backward(device, pool_max_norm_apply_kernels, pool_max_norm_apply_tiles_kernels,
+			arguments);
 }
 
-static int average(const struct kernel_device *device, const struct gpu_kernel *kernels,
-		   struct pool_average a, uint64_t rows)
+int pool_average(const struct kernel_device *device, const struct pool_arguments *arguments)
 {
-	if (!fits(&a.shape, false))
-		return -EINVAL;
-	a.by = cut(&a.columns, device, &a.shape, rows, COLUMNS_MAP);
-	return launch_columns(device, kernels, &a.columns, &a, sizeof(a));
+	return launch_windows(device, pool_average_kernels, *arguments,
+			      output_rows(&arguments->shape));
 }
 
-int pool_average(const struct kernel_device *device, const struct pool_average *arguments)
+int pool_average_backward(const struct kernel_device *device,
+			  const struct pool_arguments *arguments)
 {
-	return average(device, pool_average_kernels, *arguments, output_rows(&arguments->shape));
-}
-
-int pool_average_backward(const struct kernel_device *device, const struct pool_average *arguments)
-{
-	return average(device, pool_average_backward_kernels, *arguments,
-		       input_rows(&arguments->shape));
+	return launch_windows(device, pool_average_backward_kernels, *arguments,
+			      input_rows(&arguments->shape));
 }
 
 /* Forward: an image for each block; backward: rows as they come. */

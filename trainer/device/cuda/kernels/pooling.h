@@ -25,84 +25,52 @@ struct pool_dividers {
 };
 
 /*
- * y = max of x', index = its position in the window, row by row; x' = x, or with scale
- * activation(scale x + bias).
+ * The operands of all kernels over windows; a launcher reads those that its comment names. NULL:
+ * there is none.
  */
-struct pool_max {
-	const void *x;
-	const float *scale, *bias;         /* [channels], or both NULL */
+struct pool_arguments {
+	const void *x, *dy, *dy2; /* dy2 is added to dy */
+	void *y, *dx;
+	uint8_t *index; /* [n][p][q][channels]: a maximum's position in its window, row by row */
+	const float *scale, *bias;         /* [channels], here and below */
 	enum device_activation activation; /* with scale; identity or ReLU */
-	void *y;
-	uint8_t *index; /* [n][p][q][channels] or NULL */
+	const float *mean, *deviation, *a, *b, *c;
+	float *sum, *products;
+	float *partial; /* workspace of columns_workspace() bytes for n p q rows */
 	struct pool_shape shape;
-	struct columns columns; /* filled in by the launcher, here and below */
+	struct columns columns; /* filled in by the launcher, as below */
 	struct pool_dividers by;
 };
-/* -EINVAL: a window too large, or GELU. */
-int pool_max(const struct kernel_device *device, const struct pool_max *arguments);
+
+/*
+ * y = max of x', and index, if it is there; x' = x, or with scale activation(scale x + bias).
+ * -EINVAL: a window too large, or GELU.
+ */
+int pool_max(const struct kernel_device *device, const struct pool_arguments *arguments);
 
 /*
  * dx = sum of dy (+ dy2) over the windows whose maximum lies there. Reads dy and index, each
  * several times through the caches, writes dx.
  */
-struct pool_max_backward {
-	const void *dy, *dy2; /* [n][p][q][channels]; dy2 or NULL */
-	const uint8_t *index;
-	void *dx; /* [n][h][w][channels] */
-	struct pool_shape shape;
-	struct columns columns;
-	struct pool_dividers by;
-};
-int pool_max_backward(const struct kernel_device *device,
-		      const struct pool_max_backward *arguments);
+int pool_max_backward(const struct kernel_device *device, const struct pool_arguments *arguments);
 
 /*
  * Backward through pool_max() with scale and on into the batch norm whose scale and bias those are.
  * With dz the gradient of scale x + bias, never stored: sum = sum dz, products = sum dz (x - mean)
  * deviation. Goes over the windows: reads dy and index once, x through the caches.
  */
-struct pool_max_norm_reduce {
-	const void *dy, *dy2; /* [n][p][q][channels]; dy2 or NULL */
-	const uint8_t *index;
-	const void *x; /* [n][h][w][channels] */
-	const float *scale, *bias, *mean, *deviation;
-	enum device_activation activation; /* identity or ReLU */
-	float *sum, *products;
-	float *partial; /* workspace of columns_workspace() bytes for n p q rows */
-	struct pool_shape shape;
-	struct columns columns;
-	struct pool_dividers by;
-};
 int pool_max_norm_reduce(const struct kernel_device *device,
-			 const struct pool_max_norm_reduce *arguments);
+			 const struct pool_arguments *arguments);
 
 /*
  * dx = a dz + b x + c. Reads x once, dy and index through the caches, writes dx once; dx may be x.
  */
-struct pool_max_norm_apply {
-	const void *dy, *dy2;
-	const uint8_t *index;
-	const void *x;
-	const float *scale, *bias, *a, *b, *c;
-	enum device_activation activation;
-	void *dx;
-	struct pool_shape shape;
-	struct columns columns;
-	struct pool_dividers by;
-};
-int pool_max_norm_apply(const struct kernel_device *device,
-			const struct pool_max_norm_apply *arguments);
+int pool_max_norm_apply(const struct kernel_device *device, const struct pool_arguments *arguments);
 
-/* Mean of what lies inside. backward: from = dy (to = dx), else from = x (to = y). */
-struct pool_average {
-	const void *from;
-	void *to;
-	struct pool_shape shape;
-	struct columns columns;
-	struct pool_dividers by;
-};
-int pool_average(const struct kernel_device *device, const struct pool_average *arguments);
-int pool_average_backward(const struct kernel_device *device, const struct pool_average *arguments);
+/* Mean of what lies inside: y from x, and dx from dy. */
+int pool_average(const struct kernel_device *device, const struct pool_arguments *arguments);
+int pool_average_backward(const struct kernel_device *device,
+			  const struct pool_arguments *arguments);
 
 /* Over all positions of an image: x [n][positions][channels], y [n][channels]. Reads x once. */
 struct pool_global {

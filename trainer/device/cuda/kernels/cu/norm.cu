@@ -12,18 +12,17 @@
 
 #define CHANNEL (kernel_block_x() * KERNEL_THREADS + kernel_thread())
 
-DEVICE void store_affine(float *scale, float *bias, void *scale16, void *bias16,
-			 enum cuda_element element, uint32_t channel, float s, float b)
+DEVICE void store_affine(const struct norm_arguments *a, uint32_t channel, float s, float b)
 {
-	scale[channel] = s;
-	bias[channel] = b;
-	if (scale16) {
-		kernel_store(scale16, channel, element, s);
-		kernel_store(bias16, channel, element, b);
+	a->scale[channel] = s;
+	a->bias[channel] = b;
+	if (a->scale16) {
+		kernel_store(a->scale16, channel, a->element, s);
+		kernel_store(a->bias16, channel, a->element, b);
 	}
 }
 
-KERNEL(finalize, struct norm_finalize, a)
+KERNEL(finalize, struct norm_arguments, a)
 {
 	uint32_t c = CHANNEL;
 	double rows = (double)a.rows, mean, variance, unbiased;
@@ -32,15 +31,14 @@ KERNEL(finalize, struct norm_finalize, a)
 	if (c >= a.channels)
 		return;
 	mean = (double)a.sum[c] / rows;
-	variance = (double)a.squares[c] / rows - mean * mean;
+	variance = (double)a.products[c] / rows - mean * mean;
 	/* written so that a NaN passes */
 	variance = variance < 0 ? 0 : variance;
 	deviation = (float)(1 / sqrt(variance + (double)a.epsilon));
 	scale = a.gamma[c] * deviation;
 	a.mean[c] = (float)mean;
 	a.deviation[c] = deviation;
-	store_affine(a.scale, a.bias, a.scale16, a.bias16, a.element, c, scale,
-		     a.beta[c] - (float)mean * scale);
+	store_affine(&a, c, scale, a.beta[c] - (float)mean * scale);
 	if (!a.running_mean)
 		return;
 	unbiased = a.rows > 1 ? variance * rows / (rows - 1) : variance;
@@ -48,7 +46,7 @@ KERNEL(finalize, struct norm_finalize, a)
 	a.running_var[c] += a.momentum * ((float)unbiased - a.running_var[c]);
 }
 
-KERNEL(running, struct norm_running, a)
+KERNEL(running, struct norm_arguments, a)
 {
 	uint32_t c = CHANNEL;
 	float scale;
@@ -56,11 +54,10 @@ KERNEL(running, struct norm_running, a)
 	if (c >= a.channels)
 		return;
 	scale = a.gamma[c] / sqrtf(a.running_var[c] + a.epsilon);
-	store_affine(a.scale, a.bias, a.scale16, a.bias16, a.element, c, scale,
-		     a.beta[c] - a.running_mean[c] * scale);
+	store_affine(&a, c, scale, a.beta[c] - a.running_mean[c] * scale);
 }
 
-KERNEL(backward_finalize, struct norm_backward_finalize, k)
+KERNEL(backward_finalize, struct norm_arguments, k)
 {
 	uint32_t c = CHANNEL;
 	double rows = (double)k.rows, a, b;

@@ -1,6 +1,6 @@
 /* Kernels of norm.cu over rows, of one instance. */
 
-KERNEL_RESIDENT(NORM_STATISTICS_RESIDENT, NAME(norm_statistics), struct norm_statistics, a)
+KERNEL_RESIDENT(NORM_STATISTICS_RESIDENT, NAME(norm_statistics), struct norm_arguments, a)
 {
 	const struct NAME(place) here = NAME(place)(&a.columns);
 	float sum[LANES], squares[LANES];
@@ -34,7 +34,7 @@ KERNEL_RESIDENT(NORM_STATISTICS_RESIDENT, NAME(norm_statistics), struct norm_sta
 }
 
 /* gelu: known to the compiler, since a GELU takes registers that nothing else needs. */
-DEVICE void NAME(norm_apply_rows)(const struct norm_apply *a, bool gelu)
+DEVICE void NAME(norm_apply_rows)(const struct norm_arguments *a, bool gelu)
 {
 	const struct NAME(place) here = NAME(place_from_end)(&a->columns);
 	float scale[LANES], bias[LANES], scale2[LANES], bias2[LANES];
@@ -80,12 +80,12 @@ DEVICE void NAME(norm_apply_rows)(const struct norm_apply *a, bool gelu)
 	}
 }
 
-KERNEL_RESIDENT(3, NAME(norm_apply), struct norm_apply, a)
+KERNEL_RESIDENT(3, NAME(norm_apply), struct norm_arguments, a)
 {
 	NAME(norm_apply_rows)(&a, false);
 }
 
-KERNEL(NAME(norm_apply_gelu), struct norm_apply, a)
+KERNEL(NAME(norm_apply_gelu), struct norm_arguments, a)
 {
 	NAME(norm_apply_rows)(&a, true);
 }
@@ -110,18 +110,18 @@ struct NAME(affine) {
 	float scale[LANES], bias[LANES], scale2[LANES];
 };
 
-DEVICE bool NAME(backward_from_y)(const struct norm_backward *a, struct NAME(backward_kind) kind)
+DEVICE bool NAME(backward_from_y)(const struct norm_arguments *a, struct NAME(backward_kind) kind)
 {
 	return !kind.lean && !kind.gelu && a->activation == DEVICE_RELU && a->y;
 }
 
-DEVICE bool NAME(backward_from_x)(const struct norm_backward *a, struct NAME(backward_kind) kind)
+DEVICE bool NAME(backward_from_x)(const struct norm_arguments *a, struct NAME(backward_kind) kind)
 {
 	return kind.gelu || (a->activation == DEVICE_RELU && !NAME(backward_from_y)(a, kind));
 }
 
 DEVICE void NAME(backward_load)(struct NAME(backward_rows) * rows, int u,
-				const struct norm_backward *a, struct NAME(backward_kind) kind,
+				const struct norm_arguments *a, struct NAME(backward_kind) kind,
 				uint64_t at)
 {
 	rows->dy[u] = NAME(load)(a->dy, at);
@@ -137,7 +137,7 @@ DEVICE void NAME(backward_load)(struct NAME(backward_rows) * rows, int u,
 
 /* dz and, where it is taken, x of one row. */
 DEVICE void NAME(backward_row)(float *dz, float *x, const struct NAME(backward_rows) * rows, int u,
-			       const struct norm_backward *a, const struct NAME(affine) * affine,
+			       const struct norm_arguments *a, const struct NAME(affine) * affine,
 			       struct NAME(backward_kind) kind)
 {
 	float v[LANES];
@@ -175,7 +175,7 @@ DEVICE void NAME(backward_row)(float *dz, float *x, const struct NAME(backward_r
 	}
 }
 
-DEVICE void NAME(norm_backward_rows)(const struct norm_backward *a, bool gelu, bool lean)
+DEVICE void NAME(norm_backward_rows)(const struct norm_arguments *a, bool gelu, bool lean)
 {
 	const struct NAME(backward_kind) kind = {gelu, lean};
 	const struct NAME(place) here = NAME(place)(&a->columns);
@@ -224,27 +224,27 @@ DEVICE void NAME(norm_backward_rows)(const struct norm_backward *a, bool gelu, b
 		NAME(leave_sums)(&a->columns, &here, sum, products, a->products, a->partial);
 }
 
-KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward), struct norm_backward, a)
+KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward), struct norm_arguments, a)
 {
 	NAME(norm_backward_rows)(&a, false, false);
 }
 
-KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward_lean), struct norm_backward, a)
+KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward_lean), struct norm_arguments, a)
 {
 	NAME(norm_backward_rows)(&a, false, true);
 }
 
-KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward_gelu), struct norm_backward, a)
+KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward_gelu), struct norm_arguments, a)
 {
 	NAME(norm_backward_rows)(&a, true, false);
 }
 
-KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward_gelu_lean), struct norm_backward, a)
+KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward_gelu_lean), struct norm_arguments, a)
 {
 	NAME(norm_backward_rows)(&a, true, true);
 }
 
-DEVICE void NAME(norm_backward_apply_rows)(const struct norm_backward_apply *k, bool gelu)
+DEVICE void NAME(norm_backward_apply_rows)(const struct norm_arguments *k, bool gelu)
 {
 	const struct NAME(place) here = NAME(place_from_end)(&k->columns);
 	float scale[LANES], bias[LANES], a[LANES], b[LANES], c[LANES];
@@ -287,12 +287,12 @@ DEVICE void NAME(norm_backward_apply_rows)(const struct norm_backward_apply *k, 
 	}
 }
 
-KERNEL(NAME(norm_backward_apply), struct norm_backward_apply, k)
+KERNEL(NAME(norm_backward_apply), struct norm_arguments, k)
 {
 	NAME(norm_backward_apply_rows)(&k, false);
 }
 
-KERNEL(NAME(norm_backward_apply_gelu), struct norm_backward_apply, k)
+KERNEL(NAME(norm_backward_apply_gelu), struct norm_arguments, k)
 {
 	NAME(norm_backward_apply_rows)(&k, true);
 }

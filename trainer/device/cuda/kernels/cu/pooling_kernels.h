@@ -126,7 +126,7 @@ DEVICE void NAME(find_nans)(uint32_t *index, const struct pool_window *window,
  * best: of x or, where scale is negative, of -x; place: where. The first position of all has it
  * where all are equal after scale or ReLU.
  */
-DEVICE void NAME(finish_max)(const struct pool_max *a, const struct pool_window *window,
+DEVICE void NAME(finish_max)(const struct pool_arguments *a, const struct pool_window *window,
 			     uint64_t row, uint32_t channel, const uint32_t *best,
 			     const uint32_t *place)
 {
@@ -168,7 +168,7 @@ DEVICE void NAME(take_larger)(uint32_t *best, uint32_t *place, const struct NAME
 }
 
 /* Maxima are found among x as it is in memory, two channels at a time, and scaled afterwards. */
-DEVICE void NAME(pool_max_rows)(const struct pool_max *a, uint32_t side)
+DEVICE void NAME(pool_max_rows)(const struct pool_arguments *a, uint32_t side)
 {
 	struct NAME(place) here = NAME(place)(&a->columns);
 	const struct pool_shape *s = &a->shape;
@@ -210,12 +210,12 @@ DEVICE void NAME(pool_max_rows)(const struct pool_max *a, uint32_t side)
 	}
 }
 
-KERNEL(NAME(pool_max), struct pool_max, a)
+KERNEL(NAME(pool_max), struct pool_arguments, a)
 {
 	NAME(pool_max_rows)(&a, POOL_SIDE);
 }
 
-KERNEL_RESIDENT(3, NAME(pool_max_pairs), struct pool_max, a)
+KERNEL_RESIDENT(3, NAME(pool_max_pairs), struct pool_arguments, a)
 {
 	NAME(pool_max_rows)(&a, 2);
 }
@@ -314,7 +314,7 @@ DEVICE void NAME(pool_gather)(float *g, const struct pool_shape *s, const struct
 	}
 }
 
-KERNEL_RESIDENT(3, NAME(pool_max_backward), struct pool_max_backward, a)
+KERNEL_RESIDENT(3, NAME(pool_max_backward), struct pool_arguments, a)
 {
 	struct NAME(place) here = NAME(place)(&a.columns);
 
@@ -372,7 +372,7 @@ DEVICE void NAME(tile_gather)(float g[4][LANES], const struct NAME(windows) * w,
 	}
 }
 
-KERNEL(NAME(pool_max_backward_tiles), struct pool_max_backward, a)
+KERNEL(NAME(pool_max_backward_tiles), struct pool_arguments, a)
 {
 	struct NAME(place) here = NAME(place)(&a.columns);
 	const struct pool_shape *s = &a.shape;
@@ -396,7 +396,7 @@ KERNEL(NAME(pool_max_backward_tiles), struct pool_max_backward, a)
  * Windows of 2 x 2 side by side: a position is in one of them or, where x ends with half a tile, in
  * none.
  */
-KERNEL_RESIDENT(6, NAME(pool_max_backward_pairs), struct pool_max_backward, a)
+KERNEL_RESIDENT(6, NAME(pool_max_backward_pairs), struct pool_arguments, a)
 {
 	struct NAME(place) here = NAME(place)(&a.columns);
 	const struct pool_shape *s = &a.shape;
@@ -433,7 +433,7 @@ KERNEL_RESIDENT(6, NAME(pool_max_backward_pairs), struct pool_max_backward, a)
  * x at the place of each channel's maximum, which every position is looked at for: neighbours find
  * them in the cache. A position that a part has not got has no maximum, or comes in a later part.
  */
-DEVICE void NAME(load_places)(float *x, const struct pool_max_norm_reduce *a,
+DEVICE void NAME(load_places)(float *x, const struct pool_arguments *a,
 			      const struct pool_window *window, uint32_t channel,
 			      const struct NAME(raw_bytes) * places)
 {
@@ -465,7 +465,7 @@ DEVICE void NAME(load_places)(float *x, const struct pool_max_norm_reduce *a,
 	NAME(unpack)(x, NAME(of_words)(words));
 }
 
-KERNEL_RESIDENT(POOL_REDUCE_RESIDENT, NAME(pool_max_norm_reduce), struct pool_max_norm_reduce, a)
+KERNEL_RESIDENT(POOL_REDUCE_RESIDENT, NAME(pool_max_norm_reduce), struct pool_arguments, a)
 {
 	struct NAME(place) here = NAME(place)(&a.columns);
 	const struct pool_shape *s = &a.shape;
@@ -507,7 +507,7 @@ struct NAME(pool_affine) {
 	float scale[LANES], bias[LANES], a[LANES], b[LANES], c[LANES];
 };
 
-DEVICE void NAME(load_affine)(struct NAME(pool_affine) * v, const struct pool_max_norm_apply *k,
+DEVICE void NAME(load_affine)(struct NAME(pool_affine) * v, const struct pool_arguments *k,
 			      uint32_t channel)
 {
 	NAME(vector)(v->scale, k->scale, channel, 1);
@@ -517,7 +517,7 @@ DEVICE void NAME(load_affine)(struct NAME(pool_affine) * v, const struct pool_ma
 	NAME(vector)(v->c, k->c, channel, 0);
 }
 
-DEVICE void NAME(store_through)(const struct pool_max_norm_apply *k, uint64_t at, float *g,
+DEVICE void NAME(store_through)(const struct pool_arguments *k, uint64_t at, float *g,
 				struct NAME(raw) raw, const struct NAME(pool_affine) * v)
 {
 	float x[LANES];
@@ -533,7 +533,7 @@ DEVICE void NAME(store_through)(const struct pool_max_norm_apply *k, uint64_t at
 	NAME(store)(k->dx, at, g);
 }
 
-KERNEL(NAME(pool_max_norm_apply), struct pool_max_norm_apply, k)
+KERNEL(NAME(pool_max_norm_apply), struct pool_arguments, k)
 {
 	struct NAME(place) here = NAME(place)(&k.columns);
 	struct NAME(pool_affine) affine;
@@ -551,7 +551,7 @@ KERNEL(NAME(pool_max_norm_apply), struct pool_max_norm_apply, k)
 	}
 }
 
-KERNEL(NAME(pool_max_norm_apply_tiles), struct pool_max_norm_apply, k)
+KERNEL(NAME(pool_max_norm_apply_tiles), struct pool_arguments, k)
 {
 	struct NAME(place) here = NAME(place)(&k.columns);
 	const struct pool_shape *s = &k.shape;
@@ -586,7 +586,7 @@ KERNEL(NAME(pool_max_norm_apply_tiles), struct pool_max_norm_apply, k)
 
 /* ---- means over windows ---- */
 
-KERNEL(NAME(pool_average), struct pool_average, a)
+KERNEL(NAME(pool_average), struct pool_arguments, a)
 {
 	struct NAME(place) here = NAME(place)(&a.columns);
 	const struct pool_shape *s = &a.shape;
@@ -605,7 +605,7 @@ KERNEL(NAME(pool_average), struct pool_average, a)
 			for (uint32_t k = window.s_first; k < window.s_last; k++) {
 				uint64_t at = (line + (window.w + k)) * s->channels + here.channel;
 
-				NAME(unpack)(v, NAME(load)(a.from, at));
+				NAME(unpack)(v, NAME(load)(a.x, at));
 				UNROLL
 				for (int i = 0; i < LANES; i++)
 					sum[i] += v[i];
@@ -614,11 +614,11 @@ KERNEL(NAME(pool_average), struct pool_average, a)
 		UNROLL
 		for (int i = 0; i < LANES; i++)
 			sum[i] /= (float)pool_window_count(&window);
-		NAME(store)(a.to, row * s->channels + here.channel, sum);
+		NAME(store)(a.y, row * s->channels + here.channel, sum);
 	}
 }
 
-KERNEL(NAME(pool_average_backward), struct pool_average, a)
+KERNEL(NAME(pool_average_backward), struct pool_arguments, a)
 {
 	struct NAME(place) here = NAME(place)(&a.columns);
 	const struct pool_shape *s = &a.shape;
@@ -638,13 +638,13 @@ KERNEL(NAME(pool_average_backward), struct pool_average, a)
 				struct pool_window window =
 					pool_window_of_output(s, &a.by, (uint32_t)output);
 
-				NAME(unpack)(v, NAME(load)(a.from, at));
+				NAME(unpack)(v, NAME(load)(a.dy, at));
 				UNROLL
 				for (int i = 0; i < LANES; i++)
 					sum[i] += v[i] / (float)pool_window_count(&window);
 			}
 		}
-		NAME(store)(a.to, row * s->channels + here.channel, sum);
+		NAME(store)(a.dx, row * s->channels + here.channel, sum);
 	}
 }
 
