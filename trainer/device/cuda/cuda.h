@@ -58,6 +58,16 @@ struct cuda_device {
  * else 0.
  */
 int cuda_check(struct cuda_device *device, int result, const char *what);
+/*
+ * Of what is made in several parts: these do nothing and return NULL once *r is a failure, which is
+ * that of the first part that could not be made.
+ */
+void *cuda_allocate(int *r, uint64_t bytes);
+void *cuda_allocate_host(int *r, uint64_t bytes);
+gpu_event cuda_event(int *r, bool timing);
+/* Copies on `compute` that wait until they are done. */
+int cuda_copy_in(struct cuda_device *device, void *to, const void *from, uint64_t bytes);
+int cuda_copy_out(struct cuda_device *device, void *to, const void *from, uint64_t bytes);
 /* Whether all of it lies in registered memory. */
 bool cuda_is_registered(const struct cuda_device *device, const void *memory, size_t bytes);
 

@@ -32,12 +32,11 @@ void *cuda_tensor_data(const struct cuda_graph *graph, const struct cuda_tensor 
 static int allocate_arena(struct cuda_graph *cuda)
 {
 	struct cuda_program *program = cuda->program;
-	void *memory = NULL;
-	int r = gpu_allocate(program->arena.size, &memory);
+	int r = 0;
 
+	cuda->arena = cuda_allocate(&r, program->arena.size);
 	if (r < 0)
 		return r;
-	cuda->arena = memory;
 	for (uint32_t i = 0; i < program->tensor_count; i++) {
 		struct cuda_tensor *tensor = program->tensors[i];
 
@@ -73,54 +72,35 @@ static int allocate_staging(struct cuda_graph *cuda)
 	const struct device_node *input = cuda->graph->input;
 	uint64_t bytes = input ? usual_batch_bytes(input->y->shape) : 0;
 	uint64_t labels = input ? input->y->shape.n * sizeof(int32_t) : 0;
-	void *memory = NULL;
 	int r = 0;
 
-	for (int i = 0; i < 2 && r == 0; i++) {
+	for (int i = 0; i < 2; i++) {
 		struct cuda_staging *staging = &cuda->staging[i];
 
-		r = gpu_allocate(bytes, &staging->images);
+		staging->images = cuda_allocate(&r, bytes);
 		staging->bytes = bytes;
-		if (r == 0)
-			r = gpu_allocate(labels, &memory);
-		if (r == 0)
-			staging->labels = memory;
-		if (r == 0)
-			r = gpu_event_new(false, &staging->used);
-		if (r == 0)
-			r = gpu_event_new(false, &staging->fed);
+		staging->labels = cuda_allocate(&r, labels);
+		staging->used = cuda_event(&r, false);
+		staging->fed = cuda_event(&r, false);
 	}
-	for (int i = 0; i < CUDA_TICKETS && r == 0; i++) {
-		r = gpu_allocate_host(labels, &memory);
-		if (r == 0)
-			cuda->tickets[i].labels = memory;
-		if (r == 0)
-			r = gpu_event_new(false, &cuda->tickets[i].event);
+	for (int i = 0; i < CUDA_TICKETS; i++) {
+		cuda->tickets[i].labels = cuda_allocate_host(&r, labels);
+		cuda->tickets[i].event = cuda_event(&r, false);
 	}
 	return r;
 }
 
 static int allocate_rings(struct cuda_graph *cuda)
 {
-	void *memory = NULL;
-	int r = gpu_allocate_host(DEVICE_RESULTS_MAX * sizeof(*cuda->result_ring), &memory);
+	int r = 0;
 
-	if (r == 0)
-		cuda->result_ring = memory;
-	for (int i = 0; i < DEVICE_RESULTS_MAX && r == 0; i++)
-		r = gpu_event_new(false, &cuda->done[i]);
-	if (r == 0)
-		r = gpu_allocate(sizeof(*cuda->arguments), &memory);
-	if (r == 0)
-		cuda->arguments = memory;
-	if (r == 0)
-		r = gpu_allocate(sizeof(*cuda->results), &memory);
-	if (r == 0)
-		cuda->results = memory;
-	if (r == 0 && cuda->device->base.options.detect_anomaly)
-		r = gpu_allocate(sizeof(*cuda->anomaly), &memory);
-	if (r == 0 && cuda->device->base.options.detect_anomaly)
-		cuda->anomaly = memory;
+	cuda->result_ring = cuda_allocate_host(&r, DEVICE_RESULTS_MAX * sizeof(*cuda->result_ring));
+	for (int i = 0; i < DEVICE_RESULTS_MAX; i++)
+		cuda->done[i] = cuda_event(&r, false);
+	cuda->arguments = cuda_allocate(&r, sizeof(*cuda->arguments));
+	cuda->results = cuda_allocate(&r, sizeof(*cuda->results));
+	if (cuda->device->base.options.detect_anomaly)
+		cuda->anomaly = cuda_allocate(&r, sizeof(*cuda->anomaly));
 	return r;
 }
 
@@ -219,8 +199,7 @@ static int find_logits(struct cuda_graph *cuda)
 {
 	const struct cuda_program *program = cuda->program;
 	const struct device_value *logits = cuda->graph->loss ? cuda->graph->loss->x : NULL;
-	void *memory = NULL;
-	int r;
+	int r = 0;
 
 	for (uint32_t i = 0; logits && i < program->tensor_count; i++)
 		if (program->tensors[i]->value == logits && !program->tensors[i]->gradient)
@@ -228,8 +207,7 @@ static int find_logits(struct cuda_graph *cuda)
 	if (!cuda->logits ||
 	    (cuda->logits->element == CUDA_F32 && cuda->logits->shape.c == logits->shape.c))
 		return 0;
-	r = gpu_allocate(device_shape_elements(logits->shape) * sizeof(float), &memory);
-	cuda->scratch = memory;
+	cuda->scratch = cuda_allocate(&r, device_shape_elements(logits->shape) * sizeof(float));
 	return r;
 }
 
@@ -243,8 +221,8 @@ static int make_times(struct cuda_graph *cuda)
 	cuda->times = calloc(count, sizeof(*cuda->times));
 	if (!cuda->times)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < count && r == 0; i++)
-		r = gpu_event_new(true, &cuda->times[i]);
+	for (uint32_t i = 0; i < count; i++)
+		cuda->times[i] = cuda_event(&r, true);
 	return r;
 }
 

@@ -18,6 +18,47 @@ int cuda_check(struct cuda_device *device, int result, const char *what)
 	return device_fail(&device->base, result, "%s: %s", what, gpu_error());
 }
 
+void *cuda_allocate(int *r, uint64_t bytes)
+{
+	void *memory = NULL;
+
+	if (*r == 0)
+		*r = gpu_allocate(bytes, &memory);
+	return memory;
+}
+
+void *cuda_allocate_host(int *r, uint64_t bytes)
+{
+	void *memory = NULL;
+
+	if (*r == 0)
+		*r = gpu_allocate_host(bytes, &memory);
+	return memory;
+}
+
+gpu_event cuda_event(int *r, bool timing)
+{
+	gpu_event event = NULL;
+
+	if (*r == 0)
+		*r = gpu_event_new(timing, &event);
+	return event;
+}
+
+int cuda_copy_in(struct cuda_device *device, void *to, const void *from, uint64_t bytes)
+{
+	int r = gpu_copy_in(to, from, bytes, device->compute);
+
+	return r < 0 ? r : gpu_stream_synchronize(device->compute);
+}
+
+int cuda_copy_out(struct cuda_device *device, void *to, const void *from, uint64_t bytes)
+{
+	int r = gpu_copy_out(to, from, bytes, device->compute);
+
+	return r < 0 ? r : gpu_stream_synchronize(device->compute);
+}
+
 static void cuda_close(struct device *base)
 {
 	struct cuda_device *device = (struct cuda_device *)base;

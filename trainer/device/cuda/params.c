@@ -78,40 +78,29 @@ void cuda_params_release(struct device_params *params)
 	params->backend = NULL;
 }
 
-static int allocate_zeros(struct cuda_device *device, uint64_t bytes, void **ret_memory)
+static bool has_slot(const struct device_params *params, enum device_slot slot)
 {
-	int r = gpu_allocate(bytes, ret_memory);
-
-	if (r == 0)
-		r = gpu_fill(*ret_memory, 0, bytes, device->compute);
-	return r;
+	if (slot == DEVICE_VALUE)
+		return true;
+	return params->has_optimizer &&
+	       (slot != DEVICE_MOMENT2 || params->optimizer.kind == DEVICE_ADAMW) &&
+	       (slot != DEVICE_EMA || params->optimizer.ema);
 }
 
-static int allocate_slot(struct device_params *params, enum device_slot slot)
+/* Of zeros. */
+static int allocate_slots(struct device_params *params)
 {
 	struct cuda_params *cuda = params->backend;
 	uint64_t bytes = (cuda->elements + 16) * sizeof(float);
-	void *memory = NULL;
-	int r = allocate_zeros(device_of(params), bytes, &memory);
+	int r = 0;
 
-	cuda->slots[slot] = memory;
-	return r;
-}
-
-static int allocate_slots(struct device_params *params)
-{
-	int r = allocate_slot(params, DEVICE_VALUE);
-
-	if (!params->has_optimizer)
-		return r;
-	if (r == 0)
-		r = allocate_slot(params, DEVICE_GRAD);
-	if (r == 0)
-		r = allocate_slot(params, DEVICE_MOMENT1);
-	if (r == 0 && params->optimizer.kind == DEVICE_ADAMW)
-		r = allocate_slot(params, DEVICE_MOMENT2);
-	if (r == 0 && params->optimizer.ema)
-		r = allocate_slot(params, DEVICE_EMA);
+	for (int slot = 0; slot < CUDA_SLOTS && r == 0; slot++) {
+		if (!has_slot(params, (enum device_slot)slot))
+			continue;
+		cuda->slots[slot] = cuda_allocate(&r, bytes);
+		if (r == 0)
+			r = gpu_fill(cuda->slots[slot], 0, bytes, device_of(params)->compute);
+	}
 	return r;
 }
 
@@ -151,8 +140,7 @@ static void fill_chunks(struct cuda_params *cuda, const struct device_params *pa
 static int allocate_update(struct device_params *params)
 {
 	struct cuda_params *cuda = params->backend;
-	void *chunks = NULL, *partial = NULL, *decision = NULL, *state = NULL;
-	int r;
+	int r = 0;
 
 	for (size_t i = 0; i < params->count; i++)
 		cuda->chunk_count += chunks_of(params->items[i]);
@@ -160,17 +148,10 @@ static int allocate_update(struct device_params *params)
 	cuda->host_chunks = calloc(cuda->chunk_count + 1, sizeof(*cuda->host_chunks));
 	if (!cuda->copies || !cuda->host_chunks)
 		return -ENOMEM;
-	r = gpu_allocate((cuda->chunk_count + 1) * sizeof(*cuda->chunks), &chunks);
-	if (r == 0)
-		r = gpu_allocate((cuda->chunk_count + 1) * sizeof(*cuda->partial), &partial);
-	if (r == 0)
-		r = gpu_allocate(sizeof(*cuda->decision), &decision);
-	if (r == 0)
-		r = gpu_allocate(sizeof(*cuda->state), &state);
-	cuda->chunks = chunks;
-	cuda->partial = partial;
-	cuda->decision = decision;
-	cuda->state = state;
+	cuda->chunks = cuda_allocate(&r, (cuda->chunk_count + 1) * sizeof(*cuda->chunks));
+	cuda->partial = cuda_allocate(&r, (cuda->chunk_count + 1) * sizeof(*cuda->partial));
+	cuda->decision = cuda_allocate(&r, sizeof(*cuda->decision));
+	cuda->state = cuda_allocate(&r, sizeof(*cuda->state));
 	fill_chunks(cuda, params);
 	return r;
 }
@@ -257,10 +238,8 @@ int cuda_params_publish(struct device_params *params)
 	if (!cuda->chunks_changed)
 		return 0;
 	fill_chunks(cuda, params);
-	r = gpu_copy_in(cuda->chunks, cuda->host_chunks, cuda->chunk_count * sizeof(*cuda->chunks),
-			device->compute);
-	if (r == 0)
-		r = gpu_stream_synchronize(device->compute);
+	r = cuda_copy_in(device, cuda->chunks, cuda->host_chunks,
+			 cuda->chunk_count * sizeof(*cuda->chunks));
 	cuda->chunks_changed = r < 0;
 	return cuda_check(device, r, "the table of parameters");
 }
@@ -327,10 +306,8 @@ int cuda_param_read(struct device_param *param, enum device_slot slot, float *re
 	if (slot == DEVICE_GRAD)
 		r = cuda_loss_scale(param->store, &scale);
 	if (r == 0)
-		r = gpu_copy_out(ret_values, cuda_param_slot(param, slot),
-				 param->elements * sizeof(float), device->compute);
-	if (r == 0)
-		r = gpu_stream_synchronize(device->compute);
+		r = cuda_copy_out(device, ret_values, cuda_param_slot(param, slot),
+				  param->elements * sizeof(float));
 	for (size_t i = 0; r == 0 && scale != 1 && i < param->elements; i++)
 		ret_values[i] = (float)((double)ret_values[i] / scale);
 	return cuda_check(device, r, param->name);
@@ -344,26 +321,22 @@ void cuda_drop_gradients(struct device_params *params)
 int cuda_get_state(struct device_params *params, struct device_params_state *ret_state)
 {
 	struct cuda_device *device = device_of(params);
-	int r = gpu_copy_out(ret_state, store_of(params)->state, sizeof(*ret_state),
-			     device->compute);
 
-	if (r == 0)
-		r = gpu_stream_synchronize(device->compute);
-	return cuda_check(device, r, "counters of the parameters");
+	return cuda_check(
+		device,
+		cuda_copy_out(device, ret_state, store_of(params)->state, sizeof(*ret_state)),
+		"counters of the parameters");
 }
 
 int cuda_set_state(struct device_params *params, const struct device_params_state *state)
 {
 	struct cuda_device *device = device_of(params);
 	struct device_params_state own = *state;
-	int r;
 
 	if (!scales_loss(params))
 		own.loss_scale = 1;
-	r = gpu_copy_in(store_of(params)->state, &own, sizeof(own), device->compute);
-	if (r == 0)
-		r = gpu_stream_synchronize(device->compute);
-	return cuda_check(device, r, "counters of the parameters");
+	return cuda_check(device, cuda_copy_in(device, store_of(params)->state, &own, sizeof(own)),
+			  "counters of the parameters");
 }
 
 int cuda_loss_scale(struct device_params *params, double *ret_scale)

@@ -71,11 +71,11 @@ static int time_passes(struct tuner *t)
 	uint64_t bytes = t->graph->program->arena.size;
 	uint64_t lead = t->workspace_bytes < ENGINES_LEAD ? t->workspace_bytes : ENGINES_LEAD;
 	double ms = 0;
-	int r = gpu_event_new(true, &t->from);
+	int r = 0;
 
+	t->from = cuda_event(&r, true);
+	t->to = cuda_event(&r, true);
 	bytes = bytes < PASS_BYTES_MAX ? bytes : PASS_BYTES_MAX;
-	if (r == 0)
-		r = gpu_event_new(true, &t->to);
 	if (r == 0)
 		r = time_pass(t, 1, lead, &t->launch_ms);
 	if (r == 0)

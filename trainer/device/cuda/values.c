@@ -30,10 +30,8 @@ int cuda_logits(struct device_graph *graph, float *ret_logits)
 	else
 		from = cuda_tensor_data(cuda, cuda->logits);
 	if (r == 0)
-		r = gpu_copy_out(ret_logits, from, device_shape_elements(shape) * sizeof(float),
-				 device->compute);
-	if (r == 0)
-		r = gpu_stream_synchronize(device->compute);
+		r = cuda_copy_out(device, ret_logits, from,
+				  device_shape_elements(shape) * sizeof(float));
 	return cuda_check(device, r, "logits");
 }
 
@@ -72,9 +70,7 @@ static int read_tensor(struct cuda_graph *cuda, const struct cuda_tensor *tensor
 					     .to_element = CUDA_F32,
 				     });
 	if (r == 0)
-		r = gpu_copy_out(ret_values, memory, count * sizeof(float), cuda->device->compute);
-	if (r == 0)
-		r = gpu_stream_synchronize(cuda->device->compute);
+		r = cuda_copy_out(cuda->device, ret_values, memory, count * sizeof(float));
 	gpu_free(memory);
 	return cuda_check(cuda->device, r, tensor->name);
 }

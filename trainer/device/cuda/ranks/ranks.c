@@ -23,10 +23,8 @@ static int open_stream(struct cuda_device *device, char *error)
 {
 	int r = gpu_stream_new(&device->reduce);
 
-	if (r == 0)
-		r = gpu_event_new(false, &device->ready);
-	if (r == 0)
-		r = gpu_event_new(false, &device->reduced);
+	device->ready = cuda_event(&r, false);
+	device->reduced = cuda_event(&r, false);
 	if (r < 0)
 		snprintf(error, DEVICE_ERROR_MAX, "%s", gpu_error());
 	return r;
@@ -159,16 +157,14 @@ static uint64_t digest_sums(const struct cuda_graph *graph)
 
 int cuda_ranks_plan(struct cuda_graph *graph)
 {
-	void *memory = NULL;
-	int r;
+	int r = 0;
 
 	if (!cuda_ranks_several(graph->graph))
 		return 0;
 	for (uint32_t i = 0; i < graph->program->op_count; i++)
 		if (graph->program->ops[i].kind == CUDA_OP_LOSS)
 			graph->ranks.loss = &graph->program->ops[i];
-	r = gpu_allocate(sizeof(*graph->ranks.totals), &memory);
-	graph->ranks.totals = memory;
+	graph->ranks.totals = cuda_allocate(&r, sizeof(*graph->ranks.totals));
 	if (r == 0 && graph->graph->params->has_optimizer)
 		r = plan_buckets(graph);
 	return r;

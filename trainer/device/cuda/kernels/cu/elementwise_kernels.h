@@ -28,9 +28,7 @@ KERNEL(NAME(elementwise_add), struct elementwise_add, a)
 				continue;
 			NAME(unpack)(v, left[u]);
 			NAME(unpack)(w, right[u]);
-			UNROLL
-			for (int i = 0; i < LANES; i++)
-				v[i] += w[i];
+			NAME(add)(v, w);
 			NAME(store)(a.y, (first + u * threads) * LANES, v);
 		}
 	}

@@ -66,13 +66,26 @@ DEVICE void NAME(store)(void *to, uint64_t at, const float *v)
 #endif
 }
 
+DEVICE void NAME(fill)(float *v, float value)
+{
+	UNROLL
+	for (int i = 0; i < LANES; i++)
+		v[i] = value;
+}
+
+/* v += w */
+DEVICE void NAME(add)(float *v, const float *w)
+{
+	UNROLL
+	for (int i = 0; i < LANES; i++)
+		v[i] += w[i];
+}
+
 /* fp32 from a vector over channels; `otherwise` where there is no such vector. */
 DEVICE void NAME(vector)(float *v, const float *from, uint32_t channel, float otherwise)
 {
 	if (!from) {
-		UNROLL
-		for (int i = 0; i < LANES; i++)
-			v[i] = otherwise;
+		NAME(fill)(v, otherwise);
 		return;
 	}
 #if LANES == 1

@@ -5,9 +5,8 @@ KERNEL_RESIDENT(NORM_STATISTICS_RESIDENT, NAME(norm_statistics), struct norm_arg
 	const struct NAME(place) here = NAME(place)(&a.columns);
 	float sum[LANES], squares[LANES];
 
-	UNROLL
-	for (int i = 0; i < LANES; i++)
-		sum[i] = squares[i] = 0;
+	NAME(fill)(sum, 0);
+	NAME(fill)(squares, 0);
 	for (uint64_t first = here.first; first < a.rows; first += here.turn) {
 		uint64_t at = first * a.channels + here.channel;
 		struct NAME(raw) raw[COLUMNS_UNROLL];
@@ -43,9 +42,7 @@ DEVICE void NAME(norm_apply_rows)(const struct norm_arguments *a, bool gelu)
 	NAME(vector)(bias, a->bias, here.channel, 0);
 	NAME(vector)(scale2, a->scale2, here.channel, 1);
 	NAME(vector)(bias2, a->bias2, here.channel, 0);
-	UNROLL
-	for (int i = 0; i < LANES; i++)
-		bias[i] += bias2[i];
+	NAME(add)(bias, bias2);
 	for (uint64_t first = here.first; first < a->rows; first += here.turn) {
 		uint64_t at = first * a->channels + here.channel;
 		struct NAME(raw) raw[COLUMNS_UNROLL], added[COLUMNS_UNROLL];
@@ -145,13 +142,9 @@ DEVICE void NAME(backward_row)(float *dz, float *x, const struct NAME(backward_r
 	NAME(unpack)(dz, rows->dy[u]);
 	if (!kind.lean && a->dy2) {
 		NAME(unpack)(v, rows->dy2[u]);
-		UNROLL
-		for (int i = 0; i < LANES; i++)
-			dz[i] += v[i];
+		NAME(add)(dz, v);
 	}
-	UNROLL
-	for (int i = 0; i < LANES; i++)
-		x[i] = 0;
+	NAME(fill)(x, 0);
 	if (a->products || NAME(backward_from_x)(a, kind))
 		NAME(unpack)(x, rows->x[u]);
 	if (NAME(backward_from_y)(a, kind)) {
@@ -188,11 +181,9 @@ DEVICE void NAME(norm_backward_rows)(const struct norm_arguments *a, bool gelu, 
 	NAME(vector)(affine.scale2, a->scale2, here.channel, 1);
 	NAME(vector)(bias2, a->bias2, here.channel, 0);
 	NAME(vector)(mean, a->mean, here.channel, 0);
-	UNROLL
-	for (int i = 0; i < LANES; i++) {
-		affine.bias[i] += bias2[i];
-		sum[i] = products[i] = 0;
-	}
+	NAME(add)(affine.bias, bias2);
+	NAME(fill)(sum, 0);
+	NAME(fill)(products, 0);
 	for (uint64_t turn = here.first; turn < a->rows; turn += here.turn) {
 		for (int line = 0; line < COLUMNS_UNROLL; line += at_once) {
 			uint64_t first = turn + line * a->columns.height;

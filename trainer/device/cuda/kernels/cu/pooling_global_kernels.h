@@ -26,9 +26,7 @@ KERNEL(NAME(pool_global_average), struct pool_global, a)
 	uint32_t line = a.columns.width * LANES;
 	float sum[LANES];
 
-	UNROLL
-	for (int i = 0; i < LANES; i++)
-		sum[i] = 0;
+	NAME(fill)(sum, 0);
 	if (here.active) {
 		for (uint32_t first = here.line; first < a.positions;
 		     first += COLUMNS_UNROLL * a.columns.height) {
@@ -42,9 +40,7 @@ KERNEL(NAME(pool_global_average), struct pool_global, a)
 				if (first + u * a.columns.height >= a.positions)
 					continue;
 				NAME(unpack)(v, raw[u]);
-				UNROLL
-				for (int i = 0; i < LANES; i++)
-					sum[i] += v[i];
+				NAME(add)(sum, v);
 			}
 		}
 	}

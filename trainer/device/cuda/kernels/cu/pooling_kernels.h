@@ -248,9 +248,7 @@ DEVICE void NAME(sum_of_both)(float *v, struct NAME(raw) dy, struct NAME(raw) dy
 	if (!two)
 		return;
 	NAME(unpack)(w, dy2);
-	UNROLL
-	for (int i = 0; i < LANES; i++)
-		v[i] += w[i];
+	NAME(add)(v, w);
 }
 
 /* Windows (p, q), (p, q + 1), (p + 1, q), (p + 1, q + 1), as far as they are there. */
@@ -289,9 +287,7 @@ DEVICE void NAME(pool_gather)(float *g, const struct pool_shape *s, const struct
 {
 	struct pool_cover cover = pool_cover_of_input(s, by, position);
 
-	UNROLL
-	for (int i = 0; i < LANES; i++)
-		g[i] = 0;
+	NAME(fill)(g, 0);
 	for (uint32_t p = cover.p_first; p < cover.p_last; p += 2) {
 		for (uint32_t q = cover.q_first; q < cover.q_last; q += 2) {
 			uint64_t at = pool_output(&cover, p, q, s) * s->channels + channel;
@@ -353,11 +349,8 @@ DEVICE void NAME(load_tile)(struct NAME(windows) * w, const struct pool_shape *s
 DEVICE void NAME(tile_gather)(float g[4][LANES], const struct NAME(windows) * w, bool two)
 {
 	UNROLL
-	for (int k = 0; k < 4; k++) {
-		UNROLL
-		for (int i = 0; i < LANES; i++)
-			g[k][i] = 0;
-	}
+	for (int k = 0; k < 4; k++)
+		NAME(fill)(g[k], 0);
 	UNROLL
 	for (uint32_t j = 0; j < 4; j++) {
 		float v[LANES];
@@ -420,9 +413,7 @@ KERNEL_RESIDENT(6, NAME(pool_max_backward_pairs), struct pool_arguments, a)
 
 			if (!pool_tile_has(&t, k, s))
 				continue;
-			UNROLL
-			for (int i = 0; i < LANES; i++)
-				g[i] = 0;
+			NAME(fill)(g, 0);
 			NAME(add_where)(g, v, &places, there ? k : 0xff);
 			NAME(store)(a.dx, pool_tile_element(&t, k, s), g);
 		}
@@ -471,9 +462,8 @@ KERNEL_RESIDENT(POOL_REDUCE_RESIDENT, NAME(pool_max_norm_reduce), struct pool_ar
 	const struct pool_shape *s = &a.shape;
 	float sum[LANES], products[LANES];
 
-	UNROLL
-	for (int i = 0; i < LANES; i++)
-		sum[i] = products[i] = 0;
+	NAME(fill)(sum, 0);
+	NAME(fill)(products, 0);
 	POOL_ROWS(row, here, a.columns)
 	{
 		struct pool_window window = pool_window_of_output(s, &a.by, (uint32_t)row);
@@ -596,9 +586,7 @@ KERNEL(NAME(pool_average), struct pool_arguments, a)
 		struct pool_window window = pool_window_of_output(s, &a.by, (uint32_t)row);
 		float sum[LANES], v[LANES];
 
-		UNROLL
-		for (int i = 0; i < LANES; i++)
-			sum[i] = 0;
+		NAME(fill)(sum, 0);
 		for (uint32_t r = window.r_first; r < window.r_last; r++) {
 			uint64_t line = ((uint64_t)window.image * s->h + (window.h + r)) * s->w;
 
@@ -606,9 +594,7 @@ KERNEL(NAME(pool_average), struct pool_arguments, a)
 				uint64_t at = (line + (window.w + k)) * s->channels + here.channel;
 
 				NAME(unpack)(v, NAME(load)(a.x, at));
-				UNROLL
-				for (int i = 0; i < LANES; i++)
-					sum[i] += v[i];
+				NAME(add)(sum, v);
 			}
 		}
 		UNROLL
@@ -628,9 +614,7 @@ KERNEL(NAME(pool_average_backward), struct pool_arguments, a)
 		struct pool_cover cover = pool_cover_of_input(s, &a.by, (uint32_t)row);
 		float sum[LANES], v[LANES];
 
-		UNROLL
-		for (int i = 0; i < LANES; i++)
-			sum[i] = 0;
+		NAME(fill)(sum, 0);
 		for (uint32_t p = cover.p_first; p < cover.p_last; p++) {
 			for (uint32_t q = cover.q_first; q < cover.q_last; q++) {
 				uint64_t output = pool_output(&cover, p, q, s);
