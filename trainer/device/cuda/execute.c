@@ -95,7 +95,8 @@ int cuda_execute_loss(struct cuda_graph *graph, const struct cuda_op *op)
 /* ---- convolutions and matrix products ---- */
 
 /* What stores a parameter's gradient where it should add has stored it beside. */
-static int add_gradient(struct cuda_graph *graph, const struct cuda_op *op, const void *addend)
+static int execute_add_gradient(struct cuda_graph *graph, const struct cuda_op *op,
+				const void *addend)
 {
 	const struct cuda_tensor *dw = op->operands[CUDA_DW];
 
@@ -112,14 +113,16 @@ static int add_gradient(struct cuda_graph *graph, const struct cuda_op *op, cons
 }
 
 /* Where a gradient of weights is stored: beside, if it has to be added to what is there. */
-static void *gradient_place(struct cuda_graph *graph, const struct cuda_op *op, bool *ret_beside)
+static void *execute_gradient_place(struct cuda_graph *graph, const struct cuda_op *op,
+				    bool *ret_beside)
 {
 	*ret_beside = op->operands[CUDA_DW]->storage == CUDA_IN_PARAMETER &&
 		      cuda_adds(graph, op, CUDA_DW);
 	return cuda_at(graph, op, *ret_beside ? CUDA_ADDEND : CUDA_DW);
 }
 
-static int fail_engine(struct cuda_graph *graph, const struct cuda_op *op, int r, const char *words)
+static int execute_fail_engine(struct cuda_graph *graph, const struct cuda_op *op, int r,
+			       const char *words)
 {
 	return device_fail(&graph->device->base, r, "%s: %s: %s", op->node->name, op->engine,
 			   words);
@@ -190,11 +193,11 @@ int cuda_execute_conv(struct cuda_graph *graph, const struct cuda_op *op)
 	int r;
 
 	if (op->conv.problem.direction == CONV_WEIGHTS)
-		arguments.w = gradient_place(graph, op, &beside);
+		arguments.w = execute_gradient_place(graph, op, &beside);
 	r = engines->execute(engines->state, op->conv.plan, &arguments, graph->device->compute);
 	if (r < 0)
-		return fail_engine(graph, op, r, engines->error(engines->state));
-	return beside ? add_gradient(graph, op, arguments.w) : 0;
+		return execute_fail_engine(graph, op, r, engines->error(engines->state));
+	return beside ? execute_add_gradient(graph, op, arguments.w) : 0;
 }
 
 int cuda_execute_matmul(struct cuda_graph *graph, const struct cuda_op *op)
@@ -216,17 +219,18 @@ int cuda_execute_matmul(struct cuda_graph *graph, const struct cuda_op *op)
 	} else {
 		arguments.a = cuda_at(graph, op, CUDA_DY);
 		arguments.b = cuda_at(graph, op, CUDA_X);
-		arguments.d = gradient_place(graph, op, &beside);
+		arguments.d = execute_gradient_place(graph, op, &beside);
 	}
 	r = engines->execute(engines->state, op->matmul.plan, &arguments, graph->device->compute);
 	if (r < 0)
-		return fail_engine(graph, op, r, engines->error(engines->state));
-	return beside ? add_gradient(graph, op, arguments.d) : 0;
+		return execute_fail_engine(graph, op, r, engines->error(engines->state));
+	return beside ? execute_add_gradient(graph, op, arguments.d) : 0;
 }
 
 /* The same shape but for channels, which the one or the other may have more of. */
-static struct elementwise_copy conversion(const struct cuda_graph *graph, const struct cuda_op *op,
-					  enum cuda_role from, enum cuda_role to, bool add)
+static struct elementwise_copy execute_conversion(const struct cuda_graph *graph,
+						  const struct cuda_op *op, enum cuda_role from,
+						  enum cuda_role to, bool add)
 {
 	const struct cuda_tensor *a = op->operands[from], *b = op->operands[to];
 
@@ -249,8 +253,8 @@ int cuda_execute_weight_gradient(struct cuda_graph *graph, const struct cuda_op 
 	struct elementwise_copies copies = {.count = op->gather.launched};
 
 	for (uint32_t i = 0; i < copies.count; i++)
-		copies.list[i] = conversion(graph, &op[i], CUDA_X, CUDA_DW,
-					    cuda_adds(graph, &op[i], CUDA_DW));
+		copies.list[i] = execute_conversion(graph, &op[i], CUDA_X, CUDA_DW,
+						    cuda_adds(graph, &op[i], CUDA_DW));
 	if (copies.count == 1)
 		return elementwise_copy(&graph->device->kernels, &copies.list[0]);
 	return copies.count ? elementwise_copies(&graph->device->kernels, &copies) : 0;
@@ -278,7 +282,8 @@ int cuda_execute_fold(struct cuda_graph *graph, const struct cuda_op *op)
 	};
 
 	if (!arguments.gamma) {
-		struct elementwise_copy copy = conversion(graph, op, CUDA_W, CUDA_W16, false);
+		struct elementwise_copy copy =
+			execute_conversion(graph, op, CUDA_W, CUDA_W16, false);
 
 		return elementwise_copy(&graph->device->kernels, &copy);
 	}

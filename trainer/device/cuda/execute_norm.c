@@ -4,8 +4,8 @@
 #include "trainer/device/cuda/kernels/norm.h"
 
 /* shaped: has the rows, channels and element that the kernel goes over. */
-static struct norm_arguments norm_arguments(const struct cuda_graph *graph,
-					    const struct cuda_op *op, enum cuda_role shaped)
+static struct norm_arguments execute_norm_arguments(const struct cuda_graph *graph,
+						    const struct cuda_op *op, enum cuda_role shaped)
 {
 	return (struct norm_arguments){
 		.x = cuda_at(graph, op, CUDA_X),
@@ -44,7 +44,7 @@ static struct norm_arguments norm_arguments(const struct cuda_graph *graph,
 
 int cuda_execute_statistics(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct norm_arguments arguments = norm_arguments(graph, op, CUDA_X);
+	struct norm_arguments arguments = execute_norm_arguments(graph, op, CUDA_X);
 
 	return norm_statistics(&graph->device->kernels, &arguments);
 }
@@ -58,7 +58,7 @@ static uint64_t norm_rows(const struct cuda_graph *graph, const struct cuda_op *
 
 int cuda_execute_norm_finalize(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct norm_arguments arguments = norm_arguments(graph, op, CUDA_SCALE);
+	struct norm_arguments arguments = execute_norm_arguments(graph, op, CUDA_SCALE);
 	int r = cuda_ranks_sums(graph, op) ? cuda_ranks_sum_norm(graph, op) : 0;
 
 	arguments.rows = norm_rows(graph, op);
@@ -70,7 +70,7 @@ int cuda_execute_norm_finalize(struct cuda_graph *graph, const struct cuda_op *o
 
 int cuda_execute_norm_running(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct norm_arguments arguments = norm_arguments(graph, op, CUDA_SCALE);
+	struct norm_arguments arguments = execute_norm_arguments(graph, op, CUDA_SCALE);
 
 	arguments.element = graph->program->element;
 	arguments.epsilon = op->node->norm.epsilon;
@@ -79,7 +79,7 @@ int cuda_execute_norm_running(struct cuda_graph *graph, const struct cuda_op *op
 
 int cuda_execute_apply(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct norm_arguments arguments = norm_arguments(graph, op, CUDA_X);
+	struct norm_arguments arguments = execute_norm_arguments(graph, op, CUDA_X);
 
 	return norm_apply(&graph->device->kernels, &arguments);
 }
@@ -87,14 +87,14 @@ int cuda_execute_apply(struct cuda_graph *graph, const struct cuda_op *op)
 /* Of an activation alone, or with a norm's sums. */
 int cuda_execute_backward(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct norm_arguments arguments = norm_arguments(graph, op, CUDA_DY);
+	struct norm_arguments arguments = execute_norm_arguments(graph, op, CUDA_DY);
 
 	return norm_backward(&graph->device->kernels, &arguments);
 }
 
 int cuda_execute_bias_gradient(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct norm_arguments arguments = norm_arguments(graph, op, CUDA_DY);
+	struct norm_arguments arguments = execute_norm_arguments(graph, op, CUDA_DY);
 
 	arguments.sum = cuda_at(graph, op, CUDA_DBIAS);
 	arguments.add_sum = cuda_adds(graph, op, CUDA_DBIAS);
@@ -106,8 +106,8 @@ int cuda_execute_bias_gradient(struct cuda_graph *graph, const struct cuda_op *o
  * Of several ranks: gamma and beta get this rank's sums, for their gradients will be added up with
  * all others; the gradient of x takes those of all.
  */
-static int finalize_shared(struct cuda_graph *graph, const struct cuda_op *op,
-			   const struct norm_arguments *arguments)
+static int execute_finalize_shared(struct cuda_graph *graph, const struct cuda_op *op,
+				   const struct norm_arguments *arguments)
 {
 	struct norm_arguments own = *arguments, all = *arguments;
 	int r = 0;
@@ -124,19 +124,19 @@ static int finalize_shared(struct cuda_graph *graph, const struct cuda_op *op,
 
 int cuda_execute_norm_backward_finalize(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct norm_arguments arguments = norm_arguments(graph, op, CUDA_SUM);
+	struct norm_arguments arguments = execute_norm_arguments(graph, op, CUDA_SUM);
 
 	arguments.add_dgamma = cuda_adds(graph, op, CUDA_DGAMMA);
 	arguments.add_dbeta = cuda_adds(graph, op, CUDA_DBETA);
 	arguments.rows = norm_rows(graph, op);
 	if (cuda_ranks_sums(graph, op))
-		return finalize_shared(graph, op, &arguments);
+		return execute_finalize_shared(graph, op, &arguments);
 	return norm_backward_finalize(&graph->device->kernels, &arguments);
 }
 
 int cuda_execute_norm_backward_apply(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct norm_arguments arguments = norm_arguments(graph, op, CUDA_X);
+	struct norm_arguments arguments = execute_norm_arguments(graph, op, CUDA_X);
 
 	return norm_backward_apply(&graph->device->kernels, &arguments);
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* A batch wider than any before; the only memory that is taken after planning. */
-static int widen(struct cuda_graph *cuda, struct cuda_staging *staging, uint64_t bytes)
+static int feed_widen(struct cuda_graph *cuda, struct cuda_staging *staging, uint64_t bytes)
 {
 	int r = cuda->device->base.ops->synchronize(&cuda->device->base);
 
@@ -24,8 +24,8 @@ static int widen(struct cuda_graph *cuda, struct cuda_staging *staging, uint64_t
 }
 
 /* By way of page-locked memory of ours. */
-static int copy_staged(struct cuda_graph *cuda, struct cuda_staging *staging, const void *images,
-		       uint64_t bytes)
+static int feed_copy_staged(struct cuda_graph *cuda, struct cuda_staging *staging,
+			    const void *images, uint64_t bytes)
 {
 	int r = gpu_event_synchronize(staging->fed); /* what was copied from there last */
 
@@ -43,8 +43,8 @@ static int copy_staged(struct cuda_graph *cuda, struct cuda_staging *staging, co
 	return gpu_copy_in(staging->images, staging->host, bytes, cuda->device->copy);
 }
 
-static int copy_images(struct cuda_graph *cuda, struct cuda_staging *staging,
-		       const struct device_batch *batch, bool *ret_staged)
+static int feed_copy_images(struct cuda_graph *cuda, struct cuda_staging *staging,
+			    const struct device_batch *batch, bool *ret_staged)
 {
 	struct device_shape shape = cuda->graph->input->y->shape;
 	uint64_t bytes = (uint64_t)batch->count * shape.h * shape.w * batch->channels *
@@ -52,21 +52,21 @@ static int copy_images(struct cuda_graph *cuda, struct cuda_staging *staging,
 	int r;
 
 	if (bytes > staging->bytes) {
-		r = widen(cuda, staging, bytes);
+		r = feed_widen(cuda, staging, bytes);
 		if (r < 0)
 			return r;
 	}
 	r = gpu_stream_wait(cuda->device->copy, staging->used);
 	*ret_staged = !cuda_is_registered(cuda->device, batch->images, bytes);
 	if (r == 0 && *ret_staged)
-		r = copy_staged(cuda, staging, batch->images, bytes);
+		r = feed_copy_staged(cuda, staging, batch->images, bytes);
 	else if (r == 0)
 		r = gpu_copy_in(staging->images, batch->images, bytes, cuda->device->copy);
 	return cuda_check(cuda->device, r, "copying a batch");
 }
 
-static int copy_labels(struct cuda_graph *cuda, struct cuda_staging *staging,
-		       struct cuda_ticket *ticket, const struct device_batch *batch)
+static int feed_copy_labels(struct cuda_graph *cuda, struct cuda_staging *staging,
+			    struct cuda_ticket *ticket, const struct device_batch *batch)
 {
 	uint32_t n = cuda->graph->input->y->shape.n;
 	int r = gpu_event_synchronize(ticket->event); /* of the copy that had these labels before */
@@ -91,9 +91,9 @@ int cuda_feed(struct device_graph *graph, const struct device_batch *batch, uint
 		return device_fail(graph->device, -EBUSY,
 				   "a second batch was fed before the first was used");
 	gpu_range_push("feed");
-	r = copy_images(cuda, staging, batch, &ticket->staged);
+	r = feed_copy_images(cuda, staging, batch, &ticket->staged);
 	if (r == 0)
-		r = copy_labels(cuda, staging, ticket, batch);
+		r = feed_copy_labels(cuda, staging, ticket, batch);
 	if (r == 0)
 		r = cuda_check(cuda->device, gpu_event_record(staging->fed, cuda->device->copy),
 			       "copying a batch");

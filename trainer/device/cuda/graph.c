@@ -29,7 +29,7 @@ void *cuda_tensor_data(const struct cuda_graph *graph, const struct cuda_tensor 
 
 /* ---- memory ---- */
 
-static int allocate_arena(struct cuda_graph *cuda)
+static int plan_arena(struct cuda_graph *cuda)
 {
 	struct cuda_program *program = cuda->program;
 	int r = 0;
@@ -47,7 +47,7 @@ static int allocate_arena(struct cuda_graph *cuda)
 	return gpu_fill(cuda->arena, 0xff, program->arena.size, cuda->device->compute);
 }
 
-static int allocate_workspace(struct cuda_graph *cuda)
+static int plan_workspace(struct cuda_graph *cuda)
 {
 	uint64_t most = 0;
 
@@ -67,7 +67,7 @@ static uint64_t usual_batch_bytes(struct device_shape shape)
 	return shape.c <= 4 ? positions * 4 : positions * shape.c * sizeof(float);
 }
 
-static int allocate_staging(struct cuda_graph *cuda)
+static int plan_staging(struct cuda_graph *cuda)
 {
 	const struct device_node *input = cuda->graph->input;
 	uint64_t bytes = input ? usual_batch_bytes(input->y->shape) : 0;
@@ -90,7 +90,7 @@ static int allocate_staging(struct cuda_graph *cuda)
 	return r;
 }
 
-static int allocate_rings(struct cuda_graph *cuda)
+static int plan_rings(struct cuda_graph *cuda)
 {
 	int r = 0;
 
@@ -106,7 +106,7 @@ static int allocate_rings(struct cuda_graph *cuda)
 
 /* ---- what steps need besides ---- */
 
-static int prepare_weights(struct cuda_graph *cuda)
+static int plan_weights(struct cuda_graph *cuda)
 {
 	const struct cuda_program *program = cuda->program;
 	int r = 0;
@@ -122,7 +122,7 @@ static int prepare_weights(struct cuda_graph *cuda)
 	return r;
 }
 
-static void mark_touched(const struct cuda_graph *cuda, bool *touched)
+static void plan_mark_touched(const struct cuda_graph *cuda, bool *touched)
 {
 	const struct cuda_program *program = cuda->program;
 
@@ -143,7 +143,7 @@ static void mark_touched(const struct cuda_graph *cuda, bool *touched)
  * What no operation writes must be zero where a step is the first since an update. Neighbours make
  * one range.
  */
-static int find_untouched(struct cuda_graph *cuda)
+static int plan_untouched(struct cuda_graph *cuda)
 {
 	const struct device_params *params = cuda->graph->params;
 	struct cuda_range *range = NULL;
@@ -157,7 +157,7 @@ static int find_untouched(struct cuda_graph *cuda)
 		free(touched);
 		return -ENOMEM;
 	}
-	mark_touched(cuda, touched);
+	plan_mark_touched(cuda, touched);
 	for (size_t i = 0; i < params->count; i++) {
 		const struct device_param *param = params->items[i];
 
@@ -176,7 +176,7 @@ static int find_untouched(struct cuda_graph *cuda)
 }
 
 /* Gradients that will be given start as zeros. */
-static int find_given(struct cuda_graph *cuda)
+static int plan_given(struct cuda_graph *cuda)
 {
 	const struct cuda_program *program = cuda->program;
 	int r = 0;
@@ -195,7 +195,7 @@ static int find_given(struct cuda_graph *cuda)
 	return r;
 }
 
-static int find_logits(struct cuda_graph *cuda)
+static int plan_logits(struct cuda_graph *cuda)
 {
 	const struct cuda_program *program = cuda->program;
 	const struct device_value *logits = cuda->graph->loss ? cuda->graph->loss->x : NULL;
@@ -211,7 +211,7 @@ static int find_logits(struct cuda_graph *cuda)
 	return r;
 }
 
-static int make_times(struct cuda_graph *cuda)
+static int plan_times(struct cuda_graph *cuda)
 {
 	uint32_t count = cuda->program->op_count + 1;
 	int r = 0;
@@ -228,7 +228,7 @@ static int make_times(struct cuda_graph *cuda)
 
 /* ---- planning ---- */
 
-static int lower(struct cuda_graph *cuda)
+static int plan_lower(struct cuda_graph *cuda)
 {
 	struct cuda_device *device = cuda->device;
 	struct program_options options = {
@@ -244,8 +244,8 @@ static int lower(struct cuda_graph *cuda)
 
 #define NAMED 3 /* tensors in an error */
 
-static const struct cuda_tensor *largest_but(const struct cuda_program *program,
-					     const struct cuda_tensor *const *named, int count)
+static const struct cuda_tensor *plan_largest_but(const struct cuda_program *program,
+						  const struct cuda_tensor *const *named, int count)
 {
 	const struct cuda_tensor *largest = NULL;
 
@@ -262,7 +262,7 @@ static const struct cuda_tensor *largest_but(const struct cuda_program *program,
 }
 
 /* Appends what the plan wants of the GPU's memory, and its largest tensors by name. */
-static void explain_memory(struct cuda_graph *cuda)
+static void plan_explain_memory(struct cuda_graph *cuda)
 {
 	const struct cuda_program *program = cuda->program;
 	const struct cuda_tensor *named[NAMED];
@@ -280,7 +280,7 @@ static void explain_memory(struct cuda_graph *cuda)
 		(double)program->arena.size / (1 << 30), (double)now.memory_total / (1 << 30),
 		(double)now.memory_free / (1 << 30));
 	for (int i = 0; i < NAMED && length < DEVICE_ERROR_MAX; i++) {
-		named[i] = largest_but(program, named, i);
+		named[i] = plan_largest_but(program, named, i);
 		if (!named[i])
 			return;
 		length += (size_t)snprintf(cuda->error + length, DEVICE_ERROR_MAX - length,
@@ -290,7 +290,7 @@ static void explain_memory(struct cuda_graph *cuda)
 }
 
 /* The text of a failure that has none of its own. */
-static void explain(struct cuda_graph *cuda, int r)
+static void plan_explain(struct cuda_graph *cuda, int r)
 {
 	const char *text = cuda->device->base.error;
 
@@ -298,10 +298,10 @@ static void explain(struct cuda_graph *cuda, int r)
 		text = *gpu_error() ? gpu_error() : strerror(-r);
 	snprintf(cuda->error, DEVICE_ERROR_MAX, "%.500s", text);
 	if (r == -ENOMEM)
-		explain_memory(cuda);
+		plan_explain_memory(cuda);
 }
 
-static int wait_for_parts(struct cuda_graph *cuda)
+static int plan_wait(struct cuda_graph *cuda)
 {
 	return gpu_stream_synchronize(cuda->device->compute);
 }
@@ -318,14 +318,14 @@ static int plan_parts(struct cuda_graph *cuda, const part *parts)
 		r = (*parts)(cuda);
 	}
 	if (r < 0 && !*cuda->error)
-		explain(cuda, r);
+		plan_explain(cuda, r);
 	return cuda_ranks_agree(cuda->graph, r, cuda->error);
 }
 
 /* What was tuned makes another program, perhaps with another workspace. */
-static int tune(struct cuda_graph *cuda)
+static int plan_tune(struct cuda_graph *cuda)
 {
-	static const part tuning[] = {cuda_tune, NULL}, anew[] = {lower, allocate_arena, NULL};
+	static const part tuning[] = {cuda_tune, NULL}, anew[] = {plan_lower, plan_arena, NULL};
 	int r;
 
 	if (!cuda->device->base.options.autotune || !cuda->device->engines.conv.tune)
@@ -342,28 +342,27 @@ static int tune(struct cuda_graph *cuda)
 	return plan_parts(cuda, anew);
 }
 
-static int plan(struct cuda_graph *cuda)
+static int plan_graph(struct cuda_graph *cuda)
 {
-	static const part first[] = {lower, allocate_arena, prepare_weights, NULL};
+	static const part first[] = {plan_lower, plan_arena, plan_weights, NULL};
 	static const part rest[] = {
-		allocate_workspace, allocate_rings, allocate_staging,
-		find_untouched,     find_given,     find_logits,
-		cuda_make_layers,   make_times,     cuda_ranks_plan,
-		wait_for_parts,     NULL,
+		plan_workspace, plan_rings,       plan_staging, plan_untouched,  plan_given,
+		plan_logits,    cuda_make_layers, plan_times,   cuda_ranks_plan, plan_wait,
+		NULL,
 	};
 	int r = cuda_ranks_share(cuda);
 
 	if (r == 0)
 		r = plan_parts(cuda, first);
 	if (r == 0)
-		r = tune(cuda);
+		r = plan_tune(cuda);
 	if (r == 0)
 		r = plan_parts(cuda, rest);
 	if (r < 0)
 		return r;
 	r = cuda_ranks_compare(cuda);
 	if (r < 0)
-		explain(cuda, r);
+		plan_explain(cuda, r);
 	return r;
 }
 
@@ -382,7 +381,7 @@ int cuda_graph_plan(struct device_graph *graph, char *error)
 	cuda->graph = graph;
 	cuda->device = (struct cuda_device *)graph->device;
 	cuda->error = error;
-	r = plan(cuda);
+	r = plan_graph(cuda);
 	if (r < 0) {
 		cuda_graph_release(graph);
 		return r;
@@ -392,7 +391,7 @@ int cuda_graph_plan(struct device_graph *graph, char *error)
 	return 0;
 }
 
-static void release_staging(struct cuda_graph *cuda)
+static void plan_release_staging(struct cuda_graph *cuda)
 {
 	for (int i = 0; i < 2; i++) {
 		struct cuda_staging *staging = &cuda->staging[i];
@@ -425,7 +424,7 @@ void cuda_graph_release(struct device_graph *graph)
 		gpu_event_free(cuda->done[i]);
 	for (uint32_t i = 0; i < cuda->given_count; i++)
 		free(cuda->given[i].values);
-	release_staging(cuda);
+	plan_release_staging(cuda);
 	gpu_free_host(cuda->result_ring);
 	gpu_free(cuda->workspace);
 	gpu_free(cuda->arguments);

@@ -101,7 +101,8 @@ bool cuda_is_registered(const struct cuda_device *device, const void *memory, si
  * Without the flag a mapping that is read-only can be registered where the GPU goes by the host's
  * page tables; elsewhere that is an error.
  */
-static int register_range(struct cuda_device *device, struct cuda_registered *range, bool writable)
+static int open_register_range(struct cuda_device *device, struct cuda_registered *range,
+			       bool writable)
 {
 	bool read_only = !writable && device->gpu.registers_read_only;
 	int r = gpu_register_host((void *)(uintptr_t)range->memory, range->bytes, read_only);
@@ -141,7 +142,7 @@ static int cuda_register_host(struct device *base, const void *memory, size_t by
 				   "%d ranges of host memory are registered already",
 				   CUDA_REGISTERED_MAX);
 	*unused = (struct cuda_registered){from, bytes, false};
-	return register_range(device, unused, writable);
+	return open_register_range(device, unused, writable);
 }
 
 static void cuda_unregister_host(struct device *base, const void *memory)
@@ -188,7 +189,7 @@ static const struct device_ops cuda_ops = {
 
 /* ---- opening ---- */
 
-static void choose(struct cuda_device *device, const struct device_options *options)
+static void open_choose(struct cuda_device *device, const struct device_options *options)
 {
 	enum device_precision precision = options->precision;
 
@@ -220,7 +221,7 @@ static void choose(struct cuda_device *device, const struct device_options *opti
 	}
 }
 
-static void describe(struct cuda_device *device)
+static void open_describe(struct cuda_device *device)
 {
 	const struct gpu_properties *gpu = &device->gpu;
 	struct device_info *info = &device->base.info;
@@ -237,7 +238,7 @@ static void describe(struct cuda_device *device)
 }
 
 /* A GPU that the first rank of a machine lacks has nothing to do with how many ranks there are. */
-static void explain_missing(const struct cuda_device *device, int r, char *error)
+static void open_explain_missing(const struct cuda_device *device, int r, char *error)
 {
 	const struct comm *comm = device->base.options.comm;
 
@@ -261,7 +262,7 @@ static int open_parts(struct cuda_device *device, char *error)
 	r = gpu_select(device->index, &device->gpu);
 
 	if (r < 0) {
-		explain_missing(device, r, error);
+		open_explain_missing(device, r, error);
 		return r;
 	}
 	if (device->gpu.compute_major < COMPUTE_MIN) {
@@ -304,8 +305,8 @@ int device_cuda_open(const struct device_options *options, struct device **ret_d
 		cuda_close(&device->base);
 		return r;
 	}
-	choose(device, options);
-	describe(device);
+	open_choose(device, options);
+	open_describe(device);
 	*ret_device = &device->base;
 	return 0;
 }

@@ -88,7 +88,7 @@ static bool has_slot(const struct device_params *params, enum device_slot slot)
 }
 
 /* Of zeros. */
-static int allocate_slots(struct device_params *params)
+static int params_allocate_slots(struct device_params *params)
 {
 	struct cuda_params *cuda = params->backend;
 	uint64_t bytes = (cuda->elements + 16) * sizeof(float);
@@ -109,7 +109,7 @@ static uint32_t chunks_of(const struct device_param *param)
 	return (uint32_t)((param->elements + UPDATE_CHUNK_MAX - 1) / UPDATE_CHUNK_MAX);
 }
 
-static void fill_chunks(struct cuda_params *cuda, const struct device_params *params)
+static void params_fill_chunks(struct cuda_params *cuda, const struct device_params *params)
 {
 	struct update_chunk *chunk = cuda->host_chunks;
 
@@ -137,7 +137,7 @@ static void fill_chunks(struct cuda_params *cuda, const struct device_params *pa
 	cuda->chunks_changed = true;
 }
 
-static int allocate_update(struct device_params *params)
+static int params_allocate_update(struct device_params *params)
 {
 	struct cuda_params *cuda = params->backend;
 	int r = 0;
@@ -152,7 +152,7 @@ static int allocate_update(struct device_params *params)
 	cuda->partial = cuda_allocate(&r, (cuda->chunk_count + 1) * sizeof(*cuda->partial));
 	cuda->decision = cuda_allocate(&r, sizeof(*cuda->decision));
 	cuda->state = cuda_allocate(&r, sizeof(*cuda->state));
-	fill_chunks(cuda, params);
+	params_fill_chunks(cuda, params);
 	return r;
 }
 
@@ -170,9 +170,9 @@ int cuda_params_allocate(struct device_params *params)
 	for (size_t i = 0; i < params->count; i++)
 		cuda->elements =
 			params->items[i]->offset + (params->items[i]->elements + 15) / 16 * 16;
-	r = allocate_slots(params);
+	r = params_allocate_slots(params);
 	if (r == 0)
-		r = allocate_update(params);
+		r = params_allocate_update(params);
 	if (r == 0)
 		r = cuda_set_state(params, &first);
 	else
@@ -185,7 +185,7 @@ int cuda_params_allocate(struct device_params *params)
 /* ---- copies ---- */
 
 /* Queues the copy of a value into what operations read. */
-static int refresh(const struct device_param *param)
+static int params_refresh(const struct device_param *param)
 {
 	struct cuda_device *device = device_of(param->store);
 	const struct cuda_copy *copy = &store_of(param->store)->copies[param->index];
@@ -226,7 +226,7 @@ int cuda_param_prepare(struct device_param *param, uint32_t channels)
 		return cuda_check(device, r, param->name);
 	copy->channels = channels;
 	store_of(param->store)->chunks_changed = true;
-	return cuda_check(device, refresh(param), param->name);
+	return cuda_check(device, params_refresh(param), param->name);
 }
 
 int cuda_params_publish(struct device_params *params)
@@ -237,7 +237,7 @@ int cuda_params_publish(struct device_params *params)
 
 	if (!cuda->chunks_changed)
 		return 0;
-	fill_chunks(cuda, params);
+	params_fill_chunks(cuda, params);
 	r = cuda_copy_in(device, cuda->chunks, cuda->host_chunks,
 			 cuda->chunk_count * sizeof(*cuda->chunks));
 	cuda->chunks_changed = r < 0;
@@ -247,7 +247,7 @@ int cuda_params_publish(struct device_params *params)
 /* ---- reading and writing ---- */
 
 /* To be freed when it has been copied; NULL: no memory. */
-static float *scale_values(const float *values, size_t count, double scale)
+static float *params_scale_values(const float *values, size_t count, double scale)
 {
 	float *scaled = malloc(count * sizeof(float));
 
@@ -257,7 +257,7 @@ static float *scale_values(const float *values, size_t count, double scale)
 }
 
 /* A gradient that comes from outside: nothing is summed yet, so those of all others are zero. */
-static int begin_gradients(struct device_params *params)
+static int params_begin_gradients(struct device_params *params)
 {
 	struct cuda_params *cuda = params->backend;
 
@@ -280,17 +280,17 @@ int cuda_param_write(struct device_param *param, enum device_slot slot, const fl
 	if (slot == DEVICE_GRAD) {
 		r = cuda_loss_scale(params, &scale);
 		if (r == 0)
-			r = begin_gradients(params);
+			r = params_begin_gradients(params);
 	}
 	if (r == 0 && scale != 1) {
-		scaled = scale_values(values, param->elements, scale);
+		scaled = params_scale_values(values, param->elements, scale);
 		r = scaled ? 0 : -ENOMEM;
 	}
 	if (r == 0)
 		r = gpu_copy_in(cuda_param_slot(param, slot), scaled ? scaled : values,
 				param->elements * sizeof(float), device->compute);
 	if (r == 0 && slot == DEVICE_VALUE)
-		r = refresh(param);
+		r = params_refresh(param);
 	if (r == 0)
 		r = gpu_stream_synchronize(device->compute);
 	free(scaled);

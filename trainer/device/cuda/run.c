@@ -5,12 +5,12 @@
 #include <errno.h>
 #include <string.h>
 
-static bool training(const struct cuda_graph *cuda)
+static bool run_is_training(const struct cuda_graph *cuda)
 {
 	return cuda->graph->options.mode == DEVICE_TRAIN;
 }
 
-static struct cuda_params *store_of(const struct cuda_graph *cuda)
+static struct cuda_params *run_store(const struct cuda_graph *cuda)
 {
 	return cuda->graph->params->backend;
 }
@@ -18,7 +18,7 @@ static struct cuda_params *store_of(const struct cuda_graph *cuda)
 /* ---- the work of a step ---- */
 
 /* Queues a search of what an operation wrote; anomalies are numbered by operation and role. */
-static int search(struct cuda_graph *cuda, uint32_t index)
+static int run_search(struct cuda_graph *cuda, uint32_t index)
 {
 	const struct cuda_op *op = &cuda->program->ops[index];
 	int r = 0;
@@ -41,7 +41,7 @@ static int search(struct cuda_graph *cuda, uint32_t index)
 	return r;
 }
 
-static int fail_op(struct cuda_graph *cuda, const struct cuda_op *op, int r)
+static int run_fail_op(struct cuda_graph *cuda, const struct cuda_op *op, int r)
 {
 	struct device *device = &cuda->device->base;
 
@@ -51,13 +51,13 @@ static int fail_op(struct cuda_graph *cuda, const struct cuda_op *op, int r)
 			   cuda_op_name(op->kind), *gpu_error() ? gpu_error() : strerror(-r));
 }
 
-static bool is_ready(const struct cuda_graph *cuda, const struct cuda_op *op)
+static bool run_is_ready(const struct cuda_graph *cuda, const struct cuda_op *op)
 {
-	return !training(cuda) && (cuda->variant & CUDA_VARIANT_READY) &&
+	return !run_is_training(cuda) && (cuda->variant & CUDA_VARIANT_READY) &&
 	       cuda_op_operation(op)->constant;
 }
 
-static int queue_operation(struct cuda_graph *cuda, uint32_t index)
+static int run_queue_operation(struct cuda_graph *cuda, uint32_t index)
 {
 	const struct cuda_op *op = &cuda->program->ops[index];
 	int r = cuda_ranks_before(cuda, op);
@@ -67,11 +67,11 @@ static int queue_operation(struct cuda_graph *cuda, uint32_t index)
 		r = cuda_execute(cuda, op);
 	gpu_range_pop();
 	if (r == 0 && cuda->device->base.options.detect_anomaly)
-		r = search(cuda, index);
+		r = run_search(cuda, index);
 	return r == 0 ? cuda_ranks_after(cuda, index) : r;
 }
 
-static int queue_operations(struct cuda_graph *cuda)
+static int run_queue_operations(struct cuda_graph *cuda)
 {
 	const struct device_options *options = &cuda->device->base.options;
 	int r = 0;
@@ -82,10 +82,10 @@ static int queue_operations(struct cuda_graph *cuda)
 
 		if (options->profile)
 			r = gpu_event_record(cuda->times[i], cuda->device->compute);
-		if (r == 0 && !is_ready(cuda, op))
-			r = queue_operation(cuda, i);
+		if (r == 0 && !run_is_ready(cuda, op))
+			r = run_queue_operation(cuda, i);
 		if (r < 0)
-			return fail_op(cuda, op, r);
+			return run_fail_op(cuda, op, r);
 	}
 	if (options->profile)
 		r = gpu_event_record(cuda->times[cuda->program->op_count], cuda->device->compute);
@@ -93,65 +93,65 @@ static int queue_operations(struct cuda_graph *cuda)
 }
 
 /* Without a loss nothing else writes the results: all zeros, but for the loss scale. */
-static int begin_results(struct cuda_graph *cuda)
+static int run_begin_results(struct cuda_graph *cuda)
 {
 	int r = gpu_fill(cuda->results, 0, sizeof(*cuda->results), cuda->device->compute);
 
 	if (r == 0)
-		r = gpu_copy(&cuda->results->loss_scale, &store_of(cuda)->state->loss_scale,
+		r = gpu_copy(&cuda->results->loss_scale, &run_store(cuda)->state->loss_scale,
 			     sizeof(double), cuda->device->compute);
 	return cuda_check(cuda->device, r, "results");
 }
 
-static int begin_gradients(struct cuda_graph *cuda)
+static int run_begin_gradients(struct cuda_graph *cuda)
 {
 	int r = 0;
 
-	if (!training(cuda) || (cuda->variant & CUDA_VARIANT_ADDS))
+	if (!run_is_training(cuda) || (cuda->variant & CUDA_VARIANT_ADDS))
 		return 0;
 	for (uint32_t i = 0; i < cuda->untouched_count && r == 0; i++)
-		r = gpu_fill(store_of(cuda)->slots[DEVICE_GRAD] + cuda->untouched[i].offset, 0,
+		r = gpu_fill(run_store(cuda)->slots[DEVICE_GRAD] + cuda->untouched[i].offset, 0,
 			     cuda->untouched[i].count * sizeof(float), cuda->device->compute);
 	return cuda_check(cuda->device, r, "gradients");
 }
 
-static int queue_gradients(struct cuda_graph *cuda)
+static int run_queue_gradients(struct cuda_graph *cuda)
 {
-	int r = cuda->graph->loss ? 0 : begin_results(cuda);
+	int r = cuda->graph->loss ? 0 : run_begin_results(cuda);
 
 	if (r == 0)
-		r = begin_gradients(cuda);
+		r = run_begin_gradients(cuda);
 	if (r == 0)
 		r = cuda_ranks_begin(cuda);
 	if (r == 0)
-		r = queue_operations(cuda);
+		r = run_queue_operations(cuda);
 	return r < 0 ? r : cuda_ranks_end(cuda);
 }
 
-static int queue_update(struct cuda_graph *cuda)
+static int run_queue_update(struct cuda_graph *cuda)
 {
-	if (!training(cuda) || !(cuda->variant & CUDA_VARIANT_UPDATES))
+	if (!run_is_training(cuda) || !(cuda->variant & CUDA_VARIANT_UPDATES))
 		return 0;
 	return cuda_check(cuda->device,
 			  cuda_queue_update(cuda->graph->params, cuda->arguments, cuda->results),
 			  "update");
 }
 
-static int queue_step(struct cuda_graph *cuda)
+static int run_queue_step(struct cuda_graph *cuda)
 {
-	int r = queue_gradients(cuda);
+	int r = run_queue_gradients(cuda);
 
-	return r < 0 ? r : queue_update(cuda);
+	return r < 0 ? r : run_queue_update(cuda);
 }
 
-static int capture(struct cuda_graph *cuda)
+static int run_capture(struct cuda_graph *cuda)
 {
 	gpu_graph captured = NULL;
 	int r = gpu_capture_begin(cuda->device->compute), ended;
 
 	if (r < 0)
 		return cuda_check(cuda->device, r, "capturing a step");
-	r = queue_step(cuda);
+	r = run_queue_step(cuda);
 	ended = gpu_capture_end(cuda->device->compute, &captured);
 	if (r == 0)
 		r = cuda_check(cuda->device, ended, "capturing a step");
@@ -173,10 +173,10 @@ static int run_captured(struct cuda_graph *cuda)
 
 	if (!cuda->warm[cuda->variant]) {
 		cuda->warm[cuda->variant] = true;
-		return queue_step(cuda);
+		return run_queue_step(cuda);
 	}
 	if (!cuda->captured[cuda->variant])
-		r = capture(cuda);
+		r = run_capture(cuda);
 	if (r < 0)
 		return r;
 	return cuda_check(cuda->device,
@@ -186,7 +186,7 @@ static int run_captured(struct cuda_graph *cuda)
 
 /* ---- looking into a step ---- */
 
-static int name_anomaly(struct cuda_graph *cuda, uint64_t first, bool gradient)
+static int run_name_anomaly(struct cuda_graph *cuda, uint64_t first, bool gradient)
 {
 	uint32_t number = (uint32_t)(first >> 40);
 	const struct cuda_op *op = &cuda->program->ops[number / CUDA_ROLES];
@@ -207,7 +207,7 @@ static int name_anomaly(struct cuda_graph *cuda, uint64_t first, bool gradient)
  * An overflow in the gradients is what loss scaling is for: the update will be skipped and the
  * scale lowered. Only with a scale of at most 1 there is something wrong.
  */
-static int judge_anomaly(struct cuda_graph *cuda, uint64_t first)
+static int run_judge_anomaly(struct cuda_graph *cuda, uint64_t first)
 {
 	uint32_t number = (uint32_t)(first >> 40);
 	bool gradient;
@@ -222,7 +222,7 @@ static int judge_anomaly(struct cuda_graph *cuda, uint64_t first)
 	r = cuda_loss_scale(cuda->graph->params, &scale);
 	if (r < 0 || (gradient && scale > 1))
 		return r;
-	return name_anomaly(cuda, first, gradient);
+	return run_name_anomaly(cuda, first, gradient);
 }
 
 static int run_searched(struct cuda_graph *cuda)
@@ -234,7 +234,7 @@ static int run_searched(struct cuda_graph *cuda)
 			   "looking for anomalies");
 
 	if (r == 0)
-		r = queue_gradients(cuda);
+		r = run_queue_gradients(cuda);
 	if (r == 0)
 		r = cuda_check(cuda->device,
 			       gpu_copy_out(&first, cuda->anomaly, sizeof(first), stream),
@@ -243,11 +243,11 @@ static int run_searched(struct cuda_graph *cuda)
 		r = cuda_check(cuda->device, gpu_stream_synchronize(stream),
 			       "looking for anomalies");
 	if (r == 0)
-		r = judge_anomaly(cuda, first);
-	return r < 0 ? r : queue_update(cuda);
+		r = run_judge_anomaly(cuda, first);
+	return r < 0 ? r : run_queue_update(cuda);
 }
 
-static int add_times(struct cuda_graph *cuda)
+static int run_add_times(struct cuda_graph *cuda)
 {
 	int r = gpu_stream_synchronize(cuda->device->compute);
 
@@ -270,16 +270,16 @@ static int run_work(struct cuda_graph *cuda)
 	if (options->detect_anomaly)
 		r = run_searched(cuda);
 	else if (options->profile || options->eager)
-		r = queue_step(cuda);
+		r = run_queue_step(cuda);
 	else
 		r = run_captured(cuda);
-	return r == 0 && options->profile ? add_times(cuda) : r;
+	return r == 0 && options->profile ? run_add_times(cuda) : r;
 }
 
 /* ---- steps ---- */
 
 /* Sends the step's arguments off. */
-static int begin(struct cuda_graph *cuda, const struct device_hyper *hyper)
+static int run_begin(struct cuda_graph *cuda, const struct device_hyper *hyper)
 {
 	struct cuda_device *device = cuda->device;
 	uint64_t slot = (cuda->steps + 1) % DEVICE_RESULTS_MAX;
@@ -303,7 +303,7 @@ static int begin(struct cuda_graph *cuda, const struct device_hyper *hyper)
 	return cuda_check(device, r, "beginning a step");
 }
 
-static int end(struct cuda_graph *cuda, uint64_t *ret_step)
+static int run_end(struct cuda_graph *cuda, uint64_t *ret_step)
 {
 	struct cuda_device *device = cuda->device;
 	uint64_t slot = (cuda->steps + 1) % DEVICE_RESULTS_MAX;
@@ -318,31 +318,31 @@ static int end(struct cuda_graph *cuda, uint64_t *ret_step)
 	return 0;
 }
 
-static int run(struct cuda_graph *cuda, enum cuda_variant variant, const struct device_hyper *hyper,
-	       uint64_t *ret_step)
+static int run_step(struct cuda_graph *cuda, enum cuda_variant variant,
+		    const struct device_hyper *hyper, uint64_t *ret_step)
 {
-	int r = begin(cuda, hyper), used;
+	int r = run_begin(cuda, hyper), used;
 
 	if (r < 0)
 		return r;
 	cuda->fed = false;
 	cuda->variant = variant;
-	gpu_range_push(training(cuda) ? "step" : "evaluate");
+	gpu_range_push(run_is_training(cuda) ? "step" : "evaluate");
 	r = run_work(cuda);
 	gpu_range_pop();
 	/* also after a failure: the next batch may come */
 	used = gpu_event_record(cuda->staging[cuda->ticket % 2].used, cuda->device->compute);
 	if (r == 0)
 		r = cuda_check(cuda->device, used, "ending a step");
-	return r < 0 ? r : end(cuda, ret_step);
+	return r < 0 ? r : run_end(cuda, ret_step);
 }
 
 int cuda_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step)
 {
 	struct cuda_graph *cuda = graph->backend;
-	struct cuda_params *store = store_of(cuda);
+	struct cuda_params *store = run_store(cuda);
 	int variant = (store->fresh ? 0 : CUDA_VARIANT_ADDS) | (hyper ? CUDA_VARIANT_UPDATES : 0);
-	int r = run(cuda, (enum cuda_variant)variant, hyper, ret_step);
+	int r = run_step(cuda, (enum cuda_variant)variant, hyper, ret_step);
 
 	/* a micro-batch moves running statistics */
 	store->version++;
@@ -354,11 +354,11 @@ int cuda_step(struct device_graph *graph, const struct device_hyper *hyper, uint
 int cuda_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step)
 {
 	struct cuda_graph *cuda = graph->backend;
-	uint64_t version = store_of(cuda)->version;
+	uint64_t version = run_store(cuda)->version;
 	bool ready = cuda->constant == version && cuda->constant_slot == weights;
 	int variant =
 		(weights == DEVICE_EMA ? CUDA_VARIANT_EMA : 0) | (ready ? CUDA_VARIANT_READY : 0);
-	int r = run(cuda, (enum cuda_variant)variant, NULL, ret_step);
+	int r = run_step(cuda, (enum cuda_variant)variant, NULL, ret_step);
 
 	cuda->constant = r < 0 ? 0 : version;
 	cuda->constant_slot = weights;

@@ -24,7 +24,7 @@ const char *gpu_error(void)
  * What a kernel did that was queued before, of which the next call tells, and every one from then
  * on.
  */
-static bool is_fault(cudaError_t status)
+static bool gpu_is_fault(cudaError_t status)
 {
 	switch (status) {
 	case cudaErrorIllegalAddress:
@@ -42,7 +42,7 @@ static bool is_fault(cudaError_t status)
 }
 
 /* 0, or the errno of a status, with its words and the call's name. */
-static int check(cudaError_t status, const char *call)
+static int gpu_check(cudaError_t status, const char *call)
 {
 	int r = -EIO;
 
@@ -57,13 +57,13 @@ static int check(cudaError_t status, const char *call)
 	else if (status == cudaErrorNotSupported)
 		r = -ENOTSUP;
 	return fail(r, "%s: %s (%s)%s", call, cudaGetErrorString(status), cudaGetErrorName(status),
-		    is_fault(status)
+		    gpu_is_fault(status)
 			    ? "; it is of work queued before, which CUDA_LAUNCH_BLOCKING=1 "
 			      "and --detect-anomaly name"
 			    : "");
 }
 
-static int check_driver(int *ret_driver, int *ret_runtime)
+static int gpu_check_driver(int *ret_driver, int *ret_runtime)
 {
 	int devices = 0;
 	cudaError_t status;
@@ -87,7 +87,7 @@ static int check_driver(int *ret_driver, int *ret_runtime)
 			-ENODEV,
 			"the NVIDIA driver shows no GPU: `nvidia-smi -L` lists those that there "
 			"are, and CUDA_VISIBLE_DEVICES may hide them");
-	return check(status, "looking for GPUs");
+	return gpu_check(status, "looking for GPUs");
 }
 
 int gpu_select(unsigned index, struct gpu_properties *ret_properties)
@@ -96,21 +96,23 @@ int gpu_select(unsigned index, struct gpu_properties *ret_properties)
 	size_t available = 0, total = 0;
 	int devices = 0, registers = 0, khz = 0, driver, runtime, r;
 
-	r = check_driver(&driver, &runtime);
+	r = gpu_check_driver(&driver, &runtime);
 	if (r < 0)
 		return r;
 	cudaGetDeviceCount(&devices);
 	if (index >= (unsigned)devices)
 		return fail(-ENODEV, "there %s %d GPU%s, numbered from 0, and none of index %u",
 			    devices == 1 ? "is" : "are", devices, devices == 1 ? "" : "s", index);
-	r = check(cudaSetDevice((int)index), "choosing the GPU");
+	r = gpu_check(cudaSetDevice((int)index), "choosing the GPU");
 	/* waiting threads sleep: the loader has better use for the CPUs */
 	if (r == 0)
-		r = check(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync), "choosing the GPU");
+		r = gpu_check(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync),
+			      "choosing the GPU");
 	if (r == 0)
-		r = check(cudaGetDeviceProperties(&device, (int)index), "asking for properties");
+		r = gpu_check(cudaGetDeviceProperties(&device, (int)index),
+			      "asking for properties");
 	if (r == 0)
-		r = check(cudaMemGetInfo(&available, &total), "asking for free memory");
+		r = gpu_check(cudaMemGetInfo(&available, &total), "asking for free memory");
 	if (r < 0)
 		return r;
 	memset(ret_properties, 0, sizeof(*ret_properties));
@@ -133,7 +135,7 @@ int gpu_select(unsigned index, struct gpu_properties *ret_properties)
 
 int gpu_allocate(uint64_t bytes, void **ret_memory)
 {
-	return check(cudaMalloc(ret_memory, bytes ? bytes : 1), "allocating device memory");
+	return gpu_check(cudaMalloc(ret_memory, bytes ? bytes : 1), "allocating device memory");
 }
 
 void gpu_free(void *memory)
@@ -143,8 +145,8 @@ void gpu_free(void *memory)
 
 int gpu_allocate_host(uint64_t bytes, void **ret_memory)
 {
-	return check(cudaHostAlloc(ret_memory, bytes ? bytes : 1, cudaHostAllocDefault),
-		     "allocating page-locked memory");
+	return gpu_check(cudaHostAlloc(ret_memory, bytes ? bytes : 1, cudaHostAllocDefault),
+			 "allocating page-locked memory");
 }
 
 void gpu_free_host(void *memory)
@@ -154,7 +156,7 @@ void gpu_free_host(void *memory)
 
 int gpu_register_host(void *memory, uint64_t bytes, bool read_only)
 {
-	return check(
+	return gpu_check(
 		cudaHostRegister(memory, bytes,
 				 read_only ? cudaHostRegisterReadOnly : cudaHostRegisterDefault),
 		"registering host memory");
@@ -169,8 +171,8 @@ void gpu_unregister_host(void *memory)
 
 int gpu_stream_new(gpu_stream *ret_stream)
 {
-	return check(cudaStreamCreateWithFlags(ret_stream, cudaStreamNonBlocking),
-		     "creating a stream");
+	return gpu_check(cudaStreamCreateWithFlags(ret_stream, cudaStreamNonBlocking),
+			 "creating a stream");
 }
 
 void gpu_stream_free(gpu_stream stream)
@@ -181,14 +183,14 @@ void gpu_stream_free(gpu_stream stream)
 
 int gpu_stream_synchronize(gpu_stream stream)
 {
-	return check(cudaStreamSynchronize(stream), "waiting for queued work");
+	return gpu_check(cudaStreamSynchronize(stream), "waiting for queued work");
 }
 
 int gpu_event_new(bool timing, gpu_event *ret_event)
 {
 	unsigned flags = cudaEventBlockingSync | (timing ? 0 : cudaEventDisableTiming);
 
-	return check(cudaEventCreateWithFlags(ret_event, flags), "creating an event");
+	return gpu_check(cudaEventCreateWithFlags(ret_event, flags), "creating an event");
 }
 
 void gpu_event_free(gpu_event event)
@@ -199,7 +201,7 @@ void gpu_event_free(gpu_event event)
 
 int gpu_event_record(gpu_event event, gpu_stream stream)
 {
-	return check(cudaEventRecord(event, stream), "recording an event");
+	return gpu_check(cudaEventRecord(event, stream), "recording an event");
 }
 
 int gpu_event_query(gpu_event event)
@@ -210,48 +212,48 @@ int gpu_event_query(gpu_event event)
 		cudaGetLastError();
 		return -EAGAIN;
 	}
-	return check(status, "asking for an event");
+	return gpu_check(status, "asking for an event");
 }
 
 int gpu_event_synchronize(gpu_event event)
 {
-	return check(cudaEventSynchronize(event), "waiting for an event");
+	return gpu_check(cudaEventSynchronize(event), "waiting for an event");
 }
 
 int gpu_event_elapsed(gpu_event from, gpu_event to, float *ret_milliseconds)
 {
-	return check(cudaEventElapsedTime(ret_milliseconds, from, to), "time between events");
+	return gpu_check(cudaEventElapsedTime(ret_milliseconds, from, to), "time between events");
 }
 
 int gpu_stream_wait(gpu_stream stream, gpu_event event)
 {
-	return check(cudaStreamWaitEvent(stream, event, cudaEventWaitDefault),
-		     "ordering streams by an event");
+	return gpu_check(cudaStreamWaitEvent(stream, event, cudaEventWaitDefault),
+			 "ordering streams by an event");
 }
 
 /* ---- copies ---- */
 
 int gpu_copy_in(void *device, const void *host, uint64_t bytes, gpu_stream stream)
 {
-	return check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream),
-		     "copying to the device");
+	return gpu_check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream),
+			 "copying to the device");
 }
 
 int gpu_copy_out(void *host, const void *device, uint64_t bytes, gpu_stream stream)
 {
-	return check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream),
-		     "copying from the device");
+	return gpu_check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream),
+			 "copying from the device");
 }
 
 int gpu_copy(void *to, const void *from, uint64_t bytes, gpu_stream stream)
 {
-	return check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream),
-		     "copying within the device");
+	return gpu_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream),
+			 "copying within the device");
 }
 
 int gpu_fill(void *memory, uint8_t value, uint64_t bytes, gpu_stream stream)
 {
-	return check(cudaMemsetAsync(memory, value, bytes, stream), "filling device memory");
+	return gpu_check(cudaMemsetAsync(memory, value, bytes, stream), "filling device memory");
 }
 
 /* ---- kernels ---- */
@@ -262,25 +264,25 @@ int gpu_launch(const struct gpu_kernel *kernel, uint32_t blocks_x, uint32_t bloc
 	void *list[] = {(void *)(uintptr_t)arguments};
 	dim3 grid = {blocks_x, blocks_y, 1}, block = {threads, 1, 1};
 
-	return check(cudaLaunchKernel(kernel->function, grid, block, list, 0, stream),
-		     kernel->name);
+	return gpu_check(cudaLaunchKernel(kernel->function, grid, block, list, 0, stream),
+			 kernel->name);
 }
 
 /* ---- captured work ---- */
 
 int gpu_capture_begin(gpu_stream stream)
 {
-	return check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
-		     "beginning a capture");
+	return gpu_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+			 "beginning a capture");
 }
 
 int gpu_capture_end(gpu_stream stream, gpu_graph *ret_graph)
 {
 	cudaGraph_t graph = NULL;
-	int r = check(cudaStreamEndCapture(stream, &graph), "ending a capture");
+	int r = gpu_check(cudaStreamEndCapture(stream, &graph), "ending a capture");
 
 	if (r == 0)
-		r = check(cudaGraphInstantiate(ret_graph, graph, 0), "instantiating a graph");
+		r = gpu_check(cudaGraphInstantiate(ret_graph, graph, 0), "instantiating a graph");
 	if (graph)
 		cudaGraphDestroy(graph);
 	return r;
@@ -288,7 +290,7 @@ int gpu_capture_end(gpu_stream stream, gpu_graph *ret_graph)
 
 int gpu_graph_launch(gpu_graph graph, gpu_stream stream)
 {
-	return check(cudaGraphLaunch(graph, stream), "launching a graph");
+	return gpu_check(cudaGraphLaunch(graph, stream), "launching a graph");
 }
 
 void gpu_graph_free(gpu_graph graph)

@@ -32,7 +32,7 @@ struct tuner {
  * Milliseconds of a pass over the first rows of the arena, read and written, behind so many bytes
  * that are filled.
  */
-static int time_pass(const struct tuner *t, uint64_t rows, uint64_t lead, double *ret_ms)
+static int tune_time_pass(const struct tuner *t, uint64_t rows, uint64_t lead, double *ret_ms)
 {
 	struct cuda_device *device = t->graph->device;
 	const struct norm_arguments pass = {
@@ -65,7 +65,7 @@ static int time_pass(const struct tuner *t, uint64_t rows, uint64_t lead, double
 	return r;
 }
 
-static int time_passes(struct tuner *t)
+static int tune_time_passes(struct tuner *t)
 {
 	uint64_t row = PASS_CHANNELS * cuda_element_size(t->graph->device->element);
 	uint64_t bytes = t->graph->program->arena.size;
@@ -77,15 +77,15 @@ static int time_passes(struct tuner *t)
 	t->to = cuda_event(&r, true);
 	bytes = bytes < PASS_BYTES_MAX ? bytes : PASS_BYTES_MAX;
 	if (r == 0)
-		r = time_pass(t, 1, lead, &t->launch_ms);
+		r = tune_time_pass(t, 1, lead, &t->launch_ms);
 	if (r == 0)
-		r = time_pass(t, bytes / row, 0, &ms);
+		r = tune_time_pass(t, bytes / row, 0, &ms);
 	t->bytes_per_ms = 2 * (double)bytes / ms;
 	return cuda_check(t->graph->device, r, "timing a pass over memory");
 }
 
 /* With sums it has a second stage. */
-static double pass_ms(const struct tuner *t, double bytes)
+static double tune_pass_ms(const struct tuner *t, double bytes)
 {
 	return 2 * t->launch_ms + bytes / t->bytes_per_ms;
 }
@@ -93,7 +93,7 @@ static double pass_ms(const struct tuner *t, double bytes)
 /* ---- convolutions ---- */
 
 /* Whether an earlier operation has the same problem. */
-static bool seen(const struct cuda_program *program, uint32_t index)
+static bool tune_seen(const struct cuda_program *program, uint32_t index)
 {
 	const struct conv_problem *problem = &program->ops[index].conv.problem;
 
@@ -104,7 +104,7 @@ static bool seen(const struct cuda_program *program, uint32_t index)
 	return false;
 }
 
-static struct conv_arguments arguments_of(const struct tuner *t, const struct cuda_op *op)
+static struct conv_arguments tune_arguments(const struct tuner *t, const struct cuda_op *op)
 {
 	struct conv_arguments arguments = cuda_conv_arguments(t->graph, op);
 
@@ -119,11 +119,11 @@ static struct conv_arguments arguments_of(const struct tuner *t, const struct cu
  * Milliseconds of the fastest plan. 0: there is none that runs with so little workspace; INFINITY:
  * it was refused before.
  */
-static int time_problem(const struct tuner *t, const struct cuda_op *op,
-			const struct conv_problem *problem, double *ret_ms)
+static int tune_time_problem(const struct tuner *t, const struct cuda_op *op,
+			     const struct conv_problem *problem, double *ret_ms)
 {
 	const struct conv_engines *engines = t->engines;
-	struct conv_arguments arguments = arguments_of(t, op);
+	struct conv_arguments arguments = tune_arguments(t, op);
 	struct conv_plan_info info = {.tuned_ms = 0};
 	struct conv_plan *plan;
 	int r = engines->tune(engines->state, problem, &arguments, t->workspace_bytes,
@@ -151,8 +151,8 @@ static int time_problem(const struct tuner *t, const struct cuda_op *op,
  * What is left when the first thing is taken out of the problem, and bytes that go through memory
  * for it then. False: there is nothing fused.
  */
-static bool take_apart(const struct conv_problem *problem, struct conv_problem *ret_rest,
-		       double *ret_bytes)
+static bool tune_take_apart(const struct conv_problem *problem, struct conv_problem *ret_rest,
+			    double *ret_bytes)
 {
 	double size = cuda_element_size(problem->element);
 	double x = size * problem->n * problem->h * problem->w * problem->c;
@@ -186,8 +186,8 @@ static bool take_apart(const struct conv_problem *problem, struct conv_problem *
 }
 
 /* With its epilogue and without: taken apart, a prologue would be asked for again without. */
-static int refuse(const struct tuner *t, const struct cuda_op *op,
-		  const struct conv_problem *problem, double ms)
+static int tune_refuse(const struct tuner *t, const struct cuda_op *op,
+		       const struct conv_problem *problem, double ms)
 {
 	const struct conv_engines *engines = t->engines;
 	struct conv_problem bare = *problem;
@@ -205,27 +205,27 @@ static int refuse(const struct tuner *t, const struct cuda_op *op,
  * Milliseconds of the problem, fused or apart, and refuses what is faster apart. elsewhere: what
  * other operations save of it in total, if this one is taken apart.
  */
-static int choose(const struct tuner *t, const struct cuda_op *op,
-		  const struct conv_problem *problem, double elsewhere, double *ret_ms)
+static int tune_choose(const struct tuner *t, const struct cuda_op *op,
+		       const struct conv_problem *problem, double elsewhere, double *ret_ms)
 {
 	struct conv_problem rest;
 	double bytes, pass, apart;
-	int r = time_problem(t, op, problem, ret_ms);
+	int r = tune_time_problem(t, op, problem, ret_ms);
 
-	if (r < 0 || *ret_ms == 0 || !take_apart(problem, &rest, &bytes))
+	if (r < 0 || *ret_ms == 0 || !tune_take_apart(problem, &rest, &bytes))
 		return r;
-	pass = pass_ms(t, bytes);
+	pass = tune_pass_ms(t, bytes);
 	/*
 	 * the rest has to move its operands, at least: if that is too long already, there is
 	 * nothing to be tried
 	 */
 	if (pass + (double)conv_problem_bytes(&rest) / t->bytes_per_ms > *ret_ms + elsewhere)
 		return 0;
-	r = choose(t, op, &rest, 0, &apart);
+	r = tune_choose(t, op, &rest, 0, &apart);
 	if (r < 0 || apart == 0 || apart + pass > (1 - GAIN_MIN) * (*ret_ms + elsewhere))
 		return r;
 	if (isfinite(*ret_ms))
-		r = refuse(t, op, problem, apart + pass);
+		r = tune_refuse(t, op, problem, apart + pass);
 	*ret_ms = apart + pass;
 	return r;
 }
@@ -234,8 +234,8 @@ static int choose(const struct tuner *t, const struct cuda_op *op,
  * The weight gradient that takes the same prologue as the forward pass of its node: it is plain
  * when that is.
  */
-static const struct cuda_op *gradient_with(const struct cuda_program *program,
-					   const struct cuda_op *op)
+static const struct cuda_op *tune_gradient_with(const struct cuda_program *program,
+						const struct cuda_op *op)
 {
 	for (uint32_t i = 0; i < program->op_count; i++) {
 		const struct cuda_op *other = &program->ops[i];
@@ -252,40 +252,40 @@ static const struct cuda_op *gradient_with(const struct cuda_program *program,
  * What that gradient loses by its prologue; 0 where there is none, or where even then nothing can
  * be gained. False: it could not be timed, so that the forward pass stays as it is.
  */
-static int time_gradient(const struct tuner *t, const struct cuda_op *op, double *ret_ms,
-			 bool *ret_timed)
+static int tune_time_gradient(const struct tuner *t, const struct cuda_op *op, double *ret_ms,
+			      bool *ret_timed)
 {
 	const struct conv_problem *problem = &op->conv.problem;
 	const struct cuda_op *gradient = NULL;
 	struct conv_problem rest, plain;
 	double own, with, without = 0, bytes, least;
-	int r = time_problem(t, op, problem, &own);
+	int r = tune_time_problem(t, op, problem, &own);
 
 	*ret_ms = 0;
 	*ret_timed = true;
 	if (problem->direction == CONV_FORWARD && problem->prologue != CONV_PLAIN)
-		gradient = gradient_with(t->graph->program, op);
-	if (r < 0 || !gradient || !take_apart(problem, &rest, &bytes))
+		gradient = tune_gradient_with(t->graph->program, op);
+	if (r < 0 || !gradient || !tune_take_apart(problem, &rest, &bytes))
 		return r;
 	plain = gradient->conv.problem;
 	plain.prologue = CONV_PLAIN;
 	least = (double)(conv_problem_bytes(&rest) + conv_problem_bytes(&plain)) / t->bytes_per_ms;
-	r = time_problem(t, gradient, &gradient->conv.problem, &with);
-	if (r < 0 || (with > 0 && least + pass_ms(t, bytes) > own + with))
+	r = tune_time_problem(t, gradient, &gradient->conv.problem, &with);
+	if (r < 0 || (with > 0 && least + tune_pass_ms(t, bytes) > own + with))
 		return r;
-	r = time_problem(t, gradient, &plain, &without);
+	r = tune_time_problem(t, gradient, &plain, &without);
 	*ret_timed = with > 0 && without > 0;
 	*ret_ms = with - without;
 	return r;
 }
 
-static int choose_for(const struct tuner *t, const struct cuda_op *op)
+static int tune_choose_for(const struct tuner *t, const struct cuda_op *op)
 {
 	double elsewhere, ms;
 	bool timed;
-	int r = time_gradient(t, op, &elsewhere, &timed);
+	int r = tune_time_gradient(t, op, &elsewhere, &timed);
 
-	return r < 0 || !timed ? r : choose(t, op, &op->conv.problem, elsewhere, &ms);
+	return r < 0 || !timed ? r : tune_choose(t, op, &op->conv.problem, elsewhere, &ms);
 }
 
 /* ---- all of a program ---- */
@@ -297,18 +297,19 @@ static int tune_operations(struct tuner *t)
 	int r = 0;
 
 	for (uint32_t i = 0; i < program->op_count && r == 0; i++)
-		if (program->ops[i].kind == CUDA_OP_CONV && !seen(program, i))
-			r = time_problem(t, &program->ops[i], &program->ops[i].conv.problem, &ms);
+		if (program->ops[i].kind == CUDA_OP_CONV && !tune_seen(program, i))
+			r = tune_time_problem(t, &program->ops[i], &program->ops[i].conv.problem,
+					      &ms);
 	if (r == 0 && t->engines->refuse)
-		r = time_passes(t);
+		r = tune_time_passes(t);
 	for (uint32_t i = 0; i < program->op_count && r == 0 && t->engines->refuse; i++)
-		if (program->ops[i].kind == CUDA_OP_CONV && !seen(program, i))
-			r = choose_for(t, &program->ops[i]);
+		if (program->ops[i].kind == CUDA_OP_CONV && !tune_seen(program, i))
+			r = tune_choose_for(t, &program->ops[i]);
 	return r;
 }
 
 /* As much workspace as engines may want, or what there is. */
-static int take_workspace(struct tuner *t)
+static int tune_take_workspace(struct tuner *t)
 {
 	int r;
 
@@ -329,7 +330,7 @@ int cuda_tune(struct cuda_graph *graph)
 
 	if (!cuda_ranks_tunes(graph))
 		return 0;
-	r = take_workspace(&t);
+	r = tune_take_workspace(&t);
 	/* no NaNs, whose arithmetic takes another power than numbers' */
 	if (r == 0)
 		r = gpu_fill(graph->arena, 0x11, graph->program->arena.size, device->compute);

@@ -35,8 +35,8 @@ int cuda_logits(struct device_graph *graph, float *ret_logits)
 	return cuda_check(device, r, "logits");
 }
 
-static struct cuda_tensor *find_kept(const struct cuda_graph *cuda,
-				     const struct device_value *value, enum device_slot slot)
+static struct cuda_tensor *values_find_kept(const struct cuda_graph *cuda,
+					    const struct device_value *value, enum device_slot slot)
 {
 	const struct cuda_program *program = cuda->program;
 
@@ -51,8 +51,8 @@ static struct cuda_tensor *find_kept(const struct cuda_graph *cuda,
 }
 
 /* Takes memory for the time of the call. */
-static int read_tensor(struct cuda_graph *cuda, const struct cuda_tensor *tensor,
-		       struct device_shape shape, float *ret_values)
+static int values_read_tensor(struct cuda_graph *cuda, const struct cuda_tensor *tensor,
+			      struct device_shape shape, float *ret_values)
 {
 	uint64_t count = device_shape_elements(shape);
 	void *memory = NULL;
@@ -85,10 +85,10 @@ int cuda_value_read(struct device_graph *graph, const struct device_value *value
 
 	if (slot != DEVICE_VALUE && slot != DEVICE_GRAD)
 		return -ENOENT;
-	tensor = find_kept(cuda, value, slot);
+	tensor = values_find_kept(cuda, value, slot);
 	if (!tensor)
 		return -ENOENT;
-	r = read_tensor(cuda, tensor, value->shape, ret_values);
+	r = values_read_tensor(cuda, tensor, value->shape, ret_values);
 	if (r < 0 || slot == DEVICE_VALUE || !cuda->steps)
 		return r;
 	r = cuda_results(graph, cuda->steps, true, &last);
@@ -99,7 +99,7 @@ int cuda_value_read(struct device_graph *graph, const struct device_value *value
 
 /* ---- gradients that were given ---- */
 
-static int write_given(struct cuda_graph *cuda, struct cuda_given *given, double scale)
+static int values_write_given(struct cuda_graph *cuda, struct cuda_given *given, double scale)
 {
 	const struct device_value *value = given->tensor->value;
 	uint64_t count = device_shape_elements(value->shape);
@@ -140,7 +140,7 @@ int cuda_rescale_given(struct cuda_graph *cuda)
 	r = cuda_loss_scale(cuda->graph->params, &scale);
 	for (uint32_t i = 0; i < cuda->given_count && r == 0; i++)
 		if (cuda->given[i].values && cuda->given[i].scale != scale)
-			r = write_given(cuda, &cuda->given[i], scale);
+			r = values_write_given(cuda, &cuda->given[i], scale);
 	return r;
 }
 
@@ -163,7 +163,7 @@ int cuda_value_write(struct device_graph *graph, const struct device_value *valu
 			return -ENOMEM;
 		memcpy(given->values, values, bytes);
 		r = cuda_loss_scale(graph->params, &scale);
-		return r < 0 ? r : write_given(cuda, given, scale);
+		return r < 0 ? r : values_write_given(cuda, given, scale);
 	}
 	return -ENOENT;
 }

@@ -23,7 +23,7 @@ int backend_status(const struct cudnn_library *library, cudnnStatus_t status, co
 	return -EIO;
 }
 
-static void check(struct backend *backend, cudnnStatus_t status, const char *what)
+static void backend_check(struct backend *backend, cudnnStatus_t status, const char *what)
 {
 	backend->result =
 		backend_status(backend->library, status, backend->subject, what, backend->error);
@@ -63,8 +63,8 @@ descriptor backend_new(struct backend *backend, cudnnBackendDescriptorType_t typ
 		backend->result = -E2BIG;
 		return NULL;
 	}
-	check(backend, backend->library->cudnnBackendCreateDescriptor(type, &made),
-	      "cudnnBackendCreateDescriptor");
+	backend_check(backend, backend->library->cudnnBackendCreateDescriptor(type, &made),
+		      "cudnnBackendCreateDescriptor");
 	if (backend->result < 0)
 		return NULL;
 	backend->descriptors[backend->count++] = made;
@@ -79,8 +79,9 @@ void backend_set(struct backend *backend, descriptor of, cudnnBackendAttributeNa
 	if (backend->result < 0)
 		return;
 	snprintf(what, sizeof(what), "cudnnBackendSetAttribute %d", (int)name);
-	check(backend, backend->library->cudnnBackendSetAttribute(of, name, type, count, values),
-	      what);
+	backend_check(backend,
+		      backend->library->cudnnBackendSetAttribute(of, name, type, count, values),
+		      what);
 }
 
 void backend_set_descriptor(struct backend *backend, descriptor of,
@@ -98,7 +99,7 @@ void backend_set_int(struct backend *backend, descriptor of, cudnnBackendAttribu
 void backend_finish(struct backend *backend, descriptor of, const char *what)
 {
 	if (backend->result == 0)
-		check(backend, backend->library->cudnnBackendFinalize(of), what);
+		backend_check(backend, backend->library->cudnnBackendFinalize(of), what);
 }
 
 int64_t backend_get(struct backend *backend, descriptor of, cudnnBackendAttributeName_t name,
@@ -110,10 +111,10 @@ int64_t backend_get(struct backend *backend, descriptor of, cudnnBackendAttribut
 	if (backend->result < 0)
 		return 0;
 	snprintf(what, sizeof(what), "cudnnBackendGetAttribute %d", (int)name);
-	check(backend,
-	      backend->library->cudnnBackendGetAttribute(of, name, type, capacity, &count,
-							 ret_values),
-	      what);
+	backend_check(backend,
+		      backend->library->cudnnBackendGetAttribute(of, name, type, capacity, &count,
+								 ret_values),
+		      what);
 	if (backend->result < 0)
 		return 0;
 	return count < capacity ? count : capacity;

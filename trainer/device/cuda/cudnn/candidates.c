@@ -17,7 +17,8 @@ static bool has_note(const int *notes, int64_t count, int note)
 }
 
 /* "62:2=5,14=1" */
-static void write_tag(struct backend *backend, descriptor config, int64_t engine, char *ret_tag)
+static void candidate_write_tag(struct backend *backend, descriptor config, int64_t engine,
+				char *ret_tag)
 {
 	descriptor knobs[KNOBS_MAX];
 	int64_t count;
@@ -52,8 +53,9 @@ static bool sums_channels(const struct conv_problem *problem)
 }
 
 /* Reads what a config is. False: the problem does not admit it, or cuDNN does not say. */
-static bool describe(const struct cudnn_engines *engines, const struct conv_problem *problem,
-		     struct candidates *candidates, struct candidate *candidate)
+static bool candidate_describe(const struct cudnn_engines *engines,
+			       const struct conv_problem *problem, struct candidates *candidates,
+			       struct candidate *candidate)
 {
 	cudnnBackendNumericalNote_t numerical[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
 	cudnnBackendBehaviorNote_t behaviour[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
@@ -75,7 +77,7 @@ static bool describe(const struct cudnn_engines *engines, const struct conv_prob
 	behaviour_count =
 		backend_get(&backend, engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
 			    CUDNN_TYPE_BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, behaviour);
-	write_tag(&backend, candidate->config, candidate->engine, candidate->tag);
+	candidate_write_tag(&backend, candidate->config, candidate->engine, candidate->tag);
 	backend_deinit(&backend);
 	if (backend.result < 0)
 		return false;
@@ -99,8 +101,9 @@ _Static_assert(sizeof(cudnnBackendNumericalNote_t) == sizeof(int) &&
 	       "notes are read as int");
 
 /* Adds what one mode of the heuristics offers. */
-static void ask(struct cudnn_engines *engines, const struct conv_problem *problem, descriptor graph,
-		cudnnBackendHeurMode_t mode, size_t offers_max, struct candidates *candidates)
+static void candidates_ask(struct cudnn_engines *engines, const struct conv_problem *problem,
+			   descriptor graph, cudnnBackendHeurMode_t mode, size_t offers_max,
+			   struct candidates *candidates)
 {
 	struct backend *backend = &candidates->configs;
 	descriptor heuristic = backend_new(backend, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
@@ -122,7 +125,7 @@ static void ask(struct cudnn_engines *engines, const struct conv_problem *proble
 		struct candidate *candidate = &candidates->list[candidates->count];
 
 		candidate->config = offers[i];
-		if (describe(engines, problem, candidates, candidate))
+		if (candidate_describe(engines, problem, candidates, candidate))
 			candidates->count++;
 	}
 }
@@ -148,7 +151,8 @@ int candidates_find(struct cudnn_engines *engines, const struct conv_problem *pr
 	for (size_t i = 0; graph && i < sizeof(modes) / sizeof(modes[0]); i++) {
 		/* one mode may know nothing of a graph that the other runs */
 		candidates->configs.result = 0;
-		ask(engines, problem, graph, modes[i].mode, modes[i].offers_max, candidates);
+		candidates_ask(engines, problem, graph, modes[i].mode, modes[i].offers_max,
+			       candidates);
 		if (candidates->configs.result < 0)
 			r = candidates->configs.result;
 	}

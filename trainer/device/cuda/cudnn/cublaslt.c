@@ -28,8 +28,8 @@ struct matmul_plan {
 	struct conv_plan_info info;
 };
 
-static int fail(struct cublaslt_engines *engines, const struct matmul_problem *problem,
-		cublasStatus_t status, const char *call)
+static int cublaslt_fail(struct cublaslt_engines *engines, const struct matmul_problem *problem,
+			 cublasStatus_t status, const char *call)
 {
 	size_t version = engines->library.cublasLtGetVersion();
 	char name[160];
@@ -45,7 +45,7 @@ static int fail(struct cublaslt_engines *engines, const struct matmul_problem *p
 	return status == CUBLAS_STATUS_ALLOC_FAILED ? -ENOMEM : -EIO;
 }
 
-static cudaDataType_t data_type(enum cuda_element element)
+static cudaDataType_t cublaslt_data_type(enum cuda_element element)
 {
 	switch (element) {
 	case CUDA_F16:
@@ -57,7 +57,8 @@ static cudaDataType_t data_type(enum cuda_element element)
 	}
 }
 
-static cublasStatus_t describe_operation(struct cublaslt_engines *engines, struct matmul_plan *plan)
+static cublasStatus_t cublaslt_describe_operation(struct cublaslt_engines *engines,
+						  struct matmul_plan *plan)
 {
 	const struct cublaslt_library *library = &engines->library;
 	const struct matmul_problem *problem = &plan->problem;
@@ -66,7 +67,7 @@ static cublasStatus_t describe_operation(struct cublaslt_engines *engines, struc
 	cublasOperation_t b = problem->transposed_a ? CUBLAS_OP_T : CUBLAS_OP_N;
 	cublasLtEpilogue_t epilogue =
 		problem->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-	cudaDataType_t bias = data_type(problem->result);
+	cudaDataType_t bias = cublaslt_data_type(problem->result);
 	/*
 	 * until it is executed: the heuristic takes from the pointer how the bias will be aligned
 	 * (cublasLt.h), from NULL that it is to anything
@@ -96,35 +97,37 @@ static cublasStatus_t describe_operation(struct cublaslt_engines *engines, struc
 }
 
 /* A row-major matrix [rows][columns]. */
-static cublasStatus_t describe_matrix(const struct cublaslt_library *library,
-				      cublasLtMatrixLayout_t *ret_layout, enum cuda_element element,
-				      uint32_t rows, uint32_t columns)
+static cublasStatus_t cublaslt_describe_matrix(const struct cublaslt_library *library,
+					       cublasLtMatrixLayout_t *ret_layout,
+					       enum cuda_element element, uint32_t rows,
+					       uint32_t columns)
 {
-	return library->cublasLtMatrixLayoutCreate(ret_layout, data_type(element), columns, rows,
-						   columns);
+	return library->cublasLtMatrixLayoutCreate(ret_layout, cublaslt_data_type(element), columns,
+						   rows, columns);
 }
 
-static cublasStatus_t describe(struct cublaslt_engines *engines, struct matmul_plan *plan)
+static cublasStatus_t cublaslt_describe(struct cublaslt_engines *engines, struct matmul_plan *plan)
 {
 	const struct cublaslt_library *library = &engines->library;
 	const struct matmul_problem *p = &plan->problem;
-	cublasStatus_t status = describe_operation(engines, plan);
+	cublasStatus_t status = cublaslt_describe_operation(engines, plan);
 
 	if (status == CUBLAS_STATUS_SUCCESS)
-		status = describe_matrix(library, &plan->a, p->element,
-					 p->transposed_a ? p->inner : p->rows,
-					 p->transposed_a ? p->rows : p->inner);
+		status = cublaslt_describe_matrix(library, &plan->a, p->element,
+						  p->transposed_a ? p->inner : p->rows,
+						  p->transposed_a ? p->rows : p->inner);
 	if (status == CUBLAS_STATUS_SUCCESS)
-		status = describe_matrix(library, &plan->b, p->element,
-					 p->transposed_b ? p->columns : p->inner,
-					 p->transposed_b ? p->inner : p->columns);
+		status = cublaslt_describe_matrix(library, &plan->b, p->element,
+						  p->transposed_b ? p->columns : p->inner,
+						  p->transposed_b ? p->inner : p->columns);
 	if (status == CUBLAS_STATUS_SUCCESS)
-		status = describe_matrix(library, &plan->d, p->result, p->rows, p->columns);
+		status =
+			cublaslt_describe_matrix(library, &plan->d, p->result, p->rows, p->columns);
 	return status;
 }
 
-static cublasStatus_t set_preference(const struct cublaslt_engines *engines,
-				     cublasLtMatmulPreference_t preference)
+static cublasStatus_t cublaslt_set_preference(const struct cublaslt_engines *engines,
+					      cublasLtMatmulPreference_t preference)
 {
 	static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
 		CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
@@ -146,7 +149,7 @@ static cublasStatus_t set_preference(const struct cublaslt_engines *engines,
 }
 
 /* The heuristic's first choice. */
-static cublasStatus_t choose(struct cublaslt_engines *engines, struct matmul_plan *plan)
+static cublasStatus_t cublaslt_choose(struct cublaslt_engines *engines, struct matmul_plan *plan)
 {
 	const struct cublaslt_library *library = &engines->library;
 	cublasLtMatmulHeuristicResult_t result = {0};
@@ -156,7 +159,7 @@ static cublasStatus_t choose(struct cublaslt_engines *engines, struct matmul_pla
 
 	if (status != CUBLAS_STATUS_SUCCESS)
 		return status;
-	status = set_preference(engines, preference);
+	status = cublaslt_set_preference(engines, preference);
 	if (status == CUBLAS_STATUS_SUCCESS)
 		status = library->cublasLtMatmulAlgoGetHeuristic(engines->handle, plan->operation,
 								 plan->b, plan->a, plan->d, plan->d,
@@ -171,7 +174,7 @@ static cublasStatus_t choose(struct cublaslt_engines *engines, struct matmul_pla
 	return status;
 }
 
-static void plan_free(struct matmul_plan *plan)
+static void cublaslt_plan_free(struct matmul_plan *plan)
 {
 	if (!plan)
 		return;
@@ -186,8 +189,8 @@ static void plan_free(struct matmul_plan *plan)
 	free(plan);
 }
 
-static int make_plan(void *state, const struct matmul_problem *problem,
-		     struct matmul_plan **ret_plan)
+static int cublaslt_plan(void *state, const struct matmul_problem *problem,
+			 struct matmul_plan **ret_plan)
 {
 	struct cublaslt_engines *engines = state;
 	struct matmul_plan *plan = calloc(1, sizeof(*plan));
@@ -199,11 +202,12 @@ static int make_plan(void *state, const struct matmul_problem *problem,
 	plan->library = &engines->library;
 	/* cuBLASLt reduces in a fixed order on one device as long as nothing else changes */
 	plan->info.deterministic = true;
-	r = fail(engines, problem, describe(engines, plan), "describing it");
+	r = cublaslt_fail(engines, problem, cublaslt_describe(engines, plan), "describing it");
 	if (r == 0 && engines->handle)
-		r = fail(engines, problem, choose(engines, plan), "cublasLtMatmulAlgoGetHeuristic");
+		r = cublaslt_fail(engines, problem, cublaslt_choose(engines, plan),
+				  "cublasLtMatmulAlgoGetHeuristic");
 	if (r < 0) {
-		plan_free(plan);
+		cublaslt_plan_free(plan);
 		return r;
 	}
 	if (!engines->handle)
@@ -214,13 +218,13 @@ static int make_plan(void *state, const struct matmul_problem *problem,
 	return 0;
 }
 
-static void plan_info(const struct matmul_plan *plan, struct conv_plan_info *ret_info)
+static void cublaslt_plan_info(const struct matmul_plan *plan, struct conv_plan_info *ret_info)
 {
 	*ret_info = plan->info;
 }
 
-static int execute(void *state, struct matmul_plan *plan, const struct matmul_arguments *arguments,
-		   gpu_stream stream)
+static int cublaslt_execute(void *state, struct matmul_plan *plan,
+			    const struct matmul_arguments *arguments, gpu_stream stream)
 {
 	struct cublaslt_engines *engines = state;
 	const struct cublaslt_library *library = &engines->library;
@@ -228,8 +232,8 @@ static int execute(void *state, struct matmul_plan *plan, const struct matmul_ar
 	cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
 	if (!engines->handle)
-		return fail(engines, &plan->problem, CUBLAS_STATUS_NOT_INITIALIZED,
-			    "executed without a device");
+		return cublaslt_fail(engines, &plan->problem, CUBLAS_STATUS_NOT_INITIALIZED,
+				     "executed without a device");
 	if (plan->problem.bias)
 		status = library->cublasLtMatmulDescSetAttribute(
 			plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &arguments->bias,
@@ -239,10 +243,10 @@ static int execute(void *state, struct matmul_plan *plan, const struct matmul_ar
 			engines->handle, plan->operation, &alpha, arguments->b, plan->b,
 			arguments->a, plan->a, &beta, arguments->d, plan->d, arguments->d, plan->d,
 			&plan->algorithm, arguments->workspace, plan->info.workspace_bytes, stream);
-	return fail(engines, &plan->problem, status, "cublasLtMatmul");
+	return cublaslt_fail(engines, &plan->problem, status, "cublasLtMatmul");
 }
 
-static const char *error_text(void *state)
+static const char *cublaslt_error(void *state)
 {
 	return ((struct cublaslt_engines *)state)->error;
 }
@@ -277,11 +281,11 @@ int cublaslt_open(const struct engines_options *options, struct matmul_engines *
 	*ret_version = engines->library.cublasLtGetVersion();
 	*ret_engines = (struct matmul_engines){
 		.state = engines,
-		.plan = make_plan,
-		.plan_info = plan_info,
-		.plan_free = plan_free,
-		.execute = execute,
-		.error = error_text,
+		.plan = cublaslt_plan,
+		.plan_info = cublaslt_plan_info,
+		.plan_free = cublaslt_plan_free,
+		.execute = cublaslt_execute,
+		.error = cublaslt_error,
 	};
 	return 0;
 }

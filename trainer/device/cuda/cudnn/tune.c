@@ -27,7 +27,7 @@ struct trial {
 	bool broken;   /* the device: nothing will run on it any more */
 };
 
-static int time_round(const struct trial *trial, const struct conv_plan *plan, float *ret_ms)
+static int trial_time_round(const struct trial *trial, const struct conv_plan *plan, float *ret_ms)
 {
 	uint64_t lead =
 		trial->workspace_bytes < ENGINES_LEAD ? trial->workspace_bytes : ENGINES_LEAD;
@@ -49,7 +49,7 @@ static int time_round(const struct trial *trial, const struct conv_plan *plan, f
 }
 
 /* Milliseconds of one execution, the best of the rounds. */
-static int time_plan(const struct trial *trial, const struct conv_plan *plan, float *ret_ms)
+static int trial_time_plan(const struct trial *trial, const struct conv_plan *plan, float *ret_ms)
 {
 	/* loads what is loaded lazily, and warms up */
 	int r = plan_run(trial->engines, plan, trial->candidates, trial->arguments, trial->stream);
@@ -57,7 +57,7 @@ static int time_plan(const struct trial *trial, const struct conv_plan *plan, fl
 
 	*ret_ms = INFINITY;
 	for (unsigned i = 0; r == 0 && i < ROUNDS; i++) {
-		r = time_round(trial, plan, &ms);
+		r = trial_time_round(trial, plan, &ms);
 		if (r == 0 && ms < *ret_ms)
 			*ret_ms = ms;
 		if (*ret_ms > HOPELESS * trial->best_ms)
@@ -71,7 +71,7 @@ static int time_plan(const struct trial *trial, const struct conv_plan *plan, fl
  * access out of bounds: CUDA then answers every call of the process with that error, so whatever
  * comes next would be blamed.
  */
-static void check_device(struct trial *trial, size_t index)
+static void trial_check_device(struct trial *trial, size_t index)
 {
 	if (gpu_stream_synchronize(trial->stream) == 0)
 		return;
@@ -82,7 +82,7 @@ static void check_device(struct trial *trial, size_t index)
 }
 
 /* 0: it ran, or was passed over. */
-static int try_candidate(struct trial *trial, size_t index)
+static int trial_candidate(struct trial *trial, size_t index)
 {
 	struct conv_plan *plan;
 	float ms;
@@ -91,9 +91,9 @@ static int try_candidate(struct trial *trial, size_t index)
 	if (r < 0)
 		return r;
 	if (plan->info.workspace_bytes <= trial->workspace_bytes) {
-		r = time_plan(trial, plan, &ms);
+		r = trial_time_plan(trial, plan, &ms);
 		if (r < 0)
-			check_device(trial, index);
+			trial_check_device(trial, index);
 		if (r == 0 && ms < trial->best_ms) {
 			trial->best_ms = ms;
 			trial->best = index;
@@ -111,7 +111,7 @@ static unsigned most_compiled(const struct candidates *candidates)
 	return COMPILED_MAX;
 }
 
-static int try_all(struct trial *trial)
+static int trial_all(struct trial *trial)
 {
 	unsigned compiled = 0, most = most_compiled(trial->candidates);
 	int r = 0;
@@ -122,7 +122,7 @@ static int try_all(struct trial *trial)
 		if (trial->candidates->list[i].compiled && compiled++ >= most)
 			continue;
 		/* engines->error keeps its words */
-		one = try_candidate(trial, i);
+		one = trial_candidate(trial, i);
 		if (trial->broken)
 			return one;
 		if (one < 0)
@@ -183,7 +183,7 @@ int cudnn_tune(void *state, const struct conv_problem *problem,
 		snprintf(engines->error, sizeof(engines->error), "%s: %s", candidates->name,
 			 gpu_error());
 	if (r == 0)
-		r = try_all(&trial);
+		r = trial_all(&trial);
 	if (r == 0)
 		r = plan_file_store(&engines->tuned, problem, engines->tf32,
 				    candidates->list[trial.best].tag, trial.best_ms);

@@ -15,13 +15,13 @@
 
 #define KEY_MAX 192 /* bytes of struct conv_engines' key, terminator included */
 
-static int out_of_memory(char *error)
+static int agree_out_of_memory(char *error)
 {
 	snprintf(error, DEVICE_ERROR_MAX, "out of memory");
 	return -ENOMEM;
 }
 
-static int fail_comm(const struct comm *comm, int result, char *error)
+static int agree_fail_comm(const struct comm *comm, int result, char *error)
 {
 	snprintf(error, DEVICE_ERROR_MAX, "%s", comm_error(comm));
 	return result;
@@ -37,7 +37,7 @@ static int fail_comm(const struct comm *comm, int result, char *error)
  * 0 if that is every rank's result; else that of the first that failed, whose name and words are
  * the error of all.
  */
-static int agree(struct comm *comm, int result, char *error)
+static int agree_on_result(struct comm *comm, int result, char *error)
 {
 	char words[DEVICE_ERROR_MAX];
 	unsigned failed = comm->world;
@@ -48,7 +48,7 @@ static int agree(struct comm *comm, int result, char *error)
 
 		r = comm_broadcast(comm, &told, sizeof(told), rank);
 		if (r < 0)
-			return fail_comm(comm, r, error);
+			return agree_fail_comm(comm, r, error);
 		if (told < 0 && failed == comm->world) {
 			failed = rank;
 			found = told;
@@ -59,7 +59,7 @@ static int agree(struct comm *comm, int result, char *error)
 	snprintf(words, sizeof(words), "rank %u: %.*s", failed, DEVICE_ERROR_MAX - 32, error);
 	r = comm_broadcast(comm, words, sizeof(words), failed);
 	if (r < 0)
-		return fail_comm(comm, r, error);
+		return agree_fail_comm(comm, r, error);
 	snprintf(error, DEVICE_ERROR_MAX, "%s", words);
 	return found;
 }
@@ -67,7 +67,7 @@ static int agree(struct comm *comm, int result, char *error)
 /* ---- opening ---- */
 
 /* The lowest rank whose key is this one's. */
-static int find_tuner(struct cuda_device *device, char *error)
+static int agree_find_tuner(struct cuda_device *device, char *error)
 {
 	struct comm *comm = device->base.options.comm;
 	char key[KEY_MAX] = "", told[KEY_MAX];
@@ -80,7 +80,7 @@ static int find_tuner(struct cuda_device *device, char *error)
 		memcpy(told, key, sizeof(told));
 		r = comm_broadcast(comm, told, sizeof(told), rank);
 		if (r < 0)
-			return fail_comm(comm, r, error);
+			return agree_fail_comm(comm, r, error);
 		if (rank < device->tuner && strcmp(told, key) == 0)
 			device->tuner = rank;
 	}
@@ -89,9 +89,9 @@ static int find_tuner(struct cuda_device *device, char *error)
 
 int cuda_ranks_meet(struct cuda_device *device, int result, char *error)
 {
-	int r = agree(device->base.options.comm, result, error);
+	int r = agree_on_result(device->base.options.comm, result, error);
 
-	return r < 0 ? r : find_tuner(device, error);
+	return r < 0 ? r : agree_find_tuner(device, error);
 }
 
 /* ---- planning ---- */
@@ -100,7 +100,7 @@ int cuda_ranks_agree(const struct device_graph *graph, int result, char *error)
 {
 	if (!cuda_ranks_several(graph))
 		return result;
-	return agree(graph->device->options.comm, result, error);
+	return agree_on_result(graph->device->options.comm, result, error);
 }
 
 bool cuda_ranks_tunes(const struct cuda_graph *graph)
@@ -115,7 +115,7 @@ struct findings {
 	size_t size;
 };
 
-static int fail_findings(struct cuda_graph *graph, int result, const char *what)
+static int agree_fail_findings(struct cuda_graph *graph, int result, const char *what)
 {
 	if (result < 0)
 		snprintf(graph->error, DEVICE_ERROR_MAX, "what tuning found cannot be %s: %s", what,
@@ -124,21 +124,21 @@ static int fail_findings(struct cuda_graph *graph, int result, const char *what)
 }
 
 /* Bytes of what a rank has. */
-static int tell_size(struct cuda_graph *graph, const struct findings *mine, unsigned rank,
-		     size_t *ret_size)
+static int agree_tell_size(struct cuda_graph *graph, const struct findings *mine, unsigned rank,
+			   size_t *ret_size)
 {
 	struct comm *comm = graph->device->base.options.comm;
 	size_t size = mine->size;
 	int r = comm_broadcast(comm, &size, sizeof(size), rank);
 
 	if (r < 0)
-		return fail_comm(comm, r, graph->error);
+		return agree_fail_comm(comm, r, graph->error);
 	*ret_size = size;
 	return 0;
 }
 
 /* Room for the largest that a rank has, to be freed. All ranks have it, or fail. */
-static int make_room(struct cuda_graph *graph, const struct findings *mine, char **ret_room)
+static int agree_make_room(struct cuda_graph *graph, const struct findings *mine, char **ret_room)
 {
 	struct comm *comm = graph->device->base.options.comm;
 	size_t largest = 1;
@@ -147,17 +147,18 @@ static int make_room(struct cuda_graph *graph, const struct findings *mine, char
 	for (unsigned rank = 0; rank < comm->world; rank++) {
 		size_t size;
 
-		r = tell_size(graph, mine, rank, &size);
+		r = agree_tell_size(graph, mine, rank, &size);
 		if (r < 0)
 			return r;
 		largest = size > largest ? size : largest;
 	}
 	*ret_room = malloc(largest);
-	return agree(comm, *ret_room ? 0 : out_of_memory(graph->error), graph->error);
+	return agree_on_result(comm, *ret_room ? 0 : agree_out_of_memory(graph->error),
+			       graph->error);
 }
 
 /* Passes on what this rank has, and takes what its tuner has. */
-static int exchange(struct cuda_graph *graph, const struct findings *mine, char *room)
+static int agree_exchange(struct cuda_graph *graph, const struct findings *mine, char *room)
 {
 	const struct conv_engines *engines = &graph->device->engines.conv;
 	struct comm *comm = graph->device->base.options.comm;
@@ -166,17 +167,17 @@ static int exchange(struct cuda_graph *graph, const struct findings *mine, char 
 	for (unsigned rank = 0; rank < comm->world; rank++) {
 		char *bytes = rank == comm->rank ? mine->bytes : room;
 		size_t size;
-		int sent = tell_size(graph, mine, rank, &size);
+		int sent = agree_tell_size(graph, mine, rank, &size);
 
 		if (sent < 0)
 			return sent;
 		sent = comm_broadcast(comm, bytes, size, rank);
 		if (sent < 0)
-			return fail_comm(comm, sent, graph->error);
+			return agree_fail_comm(comm, sent, graph->error);
 		if (rank == graph->device->tuner && rank != comm->rank)
 			r = engines->adopt(engines->state, room, size);
 	}
-	return agree(comm, fail_findings(graph, r, "taken over"), graph->error);
+	return agree_on_result(comm, agree_fail_findings(graph, r, "taken over"), graph->error);
 }
 
 int cuda_ranks_share(struct cuda_graph *graph)
@@ -191,11 +192,11 @@ int cuda_ranks_share(struct cuda_graph *graph)
 		return 0;
 	if (cuda_ranks_tunes(graph))
 		r = engines->findings(engines->state, &mine.bytes, &mine.size);
-	r = agree(comm, fail_findings(graph, r, "passed on"), graph->error);
+	r = agree_on_result(comm, agree_fail_findings(graph, r, "passed on"), graph->error);
 	if (r == 0)
-		r = make_room(graph, &mine, &room);
+		r = agree_make_room(graph, &mine, &room);
 	if (r == 0)
-		r = exchange(graph, &mine, room);
+		r = agree_exchange(graph, &mine, room);
 	free(room);
 	free(mine.bytes);
 	return r;

@@ -70,7 +70,7 @@ const size_t collective_elements = 10 << 18;
 	if (!ret_nccl->function)                                                                   \
 		return load_no_function(NCCL_NAME, #function, error);
 
-static int load_functions(void *library, struct nccl *ret_nccl, char *error)
+static int nccl_load_functions(void *library, struct nccl *ret_nccl, char *error)
 {
 	LOAD(ncclGetUniqueId)
 	LOAD(ncclCommInitRank)
@@ -91,16 +91,16 @@ static int load_functions(void *library, struct nccl *ret_nccl, char *error)
  * goes on from a checkpoint, whose first steps are launched, would not be an unbroken one's bit for
  * bit.
  */
-static void sum_alike(void)
+static void nccl_sum_alike(void)
 {
 	setenv("NCCL_GRAPH_REGISTER", "0", 0);
 }
 
-static int load(struct nccl *ret_nccl, int *ret_version, char *error)
+static int nccl_load(struct nccl *ret_nccl, int *ret_version, char *error)
 {
 	void *library;
 
-	sum_alike();
+	nccl_sum_alike();
 	library = load_library(NCCL_NAME);
 	*ret_version = 0;
 	if (!library)
@@ -108,7 +108,7 @@ static int load(struct nccl *ret_nccl, int *ret_version, char *error)
 	LOAD(ncclGetVersion)
 	ret_nccl->ncclGetVersion(ret_version);
 	if (*ret_version >= NCCL_VERSION_MIN)
-		return load_functions(library, ret_nccl, error);
+		return nccl_load_functions(library, ret_nccl, error);
 	snprintf(error, DEVICE_ERROR_MAX,
 		 "NCCL %d.%d.%d is installed, 2.13 or newer is needed: install " NCCL_PACKAGE
 		 ", or name the folder of a newer one by " LOAD_FOLDERS,
@@ -125,7 +125,7 @@ int collective_new(struct comm *comm, struct collective **ret_collective, char *
 	if (!collective)
 		return -ENOMEM;
 	collective->comm = comm;
-	r = load(&collective->nccl, &version, error);
+	r = nccl_load(&collective->nccl, &version, error);
 	if (r < 0) {
 		free(collective);
 		return r;
@@ -138,7 +138,7 @@ int collective_new(struct comm *comm, struct collective **ret_collective, char *
 }
 
 /* 0, or -ECOMM with NCCL's words for a status. */
-static int check(struct collective *collective, int status, const char *call)
+static int nccl_check(struct collective *collective, int status, const char *call)
 {
 	const struct nccl *nccl = &collective->nccl;
 	const char *more;
@@ -160,7 +160,7 @@ struct invitation {
 	int status;
 };
 
-static int connect_ranks(struct collective *collective)
+static int nccl_connect(struct collective *collective)
 {
 	struct comm *comm = collective->comm;
 	struct invitation invitation = {.status = NCCL_SUCCESS};
@@ -173,18 +173,18 @@ static int connect_ranks(struct collective *collective)
 		snprintf(collective->error, sizeof(collective->error), "%s", comm_error(comm));
 		return r;
 	}
-	r = check(collective, invitation.status, "ncclGetUniqueId on rank 0");
+	r = nccl_check(collective, invitation.status, "ncclGetUniqueId on rank 0");
 	if (r < 0)
 		return r;
-	return check(collective,
-		     collective->nccl.ncclCommInitRank(&collective->ranks, (int)comm->world,
-						       invitation.id, (int)comm->rank),
-		     "ncclCommInitRank");
+	return nccl_check(collective,
+			  collective->nccl.ncclCommInitRank(&collective->ranks, (int)comm->world,
+							    invitation.id, (int)comm->rank),
+			  "ncclCommInitRank");
 }
 
 int collective_connect(struct collective *collective, char *error)
 {
-	int r = connect_ranks(collective);
+	int r = nccl_connect(collective);
 
 	snprintf(error, DEVICE_ERROR_MAX, "%s", collective->error);
 	return r;
@@ -217,27 +217,28 @@ int collective_sum(struct collective *collective, const struct collective_range 
 {
 	const struct nccl *nccl = &collective->nccl;
 	int type = element == COMM_FLOAT ? NCCL_FLOAT32 : NCCL_FLOAT64;
-	int r = check(collective, nccl->ncclGroupStart(), "ncclGroupStart"), ended;
+	int r = nccl_check(collective, nccl->ncclGroupStart(), "ncclGroupStart"), ended;
 
 	if (r < 0)
 		return r;
 	for (uint32_t i = 0; i < count && r == 0; i++)
-		r = check(collective,
-			  nccl->ncclAllReduce(ranges[i].values, ranges[i].values, ranges[i].count,
-					      type, NCCL_SUM, collective->ranks, stream),
-			  "ncclAllReduce");
+		r = nccl_check(collective,
+			       nccl->ncclAllReduce(ranges[i].values, ranges[i].values,
+						   ranges[i].count, type, NCCL_SUM,
+						   collective->ranks, stream),
+			       "ncclAllReduce");
 	ended = nccl->ncclGroupEnd();
-	return r < 0 ? r : check(collective, ended, "ncclGroupEnd");
+	return r < 0 ? r : nccl_check(collective, ended, "ncclGroupEnd");
 }
 
-static int check_queued(struct collective *collective)
+static int nccl_check_queued(struct collective *collective)
 {
 	int status = NCCL_SUCCESS;
-	int r = check(collective,
-		      collective->nccl.ncclCommGetAsyncError(collective->ranks, &status),
-		      "ncclCommGetAsyncError");
+	int r = nccl_check(collective,
+			   collective->nccl.ncclCommGetAsyncError(collective->ranks, &status),
+			   "ncclCommGetAsyncError");
 
-	return r < 0 ? r : check(collective, status, "adding up over ranks");
+	return r < 0 ? r : nccl_check(collective, status, "adding up over ranks");
 }
 
 /*
@@ -250,12 +251,12 @@ int collective_wait(struct collective *collective, gpu_event event)
 	int r;
 
 	while ((r = gpu_event_query(event)) == -EAGAIN) {
-		r = check_queued(collective);
+		r = nccl_check_queued(collective);
 		if (r < 0)
 			return r;
 		nanosleep(&pause, NULL);
 	}
 	if (r < 0)
 		snprintf(collective->error, sizeof(collective->error), "%s", gpu_error());
-	return r < 0 ? r : check_queued(collective);
+	return r < 0 ? r : nccl_check_queued(collective);
 }

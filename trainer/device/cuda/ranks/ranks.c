@@ -19,7 +19,7 @@ bool cuda_ranks_several(const struct device_graph *graph)
 
 /* ---- opening ---- */
 
-static int open_stream(struct cuda_device *device, char *error)
+static int ranks_open_stream(struct cuda_device *device, char *error)
 {
 	int r = gpu_stream_new(&device->reduce);
 
@@ -39,7 +39,7 @@ int cuda_ranks_open(struct cuda_device *device, int result, char *error)
 	if (r == 0)
 		r = collective_new(device->base.options.comm, &device->collective, error);
 	if (r == 0)
-		r = open_stream(device, error);
+		r = ranks_open_stream(device, error);
 	/* one that fell back to another backend would be waited for */
 	r = cuda_ranks_meet(device, r, error);
 	return r < 0 ? r : collective_connect(device->collective, error);
@@ -55,7 +55,7 @@ void cuda_ranks_close(struct cuda_device *device)
 
 /* ---- sums ---- */
 
-static int check(struct cuda_device *device, int r)
+static int ranks_check(struct cuda_device *device, int r)
 {
 	if (r < 0)
 		device_fail(&device->base, r, "%s", collective_error(device->collective));
@@ -66,12 +66,12 @@ int cuda_ranks_wait(struct cuda_device *device, gpu_event event, const char *wha
 {
 	if (!device->collective)
 		return cuda_check(device, gpu_event_synchronize(event), what);
-	return check(device, collective_wait(device->collective, event));
+	return ranks_check(device, collective_wait(device->collective, event));
 }
 
 /* Queues a sum of what computing has queued before. */
-static int start(struct cuda_device *device, const struct collective_range *ranges, uint32_t count,
-		 enum comm_element element)
+static int ranks_start_sum(struct cuda_device *device, const struct collective_range *ranges,
+			   uint32_t count, enum comm_element element)
 {
 	int r = gpu_event_record(device->ready, device->compute);
 
@@ -79,12 +79,12 @@ static int start(struct cuda_device *device, const struct collective_range *rang
 		r = gpu_stream_wait(device->reduce, device->ready);
 	if (r < 0)
 		return cuda_check(device, r, "beginning a sum over ranks");
-	return check(device,
-		     collective_sum(device->collective, ranges, count, element, device->reduce));
+	return ranks_check(
+		device, collective_sum(device->collective, ranges, count, element, device->reduce));
 }
 
 /* What computing queues from here on comes after all sums so far. */
-static int join(struct cuda_device *device)
+static int ranks_join(struct cuda_device *device)
 {
 	int r = gpu_event_record(device->reduced, device->reduce);
 
@@ -95,7 +95,7 @@ static int join(struct cuda_device *device)
 
 /* ---- planning ---- */
 
-static bool in_bucket(const struct bucket *bucket, const struct cuda_tensor *tensor)
+static bool ranks_in_bucket(const struct bucket *bucket, const struct cuda_tensor *tensor)
 {
 	return tensor && tensor->storage == CUDA_IN_PARAMETER && tensor->slot == DEVICE_GRAD &&
 	       tensor->param->offset >= bucket->offset &&
@@ -103,11 +103,11 @@ static bool in_bucket(const struct bucket *bucket, const struct cuda_tensor *ten
 }
 
 /* The last operation that writes any of its gradients; 0 if none does. */
-static uint32_t completion_of(const struct cuda_program *program, const struct bucket *bucket)
+static uint32_t ranks_completion(const struct cuda_program *program, const struct bucket *bucket)
 {
 	for (uint32_t i = program->op_count; i-- > 0;)
 		for (int role = 0; role < CUDA_ROLES; role++)
-			if (in_bucket(bucket, program->ops[i].operands[role]) &&
+			if (ranks_in_bucket(bucket, program->ops[i].operands[role]) &&
 			    cuda_op_writes(&program->ops[i], (enum cuda_role)role))
 				return i;
 	return 0;
@@ -117,14 +117,14 @@ static uint32_t completion_of(const struct cuda_program *program, const struct b
  * Buckets keep the order that follows from the graph alone. Fusion may have an earlier one
  * completed after a later one; that one then waits for it.
  */
-static int plan_buckets(struct cuda_graph *graph)
+static int ranks_plan_buckets(struct cuda_graph *graph)
 {
 	struct cuda_ranks *ranks = &graph->ranks;
 	uint32_t last = 0;
 	int r = buckets_plan(&ranks->buckets, graph->graph, collective_elements);
 
 	for (uint32_t i = 0; i < ranks->buckets.count && r == 0; i++) {
-		uint32_t own = completion_of(graph->program, &ranks->buckets.items[i]);
+		uint32_t own = ranks_completion(graph->program, &ranks->buckets.items[i]);
 
 		last = own > last ? own : last;
 		ranks->complete[i] = last;
@@ -136,7 +136,7 @@ static int plan_buckets(struct cuda_graph *graph)
  * FNV-1a of what is added up, in order: an operation counts as its bucket or as the node whose norm
  * it is of.
  */
-static uint64_t digest_sums(const struct cuda_graph *graph)
+static uint64_t ranks_digest(const struct cuda_graph *graph)
 {
 	const struct cuda_ranks *ranks = &graph->ranks;
 	uint64_t digest = 0xcbf29ce484222325;
@@ -166,7 +166,7 @@ int cuda_ranks_plan(struct cuda_graph *graph)
 			graph->ranks.loss = &graph->program->ops[i];
 	graph->ranks.totals = cuda_allocate(&r, sizeof(*graph->ranks.totals));
 	if (r == 0 && graph->graph->params->has_optimizer)
-		r = plan_buckets(graph);
+		r = ranks_plan_buckets(graph);
 	return r;
 }
 
@@ -182,7 +182,7 @@ int cuda_ranks_compare(struct cuda_graph *graph)
 
 	if (!cuda_ranks_several(graph->graph))
 		return 0;
-	mine = digest_sums(graph);
+	mine = ranks_digest(graph);
 	for (unsigned rank = 0; rank < comm->world; rank++) {
 		uint64_t told = mine;
 		int sent = comm_broadcast(comm, &told, sizeof(told), rank);
@@ -224,8 +224,8 @@ int cuda_ranks_sum_norm(struct cuda_graph *graph, const struct cuda_op *op)
 		ranges[i].values = cuda_tensor_data(graph, tensor);
 		ranges[i].count = tensor->shape.c;
 	}
-	r = start(graph->device, ranges, 2, COMM_FLOAT);
-	return r < 0 ? r : join(graph->device);
+	r = ranks_start_sum(graph->device, ranges, 2, COMM_FLOAT);
+	return r < 0 ? r : ranks_join(graph->device);
 }
 
 int cuda_ranks_begin(struct cuda_graph *graph)
@@ -241,14 +241,15 @@ int cuda_ranks_begin(struct cuda_graph *graph)
 	r = loss_count(&graph->device->kernels, &arguments);
 	if (r < 0)
 		return cuda_check(graph->device, r, "counting labels");
-	return start(graph->device, &(struct collective_range){&totals->samples, 1}, 1,
-		     COMM_DOUBLE);
+	return ranks_start_sum(graph->device, &(struct collective_range){&totals->samples, 1}, 1,
+			       COMM_DOUBLE);
 }
 
 int cuda_ranks_before(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	return cuda_ranks_several(graph->graph) && op->kind == CUDA_OP_LOSS ? join(graph->device)
-									    : 0;
+	return cuda_ranks_several(graph->graph) && op->kind == CUDA_OP_LOSS
+		       ? ranks_join(graph->device)
+		       : 0;
 }
 
 int cuda_ranks_after(struct cuda_graph *graph, uint32_t index)
@@ -262,17 +263,19 @@ int cuda_ranks_after(struct cuda_graph *graph, uint32_t index)
 	if (!cuda_ranks_several(graph->graph))
 		return 0;
 	if (graph->program->ops[index].kind == CUDA_OP_LOSS)
-		r = start(graph->device, &(struct collective_range){&ranks->totals->loss, 3}, 1,
-			  COMM_DOUBLE);
+		r = ranks_start_sum(graph->device,
+				    &(struct collective_range){&ranks->totals->loss, 3}, 1,
+				    COMM_DOUBLE);
 	if (!(graph->variant & CUDA_VARIANT_UPDATES))
 		return r;
 	while (r == 0 && ranks->started < buckets->count &&
 	       ranks->complete[ranks->started] <= index) {
 		const struct bucket *bucket = &buckets->items[ranks->started++];
 
-		r = start(graph->device,
-			  &(struct collective_range){gradients + bucket->offset, bucket->count}, 1,
-			  COMM_FLOAT);
+		r = ranks_start_sum(
+			graph->device,
+			&(struct collective_range){gradients + bucket->offset, bucket->count}, 1,
+			COMM_FLOAT);
 	}
 	return r;
 }
@@ -285,7 +288,7 @@ int cuda_ranks_end(struct cuda_graph *graph)
 	/* a captured stream must not wait for another that has nothing of the capture */
 	if (!cuda_ranks_several(graph->graph) || (!graph->ranks.loss && !graph->ranks.started))
 		return 0;
-	r = join(graph->device);
+	r = ranks_join(graph->device);
 	if (r < 0 || !graph->ranks.loss)
 		return r;
 	arguments = cuda_loss_arguments(graph, graph->ranks.loss);
