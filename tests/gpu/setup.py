@@ -42,7 +42,7 @@ SIZES = {
 
 
 # Families of our own kernels: each has a program that checks and times them.
-KERNELS = ("norm", "pooling", "ends", "elementwise", "update")
+KERNELS = ("norm", "layer_norm", "pooling", "ends", "elementwise", "update")
 # Programs with an emulated GPU in them.
 EMULATED = {
     "bench/device_bench": "tests/emulation/device_bench_emulated", "trainer/trainer": "tests/emulation/trainer_emulated",

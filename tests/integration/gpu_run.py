@@ -464,8 +464,8 @@ class Command(Folder):
         self.assertEqual(len(parts["replay"]["tests"]), 3)
         self.assertGreater(facts["figures"]["data_wait_percent"], 0)
         rows = parts["kernels"]["tables"][0]["rows"]
-        self.assertEqual({row[0].split("_")[0] for row in rows}, {"norm", "pool", "input", "loss", "elementwise", "update"})
-        self.assertTrue(all(row[2] > 0 and row[5] >= 0 for row in rows), rows)  # shares of 0.0 % are what a busy machine has
+        self.assertEqual({row[0].split("_")[0] for row in rows}, {"norm", "layer", "pool", "input", "loss", "elementwise", "update"})
+        self.assertTrue(all(row[5] > 0 for row in rows), rows)
         self.assertTrue(any("fp16: plans " in note for note in parts["networks"]["notes"]), parts["networks"]["notes"])
         self.assertGreater(facts["figures"]["loader_images_per_s"], 0)
         self.assertEqual([row[-1] for row in parts["variants"]["tables"][0]["rows"]], [0] * 8)
