@@ -43,7 +43,7 @@ TABLE = {
 
     # the trainer: only plan looks behind the device's seam, at CUDA
     "trainer": "trainer/plan trainer/run",
-    "trainer/recipe": "",
+    "trainer/recipe": "trainer/algorithms/schedules.h trainer/device/optimizers/optimizers.h",
     "trainer/model": "trainer/recipe trainer/device/device.h",
     "trainer/algorithms": "trainer/recipe trainer/model trainer/device/device.h",
     "trainer/checkpoint": "trainer/recipe trainer/device/device.h",
@@ -51,14 +51,15 @@ TABLE = {
                     "trainer/device/cuda trainer/device/cuda/lowering",
     "trainer/run": "trainer/recipe trainer/model trainer/algorithms trainer/checkpoint trainer/device/device.h "
                    "trainer/device/comm/comm.h proto/client/feed.h",
-    "trainer/device": "trainer/device/comm/comm.h",
+    "trainer/device": "trainer/device/comm/comm.h trainer/device/optimizers",
+    "trainer/device/optimizers": "trainer/device/device.h",
     "trainer/device/comm": "",
-    "trainer/device/cpu": "trainer/device",
+    "trainer/device/cpu": "trainer/device trainer/device/optimizers",
     "trainer/device/cuda": "trainer/device trainer/device/cuda/lowering trainer/device/cuda/ranks trainer/device/cuda/kernels",
     "trainer/device/cuda/lowering": "trainer/device trainer/device/cuda",
     "trainer/device/cuda/ranks": "trainer/device trainer/device/comm/comm.h trainer/device/cuda",
     "trainer/device/cuda/cudnn": "trainer/device/device.h trainer/device/cuda",
-    "trainer/device/cuda/kernels": "trainer/device/cuda",
+    "trainer/device/cuda/kernels": "trainer/device/cuda trainer/device/optimizers",
     "trainer/device/cuda/kernels/cu": "trainer/device/cuda trainer/device/cuda/kernels",
 
     "tools/packimg/common": "format/error.h format/packimg.h",

@@ -5,9 +5,11 @@
 void optim_spec(const struct recipe *recipe, struct device_optimizer_spec *ret_spec)
 {
 	*ret_spec = (struct device_optimizer_spec){
-		.kind = recipe->optim.name == RECIPE_ADAMW ? DEVICE_ADAMW : DEVICE_SGD,
-		.nesterov = recipe->optim.nesterov,
-		.coupled_decay = recipe->optim.decay == RECIPE_COUPLED,
+		.kind = (enum device_optimizer_kind)recipe->optim.name,
+#define OPTION(name, ...) .name = recipe->optim.name,
+		DEVICE_OPTIMIZER_KEYS(DEVICE_NO_KEY, OPTION)
+#undef OPTION
+			.coupled_decay = recipe->optim.decay == RECIPE_COUPLED,
 		.ema = recipe->train.ema > 0,
 	};
 }
@@ -26,11 +28,10 @@ void optim_hyper(const struct recipe *recipe, const struct schedule *schedule, u
 {
 	const struct recipe_optim *optim = &recipe->optim;
 	struct device_hyper hyper = {
-		.momentum = (float)optim->momentum,
-		.beta1 = (float)optim->beta1,
-		.beta2 = (float)optim->beta2,
-		.epsilon = (float)optim->epsilon,
-		.clip_norm = (float)optim->clip_norm,
+#define NUMBER(name, ...) .name = (float)optim->name,
+		DEVICE_OPTIMIZER_KEYS(NUMBER, DEVICE_NO_KEY)
+#undef NUMBER
+			.clip_norm = (float)optim->clip_norm,
 	};
 	double epoch = (double)(step - 1) / (double)batches_per_epoch;
 	double lr = optim->lr * schedule_factor(schedule, epoch);

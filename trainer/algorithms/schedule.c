@@ -4,21 +4,7 @@
 
 void schedule_init(struct schedule *schedule, const struct recipe *recipe)
 {
-	const struct recipe_schedule_keys *keys = &recipe->schedule;
-	*schedule = (struct schedule){
-		.name = (enum recipe_schedule)keys->name,
-		.epochs = recipe->train.epochs,
-		.warmup = keys->warmup,
-		.warmup_from = keys->warmup_from,
-		.final = keys->final,
-		.step = keys->step,
-		.gamma = keys->gamma,
-		.milestones = keys->milestones,
-		.power = keys->power,
-		.peak = keys->peak * (recipe->train.epochs - keys->warmup),
-		.start = keys->start,
-		.period = keys->period,
-	};
+	*schedule = (struct schedule){.keys = recipe->schedule, .epochs = recipe->train.epochs};
 }
 
 /*
@@ -39,65 +25,96 @@ static double phase_of(double position, double period)
 	return count - floor(count);
 }
 
-static double triangle(double position, double period, double low)
-{
-	double phase = phase_of(position, period);
-	double height = phase < 0.5 ? 2 * phase : 2 - 2 * phase;
-	return low + (1 - low) * height;
-}
+/* ---- the schedules proper ---- */
 
-/* past: epochs since the end of warm-up, of `length`. */
-static double proper(const struct schedule *schedule, double epoch, double past, double length)
+/* Where the run stands. */
+struct position {
+	const struct recipe_schedule *keys;
+	double epoch;
+	double past, length; /* epochs since the end of warm-up, and until the end of the run */
+	double t;            /* the share that has passed, 0 to 1 */
+};
+
+static double constant(const struct position *at)
 {
-	double t = length > 0 ? past / length : 0;
-	double final = schedule->final;
-	switch (schedule->name) {
-	case RECIPE_CONSTANT:
-		return 1;
-	case RECIPE_COSINE:
-		/* The run's very end belongs to the last period, not to a new one. */
-		if (schedule->period > 0 && past < length)
-			t = phase_of(past, schedule->period);
-		return final + (1 - final) * (1 + cos(M_PI * t)) / 2;
-	case RECIPE_LINEAR:
-		return 1 - (1 - final) * t;
-	case RECIPE_ONE_CYCLE:
-		if (past < schedule->peak)
-			return schedule->start + (1 - schedule->start) * past / schedule->peak;
-		if (length <= schedule->peak)
-			return 1;
-		return 1 - (1 - final) * (past - schedule->peak) / (length - schedule->peak);
-	case RECIPE_STEP:
-		return pow(schedule->gamma, floor(periods(epoch, schedule->step)));
-	case RECIPE_MULTI_STEP: {
-		double factor = 1;
-		for (unsigned i = 0; i < schedule->milestones.count; i++)
-			if (epoch >= schedule->milestones.value[i])
-				factor *= schedule->gamma;
-		return factor;
-	}
-	case RECIPE_EXPONENTIAL:
-		return pow(schedule->gamma, epoch);
-	case RECIPE_POLYNOMIAL:
-		return final + (1 - final) * pow(1 - t, schedule->power);
-	case RECIPE_TRIANGULAR:
-		if (length <= 0)
-			return schedule->start;
-		return triangle(past, schedule->period > 0 ? schedule->period : length,
-				schedule->start);
-	}
 	return 1;
 }
 
+static double cosine(const struct position *at)
+{
+	double final = at->keys->final, period = at->keys->period;
+	/* The run's very end belongs to the last period, not to a new one. */
+	double t = period > 0 && at->past < at->length ? phase_of(at->past, period) : at->t;
+	return final + (1 - final) * (1 + cos(M_PI * t)) / 2;
+}
+
+static double linear(const struct position *at)
+{
+	return 1 - (1 - at->keys->final) * at->t;
+}
+
+/* Straight from start to 1 at the peak, then straight to final. */
+static double one_cycle(const struct position *at)
+{
+	double peak = at->keys->peak * at->length, start = at->keys->start;
+	if (at->past < peak)
+		return start + (1 - start) * at->past / peak;
+	if (at->length <= peak)
+		return 1;
+	return 1 - (1 - at->keys->final) * (at->past - peak) / (at->length - peak);
+}
+
+static double step(const struct position *at)
+{
+	return pow(at->keys->gamma, floor(periods(at->epoch, at->keys->step)));
+}
+
+static double multi_step(const struct position *at)
+{
+	double factor = 1;
+	for (unsigned i = 0; i < at->keys->milestones.count; i++)
+		if (at->epoch >= at->keys->milestones.value[i])
+			factor *= at->keys->gamma;
+	return factor;
+}
+
+static double exponential(const struct position *at)
+{
+	return pow(at->keys->gamma, at->epoch);
+}
+
+static double polynomial(const struct position *at)
+{
+	return at->keys->final + (1 - at->keys->final) * pow(1 - at->t, at->keys->power);
+}
+
+/* From start to 1 and back in each period. */
+static double triangular(const struct position *at)
+{
+	double low = at->keys->start;
+	if (at->length <= 0)
+		return low;
+	double phase = phase_of(at->past, at->keys->period > 0 ? at->keys->period : at->length);
+	return low + (1 - low) * (phase < 0.5 ? 2 * phase : 2 - 2 * phase);
+}
+
+static double (*const schedules[])(const struct position *at) = {
+#define FUNCTION(constant, name) name,
+	SCHEDULES(FUNCTION)
+#undef FUNCTION
+};
+
 double schedule_factor(const struct schedule *schedule, double epoch)
 {
-	if (epoch > schedule->epochs)
-		epoch = schedule->epochs;
-	double length = schedule->epochs - schedule->warmup;
-	if (epoch < schedule->warmup) {
-		double goal = proper(schedule, schedule->warmup, 0, length);
-		return schedule->warmup_from * goal +
-		       (1 - schedule->warmup_from) * goal * epoch / schedule->warmup;
-	}
-	return proper(schedule, epoch, epoch - schedule->warmup, length);
+	const struct recipe_schedule *keys = &schedule->keys;
+	double (*proper)(const struct position *at) = schedules[keys->name];
+	struct position at = {.keys = keys, .length = schedule->epochs - keys->warmup};
+	epoch = fmin(epoch, schedule->epochs);
+	at.epoch = fmax(epoch, keys->warmup);
+	at.past = at.epoch - keys->warmup;
+	at.t = at.length > 0 ? at.past / at.length : 0;
+	double factor = proper(&at);
+	if (epoch >= keys->warmup)
+		return factor;
+	return keys->warmup_from * factor + (1 - keys->warmup_from) * factor * epoch / keys->warmup;
 }

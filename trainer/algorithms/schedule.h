@@ -9,15 +9,8 @@
 #include "trainer/recipe/recipe.h"
 
 struct schedule {
-	enum recipe_schedule name;
+	struct recipe_schedule keys;
 	double epochs; /* of the whole run, warm-up included */
-	double warmup, warmup_from;
-	double final;
-	double step, gamma;
-	struct recipe_numbers milestones;
-	double power;
-	double peak, start; /* peak in epochs */
-	double period;
 };
 
 void schedule_init(struct schedule *schedule, const struct recipe *recipe);
@@ -27,16 +20,5 @@ void schedule_init(struct schedule *schedule, const struct recipe *recipe);
  * from warmup_from to the value that the schedule has at its end; cosine, linear, polynomial,
  * one_cycle and triangular then take the epochs that remain, while the drops of step, multi_step
  * and exponential count from the start of the run.
- *
- *   cosine       final + (1 - final) (1 + cos(pi t)) / 2, restarted every period (Loshchilov and
- *                Hutter, SGDR)
- *   linear       1 - (1 - final) t
- *   polynomial   final + (1 - final) (1 - t)^power
- *   step         gamma^floor(epoch / step)
- *   multi_step   gamma^(milestones passed)
- *   exponential  gamma^epoch
- *   one_cycle    straight from start to 1 at peak, then straight to final (Smith and Topin,
- *                Super-Convergence)
- *   triangular   from start to 1 and back in each period (Smith: Cyclical Learning Rates)
  */
 double schedule_factor(const struct schedule *schedule, double epoch);

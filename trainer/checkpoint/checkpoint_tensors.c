@@ -7,17 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where a slot of a parameter stands in the file. */
-static const struct {
-	enum device_slot slot;
-	const char *prefix;
-} slots[] = {
-	{DEVICE_VALUE, ""},
-	{DEVICE_MOMENT1, "optimizer.momentum."},
-	{DEVICE_MOMENT2, "optimizer.variance."},
-	{DEVICE_EMA, "ema."},
-};
-enum { SLOTS = sizeof(slots) / sizeof(slots[0]) };
+static const char STATE[] = "optimizer.", AVERAGE[] = "ema."; /* before names */
 
 /* ---- layouts: [K][R][S][C] on the host, [K][C][R][S] in files ---- */
 
@@ -60,9 +50,55 @@ static unsigned file_shape(const struct device_param_spec *spec, uint64_t ret_sh
 	return 1;
 }
 
+struct tensor_name {
+	char text[2 * DEVICE_NAME_MAX];
+};
+
+/* What a slot of a parameter is called in the file. */
+static struct tensor_name name_of(const struct device_params *params,
+				  const struct device_param *param, enum device_slot slot)
+{
+	const char *name = device_param_spec(param)->name;
+	struct tensor_name made;
+	if (slot == DEVICE_VALUE)
+		snprintf(made.text, sizeof(made.text), "%s", name);
+	else if (slot == DEVICE_EMA)
+		snprintf(made.text, sizeof(made.text), "%s%s", AVERAGE, name);
+	else
+		snprintf(made.text, sizeof(made.text), "%s%s.%s", STATE,
+			 device_params_optimizer(params)->state[slot - DEVICE_STATE], name);
+	return made;
+}
+
+/* Gradients are not kept. */
+static bool keeps(const struct device_param *param, enum device_slot slot)
+{
+	return slot != DEVICE_GRAD && device_param_has(param, slot);
+}
+
 /* ---- writing ---- */
 
-/* What the writer asks for, tensor by tensor: a slot of a parameter, through two buffers. */
+/*
+ * A tensor on its way: room for the largest one, as it lies in the file and as the device has it.
+ */
+struct staging {
+	float *file, *host;
+};
+
+static int staging_init(struct staging *staging, const struct device_params *params)
+{
+	size_t bytes = device_params_largest(params) * sizeof(float);
+	*staging = (struct staging){malloc(bytes), malloc(bytes)};
+	return staging->file && staging->host ? 0 : -ENOMEM;
+}
+
+static void staging_deinit(struct staging *staging)
+{
+	free(staging->file);
+	free(staging->host);
+}
+
+/* What the writer asks for, tensor by tensor: a slot of a parameter. */
 struct source {
 	struct device_param *param;
 	enum device_slot slot;
@@ -70,9 +106,9 @@ struct source {
 struct saving {
 	struct source *sources;
 	struct safetensors_tensor *tensors;
-	char (*names)[DEVICE_NAME_MAX + 32];
+	struct tensor_name *names;
 	size_t count;
-	float *host, *file;
+	struct staging staging;
 };
 
 static const void *fill(void *user, size_t index)
@@ -80,12 +116,12 @@ static const void *fill(void *user, size_t index)
 	struct saving *saving = user;
 	const struct source *source = &saving->sources[index];
 	const struct device_param_spec *spec = device_param_spec(source->param);
-	if (device_param_read(source->param, source->slot, saving->host))
+	if (device_param_read(source->param, source->slot, saving->staging.host))
 		return NULL;
 	if (spec->kind != DEVICE_CONV_WEIGHT)
-		return saving->host;
-	to_file(spec, saving->host, saving->file);
-	return saving->file;
+		return saving->staging.host;
+	to_file(spec, saving->staging.host, saving->staging.file);
+	return saving->staging.file;
 }
 
 static void saving_deinit(struct saving *saving)
@@ -93,48 +129,29 @@ static void saving_deinit(struct saving *saving)
 	free(saving->sources);
 	free(saving->tensors);
 	free(saving->names);
-	free(saving->host);
-	free(saving->file);
-}
-
-static size_t largest(const struct device_params *params)
-{
-	size_t elements = 1;
-	for (size_t i = 0; i < device_params_count(params); i++) {
-		size_t n = device_param_elements(device_params_at(params, i));
-		if (n > elements)
-			elements = n;
-	}
-	return elements;
+	staging_deinit(&saving->staging);
 }
 
 static int saving_init(struct saving *saving, const struct device_params *params)
 {
-	size_t tensors = device_params_count(params) * SLOTS, elements = largest(params);
+	size_t tensors = device_params_count(params) * DEVICE_SLOTS;
 	*saving = (struct saving){
 		.sources = calloc(tensors, sizeof(*saving->sources)),
 		.tensors = calloc(tensors, sizeof(*saving->tensors)),
 		.names = calloc(tensors, sizeof(*saving->names)),
-		.host = malloc(elements * sizeof(float)),
-		.file = malloc(elements * sizeof(float)),
 	};
-	if (!saving->sources || !saving->tensors || !saving->names || !saving->host ||
-	    !saving->file) {
-		saving_deinit(saving);
-		return -ENOMEM;
-	}
-	return 0;
+	int r = staging_init(&saving->staging, params);
+	return saving->sources && saving->tensors && saving->names ? r : -ENOMEM;
 }
 
 static void saving_add(struct saving *saving, struct device_param *param, enum device_slot slot,
-		       const char *prefix)
+		       struct tensor_name name)
 {
 	const struct device_param_spec *spec = device_param_spec(param);
 	struct safetensors_tensor *tensor = &saving->tensors[saving->count];
-	char *name = saving->names[saving->count];
-	snprintf(name, sizeof(*saving->names), "%s%s", prefix, spec->name);
+	saving->names[saving->count] = name;
 	*tensor = (struct safetensors_tensor){
-		.name = name,
+		.name = saving->names[saving->count].text,
 		.type = SAFETENSORS_F32,
 		.size = device_param_elements(param) * sizeof(float),
 	};
@@ -149,13 +166,15 @@ int checkpoint_write_tensors(const char *path, struct device_params *params,
 	struct saving saving;
 	int r = saving_init(&saving, params);
 	if (r)
-		return checkpoint_fail(error, r, "%s: cannot be written: %s", path, strerror(-r));
-	for (size_t s = 0; s < SLOTS; s++)
-		for (size_t i = 0; i < device_params_count(params); i++)
-			if (only ? slots[s].slot == *only
-				 : device_param_has(device_params_at(params, i), slots[s].slot))
-				saving_add(&saving, device_params_at(params, i), slots[s].slot,
-					   only ? "" : slots[s].prefix);
+		checkpoint_fail(error, r, "%s: cannot be written: %s", path, strerror(-r));
+	for (enum device_slot slot = 0; !r && slot < DEVICE_SLOTS; slot++) {
+		for (size_t i = 0; i < device_params_count(params); i++) {
+			struct device_param *param = device_params_at(params, i);
+			if (only ? slot == *only : keeps(param, slot))
+				saving_add(&saving, param, slot,
+					   name_of(params, param, only ? DEVICE_VALUE : slot));
+		}
+	}
 	struct safetensors_writer writer = {
 		.tensors = saving.tensors,
 		.count = saving.count,
@@ -164,7 +183,8 @@ int checkpoint_write_tensors(const char *path, struct device_params *params,
 		.fill = fill,
 		.user = &saving,
 	};
-	r = safetensors_write(path, &writer, error);
+	if (!r)
+		r = safetensors_write(path, &writer, error);
 	saving_deinit(&saving);
 	return r;
 }
@@ -203,27 +223,6 @@ int checkpoint_export(const char *path, struct device_params *params, enum devic
 }
 
 /* ---- reading ---- */
-
-/*
- * A tensor on its way in: room for the largest one, as it lies in the file and as the device takes
- * it.
- */
-struct staging {
-	float *file, *host;
-};
-
-static int staging_init(struct staging *staging, const struct device_params *params)
-{
-	size_t bytes = largest(params) * sizeof(float);
-	*staging = (struct staging){malloc(bytes), malloc(bytes)};
-	return staging->file && staging->host ? 0 : -ENOMEM;
-}
-
-static void staging_deinit(struct staging *staging)
-{
-	free(staging->file);
-	free(staging->host);
-}
 
 /* Elements of a floating-point tensor as floats; `narrow` has room for what is to be widened. */
 static int read_elements(const struct safetensors *source, const struct safetensors_tensor *tensor,
@@ -299,20 +298,21 @@ static int restore_tensor(const struct safetensors *source, const char *path,
 }
 
 static int restore_slot(const struct safetensors *source, const char *path,
-			struct device_param *param, size_t s, struct staging *staging, char *error)
+			const struct device_params *params, struct device_param *param,
+			enum device_slot slot, struct staging *staging, char *error)
 {
-	char name[DEVICE_NAME_MAX + 32];
 	const struct device_param_spec *spec = device_param_spec(param);
-	snprintf(name, sizeof(name), "%s%s", slots[s].prefix, spec->name);
-	const struct safetensors_tensor *tensor = safetensors_find(source, name);
+	struct tensor_name name = name_of(params, param, slot);
+	const struct safetensors_tensor *tensor = safetensors_find(source, name.text);
 	if (!tensor)
-		return checkpoint_fail(error, -EBADMSG, "%s: tensor %s is missing", path, name);
+		return checkpoint_fail(error, -EBADMSG, "%s: tensor %s is missing", path,
+				       name.text);
 	if (tensor->type != SAFETENSORS_F32)
 		return checkpoint_fail(error, -EBADMSG, "%s: tensor %s is %s, expected F32", path,
-				       name, safetensors_type_name(tensor->type));
+				       name.text, safetensors_type_name(tensor->type));
 	if (!shape_fits(tensor, spec))
 		return fail_shape(path, tensor, spec, error);
-	return restore_tensor(source, path, tensor, param, slots[s].slot, staging, error);
+	return restore_tensor(source, path, tensor, param, slot, staging, error);
 }
 
 int checkpoint_restore_tensors(const struct safetensors *source, const char *path,
@@ -322,11 +322,12 @@ int checkpoint_restore_tensors(const struct safetensors *source, const char *pat
 	int r = staging_init(&staging, params);
 	if (r)
 		checkpoint_fail(error, r, "out of memory");
-	for (size_t s = 0; s < SLOTS && !r; s++) {
+	for (enum device_slot slot = 0; slot < DEVICE_SLOTS && !r; slot++) {
 		for (size_t i = 0; i < device_params_count(params) && !r; i++) {
 			struct device_param *param = device_params_at(params, i);
-			if (device_param_has(param, slots[s].slot))
-				r = restore_slot(source, path, param, s, &staging, error);
+			if (keeps(param, slot))
+				r = restore_slot(source, path, params, param, slot, &staging,
+						 error);
 		}
 	}
 	staging_deinit(&staging);
@@ -376,6 +377,27 @@ static int fail_missing(const struct safetensors *source, const char *path,
 			       name, another_network);
 }
 
+static bool begins(const char *name, const char *with)
+{
+	return strncmp(name, with, strlen(with)) == 0;
+}
+
+/* Of a checkpoint, beside its weights: any optimizer's state, or their average. */
+static bool of_training(const char *name)
+{
+	bool known = begins(name, AVERAGE);
+	if (!begins(name, STATE))
+		return known;
+	name += strlen(STATE);
+	for (size_t o = 0; o < DEVICE_OPTIMIZER_COUNT; o++) {
+		for (unsigned i = 0; i < device_optimizers[o].states; i++) {
+			const char *state = device_optimizers[o].state[i];
+			known = known || (begins(name, state) && name[strlen(state)] == '.');
+		}
+	}
+	return known;
+}
+
 static void find_strangers(const struct safetensors *source, const struct device_params *params,
 			   struct checkpoint_rest *rest)
 {
@@ -384,10 +406,7 @@ static void find_strangers(const struct safetensors *source, const struct device
 		const char *name = safetensors_at(source, i)->name;
 		size_t length = strlen(name), end = strlen(counter);
 		bool known = (length > end && strcmp(name + length - end, counter) == 0) ||
-			     device_params_find(params, name);
-		for (size_t s = 1; s < SLOTS; s++)
-			known = known ||
-				strncmp(name, slots[s].prefix, strlen(slots[s].prefix)) == 0;
+			     device_params_find(params, name) || of_training(name);
 		if (!known && !rest->strangers++)
 			snprintf(rest->stranger, sizeof(rest->stranger), "%s", name);
 	}

@@ -73,6 +73,9 @@ struct device_params {
 	void *backend;
 };
 
+/* Whether a store has the slot, for all that it holds or but for its buffers. */
+bool device_params_have(const struct device_params *params, enum device_slot slot);
+
 /*
  * Kinds of nodes, with the name that backends' tables of them go by (cpu_NAME_ops). What each takes
  * and may lack says its row in graph.c.

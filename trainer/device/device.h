@@ -34,6 +34,8 @@
 #ifndef TRAINER_DEVICE_H
 #define TRAINER_DEVICE_H
 
+#include "trainer/device/optimizers/optimizers.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -81,12 +83,10 @@ enum device_slot {
 	 * summed over the micro-batches since the last update, and then over ranks; not for buffers
 	 */
 	DEVICE_GRAD = 1,
-	DEVICE_MOMENT1 = 2, /* SGD: momentum; AdamW: first moment */
-	DEVICE_MOMENT2 = 3, /* AdamW: second moment */
-	DEVICE_EMA = 4,     /* exponential moving average of DEVICE_VALUE */
+	DEVICE_STATE = 2, /* first of the optimizer's, as many as its row says; zero at first */
+	DEVICE_EMA = DEVICE_STATE + DEVICE_STATES_MAX, /* moving average of DEVICE_VALUE */
+	DEVICE_SLOTS,
 };
-
-enum device_optimizer_kind { DEVICE_SGD = 1, DEVICE_ADAMW = 2 };
 
 /* Numbered as enum feed_element. */
 enum device_element {
@@ -199,7 +199,9 @@ struct device_param_spec {
 
 struct device_optimizer_spec {
 	enum device_optimizer_kind kind;
-	bool nesterov; /* SGD */
+#define OPTION(name, ...) bool name;
+	DEVICE_OPTIMIZER_KEYS(DEVICE_NO_KEY, OPTION)
+#undef OPTION
 	/*
 	 * SGD: decay is added to the gradient (L2, as torch.optim.SGD); else decoupled: w -= lr *
 	 * decay * w (Loshchilov and Hutter, SGDW)
@@ -215,12 +217,9 @@ struct device_optimizer_spec {
 struct device_hyper {
 	float lr[DEVICE_GROUPS_MAX];           /* per group */
 	float weight_decay[DEVICE_GROUPS_MAX]; /* per group */
-	/*
-	 * SGD; buffer = momentum * buffer + g, step = nesterov ? g + momentum * buffer : buffer, w
-	 * -= lr * step
-	 */
-	float momentum;
-	float beta1, beta2, epsilon; /* AdamW, bias-corrected by the store's count of updates */
+#define NUMBER(name, ...) float name; /* momentum and so on: what the optimizers' files say */
+	DEVICE_OPTIMIZER_KEYS(NUMBER, DEVICE_NO_KEY)
+#undef NUMBER
 	/*
 	 * ema = decay * ema + (1 - decay) * w, after the update; 0 copies, as the store's first
 	 * update does in any case; 1 leaves it alone
@@ -264,6 +263,10 @@ struct device_param *device_params_at(const struct device_params *params, size_t
 struct device_param *device_params_find(const struct device_params *params, const char *name);
 const struct device_param_spec *device_param_spec(const struct device_param *param);
 size_t device_param_elements(const struct device_param *param); /* product of its shape */
+/* Of the store's largest parameter; at least 1. */
+size_t device_params_largest(const struct device_params *params);
+/* NULL: evaluation only. */
+const struct device_optimizer *device_params_optimizer(const struct device_params *params);
 /* Whether an allocated parameter has the slot. */
 bool device_param_has(const struct device_param *param, enum device_slot slot);
 /*

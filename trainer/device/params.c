@@ -6,6 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+const struct device_optimizer device_optimizers[] = {
+#define ROW(constant, name, states, ...) {#name, states, {__VA_ARGS__}},
+	DEVICE_OPTIMIZERS(ROW)
+#undef ROW
+};
+
 int device_params_new(struct device *device, struct device_params **ret_params)
 {
 	struct device_params *params = calloc(1, sizeof(*params));
@@ -121,7 +127,7 @@ int device_params_allocate(struct device_params *params,
 
 	if (params->allocated)
 		return device_fail(params->device, -EBUSY, "the store is allocated already");
-	if (optimizer && optimizer->kind != DEVICE_SGD && optimizer->kind != DEVICE_ADAMW)
+	if (optimizer && optimizer->kind >= DEVICE_OPTIMIZER_COUNT)
 		return device_fail(params->device, -EINVAL, "optimizer %d is not known",
 				   (int)optimizer->kind);
 	/* Every tensor starts on a cache line, so that no two share one. */
@@ -165,23 +171,38 @@ size_t device_param_elements(const struct device_param *param)
 	return param->elements;
 }
 
+size_t device_params_largest(const struct device_params *params)
+{
+	size_t elements = 1;
+
+	for (size_t i = 0; i < params->count; i++)
+		if (params->items[i]->elements > elements)
+			elements = params->items[i]->elements;
+	return elements;
+}
+
+const struct device_optimizer *device_params_optimizer(const struct device_params *params)
+{
+	return params->has_optimizer ? &device_optimizers[params->optimizer.kind] : NULL;
+}
+
+bool device_params_have(const struct device_params *params, enum device_slot slot)
+{
+	const struct device_optimizer *optimizer = device_params_optimizer(params);
+
+	if (slot == DEVICE_VALUE || !optimizer)
+		return slot == DEVICE_VALUE;
+	if (slot == DEVICE_EMA)
+		return params->optimizer.ema;
+	return slot == DEVICE_GRAD || slot < DEVICE_STATE + optimizer->states;
+}
+
 bool device_param_has(const struct device_param *param, enum device_slot slot)
 {
-	const struct device_params *params = param->store;
-	bool optimized = params->has_optimizer && param->spec.kind != DEVICE_BUFFER;
+	bool of_buffers = slot == DEVICE_VALUE || slot == DEVICE_EMA;
 
-	switch (slot) {
-	case DEVICE_VALUE:
-		return true;
-	case DEVICE_GRAD:
-	case DEVICE_MOMENT1:
-		return optimized;
-	case DEVICE_MOMENT2:
-		return optimized && params->optimizer.kind == DEVICE_ADAMW;
-	case DEVICE_EMA:
-		return params->has_optimizer && params->optimizer.ema;
-	}
-	return false;
+	return device_params_have(param->store, slot) &&
+	       (of_buffers || param->spec.kind != DEVICE_BUFFER);
 }
 
 static int check_slot(const struct device_param *param, enum device_slot slot)

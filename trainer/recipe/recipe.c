@@ -152,17 +152,17 @@ static int check_scale(const struct recipe_data *data, char *error)
 /* A gamma above 1 is for exponential growth, and for learning rates that optim.lr could have. */
 static int check_growth(const struct recipe *recipe, char *error)
 {
-	const struct recipe_schedule_keys *schedule = &recipe->schedule;
+	const struct recipe_schedule *schedule = &recipe->schedule;
 	double max = recipe_find_key("optim", "lr")->max;
 	if (schedule->gamma <= 1)
 		return 0;
-	if (schedule->name == RECIPE_STEP || schedule->name == RECIPE_MULTI_STEP)
+	if (schedule->name == SCHEDULE_STEP || schedule->name == SCHEDULE_MULTI_STEP)
 		return recipe_fail(error,
 				   "schedule.gamma = %g: expected at most 1 with schedule.name = "
 				   "step or multi_step; exponential may grow",
 				   schedule->gamma);
 	double last = recipe->optim.lr * pow(schedule->gamma, recipe->train.epochs);
-	if (schedule->name == RECIPE_EXPONENTIAL && last > max)
+	if (schedule->name == SCHEDULE_EXPONENTIAL && last > max)
 		return recipe_fail(error,
 				   "schedule.gamma = %g takes optim.lr = %g to %g in train.epochs "
 				   "= %g: expected at most %g",
@@ -190,13 +190,13 @@ int recipe_check(const struct recipe *recipe, bool trains, char *error)
 					  "while another is used, or 0");
 	if (!*recipe->data.val && *recipe->data.val_pipeline)
 		return recipe_fail(error, "data.val_pipeline is set, but no data.val to run it on");
-	const struct recipe_schedule_keys *schedule = &recipe->schedule;
+	const struct recipe_schedule *schedule = &recipe->schedule;
 	if (schedule->warmup > 0 && schedule->warmup >= recipe->train.epochs &&
 	    recipe->train.epochs > 0)
 		return recipe_fail(
 			error, "schedule.warmup = %g epoch%s leaves nothing of train.epochs = %g",
 			schedule->warmup, schedule->warmup == 1 ? "" : "s", recipe->train.epochs);
-	if (schedule->name == RECIPE_MULTI_STEP && !schedule->milestones.count)
+	if (schedule->name == SCHEDULE_MULTI_STEP && !schedule->milestones.count)
 		return recipe_fail(
 			error,
 			"schedule.milestones is empty: schedule.name = multi_step needs them");
@@ -208,7 +208,7 @@ int recipe_check(const struct recipe *recipe, bool trains, char *error)
 	r = check_growth(recipe, error);
 	if (r)
 		return r;
-	if (recipe->optim.name == RECIPE_SGD && recipe->optim.nesterov &&
+	if (recipe->optim.name == DEVICE_SGD && recipe->optim.nesterov &&
 	    recipe->optim.momentum == 0)
 		return recipe_fail(error, "optim.nesterov = true needs optim.momentum above 0");
 	if (recipe->train.lookahead && recipe->train.ema == 0)

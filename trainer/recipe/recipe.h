@@ -2,12 +2,15 @@
  * A recipe: everything that decides what a training run does, read from an INI file and from
  * section.key=value overrides.
  *
- * One table (recipe_keys.c) names every key with its type, bounds, default and meaning; parsing,
- * printing, `--help-recipe` and the manual page all come from it. A recipe is filled by one thread
- * before the run and is read-only afterwards; it owns its texts. Mistakes are answered with where
- * (file:line or the argument), which key, what was expected, and the nearest key.
+ * One table (recipe_keys.inc) names every key with its type, bounds, default and meaning; fields,
+ * parsing, printing, `--help-recipe` and the manual page all come from it. A recipe is filled by
+ * one thread before the run and is read-only afterwards; it owns its texts. Mistakes are answered
+ * with where (file:line or the argument), which key, what was expected, and the nearest key.
  */
 #pragma once
+
+#include "trainer/algorithms/schedules.h"
+#include "trainer/device/optimizers/optimizers.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,19 +23,7 @@ enum {
 	RECIPE_NUMBERS_MAX = 32, /* numbers in a list */
 };
 
-enum recipe_schedule {
-	RECIPE_CONSTANT,
-	RECIPE_COSINE,
-	RECIPE_LINEAR,
-	RECIPE_ONE_CYCLE,
-	RECIPE_STEP,
-	RECIPE_MULTI_STEP,
-	RECIPE_EXPONENTIAL,
-	RECIPE_POLYNOMIAL,
-	RECIPE_TRIANGULAR,
-};
 enum recipe_precision { RECIPE_AUTO, RECIPE_FP32, RECIPE_BF16, RECIPE_FP16 };
-enum recipe_optimizer { RECIPE_SGD, RECIPE_ADAMW };
 enum recipe_decay { RECIPE_COUPLED, RECIPE_DECOUPLED };
 enum recipe_progress {
 	RECIPE_PROGRESS_AUTO,
@@ -48,91 +39,31 @@ struct recipe_numbers {
 	double value[RECIPE_NUMBERS_MAX];
 };
 
-struct recipe_data {
-	char *train, *val;
-	char *pipeline, *val_pipeline;
-	uint64_t batch_size, val_batch_size;
-	bool shuffle;
-	int bad; /* 0 substitute, 1 fail */
-	uint64_t threads, slots, reconnect;
-	struct recipe_numbers mean, std;
-};
-
-struct recipe_model {
-	char *name;
-	uint64_t depth;
-	double width;
-	uint64_t classes;
-	int stem; /* enum recipe_stem */
-	bool zero_init;
-	bool whiten;
-	int activation; /* enum recipe_activation */
-	double logit_scale;
-	double bn_momentum, bn_epsilon;
-	bool bn_sync;
-	char *pretrained;
-};
-
-struct recipe_optim {
-	int name; /* enum recipe_optimizer */
-	double lr, momentum;
-	bool nesterov;
-	double beta1, beta2, epsilon;
-	double weight_decay;
-	int decay; /* enum recipe_decay */
-	bool decay_all;
-	double bias_lr;
-	double whiten_bias_epochs;
-	double clip_norm;
-};
-
-struct recipe_schedule_keys {
-	int name; /* enum recipe_schedule */
-	double warmup, warmup_from;
-	double final;
-	double step, gamma;
-	struct recipe_numbers milestones;
-	double power;
-	double peak, start;
-	double period;
-};
-
-struct recipe_train {
-	double epochs;
-	uint64_t seed;
-	int device;    /* 0 auto, 1 cpu, 2 cuda */
-	int precision; /* enum recipe_precision */
-	int fusion;    /* enum device_fusion */
-	bool autotune, deterministic, tf32;
-	uint64_t threads;
-	double label_smoothing;
-	double ema;
-	uint64_t ema_every;
-	double ema_warmup, ema_rise;
-	bool lookahead;
-	double eval_every;
-	bool eval_flip;
-	uint64_t eval_shift;
-};
-
-struct recipe_log {
-	uint64_t interval;
-	bool samples;
-	int progress; /* enum recipe_progress */
-};
-
-struct recipe_checkpoint {
-	double every;
-	uint64_t every_steps;
-	uint64_t keep;
-	bool best;
-};
+/*
+ * struct recipe_data with the keys of section data, and so on. A word is its position among the
+ * words, which enums above or those of optimizers.h and schedules.h name.
+ */
+/* clang-format off */
+#define SECTION(section) struct recipe_##section {
+#define END() };
+#define TEXT(section, name, ...) char *name;
+#define ONE_OF(section, name, ...) char *name;
+#define INTEGER(section, name, ...) uint64_t name;
+#define STEPS(section, name, ...) uint64_t name;
+#define NUMBER(section, name, ...) double name;
+#define BOOLEAN(section, name, ...) bool name;
+#define WORD(section, name, ...) int name;
+#define NUMBERS(section, name, ...) struct recipe_numbers name;
+#define OPTIM_NUMBER(name, ...) double name;
+#define OPTIM_BOOLEAN(name, ...) bool name;
+/* clang-format on */
+#include "trainer/recipe/recipe_keys.inc"
 
 struct recipe {
 	struct recipe_data data;
 	struct recipe_model model;
 	struct recipe_optim optim;
-	struct recipe_schedule_keys schedule;
+	struct recipe_schedule schedule;
 	struct recipe_train train;
 	struct recipe_log log;
 	struct recipe_checkpoint checkpoint;

@@ -147,13 +147,10 @@ int ranks_share_recipe(struct comm *comm, struct recipe *recipe, char *error)
 	return ranks_agree(comm, r, error);
 }
 
-static const enum device_slot slots[] = {DEVICE_VALUE, DEVICE_MOMENT1, DEVICE_MOMENT2, DEVICE_EMA};
-enum { SLOTS = sizeof(slots) / sizeof(slots[0]) };
-
 static int share_param(struct comm *comm, struct device_param *param, enum device_slot slot,
 		       float *values, char *error)
 {
-	if (!device_param_has(param, slot))
+	if (slot == DEVICE_GRAD || !device_param_has(param, slot))
 		return 0;
 	int r = comm->rank ? 0 : device_param_read(param, slot, values);
 	/* also of one that could not be read: the other ranks wait for it */
@@ -167,23 +164,12 @@ static int share_param(struct comm *comm, struct device_param *param, enum devic
 		 : 0;
 }
 
-/* Room for the largest parameter. */
-static float *make_room(const struct device_params *params)
-{
-	size_t largest = 1;
-	for (size_t i = 0; i < device_params_count(params); i++) {
-		size_t elements = device_param_elements(device_params_at(params, i));
-		largest = elements > largest ? elements : largest;
-	}
-	return malloc(largest * sizeof(float));
-}
-
 int ranks_share_params(struct comm *comm, struct device_params *params, bool buffers_alone,
 		       char *error)
 {
 	if (comm->world == 1)
 		return 0;
-	float *values = make_room(params);
+	float *values = malloc(device_params_largest(params) * sizeof(float));
 	int r = ranks_agree(comm, values ? 0 : fail(error, -ENOMEM, "out of memory"), error);
 	size_t count = r ? 0 : device_params_count(params);
 	/* To the end also when one of them failed: the other ranks go on. */
@@ -191,8 +177,8 @@ int ranks_share_params(struct comm *comm, struct device_params *params, bool buf
 		struct device_param *param = device_params_at(params, i);
 		if (buffers_alone && device_param_spec(param)->kind != DEVICE_BUFFER)
 			continue;
-		for (int s = 0; s < SLOTS; s++) {
-			int shared = share_param(comm, param, slots[s], values, error);
+		for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++) {
+			int shared = share_param(comm, param, slot, values, error);
 			r = r ? r : shared;
 		}
 	}
@@ -206,7 +192,7 @@ int ranks_check_params(struct comm *comm, const struct device_params *params, ch
 	uint64_t hash = 1;
 	if (comm->world == 1)
 		return 0;
-	float *values = make_room(params);
+	float *values = malloc(device_params_largest(params) * sizeof(float));
 	int r = values ? 0 : fail(error, -ENOMEM, "out of memory");
 	for (size_t i = 0; i < device_params_count(params) && !r; i++) {
 		struct device_param *param = device_params_at(params, i);

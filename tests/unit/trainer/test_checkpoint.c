@@ -42,7 +42,7 @@ static int teardown(void **state)
 	return system(command);
 }
 
-static const enum device_slot slots[] = {DEVICE_VALUE, DEVICE_MOMENT1, DEVICE_EMA};
+static const enum device_slot slots[] = {DEVICE_VALUE, DEVICE_STATE, DEVICE_EMA};
 
 /* Every slot of every parameter gets values of its own. */
 static void scribble(struct fixture *fixture)

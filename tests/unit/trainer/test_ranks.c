@@ -159,7 +159,7 @@ static void parameters(void **state)
 	struct device_params *params = fixture.params;
 	struct device_param *weight = device_params_at(params, 0),
 			    *mean = device_params_find(params, "bn1.running_mean");
-	assert_true(fill(params, DEVICE_VALUE, own) > fill(params, DEVICE_MOMENT1, own + 1));
+	assert_true(fill(params, DEVICE_VALUE, own) > fill(params, DEVICE_STATE, own + 1));
 	fill(params, DEVICE_EMA, own + 2);
 
 	/* running statistics go alone */
@@ -177,7 +177,7 @@ static void parameters(void **state)
 	assert_int_equal(ranks_share_params(comm, params, false, error), 0);
 	assert_int_equal(ranks_check_params(comm, params, error), 0);
 	assert_true(first_value(weight, DEVICE_VALUE) == 1000);
-	assert_true(first_value(weight, DEVICE_MOMENT1) == 1001);
+	assert_true(first_value(weight, DEVICE_STATE) == 1001);
 	assert_true(first_value(weight, DEVICE_EMA) == 1002);
 
 	/* one bit of one weight; running statistics may differ */

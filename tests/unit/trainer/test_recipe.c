@@ -43,7 +43,7 @@ static void defaults(void **state)
 	assert_true(recipe->data.shuffle);
 	assert_string_equal(recipe->model.name, "resnet18");
 	assert_true(recipe->optim.nesterov);
-	assert_int_equal(recipe->schedule.name, RECIPE_COSINE);
+	assert_int_equal(recipe->schedule.name, SCHEDULE_COSINE);
 	assert_int_equal(recipe->schedule.milestones.count, 0);
 	assert_true(recipe->model.bn_epsilon == 1e-5);
 }
@@ -67,7 +67,7 @@ static void every_type(void **state)
 	assert_int_equal(recipe->data.batch_size, 64);
 	assert_int_equal(recipe->data.mean.count, 3);
 	assert_true(recipe->data.mean.value[1] == 2.5);
-	assert_int_equal(recipe->schedule.name, RECIPE_MULTI_STEP);
+	assert_int_equal(recipe->schedule.name, SCHEDULE_MULTI_STEP);
 	assert_true(recipe->schedule.milestones.value[1] == 2.5);
 	assert_true(recipe->optim.lr == 1e-2);
 }

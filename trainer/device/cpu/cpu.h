@@ -31,12 +31,10 @@ struct cpu_device {
 
 /* ---- parameters ---- */
 
-#define CPU_SLOTS 5
-
 struct cpu_update_chunk; /* private to params.c */
 
 struct cpu_params {
-	float *slots[CPU_SLOTS]; /* [elements] each, or NULL; indexed by enum device_slot */
+	float *slots[DEVICE_SLOTS]; /* [elements] each, or NULL; indexed by enum device_slot */
 	size_t elements;
 	uint64_t weights_version; /* grows with every change of weights, biases, gammas, betas */
 	uint64_t buffers_version; /* of running statistics */

@@ -579,43 +579,38 @@ static void average(float *ema, const float *w, size_t count, float decay)
 		ema[i] = decay * ema[i] + (1.0f - decay) * w[i];
 }
 
-static void sgd(const struct update_args *args)
+/* Of one optimizer, whose update of an element becomes the body of the loop. */
+INLINE void update_all(const struct update_args *args, unsigned states,
+		       void (*update)(struct update_element *element,
+				      const struct update_rates *rates))
 {
-	float *restrict w = args->w, *restrict m = args->m;
-	const float *restrict gradient = args->g;
-	float scale = args->gradient_scale, lr = args->lr, momentum = args->momentum;
-	float l2 = args->coupled ? args->decay : 0, keep = args->coupled ? 1 : 1 - lr * args->decay;
-	/* step = nesterov ? g + momentum * m : m */
-	float from_g = args->nesterov ? 1 : 0, from_m = args->nesterov ? momentum : 1;
+	const struct update_rates rates =
+		update_rates_of(args->hyper, args->optimizer, args->decision, args->group);
+	float *restrict w = args->w;
+	const float *restrict g = args->g;
+	float *state[DEVICE_STATES_MAX];
 
+	for (unsigned s = 0; s < states; s++)
+		state[s] = args->state[s];
 	for (size_t i = 0; i < args->count; i++) {
-		float g = gradient[i] * scale + l2 * w[i];
+		struct update_element e = {.w = w[i], .g = g[i]};
 
-		m[i] = momentum * m[i] + g;
-		w[i] = keep * w[i] - lr * (from_g * g + from_m * m[i]);
+		for (unsigned s = 0; s < states; s++)
+			e.state[s] = state[s][i];
+		update(&e, &rates);
+		w[i] = e.w;
+		for (unsigned s = 0; s < states; s++)
+			state[s][i] = e.state[s];
 	}
-	if (args->ema && args->ema_decay != 1)
-		average(args->ema, w, args->count, args->ema_decay);
 }
 
-static void adamw(const struct update_args *args)
-{
-	float *restrict w = args->w, *restrict m = args->m, *restrict v = args->v;
-	const float *restrict gradient = args->g;
-	float scale = args->gradient_scale, beta1 = args->beta1, beta2 = args->beta2;
-	float keep = 1 - args->lr * args->decay;
-
-	for (size_t i = 0; i < args->count; i++) {
-		float g = gradient[i] * scale;
-
-		m[i] = beta1 * m[i] + (1 - beta1) * g;
-		v[i] = beta2 * v[i] + (1 - beta2) * g * g;
-		w[i] = keep * w[i] - args->lr * (m[i] * args->correction1) /
-					     (sqrtf(v[i] * args->correction2) + args->epsilon);
+#define UPDATE(constant, name, states, ...)                                                        \
+	static void update_##name(const struct update_args *args)                                  \
+	{                                                                                          \
+		update_all(args, states, optimizer_##name);                                        \
 	}
-	if (args->ema && args->ema_decay != 1)
-		average(args->ema, w, args->count, args->ema_decay);
-}
+DEVICE_OPTIMIZERS(UPDATE)
+#undef UPDATE
 
 static double sum_squares(const float *x, size_t count)
 {
@@ -724,8 +719,9 @@ const struct kernels KERNELS_TABLE = {
 	.normalize = normalize,
 	.column_mean = column_mean,
 	.column_spread = column_spread,
-	.sgd = sgd,
-	.adamw = adamw,
+#define UPDATE(constant, name, ...) [DEVICE_##constant] = update_##name,
+	.update = {DEVICE_OPTIMIZERS(UPDATE)},
+#undef UPDATE
 	.average = average,
 	.sum_squares = sum_squares,
 	.loss = loss,

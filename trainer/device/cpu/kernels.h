@@ -15,6 +15,7 @@
 #pragma once
 
 #include "format/base/cpu.h"
+#include "trainer/device/optimizers/updates.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -95,18 +96,14 @@ struct layer_norm_backward_args {
 };
 
 struct update_args {
-	float *w;       /* [count] master */
-	const float *g; /* [count] */
-	float *m, *v;   /* [count] moments; v for AdamW */
-	float *ema;     /* [count] or NULL */
+	float *w;                        /* [count] master */
+	const float *g;                  /* [count] */
+	float *state[DEVICE_STATES_MAX]; /* [count] each, those that the optimizer has */
 	size_t count;
-	float gradient_scale; /* multiplies g: micro-batches, loss scale, clipping */
-	float lr, decay;
-	float momentum;
-	bool nesterov, coupled;
-	float beta1, beta2, epsilon;
-	float correction1, correction2; /* 1 / (1 - beta^t), AdamW */
-	float ema_decay;
+	uint32_t group;
+	const struct device_hyper *hyper;
+	const struct device_optimizer_spec *optimizer;
+	const struct update_decision *decision;
 };
 
 struct loss_args {
@@ -168,8 +165,7 @@ struct kernels {
 	/* dx[rows][width] = gradient[width] / rows */
 	void (*column_spread)(void *dx, const void *gradient, enum element element, size_t rows,
 			      size_t width);
-	void (*sgd)(const struct update_args *args);
-	void (*adamw)(const struct update_args *args);
+	void (*update[DEVICE_OPTIMIZER_COUNT])(const struct update_args *args);
 	/* ema = decay * ema + (1 - decay) * w */
 	void (*average)(float *ema, const float *w, size_t count, float decay);
 	/* Not finite if and only if an element is not. */

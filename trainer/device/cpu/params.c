@@ -3,6 +3,7 @@
  * for the update with its EMA.
  */
 #include "trainer/device/cpu/cpu.h"
+#include "trainer/device/optimizers/updates.h"
 
 #include <errno.h>
 #include <math.h>
@@ -34,7 +35,7 @@ void cpu_params_release(struct device_params *params)
 
 	if (!cpu)
 		return;
-	for (int i = 0; i < CPU_SLOTS; i++)
+	for (int i = 0; i < DEVICE_SLOTS; i++)
 		free(cpu->slots[i]);
 	free(cpu->fresh);
 	free(cpu->chunks);
@@ -56,19 +57,11 @@ static int allocate_slot(struct cpu_params *cpu, enum device_slot slot)
 
 static int allocate_slots(struct device_params *params)
 {
-	struct cpu_params *cpu = params->backend;
-	int r = allocate_slot(cpu, DEVICE_VALUE);
+	int r = 0;
 
-	if (!params->has_optimizer)
-		return r;
-	if (r == 0)
-		r = allocate_slot(cpu, DEVICE_GRAD);
-	if (r == 0)
-		r = allocate_slot(cpu, DEVICE_MOMENT1);
-	if (r == 0 && params->optimizer.kind == DEVICE_ADAMW)
-		r = allocate_slot(cpu, DEVICE_MOMENT2);
-	if (r == 0 && params->optimizer.ema)
-		r = allocate_slot(cpu, DEVICE_EMA);
+	for (int slot = 0; slot < DEVICE_SLOTS && r == 0; slot++)
+		if (device_params_have(params, (enum device_slot)slot))
+			r = allocate_slot(params->backend, (enum device_slot)slot);
 	return r;
 }
 
@@ -188,9 +181,7 @@ struct update_job {
 	struct device_params *params;
 	struct cpu_params *cpu;
 	const struct device_hyper *hyper;
-	float gradient_scale;
-	float correction1, correction2, ema_decay;
-	bool averages; /* the EMA moves */
+	struct update_decision decision;
 };
 
 static bool updates(const struct device_param *param)
@@ -219,39 +210,27 @@ static void update_task(void *context, uint32_t task, unsigned thread)
 	struct update_job *job = context;
 	const struct cpu_update_chunk *chunk = &job->cpu->chunks[task];
 	const struct kernels *kernels = job->device->loops.kernels;
-	const struct device_hyper *hyper = job->hyper;
-	uint32_t group = chunk->param->spec.group;
+	const struct device_optimizer_spec *optimizer = &job->params->optimizer;
+	bool averages = job->decision.ema_decay != 1;
+	float *ema = averages ? slot_at(job->cpu, DEVICE_EMA, chunk->offset) : NULL;
 	struct update_args args = {
 		.w = slot_at(job->cpu, DEVICE_VALUE, chunk->offset),
 		.g = slot_at(job->cpu, DEVICE_GRAD, chunk->offset),
-		.m = slot_at(job->cpu, DEVICE_MOMENT1, chunk->offset),
-		.v = slot_at(job->cpu, DEVICE_MOMENT2, chunk->offset),
-		.ema = job->averages ? slot_at(job->cpu, DEVICE_EMA, chunk->offset) : NULL,
 		.count = chunk->count,
-		.gradient_scale = job->gradient_scale,
-		.lr = hyper->lr[group],
-		.decay = hyper->weight_decay[group],
-		.momentum = hyper->momentum,
-		.nesterov = job->params->optimizer.nesterov,
-		.coupled = job->params->optimizer.coupled_decay,
-		.beta1 = hyper->beta1,
-		.beta2 = hyper->beta2,
-		.epsilon = hyper->epsilon,
-		.correction1 = job->correction1,
-		.correction2 = job->correction2,
-		.ema_decay = job->ema_decay,
+		.group = chunk->param->spec.group,
+		.hyper = job->hyper,
+		.optimizer = optimizer,
+		.decision = &job->decision,
 	};
 
-	if (!updates(chunk->param)) {
-		if (args.ema)
-			kernels->average(args.ema, args.w, args.count, args.ema_decay);
-	} else if (job->params->optimizer.kind == DEVICE_ADAMW) {
-		kernels->adamw(&args);
-	} else {
-		kernels->sgd(&args);
-	}
-	if (args.ema && hyper->lookahead && !chunk->param->spec.frozen)
-		memcpy(args.w, args.ema, args.count * sizeof(float));
+	for (unsigned i = 0; i < DEVICE_STATES_MAX; i++)
+		args.state[i] = slot_at(job->cpu, DEVICE_STATE + i, chunk->offset);
+	if (updates(chunk->param))
+		kernels->update[optimizer->kind](&args);
+	if (ema)
+		kernels->average(ema, args.w, args.count, job->decision.ema_decay);
+	if (ema && job->hyper->lookahead && !chunk->param->spec.frozen)
+		memcpy(args.w, ema, args.count * sizeof(float));
 }
 
 /* Gradients of what no graph touched since the last update are zero. */
@@ -287,15 +266,7 @@ void cpu_update(struct cpu_device *device, struct device_params *params,
 		results->skipped = true;
 		return;
 	}
-	if (hyper->clip_norm > 0 && norm > (double)hyper->clip_norm)
-		scale *= (double)hyper->clip_norm / norm;
-	cpu->state.updates++;
-	cpu->state.scale_age++;
-	job.gradient_scale = (float)scale;
-	job.correction1 = (float)(1 / (1 - pow((double)hyper->beta1, (double)cpu->state.updates)));
-	job.correction2 = (float)(1 / (1 - pow((double)hyper->beta2, (double)cpu->state.updates)));
-	job.ema_decay = cpu->state.updates == 1 ? 0 : hyper->ema_decay;
-	job.averages = params->optimizer.ema && job.ema_decay != 1;
+	update_decide_finite(hyper, scale, norm, &cpu->state, &job.decision);
 	team_run(&device->team, cpu->chunk_count, update_task, &job);
 	cpu->weights_version++;
 	cpu->buffers_version++;

@@ -24,7 +24,6 @@
 #include "trainer/device/cuda/ranks/collective.h"
 #include "trainer/device/cuda/step.h"
 
-#define CUDA_SLOTS          5
 #define CUDA_REGISTERED_MAX 8  /* ranges of host memory that are announced at a time */
 #define CUDA_TICKETS        16 /* copies of batches that have an event of their own */
 
@@ -84,7 +83,7 @@ struct cuda_copy {
 
 struct cuda_params {
 	/* [elements] each in device memory, or NULL; by enum device_slot */
-	float *slots[CUDA_SLOTS];
+	float *slots[DEVICE_SLOTS];
 	size_t elements;
 	struct cuda_copy *copies;          /* [parameters] */
 	struct device_params_state *state; /* in device memory */

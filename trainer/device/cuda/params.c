@@ -64,7 +64,7 @@ void cuda_params_release(struct device_params *params)
 
 	if (!cuda)
 		return;
-	for (int i = 0; i < CUDA_SLOTS; i++)
+	for (int i = 0; i < DEVICE_SLOTS; i++)
 		gpu_free(cuda->slots[i]);
 	for (size_t i = 0; cuda->copies && i < params->count; i++)
 		gpu_free(cuda->copies[i].data);
@@ -78,15 +78,6 @@ void cuda_params_release(struct device_params *params)
 	params->backend = NULL;
 }
 
-static bool has_slot(const struct device_params *params, enum device_slot slot)
-{
-	if (slot == DEVICE_VALUE)
-		return true;
-	return params->has_optimizer &&
-	       (slot != DEVICE_MOMENT2 || params->optimizer.kind == DEVICE_ADAMW) &&
-	       (slot != DEVICE_EMA || params->optimizer.ema);
-}
-
 /* Of zeros. */
 static int params_allocate_slots(struct device_params *params)
 {
@@ -94,8 +85,8 @@ static int params_allocate_slots(struct device_params *params)
 	uint64_t bytes = (cuda->elements + 16) * sizeof(float);
 	int r = 0;
 
-	for (int slot = 0; slot < CUDA_SLOTS && r == 0; slot++) {
-		if (!has_slot(params, (enum device_slot)slot))
+	for (int slot = 0; slot < DEVICE_SLOTS && r == 0; slot++) {
+		if (!device_params_have(params, (enum device_slot)slot))
 			continue;
 		cuda->slots[slot] = cuda_allocate(&r, bytes);
 		if (r == 0)
@@ -359,11 +350,6 @@ int cuda_queue_update(struct device_params *params, const struct step_arguments 
 	struct update update = {
 		.chunks = cuda->chunks,
 		.chunk_count = cuda->chunk_count,
-		.value = cuda->slots[DEVICE_VALUE],
-		.gradient = cuda->slots[DEVICE_GRAD],
-		.moment1 = cuda->slots[DEVICE_MOMENT1],
-		.moment2 = cuda->slots[DEVICE_MOMENT2],
-		.ema = cuda->slots[DEVICE_EMA],
 		.copy_element = device->element,
 		.optimizer = params->optimizer,
 		.step = arguments,
@@ -377,7 +363,9 @@ int cuda_queue_update(struct device_params *params, const struct step_arguments 
 		.partial = cuda->partial,
 		.decision = cuda->decision,
 	};
-	int r = update_decide(&device->kernels, &update);
+	int r;
 
+	memcpy(update.slots, cuda->slots, sizeof(update.slots));
+	r = update_decide(&device->kernels, &update);
 	return r < 0 ? r : update_apply(&device->kernels, &update);
 }

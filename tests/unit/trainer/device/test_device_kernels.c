@@ -264,30 +264,34 @@ static void call_loss(const struct kernels *k, struct data *d, enum element elem
 static void call_updates(const struct kernels *k, struct data *d, enum element element,
 			 size_t width, double *sum, double *second)
 {
-	struct update_args args = {
-		.w = d->f32[0] + MARGIN,
-		.g = d->f32[1] + MARGIN,
-		.m = d->f32[2] + MARGIN,
-		.v = d->f32[3] + MARGIN,
-		.ema = d->f32[4] + MARGIN,
-		.count = width,
-		.gradient_scale = 0.5f,
-		.lr = 0.1f,
-		.decay = 0.01f,
+	struct device_hyper hyper = {
+		.lr = {0.1f},
+		.weight_decay = {0.01f},
 		.momentum = 0.9f,
-		.nesterov = true,
 		.beta1 = 0.9f,
 		.beta2 = 0.99f,
 		.epsilon = 1e-3f,
-		.correction1 = 10,
-		.correction2 = 100,
-		.ema_decay = 0.75f,
 	};
+	struct device_optimizer_spec optimizer = {.nesterov = true};
+	struct update_decision decision = {
+		.gradient_scale = 0.5f, .correction1 = 10, .correction2 = 100, .ema_decay = 0.75f};
+	struct update_args args = {
+		.w = d->f32[0] + MARGIN,
+		.g = d->f32[1] + MARGIN,
+		.state = {d->f32[2] + MARGIN, d->f32[3] + MARGIN},
+		.count = width,
+		.hyper = &hyper,
+		.optimizer = &optimizer,
+		.decision = &decision,
+	};
+	float *ema = d->f32[4] + MARGIN;
 
-	k->sgd(&args);
+	k->update[DEVICE_SGD](&args);
+	k->average(ema, args.w, width, decision.ema_decay);
 	for (size_t i = 0; i < width; i++)
-		args.v[i] = fabsf(args.v[i]);
-	k->adamw(&args);
+		args.state[1][i] = fabsf(args.state[1][i]);
+	k->update[DEVICE_ADAMW](&args);
+	k->average(ema, args.w, width, decision.ema_decay);
 	sum[0] = k->sum_squares(d->f32[5] + MARGIN, width);
 }
 

@@ -389,7 +389,7 @@ static void test_calls(void **state)
 	assert_int_equal(device_results(graph, 1, true, &results), -ERANGE);
 	assert_int_equal(device_results(graph, 2, true, &results), 0);
 	assert_int_equal(results.step, 2);
-	assert_int_equal(device_value_read(graph, x, DEVICE_MOMENT1, &value), -ENOENT);
+	assert_int_equal(device_value_read(graph, x, DEVICE_STATE, &value), -ENOENT);
 	device_unregister_host(s.device, images);
 	device_unregister_host(s.device, images);
 	device_unregister_host(s.device, NULL);

@@ -302,7 +302,7 @@ static void compare(enum norms norms)
 	check_same(&ranks, norms == NORMS_SYNCHRONIZED);
 	assert_true(difference(&ranks, &whole, DEVICE_VALUE, true) < 2e-5 * looser(&ranks));
 	assert_true(difference(&ranks, &whole, DEVICE_EMA, true) < 2e-5 * looser(&ranks));
-	assert_true(difference(&ranks, &whole, DEVICE_MOMENT1, false) < 2e-4 * looser(&ranks));
+	assert_true(difference(&ranks, &whole, DEVICE_STATE, false) < 2e-4 * looser(&ranks));
 	close_net(&ranks);
 	close_net(&whole);
 }

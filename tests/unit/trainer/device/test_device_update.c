@@ -203,9 +203,9 @@ static void run_optimizer(const struct device_optimizer_spec *optimizer, float c
 	}
 	for (unsigned k = 0; k < 2; k++) {
 		check_slot(b.weight[k], DEVICE_VALUE, s[k], offsetof(struct scalar, w));
-		check_slot(b.weight[k], DEVICE_MOMENT1, s[k], offsetof(struct scalar, m));
+		check_slot(b.weight[k], DEVICE_STATE, s[k], offsetof(struct scalar, m));
 		if (optimizer->kind == DEVICE_ADAMW)
-			check_slot(b.weight[k], DEVICE_MOMENT2, s[k], offsetof(struct scalar, v));
+			check_slot(b.weight[k], DEVICE_STATE + 1, s[k], offsetof(struct scalar, v));
 		if (optimizer->ema)
 			check_slot(b.weight[k], DEVICE_EMA, s[k], offsetof(struct scalar, ema));
 		free(s[k]);
@@ -306,7 +306,7 @@ static void check_lookahead(enum device_optimizer_kind kind)
 	}
 	check_slot(b.weight[1], DEVICE_VALUE, s, offsetof(struct scalar, w));
 	check_slot(b.weight[1], DEVICE_EMA, s, offsetof(struct scalar, ema));
-	check_slot(b.weight[1], DEVICE_MOMENT1, s, offsetof(struct scalar, m));
+	check_slot(b.weight[1], DEVICE_STATE, s, offsetof(struct scalar, m));
 	check_slot(b.buffer, DEVICE_VALUE, buffer, offsetof(struct scalar, w));
 	assert_int_equal(device_param_read(b.frozen, DEVICE_VALUE, values), 0);
 	for (unsigned i = 0; i < 7; i++)
@@ -327,7 +327,7 @@ static void test_slots(void **state)
 	float values[33];
 
 	open_bench(&b, &optimizer);
-	assert_int_equal(device_param_read(b.weight[1], DEVICE_MOMENT2, values), -ENOENT);
+	assert_int_equal(device_param_read(b.weight[1], DEVICE_STATE + 1, values), -ENOENT);
 	assert_int_equal(device_param_read(b.weight[1], DEVICE_EMA, values), -ENOENT);
 	assert_int_equal(device_param_read(b.buffer, DEVICE_GRAD, values), -ENOENT);
 	assert_int_equal(device_param_read(b.buffer, DEVICE_VALUE, values), 0);

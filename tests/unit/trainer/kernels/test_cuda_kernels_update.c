@@ -129,7 +129,7 @@ static void store_open_with(struct store *s, const struct param *params, unsigne
 	s->update = (struct update){
 		.chunks = array_uses(&s->chunks),
 		.chunk_count = count,
-		.gradient = array_reads(&s->slots[GRADIENT]),
+		.slots = {[DEVICE_GRAD] = array_reads(&s->slots[GRADIENT])},
 		.copy_element = copy_element,
 		.optimizer = *optimizer,
 		.step = array_uses(&s->arguments),
@@ -146,12 +146,12 @@ static void set_slots(struct store *s)
 {
 	struct update *u = &s->update;
 
-	u->value = array_updates(&s->slots[VALUE]);
-	u->moment1 = array_updates(&s->slots[MOMENT1]);
+	u->slots[DEVICE_VALUE] = array_updates(&s->slots[VALUE]);
+	u->slots[DEVICE_STATE] = array_updates(&s->slots[MOMENT1]);
 	if (u->optimizer.kind == DEVICE_ADAMW)
-		u->moment2 = array_updates(&s->slots[MOMENT2]);
+		u->slots[DEVICE_STATE + 1] = array_updates(&s->slots[MOMENT2]);
 	if (u->optimizer.ema)
-		u->ema = array_updates(&s->slots[EMA]);
+		u->slots[DEVICE_EMA] = array_updates(&s->slots[EMA]);
 	for (unsigned i = 0; i < s->param_count; i++)
 		if (s->params[i].copy_columns)
 			array_writes(&s->params[i].copy);

@@ -13,6 +13,7 @@
 
 #include "trainer/device/cuda/kernels/columns.h"
 #include "trainer/device/cuda/step.h"
+#include "trainer/device/optimizers/updates.h"
 
 #define UPDATE_CHUNK_MAX 4096 /* elements */
 
@@ -41,28 +42,18 @@ struct update_scaling {
 	uint64_t interval;
 };
 
-/* What the decision tells the update; in device memory. */
-struct update_decision {
-	float gradient_scale;           /* grad_scale / loss scale, clipped */
-	float correction1, correction2; /* 1 / (1 - beta^t), AdamW */
-	float ema_decay;                /* of device_hyper; 0 at the first update that is made */
-	uint32_t made;                  /* 0: gradients are not finite, nothing is updated */
-};
-
 struct update {
 	const struct update_chunk *chunks; /* [chunk_count] in device memory */
 	uint32_t chunk_count;
-	float *value, *gradient, *moment1; /* slots */
-	float *moment2;                    /* AdamW */
-	float *ema;                        /* or NULL */
+	float *slots[DEVICE_SLOTS]; /* by enum device_slot; NULL: the store has no such slot */
 	enum cuda_element copy_element;
 	struct device_optimizer_spec optimizer;
 	const struct step_arguments *step; /* hyperparameters; here and below in device memory */
 	struct device_params_state *state; /* counters and loss scale: read and moved */
 	struct device_results *results;    /* grad_norm, loss_scale, updated, skipped are set */
 	struct update_scaling scaling;
-	double *partial; /* workspace, [chunk_count] */
-	struct update_decision *decision;
+	double *partial;                  /* workspace, [chunk_count] */
+	struct update_decision *decision; /* tells the update; in device memory */
 };
 /*
  * partial = sums of squares of the gradients, which are read once; then *decision, *state and

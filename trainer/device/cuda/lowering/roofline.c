@@ -78,7 +78,7 @@ void roofline_store(const struct device_params *params, enum cuda_element elemen
 		    struct roofline_store *ret_store)
 {
 	const struct device_optimizer_spec *optimizer = &params->optimizer;
-	uint64_t moments = optimizer->kind == DEVICE_ADAMW ? 2 : 1;
+	uint64_t states = params->has_optimizer ? device_params_optimizer(params)->states : 0;
 
 	memset(ret_store, 0, sizeof(*ret_store));
 	for (size_t i = 0; i < params->count; i++) {
@@ -91,15 +91,15 @@ void roofline_store(const struct device_params *params, enum cuda_element elemen
 		uint64_t copy = copied ? param->elements * cuda_element_size(element) : 0;
 
 		ret_store->slot_bytes +=
-			bytes * (1 + (params->has_optimizer ? 1 + moments + optimizer->ema : 0));
+			bytes * (1 + (params->has_optimizer ? 1 + states + optimizer->ema : 0));
 		ret_store->copy_bytes += copy;
 		if (!params->has_optimizer || param->spec.frozen)
 			continue;
 		/*
-		 * value, moments and EMA are read and written, the gradient read, the copy written
+		 * value, state and EMA are read and written, the gradient read, the copy written
 		 */
 		if (!buffer)
-			ret_store->update_bytes += (double)(bytes * (3 + 2 * moments) + copy);
+			ret_store->update_bytes += (double)(bytes * (3 + 2 * states) + copy);
 		if (optimizer->ema)
 			ret_store->update_bytes += 2.0 * (double)bytes;
 	}

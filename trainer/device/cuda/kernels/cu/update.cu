@@ -38,7 +38,7 @@ DEVICE void store_four(float *to, const float *v)
 KERNEL(squares, struct update, a)
 {
 	const struct update_chunk chunk = a.chunks[kernel_block_x()];
-	const float *gradient = a.gradient + chunk.offset;
+	const float *gradient = a.slots[DEVICE_GRAD] + chunk.offset;
 	double sum = 0;
 
 	if (chunk.trained) {
@@ -104,16 +104,7 @@ DEVICE void decide_update(const struct update *a, double sum)
 		back_off(state, &a->scaling);
 		return;
 	}
-	if (hyper->clip_norm > 0 && norm > (double)hyper->clip_norm)
-		scale *= (double)hyper->clip_norm / norm;
-	state->updates++;
-	state->scale_age++;
-	a->decision->gradient_scale = (float)scale;
-	a->decision->correction1 =
-		(float)(1 / (1 - pow((double)hyper->beta1, (double)state->updates)));
-	a->decision->correction2 =
-		(float)(1 / (1 - pow((double)hyper->beta2, (double)state->updates)));
-	a->decision->ema_decay = state->updates == 1 ? 0 : hyper->ema_decay;
+	update_decide_finite(hyper, scale, norm, state, a->decision);
 	grow(state, &a->scaling);
 }
 
@@ -130,68 +121,50 @@ KERNEL(decide, struct update, a)
 
 /* ---- update ---- */
 
-/* Coefficients of a chunk's group; sgd: step = from_gradient g + from_moment m. */
-struct rates {
-	float gradient_scale, lr, keep, l2;
-	float momentum, from_gradient, from_moment;
-	float beta1, beta2, epsilon, correction1, correction2;
+/* What happens to a chunk. */
+struct chunk_rates {
+	struct update_rates rates;
+	enum device_optimizer_kind optimizer;
 	float ema_decay;
-	bool adamw, averages, returns; /* returns: to the average, where that moves */
+	bool averages, returns; /* returns: to the average, where that moves */
 };
 
-DEVICE struct rates rates_of(const struct update *a, const struct update_chunk *chunk)
+DEVICE struct chunk_rates rates_of(const struct update *a, const struct update_chunk *chunk)
 {
 	const struct device_hyper *hyper = &a->step->hyper;
-	float decay = hyper->weight_decay[chunk->group];
-	bool adamw = a->optimizer.kind == DEVICE_ADAMW,
-	     coupled = a->optimizer.coupled_decay && !adamw;
-	struct rates r;
+	struct chunk_rates r;
 
-	r.gradient_scale = a->decision->gradient_scale;
-	r.lr = hyper->lr[chunk->group];
-	r.keep = coupled ? 1 : 1 - r.lr * decay;
-	r.l2 = coupled ? decay : 0;
-	r.momentum = hyper->momentum;
-	r.from_gradient = a->optimizer.nesterov ? 1 : 0;
-	r.from_moment = a->optimizer.nesterov ? hyper->momentum : 1;
-	r.beta1 = hyper->beta1;
-	r.beta2 = hyper->beta2;
-	r.epsilon = hyper->epsilon;
-	r.correction1 = a->decision->correction1;
-	r.correction2 = a->decision->correction2;
+	r.rates = update_rates_of(hyper, &a->optimizer, a->decision, chunk->group);
+	r.optimizer = a->optimizer.kind;
 	r.ema_decay = a->decision->ema_decay;
-	r.adamw = adamw;
-	r.averages = a->ema && r.ema_decay != 1;
+	r.averages = a->slots[DEVICE_EMA] && r.ema_decay != 1;
 	r.returns = r.averages && hyper->lookahead && !chunk->frozen;
 	return r;
 }
 
-/* One element, in registers. */
-struct element {
-	float w, g, m, v, ema;
-};
-
-DEVICE void update_element(struct element *e, const struct rates *r, bool trained)
+DEVICE void update_element(struct update_element *e, float *ema, const struct chunk_rates *r,
+			   bool trained)
 {
-	if (trained && r->adamw) {
-		float g = e->g * r->gradient_scale;
-
-		e->m = r->beta1 * e->m + (1 - r->beta1) * g;
-		e->v = r->beta2 * e->v + (1 - r->beta2) * g * g;
-		e->w = r->keep * e->w - r->lr * (e->m * r->correction1) /
-						(sqrtf(e->v * r->correction2) + r->epsilon);
-	} else if (trained) {
-		float g = e->g * r->gradient_scale + r->l2 * e->w;
-
-		e->m = r->momentum * e->m + g;
-		e->w = r->keep * e->w - r->lr * (r->from_gradient * g + r->from_moment * e->m);
+	switch (trained ? r->optimizer : DEVICE_OPTIMIZER_COUNT) {
+#define OPTIMIZER(constant, name, ...)                                                             \
+	case DEVICE_##constant:                                                                    \
+		optimizer_##name(e, &r->rates);                                                    \
+		break;
+		DEVICE_OPTIMIZERS(OPTIMIZER)
+#undef OPTIMIZER
+	case DEVICE_OPTIMIZER_COUNT:
+		break;
 	}
 	/* a decay of 0 must copy, also over what was not finite */
 	if (r->averages)
-		e->ema = r->ema_decay == 0 ? e->w
-					   : r->ema_decay * e->ema + (1 - r->ema_decay) * e->w;
+		*ema = r->ema_decay == 0 ? e->w : r->ema_decay * *ema + (1 - r->ema_decay) * e->w;
 	if (r->returns)
-		e->w = e->ema;
+		e->w = *ema;
+}
+
+DEVICE bool has_state(const struct update *a, const struct update_chunk *chunk, int index)
+{
+	return chunk->trained && a->slots[DEVICE_STATE + index];
 }
 
 DEVICE void store_copy(const struct update *a, const struct update_chunk *chunk, uint32_t index,
@@ -205,56 +178,56 @@ DEVICE void store_copy(const struct update *a, const struct update_chunk *chunk,
 }
 
 DEVICE void update_single(const struct update *a, const struct update_chunk *chunk,
-			  const struct rates *r, uint32_t at)
+			  const struct chunk_rates *r, uint32_t at)
 {
 	uint64_t i = chunk->offset + at;
-	struct element e;
+	struct update_element e;
+	float ema = r->averages ? a->slots[DEVICE_EMA][i] : 0;
 
-	e.w = a->value[i];
-	e.g = e.m = e.v = e.ema = 0;
-	if (chunk->trained) {
-		e.g = a->gradient[i];
-		e.m = a->moment1[i];
-		e.v = r->adamw ? a->moment2[i] : 0;
-	}
-	if (r->averages)
-		e.ema = a->ema[i];
-	update_element(&e, r, chunk->trained);
+	e.w = a->slots[DEVICE_VALUE][i];
+	e.g = chunk->trained ? a->slots[DEVICE_GRAD][i] : 0;
+	UNROLL
+	for (int s = 0; s < DEVICE_STATES_MAX; s++)
+		e.state[s] = has_state(a, chunk, s) ? a->slots[DEVICE_STATE + s][i] : 0;
+	update_element(&e, &ema, r, chunk->trained);
 	if (chunk->trained || r->returns)
-		a->value[i] = e.w;
-	if (chunk->trained) {
-		a->moment1[i] = e.m;
-		if (r->adamw)
-			a->moment2[i] = e.v;
-		if (chunk->copy)
-			store_copy(a, chunk, chunk->first + at, e.w);
-	}
+		a->slots[DEVICE_VALUE][i] = e.w;
+	UNROLL
+	for (int s = 0; s < DEVICE_STATES_MAX; s++)
+		if (has_state(a, chunk, s))
+			a->slots[DEVICE_STATE + s][i] = e.state[s];
+	if (chunk->trained && chunk->copy)
+		store_copy(a, chunk, chunk->first + at, e.w);
 	if (r->averages)
-		a->ema[i] = e.ema;
+		a->slots[DEVICE_EMA][i] = ema;
 }
 
 /* FOUR elements of every slot. */
 struct four {
-	float w[FOUR], g[FOUR], m[FOUR], v[FOUR], ema[FOUR];
+	float w[FOUR], g[FOUR], ema[FOUR], state[DEVICE_STATES_MAX][FOUR];
 };
 
 DEVICE void load_slots(struct four *f, const struct update *a, const struct update_chunk *chunk,
-		       const struct rates *r, uint32_t at)
+		       const struct chunk_rates *r, uint32_t at)
 {
 	uint64_t i = chunk->offset + at;
 
 	UNROLL
 	for (int j = 0; j < FOUR; j++)
-		f->g[j] = f->m[j] = f->v[j] = f->ema[j] = 0;
-	load_four(f->w, a->value + i);
-	if (chunk->trained) {
-		load_four(f->g, a->gradient + i);
-		load_four(f->m, a->moment1 + i);
-		if (r->adamw)
-			load_four(f->v, a->moment2 + i);
+		f->g[j] = f->ema[j] = 0;
+	load_four(f->w, a->slots[DEVICE_VALUE] + i);
+	if (chunk->trained)
+		load_four(f->g, a->slots[DEVICE_GRAD] + i);
+	UNROLL
+	for (int s = 0; s < DEVICE_STATES_MAX; s++) {
+		UNROLL
+		for (int j = 0; j < FOUR; j++)
+			f->state[s][j] = 0;
+		if (has_state(a, chunk, s))
+			load_four(f->state[s], a->slots[DEVICE_STATE + s] + i);
 	}
 	if (r->averages)
-		load_four(f->ema, a->ema + i);
+		load_four(f->ema, a->slots[DEVICE_EMA] + i);
 }
 
 DEVICE void copy_four(const struct update *a, const struct update_chunk *chunk, uint32_t index,
@@ -279,21 +252,20 @@ DEVICE void copy_four(const struct update *a, const struct update_chunk *chunk, 
 }
 
 DEVICE void store_slots(const struct four *f, const struct update *a,
-			const struct update_chunk *chunk, const struct rates *r, uint32_t at)
+			const struct update_chunk *chunk, const struct chunk_rates *r, uint32_t at)
 {
 	uint64_t i = chunk->offset + at;
 
 	if (chunk->trained || r->returns)
-		store_four(a->value + i, f->w);
-	if (chunk->trained) {
-		store_four(a->moment1 + i, f->m);
-		if (r->adamw)
-			store_four(a->moment2 + i, f->v);
-		if (chunk->copy)
-			copy_four(a, chunk, chunk->first + at, f->w);
-	}
+		store_four(a->slots[DEVICE_VALUE] + i, f->w);
+	UNROLL
+	for (int s = 0; s < DEVICE_STATES_MAX; s++)
+		if (has_state(a, chunk, s))
+			store_four(a->slots[DEVICE_STATE + s] + i, f->state[s]);
+	if (chunk->trained && chunk->copy)
+		copy_four(a, chunk, chunk->first + at, f->w);
 	if (r->averages)
-		store_four(a->ema + i, f->ema);
+		store_four(a->slots[DEVICE_EMA] + i, f->ema);
 }
 
 #define APPLY_UNROLL 2 /* groups of a thread at once: up to five slots are read */
@@ -301,7 +273,7 @@ DEVICE void store_slots(const struct four *f, const struct update *a,
 KERNEL_RESIDENT(3, apply, struct update, a)
 {
 	const struct update_chunk chunk = a.chunks[kernel_block_x()];
-	const struct rates r = rates_of(&a, &chunk);
+	const struct chunk_rates r = rates_of(&a, &chunk);
 
 	if (!a.decision->made || (!chunk.trained && !r.averages))
 		return;
@@ -324,18 +296,18 @@ KERNEL_RESIDENT(3, apply, struct update, a)
 				continue;
 			UNROLL
 			for (int i = 0; i < FOUR; i++) {
-				struct element e;
+				struct update_element e;
 
 				e.w = four[u].w[i];
 				e.g = four[u].g[i];
-				e.m = four[u].m[i];
-				e.v = four[u].v[i];
-				e.ema = four[u].ema[i];
-				update_element(&e, &r, chunk.trained);
+				UNROLL
+				for (int s = 0; s < DEVICE_STATES_MAX; s++)
+					e.state[s] = four[u].state[s][i];
+				update_element(&e, &four[u].ema[i], &r, chunk.trained);
 				four[u].w[i] = e.w;
-				four[u].m[i] = e.m;
-				four[u].v[i] = e.v;
-				four[u].ema[i] = e.ema;
+				UNROLL
+				for (int s = 0; s < DEVICE_STATES_MAX; s++)
+					four[u].state[s][i] = e.state[s];
 			}
 			store_slots(&four[u], &a, &chunk, &r, at);
 		}

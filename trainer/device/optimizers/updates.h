@@ -1,0 +1,94 @@
+/*
+ * What an update does to one element, for both backends: the CPU's loops (cpu/kernels.c) and the
+ * GPU's kernel (cuda/kernels/cu/update.cu) are made of these. Before it, once for all parameters,
+ * comes the decision. Sources are compiled with the flags of those who include them.
+ *
+ * For C and CUDA C.
+ */
+#ifndef TRAINER_DEVICE_UPDATES_H
+#define TRAINER_DEVICE_UPDATES_H
+
+#include "trainer/device/device.h"
+
+#include <math.h>
+
+#ifdef __CUDACC__
+#define UPDATE_INLINE static __device__ __forceinline__
+#else
+#define UPDATE_INLINE static inline __attribute__((always_inline))
+#endif
+
+/* Of one update, for all parameters. */
+struct update_decision {
+	float gradient_scale;           /* grad_scale / loss scale, clipped */
+	float correction1, correction2; /* 1 / (1 - beta^t), for bias-corrected means */
+	float ema_decay;                /* of device_hyper; 0 at the first update that is made */
+	uint32_t made;                  /* 0: gradients are not finite, nothing is updated */
+};
+
+/* Coefficients of a group of parameters. */
+struct update_rates {
+	float gradient_scale, lr;
+	float decayed;  /* what decoupled decay leaves of a weight */
+	float keep, l2; /* the same if decay is decoupled, else 1; if not, share of it in g */
+	float from_gradient,
+		from_moment; /* with momentum: step = from_gradient g + from_moment m */
+	float correction1, correction2;
+#define RATE(name, ...) float name;
+	DEVICE_OPTIMIZER_KEYS(RATE, DEVICE_NO_KEY)
+#undef RATE
+};
+
+/* One element, in registers. */
+struct update_element {
+	float w, g;
+	float state[DEVICE_STATES_MAX];
+};
+
+UPDATE_INLINE float update_correction(float beta, uint64_t updates)
+{
+	return (float)(1 / (1 - pow((double)beta, (double)updates)));
+}
+
+/* Of gradients that are finite, whose norm times `scale` is `norm`. Counts the update. */
+UPDATE_INLINE void update_decide_finite(const struct device_hyper *hyper, double scale, double norm,
+					struct device_params_state *state,
+					struct update_decision *decision)
+{
+	if (hyper->clip_norm > 0 && norm > (double)hyper->clip_norm)
+		scale *= (double)hyper->clip_norm / norm;
+	state->updates++;
+	state->scale_age++;
+	decision->gradient_scale = (float)scale;
+	decision->correction1 = update_correction(hyper->beta1, state->updates);
+	decision->correction2 = update_correction(hyper->beta2, state->updates);
+	decision->ema_decay = state->updates == 1 ? 0 : hyper->ema_decay;
+}
+
+UPDATE_INLINE struct update_rates update_rates_of(const struct device_hyper *hyper,
+						  const struct device_optimizer_spec *optimizer,
+						  const struct update_decision *decision,
+						  uint32_t group)
+{
+	float decay = hyper->weight_decay[group];
+	struct update_rates r;
+
+	r.gradient_scale = decision->gradient_scale;
+	r.lr = hyper->lr[group];
+	r.decayed = 1 - r.lr * decay;
+	r.keep = optimizer->coupled_decay ? 1 : r.decayed;
+	r.l2 = optimizer->coupled_decay ? decay : 0;
+	r.from_gradient = optimizer->nesterov ? 1 : 0;
+	r.from_moment = optimizer->nesterov ? hyper->momentum : 1;
+	r.correction1 = decision->correction1;
+	r.correction2 = decision->correction2;
+#define RATE(name, ...) r.name = hyper->name;
+	DEVICE_OPTIMIZER_KEYS(RATE, DEVICE_NO_KEY)
+#undef RATE
+	return r;
+}
+
+#include "trainer/device/optimizers/adamw.h"
+#include "trainer/device/optimizers/sgd.h"
+
+#endif
