@@ -14,6 +14,7 @@
 
 enum {
 	OVERRIDES_MAX = 128,
+	KEY_OPTIONS = 5,
 	EXIT_STOPPED = 3,
 	LEADER_SECONDS = 60, /* that other ranks leave rank 0 to say why a run ends */
 };
@@ -40,8 +41,8 @@ enum option_key {
 };
 
 struct arguments {
-	const char *recipe, *seed, *device, *fusion;
-	bool autotune, deterministic;
+	const char *recipe;
+	const char *keys[KEY_OPTIONS]; /* what options say of keys; NULL: nothing */
 	const char *overrides[OVERRIDES_MAX];
 	unsigned override_count;
 	bool print;
@@ -135,33 +136,58 @@ static void check(const struct arguments *arguments, const struct argp_state *st
 	}
 }
 
-/* Options that stand for keys of the recipe. */
+/* Options that stand for keys of the recipe, in the order in which they are set. */
+static const struct key_option {
+	int option;
+	const char *key, *value; /* value NULL: the option's argument */
+} key_options[KEY_OPTIONS] = {
+	{OPTION_SEED, "train.seed", NULL},
+	{OPTION_DEVICE, "train.device", NULL},
+	{OPTION_FUSION, "train.fusion", NULL},
+	{OPTION_AUTOTUNE, "train.autotune", "yes"},
+	{OPTION_DETERMINISTIC, "train.deterministic", "yes"},
+};
+
 static error_t parse_key(int key, const char *argument, struct arguments *arguments)
 {
+	for (unsigned i = 0; i < KEY_OPTIONS; i++) {
+		if (key_options[i].option != key)
+			continue;
+		arguments->keys[i] = key_options[i].value ? key_options[i].value : argument;
+		return 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
+/* Those that are there or not. */
+static bool *flag(int key, struct arguments *arguments)
+{
 	switch (key) {
-	case OPTION_SEED:
-		arguments->seed = argument;
-		return 0;
-	case OPTION_DEVICE:
-		arguments->device = argument;
-		return 0;
-	case OPTION_FUSION:
-		arguments->fusion = argument;
-		return 0;
-	case OPTION_AUTOTUNE:
-		arguments->autotune = true;
-		return 0;
-	case OPTION_DETERMINISTIC:
-		arguments->deterministic = true;
-		return 0;
+	case OPTION_DRY:
+		return &arguments->run.dry;
+	case OPTION_PRINT:
+		return &arguments->print;
+	case OPTION_OVERWRITE:
+		return &arguments->run.overwrite;
+	case OPTION_ALLOW:
+		return &arguments->run.allow_changes;
+	case OPTION_ANOMALY:
+		return &arguments->run.detect_anomaly;
+	case OPTION_PROFILE:
+		return &arguments->run.profile;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return NULL;
 	}
 }
 
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
 	struct arguments *arguments = state->input;
+	bool *set = flag(key, arguments);
+	if (set) {
+		*set = true;
+		return 0;
+	}
 	switch (key) {
 	case OPTION_RESUME:
 		arguments->run.resume = true;
@@ -179,27 +205,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		arguments->run.evaluate = arguments->run.dry = true;
 		arguments->run.allow_changes = true; /* there are no losses to come */
 		return 0;
-	case OPTION_DRY:
-		arguments->run.dry = true;
-		return 0;
-	case OPTION_PRINT:
-		arguments->print = true;
-		return 0;
 	case OPTION_HELP_RECIPE:
 		recipe_help(stdout);
 		exit(EXIT_SUCCESS);
-	case OPTION_OVERWRITE:
-		arguments->run.overwrite = true;
-		return 0;
-	case OPTION_ALLOW:
-		arguments->run.allow_changes = true;
-		return 0;
-	case OPTION_ANOMALY:
-		arguments->run.detect_anomaly = true;
-		return 0;
-	case OPTION_PROFILE:
-		arguments->run.profile = true;
-		return 0;
 	case OPTION_PLAN:
 		arguments->plan.device = argument;
 		return 0;
@@ -249,50 +257,40 @@ static void catch_signals(void)
 	signal(SIGXFSZ, SIG_IGN); /* writing fails, and what fails can be said */
 }
 
-static int override(struct recipe *recipe, const char *key, const char *value, char *error)
-{
-	char text[96];
-	if (!value)
-		return 0;
-	snprintf(text, sizeof(text), "%s=%.60s", key, value);
-	return recipe_override(recipe, text, error);
-}
-
 /* cuda:N has the number of a GPU, which is no part of the recipe. */
-static int choose_device(struct recipe *recipe, struct arguments *arguments, char *error)
+static int choose_device(const char **device, struct run_options *run, char *error)
 {
-	const char *colon = arguments->device ? strchr(arguments->device, ':') : NULL;
+	const char *colon = *device ? strchr(*device, ':') : NULL;
 	char *end;
 	if (!colon)
-		return override(recipe, "train.device", arguments->device, error);
+		return 0;
 	unsigned long index = strtoul(colon + 1, &end, 10);
-	if (strncmp(arguments->device, "cuda:", 5) != 0 || colon[1] < '0' || colon[1] > '9' ||
-	    *end || index > 1023) {
+	if (strncmp(*device, "cuda:", 5) != 0 || colon[1] < '0' || colon[1] > '9' || *end ||
+	    index > 1023) {
 		snprintf(error, RECIPE_ERROR_MAX,
 			 "--device=%s: expected cpu, cuda, or cuda:N with the number of a GPU",
-			 arguments->device);
+			 *device);
 		return -EINVAL;
 	}
-	arguments->run.device_index = (unsigned)index;
-	return override(recipe, "train.device", "cuda", error);
+	run->device_index = (unsigned)index;
+	*device = "cuda";
+	return 0;
 }
 
 static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 {
+	char text[96];
 	int r = recipe_load(recipe, arguments->recipe, error);
 	for (unsigned i = 0; !r && i < arguments->override_count; i++)
 		r = recipe_override(recipe, arguments->overrides[i], error);
-	if (!r)
-		r = override(recipe, "train.seed", arguments->seed, error);
-	if (!r)
-		r = choose_device(recipe, arguments, error);
-	if (!r)
-		r = override(recipe, "train.fusion", arguments->fusion, error);
-	if (!r)
-		r = override(recipe, "train.autotune", arguments->autotune ? "yes" : NULL, error);
-	if (!r)
-		r = override(recipe, "train.deterministic", arguments->deterministic ? "yes" : NULL,
-			     error);
+	for (unsigned i = 0; !r && i < KEY_OPTIONS; i++) {
+		if (key_options[i].option == OPTION_DEVICE)
+			r = choose_device(&arguments->keys[i], &arguments->run, error);
+		if (r || !arguments->keys[i])
+			continue;
+		snprintf(text, sizeof(text), "%s=%.60s", key_options[i].key, arguments->keys[i]);
+		r = recipe_override(recipe, text, error);
+	}
 	return r;
 }
 

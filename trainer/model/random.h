@@ -1,5 +1,5 @@
 /*
- * The trainer's random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC 2011), keyed by a
+ * The trainer's random numbers: Philox4x32-10 (format/base/random.h), keyed by a
  * seed and a name, counted by element. Number i of a stream depends on nothing but (seed, name, i):
  * weights come out the same in any order, on any machine. Only correctly rounded operations are
  * used (no libm), so they agree bit for bit everywhere. Plain functions, no state.

@@ -24,85 +24,56 @@ static struct name name_of(const char *block, const char *leaf)
 	return name;
 }
 
+/* Of a residual block; `number` of its main path, 0: its shortcut. Windows of 3 are padded. */
+struct unit {
+	unsigned number;
+	uint32_t channels, window, stride;
+	int residual;
+	float gamma;
+};
+
+static int unit(struct model *model, const char *block, int input, const struct unit *unit)
+{
+	char conv[16] = "downsample.0", norm[16] = "downsample.1";
+	if (unit->number) {
+		snprintf(conv, sizeof(conv), "conv%u", unit->number);
+		snprintf(norm, sizeof(norm), "bn%u", unit->number);
+	}
+	return layer_conv(model, &(struct layer_conv){
+					 .name = name_of(block, conv).text,
+					 .norm = name_of(block, norm).text,
+					 .input = input,
+					 .channels = unit->channels,
+					 .window = unit->window,
+					 .stride = unit->stride,
+					 .pad = unit->window / 2,
+					 .residual = unit->residual,
+					 .activation = unit->number ? DEVICE_RELU : DEVICE_IDENTITY,
+					 .gamma = unit->gamma,
+				 });
+}
+
 static int projection(struct model *model, const char *block, int input, uint32_t channels,
 		      uint32_t stride)
 {
-	return layer_conv(model, &(struct layer_conv){
-					 .name = name_of(block, "downsample.0").text,
-					 .norm = name_of(block, "downsample.1").text,
-					 .input = input,
-					 .channels = channels,
-					 .window = 1,
-					 .stride = stride,
-					 .gamma = 1,
-				 });
+	return unit(model, block, input, &(struct unit){0, channels, 1, stride, 0, 1});
 }
 
 static int basic_block(struct model *model, const char *block, int input, uint32_t channels,
 		       uint32_t stride, bool project, float last_gamma)
 {
 	int shortcut = project ? projection(model, block, input, channels, stride) : input;
-	int x = layer_conv(model, &(struct layer_conv){
-					  .name = name_of(block, "conv1").text,
-					  .norm = name_of(block, "bn1").text,
-					  .input = input,
-					  .channels = channels,
-					  .window = 3,
-					  .stride = stride,
-					  .pad = 1,
-					  .activation = DEVICE_RELU,
-					  .gamma = 1,
-				  });
-	return layer_conv(model, &(struct layer_conv){
-					 .name = name_of(block, "conv2").text,
-					 .norm = name_of(block, "bn2").text,
-					 .input = x,
-					 .channels = channels,
-					 .window = 3,
-					 .stride = 1,
-					 .pad = 1,
-					 .residual = shortcut,
-					 .activation = DEVICE_RELU,
-					 .gamma = last_gamma,
-				 });
+	int x = unit(model, block, input, &(struct unit){1, channels, 3, stride, 0, 1});
+	return unit(model, block, x, &(struct unit){2, channels, 3, 1, shortcut, last_gamma});
 }
 
 static int bottleneck(struct model *model, const char *block, int input, uint32_t channels,
 		      uint32_t stride, bool project, float last_gamma)
 {
 	int shortcut = project ? projection(model, block, input, 4 * channels, stride) : input;
-	int x = layer_conv(model, &(struct layer_conv){
-					  .name = name_of(block, "conv1").text,
-					  .norm = name_of(block, "bn1").text,
-					  .input = input,
-					  .channels = channels,
-					  .window = 1,
-					  .stride = 1,
-					  .activation = DEVICE_RELU,
-					  .gamma = 1,
-				  });
-	x = layer_conv(model, &(struct layer_conv){
-				      .name = name_of(block, "conv2").text,
-				      .norm = name_of(block, "bn2").text,
-				      .input = x,
-				      .channels = channels,
-				      .window = 3,
-				      .stride = stride,
-				      .pad = 1,
-				      .activation = DEVICE_RELU,
-				      .gamma = 1,
-			      });
-	return layer_conv(model, &(struct layer_conv){
-					 .name = name_of(block, "conv3").text,
-					 .norm = name_of(block, "bn3").text,
-					 .input = x,
-					 .channels = 4 * channels,
-					 .window = 1,
-					 .stride = 1,
-					 .residual = shortcut,
-					 .activation = DEVICE_RELU,
-					 .gamma = last_gamma,
-				 });
+	int x = unit(model, block, input, &(struct unit){1, channels, 1, 1, 0, 1});
+	x = unit(model, block, x, &(struct unit){2, channels, 3, stride, 0, 1});
+	return unit(model, block, x, &(struct unit){3, 4 * channels, 1, 1, shortcut, last_gamma});
 }
 
 static int stages(struct model *model, const struct stage *list, unsigned count, int input,

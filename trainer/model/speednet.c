@@ -9,30 +9,29 @@
 #include <errno.h>
 #include <stdio.h>
 
+static int conv(struct model *model, const char *name, int x, uint32_t channels)
+{
+	return layer_conv(model, &(struct layer_conv){.name = name,
+						      .input = x,
+						      .channels = channels,
+						      .window = 3,
+						      .stride = 1,
+						      .pad = 1,
+						      .init = LAYER_INIT_DIRAC});
+}
+
 static int group(struct model *model, unsigned number, int x, uint32_t channels,
 		 enum device_activation activation)
 {
 	char name[32];
 	snprintf(name, sizeof(name), "group%u.conv1", number);
-	x = layer_conv(model, &(struct layer_conv){.name = name,
-						   .input = x,
-						   .channels = channels,
-						   .window = 3,
-						   .stride = 1,
-						   .pad = 1,
-						   .init = LAYER_INIT_DIRAC});
+	x = conv(model, name, x, channels);
 	snprintf(name, sizeof(name), "group%u.pool", number);
 	x = layer_max_pool(model, name, x, 2, 2, 0);
 	snprintf(name, sizeof(name), "group%u.bn1", number);
 	x = layer_norm(model, name, x, true, activation);
 	snprintf(name, sizeof(name), "group%u.conv2", number);
-	x = layer_conv(model, &(struct layer_conv){.name = name,
-						   .input = x,
-						   .channels = channels,
-						   .window = 3,
-						   .stride = 1,
-						   .pad = 1,
-						   .init = LAYER_INIT_DIRAC});
+	x = conv(model, name, x, channels);
 	snprintf(name, sizeof(name), "group%u.bn2", number);
 	return layer_norm(model, name, x, true, activation);
 }
