@@ -37,16 +37,6 @@ int turbo_new(struct turbo **ret_turbo)
 	return 0;
 }
 
-void turbo_free(struct turbo *turbo)
-{
-	if (!turbo)
-		return;
-	jpeg_arena_detach(&turbo->arena);
-	jpeg_destroy_decompress(&turbo->cinfo);
-	scratch_deinit(&turbo->pixels);
-	free(turbo);
-}
-
 const char *turbo_error(const struct turbo *turbo)
 {
 	return turbo->trap.text;

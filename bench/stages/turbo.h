@@ -17,7 +17,6 @@ struct turbo_crop {
 };
 
 int turbo_new(struct turbo **ret_turbo);
-void turbo_free(struct turbo *turbo);
 /* What went wrong last, for a person. */
 const char *turbo_error(const struct turbo *turbo);
 

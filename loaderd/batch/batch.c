@@ -141,12 +141,6 @@ static bool position_of(const struct batcher *batcher, uint64_t batch_ordinal, u
 	return true;
 }
 
-bool batcher_position(const struct batcher *batcher, uint64_t unit, uint64_t *ret_epoch,
-		      uint64_t *ret_batch)
-{
-	return position_of(batcher, unit / batcher->unit_span, ret_epoch, ret_batch);
-}
-
 static struct batcher_work *work_of(const struct batcher *batcher, uint64_t unit)
 {
 	return &batcher->work[unit / batcher->unit_span % batcher->options.slots];

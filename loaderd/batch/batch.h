@@ -166,7 +166,4 @@ bool batcher_drain(struct batcher *batcher, const char *reason);
  * sense.
  */
 void batcher_stop(struct batcher *batcher);
-/* Position of unit number u of this feed; false past the end. */
-bool batcher_position(const struct batcher *batcher, uint64_t unit, uint64_t *ret_epoch,
-		      uint64_t *ret_batch);
 void batcher_status(struct batcher *batcher, struct batcher_status *ret_status);

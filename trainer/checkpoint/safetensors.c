@@ -44,11 +44,6 @@ const char *safetensors_type_name(enum safetensors_type type)
 	return types[type].name;
 }
 
-size_t safetensors_type_size(enum safetensors_type type)
-{
-	return types[type].size;
-}
-
 /* Elements of a shape times the size of one; false when that exceeds 64 bits. */
 static bool tensor_size(const struct safetensors_tensor *tensor, uint64_t *ret_size)
 {

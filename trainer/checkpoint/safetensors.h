@@ -39,7 +39,6 @@ enum safetensors_type {
 };
 
 const char *safetensors_type_name(enum safetensors_type type);
-size_t safetensors_type_size(enum safetensors_type type);
 
 struct safetensors_tensor {
 	const char *name;

@@ -300,9 +300,3 @@ int archive_in_read(struct archive_in *in, uint64_t limit, struct buffer *buffer
 		*ret_size = buffer->size - base;
 	return 0;
 }
-
-uint64_t archive_in_position(const struct archive_in *in, uint64_t *ret_total)
-{
-	*ret_total = in->map_size;
-	return (uint64_t)archive_filter_bytes(in->archive, -1);
-}

@@ -62,5 +62,3 @@ int archive_in_range(struct archive_in *archive, uint64_t *ret_offset, uint64_t 
  */
 int archive_in_read(struct archive_in *archive, uint64_t limit, struct buffer *buffer,
 		    uint64_t *ret_size, struct packimg_error *error);
-/* Bytes of the file passed so far, and in all (0: not known), for progress. */
-uint64_t archive_in_position(const struct archive_in *archive, uint64_t *ret_total);
