@@ -81,8 +81,8 @@ static void read_checkpoint(const char *path)
 	checkpoint_import(path, params, &rest, error);
 	if (checkpoint_open(path, &checkpoint, error) < 0)
 		return;
-	recipe_check(checkpoint_recipe(checkpoint), true, error);
-	recipe_compare(&defaults, checkpoint_recipe(checkpoint), RECIPE_TRAJECTORY, error);
+	recipe_check(&checkpoint->recipe, true, error);
+	recipe_compare(&defaults, &checkpoint->recipe, RECIPE_TRAJECTORY, error);
 	checkpoint_restore(checkpoint, params, error);
 	checkpoint_close(checkpoint);
 }

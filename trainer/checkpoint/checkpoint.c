@@ -66,13 +66,6 @@ static const struct counter {
 #undef C
 enum { COUNTERS = sizeof(counters) / sizeof(counters[0]), COUNTER_TEXT = 40 };
 
-struct checkpoint {
-	struct safetensors *file;
-	struct recipe recipe;
-	struct checkpoint_state state;
-	char *path;
-};
-
 /* ---- writing ---- */
 
 static void counter_text(const struct counter *counter, const struct checkpoint_state *state,
@@ -236,21 +229,6 @@ void checkpoint_close(struct checkpoint *checkpoint)
 	recipe_deinit(&checkpoint->recipe);
 	free(checkpoint->path);
 	free(checkpoint);
-}
-
-const struct checkpoint_state *checkpoint_state(const struct checkpoint *checkpoint)
-{
-	return &checkpoint->state;
-}
-
-const struct recipe *checkpoint_recipe(const struct checkpoint *checkpoint)
-{
-	return &checkpoint->recipe;
-}
-
-const char *checkpoint_file(const struct checkpoint *checkpoint)
-{
-	return checkpoint->path;
 }
 
 int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params *params,

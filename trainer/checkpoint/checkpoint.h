@@ -67,7 +67,14 @@ int checkpoint_save(const char *path, struct device_params *params, const struct
 int checkpoint_export(const char *path, struct device_params *params, enum device_slot slot,
 		      const struct checkpoint_about *about, char *error);
 
-struct checkpoint;
+/* One that is open; to be read. */
+struct checkpoint {
+	struct safetensors *file;
+	struct recipe recipe;
+	struct checkpoint_state state;
+	char *path;
+};
+
 /*
  * Opens and validates a file, reads recipe and counters. Tensors are checked and restored by
  * checkpoint_restore, which leaves nothing unset: a tensor that is missing, has another shape or
@@ -75,10 +82,6 @@ struct checkpoint;
  */
 int checkpoint_open(const char *path, struct checkpoint **ret_checkpoint, char *error);
 void checkpoint_close(struct checkpoint *checkpoint); /* accepts NULL */
-/* Its path; lives as long as the checkpoint. */
-const char *checkpoint_file(const struct checkpoint *checkpoint);
-const struct checkpoint_state *checkpoint_state(const struct checkpoint *checkpoint);
-const struct recipe *checkpoint_recipe(const struct checkpoint *checkpoint);
 int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params *params,
 		       char *error);
 

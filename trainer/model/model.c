@@ -59,22 +59,11 @@ static struct device_param *declare(struct model *model, const char *owner, cons
 	return entry->param;
 }
 
-static struct device_param *declare_vector(struct model *model, const char *owner, const char *leaf,
-					   uint32_t size, enum model_group group, bool frozen,
-					   float value)
+static struct device_param *declare_filled(struct model *model, const char *owner, const char *leaf,
+					   const struct device_param_spec *spec, float value)
 {
-	struct device_param_spec spec = {
-		.kind = DEVICE_VECTOR, .shape = {size}, .group = group, .frozen = frozen};
 	struct layer_param init = {.init = LAYER_INIT_CONSTANT, .constant = value};
-	return declare(model, owner, leaf, &spec, &init);
-}
-
-static struct device_param *declare_buffer(struct model *model, const char *owner, const char *leaf,
-					   uint32_t size, float value)
-{
-	struct device_param_spec spec = {.kind = DEVICE_BUFFER, .shape = {size}};
-	struct layer_param init = {.init = LAYER_INIT_CONSTANT, .constant = value};
-	return declare(model, owner, leaf, &spec, &init);
+	return declare(model, owner, leaf, spec, &init);
 }
 
 static void declare_norm(struct model *model, const char *name, uint32_t channels, float gamma,
@@ -83,11 +72,17 @@ static void declare_norm(struct model *model, const char *name, uint32_t channel
 	*norm = (struct device_norm){.epsilon = model->bn_epsilon,
 				     .momentum = model->bn_momentum,
 				     .synchronized = model->bn_sync};
-	norm->gamma =
-		declare_vector(model, name, "weight", channels, MODEL_SCALES, frozen_gamma, gamma);
-	norm->beta = declare_vector(model, name, "bias", channels, MODEL_NORM_BIASES, false, 0);
-	norm->running_mean = declare_buffer(model, name, "running_mean", channels, 0);
-	norm->running_var = declare_buffer(model, name, "running_var", channels, 1);
+	struct device_param_spec scale = {.kind = DEVICE_VECTOR,
+					  .shape = {channels},
+					  .group = MODEL_SCALES,
+					  .frozen = frozen_gamma};
+	struct device_param_spec shift = {
+		.kind = DEVICE_VECTOR, .shape = {channels}, .group = MODEL_NORM_BIASES};
+	struct device_param_spec buffer = {.kind = DEVICE_BUFFER, .shape = {channels}};
+	norm->gamma = declare_filled(model, name, "weight", &scale, gamma);
+	norm->beta = declare_filled(model, name, "bias", &shift, 0);
+	norm->running_mean = declare_filled(model, name, "running_mean", &buffer, 0);
+	norm->running_var = declare_filled(model, name, "running_var", &buffer, 1);
 }
 
 /* Appends a layer and returns it, or NULL after a failure. Its result's number is layer_count. */
@@ -134,10 +129,12 @@ int layer_conv(struct model *model, const struct layer_conv *conv)
 		layer->has_norm = true;
 		declare_norm(model, conv->norm, conv->channels, conv->gamma, false, &layer->norm);
 	} else if (conv->bias) {
-		enum model_group group =
-			conv->init == LAYER_INIT_WHITEN ? MODEL_WHITEN_BIAS : MODEL_BIASES;
-		layer->bias =
-			declare_vector(model, conv->name, "bias", conv->channels, group, false, 0);
+		struct device_param_spec bias = {
+			.kind = DEVICE_VECTOR,
+			.shape = {conv->channels},
+			.group = conv->init == LAYER_INIT_WHITEN ? MODEL_WHITEN_BIAS : MODEL_BIASES,
+		};
+		layer->bias = declare_filled(model, conv->name, "bias", &bias, 0);
 	}
 	return model->failed ? -1 : model->layer_count;
 }

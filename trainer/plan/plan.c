@@ -140,10 +140,10 @@ static bool small_images(const struct recipe_model *model)
 static void choose(struct plan *plan, const struct engines *engines)
 {
 	static const enum cuda_element elements[] = {
-		[RECIPE_AUTO] = CUDA_BF16,
-		[RECIPE_FP32] = CUDA_F32,
-		[RECIPE_BF16] = CUDA_BF16,
-		[RECIPE_FP16] = CUDA_F16,
+		[DEVICE_AUTO] = CUDA_BF16,
+		[DEVICE_FP32] = CUDA_F32,
+		[DEVICE_BF16] = CUDA_BF16,
+		[DEVICE_FP16] = CUDA_F16,
 	};
 	static const enum cuda_fusion fusions[] = {
 		[DEVICE_FUSION_NONE] = CUDA_FUSION_NONE,

@@ -23,7 +23,6 @@ enum {
 	RECIPE_NUMBERS_MAX = 32, /* numbers in a list */
 };
 
-enum recipe_precision { RECIPE_AUTO, RECIPE_FP32, RECIPE_BF16, RECIPE_FP16 };
 enum recipe_decay { RECIPE_COUPLED, RECIPE_DECOUPLED };
 enum recipe_progress {
 	RECIPE_PROGRESS_AUTO,
@@ -41,7 +40,7 @@ struct recipe_numbers {
 
 /*
  * struct recipe_data with the keys of section data, and so on. A word is its position among the
- * words, which enums above or those of optimizers.h and schedules.h name.
+ * words, which enums above, of the device, or of schedules.h name.
  */
 /* clang-format off */
 #define SECTION(section) struct recipe_##section {

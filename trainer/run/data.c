@@ -1,5 +1,6 @@
 #include "trainer/run/data.h"
 #include "format/base/clock.h"
+#include "format/base/sentence.h"
 #include "trainer/run/progress.h"
 
 #include <errno.h>
@@ -16,6 +17,8 @@ enum {
 	PATIENCE_S = 300,
 	OPEN_AGAIN_MS = 100,
 };
+
+#define data_fail(error, code, ...) sentence_fail(error, DATA_ERROR_MAX, code, __VA_ARGS__)
 
 /* Of ImageNet; for datasets that record no statistics. */
 static const double imagenet_mean[3] = {123.675, 116.28, 103.53},
@@ -42,10 +45,7 @@ static int find_dataset(const struct data *data, const char *key, const char *pa
 {
 	char problem[FEED_ERROR_MAX] = "";
 	int r = feed_dataset(data->socket, path, ret_dataset, problem);
-	if (r)
-		snprintf(error, DATA_ERROR_MAX, "%s: %.900s", key,
-			 *problem ? problem : strerror(-r));
-	return r;
+	return r ? data_fail(error, r, "%s: %.900s", key, *problem ? problem : strerror(-r)) : 0;
 }
 
 static int look_up_train(struct data *data, struct feed_dataset **ret_dataset, char *error)
@@ -61,17 +61,13 @@ static int look_up_train(struct data *data, struct feed_dataset **ret_dataset, c
 	data->normalises = true;
 	data->class_names = class_names_write(dataset->class_names, dataset->classes);
 	set_statistics(data, dataset);
-	if (!data->classes) {
-		snprintf(error, DATA_ERROR_MAX, "%s has no classes: set model.classes",
-			 recipe->data.train);
-		return -EINVAL;
-	}
-	if (data->classes < dataset->classes) {
-		snprintf(error, DATA_ERROR_MAX, "model.classes = %u, but %s has %u class%s",
-			 data->classes, recipe->data.train, dataset->classes,
-			 dataset->classes == 1 ? "" : "es");
-		return -EINVAL;
-	}
+	if (!data->classes)
+		return data_fail(error, -EINVAL, "%s has no classes: set model.classes",
+				 recipe->data.train);
+	if (data->classes < dataset->classes)
+		return data_fail(error, -EINVAL, "model.classes = %u, but %s has %u class%s",
+				 data->classes, recipe->data.train, dataset->classes,
+				 dataset->classes == 1 ? "" : "es");
 	return 0;
 }
 
@@ -92,12 +88,11 @@ static int compare_classes(const struct recipe_data *recipe, const struct known_
 	uint32_t i = class_names_differ(val->class_names, val->classes, known->name, known->count);
 	if (i == val->classes || i == known->count)
 		return 0;
-	snprintf(
-		error, DATA_ERROR_MAX,
+	return data_fail(
+		error, -EINVAL,
 		"data.val = %.300s: class %u is \"%.60s\", but \"%.60s\" in %s%.300s: pack it with "
 		"the same names in the same order, packimg convert --classes FILE",
 		recipe->val, i, val->class_names[i], known->name[i], known->where, known->file);
-	return -EINVAL;
 }
 
 /*
@@ -109,12 +104,11 @@ static int compare_counts(const struct data *data, const struct weights_facts *w
 {
 	if (data->recipe->model.classes || val->classes == data->classes)
 		return 0;
-	snprintf(error, DATA_ERROR_MAX,
-		 "data.val = %.300s has %u class%s, and %.300s %u without their names: "
-		 "model.classes=%u takes its labels for the numbers of these",
-		 data->recipe->data.val, val->classes, val->classes == 1 ? "" : "es", weights->file,
-		 data->classes, data->classes);
-	return -EINVAL;
+	return data_fail(error, -EINVAL,
+			 "data.val = %.300s has %u class%s, and %.300s %u without their names: "
+			 "model.classes=%u takes its labels for the numbers of these",
+			 data->recipe->data.val, val->classes, val->classes == 1 ? "" : "es",
+			 weights->file, data->classes, data->classes);
 }
 
 static int look_up_val(struct data *data, const struct weights_facts *weights,
@@ -128,13 +122,12 @@ static int look_up_val(struct data *data, const struct weights_facts *weights,
 	data->val_samples = dataset->samples;
 	memcpy(&data->val_uuid, dataset->uuid, sizeof(data->val_uuid));
 	r = compare_classes(recipe, known, dataset, error);
-	if (!r && dataset->classes > data->classes) {
-		snprintf(error, DATA_ERROR_MAX,
-			 "data.val = %.600s has %u classes, the model %u: pack it with the classes "
-			 "of the training set, packimg convert --classes FILE",
-			 recipe->val, dataset->classes, data->classes);
-		r = -EINVAL;
-	}
+	if (!r && dataset->classes > data->classes)
+		r = data_fail(
+			error, -EINVAL,
+			"data.val = %.600s has %u classes, the model %u: pack it with the classes "
+			"of the training set, packimg convert --classes FILE",
+			recipe->val, dataset->classes, data->classes);
 	if (!r && weights && !weights->named && !*recipe->train)
 		r = compare_counts(data, weights, dataset, error);
 	feed_dataset_free(dataset);
@@ -211,9 +204,8 @@ static int set_socket(struct data *data, const char *socket, char *error)
 {
 	if (snprintf(data->socket, sizeof(data->socket), "%s", socket) < (int)sizeof(data->socket))
 		return 0;
-	snprintf(error, DATA_ERROR_MAX, "the socket's path \"%s\" is longer than %d bytes", socket,
-		 DATA_SOCKET_MAX - 1);
-	return -ENAMETOOLONG;
+	return data_fail(error, -ENAMETOOLONG, "the socket's path \"%s\" is longer than %d bytes",
+			 socket, DATA_SOCKET_MAX - 1);
 }
 
 /*
@@ -252,16 +244,13 @@ static int find_socket(struct data *data, const char *named, unsigned threads, c
 		if (rank == comm->leader)
 			memcpy(leaders, told, sizeof(told));
 	}
-	if (!r && sent) {
-		snprintf(error, DATA_ERROR_MAX, "%s", comm_error(comm));
-		r = sent;
-	}
+	if (!r && sent)
+		r = data_fail(error, sent, "%s", comm_error(comm));
 	if (!r && !*data->socket)
 		memcpy(data->socket, leaders, sizeof(data->socket));
-	if (!r && !*data->socket) {
-		snprintf(error, DATA_ERROR_MAX, "rank %u could not start the daemon", comm->leader);
-		r = -ECANCELED;
-	}
+	if (!r && !*data->socket)
+		r = data_fail(error, -ECANCELED, "rank %u could not start the daemon",
+			      comm->leader);
 	return r;
 }
 
@@ -331,11 +320,11 @@ static int check_unchanged(const struct data *data, enum data_part part, const s
 		return 0;
 	uuid_write(known->bytes, then);
 	uuid_write(found.bytes, now);
-	snprintf(error, DATA_ERROR_MAX,
-		 "%.600s has been replaced by another dataset: it was %s when the run started, and "
-		 "is %s",
-		 part == DATA_VAL ? recipe->val : recipe->train, then, now);
-	return -ESTALE;
+	return data_fail(
+		error, -ESTALE,
+		"%.600s has been replaced by another dataset: it was %s when the run started, and "
+		"is %s",
+		part == DATA_VAL ? recipe->val : recipe->train, then, now);
 }
 
 /* The daemon is not there, though it was; ENOENT may also be a dataset's. */
@@ -409,15 +398,16 @@ int data_next(const struct data *data, struct feed *feed, const volatile int *st
 	} while (r == -ETIMEDOUT && now - start < (double)patience);
 	*wait_seconds += now - start;
 	if (r == -ETIMEDOUT)
-		snprintf(error, DATA_ERROR_MAX,
-			 "no batch came for %llu seconds; is the daemon alive? `loaderctl status` "
-			 "shows it",
-			 (unsigned long long)patience);
-	else if (r == -ECONNRESET)
-		snprintf(error, DATA_ERROR_MAX, "the daemon went away%s%s",
-			 *feed_error(feed) ? ": " : "", feed_error(feed));
-	else if (r < 0 && r != -EINTR)
-		snprintf(error, DATA_ERROR_MAX, "feed: %s",
-			 *feed_error(feed) ? feed_error(feed) : strerror(-r));
+		return data_fail(
+			error, r,
+			"no batch came for %llu seconds; is the daemon alive? `loaderctl status` "
+			"shows it",
+			(unsigned long long)patience);
+	if (r == -ECONNRESET)
+		return data_fail(error, r, "the daemon went away%s%s",
+				 *feed_error(feed) ? ": " : "", feed_error(feed));
+	if (r < 0 && r != -EINTR)
+		return data_fail(error, r, "feed: %s",
+				 *feed_error(feed) ? feed_error(feed) : strerror(-r));
 	return r;
 }

@@ -7,10 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int fail_device(struct run *run, int code)
+static int fail_evaluation(struct run *run, int code)
 {
-	const char *text = device_error(run->device);
-	return run_fail(run, code, "evaluation: %s", *text ? text : strerror(-code));
+	return run_fail(run, code, "evaluation: %s", run_device_text(run, code));
 }
 
 /* A batch whose results are awaited. */
@@ -25,10 +24,10 @@ static int launch(struct run *run, struct device_graph *graph, const struct devi
 {
 	int r = device_feed(graph, batch, &flight->ticket);
 	if (r)
-		return fail_device(run, r);
+		return fail_evaluation(run, r);
 	r = device_evaluate(graph, weights, &flight->step);
 	if (r) {
-		fail_device(run, r);
+		fail_evaluation(run, r);
 		device_fed(graph, flight->ticket, true); /* its memory may go */
 	}
 	return r;
@@ -44,7 +43,7 @@ static int land(struct run *run, struct device_graph *graph, const struct flight
 	 */
 	if (!r)
 		r = device_fed(graph, flight->ticket, true);
-	return r ? fail_device(run, r) : 0;
+	return r ? fail_evaluation(run, r) : 0;
 }
 
 /* Working memory of an evaluation of several views, for one batch. */
@@ -74,7 +73,7 @@ static int add_view(struct run *run, struct device_graph *graph, const struct vi
 		return r;
 	r = device_logits(graph, memory->logits);
 	if (r)
-		return fail_device(run, r);
+		return fail_evaluation(run, r);
 	size_t values = (size_t)run->eval.count * run->data.classes;
 	for (size_t i = 0; i < values; i++)
 		memory->sum[i] += view->weight * memory->logits[i];
@@ -167,7 +166,6 @@ struct pass {
 /* Sums results, in the order of the batches, until no more than `down_to` are awaited. */
 static int collect(struct pass *pass, unsigned down_to)
 {
-	struct checkpoint_totals *totals = pass->totals;
 	while (pass->count > down_to) {
 		struct device_results results;
 		int r = land(pass->run, pass->run->eval.graph, &pass->flights[0], &results);
@@ -176,10 +174,7 @@ static int collect(struct pass *pass, unsigned down_to)
 		feed_release(pass->feed, &pass->flights[0].batch);
 		pass->count--;
 		memmove(pass->flights, pass->flights + 1, pass->count * sizeof(pass->flights[0]));
-		totals->loss += results.loss * results.samples;
-		totals->samples += results.samples;
-		totals->top1 += results.top1;
-		totals->top5 += results.top5;
+		run_add(pass->totals, &results);
 	}
 	return 0;
 }
@@ -430,8 +425,7 @@ static void recall_normalisation(struct weights_facts *facts, const struct recip
 int run_find_weights(struct run *run)
 {
 	char error[CHECKPOINT_ERROR_MAX];
-	const char *file =
-		run->checkpoint ? checkpoint_file(run->checkpoint) : run->recipe->model.pretrained;
+	const char *file = run->checkpoint ? run->checkpoint->path : run->recipe->model.pretrained;
 	if (!*run->recipe->data.val)
 		return run_fail(run, -EINVAL,
 				"--evaluate: data.val is not set: it names the packed dataset to "
@@ -448,7 +442,7 @@ int run_find_weights(struct run *run)
 				"--evaluate: %s has no last layer, fc.weight: fine-tune it first",
 				file);
 	if (run->checkpoint)
-		recall_normalisation(&run->weights, &checkpoint_recipe(run->checkpoint)->data);
+		recall_normalisation(&run->weights, &run->checkpoint->recipe.data);
 	return 0;
 }
 

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +13,9 @@
 
 struct journal {
 	int fd;
-	int failed;
-	size_t length, capacity;
-	char *line; /* [capacity] */
+	FILE *stream; /* writes to line */
+	size_t length;
+	char *line;
 };
 
 /* Bytes of the file that a run at `step` keeps: whole lines up to the first of a later step. */
@@ -61,7 +60,10 @@ int journal_cut(struct journal *journal, uint64_t step, bool fresh)
 int journal_open(const char *path, struct journal **ret_journal, char *error)
 {
 	struct journal *journal = calloc(1, sizeof(*journal));
-	if (!journal) {
+	if (journal)
+		journal->stream = open_memstream(&journal->line, &journal->length);
+	if (!journal || !journal->stream) {
+		free(journal);
 		snprintf(error, JOURNAL_ERROR_MAX, "%s: out of memory", path);
 		return -ENOMEM;
 	}
@@ -74,9 +76,7 @@ int journal_open(const char *path, struct journal **ret_journal, char *error)
 		snprintf(error, JOURNAL_ERROR_MAX, "%s: %s", path,
 			 r == -EWOULDBLOCK ? "another trainer is at work in this folder"
 					   : strerror(-r));
-		if (journal->fd >= 0)
-			close(journal->fd);
-		free(journal);
+		journal_close(journal);
 		return r;
 	}
 	*ret_journal = journal;
@@ -87,51 +87,20 @@ void journal_close(struct journal *journal)
 {
 	if (!journal)
 		return;
-	close(journal->fd);
+	if (journal->fd >= 0)
+		close(journal->fd);
+	fclose(journal->stream);
 	free(journal->line);
 	free(journal);
-}
-
-/* Room for `more` bytes after those that the line has. */
-static bool grow(struct journal *journal, size_t more)
-{
-	size_t capacity = journal->capacity ? journal->capacity : 1024;
-	if (journal->length + more <= journal->capacity)
-		return true;
-	while (capacity < journal->length + more)
-		capacity *= 2;
-	char *line = realloc(journal->line, capacity);
-	if (!line) {
-		journal->failed = -ENOMEM;
-		return false;
-	}
-	journal->line = line;
-	journal->capacity = capacity;
-	return true;
-}
-
-__attribute__((format(printf, 2, 3))) static void append(struct journal *journal,
-							 const char *format, ...)
-{
-	va_list arguments, again;
-	va_start(arguments, format);
-	va_copy(again, arguments);
-	int length = vsnprintf(NULL, 0, format, arguments);
-	if (grow(journal, (size_t)length + 1))
-		journal->length += (size_t)vsnprintf(journal->line + journal->length,
-						     (size_t)length + 1, format, again);
-	va_end(again);
-	va_end(arguments);
 }
 
 void journal_begin(struct journal *journal, const char *event, uint64_t step)
 {
 	struct timespec now;
 	clock_gettime(CLOCK_REALTIME, &now);
-	journal->failed = 0;
-	journal->length = 0;
-	append(journal, "{\"event\":\"%s\",\"step\":%llu,\"time\":%lld.%03ld", event,
-	       (unsigned long long)step, (long long)now.tv_sec, now.tv_nsec / 1000000);
+	rewind(journal->stream);
+	fprintf(journal->stream, "{\"event\":\"%s\",\"step\":%llu,\"time\":%lld.%03ld", event,
+		(unsigned long long)step, (long long)now.tv_sec, now.tv_nsec / 1000000);
 }
 
 void journal_text(struct journal *journal, const char *key, const char *value)
@@ -139,38 +108,38 @@ void journal_text(struct journal *journal, const char *key, const char *value)
 	json_t *json = json_string(value);
 	char *text = json ? json_dumps(json, JSON_ENCODE_ANY) : NULL;
 	/* A text that is not UTF-8, such as an odd path, has no place in JSON. */
-	append(journal, ",\"%s\":%s", key, text ? text : "null");
+	fprintf(journal->stream, ",\"%s\":%s", key, text ? text : "null");
 	free(text);
 	json_decref(json);
 }
 
 void journal_count(struct journal *journal, const char *key, uint64_t value)
 {
-	append(journal, ",\"%s\":%llu", key, (unsigned long long)value);
+	fprintf(journal->stream, ",\"%s\":%llu", key, (unsigned long long)value);
 }
 
 void journal_counts(struct journal *journal, const char *key, const uint64_t *values, size_t count)
 {
-	append(journal, ",\"%s\":[", key);
+	fprintf(journal->stream, ",\"%s\":[", key);
 	for (size_t i = 0; i < count; i++)
-		append(journal, i ? ",%llu" : "%llu", (unsigned long long)values[i]);
-	append(journal, "]");
+		fprintf(journal->stream, i ? ",%llu" : "%llu", (unsigned long long)values[i]);
+	fprintf(journal->stream, "]");
 }
 
 void journal_number(struct journal *journal, const char *key, double value)
 {
 	if (isfinite(value))
-		append(journal, ",\"%s\":%.6g", key, value);
+		fprintf(journal->stream, ",\"%s\":%.6g", key, value);
 	else
-		append(journal, ",\"%s\":null", key);
+		fprintf(journal->stream, ",\"%s\":null", key);
 }
 
 void journal_exact(struct journal *journal, const char *key, double value)
 {
 	if (isfinite(value))
-		append(journal, ",\"%s\":%.17g,\"%s_hex\":\"%a\"", key, value, key, value);
+		fprintf(journal->stream, ",\"%s\":%.17g,\"%s_hex\":\"%a\"", key, value, key, value);
 	else
-		append(journal, ",\"%s\":null,\"%s_hex\":\"%a\"", key, key, value);
+		fprintf(journal->stream, ",\"%s\":null,\"%s_hex\":\"%a\"", key, key, value);
 }
 
 /* The beginning of a line that could not be written whole, so that another may follow. */
@@ -186,9 +155,9 @@ static void take_back(struct journal *journal, size_t written)
 
 int journal_end(struct journal *journal)
 {
-	append(journal, "}\n");
-	if (journal->failed)
-		return journal->failed;
+	fprintf(journal->stream, "}\n");
+	if (ferror(journal->stream) || fflush(journal->stream))
+		return -ENOMEM;
 	/*
 	 * One write: lines of a process that is killed are whole, but for a full disk. There the
 	 * rest is tried too, for the reason.

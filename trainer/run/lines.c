@@ -133,6 +133,12 @@ int run_epoch_line(struct run *run)
 	return journal ? run_end_line(run, journal, "log.jsonl") : 0;
 }
 
+const char *run_precision(const struct run *run)
+{
+	enum device_precision precision = device_info(run->device)->precision;
+	return precision == DEVICE_BF16 ? "bf16" : precision == DEVICE_FP16 ? "fp16" : "fp32";
+}
+
 void run_loss_text(double loss, char *ret_text)
 {
 	snprintf(ret_text, RUN_LOSS_TEXT, isfinite(loss) ? "%.9g" : "null", loss);

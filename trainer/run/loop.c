@@ -6,11 +6,10 @@
 #include <math.h>
 #include <string.h>
 
-static int fail_device(struct run *run, int code, const char *what)
+static int fail_step(struct run *run, int code, const char *what)
 {
-	const char *text = device_error(run->device);
 	return run_fail(run, code, "step %llu: %s: %s", (unsigned long long)run->state.step + 1,
-			what, *text ? text : strerror(-code));
+			what, run_device_text(run, code));
 }
 
 /* ---- results ---- */
@@ -32,15 +31,6 @@ static int fail_not_finite(struct run *run, const struct run_pending *pending, d
 		pending->lr, kept);
 }
 
-static void add(struct checkpoint_totals *totals, const struct device_results *results)
-{
-	totals->loss += results->loss * results->samples;
-	totals->samples += results->samples;
-	totals->top1 += results->top1;
-	totals->top5 += results->top5;
-	totals->steps++;
-}
-
 /*
  * Takes the results of the oldest steps: those that are there, and with down_to, as many as it
  * takes to leave no more than that.
@@ -55,23 +45,24 @@ static int collect(struct run *run, unsigned down_to)
 		if (r == -EAGAIN)
 			return 0;
 		if (r)
-			return fail_device(run, r, "results");
+			return fail_step(run, r, "results");
 		run->pending_count--;
 		memmove(run->pending, run->pending + 1,
 			run->pending_count * sizeof(run->pending[0]));
 		if (!results.samples)
-			return run_fail_everywhere(
-				run, -EINVAL,
-				"step %llu: no sample of the batch has a label; data.train = %s is "
-				"not for training a classifier",
-				(unsigned long long)pending.step, run->recipe->data.train);
+			return run_fail_everywhere(run, -EINVAL,
+						   "step %llu: no sample of the batch has "
+						   "a label; data.train = %s is "
+						   "not for training a classifier",
+						   (unsigned long long)pending.step,
+						   run->recipe->data.train);
 		if (!isfinite(results.loss))
 			return fail_not_finite(run, &pending, results.loss);
 		run->skipped += results.skipped;
 		run->last_loss = results.loss;
 		run->last_lr = pending.lr;
-		add(&run->state.interval, &results);
-		add(&run->state.whole, &results);
+		run_add(&run->state.interval, &results);
+		run_add(&run->state.whole, &results);
 		if (pending.step % run->recipe->log.interval == 0) {
 			r = run_step_line(run, &pending, &results);
 			if (r)
@@ -91,7 +82,7 @@ static int release_held(struct run *run, bool wait)
 		if (r == -EAGAIN)
 			return 0;
 		if (r)
-			return fail_device(run, r, "copying a batch");
+			return fail_step(run, r, "copying a batch");
 		feed_release(run->feed, &run->held[0].batch);
 		run->held_count--;
 		memmove(run->held, run->held + 1, run->held_count * sizeof(run->held[0]));
@@ -221,12 +212,12 @@ static int step(struct run *run)
 		    &hyper);
 	r = device_feed(graph, &images, &ticket);
 	if (r)
-		return fail_device(run, r, "feeding a batch");
+		return fail_step(run, r, "feeding a batch");
 	run->held[run->held_count++] = (struct run_held){run->batch, ticket};
 	run->has_batch = false;
 	r = device_step(graph, &hyper, &number);
 	if (r)
-		return fail_device(run, r, "computing");
+		return fail_step(run, r, "computing");
 	advance(run);
 	run->pending[run->pending_count++] =
 		(struct run_pending){number, run->state.step, (double)hyper.lr[MODEL_WEIGHTS]};
@@ -269,7 +260,7 @@ static int save(struct run *run)
 		return 0;
 	int r = collect(run, 0);
 	if (!r && (r = device_params_get_state(run->params, &run->state.device)))
-		return fail_device(run, r, "state of the device");
+		return fail_step(run, r, "state of the device");
 	if (!r && (r = ranks_check_params(run->comm, run->params, run->error)))
 		run->agreed = true;
 	if (!r && run->journal)

@@ -80,15 +80,9 @@ static void check_threads(struct run *run)
 static int open_device(struct run *run)
 {
 	static const char *const backends[] = {NULL, "cpu", "cuda"};
-	static const enum device_precision precisions[] = {
-		[RECIPE_AUTO] = DEVICE_AUTO,
-		[RECIPE_FP32] = DEVICE_FP32,
-		[RECIPE_BF16] = DEVICE_BF16,
-		[RECIPE_FP16] = DEVICE_FP16,
-	};
 	char error[DEVICE_ERROR_MAX] = "";
 	struct device_options options = {
-		.precision = precisions[run->recipe->train.precision],
+		.precision = (enum device_precision)run->recipe->train.precision,
 		.threads = (unsigned)run->recipe->train.threads,
 		.index = run->options.device_index,
 		.comm = run->comm,
@@ -206,11 +200,11 @@ static int check_dataset(struct run *run, const char *key, const char *now,
 static int check_checkpoint(struct run *run)
 {
 	char error[RECIPE_ERROR_MAX];
-	const struct checkpoint_state *state = checkpoint_state(run->checkpoint);
+	const struct checkpoint_state *state = &run->checkpoint->state;
 	enum recipe_resume least = run->options.evaluate        ? RECIPE_WEIGHTS
 				   : run->options.allow_changes ? RECIPE_FIXED
 								: RECIPE_TRAJECTORY;
-	int r = recipe_compare(run->recipe, checkpoint_recipe(run->checkpoint), least, error);
+	int r = recipe_compare(run->recipe, &run->checkpoint->recipe, least, error);
 	if (r)
 		return run_fail(run, r, "%s", error);
 	if (!run->options.evaluate && state->dataset_samples != run->data.samples)
@@ -220,8 +214,7 @@ static int check_checkpoint(struct run *run)
 				(unsigned long long)run->data.samples,
 				run->data.samples == 1 ? "" : "s",
 				(unsigned long long)state->dataset_samples);
-	const struct recipe_data *now = &run->recipe->data,
-				 *then = &checkpoint_recipe(run->checkpoint)->data;
+	const struct recipe_data *now = &run->recipe->data, *then = &run->checkpoint->recipe.data;
 	r = check_dataset(run, "data.train", now->train, &run->data.train_uuid, then->train,
 			  &state->dataset_uuid);
 	if (!r)
@@ -248,7 +241,7 @@ static int check_checkpoint(struct run *run)
  */
 static void compare_threads(struct run *run)
 {
-	uint32_t then = checkpoint_state(run->checkpoint)->threads;
+	uint32_t then = run->checkpoint->state.threads;
 	uint32_t now = device_info(run->device)->threads;
 	if (run->options.evaluate || !then || !now || then == now)
 		return;
@@ -267,7 +260,7 @@ static int begin(struct run *run)
 	if (!run->checkpoint)
 		return 0;
 	int r = check_checkpoint(run);
-	run->state = *checkpoint_state(run->checkpoint);
+	run->state = run->checkpoint->state;
 	if (!r)
 		r = run_check_later(run, run->state.step);
 	if (!r)
@@ -415,7 +408,7 @@ static int fill_params(struct run *run)
 	if (r)
 		return run_fail(run, r, "%s", error);
 	if (run->options.evaluate)
-		progress_line(&run->progress, "weights from %s", checkpoint_file(run->checkpoint));
+		progress_line(&run->progress, "weights from %s", run->checkpoint->path);
 	return 0;
 }
 

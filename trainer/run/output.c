@@ -83,14 +83,23 @@ int run_sync_logs(struct run *run)
 	return r ? fail_put(run, r, "samples.jsonl") : 0;
 }
 
+/* Of a file in the output folder; CHECKPOINT_PATH_MAX bytes. */
+static int make_path(struct run *run, const char *name, char *ret_path)
+{
+	int length = snprintf(ret_path, CHECKPOINT_PATH_MAX, "%s/%s", run->options.output, name);
+	return length < CHECKPOINT_PATH_MAX ? 0
+					    : run_fail(run, -ENAMETOOLONG, "--output is too long");
+}
+
 int run_put(struct run *run, const char *name, int (*print)(const struct run *run, FILE *file))
 {
 	char path[CHECKPOINT_PATH_MAX], *text = NULL;
 	size_t size = 0;
-	if (snprintf(path, sizeof(path), "%s/%s", run->options.output, name) >= (int)sizeof(path))
-		return run_fail(run, -ENAMETOOLONG, "--output is too long");
+	int r = make_path(run, name, path);
+	if (r)
+		return r;
 	FILE *file = open_memstream(&text, &size);
-	int r = file ? print(run, file) : -ENOMEM;
+	r = file ? print(run, file) : -ENOMEM;
 	if (file && fclose(file) && !r)
 		r = -errno;
 	if (!r)
@@ -114,9 +123,10 @@ int run_export(struct run *run, const char *name, enum device_slot weights, cons
 	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
 	struct checkpoint_about about = run_about(run);
 	about.evaluation = evaluation;
-	if (snprintf(path, sizeof(path), "%s/%s", run->options.output, name) >= (int)sizeof(path))
-		return run_fail(run, -ENAMETOOLONG, "--output is too long");
-	int r = checkpoint_export(path, run->params, weights, &about, error);
+	int r = make_path(run, name, path);
+	if (r)
+		return r;
+	r = checkpoint_export(path, run->params, weights, &about, error);
 	return r ? run_fail_write(run, r, error) : 0;
 }
 
@@ -178,9 +188,10 @@ int run_check_later(struct run *run, uint64_t step)
 static int open_file(struct run *run, const char *name, struct journal **ret_journal)
 {
 	char path[CHECKPOINT_PATH_MAX], error[JOURNAL_ERROR_MAX];
-	if (snprintf(path, sizeof(path), "%s/%s", run->options.output, name) >= (int)sizeof(path))
-		return run_fail(run, -ENAMETOOLONG, "--output is too long");
-	int r = journal_open(path, ret_journal, error);
+	int r = make_path(run, name, path);
+	if (r)
+		return r;
+	r = journal_open(path, ret_journal, error);
 	return r ? run_fail(run, r, "%s", error) : 0;
 }
 
@@ -226,10 +237,7 @@ static int write_start(struct run *run)
 	journal_begin(journal, run->resumed ? "resume" : "start", run->state.step);
 	journal_text(journal, "model", run->recipe->model.name);
 	journal_text(journal, "device", device->name);
-	journal_text(journal, "precision",
-		     device->precision == DEVICE_BF16   ? "bf16"
-		     : device->precision == DEVICE_FP16 ? "fp16"
-							: "fp32");
+	journal_text(journal, "precision", run_precision(run));
 	journal_text(journal, "batches", run->staged ? "staged" : "direct");
 	journal_count(journal, "fallbacks", graph.fallbacks);
 	journal_count(journal, "threads", device->threads);
@@ -269,8 +277,10 @@ static int clear_output(struct run *run)
 				"%s: checkpoints of step %llu and later cannot be removed: %s",
 				run->options.output, (unsigned long long)first, strerror(-r));
 	for (size_t i = 0; fresh && i < sizeof(results) / sizeof(results[0]); i++) {
-		int length = snprintf(path, sizeof(path), "%s/%s", run->options.output, results[i]);
-		if (length < (int)sizeof(path) && unlink(path) && errno != ENOENT)
+		r = make_path(run, results[i], path);
+		if (r)
+			return r;
+		if (unlink(path) && errno != ENOENT)
 			return run_fail(run, -errno, "%s: %s", path, strerror(errno));
 	}
 	return 0;

@@ -6,6 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *run_device_text(const struct run *run, int code)
+{
+	const char *text = device_error(run->device);
+	return *text ? text : strerror(-code);
+}
+
+void run_add(struct checkpoint_totals *totals, const struct device_results *results)
+{
+	totals->loss += results->loss * results->samples;
+	totals->samples += results->samples;
+	totals->top1 += results->top1;
+	totals->top5 += results->top5;
+	totals->steps++;
+}
+
 int run_sum(struct run *run, double *values, size_t count)
 {
 	int r = comm_sum(run->comm, values, count, COMM_DOUBLE);
@@ -123,8 +138,7 @@ static int announce(struct run *run, struct feed *feed, struct run_ring *ret_rin
 	}
 	if (!r || r == DEVICE_WANTS_WRITABLE)
 		return r;
-	const char *text = device_error(run->device);
-	settle_for_staging(run, *text ? text : strerror(-r));
+	settle_for_staging(run, run_device_text(run, r));
 	return 0;
 }
 
@@ -252,10 +266,7 @@ void run_describe(const struct run *run, FILE *file)
 	fprintf(file, "model    %s: %.3f M parameters, input %u x %u, %u layers\n",
 		run->recipe->model.name, (double)parameters * 1e-6, train->width, train->height,
 		graph.layers);
-	fprintf(file, "device   %s, %s", device->name,
-		device->precision == DEVICE_BF16   ? "bf16"
-		: device->precision == DEVICE_FP16 ? "fp16"
-						   : "fp32");
+	fprintf(file, "device   %s, %s", device->name, run_precision(run));
 	if (device->threads)
 		fprintf(file, ", %u thread%s", device->threads, device->threads == 1 ? "" : "s");
 	fputc('\n', file);

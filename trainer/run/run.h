@@ -145,6 +145,10 @@ int run_train(struct run *run);
 /* Of what all ranks find at the same step, from results that they share. */
 #define run_fail_everywhere(run, code, ...)                                                        \
 	((run)->everywhere = true, run_fail((run), (code), __VA_ARGS__))
+/* What the device says of a failure. */
+const char *run_device_text(const struct run *run, int code);
+/* Adds a step's results. */
+void run_add(struct checkpoint_totals *totals, const struct device_results *results);
 /* Adds values[count] over ranks. */
 int run_sum(struct run *run, double *values, size_t count);
 /* The graph of a mode for images of a size: the one at hand, or made anew. */
@@ -201,6 +205,8 @@ int run_epoch_line(struct run *run);
 void run_show(struct run *run);
 /* summary.json, for run_put(). */
 int run_print_summary(const struct run *run, FILE *file);
+/* What the device computes in: "bf16". */
+const char *run_precision(const struct run *run);
 /* A loss in JSON, which has no word for one that is not finite. */
 enum { RUN_LOSS_TEXT = 32 };
 void run_loss_text(double loss, char *ret_text);

@@ -113,9 +113,9 @@ static void round_trip(void **state)
 	struct checkpoint *checkpoint;
 	if (checkpoint_open(path, &checkpoint, error))
 		fail_msg("%s", error);
-	assert_memory_equal(checkpoint_state(checkpoint), &saved, sizeof(saved));
-	assert_string_equal(checkpoint_recipe(checkpoint)->model.name, "resnet_cifar");
-	assert_string_equal(checkpoint_recipe(checkpoint)->data.train, "x.pimg");
+	assert_memory_equal(&checkpoint->state, &saved, sizeof(saved));
+	assert_string_equal(checkpoint->recipe.model.name, "resnet_cifar");
+	assert_string_equal(checkpoint->recipe.data.train, "x.pimg");
 	if (checkpoint_restore(checkpoint, b.params, error))
 		fail_msg("%s", error);
 	same(&a, &b);
@@ -153,7 +153,7 @@ static void without_uuids(void **state)
 	fclose(file);
 	if (checkpoint_open(path, &checkpoint, error))
 		fail_msg("%s", error);
-	assert_false(uuid_known(&checkpoint_state(checkpoint)->dataset_uuid));
+	assert_false(uuid_known(&checkpoint->state.dataset_uuid));
 	checkpoint_close(checkpoint);
 	unlink(path);
 	fixture_deinit(&a);
@@ -174,7 +174,7 @@ static void losses_that_are_not_finite(void **state)
 			checkpoint_save(path, a.params, &a.recipe, &saved, &no_more, error), 0);
 		if (checkpoint_open(path, &checkpoint, error))
 			fail_msg("%s", error);
-		double loss = checkpoint_state(checkpoint)->eval_loss;
+		double loss = checkpoint->state.eval_loss;
 		assert_true(i ? loss == losses[i] : isnan(loss));
 		checkpoint_close(checkpoint);
 	}
