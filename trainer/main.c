@@ -14,35 +14,21 @@
 
 enum {
 	OVERRIDES_MAX = 128,
-	KEY_OPTIONS = 5,
 	EXIT_STOPPED = 3,
 	LEADER_SECONDS = 60, /* that other ranks leave rank 0 to say why a run ends */
 };
 
 enum option_key {
 	OPTION_RESUME = 'r',
-	OPTION_SOCKET = 's',
 	OPTION_OUTPUT = 'o',
-	OPTION_SEED = 256,
-	OPTION_DRY,
-	OPTION_EVALUATE,
-	OPTION_PRINT,
+	OPTION_EVALUATE = 256,
 	OPTION_HELP_RECIPE,
-	OPTION_OVERWRITE,
-	OPTION_ALLOW,
-	OPTION_ANOMALY,
-	OPTION_PROFILE,
-	OPTION_PLAN,
 	OPTION_SIZE,
-	OPTION_DEVICE,
-	OPTION_FUSION,
-	OPTION_AUTOTUNE,
-	OPTION_DETERMINISTIC,
 };
 
 struct arguments {
-	const char *recipe;
-	const char *keys[KEY_OPTIONS]; /* what options say of keys; NULL: nothing */
+	const char *recipe, *seed, *device, *fusion;
+	bool autotune, deterministic;
 	const char *overrides[OVERRIDES_MAX];
 	unsigned override_count;
 	bool print;
@@ -54,40 +40,49 @@ struct arguments {
 __attribute__((visibility("default"))) const char *argp_program_version =
 	"trainer " TRAINER_VERSION;
 
-static const struct argp_option options[] = {
-	{"resume", OPTION_RESUME, "CHECKPOINT", OPTION_ARG_OPTIONAL,
+#define AT(field) offsetof(struct arguments, field)
+
+static const struct options_row options[] = {
+	{"resume", OPTION_RESUME, "CHECKPOINT",
 	 "Go on from a checkpoint, by default the newest in the output folder; from the beginning "
-	 "if there is none yet"},
-	{"output", OPTION_OUTPUT, "DIR", 0,
+	 "if there is none yet",
+	 .flags = OPTION_ARG_OPTIONAL},
+	{"output", OPTION_OUTPUT, "DIR",
 	 "Folder for log, checkpoints and weights (default: runs/NAME of the recipe; of a run's "
 	 "own recipe.ini, its folder)"},
-	{"socket", OPTION_SOCKET, "PATH", 0,
-	 "Socket of a running loaderd (default: a private daemon)"},
-	{"seed", OPTION_SEED, "N", 0, "Same as train.seed=N"},
-	{"device", OPTION_DEVICE, "cpu|cuda[:N]", 0,
-	 "Same as train.device=..., with the number of the GPU (default: the best there is)"},
-	{"fusion", OPTION_FUSION, "none|b|c", 0, "Same as train.fusion=..."},
-	{"autotune", OPTION_AUTOTUNE, NULL, 0, "Same as train.autotune=yes"},
-	{"deterministic", OPTION_DETERMINISTIC, NULL, 0, "Same as train.deterministic=yes"},
-	{"evaluate", OPTION_EVALUATE, NULL, 0,
+	{"socket", 's', "PATH", "Socket of a running loaderd (default: a private daemon)",
+	 OPTIONS_TEXT, AT(run.socket)},
+	{"seed", 0, "N", "Same as train.seed=N", OPTIONS_TEXT, AT(seed)},
+	{"device", 0, "cpu|cuda[:N]",
+	 "Same as train.device=..., with the number of the GPU (default: the best there is)",
+	 OPTIONS_TEXT, AT(device)},
+	{"fusion", 0, "none|b|c", "Same as train.fusion=...", OPTIONS_TEXT, AT(fusion)},
+	{"autotune", 0, NULL, "Same as train.autotune=yes", OPTIONS_FLAG, AT(autotune)},
+	{"deterministic", 0, NULL, "Same as train.deterministic=yes", OPTIONS_FLAG,
+	 AT(deterministic)},
+	{"evaluate", OPTION_EVALUATE, NULL,
 	 "Evaluate model.pretrained, or with --resume a checkpoint, on data.val, print the result, "
 	 "write nothing, and stop"},
-	{"dry-run", OPTION_DRY, NULL, 0,
-	 "Open everything, plan the first step, say what would be run, and stop"},
-	{"print-recipe", OPTION_PRINT, NULL, 0,
-	 "Print the complete recipe, every key of it, and stop"},
-	{"help-recipe", OPTION_HELP_RECIPE, NULL, 0, "Print what every key means, and stop"},
-	{"overwrite", OPTION_OVERWRITE, NULL, 0,
+	{"dry-run", 0, NULL,
+	 "Open everything, plan the first step, say what would be run, and stop", OPTIONS_FLAG,
+	 AT(run.dry)},
+	{"print-recipe", 0, NULL, "Print the complete recipe, every key of it, and stop",
+	 OPTIONS_FLAG, AT(print)},
+	{"help-recipe", OPTION_HELP_RECIPE, NULL, "Print what every key means, and stop"},
+	{"overwrite", 0, NULL,
 	 "Start afresh in a folder that holds a run; with --resume=CHECKPOINT, remove what came "
-	 "after it there"},
-	{"allow-changes", OPTION_ALLOW, NULL, 0,
-	 "Resume although keys differ that change the losses to come"},
-	{"detect-anomaly", OPTION_ANOMALY, NULL, 0,
-	 "Name the first tensor that is not finite (slow)"},
-	{"profile", OPTION_PROFILE, NULL, 0, "Time every layer and print the table at the end"},
-	{"plan", OPTION_PLAN, "DEVICE.json", 0,
-	 "Print what a GPU that need not be here would run, its memory and time, and stop"},
-	{"size", OPTION_SIZE, "N", 0,
+	 "after it there",
+	 OPTIONS_FLAG, AT(run.overwrite)},
+	{"allow-changes", 0, NULL, "Resume although keys differ that change the losses to come",
+	 OPTIONS_FLAG, AT(run.allow_changes)},
+	{"detect-anomaly", 0, NULL, "Name the first tensor that is not finite (slow)", OPTIONS_FLAG,
+	 AT(run.detect_anomaly)},
+	{"profile", 0, NULL, "Time every layer and print the table at the end", OPTIONS_FLAG,
+	 AT(run.profile)},
+	{"plan", 0, "DEVICE.json",
+	 "Print what a GPU that need not be here would run, its memory and time, and stop",
+	 OPTIONS_TEXT, AT(plan.device)},
+	{"size", OPTION_SIZE, "N",
 	 "With --plan: images of N x N (default: as data.pipeline makes them, or 224, or 32 for "
 	 "networks for small images)"},
 	{0},
@@ -131,58 +126,9 @@ static void check(const struct arguments *arguments, const struct argp_state *st
 	}
 }
 
-/* Options that stand for keys of the recipe, in the order in which they are set. */
-static const struct key_option {
-	int option;
-	const char *key, *value; /* value NULL: the option's argument */
-} key_options[KEY_OPTIONS] = {
-	{OPTION_SEED, "train.seed", NULL},
-	{OPTION_DEVICE, "train.device", NULL},
-	{OPTION_FUSION, "train.fusion", NULL},
-	{OPTION_AUTOTUNE, "train.autotune", "yes"},
-	{OPTION_DETERMINISTIC, "train.deterministic", "yes"},
-};
-
-static error_t parse_key(int key, const char *argument, struct arguments *arguments)
-{
-	for (unsigned i = 0; i < KEY_OPTIONS; i++) {
-		if (key_options[i].option != key)
-			continue;
-		arguments->keys[i] = key_options[i].value ? key_options[i].value : argument;
-		return 0;
-	}
-	return ARGP_ERR_UNKNOWN;
-}
-
-/* Those that are there or not. */
-static bool *flag(int key, struct arguments *arguments)
-{
-	switch (key) {
-	case OPTION_DRY:
-		return &arguments->run.dry;
-	case OPTION_PRINT:
-		return &arguments->print;
-	case OPTION_OVERWRITE:
-		return &arguments->run.overwrite;
-	case OPTION_ALLOW:
-		return &arguments->run.allow_changes;
-	case OPTION_ANOMALY:
-		return &arguments->run.detect_anomaly;
-	case OPTION_PROFILE:
-		return &arguments->run.profile;
-	default:
-		return NULL;
-	}
-}
-
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
 	struct arguments *arguments = state->input;
-	bool *set = flag(key, arguments);
-	if (set) {
-		*set = true;
-		return 0;
-	}
 	switch (key) {
 	case OPTION_RESUME:
 		arguments->run.resume = true;
@@ -193,9 +139,6 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 			argp_error(state, "--output is empty: expected a folder");
 		arguments->run.output = argument;
 		return 0;
-	case OPTION_SOCKET:
-		arguments->run.socket = argument;
-		return 0;
 	case OPTION_EVALUATE:
 		arguments->run.evaluate = arguments->run.dry = true;
 		arguments->run.allow_changes = true; /* there are no losses to come */
@@ -203,9 +146,6 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 	case OPTION_HELP_RECIPE:
 		recipe_help(stdout);
 		exit(EXIT_SUCCESS);
-	case OPTION_PLAN:
-		arguments->plan.device = argument;
-		return 0;
 	case OPTION_SIZE:
 		arguments->plan.size = (uint32_t)parse_size(argument, state);
 		return 0;
@@ -225,7 +165,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		argp_error(state, "a recipe is missing");
 		return EINVAL;
 	default:
-		return parse_key(key, argument, arguments);
+		return ARGP_ERR_UNKNOWN;
 	}
 }
 
@@ -278,12 +218,21 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 	int r = recipe_load(recipe, arguments->recipe, error);
 	for (unsigned i = 0; !r && i < arguments->override_count; i++)
 		r = recipe_override(recipe, arguments->overrides[i], error);
-	for (unsigned i = 0; !r && i < KEY_OPTIONS; i++) {
-		if (key_options[i].option == OPTION_DEVICE)
-			r = choose_device(&arguments->keys[i], &arguments->run, error);
-		if (r || !arguments->keys[i])
+	if (!r)
+		r = choose_device(&arguments->device, &arguments->run, error);
+	const struct {
+		const char *key, *value; /* value NULL: the option was not given */
+	} settings[] = {
+		{"train.seed", arguments->seed},
+		{"train.device", arguments->device},
+		{"train.fusion", arguments->fusion},
+		{"train.autotune", arguments->autotune ? "yes" : NULL},
+		{"train.deterministic", arguments->deterministic ? "yes" : NULL},
+	};
+	for (size_t i = 0; !r && i < sizeof(settings) / sizeof(settings[0]); i++) {
+		if (!settings[i].value)
 			continue;
-		snprintf(text, sizeof(text), "%s=%.60s", key_options[i].key, arguments->keys[i]);
+		snprintf(text, sizeof(text), "%s=%.60s", settings[i].key, settings[i].value);
 		r = recipe_override(recipe, text, error);
 	}
 	return r;
@@ -432,12 +381,12 @@ static int run_recipe(struct arguments *arguments, struct recipe *recipe)
 int main(int argc, char **argv)
 {
 	static const struct argp argp = {
-		options, parse, "RECIPE.ini [SECTION.KEY=VALUE...]", doc, NULL, NULL, NULL};
+		.parser = parse, .args_doc = "RECIPE.ini [SECTION.KEY=VALUE...]", .doc = doc};
 	struct arguments arguments = {.run = {.stop = &stop}};
 	struct recipe recipe;
 	char error[COMM_ERROR_MAX] = "";
 	argp_err_exit_status = EXIT_FAILURE;
-	options_parse(&argp, argc, argv, &arguments);
+	options_read(options, &argp, argc, argv, &arguments);
 	if (recipe_init(&recipe))
 		return EXIT_FAILURE;
 	int r = comm_open(&arguments.run.comm, error);
