@@ -485,7 +485,7 @@ static void landlocks(void)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 }
 
-static void the_kernel_decides(void **state)
+static void test_the_kernel_decides(void **state)
 {
 	set_up();
 	files_and_folders();
@@ -499,7 +499,7 @@ static void the_kernel_decides(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_kernel_decides),
+		cmocka_unit_test(test_the_kernel_decides),
 	};
 	if (geteuid() != 0) {
 		print_message("needs root, to be several users in turn\n");

@@ -171,7 +171,7 @@ static bool run_attack(struct stage *stage, struct witness *witness, const struc
 	return bad;
 }
 
-static void attacks_harm_nobody(void **state)
+static void test_attacks_harm_nobody(void **state)
 {
 	static const struct attack *const tables[] = {attacks_on_files, attacks_with_descriptors,
 						      attacks_by_numbers, attacks_on_memory};
@@ -203,7 +203,7 @@ static void attacks_harm_nobody(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(attacks_harm_nobody),
+		cmocka_unit_test(test_attacks_harm_nobody),
 	};
 	if (geteuid() != 0) {
 		print_message("needs root, to be several users in turn\n");

@@ -95,7 +95,7 @@ static int ask_as(uid_t uid, const char *suffix, Loaderd__Request__KindCase kind
  * Who hears of all users, and who may stop the daemon: root and its own user, whatever the socket's
  * mode.
  */
-static void the_administrator(void **state)
+static void test_the_administrator(void **state)
 {
 	const Loaderd__Request__KindCase status = LOADERD__REQUEST__KIND_GET_STATUS;
 	const Loaderd__Request__KindCase stop = LOADERD__REQUEST__KIND_SHUTDOWN;
@@ -122,7 +122,7 @@ static void the_administrator(void **state)
 	feed_close(feed);
 }
 
-static void the_administrator_stops(void **state)
+static void test_the_administrator_stops(void **state)
 {
 	int status;
 	assert_int_equal(ask_as(SERVICE, ".admin", LOADERD__REQUEST__KIND_SHUTDOWN), ANSWERED);
@@ -132,7 +132,7 @@ static void the_administrator_stops(void **state)
 }
 
 /* Everybody sees the feeds of one's own alone. */
-static void status_is_one_s_own(void **state)
+static void test_status_is_one_s_own(void **state)
 {
 	struct feed *feed = fixture_open(&stage.alice); /* as root */
 	int status;
@@ -167,7 +167,7 @@ static int open_as_alice(const char *path)
 	return WEXITSTATUS(status);
 }
 
-static void every_shard_counts(void **state)
+static void test_every_shard_counts(void **state)
 {
 	char set[PATH_MAX], shard[PATH_MAX];
 	strcpy(set, attack_dataset(stage.alices, "sharded", DATASET_SET, ALICE));
@@ -201,7 +201,7 @@ static void wait_for_one_feed(void)
 }
 
 /* A second feed is for a second connection; the first goes on. */
-static void one_feed_to_a_connection(void **state)
+static void test_one_feed_to_a_connection(void **state)
 {
 	int fds[2];
 	int socket =
@@ -221,7 +221,7 @@ static void one_feed_to_a_connection(void **state)
 	close(socket);
 }
 
-static void feeds_are_counted_by_user(void **state)
+static void test_feeds_are_counted_by_user(void **state)
 {
 	struct feed *feeds[FEEDS], *another;
 	char error[FEED_ERROR_MAX];
@@ -260,7 +260,7 @@ static void be_refused(int socket, const char *path, const char *pipeline, unsig
  * More often than a user may have feeds: of a refused one nothing stays, not even until its
  * connection ends.
  */
-static void refused_feeds_take_no_room(void **state)
+static void test_refused_feeds_take_no_room(void **state)
 {
 	enum { TIMES = 4 * FEEDS };
 	struct feed *feeds[FEEDS];
@@ -302,13 +302,13 @@ static void refused_feeds_take_no_room(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(the_administrator, start, stop),
-		cmocka_unit_test_setup_teardown(status_is_one_s_own, start, stop),
-		cmocka_unit_test_setup_teardown(every_shard_counts, start, stop),
-		cmocka_unit_test_setup_teardown(one_feed_to_a_connection, start, stop),
-		cmocka_unit_test_setup_teardown(feeds_are_counted_by_user, start, stop),
-		cmocka_unit_test_setup_teardown(refused_feeds_take_no_room, start, stop),
-		cmocka_unit_test_setup_teardown(the_administrator_stops, start, stop),
+		cmocka_unit_test_setup_teardown(test_the_administrator, start, stop),
+		cmocka_unit_test_setup_teardown(test_status_is_one_s_own, start, stop),
+		cmocka_unit_test_setup_teardown(test_every_shard_counts, start, stop),
+		cmocka_unit_test_setup_teardown(test_one_feed_to_a_connection, start, stop),
+		cmocka_unit_test_setup_teardown(test_feeds_are_counted_by_user, start, stop),
+		cmocka_unit_test_setup_teardown(test_refused_feeds_take_no_room, start, stop),
+		cmocka_unit_test_setup_teardown(test_the_administrator_stops, start, stop),
 	};
 	if (geteuid() != 0) {
 		print_message("needs root, to be several users in turn\n");

@@ -121,7 +121,7 @@ static int serve_once(const struct stage *stage, uid_t uid)
 	return status;
 }
 
-static void without_descriptors(void **state)
+static void test_without_descriptors(void **state)
 {
 	struct stage stage;
 	pid_t pids[USERS];
@@ -165,7 +165,7 @@ static void without_descriptors(void **state)
 /*
  * Every connection is answered or hung up on: as many as a worker cannot have, one after the other.
  */
-static void worker_without_descriptors(void **state)
+static void test_worker_without_descriptors(void **state)
 {
 	enum { WORKERS = 100, CONNECTIONS = 95, PATIENCE_MS = 5000 };
 	struct stage stage;
@@ -190,8 +190,8 @@ static void worker_without_descriptors(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(worker_without_descriptors),
-		cmocka_unit_test(without_descriptors),
+		cmocka_unit_test(test_worker_without_descriptors),
+		cmocka_unit_test(test_without_descriptors),
 	};
 	if (geteuid() != 0) {
 		print_message("needs root, to be several users in turn\n");

@@ -63,7 +63,7 @@ static void assert_clean(const struct stage *stage)
 	closedir(folder);
 }
 
-static void beside_locks(void **state)
+static void test_beside_locks(void **state)
 {
 	struct stage stage;
 	attack_stage(&stage);
@@ -117,7 +117,7 @@ static int be_another_daemon(const struct stage *stage, int ready)
 	return 0;
 }
 
-static void one_after_the_other(void **state)
+static void test_one_after_the_other(void **state)
 {
 	struct stage stage;
 	int ready[2], status;
@@ -146,8 +146,8 @@ static void one_after_the_other(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(beside_locks),
-		cmocka_unit_test(one_after_the_other),
+		cmocka_unit_test(test_beside_locks),
+		cmocka_unit_test(test_one_after_the_other),
 	};
 	if (geteuid() != 0) {
 		print_message("needs root, to be several users in turn\n");

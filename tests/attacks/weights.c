@@ -158,7 +158,7 @@ static void set_stage(struct stage *stage)
 }
 
 /* Two values of which each step is a quarter more or less. */
-static void the_less_nice_gets_more(void **state)
+static void test_the_less_nice_gets_more(void **state)
 {
 	struct stage stage;
 	char nice[64];
@@ -200,7 +200,7 @@ static void new_folder(const char *path)
 }
 
 /* In a folder that has the files of one: what they do is the kernel's business. */
-static void a_control_group_has_the_weight(void **state)
+static void test_a_control_group_has_the_weight(void **state)
 {
 	struct stage stage;
 	char root[PATH_MAX], group[PATH_MAX], trial[PATH_MAX], weight[PATH_MAX],
@@ -274,7 +274,7 @@ static int start_in_vain(const struct stage *stage, const char *nice, char *text
 	return status;
 }
 
-static void what_is_refused_is_said(void **state)
+static void test_what_is_refused_is_said(void **state)
 {
 	struct stage stage;
 	char text[1024], expected[256];
@@ -305,9 +305,9 @@ static void what_is_refused_is_said(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_less_nice_gets_more),
-		cmocka_unit_test(a_control_group_has_the_weight),
-		cmocka_unit_test(what_is_refused_is_said),
+		cmocka_unit_test(test_the_less_nice_gets_more),
+		cmocka_unit_test(test_a_control_group_has_the_weight),
+		cmocka_unit_test(test_what_is_refused_is_said),
 	};
 	if (geteuid() != 0) {
 		print_message("needs root, to be several users in turn\n");

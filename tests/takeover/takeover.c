@@ -283,7 +283,7 @@ static struct scene *scene_of(void **state)
 	return *state;
 }
 
-static void calls(void **state)
+static void test_calls(void **state)
 {
 	struct scene *scene = scene_of(state);
 	char text[PATH_MAX + 64];
@@ -297,7 +297,7 @@ static void calls(void **state)
 	others_are_served(scene);
 }
 
-static void records(void **state)
+static void test_records(void **state)
 {
 	struct scene *scene = scene_of(state);
 	static const char *const kinds[] = {"records giants", "records random", "records ends",
@@ -328,7 +328,7 @@ static void records(void **state)
  * Whoever says that it is idle, is told to end, and stays, must not stay for ever: each new client
  * would bring one more.
  */
-static void workers_that_stay(void **state)
+static void test_workers_that_stay(void **state)
 {
 	struct scene *scene = scene_of(state);
 	enum { OTHERS = 2, STAYING_MAX = 4 };
@@ -346,7 +346,7 @@ static void workers_that_stay(void **state)
 }
 
 /* Its own user's clients, which share their rings with it and read what it replies. */
-static void clients(void **state)
+static void test_clients(void **state)
 {
 	struct scene *scene = scene_of(state);
 	const struct victims victims = {scene->fixture.socket, scene->dataset, getenv("LOADERCTL"),
@@ -401,7 +401,7 @@ static void check_log(const struct scene *scene)
 	assert_in_range(size, 1, 4 << 20);
 }
 
-static void logs(void **state)
+static void test_logs(void **state)
 {
 	struct scene *scene = scene_of(state);
 	assert_int_equal(command(scene, "log escapes"), 0);
@@ -430,7 +430,7 @@ static void check_status(const struct scene *scene, const char *format)
 	assert_in_range(size, 500, 1 << 20);
 }
 
-static void pages(void **state)
+static void test_pages(void **state)
 {
 	struct scene *scene = scene_of(state);
 	static const char *const kinds[] = {"page torn", "page changing"};
@@ -443,7 +443,7 @@ static void pages(void **state)
 	end_worker_of_attacker(scene);
 }
 
-static void greed(void **state)
+static void test_greed(void **state)
 {
 	struct scene *scene = scene_of(state);
 	if (!sanitized())
@@ -459,7 +459,7 @@ static void greed(void **state)
 }
 
 /* Nobody but its own user waits for one that does not read, and he is hung up on. */
-static void silence(void **state)
+static void test_silence(void **state)
 {
 	struct scene *scene = scene_of(state);
 	enum { CONNECTIONS = 1000 };
@@ -526,7 +526,7 @@ static void leave_one(const struct scene *scene)
  * What the supervisor closes last may hold it up, which must not keep other descriptors from being
  * closed: they would be all that there are.
  */
-static void leaving(void **state)
+static void test_leaving(void **state)
 {
 	struct scene *scene = scene_of(state);
 	enum { LEFT = 4, MORE = 500, OTHERS = 20, CLOSED_WITHIN_MS = 10000 };
@@ -547,7 +547,7 @@ static void leaving(void **state)
 }
 
 /* Told to drain, one that does not is ended. */
-static void stubbornness(void **state)
+static void test_stubbornness(void **state)
 {
 	struct scene *scene = scene_of(state);
 	assert_int_equal(command(scene, "spin 1"), 0);
@@ -575,7 +575,7 @@ static bool is_answered(const struct scene *scene, uid_t uid, int within_ms)
  * Where the service may have few descriptors: what a worker does not take is on its way to it, or
  * waits, and both are counted by what all the service's processes may have.
  */
-static void silence_where_descriptors_are_few(void **state)
+static void test_silence_where_descriptors_are_few(void **state)
 {
 	struct scene *scene = scene_of(state);
 	enum { CONNECTIONS = 300, OTHERS = 5 };
@@ -611,17 +611,17 @@ static int tear_down(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(calls),
-		cmocka_unit_test(clients),
-		cmocka_unit_test(records),
-		cmocka_unit_test(workers_that_stay),
-		cmocka_unit_test(logs),
-		cmocka_unit_test(pages),
-		cmocka_unit_test(greed),
-		cmocka_unit_test(silence),
-		cmocka_unit_test(leaving),
-		cmocka_unit_test(stubbornness),
-		cmocka_unit_test(silence_where_descriptors_are_few),
+		cmocka_unit_test(test_calls),
+		cmocka_unit_test(test_clients),
+		cmocka_unit_test(test_records),
+		cmocka_unit_test(test_workers_that_stay),
+		cmocka_unit_test(test_logs),
+		cmocka_unit_test(test_pages),
+		cmocka_unit_test(test_greed),
+		cmocka_unit_test(test_silence),
+		cmocka_unit_test(test_leaving),
+		cmocka_unit_test(test_stubbornness),
+		cmocka_unit_test(test_silence_where_descriptors_are_few),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	return cmocka_run_group_tests(tests, set_up, tear_down);

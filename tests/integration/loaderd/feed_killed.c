@@ -87,7 +87,7 @@ static void kill_one(const struct feed_options *options, unsigned number)
 	close(ready[0]);
 }
 
-static void killed_clients_leave_nothing(void **state)
+static void test_killed_clients_leave_nothing(void **state)
 {
 	struct fixture fixture;
 	fixture_init(&fixture);
@@ -142,7 +142,7 @@ static void killed_clients_leave_nothing(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(killed_clients_leave_nothing),
+		cmocka_unit_test(test_killed_clients_leave_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

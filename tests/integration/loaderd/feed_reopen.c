@@ -104,7 +104,7 @@ static struct feed *open_undisturbed(const struct feed_options *options,
 }
 
 /* Killed, and every fourth time told to stop, which it does once its batches were taken. */
-static void a_service_dies(void **state)
+static void test_a_service_dies(void **state)
 {
 	struct fixture *fixture = *state;
 	struct feed_daemon *daemon;
@@ -146,7 +146,7 @@ static void a_service_dies(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-static void a_private_daemon_dies(void **state)
+static void test_a_private_daemon_dies(void **state)
 {
 	struct fixture *fixture = *state;
 	struct feed_daemon *daemons[2];
@@ -173,7 +173,7 @@ static void a_private_daemon_dies(void **state)
 		feed_daemon_stop(daemons[i]);
 }
 
-static void another_dataset_is_refused(void **state)
+static void test_another_dataset_is_refused(void **state)
 {
 	struct fixture *fixture = *state;
 	struct feed_batch batch = {.size = sizeof(batch)};
@@ -221,7 +221,7 @@ static pid_t start_looking(const struct fixture *fixture)
 	_exit(r == 0 ? 0 : errno);
 }
 
-static void a_socket_that_is_there_can_be_used(void **state)
+static void test_a_socket_that_is_there_can_be_used(void **state)
 {
 	struct fixture *fixture = *state;
 	assert_int_equal(chmod(fixture->folder, 0755), 0);
@@ -252,10 +252,10 @@ static int teardown(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_service_dies),
-		cmocka_unit_test(a_private_daemon_dies),
-		cmocka_unit_test(another_dataset_is_refused),
-		cmocka_unit_test(a_socket_that_is_there_can_be_used),
+		cmocka_unit_test(test_a_service_dies),
+		cmocka_unit_test(test_a_private_daemon_dies),
+		cmocka_unit_test(test_another_dataset_is_refused),
+		cmocka_unit_test(test_a_socket_that_is_there_can_be_used),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -430,7 +430,7 @@ static int attack(const struct feed_options *options, const struct attack *attac
 	return status;
 }
 
-static void a_scribbler_harms_nobody_else(void **state)
+static void test_a_scribbler_harms_nobody_else(void **state)
 {
 	struct fixture fixture;
 	fixture_init(&fixture);
@@ -478,7 +478,7 @@ static void a_scribbler_harms_nobody_else(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_scribbler_harms_nobody_else),
+		cmocka_unit_test(test_a_scribbler_harms_nobody_else),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

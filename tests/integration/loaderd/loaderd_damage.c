@@ -75,7 +75,7 @@ static const char *damaged_dataset(struct fixture *fixture, const char *name)
 	return path;
 }
 
-static void substitutes(void **state)
+static void test_substitutes(void **state)
 {
 	struct fixture *fixture = *state;
 	char path[PATH_MAX];
@@ -133,7 +133,7 @@ static void substitutes(void **state)
 	loaderd__reply__free_unpacked(reply, NULL);
 }
 
-static void skips(void **state)
+static void test_skips(void **state)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options =
@@ -165,7 +165,7 @@ static void skips(void **state)
 	feed_close(feed);
 }
 
-static void fails(void **state)
+static void test_fails(void **state)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options =
@@ -182,7 +182,7 @@ static void fails(void **state)
 }
 
 /* Nothing usable at all: an end with a reason under every policy, not an endless search. */
-static void all_damaged(void **state)
+static void test_all_damaged(void **state)
 {
 	struct fixture *fixture = *state;
 	const char *path = fixture_dataset(fixture, "all", 64, FIXTURE_JPEG, 0);
@@ -206,7 +206,7 @@ static void all_damaged(void **state)
  * Cut underneath a running feed, to every length: batches go on coming, what is delivered unflagged
  * is right, and a healthy feed beside it never notices.
  */
-static void truncated_underneath(void **state)
+static void test_truncated_underneath(void **state)
 {
 	struct fixture *fixture = *state;
 	char healthy_path[PATH_MAX], path[PATH_MAX];
@@ -260,7 +260,7 @@ static void truncated_underneath(void **state)
  * A file replaced by a new one of the same name is the new one for new feeds, and the old one for
  * those that have it.
  */
-static void replaced(void **state)
+static void test_replaced(void **state)
 {
 	struct fixture *fixture = *state;
 	char path[PATH_MAX];
@@ -287,12 +287,12 @@ static void replaced(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(substitutes),
-		cmocka_unit_test(skips),
-		cmocka_unit_test(fails),
-		cmocka_unit_test(all_damaged),
-		cmocka_unit_test(truncated_underneath),
-		cmocka_unit_test(replaced),
+		cmocka_unit_test(test_substitutes),
+		cmocka_unit_test(test_skips),
+		cmocka_unit_test(test_fails),
+		cmocka_unit_test(test_all_damaged),
+		cmocka_unit_test(test_truncated_underneath),
+		cmocka_unit_test(test_replaced),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -248,7 +248,7 @@ static void ends(const struct feed_options *options, const char *part)
 	feed_close(feed);
 }
 
-static void whole_by_default(void **state)
+static void test_whole_by_default(void **state)
 {
 	static const uint32_t types[] = {FEED_TEXT, FEED_BYTES, FEED_JSON, FEED_TEXT, FEED_TEXT};
 	static const size_t strides[] = {4 + 80, 4 + 296, 4 + 4, 4 + 4,
@@ -273,7 +273,7 @@ static void whole_by_default(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-static void too_little_room(void **state)
+static void test_too_little_room(void **state)
 {
 	struct fixture *fixture = *state;
 	const struct feed_options good = options_of(fixture, dataset("room", false));
@@ -299,7 +299,7 @@ static void too_little_room(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-static void longer_than_the_daemon_delivers(void **state)
+static void test_longer_than_the_daemon_delivers(void **state)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options = options_of(fixture, dataset("long", true));
@@ -317,7 +317,7 @@ static void longer_than_the_daemon_delivers(void **state)
  * Files of earlier versions: 256 bytes, and the first value without room ends the feed, whatever is
  * to become of bad samples.
  */
-static void unknown_lengths(void **state)
+static void test_unknown_lengths(void **state)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options = options_of(fixture, forge(dataset("untold", true), untold));
@@ -356,7 +356,7 @@ static void damage(const char *path, uint64_t index)
 }
 
 /* What stands in for a bad sample has values, too. */
-static void replacements(void **state)
+static void test_replacements(void **state)
 {
 	struct fixture *fixture = *state;
 	const char *path = forge(dataset("replaced", false), untold);
@@ -373,7 +373,7 @@ static void replacements(void **state)
 }
 
 /* A dataset may have a field of its own of the name that stands for sources. */
-static void own_key(void **state)
+static void test_own_key(void **state)
 {
 	struct fixture *fixture = *state;
 	struct feed_batch batch = {.size = sizeof(batch)};
@@ -398,7 +398,7 @@ static void own_key(void **state)
 }
 
 /* A file that lies about its lengths. */
-static void lies(void **state)
+static void test_lies(void **state)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options =
@@ -436,7 +436,7 @@ static void lies(void **state)
 }
 
 /* A program that was built before there was text or a choice. */
-static void earlier_programs(void **state)
+static void test_earlier_programs(void **state)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options = options_of(fixture, dataset("earlier", false));
@@ -459,14 +459,14 @@ static void earlier_programs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(whole_by_default),
-		cmocka_unit_test(too_little_room),
-		cmocka_unit_test(longer_than_the_daemon_delivers),
-		cmocka_unit_test(unknown_lengths),
-		cmocka_unit_test(replacements),
-		cmocka_unit_test(own_key),
-		cmocka_unit_test(lies),
-		cmocka_unit_test(earlier_programs),
+		cmocka_unit_test(test_whole_by_default),
+		cmocka_unit_test(test_too_little_room),
+		cmocka_unit_test(test_longer_than_the_daemon_delivers),
+		cmocka_unit_test(test_unknown_lengths),
+		cmocka_unit_test(test_replacements),
+		cmocka_unit_test(test_own_key),
+		cmocka_unit_test(test_lies),
+		cmocka_unit_test(test_earlier_programs),
 	};
 	char command[sizeof(folder) + 16];
 	if (!mkdtemp(folder))

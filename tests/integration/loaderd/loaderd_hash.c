@@ -53,7 +53,7 @@ static uint64_t hash_with(struct fixture *fixture, const char *environment, cons
 	return hash_of(fixture, pipeline, environment, threads);
 }
 
-static void threads_and_instruction_sets(void **state)
+static void test_threads_and_instruction_sets(void **state)
 {
 	uint64_t hash = hash_with(*state, NULL, "1");
 	assert_int_equal(hash_with(*state, NULL, "2"), hash);
@@ -65,7 +65,7 @@ static void threads_and_instruction_sets(void **state)
 }
 
 /* Every kernel that changes pixels has its turn. */
-static void augmented(void **state)
+static void test_augmented(void **state)
 {
 	static const char steps[] = "random_resized_crop(48) hflip color_jitter(0.4, 0.4, 0.4, "
 				    "0.1) rand_augment(2, 15, interpolation=bilinear) "
@@ -80,7 +80,7 @@ static void augmented(void **state)
 }
 
 /* From the disk and not from the page cache, so that reading ahead has something to do. */
-static void cold(void **state)
+static void test_cold(void **state)
 {
 	uint64_t hash = hash_with(*state, NULL, "2");
 	int fd = open(dataset, O_RDONLY);
@@ -91,7 +91,7 @@ static void cold(void **state)
 	assert_int_equal(hash_with(*state, NULL, "2"), hash);
 }
 
-static void resume_anywhere(void **state)
+static void test_resume_anywhere(void **state)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options = fixture_options(fixture, dataset, pipeline);
@@ -157,7 +157,7 @@ static unsigned see(struct fixture *fixture, uint32_t rank, uint32_t world, unsi
 	return total;
 }
 
-static void ranks_see_each_sample_once(void **state)
+static void test_ranks_see_each_sample_once(void **state)
 {
 	struct fixture *fixture = *state;
 	fixture_start(fixture, NULL, NULL);
@@ -196,7 +196,7 @@ static void check_fields(struct feed *feed, const struct feed_batch *batch)
 	}
 }
 
-static void fields(void **state)
+static void test_fields(void **state)
 {
 	static const char *const names[] = {"number", "half", "word"};
 	struct fixture *fixture = *state;
@@ -221,7 +221,7 @@ static void fields(void **state)
 }
 
 /* Several batches held, given back out of order, and sizes that follow a schedule. */
-static void held_and_progressive(void **state)
+static void test_held_and_progressive(void **state)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options =
@@ -250,13 +250,13 @@ static void held_and_progressive(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(threads_and_instruction_sets),
-		cmocka_unit_test(augmented),
-		cmocka_unit_test(cold),
-		cmocka_unit_test(resume_anywhere),
-		cmocka_unit_test(ranks_see_each_sample_once),
-		cmocka_unit_test(fields),
-		cmocka_unit_test(held_and_progressive),
+		cmocka_unit_test(test_threads_and_instruction_sets),
+		cmocka_unit_test(test_augmented),
+		cmocka_unit_test(test_cold),
+		cmocka_unit_test(test_resume_anywhere),
+		cmocka_unit_test(test_ranks_see_each_sample_once),
+		cmocka_unit_test(test_fields),
+		cmocka_unit_test(test_held_and_progressive),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -138,7 +138,7 @@ static uint64_t queued_ms(const struct fixture *fixture)
 	return (fixture_queued_ns(fixture_worker(fixture)) + fixture_queued_ns(getpid())) / 1000000;
 }
 
-static void killed_clients(void **state)
+static void test_killed_clients(void **state)
 {
 	struct fixture *fixture = *state;
 	struct baseline before = settled(fixture);
@@ -203,7 +203,7 @@ static void scribble(struct fixture *fixture, int ready)
 	}
 }
 
-static void scribbling_client(void **state)
+static void test_scribbling_client(void **state)
 {
 	struct fixture *fixture = *state;
 	struct baseline before = settled(fixture);
@@ -235,7 +235,7 @@ static void scribbling_client(void **state)
  * Half a frame and then nothing; nonsense; a length beyond the limit; requests without ever
  * reading; descriptors.
  */
-static void broken_frames(void **state)
+static void test_broken_frames(void **state)
 {
 	struct fixture *fixture = *state;
 	struct baseline before = settled(fixture);
@@ -265,7 +265,7 @@ static void broken_frames(void **state)
 	assert_back_to(fixture, before);
 }
 
-static void flood_without_reading(void **state)
+static void test_flood_without_reading(void **state)
 {
 	struct fixture *fixture = *state;
 	struct baseline before = settled(fixture);
@@ -319,7 +319,7 @@ static Loaderd__Request wish_of(Loaderd__OpenFeed *open_feed, uint32_t batch_siz
 }
 
 /* Hanging up while the daemon is still opening the feed, and right after. */
-static void hang_up_while_opening(void **state)
+static void test_hang_up_while_opening(void **state)
 {
 	struct fixture *fixture = *state;
 	struct baseline before = settled(fixture);
@@ -339,7 +339,7 @@ static void hang_up_while_opening(void **state)
  * ring, which another process sends on the same connection, comes directly before that answer, and
  * cuts no reply in two.
  */
-static void requests_while_opening(void **state)
+static void test_requests_while_opening(void **state)
 {
 	enum { REQUESTS = 40 };
 	struct fixture *fixture = *state;
@@ -382,7 +382,7 @@ static void requests_while_opening(void **state)
  * More questions behind the files than their answers have room on their way: the ring waits until
  * these have been read, all of them whole.
  */
-static void listen_late_while_opening(void **state)
+static void test_listen_late_while_opening(void **state)
 {
 	enum { ROUNDS = 40, QUESTIONS = 4000, LATE_US = 20000 };
 	static const uint8_t question[] = {2, 0, 0, 0, 0x12, 0}; /* GetStatus */
@@ -426,7 +426,7 @@ static void listen_late_while_opening(void **state)
 	assert_back_to(fixture, before);
 }
 
-static void status_tells_the_truth(void **state)
+static void test_status_tells_the_truth(void **state)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options = fixture_options(fixture, dataset, pipeline);
@@ -462,14 +462,14 @@ static void status_tells_the_truth(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(killed_clients),
-		cmocka_unit_test(scribbling_client),
-		cmocka_unit_test(broken_frames),
-		cmocka_unit_test(flood_without_reading),
-		cmocka_unit_test(requests_while_opening),
-		cmocka_unit_test(listen_late_while_opening),
-		cmocka_unit_test(hang_up_while_opening),
-		cmocka_unit_test(status_tells_the_truth),
+		cmocka_unit_test(test_killed_clients),
+		cmocka_unit_test(test_scribbling_client),
+		cmocka_unit_test(test_broken_frames),
+		cmocka_unit_test(test_flood_without_reading),
+		cmocka_unit_test(test_requests_while_opening),
+		cmocka_unit_test(test_listen_late_while_opening),
+		cmocka_unit_test(test_hang_up_while_opening),
+		cmocka_unit_test(test_status_tells_the_truth),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	return cmocka_run_group_tests(tests, set_up, tear_down);

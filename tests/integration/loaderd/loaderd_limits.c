@@ -45,7 +45,7 @@ static void refused(const struct feed_options *options, int expected, const char
 		fail_msg("expected %d and \"%s\", got %d and \"%s\"", expected, part, r, error);
 }
 
-static void requests(void **state)
+static void test_requests(void **state)
 {
 	struct fixture *fixture = *state;
 	char path[PATH_MAX];
@@ -90,7 +90,7 @@ static void requests(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-static void counts(void **state)
+static void test_counts(void **state)
 {
 	struct fixture *fixture = *state;
 	char path[PATH_MAX];
@@ -141,7 +141,7 @@ static int open_as(const struct feed_options *options, uid_t uid, gid_t gid)
 }
 
 /* A client gets what the kernel lets it open, whoever the daemon runs as. */
-static void other_users(void **state)
+static void test_other_users(void **state)
 {
 	enum { SOMEBODY = 54321, GROUP = 54322 };
 	struct fixture *fixture = *state;
@@ -187,7 +187,7 @@ static void other_users(void **state)
 }
 
 /* Who may map a ring writable, and that its batches are the same. */
-static void writable_rings(void **state)
+static void test_writable_rings(void **state)
 {
 	enum { SOMEBODY = 54321 };
 	struct fixture *fixture = *state;
@@ -268,7 +268,7 @@ static void wrong_config(struct fixture *fixture, const char *config, const char
 			 text);
 }
 
-static void environment(void **state)
+static void test_environment(void **state)
 {
 	char text[4096];
 	setenv("LOADERD_ISA", "avx3", 1);
@@ -281,7 +281,7 @@ static void environment(void **state)
 }
 
 /* The status that loaderd(1) has for it. */
-static void wrong_command_line(void **state)
+static void test_wrong_command_line(void **state)
 {
 	char text[4096];
 	int status = run(text, "--frob", NULL);
@@ -290,7 +290,7 @@ static void wrong_command_line(void **state)
 	assert_non_null(strstr(text, "frob"));
 }
 
-static void configuration(void **state)
+static void test_configuration(void **state)
 {
 	struct fixture *fixture = *state;
 	char text[4096];
@@ -335,7 +335,7 @@ static void configuration(void **state)
 	assert_non_null(strstr(text, "cpus"));
 }
 
-static void sockets(void **state)
+static void test_sockets(void **state)
 {
 	struct fixture *fixture = *state;
 	char text[4096];
@@ -387,7 +387,7 @@ static void administrator_sees(const struct fixture *fixture, size_t feeds)
 }
 
 /* A worker says what it does while it has clients, and also that it has none any more. */
-static void status_of_all(void **state)
+static void test_status_of_all(void **state)
 {
 	struct fixture *fixture = *state;
 	char path[PATH_MAX];
@@ -406,7 +406,7 @@ static void status_of_all(void **state)
  * SIGTERM: what is finished can still be taken, then the feed ends with the reason, and the daemon
  * goes once its clients have.
  */
-static void drains(void **state)
+static void test_drains(void **state)
 {
 	struct fixture *fixture = *state;
 	char path[PATH_MAX];
@@ -439,7 +439,7 @@ static void drains(void **state)
 	assert_true(now_ms() - start_ms < 60000); /* did not wait for its time to run out */
 }
 
-static void grace_ends(void **state)
+static void test_grace_ends(void **state)
 {
 	struct fixture *fixture = *state;
 	char path[PATH_MAX];
@@ -459,7 +459,7 @@ static void grace_ends(void **state)
  * Its client has gone before it serves: it says so once, and does not go on being told until its
  * worker has ended.
  */
-static void client_gone(void **state)
+static void test_client_gone(void **state)
 {
 	const struct sockaddr_un nowhere = {.sun_family = AF_UNIX};
 	char text[4096], number[16], lifeline[16];
@@ -487,7 +487,7 @@ static void client_gone(void **state)
 }
 
 /* A private daemon: serves, and is gone when its lifeline is. */
-static void private_daemon(void **state)
+static void test_private_daemon(void **state)
 {
 	struct fixture *fixture = *state;
 	char path[PATH_MAX], error[FEED_ERROR_MAX] = "";
@@ -542,13 +542,13 @@ static void private_daemon(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(requests),       cmocka_unit_test(counts),
-		cmocka_unit_test(other_users),    cmocka_unit_test(writable_rings),
-		cmocka_unit_test(configuration),  cmocka_unit_test(sockets),
-		cmocka_unit_test(drains),         cmocka_unit_test(grace_ends),
-		cmocka_unit_test(private_daemon), cmocka_unit_test(client_gone),
-		cmocka_unit_test(environment),    cmocka_unit_test(wrong_command_line),
-		cmocka_unit_test(status_of_all),
+		cmocka_unit_test(test_requests),       cmocka_unit_test(test_counts),
+		cmocka_unit_test(test_other_users),    cmocka_unit_test(test_writable_rings),
+		cmocka_unit_test(test_configuration),  cmocka_unit_test(test_sockets),
+		cmocka_unit_test(test_drains),         cmocka_unit_test(test_grace_ends),
+		cmocka_unit_test(test_private_daemon), cmocka_unit_test(test_client_gone),
+		cmocka_unit_test(test_environment),    cmocka_unit_test(test_wrong_command_line),
+		cmocka_unit_test(test_status_of_all),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	return cmocka_run_group_tests(tests, set_up, tear_down);

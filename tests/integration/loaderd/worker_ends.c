@@ -101,7 +101,7 @@ static void another_user_is_served(const struct fixture *fixture)
 	assert_int_equal(status, 0);
 }
 
-static void a_sample_ends_its_worker(void **state)
+static void test_a_sample_ends_its_worker(void **state)
 {
 	struct fixture fixture;
 	const char *preload = getenv("POISON");
@@ -238,7 +238,7 @@ static bool is_turned_away(const struct fixture *fixture)
 	return refused;
 }
 
-static void a_worker_that_ends_at_once_is_not_started_for_ever(void **state)
+static void test_a_worker_that_ends_at_once_is_not_started_for_ever(void **state)
 {
 	struct fixture fixture;
 	unsigned starts = 0;
@@ -251,7 +251,7 @@ static void a_worker_that_ends_at_once_is_not_started_for_ever(void **state)
 }
 
 /* Nothing is left of the user when a worker has ended, but for what its start has cost. */
-static void workers_of_clients_who_leave_are_not_started_for_ever(void **state)
+static void test_workers_of_clients_who_leave_are_not_started_for_ever(void **state)
 {
 	enum { STARTS = 30, AT_ONCE = 20, PER_SECOND = 2, WITHIN_MS = 120000 };
 	struct fixture fixture;
@@ -291,7 +291,7 @@ static void let_everybody_get_on(const struct shared *shared, const uint64_t bef
 		}
 }
 
-static void workers_are_killed(void **state)
+static void test_workers_are_killed(void **state)
 {
 	struct fixture fixture;
 	uint64_t before[CLIENTS];
@@ -338,10 +338,10 @@ static void workers_are_killed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_sample_ends_its_worker),
-		cmocka_unit_test(workers_are_killed),
-		cmocka_unit_test(a_worker_that_ends_at_once_is_not_started_for_ever),
-		cmocka_unit_test(workers_of_clients_who_leave_are_not_started_for_ever),
+		cmocka_unit_test(test_a_sample_ends_its_worker),
+		cmocka_unit_test(test_workers_are_killed),
+		cmocka_unit_test(test_a_worker_that_ends_at_once_is_not_started_for_ever),
+		cmocka_unit_test(test_workers_of_clients_who_leave_are_not_started_for_ever),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@
  * A dataset is known by what it holds: elsewhere it is the same one, and another one of its size is
  * not.
  */
-static void another_dataset(void **state)
+static void test_another_dataset(void **state)
 {
 	char moved[PATH_MAX + 100], train[PATH_MAX + 100], val[PATH_MAX + 100];
 	snprintf(moved, sizeof(moved), "data.train=%s",
@@ -45,7 +45,7 @@ static void another_dataset(void **state)
 }
 
 /* What is trained is saved before a run ends because an evaluation has nothing to compare with. */
-static void replaced_dataset(void **state)
+static void test_replaced_dataset(void **state)
 {
 	char val[PATH_MAX + 100], other[PATH_MAX + 100];
 	snprintf(other, sizeof(other), "%s",
@@ -79,7 +79,7 @@ static void spoil(const char *path, off_t at)
  * A feed that fails costs nothing of what was trained: with the disk mended the run goes on from
  * the step before.
  */
-static void failed_feed(void **state)
+static void test_failed_feed(void **state)
 {
 	struct stat status;
 	char train[PATH_MAX + 100], name[64];
@@ -104,7 +104,7 @@ static void failed_feed(void **state)
 }
 
 /* Names of classes are whatever somebody wrote; the terminal must not obey them. */
-static void hostile_names(void **state)
+static void test_hostile_names(void **state)
 {
 	static const char *const names[FIXTURE_CLASSES] = {
 		"\x1b[2Jzero\xc2\x9b\u202e\ntrainer: all is well",
@@ -126,7 +126,7 @@ static void hostile_names(void **state)
 }
 
 /* Labels are numbers: what is evaluated has to mean the same by them as what is trained on. */
-static void other_classes(void **state)
+static void test_other_classes(void **state)
 {
 	static const char *const swapped[FIXTURE_CLASSES] = {
 		"one", "zero", "two", "three", "four", "five", "six", "seven", "eight", "nine"};
@@ -160,9 +160,9 @@ static void other_classes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(another_dataset), cmocka_unit_test(replaced_dataset),
-		cmocka_unit_test(failed_feed),     cmocka_unit_test(other_classes),
-		cmocka_unit_test(hostile_names),
+		cmocka_unit_test(test_another_dataset), cmocka_unit_test(test_replaced_dataset),
+		cmocka_unit_test(test_failed_feed),     cmocka_unit_test(test_other_classes),
+		cmocka_unit_test(test_hostile_names),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
 }

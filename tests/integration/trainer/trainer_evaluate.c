@@ -67,7 +67,7 @@ static void expect_same_result(void)
 /*
  * The training set need not be there, nor named; the batch and the order of training mean nothing.
  */
-static void without_training_set(void **state)
+static void test_without_training_set(void **state)
 {
 	static const char *const trains[] = {"data.train=", "data.train=/nonexistent.pimg"};
 	for (int i = 0; i < 2; i++) {
@@ -89,7 +89,7 @@ static void without_training_set(void **state)
 }
 
 /* A convolution that was made of training images is in the file like all others. */
-static void whitened(void **state)
+static void test_whitened(void **state)
 {
 	const char *const train = "train.epochs=0.3";
 	expect(run("white", "model.name=speednet", "model.width=0.25", train, NULL), 0);
@@ -99,7 +99,7 @@ static void whitened(void **state)
 }
 
 /* Weights of another program: what they do not say, the recipe or the training set does. */
-static void bare_weights(void **state)
+static void test_bare_weights(void **state)
 {
 	char argument[PATH_MAX + 400];
 	expect(run("bare", "--evaluate", bare, NULL), 0); /* by data.train's */
@@ -137,7 +137,7 @@ static void forget(const char *path, const char *const *keys)
 }
 
 /* Checkpoints of versions that said less beside their recipe. */
-static void older_checkpoint(void **state)
+static void test_older_checkpoint(void **state)
 {
 	static const char *const later[] = {"trainer.mean", "trainer.std", "trainer.class_names",
 					    NULL};
@@ -154,7 +154,7 @@ static void older_checkpoint(void **state)
  * A smaller network finds all its tensors in the weights of a larger one; it is not what they were
  * trained as.
  */
-static void larger_network(void **state)
+static void test_larger_network(void **state)
 {
 	char argument[PATH_MAX + 400];
 	expect(run("larger", "model.depth=14", "train.epochs=0.3", NULL), 0);
@@ -170,7 +170,7 @@ static void larger_network(void **state)
 }
 
 /* Outputs without names mean classes only to those who know that they do. */
-static void other_counts(void **state)
+static void test_other_counts(void **state)
 {
 	char argument[PATH_MAX + 400];
 	static const char *const statistics[] = {"data.mean=1,2,3", "data.std=4,5,6"};
@@ -190,7 +190,7 @@ static void other_counts(void **state)
 }
 
 /* Labels are numbers: those of data.val are to mean what they meant in training. */
-static void other_names(void **state)
+static void test_other_names(void **state)
 {
 	static const char *const swapped[FIXTURE_CLASSES] = {
 		"one", "zero", "two", "three", "four", "five", "six", "seven", "eight", "nine"};
@@ -207,7 +207,7 @@ static void other_names(void **state)
 }
 
 /* Bytes are normalised and floats are not: what is evaluated goes by what was trained on. */
-static void other_elements(void **state)
+static void test_other_elements(void **state)
 {
 	static const char floats[] = "data.val_pipeline=to(f32)";
 	expect(run("unbroken", "--evaluate", pretrained, "data.train=", floats, NULL), 1);
@@ -221,10 +221,14 @@ static void other_elements(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(without_training_set), cmocka_unit_test(whitened),
-		cmocka_unit_test(bare_weights),         cmocka_unit_test(older_checkpoint),
-		cmocka_unit_test(larger_network),       cmocka_unit_test(other_counts),
-		cmocka_unit_test(other_names),          cmocka_unit_test(other_elements),
+		cmocka_unit_test(test_without_training_set),
+		cmocka_unit_test(test_whitened),
+		cmocka_unit_test(test_bare_weights),
+		cmocka_unit_test(test_older_checkpoint),
+		cmocka_unit_test(test_larger_network),
+		cmocka_unit_test(test_other_counts),
+		cmocka_unit_test(test_other_names),
+		cmocka_unit_test(test_other_elements),
 	};
 	return cmocka_run_group_tests(tests, setup, trainer_teardown);
 }

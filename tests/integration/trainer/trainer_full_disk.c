@@ -74,7 +74,7 @@ static void check_last(const char *run, unsigned step)
 	closedir(dir);
 }
 
-static void full(void **state)
+static void test_full(void **state)
 {
 	const char *const name = "full";
 	off_t checkpoint = size_of("unbroken", "checkpoint-00000040.safetensors");
@@ -108,7 +108,7 @@ static void full(void **state)
 }
 
 /* A limit that comes while the run is under way. */
-static void limited(void **state)
+static void test_limited(void **state)
 {
 	fixture_start(&fixture, NULL, NULL); /* which the limit is not for */
 	struct rlimit limit = {4096, 4096};
@@ -137,8 +137,8 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(limited),
-		cmocka_unit_test(full),
+		cmocka_unit_test(test_limited),
+		cmocka_unit_test(test_full),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, teardown);
 }

@@ -50,7 +50,7 @@ static void check_mfu(const char *run)
  * How a GPU gets at batches makes no difference to them: a ring mapped read-only, or writable, or
  * copies. Each is said once, evaluations or not.
  */
-static void mapped(void **state)
+static void test_mapped(void **state)
 {
 	static const char asks[] = "asking the daemon for memory to map writable",
 			  copies[] = "batches are copied twice";
@@ -90,7 +90,7 @@ static void mapped(void **state)
  * Patterns without a plan are taken apart, and named, those of evaluation too; with plans for all
  * of them nothing is said.
  */
-static void taken_apart(void **state)
+static void test_taken_apart(void **state)
 {
 	static const char *const runs[] = {"fused", "apart"};
 	unsigned expected;
@@ -121,7 +121,7 @@ static void taken_apart(void **state)
  * Batches that the device still reads are held, in training and in evaluations, but never so many
  * that none is left for the next.
  */
-static void few_slots(void **state)
+static void test_few_slots(void **state)
 {
 	trainer = getenv("TRAINER_EMULATED");
 	int most = run("many-slots", "--device", "cuda", "train.epochs=1", "data.slots=9", NULL);
@@ -135,9 +135,9 @@ static void few_slots(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(mapped),
-		cmocka_unit_test(taken_apart),
-		cmocka_unit_test(few_slots),
+		cmocka_unit_test(test_mapped),
+		cmocka_unit_test(test_taken_apart),
+		cmocka_unit_test(test_few_slots),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup, trainer_teardown);
 }

@@ -13,7 +13,7 @@
 /*
  * The exported model is the average; with a warm-up as long as the run, the average is the weights.
  */
-static void averaged(void **state)
+static void test_averaged(void **state)
 {
 	char error[SAFETENSORS_ERROR_MAX];
 	struct safetensors *model, *checkpoint;
@@ -40,7 +40,7 @@ static void averaged(void **state)
 }
 
 /* The smoothed loss is linear in the smoothing while the weights are the same. */
-static void smoothed(void **state)
+static void test_smoothed(void **state)
 {
 	static const char *const settings[3] = {"train.label_smoothing=0",
 						"train.label_smoothing=0.25",
@@ -60,7 +60,7 @@ static void smoothed(void **state)
 }
 
 /* Image sizes that follow a schedule of epochs, resumed in the second size. */
-static void growing(void **state)
+static void test_growing(void **state)
 {
 	static const char pipeline[] = "data.pipeline=random_resized_crop(16@0;24@1) hflip(0.5)";
 	expect(run("growing", pipeline, NULL), 0);
@@ -73,7 +73,7 @@ static void growing(void **state)
 }
 
 /* AdamW with clipping: resumed bit for bit, and the same training on a GPU. */
-static void adamw(void **state)
+static void test_adamw(void **state)
 {
 	static const char name[] = "optim.name=adamw", lr[] = "optim.lr=0.005",
 			  clip[] = "optim.clip_norm=0.5", decay[] = "optim.weight_decay=0.05";
@@ -95,7 +95,7 @@ static void adamw(void **state)
 }
 
 /* Lookahead: at its updates the weights are their average, and so a resumed run goes on. */
-static void ahead(void **state)
+static void test_ahead(void **state)
 {
 	static const char *const settings[] = {"train.lookahead=yes", "train.ema_every=5",
 					       "train.ema_rise=3"};
@@ -156,7 +156,7 @@ static void expect_settled(const char *name)
  * What is trained for a part of the run only: also where steps are replayed, and where a run
  * resumes after that part.
  */
-static void settled(void **state)
+static void test_settled(void **state)
 {
 	static const char net[] = "model.name=speednet", width[] = "model.width=0.125",
 			  decay[] = "optim.decay_all=yes", bias[] = "optim.whiten_bias_epochs=1",
@@ -180,8 +180,9 @@ static void settled(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(averaged), cmocka_unit_test(smoothed), cmocka_unit_test(growing),
-		cmocka_unit_test(adamw),    cmocka_unit_test(ahead),    cmocka_unit_test(settled),
+		cmocka_unit_test(test_averaged), cmocka_unit_test(test_smoothed),
+		cmocka_unit_test(test_growing),  cmocka_unit_test(test_adamw),
+		cmocka_unit_test(test_ahead),    cmocka_unit_test(test_settled),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
 }

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* Killed at many moments and resumed each time, also before the first checkpoint. */
-static void killed(void **state)
+static void test_killed(void **state)
 {
 	unsigned kills = 0;
 	expect(finish(start("killed", "--dry-run", NULL), "killed"), 0);
@@ -32,7 +32,7 @@ static void killed(void **state)
 	same_file("unbroken", "killed", "best.safetensors");
 }
 
-static void stopped(void **state)
+static void test_stopped(void **state)
 {
 	for (int i = 0; i < 2; i++) {
 		pid_t pid = start("stopped", "--resume", NULL);
@@ -49,7 +49,7 @@ static void stopped(void **state)
 }
 
 /* Runs that go on with another learning rate, when asked to; and --overwrite. */
-static void changed(void **state)
+static void test_changed(void **state)
 {
 	pid_t pid = start("changed", NULL);
 	wait_for_step("changed", pid, 8);
@@ -71,7 +71,7 @@ static void changed(void **state)
 }
 
 /* Another number of threads is taken as it is, and what it means is said. */
-static void other_threads(void **state)
+static void test_other_threads(void **state)
 {
 	pid_t pid = start("threads", NULL);
 	wait_for_step("threads", pid, 8);
@@ -90,7 +90,7 @@ static void other_threads(void **state)
 }
 
 /* A checkpoint that is cut short yields to the one before it. */
-static void damaged(void **state)
+static void test_damaged(void **state)
 {
 	expect(run("damaged", "checkpoint.keep=3", NULL), 0);
 	assert_int_equal(truncate(in("damaged", "checkpoint-00000040.safetensors"), 5000), 0);
@@ -106,7 +106,7 @@ static void damaged(void **state)
 }
 
 /* Those that cannot be read do not count when older ones are removed. */
-static void damaged_ones_are_set_aside(void **state)
+static void test_damaged_ones_are_set_aside(void **state)
 {
 	expect(run("aside", "checkpoint.keep=3", NULL), 0);
 	assert_int_equal(truncate(in("aside", "checkpoint-00000035.safetensors"), 5000), 0);
@@ -125,7 +125,7 @@ static void damaged_ones_are_set_aside(void **state)
 }
 
 /* From a checkpoint that is not the newest: what came after it goes, but only when asked to. */
-static void older(void **state)
+static void test_older(void **state)
 {
 	char argument[PATH_MAX + 400];
 	expect(run("older", "checkpoint.keep=9", NULL), 0);
@@ -148,10 +148,10 @@ static void older(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(killed),  cmocka_unit_test(stopped),
-		cmocka_unit_test(changed), cmocka_unit_test(other_threads),
-		cmocka_unit_test(damaged), cmocka_unit_test(damaged_ones_are_set_aside),
-		cmocka_unit_test(older),
+		cmocka_unit_test(test_killed),  cmocka_unit_test(test_stopped),
+		cmocka_unit_test(test_changed), cmocka_unit_test(test_other_threads),
+		cmocka_unit_test(test_damaged), cmocka_unit_test(test_damaged_ones_are_set_aside),
+		cmocka_unit_test(test_older),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
 }

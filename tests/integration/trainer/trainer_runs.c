@@ -32,7 +32,7 @@ static void expect_described(const char *run, const char *name, bool normalised)
 }
 
 /* The run that the others are compared with, and what it leaves. */
-static void unbroken(void **state)
+static void test_unbroken(void **state)
 {
 	static struct losses losses;
 	expect(run("unbroken", NULL), 0);
@@ -64,7 +64,7 @@ static void unbroken(void **state)
 }
 
 /* A run is not overwritten by accident, nor continued with a recipe that changes it. */
-static void refused(void **state)
+static void test_refused(void **state)
 {
 	expect(run("unbroken", NULL), 1);
 	expect_said("--resume continues it");
@@ -206,7 +206,7 @@ static void write_overflowing(const char *path)
  * Losses that are not finite end the run with the step and remedies; fine-tuning and evaluation
  * alone on the way.
  */
-static void diverged(void **state)
+static void test_diverged(void **state)
 {
 	char argument[PATH_MAX + 400];
 	snprintf(argument, sizeof(argument), "model.pretrained=%s",
@@ -236,7 +236,7 @@ static void diverged(void **state)
 }
 
 /* On a daemon that others share; it is the same run. */
-static void shared_daemon(void **state)
+static void test_shared_daemon(void **state)
 {
 	fixture_start(&fixture, NULL, NULL);
 	expect(run("shared", "--socket", fixture.socket, NULL), 0);
@@ -322,7 +322,7 @@ static void survive(const char *device, const char *undisturbed, const char *ser
 }
 
 /* On a CPU, and on a GPU that locks the pages of the memory that batches lie in. */
-static void daemons_die(void **state)
+static void test_daemons_die(void **state)
 {
 	survive("--device=cpu", "undisturbed", "served", "alone");
 	trainer = getenv("TRAINER_EMULATED");
@@ -346,7 +346,7 @@ static unsigned sockets_of(pid_t pid)
  * Another trainer that comes and goes between a trainer's look at the folder and its lock: what it
  * left stays.
  */
-static void overtaken(void **state)
+static void test_overtaken(void **state)
 {
 	static const char checkpoint[] = "checkpoint-00000040.safetensors", log[] = "log.jsonl";
 	fixture_start(&fixture, NULL, NULL);
@@ -371,7 +371,7 @@ static void overtaken(void **state)
 }
 
 /* --plan trains nothing; without cuDNN it says what is missing. */
-static void planned(void **state)
+static void test_planned(void **state)
 {
 	int status = run("planned", "--plan=" DEVICES "/h200.json", "--size=32", NULL);
 	if (status == 0) {
@@ -409,7 +409,7 @@ static void planned(void **state)
 }
 
 /* The recipe that a run keeps goes on with that run, from wherever it is named. */
-static void own_recipe(void **state)
+static void test_own_recipe(void **state)
 {
 	char command[4 * PATH_MAX];
 	const char *folder = in("own", "");
@@ -429,7 +429,7 @@ static void own_recipe(void **state)
 }
 
 /* An output folder is made with those above it; what is there and no folder is left alone. */
-static void folders(void **state)
+static void test_folders(void **state)
 {
 	char output[PATH_MAX + 300];
 	snprintf(output, sizeof(output), "--output=%s", in("above/below", ""));
@@ -444,7 +444,7 @@ static void folders(void **state)
 }
 
 /* One of anything is said so. */
-static void singular(void **state)
+static void test_singular(void **state)
 {
 	expect(run("singular", "--dry-run", "train.device=cpu", "train.threads=1", "train.epochs=1",
 		   "data.batch_size=325", NULL),
@@ -457,7 +457,7 @@ static void singular(void **state)
 }
 
 /* More threads than CPUs are allowed, for results to be compared, and said to be slow. */
-static void many_threads(void **state)
+static void test_many_threads(void **state)
 {
 	expect(run("threads", "--dry-run", "train.device=cpu", "train.threads=1024", NULL), 0);
 	expect_said("train.threads = 1024, but there ");
@@ -466,7 +466,7 @@ static void many_threads(void **state)
 	assert_int_equal(times_said("train.threads"), 0);
 }
 
-static void environment(void **state)
+static void test_environment(void **state)
 {
 	setenv("LOADERD_ISA", "avx3", 1);
 	int status = run("environment", "train.device=cpu", NULL);
@@ -478,7 +478,7 @@ static void environment(void **state)
 }
 
 /* Options that say nothing where they stand are mistakes. */
-static void misplaced(void **state)
+static void test_misplaced(void **state)
 {
 	expect(run("misplaced", "--size=64", NULL), 1);
 	expect_said("--size=64 is for --plan");
@@ -496,13 +496,13 @@ static void misplaced(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(unbroken),     cmocka_unit_test(refused),
-		cmocka_unit_test(folders),      cmocka_unit_test(misplaced),
-		cmocka_unit_test(diverged),     cmocka_unit_test(shared_daemon),
-		cmocka_unit_test(overtaken),    cmocka_unit_test(planned),
-		cmocka_unit_test(environment),  cmocka_unit_test(singular),
-		cmocka_unit_test(many_threads), cmocka_unit_test(own_recipe),
-		cmocka_unit_test(daemons_die),
+		cmocka_unit_test(test_unbroken),     cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_folders),      cmocka_unit_test(test_misplaced),
+		cmocka_unit_test(test_diverged),     cmocka_unit_test(test_shared_daemon),
+		cmocka_unit_test(test_overtaken),    cmocka_unit_test(test_planned),
+		cmocka_unit_test(test_environment),  cmocka_unit_test(test_singular),
+		cmocka_unit_test(test_many_threads), cmocka_unit_test(test_own_recipe),
+		cmocka_unit_test(test_daemons_die),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup, trainer_teardown);
 }

@@ -110,7 +110,7 @@ static void expect_same(const char *text, const char *other_text)
 	transform_free(other_transform);
 }
 
-static void order_is_kept(void **state)
+static void test_order_is_kept(void **state)
 {
 	expect_same("random_invert(1)  random_invert(1)", "");
 	expect_same("random_invert(1) resize(20x11) random_invert(1) random_invert(p=1)",
@@ -131,7 +131,7 @@ static void order_is_kept(void **state)
 	expect_same("random_grayscale(p=1) hflip(1)", "hflip(1) random_grayscale(1)");
 }
 
-static void without_chance_nothing_happens(void **state)
+static void test_without_chance_nothing_happens(void **state)
 {
 	expect_same("resize(24) color_jitter(0.4, 0.4, 0.4, 0.1, p=0) random_grayscale(0) "
 		    "random_invert(0) "
@@ -150,7 +150,7 @@ static void without_chance_nothing_happens(void **state)
  * Policies in pipelines: the same from every set, whatever they choose (expect_same compares the
  * sets).
  */
-static void policies_run(void **state)
+static void test_policies_run(void **state)
 {
 	static const char *const texts[] = {
 		"rand_augment(3, 15, interpolation=bilinear) random_crop(20)",
@@ -167,7 +167,7 @@ static void policies_run(void **state)
 }
 
 /* Every form of a finished sample holds the picture that bytes hold. */
-static void forms_are_filled(void **state)
+static void test_forms_are_filled(void **state)
 {
 	static const char *const steps = "random_solarize(100, 1) random_equalize(1)";
 	static const char *const sizes[] = {"", "resize(96x64)", "resize(300x200)"};
@@ -206,7 +206,7 @@ static void forms_are_filled(void **state)
 	}
 }
 
-static void jitter_is_uniform(void **state)
+static void test_jitter_is_uniform(void **state)
 {
 	enum { SAMPLES = 12000, BINS = 20 };
 	static const double limits[4][2] = {{0.6, 1.4}, {0.5, 0.9}, {0, 3}, {-0.1, 0.1}};
@@ -282,7 +282,7 @@ static size_t erased_pixels(const char *text, const char *plain_text, uint64_t i
 	return count;
 }
 
-static void erasing_before_and_after(void **state)
+static void test_erasing_before_and_after(void **state)
 {
 	enum { AREA = WIDTH * HEIGHT };
 	double sum = 0;
@@ -308,7 +308,7 @@ static void erasing_before_and_after(void **state)
 }
 
 /* Normal noise has mean 0 and deviation 1, in every type. */
-static void erased_noise_is_normal(void **state)
+static void test_erased_noise_is_normal(void **state)
 {
 	static const char *const texts[] = {
 		"resize(200x200) to(f32) normalize(imagenet) cutout(400, value=random)",
@@ -335,7 +335,7 @@ static void erased_noise_is_normal(void **state)
 	}
 }
 
-static void warps_are_uniform(void **state)
+static void test_warps_are_uniform(void **state)
 {
 	enum { SAMPLES = 8000, BINS = 16 };
 	unsigned angles[BINS] = {0}, shifts[2][9] = {{0}}, sigmas[BINS] = {0};
@@ -368,7 +368,7 @@ static void warps_are_uniform(void **state)
 	assert_true(shifts[0][0] > 0 && shifts[0][0] < shifts[0][4] && shifts[1][8] > shifts[0][8]);
 }
 
-static void probability_is_met(void **state)
+static void test_probability_is_met(void **state)
 {
 	static const struct {
 		const char *text;
@@ -407,15 +407,15 @@ static void probability_is_met(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(order_is_kept),
-		cmocka_unit_test(without_chance_nothing_happens),
-		cmocka_unit_test(policies_run),
-		cmocka_unit_test(forms_are_filled),
-		cmocka_unit_test(jitter_is_uniform),
-		cmocka_unit_test(erasing_before_and_after),
-		cmocka_unit_test(erased_noise_is_normal),
-		cmocka_unit_test(warps_are_uniform),
-		cmocka_unit_test(probability_is_met),
+		cmocka_unit_test(test_order_is_kept),
+		cmocka_unit_test(test_without_chance_nothing_happens),
+		cmocka_unit_test(test_policies_run),
+		cmocka_unit_test(test_forms_are_filled),
+		cmocka_unit_test(test_jitter_is_uniform),
+		cmocka_unit_test(test_erasing_before_and_after),
+		cmocka_unit_test(test_erased_noise_is_normal),
+		cmocka_unit_test(test_warps_are_uniform),
+		cmocka_unit_test(test_probability_is_met),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

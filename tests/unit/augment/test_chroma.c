@@ -202,7 +202,7 @@ static void compare(const struct component components[3], const struct plan_stag
 		}
 }
 
-static void equals_naive(void **state)
+static void test_equals_naive(void **state)
 {
 	for (unsigned k = 0; k < KINDS; k++) {
 		uint32_t width = 131 + 7 * k, height = 117 + 5 * k;
@@ -291,7 +291,7 @@ static uint64_t hash_with(const char *isa)
 	return hash;
 }
 
-static void same_with_every_isa(void **state)
+static void test_same_with_every_isa(void **state)
 {
 	uint64_t reference = hash_with("c");
 
@@ -299,7 +299,7 @@ static void same_with_every_isa(void **state)
 		assert_true(hash_with(cpu_isa_name((enum cpu_isa)isa)) == reference);
 }
 
-static void same_with_index(void **state)
+static void test_same_with_index(void **state)
 {
 	struct packimg_decoder *decoder;
 
@@ -364,7 +364,7 @@ static double difference(const struct jpeg_kind *kind, const char *exact, const 
 static const char exact_crop[] = "random_resized_crop(112, scale=0.3:1) hflip";
 static const char fast_crop[] = "random_resized_crop(112, scale=0.3:1, chroma=fast) hflip";
 
-static void near_exact(void **state)
+static void test_near_exact(void **state)
 {
 	/*
 	 * Where chroma is subsampled, colours beyond RGB are cut off before the average or after.
@@ -393,7 +393,7 @@ static void near_exact(void **state)
 		fail_msg("mixed image: mean %.3f, greatest %d", mean, max);
 }
 
-static void exact_without_planes(void **state)
+static void test_exact_without_planes(void **state)
 {
 	static const struct jpeg_kind without[] = {
 		{.components = 1, .h = 1, .v = 1},
@@ -417,7 +417,7 @@ static void exact_without_planes(void **state)
  * A fill byte late in the scan, which only libjpeg-turbo reads: planes have been begun by then, and
  * give way to pixels.
  */
-static void exact_after_planes_end(void **state)
+static void test_exact_after_planes_end(void **state)
 {
 	size_t size, fast_size, exact_size, at;
 	uint8_t *data = image_jpeg(260, 244, &kinds[1], 5, &size), *filled = malloc(size + 1);
@@ -456,9 +456,12 @@ static void exact_after_planes_end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(same_with_every_isa),  cmocka_unit_test(equals_naive),
-		cmocka_unit_test(same_with_index),      cmocka_unit_test(near_exact),
-		cmocka_unit_test(exact_without_planes), cmocka_unit_test(exact_after_planes_end),
+		cmocka_unit_test(test_same_with_every_isa),
+		cmocka_unit_test(test_equals_naive),
+		cmocka_unit_test(test_same_with_index),
+		cmocka_unit_test(test_near_exact),
+		cmocka_unit_test(test_exact_without_planes),
+		cmocka_unit_test(test_exact_after_planes_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,7 +53,7 @@ static void expect_warp(const char *text, struct affine affine, bool bilinear, c
 	assert_memory_equal(got->fill, fill, 3);
 }
 
-static void affine_arguments(void **state)
+static void test_affine_arguments(void **state)
 {
 	static const char black[3];
 
@@ -83,7 +83,7 @@ static void affine_arguments(void **state)
 }
 
 /* A single number spreads to both sides, two or four are the ends. */
-static void affine_ranges(void **state)
+static void test_affine_ranges(void **state)
 {
 	static const struct {
 		const char *text;
@@ -114,7 +114,7 @@ static void affine_ranges(void **state)
 	}
 }
 
-static void point_arguments(void **state)
+static void test_point_arguments(void **state)
 {
 	static const double thresholds[] = {0, 9, 127.5, 128, 255};
 
@@ -141,7 +141,7 @@ static void point_arguments(void **state)
 }
 
 /* A range of which one end changes nothing is a range. */
-static void jitter_with_a_neutral_end(void **state)
+static void test_jitter_with_a_neutral_end(void **state)
 {
 	static const struct {
 		const char *text;
@@ -173,7 +173,7 @@ static void jitter_with_a_neutral_end(void **state)
 	}
 }
 
-static void erased_sides(void **state)
+static void test_erased_sides(void **state)
 {
 	for (uint64_t sample = 0; sample < SAMPLES; sample++) {
 		const struct erase *erase =
@@ -195,7 +195,7 @@ static void erased_sides(void **state)
 }
 
 /* A hole is as wide and as high as it is said, less what an edge cuts off. */
-static void cutout_sides(void **state)
+static void test_cutout_sides(void **state)
 {
 	uint32_t width = 0, height = 0;
 
@@ -220,9 +220,12 @@ static void cutout_sides(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(affine_arguments), cmocka_unit_test(affine_ranges),
-		cmocka_unit_test(point_arguments),  cmocka_unit_test(jitter_with_a_neutral_end),
-		cmocka_unit_test(erased_sides),     cmocka_unit_test(cutout_sides),
+		cmocka_unit_test(test_affine_arguments),
+		cmocka_unit_test(test_affine_ranges),
+		cmocka_unit_test(test_point_arguments),
+		cmocka_unit_test(test_jitter_with_a_neutral_end),
+		cmocka_unit_test(test_erased_sides),
+		cmocka_unit_test(test_cutout_sides),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

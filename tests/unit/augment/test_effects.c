@@ -268,7 +268,7 @@ static void compare(const struct wish *wish, unsigned number, const uint8_t *got
 			 image->height, mean, max, worst, got[worst], expected[worst]);
 }
 
-static void as_torchvision(void **state)
+static void test_as_torchvision(void **state)
 {
 	struct effects *effects[CPU_ISA_COUNT];
 	struct image images[16];
@@ -318,7 +318,7 @@ static void as_torchvision(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(as_torchvision),
+		cmocka_unit_test(test_as_torchvision),
 	};
 
 	if (argc != 2)

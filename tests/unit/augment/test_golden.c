@@ -125,7 +125,7 @@ static void check_isa(enum cpu_isa isa)
 	free(data);
 }
 
-static void golden_equals_pillow(void **state)
+static void test_golden_equals_pillow(void **state)
 {
 	for (int isa = CPU_ISA_C; isa <= (int)cpu_isa_supported(); isa++)
 		check_isa((enum cpu_isa)isa);
@@ -133,7 +133,7 @@ static void golden_equals_pillow(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(golden_equals_pillow)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden_equals_pillow)};
 
 	if (argc != 2) {
 		fprintf(stderr, "usage: %s golden.bin\n", argv[0]);

@@ -32,7 +32,7 @@ static void expect_error(const char *text, int result, int position, const char 
 	assert_int_equal(transform_parse(text, &transform, NULL), result);
 }
 
-static void steps_are_read(void **state)
+static void test_steps_are_read(void **state)
 {
 	struct transform *t =
 		parse("random_resized_crop(224, scale=0.08:1, ratio=0.75:1.3333) hflip(0.5)\n"
@@ -72,7 +72,7 @@ static void steps_are_read(void **state)
 	transform_free(t);
 }
 
-static void errors_say_where(void **state)
+static void test_errors_say_where(void **state)
 {
 	expect_error("random_resized_crop(224, scale=x:1)", -EINVAL, 31,
 		     "at byte 31: expected a number after 'scale=', found 'x'");
@@ -153,7 +153,7 @@ static void errors_say_where(void **state)
 	expect_error("RandomErasing()", -EINVAL, 0, "did you mean 'random_erasing'?");
 }
 
-static void augmentations_are_read(void **state)
+static void test_augmentations_are_read(void **state)
 {
 	struct transform *t = parse(
 		"random_affine(10:20, translate=0.1:0.2, scale=0.5:2, shear=-1:2:3:4, "
@@ -185,7 +185,7 @@ static void augmentations_are_read(void **state)
 	transform_free(t);
 }
 
-static void sides_in_two_arguments(void **state)
+static void test_sides_in_two_arguments(void **state)
 {
 	expect_error("resize(32,32)", -EINVAL, 7, "did you mean 32x32?");
 	expect_error("hflip random_resized_crop( 32 , 32 , ratio=1:1)", -EINVAL, 27,
@@ -202,7 +202,7 @@ static void sides_in_two_arguments(void **state)
 	expect_error("color_jitter(2, 2000)", -EINVAL, 16, "contrast is from");
 }
 
-static void misspelt_names_are_guessed(void **state)
+static void test_misspelt_names_are_guessed(void **state)
 {
 	expect_error("random_resize_crop(224)", -EINVAL, 0, "did you mean 'random_resized_crop'?");
 	expect_error("RandomResizedCrop(224)", -EINVAL, 0, "did you mean 'random_resized_crop'?");
@@ -222,7 +222,7 @@ static void misspelt_names_are_guessed(void **state)
 		     0, "there is no step");
 }
 
-static void rules_between_steps(void **state)
+static void test_rules_between_steps(void **state)
 {
 	expect_error("resize(8x8) normalize(imagenet)", -EINVAL, 12,
 		     "needs a float output: add to(f16)");
@@ -250,7 +250,7 @@ static void rules_between_steps(void **state)
 	transform_free(parse("resize(32x32) random_crop(64, padding=16)"));
 }
 
-static void limits_hold(void **state)
+static void test_limits_hold(void **state)
 {
 	char text[TRANSFORM_TEXT_MAX + 2];
 
@@ -276,7 +276,7 @@ static void limits_hold(void **state)
 	expect_error(text, -E2BIG, (int)used + 1, "at most 16 sizes");
 }
 
-static void shapes_follow_epochs(void **state)
+static void test_shapes_follow_epochs(void **state)
 {
 	struct transform *t =
 		parse("random_resized_crop(128@0;160x96@6;192@12) to(bf16) channels(4)");
@@ -310,7 +310,7 @@ static void shapes_follow_epochs(void **state)
 		     "does not fit into 32 x 32");
 }
 
-static void sizes_can_be_fixed(void **state)
+static void test_sizes_can_be_fixed(void **state)
 {
 	static const struct {
 		const char *text;
@@ -361,7 +361,7 @@ static void sizes_can_be_fixed(void **state)
 	transform_free(t);
 }
 
-static void statistics_can_be_fixed(void **state)
+static void test_statistics_can_be_fixed(void **state)
 {
 	const double mean[3] = {127.5, 51, 0}, std[3] = {51, 25.5, 255}, zero[3] = {0};
 	struct transform *t = parse("resize(8x8) normalize(dataset) to(f32)");
@@ -384,16 +384,16 @@ static void statistics_can_be_fixed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(steps_are_read),
-		cmocka_unit_test(errors_say_where),
-		cmocka_unit_test(augmentations_are_read),
-		cmocka_unit_test(misspelt_names_are_guessed),
-		cmocka_unit_test(sides_in_two_arguments),
-		cmocka_unit_test(rules_between_steps),
-		cmocka_unit_test(limits_hold),
-		cmocka_unit_test(shapes_follow_epochs),
-		cmocka_unit_test(sizes_can_be_fixed),
-		cmocka_unit_test(statistics_can_be_fixed),
+		cmocka_unit_test(test_steps_are_read),
+		cmocka_unit_test(test_errors_say_where),
+		cmocka_unit_test(test_augmentations_are_read),
+		cmocka_unit_test(test_misspelt_names_are_guessed),
+		cmocka_unit_test(test_sides_in_two_arguments),
+		cmocka_unit_test(test_rules_between_steps),
+		cmocka_unit_test(test_limits_hold),
+		cmocka_unit_test(test_shapes_follow_epochs),
+		cmocka_unit_test(test_sizes_can_be_fixed),
+		cmocka_unit_test(test_statistics_can_be_fixed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,7 +50,7 @@ static enum policy_operation operation_of(const struct effect *effect)
 	return m[2] != 0 ? POLICY_TRANSLATE_X : POLICY_TRANSLATE_Y;
 }
 
-static void rand_augment_is_uniform(void **state)
+static void test_rand_augment_is_uniform(void **state)
 {
 	enum { SAMPLES = 7000 };
 	/* No operation shows where it is identity, which it is by choice or as nothing at all. */
@@ -81,7 +81,7 @@ static void rand_augment_is_uniform(void **state)
 	assert_true(list.count >= 1 && list.count <= 5);
 }
 
-static void trivial_augment_is_uniform(void **state)
+static void test_trivial_augment_is_uniform(void **state)
 {
 	enum { SAMPLES = 30000, BINS = 31 };
 	unsigned counts[POLICY_INVERT] = {0}, bins[BINS] = {0}, factors[2 * BINS - 1] = {0};
@@ -113,7 +113,7 @@ static void trivial_augment_is_uniform(void **state)
 	chance_expect(factors, expected, 2 * BINS - 1);
 }
 
-static void auto_augment_follows_its_table(void **state)
+static void test_auto_augment_follows_its_table(void **state)
 {
 	enum { SAMPLES = 25000 };
 	static const char *const texts[] = {"auto_augment(imagenet)", "auto_augment(cifar10)",
@@ -152,7 +152,7 @@ static unsigned bin_of(double value, unsigned bins)
 	return value == 1 ? bins - 1 : (unsigned)(value * bins);
 }
 
-static void aug_mix_is_dirichlet(void **state)
+static void test_aug_mix_is_dirichlet(void **state)
 {
 	enum { SAMPLES = 6000, BINS = 20 };
 	unsigned own[BINS] = {0}, chains[3][BINS] = {{0}}, depths[3] = {0},
@@ -208,7 +208,7 @@ static void aug_mix_is_dirichlet(void **state)
 }
 
 /* Shares of two are of the beta distribution: mean one half, variance 1 / (8 alpha + 4). */
-static void aug_mix_alpha(void **state)
+static void test_aug_mix_alpha(void **state)
 {
 	enum { SAMPLES = 20000 };
 	static const double alphas[] = {0.2, 1, 3.5};
@@ -238,11 +238,11 @@ static void aug_mix_alpha(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(rand_augment_is_uniform),
-		cmocka_unit_test(trivial_augment_is_uniform),
-		cmocka_unit_test(auto_augment_follows_its_table),
-		cmocka_unit_test(aug_mix_is_dirichlet),
-		cmocka_unit_test(aug_mix_alpha),
+		cmocka_unit_test(test_rand_augment_is_uniform),
+		cmocka_unit_test(test_trivial_augment_is_uniform),
+		cmocka_unit_test(test_auto_augment_follows_its_table),
+		cmocka_unit_test(test_aug_mix_is_dirichlet),
+		cmocka_unit_test(test_aug_mix_alpha),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

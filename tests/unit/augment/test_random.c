@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 /* The vectors that Random123 publishes for philox4x32 with ten rounds: counter, key, result. */
-static void philox_known_answers(void **state)
+static void test_philox_known_answers(void **state)
 {
 	static const uint32_t vectors[][10] = {
 		{0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
@@ -28,7 +28,7 @@ static void philox_known_answers(void **state)
 }
 
 /* A stream is named by all of its four parts, and by nothing else. */
-static void streams_are_named(void **state)
+static void test_streams_are_named(void **state)
 {
 	static const uint64_t names[][4] = {
 		{1, 2, 3, RANDOM_AUGMENT},
@@ -59,7 +59,7 @@ static void streams_are_named(void **state)
 }
 
 /* What a seed gives is part of the contract: runs must repeat on later versions. */
-static void streams_do_not_change(void **state)
+static void test_streams_do_not_change(void **state)
 {
 	struct random_stream stream;
 
@@ -78,7 +78,7 @@ static void streams_do_not_change(void **state)
 	}
 }
 
-static void floats_are_uniform(void **state)
+static void test_floats_are_uniform(void **state)
 {
 	struct random_stream stream;
 	unsigned bins[16] = {0};
@@ -96,7 +96,7 @@ static void floats_are_uniform(void **state)
 		assert_in_range(bins[i], 10000 - 582, 10000 + 582);
 }
 
-static void below_is_unbiased(void **state)
+static void test_below_is_unbiased(void **state)
 {
 	struct random_stream stream;
 	/*
@@ -128,9 +128,11 @@ static void below_is_unbiased(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(philox_known_answers),  cmocka_unit_test(streams_are_named),
-		cmocka_unit_test(streams_do_not_change), cmocka_unit_test(floats_are_uniform),
-		cmocka_unit_test(below_is_unbiased),
+		cmocka_unit_test(test_philox_known_answers),
+		cmocka_unit_test(test_streams_are_named),
+		cmocka_unit_test(test_streams_do_not_change),
+		cmocka_unit_test(test_floats_are_uniform),
+		cmocka_unit_test(test_below_is_unbiased),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void single_steps(void **state)
+static void test_single_steps(void **state)
 {
 	static const char *const texts[] = {
 		"random_resized_crop(24)",
@@ -49,7 +49,7 @@ static void single_steps(void **state)
 	fake_decoder.margin = 0;
 }
 
-static void composed_steps(void **state)
+static void test_composed_steps(void **state)
 {
 	static const char *const steps[] = {
 		"random_resized_crop(24)",
@@ -101,7 +101,7 @@ static void composed_steps(void **state)
 }
 
 /* Extremely long and flat images through resizes of either kind. */
-static void extreme_shapes(void **state)
+static void test_extreme_shapes(void **state)
 {
 	static const uint32_t sizes[][2] = {{4000, 1}, {1, 4000}, {3000, 2}, {1, 1}, {2, 700}};
 	static const char *const texts[] = {"resize(3) center_crop(5)", "random_resized_crop(16)",
@@ -119,7 +119,7 @@ static void extreme_shapes(void **state)
 }
 
 /* Bytes depend on seed, epoch and index; all else is history. */
-static void samples_are_repeatable(void **state)
+static void test_samples_are_repeatable(void **state)
 {
 	struct transform *transform = parse("random_resized_crop(24@0;28@3) hflip");
 	uint8_t *pixels = random_pixels(64, 48);
@@ -161,7 +161,7 @@ static void expect_failure(const struct transform *transform, const struct packi
 			 result);
 }
 
-static void failures_are_explained(void **state)
+static void test_failures_are_explained(void **state)
 {
 	uint8_t *pixels = random_pixels(20, 10);
 	struct packimg_sample sample = make_sample(pixels, 20, 10, 77);
@@ -191,9 +191,11 @@ static void failures_are_explained(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(single_steps),           cmocka_unit_test(composed_steps),
-		cmocka_unit_test(samples_are_repeatable), cmocka_unit_test(failures_are_explained),
-		cmocka_unit_test(extreme_shapes),
+		cmocka_unit_test(test_single_steps),
+		cmocka_unit_test(test_composed_steps),
+		cmocka_unit_test(test_samples_are_repeatable),
+		cmocka_unit_test(test_failures_are_explained),
+		cmocka_unit_test(test_extreme_shapes),
 	};
 
 	return cmocka_run_group_tests(tests, transform_setup, transform_teardown);

@@ -53,7 +53,7 @@ static void check_nearest(double value, uint16_t half, double (*decode)(uint16_t
 	}
 }
 
-static void narrow_floats_are_nearest(void **state)
+static void test_narrow_floats_are_nearest(void **state)
 {
 	/* Every half, the midpoint after it, and a little to either side of that. */
 	for (uint32_t half = 0; half < 0x7bff; half++) {
@@ -154,7 +154,7 @@ static void check_form(const char *geometry, const char *type, const char *layou
 	transform_free(transform);
 }
 
-static void forms_hold_the_same_picture(void **state)
+static void test_forms_hold_the_same_picture(void **state)
 {
 	static const char *const types[] = {"u8", "f16", "bf16", "f32"};
 	static const char *const geometries[] = {"random_resized_crop(%u) hflip",
@@ -178,7 +178,7 @@ static void forms_hold_the_same_picture(void **state)
 }
 
 /* Samples large enough to go past the cache, at every alignment. */
-static void large_samples(void **state)
+static void test_large_samples(void **state)
 {
 	static const char *const geometries[] = {"random_resized_crop(160) hflip",
 						 "random_resized_crop(161x150)",
@@ -206,9 +206,9 @@ static void large_samples(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(narrow_floats_are_nearest),
-		cmocka_unit_test(forms_hold_the_same_picture),
-		cmocka_unit_test(large_samples),
+		cmocka_unit_test(test_narrow_floats_are_nearest),
+		cmocka_unit_test(test_forms_hold_the_same_picture),
+		cmocka_unit_test(test_large_samples),
 	};
 
 	return cmocka_run_group_tests(tests, transform_setup, transform_teardown);

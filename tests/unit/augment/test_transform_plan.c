@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 /* Common pipelines are one stage: one rectangle, one resize. */
-static void geometry_is_folded(void **state)
+static void test_geometry_is_folded(void **state)
 {
 	static const struct {
 		const char *text;
@@ -48,7 +48,7 @@ static void geometry_is_folded(void **state)
  * Half of the samples are mirrored in epoch 0, which ones depends on the seed; in each epoch the
  * others are.
  */
-static void flips_alternate(void **state)
+static void test_flips_alternate(void **state)
 {
 	enum { SAMPLES = 1000 };
 	struct transform *transform = parse("hflip(alternate) vflip(alternate)");
@@ -79,7 +79,7 @@ static void flips_alternate(void **state)
 }
 
 /* Only what the sample depends on is asked of the decoder. */
-static void regions_are_tight(void **state)
+static void test_regions_are_tight(void **state)
 {
 	uint8_t *pixels = random_pixels(100, 80);
 	struct packimg_sample sample = make_sample(pixels, 100, 80, 1);
@@ -125,7 +125,7 @@ static void regions_are_tight(void **state)
 }
 
 /* On a ramp a half-scale decode gives what the full one does, if every coordinate is right. */
-static void scaled_decodes_fit(void **state)
+static void test_scaled_decodes_fit(void **state)
 {
 	uint32_t width = 403, height = 301;
 	uint8_t *pixels = random_pixels(width, height);
@@ -176,10 +176,10 @@ static void scaled_decodes_fit(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(geometry_is_folded),
-		cmocka_unit_test(flips_alternate),
-		cmocka_unit_test(regions_are_tight),
-		cmocka_unit_test(scaled_decodes_fit),
+		cmocka_unit_test(test_geometry_is_folded),
+		cmocka_unit_test(test_flips_alternate),
+		cmocka_unit_test(test_regions_are_tight),
+		cmocka_unit_test(test_scaled_decodes_fit),
 	};
 
 	return cmocka_run_group_tests(tests, transform_setup, transform_teardown);

@@ -62,7 +62,7 @@ static struct sight look(const pid_t *clients, unsigned client_count)
 	return sight;
 }
 
-static void counts_own_feeds_alone(void **state)
+static void test_counts_own_feeds_alone(void **state)
 {
 	static const pid_t clients[] = {OWN, OWN_TOO};
 	struct sight sight = look(clients, 2);
@@ -73,7 +73,7 @@ static void counts_own_feeds_alone(void **state)
 	assert_int_equal(sight.times.stall_daemon, 33030);
 }
 
-static void counts_nothing_of_clients_that_have_ended(void **state)
+static void test_counts_nothing_of_clients_that_have_ended(void **state)
 {
 	static const pid_t clients[] = {NOBODY, OWN_TOO};
 	struct sight sight = look(clients, 2);
@@ -89,8 +89,8 @@ static void counts_nothing_of_clients_that_have_ended(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(counts_own_feeds_alone),
-		cmocka_unit_test(counts_nothing_of_clients_that_have_ended),
+		cmocka_unit_test(test_counts_own_feeds_alone),
+		cmocka_unit_test(test_counts_nothing_of_clients_that_have_ended),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

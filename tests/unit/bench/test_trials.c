@@ -107,7 +107,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static void ways(void **state)
+static void test_ways(void **state)
 {
 	struct trials t;
 	char error[FEED_ERROR_MAX] = "";
@@ -136,7 +136,7 @@ static void ways(void **state)
 }
 
 /* However it is written, and without what fixes the size. */
-static void steps(void **state)
+static void test_steps(void **state)
 {
 	struct trials t;
 	char error[FEED_ERROR_MAX] = "";
@@ -163,7 +163,7 @@ static void steps(void **state)
 	assert_true(t.ways[WAY_RAW].bytes == SIDE * SIDE * 3);
 }
 
-static void mistakes(void **state)
+static void test_mistakes(void **state)
 {
 	struct trials t;
 	char error[FEED_ERROR_MAX] = "";
@@ -176,7 +176,7 @@ static void mistakes(void **state)
 }
 
 /* The trials are of the daemon that was measured, and scale what they are about. */
-static void predictions(void **state)
+static void test_predictions(void **state)
 {
 	const struct settings settings = {.socket = "a daemon that is not asked again"};
 	const struct measurement measured = {.images_per_s = 1000,
@@ -217,10 +217,10 @@ static void predictions(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ways),
-		cmocka_unit_test(steps),
-		cmocka_unit_test(mistakes),
-		cmocka_unit_test(predictions),
+		cmocka_unit_test(test_ways),
+		cmocka_unit_test(test_steps),
+		cmocka_unit_test(test_mistakes),
+		cmocka_unit_test(test_predictions),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-static void slips(void **state)
+static void test_slips(void **state)
 {
 	static const struct {
 		const char *written, *meant;
@@ -40,7 +40,7 @@ static void slips(void **state)
 }
 
 /* As far as they are compared, so that no length is too long. */
-static void long_words(void **state)
+static void test_long_words(void **state)
 {
 	char a[300], b[300];
 
@@ -52,7 +52,7 @@ static void long_words(void **state)
 	assert_int_equal(nearest_slips("lr", a), NEAREST_NONE);
 }
 
-static void nearest_of_several(void **state)
+static void test_nearest_of_several(void **state)
 {
 	struct nearest nearest = nearest_to("lisst");
 
@@ -69,9 +69,9 @@ static void nearest_of_several(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(slips),
-		cmocka_unit_test(long_words),
-		cmocka_unit_test(nearest_of_several),
+		cmocka_unit_test(test_slips),
+		cmocka_unit_test(test_long_words),
+		cmocka_unit_test(test_nearest_of_several),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -225,13 +225,13 @@ static void worker_with_habit(const char *habit)
 	finish(&stage);
 }
 
-static void what_has_ended_wakes_nobody(void **state)
+static void test_what_has_ended_wakes_nobody(void **state)
 {
 	worker_with_habit("log end");
 	worker_with_habit("records end");
 }
 
-static void what_is_muted_wakes_nobody(void **state)
+static void test_what_is_muted_wakes_nobody(void **state)
 {
 	worker_with_habit("log much");
 	worker_with_habit("records much");
@@ -239,13 +239,13 @@ static void what_is_muted_wakes_nobody(void **state)
 	worker_with_habit("parts of records");
 }
 
-static void what_is_muted_and_has_ended_wakes_nobody(void **state)
+static void test_what_is_muted_and_has_ended_wakes_nobody(void **state)
 {
 	worker_with_habit("log much, log end");
 	worker_with_habit("records much, records end");
 }
 
-static void what_is_muted_is_read_later(void **state)
+static void test_what_is_muted_is_read_later(void **state)
 {
 	static const char *const habits[] = {
 		"log much",          "records much",
@@ -295,7 +295,7 @@ static bool is_hung_up_on(int client)
  * A worker that takes no connections is ended, which may take long: the next connection gets
  * another one meanwhile.
  */
-static void who_is_deaf_is_replaced(void **state)
+static void test_who_is_deaf_is_replaced(void **state)
 {
 	struct scene stage;
 	start(&stage, "socket end");
@@ -314,7 +314,7 @@ static void who_is_deaf_is_replaced(void **state)
  * Whatever comes first of what comes at once when a worker ends: what follows still names it, and
  * nothing does afterwards.
  */
-static void an_end_is_the_end(void **state)
+static void test_an_end_is_the_end(void **state)
 {
 	enum { WATCHED = 4 }; /* the process, the pipe, the log, and the socket */
 	for (unsigned first = 0; first < WATCHED; first++) {
@@ -344,12 +344,12 @@ static void an_end_is_the_end(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_has_ended_wakes_nobody),
-		cmocka_unit_test(what_is_muted_wakes_nobody),
-		cmocka_unit_test(what_is_muted_and_has_ended_wakes_nobody),
-		cmocka_unit_test(what_is_muted_is_read_later),
-		cmocka_unit_test(who_is_deaf_is_replaced),
-		cmocka_unit_test(an_end_is_the_end),
+		cmocka_unit_test(test_what_has_ended_wakes_nobody),
+		cmocka_unit_test(test_what_is_muted_wakes_nobody),
+		cmocka_unit_test(test_what_is_muted_and_has_ended_wakes_nobody),
+		cmocka_unit_test(test_what_is_muted_is_read_later),
+		cmocka_unit_test(test_who_is_deaf_is_replaced),
+		cmocka_unit_test(test_an_end_is_the_end),
 	};
 	const struct rlimit descriptors = {DESCRIPTORS, DESCRIPTORS};
 	if (argc > 1 && strcmp(argv[1], "--worker") == 0)

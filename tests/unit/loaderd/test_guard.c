@@ -37,7 +37,7 @@ static volatile uint8_t *cut_file(void)
 	return map;
 }
 
-static void notes(void **state)
+static void test_notes(void **state)
 {
 	volatile uint8_t *map = cut_file();
 	install();
@@ -59,7 +59,7 @@ static void notes(void **state)
 	munmap((void *)map, (size_t)(4 * page));
 }
 
-static void any(void **state)
+static void test_any(void **state)
 {
 	volatile uint8_t *map = cut_file();
 	install();
@@ -107,7 +107,7 @@ static void sent_by_somebody(void)
 	pause();
 }
 
-static void fatal(void **state)
+static void test_fatal(void **state)
 {
 	install();
 	assert_killed_by_sigbus(outside_section);
@@ -118,9 +118,9 @@ static void fatal(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(notes),
-		cmocka_unit_test(any),
-		cmocka_unit_test(fatal),
+		cmocka_unit_test(test_notes),
+		cmocka_unit_test(test_any),
+		cmocka_unit_test(test_fatal),
 	};
 	page = sysconf(_SC_PAGESIZE);
 	return cmocka_run_group_tests(tests, NULL, NULL);

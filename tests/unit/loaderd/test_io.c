@@ -192,7 +192,7 @@ static uint64_t largest(void)
 	return (end + BLOCK - 1) / BLOCK * BLOCK - sample.data_offset / BLOCK * BLOCK;
 }
 
-static void reads_past_the_mapping(void **state)
+static void test_reads_past_the_mapping(void **state)
 {
 	const struct io_options roomy = options_for(IO_URING, 8 << 20, NULL);
 	const struct io_options narrow = options_for(IO_URING, 4 * largest(), NULL);
@@ -200,7 +200,7 @@ static void reads_past_the_mapping(void **state)
 	for_each(&narrow, look_same);
 }
 
-static void reads_the_descriptors_it_is_given(void **state)
+static void test_reads_the_descriptors_it_is_given(void **state)
 {
 	const int fd = opposite_file();
 	const struct io_options options = options_for(IO_URING, 8 << 20, &fd);
@@ -219,7 +219,7 @@ static void look_large_mapped(int result, const struct packimg_sample *read, uin
 }
 
 /* One sample must not take the buffer from all others. */
-static void leaves_what_is_too_large_for_the_buffer(void **state)
+static void test_leaves_what_is_too_large_for_the_buffer(void **state)
 {
 	const struct io_options options = options_for(IO_URING, 4 * largest() - BLOCK, NULL);
 	for_each(&options, look_large_mapped);
@@ -235,7 +235,7 @@ static void look_cut(int result, const struct packimg_sample *read, uint64_t ind
 		look_opposite(result, read, index);
 }
 
-static void tells_where_the_file_ends(void **state)
+static void test_tells_where_the_file_ends(void **state)
 {
 	const int fd = opposite_file();
 	const struct io_options options = options_for(IO_URING, 8 << 20, &fd);
@@ -245,7 +245,7 @@ static void tells_where_the_file_ends(void **state)
 	close(fd);
 }
 
-static void leaves_all_to_the_mapping(void **state)
+static void test_leaves_all_to_the_mapping(void **state)
 {
 	const struct io_options options = options_for(IO_MMAP, 8 << 20, NULL);
 	for_each(&options, look_mapped);
@@ -271,11 +271,11 @@ static int tear_down(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(reads_past_the_mapping),
-		cmocka_unit_test(reads_the_descriptors_it_is_given),
-		cmocka_unit_test(leaves_what_is_too_large_for_the_buffer),
-		cmocka_unit_test(tells_where_the_file_ends),
-		cmocka_unit_test(leaves_all_to_the_mapping),
+		cmocka_unit_test(test_reads_past_the_mapping),
+		cmocka_unit_test(test_reads_the_descriptors_it_is_given),
+		cmocka_unit_test(test_leaves_what_is_too_large_for_the_buffer),
+		cmocka_unit_test(test_tells_where_the_file_ends),
+		cmocka_unit_test(test_leaves_all_to_the_mapping),
 	};
 	if (!io_can_uring()) {
 		puts("io_uring is not to be had here: skipped");

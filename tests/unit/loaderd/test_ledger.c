@@ -34,7 +34,7 @@ static void give(struct ledger *ledger, struct ledger_account *account, uint64_t
 	assert_false(ledger_take_fds(ledger, WORKER, feed, client_fds));
 }
 
-static void counts_until_nobody_has_it(void **state)
+static void test_counts_until_nobody_has_it(void **state)
 {
 	struct ledger ledger = {.most = 1 << 20, .most_per_user = 1 << 20, .rings_per_user = 3};
 	struct ledger_account account = {0};
@@ -67,7 +67,7 @@ static void counts_until_nobody_has_it(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(counts_until_nobody_has_it),
+		cmocka_unit_test(test_counts_until_nobody_has_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

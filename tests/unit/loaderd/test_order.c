@@ -40,13 +40,13 @@ static void check_bijection(uint64_t samples, uint64_t epoch_number)
 	free(seen);
 }
 
-static void bijection_small(void **state)
+static void test_bijection_small(void **state)
 {
 	for (uint64_t samples = 1; samples <= 2000; samples++)
 		check_bijection(samples, samples % 3);
 }
 
-static void bijection_large(void **state)
+static void test_bijection_large(void **state)
 {
 	check_bijection(1281167, 7);
 	check_bijection(1 << 20, 0);
@@ -57,7 +57,7 @@ static void bijection_large(void **state)
  * Too large to visit: distinct images of distinct positions in a window, and a range respected, at
  * 2^40 and beyond 2^63.
  */
-static void huge(void **state)
+static void test_huge(void **state)
 {
 	static const uint64_t sizes[] = {(UINT64_C(1) << 40) + 12345, UINT64_MAX - 58};
 	for (size_t s = 0; s < 2; s++) {
@@ -74,7 +74,7 @@ static void huge(void **state)
 	}
 }
 
-static void stored_order(void **state)
+static void test_stored_order(void **state)
 {
 	struct order order = make_order(1000, 10, 0, 1, false);
 	struct order_epoch epoch;
@@ -84,7 +84,7 @@ static void stored_order(void **state)
 		assert_int_equal(order_sample(&epoch, i), i);
 }
 
-static void epochs_and_seeds_differ(void **state)
+static void test_epochs_and_seeds_differ(void **state)
 {
 	struct order order = make_order(10000, 10, 0, 1, false), other = order;
 	struct order_epoch a, b, c;
@@ -144,7 +144,7 @@ static void check_uniform(uint64_t samples, unsigned epochs)
 	free(follows);
 }
 
-static void uniform(void **state)
+static void test_uniform(void **state)
 {
 	static const uint64_t sizes[] = {2, 3, 5, 16, 17, 64, 100, 257};
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
@@ -167,7 +167,7 @@ static void mark_rank(const struct order *order, const struct order_epoch *epoch
  * Together the ranks see each sample once; with drop-last the samples of the incomplete global
  * batch are missing.
  */
-static void ranks_cover(void **state)
+static void test_ranks_cover(void **state)
 {
 	static const uint64_t sizes[] = {1, 7, 64, 100, 1000, 1023, 4096};
 	static const uint32_t worlds[] = {1, 2, 3, 4, 8};
@@ -197,7 +197,7 @@ static void ranks_cover(void **state)
 }
 
 /* The same global batch is the same set of samples however many ranks share it. */
-static void world_size_does_not_matter(void **state)
+static void test_world_size_does_not_matter(void **state)
 {
 	unsigned sets[3][1000] = {0};
 	for (unsigned w = 0; w < 3; w++) {
@@ -216,7 +216,7 @@ static void world_size_does_not_matter(void **state)
 	assert_memory_equal(sets[0], sets[2], sizeof(sets[0]));
 }
 
-static void remainder_is_divided(void **state)
+static void test_remainder_is_divided(void **state)
 {
 	static const uint32_t counts[4] = {3, 3, 2, 2};
 	for (uint32_t rank = 0; rank < 4; rank++) {
@@ -231,7 +231,7 @@ static void remainder_is_divided(void **state)
 	assert_int_equal(make_order(5, 3, 0, 4, false).batches, 0);
 }
 
-static void refuses(void **state)
+static void test_refuses(void **state)
 {
 	struct order good = {.samples = 10, .batch_size = 2, .rank = 0, .world = 2}, bad;
 	assert_int_equal(order_init(&good), 0);
@@ -249,7 +249,7 @@ static void refuses(void **state)
  * Batches of feeds already trained on depend on these values: a change of the permutation must be
  * deliberate.
  */
-static void golden(void **state)
+static void test_golden(void **state)
 {
 	static const uint64_t expected[8] = {572247, 1195183, 1271048, 166622,
 					     910888, 1160266, 46690,   1264637};
@@ -263,17 +263,17 @@ static void golden(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(bijection_small),
-		cmocka_unit_test(bijection_large),
-		cmocka_unit_test(huge),
-		cmocka_unit_test(stored_order),
-		cmocka_unit_test(epochs_and_seeds_differ),
-		cmocka_unit_test(uniform),
-		cmocka_unit_test(ranks_cover),
-		cmocka_unit_test(world_size_does_not_matter),
-		cmocka_unit_test(remainder_is_divided),
-		cmocka_unit_test(refuses),
-		cmocka_unit_test(golden),
+		cmocka_unit_test(test_bijection_small),
+		cmocka_unit_test(test_bijection_large),
+		cmocka_unit_test(test_huge),
+		cmocka_unit_test(test_stored_order),
+		cmocka_unit_test(test_epochs_and_seeds_differ),
+		cmocka_unit_test(test_uniform),
+		cmocka_unit_test(test_ranks_cover),
+		cmocka_unit_test(test_world_size_does_not_matter),
+		cmocka_unit_test(test_remainder_is_divided),
+		cmocka_unit_test(test_refuses),
+		cmocka_unit_test(test_golden),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -219,7 +219,7 @@ static void skip_when_slow(void)
 }
 
 /* Samples of one feed cost several times those of another. */
-static void equal_shares(void **state)
+static void test_equal_shares(void **state)
 {
 	static const char *const pipelines[3] = {"resize(16x16)", "center_crop(200) resize(40x40)",
 						 "center_crop(128) resize(32x32)"};
@@ -247,7 +247,7 @@ static void equal_shares(void **state)
 }
 
 /* After one feed has run alone, a second does not get all the time that it "missed". */
-static void newcomers(void **state)
+static void test_newcomers(void **state)
 {
 	struct pool *pool;
 	struct client clients[2];
@@ -268,7 +268,7 @@ static void newcomers(void **state)
 }
 
 /* A feed whose client rests and comes back is no newcomer with claims either. */
-static void pauses(void **state)
+static void test_pauses(void **state)
 {
 	struct pool *pool;
 	struct client clients[2];
@@ -300,7 +300,7 @@ static void pauses(void **state)
 	pool_free(pool);
 }
 
-static void removal(void **state)
+static void test_removal(void **state)
 {
 	struct pool *pool;
 	struct client steady;
@@ -346,7 +346,7 @@ static void wait_until_idle(struct pool *pool, struct client *client, uint32_t s
 }
 
 /* Nothing to do costs nothing: with all slots full the workers sleep. */
-static void idle(void **state)
+static void test_idle(void **state)
 {
 	struct pool *pool;
 	struct client client;
@@ -397,7 +397,7 @@ static struct look look_at(const struct pool *pool)
  * was used, and with waiting and idling to all the time that the threads had. Begins and ends with
  * all of them idle, so that everything is booked.
  */
-static void accounts(void **state)
+static void test_accounts(void **state)
 {
 	enum { WORKERS = 12, FEW = 4 };
 	struct pool *pool;
@@ -451,7 +451,7 @@ static void serve_until(struct pool *pool, struct client *client, uint64_t batch
 }
 
 /* All workers hang in one feed: another gets on, and so does the first once they are let go. */
-static void hung_feed(void **state)
+static void test_hung_feed(void **state)
 {
 	enum { WORKERS = 2 };
 	struct pool *pool;
@@ -481,7 +481,7 @@ static void hung_feed(void **state)
 	close(gate[0]);
 }
 
-static void cpu_lists(void **state)
+static void test_cpu_lists(void **state)
 {
 	struct cpus some;
 	char first[16];
@@ -499,10 +499,10 @@ static void cpu_lists(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(equal_shares), cmocka_unit_test(newcomers),
-		cmocka_unit_test(pauses),       cmocka_unit_test(removal),
-		cmocka_unit_test(idle),         cmocka_unit_test(accounts),
-		cmocka_unit_test(hung_feed),    cmocka_unit_test(cpu_lists),
+		cmocka_unit_test(test_equal_shares), cmocka_unit_test(test_newcomers),
+		cmocka_unit_test(test_pauses),       cmocka_unit_test(test_removal),
+		cmocka_unit_test(test_idle),         cmocka_unit_test(test_accounts),
+		cmocka_unit_test(test_hung_feed),    cmocka_unit_test(test_cpu_lists),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -24,7 +24,7 @@ static uint64_t clock_ns(clockid_t clock)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-static void ticks_keep_time(void **state)
+static void test_ticks_keep_time(void **state)
 {
 	ticks_init();
 	uint64_t outer = clock_ns(CLOCK_MONOTONIC), first = ticks_now();
@@ -93,7 +93,7 @@ static void assert_about(uint64_t value, uint64_t expected, uint64_t tolerance)
 		fail_msg("%.3f ms, expected %.3f ms", (double)value / 1e6, (double)expected / 1e6);
 }
 
-static void queueing(void **state)
+static void test_queueing(void **state)
 {
 	struct spinner spinners[2] = {0};
 	struct watch watch;
@@ -112,7 +112,7 @@ static void queueing(void **state)
 }
 
 /* Sleep that the worker did not ask for looks to the kernel like any other. */
-static void blocking(void **state)
+static void test_blocking(void **state)
 {
 	struct watch watch;
 	watch_init(&watch);
@@ -133,7 +133,7 @@ static void blocking(void **state)
 		     ticks_to_ns(asleep) / 10 + (wall - ticks_to_ns(asleep)));
 }
 
-static void sleep_on_purpose(void **state)
+static void test_sleep_on_purpose(void **state)
 {
 	struct watch watch;
 	uint64_t missing = 0;
@@ -153,10 +153,10 @@ static void sleep_on_purpose(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ticks_keep_time),
-		cmocka_unit_test(queueing),
-		cmocka_unit_test(blocking),
-		cmocka_unit_test(sleep_on_purpose),
+		cmocka_unit_test(test_ticks_keep_time),
+		cmocka_unit_test(test_queueing),
+		cmocka_unit_test(test_blocking),
+		cmocka_unit_test(test_sleep_on_purpose),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -248,7 +248,7 @@ static void compare(enum kind kind, uint32_t batch_size, unsigned workers, bool 
 				 (unsigned long long)cost_us, i, daemon[i], trial[i]);
 }
 
-static void as_in_a_daemon(void **state)
+static void test_as_in_a_daemon(void **state)
 {
 	compare(ALL, 48, 1, true, 300, 8);
 	compare(ALL, 12, 1, true, 300, 8);
@@ -265,7 +265,7 @@ static void as_in_a_daemon(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {cmocka_unit_test(as_in_a_daemon)};
+	static const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_in_a_daemon)};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

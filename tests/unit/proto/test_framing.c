@@ -46,7 +46,7 @@ static void write_bytes(const struct link *link, const void *bytes, size_t size)
 	assert_int_equal(write(link->sockets[0], bytes, size), (ssize_t)size);
 }
 
-static void frames_arrive_whole(void **state)
+static void test_frames_arrive_whole(void **state)
 {
 	struct link link;
 	const uint8_t *data;
@@ -65,7 +65,7 @@ static void frames_arrive_whole(void **state)
 	link_deinit(&link);
 }
 
-static void frames_arrive_byte_by_byte(void **state)
+static void test_frames_arrive_byte_by_byte(void **state)
 {
 	struct link link;
 	const uint8_t *data;
@@ -87,7 +87,7 @@ static void frames_arrive_byte_by_byte(void **state)
 	link_deinit(&link);
 }
 
-static void the_largest_frame_passes(void **state)
+static void test_the_largest_frame_passes(void **state)
 {
 	struct link link;
 	const uint8_t *data;
@@ -123,7 +123,7 @@ static void the_largest_frame_passes(void **state)
 	link_deinit(&link);
 }
 
-static void bad_lengths_are_refused(void **state)
+static void test_bad_lengths_are_refused(void **state)
 {
 	static const uint8_t bad[][4] = {
 		{0, 0, 0, 0}, {1, 0, 16, 0}, {255, 255, 255, 255}, {0, 0, 0, 128}};
@@ -139,7 +139,7 @@ static void bad_lengths_are_refused(void **state)
 }
 
 /* A length costs its sender nothing, so it costs us nothing either until bytes follow. */
-static void memory_follows_bytes(void **state)
+static void test_memory_follows_bytes(void **state)
 {
 	struct link link;
 	const uint8_t *data;
@@ -165,7 +165,7 @@ static char mark_of(int fd)
 	return mark;
 }
 
-static void descriptors_stay_with_their_frame(void **state)
+static void test_descriptors_stay_with_their_frame(void **state)
 {
 	struct link link;
 	const uint8_t *data;
@@ -217,7 +217,7 @@ static void send_raw(int socket, const void *bytes, size_t size, const int *fds,
 }
 
 /* One message takes no more than a frame may have; several, with the bytes of one frame, might. */
-static void too_many_descriptors_are_refused(void **state)
+static void test_too_many_descriptors_are_refused(void **state)
 {
 	struct link link;
 	const uint8_t *data;
@@ -247,7 +247,7 @@ static void count_discarded(void *user, int fd)
 }
 
 /* Who must not wait for a close() has it done elsewhere. */
-static void descriptors_are_discarded_as_wished(void **state)
+static void test_descriptors_are_discarded_as_wished(void **state)
 {
 	struct link link;
 	const uint8_t *data;
@@ -267,7 +267,7 @@ static void descriptors_are_discarded_as_wished(void **state)
 	assert_int_equal(discarded, 3);
 }
 
-static void closing_is_told(void **state)
+static void test_closing_is_told(void **state)
 {
 	struct link link;
 	const uint8_t *data;
@@ -282,7 +282,7 @@ static void closing_is_told(void **state)
 	link_deinit(&link);
 }
 
-static void a_full_socket_does_not_block(void **state)
+static void test_a_full_socket_does_not_block(void **state)
 {
 	struct link link;
 	link_init(&link);
@@ -307,7 +307,7 @@ static void a_full_socket_does_not_block(void **state)
 }
 
 /* libfeed compares and sends these bytes instead of packing a message for every wake-up. */
-static void doorbells_are_two_bytes(void **state)
+static void test_doorbells_are_two_bytes(void **state)
 {
 	uint8_t bytes[8];
 	Loaderd__Doorbell doorbell = LOADERD__DOORBELL__INIT;
@@ -324,7 +324,7 @@ static void doorbells_are_two_bytes(void **state)
 }
 
 /* The dumps of SPEC.md, "Frames". */
-static void examples_of_the_specification(void **state)
+static void test_examples_of_the_specification(void **state)
 {
 	uint8_t bytes[64];
 	Loaderd__GetStatus status = LOADERD__GET_STATUS__INIT;
@@ -371,18 +371,18 @@ static void examples_of_the_specification(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(frames_arrive_whole),
-		cmocka_unit_test(frames_arrive_byte_by_byte),
-		cmocka_unit_test(the_largest_frame_passes),
-		cmocka_unit_test(bad_lengths_are_refused),
-		cmocka_unit_test(memory_follows_bytes),
-		cmocka_unit_test(descriptors_stay_with_their_frame),
-		cmocka_unit_test(too_many_descriptors_are_refused),
-		cmocka_unit_test(descriptors_are_discarded_as_wished),
-		cmocka_unit_test(closing_is_told),
-		cmocka_unit_test(a_full_socket_does_not_block),
-		cmocka_unit_test(doorbells_are_two_bytes),
-		cmocka_unit_test(examples_of_the_specification),
+		cmocka_unit_test(test_frames_arrive_whole),
+		cmocka_unit_test(test_frames_arrive_byte_by_byte),
+		cmocka_unit_test(test_the_largest_frame_passes),
+		cmocka_unit_test(test_bad_lengths_are_refused),
+		cmocka_unit_test(test_memory_follows_bytes),
+		cmocka_unit_test(test_descriptors_stay_with_their_frame),
+		cmocka_unit_test(test_too_many_descriptors_are_refused),
+		cmocka_unit_test(test_descriptors_are_discarded_as_wished),
+		cmocka_unit_test(test_closing_is_told),
+		cmocka_unit_test(test_a_full_socket_does_not_block),
+		cmocka_unit_test(test_doorbells_are_two_bytes),
+		cmocka_unit_test(test_examples_of_the_specification),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

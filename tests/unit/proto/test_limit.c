@@ -9,7 +9,7 @@
 
 #define S UINT64_C(1000000000)
 
-static void judgements(void **state)
+static void test_judgements(void **state)
 {
 	/* Ten seconds of two CPUs. */
 	static const struct {
@@ -85,7 +85,7 @@ static void judgements(void **state)
 	}
 }
 
-static void differences(void **state)
+static void test_differences(void **state)
 {
 	Loaderd__FeedStatus before = LOADERD__FEED_STATUS__INIT, now = LOADERD__FEED_STATUS__INIT;
 	struct limit_times first = {0}, second = {0}, times;
@@ -111,7 +111,7 @@ static void differences(void **state)
 }
 
 /* Each counter by itself: all differ, in the statuses and in their differences. */
-static void every_field(void **state)
+static void test_every_field(void **state)
 {
 	Loaderd__FeedStatus before = LOADERD__FEED_STATUS__INIT, now = LOADERD__FEED_STATUS__INIT;
 	struct limit_times first = {0}, second = {0}, times;
@@ -149,9 +149,9 @@ static void every_field(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(judgements),
-		cmocka_unit_test(differences),
-		cmocka_unit_test(every_field),
+		cmocka_unit_test(test_judgements),
+		cmocka_unit_test(test_differences),
+		cmocka_unit_test(test_every_field),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,14 +70,14 @@ static void show_states(size_t granularity)
 	memory_deinit(&memory);
 }
 
-static void every_state_is_whole(void **state)
+static void test_every_state_is_whole(void **state)
 {
 	if (getenv("MESON_EXE_WRAPPER"))
 		skip(); /* the emulator's page table is another one */
 	show_states(4096);
 }
 
-static void every_copy_is_whole(void **state)
+static void test_every_copy_is_whole(void **state)
 {
 	show_states(64);
 }
@@ -98,7 +98,7 @@ static void kept_bytes_stay(size_t granularity)
 	memory_deinit(&memory);
 }
 
-static void what_is_kept_stays(void **state)
+static void test_what_is_kept_stays(void **state)
 {
 	kept_bytes_stay(64);
 	if (!getenv("MESON_EXE_WRAPPER"))
@@ -106,7 +106,7 @@ static void what_is_kept_stays(void **state)
 }
 
 /* Locked pages are copied by the kernel, written to or not, and are not let go of as others are. */
-static void locked_pages_follow(void **state)
+static void test_locked_pages_follow(void **state)
 {
 	if (getenv("MESON_EXE_WRAPPER"))
 		skip();
@@ -125,7 +125,7 @@ static void locked_pages_follow(void **state)
 }
 
 /* Through a ring: a slot that was written over comes back with the next batch in it. */
-static void slots_come_back(void **state)
+static void test_slots_come_back(void **state)
 {
 	struct ring_geometry geometry = small_geometry(2);
 	struct pair pair;
@@ -152,9 +152,11 @@ static void slots_come_back(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_state_is_whole), cmocka_unit_test(every_copy_is_whole),
-		cmocka_unit_test(what_is_kept_stays),   cmocka_unit_test(locked_pages_follow),
-		cmocka_unit_test(slots_come_back),
+		cmocka_unit_test(test_every_state_is_whole),
+		cmocka_unit_test(test_every_copy_is_whole),
+		cmocka_unit_test(test_what_is_kept_stays),
+		cmocka_unit_test(test_locked_pages_follow),
+		cmocka_unit_test(test_slots_come_back),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,7 +73,7 @@ _Static_assert(offsetof(struct ring_header, head) == 384 &&
 		       offsetof(struct ring_ack, acks) == 64 && sizeof(struct ring_ack) == 2112,
 	       "version 1 is as it was released");
 
-static void specification_has_these_offsets(void **state)
+static void test_specification_has_these_offsets(void **state)
 {
 	static char text[1 << 17];
 	const char *path = getenv("PROTO_SPEC");
@@ -95,7 +95,7 @@ static void specification_has_these_offsets(void **state)
 	}
 }
 
-static void geometry_is_limited(void **state)
+static void test_geometry_is_limited(void **state)
 {
 	struct ring_geometry good = small_geometry(4), g;
 	/* header and acks, and for each slot a page of small sections and a page of images */
@@ -140,7 +140,7 @@ static void geometry_is_limited(void **state)
 	assert_true(ring_size(&g) < UINT64_C(1) << 50);
 }
 
-static void seals_hold(void **state)
+static void test_seals_hold(void **state)
 {
 	unsigned fds = count_open_fds();
 	struct pair pair;
@@ -173,7 +173,7 @@ static void seals_hold(void **state)
 	assert_int_equal(count_open_fds(), fds);
 }
 
-static void writable_ring_is_sealed_once_mapped(void **state)
+static void test_writable_ring_is_sealed_once_mapped(void **state)
 {
 	const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
 	struct ring_geometry geometry = small_geometry(2);
@@ -228,7 +228,7 @@ static size_t offset_of(const struct ring_producer *producer, const struct ring_
 }
 
 /* A producer whose ring is overwritten all the time does what one does whose ring is left alone. */
-static void ring_is_never_read_back(void **state)
+static void test_ring_is_never_read_back(void **state)
 {
 	struct ring_geometry geometry = small_geometry(3);
 	struct ring_producer left_alone, scribbled;
@@ -273,7 +273,7 @@ static void ring_is_never_read_back(void **state)
 	ring_producer_deinit(&scribbled);
 }
 
-static void batches_come_in_order(void **state)
+static void test_batches_come_in_order(void **state)
 {
 	struct pair pair;
 	pair_init(&pair, 3);
@@ -297,7 +297,7 @@ static void batches_come_in_order(void **state)
 }
 
 /* Several slots begun at once, published in order; nothing is visible before. */
-static void slots_are_published_in_order_begun(void **state)
+static void test_slots_are_published_in_order_begun(void **state)
 {
 	struct pair pair;
 	pair_init(&pair, 3);
@@ -319,7 +319,7 @@ static void slots_are_published_in_order_begun(void **state)
 }
 
 /* A batch held for ever costs one slot, not the feed. */
-static void held_batch_does_not_stall(void **state)
+static void test_held_batch_does_not_stall(void **state)
 {
 	struct pair pair;
 	pair_init(&pair, 3);
@@ -349,7 +349,7 @@ static void held_batch_does_not_stall(void **state)
 	pair_deinit(&pair);
 }
 
-static void end_is_after_the_last_batch(void **state)
+static void test_end_is_after_the_last_batch(void **state)
 {
 	struct pair pair;
 	pair_init(&pair, 2);
@@ -374,7 +374,7 @@ static void end_is_after_the_last_batch(void **state)
 	pair_deinit(&pair);
 }
 
-static void doorbells_are_asked_for(void **state)
+static void test_doorbells_are_asked_for(void **state)
 {
 	struct pair pair;
 	pair_init(&pair, 2);
@@ -401,7 +401,7 @@ static void doorbells_are_asked_for(void **state)
  * Whatever the ack page holds, a slot is handed out again only after it was published, and never
  * twice at a time; the producer's own memory stays sound.
  */
-static void hostile_acks_harm_nobody(void **state)
+static void test_hostile_acks_harm_nobody(void **state)
 {
 	struct pair pair;
 	enum { SLOTS = 4 };
@@ -464,7 +464,7 @@ static int consumer_with(const struct ring_producer *producer, size_t offset, si
 	return r;
 }
 
-static void consumer_checks_the_header(void **state)
+static void test_consumer_checks_the_header(void **state)
 {
 	struct pair pair;
 	pair_init(&pair, 3);
@@ -559,18 +559,18 @@ static void consumer_checks_the_header(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(specification_has_these_offsets),
-		cmocka_unit_test(geometry_is_limited),
-		cmocka_unit_test(seals_hold),
-		cmocka_unit_test(writable_ring_is_sealed_once_mapped),
-		cmocka_unit_test(ring_is_never_read_back),
-		cmocka_unit_test(batches_come_in_order),
-		cmocka_unit_test(slots_are_published_in_order_begun),
-		cmocka_unit_test(held_batch_does_not_stall),
-		cmocka_unit_test(end_is_after_the_last_batch),
-		cmocka_unit_test(doorbells_are_asked_for),
-		cmocka_unit_test(hostile_acks_harm_nobody),
-		cmocka_unit_test(consumer_checks_the_header),
+		cmocka_unit_test(test_specification_has_these_offsets),
+		cmocka_unit_test(test_geometry_is_limited),
+		cmocka_unit_test(test_seals_hold),
+		cmocka_unit_test(test_writable_ring_is_sealed_once_mapped),
+		cmocka_unit_test(test_ring_is_never_read_back),
+		cmocka_unit_test(test_batches_come_in_order),
+		cmocka_unit_test(test_slots_are_published_in_order_begun),
+		cmocka_unit_test(test_held_batch_does_not_stall),
+		cmocka_unit_test(test_end_is_after_the_last_batch),
+		cmocka_unit_test(test_doorbells_are_asked_for),
+		cmocka_unit_test(test_hostile_acks_harm_nobody),
+		cmocka_unit_test(test_consumer_checks_the_header),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

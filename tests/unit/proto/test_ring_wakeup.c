@@ -137,7 +137,7 @@ static void *produce_thread(void *argument)
 }
 
 /* Both ends over one mapping, so that ThreadSanitizer sees that they meet. */
-static void no_wakeup_is_lost_between_threads(void **state)
+static void test_no_wakeup_is_lost_between_threads(void **state)
 {
 	skip_where_order_is_lost();
 	/*
@@ -171,7 +171,7 @@ static void no_wakeup_is_lost_between_threads(void **state)
 	}
 }
 
-static void no_wakeup_is_lost_between_processes(void **state)
+static void test_no_wakeup_is_lost_between_processes(void **state)
 {
 	skip_where_order_is_lost();
 	struct pair pair;
@@ -276,7 +276,7 @@ static void race_round(struct race *race, uint32_t turn, uint64_t *seed)
 		assert_non_null(ring_begin(race->producer));
 }
 
-static void no_race_goes_unnoticed(void **state)
+static void test_no_race_goes_unnoticed(void **state)
 {
 	skip_where_order_is_lost();
 	struct pair pair;
@@ -324,7 +324,7 @@ static void *release_thread(void *argument)
 }
 
 /* One thread takes, another gives back. */
-static void any_thread_gives_back(void **state)
+static void test_any_thread_gives_back(void **state)
 {
 	struct pair pair;
 	int sockets[2];
@@ -364,10 +364,10 @@ static void any_thread_gives_back(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(no_race_goes_unnoticed),
-		cmocka_unit_test(no_wakeup_is_lost_between_threads),
-		cmocka_unit_test(no_wakeup_is_lost_between_processes),
-		cmocka_unit_test(any_thread_gives_back),
+		cmocka_unit_test(test_no_race_goes_unnoticed),
+		cmocka_unit_test(test_no_wakeup_is_lost_between_threads),
+		cmocka_unit_test(test_no_wakeup_is_lost_between_processes),
+		cmocka_unit_test(test_any_thread_gives_back),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,7 @@ static void found(const char *named, const char *expected)
 	assert_string_equal(connection_socket(named, room), expected);
 }
 
-static void order(void **state)
+static void test_order(void **state)
 {
 	char folder[] = "/tmp/loaderd-socket-XXXXXX";
 	struct sockaddr_un own = {.sun_family = AF_UNIX};
@@ -59,6 +59,6 @@ static void order(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {cmocka_unit_test(order)};
+	static const struct CMUnitTest tests[] = {cmocka_unit_test(test_order)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

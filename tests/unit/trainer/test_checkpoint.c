@@ -100,7 +100,7 @@ static struct checkpoint_state some_state(void)
 	};
 }
 
-static void round_trip(void **state)
+static void test_round_trip(void **state)
 {
 	struct fixture a, b;
 	struct checkpoint_state saved = some_state();
@@ -128,7 +128,7 @@ static void round_trip(void **state)
 }
 
 /* Of a version that did not keep what the datasets were: not known, and no obstacle. */
-static void without_uuids(void **state)
+static void test_without_uuids(void **state)
 {
 	struct fixture a;
 	struct checkpoint *checkpoint;
@@ -160,7 +160,7 @@ static void without_uuids(void **state)
 }
 
 /* A net that evaluates to nothing may recover: what was saved meanwhile has to be readable. */
-static void losses_that_are_not_finite(void **state)
+static void test_losses_that_are_not_finite(void **state)
 {
 	static const double losses[] = {NAN, INFINITY, -INFINITY};
 	struct fixture a;
@@ -192,7 +192,7 @@ static void losses_that_are_not_finite(void **state)
 }
 
 /* Files hold convolutions as [O][I][H][W]. */
-static void layout(void **state)
+static void test_layout(void **state)
 {
 	struct fixture a;
 	fixture_init(&a, settings, 10, NULL);
@@ -243,7 +243,7 @@ static void refuse_metadata(const struct safetensors_entry *metadata, size_t cou
 }
 
 /* What weights say of themselves is what they were written with, or an error. */
-static void facts_of_weights(void **state)
+static void test_facts_of_weights(void **state)
 {
 	const double mean[] = {123.675, 0, 103.5}, std[] = {58.395, 57.12, 0.001};
 	struct checkpoint_about about = {NULL, mean, std, "[\"cat\",\"dog\"]"};
@@ -288,7 +288,7 @@ static void facts_of_weights(void **state)
 			"trainer.class_names: expected a JSON array of texts");
 }
 
-static void another_model_is_refused(void **state)
+static void test_another_model_is_refused(void **state)
 {
 	struct fixture b;
 	struct checkpoint *checkpoint;
@@ -311,7 +311,7 @@ static void another_model_is_refused(void **state)
  * Weights of another program: half and bfloat16, more tensors than wanted, another number of
  * classes.
  */
-static void import(void **state)
+static void test_import(void **state)
 {
 	struct fixture a, b;
 	struct checkpoint_rest rest;
@@ -376,7 +376,7 @@ static void write_names(const struct device_params *params, size_t first, const 
  * Weights that begin no training: of a wrapped module, whose names say so, of another stem, and
  * with nan among them.
  */
-static void unfit_weights(void **state)
+static void test_unfit_weights(void **state)
 {
 	struct fixture a;
 	struct checkpoint_rest rest;
@@ -401,7 +401,7 @@ static void unfit_weights(void **state)
 	fixture_deinit(&a);
 }
 
-static void narrow_types(void **state)
+static void test_narrow_types(void **state)
 {
 	struct fixture a;
 	struct checkpoint_rest rest;
@@ -453,7 +453,7 @@ static void narrow_types(void **state)
 }
 
 /* One that is cut short between opening and restoring, which may be minutes. */
-static void cut_while_open(void **state)
+static void test_cut_while_open(void **state)
 {
 	struct fixture a;
 	struct checkpoint *checkpoint;
@@ -473,7 +473,7 @@ static void cut_while_open(void **state)
  * Every truncation of a checkpoint is refused, so a file that a crash cut short is never resumed
  * from.
  */
-static void truncated(void **state)
+static void test_truncated(void **state)
 {
 	struct checkpoint *checkpoint;
 	struct stat status;
@@ -501,7 +501,7 @@ static bool exists(const char *name)
 	return access(full, F_OK) == 0;
 }
 
-static void housekeeping(void **state)
+static void test_housekeeping(void **state)
 {
 	uint64_t step;
 	assert_int_equal(checkpoint_newest(folder, UINT64_MAX, &step, path), -ENOENT);
@@ -537,18 +537,18 @@ static void housekeeping(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(round_trip),
-		cmocka_unit_test(without_uuids),
-		cmocka_unit_test(losses_that_are_not_finite),
-		cmocka_unit_test(layout),
-		cmocka_unit_test(facts_of_weights),
-		cmocka_unit_test(another_model_is_refused),
-		cmocka_unit_test(import),
-		cmocka_unit_test(unfit_weights),
-		cmocka_unit_test(narrow_types),
-		cmocka_unit_test(truncated),
-		cmocka_unit_test(cut_while_open),
-		cmocka_unit_test(housekeeping),
+		cmocka_unit_test(test_round_trip),
+		cmocka_unit_test(test_without_uuids),
+		cmocka_unit_test(test_losses_that_are_not_finite),
+		cmocka_unit_test(test_layout),
+		cmocka_unit_test(test_facts_of_weights),
+		cmocka_unit_test(test_another_model_is_refused),
+		cmocka_unit_test(test_import),
+		cmocka_unit_test(test_unfit_weights),
+		cmocka_unit_test(test_narrow_types),
+		cmocka_unit_test(test_truncated),
+		cmocka_unit_test(test_cut_while_open),
+		cmocka_unit_test(test_housekeeping),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

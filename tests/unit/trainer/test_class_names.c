@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-static void there_and_back(void **state)
+static void test_there_and_back(void **state)
 {
 	static const char *const names[] = {"cat", "a \"dog\"", "", "\xc3\xa9l\xc3\xa9phant"};
 	struct class_names read;
@@ -26,7 +26,7 @@ static void there_and_back(void **state)
 }
 
 /* What would make a header that nobody reads, or no JSON, is left out. */
-static void left_out(void **state)
+static void test_left_out(void **state)
 {
 	enum { HALF = CLASS_NAMES_MAX / 2 };
 	static char half[HALF + 1];
@@ -42,7 +42,7 @@ static void left_out(void **state)
 	free(text);
 }
 
-static void refused(void **state)
+static void test_refused(void **state)
 {
 	static const char *const texts[] = {
 		"",       "cat", "{\"cat\": 0}", "[\"cat\", 1]", "[\"cat\"", "[\"a\\u0000b\"]",
@@ -52,7 +52,7 @@ static void refused(void **state)
 		assert_int_equal(class_names_read(texts[i], &read), -EINVAL);
 }
 
-static void compared(void **state)
+static void test_compared(void **state)
 {
 	static const char *const names[] = {"cat", "dog", "cow"}, *const other[] = {"cat", "cow"},
 				 *const numbers[] = {"0", "01", "2", "3"},
@@ -69,10 +69,10 @@ static void compared(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(there_and_back),
-		cmocka_unit_test(left_out),
-		cmocka_unit_test(refused),
-		cmocka_unit_test(compared),
+		cmocka_unit_test(test_there_and_back),
+		cmocka_unit_test(test_left_out),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_compared),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 /* By the CPUs that the ranks of the machine were given, which a scheduler may make few of many. */
-static void threads_of_the_daemon(void **state)
+static void test_threads_of_the_daemon(void **state)
 {
 	struct comm comm = {.world = 1};
 	struct recipe_data recipe = {.threads = 0};
@@ -28,7 +28,7 @@ static void threads_of_the_daemon(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(threads_of_the_daemon),
+		cmocka_unit_test(test_threads_of_the_daemon),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

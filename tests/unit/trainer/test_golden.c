@@ -78,7 +78,7 @@ static void run_logits(struct device_graph *graph, const json_t *expected, uint3
 	free(logits);
 }
 
-static void resnet18(void **state)
+static void test_resnet18(void **state)
 {
 	enum { COUNT = 4, SIDE = 64 };
 	struct fixture fixture;
@@ -165,7 +165,7 @@ static void follow(const struct course *course, double tolerance)
 }
 
 /* 12 steps are an epoch of 12 batches here, so that epochs of the schedule are twelfths. */
-static void trajectory(void **state)
+static void test_trajectory(void **state)
 {
 	enum { COUNT = 8, SIDE = 16, STEPS = 12 };
 	struct fixture fixture;
@@ -204,7 +204,7 @@ static void trajectory(void **state)
  * The shipped recipe at a tenth of its rate: network, rates and decays by group, what rests after
  * some epochs, Lookahead.
  */
-static void airbench(void **state)
+static void test_airbench(void **state)
 {
 	enum { COUNT = 8, SIDE = 24 };
 	static const char settings[] = RECIPES "/cifar10.ini optim.lr=0.15 model.width=0.25";
@@ -238,9 +238,9 @@ static void airbench(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(resnet18),
-		cmocka_unit_test(trajectory),
-		cmocka_unit_test(airbench),
+		cmocka_unit_test(test_resnet18),
+		cmocka_unit_test(test_trajectory),
+		cmocka_unit_test(test_airbench),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

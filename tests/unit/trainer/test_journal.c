@@ -47,7 +47,7 @@ static void line(struct journal *journal, const char *event, uint64_t step)
 	assert_int_equal(journal_end(journal), 0);
 }
 
-static void values(void **state)
+static void test_values(void **state)
 {
 	char text[4096];
 	struct journal *journal;
@@ -83,7 +83,7 @@ static void values(void **state)
 	json_decref(json);
 }
 
-static void resume_cuts(void **state)
+static void test_resume_cuts(void **state)
 {
 	char text[4096];
 	struct journal *journal;
@@ -125,7 +125,7 @@ int __wrap_fsync(int fd)
 }
 
 /* Whole lines, of this file, and what the disk says of them. */
-static void synchronized(void **state)
+static void test_synchronized(void **state)
 {
 	char link[64], target[256] = "";
 	struct journal *journal;
@@ -144,7 +144,7 @@ static void synchronized(void **state)
 }
 
 /* One that does not fit on the disk leaves nothing of itself. */
-static void line_that_does_not_fit(void **state)
+static void test_line_that_does_not_fit(void **state)
 {
 	char text[4096];
 	struct journal *journal;
@@ -170,7 +170,7 @@ static void line_that_does_not_fit(void **state)
 }
 
 /* A last line without its end is torn even when it would parse. */
-static void torn_line_goes(void **state)
+static void test_torn_line_goes(void **state)
 {
 	char text[4096];
 	struct journal *journal;
@@ -185,7 +185,7 @@ static void torn_line_goes(void **state)
 }
 
 /* Texts and lists that are longer than what any line had before them. */
-static void long_lines(void **state)
+static void test_long_lines(void **state)
 {
 	enum { COUNT = 30000, TEXT = 20000 };
 	struct journal *journal;
@@ -222,7 +222,7 @@ static void long_lines(void **state)
 	free(values);
 }
 
-static void no_folder(void **state)
+static void test_no_folder(void **state)
 {
 	struct journal *journal;
 	assert_int_equal(journal_open("/nonexistent/log", &journal, error), -2);
@@ -232,13 +232,13 @@ static void no_folder(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(values),
-		cmocka_unit_test(resume_cuts),
-		cmocka_unit_test(synchronized),
-		cmocka_unit_test(torn_line_goes),
-		cmocka_unit_test(line_that_does_not_fit),
-		cmocka_unit_test(long_lines),
-		cmocka_unit_test(no_folder),
+		cmocka_unit_test(test_values),
+		cmocka_unit_test(test_resume_cuts),
+		cmocka_unit_test(test_synchronized),
+		cmocka_unit_test(test_torn_line_goes),
+		cmocka_unit_test(test_line_that_does_not_fit),
+		cmocka_unit_test(test_long_lines),
+		cmocka_unit_test(test_no_folder),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

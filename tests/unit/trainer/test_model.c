@@ -26,7 +26,7 @@ static uint64_t parameters(const struct fixture *fixture)
 }
 
 /* Counts as torchvision reports them for 1000 classes; resnet_cifar's as its paper does. */
-static void counts(void **state)
+static void test_counts(void **state)
 {
 	static const struct {
 		const char *settings;
@@ -51,7 +51,7 @@ static void counts(void **state)
 	}
 }
 
-static void names(void **state)
+static void test_names(void **state)
 {
 	struct fixture fixture;
 	fixture_init(&fixture, "model.name=resnet50", 1000, NULL);
@@ -120,7 +120,7 @@ static void constant(const struct fixture *fixture, const char *name, float expe
 	free(values);
 }
 
-static void starts(void **state)
+static void test_starts(void **state)
 {
 	struct fixture a, b;
 	fixture_init(&a, "model.name=resnet18", 100, &sgd);
@@ -150,7 +150,7 @@ static void starts(void **state)
 	fixture_deinit(&b);
 }
 
-static void mistakes(void **state)
+static void test_mistakes(void **state)
 {
 	struct recipe recipe;
 	struct device *device;
@@ -171,7 +171,7 @@ static void mistakes(void **state)
 }
 
 /* The depths of the recipe's table are those that there are. */
-static void every_depth(void **state)
+static void test_every_depth(void **state)
 {
 	static const char *const settings[] = {"model.depth=8", "model.depth=14",
 					       "model.depth=1202",
@@ -187,7 +187,7 @@ static void every_depth(void **state)
 }
 
 /* All that the recipe takes for model.name. */
-static void every_name(void **state)
+static void test_every_name(void **state)
 {
 	const struct recipe_key *key = recipe_keys;
 	while (strcmp(key->section, "model") != 0 || strcmp(key->name, "name") != 0)
@@ -207,7 +207,7 @@ static void every_name(void **state)
 }
 
 /* After whitening, the patches' second moments are the identity. */
-static void whitening(void **state)
+static void test_whitening(void **state)
 {
 	enum { COUNT = 16, SIDE = 24, N = 12 };
 	static uint8_t pixels[COUNT * SIDE * SIDE * 3];
@@ -247,7 +247,7 @@ static void whitening(void **state)
 	assert_int_equal(whiten_weights(&images, 2, weights), -EINVAL);
 }
 
-static void speednet(void **state)
+static void test_speednet(void **state)
 {
 	enum { COUNT = 4, SIDE = 32 };
 	struct fixture fixture;
@@ -285,10 +285,10 @@ static void speednet(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(counts),      cmocka_unit_test(names),
-		cmocka_unit_test(starts),      cmocka_unit_test(mistakes),
-		cmocka_unit_test(every_depth), cmocka_unit_test(every_name),
-		cmocka_unit_test(whitening),   cmocka_unit_test(speednet),
+		cmocka_unit_test(test_counts),      cmocka_unit_test(test_names),
+		cmocka_unit_test(test_starts),      cmocka_unit_test(test_mistakes),
+		cmocka_unit_test(test_every_depth), cmocka_unit_test(test_every_name),
+		cmocka_unit_test(test_whitening),   cmocka_unit_test(test_speednet),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,7 +27,7 @@ static struct device_hyper at(const struct recipe *recipe, uint64_t step)
 	return hyper;
 }
 
-static void groups(void **state)
+static void test_groups(void **state)
 {
 	struct recipe recipe;
 	assert_int_equal(recipe_init(&recipe), 0);
@@ -62,7 +62,7 @@ static void groups(void **state)
  * The whitening convolution's bias: rate and decay are 0 from the step on with which its epochs are
  * over.
  */
-static void whiten_bias(void **state)
+static void test_whiten_bias(void **state)
 {
 	struct recipe recipe;
 	assert_int_equal(recipe_init(&recipe), 0);
@@ -84,7 +84,7 @@ static void whiten_bias(void **state)
 	recipe_deinit(&recipe);
 }
 
-static void spec(void **state)
+static void test_spec(void **state)
 {
 	struct recipe recipe;
 	struct device_optimizer_spec spec;
@@ -113,7 +113,7 @@ static void spec(void **state)
 	recipe_deinit(&recipe);
 }
 
-static void averages(void **state)
+static void test_averages(void **state)
 {
 	struct recipe recipe;
 	assert_int_equal(recipe_init(&recipe), 0);
@@ -142,10 +142,10 @@ static void averages(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(groups),
-		cmocka_unit_test(whiten_bias),
-		cmocka_unit_test(spec),
-		cmocka_unit_test(averages),
+		cmocka_unit_test(test_groups),
+		cmocka_unit_test(test_whiten_bias),
+		cmocka_unit_test(test_spec),
+		cmocka_unit_test(test_averages),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 /* First vector of Random123's known answers: key 0, counter 0. */
-static void known_answer(void **state)
+static void test_known_answer(void **state)
 {
 	uint32_t words[4];
 	random_block(0, 0, 0, words);
@@ -23,7 +23,7 @@ static void known_answer(void **state)
 	assert_int_equal(words[3], 0x9b00dbd8);
 }
 
-static void keys_differ(void **state)
+static void test_keys_differ(void **state)
 {
 	assert_true(random_key(0, "a") != random_key(0, "b"));
 	assert_true(random_key(0, "a") != random_key(1, "a"));
@@ -31,7 +31,7 @@ static void keys_differ(void **state)
 }
 
 /* Mean, variance, third and fourth moment over 2^18 numbers, within five standard errors. */
-static void moments(void **state)
+static void test_moments(void **state)
 {
 	enum { N = 1 << 18 };
 	uint64_t key = random_key(7, "moments");
@@ -55,7 +55,7 @@ static void moments(void **state)
 }
 
 /* log is ours, so compare the normal numbers with what libm's would give. */
-static void logarithm(void **state)
+static void test_logarithm(void **state)
 {
 	uint64_t key = random_key(3, "log");
 	for (uint64_t i = 0; i < 10000; i++) {
@@ -77,7 +77,7 @@ static void logarithm(void **state)
 	}
 }
 
-static void pinned(void **state)
+static void test_pinned(void **state)
 {
 	static const double expected[4] = {0x1.16ec29d87debbp-1, -0x1.2cd1be98b9fd9p-2,
 					   -0x1.1b6cd063317fp+1, -0x1.943784cd22ea6p-2};
@@ -92,9 +92,9 @@ static void pinned(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(known_answer), cmocka_unit_test(keys_differ),
-		cmocka_unit_test(moments),      cmocka_unit_test(logarithm),
-		cmocka_unit_test(pinned),
+		cmocka_unit_test(test_known_answer), cmocka_unit_test(test_keys_differ),
+		cmocka_unit_test(test_moments),      cmocka_unit_test(test_logarithm),
+		cmocka_unit_test(test_pinned),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,7 +47,7 @@ static struct comm *comm;
 static char error[RANKS_ERROR_MAX];
 
 /* The code of the lowest rank that failed, with its words. */
-static void agreeing(void **state)
+static void test_agreeing(void **state)
 {
 	unsigned last = comm->world - 1;
 	char expected[64];
@@ -69,7 +69,7 @@ static void agreeing(void **state)
 }
 
 /* A rank without memory still takes part, and learns what the others do. */
-static void without_memory(void **state)
+static void test_without_memory(void **state)
 {
 	unsigned last = comm->world - 1, other;
 	uint64_t same = 7, own = comm->rank;
@@ -86,7 +86,7 @@ static void without_memory(void **state)
 	}
 }
 
-static void builds(void **state)
+static void test_builds(void **state)
 {
 	unsigned last = comm->world - 1;
 	char expected[64];
@@ -100,7 +100,7 @@ static void builds(void **state)
 		assert_non_null(strstr(error, expected));
 }
 
-static void recipes(void **state)
+static void test_recipes(void **state)
 {
 	struct recipe recipe;
 	char problem[RECIPE_ERROR_MAX];
@@ -149,7 +149,7 @@ static float first_value(struct device_param *param, enum device_slot slot)
 	return value;
 }
 
-static void parameters(void **state)
+static void test_parameters(void **state)
 {
 	struct device_optimizer_spec optimizer = {.kind = DEVICE_SGD, .ema = true};
 	struct fixture fixture;
@@ -200,9 +200,9 @@ static void parameters(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(agreeing),   cmocka_unit_test(without_memory),
-		cmocka_unit_test(builds),     cmocka_unit_test(recipes),
-		cmocka_unit_test(parameters),
+		cmocka_unit_test(test_agreeing),   cmocka_unit_test(test_without_memory),
+		cmocka_unit_test(test_builds),     cmocka_unit_test(test_recipes),
+		cmocka_unit_test(test_parameters),
 	};
 	if (comm_open(&comm, error)) {
 		fprintf(stderr, "%s\n", error);

@@ -28,7 +28,7 @@ static void pipeline(const char *name, const char *text, uint32_t first, uint32_
 	transform_free(transform);
 }
 
-static void shipped(void **state)
+static void test_shipped(void **state)
 {
 	static const struct {
 		const char *name;
@@ -51,6 +51,6 @@ static void shipped(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(shipped)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_shipped)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

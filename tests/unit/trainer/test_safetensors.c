@@ -74,7 +74,7 @@ static void refused(const char *header, size_t data_size, const char *expected)
 		fail_msg("\"%s\" does not say \"%s\"", error, expected);
 }
 
-static void round_trip(void **state)
+static void test_round_trip(void **state)
 {
 	float a[6] = {1, -2.5f, 3e-40f, 0, 5, 6};
 	uint8_t b[3] = {1, 2, 3};
@@ -122,7 +122,7 @@ static const void *fill(void *user, size_t index)
 }
 
 /* A failure in the middle leaves the older file and no temporary one. */
-static void failed_write_leaves_the_old_file(void **state)
+static void test_failed_write_leaves_the_old_file(void **state)
 {
 	struct safetensors_tensor tensors[] = {
 		{"a", SAFETENSORS_U32, 1, {1}, NULL, 4},
@@ -155,7 +155,7 @@ static void failed_write_leaves_the_old_file(void **state)
 }
 
 /* A disk that is full, in the shape of a limit on files. */
-static void full_disk_leaves_the_old_file(void **state)
+static void test_full_disk_leaves_the_old_file(void **state)
 {
 	static char bytes[1 << 16];
 	struct safetensors_tensor tensor = {"a", SAFETENSORS_U8, 1, {4}, "old", 4};
@@ -181,7 +181,7 @@ static void full_disk_leaves_the_old_file(void **state)
 }
 
 /* A file that shrinks, and a disk that fails, are errors of the tensor that is read. */
-static void failing_reads(void **state)
+static void test_failing_reads(void **state)
 {
 	static const float values[4096] = {1, 2, 3};
 	static float read[4096];
@@ -216,7 +216,7 @@ static void failing_reads(void **state)
 }
 
 /* What users of PyTorch have at first. */
-static void of_torch_save(void **state)
+static void test_of_torch_save(void **state)
 {
 	static const char zip[] = "PK\3\4 and whatever follows";
 	struct safetensors *file;
@@ -227,7 +227,7 @@ static void of_torch_save(void **state)
 	assert_non_null(strstr(error, "safetensors.torch.save_file(state_dict, path)"));
 }
 
-static void texts_must_be_utf8(void **state)
+static void test_texts_must_be_utf8(void **state)
 {
 	struct safetensors_entry metadata = {"note", "caf\xe9"};
 	struct safetensors_tensor tensor = {"\xff", SAFETENSORS_U8, 1, {1}, "", 1};
@@ -243,7 +243,7 @@ static void texts_must_be_utf8(void **state)
 	"\"" name "\":{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":[" begin        \
 	"," end "]}"
 
-static void good_headers(void **state)
+static void test_good_headers(void **state)
 {
 	static const struct {
 		const char *header;
@@ -263,7 +263,7 @@ static void good_headers(void **state)
 	}
 }
 
-static void bad_headers(void **state)
+static void test_bad_headers(void **state)
 {
 	refused("{" T("a", "F32", "[2]", "0", "8") "}", 7, "ends at byte 8 of 7");
 	refused("{" T("a", "F32", "[2]", "0", "8") "}", 9, "bytes after the last tensor");
@@ -293,7 +293,7 @@ static void bad_headers(void **state)
 	refused("{}x", 0, "header");
 }
 
-static void bad_lengths(void **state)
+static void test_bad_lengths(void **state)
 {
 	struct safetensors *file = NULL;
 	put("{}", 3, 0);
@@ -315,7 +315,7 @@ static void bad_lengths(void **state)
 }
 
 /* A name where nobody writes must not stop the trainer. */
-static void fifo(void **state)
+static void test_fifo(void **state)
 {
 	struct safetensors *file = NULL;
 	unlink(path);
@@ -328,7 +328,7 @@ static void fifo(void **state)
 }
 
 /* A header may say much in a few bytes: each value of it takes a hundred times as many. */
-static void crowded_header(void **state)
+static void test_crowded_header(void **state)
 {
 	struct safetensors *file = NULL;
 	uint64_t values = SAFETENSORS_VALUES_MAX + 2;
@@ -358,7 +358,7 @@ static void crowded_header(void **state)
 }
 
 /* Whoever knows the name under which a file is made first may have laid a link there. */
-static void links_are_not_written_through(void **state)
+static void test_links_are_not_written_through(void **state)
 {
 	struct safetensors_writer writer = {NULL, 0, NULL, 0, NULL, NULL};
 	char temporary[256], other[256];
@@ -379,7 +379,7 @@ static void links_are_not_written_through(void **state)
  * Every truncation and every single damaged byte of the header is refused or still consistent, and
  * never crashes.
  */
-static void damage(void **state)
+static void test_damage(void **state)
 {
 	float a[4] = {1, 2, 3, 4};
 	struct safetensors_tensor tensors[] = {{"a", SAFETENSORS_F32, 1, {4}, a, sizeof(a)}};
@@ -416,19 +416,19 @@ static void damage(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(round_trip),
-		cmocka_unit_test(failed_write_leaves_the_old_file),
-		cmocka_unit_test(full_disk_leaves_the_old_file),
-		cmocka_unit_test(failing_reads),
-		cmocka_unit_test(of_torch_save),
-		cmocka_unit_test(texts_must_be_utf8),
-		cmocka_unit_test(good_headers),
-		cmocka_unit_test(bad_headers),
-		cmocka_unit_test(bad_lengths),
-		cmocka_unit_test(fifo),
-		cmocka_unit_test(crowded_header),
-		cmocka_unit_test(links_are_not_written_through),
-		cmocka_unit_test(damage),
+		cmocka_unit_test(test_round_trip),
+		cmocka_unit_test(test_failed_write_leaves_the_old_file),
+		cmocka_unit_test(test_full_disk_leaves_the_old_file),
+		cmocka_unit_test(test_failing_reads),
+		cmocka_unit_test(test_of_torch_save),
+		cmocka_unit_test(test_texts_must_be_utf8),
+		cmocka_unit_test(test_good_headers),
+		cmocka_unit_test(test_bad_headers),
+		cmocka_unit_test(test_bad_lengths),
+		cmocka_unit_test(test_fifo),
+		cmocka_unit_test(test_crowded_header),
+		cmocka_unit_test(test_links_are_not_written_through),
+		cmocka_unit_test(test_damage),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -31,14 +31,14 @@ static void near(double a, double b)
 		fail_msg("%.17g is not %.17g", a, b);
 }
 
-static void constant(void **state)
+static void test_constant(void **state)
 {
 	struct schedule s = make("schedule.name=constant train.epochs=10");
 	near(schedule_factor(&s, 0), 1);
 	near(schedule_factor(&s, 9.9), 1);
 }
 
-static void cosine(void **state)
+static void test_cosine(void **state)
 {
 	struct schedule s = make("schedule.name=cosine train.epochs=10 schedule.final=0.2");
 	near(schedule_factor(&s, 0), 1);
@@ -48,7 +48,7 @@ static void cosine(void **state)
 	near(schedule_factor(&s, 50), 0.2);
 }
 
-static void cosine_restarts(void **state)
+static void test_cosine_restarts(void **state)
 {
 	struct schedule s = make("schedule.name=cosine train.epochs=9 schedule.period=3");
 	near(schedule_factor(&s, 1.5), 0.5);
@@ -59,7 +59,7 @@ static void cosine_restarts(void **state)
 }
 
 /* Steps on boundaries that have no exact binary value belong to what begins there. */
-static void boundaries_at_fractions(void **state)
+static void test_boundaries_at_fractions(void **state)
 {
 	struct schedule drops = make("schedule.name=step train.epochs=3 schedule.step=0.1 "
 				     "schedule.gamma=0.5");
@@ -76,7 +76,7 @@ static void boundaries_at_fractions(void **state)
 	}
 }
 
-static void linear_with_warmup(void **state)
+static void test_linear_with_warmup(void **state)
 {
 	struct schedule s = make("schedule.name=linear train.epochs=12 schedule.warmup=2 "
 				 "schedule.warmup_from=0.1 schedule.final=0.5");
@@ -87,7 +87,7 @@ static void linear_with_warmup(void **state)
 	near(schedule_factor(&s, 12), 0.5);
 }
 
-static void polynomial(void **state)
+static void test_polynomial(void **state)
 {
 	struct schedule s = make("schedule.name=polynomial train.epochs=4 schedule.power=2");
 	near(schedule_factor(&s, 0), 1);
@@ -97,7 +97,7 @@ static void polynomial(void **state)
 }
 
 /* Drops count from the start of the run, so warm-up does not move them. */
-static void step_with_warmup(void **state)
+static void test_step_with_warmup(void **state)
 {
 	struct schedule s = make("schedule.name=step train.epochs=90 schedule.step=30 "
 				 "schedule.gamma=0.1 schedule.warmup=5");
@@ -109,7 +109,7 @@ static void step_with_warmup(void **state)
 	near(schedule_factor(&s, 90), 0.001);
 }
 
-static void multi_step(void **state)
+static void test_multi_step(void **state)
 {
 	struct schedule s = make("schedule.name=multi_step train.epochs=20 schedule.gamma=0.5 "
 				 "schedule.milestones=3,7.5,15");
@@ -120,7 +120,7 @@ static void multi_step(void **state)
 	near(schedule_factor(&s, 15), 0.125);
 }
 
-static void exponential(void **state)
+static void test_exponential(void **state)
 {
 	struct schedule s = make("schedule.name=exponential train.epochs=1 schedule.gamma=1e6");
 	near(schedule_factor(&s, 0), 1);
@@ -132,7 +132,7 @@ static void exponential(void **state)
 		near(schedule_factor(&s, epoch), expected);
 }
 
-static void one_cycle(void **state)
+static void test_one_cycle(void **state)
 {
 	struct schedule s = make("schedule.name=one_cycle train.epochs=20 schedule.peak=0.25 "
 				 "schedule.start=0.2 schedule.final=0.1");
@@ -149,7 +149,7 @@ static void one_cycle(void **state)
 	near(schedule_factor(&s, 10), 0);
 }
 
-static void triangular(void **state)
+static void test_triangular(void **state)
 {
 	struct schedule s = make(
 		"schedule.name=triangular train.epochs=8 schedule.period=4 schedule.start=0.5");
@@ -162,7 +162,7 @@ static void triangular(void **state)
 }
 
 /* Warm-up meets every schedule without a jump. */
-static void warmup_is_continuous(void **state)
+static void test_warmup_is_continuous(void **state)
 {
 	static const char *const names[] = {"constant",    "cosine",     "linear",
 					    "one_cycle",   "step",       "multi_step",
@@ -181,7 +181,7 @@ static void warmup_is_continuous(void **state)
 	}
 }
 
-static void empty_run(void **state)
+static void test_empty_run(void **state)
 {
 	static const char *const names[] = {"cosine", "linear", "one_cycle", "triangular",
 					    "polynomial"};
@@ -196,13 +196,19 @@ static void empty_run(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(constant),           cmocka_unit_test(cosine),
-		cmocka_unit_test(cosine_restarts),    cmocka_unit_test(boundaries_at_fractions),
-		cmocka_unit_test(linear_with_warmup), cmocka_unit_test(polynomial),
-		cmocka_unit_test(step_with_warmup),   cmocka_unit_test(multi_step),
-		cmocka_unit_test(exponential),        cmocka_unit_test(one_cycle),
-		cmocka_unit_test(triangular),         cmocka_unit_test(warmup_is_continuous),
-		cmocka_unit_test(empty_run),
+		cmocka_unit_test(test_constant),
+		cmocka_unit_test(test_cosine),
+		cmocka_unit_test(test_cosine_restarts),
+		cmocka_unit_test(test_boundaries_at_fractions),
+		cmocka_unit_test(test_linear_with_warmup),
+		cmocka_unit_test(test_polynomial),
+		cmocka_unit_test(test_step_with_warmup),
+		cmocka_unit_test(test_multi_step),
+		cmocka_unit_test(test_exponential),
+		cmocka_unit_test(test_one_cycle),
+		cmocka_unit_test(test_triangular),
+		cmocka_unit_test(test_warmup_is_continuous),
+		cmocka_unit_test(test_empty_run),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

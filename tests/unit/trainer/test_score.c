@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-static void by_hand(void **state)
+static void test_by_hand(void **state)
 {
 	const float logits[3][6] = {
 		{0, 1, 2, 3, 4, 5}, {7, 7, 7, 7, 7, 7}, {1000, 0, 0, 0, 0, -1000}};
@@ -32,7 +32,7 @@ static void by_hand(void **state)
 	assert_int_equal(score.top1, 1);
 }
 
-static void no_label(void **state)
+static void test_no_label(void **state)
 {
 	const float logits[2][3] = {{1, 2, 3}, {3, 2, 1}};
 	const int32_t labels[2] = {-1, 3};
@@ -43,7 +43,7 @@ static void no_label(void **state)
 }
 
 /* A net that diverged is not always right. */
-static void not_finite(void **state)
+static void test_not_finite(void **state)
 {
 	const float logits[2][6] = {{NAN, NAN, NAN, NAN, NAN, NAN}, {1, INFINITY, 1, 1, 1, 1}};
 	const int32_t labels[2] = {0, 1};
@@ -57,7 +57,8 @@ static void not_finite(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(by_hand), cmocka_unit_test(no_label),
-					   cmocka_unit_test(not_finite)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_hand),
+					   cmocka_unit_test(test_no_label),
+					   cmocka_unit_test(test_not_finite)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

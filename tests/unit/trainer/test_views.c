@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-static void which(void **state)
+static void test_which(void **state)
 {
 	static const struct {
 		struct recipe_train recipe;
@@ -51,7 +51,7 @@ static uint32_t walked(uint32_t at, int32_t shift, uint32_t count)
 	return at;
 }
 
-static void moved(void **state)
+static void test_moved(void **state)
 {
 	enum { COUNT = 3, HEIGHT = 5, WIDTH = 7, BYTES_MAX = 8 };
 	for (size_t size = 1; size <= BYTES_MAX; size++) {
@@ -80,6 +80,7 @@ static void moved(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(which), cmocka_unit_test(moved)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_which),
+					   cmocka_unit_test(test_moved)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,7 +116,7 @@ static void expect(const char *text)
 }
 
 /* The bytes are on the disk before the name is, and the name before the caller goes on. */
-static void in_order(void **state)
+static void test_in_order(void **state)
 {
 	put(0, 0, "older", 0);
 	expect("older");
@@ -124,7 +124,7 @@ static void in_order(void **state)
 }
 
 /* A name alone is one of the folder that the process is in. */
-static void name_alone(void **state)
+static void test_name_alone(void **state)
 {
 	char whole[sizeof(path)];
 	char *before = getcwd(NULL, 0);
@@ -140,7 +140,7 @@ static void name_alone(void **state)
 	expect("here");
 }
 
-static void killed(void **state)
+static void test_killed(void **state)
 {
 	for (unsigned at = 1; at <= 7; at++) {
 		int status;
@@ -161,7 +161,7 @@ static void killed(void **state)
 	}
 }
 
-static void failed(void **state)
+static void test_failed(void **state)
 {
 	for (unsigned at = 1; at <= 5; at++) {
 		put(0, 0, "older", 0);
@@ -183,7 +183,7 @@ static void failed(void **state)
 	assert_int_equal(whole_file_put("/nonexistent/file", "", 0), -ENOENT);
 }
 
-static void leftovers(void **state)
+static void test_leftovers(void **state)
 {
 	assert_int_equal(whole_file_leftover("summary.json.123.tmp"), strlen("summary.json"));
 	assert_int_equal(whole_file_leftover("a.1.2.tmp"), 3);
@@ -197,8 +197,9 @@ static void leftovers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(in_order), cmocka_unit_test(name_alone), cmocka_unit_test(killed),
-		cmocka_unit_test(failed),   cmocka_unit_test(leftovers),
+		cmocka_unit_test(test_in_order),  cmocka_unit_test(test_name_alone),
+		cmocka_unit_test(test_killed),    cmocka_unit_test(test_failed),
+		cmocka_unit_test(test_leftovers),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

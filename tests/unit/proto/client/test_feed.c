@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void batches_arrive(void **state)
+static void test_batches_arrive(void **state)
 {
 	struct feed *feed = open_script("plain");
 	struct feed_info info = {.size = sizeof(info)};
@@ -43,7 +43,7 @@ static void batches_arrive(void **state)
 static const uint8_t no_uuid[16];
 
 /* One in which the client can write; the daemon goes on from what it knows itself. */
-static void a_ring_is_mapped_writable(void **state)
+static void test_a_ring_is_mapped_writable(void **state)
 {
 	struct feed_options options = options_for("plain");
 	struct feed_info info = {.size = sizeof(info)};
@@ -69,7 +69,7 @@ static void a_ring_is_mapped_writable(void **state)
 	feed_close(feed);
 }
 
-static void a_position_is_resumed(void **state)
+static void test_a_position_is_resumed(void **state)
 {
 	struct feed_options options = options_for("plain");
 	struct feed *feed;
@@ -97,7 +97,7 @@ static void a_position_is_resumed(void **state)
 	feed_close(feed);
 }
 
-static void fields_arrive(void **state)
+static void test_fields_arrive(void **state)
 {
 	static const char *const names[] = {"id", "float", "bytes", "json"};
 	struct feed_options options = options_for("plain");
@@ -132,7 +132,7 @@ static void fields_arrive(void **state)
 }
 
 /* A caller built against a shorter structure gets no more than it has room for. */
-static void structures_may_grow(void **state)
+static void test_structures_may_grow(void **state)
 {
 	struct feed *feed = open_script("plain");
 	struct {
@@ -152,7 +152,7 @@ static void structures_may_grow(void **state)
 	feed_close(feed);
 }
 
-static void datasets_are_described(void **state)
+static void test_datasets_are_described(void **state)
 {
 	struct feed_dataset *dataset = NULL;
 	assert_int_equal(feed_dataset(feed_daemon_socket(fake), "some.pimg", &dataset, error), 0);
@@ -182,7 +182,7 @@ static void datasets_are_described(void **state)
 }
 
 /* A daemon that is older than the wish for whole values has cut them: nothing passes for whole. */
-static void cut_values_end_a_feed(void **state)
+static void test_cut_values_end_a_feed(void **state)
 {
 	static const char *const names[] = {"bytes"};
 	struct feed_options options = options_for("plain");
@@ -206,7 +206,7 @@ static void cut_values_end_a_feed(void **state)
 }
 
 /* Text comes to who knows it, and from no daemon to others. */
-static void text_is_for_who_knows_it(void **state)
+static void test_text_is_for_who_knows_it(void **state)
 {
 	static const char *const names[] = {"text"};
 	struct feed_options options = options_for("plain");
@@ -227,14 +227,14 @@ static void text_is_for_who_knows_it(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(batches_arrive),
-		cmocka_unit_test(a_ring_is_mapped_writable),
-		cmocka_unit_test(a_position_is_resumed),
-		cmocka_unit_test(fields_arrive),
-		cmocka_unit_test(cut_values_end_a_feed),
-		cmocka_unit_test(text_is_for_who_knows_it),
-		cmocka_unit_test(structures_may_grow),
-		cmocka_unit_test(datasets_are_described),
+		cmocka_unit_test(test_batches_arrive),
+		cmocka_unit_test(test_a_ring_is_mapped_writable),
+		cmocka_unit_test(test_a_position_is_resumed),
+		cmocka_unit_test(test_fields_arrive),
+		cmocka_unit_test(test_cut_values_end_a_feed),
+		cmocka_unit_test(test_text_is_for_who_knows_it),
+		cmocka_unit_test(test_structures_may_grow),
+		cmocka_unit_test(test_datasets_are_described),
 	};
 	int r = find_fake();
 	return r ? r : cmocka_run_group_tests_name("feed", tests, start_fake, stop_fake);

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void a_failed_start_says_why(void **state)
+static void test_a_failed_start_says_why(void **state)
 {
 	unsigned fds = count_open_fds();
 	struct feed_daemon *daemon = (struct feed_daemon *)&fds;
@@ -39,7 +39,7 @@ static void a_failed_start_says_why(void **state)
 	assert_int_equal(count_open_fds(), fds);
 }
 
-static void a_daemon_starts_and_stops(void **state)
+static void test_a_daemon_starts_and_stops(void **state)
 {
 	unsigned fds = count_open_fds();
 	struct feed_daemon *daemon;
@@ -72,7 +72,7 @@ static void a_daemon_starts_and_stops(void **state)
 	assert_int_equal(count_open_fds(), fds);
 }
 
-static void a_stubborn_daemon_is_killed(void **state)
+static void test_a_stubborn_daemon_is_killed(void **state)
 {
 	struct feed_daemon *daemon;
 	setenv("FAKE_START", "stubborn", 1);
@@ -89,7 +89,7 @@ static void a_stubborn_daemon_is_killed(void **state)
  * The client is killed outright, while a process that it forked lives on with every descriptor it
  * inherited; the daemon ends all the same. As subreaper we see it go.
  */
-static void no_private_daemon_outlives_its_client(void **state)
+static void test_no_private_daemon_outlives_its_client(void **state)
 {
 	int pids[2];
 	assert_int_equal(pipe2(pids, O_CLOEXEC), 0);
@@ -147,7 +147,7 @@ static void expect_program(const struct feed_daemon *daemon, const char *folder)
  * Nobody has said where loaderd is: it is the one beside the program, else the one on PATH. This
  * test's own program is run again as a copy of its own, in a folder where loaderd is or is not.
  */
-static void as_installed(void **state)
+static void test_as_installed(void **state)
 {
 	char folder[] = "/tmp/feed-installed-XXXXXX", beside[PATH_MAX], on_path[PATH_MAX];
 	char command[3 * PATH_MAX];
@@ -171,7 +171,7 @@ static void as_installed(void **state)
 }
 
 /* In the copy. */
-static void finds_loaderd_there(void **state)
+static void test_finds_loaderd_there(void **state)
 {
 	struct feed_daemon *daemon;
 	unsetenv("LOADERD");
@@ -184,15 +184,15 @@ static void finds_loaderd_there(void **state)
 int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_failed_start_says_why),
-		cmocka_unit_test(a_daemon_starts_and_stops),
-		cmocka_unit_test(a_stubborn_daemon_is_killed),
-		cmocka_unit_test(no_private_daemon_outlives_its_client),
-		cmocka_unit_test(as_installed),
+		cmocka_unit_test(test_a_failed_start_says_why),
+		cmocka_unit_test(test_a_daemon_starts_and_stops),
+		cmocka_unit_test(test_a_stubborn_daemon_is_killed),
+		cmocka_unit_test(test_no_private_daemon_outlives_its_client),
+		cmocka_unit_test(test_as_installed),
 	};
 	if (argc == 3 && strcmp(argv[1], "started") == 0) {
 		const struct CMUnitTest copy[] = {
-			cmocka_unit_test_prestate(finds_loaderd_there, argv[2]),
+			cmocka_unit_test_prestate(test_finds_loaderd_there, argv[2]),
 		};
 		return cmocka_run_group_tests_name("client", copy, NULL, NULL);
 	}

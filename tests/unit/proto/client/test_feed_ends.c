@@ -48,7 +48,7 @@ static void expect_loss(const char *script, int batches, int code, const char *t
 	feed_close(feed);
 }
 
-static void every_end_is_told(void **state)
+static void test_every_end_is_told(void **state)
 {
 	expect_loss("die-0", 0, -ECONNRESET,
 		    "went away; the feed can be opened again at epoch 0, batch 0.");
@@ -75,7 +75,7 @@ static void every_end_is_told(void **state)
 }
 
 /* Into the slot of one that is held: told, and the one that is held can still be given back. */
-static void a_slot_that_is_held_is_not_taken_again(void **state)
+static void test_a_slot_that_is_held_is_not_taken_again(void **state)
 {
 	struct feed *feed = open_script("overwrite-2");
 	struct feed_batch first = next(feed), second = next(feed), batch = {.size = sizeof(batch)};
@@ -86,7 +86,7 @@ static void a_slot_that_is_held_is_not_taken_again(void **state)
 }
 
 /* Headers that change while they are read: what was checked is what is used. */
-static void a_header_that_changes_is_read_once(void **state)
+static void test_a_header_that_changes_is_read_once(void **state)
 {
 	size_t each = FAKE_HEIGHT * FAKE_WIDTH * FAKE_CHANNELS;
 	unsigned counts[9] = {0};
@@ -102,7 +102,7 @@ static void a_header_that_changes_is_read_once(void **state)
 	feed_close(feed);
 }
 
-static void published_batches_survive_the_daemon(void **state)
+static void test_published_batches_survive_the_daemon(void **state)
 {
 	struct feed *feed = open_once("die-3");
 	struct feed_batch held[3], batch = {.size = sizeof(batch)};
@@ -128,7 +128,7 @@ static void *kill_later(void *argument)
 }
 
 /* Killed without a word while the client waits for ever, before the reply and after. */
-static void a_killed_daemon_is_told_at_once(void **state)
+static void test_a_killed_daemon_is_told_at_once(void **state)
 {
 	static const char *const scripts[] = {"mute", "hang-0", "hang-2"};
 	for (int i = 0; i < 3; i++) {
@@ -160,7 +160,7 @@ static void a_killed_daemon_is_told_at_once(void **state)
 	}
 }
 
-static void disconnecting_keeps_what_is_held(void **state)
+static void test_disconnecting_keeps_what_is_held(void **state)
 {
 	unsigned fds = count_open_fds();
 	struct feed *feed = open_script("plain");
@@ -177,7 +177,7 @@ static void disconnecting_keeps_what_is_held(void **state)
 	assert_int_equal(count_open_fds(), fds);
 }
 
-static void opening_and_closing_leaks_nothing(void **state)
+static void test_opening_and_closing_leaks_nothing(void **state)
 {
 	unsigned fds = count_open_fds();
 	for (int i = 0; i < 100; i++) {
@@ -194,7 +194,7 @@ static void opening_and_closing_leaks_nothing(void **state)
  * What a fork does, even at its end, changes nothing for the parent; and the daemon sees the parent
  * go although the fork lives.
  */
-static void a_fork_cannot_touch_the_feed(void **state)
+static void test_a_fork_cannot_touch_the_feed(void **state)
 {
 	struct feed *feed = open_script("plain");
 	struct feed_batch held = next(feed), batch = {.size = sizeof(batch)};
@@ -223,14 +223,14 @@ static void a_fork_cannot_touch_the_feed(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_end_is_told),
-		cmocka_unit_test(a_slot_that_is_held_is_not_taken_again),
-		cmocka_unit_test(a_header_that_changes_is_read_once),
-		cmocka_unit_test(published_batches_survive_the_daemon),
-		cmocka_unit_test(a_killed_daemon_is_told_at_once),
-		cmocka_unit_test(disconnecting_keeps_what_is_held),
-		cmocka_unit_test(opening_and_closing_leaks_nothing),
-		cmocka_unit_test(a_fork_cannot_touch_the_feed),
+		cmocka_unit_test(test_every_end_is_told),
+		cmocka_unit_test(test_a_slot_that_is_held_is_not_taken_again),
+		cmocka_unit_test(test_a_header_that_changes_is_read_once),
+		cmocka_unit_test(test_published_batches_survive_the_daemon),
+		cmocka_unit_test(test_a_killed_daemon_is_told_at_once),
+		cmocka_unit_test(test_disconnecting_keeps_what_is_held),
+		cmocka_unit_test(test_opening_and_closing_leaks_nothing),
+		cmocka_unit_test(test_a_fork_cannot_touch_the_feed),
 	};
 	int r = find_fake();
 	return r ? r : cmocka_run_group_tests_name("feed ends", tests, start_fake, stop_fake);

@@ -48,7 +48,7 @@ static void ask_directly_in_turn(struct puppet *p)
 	}
 }
 
-static void files_are_asked_for_in_order(void **state)
+static void test_files_are_asked_for_in_order(void **state)
 {
 	static const struct row rows[] = {
 		{"a file beyond the last", ask_beyond, puppet_request_feed, -EPROTO,
@@ -118,7 +118,7 @@ static void say_text(struct puppet *p)
 	puppet_hear_to_the_end(p);
 }
 
-static void texts_are_made_printable(void **state)
+static void test_texts_are_made_printable(void **state)
 {
 	static const struct {
 		const char *said, *shown;
@@ -173,7 +173,7 @@ static void send_unknown(struct puppet *p)
 	puppet_hear_to_the_end(p);
 }
 
-static void nothing_else_comes_unasked(void **state)
+static void test_nothing_else_comes_unasked(void **state)
 {
 	static const struct row rows[] = {
 		{"an error longer than any", send_long, puppet_take_batches, -EPROTO,
@@ -187,7 +187,7 @@ static void nothing_else_comes_unasked(void **state)
 	puppet_run_rows(rows, sizeof(rows) / sizeof(*rows));
 }
 
-static void codes_are_not_obeyed(void **state)
+static void test_codes_are_not_obeyed(void **state)
 {
 	static const struct row rows[] = {
 		{"ENOBUFS of a running feed", say_no_slot, puppet_take_batches, -EPROTO, "no"},
@@ -343,7 +343,7 @@ static void ring_with_descriptors(struct puppet *p)
 	puppet_hear_to_the_end(p);
 }
 
-static void descriptors_of_all_kinds_are_refused(void **state)
+static void test_descriptors_of_all_kinds_are_refused(void **state)
 {
 	static const char no_ring[] = "sent no ring that this library knows";
 	for (odd_kind = 0; odd_kind < sizeof(odd_names) / sizeof(*odd_names); odd_kind++) {
@@ -375,11 +375,11 @@ static void descriptors_of_all_kinds_are_refused(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(files_are_asked_for_in_order),
-		cmocka_unit_test(texts_are_made_printable),
-		cmocka_unit_test(nothing_else_comes_unasked),
-		cmocka_unit_test(codes_are_not_obeyed),
-		cmocka_unit_test(descriptors_of_all_kinds_are_refused),
+		cmocka_unit_test(test_files_are_asked_for_in_order),
+		cmocka_unit_test(test_texts_are_made_printable),
+		cmocka_unit_test(test_nothing_else_comes_unasked),
+		cmocka_unit_test(test_codes_are_not_obeyed),
+		cmocka_unit_test(test_descriptors_of_all_kinds_are_refused),
 	};
 	return cmocka_run_group_tests_name("feed hostile", tests, puppet_make_dataset,
 					   puppet_remove_dataset);

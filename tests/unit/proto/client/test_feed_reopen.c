@@ -56,7 +56,7 @@ static int next_code(struct feed *feed, int timeout_ms)
 }
 
 /* Dying at once after a batch, within an epoch, at its end and beyond; saying goodbye. */
-static void a_feed_goes_on(void **state)
+static void test_a_feed_goes_on(void **state)
 {
 	static const char *const scripts[] = {"die-1",  "die-3",      "die-10",
 					      "die-13", "shutdown-3", "stop-4"};
@@ -82,7 +82,7 @@ static void a_feed_goes_on(void **state)
 }
 
 /* The daemon dies after the last batch, before it said that it was the last. */
-static void an_end_needs_no_daemon(void **state)
+static void test_an_end_needs_no_daemon(void **state)
 {
 	struct feed_options options = options_for("die-20");
 	struct feed *feed;
@@ -98,7 +98,7 @@ static void an_end_needs_no_daemon(void **state)
 	feed_close(feed);
 }
 
-static void held_batches_stay(void **state)
+static void test_held_batches_stay(void **state)
 {
 	struct feed *feed = open_script("die-3");
 	struct feed_batch held[12], again;
@@ -124,7 +124,7 @@ static void held_batches_stay(void **state)
 }
 
 /* Fields of a batch are found where its own ring has them. */
-static void fields_of_held_batches_stay(void **state)
+static void test_fields_of_held_batches_stay(void **state)
 {
 	static const char *const fields[] = {"int", "bytes"};
 	struct feed_options options = options_for("die-2");
@@ -149,7 +149,7 @@ static void fields_of_held_batches_stay(void **state)
 }
 
 /* One batch of each connection is held: their number is bounded, and nothing is lost by that. */
-static void connections_held_are_bounded(void **state)
+static void test_connections_held_are_bounded(void **state)
 {
 	struct feed *feed = open_script("die-1");
 	struct feed_batch held[64];
@@ -169,7 +169,7 @@ static void connections_held_are_bounded(void **state)
 	feed_close(feed);
 }
 
-static void memory_that_a_device_knows_stays(void **state)
+static void test_memory_that_a_device_knows_stays(void **state)
 {
 	struct feed *feed = open_script("die-2");
 	struct feed_info first = {.size = sizeof(first)}, second = first;
@@ -192,7 +192,7 @@ static void memory_that_a_device_knows_stays(void **state)
 }
 
 /* What comes back must be what went. */
-static void what_is_another_is_refused(void **state)
+static void test_what_is_another_is_refused(void **state)
 {
 	static const struct {
 		const char *script;
@@ -226,7 +226,7 @@ static void what_is_another_is_refused(void **state)
 	assert_int_equal(count_open_fds(), fds);
 }
 
-static void a_limit_may_pass(void **state)
+static void test_a_limit_may_pass(void **state)
 {
 	struct feed *feed = open_script("quota-4");
 	for (uint64_t b = 0; b < 10; b++) {
@@ -238,7 +238,7 @@ static void a_limit_may_pass(void **state)
 }
 
 /* One that stops says so to everybody, those too who wait for their feed to be opened. */
-static void a_daemon_that_stops_opens_nothing(void **state)
+static void test_a_daemon_that_stops_opens_nothing(void **state)
 {
 	struct feed *feed = open_script("leaving-4");
 	for (uint64_t b = 0; b < 10; b++) {
@@ -250,7 +250,7 @@ static void a_daemon_that_stops_opens_nothing(void **state)
 }
 
 /* The next daemon comes when this one has ended, which waits for its clients to leave. */
-static void a_daemon_that_stops_is_left(void **state)
+static void test_a_daemon_that_stops_is_left(void **state)
 {
 	struct feed *feed = open_script("linger-4");
 	int64_t start = now_ms();
@@ -264,7 +264,7 @@ static void a_daemon_that_stops_is_left(void **state)
 }
 
 /* A sample that ends its daemon each time. */
-static void what_always_dies_is_given_up(void **state)
+static void test_what_always_dies_is_given_up(void **state)
 {
 	struct feed *feed = open_script("die-0");
 	int64_t start = now_ms();
@@ -324,7 +324,7 @@ static struct feed *open_at(struct service *service, const char *script, uint32_
 }
 
 /* Before the first batch, and while nobody listens for a time. */
-static void a_service_is_waited_for(void **state)
+static void test_a_service_is_waited_for(void **state)
 {
 	struct service service;
 	struct feed *feed = open_at(&service, "slow-200", 0);
@@ -350,7 +350,7 @@ static void a_service_is_waited_for(void **state)
 	unlink(service.path);
 }
 
-static void waiting_for_a_service_ends(void **state)
+static void test_waiting_for_a_service_ends(void **state)
 {
 	struct service service;
 	struct feed *feed = open_at(&service, "hang-1", 400);
@@ -368,7 +368,7 @@ static void waiting_for_a_service_ends(void **state)
 }
 
 /* One descriptor for the feed's life, and no spinning while nobody is there. */
-static void an_event_loop_is_woken(void **state)
+static void test_an_event_loop_is_woken(void **state)
 {
 	struct service service;
 	struct feed *feed = open_at(&service, "slow-20", 0);
@@ -429,7 +429,7 @@ static void hand_over(struct mailbox *box, const struct feed_batch *batch)
 }
 
 /* Batches of the ring that goes are given back while it goes. */
-static void another_thread_may_release(void **state)
+static void test_another_thread_may_release(void **state)
 {
 	struct mailbox box = {.feed = open_script("die-2")};
 	pthread_t thread;
@@ -446,7 +446,7 @@ static void another_thread_may_release(void **state)
 
 /* Nobody else would start it again. Both feeds of it go on, on the same socket; stopped, it is not
  * waited for. */
-static void a_private_daemon_is_started_again(void **state)
+static void test_a_private_daemon_is_started_again(void **state)
 {
 	unsigned fds = count_open_fds();
 	struct feed_daemon *daemon;
@@ -499,22 +499,22 @@ static void a_private_daemon_is_started_again(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_feed_goes_on),
-		cmocka_unit_test(an_end_needs_no_daemon),
-		cmocka_unit_test(held_batches_stay),
-		cmocka_unit_test(fields_of_held_batches_stay),
-		cmocka_unit_test(connections_held_are_bounded),
-		cmocka_unit_test(memory_that_a_device_knows_stays),
-		cmocka_unit_test(what_is_another_is_refused),
-		cmocka_unit_test(a_limit_may_pass),
-		cmocka_unit_test(a_daemon_that_stops_opens_nothing),
-		cmocka_unit_test(a_daemon_that_stops_is_left),
-		cmocka_unit_test(what_always_dies_is_given_up),
-		cmocka_unit_test(a_service_is_waited_for),
-		cmocka_unit_test(waiting_for_a_service_ends),
-		cmocka_unit_test(an_event_loop_is_woken),
-		cmocka_unit_test(another_thread_may_release),
-		cmocka_unit_test(a_private_daemon_is_started_again),
+		cmocka_unit_test(test_a_feed_goes_on),
+		cmocka_unit_test(test_an_end_needs_no_daemon),
+		cmocka_unit_test(test_held_batches_stay),
+		cmocka_unit_test(test_fields_of_held_batches_stay),
+		cmocka_unit_test(test_connections_held_are_bounded),
+		cmocka_unit_test(test_memory_that_a_device_knows_stays),
+		cmocka_unit_test(test_what_is_another_is_refused),
+		cmocka_unit_test(test_a_limit_may_pass),
+		cmocka_unit_test(test_a_daemon_that_stops_opens_nothing),
+		cmocka_unit_test(test_a_daemon_that_stops_is_left),
+		cmocka_unit_test(test_what_always_dies_is_given_up),
+		cmocka_unit_test(test_a_service_is_waited_for),
+		cmocka_unit_test(test_waiting_for_a_service_ends),
+		cmocka_unit_test(test_an_event_loop_is_woken),
+		cmocka_unit_test(test_another_thread_may_release),
+		cmocka_unit_test(test_a_private_daemon_is_started_again),
 	};
 	int r = find_fake();
 	return r ? r : cmocka_run_group_tests_name("feed reopen", tests, start_fake, stop_fake);

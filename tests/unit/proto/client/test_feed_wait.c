@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void waiting_ends_in_time(void **state)
+static void test_waiting_ends_in_time(void **state)
 {
 	struct feed *feed = open_script("hang-1");
 	struct feed_batch batch = next(feed);
@@ -35,7 +35,7 @@ static void waiting_ends_in_time(void **state)
 	feed_close(feed);
 }
 
-static void slow_batches_are_waited_for(void **state)
+static void test_slow_batches_are_waited_for(void **state)
 {
 	struct feed *feed = open_script("slow-5");
 	for (int i = 0; i < 30; i++) {
@@ -51,7 +51,7 @@ static void slow_batches_are_waited_for(void **state)
  * In strict mode any system call but read, write and exit is death. The answer comes by write, as a
  * sanitizer's own threads outlive an exit.
  */
-static void taking_makes_no_system_call(void **state)
+static void test_taking_makes_no_system_call(void **state)
 {
 	int answer[2];
 	assert_int_equal(pipe2(answer, O_CLOEXEC), 0);
@@ -89,7 +89,7 @@ static void taking_makes_no_system_call(void **state)
 }
 
 /* With a descriptor in somebody's event loop: it fires after -ETIMEDOUT, each time. */
-static void an_event_loop_is_woken(void **state)
+static void test_an_event_loop_is_woken(void **state)
 {
 	struct feed *feed = open_script("slow-3");
 	for (int batches = 0; batches < 30;) {
@@ -107,7 +107,7 @@ static void an_event_loop_is_woken(void **state)
 	feed_close(feed);
 }
 
-static void floods_of_doorbells_pass(void **state)
+static void test_floods_of_doorbells_pass(void **state)
 {
 	struct feed *feed = open_script("flood");
 	for (int i = 0; i < 40; i++) {
@@ -118,7 +118,7 @@ static void floods_of_doorbells_pass(void **state)
 	feed_close(feed);
 }
 
-static void holding_all_is_told(void **state)
+static void test_holding_all_is_told(void **state)
 {
 	struct feed *feed = open_script("plain");
 	struct feed_batch held[FAKE_SLOTS], batch = {.size = sizeof(batch)};
@@ -170,7 +170,7 @@ static void *releasing_thread(void *argument)
 	return NULL;
 }
 
-static void another_thread_may_release(void **state)
+static void test_another_thread_may_release(void **state)
 {
 	struct mailbox box = {.feed = open_script("plain"),
 			      .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -197,13 +197,13 @@ static void another_thread_may_release(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(waiting_ends_in_time),
-		cmocka_unit_test(slow_batches_are_waited_for),
-		cmocka_unit_test(taking_makes_no_system_call),
-		cmocka_unit_test(an_event_loop_is_woken),
-		cmocka_unit_test(floods_of_doorbells_pass),
-		cmocka_unit_test(holding_all_is_told),
-		cmocka_unit_test(another_thread_may_release),
+		cmocka_unit_test(test_waiting_ends_in_time),
+		cmocka_unit_test(test_slow_batches_are_waited_for),
+		cmocka_unit_test(test_taking_makes_no_system_call),
+		cmocka_unit_test(test_an_event_loop_is_woken),
+		cmocka_unit_test(test_floods_of_doorbells_pass),
+		cmocka_unit_test(test_holding_all_is_told),
+		cmocka_unit_test(test_another_thread_may_release),
 	};
 	int r = find_fake();
 	return r ? r : cmocka_run_group_tests_name("feed wait", tests, start_fake, stop_fake);
