@@ -185,7 +185,6 @@ static void on_room(struct watched *watched, uint32_t events)
  */
 static bool queue_up(struct worker *worker, const struct arrival *arrival)
 {
-	struct epoll_event event = {.events = EPOLLOUT, .data.ptr = &worker->room};
 	/* It may also be the kernel that takes nothing, and then this worker is not to blame. */
 	if (worker->deaf_since_ns != 0)
 		end_if_deaf(worker, -EAGAIN);
@@ -197,7 +196,7 @@ static bool queue_up(struct worker *worker, const struct arrival *arrival)
 	if (worker->room.fd >= 0)
 		return true;
 	worker->room = (struct watched){worker->socket, on_room};
-	epoll_ctl(worker->crew->epoll_fd, EPOLL_CTL_ADD, worker->socket, &event);
+	crew_look_for_room(worker);
 	return true;
 }
 

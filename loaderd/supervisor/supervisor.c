@@ -387,9 +387,10 @@ static void supervisor_on_time(struct supervisor *supervisor, uint64_t now_ns)
 	}
 	if (supervisor->accept_again_ns != 0 && now_ns >= supervisor->accept_again_ns) {
 		supervisor->accept_again_ns = 0;
-		if (supervisor->phase == RUNNING ||
-		    (supervisor->phase == DRAINING && !supervisor->options->activated))
-			(void)start_accepting(supervisor);
+		if ((supervisor->phase == RUNNING ||
+		     (supervisor->phase == DRAINING && !supervisor->options->activated)) &&
+		    start_accepting(supervisor) < 0)
+			pause_accepting(supervisor, ACCEPT_AGAIN_MS);
 	}
 	crew_on_time(&supervisor->crew, now_ns);
 	supervisor_advance(supervisor, now_ns);
