@@ -11,8 +11,9 @@ uint64_t packimg_count(const struct packimg *dataset)
 	return dataset->sample_count;
 }
 
-const struct shard *shard_of_sample(const struct packimg *dataset, uint64_t index,
-				    uint32_t *ret_number)
+/* Shard that holds the sample; the index is in range. */
+static const struct shard *shard_of_sample(const struct packimg *dataset, uint64_t index,
+					   uint32_t *ret_number)
 {
 	uint32_t low = 0, high = dataset->open_count;
 

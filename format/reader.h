@@ -58,9 +58,6 @@ struct packimg {
  */
 const char *record_fault(const struct packimg *dataset, const struct shard *shard,
 			 const struct pimg_record *record);
-/* Shard that holds the sample; the index is in range. */
-const struct shard *shard_of_sample(const struct packimg *dataset, uint64_t index,
-				    uint32_t *ret_number);
 
 /* A string of a strings section with count entries; -EBADMSG when its offsets leave the section. */
 int strings_get(const struct section_view *section, uint64_t count, uint64_t index,

@@ -77,7 +77,8 @@ struct pool {
 	struct worker *workers;
 };
 
-void pool_wake(struct pool *pool, uint64_t units)
+/* There may be work for up to `units` claims. */
+static void pool_wake(struct pool *pool, uint64_t units)
 {
 	atomic_fetch_add(&pool->wake_word, 1);
 	if (atomic_load(&pool->sleepers) > 0)

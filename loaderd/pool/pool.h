@@ -3,8 +3,8 @@
  * takes the runnable batcher that has had the least CPU time so far, makes one claim for it, and
  * looks again; with nothing runnable it sleeps on a futex. Nobody spins.
  *
- * Owned by the server; pool_add, pool_kick, pool_remove and pool_reap belong to the control thread,
- * pool_wake to anyone. A removed batcher is handed back by pool_reap() once every worker has passed
+ * Owned by the server; pool_add, pool_kick, pool_remove and pool_reap belong to the control thread.
+ * A removed batcher is handed back by pool_reap() once every worker has passed
  * a point where it holds no batcher: until then nothing it uses may be freed. pool_fd() becomes
  * readable when that may have happened.
  */
@@ -53,5 +53,3 @@ void pool_remove(struct pool *pool, struct batcher *batcher);
 struct batcher *pool_reap(struct pool *pool);
 /* The feed's client rang: slots may be free. */
 void pool_kick(struct pool *pool, struct batcher *batcher);
-/* There may be work for up to `units` claims. */
-void pool_wake(struct pool *pool, uint64_t units);

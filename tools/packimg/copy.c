@@ -124,8 +124,9 @@ void copy_set_deinit(struct copy_set *set)
 	*set = (struct copy_set){0};
 }
 
-void copy_locate(const struct copy_set *set, uint64_t number, uint32_t *ret_input,
-		 uint64_t *ret_index)
+/* Input and index there of sample n of the whole. */
+static void copy_locate(const struct copy_set *set, uint64_t number, uint32_t *ret_input,
+			uint64_t *ret_index)
 {
 	uint32_t input = 0;
 

@@ -33,9 +33,6 @@ struct copy_set {
 int copy_set_init(struct copy_set *set, const char *const *paths, uint32_t count,
 		  struct packimg_error *error);
 void copy_set_deinit(struct copy_set *set);
-/* Input and index there of sample n of the whole. */
-void copy_locate(const struct copy_set *set, uint64_t number, uint32_t *ret_input,
-		 uint64_t *ret_index);
 /* Classes and fields, before the first sample. */
 int copy_begin(const struct copy_set *set, struct packimg_writer *writer,
 	       struct packimg_error *error);

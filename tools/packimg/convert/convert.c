@@ -34,7 +34,7 @@ static int name_parts(struct convert *convert, struct packimg_error *error)
 	return 0;
 }
 
-void convert_deinit(struct convert *convert)
+static void convert_deinit(struct convert *convert)
 {
 	for (uint32_t i = 0; i < convert->part_count; i++) {
 		packimg_writer_free(convert->parts[i].writer);

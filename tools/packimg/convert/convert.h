@@ -85,7 +85,6 @@ struct convert {
  * sentence.
  */
 void convert_parse(struct convert *convert, int argc, char **argv, struct word_list *sources);
-void convert_deinit(struct convert *convert);
 int convert_list(struct convert *convert, struct packimg_error *error);
 /* --split folders: names the parts. */
 int convert_find_parts(struct convert *convert, struct packimg_error *error);

@@ -47,7 +47,8 @@ bool unindexed_can_transcode(enum unindexed reason)
 	       reason == UNINDEXED_SCANS || reason == UNINDEXED_RESTART;
 }
 
-uint64_t unindexed_total(const struct unindexed_counts *counts)
+/* All that have none. */
+static uint64_t unindexed_total(const struct unindexed_counts *counts)
 {
 	uint64_t total = 0;
 

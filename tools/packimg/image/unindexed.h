@@ -29,8 +29,6 @@ struct unindexed_counts {
 enum unindexed unindexed_reason(const struct packimg_jpeg_info *info);
 /* Could packimg_transcode_jpeg() make one of this reason fit for an index? */
 bool unindexed_can_transcode(enum unindexed reason);
-/* All that have none. */
-uint64_t unindexed_total(const struct unindexed_counts *counts);
 /* "  no index  5 JPEGs" and a line for each reason; nothing when there are none. */
 void unindexed_print(const struct unindexed_counts *counts);
 /* {"progressive": 5, ...}: reasons that occur. */

@@ -290,6 +290,3 @@ int cpu_ranks_passed(struct cpu_graph *graph, uint32_t node);
 int cpu_ranks_gradients(struct cpu_graph *graph);
 /* Fills in what cpu_ranks_loss() began. */
 int cpu_ranks_results(struct cpu_graph *graph, struct device_results *results);
-
-/* keep_all and detect_anomaly, before the gradient of node->y is worked on. */
-int cpu_gather(struct cpu_graph *graph, struct cpu_node *node);

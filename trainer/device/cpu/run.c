@@ -49,7 +49,8 @@ static int gather(struct cpu_graph *cpu, struct cpu_node *node, struct cpu_value
 	return 0;
 }
 
-int cpu_gather(struct cpu_graph *cpu, struct cpu_node *node)
+/* keep_all and detect_anomaly, before the gradient of node->y is worked on. */
+static int cpu_gather(struct cpu_graph *cpu, struct cpu_node *node)
 {
 	int r = 0;
 

@@ -39,7 +39,8 @@ void backend_init(struct backend *backend, const struct cudnn_library *library, 
 	backend->count = 0;
 }
 
-void backend_release(struct backend *backend, size_t count)
+/* Destroys what was made since `count` descriptors were there. */
+static void backend_release(struct backend *backend, size_t count)
 {
 	while (backend->count > count)
 		backend->library->cudnnBackendDestroyDescriptor(

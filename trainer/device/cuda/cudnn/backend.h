@@ -29,8 +29,6 @@ struct backend {
 void backend_init(struct backend *backend, const struct cudnn_library *library, const char *subject,
 		  char *error);
 void backend_deinit(struct backend *backend);
-/* Destroys what was made since `count` descriptors were there. */
-void backend_release(struct backend *backend, size_t count);
 
 /* NULL after a failure. */
 descriptor backend_new(struct backend *backend, cudnnBackendDescriptorType_t type);

@@ -18,7 +18,8 @@ static uint32_t divide_up(uint64_t a, uint64_t b)
 	return (uint32_t)((a + b - 1) / b);
 }
 
-uint32_t columns_lanes(enum cuda_element element, uint32_t channels)
+/* Channels of a group: 16 bytes of the element if the channels are a multiple of that, else 1. */
+static uint32_t columns_lanes(enum cuda_element element, uint32_t channels)
 {
 	uint32_t lanes = 16 / cuda_element_size(element);
 

@@ -47,8 +47,6 @@ struct columns {
 	uint32_t instance; /* of a table of kernels */
 };
 
-/* Channels of a group: 16 bytes of the element if the channels are a multiple of that, else 1. */
-uint32_t columns_lanes(enum cuda_element element, uint32_t channels);
 uint32_t columns_instance(enum cuda_element element, uint32_t channels);
 /*
  * rows and channels from 1. resident: for the first stage of sums, how many blocks of the kernel
