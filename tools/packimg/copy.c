@@ -37,12 +37,10 @@ static int map_fields(struct copy_set *set, struct copy_input *input, struct pac
 {
 	for (uint32_t i = 0; i < packimg_field_count(input->dataset); i++) {
 		struct packimg_field field;
-		enum packimg_field_type *type;
 		uint32_t number;
 		bool added;
-		int r;
 
-		r = packimg_field(input->dataset, i, &field);
+		int r = packimg_field(input->dataset, i, &field);
 		if (r)
 			return packimg_fail(error, r, "%s: field %u is damaged", input->path, i);
 		if (names_add(&set->fields, field.name, &number, &added))
@@ -51,7 +49,7 @@ static int map_fields(struct copy_set *set, struct copy_input *input, struct pac
 			return packimg_fail(error, -E2BIG, "more than %d fields together",
 					    PACKIMG_FIELDS_MAX);
 		input->fields[i] = number;
-		type = &set->types[number];
+		enum packimg_field_type *type = &set->types[number];
 		if (added || *type == field.type)
 			*type = field.type;
 		else if (*type <= PACKIMG_FIELD_FLOAT64 && field.type <= PACKIMG_FIELD_FLOAT64)
@@ -139,9 +137,7 @@ static void copy_locate(const struct copy_set *set, uint64_t number, uint32_t *r
 int copy_begin(const struct copy_set *set, struct packimg_writer *writer,
 	       struct packimg_error *error)
 {
-	int r;
-
-	r = packimg_writer_classes(writer, set->classes.names, set->classes.count, error);
+	int r = packimg_writer_classes(writer, set->classes.names, set->classes.count, error);
 	for (uint32_t i = 0; !r && i < set->fields.count; i++) {
 		uint32_t number;
 
@@ -201,26 +197,23 @@ static int copy_values(const struct copy_set *set, const struct copy_input *inpu
 int copy_sample(const struct copy_set *set, uint64_t number, struct packimg_writer *writer,
 		struct packimg_error *error)
 {
-	const struct copy_input *input;
 	struct packimg_sample sample;
-	struct packimg_item item;
 	const char *source = NULL;
 	size_t source_size = 0;
 	uint32_t input_number;
 	uint64_t index;
-	int r;
 
 	copy_locate(set, number, &input_number, &index);
-	input = &set->inputs[input_number];
+	const struct copy_input *input = &set->inputs[input_number];
 	packimg_source(input->dataset, index, &source, &source_size);
-	r = packimg_sample(input->dataset, index, &sample);
+	int r = packimg_sample(input->dataset, index, &sample);
 	if (!r)
 		r = packimg_sample_check(&sample);
 	if (r)
 		return packimg_fail(error, -EBADMSG,
 				    "%s, sample %" PRIu64 " (%.*s): damaged, so it is not copied",
 				    input->path, index, (int)source_size, source ? source : "");
-	item = (struct packimg_item){
+	struct packimg_item item = (struct packimg_item){
 		.data = sample.data,
 		.data_size = sample.data_size,
 		.side = sample.side,

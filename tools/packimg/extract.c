@@ -148,7 +148,7 @@ static int make_path(const struct extract *extract, const struct packimg_sample 
 		     struct buffer *path)
 {
 	const char *class = NULL, *name;
-	size_t size = 0, before;
+	size_t size = 0;
 	char number[32];
 
 	path->size = 0;
@@ -156,7 +156,7 @@ static int make_path(const struct extract *extract, const struct packimg_sample 
 		class = packimg_class_name(extract->dataset, (uint32_t)sample->label);
 	if (class && append_path(path, class, strlen(class)))
 		return -ENOMEM;
-	before = path->size;
+	size_t before = path->size;
 	if (!packimg_source(extract->dataset, sample->index, &name, &size) && size) {
 		name = below_class(name, &size, class);
 		if (append_path(path, name, size))
@@ -178,12 +178,11 @@ static int make_unique(struct buffer *path, uint64_t index)
 {
 	char tail[64];
 	size_t dot = path->size;
-	int n;
 
 	while (path->data[dot - 1] != '.')
 		dot--;
-	n = snprintf(tail, sizeof(tail), "-%" PRIu64 "%.8s", index,
-		     (const char *)path->data + dot - 1);
+	int n = snprintf(tail, sizeof(tail), "-%" PRIu64 "%.8s", index,
+			 (const char *)path->data + dot - 1);
 	path->size = dot - 1;
 	return buffer_append(path, tail, (size_t)n + 1);
 }
@@ -232,11 +231,10 @@ struct worker {
 static int worker_new(void *context, void **ret_worker)
 {
 	struct worker *worker = calloc(1, sizeof(*worker));
-	int r;
 
 	if (!worker)
 		return -ENOMEM;
-	r = image_decoder_new(&worker->decoder);
+	int r = image_decoder_new(&worker->decoder);
 	if (r) {
 		free(worker);
 		return r;
@@ -331,15 +329,13 @@ static int write_png(const struct extract *extract, struct worker *worker,
 	struct packimg_region region = {.width = sample->width, .height = sample->height};
 	uint32_t channels = sample->channels == 1 ? 1 : 3;
 	struct packimg_pixels decoded;
-	uint8_t *to;
-	int r;
 
-	r = packimg_decode(worker->decoder, sample, &region, 0, 0, &decoded, error);
+	int r = packimg_decode(worker->decoder, sample, &region, 0, 0, &decoded, error);
 	if (r)
 		return r;
 	if (buffer_reserve(&worker->pixels, (size_t)sample->width * sample->height * channels))
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	to = worker->pixels.data;
+	uint8_t *to = worker->pixels.data;
 	for (uint32_t y = 0; y < sample->height; y++) {
 		const uint8_t *row = decoded.data + y * decoded.stride;
 
@@ -363,9 +359,8 @@ static int extract_sample(const struct extract *extract, struct worker *worker, 
 			  struct verdict *verdict)
 {
 	struct packimg_sample sample;
-	int r;
 
-	r = packimg_sample(extract->dataset, extract->samples[number], &sample);
+	int r = packimg_sample(extract->dataset, extract->samples[number], &sample);
 	if (r || !extract->paths[number])
 		return packimg_fail(&verdict->error, -EBADMSG, "its index record is damaged");
 	verdict->size = sample.data_size;
@@ -431,7 +426,6 @@ static int write_manifest(const struct extract *extract)
 	FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
 	struct packimg_sample sample;
 	struct packimg_field field;
-	bool bad;
 
 	if (!file)
 		return command_fail("%s/manifest.csv: %s", extract->options->output,
@@ -444,8 +438,6 @@ static int write_manifest(const struct extract *extract)
 	}
 	fputc('\n', file);
 	for (uint64_t i = 0; i < extract->count; i++) {
-		const char *class;
-
 		if (!extract->paths[i] || packimg_sample(dataset, extract->samples[i], &sample))
 			continue;
 		write_cell(file, extract->paths[i], strlen(extract->paths[i]));
@@ -453,14 +445,15 @@ static int write_manifest(const struct extract *extract)
 		if (sample.label >= 0)
 			fprintf(file, "%" PRId32, sample.label);
 		fputc(',', file);
-		class = sample.label >= 0 ? packimg_class_name(dataset, (uint32_t)sample.label)
-					  : NULL;
+		const char *class = sample.label >= 0
+					    ? packimg_class_name(dataset, (uint32_t)sample.label)
+					    : NULL;
 		if (class)
 			write_cell(file, class, strlen(class));
 		write_fields(extract, file, sample.index);
 		fputc('\n', file);
 	}
-	bad = ferror(file);
+	bool bad = ferror(file);
 	if (fclose(file) || bad)
 		return command_fail("%s/manifest.csv: %s", extract->options->output,
 				    strerror(errno));
@@ -527,12 +520,11 @@ static int write_images(struct extract *extract)
 static int run(struct extract *extract)
 {
 	struct packimg_error error;
-	int r;
 
 	if (selection_resolve(&extract->options->selection, extract->dataset, &extract->samples,
 			      &extract->count, &error))
 		return command_fail("%s", error.text);
-	r = name_files(extract);
+	int r = name_files(extract);
 	if (r)
 		return command_fail("%s", strerror(-r));
 	if (mkdir(extract->options->output, 0777) && errno != EEXIST)

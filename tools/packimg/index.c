@@ -90,7 +90,6 @@ static void index_sample(void *context, void *decoder, struct work_block *block,
 	struct packimg_jpeg_info info;
 	const uint8_t *side;
 	size_t size;
-	int r;
 
 	*outcome = (struct outcome){0};
 	outcome->status =
@@ -109,7 +108,7 @@ static void index_sample(void *context, void *decoder, struct work_block *block,
 	outcome->action = outcome->had ? ACTION_DROP : ACTION_KEEP;
 	if (!probe_sample(&sample, &info))
 		return;
-	r = packimg_index_jpeg(decoder, sample.data, sample.data_size, &info, &side, &size);
+	int r = packimg_index_jpeg(decoder, sample.data, sample.data_size, &info, &side, &size);
 	if (r == -ENOTSUP)
 		outcome->unindexed = unindexed_reason(&info);
 	if (r) {
@@ -311,17 +310,15 @@ int command_index(int argc, char **argv)
 	struct packimg_error error = {{0}};
 	struct index index = {.options = &index_options, .error = &error};
 	struct packimg *dataset;
-	double start_s;
-	int r;
 
 	options_read(options, &argp, argc, argv, &index_options);
 	command_catch_interrupts();
 	if (packimg_open(index_options.path, &dataset, &error))
 		return command_fail("%s", error.text);
-	start_s = clock_s(CLOCK_MONOTONIC);
+	double start_s = clock_s(CLOCK_MONOTONIC);
 	index.dataset = dataset;
 	index.bytes_before = dataset_bytes(dataset);
-	r = write_index(&index, &error);
+	int r = write_index(&index, &error);
 	packimg_close(dataset);
 	if (r == -EINTR)
 		command_die_of_interrupt();

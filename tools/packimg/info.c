@@ -207,7 +207,6 @@ static int print_text(const struct packimg *dataset, const struct info_options *
 static json_t *metadata_value(const char *text, size_t size)
 {
 	char *value = strndup(text, size), *out = value;
-	json_t *json;
 
 	if (!value)
 		return NULL;
@@ -217,7 +216,7 @@ static json_t *metadata_value(const char *text, size_t size)
 		in += escape;
 		*out++ = escape && *in == 'n' ? '\n' : *in;
 	}
-	json = command_json_text(value, (size_t)(out - value));
+	json_t *json = command_json_text(value, (size_t)(out - value));
 	free(value);
 	return json;
 }
@@ -267,11 +266,10 @@ static void add_lists(const struct packimg *dataset, const struct survey *survey
 	list = json_array();
 	for (uint32_t i = 0; i < packimg_shard_count(dataset); i++) {
 		struct packimg_shard shard;
-		json_t *entry;
 
 		if (packimg_shard(dataset, i, &shard))
 			continue;
-		entry = json_object();
+		json_t *entry = json_object();
 		json_put_text(entry, "path", shard.path);
 		json_put_count(entry, "bytes", shard.size);
 		json_put_count(entry, "samples", shard.sample_count);

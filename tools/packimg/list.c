@@ -97,7 +97,6 @@ static json_t *bytes_json(const struct packimg_value *value)
 	static const char digits[] = "0123456789abcdef";
 	const uint8_t *bytes = value->bytes;
 	char *hex = malloc(2 * value->size + 1);
-	json_t *json;
 
 	if (!hex)
 		return NULL;
@@ -105,7 +104,7 @@ static json_t *bytes_json(const struct packimg_value *value)
 		hex[2 * i] = digits[bytes[i] >> 4];
 		hex[2 * i + 1] = digits[bytes[i] & 15];
 	}
-	json = json_pack("{ss%}", "hex", hex, 2 * value->size);
+	json_t *json = json_pack("{ss%}", "hex", hex, 2 * value->size);
 	free(hex);
 	return json;
 }

@@ -80,10 +80,9 @@ static int write_facts(const struct copy_set *set, struct packimg_writer *writer
 	struct packimg_error ignored;
 	struct buffer names = {0};
 	double mean[3], std[3];
-	int r;
 
 	copy_statistics(set, &statistics);
-	r = convert_write_statistics(writer, &statistics, error);
+	int r = convert_write_statistics(writer, &statistics, error);
 	/* Of one dataset to the last bit: batches are normalized with them. */
 	if (!r && set->count == 1 && !packimg_statistics(set->inputs[0].dataset, mean, std))
 		packimg_writer_statistics(writer, mean, std);
@@ -164,9 +163,8 @@ static int run(const struct merge_options *merge, const struct copy_set *set,
 	};
 	struct packimg_writer *writer = NULL;
 	uint64_t skipped = 0, bytes = 0;
-	int r;
 
-	r = command_check_output(merge->output, merge->force, error);
+	int r = command_check_output(merge->output, merge->force, error);
 	if (!r)
 		r = packimg_writer_new(merge->output, &writer_options, &writer, error);
 	if (!r)

@@ -154,11 +154,10 @@ static int write_facts(const struct split *split, const struct part *part,
 	struct statistics statistics = {0};
 	struct packimg_error ignored;
 	char seed[64];
-	int r;
 
 	copy_statistics(&split->set, &statistics);
 	statistics_scale(&statistics, (double)part->samples / (double)split->set.samples);
-	r = convert_write_statistics(part->writer, &statistics, error);
+	int r = convert_write_statistics(part->writer, &statistics, error);
 	if (!r)
 		r = packimg_writer_metadata(part->writer, "producer",
 					    "packimg " PACKIMG_TOOL_VERSION, error);
@@ -193,11 +192,9 @@ static int write_parts(struct split *split, uint32_t first, uint32_t last, uint6
 			r = copy_begin(&split->set, split->parts[i].writer, error);
 	}
 	for (uint64_t i = 0; !r && i < split->set.samples; i++) {
-		struct part *part;
-
 		if (split->part_of[i] < first || split->part_of[i] >= last)
 			continue;
-		part = &split->parts[split->part_of[i]];
+		struct part *part = &split->parts[split->part_of[i]];
 		r = copy_next(&split->set, i, part->writer, &split->course, error);
 		part->samples += !r;
 		r = r < 0 ? r : 0;
@@ -223,9 +220,8 @@ static int run(struct split *split, struct packimg_error *error)
 {
 	struct text_buffer count;
 	uint64_t done = 0;
-	int r;
 
-	r = plan(split, error);
+	int r = plan(split, error);
 	split->course.skip = split->options->skip;
 	progress_init(&split->course.progress, "splitting", split->set.samples,
 		      split->options->quiet);

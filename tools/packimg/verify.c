@@ -66,10 +66,9 @@ static int verify_sample(const struct verify *verify, struct packimg_decoder *de
 	struct packimg_sample sample;
 	struct packimg_pixels pixels;
 	struct packimg_region region = {0};
-	int r;
 
 	*verdict = (struct verdict){0};
-	r = packimg_sample(verify->dataset, index, &sample);
+	int r = packimg_sample(verify->dataset, index, &sample);
 	if (r)
 		return packimg_fail(&verdict->error, r, "its index record is damaged");
 	verdict->size = sample.data_size + sample.side_size;
@@ -215,14 +214,13 @@ int command_verify(int argc, char **argv)
 	struct verify verify = {.options = &verify_options};
 	struct packimg_error error;
 	struct packimg *dataset;
-	int status;
 
 	options_read(options, &argp, argc, argv, &verify_options);
 	command_catch_interrupts();
 	if (packimg_open(verify_options.path, &dataset, &error))
 		return command_fail("%s", error.text);
 	verify.dataset = dataset;
-	status = verify_dataset(&verify);
+	int status = verify_dataset(&verify);
 	packimg_close(dataset);
 	command_die_of_interrupt();
 	return status;

@@ -42,10 +42,9 @@ static unsigned long parse_count(struct argp_state *state, const char *name, con
 				 unsigned long low, unsigned long high)
 {
 	char *end;
-	unsigned long value;
 
 	errno = 0;
-	value = strtoul(text, &end, 10);
+	unsigned long value = strtoul(text, &end, 10);
 	if (errno || end == text || *end || *text == '-' || value < low || value > high)
 		argp_error(state, "--%s=%s: must be a whole number from %lu to %lu", name, text,
 			   low, high);
@@ -188,10 +187,9 @@ static int make_image(const struct settings *settings, struct encoder *encoder, 
 	/* Distinct odd multipliers keep the keys of neighbouring images and seeds apart. */
 	uint64_t key = (settings->seed + 1) * 0xd1342543de82ef95u + index * 0x2545f4914f6cdd1du;
 	char path[PATH_MAX];
-	int r;
 
 	draw_image(key, figure, (unsigned)settings->size, pixels);
-	r = encode(encoder, pixels, (unsigned)settings->size, (int)settings->quality);
+	int r = encode(encoder, pixels, (unsigned)settings->size, (int)settings->quality);
 	if (r) {
 		fprintf(stderr, "shapes: image %lu: the JPEG library refused it\n", index);
 		free(encoder->data);
@@ -215,17 +213,15 @@ static int run(const struct settings *settings)
 	unsigned long per_class = settings->count / FIGURE_COUNT;
 	unsigned long held_out = (unsigned long)lround((double)per_class * settings->val);
 	struct encoder encoder;
-	uint8_t *pixels;
-	int r;
 
 	if (strlen(settings->out) > PATH_MAX - 64) {
 		fprintf(stderr, "shapes: the name of the directory is too long\n");
 		return -ENAMETOOLONG;
 	}
-	r = make_tree(settings->out);
+	int r = make_tree(settings->out);
 	if (r)
 		return r;
-	pixels = malloc(settings->size * settings->size * 3);
+	uint8_t *pixels = malloc(settings->size * settings->size * 3);
 	if (!pixels)
 		return -ENOMEM;
 	for (unsigned long i = 0; i < per_class * FIGURE_COUNT && !r; i++)

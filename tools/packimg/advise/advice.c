@@ -208,9 +208,9 @@ static int say_out_of_reach(const struct advice_request *request, struct buffer 
 	uint32_t fastest = advice_fastest(request);
 	struct text_buffer wanted, rate, now;
 	char name[NAME_SIZE];
-	int r;
 
-	r = say(text,
+	int r = say(
+		text,
 		"No way to store them gives the %s images/s wanted on %.0f cores: the fastest, %s, "
 		"gives %s, and the images as they are %s.\n",
 		rate_text(&wanted, request->wanted), request->cores,

@@ -178,7 +178,6 @@ static int write_csv(const struct advise *advise)
 {
 	FILE *file = fopen(advise->options->csv, "we");
 	char name[NAME_SIZE];
-	bool bad;
 
 	if (!file)
 		return command_fail("%s: %s", advise->options->csv, strerror(errno));
@@ -203,7 +202,7 @@ static int write_csv(const struct advise *advise)
 			way->images_per_s * (double)advise->options->cores,
 			(unsigned long long)advise->sample.of, each * (double)advise->sample.of);
 	}
-	bad = ferror(file);
+	bool bad = ferror(file);
 	if (fclose(file) || bad)
 		return command_fail("%s: %s", advise->options->csv, strerror(errno));
 	return 0;
@@ -339,14 +338,13 @@ int command_advise(int argc, char **argv)
 		.seconds = 0.5,
 	};
 	struct advise *advise = calloc(1, sizeof(*advise));
-	int status;
 
 	if (!advise)
 		return command_fail("out of memory");
 	options_read(options, &argp, argc, argv, &advise_options);
 	advise->options = &advise_options;
 	command_catch_interrupts();
-	status = run(advise);
+	int status = run(advise);
 	for (uint32_t i = 0; i < advise->way_count; i++)
 		trial_drop(&advise->ways[i]);
 	advise_sample_deinit(&advise->sample);

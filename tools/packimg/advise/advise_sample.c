@@ -96,12 +96,11 @@ static int read_source(struct advise_sample *sample, const char *path, uint64_t 
 		       struct packimg_error *error)
 {
 	struct buffer *held = &sample->bytes_held;
-	int count, r;
 
-	r = list(sample, path, error);
+	int r = list(sample, path, error);
 	if (r)
 		return r;
-	count = reserve(sample, wanted, sample->catalog.count);
+	int count = reserve(sample, wanted, sample->catalog.count);
 	if (count < 0)
 		return packimg_fail(error, count, "out of memory");
 	for (int i = 0; i < count; i++) {
@@ -130,12 +129,11 @@ static int read_dataset(struct advise_sample *sample, const char *path, uint64_t
 			struct packimg_error *error)
 {
 	struct packimg_decoder *decoder = NULL;
-	int count, r;
 
-	r = packimg_open(path, &sample->dataset, error);
+	int r = packimg_open(path, &sample->dataset, error);
 	if (r)
 		return r;
-	count = reserve(sample, wanted, packimg_count(sample->dataset));
+	int count = reserve(sample, wanted, packimg_count(sample->dataset));
 	if (count < 0 || image_decoder_new(&decoder))
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	for (int i = 0; i < count && !r; i++) {
@@ -165,10 +163,9 @@ int advise_sample_init(struct advise_sample *sample, const char *path, uint64_t 
 		       struct packimg_error *error)
 {
 	size_t size = strlen(path);
-	int r;
 
 	*sample = (struct advise_sample){0};
-	r = catalog_init(&sample->catalog);
+	int r = catalog_init(&sample->catalog);
 	if (r)
 		return packimg_fail(error, r, "%s", strerror(-r));
 	r = size > 5 && strcmp(path + size - 5, ".pimg") == 0

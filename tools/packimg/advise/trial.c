@@ -389,7 +389,6 @@ int trial_measure(struct trial_run *runs, uint32_t count, const struct claim_ter
 		  double seconds, bool (*stop)(void), struct packimg_error *error)
 {
 	struct measurement m = {.terms = terms, .seconds = seconds / ROUNDS, .stop = stop};
-	int r;
 
 	for (uint32_t i = 0; i < count; i++) {
 		size_t size = transform_sample_size_max(runs[i].transform);
@@ -398,7 +397,7 @@ int trial_measure(struct trial_run *runs, uint32_t count, const struct claim_ter
 		m.target_size = size > m.target_size ? size : m.target_size;
 	}
 	m.targets = aligned_alloc(ALIGN, m.target_size * TARGETS);
-	r = m.targets ? transform_scratch_new(&m.scratch) : -ENOMEM;
+	int r = m.targets ? transform_scratch_new(&m.scratch) : -ENOMEM;
 	if (r)
 		packimg_say(error, "%s", strerror(-r));
 	else

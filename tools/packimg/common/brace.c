@@ -19,8 +19,6 @@ void word_list_deinit(struct word_list *list)
 
 int word_list_add(struct word_list *list, const char *word)
 {
-	char *copy;
-
 	if (list->count == list->room) {
 		size_t room = list->room ? list->room * 2 : 16;
 		char **words = reallocarray(list->words, room, sizeof(*words));
@@ -30,7 +28,7 @@ int word_list_add(struct word_list *list, const char *word)
 		list->words = words;
 		list->room = room;
 	}
-	copy = strdup(word);
+	char *copy = strdup(word);
 	if (!copy)
 		return -ENOMEM;
 	list->words[list->count++] = copy;
@@ -80,12 +78,11 @@ static int brace_join(const char *word, const struct brace *brace, const char *m
 		      int middle_size, struct word_list *list, struct packimg_error *error)
 {
 	char *joined;
-	int r;
 
 	if (asprintf(&joined, "%.*s%.*s%s", (int)(brace->open - word), word, middle_size, middle,
 		     brace->close + 1) < 0)
 		return -ENOMEM;
-	r = brace_expand(joined, list, error);
+	int r = brace_expand(joined, list, error);
 	free(joined);
 	return r;
 }

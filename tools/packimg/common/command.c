@@ -105,17 +105,15 @@ int command_check_output(const char *path, bool force, struct packimg_error *err
 	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
 	size_t size = strlen(base);
 	struct dirent *entry;
-	DIR *directory;
-	char *folder;
 	int r = 0;
 
 	if (size < 6 || strcmp(base + size - 5, ".pimg") != 0)
 		return packimg_fail(error, -EINVAL, "%s: the name of a dataset ends in .pimg",
 				    path);
-	folder = strndup(path, (size_t)(base - path));
+	char *folder = strndup(path, (size_t)(base - path));
 	if (!folder)
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	directory = opendir(*folder ? folder : ".");
+	DIR *directory = opendir(*folder ? folder : ".");
 	if (!directory) {
 		r = packimg_fail(error, -errno, "%s: the folder to write to: %s",
 				 *folder ? folder : ".", strerror(errno));
@@ -147,12 +145,11 @@ int command_print_json(json_t *json)
 json_t *command_json_text(const char *bytes, size_t size)
 {
 	json_t *json = json_stringn(bytes, size);
-	char *text;
 
 	if (json)
 		return json;
 	/* Not UTF-8 somewhere. */
-	text = printable_copy(bytes, size);
+	char *text = printable_copy(bytes, size);
 	json = text ? json_string(text) : NULL;
 	free(text);
 	return json;

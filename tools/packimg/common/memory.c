@@ -27,13 +27,11 @@ void buffer_deinit(struct buffer *buffer)
 
 int buffer_reserve(struct buffer *buffer, size_t room)
 {
-	uint8_t *data;
-
 	if (room <= buffer->room)
 		return 0;
 	if (room < buffer->room + buffer->room / 2)
 		room = buffer->room + buffer->room / 2;
-	data = realloc(buffer->data, room);
+	uint8_t *data = realloc(buffer->data, room);
 	if (!data)
 		return -ENOMEM;
 	buffer->data = data;
@@ -93,7 +91,6 @@ static void *chunk_map(size_t room, bool in_file)
 void *arena_alloc(struct arena *arena, size_t size)
 {
 	struct arena_chunk *chunk = arena->chunks;
-	void *result;
 
 	if (size > SIZE_MAX / 2)
 		return NULL;
@@ -114,7 +111,7 @@ void *arena_alloc(struct arena *arena, size_t size)
 		arena->chunks = chunk;
 		arena->bytes += room;
 	}
-	result = chunk->data + chunk->used;
+	void *result = chunk->data + chunk->used;
 	chunk->used += size;
 	return result;
 }

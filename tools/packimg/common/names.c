@@ -51,11 +51,10 @@ static int grow(struct names *names)
 int names_add(struct names *names, const char *name, uint32_t *ret_number, bool *ret_added)
 {
 	bool added = false;
-	uint32_t slot;
 
 	if (names->count == names->room && grow(names))
 		return -ENOMEM;
-	slot = find_slot(names, name);
+	uint32_t slot = find_slot(names, name);
 	if (!names->slots[slot]) {
 		const char *copy = arena_copy(names->arena, name, strlen(name));
 
@@ -73,11 +72,9 @@ int names_add(struct names *names, const char *name, uint32_t *ret_number, bool 
 
 int names_find(const struct names *names, const char *name, uint32_t *ret_number)
 {
-	uint32_t slot;
-
 	if (!names->slot_count)
 		return -ENOENT;
-	slot = find_slot(names, name);
+	uint32_t slot = find_slot(names, name);
 	if (!names->slots[slot])
 		return -ENOENT;
 	*ret_number = names->slots[slot] - 1;

@@ -52,20 +52,19 @@ static void draw_bar(const struct progress *progress, double done, const char *t
 
 void progress_update(struct progress *progress, uint64_t images, uint64_t bytes)
 {
-	double now, elapsed, rate, done = 0;
+	double done = 0;
 	struct text_buffer count, total, left;
 	char text[256];
-	int n;
 
 	if (progress->quiet)
 		return;
-	now = clock_s(CLOCK_MONOTONIC);
+	double now = clock_s(CLOCK_MONOTONIC);
 	if (now - progress->last_s < (progress->terminal ? 0.1 : 10))
 		return;
 	progress->last_s = now;
-	elapsed = now - progress->start_s;
-	rate = (double)images / elapsed;
-	n = snprintf(text, sizeof(text), "%s %s", progress->verb, text_count(&count, images));
+	double elapsed = now - progress->start_s;
+	double rate = (double)images / elapsed;
+	int n = snprintf(text, sizeof(text), "%s %s", progress->verb, text_count(&count, images));
 	if (progress->total) {
 		done = (double)images / (double)progress->total;
 		n += snprintf(text + n, sizeof(text) - (size_t)n, " of %s (%.0f %%)",

@@ -7,15 +7,13 @@
 
 int text_error_prefix(struct packimg_error *error, int code, const char *format, ...)
 {
-	struct packimg_error before;
 	va_list arguments;
-	int n;
 
 	if (!error)
 		return code;
-	before = *error;
+	struct packimg_error before = *error;
 	va_start(arguments, format);
-	n = vsnprintf(error->text, sizeof(error->text), format, arguments);
+	int n = vsnprintf(error->text, sizeof(error->text), format, arguments);
 	va_end(arguments);
 	if (n >= 0 && (size_t)n < sizeof(error->text))
 		snprintf(error->text + n, sizeof(error->text) - (size_t)n, ": %.*s",

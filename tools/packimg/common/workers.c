@@ -94,9 +94,8 @@ static void *work(void *argument)
 	const struct workers_setup *setup = &workers->setup;
 	struct slot *slot;
 	void *worker = NULL;
-	int r;
 
-	r = setup->worker_new(setup->context, &worker);
+	int r = setup->worker_new(setup->context, &worker);
 	if (r) {
 		pthread_mutex_lock(&workers->lock);
 		workers->fault = r;
@@ -161,7 +160,6 @@ static int start_threads(struct workers *workers)
 int workers_new(const struct workers_setup *setup, struct workers **ret_workers)
 {
 	struct workers *workers = calloc(1, sizeof(*workers));
-	int r;
 
 	if (!workers)
 		return -ENOMEM;
@@ -175,7 +173,7 @@ int workers_new(const struct workers_setup *setup, struct workers **ret_workers)
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	pthread_cond_init(&workers->block_done, &attributes);
 	pthread_condattr_destroy(&attributes);
-	r = make_slots(workers);
+	int r = make_slots(workers);
 	if (!r)
 		r = start_threads(workers);
 	if (r) {
@@ -223,7 +221,6 @@ static void give_back(struct workers *workers)
 int workers_next(struct workers *workers, unsigned wait_ms, struct work_block **ret_block)
 {
 	struct timespec until = clock_after_ms(wait_ms);
-	struct slot *slot;
 	int r = 0;
 
 	pthread_mutex_lock(&workers->lock);
@@ -233,7 +230,7 @@ int workers_next(struct workers *workers, unsigned wait_ms, struct work_block **
 		pthread_mutex_unlock(&workers->lock);
 		return WORKERS_END;
 	}
-	slot = &workers->slots[workers->taken % workers->slot_count];
+	struct slot *slot = &workers->slots[workers->taken % workers->slot_count];
 	while (slot->state != SLOT_DONE && !workers->fault && !r)
 		r = pthread_cond_timedwait(&workers->block_done, &workers->lock, &until);
 	if (slot->state == SLOT_DONE) {

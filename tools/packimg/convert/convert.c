@@ -22,12 +22,11 @@ static int name_parts(struct convert *convert, struct packimg_error *error)
 	}
 	for (uint32_t i = 0; i < convert->part_count; i++) {
 		struct convert_part *part = &convert->parts[i];
-		int r;
 
 		part->path = part->name ? split_path(output, part->name) : strdup(output);
 		if (!part->path)
 			return packimg_fail(error, -ENOMEM, "out of memory");
-		r = command_check_output(part->path, convert->options.force, error);
+		int r = command_check_output(part->path, convert->options.force, error);
 		if (r)
 			return r;
 	}
@@ -51,14 +50,13 @@ static void convert_deinit(struct convert *convert)
 static int run(struct convert *convert)
 {
 	struct packimg_error error = {{0}};
-	int r;
 
 	command_catch_interrupts();
 	catalog_init(&convert->catalog);
 	ignored_init(&convert->ignored, &convert->catalog.arena);
 	convert->catalog.store.limits = convert->options.limits;
 	convert->options.source.filter = &convert->options.filter;
-	r = convert->options.split_folders ? 0 : name_parts(convert, &error);
+	int r = convert->options.split_folders ? 0 : name_parts(convert, &error);
 	if (!r)
 		r = convert_list(convert, &error);
 	if (!r && convert->options.split_folders)
@@ -84,12 +82,11 @@ int command_convert(int argc, char **argv)
 {
 	struct convert *convert = calloc(1, sizeof(*convert));
 	struct word_list sources = {0};
-	int status;
 
 	if (!convert)
 		return command_fail("out of memory");
 	convert_parse(convert, argc, argv, &sources);
-	status = run(convert);
+	int status = run(convert);
 	convert_deinit(convert);
 	free(convert);
 	word_list_deinit(&sources);

@@ -12,8 +12,6 @@
 
 int convert_skip(struct convert *convert, const char *name, const char *reason)
 {
-	struct convert_skip *skip;
-
 	if (convert->skip_count == convert->skip_room) {
 		uint64_t room = convert->skip_room ? convert->skip_room * 2 : 64;
 		struct convert_skip *skips = reallocarray(convert->skips, room, sizeof(*skips));
@@ -23,7 +21,7 @@ int convert_skip(struct convert *convert, const char *name, const char *reason)
 		convert->skips = skips;
 		convert->skip_room = room;
 	}
-	skip = &convert->skips[convert->skip_count];
+	struct convert_skip *skip = &convert->skips[convert->skip_count];
 	skip->name = arena_copy(&convert->catalog.arena, name, strlen(name));
 	skip->reason = arena_copy(&convert->catalog.arena, reason, strlen(reason));
 	if (!skip->name || !skip->reason)
@@ -77,9 +75,8 @@ static int list_source(struct convert *convert, const char *path, struct progres
 	struct source *source;
 	struct source_item item;
 	uint64_t before = convert->catalog.count;
-	int r;
 
-	r = source_new(&convert->catalog.store, path, &convert->options.source, &source, error);
+	int r = source_new(&convert->catalog.store, path, &convert->options.source, &source, error);
 	if (r)
 		return r;
 	while ((r = source_next(source, &item, error)) >= 0 && r != SOURCE_END) {

@@ -16,10 +16,9 @@ __attribute__((format(printf, 2, 3))) static int add_note(struct convert *conver
 {
 	va_list arguments;
 	char *text;
-	int r;
 
 	va_start(arguments, format);
-	r = vasprintf(&text, format, arguments);
+	int r = vasprintf(&text, format, arguments);
 	va_end(arguments);
 	if (r < 0)
 		return -ENOMEM;
@@ -147,12 +146,13 @@ static int note_empty_folders(struct convert *convert)
 	if (!r)
 		r = folders_of_images(&convert->catalog, &taken);
 	for (uint32_t i = 0; !r && i < ignored->folders.count; i++) {
-		const char *folder = ignored->folders.names[i], *name;
+		const char *folder = ignored->folders.names[i];
 		bool added;
 
 		r = buffer_reserve(&class_name, strlen(folder) + 1);
-		name = r ? NULL
-			 : class_rule_apply(&convert->class_rule, folder, (char *)class_name.data);
+		const char *name =
+			r ? NULL
+			  : class_rule_apply(&convert->class_rule, folder, (char *)class_name.data);
 		if (!name || !names_find(&taken, folder, &number) ||
 		    !names_find(&convert->catalog.class_names, name, &number))
 			continue;

@@ -47,11 +47,10 @@ static int worker_new(void *context, void **ret_worker)
 {
 	const struct writing *writing = context;
 	struct worker *worker = calloc(1, sizeof(*worker));
-	int r;
 
 	if (!worker)
 		return -ENOMEM;
-	r = renderer_init(&worker->renderer, &writing->convert->options.render);
+	int r = renderer_init(&worker->renderer, &writing->convert->options.render);
 	if (r) {
 		free(worker);
 		return r;
@@ -173,9 +172,9 @@ static int write_values(struct writing *writing, struct convert_part *part,
 
 	for (uint32_t i = 0; i < sample->value_count; i++) {
 		struct packimg_value value;
-		int r;
 
-		r = catalog_value(&convert->catalog, &sample->values[i], &writing->scratch, &value);
+		int r = catalog_value(&convert->catalog, &sample->values[i], &writing->scratch,
+				      &value);
 		if (r)
 			return packimg_fail(
 				writing->error, r, "%s: field \"%s\": %s", sample->name,
@@ -202,8 +201,6 @@ static int write_sample(void *context, const struct work_block *block, uint32_t 
 	const struct rendered *rendered = &outcome->rendered;
 	struct convert_part *part = &convert->parts[sample->part];
 	const uint8_t *data = block->bytes.data + outcome->offset;
-	struct packimg_item item;
-	int r;
 
 	convert->bytes_in += outcome->source_size;
 	if (outcome->status) {
@@ -213,7 +210,7 @@ static int write_sample(void *context, const struct work_block *block, uint32_t 
 		}
 		return convert_skip(convert, sample->name, outcome->error.text);
 	}
-	item = (struct packimg_item){
+	struct packimg_item item = (struct packimg_item){
 		.data = data,
 		.data_size = rendered->data_size,
 		.side = rendered->side_size ? data + rendered->data_size : NULL,
@@ -227,7 +224,7 @@ static int write_sample(void *context, const struct work_block *block, uint32_t 
 		.source = sample->name,
 		.source_size = strlen(sample->name),
 	};
-	r = packimg_writer_add(part->writer, &item, error);
+	int r = packimg_writer_add(part->writer, &item, error);
 	if (r)
 		return text_error_prefix(error, r, "%s", sample->name);
 	statistics_add(&part->statistics, &outcome->statistics);
@@ -251,9 +248,8 @@ static int open_parts(struct convert *convert, struct packimg_error *error)
 
 	for (uint32_t p = 0; p < convert->part_count; p++) {
 		struct convert_part *part = &convert->parts[p];
-		int r;
 
-		r = packimg_writer_new(part->path, &options, &part->writer, error);
+		int r = packimg_writer_new(part->path, &options, &part->writer, error);
 		if (!r)
 			r = packimg_writer_classes(part->writer, convert->catalog.classes,
 						   convert->catalog.class_count, error);
@@ -282,9 +278,8 @@ static int describe(const struct convert *convert, struct buffer *text)
 {
 	const struct render_options *render = &convert->options.render;
 	char line[512];
-	int n;
 
-	n = snprintf(line, sizeof(line), "jpeg=%s", render->verbatim ? "verbatim" : "");
+	int n = snprintf(line, sizeof(line), "jpeg=%s", render->verbatim ? "verbatim" : "");
 	if (!render->verbatim)
 		n += snprintf(line + n, sizeof(line) - (size_t)n, "quality:%d", render->quality);
 	if (render->max_side)
@@ -339,10 +334,9 @@ static int write_metadata(struct convert *convert, struct convert_part *part,
 	const struct filter *filter = &convert->options.filter;
 	struct buffer text = {0};
 	char number[32];
-	int r;
 
-	r = packimg_writer_metadata(part->writer, "producer", "packimg " PACKIMG_TOOL_VERSION,
-				    error);
+	int r = packimg_writer_metadata(part->writer, "producer", "packimg " PACKIMG_TOOL_VERSION,
+					error);
 	if (!r && describe(convert, &text))
 		r = packimg_fail(error, -ENOMEM, "out of memory");
 	if (!r)
@@ -377,11 +371,10 @@ int convert_write_statistics(struct packimg_writer *writer, const struct statist
 {
 	double mean[3], std[3];
 	char number[32];
-	int r;
 
 	if (statistics_result(statistics, mean, std))
 		return 0;
-	r = packimg_writer_statistics(writer, mean, std);
+	int r = packimg_writer_statistics(writer, mean, std);
 	if (r)
 		return packimg_fail(error, r, "statistics: %s", strerror(-r));
 	snprintf(number, sizeof(number), "%" PRIu64, statistics->images);
@@ -452,12 +445,11 @@ static int write_samples(struct convert *convert, struct packimg_error *error)
 int convert_write(struct convert *convert, struct packimg_error *error)
 {
 	double start_s = clock_s(CLOCK_MONOTONIC);
-	int r;
 
 	convert->class_samples =
 		calloc(convert->catalog.class_count + 1, sizeof(*convert->class_samples));
-	r = convert->class_samples ? open_parts(convert, error)
-				   : packimg_fail(error, -ENOMEM, "out of memory");
+	int r = convert->class_samples ? open_parts(convert, error)
+				       : packimg_fail(error, -ENOMEM, "out of memory");
 	if (!r)
 		r = write_samples(convert, error);
 	if (!r && !convert_sample_count(convert))

@@ -68,7 +68,6 @@ static int probe_kind(const uint8_t *data, size_t size, struct image_info *info,
 	enum image_kind kind = image_kind_of(data, size);
 	const struct image_format *format = &image_formats[kind];
 	char list[IMAGE_LIST_SIZE];
-	int r;
 
 	if (!size)
 		return packimg_fail(error, -EBADMSG, "empty file");
@@ -81,7 +80,7 @@ static int probe_kind(const uint8_t *data, size_t size, struct image_info *info,
 	if (!format->reading)
 		return packimg_fail(error, -ENOTSUP, "%s image; this packimg was built without %s",
 				    format->name, format->library);
-	r = format->reading->probe(data, size, info, error);
+	int r = format->reading->probe(data, size, info, error);
 	info->kind = kind;
 	return r;
 }
@@ -90,9 +89,8 @@ int image_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
 		struct packimg_error *error)
 {
 	struct image_info info = {0};
-	int r;
 
-	r = probe_kind(data, size, &info, error);
+	int r = probe_kind(data, size, &info, error);
 	if (r)
 		return r;
 	if (!info.width || !info.height || info.width > PACKIMG_SIDE_MAX ||
@@ -108,11 +106,10 @@ static int keep_grey(struct image_reader *reader, struct image_pixels *pixels,
 		     struct packimg_error *error)
 {
 	size_t bytes = (size_t)pixels->width * pixels->height;
-	uint8_t *grey;
 
 	if (buffer_reserve(&reader->grey, bytes))
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	grey = reader->grey.data;
+	uint8_t *grey = reader->grey.data;
 	for (uint32_t y = 0; y < pixels->height; y++) {
 		const uint8_t *row = pixels->data + y * pixels->stride;
 
@@ -131,14 +128,12 @@ int image_read_sample(struct image_reader *reader, const struct packimg_sample *
 {
 	struct packimg_region region = {.width = sample->width, .height = sample->height};
 	struct packimg_pixels decoded;
-	struct image_pixels pixels;
-	int r;
 
-	r = packimg_decode(reader->decoder, sample, &region, target_width, target_height, &decoded,
-			   error);
+	int r = packimg_decode(reader->decoder, sample, &region, target_width, target_height,
+			       &decoded, error);
 	if (r)
 		return r;
-	pixels = (struct image_pixels){
+	struct image_pixels pixels = (struct image_pixels){
 		.data = decoded.data,
 		.stride = decoded.stride,
 		.width = decoded.width,
@@ -196,8 +191,6 @@ static int read_other(struct image_reader *reader, const uint8_t *data, size_t s
 		pixel_count * (3 + (info->orientation == 1 ? 0 : 3) + (info->channels == 1));
 	uint64_t working = pixel_count * image_formats[info->kind].reading->pixel_memory;
 	struct text_buffer needed, allowed;
-	const uint8_t *rgb;
-	int r;
 
 	if (taken + working > IMAGE_MEMORY_MAX)
 		return packimg_fail(error, -E2BIG,
@@ -207,9 +200,9 @@ static int read_other(struct image_reader *reader, const uint8_t *data, size_t s
 				    text_bytes(&allowed, IMAGE_MEMORY_MAX));
 	if (buffer_reserve(&reader->pixels, bytes))
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	rgb = reader->pixels.data;
-	r = image_formats[info->kind].reading->read(data, size, info, IMAGE_MEMORY_MAX - taken,
-						    reader->pixels.data, error);
+	const uint8_t *rgb = reader->pixels.data;
+	int r = image_formats[info->kind].reading->read(data, size, info, IMAGE_MEMORY_MAX - taken,
+							reader->pixels.data, error);
 	if (r)
 		return r;
 	if (info->orientation != 1) {

@@ -45,7 +45,6 @@ static int avif_open(const uint8_t *data, size_t size, uint64_t pixels_max,
 		     avifDecoder **ret_decoder, struct packimg_error *error)
 {
 	avifDecoder *decoder = avifDecoderCreate();
-	avifResult result;
 
 	if (!decoder)
 		return packimg_fail(error, -ENOMEM, "out of memory");
@@ -58,7 +57,7 @@ static int avif_open(const uint8_t *data, size_t size, uint64_t pixels_max,
 	/* what many writers have left out, and what says nothing of the pixels that are wanted */
 	decoder->strictFlags =
 		AVIF_STRICT_ENABLED & ~(AVIF_STRICT_PIXI_REQUIRED | AVIF_STRICT_CLAP_VALID);
-	result = avifDecoderSetIOMemory(decoder, data, size);
+	avifResult result = avifDecoderSetIOMemory(decoder, data, size);
 	if (result == AVIF_RESULT_OK)
 		result = avifDecoderParse(decoder);
 	if (result != AVIF_RESULT_OK)
@@ -91,7 +90,6 @@ static avifResult avif_convert(const avifImage *image, uint8_t *rgb)
 	size_t count = (size_t)image->width * image->height;
 	uint8_t *rgba = NULL;
 	avifRGBImage target;
-	avifResult result;
 
 	avifRGBImageSetDefaults(&target, image);
 	target.depth = 8;
@@ -105,7 +103,7 @@ static avifResult avif_convert(const avifImage *image, uint8_t *rgb)
 		target.pixels = rgba;
 	}
 	target.rowBytes = (image->alphaPlane ? 4 : 3) * image->width;
-	result = avifImageYUVToRGB(image, &target);
+	avifResult result = avifImageYUVToRGB(image, &target);
 	for (size_t i = 0; rgba && i < count; i++)
 		memcpy(rgb + 3 * i, rgba + 4 * i, 3);
 	free(rgba);
@@ -121,12 +119,11 @@ static int avif_read(const uint8_t *data, size_t size, const struct image_info *
 	 */
 	uint64_t pixels_max = (uint64_t)info->width * info->height + AVIF_CROPPED_MAX;
 	avifDecoder *decoder = NULL;
-	avifResult result;
 	int r = avif_open(data, size, pixels_max, &decoder, error);
 
 	if (r)
 		return r;
-	result = avifDecoderNextImage(decoder);
+	avifResult result = avifDecoderNextImage(decoder);
 	/* the picture says its size again, and it is that one that is written */
 	if (result == AVIF_RESULT_OK &&
 	    (decoder->image->width != info->width || decoder->image->height != info->height))

@@ -100,7 +100,6 @@ static int bmp_open(struct bmp *bmp, const uint8_t *data, size_t size, struct pa
 {
 	uint32_t header = size < FILE_HEADER + 4 ? 0 : get(data + FILE_HEADER, 4), colours = 0;
 	const uint8_t *fields = data + FILE_HEADER + 4;
-	int r;
 
 	*bmp = (struct bmp){.data = data, .size = size};
 	if (!header || header > size - FILE_HEADER)
@@ -122,7 +121,7 @@ static int bmp_open(struct bmp *bmp, const uint8_t *data, size_t size, struct pa
 		bmp->compression = get(fields + 12, 4);
 		colours = get(fields + 28, 4);
 	}
-	r = bmp_check(bmp, error);
+	int r = bmp_check(bmp, error);
 	return r ? r : bmp_tables(bmp, FILE_HEADER + header, header, colours, error);
 }
 

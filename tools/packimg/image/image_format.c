@@ -53,11 +53,9 @@ static bool is_pnm(const uint8_t *data, size_t size)
  */
 static bool has_brand(const uint8_t *data, size_t size, const char *brand, size_t count)
 {
-	size_t end;
-
 	if (!BEGINS(4, "ftyp"))
 		return false;
-	end = (size_t)data[0] << 24 | (size_t)data[1] << 16 | (size_t)data[2] << 8 | data[3];
+	size_t end = (size_t)data[0] << 24 | (size_t)data[1] << 16 | (size_t)data[2] << 8 | data[3];
 	for (size_t at = 8; at + 4 <= end && at + 4 <= size; at += 4)
 		if (at != 12 && memcmp(data + at, brand, count) == 0)
 			return true;

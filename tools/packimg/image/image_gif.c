@@ -198,16 +198,14 @@ static bool take_code(struct gif_codes *codes, uint32_t code)
 static bool gif_codes_stand(const uint8_t *data, size_t size)
 {
 	struct gif_codes codes = {0};
-	uint64_t pixels;
 	struct gif gif;
 	int code = 0;
-	bool good;
 
 	if (gif_open(&gif, data, size, NULL))
 		return false;
-	pixels = (uint64_t)gif.file->Image.Width * (uint64_t)gif.file->Image.Height;
+	uint64_t pixels = (uint64_t)gif.file->Image.Width * (uint64_t)gif.file->Image.Height;
 	/* the byte that giflib has read last says how many bits a pixel has */
-	good = gif.data[-1] <= 8;
+	bool good = gif.data[-1] <= 8;
 	codes.clear = 1u << (gif.data[-1] & 15);
 	codes.count = codes.clear + 2;
 	while (good && code >= 0 && codes.pixels < pixels)
@@ -221,12 +219,11 @@ static int gif_read(const uint8_t *data, size_t size, const struct image_info *i
 		    uint64_t memory_max, uint8_t *rgb, struct packimg_error *error)
 {
 	struct gif gif;
-	uint8_t *row;
 	int r = gif_open(&gif, data, size, error);
 
 	if (r)
 		return r;
-	row = malloc((size_t)gif.file->Image.Width + 1);
+	uint8_t *row = malloc((size_t)gif.file->Image.Width + 1);
 	r = row ? gif_rows(&gif, info, row, rgb) : -ENOMEM;
 	free(row);
 	if (r == -EBADMSG)

@@ -16,13 +16,12 @@ void image_orient(const uint8_t *source, uint32_t width, uint32_t height, uint32
 	for (uint32_t y = 0; y < height; y++) {
 		for (uint32_t x = 0; x < width; x++) {
 			size_t column = swap ? y : x, row = swap ? x : y;
-			uint8_t *to;
 
 			if (flip_x)
 				column = upright_width - 1 - column;
 			if (flip_y)
 				row = upright_height - 1 - row;
-			to = target + (row * upright_width + column) * channels;
+			uint8_t *to = target + (row * upright_width + column) * channels;
 			for (uint32_t c = 0; c < channels; c++)
 				to[c] = *source++;
 		}

@@ -13,7 +13,6 @@ static int png_open(const uint8_t *data, size_t size, spng_ctx **ret_png,
 		    struct spng_ihdr *ret_header, struct packimg_error *error)
 {
 	spng_ctx *png = spng_ctx_new(0);
-	int r;
 
 	if (!png)
 		return packimg_fail(error, -ENOMEM, "out of memory");
@@ -21,7 +20,7 @@ static int png_open(const uint8_t *data, size_t size, spng_ctx **ret_png,
 	/* of chunks beside the pixels, too: what turns an image is in one of them */
 	spng_set_crc_action(png, SPNG_CRC_ERROR, SPNG_CRC_ERROR);
 	spng_set_chunk_limits(png, 64 << 20, 128 << 20);
-	r = spng_set_png_buffer(png, data, size);
+	int r = spng_set_png_buffer(png, data, size);
 	if (!r)
 		r = spng_get_ihdr(png, ret_header);
 	if (r) {
@@ -209,9 +208,8 @@ static int png_read(const uint8_t *data, size_t size, const struct image_info *i
 	size_t bytes = (size_t)info->width * info->height * 3;
 	struct spng_ihdr header;
 	spng_ctx *png;
-	int r;
 
-	r = png_open(data, size, &png, &header, error);
+	int r = png_open(data, size, &png, &header, error);
 	if (r)
 		return r;
 	r = spng_decode_image(png, rgb, bytes, SPNG_FMT_RGB8, 0);

@@ -71,11 +71,10 @@ static int webp_read(const uint8_t *data, size_t size, const struct image_info *
 {
 	WebPDemuxer *demuxer = webp_open(data, size);
 	WebPIterator frame;
-	bool whole;
 
 	if (!demuxer)
 		return packimg_fail(error, -EBADMSG, "damaged WebP: its chunks are not whole");
-	whole = WebPDemuxGetFrame(demuxer, 1, &frame) && read_frame(&frame, info, rgb);
+	bool whole = WebPDemuxGetFrame(demuxer, 1, &frame) && read_frame(&frame, info, rgb);
 	WebPDemuxReleaseIterator(&frame);
 	WebPDemuxDelete(demuxer);
 	return whole ? 0 : packimg_fail(error, -EBADMSG, "damaged WebP: its pixels are not whole");

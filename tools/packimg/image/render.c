@@ -19,10 +19,8 @@ enum {
 
 int renderer_init(struct renderer *renderer, const struct render_options *options)
 {
-	int r;
-
 	*renderer = (struct renderer){.options = *options};
-	r = image_reader_init(&renderer->reader);
+	int r = image_reader_init(&renderer->reader);
 	if (!r)
 		r = packimg_encoder_new(&renderer->encoder);
 	if (!r && options->transcode)
@@ -50,15 +48,14 @@ void render_target_size(const struct render_options *options, uint32_t width, ui
 	uint32_t shorter = width < height ? width : height,
 		 longer = width < height ? height : width;
 	double scale = 1;
-	double to_width, to_height;
 
 	if (options->short_side && shorter > options->short_side)
 		scale = (double)options->short_side / shorter;
 	if (options->max_side && longer > options->max_side &&
 	    (double)options->max_side / longer < scale)
 		scale = (double)options->max_side / longer;
-	to_width = round(width * scale);
-	to_height = round(height * scale);
+	double to_width = round(width * scale);
+	double to_height = round(height * scale);
 	*ret_width = to_width < 1 ? 1 : (uint32_t)to_width;
 	*ret_height = to_height < 1 ? 1 : (uint32_t)to_height;
 }
@@ -96,14 +93,13 @@ static int add_index(struct renderer *renderer, struct buffer *bytes, size_t off
 		     struct packimg_error *error)
 {
 	struct image_side side;
-	int r;
 
 	rendered->data_size = bytes->size - offset;
 	if (!renderer->options.index)
 		return image_check(&renderer->reader, bytes->data + offset, rendered->data_size,
 				   info, error);
-	r = image_index(&renderer->reader, bytes->data + offset, rendered->data_size, info, &side,
-			&rendered->unindexed, error);
+	int r = image_index(&renderer->reader, bytes->data + offset, rendered->data_size, info,
+			    &side, &rendered->unindexed, error);
 	if (r)
 		return r;
 	if (!side.size)
@@ -124,13 +120,12 @@ static int transcode(struct renderer *renderer, struct buffer *bytes, size_t off
 {
 	const uint8_t *data;
 	size_t size;
-	int r;
 
 	*ret_transcoded = false;
 	if (!renderer->options.transcode || !unindexed_can_transcode(unindexed_reason(&info->jpeg)))
 		return 0;
-	r = packimg_transcode_jpeg(renderer->transcoder, bytes->data + offset, bytes->size - offset,
-				   &data, &size, error);
+	int r = packimg_transcode_jpeg(renderer->transcoder, bytes->data + offset,
+				       bytes->size - offset, &data, &size, error);
 	if (r)
 		return r == -ENOTSUP ? 0 : r;
 	bytes->size = offset;
@@ -154,9 +149,8 @@ static int keep_verbatim(struct renderer *renderer, struct buffer *bytes, size_t
 		.kind = info->kind,
 	};
 	struct image_pixels pixels;
-	int r;
 
-	r = transcode(renderer, bytes, offset, info, &rendered.transcoded, error);
+	int r = transcode(renderer, bytes, offset, info, &rendered.transcoded, error);
 	if (!r)
 		r = add_index(renderer, bytes, offset, info, &rendered, error);
 	if (r)
@@ -191,13 +185,13 @@ static int resize_pixels(struct renderer *renderer, struct image_pixels *pixels,
 		.extent_height = pixels->extent_height,
 	};
 	size_t stride = (size_t)width * pixels->channels;
-	int r;
 
 	if (pixels->width == width && pixels->height == height)
 		return 0;
 	if (buffer_reserve(&renderer->pixels, height * stride))
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	r = resize_image(renderer->resize, &picture, width, height, renderer->pixels.data, stride);
+	int r = resize_image(renderer->resize, &picture, width, height, renderer->pixels.data,
+			     stride);
 	if (r)
 		return packimg_fail(error, r, "resizing to %ux%u: %s", width, height, strerror(-r));
 	*pixels = (struct image_pixels){
@@ -269,9 +263,8 @@ static int store_pixels(struct renderer *renderer, struct image_pixels *pixels,
 {
 	struct image_info made;
 	const uint8_t *data;
-	int r;
 
-	r = resize_pixels(renderer, pixels, rendered->width, rendered->height, error);
+	int r = resize_pixels(renderer, pixels, rendered->width, rendered->height, error);
 	if (r)
 		return r;
 	add_statistics(statistics, pixels);
@@ -300,17 +293,15 @@ static int render_probed(struct renderer *renderer, const char *name, struct buf
 	uint32_t upright_height = info->orientation >= 5 ? info->width : info->height;
 	struct rendered rendered = {.codec = choose_codec(options, name, info), .kind = info->kind};
 	struct image_pixels pixels;
-	bool shrink;
-	int r;
 
 	render_target_size(options, upright_width, upright_height, &width, &height);
-	shrink = width != upright_width || height != upright_height;
+	bool shrink = width != upright_width || height != upright_height;
 	if (rendered.codec == PACKIMG_CODEC_JPEG && options->verbatim && info->kind == IMAGE_JPEG &&
 	    !shrink)
 		return keep_verbatim(renderer, bytes, offset, info, statistics, ret_rendered,
 				     error);
-	r = image_read(&renderer->reader, bytes->data + offset, bytes->size - offset, info, NULL,
-		       shrink ? width : 0, shrink ? height : 0, &pixels, error);
+	int r = image_read(&renderer->reader, bytes->data + offset, bytes->size - offset, info,
+			   NULL, shrink ? width : 0, shrink ? height : 0, &pixels, error);
 	rendered.width = width;
 	rendered.height = height;
 	if (!r)
@@ -337,12 +328,11 @@ int renderer_render(struct renderer *renderer, const char *name, struct buffer *
 {
 	static pthread_mutex_t large_turn = PTHREAD_MUTEX_INITIALIZER;
 	struct image_info info;
-	uint64_t pixels;
 	int r = image_probe(bytes->data + offset, bytes->size - offset, &info, error);
 
 	if (r)
 		return r;
-	pixels = (uint64_t)info.width * info.height;
+	uint64_t pixels = (uint64_t)info.width * info.height;
 	if (renderer->options.pixels_max && pixels > renderer->options.pixels_max)
 		return packimg_fail(error, -EFBIG,
 				    "%ux%u pixels are more than --max-pixels allows (%" PRIu64 ")",
@@ -367,12 +357,11 @@ static int render_stored_jpeg(struct renderer *renderer, const struct packimg_sa
 {
 	size_t offset = bytes->size;
 	struct image_info info;
-	int r;
 
 	if (buffer_append(bytes, sample->data, sample->data_size) ||
 	    buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	r = image_probe(bytes->data + offset, sample->data_size, &info, error);
+	int r = image_probe(bytes->data + offset, sample->data_size, &info, error);
 	/* SPEC.md, "Orientation": in a dataset a JPEG's own does not count */
 	info.orientation = sample->orientation;
 	return r ? r : render_probed(renderer, "", bytes, offset, &info, NULL, ret_rendered, error);
@@ -386,11 +375,10 @@ int renderer_render_stored(struct renderer *renderer, const struct packimg_sampl
 	struct rendered rendered = {.codec = choose_codec(&renderer->options, "", &info),
 				    .kind = info.kind};
 	struct image_pixels pixels;
-	int r;
 
 	if (sample->codec == PACKIMG_CODEC_JPEG)
 		return render_stored_jpeg(renderer, sample, bytes, ret_rendered, error);
-	r = image_read_sample(&renderer->reader, sample, 0, 0, &pixels, error);
+	int r = image_read_sample(&renderer->reader, sample, 0, 0, &pixels, error);
 	render_target_size(&renderer->options, sample->width, sample->height, &rendered.width,
 			   &rendered.height);
 	if (!r)

@@ -91,7 +91,6 @@ int archive_in_open(const char *path, const struct archive_limits *limits,
 		    struct archive_in **ret_archive, struct packimg_error *error)
 {
 	struct archive_in *in = calloc(1, sizeof(*in));
-	int r;
 
 	if (!in)
 		return packimg_fail(error, -ENOMEM, "out of memory");
@@ -108,7 +107,7 @@ int archive_in_open(const char *path, const struct archive_limits *limits,
 	archive_read_support_format_tar(in->archive);
 	archive_read_support_format_gnutar(in->archive);
 	archive_read_support_format_zip(in->archive);
-	r = archive_source(in, error);
+	int r = archive_source(in, error);
 	if (r) {
 		archive_in_close(in);
 		return r;
@@ -136,14 +135,14 @@ void archive_in_close(struct archive_in *in)
 static int check_expansion(struct archive_in *in, size_t size, struct packimg_error *error)
 {
 	uint64_t own = in->map ? in->map_size : (uint64_t)archive_filter_bytes(in->archive, -1);
-	uint64_t unpacked;
 
 	in->handed_out += size;
 	/*
 	 * Of a compressed archive headers and members that nobody wants count, too: they cost as
 	 * much.
 	 */
-	unpacked = in->compressed ? (uint64_t)archive_filter_bytes(in->archive, 0) : in->handed_out;
+	uint64_t unpacked =
+		in->compressed ? (uint64_t)archive_filter_bytes(in->archive, 0) : in->handed_out;
 	if (unpacked <= ARCHIVE_FREE || (unpacked - ARCHIVE_FREE) / in->limits.expansion_max <= own)
 		return 0;
 	return packimg_fail(error, -EFBIG,
@@ -179,7 +178,6 @@ static int next_member(struct archive_in *in, struct archive_member *ret_member,
 		       struct packimg_error *error)
 {
 	struct archive_entry *entry;
-	const char *name;
 	bool is_link;
 	int r;
 
@@ -200,7 +198,7 @@ static int next_member(struct archive_in *in, struct archive_member *ret_member,
 		is_link =
 			archive_entry_hardlink(entry) || archive_entry_filetype(entry) == AE_IFLNK;
 	} while (archive_entry_filetype(entry) != AE_IFREG && !is_link);
-	name = archive_entry_pathname(entry);
+	const char *name = archive_entry_pathname(entry);
 	in->member_size = !is_link && archive_entry_size_is_set(entry)
 				  ? (uint64_t)archive_entry_size(entry)
 				  : 0;
@@ -230,14 +228,12 @@ int archive_in_next(struct archive_in *in, struct archive_member *ret_member,
 
 int archive_in_range(struct archive_in *in, uint64_t *ret_offset, uint64_t *ret_size)
 {
-	const uint8_t *block;
-
 	if (!in->map || !in->member_size)
 		return -ENODATA;
 	if (archive_read_data_block(in->archive, &in->block, &in->block_size, &in->block_offset))
 		return -ENODATA;
 	in->block_held = true;
-	block = in->block;
+	const uint8_t *block = in->block;
 	/*
 	 * libarchive hands out the mapping itself when it has nothing to undo: then the pointer is
 	 * the offset.

@@ -76,11 +76,10 @@ static int add_values(struct catalog *catalog, const struct source_item *item,
 		      struct catalog_sample *sample, struct packimg_error *error)
 {
 	struct catalog_value *values;
-	int r;
 
 	if (!item->field_count)
 		return 0;
-	r = check_fields(catalog, item, error);
+	int r = check_fields(catalog, item, error);
 	if (r)
 		return r;
 	values = arena_alloc(&catalog->arena, item->field_count * sizeof(*values));
@@ -88,7 +87,6 @@ static int add_values(struct catalog *catalog, const struct source_item *item,
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	for (size_t i = 0; i < item->field_count; i++) {
 		const struct source_field *field = &item->fields[i];
-		struct catalog_field *known;
 
 		values[i] = (struct catalog_value){
 			.size = (uint32_t)field->size,
@@ -98,7 +96,7 @@ static int add_values(struct catalog *catalog, const struct source_item *item,
 		if (!values[i].text ||
 		    names_add(&catalog->field_names, field->name, &values[i].field, NULL))
 			return packimg_fail(error, -ENOMEM, "out of memory");
-		known = &catalog->fields[values[i].field];
+		struct catalog_field *known = &catalog->fields[values[i].field];
 		known->kinds[field->kind] = true;
 		if ((field->kind == VALUE_TEXT || field->kind == VALUE_BYTES) &&
 		    !text_is_utf8(field->text, field->size))
@@ -147,7 +145,6 @@ int catalog_add(struct catalog *catalog, const struct source_item *item,
 		.place = item->place,
 		.label = (int32_t)item->class_number,
 	};
-	int r;
 
 	if (catalog->count == catalog->room) {
 		uint64_t room = catalog->room ? catalog->room * 2 : 1024;
@@ -173,7 +170,7 @@ int catalog_add(struct catalog *catalog, const struct source_item *item,
 		if (!sample.place.path)
 			return packimg_fail(error, -ENOMEM, "out of memory");
 	}
-	r = add_values(catalog, item, &sample, error);
+	int r = add_values(catalog, item, &sample, error);
 	if (!r)
 		r = catalog_classify(catalog, &sample, item->class_name, error);
 	if (r)
@@ -219,9 +216,8 @@ static int number_as_given(struct catalog *catalog, const char *const *given, ui
 			   struct packimg_error *error)
 {
 	struct names names;
-	int r;
 
-	r = set_class_count(catalog, given_count, error);
+	int r = set_class_count(catalog, given_count, error);
 	names_init(&names, &catalog->arena);
 	for (uint32_t i = 0; !r && i < given_count; i++) {
 		uint32_t number;
@@ -268,11 +264,10 @@ static int number_by_labels(struct catalog *catalog, uint32_t count, struct pack
 
 	for (uint64_t i = 0; !r && i < catalog->count; i++) {
 		const struct catalog_sample *sample = &catalog->samples[i];
-		const char *name;
 
 		if (sample->class == UINT32_MAX || sample->label < 0)
 			continue;
-		name = catalog->class_names.names[sample->class];
+		const char *name = catalog->class_names.names[sample->class];
 		if ((catalog->classes[sample->label] && catalog->classes[sample->label] != name) ||
 		    (number_of[sample->class] && number_of[sample->class] != sample->label + 1))
 			r = packimg_fail(
@@ -314,10 +309,9 @@ static int number_by_names(struct catalog *catalog, struct packimg_error *error)
 	uint32_t count = catalog->class_names.count;
 	uint32_t *order = calloc(count + 1, sizeof(*order));
 	uint32_t *number_of = calloc(count + 1, sizeof(*number_of));
-	int r;
 
-	r = order && number_of ? set_class_count(catalog, count, error)
-			       : packimg_fail(error, -ENOMEM, "out of memory");
+	int r = order && number_of ? set_class_count(catalog, count, error)
+				   : packimg_fail(error, -ENOMEM, "out of memory");
 	if (!r) {
 		names_sort(&catalog->class_names, order);
 		for (uint32_t i = 0; i < count; i++) {

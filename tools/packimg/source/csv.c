@@ -65,11 +65,11 @@ static int csv_quoted(struct csv *csv, struct packimg_error *error)
 
 static int csv_plain(struct csv *csv)
 {
-	const char *p = csv->cursor, *end;
+	const char *p = csv->cursor;
 
 	while (p < csv->end && *p != csv->separator && *p != '\n')
 		p++;
-	end = p;
+	const char *end = p;
 	if (p > csv->cursor && p[-1] == '\r' && (p == csv->end || *p == '\n'))
 		end--;
 	if (buffer_append(&csv->cells, csv->cursor, (size_t)(end - csv->cursor)))

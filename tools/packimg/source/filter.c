@@ -21,14 +21,13 @@ int filter_add(struct filter *filter, const char *pattern, bool exclude)
 		reallocarray(filter->patterns, filter->count + 1, sizeof(*patterns));
 	const char *text = filter_plain_name(pattern);
 	size_t size = strlen(text);
-	char *copy;
 
 	if (!patterns)
 		return -ENOMEM;
 	filter->patterns = patterns;
 	while (size > 1 && text[size - 1] == '/')
 		size--;
-	copy = strndup(text, size);
+	char *copy = strndup(text, size);
 	if (!copy)
 		return -ENOMEM;
 	patterns[filter->count++] = (struct filter_pattern){
@@ -80,13 +79,11 @@ static bool any_matches(struct filter *filter, bool exclude, const char *name)
 
 enum filter_verdict filter_listed(struct filter *filter, const char *name)
 {
-	bool included, excluded;
-
 	if (!filter || !filter->count)
 		return FILTER_TAKE;
 	name = filter_plain_name(name);
-	included = any_matches(filter, false, name) || !filter->has_include;
-	excluded = any_matches(filter, true, name);
+	bool included = any_matches(filter, false, name) || !filter->has_include;
+	bool excluded = any_matches(filter, true, name);
 	return included && !excluded ? FILTER_TAKE : FILTER_EXCLUDED;
 }
 
@@ -98,10 +95,8 @@ bool filter_excludes_folder(struct filter *filter, const char *name)
 static bool is_hidden(const char *name)
 {
 	for (const char *part = name; part; part = strchr(part, '/')) {
-		size_t size;
-
 		part += *part == '/';
-		size = strcspn(part, "/");
+		size_t size = strcspn(part, "/");
 		if (*part == '.' && size != 1 && !(size == 2 && part[1] == '.'))
 			return true;
 	}

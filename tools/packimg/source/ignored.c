@@ -30,11 +30,10 @@ static const char *kind_of(const char *name, enum filter_verdict verdict,
 			   char ending[static ENDING_MAX + 2])
 {
 	const char *base = strrchr(name, '/'), *dot;
-	size_t size;
 
 	base = base ? base + 1 : name;
 	dot = strrchr(base, '.');
-	size = dot ? strlen(dot) : 0;
+	size_t size = dot ? strlen(dot) : 0;
 	if (verdict == FILTER_HIDDEN)
 		return "hidden";
 	if (size < 2 || dot == base || size > ENDING_MAX + 1)
@@ -49,11 +48,10 @@ static int add_folder(struct ignored *ignored, const char *name)
 	const char *slash = strrchr(name, '/');
 	char *folder = slash ? strndup(name, (size_t)(slash - name + 1)) : NULL;
 	uint32_t number;
-	int r;
 
 	if (!slash)
 		return 0;
-	r = folder ? names_add(&ignored->folders, folder, &number, NULL) : -ENOMEM;
+	int r = folder ? names_add(&ignored->folders, folder, &number, NULL) : -ENOMEM;
 	free(folder);
 	if (!r && number >= ignored->folder_room) {
 		uint64_t room = ignored->folder_room ? 2 * ignored->folder_room : 64;
@@ -74,7 +72,6 @@ static int add_folder(struct ignored *ignored, const char *name)
 int ignored_add(struct ignored *ignored, const char *name, enum filter_verdict verdict)
 {
 	char ending[ENDING_MAX + 2];
-	struct ignored_kind *kind;
 	uint32_t number;
 
 	if (verdict == FILTER_EXCLUDED) {
@@ -90,7 +87,7 @@ int ignored_add(struct ignored *ignored, const char *name, enum filter_verdict v
 		if (names_add(&ignored->kind_names, word, &number, NULL))
 			return -ENOMEM;
 	}
-	kind = &ignored->kinds[number];
+	struct ignored_kind *kind = &ignored->kinds[number];
 	kind->files++;
 	if (!kind->first) {
 		kind->name = ignored->kind_names.names[number];

@@ -64,24 +64,21 @@ static int peek_archive(const struct store *store, const char *path, enum source
 	struct archive_member member;
 	bool key_is_image = false, image, companion, same;
 	char *key = NULL;
-	int r;
 
 	*ret_kind = SOURCE_ARCHIVE;
 	if (strcmp(path, "-") == 0)
 		return 0;
-	r = archive_in_open(path, &store->limits, &archive, error);
+	int r = archive_in_open(path, &store->limits, &archive, error);
 	if (r)
 		return r;
 	for (int i = 0; i < PEEK_MEMBERS && *ret_kind == SOURCE_ARCHIVE; i++) {
-		const char *base, *dot;
-
 		r = archive_in_next(archive, &member, error);
 		if (r)
 			break;
 		if (member.is_link)
 			continue;
-		base = strrchr(member.name, '/');
-		dot = strchr(base ? base + 1 : member.name, '.');
+		const char *base = strrchr(member.name, '/');
+		const char *dot = strchr(base ? base + 1 : member.name, '.');
 		if (!dot)
 			continue;
 		/* Companions are neighbours: the same name up to the first dot of its last part. */
@@ -133,9 +130,8 @@ int source_new(struct store *store, const char *path, const struct source_option
 	       struct source **ret_source, struct packimg_error *error)
 {
 	enum source_kind kind;
-	int r;
 
-	r = find_kind(store, path, options, &kind, error);
+	int r = find_kind(store, path, options, &kind, error);
 	if (r)
 		return r;
 	switch (kind) {

@@ -24,7 +24,6 @@ int archive_place(struct store *store, uint32_t container, struct archive_in *ar
 		  struct place *ret_place, struct packimg_error *error)
 {
 	struct place place = {.container = container};
-	int r;
 
 	if (!archive_in_range(archive, &place.offset, &place.size)) {
 		place.kind = PLACE_RANGE;
@@ -39,7 +38,7 @@ int archive_place(struct store *store, uint32_t container, struct archive_in *ar
 		return 0;
 	}
 	scratch->size = 0;
-	r = archive_in_read(archive, store->limits.file_max, scratch, NULL, error);
+	int r = archive_in_read(archive, store->limits.file_max, scratch, NULL, error);
 	if (r)
 		return r;
 	place.kind = PLACE_SPILL;
@@ -85,9 +84,8 @@ static int source_archive_next(struct source *source, struct source_item *ret_it
 {
 	struct source_archive *archive = (struct source_archive *)source;
 	struct archive_member member;
-	int r;
 
-	r = archive_in_next(archive->archive, &member, error);
+	int r = archive_in_next(archive->archive, &member, error);
 	if (r)
 		return r < 0 ? r : SOURCE_END;
 	ret_item->name = member.name;
@@ -110,7 +108,6 @@ int source_archive_new(struct store *store, const char *path, const struct sourc
 {
 	struct source_archive *archive = calloc(1, sizeof(*archive));
 	bool pipe = strcmp(path, "-") == 0;
-	int r;
 
 	if (!archive)
 		return packimg_fail(error, -ENOMEM, "out of memory");
@@ -120,10 +117,10 @@ int source_archive_new(struct store *store, const char *path, const struct sourc
 	archive->spill = options->random_access || pipe;
 	if (options->class_from == CLASS_ARCHIVE)
 		archive->archive_class = archive_stem(path);
-	r = archive->archive_class || options->class_from != CLASS_ARCHIVE
-		    ? store_add(store, pipe ? "/dev/stdin" : path, false, &archive->container,
-				error)
-		    : packimg_fail(error, -ENOMEM, "out of memory");
+	int r = archive->archive_class || options->class_from != CLASS_ARCHIVE
+			? store_add(store, pipe ? "/dev/stdin" : path, false, &archive->container,
+				    error)
+			: packimg_fail(error, -ENOMEM, "out of memory");
 	if (!r)
 		r = archive_in_open(path, &store->limits, &archive->archive, error);
 	if (r) {

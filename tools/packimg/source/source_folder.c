@@ -137,12 +137,11 @@ static int enter(struct source_folder *folder, size_t path_size, struct packimg_
 	const char *path = path_size ? (const char *)folder->path.data : ".";
 	struct level *level = &folder->levels[folder->depth];
 	struct stat status;
-	DIR *directory;
-	int fd, r;
+	int r;
 
 	if (folder->depth == DEPTH_MAX)
 		return cannot_enter(-ELOOP, "more than 64 folders within each other", error);
-	fd = openat(container->fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = openat(container->fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return cannot_enter(-errno, strerror(errno), error);
 	if (fstat(fd, &status)) {
@@ -157,7 +156,7 @@ static int enter(struct source_folder *folder, size_t path_size, struct packimg_
 			return cannot_enter(-ELOOP, "it leads back to a folder above it", error);
 		}
 	}
-	directory = fdopendir(fd);
+	DIR *directory = fdopendir(fd);
 	if (!directory) {
 		close(fd);
 		return packimg_fail(error, -ENOMEM, "out of memory");
@@ -188,19 +187,16 @@ static int source_folder_next(struct source *source, struct source_item *ret_ite
 
 	while (folder->depth) {
 		struct level *level = &folder->levels[folder->depth - 1];
-		size_t size;
-		char *name;
-		int r;
 
 		if (level->next == level->count) {
 			level_deinit(level);
 			folder->depth--;
 			continue;
 		}
-		name = level->names[level->next++];
-		size = strlen(name);
+		char *name = level->names[level->next++];
+		size_t size = strlen(name);
 		folder->path.size = level->path_size;
-		r = buffer_append(&folder->path, name, size + 1);
+		int r = buffer_append(&folder->path, name, size + 1);
 		free(name);
 		if (r)
 			return packimg_fail(error, -ENOMEM, "out of memory");
@@ -236,11 +232,10 @@ static int open_single(struct source_folder *folder, const char *path, struct pa
 {
 	const char *slash = strrchr(path, '/');
 	char *parent = slash ? strndup(path, (size_t)(slash - path + 1)) : strdup(".");
-	int r;
 
 	if (!parent)
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	r = store_add(folder->store, parent, true, &folder->container, error);
+	int r = store_add(folder->store, parent, true, &folder->container, error);
 	free(parent);
 	if (r)
 		return r;

@@ -147,11 +147,10 @@ static char find_separator(const char *text, size_t size)
 		const char *const *cells;
 		struct csv csv;
 		size_t count = 0;
-		bool fits;
 
 		csv_init(&csv, text, size, *separator);
-		fits = !csv_next(&csv, &cells, &count, NULL) &&
-		       (find_path(cells, count) >= 0 || source_name_is_image(cells[0]));
+		bool fits = !csv_next(&csv, &cells, &count, NULL) &&
+			    (find_path(cells, count) >= 0 || source_name_is_image(cells[0]));
 		csv_deinit(&csv);
 		if (fits && count > 1)
 			return *separator;
@@ -169,9 +168,8 @@ static int read_header(struct source_manifest *manifest, struct packimg_error *e
 					      NULL};
 	const char *const *cells;
 	size_t count;
-	int r;
 
-	r = csv_next(&manifest->csv, &cells, &count, error);
+	int r = csv_next(&manifest->csv, &cells, &count, error);
 	if (r == CSV_END)
 		return packimg_fail(error, -ENODATA, "the manifest is empty");
 	if (r)
@@ -288,8 +286,6 @@ static int set_class(const struct source_manifest *manifest, const char *const *
 static int local_path(struct source_manifest *manifest, const char *path, const char **ret_path,
 		      struct packimg_error *error)
 {
-	char *copy;
-
 	*ret_path = path;
 	if (isalpha((unsigned char)path[0]) && path[1] == ':' && strchr("/\\", path[2]))
 		return packimg_fail(error, SOURCE_SKIP,
@@ -302,7 +298,7 @@ static int local_path(struct source_manifest *manifest, const char *path, const 
 	manifest->name.size = 0;
 	if (buffer_append(&manifest->name, path, strlen(path) + 1))
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	copy = (char *)manifest->name.data;
+	char *copy = (char *)manifest->name.data;
 	for (char *p = copy; (p = strchr(p, '\\')); p++)
 		*p = '/';
 	*ret_path = copy;
@@ -315,9 +311,8 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 	struct source_manifest *manifest = (struct source_manifest *)source;
 	const char *const *cells;
 	size_t count, fields = 0;
-	int r;
 
-	r = csv_next(&manifest->csv, &cells, &count, error);
+	int r = csv_next(&manifest->csv, &cells, &count, error);
 	if (r == CSV_END)
 		return SOURCE_END;
 	if (r)
@@ -382,13 +377,11 @@ static int read_text(const char *path, struct buffer *text, struct packimg_error
 	if (fd < 0)
 		return packimg_fail(error, -errno, "%s: %s", path, strerror(errno));
 	for (;;) {
-		ssize_t n;
-
 		if (buffer_reserve(text, text->size + (1 << 20))) {
 			r = packimg_fail(error, -ENOMEM, "%s: out of memory", path);
 			break;
 		}
-		n = read(fd, text->data + text->size, 1 << 20);
+		ssize_t n = read(fd, text->data + text->size, 1 << 20);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
@@ -410,7 +403,6 @@ static int open_manifest(struct source_manifest *manifest, struct store *store, 
 	const char *root = options->manifest ? path : options->root;
 	char *parent = NULL;
 	char separator = options->separator;
-	int r;
 
 	manifest->store = store;
 	manifest->labels = options->labels;
@@ -422,7 +414,7 @@ static int open_manifest(struct source_manifest *manifest, struct store *store, 
 		free(parent);
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	}
-	r = store_add(store, root, true, &manifest->container, error);
+	int r = store_add(store, root, true, &manifest->container, error);
 	free(parent);
 	if (!r)
 		r = read_text(file, &manifest->text, error);
@@ -446,12 +438,11 @@ int source_manifest_new(struct store *store, const char *path, const struct sour
 			struct source **ret_source, struct packimg_error *error)
 {
 	struct source_manifest *manifest = calloc(1, sizeof(*manifest));
-	int r;
 
 	if (!manifest)
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	manifest->source.ops = &source_manifest_ops;
-	r = open_manifest(manifest, store, path, options, error);
+	int r = open_manifest(manifest, store, path, options, error);
 	if (r) {
 		source_manifest_free(&manifest->source);
 		return r;

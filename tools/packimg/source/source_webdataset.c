@@ -91,13 +91,11 @@ static void set_fault(struct source_webdataset *shard, const char *what, const c
 static int add_field(struct source_webdataset *shard, const char *name, enum value_kind kind,
 		     const void *text, size_t size)
 {
-	struct pending_field *field;
-
 	if (shard->field_count == SAMPLE_FIELDS_MAX) {
 		set_fault(shard, name, "too many fields in one sample");
 		return 0;
 	}
-	field = &shard->pending[shard->field_count++];
+	struct pending_field *field = &shard->pending[shard->field_count++];
 	*field = (struct pending_field){.kind = kind, .name = shard->texts.size, .size = size};
 	if (buffer_append(&shard->texts, name, strlen(name) + 1))
 		return -ENOMEM;
@@ -194,15 +192,13 @@ static int add_json(struct source_webdataset *shard)
 				  JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &fault);
 	const char *key;
 	json_t *value;
-	size_t first;
-	int r;
 
 	if (!json) {
 		set_fault(shard, "json", fault.text);
 		return 0;
 	}
-	r = add_field(shard, "json", VALUE_JSON, shard->bytes.data, shard->bytes.size);
-	first = shard->field_count;
+	int r = add_field(shard, "json", VALUE_JSON, shard->bytes.data, shard->bytes.size);
+	size_t first = shard->field_count;
 	json_object_foreach(json, key, value)
 	{
 		if (!r && strcmp(key, "json") != 0)
@@ -307,9 +303,6 @@ static int read_sample(struct source_webdataset *shard, struct packimg_error *er
 	shard->class_key = NULL;
 	shard->fault = 0;
 	for (;;) {
-		const char *base, *dot;
-		size_t key_size;
-
 		if (!shard->member_held) {
 			r = archive_in_next(shard->archive, &shard->member, error);
 			if (r < 0)
@@ -318,9 +311,9 @@ static int read_sample(struct source_webdataset *shard, struct packimg_error *er
 				return any ? 0 : SOURCE_END;
 			shard->member_held = true;
 		}
-		base = strrchr(shard->member.name, '/');
+		const char *base = strrchr(shard->member.name, '/');
 		base = base ? base + 1 : shard->member.name;
-		dot = strchr(base, '.');
+		const char *dot = strchr(base, '.');
 		if (!dot || dot == base) {
 			/*
 			 * A Mac puts "._a.cls" between "a.jpg" and "a.cls": it does not end a
@@ -332,7 +325,7 @@ static int read_sample(struct source_webdataset *shard, struct packimg_error *er
 			shard->member_held = false;
 			continue;
 		}
-		key_size = (size_t)(dot - shard->member.name);
+		size_t key_size = (size_t)(dot - shard->member.name);
 		if (any && (shard->key.size != key_size + 1 ||
 			    memcmp(shard->key.data, shard->member.name, key_size) != 0))
 			return 0;
@@ -372,11 +365,9 @@ static void set_class(struct source_webdataset *shard, struct source_item *item)
 /* The next of the members that have no key. */
 static int pass(struct source_webdataset *shard, struct source_item *item)
 {
-	const char *base;
-
 	item->name = (const char *)shard->passed.data + shard->passed_next;
 	shard->passed_next += strlen(item->name) + 1;
-	base = strrchr(item->name, '/');
+	const char *base = strrchr(item->name, '/');
 	base = base ? base + 1 : item->name;
 	item->verdict = *base == '.' ? FILTER_HIDDEN : FILTER_OTHER;
 	return SOURCE_PASS;
@@ -387,12 +378,11 @@ static int source_webdataset_next(struct source *source, struct source_item *ret
 {
 	struct source_webdataset *shard = (struct source_webdataset *)source;
 	size_t count = 0;
-	int r;
 
 	if (shard->passed_next < shard->passed.size)
 		return pass(shard, ret_item);
 	shard->passed.size = shard->passed_next = 0;
-	r = read_sample(shard, error);
+	int r = read_sample(shard, error);
 	if (r == SOURCE_END && shard->passed.size)
 		return pass(shard, ret_item);
 	if (r)
@@ -434,7 +424,6 @@ int source_webdataset_new(struct store *store, const char *path,
 {
 	struct source_webdataset *shard = calloc(1, sizeof(*shard));
 	bool pipe = strcmp(path, "-") == 0;
-	int r;
 
 	if (!shard)
 		return packimg_fail(error, -ENOMEM, "out of memory");
@@ -445,9 +434,9 @@ int source_webdataset_new(struct store *store, const char *path,
 	shard->filter = options->filter;
 	shard->labels = options->labels;
 	shard->archive_class = archive_stem(path);
-	r = shard->archive_class
-		    ? store_add(store, pipe ? "/dev/stdin" : path, false, &shard->container, error)
-		    : packimg_fail(error, -ENOMEM, "out of memory");
+	int r = shard->archive_class ? store_add(store, pipe ? "/dev/stdin" : path, false,
+						 &shard->container, error)
+				     : packimg_fail(error, -ENOMEM, "out of memory");
 	if (!r)
 		r = archive_in_open(path, &store->limits, &shard->archive, error);
 	if (r) {

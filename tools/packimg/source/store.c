@@ -97,9 +97,9 @@ static int read_file(const struct store *store, const struct place *place, struc
 	const struct container *container = &store->containers[place->container];
 	struct stat status;
 	ssize_t n;
-	int fd, r = 0;
+	int r = 0;
 
-	fd = openat(container->fd, place->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	int fd = openat(container->fd, place->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	if (fd < 0)
 		return packimg_fail(error, -errno, "cannot be opened: %s", strerror(errno));
 	if (fstat(fd, &status))
@@ -125,18 +125,17 @@ int store_read(const struct store *store, const struct place *place, struct buff
 	       struct packimg_error *error)
 {
 	const struct container *container = &store->containers[place->container];
-	ssize_t n;
-	int fd, r;
 
 	if (place->kind == PLACE_FILE)
 		return read_file(store, place, buffer, error);
-	r = check_size(store, place->size, error);
+	int r = check_size(store, place->size, error);
 	if (r)
 		return r;
 	if (buffer_reserve(buffer, buffer->size + (size_t)place->size + 1))
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	fd = place->kind == PLACE_SPILL ? container->spill_fd : container->fd;
-	n = io_read_at(fd, buffer->data + buffer->size, (size_t)place->size, (off_t)place->offset);
+	int fd = place->kind == PLACE_SPILL ? container->spill_fd : container->fd;
+	ssize_t n = io_read_at(fd, buffer->data + buffer->size, (size_t)place->size,
+			       (off_t)place->offset);
 	if (n < 0)
 		return packimg_fail(error, (int)n, "cannot be read: %s", strerror((int)-n));
 	if ((uint64_t)n < place->size)
