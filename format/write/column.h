@@ -27,11 +27,11 @@ struct column {
 int column_init(struct column *column, const char *name, enum packimg_field_type type);
 void column_deinit(struct column *column);
 /* Sets the value of sample number `sample` of the shard; -EEXIST when it has one already. */
-int column_set(struct column *column, struct spool *spool, const char *directory, uint64_t sample,
+int column_set(struct column *column, struct spool *spool, uint64_t sample,
 	       const struct packimg_value *value);
 /*
  * Writes the column of sample_count samples and starts it anew for the next shard. All zero when no
  * sample has a value.
  */
-int column_finish(struct column *column, struct spool *spool, const char *directory,
-		  uint64_t sample_count, struct output *output, struct pimg_column *ret_column);
+int column_finish(struct column *column, struct spool *spool, uint64_t sample_count,
+		  struct output *output, struct pimg_column *ret_column);

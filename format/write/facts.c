@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,27 +132,19 @@ int facts_metadata(struct facts *facts, const char *key, const char *value,
 	return 0;
 }
 
-int facts_metadata_build(const struct facts *facts, char **ret_text, size_t *ret_size)
+int facts_metadata_build(const struct facts *facts, void **ret_text, size_t *ret_size)
 {
 	size_t size = 1;
 
-	if (facts->metadata_count == 0) {
-		*ret_text = NULL;
-		*ret_size = 0;
+	if (facts->metadata_count == 0)
 		return 0;
-	}
 	for (size_t i = 0; i < facts->metadata_count; i++)
 		size += strlen(facts->metadata[i].key) + strlen(facts->metadata[i].value) + 2;
 	char *text = malloc(size), *out = text;
 	if (!text)
 		return -ENOMEM;
-	for (size_t i = 0; i < facts->metadata_count; i++) {
-		out = stpcpy(out, facts->metadata[i].key);
-		*out++ = '=';
-		out = stpcpy(out, facts->metadata[i].value);
-		*out++ = '\n';
-	}
-	*out = '\0';
+	for (size_t i = 0; i < facts->metadata_count; i++)
+		out += sprintf(out, "%s=%s\n", facts->metadata[i].key, facts->metadata[i].value);
 	*ret_text = text;
 	*ret_size = size;
 	return 0;

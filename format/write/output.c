@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 /*
  * Bytes after which writing to the disk is started: large enough to stay sequential on a rotating
@@ -24,7 +25,7 @@ void output_deinit(struct output *output)
 	output->fd = -1;
 }
 
-static int output_put(struct output *output, const void *data, size_t size, uint64_t offset)
+static int put_bytes(struct output *output, const void *data, size_t size, uint64_t offset)
 {
 	int r = io_write_at(output->fd, data, size, offset);
 	if (r < 0)
@@ -44,7 +45,7 @@ int output_flush(struct output *output)
 	size_t buffered = output->buffered;
 
 	output->buffered = 0;
-	return buffered ? output_put(output, output->buffer, buffered, output->offset - buffered)
+	return buffered ? put_bytes(output, output->buffer, buffered, output->offset - buffered)
 			: 0;
 }
 
@@ -69,7 +70,7 @@ int output_write(struct output *output, const void *data, size_t size)
 	if (size >= OUTPUT_BUFFER_SIZE) {
 		/* whole buffers go past the buffer, which is empty here */
 		size_t n = size - size % OUTPUT_BUFFER_SIZE;
-		int r = output_put(output, bytes, n, output->offset);
+		int r = put_bytes(output, bytes, n, output->offset);
 		if (r < 0)
 			return r;
 		output->offset += n;
@@ -90,4 +91,21 @@ int output_align(struct output *output, size_t alignment)
 	size_t size = (size_t)(-output->offset & (alignment - 1));
 
 	return size ? output_write(output, zeros, size) : 0;
+}
+
+int output_put(struct output *output, const void *data, size_t size, uint64_t *ret_offset)
+{
+	int r = output_align(output, PIMG_ALIGN);
+	if (r < 0)
+		return r;
+	*ret_offset = output->offset;
+	return output_write(output, data, size);
+}
+
+int output_put_section(struct output *output, uint32_t type, const void *data, size_t size,
+		       struct pimg_section *ret_section)
+{
+	*ret_section =
+		(struct pimg_section){.type = type, .size = size, .xxh3 = XXH3_64bits(data, size)};
+	return output_put(output, data, size, &ret_section->offset);
 }

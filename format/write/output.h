@@ -6,6 +6,8 @@
  */
 #pragma once
 
+#include "format/layout.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,5 +28,9 @@ void output_deinit(struct output *output);
 int output_write(struct output *output, const void *data, size_t size);
 /* Zeros up to the next multiple of a power of two. */
 int output_align(struct output *output, size_t alignment);
+/* Writes at the next place where samples and sections may begin. */
+int output_put(struct output *output, const void *data, size_t size, uint64_t *ret_offset);
+int output_put_section(struct output *output, uint32_t type, const void *data, size_t size,
+		       struct pimg_section *ret_section);
 /* Writes what is buffered. */
 int output_flush(struct output *output);

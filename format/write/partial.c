@@ -1,7 +1,5 @@
 #include "format/write/partial.h"
 
-#include "format/base/io.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -124,10 +122,26 @@ int partial_init(struct partial *partial, const char *target)
 	return 0;
 }
 
-int partial_create(struct partial *partial)
+/* The first file is locked, and the lock kept when the shard is closed: it is the open file's. */
+static int hold_lock(struct partial *partial, int fd)
 {
-	char path[SET_PATH_MAX];
 	struct stat status;
+
+	flock(fd, LOCK_EX | LOCK_NB);
+	partial->lock_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	if (partial->lock_fd < 0 || fstat(fd, &status) < 0)
+		return -errno;
+	/*
+	 * a writer that started at the same moment may have taken it for a leftover before it was
+	 * locked
+	 */
+	return status.st_nlink == 0 ? -EAGAIN : 0;
+}
+
+int partial_create(struct partial *partial, uint8_t *buffer, struct output *ret_output)
+{
+	static const uint8_t zeros[sizeof(struct pimg_header)];
+	char path[SET_PATH_MAX];
 
 	int r = partial_path(partial, partial->count, path);
 	if (r < 0)
@@ -135,24 +149,9 @@ int partial_create(struct partial *partial)
 	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return -errno;
-	partial->count++;
-	if (partial->count > 1)
-		return fd;
-	/* the lock belongs to the open file, which the duplicate keeps when the shard is closed */
-	flock(fd, LOCK_EX | LOCK_NB);
-	partial->lock_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-	r = partial->lock_fd < 0 || fstat(fd, &status) < 0 ? -errno : 0;
-	/*
-	 * a writer that started at the same moment may have taken it for a leftover before it was
-	 * locked
-	 */
-	if (r == 0 && status.st_nlink == 0)
-		r = -EAGAIN;
-	if (r < 0) {
-		close(fd);
-		return r;
-	}
-	return fd;
+	output_init(ret_output, fd, buffer);
+	r = partial->count++ == 0 ? hold_lock(partial, fd) : 0;
+	return r == 0 ? output_write(ret_output, zeros, sizeof(zeros)) : r;
 }
 
 int partial_stage(struct partial *partial)
@@ -180,11 +179,6 @@ int partial_publish(struct partial *partial, uint32_t shard, const char *path)
 	if (r < 0)
 		return r;
 	return rename(from, path) < 0 ? -errno : 0;
-}
-
-int partial_sync_directory(const struct partial *partial)
-{
-	return io_sync_folder(partial->directory);
 }
 
 void partial_deinit(struct partial *partial)

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "format/base/set.h"
+#include "format/write/output.h"
 
 #include <stdbool.h>
 
@@ -27,10 +28,10 @@ struct partial {
  */
 int partial_init(struct partial *partial, const char *target);
 /*
- * Makes the next file; its number is the shard's. Returns the descriptor, read and write, or a
- * negative errno.
+ * Makes the next file, whose number is the shard's, and begins it with room for its header, without
+ * magic: unfinished it does not open. buffer is lent, as to output_init().
  */
-int partial_create(struct partial *partial);
+int partial_create(struct partial *partial, uint8_t *buffer, struct output *ret_output);
 int partial_path(const struct partial *partial, uint32_t shard, char ret_path[SET_PATH_MAX]);
 /* Names the files as a set, whose first one's path then is partial_path(0). */
 int partial_stage(struct partial *partial);
@@ -41,6 +42,5 @@ int partial_stage(struct partial *partial);
 void partial_remove_stale(const struct partial *partial);
 /* Renames a file to its final name; it is then no longer removed. */
 int partial_publish(struct partial *partial, uint32_t shard, const char *path);
-int partial_sync_directory(const struct partial *partial);
 /* Removes all files that were not published. */
 void partial_deinit(struct partial *partial);

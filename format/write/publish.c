@@ -15,81 +15,49 @@
 
 /* A section held in memory: the same bytes for every shard. */
 struct blob {
-	uint32_t type;
-	void *data;
+	void *data; /* NULL: there is none */
 	size_t size;
-	uint64_t xxh3;
 };
 
-enum { BLOBS_MAX = 4 };
-
-struct blobs {
-	struct blob entries[BLOBS_MAX];
-	uint32_t count;
-};
-
-static void blobs_add(struct blobs *blobs, uint32_t type, void *data, size_t size)
-{
-	blobs->entries[blobs->count++] = (struct blob){type, data, size, XXH3_64bits(data, size)};
-}
+/* In the order in which they are written. */
+static const uint32_t blob_types[] = {PIMG_SECTION_CLASSES, PIMG_SECTION_FIELDS,
+				      PIMG_SECTION_METADATA, PIMG_SECTION_TRAITS};
+enum { BLOB_CLASSES, BLOB_FIELDS, BLOB_METADATA, BLOB_TRAITS, BLOB_COUNT };
 
 int shard_begin(struct packimg_writer *writer)
 {
-	static const uint8_t zeros[sizeof(struct pimg_header)];
-
-	int fd = partial_create(&writer->partial);
-	if (fd < 0)
-		return fd;
-	output_init(&writer->output, fd, writer->buffer);
-	/* no magic until the end: an unfinished file does not open */
-	return output_write(&writer->output, zeros, sizeof(zeros));
+	return partial_create(&writer->partial, writer->buffer, &writer->output);
 }
 
-static void section_add(struct shard_done *shard, uint32_t type, uint64_t offset, uint64_t size,
-			uint64_t xxh3)
-{
-	shard->sections[shard->section_count++] =
-		(struct pimg_section){.type = type, .offset = offset, .size = size, .xxh3 = xxh3};
-}
-
-/* Writes one or two streams as a section. */
+/* Writes the first streams of all as a section. */
 static int section_from_streams(struct packimg_writer *writer, struct shard_done *shard,
-				uint32_t type, const struct spool_stream *first,
-				const struct spool_stream *second)
+				uint32_t type, const struct spool_stream *const streams[],
+				size_t count)
 {
-	XXH3_state_t *state = XXH3_createState();
-	if (!state)
-		return -ENOMEM;
-	XXH3_64bits_reset(state);
-	int r = output_align(&writer->output, PIMG_ALIGN);
-	uint64_t offset = writer->output.offset;
-	if (r == 0)
-		r = spool_copy(&writer->spool, first, &writer->output, state);
-	if (r == 0 && second)
-		r = spool_copy(&writer->spool, second, &writer->output, state);
-	if (r == 0)
-		section_add(shard, type, offset, writer->output.offset - offset,
-			    XXH3_64bits_digest(state));
-	XXH3_freeState(state);
+	struct pimg_section *section = &shard->sections[shard->section_count];
+
+	int r = spool_write(&writer->spool, streams, count, &writer->output, section);
+	section->type = type;
+	shard->section_count += r == 0;
 	return r;
 }
 
 static int shard_write_sections(struct packimg_writer *writer, struct shard_done *shard)
 {
-	const char *directory = writer->partial.directory;
+	const struct spool_stream *const index[] = {&writer->index},
+					 *const sources[] = {&writer->source_offsets,
+							     &writer->sources};
 	uint64_t end = writer->sources.size;
 
-	int r = section_from_streams(writer, shard, PIMG_SECTION_INDEX, &writer->index, NULL);
+	int r = section_from_streams(writer, shard, PIMG_SECTION_INDEX, index, 1);
 	if (r == 0 && writer->has_sources) {
-		r = spool_append(&writer->spool, directory, &writer->source_offsets, &end,
-				 sizeof(end));
+		r = spool_append(&writer->spool, &writer->source_offsets, &end, sizeof(end));
 		if (r == 0)
-			r = section_from_streams(writer, shard, PIMG_SECTION_SOURCES,
-						 &writer->source_offsets, &writer->sources);
+			r = section_from_streams(writer, shard, PIMG_SECTION_SOURCES, sources, 2);
 	}
 	for (uint32_t i = 0; i < writer->column_count && r == 0; i++)
-		r = column_finish(&writer->columns[i], &writer->spool, directory,
-				  writer->sample_count, &writer->output, &shard->columns[i]);
+		r = column_finish(&writer->columns[i], &writer->spool, writer->sample_count,
+				  &writer->output, &shard->columns[i]);
 	return r == 0 ? output_flush(&writer->output) : r;
 }
 
@@ -128,22 +96,30 @@ int shard_end(struct packimg_writer *writer)
 	writer->shards_size += shard->size;
 	sync_file_range(writer->output.fd, 0, 0, SYNC_FILE_RANGE_WRITE);
 	output_deinit(&writer->output);
-	writer->output = (struct output){.fd = -1};
+	writer->output.offset = 0;
 	spool_stream_reset(&writer->index);
 	spool_stream_reset(&writer->source_offsets);
 	spool_stream_reset(&writer->sources);
-	spool_reset(&writer->spool);
+	writer->spool.end = 0;
 	writer->has_sources = false;
 	writer->sample_first += writer->sample_count;
 	writer->sample_count = 0;
 	return 0;
 }
 
+/* Text is bytes with a trait. */
+static uint32_t stored_type(const struct column *column)
+{
+	return column->type == PACKIMG_FIELD_TEXT ? PACKIMG_FIELD_BYTES : column->type;
+}
+
 /* The fields section: entries, then names one after another. */
-static int fields_build(const struct packimg_writer *writer, void **ret_data, size_t *ret_size)
+static int build_fields(const struct packimg_writer *writer, struct blob *blob)
 {
 	size_t size = writer->column_count * sizeof(struct pimg_field), offset = size;
 
+	if (writer->column_count == 0)
+		return 0;
 	for (uint32_t i = 0; i < writer->column_count; i++)
 		size += strlen(writer->columns[i].name);
 	uint8_t *data = malloc(size);
@@ -151,9 +127,7 @@ static int fields_build(const struct packimg_writer *writer, void **ret_data, si
 		return -ENOMEM;
 	for (uint32_t i = 0; i < writer->column_count; i++) {
 		struct pimg_field field = {
-			.type = writer->columns[i].type == PACKIMG_FIELD_TEXT
-					? PACKIMG_FIELD_BYTES
-					: writer->columns[i].type,
+			.type = stored_type(&writer->columns[i]),
 			.name_size = (uint32_t)strlen(writer->columns[i].name),
 			.name_offset = offset,
 		};
@@ -161,21 +135,16 @@ static int fields_build(const struct packimg_writer *writer, void **ret_data, si
 		memcpy(data + offset, writer->columns[i].name, field.name_size);
 		offset += field.name_size;
 	}
-	*ret_data = data;
-	*ret_size = size;
+	*blob = (struct blob){data, size};
 	return 0;
 }
 
-/* The section's bytes, which the caller frees; NULL and 0 when there is nothing to say. */
-static int build_traits(const struct packimg_writer *writer, void **ret_data, size_t *ret_size)
+static int build_traits(const struct packimg_writer *writer, struct blob *blob)
 {
 	size_t count = writer->column_count + 1u;
 
-	if (writer->column_count == 0 && writer->source_longest == 0) {
-		*ret_data = NULL;
-		*ret_size = 0;
+	if (writer->column_count == 0 && writer->source_longest == 0)
 		return 0;
-	}
 	struct pimg_trait *traits = calloc(count, sizeof(*traits));
 	if (!traits)
 		return -ENOMEM;
@@ -186,97 +155,51 @@ static int build_traits(const struct packimg_writer *writer, void **ret_data, si
 			column->type == PACKIMG_FIELD_TEXT ? PIMG_VALUE_TEXT : PIMG_VALUE_PLAIN;
 	}
 	traits[writer->column_count].longest = writer->source_longest;
-	*ret_data = traits;
-	*ret_size = count * sizeof(*traits);
+	*blob = (struct blob){traits, count * sizeof(*traits)};
 	return 0;
 }
 
-static int blobs_build(const struct packimg_writer *writer, struct blobs *ret_blobs)
+/* The classes stay the facts'; the others are the caller's to free, also after a failure. */
+static int build_blobs(const struct packimg_writer *writer, struct blob blobs[BLOB_COUNT])
 {
-	struct blobs blobs = {0};
-	char *metadata = NULL;
-	void *fields = NULL, *traits = NULL;
-	size_t metadata_size, fields_size = 0, traits_size;
+	const struct facts *facts = &writer->facts;
 
-	int r = writer->column_count > 0 ? fields_build(writer, &fields, &fields_size) : 0;
+	if (facts->class_count > 0)
+		blobs[BLOB_CLASSES] = (struct blob){facts->classes, facts->classes_size};
+	int r = build_fields(writer, &blobs[BLOB_FIELDS]);
 	if (r == 0)
-		r = facts_metadata_build(&writer->facts, &metadata, &metadata_size);
-	if (r == 0)
-		r = build_traits(writer, &traits, &traits_size);
-	if (r < 0) {
-		free(fields);
-		free(metadata);
-		return r;
-	}
-	if (writer->facts.class_count > 0)
-		blobs_add(&blobs, PIMG_SECTION_CLASSES, writer->facts.classes,
-			  writer->facts.classes_size);
-	if (fields)
-		blobs_add(&blobs, PIMG_SECTION_FIELDS, fields, fields_size);
-	if (metadata)
-		blobs_add(&blobs, PIMG_SECTION_METADATA, metadata, metadata_size);
-	if (traits)
-		blobs_add(&blobs, PIMG_SECTION_TRAITS, traits, traits_size);
-	*ret_blobs = blobs;
-	return 0;
+		r = facts_metadata_build(facts, &blobs[BLOB_METADATA].data,
+					 &blobs[BLOB_METADATA].size);
+	return r == 0 ? build_traits(writer, &blobs[BLOB_TRAITS]) : r;
 }
 
-static void blobs_free(struct blobs *blobs)
+static int put_section(struct output *output, struct shard_done *shard, uint32_t type,
+		       const void *data, size_t size)
 {
-	for (uint32_t i = 0; i < blobs->count; i++)
-		if (blobs->entries[i].type != PIMG_SECTION_CLASSES)
-			free(blobs->entries[i].data); /* the classes belong to the facts */
+	if (size == 0)
+		return 0;
+	return output_put_section(output, type, data, size,
+				  &shard->sections[shard->section_count++]);
 }
 
-static void put_section(struct output *output, struct shard_done *shard, uint32_t type,
-			const void *data, size_t size, uint64_t xxh3, int *r)
+/* Appends the sections that every shard carries, and its columns' table. */
+static int shard_append_facts(const struct packimg_writer *writer, struct shard_done *shard,
+			      const struct blob blobs[BLOB_COUNT], struct output *output)
 {
-	if (*r == 0)
-		*r = output_align(output, PIMG_ALIGN);
-	if (*r == 0) {
-		section_add(shard, type, output->offset, size, xxh3);
-		*r = output_write(output, data, size);
-	}
-}
-
-/*
- * Appends the sections that every shard carries, and its columns' table. Leaves the file open in
- * output.
- */
-static int shard_append_facts(struct packimg_writer *writer, uint32_t number,
-			      const struct blobs *blobs, struct output *output)
-{
-	struct shard_done *shard = &writer->shards[number];
 	struct pimg_column columns[PACKIMG_FIELDS_MAX] = {0};
-	char path[SET_PATH_MAX];
 
-	int r = partial_path(&writer->partial, number, path);
-	if (r < 0)
-		return r;
-	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0)
-		return -errno;
-	output_init(output, fd, writer->buffer);
-	output->offset = output->started = shard->size;
-	if (writer->column_count > 0) {
-		size_t size = writer->column_count * sizeof(*columns);
-		memcpy(columns, shard->columns, shard->column_count * sizeof(*columns));
-		put_section(output, shard, PIMG_SECTION_COLUMNS, columns, size,
-			    XXH3_64bits(columns, size), &r);
-	}
-	for (uint32_t i = 0; i < blobs->count; i++)
-		put_section(output, shard, blobs->entries[i].type, blobs->entries[i].data,
-			    blobs->entries[i].size, blobs->entries[i].xxh3, &r);
-	if (r == 0)
-		r = output_flush(output);
+	memcpy(columns, shard->columns, shard->column_count * sizeof(*columns));
+	int r = put_section(output, shard, PIMG_SECTION_COLUMNS, columns,
+			    writer->column_count * sizeof(*columns));
+	for (int i = 0; i < BLOB_COUNT && r == 0; i++)
+		r = put_section(output, shard, blob_types[i], blobs[i].data, blobs[i].size);
 	shard->size = output->offset;
-	return r;
+	return r == 0 ? output_flush(output) : r;
 }
 
 static void hash_column(XXH3_state_t *state, const struct column *column)
 {
-	const uint32_t type =
-		column->type == PACKIMG_FIELD_TEXT ? PACKIMG_FIELD_BYTES : column->type;
+	const uint32_t type = stored_type(column);
 
 	XXH3_128bits_update(state, column->name, strlen(column->name) + 1);
 	XXH3_128bits_update(state, &type, sizeof(type));
@@ -346,9 +269,12 @@ static void shard_header(const struct packimg_writer *writer, uint32_t number,
  * Makes a file of what was a heap of sections, and waits until all of it is on the disk: renaming
  * comes after.
  */
-static int shard_seal(struct packimg_writer *writer, uint32_t number)
+static int shard_seal(struct packimg_writer *writer, uint32_t number,
+		      const struct blob blobs[BLOB_COUNT])
 {
+	struct shard_done *shard = &writer->shards[number];
 	struct pimg_header header;
+	struct output output;
 	char path[SET_PATH_MAX];
 
 	int r = partial_path(&writer->partial, number, path);
@@ -357,8 +283,11 @@ static int shard_seal(struct packimg_writer *writer, uint32_t number)
 	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
 		return -errno;
+	output_init(&output, fd, writer->buffer);
+	output.offset = output.started = shard->size;
+	r = shard_append_facts(writer, shard, blobs, &output);
 	shard_header(writer, number, &header);
-	return io_finish(fd, io_write_at(fd, &header, sizeof(header), 0));
+	return io_finish(fd, r == 0 ? io_write_at(fd, &header, sizeof(header), 0) : r);
 }
 
 /* The path without its extension. */
@@ -398,7 +327,7 @@ static int publish_first(struct packimg_writer *writer)
 			r = partial_publish(&writer->partial, done, path);
 	}
 	if (r == 0)
-		return partial_sync_directory(&writer->partial);
+		return io_sync_folder(writer->partial.directory);
 	for (uint32_t i = 0; i + 1 < done; i++)
 		if (shard_path(writer, i, path) == 0)
 			unlink(path);
@@ -424,23 +353,16 @@ static int publish(struct packimg_writer *writer)
 
 static int finish(struct packimg_writer *writer)
 {
-	struct blobs blobs;
+	struct blob blobs[BLOB_COUNT] = {{0}};
 
 	int r = shard_end(writer);
-	if (r < 0)
-		return r;
-	r = blobs_build(writer, &blobs);
-	if (r < 0)
-		return r;
-	for (uint32_t i = 0; i < writer->shard_count && r == 0; i++) {
-		struct output output = {.fd = -1};
-		r = shard_append_facts(writer, i, &blobs, &output);
-		output_deinit(&output);
-	}
-	blobs_free(&blobs);
+	if (r == 0)
+		r = build_blobs(writer, blobs);
 	uuid_derive(writer);
 	for (uint32_t i = 0; i < writer->shard_count && r == 0; i++)
-		r = shard_seal(writer, i);
+		r = shard_seal(writer, i, blobs);
+	for (int i = BLOB_FIELDS; i < BLOB_COUNT; i++)
+		free(blobs[i].data);
 	return r == 0 ? publish(writer) : r;
 }
 

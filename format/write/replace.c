@@ -177,22 +177,22 @@ int replace_publish(struct partial *partial, const char *base, bool set)
 	if (r == 0)
 		r = set_notice_path(base, notice);
 	if (r == 0)
-		r = partial_sync_directory(partial);
+		r = io_sync_folder(partial->directory);
 	if (r == 0)
 		r = post_notice(partial, base);
 	if (r < 0)
 		return r;
 	partial->kept = true;
 	/* each step must have reached the disk before the next may */
-	r = partial_sync_directory(partial);
+	r = io_sync_folder(partial->directory);
 	if (r == 0)
 		r = change_files(partial, base, set);
 	if (r == 0)
-		r = partial_sync_directory(partial);
+		r = io_sync_folder(partial->directory);
 	if (r == 0)
 		r = remove_file(notice);
 	if (r == 0)
-		r = partial_sync_directory(partial);
+		r = io_sync_folder(partial->directory);
 	if (r < 0)
 		return r;
 	partial->kept = false;

@@ -221,7 +221,6 @@ uint64_t packimg_rewriter_bytes(const struct packimg_rewriter *rewriter)
 
 static int begin_shard(struct packimg_rewriter *rewriter)
 {
-	static const uint8_t zeros[sizeof(struct pimg_header)];
 	const struct shard *shard = &rewriter->dataset->shards[rewriter->shard_number];
 	struct stat status;
 
@@ -229,30 +228,17 @@ static int begin_shard(struct packimg_rewriter *rewriter)
 	rewriter->records = calloc(shard->sample_count + 1, sizeof(*rewriter->records));
 	if (!rewriter->records)
 		return -ENOMEM;
-	int fd = partial_create(&rewriter->partial);
-	if (fd < 0)
-		return fd;
-	output_init(&rewriter->output, fd, rewriter->buffer);
+	int r = partial_create(&rewriter->partial, rewriter->buffer, &rewriter->output);
+	if (r < 0)
+		return r;
+	int fd = rewriter->output.fd;
 	rewriter->has_last = false;
 	if (fstat(shard->fd, &status) < 0 || fchmod(fd, status.st_mode & 07777) < 0)
 		return -errno;
 	/* as far as one may: the owner keeps their file when root rewrites it */
 	if (fchown(fd, status.st_uid, status.st_gid) < 0 && errno != EPERM && errno != EINVAL)
 		return -errno;
-	return output_write(&rewriter->output, zeros, sizeof(zeros));
-}
-
-static int put_section(struct output *output, struct pimg_section *section, uint32_t type,
-		       const void *data, size_t size)
-{
-	int r = output_align(output, PIMG_ALIGN);
-	if (r < 0)
-		return r;
-	*section = (struct pimg_section){.type = type,
-					 .offset = output->offset,
-					 .size = size,
-					 .xxh3 = XXH3_64bits(data, size)};
-	return output_write(output, data, size);
+	return 0;
 }
 
 /* The columns' data, then their table with the new places. */
@@ -272,15 +258,13 @@ static int put_columns(struct output *output, const struct shard *shard,
 			continue;
 		if (column->offset > shard->size || column->size > shard->size - column->offset)
 			return -EBADMSG;
-		int r = output_align(output, PIMG_ALIGN);
-		uint64_t offset = output->offset;
-		if (r == 0)
-			r = output_write(output, shard->map + column->offset, column->size);
+		int r = output_put(output, shard->map + column->offset, column->size,
+				   &column->offset);
 		if (r < 0)
 			return r;
-		column->offset = offset;
 	}
-	return put_section(output, ret_section, old->type, columns, count * sizeof(*columns));
+	return output_put_section(output, old->type, columns, count * sizeof(*columns),
+				  ret_section);
 }
 
 /* All sections, in the order of the old table, and the header that goes with them. */
@@ -301,14 +285,15 @@ static int put_sections(struct packimg_rewriter *rewriter, struct pimg_header *h
 		if (old.offset > shard->size || old.size > shard->size - old.offset)
 			return -EBADMSG;
 		if (old.type == PIMG_SECTION_INDEX) {
-			r = put_section(output, section, old.type, rewriter->records,
-					shard->sample_count * sizeof(*rewriter->records));
+			r = output_put_section(output, old.type, rewriter->records,
+					       shard->sample_count * sizeof(*rewriter->records),
+					       section);
 			index_xxh3 = section->xxh3;
 		} else if (old.type == PIMG_SECTION_COLUMNS) {
 			r = put_columns(output, shard, &old, section);
 		} else {
-			r = put_section(output, section, old.type, shard->map + old.offset,
-					old.size);
+			r = output_put_section(output, old.type, shard->map + old.offset, old.size,
+					       section);
 		}
 	}
 	if (r < 0)
@@ -366,15 +351,6 @@ static int follow_shards(struct packimg_rewriter *rewriter)
 	return 0;
 }
 
-static int put_aligned(struct output *output, const void *data, size_t size, uint64_t *ret_offset)
-{
-	int r = output_align(output, PIMG_ALIGN);
-	if (r < 0)
-		return r;
-	*ret_offset = output->offset;
-	return output_write(output, data, size);
-}
-
 /* The sample's new side data, in rewriter->side. */
 static int compose_side(struct packimg_rewriter *rewriter, const struct packimg_sample *sample,
 			const uint8_t *index, size_t index_size, size_t *ret_size)
@@ -402,8 +378,8 @@ static int put_sample(struct packimg_rewriter *rewriter, const struct packimg_sa
 	if (r == 0 && shared)
 		record->data_offset = rewriter->last_record.data_offset;
 	else if (r == 0)
-		r = put_aligned(&rewriter->output, sample->data, sample->data_size,
-				&record->data_offset);
+		r = output_put(&rewriter->output, sample->data, sample->data_size,
+			       &record->data_offset);
 	if (r < 0)
 		return r;
 	record->data_size = sample->data_size;
@@ -416,8 +392,8 @@ static int put_sample(struct packimg_rewriter *rewriter, const struct packimg_sa
 	    memcmp(rewriter->side.data, rewriter->last_side.data, side_size) == 0)
 		record->side_offset = rewriter->last_record.side_offset;
 	else if (side_size > 0)
-		r = put_aligned(&rewriter->output, rewriter->side.data, side_size,
-				&record->side_offset);
+		r = output_put(&rewriter->output, rewriter->side.data, side_size,
+			       &record->side_offset);
 	struct scratch side = rewriter->last_side;
 	rewriter->last_side = rewriter->side;
 	rewriter->side = side;
@@ -473,6 +449,6 @@ int packimg_rewriter_finish(struct packimg_rewriter *rewriter, struct packimg_er
 					    " shards before it were; the set is whole)",
 					    rewriter->targets[i], strerror(-r), i);
 	}
-	r = partial_sync_directory(&rewriter->partial);
+	r = io_sync_folder(rewriter->partial.directory);
 	return r < 0 ? packimg_fail(error, r, "%s: %s", rewriter->targets[0], strerror(-r)) : 0;
 }

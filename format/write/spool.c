@@ -10,9 +10,9 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-void spool_init(struct spool *spool)
+void spool_init(struct spool *spool, const char *directory)
 {
-	*spool = (struct spool){.fd = -1};
+	*spool = (struct spool){.directory = directory, .fd = -1};
 }
 
 void spool_deinit(struct spool *spool)
@@ -22,23 +22,18 @@ void spool_deinit(struct spool *spool)
 	spool->fd = -1;
 }
 
-void spool_reset(struct spool *spool)
-{
-	spool->end = 0;
-}
-
 /*
  * Beside the target rather than in /tmp: there is room for the dataset, hence for a thousandth of
  * it.
  */
-static int spool_open(struct spool *spool, const char *directory)
+static int spool_open(struct spool *spool)
 {
 	char path[4096];
 
-	spool->fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	spool->fd = open(spool->directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (spool->fd >= 0)
 		return 0;
-	int n = snprintf(path, sizeof(path), "%s/.pimg-spool-XXXXXX", directory);
+	int n = snprintf(path, sizeof(path), "%s/.pimg-spool-XXXXXX", spool->directory);
 	if (n < 0 || (size_t)n >= sizeof(path))
 		return -ENAMETOOLONG;
 	spool->fd = mkostemp(path, O_CLOEXEC);
@@ -48,7 +43,7 @@ static int spool_open(struct spool *spool, const char *directory)
 	return 0;
 }
 
-static int stream_spill(struct spool *spool, const char *directory, struct spool_stream *stream)
+static int stream_spill(struct spool *spool, struct spool_stream *stream)
 {
 	if (stream->offset_count == stream->offset_max) {
 		size_t max = stream->offset_max ? stream->offset_max * 2 : 16;
@@ -59,7 +54,7 @@ static int stream_spill(struct spool *spool, const char *directory, struct spool
 		stream->offset_max = max;
 	}
 	if (spool->fd < 0) {
-		int r = spool_open(spool, directory);
+		int r = spool_open(spool);
 		if (r < 0)
 			return r;
 	}
@@ -72,8 +67,7 @@ static int stream_spill(struct spool *spool, const char *directory, struct spool
 	return 0;
 }
 
-int spool_append(struct spool *spool, const char *directory, struct spool_stream *stream,
-		 const void *data, size_t size)
+int spool_append(struct spool *spool, struct spool_stream *stream, const void *data, size_t size)
 {
 	const uint8_t *bytes = data;
 
@@ -84,7 +78,7 @@ int spool_append(struct spool *spool, const char *directory, struct spool_stream
 	}
 	while (size > 0) {
 		if (stream->block_used == SPOOL_BLOCK_SIZE) {
-			int r = stream_spill(spool, directory, stream);
+			int r = stream_spill(spool, stream);
 			if (r < 0)
 				return r;
 		}
@@ -99,33 +93,47 @@ int spool_append(struct spool *spool, const char *directory, struct spool_stream
 	return 0;
 }
 
-int spool_copy(const struct spool *spool, const struct spool_stream *stream, struct output *output,
-	       void *xxh3_state)
+static int put_block(struct output *output, XXH3_state_t *state, const void *block, size_t size)
 {
-	int r = 0;
+	XXH3_64bits_update(state, block, size);
+	return output_write(output, block, size);
+}
 
-	if (stream->offset_count > 0) {
-		uint8_t *block = malloc(SPOOL_BLOCK_SIZE);
-		if (!block)
-			return -ENOMEM;
-		for (size_t i = 0; i < stream->offset_count && r == 0; i++) {
-			int64_t n =
-				io_read_at(spool->fd, block, SPOOL_BLOCK_SIZE, stream->offsets[i]);
-			r = n < 0 ? (int)n : n < SPOOL_BLOCK_SIZE ? -EIO : 0;
-			if (r == 0 && xxh3_state)
-				XXH3_64bits_update(xxh3_state, block, SPOOL_BLOCK_SIZE);
-			if (r == 0)
-				r = output_write(output, block, SPOOL_BLOCK_SIZE);
-		}
-		free(block);
+static int stream_copy(const struct spool *spool, const struct spool_stream *stream,
+		       struct output *output, XXH3_state_t *state, uint8_t *block)
+{
+	for (size_t i = 0; i < stream->offset_count; i++) {
+		int64_t n = io_read_at(spool->fd, block, SPOOL_BLOCK_SIZE, stream->offsets[i]);
+		if (n < SPOOL_BLOCK_SIZE)
+			return n < 0 ? (int)n : -EIO;
+		int r = put_block(output, state, block, SPOOL_BLOCK_SIZE);
 		if (r < 0)
 			return r;
 	}
-	if (stream->block_used == 0)
-		return 0;
-	if (xxh3_state)
-		XXH3_64bits_update(xxh3_state, stream->block, stream->block_used);
-	return output_write(output, stream->block, stream->block_used);
+	return stream->block_used ? put_block(output, state, stream->block, stream->block_used) : 0;
+}
+
+int spool_write(const struct spool *spool, const struct spool_stream *const streams[], size_t count,
+		struct output *output, struct pimg_section *ret_section)
+{
+	XXH3_state_t *state = XXH3_createState();
+	uint8_t *block = malloc(SPOOL_BLOCK_SIZE);
+	int r = state && block ? output_align(output, PIMG_ALIGN) : -ENOMEM;
+	uint64_t offset = output->offset;
+
+	if (r == 0)
+		XXH3_64bits_reset(state);
+	for (size_t i = 0; i < count && r == 0; i++)
+		r = stream_copy(spool, streams[i], output, state, block);
+	if (r == 0)
+		*ret_section = (struct pimg_section){
+			.offset = offset,
+			.size = output->offset - offset,
+			.xxh3 = XXH3_64bits_digest(state),
+		};
+	free(block);
+	XXH3_freeState(state);
+	return r;
 }
 
 void spool_stream_reset(struct spool_stream *stream)

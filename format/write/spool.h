@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "format/layout.h"
 #include "format/write/output.h"
 
 #include <stddef.h>
@@ -14,8 +15,9 @@
 enum { SPOOL_BLOCK_SIZE = 1 << 16 };
 
 struct spool {
-	int fd;       /* -1 until the first block is full */
-	uint64_t end; /* bytes used of the file */
+	const char *directory; /* where the file is made when it is first needed; borrowed */
+	int fd;                /* -1 until the first block is full */
+	uint64_t end; /* bytes used of the file; 0, with all streams reset, forgets its contents */
 };
 
 struct spool_stream {
@@ -26,19 +28,15 @@ struct spool_stream {
 	uint64_t size;
 };
 
-void spool_init(struct spool *spool);
+void spool_init(struct spool *spool, const char *directory);
 void spool_deinit(struct spool *spool);
-/* Forgets all contents; streams must be reset too. */
-void spool_reset(struct spool *spool);
-
+/* A zeroed stream is an empty one. */
+int spool_append(struct spool *spool, struct spool_stream *stream, const void *data, size_t size);
 /*
- * A zeroed stream is an empty one. directory is where the spool's file is made when it is first
- * needed.
+ * Writes the streams that there are, one behind another, as a section. ret_section: where it is and
+ * its checksum.
  */
-int spool_append(struct spool *spool, const char *directory, struct spool_stream *stream,
-		 const void *data, size_t size);
-/* Copies the stream to output, and to the XXH3 state (may be NULL). */
-int spool_copy(const struct spool *spool, const struct spool_stream *stream, struct output *output,
-	       void *xxh3_state);
+int spool_write(const struct spool *spool, const struct spool_stream *const streams[], size_t count,
+		struct output *output, struct pimg_section *ret_section);
 void spool_stream_reset(struct spool_stream *stream);
 void spool_stream_deinit(struct spool_stream *stream);

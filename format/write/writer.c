@@ -41,7 +41,7 @@ int packimg_writer_new(const char *path, const struct packimg_writer_options *op
 	writer->output.fd = -1;
 	writer->partial.lock_fd = -1;
 	writer->label_max = PACKIMG_LABEL_NONE;
-	spool_init(&writer->spool);
+	spool_init(&writer->spool, writer->partial.directory);
 	writer->buffer = malloc(OUTPUT_BUFFER_SIZE);
 	writer->columns = calloc(PACKIMG_FIELDS_MAX, sizeof(*writer->columns));
 	writer->identity = XXH3_createState();
@@ -147,30 +147,17 @@ static const char *item_fault(const struct packimg_item *item)
 	}
 }
 
-/* Appends data at the next aligned place. */
-static int put_aligned(struct packimg_writer *writer, const void *data, size_t size,
-		       uint64_t *ret_offset)
-{
-	int r = output_align(&writer->output, PIMG_ALIGN);
-	if (r < 0)
-		return r;
-	*ret_offset = writer->output.offset;
-	return output_write(&writer->output, data, size);
-}
-
 static int put_source(struct packimg_writer *writer, const struct packimg_item *item)
 {
 	uint64_t offset = writer->sources.size;
 
-	int r = spool_append(&writer->spool, writer->partial.directory, &writer->source_offsets,
-			     &offset, sizeof(offset));
+	int r = spool_append(&writer->spool, &writer->source_offsets, &offset, sizeof(offset));
 	if (r < 0 || item->source_size == 0)
 		return r;
 	writer->has_sources = true;
 	if (item->source_size > writer->source_longest)
 		writer->source_longest = item->source_size;
-	return spool_append(&writer->spool, writer->partial.directory, &writer->sources,
-			    item->source, item->source_size);
+	return spool_append(&writer->spool, &writer->sources, item->source, item->source_size);
 }
 
 /* What a sample is, wherever it lies. Side data says nothing new of it. */
@@ -225,16 +212,15 @@ static int put_item(struct packimg_writer *writer, const struct packimg_item *it
 	};
 
 	/* side data right behind its sample: one read fetches both */
-	int r = put_aligned(writer, item->data, item->data_size, &record.data_offset);
+	int r = output_put(&writer->output, item->data, item->data_size, &record.data_offset);
 	if (r == 0 && item->side_size > 0) {
 		record.side_size = (uint32_t)item->side_size;
 		record.side_xxh3 = XXH3_64bits(item->side, item->side_size);
-		r = put_aligned(writer, item->side, item->side_size, &record.side_offset);
+		r = output_put(&writer->output, item->side, item->side_size, &record.side_offset);
 	}
 	identify_item(writer, item, &record);
 	if (r == 0)
-		r = spool_append(&writer->spool, writer->partial.directory, &writer->index, &record,
-				 sizeof(record));
+		r = spool_append(&writer->spool, &writer->index, &record, sizeof(record));
 	return r == 0 ? put_source(writer, item) : r;
 }
 
@@ -289,8 +275,7 @@ int packimg_writer_value(struct packimg_writer *writer, uint32_t field,
 				    "%s: sample %" PRIu64 ": field %.100s is not UTF-8",
 				    writer->path, writer->sample_first + writer->sample_count - 1,
 				    column->name);
-	r = column_set(column, &writer->spool, writer->partial.directory, writer->sample_count - 1,
-		       value);
+	r = column_set(column, &writer->spool, writer->sample_count - 1, value);
 	if (r == -EEXIST)
 		return packimg_fail(error, r, "%s: sample %" PRIu64 ": field %.100s is set twice",
 				    writer->path, writer->sample_first + writer->sample_count - 1,

@@ -74,8 +74,8 @@ int facts_classes(struct facts *facts, const char *const *names, uint32_t class_
 		  struct packimg_error *error);
 int facts_metadata(struct facts *facts, const char *key, const char *value,
 		   struct packimg_error *error);
-/* The metadata section, terminated; NULL and 0 when there is none. The caller frees it. */
-int facts_metadata_build(const struct facts *facts, char **ret_text, size_t *ret_size);
+/* The metadata section, terminated, which the caller frees. Without any nothing is written. */
+int facts_metadata_build(const struct facts *facts, void **ret_text, size_t *ret_size);
 void facts_deinit(struct facts *facts);
 
 /* Opens the next shard. */
