@@ -46,7 +46,7 @@ TABLE = {
     "trainer/recipe": "trainer/algorithms/schedules.h trainer/device/optimizers/optimizers.h",
     "trainer/model": "trainer/recipe trainer/device/device.h",
     "trainer/algorithms": "trainer/recipe trainer/model trainer/device/device.h",
-    "trainer/checkpoint": "trainer/recipe trainer/device/device.h",
+    "trainer/checkpoint": "trainer/recipe trainer/algorithms/plateau.h trainer/device/device.h",
     "trainer/plan": "trainer/recipe trainer/model trainer/algorithms trainer/device/device.h "
                     "trainer/device/cuda trainer/device/cuda/lowering",
     "trainer/run": "trainer/recipe trainer/model trainer/algorithms trainer/checkpoint trainer/device/device.h "

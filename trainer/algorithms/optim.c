@@ -2,6 +2,8 @@
 #include "trainer/algorithms/ema.h"
 #include "trainer/model/model.h"
 
+#include <math.h>
+
 void optim_spec(const struct recipe *recipe, struct device_optimizer_spec *ret_spec)
 {
 	*ret_spec = (struct device_optimizer_spec){
@@ -23,6 +25,16 @@ static double rate_factor(const struct recipe_optim *optim, enum model_group gro
 	return group == MODEL_WHITEN_BIAS && end > 0 && epoch >= end ? 0 : 1;
 }
 
+/* optim.lr, for the batch that there is. */
+static double base_rate(const struct recipe *recipe)
+{
+	const struct recipe_optim *optim = &recipe->optim;
+	if (!optim->lr_base_size)
+		return optim->lr;
+	double grown = (double)recipe->data.batch_size / (double)optim->lr_base_size;
+	return optim->lr * (optim->lr_base_scale == RECIPE_SCALE_SQRT ? sqrt(grown) : grown);
+}
+
 void optim_hyper(const struct recipe *recipe, const struct schedule *schedule, uint64_t step,
 		 uint64_t batches_per_epoch, struct device_hyper *ret_hyper)
 {
@@ -34,7 +46,9 @@ void optim_hyper(const struct recipe *recipe, const struct schedule *schedule, u
 			.clip_norm = (float)optim->clip_norm,
 	};
 	double epoch = (double)(step - 1) / (double)batches_per_epoch;
-	double lr = optim->lr * schedule_factor(schedule, epoch);
+	double lr = base_rate(recipe) * schedule_factor(schedule, epoch);
+	hyper.momentum = (float)schedule_momentum(schedule, epoch, optim->momentum);
+	hyper.beta1 = (float)schedule_momentum(schedule, epoch, optim->beta1);
 	for (enum model_group group = 0; group < MODEL_GROUPS; group++) {
 		double factor = rate_factor(optim, group, epoch);
 		hyper.lr[group] = (float)(lr * factor);

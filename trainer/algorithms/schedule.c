@@ -8,21 +8,32 @@ void schedule_init(struct schedule *schedule, const struct recipe *recipe)
 }
 
 /*
- * Periods that have passed. Positions are quotients of steps, so that a boundary may be missed by a
- * rounding: 0.3 / 0.1 is a little less than 3. What differs from a whole number by no more counts
- * as that number.
+ * Of periods that have passed. Positions are quotients of steps, so that a boundary may be missed
+ * by a rounding: 0.3 / 0.1 is a little less than 3. What differs from a whole number by no more
+ * counts as that number.
  */
-static double periods(double position, double period)
+static double settled(double count)
 {
-	double count = position / period, whole = round(count);
+	double whole = round(count);
 	return fabs(count - whole) < 1e-12 * fmax(1, whole) ? whole : count;
 }
 
-/* How much of the current one has. */
-static double phase_of(double position, double period)
+struct cycle {
+	double index; /* periods before it */
+	double phase; /* how much of it has passed, 0 to 1 */
+};
+
+/* The current period, where each is `growth` times as long as the one before. */
+static struct cycle cycle_at(double position, double period, double growth)
 {
-	double count = periods(position, period);
-	return count - floor(count);
+	if (growth == 1) {
+		double count = settled(position / period);
+		return (struct cycle){floor(count), count - floor(count)};
+	}
+	double index = floor(settled(log1p(position / period * (growth - 1)) / log(growth)));
+	double before = (pow(growth, index) - 1) / (growth - 1); /* in first periods */
+	double phase = (position / period - before) / pow(growth, index);
+	return (struct cycle){index, fmin(fmax(phase, 0), 1)};
 }
 
 /* ---- the schedules proper ---- */
@@ -33,43 +44,61 @@ struct position {
 	double epoch;
 	double past, length; /* epochs since the end of warm-up, and until the end of the run */
 	double t;            /* the share that has passed, 0 to 1 */
+	const struct plateau *plateau;
+	double height; /* set by those that cycle: how far up the rate is, 0 to 1 */
 };
 
-static double constant(const struct position *at)
+static double constant(struct position *at)
 {
 	return 1;
 }
 
-static double cosine(const struct position *at)
+static double cosine(struct position *at)
 {
 	double final = at->keys->final, period = at->keys->period;
+	struct cycle cycle = {0, at->t};
 	/* The run's very end belongs to the last period, not to a new one. */
-	double t = period > 0 && at->past < at->length ? phase_of(at->past, period) : at->t;
-	return final + (1 - final) * (1 + cos(M_PI * t)) / 2;
+	if (period > 0 && at->past < at->length)
+		cycle = cycle_at(at->past, period, at->keys->cycle_mul);
+	double highest = fmax(final, pow(at->keys->cycle_decay, cycle.index));
+	return final + (highest - final) * (1 + cos(M_PI * cycle.phase)) / 2;
 }
 
-static double linear(const struct position *at)
+static double linear(struct position *at)
 {
 	return 1 - (1 - at->keys->final) * at->t;
 }
 
-/* Straight from start to 1 at the peak, then straight to final. */
-static double one_cycle(const struct position *at)
+/* From one value to another over `length` epochs, `passed` of which have. */
+static double anneal(const struct position *at, double from, double to, double passed,
+		     double length)
 {
-	double peak = at->keys->peak * at->length, start = at->keys->start;
-	if (at->past < peak)
-		return start + (1 - start) * at->past / peak;
+	if (at->keys->anneal == RECIPE_ANNEAL_COSINE)
+		return to + (from - to) * (1 + cos(M_PI * passed / length)) / 2;
+	return from + (to - from) * passed / length;
+}
+
+/* From start to 1 at the peak, then to final. */
+static double one_cycle(struct position *at)
+{
+	double peak = at->keys->peak * at->length, passed = at->past - peak;
+	if (at->past < peak) {
+		at->height = anneal(at, 0, 1, at->past, peak);
+		return anneal(at, at->keys->start, 1, at->past, peak);
+	}
+	at->height = 1;
 	if (at->length <= peak)
 		return 1;
-	return 1 - (1 - at->keys->final) * (at->past - peak) / (at->length - peak);
+	at->height = anneal(at, 1, 0, passed, at->length - peak);
+	return anneal(at, 1, at->keys->final, passed, at->length - peak);
 }
 
-static double step(const struct position *at)
+static double step(struct position *at)
 {
-	return pow(at->keys->gamma, floor(periods(at->epoch, at->keys->step)));
+	return pow(at->keys->gamma, floor(settled(at->epoch / at->keys->step)));
 }
 
-static double multi_step(const struct position *at)
+static double multi_step(struct position *at)
 {
 	double factor = 1;
 	for (unsigned i = 0; i < at->keys->milestones.count; i++)
@@ -78,43 +107,91 @@ static double multi_step(const struct position *at)
 	return factor;
 }
 
-static double exponential(const struct position *at)
+static double exponential(struct position *at)
 {
 	return pow(at->keys->gamma, at->epoch);
 }
 
-static double polynomial(const struct position *at)
+static double polynomial(struct position *at)
 {
 	return at->keys->final + (1 - at->keys->final) * pow(1 - at->t, at->keys->power);
 }
 
-/* From start to 1 and back in each period. */
-static double triangular(const struct position *at)
+/* From start up and back in each period; the waves' height is multiplied by a power of `shrink`. */
+static double wave(struct position *at, double shrink, bool by_period)
 {
 	double low = at->keys->start;
 	if (at->length <= 0)
 		return low;
-	double phase = phase_of(at->past, at->keys->period > 0 ? at->keys->period : at->length);
-	return low + (1 - low) * (phase < 0.5 ? 2 * phase : 2 - 2 * phase);
+	double period = at->keys->period > 0 ? at->keys->period : at->length;
+	struct cycle cycle = cycle_at(at->past, period, 1);
+	at->height = cycle.phase < 0.5 ? 2 * cycle.phase : 2 - 2 * cycle.phase;
+	at->height *= pow(shrink, by_period ? cycle.index : at->past);
+	return low + (1 - low) * at->height;
 }
 
-static double (*const schedules[])(const struct position *at) = {
+static double triangular(struct position *at)
+{
+	return wave(at, 1, true);
+}
+
+static double triangular2(struct position *at)
+{
+	return wave(at, 0.5, true);
+}
+
+static double exp_range(struct position *at)
+{
+	return wave(at, at->keys->gamma, false);
+}
+
+/* 1 until the last epochs, in which it falls to final. */
+static double trapezoid(struct position *at)
+{
+	double decay = at->keys->decay, passed = at->past - (at->length - decay);
+	return passed > 0 ? anneal(at, 1, at->keys->final, passed, decay) : 1;
+}
+
+static double plateau(struct position *at)
+{
+	double drops = at->plateau ? (double)at->plateau->drops : 0;
+	return fmax(pow(at->keys->gamma, drops), at->keys->final);
+}
+
+static double (*const schedules[])(struct position *at) = {
 #define FUNCTION(constant, name) name,
 	SCHEDULES(FUNCTION)
 #undef FUNCTION
 };
 
-double schedule_factor(const struct schedule *schedule, double epoch)
+static double evaluate(const struct schedule *schedule, double epoch, double *ret_height)
 {
 	const struct recipe_schedule *keys = &schedule->keys;
-	double (*proper)(const struct position *at) = schedules[keys->name];
-	struct position at = {.keys = keys, .length = schedule->epochs - keys->warmup};
-	epoch = fmin(epoch, schedule->epochs);
+	struct position at = {
+		.keys = keys,
+		.length = schedule->epochs - keys->warmup,
+		.plateau = schedule->plateau,
+	};
+	epoch = fmin(keys->by_epoch ? floor(epoch) : epoch, schedule->epochs);
 	at.epoch = fmax(epoch, keys->warmup);
 	at.past = at.epoch - keys->warmup;
 	at.t = at.length > 0 ? at.past / at.length : 0;
-	double factor = proper(&at);
+	double factor = schedules[keys->name](&at);
+	*ret_height = at.height;
 	if (epoch >= keys->warmup)
 		return factor;
 	return keys->warmup_from * factor + (1 - keys->warmup_from) * factor * epoch / keys->warmup;
+}
+
+double schedule_factor(const struct schedule *schedule, double epoch)
+{
+	double height;
+	return evaluate(schedule, epoch, &height);
+}
+
+double schedule_momentum(const struct schedule *schedule, double epoch, double highest)
+{
+	double height, base = schedule->keys.base_momentum;
+	evaluate(schedule, epoch, &height);
+	return base > 0 ? highest - (highest - base) * height : highest;
 }

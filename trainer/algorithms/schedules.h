@@ -7,14 +7,18 @@
 /* clang-format off */
 #define SCHEDULES(X)                                                                               \
 	X(CONSTANT, constant)                                                                      \
-	X(COSINE, cosine)           /* restarted every period (Loshchilov and Hutter, SGDR) */     \
+	X(COSINE, cosine)           /* with restarts (Loshchilov and Hutter 2017, SGDR, 3) */      \
 	X(LINEAR, linear)                                                                          \
-	X(ONE_CYCLE, one_cycle)     /* Smith and Topin, Super-Convergence */                       \
+	X(ONE_CYCLE, one_cycle)     /* Smith and Topin 2018, Super-Convergence, 4 */               \
 	X(STEP, step)                                                                              \
 	X(MULTI_STEP, multi_step)                                                                  \
 	X(EXPONENTIAL, exponential)                                                                \
 	X(POLYNOMIAL, polynomial)                                                                  \
-	X(TRIANGULAR, triangular)   /* Smith: Cyclical Learning Rates */
+	X(TRIANGULAR, triangular)   /* Smith 2017, Cyclical Learning Rates, 3.1 */                 \
+	X(TRIANGULAR2, triangular2) /* the same; its waves are halved */                           \
+	X(EXP_RANGE, exp_range)     /* the same; they shrink by a power */                         \
+	X(TRAPEZOID, trapezoid)     /* Haegele et al. 2024, Scaling Laws ... Fixed Durations, 3 */ \
+	X(PLATEAU, plateau)         /* plateau.h */
 /* clang-format on */
 
 enum schedule_kind {

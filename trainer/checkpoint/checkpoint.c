@@ -17,6 +17,8 @@ enum counter_type {
 	/* Not in checkpoints of versions that did not know them, where they are zero: */
 	COUNTER_UUID,
 	COUNTER_LATER_U32,
+	COUNTER_LATER_U64,
+	COUNTER_LATER_DOUBLE,
 };
 #define C(name, type)                                                                              \
 	{                                                                                          \
@@ -58,6 +60,11 @@ static const struct counter {
 	C(wait_seconds, COUNTER_DOUBLE),
 	C(images, COUNTER_U64),
 	C(bad, COUNTER_U64),
+	C(plateau.drops, COUNTER_LATER_U64),
+	C(plateau.improved, COUNTER_LATER_U64),
+	C(plateau.best, COUNTER_LATER_DOUBLE),
+	C(plateau.bad, COUNTER_LATER_U64),
+	C(plateau.resting, COUNTER_LATER_U64),
 	C(device.updates, COUNTER_U64),
 	C(device.skipped, COUNTER_U64),
 	C(device.loss_scale, COUNTER_DOUBLE),
@@ -74,6 +81,7 @@ static void counter_text(const struct counter *counter, const struct checkpoint_
 	const char *at = (const char *)state + counter->offset;
 	switch (counter->type) {
 	case COUNTER_U64:
+	case COUNTER_LATER_U64:
 		snprintf(text, COUNTER_TEXT, "%llu",
 			 (unsigned long long)*(const uint64_t *)(const void *)at);
 		break;
@@ -83,6 +91,7 @@ static void counter_text(const struct counter *counter, const struct checkpoint_
 		break;
 	case COUNTER_DOUBLE:
 	case COUNTER_LOSS:
+	case COUNTER_LATER_DOUBLE:
 		snprintf(text, COUNTER_TEXT, "%.17g", *(const double *)(const void *)at);
 		break;
 	case COUNTER_UUID:
@@ -139,9 +148,10 @@ static int read_counter(const struct checkpoint *checkpoint, const struct counte
 	errno = 0;
 	if (counter->type == COUNTER_UUID)
 		return read_uuid(checkpoint, counter, text, error);
-	if (!text && counter->type == COUNTER_LATER_U32)
+	if (!text && counter->type >= COUNTER_LATER_U32)
 		return 0;
-	if (text && (counter->type == COUNTER_DOUBLE || counter->type == COUNTER_LOSS)) {
+	if (text && (counter->type == COUNTER_DOUBLE || counter->type == COUNTER_LOSS ||
+		     counter->type == COUNTER_LATER_DOUBLE)) {
 		double value = strtod(text, &end);
 		if (isfinite(value) || counter->type == COUNTER_LOSS)
 			*(double *)(void *)at = value;
@@ -149,7 +159,7 @@ static int read_counter(const struct checkpoint *checkpoint, const struct counte
 			end = NULL;
 	} else if (text && *text >= '0' && *text <= '9') {
 		unsigned long long value = strtoull(text, &end, 10);
-		if (counter->type == COUNTER_U64)
+		if (counter->type == COUNTER_U64 || counter->type == COUNTER_LATER_U64)
 			*(uint64_t *)(void *)at = value;
 		else if (value <= UINT32_MAX)
 			*(uint32_t *)(void *)at = (uint32_t)value;

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "format/base/uuid.h"
+#include "trainer/algorithms/plateau.h"
 #include "trainer/device/device.h"
 #include "trainer/recipe/recipe.h"
 
@@ -45,6 +46,7 @@ struct checkpoint_state {
 	double train_seconds, wait_seconds; /* in training steps; of those, waiting for data */
 	uint64_t images;                    /* trained on */
 	uint64_t bad;                       /* samples that were substituted */
+	struct plateau plateau;             /* of evaluations, where the schedule follows them */
 	struct device_params_state device;
 };
 

@@ -156,10 +156,11 @@ static int check_growth(const struct recipe *recipe, char *error)
 	double max = recipe_find_key("optim", "lr")->max;
 	if (schedule->gamma <= 1)
 		return 0;
-	if (schedule->name == SCHEDULE_STEP || schedule->name == SCHEDULE_MULTI_STEP)
+	if (schedule->name == SCHEDULE_STEP || schedule->name == SCHEDULE_MULTI_STEP ||
+	    schedule->name == SCHEDULE_EXP_RANGE || schedule->name == SCHEDULE_PLATEAU)
 		return recipe_fail(error,
 				   "schedule.gamma = %g: expected at most 1 with schedule.name = "
-				   "step or multi_step; exponential may grow",
+				   "step, multi_step, exp_range or plateau; exponential may grow",
 				   schedule->gamma);
 	double last = recipe->optim.lr * pow(schedule->gamma, recipe->train.epochs);
 	if (schedule->name == SCHEDULE_EXPONENTIAL && last > max)
@@ -169,6 +170,52 @@ static int check_growth(const struct recipe *recipe, char *error)
 				   schedule->gamma, recipe->optim.lr, last, recipe->train.epochs,
 				   max);
 	return 0;
+}
+
+/* What a schedule of the learning rate cannot do with the keys that are set. */
+static int check_schedule(const struct recipe *recipe, bool trains, char *error)
+{
+	const struct recipe_schedule *schedule = &recipe->schedule;
+	double epochs = recipe->train.epochs;
+	if (schedule->warmup > 0 && schedule->warmup >= epochs && epochs > 0)
+		return recipe_fail(
+			error, "schedule.warmup = %g epoch%s leaves nothing of train.epochs = %g",
+			schedule->warmup, schedule->warmup == 1 ? "" : "s", epochs);
+	if (schedule->name == SCHEDULE_MULTI_STEP && !schedule->milestones.count)
+		return recipe_fail(
+			error,
+			"schedule.milestones is empty: schedule.name = multi_step needs them");
+	for (unsigned i = 1; i < schedule->milestones.count; i++)
+		if (schedule->milestones.value[i] <= schedule->milestones.value[i - 1])
+			return recipe_fail(
+				error, "schedule.milestones must rise: %g is followed by %g",
+				schedule->milestones.value[i - 1], schedule->milestones.value[i]);
+	if (schedule->base_momentum > 0 && schedule->name != SCHEDULE_ONE_CYCLE &&
+	    schedule->name != SCHEDULE_TRIANGULAR && schedule->name != SCHEDULE_TRIANGULAR2 &&
+	    schedule->name != SCHEDULE_EXP_RANGE)
+		return recipe_fail(
+			error,
+			"schedule.base_momentum = %g: the schedule.name that is set has "
+			"no cycle; take one_cycle, triangular, triangular2 or exp_range, "
+			"or leave base_momentum 0",
+			schedule->base_momentum);
+	if (schedule->name == SCHEDULE_TRAPEZOID && schedule->decay == 0)
+		return recipe_fail(error, "schedule.decay is 0: schedule.name = trapezoid needs "
+					  "the epochs in which the rate falls at the end");
+	if (schedule->name == SCHEDULE_TRAPEZOID && schedule->warmup + schedule->decay > epochs)
+		return recipe_fail(error,
+				   "schedule.warmup = %g and schedule.decay = %g are more than "
+				   "train.epochs = %g: make one of them shorter",
+				   schedule->warmup, schedule->decay, epochs);
+	if (trains && schedule->name == SCHEDULE_PLATEAU && !*recipe->data.val)
+		return recipe_fail(error, "schedule.name = plateau follows evaluations, and "
+					  "data.val is not set: give the dataset to evaluate on, "
+					  "or take another schedule");
+	if (schedule->name == SCHEDULE_PLATEAU && recipe->train.eval_every == 0)
+		return recipe_fail(error, "schedule.name = plateau follows evaluations, and "
+					  "train.eval_every = 0 has none before the end: set it "
+					  "to the epochs from one to the next");
+	return check_growth(recipe, error);
 }
 
 int recipe_check(const struct recipe *recipe, bool trains, char *error)
@@ -190,22 +237,7 @@ int recipe_check(const struct recipe *recipe, bool trains, char *error)
 					  "while another is used, or 0");
 	if (!*recipe->data.val && *recipe->data.val_pipeline)
 		return recipe_fail(error, "data.val_pipeline is set, but no data.val to run it on");
-	const struct recipe_schedule *schedule = &recipe->schedule;
-	if (schedule->warmup > 0 && schedule->warmup >= recipe->train.epochs &&
-	    recipe->train.epochs > 0)
-		return recipe_fail(
-			error, "schedule.warmup = %g epoch%s leaves nothing of train.epochs = %g",
-			schedule->warmup, schedule->warmup == 1 ? "" : "s", recipe->train.epochs);
-	if (schedule->name == SCHEDULE_MULTI_STEP && !schedule->milestones.count)
-		return recipe_fail(
-			error,
-			"schedule.milestones is empty: schedule.name = multi_step needs them");
-	for (unsigned i = 1; i < schedule->milestones.count; i++)
-		if (schedule->milestones.value[i] <= schedule->milestones.value[i - 1])
-			return recipe_fail(
-				error, "schedule.milestones must rise: %g is followed by %g",
-				schedule->milestones.value[i - 1], schedule->milestones.value[i]);
-	r = check_growth(recipe, error);
+	r = check_schedule(recipe, trains, error);
 	if (r)
 		return r;
 	if (recipe->optim.name == DEVICE_SGD && recipe->optim.nesterov &&
@@ -223,7 +255,10 @@ int recipe_compare(const struct recipe *recipe, const struct recipe *saved,
 	char now[RECIPE_TEXT_MAX], then[RECIPE_TEXT_MAX];
 	for (size_t i = 0; i < recipe_keys_count; i++) {
 		const struct recipe_key *key = &recipe_keys[i];
-		if (key->resume < least)
+		enum recipe_resume resume = key->resume;
+		if (resume == RECIPE_EVALUATION && saved->schedule.name == SCHEDULE_PLATEAU)
+			resume = RECIPE_TRAJECTORY;
+		if (resume < least)
 			continue;
 		if (recipe_key_text(recipe, key, now, sizeof(now)) < 0 ||
 		    recipe_key_text(saved, key, then, sizeof(then)) < 0)

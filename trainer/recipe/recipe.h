@@ -24,6 +24,9 @@ enum {
 };
 
 enum recipe_decay { RECIPE_COUPLED, RECIPE_DECOUPLED };
+enum recipe_lr_base_scale { RECIPE_SCALE_LINEAR, RECIPE_SCALE_SQRT };
+enum recipe_anneal { RECIPE_ANNEAL_LINEAR, RECIPE_ANNEAL_COSINE };
+enum recipe_metric { RECIPE_METRIC_LOSS, RECIPE_METRIC_TOP1 };
 enum recipe_progress {
 	RECIPE_PROGRESS_AUTO,
 	RECIPE_PROGRESS_BAR,
@@ -71,6 +74,7 @@ struct recipe {
 /* What a change of a key means for a run that is resumed. */
 enum recipe_resume {
 	RECIPE_FREE,       /* may change: losses stay what they would have been */
+	RECIPE_EVALUATION, /* the same, unless schedule.name = plateau follows evaluations */
 	RECIPE_TRAJECTORY, /* changes the losses to come: refused unless asked for */
 	RECIPE_FIXED,      /* the checkpoint cannot be continued under another value */
 	RECIPE_WEIGHTS,    /* nor can its weights be evaluated */

@@ -407,6 +407,9 @@ int run_evaluate(struct run *run)
 		return run_fail_everywhere(run, -EINVAL, "data.val = %s has no sample with a label",
 					   run->recipe->data.val);
 	r = note(run, &totals, weights, clock_s(CLOCK_MONOTONIC) - start);
+	struct checkpoint_state *state = &run->state;
+	plateau_evaluated(&state->plateau, &run->recipe->schedule, state->eval_loss,
+			  state->eval_top1);
 	return r ? r : keep_best(run, weights);
 }
 

@@ -440,6 +440,7 @@ static int plan(struct run *run)
 	run->eval_every = in_steps(run, run->recipe->train.eval_every);
 	run->checkpoint_every = in_steps(run, run->recipe->checkpoint.every);
 	schedule_init(&run->schedule, run->recipe);
+	run->schedule.plateau = &run->state.plateau;
 	run->sample_ids = calloc(run->recipe->data.batch_size, sizeof(*run->sample_ids));
 	if (!run->sample_ids)
 		return run_fail(run, -ENOMEM, "out of memory");

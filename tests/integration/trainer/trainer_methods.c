@@ -94,6 +94,56 @@ static void test_adamw(void **state)
 	assert_true(apart("adamw", "adamw-gpu") < 1e-3);
 }
 
+/* The rate drops with evaluations, and what they came to is resumed with the rest. */
+static void test_plateau(void **state)
+{
+	/* nothing is so much better than the first evaluation, so there is a drop at every other */
+	static const char name[] = "schedule.name=plateau", warmup[] = "schedule.warmup=0",
+			  patience[] = "schedule.patience=1", threshold[] = "schedule.threshold=1",
+			  every[] = "train.eval_every=0.15", gamma[] = "schedule.gamma=0.5";
+	expect(run("plateau", name, warmup, patience, threshold, every, gamma, NULL), 0);
+	pid_t pid = start("plateau-killed", name, warmup, patience, threshold, every, gamma, NULL);
+	wait_for_step("plateau-killed", pid, 23);
+	kill(pid, SIGKILL);
+	finish(pid, "plateau-killed");
+	expect(run("plateau-killed", "--resume", name, warmup, patience, threshold, gamma, NULL),
+	       1);
+	expect_said("train.eval_every is \"1\" but was \"0.15\" in the checkpoint");
+	expect(run("plateau-killed", "--resume", name, warmup, patience, threshold, every, gamma,
+		   NULL),
+	       0);
+	same_losses("plateau", "plateau-killed");
+	/* until the first drop there is none, after three evaluations of three steps each */
+	static struct losses losses, constant;
+	expect(run("constant", warmup, "schedule.name=constant", NULL), 0);
+	read_log("plateau", &losses);
+	read_log("constant", &constant);
+	for (unsigned i = 0; i < 10; i++)
+		assert_string_equal(losses.step[i], constant.step[i]);
+	assert_string_not_equal(losses.step[11], constant.step[11]);
+}
+
+/* A cycle of rate and momentum: resumed bit for bit, and the same training on a GPU. */
+static void test_cycle(void **state)
+{
+	static const char name[] = "schedule.name=one_cycle", anneal[] = "schedule.anneal=cosine",
+			  base[] = "schedule.base_momentum=0.6", warmup[] = "schedule.warmup=0";
+	expect(run("cycle", name, anneal, base, warmup, NULL), 0);
+	pid_t pid = start("cycle-killed", name, anneal, base, warmup, NULL);
+	wait_for_step("cycle-killed", pid, 17);
+	kill(pid, SIGKILL);
+	finish(pid, "cycle-killed");
+	expect(run("cycle-killed", "--resume", name, anneal, base, warmup, NULL), 0);
+	same_losses("cycle", "cycle-killed");
+	expect(run("cycle-rate", name, anneal, warmup, NULL), 0);
+	assert_true(apart("cycle", "cycle-rate") > 1e-3);
+	trainer = getenv("TRAINER_EMULATED");
+	int status = run("cycle-gpu", "--device=cuda", name, anneal, base, warmup, NULL);
+	trainer = getenv("TRAINER");
+	expect(status, 0);
+	assert_true(apart("cycle", "cycle-gpu") < 1e-3);
+}
+
 /* Lookahead: at its updates the weights are their average, and so a resumed run goes on. */
 static void test_ahead(void **state)
 {
@@ -183,6 +233,7 @@ int main(void)
 		cmocka_unit_test(test_averaged), cmocka_unit_test(test_smoothed),
 		cmocka_unit_test(test_growing),  cmocka_unit_test(test_adamw),
 		cmocka_unit_test(test_ahead),    cmocka_unit_test(test_settled),
+		cmocka_unit_test(test_plateau),  cmocka_unit_test(test_cycle),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
 }

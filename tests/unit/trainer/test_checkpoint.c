@@ -96,6 +96,7 @@ static struct checkpoint_state some_state(void)
 		.best_step = 20,
 		.train_seconds = 1e-3,
 		.images = 250,
+		.plateau = {.drops = 3, .improved = 2, .best = 1.0 / 7, .bad = 5, .resting = 6},
 		.device = {.updates = 25, .loss_scale = 1},
 	};
 }

@@ -113,6 +113,43 @@ static void test_spec(void **state)
 	recipe_deinit(&recipe);
 }
 
+/* The rate of a batch of another size than optim.lr is for. */
+static void test_batch_scale(void **state)
+{
+	struct recipe recipe;
+	assert_int_equal(recipe_init(&recipe), 0);
+	set(&recipe, "optim.lr=0.5");
+	set(&recipe, "schedule.name=constant");
+	set(&recipe, "data.batch_size=1024");
+	assert_true(at(&recipe, 1).lr[MODEL_WEIGHTS] == 0.5f);
+	set(&recipe, "optim.lr_base_scale=sqrt");
+	assert_true(at(&recipe, 1).lr[MODEL_WEIGHTS] == 0.5f);
+	set(&recipe, "optim.lr_base_size=256");
+	assert_true(at(&recipe, 1).lr[MODEL_WEIGHTS] == 1.0f);
+	set(&recipe, "optim.lr_base_scale=linear");
+	assert_true(at(&recipe, 1).lr[MODEL_WEIGHTS] == 2.0f);
+	set(&recipe, "data.batch_size=64");
+	assert_true(at(&recipe, 1).lr[MODEL_WEIGHTS] == 0.125f);
+	recipe_deinit(&recipe);
+}
+
+/* Momentum and beta1 follow the cycle. */
+static void test_cycled_momentum(void **state)
+{
+	struct recipe recipe;
+	assert_int_equal(recipe_init(&recipe), 0);
+	set(&recipe, "schedule.name=one_cycle");
+	set(&recipe, "schedule.peak=0.5");
+	set(&recipe, "train.epochs=10");
+	set(&recipe, "optim.beta1=0.95");
+	assert_true(at(&recipe, 501).momentum == 0.9f && at(&recipe, 501).beta1 == 0.95f);
+	set(&recipe, "schedule.base_momentum=0.8");
+	assert_true(at(&recipe, 1).momentum == 0.9f && at(&recipe, 1).beta1 == 0.95f);
+	assert_true(at(&recipe, 501).momentum == 0.8f && at(&recipe, 501).beta1 == 0.8f);
+	assert_true(fabsf(at(&recipe, 751).momentum - 0.85f) < 1e-6f);
+	recipe_deinit(&recipe);
+}
+
 static void test_averages(void **state)
 {
 	struct recipe recipe;
@@ -145,6 +182,8 @@ int main(void)
 		cmocka_unit_test(test_groups),
 		cmocka_unit_test(test_whiten_bias),
 		cmocka_unit_test(test_spec),
+		cmocka_unit_test(test_batch_scale),
+		cmocka_unit_test(test_cycled_momentum),
 		cmocka_unit_test(test_averages),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -215,6 +215,41 @@ static void growth(void **state)
 	refused(recipe, "[schedule]\ngamma = 1e13\n", "expected a number from 0 to 1e+12");
 }
 
+/* What schedules cannot do with other keys: the sentences name both, and a remedy. */
+static void schedules(void **state)
+{
+	static const struct {
+		const char *settings[4], *said;
+	} cases[] = {
+		{{"schedule.name=trapezoid"}, "schedule.decay is 0: schedule.name = trapezoid"},
+		{{"schedule.name=trapezoid", "schedule.decay=8", "schedule.warmup=3"},
+		 "schedule.warmup = 3 and schedule.decay = 8 are more than train.epochs = 10"},
+		{{"schedule.name=plateau"},
+		 "schedule.name = plateau follows evaluations, and data.val"},
+		{{"schedule.name=plateau", "data.val=y", "train.eval_every=0"},
+		 "schedule.name = plateau follows evaluations, and train.eval_every = 0"},
+		{{"schedule.name=plateau", "data.val=y", "schedule.gamma=2"},
+		 "schedule.gamma = 2: expected at most 1 with schedule.name = step"},
+		{{"schedule.name=exp_range", "schedule.gamma=2"}, "schedule.gamma = 2: expected"},
+		{{"schedule.base_momentum=0.8"}, "schedule.base_momentum = 0.8: the schedule.name"},
+		{{"schedule.base_momentum=0.8", "schedule.name=triangular2"}, NULL},
+		{{"schedule.name=plateau", "data.val=y"}, NULL},
+		{{"schedule.name=trapezoid", "schedule.decay=7", "schedule.warmup=3"}, NULL},
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct recipe recipe;
+		recipe_init(&recipe);
+		recipe_override(&recipe, "data.train=x", error);
+		recipe_override(&recipe, "train.epochs=10", error);
+		for (size_t k = 0; k < 4 && cases[i].settings[k]; k++)
+			assert_int_equal(recipe_override(&recipe, cases[i].settings[k], error), 0);
+		assert_int_equal(recipe_check(&recipe, true, error), cases[i].said ? -EINVAL : 0);
+		if (cases[i].said && !strstr(error, cases[i].said))
+			fail_msg("\"%s\" does not say \"%s\"", error, cases[i].said);
+		recipe_deinit(&recipe);
+	}
+}
+
 /* What is written reads back to the same recipe. */
 static void check_round_trip(struct recipe *recipe)
 {
@@ -302,6 +337,15 @@ static void compare(void **state)
 	recipe_init(&saved);
 	recipe_override(recipe, "data.threads=7", error);
 	recipe_override(recipe, "log.interval=7", error);
+	assert_int_equal(recipe_compare(recipe, &saved, RECIPE_TRAJECTORY, error), 0);
+	recipe_override(recipe, "train.eval_every=7", error);
+	assert_int_equal(recipe_compare(recipe, &saved, RECIPE_TRAJECTORY, error), 0);
+	/* a schedule that follows evaluations */
+	recipe_override(recipe, "schedule.name=plateau", error);
+	recipe_override(&saved, "schedule.name=plateau", error);
+	assert_int_equal(recipe_compare(recipe, &saved, RECIPE_TRAJECTORY, error), -EINVAL);
+	assert_non_null(strstr(error, "train.eval_every is \"7\" but was \"1\""));
+	recipe_override(recipe, "train.eval_every=1", error);
 	assert_int_equal(recipe_compare(recipe, &saved, RECIPE_TRAJECTORY, error), 0);
 	recipe_override(recipe, "optim.lr=7", error);
 	assert_int_equal(recipe_compare(recipe, &saved, RECIPE_TRAJECTORY, error), -EINVAL);
@@ -409,6 +453,7 @@ int main(void)
 		T(overrides),
 		T(checks),
 		T(growth),
+		T(schedules),
 		T(round_trip),
 		T(compare),
 		T(table),

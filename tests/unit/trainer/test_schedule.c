@@ -161,12 +161,108 @@ static void test_triangular(void **state)
 	near(schedule_factor(&s, 6), 1);
 }
 
+/* Waves of half the height each, and waves that shrink by a power of the epochs since warm-up. */
+static void test_waves_that_shrink(void **state)
+{
+	struct schedule s = make("schedule.name=triangular2 train.epochs=13 schedule.period=4 "
+				 "schedule.start=0.5 schedule.warmup=1");
+	near(schedule_factor(&s, 3), 1);
+	near(schedule_factor(&s, 5), 0.5);
+	near(schedule_factor(&s, 7), 0.75);
+	near(schedule_factor(&s, 10), 0.5625);
+	s = make("schedule.name=exp_range train.epochs=13 schedule.period=4 schedule.start=0.5 "
+		 "schedule.warmup=1 schedule.gamma=0.9");
+	near(schedule_factor(&s, 3), 0.5 + 0.5 * 0.81);
+	near(schedule_factor(&s, 8), 0.5 + 0.25 * pow(0.9, 7));
+}
+
+/* Periods of 1, 3 and 9 epochs, whose boundaries have no exact binary value with 0.1 of them. */
+static void test_periods_that_grow(void **state)
+{
+	struct schedule s = make("schedule.name=cosine train.epochs=40 schedule.period=1 "
+				 "schedule.cycle_mul=3 schedule.cycle_decay=0.5");
+	near(schedule_factor(&s, 0.5), 0.5);
+	near(schedule_factor(&s, 1), 0.5);
+	near(schedule_factor(&s, 2.5), 0.25);
+	near(schedule_factor(&s, 4), 0.25);
+	near(schedule_factor(&s, 8.5), 0.125);
+	near(schedule_factor(&s, 40), 0);
+	s = make("schedule.name=cosine train.epochs=4 schedule.period=0.1 schedule.cycle_mul=2");
+	near(schedule_factor(&s, 0.3), 1);
+	near(schedule_factor(&s, 0.7), 1);
+	near(schedule_factor(&s, 1.5), 1);
+	near(schedule_factor(&s, 1.1), 0.5);
+}
+
+static void test_trapezoid(void **state)
+{
+	struct schedule s = make("schedule.name=trapezoid train.epochs=10 schedule.warmup=2 "
+				 "schedule.decay=4 schedule.final=0.2");
+	near(schedule_factor(&s, 1), 0.5);
+	near(schedule_factor(&s, 6), 1);
+	near(schedule_factor(&s, 7), 0.8);
+	near(schedule_factor(&s, 10), 0.2);
+	s = make("schedule.name=trapezoid train.epochs=10 schedule.decay=4 schedule.anneal=cosine");
+	near(schedule_factor(&s, 8), 0.5);
+	near(schedule_factor(&s, 6 + 4.0 / 3), 0.75);
+}
+
+/* Constant inside an epoch, whatever the schedule, and its warm-up too. */
+static void test_by_epoch(void **state)
+{
+	static const char settings[] = "schedule.name=one_cycle train.epochs=20 schedule.peak=0.5 "
+				       "schedule.warmup=3 schedule.base_momentum=0.8";
+	char text[256];
+	snprintf(text, sizeof(text), "%s schedule.by_epoch=true", settings);
+	struct schedule every = make(settings), held = make(text);
+	for (int i = 0; i < 200; i++) {
+		double epoch = i / 10, at = i / 10.0;
+		near(schedule_factor(&held, at), schedule_factor(&every, epoch));
+		near(schedule_momentum(&held, at, 0.9), schedule_momentum(&every, epoch, 0.9));
+	}
+	assert_true(schedule_factor(&every, 4.5) > schedule_factor(&held, 4.5));
+}
+
+/* It drops where evaluations are no better, to final at the least, and rests in between. */
+static void test_plateau(void **state)
+{
+	struct schedule s = make("schedule.name=plateau train.epochs=20 schedule.gamma=0.1 "
+				 "schedule.patience=1 schedule.cooldown=1 schedule.final=0.05 "
+				 "schedule.threshold=0.1 schedule.warmup=2");
+	static const double losses[] = {NAN, 2, 1.9, 1.7, 1.6, 1.6, 1.6, 1.6, 1.6, 1.4};
+	static const unsigned drops[] = {0, 0, 0, 0, 0, 1, 1, 1, 2, 2};
+	struct plateau plateau = {0};
+	near(schedule_factor(&s, 3), 1);
+	s.plateau = &plateau;
+	for (size_t i = 0; i < sizeof(losses) / sizeof(*losses); i++) {
+		plateau_evaluated(&plateau, &s.keys, losses[i], 0);
+		assert_int_equal(plateau.drops, drops[i]);
+		near(schedule_factor(&s, 3), drops[i] ? drops[i] == 1 ? 0.1 : 0.05 : 1);
+		near(schedule_factor(&s, 1), schedule_factor(&s, 3) / 2);
+	}
+	assert_true(plateau.best == 1.4 && plateau.improved == 3);
+}
+
+/* Momentum is untouched without base_momentum, and else opposite to the rate. */
+static void test_momentum(void **state)
+{
+	struct schedule s = make("schedule.name=one_cycle train.epochs=20 schedule.peak=0.25 "
+				 "schedule.base_momentum=0.85");
+	near(schedule_momentum(&s, 0, 0.95), 0.95);
+	near(schedule_momentum(&s, 5, 0.95), 0.85);
+	near(schedule_momentum(&s, 12.5, 0.95), 0.9);
+	near(schedule_momentum(&s, 20, 0.95), 0.95);
+	s = make("schedule.name=one_cycle train.epochs=20 schedule.peak=0.25");
+	assert_true(schedule_momentum(&s, 5, 0.95) == 0.95);
+}
+
 /* Warm-up meets every schedule without a jump. */
 static void test_warmup_is_continuous(void **state)
 {
-	static const char *const names[] = {"constant",    "cosine",     "linear",
-					    "one_cycle",   "step",       "multi_step",
-					    "exponential", "polynomial", "triangular"};
+	static const char *const names[] = {
+		"constant",   "cosine",      "linear",     "one_cycle",  "step",
+		"multi_step", "exponential", "polynomial", "triangular", "triangular2",
+		"exp_range",  "trapezoid",   "plateau"};
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		char text[256];
 		snprintf(text, sizeof(text),
@@ -183,8 +279,9 @@ static void test_warmup_is_continuous(void **state)
 
 static void test_empty_run(void **state)
 {
-	static const char *const names[] = {"cosine", "linear", "one_cycle", "triangular",
-					    "polynomial"};
+	static const char *const names[] = {"cosine",     "linear",      "one_cycle",
+					    "triangular", "triangular2", "exp_range",
+					    "polynomial", "trapezoid",   "plateau"};
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		char text[256];
 		snprintf(text, sizeof(text), "schedule.name=%s train.epochs=0", names[i]);
@@ -207,6 +304,12 @@ int main(void)
 		cmocka_unit_test(test_exponential),
 		cmocka_unit_test(test_one_cycle),
 		cmocka_unit_test(test_triangular),
+		cmocka_unit_test(test_waves_that_shrink),
+		cmocka_unit_test(test_periods_that_grow),
+		cmocka_unit_test(test_trapezoid),
+		cmocka_unit_test(test_by_epoch),
+		cmocka_unit_test(test_plateau),
+		cmocka_unit_test(test_momentum),
 		cmocka_unit_test(test_warmup_is_continuous),
 		cmocka_unit_test(test_empty_run),
 	};
