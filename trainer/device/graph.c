@@ -168,7 +168,12 @@ static struct device_shape infer_pool(struct device_graph *graph, struct device_
 static struct device_shape infer_global(struct device_graph *graph, struct device_node *node,
 					struct device_shape *ret_further)
 {
-	return (struct device_shape){node->x->shape.n, 1, 1, node->x->shape.c};
+	struct device_shape x = node->x->shape;
+
+	node->window_h = x.h;
+	node->window_w = x.w;
+	node->stride = 1;
+	return (struct device_shape){x.n, 1, 1, x.c};
 }
 
 static struct device_shape infer_loss(struct device_graph *graph, struct device_node *node,

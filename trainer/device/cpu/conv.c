@@ -4,101 +4,47 @@
  */
 #include "trainer/device/cpu/cpu.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-static int bind_reorder(struct cpu_graph *graph, struct cpu_op *op, void *from, void *to)
-{
-	int r = cpu_op_bind(graph, op, DNNL_ARG_FROM, cpu_op_part(op, dnnl_query_src_md), from);
-
-	if (r == 0)
-		r = cpu_op_bind(graph, op, DNNL_ARG_TO, cpu_op_part(op, dnnl_query_dst_md), to);
-	return r < 0 ? r : cpu_op_bind_scratchpad(graph, op);
-}
-
-static int bind_forward(struct cpu_graph *graph, struct cpu_node *node)
-{
-	struct cpu_op *op = &node->forward;
-	void *y = node->direct ? node->y->data : cpu_block(graph, node->raw_block);
-	float *bias = cpu_training(graph) && node->node->bias
-			      ? cpu_param_slot(node->node->bias, DEVICE_VALUE)
-			      : node->folded_bias;
-	int r = cpu_op_bind(graph, op, DNNL_ARG_SRC, cpu_op_part(op, dnnl_query_src_md),
-			    node->x->data);
-
-	if (r == 0)
-		r = cpu_op_bind(graph, op, DNNL_ARG_WEIGHTS, cpu_op_part(op, dnnl_query_weights_md),
-				node->weights_forward);
-	if (r == 0 && cpu_conv_has_bias(graph, node->node))
-		r = cpu_op_bind(graph, op, DNNL_ARG_BIAS,
-				dnnl_primitive_desc_query_md(op->desc, dnnl_query_weights_md, 1),
-				bias);
-	if (r == 0)
-		r = cpu_op_bind(graph, op, DNNL_ARG_DST, cpu_op_part(op, dnnl_query_dst_md), y);
-	if (r == 0 && !cpu_training(graph) && node->direct && node->residual)
-		r = cpu_op_bind(graph, op, DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1,
-				cpu_op_part(op, dnnl_query_dst_md), node->residual->data);
-	if (r == 0)
-		r = cpu_op_bind_scratchpad(graph, op);
-	return r < 0 ? r
-		     : bind_reorder(graph, &node->reorder_forward,
-				    cpu_param_slot(node->node->weight, DEVICE_VALUE),
-				    node->weights_forward);
-}
-
-static int bind_backward_data(struct cpu_graph *graph, struct cpu_node *node)
-{
-	struct cpu_op *op = &node->backward_data;
-	int r = cpu_op_bind(graph, op, DNNL_ARG_DIFF_DST, cpu_op_part(op, dnnl_query_diff_dst_md),
-			    node->post.dx);
-
-	if (r == 0)
-		r = cpu_op_bind(graph, op, DNNL_ARG_WEIGHTS, cpu_op_part(op, dnnl_query_weights_md),
-				node->weights_backward);
-	if (r == 0)
-		r = cpu_op_bind(graph, op, DNNL_ARG_DIFF_SRC,
-				cpu_op_part(op, dnnl_query_diff_src_md),
-				cpu_block(graph, node->dx_block));
-	if (r == 0)
-		r = cpu_op_bind_scratchpad(graph, op);
-	return r < 0 ? r
-		     : bind_reorder(graph, &node->reorder_backward,
-				    cpu_param_slot(node->node->weight, DEVICE_VALUE),
-				    node->weights_backward);
-}
-
-static int bind_backward_weights(struct cpu_graph *graph, struct cpu_node *node)
-{
-	struct cpu_op *op = &node->backward_weights;
-	void *gradient = cpu_block(graph, node->weights_gradient_block);
-	float *master = cpu_param_slot(node->node->weight, DEVICE_GRAD);
-	int r = cpu_op_bind(graph, op, DNNL_ARG_SRC, cpu_op_part(op, dnnl_query_src_md),
-			    node->x->data);
-
-	if (r == 0)
-		r = cpu_op_bind(graph, op, DNNL_ARG_DIFF_DST,
-				cpu_op_part(op, dnnl_query_diff_dst_md), node->post.dx);
-	if (r == 0)
-		r = cpu_op_bind(graph, op, DNNL_ARG_DIFF_WEIGHTS,
-				cpu_op_part(op, dnnl_query_diff_weights_md), gradient);
-	if (r == 0)
-		r = cpu_op_bind_scratchpad(graph, op);
-	if (r == 0)
-		r = bind_reorder(graph, &node->reorder_gradient, gradient, master);
-	return r < 0 ? r : bind_reorder(graph, &node->reorder_gradient_add, gradient, master);
-}
 
 static int conv_bind(struct cpu_graph *graph, struct cpu_node *node)
 {
-	int r;
+	const struct device_node *n = node->node;
+	struct cpu_post *post = &node->post;
+	bool training = cpu_training(graph), fuses = !training && node->direct && node->residual;
+	float *weight = cpu_param_slot(n->weight, DEVICE_VALUE),
+	      *weight_gradient = cpu_param_slot(n->weight, DEVICE_GRAD);
+	void *bias = !cpu_conv_has_bias(graph, n) ? NULL
+		     : training                   ? cpu_param_slot(n->bias, DEVICE_VALUE)
+						  : node->folded_bias;
+	void *gradient = cpu_block(graph, node->weights_gradient_block);
+	int r = cpu_post_bind(graph, node);
+	const struct cpu_binding bindings[] = {
+		{&node->forward,
+		 {{DNNL_ARG_SRC, node->x->data},
+		  {DNNL_ARG_WEIGHTS, node->weights_forward},
+		  {DNNL_ARG_BIAS, bias},
+		  {DNNL_ARG_DST, post->raw},
+		  {DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1,
+		   fuses ? node->residual->data : NULL}}},
+		{&node->reorder_forward,
+		 {{DNNL_ARG_FROM, weight}, {DNNL_ARG_TO, node->weights_forward}}},
+		{&node->backward_data,
+		 {{DNNL_ARG_DIFF_DST, post->dx},
+		  {DNNL_ARG_WEIGHTS, node->weights_backward},
+		  {DNNL_ARG_DIFF_SRC, cpu_block(graph, node->dx_block)}}},
+		{&node->reorder_backward,
+		 {{DNNL_ARG_FROM, weight}, {DNNL_ARG_TO, node->weights_backward}}},
+		{&node->backward_weights,
+		 {{DNNL_ARG_SRC, node->x->data},
+		  {DNNL_ARG_DIFF_DST, post->dx},
+		  {DNNL_ARG_DIFF_WEIGHTS, gradient}}},
+		{&node->reorder_gradient,
+		 {{DNNL_ARG_FROM, gradient}, {DNNL_ARG_TO, weight_gradient}}},
+		{&node->reorder_gradient_add,
+		 {{DNNL_ARG_FROM, gradient}, {DNNL_ARG_TO, weight_gradient}}},
+	};
 
-	cpu_post_bind(graph, node, cpu_block(graph, node->raw_block));
-	r = bind_forward(graph, node);
-	if (r == 0 && node->backward_data.primitive)
-		r = bind_backward_data(graph, node);
-	if (r == 0 && node->backward_weights.primitive)
-		r = bind_backward_weights(graph, node);
-	return r;
+	return r < 0 ? r : cpu_bind(graph, bindings, sizeof(bindings) / sizeof(*bindings));
 }
 
 struct fold_job {
@@ -152,7 +98,7 @@ static int prepare(struct cpu_graph *graph, struct cpu_node *node)
 			    node->prepared == graph->weights)))
 		return 0;
 	r = evaluates ? prepare_evaluation(graph, node) : cpu_op_run(graph, &node->reorder_forward);
-	if (r == 0 && node->backward_data.primitive)
+	if (r == 0)
 		r = cpu_op_run(graph, &node->reorder_backward);
 	if (r < 0)
 		return r;
@@ -168,7 +114,7 @@ static int conv_forward(struct cpu_graph *graph, struct cpu_node *node)
 
 	if (r == 0)
 		r = cpu_op_run(graph, &node->forward);
-	return r == 0 && node->post.present ? cpu_post_forward(graph, node) : r;
+	return r == 0 && !node->direct ? cpu_post_forward(graph, node) : r;
 }
 
 static int conv_backward(struct cpu_graph *graph, struct cpu_node *node)
@@ -182,31 +128,12 @@ static int conv_backward(struct cpu_graph *graph, struct cpu_node *node)
 						      ? &node->reorder_gradient
 						      : &node->reorder_gradient_add);
 	}
-	if (r == 0 && node->backward_data.primitive)
-		r = cpu_op_run(graph, &node->backward_data);
-	return r;
-}
-
-static void conv_release(struct cpu_node *node)
-{
-	cpu_op_release(&node->forward);
-	cpu_op_release(&node->backward_data);
-	cpu_op_release(&node->backward_weights);
-	cpu_op_release(&node->reorder_forward);
-	cpu_op_release(&node->reorder_backward);
-	cpu_op_release(&node->reorder_gradient);
-	cpu_op_release(&node->reorder_gradient_add);
-	free(node->weights_forward);
-	free(node->weights_backward);
-	free(node->folded_bias);
-	cpu_post_release(node);
+	return r < 0 ? r : cpu_op_run(graph, &node->backward_data);
 }
 
 #define CONVOLUTION                                                                                \
-	{                                                                                          \
-		.plan = cpu_conv_plan, .plan_backward = cpu_conv_plan_backward, .bind = conv_bind, \
-		.forward = conv_forward, .backward = conv_backward, .release = conv_release,       \
-	}
+	.plan = cpu_conv_plan, .plan_backward = cpu_conv_plan_backward, .bind = conv_bind,         \
+	.forward = conv_forward, .backward = conv_backward
 
-const struct cpu_node_ops cpu_conv_ops = CONVOLUTION;
-const struct cpu_node_ops cpu_linear_ops = CONVOLUTION;
+const struct cpu_node_ops cpu_conv_ops = {CONVOLUTION};
+const struct cpu_node_ops cpu_linear_ops = {CONVOLUTION, .flat = true};

@@ -19,17 +19,16 @@ struct conv_shapes {
 	struct device_shape weight; /* n: K, c: C, h: R, w: S */
 };
 
-static struct conv_shapes conv_shapes(const struct device_node *node)
+static struct conv_shapes conv_shapes(const struct cpu_node *node)
 {
-	struct conv_shapes shapes = {.x = node->x->shape, .y = node->y->shape};
+	const struct device_node *n = node->node;
+	struct conv_shapes shapes = {.x = n->x->shape, .y = n->y->shape};
 
-	if (node->kind == DEVICE_NODE_LINEAR) {
-		shapes.x =
-			(struct device_shape){1, 1, node->x->shape.n, node->weight->spec.shape[1]};
-		shapes.y = (struct device_shape){1, 1, node->y->shape.n, node->y->shape.c};
+	if (node->ops->flat) {
+		shapes.x = (struct device_shape){1, 1, n->x->shape.n, n->weight->spec.shape[1]};
+		shapes.y = (struct device_shape){1, 1, n->y->shape.n, n->y->shape.c};
 	}
-	shapes.weight =
-		(struct device_shape){shapes.y.c, node->window_h, node->window_w, shapes.x.c};
+	shapes.weight = (struct device_shape){shapes.y.c, n->window_h, n->window_w, shapes.x.c};
 	return shapes;
 }
 
@@ -39,7 +38,7 @@ struct conv_descs {
 	dnnl_dims_t strides, padding;
 };
 
-static int describe(const struct cpu_graph *graph, const struct device_node *node,
+static int describe(const struct cpu_graph *graph, const struct cpu_node *node,
 		    enum element y_element, dnnl_data_type_t weight_type,
 		    struct conv_descs *ret_descs)
 {
@@ -57,8 +56,8 @@ static int describe(const struct cpu_graph *graph, const struct device_node *nod
 		r = cpu_status(dnnl_memory_desc_init_by_tag(&ret_descs->bias, 1, channels, dnnl_f32,
 							    dnnl_x));
 	for (int i = 0; i < 2; i++) {
-		ret_descs->strides[i] = node->stride;
-		ret_descs->padding[i] = node->pad;
+		ret_descs->strides[i] = node->node->stride;
+		ret_descs->padding[i] = node->node->pad;
 	}
 	return r;
 }
@@ -99,13 +98,13 @@ static const char *engine_name(dnnl_primitive_desc_t desc)
 }
 
 /* -ENOTSUP too when only a slow reference kernel is there and `fast` is wanted. */
-static int create_forward(struct cpu_graph *graph, struct cpu_node *node, enum element y_element,
-			  bool residual, enum device_activation activation, bool fast)
+static int create_forward(struct cpu_graph *graph, struct cpu_node *node, bool residual,
+			  enum device_activation activation, bool fast)
 {
 	struct conv_descs descs;
 	dnnl_convolution_desc_t conv;
 	dnnl_primitive_attr_t attributes;
-	int r = describe(graph, node->node, y_element, cpu_type(graph->device->element), &descs);
+	int r = describe(graph, node, node->y->element, cpu_type(graph->device->element), &descs);
 
 	if (r < 0)
 		return r;
@@ -161,7 +160,7 @@ static int create_reorder(struct cpu_graph *graph, struct cpu_op *op,
 }
 
 /* fp32 [K][R][S][C], as the store has it */
-static int describe_master(const struct device_node *node, dnnl_memory_desc_t *ret_desc)
+static int describe_master(const struct cpu_node *node, dnnl_memory_desc_t *ret_desc)
 {
 	return cpu_describe(ret_desc, conv_shapes(node).weight, dnnl_f32, dnnl_nhwc);
 }
@@ -170,37 +169,42 @@ static int describe_master(const struct device_node *node, dnnl_memory_desc_t *r
 static int plan_weights(struct cpu_graph *graph, struct cpu_node *node, const struct cpu_op *op,
 			struct cpu_op *reorder, void **ret_weights)
 {
-	const dnnl_memory_desc_t *weights = cpu_op_part(op, dnnl_query_weights_md);
-	size_t bytes = (dnnl_memory_desc_get_size(weights) + 63) / 64 * 64;
+	size_t bytes = (cpu_op_bytes(op, DNNL_ARG_WEIGHTS) + 63) / 64 * 64;
 	dnnl_memory_desc_t master;
-	int r = describe_master(node->node, &master);
+	int r = describe_master(node, &master);
 
 	*ret_weights = aligned_alloc(64, bytes);
 	if (!*ret_weights)
 		return -ENOMEM;
 	memset(*ret_weights, 0, bytes);
-	return r < 0 ? r : create_reorder(graph, reorder, &master, weights, false);
+	return r < 0 ? r
+		     : create_reorder(graph, reorder, &master, cpu_op_part(op, DNNL_ARG_WEIGHTS),
+				      false);
 }
 
-static bool is_logits(const struct cpu_graph *graph, const struct device_node *node)
+/* Of logits that nothing follows: the loss takes them as they were summed. */
+static bool is_wide(const struct cpu_graph *graph, const struct device_node *node)
 {
-	return graph->graph->loss && graph->graph->loss->x == node->y;
+	const struct device_node *loss = graph->graph->loss;
+
+	return loss && loss->x == node->y && node->activation == DEVICE_IDENTITY &&
+	       !node->residual && !node->has_norm;
 }
 
 /*
  * Evaluation: everything in the primitive if there is a fast kernel for it, else convolution and
  * bias only, and the rest in place.
  */
-static int plan_evaluation(struct cpu_graph *graph, struct cpu_node *node, enum element y_element)
+static int plan_evaluation(struct cpu_graph *graph, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
 	bool plain = !n->residual && n->activation == DEVICE_IDENTITY;
 	size_t elements = n->weight->elements;
-	int r = create_forward(graph, node, y_element, n->residual, n->activation, !plain);
+	int r = create_forward(graph, node, n->residual, n->activation, !plain);
 
 	node->direct = r == 0;
 	if (r == -ENOTSUP && !plain)
-		r = create_forward(graph, node, y_element, false, DEVICE_IDENTITY, false);
+		r = create_forward(graph, node, false, DEVICE_IDENTITY, false);
 	if (r < 0)
 		return r;
 	if (n->has_norm && elements > graph->fold_elements)
@@ -209,14 +213,14 @@ static int plan_evaluation(struct cpu_graph *graph, struct cpu_node *node, enum 
 	return node->folded_bias ? 0 : -ENOMEM;
 }
 
-static int plan_training(struct cpu_graph *graph, struct cpu_node *node, enum element y_element)
+static int plan_training(struct cpu_graph *graph, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
 	int r;
 
 	node->direct = !n->has_norm && !n->residual && n->activation != DEVICE_GELU;
-	r = create_forward(graph, node, y_element, false,
-			   node->direct ? n->activation : DEVICE_IDENTITY, false);
+	r = create_forward(graph, node, false, node->direct ? n->activation : DEVICE_IDENTITY,
+			   false);
 	if (r < 0 || node->direct)
 		return r;
 	return cpu_add_block(graph, cpu_value_bytes(graph, n->y, graph->device->element),
@@ -226,14 +230,11 @@ static int plan_training(struct cpu_graph *graph, struct cpu_node *node, enum el
 int cpu_conv_plan(struct cpu_graph *graph, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
-	bool wide = is_logits(graph, n) && n->activation == DEVICE_IDENTITY && !n->residual &&
-		    !n->has_norm;
-	enum element y_element = wide ? ELEMENT_F32 : graph->device->element;
-	int r = cpu_training(graph) ? plan_training(graph, node, y_element)
-				    : plan_evaluation(graph, node, y_element);
+	int r;
 
-	if (r == 0)
-		r = cpu_add_result(graph, node, y_element);
+	if (is_wide(graph, n))
+		node->y->element = ELEMENT_F32;
+	r = cpu_training(graph) ? plan_training(graph, node) : plan_evaluation(graph, node);
 	if (r == 0)
 		r = plan_weights(graph, node, &node->forward, &node->reorder_forward,
 				 &node->weights_forward);
@@ -241,9 +242,6 @@ int cpu_conv_plan(struct cpu_graph *graph, struct cpu_node *node)
 		r = cpu_post_plan(graph, node);
 	if (r < 0)
 		return r;
-	if (!cpu_training(graph) && !node->direct)
-		node->raw_block = node->y->block;
-	node->post.present = !node->direct;
 	node->flops_forward = device_node_flops(n);
 	snprintf(node->engine, sizeof(node->engine), "%s%s", engine_name(node->forward.desc),
 		 node->direct ? "" : " + own");
@@ -254,8 +252,8 @@ static int create_backward_data(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct conv_descs descs;
 	dnnl_convolution_desc_t conv;
-	int r = describe(graph, node->node, graph->device->element,
-			 cpu_type(graph->device->element), &descs);
+	int r = describe(graph, node, graph->device->element, cpu_type(graph->device->element),
+			 &descs);
 
 	if (r == 0)
 		r = cpu_status(dnnl_convolution_backward_data_desc_init(
@@ -268,7 +266,7 @@ static int create_backward_weights(struct cpu_graph *graph, struct cpu_node *nod
 {
 	struct conv_descs descs;
 	dnnl_convolution_desc_t conv;
-	int r = describe(graph, node->node, graph->device->element, dnnl_f32, &descs);
+	int r = describe(graph, node, graph->device->element, dnnl_f32, &descs);
 
 	if (r == 0)
 		r = cpu_status(dnnl_convolution_backward_weights_desc_init(
@@ -284,15 +282,8 @@ static int plan_data_gradient(struct cpu_graph *graph, struct cpu_node *node)
 	if (r == 0)
 		r = plan_weights(graph, node, &node->backward_data, &node->reorder_backward,
 				 &node->weights_backward);
-	if (r == 0)
-		r = cpu_add_block(graph,
-				  cpu_value_bytes(graph, node->node->x, graph->device->element),
-				  cpu_backward_step(graph, node), &node->dx_block);
-	if (r < 0)
-		return r;
-	cpu_contribute(graph, node->x, node->dx_block);
 	node->flops_backward += node->flops_forward;
-	return 0;
+	return r < 0 ? r : cpu_add_gradient(graph, node, cpu_backward_step(graph, node));
 }
 
 static int plan_weight_gradient(struct cpu_graph *graph, struct cpu_node *node)
@@ -302,10 +293,10 @@ static int plan_weight_gradient(struct cpu_graph *graph, struct cpu_node *node)
 	int r = create_backward_weights(graph, node);
 
 	if (r == 0)
-		r = describe_master(node->node, &master);
+		r = describe_master(node, &master);
 	if (r < 0)
 		return r;
-	gradient = cpu_op_part(&node->backward_weights, dnnl_query_diff_weights_md);
+	gradient = cpu_op_part(&node->backward_weights, DNNL_ARG_DIFF_WEIGHTS);
 	r = create_reorder(graph, &node->reorder_gradient, gradient, &master, false);
 	if (r == 0)
 		r = create_reorder(graph, &node->reorder_gradient_add, gradient, &master, true);
@@ -320,7 +311,7 @@ static int plan_weight_gradient(struct cpu_graph *graph, struct cpu_node *node)
 int cpu_conv_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	size_t length = strlen(node->engine);
-	int r = cpu_post_plan_backward(graph, node, node->raw_block);
+	int r = cpu_post_plan_backward(graph, node);
 
 	if (r == 0 && node->node->x->active)
 		r = plan_data_gradient(graph, node);

@@ -95,11 +95,10 @@ struct cpu_value {
  * residual), and its gradient.
  */
 struct cpu_post {
-	bool present;
 	struct columns columns;
 	size_t rows;
 	enum slope slope;
-	const void *raw; /* [rows][channels] of the device's element */
+	void *raw; /* [rows][channels] of the device's element */
 	bool stores_dz, reduces;
 	void *dz, *dx; /* [rows][channels]; dx == dz where nothing is between them */
 	uint32_t dx_block;
@@ -111,8 +110,8 @@ struct cpu_post {
 };
 
 /*
- * What a kind of node does; every function but plan may be NULL. plan_backward is called last node
- * first, for active nodes.
+ * What a kind of node does; any function may be NULL. plan_backward is called last node first, for
+ * active nodes.
  */
 struct cpu_node_ops {
 	int (*plan)(struct cpu_graph *graph, struct cpu_node *node);
@@ -120,8 +119,11 @@ struct cpu_node_ops {
 	int (*bind)(struct cpu_graph *graph, struct cpu_node *node);
 	int (*forward)(struct cpu_graph *graph, struct cpu_node *node);
 	int (*backward)(struct cpu_graph *graph, struct cpu_node *node);
-	void (*release)(struct cpu_node *node);
+	bool flat;               /* of products: x is seen as [1][1][n][h w c] */
+	dnnl_alg_kind_t pooling; /* of windows */
 };
+
+#define CPU_PRIMITIVES 7
 
 struct cpu_node {
 	const struct cpu_node_ops *ops;
@@ -139,14 +141,20 @@ struct cpu_node {
 		};
 	};
 	struct cpu_post post;
-	struct cpu_op forward, backward_data, backward_weights;
+	union {
+		struct cpu_op primitives[CPU_PRIMITIVES];
+		struct {
+			struct cpu_op forward, backward_data, backward_weights;
+			/* convolutions: of weights from the masters, and of their gradient */
+			struct cpu_op reorder_forward, reorder_backward;
+			struct cpu_op reorder_gradient, reorder_gradient_add;
+		};
+	};
 	/* convolutions */
-	bool fused;  /* evaluation: residual and activation happen inside the primitive */
 	bool direct; /* the primitive writes y itself */
-	struct cpu_op reorder_forward, reorder_backward, reorder_gradient, reorder_gradient_add;
-	dnnl_memory_t master, master_backward; /* where weights are reordered from */
 	void *weights_forward, *weights_backward;
 	float *folded_bias; /* [K] evaluation: beta - mean * scale, or the bias */
+	/* raw: what comes before the post, if not in the memory of y */
 	uint32_t raw_block, weights_gradient_block, dx_block, workspace_block;
 	uint64_t weights_version, buffers_version; /* of what is prepared */
 	enum device_slot prepared;
@@ -218,9 +226,14 @@ size_t cpu_value_bytes(const struct cpu_graph *graph, const struct device_value 
 
 /* Planning. Blocks are live at the node's forward or backward step; later uses extend them. */
 int cpu_add_block(struct cpu_graph *graph, uint64_t bytes, uint32_t step, uint32_t *ret_block);
-int cpu_add_result(struct cpu_graph *graph, struct cpu_node *node, enum element element);
 /* Declares `block` as one consumer's contribution to the gradient of a value. */
 void cpu_contribute(struct cpu_graph *graph, struct cpu_value *value, uint32_t block);
+/* A block for the gradient of x, live at `step`, and that contribution. */
+int cpu_add_gradient(struct cpu_graph *graph, struct cpu_node *node, uint32_t step);
+/* Adds contributions to the gradient of y, from `first` on, to the one of number 0. */
+void cpu_sum_gradients(struct cpu_graph *graph, struct cpu_node *node, uint32_t first);
+/* NULL: the node has none of that number, or it is another's, as the loss's is. */
+const struct device_value *cpu_output(const struct cpu_node *node, int index);
 /* Binding: where a block lies; NULL for CPU_NO_BLOCK. */
 void *cpu_block(const struct cpu_graph *graph, uint32_t block);
 
@@ -233,12 +246,20 @@ int cpu_op_create(struct cpu_graph *graph, struct cpu_op *op);
 /* The same from what it is to compute. hint: the forward pass, of a gradient; else NULL. */
 int cpu_op_new(struct cpu_graph *graph, struct cpu_op *op, const_dnnl_op_desc_t desc,
 	       const_dnnl_primitive_desc_t hint);
-/* Binds an argument; the description is the primitive's own for it. */
-int cpu_op_bind(struct cpu_graph *graph, struct cpu_op *op, int argument,
-		const dnnl_memory_desc_t *desc, void *data);
-/* The primitive's own description of an argument: dnnl_query_src_md and the like. */
-const dnnl_memory_desc_t *cpu_op_part(const struct cpu_op *op, dnnl_query_t what);
-int cpu_op_bind_scratchpad(struct cpu_graph *graph, struct cpu_op *op);
+/* The primitive's own description of an argument (DNNL_ARG_SRC and so on), and its size. */
+const dnnl_memory_desc_t *cpu_op_part(const struct cpu_op *op, int argument);
+size_t cpu_op_bytes(const struct cpu_op *op, int argument);
+#define CPU_ARGUMENTS_MAX 5
+struct cpu_binding {
+	struct cpu_op *op;
+	struct {
+		int argument;
+		void *data; /* NULL: it is left out */
+	} arguments[CPU_ARGUMENTS_MAX];
+};
+/* Of those primitives that are there, the arguments and the scratchpad. */
+int cpu_bind(struct cpu_graph *graph, const struct cpu_binding *bindings, size_t count);
+/* Of none: nothing. */
 int cpu_op_run(struct cpu_graph *graph, struct cpu_op *op);
 void cpu_op_release(struct cpu_op *op);
 dnnl_primitive_attr_t cpu_attributes(void);
@@ -256,15 +277,14 @@ bool cpu_conv_has_bias(const struct cpu_graph *graph, const struct device_node *
 
 /* The part after a convolution (post.c). `raw` is of the device's element. */
 int cpu_post_plan(struct cpu_graph *graph, struct cpu_node *node);
-int cpu_post_plan_backward(struct cpu_graph *graph, struct cpu_node *node, uint32_t raw_block);
-void cpu_post_bind(struct cpu_graph *graph, struct cpu_node *node, const void *raw);
+int cpu_post_plan_backward(struct cpu_graph *graph, struct cpu_node *node);
+int cpu_post_bind(struct cpu_graph *graph, struct cpu_node *node);
 int cpu_post_forward(struct cpu_graph *graph, struct cpu_node *node);
 /*
  * Leaves the gradient of raw in post.dx, that of the residual in its contribution, gamma's and
  * beta's or the bias's in the store.
  */
 int cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node);
-void cpu_post_release(struct cpu_node *node);
 /*
  * gamma / sqrt(variance + epsilon) and beta - mean * that, from the running statistics; [channels]
  * each

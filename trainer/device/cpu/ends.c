@@ -10,25 +10,11 @@
 
 static int input_plan(struct cpu_graph *graph, struct cpu_node *node)
 {
-	uint32_t samples = node->node->y->shape.n;
-
-	strcpy(node->engine, "own");
-	graph->labels = malloc(samples * sizeof(int32_t));
-	return graph->labels ? cpu_add_result(graph, node, graph->device->element) : -ENOMEM;
+	graph->labels = malloc(node->node->y->shape.n * sizeof(int32_t));
+	return graph->labels ? 0 : -ENOMEM;
 }
 
-static int input_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
-{
-	for (uint32_t i = 0; i < node->y->gradient_count; i++)
-		arena_extend(&graph->arena, node->y->gradient_blocks[i],
-			     cpu_backward_step(graph, node));
-	return 0;
-}
-
-const struct cpu_node_ops cpu_input_ops = {
-	.plan = input_plan,
-	.plan_backward = input_plan_backward,
-};
+const struct cpu_node_ops cpu_input_ops = {.plan = input_plan};
 
 struct feed_job {
 	struct cpu_graph *graph;
@@ -146,7 +132,6 @@ static int loss_plan(struct cpu_graph *graph, struct cpu_node *node)
 {
 	uint32_t classes = node->node->x->shape.c;
 
-	strcpy(node->engine, "own");
 	/* read after the step by device_logits() */
 	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, &graph->nodes[0]));
 	graph->loss_scratch = malloc(graph->device->team.threads * (size_t)classes * sizeof(float));
@@ -155,15 +140,7 @@ static int loss_plan(struct cpu_graph *graph, struct cpu_node *node)
 	if (!cpu_training(graph) || !node->node->x->active)
 		return 0;
 	/* The gradient is written in the forward pass, which has all it takes. */
-	return cpu_add_block(graph, cpu_value_bytes(graph, node->node->x, graph->device->element),
-			     cpu_forward_step(node), &node->dx_block);
-}
-
-static int loss_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
-{
-	arena_extend(&graph->arena, node->dx_block, cpu_backward_step(graph, node));
-	cpu_contribute(graph, node->x, node->dx_block);
-	return 0;
+	return cpu_add_gradient(graph, node, cpu_forward_step(node));
 }
 
 struct loss_job {
@@ -219,8 +196,4 @@ static int loss_forward(struct cpu_graph *graph, struct cpu_node *node)
 	return cpu_ranks_loss(graph, all.loss, all.top1, all.top5);
 }
 
-const struct cpu_node_ops cpu_loss_ops = {
-	.plan = loss_plan,
-	.plan_backward = loss_plan_backward,
-	.forward = loss_forward,
-};
+const struct cpu_node_ops cpu_loss_ops = {.plan = loss_plan, .forward = loss_forward};

@@ -41,36 +41,41 @@ int cpu_add_block(struct cpu_graph *graph, uint64_t bytes, uint32_t step, uint32
 	return r;
 }
 
+const struct device_value *cpu_output(const struct cpu_node *node, int index)
+{
+	const struct device_value *output = node->node->outputs[index];
+
+	return output && output->producer == node->node ? output : NULL;
+}
+
 void *cpu_block(const struct cpu_graph *graph, uint32_t block)
 {
 	return block == CPU_NO_BLOCK ? NULL
 				     : (char *)graph->memory + graph->arena.blocks[block].offset;
 }
 
-int cpu_add_result(struct cpu_graph *graph, struct cpu_node *node, enum element element)
-{
-	int r = 0;
-
-	for (int i = 0; i < DEVICE_NODE_OUTPUTS && r == 0; i++) {
-		const struct device_value *output = node->node->outputs[i];
-		struct cpu_value *own = node->outputs[i];
-
-		if (!own)
-			continue;
-		own->element = output->saved ? ELEMENT_F32 : element;
-		r = cpu_add_block(graph, cpu_value_bytes(graph, output, own->element),
-				  cpu_forward_step(node), &own->block);
-		if (r == 0 && own->kept)
-			arena_extend(&graph->arena, own->block, 2 * graph->graph->node_count);
-		if (r == 0 && output->saved && node->node->backward)
-			arena_extend(&graph->arena, own->block, cpu_backward_step(graph, node));
-	}
-	return r;
-}
-
 void cpu_contribute(struct cpu_graph *graph, struct cpu_value *value, uint32_t block)
 {
 	value->gradient_blocks[value->gradient_count++] = block;
+}
+
+int cpu_add_gradient(struct cpu_graph *graph, struct cpu_node *node, uint32_t step)
+{
+	int r = cpu_add_block(graph, cpu_value_bytes(graph, node->node->x, graph->device->element),
+			      step, &node->dx_block);
+
+	if (r == 0)
+		cpu_contribute(graph, node->x, node->dx_block);
+	return r;
+}
+
+void cpu_sum_gradients(struct cpu_graph *graph, struct cpu_node *node, uint32_t first)
+{
+	struct cpu_value *y = node->y;
+
+	for (uint32_t i = first; i < y->gradient_count; i++)
+		loops_add(&graph->device->loops, y->gradients[0], y->gradients[i],
+			  graph->device->element, device_shape_elements(node->node->y->shape));
 }
 
 static const struct cpu_node_ops *const ops[DEVICE_NODE_KINDS] = {
@@ -88,6 +93,7 @@ static int make_values(struct cpu_graph *cpu)
 		uint32_t contributions = graph->values[i]->consumers + 1;
 
 		value->block = value->sum_block = CPU_NO_BLOCK;
+		value->element = graph->values[i]->saved ? ELEMENT_F32 : cpu->device->element;
 		value->gradient_blocks = calloc(contributions, sizeof(*value->gradient_blocks));
 		value->gradients = calloc(contributions, sizeof(*value->gradients));
 		if (!value->gradient_blocks || !value->gradients)
@@ -143,28 +149,55 @@ static int plan_given(struct cpu_graph *cpu, const struct device_value *value, u
 	return cpu->graph->options.keep_all ? cpu_add_block(cpu, bytes, step, &own->sum_block) : 0;
 }
 
+/* Contributions to the gradients of the node's outputs are live until it has used them. */
 static int plan_node_backward(struct cpu_graph *cpu, struct cpu_node *node)
 {
+	uint32_t step = cpu_backward_step(cpu, node);
 	int r = 0;
 
 	for (int i = 0; i < DEVICE_NODE_OUTPUTS && r == 0; i++) {
-		const struct device_value *output = node->node->outputs[i];
+		const struct device_value *output = cpu_output(node, i);
+		const struct cpu_value *own = node->outputs[i];
 
-		/* the loss's is another's */
-		if (output && output->active && output->producer == node->node)
-			r = plan_given(cpu, output, cpu_backward_step(cpu, node));
+		if (!output)
+			continue;
+		if (output->active)
+			r = plan_given(cpu, output, step);
+		for (uint32_t j = 0; j < own->gradient_count; j++)
+			arena_extend(&cpu->arena, own->gradient_blocks[j], step);
 	}
-	return r < 0 ? r : node->ops->plan_backward(cpu, node);
+	return r < 0 || !node->ops->plan_backward ? r : node->ops->plan_backward(cpu, node);
+}
+
+static int add_result(struct cpu_graph *cpu, struct cpu_node *node, int i)
+{
+	const struct device_value *output = cpu_output(node, i);
+	struct cpu_value *own = node->outputs[i];
+	int r;
+
+	if (!output)
+		return 0;
+	r = cpu_add_block(cpu, cpu_value_bytes(cpu, output, own->element), cpu_forward_step(node),
+			  &own->block);
+	if (r == 0 && own->kept)
+		arena_extend(&cpu->arena, own->block, 2 * cpu->graph->node_count);
+	if (r == 0 && output->saved && node->node->backward)
+		arena_extend(&cpu->arena, own->block, cpu_backward_step(cpu, node));
+	return r;
 }
 
 static int plan_node(struct cpu_graph *cpu, struct cpu_node *node)
 {
-	uint32_t step = cpu_forward_step(node);
+	int r;
 
 	for (int i = 0; i < DEVICE_NODE_INPUTS; i++)
 		if (node->inputs[i])
-			arena_extend(&cpu->arena, node->inputs[i]->block, step);
-	return node->ops->plan(cpu, node);
+			arena_extend(&cpu->arena, node->inputs[i]->block, cpu_forward_step(node));
+	strcpy(node->engine, "own");
+	r = node->ops->plan ? node->ops->plan(cpu, node) : 0;
+	for (int i = 0; i < DEVICE_NODE_OUTPUTS && r == 0; i++)
+		r = add_result(cpu, node, i);
+	return r;
 }
 
 static int plan_nodes(struct cpu_graph *cpu)
@@ -284,6 +317,16 @@ static int bind_all(struct cpu_graph *cpu)
 	return 0;
 }
 
+static void release_node(struct cpu_node *node)
+{
+	for (int i = 0; i < CPU_PRIMITIVES; i++)
+		cpu_op_release(&node->primitives[i]);
+	free(node->weights_forward);
+	free(node->weights_backward);
+	free(node->folded_bias);
+	free(node->post.memory);
+}
+
 void cpu_graph_release(struct device_graph *graph)
 {
 	struct cpu_graph *cpu = graph->backend;
@@ -291,8 +334,7 @@ void cpu_graph_release(struct device_graph *graph)
 	if (!cpu)
 		return;
 	for (uint32_t i = 0; cpu->nodes && i < graph->node_count; i++)
-		if (cpu->nodes[i].ops && cpu->nodes[i].ops->release)
-			cpu->nodes[i].ops->release(&cpu->nodes[i]);
+		release_node(&cpu->nodes[i]);
 	for (uint32_t i = 0; cpu->values && i < graph->value_count; i++) {
 		free(cpu->values[i].gradient_blocks);
 		free(cpu->values[i].gradients);

@@ -48,15 +48,21 @@ dnnl_primitive_attr_t cpu_attributes(void)
 	return attributes;
 }
 
-const dnnl_memory_desc_t *cpu_op_part(const struct cpu_op *op, dnnl_query_t what)
+const dnnl_memory_desc_t *cpu_op_part(const struct cpu_op *op, int argument)
 {
-	return dnnl_primitive_desc_query_md(op->desc, what, 0);
+	return dnnl_primitive_desc_query_md(op->desc, dnnl_query_exec_arg_md, argument);
+}
+
+size_t cpu_op_bytes(const struct cpu_op *op, int argument)
+{
+	const dnnl_memory_desc_t *desc = cpu_op_part(op, argument);
+
+	return desc ? dnnl_memory_desc_get_size(desc) : 0;
 }
 
 int cpu_op_create(struct cpu_graph *graph, struct cpu_op *op)
 {
-	const dnnl_memory_desc_t *scratchpad = cpu_op_part(op, dnnl_query_scratchpad_md);
-	size_t size = scratchpad ? dnnl_memory_desc_get_size(scratchpad) : 0;
+	size_t size = cpu_op_bytes(op, DNNL_ARG_SCRATCHPAD);
 
 	if (size > graph->scratchpad_size)
 		graph->scratchpad_size = size;
@@ -77,11 +83,11 @@ int cpu_op_new(struct cpu_graph *graph, struct cpu_op *op, const_dnnl_op_desc_t 
 	return r < 0 ? r : cpu_op_create(graph, op);
 }
 
-int cpu_op_bind(struct cpu_graph *graph, struct cpu_op *op, int argument,
-		const dnnl_memory_desc_t *desc, void *data)
+static int bind_one(struct cpu_graph *graph, struct cpu_op *op, int argument, void *data)
 {
 	dnnl_memory_t memory;
-	int r = cpu_status(dnnl_memory_create(&memory, desc, graph->device->engine, data));
+	int r = cpu_status(dnnl_memory_create(&memory, cpu_op_part(op, argument),
+					      graph->device->engine, data));
 
 	if (r < 0)
 		return r;
@@ -89,18 +95,35 @@ int cpu_op_bind(struct cpu_graph *graph, struct cpu_op *op, int argument,
 	return 0;
 }
 
-int cpu_op_bind_scratchpad(struct cpu_graph *graph, struct cpu_op *op)
+static int bind(struct cpu_graph *graph, const struct cpu_binding *binding)
 {
-	const dnnl_memory_desc_t *desc = cpu_op_part(op, dnnl_query_scratchpad_md);
+	struct cpu_op *op = binding->op;
+	int r = 0;
 
-	if (!desc || !dnnl_memory_desc_get_size(desc))
-		return 0;
-	return cpu_op_bind(graph, op, DNNL_ARG_SCRATCHPAD, desc,
-			   cpu_block(graph, graph->scratchpad_block));
+	for (int i = 0; i < CPU_ARGUMENTS_MAX && r == 0; i++)
+		if (binding->arguments[i].data)
+			r = bind_one(graph, op, binding->arguments[i].argument,
+				     binding->arguments[i].data);
+	if (r == 0 && cpu_op_bytes(op, DNNL_ARG_SCRATCHPAD))
+		r = bind_one(graph, op, DNNL_ARG_SCRATCHPAD,
+			     cpu_block(graph, graph->scratchpad_block));
+	return r;
+}
+
+int cpu_bind(struct cpu_graph *graph, const struct cpu_binding *bindings, size_t count)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < count && r == 0; i++)
+		if (bindings[i].op->primitive)
+			r = bind(graph, &bindings[i]);
+	return r;
 }
 
 int cpu_op_run(struct cpu_graph *graph, struct cpu_op *op)
 {
+	if (!op->primitive)
+		return 0;
 	return cpu_status(
 		dnnl_primitive_execute(op->primitive, graph->device->stream, op->count, op->args));
 }

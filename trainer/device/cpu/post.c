@@ -69,19 +69,17 @@ static bool trains(const struct device_param *param)
 	return param && !param->spec.frozen;
 }
 
-int cpu_post_plan_backward(struct cpu_graph *graph, struct cpu_node *node, uint32_t raw_block)
+int cpu_post_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct cpu_post *post = &node->post;
 	struct cpu_value *y = node->y;
 	bool passes_on = node->residual && node->node->residual->active;
 	uint32_t step = cpu_backward_step(graph, node), first = y->gradient_blocks[0];
 
-	for (uint32_t i = 0; i < y->gradient_count; i++)
-		arena_extend(&graph->arena, y->gradient_blocks[i], step);
 	if (post->slope == SLOPE_RELU_Y)
 		arena_extend(&graph->arena, y->block, step);
-	if (raw_block != CPU_NO_BLOCK && (node->node->has_norm || post->slope == SLOPE_GELU_X))
-		arena_extend(&graph->arena, raw_block, step);
+	if (node->node->has_norm || post->slope == SLOPE_GELU_X)
+		arena_extend(&graph->arena, node->raw_block, step);
 	if (node->residual && post->slope == SLOPE_GELU_X)
 		arena_extend(&graph->arena, node->residual->block, step);
 	post->stores_dz = y->gradient_count > 1 || node->residual || post->slope == SLOPE_RELU_Y ||
@@ -103,15 +101,15 @@ int cpu_post_plan_backward(struct cpu_graph *graph, struct cpu_node *node, uint3
 	return 0;
 }
 
-void cpu_post_bind(struct cpu_graph *graph, struct cpu_node *node, const void *raw)
+int cpu_post_bind(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct cpu_post *post = &node->post;
 
-	post->raw = raw;
-	if (!node->node->backward)
-		return;
-	post->dz = cpu_block(graph, node->y->gradient_blocks[0]);
+	post->raw =
+		node->raw_block == CPU_NO_BLOCK ? node->y->data : cpu_block(graph, node->raw_block);
+	post->dz = node->y->gradients[0];
 	post->dx = cpu_block(graph, post->dx_block);
+	return 0;
 }
 
 void cpu_running_affine(const struct cpu_node *node, enum device_slot slot, float *ret_scale,
@@ -231,7 +229,7 @@ int cpu_post_forward(struct cpu_graph *graph, struct cpu_node *node)
 
 		if (r < 0)
 			return r;
-	} else if (node->node->has_norm && node->node->kind == DEVICE_NODE_NORM) {
+	} else if (node->node->has_norm && !node->node->weight) {
 		cpu_running_affine(node, graph->weights, post->scale, post->bias);
 		columns_repeat(&post->columns, post->scale, post->scale);
 		columns_repeat(&post->columns, post->bias, post->bias);
@@ -313,9 +311,7 @@ int cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node)
 	bool sums = norm || trains(node->node->bias);
 	int r;
 
-	for (uint32_t i = 2; i < y->gradient_count; i++)
-		loops_add(loops, y->gradients[0], y->gradients[i], element,
-			  post->rows * post->columns.channels);
+	cpu_sum_gradients(graph, node, 2);
 	if (post->reduces)
 		loops_reduce(loops, &post->columns, post->rows, &args, sums ? post->sum : NULL,
 			     norm ? post->second : NULL);
@@ -341,75 +337,37 @@ int cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node)
 	return 0;
 }
 
-void cpu_post_release(struct cpu_node *node)
-{
-	free(node->post.memory);
-	node->post.memory = NULL;
-}
-
 /* ---- a norm on its own ---- */
 
 static int norm_plan(struct cpu_graph *graph, struct cpu_node *node)
 {
-	int r = cpu_add_result(graph, node, graph->device->element);
-
-	node->post.present = true;
-	strcpy(node->engine, "own");
-	return r < 0 ? r : cpu_post_plan(graph, node);
+	node->raw_block = node->x->block;
+	return cpu_post_plan(graph, node);
 }
 
 static int norm_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
-	int r = cpu_post_plan_backward(graph, node, node->x->block);
+	int r = cpu_post_plan_backward(graph, node);
 
 	if (r == 0 && node->node->x->active)
 		cpu_contribute(graph, node->x, node->post.dx_block);
 	return r;
 }
 
-static int norm_bind(struct cpu_graph *graph, struct cpu_node *node)
-{
-	cpu_post_bind(graph, node, node->x->data);
-	return 0;
-}
-
-static int norm_forward(struct cpu_graph *graph, struct cpu_node *node)
-{
-	return cpu_post_forward(graph, node);
-}
-
-static int norm_backward(struct cpu_graph *graph, struct cpu_node *node)
-{
-	return cpu_post_backward(graph, node);
-}
-
 const struct cpu_node_ops cpu_norm_ops = {
 	.plan = norm_plan,
 	.plan_backward = norm_plan_backward,
-	.bind = norm_bind,
-	.forward = norm_forward,
-	.backward = norm_backward,
-	.release = cpu_post_release,
+	.bind = cpu_post_bind,
+	.forward = cpu_post_forward,
+	.backward = cpu_post_backward,
 };
 
 /* ---- layer norm: of rows, so that of a post only the arrays of sums are used ---- */
 
-static int layer_norm_plan(struct cpu_graph *graph, struct cpu_node *node)
-{
-	int r = cpu_add_result(graph, node, graph->device->element);
-
-	strcpy(node->engine, "own");
-	return r < 0 ? r : cpu_post_plan(graph, node);
-}
-
 /* In place: the gradient of x takes the memory of that of y. */
 static int layer_norm_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
-	uint32_t step = cpu_backward_step(graph, node);
-
-	for (uint32_t i = 0; i < node->y->gradient_count; i++)
-		arena_extend(&graph->arena, node->y->gradient_blocks[i], step);
-	arena_extend(&graph->arena, node->x->block, step);
+	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, node));
 	if (node->node->x->active)
 		cpu_contribute(graph, node->x, node->y->gradient_blocks[0]);
 	return 0;
@@ -440,9 +398,7 @@ static int layer_norm_backward(struct cpu_graph *graph, struct cpu_node *node)
 	struct cpu_value *y = node->y;
 	bool sums = trains(n->gamma) || trains(n->beta);
 
-	for (uint32_t i = 1; i < y->gradient_count; i++)
-		loops_add(&graph->device->loops, y->gradients[0], y->gradients[i],
-			  graph->device->element, post->rows * n->x->shape.c);
+	cpu_sum_gradients(graph, node, 1);
 	loops_layer_norm_backward(&graph->device->loops, post->rows, n->x->shape.c,
 				  &(struct layer_norm_backward_args){
 					  .gradient = y->gradients[0],
@@ -460,9 +416,8 @@ static int layer_norm_backward(struct cpu_graph *graph, struct cpu_node *node)
 }
 
 const struct cpu_node_ops cpu_layer_norm_ops = {
-	.plan = layer_norm_plan,
+	.plan = cpu_post_plan,
 	.plan_backward = layer_norm_plan_backward,
 	.forward = layer_norm_forward,
 	.backward = layer_norm_backward,
-	.release = cpu_post_release,
 };

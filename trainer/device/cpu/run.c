@@ -55,10 +55,9 @@ static int cpu_gather(struct cpu_graph *cpu, struct cpu_node *node)
 	int r = 0;
 
 	for (int i = 0; i < DEVICE_NODE_OUTPUTS && r == 0; i++) {
-		const struct device_value *output = node->node->outputs[i];
+		const struct device_value *output = cpu_output(node, i);
 
-		/* the loss's is another's */
-		if (output && output->producer == node->node)
+		if (output)
 			r = gather(cpu, node, node->outputs[i],
 				   device_shape_elements(output->shape));
 	}
