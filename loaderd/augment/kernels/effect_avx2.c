@@ -3,13 +3,15 @@
  * not see.
  */
 #include "loaderd/augment/kernels/effect_kernels.h"
+#include "loaderd/augment/kernels/vectors.h"
 
-#include <immintrin.h>
 #include <string.h>
 
 #include "loaderd/augment/kernels/effect_bytes.inc"
 #include "loaderd/augment/kernels/effect_colour.inc"
 #include "loaderd/augment/kernels/effect_place.inc"
+
+#include "loaderd/augment/kernels/effect_blur.inc"
 
 static void effect_pack(uint8_t *output, const uint32_t *pixels, size_t count)
 {
@@ -29,27 +31,5 @@ static void effect_pack(uint8_t *output, const uint32_t *pixels, size_t count)
 	effect_pack_bytes(output, pixels + i, count - i);
 }
 
-static void effect_blur_line(const struct effect_blur *blur, size_t count, int16_t *out)
-{
-	size_t i = 0;
-
-	for (; i + 16 <= count; i += 16) {
-		__m256i middle = _mm256_loadu_si256((const void *)(blur->middle + i));
-		__m256i twice = _mm256_slli_epi16(middle, 1), sum = middle;
-
-		for (unsigned k = 0; k < blur->taps; k++) {
-			__m256i before = _mm256_loadu_si256((const void *)(blur->before[k] + i));
-			__m256i after = _mm256_loadu_si256((const void *)(blur->after[k] + i));
-			__m256i bend = _mm256_sub_epi16(_mm256_add_epi16(before, after), twice);
-
-			sum = _mm256_add_epi16(
-				sum,
-				_mm256_mulhrs_epi16(bend, _mm256_set1_epi16(blur->weights[k])));
-		}
-		_mm256_storeu_si256((__m256i *)(out + i), sum);
-	}
-	blur_plain(blur, i, count, out);
-}
-
-const struct effect_kernels effect_kernels_avx2 =
-	EFFECT_KERNELS(effect_table_bytes, effect_blur_line, effect_pack);
+const struct effect_kernels OF_SET(effect_kernels) = EFFECT_KERNELS(effect_table_bytes,
+								    effect_blur_line, effect_pack);

@@ -2,15 +2,16 @@
  * AVX-512 kernels of effects: what the compiler makes of the common loops, and by hand what it does
  * not see.
  */
-#include "loaderd/augment/kernels/avx512.h"
 #include "loaderd/augment/kernels/effect_kernels.h"
+#include "loaderd/augment/kernels/vectors.h"
 
-#include <immintrin.h>
 #include <string.h>
 
 #include "loaderd/augment/kernels/effect_bytes.inc"
 #include "loaderd/augment/kernels/effect_colour.inc"
 #include "loaderd/augment/kernels/effect_place.inc"
+
+#include "loaderd/augment/kernels/effect_blur.inc"
 
 #ifdef __AVX512VBMI__
 struct vector_table {
@@ -73,27 +74,5 @@ static void effect_pack(uint8_t *output, const uint32_t *pixels, size_t count)
 	effect_pack_bytes(output, pixels + i, count - i);
 }
 
-static void effect_blur_line(const struct effect_blur *blur, size_t count, int16_t *out)
-{
-	size_t i = 0;
-
-	for (; i + 32 <= count; i += 32) {
-		__m512i middle = _mm512_loadu_si512(blur->middle + i);
-		__m512i twice = _mm512_slli_epi16(middle, 1), sum = middle;
-
-		for (unsigned k = 0; k < blur->taps; k++) {
-			__m512i before = _mm512_loadu_si512(blur->before[k] + i);
-			__m512i after = _mm512_loadu_si512(blur->after[k] + i);
-			__m512i bend = _mm512_sub_epi16(_mm512_add_epi16(before, after), twice);
-
-			sum = _mm512_add_epi16(
-				sum,
-				_mm512_mulhrs_epi16(bend, _mm512_set1_epi16(blur->weights[k])));
-		}
-		_mm512_storeu_si512(out + i, sum);
-	}
-	blur_plain(blur, i, count, out);
-}
-
-const struct effect_kernels AVX512(effect_kernels) = EFFECT_KERNELS(EFFECT_TABLE, effect_blur_line,
+const struct effect_kernels OF_SET(effect_kernels) = EFFECT_KERNELS(EFFECT_TABLE, effect_blur_line,
 								    effect_pack);

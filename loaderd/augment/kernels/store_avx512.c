@@ -1,6 +1,6 @@
 /* AVX-512 kernels of store: sixteen floats, or 64 bytes, at a time. */
-#include "loaderd/augment/kernels/avx512.h"
 #include "loaderd/augment/kernels/store.h"
+#include "loaderd/augment/kernels/vectors.h"
 
 #include <immintrin.h>
 #include <string.h>
@@ -177,7 +177,7 @@ static void store_stream_lines(uint8_t *output, const uint8_t *bytes, size_t siz
 		_mm512_stream_si512((void *)(output + at), _mm512_loadu_si512(bytes + at));
 }
 
-const struct store_kernels AVX512(store_kernels) = {.row = store_convert,
+const struct store_kernels OF_SET(store_kernels) = {.row = store_convert,
 						    .copy = store_copy,
 						    .stream = store_stream_lines,
 						    .fence = store_fence};

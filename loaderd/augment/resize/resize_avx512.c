@@ -12,10 +12,9 @@
  *
  * Vertical: one multiplication per pair of rows, straight from memory.
  */
-#include "loaderd/augment/kernels/avx512.h"
+#include "loaderd/augment/kernels/vectors.h"
 #include "loaderd/augment/resize/resize_kernels.h"
 
-#include <immintrin.h>
 #include <string.h>
 
 #include "loaderd/augment/resize/resize_table.inc"
@@ -28,8 +27,6 @@ enum {
 };
 
 enum mode { MODE_32, MODE_64, MODE_128, MODE_DOT };
-
-#include "loaderd/augment/resize/resize_dot.inc"
 
 /*
  * How the words of a vector get each a byte of a window: with VBMI by that byte's number. Without,
@@ -102,6 +99,62 @@ INLINE __m512i take_bytes(struct byte_index at, __m512i a, __m512i b, const bool
 #endif
 }
 
+/*
+ * The even row's sums and the odd row's to one pair row: bits 8 to 23 of each, which are 8.6 fixed
+ * point.
+ */
+INLINE __m512i join_rows(__m512i even, __m512i odd)
+{
+#ifdef __AVX512VBMI__
+	static const uint8_t index[64] __attribute__((aligned(64))) = {
+#define LANE(i) 4 * (i) + 1, 4 * (i) + 2, 64 + 4 * (i) + 1, 64 + 4 * (i) + 2
+		LANE(0), LANE(1), LANE(2),  LANE(3),  LANE(4),  LANE(5),  LANE(6),  LANE(7),
+		LANE(8), LANE(9), LANE(10), LANE(11), LANE(12), LANE(13), LANE(14), LANE(15)};
+#undef LANE
+	return _mm512_permutex2var_epi8(even, _mm512_load_si512(index), odd);
+#else
+	const int shift = RESIZE_WEIGHT_BITS - RESIZE_BETWEEN_BITS;
+
+	return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(even, shift),
+				       _mm512_slli_epi32(odd, 16 - shift));
+#endif
+}
+
+/* Taps from byte `at` of a row on, of which only those inside it are touched. */
+INLINE __m512i dot_taps(const uint8_t *row, size_t at, size_t row_size, struct byte_index index)
+{
+	__m256i bytes = at + DOT_BYTES <= row_size
+				? _mm256_loadu_si256((const void *)(row + at))
+				: _mm256_maskz_loadu_epi8(
+					  (__mmask32)((1ull << (row_size - at)) - 1), row + at);
+	__m512i taps = _mm512_castsi256_si512(bytes);
+
+	return take_bytes(index, taps, taps, false, true);
+}
+
+/* Two weights in each of the first elements, zero in the others. */
+INLINE __m512i dot_weights(const int16_t *weights)
+{
+	return _mm512_zextsi128_si512(_mm_load_si128((const void *)weights));
+}
+
+/* Sums of the channels in the first lane. */
+INLINE __m512i dot_fold(__m512i sum)
+{
+	__m256i half =
+		_mm256_add_epi32(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64(sum, 1));
+
+	return _mm512_castsi128_si512(
+		_mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
+}
+
+INLINE void dot_put(int32_t *out, __m128i elements, uint32_t skip, uint32_t keep)
+{
+	_mm_mask_storeu_epi32(out, (__mmask8)((1u << keep) - (1u << skip)), elements);
+}
+
+#include "loaderd/augment/resize/resize_dot.inc"
+
 static bool is_narrow(const struct resize_pass *pass)
 {
 	return VECTORS == 3 && pass->mode & NARROW;
@@ -169,20 +222,6 @@ static size_t resize_prepare(struct resize_pass *pass)
 	       (size_t)group_count(pass) * pair_count_of(pass->table) * VECTORS * sizeof(__m512i);
 }
 
-/*
- * Lane i of vector r (of target_channels vectors per 16 outputs): which output, and which source
- * channel or -1.
- */
-static void lane_sources(const struct resize_pass *pass, uint32_t r, int32_t output[GROUP],
-			 int32_t channel[GROUP])
-{
-	for (uint32_t i = 0; i < GROUP; i++) {
-		output[i] = (int32_t)((r * GROUP + i) / pass->target_channels);
-		channel[i] = resize_channel(pass->source_channels,
-					    (r * GROUP + i) % pass->target_channels);
-	}
-}
-
 static void pack_window(const struct resize_pass *pass)
 {
 	const struct resize_table *table = pass->table;
@@ -191,83 +230,34 @@ static void pack_window(const struct resize_pass *pass)
 	int32_t base_max = (int32_t)(pass->row_size - pass->row_size_min), size;
 	int32_t *bases = pass->packed;
 	__m512i *vectors = (__m512i *)((char *)pass->packed + base_size(pass));
-	__m512i output[4], channel[4];
-	__mmask16 used[4];
-	__m512i none = _mm512_setzero_si512();
+	struct elements elements[4];
 
-	for (uint32_t r = 0; r < pass->target_channels; r++) {
-		int32_t lane_output[GROUP], lane_channel[GROUP];
-
-		lane_sources(pass, r, lane_output, lane_channel);
-		output[r] = _mm512_loadu_si512(lane_output);
-		channel[r] = _mm512_loadu_si512(lane_channel);
-		used[r] = _mm512_cmpge_epi32_mask(channel[r], none);
-		channel[r] = _mm512_max_epi32(channel[r], none);
-	}
+	for (uint32_t r = 0; r < pass->target_channels; r++)
+		elements_of(pass, r, &elements[r]);
 	for (uint32_t group = 0; group < groups; group++) {
-		uint32_t r = group % pass->target_channels;
+		const struct elements *own = &elements[group % pass->target_channels];
 		uint32_t first = group / pass->target_channels * GROUP;
 		int32_t base = reach(pass, group * GROUP, GROUP, table->taps, &size);
 
 		/* The window must end inside the row: near its end it starts earlier. */
 		base = base < base_max ? base : base_max;
 		bases[group] = base;
-		__m512i at = _mm512_permutexvar_epi32(output[r],
-						      _mm512_loadu_si512(table->start + first));
-
-		at = _mm512_mullo_epi32(at, _mm512_set1_epi32(channels));
-		at = _mm512_sub_epi32(_mm512_add_epi32(at, channel[r]), _mm512_set1_epi32(base));
 		/* Both taps of a pair; indices of taps without weight may wrap. */
-		at = _mm512_or_si512(
-			at,
-			_mm512_slli_epi32(_mm512_add_epi32(at, _mm512_set1_epi32(channels)), 16));
-		for (uint32_t p = 0; p < pairs; p++) {
-			const int16_t *even = table->weight + (size_t)2 * p * table->padded + first;
-			__m512i weight =
-				_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)even));
+		__m512i at = with_next(
+			_mm512_sub_epi32(first_bytes(pass, first, own), _mm512_set1_epi32(base)),
+			channels);
 
-			if (2 * p + 1 < table->taps)
-				weight = _mm512_or_si512(
-					weight,
-					_mm512_slli_epi32(
-						_mm512_cvtepu16_epi32(_mm256_loadu_si256(
-							(const void *)(even + table->padded))),
-						16));
+		for (uint32_t p = 0; p < pairs; p++, vectors += VECTORS) {
 			const struct byte_index index = byte_index(at, is_narrow(pass));
 
 			_mm512_store_si512(&vectors[VECTORS - 2], index.bytes);
 			_mm512_store_si512(&vectors[0], index.units);
-			_mm512_store_si512(
-				&vectors[VECTORS - 1],
-				_mm512_maskz_permutexvar_epi32(used[r], output[r], weight));
-			vectors += VECTORS;
+			_mm512_store_si512(&vectors[VECTORS - 1],
+					   pair_weight(table, p, first, own));
 			at = _mm512_add_epi8(at, _mm512_set1_epi8((char)(2 * channels)));
 		}
 	}
 }
-
-/*
- * The even row's sums and the odd row's to one pair row: bits 8 to 23 of each, which are 8.6 fixed
- * point.
- */
-INLINE __m512i join_rows(__m512i even, __m512i odd)
-{
-#ifdef __AVX512VBMI__
-	static const uint8_t index[64] __attribute__((aligned(64))) = {
-#define LANE(i) 4 * (i) + 1, 4 * (i) + 2, 64 + 4 * (i) + 1, 64 + 4 * (i) + 2
-		LANE(0), LANE(1), LANE(2),  LANE(3),  LANE(4),  LANE(5),  LANE(6),  LANE(7),
-		LANE(8), LANE(9), LANE(10), LANE(11), LANE(12), LANE(13), LANE(14), LANE(15)};
-#undef LANE
-	return _mm512_permutex2var_epi8(even, _mm512_load_si512(index), odd);
-#else
-	const int shift = RESIZE_WEIGHT_BITS - RESIZE_BETWEEN_BITS;
-
-	return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(even, shift),
-				       _mm512_slli_epi32(odd, 16 - shift));
-#endif
-}
-
-#define HALF _mm512_set1_epi32(1 << (RESIZE_WEIGHT_BITS - RESIZE_BETWEEN_BITS - 1))
 
 /* One pair of taps of several rows. */
 INLINE void window_pair(const __m512i *table, const __m512i a[], const __m512i b[], __m512i sum[],
@@ -365,98 +355,20 @@ INLINE void window_rows(const struct resize_pass *pass, uint32_t block, uint32_t
 	}
 }
 
-/* 32 bytes of a row, of which only those inside it are touched. */
-INLINE __m512i load_dot(const uint8_t *row, size_t at, size_t row_size)
-{
-	if (at + DOT_BYTES <= row_size)
-		return _mm512_castsi256_si512(_mm256_loadu_si256((const void *)(row + at)));
-	return _mm512_castsi256_si512(
-		_mm256_maskz_loadu_epi8((__mmask32)((1ull << (row_size - at)) - 1), row + at));
-}
-
-/* Sums of the channels in lanes 0 to 3. */
-INLINE __m128i fold_dot(__m512i sum)
-{
-	__m256i half =
-		_mm256_add_epi32(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64(sum, 1));
-
-	return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
-}
-
-INLINE void dot_rows(const struct resize_pass *pass, uint32_t block, uint32_t block_count,
-		     const uint8_t *const rows[], const unsigned row_count, int32_t *const out[])
-{
-	const struct resize_table *table = pass->table;
-	const uint32_t chunks = dot_chunks(table), channels = pass->target_channels;
-	const uint32_t first = block * RESIZE_BLOCK, end = first + block_count * RESIZE_BLOCK;
-	const size_t step = (size_t)DOT_TAPS * pass->source_channels;
-	uint8_t bytes[64] = {0};
-	__mmask32 used = 0;
-
-	for (uint32_t i = 0; i < 64; i += 2) {
-		int channel = i / 4 % 4 < channels
-				      ? resize_channel(pass->source_channels, i / 4 % 4)
-				      : -1;
-
-		bytes[i] = (uint8_t)((2 * (i / 16) + i / 2 % 2) * pass->source_channels);
-		if (channel >= 0) {
-			bytes[i] = (uint8_t)(bytes[i] + channel);
-			used |= 1u << i / 2;
-		}
-	}
-	const struct byte_index index = byte_index(_mm512_loadu_si512(bytes), true);
-	const __m512i spread = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
-
-	for (uint32_t j = first / channels; j < table->count && j * channels < end; j++) {
-		const int16_t *weights =
-			(const int16_t *)pass->packed + (size_t)j * chunks * DOT_TAPS;
-		size_t at = (size_t)table->start[j] * pass->source_channels;
-		__m512i sum[RESIZE_BAND];
-
-#pragma GCC unroll 8
-		for (unsigned i = 0; i < row_count; i++)
-			sum[i] = _mm512_setzero_si512();
-		for (uint32_t k = 0; k < chunks; k++, at += step, weights += DOT_TAPS) {
-			__m512i weight = _mm512_permutexvar_epi32(
-				spread,
-				_mm512_castsi128_si512(_mm_load_si128((const void *)weights)));
-
-#pragma GCC unroll 8
-			for (unsigned i = 0; i < row_count; i++) {
-				__m512i taps = load_dot(rows[i], at, pass->row_size);
-
-				taps = _mm512_maskz_mov_epi16(
-					used, take_bytes(index, taps, taps, false, true));
-				sum[i] = multiply_add(sum[i], taps, weight);
-			}
-		}
-		/* Where a tile cuts through a pixel, only its own elements are stored. */
-		uint32_t skip = j * channels < first ? first - j * channels : 0;
-		uint32_t keep = end - j * channels < channels ? end - j * channels : channels;
-		__mmask8 mask = (__mmask8)((1u << keep) - (1u << skip));
-		__m128i half = _mm512_castsi512_si128(HALF);
-
-#pragma GCC unroll 4
-		for (unsigned i = 0; i < row_count; i += 2) {
-			__m512i even =
-				_mm512_castsi128_si512(_mm_add_epi32(fold_dot(sum[i]), half));
-			__m512i odd =
-				_mm512_castsi128_si512(_mm_add_epi32(fold_dot(sum[i + 1]), half));
-
-			_mm_mask_storeu_epi32(out[i / 2] + ((ptrdiff_t)j * channels - first), mask,
-					      _mm512_castsi512_si128(join_rows(even, odd)));
-		}
-	}
-}
-
 #include "loaderd/augment/resize/resize_band.inc"
 
-/* 64 elements from element at on. */
-INLINE __m512i vertical_block(const int32_t *const pairs[], const int32_t weights[],
-			      const uint32_t pair_count, uint32_t at)
+/* The first bytes of a vector, which begin or end a row. */
+INLINE void put_part(uint8_t *output, __m512i bytes, uint32_t count, const bool stream)
 {
-	const int shift = RESIZE_WEIGHT_BITS + RESIZE_BETWEEN_BITS;
+	if (stream)
+		_mm256_stream_si256((__m256i *)output, _mm512_castsi512_si256(bytes));
+	else
+		_mm512_mask_storeu_epi8(output, (1ull << count) - 1, bytes);
+}
+
 #ifdef __AVX512VBMI__
+INLINE __m512i narrow_sums(const __m512i sum[4])
+{
 	static const uint16_t high_halves[32] __attribute__((aligned(64))) = {
 		1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
 		33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
@@ -466,114 +378,14 @@ INLINE __m512i vertical_block(const int32_t *const pairs[], const int32_t weight
 		FOUR(32), FOUR(36), FOUR(40), FOUR(44), FOUR(48), FOUR(52), FOUR(56), FOUR(60)};
 #undef FOUR
 	const __m512i halves = _mm512_load_si512(high_halves);
-#endif
-	__m512i sum[4];
+	__m512i a = _mm512_permutex2var_epi16(sum[0], halves, sum[1]);
+	__m512i b = _mm512_permutex2var_epi16(sum[2], halves, sum[3]);
 
-#pragma GCC unroll 4
-	for (int i = 0; i < 4; i++)
-		sum[i] = _mm512_set1_epi32(1 << (shift - 1));
-	for (uint32_t k = 0; k < pair_count; k++) {
-		__m512i weight = _mm512_set1_epi32(weights[k]);
-
-#pragma GCC unroll 4
-		for (int i = 0; i < 4; i++)
-			sum[i] = multiply_add(
-				sum[i], _mm512_load_si512(pairs[k] + at + (unsigned)i * GROUP),
-				weight);
-	}
-#ifdef __AVX512VBMI__
-	__m512i a =
-		_mm512_srli_epi16(_mm512_permutex2var_epi16(sum[0], halves, sum[1]), shift - 16);
-	__m512i b =
-		_mm512_srli_epi16(_mm512_permutex2var_epi16(sum[2], halves, sum[3]), shift - 16);
-
-	return _mm512_permutex2var_epi8(a, _mm512_load_si512(low_bytes), b);
-#else
-#pragma GCC unroll 4
-	for (int i = 0; i < 4; i++)
-		sum[i] = _mm512_srli_epi32(sum[i], shift);
-	__m512i bytes = _mm512_packus_epi16(_mm512_packus_epi32(sum[0], sum[1]),
-					    _mm512_packus_epi32(sum[2], sum[3]));
-
-	return _mm512_permutexvar_epi32(
-		_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), bytes);
-#endif
+	return _mm512_permutex2var_epi8(_mm512_srli_epi16(a, VERTICAL_SHIFT - 16),
+					_mm512_load_si512(low_bytes),
+					_mm512_srli_epi16(b, VERTICAL_SHIFT - 16));
 }
 
-INLINE void vertical_row(const int32_t *const pairs[], const int32_t weights[],
-			 const uint32_t pair_count, uint32_t size, uint8_t *restrict output,
-			 const bool stream)
-{
-	uint32_t at = 0;
-
-	/* Half a line first, so that what follows are whole ones. */
-	if (stream && (uintptr_t)output % 64) {
-		__m512i bytes = vertical_block(pairs, weights, pair_count, 0);
-
-		_mm256_stream_si256((__m256i *)output, _mm512_castsi512_si256(bytes));
-		at = 32;
-	}
-	for (; at + RESIZE_BLOCK <= size; at += RESIZE_BLOCK) {
-		__m512i bytes = vertical_block(pairs, weights, pair_count, at);
-
-		if (stream)
-			_mm512_stream_si512((void *)(output + at), bytes);
-		else
-			_mm512_storeu_si512(output + at, bytes);
-	}
-	if (at < size) {
-		__m512i bytes = vertical_block(pairs, weights, pair_count, at);
-
-		if (stream)
-			_mm256_stream_si256((__m256i *)(output + at),
-					    _mm512_castsi512_si256(bytes));
-		else
-			_mm512_mask_storeu_epi8(output + at, (1ull << (size - at)) - 1, bytes);
-	}
-}
-
-#include "loaderd/augment/resize/resize_vertical.inc"
-
-/*
- * 32 elements of a plane to words of 8.7 fixed point, plus bias: in each 128-bit lane four of the
- * first 16 and four of the others.
- */
-INLINE __m512i plane_words(const struct resize_terms *plane, const uint32_t pair_count, uint32_t at,
-			   int bias)
-{
-	const int shift = RESIZE_WEIGHT_BITS + RESIZE_BETWEEN_BITS - RESIZE_COLOUR_BITS;
-	__m512i low = _mm512_set1_epi32((1 << (shift - 1)) + bias * (1 << shift)), high = low;
-
-	for (uint32_t k = 0; k < pair_count; k++) {
-		__m512i weight = _mm512_set1_epi32(plane->weights[k]);
-
-		low = multiply_add(low, _mm512_load_si512(plane->pairs[k] + at), weight);
-		high = multiply_add(high, _mm512_load_si512(plane->pairs[k] + at + GROUP), weight);
-	}
-	return _mm512_packs_epi32(_mm512_srai_epi32(low, shift), _mm512_srai_epi32(high, shift));
-}
-
-/* Red, green and blue of 32 pixels, as words. */
-INLINE void colour_words(const struct resize_terms planes[3], const uint32_t luma_pairs,
-			 const uint32_t chroma_pairs, uint32_t at, __m512i out[3])
-{
-	const int middle = 128 << RESIZE_COLOUR_BITS;
-	__m512i y = plane_words(&planes[0], luma_pairs, at, 1 << (RESIZE_COLOUR_BITS - 1));
-	__m512i cb = plane_words(&planes[1], chroma_pairs, at, -middle);
-	__m512i cr = plane_words(&planes[2], chroma_pairs, at, -middle);
-	__m512i green = _mm512_mulhrs_epi16(cb, _mm512_set1_epi16(RESIZE_GREEN_CB));
-
-	out[0] = _mm512_add_epi16(cr, _mm512_mulhrs_epi16(cr, _mm512_set1_epi16(RESIZE_RED_CR)));
-	out[1] = _mm512_add_epi16(
-		green,
-		_mm512_sub_epi16(_mm512_mulhrs_epi16(cr, _mm512_set1_epi16(RESIZE_GREEN_CR)), cr));
-	out[2] = _mm512_add_epi16(_mm512_add_epi16(cb, cb),
-				  _mm512_mulhrs_epi16(cb, _mm512_set1_epi16(RESIZE_BLUE_CB)));
-	for (int i = 0; i < 3; i++)
-		out[i] = _mm512_srai_epi16(_mm512_adds_epi16(y, out[i]), RESIZE_COLOUR_BITS);
-}
-
-#ifdef __AVX512VBMI__
 /*
  * Byte n of pixels of so many channels: where it is among those of a colour after two packings, and
  * 64 where it is green.
@@ -627,81 +439,8 @@ INLINE void interleave(const __m512i rgb[3], const uint32_t channels, uint32_t c
 	}
 }
 #else
+#define PACKED_ORDER _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15)
 #include "loaderd/augment/resize/resize_rgb.inc"
-
-/* 64 pixels, or fewer. */
-INLINE void interleave(const __m512i rgb[3], const uint32_t channels, uint32_t count,
-		       uint8_t *output)
-{
-	/* Two packings leave four pixels of every sixteen in each lane. */
-	const __m512i order =
-		_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-	__m512i r = _mm512_permutexvar_epi32(order, rgb[0]);
-	__m512i g = _mm512_permutexvar_epi32(order, rgb[1]);
-	__m512i b = _mm512_permutexvar_epi32(order, rgb[2]);
-
-	uint8_t last[RESIZE_BLOCK * 4], *out = count < RESIZE_BLOCK ? last : output;
-
-	interleave_lane(_mm512_castsi512_si128(r), _mm512_castsi512_si128(g),
-			_mm512_castsi512_si128(b), channels, out);
-	interleave_lane(_mm512_extracti32x4_epi32(r, 1), _mm512_extracti32x4_epi32(g, 1),
-			_mm512_extracti32x4_epi32(b, 1), channels, out + 16 * channels);
-	interleave_lane(_mm512_extracti32x4_epi32(r, 2), _mm512_extracti32x4_epi32(g, 2),
-			_mm512_extracti32x4_epi32(b, 2), channels, out + 32 * channels);
-	interleave_lane(_mm512_extracti32x4_epi32(r, 3), _mm512_extracti32x4_epi32(g, 3),
-			_mm512_extracti32x4_epi32(b, 3), channels, out + 48 * channels);
-	if (count < RESIZE_BLOCK)
-		memcpy(output, last, (size_t)count * channels);
-}
 #endif
 
-INLINE void colour_row(const struct resize_terms planes[3], const uint32_t luma_pairs,
-		       const uint32_t chroma_pairs, uint32_t count, const uint32_t channels,
-		       uint8_t *output)
-{
-	for (uint32_t at = 0; at < count;
-	     at += RESIZE_BLOCK, output += (size_t)RESIZE_BLOCK * channels) {
-		__m512i low[3], high[3], rgb[3];
-
-		colour_words(planes, luma_pairs, chroma_pairs, at, low);
-		colour_words(planes, luma_pairs, chroma_pairs, at + 32, high);
-		for (int i = 0; i < 3; i++)
-			rgb[i] = _mm512_packus_epi16(low[i], high[i]);
-		interleave(rgb, channels, count - at < RESIZE_BLOCK ? count - at : RESIZE_BLOCK,
-			   output);
-	}
-}
-
-INLINE void colour_rows(const struct resize_terms planes[3], uint32_t count,
-			const uint32_t channels, uint8_t *output)
-{
-	uint32_t luma = planes[0].count, chroma = planes[1].count;
-
-	switch (luma << 4 | chroma) {
-	case 1 << 4 | 1:
-		colour_row(planes, 1, 1, count, channels, output);
-		break;
-	case 1 << 4 | 2:
-		colour_row(planes, 1, 2, count, channels, output);
-		break;
-	case 2 << 4 | 1:
-		colour_row(planes, 2, 1, count, channels, output);
-		break;
-	case 2 << 4 | 2:
-		colour_row(planes, 2, 2, count, channels, output);
-		break;
-	default:
-		colour_row(planes, luma, chroma, count, channels, output);
-	}
-}
-
-static void resize_colour(const struct resize_terms planes[3], uint32_t count, uint32_t channels,
-			  uint8_t *output)
-{
-	if (channels == 3)
-		colour_rows(planes, count, 3, output);
-	else
-		colour_rows(planes, count, 4, output);
-}
-
-const struct resize_kernels AVX512(resize_kernels) = RESIZE_KERNELS;
+#include "loaderd/augment/resize/resize_vertical.inc"

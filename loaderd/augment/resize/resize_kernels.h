@@ -14,7 +14,8 @@
 enum {
 	RESIZE_WEIGHT_BITS = 14,
 	RESIZE_WEIGHT_ONE = 1 << RESIZE_WEIGHT_BITS,
-	RESIZE_BETWEEN_BITS = 6,        /* fraction of the value between the passes */
+	RESIZE_BETWEEN_BITS = 6, /* fraction of the value between the passes */
+	VERTICAL_SHIFT = RESIZE_WEIGHT_BITS + RESIZE_BETWEEN_BITS,
 	RESIZE_LANES = 16,              /* tables are padded to multiples of this many outputs */
 	RESIZE_BLOCK = 64,              /* and element rows to multiples of this */
 	RESIZE_BAND = RESIZE_ROWS_HELD, /* source rows per horizontal call, at most */
