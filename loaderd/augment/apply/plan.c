@@ -139,7 +139,7 @@ struct plan_draws {
 static int plan_border(struct plan *plan, const struct step *step, struct plan_draws *draws,
 		       struct transform_error *error)
 {
-	const uint32_t border[4] = {step->pad_x, step->pad_y, step->pad_x, step->pad_y};
+	const uint32_t border[4] = {step->pad[0], step->pad[1], step->pad[0], step->pad[1]};
 	struct plan_stage *stage = plan_last(plan);
 	int r = step_check_reflect(step, stage->x.count, stage->y.count, error);
 
@@ -147,12 +147,12 @@ static int plan_border(struct plan *plan, const struct step *step, struct plan_d
 		return r;
 	if (!step->reflect) {
 		plan_pad(plan, border, step->fill);
-	} else if (step->pad_x || step->pad_y) {
+	} else if (step->pad[0] || step->pad[1]) {
 		/* of a picture that is whole: a crop may show no more of it than the border */
 		stage = plan_push(plan, stage->x.count, stage->y.count);
 		stage->reflect = true;
-		axis_pad(&stage->x, step->pad_x, step->pad_x);
-		axis_pad(&stage->y, step->pad_y, step->pad_y);
+		axis_pad(&stage->x, step->pad[0], step->pad[0]);
+		axis_pad(&stage->y, step->pad[1], step->pad[1]);
 	}
 	return 0;
 }
@@ -312,7 +312,7 @@ static int plan_vflip(struct plan *plan, const struct step *step, struct plan_dr
 static int (*const plan_geometry[STEP_GEOMETRY_COUNT])(struct plan *plan, const struct step *step,
 						       struct plan_draws *draws,
 						       struct transform_error *error) = {
-#define STEP(constant, name, set, size, plan, ...) [STEP_##constant] = plan,
+#define STEP(constant, name, size, plan, ...) [STEP_##constant] = plan,
 	STEPS_OF_GEOMETRY(STEP)
 #undef STEP
 };

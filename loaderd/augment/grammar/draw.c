@@ -113,8 +113,8 @@ bool draw_erase(const struct step *step, uint32_t width, uint32_t height,
 	if ((double)random_float(random) >= step->probability)
 		return false;
 	if (step->kind == STEP_CUTOUT) {
-		draw_stretch(height, step->pad_y, random, &ret_erase->y, &ret_erase->height);
-		draw_stretch(width, step->pad_x, random, &ret_erase->x, &ret_erase->width);
+		draw_stretch(height, step->pad[1], random, &ret_erase->y, &ret_erase->height);
+		draw_stretch(width, step->pad[0], random, &ret_erase->x, &ret_erase->width);
 	} else if (!draw_rectangle(step, width, height, random, ret_erase)) {
 		return false;
 	}
@@ -140,7 +140,7 @@ static void draw_effect(const struct step *step, const struct drawing *to)
 static void draw_blur(const struct step *step, const struct drawing *to)
 {
 	draw_append(to->list, EFFECT_BLUR)->gauss = (struct effect_gauss){
-		step->kernel_width, step->kernel_height, uniform(to->random, step->sigma)};
+		step->kernel[0], step->kernel[1], uniform(to->random, step->sigma)};
 }
 
 static void (*const draws[STEP_PIXELS_COUNT])(const struct step *step, const struct drawing *to) = {

@@ -351,6 +351,7 @@ static int parse_choice(struct parser *parser, const struct parameter *parameter
 		if (length == size && strncmp(choice, value->word, size) == 0)
 			return 0;
 		choice += length + (choice[length] == '|');
+		value->choice++;
 	}
 	parser->at = position;
 	return fail(parser, position, "expected one of %s %s, found %s", parameter->words, where,
@@ -506,7 +507,7 @@ static int set_normalize(struct parser *parser, const struct step *step, const s
 	transform->statistics = STATISTICS_GIVEN;
 	transform->statistics_known = true;
 	parser->normalize_position = step->position;
-	if (word->position >= 0 && strcmp(word->word, "dataset") == 0) {
+	if (word->choice == 1) {
 		transform->statistics = STATISTICS_DATASET;
 		transform->statistics_known = false;
 		return 0;
@@ -536,7 +537,6 @@ static int set_format(struct parser *parser, const struct rule *rule, const stru
 		      const struct value *values)
 {
 	struct transform *transform = parser->transform;
-	const char *word = values[0].word;
 
 	if (parser->seen & 1u << (rule->kind - STEP_NORMALIZE))
 		return fail(parser, step->position, "%s is given twice", rule->name);
@@ -545,16 +545,13 @@ static int set_format(struct parser *parser, const struct rule *rule, const stru
 	case STEP_NORMALIZE:
 		return set_normalize(parser, step, values);
 	case STEP_TO:
-		transform->element = strcmp(word, "u8") == 0    ? TRANSFORM_U8
-				     : strcmp(word, "f16") == 0 ? TRANSFORM_F16
-				     : strcmp(word, "f32") == 0 ? TRANSFORM_F32
-								: TRANSFORM_BF16;
+		transform->element = TRANSFORM_U8 + values[0].choice;
 		return 0;
 	case STEP_LAYOUT:
-		transform->layout = strcmp(word, "nhwc") == 0 ? TRANSFORM_NHWC : TRANSFORM_NCHW;
+		transform->layout = TRANSFORM_NHWC + values[0].choice;
 		return 0;
 	default:
-		transform->channels = strcmp(word, "3") == 0 ? 3 : 4;
+		transform->channels = 3 + values[0].choice;
 		return 0;
 	}
 }
@@ -605,7 +602,7 @@ static int parse_step(struct parser *parser)
 		return transform_fail(parser->error, -E2BIG, position,
 				      "a pipeline has at most %d steps", TRANSFORM_STEPS_MAX);
 	step.probability = 1;
-	r = rule->set(&(struct call){rule, values, parser->error}, &step);
+	r = grammar_set(&(struct call){rule, values, parser->error}, &step);
 	if (r < 0)
 		return r;
 	parser->effects += step.kind >= STEP_GEOMETRY_COUNT ? draw_effects_max(&step) : 0;

@@ -38,6 +38,10 @@ struct parameter {
 	 */
 	const char *words;
 	bool required;
+	double otherwise[3]; /* where it is not given: numbers, or which of the words */
+	/* Offsets in struct step, 0: none; of what is given, whether a word is, whether anything
+	 * is. */
+	size_t into, word, given;
 };
 
 /* One argument as written. */
@@ -45,7 +49,8 @@ struct value {
 	int position; /* -1: not given */
 	double numbers[NUMBERS_MAX];
 	unsigned count;
-	char word[NAME_MAX_SIZE]; /* empty where numbers stand */
+	char word[NAME_MAX_SIZE]; /* empty where numbers stand, */
+	unsigned choice;          /* which of the words it is */
 };
 
 /* A step as written, with its arguments in the order of the rule. */
@@ -60,17 +65,20 @@ struct rule {
 	enum step_kind kind;
 	struct parameter parameters[PARAMETERS_MAX];
 	/*
-	 * Puts the values of a step that stands in the list of steps into it, and defaults for what
-	 * is not given. 0, or -EINVAL where values do not go together.
+	 * What values mean beyond their rows: 0, or -EINVAL where they do not go together. NULL:
+	 * nothing.
 	 */
 	int (*set)(const struct call *call, struct step *step);
-	/* of STEP_EFFECT: what it does, and p where it is not given */
-	enum effect_kind effect;
-	double probability;
+	enum effect_kind effect; /* of STEP_EFFECT: what it does */
 };
 
 extern const struct rule grammar_rules[]; /* ends with one without a name */
 
+/*
+ * Puts the values of a step that stands in the list of steps into it, and what stands for those
+ * that are not given. Errors of set.
+ */
+int grammar_set(const struct call *call, struct step *step);
 /* The rule of that name, or NULL. */
 const struct rule *grammar_find(const char *name);
 /* -EINVAL, with the name that was probably meant. */

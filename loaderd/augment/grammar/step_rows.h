@@ -3,73 +3,90 @@
  * the grammar (grammar_set.c) and the tables of what steps do are made. A new one is a row here,
  * and those of the functions that it names that are not there yet.
  *
- * Rows end with the step's parameters. Bounds of the numbers are generous: what lies beyond them is
- * a slip of the pen.
+ * Rows end with the step's parameters: their bounds, which are generous (what lies beyond them is a
+ * slip of the pen), what stands where they are not given, and where in struct step they belong.
  */
 #pragma once
 
 /* clang-format off */
-#define STEP_CHROMA   {"chroma", VALUE_WORD, .words = "exact|fast"}
-#define STEP_COLOUR   {"fill", VALUE_COLOUR, 0, 255}
-#define STEP_BORDER   {"fill", VALUE_COLOUR, 0, 255, .words = "reflect"}
-#define STEP_P        {"p", VALUE_NUMBER, 0, 1}
-#define STEP_P_FLIP   {"p", VALUE_NUMBER, 0, 1, .words = "alternate"}
+#define AT(member)    offsetof(struct step, member)
+#define INTO(member)  .into = AT(member)
+#define STEP_CHROMA   {"chroma", VALUE_WORD, .words = "exact|fast", INTO(chroma_fast)}
+#define STEP_FILL     {"fill", VALUE_COLOUR, 0, 255, INTO(fill)}
+/* Of policies: where it is not given, bilinear fades into black as torchvision's fill=None does. */
+#define STEP_FADE     {"fill", VALUE_COLOUR, 0, 255, INTO(fill), .given = AT(warp.filled)}
+#define STEP_BORDER                                                                                \
+	{"fill", VALUE_COLOUR, 0, 255, .words = "reflect", INTO(fill), .word = AT(reflect)}
+#define STEP_P(usual) {"p", VALUE_NUMBER, 0, 1, .otherwise = {usual}, INTO(probability)}
+#define STEP_P_FLIP                                                                                \
+	{"p", VALUE_NUMBER, 0, 1, .words = "alternate", .otherwise = {0.5}, INTO(probability),     \
+	 .word = AT(alternate)}
 #define STEP_SIZE     {"size", VALUE_SIZE, .required = true}
-#define STEP_HOW      {"interpolation", VALUE_WORD, .words = "nearest|bilinear"}
-#define STEP_VALUE    {"value", VALUE_COLOUR, -1e6, 1e6, .words = "random"}
+#define STEP_RATIO(low, high)                                                                      \
+	{"ratio", VALUE_RANGE, 0.01, 100, .otherwise = {low, high}, INTO(ratio)}
+#define STEP_HOW(usual)                                                                            \
+	{"interpolation", VALUE_WORD, .words = "nearest|bilinear", .otherwise = {usual},           \
+	 INTO(warp.bilinear)}
+#define STEP_BINS                                                                                  \
+	{"num_magnitude_bins", VALUE_WHOLE, 2, 1000, .otherwise = {31}, INTO(policy.bins)}
+#define STEP_DEGREES  {"degrees", VALUE_SPREAD, -360, 360, .required = true}
+#define STEP_VALUE    {"value", VALUE_COLOUR, -1e6, 1e6, .words = "random", .word = AT(noise)}
 
-/*
- * Geometry. Constant, name; what becomes of the arguments, in grammar_set.c; of the size, in
- * steps.c; and of the plan, in apply/plan.c.
- */
+/* Geometry. Constant, name; what becomes of the size, in steps.c; and of the plan, in apply/plan.c. */
 #define STEPS_OF_GEOMETRY(X)                                                                       \
-	X(RANDOM_RESIZED_CROP, "random_resized_crop", set_resized_crop, size_given,                \
-	  plan_resized_crop, STEP_SIZE, {"scale", VALUE_RANGE, 1e-6, 1},                           \
-	  {"ratio", VALUE_RANGE, 0.01, 100}, STEP_CHROMA)                                          \
-	X(RESIZE, "resize", set_resize, size_resized, plan_resize_step, STEP_SIZE, STEP_CHROMA)    \
-	X(CENTER_CROP, "center_crop", set_nothing, size_given, plan_center_crop, STEP_SIZE)        \
-	X(PAD, "pad", set_pad, size_padded, plan_border,                                           \
-	  {"size", VALUE_EXTENT, .required = true}, STEP_BORDER)                                   \
-	X(RANDOM_CROP, "random_crop", set_random_crop, size_random_crop, plan_random_crop,         \
-	  STEP_SIZE, {"padding", VALUE_EXTENT}, STEP_BORDER)                                       \
-	X(HFLIP, "hflip", set_flip, size_kept, plan_hflip, STEP_P_FLIP)                            \
-	X(VFLIP, "vflip", set_flip, size_kept, plan_vflip, STEP_P_FLIP)
+	X(RANDOM_RESIZED_CROP, "random_resized_crop", size_given, plan_resized_crop, STEP_SIZE,    \
+	  {"scale", VALUE_RANGE, 1e-6, 1, .otherwise = {0.08, 1}, INTO(scale)},                    \
+	  STEP_RATIO(3.0 / 4.0, 4.0 / 3.0), STEP_CHROMA)                                           \
+	X(RESIZE, "resize", size_resized, plan_resize_step, STEP_SIZE, STEP_CHROMA)                \
+	X(CENTER_CROP, "center_crop", size_given, plan_center_crop, STEP_SIZE)                     \
+	X(PAD, "pad", size_padded, plan_border,                                                    \
+	  {"size", VALUE_EXTENT, .required = true, INTO(pad)}, STEP_BORDER)                        \
+	X(RANDOM_CROP, "random_crop", size_random_crop, plan_random_crop, STEP_SIZE,               \
+	  {"padding", VALUE_EXTENT, INTO(pad)}, STEP_BORDER)                                       \
+	X(HFLIP, "hflip", size_kept, plan_hflip, STEP_P_FLIP)                                      \
+	X(VFLIP, "vflip", size_kept, plan_vflip, STEP_P_FLIP)
 
 /*
- * What changes pixels in their places. Constant, name; what becomes of the arguments, in
+ * What changes pixels in their places. Constant, name; what the arguments mean beyond their rows, in
  * grammar_set.c; and the effects that are drawn, in draw.c. Where EFFECT stands belong the steps
  * that are one effect of one number at most: rows of kernels/effect_rows.h.
  */
 #define STEPS_OF_PIXELS(X, EFFECT)                                                                 \
 	X(COLOR_JITTER, "color_jitter", set_jitter, draw_jitter,                                   \
 	  {"brightness", VALUE_SPREAD, 0, 1000}, {"contrast", VALUE_SPREAD, 0, 1000},              \
-	  {"saturation", VALUE_SPREAD, 0, 1000}, {"hue", VALUE_SPREAD, -0.5, 0.5}, STEP_P)         \
+	  {"saturation", VALUE_SPREAD, 0, 1000}, {"hue", VALUE_SPREAD, -0.5, 0.5}, STEP_P(1))      \
 	EFFECT                                                                                     \
 	X(BLUR, "gaussian_blur", set_blur, draw_blur,                                              \
-	  {"kernel_size", VALUE_EXTENT, 1, EFFECT_BLUR_SIDE_MAX, .required = true},                \
-	  {"sigma", VALUE_SPREAD, 0.01, 100}, STEP_P)                                              \
+	  {"kernel_size", VALUE_EXTENT, 1, EFFECT_BLUR_SIDE_MAX, .required = true, INTO(kernel)},  \
+	  {"sigma", VALUE_SPREAD, 0.01, 100}, STEP_P(1))                                           \
 	X(ROTATION, "random_rotation", set_rotation, draw_warp,                                    \
-	  {"degrees", VALUE_SPREAD, -360, 360, .required = true}, STEP_HOW, STEP_COLOUR)           \
+	  STEP_DEGREES, STEP_HOW(0), STEP_FILL)                                                    \
 	X(AFFINE, "random_affine", set_affine, draw_warp,                                          \
-	  {"degrees", VALUE_SPREAD, -360, 360, .required = true}, {"translate", VALUE_PAIR, 0, 1}, \
-	  {"scale", VALUE_RANGE, 0.001, 1000}, {"shear", VALUE_SHEAR, -89, 89},                    \
-	  STEP_HOW, STEP_COLOUR)                                                                   \
-	X(ERASING, "random_erasing", set_erasing, NULL, STEP_P, {"scale", VALUE_RANGE, 0, 1},      \
-	  {"ratio", VALUE_RANGE, 0.01, 100}, STEP_VALUE)                                           \
-	X(CUTOUT, "cutout", set_cutout, NULL,                                                      \
-	  {"size", VALUE_EXTENT, 1, TRANSFORM_SIDE_MAX, .required = true}, STEP_P, STEP_VALUE)     \
+	  STEP_DEGREES, {"translate", VALUE_PAIR, 0, 1},                                           \
+	  {"scale", VALUE_RANGE, 0.001, 1000, .otherwise = {1, 1}, INTO(warp.scale)},              \
+	  {"shear", VALUE_SHEAR, -89, 89}, STEP_HOW(0), STEP_FILL)                                 \
+	X(ERASING, "random_erasing", set_erased, NULL, STEP_P(0.5),                                \
+	  {"scale", VALUE_RANGE, 0, 1, .otherwise = {0.02, 0.33}, INTO(scale)},                    \
+	  STEP_RATIO(0.3, 3.3), STEP_VALUE)                                                        \
+	X(CUTOUT, "cutout", set_erased, NULL,                                                      \
+	  {"size", VALUE_EXTENT, 1, TRANSFORM_SIDE_MAX, .required = true, INTO(pad)}, STEP_P(1),   \
+	  STEP_VALUE)                                                                              \
 	X(RAND_AUGMENT, "rand_augment", set_rand_augment, policy_draw,                             \
-	  {"num_ops", VALUE_WHOLE, 1, 16}, {"magnitude", VALUE_WHOLE, 0, 999},                     \
-	  {"num_magnitude_bins", VALUE_WHOLE, 2, 1000}, STEP_HOW, STEP_COLOUR)                     \
-	X(TRIVIAL_AUGMENT, "trivial_augment_wide", set_trivial_augment, policy_draw,               \
-	  {"num_magnitude_bins", VALUE_WHOLE, 2, 1000}, STEP_HOW, STEP_COLOUR)                     \
+	  {"num_ops", VALUE_WHOLE, 1, 16, .otherwise = {2}, INTO(policy.operations)},              \
+	  {"magnitude", VALUE_WHOLE, 0, 999, .otherwise = {9}, INTO(policy.magnitude)},            \
+	  STEP_BINS, STEP_HOW(0), STEP_FADE)                                                       \
+	X(TRIVIAL_AUGMENT, "trivial_augment_wide", NULL, policy_draw,                              \
+	  STEP_BINS, STEP_HOW(0), STEP_FADE)                                                       \
 	X(AUG_MIX, "aug_mix", set_aug_mix, policy_draw,                                            \
-	  {"severity", VALUE_WHOLE, 1, POLICY_AUTO_BINS},                                          \
-	  {"mixture_width", VALUE_WHOLE, 1, STEP_MIX_WIDTH_MAX},                                   \
-	  {"chain_depth", VALUE_WHOLE, -1, 8}, {"alpha", VALUE_NUMBER, 0.01, 1000},                \
-	  {"all_ops", VALUE_WORD, .words = "true|false"}, STEP_HOW, STEP_COLOUR)                   \
-	X(AUTO_AUGMENT, "auto_augment", set_auto_augment, policy_draw,                             \
-	  {"policy", VALUE_WORD, .words = "imagenet|cifar10|svhn"}, STEP_HOW, STEP_COLOUR)
+	  {"severity", VALUE_WHOLE, 1, POLICY_AUTO_BINS, .otherwise = {3}, INTO(policy.magnitude)}, \
+	  {"mixture_width", VALUE_WHOLE, 1, STEP_MIX_WIDTH_MAX, .otherwise = {3},                  \
+	   INTO(policy.width)},                                                                    \
+	  {"chain_depth", VALUE_WHOLE, -1, 8},                                                     \
+	  {"alpha", VALUE_NUMBER, 0.01, 1000, .otherwise = {1}, INTO(policy.alpha)},               \
+	  {"all_ops", VALUE_WORD, .words = "true|false"}, STEP_HOW(1), STEP_FADE)                  \
+	X(AUTO_AUGMENT, "auto_augment", NULL, policy_draw,                                         \
+	  {"policy", VALUE_WORD, .words = "imagenet|cifar10|svhn", INTO(policy.learned)},          \
+	  STEP_HOW(0), STEP_FADE)
 
 /* The form of the finished sample, at most once each: constant and name; grammar.c sets it. */
 #define STEPS_OF_FORM(X)                                                                           \

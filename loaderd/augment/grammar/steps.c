@@ -31,13 +31,13 @@ void step_resize_size(const struct step_size *size, uint32_t width, uint32_t hei
 int step_check_reflect(const struct step *step, uint64_t width, uint64_t height,
 		       struct transform_error *error)
 {
-	if (!step->reflect || (step->pad_x < width && step->pad_y < height))
+	if (!step->reflect || (step->pad[0] < width && step->pad[1] < height))
 		return 0;
 	return transform_fail(
 		error, -EINVAL, step->position,
 		"a border of %ux%u pixels cannot reflect a picture of %llu x %llu: it "
 		"is at most %llux%llu, or give it a fill of numbers",
-		step->pad_x, step->pad_y, (unsigned long long)width, (unsigned long long)height,
+		step->pad[0], step->pad[1], (unsigned long long)width, (unsigned long long)height,
 		(unsigned long long)width - 1, (unsigned long long)height - 1);
 }
 
@@ -70,15 +70,16 @@ static int size_resized(const struct step *step, const struct step_size *size, u
 static int size_padded(const struct step *step, const struct step_size *size, uint64_t *width,
 		       uint64_t *height, struct transform_error *error)
 {
-	*width += *width ? 2 * step->pad_x : 0;
-	*height += *height ? 2 * step->pad_y : 0;
+	*width += *width ? 2 * step->pad[0] : 0;
+	*height += *height ? 2 * step->pad[1] : 0;
 	return 0;
 }
 
 static int size_random_crop(const struct step *step, const struct step_size *size, uint64_t *width,
 			    uint64_t *height, struct transform_error *error)
 {
-	uint64_t padded_width = *width + 2 * step->pad_x, padded_height = *height + 2 * step->pad_y;
+	uint64_t padded_width = *width + 2 * step->pad[0],
+		 padded_height = *height + 2 * step->pad[1];
 
 	if (*width && (padded_width < size->width || padded_height < size->height))
 		return transform_fail(
@@ -91,7 +92,7 @@ static int size_random_crop(const struct step *step, const struct step_size *siz
 }
 
 static const size_after sizes_after[STEP_GEOMETRY_COUNT] = {
-#define STEP(constant, name, set, size, ...) [STEP_##constant] = size,
+#define STEP(constant, name, size, ...) [STEP_##constant] = size,
 	STEPS_OF_GEOMETRY(STEP)
 #undef STEP
 };

@@ -56,7 +56,7 @@ struct step_policy {
 	unsigned depth;      /* aug_mix: of a chain; 0: 1 to 3 at random */
 	double alpha;
 	bool all_operations;
-	enum step_learned learned;
+	uint8_t learned; /* enum step_learned */
 };
 
 /* What random_rotation and random_affine draw from, and what policies warp with. */
@@ -79,14 +79,14 @@ struct step {
 	double ratio[2];     /* width : height */
 	double ratio_log[2]; /* natural logarithm of the same */
 	double probability;
-	bool alternate;        /* hflip, vflip: the other way in each epoch */
-	bool reflect;          /* pad, random_crop: the border mirrors the picture; no fill */
-	uint32_t pad_x, pad_y; /* cutout: width and height of the hole */
+	bool alternate;  /* hflip, vflip: the other way in each epoch */
+	bool reflect;    /* pad, random_crop: the border mirrors the picture; no fill */
+	uint32_t pad[2]; /* x, y; cutout: width and height of the hole */
 	uint8_t fill[3];
 	double jitter[STEP_JITTERS][2]; /* low and high */
 	unsigned effect;                /* of STEP_EFFECT: enum effect_kind */
-	double amount; /* solarize: threshold; posterize: bits; sharpness: factor */
-	uint32_t kernel_width, kernel_height;
+	double amount;      /* solarize: threshold; posterize: bits; sharpness: factor */
+	uint32_t kernel[2]; /* width, height */
 	double sigma[2];
 	struct step_warp warp;
 	struct step_policy policy;

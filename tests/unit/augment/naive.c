@@ -176,10 +176,10 @@ static void center_crop(struct naive *picture, uint32_t width, uint32_t height)
 
 static int pad(struct naive *picture, const struct step *step)
 {
-	if (step->reflect && (step->pad_x >= picture->width || step->pad_y >= picture->height))
+	if (step->reflect && (step->pad[0] >= picture->width || step->pad[1] >= picture->height))
 		return -EINVAL;
-	crop(picture, -(int64_t)step->pad_x, -(int64_t)step->pad_y,
-	     picture->width + 2 * step->pad_x, picture->height + 2 * step->pad_y,
+	crop(picture, -(int64_t)step->pad[0], -(int64_t)step->pad[1],
+	     picture->width + 2 * step->pad[0], picture->height + 2 * step->pad[1],
 	     step->reflect ? NULL : step->fill);
 	return 0;
 }

@@ -49,13 +49,13 @@ static void test_steps_are_read(void **state)
 	assert_true(t->steps[1].probability == 0.5);
 	assert_int_equal(t->steps[2].kind, STEP_VFLIP);
 	assert_true(t->steps[2].probability == 0.1);
-	assert_int_equal(t->steps[3].pad_x, 3);
-	assert_int_equal(t->steps[3].pad_y, 4);
+	assert_int_equal(t->steps[3].pad[0], 3);
+	assert_int_equal(t->steps[3].pad[1], 4);
 	assert_memory_equal(t->steps[3].fill, "\1\2\xff", 3);
 	assert_int_equal(t->steps[4].sizes[0].width, 32);
 	assert_int_equal(t->steps[4].sizes[0].height, 16);
-	assert_int_equal(t->steps[4].pad_x, 4);
-	assert_int_equal(t->steps[4].pad_y, 4);
+	assert_int_equal(t->steps[4].pad[0], 4);
+	assert_int_equal(t->steps[4].pad[1], 4);
 	assert_int_equal(t->channels, 4);
 	assert_int_equal(t->element, TRANSFORM_F16);
 	assert_int_equal(t->layout, TRANSFORM_NCHW);
@@ -64,7 +64,7 @@ static void test_steps_are_read(void **state)
 	transform_free(t);
 	t = parse("hflip() vflip pad(2x0) normalize(imagenet) to(bf16)");
 	assert_true(t->steps[0].probability == 0.5 && t->steps[1].probability == 0.5);
-	assert_true(t->steps[2].pad_x == 2 && t->steps[2].pad_y == 0);
+	assert_true(t->steps[2].pad[0] == 2 && t->steps[2].pad[1] == 0);
 	assert_true(t->mean[1] == 0.456 && t->std[1] == 0.224);
 	transform_free(t);
 	t = parse("random_resized_crop(96, ratio=1:1)");
@@ -171,17 +171,17 @@ static void test_augmentations_are_read(void **state)
 	assert_true(s[0].warp.shear_y[0] == 3 && s[0].warp.shear_y[1] == 4);
 	assert_true(s[0].warp.bilinear && s[0].warp.filled);
 	assert_memory_equal(s[0].fill, "\1\2\3", 3);
-	assert_true(s[1].kernel_width == 23 && s[1].kernel_height == 23 && s[1].probability == 0.5);
+	assert_true(s[1].kernel[0] == 23 && s[1].kernel[1] == 23 && s[1].probability == 0.5);
 	assert_true(s[1].sigma[0] == 0.1 && s[1].sigma[1] == 2);
 	assert_true(s[2].warp.degrees[0] == -5 && s[2].warp.degrees[1] == 5 && !s[2].warp.bilinear);
 	assert_true(s[2].warp.translate[0] == 0.25 && s[2].warp.translate[1] == 0.25);
 	assert_true(s[2].warp.shear_x[0] == -7 && s[2].warp.shear_x[1] == 7 &&
 		    s[2].warp.shear_y[1] == 0);
-	assert_true(s[3].kernel_width == 3 && s[3].kernel_height == 5);
+	assert_true(s[3].kernel[0] == 3 && s[3].kernel[1] == 5);
 	assert_true(s[3].sigma[0] == 1 && s[3].sigma[1] == 1 && s[3].probability == 1);
 	assert_true(s[4].probability == 0.25 && s[4].scale[1] == 0.33 && s[4].ratio[0] == 0.3);
 	assert_true(!s[4].finished && !s[4].noise && s[5].finished && s[5].noise);
-	assert_true(s[6].finished && s[6].pad_x == 8 && s[6].pad_y == 4 && s[6].value[2] == -1);
+	assert_true(s[6].finished && s[6].pad[0] == 8 && s[6].pad[1] == 4 && s[6].value[2] == -1);
 	transform_free(t);
 }
 
