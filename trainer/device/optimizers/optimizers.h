@@ -16,8 +16,9 @@
 /* clang-format off */
 #define DEVICE_OPTIMIZERS(X)                                                                       \
 	X(SGD, sgd, 1, "momentum")                                                                 \
+	X(ADAM, adam, 2, "momentum", "variance")                                                   \
 	X(ADAMW, adamw, 2, "momentum", "variance")
-#define DEVICE_OPTIMIZERS_HELP "Optimizer: SGD with momentum, or AdamW."
+#define DEVICE_OPTIMIZERS_HELP "Optimizer: SGD with momentum, Adam, or AdamW."
 
 /*
  * What they are told beside learning rate and decay: keys of the recipe's section optim, with
@@ -27,11 +28,11 @@
 #define DEVICE_OPTIMIZER_KEYS(NUMBER, BOOLEAN)                                                     \
 	NUMBER(momentum, "0.9", 0, 1, "Momentum of SGD.")                                          \
 	BOOLEAN(nesterov, "true", "sgd: Nesterov's form of momentum.")                             \
-	NUMBER(beta1, "0.9", 0, 0.999999, "adamw: decay of the gradient's running mean.")          \
+	NUMBER(beta1, "0.9", 0, 0.999999, "adam, adamw: decay of the gradient's running mean.")    \
 	NUMBER(beta2, "0.999", 0, 0.999999,                                                        \
-	       "adamw: decay of the running mean of the gradient's square.")                       \
+	       "adam, adamw: decay of the running mean of the gradient's square.")                 \
 	NUMBER(epsilon, "1e-8", 1e-12, 1,                                                          \
-	       "adamw: added to the square root that the step is divided by.")
+	       "adam, adamw: added to the square root that the step is divided by.")
 /* clang-format on */
 #define DEVICE_NO_KEY(...) /* for either of the two, where it is not wanted */
 

@@ -88,6 +88,7 @@ UPDATE_INLINE struct update_rates update_rates_of(const struct device_hyper *hyp
 	return r;
 }
 
+#include "trainer/device/optimizers/adam.h"
 #include "trainer/device/optimizers/adamw.h"
 #include "trainer/device/optimizers/sgd.h"
 

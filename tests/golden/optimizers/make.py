@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Makes the reference data that test_device_optimizers compares updates with.
+
+    python3 -m venv venv && venv/bin/pip install torch timm && venv/bin/python make.py
+
+Each case is an optimizer of PyTorch or timm, in double precision, over 20 steps on a few tensors whose gradients both sides make from
+the same counter-based generator. A line of optimizers.txt is the case, the tensor, the norm of how far it has moved, and SAMPLES of
+its elements at the end.
+"""
+import os
+
+import numpy as np
+import timm.optim
+import torch
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+STEPS, SAMPLES = 20, 16
+# as in test_device_optimizers.c; convolutions are [K][R][S][C]. More than one chunk of an update, and rows across their ends
+TENSORS = [("conv", (24, 3, 3, 16)), ("linear", (41, 601)), ("zero", (7, 5)), ("vector", (33,))]
+
+
+def uniform(seed, count):
+    """splitmix64 of a counter, as tests/unit/trainer/device/test_device_reference.c."""
+    with np.errstate(over="ignore"):
+        z = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.arange(count, dtype=np.uint64) * np.uint64(0xD1342543DE82EF95)
+        z += np.uint64(0x632BE59BD9B4E019)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((z ^ (z >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def tensor(seed, shape, scale, shift):
+    values = ((uniform(seed, int(np.prod(shape))) - shift) * scale).astype(np.float32)
+    return torch.from_numpy(values.astype(np.float64).reshape(shape))
+
+
+def centralize(parameters):
+    """Yong et al. 2020, equation 1: of each row of a weight."""
+    for p in parameters:
+        if p.dim() > 1:
+            p.grad -= p.grad.mean(dim=tuple(range(1, p.dim())), keepdim=True)
+
+
+def follow(name, make, lr, prepare=None):
+    parameters = [torch.nn.Parameter(tensor(i, shape, 0 if tensor_name == "zero" else 0.2, 0.5))
+                  for i, (tensor_name, shape) in enumerate(TENSORS)]
+    start = [p.detach().clone() for p in parameters]
+    weights, vectors = [p for p in parameters if p.dim() > 1], [p for p in parameters if p.dim() == 1]
+    optimizer = make(weights, vectors)
+    for step in range(1, STEPS + 1):
+        for i, p in enumerate(parameters):
+            p.grad = tensor(100 * step + i, p.shape, 0.1, 0.4)
+        if prepare:
+            prepare(parameters)
+        for group in optimizer.param_groups:
+            group["lr"] = lr * (1 - step / 40)
+        optimizer.step()
+    for (tensor_name, _), p, begin in zip(TENSORS, parameters, start):
+        flat, moved = p.detach().reshape(-1), (p.detach() - begin).norm().item()
+        entries = [flat[i * (flat.numel() - 1) // (SAMPLES - 1)].item() for i in range(SAMPLES)]
+        yield " ".join([name, tensor_name, f"{moved:.12g}"] + [f"{e:.12g}" for e in entries])
+
+
+def groups(weights, vectors, decay):
+    return [{"params": weights, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
+
+
+def sgd(weights, vectors):
+    return torch.optim.SGD(groups(weights, vectors, 0.05), lr=1, momentum=0.9, nesterov=True)
+
+
+def adam(weights, vectors):
+    return torch.optim.Adam(groups(weights, vectors, 0.05), lr=1, betas=(0.9, 0.98), eps=1e-6)
+
+
+def adamw(weights, vectors):
+    return torch.optim.AdamW(groups(weights, vectors, 0.05), lr=1, betas=(0.9, 0.98), eps=1e-6)
+
+
+CASES = [("sgd", sgd, 0.05), ("adam", adam, 0.01), ("adamw", adamw, 0.01)]
+with open(os.path.join(HERE, "optimizers.txt"), "w") as file:
+    file.write(f"# torch {torch.__version__}, timm {timm.__version__}\n")
+    for case in CASES:
+        for line in follow(*case):
+            file.write(line + "\n")

@@ -1,0 +1,204 @@
+/*
+ * Each optimizer over 20 steps against PyTorch's or timm's, whose outcome
+ * tests/golden/optimizers/make.py wrote down.
+ */
+#include "tests/unit/trainer/device/test_device_reference.h"
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STEPS = 20, SAMPLES = 16, TENSORS = 4, VECTORS_GROUP = 1 };
+
+/* as in make.py */
+static const struct {
+	const char *name;
+	enum device_param_kind kind;
+	uint32_t shape[4];
+} tensors[TENSORS] = {
+	{"conv", DEVICE_CONV_WEIGHT, {24, 3, 3, 16}},
+	{"linear", DEVICE_LINEAR_WEIGHT, {41, 601}},
+	{"zero", DEVICE_LINEAR_WEIGHT, {7, 5}},
+	{"vector", DEVICE_VECTOR, {33}},
+};
+
+struct bench {
+	struct device *device;
+	struct device_params *params;
+	struct device_param *tensors[TENSORS];
+	struct device_graph *graph;
+	float *values; /* of the largest tensor */
+};
+
+/* As in make.py. */
+static void fill(struct bench *b, unsigned tensor, uint64_t seed, double scale, double shift)
+{
+	for (size_t i = 0; i < device_param_elements(b->tensors[tensor]); i++)
+		b->values[i] = (float)((uniform(seed, i) - shift) * scale);
+}
+
+static void fill_first(struct bench *b, unsigned tensor)
+{
+	fill(b, tensor, tensor, strcmp(tensors[tensor].name, "zero") == 0 ? 0 : 0.2, 0.5);
+}
+
+/* Beside the tensors, a tiny net that makes steps possible and has no gradient itself. */
+static void bench_open(struct bench *b, const struct device_optimizer_spec *optimizer)
+{
+	struct device_input_spec input = {.name = "input", .shape = {2, 1, 1, 1}, .std = {1}};
+	char error[DEVICE_ERROR_MAX];
+
+	memset(b, 0, sizeof(*b));
+	b->device = open_device(DEVICE_FP32, 0);
+	assert_int_equal(device_params_new(b->device, &b->params), 0);
+	for (unsigned i = 0; i < TENSORS; i++) {
+		struct device_param_spec spec = {.name = tensors[i].name, .kind = tensors[i].kind};
+
+		memcpy(spec.shape, tensors[i].shape, sizeof(spec.shape));
+		spec.group = spec.kind == DEVICE_VECTOR ? VECTORS_GROUP : 0;
+		assert_int_equal(device_param_add(b->params, &spec, &b->tensors[i]), 0);
+	}
+	struct device_param *fc =
+		add_param(b->params, "fc", DEVICE_LINEAR_WEIGHT, (struct device_shape){2, 1, 1, 1});
+	assert_int_equal(device_params_allocate(b->params, optimizer), 0);
+	b->values = malloc(device_params_largest(b->params) * sizeof(float));
+	for (unsigned i = 0; i < TENSORS; i++) {
+		fill_first(b, i);
+		assert_int_equal(device_param_write(b->tensors[i], DEVICE_VALUE, b->values), 0);
+	}
+	assert_int_equal(device_graph_new(b->params, &(struct device_graph_options){DEVICE_TRAIN},
+					  &b->graph),
+			 0);
+	device_softmax_loss(b->graph,
+			    device_linear(b->graph, device_input(b->graph, &input),
+					  &(struct device_linear_spec){.name = "fc", .weight = fc}),
+			    &(struct device_loss_spec){.name = "loss"});
+	if (device_graph_plan(b->graph, error) < 0)
+		fail_msg("%s", error);
+}
+
+static void bench_close(struct bench *b)
+{
+	free(b->values);
+	device_graph_free(b->graph);
+	device_params_free(b->params);
+	device_close(b->device);
+}
+
+static void bench_step(struct bench *b, unsigned step, const struct device_hyper *hyper)
+{
+	uint8_t images[2] = {0};
+	int32_t labels[2] = {0, 1};
+	struct device_batch batch = {images, labels, 2, 1, DEVICE_ELEMENT_U8, false};
+	struct device_results results;
+	uint64_t number;
+
+	for (unsigned i = 0; i < TENSORS; i++) {
+		fill(b, i, 100 * step + i, 0.1, 0.4);
+		assert_int_equal(device_param_write(b->tensors[i], DEVICE_GRAD, b->values), 0);
+	}
+	assert_int_equal(device_feed(b->graph, &batch, &number), 0);
+	assert_int_equal(device_step(b->graph, hyper, &number), 0);
+	assert_int_equal(device_results(b->graph, number, true, &results), 0);
+	assert_true(results.updated);
+}
+
+static double largest; /* deviation, as a share of how far elements move on the average */
+
+static void near(double value, double expected, double moved, const char *name, const char *what)
+{
+	largest = fmax(largest, fabs(value - expected) / moved);
+	if (!(fabs(value - expected) <= 5e-6 * moved))
+		fail_msg("%s: %s: %.9g, expected %.9g", name, what, value, expected);
+}
+
+/* moved: the tensor's norm of how far it has; samples: of its elements. */
+static void compare_tensor(struct bench *b, unsigned i, const char *name, double moved,
+			   const double *samples)
+{
+	size_t count = device_param_elements(b->tensors[i]);
+	float *values = malloc(count * sizeof(float));
+	double squares = 0, mean = moved / sqrt((double)count);
+
+	assert_int_equal(device_param_read(b->tensors[i], DEVICE_VALUE, values), 0);
+	fill_first(b, i);
+	for (size_t k = 0; k < count; k++)
+		squares += pow((double)values[k] - (double)b->values[k], 2);
+	near(sqrt(squares), moved, moved, name, tensors[i].name);
+	for (size_t k = 0; k < SAMPLES; k++)
+		near((double)values[k * (count - 1) / (SAMPLES - 1)], samples[k], mean, name,
+		     tensors[i].name);
+	free(values);
+}
+
+/* With what the file has of the case, a line for each tensor. */
+static void compare(struct bench *b, const char *name)
+{
+	FILE *file = fopen(GOLDEN_OPTIMIZERS, "r");
+	char of[32], tensor[32], first[128];
+	double moved, samples[SAMPLES];
+	unsigned compared = 0;
+
+	assert_non_null(file);
+	assert_non_null(fgets(first, sizeof(first), file));
+	while (fscanf(file, "%31s %31s %lf", of, tensor, &moved) == 3) {
+		for (unsigned k = 0; k < SAMPLES; k++)
+			assert_int_equal(fscanf(file, "%lf", &samples[k]), 1);
+		for (unsigned i = 0; i < TENSORS && strcmp(of, name) == 0; i++) {
+			if (strcmp(tensors[i].name, tensor) != 0)
+				continue;
+			compare_tensor(b, i, name, moved, samples);
+			compared++;
+		}
+	}
+	fclose(file);
+	assert_int_equal(compared, TENSORS);
+}
+
+/* The cases of make.py; hyperparameters that all have are in follow(). */
+static const struct {
+	const char *name;
+	struct device_optimizer_spec spec;
+	float lr, clip_norm;
+} cases[] = {
+	{"sgd", {.kind = DEVICE_SGD, .nesterov = true, .coupled_decay = true}, .lr = 0.05f},
+	{"adam", {.kind = DEVICE_ADAM, .coupled_decay = true}, .lr = 0.01f},
+	{"adamw", {.kind = DEVICE_ADAMW}, .lr = 0.01f},
+	{"adamw", {.kind = DEVICE_ADAM}, .lr = 0.01f},
+};
+
+static void test_as_pytorch(void **state)
+{
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct bench b;
+
+		largest = 0;
+		bench_open(&b, &cases[i].spec);
+		for (unsigned step = 1; step <= STEPS; step++) {
+			float lr = cases[i].lr * (float)(1 - step / 40.0);
+			struct device_hyper hyper = {
+				.lr = {lr, lr},
+				.weight_decay = {0.05f},
+				.momentum = 0.9f,
+				.beta1 = 0.9f,
+				.beta2 = 0.98f,
+				.epsilon = 1e-6f,
+				.clip_norm = cases[i].clip_norm,
+			};
+
+			bench_step(&b, step, &hyper);
+		}
+		compare(&b, cases[i].name);
+		bench_close(&b);
+		print_message("%s: largest deviation %.2g\n", cases[i].name, largest);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_pytorch)};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
