@@ -6,19 +6,9 @@
 #include <string.h>
 #include <systemd/sd-daemon.h>
 
-void notify_ready(void)
+void notify_say(const char *state)
 {
-	sd_notify(0, "READY=1");
-}
-
-void notify_stopping(void)
-{
-	sd_notify(0, "STOPPING=1");
-}
-
-void notify_watchdog(void)
-{
-	sd_notify(0, "WATCHDOG=1");
+	sd_notify(0, state);
 }
 
 uint64_t notify_watchdog_ns(void)
@@ -46,15 +36,7 @@ int notify_listen_fds(int *ret_fds, int most, int *ret_admin_fd)
 	return count < 0 ? count : kept;
 }
 #else
-void notify_ready(void)
-{
-}
-
-void notify_stopping(void)
-{
-}
-
-void notify_watchdog(void)
+void notify_say(const char *state)
 {
 }
 

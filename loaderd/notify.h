@@ -6,9 +6,8 @@
 
 #include <stdint.h>
 
-void notify_ready(void);
-void notify_stopping(void);
-void notify_watchdog(void);
+/* sd_notify(3) */
+void notify_say(const char *state);
 /* Interval within which the watchdog must be fed, 0: none. */
 uint64_t notify_watchdog_ns(void);
 /*

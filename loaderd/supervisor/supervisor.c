@@ -118,7 +118,7 @@ static void supervisor_begin_drain(void *user)
 		end_now(supervisor);
 		return;
 	}
-	notify_stopping();
+	notify_say("STOPPING=1");
 	log_info("stopping");
 	/*
 	 * Others go on connecting: they may ask for the status, and are told why there is no feed.
@@ -382,7 +382,7 @@ static void supervisor_advance(struct supervisor *supervisor, uint64_t now_ns)
 static void supervisor_on_time(struct supervisor *supervisor, uint64_t now_ns)
 {
 	if (supervisor->watchdog_ns != 0 && now_ns >= supervisor->watchdog_next_ns) {
-		notify_watchdog();
+		notify_say("WATCHDOG=1");
 		supervisor->watchdog_next_ns = now_ns + supervisor->watchdog_ns;
 	}
 	if (supervisor->accept_again_ns != 0 && now_ns >= supervisor->accept_again_ns) {
@@ -416,7 +416,7 @@ int supervisor_run(const struct supervisor_options *options, struct config_error
 	static struct supervisor supervisor;
 	int r = supervisor_init(&supervisor, options, error);
 	if (r == 0) {
-		notify_ready();
+		notify_say("READY=1");
 		while (r == 0 && supervisor.phase != DONE)
 			r = supervisor_turn(&supervisor);
 		log_info("stopped");
