@@ -285,7 +285,7 @@ static int set_nice_of(struct config_nice *nice, uint32_t uid, int value)
 /* "NUMBER", or "UID:NUMBER", as one word with nothing after it. */
 static int set_nice_word(struct config_nice *nice, const char *word)
 {
-	const char *colon = strchr(word, ':'), *number = !colon ? word : colon + 1;
+	const char *colon = strchr(word, ':'), *number = colon ? colon + 1 : word;
 	const char *end = "";
 	uint64_t uid = 0, value;
 	const bool minus = number[0] == '-';

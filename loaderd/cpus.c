@@ -85,14 +85,14 @@ static void cpus_spread(struct cpus *cpus)
 	for (unsigned stride = 0; stride < 2; stride++) {
 		int core_last = -1;
 		for (unsigned i = 0; i < cpus->count; i++) {
-			int cpu = !places[i] ? -1 : hwloc_bitmap_first(places[i]);
+			int cpu = places[i] ? hwloc_bitmap_first(places[i]) : -1;
 			if (cpu < 0 || cpu >= CPUS_MAX || used[cpu])
 				continue;
 			hwloc_obj_t pu = hwloc_get_pu_obj_by_os_index(topology, (unsigned)cpu);
 			hwloc_obj_t core =
-				!pu ? NULL
-				    : hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_CORE, pu);
-			int core_index = !core ? -2 : (int)core->logical_index;
+				pu ? hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_CORE, pu)
+				   : NULL;
+			int core_index = core ? (int)core->logical_index : -2;
 			if (stride == 0 && core_index == core_last)
 				continue;
 			core_last = core_index;

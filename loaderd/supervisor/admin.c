@@ -2,7 +2,7 @@
 
 #include "format/base/cpu.h"
 #include "loaderd/log.h"
-#include "proto/feed.pb-c.h"
+#include "loaderd/reply.h"
 #include "proto/framing.h"
 
 #include <errno.h>
@@ -69,7 +69,6 @@ static void send_reply(const struct admin *admin, const Loaderd__Reply *reply)
 
 static void admin_send_status(const struct admin *admin)
 {
-	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	struct report report = {
 		.status = LOADERD__STATUS__INIT,
 		.messages = calloc(FEEDS_MAX, sizeof(*report.messages)),
@@ -84,8 +83,7 @@ static void admin_send_status(const struct admin *admin)
 		crew_visit(admin->crew, add_worker, &report);
 		report.status.n_feeds = report.count;
 		report.status.feeds = report.list;
-		reply.kind_case = LOADERD__REPLY__KIND_STATUS;
-		reply.status = &report.status;
+		const Loaderd__Reply reply = REPLY(STATUS, status, &report.status);
 		send_reply(admin, &reply);
 	}
 	free(report.messages);
@@ -95,20 +93,16 @@ static void admin_send_status(const struct admin *admin)
 
 static void admin_refuse(const struct admin *admin)
 {
-	Loaderd__Error error = LOADERD__ERROR__INIT;
-	Loaderd__Reply reply = LOADERD__REPLY__INIT;
-	error.code = EPROTO;
-	error.text = (char *)"the administrator's socket answers about status and shutdown alone";
-	error.position = -1;
-	reply.kind_case = LOADERD__REPLY__KIND_ERROR;
-	reply.error = &error;
+	Loaderd__Error error = reply_error(
+		EPROTO, "the administrator's socket answers about status and shutdown alone");
+	const Loaderd__Reply reply = REPLY(ERROR, error, &error);
 	send_reply(admin, &reply);
 }
 
 static void admin_answer(const struct admin *admin, const uint8_t *data, size_t size)
 {
 	Loaderd__ShuttingDown shutting_down = LOADERD__SHUTTING_DOWN__INIT;
-	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	const Loaderd__Reply reply = REPLY(SHUTTING_DOWN, shutting_down, &shutting_down);
 	Loaderd__Request *request = loaderd__request__unpack(NULL, size, data);
 	if (!request)
 		return;
@@ -117,8 +111,6 @@ static void admin_answer(const struct admin *admin, const uint8_t *data, size_t 
 		admin_send_status(admin);
 		break;
 	case LOADERD__REQUEST__KIND_SHUTDOWN:
-		reply.kind_case = LOADERD__REPLY__KIND_SHUTTING_DOWN;
-		reply.shutting_down = &shutting_down;
 		send_reply(admin, &reply);
 		admin->stop(admin->user);
 		break;

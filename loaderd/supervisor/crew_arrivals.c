@@ -2,7 +2,7 @@
 #include "loaderd/supervisor/crew_internal.h"
 
 #include "loaderd/log.h"
-#include "proto/feed.pb-c.h"
+#include "loaderd/reply.h"
 #include "proto/framing.h"
 
 #include <errno.h>
@@ -31,8 +31,6 @@ unsigned crew_arrivals_most(unsigned descriptors)
 
 void crew_turn_away(struct crew *crew, uid_t uid, int fd, int code, const char *format, ...)
 {
-	Loaderd__Error error = LOADERD__ERROR__INIT;
-	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	char text[256];
 	uint8_t message[512];
 	va_list arguments;
@@ -41,11 +39,8 @@ void crew_turn_away(struct crew *crew, uid_t uid, int fd, int code, const char *
 	va_end(arguments);
 	if (log_allowed(&crew->refusal_log_ns))
 		log_warning("user %u turned away: %s", (unsigned)uid, text);
-	error.code = code;
-	error.text = text;
-	error.position = -1;
-	reply.kind_case = LOADERD__REPLY__KIND_ERROR;
-	reply.error = &error;
+	Loaderd__Error error = reply_error(code, text);
+	const Loaderd__Reply reply = REPLY(ERROR, error, &error);
 	size_t size = loaderd__reply__pack(&reply, message);
 	(void)frame_send(fd, message, size, NULL, 0, 0);
 	closer_hang_up(crew->closer, uid, fd);

@@ -1,7 +1,7 @@
 #include "loaderd/supervisor/guests.h"
 
+#include "loaderd/reply.h"
 #include "loaderd/supervisor/watched.h"
-#include "proto/feed.pb-c.h"
 #include "proto/framing.h"
 
 #include <errno.h>
@@ -75,13 +75,11 @@ static struct guest *guests_find(const struct guests *guests, uint64_t id)
 int guests_send_ring(struct guests *guests, uint64_t id, const int fds[LINK_FDS_MAX])
 {
 	Loaderd__Ring ring = LOADERD__RING__INIT;
-	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	const Loaderd__Reply reply = REPLY(RING, ring, &ring);
 	uint8_t message[16];
 	struct guest *guest = guests_find(guests, id);
 	if (!guest)
 		return ENOTCONN;
-	reply.kind_case = LOADERD__REPLY__KIND_RING;
-	reply.ring = &ring;
 	size_t size = loaderd__reply__pack(&reply, message);
 	int r = frame_send(guest->watched.fd, message, size, fds, LINK_FDS_MAX, 0);
 	if (r == 0)

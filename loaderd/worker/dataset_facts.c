@@ -1,6 +1,7 @@
 #include "loaderd/worker/dataset_facts.h"
 
 #include "format/packimg.h"
+#include "loaderd/reply.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -66,7 +67,7 @@ static size_t keep_classes(struct texts *texts, const struct packimg *image, cha
 		return 0;
 	for (uint32_t i = 0; i < classes; i++) {
 		const char *name = packimg_class_name(image, i);
-		names[i] = keep_text(texts, !name ? "" : name);
+		names[i] = keep_text(texts, name ? name : "");
 		if (!names[i]) {
 			texts->used = used;
 			return 0;
@@ -83,7 +84,7 @@ static int dataset_facts_pack(const struct packimg *image, const char *path, str
 			      char **names, uint8_t **ret_packed, size_t *ret_size)
 {
 	Loaderd__Dataset message = LOADERD__DATASET__INIT;
-	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	const Loaderd__Reply reply = REPLY(DATASET, dataset, &message);
 	double mean[3], std[3];
 	uint8_t uuid[16];
 	struct field_facts fields;
@@ -106,8 +107,6 @@ static int dataset_facts_pack(const struct packimg *image, const char *path, str
 	}
 	memcpy(uuid, packimg_uuid(image), sizeof(uuid));
 	message.uuid = (ProtobufCBinaryData){sizeof(uuid), uuid};
-	reply.kind_case = LOADERD__REPLY__KIND_DATASET;
-	reply.dataset = &message;
 	size_t size = loaderd__reply__get_packed_size(&reply);
 	uint8_t *packed = malloc(size);
 	if (!packed)

@@ -1,4 +1,5 @@
 #include "loaderd/log.h"
+#include "loaderd/reply.h"
 #include "loaderd/worker/dataset_facts.h"
 #include "loaderd/worker/incoming.h"
 #include "loaderd/worker/server_internal.h"
@@ -129,10 +130,8 @@ static void pass_descriptors(const struct session *session, int allowed)
 static void opening_ask(struct session *session)
 {
 	Loaderd__NeedFiles need;
-	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	const Loaderd__Reply reply = REPLY(NEED_FILES, need_files, &need);
 	incoming_ask(&session->opening->files, &need);
-	reply.kind_case = LOADERD__REPLY__KIND_NEED_FILES;
-	reply.need_files = &need;
 	pass_descriptors(session, 1);
 	session_reply(session, &reply);
 }
@@ -141,7 +140,7 @@ static void serve_feed(struct session *session, const Loaderd__OpenFeed *request
 {
 	struct subscription *feed = session->feed;
 	Loaderd__FeedOpened opened = LOADERD__FEED_OPENED__INIT;
-	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	const Loaderd__Reply reply = REPLY(FEED_OPENED, feed_opened, &opened);
 	opened.feed_id = feed->id;
 	opened.samples = feed->dataset->count;
 	opened.batches_per_epoch = feed->batcher->options.order.batches;
@@ -150,8 +149,6 @@ static void serve_feed(struct session *session, const Loaderd__OpenFeed *request
 	opened.writable = feed->batcher->options.writable;
 	opened.dataset_uuid =
 		(ProtobufCBinaryData){16, (uint8_t *)packimg_uuid(feed->dataset->image)};
-	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
-	reply.feed_opened = &opened;
 	log_info("feed %llu opened: client pid %d, %s, batch size %u, rank %u of %u, from epoch "
 		 "%llu batch %llu, read by %s%s, \"%s\"",
 		 (unsigned long long)feed->id, (int)session->pid, feed->dataset->path,

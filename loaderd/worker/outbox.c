@@ -1,6 +1,6 @@
 #include "loaderd/worker/outbox.h"
 
-#include "proto/feed.pb-c.h"
+#include "loaderd/reply.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -81,9 +81,7 @@ static int outbox_put(struct outbox *outbox, const uint8_t *data, size_t size)
 void outbox_ring(struct outbox *outbox)
 {
 	static const Loaderd__Doorbell doorbell = LOADERD__DOORBELL__INIT;
-	Loaderd__Reply reply = LOADERD__REPLY__INIT;
-	reply.kind_case = LOADERD__REPLY__KIND_DOORBELL;
-	reply.doorbell = (Loaderd__Doorbell *)&doorbell;
+	const Loaderd__Reply reply = REPLY(DOORBELL, doorbell, (Loaderd__Doorbell *)&doorbell);
 	uint8_t frame[32];
 	size_t size = loaderd__reply__pack(&reply, frame + LENGTH_SIZE);
 	put_length(frame, size);

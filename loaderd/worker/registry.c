@@ -96,7 +96,7 @@ static int new_entry(const char *path, const int *fds, uint32_t count,
 	entry->users = 1;
 	entry->file_count = count;
 	entry->files = calloc(count, sizeof(*entry->files));
-	int r = !entry->files ? -ENOMEM : 0;
+	int r = entry->files ? 0 : -ENOMEM;
 	for (uint32_t i = 0; r == 0 && i < count; i++) {
 		r = registry_file_of(fds[i], &entry->files[i]);
 		if (r == -EBADF)

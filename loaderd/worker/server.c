@@ -4,6 +4,7 @@
 #include "loaderd/cpus.h"
 #include "loaderd/io/guard.h"
 #include "loaderd/log.h"
+#include "loaderd/reply.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -353,9 +354,7 @@ static int server_turn(struct server *server)
 static void close_all(struct server *server)
 {
 	Loaderd__ShuttingDown shutting_down = LOADERD__SHUTTING_DOWN__INIT;
-	Loaderd__Reply reply = LOADERD__REPLY__INIT;
-	reply.kind_case = LOADERD__REPLY__KIND_SHUTTING_DOWN;
-	reply.shutting_down = &shutting_down;
+	const Loaderd__Reply reply = REPLY(SHUTTING_DOWN, shutting_down, &shutting_down);
 	for (struct session *s = server->sessions, *next; s && !server->orphaned; s = next) {
 		next = s->next;
 		if (!s->held)

@@ -3,6 +3,7 @@
 #include "loaderd/worker/server_internal.h"
 
 #include "loaderd/log.h"
+#include "loaderd/reply.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -74,14 +75,11 @@ void session_hold(struct session *session, bool held)
 
 void session_refuse(struct session *session, const struct refusal *refusal)
 {
-	Loaderd__Error error = LOADERD__ERROR__INIT;
-	Loaderd__Reply reply = LOADERD__REPLY__INIT;
-	error.code = refusal->code;
-	error.text = (char *)refusal->text;
-	error.field = (char *)(!refusal->field ? "" : refusal->field);
+	Loaderd__Error error = reply_error(refusal->code, refusal->text);
+	const Loaderd__Reply reply = REPLY(ERROR, error, &error);
+	if (refusal->field)
+		error.field = (char *)refusal->field;
 	error.position = refusal->position;
-	reply.kind_case = LOADERD__REPLY__KIND_ERROR;
-	reply.error = &error;
 	if (log_allowed(&session->server->refusal_log_ns))
 		log_info("client pid %d refused: %s", (int)session->pid, refusal->text);
 	session_reply(session, &reply);
@@ -336,13 +334,8 @@ static void session_ready(struct source *source, uint32_t events)
 
 static void turn_away(struct server *server, int fd, const char *why)
 {
-	Loaderd__Error error = LOADERD__ERROR__INIT;
-	Loaderd__Reply reply = LOADERD__REPLY__INIT;
-	error.code = EDQUOT;
-	error.text = (char *)why;
-	error.position = -1;
-	reply.kind_case = LOADERD__REPLY__KIND_ERROR;
-	reply.error = &error;
+	Loaderd__Error error = reply_error(EDQUOT, why);
+	const Loaderd__Reply reply = REPLY(ERROR, error, &error);
 	uint8_t message[512];
 	struct outbox outbox;
 	outbox_init(&outbox, fd);

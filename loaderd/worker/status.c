@@ -5,6 +5,7 @@
 #include "loaderd/worker/server_internal.h"
 
 #include "format/base/cpu.h"
+#include "loaderd/reply.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -85,7 +86,7 @@ static void status_send(struct session *session, struct status_parts *parts)
 {
 	struct server *server = session->server;
 	Loaderd__Status status = LOADERD__STATUS__INIT;
-	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	const Loaderd__Reply reply = REPLY(STATUS, status, &status);
 	size_t feeds = 0;
 	for (const struct session *s = server->sessions; s; s = s->next) {
 		if (!s->in_pool || s->closing)
@@ -107,8 +108,6 @@ static void status_send(struct session *session, struct status_parts *parts)
 	for (size_t i = 0; i < status.n_bad; i++)
 		parts->record_list[i] = &parts->records[i];
 	status.bad = parts->record_list;
-	reply.kind_case = LOADERD__REPLY__KIND_STATUS;
-	reply.status = &status;
 	/* Texts of many feeds could exceed a frame: the newest remain. */
 	while (loaderd__reply__get_packed_size(&reply) > FRAME_SIZE_MAX && status.n_feeds > 0)
 		status.n_feeds--;
