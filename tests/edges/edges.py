@@ -43,7 +43,7 @@ TABLE = {
 
     # the trainer: only plan looks behind the device's seam, at CUDA
     "trainer": "trainer/plan trainer/run",
-    "trainer/recipe": "trainer/algorithms/schedules.h trainer/device/optimizers/optimizers.h",
+    "trainer/recipe": "trainer/algorithms/schedules.h trainer/device/optimizers/optimizers.h trainer/model/networks.h",
     "trainer/model": "trainer/recipe trainer/device/device.h",
     "trainer/algorithms": "trainer/recipe trainer/model trainer/device/device.h",
     "trainer/checkpoint": "trainer/recipe trainer/algorithms/plateau.h trainer/device/device.h",

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "trainer/model/model.h"
+#include "trainer/model/networks.h"
 
 enum { LAYERS_MAX = 1206 }; /* of resnet_cifar with model.depth = 1202 and the stem that pools */
 
@@ -39,11 +40,11 @@ struct layer {
 	char name[DEVICE_NAME_MAX];
 	int input, residual; /* numbers of results; residual -1: none */
 	uint32_t channels;   /* of the result */
-	uint32_t window, stride, pad;
-	struct device_param *weight, *bias;
-	bool has_norm;
-	struct device_norm norm;
-	enum device_activation activation;
+	/* as it is recorded, but for the residual; of other kinds, what they have in common with it
+	 */
+	struct device_conv_spec conv;
+	struct device_norm norm; /* of conv.norm */
+	uint32_t window;         /* of a pool */
 };
 
 struct model {
@@ -86,10 +87,13 @@ __attribute__((format(printf, 3, 4))) int layer_fail(struct model *model, int co
 /* Channels scaled by a width factor: a multiple of 8, at least 8. */
 uint32_t layer_width(double factor, uint32_t channels);
 
-/* Families; 0 or -EINVAL through layer_fail. */
-int resnet_describe(struct model *model, const struct recipe_model *recipe, uint32_t classes);
-int resnet_cifar_describe(struct model *model, const struct recipe_model *recipe, uint32_t classes);
-int speednet_describe(struct model *model, const struct recipe_model *recipe, uint32_t classes);
+/* Families; what is wrong goes through layer_fail. */
+void resnet_describe(struct model *model, const struct network *network,
+		     const struct recipe_model *recipe, uint32_t classes);
+void speednet_describe(struct model *model, const struct network *network,
+		       const struct recipe_model *recipe, uint32_t classes);
+/* Whether the first layer is the one for small images. */
+bool network_is_small(const struct network *network, const struct recipe_model *recipe);
 
 /*
  * Weights [outputs][R][S][3] that decorrelate the R x S patches of normalised images and give them

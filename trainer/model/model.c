@@ -66,26 +66,35 @@ static struct device_param *declare_filled(struct model *model, const char *owne
 	return declare(model, owner, leaf, spec, &init);
 }
 
-static void declare_norm(struct model *model, const char *name, uint32_t channels, float gamma,
-			 bool frozen_gamma, struct device_norm *norm)
+static void declare_norm(struct model *model, const char *name, struct layer *layer, float gamma,
+			 bool frozen_gamma)
 {
-	*norm = (struct device_norm){.epsilon = model->bn_epsilon,
-				     .momentum = model->bn_momentum,
-				     .synchronized = model->bn_sync};
+	struct device_param_spec buffer = {.kind = DEVICE_BUFFER, .shape = {layer->channels}};
 	struct device_param_spec scale = {.kind = DEVICE_VECTOR,
-					  .shape = {channels},
+					  .shape = {layer->channels},
 					  .group = MODEL_SCALES,
 					  .frozen = frozen_gamma};
 	struct device_param_spec shift = {
-		.kind = DEVICE_VECTOR, .shape = {channels}, .group = MODEL_NORM_BIASES};
-	struct device_param_spec buffer = {.kind = DEVICE_BUFFER, .shape = {channels}};
-	norm->gamma = declare_filled(model, name, "weight", &scale, gamma);
-	norm->beta = declare_filled(model, name, "bias", &shift, 0);
-	norm->running_mean = declare_filled(model, name, "running_mean", &buffer, 0);
-	norm->running_var = declare_filled(model, name, "running_var", &buffer, 1);
+		.kind = DEVICE_VECTOR, .shape = {layer->channels}, .group = MODEL_NORM_BIASES};
+	layer->norm.epsilon = model->bn_epsilon;
+	layer->norm.momentum = model->bn_momentum;
+	layer->norm.synchronized = model->bn_sync;
+	layer->norm.gamma = declare_filled(model, name, "weight", &scale, gamma);
+	layer->norm.beta = declare_filled(model, name, "bias", &shift, 0);
+	layer->norm.running_mean = declare_filled(model, name, "running_mean", &buffer, 0);
+	layer->norm.running_var = declare_filled(model, name, "running_var", &buffer, 1);
+	layer->conv.norm = &layer->norm;
 }
 
-/* Appends a layer and returns it, or NULL after a failure. Its result's number is layer_count. */
+static uint32_t channels_of(const struct model *model, int value)
+{
+	return value == 0 ? 3 : model->layers[value - 1].channels;
+}
+
+/*
+ * Appends a layer, of as many channels as its input, and returns it, or NULL after a failure. Its
+ * result's number is layer_count.
+ */
 static struct layer *append(struct model *model, enum layer_kind kind, const char *name, int input)
 {
 	if (model->failed)
@@ -94,15 +103,15 @@ static struct layer *append(struct model *model, enum layer_kind kind, const cha
 		layer_fail(model, -E2BIG, "model of more than %d layers", LAYERS_MAX);
 		return NULL;
 	}
-	struct layer *layer = &model->layers[model->layer_count++];
-	*layer = (struct layer){.kind = kind, .input = input, .residual = -1};
+	struct layer *layer = &model->layers[model->layer_count];
+	*layer = (struct layer){.kind = kind,
+				.input = input,
+				.residual = -1,
+				.channels = channels_of(model, input),
+				.conv.name = layer->name};
 	snprintf(layer->name, sizeof(layer->name), "%s", name);
+	model->layer_count++;
 	return layer;
-}
-
-static uint32_t channels_of(const struct model *model, int value)
-{
-	return value == 0 ? 3 : model->layers[value - 1].channels;
 }
 
 int layer_conv(struct model *model, const struct layer_conv *conv)
@@ -110,31 +119,28 @@ int layer_conv(struct model *model, const struct layer_conv *conv)
 	struct layer *layer = append(model, LAYER_CONV, conv->name, conv->input);
 	if (!layer)
 		return -1;
-	uint32_t inputs = channels_of(model, conv->input), window = conv->window;
-	layer->channels = conv->channels;
-	layer->window = window;
-	layer->stride = conv->stride;
-	layer->pad = conv->pad;
-	layer->residual = conv->residual ? conv->residual : -1;
-	layer->activation = conv->activation;
 	struct device_param_spec spec = {
 		.kind = DEVICE_CONV_WEIGHT,
-		.shape = {conv->channels, window, window, inputs},
+		.shape = {conv->channels, conv->window, conv->window, layer->channels},
 		.group = MODEL_WEIGHTS,
 		.frozen = conv->init == LAYER_INIT_WHITEN,
 	};
 	struct layer_param init = {.init = conv->init};
-	layer->weight = declare(model, conv->name, "weight", &spec, &init);
+	layer->channels = conv->channels;
+	layer->residual = conv->residual ? conv->residual : -1;
+	layer->conv.stride = conv->stride;
+	layer->conv.pad = conv->pad;
+	layer->conv.activation = conv->activation;
+	layer->conv.weight = declare(model, conv->name, "weight", &spec, &init);
 	if (conv->norm) {
-		layer->has_norm = true;
-		declare_norm(model, conv->norm, conv->channels, conv->gamma, false, &layer->norm);
+		declare_norm(model, conv->norm, layer, conv->gamma, false);
 	} else if (conv->bias) {
 		struct device_param_spec bias = {
 			.kind = DEVICE_VECTOR,
 			.shape = {conv->channels},
 			.group = conv->init == LAYER_INIT_WHITEN ? MODEL_WHITEN_BIAS : MODEL_BIASES,
 		};
-		layer->bias = declare_filled(model, conv->name, "bias", &bias, 0);
+		layer->conv.bias = declare_filled(model, conv->name, "bias", &bias, 0);
 	}
 	return model->failed ? -1 : model->layer_count;
 }
@@ -145,10 +151,8 @@ int layer_norm(struct model *model, const char *name, int input, bool frozen_gam
 	struct layer *layer = append(model, LAYER_NORM, name, input);
 	if (!layer)
 		return -1;
-	layer->channels = channels_of(model, input);
-	layer->activation = activation;
-	layer->has_norm = true;
-	declare_norm(model, name, layer->channels, 1, frozen_gamma, &layer->norm);
+	layer->conv.activation = activation;
+	declare_norm(model, name, layer, 1, frozen_gamma);
 	return model->failed ? -1 : model->layer_count;
 }
 
@@ -158,20 +162,15 @@ int layer_max_pool(struct model *model, const char *name, int input, uint32_t wi
 	struct layer *layer = append(model, LAYER_MAX_POOL, name, input);
 	if (!layer)
 		return -1;
-	layer->channels = channels_of(model, input);
 	layer->window = window;
-	layer->stride = stride;
-	layer->pad = pad;
+	layer->conv.stride = stride;
+	layer->conv.pad = pad;
 	return model->layer_count;
 }
 
 int layer_global(struct model *model, const char *name, int input, enum layer_kind kind)
 {
-	struct layer *layer = append(model, kind, name, input);
-	if (!layer)
-		return -1;
-	layer->channels = channels_of(model, input);
-	return model->layer_count;
+	return append(model, kind, name, input) ? model->layer_count : -1;
 }
 
 int layer_linear(struct model *model, const char *name, int input, uint32_t outputs, bool bias)
@@ -179,42 +178,56 @@ int layer_linear(struct model *model, const char *name, int input, uint32_t outp
 	struct layer *layer = append(model, LAYER_LINEAR, name, input);
 	if (!layer)
 		return -1;
-	uint32_t inputs = channels_of(model, input);
+	struct device_param_spec spec = {.kind = DEVICE_LINEAR_WEIGHT,
+					 .shape = {outputs, layer->channels},
+					 .group = MODEL_WEIGHTS};
+	struct device_param_spec vector = {
+		.kind = DEVICE_VECTOR, .shape = {outputs}, .group = MODEL_BIASES};
+	struct layer_param init = {.init = LAYER_INIT_FAN_IN, .bound = 1 / sqrt(layer->channels)};
 	layer->channels = outputs;
-	struct device_param_spec spec = {
-		.kind = DEVICE_LINEAR_WEIGHT, .shape = {outputs, inputs}, .group = MODEL_WEIGHTS};
-	struct layer_param init = {.init = LAYER_INIT_FAN_IN, .bound = 1 / sqrt(inputs)};
-	layer->weight = declare(model, name, "weight", &spec, &init);
-	if (bias) {
-		struct device_param_spec vector = {
-			.kind = DEVICE_VECTOR, .shape = {outputs}, .group = MODEL_BIASES};
-		layer->bias = declare(model, name, "bias", &vector, &init);
-	}
+	layer->conv.weight = declare(model, name, "weight", &spec, &init);
+	if (bias)
+		layer->conv.bias = declare(model, name, "bias", &vector, &init);
 	return model->failed ? -1 : model->layer_count;
 }
 
 /* ---- making and recording ---- */
 
-static int describe(struct model *model, const struct recipe_model *recipe, uint32_t classes)
+static const struct row {
+	struct network network;
+	void (*describe)(struct model *model, const struct network *network,
+			 const struct recipe_model *recipe, uint32_t classes);
+} rows[] = {
+#define ROW(family, network, ...) {{#network, __VA_ARGS__}, family##_describe},
+	NETWORKS(ROW)
+#undef ROW
+};
+
+/* NULL: there is none. */
+static const struct row *find(const struct recipe_model *recipe)
 {
-	static const struct {
-		const char *name;
-		int (*describe)(struct model *, const struct recipe_model *, uint32_t);
-	} families[] = {
-		{"resnet18", resnet_describe},   {"resnet34", resnet_describe},
-		{"resnet50", resnet_describe},   {"resnet101", resnet_describe},
-		{"resnet152", resnet_describe},  {"resnet_cifar", resnet_cifar_describe},
-		{"speednet", speednet_describe},
-	};
-	for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++)
-		if (strcmp(families[i].name, recipe->name) == 0)
-			return families[i].describe(model, recipe, classes);
-	return layer_fail(model, -EINVAL, "model.name = \"%s\" is no network", recipe->name);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		if (strcmp(rows[i].network.name, recipe->name) == 0)
+			return &rows[i];
+	return NULL;
+}
+
+bool network_is_small(const struct network *network, const struct recipe_model *recipe)
+{
+	int stem = recipe->stem && !network->one_stem ? recipe->stem : network->stem;
+	return stem == RECIPE_STEM_CIFAR;
+}
+
+bool model_is_small(const struct recipe_model *recipe)
+{
+	const struct row *row = find(recipe);
+	return row && network_is_small(&row->network, recipe);
 }
 
 int model_new(const struct recipe_model *recipe, uint32_t classes, struct device_params *params,
 	      struct model **ret_model, char *error)
 {
+	const struct row *row = find(recipe);
 	struct model *model = calloc(1, sizeof(*model));
 	struct layer *layers = calloc(LAYERS_MAX, sizeof(*layers));
 	if (!model || !layers) {
@@ -230,7 +243,10 @@ int model_new(const struct recipe_model *recipe, uint32_t classes, struct device
 	model->bn_sync = recipe->bn_sync;
 	model->logit_scale = 1;
 	model->side_min = 1;
-	describe(model, recipe, classes);
+	if (row)
+		row->describe(model, &row->network, recipe, classes);
+	else
+		layer_fail(model, -EINVAL, "model.name = \"%s\" is no network", recipe->name);
 	if (recipe->logit_scale > 0)
 		model->logit_scale = (float)recipe->logit_scale;
 	if (model->failed) {
@@ -262,45 +278,27 @@ uint32_t model_side_min(const struct model *model)
 	return model->side_min;
 }
 
-static struct device_value *record_conv(struct device_graph *graph, const struct layer *layer,
-					struct device_value **values)
-{
-	struct device_conv_spec spec = {
-		.name = layer->name,
-		.weight = layer->weight,
-		.bias = layer->bias,
-		.norm = layer->has_norm ? &layer->norm : NULL,
-		.stride = layer->stride,
-		.pad = layer->pad,
-		.residual = layer->residual >= 0 ? values[layer->residual] : NULL,
-		.activation = layer->activation,
-	};
-	return device_conv(graph, values[layer->input], &spec);
-}
-
 static struct device_value *record_layer(struct device_graph *graph, const struct layer *layer,
 					 struct device_value **values)
 {
 	struct device_value *x = values[layer->input];
+	struct device_conv_spec conv = layer->conv;
+	struct device_pool_spec pool = {conv.name, layer->window, conv.stride, conv.pad};
+	struct device_linear_spec linear = {conv.name, conv.weight, conv.bias, DEVICE_IDENTITY};
 	switch (layer->kind) {
 	case LAYER_CONV:
-		return record_conv(graph, layer, values);
+		conv.residual = layer->residual >= 0 ? values[layer->residual] : NULL;
+		return device_conv(graph, x, &conv);
 	case LAYER_NORM:
-		return device_norm(graph, layer->name, x, &layer->norm, NULL, layer->activation);
-	case LAYER_MAX_POOL: {
-		struct device_pool_spec spec = {layer->name, layer->window, layer->stride,
-						layer->pad};
-		return device_max_pool(graph, x, &spec);
-	}
+		return device_norm(graph, conv.name, x, conv.norm, NULL, conv.activation);
+	case LAYER_MAX_POOL:
+		return device_max_pool(graph, x, &pool);
 	case LAYER_GLOBAL_AVERAGE:
-		return device_global_average_pool(graph, layer->name, x);
+		return device_global_average_pool(graph, conv.name, x);
 	case LAYER_GLOBAL_MAX:
-		return device_global_max_pool(graph, layer->name, x);
-	case LAYER_LINEAR: {
-		struct device_linear_spec spec = {layer->name, layer->weight, layer->bias,
-						  DEVICE_IDENTITY};
-		return device_linear(graph, x, &spec);
-	}
+		return device_global_max_pool(graph, conv.name, x);
+	case LAYER_LINEAR:
+		return device_linear(graph, x, &linear);
 	}
 	return NULL;
 }

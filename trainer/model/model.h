@@ -35,6 +35,8 @@ struct model;
  */
 int model_new(const struct recipe_model *recipe, uint32_t classes, struct device_params *params,
 	      struct model **ret_model, char *error);
+/* Whether it is for images of 32 x 32 or so: by its first layer. */
+bool model_is_small(const struct recipe_model *recipe);
 /* Accepts NULL. */
 void model_free(struct model *model);
 

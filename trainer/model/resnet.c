@@ -5,13 +5,18 @@
  */
 #include "trainer/model/layers.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 struct stage {
-	uint32_t channels, blocks, stride;
+	uint32_t channels, blocks;
+	bool bottlenecks;
+	float last_gamma;
 };
+
+static uint32_t outputs_of(const struct stage *stage)
+{
+	return stage->channels * (stage->bottlenecks ? 4 : 1);
+}
 
 /* Joins a block's name and a layer's. */
 struct name {
@@ -53,104 +58,66 @@ static int unit(struct model *model, const char *block, int input, const struct 
 				 });
 }
 
-static int projection(struct model *model, const char *block, int input, uint32_t channels,
-		      uint32_t stride)
+static int block(struct model *model, const char *name, int input, const struct stage *stage,
+		 uint32_t stride, bool project)
 {
-	return unit(model, block, input, &(struct unit){0, channels, 1, stride, 0, 1});
+	uint32_t channels = stage->channels, outputs = outputs_of(stage);
+	int shortcut = input, x = input;
+	if (project)
+		shortcut = unit(model, name, input, &(struct unit){0, outputs, 1, stride, 0, 1});
+	if (stage->bottlenecks)
+		x = unit(model, name, x, &(struct unit){1, channels, 1, 1, 0, 1});
+	x = unit(model, name, x,
+		 &(struct unit){stage->bottlenecks ? 2 : 1, channels, 3, stride, 0, 1});
+	return unit(model, name, x,
+		    &(struct unit){stage->bottlenecks ? 3 : 2, outputs, stage->bottlenecks ? 1 : 3,
+				   1, shortcut, stage->last_gamma});
 }
 
-static int basic_block(struct model *model, const char *block, int input, uint32_t channels,
-		       uint32_t stride, bool project, float last_gamma)
+static int stage(struct model *model, unsigned number, int x, uint32_t inputs,
+		 const struct stage *stage)
 {
-	int shortcut = project ? projection(model, block, input, channels, stride) : input;
-	int x = unit(model, block, input, &(struct unit){1, channels, 3, stride, 0, 1});
-	return unit(model, block, x, &(struct unit){2, channels, 3, 1, shortcut, last_gamma});
-}
-
-static int bottleneck(struct model *model, const char *block, int input, uint32_t channels,
-		      uint32_t stride, bool project, float last_gamma)
-{
-	int shortcut = project ? projection(model, block, input, 4 * channels, stride) : input;
-	int x = unit(model, block, input, &(struct unit){1, channels, 1, 1, 0, 1});
-	x = unit(model, block, x, &(struct unit){2, channels, 3, stride, 0, 1});
-	return unit(model, block, x, &(struct unit){3, 4 * channels, 1, 1, shortcut, last_gamma});
-}
-
-static int stages(struct model *model, const struct stage *list, unsigned count, int input,
-		  uint32_t channels, bool bottlenecks, bool zero_init)
-{
-	float last_gamma = zero_init ? 0 : 1;
-	int x = input;
-	for (unsigned s = 0; s < count; s++) {
-		uint32_t outputs = list[s].channels * (bottlenecks ? 4 : 1);
-		for (uint32_t b = 0; b < list[s].blocks; b++) {
-			char block[40];
-			uint32_t stride = b ? 1 : list[s].stride;
-			bool project = stride != 1 || channels != outputs;
-			snprintf(block, sizeof(block), "layer%u.%u", s + 1, b);
-			x = (bottlenecks ? bottleneck : basic_block)(
-				model, block, x, list[s].channels, stride, project, last_gamma);
-			channels = outputs;
-		}
+	for (uint32_t b = 0; b < stage->blocks; b++) {
+		char name[40];
+		uint32_t stride = b || number == 1 ? 1 : 2;
+		bool project = stride != 1 || (!b && inputs != outputs_of(stage));
+		snprintf(name, sizeof(name), "layer%u.%u", number, b);
+		x = block(model, name, x, stage, stride, project);
 	}
 	return x;
 }
 
-static int head(struct model *model, int x, uint32_t classes)
-{
-	x = layer_global(model, "avgpool", x, LAYER_GLOBAL_AVERAGE);
-	return layer_linear(model, "fc", x, classes, true) < 0 ? -EINVAL : 0;
-}
-
-static int stem(struct model *model, uint32_t channels, bool large)
+static int stem(struct model *model, uint32_t channels, bool small)
 {
 	int x = layer_conv(model, &(struct layer_conv){
 					  .name = "conv1",
 					  .norm = "bn1",
 					  .channels = channels,
-					  .window = large ? 7 : 3,
-					  .stride = large ? 2 : 1,
-					  .pad = large ? 3 : 1,
+					  .window = small ? 3 : 7,
+					  .stride = small ? 1 : 2,
+					  .pad = small ? 1 : 3,
 					  .activation = DEVICE_RELU,
 					  .gamma = 1,
 				  });
-	return large ? layer_max_pool(model, "maxpool", x, 3, 2, 1) : x;
+	return small ? x : layer_max_pool(model, "maxpool", x, 3, 2, 1);
 }
 
-int resnet_describe(struct model *model, const struct recipe_model *recipe, uint32_t classes)
+void resnet_describe(struct model *model, const struct network *network,
+		     const struct recipe_model *recipe, uint32_t classes)
 {
-	static const struct {
-		const char *name;
-		bool bottlenecks;
-		uint32_t blocks[4];
-	} nets[] = {
-		{"resnet18", false, {2, 2, 2, 2}},  {"resnet34", false, {3, 4, 6, 3}},
-		{"resnet50", true, {3, 4, 6, 3}},   {"resnet101", true, {3, 4, 23, 3}},
-		{"resnet152", true, {3, 8, 36, 3}},
-	};
-	for (size_t i = 0; i < sizeof(nets) / sizeof(nets[0]); i++) {
-		if (strcmp(nets[i].name, recipe->name) != 0)
-			continue;
-		struct stage list[4];
-		for (unsigned s = 0; s < 4; s++)
-			list[s] = (struct stage){layer_width(recipe->width, 64u << s),
-						 nets[i].blocks[s], s ? 2 : 1};
-		bool large = recipe->stem != RECIPE_STEM_CIFAR;
-		uint32_t channels = list[0].channels;
-		int x = stem(model, channels, large);
-		x = stages(model, list, 4, x, channels, nets[i].bottlenecks, recipe->zero_init);
-		return head(model, x, classes);
+	uint32_t by_depth = (uint32_t)(recipe->depth - 2) / 6;
+	uint32_t channels = layer_width(recipe->width, network->channels);
+	int x = stem(model, channels, network_is_small(network, recipe));
+	for (unsigned s = 0; s < (*network->blocks ? 4 : 3); s++) {
+		struct stage next = {
+			.channels = layer_width(recipe->width, network->channels << s),
+			.blocks = *network->blocks ? network->blocks[s] : by_depth,
+			.bottlenecks = network->bottlenecks,
+			.last_gamma = recipe->zero_init ? 0 : 1,
+		};
+		x = stage(model, s + 1, x, channels, &next);
+		channels = outputs_of(&next);
 	}
-	return layer_fail(model, -EINVAL, "model.name = \"%s\" is no ResNet", recipe->name);
-}
-
-int resnet_cifar_describe(struct model *model, const struct recipe_model *recipe, uint32_t classes)
-{
-	uint32_t blocks = (uint32_t)(recipe->depth - 2) / 6;
-	struct stage list[3];
-	for (unsigned s = 0; s < 3; s++)
-		list[s] = (struct stage){layer_width(recipe->width, 16u << s), blocks, s ? 2 : 1};
-	int x = stem(model, list[0].channels, recipe->stem == RECIPE_STEM_IMAGENET);
-	x = stages(model, list, 3, x, list[0].channels, false, recipe->zero_init);
-	return head(model, x, classes);
+	x = layer_global(model, "avgpool", x, LAYER_GLOBAL_AVERAGE);
+	layer_linear(model, "fc", x, classes, true);
 }

@@ -130,13 +130,6 @@ struct plan {
 	struct model *model;
 };
 
-/* Networks for small images have strides and classes for them. */
-static bool small_images(const struct recipe_model *model)
-{
-	return model->stem == RECIPE_STEM_CIFAR || strcmp(model->name, "speednet") == 0 ||
-	       (strcmp(model->name, "resnet_cifar") == 0 && model->stem != RECIPE_STEM_IMAGENET);
-}
-
 static void choose(struct plan *plan, const struct engines *engines)
 {
 	static const enum cuda_element elements[] = {
@@ -151,7 +144,7 @@ static void choose(struct plan *plan, const struct engines *engines)
 		[DEVICE_FUSION_C] = CUDA_FUSION_C,
 	};
 	const struct recipe *recipe = plan->recipe;
-	bool small = small_images(&recipe->model);
+	bool small = model_is_small(&recipe->model);
 	struct program_options *program = &plan->program;
 	program->element = elements[recipe->train.precision];
 	program->fusion = recipe->train.fusion           ? fusions[recipe->train.fusion]

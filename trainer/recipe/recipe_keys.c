@@ -1,3 +1,4 @@
+#include "trainer/model/networks.h"
 #include "trainer/recipe/recipe.h"
 
 const struct recipe_section recipe_sections[] = {
