@@ -1,52 +1,16 @@
-#include <immintrin.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#define LANES            2
-#define VECTOR           __m256i
-#define V(operation)     V_##operation
-#define V_and            _mm256_and_si256
-#define V_or             _mm256_or_si256
-#define V_xor            _mm256_xor_si256
-#define V_set1_epi8      _mm256_set1_epi8
-#define V_set1_epi16     _mm256_set1_epi16
-#define V_set1_epi32     _mm256_set1_epi32
-#define V_madd_epi16     _mm256_madd_epi16
-#define V_add_epi32      _mm256_add_epi32
-#define V_sub_epi32      _mm256_sub_epi32
-#define V_slli_epi32     _mm256_slli_epi32
-#define V_srai_epi32     _mm256_srai_epi32
-#define V_packs_epi32    _mm256_packs_epi32
-#define V_packs_epi16    _mm256_packs_epi16
-#define V_packus_epi16   _mm256_packus_epi16
-#define V_unpacklo_epi16 _mm256_unpacklo_epi16
-#define V_unpackhi_epi16 _mm256_unpackhi_epi16
-#define V_unpacklo_epi32 _mm256_unpacklo_epi32
-#define V_unpackhi_epi32 _mm256_unpackhi_epi32
-#define V_unpacklo_epi64 _mm256_unpacklo_epi64
-#define V_unpackhi_epi64 _mm256_unpackhi_epi64
-#define V_srli_epi16     _mm256_srli_epi16
-#define V_srai_epi16     _mm256_srai_epi16
-#define V_mulhrs_epi16   _mm256_mulhrs_epi16
-#define V_add_epi16      _mm256_add_epi16
-#define V_sub_epi16      _mm256_sub_epi16
-#define V_shuffle_epi8   _mm256_shuffle_epi8
-#define V_shuffle_epi32  _mm256_shuffle_epi32
-#define ZIGZAG           false
-#define QUANT_ORDER      jpeg_order_row_major
-#define NAME             "avx2"
-#define KERNELS          jpeg_kernels_avx2
+#define LANES         2
+#define VECTOR        __m256i
+#define V(operation)  _mm256_##operation
+#define SI(operation) _mm256_##operation##_si256
+#define BROADCAST     _mm256_broadcastsi128_si256
+#define ZIGZAG        false
+#define QUANT_ORDER   jpeg_order_row_major
+#define NAME          "avx2"
+#define KERNELS       jpeg_kernels_avx2
 
-static inline __m256i load(const void *p)
-{
-	return _mm256_loadu_si256(p);
-}
-
-static inline void store(void *p, __m256i bytes)
-{
-	_mm256_storeu_si256(p, bytes);
-}
+#include "format/codec/jpeg/kernels/jpeg_vectors.h"
 
 /* A bit for every byte that is FF. */
 static inline uint64_t find_ff(__m256i bytes)
@@ -54,39 +18,10 @@ static inline uint64_t find_ff(__m256i bytes)
 	return (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(-1)));
 }
 
-static inline __m256i multiply_add(__m256i sum, __m256i a, __m256i b)
-{
-	return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
-}
-
 static inline __m256i load_words(const uint8_t *bytes)
 {
 	return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)bytes));
 }
-
-static inline __m256i load_for_each_lane(const void *p)
-{
-	return _mm256_broadcastsi128_si256(_mm_loadu_si128(p));
-}
-
-static inline __m256i spread_bytes(char a, char b, char c, char d, char e, char f, char g, char h,
-				   char i, char j, char k, char l, char m, char n, char o, char p)
-{
-	return _mm256_broadcastsi128_si256(
-		_mm_setr_epi8(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
-}
-
-static inline __m256i spread_words(int a, int b, int c, int d)
-{
-	return _mm256_broadcastsi128_si256(_mm_setr_epi32(a, b, c, d));
-}
-
-struct pairs;
-static inline void load_pairs(const int16_t *const blocks[2], const int16_t quant[64],
-			      struct pairs *in);
-struct odd_pairs;
-static inline struct odd_pairs load_odd_pairs(const int16_t *const blocks[2],
-					      const int16_t quant[64]);
 
 static inline void join_columns(__m256i x, __m256i y, __m256i out[2])
 {
@@ -137,29 +72,6 @@ static inline void store_twos(__m256i samples, uint8_t *output, size_t stride)
 	memcpy(output + stride, &line, sizeof(line));
 }
 
-/* Of low's lanes and high's, words of 32 bits: the upper halves. */
-static inline __m256i high_words(__m256i low, __m256i high)
-{
-	return _mm256_packs_epi32(_mm256_srai_epi32(low, 16), _mm256_srai_epi32(high, 16));
-}
-
-/* The same shifted right by 18. */
-static inline __m256i shift_18(__m256i low, __m256i high)
-{
-	return _mm256_packs_epi32(_mm256_srai_epi32(low, 18), _mm256_srai_epi32(high, 18));
-}
-
-/* Four columns of four samples a vector, each block's in a lane, to four lines of eight samples. */
-static inline void columns_to_lines(const __m256i columns[2], __m256i lines[2])
-{
-	const __m256i order = spread_bytes(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-	__m256i a = _mm256_shuffle_epi8(columns[0], order);
-	__m256i b = _mm256_shuffle_epi8(columns[1], order);
-
-	lines[0] = _mm256_unpacklo_epi32(a, b);
-	lines[1] = _mm256_unpackhi_epi32(a, b);
-}
-
 /* First the three vectors' first lanes, then their second ones. */
 static inline void store_by_lane(const __m256i v[3], uint8_t *output)
 {
@@ -167,8 +79,6 @@ static inline void store_by_lane(const __m256i v[3], uint8_t *output)
 	store(output + 32, _mm256_permute2x128_si256(v[2], v[0], 0x30));
 	store(output + 64, _mm256_permute2x128_si256(v[1], v[2], 0x31));
 }
-
-#include "format/codec/jpeg/kernels/jpeg_kernels_simd.h"
 
 /* The same line of two blocks, dequantised. */
 static inline __m256i load_line(const int16_t *const blocks[2], const int16_t quant[64], int line)
@@ -225,3 +135,5 @@ static inline struct odd_pairs load_odd_pairs(const int16_t *const blocks[2],
 		_mm256_shuffle_epi32(_mm256_unpacklo_epi32(low13, low57), 0x44),
 	};
 }
+
+#include "format/codec/jpeg/kernels/jpeg_kernels_simd.h"

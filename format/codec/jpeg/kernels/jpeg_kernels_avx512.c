@@ -1,62 +1,21 @@
 /* Compiled twice: with AVX-512 F, BW, DQ and VL only, and with VBMI, VBMI2 and VNNI also. */
-#include "format/codec/jpeg/kernels/jpeg_kernels.h"
-
-#include <immintrin.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#define LANES            4
-#define VECTOR           __m512i
-#define V(operation)     V_##operation
-#define V_and            _mm512_and_si512
-#define V_or             _mm512_or_si512
-#define V_xor            _mm512_xor_si512
-#define V_set1_epi8      _mm512_set1_epi8
-#define V_set1_epi16     _mm512_set1_epi16
-#define V_set1_epi32     _mm512_set1_epi32
-#define V_madd_epi16     _mm512_madd_epi16
-#define V_add_epi32      _mm512_add_epi32
-#define V_sub_epi32      _mm512_sub_epi32
-#define V_slli_epi32     _mm512_slli_epi32
-#define V_srai_epi32     _mm512_srai_epi32
-#define V_packs_epi32    _mm512_packs_epi32
-#define V_packs_epi16    _mm512_packs_epi16
-#define V_packus_epi16   _mm512_packus_epi16
-#define V_unpacklo_epi16 _mm512_unpacklo_epi16
-#define V_unpackhi_epi16 _mm512_unpackhi_epi16
-#define V_unpacklo_epi32 _mm512_unpacklo_epi32
-#define V_unpackhi_epi32 _mm512_unpackhi_epi32
-#define V_unpacklo_epi64 _mm512_unpacklo_epi64
-#define V_unpackhi_epi64 _mm512_unpackhi_epi64
-#define V_srli_epi16     _mm512_srli_epi16
-#define V_srai_epi16     _mm512_srai_epi16
-#define V_mulhrs_epi16   _mm512_mulhrs_epi16
-#define V_add_epi16      _mm512_add_epi16
-#define V_sub_epi16      _mm512_sub_epi16
-#define V_shuffle_epi8   _mm512_shuffle_epi8
-#define V_shuffle_epi32  _mm512_shuffle_epi32
-#define ZIGZAG           true
-#define QUANT_ORDER      paired_order
+#define LANES         4
+#define VECTOR        __m512i
+#define V(operation)  _mm512_##operation
+#define SI(operation) _mm512_##operation##_si512
+#define BROADCAST     _mm512_broadcast_i32x4
+#define ZIGZAG        true
+#define QUANT_ORDER   paired_order
 #ifdef __AVX512VBMI__
 #define NAME    "avx512"
 #define KERNELS jpeg_kernels_avx512
-#define OWN_INTERLEAVE
-#define OWN_UNSTUFF
-#define FUSED_MULTIPLY_ADD
+#define OWN_SHUFFLES
 #else
 #define NAME    "avx512bw"
 #define KERNELS jpeg_kernels_avx512bw
 #endif
 
-static inline __m512i load(const void *p)
-{
-	return _mm512_loadu_si512(p);
-}
-
-static inline void store(void *p, __m512i bytes)
-{
-	_mm512_storeu_si512(p, bytes);
-}
+#include "format/codec/jpeg/kernels/jpeg_vectors.h"
 
 /* A bit for every byte that is FF. */
 static inline uint64_t find_ff(__m512i bytes)
@@ -64,7 +23,7 @@ static inline uint64_t find_ff(__m512i bytes)
 	return _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(-1));
 }
 
-#ifdef OWN_UNSTUFF
+#ifdef OWN_SHUFFLES
 static size_t unstuff(const uint8_t *data, size_t size, uint8_t *output, size_t *ret_read)
 {
 	size_t at = 0, done = 0, read;
@@ -94,34 +53,6 @@ static size_t unstuff(const uint8_t *data, size_t size, uint8_t *output, size_t 
 	return done;
 }
 #endif
-
-static inline __m512i multiply_add(__m512i sum, __m512i a, __m512i b)
-{
-#ifdef __AVX512VNNI__
-	return _mm512_dpwssd_epi32(sum, a, b);
-#else
-	return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b));
-#endif
-}
-
-static inline __m512i spread_bytes(char a, char b, char c, char d, char e, char f, char g, char h,
-				   char i, char j, char k, char l, char m, char n, char o, char p)
-{
-	return _mm512_broadcast_i32x4(
-		_mm_setr_epi8(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
-}
-
-static inline __m512i spread_words(int a, int b, int c, int d)
-{
-	return _mm512_broadcast_i32x4(_mm_setr_epi32(a, b, c, d));
-}
-
-struct pairs;
-static inline void load_pairs(const int16_t *const blocks[4], const int16_t quant[64],
-			      struct pairs *in);
-struct odd_pairs;
-static inline struct odd_pairs load_odd_pairs(const int16_t *const blocks[4],
-					      const int16_t quant[64]);
 
 static inline void join_columns(__m512i x, __m512i y, __m512i out[2])
 {
@@ -166,14 +97,18 @@ static inline void store_twos(__m512i samples, uint8_t *output, size_t stride)
 	_mm_storel_epi64((__m128i *)(output + stride), _mm_unpackhi_epi64(bytes, bytes));
 }
 
-/* Two lines of four blocks. */
+/* Two lines of four blocks; of those that are shuffled lane by lane, each lane holds half of both.
+ */
 static inline void store_lines(__m512i lines, uint8_t *output, size_t stride)
 {
+#ifndef OWN_SHUFFLES
+	lines = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), lines);
+#endif
 	_mm256_storeu_si256((__m256i *)output, _mm512_castsi512_si256(lines));
 	_mm256_storeu_si256((__m256i *)(output + stride), _mm512_extracti64x4_epi64(lines, 1));
 }
 
-#ifdef OWN_INTERLEAVE
+#ifdef OWN_SHUFFLES
 /* Byte n of 64 pixels: where it is in red and, from 64 on, green; and the same with blue put in. */
 #define PIXEL(p)         ((p) / 16 * 16 + (p) % 2 * 8 + (p) % 16 / 2)
 #define FIRST(n)         PIXEL((n) / 3) + ((n) % 3 == 1 ? 64 : 0)
@@ -270,35 +205,6 @@ static inline __m512i load_words(const uint8_t *bytes)
 {
 	return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)bytes));
 }
-
-static inline __m512i load_for_each_lane(const void *p)
-{
-	return _mm512_broadcast_i32x4(_mm_loadu_si128(p));
-}
-
-/* Of low's lanes and high's, words of 32 bits: the upper halves. */
-static inline __m512i high_words(__m512i low, __m512i high)
-{
-	return _mm512_packs_epi32(_mm512_srai_epi32(low, 16), _mm512_srai_epi32(high, 16));
-}
-
-/* The same shifted right by 18. */
-static inline __m512i shift_18(__m512i low, __m512i high)
-{
-	return _mm512_packs_epi32(_mm512_srai_epi32(low, 18), _mm512_srai_epi32(high, 18));
-}
-
-/* Four columns of four samples a vector, each block's in a lane, to four lines of eight samples. */
-static inline void columns_to_lines(const __m512i columns[2], __m512i lines[2])
-{
-	const __m512i order = spread_bytes(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-	const __m512i by_line = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
-	__m512i a = _mm512_shuffle_epi8(columns[0], order);
-	__m512i b = _mm512_shuffle_epi8(columns[1], order);
-
-	lines[0] = _mm512_permutexvar_epi64(by_line, _mm512_unpacklo_epi32(a, b));
-	lines[1] = _mm512_permutexvar_epi64(by_line, _mm512_unpackhi_epi32(a, b));
-}
 #endif
 
 /*
@@ -328,9 +234,7 @@ static const uint16_t odd_quant[32] = {
 	2,  0,  6,  0,  10, 0,  14, 0,  32, 33, 48, 49, 32, 33, 48, 49,
 };
 
-#include "format/codec/jpeg/kernels/jpeg_kernels_simd.h"
-
-#ifdef OWN_INTERLEAVE
+#ifdef OWN_SHUFFLES
 /* 32 samples of near, from the first'th on, with those of far below them. */
 static inline __m512i pair_rows(__m512i near, __m512i far, const int first)
 {
@@ -425,3 +329,5 @@ static inline struct odd_pairs load_odd_pairs(const int16_t *const blocks[4],
 	transpose_lanes(x, &pairs.x13, &pairs.x57, &pairs.x0, &pairs.column);
 	return pairs;
 }
+
+#include "format/codec/jpeg/kernels/jpeg_kernels_simd.h"

@@ -1,10 +1,8 @@
 /*
  * The kernels of jpeg_kernels.h on vectors of 128-bit lanes, one block or sixteen pixels a lane.
- * Included by jpeg_kernels_avx2.c and jpeg_kernels_avx512.c, which say how wide a vector is (LANES)
- * and supply what differs.
+ * Included by jpeg_kernels_avx2.c and jpeg_kernels_avx512.c, which supply what differs, at their
+ * end.
  */
-#include "format/codec/jpeg/kernels/jpeg_kernels.h"
-
 /* At any address. */
 struct __attribute__((packed, may_alias)) word {
 	uint16_t value;
@@ -19,20 +17,12 @@ static inline VECTOR pair(int low, int high)
 	return V(set1_epi32)((int)((uint32_t)(uint16_t)low | (uint32_t)(uint16_t)high << 16));
 }
 
-/*
- * Words of dequantised lines, 0 and 4 interleaved, 2 and 6, 1 and 3, 5 and 7: four of each line in
- * a lane.
- */
-struct pairs {
-	VECTOR x04, x26, x13, x57;
-};
-
 /* One dimension, not yet shifted. See idct_line in jpeg_kernels.c. */
 static inline void idct_half(const struct pairs *in, VECTOR round, VECTOR out[8])
 {
 	VECTOR p0 = multiply_add(round, in->x04, pair(8192, 8192));
 	VECTOR p1 = multiply_add(round, in->x04, pair(8192, -8192));
-#ifdef FUSED_MULTIPLY_ADD
+#ifdef __AVX512VNNI__
 	VECTOR even[4] = {multiply_add(p0, in->x26, pair(10703, 4433)),
 			  multiply_add(p1, in->x26, pair(4433, -10704)),
 			  multiply_add(p1, in->x26, pair(-4433, 10704)),
@@ -146,18 +136,9 @@ static inline __attribute__((always_inline)) void idct_group_4(const int16_t *co
 	in[0] = transpose_pairs(a);
 	idct_half_4(&in[0], 19, a); /* a[i] is now column i */
 	bytes = V(packs_epi16)(V(packs_epi32)(a[0], a[1]), V(packs_epi32)(a[2], a[3]));
-	store_fours(V(shuffle_epi8)(V(xor)(bytes, V(set1_epi8)((char)0x80)), order), output,
+	store_fours(V(shuffle_epi8)(SI(xor)(bytes, V(set1_epi8)((char)0x80)), order), output,
 		    stride);
 }
-
-/*
- * What two outputs a line depend on. In words: lines 1 and 3, 5 and 7 interleaved, columns 1, 3, 5,
- * 7 of them; line 0 of these columns, each followed by column 0; of column 0 lines 1, 3, 5, 7,
- * twice.
- */
-struct odd_pairs {
-	VECTOR x13, x57, x0, column;
-};
 
 /* See idct_2. */
 static inline __attribute__((always_inline)) void idct_group_2(const int16_t *const blocks[LANES],
@@ -178,12 +159,12 @@ static inline __attribute__((always_inline)) void idct_group_2(const int16_t *co
 	/* Column 0 twice for each line. */
 	odd = V(madd_epi16)(in.column, both);
 	odd = V(add_epi32)(odd, V(shuffle_epi32)(odd, 0xb1));
-	odd = V(sub_epi32)(V(xor)(odd, minus), minus);
+	odd = V(sub_epi32)(SI(xor)(odd, minus), minus);
 	even = V(sub_epi32)(round, V(madd_epi16)(in.x0, pair(0, -32768)));
 	column = V(srai_epi32)(V(add_epi32)(even, odd), 13);
 	odd = V(madd_epi16)(lines, both);
 	odd = V(add_epi32)(odd, V(shuffle_epi32)(odd, 0xb1));
-	odd = V(sub_epi32)(V(xor)(odd, every_other), every_other);
+	odd = V(sub_epi32)(SI(xor)(odd, every_other), every_other);
 	even = V(add_epi32)(V(slli_epi32)(column, 15), V(set1_epi32)(1 << 19));
 	store_twos(V(srai_epi32)(V(add_epi32)(even, odd), 20), output, stride);
 }
@@ -223,7 +204,7 @@ static void idct_2(const int16_t *coefficients, const uint32_t *places, uint32_t
 	idct_groups(idct_group_2, 2, coefficients, places, blocks, quant, output, stride);
 }
 
-#ifndef OWN_UNSTUFF
+#ifndef OWN_SHUFFLES
 static size_t unstuff(const uint8_t *data, size_t size, uint8_t *output, size_t *ret_read)
 {
 	size_t at = 0, done = 0, read;
@@ -290,7 +271,7 @@ static void upsample_h(const uint8_t *restrict input, uint8_t *restrict output, 
 				      (uint16_t)(3 * input[i] + right[i] + 2) >> 2);
 }
 
-#ifndef OWN_INTERLEAVE
+#ifndef OWN_SHUFFLES
 /*
  * [o][c]: where in a lane channel c's part of bytes 16 o to 16 o + 15 of its sixteen pixels lies,
  * and 128 for a zero.
@@ -319,7 +300,7 @@ static inline void interleave(VECTOR red, VECTOR green, VECTOR blue, uint8_t *ou
 		VECTOR g = V(shuffle_epi8)(green, load_for_each_lane(spread[i][1]));
 		VECTOR b = V(shuffle_epi8)(blue, load_for_each_lane(spread[i][2]));
 
-		parts[i] = V(or)(V(or)(r, g), b);
+		parts[i] = SI(or)(SI(or)(r, g), b);
 	}
 	store_by_lane(parts, output);
 }
@@ -331,9 +312,9 @@ static inline void interleave_grey(VECTOR grey, uint8_t *output)
 
 	for (int i = 0; i < 3; i++) {
 		VECTOR index =
-			V(xor)(load_for_each_lane(spread[i][0]), load_for_each_lane(spread[i][1]));
+			SI(xor)(load_for_each_lane(spread[i][0]), load_for_each_lane(spread[i][1]));
 
-		index = V(xor)(index, load_for_each_lane(spread[i][2]));
+		index = SI(xor)(index, load_for_each_lane(spread[i][2]));
 		parts[i] = V(shuffle_epi8)(grey, index);
 	}
 	store_by_lane(parts, output);
@@ -349,22 +330,11 @@ static inline struct halves load_halves(const uint8_t *samples)
 {
 	VECTOR bytes = load(samples);
 
-	return (struct halves){V(and)(bytes, V(set1_epi16)(255)), V(srli_epi16)(bytes, 8)};
+	return (struct halves){SI(and)(bytes, V(set1_epi16)(255)), V(srli_epi16)(bytes, 8)};
 }
 
-/*
- * Of half as many samples as a vector has bytes, as words: the column sums s[i] = 3 * near[i] +
- * far[i], from i = -1, 0 and 1 on, and three times those from i = 0 and 1 on.
- */
-struct column_sums {
-	VECTOR once[3], thrice[2];
-};
-
 /* For so many rows, one or two: the second is nearer to far. */
-#ifdef OWN_INTERLEAVE
-static inline void load_sums(const uint8_t *near, const uint8_t *far, const unsigned rows,
-			     struct column_sums sums[2]);
-#else
+#ifndef OWN_SHUFFLES
 static inline VECTOR times_three(VECTOR words)
 {
 	return V(add_epi16)(V(add_epi16)(words, words), words);

@@ -1,0 +1,96 @@
+/*
+ * What the kernels on vectors are made of, whatever their width. Included by jpeg_kernels_avx2.c
+ * and jpeg_kernels_avx512.c, ahead of what differs between them and of jpeg_kernels_simd.h. They
+ * say what a vector is (VECTOR, of LANES lanes), how its intrinsics are called (V and SI) and how
+ * 128 bits come into every lane (BROADCAST); OWN_SHUFFLES: they have better ones.
+ */
+#include "format/codec/jpeg/kernels/jpeg_kernels.h"
+
+#include <immintrin.h>
+
+static inline VECTOR load(const void *p)
+{
+	return SI(loadu)(p);
+}
+
+static inline void store(void *p, VECTOR bytes)
+{
+	SI(storeu)(p, bytes);
+}
+
+static inline VECTOR load_for_each_lane(const void *p)
+{
+	return BROADCAST(_mm_loadu_si128(p));
+}
+
+static inline VECTOR spread_bytes(char a, char b, char c, char d, char e, char f, char g, char h,
+				  char i, char j, char k, char l, char m, char n, char o, char p)
+{
+	return BROADCAST(_mm_setr_epi8(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
+}
+
+static inline VECTOR spread_words(int a, int b, int c, int d)
+{
+	return BROADCAST(_mm_setr_epi32(a, b, c, d));
+}
+
+static inline VECTOR multiply_add(VECTOR sum, VECTOR a, VECTOR b)
+{
+#ifdef __AVX512VNNI__
+	return V(dpwssd_epi32)(sum, a, b);
+#else
+	return V(add_epi32)(sum, V(madd_epi16)(a, b));
+#endif
+}
+
+/*
+ * Words of dequantised lines, 0 and 4 interleaved, 2 and 6, 1 and 3, 5 and 7: four of each line in
+ * a lane.
+ */
+struct pairs {
+	VECTOR x04, x26, x13, x57;
+};
+
+/*
+ * What two outputs a line depend on. In words: lines 1 and 3, 5 and 7 interleaved, columns 1, 3, 5,
+ * 7 of them; line 0 of these columns, each followed by column 0; of column 0 lines 1, 3, 5, 7,
+ * twice.
+ */
+struct odd_pairs {
+	VECTOR x13, x57, x0, column;
+};
+
+/*
+ * Of half as many samples as a vector has bytes, as words: the column sums s[i] = 3 * near[i] +
+ * far[i], from i = -1, 0 and 1 on, and three times those from i = 0 and 1 on.
+ */
+struct column_sums {
+	VECTOR once[3], thrice[2];
+};
+
+#ifndef OWN_SHUFFLES
+/* Of low's lanes and high's, words of 32 bits: the upper halves. */
+static inline VECTOR high_words(VECTOR low, VECTOR high)
+{
+	return V(packs_epi32)(V(srai_epi32)(low, 16), V(srai_epi32)(high, 16));
+}
+
+/* The same shifted right by 18. */
+static inline VECTOR shift_18(VECTOR low, VECTOR high)
+{
+	return V(packs_epi32)(V(srai_epi32)(low, 18), V(srai_epi32)(high, 18));
+}
+
+/*
+ * Four columns of four samples a vector, each block's in a lane, to four lines of eight samples, as
+ * store_lines takes them.
+ */
+static inline void columns_to_lines(const VECTOR columns[2], VECTOR lines[2])
+{
+	const VECTOR order = spread_bytes(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+	VECTOR a = V(shuffle_epi8)(columns[0], order), b = V(shuffle_epi8)(columns[1], order);
+
+	lines[0] = V(unpacklo_epi32)(a, b);
+	lines[1] = V(unpackhi_epi32)(a, b);
+}
+#endif
