@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <string.h>
 
 static int trait_read(struct packimg_field *field, const struct pimg_trait *trait)
 {

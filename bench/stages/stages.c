@@ -131,39 +131,41 @@ struct worker {
 
 typedef int (*stage_work)(struct worker *worker, const struct crop *crop, uint32_t number);
 
-static struct jpeg_source source_of(const struct crop *crop)
+/* Begins with the crop; whole: all of its rows are to stay. */
+static int own_begin(struct jpeg_baseline *baseline, const struct crop *crop, bool whole,
+		     struct jpeg_rows *ret_rows)
 {
 	const struct packimg_sample *sample = &crop->sample;
-	struct jpeg_source source = {.data = sample->data,
-				     .size = sample->data_size,
-				     .width = sample->width,
-				     .height = sample->height,
-				     .components = sample->channels};
+	const struct turbo_crop *part = &crop->part;
+	struct jpeg_region region = {{.data = sample->data,
+				      .size = sample->data_size,
+				      .width = sample->width,
+				      .height = sample->height,
+				      .components = sample->channels},
+				     part->x,
+				     part->y,
+				     part->width,
+				     part->height};
 
-	side_find(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, &source.index,
-		  &source.index_size);
-	return source;
+	side_find(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, &region.source.index,
+		  &region.source.index_size);
+	return jpeg_baseline_begin(baseline, &region, whole, ret_rows);
 }
 
 static int own_entropy(struct worker *worker, const struct crop *crop, uint32_t number)
 {
-	const struct turbo_crop *part = &crop->part;
-	struct jpeg_source source = source_of(crop);
 	struct jpeg_rows rows;
-	int r = jpeg_baseline_begin(worker->baseline, &source, part->x, part->y, part->width,
-				    part->height, false, &rows);
+	int r = own_begin(worker->baseline, crop, false, &rows);
 
 	return r ?: jpeg_baseline_coefficients(worker->baseline);
 }
 
 static int own_decode(struct worker *worker, const struct crop *crop, uint32_t number)
 {
-	const struct turbo_crop *part = &crop->part;
-	struct jpeg_source source = source_of(crop);
-	const uint8_t *pixels;
+	struct jpeg_rows rows;
+	int r = own_begin(worker->baseline, crop, true, &rows);
 
-	return jpeg_baseline_decode(worker->baseline, &source, part->x, part->y, part->width,
-				    part->height, &pixels);
+	return r ?: jpeg_baseline_rows(worker->baseline, crop->part.height, NULL);
 }
 
 static int own_crop(struct worker *worker, const struct crop *crop, uint32_t number)
@@ -370,14 +372,13 @@ int stages_dump(const struct crops *crops, const char *path)
 		const struct turbo_crop *part = &crops->crops[i].part;
 		uint8_t head[8] = {(uint8_t)part->width,  (uint8_t)(part->width >> 8),  0, 0,
 				   (uint8_t)part->height, (uint8_t)(part->height >> 8), 0, 0};
-		struct jpeg_source source = source_of(&crops->crops[i]);
-		const uint8_t *pixels;
+		struct jpeg_rows rows;
 
-		r = jpeg_baseline_decode(baseline, &source, part->x, part->y, part->width,
-					 part->height, &pixels);
+		r = own_begin(baseline, &crops->crops[i], true, &rows);
+		r = r ?: jpeg_baseline_rows(baseline, part->height, NULL);
 		if (r == 0) {
 			fwrite(head, sizeof(head), 1, file);
-			fwrite(pixels, 3 * (size_t)part->width, part->height, file);
+			fwrite(rows.data, 3 * (size_t)part->width, part->height, file);
 		}
 	}
 	jpeg_baseline_free(baseline);

@@ -5,7 +5,6 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 static uint32_t code_point(const uint8_t *bytes, size_t length)
 {

@@ -1,7 +1,6 @@
 #include "format/base/text.h"
 
 #include <stdint.h>
-#include <string.h>
 
 /* Unicode 15, table 3-7. */
 size_t text_utf8_sequence(const uint8_t *text, size_t size)

@@ -251,29 +251,48 @@ static void read_rows(struct jpeg_state *jpeg, uint32_t end)
 		jpeg_finish_decompress(cinfo);
 }
 
-/* The pixels at the request's scale that its region touches, but where they will lie. */
-static struct packimg_pixels scaled_region(const struct codec_request *request)
+/* What the request's region touches at its scale. */
+static struct jpeg_region region_of(const struct codec_request *request)
 {
 	const struct packimg_region *region = &request->region;
 	uint32_t denominator = request->denominator;
 	uint32_t x = region->x / denominator, y = region->y / denominator;
 
-	return (struct packimg_pixels){
+	return (struct jpeg_region){
+		.source = {.data = request->sample->data,
+			   .size = request->sample->data_size,
+			   .width = request->width,
+			   .height = request->height,
+			   .components = request->sample->channels,
+			   .denominator = denominator},
+		.x = x,
+		.y = y,
 		.width = (region->x + region->width + denominator - 1) / denominator - x,
 		.height = (region->y + region->height + denominator - 1) / denominator - y,
-		.x = (double)region->x / denominator - x,
-		.y = (double)region->y / denominator - y,
-		.region_width = (double)region->width / denominator,
-		.region_height = (double)region->height / denominator,
+	};
+}
+
+/* Those pixels, but where they will lie. */
+static struct packimg_pixels pixels_of(const struct codec_request *request)
+{
+	const struct jpeg_region scaled = region_of(request);
+	double denominator = request->denominator;
+
+	return (struct packimg_pixels){
+		.width = scaled.width,
+		.height = scaled.height,
+		.x = request->region.x / denominator - scaled.x,
+		.y = request->region.y / denominator - scaled.y,
+		.region_width = request->region.width / denominator,
+		.region_height = request->region.height / denominator,
 	};
 }
 
 /* Begins with the region and fills in result; may jump. */
 static void begin_region(struct jpeg_state *jpeg, bool by_rows)
 {
-	struct packimg_pixels result = scaled_region(&jpeg->request);
-	uint32_t x = jpeg->request.region.x / jpeg->request.denominator;
-	uint32_t y = jpeg->request.region.y / jpeg->request.denominator;
+	struct packimg_pixels result = pixels_of(&jpeg->request);
+	uint32_t x = region_of(&jpeg->request).x, y = region_of(&jpeg->request).y;
 	uint32_t rows = by_rows && result.height > RING ? RING : result.height;
 	struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
 	JDIMENSION column;
@@ -352,18 +371,15 @@ static bool too_small(const struct codec_request *request)
 }
 
 /* 0, or why not: then libjpeg-turbo has the last word. */
-static int decode_baseline(struct jpeg_state *jpeg, const struct jpeg_source *source)
+static int decode_baseline(struct jpeg_state *jpeg, const struct jpeg_region *region)
 {
 	const struct codec_request *request = &jpeg->request;
-	struct packimg_pixels result = scaled_region(request);
+	struct packimg_pixels result = pixels_of(request);
 	struct jpeg_rows rows;
 
 	if (too_small(request))
 		return -EBADMSG;
-	int r = jpeg_baseline_begin(jpeg->baseline, source,
-				    request->region.x / request->denominator,
-				    request->region.y / request->denominator, result.width,
-				    result.height, !request->by_rows, &rows);
+	int r = jpeg_baseline_begin(jpeg->baseline, region, !request->by_rows, &rows);
 	if (r == 0 && !request->by_rows)
 		r = jpeg_baseline_rows(jpeg->baseline, result.height, NULL);
 	if (r < 0)
@@ -373,18 +389,6 @@ static int decode_baseline(struct jpeg_state *jpeg, const struct jpeg_source *so
 	result.ring = rows.ring;
 	jpeg->result = result;
 	return 0;
-}
-
-static struct jpeg_source source_of(const struct codec_request *request)
-{
-	return (struct jpeg_source){
-		.data = request->sample->data,
-		.size = request->sample->data_size,
-		.width = request->width,
-		.height = request->height,
-		.components = request->sample->channels,
-		.denominator = request->denominator,
-	};
 }
 
 /* Leaves the image before. */
@@ -399,13 +403,13 @@ static void leave_image(struct jpeg_state *jpeg)
 
 /* Leaves the image before; what our own decoder needs of the next. */
 static int take_request(struct jpeg_state *jpeg, const struct codec_request *request,
-			struct jpeg_source *ret_source, struct packimg_error *error)
+			struct jpeg_region *ret_region, struct packimg_error *error)
 {
-	*ret_source = source_of(request);
+	*ret_region = region_of(request);
 	leave_image(jpeg);
 	jpeg->request = *request;
-	int r = find_index(jpeg, request->sample, ret_source, error);
-	jpeg->indexed = ret_source->index;
+	int r = find_index(jpeg, request->sample, &ret_region->source, error);
+	jpeg->indexed = ret_region->source.index;
 	return r;
 }
 
@@ -416,20 +420,9 @@ static void jpeg_ahead(void *state, const struct codec_request *requests, uint32
 	uint32_t taken = 0;
 
 	leave_image(jpeg);
-	for (uint32_t i = 0; i < count && taken < PACKIMG_AHEAD_MAX; i++) {
-		const struct codec_request *request = &requests[i];
-		struct packimg_pixels scaled = scaled_region(request);
-
-		if (packimg_sample_indexed(request->sample) || too_small(request))
-			continue;
-		regions[taken++] = (struct jpeg_region){
-			.source = source_of(request),
-			.x = request->region.x / request->denominator,
-			.y = request->region.y / request->denominator,
-			.width = scaled.width,
-			.height = scaled.height,
-		};
-	}
+	for (uint32_t i = 0; i < count && taken < PACKIMG_AHEAD_MAX; i++)
+		if (!packimg_sample_indexed(requests[i].sample) && !too_small(&requests[i]))
+			regions[taken++] = region_of(&requests[i]);
 	jpeg_baseline_ahead(jpeg->baseline, regions, taken);
 }
 
@@ -437,11 +430,11 @@ static int jpeg_decode(void *state, const struct codec_request *request,
 		       struct packimg_pixels *ret_pixels, struct packimg_error *error)
 {
 	struct jpeg_state *jpeg = state;
-	struct jpeg_source source;
-	int r = take_request(jpeg, request, &source, error);
+	struct jpeg_region region;
+	int r = take_request(jpeg, request, &region, error);
 	if (r < 0)
 		return r;
-	if (decode_baseline(jpeg, &source) < 0) {
+	if (decode_baseline(jpeg, &region) < 0) {
 		r = decode_by_library(jpeg, request->by_rows, error);
 		if (r < 0)
 			return r;
@@ -525,25 +518,20 @@ static int jpeg_planes(void *state, const struct codec_request *request,
 		       struct packimg_planes *ret_planes, struct packimg_error *error)
 {
 	struct jpeg_state *jpeg = state;
-	struct packimg_pixels scaled = scaled_region(request);
-	uint32_t x = request->region.x / request->denominator;
-	uint32_t y = request->region.y / request->denominator;
 	struct jpeg_samples samples[3];
-	struct jpeg_source source;
-	int r = take_request(jpeg, request, &source, error);
+	struct jpeg_region region;
+	int r = take_request(jpeg, request, &region, error);
 
 	if (r < 0)
 		return r;
 	if (too_small(request))
 		return PACKIMG_NO_PLANES;
-	r = jpeg_baseline_begin_planes(jpeg->baseline, &source, x, y, scaled.width, scaled.height,
-				       samples);
+	r = jpeg_baseline_begin_planes(jpeg->baseline, &region, samples);
 	/* What there is to see must not depend on whether an index could be used. */
-	if (r < 0 && source.index) {
-		source.index = NULL;
+	if (r < 0 && jpeg->indexed) {
+		region.source.index = NULL;
 		jpeg->indexed = false;
-		r = jpeg_baseline_begin_planes(jpeg->baseline, &source, x, y, scaled.width,
-					       scaled.height, samples);
+		r = jpeg_baseline_begin_planes(jpeg->baseline, &region, samples);
 	}
 	if (r < 0)
 		return PACKIMG_NO_PLANES;

@@ -11,7 +11,6 @@
 
 #include <setjmp.h>
 #include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 
 #include <jpeglib.h>

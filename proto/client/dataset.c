@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* The public structure and the reply that its strings lie in. */
 struct dataset {

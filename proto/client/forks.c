@@ -1,7 +1,6 @@
 #include "proto/client/forks.h"
 
 #include <pthread.h>
-#include <stddef.h>
 #include <unistd.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -58,13 +58,15 @@ static size_t damage(uint8_t *index, size_t size, const uint8_t *data, uint32_t 
 static void decode(const struct jpeg_source *source, uint32_t x, uint32_t y, uint32_t width,
 		   uint32_t height)
 {
-	const uint8_t *pixels;
+	const struct jpeg_region region = {*source, x, y, width, height};
+	struct jpeg_rows rows;
 	uint8_t sum = 0;
 
-	if (jpeg_baseline_decode(decoder, source, x, y, width, height, &pixels) < 0)
+	if (jpeg_baseline_begin(decoder, &region, true, &rows) < 0 ||
+	    jpeg_baseline_rows(decoder, height, NULL) < 0)
 		return;
 	for (size_t i = 0; i < (size_t)3 * width * height; i++)
-		sum = (uint8_t)(sum + pixels[i]);
+		sum = (uint8_t)(sum + rows.data[i]);
 	sink = sum;
 }
 

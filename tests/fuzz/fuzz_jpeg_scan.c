@@ -63,14 +63,16 @@ static void compare_row(const struct jpeg_case *this, const char *what, uint32_t
 static int decode_whole(const struct jpeg_case *this, const struct jpeg_source *source,
 			const char *what, enum jpeg_verdict verdict)
 {
-	const uint8_t *pixels;
-	int r = jpeg_baseline_decode(decoder, source, 0, 0, this->scaled_width, this->scaled_height,
-				     &pixels);
+	const struct jpeg_region region = {*source, 0, 0, this->scaled_width, this->scaled_height};
+	struct jpeg_rows rows;
+	int r = jpeg_baseline_begin(decoder, &region, true, &rows);
+
+	r = r ?: jpeg_baseline_rows(decoder, region.height, NULL);
 
 	for (uint32_t y = 0; r == 0 && verdict != JPEG_VERDICT_FAILED && y < this->scaled_height;
 	     y++)
 		compare_row(this, what, 0, y, this->scaled_width,
-			    pixels + (size_t)y * this->scaled_width * 3);
+			    rows.data + (size_t)y * this->scaled_width * 3);
 	return r;
 }
 
@@ -80,8 +82,9 @@ static int decode_region(const struct jpeg_case *this, const struct jpeg_source 
 {
 	struct jpeg_rows rows;
 	uint32_t step = 1 + this->size % HELD_MAX, done = 0, ready;
-	int r = jpeg_baseline_begin(decoder, source, this->x, this->y, this->region_width,
-				    this->region_height, false, &rows);
+	const struct jpeg_region region = {*source, this->x, this->y, this->region_width,
+					   this->region_height};
+	int r = jpeg_baseline_begin(decoder, &region, false, &rows);
 
 	while (r == 0 && done < this->region_height) {
 		uint32_t left = this->region_height - done;
@@ -135,8 +138,9 @@ static int decode_planes(const struct jpeg_case *this, const struct jpeg_source 
 	enum jpeg_verdict verdict =
 		jpeg_reference_samples(this->file, this->size, this->denominator, right);
 	uint32_t step = 1 + this->size % HELD_MAX, done = 0;
-	int r = jpeg_baseline_begin_planes(decoder, source, this->x, this->y, this->region_width,
-					   this->region_height, planes);
+	const struct jpeg_region region = {*source, this->x, this->y, this->region_width,
+					   this->region_height};
+	int r = jpeg_baseline_begin_planes(decoder, &region, planes);
 
 	while (r == 0 && done < this->region_height) {
 		uint32_t left = this->region_height - done;

@@ -313,17 +313,17 @@ static bool ahead_holds(const struct jpeg_ahead_image *image, const struct jpeg_
 }
 
 /* Is the region inside the image at a scale that there is? */
-static bool inside(const struct jpeg_source *source, uint32_t denominator, uint32_t x, uint32_t y,
-		   uint32_t width, uint32_t height)
+static bool inside(const struct jpeg_region *region)
 {
-	uint32_t image_width, image_height;
+	uint32_t denominator = region->source.denominator ?: 1, image_width, image_height;
 
 	if (denominator > 8 || (denominator & (denominator - 1)))
 		return false;
-	image_width = (source->width + denominator - 1) / denominator;
-	image_height = (source->height + denominator - 1) / denominator;
-	return width > 0 && height > 0 && width <= image_width && height <= image_height &&
-	       x <= image_width - width && y <= image_height - height;
+	image_width = (region->source.width + denominator - 1) / denominator;
+	image_height = (region->source.height + denominator - 1) / denominator;
+	return region->width > 0 && region->height > 0 && region->width <= image_width &&
+	       region->height <= image_height && region->x <= image_width - region->width &&
+	       region->y <= image_height - region->height;
 }
 
 /*
@@ -333,7 +333,6 @@ static bool inside(const struct jpeg_source *source, uint32_t denominator, uint3
 static int lay_out(struct jpeg_baseline *decoder, const struct jpeg_region *region,
 		   const struct jpeg_ahead_image *found, enum jpeg_pixels_form form)
 {
-	uint32_t denominator = region->source.denominator ? region->source.denominator : 1;
 	int r = 0;
 
 	if (found)
@@ -343,29 +342,26 @@ static int lay_out(struct jpeg_baseline *decoder, const struct jpeg_region *regi
 				 &decoder->frame, decoder->dc, decoder->ac);
 	if (r == 0 && form == JPEG_PIXELS_PLANES && decoder->frame.component_count != 3)
 		return -ENOTSUP;
-	r = r
-		    ?: jpeg_pixels_begin(&decoder->pixels, &decoder->frame, denominator, region->x,
-					 region->y, region->width, region->height, form);
+	r = r ?: jpeg_pixels_begin(&decoder->pixels, &decoder->frame, region, form);
 	if (r < 0)
 		return r;
 	decoder->found = found;
 	return found && !ahead_holds(found, &decoder->pixels);
 }
 
-static int begin(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x,
-		 uint32_t y, uint32_t width, uint32_t height, enum jpeg_pixels_form form)
+static int begin(struct jpeg_baseline *decoder, const struct jpeg_region *region,
+		 enum jpeg_pixels_form form)
 {
-	const struct jpeg_region region = {*source, x, y, width, height};
-	uint32_t denominator = source->denominator ? source->denominator : 1;
+	const struct jpeg_source *source = &region->source;
 	int r = 1;
 
-	if (!inside(source, denominator, x, y, width, height))
+	if (!inside(region))
 		return -EINVAL;
 	for (uint32_t i = 0; r > 0 && i < decoder->ahead.count; i++)
 		if (is_ahead(&decoder->ahead.images[i], source))
-			r = lay_out(decoder, &region, &decoder->ahead.images[i], form);
+			r = lay_out(decoder, region, &decoder->ahead.images[i], form);
 	if (r > 0)
-		r = lay_out(decoder, &region, NULL, form);
+		r = lay_out(decoder, region, NULL, form);
 	if (r < 0)
 		return r;
 	decoder->mcu_row = decoder->pixels.mcu_row_first;
@@ -380,14 +376,11 @@ static void add_ahead(struct jpeg_baseline *decoder, const struct jpeg_region *r
 {
 	struct jpeg_ahead_image *image = jpeg_ahead_next(&decoder->ahead);
 	const struct jpeg_source *source = &region->source;
-	uint32_t denominator = source->denominator ? source->denominator : 1;
 
-	if (!image || source->index ||
-	    !inside(source, denominator, region->x, region->y, region->width, region->height) ||
+	if (!image || source->index || !inside(region) ||
 	    read_headers(&decoder->ahead.tables, source, false, &image->frame, image->dc,
 			 image->ac) < 0 ||
-	    jpeg_pixels_begin(&decoder->pixels, &image->frame, denominator, region->x, region->y,
-			      region->width, region->height, JPEG_PIXELS_ROWS) < 0)
+	    jpeg_pixels_begin(&decoder->pixels, &image->frame, region, JPEG_PIXELS_ROWS) < 0)
 		return;
 	image->data = source->data;
 	image->size = source->size;
@@ -408,13 +401,11 @@ void jpeg_baseline_ahead(struct jpeg_baseline *decoder, const struct jpeg_region
 	jpeg_ahead_run(&decoder->ahead);
 }
 
-int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x,
-			uint32_t y, uint32_t width, uint32_t height, bool whole,
+int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_region *region, bool whole,
 			struct jpeg_rows *ret_rows)
 {
 	const struct jpeg_pixels *pixels = &decoder->pixels;
-	int r = begin(decoder, source, x, y, width, height,
-		      whole ? JPEG_PIXELS_WHOLE : JPEG_PIXELS_ROWS);
+	int r = begin(decoder, region, whole ? JPEG_PIXELS_WHOLE : JPEG_PIXELS_ROWS);
 
 	if (r < 0)
 		return r;
@@ -422,11 +413,10 @@ int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_source 
 	return 0;
 }
 
-int jpeg_baseline_begin_planes(struct jpeg_baseline *decoder, const struct jpeg_source *source,
-			       uint32_t x, uint32_t y, uint32_t width, uint32_t height,
+int jpeg_baseline_begin_planes(struct jpeg_baseline *decoder, const struct jpeg_region *region,
 			       struct jpeg_samples ret_samples[3])
 {
-	int r = begin(decoder, source, x, y, width, height, JPEG_PIXELS_PLANES);
+	int r = begin(decoder, region, JPEG_PIXELS_PLANES);
 
 	for (uint32_t i = 0; r == 0 && i < 3; i++)
 		jpeg_pixels_samples(&decoder->pixels, i, &ret_samples[i]);
@@ -445,20 +435,6 @@ int jpeg_baseline_rows(struct jpeg_baseline *decoder, uint32_t end, uint32_t *re
 	}
 	if (ret_ready)
 		*ret_ready = decoder->pixels.rows_done;
-	return 0;
-}
-
-int jpeg_baseline_decode(struct jpeg_baseline *decoder, const struct jpeg_source *source,
-			 uint32_t x, uint32_t y, uint32_t width, uint32_t height,
-			 const uint8_t **ret_pixels)
-{
-	struct jpeg_rows rows;
-	int r = jpeg_baseline_begin(decoder, source, x, y, width, height, true, &rows);
-
-	r = r ?: jpeg_baseline_rows(decoder, height, NULL);
-	if (r < 0)
-		return r;
-	*ret_pixels = rows.data;
 	return 0;
 }
 

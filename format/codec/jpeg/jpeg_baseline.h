@@ -50,7 +50,10 @@ struct jpeg_source {
 	uint32_t denominator;   /* of the scale to decode at: 1, 2, 4 or 8; 0 is 1 */
 };
 
-/* A region to be decoded, as jpeg_baseline_begin takes it. */
+/*
+ * A region to be decoded: width x height pixels from (x, y), all at the source's scale, where the
+ * image has 1/denominator of its pixels on a side, rounded up.
+ */
 struct jpeg_region {
 	struct jpeg_source source;
 	uint32_t x, y, width, height;
@@ -73,14 +76,12 @@ struct jpeg_rows {
 };
 
 /*
- * Begins with width x height pixels from (x, y), all at the source's scale, where the image has
- * 1/denominator of its pixels on a side, rounded up. They come when jpeg_baseline_rows asks for
- * them. whole: all rows stay until the next begin; else those before the 15 latest may go.
+ * Begins with a region. Its pixels come when jpeg_baseline_rows asks for them. whole: all rows stay
+ * until the next begin, 3 * width bytes behind each other; else those before the 15 latest may go.
  * -ENOTSUP: a kind of JPEG that it does not read; -EBADMSG: damaged headers, other dimensions, or
  * an index that does not fit; -EINVAL: region outside the image, another denominator; -ENOMEM.
  */
-int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x,
-			uint32_t y, uint32_t width, uint32_t height, bool whole,
+int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_region *region, bool whole,
 			struct jpeg_rows *ret_rows);
 /*
  * Samples of one component that the region touches, as they are coded. Row i, of width samples,
@@ -100,19 +101,13 @@ struct jpeg_samples {
  * jpeg_baseline_rows then makes those that its rows touch; of each component the 24 rows before the
  * end last asked for stay. -ENOTSUP: grey, too.
  */
-int jpeg_baseline_begin_planes(struct jpeg_baseline *decoder, const struct jpeg_source *source,
-			       uint32_t x, uint32_t y, uint32_t width, uint32_t height,
+int jpeg_baseline_begin_planes(struct jpeg_baseline *decoder, const struct jpeg_region *region,
 			       struct jpeg_samples ret_samples[3]);
 /*
  * Makes the region's rows before end, and says how many there are now (may be NULL). source's bytes
  * are read. -EBADMSG: damaged, or the index is wrong.
  */
 int jpeg_baseline_rows(struct jpeg_baseline *decoder, uint32_t end, uint32_t *ret_ready);
-
-/* Both at once: rows of 3 * width bytes, valid until the next call. Errors of both. */
-int jpeg_baseline_decode(struct jpeg_baseline *decoder, const struct jpeg_source *source,
-			 uint32_t x, uint32_t y, uint32_t width, uint32_t height,
-			 const uint8_t **ret_pixels);
 
 /*
  * In place of jpeg_baseline_rows: decodes the region's coefficients and drops them. What the

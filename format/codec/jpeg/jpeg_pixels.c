@@ -1,9 +1,6 @@
 #include "format/codec/jpeg/jpeg_pixels.h"
 
-#include <errno.h>
 #include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum {
 	ROW_MARGIN = 64, /* bytes free on either side of a row that kernels may look at */
@@ -200,9 +197,9 @@ static size_t plan_plane(struct jpeg_pixels *pixels, uint32_t i)
 }
 
 int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame,
-		      uint32_t denominator, uint32_t x, uint32_t y, uint32_t width, uint32_t height,
-		      enum jpeg_pixels_form form)
+		      const struct jpeg_region *region, enum jpeg_pixels_form form)
 {
+	uint32_t width = region->width, height = region->height;
 	bool whole = form == JPEG_PIXELS_WHOLE;
 	size_t offsets[JPEG_COMPONENTS_MAX], sample_bytes = 0;
 	uint32_t mcus;
@@ -210,10 +207,10 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 
 	pixels->kernels = jpeg_kernels_get();
 	pixels->frame = frame;
-	pixels->denominator = denominator;
+	pixels->denominator = region->source.denominator ?: 1;
 	pixels->form = form;
-	pixels->x = x;
-	pixels->y = y;
+	pixels->x = region->x;
+	pixels->y = region->y;
 	pixels->width = width;
 	pixels->height = height;
 	pixels->rows_done = 0;

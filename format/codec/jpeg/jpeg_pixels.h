@@ -72,14 +72,12 @@ struct jpeg_pixels {
 void jpeg_pixels_init(struct jpeg_pixels *pixels, struct scratch_budget *budget);
 void jpeg_pixels_deinit(struct jpeg_pixels *pixels);
 /*
- * Lays everything out for a region inside the frame, which must outlive the use, at 1/denominator
- * of its size (1, 2, 4 or 8; rounded up): x to height are pixels at that scale. Of rows at least
+ * Lays everything out for a region inside the frame, which must outlive the use. Of rows at least
  * the last JPEG_PIXELS_HELD before those that the latest call of jpeg_pixels_row completed stay, of
  * planes the last JPEG_PIXELS_PLANE_HELD. -ENOMEM.
  */
 int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame,
-		      uint32_t denominator, uint32_t x, uint32_t y, uint32_t width, uint32_t height,
-		      enum jpeg_pixels_form form);
+		      const struct jpeg_region *region, enum jpeg_pixels_form form);
 /* Where component i lies, of planes that were asked for. */
 void jpeg_pixels_samples(const struct jpeg_pixels *pixels, uint32_t i,
 			 struct jpeg_samples *ret_samples);

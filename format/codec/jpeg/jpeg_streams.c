@@ -189,58 +189,34 @@ static inline __attribute__((always_inline)) int run(struct jpeg_lane *lanes, co
 	}
 }
 
-static int run_1(struct jpeg_lane *lanes)
-{
-	return run(lanes, 1);
-}
+/* clang-format off */
+#define RUN(count)                                                                                 \
+	static int run_##count(struct jpeg_lane *lanes)                                            \
+	{                                                                                          \
+		return run(lanes, count);                                                          \
+	}
+RUN(1) RUN(2) RUN(3) RUN(4)
+#undef RUN
 
-static int run_2(struct jpeg_lane *lanes)
-{
-	return run(lanes, 2);
-}
-
-static int run_3(struct jpeg_lane *lanes)
-{
-	return run(lanes, 3);
-}
-
-static int run_4(struct jpeg_lane *lanes)
-{
-	return run(lanes, 4);
-}
-
-const jpeg_lanes_run jpeg_lanes_c[JPEG_STREAMS] = {run_1, run_2, run_3, run_4};
+/* By the number of lanes, less one. */
+#define RUNS(name) {name##_1, name##_2, name##_3, name##_4}
+const jpeg_lanes_run jpeg_lanes_c[JPEG_STREAMS] = RUNS(run);
+/* clang-format on */
 
 #ifdef __x86_64__
-int jpeg_lanes_natural_1(struct jpeg_lane *lanes);
-int jpeg_lanes_natural_2(struct jpeg_lane *lanes);
-int jpeg_lanes_natural_3(struct jpeg_lane *lanes);
-int jpeg_lanes_natural_4(struct jpeg_lane *lanes);
-int jpeg_lanes_zigzag_1(struct jpeg_lane *lanes);
-int jpeg_lanes_zigzag_2(struct jpeg_lane *lanes);
-int jpeg_lanes_zigzag_3(struct jpeg_lane *lanes);
-int jpeg_lanes_zigzag_4(struct jpeg_lane *lanes);
+#define ASSEMBLED(name)                                                                            \
+	int name##_1(struct jpeg_lane *lanes);                                                     \
+	int name##_2(struct jpeg_lane *lanes);                                                     \
+	int name##_3(struct jpeg_lane *lanes);                                                     \
+	int name##_4(struct jpeg_lane *lanes);                                                     \
+	const jpeg_lanes_run name[JPEG_STREAMS] = RUNS(name)
+ASSEMBLED(jpeg_lanes_natural);
+ASSEMBLED(jpeg_lanes_zigzag);
+ASSEMBLED(jpeg_lanes_natural_checked);
+ASSEMBLED(jpeg_lanes_zigzag_checked);
+#undef ASSEMBLED
+
 int jpeg_lane_symbol(struct jpeg_lane *lane, int natural);
-
-int jpeg_lanes_natural_checked_1(struct jpeg_lane *lanes);
-int jpeg_lanes_natural_checked_2(struct jpeg_lane *lanes);
-int jpeg_lanes_natural_checked_3(struct jpeg_lane *lanes);
-int jpeg_lanes_natural_checked_4(struct jpeg_lane *lanes);
-int jpeg_lanes_zigzag_checked_1(struct jpeg_lane *lanes);
-int jpeg_lanes_zigzag_checked_2(struct jpeg_lane *lanes);
-int jpeg_lanes_zigzag_checked_3(struct jpeg_lane *lanes);
-int jpeg_lanes_zigzag_checked_4(struct jpeg_lane *lanes);
-
-const jpeg_lanes_run jpeg_lanes_natural_checked[JPEG_STREAMS] = {
-	jpeg_lanes_natural_checked_1, jpeg_lanes_natural_checked_2, jpeg_lanes_natural_checked_3,
-	jpeg_lanes_natural_checked_4};
-const jpeg_lanes_run jpeg_lanes_zigzag_checked[JPEG_STREAMS] = {
-	jpeg_lanes_zigzag_checked_1, jpeg_lanes_zigzag_checked_2, jpeg_lanes_zigzag_checked_3,
-	jpeg_lanes_zigzag_checked_4};
-const jpeg_lanes_run jpeg_lanes_natural[JPEG_STREAMS] = {
-	jpeg_lanes_natural_1, jpeg_lanes_natural_2, jpeg_lanes_natural_3, jpeg_lanes_natural_4};
-const jpeg_lanes_run jpeg_lanes_zigzag[JPEG_STREAMS] = {jpeg_lanes_zigzag_1, jpeg_lanes_zigzag_2,
-							jpeg_lanes_zigzag_3, jpeg_lanes_zigzag_4};
 
 /* For the assembly: what its tables do not hold. */
 int jpeg_lane_symbol(struct jpeg_lane *lane, int natural)

@@ -77,25 +77,6 @@ static void idct_line(const int32_t *in, int32_t *out, unsigned step, int shift)
 	}
 }
 
-static void idct_8(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
-		   const int16_t quant[64], uint8_t *output, size_t stride)
-{
-	for (uint32_t i = 0; i < blocks; i++, output += 8) {
-		const int16_t *block = coefficients + 64 * (size_t)places[i];
-		int32_t work[64];
-
-		for (unsigned k = 0; k < 64; k++)
-			work[k] = (int16_t)(block[k] * quant[k]);
-		for (unsigned x = 0; x < 8; x++)
-			idct_line(work + x, work + x, 8, 11);
-		for (unsigned y = 0; y < 8; y++) {
-			idct_line(work + 8 * y, work + 8 * y, 1, 18);
-			for (unsigned x = 0; x < 8; x++)
-				output[y * stride + x] = saturate8(work[8 * y + x] + 128);
-		}
-	}
-}
-
 /* As idct_line, to four outputs. in[4 * step] takes no part. */
 static void idct_line_4(const int32_t *in, int32_t *out, unsigned step, int shift)
 {
@@ -111,23 +92,40 @@ static void idct_line_4(const int32_t *in, int32_t *out, unsigned step, int shif
 	out[3 * step] = saturate16((p0 + p1 - outer) >> shift);
 }
 
-static void idct_4(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
-		   const int16_t quant[64], uint8_t *output, size_t stride)
+typedef void idct_dimension(const int32_t *in, int32_t *out, unsigned step, int shift);
+
+/* Columns, then lines, of which 7 bits more are shifted out. */
+static inline __attribute__((always_inline)) void
+idct_blocks(idct_dimension *line, unsigned size, int shift, const int16_t *coefficients,
+	    const uint32_t *places, uint32_t blocks, const int16_t quant[64], uint8_t *output,
+	    size_t stride)
 {
-	for (uint32_t i = 0; i < blocks; i++, output += 4) {
+	for (uint32_t i = 0; i < blocks; i++, output += size) {
 		const int16_t *block = coefficients + 64 * (size_t)places[i];
 		int32_t work[64];
 
 		for (unsigned k = 0; k < 64; k++)
 			work[k] = (int16_t)(block[k] * quant[k]);
 		for (unsigned x = 0; x < 8; x++)
-			idct_line_4(work + x, work + x, 8, 12);
-		for (unsigned y = 0; y < 4; y++) {
-			idct_line_4(work + 8 * y, work + 8 * y, 1, 19);
-			for (unsigned x = 0; x < 4; x++)
+			line(work + x, work + x, 8, shift);
+		for (unsigned y = 0; y < size; y++) {
+			line(work + 8 * y, work + 8 * y, 1, shift + 7);
+			for (unsigned x = 0; x < size; x++)
 				output[y * stride + x] = saturate8(work[8 * y + x] + 128);
 		}
 	}
+}
+
+static void idct_8(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
+		   const int16_t quant[64], uint8_t *output, size_t stride)
+{
+	idct_blocks(idct_line, 8, 11, coefficients, places, blocks, quant, output, stride);
+}
+
+static void idct_4(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
+		   const int16_t quant[64], uint8_t *output, size_t stride)
+{
+	idct_blocks(idct_line_4, 4, 12, coefficients, places, blocks, quant, output, stride);
 }
 
 /* To two outputs, of inputs 0, 1, 3, 5 and 7. */

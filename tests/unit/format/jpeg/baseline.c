@@ -66,13 +66,17 @@ int picture_decode(struct jpeg_baseline *decoder, const struct picture *picture,
 		   uint32_t x, uint32_t y, uint32_t width, uint32_t height,
 		   const uint8_t **ret_pixels)
 {
-	struct jpeg_source source = source_of(picture);
+	struct jpeg_region region = {source_of(picture), x, y, width, height};
+	struct jpeg_rows rows = {0};
 
 	if (indexed) {
-		source.index = picture->index;
-		source.index_size = picture->index_size;
+		region.source.index = picture->index;
+		region.source.index_size = picture->index_size;
 	}
-	return jpeg_baseline_decode(decoder, &source, x, y, width, height, ret_pixels);
+	int r = jpeg_baseline_begin(decoder, &region, true, &rows);
+	r = r ?: jpeg_baseline_rows(decoder, height, NULL);
+	*ret_pixels = rows.data;
+	return r;
 }
 
 static uint32_t draw(uint64_t *state, uint32_t bound)
