@@ -19,10 +19,11 @@ static int check_section(const struct shard *shard, const struct section_view *s
 			 uint32_t type, struct packimg_error *error)
 {
 	if (section->data && XXH3_64bits(section->data, section->size) != section->xxh3)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: checksum of the %s section does not fit; the file is "
-				    "damaged, copy or convert it again",
-				    shard->path, section_names[type]);
+		return packimg_damaged(
+			error,
+			"%s: checksum of the %s section does not fit; the file is damaged, "
+			"copy or convert it again",
+			shard->path, section_names[type]);
 	return 0;
 }
 
@@ -45,9 +46,9 @@ static int check_records(const struct packimg *dataset, const struct shard *shar
 		copy_once(&record, records + i * sizeof(record), sizeof(record));
 		const char *fault = record_fault(dataset, shard, &record);
 		if (fault)
-			return packimg_fail(error, -EBADMSG,
-					    "%s: sample %" PRIu64 ": %s; convert the file again",
-					    shard->path, shard->sample_first + i, fault);
+			return packimg_damaged(error,
+					       "%s: sample %" PRIu64 ": %s; convert the file again",
+					       shard->path, shard->sample_first + i, fault);
 	}
 	return 0;
 }
@@ -68,22 +69,21 @@ static int check_strings(const struct shard *shard, const struct section_view *s
 	for (uint64_t i = 0; i < count; i++) {
 		if (strings_get(section, count, i, &text, &size) < 0 ||
 		    (uint64_t)((const uint8_t *)text - section->data) != expected)
-			return packimg_fail(error, -EBADMSG,
-					    "%s: %s section: offset of entry %" PRIu64
-					    " is damaged",
-					    shard->path, section_names[type], i);
+			return packimg_damaged(
+				error, "%s: %s section: offset of entry %" PRIu64 " is damaged",
+				shard->path, section_names[type], i);
 		expected += size;
 		if (size > *ret_longest)
 			*ret_longest = size;
 		if (type == PIMG_SECTION_CLASSES &&
 		    (size == 0 || text[size - 1] != '\0' || !text_is_utf8(text, size - 1)))
-			return packimg_fail(error, -EBADMSG,
-					    "%s: name of class %" PRIu64 " is not terminated UTF-8",
-					    shard->path, i);
+			return packimg_damaged(
+				error, "%s: name of class %" PRIu64 " is not terminated UTF-8",
+				shard->path, i);
 	}
 	if (expected != section->size)
-		return packimg_fail(error, -EBADMSG, "%s: %s section is longer than its entries",
-				    shard->path, section_names[type]);
+		return packimg_damaged(error, "%s: %s section is longer than its entries",
+				       shard->path, section_names[type]);
 	return 0;
 }
 
@@ -103,24 +103,24 @@ static int check_value(const struct shard *shard, const struct packimg_field *fi
 	bool empty = is_bytes ? range[0] == range[1] : range[0] == 0;
 	if ((!present && !empty) ||
 	    (is_bytes && (range[0] != *end || range[1] < range[0] || range[1] > view->bytes_size)))
-		return packimg_fail(error, -EBADMSG,
-				    "%s: sample %" PRIu64 ": value of field %.100s is damaged",
-				    shard->path, shard->sample_first + i, field->name);
+		return packimg_damaged(error,
+				       "%s: sample %" PRIu64 ": value of field %.100s is damaged",
+				       shard->path, shard->sample_first + i, field->name);
 	if (!is_bytes)
 		return 0;
 	uint64_t size = range[1] - range[0];
 	if (size > field->longest)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: sample %" PRIu64 ": value of field %.100s has %" PRIu64
-				    " bytes, and the longest is recorded as %" PRIu64
-				    "; convert the file again",
-				    shard->path, shard->sample_first + i, field->name, size,
-				    field->longest);
+		return packimg_damaged(error,
+				       "%s: sample %" PRIu64 ": value of field %.100s has %" PRIu64
+				       " bytes, and the longest is recorded as %" PRIu64
+				       "; convert the file again",
+				       shard->path, shard->sample_first + i, field->name, size,
+				       field->longest);
 	if (field->type == PACKIMG_FIELD_TEXT &&
 	    !text_is_utf8((const char *)view->bytes + range[0], size))
-		return packimg_fail(error, -EBADMSG,
-				    "%s: sample %" PRIu64 ": value of field %.100s is not UTF-8",
-				    shard->path, shard->sample_first + i, field->name);
+		return packimg_damaged(error,
+				       "%s: sample %" PRIu64 ": value of field %.100s is not UTF-8",
+				       shard->path, shard->sample_first + i, field->name);
 	if (size > *ret_longest)
 		*ret_longest = size;
 	*end = range[1];
@@ -135,22 +135,20 @@ static int check_column(const struct packimg *dataset, const struct shard *shard
 	uint64_t end = 0;
 
 	if (column_view_get(dataset, shard, field, &view) < 0)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: column of field %.100s does not fit the file", shard->path,
-				    name);
+		return packimg_damaged(error, "%s: column of field %.100s does not fit the file",
+				       shard->path, name);
 	if (!view.present)
 		return 0;
 	if (XXH3_64bits(view.present, view.size) != view.xxh3)
-		return packimg_fail(
-			error, -EBADMSG,
-			"%s: checksum of field %.100s does not fit; the file is damaged",
+		return packimg_damaged(
+			error, "%s: checksum of field %.100s does not fit; the file is damaged",
 			shard->path, name);
 	uint64_t bits = (shard->sample_count + 63) / 64 * 64;
 	for (uint64_t i = shard->sample_count; i < bits; i++)
 		if (view.present[i / 8] >> (i % 8) & 1)
-			return packimg_fail(error, -EBADMSG,
-					    "%s: field %.100s: presence bits past the last sample",
-					    shard->path, name);
+			return packimg_damaged(
+				error, "%s: field %.100s: presence bits past the last sample",
+				shard->path, name);
 	for (uint64_t i = 0; i < shard->sample_count; i++) {
 		int r = check_value(shard, &dataset->fields[field], &view, i, &end, ret_longest,
 				    error);
@@ -158,8 +156,8 @@ static int check_column(const struct packimg *dataset, const struct shard *shard
 			return r;
 	}
 	if (end != view.bytes_size)
-		return packimg_fail(error, -EBADMSG, "%s: field %.100s is longer than its values",
-				    shard->path, name);
+		return packimg_damaged(error, "%s: field %.100s is longer than its values",
+				       shard->path, name);
 	return 0;
 }
 
@@ -172,22 +170,22 @@ static int check_metadata(const struct shard *shard, const struct section_view *
 	if (!metadata->data)
 		return 0;
 	if (!text_is_utf8(text, metadata->size - 1))
-		return packimg_fail(error, -EBADMSG, "%s: metadata is not UTF-8", shard->path);
+		return packimg_damaged(error, "%s: metadata is not UTF-8", shard->path);
 	for (const char *line = text; *line;) {
 		const char *end = strchr(line, '\n'), *equal = strchr(line, '=');
 		if (!end || !equal || equal > end ||
 		    !text_is_key(line, (size_t)(equal - line), PACKIMG_NAME_MAX))
-			return packimg_fail(error, -EBADMSG,
-					    "%s: metadata has a line that is not key=value",
-					    shard->path);
+			return packimg_damaged(error,
+					       "%s: metadata has a line that is not key=value",
+					       shard->path);
 		size_t size = (size_t)(equal - line);
 		if (previous) {
 			int order =
 				memcmp(previous, line, previous_size < size ? previous_size : size);
 			if (order > 0 || (order == 0 && previous_size >= size))
-				return packimg_fail(error, -EBADMSG,
-						    "%s: metadata is not sorted by key at \"%.*s\"",
-						    shard->path, (int)size, line);
+				return packimg_damaged(
+					error, "%s: metadata is not sorted by key at \"%.*s\"",
+					shard->path, (int)size, line);
 		}
 		previous = line;
 		previous_size = size;

@@ -100,16 +100,15 @@ static int request_init(struct codec_request *request, const struct packimg_samp
 {
 	if (sample->codec < 1 || sample->codec > CODEC_MAX || sample->orientation < 1 ||
 	    sample->orientation > 8)
-		return packimg_fail(error, -EBADMSG,
-				    "sample %" PRIu64 ": codec %u or orientation %u is unknown",
-				    sample->index, sample->codec, sample->orientation);
+		return packimg_damaged(error,
+				       "sample %" PRIu64 ": codec %u or orientation %u is unknown",
+				       sample->index, sample->codec, sample->orientation);
 	if (region->width == 0 || region->height == 0 || region->x > sample->width ||
 	    region->width > sample->width - region->x || region->y > sample->height ||
 	    region->height > sample->height - region->y)
 		return packimg_fail(error, -EINVAL,
-				    "sample %" PRIu64 ": region %" PRIu32 "x%" PRIu32 "+%" PRIu32
-				    "+%" PRIu32 " does not lie in the image of %" PRIu32
-				    "x%" PRIu32,
+				    "sample %" PRIu64
+				    ": region %ux%u+%u+%u does not lie in the image of %ux%u",
 				    sample->index, region->width, region->height, region->x,
 				    region->y, sample->width, sample->height);
 	bool swap = orient_swaps(sample->orientation);
@@ -133,8 +132,8 @@ static int fail(const struct packimg_decoder *decoder, struct packimg_error *err
 {
 	if (decoder->budget.refused)
 		return packimg_fail(error, -E2BIG,
-				    "sample %" PRIu64 ": decoding %" PRIu32 "x%" PRIu32
-				    " pixels takes at least %" PRIu64
+				    "sample %" PRIu64
+				    ": decoding %ux%u pixels takes at least %" PRIu64
 				    " bytes of memory, the limit is %" PRIu64
 				    "; raise the limit, or store the image smaller",
 				    sample->index, sample->width, sample->height,
@@ -247,8 +246,8 @@ int packimg_decode_rows(struct packimg_decoder *decoder, uint32_t end, uint32_t 
 			struct packimg_error *error)
 {
 	if (end > decoder->height)
-		return packimg_fail(error, -EINVAL, "%" PRIu32 " rows were asked for, of %" PRIu32,
-				    end, decoder->height);
+		return packimg_fail(error, -EINVAL, "%u rows were asked for, of %u", end,
+				    decoder->height);
 	if (end > decoder->ready) {
 		const struct packimg_sample *sample = decoder->sample;
 		struct packimg_error cause = {.text = ""};

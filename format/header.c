@@ -30,23 +30,24 @@ static int header_identify(const struct pimg_header *header, const char *path,
 			   struct packimg_error *error)
 {
 	if (memcmp(header->magic, PIMG_MAGIC, sizeof(header->magic)) != 0)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: not a .pimg file (magic does not fit), or a conversion "
-				    "that did not finish",
-				    path);
+		return packimg_damaged(
+			error,
+			"%s: not a .pimg file (magic does not fit), or a conversion that "
+			"did not finish",
+			path);
 	if (header->version > PIMG_VERSION)
-		return packimg_fail(error, -ENOTSUP,
-				    "%s: format version %" PRIu32
-				    ", this program reads up to %d; use a newer loaderd",
-				    path, header->version, PIMG_VERSION);
+		return packimg_fail(
+			error, -ENOTSUP,
+			"%s: format version %u, this program reads up to %d; use a newer loaderd",
+			path, header->version, PIMG_VERSION);
 	if (header->version == 0)
-		return packimg_fail(error, -EBADMSG, "%s: version is 0; the file is damaged", path);
+		return packimg_damaged(error, "%s: version is 0; the file is damaged", path);
 	if (XXH3_64bits(header, offsetof(struct pimg_header, header_xxh3)) != header->header_xxh3)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: header_xxh3 does not fit; the header is damaged", path);
+		return packimg_damaged(error, "%s: header_xxh3 does not fit; the header is damaged",
+				       path);
 	if (header->header_size != sizeof(*header))
-		return packimg_fail(error, -EBADMSG, "%s: header_size is %" PRIu32 ", expected %zu",
-				    path, header->header_size, sizeof(*header));
+		return packimg_damaged(error, "%s: header_size is %u, expected %zu", path,
+				       header->header_size, sizeof(*header));
 	if (header->incompatible & ~PIMG_INCOMPATIBLE_KNOWN)
 		return packimg_fail(error, -ENOTSUP,
 				    "%s: needs features 0x%" PRIx64
@@ -54,8 +55,8 @@ static int header_identify(const struct pimg_header *header, const char *path,
 				    path, header->incompatible & ~PIMG_INCOMPATIBLE_KNOWN);
 	if (header->reserved_0 || !is_zero(header->reserved_1, sizeof(header->reserved_1)) ||
 	    !is_zero(header->reserved_2, sizeof(header->reserved_2)))
-		return packimg_fail(error, -EBADMSG,
-				    "%s: reserved bytes of the header are not zero", path);
+		return packimg_damaged(error, "%s: reserved bytes of the header are not zero",
+				       path);
 	return 0;
 }
 
@@ -63,120 +64,102 @@ static int header_check_counts(const struct pimg_header *header, const char *pat
 			       uint64_t file_size, struct packimg_error *error)
 {
 	if (header->file_size > file_size)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: truncated, %" PRIu64 " of %" PRIu64
-				    " bytes are there; copy or convert it again",
-				    path, file_size, header->file_size);
+		return packimg_damaged(error,
+				       "%s: truncated, %" PRIu64 " of %" PRIu64
+				       " bytes are there; copy or convert it again",
+				       path, file_size, header->file_size);
 	if (header->file_size < sizeof(*header))
-		return packimg_fail(error, -EBADMSG,
-				    "%s: file_size is %" PRIu64 ", less than a header", path,
-				    header->file_size);
+		return packimg_damaged(error, "%s: file_size is %" PRIu64 ", less than a header",
+				       path, header->file_size);
 	if (header->sample_count > PIMG_SAMPLES_MAX ||
 	    header->set_sample_count > PIMG_SAMPLES_MAX ||
 	    header->sample_first > header->set_sample_count ||
 	    header->sample_count > header->set_sample_count - header->sample_first)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: sample_first %" PRIu64 " and sample_count %" PRIu64
-				    " do not fit set_sample_count %" PRIu64,
-				    path, header->sample_first, header->sample_count,
-				    header->set_sample_count);
+		return packimg_damaged(error,
+				       "%s: sample_first %" PRIu64 " and sample_count %" PRIu64
+				       " do not fit set_sample_count %" PRIu64,
+				       path, header->sample_first, header->sample_count,
+				       header->set_sample_count);
 	if (header->shard_count == 0 || header->shard_count > PACKIMG_SHARDS_MAX ||
 	    header->shard_index >= header->shard_count)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: shard_index %" PRIu32 " of shard_count %" PRIu32, path,
-				    header->shard_index, header->shard_count);
+		return packimg_damaged(error, "%s: shard_index %u of shard_count %u", path,
+				       header->shard_index, header->shard_count);
 	if (header->class_count > PACKIMG_CLASSES_MAX)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: class_count is %" PRIu32 ", at most %d are possible", path,
-				    header->class_count, PACKIMG_CLASSES_MAX);
+		return packimg_damaged(error, "%s: class_count is %u, at most %d are possible",
+				       path, header->class_count, PACKIMG_CLASSES_MAX);
 	if (header->field_count > PACKIMG_FIELDS_MAX)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: field_count is %" PRIu32 ", at most %d are possible", path,
-				    header->field_count, PACKIMG_FIELDS_MAX);
+		return packimg_damaged(error, "%s: field_count is %u, at most %d are possible",
+				       path, header->field_count, PACKIMG_FIELDS_MAX);
 	if (header->content & ~(uint32_t)PIMG_CONTENT_STATISTICS)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: content has reserved bits set (0x%" PRIx32 ")", path,
-				    header->content);
+		return packimg_damaged(error, "%s: content has reserved bits set (0x%x)", path,
+				       header->content);
 	for (int i = 0; i < 3; i++) {
 		bool recorded = header->content & PIMG_CONTENT_STATISTICS;
 		if (!isfinite(header->mean[i]) || !isfinite(header->std[i]) ||
 		    (!recorded && (header->mean[i] != 0 || header->std[i] != 0)))
-			return packimg_fail(error, -EBADMSG,
-					    "%s: mean or std is not a number, or not declared",
-					    path);
+			return packimg_damaged(
+				error, "%s: mean or std is not a number, or not declared", path);
 	}
 	return 0;
 }
 
-/* Size that a known section must have at least (exact: at most as well). */
-static uint64_t section_size_min(const struct pimg_header *header, uint32_t type, bool *ret_exact)
-{
-	*ret_exact = false;
-	switch (type) {
-	case PIMG_SECTION_INDEX:
-		*ret_exact = true;
-		return header->sample_count * sizeof(struct pimg_record);
-	case PIMG_SECTION_SOURCES:
-		return (header->sample_count + 1) * sizeof(uint64_t);
-	case PIMG_SECTION_CLASSES:
-		return ((uint64_t)header->class_count + 1) * sizeof(uint64_t);
-	case PIMG_SECTION_FIELDS:
-		return (uint64_t)header->field_count * sizeof(struct pimg_field);
-	case PIMG_SECTION_COLUMNS:
-		*ret_exact = true;
-		return (uint64_t)header->field_count * sizeof(struct pimg_column);
-	case PIMG_SECTION_TRAITS:
-		*ret_exact = true;
-		return ((uint64_t)header->field_count + 1) * sizeof(struct pimg_trait);
-	default:
-		return 1;
-	}
-}
+/* What sections consist of: entries of so many bytes, one for each of what is counted, and more. */
+static const struct section_rule {
+	enum { OF_NOTHING, OF_SAMPLES, OF_CLASSES, OF_FIELDS } each;
+	uint32_t bytes, more;
+	bool exact; /* nothing stands behind the entries */
+} rules[] = {
+	[PIMG_SECTION_INDEX] = {OF_SAMPLES, sizeof(struct pimg_record), 0, true},
+	[PIMG_SECTION_SOURCES] = {OF_SAMPLES, sizeof(uint64_t), 1, false},
+	[PIMG_SECTION_CLASSES] = {OF_CLASSES, sizeof(uint64_t), 1, false},
+	[PIMG_SECTION_FIELDS] = {OF_FIELDS, sizeof(struct pimg_field), 0, false},
+	[PIMG_SECTION_COLUMNS] = {OF_FIELDS, sizeof(struct pimg_column), 0, true},
+	[PIMG_SECTION_METADATA] = {OF_NOTHING, 1, 1, false},
+	[PIMG_SECTION_TRAITS] = {OF_FIELDS, sizeof(struct pimg_trait), 1, true},
+};
 
 static int section_check(const struct pimg_header *header, const char *path, uint32_t number,
 			 struct packimg_error *error)
 {
 	const struct pimg_section *section = &header->sections[number];
-	bool exact;
 
 	if (number >= header->section_count) {
 		if (!is_zero(section, sizeof(*section)))
-			return packimg_fail(error, -EBADMSG,
-					    "%s: section %" PRIu32
-					    " lies past section_count and is not zero",
-					    path, number);
+			return packimg_damaged(
+				error, "%s: section %u lies past section_count and is not zero",
+				path, number);
 		return 0;
 	}
 	if (section->type == PIMG_SECTION_NONE || section->flags != 0)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: section %" PRIu32 " has type %" PRIu32
-				    " and flags 0x%" PRIx32,
-				    path, number, section->type, section->flags);
+		return packimg_damaged(error, "%s: section %u has type %u and flags 0x%x", path,
+				       number, section->type, section->flags);
 	if (section->offset % PIMG_ALIGN != 0 || section->offset < sizeof(*header) ||
 	    section->offset > header->file_size ||
 	    section->size > header->file_size - section->offset)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: section %" PRIu32 " (type %" PRIu32 ") at %" PRIu64
-				    " with %" PRIu64 " bytes does not fit the file of %" PRIu64,
-				    path, number, section->type, section->offset, section->size,
-				    header->file_size);
+		return packimg_damaged(error,
+				       "%s: section %u (type %u) at %" PRIu64 " with %" PRIu64
+				       " bytes does not fit the file of %" PRIu64,
+				       path, number, section->type, section->offset, section->size,
+				       header->file_size);
 	if (section->type > PIMG_SECTION_KNOWN_MAX)
 		return 0;
 	if (header_section(header, section->type) != section)
-		return packimg_fail(error, -EBADMSG, "%s: two sections of type %" PRIu32, path,
-				    section->type);
-	uint64_t size = section_size_min(header, section->type, &exact);
-	if (section->size < size || (exact && section->size != size) ||
+		return packimg_damaged(error, "%s: two sections of type %u", path, section->type);
+	const struct section_rule *rule = &rules[section->type];
+	const uint64_t counts[] = {0, header->sample_count, header->class_count,
+				   header->field_count};
+	uint64_t size = (counts[rule->each] + rule->more) * rule->bytes;
+	if (section->size < size || (rule->exact && section->size != size) ||
 	    (section->type == PIMG_SECTION_METADATA && section->size > PIMG_METADATA_MAX))
-		return packimg_fail(error, -EBADMSG,
-				    "%s: section of type %" PRIu32 " has %" PRIu64
-				    " bytes, which does not fit its entries",
-				    path, section->type, section->size);
+		return packimg_damaged(error,
+				       "%s: section of type %u has %" PRIu64
+				       " bytes, which does not fit its entries",
+				       path, section->type, section->size);
 	if (section->type == PIMG_SECTION_CLASSES && section->size > PIMG_CLASSES_SIZE_MAX)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: the class names take %" PRIu64
-				    " bytes, at most %d are possible; use shorter names",
-				    path, section->size, PIMG_CLASSES_SIZE_MAX);
+		return packimg_damaged(error,
+				       "%s: the class names take %" PRIu64
+				       " bytes, at most %d are possible; use shorter names",
+				       path, section->size, PIMG_CLASSES_SIZE_MAX);
 	return 0;
 }
 
@@ -184,27 +167,24 @@ static int header_check_sections(const struct pimg_header *header, const char *p
 				 struct packimg_error *error)
 {
 	if (header->section_count > PIMG_SECTIONS_MAX)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: section_count is %" PRIu32 ", at most %d are possible",
-				    path, header->section_count, PIMG_SECTIONS_MAX);
+		return packimg_damaged(error, "%s: section_count is %u, at most %d are possible",
+				       path, header->section_count, PIMG_SECTIONS_MAX);
 	for (uint32_t i = 0; i < PIMG_SECTIONS_MAX; i++) {
 		int r = section_check(header, path, i, error);
 		if (r < 0)
 			return r;
 	}
 	if (!header_section(header, PIMG_SECTION_INDEX))
-		return packimg_fail(error, -EBADMSG, "%s: the index section is missing", path);
+		return packimg_damaged(error, "%s: the index section is missing", path);
 	if (!!header_section(header, PIMG_SECTION_CLASSES) != (header->class_count > 0))
-		return packimg_fail(error, -EBADMSG,
-				    "%s: class_count is %" PRIu32
-				    " and the class section does not fit that",
-				    path, header->class_count);
+		return packimg_damaged(
+			error, "%s: class_count is %u and the class section does not fit that",
+			path, header->class_count);
 	if (!!header_section(header, PIMG_SECTION_FIELDS) != (header->field_count > 0) ||
 	    !!header_section(header, PIMG_SECTION_COLUMNS) != (header->field_count > 0))
-		return packimg_fail(error, -EBADMSG,
-				    "%s: field_count is %" PRIu32
-				    " and the field sections do not fit that",
-				    path, header->field_count);
+		return packimg_damaged(
+			error, "%s: field_count is %u and the field sections do not fit that", path,
+			header->field_count);
 	return 0;
 }
 
@@ -237,10 +217,10 @@ static int file_check(int fd, const char *name, uint64_t *ret_size, struct packi
 	 * its pages cannot be given back one by one, and what cuts a hole into it ends its readers
 	 */
 	if ((uint32_t)system.f_type == HUGETLBFS_MAGIC)
-		return packimg_fail(error, -EINVAL,
-				    "%s: lies on hugetlbfs; put it on a file system for files, or "
-				    "on a tmpfs",
-				    name);
+		return packimg_fail(
+			error, -EINVAL,
+			"%s: lies on hugetlbfs; put it on a file system for files, or on a tmpfs",
+			name);
 	*ret_size = (uint64_t)status.st_size;
 	return 0;
 }
@@ -253,7 +233,7 @@ int header_pread(int fd, const char *name, void *bytes, uint64_t size, uint64_t 
 	if (n < 0)
 		return packimg_fail(error, (int)n, "%s: %s", name, strerror((int)-n));
 	if ((uint64_t)n != size)
-		return packimg_fail(error, -EBADMSG, "%s: truncated while it was opened", name);
+		return packimg_damaged(error, "%s: truncated while it was opened", name);
 	return 0;
 }
 

@@ -28,16 +28,16 @@ static int compare_entries(const struct jpeg_index *stored, const struct jpeg_in
 	struct jpeg_index_entry must = jpeg_index_get(made, row, entry);
 
 	if (is.position != must.position)
-		return packimg_fail(error, -EBADMSG,
-				    "JPEG index: row %" PRIu32 ", column %" PRIu32
-				    ": place is %" PRIu64 ", the scan's %" PRIu64,
-				    row, stored->plan.columns[entry], is.position, must.position);
+		return packimg_damaged(
+			error,
+			"JPEG index: row %u, column %u: place is %" PRIu64 ", the scan's %" PRIu64,
+			row, stored->plan.columns[entry], is.position, must.position);
 	for (uint32_t i = 0; i < made->plan.component_count; i++)
 		if (is.dc[i] != must.dc[i])
-			return packimg_fail(
-				error, -EBADMSG,
-				"JPEG index: row %" PRIu32 ", column %" PRIu32
-				": predictor of component %" PRIu32 " is %d, the scan's %d",
+			return packimg_damaged(
+				error,
+				"JPEG index: row %u, column %u: predictor of component %u "
+				"is %d, the scan's %d",
 				row, stored->plan.columns[entry], i, is.dc[i], must.dc[i]);
 	return 0;
 }
@@ -76,25 +76,23 @@ static int check_index(struct packimg_decoder *decoder, const struct packimg_sam
 		return -ENODATA;
 	if (jpeg_frame_parse(sample->data, sample->data_size, &frame) < 0 ||
 	    !jpeg_index_possible(&frame))
-		return packimg_fail(
-			error, -EBADMSG,
-			"JPEG index: there is one, but this kind of JPEG can have none");
+		return packimg_damaged(
+			error, "JPEG index: there is one, but this kind of JPEG can have none");
 	if (jpeg_index_open(view.bytes, view.size, &frame, &stored) < 0)
-		return packimg_fail(
-			error, -EBADMSG,
-			"JPEG index: its head or its size of %zu bytes does not fit a "
-			"frame of %" PRIu32 " components and %" PRIu32 " x %" PRIu32 " MCUs",
+		return packimg_damaged(
+			error,
+			"JPEG index: its head or its size of %zu bytes does not fit a frame "
+			"of %u components and %u x %u MCUs",
 			view.size, frame.component_count, frame.mcus_wide, frame.mcus_high);
 	int r = decoder_index_like(decoder, sample->data, sample->data_size, &info, view.bytes,
 				   view.size, &side, &side_size);
 	if (r == -EBADMSG || r == -ENOTSUP)
-		return packimg_fail(error, -EBADMSG,
-				    "JPEG index: the scan that it leads into is damaged");
+		return packimg_damaged(error, "JPEG index: the scan that it leads into is damaged");
 	if (r < 0)
 		return packimg_fail(error, r, "JPEG index: %s", strerror(-r));
 	if (!find_index(side, side_size, &made_view) ||
 	    jpeg_index_open(made_view.bytes, made_view.size, &frame, &made) < 0)
-		return packimg_fail(error, -EBADMSG, "JPEG index: cannot be made");
+		return packimg_damaged(error, "JPEG index: cannot be made");
 	return compare(&stored, &made, error);
 }
 

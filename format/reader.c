@@ -80,8 +80,7 @@ static int field_read(struct packimg *dataset, int fd, const char *name,
 	    field->reserved_0 || field->reserved_1 || field->name_size == 0 ||
 	    field->name_size > PACKIMG_NAME_MAX || field->name_offset > section->size ||
 	    field->name_size > section->size - field->name_offset)
-		return packimg_fail(error, -EBADMSG, "%s: field %" PRIu32 " is damaged", name,
-				    number);
+		return packimg_damaged(error, "%s: field %u is damaged", name, number);
 	char *text = calloc(1, field->name_size + 1);
 	if (!text)
 		return packimg_fail(error, -ENOMEM, "%s: out of memory", name);
@@ -96,12 +95,10 @@ static int field_read(struct packimg *dataset, int fd, const char *name,
 	if (r < 0)
 		return r;
 	if (!text_is_utf8(text, field->name_size))
-		return packimg_fail(error, -EBADMSG, "%s: name of field %" PRIu32 " is not UTF-8",
-				    name, number);
+		return packimg_damaged(error, "%s: name of field %u is not UTF-8", name, number);
 	for (uint32_t k = 0; k < number; k++)
 		if (strcmp(dataset->fields[k].name, text) == 0)
-			return packimg_fail(error, -EBADMSG, "%s: two fields are named %s", name,
-					    text);
+			return packimg_damaged(error, "%s: two fields are named %s", name, text);
 	return 0;
 }
 
@@ -145,7 +142,7 @@ static int facts_read(struct packimg *dataset, int fd, const char *name,
 		return r;
 	const struct section_view *metadata = &dataset->metadata;
 	if (metadata->data && metadata->data[metadata->size - 1] != '\0')
-		return packimg_fail(error, -EBADMSG, "%s: the metadata is not terminated", name);
+		return packimg_damaged(error, "%s: the metadata is not terminated", name);
 	r = fields_read(dataset, fd, name, header, error);
 	return r < 0 ? r : traits_read(dataset, fd, name, header, error);
 }
@@ -166,17 +163,15 @@ static int shard_match(const struct packimg *dataset, const struct pimg_header *
 	if (memcmp(header->set_uuid, first->set_uuid, sizeof(header->set_uuid)) != 0 ||
 	    header->shard_count != first->shard_count ||
 	    header->set_sample_count != first->set_sample_count)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: belongs to another set than %s; convert the set again",
-				    shard->path, dataset->shards[0].path);
+		return packimg_damaged(error,
+				       "%s: belongs to another set than %s; convert the set again",
+				       shard->path, dataset->shards[0].path);
 	if (header->shard_index != number)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: is shard %" PRIu32 " of its set; it was renamed",
-				    shard->path, header->shard_index);
+		return packimg_damaged(error, "%s: is shard %u of its set; it was renamed",
+				       shard->path, header->shard_index);
 	if (header->sample_first != sample_first)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: sample_first is %" PRIu64 ", expected %" PRIu64,
-				    shard->path, header->sample_first, sample_first);
+		return packimg_damaged(error, "%s: sample_first is %" PRIu64 ", expected %" PRIu64,
+				       shard->path, header->sample_first, sample_first);
 	if (header->class_count != first->class_count ||
 	    header->field_count != first->field_count || header->content != first->content ||
 	    memcmp(header->mean, first->mean, sizeof(header->mean)) != 0 ||
@@ -185,9 +180,9 @@ static int shard_match(const struct packimg *dataset, const struct pimg_header *
 	    !section_same(shard, &dataset->shards[0], PIMG_SECTION_FIELDS) ||
 	    !section_same(shard, &dataset->shards[0], PIMG_SECTION_METADATA) ||
 	    !section_same(shard, &dataset->shards[0], PIMG_SECTION_TRAITS))
-		return packimg_fail(error, -EBADMSG,
-				    "%s: classes, fields or metadata differ from those of %s",
-				    shard->path, dataset->shards[0].path);
+		return packimg_damaged(error,
+				       "%s: classes, fields or metadata differ from those of %s",
+				       shard->path, dataset->shards[0].path);
 	return 0;
 }
 
@@ -206,7 +201,7 @@ static char *shard_path(const struct naming *naming, uint32_t i, uint32_t count)
 		return strdup(naming->name);
 	if (naming->set)
 		return set_name_path(naming->set->base, i, count, path) < 0 ? NULL : strdup(path);
-	return asprintf(&text, "%s, shard %" PRIu32, naming->name, i) < 0 ? NULL : text;
+	return asprintf(&text, "%s, shard %u", naming->name, i) < 0 ? NULL : text;
 }
 
 /* Of shard 0 the caller has read the header already; of the others it is read here, once. */
@@ -240,10 +235,10 @@ static int shards_init(struct packimg *dataset, const struct naming *naming, con
 		sample_first += header.sample_count;
 	}
 	if (sample_first != first->set_sample_count)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: the shards hold %" PRIu64
-				    " samples, set_sample_count is %" PRIu64,
-				    naming->name, sample_first, first->set_sample_count);
+		return packimg_damaged(error,
+				       "%s: the shards hold %" PRIu64
+				       " samples, set_sample_count is %" PRIu64,
+				       naming->name, sample_first, first->set_sample_count);
 	dataset->firsts[first->shard_count] = sample_first;
 	dataset->sample_end = sample_first;
 	return 0;
@@ -259,10 +254,10 @@ static int dataset_fill(struct packimg *dataset, const struct naming *naming, co
 		return packimg_fail(error, -ENOMEM, "%s: out of memory", naming->name);
 	int r = header_read(fds[0], path, &first, error);
 	if (r == 0 && first.shard_count != count)
-		r = packimg_fail(error, -EBADMSG,
-				 "%s: belongs to a set of %" PRIu32 " shards, and %" PRIu32
-				 " were given; open all of them",
-				 path, first.shard_count, count);
+		r = packimg_damaged(
+			error,
+			"%s: belongs to a set of %u shards, and %u were given; open all of them",
+			path, first.shard_count, count);
 	if (r == 0)
 		r = facts_read(dataset, fds[0], path, &first, error);
 	free(path);
@@ -314,8 +309,8 @@ int packimg_open_fds(const char *name, const int *fds, uint32_t count, struct pa
 
 	if (count == 0 || count > PACKIMG_SHARDS_MAX)
 		return packimg_fail(error, -EINVAL,
-				    "%s: %" PRIu32 " descriptors; a dataset has 1 to %d files",
-				    name, count, PACKIMG_SHARDS_MAX);
+				    "%s: %u descriptors; a dataset has 1 to %d files", name, count,
+				    PACKIMG_SHARDS_MAX);
 	char *copy = strdup(name);
 	if (!copy)
 		return packimg_fail(error, -ENOMEM, "%s: out of memory", name);
@@ -376,8 +371,7 @@ static int set_open_files(const struct set_name *set, int *fds, struct packimg_e
 			return packimg_fail(error, r, "%s: the path is too long", set->base);
 		fds[i] = file_open(path, error);
 		if (fds[i] == -ENOENT)
-			return packimg_fail(error, -EBADMSG, "%s: this shard of the set is missing",
-					    path);
+			return packimg_damaged(error, "%s: this shard of the set is missing", path);
 		if (fds[i] < 0)
 			return fds[i];
 	}
@@ -395,11 +389,10 @@ static int set_open(const char *path, int fd, uint32_t count, struct packimg **r
 
 	if (set_name_parse(path, &set) < 0 || set.shard_count != count) {
 		close(fd);
-		return packimg_fail(error, -EBADMSG,
-				    "%s: is one of %" PRIu32
-				    " shards but not named like that (NAME-00000-of-%05" PRIu32
-				    ".pimg); give it its name back",
-				    path, count, count);
+		return packimg_damaged(error,
+				       "%s: is one of %u shards but not named like that "
+				       "(NAME-00000-of-%05u.pimg); give it its name back",
+				       path, count, count);
 	}
 	int *fds = malloc(count * sizeof(*fds));
 	if (!fds) {

@@ -35,11 +35,11 @@ int traits_read(struct packimg *dataset, int fd, const char *name, const struct 
 		return r;
 	for (uint32_t i = 0; i < count; i++)
 		if (trait_read(&dataset->fields[i], &traits[i]) < 0)
-			return packimg_fail(error, -EBADMSG,
-					    "%s: traits of field %.100s do not fit its type", name,
-					    dataset->fields[i].name);
+			return packimg_damaged(error,
+					       "%s: traits of field %.100s do not fit its type",
+					       name, dataset->fields[i].name);
 	if (traits[count].reserved_0 || traits[count].longest > PACKIMG_SOURCE_MAX)
-		return packimg_fail(error, -EBADMSG, "%s: traits of the sources are damaged", name);
+		return packimg_damaged(error, "%s: traits of the sources are damaged", name);
 	dataset->source_longest = traits[count].longest;
 	return 0;
 }
@@ -49,10 +49,10 @@ static int check_longest(const struct packimg *dataset, const char *what, const 
 {
 	if (recorded == PACKIMG_LONGEST_UNKNOWN || found == recorded)
 		return 0;
-	return packimg_fail(error, -EBADMSG,
-			    "%s: %s%.100s: the longest is recorded as %" PRIu64
-			    " bytes, and has %" PRIu64 "; convert the file again",
-			    dataset->shards[0].path, what, name, recorded, found);
+	return packimg_damaged(error,
+			       "%s: %s%.100s: the longest is recorded as %" PRIu64
+			       " bytes, and has %" PRIu64 "; convert the file again",
+			       dataset->shards[0].path, what, name, recorded, found);
 }
 
 int traits_check(const struct packimg *dataset, const struct traits_found *found,

@@ -351,9 +351,9 @@ static int find_index(struct jpeg_state *jpeg, const struct packimg_sample *samp
 	if (side_find(jpeg->side.data, sample->side_size, PIMG_SIDE_JPEG_INDEX, &index, &size) < 0)
 		return 0;
 	if (XXH3_64bits(jpeg->side.data, sample->side_size) != sample->side_xxh3)
-		return packimg_fail(error, -EBADMSG,
-				    "the JPEG index does not match its checksum; make it anew with "
-				    "packimg index --rebuild");
+		return packimg_damaged(error,
+				       "the JPEG index does not match its checksum; make it anew "
+				       "with packimg index --rebuild");
 	if (size == 0 || index[0] != JPEG_INDEX_VERSION)
 		return 0;
 	source->index = index;
@@ -470,9 +470,9 @@ static int take_over(struct jpeg_state *jpeg, struct packimg_error *error)
 	if (r < 0)
 		return r;
 	if (jpeg->indexed)
-		return packimg_fail(error, -EBADMSG,
-				    "JPEG does not fit its index; make that anew "
-				    "with packimg index --rebuild");
+		return packimg_damaged(
+			error,
+			"JPEG does not fit its index; make that anew with packimg index --rebuild");
 	jpeg->taken_over = given;
 	return 0;
 }

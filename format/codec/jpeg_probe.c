@@ -80,12 +80,12 @@ static int parse_frame(uint8_t marker, const uint8_t *segment, size_t size,
 				    "JPEG coding SOF%d (lossless or hierarchical) is not supported",
 				    marker - MARKER_SOF0);
 	if (info->width != 0)
-		return packimg_fail(error, -EBADMSG, "JPEG has two frame headers");
+		return packimg_damaged(error, "JPEG has two frame headers");
 	if (size < sizeof(head))
-		return packimg_fail(error, -EBADMSG, "JPEG frame header is too short");
+		return packimg_damaged(error, "JPEG frame header is too short");
 	copy_once(head, segment, sizeof(head));
 	if (size - sizeof(head) < (size_t)head[5] * 3)
-		return packimg_fail(error, -EBADMSG, "JPEG frame header is too short");
+		return packimg_damaged(error, "JPEG frame header is too short");
 	copy_once(components, segment + sizeof(head), (size_t)head[5] * 3);
 	info->precision = head[0];
 	info->height = get16(head + 1);
@@ -98,8 +98,8 @@ static int parse_frame(uint8_t marker, const uint8_t *segment, size_t size,
 			error, -ENOTSUP,
 			"JPEG gives its height after the scan (DNL), which is not supported");
 	if (info->width == 0 || info->components == 0)
-		return packimg_fail(error, -EBADMSG, "JPEG is %ux%u with %u components",
-				    info->width, info->height, info->components);
+		return packimg_damaged(error, "JPEG is %ux%u with %u components", info->width,
+				       info->height, info->components);
 	*ret_mcus_wide = count_mcus_wide(components, info);
 	return 0;
 }
@@ -144,23 +144,23 @@ int packimg_jpeg_probe(const uint8_t *data, size_t size, struct packimg_jpeg_inf
 	uint8_t marker;
 
 	if (size < 4 || data[0] != 0xff || data[1] != MARKER_SOI)
-		return packimg_fail(error, -EBADMSG, "not a JPEG file");
+		return packimg_damaged(error, "not a JPEG file");
 	for (;;) {
 		if (next_marker(data, size, &position, &marker) < 0)
-			return packimg_fail(error, -EBADMSG,
-					    "JPEG header ends early or is damaged at byte %zu",
-					    position);
+			return packimg_damaged(error,
+					       "JPEG header ends early or is damaged at byte %zu",
+					       position);
 		if (marker == MARKER_SOS)
 			break;
 		if (marker == MARKER_EOI || marker == MARKER_SOI)
-			return packimg_fail(error, -EBADMSG, "JPEG has no image before byte %zu",
-					    position);
+			return packimg_damaged(error, "JPEG has no image before byte %zu",
+					       position);
 		if (marker == MARKER_TEM || (marker >= MARKER_RST0 && marker < MARKER_SOI))
 			continue;
 		size_t length = size - position < 2 ? 0 : get16(data + position);
 		if (length < 2 || length > size - position)
-			return packimg_fail(error, -EBADMSG,
-					    "JPEG segment at byte %zu is cut short", position);
+			return packimg_damaged(error, "JPEG segment at byte %zu is cut short",
+					       position);
 		const uint8_t *segment = data + position + 2;
 		size_t segment_size = length - 2;
 		if (is_frame(marker)) {
@@ -176,7 +176,7 @@ int packimg_jpeg_probe(const uint8_t *data, size_t size, struct packimg_jpeg_inf
 		position += 2 + segment_size;
 	}
 	if (info.width == 0)
-		return packimg_fail(error, -EBADMSG, "JPEG has a scan but no frame header");
+		return packimg_damaged(error, "JPEG has a scan but no frame header");
 	info.restart_within_rows = info.restart_interval % mcus_wide != 0;
 	info.several_scans = has_several_scans(data, size, position, info.components);
 	info.orientation = orientation_of(app1.exif, app1.xmp);

@@ -103,9 +103,8 @@ static int raw_decode(void *state, const struct codec_request *request,
 	uint64_t size = (uint64_t)request->width * request->height * sample->channels;
 
 	if (sample->data_size != size)
-		return packimg_fail(error, -EBADMSG,
-				    "raw pixels have %" PRIu32 " bytes, expected %" PRIu64,
-				    sample->data_size, size);
+		return packimg_damaged(error, "raw pixels have %u bytes, expected %" PRIu64,
+				       sample->data_size, size);
 	return raw_region(state, request, sample->data, ret_pixels);
 }
 
@@ -118,26 +117,23 @@ static int raw_zstd_decode(void *state, const struct codec_request *request,
 
 	/* zstd was not written for bytes that change while it reads them: it gets a copy */
 	if (scratch_reserve(&raw->frame, sample->data_size) < 0)
-		return packimg_fail(error, -ENOMEM,
-				    "out of memory for a frame of %" PRIu32 " bytes",
+		return packimg_fail(error, -ENOMEM, "out of memory for a frame of %u bytes",
 				    sample->data_size);
 	memcpy(raw->frame.data, sample->data, sample->data_size);
 	/* asked before memory is, so that a frame that lies about its size costs nothing */
 	unsigned long long declared = ZSTD_getFrameContentSize(raw->frame.data, sample->data_size);
 	if (declared != size)
-		return packimg_fail(error, -EBADMSG,
-				    "the zstd frame does not declare the %zu bytes of its pixels",
-				    size);
+		return packimg_damaged(
+			error, "the zstd frame does not declare the %zu bytes of its pixels", size);
 	if (scratch_reserve(&raw->image, size) < 0)
 		return packimg_fail(error, -ENOMEM, "out of memory for %zu bytes of pixels", size);
 	size_t n = ZSTD_decompressDCtx(raw->context, raw->image.data, size, raw->frame.data,
 				       sample->data_size);
 	if (ZSTD_isError(n))
-		return packimg_fail(error, -EBADMSG, "damaged zstd frame: %s",
-				    ZSTD_getErrorName(n));
+		return packimg_damaged(error, "damaged zstd frame: %s", ZSTD_getErrorName(n));
 	if (n != size)
-		return packimg_fail(error, -EBADMSG, "the zstd frame holds %zu bytes, expected %zu",
-				    n, size);
+		return packimg_damaged(error, "the zstd frame holds %zu bytes, expected %zu", n,
+				       size);
 	return raw_region(raw, request, raw->image.data, ret_pixels);
 }
 
