@@ -1,5 +1,7 @@
 #include "proto/ring.h"
 
+#include "format/base/copy_once.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -439,16 +441,6 @@ static bool header_is_sound(const struct ring_header *header, uint64_t file_size
 			return false;
 	}
 	return true;
-}
-
-/*
- * Copies what the daemon can still change. The barrier keeps the compiler from going back to the
- * original: what is checked afterwards is what is used.
- */
-static void copy_once(void *to, const void *from, size_t size)
-{
-	memcpy(to, from, size);
-	__asm__ volatile("" ::: "memory");
 }
 
 /*

@@ -59,9 +59,9 @@ static uint64_t image_bytes(const struct ring_header *layout, const struct ring_
 static int refuse_batch(struct feed *feed)
 {
 	feed->broken = -EPROTO;
-	return error_set(feed->error, -EPROTO,
-			 "The daemon on %s published batch %llu with a header that cannot be.",
-			 feed->connection.socket, (unsigned long long)feed->ring.taken);
+	return daemon_error(&feed->connection, feed->error, -EPROTO,
+			    "published batch %llu with a header that cannot be.",
+			    (unsigned long long)feed->ring.taken);
 }
 
 /* The batch that is due, and the epoch's last where that is due. */
@@ -77,13 +77,12 @@ static bool is_next(const struct feed *feed, const struct ring_slot *slot)
 static int refuse_cut(struct feed *feed, const struct ring_slot *slot, uint64_t sample)
 {
 	feed->broken = -EBADMSG;
-	return error_set(feed->error, -EBADMSG,
-			 "Epoch %llu, batch %llu: sample %llu has a value that is longer than "
-			 "field_bytes, %u, and the daemon on %s has cut it: ask for more, or for "
-			 "cut values.",
-			 (unsigned long long)slot->epoch, (unsigned long long)slot->batch,
-			 (unsigned long long)sample, feed->ring.layout.field_bytes,
-			 feed->connection.socket);
+	return error_set(
+		feed->error, -EBADMSG,
+		"Epoch %llu, batch %llu: sample %llu has a value that is longer than field_bytes, "
+		"%u, and the daemon on %s has cut it: ask for more, or for cut values.",
+		(unsigned long long)slot->epoch, (unsigned long long)slot->batch,
+		(unsigned long long)sample, feed->ring.layout.field_bytes, feed->connection.socket);
 }
 
 /* Number of the first sample whose values were cut; count: of none. */
@@ -144,12 +143,10 @@ static int lose(struct feed *feed, int code)
 	if (feed->failed != 0)
 		return feed->failed;
 	if (code == -ECONNRESET)
-		feed->failed = error_set(
-			feed->error, code,
-			"The daemon on %s %s; the feed can be opened again at epoch %llu, "
-			"batch %llu.",
-			feed->connection.socket, how, (unsigned long long)feed->epoch,
-			(unsigned long long)feed->batch);
+		feed->failed = daemon_error(
+			&feed->connection, feed->error, code,
+			"%s; the feed can be opened again at epoch %llu, batch %llu.", how,
+			(unsigned long long)feed->epoch, (unsigned long long)feed->batch);
 	else
 		feed->failed = error_set(feed->error, code,
 					 "The connection to the daemon on %s failed: %s.",
@@ -182,15 +179,14 @@ static int look(struct feed *feed, const struct ring_slot **ret_slot)
 		return error_set(feed->error, -EBADMSG, "The feed failed: %s", reason);
 	}
 	if (state != RING_RUNNING)
-		return error_set(feed->error, -EPROTO, "The daemon on %s set the unknown state %u.",
-				 feed->connection.socket, state);
+		return daemon_error(&feed->connection, feed->error, -EPROTO,
+				    "set the unknown state %u.", state);
 	if (feed->failed == 0 &&
 	    atomic_load_explicit(&feed->ring.held_count, memory_order_relaxed) >= feed->ring.slots)
-		return error_set(
-			feed->error, -ENOBUFS,
-			"All %u batches that this feed has room for are held: release one, or open "
-			"the feed with more slots.",
-			feed->ring.slots);
+		return error_set(feed->error, -ENOBUFS,
+				 "All %u batches that this feed has room for are held: release "
+				 "one, or open the feed with more slots.",
+				 feed->ring.slots);
 	return -EAGAIN;
 }
 

@@ -62,10 +62,8 @@ static int connect_error(const char *socket, int code, char *error)
 	if (code == -ENOENT || code == -ECONNREFUSED)
 		return error_set(error, code,
 				 "No daemon listens on %s. Start one (systemctl start loaderd, or "
-				 "loaderd in "
-				 "a terminal), name its socket in the option or in "
-				 "$LOADERD_SOCKET, or start a "
-				 "private one.",
+				 "loaderd in a terminal), name its socket in the option or in "
+				 "$LOADERD_SOCKET, or start a private one.",
 				 socket);
 	if (code == -EACCES)
 		return error_set(
@@ -158,11 +156,10 @@ static int send_request(struct connection *connection, const Loaderd__Request *r
 {
 	size_t size = loaderd__request__get_packed_size(request);
 	if (size > FRAME_SIZE_MAX)
-		return error_set(
-			error, -EMSGSIZE,
-			"The request has %zu bytes, a message may have %d: shorten the pipeline, "
-			"the paths or the list of fields.",
-			size, FRAME_SIZE_MAX);
+		return error_set(error, -EMSGSIZE,
+				 "The request has %zu bytes, a message may have %d: shorten the "
+				 "pipeline, the paths or the list of fields.",
+				 size, FRAME_SIZE_MAX);
 	uint8_t *data = malloc(size + 1);
 	if (!data)
 		return error_set(error, -ENOMEM, "Out of memory.");
@@ -170,8 +167,7 @@ static int send_request(struct connection *connection, const Loaderd__Request *r
 	int r = frame_send(connection->fd, data, size, NULL, 0, clock_left_ms(deadline_ms));
 	free(data);
 	if (r == -EAGAIN)
-		return error_set(error, -ETIMEDOUT, "The daemon on %s does not read requests.",
-				 connection->socket);
+		return daemon_error(connection, error, -ETIMEDOUT, "does not read requests.");
 	if (r == -EPIPE || r == -ECONNRESET)
 		return 0; /* what it said before it hung up is more telling than the broken pipe */
 	if (r < 0)
@@ -192,8 +188,7 @@ static int wait_for_reply(struct connection *connection, int timeout_ms, char *e
 		return error_set(error, -errno, "Cannot wait for the daemon on %s: %s.",
 				 connection->socket, strerror(errno));
 	if (r > 0 && p[0].revents == 0)
-		return error_set(error, -ECONNRESET, "The daemon on %s ended before it answered.",
-				 connection->socket);
+		return daemon_error(connection, error, -ECONNRESET, "ended before it answered.");
 	return 0;
 }
 
@@ -206,10 +201,8 @@ static int receive_reply(struct connection *connection, int64_t deadline_ms,
 		size_t size;
 		int r = frame_receive(&connection->reader, connection->fd, &data, &size);
 		if (r == -ECONNRESET)
-			return error_set(
-				error, r,
-				"The daemon on %s closed the connection before it answered.",
-				connection->socket);
+			return daemon_error(connection, error, r,
+					    "closed the connection before it answered.");
 		if (r < 0)
 			return error_set(error, r,
 					 "What the daemon on %s sends is not our protocol: %s.",
@@ -217,10 +210,8 @@ static int receive_reply(struct connection *connection, int64_t deadline_ms,
 		if (r > 0) {
 			Loaderd__Reply *reply = loaderd__reply__unpack(NULL, size, data);
 			if (!reply)
-				return error_set(
-					error, -EPROTO,
-					"The daemon on %s sent a message that cannot be read.",
-					connection->socket);
+				return daemon_error(connection, error, -EPROTO,
+						    "sent a message that cannot be read.");
 			if (reply->kind_case != LOADERD__REPLY__KIND_DOORBELL) {
 				*ret_reply = reply;
 				return 0;
@@ -229,9 +220,8 @@ static int receive_reply(struct connection *connection, int64_t deadline_ms,
 		}
 		int left_ms = clock_left_ms(deadline_ms);
 		if (left_ms == 0)
-			return error_set(error, -ETIMEDOUT,
-					 "The daemon on %s did not answer in time.",
-					 connection->socket);
+			return daemon_error(connection, error, -ETIMEDOUT,
+					    "did not answer in time.");
 		if (r > 0)
 			continue;
 		r = wait_for_reply(connection, left_ms, error);

@@ -27,6 +27,9 @@ struct connection {
 
 /* Writes a sentence to error and returns code. */
 #define error_set(error, code, ...) sentence_fail((error), FEED_ERROR_MAX, (code), __VA_ARGS__)
+/* One about who is at the other end; does: a literal, what follows "The daemon on SOCKET". */
+#define daemon_error(connection, error, code, does, ...)                                           \
+	error_set(error, code, "The daemon on %s " does, (connection)->socket, ##__VA_ARGS__)
 
 /*
  * What a daemon wrote, for a terminal: control characters and bytes that are not UTF-8 become '?'.

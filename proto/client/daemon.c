@@ -377,10 +377,10 @@ static int launch(struct feed_daemon *daemon, char *error)
 	if (lifeline[1] >= 0)
 		close(lifeline[1]);
 	if (r < 0)
-		return error_set(error, r,
-				 "Cannot start the program %s: %s. Install loaderd, or name it in "
-				 "$LOADERD.",
-				 daemon->path, strerror(-r));
+		return error_set(
+			error, r,
+			"Cannot start the program %s: %s. Install loaderd, or name it in $LOADERD.",
+			daemon->path, strerror(-r));
 
 	daemon->pidfd = (int)syscall(SYS_pidfd_open, daemon->pid, 0);
 	if (daemon->pidfd < 0)

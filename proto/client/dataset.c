@@ -78,9 +78,9 @@ int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret
 	r = files_request(&connection, &request, NULL, absolute, deadline_ms, &reply, error);
 	free(absolute);
 	if (r == 0 && reply->kind_case != LOADERD__REPLY__KIND_DATASET)
-		r = error_set(error, -EPROTO,
-			      "The daemon on %s answered about a dataset with message %d.",
-			      connection.socket, (int)reply->kind_case);
+		r = daemon_error(&connection, error, -EPROTO,
+				 "answered about a dataset with message %d.",
+				 (int)reply->kind_case);
 	connection_close(&connection);
 	struct dataset *dataset = r < 0 ? NULL : calloc(1, sizeof(*dataset));
 	if (!dataset) {

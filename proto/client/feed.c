@@ -64,10 +64,10 @@ static int check_options(const struct feed_options *options, char *error)
 		return error_set(error, -EINVAL, "cut_values: %u is neither 0 nor 1.",
 				 options->cut_values);
 	if (options->reconnect > FEED_RECONNECT_NEVER)
-		return error_set(error, -EINVAL,
-				 "reconnect: %u is neither FEED_RECONNECT nor "
-				 "FEED_RECONNECT_NEVER.",
-				 options->reconnect);
+		return error_set(
+			error, -EINVAL,
+			"reconnect: %u is neither FEED_RECONNECT nor FEED_RECONNECT_NEVER.",
+			options->reconnect);
 	return 0;
 }
 

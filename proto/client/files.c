@@ -132,10 +132,9 @@ static int answer(struct connection *connection, struct dataset_files *files,
 	}
 	if (need->direct != files->direct || need->first != files->next ||
 	    need->first >= files->total || need->most == 0)
-		return error_set(error, -EPROTO,
-				 "The daemon on %s asks for file %u of a dataset that has %u, "
-				 "where %u is next.",
-				 connection->socket, need->first, files->total, files->next);
+		return daemon_error(connection, error, -EPROTO,
+				    "asks for file %u of a dataset that has %u, where %u is next.",
+				    need->first, files->total, files->next);
 	int r = open_part(files, need, fds, &count, error);
 	if (r == 0)
 		r = send_files(connection, files, need, fds, count, deadline_ms, error);
@@ -153,10 +152,8 @@ int files_request(struct connection *connection, const Loaderd__Request *request
 	int r = connection_request(connection, request, text, deadline_ms, &reply, error);
 	while (r == 0 && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
 		if (!path) {
-			r = error_set(
-				error, -EPROTO,
-				"The daemon on %s asks for files where none belong to the request.",
-				connection->socket);
+			r = daemon_error(connection, error, -EPROTO,
+					 "asks for files where none belong to the request.");
 		} else if (!files) {
 			files = calloc(1, sizeof(*files));
 			r = !files ? error_set(error, -ENOMEM, "Out of memory.")

@@ -197,12 +197,11 @@ static const char *how(const struct feed *feed)
 static int give_up(struct feed *feed, int code, const char *why)
 {
 	feed->again.given_up = true;
-	feed->failed = error_set(
-		feed->error, code,
-		"The daemon on %s %s before epoch %llu, batch %llu, and the feed could not be "
-		"opened again there: %.700s",
-		feed->connection.socket, how(feed), (unsigned long long)feed->epoch,
-		(unsigned long long)feed->batch, why);
+	feed->failed = daemon_error(&feed->connection, feed->error, code,
+				    "%s before epoch %llu, batch %llu, and the feed could not be "
+				    "opened again there: %.700s",
+				    how(feed), (unsigned long long)feed->epoch,
+				    (unsigned long long)feed->batch, why);
 	return feed->failed;
 }
 
@@ -216,10 +215,10 @@ static int begin(struct feed *feed)
 			       "it did so several times in a row before it delivered that batch. "
 			       "One of its samples may be what ends it: the daemon's log tells.");
 	if (count_old(feed) >= OLD_RINGS_MAX)
-		return error_set(feed->error, -ENOBUFS,
-				 "The daemon on %s %s, and batches of %d connections before are "
-				 "still held: release them.",
-				 feed->connection.socket, how(feed), OLD_RINGS_MAX);
+		return daemon_error(
+			&feed->connection, feed->error, -ENOBUFS,
+			"%s, and batches of %d connections before are still held: release them.",
+			how(feed), OLD_RINGS_MAX);
 	/*
 	 * A daemon that is stopping waits for its clients to leave before the next one can start.
 	 */
@@ -255,10 +254,10 @@ static int compare(const struct feed *feed, const struct feed *fresh, char *erro
 	const struct feed_info *a = &feed->info, *b = &fresh->info;
 	if (memcmp(a->dataset_uuid, b->dataset_uuid, sizeof(a->dataset_uuid)) != 0 ||
 	    a->samples != b->samples || a->classes != b->classes)
-		return error_set(error, -ESTALE,
-				 "%s has been replaced by another dataset since the feed was "
-				 "opened.",
-				 feed->options.dataset);
+		return error_set(
+			error, -ESTALE,
+			"%s has been replaced by another dataset since the feed was opened.",
+			feed->options.dataset);
 	if (a->batches_per_epoch != b->batches_per_epoch || a->batch_size != b->batch_size ||
 	    a->slots != b->slots)
 		return error_set(error, -EPROTO,
@@ -393,10 +392,9 @@ static int attempt(struct feed *feed)
 static int not_yet(struct feed *feed)
 {
 	set_timer(feed, feed->again.next_ms);
-	return error_set(feed->error, -ETIMEDOUT,
-			 "The daemon on %s %s %.1f s ago, and is not there again yet.",
-			 feed->connection.socket, how(feed),
-			 (double)(clock_ms() - feed->again.lost_ms) / 1000);
+	return daemon_error(&feed->connection, feed->error, -ETIMEDOUT,
+			    "%s %.1f s ago, and is not there again yet.", how(feed),
+			    (double)(clock_ms() - feed->again.lost_ms) / 1000);
 }
 
 int feed_reopen(struct feed *feed, int64_t deadline_ms)

@@ -39,9 +39,9 @@ static int receive_ring(struct feed *feed, const char *pipeline, int64_t deadlin
 	loaderd__reply__free_unpacked(*reply, NULL);
 	*reply = NULL;
 	if (!two)
-		return error_set(error, -EPROTO,
-				 "The daemon on %s sent %u descriptors for a ring, not two.",
-				 feed->connection.socket, frame_fd_count(reader));
+		return daemon_error(&feed->connection, error, -EPROTO,
+				    "sent %u descriptors for a ring, not two.",
+				    frame_fd_count(reader));
 	return connection_reply(&feed->connection, pipeline, deadline_ms, reply, error);
 }
 
@@ -92,11 +92,10 @@ static int map_ring(struct feed *feed, const struct ring_fds *fds, uint32_t writ
 		r = ring_consumer_init(&feed->ring, fds->ring, fds->ack,
 				       (enum ring_mapping)writable);
 	if (r == -EPROTO)
-		return error_set(
-			error, r,
-			"The daemon on %s sent no ring that this library knows (ring version %d): "
-			"install daemon and library of one version.",
-			feed->connection.socket, RING_VERSION);
+		return daemon_error(&feed->connection, error, r,
+				    "sent no ring that this library knows (ring version %d): "
+				    "install daemon and library of one version.",
+				    RING_VERSION);
 	if (r < 0)
 		return error_set(error, r, "Cannot map the batches of the daemon on %s: %s.",
 				 feed->connection.socket, strerror(-r));
@@ -109,10 +108,9 @@ static int take_ring(struct feed *feed, const struct feed_options *options,
 		     int64_t deadline_ms, char *error)
 {
 	if (options->writable == FEED_WRITABLE && !opened->writable)
-		return error_set(error, -ENOTSUP,
-				 "The daemon on %s does not know of writable rings: update it, or "
-				 "open the feed without.",
-				 feed->connection.socket);
+		return daemon_error(
+			&feed->connection, error, -ENOTSUP,
+			"does not know of writable rings: update it, or open the feed without.");
 	int r = map_ring(feed, fds, options->writable, error);
 	if (r < 0)
 		return r;
@@ -133,16 +131,15 @@ static int check_opened(const struct feed *feed, const struct feed_options *opti
 	uint32_t batch_size = batch_size_of(options);
 	uint32_t slots = options->slots != 0 ? options->slots : layout->slots;
 	if (layout->batch_size_max != batch_size || layout->slots != slots)
-		return error_set(error, -EPROTO,
-				 "The daemon on %s opened a feed of %u slots for %u samples each, "
-				 "where %u for %u were asked for.",
-				 feed->connection.socket, layout->slots, layout->batch_size_max,
-				 slots, batch_size);
+		return daemon_error(&feed->connection, error, -EPROTO,
+				    "opened a feed of %u slots for %u samples each, where %u for "
+				    "%u were asked for.",
+				    layout->slots, layout->batch_size_max, slots, batch_size);
 	if (info->batches_per_epoch < 1 || info->batches_per_epoch > info->samples)
-		return error_set(error, -EPROTO,
-				 "The daemon on %s opened a feed of %llu samples in %llu batches.",
-				 feed->connection.socket, (unsigned long long)info->samples,
-				 (unsigned long long)info->batches_per_epoch);
+		return daemon_error(&feed->connection, error, -EPROTO,
+				    "opened a feed of %llu samples in %llu batches.",
+				    (unsigned long long)info->samples,
+				    (unsigned long long)info->batches_per_epoch);
 	return 0;
 }
 
@@ -205,12 +202,10 @@ int feed_subscribe(struct feed *feed, const struct feed_options *options, char *
 		r = take_ring(feed, options, opened, &fds, deadline_ms, error);
 	} else if (reply->kind_case == LOADERD__REPLY__KIND_SHUTTING_DOWN) {
 		/* It tells everybody, those too who wait for an answer. */
-		r = error_set(error, -ESHUTDOWN, "The daemon on %s is shutting down.",
-			      feed->connection.socket);
+		r = daemon_error(&feed->connection, error, -ESHUTDOWN, "is shutting down.");
 	} else {
-		r = error_set(error, -EPROTO,
-			      "The daemon on %s answered a subscription with message %d.",
-			      feed->connection.socket, (int)reply->kind_case);
+		r = daemon_error(&feed->connection, error, -EPROTO,
+				 "answered a subscription with message %d.", (int)reply->kind_case);
 	}
 	loaderd__reply__free_unpacked(reply, NULL);
 	close_ring_fds(&fds);
