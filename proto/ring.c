@@ -225,6 +225,15 @@ static int map_memory(int fd, uint64_t size, void **ret_memory)
 	return 0;
 }
 
+/* Either may be NULL. */
+static void unmap(const void *ring, uint64_t size, void *ack)
+{
+	if (ring)
+		munmap((void *)ring, size);
+	if (ack)
+		munmap(ack, RING_ACK_SIZE);
+}
+
 /* F_SEAL_FUTURE_WRITE spares the mappings that exist, which are ours. */
 static int seal(int ring_fd, int ack_fd, bool writable)
 {
@@ -238,23 +247,16 @@ int ring_producer_init(struct ring_producer *producer, const struct ring_geometr
 		       int ring_fd, int ack_fd)
 {
 	struct ring_header header;
-	void *ring, *ack;
+	void *ring = NULL, *ack = NULL;
 	int r = lay_out(geometry, &header);
 	if (r < 0)
 		return r;
 	uint64_t bytes = ring_bytes(header.slots, header.slot_size);
 	r = bytes == 0 ? -EINVAL : map_memory(ring_fd, bytes, &ring);
-	if (r < 0)
-		return r;
-	r = map_memory(ack_fd, RING_ACK_SIZE, &ack);
+	r = r ?: map_memory(ack_fd, RING_ACK_SIZE, &ack);
+	r = r ?: seal(ring_fd, ack_fd, geometry->writable);
 	if (r < 0) {
-		munmap(ring, bytes);
-		return r;
-	}
-	r = seal(ring_fd, ack_fd, geometry->writable);
-	if (r < 0) {
-		munmap(ring, bytes);
-		munmap(ack, RING_ACK_SIZE);
+		unmap(ring, bytes, ack);
 		return r;
 	}
 	memcpy(ring, &header, sizeof(header));
@@ -265,8 +267,6 @@ int ring_producer_init(struct ring_producer *producer, const struct ring_geometr
 		.ring_fd = ring_fd,
 		.ack_fd = ack_fd,
 		.writable = geometry->writable,
-		.slots = header.slots,
-		.slot_size = header.slot_size,
 		.size = bytes + RING_ACK_SIZE,
 	};
 	return 0;
@@ -287,8 +287,7 @@ void ring_producer_deinit(struct ring_producer *producer)
 {
 	if (!producer->header)
 		return;
-	munmap(producer->header, producer->size - RING_ACK_SIZE);
-	munmap(producer->ack, RING_ACK_SIZE);
+	unmap(producer->header, producer->size - RING_ACK_SIZE, producer->ack);
 	close(producer->ring_fd);
 	close(producer->ack_fd);
 	*producer = (struct ring_producer){.ring_fd = -1, .ack_fd = -1};
@@ -297,7 +296,7 @@ void ring_producer_deinit(struct ring_producer *producer)
 static struct ring_slot *slot_at(const struct ring_producer *producer, uint32_t slot)
 {
 	return (struct ring_slot *)((char *)producer->header + RING_HEADER_SIZE +
-				    slot * producer->slot_size);
+				    slot * producer->layout.slot_size);
 }
 
 /* The client has given back what was published in this slot, if anything was. */
@@ -317,15 +316,15 @@ static bool slot_is_free(const struct ring_producer *producer, uint32_t slot)
 
 struct ring_slot *ring_begin(struct ring_producer *producer)
 {
-	for (uint32_t i = 0; i < producer->slots; i++) {
-		uint32_t slot = (producer->next + i) % producer->slots;
+	for (uint32_t i = 0; i < producer->layout.slots; i++) {
+		uint32_t slot = (producer->next + i) % producer->layout.slots;
 		if (!slot_is_free(producer, slot))
 			continue;
 		atomic_store_explicit(&producer->header->producer_waits, 0, memory_order_relaxed);
 		uint64_t number = ++producer->begun;
-		producer->next = (slot + 1) % producer->slots;
+		producer->next = (slot + 1) % producer->layout.slots;
 		producer->number[slot] = number;
-		producer->order[(number - 1) % producer->slots] = slot;
+		producer->order[(number - 1) % producer->layout.slots] = slot;
 		struct ring_slot *header = slot_at(producer, slot);
 		header->number = number;
 		return header;
@@ -355,7 +354,7 @@ int ring_publish(struct ring_producer *producer)
 	if (producer->published == producer->begun)
 		return 0;
 	uint64_t number = producer->published + 1;
-	uint32_t place = (uint32_t)((number - 1) % producer->slots);
+	uint32_t place = (uint32_t)((number - 1) % producer->layout.slots);
 	atomic_store_explicit(&producer->header->order[place], producer->order[place],
 			      memory_order_relaxed);
 	producer->published = number;
@@ -382,7 +381,7 @@ int ring_end(struct ring_producer *producer, const char *reason)
 uint32_t ring_outstanding(const struct ring_producer *producer)
 {
 	uint32_t count = 0;
-	for (uint32_t slot = 0; slot < producer->slots; slot++)
+	for (uint32_t slot = 0; slot < producer->layout.slots; slot++)
 		count += producer->number[slot] <= producer->published &&
 			 !slot_is_free(producer, slot);
 	return count;
@@ -475,7 +474,6 @@ int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd,
 		       enum ring_mapping mapping)
 {
 	int protection = mapping == RING_MAP_WRITABLE ? PROT_READ | PROT_WRITE : PROT_READ;
-	struct own_pages own = {0};
 	int64_t ring_file = sealed_size(ring_fd);
 	int64_t ack_file = sealed_size(ack_fd);
 	if (ring_file < 0 || ack_file < 0)
@@ -486,46 +484,31 @@ int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd,
 	void *ring = mmap(NULL, (size_t)ring_file, protection, MAP_SHARED, ring_fd, 0);
 	if (ring == MAP_FAILED)
 		return -errno;
-	struct ring_header header;
-	copy_once(&header, ring, sizeof(header));
-	if (!header_is_sound(&header, (uint64_t)ring_file)) {
-		munmap(ring, (size_t)ring_file);
-		return -EPROTO;
-	}
-	if (mapping == RING_MAP_OWN) {
-		int r = own_pages_init(&own, ring_fd, (size_t)ring_file, RING_ALIGN);
-		if (r < 0) {
-			munmap(ring, (size_t)ring_file);
-			return r;
-		}
-	}
-	void *ack = mmap(NULL, RING_ACK_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, ack_fd, 0);
-	if (ack == MAP_FAILED) {
-		int r = -errno;
-		munmap(ring, (size_t)ring_file);
-		own_pages_deinit(&own);
-		return r;
-	}
-	touch(ring, (size_t)ring_file);
-	*consumer = (struct ring_consumer){
-		.header = ring,
-		.layout = header,
-		.ack = ack,
-		.map_size = (uint64_t)ring_file,
-		.own = own,
-		.slots = header.slots,
-		.slot_size = header.slot_size,
-	};
-	return 0;
+	*consumer = (struct ring_consumer){.header = ring, .map_size = (uint64_t)ring_file};
+	copy_once(&consumer->layout, ring, sizeof(consumer->layout));
+	int r = header_is_sound(&consumer->layout, (uint64_t)ring_file) ? 0 : -EPROTO;
+	if (r == 0 && mapping == RING_MAP_OWN)
+		r = own_pages_init(&consumer->own, ring_fd, (size_t)ring_file, RING_ALIGN);
+	void *ack =
+		r < 0 ? NULL
+		      : mmap(NULL, RING_ACK_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, ack_fd, 0);
+	if (ack == MAP_FAILED)
+		r = -errno;
+	else
+		consumer->ack = ack;
+	if (r < 0)
+		ring_consumer_deinit(consumer);
+	else
+		touch(ring, (size_t)ring_file);
+	return r;
 }
 
 void ring_consumer_deinit(struct ring_consumer *consumer)
 {
 	if (!consumer->header)
 		return;
-	munmap((void *)consumer->header, consumer->map_size);
+	unmap(consumer->header, consumer->map_size, consumer->ack);
 	own_pages_deinit(&consumer->own);
-	munmap(consumer->ack, RING_ACK_SIZE);
 	memset(consumer, 0, sizeof(*consumer));
 }
 
@@ -535,9 +518,10 @@ const struct ring_slot *ring_take(struct ring_consumer *consumer)
 	if (atomic_load_explicit(&header->head, memory_order_seq_cst) <= consumer->taken)
 		return NULL;
 	uint64_t number = ++consumer->taken;
-	uint32_t slot = atomic_load_explicit(&header->order[(number - 1) % consumer->slots],
+	uint32_t slot = atomic_load_explicit(&header->order[(number - 1) % consumer->layout.slots],
 					     memory_order_relaxed);
-	slot %= consumer->slots; /* a broken daemon's index; its number will not match either */
+	slot %= consumer->layout
+			.slots; /* a broken daemon's index; its number will not match either */
 	uint64_t free = 0;
 	if (atomic_compare_exchange_strong_explicit(&consumer->held[slot], &free, number,
 						    memory_order_relaxed, memory_order_relaxed))
@@ -546,7 +530,7 @@ const struct ring_slot *ring_take(struct ring_consumer *consumer)
 		consumer->broken = 1; /* the batch held there is being written over */
 	atomic_store_explicit(&consumer->ack->taken, number, memory_order_relaxed);
 	return (const struct ring_slot *)((const char *)header + RING_HEADER_SIZE +
-					  slot * consumer->slot_size);
+					  slot * consumer->layout.slot_size);
 }
 
 const char *ring_show(const struct ring_consumer *consumer, const struct ring_slot *slot)
@@ -554,16 +538,17 @@ const char *ring_show(const struct ring_consumer *consumer, const struct ring_sl
 	const char *shared = (const char *)consumer->header, *at = (const char *)slot;
 	if (!consumer->own.memory)
 		return at;
-	return own_pages_show(&consumer->own, shared, (size_t)(at - shared), consumer->slot_size);
+	return own_pages_show(&consumer->own, shared, (size_t)(at - shared),
+			      consumer->layout.slot_size);
 }
 
 void ring_keep_held(const struct ring_consumer *consumer)
 {
-	for (uint32_t slot = 0; consumer->own.memory && slot < consumer->slots; slot++)
+	for (uint32_t slot = 0; consumer->own.memory && slot < consumer->layout.slots; slot++)
 		if (atomic_load_explicit(&consumer->held[slot], memory_order_relaxed) != 0)
 			own_pages_keep(&consumer->own,
-				       RING_HEADER_SIZE + slot * consumer->slot_size,
-				       consumer->slot_size);
+				       RING_HEADER_SIZE + slot * consumer->layout.slot_size,
+				       consumer->layout.slot_size);
 }
 
 void ring_copy_slot(const struct ring_slot *slot, struct ring_slot *ret_copy)
@@ -586,7 +571,7 @@ int ring_ack(struct ring_consumer *consumer, uint64_t number)
 {
 	if (number == 0)
 		return -EINVAL;
-	for (uint32_t slot = 0; slot < consumer->slots; slot++) {
+	for (uint32_t slot = 0; slot < consumer->layout.slots; slot++) {
 		uint64_t expected = number;
 		if (!atomic_compare_exchange_strong_explicit(&consumer->held[slot], &expected, 0,
 							     memory_order_relaxed,

@@ -144,8 +144,6 @@ struct ring_producer {
 	struct ring_ack *ack;
 	int ring_fd, ack_fd;
 	int writable;
-	uint32_t slots;
-	uint64_t slot_size;
 	uint64_t size;      /* bytes of shared memory, ack page included */
 	uint64_t begun;     /* number of the last batch begun */
 	uint64_t published; /* number of the last batch published */
@@ -230,8 +228,6 @@ struct ring_consumer {
 	struct ring_ack *ack;
 	uint64_t map_size;
 	struct own_pages own;
-	uint32_t slots;
-	uint64_t slot_size;
 	uint64_t taken; /* number of the last batch handed out */
 	/* the daemon published into a slot that is held: what it says is not to be believed */
 	int broken;

@@ -182,11 +182,12 @@ static int look(struct feed *feed, const struct ring_slot **ret_slot)
 		return daemon_error(&feed->connection, feed->error, -EPROTO,
 				    "set the unknown state %u.", state);
 	if (feed->failed == 0 &&
-	    atomic_load_explicit(&feed->ring.held_count, memory_order_relaxed) >= feed->ring.slots)
+	    atomic_load_explicit(&feed->ring.held_count, memory_order_relaxed) >=
+		    feed->ring.layout.slots)
 		return error_set(feed->error, -ENOBUFS,
 				 "All %u batches that this feed has room for are held: release "
 				 "one, or open the feed with more slots.",
-				 feed->ring.slots);
+				 feed->ring.layout.slots);
 	return -EAGAIN;
 }
 

@@ -213,7 +213,7 @@ int feed_subscribe(struct feed *feed, const struct feed_options *options, char *
 		r = check_opened(feed, options, error);
 	if (r < 0)
 		return r;
-	feed->info.slots = feed->ring.slots;
+	feed->info.slots = feed->ring.layout.slots;
 	feed->info.batch_size = feed->ring.layout.batch_size_max;
 	feed->info.memory = feed->ring.header;
 	feed->info.memory_size = feed->ring.map_size;

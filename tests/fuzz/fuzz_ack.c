@@ -22,9 +22,9 @@ struct fuzz_state {
 static void check_begun(struct fuzz_state *s, const struct ring_slot *slot)
 {
 	size_t offset = (size_t)((const char *)slot - (const char *)s->producer.header);
-	size_t index = (offset - RING_HEADER_SIZE) / s->producer.slot_size;
-	assert(index < s->producer.slots);
-	assert((offset - RING_HEADER_SIZE) % s->producer.slot_size == 0);
+	size_t index = (offset - RING_HEADER_SIZE) / s->producer.layout.slot_size;
+	assert(index < s->producer.layout.slots);
+	assert((offset - RING_HEADER_SIZE) % s->producer.layout.slot_size == 0);
 	assert(slot->number == s->producer.begun);
 	/* what lay there was published before it was given away again */
 	assert(s->last[index] <= s->producer.published);
@@ -52,7 +52,7 @@ static size_t step(struct fuzz_state *s, const uint8_t *data, size_t size)
 			     s->producer.published + (uint64_t)(data[1] / SLOTS_MOST) - 25);
 		break;
 	case 4: /* the truth, or a lie about a batch under way */
-		atomic_store(&ack->acks[slot], s->producer.number[slot % s->producer.slots]);
+		atomic_store(&ack->acks[slot], s->producer.number[slot % s->producer.layout.slots]);
 		break;
 	case 5:
 		if (size < 10)
@@ -91,8 +91,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (size_t used = 1; used + 2 <= size;) {
 		used += step(&s, data + used, size - used);
 		assert(s.producer.published <= s.producer.begun);
-		assert(s.producer.begun - s.producer.published <= s.producer.slots);
-		assert(ring_outstanding(&s.producer) <= s.producer.slots);
+		assert(s.producer.begun - s.producer.published <= s.producer.layout.slots);
+		assert(ring_outstanding(&s.producer) <= s.producer.layout.slots);
 	}
 	ring_producer_deinit(&s.producer);
 	return 0;

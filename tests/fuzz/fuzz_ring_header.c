@@ -24,9 +24,9 @@ static void touch(const char *slot, uint64_t offset, uint64_t size)
 static void use_ring(const struct ring_consumer *consumer)
 {
 	const struct ring_header *h = &consumer->layout;
-	for (uint32_t i = 0; i < consumer->slots; i++) {
-		const char *slot =
-			(const char *)consumer->header + RING_HEADER_SIZE + i * consumer->slot_size;
+	for (uint32_t i = 0; i < consumer->layout.slots; i++) {
+		const char *slot = (const char *)consumer->header + RING_HEADER_SIZE +
+				   i * consumer->layout.slot_size;
 		touch(slot, 0, RING_SLOT_HEADER_SIZE);
 		touch(slot, h->image_offset, h->image_size_max);
 		touch(slot, h->label_offset, h->batch_size_max * sizeof(int32_t));

@@ -6,13 +6,13 @@
 
 static void into_slot_of_nobody(struct deceit *d, struct ring_slot *slot)
 {
-	d->ring.order[(slot->number - 1) % d->ring.slots] = UINT32_MAX;
+	d->ring.order[(slot->number - 1) % d->ring.layout.slots] = UINT32_MAX;
 }
 
 /* The victim holds the first. */
 static void into_held_slot(struct deceit *d, struct ring_slot *slot)
 {
-	d->ring.order[(slot->number - 1) % d->ring.slots] = 0;
+	d->ring.order[(slot->number - 1) % d->ring.layout.slots] = 0;
 }
 
 static void set_head(struct deceit *d, uint64_t head)
@@ -58,7 +58,7 @@ static uint64_t next_random(uint64_t *state)
 
 static void *slot_at(const struct deceit *d, uint64_t i)
 {
-	return (char *)d->ring.header + RING_HEADER_SIZE + i * d->ring.slot_size;
+	return (char *)d->ring.header + RING_HEADER_SIZE + i * d->ring.layout.slot_size;
 }
 
 /* Two stores in a row would be seen as one. */
@@ -76,7 +76,7 @@ UNRULY static void *change_counts(void *argument)
 {
 	struct deceit *d = argument;
 	while (!atomic_load(&d->stop)) {
-		for (uint32_t i = 0; i < d->ring.slots; i++) {
+		for (uint32_t i = 0; i < d->ring.layout.slots; i++) {
 			volatile struct ring_slot *slot = slot_at(d, i);
 			slot->count = d->geometry.batch_size_max - 1;
 			dwell();
@@ -92,7 +92,8 @@ UNRULY static void *change_slots(void *argument)
 	struct deceit *d = argument;
 	uint64_t state = 88172645463325252;
 	while (!atomic_load(&d->stop)) {
-		volatile uint32_t *words = (void *)slot_at(d, next_random(&state) % d->ring.slots);
+		volatile uint32_t *words =
+			(void *)slot_at(d, next_random(&state) % d->ring.layout.slots);
 		uint32_t word = next_random(&state) % (sizeof(struct ring_slot) / 4);
 		uint32_t before = words[word];
 		words[word] = (uint32_t)next_random(&state);
@@ -107,9 +108,10 @@ UNRULY static void *change_sections(void *argument)
 	struct deceit *d = argument;
 	uint64_t state = 88172645463325252;
 	while (!atomic_load(&d->stop)) {
-		uint32_t i = next_random(&state) % d->ring.slots;
-		size_t at = RING_SLOT_HEADER_SIZE +
-			    next_random(&state) % (d->ring.slot_size - RING_SLOT_HEADER_SIZE);
+		uint32_t i = next_random(&state) % d->ring.layout.slots;
+		size_t at =
+			RING_SLOT_HEADER_SIZE +
+			next_random(&state) % (d->ring.layout.slot_size - RING_SLOT_HEADER_SIZE);
 		volatile char *slot = slot_at(d, i);
 		slot[at] = (char)next_random(&state);
 	}

@@ -142,7 +142,7 @@ static void test_slots_come_back(void **state)
 		struct ring_slot copy;
 		ring_copy_slot((const struct ring_slot *)shown, &copy);
 		assert_int_equal(copy.number, number);
-		memset(shown, 0xee, pair.consumer.slot_size);
+		memset(shown, 0xee, pair.consumer.layout.slot_size);
 		assert_int_equal(slot->number, number);
 		assert_int_equal(ring_ack(&pair.consumer, number) >= 0, 1);
 	}

@@ -430,7 +430,7 @@ static void test_hostile_acks_harm_nobody(void **state)
 		if (slot) {
 			size_t index =
 				((char *)slot - (char *)pair.producer.header - RING_HEADER_SIZE) /
-				pair.producer.slot_size;
+				pair.producer.layout.slot_size;
 			assert_true(index < SLOTS);
 			assert_true(begun[index] <= pair.producer.published);
 			begun[index] = slot->number;
@@ -470,7 +470,7 @@ static void test_consumer_checks_the_header(void **state)
 	pair_init(&pair, 3);
 	struct ring_producer *producer = &pair.producer;
 	int64_t size = (int64_t)pair.consumer.map_size;
-	uint64_t slot = producer->slot_size;
+	uint64_t slot = producer->layout.slot_size;
 	assert_int_equal(consumer_with(producer, 0, 4, RING_MAGIC, size, F_SEAL_SHRINK), 0);
 
 	static const struct {

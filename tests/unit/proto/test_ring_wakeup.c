@@ -108,7 +108,7 @@ static bool consume(struct ring_consumer *consumer, int fd, unsigned *ret_waits)
 		}
 		if (!slot_is_whole(consumer, slot, ++n))
 			return false;
-		if (held == 0 && consumer->slots > 1 && next_random(&seed) % 2 == 0) {
+		if (held == 0 && consumer->layout.slots > 1 && next_random(&seed) % 2 == 0) {
 			held = n;
 			continue;
 		}
@@ -152,8 +152,8 @@ static void test_no_wakeup_is_lost_between_threads(void **state)
 		struct ring_consumer consumer = {
 			.header = pair.producer.header,
 			.ack = pair.producer.ack,
-			.slots = slots,
-			.slot_size = pair.producer.slot_size,
+			.layout.slots = slots,
+			.layout.slot_size = pair.producer.layout.slot_size,
 		};
 		struct side side = {.producer = &pair.producer, .fd = sockets[0]};
 		pthread_t thread;

@@ -174,7 +174,7 @@ static void lie(struct session *s, struct ring_slot *slot)
 	if (scripted(s, "past") && now)
 		slot->epoch--;
 	if (scripted(s, "overwrite") && now)
-		s->ring.order[(slot->number - 1) % s->ring.slots] = s->ring.order[0];
+		s->ring.order[(slot->number - 1) % s->ring.layout.slots] = s->ring.order[0];
 }
 
 /*
@@ -186,10 +186,10 @@ __attribute__((no_sanitize("thread"))) static void *flip(void *argument)
 {
 	struct session *s = argument;
 	while (!atomic_load(&s->done)) {
-		for (uint32_t i = 0; i < s->ring.slots; i++) {
+		for (uint32_t i = 0; i < s->ring.layout.slots; i++) {
 			volatile struct ring_slot *slot =
 				(void *)((char *)s->ring.header + RING_HEADER_SIZE +
-					 i * s->ring.slot_size);
+					 i * s->ring.layout.slot_size);
 			slot->count = 7;
 			slot->count = 8;
 		}
@@ -422,7 +422,7 @@ static void answer_open(struct session *s)
 	opened.samples = (uint64_t)FAKE_BATCHES * s->open->open_feed->batch_size;
 	opened.batches_per_epoch = FAKE_BATCHES + (scripted(s, "divided") && comes_back(s));
 	opened.classes = FAKE_CLASSES;
-	opened.slots = s->ring.slots;
+	opened.slots = s->ring.layout.slots;
 	opened.writable = grants_writable(s);
 	/* by name, as if it were by content; "old" is as a daemon that does not know the field */
 	uint8_t uuid[16] = {0};
