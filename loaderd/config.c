@@ -18,7 +18,8 @@ enum key_type {
 	KEY_OCTAL,
 	KEY_BYTES,
 	KEY_TEXT,
-	KEY_CHOICE,
+	KEY_LOG_LEVEL,
+	KEY_IO,
 	KEY_BOOL,
 	KEY_NICE,
 	KEY_GONE
@@ -34,80 +35,37 @@ struct key {
 	enum key_type type;
 	size_t offset;
 	uint64_t least, most;
-	const struct choice *choices; /* KEY_CHOICE, terminated by a NULL name */
 };
 
-static const struct choice log_levels[] = {
-	{"error", LOG_LEVEL_ERROR},
-	{"warning", LOG_LEVEL_WARNING},
-	{"info", LOG_LEVEL_INFO},
-	{"debug", LOG_LEVEL_DEBUG},
-	{NULL, 0},
-};
-static const struct choice io_modes[] = {
-	{"auto", CONFIG_IO_AUTO},
-	{"mmap", CONFIG_IO_MMAP},
-	{"uring", CONFIG_IO_URING},
-	{NULL, 0},
+/* Of the types that are words, terminated by a NULL name. */
+static const struct choice *const choices[] = {
+	[KEY_LOG_LEVEL] = (const struct choice[]){{"error", LOG_LEVEL_ERROR},
+						  {"warning", LOG_LEVEL_WARNING},
+						  {"info", LOG_LEVEL_INFO},
+						  {"debug", LOG_LEVEL_DEBUG},
+						  {NULL, 0}},
+	[KEY_IO] = (const struct choice[]){{"auto", CONFIG_IO_AUTO},
+					   {"mmap", CONFIG_IO_MMAP},
+					   {"uring", CONFIG_IO_URING},
+					   {NULL, 0}},
 };
 
-#define AT(member) offsetof(struct config, member)
-#define GIB        (UINT64_C(1) << 30)
+#define GIB (UINT64_C(1) << 30)
 
 static const struct key keys[] = {
-	{"daemon", "socket", KEY_TEXT, AT(socket), 1, 101, NULL},
-	{"daemon", "socket_mode", KEY_OCTAL, AT(socket_mode), 0, 0777, NULL},
-	{"daemon", "socket_group", KEY_TEXT, AT(socket_group), 0, 64, NULL},
-	{"daemon", "log_level", KEY_CHOICE, AT(log_level), 0, 0, log_levels},
-	{"daemon", "grace_ms", KEY_NUMBER, AT(grace_ms), 0, 600000, NULL},
-	{"daemon", "idle_ms", KEY_NUMBER, AT(idle_ms), 0, UINT32_MAX, NULL},
-	{"pool", "threads", KEY_NUMBER, AT(threads), 0, 1024, NULL},
-	{"pool", "cpus", KEY_TEXT, AT(cpus), 0, CONFIG_TEXT_MAX - 1, NULL},
-	{"io", "mode", KEY_CHOICE, AT(io), 0, 0, io_modes},
-	{"io", "readahead_bytes", KEY_BYTES, AT(readahead_bytes), 1 << 20, 1024 * GIB, NULL},
-	{"io", "queue_depth", KEY_NUMBER, AT(queue_depth), 1, 4096, NULL},
-	{"access", "allow", KEY_GONE, 0, 0, 0, NULL},
-	{"access", "writable_rings", KEY_BOOL, AT(writable_rings), 0, 1, NULL},
-	{"users", "nice", KEY_NICE, AT(nice), 0, 0, NULL},
-	{"users", "control_group", KEY_TEXT, AT(control_group), 0, 512, NULL},
-	{"limits", "users", KEY_NUMBER, AT(users), 1, 4096, NULL},
-	{"limits", "feeds_per_user", KEY_NUMBER, AT(feeds_per_user), 1, 1024, NULL},
-	{"limits", "connections_per_user", KEY_NUMBER, AT(connections_per_user), 1, 65536, NULL},
-	{"limits", "shards", KEY_NUMBER, AT(shards), 1, 60000, NULL},
-	{"limits", "decode_bytes", KEY_BYTES, AT(decode_bytes), 16 << 20, 1024 * GIB, NULL},
-	{"limits", "slots", KEY_NUMBER, AT(slots), 2, 256, NULL},
-	{"limits", "batch_size", KEY_NUMBER, AT(batch_size), 1, 1 << 20, NULL},
-	{"limits", "image_side", KEY_NUMBER, AT(image_side), 1, 4096, NULL},
-	{"limits", "pipeline_length", KEY_NUMBER, AT(pipeline_length), 1, 4096, NULL},
-	{"limits", "shared_memory", KEY_BYTES, AT(shared_memory), 0, UINT64_MAX, NULL},
-	{"limits", "shared_memory_per_user", KEY_BYTES, AT(shared_memory_per_user), 0, UINT64_MAX,
-	 NULL},
-	{"limits", "fields", KEY_NUMBER, AT(fields), 0, 16, NULL},
-	{"limits", "field_bytes", KEY_BYTES, AT(field_bytes), 1, 1 << 16, NULL},
+#define KEY(kind, section, name, field, usual, least, most)                                        \
+	{section, name, KEY_##kind, offsetof(struct config, field), least, most},
+#define GONE(section, name) {section, name, KEY_GONE, 0, 0, 0},
+#include "loaderd/config_keys.inc"
 };
 enum { KEY_COUNT = sizeof(keys) / sizeof(keys[0]) };
 
 void config_init(struct config *config)
 {
 	*config = (struct config){
-		.socket_mode = 0666,
-		.log_level = LOG_LEVEL_INFO,
-		.grace_ms = 5000,
-		.idle_ms = 60000,
-		.readahead_bytes = 256 << 20,
-		.queue_depth = 64,
-		.writable_rings = true,
-		.users = 64,
-		.feeds_per_user = 64,
-		.shards = 32768,
-		.decode_bytes = 512 << 20,
-		.connections_per_user = 256,
-		.slots = 64,
-		.batch_size = 65536,
-		.image_side = 4096,
-		.pipeline_length = 4096,
-		.fields = 16,
-		.field_bytes = 65536,
+#define KEY(kind, section, name, field, usual, ...) .field = usual,
+#define GONE(section, name)
+#include "loaderd/config_keys.inc"
 	};
 	socket_to_listen(config->socket);
 }
@@ -176,7 +134,7 @@ static int set_choice(void *at, const struct key *key, const char *value,
 		      struct config_error *error)
 {
 	char known[256] = "";
-	for (const struct choice *choice = key->choices; choice->name; choice++) {
+	for (const struct choice *choice = choices[key->type]; choice->name; choice++) {
 		if (strcmp(choice->name, value) == 0) {
 			*(uint64_t *)at = choice->value;
 			return 0;
@@ -354,7 +312,8 @@ int config_set(struct config *config, const char *section, const char *key_name,
 	case KEY_OCTAL:
 	case KEY_BYTES:
 		return config_set_number(at, key, value, error);
-	case KEY_CHOICE:
+	case KEY_LOG_LEVEL:
+	case KEY_IO:
 		return set_choice(at, key, value, error);
 	case KEY_BOOL:
 		return set_bool(at, key, value, error);
@@ -452,8 +411,9 @@ static void config_print_value(const struct config *config, const struct key *ke
 	case KEY_BOOL:
 		fprintf(file, "%s = %s\n", key->name, *(const bool *)at ? "yes" : "no");
 		break;
-	case KEY_CHOICE:
-		for (const struct choice *choice = key->choices; choice->name; choice++)
+	case KEY_LOG_LEVEL:
+	case KEY_IO:
+		for (const struct choice *choice = choices[key->type]; choice->name; choice++)
 			if (choice->value == *number)
 				fprintf(file, "%s = %s\n", key->name, choice->name);
 		break;

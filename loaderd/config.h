@@ -1,6 +1,6 @@
 /*
  * Configuration: built-in values, then an INI file, then flags, each overriding the one before.
- * Every key is one row of a table in config.c, which the parser, `--set` and the error texts share.
+ * Every key is one row of config_keys.inc, which the parser, `--set` and the error texts share.
  * Plain value; read-only once the daemon runs. loaderd.conf(5).
  */
 #pragma once
@@ -31,40 +31,19 @@ struct config_nice {
 	} users[CONFIG_NICE_MAX];
 };
 
+/* What a kind of key is kept in. */
+#define CONFIG_NUMBER(field)    uint64_t field;
+#define CONFIG_OCTAL(field)     uint64_t field;
+#define CONFIG_BYTES(field)     uint64_t field;
+#define CONFIG_TEXT(field)      char field[CONFIG_TEXT_MAX];
+#define CONFIG_LOG_LEVEL(field) uint64_t field; /* enum log_level */
+#define CONFIG_IO(field)        uint64_t field; /* enum config_io */
+#define CONFIG_BOOL(field)      bool field;
+#define CONFIG_NICE(field)      struct config_nice field;
 struct config {
-	/* [daemon] */
-	/* path, or "@name"; socket_to_listen() unless told otherwise */
-	char socket[CONFIG_TEXT_MAX];
-	uint64_t socket_mode;
-	char socket_group[CONFIG_TEXT_MAX];
-	uint64_t log_level; /* enum log_level */
-	uint64_t grace_ms;  /* for clients to take what is finished, when stopping */
-	uint64_t idle_ms;   /* after which a user's worker ends that has no connection */
-	/* [pool] */
-	uint64_t threads; /* 0: as many as CPUs are granted */
-	char cpus[CONFIG_TEXT_MAX];
-	/* [io] */
-	uint64_t io;              /* enum config_io */
-	uint64_t readahead_bytes; /* per feed */
-	uint64_t queue_depth;     /* reads under way, per feed */
-	/* [access] */
-	bool writable_rings;
-	/* [users] */
-	struct config_nice nice;
-	char control_group[CONFIG_TEXT_MAX]; /* "": none */
-	/* [limits] */
-	uint64_t users; /* at a time */
-	uint64_t feeds_per_user, connections_per_user;
-	uint64_t shards;       /* files of a dataset */
-	uint64_t decode_bytes; /* of one sample, on one thread */
-	uint64_t slots;
-	uint64_t batch_size;
-	uint64_t image_side;
-	uint64_t pipeline_length;
-	/* bytes, all feeds together; 0: half of what the machine or cgroup has */
-	uint64_t shared_memory;
-	uint64_t shared_memory_per_user; /* 0: half of that, all of it in a private daemon */
-	uint64_t fields, field_bytes;
+#define KEY(kind, section, name, field, ...) CONFIG_##kind(field)
+#define GONE(section, name)
+#include "loaderd/config_keys.inc"
 };
 
 struct cpus;
