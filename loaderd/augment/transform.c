@@ -49,24 +49,10 @@ void transform_scratch_free(struct transform_scratch *scratch)
 	packimg_decoder_free(scratch->decoder);
 	resize_free(scratch->resize);
 	effects_free(scratch->effects);
-	free(scratch->between[0]);
-	free(scratch->between[1]);
+	free(scratch->between[0].data);
+	free(scratch->between[1].data);
 	canvas_rows_deinit(&scratch->rows);
 	free(scratch);
-}
-
-static int between_reserve(struct transform_scratch *scratch, unsigned which, size_t size)
-{
-	if (size <= scratch->between_size[which])
-		return 0;
-	uint8_t *data = malloc(size + size / 4);
-
-	if (!data)
-		return -ENOMEM;
-	free(scratch->between[which]);
-	scratch->between[which] = data;
-	scratch->between_size[which] = size + size / 4;
-	return 0;
 }
 
 static int check_sample(const struct transform *transform, const struct packimg_sample *sample,
@@ -109,11 +95,11 @@ static int stage_keep(struct transform_scratch *scratch, const struct packimg_sa
 				.rows = &scratch->rows,
 				.store_ticks = &scratch->times.store};
 	bool between = index + 1 < plan->stage_count;
-	int r = between ? between_reserve(scratch, index % 2,
-					  (size_t)canvas.width * canvas.height * 3)
+	int r = between ? buffer_reserve(&scratch->between[index % 2],
+					 (size_t)canvas.width * canvas.height * 3)
 			: 0;
 
-	canvas.data = scratch->between[index % 2];
+	canvas.data = scratch->between[index % 2].data;
 	if (r == 0 && stage->effect_count)
 		r = effects_begin(scratch->effects, canvas.width, canvas.height, &canvas.data);
 	if (r == 0)
@@ -174,7 +160,7 @@ static int apply_plan(const struct transform *transform, struct transform_scratc
 		if (r < 0)
 			return r;
 		if (i < last && plan->stages[i].effect_count)
-			effects_to_between(scratch, &plan->stages[i], scratch->between[i % 2]);
+			effects_to_between(scratch, &plan->stages[i], scratch->between[i % 2].data);
 	}
 	bool normalize = transform->statistics != STATISTICS_NONE;
 

@@ -30,7 +30,8 @@ TABLE = {
     "loaderd/augment/apply": "loaderd/augment/grammar loaderd/augment/kernels loaderd/augment/resize",
     "loaderd/augment/grammar": "loaderd/augment/transform.h loaderd/augment/kernels",
     "loaderd/augment/kernels": "loaderd/augment/transform.h",
-    "loaderd/augment/resize": "loaderd/augment/resize.h loaderd/augment/kernels/vectors.h",
+    "loaderd/augment/resize": "loaderd/augment/resize.h loaderd/augment/kernels/vectors.h "
+                              "loaderd/augment/kernels/buffer.h",
 
     # the daemon: reading, then batches, then threads; a supervisor that knows nothing of them, and the worker
     "loaderd/io": "format/packimg.h loaderd/blame.h",

@@ -24,21 +24,21 @@ struct stage_region {
 };
 
 /*
- * Pixels that a stage reads. region_x, region_y: place of pixel 0, 0 of the region in data
- * (fractions of a scaled decode).
+ * Pixels that a stage reads: from a mapped file (cold), just made, or from the decoder as they are
+ * asked for, into a ring. region_x, region_y: place of pixel 0, 0 of the region in data (fractions
+ * of a scaled decode).
  */
 struct picture {
-	const uint8_t *data;
-	size_t stride;
-	uint32_t width, height; /* that may be read from data on */
+	struct resize_source source; /* of which more may be read than the region */
 	double region_x, region_y;
 	double region_width, region_height;
-	bool cold; /* in a mapped file, rather than just made */
-	/* Not 0: rows come from the decoder as they are asked for, into a ring of so many. */
-	uint32_t ring;
-	uint32_t rows_ready;
+};
+
+/* Rows on their way from the decoder. */
+struct decoding {
 	struct transform_scratch *scratch;
 	struct packimg_error *error;
+	uint32_t rows_ready; /* of planes: of Y */
 };
 
 int sample_explain(struct packimg_error *error, int result, const struct packimg_sample *sample,
@@ -140,16 +140,36 @@ static void stage_reach(const struct plan_stage *stage, const struct canvas *can
 		   &region->high_y);
 }
 
-static int decode_begin(struct transform_scratch *scratch, const struct packimg_sample *sample,
-			const struct plan_stage *stage, const struct stage_region *region,
-			struct picture *ret_picture, struct packimg_error *error)
+/* Sees to it that the rows before end are there. */
+static int decode_rows(struct decoding *decoding, uint32_t end)
 {
+	if (end <= decoding->rows_ready)
+		return 0;
+	uint64_t start = ticks_now();
+	int r = packimg_decode_rows(decoding->scratch->decoder, end, &decoding->rows_ready,
+				    decoding->error);
+
+	decoding->scratch->times.decode += ticks_since(start);
+	return r;
+}
+
+/* The same, as a resize_source's rows. */
+static int picture_rows(void *context, uint32_t end)
+{
+	return decode_rows(context, end);
+}
+
+static int decode_begin(struct decoding *decoding, const struct packimg_sample *sample,
+			const struct plan_stage *stage, const struct stage_region *region,
+			struct picture *ret_picture)
+{
+	struct transform_scratch *scratch = decoding->scratch;
 	struct packimg_pixels pixels;
 	uint32_t hint_width, hint_height;
 	struct packimg_region wanted = stage_wanted(stage, region, &hint_width, &hint_height);
 	uint64_t start = ticks_now();
 	int r = packimg_decode_begin(scratch->decoder, sample, &wanted, hint_width, hint_height,
-				     &pixels, error);
+				     &pixels, decoding->error);
 
 	scratch->times.decode += ticks_since(start);
 	if (r < 0)
@@ -161,68 +181,54 @@ static int decode_begin(struct transform_scratch *scratch, const struct packimg_
 	uint32_t x = (uint32_t)floor(pixels.x + 1e-6), y = (uint32_t)floor(pixels.y + 1e-6);
 
 	*ret_picture = (struct picture){
-		.data = pixels.data + y * pixels.stride + (size_t)x * 3,
-		.stride = pixels.stride,
-		.width = pixels.width - x,
-		.height = pixels.height - y,
+		.source = {.data = pixels.data + y * pixels.stride + (size_t)x * 3,
+			   .stride = pixels.stride,
+			   .width = pixels.width - x,
+			   .height = pixels.height - y,
+			   .channels = 3,
+			   .cold = sample->codec == PACKIMG_CODEC_RAW,
+			   .ring = pixels.ring,
+			   .rows = picture_rows,
+			   .context = decoding},
 		.region_x = pixels.x - x,
 		.region_y = pixels.y - y,
 		.region_width = pixels.region_width,
 		.region_height = pixels.region_height,
-		.cold = sample->codec == PACKIMG_CODEC_RAW,
-		.ring = pixels.ring,
-		.scratch = scratch,
-		.error = error,
 	};
 	return 0;
 }
 
-/* Sees to it that the rows before end are there; a resize_source's rows. */
-static int picture_rows(void *context, uint32_t end)
+static const uint8_t *source_row(const struct resize_source *source, uint32_t row)
 {
-	struct picture *picture = context;
-
-	if (end <= picture->rows_ready || !picture->ring)
-		return 0;
-	uint64_t start = ticks_now();
-	int r = packimg_decode_rows(picture->scratch->decoder, end, &picture->rows_ready,
-				    picture->error);
-
-	picture->scratch->times.decode += ticks_since(start);
-	return r;
-}
-
-static const uint8_t *picture_row(const struct picture *picture, uint32_t row)
-{
-	return picture->data + (size_t)(row & (picture->ring - 1)) * picture->stride;
+	return source->data + (size_t)(row & (source->ring - 1)) * source->stride;
 }
 
 static int stage_copy_rows(const struct store_kernels *kernels, const struct plan_stage *stage,
-			   struct picture *picture, struct canvas *canvas)
+			   const struct resize_source *source, struct canvas *canvas)
 {
 	size_t row_size = (size_t)canvas->width * 3;
 	bool upright = !stage->x.reverse && !stage->y.reverse;
 
-	if (upright && !picture->ring && canvas->bytes && canvas->channels == 3 &&
+	if (upright && !source->ring && canvas->bytes && canvas->channels == 3 &&
 	    canvas->content_width == canvas->width && canvas->content_height == canvas->height &&
-	    picture->stride == row_size) {
+	    source->stride == row_size) {
 		if (canvas->data)
-			memcpy(canvas->data, picture->data, canvas->height * row_size);
+			memcpy(canvas->data, source->data, canvas->height * row_size);
 		else
-			store_rows(canvas->store, picture->data);
+			store_rows(canvas->store, source->data);
 		return 0;
 	}
 	for (uint32_t i = 0; i < canvas->content_height; i++) {
 		uint32_t row = stage->y.reverse ? canvas->content_height - 1 - i : i;
-		const uint8_t *pixels = picture_row(picture, i);
-		int r = picture_rows(picture, i + 1);
+		const uint8_t *pixels = source_row(source, i);
+		int r = source->ring ? source->rows(source->context, i + 1) : 0;
 		uint32_t ahead = i + COPY_AHEAD < canvas->content_height ? i + COPY_AHEAD : i;
 
 		if (r < 0)
 			return r;
-		for (size_t at = 0; picture->cold && at < (size_t)3 * canvas->content_width;
+		for (size_t at = 0; source->cold && at < (size_t)3 * canvas->content_width;
 		     at += 64)
-			__builtin_prefetch(picture->data + ahead * picture->stride + at, 0, 2);
+			__builtin_prefetch(source->data + ahead * source->stride + at, 0, 2);
 		kernels->copy(canvas_row(canvas, row), pixels, canvas->content_width,
 			      canvas->channels, stage->x.reverse);
 		canvas_row_written(canvas, row);
@@ -277,35 +283,24 @@ static void reflect_rows(const struct store_kernels *kernels, const struct plan_
 }
 
 static int resize_rows(struct transform_scratch *scratch, const struct plan_stage *stage,
-		       const struct stage_region *region, struct picture *picture,
+		       const struct stage_region *region, const struct picture *picture,
 		       struct canvas *canvas)
 {
-	struct resize_source source = {.data = picture->data,
-				       .stride = picture->stride,
-				       .width = picture->width,
-				       .height = picture->height,
-				       .channels = 3,
-				       .cold = picture->cold,
-				       .ring = picture->ring,
-				       .rows = picture_rows,
-				       .context = picture};
 	struct resize_axis x = axis_place(&stage->x, region->grid_x, canvas->content_width,
 					  region->low_x, region->high_x, picture->region_x,
-					  picture->region_width, picture->width);
+					  picture->region_width, picture->source.width);
 	struct resize_axis y = axis_place(&stage->y, region->grid_y, canvas->content_height,
 					  region->low_y, region->high_y, picture->region_y,
-					  picture->region_height, picture->height);
+					  picture->region_height, picture->source.height);
 	struct resize_target target = canvas_target(canvas, true);
 
-	return resize_region(scratch->resize, &source, &x, &y, &target);
+	return resize_region(scratch->resize, &picture->source, &x, &y, &target);
 }
 
 /* A sample's planes on their way from the decoder. */
 struct planes {
 	struct packimg_planes decoded;
-	uint32_t rows_ready; /* of Y */
-	struct transform_scratch *scratch;
-	struct packimg_error *error;
+	struct decoding decoding;
 };
 
 struct plane {
@@ -323,13 +318,7 @@ static int plane_rows(void *context, uint32_t end)
 	double rows = (end - own->y) * own->y_factor / luma->y_factor + luma->y;
 	uint32_t needed = rows < luma->height ? (uint32_t)ceil(rows - 1e-6) : luma->height;
 
-	if (needed <= all->rows_ready)
-		return 0;
-	uint64_t start = ticks_now();
-	int r = packimg_decode_rows(all->scratch->decoder, needed, &all->rows_ready, all->error);
-
-	all->scratch->times.decode += ticks_since(start);
-	return r;
+	return decode_rows(&all->decoding, needed);
 }
 
 /*
@@ -340,7 +329,7 @@ static int resize_by_planes(struct transform_scratch *scratch, const struct pack
 			    const struct plan_stage *stage, const struct stage_region *region,
 			    struct canvas *canvas, struct packimg_error *error)
 {
-	struct planes all = {.scratch = scratch, .error = error};
+	struct planes all = {.decoding = {.scratch = scratch, .error = error}};
 	struct resize_target target = canvas_target(canvas, false);
 	struct resize_plane planes[3];
 	struct plane contexts[3];
@@ -386,11 +375,12 @@ static struct picture between_picture(const struct transform_scratch *scratch, u
 	size_t stride = (size_t)stage->x.source * 3;
 
 	return (struct picture){
-		.data = scratch->between[which] + region->low_y * stride +
-			(size_t)region->low_x * 3,
-		.stride = stride,
-		.width = stage->x.source - region->low_x,
-		.height = stage->y.source - region->low_y,
+		.source = {.data = (const uint8_t *)scratch->between[which].data +
+				   region->low_y * stride + (size_t)region->low_x * 3,
+			   .stride = stride,
+			   .width = stage->x.source - region->low_x,
+			   .height = stage->y.source - region->low_y,
+			   .channels = 3},
 		.region_width = region->high_x - region->low_x,
 		.region_height = region->high_y - region->low_y,
 	};
@@ -415,6 +405,7 @@ int stage_run(struct transform_scratch *scratch, const struct packimg_sample *sa
 {
 	const struct plan_stage *stage = &plan->stages[index];
 	bool copies = plan_axis_copies(&stage->x) && plan_axis_copies(&stage->y);
+	struct decoding decoding = {.scratch = scratch, .error = error};
 	struct stage_region region;
 	struct picture picture;
 	int r;
@@ -424,7 +415,8 @@ int stage_run(struct transform_scratch *scratch, const struct packimg_sample *sa
 	if (canvas->content_width == 0)
 		return 0;
 	if (plan_stage_reflects(stage)) {
-		reflect_rows(scratch->kernels, stage, scratch->between[(index - 1) % 2], canvas);
+		reflect_rows(scratch->kernels, stage, scratch->between[(index - 1) % 2].data,
+			     canvas);
 		return 0;
 	}
 	if (index == 0 && stage->chroma_fast && !copies) {
@@ -436,14 +428,14 @@ int stage_run(struct transform_scratch *scratch, const struct packimg_sample *sa
 	}
 	stage_reach(stage, canvas, false, &region);
 	if (index == 0) {
-		r = decode_begin(scratch, sample, stage, &region, &picture, error);
+		r = decode_begin(&decoding, sample, stage, &region, &picture);
 		if (r < 0)
 			return r;
 	} else {
 		picture = between_picture(scratch, (index - 1) % 2, stage, &region);
 	}
 	if (copies)
-		return stage_copy_rows(scratch->kernels, stage, &picture, canvas);
+		return stage_copy_rows(scratch->kernels, stage, &picture.source, canvas);
 	r = resize_rows(scratch, stage, &region, &picture, canvas);
 	return explain_resize(error, r, sample, stage);
 }

@@ -1,4 +1,5 @@
 #include "loaderd/augment/kernels/effects.h"
+#include "loaderd/augment/kernels/buffer.h"
 #include "loaderd/augment/kernels/effect_kernels.h"
 
 #include <assert.h>
@@ -10,17 +11,12 @@ struct effects {
 	const struct effect_kernels *kernels;
 	/*
 	 * The picture is the one of the two that current names; some effects make it anew in the
-	 * other. kept and sum are those of a mix, lines are of a blur. All are aligned to a line.
+	 * other. kept and sum are those of a mix, lines are of a blur.
 	 */
-	uint32_t *pictures[2], *kept;
-	float *sum;
-	int16_t *lines;
-	size_t picture_room[2], kept_room, sum_room, lines_room; /* bytes */
+	struct buffer pictures[2], kept, sum, lines;
 	unsigned current;
 	uint32_t width, height;
 };
-
-enum { ALIGNMENT = 64 };
 
 const struct effect_kernels *effect_kernels_get(enum cpu_isa isa)
 {
@@ -51,30 +47,17 @@ void effects_free(struct effects *effects)
 {
 	if (!effects)
 		return;
-	free(effects->pictures[0]);
-	free(effects->pictures[1]);
-	free(effects->kept);
-	free(effects->sum);
-	free(effects->lines);
+	free(effects->pictures[0].data);
+	free(effects->pictures[1].data);
+	free(effects->kept.data);
+	free(effects->sum.data);
+	free(effects->lines.data);
 	free(effects);
 }
 
-/* Makes sure that *block has size bytes; what was in it is lost when it has to grow. */
-static int effects_reserve(void *block, size_t *room, size_t size)
+static uint32_t *effects_picture(const struct effects *effects)
 {
-	void *old, *grown;
-
-	if (size <= *room)
-		return 0;
-	size = (size + size / 4 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-	grown = aligned_alloc(ALIGNMENT, size);
-	if (!grown)
-		return -ENOMEM;
-	memcpy(&old, block, sizeof(old));
-	free(old);
-	memcpy(block, &grown, sizeof(grown));
-	*room = size;
-	return 0;
+	return effects->pictures[effects->current].data;
 }
 
 static size_t pixel_count(const struct effects *effects)
@@ -85,8 +68,8 @@ static size_t pixel_count(const struct effects *effects)
 /* A picture has room for one pixel more, which warping wants. */
 static int reserve_picture(struct effects *effects, unsigned which)
 {
-	return effects_reserve(&effects->pictures[which], &effects->picture_room[which],
-			       (pixel_count(effects) + 1) * sizeof(uint32_t));
+	return buffer_reserve(&effects->pictures[which],
+			      (pixel_count(effects) + 1) * sizeof(uint32_t));
 }
 
 int effects_begin(struct effects *effects, uint32_t width, uint32_t height, uint8_t **ret_pixels)
@@ -98,20 +81,18 @@ int effects_begin(struct effects *effects, uint32_t width, uint32_t height, uint
 
 	if (r < 0)
 		return r;
-	*ret_pixels = (uint8_t *)effects->pictures[0];
+	*ret_pixels = effects->pictures[0].data;
 	return 0;
 }
 
 const uint8_t *effects_row(const struct effects *effects, uint32_t row)
 {
-	return (const uint8_t *)(effects->pictures[effects->current] +
-				 (size_t)row * effects->width);
+	return (const uint8_t *)(effects_picture(effects) + (size_t)row * effects->width);
 }
 
 void effects_take_row(const struct effects *effects, uint32_t row, uint8_t *pixels)
 {
-	effects->kernels->pack(pixels,
-			       effects->pictures[effects->current] + (size_t)row * effects->width,
+	effects->kernels->pack(pixels, effects_picture(effects) + (size_t)row * effects->width,
 			       effects->width);
 }
 
@@ -122,9 +103,9 @@ static int turn_over(struct effects *effects, uint32_t **ret_in, uint32_t **ret_
 
 	if (r < 0)
 		return r;
-	*ret_in = effects->pictures[effects->current];
+	*ret_in = effects_picture(effects);
 	effects->current = !effects->current;
-	*ret_out = effects->pictures[effects->current];
+	*ret_out = effects_picture(effects);
 	return 0;
 }
 
@@ -223,7 +204,7 @@ static void blur_columns(struct effects *effects, const struct effect_gauss *gau
 {
 	size_t size = (size_t)effects->width * 4;
 	struct effect_blur blur = {.taps = gauss->height / 2};
-	uint8_t *out = (uint8_t *)effects->pictures[effects->current];
+	uint8_t *out = (uint8_t *)effects_picture(effects);
 
 	effect_gauss_weights(gauss->sigma, blur.taps, blur.weights);
 	for (uint32_t y = 0; y < effects->height; y++) {
@@ -244,44 +225,45 @@ static void blur_columns(struct effects *effects, const struct effect_gauss *gau
 static int effects_blur(struct effects *effects, const struct effect *effect)
 {
 	size_t row_size = ((size_t)effects->width + EFFECT_BLUR_SIDE_MAX) * 4;
-	int r = effects_reserve(&effects->lines, &effects->lines_room,
-				(row_size + 4 * pixel_count(effects)) * sizeof(int16_t));
+	int r = buffer_reserve(&effects->lines,
+			       (row_size + 4 * pixel_count(effects)) * sizeof(int16_t));
+	int16_t *row = effects->lines.data;
 
 	if (r < 0)
 		return r;
-	blur_rows(effects, &effect->gauss, effects->lines, effects->lines + row_size);
-	blur_columns(effects, &effect->gauss, effects->lines + row_size, effects->lines);
+	blur_rows(effects, &effect->gauss, row, row + row_size);
+	blur_columns(effects, &effect->gauss, row + row_size, row);
 	return 0;
 }
 
 static int effects_mix_begin(struct effects *effects, const struct effect *effect)
 {
 	size_t count = pixel_count(effects);
-	int r = effects_reserve(&effects->kept, &effects->kept_room, count * sizeof(uint32_t));
+	int r = buffer_reserve(&effects->kept, count * sizeof(uint32_t));
 
 	if (r < 0)
 		return r;
-	r = effects_reserve(&effects->sum, &effects->sum_room, 4 * count * sizeof(float));
+	r = buffer_reserve(&effects->sum, 4 * count * sizeof(float));
 	if (r < 0)
 		return r;
-	memcpy(effects->kept, effects->pictures[effects->current], count * sizeof(uint32_t));
-	effects->kernels->mix_begin(effects->sum, effects->kept, count, effect->weight);
+	memcpy(effects->kept.data, effects_picture(effects), count * sizeof(uint32_t));
+	effects->kernels->mix_begin(effects->sum.data, effects->kept.data, count, effect->weight);
 	return 0;
 }
 
 static int effects_mix_add(struct effects *effects, const struct effect *effect)
 {
-	uint32_t *picture = effects->pictures[effects->current];
+	uint32_t *picture = effects_picture(effects);
 	size_t count = pixel_count(effects);
 
-	effects->kernels->mix_add(effects->sum, picture, count, effect->weight);
-	memcpy(picture, effects->kept, count * sizeof(uint32_t));
+	effects->kernels->mix_add(effects->sum.data, picture, count, effect->weight);
+	memcpy(picture, effects->kept.data, count * sizeof(uint32_t));
 	return 0;
 }
 
 static int effects_mix_end(struct effects *effects, const struct effect *effect)
 {
-	effects->kernels->mix_end(effects->pictures[effects->current], effects->sum,
+	effects->kernels->mix_end(effects_picture(effects), effects->sum.data,
 				  pixel_count(effects));
 	return 0;
 }
@@ -291,27 +273,26 @@ static int effects_saturation(struct effects *effects, const struct effect *effe
 	float factor, rest;
 
 	effect_blend(effect->factor, &factor, &rest);
-	effects->kernels->saturation(effects->pictures[effects->current], pixel_count(effects),
-				     factor, rest);
+	effects->kernels->saturation(effects_picture(effects), pixel_count(effects), factor, rest);
 	return 0;
 }
 
 static int effects_hue(struct effects *effects, const struct effect *effect)
 {
-	effects->kernels->hue(effects->pictures[effects->current], pixel_count(effects),
+	effects->kernels->hue(effects_picture(effects), pixel_count(effects),
 			      (float)effect->factor);
 	return 0;
 }
 
 static int effects_grayscale(struct effects *effects, const struct effect *effect)
 {
-	effects->kernels->grayscale(effects->pictures[effects->current], pixel_count(effects));
+	effects->kernels->grayscale(effects_picture(effects), pixel_count(effects));
 	return 0;
 }
 
 static int effects_erase(struct effects *effects, const struct effect *effect)
 {
-	erase_pixels(&effect->erase, effects->pictures[effects->current], effects->width);
+	erase_pixels(&effect->erase, effects_picture(effects), effects->width);
 	return 0;
 }
 
@@ -335,7 +316,7 @@ static int effects_run_one(struct effects *effects, const struct effect *effect)
 {
 	const struct effect_row *row = &effect_rows[effect->kind];
 	const struct effect_picture picture = {.kernels = effects->kernels,
-					       .pixels = effects->pictures[effects->current],
+					       .pixels = effects_picture(effects),
 					       .count = pixel_count(effects)};
 	struct effect_table table;
 

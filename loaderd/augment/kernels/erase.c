@@ -1,5 +1,4 @@
 #include "loaderd/augment/kernels/erase.h"
-#include "format/base/half.h"
 #include "format/base/portable_math.h"
 #include "format/base/random.h"
 #include "loaderd/augment/kernels/store.h"
@@ -33,26 +32,6 @@ static void normal_pair(struct random_stream *random, float ret_pair[2])
 	ret_pair[1] = (float)(radius * portable_sin(angle));
 }
 
-static void erase_put(uint8_t *output, enum transform_element element, float value)
-{
-	uint16_t narrow;
-
-	switch (element) {
-	case TRANSFORM_F32:
-		memcpy(output, &value, 4);
-		return;
-	case TRANSFORM_F16:
-	case TRANSFORM_BF16:
-		narrow = element == TRANSFORM_F16 ? float_to_half(value) : float_to_bfloat(value);
-		memcpy(output, &narrow, 2);
-		return;
-	default:
-		value = rintf(value);
-		*output = (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
-		return;
-	}
-}
-
 void erase_sample(const struct erase *erase, const struct transform_shape *shape, void *output)
 {
 	bool planar = shape->layout == TRANSFORM_NCHW;
@@ -80,6 +59,6 @@ void erase_sample(const struct erase *erase, const struct transform_shape *shape
 				normal_pair(&random, values + 2);
 			}
 			for (uint32_t c = 0; c < 3; c++)
-				erase_put(pixel + c * channel_step, shape->element, values[c]);
+				store_element(pixel + c * channel_step, shape->element, values[c]);
 		}
 }

@@ -2,31 +2,38 @@
 #include "loaderd/augment/kernels/store.h"
 #include "format/base/half.h"
 
+#include <math.h>
 #include <string.h>
+
+void store_element(uint8_t *output, enum transform_element element, float value)
+{
+	uint16_t half;
+
+	switch (element) {
+	case TRANSFORM_F32:
+		memcpy(output, &value, sizeof(value));
+		break;
+	case TRANSFORM_U8:
+		value = rintf(value);
+		*output = (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
+		break;
+	default:
+		half = element == TRANSFORM_F16 ? float_to_half(value) : float_to_bfloat(value);
+		memcpy(output, &half, sizeof(half));
+	}
+}
 
 static void store_put(const struct store *store, uint8_t *output, size_t at, uint8_t pixel,
 		      uint32_t channel)
 {
+	enum transform_element element = store->shape.element;
 	float value = (float)pixel * store->scale[channel];
-	uint16_t half;
 
 	value += store->bias[channel];
-	switch (store->shape.element) {
-	case TRANSFORM_U8:
+	if (element == TRANSFORM_U8)
 		output[at] = pixel;
-		break;
-	case TRANSFORM_F16:
-		half = float_to_half(value);
-		memcpy(output + 2 * at, &half, sizeof(half));
-		break;
-	case TRANSFORM_BF16:
-		half = float_to_bfloat(value);
-		memcpy(output + 2 * at, &half, sizeof(half));
-		break;
-	case TRANSFORM_F32:
-		memcpy(output + 4 * at, &value, sizeof(value));
-		break;
-	}
+	else
+		store_element(output + at * (element == TRANSFORM_F32 ? 4 : 2), element, value);
 }
 
 static void store_convert(const struct store *store, const uint8_t *pixels,

@@ -84,6 +84,8 @@ extern const struct store_kernels store_kernels_avx2;
 extern const struct store_kernels store_kernels_avx512bw;
 extern const struct store_kernels store_kernels_avx512;
 
+/* One element of any type; bytes are rounded to nearest, halves to even. */
+void store_element(uint8_t *output, enum transform_element element, float value);
 const struct store_kernels *store_kernels_get(enum cpu_isa isa);
 
 /* mean and std are of 0..1, three each. */

@@ -1,4 +1,5 @@
 #include "loaderd/augment/resize/resize.h"
+#include "loaderd/augment/kernels/buffer.h"
 #include "loaderd/augment/resize/resize_kernels.h"
 
 #include <assert.h>
@@ -16,11 +17,6 @@ enum {
 	/* Source rows that are asked for ahead of the band at hand. */
 	FETCH_AHEAD = 32,
 	PAGE_SIZE = 4096,
-};
-
-struct buffer {
-	void *data;
-	size_t size;
 };
 
 /* One direction's filter, and where it lies. */
@@ -98,22 +94,6 @@ void resize_free(struct resize *resize)
 	free(resize->narrow.data);
 	free(resize->finished.data);
 	free(resize);
-}
-
-static int buffer_reserve(struct buffer *buffer, size_t size)
-{
-	if (size <= buffer->size)
-		return 0;
-	/* A quarter more than asked: crops of random size would otherwise grow it many times. */
-	size = (size + size / 4 + 4095) & ~(size_t)4095;
-	void *data = aligned_alloc(64, size);
-
-	if (!data)
-		return -ENOMEM;
-	free(buffer->data);
-	buffer->data = data;
-	buffer->size = size;
-	return 0;
 }
 
 static bool axis_valid(const struct resize_axis *axis, uint32_t size)
