@@ -129,27 +129,34 @@ static int find_kind(const struct store *store, const char *path,
 int source_new(struct store *store, const char *path, const struct source_options *options,
 	       struct source **ret_source, struct packimg_error *error)
 {
+	static const struct source_ops *const kinds[] = {
+		[SOURCE_FOLDER] = &source_folder_ops,
+		[SOURCE_MANIFEST] = &source_manifest_ops,
+		[SOURCE_ARCHIVE] = &source_archive_ops,
+		[SOURCE_WEBDATASET] = &source_webdataset_ops,
+	};
 	enum source_kind kind;
 
 	int r = find_kind(store, path, options, &kind, error);
 	if (r)
 		return r;
-	switch (kind) {
-	case SOURCE_FOLDER:
-		return source_folder_new(store, path, options, ret_source, error);
-	case SOURCE_MANIFEST:
-		return source_manifest_new(store, path, options, ret_source, error);
-	case SOURCE_WEBDATASET:
-		return source_webdataset_new(store, path, options, ret_source, error);
-	default:
-		return source_archive_new(store, path, options, ret_source, error);
-	}
+	struct source *source = calloc(1, kinds[kind]->size);
+	if (!source)
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	*source = (struct source){kinds[kind], store, options};
+	r = source->ops->open(source, path, error);
+	if (r)
+		source_free(source);
+	else
+		*ret_source = source;
+	return r;
 }
 
 void source_free(struct source *source)
 {
 	if (source)
-		source->ops->free(source);
+		source->ops->close(source);
+	free(source);
 }
 
 int source_next(struct source *source, struct source_item *ret_item, struct packimg_error *error)

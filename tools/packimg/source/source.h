@@ -91,17 +91,29 @@ enum {
 
 struct source;
 
+/* A kind of source: what begins with a struct source, and what it does. */
 struct source_ops {
+	size_t size;
+	int (*open)(struct source *source, const char *path, struct packimg_error *error);
 	int (*next)(struct source *source, struct source_item *ret_item,
 		    struct packimg_error *error);
-	void (*free)(struct source *source);
+	/* of what open() made, all or a part */
+	void (*close)(struct source *source);
 };
 
 struct source {
 	const struct source_ops *ops;
+	struct store *store;
+	const struct source_options *options;
 };
 
-/* Opens the source of the kind that options or the path itself says. The store must outlive it. */
+extern const struct source_ops source_folder_ops, source_manifest_ops, source_archive_ops,
+	source_webdataset_ops;
+
+/*
+ * Opens the source of the kind that options or the path itself says. The store and the options must
+ * outlive it.
+ */
 int source_new(struct store *store, const char *path, const struct source_options *options,
 	       struct source **ret_source, struct packimg_error *error);
 void source_free(struct source *source);
@@ -110,17 +122,6 @@ void source_free(struct source *source);
  * use.
  */
 int source_next(struct source *source, struct source_item *ret_item, struct packimg_error *error);
-
-/* Constructors of the kinds. */
-int source_folder_new(struct store *store, const char *path, const struct source_options *options,
-		      struct source **ret_source, struct packimg_error *error);
-int source_manifest_new(struct store *store, const char *path, const struct source_options *options,
-			struct source **ret_source, struct packimg_error *error);
-int source_archive_new(struct store *store, const char *path, const struct source_options *options,
-		       struct source **ret_source, struct packimg_error *error);
-int source_webdataset_new(struct store *store, const char *path,
-			  const struct source_options *options, struct source **ret_source,
-			  struct packimg_error *error);
 
 /* What the text of a number or of anything else is. */
 enum value_kind source_value_kind(const char *text);

@@ -2,18 +2,26 @@
 #pragma once
 
 #include "tools/packimg/source/archive_in.h"
-#include "tools/packimg/source/store.h"
+#include "tools/packimg/source/source.h"
 
 #define ARCHIVE_LINK                                                                               \
 	"a link in an archive, which is not followed; tar --dereference --hard-dereference "       \
 	"stores the file itself"
 
+struct archive_source {
+	struct source source;
+	struct archive_in *archive;
+	uint32_t container;
+	char *stem; /* the archive's name without folders and extensions */
+	bool is_pipe;
+	struct buffer bytes;
+};
+
+int archive_source_open(struct source *source, const char *path, struct packimg_error *error);
+void archive_source_close(struct source *source);
 /*
  * The place of the archive's current member, spilling it when it must be read out of order later.
  * -EFBIG: too large to be an image.
  */
-int archive_place(struct store *store, uint32_t container, struct archive_in *archive,
-		  const struct archive_member *member, bool spill, struct buffer *scratch,
-		  struct place *ret_place, struct packimg_error *error);
-/* An archive's name without folders and extensions; the caller frees it. NULL: out of memory. */
-char *archive_stem(const char *path);
+int archive_source_place(struct archive_source *archive, const struct archive_member *member,
+			 struct place *ret_place, struct packimg_error *error);

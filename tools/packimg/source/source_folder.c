@@ -28,9 +28,7 @@ struct level {
 
 struct source_folder {
 	struct source source;
-	struct store *store;
 	uint32_t container;
-	struct filter *filter;
 	struct level levels[DEPTH_MAX];
 	int depth; /* levels in use */
 	struct buffer path;
@@ -43,14 +41,13 @@ static void level_deinit(struct level *level)
 	free(level->names);
 }
 
-static void source_folder_free(struct source *source)
+static void source_folder_close(struct source *source)
 {
 	struct source_folder *folder = (struct source_folder *)source;
 
 	while (folder->depth)
 		level_deinit(&folder->levels[--folder->depth]);
 	buffer_deinit(&folder->path);
-	free(folder);
 }
 
 static int level_add(struct level *level, const char *name, bool is_folder)
@@ -133,7 +130,7 @@ static int cannot_enter(int code, const char *reason, struct packimg_error *erro
  */
 static int enter(struct source_folder *folder, size_t path_size, struct packimg_error *error)
 {
-	const struct container *container = &folder->store->containers[folder->container];
+	const struct container *container = &folder->source.store->containers[folder->container];
 	const char *path = path_size ? (const char *)folder->path.data : ".";
 	struct level *level = &folder->levels[folder->depth];
 	struct stat status;
@@ -177,7 +174,8 @@ static enum filter_verdict folder_verdict(struct source_folder *folder, const ch
 {
 	if (path[parent_size] == '.')
 		return FILTER_HIDDEN;
-	return filter_excludes_folder(folder->filter, path) ? FILTER_EXCLUDED : FILTER_TAKE;
+	return filter_excludes_folder(folder->source.options->filter, path) ? FILTER_EXCLUDED
+									    : FILTER_TAKE;
 }
 
 static int source_folder_next(struct source *source, struct source_item *ret_item,
@@ -211,7 +209,7 @@ static int source_folder_next(struct source *source, struct source_item *ret_ite
 				continue;
 			return r;
 		}
-		ret_item->verdict = filter_file(folder->filter, ret_item->name);
+		ret_item->verdict = filter_file(folder->source.options->filter, ret_item->name);
 		if (ret_item->verdict)
 			return SOURCE_PASS;
 		ret_item->class_of_name = true;
@@ -225,8 +223,6 @@ static int source_folder_next(struct source *source, struct source_item *ret_ite
 	return SOURCE_END;
 }
 
-static const struct source_ops source_folder_ops = {source_folder_next, source_folder_free};
-
 /* One image file: its folder is the container, and nothing but this name is listed. */
 static int open_single(struct source_folder *folder, const char *path, struct packimg_error *error)
 {
@@ -235,7 +231,7 @@ static int open_single(struct source_folder *folder, const char *path, struct pa
 
 	if (!parent)
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	int r = store_add(folder->store, parent, true, &folder->container, error);
+	int r = store_add(folder->source.store, parent, true, &folder->container, error);
 	free(parent);
 	if (r)
 		return r;
@@ -245,31 +241,18 @@ static int open_single(struct source_folder *folder, const char *path, struct pa
 	return 0;
 }
 
-int source_folder_new(struct store *store, const char *path, const struct source_options *options,
-		      struct source **ret_source, struct packimg_error *error)
+static int source_folder_open(struct source *source, const char *path, struct packimg_error *error)
 {
-	struct source_folder *folder = calloc(1, sizeof(*folder));
+	struct source_folder *folder = (struct source_folder *)source;
 	struct stat status;
-	int r;
 
-	if (!folder)
-		return packimg_fail(error, -ENOMEM, "out of memory");
-	folder->source.ops = &source_folder_ops;
-	folder->store = store;
-	folder->filter = options->filter;
-	if (!stat(path, &status) && S_ISREG(status.st_mode)) {
-		r = open_single(folder, path, error);
-	} else {
-		r = store_add(store, path, true, &folder->container, error);
-		if (!r)
-			r = enter(folder, 0, error);
-		if (r == SOURCE_SKIP)
-			r = text_error_prefix(error, -EIO, "%s", path);
-	}
-	if (r) {
-		source_folder_free(&folder->source);
-		return r;
-	}
-	*ret_source = &folder->source;
-	return 0;
+	if (!stat(path, &status) && S_ISREG(status.st_mode))
+		return open_single(folder, path, error);
+	int r = store_add(source->store, path, true, &folder->container, error);
+	if (!r)
+		r = enter(folder, 0, error);
+	return r == SOURCE_SKIP ? text_error_prefix(error, -EIO, "%s", path) : r;
 }
+
+const struct source_ops source_folder_ops = {sizeof(struct source_folder), source_folder_open,
+					     source_folder_next, source_folder_close};

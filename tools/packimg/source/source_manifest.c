@@ -25,8 +25,6 @@
 
 struct source_manifest {
 	struct source source;
-	const struct store *store;
-	struct filter *filter;
 	char *path;
 	uint32_t container;
 	struct buffer text;
@@ -41,7 +39,6 @@ struct source_manifest {
 	struct source_field *fields;
 	size_t column_count;
 	int path_column, label_column, class_column; /* -1: none */
-	enum label_use labels;                       /* as asked for */
 	enum {
 		COLUMN_NUMBERS, /* of classes */
 		COLUMN_NAMES,   /* of classes */
@@ -50,7 +47,7 @@ struct source_manifest {
 	struct buffer name;
 };
 
-static void source_manifest_free(struct source *source)
+static void source_manifest_close(struct source *source)
 {
 	struct source_manifest *manifest = (struct source_manifest *)source;
 
@@ -63,7 +60,6 @@ static void source_manifest_free(struct source *source)
 	buffer_deinit(&manifest->text);
 	buffer_deinit(&manifest->name);
 	free(manifest->path);
-	free(manifest);
 }
 
 static bool is_one_of(const char *name, const char *const *list)
@@ -210,6 +206,7 @@ static int look_at_columns(struct source_manifest *manifest, struct packimg_erro
 	const char *cursor = manifest->csv.cursor;
 	uint64_t line = manifest->csv.line_next;
 	size_t column = (size_t)manifest->label_column;
+	enum label_use labels = manifest->source.options->labels;
 	const char *const *cells;
 	size_t count;
 	int r;
@@ -237,8 +234,8 @@ static int look_at_columns(struct source_manifest *manifest, struct packimg_erro
 	manifest->csv.line_next = line;
 	if (manifest->label_column < 0)
 		return r < 0 ? r : 0;
-	names |= fractions && manifest->labels == LABELS_CLASSES;
-	if (manifest->labels == LABELS_FIELD || (names ? manifest->class_column >= 0 : fractions))
+	names |= fractions && labels == LABELS_CLASSES;
+	if (labels == LABELS_FIELD || (names ? manifest->class_column >= 0 : fractions))
 		manifest->label_column_is = COLUMN_FIELD;
 	else
 		manifest->label_column_is = names ? COLUMN_NAMES : COLUMN_NUMBERS;
@@ -293,7 +290,7 @@ static int local_path(struct source_manifest *manifest, const char *path, const 
 				    "relative to the table's folder, or to --root",
 				    manifest->path, manifest->csv.line);
 	if (!strchr(path, '\\') ||
-	    !faccessat(manifest->store->containers[manifest->container].fd, path, F_OK, 0))
+	    !faccessat(manifest->source.store->containers[manifest->container].fd, path, F_OK, 0))
 		return 0;
 	manifest->name.size = 0;
 	if (buffer_append(&manifest->name, path, strlen(path) + 1))
@@ -331,7 +328,7 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 	r = local_path(manifest, cells[manifest->path_column], &ret_item->name, error);
 	if (r)
 		return r;
-	ret_item->verdict = filter_listed(manifest->filter, ret_item->name);
+	ret_item->verdict = filter_listed(source->options->filter, ret_item->name);
 	if (ret_item->verdict)
 		return SOURCE_PASS;
 	if (count > manifest->column_count)
@@ -368,8 +365,6 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 	return 0;
 }
 
-static const struct source_ops source_manifest_ops = {source_manifest_next, source_manifest_free};
-
 static int read_text(const char *path, struct buffer *text, struct packimg_error *error)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC), r = 0;
@@ -395,26 +390,23 @@ static int read_text(const char *path, struct buffer *text, struct packimg_error
 }
 
 /* Where the manifest is, and the folder that its paths begin in. */
-static int open_manifest(struct source_manifest *manifest, struct store *store, const char *path,
-			 const struct source_options *options, struct packimg_error *error)
+static int source_manifest_open(struct source *source, const char *path,
+				struct packimg_error *error)
 {
+	struct source_manifest *manifest = (struct source_manifest *)source;
+	const struct source_options *options = source->options;
 	const char *file = options->manifest ? options->manifest : path;
 	const char *slash = strrchr(file, '/');
 	const char *root = options->manifest ? path : options->root;
 	char *parent = NULL;
 	char separator = options->separator;
 
-	manifest->store = store;
-	manifest->labels = options->labels;
-	manifest->filter = options->filter;
 	manifest->path = strdup(file);
 	if (!root)
 		root = parent = slash ? strndup(file, (size_t)(slash - file + 1)) : strdup(".");
-	if (!manifest->path || !root) {
-		free(parent);
-		return packimg_fail(error, -ENOMEM, "out of memory");
-	}
-	int r = store_add(store, root, true, &manifest->container, error);
+	int r = manifest->path && root
+			? store_add(source->store, root, true, &manifest->container, error)
+			: packimg_fail(error, -ENOMEM, "out of memory");
 	free(parent);
 	if (!r)
 		r = read_text(file, &manifest->text, error);
@@ -434,19 +426,5 @@ static int open_manifest(struct source_manifest *manifest, struct store *store, 
 	return r ? text_error_prefix(error, r, "%s", file) : 0;
 }
 
-int source_manifest_new(struct store *store, const char *path, const struct source_options *options,
-			struct source **ret_source, struct packimg_error *error)
-{
-	struct source_manifest *manifest = calloc(1, sizeof(*manifest));
-
-	if (!manifest)
-		return packimg_fail(error, -ENOMEM, "out of memory");
-	manifest->source.ops = &source_manifest_ops;
-	int r = open_manifest(manifest, store, path, options, error);
-	if (r) {
-		source_manifest_free(&manifest->source);
-		return r;
-	}
-	*ret_source = &manifest->source;
-	return 0;
-}
+const struct source_ops source_manifest_ops = {sizeof(struct source_manifest), source_manifest_open,
+					       source_manifest_next, source_manifest_close};

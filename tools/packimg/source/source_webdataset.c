@@ -7,8 +7,6 @@
  */
 #include "format/base/number.h"
 #include "tools/packimg/common/text.h"
-#include "tools/packimg/source/archive_in.h"
-#include "tools/packimg/source/source.h"
 #include "tools/packimg/source/source_archive.h"
 
 #include <errno.h>
@@ -32,16 +30,8 @@ struct pending_field {
 };
 
 struct source_webdataset {
-	struct source source;
-	struct store *store;
-	struct archive_in *archive;
-	uint32_t container;
-	bool spill;
-	enum class_from class_from;
-	struct filter *filter;
-	char *archive_class;
-	struct buffer bytes;
-	struct buffer passed; /* terminated names of members that have no key */
+	struct archive_source base; /* its bytes: a member's */
+	struct buffer passed;       /* terminated names of members that have no key */
 	size_t passed_next;
 	/* The member read last, when it belongs to the next sample. */
 	struct archive_member member;
@@ -55,25 +45,21 @@ struct source_webdataset {
 	const char *class_key; /* "cls", or the JSON's; NULL: no class */
 	enum value_kind class_kind;
 	bool has_image;
-	enum label_use labels;
 	struct place place;
 	int fault; /* SOURCE_SKIP when something of the sample is wrong */
 	struct packimg_error fault_error;
 };
 
-static void source_webdataset_free(struct source *source)
+static void source_webdataset_close(struct source *source)
 {
 	struct source_webdataset *shard = (struct source_webdataset *)source;
 
-	archive_in_close(shard->archive);
-	buffer_deinit(&shard->bytes);
+	archive_source_close(source);
 	buffer_deinit(&shard->passed);
 	buffer_deinit(&shard->texts);
 	buffer_deinit(&shard->key);
 	buffer_deinit(&shard->name);
 	buffer_deinit(&shard->class_text);
-	free(shard->archive_class);
-	free(shard);
 }
 
 static int set_text(struct buffer *buffer, const void *text, size_t size)
@@ -188,7 +174,7 @@ static int class_from_json(struct source_webdataset *shard, const json_t *object
 static int add_json(struct source_webdataset *shard)
 {
 	json_error_t fault;
-	json_t *json = json_loadb((const char *)shard->bytes.data, shard->bytes.size,
+	json_t *json = json_loadb((const char *)shard->base.bytes.data, shard->base.bytes.size,
 				  JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &fault);
 	const char *key;
 	json_t *value;
@@ -197,7 +183,8 @@ static int add_json(struct source_webdataset *shard)
 		set_fault(shard, "json", fault.text);
 		return 0;
 	}
-	int r = add_field(shard, "json", VALUE_JSON, shard->bytes.data, shard->bytes.size);
+	int r = add_field(shard, "json", VALUE_JSON, shard->base.bytes.data,
+			  shard->base.bytes.size);
 	size_t first = shard->field_count;
 	json_object_foreach(json, key, value)
 	{
@@ -239,8 +226,9 @@ static bool is_text(const char *extension)
  */
 static bool label_is_field(const struct source_webdataset *shard)
 {
-	return shard->labels == LABELS_FIELD ||
-	       (shard->labels == LABELS_AUTO && shard->class_kind == VALUE_REAL);
+	enum label_use labels = shard->base.source.options->labels;
+
+	return labels == LABELS_FIELD || (labels == LABELS_AUTO && shard->class_kind == VALUE_REAL);
 }
 
 /* One member of the current sample; extension is what follows the key. */
@@ -257,16 +245,15 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 		shard->has_image = true;
 		if (set_text(&shard->name, member->name, strlen(member->name)))
 			return packimg_fail(error, -ENOMEM, "out of memory");
-		r = archive_place(shard->store, shard->container, shard->archive, member,
-				  shard->spill, &shard->bytes, &shard->place, error);
+		r = archive_source_place(&shard->base, member, &shard->place, error);
 		if (r == -EFBIG) {
 			set_fault(shard, extension, error ? error->text : "too large");
 			r = 0;
 		}
 		return r;
 	}
-	shard->bytes.size = 0;
-	r = archive_in_read(shard->archive, COMPANION_MAX, &shard->bytes, NULL, error);
+	shard->base.bytes.size = 0;
+	r = archive_in_read(shard->base.archive, COMPANION_MAX, &shard->base.bytes, NULL, error);
 	if (r == -EFBIG) {
 		set_fault(shard, extension, error ? error->text : "too large");
 		return 0;
@@ -274,7 +261,8 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 	if (r)
 		return r;
 	if (strcasecmp(extension, "cls") == 0 || strcasecmp(extension, "cls.txt") == 0) {
-		r = set_text(&shard->class_text, shard->bytes.data, trimmed(&shard->bytes));
+		r = set_text(&shard->class_text, shard->base.bytes.data,
+			     trimmed(&shard->base.bytes));
 		shard->class_key = "cls";
 		shard->class_kind =
 			r ? VALUE_TEXT : source_value_kind((char *)shard->class_text.data);
@@ -285,7 +273,7 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 		r = add_json(shard);
 	} else {
 		r = add_field(shard, extension, is_text(extension) ? VALUE_TEXT : VALUE_BYTES,
-			      shard->bytes.data, shard->bytes.size);
+			      shard->base.bytes.data, shard->base.bytes.size);
 	}
 	return r ? packimg_fail(error, r, "out of memory") : 0;
 }
@@ -304,7 +292,7 @@ static int read_sample(struct source_webdataset *shard, struct packimg_error *er
 	shard->fault = 0;
 	for (;;) {
 		if (!shard->member_held) {
-			r = archive_in_next(shard->archive, &shard->member, error);
+			r = archive_in_next(shard->base.archive, &shard->member, error);
 			if (r < 0)
 				return r;
 			if (r)
@@ -357,9 +345,10 @@ static void set_class(struct source_webdataset *shard, struct source_item *item)
 		}
 		return;
 	}
-	if (shard->class_from == CLASS_ARCHIVE)
-		item->class_name = shard->archive_class;
-	item->class_of_name = shard->class_from == CLASS_TOP || shard->class_from == CLASS_PARENT;
+	enum class_from from = shard->base.source.options->class_from;
+	if (from == CLASS_ARCHIVE)
+		item->class_name = shard->base.stem;
+	item->class_of_name = from == CLASS_TOP || from == CLASS_PARENT;
 }
 
 /* The next of the members that have no key. */
@@ -390,7 +379,7 @@ static int source_webdataset_next(struct source *source, struct source_item *ret
 	ret_item->name = (const char *)(shard->has_image ? shard->name.data : shard->key.data);
 	if (!shard->has_image)
 		set_fault(shard, ret_item->name, "no image among the members of this key");
-	ret_item->verdict = filter_listed(shard->filter, ret_item->name);
+	ret_item->verdict = filter_listed(source->options->filter, ret_item->name);
 	if (ret_item->verdict)
 		return SOURCE_PASS;
 	set_class(shard, ret_item);
@@ -415,34 +404,6 @@ static int source_webdataset_next(struct source *source, struct source_item *ret
 	return shard->fault;
 }
 
-static const struct source_ops source_webdataset_ops = {source_webdataset_next,
-							source_webdataset_free};
-
-int source_webdataset_new(struct store *store, const char *path,
-			  const struct source_options *options, struct source **ret_source,
-			  struct packimg_error *error)
-{
-	struct source_webdataset *shard = calloc(1, sizeof(*shard));
-	bool pipe = strcmp(path, "-") == 0;
-
-	if (!shard)
-		return packimg_fail(error, -ENOMEM, "out of memory");
-	shard->source.ops = &source_webdataset_ops;
-	shard->store = store;
-	shard->spill = options->random_access || pipe;
-	shard->class_from = options->class_from;
-	shard->filter = options->filter;
-	shard->labels = options->labels;
-	shard->archive_class = archive_stem(path);
-	int r = shard->archive_class ? store_add(store, pipe ? "/dev/stdin" : path, false,
-						 &shard->container, error)
-				     : packimg_fail(error, -ENOMEM, "out of memory");
-	if (!r)
-		r = archive_in_open(path, &store->limits, &shard->archive, error);
-	if (r) {
-		source_webdataset_free(&shard->source);
-		return r;
-	}
-	*ret_source = &shard->source;
-	return 0;
-}
+const struct source_ops source_webdataset_ops = {sizeof(struct source_webdataset),
+						 archive_source_open, source_webdataset_next,
+						 source_webdataset_close};
