@@ -26,14 +26,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct extract_options {
+struct extract {
 	const char *path, *output;
 	struct selection selection;
 	unsigned jobs;
 	bool force, quiet, manifest;
+	struct packimg *dataset;
+	int folder; /* DIR */
+	uint64_t *samples;
+	const char **paths; /* below DIR, of each sample; NULL: its index record is damaged */
+	uint64_t count;
+	struct arena arena;
+	struct progress progress;
+	uint64_t done, bytes, bad; /* images, their bytes; those that could not be written */
 };
 
-#define AT(member) offsetof(struct extract_options, member)
+#define AT(member) offsetof(struct extract, member)
 
 static const struct options_row options[] = {
 	{"output", 'o', "DIR", "folder to write to, made when it is not there", OPTIONS_TEXT,
@@ -53,7 +61,7 @@ static const struct options_row options[] = {
 
 static error_t parse(int key, char *text, struct argp_state *state)
 {
-	struct extract_options *extract = state->input;
+	struct extract *extract = state->input;
 
 	if (key == 'c')
 		return word_list_add(&extract->selection.classes, text) ? ENOMEM : 0;
@@ -61,18 +69,6 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		argp_error(state, "no -o DIR given");
 	return key == ARGP_KEY_END ? 0 : ARGP_ERR_UNKNOWN;
 }
-
-struct extract {
-	const struct extract_options *options;
-	const struct packimg *dataset;
-	int folder; /* DIR */
-	uint64_t *samples;
-	const char **paths; /* below DIR, of each sample; NULL: its index record is damaged */
-	uint64_t count;
-	struct arena arena;
-	struct progress progress;
-	uint64_t done, bytes, bad; /* images, their bytes; those that could not be written */
-};
 
 /* Appends the components of a name that are safe below a folder: no "..", no empty ones. */
 static int append_path(struct buffer *path, const char *name, size_t size)
@@ -147,13 +143,11 @@ static int fit_extension(struct buffer *path, const struct packimg_sample *sampl
 static int make_path(const struct extract *extract, const struct packimg_sample *sample,
 		     struct buffer *path)
 {
-	const char *class = NULL, *name;
+	const char *class = sample_class(extract->dataset, sample), *name;
 	size_t size = 0;
 	char number[32];
 
 	path->size = 0;
-	if (sample->label >= 0)
-		class = packimg_class_name(extract->dataset, (uint32_t)sample->label);
 	if (class && append_path(path, class, strlen(class)))
 		return -ENOMEM;
 	size_t before = path->size;
@@ -224,32 +218,28 @@ static int name_files(struct extract *extract)
 }
 
 struct worker {
-	struct packimg_decoder *decoder;
-	struct buffer png, pixels;
+	struct image_reader reader;
+	struct buffer png;
 };
 
 static int worker_new(void *context, void **ret_worker)
 {
 	struct worker *worker = calloc(1, sizeof(*worker));
+	int r = worker ? image_reader_init(&worker->reader) : -ENOMEM;
 
-	if (!worker)
-		return -ENOMEM;
-	int r = image_decoder_new(&worker->decoder);
-	if (r) {
+	if (r)
 		free(worker);
-		return r;
-	}
-	*ret_worker = worker;
-	return 0;
+	else
+		*ret_worker = worker;
+	return r;
 }
 
 static void worker_free(void *argument)
 {
 	struct worker *worker = argument;
 
-	packimg_decoder_free(worker->decoder);
+	image_reader_deinit(&worker->reader);
 	buffer_deinit(&worker->png);
-	buffer_deinit(&worker->pixels);
 	free(worker);
 }
 
@@ -298,7 +288,7 @@ static int create_file(const struct extract *extract, const char *path, struct p
 	}
 	if (folder < 0)
 		return packimg_fail(error, -errno, "%s", strerror(errno));
-	if (extract->options->force)
+	if (extract->force)
 		unlinkat(folder, path, 0);
 	fd = openat(folder, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
 	r = fd < 0 ? -errno : 0;
@@ -314,38 +304,22 @@ static int write_file(const struct extract *extract, const char *path, const uin
 	int fd = create_file(extract, path, error);
 
 	if (fd < 0)
-		return text_error_prefix(error, fd, "%s/%s", extract->options->output, path);
+		return text_error_prefix(error, fd, "%s/%s", extract->output, path);
 	int r = io_write(fd, data, size);
 	if (close(fd) && !r)
 		r = -errno;
-	return r ? packimg_fail(error, r, "%s/%s: %s", extract->options->output, path, strerror(-r))
-		 : 0;
+	return r ? packimg_fail(error, r, "%s/%s: %s", extract->output, path, strerror(-r)) : 0;
 }
 
 static int write_png(const struct extract *extract, struct worker *worker,
 		     const struct packimg_sample *sample, const char *path,
 		     struct packimg_error *error)
 {
-	struct packimg_region region = {.width = sample->width, .height = sample->height};
-	uint32_t channels = sample->channels == 1 ? 1 : 3;
-	struct packimg_pixels decoded;
+	struct image_pixels pixels;
 
-	int r = packimg_decode(worker->decoder, sample, &region, 0, 0, &decoded, error);
-	if (r)
-		return r;
-	if (buffer_reserve(&worker->pixels, (size_t)sample->width * sample->height * channels))
-		return packimg_fail(error, -ENOMEM, "out of memory");
-	uint8_t *to = worker->pixels.data;
-	for (uint32_t y = 0; y < sample->height; y++) {
-		const uint8_t *row = decoded.data + y * decoded.stride;
-
-		for (uint32_t x = 0; x < sample->width; x++) {
-			memcpy(to, row + (size_t)x * 3, channels);
-			to += channels;
-		}
-	}
-	r = png_write(worker->pixels.data, sample->width, sample->height, channels, &worker->png,
-		      error);
+	int r = image_read_sample(&worker->reader, sample, 0, 0, &pixels, error);
+	if (!r)
+		r = png_write(&pixels, &worker->png, error);
 	return r ? r : write_file(extract, path, worker->png.data, worker->png.size, error);
 }
 
@@ -428,7 +402,7 @@ static int write_manifest(const struct extract *extract)
 	struct packimg_field field;
 
 	if (!file)
-		return command_fail("%s/manifest.csv: %s", extract->options->output,
+		return command_fail("%s/manifest.csv: %s", extract->output,
 				    fd < 0 ? error.text : strerror(errno));
 	fputs("path,label,class", file);
 	for (uint32_t f = 0; f < packimg_field_count(dataset); f++) {
@@ -445,9 +419,7 @@ static int write_manifest(const struct extract *extract)
 		if (sample.label >= 0)
 			fprintf(file, "%" PRId32, sample.label);
 		fputc(',', file);
-		const char *class = sample.label >= 0
-					    ? packimg_class_name(dataset, (uint32_t)sample.label)
-					    : NULL;
+		const char *class = sample_class(dataset, &sample);
 		if (class)
 			write_cell(file, class, strlen(class));
 		write_fields(extract, file, sample.index);
@@ -455,8 +427,7 @@ static int write_manifest(const struct extract *extract)
 	}
 	bool bad = ferror(file);
 	if (fclose(file) || bad)
-		return command_fail("%s/manifest.csv: %s", extract->options->output,
-				    strerror(errno));
+		return command_fail("%s/manifest.csv: %s", extract->output, strerror(errno));
 	return 0;
 }
 
@@ -476,17 +447,10 @@ static int take_sample(void *context, const struct work_block *block, uint32_t n
 	return 0;
 }
 
-static void show(void *context, uint64_t done)
-{
-	struct extract *extract = context;
-
-	progress_update(&extract->progress, done, extract->bytes);
-}
-
 static int write_images(struct extract *extract)
 {
 	const struct workers_setup setup = {
-		.jobs = extract->options->jobs,
+		.jobs = extract->jobs,
 		.total = extract->count,
 		.block = 8,
 		.result_size = sizeof(struct verdict),
@@ -497,17 +461,17 @@ static int write_images(struct extract *extract)
 		.run = run_sample,
 		.take = take_sample,
 		.stopped = command_interrupted,
-		.show = show,
+		.progress = &extract->progress,
+		.bytes = &extract->bytes,
 	};
 	struct text_buffer count, whole, size, duration;
 	int fault;
 
-	progress_init(&extract->progress, "extracting", extract->count, extract->options->quiet);
+	progress_init(&extract->progress, "extracting", extract->count, extract->quiet);
 	workers_walk(&setup, &fault);
-	progress_clear(&extract->progress);
 	if (fault)
 		return command_fail("starting threads: %s", strerror(-fault));
-	printable_line(stdout, "%s: %s of %s image%s, %s, %s", extract->options->output,
+	printable_line(stdout, "%s: %s of %s image%s, %s, %s", extract->output,
 		       text_count(&count, extract->done - extract->bad),
 		       text_count(&whole, extract->count), text_plural(extract->count),
 		       text_bytes(&size, extract->bytes),
@@ -521,18 +485,18 @@ static int run(struct extract *extract)
 {
 	struct packimg_error error;
 
-	if (selection_resolve(&extract->options->selection, extract->dataset, &extract->samples,
+	if (selection_resolve(&extract->selection, extract->dataset, &extract->samples,
 			      &extract->count, &error))
 		return command_fail("%s", error.text);
 	int r = name_files(extract);
 	if (r)
 		return command_fail("%s", strerror(-r));
-	if (mkdir(extract->options->output, 0777) && errno != EEXIST)
-		return command_fail("%s: %s", extract->options->output, strerror(errno));
-	extract->folder = open(extract->options->output, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (mkdir(extract->output, 0777) && errno != EEXIST)
+		return command_fail("%s: %s", extract->output, strerror(errno));
+	extract->folder = open(extract->output, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (extract->folder < 0)
-		return command_fail("%s: %s", extract->options->output, strerror(errno));
-	r = extract->options->manifest ? write_manifest(extract) : 0;
+		return command_fail("%s: %s", extract->output, strerror(errno));
+	r = extract->manifest ? write_manifest(extract) : 0;
 	return r ? r : write_images(extract);
 }
 
@@ -545,27 +509,21 @@ int command_extract(int argc, char **argv)
 		       "byte, pixels "
 		       "become PNG.",
 	};
-	struct extract_options extract_options = {.jobs = command_cpu_count()};
-	struct extract extract = {.options = &extract_options, .folder = -1};
+	struct extract extract = {.jobs = command_cpu_count(), .folder = -1};
 	struct packimg_error error;
-	struct packimg *dataset;
-	int status;
 
-	options_read(options, &argp, argc, argv, &extract_options);
+	options_read(options, &argp, argc, argv, &extract);
 	command_catch_interrupts();
-	if (packimg_open(extract_options.path, &dataset, &error)) {
-		status = command_fail("%s", error.text);
-	} else {
-		extract.dataset = dataset;
-		status = run(&extract);
-		packimg_close(dataset);
-	}
+	int status = packimg_open(extract.path, &extract.dataset, &error)
+			     ? command_fail("%s", error.text)
+			     : run(&extract);
+	packimg_close(extract.dataset);
 	if (extract.folder >= 0)
 		close(extract.folder);
 	free(extract.samples);
 	free(extract.paths);
 	arena_deinit(&extract.arena);
-	selection_deinit(&extract_options.selection);
+	selection_deinit(&extract.selection);
 	command_die_of_interrupt();
 	return status;
 }

@@ -23,27 +23,11 @@ enum {
 	BYTES_UNDER_WAY = 64 << 20, /* of indexes that wait for the writer */
 };
 
-struct index_options {
+struct index {
 	const char *path;
 	unsigned jobs;
 	bool rebuild, json, quiet;
-};
-
-#define AT(member) offsetof(struct index_options, member)
-
-static const struct options_row options[] = {
-	{"rebuild", 'r', NULL, "make indexes that are there anew, too", OPTIONS_FLAG, AT(rebuild)},
-	{"jobs", 'j', "N", "threads (default: all CPUs); never changes the result",
-	 OPTIONS_UNSIGNED, AT(jobs), 1, COMMAND_JOBS_MAX, .refusal = COMMAND_NO_JOBS},
-	{"json", 'J', NULL, "print the summary as JSON", OPTIONS_FLAG, AT(json)},
-	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
-	{.argument = "FILE", .kind = OPTIONS_ARGUMENT, .at = AT(path)},
-	{0},
-};
-
-struct index {
-	const struct index_options *options;
-	const struct packimg *dataset;
+	struct packimg *dataset;
 	struct packimg_rewriter *rewriter;
 	const uint64_t *order;
 	struct progress progress;
@@ -53,6 +37,18 @@ struct index {
 	uint64_t jpeg_bytes, made_bytes; /* of JPEGs that got one, of their indexes */
 	uint64_t bytes_before, bytes_after;
 	struct unindexed_counts unindexed;
+};
+
+#define AT(member) offsetof(struct index, member)
+
+static const struct options_row options[] = {
+	{"rebuild", 'r', NULL, "make indexes that are there anew, too", OPTIONS_FLAG, AT(rebuild)},
+	{"jobs", 'j', "N", "threads (default: all CPUs); never changes the result",
+	 OPTIONS_UNSIGNED, AT(jobs), 1, COMMAND_JOBS_MAX, .refusal = COMMAND_NO_JOBS},
+	{"json", 'J', NULL, "print the summary as JSON", OPTIONS_FLAG, AT(json)},
+	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
+	{.argument = "FILE", .kind = OPTIONS_ARGUMENT, .at = AT(path)},
+	{0},
 };
 
 enum action {
@@ -99,7 +95,7 @@ static void index_sample(void *context, void *decoder, struct work_block *block,
 	outcome->jpeg = true;
 	outcome->data_size = sample.data_size;
 	outcome->had = packimg_sample_indexed(&sample);
-	if (outcome->had && !index->options->rebuild)
+	if (outcome->had && !index->rebuild)
 		return;
 	outcome->status = packimg_sample_check(&sample);
 	outcome->unindexed = UNINDEXED_DAMAGED;
@@ -162,20 +158,15 @@ static int take_sample(void *context, const struct work_block *block, uint32_t i
 	} else if (outcome->jpeg && outcome->unindexed == UNINDEXED_NOT) {
 		index->kept++;
 	}
-	return packimg_rewriter_put(index->rewriter, bytes, outcome->size, index->error);
-}
-
-static void show(void *context, uint64_t done)
-{
-	struct index *index = context;
-
-	progress_update(&index->progress, done, packimg_rewriter_bytes(index->rewriter));
+	int r = packimg_rewriter_put(index->rewriter, bytes, outcome->size, index->error);
+	index->bytes_after = packimg_rewriter_bytes(index->rewriter);
+	return r;
 }
 
 static int take_all(struct index *index)
 {
 	const struct workers_setup setup = {
-		.jobs = index->options->jobs,
+		.jobs = index->jobs,
 		.total = packimg_count(index->dataset),
 		.block = 16,
 		.result_size = sizeof(struct outcome),
@@ -186,13 +177,13 @@ static int take_all(struct index *index)
 		.run = index_sample,
 		.take = take_sample,
 		.stopped = command_interrupted,
-		.show = show,
+		.progress = &index->progress,
+		.bytes = &index->bytes_after,
 	};
 	int fault;
 
-	progress_init(&index->progress, "indexing", setup.total, index->options->quiet);
+	progress_init(&index->progress, "indexing", setup.total, index->quiet);
 	int r = workers_walk(&setup, &fault);
-	progress_clear(&index->progress);
 	return fault ? packimg_fail(index->error, fault, "starting threads: %s", strerror(-fault))
 		     : r;
 }
@@ -202,17 +193,17 @@ static int refuse_indexed(const struct index *index, uint64_t indexed, uint64_t 
 {
 	if (!jpegs)
 		return packimg_fail(error, -EEXIST, "%s: holds no JPEGs, and others need no index",
-				    index->options->path);
+				    index->path);
 	if (!indexed)
 		return packimg_fail(error, -EEXIST,
 				    "%s: none of its %" PRIu64
 				    " JPEGs can have an index; convert the images with "
 				    "--progressive transcode, or encode them again with --jpeg",
-				    index->options->path, jpegs);
+				    index->path, jpegs);
 	return packimg_fail(error, -EEXIST,
 			    "%s: is indexed already: %" PRIu64 " of %" PRIu64
 			    " JPEGs%s; --rebuild makes all indexes anew",
-			    index->options->path, indexed, jpegs,
+			    index->path, indexed, jpegs,
 			    indexed < jpegs ? ", and the others can have none" : "");
 }
 
@@ -220,7 +211,7 @@ static int refuse_indexed(const struct index *index, uint64_t indexed, uint64_t 
 static int look_first(struct index *index, struct packimg_error *error)
 {
 	uint64_t jpegs = 0, indexed = 0;
-	bool rebuild = index->options->rebuild;
+	bool rebuild = index->rebuild;
 
 	for (uint64_t i = 0; i < packimg_count(index->dataset); i++) {
 		struct packimg_sample sample;
@@ -253,7 +244,7 @@ static int write_index(struct index *index, struct packimg_error *error)
 		index->order = packimg_rewriter_order(index->rewriter);
 		r = take_all(index);
 	}
-	if (!r && !index->made && !index->options->rebuild)
+	if (!r && !index->made && !index->rebuild)
 		r = refuse_indexed(index, index->kept, index->jpegs, error);
 	if (!r)
 		r = packimg_rewriter_finish(index->rewriter, error);
@@ -270,7 +261,7 @@ static int report(const struct index *index, double seconds)
 				 : 0;
 	struct text_buffer count, other, bytes, duration;
 
-	if (index->options->json) {
+	if (index->json) {
 		json_t *json =
 			json_pack("{sIsIsIsIsIsIsIsf}", "jpegs", (json_int_t)index->jpegs,
 				  "indexed", (json_int_t)(index->made + index->kept), "made",
@@ -279,11 +270,11 @@ static int report(const struct index *index, double seconds)
 				  (json_int_t)index->bytes_before, "bytes",
 				  (json_int_t)index->bytes_after, "seconds", seconds);
 
-		json_put_text(json, "path", index->options->path);
+		json_put_text(json, "path", index->path);
 		json_object_set_new(json, "unindexed", unindexed_json(&index->unindexed));
 		return command_print_json(json);
 	}
-	printable_put(stdout, index->options->path, strlen(index->options->path));
+	printable_put(stdout, index->path, strlen(index->path));
 	printf(": %s of %s JPEGs have an index now, ",
 	       text_count(&count, index->made + index->kept), text_count(&other, index->jpegs));
 	printf("%s of them made (%s, %.2f %% of the JPEGs' bytes), %s\n",
@@ -306,20 +297,17 @@ int command_index(int argc, char **argv)
 		       "names and fields keep their bytes. Exit status: 0; 1 when damaged samples "
 		       "were met; 2 when nothing was changed.",
 	};
-	struct index_options index_options = {.jobs = command_cpu_count()};
 	struct packimg_error error = {{0}};
-	struct index index = {.options = &index_options, .error = &error};
-	struct packimg *dataset;
+	struct index index = {.jobs = command_cpu_count(), .error = &error};
 
-	options_read(options, &argp, argc, argv, &index_options);
+	options_read(options, &argp, argc, argv, &index);
 	command_catch_interrupts();
-	if (packimg_open(index_options.path, &dataset, &error))
+	if (packimg_open(index.path, &index.dataset, &error))
 		return command_fail("%s", error.text);
 	double start_s = clock_s(CLOCK_MONOTONIC);
-	index.dataset = dataset;
-	index.bytes_before = dataset_bytes(dataset);
+	index.bytes_before = dataset_bytes(index.dataset);
 	int r = write_index(&index, &error);
-	packimg_close(dataset);
+	packimg_close(index.dataset);
 	if (r == -EINTR)
 		command_die_of_interrupt();
 	if (r)

@@ -65,7 +65,7 @@ static void print_line(const struct packimg *dataset, uint64_t index)
 	struct packimg_sample sample;
 	struct packimg_field field;
 	struct packimg_value value;
-	const char *class = NULL, *source;
+	const char *source;
 	size_t source_size;
 
 	printf("%" PRIu64, index);
@@ -73,8 +73,7 @@ static void print_line(const struct packimg *dataset, uint64_t index)
 		puts("\tDAMAGED");
 		return;
 	}
-	if (sample.label >= 0)
-		class = packimg_class_name(dataset, (uint32_t)sample.label);
+	const char *class = sample_class(dataset, &sample);
 	putchar('\t');
 	if (class)
 		printable_put(stdout, class, strlen(class));
@@ -137,7 +136,7 @@ static void print_json(const struct packimg *dataset, uint64_t index)
 	struct packimg_sample sample;
 	struct packimg_field field;
 	struct packimg_value value;
-	const char *class, *source;
+	const char *source;
 	size_t source_size;
 
 	json_put_count(json, "index", index);
@@ -145,8 +144,7 @@ static void print_json(const struct packimg *dataset, uint64_t index)
 		json_object_set_new(json, "damaged", json_true());
 	} else {
 		json_object_set_new(json, "label", json_integer(sample.label));
-		class = sample.label >= 0 ? packimg_class_name(dataset, (uint32_t)sample.label)
-					  : NULL;
+		const char *class = sample_class(dataset, &sample);
 		if (class)
 			json_put_text(json, "class", class);
 		json_object_set_new(json, "width", json_integer(sample.width));

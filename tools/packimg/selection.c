@@ -25,39 +25,24 @@ uint64_t dataset_bytes(const struct packimg *dataset)
 	return bytes;
 }
 
-const char *codec_name(enum packimg_codec codec)
-{
-	switch (codec) {
-	case PACKIMG_CODEC_JPEG:
-		return "jpeg";
-	case PACKIMG_CODEC_RAW:
-		return "raw";
-	case PACKIMG_CODEC_RAW_ZSTD:
-		return "raw+zstd";
-	}
-	return "unknown";
-}
-
 const char *field_type_name(enum packimg_field_type type)
 {
-	switch (type) {
-	case PACKIMG_FIELD_INT64:
-		return "int64";
-	case PACKIMG_FIELD_FLOAT64:
-		return "float64";
-	case PACKIMG_FIELD_BYTES:
-		return "bytes";
-	case PACKIMG_FIELD_JSON:
-		return "json";
-	case PACKIMG_FIELD_TEXT:
-		return "text";
-	}
-	return "unknown";
+	static const char *const names[] = {
+		[PACKIMG_FIELD_INT64] = "int64", [PACKIMG_FIELD_FLOAT64] = "float64",
+		[PACKIMG_FIELD_BYTES] = "bytes", [PACKIMG_FIELD_JSON] = "json",
+		[PACKIMG_FIELD_TEXT] = "text",
+	};
+
+	return type >= PACKIMG_FIELD_INT64 && type <= PACKIMG_FIELD_TEXT ? names[type] : "unknown";
 }
 
-/* Sets one bit per index that the text names. */
-static int mark_indices(const char *text, uint64_t count, uint8_t *marks,
-			struct packimg_error *error)
+const char *sample_class(const struct packimg *dataset, const struct packimg_sample *sample)
+{
+	return sample->label < 0 ? NULL : packimg_class_name(dataset, (uint32_t)sample->label);
+}
+
+/* Marks every index that the text names. */
+static int mark_indices(const char *text, uint64_t count, bool *marks, struct packimg_error *error)
 {
 	char *copy = strdup(text), *save, *word;
 	int r = copy ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
@@ -86,8 +71,7 @@ static int mark_indices(const char *text, uint64_t count, uint8_t *marks,
 					 " is past the end: the dataset has %" PRIu64 " samples",
 					 first >= count ? first : last, count);
 		} else {
-			for (uint64_t i = first; i <= last; i++)
-				marks[i / 8] |= (uint8_t)(1u << (i % 8));
+			memset(marks + first, true, last - first + 1);
 		}
 	}
 	free(copy);
@@ -112,8 +96,8 @@ static int find_class(const struct packimg *dataset, const char *name, int32_t *
 	return 0;
 }
 
-static int mark_classes(const struct word_list *classes, const struct packimg *dataset,
-			uint8_t *marks, struct packimg_error *error)
+static int mark_classes(const struct word_list *classes, const struct packimg *dataset, bool *marks,
+			struct packimg_error *error)
 {
 	int32_t *labels = calloc(classes->count, sizeof(*labels));
 	int r = labels ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
@@ -128,8 +112,7 @@ static int mark_classes(const struct word_list *classes, const struct packimg *d
 		if (!packimg_sample(dataset, i, &sample))
 			for (size_t c = 0; c < classes->count; c++)
 				wanted |= labels[c] == sample.label;
-		if (!wanted)
-			marks[i / 8] &= (uint8_t) ~(1u << (i % 8));
+		marks[i] &= wanted;
 	}
 	free(labels);
 	return r;
@@ -139,31 +122,25 @@ int selection_resolve(const struct selection *selection, const struct packimg *d
 		      uint64_t **ret_samples, uint64_t *ret_count, struct packimg_error *error)
 {
 	uint64_t total = packimg_count(dataset), count = 0;
-	uint8_t *marks = calloc(total / 8 + 1, 1);
-	uint64_t *samples = NULL;
-	int r = marks ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
+	bool *marks = malloc(total + 1);
+	uint64_t *samples = calloc(total + 1, sizeof(*samples));
+	int r = marks && samples ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
 
+	if (!r)
+		memset(marks, !selection->indices, total);
 	if (!r && selection->indices)
 		r = mark_indices(selection->indices, total, marks, error);
-	else if (!r)
-		memset(marks, 0xff, total / 8 + 1);
 	if (!r && selection->classes.count)
 		r = mark_classes(&selection->classes, dataset, marks, error);
 	for (uint64_t i = 0; !r && i < total; i++)
-		count += marks[i / 8] >> (i % 8) & 1;
-	if (!r) {
-		samples = calloc(count + 1, sizeof(*samples));
-		if (!samples)
-			r = packimg_fail(error, -ENOMEM, "out of memory");
-	}
-	if (!r) {
-		count = 0;
-		for (uint64_t i = 0; i < total; i++)
-			if (marks[i / 8] >> (i % 8) & 1)
-				samples[count++] = i;
-		*ret_samples = samples;
-		*ret_count = count;
-	}
+		if (marks[i])
+			samples[count++] = i;
 	free(marks);
-	return r;
+	if (r) {
+		free(samples);
+		return r;
+	}
+	*ret_samples = samples;
+	*ret_count = count;
+	return 0;
 }

@@ -25,6 +25,8 @@ int selection_resolve(const struct selection *selection, const struct packimg *d
 /* Of all its files. */
 uint64_t dataset_bytes(const struct packimg *dataset);
 
-/* Names as people and JSON see them. */
-const char *codec_name(enum packimg_codec codec);
+/* The name of a sample's class; NULL: it has none. */
+const char *sample_class(const struct packimg *dataset, const struct packimg_sample *sample);
+
+/* As people and JSON see it. */
 const char *field_type_name(enum packimg_field_type type);

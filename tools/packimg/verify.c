@@ -14,13 +14,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct verify_options {
+struct verify {
 	const char *path;
 	unsigned jobs;
 	bool json, quiet, checksums_only;
+	struct packimg *dataset;
+	struct progress progress;
+	uint64_t bytes, bad; /* of samples; samples */
+	json_t *bad_samples;
 };
 
-#define AT(member) offsetof(struct verify_options, member)
+#define AT(member) offsetof(struct verify, member)
 
 static const struct options_row options[] = {
 	{"jobs", 'j', "N", "threads (default: all CPUs)", OPTIONS_UNSIGNED, AT(jobs), 1,
@@ -30,14 +34,6 @@ static const struct options_row options[] = {
 	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
 	{.argument = "FILE", .kind = OPTIONS_ARGUMENT, .at = AT(path)},
 	{0},
-};
-
-struct verify {
-	const struct verify_options *options;
-	const struct packimg *dataset;
-	struct progress progress;
-	uint64_t bytes, bad; /* of samples; samples */
-	json_t *bad_samples;
 };
 
 struct verdict {
@@ -57,7 +53,7 @@ static int verify_index(const struct verify *verify, struct packimg_decoder *dec
 		return 0;
 	return packimg_fail(&verdict->error, r,
 			    "%.300s; packimg index --rebuild %.150s makes it anew", cause.text,
-			    verify->options->path);
+			    verify->path);
 }
 
 static int verify_sample(const struct verify *verify, struct packimg_decoder *decoder,
@@ -75,7 +71,7 @@ static int verify_sample(const struct verify *verify, struct packimg_decoder *de
 	r = packimg_sample_check(&sample);
 	if (r)
 		return packimg_fail(&verdict->error, r, "its bytes do not fit their checksum");
-	if (verify->options->checksums_only)
+	if (verify->checksums_only)
 		return 0;
 	region.width = sample.width;
 	region.height = sample.height;
@@ -96,7 +92,7 @@ static void report_bad(const struct verify *verify, uint64_t index, const char *
 	size_t source_size = 0;
 
 	packimg_source(verify->dataset, index, &source, &source_size);
-	if (verify->options->json) {
+	if (verify->json) {
 		json_t *entry = json_object();
 
 		json_put_count(entry, "index", index);
@@ -126,17 +122,10 @@ static int take_sample(void *context, const struct work_block *block, uint32_t n
 	return 0;
 }
 
-static void show(void *context, uint64_t done)
-{
-	struct verify *verify = context;
-
-	progress_update(&verify->progress, done, verify->bytes);
-}
-
 static int verify_samples(struct verify *verify)
 {
 	const struct workers_setup setup = {
-		.jobs = verify->options->jobs,
+		.jobs = verify->jobs,
 		.total = packimg_count(verify->dataset),
 		.block = 8,
 		.result_size = sizeof(struct verdict),
@@ -147,14 +136,13 @@ static int verify_samples(struct verify *verify)
 		.run = run_sample,
 		.take = take_sample,
 		.stopped = command_interrupted,
-		.show = show,
+		.progress = &verify->progress,
+		.bytes = &verify->bytes,
 	};
 	int fault;
 
-	progress_init(&verify->progress, "verifying", setup.total, verify->options->quiet);
-	int r = workers_walk(&setup, &fault);
-	progress_clear(&verify->progress);
-	return r;
+	progress_init(&verify->progress, "verifying", setup.total, verify->quiet);
+	return workers_walk(&setup, &fault);
 }
 
 static int verify_dataset(struct verify *verify)
@@ -164,7 +152,7 @@ static int verify_dataset(struct verify *verify)
 	const uint64_t total = packimg_count(verify->dataset);
 	bool sections_bad = packimg_check(verify->dataset, &fault) != 0;
 
-	if (sections_bad && !verify->options->json)
+	if (sections_bad && !verify->json)
 		printable_line(stdout, "%s", fault.text);
 	verify->bad_samples = json_array();
 	int r = verify_samples(verify);
@@ -173,7 +161,7 @@ static int verify_dataset(struct verify *verify)
 		json_decref(verify->bad_samples);
 		return r == -EINTR ? COMMAND_FAILED : command_fail("%s", strerror(-r));
 	}
-	if (verify->options->json) {
+	if (verify->json) {
 		json_t *json = json_pack("{sIsIsIsf}", "samples", (json_int_t)total, "bad",
 					 (json_int_t)verify->bad, "bytes",
 					 (json_int_t)verify->bytes, "seconds", seconds);
@@ -186,7 +174,7 @@ static int verify_dataset(struct verify *verify)
 			return COMMAND_FAILED;
 	} else {
 		json_decref(verify->bad_samples);
-		printable_put(stdout, verify->options->path, strlen(verify->options->path));
+		printable_put(stdout, verify->path, strlen(verify->path));
 		printf(": %s sample%s, %s, ", text_count(&count, total), text_plural(total),
 		       text_bytes(&size, verify->bytes));
 		if (verify->bad || sections_bad)
@@ -210,18 +198,15 @@ int command_verify(int argc, char **argv)
 		       "dataset "
 		       "does not open.",
 	};
-	struct verify_options verify_options = {.jobs = command_cpu_count()};
-	struct verify verify = {.options = &verify_options};
+	struct verify verify = {.jobs = command_cpu_count()};
 	struct packimg_error error;
-	struct packimg *dataset;
 
-	options_read(options, &argp, argc, argv, &verify_options);
+	options_read(options, &argp, argc, argv, &verify);
 	command_catch_interrupts();
-	if (packimg_open(verify_options.path, &dataset, &error))
+	if (packimg_open(verify.path, &verify.dataset, &error))
 		return command_fail("%s", error.text);
-	verify.dataset = dataset;
 	int status = verify_dataset(&verify);
-	packimg_close(dataset);
+	packimg_close(verify.dataset);
 	command_die_of_interrupt();
 	return status;
 }

@@ -277,7 +277,12 @@ static void test_png_round_trip(void **state)
 	assert_int_equal(image_reader_init(&reader), 0);
 	fill(rgb, WIDTH, HEIGHT);
 	for (uint32_t channels = 1; channels <= 3; channels += 2) {
-		assert_int_equal(png_write(rgb, WIDTH, HEIGHT, channels, &png, &error), 0);
+		const struct image_pixels written = {.data = rgb,
+						     .stride = (size_t)WIDTH * channels,
+						     .width = WIDTH,
+						     .height = HEIGHT,
+						     .channels = channels};
+		assert_int_equal(png_write(&written, &png, &error), 0);
 		read_all(png.data, png.size, &info, &reader, &pixels);
 		assert_int_equal(pixels.channels, channels);
 		assert_memory_equal(pixels.data, rgb, WIDTH * HEIGHT * channels);

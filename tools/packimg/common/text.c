@@ -82,3 +82,15 @@ const char *text_duration(struct text_buffer *buffer, double seconds)
 			 whole / 3600, whole / 60 % 60, whole % 60);
 	return buffer->text;
 }
+
+const char *codec_name(enum packimg_codec codec)
+{
+	static const char *const names[] = {
+		[PACKIMG_CODEC_JPEG] = "jpeg",
+		[PACKIMG_CODEC_RAW] = "raw",
+		[PACKIMG_CODEC_RAW_ZSTD] = "raw+zstd",
+	};
+
+	return codec >= PACKIMG_CODEC_JPEG && codec <= PACKIMG_CODEC_RAW_ZSTD ? names[codec]
+									      : "unknown";
+}

@@ -28,3 +28,5 @@ const char *text_count(struct text_buffer *buffer, uint64_t count);
 const char *text_plural(uint64_t count);
 /* "1:02:03" or "4.2 s" */
 const char *text_duration(struct text_buffer *buffer, double seconds);
+/* As people and JSON see it. */
+const char *codec_name(enum packimg_codec codec);

@@ -8,6 +8,11 @@
 #include <stdlib.h>
 #include <time.h>
 
+enum {
+	WAIT_MS = 100,
+	WALK_END = 1,
+};
+
 enum slot_state {
 	SLOT_FREE,
 	SLOT_CLAIMED,
@@ -31,7 +36,6 @@ struct workers {
 	uint64_t next;           /* item that no block has yet */
 	uint64_t claimed, taken; /* blocks */
 	uint64_t bytes;          /* of blocks that are done and not given back */
-	bool holding;            /* the consumer has block taken-1 */
 	bool stop;
 	int fault;
 };
@@ -157,37 +161,25 @@ static int start_threads(struct workers *workers)
 	return workers->thread_count ? 0 : r;
 }
 
-int workers_new(const struct workers_setup *setup, struct workers **ret_workers)
+static int workers_init(struct workers *workers, const struct workers_setup *setup)
 {
-	struct workers *workers = calloc(1, sizeof(*workers));
+	pthread_condattr_t attributes;
 
-	if (!workers)
-		return -ENOMEM;
-	workers->setup = *setup;
-	workers->slot_count = setup->jobs * 4;
+	*workers = (struct workers){.setup = *setup, .slot_count = setup->jobs * 4};
 	pthread_mutex_init(&workers->claim_lock, NULL);
 	pthread_mutex_init(&workers->lock, NULL);
 	pthread_cond_init(&workers->slot_freed, NULL);
-	pthread_condattr_t attributes;
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	pthread_cond_init(&workers->block_done, &attributes);
 	pthread_condattr_destroy(&attributes);
 	int r = make_slots(workers);
-	if (!r)
-		r = start_threads(workers);
-	if (r) {
-		workers_free(workers);
-		return r;
-	}
-	*ret_workers = workers;
-	return 0;
+	return r ? r : start_threads(workers);
 }
 
-void workers_free(struct workers *workers)
+/* Stops and joins: blocks that were not taken are dropped. */
+static void workers_deinit(struct workers *workers)
 {
-	if (!workers)
-		return;
 	pthread_mutex_lock(&workers->lock);
 	workers->stop = true;
 	pthread_cond_broadcast(&workers->slot_freed);
@@ -204,81 +196,79 @@ void workers_free(struct workers *workers)
 	pthread_cond_destroy(&workers->block_done);
 	free(workers->slots);
 	free(workers->threads);
-	free(workers);
 }
 
-static void give_back(struct workers *workers)
+/*
+ * The next block in order, once it is done; none when that takes longer than a person should wait
+ * for a sign. WALK_END after the last; the error of worker_new when no worker could be made.
+ */
+static int wait_block(struct workers *workers, struct slot **ret_slot)
 {
-	struct slot *slot = &workers->slots[(workers->taken - 1) % workers->slot_count];
-
-	slot->state = SLOT_FREE;
-	workers->bytes -= slot->block.bytes.size;
-	workers->holding = false;
-	/* Only the holder of claim_lock waits for it. */
-	pthread_cond_signal(&workers->slot_freed);
-}
-
-int workers_next(struct workers *workers, unsigned wait_ms, struct work_block **ret_block)
-{
-	struct timespec until = clock_after_ms(wait_ms);
+	struct timespec until = clock_after_ms(WAIT_MS);
+	struct slot *slot = &workers->slots[workers->taken % workers->slot_count];
 	int r = 0;
 
 	pthread_mutex_lock(&workers->lock);
-	if (workers->holding)
-		give_back(workers);
-	if (workers->taken == workers->claimed && workers->next == workers->setup.total) {
-		pthread_mutex_unlock(&workers->lock);
-		return WORKERS_END;
-	}
-	struct slot *slot = &workers->slots[workers->taken % workers->slot_count];
-	while (slot->state != SLOT_DONE && !workers->fault && !r)
+	bool end = workers->taken == workers->claimed && workers->next == workers->setup.total;
+	while (!end && slot->state != SLOT_DONE && !workers->fault && !r)
 		r = pthread_cond_timedwait(&workers->block_done, &workers->lock, &until);
-	if (slot->state == SLOT_DONE) {
+	r = end ? WALK_END : 0;
+	if (!end && slot->state == SLOT_DONE) {
 		workers->taken++;
-		workers->holding = true;
-		*ret_block = &slot->block;
-		r = 0;
-	} else {
-		r = workers->fault ? workers->fault : WORKERS_WAIT;
+		*ret_slot = slot;
+	} else if (!end) {
+		r = workers->fault;
 	}
 	pthread_mutex_unlock(&workers->lock);
 	return r;
 }
 
-/* 0: more may come; WORKERS_END. */
-static int take_block(const struct workers_setup *setup, struct workers *workers, uint64_t *done,
-		      int *ret_fault)
+static void give_back(struct workers *workers, struct slot *slot)
 {
-	struct work_block *block = NULL;
+	pthread_mutex_lock(&workers->lock);
+	slot->state = SLOT_FREE;
+	workers->bytes -= slot->block.bytes.size;
+	/* Only the holder of claim_lock waits for it. */
+	pthread_cond_signal(&workers->slot_freed);
+	pthread_mutex_unlock(&workers->lock);
+}
+
+/* 0: more may come; WALK_END. */
+static int take_block(struct workers *workers, uint64_t *done, int *ret_fault)
+{
+	const struct workers_setup *setup = &workers->setup;
+	struct slot *slot = NULL;
 
 	if (setup->stopped && setup->stopped())
 		return -EINTR;
-	int r = workers_next(workers, 100, &block);
+	int r = wait_block(workers, &slot);
 	if (r < 0)
 		*ret_fault = r;
-	if (r < 0 || r == WORKERS_END)
+	if (r)
 		return r;
-	for (uint32_t i = 0; r != WORKERS_WAIT && i < block->count; i++) {
-		int taken = setup->take(setup->context, block, i);
-		if (taken)
-			return taken;
+	for (uint32_t i = 0; slot && i < slot->block.count; i++) {
+		r = setup->take(setup->context, &slot->block, i);
+		if (r)
+			return r;
 		++*done;
 	}
-	if (setup->show)
-		setup->show(setup->context, *done);
+	if (slot)
+		give_back(workers, slot);
+	if (setup->progress)
+		progress_update(setup->progress, *done, *setup->bytes);
 	return 0;
 }
 
 int workers_walk(const struct workers_setup *setup, int *ret_fault)
 {
-	struct workers *workers;
+	struct workers workers;
 	uint64_t done = 0;
 
-	int r = *ret_fault = workers_new(setup, &workers);
-	if (r)
-		return r;
+	int r = *ret_fault = workers_init(&workers, setup);
 	while (!r)
-		r = take_block(setup, workers, &done, ret_fault);
-	workers_free(workers);
-	return r == WORKERS_END ? 0 : r;
+		r = take_block(&workers, &done, ret_fault);
+	workers_deinit(&workers);
+	if (setup->progress)
+		progress_clear(setup->progress);
+	return r == WALK_END ? 0 : r;
 }

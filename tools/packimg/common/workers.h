@@ -1,12 +1,13 @@
 /*
  * Threads that turn a numbered range of work into results which one consumer takes in order. Work
  * is handed out in blocks of neighbours; a bounded number of blocks is under way, and fewer when
- * their results are large. Which thread does what never shows in the results. new/next/free belong
- * to the consumer; the two callbacks run on the workers.
+ * their results are large. Which thread does what never shows in the results. claim and run are
+ * called on the workers, take, stopped and the progress on the consumer, who calls workers_walk().
  */
 #pragma once
 
 #include "tools/packimg/common/memory.h"
+#include "tools/packimg/common/progress.h"
 
 #include <stdbool.h>
 
@@ -38,30 +39,16 @@ struct workers_setup {
 	void (*claim)(void *context, void *worker, struct work_block *block);
 	/* Makes one of the block's results. */
 	void (*run)(void *context, void *worker, struct work_block *block, uint32_t number);
-	/* What workers_walk() calls of the consumer's. stopped and show may be NULL. */
+	/* Takes it; not 0: that is the end. */
 	int (*take)(void *context, const struct work_block *block, uint32_t number);
-	bool (*stopped)(void);
-	void (*show)(void *context, uint64_t done); /* after a block, and while none is ready */
+	bool (*stopped)(void); /* may be NULL */
+	/* NULL: none. Shown after a block and while none is ready, and cleared in the end. */
+	struct progress *progress;
+	const uint64_t *bytes; /* done, for the progress */
 };
 
-enum {
-	WORKERS_END = 1,
-	WORKERS_WAIT = 2,
-};
-
-struct workers;
-
-int workers_new(const struct workers_setup *setup, struct workers **ret_workers);
-/* Stops and joins: blocks that were not taken are dropped. */
-void workers_free(struct workers *workers);
 /*
- * The next block in order, valid until the next call. WORKERS_END after the last; WORKERS_WAIT when
- * none is ready within wait_ms; the error of worker_new when no worker could be made.
- */
-int workers_next(struct workers *workers, unsigned wait_ms, struct work_block **ret_block);
-
-/*
- * All of it, from new to free: each result goes to setup.take in order, until that fails. -EINTR
- * when setup.stopped says so. ret_fault: why workers could not be made, 0: they could.
+ * All of it, until an end that is not 0, which is returned, or that setup.stopped wants: -EINTR.
+ * ret_fault: why workers could not be made, which is returned then, too; 0: they could.
  */
 int workers_walk(const struct workers_setup *setup, int *ret_fault);

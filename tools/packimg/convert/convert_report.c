@@ -12,8 +12,6 @@ enum {
 	IGNORED_SHOWN = 8, /* kinds */
 };
 
-static const char *const codec_names[] = {"", "jpeg", "raw", "raw+zstd"};
-
 uint64_t convert_sample_count(const struct convert *convert)
 {
 	uint64_t count = 0;
@@ -32,7 +30,8 @@ static void report_codecs(const struct convert *convert)
 	for (int i = 1; i < 4; i++) {
 		if (!convert->codecs[i])
 			continue;
-		printf("%s%s %s", comma, text_count(&count, convert->codecs[i]), codec_names[i]);
+		printf("%s%s %s", comma, text_count(&count, convert->codecs[i]),
+		       codec_name((enum packimg_codec)i));
 		if (i == PACKIMG_CODEC_JPEG)
 			printf(" (%s verbatim, %s with index)",
 			       text_count(&count, convert->verbatim),
@@ -245,7 +244,7 @@ int convert_report_json(struct convert *convert)
 	json_object_set_new(json, "unindexed", unindexed_json(&convert->unindexed));
 	list = json_object();
 	for (int i = 1; i < 4; i++)
-		json_put_count(list, codec_names[i], convert->codecs[i]);
+		json_put_count(list, codec_name((enum packimg_codec)i), convert->codecs[i]);
 	json_object_set_new(json, "codecs", list);
 	list = json_object();
 	for (int i = 0; i < IMAGE_KINDS; i++)

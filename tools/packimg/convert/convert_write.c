@@ -47,16 +47,14 @@ static int worker_new(void *context, void **ret_worker)
 {
 	const struct writing *writing = context;
 	struct worker *worker = calloc(1, sizeof(*worker));
+	int r = worker ? renderer_init(&worker->renderer, &writing->convert->options.render)
+		       : -ENOMEM;
 
-	if (!worker)
-		return -ENOMEM;
-	int r = renderer_init(&worker->renderer, &writing->convert->options.render);
-	if (r) {
+	if (r)
 		free(worker);
-		return r;
-	}
-	*ret_worker = worker;
-	return 0;
+	else
+		*ret_worker = worker;
+	return r;
 }
 
 static void worker_free(void *argument)
@@ -402,13 +400,6 @@ static int finish_parts(struct convert *convert, struct packimg_error *error)
 	return r;
 }
 
-static void show(void *context, uint64_t done)
-{
-	struct writing *writing = context;
-
-	progress_update(&writing->progress, done, writing->convert->bytes_in);
-}
-
 static int write_samples(struct convert *convert, struct packimg_error *error)
 {
 	const struct render_options *render = &convert->options.render;
@@ -430,14 +421,14 @@ static int write_samples(struct convert *convert, struct packimg_error *error)
 		.run = run_sample,
 		.take = write_sample,
 		.stopped = command_interrupted,
-		.show = show,
+		.progress = &writing.progress,
+		.bytes = &convert->bytes_in,
 	};
 	int fault;
 
 	progress_init(&writing.progress, "converting", convert->catalog.count,
 		      convert->options.quiet);
 	int r = workers_walk(&setup, &fault);
-	progress_clear(&writing.progress);
 	buffer_deinit(&writing.scratch);
 	return fault ? packimg_fail(error, fault, "starting workers: %s", strerror(-fault)) : r;
 }

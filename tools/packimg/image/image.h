@@ -99,5 +99,4 @@ void image_orient(const uint8_t *source, uint32_t width, uint32_t height, uint32
 		  uint8_t orientation, uint8_t *target);
 
 /* Writes 8-bit grey or RGB into the buffer. */
-int png_write(const uint8_t *pixels, uint32_t width, uint32_t height, uint32_t channels,
-	      struct buffer *png, struct packimg_error *error);
+int png_write(const struct image_pixels *pixels, struct buffer *png, struct packimg_error *error);

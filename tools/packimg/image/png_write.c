@@ -8,14 +8,14 @@
 #include <spng.h>
 #include <stdlib.h>
 
-int png_write(const uint8_t *pixels, uint32_t width, uint32_t height, uint32_t channels,
-	      struct buffer *png, struct packimg_error *error)
+int png_write(const struct image_pixels *pixels, struct buffer *png, struct packimg_error *error)
 {
 	struct spng_ihdr header = {
-		.width = width,
-		.height = height,
+		.width = pixels->width,
+		.height = pixels->height,
 		.bit_depth = 8,
-		.color_type = channels == 1 ? SPNG_COLOR_TYPE_GRAYSCALE : SPNG_COLOR_TYPE_TRUECOLOR,
+		.color_type = pixels->channels == 1 ? SPNG_COLOR_TYPE_GRAYSCALE
+						    : SPNG_COLOR_TYPE_TRUECOLOR,
 	};
 	spng_ctx *encoder = spng_ctx_new(SPNG_CTX_ENCODER);
 	void *bytes = NULL;
@@ -26,9 +26,12 @@ int png_write(const uint8_t *pixels, uint32_t width, uint32_t height, uint32_t c
 		spng_set_option(encoder, SPNG_ENCODE_TO_BUFFER, 1);
 		r = spng_set_ihdr(encoder, &header);
 		if (!r)
-			r = spng_encode_image(encoder, pixels, (size_t)width * height * channels,
-					      SPNG_FMT_PNG, SPNG_ENCODE_FINALIZE);
-		if (!r)
+			r = spng_encode_image(encoder, NULL, 0, SPNG_FMT_PNG,
+					      SPNG_ENCODE_PROGRESSIVE | SPNG_ENCODE_FINALIZE);
+		for (uint32_t y = 0; !r && y < pixels->height; y++)
+			r = spng_encode_row(encoder, pixels->data + y * pixels->stride,
+					    (size_t)pixels->width * pixels->channels);
+		if (r == SPNG_EOI)
 			bytes = spng_get_png_buffer(encoder, &size, &r);
 		spng_ctx_free(encoder);
 	}
@@ -42,8 +45,7 @@ int png_write(const uint8_t *pixels, uint32_t width, uint32_t height, uint32_t c
 	return r ? packimg_fail(error, r, "out of memory") : 0;
 }
 #else
-int png_write(const uint8_t *pixels, uint32_t width, uint32_t height, uint32_t channels,
-	      struct buffer *png, struct packimg_error *error)
+int png_write(const struct image_pixels *pixels, struct buffer *png, struct packimg_error *error)
 {
 	return packimg_fail(error, -ENOTSUP, "writing PNG: this packimg was built without libspng");
 }
