@@ -6,6 +6,8 @@
 
 #include "tools/packimg/advise/trial.h"
 
+#include <stdio.h>
+
 struct advice_request {
 	const struct trial_way *ways; /* measured */
 	uint32_t count;
@@ -21,7 +23,6 @@ uint32_t advice_choose(const struct advice_request *request, double images_per_s
 /* The way that gives most images/s; UINT32_MAX: nothing was measured. */
 uint32_t advice_fastest(const struct advice_request *request);
 /*
- * A recommendation and its reason, lines that end in line feeds; appended to text, terminated. 0 or
- * -ENOMEM.
+ * A recommendation and its reason, lines that end in line feeds. What fails is left to ferror().
  */
-int advice_write(const struct advice_request *request, struct buffer *text);
+void advice_write(const struct advice_request *request, FILE *file);

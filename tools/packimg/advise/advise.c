@@ -20,23 +20,26 @@
 
 enum {
 	WAYS_MAX = 16,
-	NAME_SIZE = 64,
 	SAMPLE_DEFAULT = 200,
 	SAMPLE_MAX = 20000, /* all ways are held in memory at once */
 };
 
-struct advise_options {
+struct advise {
 	const char *path, *pipeline, *csv;
-	uint64_t sample, cores;
+	uint64_t wanted, cores; /* images to look at */
 	double rate, seconds;
 	unsigned jobs;
 	bool json, quiet;
+	struct advise_sample sample;
+	struct transform *transform;
+	struct trial_way ways[WAYS_MAX];
+	uint32_t way_count;
 };
 
-#define AT(member) offsetof(struct advise_options, member)
+#define AT(member) offsetof(struct advise, member)
 
 static const struct options_row options[] = {
-	{"sample", 'n', "N", "images to look at (default: 200)", OPTIONS_U64, AT(sample), 1,
+	{"sample", 'n', "N", "images to look at (default: 200)", OPTIONS_U64, AT(wanted), 1,
 	 SAMPLE_MAX},
 	{"rate", 'r', "N", "images/s that the training needs", OPTIONS_DOUBLE, AT(rate),
 	 .least = DBL_TRUE_MIN, .most = 1e12, .refusal = "is not a positive number"},
@@ -53,14 +56,6 @@ static const struct options_row options[] = {
 	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
 	{.argument = "SRC", .kind = OPTIONS_ARGUMENT, .at = AT(path)},
 	{0},
-};
-
-struct advise {
-	const struct advise_options *options;
-	struct advise_sample sample;
-	struct transform *transform;
-	struct trial_way ways[WAYS_MAX];
-	uint32_t way_count;
 };
 
 static void add_way(struct advise *advise, enum trial_kind kind, uint32_t short_side, int quality)
@@ -109,13 +104,13 @@ static int make_transform(struct advise *advise, struct packimg_error *error)
 	static const double mean[3] = {124, 116, 104}, std[3] = {58, 57, 57};
 	struct transform_error fault;
 
-	if (transform_parse(advise->options->pipeline, &advise->transform, &fault))
+	if (transform_parse(advise->pipeline, &advise->transform, &fault))
 		return packimg_fail(error, -EINVAL, "--pipeline: %s", fault.text);
 	if (!transform_has_size(advise->transform))
 		return packimg_fail(error, -EINVAL,
 				    "--pipeline: \"%s\" does not say what size its results have; "
 				    "begin with random_resized_crop(N) or resize(WxH)",
-				    advise->options->pipeline);
+				    advise->pipeline);
 	if (transform_fix_statistics(advise->transform, mean, std, &fault))
 		return packimg_fail(error, -EINVAL, "--pipeline: %s", fault.text);
 	return 0;
@@ -123,7 +118,6 @@ static int make_transform(struct advise *advise, struct packimg_error *error)
 
 static int measure(struct advise *advise, struct packimg_error *error)
 {
-	const struct advise_options *chosen = advise->options;
 	/* The batch is not known: large enough for claims of any size. */
 	const struct claim_terms terms = {.batch_size = UINT32_MAX, .workers = 1, .alone = true};
 	struct trial_run runs[WAYS_MAX];
@@ -132,10 +126,10 @@ static int measure(struct advise *advise, struct packimg_error *error)
 
 	list_ways(advise);
 	progress_init(&progress, "storing a sample", advise->sample.count * advise->way_count,
-		      chosen->quiet);
+		      advise->quiet);
 	for (uint32_t i = 0; !r && i < advise->way_count; i++) {
 		r = trial_store(&advise->ways[i], advise->sample.images, advise->sample.count,
-				chosen->jobs, command_interrupted, error);
+				advise->jobs, command_interrupted, error);
 		progress_update(&progress, (i + 1) * advise->sample.count,
 				(i + 1) * advise->sample.bytes);
 	}
@@ -144,7 +138,7 @@ static int measure(struct advise *advise, struct packimg_error *error)
 		runs[i] = (struct trial_run){advise->ways[i].samples, advise->ways[i].images,
 					     advise->transform};
 	if (!r)
-		r = trial_measure(runs, advise->way_count, &terms, chosen->seconds,
+		r = trial_measure(runs, advise->way_count, &terms, advise->seconds,
 				  command_interrupted, error);
 	for (uint32_t i = 0; i < advise->way_count && !r; i++)
 		advise->ways[i].images_per_s = runs[i].count ? 1 / runs[i].image_s : 0;
@@ -161,8 +155,8 @@ static struct advice_request request_of(const struct advise *advise)
 	return (struct advice_request){
 		.ways = advise->ways,
 		.count = advise->way_count,
-		.cores = (double)advise->options->cores,
-		.wanted = advise->options->rate,
+		.cores = (double)advise->cores,
+		.wanted = advise->rate,
 	};
 }
 
@@ -176,11 +170,11 @@ static const char *codec_of(const struct trial_way *way)
 
 static int write_csv(const struct advise *advise)
 {
-	FILE *file = fopen(advise->options->csv, "we");
-	char name[NAME_SIZE];
+	FILE *file = fopen(advise->csv, "we");
+	struct text_buffer name;
 
 	if (!file)
-		return command_fail("%s: %s", advise->options->csv, strerror(errno));
+		return command_fail("%s: %s", advise->csv, strerror(errno));
 	fputs("way,codec,verbatim,indexed,short_side,quality,images,bytes_per_image,"
 	      "index_bytes_per_image,images_per_s_core,cores,images_per_s,dataset_images,"
 	      "dataset_bytes\n",
@@ -189,8 +183,8 @@ static int write_csv(const struct advise *advise)
 		const struct trial_way *way = &advise->ways[i];
 		double each = bytes_each(way, way->bytes);
 
-		fprintf(file, "\"%s\",%s,%d,%d,", trial_name(way, name, sizeof(name)),
-			codec_of(way), way->kind <= TRIAL_BARE, way->index_bytes > 0);
+		fprintf(file, "\"%s\",%s,%d,%d,", trial_name(&name, way), codec_of(way),
+			way->kind <= TRIAL_BARE, way->index_bytes > 0);
 		if (way->short_side)
 			fprintf(file, "%u", way->short_side);
 		fputc(',', file);
@@ -198,13 +192,13 @@ static int write_csv(const struct advise *advise)
 			fprintf(file, "%d", way->quality);
 		fprintf(file, ",%llu,%.1f,%.1f,%.1f,%llu,%.1f,%llu,%.0f\n",
 			(unsigned long long)way->images, each, bytes_each(way, way->index_bytes),
-			way->images_per_s, (unsigned long long)advise->options->cores,
-			way->images_per_s * (double)advise->options->cores,
+			way->images_per_s, (unsigned long long)advise->cores,
+			way->images_per_s * (double)advise->cores,
 			(unsigned long long)advise->sample.of, each * (double)advise->sample.of);
 	}
 	bool bad = ferror(file);
 	if (fclose(file) || bad)
-		return command_fail("%s: %s", advise->options->csv, strerror(errno));
+		return command_fail("%s: %s", advise->csv, strerror(errno));
 	return 0;
 }
 
@@ -212,7 +206,7 @@ static void print_table(const struct advise *advise)
 {
 	double first = bytes_each(&advise->ways[0], advise->ways[0].bytes);
 	struct text_buffer bytes, rate, all;
-	char name[NAME_SIZE];
+	struct text_buffer name;
 
 	printf("%-28s %12s %8s %12s %12s %12s\n", "", "bytes/image", "of now", "all of them",
 	       "images/s/core", "x cores");
@@ -222,14 +216,13 @@ static void print_table(const struct advise *advise)
 
 		if (!way->images)
 			continue;
-		printf("%-28s %12s %8.2f %12s ", trial_name(way, name, sizeof(name)),
+		printf("%-28s %12s %8.2f %12s ", trial_name(&name, way),
 		       text_count(&bytes, (uint64_t)(each + 0.5)), first > 0 ? each / first : 0,
 		       text_bytes(&all, (uint64_t)(each * (double)advise->sample.of)));
 		printf("%13s ", text_count(&rate, (uint64_t)(way->images_per_s + 0.5)));
 		printf("%12s\n",
 		       text_count(&rate,
-				  (uint64_t)(way->images_per_s * (double)advise->options->cores +
-					     0.5)));
+				  (uint64_t)(way->images_per_s * (double)advise->cores + 0.5)));
 	}
 }
 
@@ -238,16 +231,12 @@ static int report(const struct advise *advise)
 	const struct advice_request request = request_of(advise);
 	const struct advise_sample *sample = &advise->sample;
 	struct text_buffer count, of;
-	struct buffer text = {0};
 	uint64_t bad = sample->unread + sample->count - advise->ways[0].images;
 
-	if (advice_write(&request, &text))
-		return command_fail("out of memory");
-	printable_line(stdout, "%s: %s of %s image%s, %s; %llu core%s", advise->options->path,
+	printable_line(stdout, "%s: %s of %s image%s, %s; %llu core%s", advise->path,
 		       text_count(&count, sample->count), text_count(&of, sample->of),
-		       text_plural(sample->of), advise->options->pipeline,
-		       (unsigned long long)advise->options->cores,
-		       text_plural(advise->options->cores));
+		       text_plural(sample->of), advise->pipeline, (unsigned long long)advise->cores,
+		       text_plural(advise->cores));
 	putchar('\n');
 	print_table(advise);
 	putchar('\n');
@@ -257,8 +246,7 @@ static int report(const struct advise *advise)
 			       text_count(&count, bad), text_plural(bad),
 			       advise->ways[0].first_fault.text[0] ? ", the first: " : "",
 			       advise->ways[0].first_fault.text);
-	fputs((const char *)text.data, stdout);
-	buffer_deinit(&text);
+	advice_write(&request, stdout);
 	return 0;
 }
 
@@ -266,39 +254,43 @@ static int report_json(const struct advise *advise)
 {
 	const struct advice_request request = request_of(advise);
 	json_t *json = json_object(), *list = json_array();
-	struct buffer text = {0};
-	char name[NAME_SIZE];
+	struct text_buffer name;
+	char *text = NULL;
+	size_t size;
 
-	if (advice_write(&request, &text)) {
+	FILE *file = open_memstream(&text, &size);
+	if (file)
+		advice_write(&request, file);
+	if (!file || fclose(file)) {
 		json_decref(json);
 		json_decref(list);
+		free(text);
 		return command_fail("out of memory");
 	}
 	for (uint32_t i = 0; i < advise->way_count; i++) {
 		const struct trial_way *way = &advise->ways[i];
 
 		json_array_append_new(
-			list,
-			json_pack("{sssssisisIsfsfsf}", "way", trial_name(way, name, sizeof(name)),
-				  "codec", codec_of(way), "short_side", (int)way->short_side,
-				  "quality", way->quality, "images", (json_int_t)way->images,
-				  "bytes_per_image", bytes_each(way, way->bytes),
-				  "index_bytes_per_image", bytes_each(way, way->index_bytes),
-				  "images_per_s_core", way->images_per_s));
+			list, json_pack("{sssssisisIsfsfsf}", "way", trial_name(&name, way),
+					"codec", codec_of(way), "short_side", (int)way->short_side,
+					"quality", way->quality, "images", (json_int_t)way->images,
+					"bytes_per_image", bytes_each(way, way->bytes),
+					"index_bytes_per_image", bytes_each(way, way->index_bytes),
+					"images_per_s_core", way->images_per_s));
 	}
 	json_object_set_new(json, "ways", list);
 	json_put_count(json, "images", advise->sample.of);
 	json_put_count(json, "sample", advise->sample.count);
 	json_put_count(json, "left_out", advise->sample.unread);
-	json_put_count(json, "cores", advise->options->cores);
+	json_put_count(json, "cores", advise->cores);
 	json_object_set_new(json, "unindexed", unindexed_json(&advise->ways[0].unindexed));
 	uint32_t chosen = advice_choose(&request, request.wanted);
 	json_object_set_new(json, "choice",
-			    chosen == UINT32_MAX ? json_null()
-						 : json_string(trial_name(&advise->ways[chosen],
-									  name, sizeof(name))));
-	json_object_set_new(json, "advice", json_string((const char *)text.data));
-	buffer_deinit(&text);
+			    chosen == UINT32_MAX
+				    ? json_null()
+				    : json_string(trial_name(&name, &advise->ways[chosen])));
+	json_object_set_new(json, "advice", json_string(text));
+	free(text);
 	return command_print_json(json);
 }
 
@@ -308,16 +300,15 @@ static int run(struct advise *advise)
 	int r = make_transform(advise, &error);
 
 	if (!r)
-		r = advise_sample_init(&advise->sample, advise->options->path,
-				       advise->options->sample, &error);
+		r = advise_sample_init(&advise->sample, advise->path, advise->wanted, &error);
 	if (!r)
 		r = measure(advise, &error);
 	if (r)
 		return r == -EINTR ? COMMAND_FAILED
 				   : command_fail("%s", error.text[0] ? error.text : strerror(-r));
-	if (advise->options->csv && write_csv(advise))
+	if (advise->csv && write_csv(advise))
 		return COMMAND_FAILED;
-	r = advise->options->json ? report_json(advise) : report(advise);
+	r = advise->json ? report_json(advise) : report(advise);
 	return r ? COMMAND_FAILED : COMMAND_OK;
 }
 
@@ -330,19 +321,15 @@ int command_advise(int argc, char **argv)
 		       "and qualities in memory, makes finished samples of each on one core, and "
 		       "says what to choose and why.",
 	};
-	struct advise_options advise_options = {
-		.pipeline = "random_resized_crop(224) hflip",
-		.sample = SAMPLE_DEFAULT,
-		.cores = command_cpu_count(),
-		.jobs = command_cpu_count(),
-		.seconds = 0.5,
-	};
 	struct advise *advise = calloc(1, sizeof(*advise));
 
 	if (!advise)
 		return command_fail("out of memory");
-	options_read(options, &argp, argc, argv, &advise_options);
-	advise->options = &advise_options;
+	advise->pipeline = "random_resized_crop(224) hflip";
+	advise->wanted = SAMPLE_DEFAULT;
+	advise->cores = advise->jobs = command_cpu_count();
+	advise->seconds = 0.5;
+	options_read(options, &argp, argc, argv, advise);
 	command_catch_interrupts();
 	int status = run(advise);
 	for (uint32_t i = 0; i < advise->way_count; i++)

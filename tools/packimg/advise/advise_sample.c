@@ -165,12 +165,10 @@ int advise_sample_init(struct advise_sample *sample, const char *path, uint64_t 
 	size_t size = strlen(path);
 
 	*sample = (struct advise_sample){0};
-	int r = catalog_init(&sample->catalog);
-	if (r)
-		return packimg_fail(error, r, "%s", strerror(-r));
-	r = size > 5 && strcmp(path + size - 5, ".pimg") == 0
-		    ? read_dataset(sample, path, wanted, error)
-		    : read_source(sample, path, wanted, error);
+	catalog_init(&sample->catalog);
+	int r = size > 5 && strcmp(path + size - 5, ".pimg") == 0
+			? read_dataset(sample, path, wanted, error)
+			: read_source(sample, path, wanted, error);
 	if (!r && !sample->count)
 		return packimg_fail(error, -ENODATA, "%s: no images that can be read were found",
 				    path);

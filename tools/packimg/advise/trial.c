@@ -28,24 +28,21 @@ enum {
 	PLAIN_QUALITY = 95, /* likewise, of what is no JPEG under verbatim */
 };
 
-const char *trial_name(const struct trial_way *way, char *text, size_t size)
+const char *trial_name(struct text_buffer *buffer, const struct trial_way *way)
 {
 	static const char *const names[] = {
 		[TRIAL_STORED] = "as stored",         [TRIAL_VERBATIM] = "originals",
 		[TRIAL_BARE] = "originals, no index", [TRIAL_JPEG] = "quality ",
 		[TRIAL_RAW_ZSTD] = "raw+zstd",        [TRIAL_RAW] = "raw",
 	};
-	int n = 0;
+	char side[32] = "", quality[16] = "";
 
 	if (way->short_side)
-		n = snprintf(text, size, "short side %u, ", way->short_side);
-	if (n < 0 || (size_t)n >= size)
-		return text;
+		snprintf(side, sizeof(side), "short side %u, ", way->short_side);
 	if (way->kind == TRIAL_JPEG)
-		snprintf(text + n, size - (size_t)n, "%s%d", names[way->kind], way->quality);
-	else
-		snprintf(text + n, size - (size_t)n, "%s", names[way->kind]);
-	return text;
+		snprintf(quality, sizeof(quality), "%d", way->quality);
+	snprintf(buffer->text, sizeof(buffer->text), "%s%s%s", side, names[way->kind], quality);
+	return buffer->text;
 }
 
 static struct render_options render_options(const struct trial_way *way)

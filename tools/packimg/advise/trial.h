@@ -10,6 +10,7 @@
 #include "format/packimg.h"
 #include "loaderd/augment/claim.h"
 #include "tools/packimg/common/memory.h"
+#include "tools/packimg/common/text.h"
 #include "tools/packimg/image/unindexed.h"
 
 #include <stdbool.h>
@@ -52,8 +53,8 @@ struct trial_way {
 	double images_per_s; /* finished, by one core: the caller's, from trial_measure() */
 };
 
-/* "originals, indexed", "short side 256, quality 90": into text, which is returned. */
-const char *trial_name(const struct trial_way *way, char *text, size_t size);
+/* "originals, indexed", "short side 256, quality 90": into the buffer, whose text is returned. */
+const char *trial_name(struct text_buffer *buffer, const struct trial_way *way);
 /* Is a stored sample whole? What does not decode must not end a measurement. */
 bool trial_can_use(struct packimg_decoder *decoder, const struct packimg_sample *sample);
 /*

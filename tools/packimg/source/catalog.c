@@ -13,14 +13,13 @@
 
 #include "format/base/text.h"
 
-int catalog_init(struct catalog *catalog)
+void catalog_init(struct catalog *catalog)
 {
 	*catalog = (struct catalog){
 		.store.limits = {ARCHIVE_FILE_MAX, ARCHIVE_EXPANSION_MAX},
 	};
 	names_init(&catalog->class_names, &catalog->arena);
 	names_init(&catalog->field_names, &catalog->arena);
-	return 0;
 }
 
 void catalog_deinit(struct catalog *catalog)

@@ -59,7 +59,7 @@ enum {
 	CATALOG_SKIP = 1,
 };
 
-int catalog_init(struct catalog *catalog);
+void catalog_init(struct catalog *catalog);
 void catalog_deinit(struct catalog *catalog);
 /* 0, CATALOG_SKIP, -E2BIG for too many classes, -ENOMEM. */
 int catalog_add(struct catalog *catalog, const struct source_item *item,
