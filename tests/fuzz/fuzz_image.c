@@ -27,7 +27,7 @@ static void die(const char *what)
 static uint64_t read_pixels(const uint8_t *data, size_t size, const struct image_info *info)
 {
 	struct packimg_error error;
-	struct image_pixels pixels;
+	struct resize_picture pixels;
 	uint64_t sum = 1;
 
 	if (image_read(&reader, data, size, info, NULL, 0, 0, &pixels, &error))

@@ -315,7 +315,7 @@ static int write_png(const struct extract *extract, struct worker *worker,
 		     const struct packimg_sample *sample, const char *path,
 		     struct packimg_error *error)
 {
-	struct image_pixels pixels;
+	struct resize_picture pixels;
 
 	int r = image_read_sample(&worker->reader, sample, 0, 0, &pixels, error);
 	if (!r)

@@ -93,7 +93,7 @@ static void test_exif(void **state)
 }
 
 static void read_all(const uint8_t *data, size_t size, struct image_info *info,
-		     struct image_reader *reader, struct image_pixels *pixels)
+		     struct image_reader *reader, struct resize_picture *pixels)
 {
 	struct packimg_error error = {{0}};
 	int r;
@@ -137,7 +137,7 @@ static void test_jpeg(void **state)
 	struct packimg_encoder *encoder;
 	struct image_reader reader;
 	struct image_info info;
-	struct image_pixels pixels;
+	struct resize_picture pixels;
 	uint8_t expected[WIDTH * HEIGHT * 3], *padded;
 	const uint8_t *data;
 	size_t size;
@@ -215,7 +215,7 @@ static void test_png(void **state)
 {
 	struct image_reader reader;
 	struct image_info info;
-	struct image_pixels pixels;
+	struct resize_picture pixels;
 	uint8_t rgb[WIDTH * HEIGHT * 3], rgba[WIDTH * HEIGHT * 4], index[WIDTH * HEIGHT];
 	uint16_t deep[WIDTH * HEIGHT * 3];
 	uint8_t *data;
@@ -269,7 +269,7 @@ static void test_png_round_trip(void **state)
 {
 	struct image_reader reader;
 	struct image_info info;
-	struct image_pixels pixels;
+	struct resize_picture pixels;
 	struct packimg_error error;
 	struct buffer png = {0};
 	uint8_t rgb[WIDTH * HEIGHT * 3];
@@ -277,11 +277,11 @@ static void test_png_round_trip(void **state)
 	assert_int_equal(image_reader_init(&reader), 0);
 	fill(rgb, WIDTH, HEIGHT);
 	for (uint32_t channels = 1; channels <= 3; channels += 2) {
-		const struct image_pixels written = {.data = rgb,
-						     .stride = (size_t)WIDTH * channels,
-						     .width = WIDTH,
-						     .height = HEIGHT,
-						     .channels = channels};
+		const struct resize_picture written = {.data = rgb,
+						       .stride = (size_t)WIDTH * channels,
+						       .width = WIDTH,
+						       .height = HEIGHT,
+						       .channels = channels};
 		assert_int_equal(png_write(&written, &png, &error), 0);
 		read_all(png.data, png.size, &info, &reader, &pixels);
 		assert_int_equal(pixels.channels, channels);
@@ -297,7 +297,7 @@ static void test_webp(void **state)
 {
 	struct image_reader reader;
 	struct image_info info;
-	struct image_pixels pixels;
+	struct resize_picture pixels;
 	struct packimg_error error;
 	uint8_t rgb[WIDTH * HEIGHT * 3], *made = NULL, *data;
 	size_t size;
@@ -326,7 +326,7 @@ static void test_avif_larger_inside(void **state)
 #if HAVE_AVIF
 	enum { SIDE = 2048 };
 	struct packimg_error error = {{0}};
-	struct image_pixels pixels;
+	struct resize_picture pixels;
 	struct image_reader reader;
 	struct image_info info;
 	avifImage *image = avifImageCreate(SIDE, SIDE, 8, AVIF_PIXEL_FORMAT_YUV400);

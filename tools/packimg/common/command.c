@@ -1,9 +1,9 @@
 #include "tools/packimg/common/command.h"
 
 #include "format/base/printable.h"
+#include "format/base/set.h"
 #include "tools/packimg/common/text.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <sched.h>
@@ -76,58 +76,35 @@ unsigned command_cpu_count(void)
 	return (unsigned)CPU_COUNT(&set);
 }
 
-/* Whether name is STEM-ddddd-of-ddddd.pimg. */
-static bool is_shard_of(const char *name, const char *stem, size_t stem_size)
-{
-	static const char pattern[] = "-ddddd-of-ddddd.pimg";
-
-	if (strlen(name) != stem_size + sizeof(pattern) - 1 || memcmp(name, stem, stem_size) != 0)
-		return false;
-	name += stem_size;
-	for (size_t i = 0; i < sizeof(pattern) - 1; i++) {
-		if (pattern[i] == 'd' ? !isdigit((unsigned char)name[i]) : name[i] != pattern[i])
-			return false;
-	}
-	return true;
-}
-
-/* Whether name is that of a notice that stands for STEM.pimg (SPEC.md, "Replacing a dataset"). */
-static bool is_notice_of(const char *name, const char *base)
-{
-	size_t size = strlen(base);
-
-	return name[0] == '.' && strncmp(name + 1, base, size) == 0 &&
-	       strcmp(name + 1 + size, ".replaced") == 0;
-}
-
 int command_check_output(const char *path, bool force, struct packimg_error *error)
 {
-	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
-	size_t size = strlen(base);
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	int folder_size = (int)(name - path), size = (int)strlen(name) - 5;
 	struct dirent *entry;
+	struct set_name shard;
+	char folder[SET_PATH_MAX], notice[SET_PATH_MAX];
 	int r = 0;
 
-	if (size < 6 || strcmp(base + size - 5, ".pimg") != 0)
+	if (size < 1 || strcmp(name + size, ".pimg") != 0)
 		return packimg_fail(error, -EINVAL, "%s: the name of a dataset ends in .pimg",
 				    path);
-	char *folder = strndup(path, (size_t)(base - path));
-	if (!folder)
-		return packimg_fail(error, -ENOMEM, "out of memory");
+	snprintf(folder, sizeof(folder), "%.*s", folder_size, path);
+	snprintf(notice, sizeof(notice), ".%s.replaced", name);
 	DIR *directory = opendir(*folder ? folder : ".");
-	if (!directory) {
-		r = packimg_fail(error, -errno, "%s: the folder to write to: %s",
-				 *folder ? folder : ".", strerror(errno));
-		free(folder);
-		return r;
-	}
+	if (!directory)
+		return packimg_fail(error, -errno, "%s: the folder to write to: %s",
+				    *folder ? folder : ".", strerror(errno));
 	while (!force && !r && (entry = readdir(directory))) {
-		if (strcmp(entry->d_name, base) == 0 ||
-		    is_shard_of(entry->d_name, base, size - 5) || is_notice_of(entry->d_name, base))
+		bool is_shard = set_name_parse(entry->d_name, &shard) == 0 &&
+				strlen(shard.base) == (size_t)size &&
+				strncmp(shard.base, name, (size_t)size) == 0;
+
+		if (strcmp(entry->d_name, name) == 0 || strcmp(entry->d_name, notice) == 0 ||
+		    is_shard)
 			r = packimg_fail(error, -EEXIST, "%s%s exists; --force replaces it", folder,
 					 entry->d_name);
 	}
 	closedir(directory);
-	free(folder);
 	return r;
 }
 

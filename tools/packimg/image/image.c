@@ -102,7 +102,7 @@ int image_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
 }
 
 /* Decoders give grey as three equal channels; one is enough. */
-static int keep_grey(struct image_reader *reader, struct image_pixels *pixels,
+static int keep_grey(struct image_reader *reader, struct resize_picture *pixels,
 		     struct packimg_error *error)
 {
 	size_t bytes = (size_t)pixels->width * pixels->height;
@@ -124,7 +124,7 @@ static int keep_grey(struct image_reader *reader, struct image_pixels *pixels,
 
 int image_read_sample(struct image_reader *reader, const struct packimg_sample *sample,
 		      uint32_t target_width, uint32_t target_height,
-		      struct image_pixels *ret_pixels, struct packimg_error *error)
+		      struct resize_picture *ret_pixels, struct packimg_error *error)
 {
 	struct packimg_region region = {.width = sample->width, .height = sample->height};
 	struct packimg_pixels decoded;
@@ -133,7 +133,7 @@ int image_read_sample(struct image_reader *reader, const struct packimg_sample *
 			       &decoded, error);
 	if (r)
 		return r;
-	struct image_pixels pixels = (struct image_pixels){
+	struct resize_picture pixels = (struct resize_picture){
 		.data = decoded.data,
 		.stride = decoded.stride,
 		.width = decoded.width,
@@ -151,26 +151,32 @@ int image_read_sample(struct image_reader *reader, const struct packimg_sample *
 	return r;
 }
 
-static int read_jpeg(struct image_reader *reader, const uint8_t *data, size_t size,
-		     const struct image_info *info, const struct image_side *side,
-		     uint32_t target_width, uint32_t target_height, struct image_pixels *pixels,
-		     struct packimg_error *error)
+void image_upright_size(const struct image_info *info, uint32_t *ret_width, uint32_t *ret_height)
 {
 	bool sideways = info->orientation >= 5;
+
+	*ret_width = sideways ? info->height : info->width;
+	*ret_height = sideways ? info->width : info->height;
+}
+
+static int read_jpeg(struct image_reader *reader, const uint8_t *data, size_t size,
+		     const struct image_info *info, const struct image_side *side,
+		     uint32_t target_width, uint32_t target_height, struct resize_picture *pixels,
+		     struct packimg_error *error)
+{
 	struct packimg_sample sample = {
 		.data = data,
 		.data_size = (uint32_t)size,
 		.side = side ? side->data : NULL,
 		.side_size = side ? (uint32_t)side->size : 0,
 		.side_xxh3 = side ? XXH3_64bits(side->data, side->size) : 0,
-		.width = sideways ? info->height : info->width,
-		.height = sideways ? info->width : info->height,
 		.label = PACKIMG_LABEL_NONE,
 		.codec = PACKIMG_CODEC_JPEG,
 		.channels = info->channels,
 		.orientation = info->orientation,
 	};
 
+	image_upright_size(info, &sample.width, &sample.height);
 	int r = image_read_sample(reader, &sample, target_width, target_height, pixels, error);
 	const char *reason = r && error ? text_behind_sample(error->text) : NULL;
 
@@ -181,11 +187,10 @@ static int read_jpeg(struct image_reader *reader, const uint8_t *data, size_t si
 }
 
 static int read_other(struct image_reader *reader, const uint8_t *data, size_t size,
-		      const struct image_info *info, struct image_pixels *pixels,
+		      const struct image_info *info, struct resize_picture *pixels,
 		      struct packimg_error *error)
 {
 	size_t pixel_count = (size_t)info->width * info->height, bytes = pixel_count * 3;
-	bool sideways = info->orientation >= 5;
 	/* its pixels, turned, and grey of them */
 	uint64_t taken =
 		pixel_count * (3 + (info->orientation == 1 ? 0 : 3) + (info->channels == 1));
@@ -212,12 +217,8 @@ static int read_other(struct image_reader *reader, const uint8_t *data, size_t s
 			     reader->turned.data);
 		rgb = reader->turned.data;
 	}
-	*pixels = (struct image_pixels){
-		.data = rgb,
-		.width = sideways ? info->height : info->width,
-		.height = sideways ? info->width : info->height,
-		.channels = 3,
-	};
+	*pixels = (struct resize_picture){.data = rgb, .channels = 3};
+	image_upright_size(info, &pixels->width, &pixels->height);
 	pixels->stride = (size_t)pixels->width * 3;
 	pixels->extent_width = pixels->width;
 	pixels->extent_height = pixels->height;
@@ -226,25 +227,18 @@ static int read_other(struct image_reader *reader, const uint8_t *data, size_t s
 
 int image_read(struct image_reader *reader, const uint8_t *data, size_t size,
 	       const struct image_info *info, const struct image_side *side, uint32_t target_width,
-	       uint32_t target_height, struct image_pixels *ret_pixels, struct packimg_error *error)
+	       uint32_t target_height, struct resize_picture *ret_pixels,
+	       struct packimg_error *error)
 {
-	struct image_pixels pixels;
-	int r;
-
-	if (info->kind == IMAGE_JPEG)
-		r = read_jpeg(reader, data, size, info, side, target_width, target_height, &pixels,
-			      error);
-	else
-		r = read_other(reader, data, size, info, &pixels, error);
-	if (!r)
-		*ret_pixels = pixels;
-	return r;
+	return info->kind == IMAGE_JPEG ? read_jpeg(reader, data, size, info, side, target_width,
+						    target_height, ret_pixels, error)
+					: read_other(reader, data, size, info, ret_pixels, error);
 }
 
 int image_check(struct image_reader *reader, const uint8_t *data, size_t size,
 		const struct image_info *info, struct packimg_error *error)
 {
-	struct image_pixels pixels;
+	struct resize_picture pixels;
 
 	return image_read(reader, data, size, info, NULL, 1, 1, &pixels, error);
 }

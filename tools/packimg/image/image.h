@@ -8,6 +8,7 @@
 #pragma once
 
 #include "format/packimg.h"
+#include "loaderd/augment/resize.h"
 #include "tools/packimg/common/memory.h"
 #include "tools/packimg/image/image_format.h"
 #include "tools/packimg/image/unindexed.h"
@@ -35,17 +36,8 @@ struct image_info {
 	struct packimg_jpeg_info jpeg; /* of a JPEG */
 };
 
-/*
- * Pixels of an image, or of a reduced version of it whose first pixel need not be the image's
- * (struct packimg_pixels).
- */
-struct image_pixels {
-	const uint8_t *data;
-	size_t stride;
-	uint32_t width, height;
-	uint32_t channels; /* 1 or 3 */
-	double x, y, extent_width, extent_height;
-};
+/* Of an image as it is seen, turned upright. */
+void image_upright_size(const struct image_info *info, uint32_t *ret_width, uint32_t *ret_height);
 
 struct image_reader {
 	struct packimg_decoder *decoder;
@@ -78,17 +70,17 @@ int image_index(struct image_reader *reader, const uint8_t *data, size_t size,
 		const struct image_info *info, struct image_side *ret_side,
 		enum unindexed *ret_reason, struct packimg_error *error);
 /*
- * Decodes; side may be NULL; target sizes (upright; 0: full) allow a JPEG to come at 1/2, 1/4 or
- * 1/8 when twice the target remains.
+ * Decodes to 1 or 3 channels; side may be NULL; target sizes (upright; 0: full) allow a JPEG to
+ * come at 1/2, 1/4 or 1/8 when twice the target remains.
  */
 int image_read(struct image_reader *reader, const uint8_t *data, size_t size,
 	       const struct image_info *info, const struct image_side *side, uint32_t target_width,
-	       uint32_t target_height, struct image_pixels *ret_pixels,
+	       uint32_t target_height, struct resize_picture *ret_pixels,
 	       struct packimg_error *error);
 /* The same of what a dataset holds. */
 int image_read_sample(struct image_reader *reader, const struct packimg_sample *sample,
 		      uint32_t target_width, uint32_t target_height,
-		      struct image_pixels *ret_pixels, struct packimg_error *error);
+		      struct resize_picture *ret_pixels, struct packimg_error *error);
 
 /* A decoder as a worker's own state (workers.h). */
 int image_worker_new(void *context, void **ret_worker);
@@ -99,4 +91,4 @@ void image_orient(const uint8_t *source, uint32_t width, uint32_t height, uint32
 		  uint8_t orientation, uint8_t *target);
 
 /* Writes 8-bit grey or RGB into the buffer. */
-int png_write(const struct image_pixels *pixels, struct buffer *png, struct packimg_error *error);
+int png_write(const struct resize_picture *pixels, struct buffer *png, struct packimg_error *error);

@@ -8,7 +8,7 @@
 #include <spng.h>
 #include <stdlib.h>
 
-int png_write(const struct image_pixels *pixels, struct buffer *png, struct packimg_error *error)
+int png_write(const struct resize_picture *pixels, struct buffer *png, struct packimg_error *error)
 {
 	struct spng_ihdr header = {
 		.width = pixels->width,
@@ -45,7 +45,7 @@ int png_write(const struct image_pixels *pixels, struct buffer *png, struct pack
 	return r ? packimg_fail(error, r, "out of memory") : 0;
 }
 #else
-int png_write(const struct image_pixels *pixels, struct buffer *png, struct packimg_error *error)
+int png_write(const struct resize_picture *pixels, struct buffer *png, struct packimg_error *error)
 {
 	return packimg_fail(error, -ENOTSUP, "writing PNG: this packimg was built without libspng");
 }

@@ -60,6 +60,15 @@ void render_target_size(const struct render_options *options, uint32_t width, ui
 	*ret_height = to_height < 1 ? 1 : (uint32_t)to_height;
 }
 
+/* Appends what decoders may look beyond. */
+static int append_padded(struct buffer *bytes, const void *data, size_t size,
+			 struct packimg_error *error)
+{
+	if (buffer_append(bytes, data, size) || buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	return 0;
+}
+
 static enum packimg_codec choose_codec(const struct render_options *options, const char *name,
 				       const struct image_info *info)
 {
@@ -72,7 +81,7 @@ static enum packimg_codec choose_codec(const struct render_options *options, con
 	return options->verbatim && info->kind != IMAGE_JPEG ? options->other : PACKIMG_CODEC_JPEG;
 }
 
-static void add_statistics(struct statistics *statistics, const struct image_pixels *pixels)
+static void add_statistics(struct statistics *statistics, const struct resize_picture *pixels)
 {
 	uint32_t step = pixels->height / STATISTICS_ROWS;
 
@@ -102,13 +111,8 @@ static int add_index(struct renderer *renderer, struct buffer *bytes, size_t off
 			    &side, &rendered->unindexed, error);
 	if (r)
 		return r;
-	if (!side.size)
-		return 0;
-	if (buffer_append(bytes, side.data, side.size) ||
-	    buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
-		return packimg_fail(error, -ENOMEM, "out of memory");
 	rendered->side_size = side.size;
-	return 0;
+	return side.size ? append_padded(bytes, side.data, side.size, error) : 0;
 }
 
 /*
@@ -129,27 +133,24 @@ static int transcode(struct renderer *renderer, struct buffer *bytes, size_t off
 	if (r)
 		return r == -ENOTSUP ? 0 : r;
 	bytes->size = offset;
-	if (buffer_append(bytes, data, size) || buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
-		return packimg_fail(error, -ENOMEM, "out of memory");
+	r = append_padded(bytes, data, size, error);
 	*ret_transcoded = true;
-	return image_probe(bytes->data + offset, size, info, error);
+	return r ? r : image_probe(bytes->data + offset, size, info, error);
 }
 
 static int keep_verbatim(struct renderer *renderer, struct buffer *bytes, size_t offset,
 			 struct image_info *info, struct statistics *statistics,
 			 struct rendered *ret_rendered, struct packimg_error *error)
 {
-	bool sideways = info->orientation >= 5;
 	struct rendered rendered = {
-		.width = sideways ? info->height : info->width,
-		.height = sideways ? info->width : info->height,
 		.codec = PACKIMG_CODEC_JPEG,
 		.channels = info->channels,
 		.orientation = info->orientation,
 		.kind = info->kind,
 	};
-	struct image_pixels pixels;
+	struct resize_picture pixels;
 
+	image_upright_size(info, &rendered.width, &rendered.height);
 	int r = transcode(renderer, bytes, offset, info, &rendered.transcoded, error);
 	if (!r)
 		r = add_index(renderer, bytes, offset, info, &rendered, error);
@@ -170,31 +171,20 @@ static int keep_verbatim(struct renderer *renderer, struct buffer *bytes, size_t
 }
 
 /* Brings pixels to exactly width x height; what is that already stays where it is. */
-static int resize_pixels(struct renderer *renderer, struct image_pixels *pixels, uint32_t width,
+static int resize_pixels(struct renderer *renderer, struct resize_picture *pixels, uint32_t width,
 			 uint32_t height, struct packimg_error *error)
 {
-	const struct resize_picture picture = {
-		.data = pixels->data,
-		.stride = pixels->stride,
-		.width = pixels->width,
-		.height = pixels->height,
-		.channels = pixels->channels,
-		.x = pixels->x,
-		.y = pixels->y,
-		.extent_width = pixels->extent_width,
-		.extent_height = pixels->extent_height,
-	};
 	size_t stride = (size_t)width * pixels->channels;
 
 	if (pixels->width == width && pixels->height == height)
 		return 0;
 	if (buffer_reserve(&renderer->pixels, height * stride))
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	int r = resize_image(renderer->resize, &picture, width, height, renderer->pixels.data,
+	int r = resize_image(renderer->resize, pixels, width, height, renderer->pixels.data,
 			     stride);
 	if (r)
 		return packimg_fail(error, r, "resizing to %ux%u: %s", width, height, strerror(-r));
-	*pixels = (struct image_pixels){
+	*pixels = (struct resize_picture){
 		.data = renderer->pixels.data,
 		.stride = stride,
 		.width = width,
@@ -207,7 +197,7 @@ static int resize_pixels(struct renderer *renderer, struct image_pixels *pixels,
 }
 
 /* Without row padding, in the renderer's memory if need be. */
-static int pack_rows(struct renderer *renderer, struct image_pixels *pixels)
+static int pack_rows(struct renderer *renderer, struct resize_picture *pixels)
 {
 	size_t row = (size_t)pixels->width * pixels->channels;
 
@@ -226,8 +216,9 @@ static int pack_rows(struct renderer *renderer, struct image_pixels *pixels)
  * Encodes pixels; the bytes stay the encoder's or the pixels' own. codec may turn from raw+zstd to
  * raw.
  */
-static int encode(struct renderer *renderer, struct image_pixels *pixels, enum packimg_codec *codec,
-		  const uint8_t **ret_data, size_t *ret_size, struct packimg_error *error)
+static int encode(struct renderer *renderer, struct resize_picture *pixels,
+		  enum packimg_codec *codec, const uint8_t **ret_data, size_t *ret_size,
+		  struct packimg_error *error)
 {
 	const struct render_options *options = &renderer->options;
 	size_t bytes = (size_t)pixels->width * pixels->height * pixels->channels;
@@ -257,7 +248,7 @@ static int encode(struct renderer *renderer, struct image_pixels *pixels, enum p
 }
 
 /* Brings pixels to the size and codec that rendered says, and leaves them encoded at offset. */
-static int store_pixels(struct renderer *renderer, struct image_pixels *pixels,
+static int store_pixels(struct renderer *renderer, struct resize_picture *pixels,
 			struct buffer *bytes, size_t offset, struct statistics *statistics,
 			struct rendered *rendered, struct packimg_error *error)
 {
@@ -272,9 +263,9 @@ static int store_pixels(struct renderer *renderer, struct image_pixels *pixels,
 	if (r)
 		return r;
 	bytes->size = offset;
-	if (buffer_append(bytes, data, rendered->data_size) ||
-	    buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
-		return packimg_fail(error, -ENOMEM, "out of memory");
+	r = append_padded(bytes, data, rendered->data_size, error);
+	if (r)
+		return r;
 	rendered->channels = (uint8_t)pixels->channels;
 	rendered->orientation = 1;
 	if (rendered->codec != PACKIMG_CODEC_JPEG)
@@ -289,21 +280,19 @@ static int render_probed(struct renderer *renderer, const char *name, struct buf
 {
 	const struct render_options *options = &renderer->options;
 	uint32_t width, height;
-	uint32_t upright_width = info->orientation >= 5 ? info->height : info->width;
-	uint32_t upright_height = info->orientation >= 5 ? info->width : info->height;
 	struct rendered rendered = {.codec = choose_codec(options, name, info), .kind = info->kind};
-	struct image_pixels pixels;
+	struct resize_picture pixels;
 
-	render_target_size(options, upright_width, upright_height, &width, &height);
-	bool shrink = width != upright_width || height != upright_height;
+	image_upright_size(info, &width, &height);
+	render_target_size(options, width, height, &rendered.width, &rendered.height);
+	bool shrink = width != rendered.width || height != rendered.height;
 	if (rendered.codec == PACKIMG_CODEC_JPEG && options->verbatim && info->kind == IMAGE_JPEG &&
 	    !shrink)
 		return keep_verbatim(renderer, bytes, offset, info, statistics, ret_rendered,
 				     error);
 	int r = image_read(&renderer->reader, bytes->data + offset, bytes->size - offset, info,
-			   NULL, shrink ? width : 0, shrink ? height : 0, &pixels, error);
-	rendered.width = width;
-	rendered.height = height;
+			   NULL, shrink ? rendered.width : 0, shrink ? rendered.height : 0, &pixels,
+			   error);
 	if (!r)
 		r = store_pixels(renderer, &pixels, bytes, offset, statistics, &rendered, error);
 	if (!r)
@@ -358,10 +347,10 @@ static int render_stored_jpeg(struct renderer *renderer, const struct packimg_sa
 	size_t offset = bytes->size;
 	struct image_info info;
 
-	if (buffer_append(bytes, sample->data, sample->data_size) ||
-	    buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
-		return packimg_fail(error, -ENOMEM, "out of memory");
-	int r = image_probe(bytes->data + offset, sample->data_size, &info, error);
+	int r = append_padded(bytes, sample->data, sample->data_size, error);
+	if (r)
+		return r;
+	r = image_probe(bytes->data + offset, sample->data_size, &info, error);
 	/* SPEC.md, "Orientation": in a dataset a JPEG's own does not count */
 	info.orientation = sample->orientation;
 	return r ? r : render_probed(renderer, "", bytes, offset, &info, NULL, ret_rendered, error);
@@ -374,7 +363,7 @@ int renderer_render_stored(struct renderer *renderer, const struct packimg_sampl
 	const struct image_info info = {.kind = IMAGE_PNG}; /* pixels as from one */
 	struct rendered rendered = {.codec = choose_codec(&renderer->options, "", &info),
 				    .kind = info.kind};
-	struct image_pixels pixels;
+	struct resize_picture pixels;
 
 	if (sample->codec == PACKIMG_CODEC_JPEG)
 		return render_stored_jpeg(renderer, sample, bytes, ret_rendered, error);

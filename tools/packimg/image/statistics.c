@@ -38,7 +38,7 @@ static void add_row(struct statistics *statistics, const uint8_t *row, uint32_t 
 	statistics->pixels += width;
 }
 
-void statistics_add_pixels(struct statistics *statistics, const struct image_pixels *pixels,
+void statistics_add_pixels(struct statistics *statistics, const struct resize_picture *pixels,
 			   uint32_t row_step)
 {
 	for (uint32_t y = row_step / 2 < pixels->height ? row_step / 2 : 0; y < pixels->height;

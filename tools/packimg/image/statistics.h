@@ -15,7 +15,7 @@ struct statistics {
 };
 
 /* Adds every row_step-th row. */
-void statistics_add_pixels(struct statistics *statistics, const struct image_pixels *pixels,
+void statistics_add_pixels(struct statistics *statistics, const struct resize_picture *pixels,
 			   uint32_t row_step);
 void statistics_add(struct statistics *statistics, const struct statistics *other);
 /* Adds what a dataset says of itself. */
