@@ -70,7 +70,7 @@ TABLE = {
     "tools/packimg/advise": "format/packimg.h loaderd/augment/transform.h loaderd/augment/claim.h tools/packimg/common tools/packimg/image tools/packimg/source",
     "tools/packimg": "format/packimg.h tools/packimg/common tools/packimg/convert tools/packimg/image tools/packimg/source",
     "tools/loaderctl": "proto proto/client",
-    "tools/shapes": "",
+    "tools/shapes": "format/packimg.h",
 
     "bench": "format/packimg.h bench/measure bench/report",
     "bench/measure": "proto/limit.h proto/client",

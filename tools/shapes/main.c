@@ -10,15 +10,14 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <jpeglib.h>
-
+#include "format/base/number.h"
+#include "format/packimg.h"
 #include "tools/shapes/draw.h"
 #include "tools/shapes/figure.h"
 
@@ -41,11 +40,9 @@ static const struct argp_option options[] = {
 static unsigned long parse_count(struct argp_state *state, const char *name, const char *text,
 				 unsigned long low, unsigned long high)
 {
-	char *end;
+	uint64_t value;
 
-	errno = 0;
-	unsigned long value = strtoul(text, &end, 10);
-	if (errno || end == text || *end || *text == '-' || value < low || value > high)
+	if (number_u64(text, low, high, &value))
 		argp_error(state, "--%s=%s: must be a whole number from %lu to %lu", name, text,
 			   low, high);
 	return value;
@@ -54,7 +51,6 @@ static unsigned long parse_count(struct argp_state *state, const char *name, con
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
 	struct settings *settings = state->input;
-	char *end;
 
 	switch (key) {
 	case 'n':
@@ -70,8 +66,8 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		settings->quality = parse_count(state, "quality", argument, 1, 100);
 		return 0;
 	case 'v':
-		settings->val = strtod(argument, &end);
-		if (end == argument || *end || !(settings->val >= 0 && settings->val <= 1))
+		if (number_double(argument, &settings->val) ||
+		    !(settings->val >= 0 && settings->val <= 1))
 			argp_error(state, "--val=%s: must be a number from 0 to 1", argument);
 		return 0;
 	case ARGP_KEY_ARG:
@@ -87,52 +83,6 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
-}
-
-struct encoder {
-	struct jpeg_compress_struct jpeg;
-	struct jpeg_error_mgr errors;
-	jmp_buf failed;
-	unsigned char *data;
-	unsigned long size;
-};
-
-static void encoder_failed(j_common_ptr jpeg)
-{
-	struct encoder *encoder = jpeg->client_data;
-
-	longjmp(encoder->failed, 1);
-}
-
-/* Leaves the JPEG file in encoder->data, which the caller frees. */
-static int encode(struct encoder *encoder, const uint8_t *pixels, unsigned side, int quality)
-{
-	encoder->data = NULL;
-	encoder->size = 0;
-	encoder->jpeg.err = jpeg_std_error(&encoder->errors);
-	encoder->errors.error_exit = encoder_failed;
-	encoder->jpeg.client_data = encoder;
-	if (setjmp(encoder->failed)) {
-		jpeg_destroy_compress(&encoder->jpeg);
-		return -EIO;
-	}
-	jpeg_create_compress(&encoder->jpeg);
-	jpeg_mem_dest(&encoder->jpeg, &encoder->data, &encoder->size);
-	encoder->jpeg.image_width = side;
-	encoder->jpeg.image_height = side;
-	encoder->jpeg.input_components = 3;
-	encoder->jpeg.in_color_space = JCS_RGB;
-	jpeg_set_defaults(&encoder->jpeg);
-	jpeg_set_quality(&encoder->jpeg, quality, TRUE);
-	jpeg_start_compress(&encoder->jpeg, TRUE);
-	while (encoder->jpeg.next_scanline < side) {
-		JSAMPROW row = (JSAMPROW)(pixels + (size_t)encoder->jpeg.next_scanline * side * 3);
-
-		jpeg_write_scanlines(&encoder->jpeg, &row, 1);
-	}
-	jpeg_finish_compress(&encoder->jpeg);
-	jpeg_destroy_compress(&encoder->jpeg);
-	return 0;
 }
 
 static int write_file(const char *path, const unsigned char *data, size_t size)
@@ -179,26 +129,28 @@ static int make_tree(const char *out)
  * Image number `index` of the set: its class is index % FIGURE_COUNT; the first `held_out` of a
  * class go to val.
  */
-static int make_image(const struct settings *settings, struct encoder *encoder, uint8_t *pixels,
-		      unsigned long index, unsigned long held_out)
+static int make_image(const struct settings *settings, struct packimg_encoder *encoder,
+		      uint8_t *pixels, unsigned long index, unsigned long held_out)
 {
 	enum figure figure = index % FIGURE_COUNT;
 	unsigned long number = index / FIGURE_COUNT;
+	unsigned side = (unsigned)settings->size;
 	/* Distinct odd multipliers keep the keys of neighbouring images and seeds apart. */
 	uint64_t key = (settings->seed + 1) * 0xd1342543de82ef95u + index * 0x2545f4914f6cdd1du;
+	const uint8_t *data;
+	size_t size;
 	char path[PATH_MAX];
 
-	draw_image(key, figure, (unsigned)settings->size, pixels);
-	int r = encode(encoder, pixels, (unsigned)settings->size, (int)settings->quality);
+	draw_image(key, figure, side, pixels);
+	int r = packimg_encode_jpeg(encoder, pixels, (size_t)side * 3, side, side, 3,
+				    (int)settings->quality, false, &data, &size);
 	if (r) {
 		fprintf(stderr, "shapes: image %lu: the JPEG library refused it\n", index);
-		free(encoder->data);
 		return r;
 	}
 	snprintf(path, sizeof(path), "%s/%s/%s/%06lu.jpg", settings->out,
 		 number < held_out ? "val" : "train", figure_names[figure], number);
-	r = write_file(path, encoder->data, encoder->size);
-	free(encoder->data);
+	r = write_file(path, data, size);
 	if (r == -EEXIST)
 		fprintf(stderr,
 			"shapes: %s exists: remove the old set first, or name another directory\n",
@@ -212,7 +164,7 @@ static int run(const struct settings *settings)
 {
 	unsigned long per_class = settings->count / FIGURE_COUNT;
 	unsigned long held_out = (unsigned long)lround((double)per_class * settings->val);
-	struct encoder encoder;
+	struct packimg_encoder *encoder = NULL;
 
 	if (strlen(settings->out) > PATH_MAX - 64) {
 		fprintf(stderr, "shapes: the name of the directory is too long\n");
@@ -222,10 +174,10 @@ static int run(const struct settings *settings)
 	if (r)
 		return r;
 	uint8_t *pixels = malloc(settings->size * settings->size * 3);
-	if (!pixels)
-		return -ENOMEM;
+	r = pixels ? packimg_encoder_new(&encoder) : -ENOMEM;
 	for (unsigned long i = 0; i < per_class * FIGURE_COUNT && !r; i++)
-		r = make_image(settings, &encoder, pixels, i, held_out);
+		r = make_image(settings, encoder, pixels, i, held_out);
+	packimg_encoder_free(encoder);
 	free(pixels);
 	if (!r)
 		printf("%lu images of %lu x %lu in %s/train, %lu in %s/val, %d classes\n",
