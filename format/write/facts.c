@@ -66,24 +66,16 @@ static char *value_escape(const char *value)
 	return escaped;
 }
 
-/* Place of key among the sorted entries, or where it belongs. */
-static size_t metadata_place(const struct facts *facts, const char *key, bool *ret_taken)
-{
-	size_t i = 0;
-	int order = 1;
-
-	while (i < facts->metadata_count && (order = strcmp(facts->metadata[i].key, key)) < 0)
-		i++;
-	*ret_taken = i < facts->metadata_count && order == 0;
-	return i;
-}
-
 static int metadata_put(struct facts *facts, const char *key, char *value)
 {
-	bool taken;
-	size_t place = metadata_place(facts, key, &taken);
+	size_t place = 0;
+	int order = 1;
 
-	if (taken) {
+	/* they are sorted */
+	while (place < facts->metadata_count &&
+	       (order = strcmp(facts->metadata[place].key, key)) < 0)
+		place++;
+	if (order == 0) {
 		free(facts->metadata[place].value);
 		facts->metadata[place].value = value;
 		return 0;

@@ -33,11 +33,10 @@ struct packimg_rewriter {
 	uint64_t written; /* bytes of the shards before */
 
 	/* the sample put last, with which the next may share bytes */
-	struct packimg_sample last;
+	struct packimg_sample last; /* no data: there is none */
 	struct pimg_record last_record;
 	struct scratch side, last_side;
 	size_t last_side_size;
-	bool has_last;
 };
 
 static int fail_path(const struct packimg_rewriter *rewriter, int r, struct packimg_error *error)
@@ -153,15 +152,6 @@ static int order_shard(struct packimg_rewriter *rewriter, const struct shard *sh
 	return r < 0 ? r : check_overlaps(rewriter, shard, error);
 }
 
-static int make_order(struct packimg_rewriter *rewriter, struct packimg_error *error)
-{
-	int r = 0;
-
-	for (uint32_t i = 0; r == 0 && i < rewriter->dataset->shard_count; i++)
-		r = order_shard(rewriter, &rewriter->dataset->shards[i], error);
-	return r;
-}
-
 int packimg_rewriter_new(const struct packimg *dataset, struct packimg_rewriter **ret_rewriter,
 			 struct packimg_error *error)
 {
@@ -180,8 +170,8 @@ int packimg_rewriter_new(const struct packimg *dataset, struct packimg_rewriter 
 	/* new checksums must not cover damage up */
 	if (r == 0)
 		r = packimg_check(dataset, error);
-	if (r == 0)
-		r = make_order(rewriter, error);
+	for (uint32_t i = 0; r == 0 && i < dataset->shard_count; i++)
+		r = order_shard(rewriter, &dataset->shards[i], error);
 	if (r == 0)
 		r = resolve_targets(rewriter, error);
 	if (r < 0) {
@@ -232,7 +222,7 @@ static int begin_shard(struct packimg_rewriter *rewriter)
 	if (r < 0)
 		return r;
 	int fd = rewriter->output.fd;
-	rewriter->has_last = false;
+	rewriter->last.data = NULL;
 	if (fstat(shard->fd, &status) < 0 || fchmod(fd, status.st_mode & 07777) < 0)
 		return -errno;
 	/* as far as one may: the owner keeps their file when root rewrites it */
@@ -370,7 +360,7 @@ static int compose_side(struct packimg_rewriter *rewriter, const struct packimg_
 static int put_sample(struct packimg_rewriter *rewriter, const struct packimg_sample *sample,
 		      const uint8_t *index, size_t index_size, struct pimg_record *record)
 {
-	bool shared = rewriter->has_last && sample->data == rewriter->last.data &&
+	bool shared = sample->data == rewriter->last.data &&
 		      sample->data_size == rewriter->last.data_size;
 	size_t side_size;
 	int r = compose_side(rewriter, sample, index, index_size, &side_size);
@@ -400,7 +390,6 @@ static int put_sample(struct packimg_rewriter *rewriter, const struct packimg_sa
 	rewriter->last_side_size = side_size;
 	rewriter->last = *sample;
 	rewriter->last_record = *record;
-	rewriter->has_last = true;
 	return r;
 }
 
