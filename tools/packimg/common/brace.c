@@ -1,5 +1,6 @@
 #include "tools/packimg/common/brace.h"
 
+#include "tools/packimg/common/memory.h"
 #include "tools/packimg/common/text.h"
 
 #include <ctype.h>
@@ -19,19 +20,12 @@ void word_list_deinit(struct word_list *list)
 
 int word_list_add(struct word_list *list, const char *word)
 {
-	if (list->count == list->room) {
-		size_t room = list->room ? list->room * 2 : 16;
-		char **words = reallocarray(list->words, room, sizeof(*words));
-
-		if (!words)
-			return -ENOMEM;
-		list->words = words;
-		list->room = room;
-	}
-	char *copy = strdup(word);
-	if (!copy)
+	if (array_room(&list->words, list->count, &list->room, sizeof(*list->words)))
 		return -ENOMEM;
-	list->words[list->count++] = copy;
+	list->words[list->count] = strdup(word);
+	if (!list->words[list->count])
+		return -ENOMEM;
+	list->count++;
 	return 0;
 }
 

@@ -51,6 +51,22 @@ int buffer_append(struct buffer *buffer, const void *bytes, size_t size)
 	return 0;
 }
 
+int array_room(void *array, size_t count, size_t *room, size_t size)
+{
+	size_t more = *room ? *room * 2 : 64;
+	void *items;
+
+	if (count < *room)
+		return 0;
+	memcpy(&items, array, sizeof(items));
+	items = reallocarray(items, more, size);
+	if (!items)
+		return -ENOMEM;
+	memcpy(array, &items, sizeof(items));
+	*room = more;
+	return 0;
+}
+
 void arena_deinit(struct arena *arena)
 {
 	struct arena_chunk *chunk, *next;

@@ -1,5 +1,5 @@
 /*
- * The tool's two ways to hold bytes. A buffer grows and is reused: after warm-up a worker allocates
+ * The tool's ways to hold bytes. A buffer grows and is reused: after warm-up a worker allocates
  * nothing. An arena keeps what lives until the end of a command (names, field values) and gives it
  * all back at once; past its first quarter GiB it lives in unlinked temporary files, so that a
  * catalogue of a hundred million names does not need that much memory. Each is used by one thread
@@ -20,6 +20,12 @@ void buffer_deinit(struct buffer *buffer);
 /* Makes room for at least `room` bytes in all, keeping the contents; 0 or -ENOMEM. */
 int buffer_reserve(struct buffer *buffer, size_t room);
 int buffer_append(struct buffer *buffer, const void *bytes, size_t size);
+
+/*
+ * Room for one more item behind count of `size` bytes each, in the array that the pointer at
+ * `array` leads to. 0 or -ENOMEM.
+ */
+int array_room(void *array, size_t count, size_t *room, size_t size);
 
 struct arena {
 	struct arena_chunk *chunks;

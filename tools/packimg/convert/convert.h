@@ -67,7 +67,7 @@ struct convert {
 	struct class_rule class_rule;
 	/* What happened. */
 	struct convert_skip *skips;
-	uint64_t skip_count, skip_room;
+	size_t skip_count, skip_room;
 	struct word_list notes;
 	uint64_t *class_samples;     /* written, by label */
 	uint64_t lossy[IMAGE_KINDS]; /* of other kinds than JPEG that became JPEGs */

@@ -12,15 +12,9 @@
 
 int convert_skip(struct convert *convert, const char *name, const char *reason)
 {
-	if (convert->skip_count == convert->skip_room) {
-		uint64_t room = convert->skip_room ? convert->skip_room * 2 : 64;
-		struct convert_skip *skips = reallocarray(convert->skips, room, sizeof(*skips));
-
-		if (!skips)
-			return -ENOMEM;
-		convert->skips = skips;
-		convert->skip_room = room;
-	}
+	if (array_room(&convert->skips, convert->skip_count, &convert->skip_room,
+		       sizeof(*convert->skips)))
+		return -ENOMEM;
 	struct convert_skip *skip = &convert->skips[convert->skip_count];
 	skip->name = arena_copy(&convert->catalog.arena, name, strlen(name));
 	skip->reason = arena_copy(&convert->catalog.arena, reason, strlen(reason));

@@ -145,16 +145,9 @@ int catalog_add(struct catalog *catalog, const struct source_item *item,
 		.label = (int32_t)item->class_number,
 	};
 
-	if (catalog->count == catalog->room) {
-		uint64_t room = catalog->room ? catalog->room * 2 : 1024;
-		struct catalog_sample *samples =
-			reallocarray(catalog->samples, room, sizeof(*samples));
-
-		if (!samples)
-			return packimg_fail(error, -ENOMEM, "out of memory");
-		catalog->samples = samples;
-		catalog->room = room;
-	}
+	if (array_room(&catalog->samples, catalog->count, &catalog->room,
+		       sizeof(*catalog->samples)))
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	if (strlen(item->name) > PACKIMG_SOURCE_MAX)
 		return packimg_fail(error, CATALOG_SKIP, "a name of more than %d bytes",
 				    PACKIMG_SOURCE_MAX);

@@ -42,7 +42,7 @@ struct catalog {
 	struct names class_names, field_names;
 	struct catalog_field fields[PACKIMG_FIELDS_MAX];
 	struct catalog_sample *samples;
-	uint64_t count, room;
+	size_t count, room;
 	/*
 	 * The first sample whose label is a class, and the first whose label is a field; NULL:
 	 * none.

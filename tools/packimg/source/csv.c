@@ -26,8 +26,7 @@ void csv_init(struct csv *csv, const char *text, size_t size, char separator)
 void csv_deinit(struct csv *csv)
 {
 	buffer_deinit(&csv->cells);
-	buffer_deinit(&csv->offsets);
-	free(csv->row);
+	buffer_deinit(&csv->row);
 	*csv = (struct csv){0};
 }
 
@@ -84,7 +83,7 @@ static int csv_cell(struct csv *csv, struct packimg_error *error)
 	size_t offset = csv->cells.size;
 	int r;
 
-	if (buffer_append(&csv->offsets, &offset, sizeof(offset)))
+	if (buffer_append(&csv->row, &offset, sizeof(offset)))
 		return -ENOMEM;
 	if (csv->cursor < csv->end && *csv->cursor == '"')
 		r = csv_quoted(csv, error);
@@ -93,23 +92,6 @@ static int csv_cell(struct csv *csv, struct packimg_error *error)
 	if (r)
 		return r;
 	return buffer_append(&csv->cells, "", 1);
-}
-
-static int csv_row(struct csv *csv, size_t count)
-{
-	const size_t *offsets = (const size_t *)(const void *)csv->offsets.data;
-
-	if (csv->row_room < count) {
-		const char **row = reallocarray(csv->row, count, sizeof(*row));
-
-		if (!row)
-			return -ENOMEM;
-		csv->row = row;
-		csv->row_room = count;
-	}
-	for (size_t i = 0; i < count; i++)
-		csv->row[i] = (const char *)csv->cells.data + offsets[i];
-	return 0;
 }
 
 int csv_next(struct csv *csv, const char *const **ret_cells, size_t *ret_count,
@@ -126,7 +108,7 @@ int csv_next(struct csv *csv, const char *const **ret_cells, size_t *ret_count,
 	if (csv->cursor >= csv->end)
 		return CSV_END;
 	csv->line = csv->line_next;
-	csv->cells.size = csv->offsets.size = 0;
+	csv->cells.size = csv->row.size = 0;
 	while (more) {
 		if (++count > CSV_COLUMNS_MAX)
 			return packimg_fail(error, -E2BIG, "line %" PRIu64 ": more than %d columns",
@@ -142,10 +124,10 @@ int csv_next(struct csv *csv, const char *const **ret_cells, size_t *ret_count,
 			csv->cursor++;
 		}
 	}
-	r = csv_row(csv, count);
-	if (r)
-		return r;
-	*ret_cells = csv->row;
+	const char **row = (const char **)(void *)csv->row.data;
+	for (size_t i = 0; i < count; i++)
+		row[i] = (const char *)csv->cells.data + (uintptr_t)row[i];
+	*ret_cells = row;
 	*ret_count = count;
 	return 0;
 }

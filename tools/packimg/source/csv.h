@@ -16,9 +16,7 @@ struct csv {
 	uint64_t line; /* on which the last record began, from 1 */
 	uint64_t line_next;
 	struct buffer cells;
-	struct buffer offsets;
-	const char **row;
-	size_t row_room;
+	struct buffer row; /* pointers into cells, offsets until all of these are there */
 };
 
 enum {

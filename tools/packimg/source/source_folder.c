@@ -3,12 +3,14 @@
  * be entered below it (a link that leads nowhere or back, a folder that may not be read) is skipped
  * by its name.
  */
+#include "tools/packimg/common/brace.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/source/source.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,8 +21,8 @@ enum {
 };
 
 struct level {
-	char **names; /* sorted; a folder's and a broken link's end in '/' */
-	size_t count, next, room;
+	struct word_list names; /* sorted; a folder's and a broken link's end in '/' */
+	size_t next;
 	size_t path_size; /* bytes of the path up to this folder, its '/' included */
 	dev_t device;
 	ino_t inode;
@@ -34,46 +36,13 @@ struct source_folder {
 	struct buffer path;
 };
 
-static void level_deinit(struct level *level)
-{
-	for (size_t i = level->next; i < level->count; i++)
-		free(level->names[i]);
-	free(level->names);
-}
-
 static void source_folder_close(struct source *source)
 {
 	struct source_folder *folder = (struct source_folder *)source;
 
 	while (folder->depth)
-		level_deinit(&folder->levels[--folder->depth]);
+		word_list_deinit(&folder->levels[--folder->depth].names);
 	buffer_deinit(&folder->path);
-}
-
-static int level_add(struct level *level, const char *name, bool is_folder)
-{
-	size_t size = strlen(name);
-	char *copy = malloc(size + 2);
-
-	if (copy && level->count == level->room) {
-		size_t room = level->room ? level->room * 2 : 64;
-		char **names = reallocarray(level->names, room, sizeof(*names));
-
-		if (names) {
-			level->names = names;
-			level->room = room;
-		} else {
-			free(copy);
-			copy = NULL;
-		}
-	}
-	if (!copy)
-		return -ENOMEM;
-	memcpy(copy, name, size + 1);
-	if (is_folder)
-		memcpy(copy + size, "/", 2);
-	level->names[level->count++] = copy;
-	return 0;
 }
 
 static int name_compare(const void *a, const void *b)
@@ -99,6 +68,7 @@ static bool entry_is_folder(DIR *directory, const struct dirent *entry)
 static int level_read(struct level *level, DIR *directory)
 {
 	struct dirent *entry;
+	char name[sizeof(entry->d_name) + 1];
 
 	for (;;) {
 		errno = 0;
@@ -107,13 +77,16 @@ static int level_read(struct level *level, DIR *directory)
 			break;
 		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
 			continue;
-		if (level_add(level, entry->d_name, entry_is_folder(directory, entry)))
+		bool is_folder = entry_is_folder(directory, entry);
+		snprintf(name, sizeof(name), "%s%s", entry->d_name, is_folder ? "/" : "");
+		if (word_list_add(&level->names, name))
 			return -ENOMEM;
 	}
 	if (errno)
 		return -errno;
-	if (level->count)
-		qsort(level->names, level->count, sizeof(*level->names), name_compare);
+	if (level->names.count)
+		qsort(level->names.words, level->names.count, sizeof(*level->names.words),
+		      name_compare);
 	return 0;
 }
 
@@ -164,7 +137,7 @@ static int enter(struct source_folder *folder, size_t path_size, struct packimg_
 	r = level_read(level, directory);
 	closedir(directory);
 	if (r)
-		level_deinit(&folder->levels[--folder->depth]);
+		word_list_deinit(&folder->levels[--folder->depth].names);
 	return r ? cannot_enter(r, strerror(-r), error) : 0;
 }
 
@@ -186,17 +159,13 @@ static int source_folder_next(struct source *source, struct source_item *ret_ite
 	while (folder->depth) {
 		struct level *level = &folder->levels[folder->depth - 1];
 
-		if (level->next == level->count) {
-			level_deinit(level);
-			folder->depth--;
+		if (level->next == level->names.count) {
+			word_list_deinit(&folder->levels[--folder->depth].names);
 			continue;
 		}
-		char *name = level->names[level->next++];
-		size_t size = strlen(name);
+		const char *name = level->names.words[level->next++];
 		folder->path.size = level->path_size;
-		int r = buffer_append(&folder->path, name, size + 1);
-		free(name);
-		if (r)
+		if (buffer_append(&folder->path, name, strlen(name) + 1))
 			return packimg_fail(error, -ENOMEM, "out of memory");
 		ret_item->name = (const char *)folder->path.data;
 		if (folder->path.data[folder->path.size - 2] == '/') {
@@ -204,10 +173,10 @@ static int source_folder_next(struct source *source, struct source_item *ret_ite
 				folder_verdict(folder, ret_item->name, level->path_size);
 			if (ret_item->verdict)
 				return SOURCE_PASS;
-			r = enter(folder, folder->path.size - 1, error);
-			if (!r)
-				continue;
-			return r;
+			int r = enter(folder, folder->path.size - 1, error);
+			if (r)
+				return r;
+			continue;
 		}
 		ret_item->verdict = filter_file(folder->source.options->filter, ret_item->name);
 		if (ret_item->verdict)
@@ -236,7 +205,7 @@ static int open_single(struct source_folder *folder, const char *path, struct pa
 	if (r)
 		return r;
 	folder->depth = 1;
-	if (level_add(&folder->levels[0], slash ? slash + 1 : path, false))
+	if (word_list_add(&folder->levels[0].names, slash ? slash + 1 : path))
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	return 0;
 }

@@ -103,36 +103,47 @@ static bool is_hidden(const struct source_webdataset *shard, const struct pendin
 	return false;
 }
 
+/* The text of a number, which is written to `number`, or of a string. False: it is neither. */
+static bool json_scalar(const json_t *value, char number[40], enum value_kind *ret_kind,
+			const char **ret_text, size_t *ret_size)
+{
+	*ret_text = number;
+	if (json_is_integer(value)) {
+		*ret_kind = VALUE_INTEGER;
+		*ret_size = (size_t)snprintf(number, 40, "%" JSON_INTEGER_FORMAT,
+					     json_integer_value(value));
+	} else if (json_is_real(value)) {
+		*ret_kind = VALUE_REAL;
+		*ret_size = (size_t)snprintf(number, 40, "%.17g", json_real_value(value));
+	} else if (json_is_string(value)) {
+		*ret_kind = VALUE_TEXT;
+		*ret_text = json_string_value(value);
+		*ret_size = json_string_length(value);
+	} else {
+		return false;
+	}
+	return true;
+}
+
 static int add_json_value(struct source_webdataset *shard, const char *name, const json_t *value)
 {
+	enum value_kind kind;
+	const char *scalar;
 	char number[40];
-	char *text;
-	int r;
+	size_t size;
 
-	switch (json_typeof(value)) {
-	case JSON_NULL:
+	if (json_is_null(value))
 		return 0;
-	case JSON_TRUE:
-	case JSON_FALSE:
+	if (json_is_boolean(value))
 		return add_field(shard, name, VALUE_INTEGER, json_is_true(value) ? "1" : "0", 1);
-	case JSON_INTEGER:
-		snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
-			 json_integer_value(value));
-		return add_field(shard, name, VALUE_INTEGER, number, strlen(number));
-	case JSON_REAL:
-		snprintf(number, sizeof(number), "%.17g", json_real_value(value));
-		return add_field(shard, name, VALUE_REAL, number, strlen(number));
-	case JSON_STRING:
-		return add_field(shard, name, VALUE_TEXT, json_string_value(value),
-				 json_string_length(value));
-	default:
-		text = json_dumps(value, JSON_COMPACT | JSON_SORT_KEYS);
-		if (!text)
-			return -ENOMEM;
-		r = add_field(shard, name, VALUE_JSON, text, strlen(text));
-		free(text);
-		return r;
-	}
+	if (json_scalar(value, number, &kind, &scalar, &size))
+		return add_field(shard, name, kind, scalar, size);
+	char *text = json_dumps(value, JSON_COMPACT | JSON_SORT_KEYS);
+	if (!text)
+		return -ENOMEM;
+	int r = add_field(shard, name, VALUE_JSON, text, strlen(text));
+	free(text);
+	return r;
 }
 
 /*
@@ -142,33 +153,22 @@ static int add_json_value(struct source_webdataset *shard, const char *name, con
 static int class_from_json(struct source_webdataset *shard, const json_t *object)
 {
 	static const char *const keys[] = {"cls", "label", "class", "class_name", NULL};
-	const char *real = NULL;
+	enum value_kind kind;
+	const char *text;
 	char number[40];
+	size_t size;
 
 	for (const char *const *key = keys; *key; key++) {
-		const json_t *value = json_object_get(object, *key);
-
-		if (json_is_integer(value)) {
-			snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
-				 json_integer_value(value));
-			shard->class_key = *key;
-			shard->class_kind = VALUE_INTEGER;
-			return set_text(&shard->class_text, number, strlen(number));
-		}
-		if (json_is_string(value)) {
-			shard->class_key = *key;
-			shard->class_kind = VALUE_TEXT;
-			return set_text(&shard->class_text, json_string_value(value),
-					json_string_length(value));
-		}
-		real = !real && json_is_real(value) ? *key : real;
+		if (!json_scalar(json_object_get(object, *key), number, &kind, &text, &size) ||
+		    (kind == VALUE_REAL && shard->class_key))
+			continue;
+		shard->class_key = *key;
+		shard->class_kind = kind;
+		int r = set_text(&shard->class_text, text, size);
+		if (r || kind != VALUE_REAL)
+			return r;
 	}
-	if (!real)
-		return 0;
-	snprintf(number, sizeof(number), "%.17g", json_real_value(json_object_get(object, real)));
-	shard->class_key = real;
-	shard->class_kind = VALUE_REAL;
-	return set_text(&shard->class_text, number, strlen(number));
+	return 0;
 }
 
 static int add_json(struct source_webdataset *shard)

@@ -32,16 +32,8 @@ int store_add(struct store *store, const char *path, bool folder, uint32_t *ret_
 {
 	struct container container = {.spill_fd = -1};
 
-	if (store->count == store->room) {
-		uint32_t room = store->room ? store->room * 2 : 8;
-		struct container *containers =
-			reallocarray(store->containers, room, sizeof(*containers));
-
-		if (!containers)
-			return packimg_fail(error, -ENOMEM, "out of memory");
-		store->containers = containers;
-		store->room = room;
-	}
+	if (array_room(&store->containers, store->count, &store->room, sizeof(container)))
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	container.fd = open(path, O_RDONLY | O_CLOEXEC | (folder ? O_DIRECTORY : 0));
 	if (container.fd < 0)
 		return packimg_fail(error, -errno, "%s: %s", path, strerror(errno));
@@ -91,58 +83,49 @@ static int check_size(const struct store *store, uint64_t size, struct packimg_e
 			    text_bytes(&bytes, store->limits.file_max));
 }
 
-static int read_file(const struct store *store, const struct place *place, struct buffer *buffer,
-		     struct packimg_error *error)
+/* Appends that much of a file, or less where it ends. */
+static int read_range(const struct store *store, int fd, uint64_t offset, uint64_t size,
+		      struct buffer *buffer, struct packimg_error *error)
 {
-	const struct container *container = &store->containers[place->container];
-	struct stat status;
-	ssize_t n;
-	int r = 0;
-
-	int fd = openat(container->fd, place->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-	if (fd < 0)
-		return packimg_fail(error, -errno, "cannot be opened: %s", strerror(errno));
-	if (fstat(fd, &status))
-		r = packimg_fail(error, -errno, "%s", strerror(errno));
-	else if (!S_ISREG(status.st_mode))
-		r = packimg_fail(error, -EINVAL, "not a regular file");
-	else
-		r = check_size(store, (uint64_t)status.st_size, error);
-	if (!r && buffer_reserve(buffer, buffer->size + (size_t)status.st_size + 1))
-		r = packimg_fail(error, -ENOMEM, "out of memory");
-	if (!r) {
-		n = io_read_at(fd, buffer->data + buffer->size, (size_t)status.st_size, 0);
-		if (n < 0)
-			r = packimg_fail(error, (int)n, "cannot be read: %s", strerror((int)-n));
-		else
-			buffer->size += (size_t)n;
-	}
-	close(fd);
-	return r;
+	int r = check_size(store, size, error);
+	if (r)
+		return r;
+	if (buffer_reserve(buffer, buffer->size + (size_t)size + 1))
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	int64_t n = io_read_at(fd, buffer->data + buffer->size, size, offset);
+	if (n < 0)
+		return packimg_fail(error, (int)n, "cannot be read: %s", strerror((int)-n));
+	buffer->size += (size_t)n;
+	return 0;
 }
 
 int store_read(const struct store *store, const struct place *place, struct buffer *buffer,
 	       struct packimg_error *error)
 {
 	const struct container *container = &store->containers[place->container];
+	bool is_file = place->kind == PLACE_FILE;
+	int fd = place->kind == PLACE_SPILL ? container->spill_fd : container->fd, r = 0;
+	uint64_t size = place->size;
+	size_t before = buffer->size;
+	struct stat status;
 
-	if (place->kind == PLACE_FILE)
-		return read_file(store, place, buffer, error);
-	int r = check_size(store, place->size, error);
-	if (r)
-		return r;
-	if (buffer_reserve(buffer, buffer->size + (size_t)place->size + 1))
-		return packimg_fail(error, -ENOMEM, "out of memory");
-	int fd = place->kind == PLACE_SPILL ? container->spill_fd : container->fd;
-	ssize_t n = io_read_at(fd, buffer->data + buffer->size, (size_t)place->size,
-			       (off_t)place->offset);
-	if (n < 0)
-		return packimg_fail(error, (int)n, "cannot be read: %s", strerror((int)-n));
-	if ((uint64_t)n < place->size)
-		return packimg_fail(error, -EBADMSG, "%s ends before the image does",
-				    container->path);
-	buffer->size += (size_t)n;
-	return 0;
+	if (is_file)
+		fd = openat(fd, place->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	if (fd < 0)
+		return packimg_fail(error, -errno, "cannot be opened: %s", strerror(errno));
+	if (is_file && fstat(fd, &status))
+		r = packimg_fail(error, -errno, "%s", strerror(errno));
+	else if (is_file && !S_ISREG(status.st_mode))
+		r = packimg_fail(error, -EINVAL, "not a regular file");
+	else if (is_file)
+		size = (uint64_t)status.st_size;
+	if (!r)
+		r = read_range(store, fd, place->offset, size, buffer, error);
+	if (is_file)
+		close(fd);
+	else if (!r && buffer->size - before < size)
+		r = packimg_fail(error, -EBADMSG, "%s ends before the image does", container->path);
+	return r;
 }
 
 int store_read_stream(struct store *store, const struct place *place, struct buffer *buffer,

@@ -41,7 +41,8 @@ struct container {
 struct store {
 	struct archive_limits limits;
 	struct container *containers;
-	uint32_t count, room;
+	uint32_t count;
+	size_t room;
 };
 
 void store_deinit(struct store *store);
