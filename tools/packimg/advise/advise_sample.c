@@ -173,7 +173,7 @@ int advise_sample_init(struct advise_sample *sample, const char *path, uint64_t 
 		return packimg_fail(error, -ENODATA, "%s: no images that can be read were found",
 				    path);
 	/* a decoder may look beyond the last one */
-	if (!r && buffer_reserve(&sample->bytes_held, sample->bytes_held.size + IMAGE_PADDING))
+	if (!r && buffer_make_room(&sample->bytes_held, sample->bytes_held.size + IMAGE_PADDING))
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	if (r)
 		return r;

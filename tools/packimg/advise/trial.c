@@ -106,7 +106,7 @@ static int render(struct renderer *renderer, const struct trial_image *image, st
 		return renderer_render_stored(renderer, image->stored, bytes, &outcome->rendered,
 					      &outcome->error);
 	if (buffer_append(bytes, image->data, image->size) ||
-	    buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
+	    buffer_make_room(bytes, bytes->size + IMAGE_PADDING))
 		return packimg_fail(&outcome->error, -ENOMEM, "out of memory");
 	return renderer_render(renderer, "", bytes, offset, NULL, &outcome->rendered,
 			       &outcome->error);

@@ -25,7 +25,7 @@ void buffer_deinit(struct buffer *buffer)
 	*buffer = (struct buffer){0};
 }
 
-int buffer_reserve(struct buffer *buffer, size_t room)
+int buffer_make_room(struct buffer *buffer, size_t room)
 {
 	if (room <= buffer->room)
 		return 0;
@@ -43,7 +43,7 @@ int buffer_append(struct buffer *buffer, const void *bytes, size_t size)
 {
 	if (size > SIZE_MAX / 2 - buffer->size)
 		return -ENOMEM;
-	if (buffer_reserve(buffer, buffer->size + size))
+	if (buffer_make_room(buffer, buffer->size + size))
 		return -ENOMEM;
 	if (size)
 		memcpy(buffer->data + buffer->size, bytes, size);

@@ -18,7 +18,7 @@ struct buffer {
 
 void buffer_deinit(struct buffer *buffer);
 /* Makes room for at least `room` bytes in all, keeping the contents; 0 or -ENOMEM. */
-int buffer_reserve(struct buffer *buffer, size_t room);
+int buffer_make_room(struct buffer *buffer, size_t room);
 int buffer_append(struct buffer *buffer, const void *bytes, size_t size);
 
 /*

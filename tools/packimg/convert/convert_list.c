@@ -142,7 +142,7 @@ static int assign_classes(struct convert *convert, struct packimg_error *error)
 		struct catalog_sample *sample = &catalog->samples[i];
 
 		if (sample->class == CATALOG_CLASS_OF_NAME) {
-			r = buffer_reserve(&class_name, strlen(sample->name) + 1);
+			r = buffer_make_room(&class_name, strlen(sample->name) + 1);
 			if (!r)
 				r = catalog_classify(catalog, sample,
 						     class_rule_apply(rule, sample->name,

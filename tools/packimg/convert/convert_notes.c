@@ -149,7 +149,7 @@ static int note_empty_folders(struct convert *convert)
 		const char *folder = ignored->folders.names[i];
 		bool added;
 
-		r = buffer_reserve(&class_name, strlen(folder) + 1);
+		r = buffer_make_room(&class_name, strlen(folder) + 1);
 		const char *name =
 			r ? NULL
 			  : class_rule_apply(&convert->class_rule, folder, (char *)class_name.data);

@@ -150,7 +150,7 @@ static void run_sample(void *context, void *argument, struct work_block *block, 
 			outcome->status = packimg_fail(&outcome->error, -ENOMEM, "out of memory");
 	}
 	outcome->source_size = bytes->size - offset;
-	if (!outcome->status && buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
+	if (!outcome->status && buffer_make_room(bytes, bytes->size + IMAGE_PADDING))
 		outcome->status = packimg_fail(&outcome->error, -ENOMEM, "out of memory");
 	if (!outcome->status)
 		outcome->status =

@@ -64,7 +64,8 @@ void render_target_size(const struct render_options *options, uint32_t width, ui
 static int append_padded(struct buffer *bytes, const void *data, size_t size,
 			 struct packimg_error *error)
 {
-	if (buffer_append(bytes, data, size) || buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
+	if (buffer_append(bytes, data, size) ||
+	    buffer_make_room(bytes, bytes->size + IMAGE_PADDING))
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	return 0;
 }
@@ -178,7 +179,7 @@ static int resize_pixels(struct renderer *renderer, struct resize_picture *pixel
 
 	if (pixels->width == width && pixels->height == height)
 		return 0;
-	if (buffer_reserve(&renderer->pixels, height * stride))
+	if (buffer_make_room(&renderer->pixels, height * stride))
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	int r = resize_image(renderer->resize, pixels, width, height, renderer->pixels.data,
 			     stride);
@@ -203,7 +204,7 @@ static int pack_rows(struct renderer *renderer, struct resize_picture *pixels)
 
 	if (pixels->stride == row)
 		return 0;
-	if (buffer_reserve(&renderer->pixels, row * pixels->height))
+	if (buffer_make_room(&renderer->pixels, row * pixels->height))
 		return -ENOMEM;
 	for (uint32_t y = 0; y < pixels->height; y++)
 		memcpy(renderer->pixels.data + y * row, pixels->data + y * pixels->stride, row);

@@ -266,7 +266,7 @@ int archive_in_read(struct archive_in *in, uint64_t limit, struct buffer *buffer
 
 	if (in->member_size > limit)
 		return too_large(in, limit, error);
-	if (buffer_reserve(
+	if (buffer_make_room(
 		    buffer,
 		    base + (size_t)(in->member_size < RESERVE_MAX ? in->member_size : RESERVE_MAX) +
 			    1))

@@ -372,7 +372,7 @@ static int read_text(const char *path, struct buffer *text, struct packimg_error
 	if (fd < 0)
 		return packimg_fail(error, -errno, "%s: %s", path, strerror(errno));
 	for (;;) {
-		if (buffer_reserve(text, text->size + (1 << 20))) {
+		if (buffer_make_room(text, text->size + (1 << 20))) {
 			r = packimg_fail(error, -ENOMEM, "%s: out of memory", path);
 			break;
 		}

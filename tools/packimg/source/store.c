@@ -90,7 +90,7 @@ static int read_range(const struct store *store, int fd, uint64_t offset, uint64
 	int r = check_size(store, size, error);
 	if (r)
 		return r;
-	if (buffer_reserve(buffer, buffer->size + (size_t)size + 1))
+	if (buffer_make_room(buffer, buffer->size + (size_t)size + 1))
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	int64_t n = io_read_at(fd, buffer->data + buffer->size, size, offset);
 	if (n < 0)
