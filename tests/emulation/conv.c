@@ -16,8 +16,8 @@
 struct conv_plan {
 	struct conv_problem problem;
 	/*
-	 * [n][h][w][c], [n][p][q][k], [k][r][s][c] ([r][s][c][k] forward); from the first execution
-	 * on
+	 * [n][h][w][c], [n][p][q][k], [k][r][s][c / groups] ([r][s][c / groups][k] forward); from
+	 * the first execution on
 	 */
 	float *x, *y, *w;
 	size_t x_count, y_count, w_count;
@@ -103,7 +103,7 @@ static void for_each_tap(const struct conv_plan *plan, tap_function function)
 			function(plan,
 				 &(struct tap){
 					 .y = i * problem->k,
-					 .w = j * problem->c,
+					 .w = j * conv_weight_channels(problem),
 					 .x = ((n * problem->h + h) * problem->w + w) * problem->c,
 				 });
 		}
@@ -112,24 +112,33 @@ static void for_each_tap(const struct conv_plan *plan, tap_function function)
 
 static void tap_forward(const struct conv_plan *plan, const struct tap *tap)
 {
-	size_t channels = plan->problem.c, width = plan->problem.k;
-	float *restrict y = plan->y + tap->y;
+	size_t channels = conv_weight_channels(&plan->problem), width = plan->problem.k;
+	size_t groups = plan->problem.groups, share = width / groups;
 
-	for (size_t c = 0; c < channels; c++) {
-		const float *restrict w = plan->w + (tap->w + c) * width;
+	for (size_t c = 0; c < plan->problem.c; c++) {
+		size_t first = c / channels * share;
+		const float *restrict w = plan->w + (tap->w + c % channels) * width + first;
+		float *restrict y = plan->y + tap->y + first;
 		float x = plan->x[tap->x + c];
 
-		for (size_t k = 0; k < width; k++)
+		for (size_t k = 0; k < share; k++)
 			y[k] += x * w[k];
 	}
 }
 
+/* Of the input channels that the output channel k is made from. */
+static size_t first_channel(const struct conv_problem *problem, size_t k)
+{
+	return k / (problem->k / problem->groups) * conv_weight_channels(problem);
+}
+
 static void tap_data(const struct conv_plan *plan, const struct tap *tap)
 {
-	size_t channels = plan->problem.c, stride = plan->w_count / plan->problem.k;
-	float *restrict x = plan->x + tap->x;
+	size_t channels = conv_weight_channels(&plan->problem);
+	size_t stride = plan->w_count / plan->problem.k;
 
 	for (size_t k = 0; k < plan->problem.k; k++) {
+		float *restrict x = plan->x + tap->x + first_channel(&plan->problem, k);
 		const float *restrict w = plan->w + k * stride + tap->w;
 		float y = plan->y[tap->y + k];
 
@@ -140,10 +149,11 @@ static void tap_data(const struct conv_plan *plan, const struct tap *tap)
 
 static void tap_weights(const struct conv_plan *plan, const struct tap *tap)
 {
-	size_t channels = plan->problem.c, stride = plan->w_count / plan->problem.k;
-	const float *restrict x = plan->x + tap->x;
+	size_t channels = conv_weight_channels(&plan->problem);
+	size_t stride = plan->w_count / plan->problem.k;
 
 	for (size_t k = 0; k < plan->problem.k; k++) {
+		const float *restrict x = plan->x + tap->x + first_channel(&plan->problem, k);
 		float *restrict w = plan->w + k * stride + tap->w;
 		float y = plan->y[tap->y + k];
 
@@ -352,7 +362,8 @@ static int make_plan(void *state, const struct conv_problem *problem, struct con
 	plan->problem = *problem;
 	plan->x_count = (size_t)problem->n * problem->h * problem->w * problem->c;
 	plan->y_count = (size_t)problem->n * problem->p * problem->q * problem->k;
-	plan->w_count = (size_t)problem->k * problem->r * problem->s * problem->c;
+	plan->w_count =
+		(size_t)problem->k * problem->r * problem->s * conv_weight_channels(problem);
 	*ret_plan = plan;
 	return 0;
 }

@@ -338,15 +338,21 @@ struct device_norm {
  */
 struct device_conv_spec {
 	const char *name;
-	struct device_param *weight;    /* [K][R][S][C], C as x's */
+	/* [K][R][S][C / groups], C as x's; K is a multiple of the groups that this implies */
+	struct device_param *weight;
 	struct device_param *bias;      /* [K] or NULL; must be NULL with a norm */
 	const struct device_norm *norm; /* NULL: none */
 	uint32_t stride;                /* both ways, from 1 */
 	uint32_t pad;                   /* zeros on all four sides */
-	struct device_value *residual;  /* [n][p][q][K] or NULL */
+	uint32_t pad_extra; /* zeros below and to the right beyond those, as even windows need */
+	struct device_value *residual; /* [n][p][q][K] or NULL */
 	enum device_activation activation;
 };
-/* x [n][h][w][C] -> [n][p][q][K], p = (h + 2 pad - R) / stride + 1, q likewise. */
+/*
+ * x [n][h][w][C] -> [n][p][q][K], p = (h + 2 pad + pad_extra - R) / stride + 1, q likewise. Each of
+ * the groups, C / weight's channels of them, makes its share of the output channels from its share
+ * of the input's, both in order; with one channel a group the convolution is depthwise.
+ */
 struct device_value *device_conv(struct device_graph *graph, struct device_value *x,
 				 const struct device_conv_spec *spec);
 

@@ -99,18 +99,20 @@ static struct device_shape infer_input(struct device_graph *graph, struct device
 
 static bool window_fits(const struct device_node *node)
 {
-	return node->stride && (uint64_t)node->x->shape.h + 2 * node->pad >= node->window_h &&
-	       (uint64_t)node->x->shape.w + 2 * node->pad >= node->window_w;
+	uint64_t pads = 2 * (uint64_t)node->pad + node->pad_extra;
+
+	return node->stride && node->x->shape.h + pads >= node->window_h &&
+	       node->x->shape.w + pads >= node->window_w;
 }
 
 /* One position of the result for each of a window that fits. */
 static struct device_shape window_shape(const struct device_node *node, uint32_t channels)
 {
 	struct device_shape x = node->x->shape;
+	uint32_t pads = 2 * node->pad + node->pad_extra;
 
-	return (struct device_shape){x.n, (x.h + 2 * node->pad - node->window_h) / node->stride + 1,
-				     (x.w + 2 * node->pad - node->window_w) / node->stride + 1,
-				     channels};
+	return (struct device_shape){x.n, (x.h + pads - node->window_h) / node->stride + 1,
+				     (x.w + pads - node->window_w) / node->stride + 1, channels};
 }
 
 static struct device_shape infer_conv(struct device_graph *graph, struct device_node *node,
@@ -121,14 +123,19 @@ static struct device_shape infer_conv(struct device_graph *graph, struct device_
 
 	node->window_h = weight[1];
 	node->window_w = weight[2];
-	if (weight[3] != x.c)
-		record_failure(graph, -EINVAL, "%s: weight has %u input channels, its input %u",
-			       node->name, weight[3], x.c);
-	if (!window_fits(node) || node->pad > weight[1] || node->pad > weight[2])
-		record_failure(
-			graph, -EINVAL,
-			"%s: a %u x %u kernel with stride %u and padding %u does not fit %u x %u",
-			node->name, weight[1], weight[2], node->stride, node->pad, x.h, x.w);
+	node->groups = weight[3] ? x.c / weight[3] : 0;
+	if (!node->groups || x.c % weight[3] || weight[0] % node->groups)
+		record_failure(graph, -EINVAL,
+			       "%s: weight has %u input channels, its input %u; in groups, these "
+			       "are a multiple of those, and the %u outputs one of the groups",
+			       node->name, weight[3], x.c, weight[0]);
+	if (!window_fits(node) || (uint64_t)node->pad + node->pad_extra > weight[1] ||
+	    (uint64_t)node->pad + node->pad_extra > weight[2])
+		record_failure(graph, -EINVAL,
+			       "%s: a %u x %u kernel with stride %u, padding %u and %u more at the "
+			       "end does not fit %u x %u",
+			       node->name, weight[1], weight[2], node->stride, node->pad,
+			       node->pad_extra, x.h, x.w);
 	return graph->failure ? x : window_shape(node, weight[0]);
 }
 
@@ -141,7 +148,7 @@ static struct device_shape infer_linear(struct device_graph *graph, struct devic
 	if (weight[1] != device_shape_elements(x) / x.n)
 		record_failure(graph, -EINVAL, "%s: weight has %u inputs, its input %u x %u x %u",
 			       node->name, weight[1], x.h, x.w, x.c);
-	node->window_h = node->window_w = node->stride = 1;
+	node->window_h = node->window_w = node->stride = node->groups = 1;
 	return (struct device_shape){x.n, 1, 1, weight[0]};
 }
 
@@ -520,6 +527,7 @@ struct device_value *device_conv(struct device_graph *graph, struct device_value
 				   .params = {spec->weight, spec->bias},
 				   .stride = spec->stride,
 				   .pad = spec->pad,
+				   .pad_extra = spec->pad_extra,
 				   .activation = spec->activation};
 
 	set_norm(&node, spec->norm);

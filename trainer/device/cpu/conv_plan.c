@@ -16,7 +16,7 @@
 
 struct conv_shapes {
 	struct device_shape x, y;
-	struct device_shape weight; /* n: K, c: C, h: R, w: S */
+	struct device_shape weight; /* n: K, c: C / groups, h: R, w: S */
 };
 
 static struct conv_shapes conv_shapes(const struct cpu_node *node)
@@ -28,14 +28,33 @@ static struct conv_shapes conv_shapes(const struct cpu_node *node)
 		shapes.x = (struct device_shape){1, 1, n->x->shape.n, n->weight->spec.shape[1]};
 		shapes.y = (struct device_shape){1, 1, n->y->shape.n, n->y->shape.c};
 	}
-	shapes.weight = (struct device_shape){shapes.y.c, n->window_h, n->window_w, shapes.x.c};
+	shapes.weight =
+		(struct device_shape){shapes.y.c, n->window_h, n->window_w, shapes.x.c / n->groups};
 	return shapes;
+}
+
+/*
+ * Weights, as the primitive likes them best or as the store has them, [K][R][S][C / groups]: with
+ * groups oneDNN counts these as a dimension of their own, before the others.
+ */
+static int describe_weights(const struct cpu_node *node, dnnl_data_type_t type, bool as_stored,
+			    dnnl_memory_desc_t *ret_desc)
+{
+	struct device_shape weight = conv_shapes(node).weight;
+	uint32_t groups = node->node->groups;
+	dnnl_dims_t grouped = {groups, weight.n / groups, weight.c, weight.h, weight.w};
+
+	if (groups == 1)
+		return cpu_describe(ret_desc, weight, type,
+				    as_stored ? dnnl_nhwc : dnnl_format_tag_any);
+	return cpu_status(dnnl_memory_desc_init_by_tag(
+		ret_desc, 5, grouped, type, as_stored ? dnnl_gohwi : dnnl_format_tag_any));
 }
 
 /* Descriptions of a convolution: oneDNN chooses how weights lie. */
 struct conv_descs {
 	dnnl_memory_desc_t x, y, weight, bias;
-	dnnl_dims_t strides, padding;
+	dnnl_dims_t strides, padding, padding_end;
 };
 
 static int describe(const struct cpu_graph *graph, const struct cpu_node *node,
@@ -50,14 +69,14 @@ static int describe(const struct cpu_graph *graph, const struct cpu_node *node,
 	if (r == 0)
 		r = cpu_describe(&ret_descs->y, shapes.y, cpu_type(y_element), dnnl_nhwc);
 	if (r == 0)
-		r = cpu_describe(&ret_descs->weight, shapes.weight, weight_type,
-				 dnnl_format_tag_any);
+		r = describe_weights(node, weight_type, false, &ret_descs->weight);
 	if (r == 0)
 		r = cpu_status(dnnl_memory_desc_init_by_tag(&ret_descs->bias, 1, channels, dnnl_f32,
 							    dnnl_x));
 	for (int i = 0; i < 2; i++) {
 		ret_descs->strides[i] = node->node->stride;
 		ret_descs->padding[i] = node->node->pad;
+		ret_descs->padding_end[i] = node->node->pad + node->node->pad_extra;
 	}
 	return r;
 }
@@ -112,7 +131,7 @@ static int create_forward(struct cpu_graph *graph, struct cpu_node *node, bool r
 		&conv, cpu_training(graph) ? dnnl_forward_training : dnnl_forward_inference,
 		dnnl_convolution_direct, &descs.x, &descs.weight,
 		cpu_conv_has_bias(graph, node->node) ? &descs.bias : NULL, &descs.y, descs.strides,
-		descs.padding, descs.padding));
+		descs.padding, descs.padding_end));
 	if (r < 0)
 		return r;
 	attributes = cpu_attributes();
@@ -159,19 +178,13 @@ static int create_reorder(struct cpu_graph *graph, struct cpu_op *op,
 	return r < 0 ? r : cpu_op_create(graph, op);
 }
 
-/* fp32 [K][R][S][C], as the store has it */
-static int describe_master(const struct cpu_node *node, dnnl_memory_desc_t *ret_desc)
-{
-	return cpu_describe(ret_desc, conv_shapes(node).weight, dnnl_f32, dnnl_nhwc);
-}
-
 /* Memory for weights in the format that `op` wants, and the reorder that fills it. */
 static int plan_weights(struct cpu_graph *graph, struct cpu_node *node, const struct cpu_op *op,
 			struct cpu_op *reorder, void **ret_weights)
 {
 	size_t bytes = (cpu_op_bytes(op, DNNL_ARG_WEIGHTS) + 63) / 64 * 64;
 	dnnl_memory_desc_t master;
-	int r = describe_master(node, &master);
+	int r = describe_weights(node, dnnl_f32, true, &master);
 
 	*ret_weights = aligned_alloc(64, bytes);
 	if (!*ret_weights)
@@ -258,7 +271,7 @@ static int create_backward_data(struct cpu_graph *graph, struct cpu_node *node)
 	if (r == 0)
 		r = cpu_status(dnnl_convolution_backward_data_desc_init(
 			&conv, dnnl_convolution_direct, &descs.x, &descs.weight, &descs.y,
-			descs.strides, descs.padding, descs.padding));
+			descs.strides, descs.padding, descs.padding_end));
 	return r < 0 ? r : cpu_op_new(graph, &node->backward_data, &conv, node->forward.desc);
 }
 
@@ -271,7 +284,7 @@ static int create_backward_weights(struct cpu_graph *graph, struct cpu_node *nod
 	if (r == 0)
 		r = cpu_status(dnnl_convolution_backward_weights_desc_init(
 			&conv, dnnl_convolution_direct, &descs.x, &descs.weight, NULL, &descs.y,
-			descs.strides, descs.padding, descs.padding));
+			descs.strides, descs.padding, descs.padding_end));
 	return r < 0 ? r : cpu_op_new(graph, &node->backward_weights, &conv, node->forward.desc);
 }
 
@@ -293,7 +306,7 @@ static int plan_weight_gradient(struct cpu_graph *graph, struct cpu_node *node)
 	int r = create_backward_weights(graph, node);
 
 	if (r == 0)
-		r = describe_master(node, &master);
+		r = describe_weights(node, dnnl_f32, true, &master);
 	if (r < 0)
 		return r;
 	gradient = cpu_op_part(&node->backward_weights, DNNL_ARG_DIFF_WEIGHTS);

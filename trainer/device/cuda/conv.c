@@ -7,15 +7,23 @@
 void conv_problem_init(struct conv_problem *problem)
 {
 	memset(problem, 0, sizeof(*problem));
+	problem->groups = 1;
+}
+
+uint32_t conv_weight_channels(const struct conv_problem *problem)
+{
+	return problem->c / problem->groups;
 }
 
 static bool sizes_fit(const struct conv_problem *problem)
 {
-	uint64_t h = (uint64_t)problem->h + 2 * (uint64_t)problem->pad;
-	uint64_t w = (uint64_t)problem->w + 2 * (uint64_t)problem->pad;
+	uint64_t pads = 2 * (uint64_t)problem->pad + problem->pad_extra;
+	uint64_t h = problem->h + pads, w = problem->w + pads;
 
 	if (!problem->n || !problem->h || !problem->w || !problem->c || !problem->k ||
 	    !problem->r || !problem->s || !problem->stride || h < problem->r || w < problem->s)
+		return false;
+	if (!problem->groups || problem->c % problem->groups || problem->k % problem->groups)
 		return false;
 	return problem->p == (h - problem->r) / problem->stride + 1 &&
 	       problem->q == (w - problem->s) / problem->stride + 1;
@@ -69,10 +77,13 @@ void conv_problem_name(const struct conv_problem *problem, char *ret_text, size_
 	static const char *const activations[] = {"", "-relu", "-gelu"};
 	static const char *const shortcuts[] = {"", "-shortcut", "-shortcut-norm"};
 	bool bias = problem->epilogue == CONV_BIAS;
+	char groups[24] = "";
 
-	snprintf(ret_text, size, "%s %ux%u/%u %u>%u %ux%u n%u %s%s%s%s%s%s%s%s",
+	if (problem->groups > 1)
+		snprintf(groups, sizeof(groups), " in %u groups", problem->groups);
+	snprintf(ret_text, size, "%s %ux%u/%u %u>%u%s %ux%u n%u %s%s%s%s%s%s%s%s",
 		 directions[problem->direction], problem->r, problem->s, problem->stride,
-		 problem->c, problem->k, problem->h, problem->w, problem->n,
+		 problem->c, problem->k, groups, problem->h, problem->w, problem->n,
 		 elements[problem->element],
 		 problem->direction == CONV_WEIGHTS && problem->gradient != problem->element ? ">"
 											     : "",
@@ -87,7 +98,7 @@ void conv_problem_name(const struct conv_problem *problem, char *ret_text, size_
 double conv_problem_flops(const struct conv_problem *problem)
 {
 	return 2.0 * problem->n * problem->p * problem->q * problem->k * problem->r * problem->s *
-	       problem->c;
+	       conv_weight_channels(problem);
 }
 
 uint64_t conv_problem_bytes(const struct conv_problem *problem)
@@ -95,7 +106,7 @@ uint64_t conv_problem_bytes(const struct conv_problem *problem)
 	uint64_t size = cuda_element_size(problem->element);
 	uint64_t x = size * problem->n * problem->h * problem->w * problem->c;
 	uint64_t y = size * problem->n * problem->p * problem->q * problem->k;
-	uint64_t w = (uint64_t)problem->k * problem->r * problem->s * problem->c;
+	uint64_t w = (uint64_t)problem->k * problem->r * problem->s * conv_weight_channels(problem);
 	uint64_t vectors = 0, bytes = x + y;
 
 	bytes += w *

@@ -3,7 +3,8 @@
  * backend graph API; tests/emulation/conv.c computes them plainly on the host, as the reference of
  * every pattern.
  *
- * Layouts: activations NHWC, weights KRSC, dense. x [n][h][w][c], w [k][r][s][c], y [n][p][q][k].
+ * Layouts: activations NHWC, weights KRSC, dense. x [n][h][w][c], w [k][r][s][c / groups],
+ * y [n][p][q][k].
  * Arithmetic inside is fp32, except that some of cuDNN's unfused engines accumulate in less
  * (cudnn/README.md). A prologue's result is rounded to the problem's element, in which tensor cores
  * read it, and is zero in the padding. An epilogue works on the unrounded result; what is stored is
@@ -91,12 +92,16 @@ struct conv_problem {
 	enum cuda_element gradient;  /* of dw; cuDNN computes it in `element` only */
 	uint32_t n, h, w, c;         /* of x */
 	uint32_t k, r, s;
+	uint32_t groups; /* c and k are multiples of it */
 	uint32_t stride, pad;
-	uint32_t p, q; /* of y */
+	uint32_t pad_extra; /* below and to the right, beyond pad */
+	uint32_t p, q;      /* of y */
 };
 
-/* Zero-filled, padding included. */
+/* Zero-filled, padding included; one group. */
 void conv_problem_init(struct conv_problem *problem);
+/* Of w, in each group. */
+uint32_t conv_weight_channels(const struct conv_problem *problem);
 /* -EINVAL: sizes that do not go together, or parts that their direction has not got. */
 int conv_problem_check(const struct conv_problem *problem);
 /* "forward 3x3/2 64>128 56x56 n256 f16 scale-bias-relu statistics"; ret_text of size bytes */

@@ -100,7 +100,9 @@ static struct device_value *add_conv(struct maker *m, const char *name)
 	struct device_shape shape = device_value_shape(x);
 	uint32_t window = shape.h >= 3 && pick(m, 2) ? 3 : 1;
 	uint32_t channels = pick(m, 3) ? shape.c : 8 + 8 * pick(m, 2);
-	uint32_t weight[4] = {channels, window, window, shape.c};
+	uint32_t groups = channels == shape.c && pick(m, 6) == 0 ? (pick(m, 2) ? shape.c : 2) : 1;
+	uint32_t weight[4] = {channels, window, window,
+			      shape.c % groups ? shape.c : shape.c / groups};
 	struct device_conv_spec spec = {
 		.name = name,
 		.stride = 1 + (pick(m, 4) == 0 && shape.h > 2),
@@ -108,7 +110,10 @@ static struct device_value *add_conv(struct maker *m, const char *name)
 		.activation = (enum device_activation)pick(m, 3),
 	};
 	struct device_norm norm;
+	uint32_t pads;
 
+	spec.pad_extra = window > 1 && pick(m, 8) == 0;
+	pads = 2 * spec.pad + spec.pad_extra;
 	if (m->conv_weight && pick(m, 4) == 0 &&
 	    memcmp(device_param_spec(m->conv_weight)->shape, weight, sizeof(weight)) == 0)
 		spec.weight = m->conv_weight;
@@ -123,8 +128,8 @@ static struct device_value *add_conv(struct maker *m, const char *name)
 	} else if (pick(m, 2)) {
 		spec.bias = make_vector(m, channels);
 	}
-	shape.h = (shape.h + 2 * spec.pad - window) / spec.stride + 1;
-	shape.w = (shape.w + 2 * spec.pad - window) / spec.stride + 1;
+	shape.h = (shape.h + pads - window) / spec.stride + 1;
+	shape.w = (shape.w + pads - window) / spec.stride + 1;
 	shape.c = channels;
 	if (pick(m, 2))
 		spec.residual = value_of_shape(m, shape);

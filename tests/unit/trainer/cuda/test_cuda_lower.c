@@ -154,7 +154,7 @@ static void test_random(void **state)
 {
 	struct seen seen = {0};
 
-	for (uint64_t seed = 0; seed < 3000; seed++) {
+	for (uint64_t seed = 0; seed < 5000; seed++) {
 		struct program_options options = {
 			.fusion = (enum cuda_fusion)(seed % 3),
 			.element = (enum cuda_element)(seed / 3 % 3),

@@ -69,7 +69,7 @@ void open_fixture(struct fixture *f, const struct conv_problem *problem)
 	size_t c = problem->c, k = problem->k;
 	size_t x = (size_t)problem->n * problem->h * problem->w * c;
 	size_t y = (size_t)problem->n * problem->p * problem->q * k;
-	size_t w = k * problem->r * problem->s * c;
+	size_t w = k * problem->r * problem->s * conv_weight_channels(problem);
 	bool weights = problem->direction == CONV_WEIGHTS;
 	bool of_y = problem->direction == CONV_FORWARD && problem->epilogue == CONV_BIAS;
 	union operands *o = &f->o;
@@ -203,10 +203,11 @@ double *zeroes(size_t count)
 	return made;
 }
 
-struct conv_problem problem_of(const uint32_t shape[9], enum conv_direction direction,
+struct conv_problem problem_of(const uint32_t shape[CONV_SHAPE], enum conv_direction direction,
 			       enum cuda_element element)
 {
 	struct conv_problem problem;
+	uint32_t pads;
 
 	conv_problem_init(&problem);
 	problem.direction = direction;
@@ -220,33 +221,40 @@ struct conv_problem problem_of(const uint32_t shape[9], enum conv_direction dire
 	problem.s = shape[6];
 	problem.stride = shape[7];
 	problem.pad = shape[8];
-	problem.p = (problem.h + 2 * problem.pad - problem.r) / problem.stride + 1;
-	problem.q = (problem.w + 2 * problem.pad - problem.s) / problem.stride + 1;
+	problem.pad_extra = shape[9];
+	problem.groups = shape[10] ? shape[10] : 1;
+	pads = 2 * problem.pad + problem.pad_extra;
+	problem.p = (problem.h + pads - problem.r) / problem.stride + 1;
+	problem.q = (problem.w + pads - problem.s) / problem.stride + 1;
 	return problem;
 }
 
 void for_each_product(const struct conv_problem *p, product_function function, void *context)
 {
+	uint32_t channels = conv_weight_channels(p);
+
 	for (uint32_t n = 0; n < p->n; n++)
 		for (uint32_t h = 0; h < p->h; h++)
 			for (uint32_t w = 0; w < p->w; w++)
 				for (uint32_t i = 0; i < p->r * p->s * p->k; i++) {
 					uint32_t r = i / p->k / p->s, s = i / p->k % p->s;
 					uint32_t k = i % p->k, up = h + p->pad - r;
-					uint32_t left = w + p->pad - s;
+					uint32_t left = w + p->pad - s, first;
 
 					/* what lies before the first position wraps round */
 					if (up % p->stride || up / p->stride >= p->p ||
 					    left % p->stride || left / p->stride >= p->q ||
 					    h + p->pad < r || w + p->pad < s)
 						continue;
-					for (uint32_t c = 0; c < p->c; c++)
+					first = k / (p->k / p->groups) * channels;
+					for (uint32_t c = 0; c < channels; c++)
 						function(
 							context,
 							&(struct product){
 								((n * p->h + h) * p->w + w) * p->c +
-									c,
-								((k * p->r + r) * p->s + s) * p->c +
+									first + c,
+								((k * p->r + r) * p->s + s) *
+										channels +
 									c,
 								((n * p->p + up / p->stride) *
 									 p->q +

@@ -72,8 +72,9 @@ bool compute(struct fixture *f);
 void expect(const struct fixture *f, const char *what, const struct operand *operand,
 	    const double *reference);
 
-/* shape: n h w c k r s stride pad */
-struct conv_problem problem_of(const uint32_t shape[9], enum conv_direction direction,
+/* shape: n h w c k r s stride pad, and where they are not 0 and 1, pad_extra groups */
+#define CONV_SHAPE 11
+struct conv_problem problem_of(const uint32_t shape[CONV_SHAPE], enum conv_direction direction,
 			       enum cuda_element element);
 
 /* One product of a convolution: which x, which w, which y. */

@@ -165,11 +165,24 @@ static void check_weights(struct fixture *f)
 }
 
 /* n h w c k r s stride pad */
-static const uint32_t shapes[][9] = {
-	{2, 5, 7, 3, 5, 3, 3, 1, 1},  {1, 6, 5, 4, 8, 3, 3, 2, 1},  {3, 7, 7, 5, 3, 1, 1, 1, 0},
-	{2, 8, 7, 3, 4, 1, 1, 2, 0},  {1, 11, 9, 3, 6, 7, 7, 2, 3}, {2, 4, 5, 2, 3, 3, 3, 2, 0},
-	{1, 9, 10, 4, 4, 5, 3, 3, 2}, {1, 3, 3, 2, 2, 3, 3, 1, 2},  {1, 1, 1, 7, 9, 1, 1, 1, 0},
+static const uint32_t shapes[][CONV_SHAPE] = {
+	{2, 5, 7, 3, 5, 3, 3, 1, 1},
+	{1, 6, 5, 4, 8, 3, 3, 2, 1},
+	{3, 7, 7, 5, 3, 1, 1, 1, 0},
+	{2, 8, 7, 3, 4, 1, 1, 2, 0},
+	{1, 11, 9, 3, 6, 7, 7, 2, 3},
+	{2, 4, 5, 2, 3, 3, 3, 2, 0},
+	{1, 9, 10, 4, 4, 5, 3, 3, 2},
+	{1, 3, 3, 2, 2, 3, 3, 1, 2},
+	{1, 1, 1, 7, 9, 1, 1, 1, 0},
 	{2, 3, 3, 1, 1, 3, 3, 1, 1},
+	/* more padding below and to the right; groups: several channels each, one, one to several
+	 */
+	{2, 5, 4, 3, 4, 2, 2, 1, 0, 1},
+	{2, 6, 5, 4, 2, 4, 4, 2, 1, 1},
+	{2, 5, 7, 6, 4, 3, 3, 1, 1, 0, 2},
+	{2, 6, 5, 5, 5, 3, 3, 2, 1, 0, 5},
+	{1, 5, 5, 3, 6, 2, 2, 1, 0, 1, 3},
 };
 
 typedef void (*check_function)(struct fixture *f);
@@ -255,7 +268,7 @@ static void test_weight_gradient(void **state)
  */
 static void test_net(void **state)
 {
-	static const uint32_t net[][9] = {
+	static const uint32_t net[][CONV_SHAPE] = {
 		{2, 9, 10, 64, 64, 3, 3, 1, 1},
 		{2, 9, 10, 64, 128, 1, 1, 1, 0},
 	};
@@ -286,7 +299,7 @@ static void test_net(void **state)
 
 static void test_problems(void **state)
 {
-	static const uint32_t shape[] = {256, 56, 56, 64, 128, 3, 3, 2, 1};
+	static const uint32_t shape[CONV_SHAPE] = {256, 56, 56, 64, 128, 3, 3, 2, 1};
 	struct conv_problem problem = problem_of(shape, CONV_FORWARD, CUDA_F16);
 	const double products = 256. * 28 * 28 * 128 * 3 * 3 * 64;
 	const uint64_t x = 256 * 56 * 56 * 64 * 2, y = 256 * 28 * 28 * 128 * 2,
@@ -323,7 +336,7 @@ static void test_problems(void **state)
 static void test_missing(void **state)
 {
 	const struct conv_engines *conv = &engines.conv;
-	static const uint32_t shape[] = {2, 9, 10, 64, 64, 3, 3, 1, 1};
+	static const uint32_t shape[CONV_SHAPE] = {2, 9, 10, 64, 64, 3, 3, 1, 1};
 	struct conv_problem problem = problem_of(shape, CONV_FORWARD, CUDA_F16);
 	struct conv_plan_info info;
 	struct conv_arguments arguments;

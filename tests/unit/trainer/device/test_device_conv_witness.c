@@ -114,7 +114,7 @@ static void check_gradients(struct fixture *f, const char *what, struct operand 
 
 static void test_norm_gradients(void **state)
 {
-	static const uint32_t shape[] = {2, 4, 3, 3, 4, 3, 3, 1, 1};
+	static const uint32_t shape[CONV_SHAPE] = {2, 4, 3, 3, 4, 3, 3, 1, 1};
 	struct conv_problem problem = problem_of(shape, CONV_DATA, CUDA_F32);
 	struct fixture f;
 
@@ -146,7 +146,7 @@ struct dnnl {
 	dnnl_engine_t engine;
 	dnnl_stream_t stream;
 	dnnl_memory_desc_t x, w, y;
-	dnnl_dims_t strides, pads;
+	dnnl_dims_t strides, pads, end_pads;
 };
 
 static void ok(dnnl_status_t status)
@@ -156,17 +156,20 @@ static void ok(dnnl_status_t status)
 
 static void dnnl_open(struct dnnl *d, const struct conv_problem *p)
 {
-	dnnl_dims_t x = {p->n, p->c, p->h, p->w}, w = {p->k, p->c, p->r, p->s};
+	dnnl_dims_t x = {p->n, p->c, p->h, p->w};
+	dnnl_dims_t w = {p->groups, p->k / p->groups, conv_weight_channels(p), p->r, p->s};
 	dnnl_dims_t y = {p->n, p->k, p->p, p->q};
 
 	ok(dnnl_engine_create(&d->engine, dnnl_cpu, 0));
 	ok(dnnl_stream_create(&d->stream, d->engine, dnnl_stream_default_flags));
 	ok(dnnl_memory_desc_init_by_tag(&d->x, 4, x, dnnl_f32, dnnl_nhwc));
-	ok(dnnl_memory_desc_init_by_tag(&d->w, 4, w, dnnl_f32, dnnl_nhwc)); /* [k][r][s][c] */
+	/* [k][r][s][c / groups] */
+	ok(dnnl_memory_desc_init_by_tag(&d->w, 5, w, dnnl_f32, dnnl_gohwi));
 	ok(dnnl_memory_desc_init_by_tag(&d->y, 4, y, dnnl_f32, dnnl_nhwc));
 	for (int i = 0; i < 2; i++) {
 		d->strides[i] = p->stride;
 		d->pads[i] = p->pad;
+		d->end_pads[i] = p->pad + p->pad_extra;
 	}
 }
 
@@ -207,16 +210,17 @@ static void dnnl_compute(const struct fixture *f, float *x, float *w, float *y)
 	dnnl_open(&d, &f->problem);
 	ok(dnnl_convolution_forward_desc_init(&forward, dnnl_forward_training,
 					      dnnl_convolution_direct, &d.x, &d.w, NULL, &d.y,
-					      d.strides, d.pads, d.pads));
+					      d.strides, d.pads, d.end_pads));
 	ok(dnnl_primitive_desc_create(&hint, &forward, NULL, d.engine, NULL));
 	conv = forward;
 	if (f->problem.direction == CONV_DATA)
 		ok(dnnl_convolution_backward_data_desc_init(&conv, dnnl_convolution_direct, &d.x,
-							    &d.w, &d.y, d.strides, d.pads, d.pads));
+							    &d.w, &d.y, d.strides, d.pads,
+							    d.end_pads));
 	if (f->problem.direction == CONV_WEIGHTS)
 		ok(dnnl_convolution_backward_weights_desc_init(&conv, dnnl_convolution_direct, &d.x,
 							       &d.w, NULL, &d.y, d.strides, d.pads,
-							       d.pads));
+							       d.end_pads));
 	dnnl_run(&d, &conv, f->problem.direction == CONV_FORWARD ? NULL : hint,
 		 names[f->problem.direction], (const dnnl_memory_desc_t *[]){&d.x, &d.w, &d.y},
 		 (float *[]){x, w, y});
@@ -227,10 +231,10 @@ static void dnnl_compute(const struct fixture *f, float *x, float *w, float *y)
 
 static void test_onednn(void **state)
 {
-	static const uint32_t larger[][9] = {
-		{2, 14, 13, 32, 48, 3, 3, 2, 1},
-		{2, 15, 15, 16, 24, 1, 1, 1, 0},
-		{1, 23, 20, 4, 16, 7, 7, 2, 3},
+	static const uint32_t larger[][CONV_SHAPE] = {
+		{2, 14, 13, 32, 48, 3, 3, 2, 1},      {2, 15, 15, 16, 24, 1, 1, 1, 0},
+		{1, 23, 20, 4, 16, 7, 7, 2, 3},       {2, 9, 8, 16, 32, 4, 4, 2, 1, 1, 4},
+		{2, 9, 8, 24, 24, 3, 3, 1, 1, 0, 24},
 	};
 
 	for (size_t i = 0; i < 3 * sizeof(larger) / sizeof(larger[0]); i++) {

@@ -166,7 +166,7 @@ static struct tensor reference_layer(struct net *net, const struct tensor *x, un
 				     const struct tensor *residual,
 				     enum device_activation activation, bool eval)
 {
-	struct tensor y = reference_conv(x, &net->t[5 * i], layers[i].stride, layers[i].pad);
+	struct tensor y = reference_conv(x, &net->t[5 * i], layers[i].stride, layers[i].pad, 0);
 
 	reference_post(net, &y, i, residual, activation, eval);
 	return y;
@@ -181,7 +181,7 @@ static struct tensor reference_logits(struct net *net, const struct tensor *x, b
 	struct tensor b1 = reference_layer(net, &a2, 4, &a2, DEVICE_GELU, eval);
 	struct tensor b2 = reference_layer(net, &b1, 4, &a2, DEVICE_IDENTITY, eval);
 	struct tensor pooled = reference_pool(&b2, b2.shape.h, b2.shape.w, 1, 0, true);
-	struct tensor logits = reference_conv(&pooled, &net->t[22], 1, 0);
+	struct tensor logits = reference_conv(&pooled, &net->t[22], 1, 0, 0);
 
 	reference_bias(&logits, &net->t[23]);
 	tensor_free(&s);

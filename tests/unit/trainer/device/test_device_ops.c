@@ -29,6 +29,7 @@ struct op_case {
 	enum op op;
 	struct device_shape x;
 	uint32_t k, window, stride, pad; /* output channels and geometry */
+	uint32_t pad_extra, groups;      /* of convolutions; 0 counts as one group */
 	bool norm, bias, residual;
 	enum device_activation activation;
 };
@@ -73,12 +74,12 @@ static struct tensor reference(const struct fixture *f)
 
 	switch (op->op) {
 	case OP_CONV:
-		y = reference_conv(&f->x, &f->t[WEIGHT], op->stride, op->pad);
+		y = reference_conv(&f->x, &f->t[WEIGHT], op->stride, op->pad, op->pad_extra);
 		break;
 	case OP_LINEAR:
 		flat = f->x;
 		flat.shape = (struct device_shape){op->x.n, 1, 1, op->x.h * op->x.w * op->x.c};
-		y = reference_conv(&flat, &f->t[WEIGHT], 1, 0);
+		y = reference_conv(&flat, &f->t[WEIGHT], 1, 0, 0);
 		break;
 	case OP_MAX_POOL:
 	case OP_AVERAGE_POOL:
@@ -101,7 +102,7 @@ static struct tensor reference(const struct fixture *f)
 		reference_bias(&y, &f->t[BIAS]);
 	if (op->residual) {
 		r = reference_conv(&f->x, &f->t[RESIDUAL_WEIGHT], conv ? op->stride : 1,
-				   conv ? op->pad : 0);
+				   conv ? op->pad : 0, op->pad_extra);
 		reference_add(&y, &r);
 		tensor_free(&r);
 	}
@@ -124,7 +125,8 @@ static void make_tensors(struct fixture *f, bool coarse)
 {
 	const struct op_case *op = f->op;
 	struct device_shape vector = {1, 1, 1, result_channels(op)};
-	struct device_shape weight = {op->k, op->window, op->window, op->x.c};
+	struct device_shape weight = {op->k, op->window, op->window,
+				      op->groups ? op->x.c / op->groups : op->x.c};
 	struct tensor y;
 
 	if (op->op == OP_LINEAR)
@@ -203,7 +205,8 @@ static struct device_value *record(struct fixture *f)
 				       &(struct device_conv_spec){.name = "residual",
 								  .weight = f->p[RESIDUAL_WEIGHT],
 								  .stride = conv ? op->stride : 1,
-								  .pad = conv ? op->pad : 0});
+								  .pad = conv ? op->pad : 0,
+								  .pad_extra = op->pad_extra});
 	switch (op->op) {
 	case OP_CONV:
 		return device_conv(f->graph, f->input,
@@ -213,6 +216,7 @@ static struct device_value *record(struct fixture *f)
 							      .norm = op->norm ? &norm : NULL,
 							      .stride = op->stride,
 							      .pad = op->pad,
+							      .pad_extra = op->pad_extra,
 							      .residual = residual,
 							      .activation = op->activation});
 	case OP_LINEAR:
@@ -314,10 +318,12 @@ static void compare(const struct op_case *op, const char *what, const float *got
 	error = relative_error(some, expected, used);
 	if (!(error <= tolerance))
 		fail_msg("%s of op %d, x %u x %u x %u x %u, k %u, window %u, stride %u, pad %u, "
-			 "norm %d, residual %d, activation %d: relative error %g above %g",
+			 "pad_extra %u, groups %u, norm %d, residual %d, activation %d: relative "
+			 "error "
+			 "%g above %g",
 			 what, op->op, op->x.n, op->x.h, op->x.w, op->x.c, op->k, op->window,
-			 op->stride, op->pad, op->norm, op->residual, op->activation, error,
-			 tolerance);
+			 op->stride, op->pad, op->pad_extra, op->groups, op->norm, op->residual,
+			 op->activation, error, tolerance);
 	free(some);
 }
 
@@ -451,6 +457,17 @@ static const struct op_case cases[] = {
 	{OP_CONV, {2, 8, 9, 4}, 24, 2, 1, 0},
 	{OP_CONV, {2, 4, 4, 64}, 32, 3, 1, 1},
 	{OP_CONV, {2, 1, 1, 40}, 48, 1, 1, 0},
+	/* in groups, of one channel too, to more channels too; more padding at the end */
+	{OP_CONV, {2, 7, 5, 8}, 12, 3, 1, 1, .groups = 4},
+	{OP_CONV, {2, 9, 7, 64}, 128, 3, 2, 1, .groups = 32},
+	{OP_CONV, {2, 9, 8, 96}, 96, 7, 1, 3, .groups = 96},
+	{OP_CONV, {2, 9, 8, 20}, 20, 3, 2, 1, .groups = 20},
+	{OP_CONV, {2, 6, 5, 6}, 18, 3, 1, 1, .groups = 6},
+	{OP_CONV, {2, 7, 6, 3}, 8, 4, 2, 1, .pad_extra = 1},
+	{OP_CONV, {2, 8, 8, 16}, 16, 2, 1, 0, .pad_extra = 1, .groups = 16},
+	{OP_CONV, {4, 7, 5, 32}, 64, 3, 1, 1, .groups = 2, .norm = true, .activation = DEVICE_GELU},
+	{OP_CONV, {4, 7, 5, 16}, 16, 7, 1, 3, .groups = 16, .bias = true},
+	{OP_CONV, {4, 7, 6, 8}, 8, 4, 2, 1, .pad_extra = 1, .norm = true, .residual = true},
 	/* with what follows */
 	{OP_CONV, {2, 7, 5, 3}, 6, 3, 1, 1, .bias = true},
 	{OP_CONV, {2, 7, 5, 3}, 6, 3, 1, 1, .bias = true, .activation = DEVICE_RELU},

@@ -68,12 +68,13 @@ static bool source(const struct tensor *x, uint32_t p, uint32_t stride, uint32_t
 }
 
 struct tensor reference_conv(const struct tensor *x, const struct tensor *weight, uint32_t stride,
-			     uint32_t pad)
+			     uint32_t pad, uint32_t pad_extra)
 {
 	struct device_shape w = weight->shape;
-	struct tensor y = tensor_new(
-		(struct device_shape){x->shape.n, (x->shape.h + 2 * pad - w.h) / stride + 1,
-				      (x->shape.w + 2 * pad - w.w) / stride + 1, w.n});
+	uint32_t pads = 2 * pad + pad_extra, share = w.n / (x->shape.c / w.c);
+	struct tensor y =
+		tensor_new((struct device_shape){x->shape.n, (x->shape.h + pads - w.h) / stride + 1,
+						 (x->shape.w + pads - w.w) / stride + 1, w.n});
 
 	for (size_t i = 0; i < tensor_count(&y); i++) {
 		uint32_t k = (uint32_t)(i % w.n), q = (uint32_t)(i / w.n % y.shape.w);
@@ -86,7 +87,8 @@ struct tensor reference_conv(const struct tensor *x, const struct tensor *weight
 				for (uint32_t c = 0; c < w.c; c++)
 					if (source(x, p, stride, pad, r, x->shape.h, &row) &&
 					    source(x, q, stride, pad, s, x->shape.w, &column))
-						y.v[i] += *at(x, n, row, column, c) *
+						y.v[i] += *at(x, n, row, column,
+							      k / share * w.c + c) *
 							  *at(weight, k, r, s, c);
 	}
 	return y;

@@ -24,9 +24,12 @@ size_t tensor_count(const struct tensor *tensor);
 void tensor_fill(struct tensor *tensor, uint64_t seed, bool coarse);
 void tensor_to_float(const struct tensor *tensor, float *to);
 
-/* weight is [K][R][S][C] in shape n, h, w, c. */
+/*
+ * weight is [K][R][S][C / groups] in shape n, h, w, c; pad_extra: zeros below and to the right
+ * beyond pad
+ */
 struct tensor reference_conv(const struct tensor *x, const struct tensor *weight, uint32_t stride,
-			     uint32_t pad);
+			     uint32_t pad, uint32_t pad_extra);
 /* Batch statistics over all but c; ret_mean and ret_variance (biased) may be NULL, [c]. */
 void reference_norm(struct tensor *x, const struct tensor *gamma, const struct tensor *beta,
 		    double epsilon, double *ret_mean, double *ret_variance);

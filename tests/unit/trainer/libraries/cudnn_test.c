@@ -41,6 +41,7 @@ struct conv_problem problem_of(const struct sweep *sweep, const struct layer *la
 	problem.c = layer->c;
 	problem.k = layer->k;
 	problem.r = problem.s = layer->window;
+	problem.groups = layer->groups ? layer->groups : 1;
 	problem.stride = layer->stride;
 	problem.pad = layer->window / 2;
 	problem.p = problem.q = (layer->size + 2 * problem.pad - layer->window) / layer->stride + 1;

@@ -18,6 +18,7 @@ extern char cudnn_properties[4096]; /* JSON, once cudnn_test_found() was asked *
 
 struct layer {
 	uint32_t size, c, k, window, stride; /* size: of x, both ways */
+	uint32_t groups;                     /* 0 counts as 1 */
 };
 
 /* What a net asks for. */

@@ -274,6 +274,32 @@ static void test_evaluation(void **state)
 	engines_close(&engines);
 }
 
+/* Groups, of several channels as ResNeXt has them and of one, as blurs and ConvNeXt do. */
+static void test_groups(void **state)
+{
+	const struct engines_options options = {.properties = cudnn_properties, .plans = ""};
+	static const struct layer layers[] = {{56, 128, 128, 3, 1, 32},
+					      {56, 256, 256, 3, 2, 32},
+					      {112, 64, 64, 3, 2, 64},
+					      {56, 96, 96, 7, 1, 96},
+					      {7, 768, 768, 7, 1, 768}};
+	struct engines engines;
+
+	open_engines(&engines, &options);
+	for (int element = CUDA_F16; element <= CUDA_BF16; element++) {
+		struct sweep sweep = {&engines, (enum cuda_element)element, 256, false};
+
+		for (size_t i = 0; i < sizeof(layers) / sizeof(layers[0]); i++)
+			for (int direction = CONV_FORWARD; direction <= CONV_WEIGHTS; direction++) {
+				struct conv_problem problem = problem_of(
+					&sweep, &layers[i], (enum conv_direction)direction);
+
+				expect_plan(&sweep, &problem);
+			}
+	}
+	engines_close(&engines);
+}
+
 /* What is compiled at run time, one of each: the compiler needs a second or more for it. */
 static void test_compiled(void **state)
 {
@@ -359,8 +385,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_fp16),           cmocka_unit_test(test_odd_batches),
 		cmocka_unit_test(test_other_elements), cmocka_unit_test(test_none),
-		cmocka_unit_test(test_matmul),         cmocka_unit_test(test_compiled),
-		cmocka_unit_test(test_evaluation),
+		cmocka_unit_test(test_groups),         cmocka_unit_test(test_matmul),
+		cmocka_unit_test(test_compiled),       cmocka_unit_test(test_evaluation),
 	};
 
 	return cudnn_test_found() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;

@@ -82,7 +82,7 @@ static struct dims dims_y(const struct conv_problem *problem)
 
 static struct dims dims_w(const struct conv_problem *problem)
 {
-	return (struct dims){problem->k, problem->c, problem->r, problem->s};
+	return (struct dims){problem->k, conv_weight_channels(problem), problem->r, problem->s};
 }
 
 static struct dims channels(uint32_t count)
@@ -146,7 +146,8 @@ static descriptor window(struct builder *builder)
 	struct backend *backend = builder->backend;
 	descriptor made = backend_new(backend, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
 	const int64_t strides[] = {builder->problem->stride, builder->problem->stride};
-	const int64_t pads[] = {builder->problem->pad, builder->problem->pad};
+	const int64_t before = builder->problem->pad, after = before + builder->problem->pad_extra;
+	const int64_t pre_pads[] = {before, before}, post_pads[] = {after, after};
 	const int64_t dilations[] = {1, 1};
 	cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
 	cudnnDataType_t type = CUDNN_DATA_FLOAT;
@@ -156,8 +157,10 @@ static descriptor window(struct builder *builder)
 		    &type);
 	backend_set(backend, made, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1,
 		    &mode);
-	backend_set(backend, made, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, pads);
-	backend_set(backend, made, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, pads);
+	backend_set(backend, made, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2,
+		    pre_pads);
+	backend_set(backend, made, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2,
+		    post_pads);
 	backend_set(backend, made, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2,
 		    dilations);
 	backend_set(backend, made, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2,

@@ -16,10 +16,12 @@
 
 static void problem_key(const struct conv_problem *problem, bool tf32, char *ret_key, size_t size)
 {
-	char name[160];
+	char name[160], extra[16] = "";
 
 	conv_problem_name(problem, name, sizeof(name));
-	snprintf(ret_key, size, "%s pad%u%s%s", name, problem->pad,
+	if (problem->pad_extra)
+		snprintf(extra, sizeof(extra), "+%u", problem->pad_extra);
+	snprintf(ret_key, size, "%s pad%u%s%s%s", name, problem->pad, extra,
 		 problem->deterministic ? " deterministic" : "",
 		 tf32 && problem->element == CUDA_F32 ? " tf32" : "");
 }

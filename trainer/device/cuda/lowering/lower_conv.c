@@ -28,7 +28,9 @@ void lower_conv_problem(const struct lowering *l, const struct device_node *node
 	p->r = node->window_h;
 	p->s = node->window_w;
 	p->stride = node->stride;
+	p->groups = node->groups;
 	p->pad = node->pad;
+	p->pad_extra = node->pad_extra;
 	p->p = node->y->shape.h;
 	p->q = node->y->shape.w;
 }
@@ -127,9 +129,9 @@ uint32_t lower_choose_input_channels(struct lowering *l)
 		return input->shape.c;
 	for (uint32_t i = 0; i < graph->node_count; i++) {
 		const struct device_node *node = graph->nodes[i];
-		bool conv = node->kind == DEVICE_NODE_CONV && node->x == input;
+		bool conv = node->kind == DEVICE_NODE_CONV && node->x == input && node->groups == 1;
 
-		/* what is no convolution would see the further channels */
+		/* what is no such convolution would see the further channels */
 		if (device_node_reads(node, input) > conv)
 			return input->shape.c;
 	}
@@ -288,7 +290,8 @@ static struct cuda_op *append_forward(struct lowering *l, struct lower_node *n, 
 {
 	const struct device_node *node = n->node;
 	struct conv_problem problem = n->problem;
-	struct cuda_tensor *w = lower_forward_weights(l, n, problem.c), *bias = n->norm.bias, *y;
+	struct cuda_tensor *w = lower_forward_weights(l, n, conv_weight_channels(&problem));
+	struct cuda_tensor *bias = n->norm.bias, *y;
 	struct cuda_op *op;
 
 	note_epilogue(l, n, early);

@@ -109,8 +109,9 @@ static void weight_gradient(struct lowering *l, struct lower_node *n, struct cud
 		lower_need_plan(l, node, &problem);
 	if (l->failure)
 		return;
-	shape = (struct device_shape){problem.k, problem.r, problem.s, problem.c};
-	if (problem.gradient != CUDA_F32 || problem.c != node->weight->spec.shape[3])
+	shape = (struct device_shape){problem.k, problem.r, problem.s,
+				      conv_weight_channels(&problem)};
+	if (problem.gradient != CUDA_F32 || shape.c != node->weight->spec.shape[3])
 		result = lower_tensor(l, node, "weight gradient", shape, problem.gradient);
 	op = lower_conv_op(l, node, &problem, plan);
 	if (recomputes)
@@ -191,7 +192,7 @@ static bool data_gradient_into_norm(struct lowering *l, struct lower_node *n,
 	}
 	op = lower_conv_op(l, node, &problem, plan);
 	op->operands[CUDA_DY] = dy;
-	op->operands[CUDA_W] = lower_weights(l, node->weight, problem.c);
+	op->operands[CUDA_W] = lower_weights(l, node->weight, conv_weight_channels(&problem));
 	op->operands[CUDA_DX] = gradient_of_x(l, node, "gradient before relu");
 	if (problem.residual)
 		op->operands[CUDA_RESIDUAL] = x->gradients[0];
@@ -235,7 +236,7 @@ static void data_gradient(struct lowering *l, struct lower_node *n, struct cuda_
 	dx = gradient_of_x(l, node, "data gradient");
 	op = lower_conv_op(l, node, &problem, plan);
 	op->operands[CUDA_DY] = dy;
-	op->operands[CUDA_W] = lower_weights(l, node->weight, problem.c);
+	op->operands[CUDA_W] = lower_weights(l, node->weight, conv_weight_channels(&problem));
 	op->operands[CUDA_RESIDUAL] = other;
 	op->operands[CUDA_DX] = dx;
 	lower_contribute(l, node->x, dx);

@@ -114,7 +114,8 @@ bool lower_sums_in_next(struct lowering *l, struct lower_node *n)
 		struct lower_node *r = lower_node(l, reader);
 
 		if (!reads_as_x(reader, node->y) || !is_conv(reader) || reader->window_h != 1 ||
-		    reader->window_w != 1 || reader->stride != 1 || reader->pad)
+		    reader->window_w != 1 || reader->stride != 1 || reader->pad ||
+		    reader->pad_extra)
 			continue;
 		if (lower_conv_takes(l, r, prologue, true)) {
 			lower_conv_with_sum(l, r, n);

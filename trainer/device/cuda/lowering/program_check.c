@@ -92,8 +92,8 @@ static int check_conv(const struct cuda_op *op, char *error)
 		return fail(error, op, o[CUDA_X], "has not the problem's input shape");
 	if (!holds(forward ? o[CUDA_Y] : o[CUDA_DY], p->n, p->p, p->q, p->k, p->element))
 		return fail(error, op, o[CUDA_Y], "has not the problem's output shape");
-	if (!holds(o[CUDA_W], p->k, p->r, p->s, p->c, p->element) ||
-	    !holds(o[CUDA_DW], p->k, p->r, p->s, p->c, p->gradient))
+	if (!holds(o[CUDA_W], p->k, p->r, p->s, conv_weight_channels(p), p->element) ||
+	    !holds(o[CUDA_DW], p->k, p->r, p->s, conv_weight_channels(p), p->gradient))
 		return fail(error, op, weights ? o[CUDA_DW] : o[CUDA_W],
 			    "has not the problem's weights' shape");
 	if (!holds(o[CUDA_CHANNEL_BIAS], 1, 1, 1, p->k, p->element))
