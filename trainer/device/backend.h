@@ -76,6 +76,9 @@ struct device_params {
 /* Whether a store has the slot, for all that it holds or but for its buffers. */
 bool device_params_have(const struct device_params *params, enum device_slot slot);
 
+/* Whether a gradient is computed for it and updates follow that; of NULL not. */
+bool device_param_trains(const struct device_param *param);
+
 /*
  * Kinds of nodes, with the name that backends' tables of them go by (cpu_NAME_ops). What each takes
  * and may lack says its row in graph.c.

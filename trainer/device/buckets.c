@@ -3,28 +3,15 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static void use(uint32_t *first, const struct device_param *param, uint32_t node)
-{
-	if (param && node < first[param->index])
-		first[param->index] = node;
-}
-
 /* first[parameters]: the first node that uses each. */
 static void find_first_uses(const struct device_graph *graph, uint32_t *first)
 {
 	for (size_t i = 0; i < graph->params->count; i++)
 		first[i] = graph->node_count;
-	for (uint32_t i = 0; i < graph->node_count; i++) {
-		const struct device_node *node = graph->nodes[i];
-
+	for (uint32_t i = graph->node_count; i-- > 0;)
 		for (int j = 0; j < DEVICE_NODE_PARAMS; j++)
-			use(first, node->params[j], i);
-	}
-}
-
-static bool has_gradient(const struct device_param *param)
-{
-	return param->spec.kind != DEVICE_BUFFER && !param->spec.frozen;
+			if (graph->nodes[i]->params[j])
+				first[graph->nodes[i]->params[j]->index] = i;
 }
 
 /* Keeps the order of completion: the last nodes first. */
@@ -61,7 +48,7 @@ int buckets_plan(struct buckets *buckets, const struct device_graph *graph, size
 		size_t end = bucket.count ? bucket.offset + bucket.count
 					  : param->offset + param->elements;
 
-		if (!has_gradient(param))
+		if (!device_param_trains(param))
 			continue;
 		if (bucket.count && end - param->offset > elements) {
 			insert(buckets, &bucket);

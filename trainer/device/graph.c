@@ -341,11 +341,6 @@ static void add_outputs(struct device_graph *graph, struct device_node *node,
 	}
 }
 
-static bool trainable(const struct device_param *param)
-{
-	return param && !param->spec.frozen && param->spec.kind != DEVICE_BUFFER;
-}
-
 /* Counts the node among the readers of its inputs and says whether its outputs need gradients. */
 static void connect(struct device_node *node)
 {
@@ -358,7 +353,7 @@ static void connect(struct device_node *node)
 		needs_gradient |= node->inputs[i]->needs_gradient;
 	}
 	for (int i = 0; i < DEVICE_NODE_PARAMS; i++)
-		needs_gradient |= trainable(node->params[i]);
+		needs_gradient |= device_param_trains(node->params[i]);
 	for (int i = 0; i < DEVICE_NODE_OUTPUTS; i++)
 		if (node->outputs[i] && !node->outputs[i]->saved)
 			node->outputs[i]->needs_gradient |= needs_gradient;

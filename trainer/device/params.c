@@ -171,6 +171,11 @@ size_t device_param_elements(const struct device_param *param)
 	return param->elements;
 }
 
+bool device_param_trains(const struct device_param *param)
+{
+	return param && !param->spec.frozen && param->spec.kind != DEVICE_BUFFER;
+}
+
 size_t device_params_largest(const struct device_params *params)
 {
 	size_t elements = 1;

@@ -328,7 +328,7 @@ int cpu_conv_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 
 	if (r == 0 && node->node->x->active)
 		r = plan_data_gradient(graph, node);
-	if (r == 0 && !node->node->weight->spec.frozen)
+	if (r == 0 && device_param_trains(node->node->weight))
 		r = plan_weight_gradient(graph, node);
 	snprintf(node->engine + length, sizeof(node->engine) - length, " / %s / %s",
 		 engine_name(node->backward_data.desc), engine_name(node->backward_weights.desc));

@@ -199,6 +199,11 @@ INLINE void apply_rows(const struct apply_args *args, enum element x_element, en
 	}
 }
 
+/* Compiled for each element by itself, so that no loop asks which it is. */
+#define BY_ELEMENT(rows_of, args, ...)                                                             \
+	((args)->element == ELEMENT_BF16 ? rows_of(args, ELEMENT_BF16, __VA_ARGS__)                \
+					 : rows_of(args, ELEMENT_F32, __VA_ARGS__))
+
 static void apply(const struct apply_args *args, size_t rows, size_t stride, size_t width)
 {
 	if (args->x_element == ELEMENT_F32 && args->element == ELEMENT_F32)
@@ -279,10 +284,7 @@ INLINE void reduce_rows(const struct reduce_args *args, enum element element, si
 static void reduce(const struct reduce_args *args, size_t rows, size_t stride, size_t width,
 		   double *sum, double *product)
 {
-	if (args->element == ELEMENT_BF16)
-		reduce_rows(args, ELEMENT_BF16, rows, stride, width, sum, product);
-	else
-		reduce_rows(args, ELEMENT_F32, rows, stride, width, sum, product);
+	BY_ELEMENT(reduce_rows, args, rows, stride, width, sum, product);
 }
 
 INLINE void combine_row(float *restrict g, const float *restrict x, const float *restrict a,
@@ -315,10 +317,7 @@ INLINE void dx_rows(const struct dx_args *args, enum element element, size_t row
 
 static void dx(const struct dx_args *args, size_t rows, size_t stride, size_t width)
 {
-	if (args->element == ELEMENT_BF16)
-		dx_rows(args, ELEMENT_BF16, rows, stride, width);
-	else
-		dx_rows(args, ELEMENT_F32, rows, stride, width);
+	BY_ELEMENT(dx_rows, args, rows, stride, width);
 }
 
 /* Sums of a row, of every LANES-th element, so that they vectorise. */
@@ -416,10 +415,7 @@ INLINE void layer_norm_rows(const struct layer_norm_args *args, enum element ele
 
 static void layer_norm(const struct layer_norm_args *args, size_t rows, size_t channels)
 {
-	if (args->element == ELEMENT_BF16)
-		layer_norm_rows(args, ELEMENT_BF16, rows, channels);
-	else
-		layer_norm_rows(args, ELEMENT_F32, rows, channels);
+	BY_ELEMENT(layer_norm_rows, args, rows, channels);
 }
 
 /* dbeta += g, dgamma += g * xhat */
@@ -477,10 +473,7 @@ INLINE void layer_norm_backward_rows(const struct layer_norm_backward_args *args
 static void layer_norm_backward(const struct layer_norm_backward_args *args, size_t rows,
 				size_t channels, double *dbeta, double *dgamma)
 {
-	if (args->element == ELEMENT_BF16)
-		layer_norm_backward_rows(args, ELEMENT_BF16, rows, channels, dbeta, dgamma);
-	else
-		layer_norm_backward_rows(args, ELEMENT_F32, rows, channels, dbeta, dgamma);
+	BY_ELEMENT(layer_norm_backward_rows, args, rows, channels, dbeta, dgamma);
 }
 
 static void add(void *to, const void *from, enum element element, size_t count)

@@ -63,27 +63,19 @@ struct piece {
 	size_t at; /* elements from the tensor's start */
 	size_t rows, stride, width;
 	size_t column; /* first element of the per-column arrays */
+	size_t row;    /* of whole rows: the first */
 };
 
 struct row_job {
 	struct loops *loops;
 	const struct columns *columns;
-	size_t rows, each;
-	/* one of these, by the function that the job is for */
-	const void *x;
-	enum element element;
-	const float *shift;
-	const struct apply_args *apply;
-	const struct reduce_args *reduce;
-	const struct dx_args *dx;
-	const struct layer_norm_args *layer_norm;
-	const struct layer_norm_backward_args *layer_norm_backward;
-	bool sums;
-	/* a rectangle, or, of what goes row by row, all channels of so many rows */
+	size_t rows;
 	void (*piece)(const struct row_job *job, const struct piece *piece, double *sum,
 		      double *second);
-	void (*whole)(const struct row_job *job, size_t first, size_t rows, double *sum,
-		      double *second);
+	const void *args; /* the function's */
+	bool whole;       /* a piece has all channels of its rows */
+	bool sums;
+	size_t each;
 };
 
 /* Adds sums of repeated columns to the channels they stand for. */
@@ -130,15 +122,18 @@ static void run_rows(void *context, uint32_t task, unsigned thread)
 		memset(sum, 0, 2 * channels * sizeof(double));
 	}
 	if (job->whole) {
-		job->whole(job, first, rows, sum, second);
+		job->piece(job,
+			   &(struct piece){first * channels, rows, channels, channels, 0, first},
+			   sum, second);
 	} else if (channels > KERNEL_WIDTH_MAX) {
 		for (size_t c = 0; c < channels; c += KERNEL_WIDTH_MAX) {
 			size_t width =
 				channels - c < KERNEL_WIDTH_MAX ? channels - c : KERNEL_WIDTH_MAX;
 
-			run_piece(job,
-				  &(struct piece){first * channels + c, rows, channels, width, c},
-				  sum, second);
+			run_piece(
+				job,
+				&(struct piece){first * channels + c, rows, channels, width, c, 0},
+				sum, second);
 		}
 	} else {
 		size_t whole = rows / columns->fold, rest = rows % columns->fold;
@@ -146,12 +141,12 @@ static void run_rows(void *context, uint32_t task, unsigned thread)
 
 		if (whole)
 			run_piece(job,
-				  &(struct piece){at, whole, columns->width, columns->width, 0},
+				  &(struct piece){at, whole, columns->width, columns->width, 0, 0},
 				  sum, second);
 		if (rest)
 			run_piece(job,
 				  &(struct piece){at + whole * columns->width, 1, 0,
-						  rest * channels, 0},
+						  rest * channels, 0, 0},
 				  sum, second);
 	}
 }
@@ -163,6 +158,7 @@ static void run_job(struct row_job *job, double *ret_sum, double *ret_second)
 	uint32_t channels = job->columns->channels;
 	uint32_t tasks = cut(job->rows, channels, job->columns->fold, &job->each);
 
+	job->sums = ret_sum;
 	team_run(loops->team, tasks, run_rows, job);
 	if (!ret_sum)
 		return;
@@ -190,33 +186,35 @@ static void *at_mutable(void *data, enum element element, size_t index)
 	return data ? (char *)data + index * element_size(element) : NULL;
 }
 
+struct statistics_args {
+	const void *x;
+	enum element element;
+	const float *shift;
+};
+
 static void statistics_piece(const struct row_job *job, const struct piece *p, double *sum,
 			     double *second)
 {
-	job->loops->kernels->statistics(at(job->x, job->element, p->at), job->element, p->rows,
-					p->stride, p->width, job->shift + p->column, sum, second);
+	const struct statistics_args *args = job->args;
+
+	job->loops->kernels->statistics(at(args->x, args->element, p->at), args->element, p->rows,
+					p->stride, p->width, args->shift + p->column, sum, second);
 }
 
 void loops_statistics(struct loops *loops, const struct columns *columns, size_t rows,
 		      const void *x, enum element element, const float *shift, double *ret_sum,
 		      double *ret_square)
 {
-	struct row_job job = {.loops = loops,
-			      .columns = columns,
-			      .rows = rows,
-			      .x = x,
-			      .element = element,
-			      .shift = shift,
-			      .sums = true,
-			      .piece = statistics_piece};
+	struct statistics_args args = {x, element, shift};
 
-	run_job(&job, ret_sum, ret_square);
+	run_job(&(struct row_job){loops, columns, rows, statistics_piece, &args}, ret_sum,
+		ret_square);
 }
 
 static void apply_piece(const struct row_job *job, const struct piece *p, double *sum,
 			double *second)
 {
-	struct apply_args args = *job->apply;
+	struct apply_args args = *(const struct apply_args *)job->args;
 
 	args.x = at(args.x, args.x_element, p->at);
 	args.residual = at(args.residual, args.element, p->at);
@@ -229,19 +227,13 @@ static void apply_piece(const struct row_job *job, const struct piece *p, double
 void loops_apply(struct loops *loops, const struct columns *columns, size_t rows,
 		 const struct apply_args *args)
 {
-	struct row_job job = {.loops = loops,
-			      .columns = columns,
-			      .rows = rows,
-			      .apply = args,
-			      .piece = apply_piece};
-
-	run_job(&job, NULL, NULL);
+	run_job(&(struct row_job){loops, columns, rows, apply_piece, args}, NULL, NULL);
 }
 
 static void reduce_piece(const struct row_job *job, const struct piece *p, double *sum,
 			 double *second)
 {
-	struct reduce_args args = *job->reduce;
+	struct reduce_args args = *(const struct reduce_args *)job->args;
 
 	args.gradient[0] = at(args.gradient[0], args.element, p->at);
 	args.gradient[1] = at(args.gradient[1], args.element, p->at);
@@ -258,19 +250,12 @@ static void reduce_piece(const struct row_job *job, const struct piece *p, doubl
 void loops_reduce(struct loops *loops, const struct columns *columns, size_t rows,
 		  const struct reduce_args *args, double *ret_sum, double *ret_product)
 {
-	struct row_job job = {.loops = loops,
-			      .columns = columns,
-			      .rows = rows,
-			      .reduce = args,
-			      .sums = ret_sum,
-			      .piece = reduce_piece};
-
-	run_job(&job, ret_sum, ret_product);
+	run_job(&(struct row_job){loops, columns, rows, reduce_piece, args}, ret_sum, ret_product);
 }
 
 static void dx_piece(const struct row_job *job, const struct piece *p, double *sum, double *second)
 {
-	struct dx_args args = *job->dx;
+	struct dx_args args = *(const struct dx_args *)job->args;
 
 	args.gradient = at(args.gradient, args.element, p->at);
 	args.x = at(args.x, args.element, p->at);
@@ -286,63 +271,52 @@ static void dx_piece(const struct row_job *job, const struct piece *p, double *s
 void loops_dx(struct loops *loops, const struct columns *columns, size_t rows,
 	      const struct dx_args *args)
 {
-	struct row_job job = {
-		.loops = loops, .columns = columns, .rows = rows, .dx = args, .piece = dx_piece};
-
-	run_job(&job, NULL, NULL);
+	run_job(&(struct row_job){loops, columns, rows, dx_piece, args}, NULL, NULL);
 }
 
-static void layer_norm_whole(const struct row_job *job, size_t first, size_t rows, double *sum,
+static void layer_norm_piece(const struct row_job *job, const struct piece *p, double *sum,
 			     double *second)
 {
-	struct layer_norm_args args = *job->layer_norm;
-	size_t channels = job->columns->channels;
+	struct layer_norm_args args = *(const struct layer_norm_args *)job->args;
 
-	args.x = at(args.x, args.element, first * channels);
-	args.y = at_mutable(args.y, args.element, first * channels);
-	args.mean = args.mean ? args.mean + first : NULL;
-	args.deviation = args.deviation ? args.deviation + first : NULL;
-	job->loops->kernels->layer_norm(&args, rows, channels);
+	args.x = at(args.x, args.element, p->at);
+	args.y = at_mutable(args.y, args.element, p->at);
+	args.mean = args.mean ? args.mean + p->row : NULL;
+	args.deviation = args.deviation ? args.deviation + p->row : NULL;
+	job->loops->kernels->layer_norm(&args, p->rows, p->width);
 }
 
 void loops_layer_norm(struct loops *loops, size_t rows, uint32_t channels,
 		      const struct layer_norm_args *args)
 {
-	struct row_job job = {.loops = loops,
-			      .columns = &(struct columns){channels, 1, channels},
-			      .rows = rows,
-			      .layer_norm = args,
-			      .whole = layer_norm_whole};
+	const struct columns columns = {channels, 1, channels};
 
-	run_job(&job, NULL, NULL);
+	run_job(&(struct row_job){loops, &columns, rows, layer_norm_piece, args, .whole = true},
+		NULL, NULL);
 }
 
-static void layer_norm_backward_whole(const struct row_job *job, size_t first, size_t rows,
-				      double *sum, double *second)
+static void layer_norm_backward_piece(const struct row_job *job, const struct piece *p, double *sum,
+				      double *second)
 {
-	struct layer_norm_backward_args args = *job->layer_norm_backward;
-	size_t channels = job->columns->channels;
+	struct layer_norm_backward_args args = *(const struct layer_norm_backward_args *)job->args;
 
-	args.gradient = at(args.gradient, args.element, first * channels);
-	args.x = at(args.x, args.element, first * channels);
-	args.dx = at_mutable(args.dx, args.element, first * channels);
-	args.mean += first;
-	args.deviation += first;
-	job->loops->kernels->layer_norm_backward(&args, rows, channels, sum, second);
+	args.gradient = at(args.gradient, args.element, p->at);
+	args.x = at(args.x, args.element, p->at);
+	args.dx = at_mutable(args.dx, args.element, p->at);
+	args.mean += p->row;
+	args.deviation += p->row;
+	job->loops->kernels->layer_norm_backward(&args, p->rows, p->width, sum, second);
 }
 
 void loops_layer_norm_backward(struct loops *loops, size_t rows, uint32_t channels,
 			       const struct layer_norm_backward_args *args, double *ret_dbeta,
 			       double *ret_dgamma)
 {
-	struct row_job job = {.loops = loops,
-			      .columns = &(struct columns){channels, 1, channels},
-			      .rows = rows,
-			      .layer_norm_backward = args,
-			      .sums = ret_dbeta,
-			      .whole = layer_norm_backward_whole};
+	const struct columns columns = {channels, 1, channels};
 
-	run_job(&job, ret_dbeta, ret_dgamma);
+	run_job(&(struct row_job){loops, &columns, rows, layer_norm_backward_piece, args,
+				  .whole = true},
+		ret_dbeta, ret_dgamma);
 }
 
 struct flat_job {
@@ -378,22 +352,6 @@ void loops_add(struct loops *loops, void *to, const void *from, enum element ele
 	uint32_t tasks = cut(count, 1, 64, &job.each);
 
 	team_run(loops->team, tasks, add_task, &job);
-}
-
-static void copy_task(void *context, uint32_t task, unsigned thread)
-{
-	struct flat_job *job = context;
-	size_t first = task * job->each;
-
-	memcpy((char *)job->to + first, (const char *)job->from + first, flat_part(job, task));
-}
-
-void loops_copy(struct loops *loops, void *to, const void *from, size_t bytes)
-{
-	struct flat_job job = {.loops = loops, .to = to, .from = from, .count = bytes};
-	uint32_t tasks = cut(bytes, 1, 64, &job.each);
-
-	team_run(loops->team, tasks, copy_task, &job);
 }
 
 static void finite_task(void *context, uint32_t task, unsigned thread)

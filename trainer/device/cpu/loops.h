@@ -56,6 +56,5 @@ void loops_layer_norm_backward(struct loops *loops, size_t rows, uint32_t channe
 			       const struct layer_norm_backward_args *args, double *ret_dbeta,
 			       double *ret_dgamma);
 void loops_add(struct loops *loops, void *to, const void *from, enum element element, size_t count);
-void loops_copy(struct loops *loops, void *to, const void *from, size_t bytes);
 /* First bad one of `count` elements does not matter, only whether there is one. */
 bool loops_finite(struct loops *loops, const void *x, enum element element, size_t count);

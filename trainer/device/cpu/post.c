@@ -24,27 +24,23 @@ static enum slope choose_slope(const struct device_node *node)
 	return SLOPE_ONE;
 }
 
-static int allocate_arrays(struct cpu_post *post)
+static int post_allocate(struct cpu_post *post)
 {
+	float **const arrays[] = {&post->scale, &post->bias,    &post->mean,
+				  &post->shift, &post->a,       &post->b,
+				  &post->c,     &post->channel, &post->deviation};
 	size_t width = (post->columns.width + 15) / 16 * 16,
 	       channels = (post->columns.channels + 15u) / 16 * 16;
-	size_t bytes = (7 * width + 2 * channels) * sizeof(float) + 2 * channels * sizeof(double);
+	size_t bytes = 9 * width * sizeof(float) + 2 * channels * sizeof(double);
 	float *at;
 
 	post->memory = at = aligned_alloc(64, bytes);
 	if (!at)
 		return -ENOMEM;
 	memset(at, 0, bytes);
-	post->scale = at;
-	post->bias = at += width;
-	post->mean = at += width;
-	post->shift = at += width;
-	post->a = at += width;
-	post->b = at += width;
-	post->c = at += width;
-	post->channel = at += width;
-	post->deviation = at += channels;
-	post->sum = (double *)(at + channels);
+	for (size_t i = 0; i < 9; i++, at += width)
+		*arrays[i] = at;
+	post->sum = (double *)at;
 	post->second = post->sum + channels;
 	for (uint32_t i = 0; i < post->columns.width; i++)
 		post->scale[i] = 1;
@@ -61,12 +57,7 @@ int cpu_post_plan(struct cpu_graph *graph, struct cpu_node *node)
 	post->rows = (size_t)shape.n * shape.h * shape.w;
 	post->slope = choose_slope(node->node);
 	r = loops_reserve(&graph->device->loops, shape.c);
-	return r < 0 ? r : allocate_arrays(post);
-}
-
-static bool trains(const struct device_param *param)
-{
-	return param && !param->spec.frozen;
+	return r < 0 ? r : post_allocate(post);
 }
 
 int cpu_post_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
@@ -84,7 +75,8 @@ int cpu_post_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 		arena_extend(&graph->arena, node->residual->block, step);
 	post->stores_dz = y->gradient_count > 1 || node->residual || post->slope == SLOPE_RELU_Y ||
 			  (!node->node->has_norm && post->slope != SLOPE_ONE);
-	post->reduces = post->stores_dz || node->node->has_norm || trains(node->node->bias);
+	post->reduces =
+		post->stores_dz || node->node->has_norm || device_param_trains(node->node->bias);
 	post->dx_block = first;
 	if (passes_on) {
 		cpu_contribute(graph, node->residual, first);
@@ -251,7 +243,7 @@ int cpu_post_forward(struct cpu_graph *graph, struct cpu_node *node)
 static void take_gradient(struct cpu_post *post, struct device_param *param, const double *sums,
 			  const float *factors)
 {
-	if (!trains(param))
+	if (!device_param_trains(param))
 		return;
 	for (uint32_t c = 0; c < post->columns.channels; c++)
 		post->channel[c] = (float)(sums[c] * (factors ? (double)factors[c] : 1));
@@ -308,7 +300,7 @@ int cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node)
 		.bias = post->bias,
 		.mean = norm ? post->mean : NULL,
 	};
-	bool sums = norm || trains(node->node->bias);
+	bool sums = norm || device_param_trains(node->node->bias);
 	int r;
 
 	cpu_sum_gradients(graph, node, 2);
@@ -396,7 +388,7 @@ static int layer_norm_backward(struct cpu_graph *graph, struct cpu_node *node)
 	const struct device_node *n = node->node;
 	struct cpu_post *post = &node->post;
 	struct cpu_value *y = node->y;
-	bool sums = trains(n->gamma) || trains(n->beta);
+	bool sums = device_param_trains(n->gamma) || device_param_trains(n->beta);
 
 	cpu_sum_gradients(graph, node, 1);
 	loops_layer_norm_backward(&graph->device->loops, post->rows, n->x->shape.c,

@@ -9,13 +9,16 @@
  */
 #define BUCKET_ELEMENTS ((size_t)1 << 18)
 
+/* Those that a step adds up over; NULL: none, as in evaluation. */
 static struct comm *ranks_of(const struct cpu_graph *graph)
 {
-	return device_world(&graph->device->base) > 1 ? graph->device->base.options.comm : NULL;
+	const struct device *device = &graph->device->base;
+
+	return device_world(device) > 1 && cpu_training(graph) ? device->options.comm : NULL;
 }
 
 /* The device's text says what went wrong between ranks. */
-static int check(struct cpu_graph *graph, int r)
+static int ranks_check(struct cpu_graph *graph, int r)
 {
 	if (r < 0)
 		return device_fail(&graph->device->base, -ECOMM, "%s",
@@ -25,9 +28,8 @@ static int check(struct cpu_graph *graph, int r)
 
 int cpu_ranks_plan(struct cpu_graph *graph)
 {
-	if (!ranks_of(graph) || !cpu_training(graph))
-		return 0;
-	return buckets_plan(&graph->ranks.buckets, graph->graph, BUCKET_ELEMENTS);
+	return ranks_of(graph) ? buckets_plan(&graph->ranks.buckets, graph->graph, BUCKET_ELEMENTS)
+			       : 0;
 }
 
 int cpu_ranks_begin(struct cpu_graph *graph)
@@ -43,18 +45,15 @@ int cpu_ranks_begin(struct cpu_graph *graph)
 	for (uint32_t i = 0; i < loss->x->shape.n; i++)
 		ranks->samples +=
 			graph->labels[i] >= 0 && graph->labels[i] < (int32_t)loss->x->shape.c;
-	if (!comm || !cpu_training(graph))
-		return 0;
-	return check(graph, comm_sum_start(comm, &ranks->samples, 1, COMM_DOUBLE,
-					   &ranks->samples_request));
+	return comm ? ranks_check(graph, comm_sum_start(comm, &ranks->samples, 1, COMM_DOUBLE,
+							&ranks->samples_request))
+		    : 0;
 }
 
 int cpu_ranks_samples(struct cpu_graph *graph, uint32_t *ret_samples)
 {
 	struct comm *comm = ranks_of(graph);
-	int r = comm && cpu_training(graph)
-			? check(graph, comm_wait(comm, graph->ranks.samples_request))
-			: 0;
+	int r = comm ? ranks_check(graph, comm_wait(comm, graph->ranks.samples_request)) : 0;
 
 	*ret_samples = (uint32_t)graph->ranks.samples;
 	return r;
@@ -64,7 +63,7 @@ int cpu_ranks_sum(struct cpu_graph *graph, double *values, size_t count)
 {
 	struct comm *comm = ranks_of(graph);
 
-	return comm ? check(graph, comm_sum(comm, values, count, COMM_DOUBLE)) : 0;
+	return comm ? ranks_check(graph, comm_sum(comm, values, count, COMM_DOUBLE)) : 0;
 }
 
 int cpu_ranks_loss(struct cpu_graph *graph, double loss, uint32_t top1, uint32_t top5)
@@ -75,10 +74,9 @@ int cpu_ranks_loss(struct cpu_graph *graph, double loss, uint32_t top1, uint32_t
 	ranks->results[0] = loss;
 	ranks->results[1] = top1;
 	ranks->results[2] = top5;
-	if (!comm || !cpu_training(graph))
-		return 0;
-	return check(graph,
-		     comm_sum_start(comm, ranks->results, 3, COMM_DOUBLE, &ranks->results_request));
+	return comm ? ranks_check(graph, comm_sum_start(comm, ranks->results, 3, COMM_DOUBLE,
+							&ranks->results_request))
+		    : 0;
 }
 
 int cpu_ranks_passed(struct cpu_graph *graph, uint32_t node)
@@ -100,7 +98,7 @@ int cpu_ranks_passed(struct cpu_graph *graph, uint32_t node)
 	}
 	if (r == 0)
 		r = comm_progress(comm);
-	return check(graph, r);
+	return ranks_check(graph, r);
 }
 
 int cpu_ranks_gradients(struct cpu_graph *graph)
@@ -109,7 +107,7 @@ int cpu_ranks_gradients(struct cpu_graph *graph)
 	int r = 0;
 
 	for (uint32_t i = 0; i < ranks->started && r == 0; i++)
-		r = check(graph, comm_wait(ranks_of(graph), ranks->requests[i]));
+		r = ranks_check(graph, comm_wait(ranks_of(graph), ranks->requests[i]));
 	return r;
 }
 
@@ -121,8 +119,8 @@ int cpu_ranks_results(struct cpu_graph *graph, struct device_results *results)
 
 	if (!graph->graph->loss)
 		return 0;
-	if (comm && cpu_training(graph))
-		r = check(graph, comm_wait(comm, ranks->results_request));
+	if (comm)
+		r = ranks_check(graph, comm_wait(comm, ranks->results_request));
 	results->samples = (uint32_t)ranks->samples;
 	results->loss = ranks->samples > 0 ? ranks->results[0] / ranks->samples : 0;
 	results->top1 = (uint32_t)ranks->results[1];

@@ -9,14 +9,14 @@
 /*
  * Time for profiles: with one thread the CPU's, so that what else the machine does hardly counts.
  */
-static uint64_t now_ns(const struct cpu_graph *cpu)
+static uint64_t run_clock_ns(const struct cpu_graph *cpu)
 {
 	return clock_ns(cpu->device->team.threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC);
 }
 
 /* detect_anomaly: -EDOM, with a text, when a tensor is not finite. */
-static int inspect(struct cpu_graph *cpu, const struct cpu_node *node, const void *data,
-		   enum element element, size_t count, const char *what)
+static int run_inspect(struct cpu_graph *cpu, const struct cpu_node *node, const void *data,
+		       enum element element, size_t count, const char *what)
 {
 	if (!data || loops_finite(&cpu->device->loops, data, element, count))
 		return 0;
@@ -25,23 +25,25 @@ static int inspect(struct cpu_graph *cpu, const struct cpu_node *node, const voi
 }
 
 /* Of an output y of the node. */
-static int gather(struct cpu_graph *cpu, struct cpu_node *node, struct cpu_value *y, size_t count)
+static int run_gather(struct cpu_graph *cpu, struct cpu_node *node, struct cpu_value *y,
+		      size_t count)
 {
 	struct loops *loops = &cpu->device->loops;
 	enum element element = cpu->device->element;
 
 	if (y->given)
-		loops_copy(loops, y->gradients[0], y->given, count * element_size(element));
+		memcpy(y->gradients[0], y->given, count * element_size(element));
 	if (y->sum) {
 		if (y->gradient_count)
-			loops_copy(loops, y->sum, y->gradients[0], count * element_size(element));
+			memcpy(y->sum, y->gradients[0], count * element_size(element));
 		for (uint32_t i = 1; i < y->gradient_count; i++)
 			loops_add(loops, y->sum, y->gradients[i], element, count);
 	}
 	if (!cpu->device->base.options.detect_anomaly)
 		return 0;
 	for (uint32_t i = 0; i < y->gradient_count; i++) {
-		int r = inspect(cpu, node, y->gradients[i], element, count, "result's gradient");
+		int r = run_inspect(cpu, node, y->gradients[i], element, count,
+				    "result's gradient");
 
 		if (r < 0)
 			return r;
@@ -50,7 +52,7 @@ static int gather(struct cpu_graph *cpu, struct cpu_node *node, struct cpu_value
 }
 
 /* keep_all and detect_anomaly, before the gradient of node->y is worked on. */
-static int cpu_gather(struct cpu_graph *cpu, struct cpu_node *node)
+static int run_gather_outputs(struct cpu_graph *cpu, struct cpu_node *node)
 {
 	int r = 0;
 
@@ -58,82 +60,84 @@ static int cpu_gather(struct cpu_graph *cpu, struct cpu_node *node)
 		const struct device_value *output = cpu_output(node, i);
 
 		if (output)
-			r = gather(cpu, node, node->outputs[i],
-				   device_shape_elements(output->shape));
+			r = run_gather(cpu, node, node->outputs[i],
+				       device_shape_elements(output->shape));
 	}
 	return r;
 }
 
-static int fail_pass(struct cpu_graph *cpu, const struct cpu_node *node, int r, const char *pass)
+static int run_fail_pass(struct cpu_graph *cpu, const struct cpu_node *node, int r,
+			 const char *pass)
 {
 	if (r == -ECOMM)
 		return r; /* the text is that of the ranks */
 	return device_fail(&cpu->device->base, r, "%s: its %s pass failed", node->node->name, pass);
 }
 
-static int forward(struct cpu_graph *cpu)
+static int run_forward(struct cpu_graph *cpu)
 {
 	const struct device_options *options = &cpu->device->base.options;
 	int r = 0;
 
 	for (uint32_t i = 0; i < cpu->graph->node_count && r == 0; i++) {
 		struct cpu_node *node = &cpu->nodes[i];
-		uint64_t start = options->profile ? now_ns(cpu) : 0;
+		uint64_t start = options->profile ? run_clock_ns(cpu) : 0;
 
 		if (node->ops->forward)
 			r = node->ops->forward(cpu, node);
 		if (r < 0)
-			return fail_pass(cpu, node, r, "forward");
+			return run_fail_pass(cpu, node, r, "forward");
 		if (options->profile) {
-			node->forward_ns += now_ns(cpu) - start;
+			node->forward_ns += run_clock_ns(cpu) - start;
 			node->runs++;
 		}
 		for (int j = 0; options->detect_anomaly && j < DEVICE_NODE_OUTPUTS && r == 0; j++)
 			if (node->outputs[j])
-				r = inspect(cpu, node, node->outputs[j]->data,
-					    node->outputs[j]->element,
-					    device_shape_elements(node->node->outputs[j]->shape),
-					    "result");
+				r = run_inspect(
+					cpu, node, node->outputs[j]->data,
+					node->outputs[j]->element,
+					device_shape_elements(node->node->outputs[j]->shape),
+					"result");
 	}
 	return r;
 }
 
-static int backward_node(struct cpu_graph *cpu, struct cpu_node *node)
+static int run_backward_node(struct cpu_graph *cpu, struct cpu_node *node)
 {
 	const struct device_options *options = &cpu->device->base.options;
 	struct device_param *weight = node->node->weight;
-	uint64_t start = options->profile ? now_ns(cpu) : 0;
-	int r = cpu_gather(cpu, node);
+	uint64_t start = options->profile ? run_clock_ns(cpu) : 0;
+	int r = run_gather_outputs(cpu, node);
 
 	if (r < 0)
 		return r;
 	if (node->ops->backward)
 		r = node->ops->backward(cpu, node);
 	if (r < 0)
-		return fail_pass(cpu, node, r, "backward");
+		return run_fail_pass(cpu, node, r, "backward");
 	if (options->profile)
-		node->backward_ns += now_ns(cpu) - start;
-	if (options->detect_anomaly && weight && !weight->spec.frozen)
-		r = inspect(cpu, node, cpu_param_slot(weight, DEVICE_GRAD), ELEMENT_F32,
-			    weight->elements, "weight's gradient");
+		node->backward_ns += run_clock_ns(cpu) - start;
+	if (options->detect_anomaly && device_param_trains(weight))
+		r = run_inspect(cpu, node, cpu_param_slot(weight, DEVICE_GRAD), ELEMENT_F32,
+				weight->elements, "weight's gradient");
 	return r;
 }
 
 /* reduce: gradients are added up over ranks as they get complete. */
-static int backward(struct cpu_graph *cpu, bool reduce)
+static int run_backward(struct cpu_graph *cpu, bool reduce)
 {
 	int r = 0;
 
 	for (uint32_t i = cpu->graph->node_count; i-- > 0 && r == 0;) {
 		if (cpu->graph->nodes[i]->backward)
-			r = backward_node(cpu, &cpu->nodes[i]);
+			r = run_backward_node(cpu, &cpu->nodes[i]);
 		if (r == 0 && reduce)
 			r = cpu_ranks_passed(cpu, i);
 	}
 	return r < 0 || !reduce ? r : cpu_ranks_gradients(cpu);
 }
 
-static int begin(struct cpu_graph *cpu, struct device_results **ret_results)
+static int run_begin(struct cpu_graph *cpu, struct device_results **ret_results)
 {
 	struct device_results *results = NULL;
 	int r;
@@ -153,22 +157,23 @@ static int begin(struct cpu_graph *cpu, struct device_results **ret_results)
 	return 0;
 }
 
-int cpu_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step)
+/* hyper: of a training graph, or NULL. */
+static int run_step(struct cpu_graph *cpu, enum device_slot weights,
+		    const struct device_hyper *hyper, uint64_t *ret_step)
 {
-	struct cpu_graph *cpu = graph->backend;
 	struct device_results *results = NULL;
-	int r = begin(cpu, &results);
+	int r = run_begin(cpu, &results);
 
 	if (r < 0)
 		return r;
-	cpu->weights = DEVICE_VALUE;
+	cpu->weights = weights;
 	team_enter(&cpu->device->team);
-	r = forward(cpu);
-	cpu->params->buffers_version++; /* running statistics moved */
-	if (r == 0)
-		r = backward(cpu, hyper);
+	r = run_forward(cpu);
+	cpu->params->buffers_version += cpu_training(cpu); /* running statistics moved */
+	if (r == 0 && cpu_training(cpu))
+		r = run_backward(cpu, hyper);
 	if (r == 0 && hyper)
-		cpu_update(cpu->device, graph->params, hyper, results);
+		cpu_update(cpu->device, cpu->graph->params, hyper, results);
 	if (r == 0)
 		r = cpu_ranks_results(cpu, results);
 	team_leave(&cpu->device->team);
@@ -177,23 +182,14 @@ int cpu_step(struct device_graph *graph, const struct device_hyper *hyper, uint6
 	return r;
 }
 
+int cpu_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step)
+{
+	return run_step(graph->backend, DEVICE_VALUE, hyper, ret_step);
+}
+
 int cpu_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step)
 {
-	struct cpu_graph *cpu = graph->backend;
-	struct device_results *results = NULL;
-	int r = begin(cpu, &results);
-
-	if (r < 0)
-		return r;
-	cpu->weights = weights;
-	team_enter(&cpu->device->team);
-	r = forward(cpu);
-	if (r == 0)
-		r = cpu_ranks_results(cpu, results);
-	team_leave(&cpu->device->team);
-	if (r == 0)
-		*ret_step = cpu->steps;
-	return r;
+	return run_step(graph->backend, weights, NULL, ret_step);
 }
 
 int cpu_results(struct device_graph *graph, uint64_t step, bool wait,
