@@ -11,43 +11,36 @@ static const char STATE[] = "optimizer.", AVERAGE[] = "ema."; /* before names */
 
 /* ---- layouts: [K][R][S][C] on the host, [K][C][R][S] in files ---- */
 
+/* Of each of k matrices [rows][columns]. */
+static void transpose(size_t k, size_t rows, size_t columns, const float *from, float *to)
+{
+	for (size_t i = 0; i < k; i++)
+		for (size_t j = 0; j < rows; j++)
+			for (size_t l = 0; l < columns; l++)
+				to[(i * columns + l) * rows + j] =
+					from[(i * rows + j) * columns + l];
+}
+
 static void to_file(const struct device_param_spec *spec, const float *host, float *file)
 {
-	size_t k = spec->shape[0], rs = (size_t)spec->shape[1] * spec->shape[2], c = spec->shape[3];
-	for (size_t i = 0; i < k; i++)
-		for (size_t j = 0; j < rs; j++)
-			for (size_t l = 0; l < c; l++)
-				file[(i * c + l) * rs + j] = host[(i * rs + j) * c + l];
+	size_t rs = (size_t)spec->shape[1] * spec->shape[2];
+	transpose(spec->shape[0], rs, spec->shape[3], host, file);
 }
 
 static void to_host(const struct device_param_spec *spec, const float *file, float *host)
 {
-	size_t k = spec->shape[0], rs = (size_t)spec->shape[1] * spec->shape[2], c = spec->shape[3];
-	for (size_t i = 0; i < k; i++)
-		for (size_t j = 0; j < rs; j++)
-			for (size_t l = 0; l < c; l++)
-				host[(i * rs + j) * c + l] = file[(i * c + l) * rs + j];
+	size_t rs = (size_t)spec->shape[1] * spec->shape[2];
+	transpose(spec->shape[0], spec->shape[3], rs, file, host);
 }
 
 static unsigned file_shape(const struct device_param_spec *spec, uint64_t ret_shape[4])
 {
-	switch (spec->kind) {
-	case DEVICE_CONV_WEIGHT:
-		ret_shape[0] = spec->shape[0];
-		ret_shape[1] = spec->shape[3];
-		ret_shape[2] = spec->shape[1];
-		ret_shape[3] = spec->shape[2];
-		return 4;
-	case DEVICE_LINEAR_WEIGHT:
-		ret_shape[0] = spec->shape[0];
-		ret_shape[1] = spec->shape[1];
-		return 2;
-	case DEVICE_VECTOR:
-	case DEVICE_BUFFER:
-		break;
-	}
-	ret_shape[0] = spec->shape[0];
-	return 1;
+	static const unsigned order[] = {0, 3, 1, 2};
+	bool convolution = spec->kind == DEVICE_CONV_WEIGHT;
+	unsigned rank = 0;
+	for (; rank < 4 && spec->shape[rank]; rank++)
+		ret_shape[rank] = spec->shape[convolution ? order[rank] : rank];
+	return rank;
 }
 
 struct tensor_name {
@@ -102,11 +95,11 @@ static void staging_deinit(struct staging *staging)
 struct source {
 	struct device_param *param;
 	enum device_slot slot;
+	struct tensor_name name;
 };
 struct saving {
 	struct source *sources;
 	struct safetensors_tensor *tensors;
-	struct tensor_name *names;
 	size_t count;
 	struct staging staging;
 };
@@ -128,7 +121,6 @@ static void saving_deinit(struct saving *saving)
 {
 	free(saving->sources);
 	free(saving->tensors);
-	free(saving->names);
 	staging_deinit(&saving->staging);
 }
 
@@ -138,25 +130,21 @@ static int saving_init(struct saving *saving, const struct device_params *params
 	*saving = (struct saving){
 		.sources = calloc(tensors, sizeof(*saving->sources)),
 		.tensors = calloc(tensors, sizeof(*saving->tensors)),
-		.names = calloc(tensors, sizeof(*saving->names)),
 	};
 	int r = staging_init(&saving->staging, params);
-	return saving->sources && saving->tensors && saving->names ? r : -ENOMEM;
+	return saving->sources && saving->tensors ? r : -ENOMEM;
 }
 
 static void saving_add(struct saving *saving, struct device_param *param, enum device_slot slot,
 		       struct tensor_name name)
 {
-	const struct device_param_spec *spec = device_param_spec(param);
-	struct safetensors_tensor *tensor = &saving->tensors[saving->count];
-	saving->names[saving->count] = name;
-	*tensor = (struct safetensors_tensor){
-		.name = saving->names[saving->count].text,
-		.type = SAFETENSORS_F32,
-		.size = device_param_elements(param) * sizeof(float),
-	};
-	tensor->rank = file_shape(spec, tensor->shape);
-	saving->sources[saving->count++] = (struct source){param, slot};
+	struct source *source = &saving->sources[saving->count];
+	struct safetensors_tensor *tensor = &saving->tensors[saving->count++];
+	*source = (struct source){param, slot, name};
+	tensor->name = source->name.text;
+	tensor->type = SAFETENSORS_F32;
+	tensor->size = device_param_elements(param) * sizeof(float);
+	tensor->rank = file_shape(device_param_spec(param), tensor->shape);
 }
 
 int checkpoint_write_tensors(const char *path, struct device_params *params,
