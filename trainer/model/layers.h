@@ -9,7 +9,10 @@
 #include "trainer/model/model.h"
 #include "trainer/model/networks.h"
 
-enum { LAYERS_MAX = 1206 }; /* of resnet_cifar with model.depth = 1202 and the stem that pools */
+enum {
+	LAYERS_MAX = 1206, /* of resnet_cifar with model.depth = 1202 and the stem that pools */
+	LAYER_PARAMS_MAX = 5,
+};
 
 enum layer_kind {
 	LAYER_CONV,
@@ -51,8 +54,8 @@ struct model {
 	struct device_params *params;
 	struct layer *layers; /* LAYERS_MAX */
 	int layer_count;
-	struct layer_param *inits;
-	size_t init_count, init_capacity;
+	struct layer_param *inits; /* LAYERS_MAX * LAYER_PARAMS_MAX */
+	size_t init_count;
 	float bn_epsilon, bn_momentum;
 	bool bn_sync;
 	float logit_scale;

@@ -36,16 +36,6 @@ static struct device_param *declare(struct model *model, const char *owner, cons
 	if (model->failed)
 		return NULL;
 	snprintf(name, sizeof(name), "%s.%s", owner, leaf);
-	if (model->init_count == model->init_capacity) {
-		size_t capacity = model->init_capacity ? 2 * model->init_capacity : 64;
-		struct layer_param *grown = realloc(model->inits, capacity * sizeof(*grown));
-		if (!grown) {
-			layer_fail(model, -ENOMEM, "out of memory");
-			return NULL;
-		}
-		model->inits = grown;
-		model->init_capacity = capacity;
-	}
 	struct device_param_spec named = *spec;
 	named.name = name;
 	struct layer_param *entry = &model->inits[model->init_count];
@@ -229,15 +219,16 @@ int model_new(const struct recipe_model *recipe, uint32_t classes, struct device
 {
 	const struct row *row = find(recipe);
 	struct model *model = calloc(1, sizeof(*model));
-	struct layer *layers = calloc(LAYERS_MAX, sizeof(*layers));
-	if (!model || !layers) {
-		free(model);
-		free(layers);
+	if (model) {
+		model->layers = calloc(LAYERS_MAX, sizeof(*model->layers));
+		model->inits = calloc(LAYERS_MAX * LAYER_PARAMS_MAX, sizeof(*model->inits));
+	}
+	if (!model || !model->layers || !model->inits) {
+		model_free(model);
 		snprintf(error, MODEL_ERROR_MAX, "out of memory");
 		return -ENOMEM;
 	}
 	model->params = params;
-	model->layers = layers;
 	model->bn_epsilon = (float)recipe->bn_epsilon;
 	model->bn_momentum = (float)recipe->bn_momentum;
 	model->bn_sync = recipe->bn_sync;
