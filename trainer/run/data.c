@@ -258,6 +258,7 @@ int data_open(struct data *data, const struct recipe *recipe, struct comm *comm,
 	      unsigned threads, const struct weights_facts *weights, char *error)
 {
 	*data = (struct data){.recipe = recipe, .comm = comm};
+	*error = '\0';
 	int r = find_socket(data, socket, threads, error);
 	if (!r)
 		r = look_up(data, weights, error);
@@ -354,6 +355,7 @@ int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint
 {
 	const struct recipe_data *recipe = &data->recipe->data;
 	struct feed_options options;
+	*error = '\0';
 	*ret_feed = NULL;
 	if (part == DATA_VAL && data->comm->rank >= data->val_samples)
 		return 0;

@@ -78,27 +78,30 @@ int run_step_line(struct run *run, const struct run_pending *pending,
 	return run->journal ? run_end_line(run, run->journal, "log.jsonl") : 0;
 }
 
+static void duration(double seconds, char text[16])
+{
+	unsigned s = seconds > 0 && seconds < 3.5e6 ? (unsigned)seconds : 0;
+	if (s >= 3600)
+		snprintf(text, 16, "%u:%02u:%02u", s / 3600, s / 60 % 60, s % 60);
+	else
+		snprintf(text, 16, "%u:%02u", s / 60, s % 60);
+}
+
 void run_show(struct run *run)
 {
 	const struct checkpoint_state *state = &run->state;
+	char text[256], left[16];
 	if (!progress_due(&run->progress))
 		return;
 	double mean = share((double)state->images, state->train_seconds);
 	double rate = run->rate > 0 ? run->rate : mean;
-	struct progress_state line = {
-		.step = state->step,
-		.steps = run->steps,
-		.epoch = run_epoch(run, state->step),
-		.epochs = run->recipe->train.epochs,
-		.loss = run->last_loss,
-		.lr = run->last_lr,
-		.images_per_second = rate,
-		.wait = share(state->wait_seconds, state->train_seconds),
-		.seconds_left = share((double)(run->steps - state->step) *
-					      (double)run->recipe->data.batch_size,
-				      rate),
-	};
-	progress_step(&run->progress, &line);
+	double images = (double)(run->steps - state->step) * (double)run->recipe->data.batch_size;
+	duration(share(images, rate), left);
+	snprintf(text, sizeof(text),
+		 "epoch %.2f/%.6g  loss %.4f  lr %.4g  %.0f images/s  data wait %.1f %%  ETA %s",
+		 run_epoch(run, state->step), run->recipe->train.epochs, run->last_loss,
+		 run->last_lr, rate, 100 * share(state->wait_seconds, state->train_seconds), left);
+	progress_step(&run->progress, state->step, run->steps, text);
 }
 
 int run_epoch_line(struct run *run)

@@ -29,7 +29,7 @@ static int check_share(struct run *run)
  */
 static int find_checkpoint(struct run *run)
 {
-	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
+	char path[CHECKPOINT_PATH_MAX];
 	uint64_t step = UINT64_MAX;
 	if (!run->options.resume)
 		return 0;
@@ -40,19 +40,14 @@ static int find_checkpoint(struct run *run)
 				"--resume=%s is a folder: --resume --output=%s takes the newest "
 				"checkpoint in it",
 				run->options.resume_path, run->options.resume_path);
-	if (run->options.resume_path) {
-		int r = checkpoint_open(run->options.resume_path, &run->checkpoint, error);
-		return r ? run_fail(run, r, "%s", error) : 0;
-	}
+	if (run->options.resume_path)
+		return checkpoint_open(run->options.resume_path, &run->checkpoint, run->error);
 	int failed = 0;
 	while (!checkpoint_newest(run->options.output, step, &step, path)) {
-		int r = checkpoint_open(path, &run->checkpoint, error);
-		if (!r)
-			return 0;
-		if (r != -EBADMSG)
-			return run_fail(run, r, "%s", error);
-		progress_line(&run->progress, "%s; trying the checkpoint before it", error);
-		failed = run_fail(run, r, "%s", error);
+		failed = checkpoint_open(path, &run->checkpoint, run->error);
+		if (failed != -EBADMSG)
+			return failed;
+		progress_line(&run->progress, "%s; trying the checkpoint before it", run->error);
 	}
 	if (!failed && run->options.evaluate)
 		return run_fail(run, -ENOENT, "--evaluate --resume: %s holds no checkpoint",
@@ -126,12 +121,10 @@ static int check_precision(struct run *run)
 
 static int open_data(struct run *run)
 {
-	char error[DATA_ERROR_MAX] = "";
 	unsigned threads = data_daemon_threads(&run->recipe->data, run->comm,
 					       device_info(run->device)->threads > 0);
-	int r = data_open(&run->data, run->recipe, run->comm, run->options.socket, threads,
-			  run->options.evaluate ? &run->weights : NULL, error);
-	return r ? run_fail(run, r, "%s", *error ? error : strerror(-r)) : 0;
+	return data_open(&run->data, run->recipe, run->comm, run->options.socket, threads,
+			 run->options.evaluate ? &run->weights : NULL, run->error);
 }
 
 /*
@@ -166,14 +159,13 @@ static int check_data(struct run *run)
 static int open_model(struct run *run)
 {
 	struct device_optimizer_spec optimizer;
-	char error[MODEL_ERROR_MAX] = "";
 	optim_spec(run->recipe, &optimizer);
 	int r = device_params_new(run->device, &run->params);
 	if (r)
 		return run_fail(run, r, "parameters: %s", device_error(run->device));
-	r = model_new(&run->recipe->model, run->data.classes, run->params, &run->model, error);
+	r = model_new(&run->recipe->model, run->data.classes, run->params, &run->model, run->error);
 	if (r)
-		return run_fail(run, r, "%s", error);
+		return r;
 	r = device_params_allocate(run->params, &optimizer);
 	return r ? run_fail(run, r, "memory for the parameters: %s", device_error(run->device)) : 0;
 }
@@ -199,14 +191,13 @@ static int check_dataset(struct run *run, const char *key, const char *now,
 
 static int check_checkpoint(struct run *run)
 {
-	char error[RECIPE_ERROR_MAX];
 	const struct checkpoint_state *state = &run->checkpoint->state;
 	enum recipe_resume least = run->options.evaluate        ? RECIPE_WEIGHTS
 				   : run->options.allow_changes ? RECIPE_FIXED
 								: RECIPE_TRAJECTORY;
-	int r = recipe_compare(run->recipe, &run->checkpoint->recipe, least, error);
+	int r = recipe_compare(run->recipe, &run->checkpoint->recipe, least, run->error);
 	if (r)
-		return run_fail(run, r, "%s", error);
+		return r;
 	if (!run->options.evaluate && state->dataset_samples != run->data.samples)
 		return run_fail(run, -EINVAL,
 				"data.train has %llu sample%s, but had %llu when the checkpoint "
@@ -342,17 +333,17 @@ static int initialize_from(struct run *run, const struct feed_batch *batch)
 /* From the whole first batch, of which this rank's feed has only a share: as one rank alone. */
 static int initialize_from_whole(struct run *run)
 {
-	char error[DATA_ERROR_MAX] = "";
 	struct feed *feed;
 	struct feed_batch batch;
 	double wait = 0;
-	int r = data_feed(&run->data, DATA_WHOLE, run->state.epoch, run->state.batch, &feed, error);
+	int r = data_feed(&run->data, DATA_WHOLE, run->state.epoch, run->state.batch, &feed,
+			  run->error);
 	if (r)
-		return run_fail(run, r, "%s", *error ? error : strerror(-r));
-	r = data_next(&run->data, feed, run->options.stop, &batch, &wait, error);
-	if (r)
-		run_fail(run, r, "%s", r == -EINTR ? "stopped before the first step" : error);
-	else
+		return r;
+	r = data_next(&run->data, feed, run->options.stop, &batch, &wait, run->error);
+	if (r == -EINTR)
+		run_fail(run, r, "stopped before the first step");
+	else if (!r)
 		r = initialize_from(run, &batch);
 	feed_close(feed);
 	return r;
@@ -401,15 +392,12 @@ static int initialize(struct run *run)
 /* Rank 0: the weights, and on resuming all else that a checkpoint has. */
 static int fill_params(struct run *run)
 {
-	char error[CHECKPOINT_ERROR_MAX];
 	if (!run->checkpoint)
 		return initialize(run);
-	int r = checkpoint_restore(run->checkpoint, run->params, error);
-	if (r)
-		return run_fail(run, r, "%s", error);
-	if (run->options.evaluate)
+	int r = checkpoint_restore(run->checkpoint, run->params, run->error);
+	if (!r && run->options.evaluate)
 		progress_line(&run->progress, "weights from %s", run->checkpoint->path);
-	return 0;
+	return r;
 }
 
 static int share_params(struct run *run)

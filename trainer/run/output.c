@@ -187,12 +187,9 @@ int run_check_later(struct run *run, uint64_t step)
 
 static int open_file(struct run *run, const char *name, struct journal **ret_journal)
 {
-	char path[CHECKPOINT_PATH_MAX], error[JOURNAL_ERROR_MAX];
+	char path[CHECKPOINT_PATH_MAX];
 	int r = make_path(run, name, path);
-	if (r)
-		return r;
-	r = journal_open(path, ret_journal, error);
-	return r ? run_fail(run, r, "%s", error) : 0;
+	return r ? r : journal_open(path, ret_journal, run->error);
 }
 
 /*

@@ -24,30 +24,16 @@ void progress_init(struct progress *progress, enum recipe_progress mode)
 	};
 }
 
-static void duration(double seconds, char text[16])
-{
-	unsigned s = seconds > 0 && seconds < 3.5e6 ? (unsigned)seconds : 0;
-	if (s >= 3600)
-		snprintf(text, 16, "%u:%02u:%02u", s / 3600, s / 60 % 60, s % 60);
-	else
-		snprintf(text, 16, "%u:%02u", s / 60, s % 60);
-}
-
 bool progress_due(const struct progress *progress)
 {
 	return progress->on &&
 	       clock_s(CLOCK_MONOTONIC) >= (progress->bar ? progress->draw_at : progress->plain_at);
 }
 
-void progress_step(struct progress *progress, const struct progress_state *state)
+void progress_step(struct progress *progress, uint64_t step, uint64_t steps, const char *text)
 {
-	char text[256], left[16], track[25];
+	char track[25];
 	double now = clock_s(CLOCK_MONOTONIC);
-	duration(state->seconds_left, left);
-	snprintf(text, sizeof(text),
-		 "epoch %.2f/%.6g  loss %.4f  lr %.4g  %.0f images/s  data wait %.1f %%  ETA %s",
-		 state->epoch, state->epochs, state->loss, state->lr, state->images_per_second,
-		 100 * state->wait, left);
 	if (!progress->bar) {
 		fprintf(stderr, "%s\n", text);
 		progress->plain_at = now + PLAIN_SECONDS;
@@ -55,8 +41,7 @@ void progress_step(struct progress *progress, const struct progress_state *state
 	}
 	struct winsize size;
 	int columns = !ioctl(STDERR_FILENO, TIOCGWINSZ, &size) && size.ws_col ? size.ws_col : 100;
-	size_t filled =
-		state->steps ? (size_t)(state->step * (sizeof(track) - 1) / state->steps) : 0;
+	size_t filled = steps ? (size_t)(step * (sizeof(track) - 1) / steps) : 0;
 	memset(track, '.', sizeof(track) - 1);
 	memset(track, '=', filled < sizeof(track) - 1 ? filled : sizeof(track) - 1);
 	track[sizeof(track) - 1] = '\0';

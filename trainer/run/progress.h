@@ -14,20 +14,10 @@ struct progress {
 	double draw_at;
 };
 
-/* What a line says. */
-struct progress_state {
-	uint64_t step, steps;
-	double epoch, epochs;
-	double loss, lr;
-	double images_per_second;
-	double wait; /* share of time, 0 to 1 */
-	double seconds_left;
-};
-
 void progress_init(struct progress *progress, enum recipe_progress mode);
-/* Draws when it is time to; call it at every step. */
-void progress_step(struct progress *progress, const struct progress_state *state);
-/* Is a line wanted now? Spares making the state for nothing. */
+/* Draws how far the run is, and what it says. */
+void progress_step(struct progress *progress, uint64_t step, uint64_t steps, const char *text);
+/* Is a line wanted now? Spares making the text for nothing. */
 bool progress_due(const struct progress *progress);
 /* A line that stays. */
 __attribute__((format(printf, 2, 3))) void progress_line(struct progress *progress,
