@@ -37,6 +37,12 @@ int transform_fail(struct transform_error *error, int result, int position, cons
 }
 
 #define fail(parser, position, ...) transform_fail((parser)->error, -EINVAL, position, __VA_ARGS__)
+/* What was expected, and what stands there. */
+#define fail_expected(parser, what, ...)                                                           \
+	fail(parser, (parser)->at, "expected " what ", found %s",                                  \
+	     __VA_ARGS__ __VA_OPT__(, ) found(parser, (char[FOUND_MAX]){0}))
+
+enum { FOUND_MAX = NAME_MAX_SIZE + 2 };
 
 static void skip_space(struct parser *parser)
 {
@@ -70,7 +76,7 @@ static int take_word(struct parser *parser, char word[NAME_MAX_SIZE])
 }
 
 /* What stands at a position, for "found ...". */
-static const char *found(const struct parser *parser, char buffer[NAME_MAX_SIZE + 2])
+static const char *found(const struct parser *parser, char buffer[FOUND_MAX])
 {
 	const char *start = parser->text + parser->at;
 	int size = 0;
@@ -78,12 +84,12 @@ static const char *found(const struct parser *parser, char buffer[NAME_MAX_SIZE 
 	if (!*start)
 		return "the end of the text";
 	if ((unsigned char)*start < ' ' || (unsigned char)*start > '~') {
-		snprintf(buffer, NAME_MAX_SIZE + 2, "byte 0x%02x", (unsigned char)*start);
+		snprintf(buffer, FOUND_MAX, "byte 0x%02x", (unsigned char)*start);
 		return buffer;
 	}
 	while (size < 20 && is_word(start[size]))
 		size++;
-	snprintf(buffer, NAME_MAX_SIZE + 2, "'%.*s'", size ? size : 1, start);
+	snprintf(buffer, FOUND_MAX, "'%.*s'", size ? size : 1, start);
 	return buffer;
 }
 
@@ -171,20 +177,17 @@ static const char *place(const struct parameter *parameter, bool keyed, char buf
 static int parse_extent(struct parser *parser, const char *where, const char *example, int64_t min,
 			int64_t max, uint32_t *ret_width, uint32_t *ret_height)
 {
-	char buffer[NAME_MAX_SIZE + 2];
 	int position = parser->at;
 	int64_t width = take_integer(parser), height = width;
 	bool pair = width >= 0 && parser->text[parser->at] == 'x';
 
 	if (width < 0)
-		return fail(parser, position, "expected %s %s, found %s", example, where,
-			    found(parser, buffer));
+		return fail_expected(parser, "%s %s", example, where);
 	if (pair) {
 		parser->at++;
 		height = take_integer(parser);
 		if (height < 0)
-			return fail(parser, parser->at, "expected a height after '%lldx', found %s",
-				    (long long)width, found(parser, buffer));
+			return fail_expected(parser, "a height after '%lldx'", (long long)width);
 	}
 	if (width < min || height < min)
 		return fail(parser, position, "a size of 0 makes no image; expected %s %s", example,
@@ -200,7 +203,6 @@ static int parse_extent(struct parser *parser, const char *where, const char *ex
 /* A size, or sizes by epoch: 128@0;160@6. */
 static int parse_sizes(struct parser *parser, const char *where, struct step *step)
 {
-	char buffer[NAME_MAX_SIZE + 2];
 
 	for (;;) {
 		struct step_size *size = &step->sizes[step->size_count];
@@ -220,17 +222,14 @@ static int parse_sizes(struct parser *parser, const char *where, struct step *st
 		step->size_count++;
 		if (parser->text[parser->at] != '@') {
 			if (step->size_count > 1)
-				return fail(parser, parser->at,
-					    "expected '@' and an epoch after the size, found %s",
-					    found(parser, buffer));
+				return fail_expected(parser, "'@' and an epoch after the size");
 			return 0;
 		}
 		position = ++parser->at;
 		int64_t epoch = take_integer(parser);
 
 		if (epoch < 0)
-			return fail(parser, position, "expected an epoch after '@', found %s",
-				    found(parser, buffer));
+			return fail_expected(parser, "an epoch after '@'");
 		if (step->size_count == 1 && epoch != 0)
 			return fail(parser, position,
 				    "the first size of a schedule starts at epoch 0");
@@ -245,37 +244,26 @@ static int parse_sizes(struct parser *parser, const char *where, struct step *st
 	}
 }
 
-/* How many numbers a type takes. */
-static void number_counts(enum value_type type, unsigned *ret_min, unsigned *ret_max)
+/* How many numbers a type takes at most. */
+static unsigned numbers_max(enum value_type type)
 {
-	*ret_min = type == VALUE_RANGE ? 2 : 1;
-	switch (type) {
-	case VALUE_RANGE:
-	case VALUE_SPREAD:
-	case VALUE_PAIR:
-		*ret_max = 2;
-		return;
-	case VALUE_COLOUR:
-		*ret_max = 3;
-		return;
-	case VALUE_SHEAR:
-		*ret_max = 4;
-		return;
-	default:
-		*ret_max = 1;
-	}
+	static const unsigned most[] = {[VALUE_RANGE] = 2,
+					[VALUE_SPREAD] = 2,
+					[VALUE_PAIR] = 2,
+					[VALUE_COLOUR] = 3,
+					[VALUE_SHEAR] = 4};
+
+	return type < sizeof(most) / sizeof(*most) && most[type] ? most[type] : 1;
 }
 
 static int check_numbers(struct parser *parser, const struct parameter *parameter,
 			 const char *where, struct value *value)
 {
-	char buffer[NAME_MAX_SIZE + 2];
 	bool ordered = parameter->type == VALUE_RANGE || parameter->type == VALUE_SPREAD ||
 		       parameter->type == VALUE_SHEAR;
 
 	if (parameter->type == VALUE_RANGE && value->count == 1)
-		return fail(parser, parser->at, "expected ':' and the upper end of %s, found %s",
-			    parameter->key, found(parser, buffer));
+		return fail_expected(parser, "':' and the upper end of %s", parameter->key);
 	for (unsigned i = 0; ordered && i + 1 < value->count; i += 2)
 		if (value->numbers[i] > value->numbers[i + 1])
 			return fail(parser, value->position,
@@ -300,10 +288,8 @@ static int check_numbers(struct parser *parser, const struct parameter *paramete
 static int parse_numbers(struct parser *parser, const struct parameter *parameter,
 			 const char *where, struct value *value)
 {
-	char buffer[NAME_MAX_SIZE + 2];
-	unsigned min, max;
+	unsigned max = numbers_max(parameter->type);
 
-	number_counts(parameter->type, &min, &max);
 	for (;;) {
 		int position = parser->at;
 		double number;
@@ -314,12 +300,10 @@ static int parse_numbers(struct parser *parser, const struct parameter *paramete
 				return fail(parser, position,
 					    "expected a number %s, found %s; several are written "
 					    "without brackets, with ':' between them",
-					    where, found(parser, buffer));
+					    where, found(parser, (char[FOUND_MAX]){0}));
 			if (value->count == 0)
-				return fail(parser, position, "expected a number %s, found %s",
-					    where, found(parser, buffer));
-			return fail(parser, position, "expected a number after ':', found %s",
-				    found(parser, buffer));
+				return fail_expected(parser, "a number %s", where);
+			return fail_expected(parser, "a number after ':'");
 		}
 		if (!(number >= parameter->min && number <= parameter->max))
 			return fail(parser, position, "%s is from %.7g to %.7g", parameter->key,
@@ -338,11 +322,9 @@ static int parse_numbers(struct parser *parser, const struct parameter *paramete
 static int parse_choice(struct parser *parser, const struct parameter *parameter, const char *where,
 			struct value *value)
 {
-	char buffer[NAME_MAX_SIZE + 2];
 	int position = parser->at;
 	const char *choice = parameter->words;
 
-	found(parser, buffer);
 	size_t size = (size_t)take_word(parser, value->word);
 
 	while (size > 0 && *choice) {
@@ -354,8 +336,7 @@ static int parse_choice(struct parser *parser, const struct parameter *parameter
 		value->choice++;
 	}
 	parser->at = position;
-	return fail(parser, position, "expected one of %s %s, found %s", parameter->words, where,
-		    found(parser, buffer));
+	return fail_expected(parser, "one of %s %s", parameter->words, where);
 }
 
 static int parse_value(struct parser *parser, const struct parameter *parameter, bool keyed,
@@ -456,7 +437,6 @@ static int parse_argument(struct parser *parser, const struct rule *rule, unsign
 static int parse_arguments(struct parser *parser, const struct rule *rule, struct step *step,
 			   struct value values[PARAMETERS_MAX])
 {
-	char buffer[NAME_MAX_SIZE + 2];
 	unsigned positional = 0;
 	int positions[2] = {0}, count = 0;
 	int r;
@@ -482,8 +462,7 @@ static int parse_arguments(struct parser *parser, const struct rule *rule, struc
 		if (parser->text[parser->at] == ')')
 			break;
 		if (parser->text[parser->at] != ',')
-			return fail(parser, parser->at, "expected ',' or ')' in %s(...), found %s",
-				    rule->name, found(parser, buffer));
+			return fail_expected(parser, "',' or ')' in %s(...)", rule->name);
 		parser->at++;
 		skip_space(parser);
 	}
@@ -559,17 +538,15 @@ static int set_format(struct parser *parser, const struct rule *rule, const stru
 static int parse_step(struct parser *parser)
 {
 	struct transform *transform = parser->transform;
-	char name[NAME_MAX_SIZE], buffer[NAME_MAX_SIZE + 2];
+	char name[NAME_MAX_SIZE];
 	int position = parser->at;
 	const struct rule *rule;
 	struct value values[PARAMETERS_MAX] = {0};
 	struct step step = {.position = position};
 	int r;
 
-	found(parser, buffer);
 	if (is_digit(parser->text[position]) || take_word(parser, name) == 0)
-		return fail(parser, position, "expected the name of a step, found %s",
-			    found(parser, buffer));
+		return fail_expected(parser, "the name of a step");
 	rule = grammar_find(name);
 	if (!rule)
 		return grammar_fail_name(parser->error, position, name);
