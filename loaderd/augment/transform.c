@@ -95,8 +95,8 @@ static int stage_keep(struct transform_scratch *scratch, const struct packimg_sa
 				.rows = &scratch->rows,
 				.store_ticks = &scratch->times.store};
 	bool between = index + 1 < plan->stage_count;
-	int r = between ? buffer_reserve(&scratch->between[index % 2],
-					 (size_t)canvas.width * canvas.height * 3)
+	int r = between ? block_reserve(&scratch->between[index % 2],
+					(size_t)canvas.width * canvas.height * 3)
 			: 0;
 
 	canvas.data = scratch->between[index % 2].data;

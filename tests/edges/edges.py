@@ -31,7 +31,7 @@ TABLE = {
     "loaderd/augment/grammar": "loaderd/augment/transform.h loaderd/augment/kernels",
     "loaderd/augment/kernels": "loaderd/augment/transform.h",
     "loaderd/augment/resize": "loaderd/augment/resize.h loaderd/augment/kernels/vectors.h "
-                              "loaderd/augment/kernels/buffer.h",
+                              "loaderd/augment/kernels/block.h",
 
     # the daemon: reading, then batches, then threads; a supervisor that knows nothing of them, and the worker
     "loaderd/io": "format/packimg.h loaderd/blame.h",

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "loaderd/augment/apply/canvas.h"
-#include "loaderd/augment/kernels/buffer.h"
+#include "loaderd/augment/kernels/block.h"
 
 struct transform_scratch {
 	struct packimg_decoder *decoder;
@@ -14,7 +14,7 @@ struct transform_scratch {
 	struct effects *effects;
 	enum cpu_isa isa;
 	const struct store_kernels *kernels;
-	struct buffer between[2]; /* pictures between two stages */
+	struct block between[2]; /* pictures between two stages */
 	struct canvas_rows rows;
 	struct transform_times times; /* of the sample at hand; resize is filled in last */
 };

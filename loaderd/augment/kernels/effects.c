@@ -1,5 +1,5 @@
 #include "loaderd/augment/kernels/effects.h"
-#include "loaderd/augment/kernels/buffer.h"
+#include "loaderd/augment/kernels/block.h"
 #include "loaderd/augment/kernels/effect_kernels.h"
 
 #include <assert.h>
@@ -13,7 +13,7 @@ struct effects {
 	 * The picture is the one of the two that current names; some effects make it anew in the
 	 * other. kept and sum are those of a mix, lines are of a blur.
 	 */
-	struct buffer pictures[2], kept, sum, lines;
+	struct block pictures[2], kept, sum, lines;
 	unsigned current;
 	uint32_t width, height;
 };
@@ -68,8 +68,8 @@ static size_t pixel_count(const struct effects *effects)
 /* A picture has room for one pixel more, which warping wants. */
 static int reserve_picture(struct effects *effects, unsigned which)
 {
-	return buffer_reserve(&effects->pictures[which],
-			      (pixel_count(effects) + 1) * sizeof(uint32_t));
+	return block_reserve(&effects->pictures[which],
+			     (pixel_count(effects) + 1) * sizeof(uint32_t));
 }
 
 int effects_begin(struct effects *effects, uint32_t width, uint32_t height, uint8_t **ret_pixels)
@@ -225,8 +225,8 @@ static void blur_columns(struct effects *effects, const struct effect_gauss *gau
 static int effects_blur(struct effects *effects, const struct effect *effect)
 {
 	size_t row_size = ((size_t)effects->width + EFFECT_BLUR_SIDE_MAX) * 4;
-	int r = buffer_reserve(&effects->lines,
-			       (row_size + 4 * pixel_count(effects)) * sizeof(int16_t));
+	int r = block_reserve(&effects->lines,
+			      (row_size + 4 * pixel_count(effects)) * sizeof(int16_t));
 	int16_t *row = effects->lines.data;
 
 	if (r < 0)
@@ -239,11 +239,11 @@ static int effects_blur(struct effects *effects, const struct effect *effect)
 static int effects_mix_begin(struct effects *effects, const struct effect *effect)
 {
 	size_t count = pixel_count(effects);
-	int r = buffer_reserve(&effects->kept, count * sizeof(uint32_t));
+	int r = block_reserve(&effects->kept, count * sizeof(uint32_t));
 
 	if (r < 0)
 		return r;
-	r = buffer_reserve(&effects->sum, 4 * count * sizeof(float));
+	r = block_reserve(&effects->sum, 4 * count * sizeof(float));
 	if (r < 0)
 		return r;
 	memcpy(effects->kept.data, effects_picture(effects), count * sizeof(uint32_t));

@@ -1,5 +1,5 @@
 #include "loaderd/augment/resize/resize.h"
-#include "loaderd/augment/kernels/buffer.h"
+#include "loaderd/augment/kernels/block.h"
 #include "loaderd/augment/resize/resize_kernels.h"
 
 #include <assert.h>
@@ -22,22 +22,22 @@ enum {
 /* One direction's filter, and where it lies. */
 struct filter {
 	struct resize_table table;
-	struct buffer start, weight;
+	struct block start, weight;
 };
 
 /* Both directions of one geometry. */
 struct filters {
 	struct filter x, y;
-	struct buffer packed;
+	struct block packed;
 };
 
 struct resize {
 	const struct resize_kernels *kernels;
 	struct filters filters[2]; /* the second is that of chroma planes */
-	struct buffer rings[3];    /* of each plane: pair rows, a power of two of them */
-	struct buffer terms[3];    /* of each plane: pointers and weights of one output row */
-	struct buffer narrow;      /* copies of rows too short for the kernels */
-	struct buffer finished;    /* one row, or the whole image, for a sink */
+	struct block rings[3];     /* of each plane: pair rows, a power of two of them */
+	struct block terms[3];     /* of each plane: pointers and weights of one output row */
+	struct block narrow;       /* copies of rows too short for the kernels */
+	struct block finished;     /* one row, or the whole image, for a sink */
 };
 
 /* One call of resize_region, and the tile at hand. */
@@ -46,7 +46,7 @@ struct job {
 	const struct resize_source *source;
 	const struct resize_target *target;
 	struct filters *filters;
-	struct buffer *ring, *terms;
+	struct block *ring, *terms;
 	bool reverse;
 	bool whole; /* rows come only once, so there are no tiles */
 	struct resize_pass pass;
@@ -130,11 +130,11 @@ static int filter_make(const struct resize_kernels *kernels, const struct resize
 	table->count = axis->count;
 	table->padded = round_up(axis->count, RESIZE_LANES);
 	table->taps = taps < axis->high - axis->low ? taps : axis->high - axis->low;
-	r = buffer_reserve(&filter->start, table->padded * sizeof(*table->start));
+	r = block_reserve(&filter->start, table->padded * sizeof(*table->start));
 	if (r < 0)
 		return r;
-	r = buffer_reserve(&filter->weight,
-			   (size_t)table->padded * table->taps * sizeof(*table->weight));
+	r = block_reserve(&filter->weight,
+			  (size_t)table->padded * table->taps * sizeof(*table->weight));
 	if (r < 0)
 		return r;
 	table->start = filter->start.data;
@@ -178,15 +178,15 @@ static int job_reserve(struct job *job)
 		fit = blocks;
 	job->ring_mask = pairs - 1;
 	job->block_count = blocks < fit ? blocks : fit;
-	r = buffer_reserve(job->ring, job->block_count * block_bytes);
+	r = block_reserve(job->ring, job->block_count * block_bytes);
 	if (r < 0)
 		return r;
-	r = buffer_reserve(job->terms, filter * (sizeof(int32_t *) + sizeof(int32_t)));
+	r = block_reserve(job->terms, filter * (sizeof(int32_t *) + sizeof(int32_t)));
 	if (r < 0)
 		return r;
 	size_t packed_size = resize->kernels->prepare(&job->pass);
 
-	r = buffer_reserve(&job->filters->packed, packed_size);
+	r = block_reserve(&job->filters->packed, packed_size);
 	if (r < 0)
 		return r;
 	job->pass.packed = job->filters->packed.data;
@@ -194,7 +194,7 @@ static int job_reserve(struct job *job)
 	if (job->pass.row_size < job->pass.row_size_min) {
 		size_t size = (size_t)RESIZE_BAND * job->pass.row_size_min;
 
-		r = buffer_reserve(&resize->narrow, size);
+		r = block_reserve(&resize->narrow, size);
 		if (r < 0)
 			return r;
 		/* What lies beyond the copied row has no weight, but should not be unset either. */
@@ -384,7 +384,7 @@ static int job_run(struct job *job)
 
 	if (target->sink) {
 		stride = job->pass.elements;
-		r = buffer_reserve(&resize->finished, (size_t)stride * (tiled ? rows : 1));
+		r = block_reserve(&resize->finished, (size_t)stride * (tiled ? rows : 1));
 		if (r < 0)
 			return r;
 		output = resize->finished.data;
@@ -565,7 +565,7 @@ int resize_planes(struct resize *resize, const struct resize_plane planes[3],
 		return r;
 	r = planes_begin(resize, planes, target, jobs);
 	if (r == 0 && target->sink)
-		r = buffer_reserve(&resize->finished, (size_t)width * target->channels);
+		r = block_reserve(&resize->finished, (size_t)width * target->channels);
 	if (r < 0)
 		return r;
 	for (uint32_t i = 0; i < height; i++) {

@@ -1,11 +1,11 @@
-#include "loaderd/augment/kernels/buffer.h"
+#include "loaderd/augment/kernels/block.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-int buffer_reserve(struct buffer *buffer, size_t size)
+int block_reserve(struct block *block, size_t size)
 {
-	if (size <= buffer->size)
+	if (size <= block->size)
 		return 0;
 	/* A quarter more than asked: crops of random size would otherwise grow it many times. */
 	size = (size + size / 4 + 4095) & ~(size_t)4095;
@@ -13,8 +13,8 @@ int buffer_reserve(struct buffer *buffer, size_t size)
 
 	if (!data)
 		return -ENOMEM;
-	free(buffer->data);
-	buffer->data = data;
-	buffer->size = size;
+	free(block->data);
+	block->data = data;
+	block->size = size;
 	return 0;
 }

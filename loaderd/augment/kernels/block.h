@@ -6,11 +6,11 @@
 
 #include <stddef.h>
 
-struct buffer {
+struct block {
 	void *data; /* aligned to 64 bytes */
 	size_t size;
 };
 
 /* Sees to it that there are size bytes; what was in them is lost when they have to grow. -ENOMEM.
  */
-int buffer_reserve(struct buffer *buffer, size_t size);
+int block_reserve(struct block *block, size_t size);

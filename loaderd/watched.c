@@ -1,0 +1,36 @@
+#include "loaderd/watched.h"
+
+#include "format/base/clock.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+
+enum { EVENTS_PER_TURN = 64 };
+
+int watched_add(int epoll_fd, struct watched *watched, uint32_t events)
+{
+	struct epoll_event event = {.events = events, .data.ptr = watched};
+	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, watched->fd, &event) < 0 ? -errno : 0;
+}
+
+void watched_remove(int epoll_fd, const struct watched *watched)
+{
+	epoll_ctl(epoll_fd, EPOLL_CTL_DEL, watched->fd, NULL);
+}
+
+int watched_turn(int epoll_fd, uint64_t due_ns)
+{
+	struct epoll_event events[EVENTS_PER_TURN];
+	const uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+	const int wait_ms = due_ns == UINT64_MAX ? -1
+			    : due_ns <= now_ns   ? 0
+						 : (int)((due_ns - now_ns) / 1000000 + 1);
+	int count = epoll_wait(epoll_fd, events, EVENTS_PER_TURN, wait_ms);
+	if (count < 0 && errno != EINTR)
+		return -errno;
+	for (int i = 0; i < count; i++) {
+		struct watched *watched = events[i].data.ptr;
+		watched->ready(watched, events[i].events);
+	}
+	return 0;
+}
