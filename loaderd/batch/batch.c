@@ -52,18 +52,12 @@ static void *new_aligned(size_t count, size_t size)
 static int start_io(struct batcher *batcher)
 {
 	const struct batcher_options *options = &batcher->options;
-	struct io_options io = {
-		.dataset = options->dataset,
-		.walk = {.order = options->order,
-			 .epoch = options->epoch,
-			 .batch = options->batch,
-			 .epoch_end = options->epoch_end},
-		.mode = options->io,
-		.bytes = options->io_bytes,
-		.queue_depth = options->io_depth,
-		.direct = options->direct,
-		.direct_count = options->direct_count,
-	};
+	struct io_options io = options->io;
+	io.dataset = options->dataset;
+	io.walk = (struct order_walk){.order = options->order,
+				      .epoch = options->epoch,
+				      .batch = options->batch,
+				      .epoch_end = options->epoch_end};
 	int r = io_new(&io, &batcher->io);
 	if (r < 0 && io.mode == IO_URING) {
 		io.mode = IO_MMAP;

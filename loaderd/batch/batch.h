@@ -49,12 +49,11 @@ struct batcher_options {
 	struct value_columns fields;
 	unsigned workers;        /* of the pool that will work for it at once, */
 	unsigned worker_indices; /* and one more than the highest index of any */
-	/* not IO_AUTO; IO_URING falls back to IO_MMAP where it cannot be had */
-	enum io_mode io;
-	uint64_t io_bytes; /* of read-ahead */
-	unsigned io_depth;
-	const int *direct; /* as in io_options, */
-	uint32_t direct_count;
+	/*
+	 * How it reads: what and in which order follows from the above. IO_URING falls back to
+	 * IO_MMAP where it cannot be had.
+	 */
+	struct io_options io;
 	/* Called by workers without any lock held. */
 	void (*doorbell)(void *user);
 	void *doorbell_user;

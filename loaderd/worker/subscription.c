@@ -41,6 +41,15 @@ static int refuse_pipeline(struct refusal *refusal, int code, const struct trans
 	return code;
 }
 
+static int check_limit(const char *field, uint32_t value, uint64_t limit, struct refusal *refusal)
+{
+	if (value <= limit)
+		return 0;
+	return refuse_request(refusal, EDQUOT, field,
+			      "%s %u is beyond the daemon's limit of %llu ([limits] %s)", field,
+			      value, (unsigned long long)limit, field);
+}
+
 static int check_request(const Loaderd__OpenFeed *request, const struct config *config,
 			 struct refusal *refusal)
 {
@@ -48,11 +57,9 @@ static int check_request(const Loaderd__OpenFeed *request, const struct config *
 	if (request->batch_size == 0)
 		return refuse_request(refusal, EINVAL, "batch_size",
 				      "batch_size must be at least 1");
-	if (request->batch_size > config->batch_size)
-		return refuse_request(
-			refusal, EDQUOT, "batch_size",
-			"batch_size %u is beyond the daemon's limit of %llu ([limits] batch_size)",
-			request->batch_size, (unsigned long long)config->batch_size);
+	int r = check_limit("batch_size", request->batch_size, config->batch_size, refusal);
+	if (r < 0)
+		return r;
 	if (request->rank >= world)
 		return refuse_request(refusal, EINVAL, "rank",
 				      "rank %u must be below world, which is %u", request->rank,
@@ -60,11 +67,9 @@ static int check_request(const Loaderd__OpenFeed *request, const struct config *
 	if (request->slots == 1)
 		return refuse_request(refusal, EINVAL, "slots",
 				      "slots must be 0 (the daemon chooses) or at least 2");
-	if (request->slots > config->slots)
-		return refuse_request(
-			refusal, EDQUOT, "slots",
-			"slots %u is beyond the daemon's limit of %llu ([limits] slots)",
-			request->slots, (unsigned long long)config->slots);
+	r = check_limit("slots", request->slots, config->slots, refusal);
+	if (r < 0)
+		return r;
 	if (strlen(request->pipeline) > config->pipeline_length)
 		return refuse_request(refusal, EDQUOT, "pipeline",
 				      "the pipeline's text has %zu bytes, the daemon's limit is "
@@ -76,12 +81,9 @@ static int check_request(const Loaderd__OpenFeed *request, const struct config *
 			refusal, EDQUOT, "fields",
 			"%zu fields were asked for, the daemon's limit is %llu ([limits] fields)",
 			request->n_fields, (unsigned long long)config->fields);
-	if (request->field_bytes > config->field_bytes)
-		return refuse_request(refusal, EDQUOT, "field_bytes",
-				      "field_bytes %u is beyond the daemon's limit of %llu "
-				      "([limits] field_bytes)",
-				      request->field_bytes,
-				      (unsigned long long)config->field_bytes);
+	r = check_limit("field_bytes", request->field_bytes, config->field_bytes, refusal);
+	if (r < 0)
+		return r;
 	if (request->last != LOADERD__LAST_BATCH__LAST_DROP &&
 	    request->last != LOADERD__LAST_BATCH__LAST_SHORT)
 		return refuse_request(refusal, EINVAL, "last", "last = %d is not known",
@@ -279,9 +281,9 @@ static int subscription_prepare(struct subscription *subscription, const Loaderd
 				  refusal);
 	if (r < 0)
 		return r;
-	options->io = choose_io(context->config, subscription->dataset);
-	options->io_bytes = context->config->readahead_bytes;
-	options->io_depth = (unsigned)context->config->queue_depth;
+	options->io = (struct io_options){.mode = choose_io(context->config, subscription->dataset),
+					  .bytes = context->config->readahead_bytes,
+					  .queue_depth = (unsigned)context->config->queue_depth};
 	choose_slots(options, request->slots, context->config->slots);
 	return 0;
 }
@@ -318,7 +320,7 @@ int subscription_new(const Loaderd__OpenFeed *request, const struct subscription
 uint32_t subscription_wants_direct(const struct subscription *subscription)
 {
 	uint32_t files = packimg_shard_count(subscription->dataset->image);
-	if (subscription->options.io != IO_URING)
+	if (subscription->options.io.mode != IO_URING)
 		return 0;
 	return files < IO_DIRECT_MAX ? files : IO_DIRECT_MAX;
 }
@@ -340,9 +342,8 @@ static int keep_direct(struct subscription *subscription, int *direct, uint32_t 
 		subscription->direct[i] = direct[i];
 		direct[i] = -1;
 	}
-	subscription->direct_count = count;
-	subscription->options.direct = subscription->direct;
-	subscription->options.direct_count = count;
+	subscription->options.io.direct = subscription->direct;
+	subscription->options.io.direct_count = count;
 	return 0;
 }
 
@@ -354,7 +355,7 @@ static int subscription_take_ring(struct subscription *subscription,
 	struct ring_geometry geometry;
 	batcher_geometry(options, &geometry);
 	uint64_t bytes = ring_size(&geometry);
-	uint64_t other_bytes = options->io == IO_URING ? options->io_bytes : 0;
+	uint64_t other_bytes = options->io.mode == IO_URING ? options->io.bytes : 0;
 	if (bytes == 0)
 		return refuse_request(
 			refusal, EDQUOT, "batch_size",
@@ -397,7 +398,7 @@ void subscription_free(struct subscription *subscription)
 	transform_free(subscription->options.transform);
 	if (subscription->dataset)
 		registry_release(subscription->registry, subscription->dataset);
-	for (uint32_t i = 0; i < subscription->direct_count; i++)
+	for (uint32_t i = 0; i < subscription->options.io.direct_count; i++)
 		close(subscription->direct[i]);
 	free(subscription->direct);
 	if (subscription->ring_source)

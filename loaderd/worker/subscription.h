@@ -18,8 +18,7 @@ struct subscription {
 	struct registry *registry;
 	struct dataset *dataset;
 	struct batcher_options options; /* until there is a batcher */
-	int *direct;                    /* [direct_count] */
-	uint32_t direct_count;
+	int *direct;                    /* as in options.io */
 	struct batcher *batcher;
 	struct ring_source *ring_source;
 	uint64_t bytes; /* of its ring, and of what it reads into */

@@ -101,9 +101,7 @@ static struct batcher *new_batcher(const char *pipeline, uint32_t slots, unsigne
 		.worker_indices = 2 * workers,
 		.doorbell = no_doorbell,
 		.report = no_report,
-		.io = IO_MMAP,
-		.io_bytes = 1 << 20,
-		.io_depth = 8,
+		.io = {.mode = IO_MMAP, .bytes = 1 << 20, .queue_depth = 8},
 	};
 	struct transform_error error;
 	assert_int_equal(order_init(&options.order), 0);

@@ -181,9 +181,7 @@ static void run_daemon(enum kind kind, const struct claim_terms *terms, uint32_t
 		.doorbell = no_doorbell,
 		.report = no_report,
 		.transform = pipeline(),
-		.io = IO_MMAP,
-		.io_bytes = 1 << 20,
-		.io_depth = 8,
+		.io = {.mode = IO_MMAP, .bytes = 1 << 20, .queue_depth = 8},
 	};
 	struct batcher_worker worker = {.alone = terms->alone};
 	uint64_t begun;
