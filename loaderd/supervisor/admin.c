@@ -122,7 +122,7 @@ static void admin_answer(const struct admin *admin, const uint8_t *data, size_t 
 
 static void admin_close(struct admin *admin)
 {
-	epoll_ctl(admin->crew->epoll_fd, EPOLL_CTL_DEL, admin->watched.fd, NULL);
+	watched_remove(admin->crew->epoll_fd, &admin->watched);
 	frame_reader_deinit(&admin->reader);
 	close(admin->watched.fd);
 	free(admin);
@@ -145,18 +145,14 @@ static void on_admin(struct watched *watched, uint32_t events)
 int admin_open(struct crew *crew, int fd, void (*stop)(void *user), void *user)
 {
 	struct admin *admin = calloc(1, sizeof(*admin));
-	struct epoll_event event = {.events = EPOLLIN, .data.ptr = admin};
 	if (!admin) {
 		close(fd);
 		return -ENOMEM;
 	}
 	*admin = (struct admin){{fd, on_admin}, crew, {0}, stop, user};
 	frame_reader_init(&admin->reader);
-	if (epoll_ctl(crew->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0)
-		return 0;
-	int r = -errno;
-	frame_reader_deinit(&admin->reader);
-	close(fd);
-	free(admin);
+	int r = watched_add(crew->epoll_fd, &admin->watched, EPOLLIN);
+	if (r < 0)
+		admin_close(admin);
 	return r;
 }

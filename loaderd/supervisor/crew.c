@@ -72,26 +72,18 @@ void crew_forget_if_done(struct crew *crew, struct crew_user *user)
 		forget_user(crew, user);
 }
 
-/* Out of the set altogether: hang-up is told of all that is in it, whatever was asked for. */
-void crew_look_away(const struct crew *crew, const struct watched *watched)
-{
-	epoll_ctl(crew->epoll_fd, EPOLL_CTL_DEL, watched->fd, NULL);
-}
-
 /* False: the kernel has no memory for it now. */
 bool crew_look_again(const struct crew *crew, struct watched *watched, uint32_t events)
 {
-	struct epoll_event event = {.events = events, .data.ptr = watched};
-	return watched->fd < 0 ||
-	       epoll_ctl(crew->epoll_fd, EPOLL_CTL_ADD, watched->fd, &event) == 0 ||
-	       errno == EEXIST;
+	int r = watched->fd < 0 ? 0 : watched_add(crew->epoll_fd, watched, events);
+	return r == 0 || r == -EEXIST;
 }
 
 void crew_unwatch(struct crew *crew, struct watched *watched)
 {
 	if (watched->fd < 0)
 		return;
-	crew_look_away(crew, watched);
+	watched_remove(crew->epoll_fd, watched);
 	close(watched->fd);
 	watched->fd = -1;
 }
@@ -109,9 +101,8 @@ static void crew_bury(struct crew *crew)
 int crew_watch(struct crew *crew, struct watched *watched, int fd,
 	       void (*ready)(struct watched *, uint32_t))
 {
-	struct epoll_event event = {.events = EPOLLIN, .data.ptr = watched};
 	*watched = (struct watched){fd, ready};
-	return epoll_ctl(crew->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+	return watched_add(crew->epoll_fd, watched, EPOLLIN);
 }
 
 /*

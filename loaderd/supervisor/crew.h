@@ -11,7 +11,7 @@
 #include "loaderd/supervisor/groups.h"
 #include "loaderd/supervisor/guests.h"
 #include "loaderd/supervisor/ledger.h"
-#include "loaderd/supervisor/watched.h"
+#include "loaderd/watched.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -151,7 +151,7 @@ static int hand_over(struct worker *worker, const struct arrival *arrival)
 
 static void on_room(struct watched *watched, uint32_t events)
 {
-	struct worker *worker = WORKER_OF(watched, room);
+	struct worker *worker = WATCHED_IN(worker, room, watched);
 	struct crew *crew = worker->crew;
 	unsigned done = 0;
 	int r = 0;
@@ -165,12 +165,12 @@ static void on_room(struct watched *watched, uint32_t events)
 		worker->waiting_count * sizeof(*worker->waiting));
 	if (r == -ETOOMANYREFS) {
 		/* The socket has room all the time. */
-		crew_look_away(crew, watched);
+		watched_remove(crew->epoll_fd, watched);
 		crew->room_due_ns = clock_ns(CLOCK_MONOTONIC) + ROOM_AGAIN_NS;
 	}
 	if (worker->waiting_count > 0)
 		return;
-	crew_look_away(crew, watched);
+	watched_remove(crew->epoll_fd, watched);
 	watched->fd = -1;
 }
 

@@ -7,7 +7,6 @@
 
 #include "loaderd/supervisor/crew.h"
 
-#include <stddef.h>
 
 enum {
 	RECORDS_PER_TURN = 64,
@@ -92,12 +91,7 @@ struct crew_user {
 	uint64_t remember_until_ns; /* until when suspects outlive workers */
 };
 
-#define WORKER_OF(watched, member)                                                                 \
-	((struct worker *)((char *)(watched)-offsetof(struct worker, member)))
-
 /* crew.c */
-/* Out of the set altogether: hang-up is told of all that is in it, whatever was asked for. */
-void crew_look_away(const struct crew *crew, const struct watched *watched);
 /* False: the kernel has no memory for it now. */
 bool crew_look_again(const struct crew *crew, struct watched *watched, uint32_t events);
 int crew_watch(struct crew *crew, struct watched *watched, int fd,

@@ -30,11 +30,11 @@ void crew_relay_line(struct worker *worker)
  */
 void crew_on_log(struct watched *watched, uint32_t events)
 {
-	struct worker *worker = WORKER_OF(watched, log);
+	struct worker *worker = WATCHED_IN(worker, log, watched);
 	char bytes[LOG_BYTES_PER_TURN];
 	size_t room = worker->log_left < sizeof(bytes) ? worker->log_left : sizeof(bytes);
 	if (room == 0) {
-		crew_look_away(worker->crew, watched);
+		watched_remove(worker->crew->epoll_fd, watched);
 		return;
 	}
 	ssize_t n = read(watched->fd, bytes, room);

@@ -28,7 +28,7 @@ void crew_dismiss(struct worker *worker)
 	crew_unwatch(crew, &worker->pipe);
 	crew_unwatch(crew, &worker->log);
 	if (worker->room.fd >= 0)
-		crew_look_away(crew, &worker->room);
+		watched_remove(crew->epoll_fd, &worker->room);
 	worker->room.fd = -1;
 	for (unsigned i = 0; i < worker->waiting_count; i++)
 		closer_hang_up(crew->closer, worker->user->uid, worker->waiting[i].fd);
@@ -87,7 +87,7 @@ static void warn_of_poison(struct worker *worker)
 
 static void on_end(struct watched *watched, uint32_t events)
 {
-	struct worker *worker = WORKER_OF(watched, end);
+	struct worker *worker = WATCHED_IN(worker, end, watched);
 	struct crew_user *user = worker->user;
 	struct crew *crew = worker->crew;
 	char who[32];
@@ -174,11 +174,11 @@ static void retire_if_idle(struct worker *worker, uint64_t clients)
 
 static void on_records(struct watched *watched, uint32_t events)
 {
-	struct worker *worker = WORKER_OF(watched, pipe);
+	struct worker *worker = WATCHED_IN(worker, pipe, watched);
 	for (unsigned i = 0; i < RECORDS_PER_TURN; i++) {
 		struct link_record record;
 		if (worker->records_left == 0) {
-			crew_look_away(worker->crew, watched);
+			watched_remove(worker->crew->epoll_fd, watched);
 			return;
 		}
 		ssize_t n = read(watched->fd, &record, sizeof(record));

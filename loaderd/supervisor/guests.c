@@ -1,12 +1,11 @@
 #include "loaderd/supervisor/guests.h"
 
 #include "loaderd/reply.h"
-#include "loaderd/supervisor/watched.h"
+#include "loaderd/watched.h"
 #include "proto/framing.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
 struct guest {
@@ -28,7 +27,7 @@ static void guests_leave(struct guest *guest)
 	}
 	guests->count--;
 	house->count--;
-	epoll_ctl(house->epoll_fd, EPOLL_CTL_DEL, guest->watched.fd, NULL);
+	watched_remove(house->epoll_fd, &guest->watched);
 	closer_close(house->closer, guests->uid, guest->watched.fd);
 	guest->watched.fd = -1;
 	guest->next = house->dead;
@@ -59,8 +58,7 @@ void guests_add(struct guests *guests, uint64_t id, int fd)
 	guests->count++;
 	guests->house->count++;
 	/* No events but those that are always told: hang-up and error. */
-	struct epoll_event event = {.data.ptr = &guest->watched};
-	if (epoll_ctl(guests->house->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0)
+	if (watched_add(guests->house->epoll_fd, &guest->watched, 0) < 0)
 		guests_leave(guest);
 }
 

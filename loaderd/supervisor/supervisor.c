@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +23,6 @@
 #include <unistd.h>
 
 enum {
-	EVENTS_PER_TURN = 64,
 	ACCEPTS_PER_TURN = 16,
 	LISTENERS_MAX = 16,
 	ACCEPT_AGAIN_MS = 100, /* when there were no descriptors for a connection */
@@ -60,23 +58,13 @@ struct supervisor {
 	int parent;
 };
 
-#define SUPERVISOR_OF(watched, member)                                                             \
-	((struct supervisor *)((char *)(watched)-offsetof(struct supervisor, member)))
-
-static int supervisor_add(struct supervisor *supervisor, struct watched *watched)
-{
-	struct epoll_event event = {.events = EPOLLIN, .data.ptr = watched};
-	return epoll_ctl(supervisor->epoll_fd, EPOLL_CTL_ADD, watched->fd, &event) < 0 ? -errno : 0;
-}
-
 static void stop_accepting(struct supervisor *supervisor)
 {
 	if (!supervisor->accepting)
 		return;
 	supervisor->accepting = false;
 	for (unsigned i = 0; i < supervisor->listener_count; i++)
-		epoll_ctl(supervisor->epoll_fd, EPOLL_CTL_DEL, supervisor->listeners[i].watched.fd,
-			  NULL);
+		watched_remove(supervisor->epoll_fd, &supervisor->listeners[i].watched);
 }
 
 static void pause_accepting(struct supervisor *supervisor, uint64_t for_ms)
@@ -90,7 +78,7 @@ static int start_accepting(struct supervisor *supervisor)
 	int r = 0;
 	supervisor->accepting = true;
 	for (unsigned i = 0; r == 0 && i < supervisor->listener_count; i++)
-		r = supervisor_add(supervisor, &supervisor->listeners[i].watched);
+		r = watched_add(supervisor->epoll_fd, &supervisor->listeners[i].watched, EPOLLIN);
 	return r;
 }
 
@@ -131,7 +119,7 @@ static void supervisor_begin_drain(void *user)
 
 static void supervisor_on_signal(struct watched *watched, uint32_t events)
 {
-	struct supervisor *supervisor = SUPERVISOR_OF(watched, signals);
+	struct supervisor *supervisor = WATCHED_IN(supervisor, signals, watched);
 	struct signalfd_siginfo info;
 	while (read(watched->fd, &info, sizeof(info)) == sizeof(info)) {
 		if (info.ssi_signo != PARENT_SIGNAL) {
@@ -149,13 +137,13 @@ static void supervisor_on_signal(struct watched *watched, uint32_t events)
 
 static void on_lifeline(struct watched *watched, uint32_t events)
 {
-	struct supervisor *supervisor = SUPERVISOR_OF(watched, lifeline);
+	struct supervisor *supervisor = WATCHED_IN(supervisor, lifeline, watched);
 	char byte;
 	ssize_t n = read(watched->fd, &byte, 1);
 	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
 		return;
 	/* A closed pipe stays readable. */
-	epoll_ctl(supervisor->epoll_fd, EPOLL_CTL_DEL, watched->fd, NULL);
+	watched_remove(supervisor->epoll_fd, watched);
 	log_info("the client that started this daemon has gone: stopping");
 	end_now(supervisor);
 }
@@ -256,9 +244,9 @@ static int supervisor_watch_all(struct supervisor *supervisor)
 	for (unsigned i = 0; i < options->listen_count; i++)
 		add_listener(supervisor, options->listen_fds[i], false);
 	add_listener(supervisor, options->admin_fd, true);
-	int r = supervisor_add(supervisor, &supervisor->signals);
+	int r = watched_add(supervisor->epoll_fd, &supervisor->signals, EPOLLIN);
 	if (r == 0 && options->lifeline_fd >= 0)
-		r = supervisor_add(supervisor, &supervisor->lifeline);
+		r = watched_add(supervisor->epoll_fd, &supervisor->lifeline, EPOLLIN);
 	return r < 0 ? r : start_accepting(supervisor);
 }
 
@@ -350,7 +338,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-static int supervisor_timeout_ms(const struct supervisor *supervisor, uint64_t now_ns)
+static uint64_t supervisor_due_ns(const struct supervisor *supervisor)
 {
 	uint64_t next_ns = crew_due_ns(&supervisor->crew);
 	if (supervisor->watchdog_ns != 0)
@@ -359,9 +347,7 @@ static int supervisor_timeout_ms(const struct supervisor *supervisor, uint64_t n
 		next_ns = least(next_ns, supervisor->deadline_ns);
 	if (supervisor->accept_again_ns != 0)
 		next_ns = least(next_ns, supervisor->accept_again_ns);
-	if (next_ns == UINT64_MAX)
-		return -1;
-	return next_ns <= now_ns ? 0 : (int)((next_ns - now_ns) / MS_NS + 1);
+	return next_ns;
 }
 
 static void supervisor_advance(struct supervisor *supervisor, uint64_t now_ns)
@@ -398,15 +384,9 @@ static void supervisor_on_time(struct supervisor *supervisor, uint64_t now_ns)
 
 static int supervisor_turn(struct supervisor *supervisor)
 {
-	struct epoll_event events[EVENTS_PER_TURN];
-	int count = epoll_wait(supervisor->epoll_fd, events, EVENTS_PER_TURN,
-			       supervisor_timeout_ms(supervisor, clock_ns(CLOCK_MONOTONIC)));
-	if (count < 0 && errno != EINTR)
-		return -errno;
-	for (int i = 0; i < count; i++) {
-		struct watched *watched = events[i].data.ptr;
-		watched->ready(watched, events[i].events);
-	}
+	int r = watched_turn(supervisor->epoll_fd, supervisor_due_ns(supervisor));
+	if (r < 0)
+		return r;
 	supervisor_on_time(supervisor, clock_ns(CLOCK_MONOTONIC));
 	return 0;
 }

@@ -124,7 +124,7 @@ static void pass_descriptors(const struct session *session, int allowed)
 {
 	/* Linux 6.16; before that what comes unasked is closed on a chores thread. */
 	enum { PASS_RIGHTS = 83 };
-	(void)setsockopt(session->source.fd, SOL_SOCKET, PASS_RIGHTS, &allowed, sizeof(allowed));
+	(void)setsockopt(session->watched.fd, SOL_SOCKET, PASS_RIGHTS, &allowed, sizeof(allowed));
 }
 
 static void opening_ask(struct session *session)

@@ -7,7 +7,6 @@
 #include "loaderd/reply.h"
 
 #include <errno.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +17,6 @@
 #include <unistd.h>
 
 enum {
-	EVENTS_PER_TURN = 64,
 	ORDERS_PER_TURN = 16,
 	CHORE_THREADS = 2,
 	PAGE_EVERY_S = 1,
@@ -27,15 +25,6 @@ enum {
 	BAD_LINES_PER_SECOND = 20,
 };
 #define SECOND_NS UINT64_C(1000000000)
-
-int server_watch(struct server *server, struct source *source, uint32_t events)
-{
-	struct epoll_event event = {.events = events, .data.ptr = source};
-	return epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, source->fd, &event) < 0 ? -errno : 0;
-}
-
-#define SERVER_OF(source, member)                                                                  \
-	((struct server *)((char *)(source)-offsetof(struct server, member)))
 
 static void server_begin_drain(struct server *server)
 {
@@ -51,16 +40,16 @@ static void server_begin_drain(struct server *server)
 			outbox_ring(&session->outbox);
 }
 
-static void on_chores(struct source *source, uint32_t events)
+static void on_chores(struct watched *watched, uint32_t events)
 {
-	chores_finish(SERVER_OF(source, chores_done)->chores);
+	chores_finish(WATCHED_IN(server, chores_done, watched)->chores);
 }
 
-static void on_pool(struct source *source, uint32_t events)
+static void on_pool(struct watched *watched, uint32_t events)
 {
-	struct server *server = SERVER_OF(source, pool_quiet);
+	struct server *server = WATCHED_IN(server, pool_quiet, watched);
 	uint64_t count;
-	ssize_t n = read(source->fd, &count, sizeof(count));
+	ssize_t n = read(watched->fd, &count, sizeof(count));
 	(void)n;
 	struct batcher *batcher;
 	while ((batcher = pool_reap(server->pool)))
@@ -79,12 +68,12 @@ static void close_bad_window(struct server *server)
 }
 
 /* One line per damaged sample, and no more per second than a person could read. */
-static void on_bad_news(struct source *source, uint32_t events)
+static void on_bad_news(struct watched *watched, uint32_t events)
 {
-	struct server *server = SERVER_OF(source, bad_news);
+	struct server *server = WATCHED_IN(server, bad_news, watched);
 	struct registry_bad bad;
 	uint64_t count, lost;
-	ssize_t n = read(source->fd, &count, sizeof(count));
+	ssize_t n = read(watched->fd, &count, sizeof(count));
 	(void)n;
 	while (registry_next_bad(&server->registry, &bad, &lost)) {
 		if (server->bad_log_end_ns == 0)
@@ -136,18 +125,18 @@ static void server_obey(struct server *server, const struct link_order *order,
 			chores_close(server->chores, fds[i]);
 }
 
-static void on_link(struct source *source, uint32_t events)
+static void on_link(struct watched *watched, uint32_t events)
 {
-	struct server *server = SERVER_OF(source, link);
+	struct server *server = WATCHED_IN(server, link, watched);
 	for (unsigned i = 0; i < ORDERS_PER_TURN; i++) {
 		struct link_order order;
 		int fds[LINK_FDS_MAX];
-		int r = link_receive(source->fd, &order, fds);
+		int r = link_receive(watched->fd, &order, fds);
 		if (r == -EAGAIN)
 			return;
 		if (r < 0) {
 			/* The supervisor has gone; nobody is there to ask for anything. */
-			epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, source->fd, NULL);
+			watched_remove(server->epoll_fd, watched);
 			server->phase = SERVER_DONE;
 			server->orphaned = true;
 			return;
@@ -191,15 +180,15 @@ static int server_watch_all(struct server *server)
 	server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (server->epoll_fd < 0)
 		return -errno;
-	server->link = (struct source){LINK_SOCKET_FD, on_link};
-	server->chores_done = (struct source){chores_fd(server->chores), on_chores};
-	server->pool_quiet = (struct source){pool_fd(server->pool), on_pool};
-	server->bad_news = (struct source){server->registry.event_fd, on_bad_news};
-	struct source *const sources[] = {&server->link, &server->chores_done, &server->pool_quiet,
-					  &server->bad_news};
+	server->link = (struct watched){LINK_SOCKET_FD, on_link};
+	server->chores_done = (struct watched){chores_fd(server->chores), on_chores};
+	server->pool_quiet = (struct watched){pool_fd(server->pool), on_pool};
+	server->bad_news = (struct watched){server->registry.event_fd, on_bad_news};
+	struct watched *const sources[] = {&server->link, &server->chores_done, &server->pool_quiet,
+					   &server->bad_news};
 	int r = 0;
 	for (unsigned i = 0; r == 0 && i < sizeof(sources) / sizeof(*sources); i++)
-		r = server_watch(server, sources[i], EPOLLIN);
+		r = watched_add(server->epoll_fd, sources[i], EPOLLIN);
 	return r;
 }
 
@@ -276,7 +265,7 @@ void server_free(struct server *server)
 	free(server);
 }
 
-static int server_timeout_ms(struct server *server, uint64_t now_ns)
+static uint64_t server_due_ns(const struct server *server)
 {
 	uint64_t next_ns = UINT64_MAX;
 	if (server->session_count > 0)
@@ -289,9 +278,7 @@ static int server_timeout_ms(struct server *server, uint64_t now_ns)
 		next_ns = server->drain_deadline_ns;
 	if (server->bad_log_end_ns != 0 && server->bad_log_end_ns < next_ns)
 		next_ns = server->bad_log_end_ns;
-	if (next_ns == UINT64_MAX)
-		return -1;
-	return next_ns <= now_ns ? 0 : (int)((next_ns - now_ns) / 1000000 + 1);
+	return next_ns;
 }
 
 /*
@@ -336,15 +323,9 @@ static void server_on_time(struct server *server, uint64_t now_ns)
 
 static int server_turn(struct server *server)
 {
-	struct epoll_event events[EVENTS_PER_TURN];
-	int count = epoll_wait(server->epoll_fd, events, EVENTS_PER_TURN,
-			       server_timeout_ms(server, clock_ns(CLOCK_MONOTONIC)));
-	if (count < 0 && errno != EINTR)
-		return -errno;
-	for (int i = 0; i < count; i++) {
-		struct source *source = events[i].data.ptr;
-		source->ready(source, events[i].events);
-	}
+	int r = watched_turn(server->epoll_fd, server_due_ns(server));
+	if (r < 0)
+		return r;
 	free_dead_sessions(server);
 	server_on_time(server, clock_ns(CLOCK_MONOTONIC));
 	return 0;

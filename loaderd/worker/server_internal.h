@@ -3,6 +3,7 @@
 
 #include "loaderd/link.h"
 #include "loaderd/pool/pool.h"
+#include "loaderd/watched.h"
 #include "loaderd/worker/chores.h"
 #include "loaderd/worker/opening.h"
 #include "loaderd/worker/outbox.h"
@@ -15,14 +16,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Anything epoll reports on. */
-struct source {
-	int fd;
-	void (*ready)(struct source *source, uint32_t events);
-};
-
 struct session {
-	struct source source;
+	struct watched watched; /* its socket */
 	struct server *server;
 	struct session *next, **link; /* in server->sessions */
 	struct session *next_dead;
@@ -54,7 +49,7 @@ struct server {
 	struct rings rings;
 	struct link_page *page;
 	int epoll_fd;
-	struct source link, chores_done, pool_quiet, bad_news;
+	struct watched link, chores_done, pool_quiet, bad_news;
 	uint64_t clients;       /* that the supervisor has handed over */
 	uint64_t idle_since_ns; /* 0: it has been said */
 	bool was_busy;
@@ -71,8 +66,6 @@ struct server {
 	uint64_t refusal_log_ns;                /* log_allowed() */
 	uint64_t bad_log_count, bad_log_end_ns; /* lines in the current second; 0: none */
 };
-
-int server_watch(struct server *server, struct source *source, uint32_t events);
 
 /*
  * Takes over fd. pid and client: the client's process and the connection's number, as the

@@ -36,11 +36,11 @@ static void session_watch(struct session *session)
 	uint32_t events = outbox_pending(&session->outbox) ? EPOLLOUT | EPOLLRDHUP
 			  : session->held                  ? EPOLLRDHUP
 							   : EPOLLIN | EPOLLRDHUP;
-	struct epoll_event event = {.events = events, .data.ptr = &session->source};
+	struct epoll_event event = {.events = events, .data.ptr = &session->watched};
 	if (events == session->events || session->closing)
 		return;
 	session->events = events;
-	epoll_ctl(session->server->epoll_fd, EPOLL_CTL_MOD, session->source.fd, &event);
+	epoll_ctl(session->server->epoll_fd, EPOLL_CTL_MOD, session->watched.fd, &event);
 }
 
 void session_send(struct session *session, const uint8_t *message, size_t size)
@@ -109,7 +109,7 @@ void session_bury_if_done(struct session *session)
 
 void session_free(struct session *session)
 {
-	chores_close(session->server->chores, session->source.fd);
+	chores_close(session->server->chores, session->watched.fd);
 	frame_reader_deinit(&session->reader);
 	outbox_deinit(&session->outbox);
 	free(session);
@@ -186,12 +186,12 @@ void session_close(struct session *session, const char *why)
 	if (session->feed)
 		log_info("feed %llu closed (client pid %d): %s",
 			 (unsigned long long)session->feed->id, (int)session->pid, why);
-	epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, session->source.fd, NULL);
+	watched_remove(server->epoll_fd, &session->watched);
 	/*
 	 * The descriptor stays until no worker can ring on it, so that its number cannot become
 	 * someone else's.
 	 */
-	shutdown(session->source.fd, SHUT_RDWR);
+	shutdown(session->watched.fd, SHUT_RDWR);
 	opening_drop(session);
 	if (session->in_pool)
 		pool_remove(server->pool, session->feed->batcher);
@@ -297,9 +297,9 @@ static void session_handle(struct session *session, const uint8_t *data, size_t 
 	loaderd__request__free_unpacked(request, NULL);
 }
 
-static void session_ready(struct source *source, uint32_t events)
+static void session_ready(struct watched *watched, uint32_t events)
 {
-	struct session *session = (struct session *)source;
+	struct session *session = (struct session *)watched;
 	if (session->closing)
 		return;
 	if (events & EPOLLOUT) {
@@ -315,7 +315,7 @@ static void session_ready(struct source *source, uint32_t events)
 		size_t size;
 		if (!(session->events & EPOLLIN))
 			break;
-		int r = frame_receive(&session->reader, source->fd, &data, &size);
+		int r = frame_receive(&session->reader, watched->fd, &data, &size);
 		if (r == 0)
 			return;
 		if (r < 0) {
@@ -366,7 +366,7 @@ void session_new(struct server *server, int fd, pid_t pid, uint64_t client)
 		turn_away(server, fd, why ? why : "the daemon is out of memory");
 		return;
 	}
-	session->source = (struct source){.fd = fd, .ready = session_ready};
+	session->watched = (struct watched){.fd = fd, .ready = session_ready};
 	session->server = server;
 	session->pid = pid;
 	session->client = client;
@@ -382,6 +382,6 @@ void session_new(struct server *server, int fd, pid_t pid, uint64_t client)
 	server->sessions = session;
 	server->session_count++;
 	session->events = EPOLLIN | EPOLLRDHUP;
-	if (server_watch(server, &session->source, session->events) < 0)
+	if (watched_add(server->epoll_fd, &session->watched, session->events) < 0)
 		session_close(session, "epoll refuses it");
 }

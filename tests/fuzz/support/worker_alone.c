@@ -290,8 +290,8 @@ bool worker_alone_turn(void)
 	int count = epoll_wait(server.epoll_fd, events, FEEDS_MAX, 0);
 	bool busy = count > 0;
 	for (int i = 0; i < count; i++) {
-		struct source *source = events[i].data.ptr;
-		source->ready(source, events[i].events);
+		struct watched *watched = events[i].data.ptr;
+		watched->ready(watched, events[i].events);
 	}
 	while (server.dead_sessions) {
 		struct session *session = server.dead_sessions;
