@@ -319,7 +319,7 @@ static int write_png(const struct extract *extract, struct worker *worker,
 
 	int r = image_read_sample(&worker->reader, sample, 0, 0, &pixels, error);
 	if (!r)
-		r = png_write(&pixels, &worker->png, error);
+		r = image_write_png(&pixels, &worker->png, error);
 	return r ? r : write_file(extract, path, worker->png.data, worker->png.size, error);
 }
 

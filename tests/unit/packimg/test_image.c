@@ -282,7 +282,7 @@ static void test_png_round_trip(void **state)
 						       .width = WIDTH,
 						       .height = HEIGHT,
 						       .channels = channels};
-		assert_int_equal(png_write(&written, &png, &error), 0);
+		assert_int_equal(image_write_png(&written, &png, &error), 0);
 		read_all(png.data, png.size, &info, &reader, &pixels);
 		assert_int_equal(pixels.channels, channels);
 		assert_memory_equal(pixels.data, rgb, WIDTH * HEIGHT * channels);

@@ -272,95 +272,89 @@ static int open_parts(struct convert *convert, struct packimg_error *error)
  * The options that decided over the bytes, in one fixed notation; neither jobs nor paths of
  * outputs.
  */
-static int describe(const struct convert *convert, struct buffer *text)
+static void describe(FILE *file, const struct convert *convert)
 {
-	const struct render_options *render = &convert->options.render;
-	char line[512];
+	const struct convert_options *options = &convert->options;
+	const struct render_options *render = &options->render;
 
-	int n = snprintf(line, sizeof(line), "jpeg=%s", render->verbatim ? "verbatim" : "");
+	fprintf(file, "jpeg=%s", render->verbatim ? "verbatim" : "");
 	if (!render->verbatim)
-		n += snprintf(line + n, sizeof(line) - (size_t)n, "quality:%d", render->quality);
+		fprintf(file, "quality:%d", render->quality);
 	if (render->max_side)
-		n += snprintf(line + n, sizeof(line) - (size_t)n, " max-side=%u", render->max_side);
+		fprintf(file, " max-side=%u", render->max_side);
 	if (render->short_side)
-		n += snprintf(line + n, sizeof(line) - (size_t)n, " short-side=%u",
-			      render->short_side);
+		fprintf(file, " short-side=%u", render->short_side);
 	if (render->raw_fraction > 0)
-		n += snprintf(line + n, sizeof(line) - (size_t)n, " raw=%g", render->raw_fraction);
+		fprintf(file, " raw=%g", render->raw_fraction);
 	if (render->raw_zstd)
-		n += snprintf(line + n, sizeof(line) - (size_t)n, " zstd=%d", render->zstd_level);
-	if (!render->index)
-		n += snprintf(line + n, sizeof(line) - (size_t)n, " no-index");
-	if (render->transcode)
-		n += snprintf(line + n, sizeof(line) - (size_t)n, " progressive=transcode");
-	if (render->optimise)
-		n += snprintf(line + n, sizeof(line) - (size_t)n, " optimise");
-	if (convert->options.shuffle)
-		n += snprintf(line + n, sizeof(line) - (size_t)n, " shuffle=%" PRIu64,
-			      convert->options.seed);
-	if (convert->options.source.labels)
-		n += snprintf(line + n, sizeof(line) - (size_t)n, " labels=%s",
-			      convert->options.source.labels == LABELS_FIELD ? "field" : "classes");
-	if (convert->options.limit)
-		n += snprintf(line + n, sizeof(line) - (size_t)n, " limit=%" PRIu64,
-			      convert->options.limit);
-	return buffer_append(text, line, (size_t)n + 1);
+		fprintf(file, " zstd=%d", render->zstd_level);
+	fprintf(file, "%s%s%s", render->index ? "" : " no-index",
+		render->transcode ? " progressive=transcode" : "",
+		render->optimise ? " optimise" : "");
+	if (options->shuffle)
+		fprintf(file, " shuffle=%" PRIu64, options->seed);
+	if (options->source.labels)
+		fprintf(file, " labels=%s",
+			options->source.labels == LABELS_FIELD ? "field" : "classes");
+	if (options->limit)
+		fprintf(file, " limit=%" PRIu64, options->limit);
 }
 
-static int append_line(struct buffer *text, const char *word, const char *line)
+static void list_sources(FILE *file, const struct convert *convert)
 {
-	if ((text->size && buffer_append(text, "\n", 1)) ||
-	    buffer_append(text, word, strlen(word)) || buffer_append(text, line, strlen(line)))
-		return -ENOMEM;
-	return 0;
+	const struct word_list *sources = convert->options.sources;
+
+	for (size_t i = 0; i < sources->count && i < METADATA_LINES_MAX; i++)
+		fprintf(file, "%s%s", i ? "\n" : "", sources->words[i]);
 }
 
-/* A path or pattern that is not UTF-8 is not worth failing for. */
-static int write_lines(struct convert_part *part, const char *key, struct buffer *text)
+static void list_patterns(FILE *file, const struct convert *convert)
 {
-	struct packimg_error ignored;
+	const struct filter *filter = &convert->options.filter;
 
-	if (buffer_append(text, "", 1))
-		return -ENOMEM;
-	packimg_writer_metadata(part->writer, key, (const char *)text->data, &ignored);
-	return 0;
+	for (size_t i = 0; i < filter->count && i < METADATA_LINES_MAX; i++)
+		fprintf(file, "%s%s %s", i ? "\n" : "",
+			filter->patterns[i].exclude ? "exclude" : "include",
+			filter->patterns[i].text);
+}
+
+/* What `say` writes, under that key. */
+static int write_text(const struct convert *convert, struct convert_part *part, const char *key,
+		      void (*say)(FILE *, const struct convert *), struct packimg_error *error)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *file = open_memstream(&text, &size);
+
+	if (file)
+		say(file, convert);
+	int r = !file || fclose(file) ? packimg_fail(error, -ENOMEM, "out of memory")
+				      : packimg_writer_metadata(part->writer, key, text, error);
+	free(text);
+	return r;
 }
 
 static int write_metadata(struct convert *convert, struct convert_part *part,
 			  struct packimg_error *error)
 {
-	const struct filter *filter = &convert->options.filter;
-	struct buffer text = {0};
 	char number[32];
 
 	int r = packimg_writer_metadata(part->writer, "producer", "packimg " PACKIMG_TOOL_VERSION,
 					error);
-	if (!r && describe(convert, &text))
-		r = packimg_fail(error, -ENOMEM, "out of memory");
 	if (!r)
-		r = packimg_writer_metadata(part->writer, "packimg.options",
-					    (const char *)text.data, error);
-	text.size = 0;
-	for (size_t i = 0; !r && i < convert->options.sources->count && i < METADATA_LINES_MAX; i++)
-		r = append_line(&text, "", convert->options.sources->words[i]);
-	if (!r)
-		r = write_lines(part, "packimg.sources", &text);
-	text.size = 0;
-	for (size_t i = 0; !r && i < filter->count && i < METADATA_LINES_MAX; i++)
-		r = append_line(&text, filter->patterns[i].exclude ? "exclude " : "include ",
-				filter->patterns[i].text);
-	if (!r && filter->count)
-		r = write_lines(part, "packimg.filter", &text);
-	if (r == -ENOMEM)
-		packimg_say(error, "out of memory");
-	if (!r && part->name) {
-		snprintf(number, sizeof(number), "%g", part->fraction);
-		r = packimg_writer_metadata(part->writer, "packimg.split", part->name, error);
-		if (!r && part->fraction > 0)
-			r = packimg_writer_metadata(part->writer, "packimg.split.fraction", number,
-						    error);
-	}
-	buffer_deinit(&text);
+		r = write_text(convert, part, "packimg.options", describe, error);
+	/* A path or pattern that is not UTF-8 is not worth failing for. */
+	if (!r && write_text(convert, part, "packimg.sources", list_sources, error) == -ENOMEM)
+		r = -ENOMEM;
+	if (!r && convert->options.filter.count &&
+	    write_text(convert, part, "packimg.filter", list_patterns, error) == -ENOMEM)
+		r = -ENOMEM;
+	if (r || !part->name)
+		return r;
+	snprintf(number, sizeof(number), "%g", part->fraction);
+	r = packimg_writer_metadata(part->writer, "packimg.split", part->name, error);
+	if (!r && part->fraction > 0)
+		r = packimg_writer_metadata(part->writer, "packimg.split.fraction", number, error);
 	return r;
 }
 

@@ -32,7 +32,7 @@ void image_reader_deinit(struct image_reader *reader)
 	buffer_deinit(&reader->grey);
 }
 
-static int probe_jpeg(const uint8_t *data, size_t size, struct image_info *ret_info,
+static int probe_jpeg(const uint8_t *data, size_t size, struct image_info *info,
 		      struct packimg_error *error)
 {
 	struct packimg_jpeg_info jpeg;
@@ -50,13 +50,11 @@ static int probe_jpeg(const uint8_t *data, size_t size, struct image_info *ret_i
 			error, -ENOTSUP,
 			"a JPEG of %ux%u pixels; no decoder here reads sides of more than %d",
 			jpeg.width, jpeg.height, JPEG_SIDE_MAX);
-	*ret_info = (struct image_info){
-		.width = jpeg.width,
-		.height = jpeg.height,
-		.channels = jpeg.components,
-		.orientation = jpeg.orientation,
-		.jpeg = jpeg,
-	};
+	*info = (struct image_info){.width = jpeg.width,
+				    .height = jpeg.height,
+				    .channels = jpeg.components,
+				    .orientation = jpeg.orientation,
+				    .jpeg = jpeg};
 	return 0;
 }
 
@@ -88,7 +86,7 @@ static int probe_kind(const uint8_t *data, size_t size, struct image_info *info,
 int image_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
 		struct packimg_error *error)
 {
-	struct image_info info = {0};
+	struct image_info info = {.channels = 3, .orientation = 1};
 
 	int r = probe_kind(data, size, &info, error);
 	if (r)
@@ -257,6 +255,43 @@ int image_index(struct image_reader *reader, const uint8_t *data, size_t size,
 				      : UNINDEXED_DAMAGED;
 	/* An index takes all of the image. What it cannot follow may be a good one all the same. */
 	return r == -EBADMSG || r == -ENOTSUP ? image_check(reader, data, size, info, error) : r;
+}
+
+void image_orient(const uint8_t *source, uint32_t width, uint32_t height, uint32_t channels,
+		  uint8_t orientation, uint8_t *target)
+{
+	/*
+	 * Where the stored pixel (x, y) goes: orientation 2 and 4 mirror, 3 turns by half, 5..8
+	 * swap the axes.
+	 */
+	bool swap = orientation >= 5;
+	bool flip_x = orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
+	bool flip_y = orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;
+	size_t upright_width = swap ? height : width, upright_height = swap ? width : height;
+
+	for (uint32_t y = 0; y < height; y++) {
+		for (uint32_t x = 0; x < width; x++) {
+			size_t column = swap ? y : x, row = swap ? x : y;
+
+			if (flip_x)
+				column = upright_width - 1 - column;
+			if (flip_y)
+				row = upright_height - 1 - row;
+			uint8_t *to = target + (row * upright_width + column) * channels;
+			for (uint32_t c = 0; c < channels; c++)
+				to[c] = *source++;
+		}
+	}
+}
+
+int image_write_png(const struct resize_picture *pixels, struct buffer *png,
+		    struct packimg_error *error)
+{
+	const struct image_reading *reading = image_formats[IMAGE_PNG].reading;
+
+	return reading ? reading->write(pixels, png, error)
+		       : packimg_fail(error, -ENOTSUP,
+				      "writing PNG: this packimg was built without libspng");
 }
 
 int image_worker_new(void *context, void **ret_worker)

@@ -90,5 +90,6 @@ void image_worker_free(void *worker);
 void image_orient(const uint8_t *source, uint32_t width, uint32_t height, uint32_t channels,
 		  uint8_t orientation, uint8_t *target);
 
-/* Writes 8-bit grey or RGB into the buffer. */
-int png_write(const struct resize_picture *pixels, struct buffer *png, struct packimg_error *error);
+/* A PNG of 8-bit grey or RGB, in the buffer. */
+int image_write_png(const struct resize_picture *pixels, struct buffer *png,
+		    struct packimg_error *error);

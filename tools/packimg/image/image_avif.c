@@ -66,7 +66,7 @@ static int avif_open(const uint8_t *data, size_t size, uint64_t pixels_max,
 	return 0;
 }
 
-static int avif_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
+static int avif_probe(const uint8_t *data, size_t size, struct image_info *info,
 		      struct packimg_error *error)
 {
 	avifDecoder *decoder = NULL;
@@ -74,12 +74,10 @@ static int avif_probe(const uint8_t *data, size_t size, struct image_info *ret_i
 
 	if (r)
 		return r;
-	*ret_info = (struct image_info){
-		.width = decoder->image->width,
-		.height = decoder->image->height,
-		.channels = decoder->image->yuvFormat == AVIF_PIXEL_FORMAT_YUV400 ? 1 : 3,
-		.orientation = avif_orientation(decoder->image),
-	};
+	info->width = decoder->image->width;
+	info->height = decoder->image->height;
+	info->channels = decoder->image->yuvFormat == AVIF_PIXEL_FORMAT_YUV400 ? 1 : 3;
+	info->orientation = avif_orientation(decoder->image);
 	avifDecoderDestroy(decoder);
 	return 0;
 }

@@ -125,19 +125,15 @@ static int bmp_open(struct bmp *bmp, const uint8_t *data, size_t size, struct pa
 	return r ? r : bmp_tables(bmp, FILE_HEADER + header, header, colours, error);
 }
 
-static int bmp_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
+static int bmp_probe(const uint8_t *data, size_t size, struct image_info *info,
 		     struct packimg_error *error)
 {
 	struct bmp bmp;
 	int r = bmp_open(&bmp, data, size, error);
 
-	if (!r)
-		*ret_info = (struct image_info){
-			.width = bmp.width,
-			.height = bmp.height,
-			.channels = bmp.grey ? 1 : 3,
-			.orientation = 1,
-		};
+	info->width = bmp.width;
+	info->height = bmp.height;
+	info->channels = bmp.grey ? 1 : 3;
 	return r;
 }
 

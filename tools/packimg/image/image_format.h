@@ -8,7 +8,9 @@
 
 #include "format/packimg.h"
 
+struct buffer;
 struct image_info;
+struct resize_picture;
 
 enum image_kind {
 	IMAGE_JPEG,
@@ -30,10 +32,10 @@ enum image_kind {
  */
 struct image_reading {
 	/*
-	 * From the headers: all of info but its kind. -EBADMSG for damage, -ENOTSUP for what is not
-	 * read.
+	 * From the headers: the size, and what is not as it is in most: three channels, upright.
+	 * -EBADMSG for damage, -ENOTSUP for what is not read.
 	 */
-	int (*probe)(const uint8_t *data, size_t size, struct image_info *ret_info,
+	int (*probe)(const uint8_t *data, size_t size, struct image_info *info,
 		     struct packimg_error *error);
 	/*
 	 * Fills info->width x height x 3 bytes in stored orientation, of what probe() has accepted.
@@ -41,6 +43,9 @@ struct image_reading {
 	 */
 	int (*read)(const uint8_t *data, size_t size, const struct image_info *info,
 		    uint64_t memory_max, uint8_t *rgb, struct packimg_error *error);
+	/* Writes such a file, of grey or RGB. NULL: no command needs it. */
+	int (*write)(const struct resize_picture *pixels, struct buffer *file,
+		     struct packimg_error *error);
 	/* bytes for each pixel that read() takes besides rgb, at most or at least */
 	uint32_t pixel_memory;
 };

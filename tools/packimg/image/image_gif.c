@@ -87,7 +87,7 @@ static uint32_t at_least(GifWord size, GifWord end)
 	return (uint32_t)(end > size ? end : size);
 }
 
-static int gif_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
+static int gif_probe(const uint8_t *data, size_t size, struct image_info *info,
 		     struct packimg_error *error)
 {
 	struct gif gif;
@@ -96,12 +96,9 @@ static int gif_probe(const uint8_t *data, size_t size, struct image_info *ret_in
 	if (r)
 		return r;
 	/* A frame that leaves the canvas widens it, as Pillow has it. */
-	*ret_info = (struct image_info){
-		.width = at_least(gif.file->SWidth, gif.file->Image.Left + gif.file->Image.Width),
-		.height = at_least(gif.file->SHeight, gif.file->Image.Top + gif.file->Image.Height),
-		.channels = 3,
-		.orientation = 1,
-	};
+	const GifImageDesc *frame = &gif.file->Image;
+	info->width = at_least(gif.file->SWidth, frame->Left + frame->Width);
+	info->height = at_least(gif.file->SHeight, frame->Top + frame->Height);
 	gif_close(&gif);
 	return 0;
 }

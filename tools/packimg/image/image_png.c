@@ -167,7 +167,7 @@ static int png_check_chunks(spng_ctx *png, struct packimg_error *error)
 	return packimg_fail(error, -EBADMSG, "damaged PNG: %s", spng_strerror(r));
 }
 
-static int png_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
+static int png_probe(const uint8_t *data, size_t size, struct image_info *info,
 		     struct packimg_error *error)
 {
 	struct buffer early = {0};
@@ -186,16 +186,12 @@ static int png_probe(const uint8_t *data, size_t size, struct image_info *ret_in
 	if (!r)
 		r = png_check_chunks(png, error);
 	if (!r) {
-		*ret_info = (struct image_info){
-			.width = header.width,
-			.height = header.height,
-			.channels =
-				header.color_type == SPNG_COLOR_TYPE_GRAYSCALE ||
-						header.color_type == SPNG_COLOR_TYPE_GRAYSCALE_ALPHA
-					? 1
-					: 3,
-			.orientation = png_orientation(png),
-		};
+		info->width = header.width;
+		info->height = header.height;
+		if (header.color_type == SPNG_COLOR_TYPE_GRAYSCALE ||
+		    header.color_type == SPNG_COLOR_TYPE_GRAYSCALE_ALPHA)
+			info->channels = 1;
+		info->orientation = png_orientation(png);
 		spng_ctx_free(png);
 	}
 	buffer_deinit(&early);
@@ -217,4 +213,41 @@ static int png_read(const uint8_t *data, size_t size, const struct image_info *i
 	return r ? packimg_fail(error, -EBADMSG, "damaged PNG: %s", spng_strerror(r)) : 0;
 }
 
-const struct image_reading png_reading = {.probe = png_probe, .read = png_read};
+static int png_write(const struct resize_picture *pixels, struct buffer *png,
+		     struct packimg_error *error)
+{
+	struct spng_ihdr header = {
+		.width = pixels->width,
+		.height = pixels->height,
+		.bit_depth = 8,
+		.color_type = pixels->channels == 1 ? SPNG_COLOR_TYPE_GRAYSCALE
+						    : SPNG_COLOR_TYPE_TRUECOLOR,
+	};
+	spng_ctx *encoder = spng_ctx_new(SPNG_CTX_ENCODER);
+	void *bytes = NULL;
+	size_t size;
+	int r = SPNG_EMEM;
+
+	if (encoder) {
+		spng_set_option(encoder, SPNG_ENCODE_TO_BUFFER, 1);
+		r = spng_set_ihdr(encoder, &header);
+		if (!r)
+			r = spng_encode_image(encoder, NULL, 0, SPNG_FMT_PNG,
+					      SPNG_ENCODE_PROGRESSIVE | SPNG_ENCODE_FINALIZE);
+		for (uint32_t y = 0; !r && y < pixels->height; y++)
+			r = spng_encode_row(encoder, pixels->data + y * pixels->stride,
+					    (size_t)pixels->width * pixels->channels);
+		if (r == SPNG_EOI)
+			bytes = spng_get_png_buffer(encoder, &size, &r);
+		spng_ctx_free(encoder);
+	}
+	if (r || !bytes) {
+		free(bytes);
+		return packimg_fail(error, -EIO, "PNG encoder: %s", spng_strerror(r));
+	}
+	png->size = 0;
+	r = buffer_append(png, bytes, size);
+	free(bytes);
+	return r ? packimg_fail(error, r, "out of memory") : 0;
+}
+const struct image_reading png_reading = {.probe = png_probe, .read = png_read, .write = png_write};

@@ -67,19 +67,15 @@ static int pnm_open(struct pnm *pnm, const uint8_t *data, size_t size, struct pa
 	return 0;
 }
 
-static int pnm_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
+static int pnm_probe(const uint8_t *data, size_t size, struct image_info *info,
 		     struct packimg_error *error)
 {
 	struct pnm pnm;
 	int r = pnm_open(&pnm, data, size, error);
 
-	if (!r)
-		*ret_info = (struct image_info){
-			.width = pnm.width,
-			.height = pnm.height,
-			.channels = (uint8_t)pnm.channels,
-			.orientation = 1,
-		};
+	info->width = pnm.width;
+	info->height = pnm.height;
+	info->channels = (uint8_t)pnm.channels;
 	return r;
 }
 

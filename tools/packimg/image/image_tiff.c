@@ -160,26 +160,24 @@ static bool tiff_is_read(struct tiff *tiff)
 	return false;
 }
 
-static int tiff_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
+static int tiff_probe(const uint8_t *data, size_t size, struct image_info *info,
 		      struct packimg_error *error)
 {
 	uint16_t photometric = PHOTOMETRIC_RGB;
-	struct image_info info = {.channels = 3};
 	struct tiff tiff;
 	int r = tiff_open(&tiff, data, size, 0, IMAGE_MEMORY_MAX, error);
 
 	if (r)
 		return r;
-	if (!TIFFGetField(tiff.file, TIFFTAG_IMAGEWIDTH, &info.width) ||
-	    !TIFFGetField(tiff.file, TIFFTAG_IMAGELENGTH, &info.height))
+	if (!TIFFGetField(tiff.file, TIFFTAG_IMAGEWIDTH, &info->width) ||
+	    !TIFFGetField(tiff.file, TIFFTAG_IMAGELENGTH, &info->height))
 		return tiff_fail(&tiff, -EBADMSG, error);
 	if (!tiff_is_read(&tiff))
 		return tiff_fail(&tiff, -ENOTSUP, error);
 	TIFFGetField(tiff.file, TIFFTAG_PHOTOMETRIC, &photometric);
 	if (photometric == PHOTOMETRIC_MINISBLACK || photometric == PHOTOMETRIC_MINISWHITE)
-		info.channels = 1;
-	info.orientation = tiff_orientation(tiff.file);
-	*ret_info = info;
+		info->channels = 1;
+	info->orientation = tiff_orientation(tiff.file);
 	TIFFClose(tiff.file);
 	return 0;
 }

@@ -33,19 +33,16 @@ static uint8_t webp_orientation(WebPDemuxer *demuxer)
 	return orientation_of(exif, xmp);
 }
 
-static int webp_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
+static int webp_probe(const uint8_t *data, size_t size, struct image_info *info,
 		      struct packimg_error *error)
 {
 	WebPDemuxer *demuxer = webp_open(data, size);
 
 	if (!demuxer)
 		return packimg_fail(error, -EBADMSG, "damaged WebP: its chunks are not whole");
-	*ret_info = (struct image_info){
-		.width = WebPDemuxGetI(demuxer, WEBP_FF_CANVAS_WIDTH),
-		.height = WebPDemuxGetI(demuxer, WEBP_FF_CANVAS_HEIGHT),
-		.channels = 3,
-		.orientation = webp_orientation(demuxer),
-	};
+	info->width = WebPDemuxGetI(demuxer, WEBP_FF_CANVAS_WIDTH);
+	info->height = WebPDemuxGetI(demuxer, WEBP_FF_CANVAS_HEIGHT);
+	info->orientation = webp_orientation(demuxer);
 	WebPDemuxDelete(demuxer);
 	return 0;
 }
