@@ -33,8 +33,9 @@ struct copy_set {
 int copy_set_init(struct copy_set *set, const char *const *paths, uint32_t count,
 		  struct packimg_error *error);
 void copy_set_deinit(struct copy_set *set);
-/* Classes and fields, before the first sample. */
-int copy_begin(const struct copy_set *set, struct packimg_writer *writer,
+/* A writer that knows classes and fields. */
+int copy_begin(const struct copy_set *set, const char *path,
+	       const struct packimg_writer_options *options, struct packimg_writer **ret_writer,
 	       struct packimg_error *error);
 /* Label in the output, PACKIMG_LABEL_NONE also for a damaged record. */
 int32_t copy_label(const struct copy_set *set, uint64_t number);

@@ -22,7 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -117,25 +116,18 @@ static const char *below_class(const char *name, size_t *size, const char *class
 /* The extension that fits what will be written; a JPEG's own is kept. */
 static int fit_extension(struct buffer *path, const struct packimg_sample *sample)
 {
-	static const char *const jpegs[] = {".jpg", ".jpeg", ".jpe", ".jfif"};
 	const char *wanted = sample->codec == PACKIMG_CODEC_JPEG ? ".jpg" : ".png";
-	size_t dot = path->size;
 
-	while (dot && path->data[dot - 1] != '.' && path->data[dot - 1] != '/')
-		dot--;
-	if (dot && path->data[dot - 1] == '.') {
-		size_t size = path->size - dot + 1;
-		const char *extension = (const char *)path->data + dot - 1;
-
-		if (sample->codec == PACKIMG_CODEC_JPEG)
-			for (size_t i = 0; i < sizeof(jpegs) / sizeof(jpegs[0]); i++)
-				if (strlen(jpegs[i]) == size &&
-				    strncasecmp(extension, jpegs[i], size) == 0)
-					return 0;
-		/* Only an image's extension is replaced: "photo.2019" is a name. */
-		if (size == 4 || size == 5)
-			path->size = dot - 1;
-	}
+	if (buffer_append(path, "", 1))
+		return -ENOMEM;
+	path->size--;
+	const char *name = (const char *)path->data, *dot = strrchr(name, '.');
+	if (sample->codec == PACKIMG_CODEC_JPEG && image_kind_of_name(name) == IMAGE_JPEG)
+		return 0;
+	/* Only an image's extension is replaced: "photo.2019" is a name. */
+	size_t size = dot && !strchr(dot, '/') ? strlen(dot) : 0;
+	if (size == 4 || size == 5)
+		path->size -= size;
 	return buffer_append(path, wanted, strlen(wanted));
 }
 

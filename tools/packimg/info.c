@@ -26,12 +26,22 @@ static const struct options_row options[] = {
 	{0},
 };
 
+struct range {
+	uint64_t low, high, sum;
+};
+
+static void range_add(struct range *range, uint64_t value)
+{
+	range->low = value < range->low ? value : range->low;
+	range->high = value > range->high ? value : range->high;
+	range->sum += value;
+}
+
 /* Sums over all index records. */
 struct survey {
 	uint64_t codecs[4], codec_bytes[4];
-	uint64_t bytes, side_bytes, bytes_max;
-	uint64_t width_sum, height_sum;
-	uint32_t width_min, width_max, height_min, height_max;
+	uint64_t bytes, side_bytes;
+	struct range width, height;
 	uint64_t oriented, grey, unlabelled, damaged, with_side;
 	uint64_t *labels; /* samples of each class */
 	uint32_t label_count;
@@ -39,7 +49,7 @@ struct survey {
 
 static int survey_dataset(const struct packimg *dataset, struct survey *survey)
 {
-	*survey = (struct survey){.width_min = UINT32_MAX, .height_min = UINT32_MAX};
+	*survey = (struct survey){.width.low = UINT64_MAX, .height.low = UINT64_MAX};
 	survey->label_count = packimg_class_count(dataset);
 	survey->labels = calloc(survey->label_count + 1, sizeof(*survey->labels));
 	if (!survey->labels)
@@ -56,18 +66,8 @@ static int survey_dataset(const struct packimg *dataset, struct survey *survey)
 		survey->bytes += sample.data_size;
 		survey->side_bytes += sample.side_size;
 		survey->with_side += sample.side != NULL;
-		if (sample.data_size > survey->bytes_max)
-			survey->bytes_max = sample.data_size;
-		survey->width_sum += sample.width;
-		survey->height_sum += sample.height;
-		if (sample.width < survey->width_min)
-			survey->width_min = sample.width;
-		if (sample.width > survey->width_max)
-			survey->width_max = sample.width;
-		if (sample.height < survey->height_min)
-			survey->height_min = sample.height;
-		if (sample.height > survey->height_max)
-			survey->height_max = sample.height;
+		range_add(&survey->width, sample.width);
+		range_add(&survey->height, sample.height);
 		survey->oriented += sample.orientation != 1;
 		survey->grey += sample.channels == 1;
 		if (sample.label < 0)
@@ -96,18 +96,15 @@ static void print_codecs(const struct survey *survey)
 
 static void print_classes(const struct packimg *dataset, const struct survey *survey, bool all)
 {
-	uint64_t low = UINT64_MAX, high = 0;
+	struct range each = {.low = UINT64_MAX};
 	struct text_buffer count;
 
-	for (uint32_t i = 0; i < survey->label_count; i++) {
-		if (survey->labels[i] < low)
-			low = survey->labels[i];
-		if (survey->labels[i] > high)
-			high = survey->labels[i];
-	}
+	for (uint32_t i = 0; i < survey->label_count; i++)
+		range_add(&each, survey->labels[i]);
 	printf("classes     %s", text_count(&count, survey->label_count));
 	if (survey->label_count)
-		printf(", %" PRIu64 " to %" PRIu64 " sample%s each", low, high, text_plural(high));
+		printf(", %" PRIu64 " to %" PRIu64 " sample%s each", each.low, each.high,
+		       text_plural(each.high));
 	if (survey->unlabelled)
 		printf(", %s sample%s without", text_count(&count, survey->unlabelled),
 		       text_plural(survey->unlabelled));
@@ -185,10 +182,11 @@ static int print_text(const struct packimg *dataset, const struct info_options *
 		       text_plural(packimg_shard_count(dataset)), uuid);
 	print_codecs(survey);
 	if (good)
-		printf("size        %u..%u x %u..%u, mean %.0f x %.0f, %.1f KB\n",
-		       survey->width_min, survey->width_max, survey->height_min, survey->height_max,
-		       (double)survey->width_sum / (double)good,
-		       (double)survey->height_sum / (double)good,
+		printf("size        %" PRIu64 "..%" PRIu64 " x %" PRIu64 "..%" PRIu64
+		       ", mean %.0f x %.0f, %.1f KB\n",
+		       survey->width.low, survey->width.high, survey->height.low,
+		       survey->height.high, (double)survey->width.sum / (double)good,
+		       (double)survey->height.sum / (double)good,
 		       (double)survey->bytes / (double)good / 1e3);
 	if (survey->grey)
 		printf("grey        %s\n", text_count(&number, survey->grey));
@@ -303,10 +301,11 @@ static int print_json(const struct packimg *dataset, const struct survey *survey
 	if (good)
 		json_object_set_new(
 			json, "size",
-			json_pack("{s[ii]s[ii]sfsf}", "width", survey->width_min, survey->width_max,
-				  "height", survey->height_min, survey->height_max, "mean_width",
-				  (double)survey->width_sum / (double)good, "mean_height",
-				  (double)survey->height_sum / (double)good));
+			json_pack("{s[II]s[II]sfsf}", "width", (json_int_t)survey->width.low,
+				  (json_int_t)survey->width.high, "height",
+				  (json_int_t)survey->height.low, (json_int_t)survey->height.high,
+				  "mean_width", (double)survey->width.sum / (double)good,
+				  "mean_height", (double)survey->height.sum / (double)good));
 	if (!packimg_statistics(dataset, mean, std)) {
 		json_object_set_new(json, "mean", json_pack("[fff]", mean[0], mean[1], mean[2]));
 		json_object_set_new(json, "std", json_pack("[fff]", std[0], std[1], std[2]));

@@ -13,16 +13,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct merge_options {
+struct merge {
 	struct word_list inputs;
 	const char *output;
 	uint64_t shard_size, seed;
-	bool shuffle, force, skip, json, quiet;
+	bool shuffle, force, json, quiet;
+	struct copy_set set;
+	struct copy_course course;
+	struct packimg_writer *writer;
 };
 
 enum { KEY_SHUFFLE = 256 };
 
-#define AT(member) offsetof(struct merge_options, member)
+#define AT(member) offsetof(struct merge, member)
 
 static const struct options_row options[] = {
 	{"output", 'o', "FILE", "the new dataset, NAME.pimg", OPTIONS_TEXT, AT(output)},
@@ -31,7 +34,8 @@ static const struct options_row options[] = {
 	 AT(shard_size), COMMAND_SHARD_MIN, UINT64_MAX, .refusal = COMMAND_NO_SHARD},
 	{"shuffle", KEY_SHUFFLE, "SEED", "store in random order"},
 	{"on-error", 0, "skip|fail", "fail (default) at a damaged sample, or skip it",
-	 OPTIONS_SECOND, AT(skip), .words = command_on_error, .refusal = COMMAND_NO_ON_ERROR},
+	 OPTIONS_SECOND, AT(course.skip), .words = command_on_error,
+	 .refusal = COMMAND_NO_ON_ERROR},
 	{"json", 'J', NULL, "print the summary as JSON", OPTIONS_FLAG, AT(json)},
 	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
 	{0},
@@ -39,7 +43,7 @@ static const struct options_row options[] = {
 
 static error_t parse(int key, char *text, struct argp_state *state)
 {
-	struct merge_options *merge = state->input;
+	struct merge *merge = state->input;
 	struct packimg_error error;
 
 	switch (key) {
@@ -62,7 +66,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 }
 
 /* Which sample comes n-th. */
-static uint64_t *make_order(const struct merge_options *merge, uint64_t count)
+static uint64_t *make_order(const struct merge *merge, uint64_t count)
 {
 	uint64_t *order = calloc(count + 1, sizeof(*order));
 
@@ -73,69 +77,66 @@ static uint64_t *make_order(const struct merge_options *merge, uint64_t count)
 	return order;
 }
 
-static int write_facts(const struct copy_set *set, struct packimg_writer *writer,
-		       struct packimg_error *error)
+static int write_facts(const struct merge *merge, struct packimg_error *error)
 {
+	const struct copy_set *set = &merge->set;
 	struct statistics statistics = {0};
 	struct packimg_error ignored;
-	struct buffer names = {0};
 	double mean[3], std[3];
+	char *names = NULL;
+	size_t size;
 
 	copy_statistics(set, &statistics);
-	int r = convert_write_statistics(writer, &statistics, error);
+	int r = convert_write_facts(merge->writer, &statistics, error);
+	if (r)
+		return r;
 	/* Of one dataset to the last bit: batches are normalized with them. */
-	if (!r && set->count == 1 && !packimg_statistics(set->inputs[0].dataset, mean, std))
-		packimg_writer_statistics(writer, mean, std);
-	if (!r)
-		r = packimg_writer_metadata(writer, "producer", "packimg " PACKIMG_TOOL_VERSION,
-					    error);
-	for (uint32_t i = 0; !r && i < set->count && i < 100; i++)
-		if ((i && buffer_append(&names, "\n", 1)) ||
-		    buffer_append(&names, set->inputs[i].path, strlen(set->inputs[i].path)))
-			r = packimg_fail(error, -ENOMEM, "out of memory");
-	if (!r && buffer_append(&names, "", 1))
+	if (set->count == 1 && !packimg_statistics(set->inputs[0].dataset, mean, std))
+		packimg_writer_statistics(merge->writer, mean, std);
+	FILE *file = open_memstream(&names, &size);
+	for (uint32_t i = 0; file && i < set->count && i < 100; i++)
+		fprintf(file, "%s%s", i ? "\n" : "", set->inputs[i].path);
+	if (!file || fclose(file))
 		r = packimg_fail(error, -ENOMEM, "out of memory");
-	/* A path that is not UTF-8 is not worth failing for. */
-	if (!r)
-		packimg_writer_metadata(writer, "packimg.merged", (const char *)names.data,
-					&ignored);
-	buffer_deinit(&names);
+	else /* A path that is not UTF-8 is not worth failing for. */
+		packimg_writer_metadata(merge->writer, "packimg.merged", names, &ignored);
+	free(names);
 	return r;
 }
 
-static int copy_all(const struct merge_options *merge, const struct copy_set *set,
-		    struct packimg_writer *writer, uint64_t *skipped, struct packimg_error *error)
+static int copy_all(struct merge *merge, struct packimg_error *error)
 {
-	struct copy_course course = {.skip = merge->skip};
-	uint64_t *order = make_order(merge, set->samples);
+	const uint64_t count = merge->set.samples;
+	uint64_t *order = make_order(merge, count);
 	int r = order ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
 
-	progress_init(&course.progress, "merging", set->samples, merge->quiet);
-	for (uint64_t i = 0; r >= 0 && i < set->samples; i++) {
-		r = copy_next(set, order[i], writer, &course, error);
-		progress_update(&course.progress, i + 1, packimg_writer_bytes(writer));
+	progress_init(&merge->course.progress, "merging", count, merge->quiet);
+	for (uint64_t i = 0; r >= 0 && i < count; i++) {
+		r = copy_next(&merge->set, order[i], merge->writer, &merge->course, error);
+		progress_update(&merge->course.progress, i + 1,
+				packimg_writer_bytes(merge->writer));
 	}
-	progress_clear(&course.progress);
+	progress_clear(&merge->course.progress);
 	free(order);
-	*skipped = course.skipped;
 	return r < 0 ? r : 0;
 }
 
-static int report(const struct merge_options *merge, const struct copy_set *set, uint64_t skipped,
-		  uint64_t bytes)
+static int report(const struct merge *merge, uint64_t bytes)
 {
+	const struct copy_set *set = &merge->set;
+	uint64_t skipped = merge->course.skipped, samples = set->samples - skipped;
 	struct text_buffer count, size;
 
 	if (merge->json)
-		return command_print_json(json_pack(
-			"{sosIsIsIsIsI}", "path",
-			command_json_text(merge->output, strlen(merge->output)), "samples",
-			(json_int_t)(set->samples - skipped), "skipped", (json_int_t)skipped,
-			"classes", (json_int_t)set->classes.count, "fields",
-			(json_int_t)set->fields.count, "bytes", (json_int_t)bytes));
+		return command_print_json(
+			json_pack("{sosIsIsIsIsI}", "path",
+				  command_json_text(merge->output, strlen(merge->output)),
+				  "samples", (json_int_t)samples, "skipped", (json_int_t)skipped,
+				  "classes", (json_int_t)set->classes.count, "fields",
+				  (json_int_t)set->fields.count, "bytes", (json_int_t)bytes));
 	printable_put(stdout, merge->output, strlen(merge->output));
-	printf(": %s sample%s, %s, ", text_count(&count, set->samples - skipped),
-	       text_plural(set->samples - skipped), text_bytes(&size, bytes));
+	printf(": %s sample%s, %s, ", text_count(&count, samples), text_plural(samples),
+	       text_bytes(&size, bytes));
 	printf("%s class%s, %u field%s\n", text_count(&count, set->classes.count),
 	       set->classes.count == 1 ? "" : "es", set->fields.count,
 	       text_plural(set->fields.count));
@@ -145,43 +146,35 @@ static int report(const struct merge_options *merge, const struct copy_set *set,
 	return 0;
 }
 
-/*
- * In other shards: checkpoints name it by its UUID, which an earlier version may have derived in
- * another way.
- */
-static bool is_same_dataset(const struct merge_options *merge, const struct copy_set *set)
+static int run(struct merge *merge, struct packimg_error *error)
 {
-	return set->count == 1 && !merge->shuffle && !merge->skip;
-}
-
-static int run(const struct merge_options *merge, const struct copy_set *set,
-	       struct packimg_error *error)
-{
+	/*
+	 * In other shards it is the same dataset: checkpoints name it by its UUID, which an earlier
+	 * version may have derived in another way.
+	 */
+	bool same = merge->set.count == 1 && !merge->shuffle && !merge->course.skip;
 	const struct packimg_writer_options writer_options = {
 		.shard_size = merge->shard_size,
-		.uuid = is_same_dataset(merge, set) ? packimg_uuid(set->inputs[0].dataset) : NULL,
+		.uuid = same ? packimg_uuid(merge->set.inputs[0].dataset) : NULL,
 	};
-	struct packimg_writer *writer = NULL;
-	uint64_t skipped = 0, bytes = 0;
+	uint64_t bytes = 0;
 
 	int r = command_check_output(merge->output, merge->force, error);
 	if (!r)
-		r = packimg_writer_new(merge->output, &writer_options, &writer, error);
+		r = copy_begin(&merge->set, merge->output, &writer_options, &merge->writer, error);
 	if (!r)
-		r = copy_begin(set, writer, error);
+		r = copy_all(merge, error);
 	if (!r)
-		r = copy_all(merge, set, writer, &skipped, error);
+		r = write_facts(merge, error);
 	if (!r)
-		r = write_facts(set, writer, error);
+		r = packimg_writer_finish(merge->writer, error);
 	if (!r)
-		r = packimg_writer_finish(writer, error);
-	if (!r)
-		bytes = packimg_writer_bytes(writer);
-	packimg_writer_free(writer);
+		bytes = packimg_writer_bytes(merge->writer);
+	packimg_writer_free(merge->writer);
 	if (r)
 		return r == -EINTR ? COMMAND_FAILED : command_fail("%s", error->text);
-	r = report(merge, set, skipped, bytes);
-	return r ? r : skipped ? COMMAND_SKIPPED : COMMAND_OK;
+	r = report(merge, bytes);
+	return r ? r : merge->course.skipped ? COMMAND_SKIPPED : COMMAND_OK;
 }
 
 int command_merge(int argc, char **argv)
@@ -193,19 +186,18 @@ int command_merge(int argc, char **argv)
 		       "dataset keep "
 		       "their numbers, new ones follow. Fields are united by name, too.",
 	};
-	struct merge_options merge = {0};
+	struct merge merge = {0};
 	struct packimg_error error = {{0}};
-	struct copy_set set;
 	int status;
 
 	options_read(options, &argp, argc, argv, &merge);
 	command_catch_interrupts();
-	if (copy_set_init(&set, (const char *const *)merge.inputs.words,
+	if (copy_set_init(&merge.set, (const char *const *)merge.inputs.words,
 			  (uint32_t)merge.inputs.count, &error)) {
 		status = command_fail("%s", error.text);
 	} else {
-		status = run(&merge, &set, &error);
-		copy_set_deinit(&set);
+		status = run(&merge, &error);
+		copy_set_deinit(&merge.set);
 	}
 	word_list_deinit(&merge.inputs);
 	command_die_of_interrupt();

@@ -13,23 +13,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct split_options {
-	const char *input, *output;
-	struct split_part fractions[SPLIT_PARTS_MAX];
-	uint32_t fraction_count;
-	uint64_t shard_size, seed;
-	bool by_class, force, skip, quiet;
-};
-
 /* One dataset that comes out. */
 struct part {
-	char *name, *path;
+	const char *name;
+	char *path;
 	struct packimg_writer *writer;
 	uint64_t samples;
 };
 
 struct split {
-	const struct split_options *options;
+	const char *input, *output;
+	struct split_part fractions[SPLIT_PARTS_MAX];
+	uint32_t fraction_count;
+	uint64_t shard_size, seed;
+	bool by_class, force, quiet;
 	struct copy_set set;
 	struct part *parts;
 	uint32_t part_count;
@@ -39,7 +36,7 @@ struct split {
 
 enum { KEY_INTO = 256 };
 
-#define AT(member) offsetof(struct split_options, member)
+#define AT(member) offsetof(struct split, member)
 
 static const struct options_row options[] = {
 	{"into", KEY_INTO, "NAME=F,...", "parts and their fractions, such as train=0.9,val=0.1"},
@@ -52,7 +49,8 @@ static const struct options_row options[] = {
 	{"shard-size", 0, "BYTES", "begin a new file after this many (K, M, G)", OPTIONS_BYTES,
 	 AT(shard_size), COMMAND_SHARD_MIN, UINT64_MAX, .refusal = COMMAND_NO_SHARD},
 	{"on-error", 0, "skip|fail", "fail (default) at a damaged sample, or skip it",
-	 OPTIONS_SECOND, AT(skip), .words = command_on_error, .refusal = COMMAND_NO_ON_ERROR},
+	 OPTIONS_SECOND, AT(course.skip), .words = command_on_error,
+	 .refusal = COMMAND_NO_ON_ERROR},
 	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
 	{.argument = "FILE", .kind = OPTIONS_ARGUMENT, .at = AT(input)},
 	{0},
@@ -60,7 +58,7 @@ static const struct options_row options[] = {
 
 static error_t parse(int key, char *text, struct argp_state *state)
 {
-	struct split_options *split = state->input;
+	struct split *split = state->input;
 	struct packimg_error error;
 
 	switch (key) {
@@ -79,19 +77,18 @@ static error_t parse(int key, char *text, struct argp_state *state)
 
 static int plan_fractions(struct split *split)
 {
-	const struct split_options *chosen = split->options;
 	double fractions[SPLIT_PARTS_MAX];
 	int32_t *labels = calloc(split->set.samples + 1, sizeof(*labels));
 	int r = labels ? 0 : -ENOMEM;
 
-	split->part_count = chosen->fraction_count;
+	split->part_count = split->fraction_count;
 	for (uint32_t i = 0; i < split->part_count; i++)
-		fractions[i] = chosen->fractions[i].fraction;
+		fractions[i] = split->fractions[i].fraction;
 	for (uint64_t i = 0; !r && i < split->set.samples; i++)
 		labels[i] = copy_label(&split->set, i);
 	if (!r)
 		r = shuffle_split(labels, split->set.samples, fractions, split->part_count,
-				  chosen->seed, split->part_of);
+				  split->seed, split->part_of);
 	free(labels);
 	return r;
 }
@@ -110,36 +107,35 @@ static void plan_classes(struct split *split)
 
 static int plan(struct split *split, struct packimg_error *error)
 {
-	const struct split_options *chosen = split->options;
-	const char *output = chosen->output ? chosen->output : chosen->input;
+	const char *output = split->output ? split->output : split->input;
 	int r = 0;
 
 	split->part_of = calloc(split->set.samples + 1, sizeof(*split->part_of));
 	if (!split->part_of)
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	if (chosen->by_class)
+	if (split->by_class)
 		plan_classes(split);
 	else
 		r = plan_fractions(split);
 	if (!r && !split->part_count)
 		return packimg_fail(error, -EINVAL, "%s names no classes to split by",
-				    chosen->input);
+				    split->input);
 	split->parts = calloc(split->part_count + 1, sizeof(*split->parts));
 	if (r || !split->parts)
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	for (uint32_t i = 0; !r && i < split->part_count; i++) {
 		struct part *part = &split->parts[i];
 
-		part->name = strdup(chosen->by_class ? split->set.classes.names[i]
-						     : chosen->fractions[i].name);
-		part->path = part->name ? split_path(output, part->name) : NULL;
+		part->name =
+			split->by_class ? split->set.classes.names[i] : split->fractions[i].name;
+		part->path = split_path(output, part->name);
 		if (!part->path)
 			return packimg_fail(error, -ENOMEM, "out of memory");
 		for (uint32_t j = 0; j < i; j++)
 			if (strcmp(split->parts[j].path, part->path) == 0)
 				return packimg_fail(error, -EINVAL, "two parts would both be %s",
 						    part->path);
-		r = command_check_output(part->path, chosen->force, error);
+		r = command_check_output(part->path, split->force, error);
 	}
 	return r;
 }
@@ -157,10 +153,7 @@ static int write_facts(const struct split *split, const struct part *part,
 
 	copy_statistics(&split->set, &statistics);
 	statistics_scale(&statistics, (double)part->samples / (double)split->set.samples);
-	int r = convert_write_statistics(part->writer, &statistics, error);
-	if (!r)
-		r = packimg_writer_metadata(part->writer, "producer",
-					    "packimg " PACKIMG_TOOL_VERSION, error);
+	int r = convert_write_facts(part->writer, &statistics, error);
 	for (const char *const *key = kept; !r && *key; key++) {
 		char *value = copy_metadata(dataset, *key);
 
@@ -171,9 +164,9 @@ static int write_facts(const struct split *split, const struct part *part,
 	if (r)
 		return r;
 	packimg_writer_metadata(part->writer, "packimg.split", part->name, &ignored);
-	if (split->options->by_class)
+	if (split->by_class)
 		return 0;
-	snprintf(seed, sizeof(seed), "%" PRIu64, split->options->seed);
+	snprintf(seed, sizeof(seed), "%" PRIu64, split->seed);
 	return packimg_writer_metadata(part->writer, "packimg.split.seed", seed, error);
 }
 
@@ -181,16 +174,12 @@ static int write_facts(const struct split *split, const struct part *part,
 static int write_parts(struct split *split, uint32_t first, uint32_t last, uint64_t *done,
 		       struct packimg_error *error)
 {
-	const struct packimg_writer_options writer_options = {.shard_size =
-								      split->options->shard_size};
+	const struct packimg_writer_options writer_options = {.shard_size = split->shard_size};
 	int r = 0;
 
-	for (uint32_t i = first; !r && i < last; i++) {
-		r = packimg_writer_new(split->parts[i].path, &writer_options,
-				       &split->parts[i].writer, error);
-		if (!r)
-			r = copy_begin(&split->set, split->parts[i].writer, error);
-	}
+	for (uint32_t i = first; !r && i < last; i++)
+		r = copy_begin(&split->set, split->parts[i].path, &writer_options,
+			       &split->parts[i].writer, error);
 	for (uint64_t i = 0; !r && i < split->set.samples; i++) {
 		if (split->part_of[i] < first || split->part_of[i] >= last)
 			continue;
@@ -205,15 +194,9 @@ static int write_parts(struct split *split, uint32_t first, uint32_t last, uint6
 		if (!r)
 			r = packimg_writer_finish(split->parts[i].writer, error);
 	}
-	return r;
-}
-
-static void release_writers(struct split *split, uint32_t first, uint32_t last)
-{
-	for (uint32_t i = first; i < last; i++) {
+	for (uint32_t i = first; i < last; i++)
 		packimg_writer_free(split->parts[i].writer);
-		split->parts[i].writer = NULL;
-	}
+	return r;
 }
 
 static int run(struct split *split, struct packimg_error *error)
@@ -222,16 +205,13 @@ static int run(struct split *split, struct packimg_error *error)
 	uint64_t done = 0;
 
 	int r = plan(split, error);
-	split->course.skip = split->options->skip;
-	progress_init(&split->course.progress, "splitting", split->set.samples,
-		      split->options->quiet);
+	progress_init(&split->course.progress, "splitting", split->set.samples, split->quiet);
 	for (uint32_t first = 0; !r && first < split->part_count; first += SPLIT_PARTS_MAX) {
 		uint32_t last = first + SPLIT_PARTS_MAX;
 
 		if (last > split->part_count)
 			last = split->part_count;
 		r = write_parts(split, first, last, &done, error);
-		release_writers(split, first, last);
 	}
 	progress_clear(&split->course.progress);
 	if (r)
@@ -256,21 +236,18 @@ int command_split(int argc, char **argv)
 		       "proportion, drawn by the "
 		       "seed) or by class. Samples keep their order, classes their numbers.",
 	};
-	struct split_options split_options = {0};
-	struct split split = {.options = &split_options};
+	struct split split = {0};
 	struct packimg_error error = {{0}};
 	int status;
 
-	options_read(options, &argp, argc, argv, &split_options);
+	options_read(options, &argp, argc, argv, &split);
 	command_catch_interrupts();
-	if (copy_set_init(&split.set, &split_options.input, 1, &error)) {
+	if (copy_set_init(&split.set, &split.input, 1, &error)) {
 		status = command_fail("%s", error.text);
 	} else {
 		status = run(&split, &error);
-		for (uint32_t i = 0; split.parts && i < split.part_count; i++) {
-			free(split.parts[i].name);
+		for (uint32_t i = 0; split.parts && i < split.part_count; i++)
 			free(split.parts[i].path);
-		}
 		copy_set_deinit(&split.set);
 	}
 	free(split.parts);

@@ -98,9 +98,11 @@ int convert_note_writing(struct convert *convert);
 /* The error that no image was left to convert, with the reason of the first that was skipped. */
 int convert_nothing(const struct convert *convert, struct packimg_error *error);
 int convert_skip(struct convert *convert, const char *name, const char *reason);
-/* Mean, deviation and what they were taken from; nothing when there were no pixels. */
-int convert_write_statistics(struct packimg_writer *writer, const struct statistics *statistics,
-			     struct packimg_error *error);
+/*
+ * Who wrote it, and mean, deviation and what they were taken from, unless there were no pixels.
+ */
+int convert_write_facts(struct packimg_writer *writer, const struct statistics *statistics,
+			struct packimg_error *error);
 /* Samples that were written. */
 uint64_t convert_sample_count(const struct convert *convert);
 int convert_report(struct convert *convert);

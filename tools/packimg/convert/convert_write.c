@@ -339,10 +339,7 @@ static int write_metadata(struct convert *convert, struct convert_part *part,
 {
 	char number[32];
 
-	int r = packimg_writer_metadata(part->writer, "producer", "packimg " PACKIMG_TOOL_VERSION,
-					error);
-	if (!r)
-		r = write_text(convert, part, "packimg.options", describe, error);
+	int r = write_text(convert, part, "packimg.options", describe, error);
 	/* A path or pattern that is not UTF-8 is not worth failing for. */
 	if (!r && write_text(convert, part, "packimg.sources", list_sources, error) == -ENOMEM)
 		r = -ENOMEM;
@@ -358,15 +355,16 @@ static int write_metadata(struct convert *convert, struct convert_part *part,
 	return r;
 }
 
-int convert_write_statistics(struct packimg_writer *writer, const struct statistics *statistics,
-			     struct packimg_error *error)
+int convert_write_facts(struct packimg_writer *writer, const struct statistics *statistics,
+			struct packimg_error *error)
 {
 	double mean[3], std[3];
 	char number[32];
 
-	if (statistics_result(statistics, mean, std))
-		return 0;
-	int r = packimg_writer_statistics(writer, mean, std);
+	int r = packimg_writer_metadata(writer, "producer", "packimg " PACKIMG_TOOL_VERSION, error);
+	if (r || statistics_result(statistics, mean, std))
+		return r;
+	r = packimg_writer_statistics(writer, mean, std);
 	if (r)
 		return packimg_fail(error, r, "statistics: %s", strerror(-r));
 	snprintf(number, sizeof(number), "%" PRIu64, statistics->images);
@@ -384,7 +382,7 @@ static int finish_parts(struct convert *convert, struct packimg_error *error)
 
 		r = write_metadata(convert, part, error);
 		if (!r)
-			r = convert_write_statistics(part->writer, &part->statistics, error);
+			r = convert_write_facts(part->writer, &part->statistics, error);
 		if (!r)
 			r = packimg_writer_finish(part->writer, error);
 		if (r)
