@@ -209,32 +209,6 @@ static int name_files(struct extract *extract)
 	return r;
 }
 
-struct worker {
-	struct image_reader reader;
-	struct buffer png;
-};
-
-static int worker_new(void *context, void **ret_worker)
-{
-	struct worker *worker = calloc(1, sizeof(*worker));
-	int r = worker ? image_reader_init(&worker->reader) : -ENOMEM;
-
-	if (r)
-		free(worker);
-	else
-		*ret_worker = worker;
-	return r;
-}
-
-static void worker_free(void *argument)
-{
-	struct worker *worker = argument;
-
-	image_reader_deinit(&worker->reader);
-	buffer_deinit(&worker->png);
-	free(worker);
-}
-
 /*
  * Opens the folder of a path below DIR, making what is not there. Each step is a real folder in the
  * one before: a symbolic link that somebody put there would lead out of DIR. Takes `folder` over.
@@ -303,16 +277,16 @@ static int write_file(const struct extract *extract, const char *path, const uin
 	return r ? packimg_fail(error, r, "%s/%s: %s", extract->output, path, strerror(-r)) : 0;
 }
 
-static int write_png(const struct extract *extract, struct worker *worker,
+static int write_png(const struct extract *extract, struct image_reader *reader, struct buffer *png,
 		     const struct packimg_sample *sample, const char *path,
 		     struct packimg_error *error)
 {
 	struct resize_picture pixels;
 
-	int r = image_read_sample(&worker->reader, sample, 0, 0, &pixels, error);
+	int r = image_read_sample(reader, sample, 0, 0, &pixels, error);
 	if (!r)
-		r = image_write_png(&pixels, &worker->png, error);
-	return r ? r : write_file(extract, path, worker->png.data, worker->png.size, error);
+		r = image_write_png(&pixels, png, error);
+	return r ? r : write_file(extract, path, png->data, png->size, error);
 }
 
 struct verdict {
@@ -321,8 +295,8 @@ struct verdict {
 	struct packimg_error error;
 };
 
-static int extract_sample(const struct extract *extract, struct worker *worker, uint64_t number,
-			  struct verdict *verdict)
+static int extract_sample(const struct extract *extract, struct image_reader *reader,
+			  struct buffer *png, uint64_t number, struct verdict *verdict)
 {
 	struct packimg_sample sample;
 
@@ -336,7 +310,7 @@ static int extract_sample(const struct extract *extract, struct worker *worker, 
 	if (sample.codec == PACKIMG_CODEC_JPEG)
 		return write_file(extract, extract->paths[number], sample.data, sample.data_size,
 				  &verdict->error);
-	return write_png(extract, worker, &sample, extract->paths[number], &verdict->error);
+	return write_png(extract, reader, png, &sample, extract->paths[number], &verdict->error);
 }
 
 static void run_sample(void *context, void *worker, struct work_block *block, uint32_t number)
@@ -344,7 +318,8 @@ static void run_sample(void *context, void *worker, struct work_block *block, ui
 	struct verdict *verdict = (struct verdict *)block->results + number;
 
 	*verdict = (struct verdict){0};
-	verdict->status = extract_sample(context, worker, block->first + number, verdict);
+	verdict->status =
+		extract_sample(context, worker, &block->bytes, block->first + number, verdict);
 }
 
 /* A cell of the manifest, quoted when it must be. */
@@ -448,8 +423,9 @@ static int write_images(struct extract *extract)
 		.result_size = sizeof(struct verdict),
 		.bytes_max = UINT64_MAX,
 		.context = extract,
-		.worker_new = worker_new,
-		.worker_free = worker_free,
+		.worker_size = sizeof(struct image_reader),
+		.worker_init = image_worker_init,
+		.worker_deinit = image_worker_deinit,
 		.run = run_sample,
 		.take = take_sample,
 		.stopped = command_interrupted,

@@ -78,9 +78,10 @@ static bool probe_sample(const struct packimg_sample *sample, struct packimg_jpe
 	       ret_info->components == sample->channels;
 }
 
-static void index_sample(void *context, void *decoder, struct work_block *block, uint32_t number)
+static void index_sample(void *context, void *worker, struct work_block *block, uint32_t number)
 {
 	const struct index *index = context;
+	const struct image_reader *reader = worker;
 	struct outcome *outcome = (struct outcome *)block->results + number;
 	struct packimg_sample sample;
 	struct packimg_jpeg_info info;
@@ -104,7 +105,8 @@ static void index_sample(void *context, void *decoder, struct work_block *block,
 	outcome->action = outcome->had ? ACTION_DROP : ACTION_KEEP;
 	if (!probe_sample(&sample, &info))
 		return;
-	int r = packimg_index_jpeg(decoder, sample.data, sample.data_size, &info, &side, &size);
+	int r = packimg_index_jpeg(reader->decoder, sample.data, sample.data_size, &info, &side,
+				   &size);
 	if (r == -ENOTSUP)
 		outcome->unindexed = unindexed_reason(&info);
 	if (r) {
@@ -172,8 +174,9 @@ static int take_all(struct index *index)
 		.result_size = sizeof(struct outcome),
 		.bytes_max = BYTES_UNDER_WAY,
 		.context = index,
-		.worker_new = image_worker_new,
-		.worker_free = image_worker_free,
+		.worker_size = sizeof(struct image_reader),
+		.worker_init = image_worker_init,
+		.worker_deinit = image_worker_deinit,
 		.run = index_sample,
 		.take = take_sample,
 		.stopped = command_interrupted,

@@ -79,11 +79,12 @@ static int verify_sample(const struct verify *verify, struct packimg_decoder *de
 	return r ? r : verify_index(verify, decoder, &sample, verdict);
 }
 
-static void run_sample(void *context, void *decoder, struct work_block *block, uint32_t number)
+static void run_sample(void *context, void *worker, struct work_block *block, uint32_t number)
 {
 	struct verdict *verdict = (struct verdict *)block->results + number;
+	const struct image_reader *reader = worker;
 
-	verdict->status = verify_sample(context, decoder, block->first + number, verdict);
+	verdict->status = verify_sample(context, reader->decoder, block->first + number, verdict);
 }
 
 static void report_bad(const struct verify *verify, uint64_t index, const char *reason)
@@ -131,8 +132,9 @@ static int verify_samples(struct verify *verify)
 		.result_size = sizeof(struct verdict),
 		.bytes_max = UINT64_MAX,
 		.context = verify,
-		.worker_new = image_worker_new,
-		.worker_free = image_worker_free,
+		.worker_size = sizeof(struct image_reader),
+		.worker_init = image_worker_init,
+		.worker_deinit = image_worker_deinit,
 		.run = run_sample,
 		.take = take_sample,
 		.stopped = command_interrupted,

@@ -77,23 +77,14 @@ struct outcome {
 	size_t offset;
 };
 
-static int worker_new(void *context, void **ret_worker)
+static int worker_init(void *context, void *worker)
 {
-	const struct storing *storing = context;
-	struct renderer *renderer = calloc(1, sizeof(*renderer));
-	int r = renderer ? renderer_init(renderer, &storing->options) : -ENOMEM;
-
-	if (r)
-		free(renderer);
-	else
-		*ret_worker = renderer;
-	return r;
+	return renderer_init(worker, &((const struct storing *)context)->options);
 }
 
-static void worker_free(void *worker)
+static void worker_deinit(void *worker)
 {
 	renderer_deinit(worker);
-	free(worker);
 }
 
 /* Appends what is stored of an image. */
@@ -209,8 +200,9 @@ static int render_all(struct trial_way *way, const struct trial_image *images, u
 		.result_size = sizeof(struct outcome),
 		.bytes_max = BYTES_UNDER_WAY,
 		.context = &storing,
-		.worker_new = worker_new,
-		.worker_free = worker_free,
+		.worker_size = sizeof(struct renderer),
+		.worker_init = worker_init,
+		.worker_deinit = worker_deinit,
 		.run = run_image,
 		.take = take_image,
 		.stopped = stop,

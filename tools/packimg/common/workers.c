@@ -97,10 +97,11 @@ static void *work(void *argument)
 	struct workers *workers = argument;
 	const struct workers_setup *setup = &workers->setup;
 	struct slot *slot;
-	void *worker = NULL;
+	void *worker = calloc(1, setup->worker_size);
 
-	int r = setup->worker_new(setup->context, &worker);
+	int r = worker ? setup->worker_init(setup->context, worker) : -ENOMEM;
 	if (r) {
+		free(worker);
 		pthread_mutex_lock(&workers->lock);
 		workers->fault = r;
 		pthread_cond_signal(&workers->block_done);
@@ -123,7 +124,8 @@ static void *work(void *argument)
 			pthread_cond_signal(&workers->block_done);
 		pthread_mutex_unlock(&workers->lock);
 	}
-	setup->worker_free(worker);
+	setup->worker_deinit(worker);
+	free(worker);
 	return NULL;
 }
 
@@ -200,7 +202,7 @@ static void workers_deinit(struct workers *workers)
 
 /*
  * The next block in order, once it is done; none when that takes longer than a person should wait
- * for a sign. WALK_END after the last; the error of worker_new when no worker could be made.
+ * for a sign. WALK_END after the last; the error of worker_init when no worker could be made.
  */
 static int wait_block(struct workers *workers, struct slot **ret_slot)
 {

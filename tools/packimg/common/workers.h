@@ -29,9 +29,10 @@ struct workers_setup {
 	size_t result_size; /* bytes of a result */
 	uint64_t bytes_max; /* of results under way, before workers pause */
 	void *context;
-	/* A worker's own state: made before its first block, freed after its last. */
-	int (*worker_new)(void *context, void **ret_worker);
-	void (*worker_free)(void *worker);
+	/* A worker's own state: zeros, made before its first block, unmade after its last. */
+	size_t worker_size;
+	int (*worker_init)(void *context, void *worker);
+	void (*worker_deinit)(void *worker);
 	/*
 	 * Called in order of blocks, one at a time; may be NULL. What must be read in order is read
 	 * here. It may lower the block's count, not to 0: the next block then begins there.

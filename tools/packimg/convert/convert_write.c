@@ -43,27 +43,20 @@ struct writing {
 	struct packimg_error *error;
 };
 
-static int worker_new(void *context, void **ret_worker)
+static int worker_init(void *context, void *worker)
 {
 	const struct writing *writing = context;
-	struct worker *worker = calloc(1, sizeof(*worker));
-	int r = worker ? renderer_init(&worker->renderer, &writing->convert->options.render)
-		       : -ENOMEM;
 
-	if (r)
-		free(worker);
-	else
-		*ret_worker = worker;
-	return r;
+	return renderer_init(&((struct worker *)worker)->renderer,
+			     &writing->convert->options.render);
 }
 
-static void worker_free(void *argument)
+static void worker_deinit(void *argument)
 {
 	struct worker *worker = argument;
 
 	renderer_deinit(&worker->renderer);
 	buffer_deinit(&worker->streamed);
-	free(worker);
 }
 
 /*
@@ -407,8 +400,9 @@ static int write_samples(struct convert *convert, struct packimg_error *error)
 		.result_size = sizeof(struct outcome),
 		.bytes_max = BYTES_UNDER_WAY,
 		.context = &writing,
-		.worker_new = worker_new,
-		.worker_free = worker_free,
+		.worker_size = sizeof(struct worker),
+		.worker_init = worker_init,
+		.worker_deinit = worker_deinit,
 		.claim = read_streams,
 		.run = run_sample,
 		.take = write_sample,

@@ -294,17 +294,12 @@ int image_write_png(const struct resize_picture *pixels, struct buffer *png,
 				      "writing PNG: this packimg was built without libspng");
 }
 
-int image_worker_new(void *context, void **ret_worker)
+int image_worker_init(void *context, void *reader)
 {
-	struct packimg_decoder *decoder;
-	int r = image_decoder_new(&decoder);
-
-	if (!r)
-		*ret_worker = decoder;
-	return r;
+	return image_reader_init(reader);
 }
 
-void image_worker_free(void *worker)
+void image_worker_deinit(void *reader)
 {
-	packimg_decoder_free(worker);
+	image_reader_deinit(reader);
 }

@@ -82,9 +82,9 @@ int image_read_sample(struct image_reader *reader, const struct packimg_sample *
 		      uint32_t target_width, uint32_t target_height,
 		      struct resize_picture *ret_pixels, struct packimg_error *error);
 
-/* A decoder as a worker's own state (workers.h). */
-int image_worker_new(void *context, void **ret_worker);
-void image_worker_free(void *worker);
+/* A reader as a worker's own state (workers.h). */
+int image_worker_init(void *context, void *reader);
+void image_worker_deinit(void *reader);
 
 /* Turns stored pixels upright: target holds height x width pixels of the upright image. */
 void image_orient(const uint8_t *source, uint32_t width, uint32_t height, uint32_t channels,

@@ -27,7 +27,8 @@ struct source_manifest {
 	struct source source;
 	char *path;
 	uint32_t container;
-	struct buffer text;
+	char *text;
+	size_t size;
 	struct csv csv;
 	char **columns;
 	enum {
@@ -57,7 +58,7 @@ static void source_manifest_close(struct source *source)
 	free(manifest->commas);
 	free(manifest->fields);
 	csv_deinit(&manifest->csv);
-	buffer_deinit(&manifest->text);
+	free(manifest->text);
 	buffer_deinit(&manifest->name);
 	free(manifest->path);
 }
@@ -365,27 +366,22 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 	return 0;
 }
 
-static int read_text(const char *path, struct buffer *text, struct packimg_error *error)
+/* All of it; a text ends where a zero byte would be. */
+static int read_text(const char *path, char **text, size_t *size, struct packimg_error *error)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC), r = 0;
+	FILE *file = fopen(path, "re");
+	size_t room = 0;
 
-	if (fd < 0)
+	if (!file)
 		return packimg_fail(error, -errno, "%s: %s", path, strerror(errno));
-	for (;;) {
-		if (buffer_make_room(text, text->size + (1 << 20))) {
-			r = packimg_fail(error, -ENOMEM, "%s: out of memory", path);
-			break;
-		}
-		ssize_t n = read(fd, text->data + text->size, 1 << 20);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			r = packimg_fail(error, -errno, "%s: %s", path, strerror(errno));
-		if (n <= 0)
-			break;
-		text->size += (size_t)n;
-	}
-	close(fd);
+	ssize_t n = getdelim(text, &room, 0, file);
+	int r = n < 0 && !feof(file) ? packimg_fail(error, -errno, "%s: %s", path, strerror(errno))
+				     : 0;
+	fclose(file);
+	*size = n < 0 ? 0 : (size_t)n;
+	if (*size && !(*text)[*size - 1])
+		return packimg_fail(error, -EINVAL, "%s: holds zero bytes, so it is not a text",
+				    path);
 	return r;
 }
 
@@ -409,17 +405,14 @@ static int source_manifest_open(struct source *source, const char *path,
 			: packimg_fail(error, -ENOMEM, "out of memory");
 	free(parent);
 	if (!r)
-		r = read_text(file, &manifest->text, error);
+		r = read_text(file, &manifest->text, &manifest->size, error);
 	if (r)
 		return r;
 	if (!separator && strlen(file) > 4 && strcasecmp(file + strlen(file) - 4, ".tsv") == 0)
 		separator = '\t';
-	if (manifest->text.size && memchr(manifest->text.data, 0, manifest->text.size))
-		return packimg_fail(error, -EINVAL, "%s: holds zero bytes, so it is not a text",
-				    file);
 	if (!separator)
-		separator = find_separator((const char *)manifest->text.data, manifest->text.size);
-	csv_init(&manifest->csv, (const char *)manifest->text.data, manifest->text.size, separator);
+		separator = find_separator(manifest->text, manifest->size);
+	csv_init(&manifest->csv, manifest->text, manifest->size, separator);
 	r = read_header(manifest, error);
 	if (!r)
 		r = look_at_columns(manifest, error);
