@@ -96,12 +96,10 @@ int device_open(const char *backend, const struct device_options *options,
 		options = &defaults;
 	if (!error)
 		error = scratch;
-	if (options->precision < DEVICE_AUTO || options->precision > DEVICE_FP16) {
-		snprintf(error, DEVICE_ERROR_MAX,
-			 "precision %d is not one of auto, fp32, bf16, fp16",
-			 (int)options->precision);
-		return -EINVAL;
-	}
+	if (options->precision < DEVICE_AUTO || options->precision > DEVICE_FP16)
+		return sentence_fail(error, DEVICE_ERROR_MAX, -EINVAL,
+				     "precision %d is not one of auto, fp32, bf16, fp16",
+				     (int)options->precision);
 	return backend ? open_one(backend, options, ret_device, error)
 		       : open_best(options, ret_device, error);
 }

@@ -244,12 +244,14 @@ struct kind {
 	unsigned inputs, params; /* that may not be missing; a norm's may not where there is one */
 	unsigned saved;          /* outputs that are for the backward pass alone */
 	bool no_result;          /* its y is its x */
+	enum device_param_kind weight; /* 0: it takes none */
 };
 
 static const struct kind kinds[DEVICE_NODE_KINDS] = {
 	[DEVICE_NODE_INPUT] = {"input", infer_input},
-	[DEVICE_NODE_CONV] = {"conv", infer_conv, BIT(INPUT(x)), BIT(PARAM(weight))},
-	[DEVICE_NODE_LINEAR] = {"linear", infer_linear, BIT(INPUT(x)), BIT(PARAM(weight))},
+	[DEVICE_NODE_CONV] = {"conv", infer_conv, BIT(INPUT(x)), .weight = DEVICE_CONV_WEIGHT},
+	[DEVICE_NODE_LINEAR] = {"linear", infer_linear, BIT(INPUT(x)),
+				.weight = DEVICE_LINEAR_WEIGHT},
 	[DEVICE_NODE_NORM] = {"norm", infer_same, BIT(INPUT(x)), NORM_PARAMS},
 	[DEVICE_NODE_LAYER_NORM] = {"layer norm", infer_layer_norm, BIT(INPUT(x)),
 				    BIT(PARAM(gamma)) | BIT(PARAM(beta)),
@@ -269,9 +271,10 @@ static void name_kind(struct device_node *node)
 	static const char *const activations[] = {
 		[DEVICE_IDENTITY] = "", [DEVICE_RELU] = "+relu", [DEVICE_GELU] = "+gelu"};
 
+	bool more = node->has_norm && !kinds[node->kind].params; /* than the kind is itself */
+
 	snprintf(node->kind_name, sizeof(node->kind_name), "%s%s%s%s", kinds[node->kind].name,
-		 node->has_norm && node->kind != DEVICE_NODE_NORM ? "+norm" : "",
-		 node->residual ? "+add" : "", activations[node->activation]);
+		 more ? "+norm" : "", node->residual ? "+add" : "", activations[node->activation]);
 }
 
 /* A copy of what a recording function describes, in the graph. */
@@ -373,15 +376,13 @@ static bool check_inputs(struct device_graph *graph, const struct device_node *n
 
 static bool check_weight(struct device_graph *graph, const struct device_node *node)
 {
-	bool linear = node->kind == DEVICE_NODE_LINEAR;
-	enum device_param_kind kind = linear ? DEVICE_LINEAR_WEIGHT : DEVICE_CONV_WEIGHT;
+	enum device_param_kind kind = kinds[node->kind].weight;
+	const struct device_param *weight = node->weight;
 
-	if (!(kinds[node->kind].params & BIT(PARAM(weight))))
-		return true;
-	if (!node->weight || node->weight->store != graph->params ||
-	    node->weight->spec.kind != kind)
+	if (kind && (!weight || weight->store != graph->params || weight->spec.kind != kind))
 		record_failure(graph, -EINVAL, "%s: weight must be a %s of the graph's store",
-			       node->name, linear ? "linear one" : "convolution's");
+			       node->name,
+			       kind == DEVICE_LINEAR_WEIGHT ? "linear one" : "convolution's");
 	return !graph->failure;
 }
 
@@ -677,13 +678,14 @@ int device_graph_plan(struct device_graph *graph, char *error)
 	if (!error)
 		error = scratch;
 	if (graph->planned)
-		return snprintf(error, DEVICE_ERROR_MAX, "the graph is planned already"), -EBUSY;
+		return sentence_fail(error, DEVICE_ERROR_MAX, -EBUSY,
+				     "the graph is planned already");
 	if (!graph->failure && !graph->params->allocated)
 		record_failure(graph, -EINVAL, "the parameters are not allocated yet");
 	if (!graph->failure && !graph->input)
 		record_failure(graph, -EINVAL, "the graph has no input");
 	if (graph->failure)
-		return snprintf(error, DEVICE_ERROR_MAX, "%s", graph->error), graph->failure;
+		return sentence_fail(error, DEVICE_ERROR_MAX, graph->failure, "%s", graph->error);
 	if (graph->options.mode == DEVICE_TRAIN)
 		mark_active(graph);
 	r = graph->device->ops->graph_plan(graph, error);

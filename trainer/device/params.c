@@ -35,25 +35,15 @@ void device_params_free(struct device_params *params)
 	free(params);
 }
 
-static unsigned kind_dimensions(enum device_param_kind kind)
-{
-	switch (kind) {
-	case DEVICE_CONV_WEIGHT:
-		return 4;
-	case DEVICE_LINEAR_WEIGHT:
-		return 2;
-	case DEVICE_VECTOR:
-	case DEVICE_BUFFER:
-		return 1;
-	}
-	return 0;
-}
-
 static int check_spec(struct device_params *params, const struct device_param_spec *spec,
 		      size_t *ret_elements)
 {
 	struct device *device = params->device;
-	unsigned dimensions = kind_dimensions(spec->kind);
+	static const unsigned of_kinds[] = {[DEVICE_CONV_WEIGHT] = 4,
+					    [DEVICE_LINEAR_WEIGHT] = 2,
+					    [DEVICE_VECTOR] = 1,
+					    [DEVICE_BUFFER] = 1};
+	unsigned dimensions = (unsigned)spec->kind <= DEVICE_BUFFER ? of_kinds[spec->kind] : 0;
 	uint64_t elements = 1;
 
 	if (!spec->name || !*spec->name || strlen(spec->name) >= DEVICE_NAME_MAX)

@@ -60,8 +60,8 @@ struct model {
 	bool bn_sync;
 	float logit_scale;
 	uint32_t side_min;
-	int failed; /* first negative errno */
-	char error[MODEL_ERROR_MAX];
+	int failed;  /* first negative errno */
+	char *error; /* while it is described, MODEL_ERROR_MAX bytes */
 };
 
 struct layer_conv {

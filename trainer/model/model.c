@@ -13,7 +13,7 @@ int layer_fail(struct model *model, int code, const char *format, ...)
 	if (!model->failed) {
 		va_list arguments;
 		va_start(arguments, format);
-		vsnprintf(model->error, sizeof(model->error), format, arguments);
+		vsnprintf(model->error, MODEL_ERROR_MAX, format, arguments);
 		va_end(arguments);
 		model->failed = code;
 	}
@@ -229,6 +229,7 @@ int model_new(const struct recipe_model *recipe, uint32_t classes, struct device
 		return -ENOMEM;
 	}
 	model->params = params;
+	model->error = error;
 	model->bn_epsilon = (float)recipe->bn_epsilon;
 	model->bn_momentum = (float)recipe->bn_momentum;
 	model->bn_sync = recipe->bn_sync;
@@ -242,7 +243,6 @@ int model_new(const struct recipe_model *recipe, uint32_t classes, struct device
 		model->logit_scale = (float)recipe->logit_scale;
 	if (model->failed) {
 		int r = model->failed;
-		snprintf(error, MODEL_ERROR_MAX, "%s", model->error);
 		model_free(model);
 		return r;
 	}

@@ -1,9 +1,9 @@
 /* Which ranks there are, and what needs no other rank. */
+#include "format/base/sentence.h"
 #include "trainer/device/comm/carrier.h"
 
 #include <errno.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,10 +20,8 @@ static int open_alone(struct comm **ret_comm, char *error)
 {
 	struct comm *comm = calloc(1, sizeof(*comm));
 
-	if (!comm) {
-		snprintf(error, COMM_ERROR_MAX, "out of memory");
-		return -ENOMEM;
-	}
+	if (!comm)
+		return sentence_fail(error, COMM_ERROR_MAX, -ENOMEM, "out of memory");
 	comm->world = comm->local_world = comm->sharers = 1;
 	sched_getaffinity(0, sizeof(comm->cpus), &comm->cpus);
 	*ret_comm = comm;
@@ -32,32 +30,32 @@ static int open_alone(struct comm **ret_comm, char *error)
 
 int comm_open(struct comm **ret_comm, char *error)
 {
-	const char *size;
-	int r;
+	const char *size = getenv("OMPI_COMM_WORLD_SIZE");
 
 	if (!launched())
 		return open_alone(ret_comm, error);
-	size = getenv("OMPI_COMM_WORLD_SIZE");
 	if (!size)
 		size = getenv("PMI_SIZE");
 #ifdef HAVE_MPI
-	r = comm_mpi_open(ret_comm, error);
+	int r = comm_mpi_open(ret_comm, error);
+
 	if (r < 0 || (*ret_comm)->world > 1 || !size || strcmp(size, "1") == 0)
 		return r;
 	comm_close(*ret_comm);
-	r = snprintf(error, COMM_ERROR_MAX,
-		     "launched as one of %s ranks, but MPI finds none of the others: the launcher "
-		     "is not of the MPI that this program was built with",
-		     size);
+	return sentence_fail(
+		error, COMM_ERROR_MAX, -ENOTSUP,
+		"launched as one of %s ranks, but MPI finds none of the others: the launcher "
+		"is not of the MPI that this program was built with",
+		size);
 #else
 	if (size && strcmp(size, "1") == 0)
 		return open_alone(ret_comm, error);
-	r = snprintf(error, COMM_ERROR_MAX,
-		     "launched as one of %s ranks, but built without MPI: install libopenmpi-dev "
-		     "and build again, or run it without mpirun",
-		     size ? size : "several");
+	return sentence_fail(
+		error, COMM_ERROR_MAX, -ENOTSUP,
+		"launched as one of %s ranks, but built without MPI: install libopenmpi-dev "
+		"and build again, or run it without mpirun",
+		size ? size : "several");
 #endif
-	return r < 0 ? r : -ENOTSUP;
 }
 
 void comm_close(struct comm *comm)
@@ -77,11 +75,9 @@ int comm_sum_start(struct comm *comm, void *values, size_t count, enum comm_elem
 		   unsigned *ret_request)
 {
 	*ret_request = 0;
-	if (count > COMM_COUNT_MAX) {
-		snprintf(comm->error, COMM_ERROR_MAX, "a sum of %zu elements is above %zu", count,
-			 COMM_COUNT_MAX);
-		return -EINVAL;
-	}
+	if (count > COMM_COUNT_MAX)
+		return sentence_fail(comm->error, COMM_ERROR_MAX, -EINVAL,
+				     "a sum of %zu elements is above %zu", count, COMM_COUNT_MAX);
 	return comm->ops ? comm->ops->sum_start(comm, values, count, element, ret_request) : 0;
 }
 

@@ -1,11 +1,11 @@
 /* Ranks carried by MPI. */
+#include "format/base/sentence.h"
 #include "trainer/device/comm/carrier.h"
 
 #include <errno.h>
 #include <mpi.h>
 #include <sched.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,15 +18,15 @@ struct comm_mpi {
 	MPI_Request requests[COMM_REQUESTS_MAX]; /* MPI_REQUEST_NULL: done */
 };
 
-static int fail(struct comm *comm, int status, const char *what)
+static int mpi_fail(struct comm *comm, int status, const char *what)
 {
 	char text[MPI_MAX_ERROR_STRING] = "";
 	int length = 0;
 
 	MPI_Error_string(status, text, &length);
-	snprintf(comm->error, COMM_ERROR_MAX, "rank %u of %u: MPI could not %s: %s", comm->rank,
-		 comm->world, what, text);
-	return -EIO;
+	return sentence_fail(comm->error, COMM_ERROR_MAX, -EIO,
+			     "rank %u of %u: MPI could not %s: %s", comm->rank, comm->world, what,
+			     text);
 }
 
 static void mpi_close(struct comm *comm)
@@ -47,16 +47,14 @@ static int mpi_sum_start(struct comm *comm, void *values, size_t count, enum com
 
 	while (request < COMM_REQUESTS_MAX && mpi->used[request])
 		request++;
-	if (request == COMM_REQUESTS_MAX) {
-		snprintf(comm->error, COMM_ERROR_MAX, "%d sums are under way already",
-			 COMM_REQUESTS_MAX);
-		return -EBUSY;
-	}
+	if (request == COMM_REQUESTS_MAX)
+		return sentence_fail(comm->error, COMM_ERROR_MAX, -EBUSY,
+				     "%d sums are under way already", COMM_REQUESTS_MAX);
 	status = MPI_Iallreduce(MPI_IN_PLACE, values, (int)count,
 				element == COMM_FLOAT ? MPI_FLOAT : MPI_DOUBLE, MPI_SUM, mpi->ranks,
 				&mpi->requests[request]);
 	if (status != MPI_SUCCESS)
-		return fail(comm, status, "start a sum");
+		return mpi_fail(comm, status, "start a sum");
 	mpi->used[request] = true;
 	*ret_request = request;
 	return 0;
@@ -73,7 +71,7 @@ static int mpi_progress(struct comm *comm)
 		if (!mpi->used[i] || mpi->requests[i] == MPI_REQUEST_NULL)
 			continue;
 		status = MPI_Test(&mpi->requests[i], &done, MPI_STATUS_IGNORE);
-		return status == MPI_SUCCESS ? 0 : fail(comm, status, "carry out a sum");
+		return status == MPI_SUCCESS ? 0 : mpi_fail(comm, status, "carry out a sum");
 	}
 	return 0;
 }
@@ -84,7 +82,7 @@ static int mpi_wait(struct comm *comm, unsigned request)
 	int status = MPI_Wait(&mpi->requests[request], MPI_STATUS_IGNORE);
 
 	mpi->used[request] = false;
-	return status == MPI_SUCCESS ? 0 : fail(comm, status, "carry out a sum");
+	return status == MPI_SUCCESS ? 0 : mpi_fail(comm, status, "carry out a sum");
 }
 
 static int mpi_broadcast(struct comm *comm, void *bytes, size_t size, unsigned root)
@@ -97,7 +95,7 @@ static int mpi_broadcast(struct comm *comm, void *bytes, size_t size, unsigned r
 			MPI_Bcast((char *)bytes + at, (int)part, MPI_BYTE, (int)root, mpi->ranks);
 
 		if (status != MPI_SUCCESS)
-			return fail(comm, status, "broadcast");
+			return mpi_fail(comm, status, "broadcast");
 	}
 	return 0;
 }
@@ -108,7 +106,7 @@ static int mpi_gather(struct comm *comm, const void *mine, size_t size, void *re
 	int status =
 		MPI_Allgather(mine, (int)size, MPI_BYTE, ret_all, (int)size, MPI_BYTE, mpi->ranks);
 
-	return status == MPI_SUCCESS ? 0 : fail(comm, status, "gather");
+	return status == MPI_SUCCESS ? 0 : mpi_fail(comm, status, "gather");
 }
 
 static void mpi_abort(struct comm *comm)
@@ -175,10 +173,8 @@ int comm_mpi_open(struct comm **ret_comm, char *error)
 	struct comm_mpi *mpi = calloc(1, sizeof(*mpi));
 	int provided, rank = 0, world = 1, status;
 
-	if (!mpi) {
-		snprintf(error, COMM_ERROR_MAX, "out of memory");
-		return -ENOMEM;
-	}
+	if (!mpi)
+		return sentence_fail(error, COMM_ERROR_MAX, -ENOMEM, "out of memory");
 	for (unsigned i = 0; i < COMM_REQUESTS_MAX; i++)
 		mpi->requests[i] = MPI_REQUEST_NULL;
 	/*
@@ -201,9 +197,9 @@ int comm_mpi_open(struct comm **ret_comm, char *error)
 	mpi->base.ops = &mpi_ops;
 	status = find_place(&mpi->base, mpi->ranks);
 	if (status != MPI_SUCCESS) {
-		int r = fail(&mpi->base, status, "find the ranks of this machine");
+		int r = mpi_fail(&mpi->base, status, "find the ranks of this machine");
 
-		snprintf(error, COMM_ERROR_MAX, "%s", mpi->base.error);
+		sentence_write(error, COMM_ERROR_MAX, "%s", mpi->base.error);
 		mpi_close(&mpi->base);
 		return r;
 	}

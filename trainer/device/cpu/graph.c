@@ -200,29 +200,26 @@ static int plan_node(struct cpu_graph *cpu, struct cpu_node *node)
 	return r;
 }
 
+/* Of planning a pass, or of binding; 0 stays 0. */
+static int fail_node(struct cpu_graph *cpu, const struct cpu_node *node, int r, const char *what)
+{
+	return r < 0 ? sentence_fail(cpu->error, DEVICE_ERROR_MAX, r, "%s: %s failed: %s",
+				     node->node->name, what, strerror(-r))
+		     : 0;
+}
+
 static int plan_nodes(struct cpu_graph *cpu)
 {
 	uint32_t count = cpu->graph->node_count;
 	int r = 0;
 
-	for (uint32_t i = 0; i < count && r == 0; i++) {
-		r = plan_node(cpu, &cpu->nodes[i]);
-		if (r < 0)
-			snprintf(cpu->error, DEVICE_ERROR_MAX,
-				 "%s: planning its forward pass failed: %s",
-				 cpu->nodes[i].node->name, strerror(-r));
-	}
-	for (uint32_t i = count; i-- > 0 && r == 0;) {
-		struct cpu_node *node = &cpu->nodes[i];
-
-		if (!node->node->backward)
-			continue;
-		r = plan_node_backward(cpu, node);
-		if (r < 0)
-			snprintf(cpu->error, DEVICE_ERROR_MAX,
-				 "%s: planning its backward pass failed: %s", node->node->name,
-				 strerror(-r));
-	}
+	for (uint32_t i = 0; i < count && r == 0; i++)
+		r = fail_node(cpu, &cpu->nodes[i], plan_node(cpu, &cpu->nodes[i]),
+			      "planning its forward pass");
+	for (uint32_t i = count; i-- > 0 && r == 0;)
+		if (cpu->nodes[i].node->backward)
+			r = fail_node(cpu, &cpu->nodes[i], plan_node_backward(cpu, &cpu->nodes[i]),
+				      "planning its backward pass");
 	return r;
 }
 
@@ -303,11 +300,8 @@ static int bind_all(struct cpu_graph *cpu)
 		struct cpu_node *node = &cpu->nodes[i];
 		int r = node->ops->bind ? node->ops->bind(cpu, node) : 0;
 
-		if (r < 0) {
-			snprintf(cpu->error, DEVICE_ERROR_MAX, "%s: binding memory failed: %s",
-				 node->node->name, strerror(-r));
-			return r;
-		}
+		if (r < 0)
+			return fail_node(cpu, node, r, "binding memory");
 	}
 	if (cpu->fold_elements) {
 		cpu->fold = aligned_alloc(64, (cpu->fold_elements * sizeof(float) + 63) / 64 * 64);

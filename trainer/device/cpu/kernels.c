@@ -357,7 +357,9 @@ INLINE void multiply_row(float *restrict to, const float *restrict by, size_t wi
 		to[i] *= by[i];
 }
 
-INLINE float row_mean(const void *x, enum element element, size_t first, size_t channels)
+/* about NULL: of the elements; else of squares of their distances from it. */
+INLINE float row_mean(const void *x, enum element element, size_t first, size_t channels,
+		      const float *about)
 {
 	float lanes[LANES] = {0}, v[KERNEL_WIDTH_MAX];
 
@@ -365,23 +367,8 @@ INLINE float row_mean(const void *x, enum element element, size_t first, size_t 
 		size_t width = least(channels - at, KERNEL_WIDTH_MAX);
 
 		load_row(v, x, element, first + at, width);
-		sum_row(lanes, v, width);
-	}
-	return mean_of(lanes, channels);
-}
-
-/* About the mean: it may be large against the deviation. */
-INLINE float row_variance(const void *x, enum element element, size_t first, size_t channels,
-			  float mean)
-{
-	float lanes[LANES] = {0}, v[KERNEL_WIDTH_MAX];
-
-	for (size_t at = 0; at < channels; at += KERNEL_WIDTH_MAX) {
-		size_t width = least(channels - at, KERNEL_WIDTH_MAX);
-
-		load_row(v, x, element, first + at, width);
-		for (size_t i = 0; i < width; i++)
-			v[i] = (v[i] - mean) * (v[i] - mean);
+		for (size_t i = 0; about && i < width; i++)
+			v[i] = (v[i] - *about) * (v[i] - *about);
 		sum_row(lanes, v, width);
 	}
 	return mean_of(lanes, channels);
@@ -394,8 +381,9 @@ INLINE void layer_norm_rows(const struct layer_norm_args *args, enum element ele
 
 	for (size_t row = 0; row < rows; row++) {
 		size_t first = row * channels;
-		float mean = row_mean(args->x, element, first, channels);
-		float variance = row_variance(args->x, element, first, channels, mean);
+		/* the variance about the mean: that may be large against the deviation */
+		float mean = row_mean(args->x, element, first, channels, NULL);
+		float variance = row_mean(args->x, element, first, channels, &mean);
 		float deviation = 1 / sqrtf(variance + args->epsilon);
 
 		if (args->mean) {

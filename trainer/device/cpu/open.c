@@ -76,32 +76,22 @@ static bool has_isa(dnnl_cpu_isa_t wanted)
 	return (dnnl_get_effective_cpu_isa() & wanted) == wanted;
 }
 
-static int choose_precision(const struct device_options *options,
-			    enum device_precision *ret_precision, char *error)
+static int choose_precision(enum device_precision asked, enum device_precision *ret_precision,
+			    char *error)
 {
-	switch (options->precision) {
-	case DEVICE_AUTO:
-		/* With plain AVX-512 oneDNN emulates bf16 at a third of fp32's speed. */
-		*ret_precision = has_isa(dnnl_cpu_isa_avx512_core_bf16) ? DEVICE_BF16 : DEVICE_FP32;
-		return 0;
-	case DEVICE_FP32:
-		*ret_precision = DEVICE_FP32;
-		return 0;
-	case DEVICE_BF16:
-		if (!has_isa(dnnl_cpu_isa_avx512_core)) {
-			snprintf(error, DEVICE_ERROR_MAX,
-				 "bf16 on the CPU needs AVX-512, which this one has not got; use "
-				 "fp32");
-			return -ENOTSUP;
-		}
-		*ret_precision = DEVICE_BF16;
-		return 0;
-	case DEVICE_FP16:
-		break;
-	}
-	snprintf(error, DEVICE_ERROR_MAX,
-		 "the CPU does not train in fp16; use fp32, or bf16 where it has AVX-512");
-	return -ENOTSUP;
+	if (asked == DEVICE_FP16)
+		return sentence_fail(
+			error, DEVICE_ERROR_MAX, -ENOTSUP,
+			"the CPU does not train in fp16; use fp32, or bf16 where it has AVX-512");
+	if (asked == DEVICE_BF16 && !has_isa(dnnl_cpu_isa_avx512_core))
+		return sentence_fail(
+			error, DEVICE_ERROR_MAX, -ENOTSUP,
+			"bf16 on the CPU needs AVX-512, which this one has not got; use fp32");
+	/* With plain AVX-512 oneDNN emulates bf16 at a third of fp32's speed. */
+	*ret_precision = asked != DEVICE_AUTO                     ? asked
+			 : has_isa(dnnl_cpu_isa_avx512_core_bf16) ? DEVICE_BF16
+								  : DEVICE_FP32;
+	return 0;
 }
 
 static void brand(char *ret_brand, size_t size)
@@ -145,18 +135,17 @@ static void describe(struct cpu_device *device)
 int device_cpu_open(const struct device_options *options, struct device **ret_device, char *error)
 {
 	struct cpu_device *device;
-	enum device_precision precision;
+	enum device_precision precision = options->precision;
 	int r;
 
-	if (options->index) {
-		snprintf(error, DEVICE_ERROR_MAX, "there is one CPU device, not one of index %u",
-			 options->index);
-		return -ENODEV;
-	}
+	if (options->index)
+		return sentence_fail(error, DEVICE_ERROR_MAX, -ENODEV,
+				     "there is one CPU device, not one of index %u",
+				     options->index);
 	r = cap_instruction_set(error);
 	if (r < 0)
 		return r;
-	r = choose_precision(options, &precision, error);
+	r = choose_precision(options->precision, &precision, error);
 	if (r < 0)
 		return r;
 	device = calloc(1, sizeof(*device));

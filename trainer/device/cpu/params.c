@@ -44,25 +44,20 @@ void cpu_params_release(struct device_params *params)
 	params->backend = NULL;
 }
 
-static int allocate_slot(struct cpu_params *cpu, enum device_slot slot)
-{
-	size_t bytes = (cpu->elements * sizeof(float) + 63) / 64 * 64;
-
-	cpu->slots[slot] = aligned_alloc(64, bytes ? bytes : 64);
-	if (!cpu->slots[slot])
-		return -ENOMEM;
-	memset(cpu->slots[slot], 0, bytes);
-	return 0;
-}
-
 static int allocate_slots(struct device_params *params)
 {
-	int r = 0;
+	struct cpu_params *cpu = params->backend;
+	size_t bytes = cpu->elements * sizeof(float) / 64 * 64 + 64;
 
-	for (int slot = 0; slot < DEVICE_SLOTS && r == 0; slot++)
-		if (device_params_have(params, (enum device_slot)slot))
-			r = allocate_slot(params->backend, (enum device_slot)slot);
-	return r;
+	for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++) {
+		if (!device_params_have(params, slot))
+			continue;
+		cpu->slots[slot] = aligned_alloc(64, bytes);
+		if (!cpu->slots[slot])
+			return -ENOMEM;
+		memset(cpu->slots[slot], 0, bytes);
+	}
+	return 0;
 }
 
 static int make_chunks(struct device_params *params)

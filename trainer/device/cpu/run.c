@@ -24,45 +24,27 @@ static int run_inspect(struct cpu_graph *cpu, const struct cpu_node *node, const
 			   what);
 }
 
-/* Of an output y of the node. */
-static int run_gather(struct cpu_graph *cpu, struct cpu_node *node, struct cpu_value *y,
-		      size_t count)
+/* keep_all and detect_anomaly, before the gradient of an output of the node is worked on. */
+static int run_gather(struct cpu_graph *cpu, struct cpu_node *node, int index)
 {
-	struct loops *loops = &cpu->device->loops;
+	const struct device_value *output = cpu_output(node, index);
+	const struct cpu_value *y = node->outputs[index];
 	enum element element = cpu->device->element;
-
-	if (y->given)
-		memcpy(y->gradients[0], y->given, count * element_size(element));
-	if (y->sum) {
-		if (y->gradient_count)
-			memcpy(y->sum, y->gradients[0], count * element_size(element));
-		for (uint32_t i = 1; i < y->gradient_count; i++)
-			loops_add(loops, y->sum, y->gradients[i], element, count);
-	}
-	if (!cpu->device->base.options.detect_anomaly)
-		return 0;
-	for (uint32_t i = 0; i < y->gradient_count; i++) {
-		int r = run_inspect(cpu, node, y->gradients[i], element, count,
-				    "result's gradient");
-
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
-/* keep_all and detect_anomaly, before the gradient of node->y is worked on. */
-static int run_gather_outputs(struct cpu_graph *cpu, struct cpu_node *node)
-{
+	size_t count = output ? device_shape_elements(output->shape) : 0;
 	int r = 0;
 
-	for (int i = 0; i < DEVICE_NODE_OUTPUTS && r == 0; i++) {
-		const struct device_value *output = cpu_output(node, i);
-
-		if (output)
-			r = run_gather(cpu, node, node->outputs[i],
-				       device_shape_elements(output->shape));
-	}
+	if (!output)
+		return 0;
+	if (y->given)
+		memcpy(y->gradients[0], y->given, count * element_size(element));
+	if (y->sum && y->gradient_count)
+		memcpy(y->sum, y->gradients[0], count * element_size(element));
+	for (uint32_t i = 1; y->sum && i < y->gradient_count; i++)
+		loops_add(&cpu->device->loops, y->sum, y->gradients[i], element, count);
+	if (cpu->device->base.options.detect_anomaly)
+		for (uint32_t i = 0; i < y->gradient_count && r == 0; i++)
+			r = run_inspect(cpu, node, y->gradients[i], element, count,
+					"result's gradient");
 	return r;
 }
 
@@ -107,8 +89,10 @@ static int run_backward_node(struct cpu_graph *cpu, struct cpu_node *node)
 	const struct device_options *options = &cpu->device->base.options;
 	struct device_param *weight = node->node->weight;
 	uint64_t start = options->profile ? run_clock_ns(cpu) : 0;
-	int r = run_gather_outputs(cpu, node);
+	int r = 0;
 
+	for (int i = 0; i < DEVICE_NODE_OUTPUTS && r == 0; i++)
+		r = run_gather(cpu, node, i);
 	if (r < 0)
 		return r;
 	if (node->ops->backward)
