@@ -21,13 +21,9 @@ static const struct {
 	const char *name;
 	unsigned size;
 } types[] = {
-	[SAFETENSORS_BOOL] = {"BOOL", 1}, [SAFETENSORS_U8] = {"U8", 1},
-	[SAFETENSORS_I8] = {"I8", 1},     [SAFETENSORS_U16] = {"U16", 2},
-	[SAFETENSORS_I16] = {"I16", 2},   [SAFETENSORS_F16] = {"F16", 2},
-	[SAFETENSORS_BF16] = {"BF16", 2}, [SAFETENSORS_U32] = {"U32", 4},
-	[SAFETENSORS_I32] = {"I32", 4},   [SAFETENSORS_F32] = {"F32", 4},
-	[SAFETENSORS_U64] = {"U64", 8},   [SAFETENSORS_I64] = {"I64", 8},
-	[SAFETENSORS_F64] = {"F64", 8},
+#define TYPE(name, size) {#name, size},
+	SAFETENSORS_TYPES(TYPE)
+#undef TYPE
 };
 
 struct safetensors {

@@ -22,20 +22,16 @@ enum {
 	SAFETENSORS_VALUES_MAX = 1 << 18,
 };
 
+/* clang-format off */
+#define SAFETENSORS_TYPES(X) /* with the bytes of an element */                                    \
+	X(BOOL, 1) X(U8, 1) X(I8, 1) X(U16, 2) X(I16, 2) X(F16, 2) X(BF16, 2)                      \
+	X(U32, 4) X(I32, 4) X(F32, 4) X(U64, 8) X(I64, 8) X(F64, 8)
+/* clang-format on */
+
 enum safetensors_type {
-	SAFETENSORS_BOOL,
-	SAFETENSORS_U8,
-	SAFETENSORS_I8,
-	SAFETENSORS_U16,
-	SAFETENSORS_I16,
-	SAFETENSORS_F16,
-	SAFETENSORS_BF16,
-	SAFETENSORS_U32,
-	SAFETENSORS_I32,
-	SAFETENSORS_F32,
-	SAFETENSORS_U64,
-	SAFETENSORS_I64,
-	SAFETENSORS_F64,
+#define TYPE(name, size) SAFETENSORS_##name,
+	SAFETENSORS_TYPES(TYPE)
+#undef TYPE
 };
 
 const char *safetensors_type_name(enum safetensors_type type);

@@ -7,6 +7,13 @@
 
 enum { PATCH_MAX = 64 }; /* numbers in a patch */
 
+static void rotate(double *x, double *y, double c, double s)
+{
+	double old_x = *x, old_y = *y;
+	*x = c * old_x - s * old_y;
+	*y = s * old_x + c * old_y;
+}
+
 /*
  * Eigenvalues and -vectors of a symmetric matrix by cyclic Jacobi rotations (Golub and Van Loan,
  * section 8.5): a ends up diagonal, rows of v are the vectors.
@@ -33,21 +40,12 @@ static void eigen(unsigned n, double a[PATCH_MAX][PATCH_MAX], double v[PATCH_MAX
 				double t = (theta < 0 ? -1 : 1) /
 					   (fabs(theta) + sqrt(theta * theta + 1));
 				double c = 1 / sqrt(t * t + 1), s = t * c;
-				for (unsigned k = 0; k < n; k++) {
-					double kp = a[k][p], kq = a[k][q];
-					a[k][p] = c * kp - s * kq;
-					a[k][q] = s * kp + c * kq;
-				}
-				for (unsigned k = 0; k < n; k++) {
-					double pk = a[p][k], qk = a[q][k];
-					a[p][k] = c * pk - s * qk;
-					a[q][k] = s * pk + c * qk;
-				}
-				for (unsigned k = 0; k < n; k++) {
-					double pk = v[p][k], qk = v[q][k];
-					v[p][k] = c * pk - s * qk;
-					v[q][k] = s * pk + c * qk;
-				}
+				for (unsigned k = 0; k < n; k++)
+					rotate(&a[k][p], &a[k][q], c, s);
+				for (unsigned k = 0; k < n; k++)
+					rotate(&a[p][k], &a[q][k], c, s);
+				for (unsigned k = 0; k < n; k++)
+					rotate(&v[p][k], &v[q][k], c, s);
 			}
 		}
 	}
