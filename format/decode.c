@@ -263,19 +263,22 @@ int packimg_decode_rows(struct packimg_decoder *decoder, uint32_t end, uint32_t 
 	return 0;
 }
 
-int decoder_index_like(struct packimg_decoder *decoder, const uint8_t *data, size_t size,
-		       const struct packimg_jpeg_info *info, const uint8_t *like, size_t like_size,
-		       const uint8_t **ret_side, size_t *ret_size)
+int decoder_index(struct packimg_decoder *decoder, const struct jpeg_source *source,
+		  const uint8_t **ret_side, size_t *ret_size)
 {
 	scratch_budget_next(&decoder->budget);
-	return codec_jpeg_index(decoder->states[PACKIMG_CODEC_JPEG], data, size, info->width,
-				info->height, info->components, like, like_size, ret_side,
-				ret_size);
+	return codec_jpeg_index(decoder->states[PACKIMG_CODEC_JPEG], source, ret_side, ret_size);
 }
 
 int packimg_index_jpeg(struct packimg_decoder *decoder, const uint8_t *data, size_t size,
 		       const struct packimg_jpeg_info *info, const uint8_t **ret_side,
 		       size_t *ret_size)
 {
-	return decoder_index_like(decoder, data, size, info, NULL, 0, ret_side, ret_size);
+	const struct jpeg_source source = {.data = data,
+					   .size = size,
+					   .width = info->width,
+					   .height = info->height,
+					   .components = info->components};
+
+	return decoder_index(decoder, &source, ret_side, ret_size);
 }

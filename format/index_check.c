@@ -59,11 +59,6 @@ static int check_index(struct packimg_decoder *decoder, const struct packimg_sam
 		       const uint8_t *own_side, struct packimg_error *error)
 {
 	bool sideways = sample->orientation >= 5;
-	const struct packimg_jpeg_info info = {
-		.width = sideways ? sample->height : sample->width,
-		.height = sideways ? sample->width : sample->height,
-		.components = sample->channels,
-	};
 	struct index_view view, made_view;
 	struct jpeg_index stored, made;
 	struct jpeg_frame frame;
@@ -84,8 +79,16 @@ static int check_index(struct packimg_decoder *decoder, const struct packimg_sam
 			"JPEG index: its head or its size of %zu bytes does not fit a frame "
 			"of %u components and %u x %u MCUs",
 			view.size, frame.component_count, frame.mcus_wide, frame.mcus_high);
-	int r = decoder_index_like(decoder, sample->data, sample->data_size, &info, view.bytes,
-				   view.size, &side, &side_size);
+	const struct jpeg_source source = {
+		.data = sample->data,
+		.size = sample->data_size,
+		.index = view.bytes,
+		.index_size = view.size,
+		.width = sideways ? sample->height : sample->width,
+		.height = sideways ? sample->width : sample->height,
+		.components = sample->channels,
+	};
+	int r = decoder_index(decoder, &source, &side, &side_size);
 	if (r == -EBADMSG || r == -ENOTSUP)
 		return packimg_damaged(error, "JPEG index: the scan that it leads into is damaged");
 	if (r < 0)

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "format/codec/jpeg/jpeg_baseline.h"
 #include "format/codec/scratch.h"
 #include "format/packimg.h"
 
@@ -46,17 +47,10 @@ extern const struct codec codec_raw;
 extern const struct codec codec_raw_zstd;
 
 /*
- * packimg_index_jpeg() with the state of codec_jpeg. like: the content of another index to take the
- * columns from, NULL: none.
+ * packimg_index_jpeg(), with the columns of source's index (the content of its item) where there is
+ * one; -EBADMSG when that does not fit. The second with the state of codec_jpeg.
  */
-int codec_jpeg_index(void *state, const uint8_t *data, size_t size, uint32_t width, uint32_t height,
-		     uint32_t components, const uint8_t *like, size_t like_size,
-		     const uint8_t **ret_index, size_t *ret_size);
-
-/*
- * packimg_index_jpeg() with the columns of an index (content of its item) that there is already;
- * -EBADMSG when that does not fit.
- */
-int decoder_index_like(struct packimg_decoder *decoder, const uint8_t *data, size_t size,
-		       const struct packimg_jpeg_info *info, const uint8_t *like, size_t like_size,
-		       const uint8_t **ret_side, size_t *ret_size);
+int decoder_index(struct packimg_decoder *decoder, const struct jpeg_source *source,
+		  const uint8_t **ret_side, size_t *ret_size);
+int codec_jpeg_index(void *state, const struct jpeg_source *source, const uint8_t **ret_side,
+		     size_t *ret_size);

@@ -565,34 +565,27 @@ const struct codec codec_jpeg = {
 	.ahead = jpeg_ahead,
 };
 
-int codec_jpeg_index(void *state, const uint8_t *data, size_t size, uint32_t width, uint32_t height,
-		     uint32_t components, const uint8_t *like, size_t like_size,
-		     const uint8_t **ret_index, size_t *ret_size)
+int codec_jpeg_index(void *state, const struct jpeg_source *source, const uint8_t **ret_side,
+		     size_t *ret_size)
 {
 	struct jpeg_state *jpeg = state;
-	struct jpeg_source source = {.size = size,
-				     .width = width,
-				     .height = height,
-				     .components = components,
-				     .index = like,
-				     .index_size = like_size};
+	struct jpeg_source copy = *source;
 	const uint8_t *content;
 	size_t content_size;
 	/* the scan is read twice: once for its symbols, once for the places where they stand */
-	int r = scratch_reserve(&jpeg->file, size);
+	int r = scratch_reserve(&jpeg->file, source->size);
 
 	if (r < 0)
 		return r;
-	memcpy(jpeg->file.data, data, size);
-	source.data = jpeg->file.data;
-	r = jpeg_baseline_index(jpeg->baseline, &source, &content, &content_size);
+	copy.data = memcpy(jpeg->file.data, source->data, source->size);
+	r = jpeg_baseline_index(jpeg->baseline, &copy, &content, &content_size);
 	if (r < 0)
 		return r;
 	r = scratch_reserve(&jpeg->side, side_item_size(content_size));
 	if (r < 0)
 		return r;
 	side_item_write(jpeg->side.data, PIMG_SIDE_JPEG_INDEX, content, (uint32_t)content_size);
-	*ret_index = jpeg->side.data;
+	*ret_side = jpeg->side.data;
 	*ret_size = side_item_size(content_size);
 	return 0;
 }

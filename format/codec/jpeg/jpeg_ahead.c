@@ -30,15 +30,6 @@ void jpeg_ahead_deinit(struct jpeg_ahead *ahead)
 	scratch_deinit(&ahead->coefficients);
 }
 
-static uint32_t blocks_of_mcu(const struct jpeg_frame *frame)
-{
-	uint32_t blocks = 0;
-
-	for (uint32_t i = 0; i < frame->component_count; i++)
-		blocks += frame->components[i].h * frame->components[i].v;
-	return blocks;
-}
-
 /* Bytes that the rows are likely to take; if they take more, that is the image's end here. */
 static size_t estimate(const struct jpeg_frame *frame, uint32_t row_end)
 {
@@ -65,18 +56,17 @@ struct jpeg_ahead_image *jpeg_ahead_next(struct jpeg_ahead *ahead)
 void jpeg_ahead_add(struct jpeg_ahead *ahead)
 {
 	struct jpeg_ahead_image *image = &ahead->images[ahead->count];
-	uint32_t blocks = blocks_of_mcu(&image->frame);
+	uint32_t blocks = image->frame.mcu_blocks;
 	uint64_t row = (uint64_t)image->frame.mcus_wide * blocks;
-	uint64_t kept = (uint64_t)(image->row_end - image->row_first) *
-			(image->column_end - image->column_first) * blocks;
+	uint64_t kept = (uint64_t)(image->kept.row_end - image->kept.row_first) *
+			(image->kept.column_end - image->kept.column_first) * blocks;
 
-	image->bytes = estimate(&image->frame, image->row_end);
-	if (image->frame.restart_interval || row * image->row_end > UINT32_MAX ||
+	image->bytes = estimate(&image->frame, image->kept.row_end);
+	if (image->frame.restart_interval || row * image->kept.row_end > UINT32_MAX ||
 	    ahead->blocks + kept > JPEG_AHEAD_BLOCKS_MAX || image->bytes > JPEG_AHEAD_BYTES_MAX)
 		return;
 	image->done = false;
-	image->mcu_blocks = blocks;
-	image->left = (uint32_t)(image->row_end * row);
+	image->left = (uint32_t)(image->kept.row_end * row);
 	image->row = image->column = 0;
 	memset(image->predictors, 0, sizeof(image->predictors));
 	ahead->blocks += kept;
@@ -91,19 +81,20 @@ static int16_t *chunk_blocks(const struct jpeg_ahead_image *image)
 /* Takes what is to be kept of the next MCUs, and passes over them. */
 static void keep(struct jpeg_ahead_image *image, const int16_t *blocks, uint32_t mcus)
 {
-	size_t mcu = 64 * (size_t)image->mcu_blocks;
-	uint32_t kept_wide = image->column_end - image->column_first;
+	size_t mcu = 64 * (size_t)image->frame.mcu_blocks;
+	uint32_t kept_wide = image->kept.column_end - image->kept.column_first;
 
 	while (mcus > 0) {
 		uint32_t first = image->column, left = image->frame.mcus_wide - first;
 		uint32_t count = mcus < left ? mcus : left, end = first + count;
-		uint32_t from = first > image->column_first ? first : image->column_first;
-		uint32_t to = end < image->column_end ? end : image->column_end;
+		uint32_t from = first > image->kept.column_first ? first : image->kept.column_first;
+		uint32_t to = end < image->kept.column_end ? end : image->kept.column_end;
 
-		if (image->row >= image->row_first && from < to)
+		if (image->row >= image->kept.row_first && from < to)
 			memcpy(image->coefficients +
-				       mcu * ((size_t)(image->row - image->row_first) * kept_wide +
-					      from - image->column_first),
+				       mcu * ((size_t)(image->row - image->kept.row_first) *
+						      kept_wide +
+					      from - image->kept.column_first),
 			       blocks + mcu * (from - first), mcu * (to - from) * sizeof(*blocks));
 		blocks += mcu * count;
 		mcus -= count;
@@ -133,7 +124,7 @@ static uint32_t at_once(const struct jpeg_ahead_image *image)
 {
 	uint32_t free = image->left > SPARE ? image->left - SPARE : 0;
 
-	return (free < CHUNK ? free : CHUNK) / image->mcu_blocks * image->mcu_blocks;
+	return (free < CHUNK ? free : CHUNK) / image->frame.mcu_blocks * image->frame.mcu_blocks;
 }
 
 static int begin(struct jpeg_ahead_image *image, struct jpeg_tables *tables, struct jpeg_lane *lane)
@@ -160,8 +151,8 @@ static int advance(struct jpeg_ahead_image *image, struct jpeg_lane *lane, bool 
 		uint32_t count = image->chunk_blocks;
 
 		jpeg_sum_dc(&image->frame, image->predictors, chunk_blocks(image),
-			    count / image->mcu_blocks);
-		keep(image, chunk_blocks(image), count / image->mcu_blocks);
+			    count / image->frame.mcu_blocks);
+		keep(image, chunk_blocks(image), count / image->frame.mcu_blocks);
 		image->left -= count;
 		if (last)
 			break;
@@ -215,8 +206,9 @@ void jpeg_ahead_run(struct jpeg_ahead *ahead)
 		struct jpeg_ahead_image *image = &ahead->images[i];
 
 		image->coefficients = coefficients;
-		coefficients += 64 * (size_t)(image->row_end - image->row_first) *
-				(image->column_end - image->column_first) * image->mcu_blocks;
+		coefficients += 64 * (size_t)(image->kept.row_end - image->kept.row_first) *
+				(image->kept.column_end - image->kept.column_first) *
+				image->frame.mcu_blocks;
 	}
 	for (;;) {
 		int next;

@@ -30,7 +30,7 @@ struct jpeg_ahead_image {
 	const struct jpeg_table *dc[JPEG_COMPONENTS_MAX], *ac[JPEG_COMPONENTS_MAX];
 	const uint8_t *data; /* of the file, for the caller to know it by */
 	size_t size;
-	uint32_t row_first, row_end, column_first, column_end; /* MCUs to keep */
+	struct jpeg_mcus kept;
 	/* What comes of it: */
 	bool done;
 	int16_t *coefficients; /* of those, row by row, in coded order */
@@ -38,7 +38,7 @@ struct jpeg_ahead_image {
 	struct jpeg_cycle cycle;
 	struct scratch scan, chunk; /* unstuffed bytes; the blocks that are being decoded */
 	size_t bytes;               /* of the scan, that its rows are likely to take */
-	uint32_t mcu_blocks, chunk_blocks;
+	uint32_t chunk_blocks;
 	uint32_t left;        /* blocks from the chunk on */
 	uint32_t row, column; /* MCU that the chunk begins with */
 	int16_t predictors[JPEG_COMPONENTS_MAX];

@@ -156,7 +156,7 @@ static void prefetch_row(const struct jpeg_baseline *decoder, uint32_t row)
 	const struct jpeg_frame *frame = &decoder->frame;
 	uint64_t from, to;
 
-	if (row >= decoder->pixels.mcu_row_end)
+	if (row >= decoder->pixels.mcus.row_end)
 		return;
 	from = jpeg_index_position(&decoder->index, row, decoder->entry) >> 3;
 	to = row + 1 < frame->mcus_high ? jpeg_index_position(&decoder->index, row + 1, 0) >> 3
@@ -177,7 +177,7 @@ static int start_rows(struct jpeg_baseline *decoder)
 	const struct jpeg_pixels *pixels = &decoder->pixels;
 
 	while (decoder->streams.count < JPEG_STREAMS &&
-	       decoder->row_started < pixels->mcu_row_end &&
+	       decoder->row_started < pixels->mcus.row_end &&
 	       decoder->row_started < decoder->mcu_row + RING_ROWS) {
 		uint32_t row = decoder->row_started++;
 		struct jpeg_task task = {.tag = row, .blocks = row_blocks(decoder, row)};
@@ -186,7 +186,8 @@ static int start_rows(struct jpeg_baseline *decoder)
 		prefetch_row(decoder, row + AHEAD);
 		if (r < 0)
 			return r;
-		task.block_count = (pixels->mcu_column_end - decoder->column) * pixels->mcu_blocks;
+		task.block_count =
+			(pixels->mcus.column_end - decoder->column) * pixels->frame->mcu_blocks;
 		memset(task.blocks, 0, 2 * decoder->row_size);
 		decoder->rows_done &= ~(1u << row % RING_ROWS);
 		jpeg_streams_add(&decoder->streams, &task);
@@ -213,7 +214,7 @@ static int decode_row(struct jpeg_baseline *decoder)
 		decoder->rows_done |= 1u << row % RING_ROWS;
 		entry = jpeg_index_get(&decoder->index, row, decoder->entry);
 		jpeg_sum_dc(&decoder->frame, entry.dc, row_blocks(decoder, row),
-			    pixels->mcu_column_end - decoder->column);
+			    pixels->mcus.column_end - decoder->column);
 	}
 }
 
@@ -228,20 +229,20 @@ static int next_row(struct jpeg_baseline *decoder, const int16_t **ret_coefficie
 	*ret_coefficients = coefficients;
 	if (decoder->found) {
 		const struct jpeg_ahead_image *found = decoder->found;
-		size_t mcu = (size_t)(row - found->row_first) *
-				     (found->column_end - found->column_first) +
-			     pixels->mcu_column_first - found->column_first;
+		size_t mcu = (size_t)(row - found->kept.row_first) *
+				     (found->kept.column_end - found->kept.column_first) +
+			     pixels->mcus.column_first - found->kept.column_first;
 
-		*ret_coefficients = found->coefficients + 64 * mcu * pixels->mcu_blocks;
+		*ret_coefficients = found->coefficients + 64 * mcu * pixels->frame->mcu_blocks;
 		return 0;
 	}
 	if (!decoder->indexed)
-		return jpeg_sequential_row(&decoder->sequential, pixels->mcu_column_first,
-					   pixels->mcu_column_end, coefficients);
+		return jpeg_sequential_row(&decoder->sequential, pixels->mcus.column_first,
+					   pixels->mcus.column_end, coefficients);
 	r = decode_row(decoder);
-	*ret_coefficients =
-		row_blocks(decoder, row) +
-		64 * (size_t)(pixels->mcu_column_first - decoder->column) * pixels->mcu_blocks;
+	*ret_coefficients = row_blocks(decoder, row) +
+			    64 * (size_t)(pixels->mcus.column_first - decoder->column) *
+				    pixels->frame->mcu_blocks;
 	return r;
 }
 
@@ -256,22 +257,22 @@ static int begin_indexed(struct jpeg_baseline *decoder, const struct jpeg_source
 	r = jpeg_index_open(source->index, source->index_size, &decoder->frame, &decoder->index);
 	if (r < 0)
 		return r;
-	decoder->entry = jpeg_index_before(&decoder->index, pixels->mcu_column_first);
+	decoder->entry = jpeg_index_before(&decoder->index, pixels->mcus.column_first);
 	decoder->column = decoder->index.plan.columns[decoder->entry];
-	blocks = (size_t)(pixels->mcu_column_end - decoder->column) * pixels->mcu_blocks;
+	blocks = (size_t)(pixels->mcus.column_end - decoder->column) * pixels->frame->mcu_blocks;
 	decoder->row_size = 64 * (blocks + JPEG_STREAM_BLOCKS_SPARE);
 	/* Rows share a byte each, and reach two bytes on. */
 	r = scratch_reserve(&decoder->scan,
 			    decoder->frame.scan_size +
-				    (4 + JPEG_STREAM_PADDING) *
-					    (size_t)(pixels->mcu_row_end - pixels->mcu_row_first) +
+				    (4 + JPEG_STREAM_PADDING) * (size_t)(pixels->mcus.row_end -
+									 pixels->mcus.row_first) +
 				    JPEG_SCAN_PADDING);
 	r = r ?: scratch_reserve(&decoder->coefficients, 2 * decoder->row_size * RING_ROWS);
 	if (r < 0)
 		return r;
-	decoder->row_started = pixels->mcu_row_first;
+	decoder->row_started = pixels->mcus.row_first;
 	for (uint32_t row = 0; row < AHEAD; row++)
-		prefetch_row(decoder, pixels->mcu_row_first + row);
+		prefetch_row(decoder, pixels->mcus.row_first + row);
 	decoder->rows_done = 0;
 	decoder->scan_size = 0;
 	jpeg_streams_begin(&decoder->streams, &decoder->cycle, pixels->kernels->runs);
@@ -282,14 +283,14 @@ static int begin_indexed(struct jpeg_baseline *decoder, const struct jpeg_source
 static int begin_sequential(struct jpeg_baseline *decoder)
 {
 	const struct jpeg_pixels *pixels = &decoder->pixels;
-	size_t blocks =
-		(size_t)(pixels->mcu_column_end - pixels->mcu_column_first) * pixels->mcu_blocks;
+	size_t blocks = (size_t)(pixels->mcus.column_end - pixels->mcus.column_first) *
+			pixels->frame->mcu_blocks;
 	int r = scratch_reserve(&decoder->coefficients, 128 * blocks);
 
 	return r
 		       ?: jpeg_sequential_begin(&decoder->sequential, &decoder->frame, decoder->dc,
 						decoder->ac, pixels->kernels->zigzag,
-						pixels->mcu_row_first);
+						pixels->mcus.row_first);
 }
 
 /*
@@ -307,9 +308,10 @@ static bool is_ahead(const struct jpeg_ahead_image *image, const struct jpeg_sou
 /* Is all there that the region needs? */
 static bool ahead_holds(const struct jpeg_ahead_image *image, const struct jpeg_pixels *pixels)
 {
-	return image->row_first <= pixels->mcu_row_first && image->row_end >= pixels->mcu_row_end &&
-	       image->column_first <= pixels->mcu_column_first &&
-	       image->column_end >= pixels->mcu_column_end;
+	return image->kept.row_first <= pixels->mcus.row_first &&
+	       image->kept.row_end >= pixels->mcus.row_end &&
+	       image->kept.column_first <= pixels->mcus.column_first &&
+	       image->kept.column_end >= pixels->mcus.column_end;
 }
 
 /* Is the region inside the image at a scale that there is? */
@@ -364,7 +366,7 @@ static int begin(struct jpeg_baseline *decoder, const struct jpeg_region *region
 		r = lay_out(decoder, region, NULL, form);
 	if (r < 0)
 		return r;
-	decoder->mcu_row = decoder->pixels.mcu_row_first;
+	decoder->mcu_row = decoder->pixels.mcus.row_first;
 	decoder->indexed = source->index;
 	if (decoder->found)
 		return 0;
@@ -384,10 +386,7 @@ static void add_ahead(struct jpeg_baseline *decoder, const struct jpeg_region *r
 		return;
 	image->data = source->data;
 	image->size = source->size;
-	image->row_first = decoder->pixels.mcu_row_first;
-	image->row_end = decoder->pixels.mcu_row_end;
-	image->column_first = decoder->pixels.mcu_column_first;
-	image->column_end = decoder->pixels.mcu_column_end;
+	image->kept = decoder->pixels.mcus;
 	jpeg_ahead_add(&decoder->ahead);
 }
 
@@ -440,7 +439,7 @@ int jpeg_baseline_rows(struct jpeg_baseline *decoder, uint32_t end, uint32_t *re
 
 int jpeg_baseline_coefficients(struct jpeg_baseline *decoder)
 {
-	for (; decoder->mcu_row < decoder->pixels.mcu_row_end; decoder->mcu_row++) {
+	for (; decoder->mcu_row < decoder->pixels.mcus.row_end; decoder->mcu_row++) {
 		const int16_t *coefficients;
 		int r = next_row(decoder, &coefficients);
 

@@ -170,16 +170,16 @@ static void measure(struct jpeg_frame *frame)
 		frame->components[0].h = frame->components[0].v = 1;
 	h_max = frame->components[0].h;
 	v_max = frame->components[0].v;
-	frame->mcu_width = 8 * h_max;
 	frame->mcu_height = 8 * v_max;
-	frame->mcus_wide = (frame->width + frame->mcu_width - 1) / frame->mcu_width;
+	frame->mcu_blocks = 0;
+	frame->mcus_wide = (frame->width + 8 * h_max - 1) / (8 * h_max);
 	frame->mcus_high = (frame->height + frame->mcu_height - 1) / frame->mcu_height;
 	for (uint32_t i = 0; i < frame->component_count; i++) {
 		struct jpeg_component *component = &frame->components[i];
 
 		component->width = (frame->width * component->h + h_max - 1) / h_max;
 		component->height = (frame->height * component->v + v_max - 1) / v_max;
-		component->blocks_wide = frame->mcus_wide * component->h;
+		frame->mcu_blocks += component->h * component->v;
 	}
 }
 

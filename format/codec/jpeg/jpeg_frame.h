@@ -17,7 +17,6 @@ enum { JPEG_COMPONENTS_MAX = 3 };
 struct jpeg_component {
 	uint32_t h, v;            /* sampling factors */
 	uint32_t width, height;   /* samples at full scale, without padding */
-	uint32_t blocks_wide;     /* 8 x 8 blocks, padded to whole MCUs */
 	uint8_t quant_slot;       /* index into jpeg_frame.quant */
 	uint8_t dc_slot, ac_slot; /* into jpeg_frame.huffman[0] and [1] */
 };
@@ -26,7 +25,8 @@ struct jpeg_frame {
 	uint32_t width, height;   /* pixels as stored */
 	uint32_t component_count; /* 1 or 3 (YCbCr) */
 	struct jpeg_component components[JPEG_COMPONENTS_MAX];
-	uint32_t mcu_width, mcu_height; /* pixels */
+	uint32_t mcu_height; /* pixels */
+	uint32_t mcu_blocks; /* 8 x 8 */
 	uint32_t mcus_wide, mcus_high;
 	uint32_t restart_interval; /* MCUs, 0: none */
 	int16_t quant[4][64];      /* natural order */
@@ -37,6 +37,11 @@ struct jpeg_frame {
 	uint8_t huffman[2][4][16 + 256];
 	const uint8_t *scan; /* first entropy-coded byte */
 	size_t scan_size;    /* up to the end of the file's bytes */
+};
+
+/* A rectangle of MCUs. */
+struct jpeg_mcus {
+	uint32_t row_first, row_end, column_first, column_end;
 };
 
 /*

@@ -116,9 +116,7 @@ static void plan_region(struct jpeg_pixels *pixels)
 {
 	const struct jpeg_frame *frame = pixels->frame;
 
-	pixels->mcu_column_first = pixels->mcu_row_first = UINT32_MAX;
-	pixels->mcu_column_end = pixels->mcu_row_end = 0;
-	pixels->mcu_blocks = 0;
+	pixels->mcus = (struct jpeg_mcus){.row_first = UINT32_MAX, .column_first = UINT32_MAX};
 	for (uint32_t i = 0; i < frame->component_count; i++) {
 		const struct jpeg_component *component = &frame->components[i];
 		struct jpeg_plane *plane = &pixels->planes[i];
@@ -131,13 +129,12 @@ static void plan_region(struct jpeg_pixels *pixels)
 			  &plane->column_first, &plane->column_end);
 		plan_axis(pixels->y, pixels->height, plane->v_factor, plane->smooth, plane->height,
 			  &plane->row_first, &plane->row_end);
-		pixels->mcu_column_first =
-			min32(pixels->mcu_column_first, plane->column_first / wide);
-		pixels->mcu_row_first = min32(pixels->mcu_row_first, plane->row_first / high);
-		pixels->mcu_column_end =
-			max32(pixels->mcu_column_end, (plane->column_end - 1) / wide + 1);
-		pixels->mcu_row_end = max32(pixels->mcu_row_end, (plane->row_end - 1) / high + 1);
-		pixels->mcu_blocks += component->h * component->v;
+		pixels->mcus.column_first =
+			min32(pixels->mcus.column_first, plane->column_first / wide);
+		pixels->mcus.row_first = min32(pixels->mcus.row_first, plane->row_first / high);
+		pixels->mcus.column_end =
+			max32(pixels->mcus.column_end, (plane->column_end - 1) / wide + 1);
+		pixels->mcus.row_end = max32(pixels->mcus.row_end, (plane->row_end - 1) / high + 1);
 	}
 }
 
@@ -149,13 +146,13 @@ static void fill_places(struct jpeg_pixels *pixels, uint32_t *places)
 		const struct jpeg_component *component = &pixels->frame->components[i];
 		struct jpeg_plane *plane = &pixels->planes[i];
 		uint32_t begin =
-			plane->left / plane->size - pixels->mcu_column_first * component->h;
+			plane->left / plane->size - pixels->mcus.column_first * component->h;
 		unsigned shift = (unsigned)__builtin_ctz(component->h);
 
 		plane->places = places;
 		for (uint32_t v = 0; v < component->v; v++, first += component->h)
 			for (uint32_t b = begin; b < begin + plane->blocks_wide; b++)
-				*places++ = (b >> shift) * pixels->mcu_blocks + first +
+				*places++ = (b >> shift) * pixels->frame->mcu_blocks + first +
 					    (b & (component->h - 1));
 	}
 }
@@ -221,12 +218,12 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 	 */
 	pixels->stride = 3 * (size_t)(whole ? width : round_up(width, JPEG_KERNEL_SAMPLES));
 	plan_region(pixels);
-	mcus = pixels->mcu_column_end - pixels->mcu_column_first;
+	mcus = pixels->mcus.column_end - pixels->mcus.column_first;
 	for (uint32_t i = 0; i < frame->component_count; i++) {
 		offsets[i] = sample_bytes;
 		sample_bytes += plan_plane(pixels, i);
 	}
-	r = scratch_reserve(&pixels->places, sizeof(uint32_t) * mcus * pixels->mcu_blocks);
+	r = scratch_reserve(&pixels->places, sizeof(uint32_t) * mcus * pixels->frame->mcu_blocks);
 	r = r ?: scratch_reserve(&pixels->samples, sample_bytes);
 	if (form != JPEG_PIXELS_PLANES) {
 		r = r ?: scratch_reserve(&pixels->rows, 4 * row_room(width));
@@ -402,7 +399,7 @@ void jpeg_pixels_row(struct jpeg_pixels *pixels, uint32_t mcu_row, const int16_t
 				repeat_edges(plane, row);
 		}
 	}
-	if (mcu_row + 1 < pixels->mcu_row_end) {
+	if (mcu_row + 1 < pixels->mcus.row_end) {
 		end = (mcu_row + 1) * frame->mcu_height / pixels->denominator;
 		end -= looks_ahead(pixels);
 	}

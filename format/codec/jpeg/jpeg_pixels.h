@@ -55,11 +55,9 @@ struct jpeg_pixels {
 	const struct jpeg_frame *frame;
 	const struct jpeg_kernels *kernels;
 	enum jpeg_pixels_form form;
-	uint32_t denominator;                /* of the scale */
-	uint32_t x, y, width, height;        /* the region, pixels at that scale */
-	uint32_t mcu_row_first, mcu_row_end; /* MCUs to decode for it */
-	uint32_t mcu_column_first, mcu_column_end;
-	uint32_t mcu_blocks; /* blocks of an MCU */
+	uint32_t denominator;         /* of the scale */
+	uint32_t x, y, width, height; /* the region, pixels at that scale */
+	struct jpeg_mcus mcus;        /* to decode for it */
 	struct jpeg_plane planes[JPEG_COMPONENTS_MAX];
 	uint32_t rows_done; /* of the region */
 	/* row i of the region lies in row i & row_mask of rgb */

@@ -115,11 +115,6 @@ int jpeg_sequential_skip(struct jpeg_sequential *sequential, uint64_t mcus)
 int jpeg_sequential_row(struct jpeg_sequential *sequential, uint32_t first, uint32_t end,
 			int16_t *blocks)
 {
-	uint32_t mcu_blocks = 0;
-
-	for (uint32_t i = 0; i < sequential->frame->component_count; i++)
-		mcu_blocks +=
-			sequential->frame->components[i].h * sequential->frame->components[i].v;
 	for (uint32_t column = 0; column < sequential->frame->mcus_wide; column++) {
 		bool keep = column >= first && column < end;
 		int r = decode_mcu(sequential, keep ? blocks : NULL);
@@ -127,7 +122,7 @@ int jpeg_sequential_row(struct jpeg_sequential *sequential, uint32_t first, uint
 		if (r < 0)
 			return r;
 		if (keep)
-			blocks += 64 * (size_t)mcu_blocks;
+			blocks += 64 * (size_t)sequential->frame->mcu_blocks;
 	}
 	return jpeg_reader_overrun(&sequential->reader) ? -EBADMSG : 0;
 }
