@@ -10,29 +10,20 @@ enum {
 	UPRIGHT = 1,
 };
 
+/* TIFF 6.0, section 2; values of an IFD are as those of a LONG. */
 enum tiff_type {
 	TIFF_BYTE = 1,
 	TIFF_ASCII,
-	TIFF_SHORT,
-	TIFF_LONG,
-	TIFF_RATIONAL,
-	TIFF_SBYTE,
-	TIFF_UNDEFINED,
-	TIFF_SSHORT,
-	TIFF_SLONG,
-	TIFF_SRATIONAL,
+	TIFF_RATIONAL = 5,
+	TIFF_UNDEFINED = 7,
+	TIFF_SRATIONAL = 10,
 	TIFF_FLOAT,
 	TIFF_DOUBLE,
-	TIFF_IFD,
-	TIFF_TYPES,
+	TIFF_TYPES = 14,
 };
 
-static const uint8_t type_sizes[TIFF_TYPES] = {
-	[TIFF_BYTE] = 1,  [TIFF_ASCII] = 1,     [TIFF_SHORT] = 2,    [TIFF_LONG] = 4,
-	[TIFF_SBYTE] = 1, [TIFF_UNDEFINED] = 1, [TIFF_SSHORT] = 2,   [TIFF_SLONG] = 4,
-	[TIFF_FLOAT] = 4, [TIFF_DOUBLE] = 8,    [TIFF_RATIONAL] = 8, [TIFF_SRATIONAL] = 8,
-	[TIFF_IFD] = 4,
-};
+/* Bytes of a value, by its type. */
+static const uint8_t type_sizes[TIFF_TYPES] = {0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4};
 
 static uint64_t get(const uint8_t *from, int size, bool little)
 {

@@ -115,23 +115,6 @@ static JBLOCKARRAY arena_alloc_barray(j_common_ptr cinfo, int pool, JDIMENSION b
 	return (JBLOCKARRAY)arena_rows(cinfo, (size_t)blocks_per_row * sizeof(JBLOCK), row_count);
 }
 
-/* Only colour quantisation, which we never ask for, wants these. */
-static jvirt_sarray_ptr arena_request_virt_sarray(j_common_ptr cinfo, int pool, boolean zeroed,
-						  JDIMENSION samples_per_row, JDIMENSION row_count,
-						  JDIMENSION rows_at_once)
-{
-	ERREXIT(cinfo, JERR_NOT_COMPILED);
-	return NULL;
-}
-
-static JSAMPARRAY arena_access_virt_sarray(j_common_ptr cinfo, jvirt_sarray_ptr array,
-					   JDIMENSION first_row, JDIMENSION row_count,
-					   boolean writable)
-{
-	ERREXIT(cinfo, JERR_BAD_VIRTUAL_ACCESS);
-	return NULL;
-}
-
 static jvirt_barray_ptr arena_request_virt_barray(j_common_ptr cinfo, int pool, boolean zeroed,
 						  JDIMENSION blocks_per_row, JDIMENSION row_count,
 						  JDIMENSION rows_at_once)
@@ -189,10 +172,8 @@ void jpeg_arena_attach(struct jpeg_arena *arena, struct scratch_budget *budget, 
 	manager->alloc_large = arena_alloc;
 	manager->alloc_sarray = arena_alloc_sarray;
 	manager->alloc_barray = arena_alloc_barray;
-	manager->request_virt_sarray = arena_request_virt_sarray;
 	manager->request_virt_barray = arena_request_virt_barray;
 	manager->realize_virt_arrays = arena_realize_virt_arrays;
-	manager->access_virt_sarray = arena_access_virt_sarray;
 	manager->access_virt_barray = arena_access_virt_barray;
 	manager->free_pool = arena_free_pool;
 }

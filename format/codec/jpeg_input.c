@@ -250,15 +250,14 @@ void jpeg_input_attach(struct jpeg_input *input, j_decompress_ptr cinfo)
 
 void jpeg_input_begin(struct jpeg_input *input, const uint8_t *data, size_t size)
 {
-	input->size = size;
-	input->next = data;
-	input->end = data + size;
-	input->arithmetic = input->ended = false;
-	input->has_end = jpeg_has_end(data, size);
-	input->zeros_in_doubt = false;
-	input->last = JPEG_INPUT_BYTES;
-	input->scan = 0;
-	input->components_seen = 0;
+	*input = (struct jpeg_input){
+		.source = input->source,
+		.progress = input->progress,
+		.size = size,
+		.next = data,
+		.end = data + size,
+		.has_end = jpeg_has_end(data, size),
+	};
 	give_bytes(input);
 }
 
