@@ -1,5 +1,6 @@
 #include "format/reader.h"
 
+#include "format/base/io.h"
 #include "format/base/set.h"
 #include "format/base/text.h"
 #include "format/error.h"
@@ -19,8 +20,7 @@ static void shard_deinit(struct shard *shard)
 {
 	if (shard->map)
 		munmap((void *)shard->map, shard->size);
-	if (shard->fd >= 0)
-		close(shard->fd);
+	io_close(shard->fd);
 	free(shard->path);
 }
 
@@ -406,8 +406,7 @@ static int set_open(const char *path, int fd, uint32_t count, struct packimg **r
 	if (r == 0)
 		r = dataset_open(&(struct naming){path, &set}, fds, count, ret_dataset, error);
 	for (uint32_t i = 0; r < 0 && i < count; i++)
-		if (fds[i] >= 0)
-			close(fds[i]);
+		io_close(fds[i]);
 	free(fds);
 	return r;
 }

@@ -22,6 +22,37 @@ union control {
 	char bytes[CMSG_SPACE(FRAME_FDS_MAX * sizeof(int))];
 };
 
+ssize_t message_send(int socket, struct iovec *parts, size_t count, const int *fds,
+		     unsigned fd_count)
+{
+	union control control;
+	struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
+	if (fd_count > 0) {
+		memset(&control, 0, sizeof(control));
+		message.msg_control = &control;
+		message.msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
+		struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
+		memcpy(CMSG_DATA(c), fds, fd_count * sizeof(int));
+	}
+	ssize_t n;
+	do {
+		n = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+	} while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : n;
+}
+
+ssize_t message_receive(int socket, struct msghdr *message)
+{
+	ssize_t n;
+	do {
+		n = recvmsg(socket, message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	} while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : n;
+}
+
 static uint32_t load_le32(const uint8_t *p)
 {
 	return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
@@ -111,12 +142,9 @@ static int receive_some(struct frame_reader *reader, int socket, size_t want)
 		.msg_control = &control,
 		.msg_controllen = sizeof(control),
 	};
-	ssize_t n;
-	do {
-		n = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	} while (n < 0 && errno == EINTR);
+	ssize_t n = message_receive(socket, &message);
 	if (n < 0)
-		return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -errno;
+		return n == -EAGAIN ? 0 : (int)n;
 	if (n == 0)
 		return -ECONNRESET;
 	reader->size += (size_t)n;
@@ -190,21 +218,6 @@ static int wait_writable(int socket, int64_t deadline_ms)
 	}
 }
 
-static void attach_fds(struct msghdr *message, union control *control, const int *fds,
-		       unsigned fd_count)
-{
-	if (fd_count == 0)
-		return;
-	memset(control, 0, sizeof(*control));
-	message->msg_control = control;
-	message->msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
-	struct cmsghdr *c = CMSG_FIRSTHDR(message);
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
-	memcpy(CMSG_DATA(c), fds, fd_count * sizeof(int));
-}
-
 int frame_send(int socket, const uint8_t *data, size_t size, const int *fds, unsigned fd_count,
 	       int timeout_ms)
 {
@@ -217,25 +230,18 @@ int frame_send(int socket, const uint8_t *data, size_t size, const int *fds, uns
 	int64_t start_ms = clock_ms();
 	size_t sent = 0, whole = LENGTH_SIZE + size;
 	while (sent < whole) {
-		union control control;
 		struct iovec iov[2];
-		struct msghdr message = {.msg_iov = iov};
+		size_t parts = 0, done = sent < LENGTH_SIZE ? 0 : sent - LENGTH_SIZE;
 		if (sent < LENGTH_SIZE)
-			iov[message.msg_iovlen++] =
-				(struct iovec){length + sent, LENGTH_SIZE - sent};
-		size_t done = sent < LENGTH_SIZE ? 0 : sent - LENGTH_SIZE;
-		iov[message.msg_iovlen++] = (struct iovec){(void *)(data + done), size - done};
-		if (sent == 0)
-			attach_fds(&message, &control, fds, fd_count);
-		ssize_t n = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+			iov[parts++] = (struct iovec){length + sent, LENGTH_SIZE - sent};
+		iov[parts++] = (struct iovec){(void *)(data + done), size - done};
+		ssize_t n = message_send(socket, iov, parts, fds, sent == 0 ? fd_count : 0);
 		if (n >= 0) {
 			sent += (size_t)n;
 			continue;
 		}
-		if (errno == EINTR)
-			continue;
-		if (errno != EAGAIN && errno != EWOULDBLOCK)
-			return sent > 0 ? -EPIPE : -errno;
+		if (n != -EAGAIN)
+			return sent > 0 ? -EPIPE : (int)n;
 		int grant_ms = timeout_ms;
 		if (sent > 0 && grant_ms < PARTIAL_GRACE_MS)
 			grant_ms = PARTIAL_GRACE_MS;

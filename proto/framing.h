@@ -8,6 +8,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
 
 enum {
 	PROTO_VERSION = 2,
@@ -27,6 +29,15 @@ struct frame_reader {
 	void (*discard)(void *user, int fd);
 	void *user;
 };
+
+/*
+ * sendmsg() of some parts with at most FRAME_FDS_MAX descriptors, and recvmsg(), without waiting
+ * and whatever interrupts them: bytes, or negative errno. What frames and loaderd's link are made
+ * of.
+ */
+ssize_t message_send(int socket, struct iovec *parts, size_t count, const int *fds,
+		     unsigned fd_count);
+ssize_t message_receive(int socket, struct msghdr *message);
 
 void frame_reader_init(struct frame_reader *reader);
 /* Closes descriptors that nobody took. */

@@ -49,6 +49,15 @@ int64_t io_read_at(int fd, void *data, uint64_t size, uint64_t offset)
 	return (int64_t)done;
 }
 
+void io_close(int fd)
+{
+	int error = errno;
+
+	if (fd >= 0)
+		close(fd);
+	errno = error;
+}
+
 int io_finish(int fd, int r)
 {
 	if (!r && fsync(fd) < 0)

@@ -13,6 +13,8 @@ int io_write_at(int fd, const void *data, size_t size, uint64_t offset);
 /* How many bytes were read: fewer than size only at the file's end. */
 int64_t io_read_at(int fd, void *data, uint64_t size, uint64_t offset);
 
+/* Closes a descriptor, unless it is negative: there is none. errno stays as it was. */
+void io_close(int fd);
 /*
  * Closes a file whose writing came to r: with all of it on the disk, if r is 0. Returns r, or what
  * failed.

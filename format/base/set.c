@@ -167,8 +167,7 @@ int set_notice_read(const char *base, char ret_path[SET_PATH_MAX])
  * What a directory listing found: the only candidate, or the first two that contradict each other.
  */
 struct candidates {
-	char first[SET_PATH_MAX];
-	char second[SET_PATH_MAX];
+	char found[2][SET_PATH_MAX];
 	size_t count;
 	bool has_notices;  /* a notice was met, */
 	bool heed_notices; /* so that from then on every name is looked up in them */
@@ -192,12 +191,10 @@ static int candidates_add(struct candidates *candidates, const char *path)
 	} else {
 		return -ENAMETOOLONG;
 	}
-	if (candidates->count > 0 && strcmp(candidates->first, canonical) == 0)
+	if (candidates->count > 0 && strcmp(candidates->found[0], canonical) == 0)
 		return 0;
-	if (candidates->count == 1)
-		memcpy(candidates->second, canonical, sizeof(canonical));
-	else if (candidates->count == 0)
-		memcpy(candidates->first, canonical, sizeof(canonical));
+	if (candidates->count < 2)
+		memcpy(candidates->found[candidates->count], canonical, sizeof(canonical));
 	candidates->count++;
 	return 0;
 }
@@ -228,51 +225,44 @@ static int candidates_add_notice(struct candidates *candidates, const char *dire
 	return candidates_add(candidates, path);
 }
 
-/* Lists *.pimg in directory; with base, only shards of "directory/base". */
-static int candidates_list(const char *directory, const char *base, struct candidates *candidates,
-			   char *error)
+/* An entry of a directory: *.pimg; with base, only a shard of "directory/base". */
+static int candidates_meet(struct candidates *candidates, const char *directory, const char *base,
+			   const char *file)
 {
 	char path[SET_PATH_MAX];
 	struct set_name name;
-	int r = 0;
 
-	DIR *listing = opendir(directory);
-	if (!listing) {
-		r = -errno;
-		return sentence_fail(error, SET_ERROR_MAX, r, "%s: cannot list the directory: %s",
-				     directory, strerror(-r));
+	if (is_notice(file)) {
+		candidates->has_notices = true;
+		return candidates->heed_notices ? candidates_add_notice(candidates, directory, file)
+						: 0;
 	}
-	for (;;) {
+	if (file[0] == '.' || !has_suffix(file) ||
+	    (base && (set_name_parse(file, &name) < 0 || strcmp(name.base, base) != 0)))
+		return 0;
+	int n = snprintf(path, sizeof(path), "%s/%s", directory, file);
+	return n < 0 || (size_t)n >= sizeof(path) ? -ENAMETOOLONG
+						  : candidates_add(candidates, path);
+}
+
+static int candidates_list(const char *directory, const char *base, struct candidates *candidates,
+			   char *error)
+{
+	const struct dirent *entry;
+	DIR *listing = opendir(directory);
+	int r = listing ? 0 : -errno;
+
+	while (r == 0) {
 		errno = 0;
-		struct dirent *entry = readdir(listing);
+		entry = readdir(listing);
 		if (!entry) {
 			r = -errno;
 			break;
 		}
-		if (is_notice(entry->d_name)) {
-			candidates->has_notices = true;
-			r = candidates->heed_notices
-				    ? candidates_add_notice(candidates, directory, entry->d_name)
-				    : 0;
-			if (r < 0)
-				break;
-			continue;
-		}
-		if (entry->d_name[0] == '.' || !has_suffix(entry->d_name))
-			continue;
-		if (base &&
-		    (set_name_parse(entry->d_name, &name) < 0 || strcmp(name.base, base) != 0))
-			continue;
-		int n = snprintf(path, sizeof(path), "%s/%s", directory, entry->d_name);
-		if (n < 0 || (size_t)n >= sizeof(path)) {
-			r = -ENAMETOOLONG;
-			break;
-		}
-		r = candidates_add(candidates, path);
-		if (r < 0)
-			break;
+		r = candidates_meet(candidates, directory, base, entry->d_name);
 	}
-	closedir(listing);
+	if (listing)
+		closedir(listing);
 	if (r < 0)
 		return sentence_fail(error, SET_ERROR_MAX, r, "%s: cannot list the directory: %s",
 				     directory, strerror(-r));
@@ -286,8 +276,8 @@ static int candidates_choose(const struct candidates *candidates, const char *pa
 		return sentence_fail(
 			error, SET_ERROR_MAX, -EEXIST,
 			"%.150s: several datasets fit, %.120s and %.120s; name one of them", path,
-			candidates->first, candidates->second);
-	memcpy(ret_path, candidates->first, SET_PATH_MAX);
+			candidates->found[0], candidates->found[1]);
+	memcpy(ret_path, candidates->found[0], SET_PATH_MAX);
 	return 0;
 }
 

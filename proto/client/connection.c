@@ -1,5 +1,6 @@
 #include "proto/client/connection.h"
 #include "format/base/clock.h"
+#include "format/base/io.h"
 #include "format/base/text.h"
 #include "proto/client/daemon.h"
 
@@ -145,8 +146,7 @@ int connection_open(struct connection *connection, const char *path, int64_t dea
 
 void connection_close(struct connection *connection)
 {
-	if (connection->fd >= 0)
-		close(connection->fd);
+	io_close(connection->fd);
 	frame_reader_deinit(&connection->reader);
 	connection->fd = -1;
 }
@@ -182,8 +182,7 @@ static int wait_for_reply(struct connection *connection, int timeout_ms, char *e
 	struct pollfd p[2] = {{.fd = connection->fd, .events = POLLIN},
 			      {.fd = daemon_watch(connection->socket), .events = POLLIN}};
 	int r = poll(p, 2, timeout_ms);
-	if (p[1].fd >= 0)
-		close(p[1].fd);
+	io_close(p[1].fd);
 	if (r < 0 && errno != EINTR)
 		return error_set(error, -errno, "Cannot wait for the daemon on %s: %s.",
 				 connection->socket, strerror(errno));

@@ -1,6 +1,7 @@
 #include "proto/client/daemon.h"
 #include "format/base/child.h"
 #include "format/base/clock.h"
+#include "format/base/io.h"
 #include "proto/client/connection.h"
 #include "proto/client/forks.h"
 
@@ -137,9 +138,7 @@ static int move_up(int fd)
 	if (fd < 0 || fd >= FD_ABOVE_CHILD)
 		return fd;
 	int moved = fcntl(fd, F_DUPFD_CLOEXEC, FD_ABOVE_CHILD);
-	int saved = errno;
-	close(fd);
-	errno = saved;
+	io_close(fd);
 	return moved;
 }
 
@@ -164,9 +163,8 @@ static int listen_unguessable(char *ret_name, size_t size)
 	socklen_t address_size =
 		(socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)length);
 	if (bind(fd, (struct sockaddr *)&address, address_size) < 0 || listen(fd, SOMAXCONN) < 0) {
-		int r = -errno;
-		close(fd);
-		return r;
+		io_close(fd);
+		return -errno;
 	}
 	return fd;
 }
@@ -185,9 +183,8 @@ static int log_new(void)
 		return -errno;
 	if (ftruncate(fd, LOG_SIZE) < 0 ||
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0) {
-		int r = -errno;
-		close(fd);
-		return r;
+		io_close(fd);
+		return -errno;
 	}
 	return fd;
 }
@@ -374,8 +371,7 @@ static int launch(struct feed_daemon *daemon, char *error)
 	lifeline[1] = move_up(lifeline[1]);
 	daemon->lifeline = lifeline[0];
 	int r = lifeline[1] < 0 ? -EMFILE : spawn(daemon, lifeline[1]);
-	if (lifeline[1] >= 0)
-		close(lifeline[1]);
+	io_close(lifeline[1]);
 	if (r < 0)
 		return error_set(
 			error, r,
@@ -451,10 +447,8 @@ static int relaunch(struct feed_daemon *daemon, char *error)
 {
 	if (daemon->pid > 0) /* 0 would stand for any child */
 		waitpid(daemon->pid, NULL, 0);
-	if (daemon->pidfd >= 0)
-		close(daemon->pidfd);
-	if (daemon->lifeline >= 0)
-		close(daemon->lifeline);
+	io_close(daemon->pidfd);
+	io_close(daemon->lifeline);
 	daemon->pid = 0;
 	daemon->pidfd = daemon->lifeline = -1;
 	return launch(daemon, error);
@@ -560,8 +554,7 @@ void feed_daemon_stop(struct feed_daemon *daemon)
 	strike(daemon); /* from here on no feed starts it again */
 	fork_guard_remove(&daemon->guard);
 	fork_guard_remove(&daemon->listen_guard);
-	if (daemon->lifeline >= 0)
-		close(daemon->lifeline);
+	io_close(daemon->lifeline);
 	if (daemon->pid > 0 && daemon->owner == getpid()) {
 		if (daemon->pidfd < 0) {
 			kill(daemon->pid, SIGKILL);
@@ -572,12 +565,9 @@ void feed_daemon_stop(struct feed_daemon *daemon)
 		}
 		waitpid(daemon->pid, NULL, 0);
 	}
-	if (daemon->pidfd >= 0)
-		close(daemon->pidfd);
-	if (daemon->log >= 0)
-		close(daemon->log);
-	if (daemon->listen_fd >= 0)
-		close(daemon->listen_fd);
+	io_close(daemon->pidfd);
+	io_close(daemon->log);
+	io_close(daemon->listen_fd);
 	texts_free(daemon->environment);
 	texts_free(daemon->settings);
 	free(daemon);

@@ -1,11 +1,11 @@
 #include "format/base/clock.h"
+#include "format/base/io.h"
 #include "proto/client/feed_state.h"
 #include "proto/client/files.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { BATCH_SIZE_DEFAULT = 256 };
 
@@ -17,13 +17,10 @@ struct ring_fds {
 	int ring, ack;
 };
 
-static void close_ring_fds(struct ring_fds *fds)
+static void close_ring_fds(const struct ring_fds *fds)
 {
-	if (fds->ring >= 0)
-		close(fds->ring);
-	if (fds->ack >= 0)
-		close(fds->ack);
-	*fds = (struct ring_fds){-1, -1};
+	io_close(fds->ring);
+	io_close(fds->ack);
 }
 
 /* The memory comes by itself, and the answer behind it. */
