@@ -1,6 +1,7 @@
 #include "proto/ring.h"
 
 #include "format/base/copy_once.h"
+#include "format/base/io.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -41,25 +42,16 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2,
 enum {
 	FIELD_INT64 = 1,
 	FIELD_FLOAT64 = 2,
-	FIELD_BYTES = 3,
-	FIELD_JSON = 4,
 	SECTION_ALIGN = 64,
 	LAST_SEALS = F_SEAL_FUTURE_WRITE | F_SEAL_SEAL,
 };
 
+/* Bytes per sample, of BYTES, JSON and TEXT with the value's size; 0: no such type. */
 static uint32_t field_stride(uint32_t type, uint32_t field_bytes)
 {
-	switch (type) {
-	case FIELD_INT64:
-	case FIELD_FLOAT64:
-		return 8;
-	case FIELD_BYTES:
-	case FIELD_JSON:
-	case RING_FIELD_TEXT:
-		return (uint32_t)(sizeof(uint32_t) + ((field_bytes + 3) & ~3U));
-	default:
+	if (type < FIELD_INT64 || type > RING_FIELD_TEXT)
 		return 0;
-	}
+	return type <= FIELD_FLOAT64 ? 8 : (uint32_t)sizeof(uint32_t) + ((field_bytes + 3) & ~3U);
 }
 
 /*
@@ -73,21 +65,21 @@ static uint64_t place(uint64_t *end, uint64_t size, uint64_t align)
 	return offset;
 }
 
+static bool within_limits(const struct ring_header *header)
+{
+	return header->slots >= 1 && header->slots <= RING_SLOTS_MAX &&
+	       header->batch_size_max >= 1 && header->batch_size_max <= RING_BATCH_SIZE_MAX &&
+	       header->image_size_max >= 1 && header->image_size_max <= RING_IMAGE_SIZE_MAX &&
+	       header->field_count <= RING_FIELDS_MAX &&
+	       header->field_bytes <= RING_FIELD_BYTES_MAX;
+}
+
 /*
  * Fills in the constant part of a header. The images come last, on a page of their own, so that
  * they suit DMA.
  */
 static int lay_out(const struct ring_geometry *geometry, struct ring_header *ret_header)
 {
-	if (geometry->slots < 1 || geometry->slots > RING_SLOTS_MAX)
-		return -EINVAL;
-	if (geometry->batch_size_max < 1 || geometry->batch_size_max > RING_BATCH_SIZE_MAX)
-		return -EINVAL;
-	if (geometry->image_size_max < 1 || geometry->image_size_max > RING_IMAGE_SIZE_MAX)
-		return -EINVAL;
-	if (geometry->field_count > RING_FIELDS_MAX || geometry->field_bytes > RING_FIELD_BYTES_MAX)
-		return -EINVAL;
-
 	uint64_t samples = geometry->batch_size_max;
 	uint64_t end = RING_SLOT_HEADER_SIZE;
 	struct ring_header header = {
@@ -102,6 +94,8 @@ static int lay_out(const struct ring_geometry *geometry, struct ring_header *ret
 		.field_count = geometry->field_count,
 		.field_bytes = geometry->field_bytes,
 	};
+	if (!within_limits(&header))
+		return -EINVAL;
 	for (uint32_t i = 0; i < geometry->field_count; i++) {
 		uint32_t room = geometry->field_rooms[i];
 		uint32_t stride = field_stride(geometry->field_types[i],
@@ -149,9 +143,8 @@ static int memfd_new(uint64_t size)
 		return -errno;
 	if (ftruncate(fd, (off_t)size) < 0 ||
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0) {
-		int r = -errno;
-		close(fd);
-		return r;
+		io_close(fd);
+		return -errno;
 	}
 	return fd;
 }
@@ -177,8 +170,7 @@ int ring_memory_new(uint64_t bytes, int *ret_fd, int *ret_watch_fd)
 	int watch_fd = fd < 0 ? fd : open_anew(made, O_RDONLY);
 	close(made);
 	if (watch_fd < 0) {
-		if (fd >= 0)
-			close(fd);
+		io_close(fd);
 		return watch_fd;
 	}
 	*ret_fd = fd;
@@ -415,14 +407,8 @@ static bool header_is_sound(const struct ring_header *header, uint64_t file_size
 {
 	uint64_t samples = header->batch_size_max;
 	uint64_t slot_size = header->slot_size;
-	if (header->magic != RING_MAGIC || header->version != RING_VERSION)
-		return false;
-	if (header->slots < 1 || header->slots > RING_SLOTS_MAX || samples < 1 ||
-	    samples > RING_BATCH_SIZE_MAX || header->field_count > RING_FIELDS_MAX ||
-	    header->field_bytes > RING_FIELD_BYTES_MAX)
-		return false;
-	if (slot_size == 0 || slot_size % RING_ALIGN != 0 || header->image_size_max < 1 ||
-	    header->image_size_max > RING_IMAGE_SIZE_MAX ||
+	if (header->magic != RING_MAGIC || header->version != RING_VERSION ||
+	    !within_limits(header) || slot_size == 0 || slot_size % RING_ALIGN != 0 ||
 	    ring_bytes(header->slots, slot_size) != file_size)
 		return false;
 	if (!section_fits(header->image_offset, header->image_size_max, SECTION_ALIGN, slot_size) ||

@@ -18,15 +18,6 @@ struct packimg_encoder {
 	ZSTD_CCtx *zstd;
 };
 
-/* One call's arguments, away from the frame that is jumped back into. */
-struct encode_request {
-	const uint8_t *pixels;
-	size_t stride;
-	uint32_t width, height, channels;
-	int quality;
-	bool optimise;
-};
-
 static int encoder_init(struct packimg_encoder *encoder)
 {
 	jpeg_trap_init(&encoder->trap);
@@ -70,7 +61,9 @@ void packimg_encoder_free(struct packimg_encoder *encoder)
 	free(encoder);
 }
 
-static void encode(struct packimg_encoder *encoder, const struct encode_request *request)
+/* In a frame of its own, which is jumped out of. */
+static void encode(struct packimg_encoder *encoder, const uint8_t *pixels, size_t stride,
+		   uint32_t width, uint32_t height, uint32_t channels, int quality, bool optimise)
 {
 	struct jpeg_compress_struct *cinfo = &encoder->cinfo;
 	JSAMPROW rows[ROWS_AT_ONCE];
@@ -81,21 +74,21 @@ static void encode(struct packimg_encoder *encoder, const struct encode_request 
 	memset(cinfo->ac_huff_tbl_ptrs, 0, sizeof(cinfo->ac_huff_tbl_ptrs));
 	cinfo->comp_info = NULL;
 	cinfo->script_space = NULL;
-	cinfo->image_width = request->width;
-	cinfo->image_height = request->height;
-	cinfo->input_components = (int)request->channels;
-	cinfo->in_color_space = request->channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+	cinfo->image_width = width;
+	cinfo->image_height = height;
+	cinfo->input_components = (int)channels;
+	cinfo->in_color_space = channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
 	jpeg_set_defaults(cinfo); /* 4:2:0 */
-	jpeg_set_quality(cinfo, request->quality, TRUE);
+	jpeg_set_quality(cinfo, quality, TRUE);
 	cinfo->dct_method = JDCT_ISLOW;
-	cinfo->optimize_coding = request->optimise;
+	cinfo->optimize_coding = optimise;
 	jpeg_start_compress(cinfo, TRUE);
-	while (cinfo->next_scanline < request->height) {
-		uint32_t row = cinfo->next_scanline, count = request->height - row;
+	while (cinfo->next_scanline < height) {
+		uint32_t row = cinfo->next_scanline, count = height - row;
 		if (count > ROWS_AT_ONCE)
 			count = ROWS_AT_ONCE;
 		for (uint32_t i = 0; i < count; i++)
-			rows[i] = (JSAMPROW)request->pixels + (row + i) * request->stride;
+			rows[i] = (JSAMPROW)pixels + (row + i) * stride;
 		jpeg_write_scanlines(cinfo, rows, count);
 	}
 	jpeg_finish_compress(cinfo);
@@ -105,16 +98,13 @@ int packimg_encode_jpeg(struct packimg_encoder *encoder, const uint8_t *pixels, 
 			uint32_t width, uint32_t height, uint32_t channels, int quality,
 			bool optimise, const uint8_t **ret_data, size_t *ret_size)
 {
-	struct encode_request request = {pixels,   stride,  width,   height,
-					 channels, quality, optimise};
-
 	if (width == 0 || width > JPEG_MAX_DIMENSION || height == 0 ||
 	    height > JPEG_MAX_DIMENSION || (channels != 1 && channels != 3) ||
 	    stride < (size_t)width * channels || quality < 1 || quality > 100)
 		return -EINVAL;
 	encoder->trap.code = 0;
 	if (setjmp(encoder->trap.jump) == 0)
-		encode(encoder, &request);
+		encode(encoder, pixels, stride, width, height, channels, quality, optimise);
 	jpeg_abort_compress(&encoder->cinfo);
 	if (encoder->trap.code < 0)
 		return encoder->trap.code;

@@ -28,17 +28,9 @@ static const uint8_t doorbell[] = {4 << 3 | 2, 0};
 
 static uint64_t element_size(uint32_t element)
 {
-	switch (element) {
-	case RING_U8:
-		return 1;
-	case RING_F16:
-	case RING_BF16:
-		return 2;
-	case RING_F32:
-		return 4;
-	default:
-		return 0;
-	}
+	static const uint8_t sizes[] = {
+		[RING_U8] = 1, [RING_F16] = 2, [RING_BF16] = 2, [RING_F32] = 4};
+	return element < sizeof(sizes) ? sizes[element] : 0;
 }
 
 /* Bytes of a batch's images; 0 when the slot's header contradicts itself or the ring's. */

@@ -1,3 +1,4 @@
+#include "format/base/io.h"
 #include "proto/client/daemon.h"
 #include "proto/client/feed_state.h"
 
@@ -7,7 +8,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 /*
  * Sizes of the structures in the first release: what a caller that left size at zero was built
@@ -47,27 +47,25 @@ static int check_options(const struct feed_options *options, char *error)
 	if (options->world == 0 ? options->rank > 0 : options->rank >= options->world)
 		return error_set(error, -EINVAL, "rank: %u is not below world, %u.", options->rank,
 				 options->world == 0 ? 1 : options->world);
-	if (options->last > FEED_LAST_SHORT)
-		return error_set(error, -EINVAL,
-				 "last: %u is neither FEED_LAST_DROP nor FEED_LAST_SHORT.",
-				 options->last);
-	if (options->bad > FEED_BAD_FAIL)
-		return error_set(
-			error, -EINVAL,
-			"bad: %u is none of FEED_BAD_SUBSTITUTE, FEED_BAD_SKIP, FEED_BAD_FAIL.",
-			options->bad);
-	if (options->writable > FEED_OWN)
-		return error_set(error, -EINVAL,
-				 "writable: %u is none of FEED_READ_ONLY, FEED_WRITABLE, FEED_OWN.",
-				 options->writable);
-	if (options->cut_values > 1)
-		return error_set(error, -EINVAL, "cut_values: %u is neither 0 nor 1.",
-				 options->cut_values);
-	if (options->reconnect > FEED_RECONNECT_NEVER)
-		return error_set(
-			error, -EINVAL,
-			"reconnect: %u is neither FEED_RECONNECT nor FEED_RECONNECT_NEVER.",
-			options->reconnect);
+	const struct {
+		const char *name;
+		uint32_t value, most;
+		const char *is;
+	} choices[] = {
+		{"last", options->last, FEED_LAST_SHORT,
+		 "neither FEED_LAST_DROP nor FEED_LAST_SHORT"},
+		{"bad", options->bad, FEED_BAD_FAIL,
+		 "none of FEED_BAD_SUBSTITUTE, FEED_BAD_SKIP, FEED_BAD_FAIL"},
+		{"writable", options->writable, FEED_OWN,
+		 "none of FEED_READ_ONLY, FEED_WRITABLE, FEED_OWN"},
+		{"cut_values", options->cut_values, 1, "neither 0 nor 1"},
+		{"reconnect", options->reconnect, FEED_RECONNECT_NEVER,
+		 "neither FEED_RECONNECT nor FEED_RECONNECT_NEVER"},
+	};
+	for (size_t i = 0; i < sizeof(choices) / sizeof(*choices); i++)
+		if (choices[i].value > choices[i].most)
+			return error_set(error, -EINVAL, "%s: %u is %s.", choices[i].name,
+					 choices[i].value, choices[i].is);
 	return 0;
 }
 
@@ -155,10 +153,8 @@ void feed_close(struct feed *feed)
 		return;
 	fork_guard_remove(&feed->guard);
 	connection_close(&feed->connection);
-	if (feed->wake >= 0)
-		close(feed->wake);
-	if (feed->timer >= 0)
-		close(feed->timer);
+	io_close(feed->wake);
+	io_close(feed->timer);
 	ring_consumer_deinit(&feed->ring);
 	old_rings_free(feed);
 	for (uint32_t i = 0; i < feed->field_count; i++)

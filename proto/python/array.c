@@ -159,22 +159,19 @@ static PyObject *array_dlpack(PyObject *self, PyObject *arguments, PyObject *key
 			"batches are exported where they lie, in host memory, without a copy");
 		return NULL;
 	}
-	int versioned = major >= 1;
 	struct export *export = calloc(1, sizeof(*export));
 	if (!export)
 		return PyErr_NoMemory();
 	PyObject *capsule;
-	if (versioned) {
+	if (major >= 1) {
 		struct dlpack_managed_versioned *managed = &export->managed.versioned;
-		managed->version_major = 1;
-		managed->context = export;
-		managed->deleter = versioned_deleter;
+		*managed = (struct dlpack_managed_versioned){
+			.version_major = 1, .context = export, .deleter = versioned_deleter};
 		export_fill(export, &managed->tensor, (struct array *)self);
 		capsule = PyCapsule_New(managed, "dltensor_versioned", capsule_free);
 	} else {
 		struct dlpack_managed *managed = &export->managed.plain;
-		managed->context = export;
-		managed->deleter = plain_deleter;
+		*managed = (struct dlpack_managed){.context = export, .deleter = plain_deleter};
 		export_fill(export, &managed->tensor, (struct array *)self);
 		capsule = PyCapsule_New(managed, "dltensor", capsule_free);
 	}
