@@ -6,29 +6,14 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 enum { BACKLOG = 128 };
-
-static socklen_t make_address(const char *name, struct sockaddr_un *ret_address)
-{
-	*ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
-	size_t length = strlen(name); /* the configuration's limit: it fits */
-	memcpy(ret_address->sun_path, name, length);
-	if (name[0] == '@') {
-		ret_address->sun_path[0] = '\0';
-		return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
-	}
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length + 1);
-}
 
 /* Removes what a dead daemon has left. -EADDRINUSE: somebody answers; -EEXIST: it is no socket. */
 static int clear_stale(const char *path, const struct sockaddr_un *address, socklen_t size)
@@ -144,7 +129,7 @@ static int clear_unfinished(const struct place *place)
 static int bind_unfinished(const struct place *place, int fd)
 {
 	struct sockaddr_un address;
-	socklen_t size = make_address(place->unfinished, &address);
+	socklen_t size = socket_address(place->unfinished, &address);
 	int r = clear_unfinished(place);
 	/*
 	 * Nobody may connect before the mode is set: bound without any permission, opened up
@@ -174,7 +159,7 @@ static int listen_finish(const struct place *place, int fd, struct config_error 
 static int bind_path(const struct place *place, int fd, struct config_error *error)
 {
 	struct sockaddr_un address;
-	socklen_t size = make_address(place->name, &address);
+	socklen_t size = socket_address(place->name, &address);
 	int lock = take_lock(place);
 	if (lock < 0)
 		return lock;
@@ -190,7 +175,7 @@ static int bind_path(const struct place *place, int fd, struct config_error *err
 static int bind_abstract(const struct place *place, int fd)
 {
 	struct sockaddr_un address;
-	socklen_t size = make_address(place->name, &address);
+	socklen_t size = socket_address(place->name, &address);
 	if (bind(fd, (struct sockaddr *)&address, size) < 0 || listen(fd, BACKLOG) < 0)
 		return -errno;
 	return 0;
@@ -240,7 +225,7 @@ static void remove_place(const struct place *place)
 	struct sockaddr_un address;
 	if (place->name[0] == '@')
 		return;
-	socklen_t size = make_address(place->name, &address);
+	socklen_t size = socket_address(place->name, &address);
 	int lock = take_lock(place);
 	clear_stale(place->name, &address, size);
 	if (lock >= 0)

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,19 @@
 
 /* What a daemon makes beside it has longer names: loaderd.sock.admin is the longest. */
 enum { FOLDER_MAX = SOCKET_PATH_MAX - sizeof("/" NAME ".admin") };
+
+socklen_t socket_address(const char *name, struct sockaddr_un *ret_address)
+{
+	size_t length = strlen(name);
+	if (length == 0 || length >= sizeof(ret_address->sun_path))
+		return 0;
+	*ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
+	memcpy(ret_address->sun_path, name, length);
+	bool abstract = name[0] == '@';
+	if (abstract)
+		ret_address->sun_path[0] = '\0';
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length + !abstract);
+}
 
 /* Who is nobody owns nothing: the kernel shows all others' files as theirs. */
 static bool is_ours(const struct stat *status)
@@ -80,25 +94,20 @@ int socket_make_folder(void)
 	return is_ours(&status) ? 0 : -EPERM; /* in /tmp anybody may have made it, as a link too */
 }
 
-static bool is_own_socket(const char *path)
+/* The socket in a folder, if it is this user's. */
+static bool find_own(char path[SOCKET_PATH_MAX])
 {
 	struct stat status;
+	put_name(path);
 	return stat(path, &status) == 0 && S_ISSOCK(status.st_mode) && status.st_uid == geteuid();
 }
 
 void socket_to_connect(char ret_path[SOCKET_PATH_MAX])
 {
 	struct stat status;
-	if (session_folder(ret_path)) {
-		put_name(ret_path);
-		if (is_own_socket(ret_path))
-			return;
-	}
+	if (session_folder(ret_path) && find_own(ret_path))
+		return;
 	lasting_folder(ret_path);
-	if (lstat(ret_path, &status) == 0 && is_ours(&status)) {
-		put_name(ret_path);
-		if (is_own_socket(ret_path))
-			return;
-	}
-	strcpy(ret_path, SYSTEM_FOLDER "/" NAME);
+	if (lstat(ret_path, &status) < 0 || !is_ours(&status) || !find_own(ret_path))
+		strcpy(ret_path, SYSTEM_FOLDER "/" NAME);
 }

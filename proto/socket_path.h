@@ -9,7 +9,13 @@
  */
 #pragma once
 
+#include <sys/socket.h>
+#include <sys/un.h>
+
 enum { SOCKET_PATH_MAX = 108 }; /* bytes with the final zero: what an address holds */
+
+/* The address of a path, or of "@name" in the abstract namespace, and its size; 0: too long. */
+socklen_t socket_address(const char *name, struct sockaddr_un *ret_address);
 
 /* What a daemon of this user listens on. */
 void socket_to_listen(char ret_path[SOCKET_PATH_MAX]);

@@ -7,12 +7,10 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 enum {
@@ -38,24 +36,6 @@ void text_make_printable(char *text)
 			*p = '?';
 		p += size == 0 ? 1 : size;
 	}
-}
-
-/* A path, or "@name" for the abstract namespace. */
-static int address_of(const char *socket, struct sockaddr_un *ret_address, socklen_t *ret_size)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	size_t length = strlen(socket);
-	if (length == 0 || length >= sizeof(address.sun_path))
-		return -ENAMETOOLONG;
-	memcpy(address.sun_path, socket, length);
-	size_t size = offsetof(struct sockaddr_un, sun_path) + length;
-	if (socket[0] == '@')
-		address.sun_path[0] = '\0';
-	else
-		size++;
-	*ret_address = address;
-	*ret_size = (socklen_t)size;
-	return 0;
 }
 
 static int connect_error(const char *socket, int code, char *error)
@@ -122,8 +102,8 @@ int connection_open(struct connection *connection, const char *path, int64_t dea
 	char room[SOCKET_PATH_MAX];
 	path = connection_socket(path, room);
 	struct sockaddr_un address;
-	socklen_t size;
-	if (address_of(path, &address, &size) < 0)
+	socklen_t size = socket_address(path, &address);
+	if (size == 0)
 		return error_set(error, -ENAMETOOLONG,
 				 "socket: \"%s\" has %zu bytes, a socket's path may have %zu.",
 				 path, strlen(path), sizeof(address.sun_path) - 1);

@@ -5,6 +5,7 @@
 #include "proto/client/connection.h"
 #include "proto/client/forks.h"
 
+#include <argz.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -21,7 +22,6 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -39,6 +39,12 @@ enum {
 
 #define PRIVATE_PREFIX "@loaderd-"
 
+/* One behind the other, each with its zero. */
+struct texts {
+	char *text;
+	size_t size;
+};
+
 /*
  * The listening socket stays open here, too: so the name stays ours when the daemon dies, and who
  * connects meanwhile waits in its queue for the next one, which is started with what the first one
@@ -55,8 +61,7 @@ struct feed_daemon {
 	int log; /* memfd, -1 when standard error is inherited */
 	char socket[64];
 	char path[PATH_MAX];
-	char **settings; /* "SECTION.KEY=VALUE", the last is NULL */
-	char **environment;
+	struct texts arguments, environment;
 	cpu_set_t cpus;
 	bool cpus_known;
 };
@@ -155,13 +160,11 @@ static int listen_unguessable(char *ret_name, size_t size)
 	for (size_t i = 0; i < sizeof(random); i++)
 		length += snprintf(ret_name + length, size - (size_t)length, "%02x", random[i]);
 
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	memcpy(address.sun_path + 1, ret_name + 1, (size_t)length - 1);
+	struct sockaddr_un address;
+	socklen_t address_size = socket_address(ret_name, &address);
 	int fd = move_up(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (fd < 0)
 		return -errno;
-	socklen_t address_size =
-		(socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)length);
 	if (bind(fd, (struct sockaddr *)&address, address_size) < 0 || listen(fd, SOMAXCONN) < 0) {
 		io_close(fd);
 		return -errno;
@@ -189,83 +192,55 @@ static int log_new(void)
 	return fd;
 }
 
-static void texts_free(char **texts)
+static error_t add_setting(struct texts *to, const char *setting)
 {
-	for (char **text = texts; text && *text; text++)
-		free(*text);
-	free(texts);
+	return argz_add(&to->text, &to->size, "--set") ?: argz_add(&to->text, &to->size, setting);
 }
 
-/* As the daemon is told, and told again when it is restarted. */
-static char **copy_settings(const struct feed_daemon_options *options)
+/* What the daemon is called with, also when it is restarted. */
+static int keep_arguments(struct feed_daemon *daemon, const struct feed_daemon_options *options)
 {
-	char **copy = calloc((size_t)options->setting_count + 2, sizeof(*copy));
-	uint32_t count = 0;
-	bool good = copy;
-	while (good && count < options->setting_count) {
-		copy[count] = strdup(options->settings[count]);
-		good = copy[count++];
-	}
-	if (good && options->threads > 0)
-		good = asprintf(&copy[count], "pool.threads=%u", options->threads) >= 0;
-	if (good)
-		return copy;
-	texts_free(copy);
-	return NULL;
+	struct texts *to = &daemon->arguments;
+	char threads[32];
+	error_t r = argz_add(&to->text, &to->size, daemon->path);
+	r = r ?: argz_add_sep(&to->text, &to->size, "--listen-fd 3 --lifeline-fd 4", ' ');
+	for (uint32_t i = 0; r == 0 && i < options->setting_count; i++)
+		r = add_setting(to, options->settings[i]);
+	snprintf(threads, sizeof(threads), "pool.threads=%u", options->threads);
+	return -(r != 0 || options->threads == 0 ? r : add_setting(to, threads));
 }
 
-static size_t count_texts(char *const *texts)
-{
-	size_t count = 0;
-	while (texts[count])
-		count++;
-	return count;
-}
-
-/* A copy of our environment less what a service manager meant for us alone. */
-static char **child_environment(void)
+/* Our environment less what a service manager meant for us alone. */
+static int keep_environment(struct texts *to)
 {
 	static const char *const kept_from_it[] = {"NOTIFY_SOCKET=", "WATCHDOG_", "LISTEN_"};
-	size_t count = count_texts(environ), kept = 0;
-	char **copy = calloc(count + 1, sizeof(*copy));
-	for (size_t i = 0; copy && i < count; i++) {
+	if (argz_create(environ, &to->text, &to->size) != 0)
+		return -ENOMEM;
+	for (char *text = to->text; text && text < to->text + to->size;) {
 		bool ours = false;
-		for (size_t j = 0; j < sizeof(kept_from_it) / sizeof(*kept_from_it); j++)
-			ours |= strncmp(environ[i], kept_from_it[j], strlen(kept_from_it[j])) == 0;
+		for (size_t i = 0; i < sizeof(kept_from_it) / sizeof(*kept_from_it); i++)
+			ours |= strncmp(text, kept_from_it[i], strlen(kept_from_it[i])) == 0;
 		if (ours)
-			continue;
-		copy[kept] = strdup(environ[i]);
-		if (!copy[kept++]) {
-			texts_free(copy);
-			return NULL;
-		}
+			argz_delete(&to->text, &to->size, text); /* what follows moves here */
+		else
+			text += strlen(text) + 1;
 	}
-	return copy;
+	return 0;
 }
 
-/* What the child is called with; the texts are not its own. */
-static const char **child_arguments(const struct feed_daemon *daemon)
+/* Pointers to them, NULL behind the last; the caller frees the array. */
+static char **extract(const struct texts *texts)
 {
-	const char *first[] = {daemon->path, "--listen-fd", "3", "--lifeline-fd", "4"};
-	enum { FIRST = sizeof(first) / sizeof(first[0]) };
-	size_t settings = count_texts(daemon->settings);
-	const char **arguments = calloc(FIRST + 2 * settings + 1, sizeof(*arguments));
-	if (!arguments)
-		return NULL;
-	memcpy(arguments, first, sizeof(first));
-	for (size_t i = 0; i < settings; i++) {
-		arguments[FIRST + 2 * i] = "--set";
-		arguments[FIRST + 2 * i + 1] = daemon->settings[i];
-	}
-	return arguments;
+	char **all = calloc(argz_count(texts->text, texts->size) + 1, sizeof(*all));
+	if (all)
+		argz_extract(texts->text, texts->size, all);
+	return all;
 }
 
 static int spawn(struct feed_daemon *daemon, int lifeline_child)
 {
-	const char **arguments = child_arguments(daemon);
-	if (!arguments)
-		return -ENOMEM;
-
+	char **arguments = extract(&daemon->arguments),
+	     **environment = extract(&daemon->environment);
 	posix_spawn_file_actions_t actions;
 	posix_spawn_file_actions_init(&actions);
 	posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
@@ -280,11 +255,15 @@ static int spawn(struct feed_daemon *daemon, int lifeline_child)
 	bool moved = daemon->cpus_known && sched_getaffinity(0, sizeof(own), &own) == 0 &&
 		     sched_setaffinity(0, sizeof(daemon->cpus), &daemon->cpus) == 0;
 	/* An interrupt is for the client, which may still want batches to finish cleanly. */
-	int r = child_spawn(daemon->path, &actions, arguments, daemon->environment, &daemon->pid);
+	int r = !arguments || !environment
+			? -ENOMEM
+			: child_spawn(daemon->path, &actions, (const char **)arguments, environment,
+				      &daemon->pid);
 	if (moved)
 		sched_setaffinity(0, sizeof(own), &own);
 	posix_spawn_file_actions_destroy(&actions);
 	free(arguments);
+	free(environment);
 	return r;
 }
 
@@ -387,7 +366,7 @@ static int launch(struct feed_daemon *daemon, char *error)
 }
 
 /* What a restart finds again. */
-static int prepare(struct feed_daemon *daemon)
+static int prepare(struct feed_daemon *daemon, const struct feed_daemon_options *options)
 {
 	daemon->listen_fd = listen_unguessable(daemon->socket, sizeof(daemon->socket));
 	if (daemon->listen_fd < 0)
@@ -395,8 +374,7 @@ static int prepare(struct feed_daemon *daemon)
 	fork_guard_add(&daemon->listen_guard, &daemon->listen_fd);
 	fork_guard_add(&daemon->guard, &daemon->lifeline);
 	daemon->cpus_known = sched_getaffinity(0, sizeof(daemon->cpus), &daemon->cpus) == 0;
-	daemon->environment = child_environment();
-	if (!daemon->environment || !daemon->settings)
+	if (keep_arguments(daemon, options) < 0 || keep_environment(&daemon->environment) < 0)
 		return -ENOMEM;
 	daemon->log = log_new();
 	return daemon->log < -1 ? daemon->log : 0;
@@ -422,10 +400,9 @@ int feed_daemon_start_with(const struct feed_daemon_options *callers,
 	if (!daemon)
 		return error_set(error, -ENOMEM, "Out of memory.");
 	daemon->owner = getpid();
-	daemon->settings = copy_settings(&options);
 	daemon->pidfd = daemon->lifeline = daemon->listen_fd = daemon->log = -1;
 	find_binary(options.binary, daemon->path, sizeof(daemon->path));
-	int r = prepare(daemon);
+	int r = prepare(daemon, &options);
 	if (r < 0) {
 		error_set(error, r, "Cannot prepare a private daemon: %s.", strerror(-r));
 	} else {
@@ -568,7 +545,7 @@ void feed_daemon_stop(struct feed_daemon *daemon)
 	io_close(daemon->pidfd);
 	io_close(daemon->log);
 	io_close(daemon->listen_fd);
-	texts_free(daemon->environment);
-	texts_free(daemon->settings);
+	free(daemon->environment.text);
+	free(daemon->arguments.text);
 	free(daemon);
 }
