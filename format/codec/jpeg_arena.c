@@ -156,10 +156,35 @@ static JBLOCKARRAY arena_access_virt_barray(j_common_ptr cinfo, jvirt_barray_ptr
 	return array->rows + first_row;
 }
 
+static void chunks_free(struct jpeg_arena *arena)
+{
+	while (arena->chunks) {
+		struct jpeg_arena_chunk *next = arena->chunks->next;
+		free(arena->chunks);
+		arena->chunks = next;
+	}
+}
+
 static void arena_free_pool(j_common_ptr cinfo, int pool)
 {
-	if (pool == JPOOL_IMAGE)
-		jpeg_arena_reset(arena_of(cinfo));
+	struct jpeg_arena *arena = arena_of(cinfo);
+
+	if (pool != JPOOL_IMAGE)
+		return;
+	/*
+	 * several chunks become one that holds what this image needed, so that the next one like it
+	 * needs no more
+	 */
+	if (arena->used > ARENA_KEPT_MAX) {
+		chunks_free(arena);
+	} else if (arena->chunks && arena->chunks->next) {
+		chunks_free(arena);
+		arena->chunks = chunk_new(round_up(arena->used + arena->used / 4, ARENA_ALIGN));
+	}
+	if (arena->chunks)
+		arena->chunks->used = 0;
+	arena->used = 0;
+	arena->arrays = NULL;
 }
 
 void jpeg_arena_attach(struct jpeg_arena *arena, struct scratch_budget *budget, j_common_ptr cinfo)
@@ -176,33 +201,6 @@ void jpeg_arena_attach(struct jpeg_arena *arena, struct scratch_budget *budget, 
 	manager->realize_virt_arrays = arena_realize_virt_arrays;
 	manager->access_virt_barray = arena_access_virt_barray;
 	manager->free_pool = arena_free_pool;
-}
-
-static void chunks_free(struct jpeg_arena *arena)
-{
-	while (arena->chunks) {
-		struct jpeg_arena_chunk *next = arena->chunks->next;
-		free(arena->chunks);
-		arena->chunks = next;
-	}
-}
-
-void jpeg_arena_reset(struct jpeg_arena *arena)
-{
-	/*
-	 * several chunks become one that holds what this image needed, so that the next one like it
-	 * needs no more
-	 */
-	if (arena->used > ARENA_KEPT_MAX) {
-		chunks_free(arena);
-	} else if (arena->chunks && arena->chunks->next) {
-		chunks_free(arena);
-		arena->chunks = chunk_new(round_up(arena->used + arena->used / 4, ARENA_ALIGN));
-	}
-	if (arena->chunks)
-		arena->chunks->used = 0;
-	arena->used = 0;
-	arena->arrays = NULL;
 }
 
 void jpeg_arena_detach(struct jpeg_arena *arena)

@@ -47,11 +47,9 @@ struct jpeg_arena {
 };
 
 /*
- * Takes over the memory of cinfo, which was just created. The arena is found again through
- * cinfo->client_data. budget may be NULL.
+ * Takes over the memory of cinfo, which was just created; jpeg_abort() takes back what was handed
+ * out. The arena is found again through cinfo->client_data. budget may be NULL.
  */
 void jpeg_arena_attach(struct jpeg_arena *arena, struct scratch_budget *budget, j_common_ptr cinfo);
 /* Gives cinfo its own manager back, so that it can be destroyed, and frees everything. */
 void jpeg_arena_detach(struct jpeg_arena *arena);
-/* Takes back what was handed out. jpeg_abort() does it through free_pool. */
-void jpeg_arena_reset(struct jpeg_arena *arena);

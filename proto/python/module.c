@@ -21,6 +21,14 @@ PyObject *raise_error(int code, const char *text)
 	return NULL;
 }
 
+PyObject *list_put(PyObject *list, Py_ssize_t i, PyObject *item)
+{
+	if (item && PyList_SetItem(list, i, item) == 0)
+		return list;
+	Py_DECREF(list);
+	return NULL;
+}
+
 void *object_new(PyTypeObject *type)
 {
 	allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
@@ -53,13 +61,8 @@ Py_ssize_t parse_texts(const char *name, PyObject *tuple, const char **texts, in
 static PyObject *class_names(const struct feed_dataset *dataset)
 {
 	PyObject *list = PyList_New(dataset->classes);
-	for (uint32_t i = 0; list && i < dataset->classes; i++) {
-		PyObject *text = text_of(dataset->class_names[i]);
-		if (!text || PyList_SetItem(list, i, text) < 0) {
-			Py_DECREF(list);
-			return NULL;
-		}
-	}
+	for (uint32_t i = 0; list && i < dataset->classes; i++)
+		list = list_put(list, i, text_of(dataset->class_names[i]));
 	return list;
 }
 
@@ -80,10 +83,7 @@ static PyObject *dataset_fields(const struct feed_dataset *dataset)
 				? Py_BuildValue("(NIO)", text_of(field->name), field->type, Py_None)
 				: Py_BuildValue("(NIK)", text_of(field->name), field->type,
 						(unsigned long long)field->longest);
-		if (!facts || PyList_SetItem(list, i, facts) < 0) {
-			Py_DECREF(list);
-			return NULL;
-		}
+		list = list_put(list, i, facts);
 	}
 	return list;
 }

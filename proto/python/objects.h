@@ -37,6 +37,11 @@ extern PyType_Spec array_spec, slot_spec, stream_spec, daemon_spec;
 PyObject *text_of(const char *text);
 /* Of libfeed's negative errno; NULL. */
 PyObject *raise_error(int code, const char *text);
+/*
+ * Puts an item into a list, which takes it over, and returns the list; NULL, without the list and
+ * with an exception: there is no item.
+ */
+PyObject *list_put(PyObject *list, Py_ssize_t i, PyObject *item);
 /* An object of one of our heap types; NULL, with an exception: no memory. */
 void *object_new(PyTypeObject *type);
 void object_free(PyObject *self);

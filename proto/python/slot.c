@@ -85,10 +85,7 @@ static PyObject *records(const struct feed_field *field, uint32_t count)
 		PyObject *value = PyBytes_FromStringAndSize(record + sizeof(size), size);
 		if (value && field->type == FEED_TEXT)
 			value = decoded(value);
-		if (!value || PyList_SetItem(list, i, value) < 0) {
-			Py_DECREF(list);
-			return NULL;
-		}
+		list = list_put(list, i, value);
 	}
 	return list;
 }

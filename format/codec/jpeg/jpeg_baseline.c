@@ -499,8 +499,9 @@ static int index_row(struct jpeg_sequential *sequential, const struct jpeg_index
 		uint32_t end = e + 1 < plan->entry_count ? plan->columns[e + 1] : mcus_wide;
 		int r;
 
-		entries[e].position = stuffed_position(place, jpeg_sequential_position(sequential),
-						       entered && e == 0);
+		entries[e].position = stuffed_position(
+			place, jpeg_reader_position(&sequential->reader, sequential->scan.data),
+			entered && e == 0);
 		for (uint32_t i = 0; i < plan->component_count; i++) {
 			if (sequential->dc[i] < INT16_MIN || sequential->dc[i] > INT16_MAX)
 				return -EBADMSG;

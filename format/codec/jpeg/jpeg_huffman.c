@@ -382,14 +382,6 @@ static uint64_t load64(const uint8_t *p)
 	return __builtin_bswap64(value);
 }
 
-void jpeg_reader_init(struct jpeg_reader *reader, const uint8_t *data, const uint8_t *end)
-{
-	reader->next = data;
-	reader->end = end;
-	reader->bits = 0;
-	reader->bit_count = 0;
-}
-
 int jpeg_reader_overrun(const struct jpeg_reader *reader)
 {
 	return (reader->next - reader->end) * 8 > reader->bit_count;

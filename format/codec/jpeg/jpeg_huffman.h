@@ -114,7 +114,7 @@ int jpeg_tables_pair(struct jpeg_tables *tables, const struct jpeg_table *ac,
 size_t jpeg_unstuff(const uint8_t *data, size_t size, uint8_t *output, uint32_t *segments,
 		    uint32_t segment_max, uint32_t *ret_segment_count);
 
-/* A place in an unstuffed scan. */
+/* A place in an unstuffed scan; next and end are what it begins with. */
 struct jpeg_reader {
 	const uint8_t *next; /* next byte to load */
 	const uint8_t *end;  /* of the data; JPEG_SCAN_PADDING bytes behind it are readable */
@@ -122,7 +122,6 @@ struct jpeg_reader {
 	int64_t bit_count;   /* valid ones; negative is never reached between calls */
 };
 
-void jpeg_reader_init(struct jpeg_reader *reader, const uint8_t *data, const uint8_t *end);
 /* Has it consumed more bits than there are? */
 int jpeg_reader_overrun(const struct jpeg_reader *reader);
 /* Bits consumed since `begin`, a place at or before where the reader started. */

@@ -48,11 +48,7 @@ static uint32_t get16(const uint8_t *p)
 /* Bits that hold every value up to this one. */
 static uint32_t width_of(uint64_t value)
 {
-	uint32_t width = 0;
-
-	for (; value > 0; value >>= 1)
-		width++;
-	return width;
+	return value ? 64 - (uint32_t)__builtin_clzll(value) : 0;
 }
 
 static uint32_t width_of_signed(int32_t value)

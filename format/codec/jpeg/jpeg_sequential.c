@@ -23,7 +23,7 @@ static void begin_segment(struct jpeg_sequential *sequential, uint32_t segment)
 	size_t begin = segment ? begins[segment - 1] : 0;
 	size_t end = segment < sequential->segment_count ? begins[segment] : sequential->scan_size;
 
-	jpeg_reader_init(&sequential->reader, bytes + begin, bytes + end);
+	sequential->reader = (struct jpeg_reader){.next = bytes + begin, .end = bytes + end};
 	memset(sequential->dc, 0, sizeof(sequential->dc));
 	sequential->segment = segment;
 	sequential->mcus_left = sequential->frame->restart_interval;
@@ -125,9 +125,4 @@ int jpeg_sequential_row(struct jpeg_sequential *sequential, uint32_t first, uint
 			blocks += 64 * (size_t)sequential->frame->mcu_blocks;
 	}
 	return jpeg_reader_overrun(&sequential->reader) ? -EBADMSG : 0;
-}
-
-uint64_t jpeg_sequential_position(const struct jpeg_sequential *sequential)
-{
-	return jpeg_reader_position(&sequential->reader, sequential->scan.data);
 }

@@ -45,5 +45,3 @@ int jpeg_sequential_skip(struct jpeg_sequential *sequential, uint64_t mcus);
 /* Decodes the next MCU row; MCUs first .. end - 1 go to blocks, in coded order. -EBADMSG. */
 int jpeg_sequential_row(struct jpeg_sequential *sequential, uint32_t first, uint32_t end,
 			int16_t *blocks);
-/* Bits of the unstuffed scan that lie behind. */
-uint64_t jpeg_sequential_position(const struct jpeg_sequential *sequential);
