@@ -183,19 +183,14 @@ static void identify_value(const struct packimg_writer *writer, struct column *c
 			   const struct packimg_value *value)
 {
 	const bool is_bytes = column->type >= PACKIMG_FIELD_BYTES;
+	const void *number =
+		column->type == PACKIMG_FIELD_INT64 ? (const void *)&value->int64 : &value->float64;
 	uint64_t identity[] = {column->identity, writer->sample_first + writer->sample_count - 1,
 			       is_bytes ? value->size : 0};
 
-	column->identity = XXH3_64bits(identity, sizeof(identity));
-	if (is_bytes)
-		column->identity =
-			XXH3_64bits_withSeed(value->bytes, value->size, column->identity);
-	else if (column->type == PACKIMG_FIELD_INT64)
-		column->identity =
-			XXH3_64bits_withSeed(&value->int64, sizeof(value->int64), column->identity);
-	else
-		column->identity = XXH3_64bits_withSeed(&value->float64, sizeof(value->float64),
-							column->identity);
+	column->identity = XXH3_64bits_withSeed(is_bytes ? value->bytes : number,
+						is_bytes ? value->size : sizeof(uint64_t),
+						XXH3_64bits(identity, sizeof(identity)));
 }
 
 static int put_item(struct packimg_writer *writer, const struct packimg_item *item)

@@ -203,8 +203,12 @@ static int copy_values(const struct copy_set *set, const struct copy_input *inpu
 	return r;
 }
 
-int copy_sample(const struct copy_set *set, uint64_t number, struct packimg_writer *writer,
-		struct packimg_error *error)
+/*
+ * -EBADMSG, with input, index and source in error, when the sample is damaged; other errors are the
+ * writer's.
+ */
+static int copy_sample(const struct copy_set *set, uint64_t number, struct packimg_writer *writer,
+		       struct packimg_error *error)
 {
 	struct packimg_sample sample;
 	const char *source = NULL;

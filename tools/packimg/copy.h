@@ -39,12 +39,6 @@ int copy_begin(const struct copy_set *set, const char *path,
 	       struct packimg_error *error);
 /* Label in the output, PACKIMG_LABEL_NONE also for a damaged record. */
 int32_t copy_label(const struct copy_set *set, uint64_t number);
-/*
- * -EBADMSG, with input, index and source in error, when the sample is damaged; other errors are the
- * writer's.
- */
-int copy_sample(const struct copy_set *set, uint64_t number, struct packimg_writer *writer,
-		struct packimg_error *error);
 /* How a copy deals with damage, and shows how far it is. */
 struct copy_course {
 	struct progress progress;
@@ -54,7 +48,7 @@ struct copy_course {
 
 enum { COPY_SKIPPED = 1 };
 
-/* copy_sample(), unless somebody interrupts (-EINTR). COPY_SKIPPED: it was damaged. */
+/* Copies a sample, unless somebody interrupts (-EINTR). COPY_SKIPPED: it was damaged. */
 int copy_next(const struct copy_set *set, uint64_t number, struct packimg_writer *writer,
 	      struct copy_course *course, struct packimg_error *error);
 /* What the inputs know of means and deviations, weighted by the pixels they looked at. */

@@ -18,19 +18,6 @@ static uint64_t choose(uint64_t i, uint64_t n, uint64_t of)
 	return first + shuffle_hash(&i, sizeof(i), of) % (end - first);
 }
 
-static int reserve(struct advise_sample *sample, uint64_t wanted, uint64_t of)
-{
-	uint64_t count = wanted < of ? wanted : of;
-
-	sample->of = of;
-	sample->images = calloc(count + 1, sizeof(*sample->images));
-	sample->stored = calloc(count + 1, sizeof(*sample->stored));
-	sample->short_sides = calloc(count + 1, sizeof(*sample->short_sides));
-	if (!sample->images || !sample->stored || !sample->short_sides)
-		return -ENOMEM;
-	return (int)(count > INT32_MAX ? INT32_MAX : count);
-}
-
 static void add(struct advise_sample *sample, const struct trial_image *image, uint32_t width,
 		uint32_t height, bool jpeg)
 {
@@ -41,32 +28,65 @@ static void add(struct advise_sample *sample, const struct trial_image *image, u
 	sample->count++;
 }
 
-/* Adds the file that lies in held from offset on; its data are an offset until all are read. */
-static void add_file(struct advise_sample *sample, size_t offset)
+/* Adds a file, whose data are an offset until all are read. */
+static int take_file(struct advise_sample *sample, uint64_t number)
 {
-	const struct trial_image image = {.data = (const uint8_t *)offset,
-					  .size = sample->bytes_held.size - offset};
-	struct packimg_error error;
+	const struct place *place = &sample->catalog.samples[number].place;
+	struct buffer *held = &sample->bytes_held;
+	struct trial_image image = {.data = (const uint8_t *)held->size};
+	struct packimg_error ignored;
 	struct image_info info;
+	size_t offset = held->size;
 
+	int r = place->kind == PLACE_STREAM
+			? store_read_stream(&sample->catalog.store, place, held, &ignored)
+			: store_read(&sample->catalog.store, place, held, &ignored);
+	image.size = held->size - offset;
 	/* formats that are none are no images; what is damaged deeper shows when it is stored */
-	if (image_probe(sample->bytes_held.data + offset, image.size, &info, &error)) {
-		sample->bytes_held.size = offset;
+	if (!r)
+		r = image_probe(held->data + offset, image.size, &info, &ignored);
+	if (!r) {
+		add(sample, &image, info.width, info.height, info.kind == IMAGE_JPEG);
+	} else {
+		held->size = offset;
 		sample->unread++;
-		return;
 	}
-	add(sample, &image, info.width, info.height, info.kind == IMAGE_JPEG);
+	return r == -ENOMEM ? r : 0;
 }
 
-static void add_stored(struct advise_sample *sample, const struct packimg_sample *stored)
+static int take_stored(struct advise_sample *sample, uint64_t number)
 {
 	struct packimg_sample *kept = &sample->stored[sample->count];
 	const struct trial_image image = {.stored = kept};
-	bool jpeg = stored->codec == PACKIMG_CODEC_JPEG;
 
-	*kept = *stored;
+	if (packimg_sample(sample->dataset, number, kept) ||
+	    !trial_can_use(sample->decoder, kept)) {
+		sample->unread++;
+		return 0;
+	}
+	bool jpeg = kept->codec == PACKIMG_CODEC_JPEG;
 	sample->pixels |= !jpeg;
-	add(sample, &image, stored->width, stored->height, jpeg);
+	add(sample, &image, kept->width, kept->height, jpeg);
+	return 0;
+}
+
+/* As many as are wanted of those that there are. */
+static int take_some(struct advise_sample *sample, uint64_t wanted, uint64_t of,
+		     int (*take)(struct advise_sample *sample, uint64_t number),
+		     struct packimg_error *error)
+{
+	uint64_t count = wanted < of ? wanted : of;
+	int r = 0;
+
+	sample->of = of;
+	sample->images = calloc(count + 1, sizeof(*sample->images));
+	sample->stored = calloc(count + 1, sizeof(*sample->stored));
+	sample->short_sides = calloc(count + 1, sizeof(*sample->short_sides));
+	if (!sample->images || !sample->stored || !sample->short_sides)
+		r = -ENOMEM;
+	for (uint64_t i = 0; i < count && !r; i++)
+		r = command_interrupted() ? -EINTR : take(sample, choose(i, count, of));
+	return r == -ENOMEM ? packimg_fail(error, r, "out of memory") : r;
 }
 
 static int list(struct advise_sample *sample, const char *path, struct packimg_error *error)
@@ -95,61 +115,20 @@ static int list(struct advise_sample *sample, const char *path, struct packimg_e
 static int read_source(struct advise_sample *sample, const char *path, uint64_t wanted,
 		       struct packimg_error *error)
 {
-	struct buffer *held = &sample->bytes_held;
-
 	int r = list(sample, path, error);
-	if (r)
-		return r;
-	int count = reserve(sample, wanted, sample->catalog.count);
-	if (count < 0)
-		return packimg_fail(error, count, "out of memory");
-	for (int i = 0; i < count; i++) {
-		const struct catalog_sample *chosen =
-			&sample->catalog.samples[choose((uint64_t)i, (uint64_t)count, sample->of)];
-		struct packimg_error ignored;
-		size_t offset = held->size;
 
-		if (command_interrupted())
-			return -EINTR;
-		r = chosen->place.kind == PLACE_STREAM
-			    ? store_read_stream(&sample->catalog.store, &chosen->place, held,
-						&ignored)
-			    : store_read(&sample->catalog.store, &chosen->place, held, &ignored);
-		if (r == -ENOMEM)
-			return packimg_fail(error, r, "out of memory");
-		if (r)
-			held->size = offset, sample->unread++;
-		else
-			add_file(sample, offset);
-	}
-	return 0;
+	return r ? r : take_some(sample, wanted, sample->catalog.count, take_file, error);
 }
 
 static int read_dataset(struct advise_sample *sample, const char *path, uint64_t wanted,
 			struct packimg_error *error)
 {
-	struct packimg_decoder *decoder = NULL;
-
 	int r = packimg_open(path, &sample->dataset, error);
 	if (r)
 		return r;
-	int count = reserve(sample, wanted, packimg_count(sample->dataset));
-	if (count < 0 || image_decoder_new(&decoder))
+	if (image_decoder_new(&sample->decoder))
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	for (int i = 0; i < count && !r; i++) {
-		uint64_t number = choose((uint64_t)i, (uint64_t)count, sample->of);
-		struct packimg_sample stored;
-
-		if (command_interrupted())
-			r = -EINTR;
-		else if (packimg_sample(sample->dataset, number, &stored) ||
-			 !trial_can_use(decoder, &stored))
-			sample->unread++;
-		else
-			add_stored(sample, &stored);
-	}
-	packimg_decoder_free(decoder);
-	return r;
+	return take_some(sample, wanted, packimg_count(sample->dataset), take_stored, error);
 }
 
 static int compare_sides(const void *a, const void *b)
@@ -187,6 +166,7 @@ int advise_sample_init(struct advise_sample *sample, const char *path, uint64_t 
 void advise_sample_deinit(struct advise_sample *sample)
 {
 	catalog_deinit(&sample->catalog);
+	packimg_decoder_free(sample->decoder);
 	packimg_close(sample->dataset);
 	free(sample->images);
 	free(sample->stored);

@@ -19,6 +19,7 @@ struct advise_sample {
 
 	struct catalog catalog;
 	struct packimg *dataset;
+	struct packimg_decoder *decoder;
 	struct packimg_sample *stored; /* a dataset's */
 	struct buffer bytes_held;
 };

@@ -57,7 +57,7 @@ static struct render_options render_options(const struct trial_way *way)
 		.raw_zstd = way->kind == TRIAL_RAW_ZSTD,
 		.zstd_level = ZSTD_LEVEL,
 		.other = PACKIMG_CODEC_JPEG,
-		.index = way->kind != TRIAL_BARE,
+		.no_index = way->kind == TRIAL_BARE,
 		.transcode = way->transcode,
 		/* what does not decode must not end a measurement */
 	};

@@ -16,7 +16,6 @@ enum option_key {
 	KEY_RAW_ZSTD,
 	KEY_OTHER,
 	KEY_CHECK,
-	KEY_NO_INDEX,
 	KEY_SHUFFLE,
 	KEY_SPLIT,
 	KEY_SEPARATOR,
@@ -89,7 +88,8 @@ static const struct options_row options[] = {
 	 "under --jpeg verbatim, what images of other kinds become: jpeg (default), raw or zstd"},
 	{"optimise", 0, NULL, "optimal Huffman tables: 3 % smaller, slower to make", OPTIONS_FLAG,
 	 AT(render.optimise)},
-	{"no-index", KEY_NO_INDEX, NULL, "no index beside JPEGs: feeds slower"},
+	{"no-index", 0, NULL, "no index beside JPEGs: feeds slower", OPTIONS_FLAG,
+	 AT(render.no_index)},
 	{"progressive", 0, "keep|transcode",
 	 "keep (default), or transcode: progressive and other JPEGs that can have no index become "
 	 "baseline, without loss",
@@ -207,9 +207,6 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		render->other =
 			(enum packimg_codec)(options_word("non-jpeg", text, codecs, state) + 1);
 		return 0;
-	case KEY_NO_INDEX:
-		render->index = false;
-		return 0;
 	case KEY_CHECK:
 		return 0;
 	case KEY_SEPARATOR:
@@ -252,7 +249,6 @@ void convert_parse(struct convert *convert, int argc, char **argv, struct word_l
 {
 	convert->options = (struct convert_options){
 		.render = {.verbatim = true,
-			   .index = true,
 			   .quality = QUALITY_DEFAULT,
 			   .zstd_level = 3,
 			   .pixels_max = PIXELS_DEFAULT,

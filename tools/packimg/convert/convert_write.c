@@ -281,7 +281,7 @@ static void describe(FILE *file, const struct convert *convert)
 		fprintf(file, " raw=%g", render->raw_fraction);
 	if (render->raw_zstd)
 		fprintf(file, " zstd=%d", render->zstd_level);
-	fprintf(file, "%s%s%s", render->index ? "" : " no-index",
+	fprintf(file, "%s%s%s", render->no_index ? " no-index" : "",
 		render->transcode ? " progressive=transcode" : "",
 		render->optimise ? " optimise" : "");
 	if (options->shuffle)

@@ -105,7 +105,7 @@ static int add_index(struct renderer *renderer, struct buffer *bytes, size_t off
 	struct image_side side;
 
 	rendered->data_size = bytes->size - offset;
-	if (!renderer->options.index)
+	if (renderer->options.no_index)
 		return image_check(&renderer->reader, bytes->data + offset, rendered->data_size,
 				   info, error);
 	int r = image_index(&renderer->reader, bytes->data + offset, rendered->data_size, info,

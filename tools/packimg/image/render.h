@@ -19,7 +19,7 @@ struct render_options {
 	bool raw_zstd;       /* raw is raw+zstd where that is smaller */
 	int zstd_level;
 	enum packimg_codec other; /* under verbatim, for sources that are not JPEGs */
-	bool index;               /* store an index into each JPEG's scan beside it */
+	bool no_index;            /* beside each JPEG, into its scan */
 	/* under verbatim, what can have no index as it is (struct unindexed) */
 	bool transcode;
 	uint64_t pixels_max; /* of an image; 0: any number */

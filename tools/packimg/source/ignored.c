@@ -48,22 +48,17 @@ static int add_folder(struct ignored *ignored, const char *name)
 	const char *slash = strrchr(name, '/');
 	char *folder = slash ? strndup(name, (size_t)(slash - name + 1)) : NULL;
 	uint32_t number;
+	bool added;
 
 	if (!slash)
 		return 0;
-	int r = folder ? names_add(&ignored->folders, folder, &number, NULL) : -ENOMEM;
+	int r = folder ? names_add(&ignored->folders, folder, &number, &added) : -ENOMEM;
 	free(folder);
-	if (!r && number >= ignored->folder_room) {
-		uint64_t room = ignored->folder_room ? 2 * ignored->folder_room : 64;
-		uint64_t *files = reallocarray(ignored->folder_files, room, sizeof(*files));
-
-		if (!files)
-			return -ENOMEM;
-		memset(files + ignored->folder_room, 0,
-		       (room - ignored->folder_room) * sizeof(*files));
-		ignored->folder_files = files;
-		ignored->folder_room = room;
-	}
+	if (!r && array_room(&ignored->folder_files, number, &ignored->folder_room,
+			     sizeof(*ignored->folder_files)))
+		r = -ENOMEM;
+	if (!r && added)
+		ignored->folder_files[number] = 0;
 	if (!r)
 		ignored->folder_files[number]++;
 	return r;

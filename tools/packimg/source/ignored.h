@@ -27,7 +27,8 @@ struct ignored {
 	struct ignored_kind kinds[IGNORED_KINDS_MAX + 1];
 	/* of files that are not hidden, each ends in '/' */
 	struct names folders;
-	uint64_t *folder_files, folder_room;
+	uint64_t *folder_files;
+	size_t folder_room;
 	uint64_t files, excluded;
 };
 
