@@ -2,7 +2,9 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -95,4 +97,18 @@ int number_bytes(const char *text, uint64_t *ret_bytes)
 		return -EINVAL;
 	*ret_bytes = (uint64_t)value;
 	return 0;
+}
+
+const char *number_grouped(uint64_t value, char ret_text[NUMBER_GROUPED])
+{
+	char digits[NUMBER_GROUPED];
+	int length = snprintf(digits, sizeof(digits), "%" PRIu64, value), used = 0;
+
+	for (int i = 0; i < length; i++) {
+		if (i > 0 && (length - i) % 3 == 0)
+			ret_text[used++] = ',';
+		ret_text[used++] = digits[i];
+	}
+	ret_text[used] = '\0';
+	return ret_text;
 }

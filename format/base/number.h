@@ -26,3 +26,7 @@ int number_begin(const char *text, int base, uint64_t *ret_value, const char **r
  * "i", too. 0: it is none of these.
  */
 unsigned number_unit(const char **text);
+
+enum { NUMBER_GROUPED = 32 }; /* bytes */
+/* 1234567 as "1,234,567", into the text, which is returned. */
+const char *number_grouped(uint64_t value, char ret_text[NUMBER_GROUPED]);

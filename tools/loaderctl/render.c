@@ -1,4 +1,5 @@
 #include "tools/loaderctl/render.h"
+#include "format/base/number.h"
 #include "format/base/uuid.h"
 
 #include "format/base/printable.h"
@@ -37,20 +38,6 @@ static void put_lines(const char *label, const char *text)
 		text += size + (text[size] != '\0');
 		label = "";
 	}
-}
-
-/* 1234567 as 1,234,567. */
-static const char *grouped(uint64_t value, char out[32])
-{
-	char digits[24];
-	int length = snprintf(digits, sizeof(digits), "%" PRIu64, value), used = 0;
-	for (int i = 0; i < length; i++) {
-		if (i > 0 && (length - i) % 3 == 0)
-			out[used++] = ',';
-		out[used++] = digits[i];
-	}
-	out[used] = '\0';
-	return out;
 }
 
 static const char *bytes_text(uint64_t bytes, char out[32])
@@ -158,8 +145,8 @@ static void put_feed(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus 
 	put_field("pipeline", feed->pipeline);
 	printf("  %-10sepoch %" PRIu64 ", batch %" PRIu64 ", batch size %" PRIu32 "\n", "position",
 	       feed->epoch, feed->batch, feed->batch_size);
-	printf("  %-10s%s delivered, %s bad", "images", grouped(feed->images, images),
-	       grouped(feed->bad, bad));
+	printf("  %-10s%s delivered, %s bad", "images", number_grouped(feed->images, images),
+	       number_grouped(feed->bad, bad));
 	if (before && elapsed_ns > 0)
 		printf(", %.0f/s",
 		       (double)(feed->images - before->images) * 1e9 / (double)elapsed_ns);
@@ -230,7 +217,7 @@ void render_dataset(const Loaderd__Dataset *dataset)
 {
 	char samples[32], uuid[UUID_TEXT];
 	put_text(dataset->path);
-	printf("\n  %-10s%s\n", "samples", grouped(dataset->samples, samples));
+	printf("\n  %-10s%s\n", "samples", number_grouped(dataset->samples, samples));
 	if (dataset->uuid.len == UUID_SIZE) {
 		uuid_write(dataset->uuid.data, uuid);
 		printf("  %-10s%s\n", "uuid", uuid);

@@ -432,7 +432,6 @@ static int write_images(struct extract *extract)
 		.progress = &extract->progress,
 		.bytes = &extract->bytes,
 	};
-	struct text_buffer count, whole, size, duration;
 	int fault;
 
 	progress_init(&extract->progress, "extracting", extract->count, extract->quiet);
@@ -440,10 +439,10 @@ static int write_images(struct extract *extract)
 	if (fault)
 		return command_fail("starting threads: %s", strerror(-fault));
 	printable_line(stdout, "%s: %s of %s image%s, %s, %s", extract->output,
-		       text_count(&count, extract->done - extract->bad),
-		       text_count(&whole, extract->count), text_plural(extract->count),
-		       text_bytes(&size, extract->bytes),
-		       text_duration(&duration, progress_elapsed_s(&extract->progress)));
+		       text_count(TEXT, extract->done - extract->bad),
+		       text_count(TEXT, extract->count), text_plural(extract->count),
+		       text_bytes(TEXT, extract->bytes),
+		       text_duration(TEXT, progress_elapsed_s(&extract->progress)));
 	if (!extract->bad)
 		return COMMAND_OK;
 	return extract->bad == extract->count ? COMMAND_FAILED : COMMAND_SKIPPED;

@@ -262,7 +262,6 @@ static int report(const struct index *index, double seconds)
 	double percent = index->jpeg_bytes
 				 ? 100.0 * (double)index->made_bytes / (double)index->jpeg_bytes
 				 : 0;
-	struct text_buffer count, other, bytes, duration;
 
 	if (index->json) {
 		json_t *json =
@@ -277,17 +276,17 @@ static int report(const struct index *index, double seconds)
 		json_object_set_new(json, "unindexed", unindexed_json(&index->unindexed));
 		return command_print_json(json);
 	}
-	printable_put(stdout, index->path, strlen(index->path));
-	printf(": %s of %s JPEGs have an index now, ",
-	       text_count(&count, index->made + index->kept), text_count(&other, index->jpegs));
-	printf("%s of them made (%s, %.2f %% of the JPEGs' bytes), %s\n",
-	       text_count(&count, index->made), text_bytes(&bytes, index->made_bytes), percent,
-	       text_duration(&duration, seconds));
+	printable_line(stdout,
+		       "%s: %s of %s JPEGs have an index now, %s of them made (%s, %.2f %% of the "
+		       "JPEGs' bytes), %s",
+		       index->path, text_count(TEXT, index->made + index->kept),
+		       text_count(TEXT, index->jpegs), text_count(TEXT, index->made),
+		       text_bytes(TEXT, index->made_bytes), percent, text_duration(TEXT, seconds));
 	unindexed_print(&index->unindexed);
 	if (index->damaged)
 		printf("  damaged   %s sample%s left as stored; packimg verify looks at "
 		       "all of them\n",
-		       text_count(&count, index->damaged), text_plural(index->damaged));
+		       text_count(TEXT, index->damaged), text_plural(index->damaged));
 	return 0;
 }
 

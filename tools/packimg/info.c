@@ -80,38 +80,34 @@ static int survey_dataset(const struct packimg *dataset, struct survey *survey)
 
 static void print_codecs(const struct survey *survey)
 {
-	struct text_buffer count, bytes;
-
 	for (int i = 1; i < 4; i++)
 		if (survey->codecs[i])
 			printf("  %-10s %s sample%s, %s\n", codec_name((enum packimg_codec)i),
-			       text_count(&count, survey->codecs[i]),
-			       text_plural(survey->codecs[i]),
-			       text_bytes(&bytes, survey->codec_bytes[i]));
+			       text_count(TEXT, survey->codecs[i]), text_plural(survey->codecs[i]),
+			       text_bytes(TEXT, survey->codec_bytes[i]));
 	if (survey->with_side)
 		printf("  %-10s %s sample%s, %s\n", "side data",
-		       text_count(&count, survey->with_side), text_plural(survey->with_side),
-		       text_bytes(&bytes, survey->side_bytes));
+		       text_count(TEXT, survey->with_side), text_plural(survey->with_side),
+		       text_bytes(TEXT, survey->side_bytes));
 }
 
 static void print_classes(const struct packimg *dataset, const struct survey *survey, bool all)
 {
 	struct range each = {.low = UINT64_MAX};
-	struct text_buffer count;
 
 	for (uint32_t i = 0; i < survey->label_count; i++)
 		range_add(&each, survey->labels[i]);
-	printf("classes     %s", text_count(&count, survey->label_count));
+	printf("classes     %s", text_count(TEXT, survey->label_count));
 	if (survey->label_count)
 		printf(", %" PRIu64 " to %" PRIu64 " sample%s each", each.low, each.high,
 		       text_plural(each.high));
 	if (survey->unlabelled)
-		printf(", %s sample%s without", text_count(&count, survey->unlabelled),
+		printf(", %s sample%s without", text_count(TEXT, survey->unlabelled),
 		       text_plural(survey->unlabelled));
 	putchar('\n');
 	for (uint32_t i = 0; i < survey->label_count && (all || i < 10); i++)
 		printable_line(stdout, "  %-5u %-30s %s", i, packimg_class_name(dataset, i),
-			       text_count(&count, survey->labels[i]));
+			       text_count(TEXT, survey->labels[i]));
 	if (!all && survey->label_count > 10)
 		printf("  and %u more (--classes)\n", survey->label_count - 10);
 }
@@ -119,7 +115,6 @@ static void print_classes(const struct packimg *dataset, const struct survey *su
 static void print_field(const struct packimg_field *field)
 {
 	const char *type = field_type_name(field->type);
-	struct text_buffer bytes;
 
 	if (field->type < PACKIMG_FIELD_BYTES)
 		printable_line(stdout, "field       %s (%s)", field->name, type);
@@ -128,7 +123,7 @@ static void print_field(const struct packimg_field *field)
 			       type);
 	else
 		printable_line(stdout, "field       %s (%s, up to %s bytes%s)", field->name, type,
-			       text_count(&bytes, field->longest),
+			       text_count(TEXT, field->longest),
 			       field->longest > PACKIMG_FED_MAX
 				       ? ", more than loaderd delivers of one"
 				       : "");
@@ -172,13 +167,12 @@ static int print_text(const struct packimg *dataset, const struct info_options *
 		      const struct survey *survey)
 {
 	uint64_t count = packimg_count(dataset), good = count - survey->damaged;
-	struct text_buffer number, bytes;
 	char uuid[UUID_TEXT];
 
 	uuid_write(packimg_uuid(dataset), uuid);
 	printable_line(stdout, "%s: %s sample%s, %s in %u file%s, %s", info->path,
-		       text_count(&number, count), text_plural(count),
-		       text_bytes(&bytes, dataset_bytes(dataset)), packimg_shard_count(dataset),
+		       text_count(TEXT, count), text_plural(count),
+		       text_bytes(TEXT, dataset_bytes(dataset)), packimg_shard_count(dataset),
 		       text_plural(packimg_shard_count(dataset)), uuid);
 	print_codecs(survey);
 	if (good)
@@ -189,13 +183,13 @@ static int print_text(const struct packimg *dataset, const struct info_options *
 		       (double)survey->height.sum / (double)good,
 		       (double)survey->bytes / (double)good / 1e3);
 	if (survey->grey)
-		printf("grey        %s\n", text_count(&number, survey->grey));
+		printf("grey        %s\n", text_count(TEXT, survey->grey));
 	if (survey->oriented)
 		printf("oriented    %s (EXIF, applied when decoded)\n",
-		       text_count(&number, survey->oriented));
+		       text_count(TEXT, survey->oriented));
 	if (survey->damaged)
 		printf("DAMAGED     %s index records; packimg verify names them\n",
-		       text_count(&number, survey->damaged));
+		       text_count(TEXT, survey->damaged));
 	print_classes(dataset, survey, info->classes);
 	print_facts(dataset);
 	return fflush(stdout) ? command_fail("writing to standard output failed") : 0;

@@ -125,7 +125,6 @@ static int report(const struct merge *merge, uint64_t bytes)
 {
 	const struct copy_set *set = &merge->set;
 	uint64_t skipped = merge->course.skipped, samples = set->samples - skipped;
-	struct text_buffer count, size;
 
 	if (merge->json)
 		return command_print_json(
@@ -134,14 +133,12 @@ static int report(const struct merge *merge, uint64_t bytes)
 				  "samples", (json_int_t)samples, "skipped", (json_int_t)skipped,
 				  "classes", (json_int_t)set->classes.count, "fields",
 				  (json_int_t)set->fields.count, "bytes", (json_int_t)bytes));
-	printable_put(stdout, merge->output, strlen(merge->output));
-	printf(": %s sample%s, %s, ", text_count(&count, samples), text_plural(samples),
-	       text_bytes(&size, bytes));
-	printf("%s class%s, %u field%s\n", text_count(&count, set->classes.count),
-	       set->classes.count == 1 ? "" : "es", set->fields.count,
-	       text_plural(set->fields.count));
+	printable_line(stdout, "%s: %s sample%s, %s, %s class%s, %u field%s", merge->output,
+		       text_count(TEXT, samples), text_plural(samples), text_bytes(TEXT, bytes),
+		       text_count(TEXT, set->classes.count), set->classes.count == 1 ? "" : "es",
+		       set->fields.count, text_plural(set->fields.count));
 	if (skipped)
-		printf("  skipped   %s damaged sample%s\n", text_count(&count, skipped),
+		printf("  skipped   %s damaged sample%s\n", text_count(TEXT, skipped),
 		       text_plural(skipped));
 	return 0;
 }

@@ -201,7 +201,6 @@ static int write_parts(struct split *split, uint32_t first, uint32_t last, uint6
 
 static int run(struct split *split, struct packimg_error *error)
 {
-	struct text_buffer count;
 	uint64_t done = 0;
 
 	int r = plan(split, error);
@@ -218,12 +217,11 @@ static int run(struct split *split, struct packimg_error *error)
 		return r == -EINTR ? COMMAND_FAILED : command_fail("%s", error->text);
 	for (uint32_t i = 0; i < split->part_count; i++)
 		printable_line(stdout, "%s: %s sample%s", split->parts[i].path,
-			       text_count(&count, split->parts[i].samples),
+			       text_count(TEXT, split->parts[i].samples),
 			       text_plural(split->parts[i].samples));
 	if (split->course.skipped)
 		printf("  left out  %s sample%s (damaged, or without a class)\n",
-		       text_count(&count, split->course.skipped),
-		       text_plural(split->course.skipped));
+		       text_count(TEXT, split->course.skipped), text_plural(split->course.skipped));
 	return split->course.skipped ? COMMAND_SKIPPED : COMMAND_OK;
 }
 

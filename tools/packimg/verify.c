@@ -150,7 +150,6 @@ static int verify_samples(struct verify *verify)
 static int verify_dataset(struct verify *verify)
 {
 	struct packimg_error fault = {{0}};
-	struct text_buffer count, size, duration;
 	const uint64_t total = packimg_count(verify->dataset);
 	bool sections_bad = packimg_check(verify->dataset, &fault) != 0;
 
@@ -177,14 +176,14 @@ static int verify_dataset(struct verify *verify)
 	} else {
 		json_decref(verify->bad_samples);
 		printable_put(stdout, verify->path, strlen(verify->path));
-		printf(": %s sample%s, %s, ", text_count(&count, total), text_plural(total),
-		       text_bytes(&size, verify->bytes));
+		printf(": %s sample%s, %s, ", text_count(TEXT, total), text_plural(total),
+		       text_bytes(TEXT, verify->bytes));
 		if (verify->bad || sections_bad)
-			printf("%s damaged%s", text_count(&count, verify->bad),
+			printf("%s damaged%s", text_count(TEXT, verify->bad),
 			       sections_bad ? ", and so is the file's structure" : "");
 		else
 			printf("all good");
-		printf(" (%s, %.0f images/s)\n", text_duration(&duration, seconds),
+		printf(" (%s, %.0f images/s)\n", text_duration(TEXT, seconds),
 		       (double)total / seconds);
 	}
 	return verify->bad || sections_bad ? COMMAND_SKIPPED : COMMAND_OK;

@@ -108,8 +108,6 @@ static const char *rate_text(struct text_buffer *buffer, double rate)
  */
 static void say_ladder(FILE *file, const struct advice_request *request, uint32_t way)
 {
-	struct text_buffer name, rate, next;
-
 	for (;;) {
 		double before = total(request, way);
 
@@ -118,15 +116,14 @@ static void say_ladder(FILE *file, const struct advice_request *request, uint32_
 		if (way == UINT32_MAX)
 			return;
 		fprintf(file, "  Beyond %s: %s, up to %s images/s in %.2f times the bytes.\n",
-			rate_text(&rate, before), trial_name(&name, &request->ways[way]),
-			rate_text(&next, total(request, way)), share(request, way));
+			rate_text(TEXT, before), trial_name(TEXT, &request->ways[way]),
+			rate_text(TEXT, total(request, way)), share(request, way));
 	}
 }
 
 /* For who counts bytes: the smallest that is fast enough, where that is another one. */
 static void say_smallest(FILE *file, const struct advice_request *request, uint32_t chosen)
 {
-	struct text_buffer name, rate;
 	uint32_t best = chosen;
 
 	for (uint32_t i = 0; i < request->count; i++)
@@ -136,33 +133,31 @@ static void say_smallest(FILE *file, const struct advice_request *request, uint3
 			best = i;
 	if (best != chosen)
 		fprintf(file, "  Fewest bytes at that rate: %s, %.2f times as many, %s images/s.\n",
-			trial_name(&name, &request->ways[best]), share(request, best),
-			rate_text(&rate, total(request, best)));
+			trial_name(TEXT, &request->ways[best]), share(request, best),
+			rate_text(TEXT, total(request, best)));
 }
 
 static void say_reached(FILE *file, const struct advice_request *request, uint32_t way)
 {
 	const struct trial_way *chosen = &request->ways[way];
-	struct text_buffer name, rate, wanted, now;
+	const char *name = trial_name(TEXT, chosen);
+	const char *rate = rate_text(TEXT, total(request, way));
+	const char *wanted = rate_text(TEXT, request->wanted);
 
-	trial_name(&name, chosen);
-	rate_text(&rate, total(request, way));
-	rate_text(&wanted, request->wanted);
-	rate_text(&now, total(request, 0));
 	if (loss(chosen) == 0)
 		fprintf(file,
 			"Keep the images as they are (%s): they give %s images/s on %.0f cores, %s "
 			"are wanted, and nothing is lost.\n",
-			name.text, rate.text, request->cores, wanted.text);
+			name, rate, request->cores, wanted);
 	else
 		fprintf(file,
 			"Choose %s: it gives %s images/s on %.0f cores in %.2f times the bytes. "
 			"%s are wanted; the images as they are give %s, and whatever loses less "
 			"than this is too slow, too.\n",
-			name.text, rate.text, request->cores, share(request, way), wanted.text,
-			now.text);
+			name, rate, request->cores, share(request, way), wanted,
+			rate_text(TEXT, total(request, 0)));
 	fprintf(file, "  Where they do not stay in memory, storage must read %s MB/s for that.\n",
-		rate_text(&rate, request->wanted * bytes_each(chosen) / 1e6));
+		rate_text(TEXT, request->wanted * bytes_each(chosen) / 1e6));
 	say_smallest(file, request, way);
 	say_command(file, chosen);
 }
@@ -170,14 +165,13 @@ static void say_reached(FILE *file, const struct advice_request *request, uint32
 static void say_out_of_reach(FILE *file, const struct advice_request *request)
 {
 	uint32_t fastest = advice_fastest(request);
-	struct text_buffer wanted, name, rate, now;
 
 	fprintf(file,
 		"No way to store them gives the %s images/s wanted on %.0f cores: the fastest, %s, "
 		"gives %s, and the images as they are %s.\n",
-		rate_text(&wanted, request->wanted), request->cores,
-		trial_name(&name, &request->ways[fastest]),
-		rate_text(&rate, total(request, fastest)), rate_text(&now, total(request, 0)));
+		rate_text(TEXT, request->wanted), request->cores,
+		trial_name(TEXT, &request->ways[fastest]), rate_text(TEXT, total(request, fastest)),
+		rate_text(TEXT, total(request, 0)));
 	fprintf(file, "  It would take %.0f cores, or %.0f with the images as they are.\n",
 		ceil(request->wanted / request->ways[fastest].images_per_s),
 		ceil(request->wanted / request->ways[0].images_per_s));
@@ -185,12 +179,10 @@ static void say_out_of_reach(FILE *file, const struct advice_request *request)
 
 static void say_open(FILE *file, const struct advice_request *request)
 {
-	struct text_buffer rate;
-
 	fprintf(file,
 		"Keep the images as they are while %s images/s are enough (%.0f cores): nothing "
 		"is lost. --rate N tells what N need.\n",
-		rate_text(&rate, total(request, 0)), request->cores);
+		rate_text(TEXT, total(request, 0)), request->cores);
 	say_ladder(file, request, 0);
 }
 

@@ -171,7 +171,6 @@ static const char *codec_of(const struct trial_way *way)
 static int write_csv(const struct advise *advise)
 {
 	FILE *file = fopen(advise->csv, "we");
-	struct text_buffer name;
 
 	if (!file)
 		return command_fail("%s: %s", advise->csv, strerror(errno));
@@ -183,7 +182,7 @@ static int write_csv(const struct advise *advise)
 		const struct trial_way *way = &advise->ways[i];
 		double each = bytes_each(way, way->bytes);
 
-		fprintf(file, "\"%s\",%s,%d,%d,", trial_name(&name, way), codec_of(way),
+		fprintf(file, "\"%s\",%s,%d,%d,", trial_name(TEXT, way), codec_of(way),
 			way->kind <= TRIAL_BARE, way->index_bytes > 0);
 		if (way->short_side)
 			fprintf(file, "%u", way->short_side);
@@ -205,8 +204,6 @@ static int write_csv(const struct advise *advise)
 static void print_table(const struct advise *advise)
 {
 	double first = bytes_each(&advise->ways[0], advise->ways[0].bytes);
-	struct text_buffer bytes, rate, all;
-	struct text_buffer name;
 
 	printf("%-28s %12s %8s %12s %12s %12s\n", "", "bytes/image", "of now", "all of them",
 	       "images/s/core", "x cores");
@@ -216,13 +213,12 @@ static void print_table(const struct advise *advise)
 
 		if (!way->images)
 			continue;
-		printf("%-28s %12s %8.2f %12s ", trial_name(&name, way),
-		       text_count(&bytes, (uint64_t)(each + 0.5)), first > 0 ? each / first : 0,
-		       text_bytes(&all, (uint64_t)(each * (double)advise->sample.of)));
-		printf("%13s ", text_count(&rate, (uint64_t)(way->images_per_s + 0.5)));
-		printf("%12s\n",
-		       text_count(&rate,
-				  (uint64_t)(way->images_per_s * (double)advise->cores + 0.5)));
+		double rate = way->images_per_s;
+		printf("%-28s %12s %8.2f %12s %13s %12s\n", trial_name(TEXT, way),
+		       text_count(TEXT, (uint64_t)(each + 0.5)), first > 0 ? each / first : 0,
+		       text_bytes(TEXT, (uint64_t)(each * (double)advise->sample.of)),
+		       text_count(TEXT, (uint64_t)(rate + 0.5)),
+		       text_count(TEXT, (uint64_t)(rate * (double)advise->cores + 0.5)));
 	}
 }
 
@@ -230,11 +226,10 @@ static int report(const struct advise *advise)
 {
 	const struct advice_request request = request_of(advise);
 	const struct advise_sample *sample = &advise->sample;
-	struct text_buffer count, of;
 	uint64_t bad = sample->unread + sample->count - advise->ways[0].images;
 
 	printable_line(stdout, "%s: %s of %s image%s, %s; %llu core%s", advise->path,
-		       text_count(&count, sample->count), text_count(&of, sample->of),
+		       text_count(TEXT, sample->count), text_count(TEXT, sample->of),
 		       text_plural(sample->of), advise->pipeline, (unsigned long long)advise->cores,
 		       text_plural(advise->cores));
 	putchar('\n');
@@ -243,7 +238,7 @@ static int report(const struct advise *advise)
 	unindexed_print(&advise->ways[0].unindexed);
 	if (bad)
 		printable_line(stdout, "  left out  %s image%s that cannot be used%s%s",
-			       text_count(&count, bad), text_plural(bad),
+			       text_count(TEXT, bad), text_plural(bad),
 			       advise->ways[0].first_fault.text[0] ? ", the first: " : "",
 			       advise->ways[0].first_fault.text);
 	advice_write(&request, stdout);
@@ -254,7 +249,6 @@ static int report_json(const struct advise *advise)
 {
 	const struct advice_request request = request_of(advise);
 	json_t *json = json_object(), *list = json_array();
-	struct text_buffer name;
 	char *text = NULL;
 	size_t size;
 
@@ -271,8 +265,8 @@ static int report_json(const struct advise *advise)
 		const struct trial_way *way = &advise->ways[i];
 
 		json_array_append_new(
-			list, json_pack("{sssssisisIsfsfsf}", "way", trial_name(&name, way),
-					"codec", codec_of(way), "short_side", (int)way->short_side,
+			list, json_pack("{sssssisisIsfsfsf}", "way", trial_name(TEXT, way), "codec",
+					codec_of(way), "short_side", (int)way->short_side,
 					"quality", way->quality, "images", (json_int_t)way->images,
 					"bytes_per_image", bytes_each(way, way->bytes),
 					"index_bytes_per_image", bytes_each(way, way->index_bytes),
@@ -288,7 +282,7 @@ static int report_json(const struct advise *advise)
 	json_object_set_new(json, "choice",
 			    chosen == UINT32_MAX
 				    ? json_null()
-				    : json_string(trial_name(&name, &advise->ways[chosen])));
+				    : json_string(trial_name(TEXT, &advise->ways[chosen])));
 	json_object_set_new(json, "advice", json_string(text));
 	free(text);
 	return command_print_json(json);

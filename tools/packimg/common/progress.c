@@ -53,7 +53,6 @@ static void draw_bar(const struct progress *progress, double done, const char *t
 void progress_update(struct progress *progress, uint64_t images, uint64_t bytes)
 {
 	double done = 0;
-	struct text_buffer count, total, left;
 	char text[256];
 
 	if (progress->quiet)
@@ -64,11 +63,11 @@ void progress_update(struct progress *progress, uint64_t images, uint64_t bytes)
 	progress->last_s = now;
 	double elapsed = now - progress->start_s;
 	double rate = (double)images / elapsed;
-	int n = snprintf(text, sizeof(text), "%s %s", progress->verb, text_count(&count, images));
+	int n = snprintf(text, sizeof(text), "%s %s", progress->verb, text_count(TEXT, images));
 	if (progress->total) {
 		done = (double)images / (double)progress->total;
 		n += snprintf(text + n, sizeof(text) - (size_t)n, " of %s (%.0f %%)",
-			      text_count(&total, progress->total), done * 100);
+			      text_count(TEXT, progress->total), done * 100);
 	}
 	n += snprintf(text + n, sizeof(text) - (size_t)n, "  %.0f images/s", rate);
 	if (bytes)
@@ -76,7 +75,7 @@ void progress_update(struct progress *progress, uint64_t images, uint64_t bytes)
 			      (double)bytes / elapsed / 1e6);
 	if (progress->total && images && images <= progress->total)
 		n += snprintf(text + n, sizeof(text) - (size_t)n, "  ETA %s",
-			      text_duration(&left, (double)(progress->total - images) / rate));
+			      text_duration(TEXT, (double)(progress->total - images) / rate));
 	if (progress->terminal)
 		draw_bar(progress, done, text);
 	else

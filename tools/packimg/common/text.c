@@ -1,5 +1,7 @@
 #include "tools/packimg/common/text.h"
 
+#include "format/base/number.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -50,16 +52,7 @@ const char *text_bytes(struct text_buffer *buffer, uint64_t bytes)
 
 const char *text_count(struct text_buffer *buffer, uint64_t count)
 {
-	char digits[24];
-	int n = snprintf(digits, sizeof(digits), "%" PRIu64, count), out = 0;
-
-	for (int i = 0; i < n; i++) {
-		if (i && (n - i) % 3 == 0)
-			buffer->text[out++] = ',';
-		buffer->text[out++] = digits[i];
-	}
-	buffer->text[out] = 0;
-	return buffer->text;
+	return number_grouped(count, buffer->text);
 }
 
 const char *text_plural(uint64_t count)

@@ -22,6 +22,8 @@ const char *text_behind_sample(const char *sentence);
 struct text_buffer {
 	char text[48];
 };
+/* One of its own wherever it stands, as long as the block around it lasts. */
+#define TEXT (&(struct text_buffer){{0}})
 const char *text_bytes(struct text_buffer *buffer, uint64_t bytes);
 const char *text_count(struct text_buffer *buffer, uint64_t count);
 /* What a noun ends in behind that count: "s", or "" of one. */

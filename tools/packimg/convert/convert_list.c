@@ -44,7 +44,6 @@ static int nothing_found(struct convert *convert, const char *path, struct packi
 {
 	const struct ignored *ignored = &convert->ignored;
 	char endings[IMAGE_LIST_SIZE];
-	struct text_buffer count;
 
 	image_list_endings(endings);
 	if (ignored->excluded)
@@ -52,14 +51,14 @@ static int nothing_found(struct convert *convert, const char *path, struct packi
 			error, -ENODATA,
 			"%s: no images found (names ending in %s); --include and --exclude "
 			"leave out %s",
-			path, endings, text_count(&count, ignored->excluded));
+			path, endings, text_count(TEXT, ignored->excluded));
 	if (!ignored->files)
 		return packimg_fail(error, -ENODATA, "%s: no images found (names ending in %s)",
 				    path, endings);
 	ignored_sort(&convert->ignored);
 	return packimg_fail(error, -ENODATA,
 			    "%s: no images found (names ending in %s) among %s file%s, such as %s",
-			    path, endings, text_count(&count, ignored->files),
+			    path, endings, text_count(TEXT, ignored->files),
 			    text_plural(ignored->files), ignored->kinds[0].first);
 }
 

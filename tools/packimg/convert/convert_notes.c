@@ -34,7 +34,6 @@ enum {
 static int note_labels(struct convert *convert)
 {
 	const struct catalog *catalog = &convert->catalog;
-	struct text_buffer count, images;
 
 	if (catalog->label_field && convert->options.source.labels == LABELS_AUTO)
 		return add_note(convert,
@@ -46,15 +45,14 @@ static int note_labels(struct convert *convert)
 		return add_note(convert,
 				"most labels are of one image alone: %s classes of %s images; "
 				"--labels field makes a field of them",
-				text_count(&count, catalog->class_names.count),
-				text_count(&images, catalog->count));
+				text_count(TEXT, catalog->class_names.count),
+				text_count(TEXT, catalog->count));
 	return 0;
 }
 
 /* "train (24 images) and val (12)" */
 static char *parts_text(const struct class_rule *rule)
 {
-	struct text_buffer count;
 	char *text = NULL;
 	size_t size;
 	FILE *file = open_memstream(&text, &size);
@@ -65,7 +63,7 @@ static char *parts_text(const struct class_rule *rule)
 			: i + 1 == rule->part_count ? " and "
 						    : ", ",
 			(int)rule->parts[i].size, rule->parts[i].name,
-			text_count(&count, rule->parts[i].images),
+			text_count(TEXT, rule->parts[i].images),
 			i                            ? ""
 			: rule->parts[i].images == 1 ? " image"
 						     : " images");
@@ -132,7 +130,6 @@ static int folders_of_images(const struct catalog *catalog, struct names *folder
 static int note_empty_folders(struct convert *convert)
 {
 	const struct ignored *ignored = &convert->ignored;
-	struct text_buffer count;
 	struct buffer class_name = {0};
 	struct names missing, taken;
 	uint32_t number;
@@ -159,14 +156,14 @@ static int note_empty_folders(struct convert *convert)
 		r = names_add(&missing, name, &number, &added);
 		if (!r && added && number < NAMED_MAX)
 			fprintf(file, "%s\"%s\" (%s file%s in %s)", number ? ", " : "", name,
-				text_count(&count, ignored->folder_files[i]),
+				text_count(TEXT, ignored->folder_files[i]),
 				text_plural(ignored->folder_files[i]), folder);
 	}
 	if (file)
 		fclose(file);
 	if (!r && missing.count)
 		r = add_note(convert, "%s folder%s that would be %s hold%s no image: %s%s",
-			     text_count(&count, missing.count), text_plural(missing.count),
+			     text_count(TEXT, missing.count), text_plural(missing.count),
 			     missing.count == 1 ? "a class" : "classes",
 			     missing.count == 1 ? "s" : "", text,
 			     missing.count > NAMED_MAX ? " and more" : "");
@@ -218,7 +215,6 @@ int convert_note_listing(struct convert *convert)
 /* Pixels of kinds that may keep every one, in files of a kind that does not. */
 static int note_loss(struct convert *convert)
 {
-	struct text_buffer count;
 	char list[IMAGE_LIST_SIZE] = "";
 	size_t size = 0;
 
@@ -226,7 +222,7 @@ static int note_loss(struct convert *convert)
 		if (convert->lossy[kind])
 			size += (size_t)snprintf(
 				list + size, sizeof(list) - size, "%s%s %s", size ? ", " : "",
-				text_count(&count, convert->lossy[kind]), image_formats[kind].name);
+				text_count(TEXT, convert->lossy[kind]), image_formats[kind].name);
 	if (!size)
 		return 0;
 	return add_note(convert,
@@ -242,7 +238,6 @@ static int note_loss(struct convert *convert)
 static int note_empty_classes(struct convert *convert)
 {
 	const struct catalog *catalog = &convert->catalog;
-	struct text_buffer count, all;
 	uint32_t empty = 0;
 	char *text = NULL;
 	size_t size;
@@ -257,9 +252,9 @@ static int note_empty_classes(struct convert *convert)
 	fclose(file);
 	if (empty)
 		r = add_note(
-			convert, "%s of %s classes ha%s no image: %s%s%s",
-			text_count(&count, empty), text_count(&all, catalog->class_count),
-			empty == 1 ? "s" : "ve", text, empty > NAMED_MAX ? " and more" : "",
+			convert, "%s of %s classes ha%s no image: %s%s%s", text_count(TEXT, empty),
+			text_count(TEXT, catalog->class_count), empty == 1 ? "s" : "ve", text,
+			empty > NAMED_MAX ? " and more" : "",
 			catalog->label_class_sample && empty > catalog->class_count / 2
 				? "; --labels field makes a field of labels that are no classes"
 				: "");

@@ -23,22 +23,20 @@ uint64_t convert_sample_count(const struct convert *convert)
 
 static void report_codecs(const struct convert *convert)
 {
-	struct text_buffer count, other;
 	const char *comma = "";
 
 	printf("  codecs    ");
 	for (int i = 1; i < 4; i++) {
 		if (!convert->codecs[i])
 			continue;
-		printf("%s%s %s", comma, text_count(&count, convert->codecs[i]),
+		printf("%s%s %s", comma, text_count(TEXT, convert->codecs[i]),
 		       codec_name((enum packimg_codec)i));
 		if (i == PACKIMG_CODEC_JPEG)
-			printf(" (%s verbatim, %s with index)",
-			       text_count(&count, convert->verbatim),
-			       text_count(&other, convert->indexed));
+			printf(" (%s verbatim, %s with index)", text_count(TEXT, convert->verbatim),
+			       text_count(TEXT, convert->indexed));
 		if (i == PACKIMG_CODEC_JPEG && convert->transcoded)
 			printf(", of them %s transcoded without loss",
-			       text_count(&count, convert->transcoded));
+			       text_count(TEXT, convert->transcoded));
 		comma = ", ";
 	}
 	printf("\n  sources   ");
@@ -46,7 +44,7 @@ static void report_codecs(const struct convert *convert)
 	for (int i = 0; i < IMAGE_KINDS; i++) {
 		if (!convert->kinds[i])
 			continue;
-		printf("%s%s %s", comma, text_count(&count, convert->kinds[i]),
+		printf("%s%s %s", comma, text_count(TEXT, convert->kinds[i]),
 		       image_formats[i].name);
 		comma = ", ";
 	}
@@ -56,38 +54,36 @@ static void report_codecs(const struct convert *convert)
 
 static void report_part(const struct convert_part *part)
 {
-	struct text_buffer count, bytes;
 	double mean[3], std[3];
 
-	printable_line(stdout, "%s: %s sample%s, %s", part->path, text_count(&count, part->samples),
-		       text_plural(part->samples), text_bytes(&bytes, part->bytes));
+	printable_line(stdout, "%s: %s sample%s, %s", part->path, text_count(TEXT, part->samples),
+		       text_plural(part->samples), text_bytes(TEXT, part->bytes));
 	if (!statistics_result(&part->statistics, mean, std))
 		printf("  mean      %.2f %.2f %.2f, deviation %.2f %.2f %.2f of 255 (from %s "
 		       "image%s)\n",
 		       mean[0], mean[1], mean[2], std[0], std[1], std[2],
-		       text_count(&count, part->statistics.images),
+		       text_count(TEXT, part->statistics.images),
 		       text_plural(part->statistics.images));
 }
 
 /* What was passed over by name, by its kind. */
 static void report_ignored(struct ignored *ignored)
 {
-	struct text_buffer count;
 	uint32_t kinds = ignored->kind_names.count;
 
 	ignored_sort(ignored);
 	if (ignored->excluded)
 		printf("  excluded  %s by --include and --exclude\n",
-		       text_count(&count, ignored->excluded));
+		       text_count(TEXT, ignored->excluded));
 	if (ignored->files)
 		printf("  ignored   %s file%s not image%s by name\n",
-		       text_count(&count, ignored->files),
+		       text_count(TEXT, ignored->files),
 		       ignored->files == 1 ? " that is" : "s that are",
 		       text_plural(ignored->files));
 	for (uint32_t i = 0; i < kinds && i < IGNORED_SHOWN; i++)
-		printable_line(stdout, "    %s %s: %s%s",
-			       text_count(&count, ignored->kinds[i].files), ignored->kinds[i].name,
-			       ignored->kinds[i].first, ignored->kinds[i].files > 1 ? ", ..." : "");
+		printable_line(stdout, "    %s %s: %s%s", text_count(TEXT, ignored->kinds[i].files),
+			       ignored->kinds[i].name, ignored->kinds[i].first,
+			       ignored->kinds[i].files > 1 ? ", ..." : "");
 	if (kinds > IGNORED_SHOWN)
 		printf("    and %u more kinds; --json lists them all\n", kinds - IGNORED_SHOWN);
 }
@@ -97,9 +93,8 @@ static void report_skips(const struct convert *convert)
 {
 	const struct convert_skip *skips = convert->skips;
 	uint64_t i = 0, run;
-	struct text_buffer count;
 
-	printf("  skipped   %s\n", text_count(&count, convert->skip_count));
+	printf("  skipped   %s\n", text_count(TEXT, convert->skip_count));
 	for (int lines = 0; i < convert->skip_count && lines < SKIPS_SHOWN; lines++, i += run) {
 		for (run = 1; i + run < convert->skip_count &&
 			      strcmp(skips[i + run].reason, skips[i].reason) == 0;
@@ -108,13 +103,13 @@ static void report_skips(const struct convert *convert)
 		run = run > 2 ? run : 1;
 		if (run > 1)
 			printable_line(stdout, "    %.300s and %s more: %s", skips[i].name,
-				       text_count(&count, run - 1), skips[i].reason);
+				       text_count(TEXT, run - 1), skips[i].reason);
 		else
 			printable_line(stdout, "    %.300s: %s", skips[i].name, skips[i].reason);
 	}
 	if (i < convert->skip_count)
 		printf("    and %s more; --json lists them all\n",
-		       text_count(&count, convert->skip_count - i));
+		       text_count(TEXT, convert->skip_count - i));
 }
 
 /*
@@ -123,8 +118,6 @@ static void report_skips(const struct convert *convert)
  */
 static void report_long_values(const struct convert *convert)
 {
-	struct text_buffer bytes, most;
-
 	for (uint32_t f = 0; f < convert->catalog.field_names.count; f++)
 		if (convert->longest[f].size > PACKIMG_FED_MAX)
 			printable_line(stdout,
@@ -132,9 +125,9 @@ static void report_long_values(const struct convert *convert)
 				       "loaderd delivers at most %s of one, and the rest only to "
 				       "who asks for cut values",
 				       convert->catalog.field_names.names[f],
-				       text_count(&bytes, convert->longest[f].size),
+				       text_count(TEXT, convert->longest[f].size),
 				       convert->longest[f].sample,
-				       text_count(&most, PACKIMG_FED_MAX));
+				       text_count(TEXT, PACKIMG_FED_MAX));
 }
 
 static json_t *long_values_json(const struct convert *convert)
@@ -158,33 +151,30 @@ static json_t *long_values_json(const struct convert *convert)
 
 int convert_report(struct convert *convert)
 {
-	struct text_buffer count, bytes, out, duration;
 	uint64_t total = 0;
 
 	for (uint32_t p = 0; p < convert->part_count; p++) {
 		report_part(&convert->parts[p]);
 		total += convert->parts[p].bytes;
 	}
-	printf("  classes   %s", text_count(&count, convert->catalog.class_count));
+	printf("  classes   %s", text_count(TEXT, convert->catalog.class_count));
 	if (convert->catalog.field_names.count)
 		printf(", fields %u", convert->catalog.field_names.count);
 	putchar('\n');
 	report_long_values(convert);
 	report_codecs(convert);
-	printf("  bytes     %s in, %s out\n", text_bytes(&bytes, convert->bytes_in),
-	       text_bytes(&out, total));
-	printf("  time      %s (listing %.2f s), ",
-	       text_duration(&duration, convert->list_s + convert->write_s), convert->list_s);
-	printf("%.0f images/s, %.1f MB/s, %u job%s\n",
+	printf("  bytes     %s in, %s out\n", text_bytes(TEXT, convert->bytes_in),
+	       text_bytes(TEXT, total));
+	printf("  time      %s (listing %.2f s), %.0f images/s, %.1f MB/s, %u job%s\n",
+	       text_duration(TEXT, convert->list_s + convert->write_s), convert->list_s,
 	       (double)convert_sample_count(convert) / convert->write_s,
 	       (double)convert->bytes_in / convert->write_s / 1e6, convert->options.jobs,
 	       text_plural(convert->options.jobs));
 	report_ignored(&convert->ignored);
 	for (size_t i = 0; i < convert->notes.count; i++)
 		printable_line(stdout, "  note      %s", convert->notes.words[i]);
-	if (!convert->skip_count)
-		return 0;
-	report_skips(convert);
+	if (convert->skip_count)
+		report_skips(convert);
 	return 0;
 }
 

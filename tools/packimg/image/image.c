@@ -193,14 +193,12 @@ static int read_other(struct image_reader *reader, const uint8_t *data, size_t s
 	uint64_t taken =
 		pixel_count * (3 + (info->orientation == 1 ? 0 : 3) + (info->channels == 1));
 	uint64_t working = pixel_count * image_formats[info->kind].reading->pixel_memory;
-	struct text_buffer needed, allowed;
 
 	if (taken + working > IMAGE_MEMORY_MAX)
-		return packimg_fail(error, -E2BIG,
-				    "%ux%u pixels of %s take %s to decode; the limit is %s",
-				    info->width, info->height, image_formats[info->kind].name,
-				    text_bytes(&needed, taken + working),
-				    text_bytes(&allowed, IMAGE_MEMORY_MAX));
+		return packimg_fail(
+			error, -E2BIG, "%ux%u pixels of %s take %s to decode; the limit is %s",
+			info->width, info->height, image_formats[info->kind].name,
+			text_bytes(TEXT, taken + working), text_bytes(TEXT, IMAGE_MEMORY_MAX));
 	if (buffer_make_room(&reader->pixels, bytes))
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	const uint8_t *rgb = reader->pixels.data;

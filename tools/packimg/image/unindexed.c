@@ -60,14 +60,13 @@ static uint64_t unindexed_total(const struct unindexed_counts *counts)
 void unindexed_print(const struct unindexed_counts *counts)
 {
 	uint64_t total = unindexed_total(counts);
-	struct text_buffer count;
 
 	if (!total)
 		return;
-	printf("  no index  %s JPEGs, which feed slower\n", text_count(&count, total));
+	printf("  no index  %s JPEGs, which feed slower\n", text_count(TEXT, total));
 	for (int i = UNINDEXED_NOT + 1; i < UNINDEXED_COUNT; i++)
 		if (counts->counts[i])
-			printf("    %s %s: %s\n", text_count(&count, counts->counts[i]),
+			printf("    %s %s: %s\n", text_count(TEXT, counts->counts[i]),
 			       words[i].reason, words[i].remedy);
 }
 

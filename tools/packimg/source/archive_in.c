@@ -251,10 +251,8 @@ int archive_in_range(struct archive_in *in, uint64_t *ret_offset, uint64_t *ret_
 
 static int too_large(const struct archive_in *in, uint64_t limit, struct packimg_error *error)
 {
-	struct text_buffer bytes;
-
 	return packimg_fail(error, -EFBIG, "unpacks to more than it may (%s%s)",
-			    text_bytes(&bytes, limit),
+			    text_bytes(TEXT, limit),
 			    limit == in->limits.file_max ? ", --max-file" : "");
 }
 

@@ -75,12 +75,10 @@ int store_spill(struct store *store, uint32_t number, const void *bytes, size_t 
 
 static int check_size(const struct store *store, uint64_t size, struct packimg_error *error)
 {
-	struct text_buffer bytes;
-
 	if (size <= store->limits.file_max)
 		return 0;
 	return packimg_fail(error, -EFBIG, "larger than an image's file may be (%s, --max-file)",
-			    text_bytes(&bytes, store->limits.file_max));
+			    text_bytes(TEXT, store->limits.file_max));
 }
 
 /* Appends that much of a file, or less where it ends. */
