@@ -4,7 +4,7 @@
  * and of threads between barriers follows from a seed, so that what depends on an order that CUDA
  * does not promise differs from one seed to the next. Used by one thread.
  *
- * trainer/device/cuda/kernels/cu/kernel.h maps the kernels' vocabulary to this. Misuse that a
+ * kernel.h maps the kernels' vocabulary to this. Misuse that a
  * device would answer with a hang or with wrong numbers ends the program with a text: threads that
  * wait at different barriers, a warp of which some lanes shuffle and others do not, vectors not
  * aligned.
