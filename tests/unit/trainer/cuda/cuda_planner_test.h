@@ -33,6 +33,11 @@ void plan_fixture_deinit(struct plan_fixture *fixture);
 const struct cuda_program *plan_fixture_program(struct plan_fixture *fixture, enum device_mode mode,
 						uint32_t count, uint32_t side, bool keep_all);
 /*
+ * Consistency: every operand written before it is read, in one place with nothing else that lives.
+ * -EINVAL with a text.
+ */
+int program_check(const struct cuda_program *program, char *error);
+/*
  * Runs the program's memory without computing: an operation's results take their bytes from
  * whatever lay there, and what is read or kept must still be whole. Fails the test otherwise. Knows
  * nothing of lifetimes.

@@ -243,8 +243,3 @@ const char *cuda_op_name(enum cuda_op_kind kind);
 enum cuda_op_kind cuda_op_of(enum device_node_kind kind, bool backward);
 /* Bits of all roles that operands of the kind can have. */
 uint64_t cuda_op_roles(enum cuda_op_kind kind);
-/*
- * Consistency: every operand written before it is read, in one place with nothing else that lives;
- * for tests. -EINVAL with a text.
- */
-int program_check(const struct cuda_program *program, char *error);

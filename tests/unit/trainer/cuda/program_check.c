@@ -1,5 +1,5 @@
 /* Consistency of a program, found without knowing how it was made. */
-#include "trainer/device/cuda/lowering/program.h"
+#include "tests/unit/trainer/cuda/cuda_planner_test.h"
 
 #include <errno.h>
 #include <stdio.h>
