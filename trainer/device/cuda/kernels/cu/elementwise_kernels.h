@@ -13,19 +13,13 @@ KERNEL(NAME(elementwise_add), struct elementwise_add, a)
 	for (uint64_t first = thread; first < a.packs; first += threads * FLAT_UNROLL) {
 		struct NAME(raw) left[FLAT_UNROLL], right[FLAT_UNROLL];
 
-		UNROLL
-		for (int u = 0; u < FLAT_UNROLL; u++) {
-			if (first + u * threads >= a.packs)
-				continue;
+		EACH_IF(u, FLAT_UNROLL, first + u * threads < a.packs) {
 			left[u] = NAME(load)(a.a, (first + u * threads) * LANES);
 			right[u] = NAME(load)(a.b, (first + u * threads) * LANES);
 		}
-		UNROLL
-		for (int u = 0; u < FLAT_UNROLL; u++) {
+		EACH_IF(u, FLAT_UNROLL, first + u * threads < a.packs) {
 			float v[LANES], w[LANES];
 
-			if (first + u * threads >= a.packs)
-				continue;
 			NAME(unpack)(v, left[u]);
 			NAME(unpack)(w, right[u]);
 			NAME(add)(v, w);
@@ -46,19 +40,13 @@ KERNEL_RESIDENT(6, NAME(elementwise_check), struct elementwise_check, a)
 	for (uint64_t first = thread; first < a.packs; first += threads * FLAT_UNROLL) {
 		struct NAME(raw) raw[FLAT_UNROLL];
 
-		UNROLL
-		for (int u = 0; u < FLAT_UNROLL; u++)
-			if (first + u * threads < a.packs)
-				raw[u] = NAME(load)(a.x, (first + u * threads) * LANES);
-		UNROLL
-		for (int u = 0; u < FLAT_UNROLL; u++) {
+		EACH_IF(u, FLAT_UNROLL, first + u * threads < a.packs)
+			raw[u] = NAME(load)(a.x, (first + u * threads) * LANES);
+		EACH_IF(u, FLAT_UNROLL, first + u * threads < a.packs) {
 			float v[LANES];
 
-			if (first + u * threads >= a.packs)
-				continue;
 			NAME(unpack)(v, raw[u]);
-			UNROLL
-			for (int i = 0; i < LANES; i++) {
+			EACH(i, LANES) {
 				uint64_t at = (first + u * threads) * LANES + i;
 
 				if (!kernel_finite(v[i]))
@@ -87,8 +75,7 @@ DEVICE void NAME(copy_group)(const struct elementwise_copy *a, uint64_t at, stru
 
 			if (a->add)
 				pack = kernel_load16((const float *)a->to + at + i);
-			UNROLL
-			for (int j = 0; j < 4; j++) {
+			EACH(j, 4) {
 				if (a->add)
 					v[i + j] += kernel_from_bits(pack.word[j]);
 				pack.word[j] = kernel_to_bits(v[i + j]);
@@ -102,8 +89,7 @@ DEVICE void NAME(copy_group)(const struct elementwise_copy *a, uint64_t at, stru
 		for (int i = 0; i < LANES; i += 4) {
 			struct kernel_half_pack pack;
 
-			UNROLL
-			for (int j = 0; j < 2; j++) {
+			EACH(j, 2) {
 				float low = v[i + 2 * j], high = v[i + 2 * j + 1];
 
 				pack.word[j] = a->to_element == CUDA_F16
@@ -115,8 +101,7 @@ DEVICE void NAME(copy_group)(const struct elementwise_copy *a, uint64_t at, stru
 		return;
 	}
 #endif
-	UNROLL
-	for (int i = 0; i < LANES; i++)
+	EACH(i, LANES)
 		elementwise_put(a, at + i, v[i]);
 }
 
@@ -130,14 +115,10 @@ KERNEL(NAME(elementwise_copy), struct elementwise_copy, a)
 	for (uint64_t first = thread; first < a.packs; first += threads * FLAT_UNROLL) {
 		struct NAME(raw) raw[FLAT_UNROLL];
 
-		UNROLL
-		for (int u = 0; u < FLAT_UNROLL; u++)
-			if (first + u * threads < a.packs)
-				raw[u] = NAME(load)(a.from, (first + u * threads) * LANES);
-		UNROLL
-		for (int u = 0; u < FLAT_UNROLL; u++)
-			if (first + u * threads < a.packs)
-				NAME(copy_group)(&a, (first + u * threads) * LANES, raw[u]);
+		EACH_IF(u, FLAT_UNROLL, first + u * threads < a.packs)
+			raw[u] = NAME(load)(a.from, (first + u * threads) * LANES);
+		EACH_IF(u, FLAT_UNROLL, first + u * threads < a.packs)
+			NAME(copy_group)(&a, (first + u * threads) * LANES, raw[u]);
 	}
 	for (uint64_t at = a.packs * LANES + thread; at < count; at += threads)
 		elementwise_put(&a, at, kernel_load(a.from, at, ELEMENT));
@@ -159,14 +140,10 @@ KERNEL(NAME(elementwise_copies), struct elementwise_copies, a)
 	copy += i;
 	block = kernel_block_x() - a.blocks[i];
 	first = block * ELEMENTWISE_BLOCK + kernel_thread();
-	UNROLL
-	for (int u = 0; u < FLAT_UNROLL; u++)
-		if (first + u * KERNEL_THREADS < copy->packs)
-			raw[u] = NAME(load)(copy->from, (first + u * KERNEL_THREADS) * LANES);
-	UNROLL
-	for (int u = 0; u < FLAT_UNROLL; u++)
-		if (first + u * KERNEL_THREADS < copy->packs)
-			NAME(copy_group)(copy, (first + u * KERNEL_THREADS) * LANES, raw[u]);
+	EACH_IF(u, FLAT_UNROLL, first + u * KERNEL_THREADS < copy->packs)
+		raw[u] = NAME(load)(copy->from, (first + u * KERNEL_THREADS) * LANES);
+	EACH_IF(u, FLAT_UNROLL, first + u * KERNEL_THREADS < copy->packs)
+		NAME(copy_group)(copy, (first + u * KERNEL_THREADS) * LANES, raw[u]);
 	if (block < copy->packs / ELEMENTWISE_BLOCK)
 		return;
 	for (uint64_t at = copy->packs * LANES + kernel_thread();

@@ -93,14 +93,12 @@ DEVICE void load_quad(float v[QUAD][4], const struct input_normalize *a, const s
 	if (batch->channels == 4) {
 		struct kernel_pack pack = kernel_load16((const uint8_t *)batch->images + first * 4);
 
-		UNROLL
-		for (int i = 0; i < 4; i++)
+		EACH(i, 4)
 			word[i] = pack.word[i];
 	} else {
 		uint32_t packed[3];
 
-		UNROLL
-		for (int i = 0; i < 3; i++)
+		EACH(i, 3)
 			packed[i] =
 				kernel_load4((const uint8_t *)batch->images + first * 3 + 4 * i);
 		word[0] = packed[0];
@@ -109,10 +107,8 @@ DEVICE void load_quad(float v[QUAD][4], const struct input_normalize *a, const s
 		word[3] = packed[2] >> 8;
 	}
 	/* scale and bias of channels that y has beyond the input's are 0 */
-	UNROLL
-	for (int i = 0; i < QUAD; i++) {
-		UNROLL
-		for (int c = 0; c < 4; c++)
+	EACH(i, QUAD) {
+		EACH(c, 4)
 			v[i][c] = (float)(word[i] >> 8 * c & 0xff) * a->scale[c] + a->bias[c];
 	}
 }
@@ -122,10 +118,8 @@ DEVICE void store_quad(void *y, uint64_t first, enum cuda_element element, float
 	struct kernel_pack pack;
 
 	if (element == CUDA_F32) {
-		UNROLL
-		for (int i = 0; i < QUAD; i++) {
-			UNROLL
-			for (int c = 0; c < 4; c++)
+		EACH(i, QUAD) {
+			EACH(c, 4)
 				pack.word[c] = kernel_to_bits(v[i][c]);
 			kernel_store16((float *)y + (first + i) * 4, pack);
 		}
@@ -133,8 +127,7 @@ DEVICE void store_quad(void *y, uint64_t first, enum cuda_element element, float
 	}
 	UNROLL
 	for (int i = 0; i < QUAD; i += 2) {
-		UNROLL
-		for (int j = 0; j < 4; j++) {
+		EACH(j, 4) {
 			float even = v[i + j / 2][j % 2 * 2], odd = v[i + j / 2][j % 2 * 2 + 1];
 
 			pack.word[j] = element == CUDA_F16 ? kernel_to_f16x2(even, odd)
@@ -150,17 +143,14 @@ DEVICE void normalize_quad(const struct input_normalize *a, const struct batch *
 	struct source source = find_source(a, batch, first, QUAD);
 	float v[QUAD][4];
 
-	UNROLL
-	for (int i = 0; i < QUAD; i++) {
-		UNROLL
-		for (int c = 0; c < 4; c++)
+	EACH(i, QUAD) {
+		EACH(c, 4)
 			v[i][c] = 0;
 	}
 	if (source.given)
 		load_quad(v, a, batch, source.first);
 	if (batch->flip) {
-		UNROLL
-		for (int c = 0; c < 4; c++) {
+		EACH(c, 4) {
 			float first_value = v[0][c], second = v[1][c];
 
 			v[0][c] = v[3][c];

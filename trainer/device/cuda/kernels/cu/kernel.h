@@ -22,6 +22,17 @@
 #include "trainer/device/cuda/gpu.h"
 #include "trainer/device/cuda/kernels/divide.h"
 
+/*
+ * i from 0 to count - 1, each known to the compiler, as indices of register arrays have to be;
+ * EACH_IF: those for which the condition holds.
+ */
+#define EACH(i, count)                                                                             \
+	UNROLL                                                                                     \
+	for (uint32_t i = 0; i < (count); i++)
+#define EACH_IF(i, count, condition)                                                               \
+	EACH(i, count)                                                                             \
+		if (condition)
+
 #define KERNEL_THREADS 256
 #define KERNEL_WARP    32
 

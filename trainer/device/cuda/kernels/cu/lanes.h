@@ -30,12 +30,10 @@ DEVICE void NAME(unpack)(float *v, struct NAME(raw) raw)
 #if LANES == 1
 	v[0] = raw.value;
 #elif LANES == 4
-	UNROLL
-	for (int i = 0; i < 4; i++)
+	EACH(i, 4)
 		v[i] = kernel_from_bits(raw.pack.word[i]);
 #else
-	UNROLL
-	for (int i = 0; i < 4; i++) {
+	EACH(i, 4) {
 		uint32_t word = raw.pack.word[i];
 
 		v[2 * i] = ELEMENT == CUDA_F16 ? kernel_from_f16((uint16_t)word)
@@ -53,8 +51,7 @@ DEVICE void NAME(store)(void *to, uint64_t at, const float *v)
 #else
 	struct kernel_pack pack;
 
-	UNROLL
-	for (int i = 0; i < 4; i++) {
+	EACH(i, 4) {
 #if LANES == 4
 		pack.word[i] = kernel_to_bits(v[i]);
 #else
@@ -68,16 +65,14 @@ DEVICE void NAME(store)(void *to, uint64_t at, const float *v)
 
 DEVICE void NAME(fill)(float *v, float value)
 {
-	UNROLL
-	for (int i = 0; i < LANES; i++)
+	EACH(i, LANES)
 		v[i] = value;
 }
 
 /* v += w */
 DEVICE void NAME(add)(float *v, const float *w)
 {
-	UNROLL
-	for (int i = 0; i < LANES; i++)
+	EACH(i, LANES)
 		v[i] += w[i];
 }
 
@@ -95,8 +90,7 @@ DEVICE void NAME(vector)(float *v, const float *from, uint32_t channel, float ot
 	for (int i = 0; i < LANES; i += 4) {
 		struct kernel_pack pack = kernel_load16(from + channel + i);
 
-		UNROLL
-		for (int j = 0; j < 4; j++)
+		EACH(j, 4)
 			v[i + j] = kernel_from_bits(pack.word[j]);
 	}
 #endif
@@ -153,12 +147,10 @@ DEVICE void NAME(store_bytes)(uint8_t *to, uint64_t at, const uint32_t *v)
 DEVICE void NAME(activate)(float *z, enum device_activation activation, bool gelu)
 {
 	if (gelu) {
-		UNROLL
-		for (int i = 0; i < LANES; i++)
+		EACH(i, LANES)
 			z[i] = slope_gelu(z[i]);
 	} else if (activation == DEVICE_RELU) {
-		UNROLL
-		for (int i = 0; i < LANES; i++)
+		EACH(i, LANES)
 			z[i] = slope_relu(z[i]);
 	}
 }
@@ -167,12 +159,10 @@ DEVICE void NAME(activate)(float *z, enum device_activation activation, bool gel
 DEVICE void NAME(through)(float *g, const float *z, enum device_activation activation, bool gelu)
 {
 	if (gelu) {
-		UNROLL
-		for (int i = 0; i < LANES; i++)
+		EACH(i, LANES)
 			g[i] *= slope_of_gelu(z[i]);
 	} else if (activation == DEVICE_RELU) {
-		UNROLL
-		for (int i = 0; i < LANES; i++)
+		EACH(i, LANES)
 			g[i] = z[i] > 0 ? g[i] : 0;
 	}
 }
@@ -244,12 +234,10 @@ DEVICE void NAME(leave_sums)(const struct columns *c, const struct NAME(place) *
 	uint32_t line = c->width * LANES, at = here->line * line + here->column * LANES;
 
 	if (here->line < c->height) {
-		UNROLL
-		for (int i = 0; i < LANES; i++)
+		EACH(i, LANES)
 			sums[at + i] = sum[i];
 		if (two) {
-			UNROLL
-			for (int i = 0; i < LANES; i++)
+			EACH(i, LANES)
 				products[at + i] = product[i];
 		}
 	}

@@ -4,10 +4,8 @@
 DEVICE void NAME(load_part)(struct NAME(raw) * raw, const void *from, uint64_t row,
 			    uint32_t channels, uint32_t channel, uint32_t step)
 {
-	UNROLL
-	for (int u = 0; u < PACKS; u++)
-		if (channel + u * step < channels)
-			raw[u] = NAME(load)(from, row * channels + channel + u * step);
+	EACH_IF(u, PACKS, channel + u * step < channels)
+		raw[u] = NAME(load)(from, row * channels + channel + u * step);
 }
 
 DEVICE void NAME(layer_norm_row)(const struct layer_norm *a, struct row_place here)
@@ -20,13 +18,9 @@ DEVICE void NAME(layer_norm_row)(const struct layer_norm *a, struct row_place he
 
 	for (uint32_t c = first; c < a->channels; c += turn) {
 		NAME(load_part)(raw, a->x, here.row, a->channels, c, step);
-		UNROLL
-		for (int u = 0; u < PACKS; u++) {
-			if (c + u * step >= a->channels)
-				continue;
+		EACH_IF(u, PACKS, c + u * step < a->channels) {
 			NAME(unpack)(v, raw[u]);
-			UNROLL
-			for (int i = 0; i < LANES; i++)
+			EACH(i, LANES)
 				sum += v[i];
 		}
 	}
@@ -34,13 +28,9 @@ DEVICE void NAME(layer_norm_row)(const struct layer_norm *a, struct row_place he
 	for (uint32_t c = first; c < a->channels; c += turn) {
 		if (again)
 			NAME(load_part)(raw, a->x, here.row, a->channels, c, step);
-		UNROLL
-		for (int u = 0; u < PACKS; u++) {
-			if (c + u * step >= a->channels)
-				continue;
+		EACH_IF(u, PACKS, c + u * step < a->channels) {
 			NAME(unpack)(v, raw[u]);
-			UNROLL
-			for (int i = 0; i < LANES; i++)
+			EACH(i, LANES)
 				squares += (v[i] - mean) * (v[i] - mean);
 		}
 	}
@@ -53,17 +43,13 @@ DEVICE void NAME(layer_norm_row)(const struct layer_norm *a, struct row_place he
 	for (uint32_t c = first; c < a->channels; c += turn) {
 		if (again)
 			NAME(load_part)(raw, a->x, here.row, a->channels, c, step);
-		UNROLL
-		for (int u = 0; u < PACKS; u++) {
+		EACH_IF(u, PACKS, c + u * step < a->channels) {
 			uint32_t channel = c + u * step;
 
-			if (channel >= a->channels)
-				continue;
 			NAME(unpack)(v, raw[u]);
 			NAME(vector)(gamma, a->gamma, channel, 1);
 			NAME(vector)(beta, a->beta, channel, 0);
-			UNROLL
-			for (int i = 0; i < LANES; i++)
+			EACH(i, LANES)
 				v[i] = (v[i] - mean) * deviation * gamma[i] + beta[i];
 			NAME(store)(a->y, here.row * a->channels + channel, v);
 		}
@@ -93,8 +79,7 @@ DEVICE void NAME(layer_norm_terms)(float *g, float *xhat, struct NAME(raw) dy, s
 	NAME(unpack)(g, dy);
 	NAME(unpack)(xhat, x);
 	NAME(vector)(gamma, a->gamma, channel, 1);
-	UNROLL
-	for (int i = 0; i < LANES; i++) {
+	EACH(i, LANES) {
 		g[i] *= gamma[i];
 		xhat[i] = (xhat[i] - mean) * deviation;
 	}
@@ -113,14 +98,10 @@ DEVICE void NAME(layer_norm_backward_row)(const struct layer_norm_backward *a,
 	for (uint32_t c = first; c < a->channels; c += turn) {
 		NAME(load_part)(dy, a->dy, here.row, a->channels, c, step);
 		NAME(load_part)(x, a->x, here.row, a->channels, c, step);
-		UNROLL
-		for (int u = 0; u < PACKS; u++) {
-			if (c + u * step >= a->channels)
-				continue;
+		EACH_IF(u, PACKS, c + u * step < a->channels) {
 			NAME(layer_norm_terms)
 			(g, xhat, dy[u], x[u], a, c + u * step, mean, deviation);
-			UNROLL
-			for (int i = 0; i < LANES; i++) {
+			EACH(i, LANES) {
 				sum += g[i];
 				products += g[i] * xhat[i];
 			}
@@ -133,15 +114,11 @@ DEVICE void NAME(layer_norm_backward_row)(const struct layer_norm_backward *a,
 			NAME(load_part)(dy, a->dy, here.row, a->channels, c, step);
 			NAME(load_part)(x, a->x, here.row, a->channels, c, step);
 		}
-		UNROLL
-		for (int u = 0; u < PACKS; u++) {
+		EACH_IF(u, PACKS, c + u * step < a->channels) {
 			uint32_t channel = c + u * step;
 
-			if (channel >= a->channels)
-				continue;
 			NAME(layer_norm_terms)(g, xhat, dy[u], x[u], a, channel, mean, deviation);
-			UNROLL
-			for (int i = 0; i < LANES; i++)
+			EACH(i, LANES)
 				g[i] = deviation * (g[i] - sum - xhat[i] * products);
 			NAME(store)(a->dx, here.row * a->channels + channel, g);
 		}
@@ -167,33 +144,23 @@ KERNEL_RESIDENT(LAYER_NORM_SUMS_RESIDENT, NAME(layer_norm_sums), struct layer_no
 	const struct NAME(place) here = NAME(place)(&a.columns);
 	float sum[LANES], products[LANES];
 
-	UNROLL
-	for (int i = 0; i < LANES; i++)
-		sum[i] = products[i] = 0;
+	NAME(fill)(sum, 0);
+	NAME(fill)(products, 0);
 	for (uint64_t first = here.first; first < a.rows; first += here.turn) {
 		uint64_t at = first * a.channels + here.channel;
 		struct NAME(raw) raw[COLUMNS_UNROLL], raw_x[COLUMNS_UNROLL];
 
-		UNROLL
-		for (int u = 0; u < COLUMNS_UNROLL; u++) {
-			if (first + u * a.columns.height >= a.rows)
-				continue;
+		EACH_IF(u, COLUMNS_UNROLL, first + u * a.columns.height < a.rows) {
 			raw[u] = NAME(load)(a.dy, at + u * here.step);
 			raw_x[u] = NAME(load)(a.x, at + u * here.step);
 		}
-		UNROLL
-		for (int u = 0; u < COLUMNS_UNROLL; u++) {
+		EACH_IF(u, COLUMNS_UNROLL, first + u * a.columns.height < a.rows) {
 			uint64_t row = first + u * a.columns.height;
-			float dy[LANES], x[LANES], mean, deviation;
+			float dy[LANES], x[LANES], mean = a.mean[row], deviation = a.deviation[row];
 
-			if (row >= a.rows)
-				continue;
-			mean = a.mean[row];
-			deviation = a.deviation[row];
 			NAME(unpack)(dy, raw[u]);
 			NAME(unpack)(x, raw_x[u]);
-			UNROLL
-			for (int i = 0; i < LANES; i++) {
+			EACH(i, LANES) {
 				sum[i] += dy[i];
 				products[i] += dy[i] * ((x[i] - mean) * deviation);
 			}

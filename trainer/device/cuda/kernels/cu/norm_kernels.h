@@ -11,19 +11,13 @@ KERNEL_RESIDENT(NORM_STATISTICS_RESIDENT, NAME(norm_statistics), struct norm_arg
 		uint64_t at = first * a.channels + here.channel;
 		struct NAME(raw) raw[COLUMNS_UNROLL];
 
-		UNROLL
-		for (int u = 0; u < COLUMNS_UNROLL; u++)
-			if (first + u * a.columns.height < a.rows)
-				raw[u] = NAME(load)(a.x, at + u * here.step);
-		UNROLL
-		for (int u = 0; u < COLUMNS_UNROLL; u++) {
+		EACH_IF(u, COLUMNS_UNROLL, first + u * a.columns.height < a.rows)
+			raw[u] = NAME(load)(a.x, at + u * here.step);
+		EACH_IF(u, COLUMNS_UNROLL, first + u * a.columns.height < a.rows) {
 			float x[LANES];
 
-			if (first + u * a.columns.height >= a.rows)
-				continue;
 			NAME(unpack)(x, raw[u]);
-			UNROLL
-			for (int i = 0; i < LANES; i++) {
+			EACH(i, LANES) {
 				sum[i] += x[i];
 				squares[i] += x[i] * x[i];
 			}
@@ -47,28 +41,20 @@ DEVICE void NAME(norm_apply_rows)(const struct norm_arguments *a, bool gelu)
 		uint64_t at = first * a->channels + here.channel;
 		struct NAME(raw) raw[COLUMNS_UNROLL], added[COLUMNS_UNROLL];
 
-		UNROLL
-		for (int u = 0; u < COLUMNS_UNROLL; u++) {
-			if (first + u * a->columns.height >= a->rows)
-				continue;
+		EACH_IF(u, COLUMNS_UNROLL, first + u * a->columns.height < a->rows) {
 			raw[u] = NAME(load)(a->x, at + u * here.step);
 			if (a->residual)
 				added[u] = NAME(load)(a->residual, at + u * here.step);
 		}
-		UNROLL
-		for (int u = 0; u < COLUMNS_UNROLL; u++) {
+		EACH_IF(u, COLUMNS_UNROLL, first + u * a->columns.height < a->rows) {
 			float z[LANES], residual[LANES];
 
-			if (first + u * a->columns.height >= a->rows)
-				continue;
 			NAME(unpack)(z, raw[u]);
-			UNROLL
-			for (int i = 0; i < LANES; i++)
+			EACH(i, LANES)
 				z[i] = scale[i] * z[i] + bias[i];
 			if (a->residual) {
 				NAME(unpack)(residual, added[u]);
-				UNROLL
-				for (int i = 0; i < LANES; i++)
+				EACH(i, LANES)
 					z[i] += scale2[i] * residual[i];
 			}
 			NAME(activate)(z, a->activation, gelu);
@@ -149,19 +135,16 @@ DEVICE void NAME(backward_row)(float *dz, float *x, const struct NAME(backward_r
 		NAME(unpack)(x, rows->x[u]);
 	if (NAME(backward_from_y)(a, kind)) {
 		NAME(unpack)(v, rows->other[u]);
-		UNROLL
-		for (int i = 0; i < LANES; i++)
+		EACH(i, LANES)
 			dz[i] = v[i] > 0 ? dz[i] : 0;
 	} else if (NAME(backward_from_x)(a, kind)) {
 		float z[LANES];
 
-		UNROLL
-		for (int i = 0; i < LANES; i++)
+		EACH(i, LANES)
 			z[i] = affine->scale[i] * x[i] + affine->bias[i];
 		if (!kind.lean && a->residual) {
 			NAME(unpack)(v, rows->other[u]);
-			UNROLL
-			for (int i = 0; i < LANES; i++)
+			EACH(i, LANES)
 				z[i] += affine->scale2[i] * v[i];
 		}
 		NAME(through)(dz, z, a->activation, kind.gelu);
@@ -172,7 +155,7 @@ DEVICE void NAME(norm_backward_rows)(const struct norm_arguments *a, bool gelu, 
 {
 	const struct NAME(backward_kind) kind = {gelu, lean};
 	const struct NAME(place) here = NAME(place)(&a->columns);
-	const int at_once = lean ? COLUMNS_UNROLL : COLUMNS_UNROLL / 2;
+	const uint32_t at_once = lean ? COLUMNS_UNROLL : COLUMNS_UNROLL / 2;
 	struct NAME(affine) affine;
 	float bias2[LANES], mean[LANES], sum[LANES], products[LANES];
 
@@ -185,26 +168,20 @@ DEVICE void NAME(norm_backward_rows)(const struct norm_arguments *a, bool gelu, 
 	NAME(fill)(sum, 0);
 	NAME(fill)(products, 0);
 	for (uint64_t turn = here.first; turn < a->rows; turn += here.turn) {
-		for (int line = 0; line < COLUMNS_UNROLL; line += at_once) {
+		for (uint32_t line = 0; line < COLUMNS_UNROLL; line += at_once) {
 			uint64_t first = turn + line * a->columns.height;
 			uint64_t at = first * a->channels + here.channel;
 			struct NAME(backward_rows) rows;
 
-			UNROLL
-			for (int u = 0; u < at_once; u++)
-				if (first + u * a->columns.height < a->rows)
-					NAME(backward_load)(&rows, u, a, kind, at + u * here.step);
-			UNROLL
-			for (int u = 0; u < at_once; u++) {
+			EACH_IF(u, at_once, first + u * a->columns.height < a->rows)
+				NAME(backward_load)(&rows, u, a, kind, at + u * here.step);
+			EACH_IF(u, at_once, first + u * a->columns.height < a->rows) {
 				float dz[LANES], x[LANES];
 
-				if (first + u * a->columns.height >= a->rows)
-					continue;
 				NAME(backward_row)(dz, x, &rows, u, a, &affine, kind);
 				if (!lean && a->dz)
 					NAME(store)(a->dz, at + u * here.step, dz);
-				UNROLL
-				for (int i = 0; i < LANES; i++) {
+				EACH(i, LANES) {
 					sum[i] += dz[i];
 					products[i] += a->products ? dz[i] * (x[i] - mean[i]) : 0;
 				}
@@ -249,29 +226,21 @@ DEVICE void NAME(norm_backward_apply_rows)(const struct norm_arguments *k, bool 
 		uint64_t at = first * k->channels + here.channel;
 		struct NAME(raw) raw[COLUMNS_UNROLL], raw_x[COLUMNS_UNROLL];
 
-		UNROLL
-		for (int u = 0; u < COLUMNS_UNROLL; u++) {
-			if (first + u * k->columns.height >= k->rows)
-				continue;
+		EACH_IF(u, COLUMNS_UNROLL, first + u * k->columns.height < k->rows) {
 			raw[u] = NAME(load)(k->dz, at + u * here.step);
 			raw_x[u] = NAME(load)(k->x, at + u * here.step);
 		}
-		UNROLL
-		for (int u = 0; u < COLUMNS_UNROLL; u++) {
+		EACH_IF(u, COLUMNS_UNROLL, first + u * k->columns.height < k->rows) {
 			float dz[LANES], x[LANES], z[LANES];
 
-			if (first + u * k->columns.height >= k->rows)
-				continue;
 			NAME(unpack)(dz, raw[u]);
 			NAME(unpack)(x, raw_x[u]);
 			if (k->scale) {
-				UNROLL
-				for (int i = 0; i < LANES; i++)
+				EACH(i, LANES)
 					z[i] = scale[i] * x[i] + bias[i];
 				NAME(through)(dz, z, k->activation, gelu);
 			}
-			UNROLL
-			for (int i = 0; i < LANES; i++)
+			EACH(i, LANES)
 				dz[i] = a[i] * dz[i] + (b[i] * x[i] + c[i]);
 			NAME(store)(k->dx, at + u * here.step, dz);
 		}

@@ -10,12 +10,10 @@ DEVICE void NAME(load_positions)(struct NAME(raw) * raw, const struct pool_globa
 {
 	uint64_t base = (uint64_t)kernel_block_x() * a->positions;
 
-	UNROLL
-	for (int u = 0; u < COLUMNS_UNROLL; u++) {
+	EACH_IF(u, COLUMNS_UNROLL, first + u * a->columns.height < a->positions) {
 		uint32_t position = first + u * a->columns.height;
 
-		if (position < a->positions)
-			raw[u] = NAME(load)(a->from, (base + position) * a->channels + channel);
+		raw[u] = NAME(load)(a->from, (base + position) * a->channels + channel);
 	}
 }
 
@@ -33,20 +31,16 @@ KERNEL(NAME(pool_global_average), struct pool_global, a)
 			struct NAME(raw) raw[COLUMNS_UNROLL];
 
 			NAME(load_positions)(raw, &a, here.channel, first);
-			UNROLL
-			for (int u = 0; u < COLUMNS_UNROLL; u++) {
+			EACH_IF(u, COLUMNS_UNROLL, first + u * a.columns.height < a.positions) {
 				float v[LANES];
 
-				if (first + u * a.columns.height >= a.positions)
-					continue;
 				NAME(unpack)(v, raw[u]);
 				NAME(add)(sum, v);
 			}
 		}
 	}
 	if (here.line < a.columns.height) {
-		UNROLL
-		for (int i = 0; i < LANES; i++)
+		EACH(i, LANES)
 			sums[here.line * line + here.column * LANES + i] = sum[i];
 	}
 	KERNEL_BARRIER();
@@ -72,8 +66,7 @@ KERNEL(NAME(pool_global_max), struct pool_global, a)
 	float largest[LANES];
 	uint32_t index[LANES];
 
-	UNROLL
-	for (int i = 0; i < LANES; i++) {
+	EACH(i, LANES) {
 		largest[i] = -INFINITY;
 		index[i] = UINT32_MAX;
 	}
@@ -83,23 +76,18 @@ KERNEL(NAME(pool_global_max), struct pool_global, a)
 			struct NAME(raw) raw[COLUMNS_UNROLL];
 
 			NAME(load_positions)(raw, &a, here.channel, first);
-			UNROLL
-			for (int u = 0; u < COLUMNS_UNROLL; u++) {
+			EACH_IF(u, COLUMNS_UNROLL, first + u * a.columns.height < a.positions) {
 				uint32_t position = first + u * a.columns.height;
 				float v[LANES];
 
-				if (position >= a.positions)
-					continue;
 				NAME(unpack)(v, raw[u]);
-				UNROLL
-				for (int i = 0; i < LANES; i++)
+				EACH(i, LANES)
 					pool_take(&largest[i], &index[i], v[i], position);
 			}
 		}
 	}
 	if (here.line < a.columns.height) {
-		UNROLL
-		for (int i = 0; i < LANES; i++) {
+		EACH(i, LANES) {
 			values[here.line * line + here.column * LANES + i] = largest[i];
 			indices[here.line * line + here.column * LANES + i] = index[i];
 		}
@@ -125,14 +113,12 @@ KERNEL(NAME(pool_global_average_backward), struct pool_global, a)
 	struct NAME(place) here = NAME(place)(&a.columns);
 	float share = 1 / (float)a.positions;
 
-	POOL_ROWS(row, here, a.columns)
-	{
+	POOL_ROWS(row, here, a.columns) {
 		uint32_t image = kernel_divide((uint32_t)row, a.by);
 		float v[LANES];
 
 		NAME(unpack)(v, NAME(load)(a.from, (uint64_t)image * a.channels + here.channel));
-		UNROLL
-		for (int i = 0; i < LANES; i++)
+		EACH(i, LANES)
 			v[i] *= share;
 		NAME(store)(a.to, row * a.channels + here.channel, v);
 	}
@@ -142,16 +128,14 @@ KERNEL(NAME(pool_global_max_backward), struct pool_global, a)
 {
 	struct NAME(place) here = NAME(place)(&a.columns);
 
-	POOL_ROWS(row, here, a.columns)
-	{
+	POOL_ROWS(row, here, a.columns) {
 		uint32_t image = kernel_divide((uint32_t)row, a.by);
 		uint32_t position = (uint32_t)row - image * a.positions;
 		uint64_t at = (uint64_t)image * a.channels + here.channel;
 		float v[LANES];
 
 		NAME(unpack)(v, NAME(load)(a.from, at));
-		UNROLL
-		for (int i = 0; i < LANES; i++)
+		EACH(i, LANES)
 			v[i] = a.index[at + i] == position ? v[i] : 0;
 		NAME(store)(a.to, row * a.channels + here.channel, v);
 	}

@@ -31,8 +31,7 @@ DEVICE struct NAME(raw) NAME(of_words)(const uint32_t *words)
 #if LANES == 1
 	raw.value = kernel_from_bits(words[0]);
 #else
-	UNROLL
-	for (int i = 0; i < WORDS; i++)
+	EACH(i, WORDS)
 		raw.pack.word[i] = words[i];
 #endif
 	return raw;
@@ -91,8 +90,7 @@ DEVICE void NAME(load_part)(struct NAME(raw) * raw, const struct pool_part *part
 {
 	uint64_t at = pool_element(window, s, part->r, part->s, channel);
 
-	UNROLL
-	for (uint32_t k = 0; k < side * side; k++) {
+	EACH(k, side * side) {
 		raw[k] = NAME(of_words)(fill);
 		if (k / side < part->rows && k % side < part->columns)
 			raw[k] = NAME(load)(x, at + (k / side * s->w + k % side) * s->channels);
@@ -113,8 +111,7 @@ DEVICE void NAME(find_nans)(uint32_t *index, const struct pool_window *window,
 		    column >= window->s_last)
 			continue;
 		NAME(unpack)(v, NAME(load)(x, pool_element(window, s, r, column, channel)));
-		UNROLL
-		for (int i = 0; i < LANES; i++) {
+		EACH(i, LANES) {
 			float z = scale[i] * v[i] + bias[i];
 
 			index[i] = z != z ? place : index[i];
@@ -138,8 +135,7 @@ DEVICE void NAME(finish_max)(const struct pool_arguments *a, const struct pool_w
 	NAME(vector)(scale, a->scale, channel, 1);
 	NAME(vector)(bias, a->bias, channel, 0);
 	NAME(unpack)(z, NAME(of_words)(best));
-	UNROLL
-	for (int i = 0; i < LANES; i++) {
+	EACH(i, LANES) {
 		/* best is that of x times the sign of scale */
 		z[i] = fabsf(scale[i]) * z[i] + bias[i];
 		index[i] = NAME(of_channel)(place, i);
@@ -158,8 +154,7 @@ DEVICE void NAME(finish_max)(const struct pool_arguments *a, const struct pool_w
 DEVICE void NAME(take_larger)(uint32_t *best, uint32_t *place, const struct NAME(raw) * raw,
 			      const uint32_t *flip, uint32_t own)
 {
-	UNROLL
-	for (int i = 0; i < WORDS; i++) {
+	EACH(i, WORDS) {
 		uint32_t x = NAME(word)(raw, i) ^ flip[i], better = NAME(greater)(x, best[i]);
 
 		best[i] = NAME(larger)(x, best[i]);
@@ -176,24 +171,19 @@ DEVICE void NAME(pool_max_rows)(const struct pool_arguments *a, uint32_t side)
 	float scale[LANES];
 
 	NAME(vector)(scale, a->scale, here.channel, 1);
-	UNROLL
-	for (int i = 0; i < WORDS; i++)
+	EACH(i, WORDS)
 		flip[i] = 0;
-	UNROLL
-	for (int i = 0; i < LANES; i++)
+	EACH(i, LANES)
 		flip[i * WORDS / LANES] |=
 			scale[i] < 0 ? LOW_SIGN << 16 * (i % (LANES / WORDS)) : 0;
-	UNROLL
-	for (int i = 0; i < WORDS; i++)
+	EACH(i, WORDS)
 		lowest[i] = LOWEST ^ flip[i];
-	POOL_ROWS(row, here, a->columns)
-	{
+	POOL_ROWS(row, here, a->columns) {
 		struct pool_window window = pool_window_of_output(s, &a->by, (uint32_t)row);
 		struct pool_part part = pool_first_part(&window, side);
 		uint32_t best[WORDS], place[WORDS];
 
-		UNROLL
-		for (int i = 0; i < WORDS; i++) {
+		EACH(i, WORDS) {
 			best[i] = LOWEST;
 			place[i] = window.first * SPREAD;
 		}
@@ -201,8 +191,7 @@ DEVICE void NAME(pool_max_rows)(const struct pool_arguments *a, uint32_t side)
 			struct NAME(raw) raw[POOL_AHEAD];
 
 			NAME(load_part)(raw, &part, side, &window, s, a->x, here.channel, lowest);
-			UNROLL
-			for (uint32_t k = 0; k < side * side; k++)
+			EACH(k, side * side)
 				NAME(take_larger)
 			(best, place, &raw[k], flip, NAME(part_place)(&part, side, k, s));
 		}
@@ -233,10 +222,8 @@ DEVICE void NAME(add_where)(float *g, const float *v, const struct NAME(raw_byte
 #else
 	differ.word ^= own * 0x01010101;
 #endif
-	UNROLL
-	for (int i = 0; i < LANES; i++)
-		if (!NAME(byte)(&differ, i))
-			g[i] += v[i];
+	EACH_IF(i, LANES, !NAME(byte)(&differ, i))
+		g[i] += v[i];
 }
 
 /* dy + dy2 */
@@ -263,8 +250,7 @@ DEVICE void NAME(load_windows)(struct NAME(windows) * w, const struct pool_shape
 			       uint32_t rows, uint32_t columns, const void *dy, const void *dy2,
 			       const uint8_t *index)
 {
-	UNROLL
-	for (uint32_t k = 0; k < 4; k++) {
+	EACH(k, 4) {
 		uint64_t own = at + (k / 2 * s->q + k % 2) * s->channels;
 
 		w->there[k] = k / 2 < rows && k % 2 < columns;
@@ -296,12 +282,9 @@ DEVICE void NAME(pool_gather)(float *g, const struct pool_shape *s, const struct
 
 			NAME(load_windows)
 			(&w, s, at, cover.p_last - p, cover.q_last - q, dy, dy2, index);
-			UNROLL
-			for (uint32_t k = 0; k < 4; k++) {
+			EACH_IF(k, 4, w.there[k]) {
 				float v[LANES];
 
-				if (!w.there[k])
-					continue;
 				NAME(sum_of_both)(v, w.dy[k], w.dy2[k], dy2);
 				NAME(add_where)
 				(g, v, &w.places[k], own - (k / 2 * s->window + k % 2) * s->stride);
@@ -314,8 +297,7 @@ KERNEL_RESIDENT(3, NAME(pool_max_backward), struct pool_arguments, a)
 {
 	struct NAME(place) here = NAME(place)(&a.columns);
 
-	POOL_ROWS(row, here, a.columns)
-	{
+	POOL_ROWS(row, here, a.columns) {
 		float g[LANES];
 
 		NAME(pool_gather)
@@ -332,8 +314,7 @@ DEVICE void NAME(load_tile)(struct NAME(windows) * w, const struct pool_shape *s
 			    const struct pool_tile *t, uint64_t first, const void *dy,
 			    const void *dy2, const uint8_t *index)
 {
-	UNROLL
-	for (uint32_t k = 0; k < 4; k++) {
+	EACH(k, 4) {
 		bool there = t->p + k / 2 < s->p && t->q + k % 2 < s->q;
 		uint64_t own = first + (there ? (k / 2 * s->q + k % 2) * s->channels : 0);
 
@@ -348,18 +329,14 @@ DEVICE void NAME(load_tile)(struct NAME(windows) * w, const struct pool_shape *s
 /* g of a tile's four positions. */
 DEVICE void NAME(tile_gather)(float g[4][LANES], const struct NAME(windows) * w, bool two)
 {
-	UNROLL
-	for (int k = 0; k < 4; k++)
+	EACH(k, 4)
 		NAME(fill)(g[k], 0);
-	UNROLL
-	for (uint32_t j = 0; j < 4; j++) {
+	EACH(j, 4) {
 		float v[LANES];
 
 		NAME(sum_of_both)(v, w->dy[j], w->dy2[j], two);
-		UNROLL
-		for (uint32_t k = 0; k < 4; k++)
-			if (j / 2 <= k / 2 && j % 2 <= k % 2)
-				NAME(add_where)
+		EACH_IF(k, 4, j / 2 <= k / 2 && j % 2 <= k % 2)
+			NAME(add_where)
 		(g[k], v, &w->places[j],
 		 w->there[j] ? (k / 2 + 1 - j / 2 * 2) * 3 + k % 2 + 1 - j % 2 * 2 : 0xff);
 	}
@@ -370,18 +347,15 @@ KERNEL(NAME(pool_max_backward_tiles), struct pool_arguments, a)
 	struct NAME(place) here = NAME(place)(&a.columns);
 	const struct pool_shape *s = &a.shape;
 
-	POOL_ROWS(row, here, a.columns)
-	{
+	POOL_ROWS(row, here, a.columns) {
 		struct pool_tile t = pool_tile_of(s, &a.by, (uint32_t)row, here.channel);
 		struct NAME(windows) w;
 		float g[4][LANES];
 
 		NAME(load_tile)(&w, s, &t, row * s->channels + here.channel, a.dy, a.dy2, a.index);
 		NAME(tile_gather)(g, &w, a.dy2);
-		UNROLL
-		for (uint32_t k = 0; k < 4; k++)
-			if (pool_tile_has(&t, k, s))
-				NAME(store)(a.dx, pool_tile_element(&t, k, s), g[k]);
+		EACH_IF(k, 4, pool_tile_has(&t, k, s))
+			NAME(store)(a.dx, pool_tile_element(&t, k, s), g[k]);
 	}
 }
 
@@ -394,8 +368,7 @@ KERNEL_RESIDENT(6, NAME(pool_max_backward_pairs), struct pool_arguments, a)
 	struct NAME(place) here = NAME(place)(&a.columns);
 	const struct pool_shape *s = &a.shape;
 
-	POOL_ROWS(row, here, a.columns)
-	{
+	POOL_ROWS(row, here, a.columns) {
 		struct pool_tile t = pool_tile_of(s, &a.by, (uint32_t)row, here.channel);
 		bool there = t.p < s->p && t.q < s->q;
 		uint64_t line = (uint64_t)t.image * s->p + (there ? t.p : 0);
@@ -407,12 +380,9 @@ KERNEL_RESIDENT(6, NAME(pool_max_backward_pairs), struct pool_arguments, a)
 		if (a.dy2)
 			dy2 = NAME(load)(a.dy2, own);
 		NAME(sum_of_both)(v, dy, dy2, a.dy2);
-		UNROLL
-		for (uint32_t k = 0; k < 4; k++) {
+		EACH_IF(k, 4, pool_tile_has(&t, k, s)) {
 			float g[LANES];
 
-			if (!pool_tile_has(&t, k, s))
-				continue;
 			NAME(fill)(g, 0);
 			NAME(add_where)(g, v, &places, there ? k : 0xff);
 			NAME(store)(a.dx, pool_tile_element(&t, k, s), g);
@@ -431,22 +401,18 @@ DEVICE void NAME(load_places)(float *x, const struct pool_arguments *a,
 	struct pool_part part = pool_first_part(window, POOL_SIDE);
 	uint32_t words[WORDS], own[WORDS], zero[WORDS];
 
-	UNROLL
-	for (int i = 0; i < WORDS; i++)
+	EACH(i, WORDS)
 		words[i] = own[i] = zero[i] = 0;
-	UNROLL
-	for (int i = 0; i < LANES; i++)
+	EACH(i, LANES)
 		own[i * WORDS / LANES] |= NAME(byte)(places, i) << 16 * (i % (LANES / WORDS));
 	for (; part.rows; part = pool_next_part(&part, window, POOL_SIDE)) {
 		struct NAME(raw) raw[POOL_AHEAD];
 
 		NAME(load_part)(raw, &part, POOL_SIDE, window, &a->shape, a->x, channel, zero);
-		UNROLL
-		for (uint32_t k = 0; k < POOL_AHEAD; k++) {
+		EACH(k, POOL_AHEAD) {
 			uint32_t place = NAME(part_place)(&part, POOL_SIDE, k, &a->shape);
 
-			UNROLL
-			for (int i = 0; i < WORDS; i++) {
+			EACH(i, WORDS) {
 				uint32_t here = NAME(equal)(own[i], place);
 
 				words[i] = (NAME(word)(&raw[k], i) & here) | (words[i] & ~here);
@@ -464,8 +430,7 @@ KERNEL_RESIDENT(POOL_REDUCE_RESIDENT, NAME(pool_max_norm_reduce), struct pool_ar
 
 	NAME(fill)(sum, 0);
 	NAME(fill)(products, 0);
-	POOL_ROWS(row, here, a.columns)
-	{
+	POOL_ROWS(row, here, a.columns) {
 		struct pool_window window = pool_window_of_output(s, &a.by, (uint32_t)row);
 		uint64_t at = row * s->channels + here.channel;
 		struct NAME(raw_bytes) places = NAME(load_bytes)(a.index, at);
@@ -480,8 +445,7 @@ KERNEL_RESIDENT(POOL_REDUCE_RESIDENT, NAME(pool_max_norm_reduce), struct pool_ar
 		NAME(vector)(scale, a.scale, here.channel, 1);
 		NAME(vector)(bias, a.bias, here.channel, 0);
 		NAME(vector)(mean, a.mean, here.channel, 0);
-		UNROLL
-		for (int i = 0; i < LANES; i++) {
+		EACH(i, LANES) {
 			float z = scale[i] * x[i] + bias[i];
 			float dz = pool_through(g[i], z, a.activation);
 
@@ -513,8 +477,7 @@ DEVICE void NAME(store_through)(const struct pool_arguments *k, uint64_t at, flo
 	float x[LANES];
 
 	NAME(unpack)(x, raw);
-	UNROLL
-	for (int i = 0; i < LANES; i++) {
+	EACH(i, LANES) {
 		float z = v->scale[i] * x[i] + v->bias[i];
 		float dz = pool_through(g[i], z, k->activation);
 
@@ -529,8 +492,7 @@ KERNEL(NAME(pool_max_norm_apply), struct pool_arguments, k)
 	struct NAME(pool_affine) affine;
 
 	NAME(load_affine)(&affine, &k, here.channel);
-	POOL_ROWS(row, here, k.columns)
-	{
+	POOL_ROWS(row, here, k.columns) {
 		uint64_t at = row * k.shape.channels + here.channel;
 		struct NAME(raw) raw = NAME(load)(k.x, at);
 		float g[LANES];
@@ -546,25 +508,21 @@ KERNEL(NAME(pool_max_norm_apply_tiles), struct pool_arguments, k)
 	struct NAME(place) here = NAME(place)(&k.columns);
 	const struct pool_shape *s = &k.shape;
 
-	POOL_ROWS(row, here, k.columns)
-	{
+	POOL_ROWS(row, here, k.columns) {
 		struct pool_tile t = pool_tile_of(s, &k.by, (uint32_t)row, here.channel);
 		struct NAME(pool_affine) affine;
 		struct NAME(raw) raw[4];
 		struct NAME(windows) w;
 		float g[4][LANES];
 
-		UNROLL
-		for (uint32_t j = 0; j < 4; j++)
+		EACH(j, 4)
 			raw[j] = NAME(load)(k.x, pool_tile_element(&t, j, s));
 		NAME(load_tile)(&w, s, &t, row * s->channels + here.channel, k.dy, k.dy2, k.index);
 		NAME(tile_gather)(g, &w, k.dy2);
 		/* again for each tile: while windows are loaded there are no registers for it */
 		NAME(load_affine)(&affine, &k, here.channel);
-		UNROLL
-		for (uint32_t j = 0; j < 4; j++)
-			if (pool_tile_has(&t, j, s))
-				NAME(store_through)
+		EACH_IF(j, 4, pool_tile_has(&t, j, s))
+			NAME(store_through)
 		(&k, pool_tile_element(&t, j, s), g[j], raw[j], &affine);
 	}
 }
@@ -581,8 +539,7 @@ KERNEL(NAME(pool_average), struct pool_arguments, a)
 	struct NAME(place) here = NAME(place)(&a.columns);
 	const struct pool_shape *s = &a.shape;
 
-	POOL_ROWS(row, here, a.columns)
-	{
+	POOL_ROWS(row, here, a.columns) {
 		struct pool_window window = pool_window_of_output(s, &a.by, (uint32_t)row);
 		float sum[LANES], v[LANES];
 
@@ -597,8 +554,7 @@ KERNEL(NAME(pool_average), struct pool_arguments, a)
 				NAME(add)(sum, v);
 			}
 		}
-		UNROLL
-		for (int i = 0; i < LANES; i++)
+		EACH(i, LANES)
 			sum[i] /= (float)pool_window_count(&window);
 		NAME(store)(a.y, row * s->channels + here.channel, sum);
 	}
@@ -609,8 +565,7 @@ KERNEL(NAME(pool_average_backward), struct pool_arguments, a)
 	struct NAME(place) here = NAME(place)(&a.columns);
 	const struct pool_shape *s = &a.shape;
 
-	POOL_ROWS(row, here, a.columns)
-	{
+	POOL_ROWS(row, here, a.columns) {
 		struct pool_cover cover = pool_cover_of_input(s, &a.by, (uint32_t)row);
 		float sum[LANES], v[LANES];
 
@@ -623,8 +578,7 @@ KERNEL(NAME(pool_average_backward), struct pool_arguments, a)
 					pool_window_of_output(s, &a.by, (uint32_t)output);
 
 				NAME(unpack)(v, NAME(load)(a.dy, at));
-				UNROLL
-				for (int i = 0; i < LANES; i++)
+				EACH(i, LANES)
 					sum[i] += v[i] / (float)pool_window_count(&window);
 			}
 		}
