@@ -12,6 +12,41 @@
 extern "C" {
 #endif
 
+/*
+ * Kernels that have an instance for each element and width, by family: NAME_kernels[]. Copies go by
+ * the source's element.
+ */
+/* clang-format off */
+#define NORM_KERNELS(X) \
+	X(norm_statistics) \
+	X(norm_apply) X(norm_apply_gelu) \
+	X(norm_backward) X(norm_backward_gelu) \
+	X(norm_backward_lean) X(norm_backward_gelu_lean) \
+	X(norm_backward_apply) X(norm_backward_apply_gelu)
+
+#define LAYER_NORM_KERNELS(X) \
+	X(layer_norm) X(layer_norm_wide) \
+	X(layer_norm_backward) X(layer_norm_backward_wide) \
+	X(layer_norm_sums)
+
+#define POOL_KERNELS(X) \
+	X(pool_max) X(pool_max_pairs) \
+	X(pool_max_backward) X(pool_max_backward_tiles) X(pool_max_backward_pairs) \
+	X(pool_max_norm_reduce) X(pool_max_norm_apply) X(pool_max_norm_apply_tiles) \
+	X(pool_average) X(pool_average_backward) \
+	X(pool_global_average) X(pool_global_average_backward) \
+	X(pool_global_max) X(pool_global_max_backward)
+
+#define ELEMENTWISE_KERNELS(X) \
+	X(elementwise_add) X(elementwise_check) X(elementwise_copy) X(elementwise_copies)
+/* clang-format on */
+
+#define KERNEL_TABLE_DECLARE(name) extern const struct gpu_kernel name##_kernels[KERNEL_INSTANCES];
+NORM_KERNELS(KERNEL_TABLE_DECLARE)
+LAYER_NORM_KERNELS(KERNEL_TABLE_DECLARE)
+POOL_KERNELS(KERNEL_TABLE_DECLARE)
+ELEMENTWISE_KERNELS(KERNEL_TABLE_DECLARE)
+
 extern const struct gpu_kernel columns_combine_kernel;
 
 /* How many blocks of the reducing kernels fit on a multiprocessor. */
@@ -20,47 +55,13 @@ extern const struct gpu_kernel columns_combine_kernel;
 #define LAYER_NORM_SUMS_RESIDENT 2
 #define POOL_REDUCE_RESIDENT     2
 
-extern const struct gpu_kernel norm_statistics_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel norm_apply_kernels[KERNEL_INSTANCES],
-	norm_apply_gelu_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel norm_backward_kernels[KERNEL_INSTANCES],
-	norm_backward_gelu_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel norm_backward_lean_kernels[KERNEL_INSTANCES],
-	norm_backward_gelu_lean_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel norm_backward_apply_kernels[KERNEL_INSTANCES],
-	norm_backward_apply_gelu_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel layer_norm_kernels[KERNEL_INSTANCES],
-	layer_norm_wide_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel layer_norm_backward_kernels[KERNEL_INSTANCES],
-	layer_norm_backward_wide_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel layer_norm_sums_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel norm_finalize_kernel;
 extern const struct gpu_kernel norm_running_kernel;
 extern const struct gpu_kernel norm_backward_finalize_kernel;
 
-extern const struct gpu_kernel pool_max_kernels[KERNEL_INSTANCES],
-	pool_max_pairs_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel pool_max_backward_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel pool_max_backward_tiles_kernels[KERNEL_INSTANCES],
-	pool_max_backward_pairs_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel pool_max_norm_reduce_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel pool_max_norm_apply_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel pool_max_norm_apply_tiles_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel pool_average_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel pool_average_backward_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel pool_global_average_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel pool_global_max_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel pool_global_average_backward_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel pool_global_max_backward_kernels[KERNEL_INSTANCES];
-
 /* packs of a block of elementwise_copies(): FLAT_UNROLL of each thread */
 #define ELEMENTWISE_BLOCK 1024
 
-extern const struct gpu_kernel elementwise_add_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel elementwise_check_kernels[KERNEL_INSTANCES];
-/* by the source's element */
-extern const struct gpu_kernel elementwise_copy_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel elementwise_copies_kernels[KERNEL_INSTANCES]; /* likewise */
 extern const struct gpu_kernel elementwise_copy_columns_kernel;
 extern const struct gpu_kernel elementwise_fold_kernel;
 

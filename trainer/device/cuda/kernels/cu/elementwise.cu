@@ -51,9 +51,6 @@ KERNEL(fold, struct elementwise_fold, a)
 		     column < a.from_columns ? a.w[row * a.from_columns + column] * scale : 0);
 }
 
-KERNEL_TABLE elementwise_add_kernels[KERNEL_INSTANCES] = INSTANCES(elementwise_add);
-KERNEL_TABLE elementwise_check_kernels[KERNEL_INSTANCES] = INSTANCES(elementwise_check);
-KERNEL_TABLE elementwise_copy_kernels[KERNEL_INSTANCES] = INSTANCES(elementwise_copy);
-KERNEL_TABLE elementwise_copies_kernels[KERNEL_INSTANCES] = INSTANCES(elementwise_copies);
+ELEMENTWISE_KERNELS(INSTANCES)
 KERNEL_TABLE elementwise_copy_columns_kernel = KERNEL_ENTRY(copy_columns);
 KERNEL_TABLE elementwise_fold_kernel = KERNEL_ENTRY(fold);

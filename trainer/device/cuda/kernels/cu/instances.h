@@ -1,7 +1,7 @@
 /*
  * Includes KERNEL_BODY, a file name, once for every instance of the kernels in it: ELEMENT is the
  * element of their tensors, LANES how many neighbouring ones a thread has at once, NAME(x) the
- * instance's own name for x. INSTANCES(x) afterwards initialises a table in the order of
+ * instance's own name for x. INSTANCES(x) afterwards is the table x_kernels, in the order of
  * columns_instance().
  */
 #include "trainer/device/cuda/kernels/cu/kernel.h"
@@ -13,53 +13,35 @@
 #define LANES   4
 #define NAME(x) x##_f32x4
 #include "trainer/device/cuda/kernels/cu/lanes.h"
-#include KERNEL_BODY
-#undef LANES
-#undef NAME
 
 #define LANES   1
 #define NAME(x) x##_f32x1
 #include "trainer/device/cuda/kernels/cu/lanes.h"
-#include KERNEL_BODY
 #undef ELEMENT
-#undef LANES
-#undef NAME
 
 #define ELEMENT CUDA_F16
 #define LANES   8
 #define NAME(x) x##_f16x8
 #include "trainer/device/cuda/kernels/cu/lanes.h"
-#include KERNEL_BODY
-#undef LANES
-#undef NAME
 
 #define LANES   1
 #define NAME(x) x##_f16x1
 #include "trainer/device/cuda/kernels/cu/lanes.h"
-#include KERNEL_BODY
 #undef ELEMENT
-#undef LANES
-#undef NAME
 
 #define ELEMENT CUDA_BF16
 #define LANES   8
 #define NAME(x) x##_bf16x8
 #include "trainer/device/cuda/kernels/cu/lanes.h"
-#include KERNEL_BODY
-#undef LANES
-#undef NAME
 
 #define LANES   1
 #define NAME(x) x##_bf16x1
 #include "trainer/device/cuda/kernels/cu/lanes.h"
-#include KERNEL_BODY
 #undef ELEMENT
-#undef LANES
-#undef NAME
 
+/* The table of a kernel's instances. */
 #define INSTANCES(x)                                                                               \
-	{                                                                                          \
-		KERNEL_ENTRY(x##_f32x4), KERNEL_ENTRY(x##_f32x1), KERNEL_ENTRY(x##_f16x8),         \
-			KERNEL_ENTRY(x##_f16x1), KERNEL_ENTRY(x##_bf16x8),                         \
-			KERNEL_ENTRY(x##_bf16x1),                                                  \
-	}
+	KERNEL_TABLE x##_kernels[KERNEL_INSTANCES] = {                                             \
+		KERNEL_ENTRY(x##_f32x4), KERNEL_ENTRY(x##_f32x1),  KERNEL_ENTRY(x##_f16x8),        \
+		KERNEL_ENTRY(x##_f16x1), KERNEL_ENTRY(x##_bf16x8), KERNEL_ENTRY(x##_bf16x1),       \
+	};

@@ -1,7 +1,7 @@
 /*
  * What kernels of one instance (see instances.h) share: loads and stores of LANES elements, which
  * are 16 bytes unless LANES is 1, as fp32 registers; and a thread's place in a matrix cut as
- * columns.h says. Included once for each instance.
+ * columns.h says; then the kernels themselves. Included once for each instance.
  */
 
 /* LANES elements as they are in memory: loaded early, unpacked when needed. */
@@ -258,3 +258,8 @@ DEVICE void NAME(leave_sums)(const struct columns *c, const struct NAME(place) *
 			partial[(c->blocks_x + block) * c->channels + channel] = p;
 	}
 }
+
+#include KERNEL_BODY
+
+#undef LANES
+#undef NAME

@@ -44,9 +44,4 @@ DEVICE float row_sum(float value, uint32_t threads)
 #define KERNEL_BODY "trainer/device/cuda/kernels/cu/layer_norm_kernels.h"
 #include "trainer/device/cuda/kernels/cu/instances.h"
 
-KERNEL_TABLE layer_norm_kernels[KERNEL_INSTANCES] = INSTANCES(layer_norm);
-KERNEL_TABLE layer_norm_wide_kernels[KERNEL_INSTANCES] = INSTANCES(layer_norm_wide);
-KERNEL_TABLE layer_norm_backward_kernels[KERNEL_INSTANCES] = INSTANCES(layer_norm_backward);
-KERNEL_TABLE layer_norm_backward_wide_kernels[KERNEL_INSTANCES] =
-	INSTANCES(layer_norm_backward_wide);
-KERNEL_TABLE layer_norm_sums_kernels[KERNEL_INSTANCES] = INSTANCES(layer_norm_sums);
+LAYER_NORM_KERNELS(INSTANCES)

@@ -77,16 +77,7 @@ KERNEL(backward_finalize, struct norm_arguments, k)
 	k.c[c] = (float)(-a * (double)k.sum[c] / rows - b * (double)k.mean[c]);
 }
 
-KERNEL_TABLE norm_statistics_kernels[KERNEL_INSTANCES] = INSTANCES(norm_statistics);
-KERNEL_TABLE norm_apply_kernels[KERNEL_INSTANCES] = INSTANCES(norm_apply);
-KERNEL_TABLE norm_apply_gelu_kernels[KERNEL_INSTANCES] = INSTANCES(norm_apply_gelu);
-KERNEL_TABLE norm_backward_kernels[KERNEL_INSTANCES] = INSTANCES(norm_backward);
-KERNEL_TABLE norm_backward_lean_kernels[KERNEL_INSTANCES] = INSTANCES(norm_backward_lean);
-KERNEL_TABLE norm_backward_gelu_kernels[KERNEL_INSTANCES] = INSTANCES(norm_backward_gelu);
-KERNEL_TABLE norm_backward_gelu_lean_kernels[KERNEL_INSTANCES] = INSTANCES(norm_backward_gelu_lean);
-KERNEL_TABLE norm_backward_apply_kernels[KERNEL_INSTANCES] = INSTANCES(norm_backward_apply);
-KERNEL_TABLE norm_backward_apply_gelu_kernels[KERNEL_INSTANCES] =
-	INSTANCES(norm_backward_apply_gelu);
+NORM_KERNELS(INSTANCES)
 KERNEL_TABLE norm_finalize_kernel = KERNEL_ENTRY(finalize);
 KERNEL_TABLE norm_running_kernel = KERNEL_ENTRY(running);
 KERNEL_TABLE norm_backward_finalize_kernel = KERNEL_ENTRY(backward_finalize);

@@ -219,20 +219,4 @@ DEVICE float pool_through(float g, float z, enum device_activation activation)
 #define KERNEL_BODY "trainer/device/cuda/kernels/cu/pooling_kernels.h"
 #include "trainer/device/cuda/kernels/cu/instances.h"
 
-KERNEL_TABLE pool_max_kernels[KERNEL_INSTANCES] = INSTANCES(pool_max);
-KERNEL_TABLE pool_max_pairs_kernels[KERNEL_INSTANCES] = INSTANCES(pool_max_pairs);
-KERNEL_TABLE pool_max_backward_kernels[KERNEL_INSTANCES] = INSTANCES(pool_max_backward);
-KERNEL_TABLE pool_max_backward_tiles_kernels[KERNEL_INSTANCES] = INSTANCES(pool_max_backward_tiles);
-KERNEL_TABLE pool_max_backward_pairs_kernels[KERNEL_INSTANCES] = INSTANCES(pool_max_backward_pairs);
-KERNEL_TABLE pool_max_norm_reduce_kernels[KERNEL_INSTANCES] = INSTANCES(pool_max_norm_reduce);
-KERNEL_TABLE pool_max_norm_apply_kernels[KERNEL_INSTANCES] = INSTANCES(pool_max_norm_apply);
-KERNEL_TABLE pool_max_norm_apply_tiles_kernels[KERNEL_INSTANCES] =
-	INSTANCES(pool_max_norm_apply_tiles);
-KERNEL_TABLE pool_average_kernels[KERNEL_INSTANCES] = INSTANCES(pool_average);
-KERNEL_TABLE pool_average_backward_kernels[KERNEL_INSTANCES] = INSTANCES(pool_average_backward);
-KERNEL_TABLE pool_global_average_kernels[KERNEL_INSTANCES] = INSTANCES(pool_global_average);
-KERNEL_TABLE pool_global_max_kernels[KERNEL_INSTANCES] = INSTANCES(pool_global_max);
-KERNEL_TABLE pool_global_average_backward_kernels[KERNEL_INSTANCES] =
-	INSTANCES(pool_global_average_backward);
-KERNEL_TABLE pool_global_max_backward_kernels[KERNEL_INSTANCES] =
-	INSTANCES(pool_global_max_backward);
+POOL_KERNELS(INSTANCES)
