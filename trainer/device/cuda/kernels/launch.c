@@ -16,6 +16,17 @@ int launch_columns(const struct kernel_device *device, const struct gpu_kernel *
 			  LAUNCH_THREADS, arguments, size, device->stream);
 }
 
+int launch_sums(const struct kernel_device *device, const struct gpu_kernel *kernels,
+		const struct columns *columns, const void *arguments, size_t size,
+		struct columns_combine *combine)
+{
+	int r = launch_columns(device, kernels, columns, arguments, size);
+
+	combine->blocks = columns->blocks_x;
+	combine->channels = columns->channels;
+	return r < 0 ? r : columns_combine(device, combine);
+}
+
 int launch_flat(const struct kernel_device *device, const struct gpu_kernel *kernel, uint64_t count,
 		const void *arguments, size_t size)
 {

@@ -9,6 +9,13 @@
 /* A kernel over columns; `kernels` is the family's table. */
 int launch_columns(const struct kernel_device *device, const struct gpu_kernel *kernels,
 		   const struct columns *columns, const void *arguments, size_t size);
+/*
+ * The same of one that leaves sums over rows in combine->partial, and their second stage; blocks
+ * and channels of *combine are filled in here.
+ */
+int launch_sums(const struct kernel_device *device, const struct gpu_kernel *kernels,
+		const struct columns *columns, const void *arguments, size_t size,
+		struct columns_combine *combine);
 /* One thread for each of `count`, which is below 2^39. */
 int launch_flat(const struct kernel_device *device, const struct gpu_kernel *kernel, uint64_t count,
 		const void *arguments, size_t size);

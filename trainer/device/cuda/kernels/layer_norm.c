@@ -33,6 +33,13 @@ int layer_norm_backward(const struct kernel_device *device,
 			const struct layer_norm_backward *arguments)
 {
 	struct layer_norm_backward a = *arguments;
+	struct columns_combine combine = {
+		.partial = a.partial,
+		.sum = a.dbeta,
+		.product = a.dgamma,
+		.add = a.add_dbeta,
+		.add_product = a.add_dgamma,
+	};
 	int r = 0;
 
 	if (a.dx)
@@ -42,15 +49,5 @@ int layer_norm_backward(const struct kernel_device *device,
 	if (r < 0 || (!a.dgamma && !a.dbeta))
 		return r;
 	columns_init(&a.columns, device, a.rows, a.channels, a.element, LAYER_NORM_SUMS_RESIDENT);
-	r = launch_columns(device, layer_norm_sums_kernels, &a.columns, &a, sizeof(a));
-	return r < 0 ? r
-		     : columns_combine(device, &(struct columns_combine){
-						       .partial = a.partial,
-						       .blocks = a.columns.blocks_x,
-						       .channels = a.channels,
-						       .sum = a.dbeta,
-						       .product = a.dgamma,
-						       .add = a.add_dbeta,
-						       .add_product = a.add_dgamma,
-					       });
+	return launch_sums(device, layer_norm_sums_kernels, &a.columns, &a, sizeof(a), &combine);
 }

@@ -9,18 +9,11 @@
 int norm_statistics(const struct kernel_device *device, const struct norm_arguments *arguments)
 {
 	struct norm_arguments a = *arguments;
-	int r;
+	struct columns_combine combine = {
+		.partial = a.partial, .sum = a.sum, .product = a.products};
 
 	columns_init(&a.columns, device, a.rows, a.channels, a.element, NORM_STATISTICS_RESIDENT);
-	r = launch_columns(device, norm_statistics_kernels, &a.columns, &a, sizeof(a));
-	return r < 0 ? r
-		     : columns_combine(device, &(struct columns_combine){
-						       .partial = a.partial,
-						       .blocks = a.columns.blocks_x,
-						       .channels = a.channels,
-						       .sum = a.sum,
-						       .product = a.products,
-					       });
+	return launch_sums(device, norm_statistics_kernels, &a.columns, &a, sizeof(a), &combine);
 }
 
 int norm_finalize(const struct kernel_device *device, const struct norm_arguments *arguments)
@@ -68,23 +61,21 @@ static const struct gpu_kernel *backward_kernels(const struct norm_arguments *a)
 int norm_backward(const struct kernel_device *device, const struct norm_arguments *arguments)
 {
 	struct norm_arguments a = *arguments;
-	int r;
+	struct columns_combine combine = {
+		.partial = a.partial,
+		.sum = a.sum,
+		.product = a.products,
+		.factor = a.deviation,
+		.add = a.add_sum,
+	};
 
 	if (!is_complete(&a))
 		return -EINVAL;
 	columns_init(&a.columns, device, a.rows, a.channels, a.element,
 		     a.sum ? NORM_BACKWARD_RESIDENT : COLUMNS_MAP);
-	r = launch_columns(device, backward_kernels(&a), &a.columns, &a, sizeof(a));
-	return r < 0 || !a.sum ? r
-			       : columns_combine(device, &(struct columns_combine){
-								 .partial = a.partial,
-								 .blocks = a.columns.blocks_x,
-								 .channels = a.channels,
-								 .sum = a.sum,
-								 .product = a.products,
-								 .factor = a.deviation,
-								 .add = a.add_sum,
-							 });
+	if (!a.sum)
+		return launch_columns(device, backward_kernels(&a), &a.columns, &a, sizeof(a));
+	return launch_sums(device, backward_kernels(&a), &a.columns, &a, sizeof(a), &combine);
 }
 
 int norm_backward_finalize(const struct kernel_device *device,

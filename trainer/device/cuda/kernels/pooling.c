@@ -113,21 +113,18 @@ int pool_max_backward(const struct kernel_device *device, const struct pool_argu
 int pool_max_norm_reduce(const struct kernel_device *device, const struct pool_arguments *arguments)
 {
 	struct pool_arguments a = *arguments;
-	int r;
+	struct columns_combine combine = {
+		.partial = a.partial,
+		.sum = a.sum,
+		.product = a.products,
+		.factor = a.deviation,
+	};
 
 	if (!fits(&a.shape) || !has_maxima(&a))
 		return -EINVAL;
 	cut(&a, device, output_rows(&a.shape), POOL_REDUCE_RESIDENT);
-	r = launch_columns(device, pool_max_norm_reduce_kernels, &a.columns, &a, sizeof(a));
-	return r < 0 ? r
-		     : columns_combine(device, &(struct columns_combine){
-						       .partial = a.partial,
-						       .blocks = a.columns.blocks_x,
-						       .channels = a.shape.channels,
-						       .sum = a.sum,
-						       .product = a.products,
-						       .factor = a.deviation,
-					       });
+	return launch_sums(device, pool_max_norm_reduce_kernels, &a.columns, &a, sizeof(a),
+			   &combine);
 }
 
 int pool_max_norm_apply(const struct kernel_device *device, const struct pool_arguments *arguments)
