@@ -42,11 +42,21 @@ static struct norm_arguments execute_norm_arguments(const struct cuda_graph *gra
 	};
 }
 
-int cuda_execute_statistics(struct cuda_graph *graph, const struct cuda_op *op)
+/* What is one pass over rows. */
+int cuda_execute_norm_rows(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct norm_arguments arguments = execute_norm_arguments(graph, op, CUDA_X);
+	static int (*const launchers[CUDA_OP_KINDS])(const struct kernel_device *device,
+						     const struct norm_arguments *arguments) = {
+		[CUDA_OP_STATISTICS] = norm_statistics,
+		[CUDA_OP_APPLY] = norm_apply,
+		[CUDA_OP_ACTIVATION_BACKWARD] = norm_backward,
+		[CUDA_OP_NORM_REDUCE] = norm_backward,
+		[CUDA_OP_NORM_BACKWARD_APPLY] = norm_backward_apply,
+	};
+	struct norm_arguments arguments =
+		execute_norm_arguments(graph, op, op->operands[CUDA_DY] ? CUDA_DY : CUDA_X);
 
-	return norm_statistics(&graph->device->kernels, &arguments);
+	return launchers[op->kind](&graph->device->kernels, &arguments);
 }
 
 /* What the sums of a norm are over. */
@@ -75,21 +85,6 @@ int cuda_execute_norm_running(struct cuda_graph *graph, const struct cuda_op *op
 	arguments.element = graph->program->element;
 	arguments.epsilon = op->node->norm.epsilon;
 	return norm_running(&graph->device->kernels, &arguments);
-}
-
-int cuda_execute_apply(struct cuda_graph *graph, const struct cuda_op *op)
-{
-	struct norm_arguments arguments = execute_norm_arguments(graph, op, CUDA_X);
-
-	return norm_apply(&graph->device->kernels, &arguments);
-}
-
-/* Of an activation alone, or with a norm's sums. */
-int cuda_execute_backward(struct cuda_graph *graph, const struct cuda_op *op)
-{
-	struct norm_arguments arguments = execute_norm_arguments(graph, op, CUDA_DY);
-
-	return norm_backward(&graph->device->kernels, &arguments);
 }
 
 int cuda_execute_bias_gradient(struct cuda_graph *graph, const struct cuda_op *op)
@@ -132,13 +127,6 @@ int cuda_execute_norm_backward_finalize(struct cuda_graph *graph, const struct c
 	if (cuda_ranks_sums(graph, op))
 		return execute_finalize_shared(graph, op, &arguments);
 	return norm_backward_finalize(&graph->device->kernels, &arguments);
-}
-
-int cuda_execute_norm_backward_apply(struct cuda_graph *graph, const struct cuda_op *op)
-{
-	struct norm_arguments arguments = execute_norm_arguments(graph, op, CUDA_X);
-
-	return norm_backward_apply(&graph->device->kernels, &arguments);
 }
 
 int cuda_execute_layer_norm(struct cuda_graph *graph, const struct cuda_op *op)

@@ -2,11 +2,17 @@
 #include "trainer/device/cuda/execute.h"
 #include "trainer/device/cuda/kernels/pooling.h"
 
-typedef int pool_launcher(const struct kernel_device *device,
-			  const struct pool_arguments *arguments);
-
-static int execute_pool(struct cuda_graph *graph, const struct cuda_op *op, pool_launcher *launch)
+int cuda_execute_pool(struct cuda_graph *graph, const struct cuda_op *op)
 {
+	static int (*const launchers[CUDA_OP_KINDS])(const struct kernel_device *device,
+						     const struct pool_arguments *arguments) = {
+		[CUDA_OP_MAX_POOL] = pool_max,
+		[CUDA_OP_MAX_POOL_BACKWARD] = pool_max_backward,
+		[CUDA_OP_MAX_POOL_NORM_REDUCE] = pool_max_norm_reduce,
+		[CUDA_OP_MAX_POOL_NORM_APPLY] = pool_max_norm_apply,
+		[CUDA_OP_AVERAGE_POOL] = pool_average,
+		[CUDA_OP_AVERAGE_POOL_BACKWARD] = pool_average_backward,
+	};
 	const struct cuda_tensor *x = op->operands[op->operands[CUDA_X] ? CUDA_X : CUDA_DX];
 	const struct cuda_tensor *y = op->operands[op->operands[CUDA_Y] ? CUDA_Y : CUDA_DY];
 	struct pool_arguments arguments = {
@@ -39,42 +45,18 @@ static int execute_pool(struct cuda_graph *graph, const struct cuda_op *op, pool
 			  .element = x->element},
 	};
 
-	return launch(&graph->device->kernels, &arguments);
-}
-
-int cuda_execute_max_pool(struct cuda_graph *graph, const struct cuda_op *op)
-{
-	return execute_pool(graph, op, pool_max);
-}
-
-int cuda_execute_max_pool_backward(struct cuda_graph *graph, const struct cuda_op *op)
-{
-	return execute_pool(graph, op, pool_max_backward);
-}
-
-int cuda_execute_max_pool_norm_reduce(struct cuda_graph *graph, const struct cuda_op *op)
-{
-	return execute_pool(graph, op, pool_max_norm_reduce);
-}
-
-int cuda_execute_max_pool_norm_apply(struct cuda_graph *graph, const struct cuda_op *op)
-{
-	return execute_pool(graph, op, pool_max_norm_apply);
-}
-
-int cuda_execute_average_pool(struct cuda_graph *graph, const struct cuda_op *op)
-{
-	return execute_pool(graph, op, pool_average);
-}
-
-int cuda_execute_average_pool_backward(struct cuda_graph *graph, const struct cuda_op *op)
-{
-	return execute_pool(graph, op, pool_average_backward);
+	return launchers[op->kind](&graph->device->kernels, &arguments);
 }
 
 int cuda_execute_global(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	bool maxima = op->kind == CUDA_OP_GLOBAL_MAX || op->kind == CUDA_OP_GLOBAL_MAX_BACKWARD;
+	static int (*const launchers[CUDA_OP_KINDS])(const struct kernel_device *device,
+						     const struct pool_global *arguments) = {
+		[CUDA_OP_GLOBAL_AVERAGE] = pool_global_average,
+		[CUDA_OP_GLOBAL_AVERAGE_BACKWARD] = pool_global_average_backward,
+		[CUDA_OP_GLOBAL_MAX] = pool_global_max,
+		[CUDA_OP_GLOBAL_MAX_BACKWARD] = pool_global_max_backward,
+	};
 	bool backward = op->operands[CUDA_DX];
 	/* the tensor of all positions; the other one has a value per image */
 	const struct cuda_tensor *x = op->operands[backward ? CUDA_DX : CUDA_X];
@@ -88,9 +70,5 @@ int cuda_execute_global(struct cuda_graph *graph, const struct cuda_op *op)
 		.element = x->element,
 	};
 
-	if (backward)
-		return (maxima ? pool_global_max_backward
-			       : pool_global_average_backward)(&graph->device->kernels, &arguments);
-	return (maxima ? pool_global_max : pool_global_average)(&graph->device->kernels,
-								&arguments);
+	return launchers[op->kind](&graph->device->kernels, &arguments);
 }

@@ -25,7 +25,7 @@ OPERATION(INPUT, input, "input", 0, Y)
  */
 OPERATION(CONV, conv, "conv", .product = true)
 /* X E -> SUM, SQUARES: over n h w */
-OPERATION(STATISTICS, statistics, "statistics", X, SUMS, .sums = CUDA_BIT(CUDA_X))
+OPERATION(STATISTICS, norm_rows, "statistics", X, SUMS, .sums = CUDA_BIT(CUDA_X))
 /*
  * SUM, SQUARES, GAMMA, BETA -> MEAN, DEVIATION (1 / sqrt(biased variance + epsilon)), SCALE =
  * GAMMA DEVIATION, BIAS = BETA - MEAN SCALE, [SCALE16, BIAS16: the same in E]; RUNNING_MEAN,
@@ -46,17 +46,17 @@ OPERATION(FOLD, fold, "fold", W, CUDA_BIT(CUDA_W16), CUDA_BIT(CUDA_BIAS), .const
  * Y = act(SCALE X + BIAS [+ RESIDUAL | + SCALE2 RESIDUAL + BIAS2]); without SCALE: act(X [+
  * BIAS] [+ RESIDUAL]), with neither a copy
  */
-OPERATION(APPLY, apply, "apply", X, Y, .elementwise = true)
+OPERATION(APPLY, norm_rows, "apply", X, Y, .elementwise = true)
 /*
  * DZ = (DY [+ DY2]) act'(z): z > 0 from Y, or, without Y, z recomputed as APPLY does from X,
  * SCALE, BIAS [, RESIDUAL ...]
  */
-OPERATION(ACTIVATION_BACKWARD, backward, "activation backward", DY, DZ, .elementwise = true)
+OPERATION(ACTIVATION_BACKWARD, norm_rows, "activation backward", DY, DZ, .elementwise = true)
 /*
  * as ACTIVATION_BACKWARD (DZ is absent where NORM_BACKWARD_APPLY recomputes it), plus SUM = sum
  * DZ, SQUARES = sum DZ (X - MEAN) DEVIATION
  */
-OPERATION(NORM_REDUCE, backward, "norm reduce", DY | X | BATCH, SUMS, DZ, .sums = DY,
+OPERATION(NORM_REDUCE, norm_rows, "norm reduce", DY | X | BATCH, SUMS, DZ, .sums = DY,
 	  .elementwise = true)
 /*
  * SUM (sum dz), SQUARES (sum dz xhat), GAMMA, MEAN, DEVIATION -> gradients of GAMMA and BETA
@@ -67,7 +67,7 @@ OPERATION(NORM_BACKWARD_FINALIZE, norm_backward_finalize, "norm backward finaliz
 	  SUMS | GAMMA | BATCH, 0, CUDA_BIT(CUDA_DGAMMA) | CUDA_BIT(CUDA_DBETA) | ABC,
 	  .minor = true, .across_ranks = true)
 /* DX = A dz + B X + C; dz = DZ, or, with SCALE and BIAS, DZ act'(SCALE X + BIAS) */
-OPERATION(NORM_BACKWARD_APPLY, norm_backward_apply, "norm backward apply", DZ | X | ABC, DX,
+OPERATION(NORM_BACKWARD_APPLY, norm_rows, "norm backward apply", DZ | X | ABC, DX,
 	  .elementwise = true)
 /* X, GAMMA, BETA -> Y; training: [MEAN, DEVIATION F [n][h][w]] of each row of channels */
 OPERATION(LAYER_NORM, layer_norm, "layer norm", X | GAMMA | BETA, Y, BATCH,
@@ -90,20 +90,20 @@ OPERATION(WEIGHT_GRADIENT, weight_gradient, "weight gradient", X, DW, .minor = t
  * X -> Y [, INDEX u8 [n][p][q][c]: position in the window, row by row]; with SCALE, BIAS: of
  * act(SCALE X + BIAS). Windows up to 16 x 16
  */
-OPERATION(MAX_POOL, max_pool, "max pool", X, Y, INDEX)
+OPERATION(MAX_POOL, pool, "max pool", X, Y, INDEX)
 /* DY [+ DY2], INDEX -> DX; so the two below */
-OPERATION(MAX_POOL_BACKWARD, max_pool_backward, "max pool backward", DY | INDEX, DX)
+OPERATION(MAX_POOL_BACKWARD, pool, "max pool backward", DY | INDEX, DX)
 /*
  * MAX_POOL with SCALE, backward: DY, INDEX, X, MEAN, DEVIATION, SCALE, BIAS -> SUM, SQUARES;
  * then DY, INDEX, X, SCALE, BIAS, A, B, C -> DX; dz is never stored
  */
-OPERATION(MAX_POOL_NORM_REDUCE, max_pool_norm_reduce, "max pool norm reduce",
+OPERATION(MAX_POOL_NORM_REDUCE, pool, "max pool norm reduce",
 	  DY | INDEX | X | BATCH | AFFINE, SUMS, .sums = DY)
-OPERATION(MAX_POOL_NORM_APPLY, max_pool_norm_apply, "max pool norm apply",
+OPERATION(MAX_POOL_NORM_APPLY, pool, "max pool norm apply",
 	  DY | INDEX | X | AFFINE | ABC, DX)
-OPERATION(AVERAGE_POOL, average_pool, "average pool", X, Y, .forward_of = DEVICE_NODE_AVERAGE_POOL)
+OPERATION(AVERAGE_POOL, pool, "average pool", X, Y, .forward_of = DEVICE_NODE_AVERAGE_POOL)
 /* counts only what lies inside */
-OPERATION(AVERAGE_POOL_BACKWARD, average_pool_backward, "average pool backward", DY, DX,
+OPERATION(AVERAGE_POOL_BACKWARD, pool, "average pool backward", DY, DX,
 	  .backward_of = DEVICE_NODE_AVERAGE_POOL)
 OPERATION(GLOBAL_AVERAGE, global, "global average", X, Y,
 	  .forward_of = DEVICE_NODE_GLOBAL_AVERAGE_POOL)
