@@ -43,34 +43,8 @@ static int planner_synchronize(struct device *device)
 	return 0;
 }
 
-static int refuse(struct device *device)
-{
-	return device_fail(device, -ENOTSUP, "this device only plans");
-}
-
-static int planner_param_write(struct device_param *param, enum device_slot slot,
-			       const float *values)
-{
-	return refuse(param->store->device);
-}
-
-static int planner_param_read(struct device_param *param, enum device_slot slot, float *ret_values)
-{
-	return refuse(param->store->device);
-}
-
 static void planner_drop_gradients(struct device_params *params)
 {
-}
-
-static int planner_get_state(struct device_params *params, struct device_params_state *ret_state)
-{
-	return refuse(params->device);
-}
-
-static int planner_set_state(struct device_params *params, const struct device_params_state *state)
-{
-	return refuse(params->device);
 }
 
 static void planner_graph_info(const struct device_graph *graph, struct device_graph_info *info)
@@ -103,51 +77,35 @@ static void planner_graph_layer(const struct device_graph *graph, uint32_t index
 	}
 }
 
-static int planner_feed(struct device_graph *graph, const struct device_batch *batch,
-			uint64_t *ret_ticket)
-{
-	return refuse(graph->device);
-}
+/* What takes memory or a step. */
+#define REFUSE(name, device, ...)                                                                  \
+	static int planner_##name(__VA_ARGS__)                                                     \
+	{                                                                                          \
+		return device_fail(device, -ENOTSUP, "this device only plans");                    \
+	}
 
-static int planner_fed(struct device_graph *graph, uint64_t ticket, bool wait)
-{
-	return refuse(graph->device);
-}
-
-static int planner_step(struct device_graph *graph, const struct device_hyper *hyper,
-			uint64_t *ret_step)
-{
-	return refuse(graph->device);
-}
-
-static int planner_evaluate(struct device_graph *graph, enum device_slot weights,
-			    uint64_t *ret_step)
-{
-	return refuse(graph->device);
-}
-
-static int planner_results(struct device_graph *graph, uint64_t step, bool wait,
-			   struct device_results *ret_results)
-{
-	return refuse(graph->device);
-}
-
-static int planner_logits(struct device_graph *graph, float *ret_logits)
-{
-	return refuse(graph->device);
-}
-
-static int planner_value_read(struct device_graph *graph, const struct device_value *value,
-			      enum device_slot slot, float *ret_values)
-{
-	return refuse(graph->device);
-}
-
-static int planner_value_write(struct device_graph *graph, const struct device_value *value,
-			       enum device_slot slot, const float *values)
-{
-	return refuse(graph->device);
-}
+REFUSE(param_write, param->store->device, struct device_param *param, enum device_slot slot,
+       const float *values)
+REFUSE(param_read, param->store->device, struct device_param *param, enum device_slot slot,
+       float *ret_values)
+REFUSE(get_state, params->device, struct device_params *params,
+       struct device_params_state *ret_state)
+REFUSE(set_state, params->device, struct device_params *params,
+       const struct device_params_state *state)
+REFUSE(feed, graph->device, struct device_graph *graph, const struct device_batch *batch,
+       uint64_t *ret_ticket)
+REFUSE(fed, graph->device, struct device_graph *graph, uint64_t ticket, bool wait)
+REFUSE(step, graph->device, struct device_graph *graph, const struct device_hyper *hyper,
+       uint64_t *ret_step)
+REFUSE(evaluate, graph->device, struct device_graph *graph, enum device_slot weights,
+       uint64_t *ret_step)
+REFUSE(results, graph->device, struct device_graph *graph, uint64_t step, bool wait,
+       struct device_results *ret_results)
+REFUSE(logits, graph->device, struct device_graph *graph, float *ret_logits)
+REFUSE(value_read, graph->device, struct device_graph *graph, const struct device_value *value,
+       enum device_slot slot, float *ret_values)
+REFUSE(value_write, graph->device, struct device_graph *graph, const struct device_value *value,
+       enum device_slot slot, const float *values)
 
 static const struct device_ops planner_ops = {
 	.close = planner_close,
