@@ -170,17 +170,16 @@ static void max_pool_forward(struct lowering *l, struct lower_node *n)
 		return;
 	}
 	if (node->backward)
-		n->index = lower_index(l, node, node->y->shape, 1);
+		n->has[CUDA_INDEX] = lower_index(l, node, node->y->shape, 1);
 	op = lower_op(l, CUDA_OP_MAX_POOL, node);
 	op->operands[CUDA_X] = x->y;
 	op->operands[CUDA_Y] = y;
-	op->operands[CUDA_INDEX] = n->index;
+	op->operands[CUDA_INDEX] = n->has[CUDA_INDEX];
 	if (!x->y) {
 		struct lower_node *producer = lower_node(l, node->x->producer);
 
 		op->operands[CUDA_X] = producer->raw;
-		op->operands[CUDA_SCALE] = producer->norm.scale;
-		op->operands[CUDA_BIAS] = producer->norm.bias;
+		lower_take(l, op, producer, CUDA_BIT(CUDA_SCALE) | CUDA_BIT(CUDA_BIAS));
 		op->norm.activation = producer->node->activation;
 	}
 }
@@ -193,7 +192,7 @@ static void max_pool_gradient(struct lowering *l, struct lower_node *n)
 	struct cuda_op *op = lower_op(l, CUDA_OP_MAX_POOL_BACKWARD, node);
 
 	lower_set_gradients(l, op, node->y);
-	op->operands[CUDA_INDEX] = n->index;
+	op->operands[CUDA_INDEX] = n->has[CUDA_INDEX];
 	op->operands[CUDA_DX] = dx;
 	lower_contribute(l, node->x, dx);
 }
@@ -268,16 +267,11 @@ static bool takes(const struct cuda_op *op, enum cuda_role role)
 	return cuda_op_roles(op->kind) & CUDA_BIT(role);
 }
 
-static void set_input_and_params(struct lowering *l, struct cuda_op *op)
+static void set_input(struct lowering *l, struct cuda_op *op, const struct lower_node *n)
 {
-	const struct device_node *node = op->node;
-
+	lower_take(l, op, n, cuda_op_roles(op->kind));
 	if (takes(op, CUDA_X))
-		op->operands[CUDA_X] = lower_value(l, node->x)->y;
-	if (takes(op, CUDA_GAMMA))
-		op->operands[CUDA_GAMMA] = lower_param(l, node->gamma, DEVICE_VALUE);
-	if (takes(op, CUDA_BETA))
-		op->operands[CUDA_BETA] = lower_param(l, node->beta, DEVICE_VALUE);
+		op->operands[CUDA_X] = lower_value(l, n->node->x)->y;
 }
 
 static void single_forward(struct lowering *l, struct lower_node *n)
@@ -287,15 +281,13 @@ static void single_forward(struct lowering *l, struct lower_node *n)
 	struct cuda_op *op = lower_op(l, cuda_op_of(node->kind, false), node);
 
 	if (takes(op, CUDA_INDEX) && node->backward)
-		n->index = lower_index(l, node, node->y->shape, sizeof(uint32_t));
-	set_input_and_params(l, op);
-	op->operands[CUDA_Y] = y;
-	op->operands[CUDA_INDEX] = n->index;
+		n->has[CUDA_INDEX] = lower_index(l, node, node->y->shape, sizeof(uint32_t));
 	if (node->mean)
-		op->operands[CUDA_MEAN] = lower_output(l, node->mean, "mean", CUDA_F32);
+		n->has[CUDA_MEAN] = lower_output(l, node->mean, "mean", CUDA_F32);
 	if (node->deviation)
-		op->operands[CUDA_DEVIATION] =
-			lower_output(l, node->deviation, "deviation", CUDA_F32);
+		n->has[CUDA_DEVIATION] = lower_output(l, node->deviation, "deviation", CUDA_F32);
+	set_input(l, op, n);
+	op->operands[CUDA_Y] = y;
 }
 
 static void single_backward(struct lowering *l, struct lower_node *n)
@@ -308,14 +300,9 @@ static void single_backward(struct lowering *l, struct lower_node *n)
 		dx = lower_tensor(l, node, "gradient", node->x->shape, l->options->element);
 	lower_whole_gradient(l, node->y);
 	op = lower_op(l, cuda_op_of(node->kind, true), node);
+	set_input(l, op, n);
 	lower_set_gradients(l, op, node->y);
-	set_input_and_params(l, op);
-	op->operands[CUDA_INDEX] = n->index;
 	op->operands[CUDA_DX] = dx;
-	if (node->mean)
-		op->operands[CUDA_MEAN] = lower_value(l, node->mean)->y;
-	if (node->deviation)
-		op->operands[CUDA_DEVIATION] = lower_value(l, node->deviation)->y;
 	if (takes(op, CUDA_DGAMMA) && lower_trains(node->gamma))
 		lower_gradient_slot(l, op, CUDA_DGAMMA, node->gamma);
 	if (takes(op, CUDA_DBETA) && lower_trains(node->beta))

@@ -15,22 +15,17 @@
 
 #include "trainer/device/cuda/lowering/program.h"
 
-/* A norm with batch statistics: y = act(scale raw + bias ...). */
-struct lower_norm {
-	/* of raw; NULL until some operation computes them */
-	struct cuda_tensor *sum, *squares;
-	struct cuda_tensor *scale, *bias, *mean, *deviation;
-	/* the same for prologues, of the program's element; NULL until one wants them */
-	struct cuda_tensor *prescale, *prebias;
-	uint32_t finalize; /* the operation that writes them */
-};
-
 struct lower_node {
 	const struct device_node *node;
-	struct lower_norm norm;
+	/*
+	 * what it has made so far for operations of its own, or of its consumers, that take it in
+	 * this role: statistics, scale and bias, and the same for prologues (PRESCALE, PREBIAS), of
+	 * the program's element; positions of maxima; backward, sums and factors of dz
+	 */
+	struct cuda_tensor *has[CUDA_ROLES];
+	uint32_t finalize;          /* the operation that writes scale and bias */
 	struct cuda_tensor *raw;    /* what norm, bias, residual and activation start from */
 	struct cuda_tensor *before; /* level none: what the activation starts from */
-	struct cuda_tensor *index;  /* pools: where the maximum was */
 	/* of the forward convolution, while `plan` waits to be used */
 	struct conv_problem problem;
 	struct conv_plan *plan;
@@ -38,10 +33,12 @@ struct lower_node {
 	bool complete;  /* and wrote the node's result, nothing follows */
 	bool reversed;  /* its backward pass is appended already */
 	/*
-	 * backward, of nodes with a norm: what the epilogue of the consumer's data gradient has
-	 * computed already, or NULL
+	 * backward, of nodes with a norm: how far the gradient of the result has come, before the
+	 * activation or, with `anew`, after it; NULL unless the epilogue of the consumer's data
+	 * gradient has computed it and its sums already
 	 */
-	struct cuda_tensor *dz, *dz_sum, *dz_squares;
+	struct cuda_tensor *dz;
+	bool anew;
 	/* max pool that takes the norm's result, and leaves its gradient to the norm */
 	struct lower_node *pool;
 };
@@ -88,9 +85,9 @@ struct lowering {
 struct cuda_tensor *lower_tensor(struct lowering *l, const struct device_node *node,
 				 const char *what, struct device_shape shape,
 				 enum cuda_element element);
-/* fp32 [channels] */
-struct cuda_tensor *lower_vector(struct lowering *l, const struct device_node *node,
-				 const char *what, uint32_t channels);
+/* fp32 [channels of its result], which the node has from now on in that role. */
+struct cuda_tensor *lower_vector(struct lowering *l, struct lower_node *n, enum cuda_role role,
+				 const char *what);
 /* Bytes: positions of maxima. */
 struct cuda_tensor *lower_index(struct lowering *l, const struct device_node *node,
 				struct device_shape shape, uint32_t element_bytes);
@@ -103,6 +100,11 @@ struct cuda_tensor *lower_weights(struct lowering *l, struct device_param *param
 /* Appends an operation; operands and the rest are the caller's to fill in. Never NULL. */
 struct cuda_op *lower_op(struct lowering *l, enum cuda_op_kind kind,
 			 const struct device_node *node);
+/* What the node has of that role, or the value of the parameter of its norm. NULL: neither. */
+struct cuda_tensor *lower_operand(struct lowering *l, const struct lower_node *n,
+				  enum cuda_role role);
+/* Makes these the operation's operands of these roles (bits). */
+void lower_take(struct lowering *l, struct cuda_op *op, const struct lower_node *n, uint64_t roles);
 /* The role is a parameter's gradient: sets the operand and whether it must be added to. */
 void lower_gradient_slot(struct lowering *l, struct cuda_op *op, enum cuda_role role,
 			 struct device_param *param);

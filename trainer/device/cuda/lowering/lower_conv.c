@@ -191,7 +191,7 @@ void lower_forget_plan(struct lowering *l, struct lower_node *n)
 
 /*
  * Evaluation: the weights in the program's element, times the norm's scale where it is folded in;
- * norm.bias is the norm's part of the bias, in the element of what adds it.
+ * has[CUDA_BIAS] is the norm's part of the bias, in the element of what adds it.
  */
 static struct cuda_tensor *evaluation_weights(struct lowering *l, struct lower_node *n,
 					      uint32_t channels)
@@ -207,19 +207,14 @@ static struct cuda_tensor *evaluation_weights(struct lowering *l, struct lower_n
 	shape.c = channels;
 	folded = lower_tensor(l, node, "weights", shape, l->options->element);
 	if (folds)
-		n->norm.bias = lower_tensor(
+		n->has[CUDA_BIAS] = lower_tensor(
 			l, node, "bias", (struct device_shape){1, 1, 1, node->y->shape.c},
 			n->problem.epilogue == CONV_BIAS ? l->options->element : CUDA_F32);
 	op = lower_op(l, CUDA_OP_FOLD, node);
 	op->operands[CUDA_W] = master;
 	op->operands[CUDA_W16] = folded;
-	if (!folds)
-		return folded;
-	op->operands[CUDA_GAMMA] = lower_param(l, node->gamma, DEVICE_VALUE);
-	op->operands[CUDA_BETA] = lower_param(l, node->beta, DEVICE_VALUE);
-	op->operands[CUDA_RUNNING_MEAN] = lower_param(l, node->running_mean, DEVICE_VALUE);
-	op->operands[CUDA_RUNNING_VAR] = lower_param(l, node->running_var, DEVICE_VALUE);
-	op->operands[CUDA_BIAS] = n->norm.bias;
+	if (folds)
+		lower_take(l, op, n, cuda_op_roles(CUDA_OP_NORM_RUNNING));
 	return folded;
 }
 
@@ -254,8 +249,7 @@ struct cuda_tensor *lower_forward_bias(struct lowering *l, const struct device_n
 void lower_set_prologue(struct lowering *l, struct cuda_op *op, struct lower_node *producer)
 {
 	op->operands[CUDA_X] = producer->raw;
-	op->operands[CUDA_PRESCALE] = producer->norm.prescale;
-	op->operands[CUDA_PREBIAS] = producer->norm.prebias;
+	lower_take(l, op, producer, CUDA_BIT(CUDA_PRESCALE) | CUDA_BIT(CUDA_PREBIAS));
 }
 
 static void set_epilogue(struct lowering *l, struct cuda_op *op, struct lower_node *n,
@@ -264,8 +258,7 @@ static void set_epilogue(struct lowering *l, struct cuda_op *op, struct lower_no
 	const struct device_node *node = n->node;
 
 	if (op->conv.problem.epilogue == CONV_STATISTICS) {
-		op->operands[CUDA_SUM] = n->norm.sum;
-		op->operands[CUDA_SQUARES] = n->norm.squares;
+		lower_take(l, op, n, CUDA_BIT(CUDA_SUM) | CUDA_BIT(CUDA_SQUARES));
 	} else if (op->conv.problem.epilogue == CONV_BIAS) {
 		op->operands[CUDA_CHANNEL_BIAS] = bias;
 		if (node->residual)
@@ -291,7 +284,7 @@ static struct cuda_op *append_forward(struct lowering *l, struct lower_node *n, 
 	const struct device_node *node = n->node;
 	struct conv_problem problem = n->problem;
 	struct cuda_tensor *w = lower_forward_weights(l, n, conv_weight_channels(&problem));
-	struct cuda_tensor *bias = n->norm.bias, *y;
+	struct cuda_tensor *bias = n->has[CUDA_BIAS], *y;
 	struct cuda_op *op;
 
 	note_epilogue(l, n, early);
@@ -304,8 +297,8 @@ static struct cuda_op *append_forward(struct lowering *l, struct lower_node *n, 
 	else
 		y = n->raw = lower_tensor(l, node, "raw", node->y->shape, l->options->element);
 	if (problem.epilogue == CONV_STATISTICS) {
-		n->norm.sum = lower_vector(l, node, "sum", node->y->shape.c);
-		n->norm.squares = lower_vector(l, node, "squares", node->y->shape.c);
+		lower_vector(l, n, CUDA_SUM, "sum");
+		lower_vector(l, n, CUDA_SQUARES, "squares");
 	}
 	if (problem.epilogue == CONV_BIAS && !node->has_norm)
 		bias = lower_forward_bias(l, node, l->options->element);
@@ -351,7 +344,7 @@ void lower_conv_with_sum(struct lowering *l, struct lower_node *n, struct lower_
 	op->operands[CUDA_ACTIVATED] = activated;
 	op->operands[CUDA_RESIDUAL] = residual->y ? residual->y : second->raw;
 	if (!residual->y) {
-		op->operands[CUDA_PRESCALE2] = second->norm.prescale;
-		op->operands[CUDA_PREBIAS2] = second->norm.prebias;
+		op->operands[CUDA_PRESCALE2] = second->has[CUDA_PRESCALE];
+		op->operands[CUDA_PREBIAS2] = second->has[CUDA_PREBIAS];
 	}
 }

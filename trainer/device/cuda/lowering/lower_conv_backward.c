@@ -134,39 +134,33 @@ static struct cuda_tensor *gradient_of_x(struct lowering *l, const struct device
 }
 
 /*
- * What CONV_RELU_NORM reads and writes of one norm: its own roles, or those of the one in the
- * shortcut.
+ * What CONV_RELU_NORM reads and writes of a norm: its roles, of the norm or of that of the
+ * shortcut, beside those in which the norm has it. What has a name is made here.
  */
-struct norm_roles {
-	enum cuda_role raw, mean, deviation, gamma, beta, sum, squares, a, b, c;
+static const struct {
+	enum cuda_role own, shortcut;
+	const char *made;
+} norm_roles[] = {
+	{CUDA_MEAN, CUDA_MEAN2, NULL},   {CUDA_DEVIATION, CUDA_DEVIATION2, NULL},
+	{CUDA_GAMMA, CUDA_GAMMA2, NULL}, {CUDA_BETA, CUDA_BETA2, NULL},
+	{CUDA_SUM, CUDA_SUM2, "dz sum"}, {CUDA_SQUARES, CUDA_SQUARES2, "dz xhat sum"},
+	{CUDA_A, CUDA_A2, "dz a"},       {CUDA_B, CUDA_B2, "dz b"},
+	{CUDA_C, CUDA_C2, "dz c"},
 };
-
-static const struct norm_roles first_norm = {CUDA_RAW,  CUDA_MEAN, CUDA_DEVIATION, CUDA_GAMMA,
-					     CUDA_BETA, CUDA_SUM,  CUDA_SQUARES,   CUDA_A,
-					     CUDA_B,    CUDA_C};
-static const struct norm_roles second_norm = {CUDA_RAW2,  CUDA_MEAN2, CUDA_DEVIATION2, CUDA_GAMMA2,
-					      CUDA_BETA2, CUDA_SUM2,  CUDA_SQUARES2,   CUDA_A2,
-					      CUDA_B2,    CUDA_C2};
 
 /* dz is the gradient before the norm `n`; its sums come out of the operation. */
 static void set_norm(struct lowering *l, struct cuda_op *op, struct lower_node *n,
-		     struct cuda_tensor *dz, const struct norm_roles *roles)
+		     struct cuda_tensor *dz, bool shortcut)
 {
-	uint32_t channels = n->node->y->shape.c;
-
 	n->dz = dz;
-	n->dz_sum = lower_vector(l, n->node, "dz sum", channels);
-	n->dz_squares = lower_vector(l, n->node, "dz xhat sum", channels);
-	op->operands[roles->raw] = n->raw;
-	op->operands[roles->mean] = n->norm.mean;
-	op->operands[roles->deviation] = n->norm.deviation;
-	op->operands[roles->gamma] = lower_param(l, n->node->gamma, DEVICE_VALUE);
-	op->operands[roles->beta] = lower_param(l, n->node->beta, DEVICE_VALUE);
-	op->operands[roles->sum] = n->dz_sum;
-	op->operands[roles->squares] = n->dz_squares;
-	op->operands[roles->a] = lower_vector(l, n->node, "dz a", channels);
-	op->operands[roles->b] = lower_vector(l, n->node, "dz b", channels);
-	op->operands[roles->c] = lower_vector(l, n->node, "dz c", channels);
+	op->operands[shortcut ? CUDA_RAW2 : CUDA_RAW] = n->raw;
+	for (size_t i = 0; i < sizeof(norm_roles) / sizeof(*norm_roles); i++) {
+		enum cuda_role own = norm_roles[i].own;
+
+		if (norm_roles[i].made)
+			lower_vector(l, n, own, norm_roles[i].made);
+		op->operands[shortcut ? norm_roles[i].shortcut : own] = lower_operand(l, n, own);
+	}
 }
 
 /* On through the ReLU into the norm that made x, and that of its shortcut. */
@@ -196,12 +190,11 @@ static bool data_gradient_into_norm(struct lowering *l, struct lower_node *n,
 	op->operands[CUDA_DX] = gradient_of_x(l, node, "gradient before relu");
 	if (problem.residual)
 		op->operands[CUDA_RESIDUAL] = x->gradients[0];
-	set_norm(l, op, producer, op->operands[CUDA_DX], &first_norm);
+	set_norm(l, op, producer, op->operands[CUDA_DX], false);
 	if (problem.shortcut == CONV_SHORTCUT)
 		op->operands[CUDA_SHORTCUT] = other->y;
 	else if (problem.shortcut == CONV_SHORTCUT_NORM)
-		set_norm(l, op, lower_node(l, shortcut->producer), op->operands[CUDA_DX],
-			 &second_norm);
+		set_norm(l, op, lower_node(l, shortcut->producer), op->operands[CUDA_DX], true);
 	return true;
 }
 

@@ -14,13 +14,24 @@ static uint64_t rows_of(const struct device_node *node)
 	return (uint64_t)y->n * y->h * y->w;
 }
 
+/*
+ * With all that the node has for it. An operation that goes through the max pool behind the norm is
+ * that node's, and takes its gradient.
+ */
 static struct cuda_op *norm_op(struct lowering *l, enum cuda_op_kind kind,
-			       const struct device_node *node, enum device_activation activation)
+			       const struct lower_node *n, enum device_activation activation)
 {
-	struct cuda_op *op = lower_op(l, kind, node);
+	uint64_t roles = cuda_op_roles(kind);
+	const struct lower_node *pool = roles & CUDA_BIT(CUDA_INDEX) ? n->pool : NULL;
+	struct cuda_op *op = lower_op(l, kind, pool ? pool->node : n->node);
 
-	op->norm.rows = rows_of(node);
+	op->norm.rows = rows_of(n->node);
 	op->norm.activation = activation;
+	lower_take(l, op, n, roles);
+	if (pool) {
+		lower_take(l, op, pool, CUDA_BIT(CUDA_INDEX));
+		lower_set_gradients(l, op, pool->node->y);
+	}
 	return op;
 }
 
@@ -28,48 +39,27 @@ static void batch_statistics(struct lowering *l, struct lower_node *n)
 {
 	struct cuda_op *op;
 
-	if (n->norm.sum)
+	if (n->has[CUDA_SUM])
 		return;
-	n->norm.sum = lower_vector(l, n->node, "sum", n->node->y->shape.c);
-	n->norm.squares = lower_vector(l, n->node, "squares", n->node->y->shape.c);
-	op = norm_op(l, CUDA_OP_STATISTICS, n->node, DEVICE_IDENTITY);
+	lower_vector(l, n, CUDA_SUM, "sum");
+	lower_vector(l, n, CUDA_SQUARES, "squares");
+	op = norm_op(l, CUDA_OP_STATISTICS, n, DEVICE_IDENTITY);
 	op->operands[CUDA_X] = n->raw;
-	op->operands[CUDA_SUM] = n->norm.sum;
-	op->operands[CUDA_SQUARES] = n->norm.squares;
-}
-
-static void scale_and_bias(struct lowering *l, struct lower_node *n)
-{
-	n->norm.scale = lower_vector(l, n->node, "scale", n->node->y->shape.c);
-	n->norm.bias = lower_vector(l, n->node, "bias", n->node->y->shape.c);
 }
 
 /* Scale and bias from the batch, or in evaluation from the running statistics. */
 static void finalize(struct lowering *l, struct lower_node *n)
 {
-	const struct device_node *node = n->node;
-	struct cuda_op *op;
-
 	if (l->training)
 		batch_statistics(l, n);
-	scale_and_bias(l, n);
+	lower_vector(l, n, CUDA_SCALE, "scale");
+	lower_vector(l, n, CUDA_BIAS, "bias");
 	if (l->training) {
-		n->norm.mean = lower_vector(l, n->node, "mean", n->node->y->shape.c);
-		n->norm.deviation = lower_vector(l, n->node, "deviation", n->node->y->shape.c);
+		lower_vector(l, n, CUDA_MEAN, "mean");
+		lower_vector(l, n, CUDA_DEVIATION, "deviation");
 	}
-	n->norm.finalize = l->program->op_count;
-	op = norm_op(l, l->training ? CUDA_OP_NORM_FINALIZE : CUDA_OP_NORM_RUNNING, n->node,
-		     DEVICE_IDENTITY);
-	op->operands[CUDA_SUM] = n->norm.sum;
-	op->operands[CUDA_SQUARES] = n->norm.squares;
-	op->operands[CUDA_GAMMA] = lower_param(l, node->gamma, DEVICE_VALUE);
-	op->operands[CUDA_BETA] = lower_param(l, node->beta, DEVICE_VALUE);
-	op->operands[CUDA_RUNNING_MEAN] = lower_param(l, node->running_mean, DEVICE_VALUE);
-	op->operands[CUDA_RUNNING_VAR] = lower_param(l, node->running_var, DEVICE_VALUE);
-	op->operands[CUDA_MEAN] = n->norm.mean;
-	op->operands[CUDA_DEVIATION] = n->norm.deviation;
-	op->operands[CUDA_SCALE] = n->norm.scale;
-	op->operands[CUDA_BIAS] = n->norm.bias;
+	n->finalize = l->program->op_count;
+	norm_op(l, l->training ? CUDA_OP_NORM_FINALIZE : CUDA_OP_NORM_RUNNING, n, DEVICE_IDENTITY);
 }
 
 void lower_prologue_vectors(struct lowering *l, struct lower_node *n)
@@ -77,18 +67,18 @@ void lower_prologue_vectors(struct lowering *l, struct lower_node *n)
 	struct device_shape shape = {1, 1, 1, n->node->y->shape.c};
 	struct cuda_op *op;
 
-	if (n->norm.prescale || l->failure)
+	if (n->has[CUDA_PRESCALE] || l->failure)
 		return;
 	if (l->options->element == CUDA_F32) {
-		n->norm.prescale = n->norm.scale;
-		n->norm.prebias = n->norm.bias;
+		n->has[CUDA_PRESCALE] = n->has[CUDA_SCALE];
+		n->has[CUDA_PREBIAS] = n->has[CUDA_BIAS];
 		return;
 	}
-	n->norm.prescale = lower_tensor(l, n->node, "scale 16", shape, l->options->element);
-	n->norm.prebias = lower_tensor(l, n->node, "bias 16", shape, l->options->element);
-	op = &l->program->ops[n->norm.finalize];
-	op->operands[CUDA_SCALE16] = n->norm.prescale;
-	op->operands[CUDA_BIAS16] = n->norm.prebias;
+	n->has[CUDA_PRESCALE] = lower_tensor(l, n->node, "scale 16", shape, l->options->element);
+	n->has[CUDA_PREBIAS] = lower_tensor(l, n->node, "bias 16", shape, l->options->element);
+	op = &l->program->ops[n->finalize];
+	op->operands[CUDA_SCALE16] = n->has[CUDA_PRESCALE];
+	op->operands[CUDA_BIAS16] = n->has[CUDA_PREBIAS];
 }
 
 /*
@@ -107,8 +97,8 @@ static void set_residual(struct lowering *l, struct cuda_op *op, const struct de
 		return;
 	producer = lower_node(l, node->residual->producer);
 	op->operands[CUDA_RESIDUAL] = producer->raw;
-	op->operands[CUDA_SCALE2] = producer->norm.scale;
-	op->operands[CUDA_BIAS2] = producer->norm.bias;
+	op->operands[CUDA_SCALE2] = producer->has[CUDA_SCALE];
+	op->operands[CUDA_BIAS2] = producer->has[CUDA_BIAS];
 }
 
 /*
@@ -119,15 +109,14 @@ static void set_affine(struct lowering *l, struct cuda_op *op, struct lower_node
 {
 	const struct device_node *node = n->node;
 
-	op->operands[CUDA_SCALE] = n->norm.scale;
-	op->operands[CUDA_BIAS] = n->norm.bias;
+	lower_take(l, op, n, CUDA_BIT(CUDA_SCALE) | CUDA_BIT(CUDA_BIAS));
 	if (node->bias && node->kind != DEVICE_NODE_LINEAR)
 		op->operands[CUDA_BIAS] = lower_param(l, node->bias, DEVICE_VALUE);
 }
 
 void lower_apply(struct lowering *l, struct lower_node *n, struct cuda_tensor *y)
 {
-	struct cuda_op *op = norm_op(l, CUDA_OP_APPLY, n->node, n->node->activation);
+	struct cuda_op *op = norm_op(l, CUDA_OP_APPLY, n, n->node->activation);
 
 	op->operands[CUDA_X] = n->raw;
 	op->operands[CUDA_Y] = y;
@@ -151,7 +140,7 @@ static void apply_in_parts(struct lowering *l, struct lower_node *n)
 		y = node->residual || active
 			    ? lower_tensor(l, node, "affine", node->y->shape, l->options->element)
 			    : lower_result(l, node, l->options->element);
-		op = norm_op(l, CUDA_OP_APPLY, node, DEVICE_IDENTITY);
+		op = norm_op(l, CUDA_OP_APPLY, n, DEVICE_IDENTITY);
 		op->operands[CUDA_X] = at;
 		op->operands[CUDA_Y] = y;
 		set_affine(l, op, n);
@@ -161,7 +150,7 @@ static void apply_in_parts(struct lowering *l, struct lower_node *n)
 		y = active ? lower_tensor(l, node, "sum of both", node->y->shape,
 					  l->options->element)
 			   : lower_result(l, node, l->options->element);
-		op = norm_op(l, CUDA_OP_ADD, node, DEVICE_IDENTITY);
+		op = norm_op(l, CUDA_OP_ADD, n, DEVICE_IDENTITY);
 		op->operands[CUDA_X] = at;
 		op->operands[CUDA_RESIDUAL] = lower_value(l, node->residual)->y;
 		op->operands[CUDA_Y] = y;
@@ -171,15 +160,15 @@ static void apply_in_parts(struct lowering *l, struct lower_node *n)
 	if (!active)
 		return;
 	y = lower_result(l, node, l->options->element);
-	op = norm_op(l, CUDA_OP_APPLY, node, node->activation);
+	op = norm_op(l, CUDA_OP_APPLY, n, node->activation);
 	op->operands[CUDA_X] = at;
 	op->operands[CUDA_Y] = y;
 }
 
 void lower_post_forward(struct lowering *l, struct lower_node *n)
 {
-	bool folded =
-		!l->training && n->norm.bias; /* the convolution has the scale in its weights */
+	bool folded = !l->training &&
+		      n->has[CUDA_BIAS]; /* the convolution has the scale in its weights */
 
 	if (n->node->has_norm && !folded)
 		finalize(l, n);
@@ -249,133 +238,81 @@ static struct cuda_tensor *activation_backward(struct lowering *l, struct lower_
 		return lower_whole_gradient(l, n->node->y);
 	dz = lower_tensor(l, n->node, "gradient before activation", n->node->y->shape,
 			  l->options->element);
-	op = norm_op(l, CUDA_OP_ACTIVATION_BACKWARD, n->node, n->node->activation);
+	op = norm_op(l, CUDA_OP_ACTIVATION_BACKWARD, n, n->node->activation);
 	lower_set_gradients(l, op, n->node->y);
 	set_slope(l, op, n);
 	op->operands[CUDA_DZ] = dz;
 	return dz;
 }
 
-/* How far the gradient of a norm's result has come. */
-struct sums {
-	struct cuda_tensor *sum, *squares;
-	struct cuda_tensor *dz; /* before the activation; or, with `anew`, after it */
-	bool anew;
-};
-
-static struct sums reduce(struct lowering *l, struct lower_node *n)
+/* The sums of dz, and dz itself where another operation than the norm's own wants it. */
+static void reduce(struct lowering *l, struct lower_node *n)
 {
 	const struct device_node *node = n->node;
 	const struct lower_value *y = lower_value(l, node->y);
 	bool none = l->options->fusion == CUDA_FUSION_NONE;
 	bool identity = node->activation == DEVICE_IDENTITY || none, stores;
-	struct sums sums = {0};
-	struct cuda_tensor *dy;
+	struct cuda_tensor *dy = none ? activation_backward(l, n) : y->gradients[0];
 	struct cuda_op *op;
 
-	if (none)
-		dy = activation_backward(l, n);
-	else
-		dy = y->gradients[0];
 	stores = y->gradient_count == 2 || (!identity && node->residual);
-	sums.sum = lower_vector(l, node, "dz sum", node->y->shape.c);
-	sums.squares = lower_vector(l, node, "dz xhat sum", node->y->shape.c);
-	sums.anew = !identity && !stores;
-	sums.dz = stores ? lower_tensor(l, node, "gradient before activation", node->y->shape,
-					l->options->element)
-			 : dy;
-	op = norm_op(l, CUDA_OP_NORM_REDUCE, node, identity ? DEVICE_IDENTITY : node->activation);
+	lower_vector(l, n, CUDA_SUM, "dz sum");
+	lower_vector(l, n, CUDA_SQUARES, "dz xhat sum");
+	n->anew = !identity && !stores;
+	n->dz = stores ? lower_tensor(l, node, "gradient before activation", node->y->shape,
+				      l->options->element)
+		       : dy;
+	op = norm_op(l, CUDA_OP_NORM_REDUCE, n, identity ? DEVICE_IDENTITY : node->activation);
 	op->operands[CUDA_DY] = dy;
 	if (y->gradient_count == 2)
 		op->operands[CUDA_DY2] = y->gradients[1];
 	if (!identity)
 		set_slope(l, op, n);
 	op->operands[CUDA_X] = n->raw;
-	op->operands[CUDA_MEAN] = n->norm.mean;
-	op->operands[CUDA_DEVIATION] = n->norm.deviation;
-	op->operands[CUDA_DZ] = stores ? sums.dz : NULL;
-	op->operands[CUDA_SUM] = sums.sum;
-	op->operands[CUDA_SQUARES] = sums.squares;
-	return sums;
+	op->operands[CUDA_DZ] = stores ? n->dz : NULL;
 }
 
-static struct sums reduce_through_pool(struct lowering *l, struct lower_node *n)
+static void reduce_through_pool(struct lowering *l, struct lower_node *n)
 {
-	struct sums sums = {0};
 	struct cuda_op *op;
 
-	sums.sum = lower_vector(l, n->node, "dz sum", n->node->y->shape.c);
-	sums.squares = lower_vector(l, n->node, "dz xhat sum", n->node->y->shape.c);
-	op = norm_op(l, CUDA_OP_MAX_POOL_NORM_REDUCE, n->pool->node, n->node->activation);
-	op->norm.rows = rows_of(n->node);
-	lower_set_gradients(l, op, n->pool->node->y);
-	op->operands[CUDA_INDEX] = n->pool->index;
+	lower_vector(l, n, CUDA_SUM, "dz sum");
+	lower_vector(l, n, CUDA_SQUARES, "dz xhat sum");
+	op = norm_op(l, CUDA_OP_MAX_POOL_NORM_REDUCE, n, n->node->activation);
 	op->operands[CUDA_X] = n->raw;
-	op->operands[CUDA_MEAN] = n->norm.mean;
-	op->operands[CUDA_DEVIATION] = n->norm.deviation;
-	op->operands[CUDA_SCALE] = n->norm.scale;
-	op->operands[CUDA_BIAS] = n->norm.bias;
-	op->operands[CUDA_SUM] = sums.sum;
-	op->operands[CUDA_SQUARES] = sums.squares;
-	return sums;
 }
 
-struct factors {
-	struct cuda_tensor *a, *b, *c;
-};
-
-static struct factors finalize_backward(struct lowering *l, struct lower_node *n,
-					const struct sums *sums)
+static void finalize_backward(struct lowering *l, struct lower_node *n)
 {
 	const struct device_node *node = n->node;
-	struct factors factors = {0};
 	struct cuda_op *op;
 
+	n->has[CUDA_A] = n->has[CUDA_B] = n->has[CUDA_C] = NULL;
 	if (goes_on(l, n)) {
-		factors.a = lower_vector(l, node, "a", node->y->shape.c);
-		factors.b = lower_vector(l, node, "b", node->y->shape.c);
-		factors.c = lower_vector(l, node, "c", node->y->shape.c);
+		lower_vector(l, n, CUDA_A, "a");
+		lower_vector(l, n, CUDA_B, "b");
+		lower_vector(l, n, CUDA_C, "c");
 	}
-	op = norm_op(l, CUDA_OP_NORM_BACKWARD_FINALIZE, node, DEVICE_IDENTITY);
-	op->operands[CUDA_SUM] = sums->sum;
-	op->operands[CUDA_SQUARES] = sums->squares;
-	op->operands[CUDA_GAMMA] = lower_param(l, node->gamma, DEVICE_VALUE);
-	op->operands[CUDA_MEAN] = n->norm.mean;
-	op->operands[CUDA_DEVIATION] = n->norm.deviation;
-	op->operands[CUDA_A] = factors.a;
-	op->operands[CUDA_B] = factors.b;
-	op->operands[CUDA_C] = factors.c;
+	op = norm_op(l, CUDA_OP_NORM_BACKWARD_FINALIZE, n, DEVICE_IDENTITY);
 	if (lower_trains(node->gamma))
 		lower_gradient_slot(l, op, CUDA_DGAMMA, node->gamma);
 	if (lower_trains(node->beta))
 		lower_gradient_slot(l, op, CUDA_DBETA, node->beta);
-	return factors;
 }
 
-static struct cuda_tensor *apply_backward(struct lowering *l, struct lower_node *n,
-					  const struct sums *sums, const struct factors *factors)
+static struct cuda_tensor *apply_backward(struct lowering *l, struct lower_node *n)
 {
 	struct cuda_tensor *dx =
 		lower_tensor(l, n->node, "raw gradient", n->node->y->shape, l->options->element);
-	struct cuda_op *op;
+	struct cuda_op *op =
+		norm_op(l, n->pool ? CUDA_OP_MAX_POOL_NORM_APPLY : CUDA_OP_NORM_BACKWARD_APPLY, n,
+			n->node->activation);
 
-	if (n->pool) {
-		op = norm_op(l, CUDA_OP_MAX_POOL_NORM_APPLY, n->pool->node, n->node->activation);
-		op->norm.rows = rows_of(n->node);
-		lower_set_gradients(l, op, n->pool->node->y);
-		op->operands[CUDA_INDEX] = n->pool->index;
-	} else {
-		op = norm_op(l, CUDA_OP_NORM_BACKWARD_APPLY, n->node, n->node->activation);
-		op->operands[CUDA_DZ] = sums->dz;
-	}
-	if (n->pool || sums->anew) {
-		op->operands[CUDA_SCALE] = n->norm.scale;
-		op->operands[CUDA_BIAS] = n->norm.bias;
-	}
+	if (!n->pool)
+		op->operands[CUDA_DZ] = n->dz;
+	if (n->anew)
+		lower_take(l, op, n, CUDA_BIT(CUDA_SCALE) | CUDA_BIT(CUDA_BIAS));
 	op->operands[CUDA_X] = n->raw;
-	op->operands[CUDA_A] = factors->a;
-	op->operands[CUDA_B] = factors->b;
-	op->operands[CUDA_C] = factors->c;
 	op->operands[CUDA_DX] = dx;
 	return dx;
 }
@@ -383,19 +320,15 @@ static struct cuda_tensor *apply_backward(struct lowering *l, struct lower_node 
 static struct cuda_tensor *norm_backward(struct lowering *l, struct lower_node *n)
 {
 	const struct device_node *node = n->node;
-	struct factors factors;
-	struct sums sums;
 
 	if (n->pool)
-		sums = reduce_through_pool(l, n);
-	else if (n->dz)
-		sums = (struct sums){n->dz_sum, n->dz_squares, n->dz, false};
-	else
-		sums = reduce(l, n);
+		reduce_through_pool(l, n);
+	else if (!n->dz)
+		reduce(l, n);
 	if (node->residual && node->residual->active)
-		lower_contribute(l, node->residual, sums.dz);
-	factors = finalize_backward(l, n, &sums);
-	return goes_on(l, n) ? apply_backward(l, n, &sums, &factors) : NULL;
+		lower_contribute(l, node->residual, n->dz);
+	finalize_backward(l, n);
+	return goes_on(l, n) ? apply_backward(l, n) : NULL;
 }
 
 static void bias_gradient(struct lowering *l, struct lower_node *n, struct cuda_tensor *dz)
@@ -404,7 +337,7 @@ static void bias_gradient(struct lowering *l, struct lower_node *n, struct cuda_
 
 	if (!lower_trains(n->node->bias))
 		return;
-	op = norm_op(l, CUDA_OP_BIAS_GRADIENT, n->node, DEVICE_IDENTITY);
+	op = norm_op(l, CUDA_OP_BIAS_GRADIENT, n, DEVICE_IDENTITY);
 	op->operands[CUDA_DY] = dz;
 	lower_gradient_slot(l, op, CUDA_DBIAS, n->node->bias);
 }

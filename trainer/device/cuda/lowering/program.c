@@ -84,10 +84,13 @@ struct cuda_tensor *lower_tensor(struct lowering *l, const struct device_node *n
 	return tensor;
 }
 
-struct cuda_tensor *lower_vector(struct lowering *l, const struct device_node *node,
-				 const char *what, uint32_t channels)
+struct cuda_tensor *lower_vector(struct lowering *l, struct lower_node *n, enum cuda_role role,
+				 const char *what)
 {
-	return lower_tensor(l, node, what, (struct device_shape){1, 1, 1, channels}, CUDA_F32);
+	struct device_shape shape = {1, 1, 1, n->node->y->shape.c};
+
+	n->has[role] = lower_tensor(l, n->node, what, shape, CUDA_F32);
+	return n->has[role];
 }
 
 struct cuda_tensor *lower_index(struct lowering *l, const struct device_node *node,
@@ -176,6 +179,26 @@ struct cuda_op *lower_op(struct lowering *l, enum cuda_op_kind kind, const struc
 	op->backward = l->backward;
 	strcpy(op->engine, "own");
 	return op;
+}
+
+struct cuda_tensor *lower_operand(struct lowering *l, const struct lower_node *n,
+				  enum cuda_role role)
+{
+	struct device_param *const params[CUDA_ROLES] = {
+		[CUDA_GAMMA] = n->node->gamma,
+		[CUDA_BETA] = n->node->beta,
+		[CUDA_RUNNING_MEAN] = n->node->running_mean,
+		[CUDA_RUNNING_VAR] = n->node->running_var,
+	};
+
+	return params[role] ? lower_param(l, params[role], DEVICE_VALUE) : n->has[role];
+}
+
+void lower_take(struct lowering *l, struct cuda_op *op, const struct lower_node *n, uint64_t roles)
+{
+	for (int role = 0; role < CUDA_ROLES; role++)
+		if (roles & CUDA_BIT(role))
+			op->operands[role] = lower_operand(l, n, (enum cuda_role)role);
 }
 
 void lower_gradient_slot(struct lowering *l, struct cuda_op *op, enum cuda_role role,
