@@ -27,11 +27,6 @@ void *cuda_workspace(const struct cuda_graph *graph, const struct cuda_op *op)
 	return cuda_kernel_workspace(graph, op) ? graph->workspace : NULL;
 }
 
-uint32_t cuda_channels(const struct cuda_op *op, enum cuda_role role)
-{
-	return op->operands[role]->shape.c;
-}
-
 uint64_t cuda_rows(const struct cuda_tensor *tensor)
 {
 	return device_shape_elements(tensor->shape) / tensor->shape.c;

@@ -15,7 +15,6 @@ bool cuda_adds(const struct cuda_graph *graph, const struct cuda_op *op, enum cu
  * workspace, so that a row which forgets it fails whatever runs the operation.
  */
 void *cuda_workspace(const struct cuda_graph *graph, const struct cuda_op *op);
-uint32_t cuda_channels(const struct cuda_op *op, enum cuda_role role);
 uint64_t cuda_rows(const struct cuda_tensor *tensor);
 
 /* Queues one operation of the kinds whose rows name it, in the file of its family, execute*.c. */

@@ -1,12 +1,22 @@
 /* Queues norms and activations, forward and backward. */
 #include "trainer/device/cuda/execute.h"
-#include "trainer/device/cuda/kernels/layer_norm.h"
 #include "trainer/device/cuda/kernels/norm.h"
 
-/* shaped: has the rows, channels and element that the kernel goes over. */
-static struct norm_arguments execute_norm_arguments(const struct cuda_graph *graph,
-						    const struct cuda_op *op, enum cuda_role shaped)
+/* What the sums of a norm are over. */
+static uint64_t norm_rows(const struct cuda_graph *graph, const struct cuda_op *op)
 {
+	return cuda_ranks_sums(graph, op) ? op->norm.rows * device_world(&graph->device->base)
+					  : op->norm.rows;
+}
+
+static struct norm_arguments execute_norm_arguments(const struct cuda_graph *graph,
+						    const struct cuda_op *op)
+{
+	/* what the kernel goes over: a matrix, or vectors alone */
+	const struct cuda_tensor *matrix = op->operands[op->operands[CUDA_DY] ? CUDA_DY : CUDA_X];
+	const struct cuda_tensor *vector =
+		op->operands[op->operands[CUDA_SUM] ? CUDA_SUM : CUDA_SCALE];
+
 	return (struct norm_arguments){
 		.x = cuda_at(graph, op, CUDA_X),
 		.residual = cuda_at(graph, op, CUDA_RESIDUAL),
@@ -35,15 +45,19 @@ static struct norm_arguments execute_norm_arguments(const struct cuda_graph *gra
 		.b = cuda_at(graph, op, CUDA_B),
 		.c = cuda_at(graph, op, CUDA_C),
 		.partial = cuda_workspace(graph, op),
-		.rows = cuda_rows(op->operands[shaped]),
-		.channels = cuda_channels(op, shaped),
-		.element = op->operands[shaped]->element,
+		.add_dgamma = cuda_adds(graph, op, CUDA_DGAMMA),
+		.add_dbeta = cuda_adds(graph, op, CUDA_DBETA),
+		.epsilon = op->node->norm.epsilon,
+		.momentum = op->node->norm.momentum,
+		.rows = matrix ? cuda_rows(matrix) : norm_rows(graph, op),
+		.channels = matrix ? matrix->shape.c : vector->shape.c,
+		.element = matrix ? matrix->element : graph->program->element,
 		.activation = op->norm.activation,
 	};
 }
 
-/* What is one pass over rows. */
-int cuda_execute_norm_rows(struct cuda_graph *graph, const struct cuda_op *op)
+/* What is one launch. */
+int cuda_execute_norm(struct cuda_graph *graph, const struct cuda_op *op)
 {
 	static int (*const launchers[CUDA_OP_KINDS])(const struct kernel_device *device,
 						     const struct norm_arguments *arguments) = {
@@ -51,45 +65,27 @@ int cuda_execute_norm_rows(struct cuda_graph *graph, const struct cuda_op *op)
 		[CUDA_OP_APPLY] = norm_apply,
 		[CUDA_OP_ACTIVATION_BACKWARD] = norm_backward,
 		[CUDA_OP_NORM_REDUCE] = norm_backward,
+		[CUDA_OP_NORM_RUNNING] = norm_running,
 		[CUDA_OP_NORM_BACKWARD_APPLY] = norm_backward_apply,
+		[CUDA_OP_LAYER_NORM] = layer_norm_forward,
+		[CUDA_OP_LAYER_NORM_BACKWARD] = layer_norm_backward,
 	};
-	struct norm_arguments arguments =
-		execute_norm_arguments(graph, op, op->operands[CUDA_DY] ? CUDA_DY : CUDA_X);
+	struct norm_arguments arguments = execute_norm_arguments(graph, op);
 
 	return launchers[op->kind](&graph->device->kernels, &arguments);
 }
 
-/* What the sums of a norm are over. */
-static uint64_t norm_rows(const struct cuda_graph *graph, const struct cuda_op *op)
-{
-	return cuda_ranks_sums(graph, op) ? op->norm.rows * device_world(&graph->device->base)
-					  : op->norm.rows;
-}
-
 int cuda_execute_norm_finalize(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct norm_arguments arguments = execute_norm_arguments(graph, op, CUDA_SCALE);
+	struct norm_arguments arguments = execute_norm_arguments(graph, op);
 	int r = cuda_ranks_sums(graph, op) ? cuda_ranks_sum_norm(graph, op) : 0;
 
-	arguments.rows = norm_rows(graph, op);
-	arguments.element = graph->program->element;
-	arguments.epsilon = op->node->norm.epsilon;
-	arguments.momentum = op->node->norm.momentum;
 	return r < 0 ? r : norm_finalize(&graph->device->kernels, &arguments);
-}
-
-int cuda_execute_norm_running(struct cuda_graph *graph, const struct cuda_op *op)
-{
-	struct norm_arguments arguments = execute_norm_arguments(graph, op, CUDA_SCALE);
-
-	arguments.element = graph->program->element;
-	arguments.epsilon = op->node->norm.epsilon;
-	return norm_running(&graph->device->kernels, &arguments);
 }
 
 int cuda_execute_bias_gradient(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct norm_arguments arguments = execute_norm_arguments(graph, op, CUDA_DY);
+	struct norm_arguments arguments = execute_norm_arguments(graph, op);
 
 	arguments.sum = cuda_at(graph, op, CUDA_DBIAS);
 	arguments.add_sum = cuda_adds(graph, op, CUDA_DBIAS);
@@ -119,52 +115,9 @@ static int execute_finalize_shared(struct cuda_graph *graph, const struct cuda_o
 
 int cuda_execute_norm_backward_finalize(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct norm_arguments arguments = execute_norm_arguments(graph, op, CUDA_SUM);
+	struct norm_arguments arguments = execute_norm_arguments(graph, op);
 
-	arguments.add_dgamma = cuda_adds(graph, op, CUDA_DGAMMA);
-	arguments.add_dbeta = cuda_adds(graph, op, CUDA_DBETA);
-	arguments.rows = norm_rows(graph, op);
 	if (cuda_ranks_sums(graph, op))
 		return execute_finalize_shared(graph, op, &arguments);
 	return norm_backward_finalize(&graph->device->kernels, &arguments);
-}
-
-int cuda_execute_layer_norm(struct cuda_graph *graph, const struct cuda_op *op)
-{
-	struct layer_norm arguments = {
-		.x = cuda_at(graph, op, CUDA_X),
-		.gamma = cuda_at(graph, op, CUDA_GAMMA),
-		.beta = cuda_at(graph, op, CUDA_BETA),
-		.y = cuda_at(graph, op, CUDA_Y),
-		.mean = cuda_at(graph, op, CUDA_MEAN),
-		.deviation = cuda_at(graph, op, CUDA_DEVIATION),
-		.rows = cuda_rows(op->operands[CUDA_X]),
-		.channels = cuda_channels(op, CUDA_X),
-		.element = op->operands[CUDA_X]->element,
-		.epsilon = op->node->norm.epsilon,
-	};
-
-	return layer_norm_forward(&graph->device->kernels, &arguments);
-}
-
-int cuda_execute_layer_norm_backward(struct cuda_graph *graph, const struct cuda_op *op)
-{
-	struct layer_norm_backward arguments = {
-		.dy = cuda_at(graph, op, CUDA_DY),
-		.x = cuda_at(graph, op, CUDA_X),
-		.gamma = cuda_at(graph, op, CUDA_GAMMA),
-		.mean = cuda_at(graph, op, CUDA_MEAN),
-		.deviation = cuda_at(graph, op, CUDA_DEVIATION),
-		.dx = cuda_at(graph, op, CUDA_DX),
-		.dgamma = cuda_at(graph, op, CUDA_DGAMMA),
-		.dbeta = cuda_at(graph, op, CUDA_DBETA),
-		.add_dgamma = cuda_adds(graph, op, CUDA_DGAMMA),
-		.add_dbeta = cuda_adds(graph, op, CUDA_DBETA),
-		.partial = cuda_workspace(graph, op),
-		.rows = cuda_rows(op->operands[CUDA_X]),
-		.channels = cuda_channels(op, CUDA_X),
-		.element = op->operands[CUDA_X]->element,
-	};
-
-	return layer_norm_backward(&graph->device->kernels, &arguments);
 }

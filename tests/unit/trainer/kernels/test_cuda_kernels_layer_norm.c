@@ -1,7 +1,7 @@
 /* Layer norm, forward and backward, against plain loops in double precision. */
 #include "tests/unit/trainer/kernels/cuda_kernels_test.h"
 
-#include "trainer/device/cuda/kernels/layer_norm.h"
+#include "trainer/device/cuda/kernels/norm.h"
 
 #include <errno.h>
 #include <math.h>
@@ -131,7 +131,7 @@ static void check_forward(struct operands *o, bool statistics, bool in_place)
 {
 	struct array *result = in_place ? &o->x : &o->out;
 	double *before;
-	struct layer_norm a = {
+	struct norm_arguments a = {
 		.x = array_reads(&o->x),
 		.gamma = array_reads(&o->gamma),
 		.beta = array_reads(&o->beta),
@@ -177,7 +177,7 @@ static void check_backward(struct operands *o, const struct backward_case *k)
 	/* fp32 sums of so many terms, from statistics in fp32 */
 	double tolerance = 2e-6 * (8 + sqrt((double)o->rows));
 	bool sums = k->dgamma || k->dbeta;
-	struct layer_norm_backward a = {
+	struct norm_arguments a = {
 		.dy = array_reads(&o->dy),
 		.x = array_reads(&o->x),
 		.gamma = array_reads(&o->gamma),
@@ -250,7 +250,7 @@ static void test_large_mean(void **state)
 		o.x.v[i] = element_round(o.x.v[i] + 4096, CUDA_F32);
 	array_write(&o.x);
 	assert_int_equal(layer_norm_forward(&kernels_device,
-					    &(struct layer_norm){
+					    &(struct norm_arguments){
 						    .x = o.x.data,
 						    .gamma = o.gamma.data,
 						    .beta = o.beta.data,
@@ -291,7 +291,7 @@ static void test_gradients_repeat(void **state)
 
 static void test_refused(void **state)
 {
-	struct layer_norm a = {.rows = (uint64_t)1 << 31, .channels = 8};
+	struct norm_arguments a = {.rows = (uint64_t)1 << 31, .channels = 8};
 
 	assert_int_equal(layer_norm_forward(&kernels_device, &a), -EINVAL);
 }

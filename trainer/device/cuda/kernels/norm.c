@@ -88,11 +88,54 @@ int norm_backward_finalize(const struct kernel_device *device,
 int norm_backward_apply(const struct kernel_device *device, const struct norm_arguments *arguments)
 {
 	struct norm_arguments a = *arguments;
-
 	bool gelu = a.scale && a.activation == DEVICE_GELU;
 
 	columns_init(&a.columns, device, a.rows, a.channels, a.element, COLUMNS_MAP);
 	return launch_columns(device,
 			      gelu ? norm_backward_apply_gelu_kernels : norm_backward_apply_kernels,
 			      &a.columns, &a, sizeof(a));
+}
+
+/* ---- layer norm ---- */
+
+#define WARPS (LAUNCH_THREADS / 32)
+
+/* A kernel that has a warp for each row, or that of whole blocks. */
+static int launch_rows(const struct kernel_device *device, const struct gpu_kernel *warps,
+		       const struct gpu_kernel *blocks, const struct norm_arguments *a)
+{
+	bool wide = a->channels > LAYER_NORM_WARP_MAX;
+	const struct gpu_kernel *kernels = wide ? blocks : warps;
+
+	if (a->rows > INT32_MAX)
+		return -EINVAL;
+	return gpu_launch(&kernels[columns_instance(a->element, a->channels)],
+			  (uint32_t)(wide ? a->rows : (a->rows + WARPS - 1) / WARPS), 1,
+			  LAUNCH_THREADS, a, sizeof(*a), device->stream);
+}
+
+int layer_norm_forward(const struct kernel_device *device, const struct norm_arguments *arguments)
+{
+	return launch_rows(device, layer_norm_kernels, layer_norm_wide_kernels, arguments);
+}
+
+int layer_norm_backward(const struct kernel_device *device, const struct norm_arguments *arguments)
+{
+	struct norm_arguments a = *arguments;
+	struct columns_combine combine = {
+		.partial = a.partial,
+		.sum = a.dbeta,
+		.product = a.dgamma,
+		.add = a.add_dbeta,
+		.add_product = a.add_dgamma,
+	};
+	int r = 0;
+
+	if (a.dx)
+		r = launch_rows(device, layer_norm_backward_kernels,
+				layer_norm_backward_wide_kernels, &a);
+	if (r < 0 || (!a.dgamma && !a.dbeta))
+		return r;
+	columns_init(&a.columns, device, a.rows, a.channels, a.element, LAYER_NORM_SUMS_RESIDENT);
+	return launch_sums(device, layer_norm_sums_kernels, &a.columns, &a, sizeof(a), &combine);
 }

@@ -1,7 +1,7 @@
 /*
  * Batch norm, residual and activation over matrices [rows][channels] of E (rows = n h w), forward
- * and backward, and gradients of biases. Vectors are fp32 [channels]; arithmetic is fp32, sums over
- * rows as columns.h says. E is `element`.
+ * and backward, gradients of biases, and layer norm. Vectors are fp32 [channels]; arithmetic is
+ * fp32, sums over rows as columns.h says. E is `element`.
  */
 #ifndef TRAINER_DEVICE_CUDA_NORM_H
 #define TRAINER_DEVICE_CUDA_NORM_H
@@ -75,5 +75,30 @@ int norm_backward_finalize(const struct kernel_device *device,
  * and x once, writes dx once. dx may be dz or x.
  */
 int norm_backward_apply(const struct kernel_device *device, const struct norm_arguments *arguments);
+
+/*
+ * Layer norm (Ba, Kiros, Hinton 2016, arXiv:1607.06450): each row by its own mean and biased
+ * variance, then gamma and beta; mean and deviation = 1 / sqrt(variance + epsilon) are [rows]. The
+ * variance is taken about the mean, in a second pass over the row.
+ *
+ * A row of up to LAYER_NORM_WARP_MAX channels is a warp's, a longer one a block's. What a thread
+ * has of it stays in registers as long as there are at most four packs, which are four channels
+ * where their number is no multiple of a pack's; what is more is read again, from the caches.
+ */
+#define LAYER_NORM_WARP_MAX 4096
+
+/*
+ * y = (x - mean) deviation gamma + beta, and mean and deviation, unless both are NULL. Reads x
+ * once, writes y once; y may be x. -EINVAL: 2^31 rows or more, here and below.
+ */
+int layer_norm_forward(const struct kernel_device *device, const struct norm_arguments *arguments);
+
+/*
+ * With g = dy gamma and xhat = (x - mean) deviation: dx = deviation (g - mean of g - xhat mean of g
+ * xhat), the means over a row's channels; dgamma = sum of dy xhat and dbeta = sum of dy over rows.
+ * Each of the three may be NULL; partial is for the latter two. Reads dy and x once for dx and once
+ * more for the sums, writes dx once; dx may be neither.
+ */
+int layer_norm_backward(const struct kernel_device *device, const struct norm_arguments *arguments);
 
 #endif

@@ -25,7 +25,7 @@ OPERATION(INPUT, input, "input", 0, Y)
  */
 OPERATION(CONV, conv, "conv", .product = true)
 /* X E -> SUM, SQUARES: over n h w */
-OPERATION(STATISTICS, norm_rows, "statistics", X, SUMS, .sums = CUDA_BIT(CUDA_X))
+OPERATION(STATISTICS, norm, "statistics", X, SUMS, .sums = CUDA_BIT(CUDA_X))
 /*
  * SUM, SQUARES, GAMMA, BETA -> MEAN, DEVIATION (1 / sqrt(biased variance + epsilon)), SCALE =
  * GAMMA DEVIATION, BIAS = BETA - MEAN SCALE, [SCALE16, BIAS16: the same in E]; RUNNING_MEAN,
@@ -34,7 +34,7 @@ OPERATION(STATISTICS, norm_rows, "statistics", X, SUMS, .sums = CUDA_BIT(CUDA_X)
 OPERATION(NORM_FINALIZE, norm_finalize, "norm finalize", SUMS | GAMMA | BETA,
 	  BATCH | AFFINE | RUNNING, AFFINE16, .moves = RUNNING, .minor = true, .across_ranks = true)
 /* evaluation: RUNNING_MEAN, RUNNING_VAR, GAMMA, BETA -> SCALE, BIAS [, SCALE16, BIAS16] */
-OPERATION(NORM_RUNNING, norm_running, "norm running", RUNNING | GAMMA | BETA, AFFINE, AFFINE16,
+OPERATION(NORM_RUNNING, norm, "norm running", RUNNING | GAMMA | BETA, AFFINE, AFFINE16,
 	  .minor = true, .constant = true)
 /*
  * evaluation: W (F master, value or EMA as the step says), GAMMA, BETA, RUNNING_MEAN,
@@ -46,17 +46,17 @@ OPERATION(FOLD, fold, "fold", W, CUDA_BIT(CUDA_W16), CUDA_BIT(CUDA_BIAS), .const
  * Y = act(SCALE X + BIAS [+ RESIDUAL | + SCALE2 RESIDUAL + BIAS2]); without SCALE: act(X [+
  * BIAS] [+ RESIDUAL]), with neither a copy
  */
-OPERATION(APPLY, norm_rows, "apply", X, Y, .elementwise = true)
+OPERATION(APPLY, norm, "apply", X, Y, .elementwise = true)
 /*
  * DZ = (DY [+ DY2]) act'(z): z > 0 from Y, or, without Y, z recomputed as APPLY does from X,
  * SCALE, BIAS [, RESIDUAL ...]
  */
-OPERATION(ACTIVATION_BACKWARD, norm_rows, "activation backward", DY, DZ, .elementwise = true)
+OPERATION(ACTIVATION_BACKWARD, norm, "activation backward", DY, DZ, .elementwise = true)
 /*
  * as ACTIVATION_BACKWARD (DZ is absent where NORM_BACKWARD_APPLY recomputes it), plus SUM = sum
  * DZ, SQUARES = sum DZ (X - MEAN) DEVIATION
  */
-OPERATION(NORM_REDUCE, norm_rows, "norm reduce", DY | X | BATCH, SUMS, DZ, .sums = DY,
+OPERATION(NORM_REDUCE, norm, "norm reduce", DY | X | BATCH, SUMS, DZ, .sums = DY,
 	  .elementwise = true)
 /*
  * SUM (sum dz), SQUARES (sum dz xhat), GAMMA, MEAN, DEVIATION -> gradients of GAMMA and BETA
@@ -67,13 +67,13 @@ OPERATION(NORM_BACKWARD_FINALIZE, norm_backward_finalize, "norm backward finaliz
 	  SUMS | GAMMA | BATCH, 0, CUDA_BIT(CUDA_DGAMMA) | CUDA_BIT(CUDA_DBETA) | ABC,
 	  .minor = true, .across_ranks = true)
 /* DX = A dz + B X + C; dz = DZ, or, with SCALE and BIAS, DZ act'(SCALE X + BIAS) */
-OPERATION(NORM_BACKWARD_APPLY, norm_rows, "norm backward apply", DZ | X | ABC, DX,
+OPERATION(NORM_BACKWARD_APPLY, norm, "norm backward apply", DZ | X | ABC, DX,
 	  .elementwise = true)
 /* X, GAMMA, BETA -> Y; training: [MEAN, DEVIATION F [n][h][w]] of each row of channels */
-OPERATION(LAYER_NORM, layer_norm, "layer norm", X | GAMMA | BETA, Y, BATCH,
+OPERATION(LAYER_NORM, norm, "layer norm", X | GAMMA | BETA, Y, BATCH,
 	  .forward_of = DEVICE_NODE_LAYER_NORM)
 /* -> [DX], and the gradients of GAMMA and BETA (DGAMMA, DBETA, each absent when frozen) */
-OPERATION(LAYER_NORM_BACKWARD, layer_norm_backward, "layer norm backward", DY | X | BATCH | GAMMA,
+OPERATION(LAYER_NORM_BACKWARD, norm, "layer norm backward", DY | X | BATCH | GAMMA,
 	  0, DX | CUDA_BIT(CUDA_DGAMMA) | CUDA_BIT(CUDA_DBETA), .sums = DY,
 	  .backward_of = DEVICE_NODE_LAYER_NORM)
 /* Y = X + RESIDUAL, both E; also of gradients with several consumers */

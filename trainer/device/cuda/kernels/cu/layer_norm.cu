@@ -1,6 +1,5 @@
-/* Kernels of layer_norm.h: over rows by warps or blocks, and sums over columns as columns.h says.
- */
-#include "trainer/device/cuda/kernels/layer_norm.h"
+/* Kernels of norm.h for layer norm: over rows by warps or blocks, and sums as columns.h says. */
+#include "trainer/device/cuda/kernels/norm.h"
 
 #include "trainer/device/cuda/kernels/cu/kernel.h"
 #include "trainer/device/cuda/kernels/cu/reduce.h"

@@ -8,7 +8,7 @@ DEVICE void NAME(load_part)(struct NAME(raw) * raw, const void *from, uint64_t r
 		raw[u] = NAME(load)(from, row * channels + channel + u * step);
 }
 
-DEVICE void NAME(layer_norm_row)(const struct layer_norm *a, struct row_place here)
+DEVICE void NAME(layer_norm_row)(const struct norm_arguments *a, struct row_place here)
 {
 	const uint32_t step = here.threads * LANES, turn = step * PACKS;
 	const uint32_t first = here.thread * LANES;
@@ -56,7 +56,7 @@ DEVICE void NAME(layer_norm_row)(const struct layer_norm *a, struct row_place he
 	}
 }
 
-KERNEL(NAME(layer_norm), struct layer_norm, a)
+KERNEL(NAME(layer_norm), struct norm_arguments, a)
 {
 	const struct row_place here = row_of_warp();
 
@@ -64,15 +64,15 @@ KERNEL(NAME(layer_norm), struct layer_norm, a)
 		NAME(layer_norm_row)(&a, here);
 }
 
-KERNEL(NAME(layer_norm_wide), struct layer_norm, a)
+KERNEL(NAME(layer_norm_wide), struct norm_arguments, a)
 {
 	NAME(layer_norm_row)(&a, row_of_block());
 }
 
 /* g = dy gamma, and xhat. */
 DEVICE void NAME(layer_norm_terms)(float *g, float *xhat, struct NAME(raw) dy, struct NAME(raw) x,
-				   const struct layer_norm_backward *a, uint32_t channel,
-				   float mean, float deviation)
+				   const struct norm_arguments *a, uint32_t channel, float mean,
+				   float deviation)
 {
 	float gamma[LANES];
 
@@ -85,8 +85,7 @@ DEVICE void NAME(layer_norm_terms)(float *g, float *xhat, struct NAME(raw) dy, s
 	}
 }
 
-DEVICE void NAME(layer_norm_backward_row)(const struct layer_norm_backward *a,
-					  struct row_place here)
+DEVICE void NAME(layer_norm_backward_row)(const struct norm_arguments *a, struct row_place here)
 {
 	const uint32_t step = here.threads * LANES, turn = step * PACKS;
 	const uint32_t first = here.thread * LANES;
@@ -125,7 +124,7 @@ DEVICE void NAME(layer_norm_backward_row)(const struct layer_norm_backward *a,
 	}
 }
 
-KERNEL(NAME(layer_norm_backward), struct layer_norm_backward, a)
+KERNEL(NAME(layer_norm_backward), struct norm_arguments, a)
 {
 	const struct row_place here = row_of_warp();
 
@@ -133,13 +132,13 @@ KERNEL(NAME(layer_norm_backward), struct layer_norm_backward, a)
 		NAME(layer_norm_backward_row)(&a, here);
 }
 
-KERNEL(NAME(layer_norm_backward_wide), struct layer_norm_backward, a)
+KERNEL(NAME(layer_norm_backward_wide), struct norm_arguments, a)
 {
 	NAME(layer_norm_backward_row)(&a, row_of_block());
 }
 
 /* Sums of dy and dy xhat over rows. */
-KERNEL_RESIDENT(LAYER_NORM_SUMS_RESIDENT, NAME(layer_norm_sums), struct layer_norm_backward, a)
+KERNEL_RESIDENT(LAYER_NORM_SUMS_RESIDENT, NAME(layer_norm_sums), struct norm_arguments, a)
 {
 	const struct NAME(place) here = NAME(place)(&a.columns);
 	float sum[LANES], products[LANES];
