@@ -1,7 +1,7 @@
 /*
  * Extra fields of a feed: which of the dataset's they are, what room each has in a slot, and how a
- * sample's values get there. Chosen once when the feed opens (worker/fields.h), then read by all
- * workers. proto/SPEC.md, "Fields".
+ * sample's values get there. Chosen once when the feed opens (worker/subscription.c), then read by
+ * all workers. proto/SPEC.md, "Fields".
  */
 #pragma once
 

@@ -1,12 +1,11 @@
 /*
- * Inside of the crew: its users and their workers (crew.c), how these are started and end and what
- * they ask for (crew_workers.c), connections on their way to them (crew_arrivals.c), and their logs
- * (crew_log.c). The supervisor's thread alone.
+ * Inside of the crew: its users and their workers (crew.c), how these are started and end, what
+ * they ask for and what they log (crew_workers.c), and connections on their way to them
+ * (crew_arrivals.c). The supervisor's thread alone.
  */
 #pragma once
 
 #include "loaderd/supervisor/crew.h"
-
 
 enum {
 	RECORDS_PER_TURN = 64,
@@ -108,6 +107,11 @@ void crew_end_worker(struct worker *worker);
 /* A retired worker ends at once, unless it is not itself any more. Is there one that still may? */
 bool crew_end_retired(const struct crew *crew, uint64_t now_ns);
 
+/* "user N: ", where there are several. */
+void crew_whose(const struct worker *worker, char who[32]);
+void crew_renew_allowances(struct crew *crew);
+bool crew_any_allowance_used(const struct crew *crew);
+
 /* crew_arrivals.c */
 /* Of connections that wait, of all users, and of one worker; by the descriptors that there are. */
 unsigned crew_waiting_most(unsigned descriptors);
@@ -115,10 +119,3 @@ unsigned crew_arrivals_most(unsigned descriptors);
 /* The user's worker, which is started if need be; errors of crew_start_worker(), -EUSERS. */
 int crew_worker_of(struct crew *crew, uid_t uid, struct worker **ret_worker);
 void crew_look_for_room(struct worker *worker);
-
-/* crew_log.c */
-void crew_whose(const struct worker *worker, char who[32]);
-void crew_relay_line(struct worker *worker);
-void crew_on_log(struct watched *watched, uint32_t events);
-void crew_renew_allowances(struct crew *crew);
-bool crew_any_allowance_used(const struct crew *crew);

@@ -1,15 +1,100 @@
 #include "loaderd/log.h"
 #include "loaderd/reply.h"
 #include "loaderd/worker/dataset_facts.h"
-#include "loaderd/worker/incoming.h"
 #include "loaderd/worker/server_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 /* For connections, each of which may be sent one message full of descriptors. */
 enum { DESCRIPTORS_SPARE = 2 * FRAME_FDS_MAX };
+
+/*
+ * The files of a request as they come, part by part: descriptors that the client opened with its
+ * own rights. Nothing is known of them here but their number. Belongs to its request: the control
+ * thread's while they come. proto/SPEC.md, "Files".
+ */
+struct incoming {
+	int *fds;
+	uint32_t count; /* have come */
+	uint32_t total; /* of the dataset; 0: not known yet */
+	uint32_t most;  /* wanted of them */
+	bool direct;    /* opened with O_DIRECT */
+	bool due;       /* a part has been asked for */
+};
+
+/* Wants the first `most` files. */
+static void incoming_init(struct incoming *incoming, uint32_t most, bool direct)
+{
+	*incoming = (struct incoming){.most = most, .direct = direct};
+}
+
+/* Closes descriptors that nobody took, which may wait: on a chores thread. */
+static void incoming_deinit(struct incoming *incoming)
+{
+	for (uint32_t i = 0; i < incoming->count; i++)
+		if (incoming->fds[i] >= 0)
+			close(incoming->fds[i]);
+	free(incoming->fds);
+	*incoming = (struct incoming){0};
+}
+
+static uint32_t incoming_wanted(const struct incoming *incoming)
+{
+	return incoming->total < incoming->most ? incoming->total : incoming->most;
+}
+
+static bool incoming_complete(const struct incoming *incoming)
+{
+	return incoming->total > 0 && incoming->count == incoming_wanted(incoming);
+}
+
+/* How many are still to come; once the first part has. */
+static uint32_t incoming_left(const struct incoming *incoming)
+{
+	return incoming_wanted(incoming) - incoming->count;
+}
+
+/* What to ask for next. */
+static void incoming_ask(struct incoming *incoming, Loaderd__NeedFiles *ret_need)
+{
+	uint32_t left = incoming->total == 0 ? incoming->most : incoming_left(incoming);
+	loaderd__need_files__init(ret_need);
+	ret_need->first = incoming->count;
+	ret_need->most = left < FRAME_FDS_MAX ? left : FRAME_FDS_MAX;
+	ret_need->direct = incoming->direct;
+	incoming->due = true;
+}
+
+/*
+ * Takes a part's descriptors from the frame that it came with. -EPROTO: not what was asked for;
+ * -EDQUOT: more files than `limit`; -ENOMEM.
+ */
+static int incoming_take(struct incoming *incoming, const Loaderd__Files *part,
+			 struct frame_reader *reader, uint64_t limit)
+{
+	unsigned count = frame_fd_count(reader);
+	if (!incoming->due || count == 0 || part->first != incoming->count ||
+	    part->direct != incoming->direct || part->total == 0 ||
+	    (incoming->total != 0 && part->total != incoming->total))
+		return -EPROTO;
+	if (part->total > limit)
+		return -EDQUOT;
+	incoming->due = false;
+	incoming->total = part->total;
+	if (count > incoming_left(incoming))
+		return -EPROTO;
+	int *fds = realloc(incoming->fds, (incoming->count + count) * sizeof(*fds));
+	if (!fds)
+		return -ENOMEM;
+	incoming->fds = fds;
+	for (unsigned i = 0; i < count; i++)
+		fds[incoming->count + i] = frame_take_fd(reader, i);
+	incoming->count += count;
+	return 0;
+}
 
 struct opening {
 	struct chore chore;

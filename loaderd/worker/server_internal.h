@@ -1,11 +1,10 @@
-/* What server.c, session.c and status.c share. */
+/* What server.c, session.c, opening.c and status.c share. */
 #pragma once
 
 #include "loaderd/link.h"
 #include "loaderd/pool/pool.h"
 #include "loaderd/watched.h"
 #include "loaderd/worker/chores.h"
-#include "loaderd/worker/opening.h"
 #include "loaderd/worker/outbox.h"
 #include "loaderd/worker/registry.h"
 #include "loaderd/worker/rings.h"
@@ -98,3 +97,16 @@ void session_forget_feed(struct session *session);
 void status_reply(struct session *session);
 /* Brings the page up to date that the supervisor reads. */
 void status_publish(struct server *server);
+
+/*
+ * Requests that need a dataset's files, OpenFeed and GetDataset: the files are asked for, come part
+ * by part, and are read on a chores thread. One at a time per connection. Control thread only.
+ */
+/* Takes over the request. */
+void opening_begin(struct session *session, Loaderd__Request *request);
+/* A part of the files has come, with the frame that the session's reader holds. */
+void opening_files(struct session *session, const Loaderd__Files *part);
+/* Replies that waited have left. */
+void opening_flushed(struct session *session);
+/* The session closes: what was on its way goes. */
+void opening_drop(struct session *session);

@@ -1,4 +1,3 @@
-#include "loaderd/augment/grammar/grammar.h"
 #include "loaderd/augment/grammar/draw.h"
 #include "loaderd/augment/grammar/grammar_rules.h"
 

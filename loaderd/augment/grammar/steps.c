@@ -1,5 +1,4 @@
 #include "loaderd/augment/grammar/steps.h"
-#include "loaderd/augment/grammar/grammar.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -111,6 +111,13 @@ struct transform {
 	uint32_t fixed_width, fixed_height; /* 0: not fixed */
 };
 
+/*
+ * The pipeline grammar of transform.h: text to steps, into a transform that holds the defaults.
+ * Positions in errors are bytes from the start of the text. 0; -EINVAL with what was expected and
+ * where; -E2BIG beyond a limit. error may be NULL. In grammar.c.
+ */
+int grammar_parse(const char *text, struct transform *transform, struct transform_error *error);
+
 /* The size of a step in an epoch. */
 const struct step_size *step_size_at(const struct step *step, uint64_t epoch);
 
