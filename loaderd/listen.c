@@ -47,24 +47,14 @@ struct place {
  * One is finished before the other is begun. A suffix that is no longer than the administrator's
  * fits.
  */
-static void set_names(struct place *place, const struct config *config, const char *suffix)
+static struct place place_of(const struct config *config, bool admin)
 {
-	snprintf(place->name, sizeof(place->name), "%.900s%s", config->socket, suffix);
-	snprintf(place->unfinished, sizeof(place->unfinished), "%.900s.bound", config->socket);
-	snprintf(place->lock, sizeof(place->lock), "%.900s.lock", config->socket);
-}
-
-static struct place clients_place(const struct config *config)
-{
-	struct place place = {.mode = (mode_t)config->socket_mode, .group = config->socket_group};
-	set_names(&place, config, "");
-	return place;
-}
-
-static struct place admin_place(const struct config *config)
-{
-	struct place place = {.mode = 0600, .group = ""};
-	set_names(&place, config, LISTEN_ADMIN_SUFFIX);
+	struct place place = {.mode = admin ? 0600 : (mode_t)config->socket_mode,
+			      .group = admin ? "" : config->socket_group};
+	snprintf(place.name, sizeof(place.name), "%.900s%s", config->socket,
+		 admin ? LISTEN_ADMIN_SUFFIX : "");
+	snprintf(place.unfinished, sizeof(place.unfinished), "%.900s.bound", config->socket);
+	snprintf(place.lock, sizeof(place.lock), "%.900s.lock", config->socket);
 	return place;
 }
 
@@ -251,7 +241,7 @@ static int prepare_default(const struct config *config, struct config_error *err
 int listen_open(const struct config *config, int *ret_fd, int *ret_admin_fd,
 		struct config_error *error)
 {
-	const struct place clients = clients_place(config), admin = admin_place(config);
+	const struct place clients = place_of(config, false), admin = place_of(config, true);
 	int r = prepare_default(config, error);
 	if (r == 0)
 		r = open_place(&clients, ret_fd, error);
@@ -267,7 +257,7 @@ int listen_open(const struct config *config, int *ret_fd, int *ret_admin_fd,
 
 void listen_remove(const struct config *config)
 {
-	const struct place clients = clients_place(config), admin = admin_place(config);
+	const struct place clients = place_of(config, false), admin = place_of(config, true);
 	remove_place(&clients);
 	remove_place(&admin);
 }

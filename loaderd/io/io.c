@@ -229,16 +229,6 @@ enum io_mode io_mode_of(const struct io *io)
 	return io->options.mode;
 }
 
-bool io_can_uring(void)
-{
-	return io_ring_works();
-}
-
-void io_reserve(unsigned rings, unsigned queue_depth)
-{
-	io_ring_reserve(rings, queue_depth);
-}
-
 void io_begun(struct io *io, uint64_t limit)
 {
 	atomic_store(&io->limit, limit);

@@ -39,5 +39,3 @@ int io_ring_get(struct io *io, uint64_t unit, uint64_t index, struct packimg_sam
 		struct packimg_error *error);
 void io_ring_done(struct io *io, uint64_t unit);
 void io_ring_stop(struct io *io);
-bool io_ring_works(void);
-void io_ring_reserve(unsigned rings, unsigned queue_depth);

@@ -100,7 +100,7 @@ static int make_reader(unsigned depth, struct io_uring *ret_uring)
 	return r;
 }
 
-void io_ring_reserve(unsigned rings, unsigned queue_depth)
+void io_reserve(unsigned rings, unsigned queue_depth)
 {
 	pthread_mutex_lock(&reserve.mutex);
 	reserve.only = true;
@@ -145,7 +145,7 @@ static struct entry *entry_of(const struct io_ring *ring, uint64_t unit)
 	return &ring->entries[unit & (ring->window - 1)];
 }
 
-bool io_ring_works(void)
+bool io_can_uring(void)
 {
 	struct io_uring uring;
 	if (open_uring(4, &uring) < 0)
@@ -476,11 +476,11 @@ void io_ring_stop(struct io *io)
 
 #include <errno.h>
 
-void io_ring_reserve(unsigned rings, unsigned queue_depth)
+void io_reserve(unsigned rings, unsigned queue_depth)
 {
 }
 
-bool io_ring_works(void)
+bool io_can_uring(void)
 {
 	return false;
 }

@@ -23,6 +23,9 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 	getrlimit(RLIMIT_NOFILE, &descriptors);
 	unsigned descriptors_most =
 		(unsigned)(descriptors.rlim_cur < INT32_MAX ? descriptors.rlim_cur : INT32_MAX);
+	unsigned waiting_most = descriptors_most / ARRIVALS_SHARE;
+	if (waiting_most < ARRIVALS_LEAST)
+		waiting_most = ARRIVALS_LEAST;
 	*crew = (struct crew){
 		.config = config,
 		.house = {.epoll_fd = epoll_fd,
@@ -30,8 +33,12 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 			  .most = descriptors_most / GUESTS_SHARE},
 		.descriptors_most = descriptors_most,
 		.groups.fd = -1,
-		.arrivals_most = crew_arrivals_most(descriptors_most),
-		.waiting_most = crew_waiting_most(descriptors_most),
+		/*
+		 * The kernel counts descriptors on their way by user, and the service is one: none
+		 * may have all because its worker does not take them.
+		 */
+		.arrivals_most = waiting_most > ARRIVALS_MAX ? ARRIVALS_MAX : waiting_most,
+		.waiting_most = waiting_most,
 		.closer = closer,
 		.epoll_fd = epoll_fd,
 		.for_one = for_one,
@@ -53,12 +60,10 @@ static bool is_away(const struct crew_user *user, uint64_t now_ns)
 
 static void forget_user(struct crew *crew, struct crew_user *user)
 {
-	for (struct crew_user **at = &crew->users; *at; at = &(*at)->next) {
-		if (*at != user)
-			continue;
-		*at = user->next;
-		break;
-	}
+	struct crew_user **at = &crew->users;
+	while (*at != user)
+		at = &(*at)->next;
+	*at = user->next;
 	crew->user_count--;
 	if (groups_given(&crew->groups))
 		groups_remove(&crew->groups, user->uid);

@@ -12,23 +12,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-/* Of connections that wait, of all users. */
-unsigned crew_waiting_most(unsigned descriptors)
-{
-	unsigned most = descriptors / ARRIVALS_SHARE;
-	return most < ARRIVALS_LEAST ? ARRIVALS_LEAST : most;
-}
-
-/*
- * The kernel counts descriptors on their way by user, and the service is one: none may have all
- * because its worker does not take them.
- */
-unsigned crew_arrivals_most(unsigned descriptors)
-{
-	unsigned most = crew_waiting_most(descriptors);
-	return most > ARRIVALS_MAX ? ARRIVALS_MAX : most;
-}
-
 void crew_turn_away(struct crew *crew, uid_t uid, int fd, int code, const char *format, ...)
 {
 	char text[256];

@@ -113,9 +113,6 @@ void crew_renew_allowances(struct crew *crew);
 bool crew_any_allowance_used(const struct crew *crew);
 
 /* crew_arrivals.c */
-/* Of connections that wait, of all users, and of one worker; by the descriptors that there are. */
-unsigned crew_waiting_most(unsigned descriptors);
-unsigned crew_arrivals_most(unsigned descriptors);
 /* The user's worker, which is started if need be; errors of crew_start_worker(), -EUSERS. */
 int crew_worker_of(struct crew *crew, uid_t uid, struct worker **ret_worker);
 void crew_look_for_room(struct worker *worker);

@@ -85,12 +85,10 @@ bool crew_any_allowance_used(const struct crew *crew)
 void crew_dismiss(struct worker *worker)
 {
 	struct crew *crew = worker->crew;
-	for (struct worker **at = &worker->user->workers; *at; at = &(*at)->next) {
-		if (*at != worker)
-			continue;
-		*at = worker->next;
-		break;
-	}
+	struct worker **at = &worker->user->workers;
+	while (*at != worker)
+		at = &(*at)->next;
+	*at = worker->next;
 	crew_unwatch(crew, &worker->end);
 	crew_unwatch(crew, &worker->pipe);
 	crew_unwatch(crew, &worker->log);

@@ -19,12 +19,10 @@ static void guests_leave(struct guest *guest)
 {
 	struct guests *guests = guest->guests;
 	struct guest_house *house = guests->house;
-	for (struct guest **at = &guests->first; *at; at = &(*at)->next) {
-		if (*at != guest)
-			continue;
-		*at = guest->next;
-		break;
-	}
+	struct guest **at = &guests->first;
+	while (*at != guest)
+		at = &(*at)->next;
+	*at = guest->next;
 	guests->count--;
 	house->count--;
 	watched_remove(house->epoll_fd, &guest->watched);

@@ -8,9 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-struct queue {
-	struct chore *first, **last;
-};
+STAILQ_HEAD(queue, chore);
 
 struct chores {
 	pthread_mutex_t mutex;
@@ -29,37 +27,13 @@ struct closing {
 	int fd;
 };
 
-static void queue_init(struct queue *queue)
-{
-	queue->first = NULL;
-	queue->last = &queue->first;
-}
-
-static void queue_put(struct queue *queue, struct chore *chore)
-{
-	chore->next = NULL;
-	*queue->last = chore;
-	queue->last = &chore->next;
-}
-
-static struct chore *queue_take(struct queue *queue)
-{
-	struct chore *chore = queue->first;
-	if (!chore)
-		return NULL;
-	queue->first = chore->next;
-	if (!queue->first)
-		queue->last = &queue->first;
-	return chore;
-}
-
 static void *chores_main(void *argument)
 {
 	struct chores *chores = argument;
 	pthread_setname_np(pthread_self(), "chores");
 	pthread_mutex_lock(&chores->mutex);
 	for (;;) {
-		struct chore *chore = queue_take(&chores->waiting);
+		struct chore *chore = STAILQ_FIRST(&chores->waiting);
 		if (!chore && (chores->stopping || chores->thread_count > chores->usual))
 			break;
 		if (!chore) {
@@ -68,6 +42,7 @@ static void *chores_main(void *argument)
 			chores->idle--;
 			continue;
 		}
+		STAILQ_REMOVE_HEAD(&chores->waiting, next);
 		chores->waiting_count--;
 		pthread_mutex_unlock(&chores->mutex);
 		bool tells = chore->done;
@@ -75,7 +50,7 @@ static void *chores_main(void *argument)
 		pthread_mutex_lock(&chores->mutex);
 		if (!tells)
 			continue;
-		queue_put(&chores->finished, chore);
+		STAILQ_INSERT_TAIL(&chores->finished, chore, next);
 		uint64_t one = 1;
 		ssize_t n = write(chores->event_fd, &one, sizeof(one));
 		(void)n;
@@ -117,8 +92,8 @@ int chores_new(unsigned threads, struct chores **ret_chores)
 	pthread_cond_init(&chores->wake, NULL);
 	pthread_cond_init(&chores->ended, NULL);
 	chores->usual = threads;
-	queue_init(&chores->waiting);
-	queue_init(&chores->finished);
+	STAILQ_INIT(&chores->waiting);
+	STAILQ_INIT(&chores->finished);
 	chores->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	int r = chores->event_fd < 0 ? -errno : 0;
 	pthread_mutex_lock(&chores->mutex);
@@ -154,7 +129,7 @@ void chores_free(struct chores *chores)
 void chores_add(struct chores *chores, struct chore *chore)
 {
 	pthread_mutex_lock(&chores->mutex);
-	queue_put(&chores->waiting, chore);
+	STAILQ_INSERT_TAIL(&chores->waiting, chore, next);
 	chores->waiting_count++;
 	/*
 	 * All may be held up by storage that hangs, or by clients' descriptors that take their time
@@ -196,7 +171,9 @@ void chores_finish(struct chores *chores)
 	(void)n;
 	for (;;) {
 		pthread_mutex_lock(&chores->mutex);
-		struct chore *chore = queue_take(&chores->finished);
+		struct chore *chore = STAILQ_FIRST(&chores->finished);
+		if (chore)
+			STAILQ_REMOVE_HEAD(&chores->finished, next);
 		pthread_mutex_unlock(&chores->mutex);
 		if (!chore)
 			return;

@@ -8,11 +8,12 @@
 #pragma once
 
 #include <stdbool.h>
+#include <sys/queue.h>
 
 struct chore {
 	void (*run)(struct chore *chore);
 	void (*done)(struct chore *chore); /* NULL: run() is the end of it */
-	struct chore *next;
+	STAILQ_ENTRY(chore) next;
 };
 
 struct chores;

@@ -196,14 +196,12 @@ void registry_release(struct registry *registry, struct dataset *dataset)
 {
 	struct registry_entry *gone = NULL;
 	pthread_mutex_lock(&registry->mutex);
-	for (struct registry_entry **at = &registry->entries; *at; at = &(*at)->next) {
-		if ((*at)->dataset != dataset)
-			continue;
-		if (--(*at)->users == 0) {
-			gone = *at;
-			*at = gone->next;
-		}
-		break;
+	struct registry_entry **at = &registry->entries;
+	while ((*at)->dataset != dataset)
+		at = &(*at)->next;
+	if (--(*at)->users == 0) {
+		gone = *at;
+		*at = gone->next;
 	}
 	pthread_mutex_unlock(&registry->mutex);
 	if (gone)

@@ -50,12 +50,10 @@ static void wait_for_answer(struct rings *rings, struct ring_request *request)
 	while (!request->answered &&
 	       pthread_cond_timedwait(&rings->answered, &rings->mutex, &until) == 0)
 		;
-	for (struct ring_request **at = &rings->waiting; *at; at = &(*at)->next) {
-		if (*at != request)
-			continue;
-		*at = request->next;
-		break;
-	}
+	struct ring_request **at = &rings->waiting;
+	while (*at != request)
+		at = &(*at)->next;
+	*at = request->next;
 }
 
 static int rings_refuse(const struct ring_request *request, struct refusal *refusal)

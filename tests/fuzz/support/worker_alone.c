@@ -32,7 +32,7 @@ enum { DESCRIPTORS_MOST = 4096 };
 
 static struct server server;
 static struct batcher_worker workers[WORKERS];
-static struct chore *chores_first, **chores_last = &chores_first;
+static STAILQ_HEAD(, chore) chores_waiting = STAILQ_HEAD_INITIALIZER(chores_waiting);
 static struct batcher *feeds[FEEDS_MAX], *removed[FEEDS_MAX];
 static unsigned feed_count, removed_count, rings_out, turn_of;
 static void (*on_check)(void);
@@ -66,9 +66,7 @@ int __real_packimg_decoder_new(struct packimg_decoder **ret_decoder);
 
 void __wrap_chores_add(struct chores *chores, struct chore *chore)
 {
-	chore->next = NULL;
-	*chores_last = chore;
-	chores_last = &chore->next;
+	STAILQ_INSERT_TAIL(&chores_waiting, chore, next);
 }
 
 void __wrap_chores_close(struct chores *chores, int fd)
@@ -78,12 +76,10 @@ void __wrap_chores_close(struct chores *chores, int fd)
 
 static bool do_chore(void)
 {
-	struct chore *chore = chores_first;
+	struct chore *chore = STAILQ_FIRST(&chores_waiting);
 	if (!chore)
 		return false;
-	chores_first = chore->next;
-	if (!chores_first)
-		chores_last = &chores_first;
+	STAILQ_REMOVE_HEAD(&chores_waiting, next);
 	/*
 	 * as a chores thread does: with neither done() nor its owner's memory behind run(), chore
 	 * is gone
