@@ -124,7 +124,7 @@ static struct subscription_context context_of(struct session *session)
 	return (struct subscription_context){
 		.config = server->config,
 		.registry = &server->registry,
-		.ring_source = &server->rings.source,
+		.rings = &server->rings,
 		.workers = pool_workers(server->pool),
 		.worker_indices = pool_worker_indices(server->pool),
 		.doorbell = session_ring,

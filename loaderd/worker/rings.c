@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -27,11 +26,6 @@ struct ring_request {
 static uint64_t bytes_of(const struct ring_request *request)
 {
 	return request->record.ring_bytes + request->record.other_bytes;
-}
-
-static struct rings *rings_of(struct ring_source *source)
-{
-	return (struct rings *)((char *)source - offsetof(struct rings, source));
 }
 
 int link_report(int pipe, const struct link_record *record)
@@ -125,26 +119,26 @@ static void rings_ask(struct rings *rings, struct ring_request *request)
 	pthread_mutex_unlock(&rings->mutex);
 }
 
-static int rings_take_ring(struct ring_source *source, const struct ring_wish *wish,
-			   int *ret_ring_fd, int *ret_ack_fd, struct refusal *refusal)
+int rings_take(struct rings *rings, uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes,
+	       int *ret_ring_fd, int *ret_ack_fd, struct refusal *refusal)
 {
 	const struct timespec pause = {.tv_nsec = TRY_AGAIN_MS * 1000000};
 	struct ring_request request = {
 		.record = {.kind = LINK_WANT_RING,
-			   .feed = wish->feed,
-			   .ring_bytes = wish->ring_bytes,
-			   .other_bytes = wish->other_bytes},
+			   .feed = feed,
+			   .ring_bytes = ring_bytes,
+			   .other_bytes = other_bytes},
 		.answer = LINK_RING,
 		.fds = {-1, -1},
 	};
-	rings_ask(rings_of(source), &request);
+	rings_ask(rings, &request);
 	/*
 	 * A client that closes a feed and opens the next finds the first one's memory still on its
 	 * way back.
 	 */
 	for (unsigned i = 0; i < TRIES && request.answered && request.order.code == EDQUOT; i++) {
 		nanosleep(&pause, NULL);
-		rings_ask(rings_of(source), &request);
+		rings_ask(rings, &request);
 	}
 	if (!request.answered || request.order.code != 0)
 		return rings_refuse(&request, refusal);
@@ -153,21 +147,19 @@ static int rings_take_ring(struct ring_source *source, const struct ring_wish *w
 	return 0;
 }
 
-static int send_to_client(struct ring_source *source, uint64_t feed, uint64_t client,
-			  struct refusal *refusal)
+int rings_send(struct rings *rings, uint64_t feed, uint64_t client, struct refusal *refusal)
 {
 	struct ring_request request = {
 		.record = {.kind = LINK_SEND_RING, .feed = feed, .client = client},
 		.answer = LINK_RING_SENT,
 	};
-	rings_ask(rings_of(source), &request);
+	rings_ask(rings, &request);
 	return request.answered && request.order.code == 0 ? 0 : rings_refuse(&request, refusal);
 }
 
-static void rings_give_back(struct ring_source *source, uint64_t feed_id, uint64_t bytes)
+void rings_give_back(struct rings *rings, uint64_t feed, uint64_t bytes)
 {
-	struct rings *rings = rings_of(source);
-	const struct link_record record = {.kind = LINK_RING_DONE, .feed = feed_id};
+	const struct link_record record = {.kind = LINK_RING_DONE, .feed = feed};
 	pthread_mutex_lock(&rings->mutex);
 	rings->bytes -= bytes;
 	pthread_mutex_unlock(&rings->mutex);
@@ -181,10 +173,7 @@ static void rings_give_back(struct ring_source *source, uint64_t feed_id, uint64
 void rings_init(struct rings *rings, int pipe)
 {
 	pthread_condattr_t attributes;
-	*rings = (struct rings){.source = {.take = rings_take_ring,
-					   .send = send_to_client,
-					   .give_back = rings_give_back},
-				.pipe = pipe};
+	*rings = (struct rings){.pipe = pipe};
 	pthread_mutex_init(&rings->mutex, NULL);
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -221,7 +210,7 @@ void rings_answer(struct rings *rings, const struct link_order *order, const int
 		if (fds[i] >= 0)
 			close(fds[i]);
 	if (order->kind == LINK_RING && order->code == 0)
-		rings_give_back(&rings->source, order->feed, 0);
+		rings_give_back(rings, order->feed, 0);
 }
 
 uint64_t rings_bytes(struct rings *rings)

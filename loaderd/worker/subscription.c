@@ -1,6 +1,7 @@
 #include "loaderd/worker/subscription.h"
 
 #include "format/base/memory.h"
+#include "loaderd/worker/rings.h"
 #include "proto/framing.h"
 
 #include <errno.h>
@@ -463,12 +464,11 @@ static int subscription_take_ring(struct subscription *subscription,
 			"%u slots of %u samples of %zu bytes are more than a ring can hold",
 			options->slots, options->order.batch_size,
 			transform_sample_size_max(options->transform));
-	const struct ring_wish wish = {subscription->id, bytes, other_bytes};
-	int r = context->ring_source->take(context->ring_source, &wish, &options->ring_fd,
-					   &options->ack_fd, refusal);
+	int r = rings_take(context->rings, subscription->id, bytes, other_bytes, &options->ring_fd,
+			   &options->ack_fd, refusal);
 	if (r < 0)
 		return r;
-	subscription->ring_source = context->ring_source;
+	subscription->rings = context->rings;
 	subscription->bytes = bytes + other_bytes;
 	return 0;
 }
@@ -487,8 +487,7 @@ int subscription_start(struct subscription *subscription,
 		return refuse_request(refusal, -r, "slots", "no shared memory for the feed: %s",
 				      strerror(-r));
 	subscription->options.transform = NULL; /* the batcher's */
-	return context->ring_source->send(context->ring_source, subscription->id, context->client,
-					  refusal);
+	return rings_send(context->rings, subscription->id, context->client, refusal);
 }
 
 void subscription_free(struct subscription *subscription)
@@ -502,9 +501,8 @@ void subscription_free(struct subscription *subscription)
 	for (uint32_t i = 0; i < subscription->options.io.direct_count; i++)
 		close(subscription->direct[i]);
 	free(subscription->direct);
-	if (subscription->ring_source)
-		subscription->ring_source->give_back(subscription->ring_source, subscription->id,
-						     subscription->bytes);
+	if (subscription->rings)
+		rings_give_back(subscription->rings, subscription->id, subscription->bytes);
 	free(subscription->name);
 	free(subscription->pipeline);
 	free(subscription);

@@ -10,6 +10,8 @@
 #include "loaderd/worker/registry.h"
 #include "proto/feed.pb-c.h"
 
+struct rings;
+
 enum { SUBSCRIPTION_TEXT_MAX = 1024 };
 
 struct subscription {
@@ -20,8 +22,8 @@ struct subscription {
 	struct batcher_options options; /* until there is a batcher */
 	int *direct;                    /* as in options.io */
 	struct batcher *batcher;
-	struct ring_source *ring_source;
-	uint64_t bytes; /* of its ring, and of what it reads into */
+	struct rings *rings; /* from which it has one */
+	uint64_t bytes;      /* of its ring, and of what it reads into */
 	uint32_t batch_size;
 };
 
@@ -33,32 +35,10 @@ struct refusal {
 	char text[SUBSCRIPTION_TEXT_MAX];
 };
 
-/* Memory for a feed. */
-struct ring_wish {
-	uint64_t feed;
-	uint64_t ring_bytes;
-	uint64_t other_bytes; /* what else the feed needs: reserved, not provided */
-};
-
-/* Where rings come from. Any thread. */
-struct ring_source {
-	/* Negative errno with the refusal filled in. May wait a little. */
-	int (*take)(struct ring_source *source, const struct ring_wish *wish, int *ret_ring_fd,
-		    int *ret_ack_fd, struct refusal *refusal);
-	/*
-	 * Gives them to the client, too, who can rely on what is sealed by then. client: the
-	 * connection's number. As take().
-	 */
-	int (*send)(struct ring_source *source, uint64_t feed, uint64_t client,
-		    struct refusal *refusal);
-	/* The feed has closed them. */
-	void (*give_back)(struct ring_source *source, uint64_t feed_id, uint64_t bytes);
-};
-
 struct subscription_context {
 	const struct config *config;
 	struct registry *registry;
-	struct ring_source *ring_source;
+	struct rings *rings;
 	unsigned workers, worker_indices; /* of the pool */
 	void (*doorbell)(void *user);
 	void *user;

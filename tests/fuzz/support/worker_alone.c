@@ -53,6 +53,10 @@ int __wrap_pthread_join(pthread_t thread, void **ret_result);
 void (*__wrap_signal(int number, void (*handler)(int)))(int);
 XXH64_hash_t __wrap_XXH3_64bits(const void *data, size_t size);
 XXH64_hash_t __real_XXH3_64bits(const void *data, size_t size);
+int __wrap_rings_take(struct rings *rings, uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes,
+		      int *ret_ring_fd, int *ret_ack_fd, struct refusal *refusal);
+int __wrap_rings_send(struct rings *rings, uint64_t feed, uint64_t client, struct refusal *refusal);
+void __wrap_rings_give_back(struct rings *rings, uint64_t feed, uint64_t bytes);
 int __wrap_packimg_sample(const struct packimg *dataset, uint64_t index,
 			  struct packimg_sample *ret_sample);
 int __real_packimg_sample(const struct packimg *dataset, uint64_t index,
@@ -214,12 +218,12 @@ int __wrap_packimg_decoder_new(struct packimg_decoder **ret_decoder)
 static int last_ring[2];
 
 /* In the place of rings.c, which asks the supervisor. */
-static int take_ring(struct ring_source *source, const struct ring_wish *wish, int *ret_ring_fd,
-		     int *ret_ack_fd, struct refusal *refusal)
+int __wrap_rings_take(struct rings *rings, uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes,
+		      int *ret_ring_fd, int *ret_ack_fd, struct refusal *refusal)
 {
-	if (wish->ring_bytes > RING_BYTES_MAX)
+	if (ring_bytes > RING_BYTES_MAX)
 		return refuse_request(refusal, EDQUOT, "slots", "too large a ring");
-	if (own_memory_new(wish->ring_bytes - RING_ACK_SIZE, ret_ring_fd) < 0 ||
+	if (own_memory_new(ring_bytes - RING_ACK_SIZE, ret_ring_fd) < 0 ||
 	    own_memory_new(RING_ACK_SIZE, ret_ack_fd) < 0)
 		abort();
 	last_ring[0] = *ret_ring_fd;
@@ -229,15 +233,14 @@ static int take_ring(struct ring_source *source, const struct ring_wish *wish, i
 }
 
 /* Connections are numbered by their sockets. */
-static int send_ring(struct ring_source *source, uint64_t feed, uint64_t client,
-		     struct refusal *refusal)
+int __wrap_rings_send(struct rings *rings, uint64_t feed, uint64_t client, struct refusal *refusal)
 {
 	static const uint8_t ring[] = {0x42, 0}; /* Reply.ring, with nothing in it */
 	int r = frame_send((int)client, ring, sizeof(ring), last_ring, 2, 0);
 	return r == 0 ? 0 : refuse_request(refusal, -r, NULL, "the client does not read");
 }
 
-static void give_ring_back(struct ring_source *source, uint64_t feed_id, uint64_t bytes)
+void __wrap_rings_give_back(struct rings *rings, uint64_t feed, uint64_t bytes)
 {
 	rings_out--;
 }
@@ -252,8 +255,6 @@ int worker_alone_start(void)
 	server.config = &config;
 	server.start_ns = clock_ns(CLOCK_MONOTONIC);
 	rings_init(&server.rings, -1);
-	server.rings.source = (struct ring_source){
-		.take = take_ring, .send = send_ring, .give_back = give_ring_back};
 	server.page = calloc(1, LINK_PAGE_SIZE);
 	server.descriptors_most = DESCRIPTORS_MOST;
 	server.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
