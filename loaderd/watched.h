@@ -12,9 +12,9 @@ struct watched {
 	void (*ready)(struct watched *watched, uint32_t events);
 };
 
-/* The structure of which it is a member. */
-#define WATCHED_IN(type, member, watched)                                                          \
-	((struct type *)((char *)(watched)-offsetof(struct type, member)))
+/* The structure of which this is a member. */
+#define OWNER_OF(type, member, pointer)                                                            \
+	((struct type *)((char *)(pointer)-offsetof(struct type, member)))
 
 /* events: none are those that are always told, hang-up and error. */
 int watched_add(int epoll_fd, struct watched *watched, uint32_t events);

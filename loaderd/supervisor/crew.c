@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/param.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -175,9 +176,7 @@ uint64_t crew_due_ns(const struct crew *crew)
 {
 	if (!crew->users)
 		return UINT64_MAX;
-	uint64_t due_ns = crew->sweep_due_ns < crew->renewal_due_ns ? crew->sweep_due_ns
-								    : crew->renewal_due_ns;
-	return crew->room_due_ns < due_ns ? crew->room_due_ns : due_ns;
+	return MIN(MIN(crew->sweep_due_ns, crew->renewal_due_ns), crew->room_due_ns);
 }
 
 static void forget_users(struct crew *crew)

@@ -134,7 +134,7 @@ static int hand_over(struct worker *worker, const struct arrival *arrival)
 
 static void on_room(struct watched *watched, uint32_t events)
 {
-	struct worker *worker = WATCHED_IN(worker, room, watched);
+	struct worker *worker = OWNER_OF(worker, room, watched);
 	struct crew *crew = worker->crew;
 	unsigned done = 0;
 	int r = 0;

@@ -39,7 +39,7 @@ static void crew_relay_line(struct worker *worker)
  */
 static void crew_on_log(struct watched *watched, uint32_t events)
 {
-	struct worker *worker = WATCHED_IN(worker, log, watched);
+	struct worker *worker = OWNER_OF(worker, log, watched);
 	char bytes[LOG_BYTES_PER_TURN];
 	size_t room = worker->log_left < sizeof(bytes) ? worker->log_left : sizeof(bytes);
 	if (room == 0) {
@@ -152,7 +152,7 @@ static void warn_of_poison(struct worker *worker)
 
 static void on_end(struct watched *watched, uint32_t events)
 {
-	struct worker *worker = WATCHED_IN(worker, end, watched);
+	struct worker *worker = OWNER_OF(worker, end, watched);
 	struct crew_user *user = worker->user;
 	struct crew *crew = worker->crew;
 	char who[32];
@@ -239,7 +239,7 @@ static void retire_if_idle(struct worker *worker, uint64_t clients)
 
 static void on_records(struct watched *watched, uint32_t events)
 {
-	struct worker *worker = WATCHED_IN(worker, pipe, watched);
+	struct worker *worker = OWNER_OF(worker, pipe, watched);
 	for (unsigned i = 0; i < RECORDS_PER_TURN; i++) {
 		struct link_record record;
 		if (worker->records_left == 0) {

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/param.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -119,7 +120,7 @@ static void supervisor_begin_drain(void *user)
 
 static void supervisor_on_signal(struct watched *watched, uint32_t events)
 {
-	struct supervisor *supervisor = WATCHED_IN(supervisor, signals, watched);
+	struct supervisor *supervisor = OWNER_OF(supervisor, signals, watched);
 	struct signalfd_siginfo info;
 	while (read(watched->fd, &info, sizeof(info)) == sizeof(info)) {
 		if (info.ssi_signo != PARENT_SIGNAL) {
@@ -137,7 +138,7 @@ static void supervisor_on_signal(struct watched *watched, uint32_t events)
 
 static void on_lifeline(struct watched *watched, uint32_t events)
 {
-	struct supervisor *supervisor = WATCHED_IN(supervisor, lifeline, watched);
+	struct supervisor *supervisor = OWNER_OF(supervisor, lifeline, watched);
 	char byte;
 	ssize_t n = read(watched->fd, &byte, 1);
 	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
@@ -333,20 +334,15 @@ static void supervisor_deinit(struct supervisor *supervisor)
 		close(supervisor->epoll_fd);
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 static uint64_t supervisor_due_ns(const struct supervisor *supervisor)
 {
 	uint64_t next_ns = crew_due_ns(&supervisor->crew);
 	if (supervisor->watchdog_ns != 0)
-		next_ns = least(next_ns, supervisor->watchdog_next_ns);
+		next_ns = MIN(next_ns, supervisor->watchdog_next_ns);
 	if (supervisor->phase != RUNNING)
-		next_ns = least(next_ns, supervisor->deadline_ns);
+		next_ns = MIN(next_ns, supervisor->deadline_ns);
 	if (supervisor->accept_again_ns != 0)
-		next_ns = least(next_ns, supervisor->accept_again_ns);
+		next_ns = MIN(next_ns, supervisor->accept_again_ns);
 	return next_ns;
 }
 

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/param.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -42,12 +43,12 @@ static void server_begin_drain(struct server *server)
 
 static void on_chores(struct watched *watched, uint32_t events)
 {
-	chores_finish(WATCHED_IN(server, chores_done, watched)->chores);
+	chores_finish(OWNER_OF(server, chores_done, watched)->chores);
 }
 
 static void on_pool(struct watched *watched, uint32_t events)
 {
-	struct server *server = WATCHED_IN(server, pool_quiet, watched);
+	struct server *server = OWNER_OF(server, pool_quiet, watched);
 	uint64_t count;
 	ssize_t n = read(watched->fd, &count, sizeof(count));
 	(void)n;
@@ -70,7 +71,7 @@ static void close_bad_window(struct server *server)
 /* One line per damaged sample, and no more per second than a person could read. */
 static void on_bad_news(struct watched *watched, uint32_t events)
 {
-	struct server *server = WATCHED_IN(server, bad_news, watched);
+	struct server *server = OWNER_OF(server, bad_news, watched);
 	struct registry_bad bad;
 	uint64_t count, lost;
 	ssize_t n = read(watched->fd, &count, sizeof(count));
@@ -127,7 +128,7 @@ static void server_obey(struct server *server, const struct link_order *order,
 
 static void on_link(struct watched *watched, uint32_t events)
 {
-	struct server *server = WATCHED_IN(server, link, watched);
+	struct server *server = OWNER_OF(server, link, watched);
 	for (unsigned i = 0; i < ORDERS_PER_TURN; i++) {
 		struct link_order order;
 		int fds[LINK_FDS_MAX];
@@ -270,14 +271,14 @@ static uint64_t server_due_ns(const struct server *server)
 	uint64_t next_ns = UINT64_MAX;
 	if (server->session_count > 0)
 		next_ns = server->page_due_ns;
-	if (server->feed_count > 1 && server->watch_due_ns < next_ns)
-		next_ns = server->watch_due_ns;
-	if (server->session_count == 0 && server->idle_since_ns != 0)
+	else if (server->idle_since_ns != 0)
 		next_ns = server->idle_since_ns + server->config->idle_ms * 1000000;
-	if (server->phase == SERVER_DRAINING && server->drain_deadline_ns < next_ns)
-		next_ns = server->drain_deadline_ns;
-	if (server->bad_log_end_ns != 0 && server->bad_log_end_ns < next_ns)
-		next_ns = server->bad_log_end_ns;
+	if (server->feed_count > 1)
+		next_ns = MIN(next_ns, server->watch_due_ns);
+	if (server->phase == SERVER_DRAINING)
+		next_ns = MIN(next_ns, server->drain_deadline_ns);
+	if (server->bad_log_end_ns != 0)
+		next_ns = MIN(next_ns, server->bad_log_end_ns);
 	return next_ns;
 }
 

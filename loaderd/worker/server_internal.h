@@ -26,7 +26,9 @@ struct session {
 	struct outbox outbox;
 	struct opening *opening;   /* a request whose files are coming */
 	struct subscription *feed; /* served, or being taken down */
-	unsigned chores;           /* running for this session */
+	unsigned chores;           /* running for this session, */
+	struct chore feed_chore;   /* one of them at most with its feed */
+	int fill_error;            /* what filling the ring ended with */
 	bool feed_asked;           /* the one OpenFeed has been accepted */
 	bool unmapped;             /* the client has yet to map its ring */
 	bool filling;              /* it has; a chore sees to the ring */

@@ -20,13 +20,6 @@ enum {
 	FRAMES_PER_TURN = 16,
 };
 
-struct feed_chore {
-	struct chore chore;
-	struct session *session;
-	struct subscription *feed;
-	int error;
-};
-
 static void session_watch(struct session *session)
 {
 	/*
@@ -115,41 +108,26 @@ void session_free(struct session *session)
 	free(session);
 }
 
-/* Has a chore done with the session's feed; false when out of memory. */
-static bool add_feed_chore(struct session *session, void (*run)(struct chore *),
+/* Has something done with the session's feed; nothing else is, so that one chore is enough. */
+static void add_feed_chore(struct session *session, void (*run)(struct chore *),
 			   void (*done)(struct chore *))
 {
-	struct feed_chore *feed_chore = malloc(sizeof(*feed_chore));
-	if (!feed_chore)
-		return false;
-	*feed_chore = (struct feed_chore){
-		.chore = {.run = run, .done = done},
-		.session = session,
-		.feed = session->feed,
-	};
+	session->feed_chore = (struct chore){.run = run, .done = done};
 	session->chores++;
-	chores_add(session->server->chores, &feed_chore->chore);
-	return true;
-}
-
-/* Returns the chore's session, which it no longer keeps alive. */
-static struct session *end_feed_chore(struct chore *chore)
-{
-	struct feed_chore *feed_chore = (struct feed_chore *)chore;
-	struct session *session = feed_chore->session;
-	free(feed_chore);
-	session->chores--;
-	return session;
+	chores_add(session->server->chores, &session->feed_chore);
 }
 
 static void run_close(struct chore *chore)
 {
-	subscription_free(((struct feed_chore *)chore)->feed);
+	subscription_free(OWNER_OF(session, feed_chore, chore)->feed);
 }
 
 static void done_close(struct chore *chore)
 {
-	session_bury_if_done(end_feed_chore(chore));
+	struct session *session = OWNER_OF(session, feed_chore, chore);
+	session->feed = NULL;
+	session->chores--;
+	session_bury_if_done(session);
 }
 
 void session_forget_feed(struct session *session)
@@ -164,9 +142,7 @@ void session_forget_feed(struct session *session)
 static void free_feed(struct session *session)
 {
 	session_forget_feed(session);
-	if (!add_feed_chore(session, run_close, done_close))
-		subscription_free(session->feed);
-	session->feed = NULL;
+	add_feed_chore(session, run_close, done_close);
 }
 
 void session_released(struct session *session)
@@ -215,18 +191,18 @@ static void start_feed(struct session *session)
 
 static void run_fill(struct chore *chore)
 {
-	struct feed_chore *feed_chore = (struct feed_chore *)chore;
-	feed_chore->error = ring_producer_fill(&feed_chore->feed->batcher->ring);
+	struct session *session = OWNER_OF(session, feed_chore, chore);
+	session->fill_error = ring_producer_fill(&session->feed->batcher->ring);
 }
 
 static void done_fill(struct chore *chore)
 {
-	int r = ((struct feed_chore *)chore)->error;
-	struct session *session = end_feed_chore(chore);
+	struct session *session = OWNER_OF(session, feed_chore, chore);
+	session->chores--;
 	session->filling = false;
 	if (session->closing)
 		free_feed(session);
-	else if (r < 0)
+	else if (session->fill_error < 0)
 		session_close(session, "its ring cannot be sealed, or there is no memory for it");
 	else
 		start_feed(session);
@@ -244,9 +220,8 @@ static void ring_mapped(struct session *session)
 		return;
 	}
 	session->unmapped = false;
-	session->filling = add_feed_chore(session, run_fill, done_fill);
-	if (!session->filling)
-		session_close(session, "out of memory");
+	session->filling = true;
+	add_feed_chore(session, run_fill, done_fill);
 }
 
 static void refuse_shutdown(struct session *session)
