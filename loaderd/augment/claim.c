@@ -2,6 +2,8 @@
 
 #include "format/packimg.h"
 
+#include <sys/param.h>
+
 enum {
 	/* A claim should last about this long: long enough that claiming and accounting cost
 	 * nothing, short enough that feeds alternate finely and a batch's tail is short. */
@@ -11,18 +13,13 @@ enum {
 	CLAIM_TOGETHER_NS = 4 * 1000 * 1000,
 };
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 uint32_t claim_size(const struct claim_terms *terms, uint64_t cost_ns, bool together)
 {
 	uint64_t size = cost_ns == 0 ? 1 : CLAIM_NS / cost_ns;
 
 	if (size < PACKIMG_AHEAD_MAX && cost_ns != 0 && terms->alone && together)
-		size = least(CLAIM_TOGETHER_NS / cost_ns, PACKIMG_AHEAD_MAX);
-	size = least(least(size, terms->batch_size / terms->workers), CLAIM_MAX);
+		size = MIN(CLAIM_TOGETHER_NS / cost_ns, PACKIMG_AHEAD_MAX);
+	size = MIN(MIN(size, terms->batch_size / terms->workers), CLAIM_MAX);
 	return size < 1 ? 1 : (uint32_t)size;
 }
 

@@ -12,29 +12,25 @@ int transform_scratch_new(struct transform_scratch **ret_scratch)
 {
 	struct transform_scratch *scratch = calloc(1, sizeof(*scratch));
 	enum cpu_isa isa = cpu_isa_chosen();
-	int r;
 
 	if (!scratch)
 		return -ENOMEM;
 	scratch->isa = isa;
 	scratch->kernels = store_kernels_get(isa);
-	r = canvas_rows_init(&scratch->rows);
-	if (r < 0)
-		goto fail;
-	r = resize_new_isa(isa, &scratch->resize);
-	if (r < 0)
-		goto fail;
-	r = effects_new(isa, &scratch->effects);
-	if (r < 0)
-		goto fail;
-	r = packimg_decoder_new(&scratch->decoder);
-	if (r < 0)
-		goto fail;
+	int r = canvas_rows_init(&scratch->rows);
+
+	if (r == 0)
+		r = resize_new_isa(isa, &scratch->resize);
+	if (r == 0)
+		r = effects_new(isa, &scratch->effects);
+	if (r == 0)
+		r = packimg_decoder_new(&scratch->decoder);
+	if (r < 0) {
+		transform_scratch_free(scratch);
+		return r;
+	}
 	*ret_scratch = scratch;
 	return 0;
-fail:
-	transform_scratch_free(scratch);
-	return r;
 }
 
 void transform_scratch_limit(struct transform_scratch *scratch, uint64_t bytes)

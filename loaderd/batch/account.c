@@ -2,6 +2,8 @@
 
 #include "format/base/ticks.h"
 
+#include <sys/param.h>
+
 enum {
 	COST_SHIFT = 3, /* weight of the newest claim in the moving average: 1/8 */
 	/*
@@ -15,11 +17,6 @@ void account_add(_Atomic uint64_t *counter, uint64_t value)
 {
 	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + value,
 			      memory_order_relaxed);
-}
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
 }
 
 /* What no stage claims for itself is other: order, fields, claiming, publishing, waking. */
@@ -47,7 +44,7 @@ static uint64_t take_blocked(uint64_t ns[STAGE_COUNT], uint64_t blocked_ns)
 {
 	uint64_t left_ns = blocked_ns;
 	for (enum stage i = 0; i < STAGE_WORK_COUNT && left_ns > 0; i++) {
-		uint64_t part_ns = least(ns[i], left_ns);
+		uint64_t part_ns = MIN(ns[i], left_ns);
 		ns[i] -= part_ns;
 		left_ns -= part_ns;
 	}
@@ -62,7 +59,7 @@ static uint64_t take_blocked(uint64_t ns[STAGE_COUNT], uint64_t blocked_ns)
 static uint64_t take_queued(uint64_t ns[STAGE_COUNT], uint64_t queued_ns,
 			    const uint64_t past[STAGE_COUNT])
 {
-	uint64_t all_ns = stages_work(ns), taken_ns = least(queued_ns, all_ns);
+	uint64_t all_ns = stages_work(ns), taken_ns = MIN(queued_ns, all_ns);
 	const uint64_t *pattern = ns;
 	if (taken_ns == 0)
 		return 0;

@@ -25,9 +25,9 @@ struct admin {
 /* A reply in the making. Texts lie in `feeds`. */
 struct report {
 	Loaderd__Status status;
-	Loaderd__FeedStatus *messages;
-	Loaderd__FeedStatus **list;
-	struct link_feed *feeds;
+	Loaderd__FeedStatus messages[FEEDS_MAX];
+	Loaderd__FeedStatus *list[FEEDS_MAX];
+	struct link_feed feeds[FEEDS_MAX];
 	uint32_t count;
 };
 
@@ -69,26 +69,21 @@ static void send_reply(const struct admin *admin, const Loaderd__Reply *reply)
 
 static void admin_send_status(const struct admin *admin)
 {
-	struct report report = {
-		.status = LOADERD__STATUS__INIT,
-		.messages = calloc(FEEDS_MAX, sizeof(*report.messages)),
-		.list = calloc(FEEDS_MAX, sizeof(*report.list)),
-		.feeds = calloc(FEEDS_MAX, sizeof(*report.feeds)),
-	};
-	if (report.messages && report.list && report.feeds) {
-		report.status.version = (char *)LOADERD_VERSION;
-		report.status.pid = (uint32_t)getpid();
-		report.status.isa = (char *)cpu_isa_name(cpu_isa_chosen());
-		report.status.shared_bytes = admin->crew->ledger.bytes;
-		crew_visit(admin->crew, add_worker, &report);
-		report.status.n_feeds = report.count;
-		report.status.feeds = report.list;
-		const Loaderd__Reply reply = REPLY(STATUS, status, &report.status);
-		send_reply(admin, &reply);
-	}
-	free(report.messages);
-	free(report.list);
-	free(report.feeds);
+	struct report *report = calloc(1, sizeof(*report));
+	if (!report)
+		return;
+	Loaderd__Status *status = &report->status;
+	const Loaderd__Reply reply = REPLY(STATUS, status, status);
+	loaderd__status__init(status);
+	status->version = (char *)LOADERD_VERSION;
+	status->pid = (uint32_t)getpid();
+	status->isa = (char *)cpu_isa_name(cpu_isa_chosen());
+	status->shared_bytes = admin->crew->ledger.bytes;
+	crew_visit(admin->crew, add_worker, report);
+	status->n_feeds = report->count;
+	status->feeds = report->list;
+	send_reply(admin, &reply);
+	free(report);
 }
 
 static void admin_refuse(const struct admin *admin)

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BAD_LISTED = 64 };
+enum { BAD_LISTED = 64, FEEDS_LISTED = 1024 }; /* as many feeds as the limit may be */
 
 static void cut(char room[LINK_NAME_MAX], const char *text)
 {
@@ -75,8 +75,8 @@ static size_t fill_bad(struct server *server, Loaderd__BadSampleRecord *records,
 
 /* Storage of one status reply. */
 struct status_parts {
-	Loaderd__FeedStatus *feeds;
-	Loaderd__FeedStatus **feed_list;
+	Loaderd__FeedStatus feeds[FEEDS_LISTED];
+	Loaderd__FeedStatus *feed_list[FEEDS_LISTED];
 	Loaderd__BadSampleRecord records[BAD_LISTED];
 	Loaderd__BadSampleRecord *record_list[BAD_LISTED];
 	struct registry_bad bad[BAD_LISTED];
@@ -88,7 +88,7 @@ static void status_send(struct session *session, struct status_parts *parts)
 	Loaderd__Status status = LOADERD__STATUS__INIT;
 	const Loaderd__Reply reply = REPLY(STATUS, status, &status);
 	size_t feeds = 0;
-	for (const struct session *s = server->sessions; s; s = s->next) {
+	for (const struct session *s = server->sessions; s && feeds < FEEDS_LISTED; s = s->next) {
 		if (!s->in_pool || s->closing)
 			continue;
 		fill_feed(s, &parts->feeds[feeds]);
@@ -116,21 +116,11 @@ static void status_send(struct session *session, struct status_parts *parts)
 
 void status_reply(struct session *session)
 {
-	struct server *server = session->server;
 	struct status_parts *parts = calloc(1, sizeof(*parts));
-	if (parts) {
-		parts->feeds = calloc(server->session_count + 1, sizeof(*parts->feeds));
-		parts->feed_list = calloc(server->session_count + 1, sizeof(*parts->feed_list));
-	}
-	if (!parts || !parts->feeds || !parts->feed_list) {
-		session_close(session, "out of memory");
-	} else {
+	if (parts)
 		status_send(session, parts);
-	}
-	if (parts) {
-		free(parts->feeds);
-		free(parts->feed_list);
-	}
+	else
+		session_close(session, "out of memory");
 	free(parts);
 }
 
