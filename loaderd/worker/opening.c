@@ -98,6 +98,8 @@ static int incoming_take(struct incoming *incoming, const Loaderd__Files *part,
 
 struct opening {
 	struct chore chore;
+	/* when what a chore does has gone well */
+	void (*next)(struct session *session, struct opening *opening);
 	struct session *session;
 	Loaderd__Request *request;
 	struct incoming files;
@@ -142,14 +144,6 @@ static void give_to_chores(struct opening *opening, void (*run)(struct chore *),
 	chores_add(opening->session->server->chores, &opening->chore);
 }
 
-/* Back from a chore. */
-static struct session *opening_take_back(struct opening *opening)
-{
-	opening->at_work = false;
-	opening->session->chores--;
-	return opening->session;
-}
-
 /* On a chores thread: closing what a client has passed may wait, if the client has chosen it so. */
 static void run_drop(struct chore *chore)
 {
@@ -162,9 +156,9 @@ static void run_drop(struct chore *chore)
 
 static void done_drop(struct chore *chore)
 {
-	struct opening *opening = (struct opening *)chore;
-	struct session *session = opening_take_back(opening);
-	free(opening);
+	struct session *session = ((struct opening *)chore)->session;
+	free(chore);
+	session->chores--;
 	session_bury_if_done(session);
 }
 
@@ -192,17 +186,27 @@ static void opening_refuse(struct session *session)
 	session_refuse(session, &refusal);
 }
 
-/* After a chore: whether the request goes on; else it is dropped, or refused for the error it met.
- */
-static bool opening_goes_on(struct session *session)
+/* After a chore the request goes on, unless it is dropped, or refused for the error it met. */
+static void done_work(struct chore *chore)
 {
+	struct opening *opening = (struct opening *)chore;
+	struct session *session = opening->session;
+	opening->at_work = false;
+	session->chores--;
+	session_hold(session, false);
 	if (session->closing)
 		opening_drop(session);
-	else if (session->opening->error < 0)
+	else if (opening->error < 0)
 		opening_refuse(session);
 	else
-		return true;
-	return false;
+		opening->next(session, opening);
+}
+
+static void opening_work(struct opening *opening, void (*run)(struct chore *),
+			 void (*next)(struct session *session, struct opening *opening))
+{
+	opening->next = next;
+	give_to_chores(opening, run, done_work);
 }
 
 static void pass_descriptors(const struct session *session, int allowed)
@@ -254,13 +258,8 @@ static void run_start(struct chore *chore)
 	incoming_deinit(&opening->files);
 }
 
-static void done_start(struct chore *chore)
+static void after_start(struct session *session, struct opening *opening)
 {
-	struct opening *opening = (struct opening *)chore;
-	struct session *session = opening_take_back(opening);
-	session_hold(session, false);
-	if (!opening_goes_on(session))
-		return;
 	session->feed = opening->feed;
 	opening->feed = NULL;
 	serve_feed(session, opening->request->open_feed);
@@ -278,7 +277,7 @@ static void opening_start(struct opening *opening)
 	opening->held_up = outbox_pending(&opening->session->outbox);
 	session_hold(opening->session, true);
 	if (!opening->held_up)
-		give_to_chores(opening, run_start, done_start);
+		opening_work(opening, run_start, after_start);
 }
 
 void opening_flushed(struct session *session)
@@ -297,12 +296,8 @@ static void run_prepare(struct chore *chore)
 	incoming_deinit(&opening->files);
 }
 
-static void done_prepare(struct chore *chore)
+static void after_prepare(struct session *session, struct opening *opening)
 {
-	struct opening *opening = (struct opening *)chore;
-	struct session *session = opening_take_back(opening);
-	if (!opening_goes_on(session))
-		return;
 	if (subscription_wants_direct(opening->feed) > 0) {
 		incoming_init(&opening->files, subscription_wants_direct(opening->feed), true);
 		opening_ask(session);
@@ -319,12 +314,8 @@ static void run_describe(struct chore *chore)
 	incoming_deinit(&opening->files);
 }
 
-static void done_describe(struct chore *chore)
+static void after_describe(struct session *session, struct opening *opening)
 {
-	struct opening *opening = (struct opening *)chore;
-	struct session *session = opening_take_back(opening);
-	if (!opening_goes_on(session))
-		return;
 	session_send(session, opening->packed, opening->packed_size);
 	if (session->opening)
 		opening_finish(session);
@@ -459,9 +450,9 @@ void opening_files(struct session *session, const Loaderd__Files *part)
 	}
 	pass_descriptors(session, 0);
 	if (is_feed(opening) && !opening->feed)
-		give_to_chores(opening, run_prepare, done_prepare);
+		opening_work(opening, run_prepare, after_prepare);
 	else if (is_feed(opening))
 		opening_start(opening);
 	else
-		give_to_chores(opening, run_describe, done_describe);
+		opening_work(opening, run_describe, after_describe);
 }
