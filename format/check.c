@@ -201,8 +201,7 @@ static int check_facts(const struct packimg *dataset, struct packimg_error *erro
 	uint64_t longest = 0;
 
 	int r = check_section(shard, &dataset->classes, PIMG_SECTION_CLASSES, error);
-	if (r == 0)
-		r = check_section(shard, &dataset->metadata, PIMG_SECTION_METADATA, error);
+	r = r ?: check_section(shard, &dataset->metadata, PIMG_SECTION_METADATA, error);
 	if (r == 0)
 		r = check_strings(shard, &dataset->classes, PIMG_SECTION_CLASSES,
 				  dataset->class_count, &longest, error);
@@ -213,8 +212,7 @@ static int check_shard(const struct packimg *dataset, const struct shard *shard,
 		       struct traits_found *found, struct packimg_error *error)
 {
 	int r = check_sections(shard, error);
-	if (r == 0)
-		r = check_records(dataset, shard, error);
+	r = r ?: check_records(dataset, shard, error);
 	if (r == 0)
 		r = check_strings(shard, &shard->sections[PIMG_SECTION_SOURCES],
 				  PIMG_SECTION_SOURCES, shard->sample_count, &found->source_longest,
@@ -233,7 +231,6 @@ int packimg_check(const struct packimg *dataset, struct packimg_error *error)
 		return packimg_fail(error, -ERANGE, "only the facts of this dataset were opened");
 	for (uint32_t i = 0; r == 0 && i < dataset->open_count; i++)
 		r = check_shard(dataset, &dataset->shards[i], &found, error);
-	if (r == 0)
-		r = check_facts(dataset, error);
+	r = r ?: check_facts(dataset, error);
 	return r == 0 ? traits_check(dataset, &found, error) : r;
 }

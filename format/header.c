@@ -252,10 +252,8 @@ int header_read(int fd, const char *name, struct pimg_header *ret_header,
 				    n < 0 ? strerror((int)-n)
 					  : "shorter than a header; not a .pimg file");
 	r = header_identify(&header, name, error);
-	if (r == 0)
-		r = header_check_counts(&header, name, size, error);
-	if (r == 0)
-		r = header_check_sections(&header, name, error);
+	r = r ?: header_check_counts(&header, name, size, error);
+	r = r ?: header_check_sections(&header, name, error);
 	if (r < 0)
 		return r;
 	*ret_header = header;

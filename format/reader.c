@@ -135,9 +135,7 @@ static int facts_read(struct packimg *dataset, int fd, const char *name,
 	memcpy(dataset->std, header->std, sizeof(dataset->std));
 	memcpy(dataset->uuid, header->set_uuid, sizeof(dataset->uuid));
 	int r = section_read(fd, name, header, PIMG_SECTION_CLASSES, &dataset->classes, error);
-	if (r < 0)
-		return r;
-	r = section_read(fd, name, header, PIMG_SECTION_METADATA, &dataset->metadata, error);
+	r = r ?: section_read(fd, name, header, PIMG_SECTION_METADATA, &dataset->metadata, error);
 	if (r < 0)
 		return r;
 	const struct section_view *metadata = &dataset->metadata;
@@ -226,9 +224,7 @@ static int shards_init(struct packimg *dataset, const struct naming *naming, con
 		}
 		dataset->open_count = i + 1;
 		r = shard_init(&dataset->shards[i], fds[i], path, &header, error);
-		if (r < 0)
-			return r;
-		r = shard_match(dataset, first, &header, i, sample_first, error);
+		r = r ?: shard_match(dataset, first, &header, i, sample_first, error);
 		if (r < 0)
 			return r;
 		dataset->firsts[i] = sample_first;
@@ -258,8 +254,7 @@ static int dataset_fill(struct packimg *dataset, const struct naming *naming, co
 			error,
 			"%s: belongs to a set of %u shards, and %u were given; open all of them",
 			path, first.shard_count, count);
-	if (r == 0)
-		r = facts_read(dataset, fds[0], path, &first, error);
+	r = r ?: facts_read(dataset, fds[0], path, &first, error);
 	free(path);
 	return r < 0 ? r : shards_init(dataset, naming, fds, &first, error);
 }
@@ -403,8 +398,7 @@ static int set_open(const char *path, int fd, uint32_t count, struct packimg **r
 		fds[i] = -1;
 	fds[set.shard] = fd;
 	int r = set_open_files(&set, fds, error);
-	if (r == 0)
-		r = dataset_open(&(struct naming){path, &set}, fds, count, ret_dataset, error);
+	r = r ?: dataset_open(&(struct naming){path, &set}, fds, count, ret_dataset, error);
 	for (uint32_t i = 0; r < 0 && i < count; i++)
 		io_close(fds[i]);
 	free(fds);
@@ -428,8 +422,7 @@ int packimg_open(const char *path, struct packimg **ret_dataset, struct packimg_
 	r = packimg_identify(fd, file_path, &identity, error);
 	if (r == 0 && identity.shard_count > 1)
 		return set_open(file_path, fd, identity.shard_count, ret_dataset, error);
-	if (r == 0)
-		r = dataset_open(&(struct naming){.name = file_path}, &fd, 1, ret_dataset, error);
+	r = r ?: dataset_open(&(struct naming){.name = file_path}, &fd, 1, ret_dataset, error);
 	if (r < 0)
 		close(fd);
 	return r;

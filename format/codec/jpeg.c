@@ -579,9 +579,7 @@ int codec_jpeg_index(void *state, const struct jpeg_source *source, const uint8_
 		return r;
 	copy.data = memcpy(jpeg->file.data, source->data, source->size);
 	r = jpeg_baseline_index(jpeg->baseline, &copy, &content, &content_size);
-	if (r < 0)
-		return r;
-	r = scratch_reserve(&jpeg->side, side_item_size(content_size));
+	r = r ?: scratch_reserve(&jpeg->side, side_item_size(content_size));
 	if (r < 0)
 		return r;
 	side_item_write(jpeg->side.data, PIMG_SIDE_JPEG_INDEX, content, (uint32_t)content_size);

@@ -58,8 +58,7 @@ int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret
 	int64_t deadline_ms = clock_ms() + CONNECTION_TIMEOUT_MS;
 	char *absolute;
 	int r = socket ? daemon_revive(socket, error) : 0;
-	if (r == 0)
-		r = connection_open(&connection, socket, deadline_ms, error);
+	r = r ?: connection_open(&connection, socket, deadline_ms, error);
 	if (r < 0)
 		return r;
 	r = absolute_path(path, &absolute, error);

@@ -104,10 +104,8 @@ static int open_feed(struct feed *feed, const struct feed_options *options, char
 	int r = check_options(options, error);
 	if (r == 0 && options->socket && options->reconnect != FEED_RECONNECT_NEVER)
 		r = daemon_revive(options->socket, error);
-	if (r == 0)
-		r = feed_subscribe(feed, options, error);
-	if (r == 0)
-		r = keep_options(feed, options, error);
+	r = r ?: feed_subscribe(feed, options, error);
+	r = r ?: keep_options(feed, options, error);
 	if (r < 0)
 		return r;
 	feed->wake = epoll_create1(EPOLL_CLOEXEC);

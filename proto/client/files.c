@@ -136,8 +136,7 @@ static int answer(struct connection *connection, struct dataset_files *files,
 				    "asks for file %u of a dataset that has %u, where %u is next.",
 				    need->first, files->total, files->next);
 	int r = open_part(files, need, fds, &count, error);
-	if (r == 0)
-		r = send_files(connection, files, need, fds, count, deadline_ms, error);
+	r = r ?: send_files(connection, files, need, fds, count, deadline_ms, error);
 	files->next += count;
 	for (unsigned i = 0; i < count; i++)
 		close(fds[i]);
@@ -159,11 +158,9 @@ int files_request(struct connection *connection, const Loaderd__Request *request
 			r = !files ? error_set(error, -ENOMEM, "Out of memory.")
 				   : resolve(path, files, error);
 		}
-		if (r == 0)
-			r = answer(connection, files, reply->need_files, deadline_ms, error);
+		r = r ?: answer(connection, files, reply->need_files, deadline_ms, error);
 		loaderd__reply__free_unpacked(reply, NULL);
-		if (r == 0)
-			r = connection_reply(connection, text, deadline_ms, &reply, error);
+		r = r ?: connection_reply(connection, text, deadline_ms, &reply, error);
 	}
 	free(files);
 	if (r == 0)

@@ -224,8 +224,7 @@ static int begin(struct feed *feed)
 	 */
 	shutdown(feed->connection.fd, SHUT_RDWR);
 	int r = watch_timer(feed);
-	if (r == 0)
-		r = put_ring_away(feed);
+	r = r ?: put_ring_away(feed);
 	if (r < 0)
 		return give_up(feed, r, strerror(-r));
 	again->waiting = true;
@@ -379,10 +378,8 @@ static int attempt(struct feed *feed)
 		r = feed_subscribe(fresh, &options, error);
 		connected = fresh->connection.fd >= 0;
 	}
-	if (r == 0)
-		r = compare(feed, fresh, error);
-	if (r == 0)
-		r = adopt(feed, fresh);
+	r = r ?: compare(feed, fresh, error);
+	r = r ?: adopt(feed, fresh);
 	if (r < 0)
 		r = judge(feed, r, connected, error[0] != '\0' ? error : strerror(-r));
 	feed_close(fresh);

@@ -206,8 +206,7 @@ int feed_subscribe(struct feed *feed, const struct feed_options *options, char *
 	}
 	loaderd__reply__free_unpacked(reply, NULL);
 	close_ring_fds(&fds);
-	if (r == 0)
-		r = check_opened(feed, options, error);
+	r = r ?: check_opened(feed, options, error);
 	if (r < 0)
 		return r;
 	feed->info.slots = feed->ring.layout.slots;
