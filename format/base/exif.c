@@ -131,10 +131,9 @@ uint8_t xmp_orientation(const uint8_t *text, size_t size)
 
 	while ((found = memmem(found, (size_t)(end - found), name, sizeof(name) - 1))) {
 		uint8_t behind[3] = {0};
-		size_t room;
 
 		found += sizeof(name) - 1;
-		room = (size_t)(end - found);
+		size_t room = (size_t)(end - found);
 		copy_once(behind, found, room < sizeof(behind) ? room : sizeof(behind));
 		int digit = behind[0] == '>'                       ? behind[1]
 			    : behind[0] == '=' && behind[1] == '"' ? behind[2]

@@ -152,11 +152,9 @@ static void check(const struct argp *argp, int argc, char **argv)
 
 void options_parse(const struct argp *argp, int argc, char **argv, void *input)
 {
-	error_t r;
-
 	if (argc > 0)
 		check(argp, argc, argv);
-	r = argp_parse(argp, argc, argv, 0, NULL, input);
+	error_t r = argp_parse(argp, argc, argv, 0, NULL, input);
 	if (!r)
 		return;
 	printable_line(stderr, "%s: %s", program_invocation_short_name, strerror(r));

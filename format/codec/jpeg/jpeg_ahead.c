@@ -130,14 +130,14 @@ static uint32_t at_once(const struct jpeg_ahead_image *image)
 static int begin(struct jpeg_ahead_image *image, struct jpeg_tables *tables, struct jpeg_lane *lane)
 {
 	uint32_t none;
-	size_t size;
 	int r = scratch_reserve(&image->chunk, 128 * (CHUNK + 2 * SPARE));
 
 	r = r ?: scratch_reserve(&image->scan, image->bytes + JPEG_SCAN_PADDING);
 	r = r ?: jpeg_cycle_init(&image->cycle, &image->frame, tables, image->dc, image->ac, true);
 	if (r < 0)
 		return r;
-	size = jpeg_unstuff(image->frame.scan, image->bytes, image->scan.data, NULL, 0, &none);
+	size_t size =
+		jpeg_unstuff(image->frame.scan, image->bytes, image->scan.data, NULL, 0, &none);
 	jpeg_lane_begin(lane, &image->cycle, image->scan.data, image->scan.data + size);
 	image->chunk_blocks = 0;
 	next_chunk(image, lane, at_once(image));

@@ -137,12 +137,11 @@ static int unstuff_row(struct jpeg_baseline *decoder, uint32_t row, struct jpeg_
 	size_t from = begin >> 3, to = (next + 7) >> 3;
 	uint8_t *bytes = decoder->scan.data + decoder->scan_size;
 	uint32_t none;
-	size_t size;
 
 	if (next < begin || to > frame->scan_size)
 		return -EBADMSG;
 	to += to < frame->scan_size; /* the last byte may be an FF that is stuffed */
-	size = jpeg_unstuff(frame->scan + from, to - from, bytes, NULL, 0, &none);
+	size_t size = jpeg_unstuff(frame->scan + from, to - from, bytes, NULL, 0, &none);
 	task->begin = bytes;
 	task->end = bytes + size;
 	task->bits = begin & 7;
@@ -154,13 +153,13 @@ static int unstuff_row(struct jpeg_baseline *decoder, uint32_t row, struct jpeg_
 static void prefetch_row(const struct jpeg_baseline *decoder, uint32_t row)
 {
 	const struct jpeg_frame *frame = &decoder->frame;
-	uint64_t from, to;
 
 	if (row >= decoder->pixels.mcus.row_end)
 		return;
-	from = jpeg_index_position(&decoder->index, row, decoder->entry) >> 3;
-	to = row + 1 < frame->mcus_high ? jpeg_index_position(&decoder->index, row + 1, 0) >> 3
-					: frame->scan_size;
+	uint64_t from = jpeg_index_position(&decoder->index, row, decoder->entry) >> 3;
+	uint64_t to = row + 1 < frame->mcus_high
+			      ? jpeg_index_position(&decoder->index, row + 1, 0) >> 3
+			      : frame->scan_size;
 	to = to < frame->scan_size ? to : frame->scan_size;
 	for (; from < to; from += 64)
 		__builtin_prefetch(frame->scan + from, 0, 2);
@@ -249,17 +248,17 @@ static int next_row(struct jpeg_baseline *decoder, const int16_t **ret_coefficie
 static int begin_indexed(struct jpeg_baseline *decoder, const struct jpeg_source *source)
 {
 	const struct jpeg_pixels *pixels = &decoder->pixels;
-	size_t blocks;
-	int r;
 
 	if (!jpeg_index_possible(&decoder->frame))
 		return -EBADMSG;
-	r = jpeg_index_open(source->index, source->index_size, &decoder->frame, &decoder->index);
+	int r = jpeg_index_open(source->index, source->index_size, &decoder->frame,
+				&decoder->index);
 	if (r < 0)
 		return r;
 	decoder->entry = jpeg_index_before(&decoder->index, pixels->mcus.column_first);
 	decoder->column = decoder->index.plan.columns[decoder->entry];
-	blocks = (size_t)(pixels->mcus.column_end - decoder->column) * pixels->frame->mcu_blocks;
+	size_t blocks =
+		(size_t)(pixels->mcus.column_end - decoder->column) * pixels->frame->mcu_blocks;
 	decoder->row_size = 64 * (blocks + JPEG_STREAM_BLOCKS_SPARE);
 	/* Rows share a byte each, and reach two bytes on. */
 	r = scratch_reserve(&decoder->scan,
@@ -497,7 +496,6 @@ static int index_row(struct jpeg_sequential *sequential, const struct jpeg_index
 		return entered;
 	for (uint32_t e = 0; e < plan->entry_count; e++) {
 		uint32_t end = e + 1 < plan->entry_count ? plan->columns[e + 1] : mcus_wide;
-		int r;
 
 		entries[e].position = stuffed_position(
 			place, jpeg_reader_position(&sequential->reader, sequential->scan.data),
@@ -507,7 +505,7 @@ static int index_row(struct jpeg_sequential *sequential, const struct jpeg_index
 				return -EBADMSG;
 			entries[e].dc[i] = (int16_t)sequential->dc[i];
 		}
-		r = jpeg_sequential_skip(sequential, end - plan->columns[e]);
+		int r = jpeg_sequential_skip(sequential, end - plan->columns[e]);
 		if (r < 0)
 			return r;
 	}

@@ -164,12 +164,9 @@ static int parse_scan(struct parser *parser, const uint8_t *segment, size_t size
 
 static void measure(struct jpeg_frame *frame)
 {
-	uint32_t h_max, v_max;
-
 	if (frame->component_count == 1) /* one component is never interleaved: T.81 A.2.2 */
 		frame->components[0].h = frame->components[0].v = 1;
-	h_max = frame->components[0].h;
-	v_max = frame->components[0].v;
+	uint32_t h_max = frame->components[0].h, v_max = frame->components[0].v;
 	frame->mcu_height = 8 * v_max;
 	frame->mcu_blocks = 0;
 	frame->mcus_wide = (frame->width + 8 * h_max - 1) / (8 * h_max);
@@ -237,7 +234,6 @@ int jpeg_frame_parse(const uint8_t *data, size_t size, struct jpeg_frame *ret_fr
 		copy_once(head, data + at, sizeof(head));
 		unsigned marker = head[1];
 		size_t length = get16(head + 2);
-		int r;
 
 		/* fill bytes, and what belongs to nothing, are passed over */
 		if (head[0] != 0xff || marker == 0 || marker == 0xff) {
@@ -246,7 +242,7 @@ int jpeg_frame_parse(const uint8_t *data, size_t size, struct jpeg_frame *ret_fr
 		}
 		if (length < 2 || length > size - at - 2)
 			return -ENOTSUP;
-		r = parse_segment(&parser, marker, data + at + 4, length - 2);
+		int r = parse_segment(&parser, marker, data + at + 4, length - 2);
 		if (r < 0)
 			return r;
 		at += 2 + length;

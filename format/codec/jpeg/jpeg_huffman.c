@@ -174,14 +174,13 @@ static int build(struct jpeg_table *table)
 	table->ends_first = table->ends_end = 0;
 	for (unsigned length = 1; length <= 16; length++) {
 		unsigned count = table->counts[length - 1];
-		int r;
 
 		code <<= 1;
 		table->offset[length] = (int32_t)k - (int32_t)code;
 		table->code_max[length] = count ? (int32_t)(code + count - 1) : -1;
 		if (code + count > 1u << length)
 			return -EBADMSG;
-		r = build_codes(table, length, code, k);
+		int r = build_codes(table, length, code, k);
 		if (r < 0)
 			return r;
 		code += count;
@@ -256,14 +255,12 @@ int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, 
 {
 	struct jpeg_table *table;
 	unsigned count = 0, i;
-	uint64_t key;
-	bool found;
 	int r = 0;
 
 	for (i = 0; i < 16; i++)
 		count += spec[i];
-	key = key_of(spec, count, is_ac);
-	found = find(tables, spec, count, is_ac, key, &i);
+	uint64_t key = key_of(spec, count, is_ac);
+	bool found = find(tables, spec, count, is_ac, key, &i);
 	if (!tables->entries[i])
 		tables->entries[i] = calloc(1, sizeof(*table));
 	table = tables->entries[i];
@@ -346,10 +343,9 @@ size_t jpeg_unstuff(const uint8_t *data, size_t size, uint8_t *output, uint32_t 
 
 	for (;;) {
 		size_t read;
-		const uint8_t *mark;
 
 		out += kernels->unstuff(data, (size_t)(end - data), out, &read);
-		mark = data + read;
+		const uint8_t *mark = data + read;
 		if (end - mark < 2)
 			break;
 		data = mark + 2;
@@ -408,15 +404,15 @@ __attribute__((noinline)) struct jpeg_symbol jpeg_symbol_long(const struct jpeg_
 							      uint64_t bits)
 {
 	uint32_t window = (uint32_t)(bits >> 48), length = 1;
-	unsigned symbol, category;
 	struct jpeg_symbol result = {0};
 
 	while (length <= 16 && (int32_t)(window >> (16 - length)) > table->code_max[length])
 		length++;
 	if (length > 16)
 		return result;
-	symbol = table->symbols[(int32_t)(window >> (16 - length)) + table->offset[length]];
-	category = table->is_ac ? symbol & 15 : symbol;
+	unsigned symbol =
+		table->symbols[(int32_t)(window >> (16 - length)) + table->offset[length]];
+	unsigned category = table->is_ac ? symbol & 15 : symbol;
 	result.advance = symbol_advance(symbol, table->is_ac);
 	if (category) {
 		int32_t raw = (int32_t)(bits << length >> (64 - category));
@@ -439,10 +435,8 @@ static inline __attribute__((always_inline)) int32_t entry_value(uint32_t entry,
 static inline __attribute__((always_inline)) int
 decode_dc(struct jpeg_reader *reader, const struct jpeg_table *table, int32_t *dc)
 {
-	uint32_t entry;
-
 	refill(reader);
-	entry = table->lookup[reader->bits >> (64 - JPEG_LOOKUP_BITS)];
+	uint32_t entry = table->lookup[reader->bits >> (64 - JPEG_LOOKUP_BITS)];
 	if (__builtin_expect(entry != 0, 1)) {
 		*dc = (int32_t)((uint32_t)*dc + (uint32_t)entry_value(entry, reader->bits));
 		reader->bits <<= entry & 63;
@@ -485,10 +479,8 @@ int jpeg_block_decode(struct jpeg_reader *shared, const struct jpeg_table *dc_ta
 				reader.bits <<= entry & 63;
 				reader.bit_count -= entry & 63;
 			} else {
-				struct jpeg_symbol symbol;
-
 				refill(&reader);
-				symbol = jpeg_symbol_long(ac_table, reader.bits);
+				struct jpeg_symbol symbol = jpeg_symbol_long(ac_table, reader.bits);
 				if (!symbol.bits)
 					return -EBADMSG;
 				advance = symbol.advance;
@@ -554,10 +546,8 @@ int jpeg_block_skip(struct jpeg_reader *shared, const struct jpeg_table *dc_tabl
 			uint32_t to = offset + (run >> 8 & 255);
 
 			if (__builtin_expect(run == 0 || to >= 126, 0)) {
-				int r;
-
 				refill(&reader);
-				r = skip_symbol(&reader, ac_table, &offset);
+				int r = skip_symbol(&reader, ac_table, &offset);
 				if (r < 0)
 					return r;
 				if (offset >= 126)

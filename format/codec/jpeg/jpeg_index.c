@@ -201,7 +201,6 @@ int jpeg_index_open(const uint8_t *data, size_t size, const struct jpeg_frame *f
 {
 	struct jpeg_index index = {0};
 	struct jpeg_index_plan *plan = &index.plan;
-	size_t head;
 
 	if (size < HEADER_SIZE || data[0] != JPEG_INDEX_VERSION ||
 	    data[1] != frame->component_count || data[2] > PLACE_BITS_MAX ||
@@ -220,7 +219,7 @@ int jpeg_index_open(const uint8_t *data, size_t size, const struct jpeg_frame *f
 			return -EBADMSG;
 	}
 	measure_rows(&index);
-	head = HEADER_SIZE + 2 * ((size_t)plan->entry_count - 1);
+	size_t head = HEADER_SIZE + 2 * ((size_t)plan->entry_count - 1);
 	if (size < head || size - head != index.rows_size)
 		return -EBADMSG;
 	for (uint32_t e = 1; e < plan->entry_count; e++)

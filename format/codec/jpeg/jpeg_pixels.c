@@ -120,11 +120,9 @@ static void plan_region(struct jpeg_pixels *pixels)
 	for (uint32_t i = 0; i < frame->component_count; i++) {
 		const struct jpeg_component *component = &frame->components[i];
 		struct jpeg_plane *plane = &pixels->planes[i];
-		uint32_t wide, high;
 
 		measure_plane(pixels, i);
-		wide = plane->size * component->h;
-		high = plane->size * component->v;
+		uint32_t wide = plane->size * component->h, high = plane->size * component->v;
 		plan_axis(pixels->x, pixels->width, plane->h_factor, plane->smooth, plane->width,
 			  &plane->column_first, &plane->column_end);
 		plan_axis(pixels->y, pixels->height, plane->v_factor, plane->smooth, plane->height,
@@ -200,7 +198,6 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 	bool whole = form == JPEG_PIXELS_WHOLE;
 	size_t offsets[JPEG_COMPONENTS_MAX], sample_bytes = 0;
 	uint32_t mcus;
-	int r;
 
 	pixels->kernels = jpeg_kernels_get();
 	pixels->frame = frame;
@@ -223,7 +220,8 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 		offsets[i] = sample_bytes;
 		sample_bytes += plan_plane(pixels, i);
 	}
-	r = scratch_reserve(&pixels->places, sizeof(uint32_t) * mcus * pixels->frame->mcu_blocks);
+	int r = scratch_reserve(&pixels->places,
+				sizeof(uint32_t) * mcus * pixels->frame->mcu_blocks);
 	r = r ?: scratch_reserve(&pixels->samples, sample_bytes);
 	if (form != JPEG_PIXELS_PLANES) {
 		r = r ?: scratch_reserve(&pixels->rows, 4 * row_room(width));

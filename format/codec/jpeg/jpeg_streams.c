@@ -94,10 +94,10 @@ static inline __attribute__((always_inline)) void store(uint64_t place, int16_t 
 static inline __attribute__((always_inline)) int read_symbol(struct jpeg_lane *lane, bool natural)
 {
 	const struct jpeg_state *state = lane->state;
-	struct jpeg_symbol symbol;
 
 	consume(lane, 0);
-	symbol = jpeg_symbol_long(state->table, load_bits(lane->next, lane->used));
+	struct jpeg_symbol symbol =
+		jpeg_symbol_long(state->table, load_bits(lane->next, lane->used));
 	if (symbol.bits == 0) {
 		if (lane->place < lane->finish || lane->checked)
 			return -EBADMSG;

@@ -61,12 +61,10 @@ static inline void store_twos(__m256i samples, uint8_t *output, size_t stride)
 	const __m128i order = _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, -1, -1, -1, -1, -1, -1, -1, -1);
 	__m128i bytes = _mm_packs_epi32(_mm256_castsi256_si128(samples),
 					_mm256_extracti128_si256(samples, 1));
-	uint64_t lines;
-	uint32_t line;
 
 	bytes = _mm_xor_si128(_mm_packs_epi16(bytes, bytes), _mm_set1_epi8((char)0x80));
-	lines = (uint64_t)_mm_cvtsi128_si64(_mm_shuffle_epi8(bytes, order));
-	line = (uint32_t)lines;
+	uint64_t lines = (uint64_t)_mm_cvtsi128_si64(_mm_shuffle_epi8(bytes, order));
+	uint32_t line = (uint32_t)lines;
 	memcpy(output, &line, sizeof(line));
 	line = (uint32_t)(lines >> 32);
 	memcpy(output + stride, &line, sizeof(line));

@@ -150,12 +150,12 @@ static inline __attribute__((always_inline)) void idct_group_2(const int16_t *co
 	const VECTOR both = V(unpacklo_epi32)(low, high), every_other = spread_words(0, -1, 0, -1);
 	const VECTOR minus = spread_words(0, 0, -1, -1);
 	struct odd_pairs in = load_odd_pairs(blocks, quant);
-	VECTOR even, odd, lines, column;
+	VECTOR column;
 
-	odd = multiply_add(V(madd_epi16)(in.x13, low), in.x57, high);
-	even = V(sub_epi32)(round, V(madd_epi16)(in.x0, pair(-32768, 0)));
-	lines = V(packs_epi32)(V(srai_epi32)(V(add_epi32)(even, odd), 13),
-			       V(srai_epi32)(V(sub_epi32)(even, odd), 13));
+	VECTOR odd = multiply_add(V(madd_epi16)(in.x13, low), in.x57, high);
+	VECTOR even = V(sub_epi32)(round, V(madd_epi16)(in.x0, pair(-32768, 0)));
+	VECTOR lines = V(packs_epi32)(V(srai_epi32)(V(add_epi32)(even, odd), 13),
+				      V(srai_epi32)(V(sub_epi32)(even, odd), 13));
 	/* Column 0 twice for each line. */
 	odd = V(madd_epi16)(in.column, both);
 	odd = V(add_epi32)(odd, V(shuffle_epi32)(odd, 0xb1));
