@@ -1,12 +1,17 @@
 #include "format/base/text.h"
 #include "format/error.h"
 #include "format/reader.h"
-#include "format/traits.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 #include <xxhash.h>
+
+/* What all samples of a dataset turned out to have. */
+struct traits_found {
+	uint64_t source_longest;
+	uint64_t longest[PACKIMG_FIELDS_MAX];
+};
 
 static const char *const section_names[] = {
 	[PIMG_SECTION_INDEX] = "index",     [PIMG_SECTION_SOURCES] = "sources",
@@ -219,6 +224,31 @@ static int check_shard(const struct packimg *dataset, const struct shard *shard,
 				  error);
 	for (uint32_t field = 0; r == 0 && field < dataset->field_count; field++)
 		r = check_column(dataset, shard, field, &found->longest[field], error);
+	return r;
+}
+
+static int check_longest(const struct packimg *dataset, const char *what, const char *name,
+			 uint64_t found, uint64_t recorded, struct packimg_error *error)
+{
+	if (recorded == PACKIMG_LONGEST_UNKNOWN || found == recorded)
+		return 0;
+	return packimg_damaged(error,
+			       "%s: %s%.100s: the longest is recorded as %" PRIu64
+			       " bytes, and has %" PRIu64 "; convert the file again",
+			       dataset->shards[0].path, what, name, recorded, found);
+}
+
+/* The lengths that are recorded are those of some value. */
+static int traits_check(const struct packimg *dataset, const struct traits_found *found,
+			struct packimg_error *error)
+{
+	int r = check_longest(dataset, "source names", "", found->source_longest,
+			      dataset->source_longest, error);
+
+	for (uint32_t i = 0; r == 0 && i < dataset->field_count; i++)
+		if (dataset->fields[i].type >= PACKIMG_FIELD_BYTES)
+			r = check_longest(dataset, "values of field ", dataset->fields[i].name,
+					  found->longest[i], dataset->fields[i].longest, error);
 	return r;
 }
 

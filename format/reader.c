@@ -5,7 +5,6 @@
 #include "format/base/text.h"
 #include "format/error.h"
 #include "format/header.h"
-#include "format/traits.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -118,6 +117,49 @@ static int fields_read(struct packimg *dataset, int fd, const char *name,
 	for (uint32_t i = 0; r == 0 && i < header->field_count; i++)
 		r = field_read(dataset, fd, name, section, &fields[i], error);
 	return r;
+}
+
+static int trait_read(struct packimg_field *field, const struct pimg_trait *trait)
+{
+	bool text = trait->kind == PIMG_VALUE_TEXT;
+
+	if (trait->reserved_0 || (text && field->type != PACKIMG_FIELD_BYTES) ||
+	    (trait->longest > 0 && field->type < PACKIMG_FIELD_BYTES))
+		return -EBADMSG;
+	field->longest = trait->longest;
+	if (text)
+		field->type = PACKIMG_FIELD_TEXT;
+	return 0;
+}
+
+/*
+ * What the file says of its fields beside names and types (SPEC.md, "Traits"), after the fields
+ * were read. A file of an earlier version has none, and nothing is known then. Whoever wrote the
+ * file can say anything: readers hold every value against it.
+ */
+static int traits_read(struct packimg *dataset, int fd, const char *name,
+		       const struct pimg_header *header, struct packimg_error *error)
+{
+	const struct pimg_section *section = header_section(header, PIMG_SECTION_TRAITS);
+	struct pimg_trait traits[PACKIMG_FIELDS_MAX + 1];
+	uint32_t count = header->field_count;
+
+	dataset->source_longest = PACKIMG_LONGEST_UNKNOWN;
+	if (!section)
+		return 0;
+	int r = header_pread(fd, name, traits, (count + 1) * sizeof(*traits), section->offset,
+			     error);
+	if (r < 0)
+		return r;
+	for (uint32_t i = 0; i < count; i++)
+		if (trait_read(&dataset->fields[i], &traits[i]) < 0)
+			return packimg_damaged(error,
+					       "%s: traits of field %.100s do not fit its type",
+					       name, dataset->fields[i].name);
+	if (traits[count].reserved_0 || traits[count].longest > PACKIMG_SOURCE_MAX)
+		return packimg_damaged(error, "%s: traits of the sources are damaged", name);
+	dataset->source_longest = traits[count].longest;
+	return 0;
 }
 
 /*
