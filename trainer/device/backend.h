@@ -148,9 +148,9 @@ struct device_node {
 	union {
 		struct {
 			uint32_t window_h, window_w, stride, pad;
-			/* of convolutions alone; groups is 1 of the others, pad_extra 0 */
-			uint32_t pad_extra, groups;
-		}; /* convolutions, linear layers and pools */
+			uint32_t pad_extra;
+			uint32_t groups; /* of convolutions and linear layers */
+		};                       /* convolutions, linear layers and pools */
 		struct device_input_spec input;
 		struct device_loss_spec loss;
 	};

@@ -381,6 +381,7 @@ struct device_pool_spec {
 	const char *name;
 	/* both ways; pad < window. Maximum ignores padding; average counts only what lies inside */
 	uint32_t window, stride, pad;
+	uint32_t pad_extra; /* below and to the right beyond pad; both together < window */
 };
 struct device_value *device_max_pool(struct device_graph *graph, struct device_value *x,
 				     const struct device_pool_spec *spec);

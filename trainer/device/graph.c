@@ -164,11 +164,12 @@ static struct device_shape infer_pool(struct device_graph *graph, struct device_
 	uint32_t window = node->window_h;
 	struct device_shape x = node->x->shape;
 
-	if (!window || node->pad >= window || !window_fits(node))
+	if (!window || (uint64_t)node->pad + node->pad_extra >= window || !window_fits(node))
 		record_failure(
 			graph, -EINVAL,
-			"%s: a window of %u with stride %u and padding %u does not fit %u x %u",
-			node->name, window, node->stride, node->pad, x.h, x.w);
+			"%s: a window of %u with stride %u, padding %u and %u more at the end "
+			"does not fit %u x %u",
+			node->name, window, node->stride, node->pad, node->pad_extra, x.h, x.w);
 	return graph->failure ? x : window_shape(node, x.c);
 }
 
@@ -571,7 +572,8 @@ static struct device_value *record_pool(struct device_graph *graph, enum device_
 					    .window_h = spec->window,
 					    .window_w = spec->window,
 					    .stride = spec->stride,
-					    .pad = spec->pad});
+					    .pad = spec->pad,
+					    .pad_extra = spec->pad_extra});
 }
 
 struct device_value *device_max_pool(struct device_graph *graph, struct device_value *x,

@@ -18,6 +18,7 @@ enum layer_kind {
 	LAYER_CONV,
 	LAYER_NORM,
 	LAYER_MAX_POOL,
+	LAYER_AVERAGE_POOL,
 	LAYER_GLOBAL_AVERAGE,
 	LAYER_GLOBAL_MAX,
 	LAYER_LINEAR,
@@ -47,7 +48,7 @@ struct layer {
 	 */
 	struct device_conv_spec conv;
 	struct device_norm norm; /* of conv.norm */
-	uint32_t window;         /* of a pool */
+	struct device_pool_spec pool;
 };
 
 struct model {
@@ -69,7 +70,8 @@ struct layer_conv {
 	const char *norm; /* name of the batch norm, NULL: none, and then a bias if `bias` */
 	int input;
 	uint32_t channels, window, stride, pad;
-	int residual; /* 0: none, since nothing adds the input itself */
+	uint32_t groups; /* 0 counts as 1 */
+	int residual;    /* 0: none, since nothing adds the input itself */
 	enum device_activation activation;
 	enum layer_init init;
 	bool bias;
@@ -80,8 +82,9 @@ int layer_conv(struct model *model, const struct layer_conv *conv);
 /* A norm of its own; frozen_gamma: gamma stays 1. */
 int layer_norm(struct model *model, const char *name, int input, bool frozen_gamma,
 	       enum device_activation activation);
-int layer_max_pool(struct model *model, const char *name, int input, uint32_t window,
-		   uint32_t stride, uint32_t pad);
+/* pad_extra: below and to the right beyond pad. */
+int layer_pool(struct model *model, enum layer_kind kind, const char *name, int input,
+	       const struct device_pool_spec *pool);
 int layer_global(struct model *model, const char *name, int input, enum layer_kind kind);
 int layer_linear(struct model *model, const char *name, int input, uint32_t outputs, bool bias);
 
@@ -95,8 +98,8 @@ void resnet_describe(struct model *model, const struct network *network,
 		     const struct recipe_model *recipe, uint32_t classes);
 void speednet_describe(struct model *model, const struct network *network,
 		       const struct recipe_model *recipe, uint32_t classes);
-/* Whether the first layer is the one for small images. */
-bool network_is_small(const struct network *network, const struct recipe_model *recipe);
+/* Never RECIPE_STEM_AUTO. */
+enum recipe_stem network_stem(const struct network *network, const struct recipe_model *recipe);
 
 /*
  * Weights [outputs][R][S][3] that decorrelate the R x S patches of normalised images and give them

@@ -111,7 +111,8 @@ int layer_conv(struct model *model, const struct layer_conv *conv)
 		return -1;
 	struct device_param_spec spec = {
 		.kind = DEVICE_CONV_WEIGHT,
-		.shape = {conv->channels, conv->window, conv->window, layer->channels},
+		.shape = {conv->channels, conv->window, conv->window,
+			  layer->channels / (conv->groups ? conv->groups : 1)},
 		.group = MODEL_WEIGHTS,
 		.frozen = conv->init == LAYER_INIT_WHITEN,
 	};
@@ -146,15 +147,14 @@ int layer_norm(struct model *model, const char *name, int input, bool frozen_gam
 	return model->failed ? -1 : model->layer_count;
 }
 
-int layer_max_pool(struct model *model, const char *name, int input, uint32_t window,
-		   uint32_t stride, uint32_t pad)
+int layer_pool(struct model *model, enum layer_kind kind, const char *name, int input,
+	       const struct device_pool_spec *pool)
 {
-	struct layer *layer = append(model, LAYER_MAX_POOL, name, input);
+	struct layer *layer = append(model, kind, name, input);
 	if (!layer)
 		return -1;
-	layer->window = window;
-	layer->conv.stride = stride;
-	layer->conv.pad = pad;
+	layer->pool = *pool;
+	layer->pool.name = layer->name;
 	return model->layer_count;
 }
 
@@ -202,16 +202,16 @@ static const struct row *find(const struct recipe_model *recipe)
 	return NULL;
 }
 
-bool network_is_small(const struct network *network, const struct recipe_model *recipe)
+enum recipe_stem network_stem(const struct network *network, const struct recipe_model *recipe)
 {
 	int stem = recipe->stem && !network->one_stem ? recipe->stem : network->stem;
-	return stem == RECIPE_STEM_CIFAR;
+	return stem ? (enum recipe_stem)stem : RECIPE_STEM_IMAGENET;
 }
 
 bool model_is_small(const struct recipe_model *recipe)
 {
 	const struct row *row = find(recipe);
-	return row && network_is_small(&row->network, recipe);
+	return row && network_stem(&row->network, recipe) == RECIPE_STEM_CIFAR;
 }
 
 int model_new(const struct recipe_model *recipe, uint32_t classes, struct device_params *params,
@@ -274,7 +274,6 @@ static struct device_value *record_layer(struct device_graph *graph, const struc
 {
 	struct device_value *x = values[layer->input];
 	struct device_conv_spec conv = layer->conv;
-	struct device_pool_spec pool = {conv.name, layer->window, conv.stride, conv.pad};
 	struct device_linear_spec linear = {conv.name, conv.weight, conv.bias, DEVICE_IDENTITY};
 	switch (layer->kind) {
 	case LAYER_CONV:
@@ -283,7 +282,9 @@ static struct device_value *record_layer(struct device_graph *graph, const struc
 	case LAYER_NORM:
 		return device_norm(graph, conv.name, x, conv.norm, NULL, conv.activation);
 	case LAYER_MAX_POOL:
-		return device_max_pool(graph, x, &pool);
+		return device_max_pool(graph, x, &layer->pool);
+	case LAYER_AVERAGE_POOL:
+		return device_average_pool(graph, x, &layer->pool);
 	case LAYER_GLOBAL_AVERAGE:
 		return device_global_average_pool(graph, conv.name, x);
 	case LAYER_GLOBAL_MAX:

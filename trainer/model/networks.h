@@ -14,6 +14,16 @@
 	X(resnet, resnet50, .channels = 64, .blocks = {3, 4, 6, 3}, .bottlenecks = true)           \
 	X(resnet, resnet101, .channels = 64, .blocks = {3, 4, 23, 3}, .bottlenecks = true)         \
 	X(resnet, resnet152, .channels = 64, .blocks = {3, 8, 36, 3}, .bottlenecks = true)         \
+	X(resnet, resnext50_32x4d, .channels = 64, .blocks = {3, 4, 6, 3}, .bottlenecks = true,    \
+	  .groups = 32, .group_width = 4)                                                          \
+	X(resnet, resnext101_32x8d, .channels = 64, .blocks = {3, 4, 23, 3}, .bottlenecks = true,  \
+	  .groups = 32, .group_width = 8)                                                          \
+	X(resnet, resnext101_64x4d, .channels = 64, .blocks = {3, 4, 23, 3}, .bottlenecks = true,  \
+	  .groups = 64, .group_width = 4)                                                          \
+	X(resnet, wide_resnet50_2, .channels = 64, .blocks = {3, 4, 6, 3}, .bottlenecks = true,    \
+	  .group_width = 128)                                                                      \
+	X(resnet, wide_resnet101_2, .channels = 64, .blocks = {3, 4, 23, 3}, .bottlenecks = true,  \
+	  .group_width = 128)                                                                      \
 	X(resnet, resnet_cifar, .channels = 16, .stem = RECIPE_STEM_CIFAR)                         \
 	X(speednet, speednet, .stem = RECIPE_STEM_CIFAR, .one_stem = true)
 /* clang-format on */
@@ -23,6 +33,11 @@ struct network {
 	uint32_t channels;  /* residual ones: of the first stage, and blocks of each */
 	uint32_t blocks[4]; /* none: of three stages, as many as model.depth says */
 	bool bottlenecks;
+	/*
+	 * of their 3 x 3: groups and, at 64 channels of the stage, channels of each; 0 counts as 1
+	 * of 64 (Xie et al. 2016, Zagoruyko and Komodakis 2016)
+	 */
+	uint32_t groups, group_width;
 	int stem;      /* enum recipe_stem that auto stands for; 0: imagenet's */
 	bool one_stem; /* model.stem has no meaning */
 };

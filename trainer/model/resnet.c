@@ -1,7 +1,10 @@
 /*
- * Residual networks (He, Zhang, Ren, Sun 2015). ResNet-18 to -152 in the layout and with the names
- * of torchvision's "v1.5": the stride of a bottleneck is in its 3 x 3. resnet_cifar is the paper's
- * section 4.2: three stages of 16, 32 and 64 channels, with projections.
+ * Residual networks (He, Zhang, Ren, Sun 2015), in the layout and with the names of torchvision,
+ * and of timm where torchvision has no such variant. ResNeXt: Xie, Girshick, Dollar, Tu, He 2016,
+ * arXiv:1611.05431; wide ones: Zagoruyko, Komodakis 2016, arXiv:1605.07146; the deep stem and the
+ * average in shortcuts: He, Zhang, Zhang, Zhang, Xie, Li 2018, arXiv:1812.01187, section 4
+ * (ResNet-C and ResNet-D). resnet_cifar is section 4.2 of the first: three stages of 16, 32 and 64
+ * channels, with projections.
  */
 #include "trainer/model/layers.h"
 
@@ -10,6 +13,9 @@
 struct stage {
 	uint32_t channels, blocks;
 	bool bottlenecks;
+	uint32_t groups, inner; /* of bottlenecks' 3 x 3, and the channels there */
+	bool stride_first;      /* the stride is in the 1 x 1 before it */
+	bool averages;          /* shortcuts */
 	float last_gamma;
 };
 
@@ -29,49 +35,70 @@ static struct name name_of(const char *block, const char *leaf)
 	return name;
 }
 
-/* Of a residual block; `number` of its main path, 0: its shortcut. Windows of 3 are padded. */
+/* A convolution and its norm in a residual block. Windows of 3 are padded. */
 struct unit {
-	unsigned number;
+	const char *conv, *norm; /* names */
 	uint32_t channels, window, stride;
+	enum device_activation activation;
+	uint32_t groups; /* 0 counts as 1 */
 	int residual;
-	float gamma;
+	bool last; /* of its block */
 };
 
-static int unit(struct model *model, const char *block, int input, const struct unit *unit)
+static int unit(struct model *model, const char *block, int input, const struct stage *stage,
+		const struct unit *unit)
 {
-	char conv[16] = "downsample.0", norm[16] = "downsample.1";
-	if (unit->number) {
-		snprintf(conv, sizeof(conv), "conv%u", unit->number);
-		snprintf(norm, sizeof(norm), "bn%u", unit->number);
-	}
 	return layer_conv(model, &(struct layer_conv){
-					 .name = name_of(block, conv).text,
-					 .norm = name_of(block, norm).text,
+					 .name = name_of(block, unit->conv).text,
+					 .norm = name_of(block, unit->norm).text,
 					 .input = input,
 					 .channels = unit->channels,
 					 .window = unit->window,
 					 .stride = unit->stride,
 					 .pad = unit->window / 2,
+					 .groups = unit->groups,
 					 .residual = unit->residual,
-					 .activation = unit->number ? DEVICE_RELU : DEVICE_IDENTITY,
-					 .gamma = unit->gamma,
+					 .activation = unit->activation,
+					 .gamma = unit->last ? stage->last_gamma : 1,
 				 });
+}
+
+/* timm counts the average among the layers also where there is none to take. */
+static int shortcut(struct model *model, const char *block, int x, const struct stage *stage,
+		    uint32_t stride)
+{
+	struct device_pool_spec average = {.window = 2, .stride = 2, .pad_extra = 1};
+	struct unit conv = {"downsample.0", "downsample.1", outputs_of(stage), 1, stride};
+
+	if (stage->averages) {
+		conv = (struct unit){"downsample.1", "downsample.2", outputs_of(stage), 1, 1};
+		if (stride == 2)
+			x = layer_pool(model, LAYER_AVERAGE_POOL,
+				       name_of(block, "downsample.0").text, x, &average);
+	}
+	return unit(model, block, x, stage, &conv);
 }
 
 static int block(struct model *model, const char *name, int input, const struct stage *stage,
 		 uint32_t stride, bool project)
 {
-	uint32_t channels = stage->channels, outputs = outputs_of(stage);
-	int shortcut = input, x = input;
-	if (project)
-		shortcut = unit(model, name, input, &(struct unit){0, outputs, 1, stride, 0, 1});
-	if (stage->bottlenecks)
-		x = unit(model, name, x, &(struct unit){1, channels, 1, 1, 0, 1});
-	x = unit(model, name, x,
-		 &(struct unit){stage->bottlenecks ? 2 : 1, channels, 3, stride, 0, 1});
-	return unit(model, name, x,
-		    &(struct unit){stage->bottlenecks ? 3 : 2, outputs, stage->bottlenecks ? 1 : 3,
-				   1, shortcut, stage->last_gamma});
+	uint32_t first = stage->stride_first ? stride : 1, outputs = outputs_of(stage);
+	uint32_t inner = stage->inner, groups = stage->groups;
+	int residual = project ? shortcut(model, name, input, stage, stride) : input;
+	const struct unit basic[] = {
+		{"conv1", "bn1", outputs, 3, stride, DEVICE_RELU},
+		{"conv2", "bn2", outputs, 3, 1, DEVICE_RELU, 1, residual, true},
+	};
+	const struct unit bottleneck[] = {
+		{"conv1", "bn1", inner, 1, first, DEVICE_RELU},
+		{"conv2", "bn2", inner, 3, stride / first, DEVICE_RELU, groups},
+		{"conv3", "bn3", outputs, 1, 1, DEVICE_RELU, 1, residual, true},
+	};
+	int x = input;
+
+	for (unsigned i = 0; i < (stage->bottlenecks ? 3 : 2); i++)
+		x = unit(model, name, x, stage, stage->bottlenecks ? &bottleneck[i] : &basic[i]);
+	return x;
 }
 
 static int stage(struct model *model, unsigned number, int x, uint32_t inputs,
@@ -87,19 +114,44 @@ static int stage(struct model *model, unsigned number, int x, uint32_t inputs,
 	return x;
 }
 
-static int stem(struct model *model, uint32_t channels, bool small)
+static int stem_conv(struct model *model, const char *name, const char *norm, int input,
+		     uint32_t channels, uint32_t window, uint32_t stride)
 {
-	int x = layer_conv(model, &(struct layer_conv){
-					  .name = "conv1",
-					  .norm = "bn1",
-					  .channels = channels,
-					  .window = small ? 3 : 7,
-					  .stride = small ? 1 : 2,
-					  .pad = small ? 1 : 3,
-					  .activation = DEVICE_RELU,
-					  .gamma = 1,
-				  });
-	return small ? x : layer_max_pool(model, "maxpool", x, 3, 2, 1);
+	return layer_conv(model, &(struct layer_conv){
+					 .name = name,
+					 .norm = norm,
+					 .input = input,
+					 .channels = channels,
+					 .window = window,
+					 .stride = stride,
+					 .pad = window / 2,
+					 .activation = DEVICE_RELU,
+					 .gamma = 1,
+				 });
+}
+
+static int stem(struct model *model, uint32_t channels, enum recipe_stem kind)
+{
+	uint32_t narrow = layer_width(0.5, channels);
+	int x = 0;
+	if (kind == RECIPE_STEM_CIFAR)
+		return stem_conv(model, "conv1", "bn1", x, channels, 3, 1);
+	if (kind == RECIPE_STEM_DEEP) {
+		x = stem_conv(model, "conv1.0", "conv1.1", x, narrow, 3, 2);
+		x = stem_conv(model, "conv1.3", "conv1.4", x, narrow, 3, 1);
+		x = stem_conv(model, "conv1.6", "bn1", x, channels, 3, 1);
+	} else {
+		x = stem_conv(model, "conv1", "bn1", x, channels, 7, 2);
+	}
+	return layer_pool(model, LAYER_MAX_POOL, "maxpool", x,
+			  &(struct device_pool_spec){.window = 3, .stride = 2, .pad = 1});
+}
+
+/* Of the 3 x 3 in bottlenecks, for a stage of so many channels. */
+static uint32_t inner_channels(const struct network *network, uint32_t channels)
+{
+	uint32_t each = channels * (network->group_width ? network->group_width : 64) / 64;
+	return (network->groups ? network->groups : 1) * (each ? each : 1);
 }
 
 void resnet_describe(struct model *model, const struct network *network,
@@ -107,14 +159,18 @@ void resnet_describe(struct model *model, const struct network *network,
 {
 	uint32_t by_depth = (uint32_t)(recipe->depth - 2) / 6;
 	uint32_t channels = layer_width(recipe->width, network->channels);
-	int x = stem(model, channels, network_is_small(network, recipe));
+	int x = stem(model, channels, network_stem(network, recipe));
 	for (unsigned s = 0; s < (*network->blocks ? 4 : 3); s++) {
 		struct stage next = {
 			.channels = layer_width(recipe->width, network->channels << s),
 			.blocks = *network->blocks ? network->blocks[s] : by_depth,
 			.bottlenecks = network->bottlenecks,
+			.groups = network->groups,
+			.stride_first = recipe->stride_in == RECIPE_STRIDE_IN_1X1,
+			.averages = recipe->downsample == RECIPE_DOWNSAMPLE_AVERAGE,
 			.last_gamma = recipe->zero_init ? 0 : 1,
 		};
+		next.inner = inner_channels(network, next.channels);
 		x = stage(model, s + 1, x, channels, &next);
 		channels = outputs_of(&next);
 	}

@@ -26,7 +26,8 @@ static int group(struct model *model, unsigned number, int x, uint32_t channels,
 	snprintf(name, sizeof(name), "group%u.conv1", number);
 	x = conv(model, name, x, channels);
 	snprintf(name, sizeof(name), "group%u.pool", number);
-	x = layer_max_pool(model, name, x, 2, 2, 0);
+	x = layer_pool(model, LAYER_MAX_POOL, name, x,
+		       &(struct device_pool_spec){.window = 2, .stride = 2});
 	snprintf(name, sizeof(name), "group%u.bn1", number);
 	x = layer_norm(model, name, x, true, activation);
 	snprintf(name, sizeof(name), "group%u.conv2", number);

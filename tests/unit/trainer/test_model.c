@@ -37,6 +37,13 @@ static void test_counts(void **state)
 		{"model.name=resnet34", 1000, 21797672},
 		{"model.name=resnet50", 1000, 25557032},
 		{"model.name=resnet101", 1000, 44549160},
+		{"model.name=resnext50_32x4d", 1000, 25028904},
+		{"model.name=resnext101_32x8d", 1000, 88791336},
+		{"model.name=resnext101_64x4d", 1000, 83455272},
+		{"model.name=wide_resnet50_2", 1000, 68883240},
+		{"model.name=resnet50 model.stride_in=1x1 model.downsample=average", 1000,
+		 25557032},
+		{"model.name=resnet50 model.stem=deep", 1000, 25576264},
 		{"model.name=resnet18 model.stem=cifar", 10, 11173962},
 		{"model.name=resnet_cifar model.depth=20", 10, 272474},
 		{"model.name=resnet_cifar model.depth=56", 10, 855770},
@@ -203,7 +210,7 @@ static void test_every_name(void **state)
 		word += length;
 		count++;
 	}
-	assert_int_equal(count, 7);
+	assert_int_equal(count, 12);
 }
 
 /* After whitening, the patches' second moments are the identity. */

@@ -111,7 +111,8 @@ static void mistakes(void **state)
 		"r.ini:2: is no text, and a recipe is an INI file");
 	refused(recipe, "[data]\nbatch_size = 3\n[model]\nname = resnet19\n",
 		"r.ini:4: model.name = \"resnet19\": expected one of resnet18|resnet34|resnet50|"
-		"resnet101|resnet152|resnet_cifar|speednet; did you mean resnet18?");
+		"resnet101|resnet152|resnext50_32x4d|resnext101_32x8d|resnext101_64x4d|"
+		"wide_resnet50_2|wide_resnet101_2|resnet_cifar|speednet; did you mean resnet18?");
 	refused(recipe, "[model]\nname = vit\n", "resnet_cifar|speednet");
 	assert_null(strstr(error, "did you mean"));
 	refused(recipe, "[model]\nname =\n", "r.ini:2: model.name = \"\": expected one of");

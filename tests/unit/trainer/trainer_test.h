@@ -1,6 +1,6 @@
 /*
  * What the trainer's tests share: a CPU device with a model on it, and weights and images made as
- * tests/golden/resnet18/make.py makes them.
+ * tests/golden/networks/make.py makes them.
  */
 #pragma once
 

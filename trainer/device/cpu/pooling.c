@@ -10,7 +10,7 @@
 
 struct window {
 	dnnl_memory_desc_t x, y;
-	dnnl_dims_t strides, kernel, padding;
+	dnnl_dims_t strides, kernel, padding, padding_end;
 };
 
 static int describe(struct cpu_graph *graph, const struct cpu_node *node, struct window *ret_window)
@@ -23,6 +23,7 @@ static int describe(struct cpu_graph *graph, const struct cpu_node *node, struct
 		ret_window->strides[i] = n->stride;
 		ret_window->kernel[i] = i ? n->window_w : n->window_h;
 		ret_window->padding[i] = n->pad;
+		ret_window->padding_end[i] = n->pad + n->pad_extra;
 	}
 	return r < 0 ? r : cpu_describe(&ret_window->y, n->y->shape, type, dnnl_nhwc);
 }
@@ -39,7 +40,8 @@ static int pooling_plan(struct cpu_graph *graph, struct cpu_node *node)
 		r = cpu_status(dnnl_pooling_forward_desc_init(
 			&pooling,
 			cpu_training(graph) ? dnnl_forward_training : dnnl_forward_inference,
-			node->ops->pooling, &w.x, &w.y, w.strides, w.kernel, w.padding, w.padding));
+			node->ops->pooling, &w.x, &w.y, w.strides, w.kernel, w.padding,
+			w.padding_end));
 	if (r == 0)
 		r = cpu_op_new(graph, &node->forward, &pooling, NULL);
 	if (r < 0)
@@ -74,7 +76,7 @@ static int pooling_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 	if (r == 0)
 		r = cpu_status(dnnl_pooling_backward_desc_init(&pooling, node->ops->pooling, &w.x,
 							       &w.y, w.strides, w.kernel, w.padding,
-							       w.padding));
+							       w.padding_end));
 	return r < 0 ? r : cpu_op_new(graph, &node->backward_data, &pooling, node->forward.desc);
 }
 

@@ -180,7 +180,7 @@ static struct tensor reference_logits(struct net *net, const struct tensor *x, b
 	struct tensor a2 = reference_layer(net, &a1, 3, &down, DEVICE_RELU, eval);
 	struct tensor b1 = reference_layer(net, &a2, 4, &a2, DEVICE_GELU, eval);
 	struct tensor b2 = reference_layer(net, &b1, 4, &a2, DEVICE_IDENTITY, eval);
-	struct tensor pooled = reference_pool(&b2, b2.shape.h, b2.shape.w, 1, 0, true);
+	struct tensor pooled = reference_pool(&b2, b2.shape.h, b2.shape.w, 1, 0, 0, true);
 	struct tensor logits = reference_conv(&pooled, &net->t[22], 1, 0, 0);
 
 	reference_bias(&logits, &net->t[23]);

@@ -84,11 +84,11 @@ static struct tensor reference(const struct fixture *f)
 	case OP_MAX_POOL:
 	case OP_AVERAGE_POOL:
 		y = reference_pool(&f->x, op->window, op->window, op->stride, op->pad,
-				   op->op == OP_AVERAGE_POOL);
+				   op->pad_extra, op->op == OP_AVERAGE_POOL);
 		break;
 	case OP_GLOBAL_AVERAGE:
 	case OP_GLOBAL_MAX:
-		y = reference_pool(&f->x, op->x.h, op->x.w, 1, 0, op->op == OP_GLOBAL_AVERAGE);
+		y = reference_pool(&f->x, op->x.h, op->x.w, 1, 0, 0, op->op == OP_GLOBAL_AVERAGE);
 		break;
 	default:
 		y = tensor_new(f->x.shape);
@@ -232,13 +232,13 @@ static struct device_value *record(struct fixture *f)
 					 &(struct device_layer_norm_spec){
 						 "op", f->p[GAMMA], f->p[BETA], (float)EPSILON});
 	case OP_MAX_POOL:
-		return device_max_pool(
-			f->graph, f->input,
-			&(struct device_pool_spec){"op", op->window, op->stride, op->pad});
+		return device_max_pool(f->graph, f->input,
+				       &(struct device_pool_spec){"op", op->window, op->stride,
+								  op->pad, op->pad_extra});
 	case OP_AVERAGE_POOL:
-		return device_average_pool(
-			f->graph, f->input,
-			&(struct device_pool_spec){"op", op->window, op->stride, op->pad});
+		return device_average_pool(f->graph, f->input,
+					   &(struct device_pool_spec){"op", op->window, op->stride,
+								      op->pad, op->pad_extra});
 	case OP_GLOBAL_AVERAGE:
 		return device_global_average_pool(f->graph, "op", f->input);
 	case OP_GLOBAL_MAX:
@@ -542,6 +542,8 @@ static const struct op_case cases[] = {
 	{OP_MAX_POOL, {2, 7, 9, 64}, 0, 3, 1, 1},
 	{OP_AVERAGE_POOL, {2, 8, 8, 16}, 0, 2, 2, 0},
 	{OP_AVERAGE_POOL, {2, 9, 7, 5}, 0, 3, 2, 1},
+	{OP_AVERAGE_POOL, {2, 9, 8, 6}, 0, 2, 2, 0, .pad_extra = 1},
+	{OP_MAX_POOL, {2, 9, 8, 6}, 0, 3, 2, 0, .pad_extra = 1},
 	{OP_GLOBAL_AVERAGE, {3, 4, 5, 19}},
 	{OP_GLOBAL_AVERAGE, {3, 2, 2, 600}},
 	{OP_GLOBAL_MAX, {3, 4, 3, 10}},

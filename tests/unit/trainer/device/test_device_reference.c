@@ -165,12 +165,13 @@ void reference_activate(struct tensor *x, enum device_activation activation)
 }
 
 struct tensor reference_pool(const struct tensor *x, uint32_t window_h, uint32_t window_w,
-			     uint32_t stride, uint32_t pad, bool average)
+			     uint32_t stride, uint32_t pad, uint32_t pad_extra, bool average)
 {
 	struct device_shape s = x->shape;
+	uint32_t pads = 2 * pad + pad_extra;
 	struct tensor y =
-		tensor_new((struct device_shape){s.n, (s.h + 2 * pad - window_h) / stride + 1,
-						 (s.w + 2 * pad - window_w) / stride + 1, s.c});
+		tensor_new((struct device_shape){s.n, (s.h + pads - window_h) / stride + 1,
+						 (s.w + pads - window_w) / stride + 1, s.c});
 
 	for (size_t i = 0; i < tensor_count(&y); i++) {
 		uint32_t c = (uint32_t)(i % s.c), q = (uint32_t)(i / s.c % y.shape.w);

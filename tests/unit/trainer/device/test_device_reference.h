@@ -42,7 +42,7 @@ void reference_add(struct tensor *x, const struct tensor *y);
 void reference_bias(struct tensor *x, const struct tensor *bias);
 void reference_activate(struct tensor *x, enum device_activation activation);
 struct tensor reference_pool(const struct tensor *x, uint32_t window_h, uint32_t window_w,
-			     uint32_t stride, uint32_t pad, bool average);
+			     uint32_t stride, uint32_t pad, uint32_t pad_extra, bool average);
 /* Mean loss over samples with a label. */
 double reference_loss(const struct tensor *logits, const int32_t *labels, double smoothing,
 		      double scale);

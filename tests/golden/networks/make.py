@@ -1,23 +1,26 @@
 #!/usr/bin/env python3
 """Makes the reference data that test_golden compares the trainer with.
 
-    python3 -m venv venv && venv/bin/pip install torch torchvision && venv/bin/python make.py
+    python3 -m venv venv && venv/bin/pip install torch torchvision timm && venv/bin/python make.py
 
 Everything is computed in double precision by PyTorch. Weights and images are not stored: both sides make them from the same
 counter-based generator (trainer/model/random.h), so only digests are kept: logits, losses, running statistics, and of each gradient
-its norm and a few entries. Three files come out:
+its norm and a few entries. These files come out:
 
-    reference.json    one forward and backward pass of torchvision's ResNet-18, 10 classes, 4 images of 64 x 64
+    NETWORK.json      one forward and backward pass of torchvision's or timm's network, 10 classes, 4 images of 64 x 64 (67 x 67
+                      where sides should be odd); of networks with many parameters, of every fifth
     trajectory.json   12 steps of SGD (Nesterov, weight decay, warm-up and cosine, label smoothing, EMA) on a ResNet-8
     airbench.json     5 steps of 10, one to an epoch, as airbench94 takes them (Keller Jordan, "94% on CIFAR-10 in 3.29 Seconds on a
                       Single GPU", 2024), with its published constants but the rate, a tenth, and the width, a quarter:
                       fewer maxima that rounding could decide
 """
+import functools
 import json
 import math
 import os
 
 import numpy as np
+import timm
 import torch
 import torchvision
 
@@ -103,10 +106,28 @@ def digest(t):
     return {"norm": flat.norm().item(), "entries": [flat[i].item() for i in at]}
 
 
-def reference():
-    model = torchvision.models.resnet18(num_classes=10).double()
+def stride_first(model):
+    """The published network: a bottleneck's stride in its first convolution."""
+    for block in model.modules():
+        if isinstance(block, torchvision.models.resnet.Bottleneck) and block.conv2.stride != (1, 1):
+            block.conv1.stride, block.conv2.stride = block.conv2.stride, (1, 1)
+    return model
+
+
+NETWORKS = {  # as test_golden.c lists them
+    "resnet18": lambda: torchvision.models.resnet18(num_classes=10),
+    "resnet50_v1": lambda: stride_first(torchvision.models.resnet50(num_classes=10)),
+    "resnet50d": lambda: timm.create_model("resnet50d", num_classes=10),
+    "resnext50_32x4d": lambda: torchvision.models.resnext50_32x4d(num_classes=10),
+    "wide_resnet50_2": lambda: torchvision.models.wide_resnet50_2(num_classes=10),
+}
+
+
+def pass_of(name):
+    model = NETWORKS[name]().double()
     fill(model, 1)
-    x, y = images(1, "images", 4, 64), labels(1, "labels", 4)
+    x, y = images(1, "images", 4, 67 if name == "resnet50d" else 64), labels(1, "labels", 4)
+    every = 1 if name == "resnet18" else 5
     x.requires_grad_(True)
     model.train()
     logits = model(x)
@@ -116,8 +137,9 @@ def reference():
         "loss": loss.item(),
         "logits": logits.detach().reshape(-1).tolist(),
         "input_gradient": digest(x.grad),
-        "gradients": {name: digest(p.grad) for name, p in model.named_parameters()},
-        "buffers": {name: digest(b) for name, b in model.named_buffers() if "running" in name},
+        "parameters": len(list(model.parameters())),
+        "gradients": {name: digest(p.grad) for name, p in list(model.named_parameters())[::every]},
+        "buffers": {name: digest(b) for name, b in list(model.named_buffers())[::every] if "running" in name},
     }
     model.eval()
     with torch.no_grad():
@@ -261,7 +283,8 @@ def rounded(value):
     return value
 
 
-for name, make in (("reference", reference), ("trajectory", trajectory), ("airbench", airbench)):
+made = {name: functools.partial(pass_of, name) for name in NETWORKS}
+for name, make in (made | {"trajectory": trajectory, "airbench": airbench}).items():
     with open(os.path.join(HERE, name + ".json"), "w") as file:
         json.dump({"torch": torch.__version__, **rounded(make())}, file, indent=0)
         file.write("\n")
