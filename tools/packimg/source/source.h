@@ -1,7 +1,7 @@
 /*
  * Where images come from. A source lists images one by one with what is known of each (name, class,
  * fields) and the place of its bytes in the store; it does not read the images. Each kind is a file
- * of its own behind the same two functions: folder, manifest (CSV or TSV), archive (tar, zip),
+ * of its own behind the same functions: folder, manifest (CSV or TSV), archive (tar, zip),
  * WebDataset shard. The order is deterministic: of sorted names in a folder, of rows in a manifest,
  * of members in an archive. One thread; an item's pointers are valid until the next call.
  */
