@@ -120,21 +120,6 @@ static bool is_feed(const struct opening *opening)
 	return opening->request->kind_case == LOADERD__REQUEST__KIND_OPEN_FEED;
 }
 
-static struct subscription_context context_of(struct session *session)
-{
-	struct server *server = session->server;
-	return (struct subscription_context){
-		.config = server->config,
-		.registry = &server->registry,
-		.rings = &server->rings,
-		.workers = pool_workers(server->pool),
-		.worker_indices = pool_worker_indices(server->pool),
-		.doorbell = session_ring,
-		.user = session,
-		.client = session->client,
-	};
-}
-
 static void give_to_chores(struct opening *opening, void (*run)(struct chore *),
 			   void (*done)(struct chore *))
 {
@@ -252,9 +237,8 @@ static void serve_feed(struct session *session, const Loaderd__OpenFeed *request
 static void run_start(struct chore *chore)
 {
 	struct opening *opening = (struct opening *)chore;
-	const struct subscription_context context = context_of(opening->session);
-	opening->error = subscription_start(opening->feed, &context, opening->files.fds,
-					    opening->files.count, &opening->refusal);
+	opening->error = subscription_start(opening->feed, opening->files.fds, opening->files.count,
+					    &opening->refusal);
 	incoming_deinit(&opening->files);
 }
 
@@ -289,10 +273,9 @@ void opening_flushed(struct session *session)
 static void run_prepare(struct chore *chore)
 {
 	struct opening *opening = (struct opening *)chore;
-	const struct subscription_context context = context_of(opening->session);
-	opening->error = subscription_new(opening->request->open_feed, &context, opening->feed_id,
-					  opening->files.fds, opening->files.count, &opening->feed,
-					  &opening->refusal);
+	opening->error = subscription_new(opening->request->open_feed, opening->session,
+					  opening->feed_id, opening->files.fds,
+					  opening->files.count, &opening->feed, &opening->refusal);
 	incoming_deinit(&opening->files);
 }
 

@@ -1,4 +1,4 @@
-/* What server.c, session.c, opening.c and status.c share. */
+/* What server.c, session.c, opening.c, subscription.c and status.c share. */
 #pragma once
 
 #include "loaderd/link.h"

@@ -1,7 +1,7 @@
 #include "loaderd/worker/subscription.h"
 
 #include "format/base/memory.h"
-#include "loaderd/worker/rings.h"
+#include "loaderd/worker/server_internal.h"
 #include "proto/framing.h"
 
 #include <errno.h>
@@ -94,10 +94,10 @@ static int check_request(const Loaderd__OpenFeed *request, const struct config *
 	return 0;
 }
 
-static int check_writable(const Loaderd__OpenFeed *request,
-			  const struct subscription_context *context, struct refusal *refusal)
+static int check_writable(const Loaderd__OpenFeed *request, const struct config *config,
+			  struct refusal *refusal)
 {
-	if (!request->writable || context->config->writable_rings)
+	if (!request->writable || config->writable_rings)
 		return 0;
 	return refuse_request(refusal, EPERM, "writable",
 			      "the daemon lets nobody map a ring writable; do without, or set "
@@ -108,8 +108,8 @@ static int open_dataset(struct subscription *subscription, const Loaderd__OpenFe
 			int *fds, uint32_t count, struct refusal *refusal)
 {
 	struct packimg_error error = {{0}};
-	int r = registry_acquire(subscription->registry, request->dataset, fds, count,
-				 &subscription->dataset, &error);
+	int r = registry_acquire(&subscription->session->server->registry, request->dataset, fds,
+				 count, &subscription->dataset, &error);
 	if (r < 0)
 		return refuse_request(refusal, -r, "dataset", "%s",
 				      error.text[0] != '\0' ? error.text : strerror(-r));
@@ -359,58 +359,59 @@ static void subscription_report(void *user, struct dataset *dataset, uint64_t in
 }
 
 static int subscription_prepare(struct subscription *subscription, const Loaderd__OpenFeed *request,
-				const struct subscription_context *context, int *fds,
-				uint32_t count, struct refusal *refusal)
+				int *fds, uint32_t count, struct refusal *refusal)
 {
 	struct batcher_options *options = &subscription->options;
-	int r = check_request(request, context->config, refusal);
+	const struct pool *pool = subscription->session->server->pool;
+	const struct config *config = subscription->session->server->config;
+	int r = check_request(request, config, refusal);
 	if (r == 0)
-		r = check_writable(request, context, refusal);
+		r = check_writable(request, config, refusal);
 	if (r == 0)
 		r = open_dataset(subscription, request, fds, count, refusal);
 	if (r < 0)
 		return r;
 	options->dataset = subscription->dataset;
 	options->bad = (enum batcher_bad)request->bad;
-	options->workers = context->workers;
-	options->worker_indices = context->worker_indices;
+	options->workers = pool_workers(pool);
+	options->worker_indices = pool_worker_indices(pool);
 	options->writable = request->writable;
 	r = set_order(options, request, refusal);
 	if (r == 0)
-		r = set_transform(options, request, context->config, refusal);
+		r = set_transform(options, request, config, refusal);
 	if (r == 0)
-		r = fields_choose(request, context->config, subscription->dataset, &options->fields,
+		r = fields_choose(request, config, subscription->dataset, &options->fields,
 				  refusal);
 	if (r < 0)
 		return r;
-	options->io = (struct io_options){.mode = choose_io(context->config, subscription->dataset),
-					  .bytes = context->config->readahead_bytes,
-					  .queue_depth = (unsigned)context->config->queue_depth};
-	choose_slots(options, request->slots, context->config->slots);
+	options->io = (struct io_options){.mode = choose_io(config, subscription->dataset),
+					  .bytes = config->readahead_bytes,
+					  .queue_depth = (unsigned)config->queue_depth};
+	choose_slots(options, request->slots, config->slots);
 	return 0;
 }
 
-int subscription_new(const Loaderd__OpenFeed *request, const struct subscription_context *context,
-		     uint64_t feed_id, int *fds, uint32_t count,
-		     struct subscription **ret_subscription, struct refusal *refusal)
+int subscription_new(const Loaderd__OpenFeed *request, struct session *session, uint64_t feed_id,
+		     int *fds, uint32_t count, struct subscription **ret_subscription,
+		     struct refusal *refusal)
 {
 	struct subscription *subscription = calloc(1, sizeof(*subscription));
 	if (!subscription)
 		return refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory");
 	*subscription = (struct subscription){
 		.id = feed_id,
-		.registry = context->registry,
+		.session = session,
 		.batch_size = request->batch_size,
 		.name = strdup(request->name),
 		.pipeline = strdup(request->pipeline),
 		.options = {.report = subscription_report,
-			    .report_user = context->registry,
-			    .doorbell = context->doorbell,
-			    .doorbell_user = context->user},
+			    .report_user = &session->server->registry,
+			    .doorbell = session_ring,
+			    .doorbell_user = session},
 	};
 	int r = !subscription->name || !subscription->pipeline
 			? refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory")
-			: subscription_prepare(subscription, request, context, fds, count, refusal);
+			: subscription_prepare(subscription, request, fds, count, refusal);
 	if (r < 0) {
 		subscription_free(subscription);
 		return r;
@@ -434,8 +435,8 @@ uint32_t subscription_wants_direct(const struct subscription *subscription)
 static int keep_direct(struct subscription *subscription, int *direct, uint32_t count,
 		       struct refusal *refusal)
 {
-	if (count == 0 ||
-	    !registry_same_files(subscription->registry, subscription->dataset, direct, count))
+	if (count == 0 || !registry_same_files(&subscription->session->server->registry,
+					       subscription->dataset, direct, count))
 		return 0;
 	subscription->direct = malloc(count * sizeof(*direct));
 	if (!subscription->direct)
@@ -449,9 +450,7 @@ static int keep_direct(struct subscription *subscription, int *direct, uint32_t 
 	return 0;
 }
 
-static int subscription_take_ring(struct subscription *subscription,
-				  const struct subscription_context *context,
-				  struct refusal *refusal)
+static int subscription_take_ring(struct subscription *subscription, struct refusal *refusal)
 {
 	struct batcher_options *options = &subscription->options;
 	struct ring_geometry geometry;
@@ -464,22 +463,20 @@ static int subscription_take_ring(struct subscription *subscription,
 			"%u slots of %u samples of %zu bytes are more than a ring can hold",
 			options->slots, options->order.batch_size,
 			transform_sample_size_max(options->transform));
-	int r = rings_take(context->rings, subscription->id, bytes, other_bytes, &options->ring_fd,
-			   &options->ack_fd, refusal);
+	int r = rings_take(&subscription->session->server->rings, subscription->id, bytes,
+			   other_bytes, &options->ring_fd, &options->ack_fd, refusal);
 	if (r < 0)
 		return r;
-	subscription->rings = context->rings;
 	subscription->bytes = bytes + other_bytes;
 	return 0;
 }
 
-int subscription_start(struct subscription *subscription,
-		       const struct subscription_context *context, int *direct, uint32_t count,
+int subscription_start(struct subscription *subscription, int *direct, uint32_t count,
 		       struct refusal *refusal)
 {
 	int r = keep_direct(subscription, direct, count, refusal);
 	if (r == 0)
-		r = subscription_take_ring(subscription, context, refusal);
+		r = subscription_take_ring(subscription, refusal);
 	if (r < 0)
 		return r;
 	r = batcher_new(&subscription->options, &subscription->batcher);
@@ -487,7 +484,8 @@ int subscription_start(struct subscription *subscription,
 		return refuse_request(refusal, -r, "slots", "no shared memory for the feed: %s",
 				      strerror(-r));
 	subscription->options.transform = NULL; /* the batcher's */
-	return rings_send(context->rings, subscription->id, context->client, refusal);
+	return rings_send(&subscription->session->server->rings, subscription->id,
+			  subscription->session->client, refusal);
 }
 
 void subscription_free(struct subscription *subscription)
@@ -497,12 +495,13 @@ void subscription_free(struct subscription *subscription)
 	batcher_free(subscription->batcher);
 	transform_free(subscription->options.transform);
 	if (subscription->dataset)
-		registry_release(subscription->registry, subscription->dataset);
+		registry_release(&subscription->session->server->registry, subscription->dataset);
 	for (uint32_t i = 0; i < subscription->options.io.direct_count; i++)
 		close(subscription->direct[i]);
 	free(subscription->direct);
-	if (subscription->rings)
-		rings_give_back(subscription->rings, subscription->id, subscription->bytes);
+	if (subscription->bytes > 0)
+		rings_give_back(&subscription->session->server->rings, subscription->id,
+				subscription->bytes);
 	free(subscription->name);
 	free(subscription->pipeline);
 	free(subscription);

@@ -10,20 +10,19 @@
 #include "loaderd/worker/registry.h"
 #include "proto/feed.pb-c.h"
 
-struct rings;
+struct session;
 
 enum { SUBSCRIPTION_TEXT_MAX = 1024 };
 
 struct subscription {
 	uint64_t id;
 	char *name, *pipeline;
-	struct registry *registry;
+	struct session *session; /* whose it is, and which it does not outlive */
 	struct dataset *dataset;
 	struct batcher_options options; /* until there is a batcher */
 	int *direct;                    /* as in options.io */
 	struct batcher *batcher;
-	struct rings *rings; /* from which it has one */
-	uint64_t bytes;      /* of its ring, and of what it reads into */
+	uint64_t bytes; /* of its ring, and of what it reads into; 0: it has none */
 	uint32_t batch_size;
 };
 
@@ -35,32 +34,21 @@ struct refusal {
 	char text[SUBSCRIPTION_TEXT_MAX];
 };
 
-struct subscription_context {
-	const struct config *config;
-	struct registry *registry;
-	struct rings *rings;
-	unsigned workers, worker_indices; /* of the pool */
-	void (*doorbell)(void *user);
-	void *user;
-	uint64_t client; /* the connection's number */
-};
-
 /*
  * The first step: everything but memory. Of the dataset's files fds those that are kept are set to
  * -1; the caller closes the rest. Negative errno with the refusal filled in. May take as long as
  * the storage takes.
  */
-int subscription_new(const Loaderd__OpenFeed *request, const struct subscription_context *context,
-		     uint64_t feed_id, int *fds, uint32_t count,
-		     struct subscription **ret_subscription, struct refusal *refusal);
+int subscription_new(const Loaderd__OpenFeed *request, struct session *session, uint64_t feed_id,
+		     int *fds, uint32_t count, struct subscription **ret_subscription,
+		     struct refusal *refusal);
 /* How many of the files the second step should also have opened with O_DIRECT. */
 uint32_t subscription_wants_direct(const struct subscription *subscription);
 /*
  * The second step; descriptors that are kept are set to -1. After an error subscription_free() is
  * all that is left to do.
  */
-int subscription_start(struct subscription *subscription,
-		       const struct subscription_context *context, int *direct, uint32_t count,
+int subscription_start(struct subscription *subscription, int *direct, uint32_t count,
 		       struct refusal *refusal);
 /* The batcher is in no pool. Accepts NULL. */
 void subscription_free(struct subscription *subscription);
