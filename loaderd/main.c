@@ -198,58 +198,43 @@ static void raise_descriptor_limit(void)
 	}
 }
 
-/* The sockets to serve on. */
-struct listeners {
-	int fds[16];
-	unsigned count;
-	int admin_fd;
-	bool own; /* opened here, to be removed in the end */
-};
-
-static int inherit_listener(int fd, struct listeners *ret_listeners, struct config_error *error)
+static int inherit_listener(int fd, struct supervisor_options *how, struct config_error *error)
 {
 	int listening = 0;
 	socklen_t size = sizeof(listening);
 	if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) < 0 || !listening)
 		return config_fail(error, -EINVAL, "--listen-fd %d: not a listening socket", fd);
-	ret_listeners->fds[ret_listeners->count++] = fd;
+	how->listen_fds[how->listen_count++] = fd;
 	return fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
 }
 
-static int find_listeners(const struct config *config, const struct arguments *arguments,
-			  struct listeners *ret_listeners, struct config_error *error)
+/* The sockets to serve on. */
+static int find_listeners(const struct arguments *arguments, struct supervisor_options *how,
+			  struct config_error *error)
 {
-	*ret_listeners = (struct listeners){.admin_fd = -1};
 	if (arguments->listen_fd >= 0)
-		return inherit_listener(arguments->listen_fd, ret_listeners, error);
-	int count = notify_listen_fds(ret_listeners->fds, 16, &ret_listeners->admin_fd);
-	if (count > 0) {
-		ret_listeners->count = (unsigned)count;
-		return 0;
-	}
-	ret_listeners->own = true;
-	int r = listen_open(config, &ret_listeners->fds[0], &ret_listeners->admin_fd, error);
-	ret_listeners->count = r == 0;
-	return r;
+		return inherit_listener(arguments->listen_fd, how, error);
+	int count = notify_listen_fds(how->listen_fds, SUPERVISOR_LISTENERS_MAX, &how->admin_fd);
+	how->activated = count > 0;
+	how->listen_count = how->activated ? (unsigned)count : 1;
+	return how->activated ? 0
+			      : listen_open(how->config, how->listen_fds, &how->admin_fd, error);
 }
 
 static int main_serve(const struct config *config, const struct arguments *arguments)
 {
 	struct config_error error = {{0}};
-	struct listeners listeners;
-	int r = find_listeners(config, arguments, &listeners, &error);
+	struct supervisor_options how = {
+		.config = config,
+		.admin_fd = -1,
+		.lifeline_fd = arguments->lifeline_fd,
+		.private_only = arguments->private_only,
+	};
+	int r = find_listeners(arguments, &how, &error);
 	if (r == 0) {
-		struct supervisor_options how = {
-			.config = config,
-			.listen_fds = listeners.fds,
-			.listen_count = listeners.count,
-			.admin_fd = listeners.admin_fd,
-			.lifeline_fd = arguments->lifeline_fd,
-			.activated = arguments->listen_fd < 0 && !listeners.own,
-			.private_only = arguments->private_only,
-		};
 		r = supervisor_run(&how, &error);
-		if (listeners.own)
+		/* opened here */
+		if (arguments->listen_fd < 0 && !how.activated)
 			listen_remove(config);
 	}
 	if (r < 0)

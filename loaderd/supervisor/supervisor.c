@@ -25,7 +25,6 @@
 
 enum {
 	ACCEPTS_PER_TURN = 16,
-	LISTENERS_MAX = 16,
 	ACCEPT_AGAIN_MS = 100, /* when there were no descriptors for a connection */
 	ACCEPT_SHORT_MS = 10,  /* when few are left: those that are being closed are free soon */
 	END_MS = 2000,         /* for workers that have been told to end now, or killed */
@@ -48,7 +47,7 @@ struct supervisor {
 	struct closer *closer;
 	int epoll_fd;
 	struct watched signals, lifeline;
-	struct listener listeners[LISTENERS_MAX + 1];
+	struct listener listeners[SUPERVISOR_LISTENERS_MAX + 1];
 	unsigned listener_count;
 	bool accepting;
 	uint64_t accept_again_ns; /* 0: not waiting for descriptors */
@@ -227,7 +226,7 @@ static void refuse_descriptors(int listen_fd)
 
 static void add_listener(struct supervisor *supervisor, int fd, bool admin)
 {
-	if (fd < 0 || supervisor->listener_count > LISTENERS_MAX)
+	if (fd < 0 || supervisor->listener_count > SUPERVISOR_LISTENERS_MAX)
 		return;
 	refuse_descriptors(fd);
 	supervisor->listeners[supervisor->listener_count++] = (struct listener){

@@ -10,9 +10,11 @@
 
 #include <stdbool.h>
 
+enum { SUPERVISOR_LISTENERS_MAX = 16 };
+
 struct supervisor_options {
-	const struct config *config; /* lives as long as the supervisor */
-	const int *listen_fds;       /* listening sockets, taken over */
+	const struct config *config;              /* lives as long as the supervisor */
+	int listen_fds[SUPERVISOR_LISTENERS_MAX]; /* listening sockets, taken over */
 	unsigned listen_count;
 	int admin_fd; /* of the administrator; -1: none */
 	/* the sockets are systemd's: while stopping, leave new connections to the next daemon */
