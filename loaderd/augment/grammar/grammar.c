@@ -49,6 +49,16 @@ static void skip_space(struct parser *parser)
 		parser->at++;
 }
 
+/* Takes a character and the space after it, if it stands here. */
+static bool take_mark(struct parser *parser, char mark)
+{
+	if (parser->text[parser->at] != mark)
+		return false;
+	parser->at++;
+	skip_space(parser);
+	return true;
+}
+
 static bool is_digit(char c)
 {
 	return c >= '0' && c <= '9';
@@ -413,15 +423,13 @@ static int parse_argument(struct parser *parser, const struct rule *rule, unsign
 
 	take_word(parser, key);
 	skip_space(parser);
-	keyed = key[0] && parser->text[parser->at] == '=';
+	keyed = key[0] && take_mark(parser, '=');
 	if (keyed) {
 		for (index = 0; index < PARAMETERS_MAX && rule->parameters[index].key; index++)
 			if (strcmp(rule->parameters[index].key, key) == 0)
 				break;
 		if (index == PARAMETERS_MAX || !rule->parameters[index].key)
 			return grammar_fail_key(parser->error, position, rule, key);
-		parser->at++;
-		skip_space(parser);
 	} else {
 		parser->at = position;
 		index = (*positional)++;
@@ -441,15 +449,9 @@ static int parse_arguments(struct parser *parser, const struct rule *rule, struc
 	int r;
 
 	skip_space(parser);
-	if (parser->text[parser->at] != '(')
+	if (!take_mark(parser, '('))
 		return 0;
-	parser->at++;
-	skip_space(parser);
-	if (parser->text[parser->at] == ')') {
-		parser->at++;
-		return 0;
-	}
-	for (;;) {
+	for (bool more = parser->text[parser->at] != ')'; more; more = take_mark(parser, ',')) {
 		if (count < 2)
 			positions[count] = parser->at;
 		r = parse_argument(parser, rule, &positional, step, values);
@@ -458,13 +460,9 @@ static int parse_arguments(struct parser *parser, const struct rule *rule, struc
 		if (r < 0)
 			return r;
 		skip_space(parser);
-		if (parser->text[parser->at] == ')')
-			break;
-		if (parser->text[parser->at] != ',')
-			return fail_expected(parser, "',' or ')' in %s(...)", rule->name);
-		parser->at++;
-		skip_space(parser);
 	}
+	if (parser->text[parser->at] != ')')
+		return fail_expected(parser, "',' or ')' in %s(...)", rule->name);
 	parser->at++;
 	return 0;
 }
