@@ -49,20 +49,22 @@ static void resize_horizontal(const struct resize_pass *pass, uint32_t block, ui
 	}
 }
 
+/* Element i of a row that is made, with so many fractional bits less than its products have. */
+static int32_t vertical_element(const struct resize_terms *terms, uint32_t i, int shift)
+{
+	int32_t sum = 1 << (shift - 1);
+
+	for (uint32_t k = 0; k < terms->count; k++)
+		sum += (int16_t)terms->pairs[k][i] * (int16_t)terms->weights[k] +
+		       (terms->pairs[k][i] >> 16) * (terms->weights[k] >> 16);
+	return sum >> shift;
+}
+
 static void resize_vertical(const struct resize_terms *terms, uint32_t size, uint8_t *output,
 			    bool stream)
 {
-	const int32_t *const *pairs = terms->pairs, *weights = terms->weights;
-	const int shift = RESIZE_WEIGHT_BITS + RESIZE_BETWEEN_BITS;
-
-	for (uint32_t i = 0; i < size; i++) {
-		int32_t sum = 1 << (shift - 1);
-
-		for (uint32_t k = 0; k < terms->count; k++)
-			sum += (int16_t)pairs[k][i] * (int16_t)weights[k] +
-			       (pairs[k][i] >> 16) * (weights[k] >> 16);
-		output[i] = (uint8_t)(sum >> shift);
-	}
+	for (uint32_t i = 0; i < size; i++)
+		output[i] = (uint8_t)vertical_element(terms, i, VERTICAL_SHIFT);
 }
 
 static int32_t saturate16(int32_t value)
@@ -80,27 +82,16 @@ static int32_t multiply(int32_t value, int32_t factor)
 	return (value * factor + (1 << 14)) >> 15;
 }
 
-/* Element i of a plane, 8.7 fixed point. */
-static int32_t plane_value(const struct resize_terms *plane, uint32_t i)
-{
-	const int shift = RESIZE_WEIGHT_BITS + RESIZE_BETWEEN_BITS - RESIZE_COLOUR_BITS;
-	int32_t sum = 1 << (shift - 1);
-
-	for (uint32_t k = 0; k < plane->count; k++)
-		sum += (int16_t)plane->pairs[k][i] * (int16_t)plane->weights[k] +
-		       (plane->pairs[k][i] >> 16) * (plane->weights[k] >> 16);
-	return sum >> shift;
-}
-
 static void resize_colour(const struct resize_terms planes[3], uint32_t count, uint32_t channels,
 			  uint8_t *output)
 {
 	const int32_t half = 1 << (RESIZE_COLOUR_BITS - 1), middle = 128 << RESIZE_COLOUR_BITS;
+	const int shift = VERTICAL_SHIFT - RESIZE_COLOUR_BITS; /* to 8.7 fixed point */
 
 	for (uint32_t i = 0; i < count; i++, output += channels) {
-		int32_t y = plane_value(&planes[0], i) + half;
-		int32_t cb = plane_value(&planes[1], i) - middle;
-		int32_t cr = plane_value(&planes[2], i) - middle;
+		int32_t y = vertical_element(&planes[0], i, shift) + half;
+		int32_t cb = vertical_element(&planes[1], i, shift) - middle;
+		int32_t cr = vertical_element(&planes[2], i, shift) - middle;
 		int32_t red = cr + multiply(cr, RESIZE_RED_CR);
 		int32_t green = multiply(cb, RESIZE_GREEN_CB) + multiply(cr, RESIZE_GREEN_CR) - cr;
 		int32_t blue = 2 * cb + multiply(cb, RESIZE_BLUE_CB);
