@@ -18,14 +18,31 @@ struct flight {
 	uint64_t ticket, step;
 };
 
+/*
+ * Batches that the device may have: while one computes, the next is fetched, copied and queued. A
+ * feed has at least as many slots.
+ */
+enum { FLIGHTS_MAX = 2 };
+
+/* One pass over this rank's share of the evaluation set. */
+struct pass {
+	struct run *run;
+	struct run_feed feed;
+	struct view views[VIEWS_MAX];
+	unsigned view_count;
+	struct flight flights[FLIGHTS_MAX]; /* oldest first */
+	unsigned count;
+	struct checkpoint_totals *totals;
+};
+
 /* Feeds a batch and queues its forward pass. */
-static int launch(struct run *run, struct device_graph *graph, const struct device_batch *batch,
-		  enum device_slot weights, struct flight *flight)
+static int launch(struct run *run, const struct device_batch *batch, struct flight *flight)
 {
+	struct device_graph *graph = run->eval.graph;
 	int r = device_feed(graph, batch, &flight->ticket);
 	if (r)
 		return fail_evaluation(run, r);
-	r = device_evaluate(graph, weights, &flight->step);
+	r = device_evaluate(graph, run_weights(run), &flight->step);
 	if (r) {
 		fail_evaluation(run, r);
 		device_fed(graph, flight->ticket, true); /* its memory may go */
@@ -33,16 +50,15 @@ static int launch(struct run *run, struct device_graph *graph, const struct devi
 	return r;
 }
 
-static int land(struct run *run, struct device_graph *graph, const struct flight *flight,
-		struct device_results *results)
+static int land(struct run *run, const struct flight *flight, struct device_results *results)
 {
-	int r = device_results(graph, flight->step, true, results);
+	int r = device_results(run->eval.graph, flight->step, true, results);
 	/*
 	 * Done once the results are there; the ticket is asked for all the same, as its contract
 	 * wants.
 	 */
 	if (!r)
-		r = device_fed(graph, flight->ticket, true);
+		r = device_fed(run->eval.graph, flight->ticket, true);
 	return r ? fail_evaluation(run, r) : 0;
 }
 
@@ -56,8 +72,7 @@ struct view_memory {
  * Adds the weighted logits of one view of a batch. moved: made before, for another view of that
  * shift.
  */
-static int add_view(struct run *run, struct device_graph *graph, const struct view *view,
-		    const struct device_batch *batch, enum device_slot weights,
+static int add_view(struct run *run, const struct view *view, const struct device_batch *batch,
 		    struct view_memory *memory)
 {
 	struct device_batch images = *batch;
@@ -66,12 +81,12 @@ static int add_view(struct run *run, struct device_graph *graph, const struct vi
 	if (view->shift)
 		images.images = memory->moved;
 	images.flip = view->flip;
-	int r = launch(run, graph, &images, weights, &flight);
+	int r = launch(run, &images, &flight);
 	if (!r)
-		r = land(run, graph, &flight, &results);
+		r = land(run, &flight, &results);
 	if (r)
 		return r;
-	r = device_logits(graph, memory->logits);
+	r = device_logits(run->eval.graph, memory->logits);
 	if (r)
 		return fail_evaluation(run, r);
 	size_t values = (size_t)run->eval.count * run->data.classes;
@@ -80,10 +95,11 @@ static int add_view(struct run *run, struct device_graph *graph, const struct vi
 	return 0;
 }
 
-static int add_views(struct run *run, struct device_graph *graph, const struct view *views,
-		     unsigned count, const struct device_batch *batch, enum device_slot weights,
+static int add_views(struct pass *pass, const struct device_batch *batch,
 		     struct view_memory *memory)
 {
+	struct run *run = pass->run;
+	const struct view *views = pass->views;
 	struct views_images images = {
 		.pixels = batch->images,
 		.count = batch->count,
@@ -101,25 +117,24 @@ static int add_views(struct run *run, struct device_graph *graph, const struct v
 				       images.pixel_size);
 	if (!memory->sum || !memory->logits || (shifts && !memory->moved))
 		return run_fail(run, -ENOMEM, "out of memory");
-	for (unsigned i = 0; i < count && !r; i++) {
+	for (unsigned i = 0; i < pass->view_count && !r; i++) {
 		if (views[i].shift && views[i].shift != views[i - 1].shift)
 			views_move(&images, views[i].shift, memory->moved);
-		r = add_view(run, graph, &views[i], batch, weights, memory);
+		r = add_view(run, &views[i], batch, memory);
 	}
 	return r;
 }
 
 /* Scores the averaged logits of several views. */
-static int score_views(struct run *run, struct device_graph *graph, const struct view *views,
-		       unsigned count, const struct device_batch *batch, enum device_slot weights,
-		       struct checkpoint_totals *totals)
+static int score_views(struct pass *pass, const struct device_batch *batch)
 {
+	struct checkpoint_totals *totals = pass->totals;
 	struct view_memory memory = {0};
 	struct score score = {0};
-	int r = add_views(run, graph, views, count, batch, weights, &memory);
+	int r = add_views(pass, batch, &memory);
 	if (!r)
-		score_add(&score, memory.sum, batch->labels, batch->count, run->data.classes,
-			  model_logit_scale(run->model));
+		score_add(&score, memory.sum, batch->labels, batch->count, pass->run->data.classes,
+			  model_logit_scale(pass->run->model));
 	free(memory.sum);
 	free(memory.logits);
 	free(memory.moved);
@@ -131,10 +146,8 @@ static int score_views(struct run *run, struct device_graph *graph, const struct
 }
 
 /* The graph for a batch, and the batch as it takes it. */
-static int prepare(struct run *run, const struct feed_batch *batch, struct device_graph **ret_graph,
-		   struct device_batch *ret_images)
+static int prepare(struct run *run, const struct feed_batch *batch, struct device_batch *ret_images)
 {
-	uint32_t size = data_val_share(&run->data);
 	uint64_t shift = run->recipe->train.eval_shift;
 	int r = run_device_batch(run, batch, "data.val_pipeline", ret_images);
 	if (!r && (shift >= batch->height || shift >= batch->width))
@@ -144,34 +157,19 @@ static int prepare(struct run *run, const struct feed_batch *batch, struct devic
 				(unsigned long long)shift, batch->width, batch->height,
 				(batch->width < batch->height ? batch->width : batch->height) - 1);
 	return r ? r
-		 : run_graph_for(run, DEVICE_EVAL, size, batch->height, batch->width, ret_graph);
+		 : run_graph_for(run, DEVICE_EVAL, data_val_share(&run->data), batch->height,
+				 batch->width);
 }
-
-/*
- * Batches that the device may have: while one computes, the next is fetched, copied and queued. A
- * feed has at least as many slots.
- */
-enum { FLIGHTS_MAX = 2 };
-
-/* One pass over this rank's share of the evaluation set. */
-struct pass {
-	struct run *run;
-	enum device_slot weights;
-	struct feed *feed;
-	struct flight flights[FLIGHTS_MAX]; /* oldest first */
-	unsigned count;
-	struct checkpoint_totals *totals;
-};
 
 /* Sums results, in the order of the batches, until no more than `down_to` are awaited. */
 static int collect(struct pass *pass, unsigned down_to)
 {
 	while (pass->count > down_to) {
 		struct device_results results;
-		int r = land(pass->run, pass->run->eval.graph, &pass->flights[0], &results);
+		int r = land(pass->run, &pass->flights[0], &results);
 		if (r)
 			return r;
-		feed_release(pass->feed, &pass->flights[0].batch);
+		feed_release(pass->feed.feed, &pass->flights[0].batch);
 		pass->count--;
 		memmove(pass->flights, pass->flights + 1, pass->count * sizeof(pass->flights[0]));
 		run_add(pass->totals, &results);
@@ -191,38 +189,35 @@ static void abandon(struct pass *pass)
 static int evaluate_batch(struct pass *pass, const struct feed_batch *batch)
 {
 	struct run *run = pass->run;
-	struct device_graph *graph;
 	struct device_batch images;
-	struct view views[VIEWS_MAX];
-	unsigned count = views_of(&run->recipe->train, views);
 	int r = 0;
 	/* A new size: nothing may be under way in the graph that goes. */
 	if (batch->height != run->eval.height || batch->width != run->eval.width)
 		r = collect(pass, 0);
 	if (!r)
-		r = prepare(run, batch, &graph, &images);
+		r = prepare(run, batch, &images);
 	if (r)
 		return r;
-	if (count > 1) {
-		r = score_views(run, graph, views, count, &images, pass->weights, pass->totals);
-		feed_release(pass->feed, batch);
+	if (pass->view_count > 1) {
+		r = score_views(pass, &images);
+		feed_release(pass->feed.feed, batch);
 		return r;
 	}
 	struct flight *flight = &pass->flights[pass->count];
 	flight->batch = *batch;
-	r = launch(run, graph, &images, pass->weights, flight);
+	r = launch(run, &images, flight);
 	if (r)
 		return r;
 	pass->count++;
 	return collect(pass, FLIGHTS_MAX - 1);
 }
 
-/* NULL: there is nothing for this rank. */
-static int open_feed(struct run *run, struct feed **ret_feed, struct run_ring *ret_ring)
+/* Without a feed: there is nothing for this rank. */
+static int open_feed(struct run *run, struct run_feed *ret_feed)
 {
 	/* The pipeline of the epoch that was just trained, not of the one to come. */
 	uint64_t epoch = run->state.step ? (run->state.step - 1) / run->state.batches_per_epoch : 0;
-	return run_open_feed(run, DATA_VAL, epoch, 0, ret_feed, ret_ring);
+	return run_open_feed(run, DATA_VAL, epoch, 0, ret_feed);
 }
 
 /*
@@ -268,24 +263,22 @@ static int check_element(struct run *run, const struct feed_batch *batch)
 int run_try_evaluation(struct run *run)
 {
 	char error[DATA_ERROR_MAX] = "";
-	struct feed *feed = NULL;
+	struct run_feed feed = {0};
 	struct feed_batch batch;
-	struct device_graph *graph;
 	struct device_batch images;
 	double wait = 0;
-	struct run_ring ring = {0};
-	int r = *run->recipe->data.val ? open_feed(run, &feed, &ring) : 0;
-	if (r || !feed)
+	int r = *run->recipe->data.val ? open_feed(run, &feed) : 0;
+	if (r || !feed.feed)
 		return r;
-	r = run_next_batch(run, feed, &ring, &batch, &wait, error);
+	r = run_next_batch(run, &feed, &batch, &wait, error);
 	if (r < 0)
 		run_fail(run, r, "data.val, data.val_pipeline: %s",
 			 r == -EINTR ? "stopped before the first step" : error);
 	else if (r != FEED_END)
 		r = check_element(run, &batch);
 	if (!r)
-		r = prepare(run, &batch, &graph, &images);
-	run_close_feed(run, feed, &ring);
+		r = prepare(run, &batch, &images);
+	run_close_feed(run, &feed);
 	return r < 0 ? r : 0;
 }
 
@@ -297,21 +290,19 @@ static int lose(struct run *run, int r)
 }
 
 /* This rank's share. */
-static int evaluate_share(struct run *run, enum device_slot weights,
-			  struct checkpoint_totals *totals)
+static int evaluate_share(struct run *run, struct checkpoint_totals *totals)
 {
 	char error[DATA_ERROR_MAX] = "";
-	struct pass pass = {.run = run, .weights = weights, .totals = totals};
+	struct pass pass = {.run = run, .totals = totals};
 	struct feed_batch batch;
-	struct run_ring ring;
 	double wait = 0;
-	int r = open_feed(run, &pass.feed, &ring);
-	if (r || !pass.feed)
+	int r = open_feed(run, &pass.feed);
+	if (r || !pass.feed.feed)
 		return lose(run, r);
+	pass.view_count = views_of(&run->recipe->train, pass.views);
 	while (!r) {
-		r = *run->options.stop
-			    ? -EINTR
-			    : run_next_batch(run, pass.feed, &ring, &batch, &wait, error);
+		r = *run->options.stop ? -EINTR
+				       : run_next_batch(run, &pass.feed, &batch, &wait, error);
 		if (r < 0 && r != -EINTR)
 			r = lose(run, run_fail(run, r, "evaluation: %s", error));
 		else if (!r)
@@ -320,12 +311,12 @@ static int evaluate_share(struct run *run, enum device_slot weights,
 	if (r == FEED_END)
 		r = collect(&pass, 0);
 	abandon(&pass);
-	run_close_feed(run, pass.feed, &ring);
+	run_close_feed(run, &pass.feed);
 	return r;
 }
 
 /* All of them. */
-static int evaluate_all(struct run *run, enum device_slot weights, struct checkpoint_totals *totals)
+static int evaluate_all(struct run *run, struct checkpoint_totals *totals)
 {
 	struct checkpoint_totals own = {0};
 	/* Running statistics that each rank keeps for itself: rank 0's are what is saved. */
@@ -333,7 +324,7 @@ static int evaluate_all(struct run *run, enum device_slot weights, struct checkp
 			? 0
 			: ranks_share_params(run->comm, run->params, true, run->error);
 	if (!r)
-		r = evaluate_share(run, weights, &own);
+		r = evaluate_share(run, &own);
 	if (r < 0 && r != -EINTR)
 		return r;
 	double sums[] = {own.loss,         (double)own.samples, (double)own.top1,
@@ -348,9 +339,9 @@ static int evaluate_all(struct run *run, enum device_slot weights, struct checkp
 	return sums[4] > 0 ? -EINTR : sums[5] > 0 ? RUN_LOST : 0;
 }
 
-static int note(struct run *run, const struct checkpoint_totals *totals, enum device_slot weights,
-		double seconds)
+static int note(struct run *run, const struct checkpoint_totals *totals, double seconds)
 {
+	bool averaged = run_weights(run) == DEVICE_EMA;
 	struct checkpoint_state *state = &run->state;
 	double n = (double)totals->samples;
 	double epoch = run_epoch(run, state->step);
@@ -364,7 +355,7 @@ static int note(struct run *run, const struct checkpoint_totals *totals, enum de
 		      "images, %.1f s%s)",
 		      epoch, state->eval_loss, 100 * state->eval_top1, 100 * state->eval_top5,
 		      (unsigned long long)totals->samples, seconds,
-		      weights == DEVICE_EMA ? ", averaged weights" : "");
+		      averaged ? ", averaged weights" : "");
 	struct journal *journal = run->journal;
 	if (!journal)
 		return 0;
@@ -374,12 +365,12 @@ static int note(struct run *run, const struct checkpoint_totals *totals, enum de
 	journal_number(journal, "top1", state->eval_top1);
 	journal_number(journal, "top5", state->eval_top5);
 	journal_count(journal, "samples", totals->samples);
-	journal_text(journal, "weights", weights == DEVICE_EMA ? "ema" : "value");
+	journal_text(journal, "weights", averaged ? "ema" : "value");
 	journal_number(journal, "seconds", seconds);
 	return run_end_line(run, journal, "log.jsonl");
 }
 
-static int keep_best(struct run *run, enum device_slot weights)
+static int keep_best(struct run *run)
 {
 	struct checkpoint_state *state = &run->state;
 	if (state->eval_top1 <= state->best_top1)
@@ -391,26 +382,24 @@ static int keep_best(struct run *run, enum device_slot weights)
 	char text[128];
 	snprintf(text, sizeof(text), "step %llu, top-1 %.6g, top-5 %.6g",
 		 (unsigned long long)state->step, state->eval_top1, state->eval_top5);
-	return run_export(run, "best.safetensors", weights, text);
+	return run_export(run, "best.safetensors", text);
 }
 
 int run_evaluate(struct run *run)
 {
 	struct checkpoint_totals totals = {0};
-	enum device_slot weights =
-		run->recipe->train.ema > 0 && run->state.step ? DEVICE_EMA : DEVICE_VALUE;
 	double start = clock_s(CLOCK_MONOTONIC);
-	int r = evaluate_all(run, weights, &totals);
+	int r = evaluate_all(run, &totals);
 	if (r)
 		return r;
 	if (!totals.samples)
 		return run_fail_everywhere(run, -EINVAL, "data.val = %s has no sample with a label",
 					   run->recipe->data.val);
-	r = note(run, &totals, weights, clock_s(CLOCK_MONOTONIC) - start);
+	r = note(run, &totals, clock_s(CLOCK_MONOTONIC) - start);
 	struct checkpoint_state *state = &run->state;
 	plateau_evaluated(&state->plateau, &run->recipe->schedule, state->eval_loss,
 			  state->eval_top1);
-	return r ? r : keep_best(run, weights);
+	return r ? r : keep_best(run);
 }
 
 /*

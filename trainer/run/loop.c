@@ -83,7 +83,7 @@ static int release_held(struct run *run, bool wait)
 			return 0;
 		if (r)
 			return fail_step(run, r, "copying a batch");
-		feed_release(run->feed, &run->held[0].batch);
+		feed_release(run->feed.feed, &run->held[0].batch);
 		run->held_count--;
 		memmove(run->held, run->held + 1, run->held_count * sizeof(run->held[0]));
 	}
@@ -95,8 +95,7 @@ static int next_batch(struct run *run)
 	char error[DATA_ERROR_MAX] = "";
 	struct checkpoint_state *state = &run->state;
 	if (!run->has_batch) {
-		int r = run_next_batch(run, run->feed, &run->ring, &run->batch,
-				       &state->wait_seconds, error);
+		int r = run_next_batch(run, &run->feed, &run->batch, &state->wait_seconds, error);
 		if (r == FEED_END)
 			return run_fail(run, -EPROTO, "the feed ended at step %llu of %llu",
 					(unsigned long long)state->step,
@@ -178,7 +177,6 @@ static void advance(struct run *run)
  */
 static int step(struct run *run)
 {
-	struct device_graph *graph;
 	struct device_batch images;
 	struct device_hyper hyper;
 	uint64_t ticket, number;
@@ -195,8 +193,7 @@ static int step(struct run *run)
 		if (r)
 			return r;
 	}
-	r = run_graph_for(run, DEVICE_TRAIN, run->batch.count, run->batch.height, run->batch.width,
-			  &graph);
+	r = run_graph_for(run, DEVICE_TRAIN, run->batch.count, run->batch.height, run->batch.width);
 	if (!r)
 		r = run_device_batch(run, &run->batch, "data.pipeline", &images);
 	if (r)
@@ -210,12 +207,12 @@ static int step(struct run *run)
 	}
 	optim_hyper(run->recipe, &run->schedule, run->state.step + 1, run->state.batches_per_epoch,
 		    &hyper);
-	r = device_feed(graph, &images, &ticket);
+	r = device_feed(run->train.graph, &images, &ticket);
 	if (r)
 		return fail_step(run, r, "feeding a batch");
 	run->held[run->held_count++] = (struct run_held){run->batch, ticket};
 	run->has_batch = false;
-	r = device_step(graph, &hyper, &number);
+	r = device_step(run->train.graph, &hyper, &number);
 	if (r)
 		return fail_step(run, r, "computing");
 	advance(run);
@@ -304,11 +301,10 @@ static int between(struct run *run)
 /* Rank 0's part. */
 static int finish(struct run *run, bool stopped)
 {
-	bool ema = run->recipe->train.ema > 0 && run->state.step;
 	int r = 0;
 	run->outcome = stopped ? "stopped" : "finished";
 	if (!stopped) {
-		r = run_export(run, "model.safetensors", ema ? DEVICE_EMA : DEVICE_VALUE, NULL);
+		r = run_export(run, "model.safetensors", NULL);
 		if (r)
 			return r;
 	}

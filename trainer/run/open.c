@@ -287,11 +287,10 @@ static int first_batch(struct run *run)
 				(unsigned long long)run->recipe->data.batch_size,
 				(unsigned long long)run->data.samples,
 				run->data.samples == 1 ? "" : "s", run->recipe->data.train);
-	int r = run_open_feed(run, DATA_TRAIN, run->state.epoch, run->state.batch, &run->feed,
-			      &run->ring);
+	int r = run_open_feed(run, DATA_TRAIN, run->state.epoch, run->state.batch, &run->feed);
 	if (r)
 		return r;
-	feed_info(run->feed, &info);
+	feed_info(run->feed.feed, &info);
 	run->state.batches_per_epoch = info.batches_per_epoch;
 	run->held_max = info.slots > RUN_HELD_MAX ? RUN_HELD_MAX : info.slots - 1;
 	if (run->resumed && then != run->state.batches_per_epoch)
@@ -300,7 +299,7 @@ static int first_batch(struct run *run)
 			"an epoch has %llu batches, but had %llu when the checkpoint was written",
 			(unsigned long long)run->state.batches_per_epoch, (unsigned long long)then);
 	double wait = 0;
-	r = run_next_batch(run, run->feed, &run->ring, &run->batch, &wait, error);
+	r = run_next_batch(run, &run->feed, &run->batch, &wait, error);
 	if (r == FEED_END)
 		return run_fail(run, -EPROTO, "the feed ended before its first batch");
 	if (r)
@@ -416,7 +415,6 @@ static uint64_t in_steps(const struct run *run, double epochs)
 
 static int plan(struct run *run)
 {
-	struct device_graph *graph;
 	struct device_batch images;
 	run->state.dataset_samples = run->data.samples;
 	run->state.dataset_uuid = run->data.train_uuid;
@@ -435,7 +433,7 @@ static int plan(struct run *run)
 	int r = run_device_batch(run, &run->batch, "data.pipeline", &images);
 	return r ? r
 		 : run_graph_for(run, DEVICE_TRAIN, data_train_share(&run->data), run->batch.height,
-				 run->batch.width, &graph);
+				 run->batch.width);
 }
 
 enum purpose { ALWAYS, TO_TRAIN, TO_EVALUATE };

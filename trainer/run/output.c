@@ -118,7 +118,7 @@ struct checkpoint_about run_about(const struct run *run)
 	};
 }
 
-int run_export(struct run *run, const char *name, enum device_slot weights, const char *evaluation)
+int run_export(struct run *run, const char *name, const char *evaluation)
 {
 	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
 	struct checkpoint_about about = run_about(run);
@@ -126,7 +126,7 @@ int run_export(struct run *run, const char *name, enum device_slot weights, cons
 	int r = make_path(run, name, path);
 	if (r)
 		return r;
-	r = checkpoint_export(path, run->params, weights, &about, error);
+	r = checkpoint_export(path, run->params, run_weights(run), &about, error);
 	return r ? run_fail_write(run, r, error) : 0;
 }
 

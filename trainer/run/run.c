@@ -50,13 +50,11 @@ static void say_planning(struct run *run, enum device_mode mode, const struct ru
 }
 
 int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height,
-		  uint32_t width, struct device_graph **ret_graph)
+		  uint32_t width)
 {
 	struct run_graph *slot = mode == DEVICE_TRAIN ? &run->train : &run->eval;
-	if (slot->graph && slot->count == count && slot->height == height && slot->width == width) {
-		*ret_graph = slot->graph;
+	if (slot->graph && slot->count == count && slot->height == height && slot->width == width)
 		return 0;
-	}
 	uint32_t side = height < width ? height : width;
 	if (side < model_side_min(run->model))
 		return run_fail(
@@ -88,8 +86,12 @@ int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32
 				height, error);
 	}
 	say_planning(run, mode, slot);
-	*ret_graph = slot->graph;
 	return 0;
+}
+
+enum device_slot run_weights(const struct run *run)
+{
+	return run->recipe->train.ema > 0 && run->state.step ? DEVICE_EMA : DEVICE_VALUE;
 }
 
 int run_device_batch(struct run *run, const struct feed_batch *batch, const char *pipeline_key,
@@ -124,17 +126,17 @@ static void settle_for_staging(struct run *run, const char *why)
 }
 
 /* 0, also where it is not to be had; DEVICE_WANTS_WRITABLE. */
-static int announce(struct run *run, struct feed *feed, struct run_ring *ret_ring)
+static int announce(struct run *run, struct run_feed *feed)
 {
 	struct feed_info info = {.size = sizeof(info)};
-	int r = feed_info(feed, &info);
-	ret_ring->reconnects = info.reconnects;
+	int r = feed_info(feed->feed, &info);
+	feed->reconnects = info.reconnects;
 	if (!r)
 		r = device_register_host(run->device, info.memory, info.memory_size,
 					 run->data.writable);
 	if (!r || r == DEVICE_STAGED) {
-		ret_ring->memory = info.memory;
-		feed_keep_memory(feed, info.memory);
+		feed->memory = info.memory;
+		feed_keep_memory(feed->feed, info.memory);
 	}
 	if (!r || r == DEVICE_WANTS_WRITABLE)
 		return r;
@@ -142,21 +144,21 @@ static int announce(struct run *run, struct feed *feed, struct run_ring *ret_rin
 	return 0;
 }
 
-/* Copies from it are waited for; batches of it that are held stay. */
-static void withdraw(struct run *run, struct feed *feed, const struct run_ring *ring)
+/* Copies from its memory are waited for; batches of it that are held stay. */
+static void withdraw(struct run *run, struct run_feed *feed)
 {
-	if (!ring->memory)
-		return;
-	device_unregister_host(run->device, ring->memory);
-	feed_drop_memory(feed, ring->memory);
+	if (feed->memory) {
+		device_unregister_host(run->device, feed->memory);
+		feed_drop_memory(feed->feed, feed->memory);
+	}
+	feed->memory = NULL;
 }
 
-static int note_reconnect(struct run *run, struct feed *feed, struct run_ring *ring)
+static int note_reconnect(struct run *run, struct run_feed *feed)
 {
-	const char *text = feed_reconnect_text(feed);
-	withdraw(run, feed, ring);
-	*ring = (struct run_ring){0};
-	int r = run->staged ? 0 : announce(run, feed, ring);
+	const char *text = feed_reconnect_text(feed->feed);
+	withdraw(run, feed);
+	int r = run->staged ? 0 : announce(run, feed);
 	if (r == DEVICE_WANTS_WRITABLE)
 		settle_for_staging(run, device_error(run->device));
 	progress_line(&run->progress, "%s", text);
@@ -169,14 +171,14 @@ static int note_reconnect(struct run *run, struct feed *feed, struct run_ring *r
 	return run_end_line(run, run->journal, "log.jsonl");
 }
 
-int run_next_batch(struct run *run, struct feed *feed, struct run_ring *ring,
-		   struct feed_batch *batch, double *wait_seconds, char *error)
+int run_next_batch(struct run *run, struct run_feed *feed, struct feed_batch *batch,
+		   double *wait_seconds, char *error)
 {
-	int r = data_next(&run->data, feed, run->options.stop, batch, wait_seconds, error);
-	if (r || batch->reconnects == ring->reconnects)
+	int r = data_next(&run->data, feed->feed, run->options.stop, batch, wait_seconds, error);
+	if (r || batch->reconnects == feed->reconnects)
 		return r;
-	r = note_reconnect(run, feed, ring);
-	ring->reconnects = batch->reconnects;
+	r = note_reconnect(run, feed);
+	feed->reconnects = batch->reconnects;
 	if (r)
 		snprintf(error, DATA_ERROR_MAX, "%.*s", DATA_ERROR_MAX - 1, run->error);
 	return r;
@@ -187,33 +189,33 @@ int run_next_batch(struct run *run, struct feed *feed, struct run_ring *ring,
  * the daemon allows it.
  */
 static int open_again(struct run *run, enum data_part part, uint64_t epoch, uint64_t batch,
-		      struct feed **ret_feed, struct run_ring *ret_ring, char *error)
+		      struct run_feed *feed, char *error)
 {
 	progress_line(&run->progress, "%s: asking the daemon for memory to map writable",
 		      device_error(run->device));
-	feed_close(*ret_feed);
+	feed_close(feed->feed);
 	run->data.writable = true;
-	int r = data_feed(&run->data, part, epoch, batch, ret_feed, error);
+	int r = data_feed(&run->data, part, epoch, batch, &feed->feed, error);
 	if (!r)
-		return announce(run, *ret_feed, ret_ring);
+		return announce(run, feed);
 	settle_for_staging(run, *error ? error : strerror(-r));
-	return data_feed(&run->data, part, epoch, batch, ret_feed, error);
+	return data_feed(&run->data, part, epoch, batch, &feed->feed, error);
 }
 
 int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t batch,
-		  struct feed **ret_feed, struct run_ring *ret_ring)
+		  struct run_feed *ret_feed)
 {
 	static const char *const keys[][2] = {{"data.train", "data.pipeline"},
 					      {"data.train", "data.pipeline"},
 					      {"data.val", "data.val_pipeline"}};
 	static const char field[] = "pipeline: "; /* of the request */
-	char error[DATA_ERROR_MAX] = "";
-	*ret_ring = (struct run_ring){0};
-	int r = data_feed(&run->data, part, epoch, batch, ret_feed, error);
-	if (!r && *ret_feed && !run->staged)
-		r = announce(run, *ret_feed, ret_ring);
+	char error[DATA_ERROR_MAX];
+	*ret_feed = (struct run_feed){0};
+	int r = data_feed(&run->data, part, epoch, batch, &ret_feed->feed, error);
+	if (!r && ret_feed->feed && !run->staged)
+		r = announce(run, ret_feed);
 	if (r == DEVICE_WANTS_WRITABLE)
-		r = open_again(run, part, epoch, batch, ret_feed, ret_ring, error);
+		r = open_again(run, part, epoch, batch, ret_feed, error);
 	if (!r)
 		return 0;
 	bool pipeline = strncmp(error, field, strlen(field)) == 0;
@@ -221,11 +223,11 @@ int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t
 			*error ? error + (pipeline ? strlen(field) : 0) : strerror(-r));
 }
 
-void run_close_feed(struct run *run, struct feed *feed, const struct run_ring *ring)
+void run_close_feed(struct run *run, const struct run_feed *feed)
 {
 	if (run->device)
-		device_unregister_host(run->device, ring->memory);
-	feed_close(feed);
+		device_unregister_host(run->device, feed->memory);
+	feed_close(feed->feed);
 }
 
 /* ---- the whole ---- */
@@ -235,7 +237,7 @@ void run_close(struct run *run)
 	progress_end(&run->progress);
 	device_graph_free(run->train.graph);
 	device_graph_free(run->eval.graph);
-	run_close_feed(run, run->feed, &run->ring);
+	run_close_feed(run, &run->feed);
 	model_free(run->model);
 	device_params_free(run->params);
 	device_close(run->device);

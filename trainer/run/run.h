@@ -65,8 +65,9 @@ struct run_held {
 	uint64_t ticket;
 };
 
-/* A feed's memory, as the device knows it. */
-struct run_ring {
+/* A feed, and its memory, as the device knows it. */
+struct run_feed {
+	struct feed *feed;
 	const void *memory;  /* NULL: it does not */
 	uint64_t reconnects; /* of the feed's batches that lie there */
 };
@@ -85,8 +86,7 @@ struct run {
 
 	struct weights_facts weights; /* that are evaluated alone */
 	struct data data;
-	struct feed *feed;
-	struct run_ring ring;
+	struct run_feed feed;
 	/* batches are copied by way of memory of the device's own: announce none */
 	bool staged;
 	struct feed_batch batch; /* the next one, if has_batch */
@@ -151,9 +151,11 @@ const char *run_device_text(const struct run *run, int code);
 void run_add(struct checkpoint_totals *totals, const struct device_results *results);
 /* Adds values[count] over ranks. */
 int run_sum(struct run *run, double *values, size_t count);
-/* The graph of a mode for images of a size: the one at hand, or made anew. */
+/* run->train or run->eval for images of a size: as it is, or made anew. */
 int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height,
-		  uint32_t width, struct device_graph **ret_graph);
+		  uint32_t width);
+/* Those that are evaluated and exported: averaged, where that is asked for. */
+enum device_slot run_weights(const struct run *run);
 /* A feed's batch as the device takes it. -EINVAL when pipeline and model do not fit. */
 int run_device_batch(struct run *run, const struct feed_batch *batch, const char *pipeline_key,
 		     struct device_batch *ret_batch);
@@ -164,14 +166,14 @@ int run_device_batch(struct run *run, const struct feed_batch *batch, const char
  * run_close_feed() takes both back.
  */
 int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t batch,
-		  struct feed **ret_feed, struct run_ring *ret_ring);
-void run_close_feed(struct run *run, struct feed *feed, const struct run_ring *ring);
+		  struct run_feed *ret_feed);
+void run_close_feed(struct run *run, const struct run_feed *feed);
 /*
  * data_next(). Where it comes from another daemon than the one before, says so in progress and log,
  * and announces the memory that it lies in.
  */
-int run_next_batch(struct run *run, struct feed *feed, struct run_ring *ring,
-		   struct feed_batch *batch, double *wait_seconds, char *error);
+int run_next_batch(struct run *run, struct run_feed *feed, struct feed_batch *batch,
+		   double *wait_seconds, char *error);
 /*
  * Finds what would keep run_evaluate() from working, from a first batch: hours later it would cost
  * what was trained since the last checkpoint.
@@ -242,7 +244,7 @@ int run_sync_logs(struct run *run);
 /* What goes with the weights; texts are the run's. */
 struct checkpoint_about run_about(const struct run *run);
 /* Weights for others, to NAME in the output folder. evaluation: what they are worth, or NULL. */
-int run_export(struct run *run, const char *name, enum device_slot weights, const char *evaluation);
+int run_export(struct run *run, const char *name, const char *evaluation);
 /*
  * A text file in the output folder, which appears complete or not at all. print returns 0 or a
  * negative errno.
