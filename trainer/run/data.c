@@ -24,7 +24,7 @@ enum {
 static const double imagenet_mean[3] = {123.675, 116.28, 103.53},
 		    imagenet_std[3] = {58.395, 57.12, 57.375};
 
-static void set_statistics(struct data *data, const struct feed_dataset *dataset)
+static void data_set_statistics(struct data *data, const struct feed_dataset *dataset)
 {
 	const struct recipe_data *recipe = &data->recipe->data;
 	for (int c = 0; c < 3; c++) {
@@ -40,18 +40,18 @@ static void set_statistics(struct data *data, const struct feed_dataset *dataset
 }
 
 /* The facts about the dataset that a key names. */
-static int find_dataset(const struct data *data, const char *key, const char *path,
-			struct feed_dataset **ret_dataset, char *error)
+static int data_find_dataset(const struct data *data, const char *key, const char *path,
+			     struct feed_dataset **ret_dataset, char *error)
 {
 	char problem[FEED_ERROR_MAX] = "";
 	int r = feed_dataset(data->socket, path, ret_dataset, problem);
 	return r ? data_fail(error, r, "%s: %.900s", key, *problem ? problem : strerror(-r)) : 0;
 }
 
-static int look_up_train(struct data *data, struct feed_dataset **ret_dataset, char *error)
+static int data_look_up_train(struct data *data, struct feed_dataset **ret_dataset, char *error)
 {
 	const struct recipe *recipe = data->recipe;
-	int r = find_dataset(data, "data.train", recipe->data.train, ret_dataset, error);
+	int r = data_find_dataset(data, "data.train", recipe->data.train, ret_dataset, error);
 	if (r)
 		return r;
 	const struct feed_dataset *dataset = *ret_dataset;
@@ -60,7 +60,7 @@ static int look_up_train(struct data *data, struct feed_dataset **ret_dataset, c
 	data->classes = recipe->model.classes ? (uint32_t)recipe->model.classes : dataset->classes;
 	data->normalises = true;
 	data->class_names = class_names_write(dataset->class_names, dataset->classes);
-	set_statistics(data, dataset);
+	data_set_statistics(data, dataset);
 	if (!data->classes)
 		return data_fail(error, -EINVAL, "%s has no classes: set model.classes",
 				 recipe->data.train);
@@ -82,8 +82,8 @@ struct known_classes {
  * Samples have the numbers of classes: one that meant another class in training would be scored
  * against it.
  */
-static int compare_classes(const struct recipe_data *recipe, const struct known_classes *known,
-			   const struct feed_dataset *val, char *error)
+static int data_compare_classes(const struct recipe_data *recipe, const struct known_classes *known,
+				const struct feed_dataset *val, char *error)
 {
 	uint32_t i = class_names_differ(val->class_names, val->classes, known->name, known->count);
 	if (i == val->classes || i == known->count)
@@ -99,8 +99,8 @@ static int compare_classes(const struct recipe_data *recipe, const struct known_
  * Of weights whose classes nothing names: then at least their number is to be that of data.val, or
  * to be wished for.
  */
-static int compare_counts(const struct data *data, const struct weights_facts *weights,
-			  const struct feed_dataset *val, char *error)
+static int data_compare_counts(const struct data *data, const struct weights_facts *weights,
+			       const struct feed_dataset *val, char *error)
 {
 	if (data->recipe->model.classes || val->classes == data->classes)
 		return 0;
@@ -111,17 +111,17 @@ static int compare_counts(const struct data *data, const struct weights_facts *w
 			 weights->file, data->classes, data->classes);
 }
 
-static int look_up_val(struct data *data, const struct weights_facts *weights,
-		       const struct known_classes *known, char *error)
+static int data_look_up_val(struct data *data, const struct weights_facts *weights,
+			    const struct known_classes *known, char *error)
 {
 	const struct recipe_data *recipe = &data->recipe->data;
 	struct feed_dataset *dataset;
-	int r = find_dataset(data, "data.val", recipe->val, &dataset, error);
+	int r = data_find_dataset(data, "data.val", recipe->val, &dataset, error);
 	if (r)
 		return r;
 	data->val_samples = dataset->samples;
 	memcpy(&data->val_uuid, dataset->uuid, sizeof(data->val_uuid));
-	r = compare_classes(recipe, known, dataset, error);
+	r = data_compare_classes(recipe, known, dataset, error);
 	if (!r && dataset->classes > data->classes)
 		r = data_fail(
 			error, -EINVAL,
@@ -129,13 +129,13 @@ static int look_up_val(struct data *data, const struct weights_facts *weights,
 			"of the training set, packimg convert --classes FILE",
 			recipe->val, dataset->classes, data->classes);
 	if (!r && weights && !weights->named && !*recipe->train)
-		r = compare_counts(data, weights, dataset, error);
+		r = data_compare_counts(data, weights, dataset, error);
 	feed_dataset_free(dataset);
 	return r;
 }
 
 /* What takes no training set to know. */
-static void take_from_weights(struct data *data, const struct weights_facts *weights)
+static void data_take_from_weights(struct data *data, const struct weights_facts *weights)
 {
 	const struct recipe *recipe = data->recipe;
 	bool chosen = recipe->data.mean.count > 0, known = weights->std[0] > 0;
@@ -153,7 +153,7 @@ static void take_from_weights(struct data *data, const struct weights_facts *wei
 		data->std[c] = 1; /* of floats, which are taken as they are */
 }
 
-static int fail_train(const struct weights_facts *weights, int r, char *error)
+static int data_fail_train(const struct weights_facts *weights, int r, char *error)
 {
 	size_t length = strlen(error);
 	if (weights)
@@ -165,28 +165,28 @@ static int fail_train(const struct weights_facts *weights, int r, char *error)
 }
 
 /* weights NULL: of a training. */
-static int look_up(struct data *data, const struct weights_facts *weights, char *error)
+static int data_look_up(struct data *data, const struct weights_facts *weights, char *error)
 {
 	const struct recipe_data *recipe = &data->recipe->data;
 	struct feed_dataset *train = NULL;
 	struct known_classes known = {0};
 	int r = 0;
 	if (!weights || (!weights->named && *recipe->train)) {
-		r = look_up_train(data, &train, error);
+		r = data_look_up_train(data, &train, error);
 		if (r)
-			r = fail_train(weights, r, error);
+			r = data_fail_train(weights, r, error);
 		else
 			known = (struct known_classes){train->class_names, train->classes,
 						       "data.train = ", recipe->train};
 	}
 	if (!r && weights)
-		take_from_weights(data, weights);
+		data_take_from_weights(data, weights);
 	if (weights && weights->named)
 		known = (struct known_classes){weights->class_names.name,
 					       weights->class_names.count,
 					       "trainer.class_names of ", weights->file};
 	if (!r && *recipe->val)
-		r = look_up_val(data, weights, &known, error);
+		r = data_look_up_val(data, weights, &known, error);
 	feed_dataset_free(train);
 	return r;
 }
@@ -200,7 +200,7 @@ unsigned data_daemon_threads(const struct recipe_data *recipe, const struct comm
 	return cpus > 4 ? cpus / 4 : 1;
 }
 
-static int set_socket(struct data *data, const char *socket, char *error)
+static int data_set_socket(struct data *data, const char *socket, char *error)
 {
 	if (snprintf(data->socket, sizeof(data->socket), "%s", socket) < (int)sizeof(data->socket))
 		return 0;
@@ -211,7 +211,7 @@ static int set_socket(struct data *data, const char *socket, char *error)
 /*
  * It serves all ranks of the machine, so it may run where any of them may, also when each is bound.
  */
-static int start_daemon(struct data *data, unsigned threads, char *error)
+static int data_start_daemon(struct data *data, unsigned threads, char *error)
 {
 	cpu_set_t own;
 	bool known = !sched_getaffinity(0, sizeof(own), &own);
@@ -220,7 +220,7 @@ static int start_daemon(struct data *data, unsigned threads, char *error)
 	int r = feed_daemon_start(NULL, threads, &data->daemon, error);
 	if (known)
 		sched_setaffinity(0, sizeof(own), &own);
-	return r ? r : set_socket(data, feed_daemon_socket(data->daemon), error);
+	return r ? r : data_set_socket(data, feed_daemon_socket(data->daemon), error);
 }
 
 /*
@@ -228,15 +228,15 @@ static int start_daemon(struct data *data, unsigned threads, char *error)
  * rank of its machine has started. All ranks learn of all sockets; one that failed takes part all
  * the same, for the others wait for it.
  */
-static int find_socket(struct data *data, const char *named, unsigned threads, char *error)
+static int data_find_socket(struct data *data, const char *named, unsigned threads, char *error)
 {
 	struct comm *comm = data->comm;
 	char leaders[DATA_SOCKET_MAX] = "";
 	int r = 0, sent = 0;
 	if (named)
-		r = set_socket(data, named, error);
+		r = data_set_socket(data, named, error);
 	else if (comm->rank == comm->leader)
-		r = start_daemon(data, threads, error);
+		r = data_start_daemon(data, threads, error);
 	for (unsigned rank = 0; rank < comm->world && !sent; rank++) {
 		char told[DATA_SOCKET_MAX];
 		memcpy(told, data->socket, sizeof(told));
@@ -259,9 +259,9 @@ int data_open(struct data *data, const struct recipe *recipe, struct comm *comm,
 {
 	*data = (struct data){.recipe = recipe, .comm = comm};
 	*error = '\0';
-	int r = find_socket(data, socket, threads, error);
+	int r = data_find_socket(data, socket, threads, error);
 	if (!r)
-		r = look_up(data, weights, error);
+		r = data_look_up(data, weights, error);
 	data->reached = !r;
 	if (r)
 		data_close(data);
@@ -307,8 +307,8 @@ static void set_val(struct feed_options *options, const struct recipe_data *reci
 }
 
 /* A file may be replaced while a run goes on, of which only feeds opened later learn. */
-static int check_unchanged(const struct data *data, enum data_part part, const struct feed *feed,
-			   char *error)
+static int data_check_unchanged(const struct data *data, enum data_part part,
+				const struct feed *feed, char *error)
 {
 	const struct recipe_data *recipe = &data->recipe->data;
 	const struct uuid *known = part == DATA_VAL ? &data->val_uuid : &data->train_uuid;
@@ -329,7 +329,7 @@ static int check_unchanged(const struct data *data, enum data_part part, const s
 }
 
 /* The daemon is not there, though it was; ENOENT may also be a dataset's. */
-static bool is_gone(const struct data *data, int r, const char *error)
+static bool data_is_gone(const struct data *data, int r, const char *error)
 {
 	return data->reached &&
 	       (r == -ECONNREFUSED || r == -ECONNRESET || r == -ESHUTDOWN ||
@@ -337,13 +337,13 @@ static bool is_gone(const struct data *data, int r, const char *error)
 }
 
 /* A feed is opened in the middle of a run, too: at each evaluation. */
-static int open_patiently(const struct data *data, const struct feed_options *options,
-			  struct feed **ret_feed, char *error)
+static int data_open_patiently(const struct data *data, const struct feed_options *options,
+			       struct feed **ret_feed, char *error)
 {
 	double until = clock_s(CLOCK_MONOTONIC) + (double)data->recipe->data.reconnect;
 	for (;;) {
 		int r = feed_open(options, ret_feed, error);
-		if (!is_gone(data, r, error) || clock_s(CLOCK_MONOTONIC) >= until)
+		if (!data_is_gone(data, r, error) || clock_s(CLOCK_MONOTONIC) >= until)
 			return r;
 		if (poll(NULL, 0, OPEN_AGAIN_MS) < 0)
 			return r; /* a signal, most likely to stop */
@@ -375,9 +375,9 @@ int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint
 	(part == DATA_VAL ? set_val : set_train)(&options, recipe);
 	options.reconnect = recipe->reconnect ? FEED_RECONNECT : FEED_RECONNECT_NEVER;
 	options.reconnect_timeout_ms = (uint32_t)recipe->reconnect * 1000;
-	int r = open_patiently(data, &options, ret_feed, error);
+	int r = data_open_patiently(data, &options, ret_feed, error);
 	if (!r)
-		r = check_unchanged(data, part, *ret_feed, error);
+		r = data_check_unchanged(data, part, *ret_feed, error);
 	if (r) {
 		feed_close(*ret_feed);
 		*ret_feed = NULL;

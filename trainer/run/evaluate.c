@@ -36,7 +36,7 @@ struct pass {
 };
 
 /* Feeds a batch and queues its forward pass. */
-static int launch(struct run *run, const struct device_batch *batch, struct flight *flight)
+static int evaluate_launch(struct run *run, const struct device_batch *batch, struct flight *flight)
 {
 	struct device_graph *graph = run->eval.graph;
 	int r = device_feed(graph, batch, &flight->ticket);
@@ -50,7 +50,8 @@ static int launch(struct run *run, const struct device_batch *batch, struct flig
 	return r;
 }
 
-static int land(struct run *run, const struct flight *flight, struct device_results *results)
+static int evaluate_land(struct run *run, const struct flight *flight,
+			 struct device_results *results)
 {
 	int r = device_results(run->eval.graph, flight->step, true, results);
 	/*
@@ -72,8 +73,8 @@ struct view_memory {
  * Adds the weighted logits of one view of a batch. moved: made before, for another view of that
  * shift.
  */
-static int add_view(struct run *run, const struct view *view, const struct device_batch *batch,
-		    struct view_memory *memory)
+static int evaluate_add_view(struct run *run, const struct view *view,
+			     const struct device_batch *batch, struct view_memory *memory)
 {
 	struct device_batch images = *batch;
 	struct device_results results;
@@ -81,9 +82,9 @@ static int add_view(struct run *run, const struct view *view, const struct devic
 	if (view->shift)
 		images.images = memory->moved;
 	images.flip = view->flip;
-	int r = launch(run, &images, &flight);
+	int r = evaluate_launch(run, &images, &flight);
 	if (!r)
-		r = land(run, &flight, &results);
+		r = evaluate_land(run, &flight, &results);
 	if (r)
 		return r;
 	r = device_logits(run->eval.graph, memory->logits);
@@ -95,8 +96,8 @@ static int add_view(struct run *run, const struct view *view, const struct devic
 	return 0;
 }
 
-static int add_views(struct pass *pass, const struct device_batch *batch,
-		     struct view_memory *memory)
+static int evaluate_add_views(struct pass *pass, const struct device_batch *batch,
+			      struct view_memory *memory)
 {
 	struct run *run = pass->run;
 	const struct view *views = pass->views;
@@ -120,18 +121,18 @@ static int add_views(struct pass *pass, const struct device_batch *batch,
 	for (unsigned i = 0; i < pass->view_count && !r; i++) {
 		if (views[i].shift && views[i].shift != views[i - 1].shift)
 			views_move(&images, views[i].shift, memory->moved);
-		r = add_view(run, &views[i], batch, memory);
+		r = evaluate_add_view(run, &views[i], batch, memory);
 	}
 	return r;
 }
 
 /* Scores the averaged logits of several views. */
-static int score_views(struct pass *pass, const struct device_batch *batch)
+static int evaluate_score_views(struct pass *pass, const struct device_batch *batch)
 {
 	struct checkpoint_totals *totals = pass->totals;
 	struct view_memory memory = {0};
 	struct score score = {0};
-	int r = add_views(pass, batch, &memory);
+	int r = evaluate_add_views(pass, batch, &memory);
 	if (!r)
 		score_add(&score, memory.sum, batch->labels, batch->count, pass->run->data.classes,
 			  model_logit_scale(pass->run->model));
@@ -146,7 +147,8 @@ static int score_views(struct pass *pass, const struct device_batch *batch)
 }
 
 /* The graph for a batch, and the batch as it takes it. */
-static int prepare(struct run *run, const struct feed_batch *batch, struct device_batch *ret_images)
+static int evaluate_prepare(struct run *run, const struct feed_batch *batch,
+			    struct device_batch *ret_images)
 {
 	uint64_t shift = run->recipe->train.eval_shift;
 	int r = run_device_batch(run, batch, "data.val_pipeline", ret_images);
@@ -162,11 +164,11 @@ static int prepare(struct run *run, const struct feed_batch *batch, struct devic
 }
 
 /* Sums results, in the order of the batches, until no more than `down_to` are awaited. */
-static int collect(struct pass *pass, unsigned down_to)
+static int evaluate_collect(struct pass *pass, unsigned down_to)
 {
 	while (pass->count > down_to) {
 		struct device_results results;
-		int r = land(pass->run, &pass->flights[0], &results);
+		int r = evaluate_land(pass->run, &pass->flights[0], &results);
 		if (r)
 			return r;
 		feed_release(pass->feed.feed, &pass->flights[0].batch);
@@ -178,7 +180,7 @@ static int collect(struct pass *pass, unsigned down_to)
 }
 
 /* Of a pass that may have ended early: nothing is to read the feed's memory any more. */
-static void abandon(struct pass *pass)
+static void evaluate_abandon(struct pass *pass)
 {
 	for (unsigned i = 0; i < pass->count; i++)
 		device_fed(pass->run->eval.graph, pass->flights[i].ticket, true);
@@ -193,27 +195,27 @@ static int evaluate_batch(struct pass *pass, const struct feed_batch *batch)
 	int r = 0;
 	/* A new size: nothing may be under way in the graph that goes. */
 	if (batch->height != run->eval.height || batch->width != run->eval.width)
-		r = collect(pass, 0);
+		r = evaluate_collect(pass, 0);
 	if (!r)
-		r = prepare(run, batch, &images);
+		r = evaluate_prepare(run, batch, &images);
 	if (r)
 		return r;
 	if (pass->view_count > 1) {
-		r = score_views(pass, &images);
+		r = evaluate_score_views(pass, &images);
 		feed_release(pass->feed.feed, batch);
 		return r;
 	}
 	struct flight *flight = &pass->flights[pass->count];
 	flight->batch = *batch;
-	r = launch(run, &images, flight);
+	r = evaluate_launch(run, &images, flight);
 	if (r)
 		return r;
 	pass->count++;
-	return collect(pass, FLIGHTS_MAX - 1);
+	return evaluate_collect(pass, FLIGHTS_MAX - 1);
 }
 
 /* Without a feed: there is nothing for this rank. */
-static int open_feed(struct run *run, struct run_feed *ret_feed)
+static int evaluate_open_feed(struct run *run, struct run_feed *ret_feed)
 {
 	/* The pipeline of the epoch that was just trained, not of the one to come. */
 	uint64_t epoch = run->state.step ? (run->state.step - 1) / run->state.batches_per_epoch : 0;
@@ -224,7 +226,7 @@ static int open_feed(struct run *run, struct run_feed *ret_feed)
  * What a batch is evaluated as follows from what the weights say, where there is no training to
  * compare with.
  */
-static int check_normalisation(struct run *run, bool bytes)
+static int evaluate_check_normalisation(struct run *run, bool bytes)
 {
 	if (bytes && !run->data.normalises)
 		return run_fail(run, -EINVAL,
@@ -246,11 +248,11 @@ static int check_normalisation(struct run *run, bool bytes)
 /*
  * Only bytes are normalised, so floats of one pipeline are rarely what bytes of the other become.
  */
-static int check_element(struct run *run, const struct feed_batch *batch)
+static int evaluate_check_element(struct run *run, const struct feed_batch *batch)
 {
 	bool bytes = run->batch.element == FEED_U8;
 	if (run->options.evaluate)
-		return check_normalisation(run, batch->element == FEED_U8);
+		return evaluate_check_normalisation(run, batch->element == FEED_U8);
 	if (bytes == (batch->element == FEED_U8))
 		return 0;
 	return run_fail(run, -EINVAL,
@@ -267,7 +269,7 @@ int run_try_evaluation(struct run *run)
 	struct feed_batch batch;
 	struct device_batch images;
 	double wait = 0;
-	int r = *run->recipe->data.val ? open_feed(run, &feed) : 0;
+	int r = *run->recipe->data.val ? evaluate_open_feed(run, &feed) : 0;
 	if (r || !feed.feed)
 		return r;
 	r = run_next_batch(run, &feed, &batch, &wait, error);
@@ -275,15 +277,15 @@ int run_try_evaluation(struct run *run)
 		run_fail(run, r, "data.val, data.val_pipeline: %s",
 			 r == -EINTR ? "stopped before the first step" : error);
 	else if (r != FEED_END)
-		r = check_element(run, &batch);
+		r = evaluate_check_element(run, &batch);
 	if (!r)
-		r = prepare(run, &batch, &images);
+		r = evaluate_prepare(run, &batch, &images);
 	run_close_feed(run, &feed);
 	return r < 0 ? r : 0;
 }
 
 /* What a feed came to, as all ranks are to know it. */
-static int lose(struct run *run, int r)
+static int evaluate_lose(struct run *run, int r)
 {
 	run->lost = r;
 	return r ? RUN_LOST : 0;
@@ -296,21 +298,21 @@ static int evaluate_share(struct run *run, struct checkpoint_totals *totals)
 	struct pass pass = {.run = run, .totals = totals};
 	struct feed_batch batch;
 	double wait = 0;
-	int r = open_feed(run, &pass.feed);
+	int r = evaluate_open_feed(run, &pass.feed);
 	if (r || !pass.feed.feed)
-		return lose(run, r);
+		return evaluate_lose(run, r);
 	pass.view_count = views_of(&run->recipe->train, pass.views);
 	while (!r) {
 		r = *run->options.stop ? -EINTR
 				       : run_next_batch(run, &pass.feed, &batch, &wait, error);
 		if (r < 0 && r != -EINTR)
-			r = lose(run, run_fail(run, r, "evaluation: %s", error));
+			r = evaluate_lose(run, run_fail(run, r, "evaluation: %s", error));
 		else if (!r)
 			r = evaluate_batch(&pass, &batch);
 	}
 	if (r == FEED_END)
-		r = collect(&pass, 0);
-	abandon(&pass);
+		r = evaluate_collect(&pass, 0);
+	evaluate_abandon(&pass);
 	run_close_feed(run, &pass.feed);
 	return r;
 }
@@ -339,7 +341,7 @@ static int evaluate_all(struct run *run, struct checkpoint_totals *totals)
 	return sums[4] > 0 ? -EINTR : sums[5] > 0 ? RUN_LOST : 0;
 }
 
-static int note(struct run *run, const struct checkpoint_totals *totals, double seconds)
+static int evaluate_note(struct run *run, const struct checkpoint_totals *totals, double seconds)
 {
 	bool averaged = run_weights(run) == DEVICE_EMA;
 	struct checkpoint_state *state = &run->state;
@@ -370,7 +372,7 @@ static int note(struct run *run, const struct checkpoint_totals *totals, double 
 	return run_end_line(run, journal, "log.jsonl");
 }
 
-static int keep_best(struct run *run)
+static int evaluate_keep_best(struct run *run)
 {
 	struct checkpoint_state *state = &run->state;
 	if (state->eval_top1 <= state->best_top1)
@@ -395,11 +397,11 @@ int run_evaluate(struct run *run)
 	if (!totals.samples)
 		return run_fail_everywhere(run, -EINVAL, "data.val = %s has no sample with a label",
 					   run->recipe->data.val);
-	r = note(run, &totals, clock_s(CLOCK_MONOTONIC) - start);
+	r = evaluate_note(run, &totals, clock_s(CLOCK_MONOTONIC) - start);
 	struct checkpoint_state *state = &run->state;
 	plateau_evaluated(&state->plateau, &run->recipe->schedule, state->eval_loss,
 			  state->eval_top1);
-	return r ? r : keep_best(run);
+	return r ? r : evaluate_keep_best(run);
 }
 
 /*

@@ -19,7 +19,7 @@ struct journal {
 };
 
 /* Bytes of the file that a run at `step` keeps: whole lines up to the first of a later step. */
-static int kept_size(FILE *file, uint64_t step, off_t *ret_size)
+static int journal_kept_size(FILE *file, uint64_t step, off_t *ret_size)
 {
 	char *line = NULL;
 	size_t capacity = 0;
@@ -49,7 +49,7 @@ int journal_cut(struct journal *journal, uint64_t step, bool fresh)
 		FILE *file = copy < 0 ? NULL : fdopen(copy, "r");
 		if (!file)
 			return -errno;
-		int r = kept_size(file, step, &size);
+		int r = journal_kept_size(file, step, &size);
 		fclose(file);
 		if (r)
 			return r;
@@ -143,7 +143,7 @@ void journal_exact(struct journal *journal, const char *key, double value)
 }
 
 /* The beginning of a line that could not be written whole, so that another may follow. */
-static void take_back(struct journal *journal, size_t written)
+static void journal_take_back(struct journal *journal, size_t written)
 {
 	off_t size = lseek(journal->fd, 0, SEEK_END);
 	if (size < (off_t)written)
@@ -167,7 +167,7 @@ int journal_end(struct journal *journal)
 		ssize_t n = write(journal->fd, journal->line + written, journal->length - written);
 		if (n < 0 && errno != EINTR) {
 			int r = -errno;
-			take_back(journal, written);
+			journal_take_back(journal, written);
 			return r;
 		}
 		written += n < 0 ? 0 : (size_t)n;

@@ -19,7 +19,7 @@ static double share(double part, double whole)
 }
 
 /* Share that a rate of training takes of what the devices' arithmetic could do; 0: not known. */
-static double mfu(const struct run *run, double images_per_second)
+static double lines_mfu(const struct run *run, double images_per_second)
 {
 	struct device_graph_info graph;
 	device_graph_info(run->train.graph, &graph);
@@ -28,15 +28,15 @@ static double mfu(const struct run *run, double images_per_second)
 		     device_info(run->device)->peak_flops * run->comm->world);
 }
 
-static void write_mfu(struct run *run, double images_per_second)
+static void lines_write_mfu(struct run *run, double images_per_second)
 {
-	double used = mfu(run, images_per_second);
+	double used = lines_mfu(run, images_per_second);
 	if (used > 0)
 		journal_number(run->journal, "mfu", used);
 }
 
-static void write_step(struct run *run, const struct run_pending *pending,
-		       const struct device_results *results, double seconds, double wait)
+static void lines_write_step(struct run *run, const struct run_pending *pending,
+			     const struct device_results *results, double seconds, double wait)
 {
 	const struct checkpoint_state *state = &run->state;
 	struct journal *journal = run->journal;
@@ -54,7 +54,7 @@ static void write_step(struct run *run, const struct run_pending *pending,
 	if (run->skipped)
 		journal_count(journal, "skipped_updates", run->skipped);
 	journal_number(journal, "images_per_second", run->rate);
-	write_mfu(run, run->rate);
+	lines_write_mfu(run, run->rate);
 	journal_number(journal, "data_wait", share(wait, seconds));
 	if (state->bad)
 		journal_count(journal, "bad_samples", state->bad);
@@ -69,7 +69,7 @@ int run_step_line(struct run *run, const struct run_pending *pending,
 	if (seconds > 0)
 		run->rate = (double)(state->images - run->line_images) / seconds;
 	if (run->journal)
-		write_step(run, pending, results, seconds, wait);
+		lines_write_step(run, pending, results, seconds, wait);
 	state->interval = (struct checkpoint_totals){0};
 	run->skipped = 0;
 	run->line_seconds = state->train_seconds;
@@ -78,7 +78,7 @@ int run_step_line(struct run *run, const struct run_pending *pending,
 	return run->journal ? run_end_line(run, run->journal, "log.jsonl") : 0;
 }
 
-static void duration(double seconds, char text[16])
+static void lines_duration(double seconds, char text[16])
 {
 	unsigned s = seconds > 0 && seconds < 3.5e6 ? (unsigned)seconds : 0;
 	if (s >= 3600)
@@ -96,7 +96,7 @@ void run_show(struct run *run)
 	double mean = share((double)state->images, state->train_seconds);
 	double rate = run->rate > 0 ? run->rate : mean;
 	double images = (double)(run->steps - state->step) * (double)run->recipe->data.batch_size;
-	duration(share(images, rate), left);
+	lines_duration(share(images, rate), left);
 	snprintf(text, sizeof(text),
 		 "epoch %.2f/%.6g  loss %.4f  lr %.4g  %.0f images/s  data wait %.1f %%  ETA %s",
 		 run_epoch(run, state->step), run->recipe->train.epochs, run->last_loss,
@@ -110,8 +110,8 @@ int run_epoch_line(struct run *run)
 	double n = (double)state->whole.samples;
 	double rate = share((double)state->images, state->train_seconds);
 	char used[32] = "";
-	if (mfu(run, rate) > 0)
-		snprintf(used, sizeof(used), "MFU %.1f %%  ", 100 * mfu(run, rate));
+	if (lines_mfu(run, rate) > 0)
+		snprintf(used, sizeof(used), "MFU %.1f %%  ", 100 * lines_mfu(run, rate));
 	progress_line(&run->progress,
 		      "epoch %.6g  training: loss %.4f  top-1 %.2f %%  lr %.4g  %.0f images/s  "
 		      "%sdata wait %.1f %%",
@@ -127,7 +127,7 @@ int run_epoch_line(struct run *run)
 		journal_number(journal, "top5", share((double)state->whole.top5, n));
 		journal_number(journal, "train_seconds", state->train_seconds);
 		journal_number(journal, "images_per_second", rate);
-		write_mfu(run, rate);
+		lines_write_mfu(run, rate);
 		journal_number(journal, "data_wait",
 			       share(state->wait_seconds, state->train_seconds));
 		journal_count(journal, "bad_samples", state->bad);

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-static int fail_step(struct run *run, int code, const char *what)
+static int loop_fail_step(struct run *run, int code, const char *what)
 {
 	return run_fail(run, code, "step %llu: %s: %s", (unsigned long long)run->state.step + 1,
 			what, run_device_text(run, code));
@@ -14,7 +14,7 @@ static int fail_step(struct run *run, int code, const char *what)
 
 /* ---- results ---- */
 
-static int fail_not_finite(struct run *run, const struct run_pending *pending, double loss)
+static int loop_fail_not_finite(struct run *run, const struct run_pending *pending, double loss)
 {
 	char kept[64] = "no checkpoint was written yet";
 	if (run->saved_step != RUN_NO_STEP)
@@ -35,7 +35,7 @@ static int fail_not_finite(struct run *run, const struct run_pending *pending, d
  * Takes the results of the oldest steps: those that are there, and with down_to, as many as it
  * takes to leave no more than that.
  */
-static int collect(struct run *run, unsigned down_to)
+static int loop_collect(struct run *run, unsigned down_to)
 {
 	while (run->pending_count) {
 		struct run_pending pending = run->pending[0];
@@ -45,7 +45,7 @@ static int collect(struct run *run, unsigned down_to)
 		if (r == -EAGAIN)
 			return 0;
 		if (r)
-			return fail_step(run, r, "results");
+			return loop_fail_step(run, r, "results");
 		run->pending_count--;
 		memmove(run->pending, run->pending + 1,
 			run->pending_count * sizeof(run->pending[0]));
@@ -57,7 +57,7 @@ static int collect(struct run *run, unsigned down_to)
 						   (unsigned long long)pending.step,
 						   run->recipe->data.train);
 		if (!isfinite(results.loss))
-			return fail_not_finite(run, &pending, results.loss);
+			return loop_fail_not_finite(run, &pending, results.loss);
 		run->skipped += results.skipped;
 		run->last_loss = results.loss;
 		run->last_lr = pending.lr;
@@ -75,14 +75,14 @@ static int collect(struct run *run, unsigned down_to)
 /* ---- one step ---- */
 
 /* Gives back the batches whose copy is done; with wait, all of them. */
-static int release_held(struct run *run, bool wait)
+static int loop_release_held(struct run *run, bool wait)
 {
 	while (run->held_count) {
 		int r = device_fed(run->train.graph, run->held[0].ticket, wait);
 		if (r == -EAGAIN)
 			return 0;
 		if (r)
-			return fail_step(run, r, "copying a batch");
+			return loop_fail_step(run, r, "copying a batch");
 		feed_release(run->feed.feed, &run->held[0].batch);
 		run->held_count--;
 		memmove(run->held, run->held + 1, run->held_count * sizeof(run->held[0]));
@@ -90,7 +90,7 @@ static int release_held(struct run *run, bool wait)
 	return 0;
 }
 
-static int next_batch(struct run *run)
+static int loop_next_batch(struct run *run)
 {
 	char error[DATA_ERROR_MAX] = "";
 	struct checkpoint_state *state = &run->state;
@@ -124,9 +124,9 @@ static int next_batch(struct run *run)
  * Has every rank a batch, and does none want to stop? 0: all make the step. -EINTR, RUN_LOST: none
  * does. Other failures are this rank's own.
  */
-static int agree_on_step(struct run *run)
+static int loop_agree_on_step(struct run *run)
 {
-	int r = *run->options.stop ? -EINTR : next_batch(run);
+	int r = *run->options.stop ? -EINTR : loop_next_batch(run);
 	run->lost = r == -EINTR ? 0 : r;
 	double votes[] = {r == -EINTR, run->lost != 0, r ? 0 : run->batch.bad};
 	int failed = run_sum(run, votes, 3);
@@ -142,7 +142,7 @@ static int agree_on_step(struct run *run)
  * samples.jsonl: those of all ranks in the order of the batch, which does not depend on their
  * number.
  */
-static int write_samples(struct run *run)
+static int loop_write_samples(struct run *run)
 {
 	int r = comm_gather(run->comm, run->batch.samples, run->batch.count * sizeof(uint64_t),
 			    run->sample_ids);
@@ -155,7 +155,7 @@ static int write_samples(struct run *run)
 	return run_end_line(run, run->samples, "samples.jsonl");
 }
 
-static void advance(struct run *run)
+static void loop_advance(struct run *run)
 {
 	struct checkpoint_state *state = &run->state;
 	state->images += run->recipe->data.batch_size;
@@ -175,21 +175,21 @@ static void advance(struct run *run)
  * Queues the next step. -EINTR: a rank was stopped; RUN_LOST: a rank's feed failed. Known to all
  * ranks.
  */
-static int step(struct run *run)
+static int loop_step(struct run *run)
 {
 	struct device_batch images;
 	struct device_hyper hyper;
 	uint64_t ticket, number;
-	int r = agree_on_step(run);
+	int r = loop_agree_on_step(run);
 	if (!r && run->recipe->log.samples)
-		r = write_samples(run);
+		r = loop_write_samples(run);
 	if (r)
 		return r;
 	if (run->batch.height != run->train.height || run->batch.width != run->train.width) {
 		/* A new size: nothing may be under way in the graph that goes. */
-		r = collect(run, 0);
+		r = loop_collect(run, 0);
 		if (!r)
-			r = release_held(run, true);
+			r = loop_release_held(run, true);
 		if (r)
 			return r;
 	}
@@ -199,9 +199,9 @@ static int step(struct run *run)
 	if (r)
 		return r;
 	if (run->held_count == run->held_max || run->pending_count == RUN_PENDING_MAX) {
-		r = collect(run, RUN_PENDING_MAX - 1);
+		r = loop_collect(run, RUN_PENDING_MAX - 1);
 		if (!r)
-			r = release_held(run, run->held_count == run->held_max);
+			r = loop_release_held(run, run->held_count == run->held_max);
 		if (r)
 			return r;
 	}
@@ -209,23 +209,23 @@ static int step(struct run *run)
 		    &hyper);
 	r = device_feed(run->train.graph, &images, &ticket);
 	if (r)
-		return fail_step(run, r, "feeding a batch");
+		return loop_fail_step(run, r, "feeding a batch");
 	run->held[run->held_count++] = (struct run_held){run->batch, ticket};
 	run->has_batch = false;
 	r = device_step(run->train.graph, &hyper, &number);
 	if (r)
-		return fail_step(run, r, "computing");
-	advance(run);
+		return loop_fail_step(run, r, "computing");
+	loop_advance(run);
 	run->pending[run->pending_count++] =
 		(struct run_pending){number, run->state.step, (double)hyper.lr[MODEL_WEIGHTS]};
-	r = release_held(run, false);
-	return r ? r : collect(run, RUN_PENDING_MAX);
+	r = loop_release_held(run, false);
+	return r ? r : loop_collect(run, RUN_PENDING_MAX);
 }
 
 /* ---- between steps ---- */
 
 /* Rank 0's part. */
-static int write_checkpoint(struct run *run)
+static int loop_write_checkpoint(struct run *run)
 {
 	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
 	int r = checkpoint_path(run->options.output, run->state.step, path);
@@ -251,23 +251,23 @@ static int write_checkpoint(struct run *run)
 	return run_end_line(run, run->journal, "log.jsonl");
 }
 
-static int save(struct run *run)
+static int loop_save(struct run *run)
 {
 	if (run->saved_step == run->state.step)
 		return 0;
-	int r = collect(run, 0);
+	int r = loop_collect(run, 0);
 	if (!r && (r = device_params_get_state(run->params, &run->state.device)))
-		return fail_step(run, r, "state of the device");
+		return loop_fail_step(run, r, "state of the device");
 	if (!r && (r = ranks_check_params(run->comm, run->params, run->error)))
 		run->agreed = true;
 	if (!r && run->journal)
-		r = write_checkpoint(run);
+		r = loop_write_checkpoint(run);
 	if (!r)
 		run->saved_step = run->state.step;
 	return r;
 }
 
-static bool due(const struct run *run, uint64_t every)
+static bool loop_due(const struct run *run, uint64_t every)
 {
 	uint64_t now = run->state.step;
 	return now == run->steps || (now && every && now % every == 0);
@@ -277,29 +277,30 @@ static bool due(const struct run *run, uint64_t every)
  * What is due at the current step: the epoch's line, evaluation, checkpoint. Each is done once,
  * also when a run resumes here.
  */
-static int between(struct run *run)
+static int loop_between(struct run *run)
 {
 	const struct checkpoint_state *state = &run->state;
 	bool epoch_ends = state->batch == 0 && state->step;
-	bool evaluate = *run->recipe->data.val && due(run, run->eval_every) &&
+	bool evaluate = *run->recipe->data.val && loop_due(run, run->eval_every) &&
 			!(state->eval_samples && state->eval_step == state->step);
 	uint64_t every_steps = run->recipe->checkpoint.every_steps;
-	bool checkpoint = due(run, run->checkpoint_every) || (every_steps && due(run, every_steps));
+	bool checkpoint =
+		loop_due(run, run->checkpoint_every) || (every_steps && loop_due(run, every_steps));
 	if (!epoch_ends && !evaluate && !checkpoint)
 		return 0;
-	int r = collect(run, 0);
+	int r = loop_collect(run, 0);
 	if (!r && epoch_ends && state->whole.steps)
 		r = run_epoch_line(run);
 	if (!r && evaluate)
 		r = run_evaluate(run);
 	if (!r && checkpoint && state->step)
-		r = save(run);
+		r = loop_save(run);
 	run->mark = clock_s(CLOCK_MONOTONIC);
 	return r;
 }
 
 /* Rank 0's part. */
-static int finish(struct run *run, bool stopped)
+static int loop_finish(struct run *run, bool stopped)
 {
 	int r = 0;
 	run->outcome = stopped ? "stopped" : "finished";
@@ -317,7 +318,7 @@ static int finish(struct run *run, bool stopped)
 }
 
 /* At the end of what a feed failed by. */
-static void say_resumable(struct run *run)
+static void loop_say_resumable(struct run *run)
 {
 	size_t length = strlen(run->error);
 	if (length && run->error[length - 1] == '.')
@@ -331,9 +332,9 @@ static void say_resumable(struct run *run)
  * What has been computed is still sound when a feed fails; its daemon may only have gone because
  * Ctrl-C was sent to it too.
  */
-static int save_after(struct run *run, int outcome)
+static int loop_save_after(struct run *run, int outcome)
 {
-	int r = run->state.step ? save(run) : 0;
+	int r = run->state.step ? loop_save(run) : 0;
 	if (r || outcome == -EINTR)
 		return r;
 	double stopped = *run->options.stop;
@@ -343,7 +344,7 @@ static int save_after(struct run *run, int outcome)
 	run->agreed = true;
 	r = ranks_agree(run->comm, run->lost, run->error);
 	if (run->state.step)
-		say_resumable(run);
+		loop_say_resumable(run);
 	return r;
 }
 
@@ -355,19 +356,19 @@ int run_train(struct run *run)
 	run->line_wait = run->state.wait_seconds;
 	run->line_images = run->state.images;
 	for (;;) {
-		r = between(run);
+		r = loop_between(run);
 		if (r || run->state.step >= run->steps)
 			break;
-		r = step(run);
+		r = loop_step(run);
 		if (r)
 			break;
 		run_show(run);
 	}
 	bool stopped = r == RUN_LOST || r == -EINTR;
 	if (stopped)
-		r = save_after(run, r);
+		r = loop_save_after(run, r);
 	if (!r && run->journal)
-		r = finish(run, stopped);
+		r = loop_finish(run, stopped);
 	if (r && run->journal)
 		run_end_failed(run, r);
 	return r ? r : stopped ? RUN_STOPPED : 0;

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static int check_share(struct run *run)
+static int open_check_share(struct run *run)
 {
 	uint64_t batch = run->recipe->data.batch_size, world = run->comm->world;
 	if (batch % world == 0)
@@ -27,7 +27,7 @@ static int check_share(struct run *run)
  * Opens the checkpoint to go on from; NULL when there is none yet. A damaged newest one yields to
  * the one before; one that cannot be read for another reason may well be sound.
  */
-static int find_checkpoint(struct run *run)
+static int open_find_checkpoint(struct run *run)
 {
 	char path[CHECKPOINT_PATH_MAX];
 	uint64_t step = UINT64_MAX;
@@ -60,7 +60,7 @@ static int find_checkpoint(struct run *run)
 }
 
 /* Threads that take turns wait for each other at every barrier. */
-static void check_threads(struct run *run)
+static void open_check_threads(struct run *run)
 {
 	const struct device_info *device = device_info(run->device);
 	if (device->cpus && device->threads > device->cpus)
@@ -99,12 +99,12 @@ static int open_device(struct run *run)
 		progress_line(&run->progress, "passed over: %s", error);
 	if (*device_error(run->device))
 		progress_line(&run->progress, "device: %s", device_error(run->device));
-	check_threads(run);
+	open_check_threads(run);
 	return 0;
 }
 
 /* Ranks that computed in different precisions would add up what does not belong together. */
-static int check_precision(struct run *run)
+static int open_check_precision(struct run *run)
 {
 	enum device_precision mine = device_info(run->device)->precision;
 	unsigned rank;
@@ -131,7 +131,7 @@ static int open_data(struct run *run)
  * Ranks that take their shares from different datasets would leave samples out and take others
  * twice.
  */
-static int check_data(struct run *run)
+static int open_check_data(struct run *run)
 {
 	static const char *const keys[] = {"train", "val"};
 	const struct uuid *const found[] = {&run->data.train_uuid, &run->data.val_uuid};
@@ -174,8 +174,8 @@ static int open_model(struct run *run)
  * Whether a dataset is the one that the checkpoint was written with; key is how the recipe names
  * it, now and then are the paths. That it lies elsewhere does not matter.
  */
-static int check_dataset(struct run *run, const char *key, const char *now,
-			 const struct uuid *found, const char *then, const struct uuid *saved)
+static int open_check_dataset(struct run *run, const char *key, const char *now,
+			      const struct uuid *found, const char *then, const struct uuid *saved)
 {
 	char found_text[UUID_TEXT], saved_text[UUID_TEXT];
 	if (run->options.allow_changes || !uuid_differ(found, saved))
@@ -189,7 +189,7 @@ static int check_dataset(struct run *run, const char *key, const char *now,
 			key, now, found_text, then, saved_text);
 }
 
-static int check_checkpoint(struct run *run)
+static int open_check_checkpoint(struct run *run)
 {
 	const struct checkpoint_state *state = &run->checkpoint->state;
 	enum recipe_resume least = run->options.evaluate        ? RECIPE_WEIGHTS
@@ -206,11 +206,11 @@ static int check_checkpoint(struct run *run)
 				run->data.samples == 1 ? "" : "s",
 				(unsigned long long)state->dataset_samples);
 	const struct recipe_data *now = &run->recipe->data, *then = &run->checkpoint->recipe.data;
-	r = check_dataset(run, "data.train", now->train, &run->data.train_uuid, then->train,
-			  &state->dataset_uuid);
+	r = open_check_dataset(run, "data.train", now->train, &run->data.train_uuid, then->train,
+			       &state->dataset_uuid);
 	if (!r)
-		r = check_dataset(run, "data.val", now->val, &run->data.val_uuid, then->val,
-				  &state->val_uuid);
+		r = open_check_dataset(run, "data.val", now->val, &run->data.val_uuid, then->val,
+				       &state->val_uuid);
 	if (r)
 		return r;
 	if (state->classes != run->data.classes)
@@ -230,7 +230,7 @@ static int check_checkpoint(struct run *run)
  * Allowed, since a run may have to move; but each thread adds up a part of its own, so that other
  * threads round otherwise.
  */
-static void compare_threads(struct run *run)
+static void open_compare_threads(struct run *run)
 {
 	uint32_t then = run->checkpoint->state.threads;
 	uint32_t now = device_info(run->device)->threads;
@@ -245,24 +245,24 @@ static void compare_threads(struct run *run)
 }
 
 /* Rank 0: where to go on. */
-static int begin(struct run *run)
+static int open_begin(struct run *run)
 {
 	run->state = (struct checkpoint_state){.best_top1 = -1};
 	if (!run->checkpoint)
 		return 0;
-	int r = check_checkpoint(run);
+	int r = open_check_checkpoint(run);
 	run->state = run->checkpoint->state;
 	if (!r)
 		r = run_check_later(run, run->state.step);
 	if (!r)
-		compare_threads(run);
+		open_compare_threads(run);
 	run->saved_step = run->state.step;
 	run->resumed = true;
 	return r;
 }
 
 /* The same program everywhere, so structures are the same bytes. */
-static int share_state(struct run *run)
+static int open_share_state(struct run *run)
 {
 	struct {
 		struct checkpoint_state state;
@@ -276,7 +276,7 @@ static int share_state(struct run *run)
 	return r ? run_fail(run, r, "%s", comm_error(run->comm)) : 0;
 }
 
-static int first_batch(struct run *run)
+static int open_first_batch(struct run *run)
 {
 	char error[DATA_ERROR_MAX] = "";
 	uint64_t then = run->state.batches_per_epoch;
@@ -309,7 +309,7 @@ static int first_batch(struct run *run)
 	return 0;
 }
 
-static int initialize_from(struct run *run, const struct feed_batch *batch)
+static int open_initialize_from(struct run *run, const struct feed_batch *batch)
 {
 	struct model_images images = {
 		.pixels = batch->images,
@@ -330,7 +330,7 @@ static int initialize_from(struct run *run, const struct feed_batch *batch)
 }
 
 /* From the whole first batch, of which this rank's feed has only a share: as one rank alone. */
-static int initialize_from_whole(struct run *run)
+static int open_initialize_from_whole(struct run *run)
 {
 	struct feed *feed;
 	struct feed_batch batch;
@@ -343,13 +343,13 @@ static int initialize_from_whole(struct run *run)
 	if (r == -EINTR)
 		run_fail(run, r, "stopped before the first step");
 	else if (!r)
-		r = initialize_from(run, &batch);
+		r = open_initialize_from(run, &batch);
 	feed_close(feed);
 	return r;
 }
 
 /* Those of model.pretrained. */
-static int take_weights(struct run *run)
+static int open_take_weights(struct run *run)
 {
 	const char *file = run->recipe->model.pretrained;
 	char error[CHECKPOINT_ERROR_MAX];
@@ -377,29 +377,29 @@ static int take_weights(struct run *run)
 }
 
 /* Weights that are to be evaluated are all in the file. */
-static int initialize(struct run *run)
+static int open_initialize(struct run *run)
 {
 	bool whole = run->comm->world > 1 && model_wants_images(run->model);
 	int r = run->options.evaluate ? 0
-		: whole               ? initialize_from_whole(run)
-				      : initialize_from(run, &run->batch);
+		: whole               ? open_initialize_from_whole(run)
+				      : open_initialize_from(run, &run->batch);
 	if (r || !*run->recipe->model.pretrained)
 		return r;
-	return take_weights(run);
+	return open_take_weights(run);
 }
 
 /* Rank 0: the weights, and on resuming all else that a checkpoint has. */
-static int fill_params(struct run *run)
+static int open_fill_params(struct run *run)
 {
 	if (!run->checkpoint)
-		return initialize(run);
+		return open_initialize(run);
 	int r = checkpoint_restore(run->checkpoint, run->params, run->error);
 	if (!r && run->options.evaluate)
 		progress_line(&run->progress, "weights from %s", run->checkpoint->path);
 	return r;
 }
 
-static int share_params(struct run *run)
+static int open_share_params(struct run *run)
 {
 	int r = ranks_share_params(run->comm, run->params, false, run->error);
 	if (!r && run->resumed)
@@ -413,7 +413,7 @@ static uint64_t in_steps(const struct run *run, double epochs)
 	return epochs > 0 && !steps ? 1 : steps;
 }
 
-static int plan(struct run *run)
+static int open_plan(struct run *run)
 {
 	struct device_batch images;
 	run->state.dataset_samples = run->data.samples;
@@ -443,28 +443,28 @@ static const struct stage {
 	bool first_alone;     /* on rank 0 */
 	enum purpose purpose; /* of the run; of others it is left out */
 } stages[] = {
-	{check_share, false, TO_TRAIN},
+	{open_check_share, false, TO_TRAIN},
 	{run_check_folder, true, TO_TRAIN},
-	{find_checkpoint, true, ALWAYS},
+	{open_find_checkpoint, true, ALWAYS},
 	{run_find_weights, true, TO_EVALUATE},
 	{run_share_weights, false, TO_EVALUATE},
 	{open_device, false, ALWAYS},
-	{check_precision, false, ALWAYS},
+	{open_check_precision, false, ALWAYS},
 	{open_data, false, ALWAYS},
-	{check_data, false, ALWAYS},
+	{open_check_data, false, ALWAYS},
 	{open_model, false, ALWAYS},
-	{begin, true, ALWAYS},
-	{share_state, false, ALWAYS},
-	{first_batch, false, TO_TRAIN},
-	{fill_params, true, ALWAYS},
-	{share_params, false, ALWAYS},
-	{plan, false, TO_TRAIN},
+	{open_begin, true, ALWAYS},
+	{open_share_state, false, ALWAYS},
+	{open_first_batch, false, TO_TRAIN},
+	{open_fill_params, true, ALWAYS},
+	{open_share_params, false, ALWAYS},
+	{open_plan, false, TO_TRAIN},
 	{run_try_evaluation, false, ALWAYS},
 	{run_open_output, true, TO_TRAIN},
 };
 
 /* The ranks agree after each: none starts on one that another could not come to. */
-static int pass_stages(struct run *run)
+static int open_pass_stages(struct run *run)
 {
 	enum purpose other = run->options.evaluate ? TO_TRAIN : TO_EVALUATE;
 	int r = 0;
@@ -486,7 +486,7 @@ int run_open(struct run *run, const struct recipe *recipe, const struct run_opti
 			    .saved_step = RUN_NO_STEP};
 	progress_init(&run->progress, run->comm->rank ? RECIPE_PROGRESS_OFF
 						      : (enum recipe_progress)recipe->log.progress);
-	int r = pass_stages(run);
+	int r = open_pass_stages(run);
 	run->agreed = r;
 	if (!r && run->resumed && !options->evaluate)
 		progress_line(&run->progress, "resumed at step %llu (epoch %llu, batch %llu)%s",

@@ -52,7 +52,7 @@ int run_fail_write(struct run *run, int code, const char *sentence)
 }
 
 /* Of a file in the output folder. */
-static int fail_put(struct run *run, int code, const char *name)
+static int output_fail_put(struct run *run, int code, const char *name)
 {
 	char sentence[CHECKPOINT_ERROR_MAX];
 	snprintf(sentence, sizeof(sentence), "%.800s/%s: cannot be written: %s",
@@ -63,7 +63,7 @@ static int fail_put(struct run *run, int code, const char *name)
 int run_end_line(struct run *run, struct journal *journal, const char *name)
 {
 	int r = journal_end(journal);
-	return r ? fail_put(run, r, name) : 0;
+	return r ? output_fail_put(run, r, name) : 0;
 }
 
 void run_end_failed(struct run *run, int code)
@@ -78,13 +78,13 @@ int run_sync_logs(struct run *run)
 {
 	int r = journal_sync(run->journal);
 	if (r)
-		return fail_put(run, r, "log.jsonl");
+		return output_fail_put(run, r, "log.jsonl");
 	r = journal_sync(run->samples);
-	return r ? fail_put(run, r, "samples.jsonl") : 0;
+	return r ? output_fail_put(run, r, "samples.jsonl") : 0;
 }
 
 /* Of a file in the output folder; CHECKPOINT_PATH_MAX bytes. */
-static int make_path(struct run *run, const char *name, char *ret_path)
+static int output_make_path(struct run *run, const char *name, char *ret_path)
 {
 	int length = snprintf(ret_path, CHECKPOINT_PATH_MAX, "%s/%s", run->options.output, name);
 	return length < CHECKPOINT_PATH_MAX ? 0
@@ -95,7 +95,7 @@ int run_put(struct run *run, const char *name, int (*print)(const struct run *ru
 {
 	char path[CHECKPOINT_PATH_MAX], *text = NULL;
 	size_t size = 0;
-	int r = make_path(run, name, path);
+	int r = output_make_path(run, name, path);
 	if (r)
 		return r;
 	FILE *file = open_memstream(&text, &size);
@@ -105,7 +105,7 @@ int run_put(struct run *run, const char *name, int (*print)(const struct run *ru
 	if (!r)
 		r = whole_file_put(path, text, size);
 	free(text);
-	return r ? fail_put(run, r, name) : 0;
+	return r ? output_fail_put(run, r, name) : 0;
 }
 
 struct checkpoint_about run_about(const struct run *run)
@@ -123,7 +123,7 @@ int run_export(struct run *run, const char *name, const char *evaluation)
 	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
 	struct checkpoint_about about = run_about(run);
 	about.evaluation = evaluation;
-	int r = make_path(run, name, path);
+	int r = output_make_path(run, name, path);
 	if (r)
 		return r;
 	r = checkpoint_export(path, run->params, run_weights(run), &about, error);
@@ -131,7 +131,7 @@ int run_export(struct run *run, const char *name, const char *evaluation)
 }
 
 /* The step of the folder's newest checkpoint; RUN_NO_STEP: there is none. */
-static uint64_t newest_step(const struct run *run)
+static uint64_t output_newest_step(const struct run *run)
 {
 	char path[CHECKPOINT_PATH_MAX];
 	uint64_t step;
@@ -140,7 +140,7 @@ static uint64_t newest_step(const struct run *run)
 }
 
 /* With the folders above it. */
-static int make_folder(const char *path)
+static int output_make_folder(const char *path)
 {
 	char above[CHECKPOINT_PATH_MAX];
 	if (!mkdir(path, 0777) || errno == EEXIST)
@@ -153,7 +153,7 @@ static int make_folder(const char *path)
 	if (errno != ENOENT || length < 2 || length >= sizeof(above))
 		return -errno;
 	snprintf(above, sizeof(above), "%.*s", (int)length - 1, path);
-	int r = make_folder(above);
+	int r = output_make_folder(above);
 	return r || !mkdir(path, 0777) || errno == EEXIST ? r : -errno;
 }
 
@@ -163,7 +163,7 @@ int run_check_folder(struct run *run)
 	if (!stat(run->options.output, &status) && !S_ISDIR(status.st_mode))
 		return run_fail(run, -ENOTDIR, "--output=%s is no folder, but a file",
 				run->options.output);
-	run->found_step = newest_step(run);
+	run->found_step = output_newest_step(run);
 	if (run->options.resume || run->options.dry || run->options.overwrite ||
 	    run->found_step == RUN_NO_STEP)
 		return 0;
@@ -185,10 +185,10 @@ int run_check_later(struct run *run, uint64_t step)
 			run->options.resume_path, (unsigned long long)step);
 }
 
-static int open_file(struct run *run, const char *name, struct journal **ret_journal)
+static int output_open_file(struct run *run, const char *name, struct journal **ret_journal)
 {
 	char path[CHECKPOINT_PATH_MAX];
-	int r = make_path(run, name, path);
+	int r = output_make_path(run, name, path);
 	return r ? r : journal_open(path, ret_journal, run->error);
 }
 
@@ -196,14 +196,14 @@ static int open_file(struct run *run, const char *name, struct journal **ret_jou
  * Takes the folder; another trainer may have come and gone since this one looked for what it goes
  * on from.
  */
-static int lock_output(struct run *run)
+static int output_lock_output(struct run *run)
 {
-	int r = make_folder(run->options.output);
+	int r = output_make_folder(run->options.output);
 	if (r)
 		return run_fail(run, r, "--output=%s: the folder cannot be made: %s",
 				run->options.output, strerror(-r));
-	r = open_file(run, "log.jsonl", &run->journal);
-	if (r || newest_step(run) == run->found_step)
+	r = output_open_file(run, "log.jsonl", &run->journal);
+	if (r || output_newest_step(run) == run->found_step)
 		return r;
 	return run_fail(run, -EBUSY,
 			"%s: another trainer was at work in this folder and left checkpoints since "
@@ -211,20 +211,20 @@ static int lock_output(struct run *run)
 			run->options.output);
 }
 
-static int cut_journals(struct run *run)
+static int output_cut_journals(struct run *run)
 {
 	int r = journal_cut(run->journal, run->state.step, !run->resumed);
 	if (r)
 		return run_fail(run, r, "log.jsonl: %s", strerror(-r));
 	if (!run->recipe->log.samples)
 		return 0;
-	r = open_file(run, "samples.jsonl", &run->samples);
+	r = output_open_file(run, "samples.jsonl", &run->samples);
 	if (!r && (r = journal_cut(run->samples, run->state.step, !run->resumed)))
 		run_fail(run, r, "samples.jsonl: %s", strerror(-r));
 	return r;
 }
 
-static int write_start(struct run *run)
+static int output_write_start(struct run *run)
 {
 	const struct device_info *device = device_info(run->device);
 	struct journal *journal = run->journal;
@@ -261,7 +261,7 @@ static int print_recipe(const struct run *run, FILE *file)
  * would count it among the newest, and the next
  * --resume take it. The journal's lock is held.
  */
-static int clear_output(struct run *run)
+static int output_clear_output(struct run *run)
 {
 	static const char *const results[] = {"best.safetensors", "model.safetensors",
 					      "summary.json"};
@@ -274,7 +274,7 @@ static int clear_output(struct run *run)
 				"%s: checkpoints of step %llu and later cannot be removed: %s",
 				run->options.output, (unsigned long long)first, strerror(-r));
 	for (size_t i = 0; fresh && i < sizeof(results) / sizeof(results[0]); i++) {
-		r = make_path(run, results[i], path);
+		r = output_make_path(run, results[i], path);
 		if (r)
 			return r;
 		if (unlink(path) && errno != ENOENT)
@@ -287,14 +287,14 @@ int run_open_output(struct run *run)
 {
 	if (run->options.dry)
 		return 0;
-	int r = lock_output(run);
+	int r = output_lock_output(run);
 	if (!r)
-		r = cut_journals(run);
+		r = output_cut_journals(run);
 	if (!r)
-		r = write_start(run);
+		r = output_write_start(run);
 	if (r)
 		return r;
-	r = clear_output(run);
+	r = output_clear_output(run);
 	if (!r)
 		r = run_put(run, "recipe.ini", print_recipe);
 	if (r)

@@ -9,7 +9,7 @@
 
 #define fail(error, code, ...) sentence_fail((error), RANKS_ERROR_MAX, (code), __VA_ARGS__)
 
-static int fail_comm(const struct comm *comm, int code, char *error)
+static int ranks_fail_comm(const struct comm *comm, int code, char *error)
 {
 	return fail(error, code, "%s", comm_error(comm));
 }
@@ -27,7 +27,7 @@ int ranks_agree(struct comm *comm, int outcome, char *error)
 	for (unsigned rank = 0; rank < comm->world; rank++) {
 		int told = outcome, r = comm_broadcast(comm, &told, sizeof(told), rank);
 		if (r)
-			return fail_comm(comm, r, error);
+			return ranks_fail_comm(comm, r, error);
 		if (told < 0 && !found) {
 			first = rank;
 			found = told;
@@ -45,7 +45,7 @@ int ranks_agree(struct comm *comm, int outcome, char *error)
 			 *error ? error : strerror(-found));
 	int r = comm_broadcast(comm, text, sizeof(text), first);
 	if (r)
-		return fail_comm(comm, r, error);
+		return ranks_fail_comm(comm, r, error);
 	return fail(error, found, "%.*s", RANKS_ERROR_MAX - 1, text);
 }
 
@@ -57,7 +57,7 @@ int ranks_compare(struct comm *comm, const void *mine, size_t size, unsigned *re
 		memcpy(told, mine, size);
 		int r = comm_broadcast(comm, told, size, rank);
 		if (r)
-			return fail_comm(comm, r, error);
+			return ranks_fail_comm(comm, r, error);
 		if (!rank)
 			memcpy(first, told, size);
 		if (other == comm->world && memcmp(told, first, size) != 0)
@@ -72,7 +72,7 @@ int ranks_compare(struct comm *comm, const void *mine, size_t size, unsigned *re
 /*
  * Order and value of every byte count: multiplication and xor-shift per word, as splitmix64 mixes.
  */
-static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size)
+static uint64_t ranks_hash_bytes(uint64_t hash, const void *bytes, size_t size)
 {
 	const char *at = bytes;
 	for (size_t i = 0; i < size; i += 8) {
@@ -85,7 +85,7 @@ static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size)
 }
 
 /* 0 when it cannot be read. */
-static uint64_t hash_program(void)
+static uint64_t ranks_hash_program(void)
 {
 	char buffer[65536];
 	uint64_t hash = 1;
@@ -94,7 +94,7 @@ static uint64_t hash_program(void)
 	if (!file)
 		return 0;
 	while ((n = fread(buffer, 1, sizeof(buffer), file)) > 0)
-		hash = hash_bytes(hash, buffer, n);
+		hash = ranks_hash_bytes(hash, buffer, n);
 	fclose(file);
 	return hash;
 }
@@ -104,7 +104,7 @@ int ranks_check_build(struct comm *comm, char *error)
 	unsigned other;
 	if (comm->world == 1)
 		return 0;
-	uint64_t hash = hash_program();
+	uint64_t hash = ranks_hash_program();
 	int r = ranks_compare(comm, &hash, sizeof(hash), &other, error);
 	if (r || other == comm->world)
 		return r;
@@ -133,22 +133,22 @@ int ranks_share_recipe(struct comm *comm, struct recipe *recipe, char *error)
 		fail(error, r, "the recipe cannot be passed on: %s", strerror(-r));
 	r = ranks_agree(comm, r, error);
 	if (!r && (r = comm_broadcast(comm, &size, sizeof(size), 0)))
-		fail_comm(comm, r, error);
+		ranks_fail_comm(comm, r, error);
 	if (!r && comm->rank)
 		text = calloc(1, size + 1);
 	if (!r && !text)
 		r = fail(error, -ENOMEM, "out of memory");
 	r = ranks_agree(comm, r, error);
 	if (!r && (r = comm_broadcast(comm, text, size, 0)))
-		fail_comm(comm, r, error);
+		ranks_fail_comm(comm, r, error);
 	if (!r && comm->rank && (r = recipe_load_text(recipe, "recipe of rank 0", text, problem)))
 		fail(error, r, "%s", problem);
 	free(text);
 	return ranks_agree(comm, r, error);
 }
 
-static int share_param(struct comm *comm, struct device_param *param, enum device_slot slot,
-		       float *values, char *error)
+static int ranks_share_param(struct comm *comm, struct device_param *param, enum device_slot slot,
+			     float *values, char *error)
 {
 	if (slot == DEVICE_GRAD || !device_param_has(param, slot))
 		return 0;
@@ -156,7 +156,7 @@ static int share_param(struct comm *comm, struct device_param *param, enum devic
 	/* also of one that could not be read: the other ranks wait for it */
 	int sent = comm_broadcast(comm, values, device_param_elements(param) * sizeof(float), 0);
 	if (sent)
-		return fail_comm(comm, sent, error);
+		return ranks_fail_comm(comm, sent, error);
 	if (comm->rank)
 		r = device_param_write(param, slot, values);
 	return r ? fail(error, r, "parameter %s cannot be passed on: %s",
@@ -178,7 +178,7 @@ int ranks_share_params(struct comm *comm, struct device_params *params, bool buf
 		if (buffers_alone && device_param_spec(param)->kind != DEVICE_BUFFER)
 			continue;
 		for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++) {
-			int shared = share_param(comm, param, slot, values, error);
+			int shared = ranks_share_param(comm, param, slot, values, error);
 			r = r ? r : shared;
 		}
 	}
@@ -199,7 +199,7 @@ int ranks_check_params(struct comm *comm, const struct device_params *params, ch
 		if (device_param_spec(param)->kind == DEVICE_BUFFER)
 			continue;
 		r = device_param_read(param, DEVICE_VALUE, values);
-		hash = hash_bytes(hash, values, device_param_elements(param) * sizeof(float));
+		hash = ranks_hash_bytes(hash, values, device_param_elements(param) * sizeof(float));
 	}
 	free(values);
 	r = ranks_agree(comm, r, error);

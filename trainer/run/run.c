@@ -33,7 +33,7 @@ int run_sum(struct run *run, double *values, size_t count)
  * What did not go as wished: once, what went wrong; and which patterns are taken apart for want of
  * a plan.
  */
-static void say_planning(struct run *run, enum device_mode mode, const struct run_graph *slot)
+static void run_say_planning(struct run *run, enum device_mode mode, const struct run_graph *slot)
 {
 	struct device_graph_info info;
 	device_graph_info(slot->graph, &info);
@@ -85,7 +85,7 @@ int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32
 				run->recipe->model.name, count, count == 1 ? "" : "s", width,
 				height, error);
 	}
-	say_planning(run, mode, slot);
+	run_say_planning(run, mode, slot);
 	return 0;
 }
 
@@ -117,7 +117,7 @@ int run_device_batch(struct run *run, const struct feed_batch *batch, const char
 
 /* ---- feeds ---- */
 
-static void settle_for_staging(struct run *run, const char *why)
+static void run_settle_for_staging(struct run *run, const char *why)
 {
 	run->staged = true;
 	run->data.writable = false;
@@ -126,7 +126,7 @@ static void settle_for_staging(struct run *run, const char *why)
 }
 
 /* 0, also where it is not to be had; DEVICE_WANTS_WRITABLE. */
-static int announce(struct run *run, struct run_feed *feed)
+static int run_announce(struct run *run, struct run_feed *feed)
 {
 	struct feed_info info = {.size = sizeof(info)};
 	int r = feed_info(feed->feed, &info);
@@ -140,12 +140,12 @@ static int announce(struct run *run, struct run_feed *feed)
 	}
 	if (!r || r == DEVICE_WANTS_WRITABLE)
 		return r;
-	settle_for_staging(run, run_device_text(run, r));
+	run_settle_for_staging(run, run_device_text(run, r));
 	return 0;
 }
 
 /* Copies from its memory are waited for; batches of it that are held stay. */
-static void withdraw(struct run *run, struct run_feed *feed)
+static void run_withdraw(struct run *run, struct run_feed *feed)
 {
 	if (feed->memory) {
 		device_unregister_host(run->device, feed->memory);
@@ -154,13 +154,13 @@ static void withdraw(struct run *run, struct run_feed *feed)
 	feed->memory = NULL;
 }
 
-static int note_reconnect(struct run *run, struct run_feed *feed)
+static int run_note_reconnect(struct run *run, struct run_feed *feed)
 {
 	const char *text = feed_reconnect_text(feed->feed);
-	withdraw(run, feed);
-	int r = run->staged ? 0 : announce(run, feed);
+	run_withdraw(run, feed);
+	int r = run->staged ? 0 : run_announce(run, feed);
 	if (r == DEVICE_WANTS_WRITABLE)
-		settle_for_staging(run, device_error(run->device));
+		run_settle_for_staging(run, device_error(run->device));
 	progress_line(&run->progress, "%s", text);
 	if (!run->journal)
 		return 0;
@@ -177,7 +177,7 @@ int run_next_batch(struct run *run, struct run_feed *feed, struct feed_batch *ba
 	int r = data_next(&run->data, feed->feed, run->options.stop, batch, wait_seconds, error);
 	if (r || batch->reconnects == feed->reconnects)
 		return r;
-	r = note_reconnect(run, feed);
+	r = run_note_reconnect(run, feed);
 	feed->reconnects = batch->reconnects;
 	if (r)
 		snprintf(error, DATA_ERROR_MAX, "%.*s", DATA_ERROR_MAX - 1, run->error);
@@ -188,8 +188,8 @@ int run_next_batch(struct run *run, struct run_feed *feed, struct feed_batch *ba
  * In place of a feed whose ring the device cannot take as it is: the same one, mapped writable if
  * the daemon allows it.
  */
-static int open_again(struct run *run, enum data_part part, uint64_t epoch, uint64_t batch,
-		      struct run_feed *feed, char *error)
+static int run_open_again(struct run *run, enum data_part part, uint64_t epoch, uint64_t batch,
+			  struct run_feed *feed, char *error)
 {
 	progress_line(&run->progress, "%s: asking the daemon for memory to map writable",
 		      device_error(run->device));
@@ -197,8 +197,8 @@ static int open_again(struct run *run, enum data_part part, uint64_t epoch, uint
 	run->data.writable = true;
 	int r = data_feed(&run->data, part, epoch, batch, &feed->feed, error);
 	if (!r)
-		return announce(run, feed);
-	settle_for_staging(run, *error ? error : strerror(-r));
+		return run_announce(run, feed);
+	run_settle_for_staging(run, *error ? error : strerror(-r));
 	return data_feed(&run->data, part, epoch, batch, &feed->feed, error);
 }
 
@@ -213,9 +213,9 @@ int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t
 	*ret_feed = (struct run_feed){0};
 	int r = data_feed(&run->data, part, epoch, batch, &ret_feed->feed, error);
 	if (!r && ret_feed->feed && !run->staged)
-		r = announce(run, ret_feed);
+		r = run_announce(run, ret_feed);
 	if (r == DEVICE_WANTS_WRITABLE)
-		r = open_again(run, part, epoch, batch, ret_feed, error);
+		r = run_open_again(run, part, epoch, batch, ret_feed, error);
 	if (!r)
 		return 0;
 	bool pipeline = strncmp(error, field, strlen(field)) == 0;

@@ -54,7 +54,7 @@ struct fold_job {
 	size_t row;
 };
 
-static void fold_task(void *context, uint32_t task, unsigned thread)
+static void conv_fold_task(void *context, uint32_t task, unsigned thread)
 {
 	const struct fold_job *job = context;
 	const float *from = job->weights + task * job->row;
@@ -65,7 +65,7 @@ static void fold_task(void *context, uint32_t task, unsigned thread)
 }
 
 /* Evaluation: weights, scaled by the norm, in the primitive's format; and the bias. */
-static int prepare_evaluation(struct cpu_graph *graph, struct cpu_node *node)
+static int conv_prepare_evaluation(struct cpu_graph *graph, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
 	float *weights = cpu_param_slot(n->weight, graph->weights);
@@ -77,7 +77,7 @@ static int prepare_evaluation(struct cpu_graph *graph, struct cpu_node *node)
 		struct fold_job job = {weights, scale, graph->fold, n->weight->elements / channels};
 
 		cpu_running_affine(node, graph->weights, scale, node->folded_bias);
-		team_run(&graph->device->team, channels, fold_task, &job);
+		team_run(&graph->device->team, channels, conv_fold_task, &job);
 		weights = graph->fold;
 	} else if (n->bias) {
 		memcpy(node->folded_bias, cpu_param_slot(n->bias, graph->weights),
@@ -87,7 +87,7 @@ static int prepare_evaluation(struct cpu_graph *graph, struct cpu_node *node)
 	return r < 0 ? r : cpu_op_run(graph, &node->reorder_forward);
 }
 
-static int prepare(struct cpu_graph *graph, struct cpu_node *node)
+static int conv_prepare(struct cpu_graph *graph, struct cpu_node *node)
 {
 	const struct cpu_params *params = graph->params;
 	bool evaluates = !cpu_training(graph);
@@ -97,7 +97,8 @@ static int prepare(struct cpu_graph *graph, struct cpu_node *node)
 	    (!evaluates || (node->buffers_version == params->buffers_version &&
 			    node->prepared == graph->weights)))
 		return 0;
-	r = evaluates ? prepare_evaluation(graph, node) : cpu_op_run(graph, &node->reorder_forward);
+	r = evaluates ? conv_prepare_evaluation(graph, node)
+		      : cpu_op_run(graph, &node->reorder_forward);
 	if (r == 0)
 		r = cpu_op_run(graph, &node->reorder_backward);
 	if (r < 0)
@@ -110,7 +111,7 @@ static int prepare(struct cpu_graph *graph, struct cpu_node *node)
 
 static int conv_forward(struct cpu_graph *graph, struct cpu_node *node)
 {
-	int r = prepare(graph, node);
+	int r = conv_prepare(graph, node);
 
 	if (r == 0)
 		r = cpu_op_run(graph, &node->forward);

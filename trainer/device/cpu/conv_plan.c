@@ -37,8 +37,8 @@ static struct conv_shapes conv_shapes(const struct cpu_node *node)
  * Weights, as the primitive likes them best or as the store has them, [K][R][S][C / groups]: with
  * groups oneDNN counts these as a dimension of their own, before the others.
  */
-static int describe_weights(const struct cpu_node *node, dnnl_data_type_t type, bool as_stored,
-			    dnnl_memory_desc_t *ret_desc)
+static int conv_describe_weights(const struct cpu_node *node, dnnl_data_type_t type, bool as_stored,
+				 dnnl_memory_desc_t *ret_desc)
 {
 	struct device_shape weight = conv_shapes(node).weight;
 	uint32_t groups = node->node->groups;
@@ -57,9 +57,9 @@ struct conv_descs {
 	dnnl_dims_t strides, padding, padding_end;
 };
 
-static int describe(const struct cpu_graph *graph, const struct cpu_node *node,
-		    enum element y_element, dnnl_data_type_t weight_type,
-		    struct conv_descs *ret_descs)
+static int conv_describe(const struct cpu_graph *graph, const struct cpu_node *node,
+			 enum element y_element, dnnl_data_type_t weight_type,
+			 struct conv_descs *ret_descs)
 {
 	struct conv_shapes shapes = conv_shapes(node);
 	dnnl_data_type_t type = cpu_type(graph->device->element);
@@ -69,7 +69,7 @@ static int describe(const struct cpu_graph *graph, const struct cpu_node *node,
 	if (r == 0)
 		r = cpu_describe(&ret_descs->y, shapes.y, cpu_type(y_element), dnnl_nhwc);
 	if (r == 0)
-		r = describe_weights(node, weight_type, false, &ret_descs->weight);
+		r = conv_describe_weights(node, weight_type, false, &ret_descs->weight);
 	if (r == 0)
 		r = cpu_status(dnnl_memory_desc_init_by_tag(&ret_descs->bias, 1, channels, dnnl_f32,
 							    dnnl_x));
@@ -87,8 +87,8 @@ bool cpu_conv_has_bias(const struct cpu_graph *graph, const struct device_node *
 }
 
 /* Appends what the primitive does after the convolution. */
-static int append_post_ops(dnnl_primitive_attr_t attributes, const struct conv_descs *descs,
-			   bool residual, enum device_activation activation)
+static int conv_append_post_ops(dnnl_primitive_attr_t attributes, const struct conv_descs *descs,
+				bool residual, enum device_activation activation)
 {
 	dnnl_post_ops_t ops;
 	int r = cpu_status(dnnl_post_ops_create(&ops));
@@ -107,7 +107,7 @@ static int append_post_ops(dnnl_primitive_attr_t attributes, const struct conv_d
 	return r;
 }
 
-static const char *engine_name(dnnl_primitive_desc_t desc)
+static const char *conv_engine_name(dnnl_primitive_desc_t desc)
 {
 	const char *name = "";
 
@@ -117,13 +117,14 @@ static const char *engine_name(dnnl_primitive_desc_t desc)
 }
 
 /* -ENOTSUP too when only a slow reference kernel is there and `fast` is wanted. */
-static int create_forward(struct cpu_graph *graph, struct cpu_node *node, bool residual,
-			  enum device_activation activation, bool fast)
+static int conv_create_forward(struct cpu_graph *graph, struct cpu_node *node, bool residual,
+			       enum device_activation activation, bool fast)
 {
 	struct conv_descs descs;
 	dnnl_convolution_desc_t conv;
 	dnnl_primitive_attr_t attributes;
-	int r = describe(graph, node, node->y->element, cpu_type(graph->device->element), &descs);
+	int r = conv_describe(graph, node, node->y->element, cpu_type(graph->device->element),
+			      &descs);
 
 	if (r < 0)
 		return r;
@@ -137,14 +138,14 @@ static int create_forward(struct cpu_graph *graph, struct cpu_node *node, bool r
 	attributes = cpu_attributes();
 	if (!attributes)
 		return -ENOMEM;
-	r = append_post_ops(attributes, &descs, residual, activation);
+	r = conv_append_post_ops(attributes, &descs, residual, activation);
 	if (r == 0)
 		r = cpu_status(dnnl_primitive_desc_create(&node->forward.desc, &conv, attributes,
 							  graph->device->engine, NULL));
 	dnnl_primitive_attr_destroy(attributes);
 	if (r == 0 && fast &&
-	    (strstr(engine_name(node->forward.desc), "ref") ||
-	     strstr(engine_name(node->forward.desc), "gemm"))) {
+	    (strstr(conv_engine_name(node->forward.desc), "ref") ||
+	     strstr(conv_engine_name(node->forward.desc), "gemm"))) {
 		dnnl_primitive_desc_destroy(node->forward.desc);
 		node->forward.desc = NULL;
 		return -ENOTSUP;
@@ -152,8 +153,9 @@ static int create_forward(struct cpu_graph *graph, struct cpu_node *node, bool r
 	return r < 0 ? r : cpu_op_create(graph, &node->forward);
 }
 
-static int create_reorder(struct cpu_graph *graph, struct cpu_op *op,
-			  const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to, bool adds)
+static int conv_create_reorder(struct cpu_graph *graph, struct cpu_op *op,
+			       const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to,
+			       bool adds)
 {
 	dnnl_primitive_attr_t attributes = cpu_attributes();
 	dnnl_post_ops_t ops = NULL;
@@ -179,24 +181,24 @@ static int create_reorder(struct cpu_graph *graph, struct cpu_op *op,
 }
 
 /* Memory for weights in the format that `op` wants, and the reorder that fills it. */
-static int plan_weights(struct cpu_graph *graph, struct cpu_node *node, const struct cpu_op *op,
-			struct cpu_op *reorder, void **ret_weights)
+static int conv_plan_weights(struct cpu_graph *graph, struct cpu_node *node,
+			     const struct cpu_op *op, struct cpu_op *reorder, void **ret_weights)
 {
 	size_t bytes = (cpu_op_bytes(op, DNNL_ARG_WEIGHTS) + 63) / 64 * 64;
 	dnnl_memory_desc_t master;
-	int r = describe_weights(node, dnnl_f32, true, &master);
+	int r = conv_describe_weights(node, dnnl_f32, true, &master);
 
 	*ret_weights = aligned_alloc(64, bytes);
 	if (!*ret_weights)
 		return -ENOMEM;
 	memset(*ret_weights, 0, bytes);
 	return r < 0 ? r
-		     : create_reorder(graph, reorder, &master, cpu_op_part(op, DNNL_ARG_WEIGHTS),
-				      false);
+		     : conv_create_reorder(graph, reorder, &master,
+					   cpu_op_part(op, DNNL_ARG_WEIGHTS), false);
 }
 
 /* Of logits that nothing follows: the loss takes them as they were summed. */
-static bool is_wide(const struct cpu_graph *graph, const struct device_node *node)
+static bool conv_is_wide(const struct cpu_graph *graph, const struct device_node *node)
 {
 	const struct device_node *loss = graph->graph->loss;
 
@@ -208,16 +210,16 @@ static bool is_wide(const struct cpu_graph *graph, const struct device_node *nod
  * Evaluation: everything in the primitive if there is a fast kernel for it, else convolution and
  * bias only, and the rest in place.
  */
-static int plan_evaluation(struct cpu_graph *graph, struct cpu_node *node)
+static int conv_plan_evaluation(struct cpu_graph *graph, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
 	bool plain = !n->residual && n->activation == DEVICE_IDENTITY;
 	size_t elements = n->weight->elements;
-	int r = create_forward(graph, node, n->residual, n->activation, !plain);
+	int r = conv_create_forward(graph, node, n->residual, n->activation, !plain);
 
 	node->direct = r == 0;
 	if (r == -ENOTSUP && !plain)
-		r = create_forward(graph, node, false, DEVICE_IDENTITY, false);
+		r = conv_create_forward(graph, node, false, DEVICE_IDENTITY, false);
 	if (r < 0)
 		return r;
 	if (n->has_norm && elements > graph->fold_elements)
@@ -226,14 +228,14 @@ static int plan_evaluation(struct cpu_graph *graph, struct cpu_node *node)
 	return node->folded_bias ? 0 : -ENOMEM;
 }
 
-static int plan_training(struct cpu_graph *graph, struct cpu_node *node)
+static int conv_plan_training(struct cpu_graph *graph, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
 	int r;
 
 	node->direct = !n->has_norm && !n->residual && n->activation != DEVICE_GELU;
-	r = create_forward(graph, node, false, node->direct ? n->activation : DEVICE_IDENTITY,
-			   false);
+	r = conv_create_forward(graph, node, false, node->direct ? n->activation : DEVICE_IDENTITY,
+				false);
 	if (r < 0 || node->direct)
 		return r;
 	return cpu_add_block(graph, cpu_value_bytes(graph, n->y, graph->device->element),
@@ -245,28 +247,29 @@ int cpu_conv_plan(struct cpu_graph *graph, struct cpu_node *node)
 	const struct device_node *n = node->node;
 	int r;
 
-	if (is_wide(graph, n))
+	if (conv_is_wide(graph, n))
 		node->y->element = ELEMENT_F32;
-	r = cpu_training(graph) ? plan_training(graph, node) : plan_evaluation(graph, node);
+	r = cpu_training(graph) ? conv_plan_training(graph, node)
+				: conv_plan_evaluation(graph, node);
 	if (r == 0)
-		r = plan_weights(graph, node, &node->forward, &node->reorder_forward,
-				 &node->weights_forward);
+		r = conv_plan_weights(graph, node, &node->forward, &node->reorder_forward,
+				      &node->weights_forward);
 	if (r == 0)
 		r = cpu_post_plan(graph, node);
 	if (r < 0)
 		return r;
 	node->flops_forward = device_node_flops(n);
-	snprintf(node->engine, sizeof(node->engine), "%s%s", engine_name(node->forward.desc),
+	snprintf(node->engine, sizeof(node->engine), "%s%s", conv_engine_name(node->forward.desc),
 		 node->direct ? "" : " + own");
 	return 0;
 }
 
-static int create_backward_data(struct cpu_graph *graph, struct cpu_node *node)
+static int conv_create_backward_data(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct conv_descs descs;
 	dnnl_convolution_desc_t conv;
-	int r = describe(graph, node, graph->device->element, cpu_type(graph->device->element),
-			 &descs);
+	int r = conv_describe(graph, node, graph->device->element, cpu_type(graph->device->element),
+			      &descs);
 
 	if (r == 0)
 		r = cpu_status(dnnl_convolution_backward_data_desc_init(
@@ -275,11 +278,11 @@ static int create_backward_data(struct cpu_graph *graph, struct cpu_node *node)
 	return r < 0 ? r : cpu_op_new(graph, &node->backward_data, &conv, node->forward.desc);
 }
 
-static int create_backward_weights(struct cpu_graph *graph, struct cpu_node *node)
+static int conv_create_backward_weights(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct conv_descs descs;
 	dnnl_convolution_desc_t conv;
-	int r = describe(graph, node, graph->device->element, dnnl_f32, &descs);
+	int r = conv_describe(graph, node, graph->device->element, dnnl_f32, &descs);
 
 	if (r == 0)
 		r = cpu_status(dnnl_convolution_backward_weights_desc_init(
@@ -288,31 +291,32 @@ static int create_backward_weights(struct cpu_graph *graph, struct cpu_node *nod
 	return r < 0 ? r : cpu_op_new(graph, &node->backward_weights, &conv, node->forward.desc);
 }
 
-static int plan_data_gradient(struct cpu_graph *graph, struct cpu_node *node)
+static int conv_plan_data_gradient(struct cpu_graph *graph, struct cpu_node *node)
 {
-	int r = create_backward_data(graph, node);
+	int r = conv_create_backward_data(graph, node);
 
 	if (r == 0)
-		r = plan_weights(graph, node, &node->backward_data, &node->reorder_backward,
-				 &node->weights_backward);
+		r = conv_plan_weights(graph, node, &node->backward_data, &node->reorder_backward,
+				      &node->weights_backward);
 	node->flops_backward += node->flops_forward;
 	return r < 0 ? r : cpu_add_gradient(graph, node, cpu_backward_step(graph, node));
 }
 
-static int plan_weight_gradient(struct cpu_graph *graph, struct cpu_node *node)
+static int conv_plan_weight_gradient(struct cpu_graph *graph, struct cpu_node *node)
 {
 	const dnnl_memory_desc_t *gradient;
 	dnnl_memory_desc_t master;
-	int r = create_backward_weights(graph, node);
+	int r = conv_create_backward_weights(graph, node);
 
 	if (r == 0)
-		r = describe_weights(node, dnnl_f32, true, &master);
+		r = conv_describe_weights(node, dnnl_f32, true, &master);
 	if (r < 0)
 		return r;
 	gradient = cpu_op_part(&node->backward_weights, DNNL_ARG_DIFF_WEIGHTS);
-	r = create_reorder(graph, &node->reorder_gradient, gradient, &master, false);
+	r = conv_create_reorder(graph, &node->reorder_gradient, gradient, &master, false);
 	if (r == 0)
-		r = create_reorder(graph, &node->reorder_gradient_add, gradient, &master, true);
+		r = conv_create_reorder(graph, &node->reorder_gradient_add, gradient, &master,
+					true);
 	if (r == 0)
 		r = cpu_add_block(graph, dnnl_memory_desc_get_size(gradient),
 				  cpu_backward_step(graph, node), &node->weights_gradient_block);
@@ -327,10 +331,11 @@ int cpu_conv_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 	int r = cpu_post_plan_backward(graph, node);
 
 	if (r == 0 && node->node->x->active)
-		r = plan_data_gradient(graph, node);
+		r = conv_plan_data_gradient(graph, node);
 	if (r == 0 && device_param_trains(node->node->weight))
-		r = plan_weight_gradient(graph, node);
+		r = conv_plan_weight_gradient(graph, node);
 	snprintf(node->engine + length, sizeof(node->engine) - length, " / %s / %s",
-		 engine_name(node->backward_data.desc), engine_name(node->backward_weights.desc));
+		 conv_engine_name(node->backward_data.desc),
+		 conv_engine_name(node->backward_weights.desc));
 	return r;
 }

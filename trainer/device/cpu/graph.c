@@ -84,7 +84,7 @@ static const struct cpu_node_ops *const ops[DEVICE_NODE_KINDS] = {
 #undef NODE
 };
 
-static int make_values(struct cpu_graph *cpu)
+static int graph_make_values(struct cpu_graph *cpu)
 {
 	const struct device_graph *graph = cpu->graph;
 
@@ -104,12 +104,12 @@ static int make_values(struct cpu_graph *cpu)
 	return 0;
 }
 
-static struct cpu_value *value_of(struct cpu_graph *cpu, const struct device_value *value)
+static struct cpu_value *graph_value_of(struct cpu_graph *cpu, const struct device_value *value)
 {
 	return value ? &cpu->values[value->index] : NULL;
 }
 
-static void make_nodes(struct cpu_graph *cpu)
+static void graph_make_nodes(struct cpu_graph *cpu)
 {
 	for (uint32_t i = 0; i < cpu->graph->node_count; i++) {
 		struct cpu_node *node = &cpu->nodes[i];
@@ -117,9 +117,9 @@ static void make_nodes(struct cpu_graph *cpu)
 		node->node = cpu->graph->nodes[i];
 		node->ops = ops[node->node->kind];
 		for (int j = 0; j < DEVICE_NODE_INPUTS; j++)
-			node->inputs[j] = value_of(cpu, node->node->inputs[j]);
+			node->inputs[j] = graph_value_of(cpu, node->node->inputs[j]);
 		for (int j = 0; j < DEVICE_NODE_OUTPUTS; j++)
-			node->outputs[j] = value_of(cpu, node->node->outputs[j]);
+			node->outputs[j] = graph_value_of(cpu, node->node->outputs[j]);
 		node->raw_block = node->weights_gradient_block = node->dx_block =
 			node->workspace_block = CPU_NO_BLOCK;
 		node->post.dx_block = CPU_NO_BLOCK;
@@ -130,9 +130,9 @@ static void make_nodes(struct cpu_graph *cpu)
  * What the caller writes as the gradient of a result that nothing consumes, and what keep_all keeps
  * of every gradient.
  */
-static int plan_given(struct cpu_graph *cpu, const struct device_value *value, uint32_t step)
+static int graph_plan_given(struct cpu_graph *cpu, const struct device_value *value, uint32_t step)
 {
-	struct cpu_value *own = value_of(cpu, value);
+	struct cpu_value *own = graph_value_of(cpu, value);
 	size_t bytes = cpu_value_bytes(cpu, value, cpu->device->element);
 	uint32_t block;
 	int r;
@@ -150,7 +150,7 @@ static int plan_given(struct cpu_graph *cpu, const struct device_value *value, u
 }
 
 /* Contributions to the gradients of the node's outputs are live until it has used them. */
-static int plan_node_backward(struct cpu_graph *cpu, struct cpu_node *node)
+static int graph_plan_node_backward(struct cpu_graph *cpu, struct cpu_node *node)
 {
 	uint32_t step = cpu_backward_step(cpu, node);
 	int r = 0;
@@ -162,14 +162,14 @@ static int plan_node_backward(struct cpu_graph *cpu, struct cpu_node *node)
 		if (!output)
 			continue;
 		if (output->active)
-			r = plan_given(cpu, output, step);
+			r = graph_plan_given(cpu, output, step);
 		for (uint32_t j = 0; j < own->gradient_count; j++)
 			arena_extend(&cpu->arena, own->gradient_blocks[j], step);
 	}
 	return r < 0 || !node->ops->plan_backward ? r : node->ops->plan_backward(cpu, node);
 }
 
-static int add_result(struct cpu_graph *cpu, struct cpu_node *node, int i)
+static int graph_add_result(struct cpu_graph *cpu, struct cpu_node *node, int i)
 {
 	const struct device_value *output = cpu_output(node, i);
 	struct cpu_value *own = node->outputs[i];
@@ -186,7 +186,7 @@ static int add_result(struct cpu_graph *cpu, struct cpu_node *node, int i)
 	return r;
 }
 
-static int plan_node(struct cpu_graph *cpu, struct cpu_node *node)
+static int graph_plan_node(struct cpu_graph *cpu, struct cpu_node *node)
 {
 	int r;
 
@@ -196,35 +196,37 @@ static int plan_node(struct cpu_graph *cpu, struct cpu_node *node)
 	strcpy(node->engine, "own");
 	r = node->ops->plan ? node->ops->plan(cpu, node) : 0;
 	for (int i = 0; i < DEVICE_NODE_OUTPUTS && r == 0; i++)
-		r = add_result(cpu, node, i);
+		r = graph_add_result(cpu, node, i);
 	return r;
 }
 
 /* Of planning a pass, or of binding; 0 stays 0. */
-static int fail_node(struct cpu_graph *cpu, const struct cpu_node *node, int r, const char *what)
+static int graph_fail_node(struct cpu_graph *cpu, const struct cpu_node *node, int r,
+			   const char *what)
 {
 	return r < 0 ? sentence_fail(cpu->error, DEVICE_ERROR_MAX, r, "%s: %s failed: %s",
 				     node->node->name, what, strerror(-r))
 		     : 0;
 }
 
-static int plan_nodes(struct cpu_graph *cpu)
+static int graph_plan_nodes(struct cpu_graph *cpu)
 {
 	uint32_t count = cpu->graph->node_count;
 	int r = 0;
 
 	for (uint32_t i = 0; i < count && r == 0; i++)
-		r = fail_node(cpu, &cpu->nodes[i], plan_node(cpu, &cpu->nodes[i]),
-			      "planning its forward pass");
+		r = graph_fail_node(cpu, &cpu->nodes[i], graph_plan_node(cpu, &cpu->nodes[i]),
+				    "planning its forward pass");
 	for (uint32_t i = count; i-- > 0 && r == 0;)
 		if (cpu->nodes[i].node->backward)
-			r = fail_node(cpu, &cpu->nodes[i], plan_node_backward(cpu, &cpu->nodes[i]),
-				      "planning its backward pass");
+			r = graph_fail_node(cpu, &cpu->nodes[i],
+					    graph_plan_node_backward(cpu, &cpu->nodes[i]),
+					    "planning its backward pass");
 	return r;
 }
 
 /* The text of an arena that does not fit: its three largest tensors by name. */
-static void explain_memory(struct cpu_graph *cpu)
+static void graph_explain_memory(struct cpu_graph *cpu)
 {
 	uint64_t limit = UINT64_MAX;
 	int length = snprintf(
@@ -256,7 +258,7 @@ static void explain_memory(struct cpu_graph *cpu)
 	}
 }
 
-static int map_arena(struct cpu_graph *cpu)
+static int graph_map_arena(struct cpu_graph *cpu)
 {
 	size_t size;
 	void *memory;
@@ -274,7 +276,7 @@ static int map_arena(struct cpu_graph *cpu)
 	size = (cpu->arena.size + HUGE_PAGE) / HUGE_PAGE * HUGE_PAGE;
 	memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED) {
-		explain_memory(cpu);
+		graph_explain_memory(cpu);
 		return -ENOMEM;
 	}
 	/*
@@ -286,7 +288,7 @@ static int map_arena(struct cpu_graph *cpu)
 	return 0;
 }
 
-static int bind_all(struct cpu_graph *cpu)
+static int graph_bind_all(struct cpu_graph *cpu)
 {
 	for (uint32_t i = 0; i < cpu->graph->value_count; i++) {
 		struct cpu_value *value = &cpu->values[i];
@@ -301,7 +303,7 @@ static int bind_all(struct cpu_graph *cpu)
 		int r = node->ops->bind ? node->ops->bind(cpu, node) : 0;
 
 		if (r < 0)
-			return fail_node(cpu, node, r, "binding memory");
+			return graph_fail_node(cpu, node, r, "binding memory");
 	}
 	if (cpu->fold_elements) {
 		cpu->fold = aligned_alloc(64, (cpu->fold_elements * sizeof(float) + 63) / 64 * 64);
@@ -311,7 +313,7 @@ static int bind_all(struct cpu_graph *cpu)
 	return 0;
 }
 
-static void release_node(struct cpu_node *node)
+static void graph_release_node(struct cpu_node *node)
 {
 	for (int i = 0; i < CPU_PRIMITIVES; i++)
 		cpu_op_release(&node->primitives[i]);
@@ -328,7 +330,7 @@ void cpu_graph_release(struct device_graph *graph)
 	if (!cpu)
 		return;
 	for (uint32_t i = 0; cpu->nodes && i < graph->node_count; i++)
-		release_node(&cpu->nodes[i]);
+		graph_release_node(&cpu->nodes[i]);
 	for (uint32_t i = 0; cpu->values && i < graph->value_count; i++) {
 		free(cpu->values[i].gradient_blocks);
 		free(cpu->values[i].gradients);
@@ -363,17 +365,17 @@ int cpu_graph_plan(struct device_graph *graph, char *error)
 	arena_init(&cpu->arena);
 	cpu->nodes = calloc(graph->node_count, sizeof(*cpu->nodes));
 	cpu->values = calloc(graph->value_count, sizeof(*cpu->values));
-	r = cpu->nodes && cpu->values ? make_values(cpu) : -ENOMEM;
+	r = cpu->nodes && cpu->values ? graph_make_values(cpu) : -ENOMEM;
 	/* primitives are made for the number of threads that is in force */
 	team_enter(&cpu->device->team);
 	if (r == 0) {
-		make_nodes(cpu);
-		r = plan_nodes(cpu);
+		graph_make_nodes(cpu);
+		r = graph_plan_nodes(cpu);
 	}
 	if (r == 0)
-		r = map_arena(cpu);
+		r = graph_map_arena(cpu);
 	if (r == 0)
-		r = bind_all(cpu);
+		r = graph_bind_all(cpu);
 	if (r == 0)
 		r = cpu_ranks_plan(cpu);
 	team_leave(&cpu->device->team);

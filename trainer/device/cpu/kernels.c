@@ -151,8 +151,8 @@ static void flush(double *restrict to, float *restrict from, size_t width)
 	}
 }
 
-static void statistics(const void *x, enum element element, size_t rows, size_t stride,
-		       size_t width, const float *shift, double *sum, double *square)
+static void kernel_statistics(const void *x, enum element element, size_t rows, size_t stride,
+			      size_t width, const float *shift, double *sum, double *square)
 {
 	float s[KERNEL_WIDTH_MAX], q[KERNEL_WIDTH_MAX], v[KERNEL_WIDTH_MAX];
 
@@ -204,7 +204,7 @@ INLINE void apply_rows(const struct apply_args *args, enum element x_element, en
 	((args)->element == ELEMENT_BF16 ? rows_of(args, ELEMENT_BF16, __VA_ARGS__)                \
 					 : rows_of(args, ELEMENT_F32, __VA_ARGS__))
 
-static void apply(const struct apply_args *args, size_t rows, size_t stride, size_t width)
+static void kernel_apply(const struct apply_args *args, size_t rows, size_t stride, size_t width)
 {
 	if (args->x_element == ELEMENT_F32 && args->element == ELEMENT_F32)
 		apply_rows(args, ELEMENT_F32, ELEMENT_F32, rows, stride, width);
@@ -281,8 +281,8 @@ INLINE void reduce_rows(const struct reduce_args *args, enum element element, si
 	}
 }
 
-static void reduce(const struct reduce_args *args, size_t rows, size_t stride, size_t width,
-		   double *sum, double *product)
+static void kernel_reduce(const struct reduce_args *args, size_t rows, size_t stride, size_t width,
+			  double *sum, double *product)
 {
 	BY_ELEMENT(reduce_rows, args, rows, stride, width, sum, product);
 }
@@ -315,7 +315,7 @@ INLINE void dx_rows(const struct dx_args *args, enum element element, size_t row
 	}
 }
 
-static void dx(const struct dx_args *args, size_t rows, size_t stride, size_t width)
+static void kernel_dx(const struct dx_args *args, size_t rows, size_t stride, size_t width)
 {
 	BY_ELEMENT(dx_rows, args, rows, stride, width);
 }
@@ -401,7 +401,7 @@ INLINE void layer_norm_rows(const struct layer_norm_args *args, enum element ele
 	}
 }
 
-static void layer_norm(const struct layer_norm_args *args, size_t rows, size_t channels)
+static void kernel_layer_norm(const struct layer_norm_args *args, size_t rows, size_t channels)
 {
 	BY_ELEMENT(layer_norm_rows, args, rows, channels);
 }
@@ -458,13 +458,13 @@ INLINE void layer_norm_backward_rows(const struct layer_norm_backward_args *args
 	}
 }
 
-static void layer_norm_backward(const struct layer_norm_backward_args *args, size_t rows,
-				size_t channels, double *dbeta, double *dgamma)
+static void kernel_layer_norm_backward(const struct layer_norm_backward_args *args, size_t rows,
+				       size_t channels, double *dbeta, double *dgamma)
 {
 	BY_ELEMENT(layer_norm_backward_rows, args, rows, channels, dbeta, dgamma);
 }
 
-static void add(void *to, const void *from, enum element element, size_t count)
+static void kernel_add(void *to, const void *from, enum element element, size_t count)
 {
 	float v[KERNEL_WIDTH_MAX];
 
@@ -477,8 +477,8 @@ static void add(void *to, const void *from, enum element element, size_t count)
 	}
 }
 
-static void convert(void *to, enum element to_element, const void *from, enum element from_element,
-		    size_t count)
+static void kernel_convert(void *to, enum element to_element, const void *from,
+			   enum element from_element, size_t count)
 {
 	float v[KERNEL_WIDTH_MAX];
 
@@ -490,8 +490,9 @@ static void convert(void *to, enum element to_element, const void *from, enum el
 	}
 }
 
-static void normalize(void *y, enum element element, uint32_t channels, const uint8_t *x,
-		      uint32_t x_channels, size_t positions, const float *scale, const float *bias)
+static void kernel_normalize(void *y, enum element element, uint32_t channels, const uint8_t *x,
+			     uint32_t x_channels, size_t positions, const float *scale,
+			     const float *bias)
 {
 	float v[KERNEL_WIDTH_MAX], s[KERNEL_WIDTH_MAX], b[KERNEL_WIDTH_MAX];
 	size_t per_row = KERNEL_WIDTH_MAX / channels;
@@ -517,7 +518,8 @@ static void normalize(void *y, enum element element, uint32_t channels, const ui
 	}
 }
 
-static void column_mean(void *y, const void *x, enum element element, size_t rows, size_t width)
+static void kernel_column_mean(void *y, const void *x, enum element element, size_t rows,
+			       size_t width)
 {
 	float sum[KERNEL_WIDTH_MAX];
 
@@ -533,8 +535,8 @@ static void column_mean(void *y, const void *x, enum element element, size_t row
 	}
 }
 
-static void column_spread(void *to, const void *gradient, enum element element, size_t rows,
-			  size_t width)
+static void kernel_column_spread(void *to, const void *gradient, enum element element, size_t rows,
+				 size_t width)
 {
 	float v[KERNEL_WIDTH_MAX];
 
@@ -549,7 +551,7 @@ static void column_spread(void *to, const void *gradient, enum element element, 
 	}
 }
 
-static void average(float *ema, const float *w, size_t count, float decay)
+static void kernel_average(float *ema, const float *w, size_t count, float decay)
 {
 	/* a decay of 0 must copy, also over what was not finite */
 	if (decay == 0) {
@@ -593,7 +595,7 @@ INLINE void update_all(const struct update_args *args, unsigned states,
 DEVICE_OPTIMIZERS(UPDATE)
 #undef UPDATE
 
-static double sum_squares(const float *x, size_t count)
+static double kernel_sum_squares(const float *x, size_t count)
 {
 	double lanes[16] = {0}, sum = 0;
 	size_t i = 0;
@@ -649,7 +651,7 @@ static void loss_row(const struct loss_args *args, float *restrict z, int32_t la
 	z[label] -= (on - off) * grow;
 }
 
-static void loss(const struct loss_args *args, struct loss_sums *sums)
+static void kernel_loss(const struct loss_args *args, struct loss_sums *sums)
 {
 	float *z = args->scratch;
 
@@ -670,7 +672,7 @@ static void loss(const struct loss_args *args, struct loss_sums *sums)
 	}
 }
 
-static bool all_finite(const void *x, enum element element, size_t count)
+static bool kernel_all_finite(const void *x, enum element element, size_t count)
 {
 	float v[KERNEL_WIDTH_MAX];
 
@@ -689,22 +691,22 @@ static bool all_finite(const void *x, enum element element, size_t count)
 
 const struct kernels KERNELS_TABLE = {
 	.isa = KERNELS_ISA,
-	.statistics = statistics,
-	.apply = apply,
-	.reduce = reduce,
-	.dx = dx,
-	.layer_norm = layer_norm,
-	.layer_norm_backward = layer_norm_backward,
-	.add = add,
-	.convert = convert,
-	.normalize = normalize,
-	.column_mean = column_mean,
-	.column_spread = column_spread,
+	.statistics = kernel_statistics,
+	.apply = kernel_apply,
+	.reduce = kernel_reduce,
+	.dx = kernel_dx,
+	.layer_norm = kernel_layer_norm,
+	.layer_norm_backward = kernel_layer_norm_backward,
+	.add = kernel_add,
+	.convert = kernel_convert,
+	.normalize = kernel_normalize,
+	.column_mean = kernel_column_mean,
+	.column_spread = kernel_column_spread,
 #define UPDATE(constant, name, ...) [DEVICE_##constant] = update_##name,
 	.update = {DEVICE_OPTIMIZERS(UPDATE)},
 #undef UPDATE
-	.average = average,
-	.sum_squares = sum_squares,
-	.loss = loss,
-	.finite = all_finite,
+	.average = kernel_average,
+	.sum_squares = kernel_sum_squares,
+	.loss = kernel_loss,
+	.finite = kernel_all_finite,
 };

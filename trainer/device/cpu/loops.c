@@ -46,7 +46,7 @@ void loops_deinit(struct loops *loops)
 }
 
 /* Cuts `count` units of `size` elements into tasks of whole multiples of `multiple` units. */
-static uint32_t cut(size_t count, size_t size, size_t multiple, size_t *ret_each)
+static uint32_t loops_cut(size_t count, size_t size, size_t multiple, size_t *ret_each)
 {
 	size_t each = (count + LOOPS_TASKS_MAX - 1) / LOOPS_TASKS_MAX;
 	size_t least = (TASK_ELEMENTS_MIN + size - 1) / size;
@@ -79,15 +79,15 @@ struct row_job {
 };
 
 /* Adds sums of repeated columns to the channels they stand for. */
-static void unfold(double *to, const double *from, size_t width, uint32_t channels)
+static void loops_unfold(double *to, const double *from, size_t width, uint32_t channels)
 {
 	for (size_t i = 0; i < width; i += channels)
 		for (uint32_t c = 0; c < channels; c++)
 			to[c] += from[i + c];
 }
 
-static void run_piece(const struct row_job *job, const struct piece *piece, double *sum,
-		      double *second)
+static void loops_run_piece(const struct row_job *job, const struct piece *piece, double *sum,
+			    double *second)
 {
 	double s[KERNEL_WIDTH_MAX], q[KERNEL_WIDTH_MAX];
 	uint32_t channels = job->columns->channels;
@@ -100,15 +100,15 @@ static void run_piece(const struct row_job *job, const struct piece *piece, doub
 	memset(q, 0, piece->width * sizeof(double));
 	job->piece(job, piece, s, q);
 	if (channels > KERNEL_WIDTH_MAX) {
-		unfold(sum + piece->column, s, piece->width, (uint32_t)piece->width);
-		unfold(second + piece->column, q, piece->width, (uint32_t)piece->width);
+		loops_unfold(sum + piece->column, s, piece->width, (uint32_t)piece->width);
+		loops_unfold(second + piece->column, q, piece->width, (uint32_t)piece->width);
 	} else {
-		unfold(sum, s, piece->width, channels);
-		unfold(second, q, piece->width, channels);
+		loops_unfold(sum, s, piece->width, channels);
+		loops_unfold(second, q, piece->width, channels);
 	}
 }
 
-static void run_rows(void *context, uint32_t task, unsigned thread)
+static void loops_run_rows(void *context, uint32_t task, unsigned thread)
 {
 	const struct row_job *job = context;
 	const struct columns *columns = job->columns;
@@ -130,7 +130,7 @@ static void run_rows(void *context, uint32_t task, unsigned thread)
 			size_t width =
 				channels - c < KERNEL_WIDTH_MAX ? channels - c : KERNEL_WIDTH_MAX;
 
-			run_piece(
+			loops_run_piece(
 				job,
 				&(struct piece){first * channels + c, rows, channels, width, c, 0},
 				sum, second);
@@ -140,26 +140,27 @@ static void run_rows(void *context, uint32_t task, unsigned thread)
 		size_t at = first * channels;
 
 		if (whole)
-			run_piece(job,
-				  &(struct piece){at, whole, columns->width, columns->width, 0, 0},
-				  sum, second);
+			loops_run_piece(
+				job,
+				&(struct piece){at, whole, columns->width, columns->width, 0, 0},
+				sum, second);
 		if (rest)
-			run_piece(job,
-				  &(struct piece){at + whole * columns->width, 1, 0,
-						  rest * channels, 0, 0},
-				  sum, second);
+			loops_run_piece(job,
+					&(struct piece){at + whole * columns->width, 1, 0,
+							rest * channels, 0, 0},
+					sum, second);
 	}
 }
 
 /* Runs a job; with sums, adds those of the tasks in order. */
-static void run_job(struct row_job *job, double *ret_sum, double *ret_second)
+static void loops_run_job(struct row_job *job, double *ret_sum, double *ret_second)
 {
 	struct loops *loops = job->loops;
 	uint32_t channels = job->columns->channels;
-	uint32_t tasks = cut(job->rows, channels, job->columns->fold, &job->each);
+	uint32_t tasks = loops_cut(job->rows, channels, job->columns->fold, &job->each);
 
 	job->sums = ret_sum;
-	team_run(loops->team, tasks, run_rows, job);
+	team_run(loops->team, tasks, loops_run_rows, job);
 	if (!ret_sum)
 		return;
 	memset(ret_sum, 0, channels * sizeof(double));
@@ -192,8 +193,8 @@ struct statistics_args {
 	const float *shift;
 };
 
-static void statistics_piece(const struct row_job *job, const struct piece *p, double *sum,
-			     double *second)
+static void loops_statistics_piece(const struct row_job *job, const struct piece *p, double *sum,
+				   double *second)
 {
 	const struct statistics_args *args = job->args;
 
@@ -207,12 +208,12 @@ void loops_statistics(struct loops *loops, const struct columns *columns, size_t
 {
 	struct statistics_args args = {x, element, shift};
 
-	run_job(&(struct row_job){loops, columns, rows, statistics_piece, &args}, ret_sum,
-		ret_square);
+	loops_run_job(&(struct row_job){loops, columns, rows, loops_statistics_piece, &args},
+		      ret_sum, ret_square);
 }
 
-static void apply_piece(const struct row_job *job, const struct piece *p, double *sum,
-			double *second)
+static void loops_apply_piece(const struct row_job *job, const struct piece *p, double *sum,
+			      double *second)
 {
 	struct apply_args args = *(const struct apply_args *)job->args;
 
@@ -227,11 +228,11 @@ static void apply_piece(const struct row_job *job, const struct piece *p, double
 void loops_apply(struct loops *loops, const struct columns *columns, size_t rows,
 		 const struct apply_args *args)
 {
-	run_job(&(struct row_job){loops, columns, rows, apply_piece, args}, NULL, NULL);
+	loops_run_job(&(struct row_job){loops, columns, rows, loops_apply_piece, args}, NULL, NULL);
 }
 
-static void reduce_piece(const struct row_job *job, const struct piece *p, double *sum,
-			 double *second)
+static void loops_reduce_piece(const struct row_job *job, const struct piece *p, double *sum,
+			       double *second)
 {
 	struct reduce_args args = *(const struct reduce_args *)job->args;
 
@@ -250,10 +251,12 @@ static void reduce_piece(const struct row_job *job, const struct piece *p, doubl
 void loops_reduce(struct loops *loops, const struct columns *columns, size_t rows,
 		  const struct reduce_args *args, double *ret_sum, double *ret_product)
 {
-	run_job(&(struct row_job){loops, columns, rows, reduce_piece, args}, ret_sum, ret_product);
+	loops_run_job(&(struct row_job){loops, columns, rows, loops_reduce_piece, args}, ret_sum,
+		      ret_product);
 }
 
-static void dx_piece(const struct row_job *job, const struct piece *p, double *sum, double *second)
+static void loops_dx_piece(const struct row_job *job, const struct piece *p, double *sum,
+			   double *second)
 {
 	struct dx_args args = *(const struct dx_args *)job->args;
 
@@ -271,11 +274,11 @@ static void dx_piece(const struct row_job *job, const struct piece *p, double *s
 void loops_dx(struct loops *loops, const struct columns *columns, size_t rows,
 	      const struct dx_args *args)
 {
-	run_job(&(struct row_job){loops, columns, rows, dx_piece, args}, NULL, NULL);
+	loops_run_job(&(struct row_job){loops, columns, rows, loops_dx_piece, args}, NULL, NULL);
 }
 
-static void layer_norm_piece(const struct row_job *job, const struct piece *p, double *sum,
-			     double *second)
+static void loops_layer_norm_piece(const struct row_job *job, const struct piece *p, double *sum,
+				   double *second)
 {
 	struct layer_norm_args args = *(const struct layer_norm_args *)job->args;
 
@@ -291,12 +294,13 @@ void loops_layer_norm(struct loops *loops, size_t rows, uint32_t channels,
 {
 	const struct columns columns = {channels, 1, channels};
 
-	run_job(&(struct row_job){loops, &columns, rows, layer_norm_piece, args, .whole = true},
-		NULL, NULL);
+	loops_run_job(&(struct row_job){loops, &columns, rows, loops_layer_norm_piece, args,
+					.whole = true},
+		      NULL, NULL);
 }
 
-static void layer_norm_backward_piece(const struct row_job *job, const struct piece *p, double *sum,
-				      double *second)
+static void loops_layer_norm_backward_piece(const struct row_job *job, const struct piece *p,
+					    double *sum, double *second)
 {
 	struct layer_norm_backward_args args = *(const struct layer_norm_backward_args *)job->args;
 
@@ -314,9 +318,9 @@ void loops_layer_norm_backward(struct loops *loops, size_t rows, uint32_t channe
 {
 	const struct columns columns = {channels, 1, channels};
 
-	run_job(&(struct row_job){loops, &columns, rows, layer_norm_backward_piece, args,
-				  .whole = true},
-		ret_dbeta, ret_dgamma);
+	loops_run_job(&(struct row_job){loops, &columns, rows, loops_layer_norm_backward_piece,
+					args, .whole = true},
+		      ret_dbeta, ret_dgamma);
 }
 
 struct flat_job {
@@ -328,46 +332,46 @@ struct flat_job {
 	_Atomic bool bad;
 };
 
-static size_t flat_part(const struct flat_job *job, uint32_t task)
+static size_t loops_flat_part(const struct flat_job *job, uint32_t task)
 {
 	size_t first = task * job->each;
 
 	return job->count - first < job->each ? job->count - first : job->each;
 }
 
-static void add_task(void *context, uint32_t task, unsigned thread)
+static void loops_add_task(void *context, uint32_t task, unsigned thread)
 {
 	struct flat_job *job = context;
 	size_t first = task * job->each;
 
 	job->loops->kernels->add(at_mutable(job->to, job->element, first),
 				 at(job->from, job->element, first), job->element,
-				 flat_part(job, task));
+				 loops_flat_part(job, task));
 }
 
 void loops_add(struct loops *loops, void *to, const void *from, enum element element, size_t count)
 {
 	struct flat_job job = {
 		.loops = loops, .to = to, .from = from, .element = element, .count = count};
-	uint32_t tasks = cut(count, 1, 64, &job.each);
+	uint32_t tasks = loops_cut(count, 1, 64, &job.each);
 
-	team_run(loops->team, tasks, add_task, &job);
+	team_run(loops->team, tasks, loops_add_task, &job);
 }
 
-static void finite_task(void *context, uint32_t task, unsigned thread)
+static void loops_finite_task(void *context, uint32_t task, unsigned thread)
 {
 	struct flat_job *job = context;
 
 	if (!job->loops->kernels->finite(at(job->from, job->element, task * job->each),
-					 job->element, flat_part(job, task)))
+					 job->element, loops_flat_part(job, task)))
 		atomic_store_explicit(&job->bad, true, memory_order_relaxed);
 }
 
 bool loops_finite(struct loops *loops, const void *x, enum element element, size_t count)
 {
 	struct flat_job job = {.loops = loops, .from = x, .element = element, .count = count};
-	uint32_t tasks = cut(count, 1, 64, &job.each);
+	uint32_t tasks = loops_cut(count, 1, 64, &job.each);
 
-	team_run(loops->team, tasks, finite_task, &job);
+	team_run(loops->team, tasks, loops_finite_task, &job);
 	return !job.bad;
 }

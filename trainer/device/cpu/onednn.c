@@ -83,7 +83,7 @@ int cpu_op_new(struct cpu_graph *graph, struct cpu_op *op, const_dnnl_op_desc_t 
 	return r < 0 ? r : cpu_op_create(graph, op);
 }
 
-static int bind_one(struct cpu_graph *graph, struct cpu_op *op, int argument, void *data)
+static int op_bind_one(struct cpu_graph *graph, struct cpu_op *op, int argument, void *data)
 {
 	dnnl_memory_t memory;
 	int r = cpu_status(dnnl_memory_create(&memory, cpu_op_part(op, argument),
@@ -95,18 +95,18 @@ static int bind_one(struct cpu_graph *graph, struct cpu_op *op, int argument, vo
 	return 0;
 }
 
-static int bind(struct cpu_graph *graph, const struct cpu_binding *binding)
+static int op_bind(struct cpu_graph *graph, const struct cpu_binding *binding)
 {
 	struct cpu_op *op = binding->op;
 	int r = 0;
 
 	for (int i = 0; i < CPU_ARGUMENTS_MAX && r == 0; i++)
 		if (binding->arguments[i].data)
-			r = bind_one(graph, op, binding->arguments[i].argument,
-				     binding->arguments[i].data);
+			r = op_bind_one(graph, op, binding->arguments[i].argument,
+					binding->arguments[i].data);
 	if (r == 0 && cpu_op_bytes(op, DNNL_ARG_SCRATCHPAD))
-		r = bind_one(graph, op, DNNL_ARG_SCRATCHPAD,
-			     cpu_block(graph, graph->scratchpad_block));
+		r = op_bind_one(graph, op, DNNL_ARG_SCRATCHPAD,
+				cpu_block(graph, graph->scratchpad_block));
 	return r;
 }
 
@@ -116,7 +116,7 @@ int cpu_bind(struct cpu_graph *graph, const struct cpu_binding *bindings, size_t
 
 	for (size_t i = 0; i < count && r == 0; i++)
 		if (bindings[i].op->primitive)
-			r = bind(graph, &bindings[i]);
+			r = op_bind(graph, &bindings[i]);
 	return r;
 }
 

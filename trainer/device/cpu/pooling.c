@@ -13,7 +13,8 @@ struct window {
 	dnnl_dims_t strides, kernel, padding, padding_end;
 };
 
-static int describe(struct cpu_graph *graph, const struct cpu_node *node, struct window *ret_window)
+static int pooling_describe(struct cpu_graph *graph, const struct cpu_node *node,
+			    struct window *ret_window)
 {
 	const struct device_node *n = node->node;
 	dnnl_data_type_t type = cpu_type(graph->device->element);
@@ -34,7 +35,7 @@ static int pooling_plan(struct cpu_graph *graph, struct cpu_node *node)
 	dnnl_pooling_desc_t pooling;
 	const char *engine = "";
 	size_t workspace;
-	int r = describe(graph, node, &w);
+	int r = pooling_describe(graph, node, &w);
 
 	if (r == 0)
 		r = cpu_status(dnnl_pooling_forward_desc_init(
@@ -56,7 +57,7 @@ static int pooling_plan(struct cpu_graph *graph, struct cpu_node *node)
 }
 
 /* The gradient of x gets a block of its own. */
-static int plan_gradient(struct cpu_graph *graph, struct cpu_node *node)
+static int pooling_plan_gradient(struct cpu_graph *graph, struct cpu_node *node)
 {
 	return node->node->x->active ? cpu_add_gradient(graph, node, cpu_backward_step(graph, node))
 				     : 0;
@@ -66,13 +67,13 @@ static int pooling_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct window w;
 	dnnl_pooling_desc_t pooling;
-	int r = plan_gradient(graph, node);
+	int r = pooling_plan_gradient(graph, node);
 
 	if (r < 0 || !node->node->x->active)
 		return r;
 	if (node->workspace_block != CPU_NO_BLOCK)
 		arena_extend(&graph->arena, node->workspace_block, cpu_backward_step(graph, node));
-	r = describe(graph, node, &w);
+	r = pooling_describe(graph, node, &w);
 	if (r == 0)
 		r = cpu_status(dnnl_pooling_backward_desc_init(&pooling, node->ops->pooling, &w.x,
 							       &w.y, w.strides, w.kernel, w.padding,
@@ -179,7 +180,7 @@ static int average_backward(struct cpu_graph *graph, struct cpu_node *node)
 }
 
 const struct cpu_node_ops cpu_global_average_pool_ops = {
-	.plan_backward = plan_gradient,
+	.plan_backward = pooling_plan_gradient,
 	.forward = average_forward,
 	.backward = average_backward,
 };

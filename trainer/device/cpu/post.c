@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum slope choose_slope(const struct device_node *node)
+static enum slope post_choose_slope(const struct device_node *node)
 {
 	if (node->activation == DEVICE_GELU)
 		return SLOPE_GELU_X;
@@ -55,7 +55,7 @@ int cpu_post_plan(struct cpu_graph *graph, struct cpu_node *node)
 
 	loops_columns_init(&post->columns, shape.c);
 	post->rows = (size_t)shape.n * shape.h * shape.w;
-	post->slope = choose_slope(node->node);
+	post->slope = post_choose_slope(node->node);
 	r = loops_reserve(&graph->device->loops, shape.c);
 	return r < 0 ? r : post_allocate(post);
 }
@@ -121,8 +121,8 @@ void cpu_running_affine(const struct cpu_node *node, enum device_slot slot, floa
 }
 
 /* Moves the running statistics towards the batch's. */
-static void move_running(const struct device_node *node, uint32_t c, double mean, double variance,
-			 size_t rows)
+static void post_move_running(const struct device_node *node, uint32_t c, double mean,
+			      double variance, size_t rows)
 {
 	float *running_mean = cpu_param_slot(node->running_mean, DEVICE_VALUE) + c;
 	float *running_var = cpu_param_slot(node->running_var, DEVICE_VALUE) + c;
@@ -133,7 +133,7 @@ static void move_running(const struct device_node *node, uint32_t c, double mean
 }
 
 /* Positions that a channel's statistics are taken over. */
-static size_t statistics_rows(const struct cpu_graph *graph, const struct cpu_node *node)
+static size_t post_statistics_rows(const struct cpu_graph *graph, const struct cpu_node *node)
 {
 	unsigned ranks = node->node->norm.synchronized ? device_world(&graph->device->base) : 1;
 
@@ -141,7 +141,7 @@ static size_t statistics_rows(const struct cpu_graph *graph, const struct cpu_no
 }
 
 /* Adds up a pair of sums that the post holds, over the ranks of a synchronized norm. */
-static int sum_ranks(struct cpu_graph *graph, struct cpu_node *node)
+static int post_sum_ranks(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct cpu_post *post = &node->post;
 	size_t count = (size_t)(post->second - post->sum) + post->columns.channels;
@@ -154,7 +154,7 @@ static int sum_ranks(struct cpu_graph *graph, struct cpu_node *node)
  * means, which do not: with x - r = (x - s) + (s - r). In double that costs no more digits than the
  * running mean is off.
  */
-static void shift_sums(struct cpu_post *post, const float *running)
+static void post_shift_sums(struct cpu_post *post, const float *running)
 {
 	double rows = (double)post->rows;
 
@@ -168,7 +168,7 @@ static void shift_sums(struct cpu_post *post, const float *running)
 }
 
 /* Batch statistics: fills in mean, deviation, scale and bias. */
-static int normalize_batch(struct cpu_graph *graph, struct cpu_node *node)
+static int post_normalize_batch(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct cpu_post *post = &node->post;
 	const struct device_node *n = node->node;
@@ -176,7 +176,7 @@ static int normalize_batch(struct cpu_graph *graph, struct cpu_node *node)
 		    *beta = cpu_param_slot(n->beta, DEVICE_VALUE);
 	uint32_t channels = post->columns.channels;
 	enum element element = graph->device->element;
-	size_t rows = statistics_rows(graph, node);
+	size_t rows = post_statistics_rows(graph, node);
 	int r;
 
 	/*
@@ -189,8 +189,8 @@ static int normalize_batch(struct cpu_graph *graph, struct cpu_node *node)
 	loops_statistics(&graph->device->loops, &post->columns, post->rows, post->raw, element,
 			 post->shift, post->sum, post->second);
 	if (rows != post->rows)
-		shift_sums(post, cpu_param_slot(n->running_mean, DEVICE_VALUE));
-	r = sum_ranks(graph, node);
+		post_shift_sums(post, cpu_param_slot(n->running_mean, DEVICE_VALUE));
+	r = post_sum_ranks(graph, node);
 	if (r < 0)
 		return r;
 	for (uint32_t c = 0; c < channels; c++) {
@@ -204,7 +204,7 @@ static int normalize_batch(struct cpu_graph *graph, struct cpu_node *node)
 		post->deviation[c] = (float)(1 / sqrt(variance + (double)n->norm.epsilon));
 		post->scale[c] = gamma[c] * post->deviation[c];
 		post->bias[c] = beta[c] - post->mean[c] * post->scale[c];
-		move_running(n, c, mean, variance, rows);
+		post_move_running(n, c, mean, variance, rows);
 	}
 	columns_repeat(&post->columns, post->mean, post->mean);
 	columns_repeat(&post->columns, post->scale, post->scale);
@@ -217,7 +217,7 @@ int cpu_post_forward(struct cpu_graph *graph, struct cpu_node *node)
 	struct cpu_post *post = &node->post;
 
 	if (node->node->has_norm && cpu_training(graph)) {
-		int r = normalize_batch(graph, node);
+		int r = post_normalize_batch(graph, node);
 
 		if (r < 0)
 			return r;
@@ -240,8 +240,8 @@ int cpu_post_forward(struct cpu_graph *graph, struct cpu_node *node)
 	return 0;
 }
 
-static void take_gradient(struct cpu_post *post, struct device_param *param, const double *sums,
-			  const float *factors)
+static void post_take_gradient(struct cpu_post *post, struct device_param *param,
+			       const double *sums, const float *factors)
 {
 	if (!device_param_trains(param))
 		return;
@@ -255,15 +255,15 @@ static void take_gradient(struct cpu_post *post, struct device_param *param, con
  * over ranks with all others, and the constants of dx, which take the sums of all ranks that the
  * norm does.
  */
-static int norm_constants(struct cpu_graph *graph, struct cpu_node *node)
+static int post_norm_constants(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct cpu_post *post = &node->post;
-	double rows = (double)statistics_rows(graph, node);
+	double rows = (double)post_statistics_rows(graph, node);
 	int r;
 
-	take_gradient(post, node->node->beta, post->sum, NULL);
-	take_gradient(post, node->node->gamma, post->second, post->deviation);
-	r = sum_ranks(graph, node);
+	post_take_gradient(post, node->node->beta, post->sum, NULL);
+	post_take_gradient(post, node->node->gamma, post->second, post->deviation);
+	r = post_sum_ranks(graph, node);
 	if (r < 0)
 		return r;
 	for (uint32_t c = 0; c < post->columns.channels; c++) {
@@ -307,10 +307,10 @@ int cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node)
 	if (post->reduces)
 		loops_reduce(loops, &post->columns, post->rows, &args, sums ? post->sum : NULL,
 			     norm ? post->second : NULL);
-	take_gradient(post, node->node->bias, post->sum, NULL);
+	post_take_gradient(post, node->node->bias, post->sum, NULL);
 	if (!norm)
 		return 0;
-	r = norm_constants(graph, node);
+	r = post_norm_constants(graph, node);
 	if (r < 0)
 		return r;
 	loops_dx(loops, &post->columns, post->rows,
@@ -402,8 +402,8 @@ static int layer_norm_backward(struct cpu_graph *graph, struct cpu_node *node)
 					  .deviation = node->deviation->data,
 				  },
 				  sums ? post->sum : NULL, sums ? post->second : NULL);
-	take_gradient(post, n->beta, post->sum, NULL);
-	take_gradient(post, n->gamma, post->second, NULL);
+	post_take_gradient(post, n->beta, post->sum, NULL);
+	post_take_gradient(post, n->gamma, post->second, NULL);
 	return 0;
 }
 

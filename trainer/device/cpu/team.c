@@ -50,7 +50,7 @@ int team_init(struct team *team, unsigned threads, unsigned sharers)
 }
 
 /* The number'th allowed CPU as a set. */
-static cpu_set_t nth_cpu(const struct team *team, unsigned number)
+static cpu_set_t team_nth_cpu(const struct team *team, unsigned number)
 {
 	cpu_set_t set;
 
@@ -66,14 +66,14 @@ static cpu_set_t nth_cpu(const struct team *team, unsigned number)
 	return set;
 }
 
-static void work(void *data)
+static void team_work(void *data)
 {
 	struct team_job *job = data;
 	unsigned thread = (unsigned)omp_get_thread_num();
 	uint32_t task;
 
 	if (job->team->pin && thread && !placed) {
-		cpu_set_t set = nth_cpu(job->team, thread);
+		cpu_set_t set = team_nth_cpu(job->team, thread);
 
 		sched_setaffinity(0, sizeof(set), &set);
 		placed = true;
@@ -87,12 +87,13 @@ void team_enter(struct team *team)
 	omp_set_num_threads((int)team->threads);
 	/*
 	 * With more than two threads libgomp may end some and start others that inherit the
-	 * caller's place, until they get to work() above; so only there the caller is left alone.
+	 * caller's place, until they get to team_work() above; so only there the caller is left
+	 * alone.
 	 */
 	if (!team->pin || team->threads != 2 || team->entered)
 		return;
 	if (sched_getaffinity(0, sizeof(team->caller), &team->caller) == 0) {
-		cpu_set_t set = nth_cpu(team, 0);
+		cpu_set_t set = team_nth_cpu(team, 0);
 
 		team->entered = sched_setaffinity(0, sizeof(set), &set) == 0;
 	}
@@ -116,5 +117,5 @@ void team_run(struct team *team, uint32_t tasks, team_function function, void *c
 		return;
 	}
 	/* The team's start and end order the tasks' memory accesses against the caller's. */
-	GOMP_parallel(work, &job, team->threads, 0);
+	GOMP_parallel(team_work, &job, team->threads, 0);
 }
