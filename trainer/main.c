@@ -201,12 +201,11 @@ static int choose_device(const char **device, struct run_options *run, char *err
 		return 0;
 	unsigned long index = strtoul(colon + 1, &end, 10);
 	if (strncmp(*device, "cuda:", 5) != 0 || colon[1] < '0' || colon[1] > '9' || *end ||
-	    index > 1023) {
-		snprintf(error, RECIPE_ERROR_MAX,
-			 "--device=%s: expected cpu, cuda, or cuda:N with the number of a GPU",
-			 *device);
-		return -EINVAL;
-	}
+	    index > 1023)
+		return sentence_fail(
+			error, RECIPE_ERROR_MAX, -EINVAL,
+			"--device=%s: expected cpu, cuda, or cuda:N with the number of a GPU",
+			*device);
 	run->device_index = (unsigned)index;
 	*device = "cuda";
 	return 0;

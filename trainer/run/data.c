@@ -288,24 +288,6 @@ uint32_t data_val_share(const struct data *data)
 	return (uint32_t)((batch + data->comm->world - 1) / data->comm->world);
 }
 
-static void set_train(struct feed_options *options, const struct recipe_data *recipe)
-{
-	options->dataset = recipe->train;
-	options->pipeline = recipe->pipeline;
-	options->name = "trainer: training";
-	options->shuffle = recipe->shuffle;
-	options->last = FEED_LAST_DROP;
-}
-
-static void set_val(struct feed_options *options, const struct recipe_data *recipe)
-{
-	options->dataset = recipe->val;
-	options->pipeline = recipe->val_pipeline;
-	options->name = "trainer: evaluation";
-	options->epoch_end = options->epoch + 1;
-	options->last = FEED_LAST_SHORT;
-}
-
 /* A file may be replaced while a run goes on, of which only feeds opened later learn. */
 static int data_check_unchanged(const struct data *data, enum data_part part,
 				const struct feed *feed, char *error)
@@ -355,9 +337,10 @@ int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint
 {
 	const struct recipe_data *recipe = &data->recipe->data;
 	struct feed_options options;
+	bool evaluates = part == DATA_VAL;
 	*error = '\0';
 	*ret_feed = NULL;
-	if (part == DATA_VAL && data->comm->rank >= data->val_samples)
+	if (evaluates && data->comm->rank >= data->val_samples)
 		return 0;
 	feed_options_init(&options);
 	options.socket = data->socket;
@@ -372,7 +355,12 @@ int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint
 	options.batch_size = part == DATA_TRAIN   ? data_train_share(data)
 			     : part == DATA_WHOLE ? (uint32_t)recipe->batch_size
 						  : data_val_share(data);
-	(part == DATA_VAL ? set_val : set_train)(&options, recipe);
+	options.dataset = evaluates ? recipe->val : recipe->train;
+	options.pipeline = evaluates ? recipe->val_pipeline : recipe->pipeline;
+	options.name = evaluates ? "trainer: evaluation" : "trainer: training";
+	options.shuffle = !evaluates && recipe->shuffle;
+	options.epoch_end = evaluates ? epoch + 1 : 0;
+	options.last = evaluates ? FEED_LAST_SHORT : FEED_LAST_DROP;
 	options.reconnect = recipe->reconnect ? FEED_RECONNECT : FEED_RECONNECT_NEVER;
 	options.reconnect_timeout_ms = (uint32_t)recipe->reconnect * 1000;
 	int r = data_open_patiently(data, &options, ret_feed, error);

@@ -1,4 +1,5 @@
 #include "trainer/run/journal.h"
+#include "format/base/sentence.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -64,8 +65,7 @@ int journal_open(const char *path, struct journal **ret_journal, char *error)
 		journal->stream = open_memstream(&journal->line, &journal->length);
 	if (!journal || !journal->stream) {
 		free(journal);
-		snprintf(error, JOURNAL_ERROR_MAX, "%s: out of memory", path);
-		return -ENOMEM;
+		return sentence_fail(error, JOURNAL_ERROR_MAX, -ENOMEM, "%s: out of memory", path);
 	}
 	journal->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 	int r = journal->fd < 0 ? -errno : 0;
@@ -73,11 +73,10 @@ int journal_open(const char *path, struct journal **ret_journal, char *error)
 	if (!r && flock(journal->fd, LOCK_EX | LOCK_NB))
 		r = -errno;
 	if (r) {
-		snprintf(error, JOURNAL_ERROR_MAX, "%s: %s", path,
-			 r == -EWOULDBLOCK ? "another trainer is at work in this folder"
-					   : strerror(-r));
 		journal_close(journal);
-		return r;
+		return sentence_fail(error, JOURNAL_ERROR_MAX, r, "%s: %s", path,
+				     r == -EWOULDBLOCK ? "another trainer is at work in this folder"
+						       : strerror(-r));
 	}
 	*ret_journal = journal;
 	return 0;
