@@ -238,8 +238,8 @@ static int conv_plan_training(struct cpu_graph *graph, struct cpu_node *node)
 				false);
 	if (r < 0 || node->direct)
 		return r;
-	return cpu_add_block(graph, cpu_value_bytes(graph, n->y, graph->device->element),
-			     cpu_forward_step(node), &node->raw_block);
+	return cpu_add_block(graph, cpu_value_bytes(n->y, graph->device->element),
+			     node->node->index, &node->raw_block);
 }
 
 int cpu_conv_plan(struct cpu_graph *graph, struct cpu_node *node)

@@ -217,12 +217,10 @@ int cpu_value_read(struct device_graph *graph, const struct device_value *value,
 int cpu_value_write(struct device_graph *graph, const struct device_value *value,
 		    enum device_slot slot, const float *values);
 
-/* Steps of the schedule. */
-uint32_t cpu_forward_step(const struct cpu_node *node);
+/* Step of the schedule; that of the node's forward pass is its index. */
 uint32_t cpu_backward_step(const struct cpu_graph *graph, const struct cpu_node *node);
 bool cpu_training(const struct cpu_graph *graph);
-size_t cpu_value_bytes(const struct cpu_graph *graph, const struct device_value *value,
-		       enum element element);
+size_t cpu_value_bytes(const struct device_value *value, enum element element);
 
 /* Planning. Blocks are live at the node's forward or backward step; later uses extend them. */
 int cpu_add_block(struct cpu_graph *graph, uint64_t bytes, uint32_t step, uint32_t *ret_block);

@@ -9,11 +9,6 @@
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-uint32_t cpu_forward_step(const struct cpu_node *node)
-{
-	return node->node->index;
-}
-
 uint32_t cpu_backward_step(const struct cpu_graph *graph, const struct cpu_node *node)
 {
 	return 2 * graph->graph->node_count - 1 - node->node->index;
@@ -24,8 +19,7 @@ bool cpu_training(const struct cpu_graph *graph)
 	return graph->graph->options.mode == DEVICE_TRAIN;
 }
 
-size_t cpu_value_bytes(const struct cpu_graph *graph, const struct device_value *value,
-		       enum element element)
+size_t cpu_value_bytes(const struct device_value *value, enum element element)
 {
 	return device_shape_elements(value->shape) * element_size(element);
 }
@@ -61,8 +55,8 @@ void cpu_contribute(struct cpu_graph *graph, struct cpu_value *value, uint32_t b
 
 int cpu_add_gradient(struct cpu_graph *graph, struct cpu_node *node, uint32_t step)
 {
-	int r = cpu_add_block(graph, cpu_value_bytes(graph, node->node->x, graph->device->element),
-			      step, &node->dx_block);
+	int r = cpu_add_block(graph, cpu_value_bytes(node->node->x, graph->device->element), step,
+			      &node->dx_block);
 
 	if (r == 0)
 		cpu_contribute(graph, node->x, node->dx_block);
@@ -133,7 +127,7 @@ static void graph_make_nodes(struct cpu_graph *cpu)
 static int graph_plan_given(struct cpu_graph *cpu, const struct device_value *value, uint32_t step)
 {
 	struct cpu_value *own = graph_value_of(cpu, value);
-	size_t bytes = cpu_value_bytes(cpu, value, cpu->device->element);
+	size_t bytes = cpu_value_bytes(value, cpu->device->element);
 	uint32_t block;
 	int r;
 
@@ -177,7 +171,7 @@ static int graph_add_result(struct cpu_graph *cpu, struct cpu_node *node, int i)
 
 	if (!output)
 		return 0;
-	r = cpu_add_block(cpu, cpu_value_bytes(cpu, output, own->element), cpu_forward_step(node),
+	r = cpu_add_block(cpu, cpu_value_bytes(output, own->element), node->node->index,
 			  &own->block);
 	if (r == 0 && own->kept)
 		arena_extend(&cpu->arena, own->block, 2 * cpu->graph->node_count);
@@ -192,7 +186,7 @@ static int graph_plan_node(struct cpu_graph *cpu, struct cpu_node *node)
 
 	for (int i = 0; i < DEVICE_NODE_INPUTS; i++)
 		if (node->inputs[i])
-			arena_extend(&cpu->arena, node->inputs[i]->block, cpu_forward_step(node));
+			arena_extend(&cpu->arena, node->inputs[i]->block, node->node->index);
 	strcpy(node->engine, "own");
 	r = node->ops->plan ? node->ops->plan(cpu, node) : 0;
 	for (int i = 0; i < DEVICE_NODE_OUTPUTS && r == 0; i++)

@@ -34,12 +34,6 @@ enum slope {
 	SLOPE_GELU_X = 3, /* GELU at z = scale * x + bias, + residual if there is one */
 };
 
-/* One matrix of activations or gradients: data points to the first element worked at. */
-struct matrix {
-	const void *data;
-	enum element element;
-};
-
 struct apply_args {
 	const void *x; /* [rows][stride] */
 	enum element x_element;

@@ -51,8 +51,7 @@ static int pooling_plan(struct cpu_graph *graph, struct cpu_node *node)
 	snprintf(node->engine, sizeof(node->engine), "%s", engine);
 	workspace = cpu_op_bytes(&node->forward, DNNL_ARG_WORKSPACE);
 	return cpu_training(graph) && workspace
-		       ? cpu_add_block(graph, workspace, cpu_forward_step(node),
-				       &node->workspace_block)
+		       ? cpu_add_block(graph, workspace, node->node->index, &node->workspace_block)
 		       : 0;
 }
 

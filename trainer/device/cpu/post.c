@@ -85,10 +85,9 @@ int cpu_post_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 		 * own
 		 */
 		if (node->node->has_norm)
-			return cpu_add_block(
-				graph,
-				cpu_value_bytes(graph, node->node->y, graph->device->element), step,
-				&post->dx_block);
+			return cpu_add_block(graph,
+					     cpu_value_bytes(node->node->y, graph->device->element),
+					     step, &post->dx_block);
 	}
 	return 0;
 }
