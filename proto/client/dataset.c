@@ -51,46 +51,45 @@ static int fill(struct dataset *dataset, const Loaderd__Dataset *message)
 	return fill_fields(public, message);
 }
 
-int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret_dataset,
-		 char *error)
+static int ask(struct connection *connection, const char *path, int64_t deadline_ms,
+	       Loaderd__Reply **ret_reply, char *error)
 {
-	struct connection connection = {.fd = -1};
-	int64_t deadline_ms = clock_ms() + CONNECTION_TIMEOUT_MS;
 	char *absolute;
-	int r = socket ? daemon_revive(socket, error) : 0;
-	r = r ?: connection_open(&connection, socket, deadline_ms, error);
+	int r = absolute_path(path, &absolute, error);
 	if (r < 0)
 		return r;
-	r = absolute_path(path, &absolute, error);
-	if (r < 0) {
-		connection_close(&connection);
-		return r;
-	}
-
 	Loaderd__GetDataset get = LOADERD__GET_DATASET__INIT;
 	get.path = absolute;
 	get.version = PROTO_VERSION;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	request.kind_case = LOADERD__REQUEST__KIND_GET_DATASET;
 	request.get_dataset = &get;
-	Loaderd__Reply *reply = NULL;
-	r = files_request(&connection, &request, NULL, absolute, deadline_ms, &reply, error);
+	r = files_request(connection, &request, NULL, absolute, deadline_ms, ret_reply, error);
 	free(absolute);
-	if (r == 0 && reply->kind_case != LOADERD__REPLY__KIND_DATASET)
-		r = daemon_error(&connection, error, -EPROTO,
+	if (r == 0 && (*ret_reply)->kind_case != LOADERD__REPLY__KIND_DATASET)
+		r = daemon_error(connection, error, -EPROTO,
 				 "answered about a dataset with message %d.",
-				 (int)reply->kind_case);
-	connection_close(&connection);
-	struct dataset *dataset = r < 0 ? NULL : calloc(1, sizeof(*dataset));
-	if (!dataset) {
-		if (reply)
-			loaderd__reply__free_unpacked(reply, NULL);
-		return r < 0 ? r : error_set(error, -ENOMEM, "Out of memory.");
-	}
-	dataset->reply = reply;
-	if (fill(dataset, reply->dataset) < 0) {
-		feed_dataset_free(&dataset->public);
+				 (int)(*ret_reply)->kind_case);
+	return r;
+}
+
+int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret_dataset,
+		 char *error)
+{
+	struct connection connection = {.fd = -1};
+	int64_t deadline_ms = clock_ms() + CONNECTION_TIMEOUT_MS;
+	struct dataset *dataset = calloc(1, sizeof(*dataset));
+	if (!dataset)
 		return error_set(error, -ENOMEM, "Out of memory.");
+	int r = socket ? daemon_revive(socket, error) : 0;
+	r = r ?: connection_open(&connection, socket, deadline_ms, error);
+	r = r ?: ask(&connection, path, deadline_ms, &dataset->reply, error);
+	connection_close(&connection);
+	if (r == 0 && fill(dataset, dataset->reply->dataset) < 0)
+		r = error_set(error, -ENOMEM, "Out of memory.");
+	if (r < 0) {
+		feed_dataset_free(&dataset->public);
+		return r;
 	}
 	*ret_dataset = &dataset->public;
 	return 0;
