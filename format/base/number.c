@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,16 +38,14 @@ int number_u64(const char *text, uint64_t low, uint64_t high, uint64_t *ret_valu
 
 int number_i64(const char *text, int64_t *ret_value)
 {
-	const char *first = text[0] == '-' || text[0] == '+' ? text + 1 : text;
-	char *end;
+	const bool minus = text[0] == '-';
+	const char *end;
+	uint64_t value;
 
-	if (!isdigit((unsigned char)first[0]))
+	if (number_begin(text + (minus || text[0] == '+'), 10, &value, &end) || *end ||
+	    value > (uint64_t)INT64_MAX + minus)
 		return -EINVAL;
-	errno = 0;
-	long long value = strtoll(text, &end, 10);
-	if (errno || *end)
-		return -EINVAL;
-	*ret_value = value;
+	*ret_value = (int64_t)(minus ? -value : value);
 	return 0;
 }
 

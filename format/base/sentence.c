@@ -3,15 +3,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-void sentence_write(char *text, size_t size, const char *format, ...)
-{
-	va_list arguments;
-	va_start(arguments, format);
-	if (text)
-		vsnprintf(text, size, format, arguments);
-	va_end(arguments);
-}
-
 int sentence_fail(char *text, size_t size, int code, const char *format, ...)
 {
 	va_list arguments;

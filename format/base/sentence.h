@@ -6,10 +6,8 @@
 
 #include <stddef.h>
 
-/* Cuts what does not fit. NULL: nobody will read it. */
-void sentence_write(char *text, size_t size, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-
-/* The same, and returns the code. */
+/* Cuts what does not fit, and returns the code. NULL: nobody will read it. */
 int sentence_fail(char *text, size_t size, int code, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
+/* The same where there is no code. */
+#define sentence_write(text, size, ...) (void)sentence_fail((text), (size), 0, __VA_ARGS__)
