@@ -108,7 +108,7 @@ static void arrange(const struct jpeg_kernels *kernels, const struct dct_case *d
 				dct->natural[64 * i +
 					     (kernels->zigzag ? jpeg_zigzag_position[k] : k)];
 	for (unsigned k = 0; k < 64; k++)
-		quant[k] = dct->quant[kernels->quant_order[k]];
+		quant[k] = dct->quant[kernels->quant_order ? kernels->quant_order[k] : k];
 }
 
 /* To 2^k x 2^k samples a block. */

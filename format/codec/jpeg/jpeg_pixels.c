@@ -180,14 +180,14 @@ static size_t plan_plane(struct jpeg_pixels *pixels, uint32_t i)
 	const struct jpeg_frame *frame = pixels->frame;
 	const struct jpeg_component *component = &frame->components[i];
 	struct jpeg_plane *plane = &pixels->planes[i];
+	const uint8_t *order = pixels->kernels->quant_order;
 
 	plane->row_mask = plane->size * component->v * ring_mcus(pixels) - 1;
 	plane->left = plane->column_first / plane->size * plane->size;
 	plane->blocks_wide = divide_up(plane->column_end - plane->left, plane->size);
 	plane->stride = round_up(plane->blocks_wide * plane->size + 2 * ROW_MARGIN, ALIGN);
 	for (unsigned k = 0; k < 64; k++)
-		plane->quant[k] =
-			frame->quant[component->quant_slot][pixels->kernels->quant_order[k]];
+		plane->quant[k] = frame->quant[component->quant_slot][order ? order[k] : k];
 	return plane->stride * (plane->row_mask + 1);
 }
 

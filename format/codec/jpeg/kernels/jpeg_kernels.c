@@ -242,17 +242,10 @@ static void grey(const uint8_t *y, uint8_t *output, uint32_t count)
 		output[3 * i] = output[3 * i + 1] = output[3 * i + 2] = y[i];
 }
 
-const uint8_t jpeg_order_row_major[64] = {
-	0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
-	22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
-	44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63,
-};
-
 const struct jpeg_kernels jpeg_kernels_c = {
 	.name = "c",
 	.runs = jpeg_lanes_c,
 	.checked_runs = jpeg_lanes_c,
-	.quant_order = jpeg_order_row_major,
 	.unstuff = unstuff,
 	.idct = {jpeg_idct_1, idct_2, idct_4, idct_8},
 	.column_sums = column_sums,

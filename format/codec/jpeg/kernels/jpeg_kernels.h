@@ -51,7 +51,7 @@ struct jpeg_kernels {
 	bool zigzag;
 	/* How symbols are read, in that order. */
 	const jpeg_lanes_run *runs, *checked_runs;
-	/* Where in natural order the entries of idct's quant come from. */
+	/* Where in natural order the entries of idct's quant come from; NULL: they are in it. */
 	const uint8_t *quant_order;
 	/*
 	 * Blocks of 64 coefficients at coefficients + 64 * places[0 .. blocks - 1] (128-byte
@@ -100,9 +100,6 @@ struct jpeg_kernels {
 /* Every set's idct[0]. Beyond what an image can have, it wraps at 10 bits, as libjpeg does. */
 void jpeg_idct_1(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
 		 const int16_t quant[64], uint8_t *output, size_t stride);
-
-/* The quant_order of those that take natural order. */
-extern const uint8_t jpeg_order_row_major[64];
 
 extern const struct jpeg_kernels jpeg_kernels_c;
 extern const struct jpeg_kernels jpeg_kernels_avx2;

@@ -6,7 +6,7 @@
 #define SI(operation) _mm256_##operation##_si256
 #define BROADCAST     _mm256_broadcastsi128_si256
 #define ZIGZAG        false
-#define QUANT_ORDER   jpeg_order_row_major
+#define QUANT_ORDER   NULL
 #define NAME          "avx2"
 #define KERNELS       jpeg_kernels_avx2
 
