@@ -138,18 +138,11 @@ static void choose(struct plan *plan, const struct engines *engines)
 		[DEVICE_BF16] = CUDA_BF16,
 		[DEVICE_FP16] = CUDA_F16,
 	};
-	static const enum cuda_fusion fusions[] = {
-		[DEVICE_FUSION_NONE] = CUDA_FUSION_NONE,
-		[DEVICE_FUSION_B] = CUDA_FUSION_B,
-		[DEVICE_FUSION_C] = CUDA_FUSION_C,
-	};
 	const struct recipe *recipe = plan->recipe;
 	bool small = model_is_small(&recipe->model);
 	struct program_options *program = &plan->program;
 	program->element = elements[recipe->train.precision];
-	program->fusion = recipe->train.fusion           ? fusions[recipe->train.fusion]
-			  : program->element == CUDA_F16 ? CUDA_FUSION_C
-							 : CUDA_FUSION_B;
+	program->fusion = program_fusion(recipe->train.fusion, program->element);
 	program->deterministic = recipe->train.deterministic;
 	program->conv = &engines->conv;
 	program->matmul = &engines->matmul;
@@ -316,7 +309,7 @@ static void print_time(const struct plan *plan, const struct cuda_program *train
 static void print_head(const struct plan *plan, const struct engines *engines, FILE *file)
 {
 	const char *const elements[] = {plan->recipe->train.tf32 ? "tf32" : "fp32", "fp16", "bf16"};
-	static const char *const fusions[] = {"none", "b", "c"};
+	static const char *const fusions[] = {"", "none", "b", "c"};
 	enum cuda_element element = plan->program.element;
 	fprintf(file, "device   %s: %.2f TB/s, %.0f TFLOP/s in %s; %s\n", plan->device.name,
 		plan->device.roofline.bytes_per_second * 1e-12,

@@ -39,7 +39,7 @@ struct cuda_device {
 	struct gpu_properties gpu;
 	unsigned index;            /* of the GPU */
 	enum cuda_element element; /* of activations and their gradients */
-	enum cuda_fusion fusion;
+	enum device_fusion fusion;
 	struct engines engines;
 	bool engines_open;
 	gpu_stream compute, copy;

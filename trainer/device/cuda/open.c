@@ -200,25 +200,7 @@ static void open_choose(struct cuda_device *device, const struct device_options 
 	device->element = precision == DEVICE_FP16   ? CUDA_F16
 			  : precision == DEVICE_BF16 ? CUDA_BF16
 						     : CUDA_F32;
-	switch (options->fusion) {
-	case DEVICE_FUSION_NONE:
-		device->fusion = CUDA_FUSION_NONE;
-		break;
-	case DEVICE_FUSION_B:
-		device->fusion = CUDA_FUSION_B;
-		break;
-	case DEVICE_FUSION_C:
-		device->fusion = CUDA_FUSION_C;
-		break;
-	case DEVICE_FUSION_AUTO:
-		/*
-		 * cuDNN has all of level C in fp16 alone. In bf16 it compiles, for each shape,
-		 * statistics and the forward pass's prologue of norm and ReLU, but has nothing for
-		 * gradients and blocks' sums, so that normalised activations are stored all the
-		 * same (cudnn/README.md).
-		 */
-		device->fusion = precision == DEVICE_FP16 ? CUDA_FUSION_C : CUDA_FUSION_B;
-	}
+	device->fusion = program_fusion(options->fusion, device->element);
 }
 
 static void open_describe(struct cuda_device *device)

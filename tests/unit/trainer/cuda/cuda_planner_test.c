@@ -90,7 +90,7 @@ const struct matmul_engines stub_matmul = {
 };
 
 void plan_fixture_init(struct plan_fixture *fixture, const char *settings, uint32_t classes,
-		       enum cuda_fusion fusion, enum cuda_element element)
+		       enum device_fusion fusion, enum cuda_element element)
 {
 	static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD};
 	char error[2048] = "", text[1024];

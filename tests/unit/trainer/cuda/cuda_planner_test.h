@@ -27,7 +27,7 @@ struct plan_fixture {
 
 /* settings: "section.key=value" with blanks between. Fails the test on an error. */
 void plan_fixture_init(struct plan_fixture *fixture, const char *settings, uint32_t classes,
-		       enum cuda_fusion fusion, enum cuda_element element);
+		       enum device_fusion fusion, enum cuda_element element);
 void plan_fixture_deinit(struct plan_fixture *fixture);
 /* The program of a model's graph, checked. It lives until the next. */
 const struct cuda_program *plan_fixture_program(struct plan_fixture *fixture, enum device_mode mode,

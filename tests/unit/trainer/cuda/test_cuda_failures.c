@@ -55,7 +55,7 @@ static void test_failures(void **state)
 		struct device_graph *graph;
 		struct plan_fixture f;
 
-		plan_fixture_init(&f, "model.name=resnet_cifar model.depth=8", 10, CUDA_FUSION_C,
+		plan_fixture_init(&f, "model.name=resnet_cifar model.depth=8", 10, DEVICE_FUSION_C,
 				  CUDA_F16);
 		assert_int_equal(device_graph_new(f.params, &options, &graph), 0);
 		model_record(f.model, graph, &input);

@@ -21,7 +21,7 @@ enum { SKIPPED = 77 };
 static struct engines engines;
 
 static const struct cuda_program *lower(struct plan_fixture *f, const char *settings,
-					enum cuda_fusion fusion, enum cuda_element element,
+					enum device_fusion fusion, enum cuda_element element,
 					enum device_mode mode)
 {
 	plan_fixture_init(f, settings, 1000, fusion, element);
@@ -36,7 +36,7 @@ static void test_resnet50(void **state)
 	const struct cuda_program *program;
 	struct plan_fixture f;
 
-	program = lower(&f, "model.name=resnet50", CUDA_FUSION_C, CUDA_F16, DEVICE_TRAIN);
+	program = lower(&f, "model.name=resnet50", DEVICE_FUSION_C, CUDA_F16, DEVICE_TRAIN);
 	assert_string_equal(program->log, "");
 	assert_int_equal(program->fallbacks, 0);
 	for (uint32_t i = 0; i < program->op_count; i++) {
@@ -72,10 +72,10 @@ static void test_others(void **state)
 	struct plan_fixture f;
 
 	for (int i = 0; i < 2; i++) {
-		lower(&f, "model.name=resnet18", CUDA_FUSION_B, elements[i], DEVICE_TRAIN);
+		lower(&f, "model.name=resnet18", DEVICE_FUSION_B, elements[i], DEVICE_TRAIN);
 		plan_fixture_deinit(&f);
 	}
-	program = lower(&f, "model.name=resnet18", CUDA_FUSION_C, CUDA_F16, DEVICE_EVAL);
+	program = lower(&f, "model.name=resnet18", DEVICE_FUSION_C, CUDA_F16, DEVICE_EVAL);
 	assert_string_equal(program->log, "");
 	plan_fixture_deinit(&f);
 }

@@ -156,7 +156,7 @@ static void test_random(void **state)
 
 	for (uint64_t seed = 0; seed < 5000; seed++) {
 		struct program_options options = {
-			.fusion = (enum cuda_fusion)(seed % 3),
+			.fusion = (enum device_fusion)(DEVICE_FUSION_NONE + seed % 3),
 			.element = (enum cuda_element)(seed / 3 % 3),
 			.conv = &stub_conv,
 			.matmul = &stub_matmul,
@@ -187,7 +187,7 @@ static void test_random(void **state)
 		check_random(program);
 		see(program, &seen);
 		assert_int_equal(program->fallbacks, lines_of(program->log));
-		if (options.fusion == CUDA_FUSION_NONE)
+		if (options.fusion == DEVICE_FUSION_NONE)
 			assert_int_equal(program->fallbacks, 0);
 		random_graph_free(&random);
 		device_close(device);
@@ -248,7 +248,7 @@ static void lower_random(uint64_t seed, stub_refuses refuse, struct sums *ret_su
 			 uint32_t *ret_fallbacks)
 {
 	const struct program_options options = {
-		.fusion = CUDA_FUSION_C,
+		.fusion = DEVICE_FUSION_C,
 		.element = seed % 2 ? CUDA_F16 : CUDA_F32,
 		.conv = &stub_conv,
 		.matmul = &stub_matmul,
@@ -339,7 +339,7 @@ static void lower_resnet50(const struct conv_problem *without, struct counts *re
 	if (without)
 		refused = *without;
 	stub_refuse = without ? refuse_one : NULL;
-	plan_fixture_init(&f, "model.name=resnet50", 1000, CUDA_FUSION_C, CUDA_F16);
+	plan_fixture_init(&f, "model.name=resnet50", 1000, DEVICE_FUSION_C, CUDA_F16);
 	program = plan_fixture_program(&f, DEVICE_TRAIN, 8, 224, false);
 	plan_run_memory(program);
 	count(program, ret_counts);
@@ -447,13 +447,13 @@ static void test_all_taken_apart(void **state)
 	struct plan_fixture f;
 	struct counts b, c;
 
-	plan_fixture_init(&f, "model.name=resnet50", 1000, CUDA_FUSION_B, CUDA_F16);
+	plan_fixture_init(&f, "model.name=resnet50", 1000, DEVICE_FUSION_B, CUDA_F16);
 	count(plan_fixture_program(&f, DEVICE_TRAIN, 8, 64, false), &b);
 	plan_fixture_deinit(&f);
 	stub_refuse = refuse_fusions;
-	plan_fixture_init(&f, "model.name=resnet50", 1000, CUDA_FUSION_C, CUDA_F16);
+	plan_fixture_init(&f, "model.name=resnet50", 1000, DEVICE_FUSION_C, CUDA_F16);
 	count(plan_fixture_program(&f, DEVICE_TRAIN, 8, 64, false), &c);
-	assert_int_equal(f.options.fusion, CUDA_FUSION_C);
+	assert_int_equal(f.options.fusion, DEVICE_FUSION_C);
 	plan_fixture_deinit(&f);
 	assert_int_equal(c.kinds[CUDA_OP_APPLY], b.kinds[CUDA_OP_APPLY] - 1);
 	assert_int_equal(c.kinds[CUDA_OP_STATISTICS], b.kinds[CUDA_OP_STATISTICS]);
@@ -462,7 +462,7 @@ static void test_all_taken_apart(void **state)
 
 	/* prologues alone: statistics and data gradients stay fused */
 	stub_refuse = refuse_prologues;
-	plan_fixture_init(&f, "model.name=resnet50", 1000, CUDA_FUSION_C, CUDA_F16);
+	plan_fixture_init(&f, "model.name=resnet50", 1000, DEVICE_FUSION_C, CUDA_F16);
 	count(plan_fixture_program(&f, DEVICE_TRAIN, 8, 64, false), &c);
 	plan_fixture_deinit(&f);
 	stub_refuse = NULL;
@@ -496,7 +496,7 @@ static void test_input_channels(void **state)
 
 		least_channels = least;
 		stub_refuse = refuse_few_channels;
-		plan_fixture_init(&f, "model.name=resnet18", 10, CUDA_FUSION_C, CUDA_F16);
+		plan_fixture_init(&f, "model.name=resnet18", 10, DEVICE_FUSION_C, CUDA_F16);
 		program = plan_fixture_program(&f, DEVICE_TRAIN, 2, 64, false);
 		assert_int_equal(program->ops[0].operands[CUDA_Y]->shape.c, expected[least]);
 		assert_int_equal(program->ops[1].operands[CUDA_W]->shape.c, expected[least]);
@@ -513,7 +513,7 @@ static void test_narrow_gradients(void **state)
 	struct counts counts;
 
 	stub_refuse = refuse_wide_gradients;
-	plan_fixture_init(&f, "model.name=resnet18", 10, CUDA_FUSION_C, CUDA_F16);
+	plan_fixture_init(&f, "model.name=resnet18", 10, DEVICE_FUSION_C, CUDA_F16);
 	program = plan_fixture_program(&f, DEVICE_TRAIN, 2, 64, false);
 	count(program, &counts);
 	stub_refuse = NULL;
@@ -559,7 +559,7 @@ static void expect_refusal(stub_refuses refuse, const char *words)
 	struct plan_fixture f;
 
 	stub_refuse = refuse;
-	plan_fixture_init(&f, "model.name=resnet18", 10, CUDA_FUSION_C, CUDA_BF16);
+	plan_fixture_init(&f, "model.name=resnet18", 10, DEVICE_FUSION_C, CUDA_BF16);
 	assert_int_equal(device_graph_new(f.params, &training, &graph), 0);
 	model_record(f.model, graph, &input);
 	assert_int_equal(device_graph_plan(graph, error), -ENOTSUP);
@@ -589,7 +589,7 @@ static void test_pool_window(void **state)
 	for (uint32_t window = 16; window <= 17; window++) {
 		struct device_pool_spec pool = {"wide", window, 1, 0};
 
-		plan_fixture_init(&f, "model.name=resnet18", 10, CUDA_FUSION_C, CUDA_F16);
+		plan_fixture_init(&f, "model.name=resnet18", 10, DEVICE_FUSION_C, CUDA_F16);
 		assert_int_equal(device_graph_new(f.params, &training, &graph), 0);
 		device_max_pool(graph, device_input(graph, &input), &pool);
 		assert_int_equal(device_graph_plan(graph, error), window > 16 ? -ENOTSUP : 0);

@@ -32,7 +32,7 @@ static void test_models(void **state)
 {
 	for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++) {
 		for (int way = 0; way < 3 * 3 * 2 * 2; way++) {
-			enum cuda_fusion fusion = way % 3;
+			enum device_fusion fusion = DEVICE_FUSION_NONE + way % 3;
 			enum cuda_element element = way / 3 % 3;
 			enum device_mode mode = way / 9 % 2 ? DEVICE_EVAL : DEVICE_TRAIN;
 			bool keep_all = way / 18;
@@ -64,7 +64,7 @@ static void test_gradients(void **state)
 	const struct cuda_program *program;
 	unsigned slots = 0, wanted = 0;
 
-	plan_fixture_init(&f, "model.name=resnet18", 10, CUDA_FUSION_C, CUDA_F16);
+	plan_fixture_init(&f, "model.name=resnet18", 10, DEVICE_FUSION_C, CUDA_F16);
 	program = plan_fixture_program(&f, DEVICE_TRAIN, 4, 64, false);
 	for (uint32_t i = 0; i < program->tensor_count; i++)
 		slots += program->tensors[i]->storage == CUDA_IN_PARAMETER &&
@@ -182,7 +182,7 @@ static void test_resnet50(void **state)
 	const struct cuda_program *program;
 	struct plan_fixture f;
 
-	plan_fixture_init(&f, "model.name=resnet50", 1000, CUDA_FUSION_C, CUDA_F16);
+	plan_fixture_init(&f, "model.name=resnet50", 1000, DEVICE_FUSION_C, CUDA_F16);
 	program = plan_fixture_program(&f, DEVICE_TRAIN, 256, 224, false);
 	plan_run_memory(program);
 	for (uint32_t i = 0; i < program->op_count; i++) {
@@ -231,8 +231,8 @@ static void test_traffic(void **state)
 		double bytes = 0, flops = 0;
 		struct plan_fixture f;
 
-		plan_fixture_init(&f, "model.name=resnet50", 1000, (enum cuda_fusion)level,
-				  CUDA_F16);
+		plan_fixture_init(&f, "model.name=resnet50", 1000,
+				  (enum device_fusion)(DEVICE_FUSION_NONE + level), CUDA_F16);
 		program = plan_fixture_program(&f, DEVICE_TRAIN, 256, 224, false);
 		for (uint32_t i = 0; i < program->op_count; i++) {
 			bytes += (double)program->ops[i].bytes;
@@ -258,8 +258,8 @@ static void test_evaluation(void **state)
 		unsigned bias = 0, residual = 0;
 		struct plan_fixture f;
 
-		plan_fixture_init(&f, "model.name=resnet18", 10, (enum cuda_fusion)level,
-				  CUDA_BF16);
+		plan_fixture_init(&f, "model.name=resnet18", 10,
+				  (enum device_fusion)(DEVICE_FUSION_NONE + level), CUDA_BF16);
 		program = plan_fixture_program(&f, DEVICE_EVAL, 4, 64, false);
 		for (uint32_t i = 0; i < program->op_count; i++) {
 			const struct cuda_op *op = &program->ops[i];
@@ -307,7 +307,7 @@ static void test_check(void **state)
 	struct cuda_op *op, copy;
 	uint64_t offset;
 
-	plan_fixture_init(&f, "model.name=resnet18", 10, CUDA_FUSION_B, CUDA_F16);
+	plan_fixture_init(&f, "model.name=resnet18", 10, DEVICE_FUSION_B, CUDA_F16);
 	program = (struct cuda_program *)plan_fixture_program(&f, DEVICE_TRAIN, 4, 64, false);
 
 	op = first_of(program, CUDA_OP_STATISTICS);

@@ -59,7 +59,7 @@ void lower_contribute(struct lowering *l, const struct device_value *value,
 		      struct cuda_tensor *gradient)
 {
 	struct lower_value *v = lower_value(l, value);
-	uint32_t most = l->options->fusion == CUDA_FUSION_NONE ? 1 : 2;
+	uint32_t most = l->options->fusion == DEVICE_FUSION_NONE ? 1 : 2;
 
 	if (v->uses_left)
 		v->uses_left--;

@@ -146,8 +146,8 @@ uint32_t lower_choose_input_channels(struct lowering *l)
 static void wish_epilogue(const struct lowering *l, const struct device_node *node, bool early,
 			  struct conv_problem *p)
 {
-	bool fused = l->options->fusion == CUDA_FUSION_C ||
-		     (!l->training && l->options->fusion == CUDA_FUSION_B);
+	bool fused = l->options->fusion == DEVICE_FUSION_C ||
+		     (!l->training && l->options->fusion == DEVICE_FUSION_B);
 
 	if (!fused)
 		return;
@@ -198,7 +198,7 @@ static struct cuda_tensor *evaluation_weights(struct lowering *l, struct lower_n
 {
 	const struct device_node *node = n->node;
 	struct cuda_tensor *master = lower_param(l, node->weight, DEVICE_VALUE), *folded;
-	bool folds = node->has_norm && l->options->fusion != CUDA_FUSION_NONE;
+	bool folds = node->has_norm && l->options->fusion != DEVICE_FUSION_NONE;
 	struct device_shape shape = master->shape;
 	struct cuda_op *op;
 

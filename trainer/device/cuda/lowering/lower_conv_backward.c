@@ -213,7 +213,7 @@ static void data_gradient(struct lowering *l, struct lower_node *n, struct cuda_
 	    data_gradient_into_norm(l, n, producer, dy) && !l->keep_all)
 		return;
 	lower_conv_problem(l, node, CONV_DATA, &problem);
-	if (l->options->fusion == CUDA_FUSION_C && x->gradient_count) {
+	if (l->options->fusion == DEVICE_FUSION_C && x->gradient_count) {
 		problem.epilogue = CONV_ADD;
 		if (lower_find_plan(l, node, &problem, &plan)) {
 			other = x->gradients[--x->gradient_count];

@@ -88,13 +88,13 @@ bool lower_stays_virtual(struct lowering *l, struct lower_node *n)
 {
 	const struct device_node *reader;
 
-	if (!l->training || l->options->fusion == CUDA_FUSION_NONE || !n->node->y->consumers)
+	if (!l->training || l->options->fusion == DEVICE_FUSION_NONE || !n->node->y->consumers)
 		return false;
 	if (is_norm_with(n->node, DEVICE_IDENTITY)) {
 		reader = only_reader(l, n->node->y);
 		return reader && reader->residual == n->node->y && reader->has_norm;
 	}
-	return l->options->fusion == CUDA_FUSION_C && is_norm_with(n->node, DEVICE_RELU) &&
+	return l->options->fusion == DEVICE_FUSION_C && is_norm_with(n->node, DEVICE_RELU) &&
 	       all_take(l, n);
 }
 
@@ -104,7 +104,7 @@ bool lower_sums_in_next(struct lowering *l, struct lower_node *n)
 	struct lower_node *asked = NULL;
 	enum conv_prologue prologue;
 
-	if (!l->training || l->options->fusion != CUDA_FUSION_C || !node->has_norm ||
+	if (!l->training || l->options->fusion != DEVICE_FUSION_C || !node->has_norm ||
 	    !node->residual || node->activation != DEVICE_RELU)
 		return false;
 	prologue = lower_value(l, node->residual)->y ? CONV_SCALE_BIAS_ADD_RELU
@@ -135,7 +135,7 @@ bool lower_norm_before(struct lowering *l, const struct device_value *x,
 	const struct device_node *node = x->producer;
 	const struct lower_value *value = lower_value(l, x);
 
-	if (l->options->fusion != CUDA_FUSION_C || value->uses_left != 1 ||
+	if (l->options->fusion != DEVICE_FUSION_C || value->uses_left != 1 ||
 	    value->gradient_count > 1 || !node->has_norm || node->activation != DEVICE_RELU ||
 	    !lower_norm_differentiates(l, lower_node(l, node)))
 		return false;
@@ -147,7 +147,7 @@ void lower_let_others_first(struct lowering *l, struct lower_node *n)
 {
 	const struct device_value *x = n->node->x;
 
-	if (l->options->fusion != CUDA_FUSION_C || n->node->stride != 1 || !x->producer->has_norm)
+	if (l->options->fusion != DEVICE_FUSION_C || n->node->stride != 1 || !x->producer->has_norm)
 		return;
 	for (uint32_t i = x->producer->index + 1; i < n->node->index; i++) {
 		struct lower_node *other = &l->nodes[i];

@@ -182,7 +182,7 @@ void lower_post_forward(struct lowering *l, struct lower_node *n)
 	}
 	if (lower_sums_in_next(l, n))
 		return;
-	if (l->options->fusion == CUDA_FUSION_NONE)
+	if (l->options->fusion == DEVICE_FUSION_NONE)
 		apply_in_parts(l, n);
 	else
 		lower_apply(l, n, lower_result(l, n->node, l->options->element));
@@ -215,7 +215,7 @@ static void set_slope(struct lowering *l, struct cuda_op *op, struct lower_node 
 	bool from_raw = node->has_norm && !node->residual;
 
 	if (node->activation == DEVICE_RELU && y &&
-	    (!from_raw || l->options->fusion == CUDA_FUSION_NONE)) {
+	    (!from_raw || l->options->fusion == DEVICE_FUSION_NONE)) {
 		op->operands[CUDA_Y] = y;
 		return;
 	}
@@ -250,7 +250,7 @@ static void reduce(struct lowering *l, struct lower_node *n)
 {
 	const struct device_node *node = n->node;
 	const struct lower_value *y = lower_value(l, node->y);
-	bool none = l->options->fusion == CUDA_FUSION_NONE;
+	bool none = l->options->fusion == DEVICE_FUSION_NONE;
 	bool identity = node->activation == DEVICE_IDENTITY || none, stores;
 	struct cuda_tensor *dy = none ? activation_backward(l, n) : y->gradients[0];
 	struct cuda_op *op;

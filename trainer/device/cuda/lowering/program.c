@@ -9,6 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum device_fusion program_fusion(enum device_fusion asked, enum cuda_element element)
+{
+	if (asked != DEVICE_FUSION_AUTO)
+		return asked;
+	/*
+	 * cuDNN has all of level C in fp16 alone. In bf16 it compiles, for each shape, statistics
+	 * and the forward pass's prologue of norm and ReLU, but has nothing for gradients and
+	 * blocks' sums, so that normalised activations are stored all the same (cudnn/README.md).
+	 */
+	return element == CUDA_F16 ? DEVICE_FUSION_C : DEVICE_FUSION_B;
+}
+
 /* ---- growing ---- */
 
 int lower_fail(struct lowering *l, int result, const char *format, ...)

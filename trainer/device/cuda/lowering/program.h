@@ -18,16 +18,6 @@
 #include "trainer/device/backend.h"
 #include "trainer/device/cuda/conv.h"
 
-enum cuda_fusion {
-	CUDA_FUSION_NONE = 0, /* every textbook layer by itself: the reference */
-	CUDA_FUSION_B = 1,    /* norm + residual + activation in one pass, forward and backward */
-	/*
-	 * as B, plus statistics in the convolution's epilogue, norm and activation in the next
-	 * one's prologue, and backward alike
-	 */
-	CUDA_FUSION_C = 2,
-};
-
 /* What each of them does says operations.h. */
 enum cuda_op_kind {
 #define OPERATION(kind, ...) CUDA_OP_##kind,
@@ -204,7 +194,7 @@ struct cuda_op {
 
 struct cuda_program {
 	const struct device_graph *graph;
-	enum cuda_fusion fusion;
+	enum device_fusion fusion;
 	enum cuda_element element;
 	const struct conv_engines *conv; /* whose plans these are; outlive the program */
 	const struct matmul_engines *matmul;
@@ -221,13 +211,15 @@ struct cuda_program {
 };
 
 struct program_options {
-	enum cuda_fusion fusion;
+	enum device_fusion fusion; /* not AUTO: see program_fusion() */
 	enum cuda_element element;
 	bool deterministic;
 	const struct conv_engines *conv;
 	const struct matmul_engines *matmul;
 };
 
+/* The level asked for, or, for AUTO, what pays in the element. */
+enum device_fusion program_fusion(enum device_fusion asked, enum cuda_element element);
 /*
  * error as in device_open. -EINVAL, -ENOMEM, -ENOTSUP: a node that the backend has no operation
  * for.
