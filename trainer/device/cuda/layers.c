@@ -33,18 +33,9 @@ void cuda_graph_info(const struct device_graph *graph, struct device_graph_info 
 	const struct cuda_graph *cuda = graph->backend;
 	const struct conv_engines *engines = &cuda->device->engines.conv;
 
-	info->arena_bytes = cuda->program->arena.size;
-	info->unshared_bytes = cuda->program->arena.unshared;
-	info->fallbacks = cuda->program->fallbacks;
-	info->fallback_log = cuda->program->log;
+	program_info(cuda->program, info);
 	if (engines->unkept)
 		info->warning = engines->unkept(engines->state);
-	for (uint32_t i = 0; i < graph->node_count; i++) {
-		info->flops_forward += cuda->layers[i].flops[0];
-		info->flops_backward += cuda->layers[i].flops[1];
-		info->bytes_forward += cuda->layers[i].bytes[0];
-		info->bytes_backward += cuda->layers[i].bytes[1];
-	}
 }
 
 void cuda_graph_layer(const struct device_graph *graph, uint32_t index,

@@ -49,18 +49,7 @@ static void planner_drop_gradients(struct device_params *params)
 
 static void planner_graph_info(const struct device_graph *graph, struct device_graph_info *info)
 {
-	const struct cuda_program *program = graph->backend;
-
-	info->arena_bytes = program->arena.size;
-	info->unshared_bytes = program->arena.unshared;
-	info->fallbacks = program->fallbacks;
-	info->fallback_log = program->log;
-	for (uint32_t i = 0; i < program->op_count; i++) {
-		const struct cuda_op *op = &program->ops[i];
-
-		*(op->backward ? &info->flops_backward : &info->flops_forward) += op->flops;
-		*(op->backward ? &info->bytes_backward : &info->bytes_forward) += (double)op->bytes;
-	}
+	program_info(graph->backend, info);
 }
 
 static void planner_graph_layer(const struct device_graph *graph, uint32_t index,

@@ -224,6 +224,7 @@ void lower_gradient_slot(struct lowering *l, struct cuda_op *op, enum cuda_role 
 
 void lower_workspace(struct lowering *l, struct cuda_op *op, uint64_t bytes)
 {
+	op->workspace_bytes = bytes;
 	if (!bytes)
 		return;
 	if (!l->workspace)
@@ -341,6 +342,20 @@ int program_finish(struct cuda_program *program, bool keep_all)
 			return r;
 	}
 	return arena_layout(&program->arena);
+}
+
+void program_info(const struct cuda_program *program, struct device_graph_info *info)
+{
+	info->arena_bytes = program->arena.size;
+	info->unshared_bytes = program->arena.unshared;
+	info->fallbacks = program->fallbacks;
+	info->fallback_log = program->log;
+	for (uint32_t i = 0; i < program->op_count; i++) {
+		const struct cuda_op *op = &program->ops[i];
+
+		*(op->backward ? &info->flops_backward : &info->flops_forward) += op->flops;
+		*(op->backward ? &info->bytes_backward : &info->bytes_forward) += (double)op->bytes;
+	}
 }
 
 void program_free(struct cuda_program *program)

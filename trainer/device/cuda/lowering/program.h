@@ -187,7 +187,8 @@ struct cuda_op {
 			enum device_activation activation;
 		} norm; /* and everything elementwise */
 	};
-	char engine[96]; /* as a log names it */
+	char engine[96];          /* as a log names it */
+	uint64_t workspace_bytes; /* that its plan asks for; all share the most */
 	double flops;
 	uint64_t bytes; /* least that is read and written */
 };
@@ -227,6 +228,8 @@ enum device_fusion program_fusion(enum device_fusion asked, enum cuda_element el
 int program_new(const struct device_graph *graph, const struct program_options *options,
 		struct cuda_program **ret_program, char *error);
 void program_free(struct cuda_program *program); /* accepts NULL; plans too */
+/* What device_graph_info() tells of it: memory, FLOPs, bytes, patterns without a plan. */
+void program_info(const struct cuda_program *program, struct device_graph_info *info);
 const struct cuda_operation *cuda_op_operation(const struct cuda_op *op);
 /* Whether the operation writes its operand of that role. */
 bool cuda_op_writes(const struct cuda_op *op, enum cuda_role role);

@@ -42,35 +42,21 @@ double roofline_seconds(const struct roofline_device *device, enum cuda_element 
 	return moving > computing ? moving : computing;
 }
 
-/* Plans ask for less than the workspace that they share. */
-static uint64_t workspace_of(const struct cuda_program *program, const struct cuda_op *op)
-{
-	struct conv_plan_info info = {.workspace_bytes = 0};
-
-	if (op->kind == CUDA_OP_CONV)
-		program->conv->plan_info(op->conv.plan, &info);
-	else if (op->kind == CUDA_OP_MATMUL)
-		program->matmul->plan_info(op->matmul.plan, &info);
-	return info.workspace_bytes;
-}
-
 void roofline_sum(const struct roofline_device *device, const struct cuda_program *program,
 		  const struct device_node *node, bool backward, struct roofline_sums *ret_sums)
 {
 	memset(ret_sums, 0, sizeof(*ret_sums));
 	for (uint32_t i = 0; i < program->op_count; i++) {
 		const struct cuda_op *op = &program->ops[i];
-		uint64_t workspace;
 
 		if ((node && op->node != node) || op->backward != backward)
 			continue;
-		workspace = workspace_of(program, op);
 		ret_sums->flops += op->flops;
 		ret_sums->bytes += (double)op->bytes;
 		ret_sums->seconds +=
 			roofline_seconds(device, program->element, op->flops, (double)op->bytes);
-		if (workspace > ret_sums->workspace_bytes)
-			ret_sums->workspace_bytes = workspace;
+		if (op->workspace_bytes > ret_sums->workspace_bytes)
+			ret_sums->workspace_bytes = op->workspace_bytes;
 	}
 }
 
