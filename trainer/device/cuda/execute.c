@@ -89,22 +89,31 @@ int cuda_execute_loss(struct cuda_graph *graph, const struct cuda_op *op)
 
 /* ---- convolutions and matrix products ---- */
 
-/* What stores a parameter's gradient where it should add has stored it beside. */
-static int execute_add_gradient(struct cuda_graph *graph, const struct cuda_op *op,
-				const void *addend)
+/* The same shape but for channels, which the one or the other may have more of. */
+static struct elementwise_copy execute_conversion(const struct cuda_graph *graph,
+						  const struct cuda_op *op, enum cuda_role from,
+						  enum cuda_role to, bool add)
 {
-	const struct cuda_tensor *dw = op->operands[CUDA_DW];
+	const struct cuda_tensor *a = op->operands[from], *b = op->operands[to];
 
-	return elementwise_copy(&graph->device->kernels, &(struct elementwise_copy){
-								 .from = addend,
-								 .to = cuda_at(graph, op, CUDA_DW),
-								 .rows = cuda_rows(dw),
-								 .from_columns = dw->shape.c,
-								 .to_columns = dw->shape.c,
-								 .from_element = CUDA_F32,
-								 .to_element = CUDA_F32,
-								 .add = true,
-							 });
+	return (struct elementwise_copy){
+		.from = cuda_at(graph, op, from),
+		.to = cuda_at(graph, op, to),
+		.rows = cuda_rows(a),
+		.from_columns = a->shape.c,
+		.to_columns = b->shape.c,
+		.from_element = a->element,
+		.to_element = b->element,
+		.add = add,
+	};
+}
+
+/* What stores a parameter's gradient where it should add has stored it beside. */
+static int execute_add_gradient(struct cuda_graph *graph, const struct cuda_op *op)
+{
+	struct elementwise_copy copy = execute_conversion(graph, op, CUDA_ADDEND, CUDA_DW, true);
+
+	return elementwise_copy(&graph->device->kernels, &copy);
 }
 
 /* Where a gradient of weights is stored: beside, if it has to be added to what is there. */
@@ -192,7 +201,7 @@ int cuda_execute_conv(struct cuda_graph *graph, const struct cuda_op *op)
 	r = engines->execute(engines->state, op->conv.plan, &arguments, graph->device->compute);
 	if (r < 0)
 		return execute_fail_engine(graph, op, r, engines->error(engines->state));
-	return beside ? execute_add_gradient(graph, op, arguments.w) : 0;
+	return beside ? execute_add_gradient(graph, op) : 0;
 }
 
 int cuda_execute_matmul(struct cuda_graph *graph, const struct cuda_op *op)
@@ -219,26 +228,7 @@ int cuda_execute_matmul(struct cuda_graph *graph, const struct cuda_op *op)
 	r = engines->execute(engines->state, op->matmul.plan, &arguments, graph->device->compute);
 	if (r < 0)
 		return execute_fail_engine(graph, op, r, engines->error(engines->state));
-	return beside ? execute_add_gradient(graph, op, arguments.d) : 0;
-}
-
-/* The same shape but for channels, which the one or the other may have more of. */
-static struct elementwise_copy execute_conversion(const struct cuda_graph *graph,
-						  const struct cuda_op *op, enum cuda_role from,
-						  enum cuda_role to, bool add)
-{
-	const struct cuda_tensor *a = op->operands[from], *b = op->operands[to];
-
-	return (struct elementwise_copy){
-		.from = cuda_at(graph, op, from),
-		.to = cuda_at(graph, op, to),
-		.rows = cuda_rows(a),
-		.from_columns = a->shape.c,
-		.to_columns = b->shape.c,
-		.from_element = a->element,
-		.to_element = b->element,
-		.add = add,
-	};
+	return beside ? execute_add_gradient(graph, op) : 0;
 }
 
 _Static_assert(CUDA_GATHERED_MAX == ELEMENTWISE_COPIES_MAX, "what is gathered is one launch");

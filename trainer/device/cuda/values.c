@@ -8,6 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A tensor as fp32, without its padding: to device memory of that shape. */
+static int values_convert(const struct cuda_graph *cuda, const struct cuda_tensor *tensor,
+			  struct device_shape shape, void *to)
+{
+	return elementwise_copy(&cuda->device->kernels,
+				&(struct elementwise_copy){
+					.from = cuda_tensor_data(cuda, tensor),
+					.to = to,
+					.rows = device_shape_elements(shape) / shape.c,
+					.from_columns = tensor->shape.c,
+					.to_columns = shape.c,
+					.from_element = tensor->element,
+					.to_element = CUDA_F32,
+				});
+}
+
 int cuda_logits(struct device_graph *graph, float *ret_logits)
 {
 	struct cuda_graph *cuda = graph->backend;
@@ -17,16 +33,7 @@ int cuda_logits(struct device_graph *graph, float *ret_logits)
 	int r = 0;
 
 	if (from)
-		r = elementwise_copy(&device->kernels,
-				     &(struct elementwise_copy){
-					     .from = cuda_tensor_data(cuda, cuda->logits),
-					     .to = cuda->scratch,
-					     .rows = shape.n,
-					     .from_columns = cuda->logits->shape.c,
-					     .to_columns = shape.c,
-					     .from_element = cuda->logits->element,
-					     .to_element = CUDA_F32,
-				     });
+		r = values_convert(cuda, cuda->logits, shape, cuda->scratch);
 	else
 		from = cuda_tensor_data(cuda, cuda->logits);
 	if (r == 0)
@@ -59,16 +66,7 @@ static int values_read_tensor(struct cuda_graph *cuda, const struct cuda_tensor 
 	int r = gpu_allocate(count * sizeof(float), &memory);
 
 	if (r == 0)
-		r = elementwise_copy(&cuda->device->kernels,
-				     &(struct elementwise_copy){
-					     .from = cuda_tensor_data(cuda, tensor),
-					     .to = memory,
-					     .rows = count / shape.c,
-					     .from_columns = tensor->shape.c,
-					     .to_columns = shape.c,
-					     .from_element = tensor->element,
-					     .to_element = CUDA_F32,
-				     });
+		r = values_convert(cuda, tensor, shape, memory);
 	if (r == 0)
 		r = cuda_copy_out(cuda->device, ret_values, memory, count * sizeof(float));
 	gpu_free(memory);
