@@ -17,38 +17,26 @@ DEVICE float reduce_warp_f32(float value)
 	return value;
 }
 
-DEVICE double reduce_sum_f64(double value)
-{
-	SHARED(double, warps, REDUCE_WARPS);
-	double sum = 0;
+#define REDUCE_SUM(name, type, shuffle)                                                            \
+	DEVICE type name(type value)                                                               \
+	{                                                                                          \
+		SHARED(type, warps, REDUCE_WARPS);                                                 \
+		type sum = 0;                                                                      \
+                                                                                                   \
+		for (uint32_t mask = KERNEL_WARP / 2; mask; mask /= 2)                             \
+			value += shuffle(value, mask);                                             \
+		/* the array may still be read for the sum before */                               \
+		KERNEL_BARRIER();                                                                  \
+		if (kernel_thread() % KERNEL_WARP == 0)                                            \
+			warps[kernel_thread() / KERNEL_WARP] = value;                              \
+		KERNEL_BARRIER();                                                                  \
+		for (uint32_t i = 0; i < REDUCE_WARPS; i++)                                        \
+			sum += warps[i];                                                           \
+		return sum;                                                                        \
+	}
 
-	for (uint32_t mask = KERNEL_WARP / 2; mask; mask /= 2)
-		value += KERNEL_SHUFFLE_F64(value, mask);
-	/* the array may still be read for the sum before */
-	KERNEL_BARRIER();
-	if (kernel_thread() % KERNEL_WARP == 0)
-		warps[kernel_thread() / KERNEL_WARP] = value;
-	KERNEL_BARRIER();
-	for (uint32_t i = 0; i < REDUCE_WARPS; i++)
-		sum += warps[i];
-	return sum;
-}
-
-DEVICE uint32_t reduce_sum_u32(uint32_t value)
-{
-	SHARED(uint32_t, warps, REDUCE_WARPS);
-	uint32_t sum = 0;
-
-	for (uint32_t mask = KERNEL_WARP / 2; mask; mask /= 2)
-		value += KERNEL_SHUFFLE_U32(value, mask);
-	KERNEL_BARRIER();
-	if (kernel_thread() % KERNEL_WARP == 0)
-		warps[kernel_thread() / KERNEL_WARP] = value;
-	KERNEL_BARRIER();
-	for (uint32_t i = 0; i < REDUCE_WARPS; i++)
-		sum += warps[i];
-	return sum;
-}
+REDUCE_SUM(reduce_sum_f64, double, KERNEL_SHUFFLE_F64)
+REDUCE_SUM(reduce_sum_u32, uint32_t, KERNEL_SHUFFLE_U32)
 
 /* NaNs do not count. */
 DEVICE float reduce_max_f32(float value)
