@@ -57,6 +57,7 @@ TABLE = {
     "trainer/device/comm": "",
     "trainer/device/cpu": "trainer/device trainer/device/optimizers",
     "trainer/device/cuda": "trainer/device trainer/device/cuda/lowering trainer/device/cuda/ranks trainer/device/cuda/kernels",
+    "trainer/device/cuda/execute": "trainer/device/cuda trainer/device/cuda/lowering trainer/device/cuda/kernels",
     "trainer/device/cuda/lowering": "trainer/device trainer/device/cuda",
     "trainer/device/cuda/ranks": "trainer/device trainer/device/comm/comm.h trainer/device/cuda",
     "trainer/device/cuda/cudnn": "trainer/device/device.h trainer/device/cuda",

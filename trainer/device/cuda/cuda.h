@@ -255,7 +255,7 @@ int cuda_rescale_given(struct cuda_graph *graph);
 
 /* Where a tensor lies for the variant under way. */
 void *cuda_tensor_data(const struct cuda_graph *graph, const struct cuda_tensor *tensor);
-/* Queues one operation (execute*.c). */
+/* Queues one operation (execute/). */
 int cuda_execute(struct cuda_graph *graph, const struct cuda_op *op);
 struct loss_softmax cuda_loss_arguments(const struct cuda_graph *graph, const struct cuda_op *op);
 /* Bytes of graph->workspace that it takes. */

@@ -2,7 +2,8 @@
  * What kinds of operations there are: OPERATION(kind, executor, name, reads, writes, may write,
  * further columns of struct cuda_operation ...) for each, with its meaning before it. Included,
  * with OPERATION defined, wherever something is made of all of them: enum cuda_op_kind, the table
- * of operations.c, and the functions cuda_execute_EXECUTOR() that queue them (../execute.h).
+ * of operations.c, and the functions cuda_execute_EXECUTOR() that queue them
+ * (../execute/execute.h).
  *
  * Meanings are by operands. E: the program's element, F: fp32; K channels of the tensor at hand,
  * vectors [K] are F unless said otherwise; act is the node's activation. Optional operands in

@@ -1,5 +1,5 @@
 /* Queues pools, forward and backward. */
-#include "trainer/device/cuda/execute.h"
+#include "trainer/device/cuda/execute/execute.h"
 #include "trainer/device/cuda/kernels/pooling.h"
 
 int cuda_execute_pool(struct cuda_graph *graph, const struct cuda_op *op)

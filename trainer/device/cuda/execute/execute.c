@@ -1,7 +1,7 @@
 /*
  * Queues the operations of a program: from roles to the arguments of kernels/ and of the engines.
  */
-#include "trainer/device/cuda/execute.h"
+#include "trainer/device/cuda/execute/execute.h"
 #include "trainer/device/cuda/kernels/elementwise.h"
 #include "trainer/device/cuda/kernels/ends.h"
 

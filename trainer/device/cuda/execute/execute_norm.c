@@ -1,5 +1,5 @@
 /* Queues norms and activations, forward and backward. */
-#include "trainer/device/cuda/execute.h"
+#include "trainer/device/cuda/execute/execute.h"
 #include "trainer/device/cuda/kernels/norm.h"
 
 /* What the sums of a norm are over. */
