@@ -73,6 +73,8 @@ struct device_params {
 	void *backend;
 };
 
+/* Elements that one of a weight's outputs has; 0: the parameter is a vector. */
+uint32_t device_param_row(const struct device_param *param);
 /* Whether a store has the slot, for all that it holds or but for its buffers. */
 bool device_params_have(const struct device_params *params, enum device_slot slot);
 

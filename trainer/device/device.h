@@ -203,8 +203,8 @@ struct device_optimizer_spec {
 	DEVICE_OPTIMIZER_KEYS(DEVICE_NO_KEY, OPTION)
 #undef OPTION
 	/*
-	 * SGD, Adam: decay is added to the gradient (L2, as torch.optim.SGD); else decoupled: w -=
-	 * lr * decay * w (Loshchilov and Hutter, SGDW)
+	 * SGD, LARS, Adam: decay is added to the gradient (L2, as torch.optim.SGD); else decoupled:
+	 * w -= lr * decay * w (Loshchilov and Hutter, SGDW)
 	 */
 	bool coupled_decay;
 	bool ema; /* keep DEVICE_EMA */

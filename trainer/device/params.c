@@ -7,7 +7,7 @@
 #include <string.h>
 
 const struct device_optimizer device_optimizers[] = {
-#define ROW(constant, name, states, ...) {#name, states, {__VA_ARGS__}},
+#define ROW(constant, name, norms, states, ...) {#name, states, {__VA_ARGS__}},
 	DEVICE_OPTIMIZERS(ROW)
 #undef ROW
 };
@@ -164,6 +164,13 @@ size_t device_param_elements(const struct device_param *param)
 bool device_param_trains(const struct device_param *param)
 {
 	return param && !param->spec.frozen && param->spec.kind != DEVICE_BUFFER;
+}
+
+uint32_t device_param_row(const struct device_param *param)
+{
+	const uint32_t *shape = param->spec.shape;
+
+	return shape[1] ? (uint32_t)(param->elements / shape[0]) : 0;
 }
 
 size_t device_params_largest(const struct device_params *params)

@@ -240,8 +240,8 @@ int recipe_check(const struct recipe *recipe, bool trains, char *error)
 	r = check_schedule(recipe, trains, error);
 	if (r)
 		return r;
-	if (recipe->optim.name == DEVICE_SGD && recipe->optim.nesterov &&
-	    recipe->optim.momentum == 0)
+	if ((recipe->optim.name == DEVICE_SGD || recipe->optim.name == DEVICE_LARS) &&
+	    recipe->optim.nesterov && recipe->optim.momentum == 0)
 		return recipe_fail(error, "optim.nesterov = true needs optim.momentum above 0");
 	if (recipe->train.lookahead && recipe->train.ema == 0)
 		return recipe_fail(error, "train.lookahead = true needs train.ema above 0: weights "

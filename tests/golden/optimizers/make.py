@@ -77,7 +77,15 @@ def adamw(weights, vectors):
     return torch.optim.AdamW(groups(weights, vectors, 0.05), lr=1, betas=(0.9, 0.98), eps=1e-6)
 
 
-CASES = [("sgd", sgd, 0.05), ("adam", adam, 0.01), ("adamw", adamw, 0.01)]
+def lars(weights, vectors):
+    return timm.optim.Lars(groups(weights, vectors, 0.05), lr=1, momentum=0.9, nesterov=True, trust_coeff=0.01, eps=1e-6)
+
+
+def lamb(weights, vectors):
+    return timm.optim.Lamb(groups(weights, vectors, 0.05), lr=1, betas=(0.9, 0.98), eps=1e-6, max_grad_norm=None)
+
+
+CASES = [("sgd", sgd, 0.05), ("adam", adam, 0.01), ("adamw", adamw, 0.01), ("lars", lars, 0.5), ("lamb", lamb, 0.01)]
 with open(os.path.join(HERE, "optimizers.txt"), "w") as file:
     file.write(f"# torch {torch.__version__}, timm {timm.__version__}\n")
     for case in CASES:

@@ -42,7 +42,8 @@ struct cpu_params {
 	bool *fresh; /* [parameters] the next gradient overwrites */
 	struct cpu_update_chunk *chunks;
 	uint32_t chunk_count;
-	double *partial; /* [chunk_count] */
+	double *partial;               /* [chunk_count] */
+	double (*norms)[UPDATE_NORMS]; /* [chunk_count], of optimizers by_tensor */
 };
 
 int cpu_params_allocate(struct device_params *params);

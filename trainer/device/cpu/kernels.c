@@ -565,9 +565,10 @@ static void kernel_average(float *ema, const float *w, size_t count, float decay
 /* Of one optimizer, whose update of an element becomes the body of the loop. */
 INLINE void update_all(const struct update_args *args, unsigned states,
 		       void (*update)(struct update_element *element,
-				      const struct update_rates *rates))
+				      const struct update_rates *rates),
+		       float (*ratio)(const struct update_rates *rates, const float *norm))
 {
-	const struct update_rates rates =
+	struct update_rates rates =
 		update_rates_of(args->hyper, args->optimizer, args->decision, args->group);
 	float *restrict w = args->w;
 	const float *restrict g = args->g;
@@ -575,6 +576,13 @@ INLINE void update_all(const struct update_args *args, unsigned states,
 
 	for (unsigned s = 0; s < states; s++)
 		state[s] = args->state[s];
+	if (ratio && args->norms) {
+		float norm[UPDATE_NORMS];
+
+		for (int n = 0; n < UPDATE_NORMS; n++)
+			norm[n] = (float)sqrt(args->norms[n]);
+		rates.ratio = ratio(&rates, norm);
+	}
 	for (size_t i = 0; i < args->count; i++) {
 		struct update_element e = {.w = w[i], .g = g[i]};
 
@@ -587,13 +595,52 @@ INLINE void update_all(const struct update_args *args, unsigned states,
 	}
 }
 
-#define UPDATE(constant, name, states, ...)                                                        \
+/* Of what one optimizer measures of an element. */
+INLINE void measure_all(const struct update_args *args, unsigned states,
+			void (*measure)(struct update_element element,
+					const struct update_rates *rates, float *measured),
+			double *squares)
+{
+	const struct update_rates rates =
+		update_rates_of(args->hyper, args->optimizer, args->decision, args->group);
+	double lanes[UPDATE_NORMS][16] = {{0}};
+
+	for (size_t i = 0; i < args->count; i++) {
+		struct update_element e = {.w = args->w[i], .g = args->g[i]};
+		float measured[UPDATE_NORMS];
+
+		for (unsigned s = 0; s < states; s++)
+			e.state[s] = args->state[s][i];
+		measure(e, &rates, measured);
+		for (int n = 0; n < UPDATE_NORMS; n++)
+			lanes[n][i % 16] += (double)measured[n] * (double)measured[n];
+	}
+	for (int n = 0; n < UPDATE_NORMS; n++) {
+		squares[n] = 0;
+		for (size_t j = 0; j < 16; j++)
+			squares[n] += lanes[n][j];
+	}
+}
+
+#define RATIO_plain(name)     NULL
+#define RATIO_by_tensor(name) optimizer_##name##_ratio
+#define UPDATE(constant, name, norms, states, ...)                                                 \
 	static void update_##name(const struct update_args *args)                                  \
 	{                                                                                          \
-		update_all(args, states, optimizer_##name);                                        \
+		update_all(args, states, optimizer_##name, RATIO_##norms(name));                   \
 	}
 DEVICE_OPTIMIZERS(UPDATE)
 #undef UPDATE
+
+#define MEASURE_plain(name, states)
+#define MEASURE_by_tensor(name, states)                                                            \
+	static void measure_##name(const struct update_args *args, double *squares)                \
+	{                                                                                          \
+		measure_all(args, states, optimizer_##name##_measure, squares);                    \
+	}
+#define MEASURE(constant, name, norms, states, ...) MEASURE_##norms(name, states)
+DEVICE_OPTIMIZERS(MEASURE)
+#undef MEASURE
 
 static double kernel_sum_squares(const float *x, size_t count)
 {
@@ -705,6 +752,11 @@ const struct kernels KERNELS_TABLE = {
 #define UPDATE(constant, name, ...) [DEVICE_##constant] = update_##name,
 	.update = {DEVICE_OPTIMIZERS(UPDATE)},
 #undef UPDATE
+#define MEASURED_plain(name)                NULL
+#define MEASURED_by_tensor(name)            measure_##name
+#define MEASURE(constant, name, norms, ...) [DEVICE_##constant] = MEASURED_##norms(name),
+	.measure = {DEVICE_OPTIMIZERS(MEASURE)},
+#undef MEASURE
 	.average = kernel_average,
 	.sum_squares = kernel_sum_squares,
 	.loss = kernel_loss,

@@ -93,6 +93,7 @@ struct update_args {
 	float *w;                        /* [count] master */
 	const float *g;                  /* [count] */
 	float *state[DEVICE_STATES_MAX]; /* [count] each, those that the optimizer has */
+	const double *norms; /* [UPDATE_NORMS] of the tensor, squared; NULL: it is not scaled */
 	size_t count;
 	uint32_t group;
 	const struct device_hyper *hyper;
@@ -160,6 +161,9 @@ struct kernels {
 	void (*column_spread)(void *dx, const void *gradient, enum element element, size_t rows,
 			      size_t width);
 	void (*update[DEVICE_OPTIMIZER_COUNT])(const struct update_args *args);
+	/* Sums of squares of what optimizers by_tensor measure; NULL for others. */
+	void (*measure[DEVICE_OPTIMIZER_COUNT])(const struct update_args *args,
+						double squares[UPDATE_NORMS]);
 	/* ema = decay * ema + (1 - decay) * w */
 	void (*average)(float *ema, const float *w, size_t count, float decay);
 	/* Not finite if and only if an element is not. */

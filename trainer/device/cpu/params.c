@@ -40,6 +40,7 @@ void cpu_params_release(struct device_params *params)
 	free(cpu->fresh);
 	free(cpu->chunks);
 	free(cpu->partial);
+	free(cpu->norms);
 	free(cpu);
 	params->backend = NULL;
 }
@@ -70,8 +71,9 @@ static int make_chunks(struct device_params *params)
 				    CHUNK_ELEMENTS);
 	cpu->chunks = calloc(count + 1, sizeof(*cpu->chunks));
 	cpu->partial = calloc(count + 1, sizeof(*cpu->partial));
+	cpu->norms = calloc(count + 1, sizeof(*cpu->norms));
 	cpu->fresh = calloc(params->count + 1, sizeof(*cpu->fresh));
-	if (!cpu->chunks || !cpu->partial || !cpu->fresh)
+	if (!cpu->chunks || !cpu->partial || !cpu->norms || !cpu->fresh)
 		return -ENOMEM;
 	for (size_t i = 0; i < params->count; i++) {
 		const struct device_param *param = params->items[i];
@@ -200,6 +202,62 @@ static float *slot_at(const struct cpu_params *cpu, enum device_slot slot, size_
 	return cpu->slots[slot] ? cpu->slots[slot] + offset : NULL;
 }
 
+static struct update_args args_of(const struct update_job *job,
+				  const struct cpu_update_chunk *chunk)
+{
+	struct update_args args = {
+		.w = slot_at(job->cpu, DEVICE_VALUE, chunk->offset),
+		.g = slot_at(job->cpu, DEVICE_GRAD, chunk->offset),
+		.count = chunk->count,
+		.group = chunk->param->spec.group,
+		.hyper = job->hyper,
+		.optimizer = &job->params->optimizer,
+		.decision = &job->decision,
+	};
+
+	for (unsigned i = 0; i < DEVICE_STATES_MAX; i++)
+		args.state[i] = slot_at(job->cpu, DEVICE_STATE + i, chunk->offset);
+	return args;
+}
+
+static bool is_scaled(const struct update_job *job, const struct device_param *param)
+{
+	return (DEVICE_OPTIMIZERS_BY_TENSOR >> job->params->optimizer.kind & 1) && updates(param) &&
+	       device_param_row(param);
+}
+
+static uint32_t chunks_before(const struct cpu_update_chunk *chunk)
+{
+	return (uint32_t)((chunk->offset - chunk->param->offset) / CHUNK_ELEMENTS);
+}
+
+static void measure_task(void *context, uint32_t task, unsigned thread)
+{
+	struct update_job *job = context;
+	const struct cpu_update_chunk *chunk = &job->cpu->chunks[task];
+	struct update_args args = args_of(job, chunk);
+
+	if (is_scaled(job, chunk->param))
+		job->device->loops.kernels->measure[args.optimizer->kind](&args,
+									  job->cpu->norms[task]);
+}
+
+/* Those of a tensor, in the order of its chunks, are added up where its first chunk's are. */
+static void measure_tensors(struct update_job *job)
+{
+	struct cpu_params *cpu = job->cpu;
+
+	if (!(DEVICE_OPTIMIZERS_BY_TENSOR >> job->params->optimizer.kind & 1))
+		return;
+	team_run(&job->device->team, cpu->chunk_count, measure_task, job);
+	for (uint32_t i = 0; i < cpu->chunk_count; i++) {
+		uint32_t before = chunks_before(&cpu->chunks[i]);
+
+		for (int n = 0; n < UPDATE_NORMS && before; n++)
+			cpu->norms[i - before][n] += cpu->norms[i][n];
+	}
+}
+
 static void update_task(void *context, uint32_t task, unsigned thread)
 {
 	struct update_job *job = context;
@@ -208,18 +266,10 @@ static void update_task(void *context, uint32_t task, unsigned thread)
 	const struct device_optimizer_spec *optimizer = &job->params->optimizer;
 	bool averages = job->decision.ema_decay != 1;
 	float *ema = averages ? slot_at(job->cpu, DEVICE_EMA, chunk->offset) : NULL;
-	struct update_args args = {
-		.w = slot_at(job->cpu, DEVICE_VALUE, chunk->offset),
-		.g = slot_at(job->cpu, DEVICE_GRAD, chunk->offset),
-		.count = chunk->count,
-		.group = chunk->param->spec.group,
-		.hyper = job->hyper,
-		.optimizer = optimizer,
-		.decision = &job->decision,
-	};
+	struct update_args args = args_of(job, chunk);
 
-	for (unsigned i = 0; i < DEVICE_STATES_MAX; i++)
-		args.state[i] = slot_at(job->cpu, DEVICE_STATE + i, chunk->offset);
+	if (is_scaled(job, chunk->param))
+		args.norms = job->cpu->norms[task - chunks_before(chunk)];
 	if (updates(chunk->param))
 		kernels->update[optimizer->kind](&args);
 	if (ema)
@@ -262,6 +312,7 @@ void cpu_update(struct cpu_device *device, struct device_params *params,
 		return;
 	}
 	update_decide_finite(hyper, scale, norm, &cpu->state, &job.decision);
+	measure_tensors(&job);
 	team_run(&device->team, cpu->chunk_count, update_task, &job);
 	cpu->weights_version++;
 	cpu->buffers_version++;

@@ -94,7 +94,7 @@ struct cuda_params {
 	struct update_chunk *host_chunks; /* the same on the host */
 	uint32_t chunk_count;
 	bool chunks_changed;              /* on the host only */
-	double *partial;                  /* in device memory, [chunk_count] */
+	double *partial;                  /* in device memory, [chunk_count][UPDATE_NORMS] */
 	struct update_decision *decision; /* in device memory */
 };
 

@@ -118,6 +118,8 @@ static void params_fill_chunks(struct cuda_params *cuda, const struct device_par
 				.first = (uint32_t)at,
 				.copy = copy->data,
 				.columns = columns_of(param),
+				.row = device_param_row(param),
+				.chunks = chunks_of(param),
 				.copy_columns = copy->channels,
 				.group = param->spec.group,
 				.trained = param->spec.kind != DEVICE_BUFFER && !param->spec.frozen,
@@ -140,7 +142,8 @@ static int params_allocate_update(struct device_params *params)
 	if (!cuda->copies || !cuda->host_chunks)
 		return -ENOMEM;
 	cuda->chunks = cuda_allocate(&r, (cuda->chunk_count + 1) * sizeof(*cuda->chunks));
-	cuda->partial = cuda_allocate(&r, (cuda->chunk_count + 1) * sizeof(*cuda->partial));
+	cuda->partial =
+		cuda_allocate(&r, (cuda->chunk_count + 1) * UPDATE_NORMS * sizeof(*cuda->partial));
 	cuda->decision = cuda_allocate(&r, sizeof(*cuda->decision));
 	cuda->state = cuda_allocate(&r, sizeof(*cuda->state));
 	params_fill_chunks(cuda, params);

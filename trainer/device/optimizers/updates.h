@@ -3,6 +3,11 @@
  * GPU's kernel (cuda/kernels/cu/update.cu) are made of these. Before it, once for all parameters,
  * comes the decision. Sources are compiled with the flags of those who include them.
  *
+ * optimizer_NAME() updates an element. An optimizer by_tensor has two more functions:
+ * optimizer_NAME_measure() says numbers of each element as it is before the update, and
+ * optimizer_NAME_ratio() what follows for the tensor from the L2 norms of these. The tensors are
+ * those of more than one dimension; others have the ratio 1.
+ *
  * For C and CUDA C.
  */
 #ifndef TRAINER_DEVICE_UPDATES_H
@@ -18,6 +23,8 @@
 #define UPDATE_INLINE static inline __attribute__((always_inline))
 #endif
 
+#define UPDATE_NORMS 2 /* numbers that are measured of an element */
+
 /* Of one update, for all parameters. */
 struct update_decision {
 	float gradient_scale;           /* grad_scale / loss scale, clipped */
@@ -28,7 +35,8 @@ struct update_decision {
 
 /* Coefficients of a group of parameters. */
 struct update_rates {
-	float gradient_scale, lr;
+	float gradient_scale, lr, decay;
+	float ratio;    /* the tensor's, of an optimizer by_tensor */
 	float decayed;  /* what decoupled decay leaves of a weight */
 	float keep, l2; /* the same if decay is decoupled, else 1; if not, share of it in g */
 	float from_gradient,
@@ -75,6 +83,8 @@ UPDATE_INLINE struct update_rates update_rates_of(const struct device_hyper *hyp
 
 	r.gradient_scale = decision->gradient_scale;
 	r.lr = hyper->lr[group];
+	r.decay = decay;
+	r.ratio = 1;
 	r.decayed = 1 - r.lr * decay;
 	r.keep = optimizer->coupled_decay ? 1 : r.decayed;
 	r.l2 = optimizer->coupled_decay ? decay : 0;
@@ -90,6 +100,8 @@ UPDATE_INLINE struct update_rates update_rates_of(const struct device_hyper *hyp
 
 #include "trainer/device/optimizers/adam.h"
 #include "trainer/device/optimizers/adamw.h"
+#include "trainer/device/optimizers/lamb.h"
+#include "trainer/device/optimizers/lars.h"
 #include "trainer/device/optimizers/sgd.h"
 
 #endif

@@ -167,6 +167,8 @@ static const struct {
 	{"adam", {.kind = DEVICE_ADAM, .coupled_decay = true}, .lr = 0.01f},
 	{"adamw", {.kind = DEVICE_ADAMW}, .lr = 0.01f},
 	{"adamw", {.kind = DEVICE_ADAM}, .lr = 0.01f},
+	{"lars", {.kind = DEVICE_LARS, .nesterov = true, .coupled_decay = true}, .lr = 0.5f},
+	{"lamb", {.kind = DEVICE_LAMB}, .lr = 0.01f},
 };
 
 static void test_as_pytorch(void **state)
@@ -182,6 +184,7 @@ static void test_as_pytorch(void **state)
 				.lr = {lr, lr},
 				.weight_decay = {0.05f},
 				.momentum = 0.9f,
+				.trust_coefficient = 0.01f,
 				.beta1 = 0.9f,
 				.beta2 = 0.98f,
 				.epsilon = 1e-6f,

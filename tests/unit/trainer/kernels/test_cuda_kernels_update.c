@@ -121,7 +121,7 @@ static void store_open_with(struct store *s, const struct param *params, unsigne
 	s->expected_state.loss_scale = 1;
 	s->chunks = array_bytes(chunks, count * sizeof(*chunks));
 	free(chunks);
-	s->partial = array_bytes(NULL, count * sizeof(double));
+	s->partial = array_bytes(NULL, count * UPDATE_NORMS * sizeof(double));
 	s->decision = array_bytes(&decision, sizeof(decision));
 	s->state = array_bytes(&s->expected_state, sizeof(s->expected_state));
 	s->results = array_bytes(NULL, sizeof(struct device_results));

@@ -4,13 +4,19 @@
 #include "trainer/device/cuda/kernels/launch.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
+/* A block for each chunk. */
+static int launch(const struct kernel_device *device, const struct update *update,
+		  const struct gpu_kernel *kernel)
+{
+	return update->chunk_count ? gpu_launch(kernel, update->chunk_count, 1, LAUNCH_THREADS,
+						update, sizeof(*update), device->stream)
+				   : 0;
+}
+
 int update_decide(const struct kernel_device *device, const struct update *update)
 {
-	int r = 0;
+	int r = launch(device, update, &update_squares_kernel);
 
-	if (update->chunk_count)
-		r = gpu_launch(&update_squares_kernel, update->chunk_count, 1, LAUNCH_THREADS,
-			       update, sizeof(*update), device->stream);
 	return r < 0 ? r
 		     : gpu_launch(&update_decide_kernel, 1, 1, LAUNCH_THREADS, update,
 				  sizeof(*update), device->stream);
@@ -18,8 +24,12 @@ int update_decide(const struct kernel_device *device, const struct update *updat
 
 int update_apply(const struct kernel_device *device, const struct update *update)
 {
-	return !update->chunk_count
-		       ? 0
-		       : gpu_launch(&update_apply_kernel, update->chunk_count, 1, LAUNCH_THREADS,
-				    update, sizeof(*update), device->stream);
+	int r = 0;
+
+	if (DEVICE_OPTIMIZERS_BY_TENSOR >> update->optimizer.kind & 1) {
+		r = launch(device, update, &update_measure_kernel);
+		if (r == 0)
+			r = launch(device, update, &update_total_kernel);
+	}
+	return r < 0 ? r : launch(device, update, &update_apply_kernel);
 }

@@ -1,5 +1,6 @@
 /*
- * The update of all parameters in three launches: norm of the gradients, decision, update. The host
+ * The update of all parameters in three launches: norm of the gradients, decision, update; of
+ * optimizers by_tensor in five, with the norms of each tensor before the update. The host
  * takes no part: whether the gradients are finite, the loss scale, the clipping factor and the
  * count of updates are computed and kept in device memory. Semantics are those of device_hyper and
  * cpu/params.c.
@@ -29,6 +30,8 @@ struct update_chunk {
 	 * parameter's are left alone
 	 */
 	uint32_t columns, copy_columns;
+	uint32_t row;     /* device_param_row() */
+	uint32_t chunks;  /* that the parameter has */
 	uint32_t group;   /* of hyperparameters */
 	uint32_t trained; /* 0: a buffer or frozen; only the EMA follows it */
 	uint32_t frozen;  /* never written, not even by Lookahead */
@@ -52,7 +55,7 @@ struct update {
 	struct device_params_state *state; /* counters and loss scale: read and moved */
 	struct device_results *results;    /* grad_norm, loss_scale, updated, skipped are set */
 	struct update_scaling scaling;
-	double *partial;                  /* workspace, [chunk_count] */
+	double *partial;                  /* workspace, [chunk_count][UPDATE_NORMS] */
 	struct update_decision *decision; /* tells the update; in device memory */
 };
 /*
@@ -62,8 +65,9 @@ struct update {
  */
 int update_decide(const struct kernel_device *device, const struct update *update);
 /*
- * Reads gradient, value, moments and EMA once, writes value, moments, EMA and copies once. Nothing
- * where *decision says so.
+ * Reads gradient, value, moments and EMA once, writes value, moments, EMA and copies once; an
+ * optimizer by_tensor reads gradient, value and moments once more, before. Nothing where *decision
+ * says so.
  */
 int update_apply(const struct kernel_device *device, const struct update *update);
 

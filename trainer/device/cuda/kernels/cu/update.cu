@@ -119,6 +119,113 @@ KERNEL(decide, struct update, a)
 		decide_update(&a, sum);
 }
 
+/* ---- norms of tensors, for optimizers by_tensor ---- */
+
+/* Sums of squares of what is measured; a tensor's are the sums over its chunks. */
+DEVICE double *norms_of(const struct update *a, uint32_t chunk)
+{
+	return a->partial + (uint64_t)chunk * UPDATE_NORMS;
+}
+
+DEVICE void measure_element(const struct update *a, const struct update_chunk *chunk,
+			    const struct update_rates *rates, uint32_t at, double *squares)
+{
+	uint64_t i = chunk->offset + at;
+	struct update_element e;
+	float measured[UPDATE_NORMS] = {0, 0};
+
+	e.w = a->slots[DEVICE_VALUE][i];
+	e.g = a->slots[DEVICE_GRAD][i];
+	UNROLL
+	for (int s = 0; s < DEVICE_STATES_MAX; s++)
+		e.state[s] = a->slots[DEVICE_STATE + s] ? a->slots[DEVICE_STATE + s][i] : 0;
+	switch (a->optimizer.kind) {
+#define MEASURE_plain(name) break;
+#define MEASURE_by_tensor(name)                                                                    \
+	optimizer_##name##_measure(e, rates, measured);                                            \
+	break;
+#define MEASURE(constant, name, norms, ...)                                                        \
+	case DEVICE_##constant:                                                                    \
+		MEASURE_##norms(name)
+		DEVICE_OPTIMIZERS(MEASURE)
+#undef MEASURE
+	case DEVICE_OPTIMIZER_COUNT:
+		break;
+	}
+	UNROLL
+	for (int n = 0; n < UPDATE_NORMS; n++)
+		squares[n] += (double)measured[n] * (double)measured[n];
+}
+
+KERNEL(measure, struct update, a)
+{
+	const struct update_chunk chunk = a.chunks[kernel_block_x()];
+	const struct update_rates rates =
+		update_rates_of(&a.step->hyper, &a.optimizer, a.decision, chunk.group);
+	double squares[UPDATE_NORMS] = {0, 0};
+
+	if (!a.decision->made || !chunk.trained || !chunk.row)
+		return;
+	for (uint32_t at = kernel_thread(); at < chunk.count; at += KERNEL_THREADS)
+		measure_element(&a, &chunk, &rates, at, squares);
+	UNROLL
+	for (int n = 0; n < UPDATE_NORMS; n++) {
+		double sum = reduce_sum_f64(squares[n]);
+
+		if (kernel_thread() == 0)
+			norms_of(&a, kernel_block_x())[n] = sum;
+	}
+}
+
+/* To where the first chunk's are. */
+KERNEL(total, struct update, a)
+{
+	const struct update_chunk chunk = a.chunks[kernel_block_x()];
+	double squares[UPDATE_NORMS] = {0, 0};
+
+	if (!a.decision->made || !chunk.trained || !chunk.row || chunk.first)
+		return;
+	for (uint32_t i = kernel_thread(); i < chunk.chunks; i += KERNEL_THREADS) {
+		UNROLL
+		for (int n = 0; n < UPDATE_NORMS; n++)
+			squares[n] += norms_of(&a, kernel_block_x() + i)[n];
+	}
+	UNROLL
+	for (int n = 0; n < UPDATE_NORMS; n++) {
+		double sum = reduce_sum_f64(squares[n]);
+
+		if (kernel_thread() == 0)
+			norms_of(&a, kernel_block_x())[n] = sum;
+	}
+}
+
+/* Of the chunk's tensor. */
+DEVICE float ratio_of(const struct update *a, const struct update_chunk *chunk,
+		      const struct update_rates *rates)
+{
+	const double *squares = norms_of(a, kernel_block_x() - chunk->first / UPDATE_CHUNK_MAX);
+	float norm[UPDATE_NORMS];
+
+	if (!(DEVICE_OPTIMIZERS_BY_TENSOR >> a->optimizer.kind & 1) || !chunk->trained ||
+	    !chunk->row)
+		return 1;
+	UNROLL
+	for (int n = 0; n < UPDATE_NORMS; n++)
+		norm[n] = (float)sqrt(squares[n]);
+	switch (a->optimizer.kind) {
+#define RATIO_plain(name)     break;
+#define RATIO_by_tensor(name) return optimizer_##name##_ratio(rates, norm);
+#define RATIO(constant, name, norms, ...)                                                          \
+	case DEVICE_##constant:                                                                    \
+		RATIO_##norms(name)
+		DEVICE_OPTIMIZERS(RATIO)
+#undef RATIO
+	case DEVICE_OPTIMIZER_COUNT:
+		break;
+	}
+	return 1;
+}
+
 /* ---- update ---- */
 
 /* What happens to a chunk. */
@@ -135,6 +242,7 @@ DEVICE struct chunk_rates rates_of(const struct update *a, const struct update_c
 	struct chunk_rates r;
 
 	r.rates = update_rates_of(hyper, &a->optimizer, a->decision, chunk->group);
+	r.rates.ratio = ratio_of(a, chunk, &r.rates);
 	r.optimizer = a->optimizer.kind;
 	r.ema_decay = a->decision->ema_decay;
 	r.averages = a->slots[DEVICE_EMA] && r.ema_decay != 1;
@@ -319,4 +427,6 @@ KERNEL_RESIDENT(3, apply, struct update, a)
 
 KERNEL_TABLE update_squares_kernel = KERNEL_ENTRY(squares);
 KERNEL_TABLE update_decide_kernel = KERNEL_ENTRY(decide);
+KERNEL_TABLE update_measure_kernel = KERNEL_ENTRY(measure);
+KERNEL_TABLE update_total_kernel = KERNEL_ENTRY(total);
 KERNEL_TABLE update_apply_kernel = KERNEL_ENTRY(apply);
