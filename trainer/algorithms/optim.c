@@ -13,6 +13,8 @@ void optim_spec(const struct recipe *recipe, struct device_optimizer_spec *ret_s
 #undef OPTION
 			.coupled_decay = recipe->optim.decay == RECIPE_COUPLED,
 		.ema = recipe->train.ema > 0,
+		.centralize = recipe->optim.centralize,
+		.clip_value = (float)recipe->optim.clip_value,
 	};
 }
 

@@ -208,6 +208,11 @@ struct device_optimizer_spec {
 	 */
 	bool coupled_decay;
 	bool ema; /* keep DEVICE_EMA */
+	/* of the gradient of each of a weight's outputs, the mean is subtracted (Yong et al. 2020)
+	 */
+	bool centralize;
+	/* largest magnitude of the scaled gradients' elements, after clip_norm; 0: no clipping */
+	float clip_value;
 };
 
 /*

@@ -85,7 +85,19 @@ def lamb(weights, vectors):
     return timm.optim.Lamb(groups(weights, vectors, 0.05), lr=1, betas=(0.9, 0.98), eps=1e-6, max_grad_norm=None)
 
 
-CASES = [("sgd", sgd, 0.05), ("adam", adam, 0.01), ("adamw", adamw, 0.01), ("lars", lars, 0.5), ("lamb", lamb, 0.01)]
+def clip(parameters):
+    torch.nn.utils.clip_grad_value_(parameters, 0.03)
+
+
+def all_of_it(parameters):
+    torch.nn.utils.clip_grad_norm_(parameters, 2, error_if_nonfinite=True)
+    torch.nn.utils.clip_grad_value_(parameters, 0.01)
+    centralize(parameters)
+
+
+CASES = [("sgd", sgd, 0.05), ("adam", adam, 0.01), ("adamw", adamw, 0.01), ("lars", lars, 0.5), ("lamb", lamb, 0.01),
+         ("sgd_centralized", sgd, 0.05, centralize), ("adamw_centralized", adamw, 0.01, centralize), ("sgd_clipped", sgd, 0.05, clip),
+         ("lamb_prepared", lamb, 0.01, all_of_it)]
 with open(os.path.join(HERE, "optimizers.txt"), "w") as file:
     file.write(f"# torch {torch.__version__}, timm {timm.__version__}\n")
     for case in CASES:

@@ -94,6 +94,41 @@ static void test_adamw(void **state)
 	assert_true(apart("adamw", "adamw-gpu") < 1e-3);
 }
 
+/* Optimizers, with what may happen to gradients before: resumed bit for bit, and on a GPU. */
+static void test_optimizers(void **state)
+{
+	static const char *const settings[][4] = {
+		{"adam", "optim.name=adam", "optim.lr=0.005", "optim.centralize=true"},
+		{"lars", "optim.name=lars", "optim.lr=1", "optim.clip_value=0.01"},
+		{"lamb", "optim.name=lamb", "optim.lr=0.005", "optim.weight_decay=0.05"},
+	};
+	for (size_t i = 0; i < sizeof(settings) / sizeof(*settings); i++) {
+		const char *name = settings[i][0], *const *s = settings[i];
+		char stopped[32], gpu[32];
+		snprintf(stopped, sizeof(stopped), "%s-stopped", name);
+		snprintf(gpu, sizeof(gpu), "%s-gpu", name);
+		expect(run(name, s[1], s[2], s[3], NULL), 0);
+		pid_t pid = start(stopped, s[1], s[2], s[3], NULL);
+		wait_for_step(stopped, pid, 12);
+		kill(pid, SIGKILL);
+		finish(pid, stopped);
+		expect(run(stopped, "--resume", s[1], s[2], s[3], NULL), 0);
+		same_losses(name, stopped);
+		same_file(name, stopped, "model.safetensors");
+		assert_true(apart(name, "unbroken") > 1e-3);
+		trainer = getenv("TRAINER_EMULATED");
+		int status = run(gpu, "--device=cuda", s[1], s[2], s[3], NULL);
+		trainer = getenv("TRAINER");
+		expect(status, 0);
+		assert_true(apart(name, gpu) < 1e-3);
+	}
+	/* what is done to gradients is seen in losses */
+	expect(run("adam-plain", settings[0][1], settings[0][2], NULL), 0);
+	assert_true(apart("adam", "adam-plain") > 1e-4);
+	expect(run("lars-plain", settings[1][1], settings[1][2], NULL), 0);
+	assert_true(apart("lars", "lars-plain") > 1e-4);
+}
+
 /* The rate drops with evaluations, and what they came to is resumed with the rest. */
 static void test_plateau(void **state)
 {
@@ -230,10 +265,11 @@ static void test_settled(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_averaged), cmocka_unit_test(test_smoothed),
-		cmocka_unit_test(test_growing),  cmocka_unit_test(test_adamw),
-		cmocka_unit_test(test_ahead),    cmocka_unit_test(test_settled),
-		cmocka_unit_test(test_plateau),  cmocka_unit_test(test_cycle),
+		cmocka_unit_test(test_averaged),   cmocka_unit_test(test_smoothed),
+		cmocka_unit_test(test_growing),    cmocka_unit_test(test_adamw),
+		cmocka_unit_test(test_ahead),      cmocka_unit_test(test_settled),
+		cmocka_unit_test(test_plateau),    cmocka_unit_test(test_cycle),
+		cmocka_unit_test(test_optimizers),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
 }

@@ -92,11 +92,15 @@ static void test_spec(void **state)
 	optim_spec(&recipe, &spec);
 	assert_int_equal(spec.kind, DEVICE_SGD);
 	assert_true(spec.nesterov && spec.coupled_decay && !spec.ema);
+	assert_true(!spec.centralize && spec.clip_value == 0);
 	set(&recipe, "optim.nesterov=no");
 	set(&recipe, "optim.decay=decoupled");
 	set(&recipe, "train.ema=0.99");
+	set(&recipe, "optim.centralize=true");
+	set(&recipe, "optim.clip_value=0.5");
 	optim_spec(&recipe, &spec);
 	assert_true(!spec.nesterov && !spec.coupled_decay && spec.ema);
+	assert_true(spec.centralize && spec.clip_value == 0.5f);
 	set(&recipe, "optim.name=adamw");
 	optim_spec(&recipe, &spec);
 	assert_int_equal(spec.kind, DEVICE_ADAMW);

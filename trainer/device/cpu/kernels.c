@@ -562,6 +562,22 @@ static void kernel_average(float *ema, const float *w, size_t count, float decay
 		ema[i] = decay * ema[i] + (1.0f - decay) * w[i];
 }
 
+static void kernel_condition(float *gradient, size_t count, float limit, bool centralize)
+{
+	double lanes[16] = {0}, sum = 0;
+
+	for (size_t i = 0; i < count; i++)
+		gradient[i] = gradients_clip(gradient[i], limit);
+	if (!centralize)
+		return;
+	for (size_t i = 0; i < count; i++)
+		lanes[i % 16] += (double)gradient[i];
+	for (size_t j = 0; j < 16; j++)
+		sum += lanes[j];
+	for (size_t i = 0; i < count; i++)
+		gradient[i] -= (float)(sum / (double)count);
+}
+
 /* Of one optimizer, whose update of an element becomes the body of the loop. */
 INLINE void update_all(const struct update_args *args, unsigned states,
 		       void (*update)(struct update_element *element,
@@ -757,6 +773,7 @@ const struct kernels KERNELS_TABLE = {
 #define MEASURE(constant, name, norms, ...) [DEVICE_##constant] = MEASURED_##norms(name),
 	.measure = {DEVICE_OPTIMIZERS(MEASURE)},
 #undef MEASURE
+	.condition = kernel_condition,
 	.average = kernel_average,
 	.sum_squares = kernel_sum_squares,
 	.loss = kernel_loss,

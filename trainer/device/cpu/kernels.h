@@ -15,6 +15,7 @@
 #pragma once
 
 #include "format/base/cpu.h"
+#include "trainer/device/optimizers/gradients.h"
 #include "trainer/device/optimizers/updates.h"
 
 #include <stdbool.h>
@@ -161,6 +162,8 @@ struct kernels {
 	void (*column_spread)(void *dx, const void *gradient, enum element element, size_t rows,
 			      size_t width);
 	void (*update[DEVICE_OPTIMIZER_COUNT])(const struct update_args *args);
+	/* Clips, and subtracts the mean of them all. */
+	void (*condition)(float *gradient, size_t count, float limit, bool centralize);
 	/* Sums of squares of what optimizers by_tensor measure; NULL for others. */
 	void (*measure[DEVICE_OPTIMIZER_COUNT])(const struct update_args *args,
 						double squares[UPDATE_NORMS]);

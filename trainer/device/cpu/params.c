@@ -231,6 +231,28 @@ static uint32_t chunks_before(const struct cpu_update_chunk *chunk)
 	return (uint32_t)((chunk->offset - chunk->param->offset) / CHUNK_ELEMENTS);
 }
 
+/* Rows that begin in the chunk; of a vector, the chunk. */
+static void condition_task(void *context, uint32_t task, unsigned thread)
+{
+	struct update_job *job = context;
+	const struct cpu_update_chunk *chunk = &job->cpu->chunks[task];
+	const struct kernels *kernels = job->device->loops.kernels;
+	const struct device_optimizer_spec *optimizer = &job->params->optimizer;
+	float *gradient = job->cpu->slots[DEVICE_GRAD] + chunk->param->offset;
+	float limit = gradients_limit(optimizer, &job->decision);
+	size_t first = chunk->offset - chunk->param->offset;
+	size_t row = optimizer->centralize ? device_param_row(chunk->param) : 0;
+
+	if (!updates(chunk->param))
+		return;
+	if (!row) {
+		kernels->condition(gradient + first, chunk->count, limit, false);
+		return;
+	}
+	for (size_t at = (first + row - 1) / row * row; at < first + chunk->count; at += row)
+		kernels->condition(gradient + at, row, limit, true);
+}
+
 static void measure_task(void *context, uint32_t task, unsigned thread)
 {
 	struct update_job *job = context;
@@ -312,6 +334,8 @@ void cpu_update(struct cpu_device *device, struct device_params *params,
 		return;
 	}
 	update_decide_finite(hyper, scale, norm, &cpu->state, &job.decision);
+	if (gradients_change(&params->optimizer))
+		team_run(&device->team, cpu->chunk_count, condition_task, &job);
 	measure_tensors(&job);
 	team_run(&device->team, cpu->chunk_count, update_task, &job);
 	cpu->weights_version++;

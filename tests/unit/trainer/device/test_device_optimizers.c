@@ -169,6 +169,17 @@ static const struct {
 	{"adamw", {.kind = DEVICE_ADAM}, .lr = 0.01f},
 	{"lars", {.kind = DEVICE_LARS, .nesterov = true, .coupled_decay = true}, .lr = 0.5f},
 	{"lamb", {.kind = DEVICE_LAMB}, .lr = 0.01f},
+	{"sgd_centralized",
+	 {.kind = DEVICE_SGD, .nesterov = true, .coupled_decay = true, .centralize = true},
+	 .lr = 0.05f},
+	{"adamw_centralized", {.kind = DEVICE_ADAMW, .centralize = true}, .lr = 0.01f},
+	{"sgd_clipped",
+	 {.kind = DEVICE_SGD, .nesterov = true, .coupled_decay = true, .clip_value = 0.03f},
+	 .lr = 0.05f},
+	{"lamb_prepared",
+	 {.kind = DEVICE_LAMB, .centralize = true, .clip_value = 0.01f},
+	 .lr = 0.01f,
+	 .clip_norm = 2},
 };
 
 static void test_as_pytorch(void **state)

@@ -74,6 +74,7 @@ extern const struct gpu_kernel loss_share_kernel;
 
 extern const struct gpu_kernel update_squares_kernel;
 extern const struct gpu_kernel update_decide_kernel;
+extern const struct gpu_kernel update_condition_kernel;
 extern const struct gpu_kernel update_measure_kernel;
 extern const struct gpu_kernel update_total_kernel;
 extern const struct gpu_kernel update_apply_kernel;

@@ -26,7 +26,9 @@ int update_apply(const struct kernel_device *device, const struct update *update
 {
 	int r = 0;
 
-	if (DEVICE_OPTIMIZERS_BY_TENSOR >> update->optimizer.kind & 1) {
+	if (gradients_change(&update->optimizer))
+		r = launch(device, update, &update_condition_kernel);
+	if (r == 0 && (DEVICE_OPTIMIZERS_BY_TENSOR >> update->optimizer.kind & 1)) {
 		r = launch(device, update, &update_measure_kernel);
 		if (r == 0)
 			r = launch(device, update, &update_total_kernel);

@@ -1,6 +1,7 @@
 /*
- * The update of all parameters in three launches: norm of the gradients, decision, update; of
- * optimizers by_tensor in five, with the norms of each tensor before the update. The host
+ * The update of all parameters in three launches: norm of the gradients, decision, update; one more
+ * before the update where gradients change (gradients.h), and two for the norms of each tensor,
+ * where the optimizer is by_tensor. The host
  * takes no part: whether the gradients are finite, the loss scale, the clipping factor and the
  * count of updates are computed and kept in device memory. Semantics are those of device_hyper and
  * cpu/params.c.
@@ -14,7 +15,7 @@
 
 #include "trainer/device/cuda/kernels/columns.h"
 #include "trainer/device/cuda/step.h"
-#include "trainer/device/optimizers/updates.h"
+#include "trainer/device/optimizers/gradients.h"
 
 #define UPDATE_CHUNK_MAX 4096 /* elements */
 

@@ -17,6 +17,13 @@ DEVICE float reduce_warp_f32(float value)
 	return value;
 }
 
+DEVICE double reduce_warp_f64(double value)
+{
+	for (uint32_t mask = KERNEL_WARP / 2; mask; mask /= 2)
+		value += KERNEL_SHUFFLE_F64(value, mask);
+	return value;
+}
+
 #define REDUCE_SUM(name, type, shuffle)                                                            \
 	DEVICE type name(type value)                                                               \
 	{                                                                                          \

@@ -119,6 +119,40 @@ KERNEL(decide, struct update, a)
 		decide_update(&a, sum);
 }
 
+/* ---- gradients before the update ---- */
+
+/* By a warp. */
+DEVICE void center_row(float *gradient, uint32_t count, float limit)
+{
+	uint32_t lane = kernel_thread() % KERNEL_WARP;
+	double sum = 0;
+
+	for (uint32_t i = lane; i < count; i += KERNEL_WARP)
+		sum += (double)gradients_clip(gradient[i], limit);
+	float mean = (float)(reduce_warp_f64(sum) / count);
+	for (uint32_t i = lane; i < count; i += KERNEL_WARP)
+		gradient[i] = gradients_clip(gradient[i], limit) - mean;
+}
+
+/* Rows that begin in the chunk, a warp each; of a vector, the chunk. */
+KERNEL(condition, struct update, a)
+{
+	const struct update_chunk chunk = a.chunks[kernel_block_x()];
+	uint64_t row = a.optimizer.centralize ? chunk.row : 0;
+	float *gradient = a.slots[DEVICE_GRAD] + (chunk.offset - chunk.first);
+	float limit = gradients_limit(&a.optimizer, a.decision);
+
+	if (!a.decision->made || !chunk.trained)
+		return;
+	for (uint32_t at = kernel_thread(); at < chunk.count && !row; at += KERNEL_THREADS)
+		gradient[chunk.first + at] = gradients_clip(gradient[chunk.first + at], limit);
+	if (!row)
+		return;
+	for (uint64_t at = ((chunk.first + row - 1) / row + kernel_thread() / KERNEL_WARP) * row;
+	     at < (uint64_t)chunk.first + chunk.count; at += REDUCE_WARPS * row)
+		center_row(gradient + at, (uint32_t)row, limit);
+}
+
 /* ---- norms of tensors, for optimizers by_tensor ---- */
 
 /* Sums of squares of what is measured; a tensor's are the sums over its chunks. */
@@ -427,6 +461,7 @@ KERNEL_RESIDENT(3, apply, struct update, a)
 
 KERNEL_TABLE update_squares_kernel = KERNEL_ENTRY(squares);
 KERNEL_TABLE update_decide_kernel = KERNEL_ENTRY(decide);
+KERNEL_TABLE update_condition_kernel = KERNEL_ENTRY(condition);
 KERNEL_TABLE update_measure_kernel = KERNEL_ENTRY(measure);
 KERNEL_TABLE update_total_kernel = KERNEL_ENTRY(total);
 KERNEL_TABLE update_apply_kernel = KERNEL_ENTRY(apply);
