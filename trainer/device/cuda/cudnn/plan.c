@@ -47,7 +47,7 @@ int candidate_plan(struct cudnn_engines *engines, const struct candidates *candi
 }
 
 /* The plan keeps the graph and its own config; the other candidates go. */
-static void keep(struct conv_plan *plan, struct candidates *candidates, size_t index)
+static void plan_keep(struct conv_plan *plan, struct candidates *candidates, size_t index)
 {
 	struct backend *configs = &candidates->configs;
 	descriptor config = candidates->list[index].config;
@@ -63,7 +63,7 @@ static void keep(struct conv_plan *plan, struct candidates *candidates, size_t i
 }
 
 /* One that is in use and as good as what would be made. NULL: none. */
-static struct conv_plan *find_plan(const struct cudnn_engines *engines,
+static struct conv_plan *plan_find(const struct cudnn_engines *engines,
 				   const struct conv_problem *problem, float tuned_ms)
 {
 	struct conv_plan *plan = engines->plans;
@@ -75,9 +75,9 @@ static struct conv_plan *find_plan(const struct cudnn_engines *engines,
 }
 
 /* The first candidate, of that tag unless it is NULL, that makes a plan within the workspace. */
-static int try_candidates(struct cudnn_engines *engines, struct candidates *candidates,
-			  const struct conv_problem *problem, const char *tag,
-			  struct conv_plan **ret_plan)
+static int plan_try(struct cudnn_engines *engines, struct candidates *candidates,
+		    const struct conv_problem *problem, const char *tag,
+		    struct conv_plan **ret_plan)
 {
 	int result = -ENOENT;
 
@@ -93,7 +93,7 @@ static int try_candidates(struct cudnn_engines *engines, struct candidates *cand
 		if (r < 0)
 			continue;
 		if (plan->info.workspace_bytes <= engines->workspace_max) {
-			keep(plan, candidates, i);
+			plan_keep(plan, candidates, i);
 			*ret_plan = plan;
 			return 0;
 		}
@@ -107,8 +107,8 @@ static int try_candidates(struct cudnn_engines *engines, struct candidates *cand
 }
 
 /* Why there can be no plan, if there can't. */
-static int check_problem(struct cudnn_engines *engines, const struct conv_problem *problem,
-			 const struct plan_line *tuned)
+static int plan_check_problem(struct cudnn_engines *engines, const struct conv_problem *problem,
+			      const struct plan_line *tuned)
 {
 	int r = conv_problem_check(problem);
 	char name[160];
@@ -128,11 +128,11 @@ int cudnn_plan(void *state, const struct conv_problem *problem, struct conv_plan
 	struct cudnn_engines *engines = state;
 	const struct plan_line *tuned = plan_file_find(&engines->tuned, problem, engines->tf32);
 	struct candidates *candidates;
-	int r = check_problem(engines, problem, tuned);
+	int r = plan_check_problem(engines, problem, tuned);
 
 	if (r < 0)
 		return r;
-	*ret_plan = find_plan(engines, problem, tuned ? tuned->ms : 0);
+	*ret_plan = plan_find(engines, problem, tuned ? tuned->ms : 0);
 	if (*ret_plan) {
 		(*ret_plan)->users++;
 		return 0;
@@ -140,11 +140,11 @@ int cudnn_plan(void *state, const struct conv_problem *problem, struct conv_plan
 	r = candidates_find(engines, problem, &candidates);
 	if (r < 0)
 		return r;
-	r = tuned ? try_candidates(engines, candidates, problem, tuned->tag, ret_plan) : -ENOENT;
+	r = tuned ? plan_try(engines, candidates, problem, tuned->tag, ret_plan) : -ENOENT;
 	if (r == 0)
 		(*ret_plan)->info.tuned_ms = tuned->ms;
 	else
-		r = try_candidates(engines, candidates, problem, NULL, ret_plan);
+		r = plan_try(engines, candidates, problem, NULL, ret_plan);
 	if (r < 0)
 		candidates_free(candidates);
 	return r;
@@ -172,8 +172,8 @@ void cudnn_plan_free(struct conv_plan *plan)
 }
 
 /* The pointers of one execution, as cuDNN takes them. */
-static descriptor pack(struct backend *backend, const struct conv_operands *operands,
-		       const struct conv_arguments *arguments)
+static descriptor plan_pack(struct backend *backend, const struct conv_operands *operands,
+			    const struct conv_arguments *arguments)
 {
 	descriptor made = backend_new(backend, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
 	void *pointers[CONV_OPERANDS];
@@ -218,7 +218,7 @@ int plan_run(struct cudnn_engines *engines, const struct conv_plan *plan,
 	if (r < 0)
 		return r;
 	backend_init(&backend, library, candidates->name, engines->error);
-	pointers = pack(&backend, &candidates->operands, arguments);
+	pointers = plan_pack(&backend, &candidates->operands, arguments);
 	r = backend.result;
 	if (r == 0)
 		r = backend_status(

@@ -14,7 +14,8 @@
 #define HEADER    "loaderd plans 1\n"
 #define LINES_MAX 100000
 
-static void problem_key(const struct conv_problem *problem, bool tf32, char *ret_key, size_t size)
+static void plans_problem_key(const struct conv_problem *problem, bool tf32, char *ret_key,
+			      size_t size)
 {
 	char name[160], extra[16] = "";
 
@@ -26,7 +27,8 @@ static void problem_key(const struct conv_problem *problem, bool tf32, char *ret
 		 tf32 && problem->element == CUDA_F32 ? " tf32" : "");
 }
 
-static struct plan_line *find(const struct plan_file *file, const char *device, const char *problem)
+static struct plan_line *plans_find(const struct plan_file *file, const char *device,
+				    const char *problem)
 {
 	for (size_t i = 0; i < file->count; i++)
 		if (strcmp(file->lines[i].problem, problem) == 0 &&
@@ -36,9 +38,9 @@ static struct plan_line *find(const struct plan_file *file, const char *device, 
 }
 
 /* Adds a line or replaces the one of its device and problem. */
-static int put(struct plan_file *file, const struct plan_line *line)
+static int plans_put(struct plan_file *file, const struct plan_line *line)
 {
-	struct plan_line *old = find(file, line->device, line->problem);
+	struct plan_line *old = plans_find(file, line->device, line->problem);
 
 	if (!old && file->count == file->capacity) {
 		size_t capacity = file->capacity ? 2 * file->capacity : 64;
@@ -56,7 +58,7 @@ static int put(struct plan_file *file, const struct plan_line *line)
 }
 
 /* Takes a field off the text, which ends it with `end`. */
-static bool take(char **text, char end, char *ret_field, size_t size)
+static bool plans_take(char **text, char end, char *ret_field, size_t size)
 {
 	char *stop = strchr(*text, end);
 	size_t length = stop ? (size_t)(stop - *text) : 0;
@@ -69,22 +71,22 @@ static bool take(char **text, char end, char *ret_field, size_t size)
 	return true;
 }
 
-static bool parse(char *text, struct plan_line *ret_line)
+static bool plans_parse(char *text, struct plan_line *ret_line)
 {
 	char ms[32], *end;
 
 	memset(ret_line, 0, sizeof(*ret_line));
-	if (!take(&text, '\t', ret_line->device, sizeof(ret_line->device)) ||
-	    !take(&text, '\t', ret_line->problem, sizeof(ret_line->problem)) ||
-	    !take(&text, '\t', ret_line->tag, sizeof(ret_line->tag)) ||
-	    !take(&text, '\n', ms, sizeof(ms)) || *text)
+	if (!plans_take(&text, '\t', ret_line->device, sizeof(ret_line->device)) ||
+	    !plans_take(&text, '\t', ret_line->problem, sizeof(ret_line->problem)) ||
+	    !plans_take(&text, '\t', ret_line->tag, sizeof(ret_line->tag)) ||
+	    !plans_take(&text, '\n', ms, sizeof(ms)) || *text)
 		return false;
 	ret_line->ms = strtof(ms, &end);
 	return !*end && ret_line->ms > 0 && ret_line->ms < 1e6f;
 }
 
 /* Lines to the end of the text; *number counts them. -EBADMSG: that line is none. */
-static int parse_lines(struct plan_file *file, FILE *from, size_t *number)
+static int plans_parse_lines(struct plan_file *file, FILE *from, size_t *number)
 {
 	char *text = NULL;
 	size_t size = 0;
@@ -94,23 +96,24 @@ static int parse_lines(struct plan_file *file, FILE *from, size_t *number)
 
 	while (r == 0 && (length = getline(&text, &size, from)) >= 0) {
 		++*number;
-		if (strlen(text) != (size_t)length || *number > LINES_MAX || !parse(text, &line))
+		if (strlen(text) != (size_t)length || *number > LINES_MAX ||
+		    !plans_parse(text, &line))
 			r = -EBADMSG;
 		else
-			r = put(file, &line);
+			r = plans_put(file, &line);
 	}
 	free(text);
 	return r == 0 && ferror(from) ? -EIO : r;
 }
 
-static int read_lines(struct plan_file *file, FILE *from, char *error)
+static int plans_read_lines(struct plan_file *file, FILE *from, char *error)
 {
 	char header[sizeof(HEADER)] = "";
 	size_t number = 1;
 	int r = -EBADMSG;
 
 	if (fgets(header, sizeof(header), from) && strcmp(header, HEADER) == 0)
-		r = parse_lines(file, from, &number);
+		r = plans_parse_lines(file, from, &number);
 	if (r == -EBADMSG)
 		snprintf(error, DEVICE_ERROR_MAX,
 			 "%s, line %zu: not a line of tuned plans; the file is left out, and "
@@ -120,7 +123,7 @@ static int read_lines(struct plan_file *file, FILE *from, char *error)
 }
 
 /* Replaces what is known by what the file says; nothing when it can't be read. */
-static int read_file(struct plan_file *file, char *error)
+static int plans_read_file(struct plan_file *file, char *error)
 {
 	FILE *from = fopen(file->path, "re");
 	int r;
@@ -130,7 +133,7 @@ static int read_file(struct plan_file *file, char *error)
 		return 0;
 	r = from ? 0 : -errno;
 	if (r == 0)
-		r = read_lines(file, from, error);
+		r = plans_read_lines(file, from, error);
 	if (from)
 		fclose(from);
 	if (r < 0)
@@ -142,7 +145,7 @@ static int read_file(struct plan_file *file, char *error)
 }
 
 /* NULL: no memory, or no home. */
-static char *default_path(void)
+static char *plans_default_path(void)
 {
 	const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
 	char *path = NULL;
@@ -165,10 +168,10 @@ int plan_file_init(struct plan_file *file, const char *path, const char *device,
 	snprintf(file->device, sizeof(file->device), "%s", device);
 	if (path && !path[0])
 		return 0;
-	file->path = path ? strdup(path) : default_path();
+	file->path = path ? strdup(path) : plans_default_path();
 	if (!file->path)
 		return path ? -ENOMEM : 0;
-	return read_file(file, error);
+	return plans_read_file(file, error);
 }
 
 void plan_file_deinit(struct plan_file *file)
@@ -183,12 +186,12 @@ const struct plan_line *plan_file_find(const struct plan_file *file,
 {
 	char key[sizeof(((struct plan_line *)0)->problem)];
 
-	problem_key(problem, tf32, key, sizeof(key));
-	return find(file, file->device, key);
+	plans_problem_key(problem, tf32, key, sizeof(key));
+	return plans_find(file, file->device, key);
 }
 
 /* The folders that a path lies in. */
-static int make_folders(const char *path)
+static int plans_make_folders(const char *path)
 {
 	char *copy = strdup(path);
 	int r = 0;
@@ -206,8 +209,8 @@ static int make_folders(const char *path)
 }
 
 /* Lines of the device, or of all: NULL. *ret_text is to be freed. */
-static int write_lines(const struct plan_file *file, const char *header, const char *device,
-		       char **ret_text, size_t *ret_size)
+static int plans_write_lines(const struct plan_file *file, const char *header, const char *device,
+			     char **ret_text, size_t *ret_size)
 {
 	char *text = NULL;
 	size_t size = 0;
@@ -236,11 +239,11 @@ static int write_lines(const struct plan_file *file, const char *header, const c
 	return 0;
 }
 
-static int write_file(const struct plan_file *file)
+static int plans_write_file(const struct plan_file *file)
 {
 	char *text;
 	size_t size;
-	int r = write_lines(file, HEADER, NULL, &text, &size);
+	int r = plans_write_lines(file, HEADER, NULL, &text, &size);
 
 	if (r < 0)
 		return r;
@@ -254,7 +257,7 @@ static int write_file(const struct plan_file *file)
  * is replaced. Where a file system has no locks there is none: what two processes take from each
  * other is tuned again.
  */
-static int lock(const char *path, int *ret_fd)
+static int plans_lock(const char *path, int *ret_fd)
 {
 	char *name;
 	int fd, r;
@@ -271,23 +274,23 @@ static int lock(const char *path, int *ret_fd)
 }
 
 /* Puts a line into the file, and what else this process knows and the file does not. */
-static int merge(const struct plan_file *file, const struct plan_line *line)
+static int plans_merge(const struct plan_file *file, const struct plan_line *line)
 {
 	struct plan_file disk = {.path = file->path};
 	char ignored[DEVICE_ERROR_MAX];
-	int r = read_file(&disk, ignored);
+	int r = plans_read_file(&disk, ignored);
 
 	/* nothing of a damaged file; one that can't be read may be sound */
 	if (r == -EBADMSG)
 		r = 0;
 	for (size_t i = 0; i < file->count && r == 0; i++)
-		r = find(&disk, file->lines[i].device, file->lines[i].problem)
+		r = plans_find(&disk, file->lines[i].device, file->lines[i].problem)
 			    ? 0
-			    : put(&disk, &file->lines[i]);
+			    : plans_put(&disk, &file->lines[i]);
 	if (r == 0)
-		r = put(&disk, line);
+		r = plans_put(&disk, line);
 	if (r == 0)
-		r = write_file(&disk);
+		r = plans_write_file(&disk);
 	free(disk.lines);
 	return r;
 }
@@ -300,15 +303,15 @@ int plan_file_store(struct plan_file *file, const struct conv_problem *problem, 
 
 	snprintf(line.device, sizeof(line.device), "%s", file->device);
 	snprintf(line.tag, sizeof(line.tag), "%s", tag);
-	problem_key(problem, tf32, line.problem, sizeof(line.problem));
-	r = put(file, &line);
+	plans_problem_key(problem, tf32, line.problem, sizeof(line.problem));
+	r = plans_put(file, &line);
 	if (r < 0 || !file->path)
 		return r;
-	r = make_folders(file->path);
+	r = plans_make_folders(file->path);
 	if (r == 0)
-		r = lock(file->path, &held);
+		r = plans_lock(file->path, &held);
 	if (r == 0)
-		r = merge(file, &line);
+		r = plans_merge(file, &line);
 	if (held >= 0)
 		close(held);
 	file->unkept[0] = '\0';
@@ -324,11 +327,11 @@ int plan_file_store(struct plan_file *file, const struct conv_problem *problem, 
 
 int plan_file_write(const struct plan_file *file, char **ret_text, size_t *ret_size)
 {
-	return write_lines(file, "", file->device, ret_text, ret_size);
+	return plans_write_lines(file, "", file->device, ret_text, ret_size);
 }
 
 /* What of this device is taken apart in `file` alone is as if it had never been tuned. */
-static void forget_apart(struct plan_file *file, const struct plan_file *heard)
+static void plans_forget_apart(struct plan_file *file, const struct plan_file *heard)
 {
 	size_t kept = 0;
 
@@ -336,7 +339,7 @@ static void forget_apart(struct plan_file *file, const struct plan_file *heard)
 		const struct plan_line *line = &file->lines[i];
 
 		if (strcmp(line->tag, PLAN_APART) != 0 || strcmp(line->device, file->device) != 0 ||
-		    find(heard, line->device, line->problem))
+		    plans_find(heard, line->device, line->problem))
 			file->lines[kept++] = *line;
 	}
 	file->count = kept;
@@ -350,13 +353,13 @@ int plan_file_adopt(struct plan_file *file, const char *text, size_t size)
 	int r = size && !from ? -ENOMEM : 0;
 
 	if (from) {
-		r = parse_lines(&heard, from, &number);
+		r = plans_parse_lines(&heard, from, &number);
 		fclose(from);
 	}
 	if (r == 0)
-		forget_apart(file, &heard);
+		plans_forget_apart(file, &heard);
 	for (size_t i = 0; i < heard.count && r == 0; i++)
-		r = put(file, &heard.lines[i]);
+		r = plans_put(file, &heard.lines[i]);
 	free(heard.lines);
 	return r;
 }
