@@ -16,8 +16,8 @@
 #include "bench/report/mistakes.h"
 #include "bench/report/plot.h"
 #include "bench/report/report.h"
-#include "format/base/options.h"
-#include "format/base/printable.h"
+#include "format/base/text/options.h"
+#include "format/base/text/printable.h"
 #include "format/packimg.h"
 
 enum {

@@ -1,4 +1,4 @@
-#include "format/base/cpu.h"
+#include "format/base/system/cpu.h"
 #include "format/codec/codec.h"
 #include "format/codec/scratch.h"
 #include "format/error.h"

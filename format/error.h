@@ -1,7 +1,7 @@
 /* Sentences for people: how every function of libpackimg fills its error argument. Any thread. */
 #pragma once
 
-#include "format/base/sentence.h"
+#include "format/base/text/sentence.h"
 #include "format/packimg.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 #include "format/header.h"
 
-#include "format/base/io.h"
+#include "format/base/system/io.h"
 #include "format/error.h"
 
 #include <errno.h>

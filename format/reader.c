@@ -1,8 +1,8 @@
 #include "format/reader.h"
 
-#include "format/base/io.h"
 #include "format/base/set.h"
-#include "format/base/text.h"
+#include "format/base/system/io.h"
+#include "format/base/text/text.h"
 #include "format/error.h"
 #include "format/header.h"
 

@@ -1,7 +1,7 @@
 #include "loaderd/config.h"
 
-#include "format/base/nearest.h"
-#include "format/base/number.h"
+#include "format/base/text/nearest.h"
+#include "format/base/text/number.h"
 #include "loaderd/cpus.h"
 #include "loaderd/log.h"
 #include "proto/socket_path.h"

@@ -1,6 +1,6 @@
 #include "loaderd/cpus.h"
 
-#include "format/base/cgroup.h"
+#include "format/base/system/cgroup.h"
 
 #include <errno.h>
 #include <limits.h>

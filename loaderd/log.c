@@ -1,6 +1,6 @@
 #include "loaderd/log.h"
 
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 
 #include <poll.h>
 #include <stdarg.h>

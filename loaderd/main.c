@@ -1,7 +1,7 @@
 /* loaderd: command line, configuration, listening socket, and the server. loaderd(1). */
-#include "format/base/cpu.h"
-#include "format/base/memory.h"
-#include "format/base/options.h"
+#include "format/base/system/cpu.h"
+#include "format/base/system/memory.h"
+#include "format/base/text/options.h"
 #include "loaderd/config.h"
 #include "loaderd/listen.h"
 #include "loaderd/log.h"

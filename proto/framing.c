@@ -1,6 +1,6 @@
 #include "proto/framing.h"
 
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,7 +1,7 @@
 #include "proto/ring.h"
 
 #include "format/base/copy_once.h"
-#include "format/base/io.h"
+#include "format/base/system/io.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /*
  * trainer(1): trains a model from a recipe. This file is the command line; run.h is what it starts.
  */
-#include "format/base/options.h"
-#include "format/base/printable.h"
+#include "format/base/text/options.h"
+#include "format/base/text/printable.h"
 #include "trainer/plan/plan.h"
 #include "trainer/run/run.h"
 

@@ -7,8 +7,8 @@
  * bench/peers' protocol, so that it can be measured in turn with other programs.
  */
 #include "bench/device/nets.h"
-#include "format/base/clock.h"
-#include "format/base/options.h"
+#include "format/base/system/clock.h"
+#include "format/base/text/options.h"
 
 #include <errno.h>
 #include <jansson.h>

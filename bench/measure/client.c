@@ -1,6 +1,6 @@
 #include "bench/measure/client.h"
 
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 
 #include <errno.h>
 #include <signal.h>

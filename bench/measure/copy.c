@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "bench/measure/client.h"
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 
 enum {
 	BUFFER_SIZE = 96 << 20,

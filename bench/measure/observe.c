@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "bench/measure/client.h"
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 
 /* CPU time of all threads of a process, by its clock: finer than the ticks of /proc/PID/stat. */
 static uint64_t process_cpu_ns(long pid)

@@ -12,7 +12,7 @@
 
 #include "bench/measure/client.h"
 #include "bench/measure/observe.h"
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 
 enum {
 	POLL_NS = 2000000,

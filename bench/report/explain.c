@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/base/printable.h"
+#include "format/base/text/printable.h"
 #include "proto/client/connection.h"
 
 enum { NUMBER_MAX = 32 };

@@ -11,7 +11,7 @@
 #include <jansson.h>
 
 #include "bench/report/axis.h"
-#include "format/base/printable.h"
+#include "format/base/text/printable.h"
 
 /* The doubles of a measurement, for medians and for JSON. */
 /* clang-format off */

@@ -3,8 +3,8 @@
  * without it, sample by sample; mean, root mean square and greatest difference, and CPU time, one
  * core, everything warm.
  */
-#include "format/base/clock.h"
-#include "format/base/ticks.h"
+#include "format/base/system/clock.h"
+#include "format/base/system/ticks.h"
 #include "loaderd/augment/transform.h"
 
 #include <math.h>

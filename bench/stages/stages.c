@@ -1,7 +1,7 @@
 #include "bench/stages/stages.h"
 
-#include "format/base/clock.h"
-#include "format/base/ticks.h"
+#include "format/base/system/clock.h"
+#include "format/base/system/ticks.h"
 #include "format/codec/jpeg/jpeg_baseline.h"
 #include "format/codec/jpeg/jpeg_frame.h"
 #include "format/codec/side.h"

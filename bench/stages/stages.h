@@ -7,7 +7,7 @@
 #pragma once
 
 #include "bench/stages/turbo.h"
-#include "format/base/cpu.h"
+#include "format/base/system/cpu.h"
 #include "format/packimg.h"
 
 struct crop {

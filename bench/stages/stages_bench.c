@@ -5,8 +5,8 @@
  */
 #include "bench/stages/stages.h"
 
-#include "format/base/cpu.h"
-#include "format/base/options.h"
+#include "format/base/system/cpu.h"
+#include "format/base/text/options.h"
 
 #include <jansson.h>
 #include <math.h>

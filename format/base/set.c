@@ -1,6 +1,6 @@
 #include "format/base/set.h"
 
-#include "format/base/sentence.h"
+#include "format/base/text/sentence.h"
 
 #include <dirent.h>
 #include <errno.h>

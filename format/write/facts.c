@@ -1,4 +1,4 @@
-#include "format/base/text.h"
+#include "format/base/text/text.h"
 #include "format/error.h"
 #include "format/write/writer.h"
 

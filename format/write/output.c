@@ -1,6 +1,6 @@
 #include "format/write/output.h"
 
-#include "format/base/io.h"
+#include "format/base/system/io.h"
 
 #include <fcntl.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "format/base/io.h"
+#include "format/base/system/io.h"
 #include "format/base/uuid.h"
 #include "format/error.h"
 #include "format/write/replace.h"

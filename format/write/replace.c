@@ -1,6 +1,6 @@
 #include "format/write/replace.h"
 
-#include "format/base/io.h"
+#include "format/base/system/io.h"
 
 #include <dirent.h>
 #include <errno.h>

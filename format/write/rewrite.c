@@ -2,7 +2,7 @@
  * Writes a dataset's files anew with other side data. Samples keep their order in the file, and
  * everything but offsets and side data its bytes.
  */
-#include "format/base/io.h"
+#include "format/base/system/io.h"
 #include "format/base/uuid.h"
 #include "format/codec/scratch.h"
 #include "format/codec/side.h"

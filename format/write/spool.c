@@ -1,6 +1,6 @@
 #include "format/write/spool.h"
 
-#include "format/base/io.h"
+#include "format/base/system/io.h"
 
 #include <errno.h>
 #include <fcntl.h>

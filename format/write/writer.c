@@ -1,6 +1,6 @@
 #include "format/write/writer.h"
 
-#include "format/base/text.h"
+#include "format/base/text/text.h"
 #include "format/codec/side.h"
 #include "format/error.h"
 

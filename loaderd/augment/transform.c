@@ -1,5 +1,5 @@
 #include "loaderd/augment/transform.h"
-#include "format/base/ticks.h"
+#include "format/base/system/ticks.h"
 #include "loaderd/augment/apply/plan.h"
 #include "loaderd/augment/apply/stage.h"
 #include "loaderd/augment/grammar/steps.h"

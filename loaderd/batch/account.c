@@ -1,6 +1,6 @@
 #include "loaderd/batch/account.h"
 
-#include "format/base/ticks.h"
+#include "format/base/system/ticks.h"
 
 #include <sys/param.h>
 

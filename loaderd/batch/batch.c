@@ -1,6 +1,6 @@
 #include "loaderd/batch/batch.h"
 
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 #include "loaderd/augment/claim.h"
 #include "loaderd/batch/account.h"
 #include "loaderd/batch/sample.h"

@@ -1,7 +1,7 @@
 #include "loaderd/batch/sample.h"
 
 #include "format/base/random.h"
-#include "format/base/ticks.h"
+#include "format/base/system/ticks.h"
 #include "loaderd/blame.h"
 
 #include <errno.h>

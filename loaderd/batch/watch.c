@@ -1,7 +1,7 @@
 #include "loaderd/batch/watch.h"
 
-#include "format/base/clock.h"
-#include "format/base/ticks.h"
+#include "format/base/system/clock.h"
+#include "format/base/system/ticks.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

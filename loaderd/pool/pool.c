@@ -1,7 +1,7 @@
 #include "loaderd/pool/pool.h"
 
-#include "format/base/clock.h"
-#include "format/base/ticks.h"
+#include "format/base/system/clock.h"
+#include "format/base/system/ticks.h"
 #include "loaderd/blame.h"
 #include "loaderd/io/futex.h"
 

@@ -1,6 +1,6 @@
 #include "loaderd/supervisor/admin.h"
 
-#include "format/base/cpu.h"
+#include "format/base/system/cpu.h"
 #include "loaderd/log.h"
 #include "loaderd/reply.h"
 #include "proto/framing.h"

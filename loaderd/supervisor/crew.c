@@ -1,7 +1,7 @@
 #include "loaderd/supervisor/crew.h"
 
-#include "format/base/clock.h"
 #include "format/base/copy_once.h"
+#include "format/base/system/clock.h"
 #include "loaderd/supervisor/crew_internal.h"
 #include "loaderd/supervisor/outfit.h"
 

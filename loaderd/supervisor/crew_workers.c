@@ -1,4 +1,4 @@
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 #include "loaderd/supervisor/crew_internal.h"
 
 #include "format/base/copy_once.h"

@@ -1,6 +1,6 @@
 #include "loaderd/supervisor/outfit.h"
 
-#include "format/base/child.h"
+#include "format/base/system/child.h"
 
 #include <errno.h>
 #include <fcntl.h>

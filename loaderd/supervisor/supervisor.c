@@ -1,7 +1,7 @@
 #include "loaderd/supervisor/supervisor.h"
 
-#include "format/base/clock.h"
-#include "format/base/memory.h"
+#include "format/base/system/clock.h"
+#include "format/base/system/memory.h"
 #include "loaderd/cpus.h"
 #include "loaderd/log.h"
 #include "loaderd/notify.h"

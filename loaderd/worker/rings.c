@@ -1,6 +1,6 @@
 #include "loaderd/worker/rings.h"
 
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 #include "loaderd/worker/server_internal.h"
 
 #include "loaderd/cpus.h"

@@ -1,5 +1,5 @@
 /* One connection: its requests, its feed, its end. Control thread only. */
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 #include "loaderd/worker/server_internal.h"
 
 #include "loaderd/log.h"

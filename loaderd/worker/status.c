@@ -1,10 +1,10 @@
 /*
  * What the daemon tells of itself: the answer to GetStatus, and the page that the supervisor reads.
  */
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 #include "loaderd/worker/server_internal.h"
 
-#include "format/base/cpu.h"
+#include "format/base/system/cpu.h"
 #include "loaderd/reply.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 #include "loaderd/worker/subscription.h"
 
-#include "format/base/memory.h"
+#include "format/base/system/memory.h"
 #include "loaderd/worker/server_internal.h"
 #include "proto/framing.h"
 

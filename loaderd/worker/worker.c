@@ -1,6 +1,6 @@
 #include "loaderd/worker/worker.h"
 
-#include "format/base/memory.h"
+#include "format/base/system/memory.h"
 #include "loaderd/config.h"
 #include "loaderd/link.h"
 #include "loaderd/log.h"

@@ -1,4 +1,4 @@
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 #include "proto/client/feed_state.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 #include "proto/client/connection.h"
-#include "format/base/clock.h"
-#include "format/base/io.h"
-#include "format/base/text.h"
+#include "format/base/system/clock.h"
+#include "format/base/system/io.h"
+#include "format/base/text/text.h"
 #include "proto/client/daemon.h"
 
 #include <errno.h>

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "format/base/sentence.h"
+#include "format/base/text/sentence.h"
 #include "proto/client/feed.h"
 #include "proto/feed.pb-c.h"
 #include "proto/framing.h"

@@ -1,7 +1,7 @@
 #include "proto/client/daemon.h"
-#include "format/base/child.h"
-#include "format/base/clock.h"
-#include "format/base/io.h"
+#include "format/base/system/child.h"
+#include "format/base/system/clock.h"
+#include "format/base/system/io.h"
 #include "proto/client/connection.h"
 #include "proto/client/forks.h"
 

@@ -1,4 +1,4 @@
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 #include "proto/client/connection.h"
 #include "proto/client/daemon.h"
 #include "proto/client/files.h"

@@ -1,4 +1,4 @@
-#include "format/base/io.h"
+#include "format/base/system/io.h"
 #include "proto/client/daemon.h"
 #include "proto/client/feed_state.h"
 

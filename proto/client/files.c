@@ -1,7 +1,7 @@
 #include "proto/client/files.h"
 
-#include "format/base/clock.h"
 #include "format/base/set.h"
+#include "format/base/system/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-#include "format/base/clock.h"
-#include "format/base/io.h"
+#include "format/base/system/clock.h"
+#include "format/base/system/io.h"
 #include "proto/client/feed_state.h"
 #include "proto/client/files.h"
 

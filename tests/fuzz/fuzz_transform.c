@@ -3,7 +3,7 @@
  * plans stay inside the image and make what transform_shape promises, and whose effects run on
  * pictures of their sizes.
  */
-#include "format/base/cpu.h"
+#include "format/base/system/cpu.h"
 #include "loaderd/augment/apply/plan.h"
 #include "loaderd/augment/kernels/effects.h"
 #include "tests/fuzz/fuzz.h"

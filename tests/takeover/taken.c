@@ -1,6 +1,6 @@
 #include "tests/takeover/taken.h"
 
-#include "format/base/memory.h"
+#include "format/base/system/memory.h"
 #include "loaderd/config.h"
 #include "loaderd/log.h"
 #include "loaderd/worker/sandbox.h"

@@ -1,5 +1,5 @@
 #include "tools/loaderctl/ask.h"
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 #include "proto/client/files.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* loaderctl: what a running loaderd does, and stopping it. */
-#include "format/base/nearest.h"
-#include "format/base/options.h"
-#include "format/base/printable.h"
+#include "format/base/text/nearest.h"
+#include "format/base/text/options.h"
+#include "format/base/text/printable.h"
 #include "tools/loaderctl/ask.h"
 #include "tools/loaderctl/render.h"
 

@@ -1,8 +1,8 @@
 #include "tools/loaderctl/render.h"
-#include "format/base/number.h"
+#include "format/base/text/number.h"
 #include "format/base/uuid.h"
 
-#include "format/base/printable.h"
+#include "format/base/text/printable.h"
 #include "proto/limit.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 #include "tools/loaderctl/render.h"
 
-#include "format/base/printable.h"
+#include "format/base/text/printable.h"
 #include "proto/stage.h"
 
 #include <errno.h>

@@ -4,9 +4,9 @@
  * Names are settled by the main thread first, so that two samples of one name get two files
  * whatever the number of threads.
  */
-#include "format/base/io.h"
-#include "format/base/options.h"
-#include "format/base/printable.h"
+#include "format/base/system/io.h"
+#include "format/base/text/options.h"
+#include "format/base/text/printable.h"
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/names.h"
 #include "tools/packimg/common/progress.h"

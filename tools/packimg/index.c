@@ -2,9 +2,9 @@
  * packimg index: gives the JPEGs of an existing dataset the index into their scans. Threads decode,
  * the main thread writes in the files' order.
  */
-#include "format/base/clock.h"
-#include "format/base/options.h"
-#include "format/base/printable.h"
+#include "format/base/system/clock.h"
+#include "format/base/text/options.h"
+#include "format/base/text/printable.h"
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/progress.h"
 #include "tools/packimg/common/text.h"

@@ -1,6 +1,6 @@
 /* packimg info: what a dataset holds, from its index alone. */
-#include "format/base/options.h"
-#include "format/base/printable.h"
+#include "format/base/text/options.h"
+#include "format/base/text/printable.h"
 #include "format/base/uuid.h"
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/text.h"

@@ -1,11 +1,11 @@
 /* packimg list: the samples of a dataset, one per line. */
-#include "format/base/options.h"
-#include "format/base/printable.h"
+#include "format/base/text/options.h"
+#include "format/base/text/printable.h"
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/selection.h"
 
-#include "format/base/text.h"
+#include "format/base/text/text.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* packimg: packs image datasets and looks after them. Each subcommand is a file of its own. */
-#include "format/base/nearest.h"
+#include "format/base/text/nearest.h"
 #include "tools/packimg/common/command.h"
 
 #include <argp.h>

@@ -1,7 +1,7 @@
 /* packimg merge: several datasets into one. */
-#include "format/base/number.h"
-#include "format/base/options.h"
-#include "format/base/printable.h"
+#include "format/base/text/number.h"
+#include "format/base/text/options.h"
+#include "format/base/text/printable.h"
 #include "tools/packimg/common/brace.h"
 #include "tools/packimg/common/shuffle.h"
 #include "tools/packimg/common/text.h"

@@ -1,6 +1,6 @@
 /* packimg split: one dataset into several, by fractions or by class. */
-#include "format/base/options.h"
-#include "format/base/printable.h"
+#include "format/base/text/options.h"
+#include "format/base/text/printable.h"
 #include "tools/packimg/common/shuffle.h"
 #include "tools/packimg/common/split_spec.h"
 #include "tools/packimg/common/text.h"

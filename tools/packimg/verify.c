@@ -1,6 +1,6 @@
 /* packimg verify: every checksum, every index record, every image. */
-#include "format/base/options.h"
-#include "format/base/printable.h"
+#include "format/base/text/options.h"
+#include "format/base/text/printable.h"
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/progress.h"
 #include "tools/packimg/common/text.h"

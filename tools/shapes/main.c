@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "format/base/number.h"
+#include "format/base/text/number.h"
 #include "format/packimg.h"
 #include "tools/shapes/draw.h"
 #include "tools/shapes/figure.h"

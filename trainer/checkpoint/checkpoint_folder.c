@@ -1,5 +1,5 @@
 /* The checkpoints of a folder, by their names. */
-#include "format/base/whole_file.h"
+#include "format/base/system/whole_file.h"
 #include "trainer/checkpoint/checkpoint.h"
 
 #include <dirent.h>

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "format/base/sentence.h"
+#include "format/base/text/sentence.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/safetensors.h"
 

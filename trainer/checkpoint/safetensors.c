@@ -1,6 +1,6 @@
 #include "trainer/checkpoint/safetensors.h"
-#include "format/base/sentence.h"
-#include "format/base/whole_file.h"
+#include "format/base/system/whole_file.h"
+#include "format/base/text/sentence.h"
 
 #include <endian.h>
 #include <errno.h>

@@ -9,7 +9,7 @@
  */
 #pragma once
 
-#include "format/base/sentence.h"
+#include "format/base/text/sentence.h"
 #include "trainer/device/comm/comm.h"
 #include "trainer/device/device.h"
 

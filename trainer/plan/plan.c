@@ -1,5 +1,5 @@
 #include "trainer/plan/plan.h"
-#include "format/base/sentence.h"
+#include "format/base/text/sentence.h"
 #include "trainer/algorithms/optim.h"
 #include "trainer/device/cuda/engines.h"
 #include "trainer/device/cuda/lowering/planner.h"

@@ -1,6 +1,6 @@
 #include "trainer/recipe/recipe_value.h"
 
-#include "format/base/nearest.h"
+#include "format/base/text/nearest.h"
 
 #include <errno.h>
 #include <math.h>

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "format/base/sentence.h"
+#include "format/base/text/sentence.h"
 #include "trainer/recipe/recipe.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 #include "trainer/run/data.h"
-#include "format/base/clock.h"
-#include "format/base/sentence.h"
+#include "format/base/system/clock.h"
+#include "format/base/text/sentence.h"
 #include "trainer/run/progress.h"
 
 #include <errno.h>

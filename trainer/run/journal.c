@@ -1,5 +1,5 @@
 #include "trainer/run/journal.h"
-#include "format/base/sentence.h"
+#include "format/base/text/sentence.h"
 
 #include <errno.h>
 #include <fcntl.h>

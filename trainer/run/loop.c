@@ -1,4 +1,4 @@
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 #include "trainer/algorithms/optim.h"
 #include "trainer/run/run.h"
 

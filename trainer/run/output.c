@@ -2,7 +2,7 @@
  * The output folder: what it may hold when a run comes to it, and what the run puts there beside
  * checkpoints. Rank 0's.
  */
-#include "format/base/whole_file.h"
+#include "format/base/system/whole_file.h"
 #include "trainer/run/run.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 #include "trainer/run/progress.h"
 
-#include "format/base/clock.h"
-#include "format/base/printable.h"
+#include "format/base/system/clock.h"
+#include "format/base/text/printable.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #include "trainer/run/ranks.h"
 
-#include "format/base/sentence.h"
+#include "format/base/text/sentence.h"
 
 #include <errno.h>
 #include <stdlib.h>

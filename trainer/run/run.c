@@ -1,6 +1,6 @@
 #include "trainer/run/run.h"
 
-#include "format/base/printable.h"
+#include "format/base/text/printable.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -15,7 +15,7 @@
  */
 #pragma once
 
-#include "format/base/sentence.h"
+#include "format/base/text/sentence.h"
 #include "trainer/algorithms/schedule.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/device/device.h"

@@ -1,5 +1,5 @@
 #include "loaderd/augment/apply/stage.h"
-#include "format/base/ticks.h"
+#include "format/base/system/ticks.h"
 
 #include <errno.h>
 #include <math.h>

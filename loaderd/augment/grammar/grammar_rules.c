@@ -1,5 +1,5 @@
 #include "loaderd/augment/grammar/grammar_rules.h"
-#include "format/base/nearest.h"
+#include "format/base/text/nearest.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
  */
 #pragma once
 
-#include "format/base/cpu.h"
+#include "format/base/system/cpu.h"
 #include "loaderd/augment/kernels/effect_rows.h"
 #include "loaderd/augment/kernels/erase.h"
 

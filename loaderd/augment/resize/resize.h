@@ -10,7 +10,7 @@
  */
 #pragma once
 
-#include "format/base/cpu.h"
+#include "format/base/system/cpu.h"
 #include "loaderd/augment/resize.h"
 
 #include <stdbool.h>

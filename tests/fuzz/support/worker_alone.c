@@ -1,7 +1,7 @@
 #include "tests/fuzz/support/worker_alone.h"
 
-#include "format/base/clock.h"
-#include "format/base/ticks.h"
+#include "format/base/system/clock.h"
+#include "format/base/system/ticks.h"
 #include "loaderd/worker/server_internal.h"
 #include "tests/unit/proto/own_ring.h"
 

@@ -3,7 +3,7 @@
  * descriptors it was given. Another client beside it gets right batches in time, and the daemon
  * holds as much afterwards as before.
  */
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 #include "proto/client/connection.h"
 #include "proto/client/files.h"
 #include "proto/ring.h"

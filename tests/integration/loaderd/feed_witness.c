@@ -1,6 +1,6 @@
 #include "tests/integration/loaderd/feed_witness.h"
 
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 #include "proto/client/connection.h"
 
 #include <setjmp.h>

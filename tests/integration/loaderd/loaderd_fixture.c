@@ -1,6 +1,6 @@
 #include "tests/integration/loaderd/loaderd_fixture.h"
 
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 #include "tests/integration/loaderd/daemon_log.h"
 
 #include "proto/client/connection.h"

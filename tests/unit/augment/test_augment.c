@@ -2,7 +2,7 @@
  * Steps that change pixels, in pipelines: what is decided, where effects run among geometry, and
  * into which forms they go.
  */
-#include "format/base/cpu.h"
+#include "format/base/system/cpu.h"
 #include "loaderd/augment/apply/plan.h"
 #include "loaderd/augment/grammar/draw.h"
 #include "tests/unit/augment/chance.h"

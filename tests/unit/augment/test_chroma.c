@@ -3,7 +3,7 @@
  * double precision; the same bytes with every instruction set, with and without an index; the exact
  * bytes where there are no planes.
  */
-#include "format/base/cpu.h"
+#include "format/base/system/cpu.h"
 #include "loaderd/augment/apply/plan.h"
 #include "loaderd/augment/transform.h"
 #include "tests/unit/format/images.h"

@@ -1,6 +1,6 @@
 #include "tests/unit/augment/transform_test.h"
 
-#include "format/base/cpu.h"
+#include "format/base/system/cpu.h"
 #include "tests/unit/augment/naive.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* Which word was meant: slips are few, and another short word is another word. */
-#include "format/base/nearest.h"
+#include "format/base/text/nearest.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* What is a number, and what only begins like one. */
-#include "format/base/number.h"
+#include "format/base/text/number.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

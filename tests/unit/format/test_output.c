@@ -2,7 +2,7 @@
  * Writing to a disk that takes little by little, is interrupted, or takes nothing: what is in the
  * file is what was written. The calls go through this test: see the link arguments.
  */
-#include "format/base/io.h"
+#include "format/base/system/io.h"
 #include "format/write/output.h"
 
 #include <errno.h>

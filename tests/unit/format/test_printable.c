@@ -1,5 +1,5 @@
 /* What reaches a terminal of text that strangers wrote: nothing that it would obey. */
-#include "format/base/printable.h"
+#include "format/base/text/printable.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  * Limits of control groups as machines and containers show them: folders stand for /proc and what
  * is mounted.
  */
-#include "format/base/cgroup.h"
+#include "format/base/system/cgroup.h"
 
 #include <errno.h>
 #include <ftw.h>

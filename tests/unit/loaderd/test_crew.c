@@ -3,7 +3,7 @@
  * The test takes the supervisor's turns; the program that the crew starts again as a worker is the
  * test as well, with a habit of the test's choosing.
  */
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 #include "loaderd/supervisor/crew.h"
 
 #include <setjmp.h>

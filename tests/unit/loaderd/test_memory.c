@@ -1,5 +1,5 @@
 /* What memory there is can be asked for, too, where nothing can be opened any more. */
-#include "format/base/memory.h"
+#include "format/base/system/memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Ticks keep time, and the watch tells running from waiting for a CPU and from sleeping. */
-#include "format/base/ticks.h"
+#include "format/base/system/ticks.h"
 #include "loaderd/batch/watch.h"
 
 #include <setjmp.h>

@@ -3,7 +3,7 @@
  * that fails each of them, leave the older file or the complete newer one. The calls go through
  * this test: see the link arguments.
  */
-#include "format/base/whole_file.h"
+#include "format/base/system/whole_file.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -2,8 +2,8 @@
  * packimg advise: measures on a sample of images how many bytes each way to store them takes and
  * how fast it feeds, and says which to choose.
  */
-#include "format/base/options.h"
-#include "format/base/printable.h"
+#include "format/base/text/options.h"
+#include "format/base/text/printable.h"
 #include "tools/packimg/advise/advice.h"
 #include "tools/packimg/advise/advise_sample.h"
 #include "tools/packimg/common/command.h"

@@ -1,6 +1,6 @@
 #include "tools/packimg/advise/trial.h"
 
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 #include "loaderd/augment/transform.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/common/workers.h"

@@ -1,7 +1,7 @@
 #include "tools/packimg/common/command.h"
 
-#include "format/base/printable.h"
 #include "format/base/set.h"
+#include "format/base/text/printable.h"
 #include "tools/packimg/common/text.h"
 
 #include <dirent.h>

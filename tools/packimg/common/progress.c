@@ -1,6 +1,6 @@
 #include "tools/packimg/common/progress.h"
 
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 #include "tools/packimg/common/text.h"
 
 #include <inttypes.h>

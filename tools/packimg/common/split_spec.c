@@ -1,6 +1,6 @@
 #include "tools/packimg/common/split_spec.h"
 
-#include "format/base/number.h"
+#include "format/base/text/number.h"
 #include "tools/packimg/common/text.h"
 
 #include <errno.h>

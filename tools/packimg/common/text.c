@@ -1,6 +1,6 @@
 #include "tools/packimg/common/text.h"
 
-#include "format/base/number.h"
+#include "format/base/text/number.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 #include "tools/packimg/common/workers.h"
 
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 
 #include <errno.h>
 #include <pthread.h>

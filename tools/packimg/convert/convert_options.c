@@ -1,6 +1,6 @@
 /* The command line of packimg convert. */
-#include "format/base/number.h"
-#include "format/base/options.h"
+#include "format/base/text/number.h"
+#include "format/base/text/options.h"
 #include "tools/packimg/common/split_spec.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/convert/convert.h"

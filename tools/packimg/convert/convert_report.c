@@ -1,5 +1,5 @@
 /* What a conversion tells when it is done. */
-#include "format/base/printable.h"
+#include "format/base/text/printable.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/convert/convert.h"
 

@@ -1,5 +1,5 @@
 /* Second half of a conversion: workers render, the main thread writes. */
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/common/workers.h"
 #include "tools/packimg/convert/convert.h"

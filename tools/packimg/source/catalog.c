@@ -1,6 +1,6 @@
 #include "tools/packimg/source/catalog.h"
 
-#include "format/base/number.h"
+#include "format/base/text/number.h"
 #include "tools/packimg/common/shuffle.h"
 #include "tools/packimg/common/text.h"
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/base/text.h"
+#include "format/base/text/text.h"
 
 void catalog_init(struct catalog *catalog)
 {

@@ -1,6 +1,6 @@
 #include "tools/packimg/source/source.h"
 
-#include "format/base/number.h"
+#include "format/base/text/number.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image_format.h"
 #include "tools/packimg/source/archive_in.h"

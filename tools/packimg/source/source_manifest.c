@@ -4,7 +4,7 @@
  * every other column is a field. Without one, columns are path, label, column3, ... A label column
  * of whole numbers holds class numbers, one of other numbers a field; any other holds names.
  */
-#include "format/base/number.h"
+#include "format/base/text/number.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/source/csv.h"
 #include "tools/packimg/source/source.h"
@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "format/base/text.h"
+#include "format/base/text/text.h"
 
 struct source_manifest {
 	struct source source;

@@ -5,7 +5,7 @@
  * anything nested as JSON) and, whole, the field "json"; every other member becomes a field named
  * like its extension.
  */
-#include "format/base/number.h"
+#include "format/base/text/number.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/source/source_archive.h"
 

@@ -1,6 +1,6 @@
 #include "tools/packimg/source/store.h"
 
-#include "format/base/io.h"
+#include "format/base/system/io.h"
 #include "tools/packimg/common/text.h"
 
 #include <errno.h>

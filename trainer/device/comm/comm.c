@@ -1,5 +1,5 @@
 /* Which ranks there are, and what needs no other rank. */
-#include "format/base/sentence.h"
+#include "format/base/text/sentence.h"
 #include "trainer/device/comm/carrier.h"
 
 #include <errno.h>

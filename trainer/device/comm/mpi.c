@@ -1,5 +1,5 @@
 /* Ranks carried by MPI. */
-#include "format/base/sentence.h"
+#include "format/base/text/sentence.h"
 #include "trainer/device/comm/carrier.h"
 
 #include <errno.h>

@@ -14,7 +14,7 @@
  */
 #pragma once
 
-#include "format/base/cpu.h"
+#include "format/base/system/cpu.h"
 #include "trainer/device/optimizers/gradients.h"
 #include "trainer/device/optimizers/updates.h"
 

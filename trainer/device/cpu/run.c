@@ -1,5 +1,5 @@
 /* Running steps: everything here works in memory that planning laid out. */
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 #include "trainer/device/cpu/cpu.h"
 
 #include <errno.h>

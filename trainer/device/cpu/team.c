@@ -1,6 +1,6 @@
 #include "trainer/device/cpu/team.h"
 
-#include "format/base/cgroup.h"
+#include "format/base/system/cgroup.h"
 
 #include <errno.h>
 #include <stdatomic.h>

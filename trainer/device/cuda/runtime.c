@@ -2,7 +2,7 @@
  * gpu.h over the CUDA runtime, which is linked statically: without a driver it says so instead of
  * failing to load.
  */
-#include "format/base/sentence.h"
+#include "format/base/text/sentence.h"
 #include "trainer/device/cuda/gpu.h"
 
 #include <cuda_runtime_api.h>

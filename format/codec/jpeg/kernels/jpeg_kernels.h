@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "format/base/cpu.h"
+#include "format/base/system/cpu.h"
 
 #include <stdbool.h>
 #include <stddef.h>

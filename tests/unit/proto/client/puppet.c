@@ -1,6 +1,6 @@
 #include "tests/unit/proto/client/puppet.h"
 
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 #include "proto/client/files.h"
 #include "tests/unit/proto/own_ring.h"
 

@@ -1,6 +1,6 @@
 #include "trainer/device/cuda/cudnn/plan_file.h"
 
-#include "format/base/whole_file.h"
+#include "format/base/system/whole_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

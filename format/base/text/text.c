@@ -1,4 +1,4 @@
-#include "format/base/text.h"
+#include "format/base/text/text.h"
 
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "format/base/cpu.h"
+#include "format/base/system/cpu.h"
 
 #include <errno.h>
 #include <stdio.h>

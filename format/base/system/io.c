@@ -1,4 +1,4 @@
-#include "format/base/io.h"
+#include "format/base/system/io.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "format/base/nearest.h"
+#include "format/base/text/nearest.h"
 
 #include <stddef.h>
 

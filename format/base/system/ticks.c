@@ -1,6 +1,6 @@
-#include "format/base/ticks.h"
+#include "format/base/system/ticks.h"
 
-#include "format/base/clock.h"
+#include "format/base/system/clock.h"
 
 #include <pthread.h>
 #include <stdbool.h>

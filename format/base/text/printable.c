@@ -1,6 +1,6 @@
-#include "format/base/printable.h"
+#include "format/base/text/printable.h"
 
-#include "format/base/text.h"
+#include "format/base/text/text.h"
 
 #include <stdarg.h>
 #include <stdint.h>

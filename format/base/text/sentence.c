@@ -1,4 +1,4 @@
-#include "format/base/sentence.h"
+#include "format/base/text/sentence.h"
 
 #include <stdarg.h>
 #include <stdio.h>

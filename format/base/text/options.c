@@ -1,8 +1,8 @@
-#include "format/base/options.h"
+#include "format/base/text/options.h"
 
-#include "format/base/nearest.h"
-#include "format/base/number.h"
-#include "format/base/printable.h"
+#include "format/base/text/nearest.h"
+#include "format/base/text/number.h"
+#include "format/base/text/printable.h"
 
 #include <errno.h>
 #include <getopt.h>

@@ -1,6 +1,6 @@
-#include "format/base/whole_file.h"
+#include "format/base/system/whole_file.h"
 
-#include "format/base/io.h"
+#include "format/base/system/io.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
-#include "format/base/memory.h"
+#include "format/base/system/memory.h"
 
-#include "format/base/cgroup.h"
+#include "format/base/system/cgroup.h"
 
 #include <fcntl.h>
 #include <pthread.h>

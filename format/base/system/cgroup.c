@@ -1,4 +1,4 @@
-#include "format/base/cgroup.h"
+#include "format/base/system/cgroup.h"
 
 #include <limits.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "format/base/child.h"
+#include "format/base/system/child.h"
 
 #include <signal.h>
 

@@ -1,4 +1,4 @@
-#include "format/base/number.h"
+#include "format/base/text/number.h"
 
 #include <ctype.h>
 #include <errno.h>
