@@ -411,6 +411,8 @@ static int import_param(const struct safetensors *source, const char *path,
 		*head_kept = true;
 		return 0;
 	}
+	if (!tensor && spec->constant)
+		return 0;
 	if (!tensor)
 		return fail_missing(source, path, params, spec->name, error);
 	if (tensor->type != SAFETENSORS_F32 && tensor->type != SAFETENSORS_F16 &&

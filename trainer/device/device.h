@@ -195,6 +195,8 @@ struct device_param_spec {
 	uint32_t shape[4]; /* as the kind says, unused ones 0 */
 	uint32_t group;    /* < DEVICE_GROUPS_MAX: index into device_hyper's arrays */
 	bool frozen;       /* no gradient is computed, no update made */
+	/* frozen, and part of the network's description: files need not have it */
+	bool constant;
 };
 
 struct device_optimizer_spec {

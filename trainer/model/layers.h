@@ -10,7 +10,9 @@
 #include "trainer/model/networks.h"
 
 enum {
-	LAYERS_MAX = 1206, /* of resnet_cifar with model.depth = 1202 and the stem that pools */
+	/* of resnet_cifar with model.depth = 1202, the deep stem, averages in shortcuts and blurs
+	 */
+	LAYERS_MAX = 1215,
 	LAYER_PARAMS_MAX = 5,
 };
 
@@ -29,6 +31,7 @@ enum layer_init {
 	LAYER_INIT_FAN_IN,  /* uniform in +-1 / sqrt(fan-in) */
 	LAYER_INIT_DIRAC,   /* as FAN_IN, but the first C outputs pass their input on */
 	LAYER_INIT_WHITEN,  /* from the covariance of the data's patches; frozen */
+	LAYER_INIT_BLUR,    /* [1 2 1] / 4 both ways; constant */
 	LAYER_INIT_CONSTANT,
 };
 
@@ -78,6 +81,16 @@ struct layer_conv {
 	float gamma; /* initial; 1 usually */
 };
 int layer_conv(struct model *model, const struct layer_conv *conv);
+
+/* Of a result, or of the input. */
+uint32_t layer_channels(const struct model *model, int value);
+
+/*
+ * The input without its highest frequencies, which a stride would fold into lower ones, at every
+ * `stride`-th position: each channel by itself, over 3 x 3 (Zhang 2019, arXiv:1904.11486). owner:
+ * the layer that it is for.
+ */
+int layer_blur(struct model *model, const char *owner, int input, uint32_t stride);
 
 /* A norm of its own; frozen_gamma: gamma stays 1. */
 int layer_norm(struct model *model, const char *name, int input, bool frozen_gamma,

@@ -76,7 +76,7 @@ static void declare_norm(struct model *model, const char *name, struct layer *la
 	layer->conv.norm = &layer->norm;
 }
 
-static uint32_t channels_of(const struct model *model, int value)
+uint32_t layer_channels(const struct model *model, int value)
 {
 	return value == 0 ? 3 : model->layers[value - 1].channels;
 }
@@ -97,7 +97,7 @@ static struct layer *append(struct model *model, enum layer_kind kind, const cha
 	*layer = (struct layer){.kind = kind,
 				.input = input,
 				.residual = -1,
-				.channels = channels_of(model, input),
+				.channels = layer_channels(model, input),
 				.conv.name = layer->name};
 	snprintf(layer->name, sizeof(layer->name), "%s", name);
 	model->layer_count++;
@@ -133,6 +133,27 @@ int layer_conv(struct model *model, const struct layer_conv *conv)
 		};
 		layer->conv.bias = declare_filled(model, conv->name, "bias", &bias, 0);
 	}
+	return model->failed ? -1 : model->layer_count;
+}
+
+int layer_blur(struct model *model, const char *owner, int input, uint32_t stride)
+{
+	char name[DEVICE_NAME_MAX];
+	snprintf(name, sizeof(name), "%.100s.blur", owner);
+	struct layer *layer = append(model, LAYER_CONV, name, input);
+	if (!layer)
+		return -1;
+	struct device_param_spec spec = {
+		.kind = DEVICE_CONV_WEIGHT,
+		.shape = {layer->channels, 3, 3, 1},
+		.group = MODEL_WEIGHTS,
+		.frozen = true,
+		.constant = true,
+	};
+	struct layer_param init = {.init = LAYER_INIT_BLUR};
+	layer->conv.stride = stride;
+	layer->conv.pad = 1;
+	layer->conv.weight = declare(model, owner, "blur_filter", &spec, &init);
 	return model->failed ? -1 : model->layer_count;
 }
 
@@ -331,6 +352,7 @@ bool model_wants_images(const struct model *model)
 static int initialize_param(const struct layer_param *entry, uint64_t seed,
 			    const struct model_images *images, float *values)
 {
+	static const float blur[] = {0.25f, 0.5f, 0.25f};
 	const struct device_param_spec *spec = device_param_spec(entry->param);
 	size_t count = device_param_elements(entry->param);
 	uint64_t key = random_key(seed, spec->name);
@@ -340,6 +362,10 @@ static int initialize_param(const struct layer_param *entry, uint64_t seed,
 	case LAYER_INIT_CONSTANT:
 		for (size_t i = 0; i < count; i++)
 			values[i] = entry->constant;
+		return 0;
+	case LAYER_INIT_BLUR:
+		for (size_t i = 0; i < count; i++)
+			values[i] = blur[i / 3 % 3] * blur[i % 3];
 		return 0;
 	case LAYER_INIT_WHITEN:
 		return images ? whiten_weights(images, spec->shape[1], values) : -EINVAL;
@@ -367,10 +393,13 @@ static int initialize_param(const struct layer_param *entry, uint64_t seed,
 	return 0;
 }
 
-int model_initialize(struct model *model, uint64_t seed, const struct model_images *images)
+static int initialize(struct model *model, bool constants, uint64_t seed,
+		      const struct model_images *images)
 {
 	for (size_t i = 0; i < model->init_count; i++) {
 		const struct layer_param *entry = &model->inits[i];
+		if (constants && !device_param_spec(entry->param)->constant)
+			continue;
 		float *values = malloc(device_param_elements(entry->param) * sizeof(float));
 		if (!values)
 			return -ENOMEM;
@@ -382,4 +411,14 @@ int model_initialize(struct model *model, uint64_t seed, const struct model_imag
 			return r;
 	}
 	return 0;
+}
+
+int model_initialize(struct model *model, uint64_t seed, const struct model_images *images)
+{
+	return initialize(model, false, seed, images);
+}
+
+int model_initialize_constants(struct model *model)
+{
+	return initialize(model, true, 0, NULL);
 }

@@ -54,6 +54,8 @@ bool model_wants_images(const struct model *model);
  * small; or as device_param_write.
  */
 int model_initialize(struct model *model, uint64_t seed, const struct model_images *images);
+/* Only what the network's description says, which files need not have. */
+int model_initialize_constants(struct model *model);
 
 struct model_input {
 	uint32_t count, height, width;

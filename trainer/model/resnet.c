@@ -16,6 +16,7 @@ struct stage {
 	uint32_t groups, inner; /* of bottlenecks' 3 x 3, and the channels there */
 	bool stride_first;      /* the stride is in the 1 x 1 before it */
 	bool averages;          /* shortcuts */
+	bool blurs;             /* before a stride */
 	float last_gamma;
 };
 
@@ -45,16 +46,30 @@ struct unit {
 	bool last; /* of its block */
 };
 
+/* Composer's bound, which leaves images out. */
+static bool is_blurred(const struct model *model, int input)
+{
+	return layer_channels(model, input) >= 16;
+}
+
 static int unit(struct model *model, const char *block, int input, const struct stage *stage,
 		const struct unit *unit)
 {
+	uint32_t stride = unit->stride;
+	if (stage->blurs && stride > 1 && is_blurred(model, input)) {
+		/* a window of one position reads no more than every other: no other is made */
+		bool at_once = unit->window == 1;
+		input = layer_blur(model, name_of(block, unit->conv).text, input,
+				   at_once ? stride : 1);
+		stride = at_once ? 1 : stride;
+	}
 	return layer_conv(model, &(struct layer_conv){
 					 .name = name_of(block, unit->conv).text,
 					 .norm = name_of(block, unit->norm).text,
 					 .input = input,
 					 .channels = unit->channels,
 					 .window = unit->window,
-					 .stride = unit->stride,
+					 .stride = stride,
 					 .pad = unit->window / 2,
 					 .groups = unit->groups,
 					 .residual = unit->residual,
@@ -130,7 +145,7 @@ static int stem_conv(struct model *model, const char *name, const char *norm, in
 				 });
 }
 
-static int stem(struct model *model, uint32_t channels, enum recipe_stem kind)
+static int stem(struct model *model, uint32_t channels, enum recipe_stem kind, bool blurs)
 {
 	uint32_t narrow = layer_width(0.5, channels);
 	int x = 0;
@@ -143,8 +158,10 @@ static int stem(struct model *model, uint32_t channels, enum recipe_stem kind)
 	} else {
 		x = stem_conv(model, "conv1", "bn1", x, channels, 7, 2);
 	}
-	return layer_pool(model, LAYER_MAX_POOL, "maxpool", x,
-			  &(struct device_pool_spec){.window = 3, .stride = 2, .pad = 1});
+	blurs = blurs && is_blurred(model, x);
+	x = layer_pool(model, LAYER_MAX_POOL, "maxpool", x,
+		       &(struct device_pool_spec){.window = 3, .stride = blurs ? 1 : 2, .pad = 1});
+	return blurs ? layer_blur(model, "maxpool", x, 2) : x;
 }
 
 /* Of the 3 x 3 in bottlenecks, for a stage of so many channels. */
@@ -159,7 +176,8 @@ void resnet_describe(struct model *model, const struct network *network,
 {
 	uint32_t by_depth = (uint32_t)(recipe->depth - 2) / 6;
 	uint32_t channels = layer_width(recipe->width, network->channels);
-	int x = stem(model, channels, network_stem(network, recipe));
+	int x = stem(model, channels, network_stem(network, recipe),
+		     recipe->blur == RECIPE_BLUR_ALL);
 	for (unsigned s = 0; s < (*network->blocks ? 4 : 3); s++) {
 		struct stage next = {
 			.channels = layer_width(recipe->width, network->channels << s),
@@ -168,6 +186,7 @@ void resnet_describe(struct model *model, const struct network *network,
 			.groups = network->groups,
 			.stride_first = recipe->stride_in == RECIPE_STRIDE_IN_1X1,
 			.averages = recipe->downsample == RECIPE_DOWNSAMPLE_AVERAGE,
+			.blurs = recipe->blur != RECIPE_BLUR_NONE,
 			.last_gamma = recipe->zero_init ? 0 : 1,
 		};
 		next.inner = inner_channels(network, next.channels);

@@ -36,6 +36,7 @@ enum recipe_progress {
 enum recipe_stem { RECIPE_STEM_AUTO, RECIPE_STEM_IMAGENET, RECIPE_STEM_CIFAR, RECIPE_STEM_DEEP };
 enum recipe_stride_in { RECIPE_STRIDE_IN_3X3, RECIPE_STRIDE_IN_1X1 };
 enum recipe_downsample { RECIPE_DOWNSAMPLE_CONV, RECIPE_DOWNSAMPLE_AVERAGE };
+enum recipe_blur { RECIPE_BLUR_NONE, RECIPE_BLUR_CONVS, RECIPE_BLUR_ALL };
 enum recipe_activation { RECIPE_ACTIVATION_RELU, RECIPE_ACTIVATION_GELU };
 
 struct recipe_numbers {

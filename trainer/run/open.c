@@ -376,11 +376,11 @@ static int open_take_weights(struct run *run)
 	return 0;
 }
 
-/* Weights that are to be evaluated are all in the file. */
+/* Weights that are to be evaluated are all in the file, but for constants. */
 static int open_initialize(struct run *run)
 {
 	bool whole = run->comm->world > 1 && model_wants_images(run->model);
-	int r = run->options.evaluate ? 0
+	int r = run->options.evaluate ? model_initialize_constants(run->model)
 		: whole               ? open_initialize_from_whole(run)
 				      : open_initialize_from(run, &run->batch);
 	if (r || !*run->recipe->model.pretrained)

@@ -67,7 +67,7 @@ def fill(model, seed):
     """Weights as the test's: convolutions count in the order [K][R][S][C]."""
     with torch.no_grad():
         for name, p in model.named_parameters():
-            u = uniform(seed, name, p.numel())
+            u = uniform(seed, name.replace(".layer.", "."), p.numel())
             if p.dim() == 4:
                 k, c, r, s = p.shape
                 u = u.reshape(k, r, s, c).transpose(0, 3, 1, 2) * math.sqrt(6 / (c * r * s))
@@ -114,8 +114,37 @@ def stride_first(model):
     return model
 
 
+class Blur(torch.nn.Module):
+    """[1 2 1] / 4 both ways before a layer or behind it, as Composer's BlurPool has it with blur_first."""
+
+    def __init__(self, layer, channels):
+        super().__init__()
+        self.layer, self.channels = layer, channels
+
+    def blurred(self, x, stride):
+        line = torch.tensor([0.25, 0.5, 0.25], dtype=x.dtype)
+        weight = torch.outer(line, line).expand(self.channels, 1, 3, 3)
+        return torch.nn.functional.conv2d(x, weight, stride=stride, padding=1, groups=self.channels)
+
+    def forward(self, x):
+        if isinstance(self.layer, torch.nn.MaxPool2d):
+            return self.blurred(torch.nn.functional.max_pool2d(x, 3, 1, 1), 2)
+        return self.layer(self.blurred(x, 1))
+
+
+def blurring(model):
+    """Weights keep the names that they have without blurs."""
+    for name, module in list(model.named_modules()):
+        conv = isinstance(module, torch.nn.Conv2d) and module.stride != (1, 1) and module.in_channels >= 16
+        if conv or isinstance(module, torch.nn.MaxPool2d):
+            owner, _, leaf = name.rpartition(".")
+            setattr(model.get_submodule(owner), leaf, Blur(module, module.in_channels if conv else 64))
+    return model
+
+
 NETWORKS = {  # as test_golden.c lists them
     "resnet18": lambda: torchvision.models.resnet18(num_classes=10),
+    "resnet18_blur": lambda: blurring(torchvision.models.resnet18(num_classes=10)),
     "resnet50_v1": lambda: stride_first(torchvision.models.resnet50(num_classes=10)),
     "resnet50d": lambda: timm.create_model("resnet50d", num_classes=10),
     "resnext50_32x4d": lambda: torchvision.models.resnext50_32x4d(num_classes=10),
@@ -138,7 +167,7 @@ def pass_of(name):
         "logits": logits.detach().reshape(-1).tolist(),
         "input_gradient": digest(x.grad),
         "parameters": len(list(model.parameters())),
-        "gradients": {name: digest(p.grad) for name, p in list(model.named_parameters())[::every]},
+        "gradients": {name.replace(".layer.", "."): digest(p.grad) for name, p in list(model.named_parameters())[::every]},
         "buffers": {name: digest(b) for name, b in list(model.named_buffers())[::every] if "running" in name},
     }
     model.eval()

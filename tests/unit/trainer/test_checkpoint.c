@@ -329,6 +329,18 @@ static void test_import(void **state)
 	device_param_read(device_params_find(b.params, "layer2.0.bn1.bias"), DEVICE_VALUE, y);
 	assert_memory_equal(x, y, sizeof(x));
 	fixture_deinit(&b);
+	/* what the network's description says need not be in the file, and stays */
+	char blurring[256];
+	snprintf(blurring, sizeof(blurring), "%s model.blur=convs", settings);
+	fixture_init(&b, blurring, 10, NULL);
+	assert_int_equal(model_initialize_constants(b.model), 0);
+	assert_int_equal(checkpoint_import(path, b.params, &rest, error), 0);
+	struct device_param *filter = device_params_find(b.params, "layer3.0.conv1.blur_filter");
+	assert_int_equal(device_param_elements(filter), 16 * 9);
+	float line[16 * 9];
+	device_param_read(filter, DEVICE_VALUE, line);
+	assert_true(line[0] == 0.0625f && line[1] == 0.125f && line[4] == 0.25f);
+	fixture_deinit(&b);
 	fixture_init(&b, "model.name=resnet_cifar model.depth=14 model.width=0.5", 10, NULL);
 	assert_int_equal(checkpoint_import(path, b.params, &rest, error), -EBADMSG);
 	assert_non_null(strstr(error, "trained with another model.name, model.depth"));

@@ -60,9 +60,12 @@ struct device_graph *fixture_graph(struct fixture *fixture, enum device_mode mod
 
 void golden_fill(struct fixture *fixture, uint64_t seed)
 {
+	assert_int_equal(model_initialize_constants(fixture->model), 0);
 	for (size_t i = 0; i < device_params_count(fixture->params); i++) {
 		struct device_param *param = device_params_at(fixture->params, i);
 		const struct device_param_spec *spec = device_param_spec(param);
+		if (spec->constant)
+			continue;
 		size_t count = device_param_elements(param), length = strlen(spec->name);
 		uint64_t key = random_key(seed, spec->name);
 		double offset = 0, scale = 0.25;
