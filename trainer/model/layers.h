@@ -10,8 +10,7 @@
 #include "trainer/model/networks.h"
 
 enum {
-	/* of resnet_cifar with model.depth = 1202, the deep stem, averages in shortcuts and blurs
-	 */
+	/* of resnet_cifar with model.depth = 1202, deep stem, averages in shortcuts and blurs */
 	LAYERS_MAX = 1215,
 	LAYER_PARAMS_MAX = 5,
 };
@@ -47,8 +46,7 @@ struct layer {
 	char name[DEVICE_NAME_MAX];
 	int input, residual; /* numbers of results; residual -1: none */
 	uint32_t channels;   /* of the result */
-	/* as it is recorded, but for the residual; of other kinds, what they have in common with it
-	 */
+	/* as it is recorded, but for the residual; other kinds have some of it, too */
 	struct device_conv_spec conv;
 	struct device_norm norm; /* of conv.norm */
 	struct device_pool_spec pool;
