@@ -63,10 +63,16 @@ static const struct options_row options[] = {
 	{"evaluate", OPTION_EVALUATE, NULL,
 	 "Evaluate model.pretrained, or with --resume a checkpoint, on data.val, print the result, "
 	 "write nothing, and stop"},
+	{"find-lr", 0, "NAME",
+	 "Train for up to 100 steps with a learning rate that grows from 1e-6 to 10, write the "
+	 "losses "
+	 "to NAME.csv and NAME.svg, suggest an optim.lr, and stop; no run is touched",
+	 OPTIONS_TEXT, AT(run.find_lr)},
 	{"dry-run", 0, NULL,
 	 "Open everything, plan the first step, say what would be run, and stop", OPTIONS_FLAG,
 	 AT(run.dry)},
-	{"print-recipe", 0, NULL, "Print the complete recipe, every key of it, and stop",
+	{"print-recipe", 0, NULL,
+	 "Print the complete recipe, every key of it, say what does not go together, and stop",
 	 OPTIONS_FLAG, AT(print)},
 	{"help-recipe", OPTION_HELP_RECIPE, NULL, "Print what every key means, and stop"},
 	{"overwrite", 0, NULL,
@@ -111,6 +117,10 @@ static void check(const struct arguments *arguments, const struct argp_state *st
 	if (arguments->run.evaluate && arguments->plan.device)
 		argp_error(state,
 			   "--evaluate runs a model, and --plan runs none: take one of them");
+	if (arguments->run.find_lr && (arguments->run.resume || arguments->run.evaluate ||
+				       arguments->plan.device || arguments->run.dry))
+		argp_error(state, "--find-lr trains from the initial weights, and nothing else: "
+				  "leave out --resume, --evaluate, --plan and --dry-run");
 	if (arguments->plan.size && !arguments->plan.device)
 		argp_error(state,
 			   "--size=%u is for --plan; data.pipeline says what size is trained on",
@@ -219,9 +229,16 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 		r = recipe_override(recipe, arguments->overrides[i], error);
 	if (!r)
 		r = choose_device(&arguments->device, &arguments->run, error);
+	bool finds = arguments->run.find_lr;
 	const struct {
 		const char *key, *value; /* value NULL: the option was not given */
 	} settings[] = {
+		/* the finder has a rate of its own, which is a factor on this one */
+		{"optim.lr", finds ? "1" : NULL},
+		{"optim.lr_base_size", finds ? "0" : NULL},
+		{"schedule.name", finds ? "constant" : NULL},
+		{"schedule.warmup", finds ? "0" : NULL},
+		{"schedule.base_momentum", finds ? "0" : NULL},
 		{"train.seed", arguments->seed},
 		{"train.device", arguments->device},
 		{"train.fusion", arguments->fusion},
@@ -310,6 +327,8 @@ static int train(const struct recipe *recipe, const struct run_options *run_opti
 	int r = run_open(run, recipe, run_options);
 	if (!r && run_options->evaluate) {
 		r = run_evaluate_alone(run, stdout);
+	} else if (!r && run_options->find_lr) {
+		r = run_find_lr(run, stdout);
 	} else if (!r) {
 		if (leads)
 			run_describe(run, run_options->dry ? stdout : stderr);
@@ -361,8 +380,13 @@ static int run_recipe(struct arguments *arguments, struct recipe *recipe)
 	char error[RANKS_ERROR_MAX] = "", output[4096];
 	bool leads = arguments->run.comm->rank == 0;
 	int r = make_recipe(recipe, arguments, error);
-	if (!r && arguments->print)
-		return leads ? recipe_write(recipe, stdout) : 0;
+	if (!r && arguments->print) {
+		r = leads ? recipe_write(recipe, stdout) : 0;
+		if (!r)
+			r = recipe_check(recipe, false, error);
+		if (!r)
+			return 0;
+	}
 	if (!r && arguments->plan.device)
 		return leads ? plan(recipe, &arguments->plan) : 0;
 	if (!r && !arguments->run.output) {
@@ -373,6 +397,7 @@ static int run_recipe(struct arguments *arguments, struct recipe *recipe)
 		printable_line(stderr, "trainer: %s", *error ? error : strerror(-r));
 	if (r)
 		return r;
+	arguments->run.dry = arguments->run.dry || arguments->run.find_lr;
 	catch_signals();
 	return train(recipe, &arguments->run);
 }

@@ -1,14 +1,15 @@
 /*
- * Speed of the trainer's device without a feed: training steps and evaluation of a few nets on
- * random images, and where the time goes by layer. Batches come from host memory that the device
- * knows of, in turn, the next one fed while a step runs, as the trainer's loop does it.
+ * Speed of the trainer's device without a feed: training steps and evaluation of the trainer's
+ * networks on random images, and where the time goes by layer. Batches come from host memory that
+ * the device knows of, in turn, the next one fed while a step runs, as the trainer's loop does it.
  *
  * With --serve one net trains for as long as it is told over standard input, and answers in JSON:
  * bench/peers' protocol, so that it can be measured in turn with other programs.
  */
-#include "bench/device/nets.h"
 #include "format/base/system/clock.h"
 #include "format/base/text/options.h"
+#include "trainer/model/model.h"
+#include "trainer/recipe/recipe.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -19,13 +20,21 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { BATCHES = 3, LAG = 2 }; /* batches in turn; steps queued before results are waited for */
+enum {
+	BATCHES = 3, /* in turn */
+	LAG = 2,     /* steps queued before results are waited for */
+	KEYS_MAX = 16,
+};
+
+static const double mean[3] = {123.675, 116.28, 103.53}, deviation[3] = {58.395, 57.12, 57.375};
 
 struct options {
-	const struct net *net;
+	const char *net;            /* NULL: several */
+	const char *keys[KEYS_MAX]; /* of the recipe's section model, NULL behind the last */
+	unsigned key_count;
 	const char *backend;
 	struct device_options device;
-	unsigned batch, side, steps, width;
+	unsigned batch, side, steps;
 	bool layers, json, serve, train_only;
 	double bytes_per_second, flops_per_second; /* of the device; 0: not known */
 };
@@ -33,11 +42,12 @@ struct options {
 /* One net, in training or evaluation. */
 struct bench {
 	struct device *device;
-	const struct net *net;
+	const char *net;
 	const struct options *options;
-	unsigned batch, side;
+	unsigned batch, side, classes;
 	bool train;
 	struct device_params *params;
+	struct model *model;
 	struct device_graph *graph;
 	uint8_t *images; /* [BATCHES][batch][side][side][3] */
 	int32_t *labels; /* [batch] */
@@ -63,6 +73,15 @@ static void check_device(const struct bench *bench, int result, const char *what
 	exit(2);
 }
 
+/* Ends the program unless result is an outcome. */
+static void check(int result, const char *what)
+{
+	if (result >= 0)
+		return;
+	fprintf(stderr, "device_bench: %s: %s\n", what, strerror(-result));
+	exit(2);
+}
+
 static const char *precision_name(enum device_precision precision)
 {
 	static const char *const names[] = {"auto", "fp32", "bf16", "fp16"};
@@ -80,26 +99,6 @@ static uint32_t random_bits(uint32_t *state)
 	return *state >> 8;
 }
 
-static void fill_params(struct device_params *params)
-{
-	struct device_param *p;
-
-	for (size_t i = 0; (p = device_params_at(params, i)); i++) {
-		size_t count = device_param_elements(p);
-		const char *role = strrchr(device_param_spec(p)->name, '.');
-		float *values = malloc(count * sizeof(float));
-		uint32_t state = 12345u + (uint32_t)i;
-
-		for (size_t j = 0; j < count; j++) {
-			values[j] = ((float)random_bits(&state) / (1 << 24) - 0.5f) * 0.2f;
-			if (strcmp(role, ".gamma") == 0 || strcmp(role, ".var") == 0)
-				values[j] = 1;
-		}
-		check(device_param_write(p, DEVICE_VALUE, values), "writing a parameter");
-		free(values);
-	}
-}
-
 static void make_batches(struct bench *bench)
 {
 	size_t bytes = BATCHES * (size_t)bench->batch * bench->side * bench->side * 3;
@@ -114,7 +113,7 @@ static void make_batches(struct bench *bench)
 	for (size_t i = 0; i < bytes; i++)
 		bench->images[i] = (uint8_t)random_bits(&state);
 	for (unsigned i = 0; i < bench->batch; i++)
-		bench->labels[i] = (int32_t)(random_bits(&state) % bench->net->classes);
+		bench->labels[i] = (int32_t)(random_bits(&state) % bench->classes);
 	int r = device_register_host(bench->device, bench->images, bytes, true);
 	check_device(bench, r, "registering the batches");
 	if (r == DEVICE_STAGED)
@@ -124,38 +123,40 @@ static void make_batches(struct bench *bench)
 
 /* ---- a net ---- */
 
-static void open_params(struct bench *bench)
+/* The network's description by the trainer, at its initial weights. */
+static void open_model(struct bench *bench, const struct recipe_model *recipe)
 {
 	struct device_optimizer_spec optimizer = {
 		.kind = DEVICE_SGD, .nesterov = true, .coupled_decay = true, .ema = true};
-	struct builder b = {.width = bench->options->width ?: bench->net->width};
+	struct model_images images = {bench->images, bench->batch, bench->side, bench->side, 3};
+	char error[MODEL_ERROR_MAX] = "";
 
+	memcpy(images.mean, mean, sizeof(mean));
+	memcpy(images.std, deviation, sizeof(deviation));
 	check_device(bench, device_params_new(bench->device, &bench->params), "making a store");
-	b.params = bench->params;
-	bench->net->build(&b, NULL);
+	if (model_new(recipe, bench->classes, bench->params, &bench->model, error) < 0) {
+		fprintf(stderr, "device_bench: %s\n", error);
+		exit(2);
+	}
 	check_device(bench, device_params_allocate(bench->params, &optimizer),
 		     "allocating parameters");
-	fill_params(bench->params);
+	check_device(bench, model_initialize(bench->model, 1, &images), "initial weights");
 }
 
 static void open_graph(struct bench *bench, bool train)
 {
 	struct device_graph_options how = {.mode = train ? DEVICE_TRAIN : DEVICE_EVAL};
-	struct builder b = {.params = bench->params,
-			    .width = bench->options->width ?: bench->net->width};
-	struct device_input_spec input = {.name = "input",
-					  .shape = {bench->batch, bench->side, bench->side, 3},
-					  .mean = {127.5f, 127.5f, 127.5f},
-					  .std = {74, 74, 74}};
+	struct model_input input = {bench->batch, bench->side, bench->side, .loss.smoothing = 0.1f};
 	char error[DEVICE_ERROR_MAX] = "";
 
-	check_device(bench, device_graph_new(bench->params, &how, &b.graph), "making a graph");
-	bench->net->build(&b, device_input(b.graph, &input));
-	if (device_graph_plan(b.graph, error) < 0) {
-		fprintf(stderr, "device_bench: planning %s: %s\n", bench->net->name, error);
+	memcpy(input.mean, mean, sizeof(mean));
+	memcpy(input.std, deviation, sizeof(deviation));
+	check_device(bench, device_graph_new(bench->params, &how, &bench->graph), "making a graph");
+	model_record(bench->model, bench->graph, &input);
+	if (device_graph_plan(bench->graph, error) < 0) {
+		fprintf(stderr, "device_bench: planning %s: %s\n", bench->net, error);
 		exit(2);
 	}
-	bench->graph = b.graph;
 	bench->train = train;
 	bench->steps = 0;
 }
@@ -351,7 +352,7 @@ static json_t *facts_json(const struct bench *bench)
 
 	device_graph_info(bench->graph, &graph);
 	return json_pack(
-		"{ss sb si si ss ss ss sb sb sf sf sf sf sf sf sf so}", "net", bench->net->name,
+		"{ss sb si si ss ss ss sb sb sf sf sf sf sf sf sf so}", "net", bench->net,
 		"training", bench->train, "batch", (int)bench->batch, "side", (int)bench->side,
 		"device", device->name, "precision", precision_name(device->precision), "fusion",
 		fusions[bench->options->device.fusion], "autotuned",
@@ -448,9 +449,10 @@ static void report_text(const struct bench *bench, const struct timing *timing,
 
 	device_graph_info(bench->graph, &info);
 	double flops = (info.flops_forward + info.flops_backward) / median;
-	printf("%-9s %-5s side %3u batch %3u: median %8.1f best %8.1f images/s, best %7.1f per CPU "
+	printf("%-12s %-5s side %3u batch %3u: median %8.1f best %8.1f images/s, best %7.1f per "
+	       "CPU "
 	       "second  %7.1f GF/s  ",
-	       bench->net->name, bench->train ? "train" : "eval", bench->side, bench->batch,
+	       bench->net, bench->train ? "train" : "eval", bench->side, bench->batch,
 	       bench->batch / median, bench->batch / timing->seconds[0],
 	       bench->batch / timing->cpu_seconds[0], flops * 1e-9);
 	if (peak > 0)
@@ -525,16 +527,46 @@ static void serve(struct bench *bench)
 
 /* ---- the command ---- */
 
-static void run_net(struct device *device, const struct net *net, const struct options *options)
+/* The recipe's section model that asks for the net. */
+static struct recipe make_recipe(const char *net, const struct options *options)
 {
+	char name[128], error[RECIPE_ERROR_MAX];
+	struct recipe recipe;
+	int r = recipe_init(&recipe);
+
+	check(r, "making a recipe");
+	snprintf(name, sizeof(name), "model.name=%s", net);
+	r = recipe_override(&recipe, name, error);
+	for (unsigned i = 0; i < options->key_count && !r; i++)
+		r = recipe_override(&recipe, options->keys[i], error);
+	if (!r)
+		r = recipe_check(&recipe, false, error);
+	if (r) {
+		fprintf(stderr, "device_bench: %s\n", error);
+		exit(2);
+	}
+	return recipe;
+}
+
+static void run_net(struct device *device, const char *net, const struct options *options)
+{
+	struct recipe recipe = make_recipe(net, options);
+	bool small = model_is_small(&recipe.model);
 	struct bench bench = {.device = device,
 			      .net = net,
 			      .options = options,
-			      .batch = options->batch ?: net->batch,
-			      .side = options->side ?: net->side};
+			      .batch = options->batch
+					       ?: small ? 128
+							: 32,
+			      .side = options->side
+					      ?: small ? 32
+						       : 224,
+			      .classes = (unsigned)recipe.model.classes
+						 ?: small ? 10
+							  : 1000};
 
-	open_params(&bench);
 	make_batches(&bench);
+	open_model(&bench, &recipe.model);
 	for (int train = 1; train >= (options->train_only || options->serve); train--) {
 		open_graph(&bench, train);
 		(options->serve ? serve : run)(&bench);
@@ -543,7 +575,9 @@ static void run_net(struct device *device, const struct net *net, const struct o
 	device_unregister_host(device, bench.images);
 	munmap(bench.images, bench.images_bytes);
 	free(bench.labels);
+	model_free(bench.model);
 	device_params_free(bench.params);
+	recipe_deinit(&recipe);
 }
 
 /* Position of a word in words[], an error if it is none of them. */
@@ -601,9 +635,6 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 	case 'n':
 		options->steps = number(state, argument);
 		break;
-	case 'w':
-		options->width = number(state, argument);
-		break;
 	case 'd':
 		options->backend = argument;
 		break;
@@ -641,9 +672,17 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		options->train_only = true;
 		break;
 	case ARGP_KEY_ARG:
-		options->net = net_find(argument);
-		if (!options->net || state->arg_num)
-			argp_error(state, "one net at most, and '%s' is not one", argument);
+		if (!options->net)
+			options->net = argument;
+		else if (strncmp(argument, "model.", 6) != 0)
+			argp_error(state,
+				   "expected one network and its keys model.KEY=VALUE, got "
+				   "'%s'",
+				   argument);
+		else if (options->key_count == KEYS_MAX)
+			argp_error(state, "more than %d keys", KEYS_MAX);
+		else
+			options->keys[options->key_count++] = argument;
 		break;
 	case ARGP_KEY_END:
 		if (options->serve && !options->net)
@@ -663,7 +702,6 @@ int main(int argc, char **argv)
 		{"batch", 'b', "N", 0, "images per step", 0},
 		{"side", 's', "PIXELS", 0, "of the images", 0},
 		{"steps", 'n', "N", 0, "timed steps after three that are not, 5", 0},
-		{"width", 'w', "N", 0, "channels of the first stage", 0},
 		{"device", 'd', "NAME", 0, "backend, cpu", 0},
 		{"layers", 'l', NULL, 0, "time every operation", 0},
 		{"fusion", OPTION_FUSION, "auto|none|b|c", 0, "across operations", 0},
@@ -682,9 +720,10 @@ int main(int argc, char **argv)
 		{0},
 	};
 	static const struct argp argp = {
-		table, parse, "[NET]",
-		"Speed of the trainer's device on random images. NET: resnet50, resnet18, cifar18, "
-		"cifar20, plain, speednet; all by default."};
+		table, parse, "[NETWORK [model.KEY=VALUE...]]",
+		"Speed of the trainer's device on random images. NETWORK and keys are as in a "
+		"recipe (trainer --help-recipe); without, a few networks."};
+	static const char *const nets[] = {"resnet50", "resnet18", "resnet_cifar", "speednet"};
 	struct options options = {.steps = 5};
 	struct device *device;
 	char error[DEVICE_ERROR_MAX];
@@ -697,9 +736,8 @@ int main(int argc, char **argv)
 	if (!options.json && !options.serve)
 		printf("%s, %s\n", device_info(device)->name,
 		       precision_name(device_info(device)->precision));
-	for (size_t i = 0; i < nets_count; i++)
-		if (!options.net || options.net == &nets[i])
-			run_net(device, &nets[i], &options);
+	for (size_t i = 0; i < (options.net ? 1 : sizeof(nets) / sizeof(*nets)); i++)
+		run_net(device, options.net ? options.net : nets[i], &options);
 	device_close(device);
 	return 0;
 }

@@ -19,6 +19,7 @@ import time
 import peer
 import torch
 import torch.nn.functional as F
+import torchspeednet
 from PIL import Image
 from torch import nn
 import numpy
@@ -30,7 +31,6 @@ LABEL_SMOOTHING = 0.2
 WHITEN_BIAS_EPOCHS = 3  # for so long the first layer's bias learns
 RATE_START, RATE_END, RATE_PEAK = 0.2, 0.07, 0.23  # shares of the rate, and of the steps
 LOOKAHEAD_STEPS, LOOKAHEAD_DECAY = 5, 0.95**5
-WIDTHS, NORM_MOMENTUM, LOGIT_SCALE = (64, 256, 256), 0.6, 1 / 9
 TRANSLATE = 2  # pixels, at random, over reflected borders
 WHITEN_IMAGES, WHITEN_EPSILON = 5000, 5e-4
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
@@ -107,39 +107,6 @@ class Augmented:
 
 
 # ---- network ----
-
-
-def convolution(inputs, outputs):
-    """3 x 3; the first filters hand the inputs through."""
-    layer = nn.Conv2d(inputs, outputs, 3, padding="same", bias=False)
-    nn.init.dirac_(layer.weight.data[:inputs])
-    return layer
-
-
-def norm(channels):
-    layer = nn.BatchNorm2d(channels, eps=1e-12, momentum=1 - NORM_MOMENTUM)
-    layer.weight.requires_grad = False
-    return layer
-
-
-class Scale(nn.Module):
-    def forward(self, x):
-        return x * LOGIT_SCALE
-
-
-def make_network():
-    whiten = nn.Conv2d(3, 24, 2, padding=0, bias=True)
-    whiten.weight.requires_grad = False
-    layers = [whiten, nn.GELU()]
-    for inputs, outputs in zip((24, *WIDTHS), WIDTHS):
-        layers += [convolution(inputs, outputs), nn.MaxPool2d(2), norm(outputs), nn.GELU()]
-        layers += [convolution(outputs, outputs), norm(outputs), nn.GELU()]
-    layers += [nn.MaxPool2d(3), nn.Flatten(), nn.Linear(WIDTHS[-1], 10, bias=False), Scale()]
-    network = nn.Sequential(*layers).to(device)
-    for layer in network:
-        if not isinstance(layer, nn.BatchNorm2d):
-            layer.to(element)
-    return network.to(**channels_last)
 
 
 def whiten(layer, images):
@@ -241,7 +208,7 @@ def wait():
 def run(network, compiled, data, epochs):
     """Accuracy, seconds, steps."""
     with torch.no_grad():
-        fresh = make_network().state_dict()
+        fresh = torchspeednet.make_network(device, element).state_dict()
         for name, value in network.state_dict().items():
             value.copy_(fresh[name])
     wait()
@@ -256,7 +223,7 @@ def main():
     torch.backends.cudnn.benchmark = True
     torch.manual_seed(config.get("seed", 1))
     data = [load(config[name]) for name in ("train", "test")]
-    network = make_network()
+    network = torchspeednet.make_network(device, element)
     compiled = network if config["mode"] == "eager" else torch.compile(network, mode=config["mode"])
     begin, epochs = time.monotonic(), config.get("epochs", EPOCHS)
     run(network, compiled, data, min(epochs, WHITEN_BIAS_EPOCHS + 0.1))

@@ -1,4 +1,4 @@
-"""PyTorch's DataLoader over the files of a folder, with torchvision's v2 transforms: what torchdata.py measures and torchresnet.py can train on."""
+"""PyTorch's DataLoader over the files of a folder, with torchvision's v2 transforms: what torchdata.py measures and torchnetwork.py can train on."""
 
 import peer
 import numpy

@@ -1,34 +1,18 @@
 #include "format/base/random.h"
+#include "format/base/philox.h"
 
 #include <assert.h>
 
-/*
- * Constants of Philox4x32 (table 2 of the paper): two multipliers, and the Weyl sequence that
- * changes the key each round.
- */
-static const uint32_t multiplier[2] = {0xD2511F53, 0xCD9E8D57};
-static const uint32_t weyl[2] = {0x9E3779B9, 0xBB67AE85};
-
 void random_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t ret_block[4])
 {
-	uint32_t k0 = key[0], k1 = key[1];
-	uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
+	struct philox_block block =
+		philox(key[0], key[1],
+		       (struct philox_block){counter[0], counter[1], counter[2], counter[3]});
 
-	for (int round = 0; round < 10; round++) {
-		uint64_t product0 = (uint64_t)multiplier[0] * c0;
-		uint64_t product1 = (uint64_t)multiplier[1] * c2;
-
-		c0 = (uint32_t)(product1 >> 32) ^ c1 ^ k0;
-		c1 = (uint32_t)product1;
-		c2 = (uint32_t)(product0 >> 32) ^ c3 ^ k1;
-		c3 = (uint32_t)product0;
-		k0 += weyl[0];
-		k1 += weyl[1];
-	}
-	ret_block[0] = c0;
-	ret_block[1] = c1;
-	ret_block[2] = c2;
-	ret_block[3] = c3;
+	ret_block[0] = block.a;
+	ret_block[1] = block.b;
+	ret_block[2] = block.c;
+	ret_block[3] = block.d;
 }
 
 void random_init(struct random_stream *stream, uint64_t seed, uint64_t epoch, uint64_t sample,

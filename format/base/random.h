@@ -14,6 +14,8 @@ enum random_purpose {
 	RANDOM_SUBSTITUTE = 3,
 	RANDOM_NOISE = 4,   /* of pixels; the seed is drawn from a sample's transforms */
 	RANDOM_LASTING = 5, /* a sample's transforms, what is the same in all epochs; epoch is 0 */
+	RANDOM_MIX = 6,    /* the trainer's: how samples of a step are blended; epoch is the step */
+	RANDOM_COLOUT = 7, /* the trainer's: rows and columns of a step; sample 0 and 1 */
 };
 
 struct random_stream {

@@ -13,9 +13,10 @@
  * a key come in the order below; those shown with "=" have that default. The steps, with
  * torchvision's meaning and rounding:
  *
- *     random_resized_crop(size, scale=0.08:1, ratio=0.75:1.3333, chroma=exact|fast)
+ *     random_resized_crop(size, scale=0.08:1, ratio=0.75:1.3333, chroma=exact|fast,
+ *                         interpolation=bilinear|bicubic)
  *             a random part of the area, of a random shape, to size
- *     resize(size, chroma=exact|fast)
+ *     resize(size, chroma=exact|fast, interpolation=bilinear|bicubic)
  *             N: the short side, keeping the shape; WxH: exactly
  *     center_crop(size)
  *             the middle; black around it where the image is smaller
@@ -62,6 +63,9 @@
  * finished sample depends on is decoded, at a reduced scale where that loses nothing, and resized
  * once. Pixels are rounded to 8 bits only where steps cannot be folded (a resize of what was
  * resized or padded, geometry after steps that change pixels: put those last).
+ *
+ * interpolation=bicubic is Pillow's bicubic filter, byte for byte, of pixels that were decoded at
+ * full scale: for evaluation as torchvision and timm do it. It is slower than bilinear.
  *
  * chroma=fast resizes the Y, Cb and Cr of a JPEG each by itself, from its own samples centred as
  * JFIF has them, and converts only the finished pixels; exact upsamples and converts first, as

@@ -49,7 +49,7 @@ TABLE = {
     "trainer/recipe": "trainer/algorithms/schedules.h trainer/device/optimizers/optimizers.h trainer/model/networks.h",
     "trainer/model": "trainer/recipe trainer/device/device.h",
     "trainer/algorithms": "trainer/recipe trainer/model trainer/device/device.h",
-    "trainer/checkpoint": "trainer/recipe trainer/algorithms/plateau.h trainer/device/device.h",
+    "trainer/checkpoint": "trainer/recipe trainer/algorithms/plateau.h trainer/device/positions.h trainer/device/device.h",
     "trainer/plan": "trainer/recipe trainer/model trainer/algorithms trainer/device/device.h "
                     "trainer/device/cuda trainer/device/cuda/lowering",
     "trainer/run": "trainer/recipe trainer/model trainer/algorithms trainer/checkpoint trainer/device/device.h "
@@ -63,7 +63,7 @@ TABLE = {
     "trainer/device/cuda/lowering": "trainer/device trainer/device/cuda",
     "trainer/device/cuda/ranks": "trainer/device trainer/device/comm/comm.h trainer/device/cuda",
     "trainer/device/cuda/cudnn": "trainer/device/device.h trainer/device/cuda",
-    "trainer/device/cuda/kernels": "trainer/device/cuda trainer/device/optimizers",
+    "trainer/device/cuda/kernels": "trainer/device/draws.h trainer/device/positions.h trainer/device/cuda trainer/device/optimizers",
     "trainer/device/cuda/kernels/cu": "trainer/device/cuda trainer/device/cuda/kernels",
 
     "tools/packimg/common": "format/error.h format/packimg.h",
@@ -79,7 +79,7 @@ TABLE = {
     "bench/measure": "proto/limit.h proto/client",
     "bench/report": "format/packimg.h proto/client loaderd/augment/transform.h loaderd/augment/claim.h "
                     "tools/packimg/advise/trial.h bench/measure",
-    "bench/device": "trainer/device/device.h",
+    "bench/device": "trainer/device/device.h trainer/model trainer/recipe",
     # stages of a crop, one by one: it calls what libpackimg and augment hide
     "bench/stages": "format format/codec format/codec/jpeg loaderd/augment loaderd/augment/apply/plan.h",
 }

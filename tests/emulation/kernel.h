@@ -20,10 +20,14 @@
 		name##_body(*(const type *)arguments);                                             \
 	}                                                                                          \
 	static void name##_body(const type a)
+#define kernel_load_matrices(to, row) emulation_load_matrices(to, row, false, __FILE__, __LINE__)
+#define kernel_load_turned(to, row)   emulation_load_matrices(to, row, true, __FILE__, __LINE__)
+#define kernel_multiply(sum, left, right, element)                                                 \
+	emulation_multiply(sum, left, right, (element) == CUDA_F16, __FILE__, __LINE__)
 #define KERNEL_TABLE const struct gpu_kernel
 #define DEVICE       static inline __attribute__((unused))
 #define SHARED(type, name, count)                                                                  \
-	static type name[count];                                                                   \
+	static type name[count] __attribute__((aligned(16)));                                      \
 	emulation_shared(name, sizeof(name))
 #define UNROLL
 #define KERNEL_BARRIER() emulation_barrier(__FILE__, __LINE__)
@@ -219,4 +223,56 @@ DEVICE uint32_t kernel_larger_bf16x2(uint32_t a, uint32_t b)
 {
 	return kernel_larger(a << 16, b << 16) >> 16 |
 	       (kernel_larger(a & 0xffff0000, b & 0xffff0000) & 0xffff0000);
+}
+
+/* ---- what a warp does together ---- */
+
+DEVICE void emulation_load_matrices(uint32_t to[4], const void *row, bool turned, const char *file,
+				    int line)
+{
+	struct emulation_fragment own = {.row = row};
+	const struct emulation_fragment *all;
+	uint32_t lane = kernel_thread() % 32, y = lane / 4, x = lane % 4 * 2;
+
+	emulation_aligned(row, 16);
+	all = emulation_exchange(&own, file, line);
+	for (uint32_t i = 0; i < 4; i++) {
+		const struct emulation_fragment *rows = all + (size_t)8 * i;
+		uint16_t pair[2];
+
+		for (uint32_t j = 0; j < 2; j++)
+			pair[j] = turned ? ((const uint16_t *)rows[x + j].row)[y]
+					 : ((const uint16_t *)rows[y].row)[x + j];
+		to[i] = pair[0] | (uint32_t)pair[1] << 16;
+	}
+}
+
+DEVICE float emulation_element(uint32_t word, uint32_t odd, bool f16)
+{
+	uint16_t bits = (uint16_t)(word >> 16 * odd);
+
+	return f16 ? kernel_from_f16(bits) : kernel_from_bits((uint32_t)bits << 16);
+}
+
+/* PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type". */
+DEVICE void emulation_multiply(float sum[4], const uint32_t left[4], const uint32_t right[2],
+			       bool f16, const char *file, int line)
+{
+	struct emulation_fragment own = {
+		.word = {left[0], left[1], left[2], left[3], right[0], right[1]}};
+	const struct emulation_fragment *all = emulation_exchange(&own, file, line);
+	uint32_t lane = kernel_thread() % 32;
+
+	for (uint32_t i = 0; i < 4; i++) {
+		uint32_t row = lane / 4, column = lane % 4 * 2 + i % 2;
+
+		for (uint32_t k = 0; k < 16; k++) {
+			uint32_t pair = k % 8 / 2, high = k / 8;
+
+			sum[i] += emulation_element(all[row * 4 + pair].word[i / 2 + 2 * high],
+						    k % 2, f16) *
+				  emulation_element(all[column * 4 + pair].word[4 + high], k % 2,
+						    f16);
+		}
+	}
 }

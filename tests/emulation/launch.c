@@ -128,6 +128,7 @@ struct warp {
 	uint32_t mask;
 	uint32_t phase; /* which slots the next shuffle uses: a lane is at most one ahead */
 	uint64_t slots[2][WARP];
+	struct emulation_fragment fragments[2][WARP];
 };
 
 static struct {
@@ -321,26 +322,50 @@ void emulation_barrier(const char *file, int line)
 	suspend(THREAD_BARRIER, file, line);
 }
 
-static uint64_t shuffle(uint64_t value, uint32_t mask, const char *file, int line)
+/*
+ * Has a lane wait for the others of its warp, which all want the same: shuffles by `mask`, or, with
+ * WARP, everybody's fragments. What they left in the slots of the phase stays until the lane comes
+ * here for the second time.
+ */
+static void meet(struct warp *warp, uint32_t mask, const char *file, int line)
 {
-	uint32_t thread = emulation_here.thread, lane = thread % WARP, first = thread - lane;
-	struct warp *warp = &block.warp[thread / WARP];
-	uint32_t phase = warp->phase, order[WARP];
+	uint32_t thread = emulation_here.thread, first = thread - thread % WARP, order[WARP];
 
 	if (!warp->waiting)
 		warp->mask = mask;
-	if (mask != warp->mask || mask >= WARP)
+	if (mask != warp->mask || mask > WARP)
 		give_up("%s:%d: shuffles by %u, another lane by %u", file, line, mask, warp->mask);
-	warp->slots[phase][lane] = value;
 	if (++warp->waiting == WARP) {
 		warp->waiting = 0;
-		warp->phase = !phase;
+		warp->phase = !warp->phase;
 		arrange(order, WARP);
 		for (uint32_t i = 0; i < WARP; i++)
 			make_ready(first + order[i]);
 	}
 	suspend(THREAD_SHUFFLE, file, line);
-	return warp->slots[phase][lane ^ mask];
+}
+
+static uint64_t shuffle(uint64_t value, uint32_t mask, const char *file, int line)
+{
+	uint32_t thread = emulation_here.thread, lane = thread % WARP;
+	struct warp *warp = &block.warp[thread / WARP];
+	const uint64_t *slots = warp->slots[warp->phase];
+
+	warp->slots[warp->phase][lane] = value;
+	meet(warp, mask < WARP ? mask : WARP + 1, file, line);
+	return slots[lane ^ mask];
+}
+
+const struct emulation_fragment *emulation_exchange(const struct emulation_fragment *own,
+						    const char *file, int line)
+{
+	uint32_t thread = emulation_here.thread;
+	struct warp *warp = &block.warp[thread / WARP];
+	struct emulation_fragment *all = warp->fragments[warp->phase];
+
+	all[thread % WARP] = *own;
+	meet(warp, WARP, file, line);
+	return all;
 }
 
 float emulation_shuffle_f32(float value, uint32_t mask, const char *file, int line)

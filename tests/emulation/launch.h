@@ -30,6 +30,14 @@ void emulation_shared(void *memory, size_t size);
 float emulation_shuffle_f32(float value, uint32_t mask, const char *file, int line);
 double emulation_shuffle_f64(double value, uint32_t mask, const char *file, int line);
 uint32_t emulation_shuffle_u32(uint32_t value, uint32_t mask, const char *file, int line);
+/* What a lane brings to an operation of its whole warp. */
+struct emulation_fragment {
+	uint32_t word[6];
+	const void *row;
+};
+/* What all lanes of the warp brought, [32]; valid until the next exchange. */
+const struct emulation_fragment *emulation_exchange(const struct emulation_fragment *own,
+						    const char *file, int line);
 void emulation_misaligned(const void *address, size_t alignment) __attribute__((noreturn));
 
 static inline void emulation_aligned(const void *address, size_t alignment)

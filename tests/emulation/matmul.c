@@ -51,8 +51,8 @@ static void run(const void *work)
 	if (problem->bias)
 		elements_to_floats(problem->result, arguments->bias, plan->bias, columns);
 	memset(plan->d, 0, count * sizeof(float));
-	if (problem->accumulate)
-		elements_to_floats(problem->result, arguments->d, plan->d, count);
+	if (problem->residual)
+		elements_to_floats(problem->result, arguments->residual, plan->d, count);
 	for (size_t i = 0; i < problem->rows; i++) {
 		float *restrict d = plan->d + i * columns;
 
@@ -141,7 +141,8 @@ static int execute(void *state, struct matmul_plan *plan, const struct matmul_ar
 	struct matmul_work work = {plan, *arguments};
 
 	if (!is_there(arguments->a) || !is_there(arguments->b) || !is_there(arguments->d) ||
-	    !is_there(arguments->workspace) || (plan->problem.bias && !is_there(arguments->bias)))
+	    !is_there(arguments->workspace) || (plan->problem.bias && !is_there(arguments->bias)) ||
+	    (plan->problem.residual && !is_there(arguments->residual)))
 		return fail(&plan->problem, -EINVAL,
 			    "executed without a pointer that it needs, aligned to 16 bytes");
 	if (allocate(plan) < 0)

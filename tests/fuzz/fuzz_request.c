@@ -94,6 +94,7 @@ static const char *const pipelines[] = {
 	"resize(60x3, chroma=fast)",
 	"resize(1)",
 	"resize(300)",
+	"resize(20, interpolation=bicubic) center_crop(16)",
 };
 enum { PIPELINES = sizeof(pipelines) / sizeof(*pipelines) };
 

@@ -14,7 +14,7 @@ START_LIMIT = 60  # seconds for a program that has nothing to compile
 COMPILED = [(0, "reduce-overhead"), (0, "max-autotune"), (2, "max-autotune")]
 MEMORY_SHARE = 0.7  # of the GPU, for what compiles while tests run
 MEMORY_MOST = 1.3  # times what one is expected to take, lest what it keeps of tried workspaces leaves none for ours
-BYTES_PER_PIXEL = {"resnet50": 1700, "resnet18": 700}  # that compiled PyTorch takes for an image in training, with room to spare
+BYTES_PER_PIXEL = {"resnet50": 1700, "resnet18": 700, "vit_small_patch16": 1500, "vit_base_patch16": 3000, "convnext_tiny": 2500}  # that compiled PyTorch takes for an image in training, with room to spare
 
 
 def cpus():
@@ -103,16 +103,16 @@ def torch_command(setup, program, **config):
 def resnet_program(setup, network, precision, mode, **more):
     net, side, batch = network
     environment = dict(os.environ, TORCHINDUCTOR_CACHE_DIR=str(setup.work / "inductor"))
-    command = torch_command(setup, "torchresnet.py", net=net, side=side, batch=batch, precision=precision, mode=mode, **more)
+    command = torch_command(setup, "torchnetwork.py", net=net, side=side, batch=batch, precision=precision, mode=mode, **more)
     return Program(command, cpus(), START_LIMIT, environment)
 
 
 def start_compiling(setup):
     room = MEMORY_SHARE * setup.machine["memory GiB"] * 2**30
     for place, mode in COMPILED:
-        network = setup.size("networks")[place]
+        network = setup.networks()[place]
         net, side, batch = network
-        need = batch * side * side * BYTES_PER_PIXEL[net]
+        need = batch * side * side * BYTES_PER_PIXEL[net.split()[0]]
         if need <= room:
             room -= need
             setup.background[network, "fp16", mode] = resnet_program(setup, network, "fp16", mode, memory=MEMORY_MOST * need)
@@ -123,9 +123,9 @@ def start_compiling(setup):
 
 def networks_of(setup):
     """(network, precision) of all that is measured, in order of worth."""
-    keys = [(network, setup.precisions()[0]) for network in setup.size("networks")]
+    keys = [(network, setup.precisions()[0]) for network in setup.networks()]
     if "bf16" in setup.precisions():
-        keys.insert(1, (setup.size("networks")[0], "bf16"))
+        keys.insert(1, (setup.networks()[0], "bf16"))
     return keys
 
 

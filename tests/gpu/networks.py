@@ -179,7 +179,7 @@ def networks(setup, part, limit):
             "Training, images/s",
             ["net", "px", "precision", "", "median", "least", "most", "loaderd against it", *DERIVED],
             rows,
-            [f"Batch {setup.size('networks')[0][2]}. Medians of rounds in turn. loaderd copies every batch from host memory, normalises it and keeps averaged weights; "
+            [f"Batch {', '.join(str(batch) for batch in dict.fromkeys(batch for _, _, batch in setup.networks()))}. Medians of rounds in turn. loaderd copies every batch from host memory, normalises it and keeps averaged weights; "
              "PyTorch's batch stays on the device. loaderd's plans were tuned, and PyTorch's networks compiled, while tests ran on the same GPU. " + roofline_note(setup)],
         )  # fmt: skip
 

@@ -17,12 +17,14 @@ class Skipped(Exception):
     """Why a part does not apply here."""
 
 
-# What a GPU is given, and what a stand-in gets through in seconds. Networks: name, side, batch; width:
+# What a GPU is given, and what a stand-in gets through in seconds. Networks: name with keys of the recipe, side, batch; models: those
+# of a command with --models; width:
 # factor on their channels; cifar_runs: epochs, width.
 SIZES = {
     "full": {
         "width": 1,
         "networks": [("resnet50", 224, 256), ("resnet50", 128, 256), ("resnet18", 224, 256), ("resnet50", 176, 256)],
+        "models": [("vit_small_patch16", 224, 256), ("convnext_tiny", 224, 128), ("resnet50 model.blur=all model.squeeze_excite=yes", 224, 256), ("vit_base_patch16", 224, 128)],
         "smoke": ("resnet18", 64, 32), "layers": ("resnet50", 224, 256), "steps": 30,
         "losses": [("resnet18", 64, 32), ("resnet50", 64, 32)], "losses_steps": 20, "replay": ("resnet50", 64, 32),
         "shapes": 1200, "rounds": 3, "warmup": 0.3, "seconds": 1.5,
@@ -32,6 +34,7 @@ SIZES = {
     "small": {
         "width": 0.125,
         "networks": [("resnet18", 32, 4)],
+        "models": [("resnet18 model.blur=all", 32, 4)],
         "smoke": ("resnet18", 32, 4), "layers": ("resnet18", 32, 4), "steps": 2,
         "losses": [("resnet18", 32, 16), ("resnet50", 32, 16)], "losses_steps": 6, "replay": ("resnet18", 32, 4),
         "shapes": 240, "rounds": 2, "warmup": 0.0, "seconds": 0.3,
@@ -42,7 +45,7 @@ SIZES = {
 
 
 # Families of our own kernels: each has a program that checks and times them.
-KERNELS = ("norm", "layer_norm", "pooling", "ends", "elementwise", "update")
+KERNELS = ("norm", "layer_norm", "scale_add", "attention", "pooling", "input", "loss", "elementwise", "tokens", "update")
 # Programs with an emulated GPU in them.
 EMULATED = {
     "bench/device_bench": "tests/emulation/device_bench_emulated", "trainer/trainer": "tests/emulation/trainer_emulated",
@@ -60,6 +63,7 @@ class Setup:
     data: pathlib.Path | None = None  # cifar10-train.tar, cifar10-test.tar, imagenet.pimg
     stand_in: str | None = None  # cpu or cuda-emulated: small sizes, and no figure means anything
     log: pathlib.Path | None = None  # of what failed programs said
+    models: bool = False  # the other networks, of --models
     python: str = sys.executable  # that may have PyTorch
     torch: str | None = None  # its version
     background: dict = field(default_factory=dict)  # PyTorch's programs that compile: (network, precision, mode)
@@ -72,6 +76,9 @@ class Setup:
 
     def size(self, name):
         return SIZES["small" if self.stand_in else "full"][name]
+
+    def networks(self):
+        return self.size("models" if self.models else "networks")
 
     def precisions(self):
         """The CPU may not have 16 bits."""
@@ -117,12 +124,11 @@ class Setup:
 
     def bench_command(self, network, *options):
         net, side, batch = network
-        width = round(64 * self.size("width"))
         ceilings = self.ceilings()
         if ceilings and "-p" in options:
             flops = ceilings["flops_per_second"]["tf32" if "--tf32" in options else options[options.index("-p") + 1]]
             options += (f"--roofline={ceilings['bytes_per_second']!r},{flops!r}",)
-        return [self.program("bench/device_bench"), "--device", self.device, "-s", side, "-b", batch, "-w", width, *options, net]
+        return [self.program("bench/device_bench"), "--device", self.device, "-s", side, "-b", batch, *options, *net.split(), f"model.width={self.size('width')}"]
 
     def once(self, name, make):
         """A file in the work folder, made when first asked for."""

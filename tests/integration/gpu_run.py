@@ -457,6 +457,14 @@ class Command(Folder):
         done = self.run_it("--stand-in", "cuda-emulated", "--build", os.environ["BUILD"], "--data", images.parent, *PATIENT,
                            "--parts", "smoke,kernels,losses,replay,networks,feeding,variants,loader")  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        self.check_emulated()
+        done = self.run_it("--stand-in", "cuda-emulated", "--build", os.environ["BUILD"], "--data", images.parent, *PATIENT, "--models")
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        parts = {part["name"]: part for part in self.facts()["parts"]}
+        self.assertEqual(parts["networks"]["tables"][0]["rows"][0][0], "resnet18 model.blur=all")
+        self.assertIn(parts["decoding"]["verdict"], ("passed", "skipped"))
+
+    def check_emulated(self):
         facts = self.facts()
         parts = {part["name"]: part for part in facts["parts"]}
         self.assertEqual(len(parts["smoke"]["tests"]), 9)
@@ -464,7 +472,9 @@ class Command(Folder):
         self.assertEqual(len(parts["replay"]["tests"]), 3)
         self.assertGreater(facts["figures"]["data_wait_percent"], 0)
         rows = parts["kernels"]["tables"][0]["rows"]
-        self.assertEqual({row[0].split("_")[0] for row in rows}, {"norm", "layer", "pool", "input", "loss", "elementwise", "update"})
+        # "pool_max" is of pooling, "layer_norm_backward" of layer_norm
+        families = {family.removesuffix("ing").split("_")[0] for family in setup.KERNELS}
+        self.assertEqual({row[0].split("_")[0] for row in rows}, families)
         self.assertTrue(all(row[5] > 0 for row in rows), rows)
         self.assertTrue(any("fp16: plans " in note for note in parts["networks"]["notes"]), parts["networks"]["notes"])
         self.assertGreater(facts["figures"]["loader_images_per_s"], 0)

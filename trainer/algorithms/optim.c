@@ -1,5 +1,6 @@
 #include "trainer/algorithms/optim.h"
 #include "trainer/algorithms/ema.h"
+#include "trainer/algorithms/swa.h"
 #include "trainer/model/model.h"
 
 #include <math.h>
@@ -13,6 +14,9 @@ void optim_spec(const struct recipe *recipe, struct device_optimizer_spec *ret_s
 #undef OPTION
 			.coupled_decay = recipe->optim.decay == RECIPE_COUPLED,
 		.ema = recipe->train.ema > 0,
+		.perturbs = recipe->train.sam > 0,
+		.slow = recipe->train.lookahead > 0,
+		.swa = recipe->train.swa > 0,
 		.centralize = recipe->optim.centralize,
 		.clip_value = (float)recipe->optim.clip_value,
 	};
@@ -60,6 +64,16 @@ void optim_hyper(const struct recipe *recipe, const struct schedule *schedule, u
 	}
 	if (recipe->train.ema > 0)
 		hyper.ema_decay = ema_decay(&recipe->train, step, batches_per_epoch);
-	hyper.lookahead = recipe->train.lookahead;
+	hyper.lookahead = recipe->train.ema_lookahead;
+	if (recipe->train.lookahead && step % recipe->train.lookahead == 0)
+		hyper.slow = (float)recipe->train.lookahead_alpha;
+	hyper.swa = swa_share(&recipe->train, step, batches_per_epoch);
+	if (recipe->train.accumulate > 1)
+		hyper.grad_scale = 1 / (float)recipe->train.accumulate;
 	*ret_hyper = hyper;
+}
+
+double optim_passes(const struct recipe *recipe)
+{
+	return recipe->train.sam > 0 ? 1 + 1 / (double)recipe->train.sam_every : 1;
 }

@@ -15,3 +15,6 @@ void optim_spec(const struct recipe *recipe, struct device_optimizer_spec *ret_s
  */
 void optim_hyper(const struct recipe *recipe, const struct schedule *schedule, uint64_t step,
 		 uint64_t batches_per_epoch, struct device_hyper *ret_hyper);
+
+/* Passes forward and backward over a batch that an update takes, on the average. */
+double optim_passes(const struct recipe *recipe);

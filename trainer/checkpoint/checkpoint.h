@@ -46,7 +46,9 @@ struct checkpoint_state {
 	double train_seconds, wait_seconds; /* in training steps; of those, waiting for data */
 	uint64_t images;                    /* trained on */
 	uint64_t bad;                       /* samples that were substituted */
-	struct plateau plateau;             /* of evaluations, where the schedule follows them */
+	/* by start (device_hyper), and 1: of parameters that train.freeze has let go */
+	uint64_t begun[DEVICE_STARTS_MAX];
+	struct plateau plateau; /* of evaluations, where the schedule follows them */
 	struct device_params_state device;
 };
 
@@ -89,17 +91,19 @@ int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params
 
 /* What else there was to a file of weights. */
 struct checkpoint_rest {
-	/* it has no last layer ("fc.") of the model's classes: the model's stays as it is */
+	/* it has no last layer of the model's classes: the model's stays as it is */
 	bool head_kept;
+	bool resized;       /* its position embeddings are of another size than the model's */
+	const char *layout; /* whose names its tensors have (names.h); NULL: the model's */
 	uint32_t
 		strangers; /* its tensors that are none of the model's, which another network has */
 	char stranger[DEVICE_NAME_MAX]; /* the first of them */
 };
 
 /*
- * Takes weights from any safetensors file with the model's names (F32, F16 or BF16). What training
- * alone needs (BatchNorm's num_batches_tracked; optimizer and average of a checkpoint) is no
- * stranger.
+ * Takes weights from any safetensors file with the model's names or others that are known
+ * (names.h), in F32, F16 or BF16. What training alone needs (BatchNorm's num_batches_tracked;
+ * optimizer and average of a checkpoint) is no stranger.
  */
 int checkpoint_import(const char *path, struct device_params *params,
 		      struct checkpoint_rest *ret_rest, char *error);

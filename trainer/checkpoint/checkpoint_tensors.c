@@ -1,5 +1,6 @@
 #include "trainer/checkpoint/checkpoint_tensors.h"
 #include "format/base/half.h"
+#include "trainer/checkpoint/names.h"
 
 #include <errno.h>
 #include <math.h>
@@ -38,6 +39,13 @@ static unsigned file_shape(const struct device_param_spec *spec, uint64_t ret_sh
 	static const unsigned order[] = {0, 3, 1, 2};
 	bool convolution = spec->kind == DEVICE_CONV_WEIGHT;
 	unsigned rank = 0;
+	/* timm has embeddings as a batch of one */
+	if (spec->kind == DEVICE_EMBEDDING)
+		ret_shape[rank++] = 1;
+	for (unsigned i = 0; i < 2 && rank && spec->shape[i]; i++)
+		ret_shape[rank++] = spec->shape[i];
+	if (rank)
+		return rank;
 	for (; rank < 4 && spec->shape[rank]; rank++)
 		ret_shape[rank] = spec->shape[convolution ? order[rank] : rank];
 	return rank;
@@ -53,10 +61,16 @@ static struct tensor_name name_of(const struct device_params *params,
 {
 	const char *name = device_param_spec(param)->name;
 	struct tensor_name made;
+	const char *average = slot == DEVICE_EMA ? AVERAGE : NULL;
+#define PREFIX(constant, name, prefix, ...)                                                        \
+	if (slot == DEVICE_##constant)                                                             \
+		average = prefix;
+	DEVICE_AVERAGES(PREFIX)
+#undef PREFIX
 	if (slot == DEVICE_VALUE)
 		snprintf(made.text, sizeof(made.text), "%s", name);
-	else if (slot == DEVICE_EMA)
-		snprintf(made.text, sizeof(made.text), "%s%s", AVERAGE, name);
+	else if (average)
+		snprintf(made.text, sizeof(made.text), "%s%s", average, name);
 	else
 		snprintf(made.text, sizeof(made.text), "%s%s.%s", STATE,
 			 device_params_optimizer(params)->state[slot - DEVICE_STATE], name);
@@ -66,7 +80,7 @@ static struct tensor_name name_of(const struct device_params *params,
 /* Gradients are not kept. */
 static bool keeps(const struct device_param *param, enum device_slot slot)
 {
-	return slot != DEVICE_GRAD && device_param_has(param, slot);
+	return device_slot_lasts(slot) && device_param_has(param, slot);
 }
 
 /* ---- writing ---- */
@@ -212,9 +226,9 @@ int checkpoint_export(const char *path, struct device_params *params, enum devic
 
 /* ---- reading ---- */
 
-/* Elements of a floating-point tensor as floats; `narrow` has room for what is to be widened. */
-static int read_elements(const struct safetensors *source, const struct safetensors_tensor *tensor,
-			 size_t count, void *narrow, float *ret_values, char *error)
+int checkpoint_read_elements(const struct safetensors *source,
+			     const struct safetensors_tensor *tensor, size_t count, void *narrow,
+			     float *ret_values, char *error)
 {
 	bool wide = tensor->type == SAFETENSORS_F32;
 	int r = safetensors_read(source, tensor, wide ? ret_values : narrow, error);
@@ -267,15 +281,37 @@ static bool shape_fits(const struct safetensors_tensor *tensor,
 	return true;
 }
 
+/*
+ * As other programs have it, who write vectors as [C, 1, 1] and linear layers as convolutions:
+ * dimensions of 1 make no difference to where numbers lie.
+ */
+static bool shape_agrees(const struct safetensors_tensor *tensor,
+			 const struct device_param_spec *spec)
+{
+	uint64_t shape[4];
+	unsigned rank = file_shape(spec, shape), own = 0;
+	for (unsigned i = 0; i < tensor->rank; i++) {
+		if (tensor->shape[i] == 1)
+			continue;
+		while (own < rank && shape[own] == 1)
+			own++;
+		if (own == rank || shape[own++] != tensor->shape[i])
+			return false;
+	}
+	while (own < rank && shape[own] == 1)
+		own++;
+	return own == rank;
+}
+
 static int restore_tensor(const struct safetensors *source, const char *path,
 			  const struct safetensors_tensor *tensor, struct device_param *param,
 			  enum device_slot slot, struct staging *staging, char *error)
 {
 	const struct device_param_spec *spec = device_param_spec(param);
 	bool convolution = spec->kind == DEVICE_CONV_WEIGHT;
-	int r = read_elements(source, tensor, device_param_elements(param),
-			      convolution ? staging->host : staging->file,
-			      convolution ? staging->file : staging->host, error);
+	int r = checkpoint_read_elements(source, tensor, device_param_elements(param),
+					 convolution ? staging->host : staging->file,
+					 convolution ? staging->file : staging->host, error);
 	if (r)
 		return r;
 	if (convolution)
@@ -322,11 +358,6 @@ int checkpoint_restore_tensors(const struct safetensors *source, const char *pat
 	return r;
 }
 
-static bool is_head(const struct device_param_spec *spec)
-{
-	return strncmp(spec->name, "fc.", 3) == 0;
-}
-
 /*
  * Whether the file has the model's tensors, but for the last layer, with that before their names.
  */
@@ -338,7 +369,7 @@ static bool has_behind(const struct safetensors *source, const struct device_par
 		const struct device_param_spec *spec =
 			device_param_spec(device_params_at(params, i));
 		snprintf(name, sizeof(name), "%.*s%s", (int)length, prefix, spec->name);
-		if (!is_head(spec) && !safetensors_find(source, name))
+		if (!names_head(spec->name) && !safetensors_find(source, name))
 			return false;
 	}
 	return true;
@@ -394,7 +425,7 @@ static void find_strangers(const struct safetensors *source, const struct device
 		const char *name = safetensors_at(source, i)->name;
 		size_t length = strlen(name), end = strlen(counter);
 		bool known = (length > end && strcmp(name + length - end, counter) == 0) ||
-			     device_params_find(params, name) || of_training(name);
+			     names_know(params, source, name) || of_training(name);
 		if (!known && !rest->strangers++)
 			snprintf(rest->stranger, sizeof(rest->stranger), "%s", name);
 	}
@@ -402,13 +433,16 @@ static void find_strangers(const struct safetensors *source, const struct device
 
 static int import_param(const struct safetensors *source, const char *path,
 			const struct device_params *params, struct device_param *param,
-			struct staging *staging, bool *head_kept, char *error)
+			struct staging *staging, struct checkpoint_rest *rest, char *error)
 {
 	const struct device_param_spec *spec = device_param_spec(param);
-	const struct safetensors_tensor *tensor = safetensors_find(source, spec->name);
-	bool head = is_head(spec);
+	const char *layout;
+	const struct safetensors_tensor *tensor = names_find(source, spec->name, &layout);
+	bool head = names_head(spec->name);
+	if (layout)
+		rest->layout = layout;
 	if (!tensor && head) {
-		*head_kept = true;
+		rest->head_kept = true;
 		return 0;
 	}
 	if (!tensor && spec->constant)
@@ -419,11 +453,15 @@ static int import_param(const struct safetensors *source, const char *path,
 	    tensor->type != SAFETENSORS_BF16)
 		return checkpoint_fail(error, -EBADMSG,
 				       "%s: tensor %s is %s, expected F32, F16 or BF16", path,
-				       spec->name, safetensors_type_name(tensor->type));
-	if (!shape_fits(tensor, spec)) {
+				       tensor->name, safetensors_type_name(tensor->type));
+	if (!shape_agrees(tensor, spec)) {
+		int r = checkpoint_import_positions(source, tensor, param, error);
+		rest->resized |= !r;
+		if (r != -ENOENT)
+			return r;
 		if (!head)
 			return fail_shape(path, tensor, spec, error);
-		*head_kept = true;
+		rest->head_kept = true;
 		return 0;
 	}
 	int r = restore_tensor(source, path, tensor, param, DEVICE_VALUE, staging, error);
@@ -448,8 +486,8 @@ int checkpoint_import(const char *path, struct device_params *params,
 	if (r)
 		checkpoint_fail(error, r, "out of memory");
 	for (size_t i = 0; i < device_params_count(params) && !r; i++)
-		r = import_param(source, path, params, device_params_at(params, i), &staging,
-				 &rest.head_kept, error);
+		r = import_param(source, path, params, device_params_at(params, i), &staging, &rest,
+				 error);
 	find_strangers(source, params, &rest);
 	if (!r)
 		*ret_rest = rest;

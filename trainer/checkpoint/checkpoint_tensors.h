@@ -36,3 +36,15 @@ int checkpoint_write_tensors(const char *path, struct device_params *params,
  */
 int checkpoint_restore_tensors(const struct safetensors *source, const char *path,
 			       struct device_params *params, char *error);
+
+/* Elements of a floating-point tensor as floats; `narrow` has room for what is to be widened. */
+int checkpoint_read_elements(const struct safetensors *source,
+			     const struct safetensors_tensor *tensor, size_t count, void *narrow,
+			     float *ret_values, char *error);
+/*
+ * Position embeddings of another size than the model's, resized (trainer/device/positions.h).
+ * -ENOENT: they are none, or not of a square.
+ */
+int checkpoint_import_positions(const struct safetensors *source,
+				const struct safetensors_tensor *tensor, struct device_param *param,
+				char *error);

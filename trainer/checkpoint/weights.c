@@ -1,5 +1,6 @@
 #include "trainer/checkpoint/weights.h"
 #include "trainer/checkpoint/checkpoint_tensors.h"
+#include "trainer/checkpoint/names.h"
 
 #include <errno.h>
 #include <math.h>
@@ -59,9 +60,7 @@ int weights_read(const char *path, struct weights_facts *ret_facts, char *error)
 	int r = safetensors_open(path, &source, error);
 	if (r)
 		return r;
-	const struct safetensors_tensor *head = safetensors_find(source, "fc.weight");
-	if (head && head->rank && head->shape[0] <= UINT32_MAX)
-		facts.classes = (uint32_t)head->shape[0];
+	facts.classes = names_classes(source);
 	r = read_normalisation(source, &facts, error);
 	if (!r)
 		r = read_names(source, &facts, error);

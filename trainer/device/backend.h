@@ -37,10 +37,12 @@ struct device_ops {
 	int (*fed)(struct device_graph *graph, uint64_t ticket, bool wait);
 	int (*step)(struct device_graph *graph, const struct device_hyper *hyper,
 		    uint64_t *ret_step);
+	int (*forward)(struct device_graph *graph, bool moves_statistics, uint64_t *ret_step);
 	int (*evaluate)(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step);
 	int (*results)(struct device_graph *graph, uint64_t step, bool wait,
 		       struct device_results *ret_results);
 	int (*logits)(struct device_graph *graph, float *ret_logits);
+	int (*losses)(struct device_graph *graph, float *ret_losses);
 	int (*value_read)(struct device_graph *graph, const struct device_value *value,
 			  enum device_slot slot, float *ret_values);
 	int (*value_write)(struct device_graph *graph, const struct device_value *value,
@@ -70,10 +72,11 @@ struct device_params {
 	bool allocated;
 	bool has_optimizer;
 	struct device_optimizer_spec optimizer;
+	bool perturbed; /* values are, by a step before; the next update restores them */
 	void *backend;
 };
 
-/* Elements that one of a weight's outputs has; 0: the parameter is a vector. */
+/* Elements that one of a weight's outputs has; 0: the parameter is no weight. */
 uint32_t device_param_row(const struct device_param *param);
 /* Whether a store has the slot, for all that it holds or but for its buffers. */
 bool device_params_have(const struct device_params *params, enum device_slot slot);
@@ -89,9 +92,13 @@ bool device_param_trains(const struct device_param *param);
 #define DEVICE_NODES(X)                                                                            \
 	X(INPUT, input)                                                                            \
 	X(CONV, conv)                                                                              \
-	X(LINEAR, linear) /* a 1 x 1 convolution too: x is seen as [n][1][1][h w c] */             \
+	X(LINEAR, linear) /* a 1 x 1 convolution too: x is seen as rows of the weight's inputs */  \
 	X(NORM, norm)                                                                              \
 	X(LAYER_NORM, layer_norm)                                                                  \
+	X(ATTENTION, attention)                                                                    \
+	X(TOKENS, tokens)                                                                          \
+	X(TAKE, take)                                                                              \
+	X(SCALE_ADD, scale_add)                                                                    \
 	X(MAX_POOL, max_pool)                                                                      \
 	X(AVERAGE_POOL, average_pool)                                                              \
 	X(GLOBAL_AVERAGE_POOL, global_average_pool)                                                \
@@ -105,9 +112,9 @@ enum device_node_kind {
 #undef NODE
 };
 
-#define DEVICE_NODE_INPUTS  2
-#define DEVICE_NODE_PARAMS  6
-#define DEVICE_NODE_OUTPUTS 3
+#define DEVICE_NODE_INPUTS  3
+#define DEVICE_NODE_PARAMS  8
+#define DEVICE_NODE_OUTPUTS 4
 
 /*
  * Operands are arrays to whoever walks all of them and have names by their role to whoever knows
@@ -121,7 +128,7 @@ struct device_node {
 	union {
 		struct device_value *inputs[DEVICE_NODE_INPUTS];
 		struct {
-			struct device_value *x, *residual;
+			struct device_value *x, *residual, *gate;
 		};
 	};
 	union {
@@ -129,6 +136,7 @@ struct device_node {
 		struct {
 			struct device_param *weight, *bias;
 			struct device_param *gamma, *beta, *running_mean, *running_var;
+			struct device_param *positions, *class_token;
 		};
 	};
 	union {
@@ -137,6 +145,8 @@ struct device_node {
 			struct device_value *y; /* the loss's is its x */
 			/* saved: a number for each row of channels */
 			struct device_value *mean, *deviation;
+			/* saved: [n][heads][h][w], of the exponentials of a query's scores */
+			struct device_value *log_sum;
 		};
 	};
 	bool backward; /* planned: takes part in it, since the gradient of an output is computed */
@@ -144,6 +154,7 @@ struct device_node {
 	struct {
 		float epsilon, momentum;
 		bool synchronized;
+		bool fixed; /* by running statistics that are frozen, in training too */
 	} norm;
 	enum device_activation activation;
 	/* further attributes, by kind */
@@ -151,9 +162,22 @@ struct device_node {
 		struct {
 			uint32_t window_h, window_w, stride, pad;
 			uint32_t pad_extra;
-			uint32_t groups; /* of convolutions and linear layers */
-		};                       /* convolutions, linear layers and pools */
+			uint32_t groups;  /* of convolutions and linear layers */
+			bool by_position; /* linear layers */
+		};                        /* convolutions, linear layers and pools */
+		uint32_t side;     /* of position embeddings; 0: x's, which are not resized */
+		uint32_t position; /* that is taken */
+		struct {
+			/* probabilities; 0 in evaluation */
+			float drop_path, dropout;
+			uint32_t layer; /* whose draws these are: of its name */
+		} scale;
 		struct device_input_spec input;
+		struct {
+			uint32_t heads;
+			float dropout;  /* 0 in evaluation */
+			uint32_t layer; /* whose draws these are: of its name */
+		} attention;
 		struct device_loss_spec loss;
 	};
 };
@@ -185,6 +209,7 @@ struct device_graph {
 	struct device_value **values; /* [value_count] */
 	uint32_t value_count, value_capacity;
 	struct device_node *input, *loss; /* or NULL */
+	float *class_weights;             /* the loss's, or NULL */
 	int failure;                      /* of recording */
 	char error[DEVICE_ERROR_MAX];
 	bool planned;
@@ -199,9 +224,38 @@ unsigned device_node_reads(const struct device_node *node, const struct device_v
 
 /*
  * Multiplications and additions of the node's matrix product, forward; the gradients of its data
- * and of its weights take as many each. 0: it is none.
+ * and of its weights take as many each. Attention is two products of data, whose four gradients
+ * take twice as many; what computes scores anew does more. 0: it is none.
  */
 double device_node_flops(const struct device_node *node);
+
+/*
+ * Whether the loss is what most nets have: softmax of one label each, without class weights.
+ * Backends have a kernel for that and one for all that there is.
+ */
+bool device_loss_is_plain(const struct device_loss_spec *loss);
+/* Whether its sum is divided by the sum of the labels' class weights. */
+bool device_loss_is_weighted(const struct device_loss_spec *loss);
+/*
+ * What a step is told of its targets: arrays over the graph's n samples in one piece of memory, of
+ * so many 4-byte words a sample.
+ */
+struct device_target_arrays {
+	int32_t *labels;  /* [n]; outside 0..classes-1: none */
+	int32_t *labels2; /* [n] with two labels, else NULL; and the first one's share: */
+	float *shares;    /* at least a half */
+	float *targets;   /* [n][classes] with dense targets, else NULL */
+};
+size_t device_target_words(const struct device_graph *graph);
+/* Where they are; words NULL: nowhere. */
+struct device_target_arrays device_target_arrays(const struct device_graph *graph, void *words);
+/* Fills them; samples that the batch has not have no label and zeros. */
+void device_targets_fill(const struct device_graph *graph, const struct device_batch *batch,
+			 void *ret_words);
+
+struct positions_size; /* positions.h */
+/* Of tokens. False: their position embeddings are of x's size as they are. */
+bool device_node_resizes(const struct device_node *node, struct positions_size *ret_size);
 
 /* Elements of a shape. */
 uint64_t device_shape_elements(struct device_shape shape);

@@ -1,7 +1,9 @@
 /* Opening devices, and the calls of device.h that only check and pass on. */
 #include "trainer/device/backend.h"
+#include "trainer/device/resample.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -168,10 +170,58 @@ size_t device_element_size(enum device_element element)
 	return element == DEVICE_ELEMENT_U8 ? 1 : element == DEVICE_ELEMENT_F32 ? 4 : 2;
 }
 
+/* Of two labels. */
+static int check_shares(const struct device_graph *graph, const struct device_batch *batch)
+{
+	if (!batch->labels2 != !batch->shares)
+		return device_fail(graph->device, -EINVAL,
+				   "the batch has second labels without shares, or these without "
+				   "those");
+	for (uint32_t i = 0; batch->shares && i < batch->count; i++)
+		if (!(batch->shares[i] >= 0 && batch->shares[i] <= 1))
+			return device_fail(graph->device, -EINVAL,
+					   "sample %u of the batch has %g of its label", i,
+					   (double)batch->shares[i]);
+	return 0;
+}
+
+static int check_dense(const struct device_graph *graph, const struct device_batch *batch)
+{
+	uint32_t classes = graph->loss->x->shape.c;
+	size_t count = (size_t)batch->count * classes;
+
+	if (!batch->targets)
+		return device_fail(graph->device, -EINVAL,
+				   "the batch has no targets, the graph's loss takes dense ones");
+	for (size_t i = 0; i < count; i++)
+		if (!(batch->targets[i] >= 0) || !isfinite(batch->targets[i]))
+			return device_fail(graph->device, -EINVAL,
+					   "sample %zu of the batch has the target %g for class "
+					   "%zu",
+					   i / classes, (double)batch->targets[i], i % classes);
+	return 0;
+}
+
+static int check_targets(const struct device_graph *graph, const struct device_batch *batch)
+{
+	const struct device_node *loss = graph->loss;
+
+	if ((batch->labels2 || batch->shares) && (!loss || loss->loss.targets != DEVICE_TWO_LABELS))
+		return device_fail(graph->device, -EINVAL,
+				   "the batch has second labels, the graph's loss takes none");
+	if (batch->targets && (!loss || loss->loss.targets != DEVICE_DENSE))
+		return device_fail(graph->device, -EINVAL,
+				   "the batch has dense targets, the graph's loss takes none");
+	if (loss && loss->loss.targets == DEVICE_DENSE)
+		return check_dense(graph, batch);
+	return check_shares(graph, batch);
+}
+
 static int check_batch(const struct device_graph *graph, const struct device_batch *batch)
 {
 	struct device *device = graph->device;
 	struct device_shape shape;
+	int r;
 
 	if (!graph->planned || !graph->input)
 		return device_fail(device, -EINVAL, "a batch was fed to a graph that %s",
@@ -196,7 +246,8 @@ static int check_batch(const struct device_graph *graph, const struct device_bat
 			device, -EINVAL,
 			"u8 batches are normalised for up to 4 channels, the graph has %u",
 			shape.c);
-	return 0;
+	r = device_changes_check(graph, batch);
+	return r < 0 ? r : check_targets(graph, batch);
 }
 
 int device_feed(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket)
@@ -213,12 +264,33 @@ int device_fed(struct device_graph *graph, uint64_t ticket, bool wait)
 
 int device_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step)
 {
+	int r;
+
 	if (!graph->planned || graph->options.mode != DEVICE_TRAIN)
 		return device_fail(graph->device, -EINVAL, "a step needs a planned training graph");
 	if (!graph->params->has_optimizer)
 		return device_fail(graph->device, -EINVAL,
 				   "a step needs a store with an optimizer");
-	return graph->device->ops->step(graph, hyper, ret_step);
+	if (hyper && hyper->perturb > 0) {
+		if (!graph->params->optimizer.perturbs || graph->params->perturbed)
+			return device_fail(graph->device, -EINVAL,
+					   "the parameters %s, so they cannot be perturbed",
+					   graph->params->perturbed
+						   ? "are perturbed already"
+						   : "have no slot to be saved to");
+	}
+	r = graph->device->ops->step(graph, hyper, ret_step);
+	if (r == 0 && hyper)
+		graph->params->perturbed = hyper->perturb > 0;
+	return r;
+}
+
+int device_forward(struct device_graph *graph, bool moves_statistics, uint64_t *ret_step)
+{
+	if (!graph->planned || graph->options.mode != DEVICE_TRAIN)
+		return device_fail(graph->device, -EINVAL,
+				   "a forward pass alone needs a planned training graph");
+	return graph->device->ops->forward(graph, moves_statistics, ret_step);
 }
 
 int device_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step)
@@ -226,12 +298,12 @@ int device_evaluate(struct device_graph *graph, enum device_slot weights, uint64
 	if (!graph->planned || graph->options.mode != DEVICE_EVAL)
 		return device_fail(graph->device, -EINVAL,
 				   "evaluation needs a planned evaluation graph");
-	if (weights != DEVICE_VALUE && weights != DEVICE_EMA)
+	if (weights != DEVICE_VALUE && weights != DEVICE_EMA && weights != DEVICE_SWA)
 		return device_fail(graph->device, -EINVAL,
-				   "evaluation takes the values or the EMA");
-	if (weights == DEVICE_EMA &&
-	    !(graph->params->has_optimizer && graph->params->optimizer.ema))
-		return device_fail(graph->device, -EINVAL, "the parameters have no EMA");
+				   "evaluation takes the values, the EMA or the SWA");
+	if (!device_params_have(graph->params, weights))
+		return device_fail(graph->device, -EINVAL, "the parameters have no %s",
+				   weights == DEVICE_EMA ? "EMA" : "SWA");
 	return graph->device->ops->evaluate(graph, weights, ret_step);
 }
 
@@ -245,6 +317,12 @@ int device_results(struct device_graph *graph, uint64_t step, bool wait,
 int device_logits(struct device_graph *graph, float *ret_logits)
 {
 	return graph->planned && graph->loss ? graph->device->ops->logits(graph, ret_logits)
+					     : -EINVAL;
+}
+
+int device_losses(struct device_graph *graph, float *ret_losses)
+{
+	return graph->planned && graph->loss ? graph->device->ops->losses(graph, ret_losses)
 					     : -EINVAL;
 }
 

@@ -34,6 +34,7 @@
 #ifndef TRAINER_DEVICE_H
 #define TRAINER_DEVICE_H
 
+#include "trainer/device/optimizers/averages.h"
 #include "trainer/device/optimizers/optimizers.h"
 
 #include <stdbool.h>
@@ -44,6 +45,7 @@
 /* bytes of a parameter's or operation's name, terminator included */
 #define DEVICE_NAME_MAX    128
 #define DEVICE_GROUPS_MAX  16 /* parameter groups with a learning rate and decay of their own */
+#define DEVICE_STARTS_MAX  8  /* times from which on parameters are trained */
 #define DEVICE_RESULTS_MAX 64 /* results of a graph's last so many steps can be asked for */
 
 enum device_precision {
@@ -60,7 +62,9 @@ enum device_precision {
 enum device_activation {
 	DEVICE_IDENTITY = 0,
 	DEVICE_RELU = 1,
-	DEVICE_GELU = 2 /* exact: x * Phi(x) */
+	DEVICE_GELU = 2,     /* exact: x * Phi(x) */
+	DEVICE_LOGISTIC = 3, /* the sigmoid, 1 / (1 + e^-x), of gates */
+	DEVICE_ACTIVATIONS
 };
 
 enum device_mode {
@@ -74,6 +78,7 @@ enum device_param_kind {
 	DEVICE_VECTOR = 3,        /* [C]: bias, gamma, beta */
 	/* [C]: running mean and variance: no gradient, no optimizer; averaged with the EMA */
 	DEVICE_BUFFER = 4,
+	DEVICE_EMBEDDING = 5, /* [T][C]: one for each of T tokens, added as it is */
 };
 
 /* The tensors a parameter consists of, all of its shape. */
@@ -85,6 +90,10 @@ enum device_slot {
 	DEVICE_GRAD = 1,
 	DEVICE_STATE = 2, /* first of the optimizer's, as many as its row says; zero at first */
 	DEVICE_EMA = DEVICE_STATE + DEVICE_STATES_MAX, /* moving average of DEVICE_VALUE */
+	DEVICE_SAVED, /* DEVICE_VALUE as it was before a perturbation; not for buffers */
+#define SLOT(constant, ...) DEVICE_##constant,
+	DEVICE_AVERAGES(SLOT) /* what follows DEVICE_VALUE */
+#undef SLOT
 	DEVICE_SLOTS,
 };
 
@@ -194,6 +203,8 @@ struct device_param_spec {
 	enum device_param_kind kind;
 	uint32_t shape[4]; /* as the kind says, unused ones 0 */
 	uint32_t group;    /* < DEVICE_GROUPS_MAX: index into device_hyper's arrays */
+	float lr_factor;   /* on the learning rate of its group; 0 counts as 1 */
+	uint32_t start;    /* < DEVICE_STARTS_MAX: index into device_hyper.begun */
 	bool frozen;       /* no gradient is computed, no update made */
 	/* frozen, and part of the network's description: files need not have it */
 	bool constant;
@@ -209,7 +220,11 @@ struct device_optimizer_spec {
 	 * w -= lr * decay * w (Loshchilov and Hutter, SGDW)
 	 */
 	bool coupled_decay;
-	bool ema; /* keep DEVICE_EMA */
+	bool ema;      /* keep DEVICE_EMA */
+	bool perturbs; /* keep DEVICE_SAVED: device_hyper.perturb may be set */
+#define KEEP(constant, name, ...) bool name;
+	DEVICE_AVERAGES(KEEP) /* keep that average */
+#undef KEEP
 	/* of the gradient of each of a weight's outputs, the mean is subtracted (Yong et al. 2020)
 	 */
 	bool centralize;
@@ -228,6 +243,11 @@ struct device_hyper {
 	DEVICE_OPTIMIZER_KEYS(NUMBER, DEVICE_NO_KEY)
 #undef NUMBER
 	/*
+	 * by start: updates that had been made when such parameters began to be trained, from which
+	 * Adam's corrections count; 0: from the first
+	 */
+	uint64_t begun[DEVICE_STARTS_MAX];
+	/*
 	 * ema = decay * ema + (1 - decay) * w, after the update; 0 copies, as the store's first
 	 * update does in any case; 1 leaves it alone
 	 */
@@ -239,6 +259,19 @@ struct device_hyper {
 	bool lookahead;
 	float grad_scale; /* multiplies gradients first: 1 / micro-batches. 0 counts as 1 */
 	float clip_norm;  /* largest global L2 norm of the scaled gradients; 0: no clipping */
+	/*
+	 * above 0: in place of an update, values move by this norm along the gradient, which is
+	 * dropped (optimizers/perturb.h). Steps from then on leave running statistics alone, until
+	 * the next update, which is of the values as they were
+	 */
+	float perturb;
+	/*
+	 * how far each average moves to the values after the update, be it made or skipped: average
+	 * += share (value - average); 1 copies, 0 leaves it alone
+	 */
+#define SHARE(constant, name, ...) float name;
+	DEVICE_AVERAGES(SHARE)
+#undef SHARE
 };
 
 /* Counters of a store, for checkpoints: the rest of its state are the slots. */
@@ -257,6 +290,15 @@ void device_params_free(struct device_params *params); /* accepts NULL */
  */
 int device_param_add(struct device_params *params, const struct device_param_spec *spec,
 		     struct device_param **ret_param);
+/* Sets its lr_factor, above 0. -EBUSY: already allocated. */
+int device_param_scale_rate(struct device_param *param, float lr_factor);
+/*
+ * Whether updates leave it alone (spec.frozen); of a buffer, whether norms do. Graphs that are
+ * planned go on as they were: plan those anew that are for training.
+ */
+void device_param_freeze(struct device_param *param, bool frozen);
+/* Sets its start, before the store is allocated. */
+void device_param_set_start(struct device_param *param, uint32_t start);
 /*
  * Allocates every slot, zero-filled, and closes the store to additions. optimizer NULL: evaluation
  * only (DEVICE_VALUE alone).
@@ -274,6 +316,8 @@ size_t device_param_elements(const struct device_param *param); /* product of it
 size_t device_params_largest(const struct device_params *params);
 /* NULL: evaluation only. */
 const struct device_optimizer *device_params_optimizer(const struct device_params *params);
+/* Whether what the slot holds counts from update to update, and so belongs into a checkpoint. */
+bool device_slot_lasts(enum device_slot slot);
 /* Whether an allocated parameter has the slot. */
 bool device_param_has(const struct device_param *param, enum device_slot slot);
 /*
@@ -319,14 +363,22 @@ struct device_input_spec {
 	struct device_shape shape;
 	float mean[4], std[4]; /* per channel in 0..255, for u8 batches: (x - mean) / std */
 	bool gradient;         /* compute the gradient of the input too (tests) */
+	/*
+	 * batches may be of another size, have rows and columns left out, and blend their samples
+	 * (struct device_batch); else they are as they are, which is faster
+	 */
+	bool resamples;
 };
 /* The batch as the loop feeds it, normalised: [n][h][w][c]. One per graph. */
 struct device_value *device_input(struct device_graph *graph, const struct device_input_spec *spec);
 
 struct device_norm {
-	struct device_param *gamma, *beta;               /* [K] */
-	struct device_param *running_mean, *running_var; /* [K], buffers */
-	float epsilon;                                   /* added to the variance; 1e-5 usually */
+	struct device_param *gamma, *beta; /* [K] */
+	/*
+	 * [K], buffers; both frozen: training normalises by them, as evaluation does, and they stay
+	 */
+	struct device_param *running_mean, *running_var;
+	float epsilon; /* added to the variance; 1e-5 usually */
 	/*
 	 * running = (1 - momentum) * running + momentum * batch; the variance unbiased there,
 	 * biased in the batch; 0.1 usually
@@ -384,6 +436,44 @@ struct device_layer_norm_spec {
 struct device_value *device_layer_norm(struct device_graph *graph, struct device_value *x,
 				       const struct device_layer_norm_spec *spec);
 
+struct device_attention_spec {
+	const char *name;
+	uint32_t heads; /* that a third of qkv's channels is a multiple of */
+	/*
+	 * the probability that a key counts as 0 for a query of a head, all others as 1 / (1 - p)
+	 * of their probabilities; in evaluation all are as they are
+	 */
+	float dropout;
+};
+/*
+ * Attention of a sample's T = h w positions to each other, head by head (Vaswani et al. 2017,
+ * section 3.2, arXiv:1706.03762): y = softmax(q k^T / sqrt(D)) v. qkv [n][h][w][3 heads D] as one
+ * linear layer makes it: q, k and v outermost, then heads; the result is [n][h][w][heads D]. T x T
+ * matrices are never kept: backward computes them anew from the logarithms of sums of exponentials.
+ */
+struct device_value *device_attention(struct device_graph *graph, struct device_value *qkv,
+				      const struct device_attention_spec *spec);
+
+struct device_tokens_spec {
+	const char *name;
+	/*
+	 * [T][c], T = h * w, and 1 with a class token; of a `side` that is not 0: side * side, to
+	 * be resized where x is of another size (positions.h)
+	 */
+	struct device_param *positions;
+	uint32_t side;
+	struct device_param *class_token; /* [1][c], becomes the first; NULL: none */
+};
+/*
+ * x [n][h][w][c] -> [n][1][T][c]: its positions, row by row, as tokens, each with an embedding of
+ * its place added (Dosovitskiy et al. 2020, arXiv:2010.11929, section 3.1).
+ */
+struct device_value *device_tokens(struct device_graph *graph, struct device_value *x,
+				   const struct device_tokens_spec *spec);
+/* [n][h][w][c] -> [n][1][1][c]: one of its positions, which count row by row, from 0. */
+struct device_value *device_take(struct device_graph *graph, const char *name,
+				 struct device_value *x, uint32_t position);
+
 struct device_pool_spec {
 	const char *name;
 	/* both ways; pad < window. Maximum ignores padding; average counts only what lies inside */
@@ -402,27 +492,86 @@ struct device_value *device_global_max_pool(struct device_graph *graph, const ch
 
 struct device_linear_spec {
 	const char *name;
-	struct device_param *weight; /* [O][I], I = h * w * c of x, in that order */
-	struct device_param *bias;   /* [O] or NULL */
+	/* [O][I], I = h * w * c of x, in that order; by position I = c */
+	struct device_param *weight;
+	struct device_param *bias;     /* [O] or NULL */
+	bool by_position;              /* the same layer at each position, as tokens have it */
+	struct device_value *residual; /* shaped as the result, or NULL */
 	enum device_activation activation;
 };
-/* x [n][h][w][c] -> [n][1][1][O] */
+/*
+ * y = activation(x weight^T + bias + residual): x [n][h][w][c] -> [n][1][1][O], by position
+ * [n][h][w][O].
+ */
 struct device_value *device_linear(struct device_graph *graph, struct device_value *x,
 				   const struct device_linear_spec *spec);
 
+struct device_scale_add_spec {
+	const char *name;
+	struct device_value *residual; /* as x, or NULL: 0 */
+	/* what x is multiplied by, where it is given: */
+	struct device_param *gamma; /* [c] of x (LayerScale: Touvron et al. 2021, section 2.3) */
+	/* [n][1][1][c] of x (squeeze and excite: Hu et al. 2018, section 3) */
+	struct device_value *gate;
+	/*
+	 * the probability that a sample's x counts as 0, all others as 1 / (1 - p) of theirs
+	 * (stochastic depth: Huang et al. 2016); in evaluation all are as they are, here and below
+	 */
+	float drop_path;
+	float dropout; /* the same of each element by itself (Srivastava et al. 2014) */
+	enum device_activation activation; /* identity or ReLU */
+};
+/* y = activation(residual + s x), s the product of what is given. */
+struct device_value *device_scale_add(struct device_graph *graph, struct device_value *x,
+				      const struct device_scale_add_spec *spec);
+
+/* What a sample loses; t is its target by class, z are its logits. */
+enum device_loss_kind {
+	DEVICE_SOFTMAX = 0, /* cross-entropy: - sum of t log softmax(z) */
+	/*
+	 * binary cross-entropy of each class by itself, - t log sigmoid(z) - (1 - t) log(1 -
+	 * sigmoid(z)), mean over the classes
+	 */
+	DEVICE_SIGMOID = 1,
+	/*
+	 * Kullback-Leibler divergence, sum of t (log t - log softmax(z / temperature)), times
+	 * temperature^2, so that gradients do not shrink with it (Hinton et al. 2015)
+	 */
+	DEVICE_KL = 2,
+};
+
+/* Where targets come from. */
+enum device_targets {
+	DEVICE_LABELS = 0,     /* 1 for the sample's label, 0 for others */
+	DEVICE_TWO_LABELS = 1, /* share for its label, 1 - share for its second one */
+	DEVICE_DENSE = 2,      /* a number for each class: struct device_batch.targets */
+};
+
 struct device_loss_spec {
 	const char *name;
-	float smoothing;   /* of labels: target = (1 - smoothing) * onehot + smoothing / classes */
+	float smoothing;   /* of targets: (1 - smoothing) * target + smoothing / classes */
 	float logit_scale; /* logits are multiplied by it first; 0 counts as 1 */
+	enum device_loss_kind kind;
+	enum device_targets targets;
+	float temperature; /* DEVICE_KL; 0 counts as 1 */
+	/*
+	 * [classes], copied: each class's part of the loss is multiplied by it, but not with
+	 * DEVICE_KL. NULL: all are 1
+	 */
+	const float *class_weights;
 };
 /*
- * Softmax cross-entropy on logits [n][1][1][classes] against the batch's labels, mean over the
- * samples that have one (in training: of the global batch, so that ranks weigh by how many they
- * have), with the counts of samples whose label is among the 1 and 5 largest logits (ties go to the
- * lower class). Ends a graph. -1 from the feed: no label. Returns logits.
+ * The loss of logits [n][1][1][classes] against the batch's targets, mean over the samples that
+ * have one (in training: of the global batch, so that ranks weigh by how many they have), with the
+ * counts of samples whose label is among the 1 and 5 largest logits (ties go to the lower class).
+ * Of two labels the one with the larger share is that label, with dense targets the class with the
+ * largest unless the batch has labels. Softmax with class weights and labels, one or two, is
+ * divided by the sum of the labels' weights instead of the number of samples, as
+ * torch.nn.CrossEntropyLoss is. Ends a graph. -1 from the feed: no label, no loss, no gradient.
+ * Returns logits.
  */
-struct device_value *device_softmax_loss(struct device_graph *graph, struct device_value *logits,
-					 const struct device_loss_spec *spec);
+struct device_value *device_loss(struct device_graph *graph, struct device_value *logits,
+				 const struct device_loss_spec *spec);
 
 /*
  * Chooses kernels, lays out the arena, allocates it, prepares everything. -EINVAL: recording went
@@ -496,6 +645,30 @@ int device_register_host(struct device *device, const void *memory, size_t bytes
  */
 void device_unregister_host(struct device *device, const void *memory);
 
+#define DEVICE_SHRINK_MAX 4 /* images may be so many times as high and wide as the input */
+
+/* What a sample takes of another of its batch: in a box all, elsewhere a share. */
+struct device_blend {
+	uint32_t partner; /* its index in the batch; perhaps its own */
+	float share;      /* of its own pixels outside the box, 0..1; the rest is the partner's */
+	/* of the input: rows top to bottom - 1, columns left to right - 1; may be empty */
+	uint32_t top, bottom, left, right;
+};
+
+/*
+ * What random draws of a training step depend on, beside the layer: the same numbers, the same
+ * draws, on every device.
+ */
+struct device_draws {
+	uint64_t seed;
+	uint64_t step;  /* of the update that the batch is for, in all its parts */
+	uint32_t first; /* of the batch's samples, in the global batch */
+};
+
+/*
+ * Images and labels may lie in memory that others can change, such as a feed's ring: each label is
+ * read once, and checked in the copy. All else is the caller's own.
+ */
 struct device_batch {
 	const void *images;    /* [count][h][w][channels], dense, of element */
 	const int32_t *labels; /* [count], -1: none; NULL: none at all */
@@ -505,6 +678,32 @@ struct device_batch {
 	/* DEVICE_ELEMENT_U8 is normalised, the others are taken as they are */
 	enum device_element element;
 	bool flip; /* mirror left to right (test-time augmentation) */
+	/*
+	 * DEVICE_TWO_LABELS: [count] each, the second label and the first one's share, 0..1; both
+	 * NULL: every sample has one label. -1: that sample has one
+	 */
+	const int32_t *labels2;
+	const float *shares;
+	/*
+	 * DEVICE_DENSE: [count][classes], finite and at least 0; the labels then only say what is
+	 * right, and without them, or where one is -1, it is the largest target
+	 */
+	const float *targets;
+	/*
+	 * The following need device_input_spec.resamples. Arithmetic is fp32; a share is of
+	 * normalised pixels, which is the same as of bytes.
+	 *
+	 * Size of the images, 0: the input's. Others are resized, bilinearly with antialiasing, as
+	 * torchvision resizes floats.
+	 */
+	uint32_t height, width;
+	/*
+	 * [h], [w] of the input: rows and columns of the images that it is made of, instead of
+	 * resizing that way; NULL: none
+	 */
+	const uint32_t *rows, *columns;
+	const struct device_blend *blends; /* [count], after resizing; NULL: none */
+	struct device_draws draws;         /* training graphs with operations that draw */
 };
 
 /*
@@ -526,8 +725,13 @@ int device_fed(struct device_graph *graph, uint64_t ticket, bool wait);
  */
 int device_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step);
 /*
- * Queues forward with running statistics and the weights of `weights` (DEVICE_VALUE or DEVICE_EMA);
- * an evaluation graph only.
+ * Queues a training graph's forward pass alone, with the statistics of the batch: for its loss, and
+ * with moves_statistics also to move the running ones. Gradients summed so far stay.
+ */
+int device_forward(struct device_graph *graph, bool moves_statistics, uint64_t *ret_step);
+/*
+ * Queues forward with running statistics and the weights of `weights` (DEVICE_VALUE, DEVICE_EMA or
+ * an average that has buffers); an evaluation graph only.
  */
 int device_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step);
 
@@ -551,6 +755,11 @@ int device_results(struct device_graph *graph, uint64_t step, bool wait,
 		   struct device_results *ret_results);
 /* Logits of the last step, before logit_scale: [n][classes]. Waits. */
 int device_logits(struct device_graph *graph, float *ret_logits);
+/*
+ * The last step's loss by sample, [n], of this rank: 0 where there is no target; with class weights
+ * as it is weighted, before any division. Waits. -EINVAL: the graph has no loss.
+ */
+int device_losses(struct device_graph *graph, float *ret_losses);
 
 /*
  * A whole value or its gradient as dense fp32 [n][h][w][c], after a step; waits. Only what the

@@ -1,5 +1,6 @@
 /* Recording a graph: what every backend shares. Shapes are inferred and checked here. */
 #include "trainer/device/backend.h"
+#include "trainer/device/positions.h"
 
 #include <errno.h>
 #include <math.h>
@@ -42,6 +43,7 @@ void device_graph_free(struct device_graph *graph)
 		free(graph->values[i]);
 	free(graph->nodes);
 	free(graph->values);
+	free(graph->class_weights);
 	free(graph);
 }
 
@@ -145,11 +147,13 @@ static struct device_shape infer_linear(struct device_graph *graph, struct devic
 	const uint32_t *weight = node->weight->spec.shape;
 	struct device_shape x = node->x->shape;
 
-	if (weight[1] != device_shape_elements(x) / x.n)
-		record_failure(graph, -EINVAL, "%s: weight has %u inputs, its input %u x %u x %u",
-			       node->name, weight[1], x.h, x.w, x.c);
+	if (weight[1] != (node->by_position ? x.c : device_shape_elements(x) / x.n))
+		record_failure(graph, -EINVAL, "%s: weight has %u inputs, its input %u x %u x %u%s",
+			       node->name, weight[1], x.h, x.w, x.c,
+			       node->by_position ? ", by position" : "");
 	node->window_h = node->window_w = node->stride = node->groups = 1;
-	return (struct device_shape){x.n, 1, 1, weight[0]};
+	return node->by_position ? (struct device_shape){x.n, x.h, x.w, weight[0]}
+				 : (struct device_shape){x.n, 1, 1, weight[0]};
 }
 
 static struct device_shape infer_same(struct device_graph *graph, struct device_node *node,
@@ -184,6 +188,31 @@ static struct device_shape infer_global(struct device_graph *graph, struct devic
 	return (struct device_shape){x.n, 1, 1, x.c};
 }
 
+/* Keeps a copy, as the caller's may be gone by the first step. */
+static void take_class_weights(struct device_graph *graph, struct device_node *node)
+{
+	struct device_loss_spec *loss = &node->loss;
+	uint32_t classes = node->x->shape.c;
+
+	if (!loss->class_weights)
+		return;
+	if (loss->kind == DEVICE_KL)
+		record_failure(graph, -EINVAL,
+			       "%s: a divergence of distributions has no class weights",
+			       node->name);
+	for (uint32_t i = 0; i < classes; i++)
+		if (!(loss->class_weights[i] >= 0) || !isfinite(loss->class_weights[i]))
+			record_failure(graph, -EINVAL, "%s: class %u has weight %g", node->name, i,
+				       (double)loss->class_weights[i]);
+	graph->class_weights = malloc(classes * sizeof(float));
+	if (!graph->class_weights) {
+		record_failure(graph, -ENOMEM, "%s: out of memory", node->name);
+		return;
+	}
+	memcpy(graph->class_weights, loss->class_weights, classes * sizeof(float));
+	loss->class_weights = graph->class_weights;
+}
+
 static struct device_shape infer_loss(struct device_graph *graph, struct device_node *node,
 				      struct device_shape *ret_further)
 {
@@ -198,9 +227,22 @@ static struct device_shape infer_loss(struct device_graph *graph, struct device_
 	if (!(loss->smoothing >= 0 && loss->smoothing < 1) || !isfinite(loss->logit_scale))
 		record_failure(graph, -EINVAL, "%s: smoothing %g must be in 0..1", node->name,
 			       (double)loss->smoothing);
+	if (loss->kind < DEVICE_SOFTMAX || loss->kind > DEVICE_KL ||
+	    loss->targets < DEVICE_LABELS || loss->targets > DEVICE_DENSE)
+		record_failure(graph, -EINVAL, "%s: loss %d of targets %d is not known", node->name,
+			       (int)loss->kind, (int)loss->targets);
+	if (!(loss->temperature >= 0) || !isfinite(loss->temperature) ||
+	    (loss->temperature != 0 && loss->kind != DEVICE_KL))
+		record_failure(graph, -EINVAL,
+			       "%s: temperature %g must be above 0, and is a divergence's alone",
+			       node->name, (double)loss->temperature);
 	loss->name = node->name;
 	if (loss->logit_scale == 0)
 		loss->logit_scale = 1;
+	if (loss->temperature == 0)
+		loss->temperature = 1;
+	if (!graph->failure)
+		take_class_weights(graph, node);
 	return x;
 }
 
@@ -234,6 +276,98 @@ static struct device_shape infer_layer_norm(struct device_graph *graph, struct d
 	return x;
 }
 
+/* FNV-1a of 32 bits: a layer draws the same in whatever graph of a net it is. */
+static uint32_t layer_of(const char *name)
+{
+	uint32_t hash = 0x811c9dc5;
+
+	for (; *name; name++)
+		hash = (hash ^ (unsigned char)*name) * 0x01000193;
+	return hash;
+}
+
+static bool is_probability(float p)
+{
+	return p >= 0 && p < 1;
+}
+
+static struct device_shape infer_attention(struct device_graph *graph, struct device_node *node,
+					   struct device_shape *ret_further)
+{
+	uint32_t heads = node->attention.heads;
+	struct device_shape x = node->x->shape;
+
+	if (!heads || x.c % 3 || x.c / 3 % heads) {
+		record_failure(graph, -EINVAL,
+			       "%s: attention of %u heads takes 3 x %u x D channels, its input has "
+			       "%u",
+			       node->name, heads, heads, x.c);
+		return x;
+	}
+	if (!is_probability(node->attention.dropout))
+		record_failure(graph, -EINVAL, "%s: dropout %g must be at least 0 and below 1",
+			       node->name, (double)node->attention.dropout);
+	if (graph->options.mode != DEVICE_TRAIN)
+		node->attention.dropout = 0;
+	node->attention.layer = layer_of(node->name);
+	ret_further[OUTPUT(log_sum)] = (struct device_shape){x.n, heads, x.h, x.w};
+	return (struct device_shape){x.n, x.h, x.w, x.c / 3};
+}
+
+static struct device_shape infer_tokens(struct device_graph *graph, struct device_node *node,
+					struct device_shape *ret_further)
+{
+	struct device_shape x = node->x->shape;
+	uint32_t first = node->class_token != NULL, tokens = x.h * x.w + first;
+	uint64_t wanted = node->side ? (uint64_t)node->side * node->side + first : tokens;
+
+	if (node->positions && node->positions->spec.shape[0] != wanted)
+		record_failure(
+			graph, -EINVAL, "%s: there are embeddings of %u positions for %llu tokens",
+			node->name, node->positions->spec.shape[0], (unsigned long long)wanted);
+	if (node->class_token && node->class_token->spec.shape[0] != 1)
+		record_failure(graph, -EINVAL, "%s: there are %u class tokens", node->name,
+			       node->class_token->spec.shape[0]);
+	return (struct device_shape){x.n, 1, tokens, x.c};
+}
+
+static struct device_shape infer_take(struct device_graph *graph, struct device_node *node,
+				      struct device_shape *ret_further)
+{
+	struct device_shape x = node->x->shape;
+
+	if (node->position >= (uint64_t)x.h * x.w)
+		record_failure(graph, -EINVAL, "%s: there is no position %u among %u x %u",
+			       node->name, node->position, x.h, x.w);
+	return (struct device_shape){x.n, 1, 1, x.c};
+}
+
+static struct device_shape infer_scale_add(struct device_graph *graph, struct device_node *node,
+					   struct device_shape *ret_further)
+{
+	struct device_shape x = node->x->shape;
+	struct device_shape g =
+		node->gate ? node->gate->shape : (struct device_shape){x.n, 1, 1, x.c};
+
+	if (g.n != x.n || g.h != 1 || g.w != 1 || g.c != x.c)
+		record_failure(graph, -EINVAL,
+			       "%s: gate is %u x %u x %u x %u, one for each sample and channel of "
+			       "%u x %u x %u x %u is wanted",
+			       node->name, g.n, g.h, g.w, g.c, x.n, x.h, x.w, x.c);
+	if (!is_probability(node->scale.drop_path) || !is_probability(node->scale.dropout))
+		record_failure(graph, -EINVAL,
+			       "%s: probabilities %g and %g must be at least 0 and below 1",
+			       node->name, (double)node->scale.drop_path,
+			       (double)node->scale.dropout);
+	if (node->activation != DEVICE_IDENTITY && node->activation != DEVICE_RELU)
+		record_failure(graph, -EINVAL, "%s: the activation must be ReLU or none",
+			       node->name);
+	if (graph->options.mode != DEVICE_TRAIN)
+		node->scale.drop_path = node->scale.dropout = 0;
+	node->scale.layer = layer_of(node->name);
+	return x;
+}
+
 struct kind {
 	const char *name;
 	/*
@@ -257,11 +391,16 @@ static const struct kind kinds[DEVICE_NODE_KINDS] = {
 	[DEVICE_NODE_LAYER_NORM] = {"layer norm", infer_layer_norm, BIT(INPUT(x)),
 				    BIT(PARAM(gamma)) | BIT(PARAM(beta)),
 				    BIT(OUTPUT(mean)) | BIT(OUTPUT(deviation))},
+	[DEVICE_NODE_ATTENTION] = {"attention", infer_attention, BIT(INPUT(x)),
+				   .saved = BIT(OUTPUT(log_sum))},
+	[DEVICE_NODE_TOKENS] = {"tokens", infer_tokens, BIT(INPUT(x)), BIT(PARAM(positions))},
+	[DEVICE_NODE_TAKE] = {"take", infer_take, BIT(INPUT(x))},
+	[DEVICE_NODE_SCALE_ADD] = {"scale", infer_scale_add, BIT(INPUT(x))},
 	[DEVICE_NODE_MAX_POOL] = {"max pool", infer_pool, BIT(INPUT(x))},
 	[DEVICE_NODE_AVERAGE_POOL] = {"average pool", infer_pool, BIT(INPUT(x))},
 	[DEVICE_NODE_GLOBAL_AVERAGE_POOL] = {"global average pool", infer_global, BIT(INPUT(x))},
 	[DEVICE_NODE_GLOBAL_MAX_POOL] = {"global max pool", infer_global, BIT(INPUT(x))},
-	[DEVICE_NODE_LOSS] = {"softmax loss", infer_loss, BIT(INPUT(x)), .no_result = true},
+	[DEVICE_NODE_LOSS] = {"loss", infer_loss, BIT(INPUT(x)), .no_result = true},
 };
 
 /* ---- appending ---- */
@@ -270,10 +409,21 @@ static const struct kind kinds[DEVICE_NODE_KINDS] = {
 static void name_kind(struct device_node *node)
 {
 	static const char *const activations[] = {
-		[DEVICE_IDENTITY] = "", [DEVICE_RELU] = "+relu", [DEVICE_GELU] = "+gelu"};
+		[DEVICE_IDENTITY] = "",
+		[DEVICE_RELU] = "+relu",
+		[DEVICE_GELU] = "+gelu",
+		[DEVICE_LOGISTIC] = "+sigmoid",
+	};
+	static const char *const losses[] = {
+		[DEVICE_SOFTMAX] = "softmax", [DEVICE_SIGMOID] = "sigmoid", [DEVICE_KL] = "kl"};
 
 	bool more = node->has_norm && !kinds[node->kind].params; /* than the kind is itself */
 
+	if (node->kind == DEVICE_NODE_LOSS) {
+		snprintf(node->kind_name, sizeof(node->kind_name), "%s loss",
+			 losses[node->loss.kind]);
+		return;
+	}
 	snprintf(node->kind_name, sizeof(node->kind_name), "%s%s%s%s", kinds[node->kind].name,
 		 more ? "+norm" : "", node->residual ? "+add" : "", activations[node->activation]);
 }
@@ -387,37 +537,48 @@ static bool check_weight(struct device_graph *graph, const struct device_node *n
 	return !graph->failure;
 }
 
-/* The vectors of the node's result's channels: bias and the norm's. */
+/* What else than its weight a node may take, by role; all are of the result's channels. */
+static const struct {
+	const char *name;
+	enum device_param_kind kind;
+} roles[DEVICE_NODE_PARAMS] = {
+	[PARAM(bias)] = {"bias", DEVICE_VECTOR},
+	[PARAM(gamma)] = {"gamma", DEVICE_VECTOR},
+	[PARAM(beta)] = {"beta", DEVICE_VECTOR},
+	[PARAM(running_mean)] = {"running mean", DEVICE_BUFFER},
+	[PARAM(running_var)] = {"running variance", DEVICE_BUFFER},
+	[PARAM(positions)] = {"position embedding", DEVICE_EMBEDDING},
+	[PARAM(class_token)] = {"class token", DEVICE_EMBEDDING},
+};
+
 static bool check_vectors(struct device_graph *graph, const struct device_node *node,
 			  uint32_t channels)
 {
-	static const char *const roles[DEVICE_NODE_PARAMS] = {
-		[PARAM(bias)] = "bias",
-		[PARAM(gamma)] = "gamma",
-		[PARAM(beta)] = "beta",
-		[PARAM(running_mean)] = "running mean",
-		[PARAM(running_var)] = "running variance",
-	};
+	static const char *const words[] = {[DEVICE_VECTOR] = "vector",
+					    [DEVICE_BUFFER] = "buffer",
+					    [DEVICE_EMBEDDING] = "embedding"};
 	unsigned needed = kinds[node->kind].params | (node->has_norm ? NORM_PARAMS : 0);
 
 	for (unsigned i = PARAM(bias); i < DEVICE_NODE_PARAMS && !graph->failure; i++) {
 		const struct device_param *param = node->params[i];
-		bool buffer = i == PARAM(running_mean) || i == PARAM(running_var);
+		enum device_param_kind kind = roles[i].kind;
 
 		if (!param && !(needed & BIT(i)))
 			continue;
 		if (!param)
-			record_failure(graph, -EINVAL, "%s: %s is missing", node->name, roles[i]);
+			record_failure(graph, -EINVAL, "%s: %s is missing", node->name,
+				       roles[i].name);
 		else if (param->store != graph->params)
 			record_failure(graph, -EINVAL, "%s: %s is of another store", node->name,
-				       roles[i]);
-		else if (param->spec.kind != (buffer ? DEVICE_BUFFER : DEVICE_VECTOR))
-			record_failure(graph, -EINVAL, "%s: %s must be a %s", node->name, roles[i],
-				       buffer ? "buffer" : "vector");
-		else if (param->spec.shape[0] != channels)
+				       roles[i].name);
+		else if (param->spec.kind != kind)
+			record_failure(graph, -EINVAL, "%s: %s must be a %s", node->name,
+				       roles[i].name, words[kind]);
+		else if (param->spec.shape[kind == DEVICE_EMBEDDING] != channels)
 			record_failure(graph, -EINVAL,
 				       "%s: %s has %u elements, the result has %u channels",
-				       node->name, roles[i], param->spec.shape[0], channels);
+				       node->name, roles[i].name,
+				       param->spec.shape[kind == DEVICE_EMBEDDING], channels);
 	}
 	return !graph->failure;
 }
@@ -445,7 +606,7 @@ static bool check_post(struct device_graph *graph, const struct device_node *nod
 			       node->name, r->n, r->h, r->w, r->c, shape.n, shape.h, shape.w,
 			       shape.c);
 	}
-	if (node->activation < DEVICE_IDENTITY || node->activation > DEVICE_GELU)
+	if (node->activation < DEVICE_IDENTITY || node->activation >= DEVICE_ACTIVATIONS)
 		record_failure(graph, -EINVAL, "%s: activation %d is not known", node->name,
 			       (int)node->activation);
 	return !graph->failure;
@@ -493,7 +654,9 @@ static void set_norm(struct device_node *node, const struct device_norm *norm)
 	node->running_var = norm->running_var;
 	node->norm.epsilon = norm->epsilon;
 	node->norm.momentum = norm->momentum;
-	node->norm.synchronized = norm->synchronized;
+	node->norm.fixed = norm->running_mean && norm->running_mean->spec.frozen &&
+			   norm->running_var && norm->running_var->spec.frozen;
+	node->norm.synchronized = norm->synchronized && !node->norm.fixed;
 }
 
 struct device_shape device_value_shape(const struct device_value *value)
@@ -536,8 +699,9 @@ struct device_value *device_linear(struct device_graph *graph, struct device_val
 {
 	return record(graph, spec->name,
 		      &(struct device_node){.kind = DEVICE_NODE_LINEAR,
-					    .inputs = {x},
+					    .inputs = {x, spec->residual},
 					    .params = {spec->weight, spec->bias},
+					    .by_position = spec->by_position,
 					    .activation = spec->activation});
 }
 
@@ -561,6 +725,46 @@ struct device_value *device_layer_norm(struct device_graph *graph, struct device
 					    .gamma = spec->gamma,
 					    .beta = spec->beta,
 					    .norm.epsilon = spec->epsilon});
+}
+
+struct device_value *device_attention(struct device_graph *graph, struct device_value *qkv,
+				      const struct device_attention_spec *spec)
+{
+	return record(graph, spec->name,
+		      &(struct device_node){.kind = DEVICE_NODE_ATTENTION,
+					    .inputs = {qkv},
+					    .attention = {spec->heads, spec->dropout}});
+}
+
+struct device_value *device_tokens(struct device_graph *graph, struct device_value *x,
+				   const struct device_tokens_spec *spec)
+{
+	return record(graph, spec->name,
+		      &(struct device_node){.kind = DEVICE_NODE_TOKENS,
+					    .inputs = {x},
+					    .positions = spec->positions,
+					    .side = spec->side,
+					    .class_token = spec->class_token});
+}
+
+struct device_value *device_take(struct device_graph *graph, const char *name,
+				 struct device_value *x, uint32_t position)
+{
+	return record(graph, name,
+		      &(struct device_node){
+			      .kind = DEVICE_NODE_TAKE, .inputs = {x}, .position = position});
+}
+
+struct device_value *device_scale_add(struct device_graph *graph, struct device_value *x,
+				      const struct device_scale_add_spec *spec)
+{
+	struct device_node node = {.kind = DEVICE_NODE_SCALE_ADD,
+				   .inputs = {x, spec->residual, spec->gate},
+				   .gamma = spec->gamma,
+				   .scale = {spec->drop_path, spec->dropout},
+				   .activation = spec->activation};
+
+	return record(graph, spec->name, &node);
 }
 
 static struct device_value *record_pool(struct device_graph *graph, enum device_node_kind kind,
@@ -603,8 +807,8 @@ struct device_value *device_global_max_pool(struct device_graph *graph, const ch
 		      &(struct device_node){.kind = DEVICE_NODE_GLOBAL_MAX_POOL, .inputs = {x}});
 }
 
-struct device_value *device_softmax_loss(struct device_graph *graph, struct device_value *logits,
-					 const struct device_loss_spec *spec)
+struct device_value *device_loss(struct device_graph *graph, struct device_value *logits,
+				 const struct device_loss_spec *spec)
 {
 	struct device_value *y = record(
 		graph, spec->name,
@@ -613,6 +817,105 @@ struct device_value *device_softmax_loss(struct device_graph *graph, struct devi
 	if (y)
 		graph->loss = graph->nodes[graph->node_count - 1];
 	return y;
+}
+
+/* ---- losses ---- */
+
+bool device_loss_is_plain(const struct device_loss_spec *loss)
+{
+	return loss->kind == DEVICE_SOFTMAX && loss->targets == DEVICE_LABELS &&
+	       !loss->class_weights;
+}
+
+bool device_loss_is_weighted(const struct device_loss_spec *loss)
+{
+	return loss->kind == DEVICE_SOFTMAX && loss->targets != DEVICE_DENSE && loss->class_weights;
+}
+
+size_t device_target_words(const struct device_graph *graph)
+{
+	enum device_targets targets = graph->loss ? graph->loss->loss.targets : DEVICE_LABELS;
+
+	return targets == DEVICE_DENSE ? 1 + graph->loss->x->shape.c
+				       : (targets == DEVICE_TWO_LABELS ? 3 : 1);
+}
+
+struct device_target_arrays device_target_arrays(const struct device_graph *graph, void *words)
+{
+	enum device_targets targets = graph->loss ? graph->loss->loss.targets : DEVICE_LABELS;
+	struct device_target_arrays arrays = {.labels = words};
+	size_t n = graph->input->y->shape.n;
+
+	if (words && targets == DEVICE_TWO_LABELS) {
+		arrays.labels2 = arrays.labels + n;
+		arrays.shares = (float *)(arrays.labels2 + n);
+	} else if (words && targets == DEVICE_DENSE) {
+		arrays.targets = (float *)(arrays.labels + n);
+	}
+	return arrays;
+}
+
+/* The first of the largest. */
+static int32_t largest_of(const float *values, uint32_t count)
+{
+	uint32_t largest = 0;
+
+	for (uint32_t i = 1; i < count; i++)
+		if (values[i] > values[largest])
+			largest = i;
+	return (int32_t)largest;
+}
+
+static bool is_class(const struct device_graph *graph, int32_t label)
+{
+	return label >= 0 && label < (int32_t)graph->loss->x->shape.c;
+}
+
+static void fill_dense(const struct device_graph *graph, const struct device_batch *batch,
+		       const struct device_target_arrays *to)
+{
+	size_t n = graph->input->y->shape.n, classes = graph->loss->x->shape.c;
+
+	memset(to->targets, 0, n * classes * sizeof(float));
+	memcpy(to->targets, batch->targets, batch->count * classes * sizeof(float));
+	for (size_t i = 0; i < batch->count; i++)
+		if (!is_class(graph, to->labels[i]))
+			to->labels[i] = largest_of(to->targets + i * classes, (uint32_t)classes);
+}
+
+/* The label with the larger share becomes the first. */
+static void fill_second(const struct device_graph *graph, const struct device_batch *batch,
+			const struct device_target_arrays *to)
+{
+	for (uint32_t i = 0; i < graph->input->y->shape.n; i++) {
+		int32_t label = to->labels[i];
+		int32_t second = batch->labels2 && i < batch->count ? batch->labels2[i] : -1;
+
+		to->labels2[i] = label;
+		to->shares[i] = 1;
+		if (!is_class(graph, label) || !is_class(graph, second))
+			continue;
+		to->shares[i] = batch->shares[i];
+		to->labels2[i] = second;
+		if (to->shares[i] >= 0.5f)
+			continue;
+		to->shares[i] = 1 - to->shares[i];
+		to->labels[i] = second;
+		to->labels2[i] = label;
+	}
+}
+
+void device_targets_fill(const struct device_graph *graph, const struct device_batch *batch,
+			 void *ret_words)
+{
+	struct device_target_arrays to = device_target_arrays(graph, ret_words);
+
+	for (uint32_t i = 0; i < graph->input->y->shape.n; i++)
+		to.labels[i] = batch->labels && i < batch->count ? batch->labels[i] : -1;
+	if (to.targets)
+		fill_dense(graph, batch, &to);
+	if (to.labels2)
+		fill_second(graph, batch, &to);
 }
 
 /* ---- planning ---- */
@@ -631,10 +934,23 @@ unsigned device_node_reads(const struct device_node *node, const struct device_v
 	return count;
 }
 
+bool device_node_resizes(const struct device_node *node, struct positions_size *ret_size)
+{
+	struct device_shape x = node->x->shape;
+
+	if (!node->side || (node->side == x.h && node->side == x.w))
+		return false;
+	*ret_size = (struct positions_size){node->class_token != NULL, node->side, x.h, x.w, x.c};
+	return true;
+}
+
 double device_node_flops(const struct device_node *node)
 {
 	const struct device_param *weight = node->weight;
 
+	if (node->kind == DEVICE_NODE_ATTENTION)
+		return 4.0 * (double)device_shape_elements(node->y->shape) * node->y->shape.h *
+		       node->y->shape.w;
 	return weight ? 2.0 * (double)device_shape_elements(node->y->shape) *
 				(double)(weight->elements / node->y->shape.c)
 		      : 0;

@@ -42,8 +42,9 @@ static int check_spec(struct device_params *params, const struct device_param_sp
 	static const unsigned of_kinds[] = {[DEVICE_CONV_WEIGHT] = 4,
 					    [DEVICE_LINEAR_WEIGHT] = 2,
 					    [DEVICE_VECTOR] = 1,
-					    [DEVICE_BUFFER] = 1};
-	unsigned dimensions = (unsigned)spec->kind <= DEVICE_BUFFER ? of_kinds[spec->kind] : 0;
+					    [DEVICE_BUFFER] = 1,
+					    [DEVICE_EMBEDDING] = 2};
+	unsigned dimensions = (unsigned)spec->kind <= DEVICE_EMBEDDING ? of_kinds[spec->kind] : 0;
 	uint64_t elements = 1;
 
 	if (!spec->name || !*spec->name || strlen(spec->name) >= DEVICE_NAME_MAX)
@@ -55,6 +56,9 @@ static int check_spec(struct device_params *params, const struct device_param_sp
 	if (spec->group >= DEVICE_GROUPS_MAX)
 		return device_fail(device, -EINVAL, "parameter %s: group %u is not below %d",
 				   spec->name, spec->group, DEVICE_GROUPS_MAX);
+	if (spec->start >= DEVICE_STARTS_MAX)
+		return device_fail(device, -EINVAL, "parameter %s: start %u is not below %d",
+				   spec->name, spec->start, DEVICE_STARTS_MAX);
 	for (unsigned i = 0; i < 4; i++) {
 		if (i < dimensions ? !spec->shape[i] : spec->shape[i])
 			return device_fail(device, -EINVAL,
@@ -102,10 +106,38 @@ int device_param_add(struct device_params *params, const struct device_param_spe
 	param->spec = *spec;
 	strcpy(param->name, spec->name);
 	param->spec.name = param->name;
+	if (param->spec.lr_factor == 0)
+		param->spec.lr_factor = 1;
 	param->index = params->count;
 	param->elements = elements;
 	params->items[params->count++] = param;
 	*ret_param = param;
+	return 0;
+}
+
+void device_param_freeze(struct device_param *param, bool frozen)
+{
+	param->spec.frozen = frozen;
+}
+
+void device_param_set_start(struct device_param *param, uint32_t start)
+{
+	param->spec.start = start;
+}
+
+int device_param_scale_rate(struct device_param *param, float lr_factor)
+{
+	struct device_params *params = param->store;
+
+	if (params->allocated)
+		return device_fail(params->device, -EBUSY,
+				   "parameter %s: its store is allocated already", param->name);
+	if (!(lr_factor > 0))
+		return device_fail(params->device, -EINVAL,
+				   "parameter %s: the factor %g on its learning rate is not above "
+				   "0",
+				   param->name, (double)lr_factor);
+	param->spec.lr_factor = lr_factor;
 	return 0;
 }
 
@@ -170,7 +202,9 @@ uint32_t device_param_row(const struct device_param *param)
 {
 	const uint32_t *shape = param->spec.shape;
 
-	return shape[1] ? (uint32_t)(param->elements / shape[0]) : 0;
+	return shape[1] && param->spec.kind != DEVICE_EMBEDDING
+		       ? (uint32_t)(param->elements / shape[0])
+		       : 0;
 }
 
 size_t device_params_largest(const struct device_params *params)
@@ -196,13 +230,30 @@ bool device_params_have(const struct device_params *params, enum device_slot slo
 		return slot == DEVICE_VALUE;
 	if (slot == DEVICE_EMA)
 		return params->optimizer.ema;
+	if (slot == DEVICE_SAVED)
+		return params->optimizer.perturbs;
+#define KEPT(constant, name, ...)                                                                  \
+	if (slot == DEVICE_##constant)                                                             \
+		return params->optimizer.name;
+	DEVICE_AVERAGES(KEPT)
+#undef KEPT
 	return slot == DEVICE_GRAD || slot < DEVICE_STATE + optimizer->states;
+}
+
+bool device_slot_lasts(enum device_slot slot)
+{
+	return slot != DEVICE_GRAD && slot != DEVICE_SAVED;
 }
 
 bool device_param_has(const struct device_param *param, enum device_slot slot)
 {
 	bool of_buffers = slot == DEVICE_VALUE || slot == DEVICE_EMA;
 
+#define OF_BUFFERS(constant, name, prefix, buffers, ...)                                           \
+	if (slot == DEVICE_##constant)                                                             \
+		of_buffers = buffers;
+	DEVICE_AVERAGES(OF_BUFFERS)
+#undef OF_BUFFERS
 	return device_params_have(param->store, slot) &&
 	       (of_buffers || param->spec.kind != DEVICE_BUFFER);
 }

@@ -35,7 +35,7 @@ static struct device_param *declare(struct model *model, const char *owner, cons
 	char name[DEVICE_NAME_MAX];
 	if (model->failed)
 		return NULL;
-	snprintf(name, sizeof(name), "%s.%s", owner, leaf);
+	snprintf(name, sizeof(name), "%s%s%s", owner, *owner ? "." : "", leaf);
 	struct device_param_spec named = *spec;
 	named.name = name;
 	struct layer_param *entry = &model->inits[model->init_count];
@@ -97,6 +97,7 @@ static struct layer *append(struct model *model, enum layer_kind kind, const cha
 	*layer = (struct layer){.kind = kind,
 				.input = input,
 				.residual = -1,
+				.gate = -1,
 				.channels = layer_channels(model, input),
 				.conv.name = layer->name};
 	snprintf(layer->name, sizeof(layer->name), "%s", name);
@@ -116,7 +117,7 @@ int layer_conv(struct model *model, const struct layer_conv *conv)
 		.group = MODEL_WEIGHTS,
 		.frozen = conv->init == LAYER_INIT_WHITEN,
 	};
-	struct layer_param init = {.init = conv->init};
+	struct layer_param init = {.init = conv->init, .deviation = 0.02};
 	layer->channels = conv->channels;
 	layer->residual = conv->residual ? conv->residual : -1;
 	layer->conv.stride = conv->stride;
@@ -131,9 +132,46 @@ int layer_conv(struct model *model, const struct layer_conv *conv)
 			.shape = {conv->channels},
 			.group = conv->init == LAYER_INIT_WHITEN ? MODEL_WHITEN_BIAS : MODEL_BIASES,
 		};
-		layer->conv.bias = declare_filled(model, conv->name, "bias", &bias, 0);
+		/* as PyTorch starts both */
+		struct layer_param uniform = {
+			.init = LAYER_INIT_FAN_IN,
+			.bound = 1 / sqrt((double)spec.shape[3] * conv->window * conv->window)};
+		bool drawn = conv->init == LAYER_INIT_FAN_IN || conv->init == LAYER_INIT_FAN_OUT;
+		layer->conv.bias = drawn ? declare(model, conv->name, "bias", &bias, &uniform)
+					 : declare_filled(model, conv->name, "bias", &bias, 0);
 	}
 	return model->failed ? -1 : model->layer_count;
+}
+
+int layer_scale(struct model *model, const struct layer_scale *scale)
+{
+	struct layer *layer = append(model, LAYER_SCALE_ADD, scale->name, scale->input);
+	if (!layer)
+		return -1;
+	struct device_param_spec gamma = {
+		.kind = DEVICE_VECTOR, .shape = {layer->channels}, .group = MODEL_SCALES};
+	layer->residual = scale->residual ? scale->residual : -1;
+	layer->gate = scale->gate ? scale->gate : -1;
+	layer->drop_path = scale->drop_path;
+	layer->dropout = scale->dropout;
+	layer->conv.activation = scale->activation;
+	if (scale->gamma)
+		layer->gamma = declare_filled(model, "", scale->gamma, &gamma, scale->gamma_init);
+	return model->failed ? -1 : model->layer_count;
+}
+
+int layer_dropped(struct model *model, int input)
+{
+	return model->dropout > 0
+		       ? layer_scale(model, &(struct layer_scale){.name = "head_drop",
+								  .input = input,
+								  .dropout = model->dropout})
+		       : input;
+}
+
+float layer_drop_path(const struct recipe_model *recipe, uint32_t number, uint32_t count)
+{
+	return count > 1 ? (float)(recipe->drop_path * number / (count - 1)) : 0;
 }
 
 int layer_blur(struct model *model, const char *owner, int input, uint32_t stride)
@@ -165,6 +203,20 @@ int layer_norm(struct model *model, const char *name, int input, bool frozen_gam
 		return -1;
 	layer->conv.activation = activation;
 	declare_norm(model, name, layer, 1, frozen_gamma);
+	return model->failed ? -1 : model->layer_count;
+}
+
+int layer_layer_norm(struct model *model, const char *name, int input)
+{
+	struct layer *layer = append(model, LAYER_LAYER_NORM, name, input);
+	if (!layer)
+		return -1;
+	struct device_param_spec scale = {
+		.kind = DEVICE_VECTOR, .shape = {layer->channels}, .group = MODEL_SCALES};
+	struct device_param_spec shift = {
+		.kind = DEVICE_VECTOR, .shape = {layer->channels}, .group = MODEL_NORM_BIASES};
+	layer->norm.gamma = declare_filled(model, name, "weight", &scale, 1);
+	layer->norm.beta = declare_filled(model, name, "bias", &shift, 0);
 	return model->failed ? -1 : model->layer_count;
 }
 
@@ -202,14 +254,77 @@ int layer_linear(struct model *model, const char *name, int input, uint32_t outp
 	return model->failed ? -1 : model->layer_count;
 }
 
+int layer_dense(struct model *model, const struct layer_dense *dense)
+{
+	struct layer *layer = append(model, LAYER_DENSE, dense->name, dense->input);
+	if (!layer)
+		return -1;
+	struct device_param_spec weight = {.kind = DEVICE_LINEAR_WEIGHT,
+					   .shape = {dense->outputs, layer->channels},
+					   .group = MODEL_WEIGHTS};
+	struct device_param_spec bias = {
+		.kind = DEVICE_VECTOR, .shape = {dense->outputs}, .group = MODEL_BIASES};
+	struct layer_param init = {.init = LAYER_INIT_NORMAL,
+				   .deviation = dense->deviation > 0 ? dense->deviation : 0.02};
+	layer->channels = dense->outputs;
+	layer->residual = dense->residual ? dense->residual : -1;
+	layer->conv.activation = dense->activation;
+	layer->conv.weight = declare(model, dense->name, "weight", &weight, &init);
+	layer->conv.bias = declare_filled(model, dense->name, "bias", &bias, 0);
+	return model->failed ? -1 : model->layer_count;
+}
+
+int layer_attention(struct model *model, const char *name, int input, uint32_t heads)
+{
+	struct layer *layer = append(model, LAYER_ATTENTION, name, input);
+	if (!layer)
+		return -1;
+	layer->channels /= 3;
+	layer->heads = heads;
+	return model->layer_count;
+}
+
+int layer_tokens(struct model *model, const char *name, int input, uint32_t side, bool class_token)
+{
+	struct layer *layer = append(model, LAYER_TOKENS, name, input);
+	if (!layer)
+		return -1;
+	struct device_param_spec spec = {
+		.kind = DEVICE_EMBEDDING, .shape = {1, layer->channels}, .group = MODEL_BIASES};
+	struct layer_param init = {.init = LAYER_INIT_NORMAL, .deviation = 1e-6};
+	if (class_token)
+		layer->class_token = declare(model, "", "cls_token", &spec, &init);
+	layer->side = side;
+	spec.shape[0] = side * side + class_token;
+	init.deviation = 0.02;
+	layer->positions = declare(model, "", "pos_embed", &spec, &init);
+	return model->failed ? -1 : model->layer_count;
+}
+
+int layer_take(struct model *model, const char *name, int input, uint32_t position)
+{
+	struct layer *layer = append(model, LAYER_TAKE, name, input);
+	if (!layer)
+		return -1;
+	layer->position = position;
+	return model->layer_count;
+}
+
+int layer_head(struct model *model, const char *name, int input, uint32_t outputs)
+{
+	return layer_dense(model,
+			   &(struct layer_dense){.name = name, .input = input, .outputs = outputs});
+}
+
 /* ---- making and recording ---- */
 
 static const struct row {
 	struct network network;
 	void (*describe)(struct model *model, const struct network *network,
 			 const struct recipe_model *recipe, uint32_t classes);
+	int32_t (*depth)(const char *name);
 } rows[] = {
-#define ROW(family, network, ...) {{#network, __VA_ARGS__}, family##_describe},
+#define ROW(family, network, ...) {{#network, __VA_ARGS__}, family##_describe, family##_depth},
 	NETWORKS(ROW)
 #undef ROW
 };
@@ -255,7 +370,9 @@ int model_new(const struct recipe_model *recipe, uint32_t classes, struct device
 	model->bn_momentum = (float)recipe->bn_momentum;
 	model->bn_sync = recipe->bn_sync;
 	model->logit_scale = 1;
+	model->dropout = (float)recipe->dropout;
 	model->side_min = 1;
+	model->depth = row ? row->depth : NULL;
 	if (row)
 		row->describe(model, &row->network, recipe, classes);
 	else
@@ -290,18 +407,71 @@ uint32_t model_side_min(const struct model *model)
 	return model->side_min;
 }
 
+/* Of depths above `least`, the smallest; DEPTH_LAST is none of its own. */
+static int32_t next_depth(const struct model *model, int32_t least)
+{
+	int32_t next = DEPTH_HEAD;
+	for (size_t i = 0; i < model->init_count; i++) {
+		int32_t depth = model->depth(device_param_spec(model->inits[i].param)->name);
+		if (depth > least && depth < next && depth != DEPTH_LAST)
+			next = depth;
+	}
+	return next;
+}
+
+uint32_t model_blocks_behind(const struct model *model, const struct device_param *param)
+{
+	int32_t depth = model->depth(device_param_spec(param)->name);
+	uint32_t count = depth == DEPTH_LAST;
+	while (depth < DEPTH_LAST) {
+		depth = next_depth(model, depth);
+		count++;
+	}
+	return count;
+}
+
 static struct device_value *record_layer(struct device_graph *graph, const struct layer *layer,
 					 struct device_value **values)
 {
 	struct device_value *x = values[layer->input];
 	struct device_conv_spec conv = layer->conv;
-	struct device_linear_spec linear = {conv.name, conv.weight, conv.bias, DEVICE_IDENTITY};
+	struct device_linear_spec linear = {
+		.name = conv.name,
+		.weight = conv.weight,
+		.bias = conv.bias,
+		.by_position = layer->kind == LAYER_DENSE,
+		.residual = layer->residual >= 0 ? values[layer->residual] : NULL,
+		.activation = conv.activation,
+	};
+	struct device_attention_spec attention = {.name = conv.name, .heads = layer->heads};
+	struct device_tokens_spec tokens = {conv.name, layer->positions, layer->side,
+					    layer->class_token};
+	struct device_scale_add_spec scale = {
+		.name = conv.name,
+		.residual = linear.residual,
+		.gamma = layer->gamma,
+		.gate = layer->gate >= 0 ? values[layer->gate] : NULL,
+		.drop_path = layer->drop_path,
+		.dropout = layer->dropout,
+		.activation = conv.activation,
+	};
+	struct device_layer_norm_spec layer_norm = {conv.name, layer->norm.gamma, layer->norm.beta};
 	switch (layer->kind) {
 	case LAYER_CONV:
-		conv.residual = layer->residual >= 0 ? values[layer->residual] : NULL;
+		conv.residual = linear.residual;
 		return device_conv(graph, x, &conv);
 	case LAYER_NORM:
 		return device_norm(graph, conv.name, x, conv.norm, NULL, conv.activation);
+	case LAYER_LAYER_NORM:
+		return device_layer_norm(graph, x, &layer_norm);
+	case LAYER_ATTENTION:
+		return device_attention(graph, x, &attention);
+	case LAYER_TOKENS:
+		return device_tokens(graph, x, &tokens);
+	case LAYER_TAKE:
+		return device_take(graph, conv.name, x, layer->position);
+	case LAYER_SCALE_ADD:
+		return device_scale_add(graph, x, &scale);
 	case LAYER_MAX_POOL:
 		return device_max_pool(graph, x, &layer->pool);
 	case LAYER_AVERAGE_POOL:
@@ -311,6 +481,7 @@ static struct device_value *record_layer(struct device_graph *graph, const struc
 	case LAYER_GLOBAL_MAX:
 		return device_global_max_pool(graph, conv.name, x);
 	case LAYER_LINEAR:
+	case LAYER_DENSE:
 		return device_linear(graph, x, &linear);
 	}
 	return NULL;
@@ -323,6 +494,7 @@ void model_record(const struct model *model, struct device_graph *graph,
 	struct device_input_spec spec = {
 		.name = "input",
 		.shape = {input->count, input->height, input->width, 3},
+		.resamples = input->resamples,
 	};
 	for (int c = 0; c < 3; c++) {
 		spec.mean[c] = (float)input->mean[c];
@@ -331,12 +503,10 @@ void model_record(const struct model *model, struct device_graph *graph,
 	values[0] = device_input(graph, &spec);
 	for (int i = 0; i < model->layer_count; i++)
 		values[i + 1] = record_layer(graph, &model->layers[i], values);
-	struct device_loss_spec loss = {
-		.name = "loss",
-		.smoothing = (float)input->label_smoothing,
-		.logit_scale = model->logit_scale,
-	};
-	device_softmax_loss(graph, values[model->layer_count], &loss);
+	struct device_loss_spec loss = input->loss;
+	loss.name = "loss";
+	loss.logit_scale = model->logit_scale;
+	device_loss(graph, values[model->layer_count], &loss);
 }
 
 /* ---- initial weights ---- */
@@ -376,6 +546,10 @@ static int initialize_param(const struct layer_param *entry, uint64_t seed,
 			values[i] = (float)(deviation * random_normal(key, i));
 		return 0;
 	}
+	case LAYER_INIT_NORMAL:
+		for (size_t i = 0; i < count; i++)
+			values[i] = (float)(entry->deviation * random_normal(key, i));
+		return 0;
 	case LAYER_INIT_FAN_IN:
 	case LAYER_INIT_DIRAC:
 		for (size_t i = 0; i < count; i++)

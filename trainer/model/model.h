@@ -21,7 +21,7 @@ enum { MODEL_ERROR_MAX = 512 };
 enum model_group {
 	MODEL_WEIGHTS = 0,     /* of convolutions and matrices: with weight decay */
 	MODEL_SCALES = 1,      /* gamma of norms */
-	MODEL_BIASES = 2,      /* of convolutions and matrices */
+	MODEL_BIASES = 2,      /* of convolutions and matrices; embeddings */
 	MODEL_NORM_BIASES = 3, /* beta of norms: optim.bias_lr */
 	MODEL_WHITEN_BIAS = 4, /* of the convolution that whitens: optim.whiten_bias_epochs */
 	MODEL_GROUPS = 5,
@@ -57,10 +57,18 @@ int model_initialize(struct model *model, uint64_t seed, const struct model_imag
 /* Only what the network's description says, which files need not have. */
 int model_initialize_constants(struct model *model);
 
+/*
+ * Blocks from the parameter's own to the head, whose own are 0 behind it: of the last block 1, of
+ * the first layers as many as there are blocks, and 1. Counted as timm's group_matcher does.
+ */
+uint32_t model_blocks_behind(const struct model *model, const struct device_param *param);
+
 struct model_input {
 	uint32_t count, height, width;
 	double mean[3], std[3]; /* 0..255 */
-	double label_smoothing;
+	/* but for its name and logit_scale */
+	struct device_loss_spec loss;
+	bool resamples; /* as device_input_spec has it */
 };
 
 /* Records input, layers and loss; what is wrong device_graph_plan() says. */

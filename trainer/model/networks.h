@@ -25,6 +25,10 @@
 	X(resnet, wide_resnet101_2, .channels = 64, .blocks = {3, 4, 23, 3}, .bottlenecks = true,  \
 	  .group_width = 128)                                                                      \
 	X(resnet, resnet_cifar, .channels = 16, .stem = RECIPE_STEM_CIFAR)                         \
+	X(convnext, convnext_tiny, .channels = 96, .blocks = {3, 3, 9, 3})                          \
+	X(vit, vit_tiny_patch16, .channels = 192, .blocks = {12}, .heads = 3)                      \
+	X(vit, vit_small_patch16, .channels = 384, .blocks = {12}, .heads = 6)                     \
+	X(vit, vit_base_patch16, .channels = 768, .blocks = {12}, .heads = 12)                     \
 	X(speednet, speednet, .stem = RECIPE_STEM_CIFAR, .one_stem = true)
 /* clang-format on */
 
@@ -38,6 +42,7 @@ struct network {
 	 * of 64 (Xie et al. 2016, Zagoruyko and Komodakis 2016)
 	 */
 	uint32_t groups, group_width;
-	int stem;      /* enum recipe_stem that auto stands for; 0: imagenet's */
-	bool one_stem; /* model.stem has no meaning */
+	int stem;       /* enum recipe_stem that auto stands for; 0: imagenet's */
+	bool one_stem;  /* model.stem has no meaning */
+	uint32_t heads; /* of attention */
 };

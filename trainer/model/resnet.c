@@ -3,12 +3,15 @@
  * and of timm where torchvision has no such variant. ResNeXt: Xie, Girshick, Dollar, Tu, He 2016,
  * arXiv:1611.05431; wide ones: Zagoruyko, Komodakis 2016, arXiv:1605.07146; the deep stem and the
  * average in shortcuts: He, Zhang, Zhang, Zhang, Xie, Li 2018, arXiv:1812.01187, section 4
- * (ResNet-C and ResNet-D). resnet_cifar is section 4.2 of the first: three stages of 16, 32 and 64
- * channels, with projections.
+ * (ResNet-C and ResNet-D); squeeze and excite: Hu, Shen, Sun 2018, arXiv:1709.01507, section 3, as
+ * timm's seresnet50 has it; stochastic depth: Huang, Sun, Liu, Sedra, Weinberger 2016,
+ * arXiv:1603.09382, sections 3 and 4. resnet_cifar is section 4.2 of the first: three stages of 16,
+ * 32 and 64 channels, with projections.
  */
 #include "trainer/model/layers.h"
 
 #include <stdio.h>
+#include <string.h>
 
 struct stage {
 	uint32_t channels, blocks;
@@ -17,7 +20,10 @@ struct stage {
 	bool stride_first;      /* the stride is in the 1 x 1 before it */
 	bool averages;          /* shortcuts */
 	bool blurs;             /* before a stride */
+	bool excites;
+	uint32_t before, all; /* blocks of the stages before, and of the network */
 	float last_gamma;
+	const struct recipe_model *recipe;
 };
 
 static uint32_t outputs_of(const struct stage *stage)
@@ -94,26 +100,69 @@ static int shortcut(struct model *model, const char *block, int x, const struct 
 	return unit(model, block, x, stage, &conv);
 }
 
-static int block(struct model *model, const char *name, int input, const struct stage *stage,
-		 uint32_t stride, bool project)
+/* With a bias, and no norm. */
+static int excitation(struct model *model, struct name name, int input, uint32_t channels,
+		      enum device_activation activation)
 {
+	return layer_conv(model, &(struct layer_conv){
+					 .name = name.text,
+					 .input = input,
+					 .channels = channels,
+					 .window = 1,
+					 .stride = 1,
+					 .bias = true,
+					 .activation = activation,
+				 });
+}
+
+/* For each sample and channel what x is to be multiplied by: a sixteenth of the channels between.
+ */
+static int gate(struct model *model, const char *block, int x)
+{
+	uint32_t channels = layer_channels(model, x);
+	uint32_t narrow = (channels / 16 + 4) / 8 * 8;
+	int y = layer_global(model, name_of(block, "se.pool").text, x, LAYER_GLOBAL_AVERAGE);
+	y = excitation(model, name_of(block, "se.fc1"), y, narrow ? narrow : 8, DEVICE_RELU);
+	return excitation(model, name_of(block, "se.fc2"), y, channels, DEVICE_LOGISTIC);
+}
+
+/* What ends a block whose sum is not that of its last convolution. */
+static int sum(struct model *model, const char *block, int x, const struct stage *stage,
+	       int residual, float drop_path)
+{
+	return layer_scale(model, &(struct layer_scale){
+					  .name = name_of(block, "sum").text,
+					  .input = x,
+					  .residual = residual,
+					  .gate = stage->excites ? gate(model, block, x) : 0,
+					  .drop_path = drop_path,
+					  .activation = DEVICE_RELU,
+				  });
+}
+
+static int block(struct model *model, const char *name, int input, const struct stage *stage,
+		 uint32_t stride, bool project, float drop_path)
+{
+	bool sums = stage->excites || drop_path > 0;
 	uint32_t first = stage->stride_first ? stride : 1, outputs = outputs_of(stage);
 	uint32_t inner = stage->inner, groups = stage->groups;
 	int residual = project ? shortcut(model, name, input, stage, stride) : input;
+	int added = sums ? 0 : residual;
+	enum device_activation last = sums ? DEVICE_IDENTITY : DEVICE_RELU;
 	const struct unit basic[] = {
 		{"conv1", "bn1", outputs, 3, stride, DEVICE_RELU},
-		{"conv2", "bn2", outputs, 3, 1, DEVICE_RELU, 1, residual, true},
+		{"conv2", "bn2", outputs, 3, 1, last, 1, added, true},
 	};
 	const struct unit bottleneck[] = {
 		{"conv1", "bn1", inner, 1, first, DEVICE_RELU},
 		{"conv2", "bn2", inner, 3, stride / first, DEVICE_RELU, groups},
-		{"conv3", "bn3", outputs, 1, 1, DEVICE_RELU, 1, residual, true},
+		{"conv3", "bn3", outputs, 1, 1, last, 1, added, true},
 	};
 	int x = input;
 
 	for (unsigned i = 0; i < (stage->bottlenecks ? 3 : 2); i++)
 		x = unit(model, name, x, stage, stage->bottlenecks ? &bottleneck[i] : &basic[i]);
-	return x;
+	return sums ? sum(model, name, x, stage, residual, drop_path) : x;
 }
 
 static int stage(struct model *model, unsigned number, int x, uint32_t inputs,
@@ -124,7 +173,8 @@ static int stage(struct model *model, unsigned number, int x, uint32_t inputs,
 		uint32_t stride = b || number == 1 ? 1 : 2;
 		bool project = stride != 1 || (!b && inputs != outputs_of(stage));
 		snprintf(name, sizeof(name), "layer%u.%u", number, b);
-		x = block(model, name, x, stage, stride, project);
+		x = block(model, name, x, stage, stride, project,
+			  layer_drop_path(stage->recipe, stage->before + b, stage->all));
 	}
 	return x;
 }
@@ -171,13 +221,25 @@ static uint32_t inner_channels(const struct network *network, uint32_t channels)
 	return (network->groups ? network->groups : 1) * (each ? each : 1);
 }
 
+/* By block: "layer3.1.conv2.weight". */
+int32_t resnet_depth(const char *name)
+{
+	int stage = 0, block = 0;
+	if (strncmp(name, "fc.", 3) == 0)
+		return DEPTH_HEAD;
+	return sscanf(name, "layer%d.%d.", &stage, &block) == 2 ? stage * 1000 + block : DEPTH_STEM;
+}
+
 void resnet_describe(struct model *model, const struct network *network,
 		     const struct recipe_model *recipe, uint32_t classes)
 {
 	uint32_t by_depth = (uint32_t)(recipe->depth - 2) / 6;
 	uint32_t channels = layer_width(recipe->width, network->channels);
+	uint32_t before = 0, all = 0;
 	int x = stem(model, channels, network_stem(network, recipe),
 		     recipe->blur == RECIPE_BLUR_ALL);
+	for (unsigned s = 0; s < 4; s++)
+		all += *network->blocks ? network->blocks[s] : s < 3 ? by_depth : 0;
 	for (unsigned s = 0; s < (*network->blocks ? 4 : 3); s++) {
 		struct stage next = {
 			.channels = layer_width(recipe->width, network->channels << s),
@@ -187,12 +249,17 @@ void resnet_describe(struct model *model, const struct network *network,
 			.stride_first = recipe->stride_in == RECIPE_STRIDE_IN_1X1,
 			.averages = recipe->downsample == RECIPE_DOWNSAMPLE_AVERAGE,
 			.blurs = recipe->blur != RECIPE_BLUR_NONE,
+			.excites = recipe->squeeze_excite,
+			.before = before,
+			.all = all,
 			.last_gamma = recipe->zero_init ? 0 : 1,
+			.recipe = recipe,
 		};
 		next.inner = inner_channels(network, next.channels);
 		x = stage(model, s + 1, x, channels, &next);
 		channels = outputs_of(&next);
+		before += next.blocks;
 	}
 	x = layer_global(model, "avgpool", x, LAYER_GLOBAL_AVERAGE);
-	layer_linear(model, "fc", x, classes, true);
+	layer_linear(model, "fc", layer_dropped(model, x), classes, true);
 }

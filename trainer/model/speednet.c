@@ -7,6 +7,7 @@
 #include "trainer/model/layers.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static int conv(struct model *model, const char *name, int x, uint32_t channels)
 {
@@ -36,6 +37,15 @@ static int group(struct model *model, unsigned number, int x, uint32_t channels,
 	return layer_norm(model, name, x, true, activation);
 }
 
+/* By group: "group2.conv1.weight". */
+int32_t speednet_depth(const char *name)
+{
+	int group = 0;
+	if (strncmp(name, "fc.", 3) == 0)
+		return DEPTH_HEAD;
+	return sscanf(name, "group%d.", &group) == 1 ? group : DEPTH_STEM;
+}
+
 void speednet_describe(struct model *model, const struct network *network,
 		       const struct recipe_model *recipe, uint32_t classes)
 {
@@ -58,5 +68,5 @@ void speednet_describe(struct model *model, const struct network *network,
 	x = layer_global(model, "maxpool", x, LAYER_GLOBAL_MAX);
 	model->logit_scale = 1.0f / 9;
 	model->side_min = 9;
-	layer_linear(model, "fc", x, classes, false);
+	layer_linear(model, "fc", layer_dropped(model, x), classes, false);
 }

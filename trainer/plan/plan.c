@@ -1,5 +1,9 @@
 #include "trainer/plan/plan.h"
 #include "format/base/text/sentence.h"
+#include "trainer/algorithms/colout.h"
+#include "trainer/algorithms/freeze.h"
+#include "trainer/algorithms/loss.h"
+#include "trainer/algorithms/mix.h"
 #include "trainer/algorithms/optim.h"
 #include "trainer/device/cuda/engines.h"
 #include "trainer/device/cuda/lowering/planner.h"
@@ -157,7 +161,8 @@ static void choose(struct plan *plan, const struct engines *engines)
 static int open_model(struct plan *plan, char *error)
 {
 	struct device_optimizer_spec optimizer;
-	char text[MODEL_ERROR_MAX] = "";
+	char text[MODEL_ERROR_MAX] = "", freeze_error[FREEZE_ERROR_MAX];
+	struct freeze freeze = {0};
 	optim_spec(plan->recipe, &optimizer);
 	int r = planner_open(&plan->program, &plan->planner);
 	if (!r)
@@ -165,6 +170,12 @@ static int open_model(struct plan *plan, char *error)
 	if (!r)
 		r = model_new(&plan->recipe->model, plan->classes, plan->params, &plan->model,
 			      text);
+	if (!r) {
+		r = freeze_init(&freeze, plan->recipe, plan->params, freeze_error);
+		freeze_deinit(&freeze);
+		if (r)
+			return plan_fail(error, r, "%s", freeze_error);
+	}
 	if (!r)
 		r = device_params_allocate(plan->params, &optimizer);
 	if (!r && plan->size < model_side_min(plan->model))
@@ -180,9 +191,19 @@ static int make_graph(struct plan *plan, enum device_mode mode, uint32_t count,
 	struct device_graph_options options = {.mode = mode};
 	struct model_input input = {
 		.count = count, .height = plan->size, .width = plan->size, .std = {1, 1, 1}};
+	if (mode == DEVICE_TRAIN)
+		input.height = input.width = colout_kept(plan->recipe->data.colout, plan->size);
 	struct device_graph *graph;
+	struct loss loss;
 	char text[DEVICE_ERROR_MAX] = "";
-	int r = device_graph_new(plan->params, &options, &graph);
+	int r = mode == DEVICE_TRAIN ? loss_check(&plan->recipe->train, plan->classes, text) : 0;
+	if (r)
+		return plan_fail(error, r, "%s", text);
+	loss_of(&plan->recipe->train, mode, &loss);
+	input.loss = loss.spec;
+	input.resamples = mode == DEVICE_TRAIN &&
+			  (mix_is_on(&plan->recipe->train) || plan->recipe->data.colout > 0);
+	r = device_graph_new(plan->params, &options, &graph);
 	if (r)
 		return plan_fail(error, r, "%s", device_error(plan->planner));
 	model_record(plan->model, graph, &input);
@@ -195,6 +216,13 @@ static int make_graph(struct plan *plan, enum device_mode mode, uint32_t count,
 	}
 	*ret_graph = graph;
 	return 0;
+}
+
+/* Images that are computed at a time. */
+static uint32_t micro_batch(const struct recipe *recipe)
+{
+	uint64_t count = recipe->data.batch_size / recipe->train.accumulate;
+	return count ? (uint32_t)count : 1;
 }
 
 /* ---- printing ---- */
@@ -262,7 +290,7 @@ static void print_memory(const struct plan *plan, const struct cuda_program *tra
 {
 	/* as bytes with up to 4 channels; the one that is computed on and the one that arrives */
 	double pixels = (double)plan->size * plan->size;
-	double staging = 2 * 4 * pixels * ((double)plan->recipe->data.batch_size + eval_count);
+	double staging = 2 * 4 * pixels * ((double)micro_batch(plan->recipe) + eval_count);
 	struct roofline_store store;
 	roofline_store(plan->params, plan->program.element, &store);
 	double total = (double)(train->arena.size + (eval ? eval->arena.size : 0) +
@@ -288,11 +316,16 @@ static void print_memory(const struct plan *plan, const struct cuda_program *tra
 static void print_time(const struct plan *plan, const struct cuda_program *train, FILE *file)
 {
 	const struct roofline_device *roofline = &plan->device.roofline;
-	double images = (double)plan->recipe->data.batch_size, seconds;
+	double parts = (double)plan->recipe->train.accumulate, seconds;
+	double images = parts * micro_batch(plan->recipe), passes = optim_passes(plan->recipe);
 	struct roofline_sums sums[2];
 	struct roofline_store store;
-	for (int backward = 0; backward < 2; backward++)
+	for (int backward = 0; backward < 2; backward++) {
 		roofline_sum(roofline, train, NULL, backward, &sums[backward]);
+		sums[backward].seconds *= parts * passes;
+		sums[backward].flops *= parts * passes;
+		sums[backward].bytes *= parts * passes;
+	}
 	roofline_store(plan->params, plan->program.element, &store);
 	double update = store.update_bytes / roofline->bytes_per_second;
 	seconds = sums[0].seconds + sums[1].seconds + update;
@@ -316,14 +349,19 @@ static void print_head(const struct plan *plan, const struct engines *engines, F
 		plan->device.roofline.flops_per_second[element] * 1e-12, elements[element],
 		plan->device.source);
 	fprintf(file, "plans    %s, fusion %s\n", engines->name, fusions[plan->program.fusion]);
-	fprintf(file, "model    %s, %u class%s%s, batches of %llu image%s of %u x %u%s\n",
+	char parts[64] = "";
+	if (plan->recipe->train.accumulate > 1)
+		snprintf(parts, sizeof(parts), ", in micro-batches of %u",
+			 micro_batch(plan->recipe));
+	fprintf(file, "model    %s, %u class%s%s, batches of %llu image%s of %u x %u%s%s\n",
 		plan->recipe->model.name, plan->classes, plan->classes == 1 ? "" : "es",
 		plan->recipe->model.classes ? "" : " (assumed: model.classes is not set)",
 		(unsigned long long)plan->recipe->data.batch_size,
 		plan->recipe->data.batch_size == 1 ? "" : "s", plan->size, plan->size,
 		plan->options->size ? ""
 		: plan->told_size   ? " (as data.pipeline makes them)"
-				    : " (assumed: --size is not given)");
+				    : " (assumed: --size is not given)",
+		parts);
 }
 
 static void print_program(const struct plan *plan, const struct cuda_program *train, FILE *file)
@@ -338,9 +376,10 @@ static void print_program(const struct plan *plan, const struct cuda_program *tr
 static int report(struct plan *plan, const struct engines *engines, FILE *file, char *error)
 {
 	const struct recipe_data *data = &plan->recipe->data;
-	uint32_t count = (uint32_t)(data->val_batch_size ? data->val_batch_size : data->batch_size);
+	uint32_t micro = micro_batch(plan->recipe);
+	uint32_t count = data->val_batch_size ? (uint32_t)data->val_batch_size : micro;
 	struct device_graph *train = NULL, *eval = NULL;
-	int r = make_graph(plan, DEVICE_TRAIN, (uint32_t)data->batch_size, &train, error);
+	int r = make_graph(plan, DEVICE_TRAIN, micro, &train, error);
 	if (!r && *data->val)
 		r = make_graph(plan, DEVICE_EVAL, count, &eval, error);
 	if (!r) {

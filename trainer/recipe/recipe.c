@@ -211,10 +211,6 @@ static int check_schedule(const struct recipe *recipe, bool trains, char *error)
 		return recipe_fail(error, "schedule.name = plateau follows evaluations, and "
 					  "data.val is not set: give the dataset to evaluate on, "
 					  "or take another schedule");
-	if (schedule->name == SCHEDULE_PLATEAU && recipe->train.eval_every == 0)
-		return recipe_fail(error, "schedule.name = plateau follows evaluations, and "
-					  "train.eval_every = 0 has none before the end: set it "
-					  "to the epochs from one to the next");
 	return check_growth(recipe, error);
 }
 
@@ -243,10 +239,15 @@ int recipe_check(const struct recipe *recipe, bool trains, char *error)
 	if ((recipe->optim.name == DEVICE_SGD || recipe->optim.name == DEVICE_LARS) &&
 	    recipe->optim.nesterov && recipe->optim.momentum == 0)
 		return recipe_fail(error, "optim.nesterov = true needs optim.momentum above 0");
-	if (recipe->train.lookahead && recipe->train.ema == 0)
-		return recipe_fail(error, "train.lookahead = true needs train.ema above 0: weights "
-					  "go on from that average");
-	return 0;
+	if (recipe->train.swa > 0 && recipe->train.swa >= recipe->train.epochs)
+		return recipe_fail(error,
+				   "train.swa = %g leaves nothing of train.epochs = %g to average",
+				   recipe->train.swa, recipe->train.epochs);
+	if (recipe->train.ema_lookahead && recipe->train.ema == 0)
+		return recipe_fail(error,
+				   "train.ema_lookahead = true needs train.ema above 0: weights "
+				   "go on from that average");
+	return recipe_check_pairs(recipe, error);
 }
 
 int recipe_compare(const struct recipe *recipe, const struct recipe *saved,

@@ -18,14 +18,16 @@
 #include <stdio.h>
 
 enum {
-	RECIPE_ERROR_MAX = 1024, /* bytes of an error text */
-	RECIPE_TEXT_MAX = 4096,  /* bytes of one value */
-	RECIPE_NUMBERS_MAX = 32, /* numbers in a list */
+	RECIPE_ERROR_MAX = 1024,  /* bytes of an error text */
+	RECIPE_TEXT_MAX = 4096,   /* bytes of one value */
+	RECIPE_NUMBERS_MAX = 128, /* numbers in a list */
 };
 
 enum recipe_decay { RECIPE_COUPLED, RECIPE_DECOUPLED };
 enum recipe_lr_base_scale { RECIPE_SCALE_LINEAR, RECIPE_SCALE_SQRT };
 enum recipe_anneal { RECIPE_ANNEAL_LINEAR, RECIPE_ANNEAL_COSINE };
+enum recipe_loss { RECIPE_LOSS_SOFTMAX, RECIPE_LOSS_SIGMOID };
+enum recipe_mix_by { RECIPE_MIX_BY_BATCH, RECIPE_MIX_BY_PAIR, RECIPE_MIX_BY_SAMPLE };
 enum recipe_metric { RECIPE_METRIC_LOSS, RECIPE_METRIC_TOP1 };
 enum recipe_progress {
 	RECIPE_PROGRESS_AUTO,
@@ -37,6 +39,7 @@ enum recipe_stem { RECIPE_STEM_AUTO, RECIPE_STEM_IMAGENET, RECIPE_STEM_CIFAR, RE
 enum recipe_stride_in { RECIPE_STRIDE_IN_3X3, RECIPE_STRIDE_IN_1X1 };
 enum recipe_downsample { RECIPE_DOWNSAMPLE_CONV, RECIPE_DOWNSAMPLE_AVERAGE };
 enum recipe_blur { RECIPE_BLUR_NONE, RECIPE_BLUR_CONVS, RECIPE_BLUR_ALL };
+enum recipe_pool { RECIPE_POOL_CLASS, RECIPE_POOL_AVERAGE };
 enum recipe_activation { RECIPE_ACTIVATION_RELU, RECIPE_ACTIVATION_GELU };
 
 struct recipe_numbers {

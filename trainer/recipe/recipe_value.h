@@ -1,6 +1,6 @@
 /*
  * Between the files of the recipe: recipe.c its keys, recipe_value.c values as text, recipe_ini.c
- * recipes as files.
+ * recipes as files, recipe_pairs.c which keys do not go together.
  */
 #pragma once
 
@@ -29,6 +29,9 @@ void *recipe_field(const struct recipe *recipe, const struct recipe_key *key);
 /* Sets it from text, if that is one of its values. */
 int recipe_set(struct recipe *recipe, const struct recipe_key *key, const char *where,
 	       const char *text, char *error);
+
+/* -EINVAL: two methods are switched on that recipe_pairs.inc says do not go together. */
+int recipe_check_pairs(const struct recipe *recipe, char *error);
 
 /*
  * Why the text cannot be written to a recipe file and read back, to go on after it ("has ...");

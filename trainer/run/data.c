@@ -281,10 +281,17 @@ uint32_t data_train_share(const struct data *data)
 	return (uint32_t)data->recipe->data.batch_size / data->comm->world;
 }
 
+uint32_t data_micro_share(const struct data *data)
+{
+	return data_train_share(data) / (uint32_t)data->recipe->train.accumulate;
+}
+
 uint32_t data_val_share(const struct data *data)
 {
 	const struct recipe_data *recipe = &data->recipe->data;
-	uint64_t batch = recipe->val_batch_size ? recipe->val_batch_size : recipe->batch_size;
+	uint64_t batch = recipe->val_batch_size
+				 ? recipe->val_batch_size
+				 : recipe->batch_size / data->recipe->train.accumulate;
 	return (uint32_t)((batch + data->comm->world - 1) / data->comm->world);
 }
 

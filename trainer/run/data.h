@@ -59,8 +59,12 @@ enum data_part {
  */
 int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint64_t batch,
 	      struct feed **ret_feed, char *error);
-/* Samples of this rank in a training batch, and at most in one for evaluation. */
+/*
+ * Samples of this rank in a training batch, in each of the micro-batches that it is computed in,
+ * and at most in a batch for evaluation.
+ */
 uint32_t data_train_share(const struct data *data);
+uint32_t data_micro_share(const struct data *data);
 uint32_t data_val_share(const struct data *data);
 
 /*

@@ -343,7 +343,8 @@ static int evaluate_all(struct run *run, struct checkpoint_totals *totals)
 
 static int evaluate_note(struct run *run, const struct checkpoint_totals *totals, double seconds)
 {
-	bool averaged = run_weights(run) == DEVICE_EMA;
+	enum device_slot weights = run_weights(run);
+	bool averaged = weights != DEVICE_VALUE;
 	struct checkpoint_state *state = &run->state;
 	double n = (double)totals->samples;
 	double epoch = run_epoch(run, state->step);
@@ -367,7 +368,10 @@ static int evaluate_note(struct run *run, const struct checkpoint_totals *totals
 	journal_number(journal, "top1", state->eval_top1);
 	journal_number(journal, "top5", state->eval_top5);
 	journal_count(journal, "samples", totals->samples);
-	journal_text(journal, "weights", averaged ? "ema" : "value");
+	journal_text(journal, "weights",
+		     weights == DEVICE_SWA ? "swa"
+		     : averaged            ? "ema"
+					   : "value");
 	journal_number(journal, "seconds", seconds);
 	return run_end_line(run, journal, "log.jsonl");
 }

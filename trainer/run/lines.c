@@ -2,6 +2,7 @@
  * What a run says of itself: the lines of log.jsonl, the progress that a person sees, and
  * summary.json.
  */
+#include "trainer/algorithms/optim.h"
 #include "trainer/run/run.h"
 
 #include <errno.h>
@@ -23,7 +24,8 @@ static double lines_mfu(const struct run *run, double images_per_second)
 {
 	struct device_graph_info graph;
 	device_graph_info(run->train.graph, &graph);
-	double flops = (graph.flops_forward + graph.flops_backward) / run->train.count;
+	double flops = (graph.flops_forward + graph.flops_backward) / run->train.count *
+		       optim_passes(run->recipe);
 	return share(flops * images_per_second,
 		     device_info(run->device)->peak_flops * run->comm->world);
 }

@@ -1,12 +1,12 @@
 #include "format/base/system/clock.h"
-#include "trainer/algorithms/optim.h"
+#include "trainer/algorithms/colout.h"
 #include "trainer/run/run.h"
 
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
-static int loop_fail_step(struct run *run, int code, const char *what)
+int run_fail_step(struct run *run, int code, const char *what)
 {
 	return run_fail(run, code, "step %llu: %s: %s", (unsigned long long)run->state.step + 1,
 			what, run_device_text(run, code));
@@ -32,10 +32,29 @@ static int loop_fail_not_finite(struct run *run, const struct run_pending *pendi
 }
 
 /*
- * Takes the results of the oldest steps: those that are there, and with down_to, as many as it
- * takes to leave no more than that.
+ * Makes loss and counts those of all micro-batches of the update, this one the last, in the first
+ * pass over them.
  */
-static int loop_collect(struct run *run, unsigned down_to)
+static void loop_join_parts(struct run *run, bool again, struct device_results *results)
+{
+	struct device_results *parts = &run->parts;
+	if (again) {
+		results->loss = parts->loss;
+		results->samples = parts->samples;
+		results->top1 = parts->top1;
+		results->top5 = parts->top5;
+	} else if (parts->samples) {
+		double samples = (double)parts->samples + results->samples;
+		results->loss =
+			(parts->loss * parts->samples + results->loss * results->samples) / samples;
+		results->samples += parts->samples;
+		results->top1 += parts->top1;
+		results->top5 += parts->top5;
+	}
+	*parts = (struct device_results){0};
+}
+
+int run_collect(struct run *run, unsigned down_to)
 {
 	while (run->pending_count) {
 		struct run_pending pending = run->pending[0];
@@ -45,10 +64,15 @@ static int loop_collect(struct run *run, unsigned down_to)
 		if (r == -EAGAIN)
 			return 0;
 		if (r)
-			return loop_fail_step(run, r, "results");
+			return run_fail_step(run, r, "results");
 		run->pending_count--;
 		memmove(run->pending, run->pending + 1,
 			run->pending_count * sizeof(run->pending[0]));
+		loop_join_parts(run, pending.again, &results);
+		if (!pending.last) {
+			run->parts = results;
+			continue;
+		}
 		if (!results.samples)
 			return run_fail_everywhere(run, -EINVAL,
 						   "step %llu: no sample of the batch has "
@@ -56,7 +80,7 @@ static int loop_collect(struct run *run, unsigned down_to)
 						   "not for training a classifier",
 						   (unsigned long long)pending.step,
 						   run->recipe->data.train);
-		if (!isfinite(results.loss))
+		if (!isfinite(results.loss) && !(run->find_rate > 0))
 			return loop_fail_not_finite(run, &pending, results.loss);
 		run->skipped += results.skipped;
 		run->last_loss = results.loss;
@@ -82,7 +106,7 @@ static int loop_release_held(struct run *run, bool wait)
 		if (r == -EAGAIN)
 			return 0;
 		if (r)
-			return loop_fail_step(run, r, "copying a batch");
+			return run_fail_step(run, r, "copying a batch");
 		feed_release(run->feed.feed, &run->held[0].batch);
 		run->held_count--;
 		memmove(run->held, run->held + 1, run->held_count * sizeof(run->held[0]));
@@ -171,55 +195,46 @@ static void loop_advance(struct run *run)
 	run->mark = now;
 }
 
-/*
- * Queues the next step. -EINTR: a rank was stopped; RUN_LOST: a rank's feed failed. Known to all
- * ranks.
- */
-static int loop_step(struct run *run)
+int run_step(struct run *run)
 {
+	double share = run->recipe->data.colout;
 	struct device_batch images;
-	struct device_hyper hyper;
-	uint64_t ticket, number;
+	uint64_t ticket;
 	int r = loop_agree_on_step(run);
 	if (!r && run->recipe->log.samples)
 		r = loop_write_samples(run);
 	if (r)
 		return r;
-	if (run->batch.height != run->train.height || run->batch.width != run->train.width) {
-		/* A new size: nothing may be under way in the graph that goes. */
-		r = loop_collect(run, 0);
+	bool thaws = freeze_is_due(&run->freeze, run->state.step, run->state.batches_per_epoch);
+	if (colout_kept(share, run->batch.height) != run->train.height ||
+	    colout_kept(share, run->batch.width) != run->train.width || thaws) {
+		/* Another graph: nothing may be under way in the one that goes. */
+		r = run_collect(run, 0);
 		if (!r)
 			r = loop_release_held(run, true);
+		if (!r && thaws)
+			r = run_thaw(run);
 		if (r)
 			return r;
 	}
-	r = run_graph_for(run, DEVICE_TRAIN, run->batch.count, run->batch.height, run->batch.width);
+	r = run_train_graph(run);
 	if (!r)
 		r = run_device_batch(run, &run->batch, "data.pipeline", &images);
 	if (r)
 		return r;
-	if (run->held_count == run->held_max || run->pending_count == RUN_PENDING_MAX) {
-		r = loop_collect(run, RUN_PENDING_MAX - 1);
-		if (!r)
-			r = loop_release_held(run, run->held_count == run->held_max);
+	if (run->held_count == run->held_max) {
+		r = loop_release_held(run, true);
 		if (r)
 			return r;
 	}
-	optim_hyper(run->recipe, &run->schedule, run->state.step + 1, run->state.batches_per_epoch,
-		    &hyper);
-	r = device_feed(run->train.graph, &images, &ticket);
+	r = run_update(run, &images, &ticket);
 	if (r)
-		return loop_fail_step(run, r, "feeding a batch");
+		return r;
 	run->held[run->held_count++] = (struct run_held){run->batch, ticket};
 	run->has_batch = false;
-	r = device_step(run->train.graph, &hyper, &number);
-	if (r)
-		return loop_fail_step(run, r, "computing");
 	loop_advance(run);
-	run->pending[run->pending_count++] =
-		(struct run_pending){number, run->state.step, (double)hyper.lr[MODEL_WEIGHTS]};
 	r = loop_release_held(run, false);
-	return r ? r : loop_collect(run, RUN_PENDING_MAX);
+	return r ? r : run_collect(run, RUN_PENDING_MAX);
 }
 
 /* ---- between steps ---- */
@@ -255,9 +270,9 @@ static int loop_save(struct run *run)
 {
 	if (run->saved_step == run->state.step)
 		return 0;
-	int r = loop_collect(run, 0);
+	int r = run_collect(run, 0);
 	if (!r && (r = device_params_get_state(run->params, &run->state.device)))
-		return loop_fail_step(run, r, "state of the device");
+		return run_fail_step(run, r, "state of the device");
 	if (!r && (r = ranks_check_params(run->comm, run->params, run->error)))
 		run->agreed = true;
 	if (!r && run->journal)
@@ -288,9 +303,13 @@ static int loop_between(struct run *run)
 		loop_due(run, run->checkpoint_every) || (every_steps && loop_due(run, every_steps));
 	if (!epoch_ends && !evaluate && !checkpoint)
 		return 0;
-	int r = loop_collect(run, 0);
+	bool settles = state->step == run->steps && run_weights(run) == DEVICE_SWA &&
+		       (evaluate || !*run->recipe->data.val);
+	int r = run_collect(run, 0);
 	if (!r && epoch_ends && state->whole.steps)
 		r = run_epoch_line(run);
+	if (!r && settles && !(r = loop_release_held(run, true)))
+		r = run_settle(run);
 	if (!r && evaluate)
 		r = run_evaluate(run);
 	if (!r && checkpoint && state->step)
@@ -359,7 +378,7 @@ int run_train(struct run *run)
 		r = loop_between(run);
 		if (r || run->state.step >= run->steps)
 			break;
-		r = loop_step(run);
+		r = run_step(run);
 		if (r)
 			break;
 		run_show(run);

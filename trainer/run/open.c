@@ -2,6 +2,9 @@
  * What a run does before its first step, or before it evaluates, in stages that all ranks come
  * through together: device, data, model, checkpoint, first batch, plan.
  */
+#include "trainer/algorithms/layer_decay.h"
+#include "trainer/algorithms/loss.h"
+#include "trainer/algorithms/mix.h"
 #include "trainer/algorithms/optim.h"
 #include "trainer/run/run.h"
 
@@ -11,16 +14,44 @@
 #include <string.h>
 #include <sys/stat.h>
 
+static int open_mix(struct run *run)
+{
+	uint32_t share = data_train_share(&run->data), micro = data_micro_share(&run->data);
+	if (!mix_is_on(&run->recipe->train))
+		return 0;
+	if (micro % 2)
+		return run_fail(
+			run, -EINVAL,
+			"%s blends pairs of samples, and data.batch_size = %llu is of %u at "
+			"a time (ranks, train.accumulate): take twice as many",
+			run->recipe->train.mixup > 0 ? "train.mixup" : "train.cutmix",
+			(unsigned long long)run->recipe->data.batch_size, micro);
+	run->mixed.blends = calloc(share, sizeof(*run->mixed.blends));
+	run->mixed.labels2 = calloc(share, sizeof(*run->mixed.labels2));
+	run->mixed.shares = calloc(share, sizeof(*run->mixed.shares));
+	return run->mixed.blends && run->mixed.labels2 && run->mixed.shares
+		       ? 0
+		       : run_fail(run, -ENOMEM, "out of memory");
+}
+
 static int open_check_share(struct run *run)
 {
 	uint64_t batch = run->recipe->data.batch_size, world = run->comm->world;
-	if (batch % world == 0)
+	uint64_t parts = run->recipe->train.accumulate, equal = world * parts;
+	uint64_t next = (batch + equal - 1) / equal * equal;
+	if (batch % equal == 0)
 		return 0;
+	if (parts == 1)
+		return run_fail(run, -EINVAL,
+				"data.batch_size = %llu does not divide by %llu ranks: it is the "
+				"batch of all ranks together, so take %llu",
+				(unsigned long long)batch, (unsigned long long)world,
+				(unsigned long long)next);
 	return run_fail(run, -EINVAL,
-			"data.batch_size = %llu does not divide by %llu ranks: it is the batch of "
-			"all ranks together, so take %llu",
-			(unsigned long long)batch, (unsigned long long)world,
-			(unsigned long long)((batch + world - 1) / world * world));
+			"data.batch_size = %llu does not divide by train.accumulate = %llu and "
+			"%llu rank%s: it is all micro-batches together, so take %llu",
+			(unsigned long long)batch, (unsigned long long)parts,
+			(unsigned long long)world, world == 1 ? "" : "s", (unsigned long long)next);
 }
 
 /*
@@ -163,9 +194,20 @@ static int open_model(struct run *run)
 	int r = device_params_new(run->device, &run->params);
 	if (r)
 		return run_fail(run, r, "parameters: %s", device_error(run->device));
+	r = run->options.evaluate ? 0
+				  : loss_check(&run->recipe->train, run->data.classes, run->error);
+	if (r)
+		return r;
 	r = model_new(&run->recipe->model, run->data.classes, run->params, &run->model, run->error);
 	if (r)
 		return r;
+	r = run->options.evaluate ? 0
+				  : freeze_init(&run->freeze, run->recipe, run->params, run->error);
+	if (r)
+		return r;
+	r = layer_decay_apply(run->recipe, run->model, run->params);
+	if (r)
+		return run_fail(run, r, "optim.layer_decay: %s", device_error(run->device));
 	r = device_params_allocate(run->params, &optimizer);
 	return r ? run_fail(run, r, "memory for the parameters: %s", device_error(run->device)) : 0;
 }
@@ -368,7 +410,9 @@ static int open_take_weights(struct run *run)
 				"tensor %s%s that this one has not",
 				file, run->recipe->model.name, rest.stranger,
 				rest.strangers > 1 ? " and others" : "");
-	progress_line(&run->progress, "weights from %s%s", file,
+	progress_line(&run->progress, "weights from %s%s%s%s%s", file,
+		      rest.resized ? ", its position embeddings resized" : "",
+		      rest.layout ? ", in the names of " : "", rest.layout ? rest.layout : "",
 		      rest.head_kept ? "; its last layer has other classes and starts afresh" : "");
 	if (rest.strangers)
 		progress_line(&run->progress, "left out of %s, for the model has none: tensor %s%s",
@@ -388,11 +432,30 @@ static int open_initialize(struct run *run)
 	return open_take_weights(run);
 }
 
+/* Lookahead's slow weights begin as the weights do. */
+static int open_begin_slow(struct run *run)
+{
+	float *values = malloc(device_params_largest(run->params) * sizeof(*values));
+	int r = values ? 0 : -ENOMEM;
+	for (size_t i = 0; i < device_params_count(run->params) && !r; i++) {
+		struct device_param *param = device_params_at(run->params, i);
+		if (!device_param_has(param, DEVICE_SLOW))
+			continue;
+		r = device_param_read(param, DEVICE_VALUE, values);
+		if (!r)
+			r = device_param_write(param, DEVICE_SLOW, values);
+	}
+	free(values);
+	return r ? run_fail(run, r, "slow weights: %s", run_device_text(run, r)) : 0;
+}
+
 /* Rank 0: the weights, and on resuming all else that a checkpoint has. */
 static int open_fill_params(struct run *run)
 {
-	if (!run->checkpoint)
-		return open_initialize(run);
+	if (!run->checkpoint) {
+		int made = open_initialize(run);
+		return made ? made : open_begin_slow(run);
+	}
 	int r = checkpoint_restore(run->checkpoint, run->params, run->error);
 	if (!r && run->options.evaluate)
 		progress_line(&run->progress, "weights from %s", run->checkpoint->path);
@@ -431,9 +494,11 @@ static int open_plan(struct run *run)
 	if (!run->sample_ids)
 		return run_fail(run, -ENOMEM, "out of memory");
 	int r = run_device_batch(run, &run->batch, "data.pipeline", &images);
-	return r ? r
-		 : run_graph_for(run, DEVICE_TRAIN, data_train_share(&run->data), run->batch.height,
-				 run->batch.width);
+	if (!r)
+		r = open_mix(run);
+	if (!r)
+		r = run_thaw(run);
+	return r ? r : run_train_graph(run);
 }
 
 enum purpose { ALWAYS, TO_TRAIN, TO_EVALUATE };

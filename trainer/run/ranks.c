@@ -150,7 +150,7 @@ int ranks_share_recipe(struct comm *comm, struct recipe *recipe, char *error)
 static int ranks_share_param(struct comm *comm, struct device_param *param, enum device_slot slot,
 			     float *values, char *error)
 {
-	if (slot == DEVICE_GRAD || !device_param_has(param, slot))
+	if (!device_slot_lasts(slot) || !device_param_has(param, slot))
 		return 0;
 	int r = comm->rank ? 0 : device_param_read(param, slot, values);
 	/* also of one that could not be read: the other ranks wait for it */

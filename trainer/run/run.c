@@ -1,4 +1,8 @@
 #include "trainer/run/run.h"
+#include "trainer/algorithms/colout.h"
+#include "trainer/algorithms/loss.h"
+#include "trainer/algorithms/mix.h"
+#include "trainer/algorithms/swa.h"
 
 #include "format/base/text/printable.h"
 
@@ -71,8 +75,12 @@ int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32
 		.count = count,
 		.height = height,
 		.width = width,
-		.label_smoothing = mode == DEVICE_TRAIN ? run->recipe->train.label_smoothing : 0,
 	};
+	struct loss loss;
+	loss_of(&run->recipe->train, mode, &loss);
+	input.loss = loss.spec;
+	input.resamples = mode == DEVICE_TRAIN &&
+			  (mix_is_on(&run->recipe->train) || run->recipe->data.colout > 0);
 	memcpy(input.mean, run->data.mean, sizeof(input.mean));
 	memcpy(input.std, run->data.std, sizeof(input.std));
 	model_record(run->model, slot->graph, &input);
@@ -89,9 +97,39 @@ int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32
 	return 0;
 }
 
+int run_thaw(struct run *run)
+{
+	struct checkpoint_state *state = &run->state;
+	struct device_params_state counters = {0};
+	int r = run->freeze.thaw_count ? device_params_get_state(run->params, &counters) : 0;
+	if (r)
+		return run_fail(run, r, "state of the device: %s", run_device_text(run, r));
+	bool due = freeze_is_due(&run->freeze, state->step, state->batches_per_epoch);
+	freeze_thaw(&run->freeze, run->params, state->step, state->batches_per_epoch,
+		    counters.updates, state->begun);
+	if (!due)
+		return 0;
+	device_graph_free(run->train.graph);
+	run->train = (struct run_graph){0};
+	progress_line(&run->progress, "step %llu: what train.freeze held for %g epochs is trained",
+		      (unsigned long long)state->step, run->freeze.thaws[run->freeze.thawed - 1]);
+	return 0;
+}
+
+int run_train_graph(struct run *run)
+{
+	double share = run->recipe->data.colout;
+	return run_graph_for(run, DEVICE_TRAIN, data_micro_share(&run->data),
+			     colout_kept(share, run->batch.height),
+			     colout_kept(share, run->batch.width));
+}
+
 enum device_slot run_weights(const struct run *run)
 {
-	return run->recipe->train.ema > 0 && run->state.step ? DEVICE_EMA : DEVICE_VALUE;
+	const struct recipe_train *recipe = &run->recipe->train;
+	if (swa_begun(recipe, run->state.step, run->state.batches_per_epoch))
+		return DEVICE_SWA;
+	return recipe->ema > 0 && run->state.step ? DEVICE_EMA : DEVICE_VALUE;
 }
 
 int run_device_batch(struct run *run, const struct feed_batch *batch, const char *pipeline_key,
@@ -110,6 +148,8 @@ int run_device_batch(struct run *run, const struct feed_batch *batch, const char
 		.labels = batch->labels,
 		.count = batch->count,
 		.channels = batch->channels,
+		.height = batch->height,
+		.width = batch->width,
 		.element = (enum device_element)batch->element,
 	};
 	return 0;
@@ -238,6 +278,7 @@ void run_close(struct run *run)
 	device_graph_free(run->train.graph);
 	device_graph_free(run->eval.graph);
 	run_close_feed(run, &run->feed);
+	freeze_deinit(&run->freeze);
 	model_free(run->model);
 	device_params_free(run->params);
 	device_close(run->device);
@@ -246,6 +287,10 @@ void run_close(struct run *run)
 	journal_close(run->journal);
 	journal_close(run->samples);
 	free(run->sample_ids);
+	free(run->mixed.blends);
+	free(run->mixed.labels2);
+	free(run->mixed.shares);
+	free(run->picks);
 }
 
 void run_describe(const struct run *run, FILE *file)

@@ -16,6 +16,7 @@
 #pragma once
 
 #include "format/base/text/sentence.h"
+#include "trainer/algorithms/freeze.h"
 #include "trainer/algorithms/schedule.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/device/device.h"
@@ -40,6 +41,7 @@ struct run_options {
 	bool overwrite;
 	bool allow_changes;    /* RECIPE_TRAJECTORY keys may differ from the checkpoint's */
 	bool dry;              /* make nothing on disk */
+	const char *find_lr;   /* begins the names of what run_find_lr() writes; or NULL */
 	bool evaluate;         /* nothing but run_evaluate_alone(); dry and allow_changes, too */
 	unsigned device_index; /* which of several GPUs; ranks of one machine count on from there */
 	bool detect_anomaly;
@@ -53,10 +55,12 @@ struct run_graph {
 	uint32_t count, height, width;
 };
 
-/* A step whose results are awaited. */
+/* A step of the device whose results are awaited. */
 struct run_pending {
-	uint64_t device_step, step;
+	uint64_t device_step, step; /* step: the update that it is for */
 	double lr;
+	bool last;  /* it makes the update */
+	bool again; /* of a second pass over the batch, whose losses are not told */
 };
 
 /* A batch that the device may still be reading. */
@@ -93,6 +97,14 @@ struct run {
 	bool has_batch;
 	uint64_t bad;         /* samples of it that were substituted, on all ranks */
 	uint64_t *sample_ids; /* [batch_size] with log.samples */
+	/* of this rank's share of the batch, with train.mixup or train.cutmix: [data_train_share()]
+	 */
+	struct {
+		struct device_blend *blends;
+		int32_t *labels2;
+		float *shares;
+	} mixed;
+	uint32_t *picks; /* with data.colout: rows, then columns */
 
 	struct device *device;
 	struct device_params *params;
@@ -100,9 +112,12 @@ struct run {
 	struct run_graph train, eval;
 	struct run_pending pending[RUN_PENDING_MAX]; /* oldest first */
 	unsigned pending_count;
+	/* of the update whose last results are awaited: its micro-batches so far */
+	struct device_results parts;
 	struct run_held held[RUN_HELD_MAX];
 	unsigned held_count, held_max; /* the feed has a slot more, for the next batch */
 
+	struct freeze freeze;
 	struct schedule schedule;
 	uint64_t steps, eval_every, checkpoint_every; /* in steps; 0: only at the end */
 	struct checkpoint *checkpoint; /* that the run goes on from, while it opens */
@@ -122,7 +137,8 @@ struct run {
 	double line_seconds, line_wait; /* state's, at the last step line */
 	uint64_t line_images;
 	double last_loss, last_lr;
-	double rate; /* images per second over the last lines */
+	double find_rate; /* factor on learning rates, while one is looked for; else 0 */
+	double rate;      /* images per second over the last lines */
 };
 
 /* 0, or a negative errno with run->error set and agreed; run_close is due in either case. */
@@ -139,6 +155,12 @@ enum { RUN_STOPPED = 1, RUN_LOST = 2 };
  */
 int run_train(struct run *run);
 
+/*
+ * In place of run_train(), with a recipe whose learning rate is 1 throughout: looks for a better
+ * one (find_lr.c). Rank 0 writes a table and a picture, and to file what they suggest.
+ */
+int run_find_lr(struct run *run, FILE *file);
+
 /* ---- between the files of the run ---- */
 
 #define run_fail(run, code, ...) sentence_fail((run)->error, RUN_ERROR_MAX, (code), __VA_ARGS__)
@@ -149,11 +171,43 @@ int run_train(struct run *run);
 const char *run_device_text(const struct run *run, int code);
 /* Adds a step's results. */
 void run_add(struct checkpoint_totals *totals, const struct device_results *results);
+/*
+ * Takes the results of the oldest steps: those that are there, and with down_to, as many as it
+ * takes to leave no more than that.
+ */
+int run_collect(struct run *run, unsigned down_to);
+/*
+ * Queues the next step. -EINTR: a rank was stopped; RUN_LOST: a rank's feed failed. Known to all
+ * ranks.
+ */
+int run_step(struct run *run);
+/*
+ * Queues the next update on a batch (update.c). ret_ticket names the copy after which the batch's
+ * memory may be released.
+ */
+int run_update(struct run *run, const struct device_batch *batch, uint64_t *ret_ticket);
+/* Its slices, micro-batch `part` from 0 on. */
+struct device_batch run_slice(const struct run *run, const struct device_batch *batch,
+			      uint32_t part);
+/*
+ * At the end of a run with train.swa, whose batches are all given back: computes the statistics of
+ * the mean's batch norms anew (settle.c). -EINTR, RUN_LOST: as run_evaluate().
+ */
+int run_settle(struct run *run);
+/* What a failure of the device in the next step says. */
+int run_fail_step(struct run *run, int code, const char *what);
 /* Adds values[count] over ranks. */
 int run_sum(struct run *run, double *values, size_t count);
+/* run->train for the next batch. */
+int run_train_graph(struct run *run);
 /* run->train or run->eval for images of a size: as it is, or made anew. */
 int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height,
 		  uint32_t width);
+/*
+ * What train.freeze lets go at this step; the training graph is then planned anew, when it is
+ * needed. Nothing may be under way in it.
+ */
+int run_thaw(struct run *run);
 /* Those that are evaluated and exported: averaged, where that is asked for. */
 enum device_slot run_weights(const struct run *run);
 /* A feed's batch as the device takes it. -EINVAL when pipeline and model do not fit. */

@@ -92,6 +92,7 @@ static struct plan_stage *plan_push(struct plan *plan, uint32_t width, uint32_t 
 	axis_init(&stage->x, width);
 	axis_init(&stage->y, height);
 	stage->chroma_fast = false;
+	stage->bicubic = false;
 	stage->reflect = false;
 	memset(stage->fill, 0, sizeof(stage->fill));
 	stage->effect_begin = plan->effects.count;
@@ -99,7 +100,7 @@ static struct plan_stage *plan_push(struct plan *plan, uint32_t width, uint32_t 
 	return stage;
 }
 
-static void plan_resize(struct plan *plan, uint32_t width, uint32_t height, bool chroma_fast)
+static void plan_resize(struct plan *plan, uint32_t width, uint32_t height, const struct step *step)
 {
 	struct plan_stage *stage = plan_last(plan);
 
@@ -109,7 +110,8 @@ static void plan_resize(struct plan *plan, uint32_t width, uint32_t height, bool
 		stage = plan_push(plan, stage->x.count, stage->y.count);
 	axis_resize(&stage->x, width);
 	axis_resize(&stage->y, height);
-	stage->chroma_fast = chroma_fast;
+	stage->chroma_fast = step->chroma_fast;
+	stage->bicubic = step->bicubic;
 }
 
 /* Border in pixels: left, top, right, bottom. */
@@ -207,7 +209,7 @@ static int plan_resized_crop(struct plan *plan, const struct step *step, struct 
 	random_region(step, stage->x.count, stage->y.count, &draws->own, region);
 	axis_crop(&stage->x, region[0], region[2]);
 	axis_crop(&stage->y, region[1], region[3]);
-	plan_resize(plan, size->width, size->height, step->chroma_fast);
+	plan_resize(plan, size->width, size->height, step);
 	return 0;
 }
 
@@ -222,7 +224,7 @@ static int plan_resize_step(struct plan *plan, const struct step *step, struct p
 	if (width > UINT32_MAX || height > UINT32_MAX)
 		return transform_fail(error, -EINVAL, step->position,
 				      "resize makes a side of more than %u pixels", UINT32_MAX);
-	plan_resize(plan, (uint32_t)width, (uint32_t)height, step->chroma_fast);
+	plan_resize(plan, (uint32_t)width, (uint32_t)height, step);
 	return 0;
 }
 

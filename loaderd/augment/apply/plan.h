@@ -24,6 +24,7 @@ struct plan_axis {
 struct plan_stage {
 	struct plan_axis x, y;
 	bool chroma_fast; /* may be resized as planes, where there are any */
+	bool bicubic;     /* resized as Pillow does, from pixels at full scale */
 	uint8_t fill[3];
 	/*
 	 * what lies outside the grid mirrors it, in place of fill; the stage then only copies, from

@@ -61,9 +61,9 @@ int sample_explain(struct packimg_error *error, int result, const struct packimg
  * is resized itself: [*ret_low, *ret_high).
  */
 static void axis_reach(const struct plan_axis *axis, int64_t grid, uint32_t count, bool planes,
-		       uint32_t *ret_low, uint32_t *ret_high)
+		       bool bicubic, uint32_t *ret_low, uint32_t *ret_high)
 {
-	if (plan_axis_copies(axis) && !planes) {
+	if (plan_axis_copies(axis) && !planes && !bicubic) {
 		*ret_low = axis->low + (uint32_t)grid;
 		*ret_high = *ret_low + count;
 		return;
@@ -71,6 +71,9 @@ static void axis_reach(const struct plan_axis *axis, int64_t grid, uint32_t coun
 	double step = (double)(axis->high - axis->low) / axis->grid;
 	double support = step > 1 ? step : 1;
 
+	/* and a pixel for how the two may round */
+	if (bicubic)
+		support = 2 * support + 1;
 	if (planes)
 		support = CHROMA_PIXELS_MAX / 2 +
 			  (step > CHROMA_PIXELS_MAX ? step : CHROMA_PIXELS_MAX);
@@ -123,8 +126,8 @@ static struct packimg_region stage_wanted(const struct plan_stage *stage,
 
 	*ret_hint_width = axis_hint(&stage->x, width);
 	*ret_hint_height = axis_hint(&stage->y, height);
-	/* An axis that only copies needs every pixel of its own. */
-	if (*ret_hint_width == 0 || *ret_hint_height == 0)
+	/* An axis that only copies needs every pixel of its own, and so does Pillow's filter. */
+	if (*ret_hint_width == 0 || *ret_hint_height == 0 || stage->bicubic)
 		*ret_hint_width = *ret_hint_height = 0;
 	return (struct packimg_region){
 		.x = region->low_x, .y = region->low_y, .width = width, .height = height};
@@ -134,10 +137,13 @@ static struct packimg_region stage_wanted(const struct plan_stage *stage,
 static void stage_reach(const struct plan_stage *stage, const struct canvas *canvas, bool planes,
 			struct stage_region *region)
 {
-	axis_reach(&stage->x, region->grid_x, canvas->content_width, planes, &region->low_x,
-		   &region->high_x);
-	axis_reach(&stage->y, region->grid_y, canvas->content_height, planes, &region->low_y,
-		   &region->high_y);
+	bool copies = plan_axis_copies(&stage->x) && plan_axis_copies(&stage->y);
+	bool bicubic = stage->bicubic && !copies;
+
+	axis_reach(&stage->x, region->grid_x, canvas->content_width, planes, bicubic,
+		   &region->low_x, &region->high_x);
+	axis_reach(&stage->y, region->grid_y, canvas->content_height, planes, bicubic,
+		   &region->low_y, &region->high_y);
 }
 
 /* Sees to it that the rows before end are there. */
@@ -297,6 +303,32 @@ static int resize_rows(struct transform_scratch *scratch, const struct plan_stag
 	return resize_region(scratch->resize, &picture->source, &x, &y, &target);
 }
 
+static struct cubic_axis cubic_place(const struct plan_axis *axis, int64_t grid, uint32_t count,
+				     uint32_t low)
+{
+	return (struct cubic_axis){
+		.size = axis->high - axis->low,
+		.grid = axis->grid,
+		.first = (uint32_t)grid,
+		.count = count,
+		.place = (int64_t)axis->low - low,
+		.reverse = axis->reverse,
+	};
+}
+
+static int resize_rows_cubic(struct transform_scratch *scratch, const struct plan_stage *stage,
+			     const struct stage_region *region, const struct picture *picture,
+			     struct canvas *canvas)
+{
+	struct cubic_axis x =
+		cubic_place(&stage->x, region->grid_x, canvas->content_width, region->low_x);
+	struct cubic_axis y =
+		cubic_place(&stage->y, region->grid_y, canvas->content_height, region->low_y);
+	struct resize_target target = canvas_target(canvas, false);
+
+	return resize_cubic(scratch->resize, &picture->source, &x, &y, &target);
+}
+
 /* A sample's planes on their way from the decoder. */
 struct planes {
 	struct packimg_planes decoded;
@@ -436,7 +468,8 @@ int stage_run(struct transform_scratch *scratch, const struct packimg_sample *sa
 	}
 	if (copies)
 		return stage_copy_rows(scratch->kernels, stage, &picture.source, canvas);
-	r = resize_rows(scratch, stage, &region, &picture, canvas);
+	r = (stage->bicubic ? resize_rows_cubic : resize_rows)(scratch, stage, &region, &picture,
+							       canvas);
 	return explain_resize(error, r, sample, stage);
 }
 

@@ -197,5 +197,9 @@ int grammar_set(const struct call *call, struct step *step)
 		put_value(&rule->parameters[i], &call->values[i], step);
 	for (int i = 0; i < 2 && step->ratio[i] > 0; i++)
 		step->ratio_log[i] = portable_log(step->ratio[i]);
+	if (step->bicubic && step->chroma_fast)
+		return transform_fail(call->error, -EINVAL, step->position,
+				      "interpolation=bicubic resizes pixels as Pillow does, and "
+				      "chroma=fast planes: leave one of them out");
 	return rule->set ? rule->set(call, step) : 0;
 }

@@ -12,6 +12,7 @@
 #define AT(member)    offsetof(struct step, member)
 #define INTO(member)  .into = AT(member)
 #define STEP_CHROMA   {"chroma", VALUE_WORD, .words = "exact|fast", INTO(chroma_fast)}
+#define STEP_FILTER   {"interpolation", VALUE_WORD, .words = "bilinear|bicubic", INTO(bicubic)}
 #define STEP_FILL     {"fill", VALUE_COLOUR, 0, 255, INTO(fill)}
 /* Of policies: where it is not given, bilinear fades into black as torchvision's fill=None does. */
 #define STEP_FADE     {"fill", VALUE_COLOUR, 0, 255, INTO(fill), .given = AT(warp.filled)}
@@ -36,8 +37,8 @@
 #define STEPS_OF_GEOMETRY(X)                                                                       \
 	X(RANDOM_RESIZED_CROP, "random_resized_crop", size_given, plan_resized_crop, STEP_SIZE,    \
 	  {"scale", VALUE_RANGE, 1e-6, 1, .otherwise = {0.08, 1}, INTO(scale)},                    \
-	  STEP_RATIO(3.0 / 4.0, 4.0 / 3.0), STEP_CHROMA)                                           \
-	X(RESIZE, "resize", size_resized, plan_resize_step, STEP_SIZE, STEP_CHROMA)                \
+	  STEP_RATIO(3.0 / 4.0, 4.0 / 3.0), STEP_CHROMA, STEP_FILTER)                              \
+	X(RESIZE, "resize", size_resized, plan_resize_step, STEP_SIZE, STEP_CHROMA, STEP_FILTER)   \
 	X(CENTER_CROP, "center_crop", size_given, plan_center_crop, STEP_SIZE)                     \
 	X(PAD, "pad", size_padded, plan_border,                                                    \
 	  {"size", VALUE_EXTENT, .required = true, INTO(pad)}, STEP_BORDER)                        \

@@ -75,6 +75,7 @@ struct step {
 	struct step_size sizes[STEP_SIZES_MAX];
 	unsigned size_count;
 	bool chroma_fast;    /* resizing steps: planes before colour conversion */
+	bool bicubic;        /* resizing steps: with Pillow's bicubic filter */
 	double scale[2];     /* of the area */
 	double ratio[2];     /* width : height */
 	double ratio_log[2]; /* natural logarithm of the same */

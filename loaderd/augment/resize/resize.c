@@ -1,5 +1,6 @@
 #include "loaderd/augment/resize/resize.h"
 #include "loaderd/augment/kernels/block.h"
+#include "loaderd/augment/resize/resize_cubic.h"
 #include "loaderd/augment/resize/resize_kernels.h"
 
 #include <assert.h>
@@ -38,6 +39,7 @@ struct resize {
 	struct block terms[3];     /* of each plane: pointers and weights of one output row */
 	struct block narrow;       /* copies of rows too short for the kernels */
 	struct block finished;     /* one row, or the whole image, for a sink */
+	struct cubic cubic;
 };
 
 /* One call of resize_region, and the tile at hand. */
@@ -93,6 +95,7 @@ void resize_free(struct resize *resize)
 	}
 	free(resize->narrow.data);
 	free(resize->finished.data);
+	cubic_deinit(&resize->cubic);
 	free(resize);
 }
 
@@ -462,6 +465,24 @@ int resize_region(struct resize *resize, const struct resize_source *source,
 	if (target->stream)
 		fetch_pages(target, y->count);
 	return job_run(&job);
+}
+
+static bool cubic_valid(const struct cubic_axis *axis)
+{
+	return axis->size && axis->size <= RESIZE_SIDE_MAX && axis->grid &&
+	       axis->grid <= RESIZE_SIDE_MAX && axis->count && axis->count <= axis->grid &&
+	       axis->first <= axis->grid - axis->count && axis->place >= -RESIZE_SIDE_MAX &&
+	       axis->place <= RESIZE_SIDE_MAX;
+}
+
+int resize_cubic(struct resize *resize, const struct resize_source *source,
+		 const struct cubic_axis *x, const struct cubic_axis *y,
+		 const struct resize_target *target)
+{
+	if (!cubic_valid(x) || !cubic_valid(y) || source->channels != 3 || target->channels < 3 ||
+	    target->channels > 4)
+		return -EINVAL;
+	return cubic_run(&resize->cubic, resize->kernels, source, x, y, target);
 }
 
 static bool axes_equal(const struct resize_axis *a, const struct resize_axis *b)

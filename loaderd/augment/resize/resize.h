@@ -95,6 +95,25 @@ int resize_region(struct resize *resize, const struct resize_source *source,
 		  const struct resize_target *target);
 
 /*
+ * One direction of a bicubic resize: pixels 0 .. size - 1 of what is resized become `grid` ones, of
+ * which `count` from `first` on are made.
+ */
+struct cubic_axis {
+	uint32_t size, grid, first, count;
+	int64_t place; /* in the source, of pixel 0; may lie outside if what is made does not need
+			  it */
+	bool reverse;
+};
+
+/*
+ * Resamples a region of three channels with Pillow's bicubic filter, byte for byte
+ * (resize_cubic.h). Errors as resize_region; target->stream makes no difference.
+ */
+int resize_cubic(struct resize *resize, const struct resize_source *source,
+		 const struct cubic_axis *x, const struct cubic_axis *y,
+		 const struct resize_target *target);
+
+/*
  * One of the planes of a picture: a source of one channel with a ring, and its axes; samples are
  * centred in the pixels they stand for.
  */

@@ -7,10 +7,12 @@
  * dot: when four elements lie further apart than that, a vector is four taps of one output.
  */
 #include "loaderd/augment/kernels/vectors.h"
+#include "loaderd/augment/resize/resize_cubic.h"
 #include "loaderd/augment/resize/resize_kernels.h"
 
 #include <string.h>
 
+#include "loaderd/augment/resize/resize_cubic.inc"
 #include "loaderd/augment/resize/resize_table.inc"
 
 enum {

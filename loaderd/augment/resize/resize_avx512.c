@@ -13,10 +13,12 @@
  * Vertical: one multiplication per pair of rows, straight from memory.
  */
 #include "loaderd/augment/kernels/vectors.h"
+#include "loaderd/augment/resize/resize_cubic.h"
 #include "loaderd/augment/resize/resize_kernels.h"
 
 #include <string.h>
 
+#include "loaderd/augment/resize/resize_cubic.inc"
 #include "loaderd/augment/resize/resize_table.inc"
 
 enum {

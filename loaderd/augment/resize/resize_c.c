@@ -1,8 +1,10 @@
 /* Reference kernels of resize; what the others must equal. */
+#include "loaderd/augment/resize/resize_cubic.h"
 #include "loaderd/augment/resize/resize_kernels.h"
 
 #include <string.h>
 
+#include "loaderd/augment/resize/resize_cubic.inc"
 #include "loaderd/augment/resize/resize_table.inc"
 
 static size_t resize_prepare(struct resize_pass *pass)

@@ -19,6 +19,9 @@ enum {
 	RESIZE_LANES = 16,              /* tables are padded to multiples of this many outputs */
 	RESIZE_BLOCK = 64,              /* and element rows to multiples of this */
 	RESIZE_BAND = RESIZE_ROWS_HELD, /* source rows per horizontal call, at most */
+	/* of the bicubic filter (resize_cubic.h) */
+	CUBIC_WEIGHT_BITS = 22,
+	CUBIC_BAND = RESIZE_ROWS_HELD,
 };
 
 /* Filter of one direction. */
@@ -62,6 +65,8 @@ enum {
 	RESIZE_BLUE_CB = -7471,
 };
 
+struct cubic_table; /* resize_cubic.h */
+
 struct resize_kernels {
 	/* Fills start and weight. */
 	void (*build)(const struct resize_axis *axis, struct resize_table *table);
@@ -92,6 +97,15 @@ struct resize_kernels {
 	 */
 	void (*colour)(const struct resize_terms planes[3], uint32_t count, uint32_t channels,
 		       uint8_t *output);
+	/*
+	 * The bicubic filter, rounded to bytes. Across: a band of CUBIC_BAND source rows, of which
+	 * `rows` are wanted; they are transposed, [pixel][channel][row], from pixel `first` on.
+	 * Down: size bytes, from taps rows of them.
+	 */
+	void (*cubic_across)(const struct cubic_table *table, const uint8_t *transposed,
+			     uint32_t first, uint8_t *output, size_t stride, uint32_t rows);
+	void (*cubic_down)(const uint8_t *const *rows, const int32_t *weights, uint32_t taps,
+			   size_t size, uint8_t *output);
 };
 
 /* A set, of static functions that every set's file has. */
@@ -99,7 +113,8 @@ struct resize_kernels {
 	{                                                                                          \
 		.build = resize_table_build, .prepare = resize_prepare, .pack = resize_pack,       \
 		.horizontal = resize_horizontal, .vertical = resize_vertical,                      \
-		.colour = resize_colour,                                                           \
+		.colour = resize_colour, .cubic_across = resize_cubic_across,                      \
+		.cubic_down = resize_cubic_down,                                                   \
 	}
 
 extern const struct resize_kernels resize_kernels_c;

@@ -8,7 +8,7 @@ counter-based generator (trainer/model/random.h), so only digests are kept: logi
 its norm and a few entries. These files come out:
 
     NETWORK.json      one forward and backward pass of torchvision's or timm's network, 10 classes, 4 images of 64 x 64 (67 x 67
-                      where sides should be odd); of networks with many parameters, of every fifth
+                      where sides should be odd, 32 x 32 for small patches); of networks with many parameters, of every fifth
     trajectory.json   12 steps of SGD (Nesterov, weight decay, warm-up and cosine, label smoothing, EMA) on a ResNet-8
     airbench.json     5 steps of 10, one to an epoch, as airbench94 takes them (Keller Jordan, "94% on CIFAR-10 in 3.29 Seconds on a
                       Single GPU", 2024), with its published constants but the rate, a tenth, and the width, a quarter:
@@ -78,7 +78,7 @@ def fill(model, seed):
             else:
                 u = 0.25 * u
             u = u.astype(np.float32).astype(np.float64)
-            p.copy_(torch.from_numpy(np.ascontiguousarray(u)))
+            p.copy_(torch.from_numpy(np.ascontiguousarray(u).reshape(p.shape)))
 
 
 def images(seed, name, count, side):
@@ -142,20 +142,33 @@ def blurring(model):
     return model
 
 
+def vit(**settings):
+    return timm.create_model("vit_tiny_patch16_224", num_classes=10, **settings)
+
+
 NETWORKS = {  # as test_golden.c lists them
+    "convnext_tiny": lambda: timm.create_model("convnext_tiny", num_classes=10),
+    "seresnet50": lambda: timm.create_model("seresnet50", num_classes=10),
     "resnet18": lambda: torchvision.models.resnet18(num_classes=10),
     "resnet18_blur": lambda: blurring(torchvision.models.resnet18(num_classes=10)),
     "resnet50_v1": lambda: stride_first(torchvision.models.resnet50(num_classes=10)),
     "resnet50d": lambda: timm.create_model("resnet50d", num_classes=10),
     "resnext50_32x4d": lambda: torchvision.models.resnext50_32x4d(num_classes=10),
+    "vit_tiny": lambda: vit(img_size=64),
+    "vit_tiny_average": lambda: vit(img_size=32, patch_size=4, class_token=False, global_pool="avg"),
+    "vit_tiny_scaled": lambda: vit(img_size=64, init_values=1e-5),
+    "vit_tiny_resized": lambda: vit(img_size=64, dynamic_img_size=True),
     "wide_resnet50_2": lambda: torchvision.models.wide_resnet50_2(num_classes=10),
 }
+
+
+SIDES = {"resnet50d": 67, "vit_tiny_average": 32, "vit_tiny_resized": 96}  # others 64
 
 
 def pass_of(name):
     model = NETWORKS[name]().double()
     fill(model, 1)
-    x, y = images(1, "images", 4, 67 if name == "resnet50d" else 64), labels(1, "labels", 4)
+    x, y = images(1, "images", 4, SIDES.get(name, 64)), labels(1, "labels", 4)
     every = 1 if name == "resnet18" else 5
     x.requires_grad_(True)
     model.train()

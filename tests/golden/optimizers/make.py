@@ -41,20 +41,47 @@ def centralize(parameters):
             p.grad -= p.grad.mean(dim=tuple(range(1, p.dim())), keepdim=True)
 
 
-def follow(name, make, lr, prepare=None):
+def gradients(parameters, step, curvature):
+    """curvature: that of a loss whose gradient depends on where it is taken."""
+    for i, p in enumerate(parameters):
+        p.grad = tensor(100 * step + i, p.shape, 0.1, 0.4) + curvature * p.detach()
+
+
+def sharpen(parameters, step, curvature):
+    """SAM, as Foret et al. 2021 and the loops in PyTorch that follow it: the gradient from rho up the gradient, then back."""
+    start = [p.detach().clone() for p in parameters]
+    norm = torch.stack([p.grad.norm() for p in parameters]).norm()
+    with torch.no_grad():
+        for p in parameters:
+            p += 0.05 * p.grad / (norm + 1e-12)
+    gradients(parameters, step, curvature)
+    with torch.no_grad():
+        for p, begin in zip(parameters, start):
+            p.copy_(begin)
+
+
+def follow(name, make, lr, prepare=None, curvature=0, rho_every=0, mean_from=0):
     parameters = [torch.nn.Parameter(tensor(i, shape, 0 if tensor_name == "zero" else 0.2, 0.5))
                   for i, (tensor_name, shape) in enumerate(TENSORS)]
     start = [p.detach().clone() for p in parameters]
     weights, vectors = [p for p in parameters if p.dim() > 1], [p for p in parameters if p.dim() == 1]
     optimizer = make(weights, vectors)
+    mean = torch.optim.swa_utils.AveragedModel(torch.nn.ParameterList(parameters)) if mean_from else None
     for step in range(1, STEPS + 1):
-        for i, p in enumerate(parameters):
-            p.grad = tensor(100 * step + i, p.shape, 0.1, 0.4)
+        gradients(parameters, step, curvature)
+        if rho_every and step % rho_every == 0:
+            sharpen(parameters, step, curvature)
         if prepare:
             prepare(parameters)
         for group in optimizer.param_groups:
             group["lr"] = lr * (1 - step / 40)
+        if step == 1 and isinstance(optimizer, timm.optim.Lookahead):
+            optimizer.sync_lookahead()  # or it begins after its first steps, and not with the first weights as in the paper
         optimizer.step()
+        if mean and step >= mean_from and (step - mean_from) % 3 == 0:
+            mean.update_parameters(torch.nn.ParameterList(parameters))
+    if mean:
+        parameters = list(mean.module)
     for (tensor_name, _), p, begin in zip(TENSORS, parameters, start):
         flat, moved = p.detach().reshape(-1), (p.detach() - begin).norm().item()
         entries = [flat[i * (flat.numel() - 1) // (SAMPLES - 1)].item() for i in range(SAMPLES)]
@@ -97,7 +124,9 @@ def all_of_it(parameters):
 
 CASES = [("sgd", sgd, 0.05), ("adam", adam, 0.01), ("adamw", adamw, 0.01), ("lars", lars, 0.5), ("lamb", lamb, 0.01),
          ("sgd_centralized", sgd, 0.05, centralize), ("adamw_centralized", adamw, 0.01, centralize), ("sgd_clipped", sgd, 0.05, clip),
-         ("lamb_prepared", lamb, 0.01, all_of_it)]
+         ("lamb_prepared", lamb, 0.01, all_of_it), ("sgd_sam", sgd, 0.05, None, 3, 1), ("adamw_sam", adamw, 0.01, None, 3, 3),
+         ("sgd_lookahead", lambda *groups: timm.optim.Lookahead(sgd(*groups), alpha=0.7, k=6), 0.05),
+         ("adamw_swa", adamw, 0.01, None, 0, 0, 5)]
 with open(os.path.join(HERE, "optimizers.txt"), "w") as file:
     file.write(f"# torch {torch.__version__}, timm {timm.__version__}\n")
     for case in CASES:

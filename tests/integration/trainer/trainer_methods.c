@@ -94,13 +94,17 @@ static void test_adamw(void **state)
 	assert_true(apart("adamw", "adamw-gpu") < 1e-3);
 }
 
-/* Optimizers, with what may happen to gradients before: resumed bit for bit, and on a GPU. */
+/*
+ * Optimizers, with what may happen to gradients before, and what draws at random: resumed bit for
+ * bit, and on a GPU.
+ */
 static void test_optimizers(void **state)
 {
 	static const char *const settings[][4] = {
 		{"adam", "optim.name=adam", "optim.lr=0.005", "optim.centralize=true"},
 		{"lars", "optim.name=lars", "optim.lr=1", "optim.clip_value=0.01"},
 		{"lamb", "optim.name=lamb", "optim.lr=0.005", "optim.weight_decay=0.05"},
+		{"drops", "model.drop_path=0.3", "model.dropout=0.3", "optim.lr=0.01"},
 	};
 	for (size_t i = 0; i < sizeof(settings) / sizeof(*settings); i++) {
 		const char *name = settings[i][0], *const *s = settings[i];
@@ -179,10 +183,50 @@ static void test_cycle(void **state)
 	assert_true(apart("cycle", "cycle-gpu") < 1e-3);
 }
 
+/* Blended samples: drawn anew at each step, the same after an interruption, in parts, on a GPU. */
+static void test_mixed(void **state)
+{
+	static const char mixup[] = "train.mixup=0.8", cutmix[] = "train.cutmix=1",
+			  prob[] = "train.mix_prob=0.8", by[] = "train.mix_by=sample";
+	expect(run("mixed", mixup, cutmix, prob, by, NULL), 0);
+	pid_t pid = start("mixed-killed", mixup, cutmix, prob, by, NULL);
+	wait_for_step("mixed-killed", pid, 17);
+	kill(pid, SIGKILL);
+	finish(pid, "mixed-killed");
+	expect(run("mixed-killed", "--resume", mixup, cutmix, prob, by, NULL), 0);
+	same_losses("mixed", "mixed-killed");
+	expect(run("unmixed", mixup, cutmix, "train.mix_prob=0", NULL), 0);
+	assert_true(apart("mixed", "unmixed") > 1e-3);
+	same_losses("unmixed", "unbroken");
+	trainer = getenv("TRAINER_EMULATED");
+	int status = run("mixed-gpu", "--device=cuda", mixup, cutmix, prob, by, NULL);
+	trainer = getenv("TRAINER");
+	expect(status, 0);
+	assert_true(apart("mixed", "mixed-gpu") < 1e-3);
+	/* and with rows and columns left out, in micro-batches */
+	static const char colout[] = "data.colout=0.2", parts[] = "train.accumulate=2";
+	expect(run("thinned", mixup, colout, parts, NULL), 0);
+	pid = start("thinned-killed", mixup, colout, parts, NULL);
+	wait_for_step("thinned-killed", pid, 17);
+	kill(pid, SIGKILL);
+	finish(pid, "thinned-killed");
+	expect(run("thinned-killed", "--resume", mixup, colout, parts, NULL), 0);
+	same_losses("thinned", "thinned-killed");
+	expect(run("whole", mixup, parts, NULL), 0);
+	assert_true(apart("thinned", "whole") > 1e-3);
+	trainer = getenv("TRAINER_EMULATED");
+	status = run("thinned-gpu", "--device=cuda", mixup, colout, parts, NULL);
+	trainer = getenv("TRAINER");
+	expect(status, 0);
+	assert_true(apart("thinned", "thinned-gpu") < 1e-3);
+	expect(run("odd", mixup, "data.batch_size=15", NULL), 1);
+	expect_said("train.mixup blends pairs of samples, and data.batch_size = 15");
+}
+
 /* Lookahead: at its updates the weights are their average, and so a resumed run goes on. */
 static void test_ahead(void **state)
 {
-	static const char *const settings[] = {"train.lookahead=yes", "train.ema_every=5",
+	static const char *const settings[] = {"train.ema_lookahead=yes", "train.ema_every=5",
 					       "train.ema_rise=3"};
 	char error[SAFETENSORS_ERROR_MAX];
 	struct safetensors *checkpoint;
@@ -214,6 +258,226 @@ static void test_ahead(void **state)
 	trainer = getenv("TRAINER");
 	expect(status, 0);
 	assert_true(apart("ahead", "ahead-gpu") < 1e-3);
+}
+
+/* What samples.jsonl says of each step, but for when it was. */
+static void same_samples(const char *a, const char *b)
+{
+	FILE *x = fopen(in(a, "samples.jsonl"), "r"), *y = fopen(in(b, "samples.jsonl"), "r");
+	static char mine[4096], other[4096];
+	unsigned lines = 0;
+	while (fgets(mine, sizeof(mine), x)) {
+		assert_non_null(fgets(other, sizeof(other), y));
+		assert_string_equal(strstr(mine, "\"samples\":"), strstr(other, "\"samples\":"));
+		lines++;
+	}
+	assert_null(fgets(other, sizeof(other), y));
+	assert_int_equal(lines, STEPS);
+	fclose(x);
+	fclose(y);
+}
+
+/* Steps whose top-1 is none that four samples could have. */
+static unsigned of_more_than_four(const char *run)
+{
+	FILE *file = fopen(in(run, "log.jsonl"), "r");
+	static char line[4096];
+	unsigned found = 0;
+	while (fgets(line, sizeof(line), file)) {
+		const char *top1 = strstr(line, "\"top1\":");
+		if (!top1 || !strstr(line, "\"event\":\"step\""))
+			continue;
+		double quarters = 4 * strtod(top1 + strlen("\"top1\":"), NULL);
+		found += quarters != floor(quarters);
+	}
+	fclose(file);
+	return found;
+}
+
+/*
+ * Batches in micro-batches: as many steps, of the same samples; resumed between those of one epoch,
+ * and the same training on a GPU.
+ */
+static void test_accumulated(void **state)
+{
+	static const char parts[] = "train.accumulate=4", samples[] = "log.samples=true";
+	expect(run("accumulated", parts, samples, NULL), 0);
+	expect(run("at-once", samples, NULL), 0);
+	same_losses("at-once", "unbroken");
+	same_samples("accumulated", "at-once");
+	static struct losses losses;
+	read_log("accumulated", &losses);
+	assert_int_equal(losses.steps, STEPS);
+	assert_true(of_more_than_four("accumulated") > STEPS / 4);
+	/* batch norms see four samples in place of sixteen */
+	assert_true(apart("accumulated", "unbroken") > 1e-3);
+	pid_t pid = start("accumulated-killed", parts, samples, NULL);
+	wait_for_step("accumulated-killed", pid, 11);
+	kill(pid, SIGKILL);
+	finish(pid, "accumulated-killed");
+	expect(run("accumulated-killed", "--resume", parts, samples, NULL), 0);
+	same_losses("accumulated", "accumulated-killed");
+	same_file("accumulated", "accumulated-killed", "model.safetensors");
+	same_samples("accumulated", "accumulated-killed");
+	trainer = getenv("TRAINER_EMULATED");
+	int status = run("accumulated-gpu", "--device=cuda", parts, NULL);
+	trainer = getenv("TRAINER");
+	expect(status, 0);
+	assert_true(apart("accumulated", "accumulated-gpu") < 1e-3);
+	expect(run("uneven", "train.accumulate=3", NULL), 1);
+	expect_said("data.batch_size = 16 does not divide by train.accumulate = 3 and 1 rank: it "
+		    "is all micro-batches together, so take 18");
+}
+
+/* A rate is found, the same each time, and a run that is there is not touched. */
+static void test_find_rate(void **state)
+{
+	static char first[16384], again[16384], option[PATH_MAX + 64];
+	snprintf(option, sizeof(option), "--find-lr=%s", in("unbroken", "found"));
+	expect(run("unbroken", option, NULL), 0);
+	expect_said("the loss falls steepest at          optim.lr=");
+	double steepest = strtod(strstr(said, "optim.lr=") + strlen("optim.lr="), NULL);
+	assert_true(steepest > 1e-4 && steepest < 10);
+	FILE *file = fopen(in("unbroken", "found.csv"), "r");
+	first[fread(first, 1, sizeof(first) - 1, file)] = '\0';
+	fclose(file);
+	assert_non_null(strstr(first, "step,lr,loss,smoothed\n1,1e-06,"));
+	/* warm-up is left out, so this is the first loss of any training */
+	static struct losses losses;
+	read_log("unbroken", &losses);
+	assert_int_equal(losses.steps, STEPS);
+	double loss = strtod(strstr(first, "1,1e-06,") + strlen("1,1e-06,"), NULL);
+	assert_true(fabs(loss / strtod(losses.step[0], NULL) - 1) < 1e-6);
+	assert_true(exists("unbroken", "found.svg"));
+	snprintf(option, sizeof(option), "--find-lr=%s", in("unbroken", "again"));
+	expect(run("unbroken", option, "schedule.name=cosine", "optim.lr=3", NULL), 0);
+	file = fopen(in("unbroken", "again.csv"), "r");
+	again[fread(again, 1, sizeof(again) - 1, file)] = '\0';
+	fclose(file);
+	assert_string_equal(first, again);
+	expect(run("unbroken", option, "--resume", NULL), 1);
+	expect_said("--find-lr trains from the initial weights");
+}
+
+/* SAM, at every other step, in micro-batches. */
+static void test_sharpness(void **state)
+{
+	static const char rho[] = "train.sam=0.1", every[] = "train.sam_every=2",
+			  parts[] = "train.accumulate=2", plain[] = "train.ema=0";
+	expect(run("sharp", rho, every, parts, NULL), 0);
+	pid_t pid = start("sharp-killed", rho, every, parts, NULL);
+	wait_for_step("sharp-killed", pid, 11);
+	kill(pid, SIGKILL);
+	finish(pid, "sharp-killed");
+	expect(run("sharp-killed", "--resume", rho, every, parts, NULL), 0);
+	same_losses("sharp", "sharp-killed");
+	same_file("sharp", "sharp-killed", "model.safetensors");
+	expect(run("blunt", parts, NULL), 0);
+	/* the first step has no second pass, and the loss of the next is that of its first */
+	static struct losses sharp, blunt;
+	read_log("sharp", &sharp);
+	read_log("blunt", &blunt);
+	assert_string_equal(sharp.step[1], blunt.step[1]);
+	assert_true(apart("sharp", "blunt") > 1e-3);
+	expect(run("sharp-alone", rho, plain, NULL), 0);
+	trainer = getenv("TRAINER_EMULATED");
+	int status = run("sharp-gpu", "--device=cuda", rho, plain, NULL);
+	trainer = getenv("TRAINER");
+	expect(status, 0);
+	assert_true(apart("sharp-alone", "sharp-gpu") < 2e-3);
+}
+
+/* Lookahead with slow weights of its own. */
+static void test_slow(void **state)
+{
+	static const char every[] = "train.lookahead=5", plain[] = "train.ema=0";
+	expect(run("slow", every, NULL), 0);
+	pid_t pid = start("slow-killed", every, NULL);
+	wait_for_step("slow-killed", pid, 13);
+	kill(pid, SIGKILL);
+	finish(pid, "slow-killed");
+	expect(run("slow-killed", "--resume", every, NULL), 0);
+	same_losses("slow", "slow-killed");
+	same_file("slow", "slow-killed", "model.safetensors");
+	static struct losses slow, fast;
+	read_log("slow", &slow);
+	read_log("unbroken", &fast);
+	for (unsigned i = 0; i < 5; i++)
+		assert_string_equal(slow.step[i], fast.step[i]);
+	assert_string_not_equal(slow.step[5], fast.step[5]);
+	expect(run("slow-alone", every, plain, NULL), 0);
+	trainer = getenv("TRAINER_EMULATED");
+	int status = run("slow-gpu", "--device=cuda", every, plain, NULL);
+	trainer = getenv("TRAINER");
+	expect(status, 0);
+	assert_true(apart("slow-alone", "slow-gpu") < 1e-3);
+}
+
+/* How far a tensor of two files is apart at most, as a share of the largest element. */
+static double tensors_apart(const char *a, const char *b, const char *in_a, const char *in_b,
+			    const char *first, const char *second)
+{
+	char error[SAFETENSORS_ERROR_MAX];
+	struct safetensors *x, *y;
+	assert_int_equal(safetensors_open(in(a, in_a), &x, error), 0);
+	assert_int_equal(safetensors_open(in(b, in_b), &y, error), 0);
+	size_t count = safetensors_find(x, first)->size / sizeof(float);
+	const float *v = values(0, x, first), *w = values(1, y, second);
+	double most = 0, size = 0;
+	for (size_t i = 0; i < count; i++) {
+		most = fmax(most, fabs((double)v[i] - (double)w[i]));
+		size = fmax(size, fabs((double)w[i]));
+	}
+	safetensors_close(x);
+	safetensors_close(y);
+	return most / size;
+}
+
+/*
+ * Statistics of a mean of one set of weights, from one batch, are those that the next step would
+ * have; and the mean is resumed bit for bit.
+ */
+static void test_mean(void **state)
+{
+	static const char from[] = "train.swa=1.25", every[] = "train.swa_every=0.2",
+			  batches[] = "train.swa_batches=3", constant[] = "schedule.name=constant",
+			  warmup[] = "schedule.warmup=0", all[] = "model.bn_momentum=1";
+	expect(run("mean", from, every, batches, NULL), 0);
+	pid_t pid = start("mean-killed", from, every, batches, NULL);
+	wait_for_step("mean-killed", pid, 32);
+	kill(pid, SIGKILL);
+	finish(pid, "mean-killed");
+	expect(run("mean-killed", "--resume", from, every, batches, NULL), 0);
+	same_losses("mean", "mean-killed");
+	same_file("mean", "mean-killed", "model.safetensors");
+	static struct losses mean, plain;
+	read_log("mean", &mean);
+	read_log("unbroken", &plain);
+	for (unsigned i = 0; i < STEPS; i++)
+		assert_string_equal(mean.step[i], plain.step[i]);
+	assert_string_equal(mean.eval[0], plain.eval[0]);
+	assert_string_not_equal(mean.eval[1], plain.eval[1]);
+	expect(run("one", "train.epochs=1", "train.swa=0.99", "train.swa_batches=1", constant,
+		   warmup, all, NULL),
+	       0);
+	expect(run("next", "train.epochs=1.05", constant, warmup, all, NULL), 0);
+	assert_true(tensors_apart("one", "next", "model.safetensors",
+				  "checkpoint-00000021.safetensors", "bn1.running_mean",
+				  "bn1.running_mean") < 1e-5);
+	assert_true(tensors_apart("one", "next", "model.safetensors",
+				  "checkpoint-00000021.safetensors", "layer3.0.bn2.running_var",
+				  "layer3.0.bn2.running_var") < 1e-5);
+	trainer = getenv("TRAINER_EMULATED");
+	int status = run("mean-gpu", "--device=cuda", from, every, batches, NULL);
+	trainer = getenv("TRAINER");
+	expect(status, 0);
+	assert_true(apart("mean", "mean-gpu") < 1e-3);
+	assert_true(tensors_apart("mean", "mean-gpu", "model.safetensors", "model.safetensors",
+				  "bn1.running_var", "bn1.running_var") < 1e-2);
+	assert_true(tensors_apart("mean", "mean-gpu", "model.safetensors", "model.safetensors",
+				  "fc.weight", "fc.weight") < 1e-2);
+	expect(run("late", "train.swa=2", NULL), 1);
+	expect_said("train.swa = 2 leaves nothing of train.epochs = 2 to average");
 }
 
 /*
@@ -269,7 +533,10 @@ int main(void)
 		cmocka_unit_test(test_growing),    cmocka_unit_test(test_adamw),
 		cmocka_unit_test(test_ahead),      cmocka_unit_test(test_settled),
 		cmocka_unit_test(test_plateau),    cmocka_unit_test(test_cycle),
-		cmocka_unit_test(test_optimizers),
+		cmocka_unit_test(test_optimizers), cmocka_unit_test(test_accumulated),
+		cmocka_unit_test(test_mixed),      cmocka_unit_test(test_find_rate),
+		cmocka_unit_test(test_sharpness),  cmocka_unit_test(test_slow),
+		cmocka_unit_test(test_mean),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
 }

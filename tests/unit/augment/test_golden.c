@@ -1,6 +1,7 @@
 /*
- * Resizing against Pillow: tests/golden/resize/make.py made the data and says what is in the file,
- * which is the argument.
+ * Resizing against Pillow: tests/golden/resize/make.py made the data and says what is in the files,
+ * which are the arguments: of the bilinear filter, and of the bicubic one, which equals byte for
+ * byte.
  */
 #include "loaderd/augment/resize/resize.h"
 
@@ -17,11 +18,11 @@ struct image {
 	const uint8_t *pixels;
 };
 
-static const char *golden_path;
+static const char *golden_path, *cubic_path;
 
-static uint8_t *read_file(size_t *ret_size)
+static uint8_t *read_file(const char *path, size_t *ret_size)
 {
-	FILE *file = fopen(golden_path, "rb");
+	FILE *file = fopen(path, "rb");
 
 	assert_non_null(file);
 	assert_int_equal(fseek(file, 0, SEEK_END), 0);
@@ -55,6 +56,78 @@ static struct resize_axis make_axis(uint32_t crop, uint32_t size, uint32_t grid,
 				    .high = crop + size,
 				    .count = count,
 				    .reverse = reverse};
+}
+
+static struct cubic_axis make_cubic(uint32_t crop, uint32_t size, uint32_t grid, uint32_t window,
+				    uint32_t count, bool reverse)
+{
+	return (struct cubic_axis){.size = size,
+				   .grid = grid,
+				   .first = window,
+				   .count = count,
+				   .place = crop,
+				   .reverse = reverse};
+}
+
+/* The rows of a source as a decoder hands them out: a few at a time, which overwrite others. */
+struct ring {
+	const struct image *image;
+	uint8_t *rows;
+	uint32_t made;
+};
+
+enum { RING = 2 * RESIZE_ROWS_HELD };
+
+static int ring_rows(void *context, uint32_t end)
+{
+	struct ring *ring = context;
+	size_t stride = (size_t)ring->image->width * 3;
+
+	for (; ring->made < end; ring->made++)
+		memcpy(ring->rows + ring->made % RING * stride,
+		       ring->image->pixels + ring->made * stride, stride);
+	return 0;
+}
+
+/* Whole, and again from a ring with a fourth channel. */
+static void run_cubic(struct resize *resize, const struct image *image, const uint32_t v[12],
+		      const uint8_t *expected, unsigned number)
+{
+	struct ring ring = {image, calloc(RING, (size_t)image->width * 3), 0};
+	struct resize_source source = {.data = image->pixels,
+				       .stride = (size_t)image->width * 3,
+				       .width = image->width,
+				       .height = image->height,
+				       .channels = 3};
+	struct cubic_axis x = make_cubic(v[1], v[3], v[5], v[7], v[9], v[11] & 1);
+	struct cubic_axis y = make_cubic(v[2], v[4], v[6], v[8], v[10], v[11] & 2);
+	size_t pixels = (size_t)v[9] * v[10];
+	uint8_t *output = malloc(pixels * 4);
+
+	for (uint32_t channels = 3; channels <= 4; channels++) {
+		struct resize_target target = {
+			.data = output, .stride = (ptrdiff_t)v[9] * channels, .channels = channels};
+
+		if (channels == 4) {
+			source.data = ring.rows;
+			source.ring = RING;
+			source.rows = ring_rows;
+			source.context = &ring;
+		}
+		assert_int_equal(resize_cubic(resize, &source, &x, &y, &target), 0);
+		for (size_t i = 0; i < pixels * channels; i++) {
+			uint8_t own =
+				i % channels < 3 ? expected[i / channels * 3 + i % channels] : 0;
+
+			if (output[i] != own)
+				fail_msg("bicubic case %u, %ux%u to %ux%u: byte %zu of %u channels "
+					 "is %u, Pillow's is %u",
+					 number, v[3], v[4], v[5], v[6], i, channels, output[i],
+					 own);
+		}
+	}
+	free(output);
+	free(ring.rows);
 }
 
 /* Runs a case and compares; adds to the sum of differences. Returns where the next case begins. */
@@ -93,10 +166,10 @@ static const uint8_t *run_case(struct resize *resize, const struct image *images
 	return at + size;
 }
 
-static void check_isa(enum cpu_isa isa)
+static void check_isa(enum cpu_isa isa, bool cubic)
 {
 	size_t size;
-	uint8_t *data = read_file(&size);
+	uint8_t *data = read_file(cubic ? cubic_path : golden_path, &size);
 	const uint8_t *at = data + 8;
 	struct resize *resize;
 	uint64_t sum = 0, count = 0;
@@ -113,10 +186,19 @@ static void check_isa(enum cpu_isa isa)
 		at += (size_t)images[i].width * images[i].height * 3;
 	}
 	assert_int_equal(resize_new_isa(isa, &resize), 0);
-	for (uint32_t i = 0; i < case_count; i++)
+	for (uint32_t i = 0; i < case_count && !cubic; i++)
 		at = run_case(resize, images, at, i, &sum, &count);
+	for (uint32_t i = 0; i < case_count && cubic; i++) {
+		uint32_t v[12];
+
+		for (int k = 0; k < 12; k++)
+			v[k] = take_u32(&at);
+		run_cubic(resize, &images[v[0]], v, at, i);
+		at += (size_t)v[9] * v[10] * 3;
+		count++;
+	}
 	assert_ptr_equal(at, data + size);
-	assert_true(case_count > 100);
+	assert_true(case_count > (cubic ? 60 : 100));
 	print_message("%s: mean difference %.4f over %llu bytes\n", cpu_isa_name(isa),
 		      (double)sum / (double)count, (unsigned long long)count);
 	assert_true((double)sum < 0.2 * (double)count);
@@ -128,17 +210,25 @@ static void check_isa(enum cpu_isa isa)
 static void test_golden_equals_pillow(void **state)
 {
 	for (int isa = CPU_ISA_C; isa <= (int)cpu_isa_supported(); isa++)
-		check_isa((enum cpu_isa)isa);
+		check_isa((enum cpu_isa)isa, false);
+}
+
+static void test_cubic_is_pillows(void **state)
+{
+	for (int isa = CPU_ISA_C; isa <= (int)cpu_isa_supported(); isa++)
+		check_isa((enum cpu_isa)isa, true);
 }
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden_equals_pillow)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden_equals_pillow),
+					   cmocka_unit_test(test_cubic_is_pillows)};
 
-	if (argc != 2) {
-		fprintf(stderr, "usage: %s golden.bin\n", argv[0]);
+	if (argc != 3) {
+		fprintf(stderr, "usage: %s golden.bin cubic.bin\n", argv[0]);
 		return 2;
 	}
 	golden_path = argv[1];
+	cubic_path = argv[2];
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -199,6 +199,11 @@ static void test_sides_in_two_arguments(void **state)
 	expect_error("resize(32, chroma)", -EINVAL, 11, "expected one of exact|fast for chroma");
 	expect_error("resize(32x32, 32)", -EINVAL, 14, "expected one of exact|fast for chroma");
 	expect_error("resize(32, chroma=32)", -EINVAL, 18, "expected one of exact|fast");
+	transform_free(parse("resize(32, interpolation=bicubic)"));
+	expect_error("resize(32, interpolation=cubic)", -EINVAL, 25,
+		     "expected one of bilinear|bicubic");
+	expect_error("hflip resize(32, fast, bicubic)", -EINVAL, 6,
+		     "interpolation=bicubic resizes pixels as Pillow does, and chroma=fast planes");
 	expect_error("color_jitter(2, 2000)", -EINVAL, 16, "contrast is from");
 }
 
@@ -216,7 +221,9 @@ static void test_misspelt_names_are_guessed(void **state)
 	expect_error("deform(1)", -EINVAL, 0, "expected one of random_resized_crop, resize");
 	expect_error("random_resized_crop(224, scales=0.1:1)", -EINVAL, 25,
 		     "did you mean 'scale'?");
-	expect_error("random_resized_crop(224, interpolation=2)", -EINVAL, 25,
+	expect_error("random_resized_crop(224, interpolation=2)", -EINVAL, 39,
+		     "expected one of bilinear|bicubic");
+	expect_error("random_resized_crop(224, antialias=1)", -EINVAL, 25,
 		     "expected one of size, scale, ratio");
 	expect_error("a_name_of_a_step_that_is_longer_than_any_buffer_could_ever_hold(1)", -EINVAL,
 		     0, "there is no step");

@@ -547,6 +547,56 @@ static void test_housekeeping(void **state)
 	assert_int_equal(checkpoint_newest("/nonexistent", UINT64_MAX, &step, path), -ENOENT);
 }
 
+static const char vit[] = "model.name=vit_tiny_patch16 model.width=0.125 model.image_size";
+
+/* Position embeddings of a file fit images of another size when they are resized as timm does. */
+static void test_positions(void **state)
+{
+	struct fixture a, b;
+	struct checkpoint_rest rest;
+	char network[128];
+	float values[82 * 24];
+	unsigned side, token, channel, compared = 0, made = 0;
+	double expected;
+	FILE *file = fopen(GOLDEN_FINETUNE "/positions.txt", "r");
+	assert_non_null(file);
+	snprintf(network, sizeof(network), "%s=64", vit);
+	fixture_init(&a, network, 10, NULL);
+	golden_fill(&a, 1);
+	for (unsigned i = 0; i < 17 * 24; i++)
+		values[i] = (float)sin(0.7 * (i / 24) + 0.3 * (i % 24));
+	assert_int_equal(
+		device_param_write(device_params_find(a.params, "pos_embed"), DEVICE_VALUE, values),
+		0);
+	snprintf(path, sizeof(path), "%s/weights.safetensors", folder);
+	assert_int_equal(checkpoint_export(path, a.params, DEVICE_VALUE, &no_more, error), 0);
+	while (fscanf(file, "%u %u %u %lf", &side, &token, &channel, &expected) == 4) {
+		if (side != made) {
+			snprintf(network, sizeof(network), "%s=%u", vit, 16 * side);
+			fixture_init(&b, network, 10, NULL);
+			if (checkpoint_import(path, b.params, &rest, error))
+				fail_msg("%s", error);
+			assert_true(rest.resized);
+			device_param_read(device_params_find(b.params, "pos_embed"), DEVICE_VALUE,
+					  values);
+			fixture_deinit(&b);
+			made = side;
+		}
+		if (!(fabs((double)values[token * 24 + channel] - expected) <= 2e-6))
+			fail_msg("side %u, token %u, channel %u: %g, expected %g", side, token,
+				 channel, (double)values[token * 24 + channel], expected);
+		compared++;
+	}
+	assert_true(compared > 200);
+	fclose(file);
+	/* one that has no class token is another network */
+	snprintf(network, sizeof(network), "%s=96 model.pool=average", vit);
+	fixture_init(&b, network, 10, NULL);
+	assert_int_equal(checkpoint_import(path, b.params, &rest, error), -EBADMSG);
+	fixture_deinit(&b);
+	fixture_deinit(&a);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -559,6 +609,7 @@ int main(void)
 		cmocka_unit_test(test_import),
 		cmocka_unit_test(test_unfit_weights),
 		cmocka_unit_test(test_narrow_types),
+		cmocka_unit_test(test_positions),
 		cmocka_unit_test(test_truncated),
 		cmocka_unit_test(test_cut_while_open),
 		cmocka_unit_test(test_housekeeping),

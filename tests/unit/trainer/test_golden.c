@@ -65,7 +65,7 @@ static void compare(struct fixture *fixture, const json_t *digests, enum device_
 		free(values);
 		compared++;
 	}
-	assert_true(compared > 0);
+	assert_int_equal(compared, json_object_size(digests));
 }
 
 static void run_logits(struct device_graph *graph, const json_t *expected, uint32_t count,
@@ -149,6 +149,19 @@ static void test_networks(void **state)
 		 67, 2e-3, deep},
 		{"resnet18_blur.json", "model.name=resnet18 model.blur=all", 64, 1e-3, 2e-3},
 		{"resnext50_32x4d.json", "model.name=resnext50_32x4d", 64, 2e-3, deep},
+		{"vit_tiny.json", "model.name=vit_tiny_patch16 model.image_size=64", 64, 1e-3,
+		 2e-3},
+		{"vit_tiny_resized.json", "model.name=vit_tiny_patch16 model.image_size=64", 96,
+		 1e-3, 2e-3},
+		{"vit_tiny_scaled.json",
+		 "model.name=vit_tiny_patch16 model.image_size=64 model.layer_scale=1e-5", 64, 1e-3,
+		 2e-3},
+		{"vit_tiny_average.json",
+		 "model.name=vit_tiny_patch16 model.image_size=32 model.patch=4 "
+		 "model.pool=average",
+		 32, 1e-3, 2e-3},
+		{"seresnet50.json", "model.name=resnet50 model.squeeze_excite=yes", 64, 2e-3, deep},
+		{"convnext_tiny.json", "model.name=convnext_tiny", 64, 1e-3, 2e-3},
 		{"wide_resnet50_2.json", "model.name=wide_resnet50_2", 64, 2e-3, deep},
 	};
 

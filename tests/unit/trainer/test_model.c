@@ -25,7 +25,7 @@ static uint64_t parameters(const struct fixture *fixture)
 	return count;
 }
 
-/* Counts as torchvision reports them for 1000 classes; resnet_cifar's as its paper does. */
+/* Counts as torchvision and timm report them for 1000 classes; resnet_cifar's as its paper does. */
 static void test_counts(void **state)
 {
 	static const struct {
@@ -47,6 +47,11 @@ static void test_counts(void **state)
 		{"model.name=resnet18 model.stem=cifar", 10, 11173962},
 		{"model.name=resnet_cifar model.depth=20", 10, 272474},
 		{"model.name=resnet_cifar model.depth=56", 10, 855770},
+		{"model.name=resnet50 model.squeeze_excite=yes", 1000, 28088024},
+		{"model.name=convnext_tiny", 1000, 28589128},
+		{"model.name=vit_tiny_patch16", 1000, 5717416},
+		{"model.name=vit_small_patch16", 1000, 22050664},
+		{"model.name=vit_base_patch16", 1000, 86567656},
 	};
 	for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
 		struct fixture fixture;
@@ -182,10 +187,13 @@ static void test_every_depth(void **state)
 {
 	static const char *const settings[] = {"model.depth=8", "model.depth=14",
 					       "model.depth=1202",
-					       "model.depth=1202 model.stem=imagenet"};
+					       "model.depth=1202 model.stem=imagenet",
+					       "model.depth=1202 model.stem=deep model.blur=all "
+					       "model.downsample=average "
+					       "model.squeeze_excite=yes model.dropout=0.1"};
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
 		struct fixture fixture;
-		char setting[128];
+		char setting[256];
 		snprintf(setting, sizeof(setting), "model.name=resnet_cifar model.width=0.0625 %s",
 			 settings[i]);
 		fixture_init(&fixture, setting, 10, NULL);
@@ -210,7 +218,7 @@ static void test_every_name(void **state)
 		word += length;
 		count++;
 	}
-	assert_int_equal(count, 12);
+	assert_int_equal(count, 16);
 }
 
 /* After whitening, the patches' second moments are the identity. */
@@ -289,6 +297,48 @@ static void test_speednet(void **state)
 	fixture_deinit(&fixture);
 }
 
+/* Learning rates by depth, as timm's param_groups_layer_decay has them. */
+static void test_layer_decay(void **state)
+{
+	static const struct {
+		const char *name, *settings;
+	} networks[] = {
+		{"resnet18", "model.name=resnet18"},
+		{"resnet50", "model.name=resnet50"},
+		{"resnet50d", "model.name=resnet50 model.stem=deep model.downsample=average"},
+		{"vit_tiny_patch16_224", "model.name=vit_tiny_patch16"},
+		{"convnext_tiny", "model.name=convnext_tiny"},
+	};
+	for (size_t i = 0; i < sizeof(networks) / sizeof(networks[0]); i++) {
+		struct fixture fixture;
+		char settings[256], name[64], param[DEVICE_NAME_MAX], first[128];
+		double factor;
+		unsigned compared = 0;
+		FILE *file = fopen(GOLDEN_FINETUNE "/layer_decay.txt", "r");
+		assert_non_null(file);
+		assert_non_null(fgets(first, sizeof(first), file));
+		snprintf(settings, sizeof(settings), "%s optim.layer_decay=0.75",
+			 networks[i].settings);
+		fixture_init(&fixture, settings, 10, NULL);
+		while (fscanf(file, "%63s %127s %lf", name, param, &factor) == 3) {
+			if (strcmp(name, networks[i].name) != 0)
+				continue;
+			const struct device_param *found =
+				device_params_find(fixture.params, param);
+			if (!found)
+				fail_msg("%s has no %s", name, param);
+			double mine = (double)device_param_spec(found)->lr_factor;
+			if (fabs(mine - factor) > 1e-6 * factor)
+				fail_msg("%s: factor %g on %s, expected %g", name, mine, param,
+					 factor);
+			compared++;
+		}
+		assert_true(compared > 30);
+		fclose(file);
+		fixture_deinit(&fixture);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -296,6 +346,7 @@ int main(void)
 		cmocka_unit_test(test_starts),      cmocka_unit_test(test_mistakes),
 		cmocka_unit_test(test_every_depth), cmocka_unit_test(test_every_name),
 		cmocka_unit_test(test_whitening),   cmocka_unit_test(test_speednet),
+		cmocka_unit_test(test_layer_decay),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

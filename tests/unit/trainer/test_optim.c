@@ -48,6 +48,15 @@ static void test_groups(void **state)
 	for (int group = MODEL_SCALES; group < MODEL_GROUPS; group++)
 		assert_true(first.weight_decay[group] == 0);
 	assert_true(first.momentum == 0.9f);
+	assert_true(first.grad_scale == 0);
+	set(&recipe, "train.accumulate=4");
+	assert_true(at(&recipe, 1).grad_scale == 0.25f);
+	assert_true(at(&recipe, 200).swa == 0 && at(&recipe, 6).slow == 0);
+	set(&recipe, "train.swa=2");
+	assert_true(at(&recipe, 199).swa == 0 && at(&recipe, 200).swa == 1);
+	assert_true(at(&recipe, 250).swa == 0 && at(&recipe, 300).swa == 0.5f);
+	set(&recipe, "train.lookahead=6");
+	assert_true(at(&recipe, 6).slow == 0.5f && at(&recipe, 7).slow == 0);
 	set(&recipe, "optim.decay_all=true");
 	first = at(&recipe, 1);
 	for (int group = MODEL_SCALES; group < MODEL_GROUPS; group++)
@@ -171,7 +180,7 @@ static void test_averages(void **state)
 	assert_true(at(&recipe, 15).ema_decay == 0.99f && !at(&recipe, 15).lookahead);
 	set(&recipe, "train.epochs=2");
 	set(&recipe, "train.ema_rise=2");
-	set(&recipe, "train.lookahead=true");
+	set(&recipe, "train.ema_lookahead=true");
 	assert_true(at(&recipe, 10).ema_decay == 0 && at(&recipe, 101).ema_decay == 1);
 	assert_true(at(&recipe, 100).ema_decay == (float)(0.99 / 4) && at(&recipe, 100).lookahead);
 	assert_true(at(&recipe, 200).ema_decay == 0.99f);

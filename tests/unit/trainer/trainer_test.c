@@ -1,4 +1,5 @@
 #include "tests/unit/trainer/trainer_test.h"
+#include "trainer/algorithms/layer_decay.h"
 #include "trainer/model/random.h"
 
 #include <math.h>
@@ -29,7 +30,8 @@ void fixture_init(struct fixture *fixture, const char *settings, uint32_t classe
 	    device_params_new(fixture->device, &fixture->params) ||
 	    model_new(&fixture->recipe.model, classes, fixture->params, &fixture->model, error))
 		fail_msg("%s", error);
-	if (device_params_allocate(fixture->params, optimizer))
+	if (layer_decay_apply(&fixture->recipe, fixture->model, fixture->params) ||
+	    device_params_allocate(fixture->params, optimizer))
 		fail_msg("%s", device_error(fixture->device));
 }
 
@@ -46,7 +48,7 @@ struct device_graph *fixture_graph(struct fixture *fixture, enum device_mode mod
 {
 	struct device_graph_options options = {.mode = mode, .keep_all = keep_all};
 	struct model_input input = {
-		.count = count, .height = side, .width = side, .label_smoothing = smoothing};
+		.count = count, .height = side, .width = side, .loss.smoothing = (float)smoothing};
 	struct device_graph *graph;
 	char error[DEVICE_ERROR_MAX] = "";
 	memcpy(input.mean, golden_mean, sizeof(input.mean));

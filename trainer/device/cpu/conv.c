@@ -10,12 +10,12 @@ static int conv_bind(struct cpu_graph *graph, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
 	struct cpu_post *post = &node->post;
-	bool training = cpu_training(graph), fuses = !training && node->direct && node->residual;
+	bool infers = cpu_infers(graph, n), fuses = infers && node->direct && node->residual;
 	float *weight = cpu_param_slot(n->weight, DEVICE_VALUE),
 	      *weight_gradient = cpu_param_slot(n->weight, DEVICE_GRAD);
 	void *bias = !cpu_conv_has_bias(graph, n) ? NULL
-		     : training                   ? cpu_param_slot(n->bias, DEVICE_VALUE)
-						  : node->folded_bias;
+		     : infers                     ? node->folded_bias
+						  : cpu_param_slot(n->bias, DEVICE_VALUE);
 	void *gradient = cpu_block(graph, node->weights_gradient_block);
 	int r = cpu_post_bind(graph, node);
 	const struct cpu_binding bindings[] = {
@@ -90,7 +90,7 @@ static int conv_prepare_evaluation(struct cpu_graph *graph, struct cpu_node *nod
 static int conv_prepare(struct cpu_graph *graph, struct cpu_node *node)
 {
 	const struct cpu_params *params = graph->params;
-	bool evaluates = !cpu_training(graph);
+	bool evaluates = cpu_infers(graph, node->node);
 	int r;
 
 	if (node->weights_version == params->weights_version &&
@@ -122,6 +122,8 @@ static int conv_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	int r = cpu_post_backward(graph, node);
 
+	if (r == 0 && node->depthwise)
+		cpu_depthwise_run(graph, node);
 	if (r == 0 && node->backward_weights.primitive) {
 		r = cpu_op_run(graph, &node->backward_weights);
 		if (r == 0)

@@ -1,11 +1,12 @@
 /*
  * Planning of convolutions and linear layers: the primitives of oneDNN, and how their weights lie.
- * A linear layer is a 1 x 1 convolution over n positions: on oneDNN that runs as fast as its inner
+ * A linear layer is a 1 x 1 convolution over its rows: on oneDNN that runs as fast as its inner
  * product, and there is one path to test.
  *
  * Training runs the bare convolution (with bias and ReLU where nothing lies between) and leaves the
- * rest to post.c. Evaluation folds the norm into weights and bias, and residual and activation into
- * the primitive where oneDNN has a fast kernel for that.
+ * rest to post.c. Evaluation, and what is not trained of a net whose norms there are fixed, folds
+ * the norm into weights and bias, and residual and activation into the primitive where oneDNN has a
+ * fast kernel for that.
  */
 #include "trainer/device/cpu/cpu.h"
 
@@ -25,8 +26,10 @@ static struct conv_shapes conv_shapes(const struct cpu_node *node)
 	struct conv_shapes shapes = {.x = n->x->shape, .y = n->y->shape};
 
 	if (node->ops->flat) {
-		shapes.x = (struct device_shape){1, 1, n->x->shape.n, n->weight->spec.shape[1]};
-		shapes.y = (struct device_shape){1, 1, n->y->shape.n, n->y->shape.c};
+		uint32_t rows = n->y->shape.n * n->y->shape.h * n->y->shape.w;
+
+		shapes.x = (struct device_shape){1, 1, rows, n->weight->spec.shape[1]};
+		shapes.y = (struct device_shape){1, 1, rows, n->y->shape.c};
 	}
 	shapes.weight =
 		(struct device_shape){shapes.y.c, n->window_h, n->window_w, shapes.x.c / n->groups};
@@ -83,7 +86,7 @@ static int conv_describe(const struct cpu_graph *graph, const struct cpu_node *n
 
 bool cpu_conv_has_bias(const struct cpu_graph *graph, const struct device_node *node)
 {
-	return node->bias || (node->has_norm && !cpu_training(graph));
+	return node->bias || (node->has_norm && cpu_infers(graph, node));
 }
 
 /* Appends what the primitive does after the convolution. */
@@ -101,6 +104,8 @@ static int conv_append_post_ops(dnnl_primitive_attr_t attributes, const struct c
 		r = cpu_status(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_relu, 0, 0));
 	if (r == 0 && activation == DEVICE_GELU)
 		r = cpu_status(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_gelu_erf, 0, 0));
+	if (r == 0 && activation == DEVICE_LOGISTIC)
+		r = cpu_status(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_logistic, 0, 0));
 	if (r == 0)
 		r = cpu_status(dnnl_primitive_attr_set_post_ops(attributes, ops));
 	dnnl_post_ops_destroy(ops);
@@ -129,7 +134,8 @@ static int conv_create_forward(struct cpu_graph *graph, struct cpu_node *node, b
 	if (r < 0)
 		return r;
 	r = cpu_status(dnnl_convolution_forward_desc_init(
-		&conv, cpu_training(graph) ? dnnl_forward_training : dnnl_forward_inference,
+		&conv,
+		cpu_infers(graph, node->node) ? dnnl_forward_inference : dnnl_forward_training,
 		dnnl_convolution_direct, &descs.x, &descs.weight,
 		cpu_conv_has_bias(graph, node->node) ? &descs.bias : NULL, &descs.y, descs.strides,
 		descs.padding, descs.padding_end));
@@ -233,7 +239,9 @@ static int conv_plan_training(struct cpu_graph *graph, struct cpu_node *node)
 	const struct device_node *n = node->node;
 	int r;
 
-	node->direct = !n->has_norm && !n->residual && n->activation != DEVICE_GELU;
+	/* the gradient of other activations wants what came before them */
+	node->direct = !n->has_norm && !n->residual &&
+		       (n->activation == DEVICE_IDENTITY || n->activation == DEVICE_RELU);
 	r = conv_create_forward(graph, node, false, node->direct ? n->activation : DEVICE_IDENTITY,
 				false);
 	if (r < 0 || node->direct)
@@ -249,8 +257,8 @@ int cpu_conv_plan(struct cpu_graph *graph, struct cpu_node *node)
 
 	if (conv_is_wide(graph, n))
 		node->y->element = ELEMENT_F32;
-	r = cpu_training(graph) ? conv_plan_training(graph, node)
-				: conv_plan_evaluation(graph, node);
+	r = cpu_infers(graph, n) ? conv_plan_evaluation(graph, node)
+				 : conv_plan_training(graph, node);
 	if (r == 0)
 		r = conv_plan_weights(graph, node, &node->forward, &node->reorder_forward,
 				      &node->weights_forward);
@@ -275,7 +283,14 @@ static int conv_create_backward_data(struct cpu_graph *graph, struct cpu_node *n
 		r = cpu_status(dnnl_convolution_backward_data_desc_init(
 			&conv, dnnl_convolution_direct, &descs.x, &descs.weight, &descs.y,
 			descs.strides, descs.padding, descs.padding_end));
-	return r < 0 ? r : cpu_op_new(graph, &node->backward_data, &conv, node->forward.desc);
+	/*
+	 * oneDNN 2.6 sums pairs of channels there, and an odd one with what follows it: the
+	 * gradients are wrong at some sizes of the picture
+	 */
+	bool odd = node->node->y->shape.c / node->node->groups % 2 != 0;
+	return r < 0 ? r
+		     : cpu_op_new(graph, &node->backward_data, &conv, node->forward.desc,
+				  odd ? "jit_bf16_1x1" : NULL);
 }
 
 static int conv_create_backward_weights(struct cpu_graph *graph, struct cpu_node *node)
@@ -288,7 +303,8 @@ static int conv_create_backward_weights(struct cpu_graph *graph, struct cpu_node
 		r = cpu_status(dnnl_convolution_backward_weights_desc_init(
 			&conv, dnnl_convolution_direct, &descs.x, &descs.weight, NULL, &descs.y,
 			descs.strides, descs.padding, descs.padding_end));
-	return r < 0 ? r : cpu_op_new(graph, &node->backward_weights, &conv, node->forward.desc);
+	return r < 0 ? r
+		     : cpu_op_new(graph, &node->backward_weights, &conv, node->forward.desc, NULL);
 }
 
 static int conv_plan_data_gradient(struct cpu_graph *graph, struct cpu_node *node)
@@ -333,9 +349,10 @@ int cpu_conv_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 	if (r == 0 && node->node->x->active)
 		r = conv_plan_data_gradient(graph, node);
 	if (r == 0 && device_param_trains(node->node->weight))
-		r = conv_plan_weight_gradient(graph, node);
+		r = cpu_depthwise_fits(graph, node) ? cpu_depthwise_plan(graph, node)
+						    : conv_plan_weight_gradient(graph, node);
 	snprintf(node->engine + length, sizeof(node->engine) - length, " / %s / %s",
 		 conv_engine_name(node->backward_data.desc),
-		 conv_engine_name(node->backward_weights.desc));
+		 node->depthwise ? "own" : conv_engine_name(node->backward_weights.desc));
 	return r;
 }

@@ -31,7 +31,11 @@ struct cpu_device {
 
 /* ---- parameters ---- */
 
-struct cpu_update_chunk; /* private to params.c */
+/* Of one task of an update; within one tensor. */
+struct cpu_update_chunk {
+	const struct device_param *param;
+	size_t offset, count; /* elements of the store */
+};
 
 struct cpu_params {
 	float *slots[DEVICE_SLOTS]; /* [elements] each, or NULL; indexed by enum device_slot */
@@ -59,7 +63,20 @@ float *cpu_param_slot(const struct device_param *param, enum device_slot slot);
 void cpu_param_add_gradient(struct device_param *param, const float *values);
 /* Whether the next gradient overwrites; asking makes the following ones add. */
 bool cpu_param_take_fresh(struct device_param *param);
-/* One update; fills in grad_norm, updated, skipped. */
+/*
+ * A step up the gradient, `scale` times that; NaN: none, for it is not finite. What was is saved
+ * first (perturb.c).
+ */
+void cpu_perturb(struct cpu_device *device, struct device_params *params, float scale);
+/* Undoes it. */
+void cpu_restore(struct cpu_device *device, struct device_params *params);
+/*
+ * The average moves by `share`, which may be 0, and with `returns` values go on from it
+ * (average.c).
+ */
+void cpu_average(struct cpu_device *device, struct device_params *params, enum device_slot slot,
+		 float share, bool returns);
+/* One update, or perturbation; fills in grad_norm, updated, skipped. */
 void cpu_update(struct cpu_device *device, struct device_params *params,
 		const struct device_hyper *hyper, struct device_results *results);
 
@@ -120,7 +137,7 @@ struct cpu_node_ops {
 	int (*bind)(struct cpu_graph *graph, struct cpu_node *node);
 	int (*forward)(struct cpu_graph *graph, struct cpu_node *node);
 	int (*backward)(struct cpu_graph *graph, struct cpu_node *node);
-	bool flat;               /* of products: x is seen as [1][1][n][h w c] */
+	bool flat;               /* of products: x is seen as [1][1][rows][inputs] */
 	dnnl_alg_kind_t pooling; /* of windows */
 };
 
@@ -132,13 +149,13 @@ struct cpu_node {
 	union {
 		struct cpu_value *inputs[DEVICE_NODE_INPUTS]; /* as the node's */
 		struct {
-			struct cpu_value *x, *residual;
+			struct cpu_value *x, *residual, *gate;
 		};
 	};
 	union {
 		struct cpu_value *outputs[DEVICE_NODE_OUTPUTS]; /* likewise */
 		struct {
-			struct cpu_value *y, *mean, *deviation;
+			struct cpu_value *y, *mean, *deviation, *log_sum;
 		};
 	};
 	struct cpu_post post;
@@ -153,7 +170,11 @@ struct cpu_node {
 	};
 	/* convolutions */
 	bool direct; /* the primitive writes y itself */
+	/* where the weights' gradient is ours: that, and room for its threads */
+	float *depthwise;
 	void *weights_forward, *weights_backward;
+	/* tokens: positions at their size, the gradient of these, and that of the parameter */
+	float *resized, *sums, *own_sums;
 	float *folded_bias; /* [K] evaluation: beta - mean * scale, or the bias */
 	/* raw: what comes before the post, if not in the memory of y */
 	uint32_t raw_block, weights_gradient_block, dx_block, workspace_block;
@@ -169,7 +190,7 @@ struct cpu_ranks {
 	struct buckets buckets;
 	uint32_t started; /* buckets of the step under way */
 	unsigned requests[BUCKETS_MAX];
-	double samples;    /* with a label */
+	double samples[2]; /* with a label, and what the loss is divided by */
 	double results[3]; /* sum of losses, top1, top5 */
 	unsigned samples_request, results_request;
 };
@@ -187,12 +208,18 @@ struct cpu_graph {
 	uint32_t scratchpad_block;
 	float *fold; /* evaluation: weights times scale, the largest layer's */
 	size_t fold_elements;
-	enum device_slot weights; /* that the evaluation under way uses */
-	int32_t *labels;          /* [n] */
-	uint32_t fed_count;       /* samples of the batch fed, 0: none */
+	enum device_slot weights;  /* that the evaluation under way uses */
+	void *targets;             /* as device_targets_fill() has them: labels first, [n] */
+	bool holds;                /* the step under way leaves running statistics alone */
+	uint32_t fed_count;        /* samples of the batch fed, 0: none */
+	struct device_draws draws; /* of that batch */
 	uint64_t tickets, steps;
 	struct cpu_ranks ranks;
-	float *loss_scratch; /* [threads][classes] */
+	float *loss_scratch; /* [threads][2][classes] */
+	float *losses;       /* [n] of the last step */
+	/* of inputs that resample, else NULL: as device_changes_fill() has them; */
+	void *changes;
+	float *rows; /* [threads][2][w][c] */
 	struct device_results results[DEVICE_RESULTS_MAX];
 	char *error; /* while planning */
 };
@@ -209,10 +236,12 @@ void cpu_graph_layer(const struct device_graph *graph, uint32_t index,
 int cpu_feed(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket);
 int cpu_fed(struct device_graph *graph, uint64_t ticket, bool wait);
 int cpu_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step);
+int cpu_forward(struct device_graph *graph, bool moves_statistics, uint64_t *ret_step);
 int cpu_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step);
 int cpu_results(struct device_graph *graph, uint64_t step, bool wait,
 		struct device_results *ret_results);
 int cpu_logits(struct device_graph *graph, float *ret_logits);
+int cpu_losses(struct device_graph *graph, float *ret_losses);
 int cpu_value_read(struct device_graph *graph, const struct device_value *value,
 		   enum device_slot slot, float *ret_values);
 int cpu_value_write(struct device_graph *graph, const struct device_value *value,
@@ -221,7 +250,26 @@ int cpu_value_write(struct device_graph *graph, const struct device_value *value
 /* Step of the schedule; that of the node's forward pass is its index. */
 uint32_t cpu_backward_step(const struct cpu_graph *graph, const struct cpu_node *node);
 bool cpu_training(const struct cpu_graph *graph);
+/*
+ * Whether the node runs as in evaluation, its norm by running statistics: in training, too, where
+ * nothing of it or before it is trained.
+ */
+bool cpu_infers(const struct cpu_graph *graph, const struct device_node *node);
 size_t cpu_value_bytes(const struct device_value *value, enum element element);
+
+/* Batches that are resized, thinned or blended (resample.c). */
+struct cpu_resample_job {
+	const struct cpu_graph *graph;
+	const struct device_batch *batch;
+	const float *scale, *bias; /* of bytes, by channel */
+};
+int cpu_resample_plan(struct cpu_graph *graph);
+/* One image of the input, to its place. */
+void cpu_resample_image(const struct cpu_resample_job *job, size_t image, unsigned thread,
+			char *to);
+
+/* Of a weighted loss: the sum of the class weights of this rank's labels. */
+double cpu_loss_weight(const struct cpu_graph *graph);
 
 /* Planning. Blocks are live at the node's forward or backward step; later uses extend them. */
 int cpu_add_block(struct cpu_graph *graph, uint64_t bytes, uint32_t step, uint32_t *ret_block);
@@ -240,11 +288,16 @@ void *cpu_block(const struct cpu_graph *graph, uint32_t block);
 int cpu_describe(dnnl_memory_desc_t *ret_desc, struct device_shape shape, dnnl_data_type_t type,
 		 dnnl_format_tag_t tag);
 dnnl_data_type_t cpu_type(enum element element);
+/* So many bytes of scratchpad are needed, by one operation at a time. */
+void cpu_need_scratchpad(struct cpu_graph *graph, size_t bytes);
 /* Creates the primitive of op->desc and notes its need of scratchpad. */
 int cpu_op_create(struct cpu_graph *graph, struct cpu_op *op);
-/* The same from what it is to compute. hint: the forward pass, of a gradient; else NULL. */
+/*
+ * The same from what it is to compute. hint: the forward pass, of a gradient; else NULL. avoided:
+ * what the names of implementations begin with that are passed over; NULL: none is.
+ */
 int cpu_op_new(struct cpu_graph *graph, struct cpu_op *op, const_dnnl_op_desc_t desc,
-	       const_dnnl_primitive_desc_t hint);
+	       const_dnnl_primitive_desc_t hint, const char *avoided);
 /* The primitive's own description of an argument (DNNL_ARG_SRC and so on), and its size. */
 const dnnl_memory_desc_t *cpu_op_part(const struct cpu_op *op, int argument);
 size_t cpu_op_bytes(const struct cpu_op *op, int argument);
@@ -274,6 +327,11 @@ int cpu_conv_plan_backward(struct cpu_graph *graph, struct cpu_node *node);
  */
 bool cpu_conv_has_bias(const struct cpu_graph *graph, const struct device_node *node);
 
+/* The weights' gradient of a depthwise convolution (depthwise.c), from post.dx. */
+bool cpu_depthwise_fits(const struct cpu_graph *graph, const struct cpu_node *node);
+int cpu_depthwise_plan(struct cpu_graph *graph, struct cpu_node *node);
+void cpu_depthwise_run(struct cpu_graph *graph, struct cpu_node *node);
+
 /* The part after a convolution (post.c). `raw` is of the device's element. */
 int cpu_post_plan(struct cpu_graph *graph, struct cpu_node *node);
 int cpu_post_plan_backward(struct cpu_graph *graph, struct cpu_node *node);
@@ -293,12 +351,12 @@ void cpu_running_affine(const struct cpu_node *node, enum device_slot slot, floa
 
 /*
  * Sums over ranks, each in its place of a training step; without other ranks nothing happens.
- * -ECOMM with the device's text on failure. cpu_ranks_begin: the number of samples with a label;
- * there after cpu_ranks_samples().
+ * -ECOMM with the device's text on failure. cpu_ranks_begin: the number of samples with a label,
+ * and what the loss is divided by; there after cpu_ranks_divisor().
  */
 int cpu_ranks_plan(struct cpu_graph *graph);
 int cpu_ranks_begin(struct cpu_graph *graph);
-int cpu_ranks_samples(struct cpu_graph *graph, uint32_t *ret_samples);
+int cpu_ranks_divisor(struct cpu_graph *graph, double *ret_divisor);
 /* Of the statistics of synchronized norms. */
 int cpu_ranks_sum(struct cpu_graph *graph, double *values, size_t count);
 /* The loss and its counts, of this rank as yet. */

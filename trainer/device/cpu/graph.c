@@ -19,6 +19,13 @@ bool cpu_training(const struct cpu_graph *graph)
 	return graph->graph->options.mode == DEVICE_TRAIN;
 }
 
+bool cpu_infers(const struct cpu_graph *graph, const struct device_node *node)
+{
+	bool moves = node->has_norm && !node->norm.fixed;
+
+	return !cpu_training(graph) || (!node->backward && !moves);
+}
+
 size_t cpu_value_bytes(const struct device_value *value, enum element element)
 {
 	return device_shape_elements(value->shape) * element_size(element);
@@ -314,6 +321,10 @@ static void graph_release_node(struct cpu_node *node)
 	free(node->weights_forward);
 	free(node->weights_backward);
 	free(node->folded_bias);
+	free(node->resized);
+	free(node->depthwise);
+	free(node->sums);
+	free(node->own_sums);
 	free(node->post.memory);
 }
 
@@ -336,8 +347,11 @@ void cpu_graph_release(struct device_graph *graph)
 	free(cpu->nodes);
 	free(cpu->values);
 	free(cpu->fold);
-	free(cpu->labels);
+	free(cpu->targets);
 	free(cpu->loss_scratch);
+	free(cpu->losses);
+	free(cpu->changes);
+	free(cpu->rows);
 	free(cpu);
 	graph->backend = NULL;
 }

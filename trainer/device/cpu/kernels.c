@@ -3,83 +3,13 @@
  * the compiler vectorises every inner loop over columns: temporaries are rows of at most
  * KERNEL_WIDTH_MAX floats, one step per loop, so that a pass costs what its memory traffic costs.
  */
-#include "trainer/device/cpu/kernels.h"
-#include "format/base/half.h"
+#include "trainer/device/cpu/rows.h"
 #include "trainer/device/device.h"
 
 #include <math.h>
 #include <string.h>
 
 #define FLUSH_ROWS 64 /* rows summed in fp32 before they go into the double sums */
-
-#define INLINE static inline __attribute__((always_inline))
-
-INLINE void load_row(float *restrict to, const void *from, enum element element, size_t at,
-		     size_t width)
-{
-	if (element == ELEMENT_BF16) {
-		const uint16_t *x = (const uint16_t *)from + at;
-
-		for (size_t i = 0; i < width; i++)
-			to[i] = bfloat_to_float(x[i]);
-	} else {
-		memcpy(to, (const float *)from + at, width * sizeof(float));
-	}
-}
-
-INLINE void add_row(float *restrict to, const void *from, enum element element, size_t at,
-		    size_t width)
-{
-	if (element == ELEMENT_BF16) {
-		const uint16_t *x = (const uint16_t *)from + at;
-
-		for (size_t i = 0; i < width; i++)
-			to[i] += bfloat_to_float(x[i]);
-	} else {
-		const float *x = (const float *)from + at;
-
-		for (size_t i = 0; i < width; i++)
-			to[i] += x[i];
-	}
-}
-
-INLINE void store_row(void *to, const float *restrict from, enum element element, size_t at,
-		      size_t width)
-{
-	if (element == ELEMENT_BF16) {
-		uint16_t *y = (uint16_t *)to + at;
-
-		for (size_t i = 0; i < width; i++)
-			y[i] = float_to_bfloat(from[i]);
-	} else {
-		memcpy((float *)to + at, from, width * sizeof(float));
-	}
-}
-
-/*
- * e^x to about 2 units in the last place: x = k ln 2 + r, a polynomial in r, k into the exponent
- * (the scheme of Cephes' expf, with the range clamped so that no special case is left in the loop).
- */
-INLINE float exp_fast(float x)
-{
-	float k, r, p;
-
-	x = x < -87.0f ? -87.0f : x;
-	x = x > 88.0f ? 88.0f : x;
-	/* adding and subtracting 1.5 * 2^23 rounds to an integer */
-	k = x * 1.44269504f + 12582912.0f;
-	k -= 12582912.0f;
-	r = x - k * 0.693359375f;
-	r -= k * -2.12194440e-4f;
-	p = 1.9875691500e-4f;
-	p = p * r + 1.3981999507e-3f;
-	p = p * r + 8.3334519073e-3f;
-	p = p * r + 4.1665795894e-2f;
-	p = p * r + 1.6666665459e-1f;
-	p = p * r + 5.0000001201e-1f;
-	p = p * r * r + r + 1.0f;
-	return p * float_of_bits((uint32_t)((int32_t)k + 127) << 23);
-}
 
 /*
  * Phi(z), the normal distribution's integral, by Abramowitz and Stegun 7.1.26: absolute error below
@@ -121,6 +51,26 @@ static void gelu_slope_row(float *restrict g, const float *restrict z, size_t wi
 		float density, cdf = normal_cdf(z[i], &density);
 
 		g[i] *= cdf + z[i] * density;
+	}
+}
+
+INLINE float logistic(float z)
+{
+	return 1 / (1 + exp_fast(-z));
+}
+
+static void logistic_row(float *restrict z, size_t width)
+{
+	for (size_t i = 0; i < width; i++)
+		z[i] = logistic(z[i]);
+}
+
+static void logistic_slope_row(float *restrict g, const float *restrict z, size_t width)
+{
+	for (size_t i = 0; i < width; i++) {
+		float s = logistic(z[i]);
+
+		g[i] *= s * (1 - s);
 	}
 }
 
@@ -195,6 +145,8 @@ INLINE void apply_rows(const struct apply_args *args, enum element x_element, en
 			relu_row(z, width);
 		else if (args->activation == DEVICE_GELU)
 			gelu_row(z, width);
+		else if (args->activation == DEVICE_LOGISTIC)
+			logistic_row(z, width);
 		store_row(args->y, z, element, at, width);
 	}
 }
@@ -237,6 +189,16 @@ INLINE void products_row(float *restrict sum, float *restrict product, const flo
 	}
 }
 
+/* g *= the slope of an activation that is no ReLU */
+INLINE void curve_slope_row(float *restrict g, const float *restrict z, enum slope slope,
+			    size_t width)
+{
+	if (slope == SLOPE_GELU_X)
+		gelu_slope_row(g, z, width);
+	else
+		logistic_slope_row(g, z, width);
+}
+
 INLINE void reduce_rows(const struct reduce_args *args, enum element element, size_t rows,
 			size_t stride, size_t width, double *sum, double *product)
 {
@@ -258,11 +220,11 @@ INLINE void reduce_rows(const struct reduce_args *args, enum element element, si
 			mask_row(g, z, width);
 		} else if (args->slope == SLOPE_RELU_X) {
 			mask_affine_row(g, x, args->scale, args->bias, width);
-		} else if (args->slope == SLOPE_GELU_X) {
+		} else if (args->slope != SLOPE_ONE) {
 			affine_row(z, x, args->scale, args->bias, width);
 			if (args->residual)
 				add_row(z, args->residual, element, at, width);
-			gelu_slope_row(g, z, width);
+			curve_slope_row(g, z, args->slope, width);
 		}
 		if (args->dz)
 			store_row(args->dz, g, element, at, width);
@@ -306,9 +268,9 @@ INLINE void dx_rows(const struct dx_args *args, enum element element, size_t row
 		load_row(x, args->x, element, at, width);
 		if (args->slope == SLOPE_RELU_X) {
 			mask_affine_row(g, x, args->scale, args->bias, width);
-		} else if (args->slope == SLOPE_GELU_X) {
+		} else if (args->slope != SLOPE_ONE) {
 			affine_row(z, x, args->scale, args->bias, width);
-			gelu_slope_row(g, z, width);
+			curve_slope_row(g, z, args->slope, width);
 		}
 		combine_row(g, x, args->a, args->b, args->c, width);
 		store_row(args->dx, g, element, at, width);
@@ -464,6 +426,167 @@ static void kernel_layer_norm_backward(const struct layer_norm_backward_args *ar
 	BY_ELEMENT(layer_norm_backward_rows, args, rows, channels, dbeta, dgamma);
 }
 
+/* ---- scale and add ---- */
+
+/*
+ * A span is what is worked at in one go: neighbouring elements, of several rows if they are short.
+ * What belongs to channels is repeated as often; of the last rows only a part of it is used.
+ */
+struct span {
+	size_t width; /* of all spans but perhaps the last */
+	size_t step;  /* elements from one to the next */
+	size_t end;
+};
+
+/* The factors of `width` elements from the sample's element `at` on. */
+INLINE const float *draw_row(float *restrict to, const struct scale_add_args *args, size_t at,
+			     size_t width)
+{
+	draw_quads(to, args->dropout, args->key, args->sample, (uint32_t)(at / 4),
+		   (at % 4 + width + 3) / 4);
+	return to + at % 4;
+}
+
+INLINE void scale_add_spans(const struct scale_add_args *args, enum element element, size_t first,
+			    const struct span *span, const float *restrict scale)
+{
+	float x[KERNEL_WIDTH_MAX], drawn[KERNEL_WIDTH_MAX + 8];
+
+	for (size_t at = first; at < span->end; at += span->step) {
+		size_t width = least(span->width, span->end - at);
+
+		load_row(x, args->x, element, at, width);
+		multiply_row(x, scale, width);
+		if (args->dropout.below)
+			multiply_row(x, draw_row(drawn, args, at, width), width);
+		if (args->residual)
+			add_row(x, args->residual, element, at, width);
+		if (args->activation == DEVICE_RELU)
+			relu_row(x, width);
+		store_row(args->y, x, element, at, width);
+	}
+}
+
+/* sum += g * x */
+INLINE void product_row(float *restrict sum, const float *restrict g, const float *restrict x,
+			size_t width)
+{
+	for (size_t i = 0; i < width; i++)
+		sum[i] += g[i] * x[i];
+}
+
+/* product: [span's width], added to. */
+INLINE void scale_add_backward_spans(const struct scale_add_args *args, enum element element,
+				     size_t first, const struct span *span,
+				     const float *restrict scale, double *product)
+{
+	float g[KERNEL_WIDTH_MAX], x[KERNEL_WIDTH_MAX], sum[KERNEL_WIDTH_MAX],
+		drawn[KERNEL_WIDTH_MAX + 8];
+	size_t rows = 0;
+
+	memset(sum, 0, span->width * sizeof(float));
+	for (size_t at = first; at < span->end; at += span->step) {
+		size_t width = least(span->width, span->end - at);
+
+		load_row(g, args->gradient[0], element, at, width);
+		if (args->gradient[1])
+			add_row(g, args->gradient[1], element, at, width);
+		if (args->activation == DEVICE_RELU) {
+			load_row(x, args->y, element, at, width);
+			mask_row(g, x, width);
+		}
+		if (args->dz)
+			store_row(args->dz, g, element, at, width);
+		if (args->dropout.below)
+			multiply_row(g, draw_row(drawn, args, at, width), width);
+		if (product) {
+			load_row(x, args->x, element, at, width);
+			product_row(sum, g, x, width);
+			if (++rows % FLUSH_ROWS == 0)
+				flush(product, sum, span->width);
+		}
+		if (args->dx) {
+			multiply_row(g, scale, width);
+			store_row(args->dx, g, element, at, width);
+		}
+	}
+	if (product)
+		flush(product, sum, span->width);
+}
+
+/* Of rows that are short enough: as many as fit at once, with scales repeated. */
+INLINE void fold_span(const struct scale_add_args *args, struct span *span, float *ret_scale)
+{
+	size_t fold = least(KERNEL_WIDTH_MAX / args->channels, args->rows);
+
+	span->width = span->step = fold * args->channels;
+	span->end = args->rows * args->channels;
+	for (size_t i = 0; i < fold; i++)
+		memcpy(ret_scale + i * args->channels, args->scale, args->channels * sizeof(float));
+}
+
+/* Of longer ones: a range of channels, row by row. The last span ends with the last row's range. */
+INLINE void cut_span(const struct scale_add_args *args, struct span *span, size_t first)
+{
+	span->width = least(KERNEL_WIDTH_MAX, args->channels - first);
+	span->step = args->channels;
+	span->end = (args->rows - 1) * args->channels + first + span->width;
+}
+
+INLINE void scale_add_sample(const struct scale_add_args *args, enum element element)
+{
+	float scale[KERNEL_WIDTH_MAX];
+	struct span span;
+
+	if (args->channels <= KERNEL_WIDTH_MAX) {
+		fold_span(args, &span, scale);
+		scale_add_spans(args, element, 0, &span, scale);
+		return;
+	}
+	for (size_t first = 0; first < args->channels; first += KERNEL_WIDTH_MAX) {
+		cut_span(args, &span, first);
+		scale_add_spans(args, element, first, &span, args->scale + first);
+	}
+}
+
+static void kernel_scale_add(const struct scale_add_args *args)
+{
+	if (args->element == ELEMENT_BF16)
+		scale_add_sample(args, ELEMENT_BF16);
+	else
+		scale_add_sample(args, ELEMENT_F32);
+}
+
+INLINE void scale_add_backward_sample(const struct scale_add_args *args, enum element element,
+				      double *product)
+{
+	float scale[KERNEL_WIDTH_MAX];
+	double folded[KERNEL_WIDTH_MAX];
+	struct span span;
+
+	if (args->channels <= KERNEL_WIDTH_MAX) {
+		fold_span(args, &span, scale);
+		memset(folded, 0, span.width * sizeof(double));
+		scale_add_backward_spans(args, element, 0, &span, scale, product ? folded : NULL);
+		for (size_t i = 0; product && i < span.width; i++)
+			product[i % args->channels] += folded[i];
+		return;
+	}
+	for (size_t first = 0; first < args->channels; first += KERNEL_WIDTH_MAX) {
+		cut_span(args, &span, first);
+		scale_add_backward_spans(args, element, first, &span, args->scale + first,
+					 product ? product + first : NULL);
+	}
+}
+
+static void kernel_scale_add_backward(const struct scale_add_args *args, double *product)
+{
+	if (args->element == ELEMENT_BF16)
+		scale_add_backward_sample(args, ELEMENT_BF16, product);
+	else
+		scale_add_backward_sample(args, ELEMENT_F32, product);
+}
+
 static void kernel_add(void *to, const void *from, enum element element, size_t count)
 {
 	float v[KERNEL_WIDTH_MAX];
@@ -584,8 +707,8 @@ INLINE void update_all(const struct update_args *args, unsigned states,
 				      const struct update_rates *rates),
 		       float (*ratio)(const struct update_rates *rates, const float *norm))
 {
-	struct update_rates rates =
-		update_rates_of(args->hyper, args->optimizer, args->decision, args->group);
+	struct update_rates rates = update_rates_of(args->hyper, args->optimizer, args->decision,
+						    args->group, args->lr_factor, args->start);
 	float *restrict w = args->w;
 	const float *restrict g = args->g;
 	float *state[DEVICE_STATES_MAX];
@@ -618,7 +741,8 @@ INLINE void measure_all(const struct update_args *args, unsigned states,
 			double *squares)
 {
 	const struct update_rates rates =
-		update_rates_of(args->hyper, args->optimizer, args->decision, args->group);
+		update_rates_of(args->hyper, args->optimizer, args->decision, args->group,
+				args->lr_factor, args->start);
 	double lanes[UPDATE_NORMS][16] = {{0}};
 
 	for (size_t i = 0; i < args->count; i++) {
@@ -686,17 +810,15 @@ static void count_ranks(const float *z, uint32_t classes, int32_t label, struct 
 	sums->top5 += rank < 5;
 }
 
-/* One sample: z (scaled logits) becomes the gradient. */
-static void loss_row(const struct loss_args *args, float *restrict z, int32_t label,
-		     struct loss_sums *sums)
+/* One sample of a plain loss: z (scaled logits) becomes the gradient. */
+static double loss_row(const struct loss_args *args, float *restrict z, int32_t label)
 {
 	uint32_t classes = args->classes;
-	float largest = z[0], off = args->smoothing / (float)classes,
-	      on = 1 - args->smoothing + off;
-	float grow = args->gradient_scale * args->logit_scale;
+	float smoothing = args->spec->smoothing, largest = z[0], off = smoothing / (float)classes,
+	      on = 1 - smoothing + off;
+	float grow = args->gradient_scale * args->spec->logit_scale;
 	double sum = 0, total = 0, target = (double)z[label];
 
-	count_ranks(z, classes, label, sums);
 	for (uint32_t i = 0; i < classes; i++) {
 		largest = z[i] > largest ? z[i] : largest;
 		total += (double)z[i];
@@ -705,31 +827,141 @@ static void loss_row(const struct loss_args *args, float *restrict z, int32_t la
 		z[i] = exp_fast(z[i] - largest);
 	for (uint32_t i = 0; i < classes; i++)
 		sum += (double)z[i];
-	sums->samples++;
-	/* -sum_i target_i (z_i - lse): the targets add up to 1 */
-	sums->loss +=
-		(double)largest + log(sum) - (double)(on - off) * target - (double)off * total;
 	for (uint32_t i = 0; i < classes; i++)
 		z[i] = (z[i] * (float)(1 / sum) - off) * grow;
 	z[label] -= (on - off) * grow;
+	/* -sum_i target_i (z_i - lse): the targets add up to 1 */
+	return (double)largest + log(sum) - (double)(on - off) * target - (double)off * total;
+}
+
+/* The smoothed target of a sample by class. */
+static void loss_target(const struct loss_args *args, size_t row, float *restrict t)
+{
+	float off = args->spec->smoothing / (float)args->classes, on = 1 - args->spec->smoothing;
+	bool dense = args->spec->targets == DEVICE_DENSE;
+	const float *targets = dense ? args->targets + row * args->classes : NULL;
+
+	for (uint32_t i = 0; i < args->classes; i++)
+		t[i] = (dense ? on * targets[i] : 0) + off;
+	if (dense)
+		return;
+	if (args->spec->targets == DEVICE_TWO_LABELS) {
+		t[args->labels[row]] += on * args->shares[row];
+		t[args->labels2[row]] += on * (1 - args->shares[row]);
+	} else {
+		t[args->labels[row]] += on;
+	}
+}
+
+/* With t times class weights: z becomes the gradient. */
+static double softmax_row(const struct loss_args *args, float *restrict z, float *restrict t)
+{
+	const float *weights = args->spec->class_weights;
+	uint32_t classes = args->classes;
+	float grow = args->gradient_scale * args->spec->logit_scale * args->spec->temperature,
+	      largest = z[0];
+	double sum = 0, target = 0, all = 0;
+
+	for (uint32_t i = 0; weights && i < classes; i++)
+		t[i] *= weights[i];
+	for (uint32_t i = 0; i < classes; i++) {
+		largest = z[i] > largest ? z[i] : largest;
+		target += (double)t[i] * (double)z[i];
+		all += (double)t[i];
+	}
+	for (uint32_t i = 0; i < classes; i++)
+		z[i] = exp_fast(z[i] - largest);
+	for (uint32_t i = 0; i < classes; i++)
+		sum += (double)z[i];
+	for (uint32_t i = 0; i < classes; i++)
+		z[i] = (z[i] * (float)(all / sum) - t[i]) * grow;
+	return all * ((double)largest + log(sum)) - target;
+}
+
+/* sum of t log t: what a divergence has beyond the cross-entropy. */
+static double negative_entropy(const float *t, uint32_t classes)
+{
+	double sum = 0;
+
+	for (uint32_t i = 0; i < classes; i++)
+		if (t[i] > 0)
+			sum += (double)t[i] * log((double)t[i]);
+	return sum;
+}
+
+#define SIGMOIDS 512 /* whose numbers above 1, at most 2, have a finite product */
+
+/*
+ * - t log s - (1 - t) log(1 - s) = max(z, 0) - z t + log(1 + e) with e = exp(-|z|): z becomes the
+ * gradient. Without class weights one logarithm is taken of many.
+ */
+static double sigmoid_row(const struct loss_args *args, float *restrict z, const float *restrict t)
+{
+	const float *weights = args->spec->class_weights;
+	float grow = args->gradient_scale * args->spec->logit_scale / (float)args->classes;
+	double loss = 0;
+
+	for (uint32_t at = 0; at < args->classes; at += SIGMOIDS) {
+		size_t last = at + least(args->classes - at, SIGMOIDS);
+		double product = 1;
+
+		for (size_t i = at; i < last; i++) {
+			float e = exp_fast(z[i] < 0 ? z[i] : -z[i]);
+			float weight = weights ? weights[i] : 1;
+			double above = (double)(z[i] > 0 ? z[i] : 0) - (double)z[i] * (double)t[i];
+
+			if (weights)
+				above = (double)weight * (above + log1p((double)e));
+			else
+				product *= 1 + (double)e;
+			loss += above;
+			z[i] = ((z[i] < 0 ? e : 1) / (1 + e) - t[i]) * (weight * grow);
+		}
+		loss += log(product);
+	}
+	return loss / args->classes;
+}
+
+/* One sample of any loss: z (logits scaled by all there is) becomes the gradient. */
+static double loss_any_row(const struct loss_args *args, size_t row, float *restrict z,
+			   float *restrict t)
+{
+	const struct device_loss_spec *spec = args->spec;
+	double entropy;
+
+	loss_target(args, row, t);
+	if (spec->kind == DEVICE_SIGMOID)
+		return sigmoid_row(args, z, t);
+	if (spec->kind == DEVICE_SOFTMAX)
+		return softmax_row(args, z, t);
+	entropy = negative_entropy(t, args->classes);
+	return (softmax_row(args, z, t) + entropy) * (double)spec->temperature *
+	       (double)spec->temperature;
 }
 
 static void kernel_loss(const struct loss_args *args, struct loss_sums *sums)
 {
-	float *z = args->scratch;
+	const struct device_loss_spec *spec = args->spec;
+	float *z = args->scratch, scale = spec->logit_scale / spec->temperature;
 
 	for (size_t row = 0; row < args->rows; row++) {
 		size_t at = row * args->classes;
 		int32_t label = args->labels[row];
+		double loss = 0;
 
 		if (label < 0 || label >= (int32_t)args->classes) {
 			memset(z, 0, args->classes * sizeof(float));
 		} else {
 			load_row(z, args->logits, args->logits_element, at, args->classes);
 			for (uint32_t i = 0; i < args->classes; i++)
-				z[i] *= args->logit_scale;
-			loss_row(args, z, label, sums);
+				z[i] *= scale;
+			count_ranks(z, args->classes, label, sums);
+			loss = args->plain ? loss_row(args, z, label)
+					   : loss_any_row(args, row, z, z + args->classes);
+			sums->samples++;
+			sums->loss += loss;
 		}
+		args->losses[row] = (float)loss;
 		if (args->gradient)
 			store_row(args->gradient, z, args->gradient_element, at, args->classes);
 	}
@@ -760,6 +992,11 @@ const struct kernels KERNELS_TABLE = {
 	.dx = kernel_dx,
 	.layer_norm = kernel_layer_norm,
 	.layer_norm_backward = kernel_layer_norm_backward,
+	.attention = KERNELS_NAMED(attention),
+	.attention_backward = KERNELS_NAMED(attention_backward),
+	.depthwise = KERNELS_NAMED(depthwise),
+	.scale_add = kernel_scale_add,
+	.scale_add_backward = kernel_scale_add_backward,
 	.add = kernel_add,
 	.convert = kernel_convert,
 	.normalize = kernel_normalize,

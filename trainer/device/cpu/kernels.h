@@ -15,6 +15,7 @@
 #pragma once
 
 #include "format/base/system/cpu.h"
+#include "trainer/device/draws.h"
 #include "trainer/device/optimizers/gradients.h"
 #include "trainer/device/optimizers/updates.h"
 
@@ -32,7 +33,9 @@ enum slope {
 	SLOPE_ONE = 0,    /* no activation */
 	SLOPE_RELU_Y = 1, /* y > 0 */
 	SLOPE_RELU_X = 2, /* scale * x + bias > 0 */
-	SLOPE_GELU_X = 3, /* GELU at z = scale * x + bias, + residual if there is one */
+	/* at z = scale * x + bias, + residual if there is one */
+	SLOPE_GELU_X = 3,
+	SLOPE_SIGMOID_X = 4,
 };
 
 struct apply_args {
@@ -50,7 +53,7 @@ struct reduce_args {
 	/* [rows][stride]; NULL if neither the slope nor the second sum needs it */
 	const void *x;
 	const void *y;        /* [rows][stride] for SLOPE_RELU_Y */
-	const void *residual; /* [rows][stride] for SLOPE_GELU_X, or NULL */
+	const void *residual; /* [rows][stride] for slopes that are not a ReLU's, or NULL */
 	/* [rows][stride]: gradient * slope; NULL: not stored; may be gradient[0] */
 	void *dz;
 	enum element element; /* of all */
@@ -65,7 +68,7 @@ struct dx_args {
 	/* [rows][stride] = a * gradient * slope + b * x + c; may be gradient */
 	void *dx;
 	enum element element; /* of all */
-	/* SLOPE_ONE (gradient is dz already), SLOPE_RELU_X or SLOPE_GELU_X without residual */
+	/* SLOPE_ONE (gradient is dz already), or SLOPE_*_X without residual */
 	enum slope slope;
 	const float *scale, *bias; /* [width] for SLOPE_*_X */
 	const float *a, *b, *c;    /* [width] */
@@ -90,6 +93,62 @@ struct layer_norm_backward_args {
 	const float *mean, *deviation; /* [rows] */
 };
 
+#define ATTENTION_ROWS    66 /* queries whose scores are at hand */
+#define ATTENTION_PADDING 16 /* floats: rows of scratch are whole vectors of any set */
+#define ATTENTION_PADDED(n)                                                                        \
+	(((size_t)(n) + ATTENTION_PADDING - 1) / ATTENTION_PADDING * ATTENTION_PADDING)
+
+/* One head of one sample: t rows, `stride` apart in qkv and its gradient, of d channels. */
+struct attention_args {
+	const void *q, *k, *v;
+	void *y;              /* rows are y_stride apart, and so in gradient */
+	enum element element; /* of all but the following */
+	float *log_sum;       /* [t] of exponentials of scaled scores; forward: or NULL */
+	float scale;          /* of scores */
+	size_t t, d, stride, y_stride;
+	float *scratch; /* of attention_scratch() bytes, aligned to 64 */
+	/* factors of probabilities, drawn; dropout.below 0: all are 1 */
+	struct draws_drop dropout;
+	struct draws_key key;
+	uint32_t sample, head;
+	/* backward */
+	const void *gradient;
+	void *dq, *dk, *dv;
+};
+
+/* Positions of one sample: matrices [rows][channels], whole. */
+struct scale_add_args {
+	const void *x;        /* backward: NULL if `product` is */
+	const void *residual; /* forward: added; or NULL */
+	/* the second may be NULL; summed */
+	const void *gradient[2];
+	/* forward: written, may be x or residual. Backward: for a ReLU, else NULL */
+	void *y;
+	void *dz;                          /* NULL: not stored; may be a gradient, as dx may */
+	void *dx;                          /* NULL: not wanted */
+	enum element element;              /* of all */
+	enum device_activation activation; /* identity or ReLU */
+	size_t rows;
+	uint32_t channels;
+	const float *scale; /* [channels] */
+	/* factors of elements, drawn; dropout.below 0: all are 1 */
+	struct draws_drop dropout;
+	struct draws_key key;
+	uint32_t sample;
+};
+
+#define DEPTHWISE_BLOCK      16 /* channels */
+#define DEPTHWISE_WINDOW_MAX 7
+
+/* One sample's, of a block of channels. */
+struct depthwise_args {
+	const float *x;        /* [p + window - 1][q + window - 1][DEPTHWISE_BLOCK]: padded */
+	const float *gradient; /* [p][q], `stride` apart, of the result */
+	size_t stride;
+	size_t p, q;
+	uint32_t window; /* 5 or 7, both ways */
+};
+
 struct update_args {
 	float *w;                        /* [count] master */
 	const float *g;                  /* [count] */
@@ -97,6 +156,8 @@ struct update_args {
 	const double *norms; /* [UPDATE_NORMS] of the tensor, squared; NULL: it is not scaled */
 	size_t count;
 	uint32_t group;
+	float lr_factor;
+	uint32_t start;
 	const struct device_hyper *hyper;
 	const struct device_optimizer_spec *optimizer;
 	const struct update_decision *decision;
@@ -107,12 +168,17 @@ struct loss_args {
 	enum element logits_element;
 	void *gradient; /* [rows][classes] of gradient_element, or NULL */
 	enum element gradient_element;
-	const int32_t *labels; /* [rows]; outside 0..classes-1: none */
+	float *losses; /* [rows], 0 without a label */
+	/* as struct device_target_arrays has them, [rows] */
+	const int32_t *labels; /* outside 0..classes-1: none */
+	const int32_t *labels2;
+	const float *shares, *targets;
 	size_t rows;
 	uint32_t classes;
-	float smoothing, logit_scale;
-	float gradient_scale; /* 1 / samples with a label, over the whole batch */
-	float *scratch;       /* [classes] */
+	const struct device_loss_spec *spec;
+	bool plain;           /* device_loss_is_plain() */
+	float gradient_scale; /* 1 / what the sum is divided by, over the whole batch */
+	float *scratch;       /* [2][classes] */
 };
 
 struct loss_sums {
@@ -143,6 +209,19 @@ struct kernels {
 	 */
 	void (*layer_norm_backward)(const struct layer_norm_backward_args *args, size_t rows,
 				    size_t channels, double *dbeta, double *dgamma);
+	/* y = softmax(scale q k^T) v */
+	void (*attention)(const struct attention_args *args);
+	/* dq, dk and dv from gradient, y and log_sum of the forward pass */
+	void (*attention_backward)(const struct attention_args *args);
+	/* y = activation(residual + scale * x * drawn) */
+	void (*scale_add)(const struct scale_add_args *args);
+	/*
+	 * dz = (gradient 0 + gradient 1), for a ReLU where y > 0; dx = scale * dz * drawn;
+	 * product[i] += dz * x * drawn over rows, [channels], or NULL
+	 */
+	void (*scale_add_backward)(const struct scale_add_args *args, double *product);
+	/* sum [window][window][DEPTHWISE_BLOCK] += x * gradient, over p and q */
+	void (*depthwise)(const struct depthwise_args *args, float *sum);
 	/* to[i] += from[i] */
 	void (*add)(void *to, const void *from, enum element element, size_t count);
 	/* between precisions */
@@ -185,4 +264,13 @@ const struct kernels *kernels_of(enum cpu_isa isa);
 static inline size_t element_size(enum element element)
 {
 	return element == ELEMENT_BF16 ? 2 : 4;
+}
+
+/* Bytes, of either direction. */
+static inline size_t attention_scratch(size_t t, size_t d)
+{
+	size_t columns = ATTENTION_PADDED(t), width = ATTENTION_PADDED(d);
+
+	return (5 * columns * width + ATTENTION_ROWS * (3 * width + 2 * columns) + columns) *
+	       sizeof(float);
 }

@@ -60,26 +60,55 @@ size_t cpu_op_bytes(const struct cpu_op *op, int argument)
 	return desc ? dnnl_memory_desc_get_size(desc) : 0;
 }
 
+void cpu_need_scratchpad(struct cpu_graph *graph, size_t bytes)
+{
+	if (bytes > graph->scratchpad_size)
+		graph->scratchpad_size = bytes;
+}
+
 int cpu_op_create(struct cpu_graph *graph, struct cpu_op *op)
 {
-	size_t size = cpu_op_bytes(op, DNNL_ARG_SCRATCHPAD);
-
-	if (size > graph->scratchpad_size)
-		graph->scratchpad_size = size;
+	cpu_need_scratchpad(graph, cpu_op_bytes(op, DNNL_ARG_SCRATCHPAD));
 	return cpu_status(dnnl_primitive_create(&op->primitive, op->desc));
 }
 
+/* Goes on to the first implementation whose name does not begin with avoided. */
+static dnnl_status_t op_pass_over(dnnl_primitive_desc_iterator_t iterator, const char *avoided,
+				  dnnl_primitive_desc_t *ret_desc)
+{
+	for (;;) {
+		dnnl_primitive_desc_t desc = dnnl_primitive_desc_iterator_fetch(iterator);
+		const char *name = "";
+
+		if (!desc)
+			return dnnl_out_of_memory;
+		dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, &name);
+		if (!avoided || strncmp(name, avoided, strlen(avoided)) != 0) {
+			*ret_desc = desc;
+			return dnnl_success;
+		}
+		dnnl_primitive_desc_destroy(desc);
+		if (dnnl_primitive_desc_iterator_next(iterator) != dnnl_success)
+			return dnnl_unimplemented;
+	}
+}
+
 int cpu_op_new(struct cpu_graph *graph, struct cpu_op *op, const_dnnl_op_desc_t desc,
-	       const_dnnl_primitive_desc_t hint)
+	       const_dnnl_primitive_desc_t hint, const char *avoided)
 {
 	dnnl_primitive_attr_t attributes = cpu_attributes();
+	dnnl_primitive_desc_iterator_t iterator;
 	int r;
 
 	if (!attributes)
 		return -ENOMEM;
-	r = cpu_status(dnnl_primitive_desc_create(&op->desc, desc, attributes,
-						  graph->device->engine, hint));
+	r = cpu_status(dnnl_primitive_desc_iterator_create(&iterator, desc, attributes,
+							   graph->device->engine, hint));
 	dnnl_primitive_attr_destroy(attributes);
+	if (r < 0)
+		return r;
+	r = cpu_status(op_pass_over(iterator, avoided, &op->desc));
+	dnnl_primitive_desc_iterator_destroy(iterator);
 	return r < 0 ? r : cpu_op_create(graph, op);
 }
 

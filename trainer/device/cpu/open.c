@@ -44,9 +44,11 @@ static const struct device_ops cpu_ops = {
 	.feed = cpu_feed,
 	.fed = cpu_fed,
 	.step = cpu_step,
+	.forward = cpu_forward,
 	.evaluate = cpu_evaluate,
 	.results = cpu_results,
 	.logits = cpu_logits,
+	.losses = cpu_losses,
 	.value_read = cpu_value_read,
 	.value_write = cpu_value_write,
 };

@@ -3,6 +3,7 @@
  * for the update with its EMA.
  */
 #include "trainer/device/cpu/cpu.h"
+#include "trainer/device/optimizers/perturb.h"
 #include "trainer/device/optimizers/updates.h"
 
 #include <errno.h>
@@ -10,12 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHUNK_ELEMENTS 16384 /* of one task; within one tensor */
-
-struct cpu_update_chunk {
-	const struct device_param *param;
-	size_t offset, count; /* elements of the store */
-};
+#define CHUNK_ELEMENTS 16384
 
 static struct cpu_params *cpu_store(const struct device_params *params)
 {
@@ -210,6 +206,8 @@ static struct update_args args_of(const struct update_job *job,
 		.g = slot_at(job->cpu, DEVICE_GRAD, chunk->offset),
 		.count = chunk->count,
 		.group = chunk->param->spec.group,
+		.lr_factor = chunk->param->spec.lr_factor,
+		.start = chunk->param->spec.start,
 		.hyper = job->hyper,
 		.optimizer = &job->params->optimizer,
 		.decision = &job->decision,
@@ -314,13 +312,15 @@ static void zero_untouched(struct device_params *params)
 	}
 }
 
-void cpu_update(struct cpu_device *device, struct device_params *params,
-		const struct device_hyper *hyper, struct device_results *results)
+static void update_values(struct cpu_device *device, struct device_params *params,
+			  const struct device_hyper *hyper, struct device_results *results)
 {
 	struct cpu_params *cpu = params->backend;
 	struct update_job job = {.device = device, .params = params, .cpu = cpu, .hyper = hyper};
 	double scale = hyper->grad_scale != 0 ? (double)hyper->grad_scale : 1, squares = 0, norm;
 
+	if (params->perturbed)
+		cpu_restore(device, params);
 	zero_untouched(params);
 	team_run(&device->team, cpu->chunk_count, norm_task, &job);
 	for (uint32_t i = 0; i < cpu->chunk_count; i++)
@@ -328,6 +328,10 @@ void cpu_update(struct cpu_device *device, struct device_params *params,
 	cpu_drop_gradients(params);
 	norm = sqrt(squares) * fabs(scale);
 	results->grad_norm = norm;
+	if (hyper->perturb > 0) {
+		cpu_perturb(device, params, perturb_scale(hyper, scale, norm));
+		return;
+	}
 	if (!isfinite(norm)) {
 		cpu->state.skipped++;
 		results->skipped = true;
@@ -341,4 +345,16 @@ void cpu_update(struct cpu_device *device, struct device_params *params,
 	cpu->weights_version++;
 	cpu->buffers_version++;
 	results->updated = true;
+}
+
+void cpu_update(struct cpu_device *device, struct device_params *params,
+		const struct device_hyper *hyper, struct device_results *results)
+{
+	update_values(device, params, hyper, results);
+	if (hyper->perturb > 0)
+		return;
+#define FOLLOW(constant, name, prefix, buffers, returns)                                           \
+	cpu_average(device, params, DEVICE_##constant, hyper->name, returns);
+	DEVICE_AVERAGES(FOLLOW)
+#undef FOLLOW
 }

@@ -44,7 +44,7 @@ static int pooling_plan(struct cpu_graph *graph, struct cpu_node *node)
 			node->ops->pooling, &w.x, &w.y, w.strides, w.kernel, w.padding,
 			w.padding_end));
 	if (r == 0)
-		r = cpu_op_new(graph, &node->forward, &pooling, NULL);
+		r = cpu_op_new(graph, &node->forward, &pooling, NULL, NULL);
 	if (r < 0)
 		return r;
 	dnnl_primitive_desc_query(node->forward.desc, dnnl_query_impl_info_str, 0, &engine);
@@ -77,7 +77,8 @@ static int pooling_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 		r = cpu_status(dnnl_pooling_backward_desc_init(&pooling, node->ops->pooling, &w.x,
 							       &w.y, w.strides, w.kernel, w.padding,
 							       w.padding_end));
-	return r < 0 ? r : cpu_op_new(graph, &node->backward_data, &pooling, node->forward.desc);
+	return r < 0 ? r
+		     : cpu_op_new(graph, &node->backward_data, &pooling, node->forward.desc, NULL);
 }
 
 static int pooling_bind(struct cpu_graph *graph, struct cpu_node *node)

@@ -19,9 +19,24 @@ static enum slope post_choose_slope(const struct device_node *node)
 {
 	if (node->activation == DEVICE_GELU)
 		return SLOPE_GELU_X;
+	if (node->activation == DEVICE_LOGISTIC)
+		return SLOPE_SIGMOID_X;
 	if (node->activation == DEVICE_RELU)
 		return node->has_norm && !node->residual ? SLOPE_RELU_X : SLOPE_RELU_Y;
 	return SLOPE_ONE;
+}
+
+/* Whether backward takes the sums of dz: fixed statistics have none that depend on x. */
+static bool post_sums(const struct device_node *node)
+{
+	return (node->has_norm && !node->norm.fixed) || device_param_trains(node->gamma) ||
+	       device_param_trains(node->beta) || device_param_trains(node->bias);
+}
+
+/* The slope follows from what the activation was given alone, with the residual in it. */
+static bool post_is_curved(const struct cpu_post *post)
+{
+	return post->slope == SLOPE_GELU_X || post->slope == SLOPE_SIGMOID_X;
 }
 
 static int post_allocate(struct cpu_post *post)
@@ -69,14 +84,13 @@ int cpu_post_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 
 	if (post->slope == SLOPE_RELU_Y)
 		arena_extend(&graph->arena, y->block, step);
-	if (node->node->has_norm || post->slope == SLOPE_GELU_X)
+	if (node->node->has_norm || post_is_curved(post))
 		arena_extend(&graph->arena, node->raw_block, step);
-	if (node->residual && post->slope == SLOPE_GELU_X)
+	if (node->residual && post_is_curved(post))
 		arena_extend(&graph->arena, node->residual->block, step);
 	post->stores_dz = y->gradient_count > 1 || node->residual || post->slope == SLOPE_RELU_Y ||
 			  (!node->node->has_norm && post->slope != SLOPE_ONE);
-	post->reduces =
-		post->stores_dz || node->node->has_norm || device_param_trains(node->node->bias);
+	post->reduces = post->stores_dz || post_sums(node->node);
 	post->dx_block = first;
 	if (passes_on) {
 		cpu_contribute(graph, node->residual, first);
@@ -203,7 +217,8 @@ static int post_normalize_batch(struct cpu_graph *graph, struct cpu_node *node)
 		post->deviation[c] = (float)(1 / sqrt(variance + (double)n->norm.epsilon));
 		post->scale[c] = gamma[c] * post->deviation[c];
 		post->bias[c] = beta[c] - post->mean[c] * post->scale[c];
-		post_move_running(n, c, mean, variance, rows);
+		if (!graph->holds)
+			post_move_running(n, c, mean, variance, rows);
 	}
 	columns_repeat(&post->columns, post->mean, post->mean);
 	columns_repeat(&post->columns, post->scale, post->scale);
@@ -211,19 +226,35 @@ static int post_normalize_batch(struct cpu_graph *graph, struct cpu_node *node)
 	return 0;
 }
 
+/* The running statistics instead of the batch's; what backward takes of them besides. */
+static void post_normalize_fixed(struct cpu_graph *graph, struct cpu_node *node)
+{
+	struct cpu_post *post = &node->post;
+	const struct device_node *n = node->node;
+	const float *mean = cpu_param_slot(n->running_mean, graph->weights),
+		    *var = cpu_param_slot(n->running_var, graph->weights);
+
+	cpu_running_affine(node, graph->weights, post->scale, post->bias);
+	for (uint32_t c = 0; c < post->columns.channels; c++) {
+		post->mean[c] = mean[c];
+		post->deviation[c] = 1 / sqrtf(var[c] + n->norm.epsilon);
+	}
+	columns_repeat(&post->columns, post->mean, post->mean);
+	columns_repeat(&post->columns, post->scale, post->scale);
+	columns_repeat(&post->columns, post->bias, post->bias);
+}
+
 int cpu_post_forward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct cpu_post *post = &node->post;
 
-	if (node->node->has_norm && cpu_training(graph)) {
+	if (node->node->has_norm && cpu_training(graph) && !node->node->norm.fixed) {
 		int r = post_normalize_batch(graph, node);
 
 		if (r < 0)
 			return r;
-	} else if (node->node->has_norm && !node->node->weight) {
-		cpu_running_affine(node, graph->weights, post->scale, post->bias);
-		columns_repeat(&post->columns, post->scale, post->scale);
-		columns_repeat(&post->columns, post->bias, post->bias);
+	} else if (node->node->has_norm && !(node->node->weight && cpu_infers(graph, node->node))) {
+		post_normalize_fixed(graph, node);
 	}
 	loops_apply(&graph->device->loops, &post->columns, post->rows,
 		    &(struct apply_args){
@@ -268,10 +299,12 @@ static int post_norm_constants(struct cpu_graph *graph, struct cpu_node *node)
 	for (uint32_t c = 0; c < post->columns.channels; c++) {
 		double scale = (double)post->scale[c], deviation = (double)post->deviation[c];
 		double b = -scale * deviation * deviation * post->second[c] / rows;
+		double c0 = -scale * post->sum[c] / rows - b * (double)post->mean[c];
 
+		/* statistics that are fixed do not depend on x */
 		post->a[c] = (float)scale;
-		post->b[c] = (float)b;
-		post->c[c] = (float)(-scale * post->sum[c] / rows - b * (double)post->mean[c]);
+		post->b[c] = node->node->norm.fixed ? 0 : (float)b;
+		post->c[c] = node->node->norm.fixed ? 0 : (float)c0;
 	}
 	columns_repeat(&post->columns, post->a, post->a);
 	columns_repeat(&post->columns, post->b, post->b);
@@ -285,8 +318,9 @@ int cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node)
 	struct cpu_value *y = node->y;
 	struct loops *loops = &graph->device->loops;
 	enum element element = graph->device->element;
+	bool sums = post_sums(node->node);
 	bool norm = node->node->has_norm,
-	     from_raw = post->slope == SLOPE_RELU_X || post->slope == SLOPE_GELU_X;
+	     from_raw = post->slope == SLOPE_RELU_X || post_is_curved(post);
 	struct reduce_args args = {
 		.gradient = {y->gradients[0], y->gradient_count > 1 ? y->gradients[1] : NULL},
 		.x = norm || from_raw ? post->raw : NULL,
@@ -297,15 +331,14 @@ int cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node)
 		.slope = post->slope,
 		.scale = post->scale,
 		.bias = post->bias,
-		.mean = norm ? post->mean : NULL,
+		.mean = norm && sums ? post->mean : NULL,
 	};
-	bool sums = norm || device_param_trains(node->node->bias);
 	int r;
 
 	cpu_sum_gradients(graph, node, 2);
 	if (post->reduces)
 		loops_reduce(loops, &post->columns, post->rows, &args, sums ? post->sum : NULL,
-			     norm ? post->second : NULL);
+			     norm && sums ? post->second : NULL);
 	post_take_gradient(post, node->node->bias, post->sum, NULL);
 	if (!norm)
 		return 0;

@@ -38,24 +38,27 @@ int cpu_ranks_begin(struct cpu_graph *graph)
 	struct cpu_ranks *ranks = &graph->ranks;
 	struct comm *comm = ranks_of(graph);
 
-	ranks->samples = 0;
+	const int32_t *labels = graph->targets;
+
+	ranks->samples[0] = ranks->samples[1] = 0;
 	ranks->started = 0;
 	if (!loss)
 		return 0;
 	for (uint32_t i = 0; i < loss->x->shape.n; i++)
-		ranks->samples +=
-			graph->labels[i] >= 0 && graph->labels[i] < (int32_t)loss->x->shape.c;
-	return comm ? ranks_check(graph, comm_sum_start(comm, &ranks->samples, 1, COMM_DOUBLE,
+		ranks->samples[0] += labels[i] >= 0 && labels[i] < (int32_t)loss->x->shape.c;
+	ranks->samples[1] =
+		device_loss_is_weighted(&loss->loss) ? cpu_loss_weight(graph) : ranks->samples[0];
+	return comm ? ranks_check(graph, comm_sum_start(comm, ranks->samples, 2, COMM_DOUBLE,
 							&ranks->samples_request))
 		    : 0;
 }
 
-int cpu_ranks_samples(struct cpu_graph *graph, uint32_t *ret_samples)
+int cpu_ranks_divisor(struct cpu_graph *graph, double *ret_divisor)
 {
 	struct comm *comm = ranks_of(graph);
 	int r = comm ? ranks_check(graph, comm_wait(comm, graph->ranks.samples_request)) : 0;
 
-	*ret_samples = (uint32_t)graph->ranks.samples;
+	*ret_divisor = graph->ranks.samples[1];
 	return r;
 }
 
@@ -121,8 +124,8 @@ int cpu_ranks_results(struct cpu_graph *graph, struct device_results *results)
 		return 0;
 	if (comm)
 		r = ranks_check(graph, comm_wait(comm, ranks->results_request));
-	results->samples = (uint32_t)ranks->samples;
-	results->loss = ranks->samples > 0 ? ranks->results[0] / ranks->samples : 0;
+	results->samples = (uint32_t)ranks->samples[0];
+	results->loss = ranks->samples[1] > 0 ? ranks->results[0] / ranks->samples[1] : 0;
 	results->top1 = (uint32_t)ranks->results[1];
 	results->top5 = (uint32_t)ranks->results[2];
 	return r;

@@ -141,20 +141,27 @@ static int run_begin(struct cpu_graph *cpu, struct device_results **ret_results)
 	return 0;
 }
 
-/* hyper: of a training graph, or NULL. */
-static int run_step(struct cpu_graph *cpu, enum device_slot weights,
-		    const struct device_hyper *hyper, uint64_t *ret_step)
+/* What a step does beside its forward pass. */
+struct run_phases {
+	bool backward, holds;
+	const struct device_hyper *hyper; /* or NULL */
+	enum device_slot weights;
+};
+
+static int run_step(struct cpu_graph *cpu, const struct run_phases *phases, uint64_t *ret_step)
 {
+	const struct device_hyper *hyper = phases->hyper;
 	struct device_results *results = NULL;
 	int r = run_begin(cpu, &results);
 
 	if (r < 0)
 		return r;
-	cpu->weights = weights;
+	cpu->weights = phases->weights;
+	cpu->holds = phases->holds;
 	team_enter(&cpu->device->team);
 	r = run_forward(cpu);
 	cpu->params->buffers_version += cpu_training(cpu); /* running statistics moved */
-	if (r == 0 && cpu_training(cpu))
+	if (r == 0 && phases->backward)
 		r = run_backward(cpu, hyper);
 	if (r == 0 && hyper)
 		cpu_update(cpu->device, cpu->graph->params, hyper, results);
@@ -168,12 +175,23 @@ static int run_step(struct cpu_graph *cpu, enum device_slot weights,
 
 int cpu_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step)
 {
-	return run_step(graph->backend, DEVICE_VALUE, hyper, ret_step);
+	struct run_phases phases = {true, graph->params->perturbed, hyper, DEVICE_VALUE};
+
+	return run_step(graph->backend, &phases, ret_step);
+}
+
+int cpu_forward(struct device_graph *graph, bool moves_statistics, uint64_t *ret_step)
+{
+	struct run_phases phases = {false, !moves_statistics, NULL, DEVICE_VALUE};
+
+	return run_step(graph->backend, &phases, ret_step);
 }
 
 int cpu_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step)
 {
-	return run_step(graph->backend, weights, NULL, ret_step);
+	struct run_phases phases = {false, false, NULL, weights};
+
+	return run_step(graph->backend, &phases, ret_step);
 }
 
 int cpu_results(struct device_graph *graph, uint64_t step, bool wait,
@@ -195,6 +213,14 @@ int cpu_logits(struct device_graph *graph, float *ret_logits)
 
 	cpu->device->loops.kernels->convert(ret_logits, ELEMENT_F32, value->data, value->element,
 					    device_shape_elements(logits->shape));
+	return 0;
+}
+
+int cpu_losses(struct device_graph *graph, float *ret_losses)
+{
+	const struct cpu_graph *cpu = graph->backend;
+
+	memcpy(ret_losses, cpu->losses, graph->loss->x->shape.n * sizeof(float));
 	return 0;
 }
 

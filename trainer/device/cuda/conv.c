@@ -211,5 +211,5 @@ void matmul_problem_name(const struct matmul_problem *problem, char *ret_text, s
 		 widens ? elements[problem->result] : "",
 		 problem->transposed_a ? " transposed-a" : "",
 		 problem->transposed_b ? " transposed-b" : "", problem->bias ? " bias" : "",
-		 problem->accumulate ? " accumulate" : "");
+		 problem->residual ? " residual" : "");
 }

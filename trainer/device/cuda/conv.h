@@ -83,7 +83,7 @@ struct conv_problem {
 	enum conv_direction direction;
 	enum conv_prologue prologue;
 	enum conv_epilogue epilogue;
-	enum device_activation activation; /* of CONV_BIAS */
+	enum device_activation activation; /* of CONV_BIAS; no sigmoid */
 	/* CONV_BIAS adds one to the result, CONV_RELU_NORM to the gradient before the ReLU's */
 	bool residual;
 	enum conv_shortcut shortcut; /* of CONV_RELU_NORM */
@@ -208,7 +208,7 @@ struct matmul_problem {
 	bool transposed_a, transposed_b;
 	/* adds a bias [columns], of the result's element: cuBLASLt takes no other */
 	bool bias;
-	bool accumulate;           /* d += */
+	bool residual;             /* adds one [rows][columns] of the result's element */
 	enum cuda_element element; /* of a and b */
 	enum cuda_element result;  /* of d */
 };
@@ -220,6 +220,7 @@ void matmul_problem_name(const struct matmul_problem *problem, char *ret_text, s
 
 struct matmul_arguments {
 	const void *a, *b, *bias;
+	const void *residual; /* may be d itself */
 	void *d;
 	void *workspace;
 };

@@ -18,7 +18,8 @@
 #include "trainer/device/backend.h"
 #include "trainer/device/buckets.h"
 #include "trainer/device/cuda/engines.h"
-#include "trainer/device/cuda/kernels/ends.h"
+#include "trainer/device/cuda/kernels/input.h"
+#include "trainer/device/cuda/kernels/loss.h"
 #include "trainer/device/cuda/kernels/update.h"
 #include "trainer/device/cuda/lowering/program.h"
 #include "trainer/device/cuda/ranks/collective.h"
@@ -93,7 +94,6 @@ struct cuda_params {
 	struct update_chunk *chunks;      /* in device memory, [chunk_count] */
 	struct update_chunk *host_chunks; /* the same on the host */
 	uint32_t chunk_count;
-	bool chunks_changed;              /* on the host only */
 	double *partial;                  /* in device memory, [chunk_count][UPDATE_NORMS] */
 	struct update_decision *decision; /* in device memory */
 };
@@ -122,20 +122,30 @@ void *cuda_param_copy(const struct device_param *param);
  */
 int cuda_queue_update(struct device_params *params, const struct step_arguments *arguments,
 		      struct device_results *results);
+/* The same of a perturbation, and its undoing. */
+int cuda_queue_perturb(struct device_params *params, const struct step_arguments *arguments,
+		       struct device_results *results);
+int cuda_queue_restore(struct device_params *params);
 /* The loss scale in force; waits. */
 int cuda_loss_scale(struct device_params *params, double *ret_scale);
 
 /* ---- graphs ---- */
 
-/* Steps that are captured separately: two bits for training, two others for evaluation. */
+/* Steps that are captured separately: bits for training, and others for evaluation. */
 enum cuda_variant {
 	/* training: gradients are added to those of earlier micro-batches */
 	CUDA_VARIANT_ADDS = 1,
-	CUDA_VARIANT_UPDATES = 2, /* training: an update follows */
-	CUDA_VARIANT_EMA = 1,     /* evaluation: averages are read instead of values */
+	CUDA_VARIANT_UPDATES = 2,  /* training: an update, or a perturbation, follows */
+	CUDA_VARIANT_PERTURBS = 4, /* it is a perturbation */
+	/* training: values are perturbed, which the update undoes first */
+	CUDA_VARIANT_PERTURBED = 8,
+	CUDA_VARIANT_HOLDS = 16,   /* training: running statistics stay */
+	CUDA_VARIANT_FORWARD = 32, /* training: nothing but the forward pass */
+	CUDA_VARIANT_EMA = 1,      /* evaluation: the EMA is read instead of values */
+	CUDA_VARIANT_SWA = 4,      /* evaluation: the SWA is */
 	/* evaluation: constant operations (cuda_operation) have run for an earlier batch */
 	CUDA_VARIANT_READY = 2,
-	CUDA_VARIANTS = 4,
+	CUDA_VARIANTS = 64,
 };
 
 /*
@@ -144,7 +154,8 @@ enum cuda_variant {
  */
 struct cuda_staging {
 	void *images, *host;
-	int32_t *labels;            /* in device memory, [n] */
+	void *targets;              /* in device memory, as device_targets_fill() has them */
+	void *changes;              /* there, too, as device_changes_fill() has them, or NULL */
 	uint64_t bytes, host_bytes; /* of images and host; host is made when it is first needed */
 	gpu_event used, fed;        /* the step that read it has run; the copy into it has */
 };
@@ -152,8 +163,9 @@ struct cuda_staging {
 /* Copies of batches under way. */
 struct cuda_ticket {
 	gpu_event event;
-	bool staged;     /* the batch went through staging.host: its own memory is free already */
-	int32_t *labels; /* page-locked, [n] */
+	bool staged;   /* the batch went through staging.host: its own memory is free already */
+	void *targets; /* page-locked, as device_targets_fill() has them */
+	void *changes; /* likewise, as device_changes_fill() has them, or NULL */
 };
 
 /* A gradient that device_value_write() gave. */
@@ -189,6 +201,8 @@ struct cuda_graph {
 	uint64_t *anomaly;          /* with detect_anomaly: as elementwise_check has it */
 	float *scratch;             /* logits as dense fp32; NULL: they are */
 	struct cuda_tensor *logits; /* or NULL */
+	float *losses;              /* [n] of the last step, with a loss; device memory, too: */
+	float *class_weights;       /* the loss's, or NULL */
 
 	/*
 	 * rings, [DEVICE_RESULTS_MAX]: by step number modulo that many; the first in page-locked
@@ -239,10 +253,12 @@ void cuda_graph_layer(const struct device_graph *graph, uint32_t index,
 int cuda_feed(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket);
 int cuda_fed(struct device_graph *graph, uint64_t ticket, bool wait);
 int cuda_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step);
+int cuda_forward(struct device_graph *graph, bool moves_statistics, uint64_t *ret_step);
 int cuda_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step);
 int cuda_results(struct device_graph *graph, uint64_t step, bool wait,
 		 struct device_results *ret_results);
 int cuda_logits(struct device_graph *graph, float *ret_logits);
+int cuda_losses(struct device_graph *graph, float *ret_losses);
 int cuda_value_read(struct device_graph *graph, const struct device_value *value,
 		    enum device_slot slot, float *ret_values);
 int cuda_value_write(struct device_graph *graph, const struct device_value *value,
@@ -257,7 +273,7 @@ int cuda_rescale_given(struct cuda_graph *graph);
 void *cuda_tensor_data(const struct cuda_graph *graph, const struct cuda_tensor *tensor);
 /* Queues one operation (execute/). */
 int cuda_execute(struct cuda_graph *graph, const struct cuda_op *op);
-struct loss_softmax cuda_loss_arguments(const struct cuda_graph *graph, const struct cuda_op *op);
+struct loss_arguments cuda_loss_arguments(const struct cuda_graph *graph, const struct cuda_op *op);
 /* Bytes of graph->workspace that it takes. */
 uint64_t cuda_kernel_workspace(const struct cuda_graph *graph, const struct cuda_op *op);
 /* Of a convolution that stores its result. */

@@ -20,6 +20,9 @@ void *cuda_tensor_data(const struct cuda_graph *graph, const struct cuda_tensor 
 		if (graph->graph->options.mode == DEVICE_EVAL && slot == DEVICE_VALUE &&
 		    (graph->variant & CUDA_VARIANT_EMA))
 			slot = DEVICE_EMA;
+		if (graph->graph->options.mode == DEVICE_EVAL && slot == DEVICE_VALUE &&
+		    (graph->variant & CUDA_VARIANT_SWA))
+			slot = DEVICE_SWA;
 		return cuda_param_slot(tensor->param, slot);
 	case CUDA_IN_WEIGHTS:
 		return cuda_param_copy(tensor->param);
@@ -71,7 +74,9 @@ static int plan_staging(struct cuda_graph *cuda)
 {
 	const struct device_node *input = cuda->graph->input;
 	uint64_t bytes = input ? usual_batch_bytes(input->y->shape) : 0;
-	uint64_t labels = input ? input->y->shape.n * sizeof(int32_t) : 0;
+	uint64_t targets =
+		input ? input->y->shape.n * sizeof(int32_t) * device_target_words(cuda->graph) : 0;
+	uint64_t changes = device_changes_bytes(cuda->graph);
 	int r = 0;
 
 	for (int i = 0; i < 2; i++) {
@@ -79,12 +84,16 @@ static int plan_staging(struct cuda_graph *cuda)
 
 		staging->images = cuda_allocate(&r, bytes);
 		staging->bytes = bytes;
-		staging->labels = cuda_allocate(&r, labels);
+		staging->targets = cuda_allocate(&r, targets);
+		if (changes)
+			staging->changes = cuda_allocate(&r, changes);
 		staging->used = cuda_event(&r, false);
 		staging->fed = cuda_event(&r, false);
 	}
 	for (int i = 0; i < CUDA_TICKETS; i++) {
-		cuda->tickets[i].labels = cuda_allocate_host(&r, labels);
+		cuda->tickets[i].targets = cuda_allocate_host(&r, targets);
+		if (changes)
+			cuda->tickets[i].changes = cuda_allocate_host(&r, changes);
 		cuda->tickets[i].event = cuda_event(&r, false);
 	}
 	return r;
@@ -209,6 +218,24 @@ static int plan_logits(struct cuda_graph *cuda)
 		return 0;
 	cuda->scratch = cuda_allocate(&r, device_shape_elements(logits->shape) * sizeof(float));
 	return r;
+}
+
+/* What the loss takes besides the batch, and gives besides results. */
+static int plan_loss(struct cuda_graph *cuda)
+{
+	const struct device_graph *graph = cuda->graph;
+	struct device_shape shape = graph->loss ? graph->loss->x->shape : (struct device_shape){0};
+	int r = 0;
+
+	if (!graph->loss)
+		return 0;
+	cuda->losses = cuda_allocate(&r, shape.n * sizeof(float));
+	if (graph->class_weights)
+		cuda->class_weights = cuda_allocate(&r, shape.c * sizeof(float));
+	if (r < 0 || !graph->class_weights)
+		return r;
+	return cuda_copy_in(cuda->device, cuda->class_weights, graph->class_weights,
+			    shape.c * sizeof(float));
 }
 
 static int plan_times(struct cuda_graph *cuda)
@@ -346,9 +373,9 @@ static int plan_graph(struct cuda_graph *cuda)
 {
 	static const part first[] = {plan_lower, plan_arena, plan_weights, NULL};
 	static const part rest[] = {
-		plan_workspace, plan_rings,       plan_staging, plan_untouched,  plan_given,
-		plan_logits,    cuda_make_layers, plan_times,   cuda_ranks_plan, plan_wait,
-		NULL,
+		plan_workspace, plan_rings,      plan_staging, plan_untouched,
+		plan_given,     plan_logits,     plan_loss,    cuda_make_layers,
+		plan_times,     cuda_ranks_plan, plan_wait,    NULL,
 	};
 	int r = cuda_ranks_share(cuda);
 
@@ -399,12 +426,14 @@ static void plan_release_staging(struct cuda_graph *cuda)
 		gpu_event_free(staging->used);
 		gpu_event_free(staging->fed);
 		gpu_free(staging->images);
-		gpu_free(staging->labels);
+		gpu_free(staging->targets);
+		gpu_free(staging->changes);
 		gpu_free_host(staging->host);
 	}
 	for (int i = 0; i < CUDA_TICKETS; i++) {
 		gpu_event_free(cuda->tickets[i].event);
-		gpu_free_host(cuda->tickets[i].labels);
+		gpu_free_host(cuda->tickets[i].targets);
+		gpu_free_host(cuda->tickets[i].changes);
 	}
 }
 
@@ -431,6 +460,8 @@ void cuda_graph_release(struct device_graph *graph)
 	gpu_free(cuda->results);
 	gpu_free(cuda->anomaly);
 	gpu_free(cuda->scratch);
+	gpu_free(cuda->losses);
+	gpu_free(cuda->class_weights);
 	cuda_ranks_release(cuda);
 	gpu_free(cuda->arena);
 	program_free(cuda->program);

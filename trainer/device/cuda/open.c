@@ -180,9 +180,11 @@ static const struct device_ops cuda_ops = {
 	.feed = cuda_feed,
 	.fed = cuda_fed,
 	.step = cuda_step,
+	.forward = cuda_forward,
 	.evaluate = cuda_evaluate,
 	.results = cuda_results,
 	.logits = cuda_logits,
+	.losses = cuda_losses,
 	.value_read = cuda_value_read,
 	.value_write = cuda_value_write,
 };

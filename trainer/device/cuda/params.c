@@ -34,6 +34,7 @@ static uint32_t columns_of(const struct device_param *param)
 	case DEVICE_CONV_WEIGHT:
 		return param->spec.shape[3];
 	case DEVICE_LINEAR_WEIGHT:
+	case DEVICE_EMBEDDING:
 		return param->spec.shape[1];
 	case DEVICE_VECTOR:
 	case DEVICE_BUFFER:
@@ -122,12 +123,13 @@ static void params_fill_chunks(struct cuda_params *cuda, const struct device_par
 				.chunks = chunks_of(param),
 				.copy_columns = copy->channels,
 				.group = param->spec.group,
+				.lr_factor = param->spec.lr_factor,
+				.start = param->spec.start,
 				.trained = param->spec.kind != DEVICE_BUFFER && !param->spec.frozen,
 				.frozen = param->spec.frozen,
 			};
 		}
 	}
-	cuda->chunks_changed = true;
 }
 
 static int params_allocate_update(struct device_params *params)
@@ -219,7 +221,6 @@ int cuda_param_prepare(struct device_param *param, uint32_t channels)
 	if (r < 0)
 		return cuda_check(device, r, param->name);
 	copy->channels = channels;
-	store_of(param->store)->chunks_changed = true;
 	return cuda_check(device, params_refresh(param), param->name);
 }
 
@@ -229,12 +230,10 @@ int cuda_params_publish(struct device_params *params)
 	struct cuda_device *device = device_of(params);
 	int r;
 
-	if (!cuda->chunks_changed)
-		return 0;
+	/* also where no copy is new: what is frozen may have changed */
 	params_fill_chunks(cuda, params);
 	r = cuda_copy_in(device, cuda->chunks, cuda->host_chunks,
 			 cuda->chunk_count * sizeof(*cuda->chunks));
-	cuda->chunks_changed = r < 0;
 	return cuda_check(device, r, "the table of parameters");
 }
 
@@ -344,16 +343,16 @@ int cuda_loss_scale(struct device_params *params, double *ret_scale)
 
 /* ---- update ---- */
 
-int cuda_queue_update(struct device_params *params, const struct step_arguments *arguments,
-		      struct device_results *results)
+static struct update params_describe_update(struct device_params *params,
+					    const struct step_arguments *arguments,
+					    struct device_results *results)
 {
 	const struct cuda_params *cuda = params->backend;
-	struct cuda_device *device = device_of(params);
 	bool scales = scales_loss(params);
 	struct update update = {
 		.chunks = cuda->chunks,
 		.chunk_count = cuda->chunk_count,
-		.copy_element = device->element,
+		.copy_element = device_of(params)->element,
 		.optimizer = params->optimizer,
 		.step = arguments,
 		.state = cuda->state,
@@ -366,9 +365,36 @@ int cuda_queue_update(struct device_params *params, const struct step_arguments 
 		.partial = cuda->partial,
 		.decision = cuda->decision,
 	};
-	int r;
 
 	memcpy(update.slots, cuda->slots, sizeof(update.slots));
-	r = update_decide(&device->kernels, &update);
-	return r < 0 ? r : update_apply(&device->kernels, &update);
+	return update;
+}
+
+int cuda_queue_update(struct device_params *params, const struct step_arguments *arguments,
+		      struct device_results *results)
+{
+	struct cuda_device *device = device_of(params);
+	struct update update = params_describe_update(params, arguments, results);
+	int r = update_decide(&device->kernels, &update);
+
+	if (r == 0)
+		r = update_apply(&device->kernels, &update);
+	return r < 0 ? r : update_average(&device->kernels, &update);
+}
+
+int cuda_queue_perturb(struct device_params *params, const struct step_arguments *arguments,
+		       struct device_results *results)
+{
+	struct cuda_device *device = device_of(params);
+	struct update update = params_describe_update(params, arguments, results);
+	int r = update_decide(&device->kernels, &update);
+
+	return r < 0 ? r : update_perturb(&device->kernels, &update);
+}
+
+int cuda_queue_restore(struct device_params *params)
+{
+	struct update update = params_describe_update(params, NULL, NULL);
+
+	return update_restore(&device_of(params)->kernels, &update);
 }

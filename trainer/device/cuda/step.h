@@ -6,17 +6,26 @@
 #ifndef TRAINER_DEVICE_CUDA_STEP_H
 #define TRAINER_DEVICE_CUDA_STEP_H
 
-#include "trainer/device/device.h"
+#include "trainer/device/resample.h"
 
 /* One a graph. */
 struct step_arguments {
-	const void *images;    /* [count][h][w][channels] of element, in device memory */
-	const int32_t *labels; /* [n] in device memory, -1: none; those from count on are -1 */
+	const void *images; /* [count][h][w][channels] of element, in device memory */
+	/*
+	 * [n] in device memory, -1: none; those from count on are -1. What else targets are of
+	 * follows, as struct device_target_arrays says
+	 */
+	const int32_t *labels;
 	uint64_t step;
 	uint32_t count;    /* samples of the batch; the input's rows from there on are zero */
 	uint32_t channels; /* of images: at least the input's */
 	uint32_t element;  /* enum device_element of images */
 	uint32_t flip;     /* mirror left to right */
+	/* of inputs that resample: of the images, and struct device_changes in device memory */
+	uint32_t height, width;
+	const struct device_blend *blends;
+	const struct device_tap *rows, *columns;
+	struct device_draws draws;
 	struct device_hyper hyper; /* with an update */
 };
 

@@ -29,11 +29,13 @@
 struct update_decision {
 	float gradient_scale;           /* grad_scale / loss scale, clipped */
 	float correction1, correction2; /* 1 / (1 - beta^t), for bias-corrected means */
-	float ema_decay;                /* of device_hyper; 0 at the first update that is made */
-	uint32_t made;                  /* 0: gradients are not finite, nothing is updated */
+	/* the same by start, of those that began later */
+	float later1[DEVICE_STARTS_MAX], later2[DEVICE_STARTS_MAX];
+	float ema_decay; /* of device_hyper; 0 at the first update that is made */
+	uint32_t made;   /* 0: gradients are not finite, nothing is updated */
 };
 
-/* Coefficients of a group of parameters. */
+/* Coefficients of a parameter. */
 struct update_rates {
 	float gradient_scale, lr, decay;
 	float ratio;    /* the tensor's, of an optimizer by_tensor */
@@ -70,19 +72,27 @@ UPDATE_INLINE void update_decide_finite(const struct device_hyper *hyper, double
 	decision->gradient_scale = (float)scale;
 	decision->correction1 = update_correction(hyper->beta1, state->updates);
 	decision->correction2 = update_correction(hyper->beta2, state->updates);
+	for (uint32_t i = 0; i < DEVICE_STARTS_MAX; i++) {
+		if (!hyper->begun[i])
+			continue;
+		decision->later1[i] =
+			update_correction(hyper->beta1, state->updates - hyper->begun[i]);
+		decision->later2[i] =
+			update_correction(hyper->beta2, state->updates - hyper->begun[i]);
+	}
 	decision->ema_decay = state->updates == 1 ? 0 : hyper->ema_decay;
 }
 
 UPDATE_INLINE struct update_rates update_rates_of(const struct device_hyper *hyper,
 						  const struct device_optimizer_spec *optimizer,
 						  const struct update_decision *decision,
-						  uint32_t group)
+						  uint32_t group, float lr_factor, uint32_t start)
 {
 	float decay = hyper->weight_decay[group];
 	struct update_rates r;
 
 	r.gradient_scale = decision->gradient_scale;
-	r.lr = hyper->lr[group];
+	r.lr = hyper->lr[group] * lr_factor;
 	r.decay = decay;
 	r.ratio = 1;
 	r.decayed = 1 - r.lr * decay;
@@ -90,8 +100,8 @@ UPDATE_INLINE struct update_rates update_rates_of(const struct device_hyper *hyp
 	r.l2 = optimizer->coupled_decay ? decay : 0;
 	r.from_gradient = optimizer->nesterov ? 1 : 0;
 	r.from_moment = optimizer->nesterov ? hyper->momentum : 1;
-	r.correction1 = decision->correction1;
-	r.correction2 = decision->correction2;
+	r.correction1 = hyper->begun[start] ? decision->later1[start] : decision->correction1;
+	r.correction2 = hyper->begun[start] ? decision->later2[start] : decision->correction2;
 #define RATE(name, ...) r.name = hyper->name;
 	DEVICE_OPTIMIZER_KEYS(RATE, DEVICE_NO_KEY)
 #undef RATE

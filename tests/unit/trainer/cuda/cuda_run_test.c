@@ -80,8 +80,7 @@ void record(struct net *net)
 			  &(struct device_linear_spec){.name = "fc",
 						       .weight = net->p[net->used],
 						       .bias = net->p[net->used + 1]});
-	device_softmax_loss(net->graph, x,
-			    &(struct device_loss_spec){.name = "loss", .smoothing = 0.1f});
+	device_loss(net->graph, x, &(struct device_loss_spec){.name = "loss", .smoothing = 0.1f});
 }
 
 static void fill(struct net *net)

@@ -115,6 +115,11 @@ static int check_matmul(const struct cuda_op *op, char *error)
 	    !holds(op->operands[CUDA_CHANNEL_BIAS], 1, 1, 1, p->columns, p->result))
 		return fail(error, op, op->operands[CUDA_CHANNEL_BIAS],
 			    "is not the bias of the problem");
+	if (p->residual != (op->operands[CUDA_RESIDUAL] != NULL) ||
+	    (p->residual && (op->operands[CUDA_RESIDUAL]->element != p->result ||
+			     op->operands[CUDA_RESIDUAL]->bytes != op->operands[CUDA_Y]->bytes)))
+		return fail(error, op, op->operands[CUDA_RESIDUAL],
+			    "is not the residual of the problem");
 	return 0;
 }
 

@@ -73,6 +73,10 @@ static void make_norm(struct maker *m, uint32_t channels, struct device_norm *no
 	norm->beta = make_vector(m, channels);
 	norm->running_mean = make_param(m, DEVICE_BUFFER, (uint32_t[4]){channels});
 	norm->running_var = make_param(m, DEVICE_BUFFER, (uint32_t[4]){channels});
+	if (pick(m, 5) == 0) {
+		device_param_freeze(norm->running_mean, true);
+		device_param_freeze(norm->running_var, true);
+	}
 	m->norm = *norm;
 }
 
@@ -107,7 +111,7 @@ static struct device_value *add_conv(struct maker *m, const char *name)
 		.name = name,
 		.stride = 1 + (pick(m, 4) == 0 && shape.h > 2),
 		.pad = window / 2,
-		.activation = (enum device_activation)pick(m, 3),
+		.activation = (enum device_activation)pick(m, DEVICE_ACTIVATIONS),
 	};
 	struct device_norm norm;
 	uint32_t pads;
@@ -141,14 +145,23 @@ static struct device_value *add_linear(struct maker *m, const char *name, uint32
 {
 	struct device_value *x = logits ? m->values[m->count - 1] : some_value(m);
 	struct device_shape shape = device_value_shape(x);
+	bool by_position = !logits && pick(m, 2);
 	struct device_linear_spec spec = {
 		.name = name,
+		.by_position = by_position,
 		.weight = make_param(m, DEVICE_LINEAR_WEIGHT,
-				     (uint32_t[4]){outputs, shape.h * shape.w * shape.c}),
+				     (uint32_t[4]){outputs, by_position
+								    ? shape.c
+								    : shape.h * shape.w * shape.c}),
 		.bias = pick(m, 2) ? make_vector(m, outputs) : NULL,
-		.activation = (enum device_activation)pick(m, 3),
+		.activation = (enum device_activation)pick(m, DEVICE_ACTIVATIONS),
 	};
 
+	if (!by_position)
+		shape.h = shape.w = 1;
+	shape.c = outputs;
+	if (pick(m, 2))
+		spec.residual = value_of_shape(m, shape);
 	return device_linear(m->graph, x, &spec);
 }
 
@@ -160,7 +173,7 @@ static struct device_value *add_norm(struct maker *m, const char *name)
 	make_norm(m, device_value_shape(x).c, &norm);
 	return device_norm(m->graph, name, x, &norm,
 			   pick(m, 3) ? NULL : value_of_shape(m, device_value_shape(x)),
-			   (enum device_activation)pick(m, 3));
+			   (enum device_activation)pick(m, DEVICE_ACTIVATIONS));
 }
 
 static struct device_value *add_layer_norm(struct maker *m, const char *name)
@@ -175,6 +188,70 @@ static struct device_value *add_layer_norm(struct maker *m, const char *name)
 	};
 
 	return device_layer_norm(m->graph, x, &spec);
+}
+
+/* Of q, k and v that a convolution makes. */
+static struct device_value *add_attention(struct maker *m, const char *name)
+{
+	struct device_value *x = some_value(m);
+	struct device_attention_spec spec = {.name = name, .heads = 1 + pick(m, 2)};
+	uint32_t channels = 3 * spec.heads * (8 - 3 * pick(m, 2));
+	char qkv[40];
+	struct device_conv_spec conv = {
+		.name = qkv,
+		.weight = make_param(m, DEVICE_CONV_WEIGHT,
+				     (uint32_t[4]){channels, 1, 1, device_value_shape(x).c}),
+		.stride = 1,
+	};
+
+	spec.dropout = pick(m, 2) ? 0 : 0.3f;
+	snprintf(qkv, sizeof(qkv), "%s qkv", name);
+	return device_attention(m->graph, device_conv(m->graph, x, &conv), &spec);
+}
+
+static struct device_value *add_tokens(struct maker *m, const char *name)
+{
+	struct device_value *x = some_value(m);
+	struct device_shape shape = device_value_shape(x);
+	uint32_t classes = pick(m, 2);
+	struct device_tokens_spec spec = {.name = name, .side = pick(m, 2) ? 1 + pick(m, 4) : 0};
+	uint32_t places = spec.side ? spec.side * spec.side : shape.h * shape.w;
+
+	spec.positions = make_param(m, DEVICE_EMBEDDING, (uint32_t[4]){places + classes, shape.c});
+	if (classes)
+		spec.class_token = make_param(m, DEVICE_EMBEDDING, (uint32_t[4]){1, shape.c});
+	return device_tokens(m->graph, x, &spec);
+}
+
+static struct device_value *add_take(struct maker *m, const char *name)
+{
+	struct device_value *x = some_value(m);
+	struct device_shape shape = device_value_shape(x);
+
+	return device_take(m->graph, name, x, pick(m, shape.h * shape.w));
+}
+
+/* A residual of x's shape; a gate of an average, or of what else has its shape. */
+static struct device_value *add_scale(struct maker *m, const char *name)
+{
+	struct device_value *x = some_value(m);
+	struct device_shape shape = device_value_shape(x);
+	struct device_scale_add_spec spec = {
+		.name = name,
+		.residual = pick(m, 2) ? value_of_shape(m, shape) : NULL,
+		.gamma = pick(m, 2) ? make_vector(m, shape.c) : NULL,
+		.drop_path = pick(m, 3) ? 0 : 0.3f,
+		.dropout = pick(m, 3) ? 0 : 0.2f,
+		.activation = pick(m, 2) ? DEVICE_RELU : DEVICE_IDENTITY,
+	};
+	char pool[48];
+
+	snprintf(pool, sizeof(pool), "%s pool", name);
+	if (pick(m, 3) == 0)
+		spec.gate = device_global_average_pool(m->graph, pool, x);
+	else if (pick(m, 2))
+		spec.gate = value_of_shape(m, (struct device_shape){shape.n, 1, 1, shape.c});
+	return device_scale_add(m->graph, x, &spec);
 }
 
 static struct device_value *add_pool(struct maker *m, const char *name)
@@ -194,7 +271,7 @@ static struct device_value *add_pool(struct maker *m, const char *name)
 
 static struct device_value *add_node(struct maker *m, const char *name)
 {
-	switch (pick(m, 14)) {
+	switch (pick(m, 34)) {
 	case 0:
 		return add_norm(m, name);
 	case 1:
@@ -208,6 +285,14 @@ static struct device_value *add_node(struct maker *m, const char *name)
 		return add_linear(m, name, 8, false);
 	case 5:
 		return add_layer_norm(m, name);
+	case 6:
+		return add_attention(m, name);
+	case 7:
+		return add_tokens(m, name);
+	case 8:
+		return add_take(m, name);
+	case 9:
+		return add_scale(m, name);
 	default:
 		return add_conv(m, name);
 	}
@@ -243,10 +328,15 @@ void random_graph_new(struct device *device, const struct random_graph_options *
 		push(&m, add_node(&m, name));
 	}
 	if (options->loss) {
+		static const float weights[5] = {1, 0.5f, 2, 0.25f, 1};
 		struct device_loss_spec loss = {.name = "loss", .smoothing = 0.1f};
+		struct device_value *logits = add_linear(&m, "logits", 5, true);
 
-		assert_non_null(
-			device_softmax_loss(m.graph, add_linear(&m, "logits", 5, true), &loss));
+		if (pick(&m, 3) == 0)
+			loss.kind = DEVICE_SIGMOID;
+		if (pick(&m, 3) == 0)
+			loss.class_weights = weights;
+		assert_non_null(device_loss(m.graph, logits, &loss));
 	}
 	assert_int_equal(device_params_allocate(m.params, &sgd), 0);
 	ret_random->params = m.params;

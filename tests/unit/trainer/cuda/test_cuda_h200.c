@@ -80,11 +80,32 @@ static void test_others(void **state)
 	plan_fixture_deinit(&f);
 }
 
+/* Matrix products and patches have plans; all else is kernels of ours. */
+static void test_transformers(void **state)
+{
+	static const char *const settings[] = {"model.name=vit_small_patch16",
+					       "model.name=vit_base_patch16 model.pool=average"};
+	static const enum cuda_element elements[] = {CUDA_F16, CUDA_BF16, CUDA_F32};
+
+	for (int i = 0; i < 6; i++) {
+		enum cuda_element element = elements[i / 2];
+		struct plan_fixture f;
+		const struct cuda_program *program =
+			lower(&f, settings[i % 2], program_fusion(DEVICE_FUSION_AUTO, element),
+			      element, DEVICE_TRAIN);
+
+		assert_string_equal(program->log, "");
+		assert_int_equal(program->fallbacks, 0);
+		plan_fixture_deinit(&f);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_resnet50),
 		cmocka_unit_test(test_others),
+		cmocka_unit_test(test_transformers),
 	};
 	char error[PLAN_ERROR_MAX] = "", *properties = NULL;
 	struct engines_options options = {.plans = ""};

@@ -599,6 +599,46 @@ static void test_pool_window(void **state)
 	assert_non_null(strstr(error, "wide: a maximum over a window of 17"));
 }
 
+/* Heads have a limit; scores and their gradients count as products, but no T x T tensor is kept. */
+static void test_attention(void **state)
+{
+	static const struct device_graph_options training = {.mode = DEVICE_TRAIN};
+	const double positions = 14 * 14, forward = 4 * 2 * positions * positions * 384;
+	struct device_input_spec input = {.name = "input",
+					  .shape = {2, 14, 14, 3 * 384},
+					  .std = {1, 1, 1, 1},
+					  .gradient = true};
+	char error[DEVICE_ERROR_MAX] = "";
+	struct device_graph_info info;
+	struct device_graph *graph;
+	struct plan_fixture f;
+
+	for (uint32_t heads = 4; heads <= 6; heads += 2) {
+		struct device_attention_spec spec = {"attention", heads};
+
+		plan_fixture_init(&f, "model.name=resnet18", 10, DEVICE_FUSION_C, CUDA_F16);
+		assert_int_equal(device_graph_new(f.params, &training, &graph), 0);
+		device_attention(graph, device_input(graph, &input), &spec);
+		if (heads == 4) {
+			assert_int_equal(device_graph_plan(graph, error), -ENOTSUP);
+			assert_non_null(strstr(error, "attention: heads of 96 channels"));
+		} else {
+			uint64_t qkv = (uint64_t)(2 * positions) * 3 * 384 * 2;
+
+			assert_int_equal(device_graph_plan(graph, error), 0);
+			device_graph_info(graph, &info);
+			assert_true(info.flops_forward == forward);
+			assert_true(info.flops_backward == 2 * forward);
+			/* the input makes qkv of bytes; a number for each query of each head */
+			assert_true(info.bytes_forward ==
+				    (double)(qkv / 2 + qkv + qkv + qkv / 3 + 2 * 6 * 14 * 14 * 4));
+			assert_true(info.arena_bytes < 3 * qkv);
+		}
+		device_graph_free(graph);
+		plan_fixture_deinit(&f);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -606,6 +646,7 @@ int main(void)
 		cmocka_unit_test(test_taken_apart),    cmocka_unit_test(test_all_taken_apart),
 		cmocka_unit_test(test_input_channels), cmocka_unit_test(test_narrow_gradients),
 		cmocka_unit_test(test_refusal),        cmocka_unit_test(test_pool_window),
+		cmocka_unit_test(test_attention),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -135,6 +135,7 @@ static void feed(struct side *side, uint64_t seed)
 		.count = shape.n,
 		.channels = shape.c,
 		.element = DEVICE_ELEMENT_F32,
+		.draws = {.seed = seed, .step = seed + 1, .first = 2},
 	};
 	uint64_t ticket;
 

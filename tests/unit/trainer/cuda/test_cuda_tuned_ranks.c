@@ -112,7 +112,7 @@ static void record(struct net *net)
 			.name = "fc",
 			.weight = add_param(net->params, "fc.weight", DEVICE_LINEAR_WEIGHT,
 					    (struct device_shape){CLASSES, 1, 1, CHANNELS})});
-	device_softmax_loss(net->graph, x, &(struct device_loss_spec){.name = "loss"});
+	device_loss(net->graph, x, &(struct device_loss_spec){.name = "loss"});
 }
 
 static void fill(struct net *net)

@@ -214,6 +214,63 @@ static void call_layer_norm(const struct kernels *k, struct data *d, enum elemen
 	k->layer_norm_backward(&backward, ROWS, width, sum, second);
 }
 
+/* Of three channels, dense; the gradients of keys and values go where all have been read. */
+static void call_attention(const struct kernels *k, struct data *d, enum element element,
+			   size_t width, double *sum, double *second)
+{
+	float log_sum[KERNEL_WIDTH_MAX];
+	struct attention_args args = {
+		.q = tensor(d, 0, element),
+		.k = tensor(d, 1, element),
+		.v = tensor(d, 2, element),
+		.y = tensor(d, 3, element),
+		.element = element,
+		.log_sum = log_sum,
+		.scale = 0.5f,
+		.t = width,
+		.d = ROWS,
+		.stride = ROWS,
+		.y_stride = ROWS,
+		.scratch = aligned_alloc(64, attention_scratch(width, ROWS)),
+		.gradient = tensor(d, 4, element),
+		.dq = tensor(d, 5, element),
+		.dk = tensor(d, 1, element),
+		.dv = tensor(d, 2, element),
+	};
+
+	k->attention(&args);
+	k->attention_backward(&args);
+	for (size_t i = 0; i < width; i++)
+		sum[i] = log_sum[i];
+	free(args.scratch);
+}
+
+/* With draws: of each row they begin elsewhere in a block of words. */
+static void call_scale_add(const struct kernels *k, struct data *d, enum element element,
+			   size_t width, double *sum, double *second)
+{
+	struct scale_add_args args = {
+		.x = tensor(d, 0, element),
+		.residual = tensor(d, 1, element),
+		.y = tensor(d, 2, element),
+		.element = element,
+		.activation = DEVICE_RELU,
+		.rows = ROWS,
+		.channels = (uint32_t)width,
+		.scale = d->columns[0],
+		.dropout = draws_drop(0.3f),
+		.key = {{1, 2}},
+		.sample = 3,
+	};
+
+	k->scale_add(&args);
+	args.gradient[0] = tensor(d, 3, element);
+	args.gradient[1] = tensor(d, 1, element);
+	args.dz = tensor(d, 3, element);
+	args.dx = tensor(d, 4, element);
+	k->scale_add_backward(&args, sum);
+}
+
 static void call_add(const struct kernels *k, struct data *d, enum element element, size_t width,
 		     double *sum, double *second)
 {
@@ -240,7 +297,8 @@ static void call_loss(const struct kernels *k, struct data *d, enum element elem
 		      double *sum, double *second)
 {
 	int32_t labels[ROWS] = {0, (int32_t)width - 1, -1};
-	float scratch[KERNEL_WIDTH_MAX];
+	float scratch[2 * KERNEL_WIDTH_MAX], losses[ROWS];
+	struct device_loss_spec spec = {.smoothing = 0.1f, .logit_scale = 0.7f, .temperature = 1};
 	struct loss_sums sums = {0};
 	struct loss_args args = {
 		.logits = tensor(d, 0, element),
@@ -250,8 +308,9 @@ static void call_loss(const struct kernels *k, struct data *d, enum element elem
 		.labels = labels,
 		.rows = ROWS,
 		.classes = (uint32_t)width,
-		.smoothing = 0.1f,
-		.logit_scale = 0.7f,
+		.losses = losses,
+		.spec = &spec,
+		.plain = true,
 		.gradient_scale = 0.5f,
 		.scratch = scratch,
 	};
@@ -280,6 +339,7 @@ static void call_updates(const struct kernels *k, struct data *d, enum element e
 		.g = d->f32[1] + MARGIN,
 		.state = {d->f32[2] + MARGIN, d->f32[3] + MARGIN},
 		.count = width,
+		.lr_factor = 1,
 		.hyper = &hyper,
 		.optimizer = &optimizer,
 		.decision = &decision,
@@ -307,6 +367,8 @@ static const struct {
 	{"reduce gelu", call_reduce_gelu},
 	{"dx", call_dx},
 	{"layer norm", call_layer_norm},
+	{"attention", call_attention},
+	{"scale add", call_scale_add},
 	{"add", call_add},
 	{"pool", call_pool},
 	{"normalize", call_normalize},
@@ -390,6 +452,25 @@ static void test_gelu(void **state)
 			k->apply(&args, 1, 1, 1);
 			assert_true(fabs((double)y - (double)x * 0.5 * erfc(-(double)x / sqrt(2))) <
 				    1e-6 * (1 + fabs(z)));
+		}
+	}
+}
+
+static void test_sigmoid(void **state)
+{
+	for (unsigned v = 0; v <= variant_count; v++) {
+		const struct kernels *k = v ? variants[v - 1] : &kernels_c;
+
+		for (double z = -120; z < 120; z += 0.173) {
+			float x = (float)z, one = 1, zero = 0, y;
+			struct apply_args args = {.x = &x,
+						  .y = &y,
+						  .scale = &one,
+						  .bias = &zero,
+						  .activation = DEVICE_LOGISTIC};
+
+			k->apply(&args, 1, 1, 1);
+			assert_true(fabs((double)y - 1 / (1 + exp(-(double)x))) < 1e-6);
 		}
 	}
 }
@@ -525,7 +606,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_variants), cmocka_unit_test(test_columns),
 		cmocka_unit_test(test_rounding), cmocka_unit_test(test_gelu),
-		cmocka_unit_test(test_finite),
+		cmocka_unit_test(test_sigmoid),  cmocka_unit_test(test_finite),
 	};
 
 	find_variants();

@@ -10,11 +10,12 @@
 
 /* What the problem is to give from the operands as the engine sees them; *d becomes it. */
 static void reference(const struct matmul_problem *p, const struct operand *a,
-		      const struct operand *b, const struct operand *bias, struct operand *d)
+		      const struct operand *b, const struct operand *bias,
+		      const struct operand *residual, struct operand *d)
 {
 	for (size_t i = 0; i < d->count; i++) {
 		size_t row = i / p->columns, column = i % p->columns;
-		double sum = p->accumulate ? d->v[i] : 0;
+		double sum = p->residual ? residual->v[i] : 0;
 
 		for (size_t l = 0; l < p->inner; l++)
 			sum += a->v[p->transposed_a ? l * p->rows + row : row * p->inner + l] *
@@ -39,7 +40,8 @@ static void expect_reference(const struct matmul_problem *p, const struct operan
 		fail_msg("%s is off by %g", name, error);
 }
 
-static void check(const struct matmul_problem *p, struct matmul_plan *plan, gpu_stream stream)
+static void check(const struct matmul_problem *p, struct matmul_plan *plan, bool in_place,
+		  gpu_stream stream)
 {
 	const struct matmul_engines *matmul = &engines.matmul;
 	struct operand operands[] = {
@@ -47,27 +49,28 @@ static void check(const struct matmul_problem *p, struct matmul_plan *plan, gpu_
 		operand_new((size_t)p->inner * p->columns, p->element, 2, -1, 1),
 		operand_new(p->columns, p->result, 3, -1, 1),
 		operand_new((size_t)p->rows * p->columns, p->result, 4, -1, 1),
+		operand_new((size_t)p->rows * p->columns, p->result, 5, -1, 1),
 	};
 	struct operand *a = &operands[0], *b = &operands[1], *bias = &operands[2];
-	struct operand *d = &operands[3];
+	struct operand *residual = &operands[in_place ? 4 : 3], *d = &operands[4];
 	struct conv_plan_info info;
 	void *workspace;
 
 	matmul->plan_info(plan, &info);
 	assert_int_equal(gpu_allocate(info.workspace_bytes, &workspace), 0);
-	for (size_t i = 0; i < 4; i++)
+	for (size_t i = 0; i < 5; i++)
 		copy_in(&operands[i], stream);
 	if (matmul->execute(matmul->state, plan,
-			    &(struct matmul_arguments){a->place, b->place, bias->place, d->place,
-						       workspace},
+			    &(struct matmul_arguments){a->place, b->place, bias->place,
+						       residual->place, d->place, workspace},
 			    stream) < 0)
 		fail_msg("%s", matmul->error(matmul->state));
 	copy_out(d, stream);
 	assert_int_equal(gpu_stream_synchronize(stream), 0);
 	gpu_free(workspace);
-	reference(p, a, b, bias, d);
+	reference(p, a, b, bias, residual, d);
 	expect_reference(p, d);
-	for (size_t i = 0; i < 4; i++)
+	for (size_t i = 0; i < 5; i++)
 		operand_free(&operands[i]);
 }
 
@@ -92,13 +95,15 @@ static void test_matmul(void **state)
 		p.transposed_a = i / 24 & 1;
 		p.transposed_b = i / 24 & 2;
 		p.bias = i / 24 & 4;
-		p.accumulate = i / 24 & 8;
+		p.residual = i / 24 & 8;
 		r = matmul->plan(matmul->state, &p, &plan);
 		if (!emulated && r == -ENOENT)
 			continue;
 		if (r < 0)
 			fail_msg("%s", matmul->error(matmul->state));
-		check(&p, plan, stream);
+		check(&p, plan, false, stream);
+		if (p.residual)
+			check(&p, plan, true, stream);
 		matmul->plan_free(plan);
 	}
 	gpu_stream_free(stream);

@@ -138,8 +138,7 @@ static struct device_graph *build(struct net *net, enum device_mode mode, bool k
 	x = device_linear(graph, x,
 			  &(struct device_linear_spec){
 				  .name = "fc", .weight = net->p[22], .bias = net->p[23]});
-	device_softmax_loss(graph, x,
-			    &(struct device_loss_spec){.name = "loss", .smoothing = 0.1f});
+	device_loss(graph, x, &(struct device_loss_spec){.name = "loss", .smoothing = 0.1f});
 	if (device_graph_plan(graph, error) < 0)
 		fail_msg("%s", error);
 	return graph;
@@ -218,7 +217,7 @@ static void net_open(struct net *net, enum device_precision precision, unsigned 
 		     bool keep_all)
 {
 	struct device_optimizer_spec optimizer = {
-		.kind = DEVICE_SGD, .nesterov = true, .ema = true};
+		.kind = DEVICE_SGD, .nesterov = true, .ema = true, .perturbs = true};
 
 	memset(net, 0, sizeof(*net));
 	net->device = open_device(precision, threads);
@@ -471,6 +470,135 @@ static void test_learns_half(void **state)
 	check_learns(DEVICE_BF16);
 }
 
+static double forward(struct net *net, bool moves_statistics)
+{
+	struct device_batch batch = {net->images, net->labels,        SAMPLES,
+				     3,           DEVICE_ELEMENT_F32, false};
+	struct device_results results;
+	uint64_t number;
+
+	assert_int_equal(device_feed(net->train, &batch, &number), 0);
+	assert_int_equal(device_forward(net->train, moves_statistics, &number), 0);
+	assert_int_equal(device_results(net->train, number, true, &results), 0);
+	return results.loss;
+}
+
+/* Forward alone: the loss of a step, and with statistics what a step makes of these. */
+static void test_forward(void **state)
+{
+	struct net a, b;
+
+	net_open(&a, DEVICE_FP32, 2, false);
+	net_open(&b, DEVICE_FP32, 2, false);
+	for (unsigned t = 0; t < 4; t++) {
+		struct device_hyper hyper = hyper_at(t);
+		double held = forward(&a, false), moved, loss;
+
+		assert_same_slots(&a, &b, DEVICE_VALUE);
+		moved = forward(&a, true);
+		loss = step(&b, NULL);
+		device_params_drop_gradients(b.params);
+		assert_memory_equal(&held, &loss, sizeof(loss));
+		assert_memory_equal(&moved, &loss, sizeof(loss));
+		assert_same_slots(&a, &b, DEVICE_VALUE);
+		/* between a micro-batch and its update, too */
+		step(&a, NULL);
+		forward(&a, false);
+		step(&b, NULL);
+		step(&a, &hyper);
+		step(&b, &hyper);
+		assert_same_slots(&a, &b, DEVICE_VALUE);
+		assert_same_slots(&a, &b, DEVICE_STATE);
+	}
+	net_close(&a);
+	net_close(&b);
+}
+
+static void write_slot(struct net *net, unsigned i, enum device_slot slot, float *values)
+{
+	assert_int_equal(device_param_write(net->p[i], slot, values), 0);
+}
+
+/*
+ * A perturbation is of that norm and raises the loss; running statistics move once; and an update
+ * with a rate of 0 leaves the values as they were.
+ */
+static void check_perturbed(struct net *a, struct net *b, const struct device_hyper *hyper)
+{
+	struct device_hyper perturbs = *hyper, rests = *hyper;
+	float *x = malloc(20000 * sizeof(float)), *y = malloc(20000 * sizeof(float));
+	double first, again, squares = 0;
+
+	perturbs.perturb = 0.25f;
+	memset(rests.lr, 0, sizeof(rests.lr));
+	step(b, NULL);
+	device_params_drop_gradients(b->params);
+	first = step(a, &perturbs);
+	for (unsigned i = 0; i < a->count; i++) {
+		assert_int_equal(device_param_read(a->p[i], DEVICE_VALUE, x), 0);
+		assert_int_equal(device_param_read(b->p[i], DEVICE_VALUE, y), 0);
+		for (size_t k = 0; k < device_param_elements(a->p[i]); k++)
+			squares += pow((double)x[k] - (double)y[k], 2);
+	}
+	assert_true(fabs(sqrt(squares) - 0.25) < 1e-5);
+	step(a, NULL);
+	device_params_drop_gradients(a->params);
+	again = step(a, &rests);
+	assert_true(again > first);
+	assert_same_slots(a, b, DEVICE_VALUE);
+	for (unsigned i = 0; i < a->count; i++)
+		if (device_param_read(a->p[i], DEVICE_STATE, x) == 0)
+			write_slot(b, i, DEVICE_STATE, x);
+	step(a, hyper);
+	step(b, hyper);
+	assert_same_slots(a, b, DEVICE_VALUE);
+	free(x);
+	free(y);
+}
+
+static void test_perturbed(void **state)
+{
+	struct net a, b;
+
+	net_open(&a, DEVICE_FP32, 2, false);
+	net_open(&b, DEVICE_FP32, 2, false);
+	for (unsigned t = 1; t < 5; t++) {
+		struct device_hyper hyper = hyper_at(t);
+
+		hyper.ema_decay = 1;
+		check_perturbed(&a, &b, &hyper);
+	}
+	net_close(&a);
+	net_close(&b);
+}
+
+/* What is not finite is nowhere to go to, and the update is skipped from where the values were. */
+static void test_perturbed_not_finite(void **state)
+{
+	struct net a, b;
+	struct device_hyper hyper = hyper_at(1);
+	float *x;
+
+	net_open(&a, DEVICE_FP32, 2, false);
+	net_open(&b, DEVICE_FP32, 2, false);
+	step(&b, NULL);
+	device_params_drop_gradients(b.params);
+	x = malloc(20000 * sizeof(float));
+	for (unsigned i = 0; i < 20000; i++)
+		x[i] = NAN;
+	write_slot(&a, 0, DEVICE_GRAD, x);
+	hyper.perturb = 1;
+	step(&a, &hyper);
+	assert_same_slots(&a, &b, DEVICE_VALUE);
+	hyper.perturb = 0;
+	write_slot(&a, 0, DEVICE_GRAD, x);
+	step(&a, &hyper);
+	assert_same_slots(&a, &b, DEVICE_VALUE);
+	net_close(&a);
+	net_close(&b);
+	free(x);
+}
+
 /*
  * Two halves as micro-batches: the gradients of both are summed, and nothing of them is left after
  * an update.
@@ -684,12 +812,21 @@ static void test_anomaly(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_gradients),       cmocka_unit_test(test_gradients_half),
-		cmocka_unit_test(test_repeats),         cmocka_unit_test(test_repeats_half),
-		cmocka_unit_test(test_sharing),         cmocka_unit_test(test_resume),
-		cmocka_unit_test(test_learns),          cmocka_unit_test(test_learns_half),
-		cmocka_unit_test(test_micro_batches),   cmocka_unit_test(test_evaluation),
-		cmocka_unit_test(test_evaluation_half), cmocka_unit_test(test_input),
+		cmocka_unit_test(test_gradients),
+		cmocka_unit_test(test_gradients_half),
+		cmocka_unit_test(test_repeats),
+		cmocka_unit_test(test_repeats_half),
+		cmocka_unit_test(test_sharing),
+		cmocka_unit_test(test_resume),
+		cmocka_unit_test(test_learns),
+		cmocka_unit_test(test_learns_half),
+		cmocka_unit_test(test_forward),
+		cmocka_unit_test(test_perturbed),
+		cmocka_unit_test(test_perturbed_not_finite),
+		cmocka_unit_test(test_micro_batches),
+		cmocka_unit_test(test_evaluation),
+		cmocka_unit_test(test_evaluation_half),
+		cmocka_unit_test(test_input),
 		cmocka_unit_test(test_anomaly),
 	};
 

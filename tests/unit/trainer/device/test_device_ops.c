@@ -11,14 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TENSORS_MAX 10
-#define EPSILON     1e-5
+#define EPSILON 1e-5
 
 enum op {
 	OP_CONV,
 	OP_LINEAR,
 	OP_NORM,
 	OP_LAYER_NORM,
+	OP_ATTENTION,
+	OP_TOKENS,
+	OP_TAKE,
+	OP_SCALE_ADD,
 	OP_MAX_POOL,
 	OP_AVERAGE_POOL,
 	OP_GLOBAL_AVERAGE,
@@ -28,17 +31,39 @@ enum op {
 struct op_case {
 	enum op op;
 	struct device_shape x;
-	uint32_t k, window, stride, pad; /* output channels and geometry */
-	uint32_t pad_extra, groups;      /* of convolutions; 0 counts as one group */
+	/* output channels, of attention heads, and geometry */
+	uint32_t k, window, stride, pad;
+	uint32_t pad_extra, groups; /* of convolutions; 0 counts as one group */
 	bool norm, bias, residual;
+	bool by_position; /* linear layers */
+	bool class_token; /* of tokens */
+	uint32_t side;    /* of their positions; 0: as x */
+	uint32_t taken;   /* position */
+	bool fixed;       /* the norm's statistics are frozen */
 	enum device_activation activation;
+	bool gamma, gate; /* of scale and add, and: */
+	float drop_path, dropout;
 };
 
 /* Roles of tensors in a case. */
-enum role { WEIGHT, BIAS, GAMMA, BETA, MEAN, VARIANCE, RESIDUAL_WEIGHT, ROLES };
+enum role {
+	WEIGHT,
+	BIAS,
+	GAMMA,
+	BETA,
+	MEAN,
+	VARIANCE,
+	RESIDUAL_WEIGHT,
+	POSITIONS,
+	CLASS_TOKEN,
+	GATE_WEIGHT,
+	ROLES
+};
 
-static const char *const role_names[ROLES] = {"weight", "bias",     "gamma",   "beta",
-					      "mean",   "variance", "residual"};
+static const char *const role_names[ROLES] = {"weight",      "bias",     "gamma",    "beta",
+					      "mean",        "variance", "residual", "positions",
+					      "class_token", "gate"};
+static const struct device_draws draws = {0x123456789abcdef, 0x500000007, 3};
 
 struct fixture {
 	const struct op_case *op;
@@ -54,7 +79,9 @@ struct fixture {
 
 static uint32_t result_channels(const struct op_case *op)
 {
-	return op->op == OP_CONV || op->op == OP_LINEAR ? op->k : op->x.c;
+	return op->op == OP_CONV || op->op == OP_LINEAR ? op->k
+	       : op->op == OP_ATTENTION                 ? op->x.c / 3
+							: op->x.c;
 }
 
 /* Residuals come from a convolution of the input with the same geometry. */
@@ -64,6 +91,32 @@ static struct device_shape residual_shape(const struct op_case *op)
 
 	return (struct device_shape){result_channels(op), conv ? op->window : 1,
 				     conv ? op->window : 1, op->x.c};
+}
+
+/* A gate is made of the means of the input. */
+static struct tensor reference_gates(const struct fixture *f)
+{
+	struct tensor means = reference_pool(&f->x, f->op->x.h, f->op->x.w, 1, 0, 0, true);
+	struct tensor gates = reference_conv(&means, &f->t[GATE_WEIGHT], 1, 0, 0);
+
+	reference_activate(&gates, DEVICE_LOGISTIC);
+	tensor_free(&means);
+	return gates;
+}
+
+static void reference_scale_add(const struct fixture *f, struct tensor *y)
+{
+	const struct op_case *op = f->op;
+	struct tensor gates;
+
+	if (op->gamma)
+		reference_scale(y, &f->t[GAMMA]);
+	if (op->gate) {
+		gates = reference_gates(f);
+		reference_gate(y, &gates);
+		tensor_free(&gates);
+	}
+	reference_drop(y, &draws, "op", (double)op->drop_path, (double)op->dropout);
 }
 
 static struct tensor reference(const struct fixture *f)
@@ -78,7 +131,9 @@ static struct tensor reference(const struct fixture *f)
 		break;
 	case OP_LINEAR:
 		flat = f->x;
-		flat.shape = (struct device_shape){op->x.n, 1, 1, op->x.h * op->x.w * op->x.c};
+		if (!op->by_position)
+			flat.shape =
+				(struct device_shape){op->x.n, 1, 1, op->x.h * op->x.w * op->x.c};
 		y = reference_conv(&flat, &f->t[WEIGHT], 1, 0, 0);
 		break;
 	case OP_MAX_POOL:
@@ -90,13 +145,28 @@ static struct tensor reference(const struct fixture *f)
 	case OP_GLOBAL_MAX:
 		y = reference_pool(&f->x, op->x.h, op->x.w, 1, 0, 0, op->op == OP_GLOBAL_AVERAGE);
 		break;
+	case OP_ATTENTION:
+		y = reference_attention(&f->x, op->k, &draws, "op", (double)op->dropout);
+		break;
+	case OP_TOKENS:
+		y = reference_tokens(&f->x, &f->t[POSITIONS],
+				     op->class_token ? &f->t[CLASS_TOKEN] : NULL, op->side);
+		break;
+	case OP_TAKE:
+		y = reference_take(&f->x, op->taken);
+		break;
 	default:
 		y = tensor_new(f->x.shape);
 		memcpy(y.v, f->x.v, tensor_count(&y) * sizeof(double));
 	}
+	if (op->op == OP_SCALE_ADD)
+		reference_scale_add(f, &y);
 	if (op->op == OP_LAYER_NORM)
 		reference_layer_norm(&y, &f->t[GAMMA], &f->t[BETA], EPSILON);
-	if (op->norm)
+	if (op->norm && op->fixed)
+		reference_affine(&y, &f->t[GAMMA], &f->t[BETA], &f->t[MEAN], &f->t[VARIANCE],
+				 EPSILON);
+	else if (op->norm)
 		reference_norm(&y, &f->t[GAMMA], &f->t[BETA], EPSILON, NULL, NULL);
 	if (op->bias)
 		reference_bias(&y, &f->t[BIAS]);
@@ -129,7 +199,9 @@ static void make_tensors(struct fixture *f, bool coarse)
 				      op->groups ? op->x.c / op->groups : op->x.c};
 	struct tensor y;
 
-	if (op->op == OP_LINEAR)
+	if (op->op == OP_LINEAR && op->by_position)
+		weight = (struct device_shape){op->k, 1, 1, op->x.c};
+	else if (op->op == OP_LINEAR)
 		weight = (struct device_shape){op->k, 1, 1, op->x.h * op->x.w * op->x.c};
 	f->x = tensor_new(op->x);
 	if (op->op == OP_CONV || op->op == OP_LINEAR)
@@ -140,6 +212,16 @@ static void make_tensors(struct fixture *f, bool coarse)
 		f->t[i] = tensor_new(vector);
 	for (int i = GAMMA; op->op == OP_LAYER_NORM && i <= BETA; i++)
 		f->t[i] = tensor_new(vector);
+	if (op->op == OP_TOKENS)
+		f->t[POSITIONS] = tensor_new((struct device_shape){
+			(op->side ? op->side * op->side : op->x.h * op->x.w) + op->class_token, 1,
+			1, op->x.c});
+	if (op->class_token)
+		f->t[CLASS_TOKEN] = tensor_new(vector);
+	if (op->gamma)
+		f->t[GAMMA] = tensor_new(vector);
+	if (op->gate)
+		f->t[GATE_WEIGHT] = tensor_new((struct device_shape){op->x.c, 1, 1, op->x.c});
 	if (op->residual)
 		f->t[RESIDUAL_WEIGHT] = tensor_new(residual_shape(op));
 	tensor_fill(&f->x, 1, coarse);
@@ -150,9 +232,14 @@ static void make_tensors(struct fixture *f, bool coarse)
 	for (size_t i = 0; coarse && i < tensor_count(&f->x); i++)
 		if (op->op == OP_MAX_POOL || op->op == OP_GLOBAL_MAX)
 			f->x.v[i] = ((double)(i * 37 % 251) - 125) / 128;
+	/* queries and keys so large that some scores stand out, as their gradients need */
+	for (size_t i = 0; op->op == OP_ATTENTION && i < tensor_count(&f->x); i++)
+		f->x.v[i] *= i % op->x.c < op->x.c / 3 * 2 ? 4 : 1;
 	for (int i = 0; i < ROLES; i++)
 		if (f->t[i].v)
 			tensor_fill(&f->t[i], 10 + (uint64_t)i, coarse);
+	for (size_t i = 0; op->fixed && i < tensor_count(&f->t[VARIANCE]); i++)
+		f->t[VARIANCE].v[i] = 1.5 + f->t[VARIANCE].v[i] / 2;
 	y = reference(f);
 	f->g = tensor_new(y.shape);
 	tensor_free(&y);
@@ -162,8 +249,9 @@ static void make_tensors(struct fixture *f, bool coarse)
 static void make_params(struct fixture *f)
 {
 	static const enum device_param_kind kinds[ROLES] = {
-		DEVICE_CONV_WEIGHT, DEVICE_VECTOR, DEVICE_VECTOR,     DEVICE_VECTOR,
-		DEVICE_BUFFER,      DEVICE_BUFFER, DEVICE_CONV_WEIGHT};
+		DEVICE_CONV_WEIGHT, DEVICE_VECTOR,     DEVICE_VECTOR,      DEVICE_VECTOR,
+		DEVICE_BUFFER,      DEVICE_BUFFER,     DEVICE_CONV_WEIGHT, DEVICE_EMBEDDING,
+		DEVICE_EMBEDDING,   DEVICE_CONV_WEIGHT};
 	struct device_optimizer_spec optimizer = {.kind = DEVICE_SGD};
 	float *values;
 
@@ -174,6 +262,8 @@ static void make_params(struct fixture *f)
 
 		if (f->t[i].v)
 			f->p[i] = add_param(f->params, role_names[i], kind, f->t[i].shape);
+		if (f->op->fixed && kind == DEVICE_BUFFER)
+			device_param_freeze(f->p[i], true);
 	}
 	assert_int_equal(device_params_allocate(f->params, &optimizer), 0);
 	/* gradients of this size take no more in fp16 */
@@ -190,6 +280,28 @@ static void make_params(struct fixture *f)
 		assert_int_equal(device_param_write(f->p[i], DEVICE_VALUE, values), 0);
 		free(values);
 	}
+}
+
+static struct device_value *record_scale_add(struct fixture *f, struct device_value *residual)
+{
+	const struct op_case *op = f->op;
+	struct device_scale_add_spec spec = {
+		.name = "op",
+		.residual = residual,
+		.gamma = f->p[GAMMA],
+		.drop_path = op->drop_path,
+		.dropout = op->dropout,
+		.activation = op->activation,
+	};
+
+	if (op->gate)
+		spec.gate = device_conv(f->graph,
+					device_global_average_pool(f->graph, "means", f->input),
+					&(struct device_conv_spec){.name = "gate",
+								   .weight = f->p[GATE_WEIGHT],
+								   .stride = 1,
+								   .activation = DEVICE_LOGISTIC});
+	return device_scale_add(f->graph, f->input, &spec);
 }
 
 static struct device_value *record(struct fixture *f)
@@ -224,6 +336,8 @@ static struct device_value *record(struct fixture *f)
 				     &(struct device_linear_spec){.name = "op",
 								  .weight = f->p[WEIGHT],
 								  .bias = f->p[BIAS],
+								  .by_position = op->by_position,
+								  .residual = residual,
 								  .activation = op->activation});
 	case OP_NORM:
 		return device_norm(f->graph, "op", f->input, &norm, residual, op->activation);
@@ -231,6 +345,17 @@ static struct device_value *record(struct fixture *f)
 		return device_layer_norm(f->graph, f->input,
 					 &(struct device_layer_norm_spec){
 						 "op", f->p[GAMMA], f->p[BETA], (float)EPSILON});
+	case OP_ATTENTION:
+		return device_attention(f->graph, f->input,
+					&(struct device_attention_spec){"op", op->k, op->dropout});
+	case OP_TOKENS:
+		return device_tokens(f->graph, f->input,
+				     &(struct device_tokens_spec){"op", f->p[POSITIONS], op->side,
+								  f->p[CLASS_TOKEN]});
+	case OP_TAKE:
+		return device_take(f->graph, "op", f->input, op->taken);
+	case OP_SCALE_ADD:
+		return record_scale_add(f, residual);
 	case OP_MAX_POOL:
 		return device_max_pool(f->graph, f->input,
 				       &(struct device_pool_spec){"op", op->window, op->stride,
@@ -257,7 +382,8 @@ static void run(struct fixture *f)
 	struct device_batch batch = {.images = x,
 				     .count = f->op->x.n,
 				     .channels = f->op->x.c,
-				     .element = DEVICE_ELEMENT_F32};
+				     .element = DEVICE_ELEMENT_F32,
+				     .draws = draws};
 	char error[DEVICE_ERROR_MAX];
 	uint64_t ticket;
 
@@ -385,13 +511,26 @@ static void check_running(struct fixture *f, double tolerance)
 	free(got);
 }
 
+/* Statistics that are frozen have stayed. */
+static void check_stayed(struct fixture *f)
+{
+	float *got = malloc(result_channels(f->op) * sizeof(float));
+
+	for (int i = MEAN; i <= VARIANCE; i++) {
+		device_param_read(f->p[i], DEVICE_VALUE, got);
+		for (uint32_t c = 0; c < result_channels(f->op); c++)
+			assert_true(got[c] == (float)f->t[i].v[c]);
+	}
+	free(got);
+}
+
 /* In evaluation, of what does the same there. */
 static void check_evaluation(struct fixture *f, double *expected, double tolerance)
 {
 	struct device_graph_options options = {.mode = DEVICE_EVAL};
 	struct device_input_spec input = {.name = "input", .shape = f->op->x, .std = {1, 1, 1, 1}};
-	size_t count = tensor_count(&f->x);
-	float *x = malloc(count * sizeof(float));
+	size_t count = tensor_count(&f->g);
+	float *x = malloc((count + tensor_count(&f->x)) * sizeof(float));
 	struct device_batch batch = {.images = x,
 				     .count = f->op->x.n,
 				     .channels = f->op->x.c,
@@ -430,9 +569,13 @@ static void check_case(const struct op_case *op, enum device_precision precision
 	assert_int_equal(device_value_read(f.graph, f.y, DEVICE_VALUE, got), 0);
 	compare(op, "result", got, y.v, tensor_count(&y), 1, tolerance);
 	check_gradients(&f, tolerance);
-	if (op->norm)
+	if (op->norm && !op->fixed)
 		check_running(&f, tolerance);
-	if (op->op == OP_LAYER_NORM)
+	if (op->fixed)
+		check_stayed(&f);
+	if (op->op == OP_LAYER_NORM || (op->op == OP_ATTENTION && !op->dropout) ||
+	    op->op == OP_TOKENS || op->op == OP_TAKE || op->fixed ||
+	    (op->op == OP_SCALE_ADD && !op->drop_path && !op->dropout))
 		check_evaluation(&f, y.v, tolerance);
 	free(got);
 	tensor_free(&y);
@@ -461,6 +604,7 @@ static const struct op_case cases[] = {
 	{OP_CONV, {2, 7, 5, 8}, 12, 3, 1, 1, .groups = 4},
 	{OP_CONV, {2, 9, 7, 64}, 128, 3, 2, 1, .groups = 32},
 	{OP_CONV, {2, 9, 8, 96}, 96, 7, 1, 3, .groups = 96},
+	{OP_CONV, {3, 9, 8, 32}, 32, 5, 1, 1, .groups = 32, .norm = true},
 	{OP_CONV, {2, 9, 8, 20}, 20, 3, 2, 1, .groups = 20},
 	{OP_CONV, {2, 6, 5, 6}, 18, 3, 1, 1, .groups = 6},
 	{OP_CONV, {2, 7, 6, 3}, 8, 4, 2, 1, .pad_extra = 1},
@@ -483,6 +627,9 @@ static const struct op_case cases[] = {
 	 .residual = true,
 	 .activation = DEVICE_RELU},
 	{OP_CONV, {2, 7, 5, 3}, 6, 3, 1, 1, .residual = true},
+	{OP_CONV, {5, 1, 1, 16}, 24, 1, 1, 0, .bias = true, .activation = DEVICE_LOGISTIC},
+	{OP_CONV, {2, 7, 5, 3}, 6, 3, 1, 1, .residual = true, .activation = DEVICE_LOGISTIC},
+	{OP_CONV, {4, 7, 5, 8}, 16, 3, 2, 1, .norm = true, .activation = DEVICE_LOGISTIC},
 	{OP_CONV, {2, 7, 5, 3}, 6, 3, 1, 1, .residual = true, .activation = DEVICE_GELU},
 	{OP_CONV, {4, 7, 5, 3}, 6, 3, 1, 1, .norm = true},
 	{OP_CONV, {4, 7, 5, 8}, 16, 3, 1, 1, .norm = true, .activation = DEVICE_RELU},
@@ -522,7 +669,37 @@ static const struct op_case cases[] = {
 	{OP_NORM, {4, 5, 3, 16}, .norm = true, .activation = DEVICE_RELU},
 	{OP_NORM, {4, 5, 3, 16}, .norm = true, .activation = DEVICE_GELU},
 	{OP_NORM, {4, 5, 3, 16}, .norm = true, .residual = true, .activation = DEVICE_RELU},
+	{OP_NORM, {4, 5, 3, 16}, .norm = true, .residual = true, .activation = DEVICE_LOGISTIC},
 	{OP_NORM, {4, 5, 3, 16}, .norm = true, .residual = true, .activation = DEVICE_GELU},
+	/* norms that are fixed */
+	{OP_NORM, {4, 5, 3, 7}, .norm = true, .fixed = true},
+	{OP_NORM, {4, 5, 3, 16}, .norm = true, .fixed = true, .activation = DEVICE_GELU},
+	{OP_NORM,
+	 {4, 5, 3, 16},
+	 .norm = true,
+	 .fixed = true,
+	 .residual = true,
+	 .activation = DEVICE_RELU},
+	{OP_CONV, {4, 7, 5, 8}, 16, 3, 1, 1, .norm = true, .fixed = true},
+	{OP_CONV,
+	 {4, 7, 5, 8},
+	 16,
+	 3,
+	 2,
+	 1,
+	 .norm = true,
+	 .fixed = true,
+	 .activation = DEVICE_RELU},
+	{OP_CONV,
+	 {4, 7, 5, 8},
+	 16,
+	 1,
+	 1,
+	 0,
+	 .norm = true,
+	 .fixed = true,
+	 .residual = true,
+	 .activation = DEVICE_RELU},
 	/* layer norms: rows of one channel, of part of a vector and of several */
 	{OP_LAYER_NORM, {3, 2, 3, 1}},
 	{OP_LAYER_NORM, {3, 5, 3, 7}},
@@ -531,11 +708,89 @@ static const struct op_case cases[] = {
 	{OP_LAYER_NORM, {1, 3, 3, 384}},
 	{OP_LAYER_NORM, {3, 1, 2, 768}},
 	{OP_LAYER_NORM, {5, 1, 1, 1000}},
+	/* attention: one head and several, positions and channels that fill no vector or tile */
+	{OP_ATTENTION, {2, 1, 5, 48}, 1},
+	{OP_ATTENTION, {2, 3, 6, 3 * 24}, 2},
+	{OP_ATTENTION, {2, 1, 1, 96}, 2},
+	{OP_ATTENTION, {2, 1, 33, 3 * 2 * 20}, 2},
+	{OP_ATTENTION, {2, 1, 64, 3 * 64}, 1},
+	{OP_ATTENTION, {1, 1, 69, 3 * 3 * 32}, 3},
+	{OP_ATTENTION, {1, 1, 135, 3 * 64}, 1},
+	{OP_ATTENTION, {3, 1, 9, 3 * 2 * 20}, 2, .dropout = 0.4f},
+	{OP_ATTENTION, {2, 1, 67, 3 * 2 * 16}, 2, .dropout = 0.25f},
+	{OP_ATTENTION, {1, 1, 130, 3 * 32}, 1, .dropout = 0.1f},
+	/* scales: of each kind and together, rows of part of a vector and of several */
+	{OP_SCALE_ADD, {3, 5, 3, 7}, .gamma = true},
+	{OP_SCALE_ADD, {3, 2, 3, 16}, .gamma = true, .residual = true},
+	{OP_SCALE_ADD, {3, 7, 5, 12}, .gate = true},
+	{OP_SCALE_ADD, {5, 3, 3, 9}, .gate = true, .residual = true, .activation = DEVICE_RELU},
+	{OP_SCALE_ADD, {2, 17, 9, 24}, .gate = true, .residual = true, .activation = DEVICE_RELU},
+	{OP_SCALE_ADD, {9, 3, 2, 8}, .drop_path = 0.4f, .residual = true},
+	{OP_SCALE_ADD, {40, 1, 1, 33}, .dropout = 0.3f},
+	{OP_SCALE_ADD, {3, 3, 5, 7}, .dropout = 0.5f, .residual = true, .activation = DEVICE_RELU},
+	{OP_SCALE_ADD,
+	 {5, 3, 3, 16},
+	 .gamma = true,
+	 .gate = true,
+	 .residual = true,
+	 .drop_path = 0.25f,
+	 .dropout = 0.25f},
+	{OP_SCALE_ADD,
+	 {3, 3, 2, 520},
+	 .gamma = true,
+	 .gate = true,
+	 .residual = true,
+	 .drop_path = 0.25f,
+	 .dropout = 0.25f,
+	 .activation = DEVICE_RELU},
+	{OP_SCALE_ADD, {2, 2, 1, 515}, .gamma = true, .dropout = 0.1f, .residual = true},
+	{OP_SCALE_ADD, {3, 4, 4, 8}, .activation = DEVICE_RELU},
 	/* linear layers */
 	{OP_LINEAR, {5, 1, 1, 33}, 7, .bias = true},
 	{OP_LINEAR, {5, 3, 2, 8}, 10},
 	{OP_LINEAR, {16, 1, 1, 64}, 100, .bias = true, .activation = DEVICE_RELU},
 	{OP_LINEAR, {16, 2, 2, 16}, 20, .bias = true, .activation = DEVICE_GELU},
+	{OP_LINEAR, {16, 1, 1, 24}, 16, .residual = true, .activation = DEVICE_RELU},
+	/* odd numbers of classes, at a batch that shows a fault of oneDNN 2.6's in bf16 */
+	{OP_LINEAR, {30, 1, 1, 8}, 9, .bias = true},
+	{OP_CONV, {1, 30, 1, 8}, 11, 1, 1},
+	/* by position, as tokens and channels-last blocks have them */
+	{OP_LINEAR, {3, 1, 17, 24}, 40, .by_position = true, .bias = true},
+	{OP_LINEAR, {2, 3, 5, 7}, 10, .by_position = true},
+	{OP_LINEAR,
+	 {3, 1, 17, 16},
+	 64,
+	 .by_position = true,
+	 .bias = true,
+	 .activation = DEVICE_GELU},
+	{OP_LINEAR, {3, 1, 17, 64}, 16, .by_position = true, .bias = true, .residual = true},
+	{OP_LINEAR, {2, 3, 5, 16}, 24, .by_position = true, .residual = true},
+	{OP_LINEAR,
+	 {2, 3, 5, 16},
+	 24,
+	 .by_position = true,
+	 .bias = true,
+	 .residual = true,
+	 .activation = DEVICE_RELU},
+	{OP_LINEAR,
+	 {2, 3, 5, 16},
+	 24,
+	 .by_position = true,
+	 .bias = true,
+	 .residual = true,
+	 .activation = DEVICE_GELU},
+	/* tokens: whole packs of channels and not, more than a kernel's width; one of them */
+	{OP_TOKENS, {3, 2, 3, 7}},
+	{OP_TOKENS, {3, 2, 3, 7}, .class_token = true},
+	{OP_TOKENS, {5, 4, 3, 32}},
+	{OP_TOKENS, {5, 4, 3, 32}, .class_token = true},
+	{OP_TOKENS, {9, 2, 2, 584}, .class_token = true},
+	{OP_TOKENS, {3, 4, 4, 7}, .class_token = true, .side = 4},
+	{OP_TOKENS, {3, 4, 6, 7}, .class_token = true, .side = 3},
+	{OP_TOKENS, {2, 2, 3, 32}, .side = 7},
+	{OP_TAKE, {3, 1, 5, 7}},
+	{OP_TAKE, {5, 2, 3, 32}, .taken = 4},
+	{OP_LINEAR, {16, 1, 1, 16}, 20, .bias = true, .activation = DEVICE_LOGISTIC},
 	/* pools */
 	{OP_MAX_POOL, {2, 8, 8, 16}, 0, 2, 2, 0},
 	{OP_MAX_POOL, {2, 9, 7, 5}, 0, 3, 2, 1},

@@ -67,14 +67,17 @@ static void bench_open(struct bench *b, const struct device_optimizer_spec *opti
 	for (unsigned i = 0; i < TENSORS; i++) {
 		fill_first(b, i);
 		assert_int_equal(device_param_write(b->tensors[i], DEVICE_VALUE, b->values), 0);
+		if (optimizer->slow)
+			assert_int_equal(device_param_write(b->tensors[i], DEVICE_SLOW, b->values),
+					 0);
 	}
 	assert_int_equal(device_graph_new(b->params, &(struct device_graph_options){DEVICE_TRAIN},
 					  &b->graph),
 			 0);
-	device_softmax_loss(b->graph,
-			    device_linear(b->graph, device_input(b->graph, &input),
-					  &(struct device_linear_spec){.name = "fc", .weight = fc}),
-			    &(struct device_loss_spec){.name = "loss"});
+	device_loss(b->graph,
+		    device_linear(b->graph, device_input(b->graph, &input),
+				  &(struct device_linear_spec){.name = "fc", .weight = fc}),
+		    &(struct device_loss_spec){.name = "loss"});
 	if (device_graph_plan(b->graph, error) < 0)
 		fail_msg("%s", error);
 }
@@ -87,7 +90,24 @@ static void bench_close(struct bench *b)
 	device_close(b->device);
 }
 
-static void bench_step(struct bench *b, unsigned step, const struct device_hyper *hyper)
+/* As gradients() in make.py. */
+static void write_gradients(struct bench *b, unsigned step, float curvature)
+{
+	for (unsigned i = 0; i < TENSORS; i++) {
+		size_t count = device_param_elements(b->tensors[i]);
+		float *w = malloc(count * sizeof(float));
+
+		assert_int_equal(device_param_read(b->tensors[i], DEVICE_VALUE, w), 0);
+		fill(b, i, 100 * step + i, 0.1, 0.4);
+		for (size_t k = 0; k < count; k++)
+			b->values[k] += curvature * w[k];
+		assert_int_equal(device_param_write(b->tensors[i], DEVICE_GRAD, b->values), 0);
+		free(w);
+	}
+}
+
+static void bench_step(struct bench *b, unsigned step, float curvature,
+		       const struct device_hyper *hyper)
 {
 	uint8_t images[2] = {0};
 	int32_t labels[2] = {0, 1};
@@ -95,14 +115,12 @@ static void bench_step(struct bench *b, unsigned step, const struct device_hyper
 	struct device_results results;
 	uint64_t number;
 
-	for (unsigned i = 0; i < TENSORS; i++) {
-		fill(b, i, 100 * step + i, 0.1, 0.4);
-		assert_int_equal(device_param_write(b->tensors[i], DEVICE_GRAD, b->values), 0);
-	}
+	write_gradients(b, step, curvature);
 	assert_int_equal(device_feed(b->graph, &batch, &number), 0);
 	assert_int_equal(device_step(b->graph, hyper, &number), 0);
 	assert_int_equal(device_results(b->graph, number, true, &results), 0);
-	assert_true(results.updated);
+	assert_true(results.updated == !(hyper->perturb > 0));
+	assert_false(results.skipped);
 }
 
 static double largest; /* deviation, as a share of how far elements move on the average */
@@ -115,14 +133,14 @@ static void near(double value, double expected, double moved, const char *name, 
 }
 
 /* moved: the tensor's norm of how far it has; samples: of its elements. */
-static void compare_tensor(struct bench *b, unsigned i, const char *name, double moved,
-			   const double *samples)
+static void compare_tensor(struct bench *b, unsigned i, enum device_slot slot, const char *name,
+			   double moved, const double *samples)
 {
 	size_t count = device_param_elements(b->tensors[i]);
 	float *values = malloc(count * sizeof(float));
 	double squares = 0, mean = moved / sqrt((double)count);
 
-	assert_int_equal(device_param_read(b->tensors[i], DEVICE_VALUE, values), 0);
+	assert_int_equal(device_param_read(b->tensors[i], slot, values), 0);
 	fill_first(b, i);
 	for (size_t k = 0; k < count; k++)
 		squares += pow((double)values[k] - (double)b->values[k], 2);
@@ -134,7 +152,7 @@ static void compare_tensor(struct bench *b, unsigned i, const char *name, double
 }
 
 /* With what the file has of the case, a line for each tensor. */
-static void compare(struct bench *b, const char *name)
+static void compare(struct bench *b, enum device_slot slot, const char *name)
 {
 	FILE *file = fopen(GOLDEN_OPTIMIZERS, "r");
 	char of[32], tensor[32], first[128];
@@ -149,7 +167,7 @@ static void compare(struct bench *b, const char *name)
 		for (unsigned i = 0; i < TENSORS && strcmp(of, name) == 0; i++) {
 			if (strcmp(tensors[i].name, tensor) != 0)
 				continue;
-			compare_tensor(b, i, name, moved, samples);
+			compare_tensor(b, i, slot, name, moved, samples);
 			compared++;
 		}
 	}
@@ -162,6 +180,9 @@ static const struct {
 	const char *name;
 	struct device_optimizer_spec spec;
 	float lr, clip_norm;
+	float curvature;
+	unsigned perturbed_every;
+	unsigned slow_every, mean_from;
 } cases[] = {
 	{"sgd", {.kind = DEVICE_SGD, .nesterov = true, .coupled_decay = true}, .lr = 0.05f},
 	{"adam", {.kind = DEVICE_ADAM, .coupled_decay = true}, .lr = 0.01f},
@@ -180,6 +201,21 @@ static const struct {
 	 {.kind = DEVICE_LAMB, .centralize = true, .clip_value = 0.01f},
 	 .lr = 0.01f,
 	 .clip_norm = 2},
+	{"sgd_sam",
+	 {.kind = DEVICE_SGD, .nesterov = true, .coupled_decay = true, .perturbs = true},
+	 .lr = 0.05f,
+	 .curvature = 3,
+	 .perturbed_every = 1},
+	{"adamw_sam",
+	 {.kind = DEVICE_ADAMW, .perturbs = true},
+	 .lr = 0.01f,
+	 .curvature = 3,
+	 .perturbed_every = 3},
+	{"sgd_lookahead",
+	 {.kind = DEVICE_SGD, .nesterov = true, .coupled_decay = true, .slow = true},
+	 .lr = 0.05f,
+	 .slow_every = 6},
+	{"adamw_swa", {.kind = DEVICE_ADAMW, .swa = true}, .lr = 0.01f, .mean_from = 5},
 };
 
 static void test_as_pytorch(void **state)
@@ -202,9 +238,20 @@ static void test_as_pytorch(void **state)
 				.clip_norm = cases[i].clip_norm,
 			};
 
-			bench_step(&b, step, &hyper);
+			if (cases[i].slow_every && step % cases[i].slow_every == 0)
+				hyper.slow = 0.7f;
+			if (cases[i].mean_from && step >= cases[i].mean_from &&
+			    (step - cases[i].mean_from) % 3 == 0)
+				hyper.swa = 1 / (float)((step - cases[i].mean_from) / 3 + 1);
+			if (cases[i].perturbed_every && step % cases[i].perturbed_every == 0) {
+				struct device_hyper perturbs = hyper;
+
+				perturbs.perturb = 0.05f;
+				bench_step(&b, step, cases[i].curvature, &perturbs);
+			}
+			bench_step(&b, step, cases[i].curvature, &hyper);
 		}
-		compare(&b, cases[i].name);
+		compare(&b, cases[i].spec.swa ? DEVICE_SWA : DEVICE_VALUE, cases[i].name);
 		bench_close(&b);
 		print_message("%s: largest deviation %.2g\n", cases[i].name, largest);
 	}

@@ -331,7 +331,13 @@ static void test_recording(void **state)
 				  &(struct device_linear_spec){.name = "fc", .weight = s.linear}));
 	expect_refusal(graph, "fc: weight has 8 inputs");
 	graph = begin(&s, &x);
-	assert_null(device_softmax_loss(graph, x, &(struct device_loss_spec){.name = "loss"}));
+	assert_null(device_attention(graph, x, &(struct device_attention_spec){"a", 2}));
+	expect_refusal(graph, "attention of 2 heads takes 3 x 2 x D channels, its input has 3");
+	graph = begin(&s, &x);
+	assert_null(device_attention(graph, x, &(struct device_attention_spec){"a", 0}));
+	expect_refusal(graph, "attention of 0 heads");
+	graph = begin(&s, &x);
+	assert_null(device_loss(graph, x, &(struct device_loss_spec){.name = "loss"}));
 	expect_refusal(graph, "logits are 8 x 8 x 3");
 	close_seam(&s);
 }
@@ -511,7 +517,7 @@ static void chain_open(struct chain *chain, struct device *device)
 	x = device_linear(chain->graph, x,
 			  &(struct device_linear_spec){
 				  .name = "again", .weight = device_params_at(chain->params, 0)});
-	device_softmax_loss(chain->graph, x, &(struct device_loss_spec){.name = "loss"});
+	device_loss(chain->graph, x, &(struct device_loss_spec){.name = "loss"});
 	assert_int_equal(
 		device_params_allocate(chain->params,
 				       &(struct device_optimizer_spec){.kind = DEVICE_SGD}),

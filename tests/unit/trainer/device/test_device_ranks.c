@@ -29,6 +29,7 @@ struct net {
 	struct device_params *params;
 	struct device_graph *graph;
 	uint32_t first, count; /* samples of the batch that are fed */
+	bool weighted;         /* the loss: of two labels, with class weights */
 };
 
 /* That to ask for so that the environment's is opened. */
@@ -110,6 +111,7 @@ static void open_net(struct net *net, struct comm *ranks, enum norms norms)
 	struct device_options options = {.precision = precision(), .threads = 1, .comm = ranks};
 	struct device_params_state state = {.loss_scale = 1024};
 	struct device_value *x, *y;
+	float weights[CLASSES];
 	char error[DEVICE_ERROR_MAX];
 
 	memset(net, 0, sizeof(*net));
@@ -128,11 +130,21 @@ static void open_net(struct net *net, struct comm *ranks, enum norms norms)
 	x = record_conv(net, "a", x, NULL, norms);
 	y = record_conv(net, "b", x, x, norms);
 	y = device_global_average_pool(net->graph, "pool", y);
+	y = device_scale_add(net->graph, y,
+			     &(struct device_scale_add_spec){
+				     .name = "drop", .drop_path = 0.1f, .dropout = 0.2f});
 	y = record_linear(net, "h1", y, HIDDEN);
 	y = record_linear(net, "h2", y, HIDDEN);
 	y = record_linear(net, "fc", y, CLASSES);
-	device_softmax_loss(net->graph, y,
-			    &(struct device_loss_spec){.name = "loss", .smoothing = 0.1f});
+	net->weighted = norms == NORMS_NONE;
+	for (unsigned i = 0; i < CLASSES; i++)
+		weights[i] = (float)(0.1 + 2 * uniform(77, i));
+	device_loss(net->graph, y,
+		    &(struct device_loss_spec){.name = "loss",
+					       .smoothing = 0.1f,
+					       .targets = net->weighted ? DEVICE_TWO_LABELS
+									: DEVICE_LABELS,
+					       .class_weights = net->weighted ? weights : NULL});
 	assert_int_equal(device_params_allocate(net->params, &optimizer), 0);
 	if (device_graph_plan(net->graph, error) < 0)
 		fail_msg("%s", error);
@@ -167,12 +179,14 @@ static void close_net(struct net *net)
 static uint64_t begin_step(struct net *net, unsigned number, const struct device_hyper *hyper)
 {
 	static float images[BATCH * PIXELS];
-	int32_t labels[BATCH];
+	int32_t labels[BATCH], labels2[BATCH];
+	float shares[BATCH];
 	struct device_batch batch = {.images = images + (size_t)net->first * PIXELS,
 				     .labels = labels + net->first,
 				     .count = net->count,
 				     .channels = 3,
-				     .element = DEVICE_ELEMENT_F32};
+				     .element = DEVICE_ELEMENT_F32,
+				     .draws = {.seed = 7, .step = number, .first = net->first}};
 	uint64_t ticket, id;
 
 	for (size_t i = 0; i < BATCH * PIXELS; i++)
@@ -182,6 +196,14 @@ static uint64_t begin_step(struct net *net, unsigned number, const struct device
 		labels[i] = i == 1 || i == 2 || i == 3 || i == 11
 				    ? -1
 				    : (int32_t)((i * 7 + number) % CLASSES);
+	for (uint32_t i = 0; i < BATCH; i++) {
+		labels2[i] = (int32_t)((i * 3 + number) % CLASSES);
+		shares[i] = (float)uniform(2000 + number, i);
+	}
+	if (net->weighted) {
+		batch.labels2 = labels2 + net->first;
+		batch.shares = shares + net->first;
+	}
 	assert_int_equal(device_feed(net->graph, &batch, &ticket), 0);
 	if (device_step(net->graph, hyper, &id) < 0)
 		fail_msg("%s", device_error(net->device));

@@ -1,5 +1,7 @@
 #include "tests/unit/trainer/device/test_device_reference.h"
 
+#include "format/base/random.h"
+
 #include <cmocka.h>
 #include <errno.h>
 #include <math.h>
@@ -94,6 +96,63 @@ struct tensor reference_conv(const struct tensor *x, const struct tensor *weight
 	return y;
 }
 
+/* Weight of place `at` of `from` in place `of` of `to`, before they are made to add up to 1. */
+static double cubic(uint32_t at, uint32_t of, double from, double to)
+{
+	double scale = from / to, centre = (of + 0.5) * scale, wide = fmax(scale, 1);
+	double x = fabs(at + 0.5 - centre) / wide;
+
+	return x < 1   ? 1.5 * x * x * x - 2.5 * x * x + 1
+	       : x < 2 ? -0.5 * x * x * x + 2.5 * x * x - 4 * x + 2
+		       : 0;
+}
+
+static double resized(const struct tensor *positions, uint32_t first, uint32_t side,
+		      const struct tensor *x, uint32_t place, uint32_t c)
+{
+	uint32_t row = place / x->shape.w, column = place % x->shape.w;
+	double sum = 0, weights = 0;
+
+	for (uint32_t i = 0; i < side * side; i++) {
+		double weight = cubic(i / side, row, side, x->shape.h) *
+				cubic(i % side, column, side, x->shape.w);
+
+		sum += weight * positions->v[(first + i) * x->shape.c + c];
+		weights += weight;
+	}
+	return sum / weights;
+}
+
+struct tensor reference_tokens(const struct tensor *x, const struct tensor *positions,
+			       const struct tensor *class_token, uint32_t side)
+{
+	struct device_shape s = x->shape;
+	uint32_t first = class_token != NULL, tokens = s.h * s.w + first;
+	struct tensor y = tensor_new((struct device_shape){s.n, 1, tokens, s.c});
+
+	for (size_t i = 0; i < tensor_count(&y); i++) {
+		size_t c = i % s.c, token = i / s.c % tokens, n = i / s.c / tokens;
+
+		y.v[i] = (side && token >= first ? resized(positions, first, side, x,
+							   (uint32_t)token - first, (uint32_t)c)
+						 : positions->v[token * s.c + c]) +
+			 (token < first ? class_token->v[c]
+					: x->v[((n * s.h * s.w) + token - first) * s.c + c]);
+	}
+	return y;
+}
+
+struct tensor reference_take(const struct tensor *x, uint32_t position)
+{
+	struct device_shape s = x->shape;
+	struct tensor y = tensor_new((struct device_shape){s.n, 1, 1, s.c});
+
+	for (size_t i = 0; i < tensor_count(&y); i++)
+		y.v[i] = *at(x, (uint32_t)(i / s.c), position / s.w, position % s.w,
+			     (uint32_t)(i % s.c));
+	return y;
+}
+
 void reference_affine(struct tensor *x, const struct tensor *gamma, const struct tensor *beta,
 		      const struct tensor *mean, const struct tensor *variance, double epsilon)
 {
@@ -142,6 +201,26 @@ void reference_layer_norm(struct tensor *x, const struct tensor *gamma, const st
 	}
 }
 
+/* Of one query: y [d] from its scores against all keys, of which p [t] is made; drawn: [t]. */
+static void attend(const double *q, const double *k, const double *v, uint32_t t, size_t stride,
+		   uint32_t d, const double *drawn, double *p, double *y)
+{
+	double sum = 0;
+
+	for (uint32_t j = 0; j < t; j++) {
+		p[j] = 0;
+		for (uint32_t c = 0; c < d; c++)
+			p[j] += q[c] * k[j * stride + c] / sqrt(d);
+		p[j] = exp(p[j]);
+		sum += p[j];
+	}
+	for (uint32_t c = 0; c < d; c++) {
+		y[c] = 0;
+		for (uint32_t j = 0; j < t; j++)
+			y[c] += drawn[j] * p[j] / sum * v[j * stride + c];
+	}
+}
+
 void reference_add(struct tensor *x, const struct tensor *y)
 {
 	for (size_t i = 0; i < tensor_count(x); i++)
@@ -161,7 +240,80 @@ void reference_activate(struct tensor *x, enum device_activation activation)
 			x->v[i] = 0;
 		if (activation == DEVICE_GELU)
 			x->v[i] *= 0.5 * erfc(-x->v[i] / sqrt(2));
+		if (activation == DEVICE_LOGISTIC)
+			x->v[i] = 1 / (1 + exp(-x->v[i]));
 	}
+}
+
+void reference_gate(struct tensor *x, const struct tensor *gate)
+{
+	size_t sample = tensor_count(x) / x->shape.n, c = x->shape.c;
+
+	for (size_t i = 0; i < tensor_count(x); i++)
+		x->v[i] *= gate->v[i / sample * c + i % c];
+}
+
+void reference_scale(struct tensor *x, const struct tensor *gamma)
+{
+	for (size_t i = 0; i < tensor_count(x); i++)
+		x->v[i] *= gamma->v[i % x->shape.c];
+}
+
+/* What a word of Philox makes of a value. */
+static double drawn(uint32_t word, double probability)
+{
+	return word < probability * 0x1p32 ? 0 : 1 / (1 - probability);
+}
+
+void reference_drop(struct tensor *x, const struct device_draws *draws, const char *layer,
+		    double drop_path, double dropout)
+{
+	uint32_t seed[2] = {(uint32_t)draws->seed, (uint32_t)(draws->seed >> 32)};
+	uint32_t name[4] = {(uint32_t)draws->step, (uint32_t)(draws->step >> 32), 0x811c9dc5, 0};
+	uint32_t key[4], block[4];
+	size_t sample = tensor_count(x) / x->shape.n;
+
+	for (; *layer; layer++)
+		name[2] = (name[2] ^ (unsigned char)*layer) * 0x01000193;
+	random_philox(seed, name, key);
+	for (size_t i = 0; i < tensor_count(x); i++) {
+		uint32_t number = draws->first + (uint32_t)(i / sample);
+		uint32_t element = (uint32_t)(i % sample);
+
+		random_philox(key, (uint32_t[4]){0, 0, number, 1}, block);
+		x->v[i] *= drawn(block[0], drop_path);
+		random_philox(key, (uint32_t[4]){element / 4, 0, number, 0}, block);
+		x->v[i] *= drawn(block[element % 4], dropout);
+	}
+}
+
+struct tensor reference_attention(const struct tensor *qkv, uint32_t heads,
+				  const struct device_draws *draws, const char *layer,
+				  double dropout)
+{
+	struct device_shape s = qkv->shape;
+	uint32_t channels = s.c / 3, d = channels / heads, t = s.h * s.w, padded = (t + 3) / 4 * 4;
+	struct tensor y = tensor_new((struct device_shape){s.n, s.h, s.w, channels});
+	/* a query's draws begin a block */
+	struct tensor drawn = tensor_new((struct device_shape){s.n, heads, t, padded});
+	double *p = malloc(t * sizeof(*p));
+
+	for (size_t i = 0; i < tensor_count(&drawn); i++)
+		drawn.v[i] = 1;
+	if (dropout > 0)
+		reference_drop(&drawn, draws, layer, 0, dropout);
+	for (uint32_t n = 0; n < s.n; n++)
+		for (uint32_t head = 0; head < heads; head++) {
+			const double *q = at(qkv, n, 0, 0, head * d);
+
+			for (uint32_t i = 0; i < t; i++)
+				attend(q + (size_t)i * s.c, q + channels, q + 2 * (size_t)channels,
+				       t, s.c, d, at(&drawn, n, head, i, 0), p,
+				       at(&y, n, 0, 0, head * d) + (size_t)i * channels);
+		}
+	free(p);
+	tensor_free(&drawn);
+	return y;
 }
 
 struct tensor reference_pool(const struct tensor *x, uint32_t window_h, uint32_t window_w,
@@ -323,7 +475,7 @@ struct device_param *add_param(struct device_params *params, const char *name,
 		spec.shape[1] = shape.h;
 		spec.shape[2] = shape.w;
 		spec.shape[3] = shape.c;
-	} else if (kind == DEVICE_LINEAR_WEIGHT) {
+	} else if (kind == DEVICE_LINEAR_WEIGHT || kind == DEVICE_EMBEDDING) {
 		spec.shape[0] = shape.n;
 		spec.shape[1] = shape.c;
 	} else {

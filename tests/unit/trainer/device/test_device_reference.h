@@ -38,9 +38,23 @@ void reference_affine(struct tensor *x, const struct tensor *gamma, const struct
 /* Of each position by its own channels. */
 void reference_layer_norm(struct tensor *x, const struct tensor *gamma, const struct tensor *beta,
 			  double epsilon);
+/* qkv [n][h][w][3 heads d] -> [n][h][w][heads d]; drawn as a layer of that name does */
+struct tensor reference_attention(const struct tensor *qkv, uint32_t heads,
+				  const struct device_draws *draws, const char *layer,
+				  double dropout);
+/* class_token may be NULL; side: of positions that are resized, 0: they are not. */
+struct tensor reference_tokens(const struct tensor *x, const struct tensor *positions,
+			       const struct tensor *class_token, uint32_t side);
+struct tensor reference_take(const struct tensor *x, uint32_t position);
 void reference_add(struct tensor *x, const struct tensor *y);
 void reference_bias(struct tensor *x, const struct tensor *bias);
 void reference_activate(struct tensor *x, enum device_activation activation);
+/* x *= gate [n][1][1][c] */
+void reference_gate(struct tensor *x, const struct tensor *gate);
+void reference_scale(struct tensor *x, const struct tensor *gamma);
+/* x *= what the layer draws for each sample, and for each element */
+void reference_drop(struct tensor *x, const struct device_draws *draws, const char *layer,
+		    double drop_path, double dropout);
 struct tensor reference_pool(const struct tensor *x, uint32_t window_h, uint32_t window_w,
 			     uint32_t stride, uint32_t pad, uint32_t pad_extra, bool average);
 /* Mean loss over samples with a label. */

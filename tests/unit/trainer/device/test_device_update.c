@@ -7,8 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEPS 6
-#define COUNT 40000 /* more than one task's share */
+#define STEPS     6
+#define COUNT     40000 /* more than one task's share */
+#define LATER     2     /* start of the second weight */
+#define LR_FACTOR 0.7f  /* of the second weight's learning rate */
 
 /*
  * A store with two weights of different groups, a frozen one and a buffer, beside a tiny net that
@@ -35,10 +37,24 @@ static struct device_param *declare(struct bench *b, const char *name, enum devi
 	return param;
 }
 
-static void open_bench(struct bench *b, const struct device_optimizer_spec *optimizer)
+static void plan_bench(struct bench *b)
 {
 	struct device_input_spec input = {.name = "input", .shape = {2, 1, 1, 1}, .std = {1}};
 	char error[DEVICE_ERROR_MAX];
+
+	assert_int_equal(device_graph_new(b->params, &(struct device_graph_options){DEVICE_TRAIN},
+					  &b->graph),
+			 0);
+	device_loss(b->graph,
+		    device_linear(b->graph, device_input(b->graph, &input),
+				  &(struct device_linear_spec){.name = "fc", .weight = b->fc}),
+		    &(struct device_loss_spec){.name = "loss"});
+	if (device_graph_plan(b->graph, error) < 0)
+		fail_msg("%s", error);
+}
+
+static void open_bench(struct bench *b, const struct device_optimizer_spec *optimizer)
+{
 	float *values = malloc(COUNT * sizeof(float));
 
 	memset(b, 0, sizeof(*b));
@@ -49,7 +65,11 @@ static void open_bench(struct bench *b, const struct device_optimizer_spec *opti
 	b->frozen = declare(b, "frozen", DEVICE_VECTOR, 7, 0, true);
 	b->buffer = declare(b, "buffer", DEVICE_BUFFER, 5, 0, false);
 	b->fc = declare(b, "fc", DEVICE_LINEAR_WEIGHT, 2, 5, false);
+	assert_int_equal(device_param_scale_rate(b->weight[1], LR_FACTOR), 0);
+	assert_int_equal(device_param_scale_rate(b->weight[1], 0), -EINVAL);
+	device_param_set_start(b->weight[1], LATER);
 	assert_int_equal(device_params_allocate(b->params, optimizer), 0);
+	assert_int_equal(device_param_scale_rate(b->weight[1], 1), -EBUSY);
 	for (size_t i = 0; i < device_params_count(b->params); i++) {
 		struct device_param *p = device_params_at(b->params, i);
 
@@ -58,16 +78,7 @@ static void open_bench(struct bench *b, const struct device_optimizer_spec *opti
 		assert_int_equal(device_param_write(p, DEVICE_VALUE, values), 0);
 	}
 	free(values);
-	assert_int_equal(device_graph_new(b->params, &(struct device_graph_options){DEVICE_TRAIN},
-					  &b->graph),
-			 0);
-	device_softmax_loss(
-		b->graph,
-		device_linear(b->graph, device_input(b->graph, &input),
-			      &(struct device_linear_spec){.name = "fc", .weight = b->fc}),
-		&(struct device_loss_spec){.name = "loss"});
-	if (device_graph_plan(b->graph, error) < 0)
-		fail_msg("%s", error);
+	plan_bench(b);
 }
 
 static void close_bench(struct bench *b)
@@ -103,10 +114,10 @@ static void scalar_average(struct scalar *s, const struct device_hyper *h, unsig
 }
 
 static void scalar_update(struct scalar *s, double g, const struct device_optimizer_spec *o,
-			  const struct device_hyper *h, unsigned group, unsigned t,
+			  const struct device_hyper *h, unsigned group, double factor, unsigned t,
 			  double coefficient)
 {
-	double lr = (double)h->lr[group], decay = (double)h->weight_decay[group];
+	double lr = (double)h->lr[group] * factor, decay = (double)h->weight_decay[group];
 
 	g *= coefficient;
 	if (o->kind == DEVICE_ADAMW) {
@@ -199,7 +210,8 @@ static void run_optimizer(const struct device_optimizer_spec *optimizer, float c
 			for (size_t i = 0; i < device_param_elements(b.weight[k]); i++)
 				scalar_update(&s[k][i],
 					      (double)(float)(uniform(100 * t + k, i) - 0.4),
-					      optimizer, &hyper, groups[k], t, coefficient);
+					      optimizer, &hyper, groups[k],
+					      k ? (double)LR_FACTOR : 1, t, coefficient);
 	}
 	for (unsigned k = 0; k < 2; k++) {
 		check_slot(b.weight[k], DEVICE_VALUE, s[k], offsetof(struct scalar, w));
@@ -241,6 +253,51 @@ static void test_adamw(void **state)
 {
 	run_optimizer(&(struct device_optimizer_spec){.kind = DEVICE_ADAMW, .ema = true}, 0);
 	run_optimizer(&(struct device_optimizer_spec){.kind = DEVICE_ADAMW}, 1e-3f);
+}
+
+/*
+ * A weight that is frozen for the first steps: it stays, and then is updated as if these were its
+ * first.
+ */
+static void test_thaw(void **state)
+{
+	struct device_optimizer_spec optimizer = {.kind = DEVICE_ADAMW, .ema = true};
+	struct scalar s[33] = {0};
+	struct device_results results;
+	float g[33], values[33];
+	struct bench b;
+
+	open_bench(&b, &optimizer);
+	device_param_freeze(b.weight[1], true);
+	device_graph_free(b.graph);
+	plan_bench(&b);
+	for (unsigned i = 0; i < 33; i++) {
+		s[i].w = (double)(float)uniform(1, i);
+		g[i] = (float)(uniform(100, i) - 0.4);
+	}
+	for (unsigned t = 1; t <= STEPS; t++) {
+		struct device_hyper hyper = hyper_of_step(t);
+
+		hyper.ema_decay = 0;
+		if (t == 4) {
+			device_param_read(b.weight[1], DEVICE_VALUE, values);
+			for (unsigned i = 0; i < 33; i++)
+				assert_true(values[i] == (float)uniform(1, i));
+			device_param_freeze(b.weight[1], false);
+			device_graph_free(b.graph);
+			plan_bench(&b);
+		}
+		hyper.begun[LATER] = t < 4 ? 0 : 3;
+		assert_int_equal(device_param_write(b.weight[1], DEVICE_GRAD, g), 0);
+		assert_int_equal(step(&b, &hyper, &results), 0);
+		for (unsigned i = 0; i < 33 && t >= 4; i++)
+			scalar_update(&s[i], (double)g[i], &optimizer, &hyper, 3, (double)LR_FACTOR,
+				      t - 3, 0.5);
+	}
+	check_slot(b.weight[1], DEVICE_VALUE, s, offsetof(struct scalar, w));
+	check_slot(b.weight[1], DEVICE_STATE, s, offsetof(struct scalar, m));
+	check_slot(b.weight[1], DEVICE_STATE + 1, s, offsetof(struct scalar, v));
+	close_bench(&b);
 }
 
 /* A gradient that is not finite: nothing changes, and it is counted. */
@@ -299,7 +356,8 @@ static void check_lookahead(enum device_optimizer_kind kind)
 			scalar_average(&buffer[i], &hyper, t);
 		}
 		for (unsigned i = 0; i < 33; i++)
-			scalar_update(&s[i], (double)g[i], &optimizer, &hyper, 3, t, 0.5);
+			scalar_update(&s[i], (double)g[i], &optimizer, &hyper, 3, (double)LR_FACTOR,
+				      t, 0.5);
 		assert_int_equal(device_param_write(b.buffer, DEVICE_VALUE, values), 0);
 		assert_int_equal(device_param_write(b.weight[1], DEVICE_GRAD, g), 0);
 		assert_int_equal(step(&b, &hyper, &results), 0);
@@ -356,8 +414,7 @@ static struct device_graph *loss_graph(struct device_params *params, const struc
 	assert_int_equal(
 		device_graph_new(params, &(struct device_graph_options){mode, true}, &graph), 0);
 	*ret_input = device_input(graph, &input);
-	device_softmax_loss(graph, *ret_input,
-			    &(struct device_loss_spec){"loss", c->smoothing, c->scale});
+	device_loss(graph, *ret_input, &(struct device_loss_spec){"loss", c->smoothing, c->scale});
 	if (device_graph_plan(graph, error) < 0)
 		fail_msg("%s", error);
 	return graph;
@@ -463,9 +520,10 @@ static void test_loss(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sgd),  cmocka_unit_test(test_adamw),
-		cmocka_unit_test(test_skip), cmocka_unit_test(test_slots),
-		cmocka_unit_test(test_loss), cmocka_unit_test(test_lookahead),
+		cmocka_unit_test(test_sgd),       cmocka_unit_test(test_adamw),
+		cmocka_unit_test(test_thaw),      cmocka_unit_test(test_skip),
+		cmocka_unit_test(test_slots),     cmocka_unit_test(test_loss),
+		cmocka_unit_test(test_lookahead),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -97,15 +97,18 @@ static double normal(double z)
 
 static double activate(double z, enum device_activation activation)
 {
-	return activation == DEVICE_RELU   ? (z > 0 ? z : 0)
-	       : activation == DEVICE_GELU ? z * normal(z)
-					   : z;
+	return activation == DEVICE_RELU       ? (z > 0 ? z : 0)
+	       : activation == DEVICE_GELU     ? z * normal(z)
+	       : activation == DEVICE_LOGISTIC ? 1 / (1 + exp(-z))
+					       : z;
 }
 
 static double slope(double z, enum device_activation activation)
 {
 	if (activation == DEVICE_RELU)
 		return z > 0;
+	if (activation == DEVICE_LOGISTIC)
+		return 1 / (2 + exp(z) + exp(-z));
 	return activation == DEVICE_GELU ? normal(z) + z * exp(-z * z / 2) / sqrt(2 * acos(-1)) : 1;
 }
 
@@ -226,7 +229,7 @@ static void reference_backward(struct operands *o, const struct backward_case *k
 
 static void check_backward(struct operands *o, const struct backward_case *k)
 {
-	bool from_x = k->activation == DEVICE_GELU || (k->activation == DEVICE_RELU && !k->from_y);
+	bool from_x = k->activation >= DEVICE_GELU || (k->activation == DEVICE_RELU && !k->from_y);
 	/* fp32 sums of so many terms of up to 32 */
 	double tolerance = 1e-6 * (32 + sqrt((double)o->rows));
 	struct norm_arguments a = {
@@ -293,6 +296,9 @@ static const struct backward_case backward_cases[] = {
 	{AFFINE_RESIDUAL, DEVICE_GELU, .sum = true, .products = true},
 	{AFFINE_RESIDUAL, DEVICE_GELU, .two = true, .store = true, .sum = true, .products = true},
 	{DUAL, DEVICE_GELU, .store = true},
+	{PLAIN, DEVICE_LOGISTIC, .store = true},
+	{AFFINE_RESIDUAL, DEVICE_LOGISTIC, .two = true, .store = true, .sum = true,
+	 .products = true},
 };
 
 static void check_backward_apply(struct operands *o, bool scaled, enum device_activation activation,
@@ -389,8 +395,10 @@ static void test_grids(void **state)
 static void check_applies(struct operands *o)
 {
 	for (int form = 0; form < FORMS; form++) {
-		check_apply(o, (enum form)form, (enum device_activation)(form % 3), 0);
-		check_apply(o, (enum form)form, (enum device_activation)((form + 1) % 3), 1);
+		check_apply(o, (enum form)form, (enum device_activation)(form % DEVICE_ACTIVATIONS),
+			    0);
+		check_apply(o, (enum form)form,
+			    (enum device_activation)((form + 1) % DEVICE_ACTIVATIONS), 1);
 	}
 	check_apply(o, DUAL, DEVICE_RELU, 2);
 }
@@ -416,6 +424,7 @@ static void check_backward_applies(struct operands *o)
 	check_backward_apply(o, false, DEVICE_IDENTITY, false);
 	check_backward_apply(o, true, DEVICE_RELU, false);
 	check_backward_apply(o, true, DEVICE_GELU, true);
+	check_backward_apply(o, true, DEVICE_LOGISTIC, false);
 }
 
 static void test_backward_apply(void **state)

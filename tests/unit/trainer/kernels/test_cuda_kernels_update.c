@@ -16,6 +16,7 @@
 struct param {
 	uint32_t count, columns, copy_columns; /* copy_columns 0: no copy */
 	uint32_t group;
+	float lr_factor; /* 0 counts as 1 */
 	bool trained, frozen;
 	uint64_t offset;
 	struct array copy;
@@ -26,7 +27,12 @@ static const struct param declared[] = {
 	{.count = 33, .columns = 3, .copy_columns = 4, .group = 3, .trained = true},
 	{.count = 70, .columns = 70, .group = 15},
 	{.count = 8192 + 4, .columns = 4, .copy_columns = 4, .group = 1, .frozen = true},
-	{.count = 4098, .columns = 3, .copy_columns = 8, .group = 2, .trained = true},
+	{.count = 4098,
+	 .columns = 3,
+	 .copy_columns = 8,
+	 .group = 2,
+	 .lr_factor = 0.7f,
+	 .trained = true},
 	{.count = 1, .columns = 1, .copy_columns = 0, .group = 1, .trained = true},
 };
 
@@ -74,6 +80,7 @@ static struct update_chunk *make_chunks(struct store *s, uint32_t *ret_count)
 				.columns = p->columns,
 				.copy_columns = p->copy_columns,
 				.group = p->group,
+				.lr_factor = p->lr_factor != 0 ? p->lr_factor : 1,
 				.trained = p->trained,
 				.frozen = p->frozen,
 			};
@@ -237,7 +244,8 @@ static void model_element(struct store *s, const struct param *p, uint64_t i,
 			  const struct device_hyper *h, double scale, double t)
 {
 	const struct device_optimizer_spec *o = &s->update.optimizer;
-	double lr = (double)h->lr[p->group], decay = (double)h->weight_decay[p->group],
+	double factor = p->lr_factor != 0 ? (double)p->lr_factor : 1;
+	double lr = (double)h->lr[p->group] * factor, decay = (double)h->weight_decay[p->group],
 	       w = s->model[VALUE][i];
 	double g = s->model[GRADIENT][i] * scale, *m = &s->model[MOMENT1][i],
 	       *v = &s->model[MOMENT2][i];

@@ -196,10 +196,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 {
 	const struct operation *operation = (struct operation *)desc;
 	const struct layout *la = (struct layout *)a_layout, *lb = (struct layout *)b_layout;
-	const struct layout *ld = (struct layout *)d_layout;
+	const struct layout *lc = (struct layout *)c_layout, *ld = (struct layout *)d_layout;
 	uint64_t inner = taken(la, operation->a, false);
 
-	if (la->type != CUDA_R_32F || !fits(operation, la, lb, ld) || c != d || !workspace ||
+	if (la->type != CUDA_R_32F || !fits(operation, la, lb, ld) || !c || !workspace ||
 	    size != 64 || alignment(operation) < algorithm->data[0])
 		return CUBLAS_STATUS_INVALID_VALUE;
 	for (uint64_t column = 0; column < ld->columns; column++)
@@ -211,7 +211,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 				       element(b, lb, operation->b, i, column);
 			sum *= *(const float *)alpha;
 			if (*(const float *)beta != 0)
-				sum += *(const float *)beta * *to;
+				sum += *(const float *)beta *
+				       ((const float *)c)[column * (uint64_t)lc->stride + row];
 			if (operation->epilogue == CUBLASLT_EPILOGUE_BIAS)
 				sum += operation->bias[row];
 			*to = sum;

@@ -27,20 +27,22 @@ static void fill(float *values, size_t count, unsigned seed)
 		values[i] = (float)((i * 7 + seed * 13 + i * i * 3) % 17) - 8;
 }
 
-static void check(const struct matmul_engines *engines, const struct matmul_problem *p)
+static void check(const struct matmul_engines *engines, const struct matmul_problem *p,
+		  bool in_place)
 {
 	float a[ROWS_MAX * ROWS_MAX], b[ROWS_MAX * ROWS_MAX], workspace[16];
 	_Alignas(2 * CONV_ALIGNMENT) float biases[CONV_ALIGNMENT / sizeof(float) + ROWS_MAX];
 	float *bias = biases + CONV_ALIGNMENT / sizeof(float); /* aligned no better */
-	float d[ROWS_MAX * ROWS_MAX], before[ROWS_MAX * ROWS_MAX];
-	const struct matmul_arguments arguments = {a, b, bias, d, workspace};
+	float c[ROWS_MAX * ROWS_MAX], d[ROWS_MAX * ROWS_MAX], before[ROWS_MAX * ROWS_MAX];
+	const struct matmul_arguments arguments = {a, b, bias, in_place ? d : c, d, workspace};
 	struct conv_plan_info info;
 	struct matmul_plan *plan;
 
 	fill(a, ROWS_MAX * ROWS_MAX, 1);
 	fill(b, ROWS_MAX * ROWS_MAX, 2);
 	fill(bias, ROWS_MAX, 3);
-	fill(d, ROWS_MAX * ROWS_MAX, 4);
+	fill(c, ROWS_MAX * ROWS_MAX, 4);
+	fill(d, ROWS_MAX * ROWS_MAX, 5);
 	memcpy(before, d, sizeof(d));
 	if (engines->plan(engines->state, p, &plan) < 0)
 		fail_msg("%s", engines->error(engines->state));
@@ -60,7 +62,7 @@ static void check(const struct matmul_engines *engines, const struct matmul_prob
 		for (size_t l = 0; l < p->inner; l++)
 			sum += a[p->transposed_a ? l * p->rows + row : row * p->inner + l] *
 			       b[p->transposed_b ? column * p->inner + l : l * p->columns + column];
-		sum += p->accumulate ? before[i] : 0;
+		sum += !p->residual ? 0 : in_place ? before[i] : c[i];
 		sum += p->bias ? bias[column] : 0;
 		assert_true(d[i] == sum);
 	}
@@ -83,18 +85,18 @@ static void test_products(void **state)
 	static const uint32_t sizes[][3] = {{5, 7, 3}, {8, 2, 8}, {1, 6, 4}, {4, 1, 5}};
 	struct matmul_engines engines = open_engines();
 
-	for (unsigned i = 0; i < 4 * 16; i++) {
+	for (unsigned i = 0; i < 4 * 32; i++) {
 		struct matmul_problem problem;
 
 		matmul_problem_init(&problem);
-		problem.rows = sizes[i / 16][0];
-		problem.columns = sizes[i / 16][1];
-		problem.inner = sizes[i / 16][2];
+		problem.rows = sizes[i / 32][0];
+		problem.columns = sizes[i / 32][1];
+		problem.inner = sizes[i / 32][2];
 		problem.transposed_a = i & 1;
 		problem.transposed_b = i & 2;
 		problem.bias = i & 4;
-		problem.accumulate = i & 8;
-		check(&engines, &problem);
+		problem.residual = i & 8;
+		check(&engines, &problem, i & 16);
 	}
 	cublaslt_close(&engines);
 }
@@ -104,15 +106,16 @@ static void test_elements(void **state)
 {
 	struct matmul_engines engines = open_engines();
 
-	for (unsigned i = 0; i < 3 * 4; i++) {
+	for (unsigned i = 0; i < 3 * 8; i++) {
 		struct matmul_problem problem;
 		struct matmul_plan *plan;
 
 		matmul_problem_init(&problem);
 		problem.rows = problem.columns = problem.inner = 8;
-		problem.element = (enum cuda_element)(i / 4);
+		problem.element = (enum cuda_element)(i / 8);
 		problem.result = i & 1 ? CUDA_F32 : problem.element;
 		problem.bias = i & 2;
+		problem.residual = i & 4;
 		if (engines.plan(engines.state, &problem, &plan) < 0)
 			fail_msg("%s", engines.error(engines.state));
 		engines.plan_free(plan);

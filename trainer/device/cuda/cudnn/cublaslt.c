@@ -228,7 +228,9 @@ static int cublaslt_execute(void *state, struct matmul_plan *plan,
 {
 	struct cublaslt_engines *engines = state;
 	const struct cublaslt_library *library = &engines->library;
-	const float alpha = 1, beta = plan->problem.accumulate ? 1 : 0;
+	const float alpha = 1, beta = plan->problem.residual ? 1 : 0;
+	/* without one nothing is read from there */
+	const void *c = plan->problem.residual ? arguments->residual : arguments->d;
 	cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
 	if (!engines->handle)
@@ -241,7 +243,7 @@ static int cublaslt_execute(void *state, struct matmul_plan *plan,
 	if (status == CUBLAS_STATUS_SUCCESS)
 		status = library->cublasLtMatmul(
 			engines->handle, plan->operation, &alpha, arguments->b, plan->b,
-			arguments->a, plan->a, &beta, arguments->d, plan->d, arguments->d, plan->d,
+			arguments->a, plan->a, &beta, c, plan->d, arguments->d, plan->d,
 			&plan->algorithm, arguments->workspace, plan->info.workspace_bytes, stream);
 	return cublaslt_fail(engines, &plan->problem, status, "cublasLtMatmul");
 }

@@ -3,7 +3,8 @@
  */
 #include "trainer/device/cuda/execute/execute.h"
 #include "trainer/device/cuda/kernels/elementwise.h"
-#include "trainer/device/cuda/kernels/ends.h"
+#include "trainer/device/cuda/kernels/input.h"
+#include "trainer/device/cuda/kernels/scale_add.h"
 
 #include <errno.h>
 
@@ -32,7 +33,7 @@ uint64_t cuda_rows(const struct cuda_tensor *tensor)
 	return device_shape_elements(tensor->shape) / tensor->shape.c;
 }
 
-/* ---- input and loss ---- */
+/* ---- input ---- */
 
 int cuda_execute_input(struct cuda_graph *graph, const struct cuda_op *op)
 {
@@ -53,38 +54,8 @@ int cuda_execute_input(struct cuda_graph *graph, const struct cuda_op *op)
 		arguments.mean[c] = input->mean[c];
 		arguments.std[c] = input->std[c];
 	}
-	return input_normalize(&graph->device->kernels, &arguments);
-}
-
-struct loss_softmax cuda_loss_arguments(const struct cuda_graph *graph, const struct cuda_op *op)
-{
-	const struct cuda_tensor *logits = op->operands[CUDA_X];
-	const struct cuda_tensor *dlogits = op->operands[CUDA_DX];
-
-	return (struct loss_softmax){
-		.step = graph->arguments,
-		.state = ((struct cuda_params *)graph->graph->params->backend)->state,
-		.logits = cuda_at(graph, op, CUDA_X),
-		.dlogits = cuda_at(graph, op, CUDA_DX),
-		.results = graph->results,
-		.workspace = cuda_workspace(graph, op),
-		.n = logits->shape.n,
-		.classes = op->node->x->shape.c,
-		.logits_stride = logits->shape.c,
-		.dlogits_stride = dlogits ? dlogits->shape.c : 0,
-		.logits_element = logits->element,
-		.dlogits_element = dlogits ? dlogits->element : CUDA_F32,
-		.smoothing = op->node->loss.smoothing,
-		.logit_scale = op->node->loss.logit_scale,
-		.totals = graph->ranks.totals,
-	};
-}
-
-int cuda_execute_loss(struct cuda_graph *graph, const struct cuda_op *op)
-{
-	struct loss_softmax arguments = cuda_loss_arguments(graph, op);
-
-	return loss_softmax(&graph->device->kernels, &arguments);
+	return input->resamples ? input_resample(&graph->device->kernels, &arguments)
+				: input_normalize(&graph->device->kernels, &arguments);
 }
 
 /* ---- convolutions and matrix products ---- */
@@ -215,6 +186,7 @@ int cuda_execute_matmul(struct cuda_graph *graph, const struct cuda_op *op)
 		arguments.a = cuda_at(graph, op, CUDA_X);
 		arguments.b = cuda_at(graph, op, CUDA_W);
 		arguments.bias = cuda_at(graph, op, CUDA_CHANNEL_BIAS);
+		arguments.residual = cuda_at(graph, op, CUDA_RESIDUAL);
 		arguments.d = cuda_at(graph, op, CUDA_Y);
 	} else if (op->operands[CUDA_DX]) {
 		arguments.a = cuda_at(graph, op, CUDA_DY);
@@ -301,6 +273,12 @@ uint64_t cuda_kernel_workspace(const struct cuda_graph *graph, const struct cuda
 
 	if (op->kind == CUDA_OP_LOSS)
 		return loss_workspace(op->operands[CUDA_X]->shape.n);
+	if (op->kind == CUDA_OP_ATTENTION_BACKWARD)
+		return device_shape_elements(op->operands[CUDA_LOG_SUM]->shape) * sizeof(float);
+	if (op->kind == CUDA_OP_SCALE_ADD_BACKWARD &&
+	    (op->operands[CUDA_DGATE] || op->operands[CUDA_DGAMMA]))
+		return scale_add_workspace(graph->device->gpu.multiprocessors, op->node->y->shape.n,
+					   op->node->y->shape.c);
 	if (!sums)
 		return 0;
 	summed = op->operands[sums & CUDA_BIT(CUDA_X) ? CUDA_X : CUDA_DY];

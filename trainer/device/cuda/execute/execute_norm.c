@@ -16,6 +16,8 @@ static struct norm_arguments execute_norm_arguments(const struct cuda_graph *gra
 	const struct cuda_tensor *matrix = op->operands[op->operands[CUDA_DY] ? CUDA_DY : CUDA_X];
 	const struct cuda_tensor *vector =
 		op->operands[op->operands[CUDA_SUM] ? CUDA_SUM : CUDA_SCALE];
+	/* a norm that is fixed reads them, and never moves them */
+	bool holds = op->kind == CUDA_OP_NORM_FINALIZE && (graph->variant & CUDA_VARIANT_HOLDS);
 
 	return (struct norm_arguments){
 		.x = cuda_at(graph, op, CUDA_X),
@@ -37,8 +39,8 @@ static struct norm_arguments execute_norm_arguments(const struct cuda_graph *gra
 		.dbeta = cuda_at(graph, op, CUDA_DBETA),
 		.mean = cuda_at(graph, op, CUDA_MEAN),
 		.deviation = cuda_at(graph, op, CUDA_DEVIATION),
-		.running_mean = cuda_at(graph, op, CUDA_RUNNING_MEAN),
-		.running_var = cuda_at(graph, op, CUDA_RUNNING_VAR),
+		.running_mean = holds ? NULL : cuda_at(graph, op, CUDA_RUNNING_MEAN),
+		.running_var = holds ? NULL : cuda_at(graph, op, CUDA_RUNNING_VAR),
 		.sum = cuda_at(graph, op, CUDA_SUM),
 		.products = cuda_at(graph, op, CUDA_SQUARES),
 		.a = cuda_at(graph, op, CUDA_A),
@@ -47,6 +49,7 @@ static struct norm_arguments execute_norm_arguments(const struct cuda_graph *gra
 		.partial = cuda_workspace(graph, op),
 		.add_dgamma = cuda_adds(graph, op, CUDA_DGAMMA),
 		.add_dbeta = cuda_adds(graph, op, CUDA_DBETA),
+		.fixed = op->node->norm.fixed,
 		.epsilon = op->node->norm.epsilon,
 		.momentum = op->node->norm.momentum,
 		.rows = matrix ? cuda_rows(matrix) : norm_rows(graph, op),

@@ -46,7 +46,7 @@ static int feed_copy_staged(struct cuda_graph *cuda, struct cuda_staging *stagin
 static int feed_copy_images(struct cuda_graph *cuda, struct cuda_staging *staging,
 			    const struct device_batch *batch, bool *ret_staged)
 {
-	struct device_shape shape = cuda->graph->input->y->shape;
+	struct device_shape shape = device_batch_shape(cuda->graph, batch);
 	uint64_t bytes = (uint64_t)batch->count * shape.h * shape.w * batch->channels *
 			 device_element_size(batch->element);
 	int r;
@@ -65,18 +65,33 @@ static int feed_copy_images(struct cuda_graph *cuda, struct cuda_staging *stagin
 	return cuda_check(cuda->device, r, "copying a batch");
 }
 
-static int feed_copy_labels(struct cuda_graph *cuda, struct cuda_staging *staging,
-			    struct cuda_ticket *ticket, const struct device_batch *batch)
+static int feed_copy_targets(struct cuda_graph *cuda, struct cuda_staging *staging,
+			     struct cuda_ticket *ticket, const struct device_batch *batch)
 {
-	uint32_t n = cuda->graph->input->y->shape.n;
-	int r = gpu_event_synchronize(ticket->event); /* of the copy that had these labels before */
+	int r = gpu_event_synchronize(ticket->event); /* of the copy that had these before */
 
 	if (r < 0)
 		return cuda_check(cuda->device, r, "waiting for a batch");
-	for (uint32_t i = 0; i < n; i++)
-		ticket->labels[i] = batch->labels && i < batch->count ? batch->labels[i] : -1;
-	r = gpu_copy_in(staging->labels, ticket->labels, n * sizeof(int32_t), cuda->device->copy);
-	return cuda_check(cuda->device, r, "copying labels");
+	device_targets_fill(cuda->graph, batch, ticket->targets);
+	r = gpu_copy_in(staging->targets, ticket->targets,
+			cuda->graph->input->y->shape.n * sizeof(int32_t) *
+				device_target_words(cuda->graph),
+			cuda->device->copy);
+	return cuda_check(cuda->device, r, "copying targets");
+}
+
+/* How the batch becomes the input; the ticket's memory is free since its targets were filled in. */
+static int feed_copy_changes(struct cuda_graph *cuda, struct cuda_staging *staging,
+			     struct cuda_ticket *ticket, const struct device_batch *batch)
+{
+	int r;
+
+	if (!ticket->changes)
+		return 0;
+	device_changes_fill(cuda->graph, batch, ticket->changes);
+	r = gpu_copy_in(staging->changes, ticket->changes, device_changes_bytes(cuda->graph),
+			cuda->device->copy);
+	return cuda_check(cuda->device, r, "copying how a batch is resampled");
 }
 
 int cuda_feed(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket)
@@ -85,6 +100,7 @@ int cuda_feed(struct device_graph *graph, const struct device_batch *batch, uint
 	uint64_t number = cuda->ticket + 1;
 	struct cuda_staging *staging = &cuda->staging[number % 2];
 	struct cuda_ticket *ticket = &cuda->tickets[number % CUDA_TICKETS];
+	struct device_shape shape = device_batch_shape(graph, batch);
 	int r;
 
 	if (cuda->fed)
@@ -93,7 +109,9 @@ int cuda_feed(struct device_graph *graph, const struct device_batch *batch, uint
 	gpu_range_push("feed");
 	r = feed_copy_images(cuda, staging, batch, &ticket->staged);
 	if (r == 0)
-		r = feed_copy_labels(cuda, staging, ticket, batch);
+		r = feed_copy_targets(cuda, staging, ticket, batch);
+	if (r == 0)
+		r = feed_copy_changes(cuda, staging, ticket, batch);
 	if (r == 0)
 		r = cuda_check(cuda->device, gpu_event_record(staging->fed, cuda->device->copy),
 			       "copying a batch");
@@ -105,12 +123,22 @@ int cuda_feed(struct device_graph *graph, const struct device_batch *batch, uint
 		return r;
 	cuda->batch = (struct step_arguments){
 		.images = staging->images,
-		.labels = staging->labels,
+		.labels = staging->targets,
 		.count = batch->count,
 		.channels = batch->channels,
 		.element = (uint32_t)batch->element,
 		.flip = batch->flip,
+		.height = shape.h,
+		.width = shape.w,
+		.draws = batch->draws,
 	};
+	if (staging->changes) {
+		struct device_changes changes = device_changes_at(graph, staging->changes);
+
+		cuda->batch.blends = changes.blends;
+		cuda->batch.rows = changes.rows;
+		cuda->batch.columns = changes.columns;
+	}
 	cuda->fed = true;
 	cuda->ticket = number;
 	*ret_ticket = number;

@@ -51,10 +51,12 @@ static int run_fail_op(struct cuda_graph *cuda, const struct cuda_op *op, int r)
 			   cuda_op_name(op->kind), *gpu_error() ? gpu_error() : strerror(-r));
 }
 
-static bool run_is_ready(const struct cuda_graph *cuda, const struct cuda_op *op)
+/* Of those that the variant leaves out. */
+static bool run_is_idle(const struct cuda_graph *cuda, const struct cuda_op *op)
 {
-	return !run_is_training(cuda) && (cuda->variant & CUDA_VARIANT_READY) &&
-	       cuda_op_operation(op)->constant;
+	if (run_is_training(cuda))
+		return (cuda->variant & CUDA_VARIANT_FORWARD) && op->backward;
+	return (cuda->variant & CUDA_VARIANT_READY) && cuda_op_operation(op)->constant;
 }
 
 static int run_queue_operation(struct cuda_graph *cuda, uint32_t index)
@@ -82,7 +84,7 @@ static int run_queue_operations(struct cuda_graph *cuda)
 
 		if (options->profile)
 			r = gpu_event_record(cuda->times[i], cuda->device->compute);
-		if (r == 0 && !run_is_ready(cuda, op))
+		if (r == 0 && !run_is_idle(cuda, op))
 			r = run_queue_operation(cuda, i);
 		if (r < 0)
 			return run_fail_op(cuda, op, r);
@@ -107,7 +109,7 @@ static int run_begin_gradients(struct cuda_graph *cuda)
 {
 	int r = 0;
 
-	if (!run_is_training(cuda) || (cuda->variant & CUDA_VARIANT_ADDS))
+	if (!run_is_training(cuda) || (cuda->variant & (CUDA_VARIANT_ADDS | CUDA_VARIANT_FORWARD)))
 		return 0;
 	for (uint32_t i = 0; i < cuda->untouched_count && r == 0; i++)
 		r = gpu_fill(run_store(cuda)->slots[DEVICE_GRAD] + cuda->untouched[i].offset, 0,
@@ -132,9 +134,18 @@ static int run_queue_update(struct cuda_graph *cuda)
 {
 	if (!run_is_training(cuda) || !(cuda->variant & CUDA_VARIANT_UPDATES))
 		return 0;
-	return cuda_check(cuda->device,
-			  cuda_queue_update(cuda->graph->params, cuda->arguments, cuda->results),
-			  "update");
+	struct device_params *params = cuda->graph->params;
+	int r = 0;
+
+	if (cuda->variant & CUDA_VARIANT_PERTURBS)
+		return cuda_check(cuda->device,
+				  cuda_queue_perturb(params, cuda->arguments, cuda->results),
+				  "perturbation");
+	if (cuda->variant & CUDA_VARIANT_PERTURBED)
+		r = cuda_queue_restore(params);
+	if (r == 0)
+		r = cuda_queue_update(params, cuda->arguments, cuda->results);
+	return cuda_check(cuda->device, r, "update");
 }
 
 static int run_queue_step(struct cuda_graph *cuda)
@@ -341,7 +352,10 @@ int cuda_step(struct device_graph *graph, const struct device_hyper *hyper, uint
 {
 	struct cuda_graph *cuda = graph->backend;
 	struct cuda_params *store = run_store(cuda);
-	int variant = (store->fresh ? 0 : CUDA_VARIANT_ADDS) | (hyper ? CUDA_VARIANT_UPDATES : 0);
+	bool perturbed = graph->params->perturbed;
+	int variant = (store->fresh ? 0 : CUDA_VARIANT_ADDS) | (hyper ? CUDA_VARIANT_UPDATES : 0) |
+		      (hyper && hyper->perturb > 0 ? CUDA_VARIANT_PERTURBS : 0) |
+		      (perturbed ? CUDA_VARIANT_PERTURBED | CUDA_VARIANT_HOLDS : 0);
 	int r = run_step(cuda, (enum cuda_variant)variant, hyper, ret_step);
 
 	/* a micro-batch moves running statistics */
@@ -351,13 +365,23 @@ int cuda_step(struct device_graph *graph, const struct device_hyper *hyper, uint
 	return r;
 }
 
+int cuda_forward(struct device_graph *graph, bool moves_statistics, uint64_t *ret_step)
+{
+	struct cuda_graph *cuda = graph->backend;
+	int variant = CUDA_VARIANT_FORWARD | (moves_statistics ? 0 : CUDA_VARIANT_HOLDS);
+
+	run_store(cuda)->version++;
+	return run_step(cuda, (enum cuda_variant)variant, NULL, ret_step);
+}
+
 int cuda_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step)
 {
 	struct cuda_graph *cuda = graph->backend;
 	uint64_t version = run_store(cuda)->version;
 	bool ready = cuda->constant == version && cuda->constant_slot == weights;
-	int variant =
-		(weights == DEVICE_EMA ? CUDA_VARIANT_EMA : 0) | (ready ? CUDA_VARIANT_READY : 0);
+	int variant = (weights == DEVICE_EMA ? CUDA_VARIANT_EMA : 0) |
+		      (weights == DEVICE_SWA ? CUDA_VARIANT_SWA : 0) |
+		      (ready ? CUDA_VARIANT_READY : 0);
 	int r = run_step(cuda, (enum cuda_variant)variant, NULL, ret_step);
 
 	cuda->constant = r < 0 ? 0 : version;

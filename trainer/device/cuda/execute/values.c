@@ -42,6 +42,16 @@ int cuda_logits(struct device_graph *graph, float *ret_logits)
 	return cuda_check(device, r, "logits");
 }
 
+int cuda_losses(struct device_graph *graph, float *ret_losses)
+{
+	struct cuda_graph *cuda = graph->backend;
+
+	return cuda_check(cuda->device,
+			  cuda_copy_out(cuda->device, ret_losses, cuda->losses,
+					graph->loss->x->shape.n * sizeof(float)),
+			  "losses");
+}
+
 static struct cuda_tensor *values_find_kept(const struct cuda_graph *cuda,
 					    const struct device_value *value, enum device_slot slot)
 {

@@ -28,20 +28,26 @@ int norm_running(const struct kernel_device *device, const struct norm_arguments
 			   sizeof(*arguments));
 }
 
+/* Neither identity nor a ReLU: it has kernels of its own. */
+static bool is_curved(enum device_activation activation)
+{
+	return activation == DEVICE_GELU || activation == DEVICE_LOGISTIC;
+}
+
 int norm_apply(const struct kernel_device *device, const struct norm_arguments *arguments)
 {
 	struct norm_arguments a = *arguments;
 
 	columns_init(&a.columns, device, a.rows, a.channels, a.element, COLUMNS_MAP);
 	return launch_columns(
-		device, a.activation == DEVICE_GELU ? norm_apply_gelu_kernels : norm_apply_kernels,
+		device, is_curved(a.activation) ? norm_apply_curved_kernels : norm_apply_kernels,
 		&a.columns, &a, sizeof(a));
 }
 
 /* Whether everything is there that the activation and the sums take. */
 static bool is_complete(const struct norm_arguments *a)
 {
-	bool from_x = a->activation == DEVICE_GELU || (a->activation == DEVICE_RELU && !a->y);
+	bool from_x = is_curved(a->activation) || (a->activation == DEVICE_RELU && !a->y);
 
 	return a->dy && (a->dz || a->sum) && (a->x || (!from_x && !a->products)) &&
 	       (!a->products || (a->sum && a->mean && a->deviation)) && (a->partial || !a->sum);
@@ -49,12 +55,12 @@ static bool is_complete(const struct norm_arguments *a)
 
 static const struct gpu_kernel *backward_kernels(const struct norm_arguments *a)
 {
-	bool gelu = a->activation == DEVICE_GELU;
+	bool curved = is_curved(a->activation);
 	bool lean = !a->dy2 && !a->dz &&
-		    (a->activation == DEVICE_IDENTITY || (!a->residual && (gelu || !a->y)));
+		    (a->activation == DEVICE_IDENTITY || (!a->residual && (curved || !a->y)));
 
-	if (gelu)
-		return lean ? norm_backward_gelu_lean_kernels : norm_backward_gelu_kernels;
+	if (curved)
+		return lean ? norm_backward_curved_lean_kernels : norm_backward_curved_kernels;
 	return lean ? norm_backward_lean_kernels : norm_backward_kernels;
 }
 
@@ -88,12 +94,12 @@ int norm_backward_finalize(const struct kernel_device *device,
 int norm_backward_apply(const struct kernel_device *device, const struct norm_arguments *arguments)
 {
 	struct norm_arguments a = *arguments;
-	bool gelu = a.scale && a.activation == DEVICE_GELU;
+	bool curved = a.scale && is_curved(a.activation);
 
 	columns_init(&a.columns, device, a.rows, a.channels, a.element, COLUMNS_MAP);
-	return launch_columns(device,
-			      gelu ? norm_backward_apply_gelu_kernels : norm_backward_apply_kernels,
-			      &a.columns, &a, sizeof(a));
+	return launch_columns(
+		device, curved ? norm_backward_apply_curved_kernels : norm_backward_apply_kernels,
+		&a.columns, &a, sizeof(a));
 }
 
 /* ---- layer norm ---- */

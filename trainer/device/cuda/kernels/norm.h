@@ -24,6 +24,7 @@ struct norm_arguments {
 	float *a, *b, *c;
 	float *partial;                      /* workspace of columns_workspace() bytes, for sums */
 	bool add_sum, add_dgamma, add_dbeta; /* += instead of = */
+	bool fixed;                          /* mean and deviation do not depend on x */
 	float epsilon, momentum;
 	uint64_t rows;
 	uint32_t channels;
@@ -42,7 +43,10 @@ int norm_statistics(const struct kernel_device *device, const struct norm_argume
  */
 int norm_finalize(const struct kernel_device *device, const struct norm_arguments *arguments);
 
-/* Evaluation: scale and bias from running_mean, running_var, gamma and beta. */
+/*
+ * Scale and bias from running_mean, running_var, gamma and beta; and mean and deviation, unless
+ * both are NULL.
+ */
 int norm_running(const struct kernel_device *device, const struct norm_arguments *arguments);
 
 /*
@@ -54,9 +58,10 @@ int norm_apply(const struct kernel_device *device, const struct norm_arguments *
 /*
  * dz = (dy + dy2) activation'(z), and its sums: sum = sum dz; with products, which takes mean and
  * deviation, products = sum dz (x - mean) deviation. For ReLU z > 0 is taken from y > 0 where y is
- * given; otherwise, and for GELU, z is computed from x as norm_apply() does. Identity needs
- * neither. Everything given is read once, dz is written once; it may be dy, dy2 or, if only the
- * sums are wanted, NULL. -EINVAL: nothing is wanted of it, or an operand that it takes is missing.
+ * given; otherwise, and for GELU and sigmoid, z is computed from x as norm_apply() does. Identity
+ * needs neither. Everything given is read once, dz is written once; it may be dy, dy2 or, if only
+ * the sums are wanted, NULL. -EINVAL: nothing is wanted of it, or an operand that it takes is
+ * missing.
  *
  * A bias's gradient is this of dy alone with identity: dy, sum, add_sum, partial.
  */
@@ -65,7 +70,7 @@ int norm_backward(const struct kernel_device *device, const struct norm_argument
 /*
  * From the sums of norm_backward(): dgamma and dbeta, each or NULL, and what norm_backward_apply()
  * takes, or all NULL: a = gamma deviation, b = -a deviation products / rows, c = -a sum / rows - b
- * mean.
+ * mean; fixed: b = c = 0.
  */
 int norm_backward_finalize(const struct kernel_device *device,
 			   const struct norm_arguments *arguments);

@@ -63,7 +63,8 @@ static int launch_windows(const struct kernel_device *device, const struct gpu_k
 
 static bool has_maxima(const struct pool_arguments *a)
 {
-	return a->shape.window <= POOL_WINDOW_MAX && a->activation != DEVICE_GELU;
+	return a->shape.window <= POOL_WINDOW_MAX &&
+	       (a->activation == DEVICE_IDENTITY || a->activation == DEVICE_RELU);
 }
 
 int pool_max(const struct kernel_device *device, const struct pool_arguments *arguments)

@@ -44,7 +44,7 @@ struct pool_arguments {
 
 /*
  * y = max of x', and index, if it is there; x' = x, or with scale activation(scale x + bias).
- * -EINVAL: a window too large, or GELU.
+ * -EINVAL: a window too large, or another activation.
  */
 int pool_max(const struct kernel_device *device, const struct pool_arguments *arguments);
 

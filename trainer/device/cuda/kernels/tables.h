@@ -19,15 +19,18 @@ extern "C" {
 /* clang-format off */
 #define NORM_KERNELS(X) \
 	X(norm_statistics) \
-	X(norm_apply) X(norm_apply_gelu) \
-	X(norm_backward) X(norm_backward_gelu) \
-	X(norm_backward_lean) X(norm_backward_gelu_lean) \
-	X(norm_backward_apply) X(norm_backward_apply_gelu)
+	X(norm_apply) X(norm_apply_curved) \
+	X(norm_backward) X(norm_backward_curved) \
+	X(norm_backward_lean) X(norm_backward_curved_lean) \
+	X(norm_backward_apply) X(norm_backward_apply_curved)
 
 #define LAYER_NORM_KERNELS(X) \
 	X(layer_norm) X(layer_norm_wide) \
 	X(layer_norm_backward) X(layer_norm_backward_wide) \
 	X(layer_norm_sums)
+
+#define SCALE_ADD_KERNELS(X) \
+	X(scale_add) X(scale_add_backward)
 
 #define POOL_KERNELS(X) \
 	X(pool_max) X(pool_max_pairs) \
@@ -39,13 +42,19 @@ extern "C" {
 
 #define ELEMENTWISE_KERNELS(X) \
 	X(elementwise_add) X(elementwise_check) X(elementwise_copy) X(elementwise_copies)
+
+#define TOKENS_KERNELS(X) \
+	X(tokens_forward) X(tokens_backward) X(tokens_take) X(tokens_take_backward)
 /* clang-format on */
 
 #define KERNEL_TABLE_DECLARE(name) extern const struct gpu_kernel name##_kernels[KERNEL_INSTANCES];
 NORM_KERNELS(KERNEL_TABLE_DECLARE)
 LAYER_NORM_KERNELS(KERNEL_TABLE_DECLARE)
+SCALE_ADD_KERNELS(KERNEL_TABLE_DECLARE)
 POOL_KERNELS(KERNEL_TABLE_DECLARE)
 ELEMENTWISE_KERNELS(KERNEL_TABLE_DECLARE)
+TOKENS_KERNELS(KERNEL_TABLE_DECLARE)
+extern const struct gpu_kernel tokens_resize_kernel, tokens_resize_backward_kernel;
 
 extern const struct gpu_kernel columns_combine_kernel;
 
@@ -59,15 +68,28 @@ extern const struct gpu_kernel norm_finalize_kernel;
 extern const struct gpu_kernel norm_running_kernel;
 extern const struct gpu_kernel norm_backward_finalize_kernel;
 
+/* Positions that a block has of one side of the scores: in fp32 arithmetic, on tensor cores. */
+#define ATTENTION_TILE        32
+#define ATTENTION_MATRIX_TILE 128
+
+/* For any element; fp16, bf16; these two with draws: attention.c has the rule. */
+extern const struct gpu_kernel attention_forward_kernels[5];
+extern const struct gpu_kernel attention_queries_kernels[5];
+extern const struct gpu_kernel attention_keys_kernels[5];
+
 /* packs of a block of elementwise_copies(): FLAT_UNROLL of each thread */
 #define ELEMENTWISE_BLOCK 1024
 
 extern const struct gpu_kernel elementwise_copy_columns_kernel;
 extern const struct gpu_kernel elementwise_fold_kernel;
 
+extern const struct gpu_kernel scale_add_gates_kernel;
+
 extern const struct gpu_kernel step_store_kernel;
 extern const struct gpu_kernel input_normalize_kernel;
+extern const struct gpu_kernel input_resample_kernel;
 extern const struct gpu_kernel loss_softmax_kernel;
+extern const struct gpu_kernel loss_any_kernel;
 extern const struct gpu_kernel loss_total_kernel;
 extern const struct gpu_kernel loss_count_kernel;
 extern const struct gpu_kernel loss_share_kernel;
@@ -78,6 +100,9 @@ extern const struct gpu_kernel update_condition_kernel;
 extern const struct gpu_kernel update_measure_kernel;
 extern const struct gpu_kernel update_total_kernel;
 extern const struct gpu_kernel update_apply_kernel;
+extern const struct gpu_kernel update_perturb_kernel;
+extern const struct gpu_kernel update_restore_kernel;
+extern const struct gpu_kernel update_average_kernel;
 
 #ifdef __cplusplus
 }

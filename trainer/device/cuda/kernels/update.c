@@ -35,3 +35,27 @@ int update_apply(const struct kernel_device *device, const struct update *update
 	}
 	return r < 0 ? r : launch(device, update, &update_apply_kernel);
 }
+
+int update_perturb(const struct kernel_device *device, const struct update *update)
+{
+	return launch(device, update, &update_perturb_kernel);
+}
+
+int update_restore(const struct kernel_device *device, const struct update *update)
+{
+	return launch(device, update, &update_restore_kernel);
+}
+
+int update_average(const struct kernel_device *device, const struct update *update)
+{
+	struct update own = *update;
+	int r = 0;
+
+#define FOLLOW(constant, ...)                                                                      \
+	own.average = DEVICE_##constant;                                                           \
+	if (r == 0 && own.slots[own.average])                                                      \
+		r = launch(device, &own, &update_average_kernel);
+	DEVICE_AVERAGES(FOLLOW)
+#undef FOLLOW
+	return r;
+}

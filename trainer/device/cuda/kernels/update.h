@@ -16,6 +16,7 @@
 #include "trainer/device/cuda/kernels/columns.h"
 #include "trainer/device/cuda/step.h"
 #include "trainer/device/optimizers/gradients.h"
+#include "trainer/device/optimizers/perturb.h"
 
 #define UPDATE_CHUNK_MAX 4096 /* elements */
 
@@ -34,6 +35,8 @@ struct update_chunk {
 	uint32_t row;     /* device_param_row() */
 	uint32_t chunks;  /* that the parameter has */
 	uint32_t group;   /* of hyperparameters */
+	float lr_factor;  /* on the group's learning rate */
+	uint32_t start;   /* index into device_hyper.begun */
 	uint32_t trained; /* 0: a buffer or frozen; only the EMA follows it */
 	uint32_t frozen;  /* never written, not even by Lookahead */
 };
@@ -58,6 +61,7 @@ struct update {
 	struct update_scaling scaling;
 	double *partial;                  /* workspace, [chunk_count][UPDATE_NORMS] */
 	struct update_decision *decision; /* tells the update; in device memory */
+	enum device_slot average;         /* filled in by the launcher */
 };
 /*
  * partial = sums of squares of the gradients, which are read once; then *decision, *state and
@@ -71,5 +75,14 @@ int update_decide(const struct kernel_device *device, const struct update *updat
  * says so.
  */
 int update_apply(const struct kernel_device *device, const struct update *update);
+/*
+ * After update_decide(), in place of an update where step->hyper.perturb is above 0: saved = value,
+ * and, where the gradients are finite, value += decision->gradient_scale gradient, and copies.
+ * update_restore(): value = saved, and copies; takes neither step nor results.
+ */
+int update_perturb(const struct kernel_device *device, const struct update *update);
+int update_restore(const struct kernel_device *device, const struct update *update);
+/* Has each average that there is follow the values, as step->hyper says, in a pass of its own. */
+int update_average(const struct kernel_device *device, const struct update *update);
 
 #endif

@@ -1,12 +1,14 @@
 /* From a graph to a program: the walk over its nodes, its ends and its pools. */
 #include "trainer/device/cuda/lowering/lower.h"
+#include "trainer/device/positions.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define POOL_WINDOW_MAX 16 /* a position in the window fits a byte */
+#define POOL_WINDOW_MAX        16 /* a position in the window fits a byte */
+#define ATTENTION_CHANNELS_MAX 64 /* of a head: what the kernels have tiles for */
 
 struct lower_value *lower_value(struct lowering *l, const struct device_value *value)
 {
@@ -21,6 +23,13 @@ struct lower_node *lower_node(struct lowering *l, const struct device_node *node
 bool lower_trains(const struct device_param *param)
 {
 	return param && !param->spec.frozen;
+}
+
+bool lower_infers(const struct lowering *l, const struct device_node *node)
+{
+	bool moves = node->has_norm && !node->norm.fixed;
+
+	return !l->training || (!node->backward && !moves);
 }
 
 struct cuda_tensor *lower_output(struct lowering *l, const struct device_value *value,
@@ -286,6 +295,8 @@ static void single_forward(struct lowering *l, struct lower_node *n)
 		n->has[CUDA_MEAN] = lower_output(l, node->mean, "mean", CUDA_F32);
 	if (node->deviation)
 		n->has[CUDA_DEVIATION] = lower_output(l, node->deviation, "deviation", CUDA_F32);
+	if (node->log_sum)
+		n->has[CUDA_LOG_SUM] = lower_output(l, node->log_sum, "log sum", CUDA_F32);
 	set_input(l, op, n);
 	op->operands[CUDA_Y] = y;
 }
@@ -293,6 +304,15 @@ static void single_forward(struct lowering *l, struct lower_node *n)
 static void single_backward(struct lowering *l, struct lower_node *n)
 {
 	const struct device_node *node = n->node;
+	const struct {
+		enum cuda_role role;
+		struct device_param *param;
+	} gradients[] = {
+		{CUDA_DGAMMA, node->gamma},
+		{CUDA_DBETA, node->beta},
+		{CUDA_DPOSITIONS, node->positions},
+		{CUDA_DCLASS_TOKEN, node->class_token},
+	};
 	struct cuda_tensor *dx = NULL;
 	struct cuda_op *op;
 
@@ -301,14 +321,84 @@ static void single_backward(struct lowering *l, struct lower_node *n)
 	lower_whole_gradient(l, node->y);
 	op = lower_op(l, cuda_op_of(node->kind, true), node);
 	set_input(l, op, n);
+	if (takes(op, CUDA_Y))
+		op->operands[CUDA_Y] = lower_value(l, node->y)->y;
 	lower_set_gradients(l, op, node->y);
 	op->operands[CUDA_DX] = dx;
-	if (takes(op, CUDA_DGAMMA) && lower_trains(node->gamma))
-		lower_gradient_slot(l, op, CUDA_DGAMMA, node->gamma);
-	if (takes(op, CUDA_DBETA) && lower_trains(node->beta))
-		lower_gradient_slot(l, op, CUDA_DBETA, node->beta);
+	for (size_t i = 0; i < sizeof(gradients) / sizeof(*gradients); i++)
+		if (takes(op, gradients[i].role) && lower_trains(gradients[i].param))
+			lower_gradient_slot(l, op, gradients[i].role, gradients[i].param);
 	if (dx)
 		lower_contribute(l, node->x, dx);
+}
+
+static void attention_forward_pass(struct lowering *l, struct lower_node *n)
+{
+	const struct device_node *node = n->node;
+	uint32_t channels = node->y->shape.c / node->attention.heads;
+
+	if (channels > ATTENTION_CHANNELS_MAX)
+		lower_fail(l, -ENOTSUP,
+			   "%s: heads of %u channels are more than the %d that this backend has an "
+			   "operation for; use more heads",
+			   node->name, channels, ATTENTION_CHANNELS_MAX);
+	else
+		single_forward(l, n);
+}
+
+/* ---- tokens: single operations, but for positions of another size ---- */
+
+/* Positions, or their gradient, at the size of the node's x. */
+static struct cuda_tensor *resized_positions(struct lowering *l, const struct device_node *node,
+					     const char *what)
+{
+	const struct device_shape *y = &node->y->shape;
+
+	return lower_tensor(l, node, what, (struct device_shape){1, 1, y->w, y->c}, CUDA_F32);
+}
+
+static struct cuda_op *last_op(struct lowering *l)
+{
+	return l->failure ? &l->scratch_op : &l->program->ops[l->program->op_count - 1];
+}
+
+static void tokens_forward(struct lowering *l, struct lower_node *n)
+{
+	struct positions_size size;
+	struct cuda_tensor *resized = NULL;
+	struct cuda_op *op;
+
+	if (device_node_resizes(n->node, &size)) {
+		resized = resized_positions(l, n->node, "positions");
+		op = lower_op(l, CUDA_OP_RESIZE_POSITIONS, n->node);
+		op->operands[CUDA_POSITIONS] = lower_param(l, n->node->positions, DEVICE_VALUE);
+		op->operands[CUDA_Y] = resized;
+	}
+	single_forward(l, n);
+	if (resized)
+		last_op(l)->operands[CUDA_POSITIONS] = resized;
+}
+
+static void tokens_backward(struct lowering *l, struct lower_node *n)
+{
+	struct positions_size size;
+	struct cuda_tensor *gradient, *slot;
+	struct cuda_op *op;
+	uint64_t adds;
+
+	single_backward(l, n);
+	op = last_op(l);
+	slot = op->operands[CUDA_DPOSITIONS];
+	if (!slot || !device_node_resizes(n->node, &size))
+		return;
+	gradient = resized_positions(l, n->node, "positions' gradient");
+	adds = op->adds & CUDA_BIT(CUDA_DPOSITIONS);
+	op->adds &= ~adds;
+	op->operands[CUDA_DPOSITIONS] = gradient;
+	op = lower_op(l, CUDA_OP_RESIZE_POSITIONS_BACKWARD, n->node);
+	op->operands[CUDA_DY] = gradient;
+	op->operands[CUDA_DPOSITIONS] = slot;
+	op->adds = adds;
 }
 
 /* ---- the walk ---- */
@@ -322,6 +412,9 @@ static const struct {
 	[DEVICE_NODE_CONV] = {conv_forward, conv_backward},
 	[DEVICE_NODE_LINEAR] = {linear_forward, linear_backward},
 	[DEVICE_NODE_NORM] = {norm_forward, norm_backward},
+	[DEVICE_NODE_ATTENTION] = {attention_forward_pass, single_backward},
+	[DEVICE_NODE_SCALE_ADD] = {lower_scale_add_forward, lower_scale_add_backward},
+	[DEVICE_NODE_TOKENS] = {tokens_forward, tokens_backward},
 	[DEVICE_NODE_MAX_POOL] = {max_pool_forward, max_pool_backward},
 	[DEVICE_NODE_LOSS] = {loss_forward, NULL}, /* which makes the gradient too */
 };

@@ -139,6 +139,11 @@ void lower_set_gradients(struct lowering *l, struct cuda_op *op, const struct de
 /* All contributions as one tensor. */
 struct cuda_tensor *lower_whole_gradient(struct lowering *l, const struct device_value *value);
 bool lower_trains(const struct device_param *param);
+/*
+ * Whether the node runs as in evaluation, its norm by running statistics: in training, too, where
+ * nothing of it or before it is trained.
+ */
+bool lower_infers(const struct lowering *l, const struct device_node *node);
 
 /* ---- convolutions and linear layers (lower_conv.c, lower_conv_backward.c, lower_linear.c) ---- */
 
@@ -177,6 +182,11 @@ void lower_apply(struct lowering *l, struct lower_node *n, struct cuda_tensor *y
 void lower_prologue_vectors(struct lowering *l, struct lower_node *n);
 /* Does the gradient need the norm's sums at all? */
 bool lower_norm_differentiates(struct lowering *l, struct lower_node *n);
+
+/* ---- scale and add (lower_scale_add.c) ---- */
+
+void lower_scale_add_forward(struct lowering *l, struct lower_node *n);
+void lower_scale_add_backward(struct lowering *l, struct lower_node *n);
 
 /* ---- fusion across nodes (lower_fuse.c) ---- */
 

@@ -146,16 +146,18 @@ uint32_t lower_choose_input_channels(struct lowering *l)
 static void wish_epilogue(const struct lowering *l, const struct device_node *node, bool early,
 			  struct conv_problem *p)
 {
+	bool infers = lower_infers(l, node);
 	bool fused = l->options->fusion == DEVICE_FUSION_C ||
-		     (!l->training && l->options->fusion == DEVICE_FUSION_B);
+		     (infers && l->options->fusion == DEVICE_FUSION_B);
 
 	if (!fused)
 		return;
-	if (l->training && node->has_norm) {
-		p->epilogue = CONV_STATISTICS;
+	if (!infers && node->has_norm) {
+		p->epilogue = node->norm.fixed ? CONV_STORE : CONV_STATISTICS;
 	} else if (node->has_norm || node->bias) {
-		/* the gradient of GELU wants what came before it */
-		if ((l->training && node->activation == DEVICE_GELU) || (early && node->residual))
+		/* the gradient of GELU wants what came before it; a sigmoid has no plan */
+		if ((!infers && node->activation == DEVICE_GELU) ||
+		    node->activation == DEVICE_LOGISTIC || (early && node->residual))
 			return;
 		p->epilogue = CONV_BIAS;
 		p->activation = node->activation;
@@ -221,8 +223,10 @@ static struct cuda_tensor *evaluation_weights(struct lowering *l, struct lower_n
 struct cuda_tensor *lower_forward_weights(struct lowering *l, struct lower_node *n,
 					  uint32_t channels)
 {
-	return l->training ? lower_weights(l, n->node->weight, channels)
-			   : evaluation_weights(l, n, channels);
+	bool folds = lower_infers(l, n->node) && (!l->training || n->node->has_norm);
+
+	return folds ? evaluation_weights(l, n, channels)
+		     : lower_weights(l, n->node->weight, channels);
 }
 
 /*

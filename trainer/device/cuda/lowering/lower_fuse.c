@@ -88,11 +88,13 @@ bool lower_stays_virtual(struct lowering *l, struct lower_node *n)
 {
 	const struct device_node *reader;
 
-	if (!l->training || l->options->fusion == DEVICE_FUSION_NONE || !n->node->y->consumers)
+	if (lower_infers(l, n->node) || l->options->fusion == DEVICE_FUSION_NONE ||
+	    !n->node->y->consumers)
 		return false;
 	if (is_norm_with(n->node, DEVICE_IDENTITY)) {
 		reader = only_reader(l, n->node->y);
-		return reader && reader->residual == n->node->y && reader->has_norm;
+		return reader && reader->residual == n->node->y && reader->has_norm &&
+		       !lower_infers(l, reader);
 	}
 	return l->options->fusion == DEVICE_FUSION_C && is_norm_with(n->node, DEVICE_RELU) &&
 	       all_take(l, n);
@@ -104,7 +106,7 @@ bool lower_sums_in_next(struct lowering *l, struct lower_node *n)
 	struct lower_node *asked = NULL;
 	enum conv_prologue prologue;
 
-	if (!l->training || l->options->fusion != DEVICE_FUSION_C || !node->has_norm ||
+	if (lower_infers(l, node) || l->options->fusion != DEVICE_FUSION_C || !node->has_norm ||
 	    !node->residual || node->activation != DEVICE_RELU)
 		return false;
 	prologue = lower_value(l, node->residual)->y ? CONV_SCALE_BIAS_ADD_RELU

@@ -1,4 +1,8 @@
-/* Linear layers, forward and backward: matrix products. */
+/*
+ * Linear layers, forward and backward: matrix products of rows, one for each sample or position.
+ * Bias and residual are of the product, which adds them before it rounds. GELU is not: cuBLASLt's
+ * is the approximation by tanh, and device.h's is exact.
+ */
 #include "trainer/device/cuda/lowering/lower_conv.h"
 
 #include <errno.h>
@@ -40,6 +44,11 @@ static void matmul_of(const struct lowering *l, const struct device_node *node, 
 	p->element = p->result = l->options->element;
 }
 
+static uint32_t rows_of(const struct device_node *node)
+{
+	return node->y->shape.n * node->y->shape.h * node->y->shape.w;
+}
+
 void lower_linear_forward(struct lowering *l, struct lower_node *n)
 {
 	const struct device_node *node = n->node;
@@ -49,11 +58,13 @@ void lower_linear_forward(struct lowering *l, struct lower_node *n)
 	struct matmul_problem problem;
 	struct cuda_op *op;
 
-	matmul_of(l, node, node->x->shape.n, node->y->shape.c, inputs, &problem);
+	matmul_of(l, node, rows_of(node), node->y->shape.c, inputs, &problem);
 	problem.transposed_b = true;
 	problem.bias = node->bias;
-	n->complete = node->activation == DEVICE_IDENTITY;
-	if (n->complete && logits)
+	n->complete = node->activation == DEVICE_IDENTITY &&
+		      (!node->residual || l->options->fusion != DEVICE_FUSION_NONE);
+	problem.residual = n->complete && node->residual;
+	if (n->complete && logits && !node->residual)
 		problem.result = CUDA_F32;
 	if (n->complete)
 		y = lower_result(l, node, problem.result);
@@ -66,6 +77,8 @@ void lower_linear_forward(struct lowering *l, struct lower_node *n)
 	op->operands[CUDA_W] = w;
 	op->operands[CUDA_Y] = y;
 	op->operands[CUDA_CHANNEL_BIAS] = bias;
+	if (problem.residual)
+		op->operands[CUDA_RESIDUAL] = lower_value(l, node->residual)->y;
 }
 
 static void linear_weight_gradient(struct lowering *l, const struct device_node *node,
@@ -74,8 +87,7 @@ static void linear_weight_gradient(struct lowering *l, const struct device_node 
 	struct matmul_problem problem;
 	struct cuda_op *op;
 
-	matmul_of(l, node, node->y->shape.c, node->weight->spec.shape[1], node->x->shape.n,
-		  &problem);
+	matmul_of(l, node, node->y->shape.c, node->weight->spec.shape[1], rows_of(node), &problem);
 	problem.transposed_a = true;
 	problem.result = CUDA_F32;
 	op = matmul_op(l, node, &problem);
@@ -95,8 +107,7 @@ void lower_linear_backward(struct lowering *l, struct lower_node *n, struct cuda
 		linear_weight_gradient(l, node, dy);
 	if (!node->x->active)
 		return;
-	matmul_of(l, node, node->x->shape.n, node->weight->spec.shape[1], node->y->shape.c,
-		  &problem);
+	matmul_of(l, node, rows_of(node), node->weight->spec.shape[1], node->y->shape.c, &problem);
 	dx = lower_tensor(l, node, "data gradient", node->x->shape, l->options->element);
 	op = matmul_op(l, node, &problem);
 	op->operands[CUDA_DY] = dy;

@@ -47,19 +47,22 @@ static void batch_statistics(struct lowering *l, struct lower_node *n)
 	op->operands[CUDA_X] = n->raw;
 }
 
-/* Scale and bias from the batch, or in evaluation from the running statistics. */
+/* Scale and bias from the batch, or, in evaluation and where they are fixed, from the running ones.
+ */
 static void finalize(struct lowering *l, struct lower_node *n)
 {
-	if (l->training)
+	bool batch = l->training && !n->node->norm.fixed;
+
+	if (batch)
 		batch_statistics(l, n);
 	lower_vector(l, n, CUDA_SCALE, "scale");
 	lower_vector(l, n, CUDA_BIAS, "bias");
-	if (l->training) {
+	if (l->training && (batch || n->node->backward)) {
 		lower_vector(l, n, CUDA_MEAN, "mean");
 		lower_vector(l, n, CUDA_DEVIATION, "deviation");
 	}
 	n->finalize = l->program->op_count;
-	norm_op(l, l->training ? CUDA_OP_NORM_FINALIZE : CUDA_OP_NORM_RUNNING, n, DEVICE_IDENTITY);
+	norm_op(l, batch ? CUDA_OP_NORM_FINALIZE : CUDA_OP_NORM_RUNNING, n, DEVICE_IDENTITY);
 }
 
 void lower_prologue_vectors(struct lowering *l, struct lower_node *n)
@@ -167,7 +170,7 @@ static void apply_in_parts(struct lowering *l, struct lower_node *n)
 
 void lower_post_forward(struct lowering *l, struct lower_node *n)
 {
-	bool folded = !l->training &&
+	bool folded = lower_infers(l, n->node) &&
 		      n->has[CUDA_BIAS]; /* the convolution has the scale in its weights */
 
 	if (n->node->has_norm && !folded)

@@ -28,10 +28,11 @@ static const struct cuda_operation operations[CUDA_OP_KINDS] = {
 };
 
 /* Convolutions and matrix products share the roles of their operands, by direction. */
-static const struct cuda_operation forward = {"", X | W, Y, BESIDE | SUMS, .product = true};
-static const struct cuda_operation data = {"", DY | W, DX, BESIDE | SUMS | ABC | SUMS2 | ABC2,
-					   .product = true};
-static const struct cuda_operation weights = {"", DY, DW, BESIDE, .product = true};
+static const struct cuda_operation forward = {"",         X | W, Y, BESIDE | SUMS, .product = true,
+					      .passes = 1};
+static const struct cuda_operation data = {
+	"", DY | W, DX, BESIDE | SUMS | ABC | SUMS2 | ABC2, .product = true, .passes = 1};
+static const struct cuda_operation weights = {"", DY, DW, BESIDE, .product = true, .passes = 1};
 
 const char *cuda_op_name(enum cuda_op_kind kind)
 {
@@ -50,7 +51,8 @@ enum cuda_op_kind cuda_op_of(enum device_node_kind kind, bool backward)
 
 uint64_t cuda_op_roles(enum cuda_op_kind kind)
 {
-	return operations[kind].reads | operations[kind].writes | operations[kind].may_write;
+	return operations[kind].reads | operations[kind].may_read | operations[kind].writes |
+	       operations[kind].may_write;
 }
 
 const struct cuda_operation *cuda_op_operation(const struct cuda_op *op)

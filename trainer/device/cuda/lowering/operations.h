@@ -34,8 +34,11 @@ OPERATION(STATISTICS, norm, "statistics", X, SUMS, .sums = CUDA_BIT(CUDA_X))
  */
 OPERATION(NORM_FINALIZE, norm_finalize, "norm finalize", SUMS | GAMMA | BETA,
 	  BATCH | AFFINE | RUNNING, AFFINE16, .moves = RUNNING, .minor = true, .across_ranks = true)
-/* evaluation: RUNNING_MEAN, RUNNING_VAR, GAMMA, BETA -> SCALE, BIAS [, SCALE16, BIAS16] */
-OPERATION(NORM_RUNNING, norm, "norm running", RUNNING | GAMMA | BETA, AFFINE, AFFINE16,
+/*
+ * evaluation, and norms that are fixed: RUNNING_MEAN, RUNNING_VAR, GAMMA, BETA -> SCALE, BIAS [,
+ * SCALE16, BIAS16] [, MEAN, DEVIATION for the backward pass]
+ */
+OPERATION(NORM_RUNNING, norm, "norm running", RUNNING | GAMMA | BETA, AFFINE, AFFINE16 | BATCH,
 	  .minor = true, .constant = true)
 /*
  * evaluation: W (F master, value or EMA as the step says), GAMMA, BETA, RUNNING_MEAN,
@@ -61,7 +64,8 @@ OPERATION(NORM_REDUCE, norm, "norm reduce", DY | X | BATCH, SUMS, DZ, .sums = DY
 	  .elementwise = true)
 /*
  * SUM (sum dz), SQUARES (sum dz xhat), GAMMA, MEAN, DEVIATION -> gradients of GAMMA and BETA
- * (DGAMMA, DBETA, each absent when frozen), and [A, B, C of conv.h's CONV_RELU_NORM]. Follows
+ * (DGAMMA, DBETA, each absent when frozen), and [A, B, C of conv.h's CONV_RELU_NORM; of a fixed
+ * norm B and C are 0]. Follows
  * CONV_RELU_NORM too, whose own sums cannot be added to a gradient.
  */
 OPERATION(NORM_BACKWARD_FINALIZE, norm_backward_finalize, "norm backward finalize",
@@ -77,6 +81,40 @@ OPERATION(LAYER_NORM, norm, "layer norm", X | GAMMA | BETA, Y, BATCH,
 OPERATION(LAYER_NORM_BACKWARD, norm, "layer norm backward", DY | X | BATCH | GAMMA,
 	  0, DX | CUDA_BIT(CUDA_DGAMMA) | CUDA_BIT(CUDA_DBETA), .sums = DY,
 	  .backward_of = DEVICE_NODE_LAYER_NORM)
+/* X (qkv) -> Y; training: [LOG_SUM F [n][heads][h][w]] of a query's exponentials */
+OPERATION(ATTENTION, attention, "attention", X, Y, CUDA_BIT(CUDA_LOG_SUM), .passes = 1,
+	  .forward_of = DEVICE_NODE_ATTENTION)
+OPERATION(ATTENTION_BACKWARD, attention, "attention backward",
+	  DY | X | Y | CUDA_BIT(CUDA_LOG_SUM), DX, .passes = 2,
+	  .backward_of = DEVICE_NODE_ATTENTION)
+/* X, POSITIONS F [, CLASS_TOKEN F] -> Y: device_tokens() */
+OPERATION(TOKENS, tokens, "tokens", X | CUDA_BIT(CUDA_POSITIONS), Y, .may_read = CUDA_BIT(CUDA_CLASS_TOKEN),
+	  .forward_of = DEVICE_NODE_TOKENS)
+/*
+ * POSITIONS -> Y F: at the size of the node's x (positions.h), which TOKENS then takes; and back
+ * from DY F, the gradient of that, to DPOSITIONS
+ */
+OPERATION(RESIZE_POSITIONS, resize_positions, "resize positions", CUDA_BIT(CUDA_POSITIONS), Y,
+	  .constant = true)
+OPERATION(RESIZE_POSITIONS_BACKWARD, resize_positions, "resize positions backward", DY,
+	  CUDA_BIT(CUDA_DPOSITIONS))
+/* -> [DX], and the gradients of positions and class token, each absent when frozen */
+OPERATION(TOKENS_BACKWARD, tokens, "tokens backward", DY, 0,
+	  DX | CUDA_BIT(CUDA_DPOSITIONS) | CUDA_BIT(CUDA_DCLASS_TOKEN),
+	  .backward_of = DEVICE_NODE_TOKENS)
+/* the node's position of X -> Y; backward all of DX, which is 0 elsewhere */
+OPERATION(TAKE, tokens, "take", X, Y, .forward_of = DEVICE_NODE_TAKE)
+OPERATION(TAKE_BACKWARD, tokens, "take backward", DY, DX, .backward_of = DEVICE_NODE_TAKE)
+/*
+ * Y = act([RESIDUAL +] s X), s the product of [GAMMA], [GATE E [n][1][1][K]] and, in training, the
+ * node's draws
+ */
+OPERATION(SCALE_ADD, scale_add, "scale add", X, Y)
+/*
+ * DY [+ DY2], Y of a ReLU -> [DZ: the residual's gradient], [DX]; with X: [DGATE], [DGAMMA]
+ */
+OPERATION(SCALE_ADD_BACKWARD, scale_add_backward, "scale add backward", DY,
+	  0, DX | DZ | CUDA_BIT(CUDA_DGATE) | CUDA_BIT(CUDA_DGAMMA))
 /* Y = X + RESIDUAL, both E; also of gradients with several consumers */
 OPERATION(ADD, add, "add", X | CUDA_BIT(CUDA_RESIDUAL), Y, .elementwise = true)
 /* DY [rows][K] -> DBIAS, added or stored */
@@ -114,7 +152,7 @@ OPERATION(GLOBAL_MAX, global, "global max", X, Y, INDEX, .forward_of = DEVICE_NO
 /* [INDEX u32 [n][c]: position] */
 OPERATION(GLOBAL_MAX_BACKWARD, global, "global max backward", DY | INDEX, DX,
 	  .backward_of = DEVICE_NODE_GLOBAL_MAX_POOL)
-/* linear layers: X, W, [CHANNEL_BIAS] -> Y; DY, W -> DX; DY, X -> DW as of CONV */
+/* linear layers: X, W, [CHANNEL_BIAS], [RESIDUAL] -> Y; DY, W -> DX; DY, X -> DW as of CONV */
 OPERATION(MATMUL, matmul, "matmul", .product = true)
 /*
  * X: logits F (of a linear layer) or E -> results of the step; training: [DX E], scaled by loss

@@ -86,11 +86,14 @@ REFUSE(feed, graph->device, struct device_graph *graph, const struct device_batc
 REFUSE(fed, graph->device, struct device_graph *graph, uint64_t ticket, bool wait)
 REFUSE(step, graph->device, struct device_graph *graph, const struct device_hyper *hyper,
        uint64_t *ret_step)
+REFUSE(forward, graph->device, struct device_graph *graph, bool moves_statistics,
+       uint64_t *ret_step)
 REFUSE(evaluate, graph->device, struct device_graph *graph, enum device_slot weights,
        uint64_t *ret_step)
 REFUSE(results, graph->device, struct device_graph *graph, uint64_t step, bool wait,
        struct device_results *ret_results)
 REFUSE(logits, graph->device, struct device_graph *graph, float *ret_logits)
+REFUSE(losses, graph->device, struct device_graph *graph, float *ret_losses)
 REFUSE(value_read, graph->device, struct device_graph *graph, const struct device_value *value,
        enum device_slot slot, float *ret_values)
 REFUSE(value_write, graph->device, struct device_graph *graph, const struct device_value *value,
@@ -113,9 +116,11 @@ static const struct device_ops planner_ops = {
 	.feed = planner_feed,
 	.fed = planner_fed,
 	.step = planner_step,
+	.forward = planner_forward,
 	.evaluate = planner_evaluate,
 	.results = planner_results,
 	.logits = planner_logits,
+	.losses = planner_losses,
 	.value_read = planner_value_read,
 	.value_write = planner_value_write,
 };

@@ -119,6 +119,7 @@ static struct device_shape param_shape(const struct device_param *param, uint32_
 	case DEVICE_CONV_WEIGHT:
 		return (struct device_shape){shape[0], shape[1], shape[2], channels};
 	case DEVICE_LINEAR_WEIGHT:
+	case DEVICE_EMBEDDING:
 		return (struct device_shape){shape[0], 1, 1, channels};
 	case DEVICE_VECTOR:
 	case DEVICE_BUFFER:
@@ -131,9 +132,17 @@ static uint32_t param_channels(const struct device_param *param)
 {
 	const uint32_t *shape = param->spec.shape;
 
-	return param->spec.kind == DEVICE_CONV_WEIGHT     ? shape[3]
-	       : param->spec.kind == DEVICE_LINEAR_WEIGHT ? shape[1]
-							  : shape[0];
+	switch (param->spec.kind) {
+	case DEVICE_CONV_WEIGHT:
+		return shape[3];
+	case DEVICE_LINEAR_WEIGHT:
+	case DEVICE_EMBEDDING:
+		return shape[1];
+	case DEVICE_VECTOR:
+	case DEVICE_BUFFER:
+		break;
+	}
+	return shape[0];
 }
 
 static struct cuda_tensor *param_tensor(struct lowering *l, struct device_param *param,
@@ -201,6 +210,8 @@ struct cuda_tensor *lower_operand(struct lowering *l, const struct lower_node *n
 		[CUDA_BETA] = n->node->beta,
 		[CUDA_RUNNING_MEAN] = n->node->running_mean,
 		[CUDA_RUNNING_VAR] = n->node->running_var,
+		[CUDA_POSITIONS] = n->node->positions,
+		[CUDA_CLASS_TOKEN] = n->node->class_token,
 	};
 
 	return params[role] ? lower_param(l, params[role], DEVICE_VALUE) : n->has[role];
@@ -303,7 +314,7 @@ static void finish_op(struct cuda_program *program, uint32_t at)
 		}
 	}
 	op->bytes = op_bytes(op);
-	op->flops = cuda_op_operation(op)->product ? device_node_flops(op->node) : 0;
+	op->flops = cuda_op_operation(op)->passes * device_node_flops(op->node);
 }
 
 static void finish_ops(struct cuda_program *program)

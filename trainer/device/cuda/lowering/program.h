@@ -35,6 +35,7 @@ enum cuda_role {
 	CUDA_DY,
 	CUDA_DY2,
 	CUDA_RESIDUAL,
+	CUDA_GATE,
 	CUDA_PRESCALE,
 	CUDA_PREBIAS,
 	CUDA_PRESCALE2,
@@ -49,6 +50,8 @@ enum cuda_role {
 	CUDA_DEVIATION2,
 	CUDA_GAMMA2,
 	CUDA_BETA2,
+	CUDA_POSITIONS,
+	CUDA_CLASS_TOKEN,
 	/* read or written, as the kind says */
 	CUDA_Y,
 	CUDA_SCALE,
@@ -64,6 +67,7 @@ enum cuda_role {
 	CUDA_RUNNING_MEAN,
 	CUDA_RUNNING_VAR,
 	CUDA_INDEX,
+	CUDA_LOG_SUM,
 	CUDA_A,
 	CUDA_B,
 	CUDA_C,
@@ -75,6 +79,9 @@ enum cuda_role {
 	CUDA_DGAMMA,
 	CUDA_DBETA,
 	CUDA_DBIAS,
+	CUDA_DPOSITIONS,
+	CUDA_DCLASS_TOKEN,
+	CUDA_DGATE,
 	CUDA_W16,
 	CUDA_WORKSPACE,
 	CUDA_SUM2,
@@ -101,12 +108,12 @@ struct cuda_operation {
 	const char *name;
 	/* bits of roles. Read, written: never absent, but for parts of fused convolutions */
 	uint64_t reads, writes;
-	uint64_t may_write;
-	uint64_t moves;   /* of these: read too, and updated in place */
-	uint64_t sums;    /* the operand whose columns its kernel sums, in a workspace */
-	bool elementwise; /* its tensors are of one size */
-	/* a convolution or matrix product, with a plan of a library: the FLOPs of its node */
-	bool product;
+	uint64_t may_write, may_read;
+	uint64_t moves;    /* of these: read too, and updated in place */
+	uint64_t sums;     /* the operand whose columns its kernel sums, in a workspace */
+	bool elementwise;  /* its tensors are of one size */
+	bool product;      /* a convolution or matrix product, with a plan of a library */
+	unsigned passes;   /* FLOPs, as multiples of the node's: device_node_flops() */
 	bool across_ranks; /* of a synchronized norm: takes SUM and SQUARES of all ranks */
 	bool minor;        /* works on vectors or on a parameter's gradient: no word in --plan */
 	/*

@@ -65,8 +65,11 @@ void roofline_store(const struct device_params *params, enum cuda_element elemen
 {
 	const struct device_optimizer_spec *optimizer = &params->optimizer;
 	uint64_t states = params->has_optimizer ? device_params_optimizer(params)->states : 0;
+	uint64_t slots = 0;
 
 	memset(ret_store, 0, sizeof(*ret_store));
+	for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++)
+		slots += device_params_have(params, slot);
 	for (size_t i = 0; i < params->count; i++) {
 		const struct device_param *param = params->items[i];
 		/* every tensor starts on a cache line */
@@ -76,8 +79,7 @@ void roofline_store(const struct device_params *params, enum cuda_element elemen
 						      param->spec.kind == DEVICE_LINEAR_WEIGHT);
 		uint64_t copy = copied ? param->elements * cuda_element_size(element) : 0;
 
-		ret_store->slot_bytes +=
-			bytes * (1 + (params->has_optimizer ? 1 + states + optimizer->ema : 0));
+		ret_store->slot_bytes += bytes * slots;
 		ret_store->copy_bytes += copy;
 		if (!params->has_optimizer || param->spec.frozen)
 			continue;

@@ -231,7 +231,7 @@ int cuda_ranks_sum_norm(struct cuda_graph *graph, const struct cuda_op *op)
 int cuda_ranks_begin(struct cuda_graph *graph)
 {
 	struct loss_totals *totals = graph->ranks.totals;
-	struct loss_softmax arguments;
+	struct loss_arguments arguments;
 	int r;
 
 	graph->ranks.started = 0;
@@ -241,7 +241,7 @@ int cuda_ranks_begin(struct cuda_graph *graph)
 	r = loss_count(&graph->device->kernels, &arguments);
 	if (r < 0)
 		return cuda_check(graph->device, r, "counting labels");
-	return ranks_start_sum(graph->device, &(struct collective_range){&totals->samples, 1}, 1,
+	return ranks_start_sum(graph->device, &(struct collective_range){&totals->samples, 2}, 1,
 			       COMM_DOUBLE);
 }
 
@@ -282,7 +282,7 @@ int cuda_ranks_after(struct cuda_graph *graph, uint32_t index)
 
 int cuda_ranks_end(struct cuda_graph *graph)
 {
-	struct loss_softmax arguments;
+	struct loss_arguments arguments;
 	int r;
 
 	/* a captured stream must not wait for another that has nothing of the capture */

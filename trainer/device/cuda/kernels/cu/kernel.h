@@ -247,6 +247,49 @@ DEVICE uint32_t kernel_greater_bf16x2(uint32_t a, uint32_t b)
 	return __hgt2_mask(kernel_bf16x2(a), kernel_bf16x2(b));
 }
 
+/*
+ * Matrices of 8 x 8 elements of 16 bits from shared memory, whose rows are 16 aligned bytes: the
+ * warp's lanes each name a row, eight after eight of one matrix, and get of each two elements of
+ * row lane / 4 side by side, or, turned, of column lane / 4 below each other.
+ */
+DEVICE void kernel_load_matrices(uint32_t to[4], const struct kernel_pack *row)
+{
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+		     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+		     : "r"((uint32_t)__cvta_generic_to_shared(row))
+		     : "memory");
+}
+
+DEVICE void kernel_load_turned(uint32_t to[4], const struct kernel_pack *row)
+{
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+		     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+		     : "r"((uint32_t)__cvta_generic_to_shared(row))
+		     : "memory");
+}
+
+/*
+ * sum [16][8] += left [16][16] right [16][8], over a warp. A lane has of left the four matrices
+ * that kernel_load_matrices() reads of rows 0 and 8, then columns 8; of right two, of its columns,
+ * of rows 0 and 8; of sum two neighbours of row lane / 4, then of the row 8 below.
+ */
+DEVICE void kernel_multiply(float sum[4], const uint32_t left[4], const uint32_t right[2],
+			    uint32_t element)
+{
+	if (element == CUDA_F16)
+		asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+		    "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+		    : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+		    : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]),
+		      "r"(right[1]));
+	else
+		asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+		    "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+		    : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+		    : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]),
+		      "r"(right[1]));
+}
+
 #endif
 
 DEVICE float kernel_from_bf16(uint16_t bits)
@@ -262,6 +305,13 @@ DEVICE float kernel_load(const void *from, uint64_t at, uint32_t element)
 	if (element == CUDA_F16)
 		return kernel_from_f16(((const uint16_t *)from)[at]);
 	return kernel_from_bf16(((const uint16_t *)from)[at]);
+}
+
+/* The lower half of a word as fp32. */
+DEVICE float kernel_low(uint32_t word, uint32_t element)
+{
+	return element == CUDA_F16 ? kernel_from_f16((uint16_t)word)
+				   : kernel_from_bf16((uint16_t)word);
 }
 
 DEVICE void kernel_store(void *to, uint64_t at, uint32_t element, float value)

@@ -143,10 +143,13 @@ DEVICE void NAME(store_bytes)(uint8_t *to, uint64_t at, const uint32_t *v)
 #endif
 }
 
-/* gelu: that it is one; otherwise a ReLU or identity. A NaN passes. */
-DEVICE void NAME(activate)(float *z, enum device_activation activation, bool gelu)
+/* curved: a GELU or a sigmoid; otherwise a ReLU or identity. A NaN passes. */
+DEVICE void NAME(activate)(float *z, enum device_activation activation, bool curved)
 {
-	if (gelu) {
+	if (curved && activation == DEVICE_LOGISTIC) {
+		EACH(i, LANES)
+			z[i] = slope_sigmoid(z[i]);
+	} else if (curved) {
 		EACH(i, LANES)
 			z[i] = slope_gelu(z[i]);
 	} else if (activation == DEVICE_RELU) {
@@ -156,9 +159,12 @@ DEVICE void NAME(activate)(float *z, enum device_activation activation, bool gel
 }
 
 /* g *= activation'(z). What is not finite does not pass a ReLU that is shut. */
-DEVICE void NAME(through)(float *g, const float *z, enum device_activation activation, bool gelu)
+DEVICE void NAME(through)(float *g, const float *z, enum device_activation activation, bool curved)
 {
-	if (gelu) {
+	if (curved && activation == DEVICE_LOGISTIC) {
+		EACH(i, LANES)
+			g[i] *= slope_of_sigmoid(z[i]);
+	} else if (curved) {
 		EACH(i, LANES)
 			g[i] *= slope_of_gelu(z[i]);
 	} else if (activation == DEVICE_RELU) {

@@ -55,6 +55,10 @@ KERNEL(running, struct norm_arguments, a)
 		return;
 	scale = a.gamma[c] / sqrtf(a.running_var[c] + a.epsilon);
 	store_affine(&a, c, scale, a.beta[c] - a.running_mean[c] * scale);
+	if (!a.mean)
+		return;
+	a.mean[c] = a.running_mean[c];
+	a.deviation[c] = 1 / sqrtf(a.running_var[c] + a.epsilon);
 }
 
 KERNEL(backward_finalize, struct norm_arguments, k)
@@ -73,8 +77,8 @@ KERNEL(backward_finalize, struct norm_arguments, k)
 	a = (double)k.gamma[c] * (double)k.deviation[c];
 	b = -a * (double)k.deviation[c] * (double)k.products[c] / rows;
 	k.a[c] = (float)a;
-	k.b[c] = (float)b;
-	k.c[c] = (float)(-a * (double)k.sum[c] / rows - b * (double)k.mean[c]);
+	k.b[c] = k.fixed ? 0 : (float)b;
+	k.c[c] = k.fixed ? 0 : (float)(-a * (double)k.sum[c] / rows - b * (double)k.mean[c]);
 }
 
 NORM_KERNELS(INSTANCES)

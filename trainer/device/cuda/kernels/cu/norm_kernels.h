@@ -26,8 +26,10 @@ KERNEL_RESIDENT(NORM_STATISTICS_RESIDENT, NAME(norm_statistics), struct norm_arg
 	NAME(leave_sums)(&a.columns, &here, sum, squares, true, a.partial);
 }
 
-/* gelu: known to the compiler, since a GELU takes registers that nothing else needs. */
-DEVICE void NAME(norm_apply_rows)(const struct norm_arguments *a, bool gelu)
+/*
+ * curved: known to the compiler, since a GELU or a sigmoid takes registers that nothing else needs.
+ */
+DEVICE void NAME(norm_apply_rows)(const struct norm_arguments *a, bool curved)
 {
 	const struct NAME(place) here = NAME(place_from_end)(&a->columns);
 	float scale[LANES], bias[LANES], scale2[LANES], bias2[LANES];
@@ -57,7 +59,7 @@ DEVICE void NAME(norm_apply_rows)(const struct norm_arguments *a, bool gelu)
 				EACH(i, LANES)
 					z[i] += scale2[i] * residual[i];
 			}
-			NAME(activate)(z, a->activation, gelu);
+			NAME(activate)(z, a->activation, curved);
 			NAME(store)(a->y, at + u * here.step, z);
 		}
 	}
@@ -68,7 +70,7 @@ KERNEL_RESIDENT(3, NAME(norm_apply), struct norm_arguments, a)
 	NAME(norm_apply_rows)(&a, false);
 }
 
-KERNEL(NAME(norm_apply_gelu), struct norm_arguments, a)
+KERNEL(NAME(norm_apply_curved), struct norm_arguments, a)
 {
 	NAME(norm_apply_rows)(&a, true);
 }
@@ -78,7 +80,7 @@ KERNEL(NAME(norm_apply_gelu), struct norm_arguments, a)
  * for more rows at once.
  */
 struct NAME(backward_kind) {
-	bool gelu;
+	bool curved;
 	bool lean; /* dy and at most x are read, nothing but sums is written */
 };
 
@@ -95,12 +97,12 @@ struct NAME(affine) {
 
 DEVICE bool NAME(backward_from_y)(const struct norm_arguments *a, struct NAME(backward_kind) kind)
 {
-	return !kind.lean && !kind.gelu && a->activation == DEVICE_RELU && a->y;
+	return !kind.lean && !kind.curved && a->activation == DEVICE_RELU && a->y;
 }
 
 DEVICE bool NAME(backward_from_x)(const struct norm_arguments *a, struct NAME(backward_kind) kind)
 {
-	return kind.gelu || (a->activation == DEVICE_RELU && !NAME(backward_from_y)(a, kind));
+	return kind.curved || (a->activation == DEVICE_RELU && !NAME(backward_from_y)(a, kind));
 }
 
 DEVICE void NAME(backward_load)(struct NAME(backward_rows) * rows, int u,
@@ -147,13 +149,13 @@ DEVICE void NAME(backward_row)(float *dz, float *x, const struct NAME(backward_r
 			EACH(i, LANES)
 				z[i] += affine->scale2[i] * v[i];
 		}
-		NAME(through)(dz, z, a->activation, kind.gelu);
+		NAME(through)(dz, z, a->activation, kind.curved);
 	}
 }
 
-DEVICE void NAME(norm_backward_rows)(const struct norm_arguments *a, bool gelu, bool lean)
+DEVICE void NAME(norm_backward_rows)(const struct norm_arguments *a, bool curved, bool lean)
 {
-	const struct NAME(backward_kind) kind = {gelu, lean};
+	const struct NAME(backward_kind) kind = {curved, lean};
 	const struct NAME(place) here = NAME(place)(&a->columns);
 	const uint32_t at_once = lean ? COLUMNS_UNROLL : COLUMNS_UNROLL / 2;
 	struct NAME(affine) affine;
@@ -202,17 +204,17 @@ KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward_lean), struct norm_ar
 	NAME(norm_backward_rows)(&a, false, true);
 }
 
-KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward_gelu), struct norm_arguments, a)
+KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward_curved), struct norm_arguments, a)
 {
 	NAME(norm_backward_rows)(&a, true, false);
 }
 
-KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward_gelu_lean), struct norm_arguments, a)
+KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward_curved_lean), struct norm_arguments, a)
 {
 	NAME(norm_backward_rows)(&a, true, true);
 }
 
-DEVICE void NAME(norm_backward_apply_rows)(const struct norm_arguments *k, bool gelu)
+DEVICE void NAME(norm_backward_apply_rows)(const struct norm_arguments *k, bool curved)
 {
 	const struct NAME(place) here = NAME(place_from_end)(&k->columns);
 	float scale[LANES], bias[LANES], a[LANES], b[LANES], c[LANES];
@@ -238,7 +240,7 @@ DEVICE void NAME(norm_backward_apply_rows)(const struct norm_arguments *k, bool 
 			if (k->scale) {
 				EACH(i, LANES)
 					z[i] = scale[i] * x[i] + bias[i];
-				NAME(through)(dz, z, k->activation, gelu);
+				NAME(through)(dz, z, k->activation, curved);
 			}
 			EACH(i, LANES)
 				dz[i] = a[i] * dz[i] + (b[i] * x[i] + c[i]);
@@ -252,7 +254,7 @@ KERNEL(NAME(norm_backward_apply), struct norm_arguments, k)
 	NAME(norm_backward_apply_rows)(&k, false);
 }
 
-KERNEL(NAME(norm_backward_apply_gelu), struct norm_arguments, k)
+KERNEL(NAME(norm_backward_apply_curved), struct norm_arguments, k)
 {
 	NAME(norm_backward_apply_rows)(&k, true);
 }

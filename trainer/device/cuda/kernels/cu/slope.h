@@ -54,4 +54,16 @@ DEVICE float slope_of_gelu(float z)
 	return 0.5f + copysignf(0.5f + normal.e * (0.46971864f * normal.r - normal.tail), z);
 }
 
+DEVICE float slope_sigmoid(float z)
+{
+	return kernel_reciprocal(1 + kernel_exp2(-1.44269504f * z));
+}
+
+DEVICE float slope_of_sigmoid(float z)
+{
+	float s = slope_sigmoid(z);
+
+	return s * (1 - s);
+}
+
 #endif

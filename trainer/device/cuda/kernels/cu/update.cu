@@ -99,6 +99,11 @@ DEVICE void decide_update(const struct update *a, double sum)
 	a->results->updated = finite;
 	a->results->skipped = !finite;
 	a->decision->made = finite;
+	if (hyper->perturb > 0) {
+		a->results->updated = a->results->skipped = false;
+		a->decision->gradient_scale = perturb_scale(hyper, scale, norm);
+		return;
+	}
 	if (!finite) {
 		state->skipped++;
 		back_off(state, &a->scaling);
@@ -195,7 +200,8 @@ KERNEL(measure, struct update, a)
 {
 	const struct update_chunk chunk = a.chunks[kernel_block_x()];
 	const struct update_rates rates =
-		update_rates_of(&a.step->hyper, &a.optimizer, a.decision, chunk.group);
+		update_rates_of(&a.step->hyper, &a.optimizer, a.decision, chunk.group,
+				chunk.lr_factor, chunk.start);
 	double squares[UPDATE_NORMS] = {0, 0};
 
 	if (!a.decision->made || !chunk.trained || !chunk.row)
@@ -275,7 +281,8 @@ DEVICE struct chunk_rates rates_of(const struct update *a, const struct update_c
 	const struct device_hyper *hyper = &a->step->hyper;
 	struct chunk_rates r;
 
-	r.rates = update_rates_of(hyper, &a->optimizer, a->decision, chunk->group);
+	r.rates = update_rates_of(hyper, &a->optimizer, a->decision, chunk->group, chunk->lr_factor,
+				  chunk->start);
 	r.rates.ratio = ratio_of(a, chunk, &r.rates);
 	r.optimizer = a->optimizer.kind;
 	r.ema_decay = a->decision->ema_decay;
@@ -459,9 +466,94 @@ KERNEL_RESIDENT(3, apply, struct update, a)
 		update_single(&a, &chunk, &r, at);
 }
 
+/* ---- perturbation ---- */
+
+DEVICE void move_value(const struct update *a, const struct update_chunk *chunk, uint32_t at,
+		       float value)
+{
+	a->slots[DEVICE_VALUE][chunk->offset + at] = value;
+	if (chunk->copy)
+		store_copy(a, chunk, chunk->first + at, value);
+}
+
+KERNEL(perturb, struct update, a)
+{
+	const struct update_chunk chunk = a.chunks[kernel_block_x()];
+	const float *gradient = a.slots[DEVICE_GRAD] + chunk.offset;
+
+	if (!chunk.trained)
+		return;
+	for (uint32_t at = kernel_thread(); at < chunk.count; at += KERNEL_THREADS) {
+		float w = a.slots[DEVICE_VALUE][chunk.offset + at];
+
+		a.slots[DEVICE_SAVED][chunk.offset + at] = w;
+		if (a.decision->made)
+			move_value(&a, &chunk, at,
+				   perturb_element(w, gradient[at], a.decision->gradient_scale));
+	}
+}
+
+KERNEL(restore, struct update, a)
+{
+	const struct update_chunk chunk = a.chunks[kernel_block_x()];
+
+	if (!chunk.trained)
+		return;
+	for (uint32_t at = kernel_thread(); at < chunk.count; at += KERNEL_THREADS)
+		move_value(&a, &chunk, at, a.slots[DEVICE_SAVED][chunk.offset + at]);
+}
+
+/* ---- averages ---- */
+
+struct average_rule {
+	float share;
+	bool buffers, returns;
+};
+
+DEVICE struct average_rule average_rule_of(const struct update *a)
+{
+	struct average_rule rule = {0, false, false};
+
+	switch (a->average) {
+#define RULE(constant, name, prefix, has_buffers, goes_on)                                         \
+	case DEVICE_##constant:                                                                    \
+		rule.share = a->step->hyper.name;                                                  \
+		rule.buffers = has_buffers;                                                        \
+		rule.returns = goes_on;                                                            \
+		break;
+		DEVICE_AVERAGES(RULE)
+#undef RULE
+	default:
+		break;
+	}
+	return rule;
+}
+
+KERNEL(average, struct update, a)
+{
+	const struct update_chunk chunk = a.chunks[kernel_block_x()];
+	const struct average_rule rule = average_rule_of(&a);
+	float *average = a.slots[a.average] + chunk.offset;
+
+	if (rule.share == 0 || (!chunk.trained && !rule.buffers))
+		return;
+	for (uint32_t at = kernel_thread(); at < chunk.count; at += KERNEL_THREADS) {
+		float w = a.slots[DEVICE_VALUE][chunk.offset + at];
+
+		if (rule.share != 1)
+			w = (1 - rule.share) * average[at] + (1 - (1 - rule.share)) * w;
+		average[at] = w;
+		if (rule.returns && chunk.trained)
+			move_value(&a, &chunk, at, w);
+	}
+}
+
 KERNEL_TABLE update_squares_kernel = KERNEL_ENTRY(squares);
 KERNEL_TABLE update_decide_kernel = KERNEL_ENTRY(decide);
 KERNEL_TABLE update_condition_kernel = KERNEL_ENTRY(condition);
 KERNEL_TABLE update_measure_kernel = KERNEL_ENTRY(measure);
 KERNEL_TABLE update_total_kernel = KERNEL_ENTRY(total);
 KERNEL_TABLE update_apply_kernel = KERNEL_ENTRY(apply);
+KERNEL_TABLE update_perturb_kernel = KERNEL_ENTRY(perturb);
+KERNEL_TABLE update_restore_kernel = KERNEL_ENTRY(restore);
+KERNEL_TABLE update_average_kernel = KERNEL_ENTRY(average);

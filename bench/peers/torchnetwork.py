@@ -1,7 +1,8 @@
-"""PyTorch trains a ResNet of torchvision's: on one batch of random images that stays on the device, or fed with the JPEG files of a folder.
+"""PyTorch trains a network, torchvision's, timm's or airbench's: on one batch of random images that stays on the device, or fed with the JPEG files of a folder.
 
-Automatic mixed precision, channels last, cuDNN's autotuner, fused SGD; fp16 with a gradient scaler, which with fused SGD never waits for the
-device. mode: eager, or what torch.compile is given. A step's end is awaited two steps later, as device_bench does it.
+Automatic mixed precision, channels last unless channels_last is false, cuDNN's autotuner, fused SGD; fp16 with a gradient scaler, which with fused
+SGD never waits for the device. net: a name of torchvision's, or a key of TIMM, or speednet. mode: eager, or what torch.compile is given. threads: of
+a CPU. A step's end is awaited two steps later, as device_bench does it.
 
 With memory, bytes, it takes no more of the GPU's.
 
@@ -26,12 +27,38 @@ config = peer.config()
 device = torch.device(config.get("device", "cuda"))
 precision, mode = config["precision"], config["mode"]
 side, batch = config["side"], config["batch"]
+memory_format = torch.channels_last if config.get("channels_last", True) else torch.contiguous_format
 element = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[precision]
 
 
+# The trainer's names, with keys of its recipes, and timm's with what is given to it; blur stands for its layer.
+TIMM = {
+    "vit_tiny_patch16": ("vit_tiny_patch16_224", {}),
+    "vit_small_patch16": ("vit_small_patch16_224", {}),
+    "vit_base_patch16": ("vit_base_patch16_224", {}),
+    "convnext_tiny": ("convnext_tiny", {}),
+    "resnet18 model.blur=all": ("resnet18", {"blur": True}),
+    "resnet50 model.blur=all model.squeeze_excite=yes": ("resnet50", {"blur": True, "block_args": {"attn_layer": "se"}}),
+}
+
+
 def make_model():
-    model = getattr(torchvision.models, config["net"])().to(device, memory_format=torch.channels_last)
-    return model.train()
+    net = config["net"]
+    if net == "speednet":
+        import torchspeednet
+
+        return torchspeednet.make_network(device, torch.float32).train()
+    if net in TIMM:
+        import timm
+
+        name, arguments = TIMM[net]
+        if "blur" in arguments:
+            arguments = {**arguments, "aa_layer": timm.layers.BlurPool2d}
+            del arguments["blur"]
+        model = timm.create_model(name, **arguments)
+    else:
+        model = getattr(torchvision.models, net)()
+    return model.to(device, memory_format=memory_format).train()
 
 
 def make_step():
@@ -42,7 +69,7 @@ def make_step():
     torch.backends.cudnn.allow_tf32 = True
     model = make_model()
     optimizer = torch.optim.SGD(
-        model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=5e-5, fused=device.type == "cuda" or None
+        model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=5e-5, fused=True
     )
     # Fused SGD would make them without a value, and keep that if the first step is left out because a gradient overflows.
     for parameter in model.parameters():
@@ -80,8 +107,8 @@ class Still:
     waited = 0.0
 
     def __init__(self):
-        self.images = torch.randn(batch, 3, side, side, device=device, dtype=element).contiguous(memory_format=torch.channels_last)
-        self.labels = torch.randint(0, 1000, (batch,), device=device)
+        self.images = torch.randn(batch, 3, side, side, device=device, dtype=element).contiguous(memory_format=memory_format)
+        self.labels = torch.randint(0, 10 if config["net"] == "speednet" else 1000, (batch,), device=device)
 
     def take(self):
         return self.images, self.labels
@@ -159,6 +186,8 @@ def main():
     begin = time.monotonic()
     if "memory" in config:
         torch.cuda.set_per_process_memory_fraction(min(1.0, config["memory"] / torch.cuda.get_device_properties(device).total_memory))
+    if "threads" in config:
+        torch.set_num_threads(config["threads"])
     step, last = make_step()
     source = Fed() if "data" in config else Still()
     done = batches(source, step)
@@ -169,7 +198,7 @@ def main():
     if not math.isfinite(loss):
         sys.exit(f"the loss is {loss} after {WARM} steps: what follows would be no training")
     settings = (
-        f"torchvision's {config['net']}, AMP {precision}, channels last, fused SGD, "
+        f"{config['net']}, AMP {precision}, channels {'last' if memory_format == torch.channels_last else 'first'}, fused SGD, "
         + ("eager" if mode == "eager" else f"torch.compile(mode={mode!r})")
         + f"; ready after {time.monotonic() - begin:.0f} s, loss {loss:.3f}"
     )

@@ -1,135 +1,12 @@
-/* Input and loss against their definitions in double precision. */
+/* The loss against its definition in double precision. */
 #include "tests/unit/trainer/kernels/cuda_kernels_test.h"
 
-#include "trainer/device/cuda/kernels/ends.h"
+#include "trainer/device/cuda/kernels/loss.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const float means[4] = {123.5f, 0, 17.25f, 99}, deviations[4] = {58.5f, 1, 64, 0.5f};
-
-struct input_case {
-	uint32_t n, h, w, channels, padded;
-	enum device_element batch;
-	uint32_t batch_channels, count;
-	bool flip;
-};
-
-static const struct input_case input_cases[] = {
-	/* whole groups of pixels, from 3 and 4 bytes */
-	{2, 3, 8, 3, 4, DEVICE_ELEMENT_U8, 3, 2, false},
-	{3, 2, 12, 3, 4, DEVICE_ELEMENT_U8, 3, 3, true},
-	{3, 2, 4, 3, 4, DEVICE_ELEMENT_U8, 4, 2, false},
-	{2, 5, 8, 4, 4, DEVICE_ELEMENT_U8, 4, 2, true},
-	{2, 5, 8, 1, 4, DEVICE_ELEMENT_U8, 3, 1, true},
-	/* pixel by pixel */
-	{2, 3, 7, 3, 4, DEVICE_ELEMENT_U8, 3, 2, true},
-	{2, 3, 5, 3, 4, DEVICE_ELEMENT_U8, 4, 1, false},
-	{1, 2, 8, 3, 3, DEVICE_ELEMENT_U8, 3, 1, false},
-	{2, 2, 3, 1, 1, DEVICE_ELEMENT_U8, 1, 2, true},
-	{2, 4, 4, 3, 8, DEVICE_ELEMENT_U8, 3, 2, false},
-	{2, 3, 8, 3, 4, DEVICE_ELEMENT_F16, 3, 2, false},
-	{2, 3, 8, 3, 4, DEVICE_ELEMENT_BF16, 4, 2, true},
-	{3, 3, 5, 16, 16, DEVICE_ELEMENT_F32, 16, 2, true},
-};
-
-static const enum cuda_element of_batch[] = {[DEVICE_ELEMENT_F16] = CUDA_F16,
-					     [DEVICE_ELEMENT_BF16] = CUDA_BF16,
-					     [DEVICE_ELEMENT_F32] = CUDA_F32};
-
-/* The batch in the GPU's memory; *ret_values as numbers. */
-static struct array make_batch(const struct input_case *k, double **ret_values)
-{
-	uint64_t count = (uint64_t)k->count * k->h * k->w * k->batch_channels;
-	double *values = kernels_zeros(count * sizeof(*values));
-	uint8_t *bytes = kernels_zeros(count);
-	struct array batch;
-
-	*ret_values = values;
-	if (kernels_timing)
-		return array_bytes(NULL, count);
-	for (uint64_t i = 0; i < count; i++)
-		values[i] = bytes[i] = (uint8_t)(kernels_uniform(1, i) * 256);
-	if (k->batch == DEVICE_ELEMENT_U8) {
-		batch = array_bytes(bytes, count);
-	} else {
-		batch = array_coarse(count, of_batch[k->batch], 1);
-		memcpy(values, batch.v, count * sizeof(*values));
-	}
-	free(bytes);
-	return batch;
-}
-
-static void check_input(const struct input_case *k, enum cuda_element element)
-{
-	double *values;
-	struct array batch = make_batch(k, &values),
-		     y = array_blank((uint64_t)k->n * k->h * k->w * k->padded, element);
-	struct step_arguments step = {
-		.images = array_reads(&batch),
-		.count = k->count,
-		.channels = k->batch_channels,
-		.element = k->batch,
-		.flip = k->flip,
-	};
-	struct array arguments = array_bytes(&step, sizeof(step));
-	double *expected = kernels_zeros(y.count * sizeof(*expected));
-	struct input_normalize input = {
-		.step = array_uses(&arguments),
-		.y = array_writes(&y),
-		.n = k->n,
-		.h = k->h,
-		.w = k->w,
-		.channels = k->channels,
-		.padded = k->padded,
-		.element = element,
-	};
-
-	memcpy(input.mean, means, sizeof(means));
-	memcpy(input.std, deviations, sizeof(deviations));
-	assert_int_equal(input_normalize(&kernels_device, &input), 0);
-	if (kernels_timing)
-		return;
-	for (uint64_t i = 0; i < y.count; i++) {
-		uint64_t c = i % k->padded, x = i / k->padded % k->w, line = i / k->padded / k->w;
-
-		if (line / k->h >= k->count || c >= k->channels)
-			continue;
-		x = k->flip ? k->w - 1 - x : x;
-		expected[i] = values[(line * k->w + x) * k->batch_channels + c];
-		if (k->batch == DEVICE_ELEMENT_U8)
-			expected[i] = (expected[i] - (double)means[c]) / (double)deviations[c];
-	}
-	array_expect(&y, expected, element_tolerance(element),
-		     "%u x %u x %u, %u channels of kind %d to %u", k->n, k->h, k->w,
-		     k->batch_channels, k->batch, k->padded);
-	free(values);
-	free(expected);
-	array_free(&batch);
-	array_free(&y);
-	array_free(&arguments);
-}
-
-static void test_input(void **state)
-{
-	for (unsigned variation = 0; variation < KERNELS_VARIATIONS; variation++) {
-		kernels_vary(variation);
-		for (int element = 0; element < ELEMENTS; element++)
-			for (unsigned i = 0; i < sizeof(input_cases) / sizeof(*input_cases); i++)
-				check_input(&input_cases[i], (enum cuda_element)element);
-	}
-}
-
-static void test_input_refused(void **state)
-{
-	struct input_normalize input = {.n = 1, .h = 1, .w = 1, .channels = 5, .padded = 4};
-
-	assert_int_equal(input_normalize(&kernels_device, &input), -EINVAL);
-}
-
-/* ---- loss ---- */
 
 struct loss_case {
 	uint32_t n, classes, logits_stride, dlogits_stride, count;
@@ -243,7 +120,7 @@ static void check_loss(const struct loss_case *k, enum cuda_element logits_eleme
 	labels = array_bytes(values, k->n * sizeof(*values));
 	step.labels = k->labels ? array_uses(&labels) : NULL;
 	arguments = array_bytes(&step, sizeof(step));
-	struct loss_softmax loss = {
+	struct loss_arguments loss = {
 		.step = array_uses(&arguments),
 		.state = k->loss_scale != 0 ? array_uses(&state) : NULL,
 		.logits = array_reads(&logits),
@@ -260,7 +137,7 @@ static void check_loss(const struct loss_case *k, enum cuda_element logits_eleme
 		.logit_scale = k->logit_scale,
 	};
 
-	assert_int_equal(loss_softmax(&kernels_device, &loss), 0);
+	assert_int_equal(loss_forward(&kernels_device, &loss), 0);
 	if (kernels_timing) {
 		free(values);
 		return;
@@ -305,7 +182,7 @@ static void test_loss_diverged(void **state)
 	struct step_arguments step = {.labels = labels.data, .count = 2};
 	struct array arguments = array_bytes(&step, sizeof(step));
 	struct device_results got;
-	struct loss_softmax loss = {
+	struct loss_arguments loss = {
 		.step = arguments.data,
 		.logits = logits.data,
 		.dlogits = dlogits.data,
@@ -322,7 +199,7 @@ static void test_loss_diverged(void **state)
 		logits.v[i] = i < 6 ? NAN : 0;
 	logits.v[8] = INFINITY;
 	array_write(&logits);
-	assert_int_equal(loss_softmax(&kernels_device, &loss), 0);
+	assert_int_equal(loss_forward(&kernels_device, &loss), 0);
 	array_read_bytes(&results, &got);
 	assert_int_equal(got.samples, 2);
 	assert_int_equal(got.top1 + got.top5, 0);
@@ -355,7 +232,7 @@ static void test_loss_shared(void **state)
 	struct array arguments = array_bytes(&step, sizeof(step)), totals, own;
 	struct loss_totals got, all;
 	struct device_results mine, both;
-	struct loss_softmax loss = {
+	struct loss_arguments loss = {
 		.step = arguments.data,
 		.logits = logits.data,
 		.dlogits = alone.data,
@@ -369,19 +246,19 @@ static void test_loss_shared(void **state)
 		.dlogits_element = CUDA_F32,
 	};
 
-	assert_int_equal(loss_softmax(&kernels_device, &loss), 0);
+	assert_int_equal(loss_forward(&kernels_device, &loss), 0);
 	array_read_bytes(&results, &mine);
 	own = array_bytes(NULL, sizeof(struct loss_totals));
 	loss.totals = own.data;
 	assert_int_equal(loss_count(&kernels_device, &loss), 0);
 	array_read_bytes(&own, &got);
-	assert_true(got.samples == 2);
+	assert_true(got.samples == 2 && got.divisor == 2);
 	/* three more of another rank */
-	all = (struct loss_totals){.samples = 5};
+	all = (struct loss_totals){.samples = 5, .divisor = 5};
 	totals = array_bytes(&all, sizeof(all));
 	loss.totals = totals.data;
 	loss.dlogits = dlogits.data;
-	assert_int_equal(loss_softmax(&kernels_device, &loss), 0);
+	assert_int_equal(loss_forward(&kernels_device, &loss), 0);
 	array_read_bytes(&totals, &got);
 	assert_true(got.samples == 5 && got.top1 == mine.top1 && got.top5 == 2);
 	assert_true(fabs(got.loss - 2 * mine.loss) < 1e-12);
@@ -389,7 +266,7 @@ static void test_loss_shared(void **state)
 	array_read(&dlogits);
 	for (unsigned i = 0; i < N * CLASSES; i++)
 		assert_true(fabs(dlogits.v[i] - alone.v[i] * 2 / 5) < 1e-7);
-	all = (struct loss_totals){5, 7.5, 3, 4};
+	all = (struct loss_totals){5, 5, 7.5, 3, 4};
 	array_free(&totals);
 	totals = array_bytes(&all, sizeof(all));
 	loss.totals = totals.data;
@@ -410,14 +287,6 @@ static void test_loss_shared(void **state)
 
 /* ---- what is timed ---- */
 
-static void input(const struct kernel_case *k, enum cuda_element element)
-{
-	const struct input_case how = {k->n, k->h, k->w, 3, k->c, DEVICE_ELEMENT_U8,
-				       3,    k->n, false};
-
-	check_input(&how, element);
-}
-
 static void loss(const struct kernel_case *k, enum cuda_element element)
 {
 	const struct loss_case how = {k->n, k->c,  k->c,  k->c, k->n, 0.1f,
@@ -427,7 +296,6 @@ static void loss(const struct kernel_case *k, enum cuda_element element)
 }
 
 static const struct kernel_case timed[] = {
-	{"input_normalize", "bytes 224x224x3 to 4", input, 224, 224, 4},
 	{"loss_softmax", "1000", loss, 1, 1, 1000},
 };
 
@@ -441,13 +309,14 @@ static void test_timed(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_input),       cmocka_unit_test(test_input_refused),
-		cmocka_unit_test(test_loss),        cmocka_unit_test(test_loss_diverged),
-		cmocka_unit_test(test_loss_shared), cmocka_unit_test(test_timed),
+		cmocka_unit_test(test_loss),
+		cmocka_unit_test(test_loss_diverged),
+		cmocka_unit_test(test_loss_shared),
+		cmocka_unit_test(test_timed),
 	};
 
 	if (argc > 1)
 		return kernels_bench(argc, argv, timed, TIMED);
-	return cmocka_run_group_tests_name("kernels: ends", tests, kernels_test_open,
+	return cmocka_run_group_tests_name("kernels: loss", tests, kernels_test_open,
 					   kernels_test_close);
 }

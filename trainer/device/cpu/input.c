@@ -1,6 +1,7 @@
-/* The two ends of a graph: the batch as it comes from the feed, and the loss. */
+/* How a graph begins: the batch as it comes from the feed. */
 #include "format/base/half.h"
 #include "trainer/device/cpu/cpu.h"
+#include "trainer/device/resample.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,8 +11,9 @@
 
 static int input_plan(struct cpu_graph *graph, struct cpu_node *node)
 {
-	graph->labels = malloc(node->node->y->shape.n * sizeof(int32_t));
-	return graph->labels ? 0 : -ENOMEM;
+	graph->targets = malloc(node->node->y->shape.n * sizeof(int32_t) *
+				device_target_words(graph->graph));
+	return graph->targets ? cpu_resample_plan(graph) : -ENOMEM;
 }
 
 const struct cpu_node_ops cpu_input_ops = {.plan = input_plan};
@@ -62,7 +64,7 @@ static void feed_row(const struct feed_job *job, size_t first, char *to)
 	}
 }
 
-static void feed_image(const struct feed_job *job, size_t image)
+static void feed_image(const struct feed_job *job, size_t image, unsigned thread)
 {
 	struct device_shape shape = job->spec->shape;
 	const struct device_batch *batch = job->batch;
@@ -73,6 +75,10 @@ static void feed_image(const struct feed_job *job, size_t image)
 
 	if (image >= batch->count) {
 		memset(to, 0, shape.h * row);
+	} else if (job->spec->resamples) {
+		struct cpu_resample_job resample = {job->graph, batch, job->scale, job->bias};
+
+		cpu_resample_image(&resample, image, thread, to);
 	} else if (batch->element == DEVICE_ELEMENT_U8 && !batch->flip) {
 		job->graph->device->loops.kernels->normalize(
 			to, element, shape.c,
@@ -90,7 +96,7 @@ static void feed_task(void *context, uint32_t task, unsigned thread)
 	size_t images = job->spec->shape.n;
 
 	for (size_t i = images * task / TASKS; i < images * (task + 1) / TASKS; i++)
-		feed_image(job, i);
+		feed_image(job, i, thread);
 }
 
 int cpu_feed(struct device_graph *base, const struct device_batch *batch, uint64_t *ret_ticket)
@@ -111,12 +117,14 @@ int cpu_feed(struct device_graph *base, const struct device_batch *batch, uint64
 		job.scale[c] = 1 / node->input.std[c];
 		job.bias[c] = -node->input.mean[c] / node->input.std[c];
 	}
+	if (graph->changes)
+		device_changes_fill(base, batch, graph->changes);
 	team_enter(&graph->device->team);
 	team_run(&graph->device->team, TASKS, feed_task, &job);
 	team_leave(&graph->device->team);
-	for (uint32_t i = 0; i < node->y->shape.n; i++)
-		graph->labels[i] = batch->labels && i < batch->count ? batch->labels[i] : -1;
+	device_targets_fill(base, batch, graph->targets);
 	graph->fed_count = batch->count;
+	graph->draws = batch->draws;
 	*ret_ticket = ++graph->tickets;
 	return 0;
 }
@@ -125,75 +133,3 @@ int cpu_fed(struct device_graph *base, uint64_t ticket, bool wait)
 {
 	return 0; /* the batch was read when it was fed */
 }
-
-/* ---- loss ---- */
-
-static int loss_plan(struct cpu_graph *graph, struct cpu_node *node)
-{
-	uint32_t classes = node->node->x->shape.c;
-
-	/* read after the step by device_logits() */
-	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, &graph->nodes[0]));
-	graph->loss_scratch = malloc(graph->device->team.threads * (size_t)classes * sizeof(float));
-	if (!graph->loss_scratch)
-		return -ENOMEM;
-	if (!cpu_training(graph) || !node->node->x->active)
-		return 0;
-	/* The gradient is written in the forward pass, which has all it takes. */
-	return cpu_add_gradient(graph, node, node->node->index);
-}
-
-struct loss_job {
-	struct cpu_graph *graph;
-	struct cpu_node *node;
-	char *gradient;
-	float gradient_scale;
-	struct loss_sums sums[TASKS];
-};
-
-static void loss_task(void *context, uint32_t task, unsigned thread)
-{
-	struct loss_job *job = context;
-	const struct device_node *node = job->node->node;
-	size_t rows = node->x->shape.n, classes = node->x->shape.c;
-	size_t first = rows * task / TASKS, last = rows * (task + 1) / TASKS;
-	enum element element = job->graph->device->element, logits = job->node->x->element;
-	struct loss_args args = {
-		.logits = (const char *)job->node->x->data + first * classes * element_size(logits),
-		.logits_element = logits,
-		.gradient = job->gradient ? job->gradient + first * classes * element_size(element)
-					  : NULL,
-		.gradient_element = element,
-		.labels = job->graph->labels + first,
-		.rows = last - first,
-		.classes = node->x->shape.c,
-		.smoothing = node->loss.smoothing,
-		.logit_scale = node->loss.logit_scale,
-		.gradient_scale = job->gradient_scale,
-		.scratch = job->graph->loss_scratch + thread * classes,
-	};
-
-	job->graph->device->loops.kernels->loss(&args, &job->sums[task]);
-}
-
-static int loss_forward(struct cpu_graph *graph, struct cpu_node *node)
-{
-	struct loss_job job = {
-		.graph = graph, .node = node, .gradient = cpu_block(graph, node->dx_block)};
-	struct loss_sums all = {0};
-	uint32_t samples;
-	int r = cpu_ranks_samples(graph, &samples);
-
-	if (r < 0)
-		return r;
-	job.gradient_scale = samples ? 1.0f / (float)samples : 0;
-	team_run(&graph->device->team, TASKS, loss_task, &job);
-	for (uint32_t i = 0; i < TASKS; i++) {
-		all.loss += job.sums[i].loss;
-		all.top1 += job.sums[i].top1;
-		all.top5 += job.sums[i].top5;
-	}
-	return cpu_ranks_loss(graph, all.loss, all.top1, all.top5);
-}
-
-const struct cpu_node_ops cpu_loss_ops = {.plan = loss_plan, .forward = loss_forward};

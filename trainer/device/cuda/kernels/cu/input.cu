@@ -1,8 +1,7 @@
-/* Kernels of ends.h. */
-#include "trainer/device/cuda/kernels/ends.h"
+/* Kernels of input.h. */
+#include "trainer/device/cuda/kernels/input.h"
 
 #include "trainer/device/cuda/kernels/cu/kernel.h"
-#include "trainer/device/cuda/kernels/cu/reduce.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
 /* ---- the step ---- */
@@ -179,171 +178,67 @@ KERNEL_RESIDENT(6, input_normalize_batch, struct input_normalize, a)
 	}
 }
 
-/* ---- loss ---- */
+/* ---- input that is resampled ---- */
 
-DEVICE bool has_label(const struct loss_softmax *a, uint32_t sample, int32_t *label)
+/* A value of the input before normalisation, of one image alone. */
+DEVICE float resampled_value(const struct step_arguments *step, const struct batch *batch,
+			     uint32_t image, const struct device_tap *row,
+			     const struct device_tap *column, uint32_t c)
 {
-	*label = a->step->labels && sample < a->step->count ? a->step->labels[sample] : -1;
-	return *label >= 0 && *label < (int32_t)a->classes;
-}
+	float value = 0;
 
-DEVICE float logit(const struct loss_softmax *a, uint32_t sample, uint32_t class_index)
-{
-	return kernel_load(a->logits, (uint64_t)sample * a->logits_stride + class_index,
-			   a->logits_element) *
-	       a->logit_scale;
-}
+	for (uint32_t i = 0; i < row->count; i++) {
+		uint64_t line = (uint64_t)image * step->height + row->first + i;
+		uint64_t first = (line * step->width + column->first) * batch->channels + c;
+		float sum = 0;
 
-/* What a block knows of its sample's logits. */
-struct loss_row {
-	float largest, target;
-	double sum;    /* of exp(z - largest) */
-	double total;  /* of z */
-	uint32_t rank; /* classes before the label's */
-};
-
-DEVICE struct loss_row survey_row(const struct loss_softmax *a, uint32_t sample, int32_t label)
-{
-	struct loss_row row;
-	float largest = -INFINITY;
-	double sum = 0, total = 0;
-	uint32_t rank = 0;
-
-	row.target = logit(a, sample, (uint32_t)label);
-	for (uint32_t i = kernel_thread(); i < a->classes; i += KERNEL_THREADS) {
-		float z = logit(a, sample, i);
-
-		largest = z > largest ? z : largest;
-		total += (double)z;
-		rank += z > row.target || (z == row.target && (int32_t)i < label);
+		for (uint32_t k = 0; k < column->count; k++)
+			sum += column->weights[k] *
+			       batch_value(batch, first + (uint64_t)k * batch->channels);
+		value += row->weights[i] * sum;
 	}
-	row.largest = reduce_max_f32(largest);
-	row.total = reduce_sum_f64(total);
-	row.rank = reduce_sum_u32(rank);
-	for (uint32_t i = kernel_thread(); i < a->classes; i += KERNEL_THREADS)
-		sum += (double)expf(logit(a, sample, i) - row.largest);
-	row.sum = reduce_sum_f64(sum);
-	/* a comparison with NaN is false: without this a net that diverged would be always right */
-	if (!kernel_finite(row.target))
-		row.rank = a->classes;
-	return row;
+	return value;
 }
 
-DEVICE uint32_t count_labels(const struct loss_softmax *a)
+DEVICE void resample_pixel(const struct input_normalize *a, const struct batch *batch,
+			   uint32_t pixel)
 {
-	uint32_t count = 0;
-	int32_t label;
+	const struct step_arguments *step = a->step;
+	uint32_t line = kernel_divide(pixel, a->by_w), x = pixel - line * a->w;
+	uint32_t image = kernel_divide(line, a->by_h), y = line - image * a->h;
+	const struct device_blend *blend = step->blends + image;
+	const struct device_tap *row = step->rows + y,
+				*column = step->columns + (batch->flip ? a->w - 1 - x : x);
+	bool within = y >= blend->top && y < blend->bottom && x >= blend->left && x < blend->right;
+	float share = within ? 0 : blend->share;
 
-	for (uint32_t i = kernel_thread(); i < a->n; i += KERNEL_THREADS)
-		count += has_label(a, i, &label);
-	return reduce_sum_u32(count);
-}
+	for (uint32_t c = 0; c < a->padded; c++) {
+		float value = 0;
 
-/* A block for each sample. */
-KERNEL(loss_softmax_rows, struct loss_softmax, a)
-{
-	uint32_t sample = kernel_block_x(),
-		 samples = a.totals ? (uint32_t)a.totals->samples : count_labels(&a);
-	float off = a.smoothing / (float)a.classes, on = 1 - a.smoothing + off;
-	struct loss_record *record = (struct loss_record *)a.workspace + sample;
-	struct loss_row row;
-	int32_t label;
-	bool labelled = has_label(&a, sample, &label);
-	float grow = samples ? (float)(a.state ? a.state->loss_scale : 1) / (float)samples *
-				       a.logit_scale
-			     : 0;
-
-	row.largest = row.target = 0;
-	row.sum = 1;
-	row.total = 0;
-	row.rank = 0;
-	if (labelled)
-		row = survey_row(&a, sample, label);
-	if (kernel_thread() == 0) {
-		/* -sum_i target_i (z_i - lse): the targets add up to 1 */
-		record->loss = labelled ? (double)row.largest + log(row.sum) -
-						  (double)(on - off) * (double)row.target -
-						  (double)off * row.total
-					: 0;
-		record->samples = labelled;
-		record->top1 = labelled && row.rank < 1;
-		record->top5 = labelled && row.rank < 5;
-	}
-	if (!a.dlogits)
-		return;
-	for (uint32_t i = kernel_thread(); i < a.dlogits_stride; i += KERNEL_THREADS) {
-		float gradient = 0;
-
-		if (labelled && i < a.classes) {
-			gradient =
-				(expf(logit(&a, sample, i) - row.largest) * (float)(1 / row.sum) -
-				 off) *
-				grow;
-			gradient -= (int32_t)i == label ? (on - off) * grow : 0;
+		if (image < batch->count && c < a->channels) {
+			if (share > 0)
+				value = share * resampled_value(step, batch, image, row, column, c);
+			if (share < 1)
+				value += (1 - share) * resampled_value(step, batch, blend->partner,
+								       row, column, c);
+			if (batch->element == DEVICE_ELEMENT_U8)
+				value = value * a->scale[c] + a->bias[c];
 		}
-		kernel_store(a.dlogits, (uint64_t)sample * a.dlogits_stride + i, a.dlogits_element,
-			     gradient);
+		kernel_store(a->y, (uint64_t)pixel * a->padded + c, a->element, value);
 	}
 }
 
-/* One block. */
-KERNEL(loss_total, struct loss_softmax, a)
+KERNEL(input_resample_batch, struct input_normalize, a)
 {
-	const struct loss_record *records = (const struct loss_record *)a.workspace;
-	uint32_t samples = 0, top1 = 0, top5 = 0;
-	double loss = 0;
+	const struct batch batch = batch_of(a.step);
+	uint64_t pixels = (uint64_t)a.n * a.h * a.w,
+		 threads = (uint64_t)kernel_blocks_x() * KERNEL_THREADS;
 
-	for (uint32_t i = kernel_thread(); i < a.n; i += KERNEL_THREADS) {
-		loss += records[i].loss;
-		samples += records[i].samples;
-		top1 += records[i].top1;
-		top5 += records[i].top5;
-	}
-	loss = reduce_sum_f64(loss);
-	samples = reduce_sum_u32(samples);
-	top1 = reduce_sum_u32(top1);
-	top5 = reduce_sum_u32(top5);
-	if (kernel_thread())
-		return;
-	if (a.totals) {
-		a.totals->loss = loss;
-		a.totals->top1 = top1;
-		a.totals->top5 = top5;
-	}
-	a.results->step = a.step->step;
-	a.results->samples = samples;
-	a.results->top1 = top1;
-	a.results->top5 = top5;
-	a.results->loss = samples ? loss / samples : 0;
-	a.results->grad_norm = 0;
-	a.results->loss_scale = a.state ? a.state->loss_scale : 1;
-	a.results->updated = false;
-	a.results->skipped = false;
-}
-
-/* One block. */
-KERNEL(loss_counted, struct loss_softmax, a)
-{
-	uint32_t samples = count_labels(&a);
-
-	if (kernel_thread() == 0)
-		a.totals->samples = samples;
-}
-
-/* One block. */
-KERNEL(loss_shared, struct loss_softmax, a)
-{
-	if (kernel_thread())
-		return;
-	a.results->samples = (uint32_t)a.totals->samples;
-	a.results->top1 = (uint32_t)a.totals->top1;
-	a.results->top5 = (uint32_t)a.totals->top5;
-	a.results->loss = a.totals->samples > 0 ? a.totals->loss / a.totals->samples : 0;
+	for (uint64_t pixel = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread();
+	     pixel < pixels; pixel += threads)
+		resample_pixel(&a, &batch, (uint32_t)pixel);
 }
 
 KERNEL_TABLE step_store_kernel = KERNEL_ENTRY(step_stored);
 KERNEL_TABLE input_normalize_kernel = KERNEL_ENTRY(input_normalize_batch);
-KERNEL_TABLE loss_softmax_kernel = KERNEL_ENTRY(loss_softmax_rows);
-KERNEL_TABLE loss_total_kernel = KERNEL_ENTRY(loss_total);
-KERNEL_TABLE loss_count_kernel = KERNEL_ENTRY(loss_counted);
-KERNEL_TABLE loss_share_kernel = KERNEL_ENTRY(loss_shared);
+KERNEL_TABLE input_resample_kernel = KERNEL_ENTRY(input_resample_batch);

@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Makes the reference data that test_device_losses compares training with.
+
+    python3 -m venv venv && venv/bin/pip install torch timm && venv/bin/python make.py
+
+Each case is a loss of PyTorch or timm on a linear layer, in double precision, over 20 steps of SGD with momentum whose batches both sides
+make from the same counter-based generator. A line of losses.txt is the case, the loss of each step, the last step's loss by sample, and
+the layer's weights and bias at the end.
+"""
+import os
+
+import numpy as np
+import timm
+import timm.data.mixup
+import timm.loss
+import torch
+import torch.nn.functional as F
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+STEPS, SAMPLES, FEATURES, CLASSES = 20, 12, 7, 10  # as in test_device_losses.c
+
+
+def uniform(seed, count):
+    """splitmix64 of a counter, as tests/unit/trainer/device/test_device_reference.c."""
+    with np.errstate(over="ignore"):
+        z = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.arange(count, dtype=np.uint64) * np.uint64(0xD1342543DE82EF95)
+        z += np.uint64(0x632BE59BD9B4E019)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((z ^ (z >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def single(values, *shape):
+    return torch.from_numpy(np.asarray(values, dtype=np.float32).astype(np.float64).reshape(shape))
+
+
+WEIGHTS = single(0.25 + 2 * uniform(77, CLASSES), CLASSES)
+
+
+class Batch:
+    def __init__(self, step):
+        self.x = single(uniform(1000 + step, SAMPLES * FEATURES) * 2 - 1, SAMPLES, FEATURES)
+        self.label = torch.from_numpy((uniform(2000 + step, SAMPLES) * CLASSES).astype(np.int64))
+        self.second = torch.from_numpy((uniform(3000 + step, SAMPLES) * CLASSES).astype(np.int64))
+        self.share = single(uniform(4000 + step, SAMPLES), SAMPLES)
+        dense = uniform(5000 + step, SAMPLES * CLASSES).reshape(SAMPLES, CLASSES) ** 4
+        self.dense = single(dense / dense.sum(1, keepdims=True), SAMPLES, CLASSES)
+        # every fifth sample has no label
+        self.some = self.label.clone()
+        self.some[::5] = -1
+
+    def mixed(self, smoothing):
+        """timm's mixup_target() has one share for all samples; this has one for each."""
+        rows = [timm.data.mixup.mixup_target(torch.stack([first, second]), CLASSES, float(share), smoothing)[0]
+                for first, second, share in zip(self.label, self.second, self.share)]
+        return torch.stack(rows).double()
+
+
+def by_labels(z, label, second, share, smoothing):
+    """Both labels' losses by their shares, divided by the sum of the labels' weights."""
+    part = [F.cross_entropy(z, of, WEIGHTS, label_smoothing=smoothing, reduction="none") for of in (label, second)]
+    losses = share * part[0] + (1 - share) * part[1]
+    return losses, losses.sum() / (share * WEIGHTS[label] + (1 - share) * WEIGHTS[second]).sum()
+
+
+def cross_entropy(target, **options):
+    return lambda z, b: [F.cross_entropy(z, target(b), reduction=reduction, ignore_index=-1, **options) for reduction in ("none", "mean")]
+
+
+def dense_cross_entropy(target, **options):
+    return lambda z, b: [F.cross_entropy(z, target(b), reduction=reduction, **options) for reduction in ("none", "mean")]
+
+
+def bce(target, **options):
+    def loss(z, b):
+        return [timm.loss.BinaryCrossEntropy(reduction=reduction, **options)(z, target(b)) for reduction in ("none", "mean")]
+    return lambda z, b: [loss(z, b)[0].mean(1), loss(z, b)[1]]
+
+
+def kl(target, temperature):
+    def loss(z, b, reduction):
+        return F.kl_div(F.log_softmax(z / temperature, 1), target(b), reduction=reduction) * temperature**2
+    return lambda z, b: [loss(z, b, "none").sum(1), loss(z, b, "batchmean")]
+
+
+def soft(z, b):
+    return [(-b.mixed(0.1) * F.log_softmax(z, 1)).sum(1), timm.loss.SoftTargetCrossEntropy()(z, b.mixed(0.1))]
+
+
+CASES = {
+    "softmax": cross_entropy(lambda b: b.some),
+    "softmax_smooth": cross_entropy(lambda b: b.some, label_smoothing=0.1),
+    "softmax_weighted": cross_entropy(lambda b: b.some, weight=WEIGHTS),
+    "softmax_weighted_smooth": cross_entropy(lambda b: b.some, weight=WEIGHTS, label_smoothing=0.2),
+    "softmax_two": soft,
+    "softmax_two_weighted": lambda z, b: by_labels(z, b.label, b.second, b.share, 0.1),
+    "softmax_dense": dense_cross_entropy(lambda b: b.dense),
+    "softmax_dense_weighted": dense_cross_entropy(lambda b: b.dense, weight=WEIGHTS, label_smoothing=0.1),
+    "sigmoid": bce(lambda b: b.label, smoothing=0),
+    "sigmoid_smooth": bce(lambda b: b.label, smoothing=0.1),
+    "sigmoid_two": bce(lambda b: b.mixed(0.1), smoothing=0),
+    "sigmoid_dense_weighted": bce(lambda b: b.dense, smoothing=0, weight=WEIGHTS),
+    "kl": kl(lambda b: b.dense, 1),
+    "kl_warm": kl(lambda b: b.dense, 4),
+}
+
+
+def follow(name, loss):
+    weight = torch.nn.Parameter(single(uniform(1, CLASSES * FEATURES) - 0.5, CLASSES, FEATURES))
+    bias = torch.nn.Parameter(torch.zeros(CLASSES, dtype=torch.float64))
+    optimizer = torch.optim.SGD([weight, bias], lr=0.5, momentum=0.9)
+    means = []
+    for step in range(1, STEPS + 1):
+        batch = Batch(step)
+        losses, mean = loss(F.linear(batch.x, weight, bias), batch)
+        optimizer.zero_grad()
+        mean.backward()
+        optimizer.step()
+        means.append(mean.item())
+    numbers = means + losses.tolist() + weight.detach().reshape(-1).tolist() + bias.tolist()
+    return " ".join([name] + [f"{number:.12g}" for number in numbers])
+
+
+with open(os.path.join(HERE, "losses.txt"), "w") as file:
+    file.write(f"# torch {torch.__version__}, timm {timm.__version__}\n")
+    for case in CASES.items():
+        file.write(follow(*case) + "\n")

@@ -1,0 +1,113 @@
+/*
+ * Fine-tuning: layers that are frozen, for the run or for some epochs of it, rates that decay by
+ * layer; resumed, and on an emulated GPU.
+ */
+#include "tests/integration/trainer/trainer_fixture.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct safetensors *checkpoint(const char *name, unsigned step)
+{
+	char file[64], error[SAFETENSORS_ERROR_MAX];
+	struct safetensors *opened = NULL;
+	snprintf(file, sizeof(file), "checkpoint-%08u.safetensors", step);
+	if (safetensors_open(in(name, file), &opened, error))
+		fail_msg("%s", error);
+	return opened;
+}
+
+/* Whether a tensor of a run's checkpoints is the same after an epoch and at its end. */
+static bool stays(const char *name, const char *tensor)
+{
+	struct safetensors *then = checkpoint(name, STEPS / 2), *now = checkpoint(name, STEPS);
+	size_t size = safetensors_find(then, tensor)->size;
+	bool same = memcmp(values(0, then, tensor), values(1, now, tensor), size) == 0;
+	safetensors_close(then);
+	safetensors_close(now);
+	return same;
+}
+
+/* layer1 is frozen for an epoch, what lies before it for the whole run. */
+static const char freeze[] = "train.freeze=conv1.* bn1.*, layer1.*:1",
+		  keep[] = "checkpoint.keep=99", adamw[] = "optim.name=adamw",
+		  lr[] = "optim.lr=0.005";
+
+static void resume_from(const char *name, unsigned step)
+{
+	pid_t pid = start(name, freeze, keep, adamw, lr, NULL);
+	wait_for_step(name, pid, step);
+	kill(pid, SIGKILL);
+	finish(pid, name);
+	expect(run(name, "--resume", freeze, keep, adamw, lr, NULL), 0);
+	same_losses("frozen", name);
+	same_file("frozen", name, "model.safetensors");
+}
+
+static void test_frozen(void **state)
+{
+	static const char zeros[4096];
+	expect(run("frozen", freeze, keep, adamw, lr, NULL), 0);
+	expect_said("step 20: what train.freeze held for 1 epochs is trained");
+	assert_true(stays("frozen", "conv1.weight"));
+	assert_true(stays("frozen", "bn1.weight"));
+	assert_true(stays("frozen", "bn1.running_mean"));
+	assert_false(stays("frozen", "layer1.0.conv1.weight"));
+	assert_false(stays("frozen", "layer1.0.bn1.running_var"));
+	assert_false(stays("frozen", "layer2.0.conv1.weight"));
+	struct safetensors *then = checkpoint("frozen", STEPS / 2);
+	static const char moments[] = "optimizer.variance.layer1.0.conv1.weight";
+	assert_memory_equal(values(0, then, moments), zeros, safetensors_find(then, moments)->size);
+	safetensors_close(then);
+	/* before anything thaws, and after */
+	resume_from("frozen-early", 12);
+	resume_from("frozen-late", 31);
+	trainer = getenv("TRAINER_EMULATED");
+	int status = run("frozen-gpu", "--device=cuda", freeze, keep, adamw, lr, NULL);
+	trainer = getenv("TRAINER");
+	expect(status, 0);
+	assert_true(apart("frozen", "frozen-gpu") < 1e-3);
+	assert_true(stays("frozen-gpu", "bn1.running_mean"));
+	assert_false(stays("frozen-gpu", "layer1.0.conv1.weight"));
+}
+
+static void test_refused(void **state)
+{
+	expect(run("refused", "train.freeze=bn1.* layr1.*", NULL), 1);
+	expect_said("train.freeze: no parameter is named \"layr1.*\"; did you mean layer1.*?");
+	expect(run("refused", "train.freeze=layer1.0.conv1.wieght", NULL), 1);
+	expect_said("did you mean layer1.0.conv1.weight?");
+	expect(run("refused", "train.freeze=layer1.*:soon", NULL), 1);
+	expect_said("\"layer1.*:soon\": expected epochs above 0 behind the colon");
+	expect(run("refused", "train.freeze=*", NULL), 1);
+	expect_said("train.freeze = * leaves nothing to train");
+}
+
+static void test_layer_decay(void **state)
+{
+	static const char decay[] = "optim.layer_decay=0.5";
+	expect(run("decayed", decay, NULL), 0);
+	pid_t pid = start("decayed-killed", decay, NULL);
+	wait_for_step("decayed-killed", pid, 17);
+	kill(pid, SIGKILL);
+	finish(pid, "decayed-killed");
+	expect(run("decayed-killed", "--resume", decay, NULL), 0);
+	same_losses("decayed", "decayed-killed");
+	assert_true(apart("decayed", "unbroken") > 1e-3);
+	trainer = getenv("TRAINER_EMULATED");
+	int status = run("decayed-gpu", "--device=cuda", decay, NULL);
+	trainer = getenv("TRAINER");
+	expect(status, 0);
+	assert_true(apart("decayed", "decayed-gpu") < 1e-3);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_frozen),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_layer_decay),
+	};
+	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
+}

@@ -1,0 +1,55 @@
+/* ColOut: how many are kept, and which. */
+#include "trainer/algorithms/colout.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Composer's int((1 - p) * size). */
+static void test_kept(void **state)
+{
+	static const struct {
+		double share;
+		uint32_t size, kept;
+	} cases[] = {{0.15, 224, 190}, {0.15, 32, 27}, {0.5, 7, 3}, {0, 9, 9}, {0.9, 3, 1}};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+		assert_int_equal(colout_kept(cases[i].share, cases[i].size), cases[i].kept);
+}
+
+/* Rising, all as often, another choice at each step, and rows not those of the columns. */
+static void test_draws(void **state)
+{
+	enum { SIZE = 10, KEPT = 7, STEPS = 4000 };
+	unsigned rows_kept[SIZE] = {0}, columns_kept[SIZE] = {0}, alike = 0, again = 0;
+	uint32_t rows[KEPT], columns[KEPT], before[KEPT] = {0}, twice[KEPT];
+	for (uint64_t step = 1; step <= STEPS; step++) {
+		colout_draw(0.3, 5, step, SIZE, SIZE, rows, columns);
+		for (unsigned i = 0; i < KEPT; i++) {
+			assert_true(rows[i] < SIZE && (!i || rows[i] > rows[i - 1]));
+			rows_kept[rows[i]]++;
+			columns_kept[columns[i]]++;
+		}
+		alike += memcmp(rows, columns, sizeof(rows)) == 0;
+		again += memcmp(rows, before, sizeof(rows)) == 0;
+		memcpy(before, rows, sizeof(rows));
+	}
+	/* of 120 choices; and five deviations of a count */
+	assert_true(alike < STEPS / 60 && again < STEPS / 60);
+	for (unsigned i = 0; i < SIZE; i++) {
+		assert_true(fabs(rows_kept[i] - 0.7 * STEPS) < 5 * sqrt(0.21 * STEPS));
+		assert_true(fabs(columns_kept[i] - 0.7 * STEPS) < 5 * sqrt(0.21 * STEPS));
+	}
+	colout_draw(0.3, 5, STEPS, SIZE, SIZE, twice, columns);
+	assert_memory_equal(rows, twice, sizeof(rows));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_kept),
+					   cmocka_unit_test(test_draws)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

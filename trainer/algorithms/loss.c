@@ -1,0 +1,33 @@
+#include "trainer/algorithms/loss.h"
+#include "trainer/algorithms/mix.h"
+
+#include "format/base/text/sentence.h"
+
+#include <errno.h>
+#include <string.h>
+
+void loss_of(const struct recipe_train *recipe, enum device_mode mode, struct loss *ret_loss)
+{
+	memset(ret_loss, 0, sizeof(*ret_loss));
+	if (mode != DEVICE_TRAIN)
+		return;
+	ret_loss->spec.smoothing = (float)recipe->label_smoothing;
+	ret_loss->spec.kind = recipe->loss == RECIPE_LOSS_SIGMOID ? DEVICE_SIGMOID : DEVICE_SOFTMAX;
+	ret_loss->spec.targets = mix_is_on(recipe) ? DEVICE_TWO_LABELS : DEVICE_LABELS;
+	for (unsigned i = 0; i < recipe->class_weights.count; i++)
+		ret_loss->class_weights[i] = (float)recipe->class_weights.value[i];
+	if (recipe->class_weights.count)
+		ret_loss->spec.class_weights = ret_loss->class_weights;
+}
+
+int loss_check(const struct recipe_train *recipe, uint32_t classes, char *error)
+{
+	unsigned count = recipe->class_weights.count;
+	if (!count || count == classes)
+		return 0;
+	return sentence_fail(error, RECIPE_ERROR_MAX, -EINVAL,
+			     "train.class_weights has %u number%s, and there %s %u class%s: give "
+			     "one for each, in their order",
+			     count, count == 1 ? "" : "s", classes == 1 ? "is" : "are", classes,
+			     classes == 1 ? "" : "es");
+}

@@ -1,0 +1,21 @@
+/*
+ * The loss that a recipe trains with: softmax cross-entropy; binary cross-entropy of each class by
+ * itself (Wightman, Touvron, Jegou: "ResNet strikes back", 2021, section 3.2; smoothing as timm's
+ * BinaryCrossEntropy spreads it); classes weighted as by torch.nn.CrossEntropyLoss(weight=...).
+ * Evaluations have softmax of plain labels whatever the recipe, so that their losses can be
+ * compared. Plain functions.
+ */
+#pragma once
+
+#include "trainer/device/device.h"
+#include "trainer/recipe/recipe.h"
+
+struct loss {
+	struct device_loss_spec spec; /* but for what the model says: name and logit_scale */
+	float class_weights[RECIPE_NUMBERS_MAX];
+};
+
+/* spec points into *ret_loss. */
+void loss_of(const struct recipe_train *recipe, enum device_mode mode, struct loss *ret_loss);
+/* -EINVAL with a sentence (RECIPE_ERROR_MAX bytes) where it is none for so many classes. */
+int loss_check(const struct recipe_train *recipe, uint32_t classes, char *error);

@@ -1,0 +1,68 @@
+#include "trainer/checkpoint/checkpoint_tensors.h"
+#include "trainer/device/positions.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A square, or one token more, which has no place: its side. */
+static bool is_grid(uint64_t tokens, uint32_t *ret_side, uint32_t *ret_first)
+{
+	uint32_t side = (uint32_t)sqrt((double)tokens + 0.5);
+	*ret_side = side;
+	*ret_first = (uint32_t)(tokens - (uint64_t)side * side);
+	return side > 0 && *ret_first <= 1;
+}
+
+static bool positions_fit(const struct safetensors_tensor *tensor,
+			  const struct device_param_spec *spec, struct positions_size *ret_size)
+{
+	struct positions_size size = {.channels = spec->shape[1]};
+	uint32_t first = 0;
+	bool fits = spec->kind == DEVICE_EMBEDDING && tensor->rank == 3 && tensor->shape[0] == 1 &&
+		    tensor->shape[1] <= INT32_MAX / size.channels &&
+		    tensor->shape[2] == size.channels &&
+		    is_grid(tensor->shape[1], &size.side, &size.first) &&
+		    is_grid(spec->shape[0], &size.h, &first) && size.first == first;
+	size.w = size.h;
+	if (fits)
+		*ret_size = size;
+	return fits;
+}
+
+/* As they are in the file, and at the model's size. */
+static int positions_take(const struct safetensors *source, const struct safetensors_tensor *tensor,
+			  struct device_param *param, const struct positions_size *size,
+			  char *error)
+{
+	size_t count = (size_t)tensor->shape[1] * size->channels;
+	float *own = malloc(count * sizeof(float)), *narrow = malloc(count * sizeof(float));
+	float *resized = malloc(device_param_elements(param) * sizeof(float));
+	int r = own && narrow && resized ? 0 : checkpoint_fail(error, -ENOMEM, "out of memory");
+	if (!r)
+		r = checkpoint_read_elements(source, tensor, count, narrow, own, error);
+	for (size_t i = 0; i < count && !r; i++)
+		if (!isfinite(own[i]))
+			r = checkpoint_fail(error, -EBADMSG,
+					    "tensor %s has a value that is not finite",
+					    tensor->name);
+	if (!r) {
+		positions_resize(size, own, resized);
+		r = device_param_write(param, DEVICE_VALUE, resized);
+	}
+	free(own);
+	free(narrow);
+	free(resized);
+	return r;
+}
+
+int checkpoint_import_positions(const struct safetensors *source,
+				const struct safetensors_tensor *tensor, struct device_param *param,
+				char *error)
+{
+	struct positions_size size;
+	if (!positions_fit(tensor, device_param_spec(param), &size))
+		return -ENOENT;
+	return positions_take(source, tensor, param, &size, error);
+}

@@ -1,0 +1,98 @@
+/*
+ * The weights' gradient of depthwise convolutions with large windows: oneDNN 2.6 has kernels of its
+ * own for windows up to 3, and takes that of grouped convolutions for others, which fills a vector
+ * with a single channel. A task has a block of channels, of which it adds up all samples in their
+ * order, so results do not depend on the number of threads.
+ */
+#include "trainer/device/cpu/cpu.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool cpu_depthwise_fits(const struct cpu_graph *graph, const struct cpu_node *node)
+{
+	const struct device_node *n = node->node;
+	uint32_t channels = n->x->shape.c;
+
+	return graph->device->element == ELEMENT_F32 && n->kind == DEVICE_NODE_CONV &&
+	       n->groups == channels && n->y->shape.c == channels &&
+	       channels % DEPTHWISE_BLOCK == 0 && n->stride == 1 && !n->pad_extra &&
+	       n->window_h == n->window_w && (n->window_h == 5 || n->window_h == 7);
+}
+
+/* Floats of x with its padding, of a block of channels. */
+static size_t padded_size(const struct device_node *n)
+{
+	return (size_t)(n->x->shape.h + 2 * n->pad) * (n->x->shape.w + 2 * n->pad) *
+	       DEPTHWISE_BLOCK;
+}
+
+int cpu_depthwise_plan(struct cpu_graph *graph, struct cpu_node *node)
+{
+	size_t floats = node->node->weight->elements +
+			graph->device->team.threads * padded_size(node->node);
+
+	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, node));
+	node->flops_backward += node->flops_forward;
+	node->depthwise = calloc(floats, sizeof(float));
+	return node->depthwise ? 0 : -ENOMEM;
+}
+
+struct depthwise_job {
+	const struct cpu_graph *graph;
+	const struct cpu_node *node;
+	float *gradient; /* [K][R][S] */
+	float *padded;   /* for each thread; what pads is zero from the start */
+};
+
+static void pad(const struct depthwise_job *job, float *to, uint32_t sample, uint32_t channel)
+{
+	const struct device_node *n = job->node->node;
+	struct device_shape x = n->x->shape;
+	size_t row = (size_t)(x.w + 2 * n->pad) * DEPTHWISE_BLOCK;
+	const float *from =
+		(const float *)job->node->x->data + (size_t)sample * x.h * x.w * x.c + channel;
+
+	for (uint32_t h = 0; h < x.h; h++)
+		for (uint32_t w = 0; w < x.w; w++)
+			memcpy(to + (h + n->pad) * row + (w + n->pad) * DEPTHWISE_BLOCK,
+			       from + ((size_t)h * x.w + w) * x.c, DEPTHWISE_BLOCK * sizeof(float));
+}
+
+static void depthwise_task(void *context, uint32_t task, unsigned thread)
+{
+	const struct depthwise_job *job = context;
+	const struct device_node *n = job->node->node;
+	uint32_t taps = n->window_h * n->window_w, channel = task * DEPTHWISE_BLOCK;
+	float sum[DEPTHWISE_WINDOW_MAX * DEPTHWISE_WINDOW_MAX * DEPTHWISE_BLOCK] = {0};
+	float *padded = job->padded + thread * padded_size(n);
+	struct depthwise_args args = {
+		.x = padded,
+		.stride = n->y->shape.c,
+		.p = n->y->shape.h,
+		.q = n->y->shape.w,
+		.window = n->window_h,
+	};
+
+	for (uint32_t i = 0; i < n->x->shape.n; i++) {
+		pad(job, padded, i, channel);
+		args.gradient = (const float *)job->node->post.dx +
+				(size_t)i * args.p * args.q * args.stride + channel;
+		job->graph->device->loops.kernels->depthwise(&args, sum);
+	}
+	for (uint32_t c = 0; c < DEPTHWISE_BLOCK; c++)
+		for (uint32_t t = 0; t < taps; t++)
+			job->gradient[(size_t)(channel + c) * taps + t] =
+				sum[(size_t)t * DEPTHWISE_BLOCK + c];
+}
+
+void cpu_depthwise_run(struct cpu_graph *graph, struct cpu_node *node)
+{
+	struct depthwise_job job = {graph, node, node->depthwise,
+				    node->depthwise + node->node->weight->elements};
+
+	team_run(&graph->device->team, node->node->x->shape.c / DEPTHWISE_BLOCK, depthwise_task,
+		 &job);
+	cpu_param_add_gradient(node->node->weight, job.gradient);
+}

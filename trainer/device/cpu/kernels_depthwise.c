@@ -1,0 +1,66 @@
+/*
+ * The weights' gradient of a depthwise convolution of stride 1, DEPTHWISE_BLOCK channels at a time;
+ * compiled once per instruction set, as kernels.c. A row of the window has its sums in registers
+ * while the result's gradient is walked over: each value of it is multiplied by neighbours in x.
+ */
+#include "trainer/device/cpu/rows.h"
+
+#if defined(__AVX512F__)
+#define LANES 16
+#elif defined(__AVX2__)
+#define LANES 8
+#else
+#define LANES 4
+#endif
+
+typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
+typedef float lanes_anywhere __attribute__((vector_size(LANES * sizeof(float)), aligned(4)));
+
+_Static_assert(DEPTHWISE_BLOCK % LANES == 0, "blocks are whole vectors");
+
+INLINE lanes load(const float *from)
+{
+	return *(const lanes_anywhere *)from;
+}
+
+/* sum [window][DEPTHWISE_BLOCK] += x [q + window - 1][DEPTHWISE_BLOCK] times gradient, along q */
+INLINE void add_products(float *restrict sum, const float *x, const float *gradient, size_t stride,
+			 size_t q, const int window)
+{
+	lanes s[DEPTHWISE_WINDOW_MAX];
+
+#pragma GCC unroll 7
+	for (int j = 0; j < window; j++)
+		s[j] = load(sum + (size_t)j * DEPTHWISE_BLOCK);
+	for (size_t i = 0; i < q; i++) {
+		lanes g = load(gradient + i * stride);
+
+#pragma GCC unroll 7
+		for (int j = 0; j < window; j++)
+			s[j] += g * load(x + (i + (size_t)j) * DEPTHWISE_BLOCK);
+	}
+#pragma GCC unroll 7
+	for (int j = 0; j < window; j++)
+		*(lanes_anywhere *)(sum + (size_t)j * DEPTHWISE_BLOCK) = s[j];
+}
+
+INLINE void depthwise_window(const struct depthwise_args *args, float *sum, const int window)
+{
+	size_t row = (args->q + (size_t)window - 1) * DEPTHWISE_BLOCK;
+
+	for (size_t p = 0; p < args->p; p++)
+		for (size_t r = 0; r < (size_t)window; r++)
+			for (size_t lane = 0; lane < DEPTHWISE_BLOCK; lane += LANES)
+				add_products(sum + r * (size_t)window * DEPTHWISE_BLOCK + lane,
+					     args->x + (p + r) * row + lane,
+					     args->gradient + p * args->q * args->stride + lane,
+					     args->stride, args->q, window);
+}
+
+void KERNELS_NAMED(depthwise)(const struct depthwise_args *args, float *sum)
+{
+	if (args->window == 7)
+		depthwise_window(args, sum, 7);
+	else
+		depthwise_window(args, sum, 5);
+}

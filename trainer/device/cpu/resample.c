@@ -1,0 +1,148 @@
+/* A batch that is resized, thinned or blended on its way in (trainer/device/resample.h). */
+#include "trainer/device/resample.h"
+#include "format/base/half.h"
+#include "trainer/device/cpu/cpu.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct resample {
+	const struct cpu_graph *graph;
+	const struct device_batch *batch;
+	struct device_shape to, from;
+	struct device_changes changes;
+	const float *scale, *bias; /* of bytes, by channel */
+};
+
+int cpu_resample_plan(struct cpu_graph *graph)
+{
+	struct device_shape shape = graph->graph->input->y->shape;
+	size_t row = (size_t)shape.w * shape.c * sizeof(float);
+
+	if (!graph->graph->input->input.resamples)
+		return 0;
+	graph->changes = malloc(device_changes_bytes(graph->graph));
+	graph->rows = malloc(2 * graph->device->team.threads * row);
+	return graph->changes && graph->rows ? 0 : -ENOMEM;
+}
+
+/* Compiled for each element. */
+static inline __attribute__((always_inline)) float
+value_of(const void *values, enum device_element element, size_t index)
+{
+	switch (element) {
+	case DEVICE_ELEMENT_F16:
+		return half_to_float(((const uint16_t *)values)[index]);
+	case DEVICE_ELEMENT_BF16:
+		return bfloat_to_float(((const uint16_t *)values)[index]);
+	case DEVICE_ELEMENT_F32:
+		return ((const float *)values)[index];
+	case DEVICE_ELEMENT_U8:
+		break;
+	}
+	return (float)((const uint8_t *)values)[index];
+}
+
+/* Adds a row of the batch, its columns resampled. first: of the row's values. */
+static inline __attribute__((always_inline)) void add_row(const struct resample *r,
+							  enum device_element element, size_t first,
+							  float weight, float *to)
+{
+	uint32_t width = r->to.w, channels = r->to.c;
+
+	for (uint32_t x = 0; x < width; x++) {
+		const struct device_tap *tap =
+			&r->changes.columns[r->batch->flip ? width - 1 - x : x];
+
+		for (uint32_t c = 0; c < channels; c++) {
+			float sum = 0;
+
+			for (uint32_t i = 0; i < tap->count; i++)
+				sum += tap->weights[i] *
+				       value_of(r->batch->images, element,
+						first + (size_t)(tap->first + i) * r->from.c + c);
+			to[x * channels + c] += weight * sum;
+		}
+	}
+}
+
+/* A row of the input, of one image alone. */
+static void make_row(const struct resample *r, size_t image, uint32_t y, float *to)
+{
+	const struct device_tap *tap = &r->changes.rows[y];
+	size_t row = (size_t)r->from.w * r->from.c, count = (size_t)r->to.w * r->to.c;
+
+	for (size_t i = 0; i < count; i++)
+		to[i] = 0;
+	for (uint32_t i = 0; i < tap->count; i++) {
+		size_t first = (image * r->from.h + tap->first + i) * row;
+		float weight = tap->weights[i];
+
+		switch (r->batch->element) {
+		case DEVICE_ELEMENT_F16:
+			add_row(r, DEVICE_ELEMENT_F16, first, weight, to);
+			break;
+		case DEVICE_ELEMENT_BF16:
+			add_row(r, DEVICE_ELEMENT_BF16, first, weight, to);
+			break;
+		case DEVICE_ELEMENT_F32:
+			add_row(r, DEVICE_ELEMENT_F32, first, weight, to);
+			break;
+		case DEVICE_ELEMENT_U8:
+			add_row(r, DEVICE_ELEMENT_U8, first, weight, to);
+			break;
+		}
+	}
+	if (r->batch->element != DEVICE_ELEMENT_U8)
+		return;
+	for (uint32_t x = 0; x < r->to.w; x++)
+		for (uint32_t c = 0; c < r->to.c; c++, to++)
+			*to = *to * r->scale[c] + r->bias[c];
+}
+
+/* Columns left..right of the partner's row; elsewhere both by their shares. */
+static void blend_row(const struct resample *r, const struct device_blend *blend, uint32_t y,
+		      float *own, const float *partner)
+{
+	bool within = y >= blend->top && y < blend->bottom;
+	size_t channels = r->to.c, count = r->to.w * channels;
+	size_t left = within ? blend->left * channels : count,
+	       right = within ? blend->right * channels : count;
+
+	for (size_t i = left; i < right; i++)
+		own[i] = partner[i];
+	/* what has all of its own takes nothing, not even what is not finite */
+	for (size_t i = 0; i < count && blend->share < 1; i++)
+		if (i < left || i >= right)
+			own[i] = blend->share * own[i] + (1 - blend->share) * partner[i];
+}
+
+void cpu_resample_image(const struct cpu_resample_job *job, size_t image, unsigned thread, char *to)
+{
+	const struct cpu_graph *graph = job->graph;
+	struct resample r = {
+		.graph = graph,
+		.batch = job->batch,
+		.to = graph->graph->input->y->shape,
+		.from = device_batch_shape(graph->graph, job->batch),
+		.changes = device_changes_at(graph->graph, graph->changes),
+		.scale = job->scale,
+		.bias = job->bias,
+	};
+	const struct device_blend *blend = &r.changes.blends[image];
+	size_t count = (size_t)r.to.w * r.to.c;
+	float *own = graph->rows + 2 * thread * count, *partner = own + count;
+	enum element element = graph->device->element;
+
+	for (uint32_t y = 0; y < r.to.h; y++) {
+		bool within = y >= blend->top && y < blend->bottom && blend->left < blend->right;
+
+		make_row(&r, image, y, own);
+		if (blend->share < 1 || within) {
+			make_row(&r, blend->partner, y, partner);
+			blend_row(&r, blend, y, own, partner);
+		}
+		graph->device->loops.kernels->convert(to + y * count * element_size(element),
+						      element, own, ELEMENT_F32, count);
+	}
+}

@@ -1,0 +1,102 @@
+/*
+ * What the files of kernels share: rows of either element as floats, and e^x. Included by what is
+ * compiled once per instruction set.
+ */
+#pragma once
+
+#include "format/base/half.h"
+#include "trainer/device/cpu/kernels.h"
+
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE void load_row(float *restrict to, const void *from, enum element element, size_t at,
+		     size_t width)
+{
+	if (element == ELEMENT_BF16) {
+		const uint16_t *x = (const uint16_t *)from + at;
+
+		for (size_t i = 0; i < width; i++)
+			to[i] = bfloat_to_float(x[i]);
+	} else {
+		memcpy(to, (const float *)from + at, width * sizeof(float));
+	}
+}
+
+INLINE void add_row(float *restrict to, const void *from, enum element element, size_t at,
+		    size_t width)
+{
+	if (element == ELEMENT_BF16) {
+		const uint16_t *x = (const uint16_t *)from + at;
+
+		for (size_t i = 0; i < width; i++)
+			to[i] += bfloat_to_float(x[i]);
+	} else {
+		const float *x = (const float *)from + at;
+
+		for (size_t i = 0; i < width; i++)
+			to[i] += x[i];
+	}
+}
+
+INLINE void store_row(void *to, const float *restrict from, enum element element, size_t at,
+		      size_t width)
+{
+	if (element == ELEMENT_BF16) {
+		uint16_t *y = (uint16_t *)to + at;
+
+		for (size_t i = 0; i < width; i++)
+			y[i] = float_to_bfloat(from[i]);
+	} else {
+		memcpy((float *)to + at, from, width * sizeof(float));
+	}
+}
+
+/*
+ * e^x to about 2 units in the last place: x = k ln 2 + r, a polynomial in r, k into the exponent
+ * (the scheme of Cephes' expf, with the range clamped so that no special case is left in the loop).
+ */
+INLINE float exp_fast(float x)
+{
+	float k, r, p;
+
+	x = x < -87.0f ? -87.0f : x;
+	x = x > 88.0f ? 88.0f : x;
+	/* adding and subtracting 1.5 * 2^23 rounds to an integer */
+	k = x * 1.44269504f + 12582912.0f;
+	k -= 12582912.0f;
+	r = x - k * 0.693359375f;
+	r -= k * -2.12194440e-4f;
+	p = 1.9875691500e-4f;
+	p = p * r + 1.3981999507e-3f;
+	p = p * r + 8.3334519073e-3f;
+	p = p * r + 4.1665795894e-2f;
+	p = p * r + 1.6666665459e-1f;
+	p = p * r + 5.0000001201e-1f;
+	p = p * r * r + r + 1.0f;
+	return p * float_of_bits((uint32_t)((int32_t)k + 127) << 23);
+}
+
+/* The factors that are drawn for quads of elements from `first` on. */
+INLINE void draw_quads(float *restrict to, struct draws_drop drop, struct draws_key key,
+		       uint32_t sample, uint32_t first, size_t quads)
+{
+	for (size_t i = 0; i < quads; i++) {
+		struct philox_block block = draws_quad(key, sample, first + (uint32_t)i);
+
+		to[4 * i] = draws_factor(drop, block.a);
+		to[4 * i + 1] = draws_factor(drop, block.b);
+		to[4 * i + 2] = draws_factor(drop, block.c);
+		to[4 * i + 3] = draws_factor(drop, block.d);
+	}
+}
+
+/* The name that a set's function of another file than its table has. */
+#define KERNELS_NAMED(name)           KERNELS_JOINED(name, KERNELS_SET)
+#define KERNELS_JOINED(name, set)     KERNELS_JOINED_NOW(name, set)
+#define KERNELS_JOINED_NOW(name, set) name##_##set
+
+void KERNELS_NAMED(depthwise)(const struct depthwise_args *args, float *sum);
+void KERNELS_NAMED(attention)(const struct attention_args *args);
+void KERNELS_NAMED(attention_backward)(const struct attention_args *args);

@@ -1,0 +1,40 @@
+/* Queues the loss. */
+#include "trainer/device/cuda/execute/execute.h"
+#include "trainer/device/cuda/kernels/loss.h"
+
+struct loss_arguments cuda_loss_arguments(const struct cuda_graph *graph, const struct cuda_op *op)
+{
+	const struct cuda_tensor *logits = op->operands[CUDA_X];
+	const struct cuda_tensor *dlogits = op->operands[CUDA_DX];
+	const struct device_loss_spec *loss = &op->node->loss;
+
+	return (struct loss_arguments){
+		.step = graph->arguments,
+		.state = ((struct cuda_params *)graph->graph->params->backend)->state,
+		.logits = cuda_at(graph, op, CUDA_X),
+		.dlogits = cuda_at(graph, op, CUDA_DX),
+		.results = graph->results,
+		.workspace = cuda_workspace(graph, op),
+		.n = logits->shape.n,
+		.classes = op->node->x->shape.c,
+		.logits_stride = logits->shape.c,
+		.dlogits_stride = dlogits ? dlogits->shape.c : 0,
+		.logits_element = logits->element,
+		.dlogits_element = dlogits ? dlogits->element : CUDA_F32,
+		.kind = loss->kind,
+		.targets = loss->targets,
+		.smoothing = loss->smoothing,
+		.logit_scale = loss->logit_scale,
+		.temperature = loss->temperature,
+		.class_weights = graph->class_weights,
+		.losses = graph->losses,
+		.totals = graph->ranks.totals,
+	};
+}
+
+int cuda_execute_loss(struct cuda_graph *graph, const struct cuda_op *op)
+{
+	struct loss_arguments arguments = cuda_loss_arguments(graph, op);
+
+	return loss_forward(&graph->device->kernels, &arguments);
+}

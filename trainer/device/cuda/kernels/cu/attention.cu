@@ -1,0 +1,484 @@
+/*
+ * Kernels of attention.h for any element and width, in fp32. Tiles lie in shared memory by
+ * channels, with a column to spare, so that the 16 threads that go along a row read neighbouring
+ * words and those that write one channel after another do not meet in a bank.
+ *
+ * A block is 16 x 16 threads over the 32 x 32 scores of a tile of rows, which it owns, and a tile
+ * of columns: each has 2 x 2 of them, and of its rows' sums 4 channels.
+ */
+#include "trainer/device/cuda/kernels/attention.h"
+
+#include "trainer/device/cuda/kernels/cu/kernel.h"
+#include "trainer/device/cuda/kernels/tables.h"
+
+#define TILE        ATTENTION_TILE
+#define SIDE        (TILE + 1)
+#define CHANNELS    ATTENTION_CHANNELS_MAX
+#define ACROSS      16 /* threads along a row */
+#define OWN         (TILE / ACROSS)
+#define OWN_WIDE    (CHANNELS / ACROSS)
+#define LEAST_SCORE (-1e30f)
+#define LOG2_E      1.44269504f
+#define LN_2        0.69314718f
+
+/* What a block works on, and where its thread is. */
+struct here {
+	uint32_t sample, head, first; /* row of the block's tile */
+	uint32_t x, y;
+	uint32_t stride; /* elements from one position of qkv to the next */
+	uint32_t width;  /* and of y */
+	struct draws_key key;
+};
+
+DEVICE struct here where(const struct attention_arguments *a, uint32_t tile)
+{
+	uint32_t head = kernel_block_x() / a->tiles;
+	struct here here;
+
+	here.first = kernel_block_x() % a->tiles * tile;
+	here.sample = head / a->heads;
+	here.head = head % a->heads;
+	here.x = kernel_thread() % ACROSS;
+	here.y = kernel_thread() / ACROSS;
+	here.width = a->heads * a->d;
+	here.stride = 3 * here.width;
+	here.key.key[0] = here.key.key[1] = 0;
+	if (a->dropout.below)
+		here.key = draws_key(&a->step->draws, a->layer);
+	return here;
+}
+
+/* Element of qkv and its gradient where a position's channels of the head begin; part: 0 q ... */
+DEVICE uint64_t packed_at(const struct attention_arguments *a, const struct here *here,
+			  uint32_t part, uint32_t position)
+{
+	return ((uint64_t)here->sample * a->t + position) * here->stride + part * here->width +
+	       here->head * a->d;
+}
+
+/* The same of y and its gradient. */
+DEVICE uint64_t result_at(const struct attention_arguments *a, const struct here *here,
+			  uint32_t position)
+{
+	return ((uint64_t)here->sample * a->t + position) * here->width + here->head * a->d;
+}
+
+/* Of a query, in log_sum and delta. */
+DEVICE uint64_t query_at(const struct attention_arguments *a, const struct here *here,
+			 uint32_t position)
+{
+	return ((uint64_t)here->sample * a->heads + here->head) * a->t + position;
+}
+
+/* What is drawn for a query and a key. */
+DEVICE float drawn(const struct attention_arguments *a, const struct here *here, uint32_t query,
+		   uint32_t key)
+{
+	struct philox_block block = draws_quad(here->key, a->step->draws.first + here->sample,
+					       draws_query(here->head, query, a->t) + key / 4);
+	uint32_t low = key & 1 ? block.b : block.a, high = key & 1 ? block.d : block.c;
+
+	return draws_factor(a->dropout, key & 2 ? high : low);
+}
+
+/* to [CHANNELS][SIDE] = TILE rows of d channels, `stride` apart; zeros beyond. */
+DEVICE void load_tile(const struct attention_arguments *a, float *to, const void *from, uint64_t at,
+		      uint32_t stride, uint32_t first, float scale)
+{
+	for (uint32_t i = kernel_thread(); i < TILE * CHANNELS; i += KERNEL_THREADS) {
+		uint32_t row = i / CHANNELS, c = i % CHANNELS;
+		float value = 0;
+
+		if (first + row < a->t && c < a->d)
+			value = kernel_load(from, at + (uint64_t)row * stride + c, a->element);
+		to[c * SIDE + row] = value * scale;
+	}
+}
+
+DEVICE void load_packed(const struct attention_arguments *a, const struct here *here, float *to,
+			uint32_t part, uint32_t first, float scale)
+{
+	load_tile(a, to, a->qkv, packed_at(a, here, part, first), here->stride, first, scale);
+}
+
+DEVICE void load_result(const struct attention_arguments *a, const struct here *here, float *to,
+			const void *from, uint32_t first)
+{
+	load_tile(a, to, from, result_at(a, here, first), here->width, first, 1);
+}
+
+/* s = rows columns^T, both [CHANNELS][SIDE] */
+DEVICE void multiply(float s[OWN][OWN], const struct here *here, const float *rows,
+		     const float *columns, uint32_t d)
+{
+	EACH(i, OWN) {
+		EACH(j, OWN)
+			s[i][j] = 0;
+	}
+	for (uint32_t c = 0; c < d; c++) {
+		EACH(i, OWN) {
+			float own = rows[c * SIDE + here->y * OWN + i];
+
+			EACH(j, OWN)
+				s[i][j] += own * columns[c * SIDE + here->x + j * ACROSS];
+		}
+	}
+}
+
+/* sums += weights [TILE][SIDE] columns, for channels x, x + 16 ... */
+DEVICE void gather(float sums[OWN][OWN_WIDE], const struct here *here, const float *weights,
+		   const float *columns)
+{
+	for (uint32_t k = 0; k < TILE; k++) {
+		EACH(i, OWN) {
+			float weight = weights[(here->y * OWN + i) * SIDE + k];
+
+			EACH(j, OWN_WIDE)
+				sums[i][j] += weight * columns[(here->x + j * ACROSS) * SIDE + k];
+		}
+	}
+}
+
+DEVICE void clear(float sums[OWN][OWN_WIDE])
+{
+	EACH(i, OWN) {
+		EACH(j, OWN_WIDE)
+			sums[i][j] = 0;
+	}
+}
+
+/* The block's rows of a part of dqkv, or of y. */
+DEVICE void store_rows(const struct attention_arguments *a, const struct here *here, void *to,
+		       uint64_t at, uint32_t stride, float sums[OWN][OWN_WIDE])
+{
+	EACH(i, OWN) {
+		uint32_t row = here->y * OWN + i;
+
+		EACH(j, OWN_WIDE) {
+			uint32_t c = here->x + j * ACROSS;
+
+			if (here->first + row < a->t && c < a->d)
+				kernel_store(to, at + (uint64_t)row * stride + c, a->element,
+					     sums[i][j]);
+		}
+	}
+}
+
+/* Over the threads of a row. */
+DEVICE float row_sum(float value)
+{
+	for (uint32_t mask = ACROSS / 2; mask; mask /= 2)
+		value += KERNEL_SHUFFLE_F32(value, mask);
+	return value;
+}
+
+DEVICE float row_largest(float value)
+{
+	for (uint32_t mask = ACROSS / 2; mask; mask /= 2) {
+		float other = KERNEL_SHUFFLE_F32(value, mask);
+
+		value = other > value ? other : value;
+	}
+	return value;
+}
+
+KERNEL(attention_forward_any, struct attention_arguments, a)
+{
+	SHARED(float, q, CHANNELS *SIDE);
+	SHARED(float, k, CHANNELS *SIDE);
+	SHARED(float, v, CHANNELS *SIDE);
+	SHARED(float, p, TILE *SIDE);
+	struct here here = where(&a, TILE);
+	float sums[OWN][OWN_WIDE], largest[OWN], total[OWN];
+
+	clear(sums);
+	EACH(i, OWN) {
+		largest[i] = LEAST_SCORE;
+		total[i] = 0;
+	}
+	/* exponentials are powers of two */
+	load_packed(&a, &here, q, 0, here.first, a.scale * LOG2_E);
+	for (uint32_t first = 0; first < a.t; first += TILE) {
+		float s[OWN][OWN];
+
+		load_packed(&a, &here, k, 1, first, 1);
+		load_packed(&a, &here, v, 2, first, 1);
+		KERNEL_BARRIER();
+		multiply(s, &here, q, k, a.d);
+		EACH(i, OWN) {
+			float most = LEAST_SCORE, sum = 0, shrink;
+
+			EACH(j, OWN) {
+				if (first + here.x + j * ACROSS >= a.t)
+					s[i][j] = LEAST_SCORE;
+				most = s[i][j] > most ? s[i][j] : most;
+			}
+			most = row_largest(most);
+			most = most > largest[i] ? most : largest[i];
+			shrink = kernel_exp2(largest[i] - most);
+			largest[i] = most;
+			EACH(j, OWN) {
+				s[i][j] = kernel_exp2(s[i][j] - most);
+				sum += s[i][j];
+				if (a.dropout.below)
+					s[i][j] *= drawn(&a, &here, here.first + here.y * OWN + i,
+							 first + here.x + j * ACROSS);
+				p[(here.y * OWN + i) * SIDE + here.x + j * ACROSS] = s[i][j];
+			}
+			total[i] = total[i] * shrink + row_sum(sum);
+			EACH(j, OWN_WIDE)
+				sums[i][j] *= shrink;
+		}
+		KERNEL_BARRIER();
+		gather(sums, &here, p, v);
+		KERNEL_BARRIER();
+	}
+	EACH(i, OWN) {
+		uint32_t row = here.first + here.y * OWN + i;
+
+		EACH(j, OWN_WIDE)
+			sums[i][j] /= total[i];
+		if (a.log_sum && here.x == 0 && row < a.t)
+			a.log_sum[query_at(&a, &here, row)] = largest[i] * LN_2 + logf(total[i]);
+	}
+	store_rows(&a, &here, a.y, result_at(&a, &here, here.first), here.width, sums);
+}
+
+/* Probabilities of a tile, and gradients of its scores, of a query and a key. */
+DEVICE float probability(float score, float log_sum)
+{
+	return kernel_exp2(score - log_sum * LOG2_E);
+}
+
+/* The gradients of a tile of queries, and their delta: sum of y dy, for the keys' gradients. */
+KERNEL(attention_queries_any, struct attention_arguments, a)
+{
+	SHARED(float, q, CHANNELS *SIDE);
+	SHARED(float, k, CHANNELS *SIDE);
+	SHARED(float, v, CHANNELS *SIDE);
+	SHARED(float, dy, CHANNELS *SIDE);
+	SHARED(float, ds, TILE *SIDE);
+	struct here here = where(&a, TILE);
+	float sums[OWN][OWN_WIDE], log_sum[OWN], delta[OWN];
+
+	clear(sums);
+	load_packed(&a, &here, q, 0, here.first, a.scale * LOG2_E);
+	load_result(&a, &here, dy, a.dy, here.first);
+	/* y, in the place of k until that is loaded */
+	load_result(&a, &here, k, a.y, here.first);
+	KERNEL_BARRIER();
+	EACH(i, OWN) {
+		uint32_t row = here.y * OWN + i;
+		float sum = 0;
+
+		EACH(j, OWN_WIDE) {
+			uint32_t at = (here.x + j * ACROSS) * SIDE + row;
+
+			sum += k[at] * dy[at];
+		}
+		delta[i] = row_sum(sum);
+		log_sum[i] = 0;
+		if (here.first + row < a.t) {
+			log_sum[i] = a.log_sum[query_at(&a, &here, here.first + row)];
+			if (here.x == 0)
+				a.delta[query_at(&a, &here, here.first + row)] = delta[i];
+		}
+	}
+	for (uint32_t first = 0; first < a.t; first += TILE) {
+		float s[OWN][OWN], dp[OWN][OWN];
+
+		KERNEL_BARRIER();
+		load_packed(&a, &here, k, 1, first, 1);
+		load_packed(&a, &here, v, 2, first, 1);
+		KERNEL_BARRIER();
+		multiply(s, &here, q, k, a.d);
+		multiply(dp, &here, dy, v, a.d);
+		EACH(i, OWN) {
+			EACH(j, OWN) {
+				uint32_t x = here.x + j * ACROSS;
+				float p = probability(s[i][j], log_sum[i]);
+
+				if (a.dropout.below)
+					dp[i][j] *= drawn(&a, &here, here.first + here.y * OWN + i,
+							  first + x);
+				ds[(here.y * OWN + i) * SIDE + x] =
+					first + x < a.t ? p * (dp[i][j] - delta[i]) : 0;
+			}
+		}
+		KERNEL_BARRIER();
+		gather(sums, &here, ds, k);
+	}
+	EACH(i, OWN) {
+		EACH(j, OWN_WIDE)
+			sums[i][j] *= a.scale;
+	}
+	store_rows(&a, &here, a.dqkv, packed_at(&a, &here, 0, here.first), here.stride, sums);
+}
+
+/* The gradients of a tile of keys, which are rows here, and of its values. */
+KERNEL(attention_keys_any, struct attention_arguments, a)
+{
+	SHARED(float, k, CHANNELS *SIDE);
+	SHARED(float, v, CHANNELS *SIDE);
+	SHARED(float, q, CHANNELS *SIDE);
+	SHARED(float, dy, CHANNELS *SIDE);
+	SHARED(float, p, TILE *SIDE);
+	SHARED(float, ds, TILE *SIDE);
+	struct here here = where(&a, TILE);
+	float dk[OWN][OWN_WIDE], dv[OWN][OWN_WIDE];
+
+	clear(dk);
+	clear(dv);
+	load_packed(&a, &here, k, 1, here.first, a.scale * LOG2_E);
+	load_packed(&a, &here, v, 2, here.first, 1);
+	for (uint32_t first = 0; first < a.t; first += TILE) {
+		float s[OWN][OWN], dp[OWN][OWN];
+
+		KERNEL_BARRIER();
+		load_packed(&a, &here, q, 0, first, 1);
+		load_result(&a, &here, dy, a.dy, first);
+		KERNEL_BARRIER();
+		multiply(s, &here, k, q, a.d);
+		multiply(dp, &here, v, dy, a.d);
+		EACH(j, OWN) {
+			uint32_t query = first + here.x + j * ACROSS;
+			float log_sum = 0, delta = 0;
+
+			/* queries beyond the last are zeros, and so is their gradient */
+			if (query < a.t) {
+				log_sum = a.log_sum[query_at(&a, &here, query)];
+				delta = a.delta[query_at(&a, &here, query)];
+			}
+			EACH(i, OWN) {
+				uint32_t at = (here.y * OWN + i) * SIDE + here.x + j * ACROSS;
+				float value = probability(s[i][j], log_sum), factor = 1;
+
+				if (a.dropout.below)
+					factor = drawn(&a, &here, query,
+						       here.first + here.y * OWN + i);
+				p[at] = value * factor;
+				ds[at] = value * (dp[i][j] * factor - delta);
+			}
+		}
+		KERNEL_BARRIER();
+		gather(dv, &here, p, dy);
+		gather(dk, &here, ds, q);
+	}
+	EACH(i, OWN) {
+		EACH(j, OWN_WIDE)
+			dk[i][j] *= a.scale;
+	}
+	store_rows(&a, &here, a.dqkv, packed_at(&a, &here, 1, here.first), here.stride, dk);
+	store_rows(&a, &here, a.dqkv, packed_at(&a, &here, 2, here.first), here.stride, dv);
+}
+
+/* ---- on tensor cores ---- */
+
+#define MATRIX_TILE    ATTENTION_MATRIX_TILE
+#define MATRIX_COLUMNS 64 /* rows of a tile of the other side */
+#define ROW_PACKS      (CHANNELS / 8 + 1)
+
+/* First of the warp's rows of the block's tile. */
+DEVICE uint32_t matrix_warp(void)
+{
+	return kernel_thread() / KERNEL_WARP * 16;
+}
+
+/* Where sums of a thread belong: [2 i + c] to row i, of two, and the column or the next. */
+DEVICE uint32_t matrix_row(uint32_t i)
+{
+	return matrix_warp() + kernel_thread() % KERNEL_WARP / 4 + 8 * i;
+}
+
+DEVICE uint32_t matrix_column(void)
+{
+	return kernel_thread() % 4 * 2;
+}
+
+DEVICE float matrix_row_sum(float value)
+{
+	value += KERNEL_SHUFFLE_F32(value, 1);
+	value += KERNEL_SHUFFLE_F32(value, 2);
+	return value;
+}
+
+DEVICE float matrix_row_largest(float value)
+{
+	float other = KERNEL_SHUFFLE_F32(value, 1);
+
+	value = other > value ? other : value;
+	other = KERNEL_SHUFFLE_F32(value, 2);
+	return other > value ? other : value;
+}
+
+DEVICE void matrix_clear(float sums[8][4])
+{
+	EACH(n, 8) {
+		EACH(c, 4)
+			sums[n][c] = 0;
+	}
+}
+
+/* 16 rows of a tile, of two packs each, as a product's left factor. */
+DEVICE void matrix_left(uint32_t to[4], const struct kernel_pack *tile, uint32_t row, uint32_t pack)
+{
+	uint32_t lane = kernel_thread() % KERNEL_WARP;
+
+	row += lane % 16;
+	kernel_load_matrices(to, tile + row * ROW_PACKS + pack + lane / 16);
+}
+
+/* The same transposed as two right factors: columns are the rows of the tile. */
+DEVICE void matrix_right(uint32_t to[4], const struct kernel_pack *tile, uint32_t row,
+			 uint32_t pack)
+{
+	uint32_t lane = kernel_thread() % KERNEL_WARP;
+
+	row += lane % 8 + lane / 16 * 8;
+	kernel_load_matrices(to, tile + row * ROW_PACKS + pack + lane / 8 % 2);
+}
+
+/* And as it is: columns are channels. */
+DEVICE void matrix_right_turned(uint32_t to[4], const struct kernel_pack *tile, uint32_t row,
+				uint32_t pack)
+{
+	uint32_t lane = kernel_thread() % KERNEL_WARP;
+
+	row += lane % 16;
+	kernel_load_turned(to, tile + row * ROW_PACKS + pack + lane / 16);
+}
+
+/* Those that draw may have twice the registers: what draws nothing pays nothing. */
+#define ELEMENT  CUDA_F16
+#define NAME(x)  x##_f16
+#define DRAWS    0
+#define RESIDENT 2
+#include "trainer/device/cuda/kernels/cu/attention_matrix_kernels.h"
+#undef ELEMENT
+#undef NAME
+#define ELEMENT CUDA_BF16
+#define NAME(x) x##_bf16
+#include "trainer/device/cuda/kernels/cu/attention_matrix_kernels.h"
+#undef NAME
+#undef DRAWS
+#undef RESIDENT
+#define NAME(x)  x##_bf16_drawn
+#define DRAWS    1
+#define RESIDENT 1
+#include "trainer/device/cuda/kernels/cu/attention_matrix_kernels.h"
+#undef ELEMENT
+#undef NAME
+#define ELEMENT CUDA_F16
+#define NAME(x) x##_f16_drawn
+#include "trainer/device/cuda/kernels/cu/attention_matrix_kernels.h"
+
+#define ENTRIES(pass)                                                                              \
+	{                                                                                          \
+		KERNEL_ENTRY(attention_##pass##_any), KERNEL_ENTRY(attention_##pass##_matrix_f16), \
+			KERNEL_ENTRY(attention_##pass##_matrix_bf16),                              \
+			KERNEL_ENTRY(attention_##pass##_matrix_f16_drawn),                         \
+			KERNEL_ENTRY(attention_##pass##_matrix_bf16_drawn)                         \
+	}
+KERNEL_TABLE attention_forward_kernels[] = ENTRIES(forward);
+KERNEL_TABLE attention_queries_kernels[] = ENTRIES(queries);
+KERNEL_TABLE attention_keys_kernels[] = ENTRIES(keys);

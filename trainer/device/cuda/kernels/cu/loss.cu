@@ -1,0 +1,374 @@
+/* Kernels of loss.h. */
+#include "trainer/device/cuda/kernels/loss.h"
+
+#include "trainer/device/cuda/kernels/cu/kernel.h"
+#include "trainer/device/cuda/kernels/cu/reduce.h"
+#include "trainer/device/cuda/kernels/tables.h"
+
+DEVICE bool has_label(const struct loss_arguments *a, uint32_t sample, int32_t *label)
+{
+	*label = a->step->labels && sample < a->step->count ? a->step->labels[sample] : -1;
+	return *label >= 0 && *label < (int32_t)a->classes;
+}
+
+DEVICE float logit(const struct loss_arguments *a, uint32_t sample, uint32_t class_index)
+{
+	return kernel_load(a->logits, (uint64_t)sample * a->logits_stride + class_index,
+			   a->logits_element) *
+	       a->logit_scale;
+}
+
+/* What a block knows of its sample's logits. */
+struct loss_row {
+	float largest, target;
+	double sum;    /* of exp(z - largest) */
+	double total;  /* of z */
+	uint32_t rank; /* classes before the label's */
+};
+
+DEVICE struct loss_row survey_row(const struct loss_arguments *a, uint32_t sample, int32_t label)
+{
+	struct loss_row row;
+	float largest = -INFINITY;
+	double sum = 0, total = 0;
+	uint32_t rank = 0;
+
+	row.target = logit(a, sample, (uint32_t)label);
+	for (uint32_t i = kernel_thread(); i < a->classes; i += KERNEL_THREADS) {
+		float z = logit(a, sample, i);
+
+		largest = z > largest ? z : largest;
+		total += (double)z;
+		rank += z > row.target || (z == row.target && (int32_t)i < label);
+	}
+	row.largest = reduce_max_f32(largest);
+	row.total = reduce_sum_f64(total);
+	row.rank = reduce_sum_u32(rank);
+	for (uint32_t i = kernel_thread(); i < a->classes; i += KERNEL_THREADS)
+		sum += (double)expf(logit(a, sample, i) - row.largest);
+	row.sum = reduce_sum_f64(sum);
+	/* a comparison with NaN is false: without this a net that diverged would be always right */
+	if (!kernel_finite(row.target))
+		row.rank = a->classes;
+	return row;
+}
+
+DEVICE uint32_t count_labels(const struct loss_arguments *a)
+{
+	uint32_t count = 0;
+	int32_t label;
+
+	for (uint32_t i = kernel_thread(); i < a->n; i += KERNEL_THREADS)
+		count += has_label(a, i, &label);
+	return reduce_sum_u32(count);
+}
+
+/* A block for each sample: softmax of one label, without class weights. */
+KERNEL(loss_softmax_rows, struct loss_arguments, a)
+{
+	uint32_t sample = kernel_block_x(),
+		 samples = a.totals ? (uint32_t)a.totals->samples : count_labels(&a);
+	float off = a.smoothing / (float)a.classes, on = 1 - a.smoothing + off;
+	struct loss_record *record = (struct loss_record *)a.workspace + sample;
+	struct loss_row row;
+	int32_t label;
+	bool labelled = has_label(&a, sample, &label);
+	float grow = samples ? (float)(a.state ? a.state->loss_scale : 1) / (float)samples *
+				       a.logit_scale
+			     : 0;
+
+	row.largest = row.target = 0;
+	row.sum = 1;
+	row.total = 0;
+	row.rank = 0;
+	if (labelled)
+		row = survey_row(&a, sample, label);
+	if (kernel_thread() == 0) {
+		/* -sum_i target_i (z_i - lse): the targets add up to 1 */
+		record->loss = labelled ? (double)row.largest + log(row.sum) -
+						  (double)(on - off) * (double)row.target -
+						  (double)off * row.total
+					: 0;
+		record->samples = labelled;
+		record->top1 = labelled && row.rank < 1;
+		record->top5 = labelled && row.rank < 5;
+	}
+	if (!a.dlogits)
+		return;
+	for (uint32_t i = kernel_thread(); i < a.dlogits_stride; i += KERNEL_THREADS) {
+		float gradient = 0;
+
+		if (labelled && i < a.classes) {
+			gradient =
+				(expf(logit(&a, sample, i) - row.largest) * (float)(1 / row.sum) -
+				 off) *
+				grow;
+			gradient -= (int32_t)i == label ? (on - off) * grow : 0;
+		}
+		kernel_store(a.dlogits, (uint64_t)sample * a.dlogits_stride + i, a.dlogits_element,
+			     gradient);
+	}
+}
+
+/* ---- any other loss ---- */
+
+/* A sample's target: dense, or by one or two labels. */
+struct loss_target {
+	const float *dense; /* NULL: by labels */
+	int32_t label, label2;
+	float share; /* the first label's */
+	float on, off;
+};
+
+/* Whether there is one. */
+DEVICE bool find_target(const struct loss_arguments *a, uint32_t sample, struct loss_target *target)
+{
+	const int32_t *labels = a->step->labels;
+	bool labelled = has_label(a, sample, &target->label);
+
+	target->dense = NULL;
+	target->label2 = target->label;
+	target->share = 1;
+	target->off = a->smoothing / (float)a->classes;
+	target->on = 1 - a->smoothing;
+	if (labelled && a->targets == DEVICE_TWO_LABELS) {
+		target->label2 = labels[a->n + sample];
+		target->share = ((const float *)labels)[2 * (uint64_t)a->n + sample];
+	}
+	if (labelled && a->targets == DEVICE_DENSE)
+		target->dense = (const float *)labels + a->n + (uint64_t)sample * a->classes;
+	return labelled;
+}
+
+DEVICE float target_of(const struct loss_target *target, uint32_t class_index)
+{
+	float value = 0;
+
+	if (target->dense)
+		return target->on * target->dense[class_index] + target->off;
+	value += (int32_t)class_index == target->label ? target->share : 0;
+	value += (int32_t)class_index == target->label2 ? 1 - target->share : 0;
+	return target->on * value + target->off;
+}
+
+DEVICE float class_weight(const struct loss_arguments *a, uint32_t class_index)
+{
+	return a->class_weights ? a->class_weights[class_index] : 1;
+}
+
+DEVICE bool is_weighted(const struct loss_arguments *a)
+{
+	return a->kind == DEVICE_SOFTMAX && a->targets != DEVICE_DENSE && a->class_weights;
+}
+
+/* What a sample with labels adds to the divisor of the loss. */
+DEVICE double target_weight(const struct loss_arguments *a, const struct loss_target *target)
+{
+	if (!is_weighted(a))
+		return 1;
+	return (double)target->share * (double)a->class_weights[target->label] +
+	       (1 - (double)target->share) * (double)a->class_weights[target->label2];
+}
+
+DEVICE double sum_weights(const struct loss_arguments *a)
+{
+	struct loss_target target;
+	double sum = 0;
+
+	for (uint32_t i = kernel_thread(); i < a->n; i += KERNEL_THREADS)
+		if (find_target(a, i, &target))
+			sum += target_weight(a, &target);
+	return reduce_sum_f64(sum);
+}
+
+/* What a block knows of its sample. */
+struct loss_sample {
+	double loss;
+	float largest;
+	double sum;    /* of exp(z - largest) */
+	double target; /* sum of weight * target */
+	uint32_t rank; /* classes before the label's */
+};
+
+DEVICE float scaled(const struct loss_arguments *a, uint32_t sample, uint32_t class_index)
+{
+	return logit(a, sample, class_index) / a->temperature;
+}
+
+/* z against the label's. */
+DEVICE uint32_t comes_before(float z, uint32_t class_index, float of_label, int32_t label)
+{
+	return z > of_label || (z == of_label && (int32_t)class_index < label);
+}
+
+DEVICE void survey_softmax(const struct loss_arguments *a, uint32_t sample,
+			   const struct loss_target *target, struct loss_sample *row)
+{
+	float of_label = scaled(a, sample, (uint32_t)target->label), largest = -INFINITY;
+	double sum = 0, all = 0, product = 0, entropy = 0;
+	uint32_t rank = 0;
+
+	for (uint32_t i = kernel_thread(); i < a->classes; i += KERNEL_THREADS) {
+		float z = scaled(a, sample, i), t = target_of(target, i), w = class_weight(a, i);
+
+		largest = z > largest ? z : largest;
+		all += (double)(w * t);
+		product += (double)(w * t) * (double)z;
+		if (a->kind == DEVICE_KL && t > 0)
+			entropy += (double)(t * logf(t));
+		rank += comes_before(z, i, of_label, target->label);
+	}
+	row->largest = reduce_max_f32(largest);
+	row->target = reduce_sum_f64(all);
+	product = reduce_sum_f64(product);
+	entropy = reduce_sum_f64(entropy);
+	row->rank = reduce_sum_u32(rank);
+	for (uint32_t i = kernel_thread(); i < a->classes; i += KERNEL_THREADS)
+		sum += (double)expf(scaled(a, sample, i) - row->largest);
+	row->sum = reduce_sum_f64(sum);
+	row->loss = (row->target * ((double)row->largest + log(row->sum)) - product + entropy) *
+		    (double)a->temperature * (double)a->temperature;
+	/* a comparison with NaN is false: without this a net that diverged would be always right */
+	if (!kernel_finite(of_label))
+		row->rank = a->classes;
+}
+
+/* - t log s - (1 - t) log(1 - s) = max(z, 0) - z t + log(1 + e) with e = exp(-|z|) */
+DEVICE void survey_sigmoid(const struct loss_arguments *a, uint32_t sample,
+			   const struct loss_target *target, struct loss_sample *row)
+{
+	float of_label = scaled(a, sample, (uint32_t)target->label);
+	double loss = 0;
+	uint32_t rank = 0;
+
+	for (uint32_t i = kernel_thread(); i < a->classes; i += KERNEL_THREADS) {
+		float z = scaled(a, sample, i), t = target_of(target, i);
+
+		loss += (double)class_weight(a, i) *
+			((double)(z > 0 ? z : 0) - (double)z * (double)t +
+			 (double)log1pf(expf(z < 0 ? z : -z)));
+		rank += comes_before(z, i, of_label, target->label);
+	}
+	row->loss = reduce_sum_f64(loss) / a->classes;
+	row->rank = reduce_sum_u32(rank);
+	if (!kernel_finite(of_label))
+		row->rank = a->classes;
+}
+
+/* Of the sample's loss by a logit, before what all are scaled by. */
+DEVICE float gradient_of(const struct loss_arguments *a, uint32_t sample, uint32_t i,
+			 const struct loss_target *target, const struct loss_sample *row)
+{
+	float z = scaled(a, sample, i), t = target_of(target, i), w = class_weight(a, i), e;
+
+	if (a->kind != DEVICE_SIGMOID)
+		return expf(z - row->largest) * (float)(row->target / row->sum) - w * t;
+	e = expf(z < 0 ? z : -z);
+	return ((z < 0 ? e : 1) / (1 + e) - t) * w / (float)a->classes;
+}
+
+/* A block for each sample: any loss. */
+KERNEL(loss_any_rows, struct loss_arguments, a)
+{
+	uint32_t sample = kernel_block_x();
+	double divisor = a.totals ? a.totals->divisor : sum_weights(&a);
+	struct loss_record *record = (struct loss_record *)a.workspace + sample;
+	struct loss_target target;
+	struct loss_sample row;
+	bool labelled = find_target(&a, sample, &target);
+	float grow = divisor > 0 ? (float)(a.state ? a.state->loss_scale : 1) / (float)divisor *
+					   a.logit_scale * a.temperature
+				 : 0;
+
+	row.loss = 0;
+	row.rank = 0;
+	if (labelled && a.kind == DEVICE_SIGMOID)
+		survey_sigmoid(&a, sample, &target, &row);
+	else if (labelled)
+		survey_softmax(&a, sample, &target, &row);
+	if (kernel_thread() == 0) {
+		record->loss = row.loss;
+		record->weight = labelled ? target_weight(&a, &target) : 0;
+		record->samples = labelled;
+		record->top1 = labelled && row.rank < 1;
+		record->top5 = labelled && row.rank < 5;
+	}
+	if (!a.dlogits)
+		return;
+	for (uint32_t i = kernel_thread(); i < a.dlogits_stride; i += KERNEL_THREADS)
+		kernel_store(a.dlogits, (uint64_t)sample * a.dlogits_stride + i, a.dlogits_element,
+			     labelled && i < a.classes
+				     ? gradient_of(&a, sample, i, &target, &row) * grow
+				     : 0);
+}
+
+/* ---- of all samples ---- */
+
+/* One block. */
+KERNEL(loss_total, struct loss_arguments, a)
+{
+	const struct loss_record *records = (const struct loss_record *)a.workspace;
+	uint32_t samples = 0, top1 = 0, top5 = 0;
+	double loss = 0, divisor = 0;
+
+	for (uint32_t i = kernel_thread(); i < a.n; i += KERNEL_THREADS) {
+		loss += records[i].loss;
+		if (a.losses)
+			a.losses[i] = (float)records[i].loss;
+		if (is_weighted(&a))
+			divisor += records[i].weight;
+		samples += records[i].samples;
+		top1 += records[i].top1;
+		top5 += records[i].top5;
+	}
+	loss = reduce_sum_f64(loss);
+	samples = reduce_sum_u32(samples);
+	top1 = reduce_sum_u32(top1);
+	top5 = reduce_sum_u32(top5);
+	divisor = is_weighted(&a) ? reduce_sum_f64(divisor) : samples;
+	if (kernel_thread())
+		return;
+	if (a.totals) {
+		a.totals->loss = loss;
+		a.totals->top1 = top1;
+		a.totals->top5 = top5;
+	}
+	a.results->step = a.step->step;
+	a.results->samples = samples;
+	a.results->top1 = top1;
+	a.results->top5 = top5;
+	a.results->loss = divisor > 0 ? loss / divisor : 0;
+	a.results->grad_norm = 0;
+	a.results->loss_scale = a.state ? a.state->loss_scale : 1;
+	a.results->updated = false;
+	a.results->skipped = false;
+}
+
+/* One block. */
+KERNEL(loss_counted, struct loss_arguments, a)
+{
+	uint32_t samples = count_labels(&a);
+	double divisor = is_weighted(&a) ? sum_weights(&a) : samples;
+
+	if (kernel_thread())
+		return;
+	a.totals->samples = samples;
+	a.totals->divisor = divisor;
+}
+
+/* One block. */
+KERNEL(loss_shared, struct loss_arguments, a)
+{
+	if (kernel_thread())
+		return;
+	a.results->samples = (uint32_t)a.totals->samples;
+	a.results->top1 = (uint32_t)a.totals->top1;
+	a.results->top5 = (uint32_t)a.totals->top5;
+	a.results->loss = a.totals->divisor > 0 ? a.totals->loss / a.totals->divisor : 0;
+}
+
+KERNEL_TABLE loss_softmax_kernel = KERNEL_ENTRY(loss_softmax_rows);
+KERNEL_TABLE loss_any_kernel = KERNEL_ENTRY(loss_any_rows);
+KERNEL_TABLE loss_total_kernel = KERNEL_ENTRY(loss_total);
+KERNEL_TABLE loss_count_kernel = KERNEL_ENTRY(loss_counted);
+KERNEL_TABLE loss_share_kernel = KERNEL_ENTRY(loss_shared);

@@ -1,0 +1,28 @@
+/*
+ * Kernels of scale_add.h. Sums of a tile of channels over a sample's positions, or a part of them,
+ * are a block's; what a gate's gradient and gamma's are made of these follows in passes over
+ * [n][channels].
+ */
+#include "trainer/device/cuda/kernels/scale_add.h"
+
+#include "trainer/device/cuda/kernels/cu/kernel.h"
+#include "trainer/device/cuda/kernels/tables.h"
+
+#define KERNEL_BODY "trainer/device/cuda/kernels/cu/scale_add_kernels.h"
+#include "trainer/device/cuda/kernels/cu/instances.h"
+
+/* From sums of dz x and drop-path: the gates' gradients, and of the sums what gamma's adds up. */
+KERNEL(scale_add_gates, struct scale_add_arguments, a)
+{
+	uint64_t at = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread();
+	float product;
+
+	if (at >= (uint64_t)a.n * a.channels)
+		return;
+	product = a.partial[at];
+	kernel_store(a.dgate, at, a.element, product * (a.gamma ? a.gamma[at % a.channels] : 1));
+	a.partial[at] = product * kernel_load(a.gate, at, a.element);
+}
+
+SCALE_ADD_KERNELS(INSTANCES)
+KERNEL_TABLE scale_add_gates_kernel = KERNEL_ENTRY(scale_add_gates);

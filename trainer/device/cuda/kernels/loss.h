@@ -1,0 +1,62 @@
+/*
+ * The loss, which ends a graph. It reads the labels where struct step_arguments in device memory
+ * says that they are.
+ */
+#ifndef TRAINER_DEVICE_CUDA_LOSS_H
+#define TRAINER_DEVICE_CUDA_LOSS_H
+
+#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/cuda/step.h"
+
+/*
+ * The loss as device_loss() has it. Writes all of *results for a step without an update
+ * (update_decide() sets the rest later), and, with dlogits, the gradient of mean loss times loss
+ * scale: 0 for samples without a label (outside 0..classes-1).
+ */
+struct loss_arguments {
+	/* number of the step, and targets as struct device_target_arrays; in device memory */
+	const struct step_arguments *step;
+	const struct device_params_state *state; /* its loss scale; in device memory; NULL: 1 */
+	const void *logits; /* [n][stride] of logits_element, before logit_scale */
+	/* [n][dlogits_stride] of dlogits_element, or NULL; channels from classes on become 0 */
+	void *dlogits;
+	struct device_results *results; /* in device memory */
+	void *workspace;                /* loss_workspace() bytes */
+	uint32_t n, classes;
+	uint32_t logits_stride, dlogits_stride; /* at least classes */
+	enum cuda_element logits_element, dlogits_element;
+	enum device_loss_kind kind;
+	enum device_targets targets;
+	float smoothing;
+	float logit_scale, temperature; /* 0 counts as 1 */
+	const float *class_weights;     /* [classes] in device memory, or NULL */
+	float *losses;                  /* [n] by sample, in device memory, or NULL */
+	struct loss_totals *totals;     /* in device memory; NULL: this rank is alone */
+};
+/*
+ * With several ranks, one per graph: loss_count() counts this rank's labels, and the first two
+ * members are summed over ranks, as the gradient is divided by `divisor`; after loss_forward() the
+ * other members are summed, and loss_share() corrects what it has written to *results.
+ */
+struct loss_totals {
+	double samples;          /* that have a label */
+	double divisor;          /* their number, or the sum of their labels' weights */
+	double loss, top1, top5; /* sums over them */
+};
+/* The workspace: one for each sample. */
+struct loss_record {
+	double loss;
+	double weight;                /* of a weighted loss: of its labels */
+	uint32_t samples, top1, top5; /* 0 or 1 */
+};
+uint64_t loss_workspace(uint32_t n);
+int loss_forward(const struct kernel_device *device, const struct loss_arguments *arguments);
+/* Writes the first two of *totals: of this rank. */
+int loss_count(const struct kernel_device *device, const struct loss_arguments *arguments);
+/*
+ * Sets samples, loss and the counts of *results from *totals, and leaves the rest of *results
+ * alone.
+ */
+int loss_share(const struct kernel_device *device, const struct loss_arguments *arguments);
+
+#endif

@@ -1,0 +1,57 @@
+#include "trainer/device/positions.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+/* Adds one place to another, in whichever direction. */
+static void positions_add(const struct positions_size *size, float weight, const float *from,
+			  float *to)
+{
+	for (uint32_t c = 0; c < size->channels; c++)
+		to[c] += weight * from[c];
+}
+
+/* Each pair of places that have to do with each other; forward: old is read, new is added to. */
+static void positions_walk(const struct positions_size *size, const float *from, float *to,
+			   bool forward)
+{
+	for (uint32_t place = 0; place < size->h * size->w; place++) {
+		struct positions_window y = positions_window(place / size->w, size->side, size->h);
+		struct positions_window x = positions_window(place % size->w, size->side, size->w);
+		size_t new = (size_t)(size->first + place) * size->channels;
+
+		for (uint32_t i = 0; i < y.count * x.count; i++) {
+			uint32_t row = y.first + i / x.count, column = x.first + i % x.count;
+			size_t old =
+				(size_t)(size->first + row * size->side + column) * size->channels;
+			float weight = positions_weight(&y, row) * positions_weight(&x, column) /
+				       (y.sum * x.sum);
+
+			if (forward)
+				positions_add(size, weight, from + old, to + new);
+			else
+				positions_add(size, weight, from + new, to + old);
+		}
+	}
+}
+
+static void positions_run(const struct positions_size *size, const float *from, float *to,
+			  uint32_t places, bool forward)
+{
+	size_t first = (size_t)size->first * size->channels;
+
+	memcpy(to, from, first * sizeof(float));
+	memset(to + first, 0, (size_t)places * size->channels * sizeof(float));
+	positions_walk(size, from, to, forward);
+}
+
+void positions_resize(const struct positions_size *size, const float *from, float *to)
+{
+	positions_run(size, from, to, size->h * size->w, true);
+}
+
+void positions_resize_backward(const struct positions_size *size, const float *gradient, float *to)
+{
+	positions_run(size, gradient, to, size->side * size->side, false);
+}

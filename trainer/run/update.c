@@ -1,0 +1,148 @@
+/*
+ * One update of the weights, from the batch of a step: the steps of the device that it takes.
+ *
+ * With train.accumulate the batch is computed in micro-batches, slices of it in order. The whole
+ * batch is there before the first begins, and so an update is made or not made, and a checkpoint
+ * never falls between two of them.
+ *
+ * With train.sam it is computed twice: a first pass leads to where the gradient is taken, and there
+ * the second one takes it. Random draws are the same in both. Batch norms keep running statistics
+ * of the first alone, as implementations by the paper's authors and others recommend: the weights
+ * of the second are none that will be evaluated.
+ */
+#include "trainer/algorithms/colout.h"
+#include "trainer/algorithms/mix.h"
+#include "trainer/algorithms/optim.h"
+#include "trainer/run/run.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* What the update's passes draw depends on: that of the perturbed weights draws the same. */
+static struct device_draws update_draws(const struct run *run, uint32_t share)
+{
+	return (struct device_draws){
+		.seed = run->recipe->train.seed,
+		.step = run->state.step + 1,
+		.first = run->comm->rank * share,
+	};
+}
+
+struct device_batch run_slice(const struct run *run, const struct device_batch *batch,
+			      uint32_t part)
+{
+	const struct run_graph *graph = &run->train;
+	struct device_batch slice = *batch;
+	size_t first = (size_t)part * graph->count;
+	size_t image = (size_t)batch->height * batch->width * batch->channels *
+		       device_element_size(batch->element);
+	slice.images = (const char *)batch->images + first * image;
+	slice.labels = batch->labels ? batch->labels + first : NULL;
+	slice.labels2 = batch->labels2 ? batch->labels2 + first : NULL;
+	slice.shares = batch->shares ? batch->shares + first : NULL;
+	slice.blends = batch->blends ? batch->blends + first : NULL;
+	slice.targets = batch->targets ? batch->targets + first * run->data.classes : NULL;
+	slice.count = graph->count;
+	slice.draws = update_draws(run, batch->count);
+	slice.draws.first += (uint32_t)first;
+	return slice;
+}
+
+/* Leaves out rows and columns of the batch, if the recipe says so; all passes the same. */
+static int update_thin(struct run *run, struct device_batch *batch)
+{
+	double share = run->recipe->data.colout;
+	uint32_t *picks;
+	if (!(share > 0))
+		return 0;
+	picks = realloc(run->picks, (run->train.height + run->train.width) * sizeof(*picks));
+	if (!picks)
+		return run_fail(run, -ENOMEM, "out of memory");
+	run->picks = picks;
+	colout_draw(share, run->recipe->train.seed, run->state.step + 1, batch->height,
+		    batch->width, picks, picks + run->train.height);
+	batch->rows = picks;
+	batch->columns = picks + run->train.height;
+	return 0;
+}
+
+/* Blends the samples of the batch, if the recipe says so; all passes over it have the same. */
+static void update_mix(struct run *run, struct device_batch *batch)
+{
+	struct mix_batch of = {
+		.seed = run->recipe->train.seed,
+		.step = run->state.step + 1,
+		.first = run->comm->rank * data_train_share(&run->data),
+		.count = batch->count,
+		.micro = run->train.count,
+		.height = run->train.height,
+		.width = run->train.width,
+	};
+	if (!mix_is_on(&run->recipe->train))
+		return;
+	mix_draw(&run->recipe->train, &of, run->mixed.blends, run->mixed.shares);
+	for (uint32_t i = 0; i < batch->count; i++)
+		run->mixed.labels2[i] = batch->labels ? batch->labels[i ^ 1] : -1;
+	batch->blends = run->mixed.blends;
+	batch->labels2 = run->mixed.labels2;
+	batch->shares = run->mixed.shares;
+}
+
+/* hyper NULL: gradients alone. pending: all but the device's number of the step. */
+static int update_queue(struct run *run, const struct device_batch *batch,
+			const struct device_hyper *hyper, struct run_pending pending,
+			uint64_t *ret_ticket)
+{
+	int r = run->pending_count == RUN_PENDING_MAX ? run_collect(run, RUN_PENDING_MAX - 1) : 0;
+	if (r)
+		return r;
+	r = device_feed(run->train.graph, batch, ret_ticket);
+	if (r)
+		return run_fail_step(run, r, "feeding a batch");
+	r = device_step(run->train.graph, hyper, &pending.device_step);
+	if (r)
+		return run_fail_step(run, r, "computing");
+	run->pending[run->pending_count++] = pending;
+	return 0;
+}
+
+/* Over all micro-batches, the last of which ends with `hyper`. */
+static int update_pass(struct run *run, const struct device_batch *batch,
+		       const struct device_hyper *hyper, struct run_pending pending,
+		       uint64_t *ret_ticket)
+{
+	uint32_t parts = (uint32_t)run->recipe->train.accumulate;
+	int r = 0;
+	for (uint32_t part = 0; part < parts && !r; part++) {
+		bool ends = part == parts - 1;
+		struct device_batch slice = run_slice(run, batch, part);
+		pending.last = ends && !(hyper->perturb > 0);
+		r = update_queue(run, &slice, ends ? hyper : NULL, pending, ret_ticket);
+	}
+	return r;
+}
+
+int run_update(struct run *run, const struct device_batch *batch, uint64_t *ret_ticket)
+{
+	const struct recipe_train *recipe = &run->recipe->train;
+	uint64_t step = run->state.step + 1;
+	struct device_batch mixed = *batch;
+	struct device_hyper hyper;
+	int r = update_thin(run, &mixed);
+	if (r)
+		return r;
+	update_mix(run, &mixed);
+	optim_hyper(run->recipe, &run->schedule, step, run->state.batches_per_epoch, &hyper);
+	for (unsigned i = 0; i < DEVICE_STARTS_MAX; i++)
+		hyper.begun[i] = run->state.begun[i] ? run->state.begun[i] - 1 : 0;
+	for (unsigned i = 0; i < DEVICE_GROUPS_MAX && run->find_rate > 0; i++)
+		hyper.lr[i] *= (float)run->find_rate;
+	struct run_pending pending = {.step = step, .lr = (double)hyper.lr[MODEL_WEIGHTS]};
+	if (recipe->sam > 0 && step % recipe->sam_every == 0) {
+		struct device_hyper perturbs = hyper;
+		perturbs.perturb = (float)recipe->sam;
+		r = update_pass(run, &mixed, &perturbs, pending, ret_ticket);
+		pending.again = true;
+	}
+	return r ? r : update_pass(run, &mixed, &hyper, pending, ret_ticket);
+}
