@@ -1,7 +1,7 @@
 /*
  * Between device.h and the backends: the structures that both fill in, and the table of functions
- * that a backend provides. device.c, params.c and graph.c check arguments and record; a backend
- * gets valid ones only.
+ * that a backend provides. device.c, params.c, graph.c and kinds.c check arguments and record;
+ * a backend gets valid ones only.
  *
  * Backends extend an object by what its `backend` pointer leads to, made in params_allocate() and
  * graph_plan() and released in params_release() and graph_release(). All of it belongs to the
@@ -86,7 +86,7 @@ bool device_param_trains(const struct device_param *param);
 
 /*
  * Kinds of nodes, with the name that backends' tables of them go by (cpu_NAME_ops). What each takes
- * and may lack says its row in graph.c.
+ * and may lack says its row in kinds.c.
  */
 /* clang-format off */
 #define DEVICE_NODES(X)                                                                            \

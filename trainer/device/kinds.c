@@ -1,0 +1,300 @@
+/* What the kinds of nodes are: shapes are inferred, and attributes checked, here. */
+#include "trainer/device/kinds.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct device_shape infer_input(struct device_graph *graph, struct device_node *node,
+				       struct device_shape *ret_further)
+{
+	const struct device_input_spec *spec = &node->input;
+
+	if (!device_shape_elements(spec->shape))
+		record_failure(graph, -EINVAL, "%s: an input of %u x %u x %u x %u is empty",
+			       node->name, spec->shape.n, spec->shape.h, spec->shape.w,
+			       spec->shape.c);
+	for (uint32_t c = 0; c < spec->shape.c && c < 4; c++)
+		if (!(spec->std[c] > 0) || !isfinite(spec->mean[c]))
+			record_failure(graph, -EINVAL,
+				       "%s: channel %u has mean %g and standard deviation %g",
+				       node->name, c, (double)spec->mean[c], (double)spec->std[c]);
+	node->input.name = node->name;
+	return spec->shape;
+}
+
+static bool window_fits(const struct device_node *node)
+{
+	uint64_t pads = 2 * (uint64_t)node->pad + node->pad_extra;
+
+	return node->stride && node->x->shape.h + pads >= node->window_h &&
+	       node->x->shape.w + pads >= node->window_w;
+}
+
+/* One position of the result for each of a window that fits. */
+static struct device_shape window_shape(const struct device_node *node, uint32_t channels)
+{
+	struct device_shape x = node->x->shape;
+	uint32_t pads = 2 * node->pad + node->pad_extra;
+
+	return (struct device_shape){x.n, (x.h + pads - node->window_h) / node->stride + 1,
+				     (x.w + pads - node->window_w) / node->stride + 1, channels};
+}
+
+static struct device_shape infer_conv(struct device_graph *graph, struct device_node *node,
+				      struct device_shape *ret_further)
+{
+	const uint32_t *weight = node->weight->spec.shape;
+	struct device_shape x = node->x->shape;
+
+	node->window_h = weight[1];
+	node->window_w = weight[2];
+	node->groups = weight[3] ? x.c / weight[3] : 0;
+	if (!node->groups || x.c % weight[3] || weight[0] % node->groups)
+		record_failure(graph, -EINVAL,
+			       "%s: weight has %u input channels, its input %u; in groups, these "
+			       "are a multiple of those, and the %u outputs one of the groups",
+			       node->name, weight[3], x.c, weight[0]);
+	if (!window_fits(node) || (uint64_t)node->pad + node->pad_extra > weight[1] ||
+	    (uint64_t)node->pad + node->pad_extra > weight[2])
+		record_failure(graph, -EINVAL,
+			       "%s: a %u x %u kernel with stride %u, padding %u and %u more at the "
+			       "end does not fit %u x %u",
+			       node->name, weight[1], weight[2], node->stride, node->pad,
+			       node->pad_extra, x.h, x.w);
+	return graph->failure ? x : window_shape(node, weight[0]);
+}
+
+static struct device_shape infer_linear(struct device_graph *graph, struct device_node *node,
+					struct device_shape *ret_further)
+{
+	const uint32_t *weight = node->weight->spec.shape;
+	struct device_shape x = node->x->shape;
+
+	if (weight[1] != (node->by_position ? x.c : device_shape_elements(x) / x.n))
+		record_failure(graph, -EINVAL, "%s: weight has %u inputs, its input %u x %u x %u%s",
+			       node->name, weight[1], x.h, x.w, x.c,
+			       node->by_position ? ", by position" : "");
+	node->window_h = node->window_w = node->stride = node->groups = 1;
+	return node->by_position ? (struct device_shape){x.n, x.h, x.w, weight[0]}
+				 : (struct device_shape){x.n, 1, 1, weight[0]};
+}
+
+static struct device_shape infer_same(struct device_graph *graph, struct device_node *node,
+				      struct device_shape *ret_further)
+{
+	return node->x->shape;
+}
+
+static struct device_shape infer_pool(struct device_graph *graph, struct device_node *node,
+				      struct device_shape *ret_further)
+{
+	uint32_t window = node->window_h;
+	struct device_shape x = node->x->shape;
+
+	if (!window || (uint64_t)node->pad + node->pad_extra >= window || !window_fits(node))
+		record_failure(
+			graph, -EINVAL,
+			"%s: a window of %u with stride %u, padding %u and %u more at the end "
+			"does not fit %u x %u",
+			node->name, window, node->stride, node->pad, node->pad_extra, x.h, x.w);
+	return graph->failure ? x : window_shape(node, x.c);
+}
+
+static struct device_shape infer_global(struct device_graph *graph, struct device_node *node,
+					struct device_shape *ret_further)
+{
+	struct device_shape x = node->x->shape;
+
+	node->window_h = x.h;
+	node->window_w = x.w;
+	node->stride = 1;
+	return (struct device_shape){x.n, 1, 1, x.c};
+}
+
+/* Keeps a copy, as the caller's may be gone by the first step. */
+static void take_class_weights(struct device_graph *graph, struct device_node *node)
+{
+	struct device_loss_spec *loss = &node->loss;
+	uint32_t classes = node->x->shape.c;
+
+	if (!loss->class_weights)
+		return;
+	if (loss->kind == DEVICE_KL)
+		record_failure(graph, -EINVAL,
+			       "%s: a divergence of distributions has no class weights",
+			       node->name);
+	for (uint32_t i = 0; i < classes; i++)
+		if (!(loss->class_weights[i] >= 0) || !isfinite(loss->class_weights[i]))
+			record_failure(graph, -EINVAL, "%s: class %u has weight %g", node->name, i,
+				       (double)loss->class_weights[i]);
+	graph->class_weights = malloc(classes * sizeof(float));
+	if (!graph->class_weights) {
+		record_failure(graph, -ENOMEM, "%s: out of memory", node->name);
+		return;
+	}
+	memcpy(graph->class_weights, loss->class_weights, classes * sizeof(float));
+	loss->class_weights = graph->class_weights;
+}
+
+static struct device_shape infer_loss(struct device_graph *graph, struct device_node *node,
+				      struct device_shape *ret_further)
+{
+	struct device_loss_spec *loss = &node->loss;
+	struct device_shape x = node->x->shape;
+
+	if (x.h != 1 || x.w != 1 || x.c < 2 || node->x->consumers)
+		record_failure(graph, -EINVAL,
+			       "%s: logits are %u x %u x %u; one position, at least two "
+			       "classes and no other use are wanted",
+			       node->name, x.h, x.w, x.c);
+	if (!(loss->smoothing >= 0 && loss->smoothing < 1) || !isfinite(loss->logit_scale))
+		record_failure(graph, -EINVAL, "%s: smoothing %g must be in 0..1", node->name,
+			       (double)loss->smoothing);
+	if (loss->kind < DEVICE_SOFTMAX || loss->kind > DEVICE_KL ||
+	    loss->targets < DEVICE_LABELS || loss->targets > DEVICE_DENSE)
+		record_failure(graph, -EINVAL, "%s: loss %d of targets %d is not known", node->name,
+			       (int)loss->kind, (int)loss->targets);
+	if (!(loss->temperature >= 0) || !isfinite(loss->temperature) ||
+	    (loss->temperature != 0 && loss->kind != DEVICE_KL))
+		record_failure(graph, -EINVAL,
+			       "%s: temperature %g must be above 0, and is a divergence's alone",
+			       node->name, (double)loss->temperature);
+	loss->name = node->name;
+	if (loss->logit_scale == 0)
+		loss->logit_scale = 1;
+	if (loss->temperature == 0)
+		loss->temperature = 1;
+	if (!graph->failure)
+		take_class_weights(graph, node);
+	return x;
+}
+
+static struct device_shape infer_layer_norm(struct device_graph *graph, struct device_node *node,
+					    struct device_shape *ret_further)
+{
+	struct device_shape x = node->x->shape;
+
+	if (node->norm.epsilon == 0)
+		node->norm.epsilon = 1e-6f;
+	if (!(node->norm.epsilon > 0))
+		record_failure(graph, -EINVAL, "%s: epsilon %g must be above 0", node->name,
+			       (double)node->norm.epsilon);
+	ret_further[OUTPUT(mean)] = ret_further[OUTPUT(deviation)] =
+		(struct device_shape){x.n, x.h, x.w, 1};
+	return x;
+}
+
+/* FNV-1a of 32 bits: a layer draws the same in whatever graph of a net it is. */
+static uint32_t layer_of(const char *name)
+{
+	uint32_t hash = 0x811c9dc5;
+
+	for (; *name; name++)
+		hash = (hash ^ (unsigned char)*name) * 0x01000193;
+	return hash;
+}
+
+static bool is_probability(float p)
+{
+	return p >= 0 && p < 1;
+}
+
+static struct device_shape infer_attention(struct device_graph *graph, struct device_node *node,
+					   struct device_shape *ret_further)
+{
+	uint32_t heads = node->attention.heads;
+	struct device_shape x = node->x->shape;
+
+	if (!heads || x.c % 3 || x.c / 3 % heads) {
+		record_failure(graph, -EINVAL,
+			       "%s: attention of %u heads takes 3 x %u x D channels, its input has "
+			       "%u",
+			       node->name, heads, heads, x.c);
+		return x;
+	}
+	if (!is_probability(node->attention.dropout))
+		record_failure(graph, -EINVAL, "%s: dropout %g must be at least 0 and below 1",
+			       node->name, (double)node->attention.dropout);
+	if (graph->options.mode != DEVICE_TRAIN)
+		node->attention.dropout = 0;
+	node->attention.layer = layer_of(node->name);
+	ret_further[OUTPUT(log_sum)] = (struct device_shape){x.n, heads, x.h, x.w};
+	return (struct device_shape){x.n, x.h, x.w, x.c / 3};
+}
+
+static struct device_shape infer_tokens(struct device_graph *graph, struct device_node *node,
+					struct device_shape *ret_further)
+{
+	struct device_shape x = node->x->shape;
+	uint32_t first = node->class_token != NULL, tokens = x.h * x.w + first;
+	uint64_t wanted = node->side ? (uint64_t)node->side * node->side + first : tokens;
+
+	if (node->positions && node->positions->spec.shape[0] != wanted)
+		record_failure(
+			graph, -EINVAL, "%s: there are embeddings of %u positions for %llu tokens",
+			node->name, node->positions->spec.shape[0], (unsigned long long)wanted);
+	if (node->class_token && node->class_token->spec.shape[0] != 1)
+		record_failure(graph, -EINVAL, "%s: there are %u class tokens", node->name,
+			       node->class_token->spec.shape[0]);
+	return (struct device_shape){x.n, 1, tokens, x.c};
+}
+
+static struct device_shape infer_take(struct device_graph *graph, struct device_node *node,
+				      struct device_shape *ret_further)
+{
+	struct device_shape x = node->x->shape;
+
+	if (node->position >= (uint64_t)x.h * x.w)
+		record_failure(graph, -EINVAL, "%s: there is no position %u among %u x %u",
+			       node->name, node->position, x.h, x.w);
+	return (struct device_shape){x.n, 1, 1, x.c};
+}
+
+static struct device_shape infer_scale_add(struct device_graph *graph, struct device_node *node,
+					   struct device_shape *ret_further)
+{
+	struct device_shape x = node->x->shape;
+	struct device_shape g =
+		node->gate ? node->gate->shape : (struct device_shape){x.n, 1, 1, x.c};
+
+	if (g.n != x.n || g.h != 1 || g.w != 1 || g.c != x.c)
+		record_failure(graph, -EINVAL,
+			       "%s: gate is %u x %u x %u x %u, one for each sample and channel of "
+			       "%u x %u x %u x %u is wanted",
+			       node->name, g.n, g.h, g.w, g.c, x.n, x.h, x.w, x.c);
+	if (!is_probability(node->scale.drop_path) || !is_probability(node->scale.dropout))
+		record_failure(graph, -EINVAL,
+			       "%s: probabilities %g and %g must be at least 0 and below 1",
+			       node->name, (double)node->scale.drop_path,
+			       (double)node->scale.dropout);
+	if (node->activation != DEVICE_IDENTITY && node->activation != DEVICE_RELU)
+		record_failure(graph, -EINVAL, "%s: the activation must be ReLU or none",
+			       node->name);
+	if (graph->options.mode != DEVICE_TRAIN)
+		node->scale.drop_path = node->scale.dropout = 0;
+	node->scale.layer = layer_of(node->name);
+	return x;
+}
+
+const struct device_kind device_kinds[DEVICE_NODE_KINDS] = {
+	[DEVICE_NODE_INPUT] = {"input", infer_input},
+	[DEVICE_NODE_CONV] = {"conv", infer_conv, BIT(INPUT(x)), .weight = DEVICE_CONV_WEIGHT},
+	[DEVICE_NODE_LINEAR] = {"linear", infer_linear, BIT(INPUT(x)),
+				.weight = DEVICE_LINEAR_WEIGHT},
+	[DEVICE_NODE_NORM] = {"norm", infer_same, BIT(INPUT(x)), NORM_PARAMS},
+	[DEVICE_NODE_LAYER_NORM] = {"layer norm", infer_layer_norm, BIT(INPUT(x)),
+				    BIT(PARAM(gamma)) | BIT(PARAM(beta)),
+				    BIT(OUTPUT(mean)) | BIT(OUTPUT(deviation))},
+	[DEVICE_NODE_ATTENTION] = {"attention", infer_attention, BIT(INPUT(x)),
+				   .saved = BIT(OUTPUT(log_sum))},
+	[DEVICE_NODE_TOKENS] = {"tokens", infer_tokens, BIT(INPUT(x)), BIT(PARAM(positions))},
+	[DEVICE_NODE_TAKE] = {"take", infer_take, BIT(INPUT(x))},
+	[DEVICE_NODE_SCALE_ADD] = {"scale", infer_scale_add, BIT(INPUT(x))},
+	[DEVICE_NODE_MAX_POOL] = {"max pool", infer_pool, BIT(INPUT(x))},
+	[DEVICE_NODE_AVERAGE_POOL] = {"average pool", infer_pool, BIT(INPUT(x))},
+	[DEVICE_NODE_GLOBAL_AVERAGE_POOL] = {"global average pool", infer_global, BIT(INPUT(x))},
+	[DEVICE_NODE_GLOBAL_MAX_POOL] = {"global max pool", infer_global, BIT(INPUT(x))},
+	[DEVICE_NODE_LOSS] = {"loss", infer_loss, BIT(INPUT(x)), .no_result = true},
+};
