@@ -1,13 +1,24 @@
-"""What all programs have in common: options and commands that are misspelt get a suggestion, and those that are begun are completed. $PROGRAMS has their paths, $COMPLETIONS is bash's."""
+"""What all programs have in common: options and commands that are misspelt get a suggestion, and those that are begun are completed. $PROGRAMS has their paths, $COMPLETIONS is the folder of tools/completions; bash is always asked, zsh and fish where they are installed."""
 
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import unittest
 
 PROGRAMS = os.environ["PROGRAMS"].split(os.pathsep)
+COMPLETIONS = os.environ["COMPLETIONS"]
+BASH = os.path.join(COMPLETIONS, "loaderd")
 NOWHERE = "/nonexistent"
+# A completion is a function that hands what it offers to these; only an editor of lines has the real ones. Options of _describe stand behind the array's name.
+ZSH = """
+_describe() { print -rl -- "${(@P)4%%:*}" }
+_files() { print -r -- "files $2" }
+compset() { : }
+words=("$@"); CURRENT=$#; PREFIX=${@[-1]}
+. $COMPLETION
+"""
 
 
 def run(*command):
@@ -89,16 +100,86 @@ class Misspelt(unittest.TestCase):
 
 def completed(*words):
     """What bash offers for the last word, which it has split at =, as readline does."""
-    script = 'source "$COMPLETIONS"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _loaderd; printf "%s\\n" "${COMPREPLY[@]}"'
+    script = f'source "{BASH}"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _loaderd; printf "%s\\n" "${{COMPREPLY[@]}}"'
     done = subprocess.run(["bash", "-c", script, "bash", *words], capture_output=True, text=True, timeout=60)
     return done.stdout.split("\n")[:-1] if done.stdout != "\n" else []
 
 
+def installed_lines():
+    return [line for line in command_lines() if os.path.basename(line[0]) != "stages_bench"]
+
+
+def shell_file(shell, path, folder):
+    """The shell's file for the program at path, as it is installed."""
+    name = os.path.join(folder, f"{os.path.basename(path)}.{shell}")
+    with open(os.path.join(COMPLETIONS, shell + ".in")) as template, open(name, "w") as file:
+        file.write(template.read().replace("@PROGRAM@", os.path.basename(path)).replace("@BASH@", BASH))
+    return name
+
+
+def zsh_completed(*words):
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "COMPLETION": shell_file("zsh", words[0], folder)}
+        done = subprocess.run(["zsh", "-f", "-c", ZSH, "zsh", *words], env=environment, capture_output=True, text=True, timeout=60)
+    assert not done.stderr, done.stderr
+    return done.stdout.splitlines()
+
+
+def fish_completed(*words):
+    with tempfile.TemporaryDirectory() as folder:
+        line = " ".join([os.path.basename(words[0]), *words[1:]])
+        environment = {**os.environ, "COMPLETION": shell_file("fish", words[0], folder), "LINE": line, "HOME": folder,
+                       "PATH": os.path.dirname(words[0]) + os.pathsep + os.environ["PATH"]}
+        script = "source $COMPLETION; complete -C $LINE"
+        done = subprocess.run(["fish", "--no-config", "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    assert not done.stderr, done.stderr
+    return [line.split("\t")[0] for line in done.stdout.splitlines()]
+
+
+class OtherShells:
+    """What zsh and fish offer: bash's functions decide; here it is that nothing is lost on the way."""
+
+    def setUp(self):
+        if not shutil.which(self.shell):
+            self.skipTest(f"{self.shell} is not installed")
+
+    def test_every_option(self):
+        for line in installed_lines():
+            offered = [word.rstrip("=") for word in self.completed(*line, "--")]
+            self.assertEqual(sorted(offered), sorted("--" + option for option in long_options(line)), line)
+
+    def test_words(self):
+        packimg, trainer = program("packimg"), program("trainer")
+        for words, offered in (
+            ((packimg, "con"), ["convert"]),
+            ((packimg, "convert", "--on-error=f"), ["--on-error=fail"]),
+            ((packimg, "convert", "--on-error", "f"), ["fail"]),
+            ((trainer, "--device=c"), ["--device=cpu", "--device=cuda"]),
+            ((trainer, "r.ini", "train.thr"), ["train.threads="]),
+            ((trainer, "r.ini", "data.bad=s"), ["data.bad=substitute"]),
+        ):
+            self.assertEqual([word for word in self.completed(*words) if not word.startswith("files")], offered, words)
+
+
+class Zsh(OtherShells, unittest.TestCase):
+    shell, completed = "zsh", staticmethod(zsh_completed)
+
+
+class Fish(OtherShells, unittest.TestCase):
+    shell, completed = "fish", staticmethod(fish_completed)
+
+    def test_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("a.pimg", "notes.txt"):
+                open(os.path.join(folder, name), "w").close()
+            self.assertEqual(fish_completed(program("packimg"), "info", folder + "/"), [folder + "/a.pimg"])
+            offered = fish_completed(program("loaderd"), f"--config={folder}/n")
+            self.assertEqual(offered, [f"--config={folder}/notes.txt"])
+
+
 class Completion(unittest.TestCase):
     def test_every_option(self):
-        for line in command_lines():
-            if os.path.basename(line[0]) == "stages_bench":
-                continue  # is not installed
+        for line in installed_lines():
             offered = [word.rstrip("=") for word in completed(*line, "--")]
             self.assertEqual(sorted(offered), sorted("--" + option for option in long_options(line)), line)
 
@@ -126,7 +207,17 @@ class Completion(unittest.TestCase):
         trainer = program("trainer")
         self.assertEqual(completed(trainer, "--device", "c"), ["cpu", "cuda"])
         self.assertEqual(completed(trainer, "r.ini", "train.thr"), ["train.threads="])
+        self.assertEqual(completed(trainer, "r.ini", "data.bad", "="), ["substitute", "fail"])
+        self.assertEqual(completed(trainer, "r.ini", "data.shuffle", "=", "t"), ["true"])
         self.assertEqual(completed(trainer, "--resume", "--dry"), ["--dry-run"])
+
+    def test_every_key(self):
+        trainer = program("trainer")
+        sections = re.split(r"^\[(\w+)\]", run(trainer, "--help-recipe").stdout, flags=re.M)[1:]
+        keys = [f"{section}.{key}=" for section, text in zip(sections[::2], sections[1::2]) for key in re.findall(r"^  (\w+) =", text, re.M)]
+        offered = [word for section in sections[::2] for word in completed(trainer, "r.ini", section + ".")]
+        self.assertGreater(len(keys), 50)
+        self.assertEqual(sorted(offered), sorted(keys))
 
     def test_files(self):
         packimg, loaderd = program("packimg"), program("loaderd")
