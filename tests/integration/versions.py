@@ -1,0 +1,58 @@
+"""The version stands once, in meson.build, and all that is installed says it. versions.py TREE VERSION BUILD PROGRAM... ; $PYTHONPATH has the Python package if it is built."""
+
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+TREE, VERSION, BUILD = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
+PROGRAMS = sys.argv[4:]
+
+
+def said(*command, **options):
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, **options).stdout
+
+
+class Versions(unittest.TestCase):
+    def test_programs(self):
+        for program in PROGRAMS:
+            name = os.path.basename(program)
+            self.assertEqual(said(program, "--version"), f"{name} {VERSION}\n")
+            self.assertEqual(said(program, "-V"), f"{name} {VERSION}\n")
+
+    def test_libraries(self):
+        for name in ("feed", "packimg"):
+            self.assertIn(f"\nVersion: {VERSION}\n", (BUILD / f"meson-private/{name}.pc").read_text())
+
+    @unittest.skipUnless(importlib.util.find_spec("loaderd"), "the Python package is not built")
+    def test_python(self):
+        import loaderd
+
+        self.assertEqual(loaderd.__version__, VERSION)
+
+    def test_debian(self):
+        """tools/packaging/deb reads meson.build by itself, since nothing is configured there."""
+        deb = (TREE / "tools/packaging/deb").read_text()
+        (command,) = re.findall(r"^version=\$\((sed .*meson\.build)\)$", deb, re.M)
+        self.assertEqual(said("sh", "-c", command, cwd=TREE), VERSION + "\n")
+        changelog = said(TREE / "tools/packaging/debian_changelog", VERSION, "0", input=(TREE / ".github/CHANGELOG.md").read_text())
+        self.assertTrue(changelog.startswith(f"loaderd ({VERSION}) bookworm;"), changelog[:80])
+
+    def test_manual_pages(self):
+        """Those that have been built."""
+        for page in (page for folder in (".", "proto/client", "trainer") for page in (BUILD / folder).glob("*.[1-8]")):
+            self.assertRegex(page.read_text(), rf'(?m)^\.TH .*"loaderd {re.escape(VERSION)}"', page)
+
+    def test_nowhere_else(self):
+        """No build file or source has a version of its own; the protocol's and the format's are numbers without points."""
+        for folder in ("format", "proto", "loaderd", "trainer", "tools", "bench"):
+            for file in (TREE / folder).rglob("*"):
+                if file.suffix in (".c", ".h", ".py", ".toml", ".build", ".in") and "results" not in file.parts:
+                    self.assertNotRegex(file.read_text(), rf"(?<![\d.]){re.escape(VERSION)}(?![\d.])", file)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
