@@ -101,6 +101,7 @@ FACTORS = {
         "parts at first": ["train.freeze=*1.*:1"],
     },
     "micro-batches": {"one": [], "two": ["train.accumulate=2"]},
+    "activations": {"kept": [], "computed anew": ["train.recompute=1"], "in pairs": ["train.recompute=2"]},
     "sharpness": {"any": [], "sam": ["train.sam=0.05"], "sam at times": ["train.sam=0.05", "train.sam_every=2"]},
     "labels": {"hard": [], "smoothed": ["train.label_smoothing=0.1"]},
     "rows and columns": {"all": [], "left out": ["data.colout=0.15"]},
@@ -135,6 +136,8 @@ UNSEEN = {
     ("average", "ema that rises"): "an average of the weights is evaluated; training does not see it",
     ("evaluation", "flipped"): "evaluation only",
     ("evaluation", "shifted"): "evaluation only",
+    ("activations", "computed anew"): "the same losses, bit for bit, in less memory",
+    ("activations", "in pairs"): "the same losses, bit for bit, in less memory",
     ("fusion", "b"): "the same arithmetic in fewer passes over memory",
 }
 

@@ -1,6 +1,7 @@
 #include "trainer/device/arena.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,11 +39,26 @@ int arena_add(struct arena *arena, uint64_t size, uint32_t first, uint32_t last,
 void arena_extend(struct arena *arena, uint32_t block, uint32_t step)
 {
 	struct arena_block *b = &arena->blocks[block];
+	uint32_t *last = b->again && step >= b->again ? &b->last_again : &b->last;
 
 	if (step < b->first)
 		b->first = step;
-	if (step > b->last)
-		b->last = step;
+	if (step > *last)
+		*last = step;
+}
+
+void arena_again(struct arena *arena, uint32_t block, uint32_t step)
+{
+	arena->blocks[block].again = step;
+}
+
+void arena_keep(struct arena *arena, uint32_t block)
+{
+	struct arena_block *b = &arena->blocks[block];
+
+	if (b->last_again > b->last)
+		b->last = b->last_again;
+	b->again = b->last_again = 0;
 }
 
 /* Largest first; among equals the order of addition, so that a layout is reproducible. */
@@ -56,6 +72,20 @@ static int compare_size(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
+static bool overlap(uint32_t first, uint32_t last, uint32_t other, uint32_t other_last)
+{
+	return first <= other_last && other <= last;
+}
+
+/* Whether both live at some step. */
+static bool meet(const struct arena_block *a, const struct arena_block *b)
+{
+	return overlap(a->first, a->last, b->first, b->last) ||
+	       (a->again && overlap(a->again, a->last_again, b->first, b->last)) ||
+	       (b->again && overlap(a->first, a->last, b->again, b->last_again)) ||
+	       (a->again && b->again && overlap(a->again, a->last_again, b->again, b->last_again));
+}
+
 /*
  * Puts `block` at the lowest offset where none of the `count` placed blocks, sorted by offset, is
  * in its way.
@@ -67,7 +97,7 @@ static void place(struct arena_block *block, struct arena_block **placed, uint32
 	for (uint32_t i = 0; i < count; i++) {
 		const struct arena_block *other = placed[i];
 
-		if (other->last < block->first || other->first > block->last)
+		if (!meet(block, other))
 			continue;
 		if (offset + block->size <= other->offset)
 			break;

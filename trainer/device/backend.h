@@ -150,7 +150,8 @@ struct device_node {
 		};
 	};
 	bool backward; /* planned: takes part in it, since the gradient of an output is computed */
-	bool has_norm; /* then gamma to running_var are there */
+	uint32_t segment; /* of those that device_graph_options.recompute makes; without it 0 */
+	bool has_norm;    /* then gamma to running_var are there */
 	struct {
 		float epsilon, momentum;
 		bool synchronized;
@@ -208,6 +209,7 @@ struct device_graph {
 	uint32_t node_count, node_capacity;
 	struct device_value **values; /* [value_count] */
 	uint32_t value_count, value_capacity;
+	uint32_t blocks;                  /* begun as yet */
 	struct device_node *input, *loss; /* or NULL */
 	float *class_weights;             /* the loss's, or NULL */
 	int failure;                      /* of recording */
@@ -221,6 +223,12 @@ bool device_value_is_given(const struct device_value *value);
 
 /* How many of the node's inputs it is. */
 unsigned device_node_reads(const struct device_node *node, const struct device_value *value);
+
+/*
+ * Whether backward may compute the node's results anew. Those of the last segment are wanted as
+ * soon as they are there, and the input is what the first begins with.
+ */
+bool device_node_recomputes(const struct device_graph *graph, const struct device_node *node);
 
 /*
  * Multiplications and additions of the node's matrix product, forward; the gradients of its data

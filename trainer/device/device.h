@@ -343,6 +343,13 @@ struct device_graph_options {
 	 * debugging); else memory is shared by lifetime
 	 */
 	bool keep_all;
+	/*
+	 * training: blocks (device_block()) in a segment of which backward computes anew what it
+	 * takes of the forward pass, from the segment's input (Chen et al. 2016, arXiv:1604.06174,
+	 * section 3). Losses, gradients and running statistics are the same, bit for bit. 0, or
+	 * with keep_all: everything is kept
+	 */
+	uint32_t recompute;
 };
 
 int device_graph_new(struct device_params *params, const struct device_graph_options *options,
@@ -371,6 +378,12 @@ struct device_input_spec {
 };
 /* The batch as the loop feeds it, normalised: [n][h][w][c]. One per graph. */
 struct device_value *device_input(struct device_graph *graph, const struct device_input_spec *spec);
+
+/*
+ * What is recorded from here to the next call is a block of the net, as a residual block is one:
+ * what lies before the first, too.
+ */
+void device_block(struct device_graph *graph);
 
 struct device_norm {
 	struct device_param *gamma, *beta; /* [K] */

@@ -127,6 +127,8 @@ static struct device_node *node_new(struct device_graph *graph, const char *name
 	}
 	*node = *described;
 	node->index = graph->node_count;
+	if (graph->blocks && graph->options.recompute)
+		node->segment = 1 + (graph->blocks - 1) / graph->options.recompute;
 	strcpy(node->name, name);
 	graph->nodes[graph->node_count++] = node;
 	return node;
@@ -355,6 +357,11 @@ struct device_value *device_input(struct device_graph *graph, const struct devic
 	return y;
 }
 
+void device_block(struct device_graph *graph)
+{
+	graph->blocks++;
+}
+
 struct device_value *device_conv(struct device_graph *graph, struct device_value *x,
 				 const struct device_conv_spec *spec)
 {
@@ -509,6 +516,13 @@ unsigned device_node_reads(const struct device_node *node, const struct device_v
 	for (int i = 0; i < DEVICE_NODE_INPUTS; i++)
 		count += node->inputs[i] == value;
 	return count;
+}
+
+bool device_node_recomputes(const struct device_graph *graph, const struct device_node *node)
+{
+	return graph->options.mode == DEVICE_TRAIN && !graph->options.keep_all &&
+	       node->kind != DEVICE_NODE_INPUT &&
+	       node->segment < graph->nodes[graph->node_count - 1]->segment;
 }
 
 bool device_node_resizes(const struct device_node *node, struct positions_size *ret_size)

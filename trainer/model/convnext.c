@@ -90,12 +90,15 @@ void convnext_describe(struct model *model, const struct network *network,
 		char name[40];
 		channels = layer_width(recipe->width, network->channels << s);
 		snprintf(name, sizeof(name), "stages.%u.downsample", s);
+		layer_block(model);
 		if (s) {
 			x = layer_layer_norm(model, name_of(name, "0").text, x);
 			x = patches(model, name_of(name, "1").text, x, channels, 2);
 		}
 		for (uint32_t b = 0; b < network->blocks[s]; b++, number++) {
 			snprintf(name, sizeof(name), "stages.%u.blocks.%u", s, b);
+			if (b)
+				layer_block(model);
 			x = block(model, name, x, layer_drop_path(recipe, number, count));
 		}
 	}

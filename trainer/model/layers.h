@@ -55,6 +55,7 @@ struct layer_param {
 
 struct layer {
 	enum layer_kind kind;
+	bool begins; /* a block */
 	char name[DEVICE_NAME_MAX];
 	int input, residual, gate; /* numbers of results; -1: none */
 	uint32_t channels;         /* of the result */
@@ -75,6 +76,7 @@ struct model {
 	int32_t (*depth)(const char *name); /* its family's */
 	struct layer *layers;               /* LAYERS_MAX */
 	int layer_count;
+	bool begins;               /* the next layer, a block */
 	struct layer_param *inits; /* LAYERS_MAX * LAYER_PARAMS_MAX */
 	size_t init_count;
 	float bn_epsilon, bn_momentum;
@@ -117,6 +119,9 @@ int layer_dropped(struct model *model, int input);
  * on in equal steps to model.drop_path for the last, as timm has it.
  */
 float layer_drop_path(const struct recipe_model *recipe, uint32_t number, uint32_t count);
+
+/* The next layer is the first of a block (device_block()): to it, one thing comes in. */
+void layer_block(struct model *model);
 
 /* Of a result, or of the input. */
 uint32_t layer_channels(const struct model *model, int value);

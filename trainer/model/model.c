@@ -95,14 +95,21 @@ static struct layer *append(struct model *model, enum layer_kind kind, const cha
 	}
 	struct layer *layer = &model->layers[model->layer_count];
 	*layer = (struct layer){.kind = kind,
+				.begins = model->begins,
 				.input = input,
 				.residual = -1,
 				.gate = -1,
 				.channels = layer_channels(model, input),
 				.conv.name = layer->name};
 	snprintf(layer->name, sizeof(layer->name), "%s", name);
+	model->begins = false;
 	model->layer_count++;
 	return layer;
+}
+
+void layer_block(struct model *model)
+{
+	model->begins = true;
 }
 
 int layer_conv(struct model *model, const struct layer_conv *conv)
@@ -501,8 +508,11 @@ void model_record(const struct model *model, struct device_graph *graph,
 		spec.std[c] = (float)input->std[c];
 	}
 	values[0] = device_input(graph, &spec);
-	for (int i = 0; i < model->layer_count; i++)
+	for (int i = 0; i < model->layer_count; i++) {
+		if (model->layers[i].begins)
+			device_block(graph);
 		values[i + 1] = record_layer(graph, &model->layers[i], values);
+	}
 	struct device_loss_spec loss = input->loss;
 	loss.name = "loss";
 	loss.logit_scale = model->logit_scale;

@@ -173,6 +173,7 @@ static int stage(struct model *model, unsigned number, int x, uint32_t inputs,
 		uint32_t stride = b || number == 1 ? 1 : 2;
 		bool project = stride != 1 || (!b && inputs != outputs_of(stage));
 		snprintf(name, sizeof(name), "layer%u.%u", number, b);
+		layer_block(model);
 		x = block(model, name, x, stage, stride, project,
 			  layer_drop_path(stage->recipe, stage->before + b, stage->all));
 	}

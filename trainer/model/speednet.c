@@ -24,6 +24,7 @@ static int group(struct model *model, unsigned number, int x, uint32_t channels,
 		 enum device_activation activation)
 {
 	char name[32];
+	layer_block(model);
 	snprintf(name, sizeof(name), "group%u.conv1", number);
 	x = conv(model, name, x, channels);
 	snprintf(name, sizeof(name), "group%u.pool", number);

@@ -124,6 +124,7 @@ void vit_describe(struct model *model, const struct network *network,
 			.layer_scale = (float)recipe->layer_scale,
 			.drop_path = layer_drop_path(recipe, b, network->blocks[0]),
 		};
+		layer_block(model);
 		x = block(model, &next, x);
 	}
 	/* a norm is of each token alone, so only what is classified needs one */

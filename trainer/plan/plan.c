@@ -185,10 +185,10 @@ static int open_model(struct plan *plan, char *error)
 	return r ? plan_fail(error, r, "%s", *text ? text : strerror(-r)) : 0;
 }
 
-static int make_graph(struct plan *plan, enum device_mode mode, uint32_t count,
+static int make_graph(struct plan *plan, enum device_mode mode, uint32_t count, uint32_t recompute,
 		      struct device_graph **ret_graph, char *error)
 {
-	struct device_graph_options options = {.mode = mode};
+	struct device_graph_options options = {.mode = mode, .recompute = recompute};
 	struct model_input input = {
 		.count = count, .height = plan->size, .width = plan->size, .std = {1, 1, 1}};
 	if (mode == DEVICE_TRAIN)
@@ -223,6 +223,12 @@ static uint32_t micro_batch(const struct recipe *recipe)
 {
 	uint64_t count = recipe->data.batch_size / recipe->train.accumulate;
 	return count ? (uint32_t)count : 1;
+}
+
+/* Of a step. */
+static double images_of(const struct plan *plan)
+{
+	return (double)plan->recipe->train.accumulate * micro_batch(plan->recipe);
 }
 
 /* ---- printing ---- */
@@ -313,30 +319,67 @@ static void print_memory(const struct plan *plan, const struct cuda_program *tra
 		(double)plan->device.memory_bytes / 1e9);
 }
 
-static void print_time(const struct plan *plan, const struct cuda_program *train, FILE *file)
+/* Of one step, in all and in parts. */
+struct step_time {
+	struct roofline_sums passes[2]; /* forward, backward */
+	double update_bytes, update;    /* seconds, as are: */
+	double all, images_per_second;
+};
+
+static struct step_time step_time(const struct plan *plan, const struct cuda_program *train)
 {
 	const struct roofline_device *roofline = &plan->device.roofline;
-	double parts = (double)plan->recipe->train.accumulate, seconds;
-	double images = parts * micro_batch(plan->recipe), passes = optim_passes(plan->recipe);
-	struct roofline_sums sums[2];
+	double times = (double)plan->recipe->train.accumulate * optim_passes(plan->recipe);
 	struct roofline_store store;
+	struct step_time t;
 	for (int backward = 0; backward < 2; backward++) {
-		roofline_sum(roofline, train, NULL, backward, &sums[backward]);
-		sums[backward].seconds *= parts * passes;
-		sums[backward].flops *= parts * passes;
-		sums[backward].bytes *= parts * passes;
+		roofline_sum(roofline, train, NULL, backward, &t.passes[backward]);
+		t.passes[backward].seconds *= times;
+		t.passes[backward].flops *= times;
+		t.passes[backward].bytes *= times;
 	}
 	roofline_store(plan->params, plan->program.element, &store);
-	double update = store.update_bytes / roofline->bytes_per_second;
-	seconds = sums[0].seconds + sums[1].seconds + update;
+	t.update_bytes = store.update_bytes;
+	t.update = store.update_bytes / roofline->bytes_per_second;
+	t.all = t.passes[0].seconds + t.passes[1].seconds + t.update;
+	t.images_per_second = images_of(plan) / t.all;
+	return t;
+}
+
+static void print_time(const struct plan *plan, const struct cuda_program *train, FILE *file)
+{
+	struct step_time t = step_time(plan, train);
+	const struct roofline_sums *sums = t.passes;
+	double images = images_of(plan);
 	for (int backward = 0; backward < 2; backward++)
 		fprintf(file, "%-12s%10.3f ms, %.2f GFLOP and %.1f MB an image\n",
 			backward ? "backward" : "forward", sums[backward].seconds * 1e3,
 			sums[backward].flops / images * 1e-9, sums[backward].bytes / images * 1e-6);
-	fprintf(file, "update      %10.3f ms, %.1f MB\n", update * 1e3, store.update_bytes * 1e-6);
+	fprintf(file, "update      %10.3f ms, %.1f MB\n", t.update * 1e3, t.update_bytes * 1e-6);
 	fprintf(file,
 		"step        %10.3f ms at the roofline: %.0f images/s; launches not counted\n",
-		seconds * 1e3, images / seconds);
+		t.all * 1e3, t.images_per_second);
+}
+
+/* The same step with and without it: what memory costs in time. */
+static int print_recompute(struct plan *plan, const struct cuda_program *train, FILE *file,
+			   char *error)
+{
+	uint32_t own = (uint32_t)plan->recipe->train.recompute, other = own ? 0 : 1;
+	struct device_graph *graph;
+	int r = make_graph(plan, DEVICE_TRAIN, micro_batch(plan->recipe), other, &graph, error);
+	if (r)
+		return r;
+	const struct cuda_program *programs[] = {train, planner_program(graph)};
+	for (int i = 0; i < 2; i++)
+		fprintf(file,
+			"%-12s%10.1f MB activations and workspace, %.0f images/s with "
+			"train.recompute = %u%s\n",
+			i ? "" : "recompute", (double)programs[i]->arena.size / 1e6,
+			step_time(plan, programs[i]).images_per_second, i ? other : own,
+			i ? "" : ", as it is");
+	device_graph_free(graph);
+	return 0;
 }
 
 static void print_head(const struct plan *plan, const struct engines *engines, FILE *file)
@@ -379,15 +422,17 @@ static int report(struct plan *plan, const struct engines *engines, FILE *file, 
 	uint32_t micro = micro_batch(plan->recipe);
 	uint32_t count = data->val_batch_size ? (uint32_t)data->val_batch_size : micro;
 	struct device_graph *train = NULL, *eval = NULL;
-	int r = make_graph(plan, DEVICE_TRAIN, micro, &train, error);
+	int r = make_graph(plan, DEVICE_TRAIN, micro, (uint32_t)plan->recipe->train.recompute,
+			   &train, error);
 	if (!r && *data->val)
-		r = make_graph(plan, DEVICE_EVAL, count, &eval, error);
+		r = make_graph(plan, DEVICE_EVAL, count, 0, &eval, error);
 	if (!r) {
 		print_head(plan, engines, file);
 		print_program(plan, planner_program(train), file);
 		print_memory(plan, planner_program(train), eval ? planner_program(eval) : NULL,
 			     eval ? count : 0, file);
 		print_time(plan, planner_program(train), file);
+		r = print_recompute(plan, planner_program(train), file, error);
 	}
 	device_graph_free(train);
 	device_graph_free(eval);

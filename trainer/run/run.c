@@ -67,7 +67,8 @@ int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32
 			width, height, run->recipe->model.name, model_side_min(run->model));
 	device_graph_free(slot->graph);
 	*slot = (struct run_graph){.count = count, .height = height, .width = width};
-	struct device_graph_options options = {.mode = mode};
+	struct device_graph_options options = {.mode = mode,
+					       .recompute = (uint32_t)run->recipe->train.recompute};
 	int r = device_graph_new(run->params, &options, &slot->graph);
 	if (r)
 		return run_fail(run, r, "graph: %s", device_error(run->device));

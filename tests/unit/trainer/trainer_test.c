@@ -46,7 +46,11 @@ void fixture_deinit(struct fixture *fixture)
 struct device_graph *fixture_graph(struct fixture *fixture, enum device_mode mode, uint32_t count,
 				   uint32_t side, double smoothing, bool keep_all)
 {
-	struct device_graph_options options = {.mode = mode, .keep_all = keep_all};
+	struct device_graph_options options = {
+		.mode = mode,
+		.keep_all = keep_all,
+		.recompute = (uint32_t)fixture->recipe.train.recompute,
+	};
 	struct model_input input = {
 		.count = count, .height = side, .width = side, .loss.smoothing = (float)smoothing};
 	struct device_graph *graph;

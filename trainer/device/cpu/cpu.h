@@ -178,6 +178,8 @@ struct cpu_node {
 	float *folded_bias; /* [K] evaluation: beta - mean * scale, or the bias */
 	/* raw: what comes before the post, if not in the memory of y */
 	uint32_t raw_block, weights_gradient_block, dx_block, workspace_block;
+	/* of the schedule; again_step 0: its forward pass is not run anew */
+	uint32_t again_step, backward_step;
 	uint64_t weights_version, buffers_version; /* of what is prepared */
 	enum device_slot prepared;
 	char engine[160];
@@ -204,14 +206,16 @@ struct cpu_graph {
 	struct arena arena;
 	void *memory; /* the arena, mapped */
 	size_t memory_size;
+	uint32_t end; /* of the schedule: a step after all */
 	uint64_t scratchpad_size;
 	uint32_t scratchpad_block;
 	float *fold; /* evaluation: weights times scale, the largest layer's */
 	size_t fold_elements;
-	enum device_slot weights;  /* that the evaluation under way uses */
-	void *targets;             /* as device_targets_fill() has them: labels first, [n] */
-	bool holds;                /* the step under way leaves running statistics alone */
-	uint32_t fed_count;        /* samples of the batch fed, 0: none */
+	enum device_slot weights; /* that the evaluation under way uses */
+	void *targets;            /* as device_targets_fill() has them: labels first, [n] */
+	bool holds;               /* the step under way leaves running statistics alone */
+	bool again;         /* what runs forward has run before: norms have their statistics */
+	uint32_t fed_count; /* samples of the batch fed, 0: none */
 	struct device_draws draws; /* of that batch */
 	uint64_t tickets, steps;
 	struct cpu_ranks ranks;
@@ -249,6 +253,9 @@ int cpu_value_write(struct device_graph *graph, const struct device_value *value
 
 /* Step of the schedule; that of the node's forward pass is its index. */
 uint32_t cpu_backward_step(const struct cpu_graph *graph, const struct cpu_node *node);
+/* Of a segment that ends with node `last` and may be computed anew, the first node; else last + 1.
+ */
+uint32_t cpu_segment_first(const struct cpu_graph *graph, uint32_t last);
 bool cpu_training(const struct cpu_graph *graph);
 /*
  * Whether the node runs as in evaluation, its norm by running statistics: in training, too, where

@@ -11,7 +11,7 @@
 
 uint32_t cpu_backward_step(const struct cpu_graph *graph, const struct cpu_node *node)
 {
-	return 2 * graph->graph->node_count - 1 - node->node->index;
+	return node->backward_step;
 }
 
 bool cpu_training(const struct cpu_graph *graph)
@@ -35,11 +35,15 @@ int cpu_add_block(struct cpu_graph *graph, uint64_t bytes, uint32_t step, uint32
 {
 	int r = arena_add(&graph->arena, bytes, step, step, ret_block);
 
-	if (r == 0 && graph->graph->options.keep_all) {
+	if (r < 0)
+		return r;
+	if (graph->graph->options.keep_all) {
 		arena_extend(&graph->arena, *ret_block, 0);
-		arena_extend(&graph->arena, *ret_block, 2 * graph->graph->node_count);
+		arena_extend(&graph->arena, *ret_block, graph->end);
 	}
-	return r;
+	if (step < graph->graph->node_count && graph->nodes[step].again_step)
+		arena_again(&graph->arena, *ret_block, graph->nodes[step].again_step);
+	return 0;
 }
 
 const struct device_value *cpu_output(const struct cpu_node *node, int index)
@@ -127,6 +131,36 @@ static void graph_make_nodes(struct cpu_graph *cpu)
 	}
 }
 
+uint32_t cpu_segment_first(const struct cpu_graph *cpu, uint32_t last)
+{
+	struct device_node *const *nodes = cpu->graph->nodes;
+	uint32_t first = last;
+
+	if (!device_node_recomputes(cpu->graph, nodes[last]) ||
+	    nodes[last + 1]->segment == nodes[last]->segment)
+		return last + 1;
+	while (first > 0 && nodes[first - 1]->segment == nodes[last]->segment)
+		first--;
+	return first;
+}
+
+/*
+ * The forward pass in order, then backward, in which a segment's forward pass comes again before
+ * all else of it.
+ */
+static void graph_schedule(struct cpu_graph *cpu)
+{
+	uint32_t step = cpu->graph->node_count;
+
+	for (uint32_t i = cpu->graph->node_count; i-- > 0;) {
+		for (uint32_t j = cpu_segment_first(cpu, i); j <= i; j++)
+			if (device_node_recomputes(cpu->graph, cpu->graph->nodes[j]))
+				cpu->nodes[j].again_step = step++;
+		cpu->nodes[i].backward_step = step++;
+	}
+	cpu->end = step;
+}
+
 /*
  * What the caller writes as the gradient of a result that nothing consumes, and what keep_all keeps
  * of every gradient.
@@ -180,8 +214,10 @@ static int graph_add_result(struct cpu_graph *cpu, struct cpu_node *node, int i)
 		return 0;
 	r = cpu_add_block(cpu, cpu_value_bytes(output, own->element), node->node->index,
 			  &own->block);
-	if (r == 0 && own->kept)
-		arena_extend(&cpu->arena, own->block, 2 * cpu->graph->node_count);
+	if (r == 0 && own->kept) {
+		arena_keep(&cpu->arena, own->block);
+		arena_extend(&cpu->arena, own->block, cpu->end);
+	}
 	if (r == 0 && output->saved && node->node->backward)
 		arena_extend(&cpu->arena, own->block, cpu_backward_step(cpu, node));
 	return r;
@@ -226,6 +262,50 @@ static int graph_plan_nodes(struct cpu_graph *cpu)
 	return r;
 }
 
+/* Whether anything is wanted of the blocks that the node would fill anew. */
+static bool graph_is_wanted(const struct cpu_graph *cpu, const struct cpu_node *node)
+{
+	for (uint32_t i = 0; i < cpu->arena.count; i++)
+		if (cpu->arena.blocks[i].again == node->again_step &&
+		    cpu->arena.blocks[i].last_again)
+			return true;
+	return false;
+}
+
+static void graph_plan_node_again(struct cpu_graph *cpu, struct cpu_node *node)
+{
+	uint32_t step = node->again_step;
+	bool wanted = graph_is_wanted(cpu, node);
+
+	for (uint32_t i = 0; i < cpu->arena.count; i++) {
+		if (cpu->arena.blocks[i].again != step)
+			continue;
+		if (wanted)
+			arena_extend(&cpu->arena, i, step);
+		else
+			arena_keep(&cpu->arena, i);
+	}
+	if (!wanted) {
+		node->again_step = 0;
+		return;
+	}
+	node->flops_backward += node->flops_forward;
+	for (int i = 0; i < DEVICE_NODE_INPUTS; i++)
+		if (node->inputs[i])
+			arena_extend(&cpu->arena, node->inputs[i]->block, step);
+	for (int i = 0; i < DEVICE_NODE_OUTPUTS; i++)
+		if (cpu_output(node, i))
+			arena_extend(&cpu->arena, node->outputs[i]->block, step);
+}
+
+/* From the last on, as one that is wanted wants its inputs. */
+static void graph_plan_again(struct cpu_graph *cpu)
+{
+	for (uint32_t i = cpu->graph->node_count; i-- > 0;)
+		if (cpu->nodes[i].again_step)
+			graph_plan_node_again(cpu, &cpu->nodes[i]);
+}
+
 /* The text of an arena that does not fit: its three largest tensors by name. */
 static void graph_explain_memory(struct cpu_graph *cpu)
 {
@@ -266,7 +346,7 @@ static int graph_map_arena(struct cpu_graph *cpu)
 	int r = 0;
 
 	if (cpu->scratchpad_size) {
-		r = arena_add(&cpu->arena, cpu->scratchpad_size, 0, 2 * cpu->graph->node_count,
+		r = arena_add(&cpu->arena, cpu->scratchpad_size, 0, cpu->end,
 			      &cpu->scratchpad_block);
 		if (r < 0)
 			return r;
@@ -378,8 +458,11 @@ int cpu_graph_plan(struct device_graph *graph, char *error)
 	team_enter(&cpu->device->team);
 	if (r == 0) {
 		graph_make_nodes(cpu);
+		graph_schedule(cpu);
 		r = graph_plan_nodes(cpu);
 	}
+	if (r == 0)
+		graph_plan_again(cpu);
 	if (r == 0)
 		r = graph_map_arena(cpu);
 	if (r == 0)

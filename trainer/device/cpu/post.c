@@ -248,7 +248,9 @@ int cpu_post_forward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct cpu_post *post = &node->post;
 
-	if (node->node->has_norm && cpu_training(graph) && !node->node->norm.fixed) {
+	if (graph->again) {
+		/* scale and bias are still there, and running statistics have moved */
+	} else if (node->node->has_norm && cpu_training(graph) && !node->node->norm.fixed) {
 		int r = post_normalize_batch(graph, node);
 
 		if (r < 0)

@@ -107,13 +107,37 @@ static int run_backward_node(struct cpu_graph *cpu, struct cpu_node *node)
 	return r;
 }
 
+/* What backward takes of the segment that ends with the node is computed anew. */
+static int run_again(struct cpu_graph *cpu, uint32_t last)
+{
+	bool profile = cpu->device->base.options.profile;
+	int r = 0;
+
+	cpu->again = true;
+	for (uint32_t i = cpu_segment_first(cpu, last); i <= last && r == 0; i++) {
+		struct cpu_node *node = &cpu->nodes[i];
+		uint64_t start = profile ? run_clock_ns(cpu) : 0;
+
+		if (!node->again_step)
+			continue;
+		r = node->ops->forward(cpu, node);
+		if (r < 0)
+			r = run_fail_pass(cpu, node, r, "second forward");
+		if (profile)
+			node->backward_ns += run_clock_ns(cpu) - start;
+	}
+	cpu->again = false;
+	return r;
+}
+
 /* reduce: gradients are added up over ranks as they get complete. */
 static int run_backward(struct cpu_graph *cpu, bool reduce)
 {
 	int r = 0;
 
 	for (uint32_t i = cpu->graph->node_count; i-- > 0 && r == 0;) {
-		if (cpu->graph->nodes[i]->backward)
+		r = run_again(cpu, i);
+		if (r == 0 && cpu->graph->nodes[i]->backward)
 			r = run_backward_node(cpu, &cpu->nodes[i]);
 		if (r == 0 && reduce)
 			r = cpu_ranks_passed(cpu, i);

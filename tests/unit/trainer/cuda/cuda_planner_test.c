@@ -122,7 +122,11 @@ void plan_fixture_deinit(struct plan_fixture *fixture)
 const struct cuda_program *plan_fixture_program(struct plan_fixture *fixture, enum device_mode mode,
 						uint32_t count, uint32_t side, bool keep_all)
 {
-	struct device_graph_options options = {.mode = mode, .keep_all = keep_all};
+	struct device_graph_options options = {
+		.mode = mode,
+		.keep_all = keep_all,
+		.recompute = (uint32_t)fixture->recipe.train.recompute,
+	};
 	struct model_input input = {
 		.count = count, .height = side, .width = side, .std = {1, 1, 1}};
 	char error[DEVICE_ERROR_MAX] = "";

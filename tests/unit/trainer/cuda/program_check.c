@@ -169,6 +169,12 @@ static int check_operands(const struct cuda_program *program, const struct cuda_
 	return operation->elementwise ? check_elementwise(op, error) : 0;
 }
 
+static bool lives(const struct cuda_tensor *tensor, uint32_t index)
+{
+	return (index >= tensor->first && index <= tensor->last) ||
+	       (tensor->again && index >= tensor->again && index <= tensor->last_again);
+}
+
 /*
  * In the order of execution nothing is read before it is written, and a gradient's first writer
  * stores, the others add.
@@ -187,8 +193,7 @@ static int check_order(const struct cuda_program *program, uint32_t index, bool 
 				continue;
 			if (writes != !!(op->written & CUDA_BIT(role)))
 				return fail(error, op, tensor, "is not marked as it is used");
-			if (tensor->storage == CUDA_IN_ARENA &&
-			    (index < tensor->first || index > tensor->last))
+			if (tensor->storage == CUDA_IN_ARENA && !lives(tensor, index))
 				return fail(error, op, tensor, "is used outside its lifetime");
 			if (tensor->storage == CUDA_IN_ARENA && !writes && !tensor->given &&
 			    !written[tensor->block])
@@ -213,6 +218,16 @@ static bool meet(uint64_t a, uint64_t a_end, uint64_t b, uint64_t b_end)
 	return a < b_end && b < a_end;
 }
 
+/* Whether both live when an operation is executed. */
+static bool live_together(const struct cuda_program *program, const struct cuda_tensor *a,
+			  const struct cuda_tensor *b)
+{
+	for (uint32_t i = 0; i < program->op_count; i++)
+		if (lives(a, i) && lives(b, i))
+			return true;
+	return false;
+}
+
 static int check_places(const struct cuda_program *program, char *error)
 {
 	const struct arena_block *blocks = program->arena.blocks;
@@ -229,10 +244,9 @@ static int check_places(const struct cuda_program *program, char *error)
 			const struct cuda_tensor *b = program->tensors[j];
 
 			if (b->storage == CUDA_IN_ARENA &&
-			    meet(a->first, (uint64_t)a->last + 1, b->first,
-				 (uint64_t)b->last + 1) &&
 			    meet(blocks[a->block].offset, blocks[a->block].offset + a->bytes,
-				 blocks[b->block].offset, blocks[b->block].offset + b->bytes))
+				 blocks[b->block].offset, blocks[b->block].offset + b->bytes) &&
+			    live_together(program, a, b))
 				return fail(error, NULL, a, "lies on another one that lives");
 		}
 	}

@@ -308,7 +308,8 @@ void random_graph_new(struct device *device, const struct random_graph_options *
 		      struct random_graph *ret_random)
 {
 	static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD};
-	struct device_graph_options graph_options = {options->mode, options->keep_all};
+	struct device_graph_options graph_options = {options->mode, options->keep_all,
+						     options->recompute};
 	struct maker m = {.state = options->seed};
 	struct device_input_spec input = {
 		.name = "input",
@@ -325,6 +326,8 @@ void random_graph_new(struct device *device, const struct random_graph_options *
 	push(&m, device_input(m.graph, &input));
 	for (unsigned i = 0; i < options->nodes && m.count < VALUES_MAX - 1; i++) {
 		snprintf(name, sizeof(name), "node%u", i);
+		if (i % 2)
+			device_block(m.graph);
 		push(&m, add_node(&m, name));
 	}
 	if (options->loss) {

@@ -20,6 +20,8 @@ struct random_graph_options {
 	bool loss;        /* else ends are left open, for gradients that are written */
 	unsigned nodes;   /* about so many */
 	uint32_t samples; /* n of the input */
+	/* every second node begins a block, and so many are a segment; 0: nothing is recomputed */
+	uint32_t recompute;
 };
 
 /* Fails the test on an error. */

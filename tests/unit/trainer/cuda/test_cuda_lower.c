@@ -168,6 +168,7 @@ static void test_random(void **state)
 			.loss = seed % 2,
 			.nodes = 1 + seed % 24,
 			.samples = 2,
+			.recompute = seed % 4,
 		};
 		char error[DEVICE_ERROR_MAX] = "";
 		const struct cuda_program *program;

@@ -117,6 +117,42 @@ static void test_resnet50(void **state)
 			(uint64_t)(256e3 / milliseconds) - 1, (uint64_t)(256e3 / milliseconds) + 1);
 }
 
+/* What computing anew takes and saves is said with it and without it, alike. */
+static void test_recompute(void **state)
+{
+	struct plan_options options = {
+		.device = device_file(
+			"{\"deviceName\": \"G\", \"deviceVer\": 900, \"multiProcessorCount\": 1, "
+			"\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
+	};
+	static const char *const lines[] = {" with train.recompute = 0",
+					    " with train.recompute = 1"};
+	char error[PLAN_ERROR_MAX] = "", text[2][65536];
+	double memory[2], rate[2];
+
+	for (int own = 0; own < 2; own++) {
+		char settings[128];
+
+		snprintf(settings, sizeof(settings), "model.name=resnet50 train.recompute=%d", own);
+		assert_int_equal(plan(settings, &options, text[own], sizeof(*text), error), 0);
+		for (int way = 0; way < 2; way++) {
+			const char *line = strstr(text[own], lines[way]);
+
+			assert_non_null(line);
+			assert_int_equal(strncmp(line + strlen(lines[way]), ", as it is", 10) == 0,
+					 way == own);
+		}
+		memory[own] = number_before(text[own], " MB activations and workspace,");
+		rate[own] = number_before(strstr(text[own], "recompute "), " images/s with");
+		assert_true(memory[own] > 0 &&
+			    fabs(memory[own] -
+				 number_before(text[own], " MB activations and workspace (")) <
+				    0.1);
+	}
+	assert_true(memory[1] < 0.4 * memory[0]);
+	assert_true(rate[1] < 0.95 * rate[0] && rate[1] > 0.6 * rate[0]);
+}
+
 static bool refuse_statistics(const struct conv_problem *problem)
 {
 	return problem->epilogue == CONV_STATISTICS && problem->c <= 4;
@@ -341,13 +377,10 @@ static int remove_file(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_resnet50),
-		cmocka_unit_test(test_options),
-		cmocka_unit_test(test_files),
-		cmocka_unit_test(test_sizes),
-		cmocka_unit_test(test_size_of_pipeline),
-		cmocka_unit_test(test_shipped),
-		cmocka_unit_test(test_peaks),
+		cmocka_unit_test(test_resnet50), cmocka_unit_test(test_recompute),
+		cmocka_unit_test(test_options),  cmocka_unit_test(test_files),
+		cmocka_unit_test(test_sizes),    cmocka_unit_test(test_size_of_pipeline),
+		cmocka_unit_test(test_shipped),  cmocka_unit_test(test_peaks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, remove_file);

@@ -249,6 +249,66 @@ static void test_traffic(void **state)
 	assert_true(arena[2] < arena[1] && arena[1] < arena[0]);
 }
 
+/* The bytes that a training step of batches of 32 asks for, and what it computes. */
+static uint64_t step_bytes(const char *settings, enum device_fusion fusion, double *ret_flops)
+{
+	struct device_graph_info info = {0};
+	const struct cuda_program *program;
+	struct plan_fixture f;
+
+	plan_fixture_init(&f, settings, 1000, fusion, CUDA_BF16);
+	program = plan_fixture_program(&f, DEVICE_TRAIN, 32, 224, false);
+	plan_run_memory(program);
+	program_info(program, &info);
+	plan_fixture_deinit(&f);
+	assert_int_equal(stub_plans, 0);
+	*ret_flops = info.flops_forward + info.flops_backward;
+	return info.arena_bytes;
+}
+
+/* What is computed anew takes no memory in between, and a third more arithmetic at most. */
+static void test_recompute(void **state)
+{
+	static const struct {
+		const char *kept, *anew;
+		/*
+		 * of the memory that is asked for, at most, by level; at c a block's sum is stored
+		 * by the next one, and what it is made of lives on into that
+		 */
+		uint64_t percent[3];
+	} cases[] = {
+		{"model.name=resnet50", "model.name=resnet50 train.recompute=1", {35, 35, 70}},
+		{"model.name=resnet50 model.squeeze_excite=yes model.blur=all model.drop_path=0.1",
+		 "model.name=resnet50 model.squeeze_excite=yes model.blur=all model.drop_path=0.1 "
+		 "train.recompute=1",
+		 {35, 35, 35}},
+		{"model.name=vit_small_patch16",
+		 "model.name=vit_small_patch16 train.recompute=1",
+		 {20, 20, 20}},
+		{"model.name=vit_small_patch16",
+		 "model.name=vit_small_patch16 train.recompute=3",
+		 {32, 32, 32}},
+		{"model.name=convnext_tiny",
+		 "model.name=convnext_tiny train.recompute=1",
+		 {25, 25, 25}},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+		for (int level = 0; level < 3; level++) {
+			enum device_fusion fusion =
+				(enum device_fusion)(DEVICE_FUSION_NONE + level);
+			double flops, again;
+			uint64_t kept = step_bytes(cases[i].kept, fusion, &flops);
+			uint64_t anew = step_bytes(cases[i].anew, fusion, &again);
+
+			print_message("%s, level %d: %.0f MB of %.0f MB, %.2f times the FLOPs\n",
+				      cases[i].anew, level, (double)anew / 1e6, (double)kept / 1e6,
+				      again / flops);
+			assert_true(anew * 100 < kept * cases[i].percent[level]);
+			assert_true(again > flops && again < flops * 1.34);
+		}
+}
+
 /* ---- evaluation ---- */
 
 static void test_evaluation(void **state)
@@ -355,9 +415,10 @@ static void test_check(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_models),     cmocka_unit_test(test_gradients),
-		cmocka_unit_test(test_resnet50),   cmocka_unit_test(test_traffic),
-		cmocka_unit_test(test_evaluation), cmocka_unit_test(test_check),
+		cmocka_unit_test(test_models),    cmocka_unit_test(test_gradients),
+		cmocka_unit_test(test_resnet50),  cmocka_unit_test(test_traffic),
+		cmocka_unit_test(test_recompute), cmocka_unit_test(test_evaluation),
+		cmocka_unit_test(test_check),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -278,6 +278,7 @@ static void run(uint64_t seed, enum device_fusion fusion)
 		.loss = seed % 2,
 		.nodes = 1 + seed % 16,
 		.samples = 3,
+		.recompute = (uint32_t)(seed / 4 % 2),
 	};
 	bool training = options.mode == DEVICE_TRAIN;
 	struct side gpu, cpu;
@@ -298,6 +299,63 @@ static void run(uint64_t seed, enum device_fusion fusion)
 	compare_params(&gpu, &cpu, DEVICE_VALUE, "updated value", seed);
 	close_side(&gpu);
 	close_side(&cpu);
+}
+
+static unsigned recomputed; /* graphs on devices, of run_anew() */
+
+/* Bit for bit the same as without: losses, running statistics, weights. */
+static void run_anew(uint64_t seed, const char *backend, enum device_fusion fusion)
+{
+	static const struct device_hyper hyper = {
+		.lr = {0.01f}, .momentum = 0.9f, .grad_scale = 0.5f};
+	struct random_graph_options options = {
+		.seed = seed,
+		.mode = DEVICE_TRAIN,
+		.loss = seed % 2,
+		.nodes = 4 + seed % 20,
+		.samples = 3,
+	};
+	struct device_graph_info kept_info, anew_info;
+	struct side kept, anew;
+
+	open_side(&kept, backend, fusion, &options);
+	options.recompute = 1 + (uint32_t)(seed / 2 % 2);
+	open_side(&anew, backend, fusion, &options);
+	for (uint64_t i = 0; i < 3; i++) {
+		step(&kept, seed + i, i ? &hyper : NULL);
+		step(&anew, seed + i, i ? &hyper : NULL);
+	}
+	for (size_t i = 0; i < device_params_count(kept.random.params); i++) {
+		struct device_param *param = device_params_at(kept.random.params, i);
+		size_t count = device_param_elements(param);
+		float *values = malloc(2 * count * sizeof(float));
+
+		assert_int_equal(device_param_read(param, DEVICE_VALUE, values), 0);
+		assert_int_equal(device_param_read(device_params_at(anew.random.params, i),
+						   DEVICE_VALUE, values + count),
+				 0);
+		if (memcmp(values, values + count, count * sizeof(float)) != 0)
+			fail_msg("seed %llu on %s: %s differs", (unsigned long long)seed, backend,
+				 device_param_spec(param)->name);
+		free(values);
+	}
+	device_graph_info(kept.random.graph, &kept_info);
+	device_graph_info(anew.random.graph, &anew_info);
+	recomputed += anew_info.flops_backward > kept_info.flops_backward;
+	close_side(&kept);
+	close_side(&anew);
+}
+
+static void test_anew(void **state)
+{
+	recomputed = 0;
+	for (uint64_t seed = 0; seed < GRAPHS; seed++) {
+		run_anew(seed, "cpu", DEVICE_FUSION_AUTO);
+		run_anew(seed, "cuda-emulated",
+			 (enum device_fusion)(DEVICE_FUSION_NONE + seed % 3));
+	}
+	/* as many have a product in a segment that is not the last */
+	assert_true(recomputed > GRAPHS);
 }
 
 static void test_none(void **state)
@@ -331,9 +389,8 @@ static void test_some_plans(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_none),
-		cmocka_unit_test(test_b),
-		cmocka_unit_test(test_c),
+		cmocka_unit_test(test_anew),       cmocka_unit_test(test_none),
+		cmocka_unit_test(test_b),          cmocka_unit_test(test_c),
 		cmocka_unit_test(test_some_plans),
 	};
 

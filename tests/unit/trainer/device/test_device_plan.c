@@ -21,6 +21,20 @@ static bool meet(uint64_t a, uint64_t a_end, uint64_t b, uint64_t b_end)
 	return a < b_end && b < a_end;
 }
 
+static bool lives(const struct arena_block *block, uint32_t step)
+{
+	return (block->first <= step && step <= block->last) ||
+	       (block->again && block->again <= step && step <= block->last_again);
+}
+
+static bool live_together(const struct arena_block *a, const struct arena_block *b, uint32_t steps)
+{
+	for (uint32_t step = 0; step < steps; step++)
+		if (lives(a, step) && lives(b, step))
+			return true;
+	return false;
+}
+
 static void check_layout(const struct arena *arena, uint32_t steps)
 {
 	uint64_t peak = 0;
@@ -33,7 +47,7 @@ static void check_layout(const struct arena *arena, uint32_t steps)
 		for (uint32_t j = 0; j < i; j++) {
 			const struct arena_block *b = &arena->blocks[j];
 
-			if (meet(a->first, (uint64_t)a->last + 1, b->first, (uint64_t)b->last + 1))
+			if (live_together(a, b, steps))
 				assert_false(meet(a->offset, a->offset + a->size, b->offset,
 						  b->offset + b->size));
 		}
@@ -42,7 +56,7 @@ static void check_layout(const struct arena *arena, uint32_t steps)
 		uint64_t live = 0;
 
 		for (uint32_t i = 0; i < arena->count; i++)
-			if (arena->blocks[i].first <= step && step <= arena->blocks[i].last)
+			if (lives(&arena->blocks[i], step))
 				live += arena->blocks[i].size;
 		peak = live > peak ? live : peak;
 	}
@@ -68,6 +82,13 @@ static void test_arena(void **state)
 						   last, last, &block),
 					 0);
 			arena_extend(&arena, block, first);
+			if (seed % 2 && last + 2 < steps && i % 3 == 0) {
+				arena_again(&arena, block, last + 2);
+				arena_extend(&arena, block,
+					     last + 2 +
+						     (uint32_t)(uniform(seed + 300, i) *
+								(steps - last - 2)));
+			}
 		}
 		assert_int_equal(arena_layout(&arena), 0);
 		check_layout(&arena, steps);
@@ -88,6 +109,22 @@ static void test_arena_chain(void **state)
 	assert_int_equal(arena.size, 8192);
 	assert_int_equal(arena.unshared, 50 * 4096);
 	arena_deinit(&arena);
+	/* one that is written anew leaves its bytes to another in between, unless it is kept */
+	for (int keeps = 0; keeps < 2; keeps++) {
+		arena_init(&arena);
+		assert_int_equal(arena_add(&arena, 4096, 0, 1, &block), 0);
+		arena_again(&arena, block, 5);
+		arena_extend(&arena, block, 6);
+		arena_extend(&arena, block, 2);
+		assert_int_equal(arena.blocks[block].last, 2);
+		assert_int_equal(arena.blocks[block].last_again, 6);
+		if (keeps)
+			arena_keep(&arena, block);
+		assert_int_equal(arena_add(&arena, 4096, 3, 4, &block), 0);
+		assert_int_equal(arena_layout(&arena), 0);
+		assert_int_equal(arena.size, keeps ? 8192 : 4096);
+		arena_deinit(&arena);
+	}
 	arena_init(&arena);
 	assert_int_equal(arena_layout(&arena), 0);
 	assert_int_equal(arena.size, 0);

@@ -105,8 +105,10 @@ static struct device_value *record_linear(struct net *net, const char *name, str
 	return device_linear(net->graph, x, &spec);
 }
 
-static void open_net(struct net *net, struct comm *ranks, enum norms norms)
+/* recompute: convolutions and norms are a segment that backward computes anew. */
+static void open_net_with(struct net *net, struct comm *ranks, enum norms norms, bool recompute)
 {
+	struct device_graph_options graph_options = {.mode = DEVICE_TRAIN, .recompute = recompute};
 	struct device_optimizer_spec optimizer = {.kind = DEVICE_SGD, .ema = true};
 	struct device_options options = {.precision = precision(), .threads = 1, .comm = ranks};
 	struct device_params_state state = {.loss_scale = 1024};
@@ -119,9 +121,7 @@ static void open_net(struct net *net, struct comm *ranks, enum norms norms)
 	net->first = ranks ? net->count * ranks->rank : 0;
 	net->device = open_device_with(&options);
 	assert_int_equal(device_params_new(net->device, &net->params), 0);
-	assert_int_equal(device_graph_new(net->params, &(struct device_graph_options){DEVICE_TRAIN},
-					  &net->graph),
-			 0);
+	assert_int_equal(device_graph_new(net->params, &graph_options, &net->graph), 0);
 	x = device_input(net->graph, &(struct device_input_spec){
 					     .name = "input",
 					     .shape = {net->count, SIDE, SIDE, 3},
@@ -133,6 +133,7 @@ static void open_net(struct net *net, struct comm *ranks, enum norms norms)
 	y = device_scale_add(net->graph, y,
 			     &(struct device_scale_add_spec){
 				     .name = "drop", .drop_path = 0.1f, .dropout = 0.2f});
+	device_block(net->graph);
 	y = record_linear(net, "h1", y, HIDDEN);
 	y = record_linear(net, "h2", y, HIDDEN);
 	y = record_linear(net, "fc", y, CLASSES);
@@ -166,6 +167,11 @@ static void open_net(struct net *net, struct comm *ranks, enum norms norms)
 	/* no step is to be skipped on the way to a scale that fits */
 	if (device_info(net->device)->precision == DEVICE_FP16)
 		assert_int_equal(device_params_set_state(net->params, &state), 0);
+}
+
+static void open_net(struct net *net, struct comm *ranks, enum norms norms)
+{
+	open_net_with(net, ranks, norms, false);
 }
 
 static void close_net(struct net *net)
@@ -363,6 +369,31 @@ static void test_local_norms(void **state)
 	close_net(&whole);
 }
 
+/* Activations that are computed anew: sums over ranks are those of the first time, bit for bit. */
+static void test_anew(void **state)
+{
+	static const enum norms norms[] = {NORMS_SYNCHRONIZED, NORMS_LOCAL};
+
+	for (unsigned k = 0; k < 2; k++) {
+		struct net kept, anew;
+		struct device_results a, b;
+
+		open_net_with(&kept, comm, norms[k], false);
+		open_net_with(&anew, comm, norms[k], true);
+		for (unsigned i = 0; i < STEPS; i++) {
+			struct device_hyper hyper = hyper_of(i);
+
+			step(&kept, i, &hyper, &a);
+			step(&anew, i, &hyper, &b);
+			assert_true(a.updated && b.updated);
+			assert_true(a.loss == b.loss && a.grad_norm == b.grad_norm);
+		}
+		assert_true(difference(&kept, &anew, DEVICE_VALUE, true) == 0);
+		close_net(&kept);
+		close_net(&anew);
+	}
+}
+
 /* What is not finite on the last rank spoils the step for all, and none but that step. */
 static void test_not_finite(void **state)
 {
@@ -462,9 +493,10 @@ static void test_late_results(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_without_norms), cmocka_unit_test(test_synchronized),
-		cmocka_unit_test(test_local_norms),   cmocka_unit_test(test_not_finite),
-		cmocka_unit_test(test_late_results),  cmocka_unit_test(test_nothing_to_sum),
+		cmocka_unit_test(test_without_norms),  cmocka_unit_test(test_synchronized),
+		cmocka_unit_test(test_local_norms),    cmocka_unit_test(test_anew),
+		cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_late_results),
+		cmocka_unit_test(test_nothing_to_sum),
 	};
 	char error[COMM_ERROR_MAX];
 

@@ -115,6 +115,11 @@ int lower_fail(struct lowering *l, int result, const char *format, ...)
 /* One line of the program's log: a pattern of this level had no plan. */
 void lower_note(struct lowering *l, const struct device_node *node,
 		const struct conv_problem *problem, const char *instead);
+/*
+ * Repeats operations of the forward pass in backward, as device_graph_options.recompute asks for
+ * (recompute.c). -ENOMEM.
+ */
+int program_recompute(struct cuda_program *program);
 /* What follows when all operations are there: written, bytes, lifetimes, arena. */
 int program_finish(struct cuda_program *program, bool keep_all);
 

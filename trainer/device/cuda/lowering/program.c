@@ -289,10 +289,12 @@ static uint64_t op_bytes(const struct cuda_op *op)
 
 static void use_tensor(struct cuda_tensor *tensor, uint32_t at)
 {
+	uint32_t *last = tensor->again && at >= tensor->again ? &tensor->last_again : &tensor->last;
+
 	if (at < tensor->first)
 		tensor->first = at;
-	if (at > tensor->last)
-		tensor->last = at;
+	if (at > *last)
+		*last = at;
 }
 
 static void finish_op(struct cuda_program *program, uint32_t at)
@@ -351,6 +353,10 @@ int program_finish(struct cuda_program *program, bool keep_all)
 			      &tensor->block);
 		if (r < 0)
 			return r;
+		if (tensor->again) {
+			arena_again(&program->arena, tensor->block, tensor->again);
+			arena_extend(&program->arena, tensor->block, tensor->last_again);
+		}
 	}
 	return arena_layout(&program->arena);
 }
@@ -376,6 +382,8 @@ void program_free(struct cuda_program *program)
 	for (uint32_t i = 0; i < program->op_count; i++) {
 		struct cuda_op *op = &program->ops[i];
 
+		if (op->again)
+			continue;
 		if (op->kind == CUDA_OP_CONV && op->conv.plan)
 			program->conv->plan_free(op->conv.plan);
 		if (op->kind == CUDA_OP_MATMUL && op->matmul.plan)

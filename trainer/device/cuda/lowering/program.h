@@ -153,8 +153,10 @@ struct cuda_tensor {
 	enum device_slot slot;      /* CUDA_IN_PARAMETER */
 	uint64_t bytes;
 	uint32_t first, last; /* operations that use it; arena only */
-	uint32_t block;       /* in the arena */
-	bool kept;            /* readable after a step */
+	/* the same from when it is written anew (recompute.c); again 0: it is not */
+	uint32_t again, last_again;
+	uint32_t block; /* in the arena */
+	bool kept;      /* readable after a step */
 	/*
 	 * once bound; NULL for parameters, which the store resolves at each step, as the weights in
 	 * use may change
@@ -166,6 +168,7 @@ struct cuda_op {
 	enum cuda_op_kind kind;
 	const struct device_node *node;
 	bool backward;
+	bool again; /* one of forward, repeated in backward with that one's plan (recompute.c) */
 	struct cuda_tensor *operands[CUDA_ROLES];
 	uint64_t written; /* bits of CUDA_ROLES: see cuda_op_writes() */
 	/*

@@ -1,0 +1,87 @@
+/*
+ * Activations that are computed anew (train.recompute): the same losses and weights, bit for bit,
+ * of every kind of network, on the CPU and on an emulated GPU, in steps that are replayed, with
+ * micro-batches, a perturbation, layers that are frozen; also where a resumed run begins with it.
+ */
+#include "tests/integration/trainer/trainer_fixture.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char short_run[] = "train.epochs=0.3", paths[] = "model.drop_path=0.3",
+		  dropout[] = "model.dropout=0.2", plain[] = "train.ema=0",
+		  val[] = "data.val=", over[] = "--overwrite";
+
+/* With each of the settings for it, whatever was without. */
+static void compare(const char *device, const char *const *s)
+{
+	static const char *const ways[] = {"train.recompute=1", "train.recompute=2"};
+	bool emulated = strcmp(device, "--device=cuda") == 0;
+	trainer = getenv(emulated ? "TRAINER_EMULATED" : "TRAINER");
+	int status = run("kept", over, device, short_run, plain, val, s[0], s[1], s[2], s[3], s[4],
+			 NULL);
+	expect(status, 0);
+	for (int i = 0; i < (emulated ? 1 : 2); i++) {
+		status = run("anew", over, device, short_run, plain, val, ways[i], s[0], s[1], s[2],
+			     s[3], s[4], NULL);
+		trainer = getenv("TRAINER");
+		expect(status, 0);
+		same_losses("kept", "anew");
+		same_file("kept", "anew", "model.safetensors");
+	}
+}
+
+/* Settings: the last is NULL. */
+static const char *const networks[][6] = {
+	{"model.name=resnet_cifar", "model.depth=14", paths, "model.squeeze_excite=yes",
+	 "model.blur=all"},
+	{"model.name=resnet50", "model.width=0.125", paths, "model.stem=deep",
+	 "model.downsample=average"},
+	{"model.name=vit_tiny_patch16", "model.width=0.25", paths, "model.patch=4",
+	 "model.image_size=16"},
+	{"model.name=convnext_tiny", "model.width=0.125", paths, dropout,
+	 "data.pipeline=random_crop(32, padding=8)"},
+	{"model.name=speednet", "model.width=0.125", dropout, "model.activation=gelu",
+	 "train.precision=bf16"},
+	{"model.width=0.25", "train.accumulate=2", "train.sam=0.05", "train.sam_every=2",
+	 "model.blur=all"},
+	{"model.width=0.25", "train.freeze=conv1.* bn1.* layer1.*", "train.deterministic=yes",
+	 "train.precision=bf16"},
+};
+
+static void test_cpu(void **state)
+{
+	for (size_t i = 0; i < sizeof(networks) / sizeof(*networks); i++)
+		compare("--device=cpu", networks[i]);
+}
+
+static void test_gpu(void **state)
+{
+	for (size_t i = 0; i < sizeof(networks) / sizeof(*networks); i++)
+		compare("--device=cuda", networks[i]);
+}
+
+/* A run that keeps its activations goes on without, and the other way. */
+static void test_resumed(void **state)
+{
+	static const char anew[] = "train.recompute=1";
+	expect(run("whole", NULL), 0);
+	pid_t pid = start("halves", NULL);
+	wait_for_step("halves", pid, 11);
+	kill(pid, SIGKILL);
+	finish(pid, "halves");
+	expect(run("halves", "--resume", anew, NULL), 0);
+	same_losses("whole", "halves");
+	same_file("whole", "halves", "model.safetensors");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_cpu),
+		cmocka_unit_test(test_gpu),
+		cmocka_unit_test(test_resumed),
+	};
+	return cmocka_run_group_tests(tests, trainer_setup, trainer_teardown);
+}

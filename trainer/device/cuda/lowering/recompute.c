@@ -1,0 +1,182 @@
+/*
+ * Computing anew in backward what it takes of a segment's forward pass (Chen, Xu, Zhang, Guestrin
+ * 2016, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174, section 3).
+ *
+ * A program is lowered as if everything were kept. Then operations of the forward pass that wrote
+ * what a segment's backward pass reads are repeated before the first operation that does, on the
+ * same operands: tensors that they write have two lifetimes, and nothing is bound twice. What is
+ * small stays, and with it the statistics of norms: they are taken, summed over ranks and moved
+ * once. What another segment reads stays as well, as a segment begins with it.
+ */
+#include "trainer/device/cuda/lowering/lower.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct tensor_use {
+	const struct cuda_op *writer; /* of the forward pass, one that can be repeated; or NULL */
+	bool stays, wanted;
+};
+
+struct recompute {
+	struct cuda_program *program;
+	struct tensor_use *uses; /* [tensor_count], by a tensor's number, which is in its `block` */
+	bool *repeated;          /* [backward_start] */
+	uint32_t *wanted_at;     /* [segments] the operation before which a segment is repeated */
+	uint32_t segments, count;
+};
+
+static bool can_repeat(const struct cuda_program *program, const struct cuda_op *op)
+{
+	const struct cuda_operation *operation = cuda_op_operation(op);
+
+	return device_node_recomputes(program->graph, op->node) && !operation->minor &&
+	       !operation->constant && !operation->moves;
+}
+
+static bool is_small(const struct cuda_tensor *tensor)
+{
+	return (uint64_t)tensor->shape.n * tensor->shape.h * tensor->shape.w <= 1;
+}
+
+/* NULL: the operand is none of the arena's. */
+static struct tensor_use *use_of(const struct recompute *c, const struct cuda_op *op, int role)
+{
+	const struct cuda_tensor *tensor = op->operands[role];
+
+	return tensor && tensor->storage == CUDA_IN_ARENA ? &c->uses[tensor->block] : NULL;
+}
+
+static void find_writers(struct recompute *c)
+{
+	for (uint32_t i = 0; i < c->program->tensor_count; i++) {
+		struct cuda_tensor *tensor = c->program->tensors[i];
+
+		tensor->block = i;
+		c->uses[i].stays = tensor->kept || tensor->given || is_small(tensor);
+	}
+	for (uint32_t i = 0; i < c->program->backward_start; i++) {
+		const struct cuda_op *op = &c->program->ops[i];
+
+		for (int role = 0; role < CUDA_ROLES; role++) {
+			struct tensor_use *use = use_of(c, op, role);
+
+			if (!use || !cuda_op_writes(op, (enum cuda_role)role))
+				continue;
+			use->stays |= use->writer || !can_repeat(c->program, op);
+			use->writer = op;
+		}
+	}
+}
+
+/* What backward reads is wanted, unless it stays. */
+static void find_wanted(struct recompute *c)
+{
+	for (uint32_t pass = 0; pass < 2; pass++)
+		for (uint32_t i = 0; i < c->program->op_count; i++) {
+			const struct cuda_op *op = &c->program->ops[i];
+			bool backward = i >= c->program->backward_start;
+
+			for (int role = 0; role < CUDA_ROLES; role++) {
+				struct tensor_use *use = use_of(c, op, role);
+
+				if (!use || !use->writer)
+					continue;
+				if (pass == 0 && use->writer->node->segment != op->node->segment)
+					use->stays = true;
+				if (pass == 0 || !backward || use->stays)
+					continue;
+				use->wanted = true;
+				if (i < c->wanted_at[op->node->segment])
+					c->wanted_at[op->node->segment] = i;
+			}
+		}
+}
+
+/* From the last on, as one that is repeated wants what it reads. */
+static void find_repeated(struct recompute *c)
+{
+	for (uint32_t i = c->program->backward_start; i-- > 0;) {
+		const struct cuda_op *op = &c->program->ops[i];
+
+		for (int role = 0; role < CUDA_ROLES; role++) {
+			const struct tensor_use *use = use_of(c, op, role);
+
+			if (use && use->writer == op && use->wanted)
+				c->repeated[i] = true;
+		}
+		c->count += c->repeated[i];
+		for (int role = 0; role < CUDA_ROLES && c->repeated[i]; role++) {
+			struct tensor_use *use = use_of(c, op, role);
+
+			if (use && use->writer && !use->stays)
+				use->wanted = true;
+		}
+	}
+}
+
+/* At `at` of the new list. */
+static void repeat(const struct recompute *c, struct cuda_op *op, uint32_t at)
+{
+	op->backward = op->again = true;
+	for (int role = 0; role < CUDA_ROLES; role++) {
+		const struct tensor_use *use = use_of(c, op, role);
+
+		if (use && use->writer && !use->stays && cuda_op_writes(op, (enum cuda_role)role))
+			op->operands[role]->again = at;
+	}
+}
+
+static int rewrite(struct recompute *c)
+{
+	struct cuda_program *program = c->program;
+	uint32_t count = program->op_count + c->count, at = 0;
+	struct cuda_op *ops = calloc(count, sizeof(*ops));
+
+	if (!ops)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < program->op_count; i++) {
+		uint32_t segment = program->ops[i].node->segment;
+
+		for (uint32_t j = 0; i >= program->backward_start && c->wanted_at[segment] == i &&
+				     j < program->backward_start;
+		     j++) {
+			if (!c->repeated[j] || program->ops[j].node->segment != segment)
+				continue;
+			ops[at] = program->ops[j];
+			repeat(c, &ops[at], at);
+			at++;
+		}
+		ops[at++] = program->ops[i];
+	}
+	free(program->ops);
+	program->ops = ops;
+	program->op_count = program->op_capacity = count;
+	return 0;
+}
+
+int program_recompute(struct cuda_program *program)
+{
+	const struct device_graph *graph = program->graph;
+	struct recompute c = {.program = program};
+	int r = -ENOMEM;
+
+	c.segments = graph->nodes[graph->node_count - 1]->segment + 1;
+	if (c.segments == 1)
+		return 0;
+	c.uses = calloc(program->tensor_count + 1, sizeof(*c.uses));
+	c.repeated = calloc(program->backward_start + 1, sizeof(*c.repeated));
+	c.wanted_at = malloc(c.segments * sizeof(*c.wanted_at));
+	if (c.uses && c.repeated && c.wanted_at) {
+		memset(c.wanted_at, 0xff, c.segments * sizeof(*c.wanted_at));
+		find_writers(&c);
+		find_wanted(&c);
+		find_repeated(&c);
+		r = c.count ? rewrite(&c) : 0;
+	}
+	free(c.uses);
+	free(c.repeated);
+	free(c.wanted_at);
+	return r;
+}
