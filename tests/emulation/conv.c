@@ -115,50 +115,56 @@ static void tap_forward(const struct conv_plan *plan, const struct tap *tap)
 	size_t channels = conv_weight_channels(&plan->problem), width = plan->problem.k;
 	size_t groups = plan->problem.groups, share = width / groups;
 
-	for (size_t c = 0; c < plan->problem.c; c++) {
-		size_t first = c / channels * share;
-		const float *restrict w = plan->w + (tap->w + c % channels) * width + first;
-		float *restrict y = plan->y + tap->y + first;
-		float x = plan->x[tap->x + c];
+	for (size_t group = 0; group < groups; group++) {
+		const float *x = plan->x + tap->x + group * channels;
+		float *restrict y = plan->y + tap->y + group * share;
 
-		for (size_t k = 0; k < share; k++)
-			y[k] += x * w[k];
+		for (size_t c = 0; c < channels; c++) {
+			const float *restrict w =
+				plan->w + (tap->w + c) * width + group * share;
+
+			for (size_t k = 0; k < share; k++)
+				y[k] += x[c] * w[k];
+		}
 	}
-}
-
-/* Of the input channels that the output channel k is made from. */
-static size_t first_channel(const struct conv_problem *problem, size_t k)
-{
-	return k / (problem->k / problem->groups) * conv_weight_channels(problem);
 }
 
 static void tap_data(const struct conv_plan *plan, const struct tap *tap)
 {
 	size_t channels = conv_weight_channels(&plan->problem);
+	size_t groups = plan->problem.groups, share = plan->problem.k / groups;
 	size_t stride = plan->w_count / plan->problem.k;
 
-	for (size_t k = 0; k < plan->problem.k; k++) {
-		float *restrict x = plan->x + tap->x + first_channel(&plan->problem, k);
-		const float *restrict w = plan->w + k * stride + tap->w;
-		float y = plan->y[tap->y + k];
+	for (size_t group = 0; group < groups; group++) {
+		float *restrict x = plan->x + tap->x + group * channels;
+		const float *y = plan->y + tap->y + group * share;
 
-		for (size_t c = 0; c < channels; c++)
-			x[c] += y * w[c];
+		for (size_t k = 0; k < share; k++) {
+			const float *restrict w =
+				plan->w + (group * share + k) * stride + tap->w;
+
+			for (size_t c = 0; c < channels; c++)
+				x[c] += y[k] * w[c];
+		}
 	}
 }
 
 static void tap_weights(const struct conv_plan *plan, const struct tap *tap)
 {
 	size_t channels = conv_weight_channels(&plan->problem);
+	size_t groups = plan->problem.groups, share = plan->problem.k / groups;
 	size_t stride = plan->w_count / plan->problem.k;
 
-	for (size_t k = 0; k < plan->problem.k; k++) {
-		const float *restrict x = plan->x + tap->x + first_channel(&plan->problem, k);
-		float *restrict w = plan->w + k * stride + tap->w;
-		float y = plan->y[tap->y + k];
+	for (size_t group = 0; group < groups; group++) {
+		const float *restrict x = plan->x + tap->x + group * channels;
+		const float *y = plan->y + tap->y + group * share;
 
-		for (size_t c = 0; c < channels; c++)
-			w[c] += y * x[c];
+		for (size_t k = 0; k < share; k++) {
+			float *restrict w = plan->w + (group * share + k) * stride + tap->w;
+
+			for (size_t c = 0; c < channels; c++)
+				w[c] += y[k] * x[c];
+		}
 	}
 }
 
