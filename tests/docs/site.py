@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Of a site that tools/packaging/site has made, every link within leads to a page and to a place on it, nothing is fetched from elsewhere, and search knows what it should.
+
+    tests/docs/site.py SITE
+"""
+import html.parser
+import json
+import pathlib
+import sys
+import urllib.parse
+
+# What is searched for, as the index has words, without their endings, and where it is to be found: one of each kind of page.
+SEARCHED = {"label_smooth": "man-trainer.1", "lifelin": "man-loaderd.1", "state_dict": "reference", "feed_open": "example-c", "checksum": "format"}
+FETCHED = {"script": "src", "img": "src", "link": "href", "iframe": "src"}
+
+
+class Page(html.parser.HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.fetched, self.places = [], [], set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.places.update(found[name] for name in ("id", "name") if found.get(name))
+        if tag == "a" and found.get("href"):
+            self.links.append(found["href"])
+        if found.get(FETCHED.get(tag)) and found.get("rel") not in ("canonical", "index", "search", "next", "prev"):
+            self.fetched.append(found[FETCHED[tag]])
+
+
+def faults(site, pages):
+    for name, page in pages.items():
+        for target in page.links + page.fetched:
+            parts = urllib.parse.urlsplit(target)
+            if parts.scheme in ("http", "https", "mailto"):
+                if target in page.fetched:
+                    yield f"{name} fetches {target}"
+                continue
+            path = (site / name).parent / urllib.parse.unquote(parts.path) if parts.path else site / name
+            if not path.is_file():
+                yield f"{name}: the link to {target} leads nowhere"
+            elif parts.fragment and path.suffix == ".html":
+                to = pages[str(path.resolve().relative_to(site))]
+                if urllib.parse.unquote(parts.fragment) not in to.places and parts.fragment != "":
+                    yield f"{name}: there is no place {target}"
+    text = (site / "searchindex.js").read_text()
+    index = json.loads(text[text.index("{") : text.rindex("}") + 1])
+    for word, page in SEARCHED.items():
+        found = [index["terms"].get(term) for term in index["terms"] if term.startswith(word)]
+        documents = {index["docnames"][i] for where in found for i in (where if isinstance(where, list) else [where])}
+        if page not in documents:
+            yield f"search does not find {word} on {page}"
+
+
+def main():
+    site = pathlib.Path(sys.argv[1]).resolve()
+    pages = {str(path.relative_to(site)): Page(path.read_text()) for path in sorted(site.rglob("*.html"))}
+    found = sorted(set(faults(site, pages)))
+    print(*found, f"{len(pages)} pages, {sum(len(page.links) for page in pages.values())} links, {len(found)} faults", sep="\n")
+    sys.exit(bool(found) or len(pages) < 20)
+
+
+if __name__ == "__main__":
+    main()
