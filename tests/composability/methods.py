@@ -44,6 +44,7 @@ FACTORS = {
     "excite": {"no": [], "yes": ["model.squeeze_excite=yes"]},
     "drop path": {"none": [], "some": ["model.drop_path=0.2"]},
     "dropout": {"none": [], "some": ["model.dropout=0.2"]},
+    "attention": {"whole": [], "dropped": ["model.attention_dropout=0.2"]},
     "start": {"zeros": [], "ones": ["model.zero_init=no"]},
     "logits": {"plain": [], "scaled": ["model.logit_scale=0.5"]},
     "optimizer": {
@@ -142,4 +143,7 @@ UNSEEN = {
 }
 
 # Where the plain recipe has nothing for a level to act on: what it is compared within.
-WITHIN = {("stride", "1x1"): {"network": "resnet50"}}  # bottlenecks
+WITHIN = {
+    ("stride", "1x1"): {"network": "resnet50"},  # bottlenecks
+    ("attention", "dropped"): {"network": "vit"},
+}

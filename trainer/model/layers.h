@@ -68,7 +68,7 @@ struct layer {
 	uint32_t side;                                /* of positions */
 	uint32_t position;                            /* that is taken */
 	struct device_param *gamma;                   /* of a scale, and: */
-	float drop_path, dropout;
+	float drop_path, dropout;                     /* the latter of attention, too */
 };
 
 struct model {
@@ -154,8 +154,9 @@ struct layer_dense {
 };
 int layer_dense(struct model *model, const struct layer_dense *dense);
 
-/* Of q, k and v, as one layer makes them. */
-int layer_attention(struct model *model, const char *name, int input, uint32_t heads);
+/* Of q, k and v, as one layer makes them; as device_attention(). */
+int layer_attention(struct model *model, const char *name, int input, uint32_t heads,
+		    float dropout);
 /*
  * Places as tokens, with timm's cls_token, if it is asked for, and pos_embed, of side * side
  * places, under these names.

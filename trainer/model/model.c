@@ -281,13 +281,14 @@ int layer_dense(struct model *model, const struct layer_dense *dense)
 	return model->failed ? -1 : model->layer_count;
 }
 
-int layer_attention(struct model *model, const char *name, int input, uint32_t heads)
+int layer_attention(struct model *model, const char *name, int input, uint32_t heads, float dropout)
 {
 	struct layer *layer = append(model, LAYER_ATTENTION, name, input);
 	if (!layer)
 		return -1;
 	layer->channels /= 3;
 	layer->heads = heads;
+	layer->dropout = dropout;
 	return model->layer_count;
 }
 
@@ -450,7 +451,7 @@ static struct device_value *record_layer(struct device_graph *graph, const struc
 		.residual = layer->residual >= 0 ? values[layer->residual] : NULL,
 		.activation = conv.activation,
 	};
-	struct device_attention_spec attention = {.name = conv.name, .heads = layer->heads};
+	struct device_attention_spec attention = {conv.name, layer->heads, layer->dropout};
 	struct device_tokens_spec tokens = {conv.name, layer->positions, layer->side,
 					    layer->class_token};
 	struct device_scale_add_spec scale = {

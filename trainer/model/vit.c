@@ -36,7 +36,7 @@ struct block {
 	unsigned number;
 	uint32_t heads;
 	float layer_scale; /* initial factor of each branch's channels; 0: they have none */
-	float drop_path;
+	float drop_path, attention_dropout;
 };
 
 /* The last layer of a branch, 1 or 2, and its sum with the input. */
@@ -67,7 +67,8 @@ static int block(struct model *model, const struct block *block, int input)
 	unsigned number = block->number;
 	int x = layer_layer_norm(model, name_of(number, "norm1").text, input);
 	x = dense(model, number, "attn.qkv", x, 3 * channels, 0, DEVICE_IDENTITY);
-	x = layer_attention(model, name_of(number, "attn").text, x, block->heads);
+	x = layer_attention(model, name_of(number, "attn").text, x, block->heads,
+			    block->attention_dropout);
 	input = ending(model, block, 1, x, input);
 	x = layer_layer_norm(model, name_of(number, "norm2").text, input);
 	x = dense(model, number, "mlp.fc1", x, 4 * channels, 0, DEVICE_GELU);
@@ -123,6 +124,7 @@ void vit_describe(struct model *model, const struct network *network,
 			.heads = network->heads,
 			.layer_scale = (float)recipe->layer_scale,
 			.drop_path = layer_drop_path(recipe, b, network->blocks[0]),
+			.attention_dropout = (float)recipe->attention_dropout,
 		};
 		layer_block(model);
 		x = block(model, &next, x);

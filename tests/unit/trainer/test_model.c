@@ -339,6 +339,57 @@ static void test_layer_decay(void **state)
 	}
 }
 
+/* The loss of a step and of an evaluation, with weights and images that are always the same. */
+static void losses_of(const char *settings, double *ret_trained, double *ret_evaluated)
+{
+	enum { COUNT = 4, SIDE = 32 };
+	static uint8_t pixels[COUNT * SIDE * SIDE * 3];
+	int32_t labels[COUNT];
+	struct fixture fixture;
+	struct device_batch batch = {.images = pixels,
+				     .labels = labels,
+				     .count = COUNT,
+				     .channels = 3,
+				     .element = DEVICE_ELEMENT_U8,
+				     .draws = {1, 2, 3}};
+	struct device_results results;
+	uint64_t number;
+	golden_images(1, "images", COUNT, SIDE, pixels);
+	golden_labels(1, "labels", COUNT, labels);
+	fixture_init(&fixture, settings, 10, &sgd);
+	golden_fill(&fixture, 1);
+	struct device_graph *graph = fixture_graph(&fixture, DEVICE_TRAIN, COUNT, SIDE, 0, false);
+	assert_int_equal(device_feed(graph, &batch, &number), 0);
+	assert_int_equal(device_step(graph, NULL, &number), 0);
+	assert_int_equal(device_results(graph, number, true, &results), 0);
+	*ret_trained = results.loss;
+	device_graph_free(graph);
+	graph = fixture_graph(&fixture, DEVICE_EVAL, COUNT, SIDE, 0, false);
+	assert_int_equal(device_feed(graph, &batch, &number), 0);
+	assert_int_equal(device_evaluate(graph, DEVICE_VALUE, &number), 0);
+	assert_int_equal(device_results(graph, number, true, &results), 0);
+	*ret_evaluated = results.loss;
+	device_graph_free(graph);
+	fixture_deinit(&fixture);
+}
+
+/* Attention drops keys in training, the same ones again for the same draws, and not in evaluation.
+ */
+static void test_attention_dropout(void **state)
+{
+#define VIT "model.name=vit_tiny_patch16 model.width=0.25 model.patch=8 model.image_size=32"
+	double trained[4], evaluated[4];
+	losses_of(VIT, &trained[0], &evaluated[0]);
+	losses_of(VIT " model.attention_dropout=0.4", &trained[1], &evaluated[1]);
+	losses_of(VIT " model.attention_dropout=0.4", &trained[2], &evaluated[2]);
+	losses_of(VIT " model.attention_dropout=0.2", &trained[3], &evaluated[3]);
+	assert_true(fabs(trained[0] - trained[1]) > 1e-5);
+	assert_true(fabs(trained[1] - trained[3]) > 1e-5);
+	assert_true(trained[1] == trained[2]);
+	assert_true(evaluated[0] == evaluated[1]);
+#undef VIT
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -346,7 +397,7 @@ int main(void)
 		cmocka_unit_test(test_starts),      cmocka_unit_test(test_mistakes),
 		cmocka_unit_test(test_every_depth), cmocka_unit_test(test_every_name),
 		cmocka_unit_test(test_whitening),   cmocka_unit_test(test_speednet),
-		cmocka_unit_test(test_layer_decay),
+		cmocka_unit_test(test_layer_decay), cmocka_unit_test(test_attention_dropout),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

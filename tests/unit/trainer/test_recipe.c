@@ -234,6 +234,10 @@ static void pairs(void **state)
 		 "model.blur = all and model.name = speednet do not go together: blurs"},
 		{{"model.name=speednet", "model.activation=gelu"}, NULL},
 		{{"model.name=resnext50_32x4d", "model.blur=all"}, NULL},
+		{{"model.name=convnext_tiny", "model.attention_dropout=0.1"},
+		 "model.attention_dropout = 0.1 and model.name = convnext_tiny do not go together: "
+		 "only vision transformers have attention"},
+		{{"model.name=vit_tiny_patch16", "model.attention_dropout=0.1"}, NULL},
 		{{"schedule.name=plateau", "data.val=y", "schedule.gamma=2"},
 		 "schedule.gamma = 2: expected at most 1 with schedule.name = step"},
 		{{"schedule.name=exp_range", "schedule.gamma=2"}, "schedule.gamma = 2: expected"},
