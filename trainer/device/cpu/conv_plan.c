@@ -348,9 +348,12 @@ int cpu_conv_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 
 	if (r == 0 && node->node->x->active)
 		r = conv_plan_data_gradient(graph, node);
-	if (r == 0 && device_param_trains(node->node->weight))
-		r = cpu_depthwise_fits(graph, node) ? cpu_depthwise_plan(graph, node)
-						    : conv_plan_weight_gradient(graph, node);
+	if (r == 0 && device_param_trains(node->node->weight)) {
+		if (cpu_depthwise_fits(graph, node))
+			cpu_depthwise_plan(graph, node);
+		else
+			r = conv_plan_weight_gradient(graph, node);
+	}
 	snprintf(node->engine + length, sizeof(node->engine) - length, " / %s / %s",
 		 conv_engine_name(node->backward_data.desc),
 		 node->depthwise ? "own" : conv_engine_name(node->backward_weights.desc));

@@ -169,9 +169,8 @@ struct cpu_node {
 		};
 	};
 	/* convolutions */
-	bool direct; /* the primitive writes y itself */
-	/* where the weights' gradient is ours: that, and room for its threads */
-	float *depthwise;
+	bool direct;    /* the primitive writes y itself */
+	bool depthwise; /* the weights' gradient is ours */
 	void *weights_forward, *weights_backward;
 	/* tokens: positions at their size, the gradient of these, and that of the parameter */
 	float *resized, *sums, *own_sums;
@@ -336,7 +335,7 @@ bool cpu_conv_has_bias(const struct cpu_graph *graph, const struct device_node *
 
 /* The weights' gradient of a depthwise convolution (depthwise.c), from post.dx. */
 bool cpu_depthwise_fits(const struct cpu_graph *graph, const struct cpu_node *node);
-int cpu_depthwise_plan(struct cpu_graph *graph, struct cpu_node *node);
+void cpu_depthwise_plan(struct cpu_graph *graph, struct cpu_node *node);
 void cpu_depthwise_run(struct cpu_graph *graph, struct cpu_node *node);
 
 /* The part after a convolution (post.c). `raw` is of the device's element. */

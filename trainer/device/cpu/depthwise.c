@@ -2,12 +2,10 @@
  * The weights' gradient of depthwise convolutions with large windows: oneDNN 2.6 has kernels of its
  * own for windows up to 3, and takes that of grouped convolutions for others, which fills a vector
  * with a single channel. A task has a block of channels, of which it adds up all samples in their
- * order, so results do not depend on the number of threads.
+ * order, so results do not depend on the number of threads. It computes in the graph's scratchpad.
  */
 #include "trainer/device/cpu/cpu.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 bool cpu_depthwise_fits(const struct cpu_graph *graph, const struct cpu_node *node)
@@ -28,22 +26,22 @@ static size_t padded_size(const struct device_node *n)
 	       DEPTHWISE_BLOCK;
 }
 
-int cpu_depthwise_plan(struct cpu_graph *graph, struct cpu_node *node)
+void cpu_depthwise_plan(struct cpu_graph *graph, struct cpu_node *node)
 {
 	size_t floats = node->node->weight->elements +
 			graph->device->team.threads * padded_size(node->node);
 
 	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, node));
+	cpu_need_scratchpad(graph, floats * sizeof(float));
 	node->flops_backward += node->flops_forward;
-	node->depthwise = calloc(floats, sizeof(float));
-	return node->depthwise ? 0 : -ENOMEM;
+	node->depthwise = true;
 }
 
 struct depthwise_job {
 	const struct cpu_graph *graph;
 	const struct cpu_node *node;
 	float *gradient; /* [K][R][S] */
-	float *padded;   /* for each thread; what pads is zero from the start */
+	float *padded;   /* for each thread */
 };
 
 static void pad(const struct depthwise_job *job, float *to, uint32_t sample, uint32_t channel)
@@ -75,6 +73,7 @@ static void depthwise_task(void *context, uint32_t task, unsigned thread)
 		.window = n->window_h,
 	};
 
+	memset(padded, 0, padded_size(n) * sizeof(float));
 	for (uint32_t i = 0; i < n->x->shape.n; i++) {
 		pad(job, padded, i, channel);
 		args.gradient = (const float *)job->node->post.dx +
@@ -89,8 +88,8 @@ static void depthwise_task(void *context, uint32_t task, unsigned thread)
 
 void cpu_depthwise_run(struct cpu_graph *graph, struct cpu_node *node)
 {
-	struct depthwise_job job = {graph, node, node->depthwise,
-				    node->depthwise + node->node->weight->elements};
+	float *scratch = cpu_block(graph, graph->scratchpad_block);
+	struct depthwise_job job = {graph, node, scratch, scratch + node->node->weight->elements};
 
 	team_run(&graph->device->team, node->node->x->shape.c / DEPTHWISE_BLOCK, depthwise_task,
 		 &job);

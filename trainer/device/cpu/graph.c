@@ -402,7 +402,6 @@ static void graph_release_node(struct cpu_node *node)
 	free(node->weights_backward);
 	free(node->folded_bias);
 	free(node->resized);
-	free(node->depthwise);
 	free(node->sums);
 	free(node->own_sums);
 	free(node->post.memory);
