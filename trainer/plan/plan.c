@@ -210,9 +210,12 @@ static int make_graph(struct plan *plan, enum device_mode mode, uint32_t count, 
 	r = device_graph_plan(graph, text);
 	if (r) {
 		device_graph_free(graph);
-		return plan_fail(error, r, "planning %s for %u image%s of %u x %u: %s",
-				 plan->recipe->model.name, count, count == 1 ? "" : "s", plan->size,
-				 plan->size, text);
+		return plan_fail(
+			error, r,
+			"planning model.name = %s with model.width = %g for %u image%s of %u x "
+			"%u: %s",
+			plan->recipe->model.name, plan->recipe->model.width, count,
+			count == 1 ? "" : "s", plan->size, plan->size, text);
 	}
 	*ret_graph = graph;
 	return 0;

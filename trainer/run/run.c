@@ -90,9 +90,12 @@ int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32
 	if (r) {
 		device_graph_free(slot->graph);
 		slot->graph = NULL;
-		return run_fail(run, r, "planning %s for %u image%s of %u x %u: %s",
-				run->recipe->model.name, count, count == 1 ? "" : "s", width,
-				height, error);
+		return run_fail(
+			run, r,
+			"planning model.name = %s with model.width = %g for %u image%s of %u x "
+			"%u: %s",
+			run->recipe->model.name, run->recipe->model.width, count,
+			count == 1 ? "" : "s", width, height, error);
 	}
 	run_say_planning(run, mode, slot);
 	return 0;

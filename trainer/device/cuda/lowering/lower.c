@@ -338,10 +338,11 @@ static void attention_forward_pass(struct lowering *l, struct lower_node *n)
 	uint32_t channels = node->y->shape.c / node->attention.heads;
 
 	if (channels > ATTENTION_CHANNELS_MAX)
-		lower_fail(l, -ENOTSUP,
-			   "%s: heads of %u channels are more than the %d that this backend has an "
-			   "operation for; use more heads",
-			   node->name, channels, ATTENTION_CHANNELS_MAX);
+		lower_fail(
+			l, -ENOTSUP,
+			"%s: heads of %u channels, but attention on a GPU takes at most %d; make "
+			"the network narrower, or compute on the CPU",
+			node->name, channels, ATTENTION_CHANNELS_MAX);
 	else
 		single_forward(l, n);
 }
