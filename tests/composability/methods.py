@@ -115,6 +115,8 @@ FACTORS = {
     "loss": {
         "softmax": [],
         "sigmoid": ["train.loss=sigmoid"],
+        # of hard labels it is the cross-entropy
+        "divergence": ["train.loss=kl", "train.label_smoothing=0.2"],
         "weighted": ["train.class_weights=1, 3, 0.5, 2, 1, 1, 0.25, 1, 1, 2"],
     },
     "average": {

@@ -8,11 +8,16 @@
 
 void loss_of(const struct recipe_train *recipe, enum device_mode mode, struct loss *ret_loss)
 {
+	static const enum device_loss_kind kinds[] = {
+		[RECIPE_LOSS_SOFTMAX] = DEVICE_SOFTMAX,
+		[RECIPE_LOSS_SIGMOID] = DEVICE_SIGMOID,
+		[RECIPE_LOSS_KL] = DEVICE_KL,
+	};
 	memset(ret_loss, 0, sizeof(*ret_loss));
 	if (mode != DEVICE_TRAIN)
 		return;
 	ret_loss->spec.smoothing = (float)recipe->label_smoothing;
-	ret_loss->spec.kind = recipe->loss == RECIPE_LOSS_SIGMOID ? DEVICE_SIGMOID : DEVICE_SOFTMAX;
+	ret_loss->spec.kind = kinds[recipe->loss];
 	ret_loss->spec.targets = mix_is_on(recipe) ? DEVICE_TWO_LABELS : DEVICE_LABELS;
 	for (unsigned i = 0; i < recipe->class_weights.count; i++)
 		ret_loss->class_weights[i] = (float)recipe->class_weights.value[i];

@@ -1,7 +1,8 @@
 /*
  * The loss that a recipe trains with: softmax cross-entropy; binary cross-entropy of each class by
  * itself (Wightman, Touvron, Jegou: "ResNet strikes back", 2021, section 3.2; smoothing as timm's
- * BinaryCrossEntropy spreads it); classes weighted as by torch.nn.CrossEntropyLoss(weight=...).
+ * BinaryCrossEntropy spreads it); Kullback-Leibler divergence, as torch.nn.KLDivLoss with batchmean
+ * has it of log-probabilities; classes weighted as by torch.nn.CrossEntropyLoss(weight=...).
  * Evaluations have softmax of plain labels whatever the recipe, so that their losses can be
  * compared. Plain functions.
  */

@@ -26,7 +26,7 @@ enum {
 enum recipe_decay { RECIPE_COUPLED, RECIPE_DECOUPLED };
 enum recipe_lr_base_scale { RECIPE_SCALE_LINEAR, RECIPE_SCALE_SQRT };
 enum recipe_anneal { RECIPE_ANNEAL_LINEAR, RECIPE_ANNEAL_COSINE };
-enum recipe_loss { RECIPE_LOSS_SOFTMAX, RECIPE_LOSS_SIGMOID };
+enum recipe_loss { RECIPE_LOSS_SOFTMAX, RECIPE_LOSS_SIGMOID, RECIPE_LOSS_KL };
 enum recipe_mix_by { RECIPE_MIX_BY_BATCH, RECIPE_MIX_BY_PAIR, RECIPE_MIX_BY_SAMPLE };
 enum recipe_metric { RECIPE_METRIC_LOSS, RECIPE_METRIC_TOP1 };
 enum recipe_progress {

@@ -101,6 +101,7 @@ CASES = {
     "sigmoid_two": bce(lambda b: b.mixed(0.1), smoothing=0),
     "sigmoid_dense_weighted": bce(lambda b: b.dense, smoothing=0, weight=WEIGHTS),
     "kl": kl(lambda b: b.dense, 1),
+    "kl_two": kl(lambda b: b.mixed(0.1), 1),
     "kl_warm": kl(lambda b: b.dense, 4),
 }
 

@@ -39,17 +39,25 @@ static void test_averaged(void **state)
 	same_file("plain", "following", "model.safetensors");
 }
 
-/* The smoothed loss is linear in the smoothing while the weights are the same. */
+/*
+ * The smoothed loss is linear in the smoothing while the weights are the same, and the divergence
+ * is that less the targets' entropy.
+ */
 static void test_smoothed(void **state)
 {
-	static const char *const settings[3] = {"train.label_smoothing=0",
-						"train.label_smoothing=0.25",
-						"train.label_smoothing=0.5"};
-	double loss[3];
-	for (int i = 0; i < 3; i++) {
+	static const char *const settings[4][2] = {
+		{"train.label_smoothing=0"},
+		{"train.label_smoothing=0.25"},
+		{"train.label_smoothing=0.5"},
+		{"train.label_smoothing=0.25", "train.loss=kl"},
+	};
+	const double rest = 0.25 / 10,
+		     entropy = -(0.75 + rest) * log(0.75 + rest) - 9 * rest * log(rest);
+	double loss[4];
+	for (int i = 0; i < 4; i++) {
 		static struct losses losses;
 		expect(run("smoothed", "--overwrite", "train.epochs=0.05", "schedule.warmup=0",
-			   settings[i], NULL),
+			   settings[i][0], settings[i][1], NULL),
 		       0);
 		read_log("smoothed", &losses);
 		assert_int_equal(losses.steps, 1);
@@ -57,6 +65,7 @@ static void test_smoothed(void **state)
 	}
 	assert_true(fabs(loss[0] - loss[2]) > 1e-4);
 	assert_true(fabs(loss[1] - (loss[0] + loss[2]) / 2) < 1e-5);
+	assert_true(fabs(loss[3] - (loss[1] - entropy)) < 1e-5);
 }
 
 /* Image sizes that follow a schedule of epochs, resumed in the second size. */

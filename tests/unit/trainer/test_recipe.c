@@ -238,6 +238,9 @@ static void pairs(void **state)
 		 "model.attention_dropout = 0.1 and model.name = convnext_tiny do not go together: "
 		 "only vision transformers have attention"},
 		{{"model.name=vit_tiny_patch16", "model.attention_dropout=0.1"}, NULL},
+		{{"train.loss=kl", "train.class_weights=1, 2"},
+		 "train.loss = kl and train.class_weights = 1, 2 do not go together: a divergence"},
+		{{"train.loss=kl", "train.mixup=0.2"}, NULL},
 		{{"schedule.name=plateau", "data.val=y", "schedule.gamma=2"},
 		 "schedule.gamma = 2: expected at most 1 with schedule.name = step"},
 		{{"schedule.name=exp_range", "schedule.gamma=2"}, "schedule.gamma = 2: expected"},

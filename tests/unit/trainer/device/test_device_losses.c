@@ -160,6 +160,7 @@ static const struct {
 	 {.kind = DEVICE_SIGMOID, .targets = DEVICE_DENSE},
 	 .weighted = true},
 	{"kl", {.kind = DEVICE_KL, .targets = DEVICE_DENSE}},
+	{"kl_two", {.kind = DEVICE_KL, .smoothing = 0.1f, .targets = DEVICE_TWO_LABELS}},
 	{"kl_warm", {.kind = DEVICE_KL, .targets = DEVICE_DENSE, .temperature = 4}},
 };
 
