@@ -9,6 +9,7 @@
 #include "trainer/device/cuda/lowering/planner.h"
 #include "trainer/device/cuda/lowering/roofline.h"
 #include "trainer/model/model.h"
+#include "trainer/plan/plan_breaks.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -234,6 +235,12 @@ static double images_of(const struct plan *plan)
 	return (double)plan->recipe->train.accumulate * micro_batch(plan->recipe);
 }
 
+/* Times that a step runs the graph. */
+static double passes_of(const struct plan *plan)
+{
+	return (double)plan->recipe->train.accumulate * optim_passes(plan->recipe);
+}
+
 /* ---- printing ---- */
 
 /* What an operation adds to the column of its layer; "" for the small ones between the passes. */
@@ -332,7 +339,7 @@ struct step_time {
 static struct step_time step_time(const struct plan *plan, const struct cuda_program *train)
 {
 	const struct roofline_device *roofline = &plan->device.roofline;
-	double times = (double)plan->recipe->train.accumulate * optim_passes(plan->recipe);
+	double times = passes_of(plan);
 	struct roofline_store store;
 	struct step_time t;
 	for (int backward = 0; backward < 2; backward++) {
@@ -362,6 +369,7 @@ static void print_time(const struct plan *plan, const struct cuda_program *train
 	fprintf(file,
 		"step        %10.3f ms at the roofline: %.0f images/s; launches not counted\n",
 		t.all * 1e3, t.images_per_second);
+	plan_print_breaks(&plan->device.roofline, train, passes_of(plan), t.all, file);
 }
 
 /* The same step with and without it: what memory costs in time. */

@@ -117,6 +117,47 @@ static void test_resnet50(void **state)
 			(uint64_t)(256e3 / milliseconds) - 1, (uint64_t)(256e3 / milliseconds) + 1);
 }
 
+/* What makes passes of its own is named with what it costs; a plain network has none of it. */
+static void test_breaks(void **state)
+{
+	struct plan_options options = {
+		.device = device_file(
+			"{\"deviceName\": \"G\", \"deviceVer\": 900, \"multiProcessorCount\": 1, "
+			"\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
+	};
+	char error[PLAN_ERROR_MAX] = "", text[65536];
+	double elements, megabytes;
+
+	assert_int_equal(plan("model.name=resnet18", &options, text, sizeof(text), error), 0);
+	assert_null(strstr(text, "\nbreaks "));
+	assert_int_equal(plan("model.name=resnet18 model.blur=all model.downsample=average "
+			      "model.drop_path=0.1 data.batch_size=8 train.accumulate=2",
+			      &options, text, sizeof(text), error),
+			 0);
+	/* the first block is never dropped, and the stem's pool is blurred, too */
+	expect(text, "7 x stochastic depth between layer and sum");
+	expect(text, "4 x blur between ReLU and stride");
+	expect(text, "3 x average before a shortcut's convolution");
+	assert_null(strstr(text, "squeeze"));
+	/*
+	 * batches of 4 in bf16, at sides of 56, 28, 14 and 7 with 1, 2, 2 and 2 sums that may be
+	 * dropped: two reads and a write forward, of two gradients and the result three reads and
+	 * two writes backward; twice
+	 */
+	elements = 56 * 56 * 64 + 2 * (28 * 28 * 128 + 14 * 14 * 256 + 7 * 7 * 512);
+	megabytes =
+		strtod(strstr(text, "\nbreaks ") + strlen("\nbreaks           0.000 ms,"), NULL);
+	assert_true(fabs(megabytes / (2 * 4 * 2 * 8e-6 * elements) - 1) < 0.02);
+	assert_int_equal(plan("model.name=resnet50 model.squeeze_excite=yes data.batch_size=8",
+			      &options, text, sizeof(text), error),
+			 0);
+	expect(text, "16 x squeeze and excite between norm and sum");
+	assert_int_equal(
+		plan("model.name=speednet data.batch_size=8", &options, text, sizeof(text), error),
+		0);
+	expect(text, "6 x norm apart from its convolution");
+}
+
 /* What computing anew takes and saves is said with it and without it, alike. */
 static void test_recompute(void **state)
 {
@@ -377,10 +418,15 @@ static int remove_file(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_resnet50), cmocka_unit_test(test_recompute),
-		cmocka_unit_test(test_options),  cmocka_unit_test(test_files),
-		cmocka_unit_test(test_sizes),    cmocka_unit_test(test_size_of_pipeline),
-		cmocka_unit_test(test_shipped),  cmocka_unit_test(test_peaks),
+		cmocka_unit_test(test_resnet50),
+		cmocka_unit_test(test_recompute),
+		cmocka_unit_test(test_breaks),
+		cmocka_unit_test(test_options),
+		cmocka_unit_test(test_files),
+		cmocka_unit_test(test_sizes),
+		cmocka_unit_test(test_size_of_pipeline),
+		cmocka_unit_test(test_shipped),
+		cmocka_unit_test(test_peaks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, remove_file);
