@@ -4,6 +4,7 @@
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -218,6 +219,64 @@ static void test_other_elements(void **state)
 	expect_said("give data.mean and data.std, or floats as in training");
 }
 
+/* The loss that an evaluation printed. */
+static double loss_said(void)
+{
+	const char *line = strrchr(said, '{');
+	assert_non_null(line);
+	json_t *result = json_loads(line, 0, NULL);
+	double loss = json_number_value(json_object_get(result, "val_loss"));
+	json_decref(result);
+	assert_true(loss > 0 && isfinite(loss));
+	return loss;
+}
+
+/*
+ * Images of another size than training's. Of a vision transformer the position embeddings are
+ * resized to them: as well in each step as when weights are read for that size, and on a GPU.
+ */
+static void test_other_sizes(void **state)
+{
+	static const char size[] = "data.val_pipeline=resize(24)";
+	static const char *const vit[] = {"model.name=vit_tiny_patch16", "model.width=0.25",
+					  "model.patch=4"};
+	char weights[PATH_MAX + 400];
+	double trained, other, read;
+	expect(run("unbroken", "--evaluate", pretrained, "data.train=", NULL), 0);
+	trained = loss_said();
+	expect(run("unbroken", "--evaluate", pretrained, "data.train=", size, NULL), 0);
+	assert_true(fabs(loss_said() - trained) > 1e-4);
+	expect(run("vit", vit[0], vit[1], vit[2], "model.image_size=16", "train.epochs=0.3",
+		   "optim.lr=0.02", NULL),
+	       0);
+	snprintf(weights, sizeof(weights), "model.pretrained=%s", in("vit", "model.safetensors"));
+	expect(run("vit", "--evaluate", weights, "data.train=", vit[0], vit[1], vit[2],
+		   "model.image_size=16", NULL),
+	       0);
+	trained = loss_said();
+	expect(run("vit", "--evaluate", weights, "data.train=", vit[0], vit[1], vit[2],
+		   "model.image_size=16", size, NULL),
+	       0);
+	other = loss_said();
+	expect(run("vit", "--evaluate", weights, "data.train=", vit[0], vit[1], vit[2],
+		   "model.image_size=24", size, NULL),
+	       0);
+	read = loss_said();
+	trainer = getenv("TRAINER_EMULATED");
+	int status = run("vit", "--device=cuda", "--evaluate", weights, "data.train=", vit[0],
+			 vit[1], vit[2], "model.image_size=16", size, NULL);
+	trainer = getenv("TRAINER");
+	expect(status, 0);
+	assert_true(fabs(other - trained) > 1e-5);
+	assert_true(fabs(other - read) < 1e-5);
+	assert_true(fabs(other - loss_said()) < 1e-4);
+	expect(run("vit", "--evaluate", weights, "data.train=", vit[0], vit[1], vit[2],
+		   "model.image_size=16", "data.val_pipeline=resize(3)", NULL),
+	       1);
+	expect_said("images of 3 x 3 are too small for model.name = vit_tiny_patch16, which "
+		    "needs 4");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -229,6 +288,7 @@ int main(void)
 		cmocka_unit_test(test_other_counts),
 		cmocka_unit_test(test_other_names),
 		cmocka_unit_test(test_other_elements),
+		cmocka_unit_test(test_other_sizes),
 	};
 	return cmocka_run_group_tests(tests, setup, trainer_teardown);
 }
