@@ -1,21 +1,30 @@
 #!/usr/bin/env python3
-"""tools/pth2safetensors on files as training programs write them, and on one that would run a command. Skips without PyTorch."""
+"""tools/pth2safetensors on files as training programs write them, and on what hostile people do. Skips without PyTorch."""
 import argparse
 import collections
+import contextlib
+import importlib.machinery
+import io
 import json
 import os
+import resource
 import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 
 try:
     import torch
 except ImportError:
     sys.exit(77)
+if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6):
+    sys.exit(77)  # refused
 
 TOOL = sys.argv.pop(1)
+sys.dont_write_bytecode = True
+tool = importlib.machinery.SourceFileLoader("tool", TOOL).load_module()
 
 
 class Evil:
@@ -41,12 +50,21 @@ class Conversion(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder.name, name)
 
+    def run_tool(self, *arguments, expect=0):
+        """What it says, on standard error if it fails; in this process, as PyTorch takes long to start."""
+        said, failed = io.StringIO(), ""
+        sys.argv[1:] = arguments
+        try:
+            with contextlib.redirect_stdout(said):
+                tool.main()
+        except SystemExit as error:
+            failed = error.code
+        self.assertEqual(bool(failed), expect != 0, failed)
+        return failed or said.getvalue()
+
     def convert(self, value, *options, expect=0):
         torch.save(value, self.path("a.pth"))
-        run = subprocess.run([sys.executable, TOOL, self.path("a.pth"), self.path("a.safetensors"), *options], text=True,
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.assertEqual(run.returncode, expect, run.stderr)
-        return run.stderr if expect else run.stdout
+        return self.run_tool(self.path("a.pth"), self.path("a.safetensors"), *options, expect=expect)
 
     def read(self):
         types = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64}
@@ -105,6 +123,57 @@ class Conversion(unittest.TestCase):
         self.assertEqual(run.returncode, 1)
         self.assertNotIn("Traceback", run.stderr)
         self.assertFalse(os.path.exists(self.path("b.safetensors")))
+
+    def test_empty(self):
+        with open(self.path("a.pth"), "wb"):
+            pass
+        self.assertIn("EOFError", self.run_tool(self.path("a.pth"), expect=1))
+
+    def test_dictionary_of_itself(self):
+        value = {"epoch": 3}
+        value["model"] = value
+        error = self.convert(value, expect=1)
+        self.assertIn("it holds no tensors by name", error)
+
+    def test_names_that_files_cannot_have(self):
+        for name in ("__metadata__", "a\0b", "a\ud800"):
+            self.assertIn("safetensors files cannot have this name", self.convert({name: torch.ones(2)}, expect=1))
+
+    def test_terminals_are_not_commanded(self):
+        self.assertIn(r"tensor a\x1b[2J is sparse", self.convert({"a\x1b[2J": torch.ones(2).to_sparse()}, expect=1))
+        self.convert({"a\x1b[2J": torch.ones(2)})
+        self.assertIn(r"a\x1b[2J", self.run_tool(self.path("a.pth")))
+
+    def test_values_that_are_not_stored(self):
+        for value in (torch.ones(1).expand(1 << 20, 1 << 20), torch.ones(1).expand(1 << 20)):
+            self.assertIn("they repeat what is stored once", self.convert({"w": value}, expect=1))
+        self.assertIn("without values", self.convert({"w": torch.ones(4, device="meta")}, expect=1))
+
+    def test_compressed(self):
+        torch.save({"w": torch.zeros(1 << 20)}, self.path("b.pth"))
+        with zipfile.ZipFile(self.path("b.pth")) as plain, zipfile.ZipFile(self.path("a.pth"), "w", zipfile.ZIP_DEFLATED) as packed:
+            for name in plain.namelist():
+                packed.writestr(name, plain.read(name))
+        self.assertIn("is compressed", self.run_tool(self.path("a.pth"), expect=1))
+
+    def test_nothing_is_written_through_a_link(self):
+        with open(self.path("precious"), "w", encoding="utf-8") as file:
+            file.write("precious")
+        os.symlink(self.path("precious"), self.path("a.safetensors.part"))
+        os.symlink(self.path("precious"), self.path("a.safetensors"))
+        self.convert(self.weights)
+        self.expect(self.weights)
+        self.assertFalse(os.path.islink(self.path("a.safetensors")))
+        with open(self.path("precious"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), "precious")
+
+    def test_half_a_file_does_not_stay(self):
+        torch.save({"w": torch.zeros(1 << 18)}, self.path("a.pth"))
+        run = subprocess.run([sys.executable, TOOL, self.path("a.pth"), self.path("a.safetensors")], text=True, stderr=subprocess.PIPE,
+                             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16)))
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("File too large", run.stderr)
+        self.assertEqual(os.listdir(self.folder.name), ["a.pth"])
 
     def test_arguments_of_training_programs(self):
         if not hasattr(torch.serialization, "add_safe_globals"):
