@@ -421,6 +421,12 @@ static struct picture between_picture(const struct transform_scratch *scratch, u
 static int explain_resize(struct packimg_error *error, int result,
 			  const struct packimg_sample *sample, const struct plan_stage *stage)
 {
+	if (result == -EFBIG)
+		return sample_explain(error, -EINVAL, sample,
+				      "takes too much memory to be resized from %u x %u to %u x %u "
+				      "pixels with interpolation=bicubic: bilinear takes less",
+				      stage->x.source, stage->y.source, stage->x.grid,
+				      stage->y.grid);
 	return result == -EINVAL
 		       ? sample_explain(
 				 error, result, sample,

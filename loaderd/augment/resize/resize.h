@@ -107,7 +107,8 @@ struct cubic_axis {
 
 /*
  * Resamples a region of three channels with Pillow's bicubic filter, byte for byte
- * (resize_cubic.h). Errors as resize_region; target->stream makes no difference.
+ * (resize_cubic.h). Errors as resize_region, and -EFBIG where outputs are made of more than 256 MiB
+ * between the passes; target->stream makes no difference.
  */
 int resize_cubic(struct resize *resize, const struct resize_source *source,
 		 const struct cubic_axis *x, const struct cubic_axis *y,

@@ -9,6 +9,8 @@ enum {
 	WEIGHT_BITS = CUBIC_WEIGHT_BITS,
 	BAND = CUBIC_BAND,
 	CHANNELS = 3,
+	/* Bytes between the passes. Only tall pictures that become flat and wide take as much. */
+	BETWEEN_MAX = 1 << 28,
 };
 
 void cubic_deinit(struct cubic *cubic)
@@ -78,15 +80,23 @@ static int filter_make(const struct cubic_axis *axis, struct cubic_filter *filte
 	return 0;
 }
 
-/* The pixels of the source that a filter touches: [*ret_low, *ret_high). */
-static void filter_range(const struct cubic_table *table, uint32_t *ret_low, uint32_t *ret_high)
+/*
+ * The pixels of the source, of so many, that a filter touches: [*ret_low, *ret_high). -EINVAL: some
+ * lie outside.
+ */
+static int filter_range(const struct cubic_table *table, uint32_t size, uint32_t *ret_low,
+			uint32_t *ret_high)
 {
 	uint32_t last = table->count - 1;
+
+	if (table->start[0] < 0 || table->start[last] < 0)
+		return -EINVAL;
 	uint32_t a = (uint32_t)table->start[0], b = (uint32_t)table->start[last];
 	uint32_t a_end = a + table->taps[0], b_end = b + table->taps[last];
 
 	*ret_low = a < b ? a : b;
 	*ret_high = a_end > b_end ? a_end : b_end;
+	return *ret_high <= size ? 0 : -EINVAL;
 }
 
 /* One run of a filter over a source. */
@@ -96,7 +106,15 @@ struct cubic_job {
 	const struct resize_source *source;
 	uint32_t column_low, column_high, row_low, row_high; /* of the source, that are used */
 	size_t row_bytes;                                    /* of a finished row of RGB */
+	uint32_t row_done;  /* source rows before it are through the horizontal pass */
+	uint32_t rows_held; /* of those the last, a multiple of BAND */
 };
+
+static uint8_t *job_between(const struct cubic_job *job, uint32_t row)
+{
+	return (uint8_t *)job->cubic->between.data +
+	       (row - job->row_low) % job->rows_held * job->row_bytes;
+}
 
 static const uint8_t *job_source_row(const struct cubic_job *job, uint32_t row)
 {
@@ -107,28 +125,29 @@ static const uint8_t *job_source_row(const struct cubic_job *job, uint32_t row)
 	return source->data + row * source->stride + (size_t)job->column_low * CHANNELS;
 }
 
-/* The horizontal pass: every row that the vertical one uses, a band at a time. */
-static int job_across(struct cubic_job *job)
+/* The horizontal pass, a band at a time, until the source rows before `end` are through it. */
+static int job_across(struct cubic_job *job, uint32_t end)
 {
 	uint32_t columns = job->column_high - job->column_low;
 	struct cubic *cubic = job->cubic;
-	uint8_t *transposed = cubic->transposed.data, *between = cubic->between.data;
+	uint8_t *transposed = cubic->transposed.data;
 
-	for (uint32_t row = job->row_low; row < job->row_high; row += BAND) {
-		uint32_t end = row + BAND < job->row_high ? row + BAND : job->row_high;
+	while (job->row_done < end) {
+		uint32_t row = job->row_done;
+		uint32_t next = row + BAND < job->row_high ? row + BAND : job->row_high;
 		const uint8_t *rows[BAND];
-		int r = job->source->ring ? job->source->rows(job->source->context, end) : 0;
+		int r = job->source->ring ? job->source->rows(job->source->context, next) : 0;
 
 		if (r < 0)
 			return r;
 		for (uint32_t i = 0; i < BAND; i++)
-			rows[i] = job_source_row(job, row + i < end ? row + i : end - 1);
+			rows[i] = job_source_row(job, row + i < next ? row + i : next - 1);
 		for (size_t at = 0; at < (size_t)columns * CHANNELS; at++)
 			for (uint32_t i = 0; i < BAND; i++)
 				transposed[at * BAND + i] = rows[i][at];
 		job->kernels->cubic_across(&cubic->x.table, transposed, job->column_low,
-					   between + (row - job->row_low) * job->row_bytes,
-					   job->row_bytes, end - row);
+					   job_between(job, row), job->row_bytes, next - row);
+		job->row_done = next;
 	}
 	return 0;
 }
@@ -146,36 +165,47 @@ static void put_row(const struct resize_target *target, uint8_t *to, const uint8
 	}
 }
 
-/* The vertical pass. A row that is made for a sink has room behind that of RGB. */
-static void job_down(struct cubic_job *job, const struct resize_target *target)
+/*
+ * An output row, once the source rows below it are through the horizontal pass. A row that is made
+ * for a sink has room behind that of RGB.
+ */
+static int job_down(struct cubic_job *job, const struct resize_target *target, uint32_t i)
 {
 	const struct cubic_table *y = &job->cubic->y.table;
-	const uint8_t **rows = job->cubic->rows.data, *between = job->cubic->between.data;
+	uint32_t start = (uint32_t)y->start[i];
+	const uint8_t **rows = job->cubic->rows.data;
 	uint8_t *rgb = job->cubic->finished.data, *own = rgb + job->row_bytes;
+	uint8_t *place = target->sink && target->place ? target->place(target->context, i) : NULL;
+	uint8_t *to = !target->sink ? target->data + (ptrdiff_t)i * target->stride
+		      : place       ? place
+				    : own;
+	int r = job_across(job, start + y->taps[i]);
 
-	for (uint32_t i = 0; i < y->count; i++) {
-		uint8_t *place =
-			target->sink && target->place ? target->place(target->context, i) : NULL;
-		uint8_t *to = !target->sink ? target->data + (ptrdiff_t)i * target->stride
-			      : place       ? place
-					    : own;
-
-		for (uint32_t k = 0; k < y->taps[i]; k++)
-			rows[k] = between +
-				  ((uint32_t)y->start[i] + k - job->row_low) * job->row_bytes;
-		job->kernels->cubic_down(rows, y->weights + (size_t)i * y->taps_max, y->taps[i],
-					 job->row_bytes, rgb);
-		put_row(target, to, rgb, job->cubic->x.table.count);
-		if (target->sink)
-			target->sink(target->context, i, to);
-	}
+	if (r < 0)
+		return r;
+	for (uint32_t k = 0; k < y->taps[i]; k++)
+		rows[k] = job_between(job, start + k);
+	job->kernels->cubic_down(rows, y->weights + (size_t)i * y->taps_max, y->taps[i],
+				 job->row_bytes, rgb);
+	put_row(target, to, rgb, job->cubic->x.table.count);
+	if (target->sink)
+		target->sink(target->context, i, to);
+	return 0;
 }
 
+/* Rows that an output is made of stay until it is made, while a band comes behind them. */
 static int job_reserve(struct cubic_job *job, uint32_t channels)
 {
 	struct cubic *cubic = job->cubic;
 	size_t columns = job->column_high - job->column_low;
-	int r = block_reserve(&cubic->between, (job->row_high - job->row_low) * job->row_bytes);
+	uint32_t taps = 0;
+
+	for (uint32_t i = 0; i < cubic->y.table.count; i++)
+		taps = cubic->y.table.taps[i] > taps ? cubic->y.table.taps[i] : taps;
+	job->rows_held = (taps + 2 * BAND - 1) / BAND * BAND;
+	if (job->rows_held * job->row_bytes > BETWEEN_MAX)
+		return -EFBIG;
+	int r = block_reserve(&cubic->between, job->rows_held * job->row_bytes);
 
 	if (r == 0)
 		r = block_reserve(&cubic->transposed, columns * CHANNELS * BAND);
@@ -200,14 +230,13 @@ int cubic_run(struct cubic *cubic, const struct resize_kernels *kernels,
 		r = filter_make(y, &cubic->y);
 	if (r < 0)
 		return r;
-	filter_range(&cubic->x.table, &job.column_low, &job.column_high);
-	filter_range(&cubic->y.table, &job.row_low, &job.row_high);
-	if (job.column_high > source->width || job.row_high > source->height)
-		return -EINVAL;
-	r = job_reserve(&job, target->channels);
+	r = filter_range(&cubic->x.table, source->width, &job.column_low, &job.column_high);
 	if (r == 0)
-		r = job_across(&job);
+		r = filter_range(&cubic->y.table, source->height, &job.row_low, &job.row_high);
 	if (r == 0)
-		job_down(&job, target);
+		r = job_reserve(&job, target->channels);
+	job.row_done = job.row_low;
+	for (uint32_t i = 0; r == 0 && i < y->count; i++)
+		r = job_down(&job, target, y->reverse ? y->count - 1 - i : i);
 	return r;
 }

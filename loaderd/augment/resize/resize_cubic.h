@@ -25,7 +25,7 @@ struct cubic {
 		struct cubic_table table;
 		struct block memory;
 	} x, y;
-	struct block between;    /* rows after the horizontal pass */
+	struct block between;    /* the last rows after the horizontal pass */
 	struct block transposed; /* source rows of a band, pixel by pixel */
 	struct block rows;       /* pointers to rows between the passes */
 	struct block finished;   /* one row */

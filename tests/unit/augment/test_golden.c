@@ -4,7 +4,9 @@
  * byte.
  */
 #include "loaderd/augment/resize/resize.h"
+#include "loaderd/augment/resize/resize_cubic.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -219,10 +221,39 @@ static void test_cubic_is_pillows(void **state)
 		check_isa((enum cpu_isa)isa, true);
 }
 
+/* A tall picture of few bytes does not take the memory of all its rows at the output's width. */
+static void test_tall_picture_takes_few_rows(void **state)
+{
+	enum { TALL = 65535, SIDE = 256 };
+	uint8_t *pixels = calloc(TALL, 3), *output = malloc((size_t)TALL * 3);
+	struct resize_source source = {
+		.data = pixels, .stride = 3, .width = 1, .height = TALL, .channels = 3};
+	struct resize_target target = {.data = output, .stride = SIDE * 3, .channels = 3};
+	struct cubic_axis x = make_cubic(0, 1, SIDE, 0, SIDE, false);
+	struct cubic_axis y = make_cubic(0, TALL, SIDE, 0, SIDE, false);
+	struct cubic cubic = {0};
+
+	(void)state;
+	memset(pixels, 77, (size_t)TALL * 3);
+	assert_int_equal(cubic_run(&cubic, &resize_kernels_c, &source, &x, &y, &target), 0);
+	for (size_t i = 0; i < SIDE * SIDE * 3; i++)
+		assert_int_equal(output[i], 77);
+	assert_true(cubic.between.size < 4 << 20);
+	x = make_cubic(0, 1, TALL, 0, TALL, false);
+	y = make_cubic(0, TALL, 1, 0, 1, false);
+	assert_int_equal(cubic_run(&cubic, &resize_kernels_c, &source, &x, &y, &target), -EFBIG);
+	y.place = -1;
+	assert_int_equal(cubic_run(&cubic, &resize_kernels_c, &source, &x, &y, &target), -EINVAL);
+	cubic_deinit(&cubic);
+	free(output);
+	free(pixels);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden_equals_pillow),
-					   cmocka_unit_test(test_cubic_is_pillows)};
+					   cmocka_unit_test(test_cubic_is_pillows),
+					   cmocka_unit_test(test_tall_picture_takes_few_rows)};
 
 	if (argc != 3) {
 		fprintf(stderr, "usage: %s golden.bin cubic.bin\n", argv[0]);
