@@ -166,10 +166,21 @@ static bool read_count(const json_t *json, uint64_t *ret_value)
 	return true;
 }
 
+/* Names are shown to people, also where nothing is wrong. */
+static bool has_control(const char *name)
+{
+	while (*name && (unsigned char)*name >= ' ' && *name != 0x7f)
+		name++;
+	return *name;
+}
+
 /* Tensors begin at `start` and take data_size bytes. */
 static int read_tensor(const char *path, const char *name, const json_t *json, uint64_t start,
 		       uint64_t data_size, struct safetensors_tensor *tensor, char *error)
 {
+	if (has_control(name))
+		return fail(error, -EBADMSG, "%s: tensor %s: its name has control characters", path,
+			    name);
 	if (!json_is_object(json) || json_object_size(json) != 3)
 		return fail(error, -EBADMSG,
 			    "%s: tensor %s: expected dtype, shape and data_offsets", path, name);
