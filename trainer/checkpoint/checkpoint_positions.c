@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { TOKENS_MAX = 256 * 256 + 1 }; /* of images of 4096 pixels in patches of 16 */
+
 /* A square, or one token more, which has no place: its side. */
 static bool is_grid(uint64_t tokens, uint32_t *ret_side, uint32_t *ret_first)
 {
@@ -21,8 +23,7 @@ static bool positions_fit(const struct safetensors_tensor *tensor,
 	struct positions_size size = {.channels = spec->shape[1]};
 	uint32_t first = 0;
 	bool fits = spec->kind == DEVICE_EMBEDDING && tensor->rank == 3 && tensor->shape[0] == 1 &&
-		    tensor->shape[1] <= INT32_MAX / size.channels &&
-		    tensor->shape[2] == size.channels &&
+		    tensor->shape[1] <= TOKENS_MAX && tensor->shape[2] == size.channels &&
 		    is_grid(tensor->shape[1], &size.side, &size.first) &&
 		    is_grid(spec->shape[0], &size.h, &first) && size.first == first;
 	size.w = size.h;

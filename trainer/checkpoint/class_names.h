@@ -18,7 +18,7 @@ struct class_names {
 
 /* To be freed. NULL: there are none, they are too long, one is not UTF-8, or memory is out. */
 char *class_names_write(const char *const *names, uint32_t count);
-/* -EINVAL: not an array of texts. -ENOMEM. */
+/* -EINVAL: not an array of texts, or too long a one. -ENOMEM. */
 int class_names_read(const char *text, struct class_names *ret_names);
 void class_names_deinit(struct class_names *names);
 /*

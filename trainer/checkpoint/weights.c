@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { CLASSES_MAX = 1000000 }; /* as of model.classes */
+
 /* "123.675, 116.28, 103.53" */
 static bool read_colour(const char *text, double *ret_value)
 {
@@ -61,7 +63,12 @@ int weights_read(const char *path, struct weights_facts *ret_facts, char *error)
 	if (r)
 		return r;
 	facts.classes = names_classes(source);
-	r = read_normalisation(source, &facts, error);
+	if (facts.classes > CLASSES_MAX)
+		r = checkpoint_fail(error, -EBADMSG,
+				    "%s: its last layer has %u classes, at most %d can be",
+				    facts.file, facts.classes, CLASSES_MAX);
+	if (!r)
+		r = read_normalisation(source, &facts, error);
 	if (!r)
 		r = read_names(source, &facts, error);
 	safetensors_close(source);

@@ -4,6 +4,7 @@
  */
 #include "tests/unit/trainer/trainer_test.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/checkpoint_tensors.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/checkpoint/weights.h"
 
@@ -287,6 +288,39 @@ static void test_facts_of_weights(void **state)
 			"trainer.std = \"\"");
 	refuse_metadata((struct safetensors_entry[]){{"trainer.class_names", "cat, dog"}}, 1,
 			"trainer.class_names: expected a JSON array of texts");
+	/* of a last layer that takes no bytes */
+	struct safetensors_tensor head = {
+		"fc.weight", SAFETENSORS_F32, 2, {4000000000, 0}, "", 0, 0};
+	struct safetensors_writer writer = {.tensors = &head, .count = 1};
+	assert_int_equal(safetensors_write(path, &writer, error), 0);
+	assert_int_equal(weights_read(path, &facts, error), -EBADMSG);
+	assert_non_null(strstr(error, "its last layer has 4000000000 classes, at most 1000000"));
+}
+
+/* Embeddings of a side that no network has are not read: a file of holes costs nothing. */
+static void test_hostile_positions(void **state)
+{
+	enum { SIDE = 257, CHANNELS = 24 };
+	struct safetensors_tensor positions = {
+		"pos_embed", SAFETENSORS_F32, 3, {1, SIDE * SIDE + 1, CHANNELS}, NULL, 0, 0};
+	struct safetensors *source;
+	struct fixture a;
+	positions.size = (SIDE * SIDE + 1) * CHANNELS * sizeof(float);
+	void *data = calloc(positions.size, 1);
+	positions.data = data;
+	struct safetensors_writer writer = {.tensors = &positions, .count = 1};
+	snprintf(path, sizeof(path), "%s/holes.safetensors", folder);
+	fixture_init(&a, "model.name=vit_tiny_patch16 model.width=0.125 model.image_size=64", 10,
+		     NULL);
+	assert_int_equal(safetensors_write(path, &writer, error), 0);
+	assert_int_equal(safetensors_open(path, &source, error), 0);
+	assert_int_equal(checkpoint_import_positions(source, safetensors_at(source, 0),
+						     device_params_find(a.params, "pos_embed"),
+						     error),
+			 -ENOENT);
+	safetensors_close(source);
+	fixture_deinit(&a);
+	free(data);
 }
 
 static void test_another_model_is_refused(void **state)
@@ -610,6 +644,7 @@ int main(void)
 		cmocka_unit_test(test_unfit_weights),
 		cmocka_unit_test(test_narrow_types),
 		cmocka_unit_test(test_positions),
+		cmocka_unit_test(test_hostile_positions),
 		cmocka_unit_test(test_truncated),
 		cmocka_unit_test(test_cut_while_open),
 		cmocka_unit_test(test_housekeeping),

@@ -50,6 +50,13 @@ static void test_refused(void **state)
 	struct class_names read;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
 		assert_int_equal(class_names_read(texts[i], &read), -EINVAL);
+	/* longer than any that is written */
+	char *many = malloc(CLASS_NAMES_MAX + 2);
+	memset(many, ' ', CLASS_NAMES_MAX + 1);
+	memcpy(many, "[\"cat\"]", 7);
+	many[CLASS_NAMES_MAX + 1] = '\0';
+	assert_int_equal(class_names_read(many, &read), -EINVAL);
+	free(many);
 }
 
 static void test_compared(void **state)
