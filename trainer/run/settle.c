@@ -5,6 +5,8 @@
  */
 #include "trainer/run/run.h"
 
+#include "format/base/text/sentence.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
@@ -131,6 +133,12 @@ static int settle_next(struct settling *settling, struct feed_batch *batch)
 	char error[DATA_ERROR_MAX] = "";
 	double wait = 0;
 	int r = run_next_batch(run, &settling->feed, batch, &wait, error);
+	/* the graph takes as many, of whatever size they say they are */
+	uint32_t count = data_train_share(&run->data);
+	if (!r && batch->count != count)
+		r = sentence_fail(error, DATA_ERROR_MAX, -EPROTO,
+				  "the feed has a batch of %u samples; expected %u", batch->count,
+				  count);
 	run->lost = r == -EINTR ? 0 : r;
 	if (run->lost)
 		run_fail(run, r, "statistics of the mean: %s", error);
