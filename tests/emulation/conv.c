@@ -120,8 +120,7 @@ static void tap_forward(const struct conv_plan *plan, const struct tap *tap)
 		float *restrict y = plan->y + tap->y + group * share;
 
 		for (size_t c = 0; c < channels; c++) {
-			const float *restrict w =
-				plan->w + (tap->w + c) * width + group * share;
+			const float *restrict w = plan->w + (tap->w + c) * width + group * share;
 
 			for (size_t k = 0; k < share; k++)
 				y[k] += x[c] * w[k];
@@ -140,8 +139,7 @@ static void tap_data(const struct conv_plan *plan, const struct tap *tap)
 		const float *y = plan->y + tap->y + group * share;
 
 		for (size_t k = 0; k < share; k++) {
-			const float *restrict w =
-				plan->w + (group * share + k) * stride + tap->w;
+			const float *restrict w = plan->w + (group * share + k) * stride + tap->w;
 
 			for (size_t c = 0; c < channels; c++)
 				x[c] += y[k] * w[c];
