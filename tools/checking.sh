@@ -48,11 +48,12 @@ configure()
 # compile DIRECTORY [TEST...]: what these tests need, or everything
 compile()
 {
-	local directory=$1 files=()
+	local directory=$1 files=() begun=$SECONDS
 	shift
 	[ $# = 0 ] || mapfile -t files < <(needs "$directory" "$@")
 	attempt "$directory" ninja -C "$directory" "${files[@]}" &&
-		mv "$directory.log" "$directory/check-build.log"
+		mv "$directory.log" "$directory/check-build.log" &&
+		echo "$directory: built in $((SECONDS - begun)) s"
 }
 
 build_release()
@@ -126,10 +127,10 @@ run()
 # an interruption: $CHECK_ITEMS, from tools/check-release, has those that did.
 item()
 {
-	local name=$1 log=${CHECK_ITEMS:-build-check/items.json} result status=0
+	local name=$1 log=${CHECK_ITEMS:-build-check/items.json} result status=0 begun=$SECONDS
 	shift
 	[ -n "$items_begun" ] || { items_begun=1; logs+=("$log"); [ -n "${CHECK_ITEMS-}" ] || rm -f "$log"; }
-	if grep -qsF "{\"name\": \"$name\", \"result\": \"OK\"}" "$log"; then
+	if grep -qs "^{\"name\": \"$name\", \"duration\": [0-9]*, \"result\": \"OK\"}" "$log"; then
 		echo "$name: passed before the interruption"
 		return
 	fi
@@ -142,11 +143,11 @@ item()
 	esac
 	mkdir -p "${log%/*}"
 	[ ! -f "$log" ] || sed -i "\\|^{\"name\": \"$name\",|d" "$log"
-	printf '{"name": "%s", "result": "%s"}\n' "$name" "$result" >>"$log"
+	printf '{"name": "%s", "duration": %d, "result": "%s"}\n' "$name" $((SECONDS - begun)) "$result" >>"$log"
 	echo "$name: $result"
 }
 
-# finish: says which tests were skipped and which failed; the last line is "N passed, N failed, N skipped". Exits, with 0 only when nothing failed.
+# finish: says which tests took longest, which were skipped and which failed; the last line is "N passed, N failed, N skipped". Exits, with 0 only when nothing failed.
 finish()
 {
 	python3 - "$broken" "$SECONDS" "${logs[@]}" <<-'END'
@@ -154,7 +155,7 @@ finish()
 
 		KINDS = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped"}
 		count = collections.Counter(failed=int(sys.argv[1]))
-		failed, skipped = [], []
+		failed, skipped, times = [], [], []
 		for log in sys.argv[3:]:
 		    try:
 		        lines = open(log).read().splitlines()
@@ -165,11 +166,14 @@ finish()
 		        kind = KINDS.get(test["result"], "failed")
 		        count[kind] += 1
 		        where = f"{log.split('/')[0]}: {test['name']}"
+		        times.append((test.get("duration", 0), where))
 		        if kind == "failed":
 		            failed.append(f"{where} ({test['result'].lower()})")
 		        elif kind == "skipped":
 		            skipped.append(where)
 		print()
+		for seconds, where in sorted(times, reverse=True)[:10]:
+		    print(f"{seconds:6.1f} s  {where}")
 		for line in skipped:
 		    print(f"skipped  {line}")
 		for line in failed:
