@@ -85,13 +85,15 @@ struct tensor reference_conv(const struct tensor *x, const struct tensor *weight
 		uint32_t row, column;
 
 		for (uint32_t r = 0; r < w.h; r++)
-			for (uint32_t s = 0; s < w.w; s++)
+			for (uint32_t s = 0; s < w.w; s++) {
+				if (!source(x, p, stride, pad, r, x->shape.h, &row) ||
+				    !source(x, q, stride, pad, s, x->shape.w, &column))
+					continue;
+				const double *from = at(x, n, row, column, k / share * w.c);
+				const double *by = at(weight, k, r, s, 0);
 				for (uint32_t c = 0; c < w.c; c++)
-					if (source(x, p, stride, pad, r, x->shape.h, &row) &&
-					    source(x, q, stride, pad, s, x->shape.w, &column))
-						y.v[i] += *at(x, n, row, column,
-							      k / share * w.c + c) *
-							  *at(weight, k, r, s, c);
+					y.v[i] += from[c] * by[c];
+			}
 	}
 	return y;
 }
