@@ -33,6 +33,7 @@ FACTORS = {
         "resnet_cifar": ["model.name=resnet_cifar", "model.depth=8"],
         "vit": ["model.name=vit_tiny_patch16", "model.width=0.25", "model.patch=16", "model.image_size=48"],
         "vit of means": ["model.name=vit_tiny_patch16", "model.width=0.25", "model.patch=16", "model.image_size=48", "model.pool=average", "model.layer_scale=0.1"],
+        "vit of dropped keys": ["model.name=vit_tiny_patch16", "model.width=0.25", "model.patch=16", "model.image_size=48", "model.attention_dropout=0.2"],
         "convnext": ["model.name=convnext_tiny", "model.width=0.125"],
         "speednet": ["model.name=speednet", "model.width=0.25"],
         "speednet in gelu": ["model.name=speednet", "model.width=0.25", "model.activation=gelu"],
@@ -44,7 +45,6 @@ FACTORS = {
     "excite": {"no": [], "yes": ["model.squeeze_excite=yes"]},
     "drop path": {"none": [], "some": ["model.drop_path=0.2"]},
     "dropout": {"none": [], "some": ["model.dropout=0.2"]},
-    "attention": {"whole": [], "dropped": ["model.attention_dropout=0.2"]},
     "start": {"zeros": [], "ones": ["model.zero_init=no"]},
     "logits": {"plain": [], "scaled": ["model.logit_scale=0.5"]},
     "optimizer": {
@@ -145,7 +145,4 @@ UNSEEN = {
 }
 
 # Where the plain recipe has nothing for a level to act on: what it is compared within.
-WITHIN = {
-    ("stride", "1x1"): {"network": "resnet50"},  # bottlenecks
-    ("attention", "dropped"): {"network": "vit"},
-}
+WITHIN = {("stride", "1x1"): {"network": "resnet50"}}  # bottlenecks
