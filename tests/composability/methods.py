@@ -56,6 +56,8 @@ FACTORS = {
         "adamw": ["optim.name=adamw", "optim.lr=0.0003"],
         "lars": ["optim.name=lars", "optim.lr=0.1"],
         "lamb": ["optim.name=lamb", "optim.lr=0.001"],
+        "muon": ["optim.name=muon", "optim.lr=0.002", "optim.adamw_lr=0.15"],
+        "muon as adamw": ["optim.name=muon", "optim.lr=0.0003", "optim.match_rms=yes", "optim.adamw_lr=1", "optim.ns_steps=3"],
     },
     "decay": {"coupled": [], "decoupled": ["optim.decay=decoupled"]},
     "decayed": {"weights": [], "all": ["optim.decay_all=yes"]},

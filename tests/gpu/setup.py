@@ -45,7 +45,7 @@ SIZES = {
 
 
 # Families of our own kernels: each has a program that checks and times them.
-KERNELS = ("norm", "layer_norm", "scale_add", "attention", "pooling", "input", "loss", "elementwise", "tokens", "update")
+KERNELS = ("norm", "layer_norm", "scale_add", "attention", "pooling", "input", "loss", "elementwise", "orthogonalize", "tokens", "update")
 # Programs with an emulated GPU in them.
 EMULATED = {
     "bench/device_bench": "tests/emulation/device_bench_emulated", "trainer/trainer": "tests/emulation/trainer_emulated",

@@ -10,7 +10,9 @@ void optim_spec(const struct recipe *recipe, struct device_optimizer_spec *ret_s
 	*ret_spec = (struct device_optimizer_spec){
 		.kind = (enum device_optimizer_kind)recipe->optim.name,
 #define OPTION(name, ...) .name = recipe->optim.name,
-		DEVICE_OPTIMIZER_KEYS(DEVICE_NO_KEY, OPTION)
+#define COUNT(name, ...)  .name = (uint32_t)recipe->optim.name,
+		DEVICE_OPTIMIZER_KEYS(DEVICE_NO_KEY, OPTION, COUNT)
+#undef COUNT
 #undef OPTION
 			.coupled_decay = recipe->optim.decay == RECIPE_COUPLED,
 		.ema = recipe->train.ema > 0,
@@ -47,7 +49,7 @@ void optim_hyper(const struct recipe *recipe, const struct schedule *schedule, u
 	const struct recipe_optim *optim = &recipe->optim;
 	struct device_hyper hyper = {
 #define NUMBER(name, ...) .name = (float)optim->name,
-		DEVICE_OPTIMIZER_KEYS(NUMBER, DEVICE_NO_KEY)
+		DEVICE_OPTIMIZER_KEYS(NUMBER, DEVICE_NO_KEY, DEVICE_NO_KEY)
 #undef NUMBER
 			.clip_norm = (float)optim->clip_norm,
 	};

@@ -78,6 +78,11 @@ struct device_params {
 
 /* Elements that one of a weight's outputs has; 0: the parameter is no weight. */
 uint32_t device_param_row(const struct device_param *param);
+/*
+ * Rows of the matrix, [rows][device_param_row()], that an optimizer by_matrix makes of its gradient
+ * (optimizers/updates.h); 0: it is none.
+ */
+uint32_t device_param_matrix(const struct device_param *param);
 /* Whether a store has the slot, for all that it holds or but for its buffers. */
 bool device_params_have(const struct device_params *params, enum device_slot slot);
 

@@ -208,12 +208,16 @@ struct device_param_spec {
 	bool frozen;       /* no gradient is computed, no update made */
 	/* frozen, and part of the network's description: files need not have it */
 	bool constant;
+	/* of the first or the last layer: optimizers by_matrix do not take it for a matrix */
+	bool outer;
 };
 
 struct device_optimizer_spec {
 	enum device_optimizer_kind kind;
 #define OPTION(name, ...) bool name;
-	DEVICE_OPTIMIZER_KEYS(DEVICE_NO_KEY, OPTION)
+#define COUNT(name, ...)  uint32_t name;
+	DEVICE_OPTIMIZER_KEYS(DEVICE_NO_KEY, OPTION, COUNT)
+#undef COUNT
 #undef OPTION
 	/*
 	 * SGD, LARS, Adam: decay is added to the gradient (L2, as torch.optim.SGD); else decoupled:
@@ -240,7 +244,7 @@ struct device_hyper {
 	float lr[DEVICE_GROUPS_MAX];           /* per group */
 	float weight_decay[DEVICE_GROUPS_MAX]; /* per group */
 #define NUMBER(name, ...) float name; /* momentum and so on: what the optimizers' files say */
-	DEVICE_OPTIMIZER_KEYS(NUMBER, DEVICE_NO_KEY)
+	DEVICE_OPTIMIZER_KEYS(NUMBER, DEVICE_NO_KEY, DEVICE_NO_KEY)
 #undef NUMBER
 	/*
 	 * by start: updates that had been made when such parameters began to be trained, from which
@@ -297,6 +301,8 @@ int device_param_scale_rate(struct device_param *param, float lr_factor);
  * planned go on as they were: plan those anew that are for training.
  */
 void device_param_freeze(struct device_param *param, bool frozen);
+/* Sets its outer, before the store is allocated. */
+void device_param_set_outer(struct device_param *param);
 /* Sets its start, before the store is allocated. */
 void device_param_set_start(struct device_param *param, uint32_t start);
 /*

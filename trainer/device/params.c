@@ -125,6 +125,11 @@ void device_param_set_start(struct device_param *param, uint32_t start)
 	param->spec.start = start;
 }
 
+void device_param_set_outer(struct device_param *param)
+{
+	param->spec.outer = true;
+}
+
 int device_param_scale_rate(struct device_param *param, float lr_factor)
 {
 	struct device_params *params = param->store;
@@ -152,6 +157,10 @@ int device_params_allocate(struct device_params *params,
 	if (optimizer && optimizer->kind >= DEVICE_OPTIMIZER_COUNT)
 		return device_fail(params->device, -EINVAL, "optimizer %d is not known",
 				   (int)optimizer->kind);
+	if (optimizer && (DEVICE_OPTIMIZERS_BY_MATRIX >> optimizer->kind & 1) &&
+	    !optimizer->ns_steps)
+		return device_fail(params->device, -EINVAL, "optimizer %s: ns_steps is 0",
+				   device_optimizers[optimizer->kind].name);
 	/* Every tensor starts on a cache line, so that no two share one. */
 	for (size_t i = 0; i < params->count; i++) {
 		params->items[i]->offset = offset;
@@ -205,6 +214,16 @@ uint32_t device_param_row(const struct device_param *param)
 	return shape[1] && param->spec.kind != DEVICE_EMBEDDING
 		       ? (uint32_t)(param->elements / shape[0])
 		       : 0;
+}
+
+uint32_t device_param_matrix(const struct device_param *param)
+{
+	const struct device_params *params = param->store;
+
+	if (!params->has_optimizer ||
+	    !(DEVICE_OPTIMIZERS_BY_MATRIX >> params->optimizer.kind & 1) || param->spec.outer)
+		return 0;
+	return device_param_row(param) ? param->spec.shape[0] : 0;
 }
 
 size_t device_params_largest(const struct device_params *params)

@@ -358,6 +358,25 @@ bool model_is_small(const struct recipe_model *recipe)
 	return row && network_stem(&row->network, recipe) == RECIPE_STEM_CIFAR;
 }
 
+/* First and last in order of declaration, which is that of layers. */
+static void mark_outer(struct device_params *params)
+{
+	struct device_param *first = NULL, *last = NULL;
+	for (size_t i = 0; i < device_params_count(params); i++) {
+		struct device_param *param = device_params_at(params, i);
+		const struct device_param_spec *spec = device_param_spec(param);
+		if (spec->constant ||
+		    (spec->kind != DEVICE_CONV_WEIGHT && spec->kind != DEVICE_LINEAR_WEIGHT))
+			continue;
+		first = first ? first : param;
+		last = param;
+	}
+	if (first) {
+		device_param_set_outer(first);
+		device_param_set_outer(last);
+	}
+}
+
 int model_new(const struct recipe_model *recipe, uint32_t classes, struct device_params *params,
 	      struct model **ret_model, char *error)
 {
@@ -392,6 +411,7 @@ int model_new(const struct recipe_model *recipe, uint32_t classes, struct device
 		model_free(model);
 		return r;
 	}
+	mark_outer(params);
 	*ret_model = model;
 	return 0;
 }

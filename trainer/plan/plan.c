@@ -309,8 +309,10 @@ static void print_memory(const struct plan *plan, const struct cuda_program *tra
 	double staging = 2 * 4 * pixels * ((double)micro_batch(plan->recipe) + eval_count);
 	struct roofline_store store;
 	roofline_store(plan->params, plan->program.element, &store);
+	struct roofline_sums matrices;
+	roofline_matrices(&plan->device.roofline, plan->params, plan->program.element, &matrices);
 	double total = (double)(train->arena.size + (eval ? eval->arena.size : 0) +
-				store.slot_bytes + store.copy_bytes) +
+				store.slot_bytes + store.copy_bytes + matrices.workspace_bytes) +
 		       staging;
 	fprintf(file,
 		"memory      %10.1f MB activations and workspace (%.1f if none were shared)\n",
@@ -323,6 +325,9 @@ static void print_memory(const struct plan *plan, const struct cuda_program *tra
 		(double)store.slot_bytes / 1e6);
 	fprintf(file, "            %10.1f MB copies of weights for the convolutions\n",
 		(double)store.copy_bytes / 1e6);
+	if (matrices.workspace_bytes)
+		fprintf(file, "            %10.1f MB products of the update\n",
+			(double)matrices.workspace_bytes / 1e6);
 	fprintf(file, "            %10.1f MB batches under way\n", staging / 1e6);
 	fprintf(file, "            %10.1f MB in all, %.0f %% of the device's %.1f GB\n",
 		total / 1e6, total * 100 / (double)plan->device.memory_bytes,
@@ -332,6 +337,7 @@ static void print_memory(const struct plan *plan, const struct cuda_program *tra
 /* Of one step, in all and in parts. */
 struct step_time {
 	struct roofline_sums passes[2]; /* forward, backward */
+	struct roofline_sums matrices;  /* of the update */
 	double update_bytes, update;    /* seconds, as are: */
 	double all, images_per_second;
 };
@@ -349,8 +355,9 @@ static struct step_time step_time(const struct plan *plan, const struct cuda_pro
 		t.passes[backward].bytes *= times;
 	}
 	roofline_store(plan->params, plan->program.element, &store);
-	t.update_bytes = store.update_bytes;
-	t.update = store.update_bytes / roofline->bytes_per_second;
+	roofline_matrices(roofline, plan->params, plan->program.element, &t.matrices);
+	t.update_bytes = store.update_bytes + t.matrices.bytes;
+	t.update = store.update_bytes / roofline->bytes_per_second + t.matrices.seconds;
 	t.all = t.passes[0].seconds + t.passes[1].seconds + t.update;
 	t.images_per_second = images_of(plan) / t.all;
 	return t;
@@ -365,7 +372,10 @@ static void print_time(const struct plan *plan, const struct cuda_program *train
 		fprintf(file, "%-12s%10.3f ms, %.2f GFLOP and %.1f MB an image\n",
 			backward ? "backward" : "forward", sums[backward].seconds * 1e3,
 			sums[backward].flops / images * 1e-9, sums[backward].bytes / images * 1e-6);
-	fprintf(file, "update      %10.3f ms, %.1f MB\n", t.update * 1e3, t.update_bytes * 1e-6);
+	fprintf(file, "update      %10.3f ms, %.1f MB", t.update * 1e3, t.update_bytes * 1e-6);
+	if (t.matrices.flops > 0)
+		fprintf(file, ", %.2f GFLOP", t.matrices.flops * 1e-9);
+	fprintf(file, "\n");
 	fprintf(file,
 		"step        %10.3f ms at the roofline: %.0f images/s; launches not counted\n",
 		t.all * 1e3, t.images_per_second);

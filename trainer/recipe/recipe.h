@@ -64,6 +64,7 @@ struct recipe_numbers {
 #define NUMBERS(section, name, ...) struct recipe_numbers name;
 #define OPTIM_NUMBER(name, ...) double name;
 #define OPTIM_BOOLEAN(name, ...) bool name;
+#define OPTIM_COUNT(name, ...) uint64_t name;
 /* clang-format on */
 #include "trainer/recipe/recipe_keys.inc"
 

@@ -42,6 +42,8 @@ const size_t recipe_sections_count = sizeof(recipe_sections) / sizeof(recipe_sec
 #define OPTIM_NUMBER(name, fallback, min, max, help)                                               \
 	NUMBER(optim, name, fallback, min, max, RECIPE_TRAJECTORY, help)
 #define OPTIM_BOOLEAN(name, fallback, help) BOOLEAN(optim, name, fallback, RECIPE_TRAJECTORY, help)
+#define OPTIM_COUNT(name, fallback, min, max, help)                                                \
+	INTEGER(optim, name, fallback, min, max, RECIPE_TRAJECTORY, help)
 /* clang-format on */
 
 const struct recipe_key recipe_keys[] = {

@@ -8,6 +8,7 @@ the same counter-based generator. A line of optimizers.txt is the case, the tens
 its elements at the end.
 """
 import os
+import unittest.mock
 
 import numpy as np
 import timm.optim
@@ -16,7 +17,8 @@ import torch
 HERE = os.path.dirname(os.path.abspath(__file__))
 STEPS, SAMPLES = 20, 16
 # as in test_device_optimizers.c; convolutions are [K][R][S][C]. More than one chunk of an update, and rows across their ends
-TENSORS = [("conv", (24, 3, 3, 16)), ("linear", (41, 601)), ("zero", (7, 5)), ("vector", (33,))]
+TENSORS = [("conv", (24, 3, 3, 16)), ("linear", (41, 601)), ("zero", (7, 5)), ("vector", (33,)),
+           ("tall", (57, 11))]
 
 
 def uniform(seed, count):
@@ -74,7 +76,7 @@ def follow(name, make, lr, prepare=None, curvature=0, rho_every=0, mean_from=0):
         if prepare:
             prepare(parameters)
         for group in optimizer.param_groups:
-            group["lr"] = lr * (1 - step / 40)
+            group["lr"] = lr * group.get("factor", 1) * (1 - step / 40)
         if step == 1 and isinstance(optimizer, timm.optim.Lookahead):
             optimizer.sync_lookahead()  # or it begins after its first steps, and not with the first weights as in the paper
         optimizer.step()
@@ -112,6 +114,29 @@ def lamb(weights, vectors):
     return timm.optim.Lamb(groups(weights, vectors, 0.05), lr=1, betas=(0.9, 0.98), eps=1e-6, max_grad_norm=None)
 
 
+class Muon:
+    """torch.optim.Muon of weights, which it wants as matrices, and AdamW of vectors and of what is told to be the head.
+
+    Its products are made in double precision, not in bfloat16, whose rounding would hide any other difference.
+    """
+
+    def __init__(self, weights, vectors, head=None, **how):
+        vectors = vectors + [w for w in weights if tuple(w.shape) == head]
+        self.weights = [w for w in weights if tuple(w.shape) != head]
+        self.matrices = [torch.nn.Parameter(w.data.view(len(w), -1)) for w in self.weights]
+        decays = [{"params": [v], "weight_decay": 0.05 if v.dim() > 1 else 0.0, "factor": 0.3} for v in vectors]
+        self.muon = torch.optim.Muon(self.matrices, lr=1, weight_decay=0.05, **{"momentum": 0.9, **how})
+        self.adamw = torch.optim.AdamW(decays, lr=1, betas=(0.9, 0.98), eps=1e-6)
+        self.param_groups = self.muon.param_groups + self.adamw.param_groups
+
+    def step(self):
+        for matrix, weight in zip(self.matrices, self.weights):
+            matrix.grad = weight.grad.reshape(matrix.shape)
+        with unittest.mock.patch.object(torch, "bfloat16", torch.float64):
+            self.muon.step()
+        self.adamw.step()
+
+
 def clip(parameters):
     torch.nn.utils.clip_grad_value_(parameters, 0.03)
 
@@ -126,7 +151,10 @@ CASES = [("sgd", sgd, 0.05), ("adam", adam, 0.01), ("adamw", adamw, 0.01), ("lar
          ("sgd_centralized", sgd, 0.05, centralize), ("adamw_centralized", adamw, 0.01, centralize), ("sgd_clipped", sgd, 0.05, clip),
          ("lamb_prepared", lamb, 0.01, all_of_it), ("sgd_sam", sgd, 0.05, None, 3, 1), ("adamw_sam", adamw, 0.01, None, 3, 3),
          ("sgd_lookahead", lambda *groups: timm.optim.Lookahead(sgd(*groups), alpha=0.7, k=6), 0.05),
-         ("adamw_swa", adamw, 0.01, None, 0, 0, 5)]
+         ("adamw_swa", adamw, 0.01, None, 0, 0, 5), ("muon", Muon, 0.02),
+         ("muon_plain", lambda *groups: Muon(*groups, nesterov=False, ns_steps=3), 0.02),
+         ("muon_prepared", lambda *groups: Muon(*groups, head=(41, 601), adjust_lr_fn="match_rms_adamw"), 0.01, all_of_it),
+         ("muon_sam", Muon, 0.02, None, 3, 3)]
 with open(os.path.join(HERE, "optimizers.txt"), "w") as file:
     file.write(f"# torch {torch.__version__}, timm {timm.__version__}\n")
     for case in CASES:

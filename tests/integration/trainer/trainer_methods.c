@@ -113,6 +113,7 @@ static void test_optimizers(void **state)
 		{"adam", "optim.name=adam", "optim.lr=0.005", "optim.centralize=true"},
 		{"lars", "optim.name=lars", "optim.lr=1", "optim.clip_value=0.01"},
 		{"lamb", "optim.name=lamb", "optim.lr=0.005", "optim.weight_decay=0.05"},
+		{"muon", "optim.name=muon", "optim.lr=0.01", "optim.weight_decay=0.05"},
 		{"drops", "model.drop_path=0.3", "model.dropout=0.3", "optim.lr=0.01"},
 	};
 	for (size_t i = 0; i < sizeof(settings) / sizeof(*settings); i++) {

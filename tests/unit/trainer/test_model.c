@@ -298,6 +298,35 @@ static void test_speednet(void **state)
 }
 
 /* Learning rates by depth, as timm's param_groups_layer_decay has them. */
+/* Whitening takes the first place, so that all that is trained in speednet but fc is a matrix. */
+static void test_outer(void **state)
+{
+	static const struct {
+		const char *settings, *first, *last;
+	} networks[] = {
+		{"model.name=resnet18", "conv1.weight", "fc.weight"},
+		{"model.name=resnet50 model.stem=deep model.blur=all", "conv1.0.weight",
+		 "fc.weight"},
+		{"model.name=resnet_cifar", "conv1.weight", "fc.weight"},
+		{"model.name=vit_tiny_patch16", "patch_embed.proj.weight", "head.weight"},
+		{"model.name=convnext_tiny", "stem.0.weight", "head.fc.weight"},
+		{"model.name=speednet", "whiten.weight", "fc.weight"},
+	};
+	for (size_t i = 0; i < sizeof(networks) / sizeof(networks[0]); i++) {
+		struct fixture fixture;
+		fixture_init(&fixture, networks[i].settings, 10, NULL);
+		for (size_t j = 0; j < device_params_count(fixture.params); j++) {
+			const struct device_param_spec *spec =
+				device_param_spec(device_params_at(fixture.params, j));
+			bool outer = strcmp(spec->name, networks[i].first) == 0 ||
+				     strcmp(spec->name, networks[i].last) == 0;
+			if (spec->outer != outer)
+				fail_msg("%s: %s", networks[i].settings, spec->name);
+		}
+		fixture_deinit(&fixture);
+	}
+}
+
 static void test_layer_decay(void **state)
 {
 	static const struct {
@@ -393,11 +422,17 @@ static void test_attention_dropout(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_counts),      cmocka_unit_test(test_names),
-		cmocka_unit_test(test_starts),      cmocka_unit_test(test_mistakes),
-		cmocka_unit_test(test_every_depth), cmocka_unit_test(test_every_name),
-		cmocka_unit_test(test_whitening),   cmocka_unit_test(test_speednet),
-		cmocka_unit_test(test_layer_decay), cmocka_unit_test(test_attention_dropout),
+		cmocka_unit_test(test_counts),
+		cmocka_unit_test(test_names),
+		cmocka_unit_test(test_starts),
+		cmocka_unit_test(test_mistakes),
+		cmocka_unit_test(test_every_depth),
+		cmocka_unit_test(test_every_name),
+		cmocka_unit_test(test_whitening),
+		cmocka_unit_test(test_speednet),
+		cmocka_unit_test(test_outer),
+		cmocka_unit_test(test_layer_decay),
+		cmocka_unit_test(test_attention_dropout),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

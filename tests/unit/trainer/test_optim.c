@@ -113,9 +113,14 @@ static void test_spec(void **state)
 	set(&recipe, "optim.name=adamw");
 	optim_spec(&recipe, &spec);
 	assert_int_equal(spec.kind, DEVICE_ADAMW);
+	assert_true(spec.ns_steps == 5 && !spec.match_rms);
+	set(&recipe, "optim.ns_steps=7");
+	set(&recipe, "optim.match_rms=true");
+	optim_spec(&recipe, &spec);
+	assert_true(spec.ns_steps == 7 && spec.match_rms);
 	struct device_hyper hyper = at(&recipe, 1);
 	assert_true(hyper.beta1 == 0.9f && hyper.beta2 == 0.999f && hyper.epsilon == 1e-8f);
-	assert_true(hyper.clip_norm == 0);
+	assert_true(hyper.clip_norm == 0 && hyper.adamw_lr == 0.015f);
 	set(&recipe, "optim.beta1=0.8");
 	set(&recipe, "optim.beta2=0.95");
 	set(&recipe, "optim.epsilon=1e-6");

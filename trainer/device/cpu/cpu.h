@@ -48,7 +48,17 @@ struct cpu_params {
 	uint32_t chunk_count;
 	double *partial;               /* [chunk_count] */
 	double (*norms)[UPDATE_NORMS]; /* [chunk_count], of optimizers by_tensor */
+	/* of optimizers by_matrix, the most work first: indices of parameters */
+	uint32_t *matrices;
+	uint32_t matrix_count;
+	float *matrix_scratch; /* [threads][matrix_elements] */
+	size_t matrix_elements;
 };
+
+/* Of optimizers by_matrix; nothing for others. -ENOMEM. */
+int cpu_matrices_allocate(struct device_params *params);
+/* Makes each matrix in DEVICE_GRAD orthogonal, in place. -ENOMEM, -EIO: oneDNN failed. */
+int cpu_orthogonalize(struct cpu_device *device, struct device_params *params);
 
 int cpu_params_allocate(struct device_params *params);
 void cpu_params_release(struct device_params *params);
@@ -77,8 +87,8 @@ void cpu_restore(struct cpu_device *device, struct device_params *params);
 void cpu_average(struct cpu_device *device, struct device_params *params, enum device_slot slot,
 		 float share, bool returns);
 /* One update, or perturbation; fills in grad_norm, updated, skipped. */
-void cpu_update(struct cpu_device *device, struct device_params *params,
-		const struct device_hyper *hyper, struct device_results *results);
+int cpu_update(struct cpu_device *device, struct device_params *params,
+	       const struct device_hyper *hyper, struct device_results *results);
 
 /* ---- graphs ---- */
 

@@ -702,10 +702,11 @@ static void kernel_condition(float *gradient, size_t count, float limit, bool ce
 }
 
 /* Of one optimizer, whose update of an element becomes the body of the loop. */
-INLINE void update_all(const struct update_args *args, unsigned states,
-		       void (*update)(struct update_element *element,
-				      const struct update_rates *rates),
-		       float (*ratio)(const struct update_rates *rates, const float *norm))
+INLINE void
+update_all(const struct update_args *args, unsigned states,
+	   void (*update)(struct update_element *element, const struct update_rates *rates),
+	   float (*ratio)(const struct update_rates *rates, const float *norm),
+	   float (*length)(const struct update_rates *rates, uint32_t rows, uint32_t columns))
 {
 	struct update_rates rates = update_rates_of(args->hyper, args->optimizer, args->decision,
 						    args->group, args->lr_factor, args->start);
@@ -721,6 +722,10 @@ INLINE void update_all(const struct update_args *args, unsigned states,
 		for (int n = 0; n < UPDATE_NORMS; n++)
 			norm[n] = (float)sqrt(args->norms[n]);
 		rates.ratio = ratio(&rates, norm);
+	}
+	if (length && args->rows) {
+		rates.matrix = true;
+		rates.ratio = length(&rates, args->rows, args->columns);
 	}
 	for (size_t i = 0; i < args->count; i++) {
 		struct update_element e = {.w = w[i], .g = g[i]};
@@ -762,8 +767,34 @@ INLINE void measure_all(const struct update_args *args, unsigned states,
 	}
 }
 
-#define RATIO_plain(name)     NULL
-#define RATIO_by_tensor(name) optimizer_##name##_ratio
+/* Of one optimizer by_matrix. */
+INLINE void direct_all(const struct update_args *args, unsigned states,
+		       float (*direction)(struct update_element *element,
+					  const struct update_rates *rates),
+		       float *restrict gradient)
+{
+	const struct update_rates rates =
+		update_rates_of(args->hyper, args->optimizer, args->decision, args->group,
+				args->lr_factor, args->start);
+	const float *restrict w = args->w;
+	float *state[DEVICE_STATES_MAX];
+
+	for (unsigned s = 0; s < states; s++)
+		state[s] = args->state[s];
+	for (size_t i = 0; i < args->count; i++) {
+		struct update_element e = {.w = w[i], .g = gradient[i]};
+
+		for (unsigned s = 0; s < states; s++)
+			e.state[s] = state[s][i];
+		gradient[i] = direction(&e, &rates);
+		for (unsigned s = 0; s < states; s++)
+			state[s][i] = e.state[s];
+	}
+}
+
+#define RATIO_plain(name)     NULL, NULL
+#define RATIO_by_tensor(name) optimizer_##name##_ratio, NULL
+#define RATIO_by_matrix(name) NULL, optimizer_##name##_length
 #define UPDATE(constant, name, norms, states, ...)                                                 \
 	static void update_##name(const struct update_args *args)                                  \
 	{                                                                                          \
@@ -772,7 +803,19 @@ INLINE void measure_all(const struct update_args *args, unsigned states,
 DEVICE_OPTIMIZERS(UPDATE)
 #undef UPDATE
 
+#define DIRECT_plain(name, states)
+#define DIRECT_by_tensor(name, states)
+#define DIRECT_by_matrix(name, states)                                                             \
+	static void direct_##name(const struct update_args *args, float *gradient)                 \
+	{                                                                                          \
+		direct_all(args, states, optimizer_##name##_direction, gradient);                  \
+	}
+#define DIRECT(constant, name, by, states, ...) DIRECT_##by(name, states)
+DEVICE_OPTIMIZERS(DIRECT)
+#undef DIRECT
+
 #define MEASURE_plain(name, states)
+#define MEASURE_by_matrix(name, states)
 #define MEASURE_by_tensor(name, states)                                                            \
 	static void measure_##name(const struct update_args *args, double *squares)                \
 	{                                                                                          \
@@ -1005,7 +1048,14 @@ const struct kernels KERNELS_TABLE = {
 #define UPDATE(constant, name, ...) [DEVICE_##constant] = update_##name,
 	.update = {DEVICE_OPTIMIZERS(UPDATE)},
 #undef UPDATE
+#define DIRECTED_plain(name)            NULL
+#define DIRECTED_by_tensor(name)        NULL
+#define DIRECTED_by_matrix(name)        direct_##name
+#define DIRECT(constant, name, by, ...) [DEVICE_##constant] = DIRECTED_##by(name),
+	.direct = {DEVICE_OPTIMIZERS(DIRECT)},
+#undef DIRECT
 #define MEASURED_plain(name)                NULL
+#define MEASURED_by_matrix(name)            NULL
 #define MEASURED_by_tensor(name)            measure_##name
 #define MEASURE(constant, name, norms, ...) [DEVICE_##constant] = MEASURED_##norms(name),
 	.measure = {DEVICE_OPTIMIZERS(MEASURE)},

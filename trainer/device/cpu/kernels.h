@@ -153,7 +153,8 @@ struct update_args {
 	float *w;                        /* [count] master */
 	const float *g;                  /* [count] */
 	float *state[DEVICE_STATES_MAX]; /* [count] each, those that the optimizer has */
-	const double *norms; /* [UPDATE_NORMS] of the tensor, squared; NULL: it is not scaled */
+	const double *norms;    /* [UPDATE_NORMS] of the tensor, squared; NULL: it is not scaled */
+	uint32_t rows, columns; /* of the matrix whose elements g has; 0: it is the gradient */
 	size_t count;
 	uint32_t group;
 	float lr_factor;
@@ -243,6 +244,8 @@ struct kernels {
 	void (*update[DEVICE_OPTIMIZER_COUNT])(const struct update_args *args);
 	/* Clips, and subtracts the mean of them all. */
 	void (*condition)(float *gradient, size_t count, float limit, bool centralize);
+	/* What optimizers by_matrix make of gradient[count], in place; NULL for others. */
+	void (*direct[DEVICE_OPTIMIZER_COUNT])(const struct update_args *args, float *gradient);
 	/* Sums of squares of what optimizers by_tensor measure; NULL for others. */
 	void (*measure[DEVICE_OPTIMIZER_COUNT])(const struct update_args *args,
 						double squares[UPDATE_NORMS]);

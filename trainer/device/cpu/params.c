@@ -37,6 +37,8 @@ void cpu_params_release(struct device_params *params)
 	free(cpu->chunks);
 	free(cpu->partial);
 	free(cpu->norms);
+	free(cpu->matrices);
+	free(cpu->matrix_scratch);
 	free(cpu);
 	params->backend = NULL;
 }
@@ -104,6 +106,8 @@ int cpu_params_allocate(struct device_params *params)
 	r = allocate_slots(params);
 	if (r == 0)
 		r = make_chunks(params);
+	if (r == 0)
+		r = cpu_matrices_allocate(params);
 	if (r < 0)
 		cpu_params_release(params);
 	return r;
@@ -213,6 +217,8 @@ static struct update_args args_of(const struct update_job *job,
 		.decision = &job->decision,
 	};
 
+	args.rows = device_param_matrix(chunk->param);
+	args.columns = device_param_row(chunk->param);
 	for (unsigned i = 0; i < DEVICE_STATES_MAX; i++)
 		args.state[i] = slot_at(job->cpu, DEVICE_STATE + i, chunk->offset);
 	return args;
@@ -278,6 +284,25 @@ static void measure_tensors(struct update_job *job)
 	}
 }
 
+static void direct_task(void *context, uint32_t task, unsigned thread)
+{
+	struct update_job *job = context;
+	const struct cpu_update_chunk *chunk = &job->cpu->chunks[task];
+	struct update_args args = args_of(job, chunk);
+
+	if (updates(chunk->param) && args.rows)
+		job->device->loops.kernels->direct[args.optimizer->kind](
+			&args, job->cpu->slots[DEVICE_GRAD] + chunk->offset);
+}
+
+static int direct_matrices(struct update_job *job)
+{
+	if (!job->cpu->matrix_count)
+		return 0;
+	team_run(&job->device->team, job->cpu->chunk_count, direct_task, job);
+	return cpu_orthogonalize(job->device, job->params);
+}
+
 static void update_task(void *context, uint32_t task, unsigned thread)
 {
 	struct update_job *job = context;
@@ -312,12 +337,13 @@ static void zero_untouched(struct device_params *params)
 	}
 }
 
-static void update_values(struct cpu_device *device, struct device_params *params,
-			  const struct device_hyper *hyper, struct device_results *results)
+static int update_values(struct cpu_device *device, struct device_params *params,
+			 const struct device_hyper *hyper, struct device_results *results)
 {
 	struct cpu_params *cpu = params->backend;
 	struct update_job job = {.device = device, .params = params, .cpu = cpu, .hyper = hyper};
 	double scale = hyper->grad_scale != 0 ? (double)hyper->grad_scale : 1, squares = 0, norm;
+	int r;
 
 	if (params->perturbed)
 		cpu_restore(device, params);
@@ -330,31 +356,37 @@ static void update_values(struct cpu_device *device, struct device_params *param
 	results->grad_norm = norm;
 	if (hyper->perturb > 0) {
 		cpu_perturb(device, params, perturb_scale(hyper, scale, norm));
-		return;
+		return 0;
 	}
 	if (!isfinite(norm)) {
 		cpu->state.skipped++;
 		results->skipped = true;
-		return;
+		return 0;
 	}
 	update_decide_finite(hyper, scale, norm, &cpu->state, &job.decision);
 	if (gradients_change(&params->optimizer))
 		team_run(&device->team, cpu->chunk_count, condition_task, &job);
 	measure_tensors(&job);
+	r = direct_matrices(&job);
+	if (r < 0)
+		return device_fail(&device->base, r, "oneDNN: a product of matrices");
 	team_run(&device->team, cpu->chunk_count, update_task, &job);
 	cpu->weights_version++;
 	cpu->buffers_version++;
 	results->updated = true;
+	return 0;
 }
 
-void cpu_update(struct cpu_device *device, struct device_params *params,
-		const struct device_hyper *hyper, struct device_results *results)
+int cpu_update(struct cpu_device *device, struct device_params *params,
+	       const struct device_hyper *hyper, struct device_results *results)
 {
-	update_values(device, params, hyper, results);
-	if (hyper->perturb > 0)
-		return;
+	int r = update_values(device, params, hyper, results);
+
+	if (r < 0 || hyper->perturb > 0)
+		return r;
 #define FOLLOW(constant, name, prefix, buffers, returns)                                           \
 	cpu_average(device, params, DEVICE_##constant, hyper->name, returns);
 	DEVICE_AVERAGES(FOLLOW)
 #undef FOLLOW
+	return 0;
 }

@@ -188,7 +188,7 @@ static int run_step(struct cpu_graph *cpu, const struct run_phases *phases, uint
 	if (r == 0 && phases->backward)
 		r = run_backward(cpu, hyper);
 	if (r == 0 && hyper)
-		cpu_update(cpu->device, cpu->graph->params, hyper, results);
+		r = cpu_update(cpu->device, cpu->graph->params, hyper, results);
 	if (r == 0)
 		r = cpu_ranks_results(cpu, results);
 	team_leave(&cpu->device->team);

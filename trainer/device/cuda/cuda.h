@@ -96,6 +96,7 @@ struct cuda_params {
 	uint32_t chunk_count;
 	double *partial;                  /* in device memory, [chunk_count][UPDATE_NORMS] */
 	struct update_decision *decision; /* in device memory */
+	struct cuda_matrices *matrices;   /* of an optimizer by_matrix, else NULL */
 };
 
 int cuda_params_allocate(struct device_params *params);
@@ -118,14 +119,22 @@ int cuda_params_publish(struct device_params *params);
 void *cuda_param_copy(const struct device_param *param);
 /*
  * Queues an update with the hyperparameters in `arguments`, which writes its part of *results; both
- * in device memory.
+ * in device memory. The error is the device's.
  */
 int cuda_queue_update(struct device_params *params, const struct step_arguments *arguments,
 		      struct device_results *results);
-/* The same of a perturbation, and its undoing. */
+/* The same of a perturbation, and its undoing; errors are the GPU's (cuda_check()). */
 int cuda_queue_perturb(struct device_params *params, const struct step_arguments *arguments,
 		       struct device_results *results);
 int cuda_queue_restore(struct device_params *params);
+/*
+ * Of optimizers by_matrix: plans of their products and what these need; nothing for others. The
+ * error is the device's.
+ */
+int cuda_matrices_new(struct device_params *params, struct cuda_matrices **ret_matrices);
+void cuda_matrices_free(struct cuda_matrices *matrices); /* accepts NULL */
+/* Between update_prepare() and update_apply(): queues what makes the matrices orthogonal. */
+int cuda_queue_matrices(struct device_params *params, const struct update *update);
 /* The loss scale in force; waits. */
 int cuda_loss_scale(struct device_params *params, double *ret_scale);
 

@@ -255,6 +255,26 @@ static int plan_times(struct cuda_graph *cuda)
 
 /* ---- planning ---- */
 
+/*
+ * Products on GPUs of several kinds round differently. Other updates are made element by element of
+ * the same gradients; after these the values of ranks would drift apart.
+ */
+static int plan_kinds(struct cuda_graph *cuda)
+{
+	const struct device_params *params = cuda->graph->params;
+	const struct cuda_params *store = params->backend;
+
+	/* the lowest rank of this one's kind */
+	if (cuda->graph->options.mode != DEVICE_TRAIN || !store->matrices || !cuda->device->tuner)
+		return 0;
+	snprintf(
+		cuda->error, DEVICE_ERROR_MAX,
+		"optimizer %s: its products differ between GPUs, and this one, %s, or its cuDNN is "
+		"of another kind than rank 0's; take GPUs of one kind, or another optimizer",
+		device_params_optimizer(params)->name, cuda->device->gpu.name);
+	return -ENOTSUP;
+}
+
 static int plan_lower(struct cuda_graph *cuda)
 {
 	struct cuda_device *device = cuda->device;
@@ -371,7 +391,7 @@ static int plan_tune(struct cuda_graph *cuda)
 
 static int plan_graph(struct cuda_graph *cuda)
 {
-	static const part first[] = {plan_lower, plan_arena, plan_weights, NULL};
+	static const part first[] = {plan_kinds, plan_lower, plan_arena, plan_weights, NULL};
 	static const part rest[] = {
 		plan_workspace, plan_rings,      plan_staging, plan_untouched,
 		plan_given,     plan_logits,     plan_loss,    cuda_make_layers,

@@ -73,6 +73,7 @@ void cuda_params_release(struct device_params *params)
 	gpu_free(cuda->chunks);
 	gpu_free(cuda->partial);
 	gpu_free(cuda->decision);
+	cuda_matrices_free(cuda->matrices);
 	free(cuda->copies);
 	free(cuda->host_chunks);
 	free(cuda);
@@ -120,6 +121,7 @@ static void params_fill_chunks(struct cuda_params *cuda, const struct device_par
 				.copy = copy->data,
 				.columns = columns_of(param),
 				.row = device_param_row(param),
+				.matrix = device_param_matrix(param),
 				.chunks = chunks_of(param),
 				.copy_columns = copy->channels,
 				.group = param->spec.group,
@@ -173,6 +175,8 @@ int cuda_params_allocate(struct device_params *params)
 		r = cuda_set_state(params, &first);
 	else
 		cuda_check(device_of(params), r, "memory for the parameters");
+	if (r == 0)
+		r = cuda_matrices_new(params, &cuda->matrices);
 	if (r < 0)
 		cuda_params_release(params);
 	return r;
@@ -378,8 +382,16 @@ int cuda_queue_update(struct device_params *params, const struct step_arguments 
 	int r = update_decide(&device->kernels, &update);
 
 	if (r == 0)
-		r = update_apply(&device->kernels, &update);
-	return r < 0 ? r : update_average(&device->kernels, &update);
+		r = update_prepare(&device->kernels, &update);
+	if (r < 0)
+		return cuda_check(device, r, "update");
+	r = cuda_queue_matrices(params, &update);
+	if (r < 0)
+		return r;
+	r = update_apply(&device->kernels, &update);
+	if (r == 0)
+		r = update_average(&device->kernels, &update);
+	return cuda_check(device, r, "update");
 }
 
 int cuda_queue_perturb(struct device_params *params, const struct step_arguments *arguments,

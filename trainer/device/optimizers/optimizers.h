@@ -10,9 +10,10 @@
 
 /*
  * A row is: the constant, the name in the recipe (optim.name) and of the update (optimizer_NAME),
- * whether its update sees one element alone (plain) or norms of the whole tensor besides
- * (by_tensor, see updates.h), how many slots of state each parameter has, DEVICE_STATES_MAX at
- * most, which begin at zero, and what checkpoints call them ("optimizer.momentum.").
+ * whether its update sees one element alone (plain), norms of the whole tensor besides (by_tensor),
+ * or of matrices what is left when their singular values are made equal (by_matrix; for both see
+ * updates.h), how many slots of state each parameter has, DEVICE_STATES_MAX at most, which begin at
+ * zero, and what checkpoints call them ("optimizer.momentum.").
  */
 /* clang-format off */
 #define DEVICE_OPTIMIZERS(X)                                                                       \
@@ -20,31 +21,42 @@
 	X(ADAM, adam, plain, 2, "momentum", "variance")                                            \
 	X(ADAMW, adamw, plain, 2, "momentum", "variance")                                          \
 	X(LARS, lars, by_tensor, 1, "momentum")                                                    \
-	X(LAMB, lamb, by_tensor, 2, "momentum", "variance")
+	X(LAMB, lamb, by_tensor, 2, "momentum", "variance")                                        \
+	X(MUON, muon, by_matrix, 2, "momentum", "variance")
 #define DEVICE_OPTIMIZERS_HELP                                                                     \
 	"Optimizer: SGD with momentum, Adam, AdamW; for large batches LARS, which is SGD, and "    \
 	"LAMB, which is Adam, with steps in proportion to each tensor's norm (not of biases and "  \
-	"batch norms)."
+	"batch norms); Muon, whose steps of weights are orthogonal matrices, and AdamW of all "    \
+	"others and of the first and the last layer."
 
 /*
  * What they are told beside learning rate and decay: keys of the recipe's section optim, with
  * default, bounds and meaning. A number is one of struct device_hyper, and may change at every
- * step; a boolean is one of struct device_optimizer_spec.
+ * step; a boolean or a count is one of struct device_optimizer_spec.
  */
-#define DEVICE_OPTIMIZER_KEYS(NUMBER, BOOLEAN)                                                     \
-	NUMBER(momentum, "0.9", 0, 1, "Momentum of SGD and LARS.")                                 \
-	BOOLEAN(nesterov, "true", "sgd, lars: Nesterov's form of momentum.")                       \
+#define DEVICE_OPTIMIZER_KEYS(NUMBER, BOOLEAN, COUNT)                                              \
+	NUMBER(momentum, "0.9", 0, 1, "Momentum of SGD, LARS and Muon (there 0.95 is usual).")     \
+	BOOLEAN(nesterov, "true", "sgd, lars, muon: Nesterov's form of momentum.")                 \
 	NUMBER(trust_coefficient, "0.001", 1e-9, 1000,                                             \
 	       "lars: share of a tensor's norm that its gradient is scaled to.")                   \
 	NUMBER(beta1, "0.9", 0, 0.999999,                                                          \
-	       "adam, adamw, lamb: decay of the gradient's running mean.")                         \
+	       "adam, adamw, lamb, muon: decay of the gradient's running mean.")                   \
 	NUMBER(beta2, "0.999", 0, 0.999999,                                                        \
-	       "adam, adamw, lamb: decay of the running mean of the gradient's square.")           \
+	       "adam, adamw, lamb, muon: decay of the running mean of the gradient's square.")     \
 	NUMBER(epsilon, "1e-8", 1e-12, 1,                                                          \
-	       "adam, adamw, lamb: added to the square root that the step is divided by; lars: "   \
-	       "to the norm that the gradient is divided by.")
+	       "adam, adamw, lamb, muon: added to the square root that the step is divided by; "   \
+	       "lars: to the norm that the gradient is divided by.")                               \
+	COUNT(ns_steps, "5", 1, 20,                                                                \
+	      "muon: steps of Newton and Schulz's iteration, which makes matrices orthogonal.")    \
+	BOOLEAN(match_rms, "false",                                                                \
+		"muon: steps of weights are as long as AdamW's, for its rates and decay: 0.2 "     \
+		"sqrt(max(rows, columns)) times optim.lr (Liu et al. 2025); else sqrt(max(1, "     \
+		"rows / columns)) times.")                                                         \
+	NUMBER(adamw_lr, "0.015", 0, 1000,                                                         \
+	       "muon: factor on the learning rate of what AdamW updates; 0.015 of a rate of "      \
+	       "0.02, 1 with match_rms.")
 /* clang-format on */
-#define DEVICE_NO_KEY(...) /* for either of the two, where it is not wanted */
+#define DEVICE_NO_KEY(...) /* for any of the three, where it is not wanted */
 
 enum { DEVICE_STATES_MAX = 2 };
 
@@ -55,13 +67,20 @@ enum device_optimizer_kind {
 		DEVICE_OPTIMIZER_COUNT
 };
 
-/* A bit for each optimizer that is told norms of tensors. */
+/* A bit for each optimizer by tensor, and by matrix. */
 enum {
-#define DEVICE_NORMS_plain              0
-#define DEVICE_NORMS_by_tensor          1
-#define BIT(constant, name, norms, ...) | DEVICE_NORMS_##norms << DEVICE_##constant
-	DEVICE_OPTIMIZERS_BY_TENSOR = 0 DEVICE_OPTIMIZERS(BIT)
-#undef BIT
+#define DEVICE_TENSOR_plain             0
+#define DEVICE_TENSOR_by_tensor         1
+#define DEVICE_TENSOR_by_matrix         0
+#define DEVICE_MATRIX_plain             0
+#define DEVICE_MATRIX_by_tensor         0
+#define DEVICE_MATRIX_by_matrix         1
+#define TENSOR(constant, name, by, ...) | DEVICE_TENSOR_##by << DEVICE_##constant
+#define MATRIX(constant, name, by, ...) | DEVICE_MATRIX_##by << DEVICE_##constant
+	DEVICE_OPTIMIZERS_BY_TENSOR = 0 DEVICE_OPTIMIZERS(TENSOR),
+	DEVICE_OPTIMIZERS_BY_MATRIX = 0 DEVICE_OPTIMIZERS(MATRIX),
+#undef TENSOR
+#undef MATRIX
 };
 
 struct device_optimizer {

@@ -8,6 +8,14 @@
  * optimizer_NAME_ratio() what follows for the tensor from the L2 norms of these. The tensors are
  * those of more than one dimension; others have the ratio 1.
  *
+ * An optimizer by_matrix has three more: optimizer_NAME_direction() moves an element's state and
+ * says what becomes of its gradient. The matrix of these, X, scaled to a Frobenius norm of 1, goes
+ * through as many steps as the spec says of X <- (a + b X X' + c (X X')^2) X, with the coefficients
+ * of optimizer_NAME_polynomial(); optimizer_NAME() then finds it in place of the gradient, in
+ * elements with rates.matrix, and what optimizer_NAME_length() makes of the matrix's sides in
+ * rates.ratio. Matrices are weights, [outputs][all else], but those of the first and the last layer
+ * (device_param_matrix()).
+ *
  * For C and CUDA C.
  */
 #ifndef TRAINER_DEVICE_UPDATES_H
@@ -38,16 +46,26 @@ struct update_decision {
 /* Coefficients of a parameter. */
 struct update_rates {
 	float gradient_scale, lr, decay;
-	float ratio;    /* the tensor's, of an optimizer by_tensor */
+	float ratio;    /* the tensor's, of an optimizer by_tensor; the matrix's length */
+	bool matrix;    /* of an optimizer by_matrix: gradients are elements of that */
 	float decayed;  /* what decoupled decay leaves of a weight */
 	float keep, l2; /* the same if decay is decoupled, else 1; if not, share of it in g */
 	float from_gradient,
 		from_moment; /* with momentum: step = from_gradient g + from_moment m */
 	float correction1, correction2;
-#define RATE(name, ...) float name;
-	DEVICE_OPTIMIZER_KEYS(RATE, DEVICE_NO_KEY)
+#define RATE(name, ...)   float name;
+#define OPTION(name, ...) bool name;
+	DEVICE_OPTIMIZER_KEYS(RATE, OPTION, DEVICE_NO_KEY)
+#undef OPTION
 #undef RATE
 };
+
+/* Of a step of an optimizer by_matrix, X <- (a + b X X' + c (X X')^2) X. */
+struct update_polynomial {
+	float a, b, c;
+};
+
+#define UPDATE_MATRIX_NORM_MIN 1e-7f /* what matrices of a smaller norm are divided by */
 
 /* One element, in registers. */
 struct update_element {
@@ -95,6 +113,7 @@ UPDATE_INLINE struct update_rates update_rates_of(const struct device_hyper *hyp
 	r.lr = hyper->lr[group] * lr_factor;
 	r.decay = decay;
 	r.ratio = 1;
+	r.matrix = false;
 	r.decayed = 1 - r.lr * decay;
 	r.keep = optimizer->coupled_decay ? 1 : r.decayed;
 	r.l2 = optimizer->coupled_decay ? decay : 0;
@@ -102,8 +121,10 @@ UPDATE_INLINE struct update_rates update_rates_of(const struct device_hyper *hyp
 	r.from_moment = optimizer->nesterov ? hyper->momentum : 1;
 	r.correction1 = hyper->begun[start] ? decision->later1[start] : decision->correction1;
 	r.correction2 = hyper->begun[start] ? decision->later2[start] : decision->correction2;
-#define RATE(name, ...) r.name = hyper->name;
-	DEVICE_OPTIMIZER_KEYS(RATE, DEVICE_NO_KEY)
+#define RATE(name, ...)   r.name = hyper->name;
+#define OPTION(name, ...) r.name = optimizer->name;
+	DEVICE_OPTIMIZER_KEYS(RATE, OPTION, DEVICE_NO_KEY)
+#undef OPTION
 #undef RATE
 	return r;
 }
@@ -112,6 +133,27 @@ UPDATE_INLINE struct update_rates update_rates_of(const struct device_hyper *hyp
 #include "trainer/device/optimizers/adamw.h"
 #include "trainer/device/optimizers/lamb.h"
 #include "trainer/device/optimizers/lars.h"
+#include "trainer/device/optimizers/muon.h"
 #include "trainer/device/optimizers/sgd.h"
+
+/* Of an optimizer by_matrix; zeros for others. */
+UPDATE_INLINE struct update_polynomial update_polynomial_of(enum device_optimizer_kind kind)
+{
+	struct update_polynomial none = {0, 0, 0};
+
+	switch (kind) {
+#define POLYNOMIAL_plain(name)     break;
+#define POLYNOMIAL_by_tensor(name) break;
+#define POLYNOMIAL_by_matrix(name) return optimizer_##name##_polynomial();
+#define POLYNOMIAL(constant, name, by, ...)                                                        \
+	case DEVICE_##constant:                                                                    \
+		POLYNOMIAL_##by(name)
+		DEVICE_OPTIMIZERS(POLYNOMIAL)
+#undef POLYNOMIAL
+	case DEVICE_OPTIMIZER_COUNT:
+		break;
+	}
+	return none;
+}
 
 #endif

@@ -17,13 +17,18 @@ struct param {
 	uint32_t count, columns, copy_columns; /* copy_columns 0: no copy */
 	uint32_t group;
 	float lr_factor; /* 0 counts as 1 */
-	bool trained, frozen;
+	bool trained, frozen, matrix;
 	uint64_t offset;
 	struct array copy;
 };
 
 static const struct param declared[] = {
-	{.count = 10000, .columns = 100, .copy_columns = 100, .group = 0, .trained = true},
+	{.count = 10000,
+	 .columns = 100,
+	 .copy_columns = 100,
+	 .group = 0,
+	 .trained = true,
+	 .matrix = true},
 	{.count = 33, .columns = 3, .copy_columns = 4, .group = 3, .trained = true},
 	{.count = 70, .columns = 70, .group = 15},
 	{.count = 8192 + 4, .columns = 4, .copy_columns = 4, .group = 1, .frozen = true},
@@ -32,7 +37,8 @@ static const struct param declared[] = {
 	 .copy_columns = 8,
 	 .group = 2,
 	 .lr_factor = 0.7f,
-	 .trained = true},
+	 .trained = true,
+	 .matrix = true},
 	{.count = 1, .columns = 1, .copy_columns = 0, .group = 1, .trained = true},
 };
 
@@ -79,6 +85,9 @@ static struct update_chunk *make_chunks(struct store *s, uint32_t *ret_count)
 				.copy = copy,
 				.columns = p->columns,
 				.copy_columns = p->copy_columns,
+				.row = p->columns,
+				.matrix = p->matrix ? p->count / p->columns : 0,
+				.chunks = (p->count + UPDATE_CHUNK_MAX - 1) / UPDATE_CHUNK_MAX,
 				.group = p->group,
 				.lr_factor = p->lr_factor != 0 ? p->lr_factor : 1,
 				.trained = p->trained,
@@ -148,6 +157,13 @@ static void store_open_with(struct store *s, const struct param *params, unsigne
 	};
 }
 
+/* The table of names and numbers is the trainer's; kernels do without. */
+static const unsigned device_optimizer_states[] = {
+#define STATES(constant, name, by, states, ...) states,
+	DEVICE_OPTIMIZERS(STATES)
+#undef STATES
+};
+
 /* What the update takes besides the gradients. */
 static void set_slots(struct store *s)
 {
@@ -155,7 +171,7 @@ static void set_slots(struct store *s)
 
 	u->slots[DEVICE_VALUE] = array_updates(&s->slots[VALUE]);
 	u->slots[DEVICE_STATE] = array_updates(&s->slots[MOMENT1]);
-	if (u->optimizer.kind == DEVICE_ADAMW)
+	if (device_optimizer_states[u->optimizer.kind] > 1)
 		u->slots[DEVICE_STATE + 1] = array_updates(&s->slots[MOMENT2]);
 	if (u->optimizer.ema)
 		u->slots[DEVICE_EMA] = array_updates(&s->slots[EMA]);
@@ -194,6 +210,7 @@ static struct device_hyper hyper_of_step(unsigned t)
 		.beta1 = 0.9f,
 		.beta2 = 0.98f,
 		.epsilon = 1e-4f,
+		.adamw_lr = 0.5f,
 		.ema_decay = t == 3   ? 1
 			     : t == 4 ? 0
 				      : 0.75f,
@@ -251,7 +268,18 @@ static void model_element(struct store *s, const struct param *p, uint64_t i,
 	       *v = &s->model[MOMENT2][i];
 	double beta1 = (double)h->beta1, beta2 = (double)h->beta2, momentum = (double)h->momentum;
 
-	if (p->trained && o->kind == DEVICE_ADAMW) {
+	if (p->trained && p->matrix && o->kind == DEVICE_MUON) {
+		double rows = p->count / p->columns, columns = p->columns;
+
+		*m = momentum * *m + (1 - momentum) * g;
+		g = o->nesterov ? (1 - momentum) * g + momentum * *m : *m;
+		s->model[GRADIENT][i] = g;
+		s->model[VALUE][i] = w - lr * decay * w -
+				     lr * g *
+					     (o->match_rms ? 0.2 * sqrt(fmax(rows, columns))
+							   : sqrt(fmax(1, rows / columns)));
+	} else if (p->trained && (o->kind == DEVICE_ADAMW || o->kind == DEVICE_MUON)) {
+		lr *= o->kind == DEVICE_MUON ? (double)h->adamw_lr : 1;
 		*m = beta1 * *m + (1 - beta1) * g;
 		*v = beta2 * *v + (1 - beta2) * g * g;
 		s->model[VALUE][i] = w - lr * decay * w -
@@ -338,6 +366,7 @@ static void run_step(struct store *s, unsigned t, struct device_hyper hyper)
 		s->expected_state.scale_age = 0;
 	}
 	assert_int_equal(update_decide(&kernels_device, &s->update), 0);
+	assert_int_equal(update_prepare(&kernels_device, &s->update), 0);
 	assert_int_equal(update_apply(&kernels_device, &s->update), 0);
 	check_state(s, norm, true, in_force);
 	check_slots(s, t);
@@ -398,6 +427,49 @@ static void test_optimizers(void **state)
 			check_optimizer(&optimizers[i], (enum cuda_element)element, false);
 			check_optimizer(&optimizers[i], (enum cuda_element)element, true);
 		}
+}
+
+/* Of each matrix the squares of what took its gradient's place. */
+static void check_squares(struct store *s)
+{
+	double *partial = malloc(s->partial.count);
+	uint32_t first = 0;
+
+	array_read_bytes(&s->partial, partial);
+	for (unsigned i = 0; i < s->param_count; i++) {
+		const struct param *p = &s->params[i];
+		size_t at = (size_t)(update_matrix_squares(&s->update, first) - s->update.partial);
+		double squares = 0;
+
+		for (uint32_t j = 0; j < p->count; j++)
+			squares += pow(s->model[GRADIENT][p->offset + j], 2);
+		if (p->matrix)
+			assert_true(fabs(partial[at] - squares) <= 1e-6 * squares);
+		first += (p->count + UPDATE_CHUNK_MAX - 1) / UPDATE_CHUNK_MAX;
+	}
+	free(partial);
+}
+
+/* But for the products, which are not these kernels'. */
+static void test_by_matrix(void **state)
+{
+	static const struct device_optimizer_spec optimizers[] = {
+		{.kind = DEVICE_MUON, .nesterov = true, .ema = true},
+		{.kind = DEVICE_MUON, .match_rms = true},
+	};
+
+	for (unsigned i = 0; i < sizeof(optimizers) / sizeof(*optimizers); i++) {
+		struct store s;
+
+		kernels_vary(i % KERNELS_VARIATIONS);
+		store_open(&s, &optimizers[i], CUDA_BF16);
+		for (unsigned t = 1; t <= STEPS; t++) {
+			run_step(&s, t, hyper_of_step(t));
+			check_squares(&s);
+		}
+		run_overflow(&s, STEPS + 1, NAN);
+		store_close(&s);
+	}
 }
 
 /* Without loss scaling a gradient that is not finite is counted, and nothing else happens. */
@@ -489,6 +561,8 @@ static const struct device_optimizer_spec timed_sgd = {
 	.kind = DEVICE_SGD, .nesterov = true, .ema = true};
 static const struct device_optimizer_spec timed_adamw = {.kind = DEVICE_ADAMW, .ema = true};
 
+static const struct device_optimizer_spec timed_muon = {.kind = DEVICE_MUON, .nesterov = true};
+
 static void timed_store_open(struct store *s, const struct kernel_case *k,
 			     enum cuda_element element)
 {
@@ -498,6 +572,7 @@ static void timed_store_open(struct store *s, const struct kernel_case *k,
 		.columns = 1,
 		.copy_columns = 1,
 		.trained = true,
+		.matrix = true,
 	};
 
 	store_open_with(s, &all, 1, optimizer ? optimizer : &timed_sgd, element);
@@ -525,10 +600,25 @@ static void apply(const struct kernel_case *k, enum cuda_element element)
 	store_close(&s);
 }
 
+static void direct(const struct kernel_case *k, enum cuda_element element)
+{
+	struct store s;
+
+	timed_store_open(&s, k, element);
+	set_slots(&s);
+	array_updates(&s.slots[GRADIENT]);
+	if (kernels_timing)
+		assert_int_equal(update_prepare(&kernels_device, &s.update), 0);
+	else
+		run_step(&s, 1, hyper_of_step(1));
+	store_close(&s);
+}
+
 static const struct kernel_case timed[] = {
 	{"update_decide", "25.6 M", decide},
 	{"update_apply", "SGD, EMA, 25.6 M", apply, .how = &timed_sgd},
 	{"update_apply", "AdamW, EMA, 25.6 M", apply, .how = &timed_adamw},
+	{"update_prepare", "Muon, 25.6 M", direct, .how = &timed_muon},
 };
 
 #define TIMED (sizeof(timed) / sizeof(*timed))
@@ -541,9 +631,10 @@ static void test_timed(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_optimizers),       cmocka_unit_test(test_skip),
-		cmocka_unit_test(test_loss_scale),       cmocka_unit_test(test_average_begins),
-		cmocka_unit_test(test_average_restarts), cmocka_unit_test(test_timed),
+		cmocka_unit_test(test_by_matrix),      cmocka_unit_test(test_optimizers),
+		cmocka_unit_test(test_skip),           cmocka_unit_test(test_loss_scale),
+		cmocka_unit_test(test_average_begins), cmocka_unit_test(test_average_restarts),
+		cmocka_unit_test(test_timed),
 	};
 
 	if (argc > 1)

@@ -143,9 +143,8 @@ static int run_queue_update(struct cuda_graph *cuda)
 				  "perturbation");
 	if (cuda->variant & CUDA_VARIANT_PERTURBED)
 		r = cuda_queue_restore(params);
-	if (r == 0)
-		r = cuda_queue_update(params, cuda->arguments, cuda->results);
-	return cuda_check(cuda->device, r, "update");
+	return r < 0 ? cuda_check(cuda->device, r, "update")
+		     : cuda_queue_update(params, cuda->arguments, cuda->results);
 }
 
 static int run_queue_step(struct cuda_graph *cuda)

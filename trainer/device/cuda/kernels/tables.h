@@ -94,9 +94,14 @@ extern const struct gpu_kernel loss_total_kernel;
 extern const struct gpu_kernel loss_count_kernel;
 extern const struct gpu_kernel loss_share_kernel;
 
+extern const struct gpu_kernel orthogonalize_begin_kernel;
+extern const struct gpu_kernel orthogonalize_combine_kernel;
+extern const struct gpu_kernel orthogonalize_end_kernel;
+
 extern const struct gpu_kernel update_squares_kernel;
 extern const struct gpu_kernel update_decide_kernel;
 extern const struct gpu_kernel update_condition_kernel;
+extern const struct gpu_kernel update_direct_kernel;
 extern const struct gpu_kernel update_measure_kernel;
 extern const struct gpu_kernel update_total_kernel;
 extern const struct gpu_kernel update_apply_kernel;

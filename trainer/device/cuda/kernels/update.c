@@ -22,13 +22,30 @@ int update_decide(const struct kernel_device *device, const struct update *updat
 				  sizeof(*update), device->stream);
 }
 
-int update_apply(const struct kernel_device *device, const struct update *update)
+int update_prepare(const struct kernel_device *device, const struct update *update)
 {
 	int r = 0;
 
 	if (gradients_change(&update->optimizer))
 		r = launch(device, update, &update_condition_kernel);
-	if (r == 0 && (DEVICE_OPTIMIZERS_BY_TENSOR >> update->optimizer.kind & 1)) {
+	if (r == 0 && (DEVICE_OPTIMIZERS_BY_MATRIX >> update->optimizer.kind & 1)) {
+		r = launch(device, update, &update_direct_kernel);
+		if (r == 0)
+			r = launch(device, update, &update_total_kernel);
+	}
+	return r;
+}
+
+const double *update_matrix_squares(const struct update *update, uint32_t first)
+{
+	return update->partial + (uint64_t)first * UPDATE_NORMS;
+}
+
+int update_apply(const struct kernel_device *device, const struct update *update)
+{
+	int r = 0;
+
+	if ((DEVICE_OPTIMIZERS_BY_TENSOR >> update->optimizer.kind & 1)) {
 		r = launch(device, update, &update_measure_kernel);
 		if (r == 0)
 			r = launch(device, update, &update_total_kernel);

@@ -1,10 +1,10 @@
 /*
  * The update of all parameters in three launches: norm of the gradients, decision, update; one more
  * before the update where gradients change (gradients.h), and two for the norms of each tensor,
- * where the optimizer is by_tensor. The host
- * takes no part: whether the gradients are finite, the loss scale, the clipping factor and the
- * count of updates are computed and kept in device memory. Semantics are those of device_hyper and
- * cpu/params.c.
+ * where the optimizer is by_tensor or by_matrix; what is done with matrices between is
+ * orthogonalize.h's. The host takes no part: whether the gradients are finite, the loss scale, the
+ * clipping factor and the count of updates are computed and kept in device memory. Semantics are
+ * those of device_hyper and cpu/params.c.
  *
  * A table of chunks in device memory, made once, says which elements of the slots belong together.
  * A slot is one fp32 array with every parameter at its offset (device_param.offset, a multiple of
@@ -33,6 +33,7 @@ struct update_chunk {
 	 */
 	uint32_t columns, copy_columns;
 	uint32_t row;     /* device_param_row() */
+	uint32_t matrix;  /* device_param_matrix() */
 	uint32_t chunks;  /* that the parameter has */
 	uint32_t group;   /* of hyperparameters */
 	float lr_factor;  /* on the group's learning rate */
@@ -69,6 +70,14 @@ struct update {
  * all finite is counted as skipped, and the loss scale backs off.
  */
 int update_decide(const struct kernel_device *device, const struct update *update);
+/*
+ * Before update_apply(): gradients are clipped and centralized, where they are at all, and for an
+ * optimizer by_matrix those of matrices become what it makes of them, with the square of their norm
+ * where update_matrix_squares() says.
+ */
+int update_prepare(const struct kernel_device *device, const struct update *update);
+/* In device memory. first: the index of the tensor's first chunk. */
+const double *update_matrix_squares(const struct update *update, uint32_t first);
 /*
  * Reads gradient, value, moments and EMA once, writes value, moments, EMA and copies once; an
  * optimizer by_tensor reads gradient, value and moments once more, before. Nothing where *decision

@@ -1,5 +1,7 @@
 #include "trainer/device/cuda/lowering/roofline.h"
 
+#include "trainer/device/cuda/lowering/matrix_products.h"
+
 #include <string.h>
 
 /*
@@ -91,4 +93,66 @@ void roofline_store(const struct device_params *params, enum cuda_element elemen
 		if (optimizer->ema)
 			ret_store->update_bytes += 2.0 * (double)bytes;
 	}
+}
+
+static void roofline_add(const struct roofline_device *device, enum cuda_element element,
+			 double flops, uint64_t bytes, struct roofline_sums *sums)
+{
+	sums->flops += flops;
+	sums->bytes += (double)bytes;
+	sums->seconds += roofline_seconds(device, element, flops, (double)bytes);
+}
+
+static void roofline_matrix(const struct roofline_device *device, const struct device_param *param,
+			    const struct device_optimizer_spec *optimizer,
+			    enum cuda_element element, struct roofline_sums *sums)
+{
+	uint64_t states = device_optimizers[optimizer->kind].states;
+	struct matrix_shape shape = matrix_shape_of(param);
+	uint64_t x = matrix_x_bytes(&shape, element), gram = matrix_gram_bytes(&shape, element);
+	uint64_t square = matrix_gram_bytes(&shape, CUDA_F32);
+	/* its operands and its result */
+	const uint64_t moved[] = {
+		[MATRIX_GRAM] = x + gram,
+		[MATRIX_SQUARE] = gram + square,
+		[MATRIX_APPLY] = gram + 2 * x,
+	};
+
+	/* state and gradient are read and written; that becomes X, and X the gradient */
+	roofline_add(device, element, 0, param->elements * sizeof(float) * (2 * states + 4) + 2 * x,
+		     sums);
+	for (uint32_t i = 0; i < optimizer->ns_steps; i++) {
+		for (int product = 0; product < MATRIX_PRODUCTS; product++) {
+			struct matmul_problem p;
+
+			matrix_problem_init(&p, &shape, (enum matrix_product)product, element);
+			roofline_add(device, element, 2.0 * p.rows * p.columns * p.inner,
+				     moved[product], sums);
+		}
+		roofline_add(device, element, 0, 2 * gram + square, sums);
+	}
+}
+
+void roofline_matrices(const struct roofline_device *device, const struct device_params *params,
+		       enum cuda_element element, struct roofline_sums *ret_sums)
+{
+	uint64_t x = 0, gram = 0, square = 0;
+
+	memset(ret_sums, 0, sizeof(*ret_sums));
+	for (size_t i = 0; i < params->count; i++) {
+		const struct device_param *param = params->items[i];
+		struct matrix_shape shape = matrix_shape_of(param);
+
+		if (!device_param_matrix(param))
+			continue;
+		if (matrix_x_bytes(&shape, element) > x)
+			x = matrix_x_bytes(&shape, element);
+		if (matrix_gram_bytes(&shape, element) > gram)
+			gram = matrix_gram_bytes(&shape, element);
+		if (matrix_gram_bytes(&shape, CUDA_F32) > square)
+			square = matrix_gram_bytes(&shape, CUDA_F32);
+		if (!param->spec.frozen)
+			roofline_matrix(device, param, &params->optimizer, element, ret_sums);
+	}
+	ret_sums->workspace_bytes = 2 * x + 2 * gram + square;
 }

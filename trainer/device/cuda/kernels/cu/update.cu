@@ -179,7 +179,8 @@ DEVICE void measure_element(const struct update *a, const struct update_chunk *c
 	for (int s = 0; s < DEVICE_STATES_MAX; s++)
 		e.state[s] = a->slots[DEVICE_STATE + s] ? a->slots[DEVICE_STATE + s][i] : 0;
 	switch (a->optimizer.kind) {
-#define MEASURE_plain(name) break;
+#define MEASURE_plain(name)     break;
+#define MEASURE_by_matrix(name) break;
 #define MEASURE_by_tensor(name)                                                                    \
 	optimizer_##name##_measure(e, rates, measured);                                            \
 	break;
@@ -254,12 +255,89 @@ DEVICE float ratio_of(const struct update *a, const struct update_chunk *chunk,
 		norm[n] = (float)sqrt(squares[n]);
 	switch (a->optimizer.kind) {
 #define RATIO_plain(name)     break;
+#define RATIO_by_matrix(name) break;
 #define RATIO_by_tensor(name) return optimizer_##name##_ratio(rates, norm);
 #define RATIO(constant, name, norms, ...)                                                          \
 	case DEVICE_##constant:                                                                    \
 		RATIO_##norms(name)
 		DEVICE_OPTIMIZERS(RATIO)
 #undef RATIO
+	case DEVICE_OPTIMIZER_COUNT:
+		break;
+	}
+	return 1;
+}
+
+/* ---- matrices, for optimizers by_matrix ---- */
+
+DEVICE float direction_of(enum device_optimizer_kind kind, struct update_element *e,
+			  const struct update_rates *rates)
+{
+	switch (kind) {
+#define DIRECTION_plain(name)     break;
+#define DIRECTION_by_tensor(name) break;
+#define DIRECTION_by_matrix(name) return optimizer_##name##_direction(e, rates);
+#define DIRECTION(constant, name, by, ...)                                                         \
+	case DEVICE_##constant:                                                                    \
+		DIRECTION_##by(name)
+		DEVICE_OPTIMIZERS(DIRECTION)
+#undef DIRECTION
+	case DEVICE_OPTIMIZER_COUNT:
+		break;
+	}
+	return e->g;
+}
+
+/* Takes the place of the gradient; squares as measured ones. */
+KERNEL(direct, struct update, a)
+{
+	const struct update_chunk chunk = a.chunks[kernel_block_x()];
+	const struct update_rates rates =
+		update_rates_of(&a.step->hyper, &a.optimizer, a.decision, chunk.group,
+				chunk.lr_factor, chunk.start);
+	double sum = 0;
+
+	if (!a.decision->made || !chunk.trained || !chunk.row)
+		return;
+	for (uint32_t at = kernel_thread(); at < chunk.count && chunk.matrix;
+	     at += KERNEL_THREADS) {
+		uint64_t i = chunk.offset + at;
+		struct update_element e;
+
+		e.w = a.slots[DEVICE_VALUE][i];
+		e.g = a.slots[DEVICE_GRAD][i];
+		UNROLL
+		for (int s = 0; s < DEVICE_STATES_MAX; s++)
+			e.state[s] = a.slots[DEVICE_STATE + s] ? a.slots[DEVICE_STATE + s][i] : 0;
+		float direction = direction_of(a.optimizer.kind, &e, &rates);
+		a.slots[DEVICE_GRAD][i] = direction;
+		UNROLL
+		for (int s = 0; s < DEVICE_STATES_MAX; s++)
+			if (a.slots[DEVICE_STATE + s])
+				a.slots[DEVICE_STATE + s][i] = e.state[s];
+		sum += (double)direction * (double)direction;
+	}
+	sum = reduce_sum_f64(sum);
+	if (kernel_thread())
+		return;
+	UNROLL
+	for (int n = 0; n < UPDATE_NORMS; n++)
+		norms_of(&a, kernel_block_x())[n] = n ? 0 : sum;
+}
+
+/* Of the chunk's matrix. */
+DEVICE float length_of(const struct update *a, const struct update_chunk *chunk,
+		       const struct update_rates *rates)
+{
+	switch (a->optimizer.kind) {
+#define LENGTH_plain(name)     break;
+#define LENGTH_by_tensor(name) break;
+#define LENGTH_by_matrix(name) return optimizer_##name##_length(rates, chunk->matrix, chunk->row);
+#define LENGTH(constant, name, by, ...)                                                            \
+	case DEVICE_##constant:                                                                    \
+		LENGTH_##by(name)
+		DEVICE_OPTIMIZERS(LENGTH)
+#undef LENGTH
 	case DEVICE_OPTIMIZER_COUNT:
 		break;
 	}
@@ -284,6 +362,9 @@ DEVICE struct chunk_rates rates_of(const struct update *a, const struct update_c
 	r.rates = update_rates_of(hyper, &a->optimizer, a->decision, chunk->group, chunk->lr_factor,
 				  chunk->start);
 	r.rates.ratio = ratio_of(a, chunk, &r.rates);
+	r.rates.matrix = chunk->matrix;
+	if (chunk->matrix)
+		r.rates.ratio = length_of(a, chunk, &r.rates);
 	r.optimizer = a->optimizer.kind;
 	r.ema_decay = a->decision->ema_decay;
 	r.averages = a->slots[DEVICE_EMA] && r.ema_decay != 1;
@@ -551,6 +632,7 @@ KERNEL(average, struct update, a)
 KERNEL_TABLE update_squares_kernel = KERNEL_ENTRY(squares);
 KERNEL_TABLE update_decide_kernel = KERNEL_ENTRY(decide);
 KERNEL_TABLE update_condition_kernel = KERNEL_ENTRY(condition);
+KERNEL_TABLE update_direct_kernel = KERNEL_ENTRY(direct);
 KERNEL_TABLE update_measure_kernel = KERNEL_ENTRY(measure);
 KERNEL_TABLE update_total_kernel = KERNEL_ENTRY(total);
 KERNEL_TABLE update_apply_kernel = KERNEL_ENTRY(apply);

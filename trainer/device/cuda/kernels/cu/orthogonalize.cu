@@ -1,0 +1,51 @@
+/* Kernels of orthogonalize.h: a thread for each element. */
+#include "trainer/device/cuda/kernels/orthogonalize.h"
+
+#include "trainer/device/cuda/kernels/cu/kernel.h"
+#include "trainer/device/cuda/kernels/tables.h"
+
+DEVICE uint64_t own_element(void)
+{
+	return (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread();
+}
+
+KERNEL(begin, struct orthogonalize_matrix, a)
+{
+	uint64_t at = own_element(), row = at / a.x_columns;
+	uint32_t column = (uint32_t)(at - row * a.x_columns);
+	float norm, value = 0;
+
+	if (!a.decision->made || row >= a.x_rows)
+		return;
+	norm = (float)sqrt(*a.squares);
+	if (row < a.rows && column < a.columns)
+		value = a.gradient[row * a.columns + column] *
+			(1 / (norm > UPDATE_MATRIX_NORM_MIN ? norm : UPDATE_MATRIX_NORM_MIN));
+	kernel_store(a.x, at, a.element, value);
+}
+
+KERNEL(end, struct orthogonalize_matrix, a)
+{
+	uint64_t at = own_element(), row = at / a.columns;
+	uint32_t column = (uint32_t)(at - row * a.columns);
+
+	if (!a.decision->made || row >= a.rows)
+		return;
+	a.gradient[at] = kernel_load(a.x, row * a.x_columns + column, a.element);
+}
+
+KERNEL(combine, struct orthogonalize_combine, a)
+{
+	uint64_t at = own_element(), row = at / a.side;
+
+	if (row >= a.side)
+		return;
+	kernel_store(a.product, at, a.element,
+		     (at - row * a.side == row ? a.polynomial.a : 0) +
+			     a.polynomial.b * kernel_load(a.gram, at, a.element) +
+			     a.polynomial.c * a.square[at]);
+}
+
+KERNEL_TABLE orthogonalize_begin_kernel = KERNEL_ENTRY(begin);
+KERNEL_TABLE orthogonalize_combine_kernel = KERNEL_ENTRY(combine);
+KERNEL_TABLE orthogonalize_end_kernel = KERNEL_ENTRY(end);

@@ -1,0 +1,39 @@
+/*
+ * What optimizers by_matrix (optimizers/updates.h) do with a matrix between the products: it is
+ * scaled and rounded to what those take, with both sides padded by zeros, which no step changes; a
+ * polynomial is made of a matrix and its square; and the outcome goes back. No workspace; each
+ * reads and writes every operand once.
+ */
+#ifndef TRAINER_DEVICE_CUDA_ORTHOGONALIZE_H
+#define TRAINER_DEVICE_CUDA_ORTHOGONALIZE_H
+
+#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/optimizers/updates.h"
+
+struct orthogonalize_matrix {
+	float *gradient;       /* [rows][columns] */
+	void *x;               /* [x_rows][x_columns] of element */
+	const double *squares; /* one: what the gradient's add up to; in device memory */
+	const struct update_decision *decision; /* in device memory: nothing is done unless made */
+	uint32_t rows, columns, x_rows, x_columns;
+	enum cuda_element element;
+};
+/* x = gradient / max(its norm, UPDATE_MATRIX_NORM_MIN), 0 beyond it */
+int orthogonalize_begin(const struct kernel_device *device,
+			const struct orthogonalize_matrix *arguments);
+/* gradient = x */
+int orthogonalize_end(const struct kernel_device *device,
+		      const struct orthogonalize_matrix *arguments);
+
+struct orthogonalize_combine {
+	const void *gram;    /* [side][side] of element */
+	const float *square; /* [side][side]: of gram */
+	void *product;       /* [side][side] of element: a I + b gram + c square */
+	uint32_t side;
+	enum cuda_element element;
+	struct update_polynomial polynomial;
+};
+int orthogonalize_combine(const struct kernel_device *device,
+			  const struct orthogonalize_combine *arguments);
+
+#endif
