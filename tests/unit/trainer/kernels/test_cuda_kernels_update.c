@@ -44,7 +44,7 @@ static const struct param declared[] = {
 
 enum { PARAMS_MAX = sizeof(declared) / sizeof(*declared) };
 
-enum slot { VALUE, GRADIENT, MOMENT1, MOMENT2, EMA, SLOTS };
+enum slot { VALUE, GRADIENT, MOMENT1, MOMENT2, EMA, SAVED, SLOW, SWA, SLOTS };
 
 struct store {
 	struct param params[PARAMS_MAX];
@@ -116,7 +116,8 @@ static void store_open_with(struct store *s, const struct param *params, unsigne
 			    enum cuda_element copy_element)
 {
 	struct update_decision decision = {.gradient_scale = 1, .made = 1};
-	struct step_arguments arguments = {0};
+	/* of what is timed; others write theirs */
+	struct step_arguments arguments = {.hyper = {.slow = 0.25f, .swa = 0.25f}};
 	struct update_chunk *chunks;
 	uint32_t count;
 
@@ -549,6 +550,134 @@ static void test_average_restarts(void **state)
 	store_close(&s);
 }
 
+/* ---- passes of their own: perturbation and averages ---- */
+
+static void set_perturbed(struct store *s)
+{
+	s->update.slots[DEVICE_VALUE] = array_updates(&s->slots[VALUE]);
+	s->update.slots[DEVICE_SAVED] = array_writes(&s->slots[SAVED]);
+	for (unsigned i = 0; i < s->param_count; i++)
+		if (s->params[i].copy_columns)
+			array_writes(&s->params[i].copy);
+}
+
+static void set_restored(struct store *s)
+{
+	s->update.slots[DEVICE_VALUE] = array_writes(&s->slots[VALUE]);
+	s->update.slots[DEVICE_SAVED] = array_reads(&s->slots[SAVED]);
+	for (unsigned i = 0; i < s->param_count; i++)
+		if (s->params[i].copy_columns)
+			array_writes(&s->params[i].copy);
+}
+
+/* bad: a gradient is not finite, and values stay. */
+static void run_perturb(struct store *s, unsigned t, bool bad)
+{
+	struct step_arguments arguments = {.hyper = hyper_of_step(t)};
+	double scale = arguments.hyper.grad_scale != 0 ? (double)arguments.hyper.grad_scale : 1;
+	double norm;
+
+	arguments.hyper.perturb = 0.5f;
+	write_bytes(&s->arguments, &arguments);
+	write_gradients(s, t);
+	norm = model_norm(s, &arguments.hyper);
+	if (bad)
+		s->model[GRADIENT][s->params[4].offset + 5] =
+			s->slots[GRADIENT].v[s->params[4].offset + 5] = NAN;
+	array_write(&s->slots[GRADIENT]);
+	for (unsigned i = 0; i < s->param_count; i++)
+		for (uint32_t j = 0; j < s->params[i].count && s->params[i].trained; j++) {
+			uint64_t at = s->params[i].offset + j;
+
+			s->model[SAVED][at] = s->model[VALUE][at];
+			if (!bad)
+				s->model[VALUE][at] += 0.5 * scale * s->model[GRADIENT][at] / norm;
+		}
+	assert_int_equal(update_decide(&kernels_device, &s->update), 0);
+	assert_int_equal(update_perturb(&kernels_device, &s->update), 0);
+}
+
+static void run_restore(struct store *s)
+{
+	for (unsigned i = 0; i < s->param_count; i++)
+		if (s->params[i].trained)
+			memcpy(s->model[VALUE] + s->params[i].offset,
+			       s->model[SAVED] + s->params[i].offset,
+			       s->params[i].count * sizeof(double));
+	assert_int_equal(update_restore(&kernels_device, &s->update), 0);
+}
+
+static void test_perturb(void **state)
+{
+	static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD, .perturbs = true};
+
+	for (unsigned i = 0; i < ELEMENTS; i++) {
+		struct store s;
+
+		kernels_vary(i);
+		store_open_with(&s, declared, PARAMS_MAX, &sgd, (enum cuda_element)i);
+		set_perturbed(&s);
+		for (unsigned t = 1; t <= 3; t++) {
+			run_perturb(&s, t, t == 2);
+			check_slots(&s, t);
+			run_restore(&s);
+			check_slots(&s, t);
+		}
+		store_close(&s);
+	}
+}
+
+static void set_average(struct store *s, enum slot slot, enum device_slot device_slot, bool returns)
+{
+	s->update.slots[device_slot] = array_updates(&s->slots[slot]);
+	s->update.slots[DEVICE_VALUE] =
+		returns ? array_updates(&s->slots[VALUE]) : array_reads(&s->slots[VALUE]);
+	for (unsigned i = 0; i < s->param_count && returns; i++)
+		if (s->params[i].copy_columns)
+			array_writes(&s->params[i].copy);
+}
+
+/* Slow weights follow, and values return to them; then the mean follows those, buffers too. */
+static void run_average(struct store *s, float slow, float swa)
+{
+	struct step_arguments arguments = {.hyper = {.slow = slow, .swa = swa}};
+
+	write_bytes(&s->arguments, &arguments);
+	for (unsigned i = 0; i < s->param_count; i++)
+		for (uint32_t j = 0; j < s->params[i].count; j++) {
+			uint64_t at = s->params[i].offset + j;
+
+			if (s->params[i].trained && slow > 0)
+				s->model[VALUE][at] = s->model[SLOW][at] +=
+					(double)slow * (s->model[VALUE][at] - s->model[SLOW][at]);
+			s->model[SWA][at] +=
+				(double)swa * (s->model[VALUE][at] - s->model[SWA][at]);
+		}
+	assert_int_equal(update_average(&kernels_device, &s->update), 0);
+}
+
+static void test_averages(void **state)
+{
+	static const struct device_optimizer_spec sgd = {
+		.kind = DEVICE_SGD, .slow = true, .swa = true};
+	static const float shares[][2] = {{0.25f, 0.5f}, {0, 1}, {1, 0}, {0, 0}};
+
+	for (unsigned i = 0; i < ELEMENTS; i++) {
+		struct store s;
+
+		kernels_vary(i);
+		store_open_with(&s, declared, PARAMS_MAX, &sgd, (enum cuda_element)i);
+		set_average(&s, SLOW, DEVICE_SLOW, true);
+		set_average(&s, SWA, DEVICE_SWA, true);
+		run_average(&s, 0.5f, 0.25f); /* copies are of values from here on */
+		for (unsigned t = 0; t < 4; t++) {
+			run_average(&s, shares[t][0], shares[t][1]);
+			check_slots(&s, t);
+		}
+		store_close(&s);
+	}
+}
+
 /* ---- what is timed ---- */
 
 #ifdef KERNELS_ON_DEVICE
@@ -600,6 +729,56 @@ static void apply(const struct kernel_case *k, enum cuda_element element)
 	store_close(&s);
 }
 
+static void perturb(const struct kernel_case *k, enum cuda_element element)
+{
+	struct store s;
+
+	timed_store_open(&s, k, element);
+	set_perturbed(&s);
+	if (kernels_timing) {
+		assert_int_equal(update_perturb(&kernels_device, &s.update), 0);
+	} else {
+		run_perturb(&s, 1, false);
+		check_slots(&s, 1);
+	}
+	store_close(&s);
+}
+
+static void restore(const struct kernel_case *k, enum cuda_element element)
+{
+	struct store s;
+
+	timed_store_open(&s, k, element);
+	set_restored(&s);
+	if (!kernels_timing)
+		memcpy(s.model[SAVED], s.slots[SAVED].v, s.elements * sizeof(double));
+	if (kernels_timing) {
+		assert_int_equal(update_restore(&kernels_device, &s.update), 0);
+	} else {
+		run_restore(&s);
+		check_slots(&s, 1);
+	}
+	store_close(&s);
+}
+
+static void average(const struct kernel_case *k, enum cuda_element element)
+{
+	bool slow = k->how;
+	struct store s;
+
+	timed_store_open(&s, &(struct kernel_case){0}, element);
+	set_average(&s, slow ? SLOW : SWA, slow ? DEVICE_SLOW : DEVICE_SWA, slow);
+	if (kernels_timing)
+		assert_int_equal(update_average(&kernels_device, &s.update), 0);
+	else
+		run_average(&s, slow ? 0.25f : 0, slow ? 0 : 0.25f);
+	if (!kernels_timing && slow)
+		check_slots(&s, 1);
+	else if (!kernels_timing)
+		array_expect(&s.slots[SWA], s.model[SWA], 2e-5, "mean");
+	store_close(&s);
+}
+
 static void direct(const struct kernel_case *k, enum cuda_element element)
 {
 	struct store s;
@@ -619,6 +798,10 @@ static const struct kernel_case timed[] = {
 	{"update_apply", "SGD, EMA, 25.6 M", apply, .how = &timed_sgd},
 	{"update_apply", "AdamW, EMA, 25.6 M", apply, .how = &timed_adamw},
 	{"update_prepare", "Muon, 25.6 M", direct, .how = &timed_muon},
+	{"update_perturb", "25.6 M", perturb},
+	{"update_restore", "25.6 M", restore},
+	{"update_average", "slow weights, 25.6 M", average, .how = &timed_sgd},
+	{"update_average", "SWA, 25.6 M", average},
 };
 
 #define TIMED (sizeof(timed) / sizeof(*timed))
@@ -631,7 +814,8 @@ static void test_timed(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_by_matrix),      cmocka_unit_test(test_optimizers),
+		cmocka_unit_test(test_by_matrix),      cmocka_unit_test(test_perturb),
+		cmocka_unit_test(test_averages),       cmocka_unit_test(test_optimizers),
 		cmocka_unit_test(test_skip),           cmocka_unit_test(test_loss_scale),
 		cmocka_unit_test(test_average_begins), cmocka_unit_test(test_average_restarts),
 		cmocka_unit_test(test_timed),
