@@ -158,6 +158,11 @@ struct device_options {
 	bool tf32;
 	bool deterministic; /* choose only kernels that repeat bit for bit; the CPU's all do */
 	/*
+	 * most bytes that a graph's arena may take: planning one that takes more fails with
+	 * -ENOMEM. 0: what there is
+	 */
+	uint64_t arena_bytes_max;
+	/*
 	 * launch every operation of every step; nothing is captured and replayed (tests,
 	 * debugging). The same bits
 	 */

@@ -225,20 +225,20 @@ static int make_graph(struct plan *plan, enum device_mode mode, uint32_t count, 
 /* Images that are computed at a time. */
 static uint32_t micro_batch(const struct recipe *recipe)
 {
-	uint64_t count = recipe->data.batch_size / recipe->train.accumulate;
+	uint64_t count = recipe->data.batch_size / recipe_accumulate(recipe);
 	return count ? (uint32_t)count : 1;
 }
 
 /* Of a step. */
 static double images_of(const struct plan *plan)
 {
-	return (double)plan->recipe->train.accumulate * micro_batch(plan->recipe);
+	return (double)recipe_accumulate(plan->recipe) * micro_batch(plan->recipe);
 }
 
 /* Times that a step runs the graph. */
 static double passes_of(const struct plan *plan)
 {
-	return (double)plan->recipe->train.accumulate * optim_passes(plan->recipe);
+	return recipe_accumulate(plan->recipe) * optim_passes(plan->recipe);
 }
 
 /* ---- printing ---- */

@@ -250,6 +250,17 @@ int recipe_check(const struct recipe *recipe, bool trains, char *error)
 	return recipe_check_pairs(recipe, error);
 }
 
+uint32_t recipe_accumulate(const struct recipe *recipe)
+{
+	return recipe->train.accumulate ? (uint32_t)recipe->train.accumulate : 1;
+}
+
+static bool recipe_is_found(const struct recipe *recipe, const struct recipe_key *key)
+{
+	return key->type == RECIPE_INTEGER && key->words &&
+	       !*(const uint64_t *)recipe_field(recipe, key);
+}
+
 int recipe_compare(const struct recipe *recipe, const struct recipe *saved,
 		   enum recipe_resume least, char *error)
 {
@@ -259,7 +270,7 @@ int recipe_compare(const struct recipe *recipe, const struct recipe *saved,
 		enum recipe_resume resume = key->resume;
 		if (resume == RECIPE_EVALUATION && saved->schedule.name == SCHEDULE_PLATEAU)
 			resume = RECIPE_TRAJECTORY;
-		if (resume < least)
+		if (resume < least || recipe_is_found(recipe, key))
 			continue;
 		if (recipe_key_text(recipe, key, now, sizeof(now)) < 0 ||
 		    recipe_key_text(saved, key, then, sizeof(then)) < 0)

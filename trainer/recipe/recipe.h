@@ -58,6 +58,7 @@ struct recipe_numbers {
 #define ONE_OF(section, name, ...) char *name;
 #define INTEGER(section, name, ...) uint64_t name;
 #define STEPS(section, name, ...) uint64_t name;
+#define OR_AUTO(section, name, ...) uint64_t name;
 #define NUMBER(section, name, ...) double name;
 #define BOOLEAN(section, name, ...) bool name;
 #define WORD(section, name, ...) int name;
@@ -104,7 +105,8 @@ struct recipe_key {
 	double min, max;      /* integers, numbers and lists of them */
 	/*
 	 * "a|b|c". RECIPE_WORD: the value is the word's position; RECIPE_TEXT: it is one of them,
-	 * NULL: any
+	 * NULL: any; RECIPE_INTEGER: one word, that 0 goes by, of what the run is to find itself,
+	 * NULL: none
 	 */
 	const char *words;
 	enum recipe_resume resume;
@@ -149,9 +151,15 @@ void recipe_help(FILE *file);
 void recipe_help_scdoc(FILE *file);
 
 /*
+ * Micro-batches of each batch; 1 where they are yet to be found (train.accumulate = auto).
+ */
+uint32_t recipe_accumulate(const struct recipe *recipe);
+
+/*
  * Compares a recipe with that of a checkpoint. 0 when the run may go on; -EINVAL with the first key
  * that forbids it. Keys may differ whose change means less than `least`: RECIPE_TRAJECTORY for an
- * unbroken run, RECIPE_FIXED where that is waived, RECIPE_WEIGHTS to evaluate.
+ * unbroken run, RECIPE_FIXED where that is waived, RECIPE_WEIGHTS to evaluate. A number that is to
+ * be found (auto) agrees with the one that was.
  */
 int recipe_compare(const struct recipe *recipe, const struct recipe *saved,
 		   enum recipe_resume least, char *error);

@@ -20,7 +20,8 @@ static void print_type(FILE *file, const struct recipe_key *key)
 			fprintf(file, "%.0f, %.0f, %.0f and so on to %.0f", key->min,
 				key->min + key->step, key->min + 2 * key->step, key->max);
 		else
-			fprintf(file, "whole number, %.0f to %.0f", key->min, key->max);
+			fprintf(file, "whole number, %.0f to %.0f%s%s", key->min, key->max,
+				key->words ? ", or " : "", key->words ? key->words : "");
 		break;
 	case RECIPE_NUMBER:
 		fprintf(file, "number, %.9g to %.9g", key->min, key->max);

@@ -31,6 +31,8 @@ const size_t recipe_sections_count = sizeof(recipe_sections) / sizeof(recipe_sec
 	KEY(section, name, RECIPE_INTEGER, fallback, min, max, NULL, resume, help, 0)
 #define STEPS(section, name, fallback, min, step, max, resume, help)                               \
 	KEY(section, name, RECIPE_INTEGER, fallback, min, max, NULL, resume, help, step)
+#define OR_AUTO(section, name, fallback, min, max, resume, help)                                   \
+	KEY(section, name, RECIPE_INTEGER, fallback, min, max, "auto", resume, help, 0)
 #define NUMBER(section, name, fallback, min, max, resume, help)                                    \
 	KEY(section, name, RECIPE_NUMBER, fallback, min, max, NULL, resume, help, 0)
 #define BOOLEAN(section, name, fallback, resume, help)                                             \

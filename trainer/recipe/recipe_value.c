@@ -49,12 +49,18 @@ static int set_integer(const struct recipe_key *key, const char *where, const ch
 		       uint64_t *value, char *error)
 {
 	char *end = NULL;
+	if (key->words && strcmp(text, key->words) == 0) {
+		*value = 0;
+		return 0;
+	}
 	errno = 0;
 	unsigned long long number = *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : 0;
 	if (!end || *end || errno || (double)number < key->min || (double)number > key->max)
 		return recipe_fail(
-			error, "%s: %s.%s = \"%s\": expected a whole number from %.17g to %.17g",
-			where, key->section, key->name, text, key->min, key->max);
+			error,
+			"%s: %s.%s = \"%s\": expected a whole number from %.17g to %.17g%s%s",
+			where, key->section, key->name, text, key->min, key->max,
+			key->words ? ", or " : "", key->words ? key->words : "");
 	if (key->step && (number - (unsigned)key->min) % key->step)
 		return fail_step(key, where, number, error);
 	*value = number;
@@ -197,7 +203,10 @@ int recipe_key_text(const struct recipe *recipe, const struct recipe_key *key, c
 		length = snprintf(text, size, "%s", *(char *const *)value);
 		break;
 	case RECIPE_INTEGER:
-		length = snprintf(text, size, "%llu", (unsigned long long)*(const uint64_t *)value);
+		length = key->words && !*(const uint64_t *)value
+				 ? snprintf(text, size, "%s", key->words)
+				 : snprintf(text, size, "%llu",
+					    (unsigned long long)*(const uint64_t *)value);
 		break;
 	case RECIPE_NUMBER:
 		length = number_text(*(const double *)value, text, size);

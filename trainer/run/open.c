@@ -37,7 +37,7 @@ static int open_mix(struct run *run)
 static int open_check_share(struct run *run)
 {
 	uint64_t batch = run->recipe->data.batch_size, world = run->comm->world;
-	uint64_t parts = run->recipe->train.accumulate, equal = world * parts;
+	uint64_t parts = recipe_accumulate(run->recipe), equal = world * parts;
 	uint64_t next = (batch + equal - 1) / equal * equal;
 	if (batch % equal == 0)
 		return 0;
@@ -118,6 +118,7 @@ static int open_device(struct run *run)
 		.autotune = run->recipe->train.autotune,
 		.tf32 = run->recipe->train.tf32,
 		.deterministic = run->recipe->train.deterministic,
+		.arena_bytes_max = (uint64_t)(run->recipe->train.memory_limit * (1 << 30)),
 	};
 	int r = device_open(backends[run->recipe->train.device], &options, &run->device, error);
 	if (r)
@@ -501,6 +502,18 @@ static int open_plan(struct run *run)
 	return r ? r : run_train_graph(run);
 }
 
+/* Both graphs are there at a time, so the one for training may have to be made smaller again. */
+static int open_plan_both(struct run *run)
+{
+	int r = run->options.evaluate ? 0 : run_train_graph(run);
+	return r ? r : run_try_evaluation(run);
+}
+
+static int open_try_evaluation(struct run *run)
+{
+	return run_fit(run, open_plan_both);
+}
+
 enum purpose { ALWAYS, TO_TRAIN, TO_EVALUATE };
 
 static const struct stage {
@@ -520,11 +533,12 @@ static const struct stage {
 	{open_model, false, ALWAYS},
 	{open_begin, true, ALWAYS},
 	{open_share_state, false, ALWAYS},
+	{run_begin_micro, false, ALWAYS},
 	{open_first_batch, false, TO_TRAIN},
 	{open_fill_params, true, ALWAYS},
 	{open_share_params, false, ALWAYS},
 	{open_plan, false, TO_TRAIN},
-	{run_try_evaluation, false, ALWAYS},
+	{open_try_evaluation, false, ALWAYS},
 	{run_open_output, true, TO_TRAIN},
 };
 
@@ -545,7 +559,8 @@ static int open_pass_stages(struct run *run)
 
 int run_open(struct run *run, const struct recipe *recipe, const struct run_options *options)
 {
-	*run = (struct run){.recipe = recipe,
+	*run = (struct run){.recipe = &run->own,
+			    .own = *recipe,
 			    .options = *options,
 			    .comm = options->comm,
 			    .saved_step = RUN_NO_STEP};

@@ -244,6 +244,7 @@ static int output_write_start(struct run *run)
 	journal_count(journal, "samples", run->data.samples);
 	journal_count(journal, "classes", run->data.classes);
 	journal_count(journal, "batch_size", run->recipe->data.batch_size);
+	journal_count(journal, "accumulate", run->recipe->train.accumulate);
 	journal_count(journal, "batches_per_epoch", run->state.batches_per_epoch);
 	journal_count(journal, "steps", run->steps);
 	journal_count(journal, "seed", run->recipe->train.seed);

@@ -53,6 +53,18 @@ static void run_say_planning(struct run *run, enum device_mode mode, const struc
 	}
 }
 
+/* How what does not fit is computed all the same, to go on after the device's words. */
+static const char *run_memory_remedy(const struct run *run, enum device_mode mode, int code)
+{
+	bool evaluates = mode == DEVICE_EVAL && run->recipe->data.val_batch_size;
+	if (code != -ENOMEM || (run->fits && !evaluates))
+		return "";
+	return mode == DEVICE_TRAIN
+		       ? ". train.accumulate=auto computes each batch in as few micro-batches as "
+			 "fit, one after the other"
+		       : ". A smaller data.val_batch_size evaluates fewer images at a time";
+}
+
 int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height,
 		  uint32_t width)
 {
@@ -93,9 +105,10 @@ int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32
 		return run_fail(
 			run, r,
 			"planning model.name = %s with model.width = %g for %u image%s of %u x "
-			"%u: %s",
+			"%u: %s%s",
 			run->recipe->model.name, run->recipe->model.width, count,
-			count == 1 ? "" : "s", width, height, error);
+			count == 1 ? "" : "s", width, height, error,
+			run_memory_remedy(run, mode, r));
 	}
 	run_say_planning(run, mode, slot);
 	return 0;
@@ -120,12 +133,23 @@ int run_thaw(struct run *run)
 	return 0;
 }
 
-int run_train_graph(struct run *run)
+static int run_plan_training(struct run *run)
 {
 	double share = run->recipe->data.colout;
 	return run_graph_for(run, DEVICE_TRAIN, data_micro_share(&run->data),
 			     colout_kept(share, run->batch.height),
 			     colout_kept(share, run->batch.width));
+}
+
+int run_train_graph(struct run *run)
+{
+	double share = run->recipe->data.colout;
+	const struct run_graph *train = &run->train;
+	if (train->graph && train->count == data_micro_share(&run->data) &&
+	    train->height == colout_kept(share, run->batch.height) &&
+	    train->width == colout_kept(share, run->batch.width))
+		return 0;
+	return run_fit(run, run_plan_training);
 }
 
 enum device_slot run_weights(const struct run *run)
@@ -323,7 +347,11 @@ void run_describe(const struct run *run, FILE *file)
 	fputc('\n', file);
 	if (run->comm->world > 1)
 		fprintf(file, "ranks    %u, each with %u image%s of every batch\n",
-			run->comm->world, train->count, train->count == 1 ? "" : "s");
+			run->comm->world, data_train_share(&run->data),
+			data_train_share(&run->data) == 1 ? "" : "s");
+	if (run->recipe->train.accumulate > 1)
+		fprintf(file, "parts    %u micro-batches of %u%s\n", recipe_accumulate(run->recipe),
+			train->count, run->fits ? " (train.accumulate = auto)" : "");
 	fprintf(file,
 		"step     %.3f GFLOP per image forward and backward; %.1f MiB of activations and "
 		"workspace, %.1f MiB if none were shared\n",

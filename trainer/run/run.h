@@ -77,7 +77,13 @@ struct run_feed {
 };
 
 struct run {
-	const struct recipe *recipe;
+	const struct recipe *recipe; /* own */
+	/*
+	 * as it was given, which owns the texts; with train.accumulate = auto, the number that was
+	 * found
+	 */
+	struct recipe own;
+	bool fits; /* train.accumulate = auto: what does not fit is computed in more parts */
 	struct run_options options;
 	struct comm *comm;
 	char error[RUN_ERROR_MAX];
@@ -198,8 +204,18 @@ int run_settle(struct run *run);
 int run_fail_step(struct run *run, int code, const char *what);
 /* Adds values[count] over ranks. */
 int run_sum(struct run *run, double *values, size_t count);
-/* run->train for the next batch. */
+/* run->train for the next batch; with train.accumulate = auto, in as many parts as fit. */
 int run_train_graph(struct run *run);
+/* Where the run begins: how many micro-batches, if it is to find that (micro.c). */
+int run_begin_micro(struct run *run);
+/*
+ * plan(run), which plans graphs; while that fails with -ENOMEM on a rank and the run finds the
+ * number of micro-batches itself, again with more of them. All ranks call it. -ENOMEM: they cannot
+ * be made smaller, or their number is given.
+ */
+int run_fit(struct run *run, int (*plan)(struct run *run));
+/* Whether running statistics are among the parameters. */
+bool run_has_batch_norms(const struct run *run);
 /* run->train or run->eval for images of a size: as it is, or made anew. */
 int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height,
 		  uint32_t width);

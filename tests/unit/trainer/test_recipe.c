@@ -122,6 +122,8 @@ static void mistakes(void **state)
 		"and 26 are nearest");
 	refused(recipe, "[model]\ndepth = 7\n", "expected a whole number from 8 to 1202");
 	refused(recipe, "[model]\ndepth = 1203\n", "expected a whole number from 8 to 1202");
+	refused(recipe, "[train]\naccumulate = 0\n",
+		"train.accumulate = \"0\": expected a whole number from 1 to 65536, or auto");
 	refused(recipe, "[schedule]\nmilestones = 1,,2\n", "expected at most 128 numbers");
 	refused(recipe, "[schedule]\nmilestones = 1,\n", "a number is missing after the comma");
 	refused(recipe, "[data]\nmean = 1,2,300\n", "from 0 to 255");

@@ -1,6 +1,8 @@
 /* Planning a graph for the CPU: buffers and their lifetimes, the arena, binding. */
 #include "trainer/device/cpu/cpu.h"
 
+#include "format/base/system/memory.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -306,14 +308,21 @@ static void graph_plan_again(struct cpu_graph *cpu)
 			graph_plan_node_again(cpu, &cpu->nodes[i]);
 }
 
+static uint64_t graph_memory_max(const struct cpu_graph *cpu)
+{
+	return cpu->graph->device->options.arena_bytes_max;
+}
+
 /* The text of an arena that does not fit: its three largest tensors by name. */
-static void graph_explain_memory(struct cpu_graph *cpu)
+static void graph_explain_memory(struct cpu_graph *cpu, uint64_t available)
 {
 	uint64_t limit = UINT64_MAX;
-	int length = snprintf(
-		cpu->error, DEVICE_ERROR_MAX,
-		"%.1f GiB of activations do not fit into memory; use a smaller batch. Largest:",
-		(double)cpu->arena.size / (1 << 30));
+	int length =
+		snprintf(cpu->error, DEVICE_ERROR_MAX,
+			 "activations and workspace take %.3f GiB, and %.3f are %s; use a smaller "
+			 "batch. Largest:",
+			 (double)cpu->arena.size / (1 << 30), (double)available / (1 << 30),
+			 graph_memory_max(cpu) ? "allowed" : "free");
 
 	for (int rank = 0; rank < 3; rank++) {
 		const struct cpu_node *largest = NULL;
@@ -339,10 +348,15 @@ static void graph_explain_memory(struct cpu_graph *cpu)
 	}
 }
 
+/*
+ * The kernel gives out more memory than there is, and ends processes that use it: what does not fit
+ * has to be known before.
+ */
 static int graph_map_arena(struct cpu_graph *cpu)
 {
+	uint64_t available = graph_memory_max(cpu);
 	size_t size;
-	void *memory;
+	void *memory = MAP_FAILED;
 	int r = 0;
 
 	if (cpu->scratchpad_size) {
@@ -355,9 +369,13 @@ static int graph_map_arena(struct cpu_graph *cpu)
 	if (r < 0)
 		return r;
 	size = (cpu->arena.size + HUGE_PAGE) / HUGE_PAGE * HUGE_PAGE;
-	memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (!available)
+		available = memory_available();
+	if (cpu->arena.size <= available)
+		memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			      0);
 	if (memory == MAP_FAILED) {
-		graph_explain_memory(cpu);
+		graph_explain_memory(cpu, available);
 		return -ENOMEM;
 	}
 	/*

@@ -35,8 +35,12 @@ void *cuda_tensor_data(const struct cuda_graph *graph, const struct cuda_tensor 
 static int plan_arena(struct cuda_graph *cuda)
 {
 	struct cuda_program *program = cuda->program;
+	uint64_t most = cuda->device->base.options.arena_bytes_max;
 	int r = 0;
 
+	if (most && program->arena.size > most)
+		return device_fail(&cuda->device->base, -ENOMEM,
+				   "no more than %.3f GiB are allowed", (double)most / (1 << 30));
 	cuda->arena = cuda_allocate(&r, program->arena.size);
 	if (r < 0)
 		return r;

@@ -1,0 +1,129 @@
+/*
+ * How large a batch is, and in how many parts it is computed, where memory is short: found by the
+ * run itself, and kept by checkpoints. The recipe's batch of 16 takes more
+ * than the limits here allow, on the CPU and on an emulated GPU.
+ */
+#include "tests/integration/trainer/trainer_fixture.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char found[] = "train.accumulate=auto";
+
+/* What the log of a run says that it began with. */
+static unsigned parts_of(const char *name)
+{
+	json_t *start = start_of(name);
+	unsigned parts = (unsigned)json_integer_value(json_object_get(start, "accumulate"));
+	json_decref(start);
+	return parts;
+}
+
+/* The number that fits makes the same run as if it had been given, also across an interruption. */
+static void test_found(void **state)
+{
+	static const char limit[] = "train.memory_limit=0.0004";
+	expect(run("refused", limit, NULL), 1);
+	expect_said("planning model.name = resnet_cifar with model.width = 0.5 for 16 images of 16 "
+		    "x 16: activations and workspace "
+		    "take ");
+	expect_said(" are allowed; use a smaller batch. Largest: ");
+	expect_said("train.accumulate=auto computes each batch in as few micro-batches as fit");
+	expect(run("found", found, limit, NULL), 0);
+	unsigned parts = parts_of("found");
+	assert_true(parts > 1 && 16 % parts == 0);
+	char text[256], given[64];
+	snprintf(text, sizeof(text),
+		 "batches of 16 are computed in %u micro-batches of %u on each device, for more "
+		 "do not fit: planning model.name = resnet_cifar with model.width = 0.5 for %u "
+		 "image",
+		 parts, 16 / parts, 32 / parts);
+	expect_said(text);
+	expect_said("; batch norms normalise by micro-batches");
+	snprintf(given, sizeof(given), "train.accumulate=%u", parts);
+	expect(run("given", given, limit, NULL), 0);
+	same_losses("found", "given");
+	same_file("found", "given", "model.safetensors");
+	assert_true(apart("found", "unbroken") > 1e-3);
+	/* with memory for all of it, a resumed run stays with what it began with */
+	pid_t pid = start("found-killed", found, limit, NULL);
+	wait_for_step("found-killed", pid, 11);
+	kill(pid, SIGKILL);
+	finish(pid, "found-killed");
+	expect(run("found-killed", "--resume", found, NULL), 0);
+	same_losses("found", "found-killed");
+	same_file("found", "found-killed", "model.safetensors");
+	expect(run("unlimited", found, NULL), 0);
+	assert_int_equal(parts_of("unlimited"), 1);
+	same_losses("unlimited", "unbroken");
+}
+
+/* With less memory than before, more parts are taken, and said. */
+static void test_found_again(void **state)
+{
+	static const char limit[] = "train.memory_limit=0.0002", last[] = "train.epochs=2.5";
+	expect(run("found", "--resume", found, limit, last, "--allow-changes", NULL), 0);
+	expect_said("losses are as good, but not bitwise those of an unbroken run");
+}
+
+/* Not even one image. */
+static void test_nothing_fits(void **state)
+{
+	expect(run("nothing", found, "train.memory_limit=0.00001", NULL), 1);
+	expect_said("data.batch_size = 16 does not fit into the device's memory, not even in the "
+		    "smallest micro-batches, of 1 (train.accumulate = auto): planning model.name = "
+		    "resnet_cifar with model.width = 0.5 "
+		    "for 1 image of 16 x 16: activations and workspace take ");
+	expect_said("Remedies: smaller images");
+	/* samples are blended in pairs */
+	expect(run("nothing", found, "train.memory_limit=0.00001", "train.mixup=1", NULL), 1);
+	expect_said("not even in the smallest micro-batches, of 2");
+	expect(run("nothing", "train.accumulate=some", NULL), 1);
+	expect_said(
+		"train.accumulate = \"some\": expected a whole number from 1 to 65536, or auto");
+}
+
+/* Larger images later in the run: then, and the interrupted run at the same step. */
+static void test_found_while_growing(void **state)
+{
+	static const char pipeline[] = "data.pipeline=random_resized_crop(16@0;24@1) hflip(0.5)",
+			  limit[] = "train.memory_limit=0.0018", val[] = "data.val=";
+	expect(run("grows", pipeline, found, limit, val, NULL), 0);
+	assert_int_equal(parts_of("grows"), 1);
+	expect_said("for more do not fit: planning model.name = resnet_cifar with model.width = "
+		    "0.5 for 16 images of 24 x 24");
+	pid_t pid = start("grows-killed", pipeline, found, limit, val, NULL);
+	wait_for_step("grows-killed", pid, 11);
+	kill(pid, SIGKILL);
+	finish(pid, "grows-killed");
+	expect(run("grows-killed", "--resume", pipeline, found, limit, val, NULL), 0);
+	same_losses("grows", "grows-killed");
+}
+
+static void test_found_on_a_gpu(void **state)
+{
+	static const char limit[] = "train.memory_limit=0.0006";
+	trainer = getenv("TRAINER_EMULATED");
+	int status = run("found-gpu", "--device=cuda", found, limit, NULL);
+	trainer = getenv("TRAINER");
+	expect(status, 0);
+	char given[64];
+	unsigned parts = parts_of("found-gpu");
+	assert_true(parts > 1);
+	expect_said("GiB are allowed: activations and workspace take ");
+	snprintf(given, sizeof(given), "train.accumulate=%u", parts);
+	expect(run("given-cpu", given, NULL), 0);
+	assert_true(apart("given-cpu", "found-gpu") < 1e-3);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_found),          cmocka_unit_test(test_found_again),
+		cmocka_unit_test(test_nothing_fits),   cmocka_unit_test(test_found_while_growing),
+		cmocka_unit_test(test_found_on_a_gpu),
+	};
+	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
+}

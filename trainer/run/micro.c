@@ -1,0 +1,109 @@
+/*
+ * Micro-batches whose number the run finds itself (train.accumulate = auto), as Composer does with
+ * device_train_microbatch_size="auto": what does not fit into the device's memory is tried again
+ * with at least twice as many, all of one size. Ranks take the same number, the largest that one of
+ * them needs.
+ *
+ * What is found stands in the run's recipe from then on, and so in checkpoints: a resumed run
+ * begins with it. Where images grow, or frozen layers are trained, more may be taken on the way.
+ */
+#include "trainer/algorithms/mix.h"
+#include "trainer/run/run.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+int run_begin_micro(struct run *run)
+{
+	uint64_t found = run->checkpoint ? run->checkpoint->recipe.train.accumulate : 0;
+	if (run->own.train.accumulate)
+		return 0;
+	run->fits = true;
+	int r = comm_broadcast(run->comm, &found, sizeof(found), 0);
+	run->own.train.accumulate = found ? found : 1;
+	return r ? run_fail(run, r, "%s", comm_error(run->comm)) : 0;
+}
+
+/* The next larger number that can be had, at least twice as large; 0: there is none. */
+static uint32_t micro_next(const struct run *run)
+{
+	uint32_t share = data_train_share(&run->data);
+	uint32_t unit = mix_is_on(&run->recipe->train) ? 2 : 1; /* samples are blended in pairs */
+	for (uint32_t parts = 2 * recipe_accumulate(run->recipe); parts <= share; parts++)
+		if (share % (parts * unit) == 0)
+			return parts;
+	return 0;
+}
+
+bool run_has_batch_norms(const struct run *run)
+{
+	for (size_t i = 0; i < device_params_count(run->params); i++)
+		if (device_param_spec(device_params_at(run->params, i))->kind == DEVICE_BUFFER)
+			return true;
+	return false;
+}
+
+static int micro_fail(struct run *run, int code, const char *why)
+{
+	return run_fail(run, code,
+			"data.batch_size = %llu does not fit into the device's memory, not even in "
+			"the smallest micro-batches, of %u (train.accumulate = auto): %.1000s. "
+			"Remedies: smaller images, train.recompute=1, a smaller model, "
+			"train.precision=bf16 or fp16, "
+			"more ranks",
+			(unsigned long long)run->recipe->data.batch_size,
+			data_micro_share(&run->data), why);
+}
+
+/* Says what was chosen, and why. */
+static int micro_tell(struct run *run, uint64_t before, const char *why)
+{
+	const struct recipe *recipe = run->recipe;
+	progress_line(&run->progress,
+		      "train.accumulate = auto: batches of %llu are computed in %llu micro-batches "
+		      "of %u on each device, for more do not fit: %s%s",
+		      (unsigned long long)recipe->data.batch_size,
+		      (unsigned long long)recipe->train.accumulate, data_micro_share(&run->data),
+		      why,
+		      run_has_batch_norms(run) && !recipe->model.bn_sync
+			      ? "; batch norms normalise by micro-batches, and losses differ from "
+				"those of whole batches"
+			      : "");
+	if (run->checkpoint) /* which is there while the run opens */
+		progress_line(&run->progress,
+			      "%llu micro-batches were enough when the checkpoint was written: "
+			      "losses are as good, but not bitwise those of an unbroken run",
+			      (unsigned long long)before);
+	if (!run->journal)
+		return 0;
+	journal_begin(run->journal, "micro_batches", run->state.step);
+	journal_count(run->journal, "accumulate", recipe->train.accumulate);
+	journal_text(run->journal, "why", why);
+	return run_end_line(run, run->journal, "log.jsonl");
+}
+
+int run_fit(struct run *run, int (*plan)(struct run *run))
+{
+	uint64_t before = run->recipe->train.accumulate;
+	char why[RUN_ERROR_MAX] = "another rank has less memory";
+	for (;;) {
+		int r = plan(run);
+		if (!run->fits)
+			return r;
+		double votes[] = {r == -ENOMEM, r && r != -ENOMEM};
+		if (r == -ENOMEM)
+			snprintf(why, sizeof(why), "%s", run->error);
+		int failed = run_sum(run, votes, 2);
+		if (failed)
+			return failed;
+		if (votes[1] > 0 || (!(votes[0] > 0) && before == run->recipe->train.accumulate))
+			return r;
+		if (!(votes[0] > 0))
+			return micro_tell(run, before, why);
+		uint32_t next = micro_next(run);
+		if (!next)
+			return r ? micro_fail(run, r, why) : 0;
+		run->own.train.accumulate = next;
+	}
+}
