@@ -68,6 +68,12 @@ static const struct options_row options[] = {
 	 "losses "
 	 "to NAME.csv and NAME.svg, suggest an optim.lr, and stop; no run is touched",
 	 OPTIONS_TEXT, AT(run.find_lr)},
+	{"find-batch-size", 0, "NAME",
+	 "Look which batch sizes fit into the device's memory and how fast they are, measure the "
+	 "gradient noise scale, write NAME.csv and NAME.svg, suggest a data.batch_size, and stop; "
+	 "no "
+	 "run is touched",
+	 OPTIONS_TEXT, AT(run.find_batch_size)},
 	{"dry-run", 0, NULL,
 	 "Open everything, plan the first step, say what would be run, and stop", OPTIONS_FLAG,
 	 AT(run.dry)},
@@ -121,6 +127,12 @@ static void check(const struct arguments *arguments, const struct argp_state *st
 				       arguments->plan.device || arguments->run.dry))
 		argp_error(state, "--find-lr trains from the initial weights, and nothing else: "
 				  "leave out --resume, --evaluate, --plan and --dry-run");
+	if (arguments->run.find_batch_size &&
+	    (arguments->run.resume || arguments->run.evaluate || arguments->plan.device ||
+	     arguments->run.dry || arguments->run.find_lr))
+		argp_error(state, "--find-batch-size measures with the initial weights, and does "
+				  "nothing else: leave out --resume, --evaluate, --plan, --find-lr "
+				  "and --dry-run");
 	if (arguments->plan.size && !arguments->plan.device)
 		argp_error(state,
 			   "--size=%u is for --plan; data.pipeline says what size is trained on",
@@ -239,6 +251,7 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 		{"schedule.name", finds ? "constant" : NULL},
 		{"schedule.warmup", finds ? "0" : NULL},
 		{"schedule.base_momentum", finds ? "0" : NULL},
+		{"train.accumulate", arguments->run.find_batch_size ? "auto" : NULL},
 		{"train.seed", arguments->seed},
 		{"train.device", arguments->device},
 		{"train.fusion", arguments->fusion},
@@ -329,6 +342,8 @@ static int train(const struct recipe *recipe, const struct run_options *run_opti
 		r = run_evaluate_alone(run, stdout);
 	} else if (!r && run_options->find_lr) {
 		r = run_find_lr(run, stdout);
+	} else if (!r && run_options->find_batch_size) {
+		r = run_find_batch_size(run, stdout);
 	} else if (!r) {
 		if (leads)
 			run_describe(run, run_options->dry ? stdout : stderr);
@@ -397,7 +412,8 @@ static int run_recipe(struct arguments *arguments, struct recipe *recipe)
 		printable_line(stderr, "trainer: %s", *error ? error : strerror(-r));
 	if (r)
 		return r;
-	arguments->run.dry = arguments->run.dry || arguments->run.find_lr;
+	arguments->run.dry =
+		arguments->run.dry || arguments->run.find_lr || arguments->run.find_batch_size;
 	catch_signals();
 	return train(recipe, &arguments->run);
 }

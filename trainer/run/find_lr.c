@@ -4,6 +4,7 @@
  * they fall steepest, and a tenth of where they are least, are the two usual readings. Losses are
  * smoothed as fastai does it: a running mean whose bias is corrected.
  */
+#include "trainer/run/picture.h"
 #include "trainer/run/run.h"
 
 #include <errno.h>
@@ -14,12 +15,6 @@
 enum {
 	FIND_STEPS = 100,
 	FIND_SETTLED = 10, /* steps before which nothing is read or given up */
-	FIND_WIDTH = 720,
-	FIND_HEIGHT = 420,
-	FIND_LEFT = 64, /* margins of the picture */
-	FIND_TOP = 32,
-	FIND_RIGHT = 24,
-	FIND_BOTTOM = 48,
 };
 
 #define FIND_FROM   1e-6
@@ -84,8 +79,9 @@ static int find_read(struct run *run, struct find *find)
 	return 0;
 }
 
-static void find_write_csv(const struct find *find, FILE *file)
+static void find_write_csv(const void *found, FILE *file)
 {
+	const struct find *find = found;
 	fputs("step,lr,loss,smoothed\n", file);
 	for (unsigned i = 0; i < find->count; i++)
 		fprintf(file, "%u,%.9g,%.9g,%.9g\n", i + 1, find->rate[i], find->loss[i],
@@ -94,123 +90,52 @@ static void find_write_csv(const struct find *find, FILE *file)
 
 /* ---- the picture ---- */
 
-struct frame {
-	double least, most; /* losses */
-};
-
-static double frame_x(double rate)
+static void find_draw_marks(const struct find *find, const struct picture *picture)
 {
-	return FIND_LEFT + (FIND_WIDTH - FIND_LEFT - FIND_RIGHT) * log(rate / FIND_FROM) /
-				   log(FIND_TO / FIND_FROM);
+	char text[64];
+	snprintf(text, sizeof(text), "steepest %.2g", find->rate[find->steepest]);
+	picture_mark(picture, find->rate[find->steepest], 120, "#06c", text);
+	snprintf(text, sizeof(text), "minimum / 10 %.2g", find->rate[find->least] / 10);
+	picture_mark(picture, find->rate[find->least] / 10, 280, "#c30", text);
 }
 
-static double frame_y(const struct frame *frame, double loss)
+static void find_draw(const void *found, FILE *file)
 {
-	double share = (fmin(loss, frame->most) - frame->least) / (frame->most - frame->least);
-	return FIND_HEIGHT - FIND_BOTTOM - (FIND_HEIGHT - FIND_TOP - FIND_BOTTOM) * share;
-}
-
-static struct frame frame_of(const struct find *find)
-{
-	struct frame frame = {INFINITY, -INFINITY};
+	const struct find *find = found;
+	double least = INFINITY, most = -INFINITY;
 	for (unsigned i = 0; i < find->count; i++) {
-		frame.least = fmin(frame.least, find->smooth[i]);
-		frame.most = fmax(frame.most, find->smooth[i]);
+		least = fmin(least, find->smooth[i]);
+		most = fmax(most, find->smooth[i]);
 	}
-	double margin = 0.05 * (frame.most - frame.least) + 1e-9;
-	return (struct frame){frame.least - margin, frame.most + margin};
-}
-
-static void draw_axes(const struct frame *frame, FILE *file)
-{
-	for (double rate = FIND_FROM; rate < FIND_TO * 1.5; rate *= 10)
-		fprintf(file,
-			"<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" stroke=\"#ddd\"/>"
-			"<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.0e</text>\n",
-			frame_x(rate), frame_x(rate), FIND_TOP, FIND_HEIGHT - FIND_BOTTOM,
-			frame_x(rate), FIND_HEIGHT - FIND_BOTTOM + 18, rate);
-	for (int i = 0; i <= 4; i++) {
-		double loss = frame->least + (frame->most - frame->least) * i / 4;
-		fprintf(file,
-			"<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>"
-			"<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.3g</text>\n",
-			FIND_LEFT, FIND_WIDTH - FIND_RIGHT, frame_y(frame, loss),
-			frame_y(frame, loss), FIND_LEFT - 6, frame_y(frame, loss) + 4, loss);
-	}
-	fprintf(file, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">learning rate</text>\n",
-		(FIND_WIDTH + FIND_LEFT - FIND_RIGHT) / 2, FIND_HEIGHT - 8);
-	fprintf(file, "<text x=\"%d\" y=\"%d\">loss</text>\n", FIND_LEFT, FIND_TOP - 12);
-}
-
-static void draw_mark(double rate, double x, const char *color, const char *text, FILE *file)
-{
-	fprintf(file,
-		"<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" stroke=\"%s\" "
-		"stroke-dasharray=\"4 3\"/><text x=\"%.1f\" y=\"%d\" fill=\"%s\">%s %.2g</text>\n",
-		frame_x(rate), frame_x(rate), FIND_TOP, FIND_HEIGHT - FIND_BOTTOM, color, x,
-		FIND_TOP - 12, color, text, rate);
-}
-
-static void find_draw(const struct find *find, FILE *file)
-{
-	struct frame frame = frame_of(find);
-	fprintf(file,
-		"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
-		"font-family=\"sans-serif\" font-size=\"12\">\n"
-		"<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
-		FIND_WIDTH, FIND_HEIGHT);
-	draw_axes(&frame, file);
+	double margin = 0.05 * (most - least) + 1e-9;
+	struct picture picture = {file, FIND_FROM, FIND_TO, least - margin, most + margin};
+	picture_begin(&picture, 10, "learning rate", "loss");
 	for (unsigned i = 0; i < find->count; i++)
 		if (isfinite(find->loss[i]))
-			fprintf(file, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"1.5\" fill=\"#999\"/>\n",
-				frame_x(find->rate[i]),
-				frame_y(&frame, fmax(find->loss[i], frame.least)));
-	fputs("<polyline fill=\"none\" stroke=\"black\" stroke-width=\"1.5\" points=\"", file);
-	for (unsigned i = 0; i < find->count; i++)
-		fprintf(file, "%.1f,%.1f ", frame_x(find->rate[i]),
-			frame_y(&frame, find->smooth[i]));
-	fputs("\"/>\n", file);
-	draw_mark(find->rate[find->steepest], FIND_LEFT + 120, "#06c", "steepest", file);
-	draw_mark(find->rate[find->least] / 10, FIND_LEFT + 280, "#c30", "minimum / 10", file);
-	fputs("</svg>\n", file);
+			picture_dot(&picture, find->rate[i], find->loss[i]);
+	picture_curve(&picture, find->rate, find->smooth, find->count);
+	find_draw_marks(find, &picture);
+	picture_end(&picture);
 }
 
 /* ---- all of it ---- */
 
-static int find_put(struct run *run, const struct find *find, const char *ending,
-		    void (*write)(const struct find *find, FILE *file))
-{
-	char path[CHECKPOINT_PATH_MAX];
-	if (snprintf(path, sizeof(path), "%s%s", run->options.find_lr, ending) >= (int)sizeof(path))
-		return run_fail(run, -ENAMETOOLONG, "--find-lr=%.100s... is too long",
-				run->options.find_lr);
-	FILE *file = fopen(path, "we");
-	int r = file ? 0 : -errno;
-	if (file) {
-		write(find, file);
-		r = ferror(file) ? -EIO : 0;
-		if (fclose(file) && !r)
-			r = -errno;
-	}
-	return r ? run_fail(run, r, "%s: %s", path, strerror(-r)) : 0;
-}
-
 /* Rank 0's part. */
 static int find_tell(struct run *run, const struct find *find, FILE *file)
 {
-	int r = find_put(run, find, ".csv", find_write_csv);
+	const char *name = run->options.find_lr;
+	int r = run_put_found(run, "--find-lr", name, ".csv", find_write_csv, find);
 	if (!r)
-		r = find_put(run, find, ".svg", find_draw);
+		r = run_put_found(run, "--find-lr", name, ".svg", find_draw, find);
 	if (r)
 		return r;
 	fprintf(file,
 		"%s.csv, %s.svg: %u steps with batches of %llu, learning rates from %.1e to %.1e\n"
 		"the loss falls steepest at          optim.lr=%.2g\n"
 		"a tenth of where it is least (%.2g) optim.lr=%.2g\n",
-		run->options.find_lr, run->options.find_lr, find->count,
-		(unsigned long long)run->recipe->data.batch_size, find->rate[0],
-		find->rate[find->count - 1], find->rate[find->steepest], find->rate[find->least],
-		find->rate[find->least] / 10);
+		name, name, find->count, (unsigned long long)run->recipe->data.batch_size,
+		find->rate[0], find->rate[find->count - 1], find->rate[find->steepest],
+		find->rate[find->least], find->rate[find->least] / 10);
 	return 0;
 }
 

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static int open_mix(struct run *run)
+int run_open_mix(struct run *run)
 {
 	uint32_t share = data_train_share(&run->data), micro = data_micro_share(&run->data);
 	if (!mix_is_on(&run->recipe->train))
@@ -26,6 +26,9 @@ static int open_mix(struct run *run)
 			"a time (ranks, train.accumulate): take twice as many",
 			run->recipe->train.mixup > 0 ? "train.mixup" : "train.cutmix",
 			(unsigned long long)run->recipe->data.batch_size, micro);
+	free(run->mixed.blends);
+	free(run->mixed.labels2);
+	free(run->mixed.shares);
 	run->mixed.blends = calloc(share, sizeof(*run->mixed.blends));
 	run->mixed.labels2 = calloc(share, sizeof(*run->mixed.labels2));
 	run->mixed.shares = calloc(share, sizeof(*run->mixed.shares));
@@ -496,7 +499,7 @@ static int open_plan(struct run *run)
 		return run_fail(run, -ENOMEM, "out of memory");
 	int r = run_device_batch(run, &run->batch, "data.pipeline", &images);
 	if (!r)
-		r = open_mix(run);
+		r = run_open_mix(run);
 	if (!r)
 		r = run_thaw(run);
 	return r ? r : run_train_graph(run);

@@ -108,6 +108,23 @@ int run_put(struct run *run, const char *name, int (*print)(const struct run *ru
 	return r ? output_fail_put(run, r, name) : 0;
 }
 
+int run_put_found(struct run *run, const char *option, const char *name, const char *ending,
+		  void (*write)(const void *found, FILE *file), const void *found)
+{
+	char path[CHECKPOINT_PATH_MAX];
+	if (snprintf(path, sizeof(path), "%s%s", name, ending) >= (int)sizeof(path))
+		return run_fail(run, -ENAMETOOLONG, "%s=%.100s... is too long", option, name);
+	FILE *file = fopen(path, "we");
+	int r = file ? 0 : -errno;
+	if (file) {
+		write(found, file);
+		r = ferror(file) ? -EIO : 0;
+		if (fclose(file) && !r)
+			r = -errno;
+	}
+	return r ? run_fail(run, r, "%s: %s", path, strerror(-r)) : 0;
+}
+
 struct checkpoint_about run_about(const struct run *run)
 {
 	bool normalised = run->batch.element == FEED_U8;

@@ -57,7 +57,7 @@ static void run_say_planning(struct run *run, enum device_mode mode, const struc
 static const char *run_memory_remedy(const struct run *run, enum device_mode mode, int code)
 {
 	bool evaluates = mode == DEVICE_EVAL && run->recipe->data.val_batch_size;
-	if (code != -ENOMEM || (run->fits && !evaluates))
+	if (code != -ENOMEM || (run->fits && !evaluates) || run->options.find_batch_size)
 		return "";
 	return mode == DEVICE_TRAIN
 		       ? ". train.accumulate=auto computes each batch in as few micro-batches as "

@@ -39,9 +39,10 @@ struct run_options {
 	const char *resume_path; /* NULL: the newest in output */
 	/* start afresh, or from resume_path, in a folder that holds a run, or goes beyond it */
 	bool overwrite;
-	bool allow_changes;    /* RECIPE_TRAJECTORY keys may differ from the checkpoint's */
-	bool dry;              /* make nothing on disk */
-	const char *find_lr;   /* begins the names of what run_find_lr() writes; or NULL */
+	bool allow_changes;          /* RECIPE_TRAJECTORY keys may differ from the checkpoint's */
+	bool dry;                    /* make nothing on disk */
+	const char *find_lr;         /* begins the names of what run_find_lr() writes; or NULL */
+	const char *find_batch_size; /* and of what run_find_batch_size() writes */
 	bool evaluate;         /* nothing but run_evaluate_alone(); dry and allow_changes, too */
 	unsigned device_index; /* which of several GPUs; ranks of one machine count on from there */
 	bool detect_anomaly;
@@ -143,8 +144,15 @@ struct run {
 	double line_seconds, line_wait; /* state's, at the last step line */
 	uint64_t line_images;
 	double last_loss, last_lr;
-	double find_rate; /* factor on learning rates, while one is looked for; else 0 */
-	double rate;      /* images per second over the last lines */
+	/* factor on learning rates, while one or a batch size is looked for; else 0 */
+	double find_rate;
+	/*
+	 * called with each batch before it is trained on, by which run_find_batch_size() measures
+	 * gradients; else NULL
+	 */
+	int (*observe)(struct run *run, const struct device_batch *batch);
+	struct find_noise *noise; /* its */
+	double rate;              /* images per second over the last lines */
 };
 
 /* 0, or a negative errno with run->error set and agreed; run_close is due in either case. */
@@ -166,6 +174,12 @@ int run_train(struct run *run);
  * one (find_lr.c). Rank 0 writes a table and a picture, and to file what they suggest.
  */
 int run_find_lr(struct run *run, FILE *file);
+
+/*
+ * In place of run_train(), alone: which batch sizes fit and how fast they are, and the gradient
+ * noise scale (find_batch.c). Writes a table and a picture, and to file what they suggest.
+ */
+int run_find_batch_size(struct run *run, FILE *file);
 
 /* ---- between the files of the run ---- */
 
@@ -216,6 +230,13 @@ int run_begin_micro(struct run *run);
 int run_fit(struct run *run, int (*plan)(struct run *run));
 /* Whether running statistics are among the parameters. */
 bool run_has_batch_norms(const struct run *run);
+/* Makes room for what train.mixup and train.cutmix draw for a batch; -EINVAL: it has no pairs. */
+int run_open_mix(struct run *run);
+/*
+ * A file of what was found, `name` and `ending`; what was asked for by `option` stands in errors.
+ */
+int run_put_found(struct run *run, const char *option, const char *name, const char *ending,
+		  void (*write)(const void *found, FILE *file), const void *found);
 /* run->train or run->eval for images of a size: as it is, or made anew. */
 int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height,
 		  uint32_t width);

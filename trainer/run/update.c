@@ -132,6 +132,8 @@ int run_update(struct run *run, const struct device_batch *batch, uint64_t *ret_
 	if (r)
 		return r;
 	update_mix(run, &mixed);
+	if (run->observe && (r = run->observe(run, &mixed)))
+		return r;
 	optim_hyper(run->recipe, &run->schedule, step, run->state.batches_per_epoch, &hyper);
 	for (unsigned i = 0; i < DEVICE_STARTS_MAX; i++)
 		hyper.begun[i] = run->state.begun[i] ? run->state.begun[i] - 1 : 0;

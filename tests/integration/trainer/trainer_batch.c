@@ -1,6 +1,6 @@
 /*
  * How large a batch is, and in how many parts it is computed, where memory is short: found by the
- * run itself, and kept by checkpoints. The recipe's batch of 16 takes more
+ * run itself, kept by checkpoints, and looked for on its own. The recipe's batch of 16 takes more
  * than the limits here allow, on the CPU and on an emulated GPU.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
@@ -118,12 +118,103 @@ static void test_found_on_a_gpu(void **state)
 	assert_true(apart("given-cpu", "found-gpu") < 1e-3);
 }
 
+static unsigned read_table(const char *path, double (*ret_rows)[5])
+{
+	char line[256];
+	unsigned rows = 0;
+	FILE *file = fopen(path, "r");
+	assert_non_null(file);
+	assert_non_null(fgets(line, sizeof(line), file));
+	assert_string_equal(line,
+			    "batch_size,images_per_second,ms_per_step,arena_mib,training_time\n");
+	while (fgets(line, sizeof(line), file)) {
+		char *at = line;
+		for (int i = 0; i < 5; i++, at += *at == ',')
+			ret_rows[rows][i] = strtod(at, &at);
+		rows++;
+	}
+	fclose(file);
+	return rows;
+}
+
+/* What fits by the limit is found to the unit, and a run that is there is not touched. */
+static void test_batch_size(void **state)
+{
+	static const char limit[] = "train.memory_limit=0.0025", val[] = "data.val=";
+	char option[PATH_MAX + 64], size[64];
+	double rows[16][5];
+	snprintf(option, sizeof(option), "--find-batch-size=%s", in("unbroken", "batch"));
+	expect(run("unbroken", option, limit, val, "train.threads=1", NULL), 0);
+	unsigned count = read_table(in("unbroken", "batch.csv"), rows);
+	assert_true(count >= 3 && rows[0][0] == 8 && rows[1][0] == 16);
+	assert_true(exists("unbroken", "batch.svg"));
+	unsigned largest = (unsigned)rows[count - 1][0];
+	assert_true(largest % 8 == 0 && largest < 320);
+	expect_said("images, from gradients of 2 and of 16 images over 50 steps");
+	expect_said("suggested           data.batch_size=");
+	double best = 1e9;
+	for (unsigned i = 0; i < count; i++) {
+		assert_true(rows[i][1] > 0 && rows[i][3] > 0 && rows[i][3] < 0.0025 * 1024);
+		best = rows[i][4] < best ? rows[i][4] : best;
+	}
+	assert_true(best == 1);
+	snprintf(size, sizeof(size), "data.batch_size=%u", largest);
+	expect(run("fits", size, limit, val, "--dry-run", NULL), 0);
+	snprintf(size, sizeof(size), "data.batch_size=%u", largest + 8);
+	expect(run("fits", size, limit, val, "--dry-run", NULL), 1);
+	expect_said("are allowed; use a smaller batch");
+}
+
+/* All that the dataset has; a batch that cannot be cut; and what does not go together. */
+static void test_batch_size_bounds(void **state)
+{
+	char option[PATH_MAX + 64];
+	snprintf(option, sizeof(option), "--find-batch-size=%s", in("unbroken", "bound"));
+	expect(run("unbroken", option, "data.batch_size=1", "data.val=", "train.threads=1", NULL),
+	       0);
+	expect_said("largest that fits   320: memory for more was not looked for, as data.train "
+		    "has 325 samples");
+	expect_said("noise scale         not known: batches of data.batch_size = 1 do not divide");
+	expect(run("unbroken", option, "train.memory_limit=0.0003", "data.batch_size=1",
+		   "data.val=", NULL),
+	       1);
+	expect_said("--find-batch-size: not even batches of 8 images fit: planning model.name");
+	expect(run("unbroken", option, "--resume", NULL), 1);
+	expect_said("--find-batch-size measures with the initial weights, and does nothing else");
+}
+
+/* On a GPU gradients are read as they are on the CPU. */
+static void test_noise_on_a_gpu(void **state)
+{
+	static const char limit[] = "train.memory_limit=0.0008", batch[] = "data.batch_size=16";
+	static const char label[] = "noise scale         ";
+	char option[PATH_MAX + 64];
+	double scale[2];
+	snprintf(option, sizeof(option), "--find-batch-size=%s", in("unbroken", "gpu"));
+	for (int i = 0; i < 2; i++) {
+		trainer = getenv(i ? "TRAINER_EMULATED" : "TRAINER");
+		int status = run("noise", option, i ? "--device=cuda" : "--device=cpu", limit,
+				 batch, "data.val=", "optim.lr=0.001", "train.threads=1", NULL);
+		trainer = getenv("TRAINER");
+		expect(status, 0);
+		expect_said(label);
+		scale[i] = strtod(strstr(said, label) + strlen(label), NULL);
+		assert_true(scale[i] > 0);
+	}
+	assert_true(scale[1] / scale[0] > 0.98 && scale[1] / scale[0] < 1.02);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_found),          cmocka_unit_test(test_found_again),
-		cmocka_unit_test(test_nothing_fits),   cmocka_unit_test(test_found_while_growing),
+		cmocka_unit_test(test_found),
+		cmocka_unit_test(test_found_again),
+		cmocka_unit_test(test_nothing_fits),
+		cmocka_unit_test(test_found_while_growing),
 		cmocka_unit_test(test_found_on_a_gpu),
+		cmocka_unit_test(test_batch_size),
+		cmocka_unit_test(test_batch_size_bounds),
+		cmocka_unit_test(test_noise_on_a_gpu),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
 }

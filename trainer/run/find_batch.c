@@ -1,0 +1,522 @@
+/*
+ * Looks for a batch size: which ones the device has the memory for, how fast they are, and up to
+ * which they pay, by the gradient noise scale (find_noise.c).
+ *
+ * What fits is found by planning: doubling from FIND_UNIT on, then bisection on multiples of it.
+ * Sizes of powers of two, and the largest, are timed on images of the first batch, without a feed;
+ * they take turns in passes, and the median of passes counts, so that a machine that slows down
+ * does so to all of them.
+ *
+ * Of a batch of B images and a noise scale N, training takes 1 + B / N times the images that it
+ * takes with small batches (McCandlish et al. 2018, section 2.3: E = E_min (1 + B / B_crit), with N
+ * for B_crit), so (1 + B / N) / (images per second) is its time, but for a factor: what makes it
+ * least is suggested.
+ */
+#include "format/base/system/clock.h"
+#include "format/base/text/printable.h"
+#include "trainer/run/find.h"
+#include "trainer/run/picture.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	FIND_UNIT = 8,
+	FIND_BATCH_MAX = 65536, /* data.batch_size's */
+	FIND_SIZES = 16,
+	FIND_PASSES = 3,
+	FIND_STEPS_MAX = 50, /* of a size in a pass */
+};
+
+#define FIND_ROUND_S 0.5  /* that a size's steps in a pass take at least, if they can */
+#define FIND_STEP_S  20.0 /* a step that takes longer ends the search for faster sizes */
+#define FIND_NEAR    0.95 /* of the fastest's images per second: as good as it */
+#define FIND_NO_RATE                                                                               \
+	1e-9 /* on learning rates: images are always the same, and not to be learnt                \
+	      */
+
+struct find_size {
+	uint32_t batch;
+	double seconds[FIND_PASSES]; /* of a step */
+	double images_per_second;
+	uint64_t arena_bytes;
+};
+
+struct find_batch {
+	struct run *run;
+	struct find_size sizes[FIND_SIZES]; /* rising */
+	unsigned count;
+	uint32_t largest, bound;
+	bool bounded;    /* the largest was not found: even the bound fits */
+	char why[1024];  /* what is larger does not fit */
+	char *images;    /* [recipe's batch]; of the first batch */
+	int32_t *labels; /* [recipe's batch] */
+	struct feed_batch first;
+	struct find_noise_result noise;
+	uint32_t recipe_batch;
+	bool slow; /* larger ones were left out, for steps of FIND_STEP_S */
+};
+
+/* ---- which sizes fit ---- */
+
+/* The run with batches of a size, at once. */
+static void find_take(struct run *run, uint32_t batch)
+{
+	run->own.data.batch_size = batch;
+	run->own.train.accumulate = 1;
+	run->fits = false;
+}
+
+/*
+ * Graphs for training and, of a recipe that evaluates, for that: they are in memory side by side.
+ * One for evaluation that is of another size goes first.
+ */
+static int find_plan(struct run *run, uint32_t batch)
+{
+	find_take(run, batch);
+	if (run->eval.graph && run->eval.count != data_val_share(&run->data)) {
+		device_graph_free(run->eval.graph);
+		run->eval.graph = NULL;
+	}
+	int r = run_train_graph(run);
+	return r || !run->eval.height ? r
+				      : run_graph_for(run, DEVICE_EVAL, data_val_share(&run->data),
+						      run->eval.height, run->eval.width);
+}
+
+/* Whether it fits; what keeps it from it is kept. A device may have other limits than memory. */
+static bool find_fits(struct find_batch *find, uint32_t batch)
+{
+	if (!find_plan(find->run, batch))
+		return true;
+	snprintf(find->why, sizeof(find->why), "%.*s", (int)sizeof(find->why) - 1,
+		 find->run->error);
+	return false;
+}
+
+static int find_largest(struct find_batch *find)
+{
+	struct run *run = find->run;
+	uint32_t fits = 0, fails = 0;
+	for (uint32_t batch = FIND_UNIT; batch <= find->bound && !fails; batch *= 2) {
+		if (*run->options.stop)
+			return run_fail(run, -EINTR, "--find-batch-size: stopped");
+		if (find_fits(find, batch))
+			fits = batch;
+		else
+			fails = batch;
+	}
+	/* the bound lies between powers of two */
+	if (!fails)
+		fails = find->bound + FIND_UNIT;
+	while (fails - fits > FIND_UNIT) {
+		uint32_t middle = (fits + fails) / 2 / FIND_UNIT * FIND_UNIT;
+		if (*run->options.stop)
+			return run_fail(run, -EINTR, "--find-batch-size: stopped");
+		if (find_fits(find, middle))
+			fits = middle;
+		else
+			fails = middle;
+	}
+	if (!fits)
+		return run_fail(run, -ENOMEM,
+				"--find-batch-size: not even batches of %d images fit: %.900s",
+				FIND_UNIT, find->why);
+	find->largest = fits;
+	find->bounded = fits + FIND_UNIT > find->bound;
+	return 0;
+}
+
+/* ---- how fast they are ---- */
+
+/* The first batch's images over and over. */
+static int find_fill(const struct find_batch *find, uint32_t batch, struct device_batch *ret_batch)
+{
+	struct run *run = find->run;
+	struct feed_batch filled = find->first;
+	size_t image = find->first.image_bytes / find->first.count;
+	char *images = malloc((size_t)batch * image);
+	int32_t *labels = malloc((size_t)batch * sizeof(*labels));
+	for (uint32_t i = 0; images && labels && i < batch; i++) {
+		uint32_t from = i % find->first.count;
+		memcpy(images + i * image, find->images + from * image, image);
+		labels[i] = find->labels[from];
+	}
+	filled.count = batch;
+	filled.images = images;
+	filled.labels = labels;
+	int r = images && labels ? run_device_batch(run, &filled, "data.pipeline", ret_batch)
+				 : run_fail(run, -ENOMEM, "out of memory");
+	if (r) {
+		free(images);
+		free(labels);
+	}
+	return r;
+}
+
+/* Steps of a size; ret_seconds: that one of them took. */
+static int find_run(struct run *run, const struct device_batch *batch, unsigned steps,
+		    double *ret_seconds)
+{
+	uint64_t ticket;
+	double start = clock_s(CLOCK_MONOTONIC);
+	int r = 0;
+	for (unsigned i = 0; i < steps && !r; i++) {
+		if (*run->options.stop)
+			return run_fail(run, -EINTR, "--find-batch-size: stopped");
+		r = run_update(run, batch, &ticket);
+		if (!r && (r = device_fed(run->train.graph, ticket, true)))
+			run_fail_step(run, r, "copying a batch");
+	}
+	if (!r)
+		r = run_collect(run, 0);
+	*ret_seconds = (clock_s(CLOCK_MONOTONIC) - start) / steps;
+	return r;
+}
+
+static int find_time(struct find_batch *find, struct find_size *size, unsigned pass)
+{
+	struct run *run = find->run;
+	struct device_graph_info info;
+	struct device_batch batch;
+	double once;
+	int r = find_plan(run, size->batch);
+	if (!r)
+		r = run_open_mix(run);
+	if (!r)
+		r = find_fill(find, size->batch, &batch);
+	if (r)
+		return r;
+	device_graph_info(run->train.graph, &info);
+	size->arena_bytes = info.arena_bytes;
+	/* the first one is slower, so two say how many there are to be */
+	r = find_run(run, &batch, 1, &once);
+	if (!r && once < FIND_STEP_S)
+		r = find_run(run, &batch, 1, &once);
+	double steps = fmin(fmax(ceil(FIND_ROUND_S / once), 1), FIND_STEPS_MAX);
+	if (!r)
+		r = find_run(run, &batch, (unsigned)steps, &size->seconds[pass]);
+	free((void *)batch.images);
+	free((void *)batch.labels);
+	return r;
+}
+
+static int find_compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+static void find_summarise(struct find_size *size)
+{
+	double sorted[FIND_PASSES];
+	memcpy(sorted, size->seconds, sizeof(sorted));
+	qsort(sorted, FIND_PASSES, sizeof(*sorted), find_compare);
+	size->images_per_second = size->batch / sorted[FIND_PASSES / 2];
+}
+
+/*
+ * Of all sizes in the first pass, smallest first. One whose first steps fail for want of memory
+ * that was there in planning, and those above it, do not fit.
+ */
+static int find_time_first(struct find_batch *find)
+{
+	struct run *run = find->run;
+	for (unsigned i = 0; i < find->count; i++) {
+		int r = find_time(find, &find->sizes[i], 0);
+		if (r == -ENOMEM && i) {
+			snprintf(find->why, sizeof(find->why), "%.1000s", run->error);
+			find->count = i;
+			find->largest = find->sizes[i - 1].batch;
+			find->bounded = false;
+			return 0;
+		}
+		if (r)
+			return r;
+		find->slow = find->sizes[i].seconds[0] > FIND_STEP_S && i + 1 < find->count;
+		if (find->slow)
+			find->count = i + 1;
+	}
+	return 0;
+}
+
+static int find_speeds(struct find_batch *find)
+{
+	struct run *run = find->run;
+	for (uint32_t batch = FIND_UNIT; batch < find->largest; batch *= 2)
+		find->sizes[find->count++].batch = batch;
+	find->sizes[find->count++].batch = find->largest;
+	run->find_rate = FIND_NO_RATE;
+	int r = find_time_first(find);
+	for (unsigned pass = 1; pass < FIND_PASSES && !r; pass++)
+		for (unsigned i = 0; i < find->count && !r; i++)
+			r = find_time(find, &find->sizes[pass % 2 ? find->count - 1 - i : i], pass);
+	for (unsigned i = 0; i < find->count; i++)
+		find_summarise(&find->sizes[i]);
+	return r;
+}
+
+/* ---- what follows from it ---- */
+
+/* Training's time with a size, but for a factor. */
+static double find_training_time(const struct find_batch *find, const struct find_size *size)
+{
+	double scale = find->noise.scale;
+	double more = scale > 0 ? size->batch / scale : 0;
+	return (1 + more) / size->images_per_second;
+}
+
+static const struct find_size *find_fastest(const struct find_batch *find)
+{
+	const struct find_size *best = &find->sizes[0];
+	for (unsigned i = 1; i < find->count; i++)
+		if (find->sizes[i].images_per_second > best->images_per_second)
+			best = &find->sizes[i];
+	return best;
+}
+
+/* The smallest that is as good as the fastest. */
+static const struct find_size *find_fast_enough(const struct find_batch *find)
+{
+	double most = find_fastest(find)->images_per_second;
+	const struct find_size *size = find->sizes;
+	while (size->images_per_second < FIND_NEAR * most)
+		size++;
+	return size;
+}
+
+static bool find_has_noise(const struct find_batch *find)
+{
+	return isfinite(find->noise.scale) && find->noise.scale > 0;
+}
+
+static const struct find_size *find_suggestion(const struct find_batch *find)
+{
+	const struct find_size *best = &find->sizes[0];
+	if (isinf(find->noise.scale))
+		return find_fastest(find);
+	if (!find_has_noise(find))
+		return find_fast_enough(find);
+	for (unsigned i = 1; i < find->count; i++)
+		if (find_training_time(find, &find->sizes[i]) < find_training_time(find, best))
+			best = &find->sizes[i];
+	return best;
+}
+
+static void find_write_csv(const void *found, FILE *file)
+{
+	const struct find_batch *find = found;
+	const struct find_size *best = find_suggestion(find);
+	fputs("batch_size,images_per_second,ms_per_step,arena_mib,training_time\n", file);
+	for (unsigned i = 0; i < find->count; i++) {
+		const struct find_size *size = &find->sizes[i];
+		fprintf(file, "%u,%.9g,%.9g,%.9g,", size->batch, size->images_per_second,
+			1e3 * size->batch / size->images_per_second,
+			(double)size->arena_bytes / (1 << 20));
+		if (find_has_noise(find))
+			fprintf(file, "%.9g",
+				find_training_time(find, size) / find_training_time(find, best));
+		fputc('\n', file);
+	}
+}
+
+static void find_draw(const void *found, FILE *file)
+{
+	const struct find_batch *find = found;
+	const struct find_size *best = find_suggestion(find);
+	double batch[FIND_SIZES], speed[FIND_SIZES], scale = find->noise.scale;
+	char text[64];
+	struct picture picture = {file, FIND_UNIT, 2 * (double)find->largest, 0,
+				  1.1 * find_fastest(find)->images_per_second};
+	picture_begin(&picture, 2, "batch size", "images/s");
+	for (unsigned i = 0; i < find->count; i++) {
+		batch[i] = find->sizes[i].batch;
+		speed[i] = find->sizes[i].images_per_second;
+		for (unsigned pass = 0; pass < FIND_PASSES; pass++)
+			picture_dot(&picture, batch[i], batch[i] / find->sizes[i].seconds[pass]);
+	}
+	picture_curve(&picture, batch, speed, find->count);
+	snprintf(text, sizeof(text), "largest %u", find->largest);
+	picture_mark(&picture, find->largest, 100, "#666", text);
+	snprintf(text, sizeof(text), "suggested %u", best->batch);
+	picture_mark(&picture, best->batch, 220, "#06c", text);
+	snprintf(text, sizeof(text), "noise scale %.3g", scale);
+	if (find_has_noise(find) && scale >= FIND_UNIT && scale <= picture.to)
+		picture_mark(&picture, scale, 360, "#c30", text);
+	picture_end(&picture);
+}
+
+static void find_print_table(const struct find_batch *find, FILE *file)
+{
+	const struct find_size *best = find_suggestion(find);
+	fprintf(file, "%10s %12s %10s %12s %14s\n", "batch size", "images/s", "ms/step",
+		"memory MiB", "training time");
+	for (unsigned i = 0; i < find->count; i++) {
+		const struct find_size *size = &find->sizes[i];
+		char time[32] = "";
+		if (find_has_noise(find))
+			snprintf(time, sizeof(time), "%.2f",
+				 find_training_time(find, size) / find_training_time(find, best));
+		fprintf(file, "%10u %12.1f %10.2f %12.1f %14s\n", size->batch,
+			size->images_per_second, 1e3 * size->batch / size->images_per_second,
+			(double)size->arena_bytes / (1 << 20), time);
+	}
+}
+
+static void find_print_fits(const struct find_batch *find, FILE *file)
+{
+	fprintf(file, "largest that fits   %u", find->largest);
+	if (!find->bounded)
+		printable_line(file, ": %s", find->why);
+	else if (find->bound < FIND_BATCH_MAX)
+		fprintf(file,
+			": memory for more was not looked for, as data.train has %llu samples\n",
+			(unsigned long long)find->run->data.samples);
+	else
+		fprintf(file, ": the device has memory for more than data.batch_size can be\n");
+	if (find->slow)
+		fprintf(file,
+			"                    steps take more than %.0f s from %u on, so larger "
+			"ones "
+			"were not timed\n",
+			FIND_STEP_S, find->sizes[find->count - 1].batch);
+}
+
+static void find_print_noise(const struct find_batch *find, FILE *file)
+{
+	const struct find_noise_result *noise = &find->noise;
+	fputs("noise scale         ", file);
+	if (!noise->steps)
+		fprintf(file,
+			"not known: batches of data.batch_size = %u do not divide into two "
+			"micro-batches or more; take an even number of images\n",
+			find->recipe_batch);
+	else if (isinf(noise->scale))
+		fprintf(file,
+			"larger than %u steps with batches of %u can tell: the gradient drowns in "
+			"noise, so larger batches pay\n",
+			noise->steps, find->recipe_batch);
+	else
+		fprintf(file,
+			"%.3g images, from gradients of %g and of %u images over %u steps from the "
+			"initial weights; it grows as training goes on\n",
+			noise->scale, noise->small, find->recipe_batch, noise->steps);
+}
+
+static void find_print_suggestion(const struct find_batch *find, FILE *file)
+{
+	const struct find_size *best = find_suggestion(find), *fastest = find_fastest(find);
+	fprintf(file,
+		"fastest             %u, with %.1f images/s; from %u on less than %.0f %% are "
+		"missing\n",
+		fastest->batch, fastest->images_per_second, find_fast_enough(find)->batch,
+		100 * (1 - FIND_NEAR));
+	fprintf(file, "suggested           data.batch_size=%u: ", best->batch);
+	if (!find_has_noise(find))
+		fprintf(file, "%s\n",
+			best == fastest ? "the fastest" : "the smallest that is as fast as any");
+	else
+		fprintf(file,
+			"a batch of B takes 1 + B / %.3g times the images of small ones, by which "
+			"its training is the shortest\n",
+			find->noise.scale);
+	fputs("                    with another batch goes another learning rate: "
+	      "optim.lr_base_size, or --find-lr\n",
+	      file);
+	if (find->recipe_batch > find->largest)
+		fprintf(file,
+			"                    data.batch_size = %u does not fit at once: "
+			"train.accumulate=auto computes it in micro-batches%s\n",
+			find->recipe_batch,
+			run_has_batch_norms(find->run) ? ", which batch norms then normalise by"
+						       : "");
+}
+
+/* ---- all of it ---- */
+
+static int find_keep_first(struct find_batch *find)
+{
+	const struct feed_batch *batch = &find->run->batch;
+	find->first = *batch;
+	find->images = malloc(batch->image_bytes);
+	find->labels = malloc(batch->count * sizeof(*find->labels));
+	if (!find->images || !find->labels)
+		return run_fail(find->run, -ENOMEM, "out of memory");
+	memcpy(find->images, batch->images, batch->image_bytes);
+	for (uint32_t i = 0; i < batch->count; i++)
+		find->labels[i] = batch->labels ? batch->labels[i] : -1;
+	return 0;
+}
+
+/* While the feed has batches of the recipe's size. */
+static int find_noise(struct find_batch *find)
+{
+	struct run *run = find->run;
+	uint32_t parts = find_noise_parts(run);
+	find->noise.scale = NAN;
+	if (!parts)
+		return 0;
+	run->own.train.accumulate = parts;
+	return find_noise_measure(run, &find->noise);
+}
+
+static int find_all(struct find_batch *find)
+{
+	struct run *run = find->run;
+	uint64_t bound = run->data.samples < FIND_BATCH_MAX ? run->data.samples : FIND_BATCH_MAX;
+	find->bound = (uint32_t)bound / FIND_UNIT * FIND_UNIT;
+	find->recipe_batch = (uint32_t)run->recipe->data.batch_size;
+	if (!find->bound)
+		return run_fail(run, -EINVAL,
+				"--find-batch-size: data.train has %llu sample%s, and batches "
+				"begin with %d",
+				(unsigned long long)run->data.samples,
+				run->data.samples == 1 ? "" : "s", FIND_UNIT);
+	int r = find_keep_first(find);
+	if (!r)
+		r = find_noise(find);
+	/* sizes that change with epochs: of the first one */
+	run->batch.height = find->first.height;
+	run->batch.width = find->first.width;
+	if (!r)
+		r = find_largest(find);
+	return r ? r : find_speeds(find);
+}
+
+static int find_tell(struct run *run, const struct find_batch *find, FILE *file)
+{
+	const char *name = run->options.find_batch_size;
+	int r = run_put_found(run, "--find-batch-size", name, ".csv", find_write_csv, find);
+	if (!r)
+		r = run_put_found(run, "--find-batch-size", name, ".svg", find_draw, find);
+	if (r)
+		return r;
+	find_print_table(find, file);
+	find_print_fits(find, file);
+	find_print_noise(find, file);
+	find_print_suggestion(find, file);
+	fprintf(file, "%s.csv, %s.svg: the table, and a picture of it\n", name, name);
+	return 0;
+}
+
+int run_find_batch_size(struct run *run, FILE *file)
+{
+	if (run->comm->world > 1)
+		return run_fail_everywhere(
+			run, -EINVAL,
+			"--find-batch-size measures one device: start it without mpirun; "
+			"data.batch_size is then so many times as much as there are ranks");
+	struct find_batch *find = calloc(1, sizeof(*find));
+	if (!find)
+		return run_fail(run, -ENOMEM, "out of memory");
+	find->run = run;
+	int r = find_all(find);
+	if (!r)
+		r = find_tell(run, find, file);
+	free(find->images);
+	free(find->labels);
+	free(find);
+	return r;
+}
