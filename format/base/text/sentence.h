@@ -6,10 +6,7 @@
 
 #include <stddef.h>
 
-/*
- * Cuts what does not fit, and returns the code; control characters become question marks. NULL:
- * nobody will read it.
- */
+/* Cuts what does not fit, and returns the code. NULL: nobody will read it. */
 int sentence_fail(char *text, size_t size, int code, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 /* The same where there is no code. */
