@@ -225,7 +225,7 @@ static void test_cubic_is_pillows(void **state)
 static void test_tall_picture_takes_few_rows(void **state)
 {
 	enum { TALL = 65535, SIDE = 256 };
-	uint8_t *pixels = calloc(TALL, 3), *output = malloc((size_t)TALL * 3);
+	uint8_t *pixels = calloc(TALL, 3), *output = malloc((size_t)SIDE * SIDE * 3);
 	struct resize_source source = {
 		.data = pixels, .stride = 3, .width = 1, .height = TALL, .channels = 3};
 	struct resize_target target = {.data = output, .stride = SIDE * 3, .channels = 3};
