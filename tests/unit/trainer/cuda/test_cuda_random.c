@@ -1,7 +1,8 @@
 /*
  * Random graphs on the emulated GPU against the CPU backend, in fp32: values, gradients of values,
  * inputs and parameters over micro-batches, weights after an update, evaluation. Every level of
- * fusion, with all plans and with some, with and without memory shared by lifetime.
+ * fusion, with all plans and with some, with and without memory shared by lifetime. GRAPHS, from
+ * meson.build, is how many at each level; as many more at c with plans refused.
  */
 #include "tests/unit/trainer/cuda/random_graph.h"
 #include "tests/unit/trainer/cuda/random_plans.h"
@@ -18,8 +19,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-enum { GRAPHS = 60 }; /* at each level; as many more at c with plans refused */
 
 /* One graph on one device. */
 struct side {
