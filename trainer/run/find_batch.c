@@ -33,9 +33,8 @@ enum {
 #define FIND_ROUND_S 0.5  /* that a size's steps in a pass take at least, if they can */
 #define FIND_STEP_S  20.0 /* a step that takes longer ends the search for faster sizes */
 #define FIND_NEAR    0.95 /* of the fastest's images per second: as good as it */
-#define FIND_NO_RATE                                                                               \
-	1e-9 /* on learning rates: images are always the same, and not to be learnt                \
-	      */
+/* On learning rates: images are always the same, and not to be learnt. */
+#define FIND_NO_RATE 1e-9
 
 struct find_size {
 	uint32_t batch;
