@@ -2,10 +2,10 @@
  * The CPU backend's own inner loops: what oneDNN does not do, or does in more passes over memory
  * than needed.
  *
- * kernels.c is compiled once per instruction set (plain C, AVX2 with FMA, AVX-512) into a table of
- * function pointers that kernels_of() picks from; AVX-512 is both levels that the base has of it.
- * Every function is one thread's share of the work on plain arguments, keeps no state and allocates
- * nothing.
+ * kernels*.c are compiled once per instruction set (plain C, AVX2 with FMA, AVX-512) into a table
+ * of function pointers that kernels_of() picks from; AVX-512 is both levels that the base has of
+ * it. Every function is one thread's share of the work on plain arguments, keeps no state and
+ * allocates nothing.
  *
  * Tensors are matrices [rows][stride], of which `width` columns from the pointer on are worked at.
  * Columns are channels; rows are positions. Because a handful of channels would make poor vectors,

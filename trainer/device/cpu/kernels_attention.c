@@ -234,12 +234,6 @@ static void draw_keys(float *to, const struct attention_args *a, size_t query)
 		   (a->t + 3) / 4);
 }
 
-INLINE void multiply_row(float *restrict row, const float *restrict by, size_t count)
-{
-	for (size_t j = 0; j < count; j++)
-		row[j] *= by[j];
-}
-
 /* Where what a head has lies in its scratch. */
 struct room {
 	float *next;

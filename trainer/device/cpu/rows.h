@@ -1,6 +1,6 @@
 /*
- * What the files of kernels share: rows of either element as floats, and e^x. Included by what is
- * compiled once per instruction set.
+ * What the files of kernels share: passes over rows of either element as floats, and e^x. Included
+ * by what is compiled once per instruction set.
  */
 #pragma once
 
@@ -53,6 +53,54 @@ INLINE void store_row(void *to, const float *restrict from, enum element element
 	}
 }
 
+INLINE size_t least(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+INLINE void affine_row(float *restrict to, const float *restrict x, const float *restrict scale,
+		       const float *restrict bias, size_t width)
+{
+	for (size_t i = 0; i < width; i++)
+		to[i] = scale[i] * x[i] + bias[i];
+}
+
+/* to *= by */
+INLINE void multiply_row(float *restrict to, const float *restrict by, size_t width)
+{
+	for (size_t i = 0; i < width; i++)
+		to[i] *= by[i];
+}
+
+INLINE void relu_row(float *restrict z, size_t width)
+{
+	/* written so that a NaN passes */
+	for (size_t i = 0; i < width; i++)
+		z[i] = z[i] < 0 ? 0 : z[i];
+}
+
+/* g *= 1 where mask > 0, else 0 */
+INLINE void mask_row(float *restrict g, const float *restrict mask, size_t width)
+{
+	for (size_t i = 0; i < width; i++)
+		g[i] = mask[i] > 0 ? g[i] : 0;
+}
+
+#define FLUSH_ROWS 64 /* rows summed in fp32 before they go into the double sums */
+
+INLINE void flush(double *restrict to, float *restrict from, size_t width)
+{
+	for (size_t i = 0; i < width; i++) {
+		to[i] += (double)from[i];
+		from[i] = 0;
+	}
+}
+
+/* Compiled for each element by itself, so that no loop asks which it is. */
+#define BY_ELEMENT(rows_of, args, ...)                                                             \
+	((args)->element == ELEMENT_BF16 ? rows_of(args, ELEMENT_BF16, __VA_ARGS__)                \
+					 : rows_of(args, ELEMENT_F32, __VA_ARGS__))
+
 /*
  * e^x to about 2 units in the last place: x = k ln 2 + r, a polynomial in r, k into the exponent
  * (the scheme of Cephes' expf, with the range clamped so that no special case is left in the loop).
@@ -100,3 +148,9 @@ INLINE void draw_quads(float *restrict to, struct draws_drop drop, struct draws_
 void KERNELS_NAMED(depthwise)(const struct depthwise_args *args, float *sum);
 void KERNELS_NAMED(attention)(const struct attention_args *args);
 void KERNELS_NAMED(attention_backward)(const struct attention_args *args);
+void KERNELS_NAMED(layer_norm)(const struct layer_norm_args *args, size_t rows, size_t channels);
+void KERNELS_NAMED(layer_norm_backward)(const struct layer_norm_backward_args *args, size_t rows,
+					size_t channels, double *dbeta, double *dgamma);
+void KERNELS_NAMED(scale_add)(const struct scale_add_args *args);
+void KERNELS_NAMED(scale_add_backward)(const struct scale_add_args *args, double *product);
+void KERNELS_NAMED(loss)(const struct loss_args *args, struct loss_sums *sums);

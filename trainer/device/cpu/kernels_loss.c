@@ -1,0 +1,175 @@
+/* Losses of rows of logits, and their gradients. */
+#include "trainer/device/cpu/rows.h"
+#include "trainer/device/device.h"
+
+#include <math.h>
+
+static void count_ranks(const float *z, uint32_t classes, int32_t label, struct loss_sums *sums)
+{
+	uint32_t rank = 0;
+
+	for (uint32_t i = 0; i < classes; i++)
+		rank += z[i] > z[label] || (z[i] == z[label] && (int32_t)i < label);
+	/* a comparison with NaN is false: without this a net that diverged would be always right */
+	if (!isfinite(z[label]))
+		rank = classes;
+	sums->top1 += rank < 1;
+	sums->top5 += rank < 5;
+}
+
+/* One sample of a plain loss: z (scaled logits) becomes the gradient. */
+static double loss_row(const struct loss_args *args, float *restrict z, int32_t label)
+{
+	uint32_t classes = args->classes;
+	float smoothing = args->spec->smoothing, largest = z[0], off = smoothing / (float)classes,
+	      on = 1 - smoothing + off;
+	float grow = args->gradient_scale * args->spec->logit_scale;
+	double sum = 0, total = 0, target = (double)z[label];
+
+	for (uint32_t i = 0; i < classes; i++) {
+		largest = z[i] > largest ? z[i] : largest;
+		total += (double)z[i];
+	}
+	for (uint32_t i = 0; i < classes; i++)
+		z[i] = exp_fast(z[i] - largest);
+	for (uint32_t i = 0; i < classes; i++)
+		sum += (double)z[i];
+	for (uint32_t i = 0; i < classes; i++)
+		z[i] = (z[i] * (float)(1 / sum) - off) * grow;
+	z[label] -= (on - off) * grow;
+	/* -sum_i target_i (z_i - lse): the targets add up to 1 */
+	return (double)largest + log(sum) - (double)(on - off) * target - (double)off * total;
+}
+
+/* The smoothed target of a sample by class. */
+static void loss_target(const struct loss_args *args, size_t row, float *restrict t)
+{
+	float off = args->spec->smoothing / (float)args->classes, on = 1 - args->spec->smoothing;
+	bool dense = args->spec->targets == DEVICE_DENSE;
+	const float *targets = dense ? args->targets + row * args->classes : NULL;
+
+	for (uint32_t i = 0; i < args->classes; i++)
+		t[i] = (dense ? on * targets[i] : 0) + off;
+	if (dense)
+		return;
+	if (args->spec->targets == DEVICE_TWO_LABELS) {
+		t[args->labels[row]] += on * args->shares[row];
+		t[args->labels2[row]] += on * (1 - args->shares[row]);
+	} else {
+		t[args->labels[row]] += on;
+	}
+}
+
+/* With t times class weights: z becomes the gradient. */
+static double softmax_row(const struct loss_args *args, float *restrict z, float *restrict t)
+{
+	const float *weights = args->spec->class_weights;
+	uint32_t classes = args->classes;
+	float grow = args->gradient_scale * args->spec->logit_scale * args->spec->temperature,
+	      largest = z[0];
+	double sum = 0, target = 0, all = 0;
+
+	for (uint32_t i = 0; weights && i < classes; i++)
+		t[i] *= weights[i];
+	for (uint32_t i = 0; i < classes; i++) {
+		largest = z[i] > largest ? z[i] : largest;
+		target += (double)t[i] * (double)z[i];
+		all += (double)t[i];
+	}
+	for (uint32_t i = 0; i < classes; i++)
+		z[i] = exp_fast(z[i] - largest);
+	for (uint32_t i = 0; i < classes; i++)
+		sum += (double)z[i];
+	for (uint32_t i = 0; i < classes; i++)
+		z[i] = (z[i] * (float)(all / sum) - t[i]) * grow;
+	return all * ((double)largest + log(sum)) - target;
+}
+
+/* sum of t log t: what a divergence has beyond the cross-entropy. */
+static double negative_entropy(const float *t, uint32_t classes)
+{
+	double sum = 0;
+
+	for (uint32_t i = 0; i < classes; i++)
+		if (t[i] > 0)
+			sum += (double)t[i] * log((double)t[i]);
+	return sum;
+}
+
+#define SIGMOIDS 512 /* whose numbers above 1, at most 2, have a finite product */
+
+/*
+ * - t log s - (1 - t) log(1 - s) = max(z, 0) - z t + log(1 + e) with e = exp(-|z|): z becomes the
+ * gradient. Without class weights one logarithm is taken of many.
+ */
+static double sigmoid_row(const struct loss_args *args, float *restrict z, const float *restrict t)
+{
+	const float *weights = args->spec->class_weights;
+	float grow = args->gradient_scale * args->spec->logit_scale / (float)args->classes;
+	double loss = 0;
+
+	for (uint32_t at = 0; at < args->classes; at += SIGMOIDS) {
+		size_t last = at + least(args->classes - at, SIGMOIDS);
+		double product = 1;
+
+		for (size_t i = at; i < last; i++) {
+			float e = exp_fast(z[i] < 0 ? z[i] : -z[i]);
+			float weight = weights ? weights[i] : 1;
+			double above = (double)(z[i] > 0 ? z[i] : 0) - (double)z[i] * (double)t[i];
+
+			if (weights)
+				above = (double)weight * (above + log1p((double)e));
+			else
+				product *= 1 + (double)e;
+			loss += above;
+			z[i] = ((z[i] < 0 ? e : 1) / (1 + e) - t[i]) * (weight * grow);
+		}
+		loss += log(product);
+	}
+	return loss / args->classes;
+}
+
+/* One sample of any loss: z (logits scaled by all there is) becomes the gradient. */
+static double loss_any_row(const struct loss_args *args, size_t row, float *restrict z,
+			   float *restrict t)
+{
+	const struct device_loss_spec *spec = args->spec;
+	double entropy;
+
+	loss_target(args, row, t);
+	if (spec->kind == DEVICE_SIGMOID)
+		return sigmoid_row(args, z, t);
+	if (spec->kind == DEVICE_SOFTMAX)
+		return softmax_row(args, z, t);
+	entropy = negative_entropy(t, args->classes);
+	return (softmax_row(args, z, t) + entropy) * (double)spec->temperature *
+	       (double)spec->temperature;
+}
+
+void KERNELS_NAMED(loss)(const struct loss_args *args, struct loss_sums *sums)
+{
+	const struct device_loss_spec *spec = args->spec;
+	float *z = args->scratch, scale = spec->logit_scale / spec->temperature;
+
+	for (size_t row = 0; row < args->rows; row++) {
+		size_t at = row * args->classes;
+		int32_t label = args->labels[row];
+		double loss = 0;
+
+		if (label < 0 || label >= (int32_t)args->classes) {
+			memset(z, 0, args->classes * sizeof(float));
+		} else {
+			load_row(z, args->logits, args->logits_element, at, args->classes);
+			for (uint32_t i = 0; i < args->classes; i++)
+				z[i] *= scale;
+			count_ranks(z, args->classes, label, sums);
+			loss = args->plain ? loss_row(args, z, label)
+					   : loss_any_row(args, row, z, z + args->classes);
+			sums->samples++;
+			sums->loss += loss;
+		}
+		args->losses[row] = (float)loss;
+		if (args->gradient)
+			store_row(args->gradient, z, args->gradient_element, at, args->classes);
+	}
+}
