@@ -52,7 +52,8 @@ TABLE = {
     "trainer/checkpoint": "trainer/recipe trainer/algorithms/plateau.h trainer/device/positions.h trainer/device/device.h",
     "trainer/plan": "trainer/recipe trainer/model trainer/algorithms trainer/device/device.h "
                     "trainer/device/cuda trainer/device/cuda/lowering",
-    "trainer/run": "trainer/recipe trainer/model trainer/algorithms trainer/checkpoint trainer/device/device.h "
+    "trainer/log": "trainer/recipe",
+    "trainer/run": "trainer/recipe trainer/model trainer/algorithms trainer/checkpoint trainer/log trainer/device/device.h "
                    "trainer/device/comm/comm.h proto/client/feed.h",
     "trainer/device": "trainer/device/comm/comm.h trainer/device/optimizers",
     "trainer/device/optimizers": "trainer/device/device.h",

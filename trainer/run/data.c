@@ -1,7 +1,7 @@
 #include "trainer/run/data.h"
 #include "format/base/system/clock.h"
 #include "format/base/text/sentence.h"
-#include "trainer/run/progress.h"
+#include "trainer/log/progress.h"
 
 #include <errno.h>
 #include <math.h>

@@ -14,8 +14,8 @@
  */
 #include "format/base/system/clock.h"
 #include "format/base/text/printable.h"
+#include "trainer/log/picture.h"
 #include "trainer/run/find.h"
-#include "trainer/run/picture.h"
 
 #include <errno.h>
 #include <math.h>

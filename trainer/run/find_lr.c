@@ -4,7 +4,7 @@
  * they fall steepest, and a tenth of where they are least, are the two usual readings. Losses are
  * smoothed as fastai does it: a running mean whose bias is corrected.
  */
-#include "trainer/run/picture.h"
+#include "trainer/log/picture.h"
 #include "trainer/run/run.h"
 
 #include <errno.h>

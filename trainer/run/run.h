@@ -20,11 +20,11 @@
 #include "trainer/algorithms/schedule.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/device/device.h"
+#include "trainer/log/journal.h"
+#include "trainer/log/progress.h"
 #include "trainer/model/model.h"
 #include "trainer/recipe/recipe.h"
 #include "trainer/run/data.h"
-#include "trainer/run/journal.h"
-#include "trainer/run/progress.h"
 #include "trainer/run/ranks.h"
 
 #define RUN_NO_STEP UINT64_MAX

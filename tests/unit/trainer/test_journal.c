@@ -1,5 +1,5 @@
 /* log.jsonl: strict JSON, losses that read back bit for bit, and what a resumed run cuts off. */
-#include "trainer/run/journal.h"
+#include "trainer/log/journal.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -1,4 +1,4 @@
-#include "trainer/run/journal.h"
+#include "trainer/log/journal.h"
 #include "format/base/text/sentence.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "trainer/run/picture.h"
+#include "trainer/log/picture.h"
 
 #include <math.h>
 

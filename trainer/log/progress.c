@@ -1,4 +1,4 @@
-#include "trainer/run/progress.h"
+#include "trainer/log/progress.h"
 
 #include "format/base/system/clock.h"
 #include "format/base/text/printable.h"
