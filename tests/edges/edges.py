@@ -46,7 +46,8 @@ TABLE = {
 
     # the trainer: only plan looks behind the device's seam, at CUDA
     "trainer": "trainer/plan trainer/run",
-    "trainer/recipe": "trainer/algorithms/schedules.h trainer/device/optimizers/optimizers.h trainer/model/networks.h",
+    "trainer/recipe": "trainer/algorithms/schedules.h trainer/device/optimizers/optimizers.h trainer/log/sinks.h "
+                      "trainer/model/networks.h",
     "trainer/model": "trainer/recipe trainer/device/device.h",
     "trainer/algorithms": "trainer/recipe trainer/model trainer/device/device.h",
     "trainer/checkpoint": "trainer/recipe trainer/algorithms/plateau.h trainer/device/positions.h trainer/device/device.h",
@@ -85,7 +86,7 @@ TABLE = {
     "bench/stages": "format format/codec format/codec/jpeg loaderd/augment loaderd/augment/apply/plan.h",
 }
 
-GENERATED = {"proto/feed.pb-c.h"}
+GENERATED = {"proto/feed.pb-c.h", "trainer/log/events.pb-c.h"}
 INCLUDE = re.compile(r'^\s*#\s*(?:include|define [A-Z_]+_BODY)\s+"([^"\n]+)"', re.MULTILINE)
 SOURCE = re.compile(r"\.(c|h|cu|cc|inc|S|c\.in)$")
 TOPS = ("bench", "format", "loaderd", "proto", "tests", "tools", "trainer")

@@ -1,8 +1,9 @@
 #include "trainer/log/journal.h"
+
 #include "format/base/text/sentence.h"
+#include "trainer/log/appended.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,61 +15,45 @@
 
 struct journal {
 	int fd;
-	FILE *stream; /* writes to line */
+	FILE *stream; /* writes to text */
 	size_t length;
-	char *line;
+	char *text;
+	struct journal_line line;
 };
 
-/* Bytes of the file that a run at `step` keeps: whole lines up to the first of a later step. */
-static int journal_kept_size(FILE *file, uint64_t step, off_t *ret_size)
+static void journal_note(struct journal *journal, const char *key, double value)
 {
-	char *line = NULL;
-	size_t capacity = 0;
-	ssize_t length;
-	off_t size = 0;
-	while ((length = getline(&line, &capacity, file)) > 0) {
-		json_t *json = line[length - 1] == '\n' ? json_loads(line, 0, NULL) : NULL;
-		json_t *at = json_object_get(json, "step");
-		bool keep = json_is_integer(at) && (uint64_t)json_integer_value(at) <= step;
-		json_decref(json);
-		if (!keep)
-			break;
-		size += length;
-	}
-	free(line);
-	if (ferror(file))
-		return -EIO;
-	*ret_size = size;
-	return 0;
+	struct journal_line *line = &journal->line;
+	if (line->count < JOURNAL_NUMBERS_MAX)
+		line->numbers[line->count++] = (struct journal_number){key, value};
+}
+
+static uint64_t journal_step_of(const char *line)
+{
+	json_t *json = json_loads(line, 0, NULL), *at = json_object_get(json, "step");
+	uint64_t step = json_is_integer(at) ? (uint64_t)json_integer_value(at) : APPENDED_NO_STEP;
+	json_decref(json);
+	return step;
 }
 
 int journal_cut(struct journal *journal, uint64_t step, bool fresh)
 {
-	off_t size = 0;
-	if (!fresh) {
-		int copy = fcntl(journal->fd, F_DUPFD_CLOEXEC, 0);
-		FILE *file = copy < 0 ? NULL : fdopen(copy, "r");
-		if (!file)
-			return -errno;
-		int r = journal_kept_size(file, step, &size);
-		fclose(file);
-		if (r)
-			return r;
-	}
-	return ftruncate(journal->fd, size) ? -errno : 0;
+	if (!fresh)
+		return appended_cut(journal->fd, step, journal_step_of);
+	return ftruncate(journal->fd, 0) ? -errno : 0;
 }
 
 int journal_open(const char *path, struct journal **ret_journal, char *error)
 {
 	struct journal *journal = calloc(1, sizeof(*journal));
 	if (journal)
-		journal->stream = open_memstream(&journal->line, &journal->length);
+		journal->stream = open_memstream(&journal->text, &journal->length);
 	if (!journal || !journal->stream) {
 		free(journal);
 		return sentence_fail(error, JOURNAL_ERROR_MAX, -ENOMEM, "%s: out of memory", path);
 	}
-	journal->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-	int r = journal->fd < 0 ? -errno : 0;
+	journal->fd = appended_open(path);
+	int r = journal->fd < 0 ? journal->fd : 0;
 	/* The lock is that of the whole output folder; it goes with the process. */
 	if (!r && flock(journal->fd, LOCK_EX | LOCK_NB))
 		r = -errno;
@@ -89,7 +74,7 @@ void journal_close(struct journal *journal)
 	if (journal->fd >= 0)
 		close(journal->fd);
 	fclose(journal->stream);
-	free(journal->line);
+	free(journal->text);
 	free(journal);
 }
 
@@ -97,6 +82,11 @@ void journal_begin(struct journal *journal, const char *event, uint64_t step)
 {
 	struct timespec now;
 	clock_gettime(CLOCK_REALTIME, &now);
+	journal->line = (struct journal_line){
+		.event = event,
+		.step = step,
+		.time = (double)now.tv_sec + (double)now.tv_nsec * 1e-9,
+	};
 	rewind(journal->stream);
 	fprintf(journal->stream, "{\"event\":\"%s\",\"step\":%llu,\"time\":%lld.%03ld", event,
 		(unsigned long long)step, (long long)now.tv_sec, now.tv_nsec / 1000000);
@@ -114,6 +104,7 @@ void journal_text(struct journal *journal, const char *key, const char *value)
 
 void journal_count(struct journal *journal, const char *key, uint64_t value)
 {
+	journal_note(journal, key, (double)value);
 	fprintf(journal->stream, ",\"%s\":%llu", key, (unsigned long long)value);
 }
 
@@ -127,6 +118,7 @@ void journal_counts(struct journal *journal, const char *key, const uint64_t *va
 
 void journal_number(struct journal *journal, const char *key, double value)
 {
+	journal_note(journal, key, value);
 	if (isfinite(value))
 		fprintf(journal->stream, ",\"%s\":%.6g", key, value);
 	else
@@ -135,21 +127,11 @@ void journal_number(struct journal *journal, const char *key, double value)
 
 void journal_exact(struct journal *journal, const char *key, double value)
 {
+	journal_note(journal, key, value);
 	if (isfinite(value))
 		fprintf(journal->stream, ",\"%s\":%.17g,\"%s_hex\":\"%a\"", key, value, key, value);
 	else
 		fprintf(journal->stream, ",\"%s\":null,\"%s_hex\":\"%a\"", key, key, value);
-}
-
-/* The beginning of a line that could not be written whole, so that another may follow. */
-static void journal_take_back(struct journal *journal, size_t written)
-{
-	off_t size = lseek(journal->fd, 0, SEEK_END);
-	if (size < (off_t)written)
-		return;
-	/* Where this fails, journal_cut() does it when the run goes on. */
-	int r = ftruncate(journal->fd, size - (off_t)written);
-	(void)r;
 }
 
 int journal_end(struct journal *journal)
@@ -157,21 +139,12 @@ int journal_end(struct journal *journal)
 	fprintf(journal->stream, "}\n");
 	if (ferror(journal->stream) || fflush(journal->stream))
 		return -ENOMEM;
-	/*
-	 * One write: lines of a process that is killed are whole, but for a full disk. There the
-	 * rest is tried too, for the reason.
-	 */
-	size_t written = 0;
-	while (written < journal->length) {
-		ssize_t n = write(journal->fd, journal->line + written, journal->length - written);
-		if (n < 0 && errno != EINTR) {
-			int r = -errno;
-			journal_take_back(journal, written);
-			return r;
-		}
-		written += n < 0 ? 0 : (size_t)n;
-	}
-	return 0;
+	return appended_put(journal->fd, journal->text, journal->length);
+}
+
+const struct journal_line *journal_line(const struct journal *journal)
+{
+	return &journal->line;
 }
 
 int journal_sync(struct journal *journal)

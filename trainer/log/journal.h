@@ -15,9 +15,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { JOURNAL_ERROR_MAX = 512 };
+enum { JOURNAL_ERROR_MAX = 512, JOURNAL_NUMBERS_MAX = 32 };
 
 struct journal;
+
+/* What a line has, but for texts and lists. */
+struct journal_line {
+	const char *event;
+	uint64_t step;
+	double time; /* seconds since 1970 */
+	struct journal_number {
+		const char *key;
+		double value;
+	} numbers[JOURNAL_NUMBERS_MAX]; /* in the order in which they were added */
+	size_t count;
+};
 
 /* Opens path for appending and locks it, with all that is in it. */
 int journal_open(const char *path, struct journal **ret_journal, char *error);
@@ -37,5 +49,7 @@ void journal_number(struct journal *journal, const char *key, double value);
 /* All bits, and KEY_hex. */
 void journal_exact(struct journal *journal, const char *key, double value);
 int journal_end(struct journal *journal);
+/* The last one; keys and event are those that were given. */
+const struct journal_line *journal_line(const struct journal *journal);
 /* Waits until all lines are on the disk. Accepts NULL. */
 int journal_sync(struct journal *journal);

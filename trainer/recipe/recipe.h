@@ -11,6 +11,7 @@
 
 #include "trainer/algorithms/schedules.h"
 #include "trainer/device/optimizers/optimizers.h"
+#include "trainer/log/sinks.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -66,6 +67,7 @@ struct recipe_numbers {
 #define OPTIM_NUMBER(name, ...) double name;
 #define OPTIM_BOOLEAN(name, ...) bool name;
 #define OPTIM_COUNT(name, ...) uint64_t name;
+#define LOG_BOOLEAN(name, ...) bool name;
 /* clang-format on */
 #include "trainer/recipe/recipe_keys.inc"
 

@@ -46,6 +46,7 @@ const size_t recipe_sections_count = sizeof(recipe_sections) / sizeof(recipe_sec
 #define OPTIM_BOOLEAN(name, fallback, help) BOOLEAN(optim, name, fallback, RECIPE_TRAJECTORY, help)
 #define OPTIM_COUNT(name, fallback, min, max, help)                                                \
 	INTEGER(optim, name, fallback, min, max, RECIPE_TRAJECTORY, help)
+#define LOG_BOOLEAN(name, help) BOOLEAN(log, name, "false", RECIPE_FREE, help)
 /* clang-format on */
 
 const struct recipe_key recipe_keys[] = {

@@ -6,6 +6,7 @@
 #include "trainer/run/run.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -60,10 +61,26 @@ static int output_fail_put(struct run *run, int code, const char *name)
 	return run_fail_write(run, code, sentence);
 }
 
+/* Other lines tell what happened; numbers they have are no measurements. */
+static bool output_is_measured(const struct journal_line *line)
+{
+	return strcmp(line->event, "step") == 0 || strcmp(line->event, "epoch") == 0 ||
+	       strcmp(line->event, "eval") == 0;
+}
+
 int run_end_line(struct run *run, struct journal *journal, const char *name)
 {
 	int r = journal_end(journal);
-	return r ? output_fail_put(run, r, name) : 0;
+	if (r)
+		return output_fail_put(run, r, name);
+	const struct journal_line *line = journal_line(journal);
+	for (size_t i = 0; i < LOG_SINK_COUNT && output_is_measured(line); i++) {
+		struct sink *sink = run->sinks[i];
+		r = sink ? sink->put(sink, line) : 0;
+		if (r)
+			return output_fail_put(run, r, sink->name);
+	}
+	return 0;
 }
 
 void run_end_failed(struct run *run, int code)
@@ -228,6 +245,25 @@ static int output_lock_output(struct run *run)
 			run->options.output);
 }
 
+static int output_open_sinks(struct run *run)
+{
+	const struct recipe_log *log = &run->recipe->log;
+	static const struct {
+		size_t wanted; /* a bool of struct recipe_log */
+		log_open_sink *open;
+	} kinds[] = {
+#define KIND(name, help) {offsetof(struct recipe_log, name), log_open_##name},
+		LOG_SINKS(KIND)
+#undef KIND
+	};
+	int r = 0;
+	for (size_t i = 0; i < LOG_SINK_COUNT && !r; i++)
+		if (*(const bool *)((const char *)log + kinds[i].wanted))
+			r = kinds[i].open(run->options.output, run->state.step, !run->resumed,
+					  &run->sinks[i], run->error);
+	return r;
+}
+
 static int output_cut_journals(struct run *run)
 {
 	int r = journal_cut(run->journal, run->state.step, !run->resumed);
@@ -308,6 +344,8 @@ int run_open_output(struct run *run)
 	int r = output_lock_output(run);
 	if (!r)
 		r = output_cut_journals(run);
+	if (!r)
+		r = output_open_sinks(run);
 	if (!r)
 		r = output_write_start(run);
 	if (r)

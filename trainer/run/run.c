@@ -312,6 +312,9 @@ void run_close(struct run *run)
 	device_close(run->device);
 	data_close(&run->data);
 	weights_deinit(&run->weights);
+	for (size_t i = 0; i < LOG_SINK_COUNT; i++)
+		if (run->sinks[i])
+			run->sinks[i]->close(run->sinks[i]);
 	journal_close(run->journal);
 	journal_close(run->samples);
 	free(run->sample_ids);

@@ -22,6 +22,7 @@
 #include "trainer/device/device.h"
 #include "trainer/log/journal.h"
 #include "trainer/log/progress.h"
+#include "trainer/log/sink.h"
 #include "trainer/model/model.h"
 #include "trainer/recipe/recipe.h"
 #include "trainer/run/data.h"
@@ -135,8 +136,9 @@ struct run {
 	/* rank 0: of the newest one in the output folder when the run opened */
 	uint64_t found_step;
 
-	struct journal *journal; /* NULL in a dry run, and but for rank 0 */
-	struct journal *samples; /* with log.samples */
+	struct journal *journal;            /* NULL in a dry run, and but for rank 0 */
+	struct journal *samples;            /* with log.samples */
+	struct sink *sinks[LOG_SINK_COUNT]; /* of the journal, those that are wanted */
 	struct progress progress;
 	/* updates since the last step line: a gradient was not finite */
 	uint64_t skipped;

@@ -1,0 +1,212 @@
+"""What a run writes of its numbers beside log.jsonl: metrics.csv and event files of TensorBoard, also where it goes on from a checkpoint."""
+
+import csv
+import glob
+import json
+import os
+import struct
+import subprocess
+import tempfile
+import unittest
+
+try:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+except ImportError:
+    EventAccumulator = None
+
+RECIPE = """
+[data]
+train = {folder}/train.pimg
+val = {folder}/val.pimg
+batch_size = 12
+val_batch_size = 10
+pipeline = random_crop(48, padding=2) hflip(0.5)
+val_pipeline = resize(48)
+[model]
+name = resnet_cifar
+depth = 8
+[train]
+epochs = 2
+threads = 1
+[log]
+interval = 2
+csv = yes
+tensorboard = yes
+[checkpoint]
+keep = 9
+"""
+MEASURED = ("step", "epoch", "eval")
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def masked(data):
+    crc = crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def records(path):
+    with open(path, "rb") as file:
+        data = file.read()
+    while data:
+        size, head = struct.unpack("<QI", data[:12])
+        body, tail = data[12 : 12 + size], data[12 + size : 16 + size]
+        assert masked(data[:8]) == head and (masked(body),) == struct.unpack("<I", tail), path
+        yield body
+        data = data[16 + size :]
+
+
+def varint(data, at):
+    value = shift = 0
+    while True:
+        value |= (data[at] & 127) << shift
+        shift, at = shift + 7, at + 1
+        if data[at - 1] < 128:
+            return value, at
+
+
+def fields(data):
+    """Of a protobuf message: (number, value) in their order."""
+    at = 0
+    while at < len(data):
+        key, at = varint(data, at)
+        kind = key & 7
+        if kind == 0:
+            value, at = varint(data, at)
+        elif kind == 2:
+            size, at = varint(data, at)
+            value, at = data[at : at + size], at + size
+        else:
+            value, at = struct.unpack_from({1: "<d", 5: "<f"}[kind], data, at)[0], at + {1: 8, 5: 4}[kind]
+        yield key >> 3, value
+
+
+class Log(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory()
+        cls.folder = cls.temporary.name
+        subprocess.run([os.environ["SHAPES"], f"{cls.folder}/images", "--count", "258"], check=True, stdout=subprocess.DEVNULL)
+        for part in ("train", "val"):
+            command = [os.environ["PACKIMG"], "convert", f"{cls.folder}/images/{part}", "-o", f"{cls.folder}/{part}.pimg", "--quiet"]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        with open(f"{cls.folder}/tiny.ini", "w") as file:
+            file.write(RECIPE.format(folder=cls.folder))
+        cls.run_trainer("run")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.temporary.cleanup()
+
+    @classmethod
+    def run_trainer(cls, name, *arguments, status=0):
+        command = [os.environ["TRAINER"], f"{cls.folder}/tiny.ini", "--output", f"{cls.folder}/{name}", *arguments]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert done.returncode == status, f"status {done.returncode}:\n{done.stdout}"
+        return done.stdout
+
+    def lines(self, name):
+        with open(f"{self.folder}/{name}/log.jsonl") as file:
+            lines = [json.loads(line) for line in file]
+        return [line for line in lines if line["event"] in MEASURED]
+
+    def numbers(self, line):
+        return {key: value for key, value in line.items() if isinstance(value, (int, float)) and key not in ("step", "time")}
+
+    def rows(self, name):
+        with open(f"{self.folder}/{name}/metrics.csv", newline="") as file:
+            return list(csv.DictReader(file))
+
+    def check_csv(self, name):
+        rows, lines = self.rows(name), self.lines(name)
+        self.assertEqual(len(rows), len(lines))
+        for row, line in zip(rows, lines):
+            self.assertEqual((row.pop("event"), int(row.pop("step"))), (line["event"], line["step"]))
+            self.assertAlmostEqual(float(row.pop("time")), line["time"], delta=0.0011)
+            found = {key: float(text) for key, text in row.items() if text}
+            expected = self.numbers(line)
+            self.assertEqual(found.keys(), expected.keys(), "a number of log.jsonl has no column in trainer/log/csv.c, or none has it")
+            for key, value in expected.items():
+                self.assertAlmostEqual(found[key], value, delta=1e-5 * abs(value))
+
+    def event_files(self, name):
+        return sorted(glob.glob(f"{self.folder}/{name}/events.out.tfevents.*.trainer"), key=os.path.getmtime)
+
+    def events(self, name):
+        """Scalars by (tag, step), with what a file of a run that goes on declares void left out."""
+        found = {}
+        for path in self.event_files(name):
+            for index, record in enumerate(records(path)):
+                event = dict(fields(record))
+                if index == 0:
+                    self.assertEqual(event[3], b"brain.Event:2")
+                if 7 in event:
+                    self.assertEqual(dict(fields(event[7])), {1: 1})
+                    found = {key: value for key, value in found.items() if key[1] < event[2]}
+                for number, value in fields(event.get(5, b"")):
+                    scalar = dict(fields(value))
+                    found[scalar[1].decode(), event[2]] = scalar[2]
+        return found
+
+    def check_events(self, name):
+        expected = {(f"{line['event']}/{key}", line["step"]): value for line in self.lines(name) for key, value in self.numbers(line).items()}
+        found = self.events(name)
+        self.assertEqual(found.keys(), expected.keys())
+        for key, value in expected.items():
+            self.assertAlmostEqual(found[key], value, delta=1e-5 * abs(value))
+
+    def test_csv_has_every_number(self):
+        self.assertGreater(len(self.lines("run")), 20)
+        self.check_csv("run")
+
+    def test_events_have_every_number(self):
+        self.check_events("run")
+
+    def test_a_resumed_run_goes_on_where_its_checkpoint_is(self):
+        self.run_trainer("again")
+        checkpoint = min(glob.glob(f"{self.folder}/again/checkpoint-*.safetensors"))
+        with open(f"{self.folder}/again/metrics.csv", "a") as file:
+            file.write("step,9")
+        self.run_trainer("again", f"--resume={checkpoint}", "--overwrite")
+        self.check_csv("again")
+        self.assertEqual(len(self.event_files("again")), 2)
+        self.check_events("again")
+        # and one that starts afresh leaves nothing of them, but what is not its own
+        other = f"{self.folder}/again/events.out.tfevents.1.other"
+        open(other, "w").close()
+        self.run_trainer("again", "--overwrite")
+        self.assertEqual(len(self.event_files("again")), 1)
+        self.assertTrue(os.path.exists(other))
+        self.check_csv("again")
+        self.check_events("again")
+
+    def test_other_columns_are_refused(self):
+        self.run_trainer("columns", "train.epochs=1")
+        with open(f"{self.folder}/columns/metrics.csv", "w") as file:
+            file.write("event,step,loss\nstep,1,2\n")
+        said = self.run_trainer("columns", "--resume", "train.epochs=2", "--allow-changes", status=1)
+        self.assertIn("metrics.csv: has other columns", said)
+        with open(f"{self.folder}/columns/metrics.csv") as file:
+            self.assertEqual(file.read(), "event,step,loss\nstep,1,2\n")
+
+    def test_nothing_is_written_unasked(self):
+        self.run_trainer("plain", "log.csv=no", "log.tensorboard=no", "train.epochs=0.2")
+        self.assertEqual([name for name in os.listdir(f"{self.folder}/plain") if "tfevents" in name or name.endswith(".csv")], [])
+
+    @unittest.skipUnless(EventAccumulator, "needs tensorboard")
+    def test_tensorboard_reads_them(self):
+        reader = EventAccumulator(f"{self.folder}/run")
+        reader.Reload()
+        found = {(tag, event.step): event.value for tag in reader.Tags()["scalars"] for event in reader.Scalars(tag)}
+        self.assertEqual(found, self.events("run"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

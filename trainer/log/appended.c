@@ -1,0 +1,81 @@
+#include "trainer/log/appended.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+int appended_open(const char *path)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+	return fd < 0 ? -errno : fd;
+}
+
+/* The beginning of a record that could not be written whole, so that another may follow. */
+static void appended_take_back(int fd, size_t written)
+{
+	off_t size = lseek(fd, 0, SEEK_END);
+	if (size < (off_t)written)
+		return;
+	/* Where this fails, appended_cut() does it when the run goes on. */
+	int r = ftruncate(fd, size - (off_t)written);
+	(void)r;
+}
+
+int appended_put(int fd, const void *record, size_t size)
+{
+	/* In a full disk the rest is tried too, for the reason. */
+	size_t written = 0;
+	while (written < size) {
+		ssize_t n = write(fd, (const char *)record + written, size - written);
+		if (n < 0 && errno != EINTR) {
+			int r = -errno;
+			appended_take_back(fd, written);
+			return r;
+		}
+		written += n < 0 ? 0 : (size_t)n;
+	}
+	return 0;
+}
+
+/* Bytes that are kept. */
+static int appended_kept(FILE *file, uint64_t step, uint64_t (*step_of)(const char *line),
+			 off_t *ret_size)
+{
+	char *line = NULL;
+	size_t capacity = 0;
+	ssize_t length;
+	off_t size = 0;
+	while ((length = getline(&line, &capacity, file)) > 0) {
+		if (line[length - 1] != '\n')
+			break;
+		line[length - 1] = '\0';
+		uint64_t at = step_of(line);
+		if (at == APPENDED_NO_STEP || at > step)
+			break;
+		size += length;
+	}
+	free(line);
+	if (ferror(file))
+		return -EIO;
+	*ret_size = size;
+	return 0;
+}
+
+int appended_cut(int fd, uint64_t step, uint64_t (*step_of)(const char *line))
+{
+	off_t size;
+	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (copy < 0)
+		return -errno;
+	FILE *file = fdopen(copy, "r");
+	if (!file) {
+		close(copy);
+		return -ENOMEM;
+	}
+	rewind(file);
+	int r = appended_kept(file, step, step_of, &size);
+	fclose(file);
+	return r ? r : ftruncate(fd, size) ? -errno : 0;
+}

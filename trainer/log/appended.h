@@ -1,0 +1,18 @@
+/* Files that grow by whole records, so that a killed run leaves at most one torn last record. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Opened for reading and appending, made if need be; or a negative errno. */
+int appended_open(const char *path);
+/* One write. A record that does not fit leaves nothing of itself. */
+int appended_put(int fd, const void *record, size_t size);
+
+#define APPENDED_NO_STEP UINT64_MAX
+/*
+ * Cuts off, of a file of lines, the first of a step beyond `step` with all that follows, and a torn
+ * last line. step_of: that of a line without its end, or APPENDED_NO_STEP, which is cut, too.
+ */
+int appended_cut(int fd, uint64_t step, uint64_t (*step_of)(const char *line));

@@ -1,0 +1,30 @@
+/*
+ * A form besides log.jsonl that the numbers of a run are written in as they come (sinks.h). Owned
+ * by the run, used by its thread.
+ */
+#pragma once
+
+#include "trainer/log/journal.h"
+#include "trainer/log/sinks.h"
+
+struct sink {
+	/* Of a line that log.jsonl has; 0 or a negative errno, and nothing of it is written. */
+	int (*put)(struct sink *sink, const struct journal_line *line);
+	void (*close)(struct sink *sink);
+	char name[128]; /* of its file, in the run's folder */
+};
+
+/*
+ * In the folder of a run that goes on after `step`: what an earlier one wrote of later steps is cut
+ * off or declared void; with fresh, all of it. error: JOURNAL_ERROR_MAX bytes.
+ */
+typedef int log_open_sink(const char *folder, uint64_t step, bool fresh, struct sink **ret_sink,
+			  char *error);
+
+#define LOG_OPEN(name, help) log_open_sink log_open_##name;
+LOG_SINKS(LOG_OPEN)
+#undef LOG_OPEN
+
+#define LOG_COUNT(name, help) +1
+enum { LOG_SINK_COUNT = 0 LOG_SINKS(LOG_COUNT) };
+#undef LOG_COUNT
