@@ -3,6 +3,7 @@
  */
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
+#include "trainer/log/plot.h"
 #include "trainer/plan/plan.h"
 #include "trainer/run/run.h"
 
@@ -34,6 +35,7 @@ struct arguments {
 	bool print;
 	struct run_options run;
 	struct plan_options plan; /* with a device */
+	const char *plot;         /* of the folders that recipe and overrides are then */
 };
 
 /* argp finds it by name, across the boundary of the C library. */
@@ -94,6 +96,10 @@ static const struct options_row options[] = {
 	{"plan", 0, "DEVICE.json",
 	 "Print what a GPU that need not be here would run, its memory and time, and stop",
 	 OPTIONS_TEXT, AT(plan.device)},
+	{"plot", 0, "FILE.svg",
+	 "Draw losses and accuracies of the runs in the folders that are given in place of a "
+	 "recipe, and stop",
+	 OPTIONS_TEXT, AT(plot)},
 	{"size", OPTION_SIZE, "N",
 	 "With --plan: images of N x N (default: as data.pipeline makes them, or 224, or 32 for "
 	 "networks for small images)"},
@@ -137,7 +143,7 @@ static void check(const struct arguments *arguments, const struct argp_state *st
 		argp_error(state,
 			   "--size=%u is for --plan; data.pipeline says what size is trained on",
 			   arguments->plan.size);
-	for (unsigned i = 0; i < arguments->override_count; i++) {
+	for (unsigned i = 0; !arguments->plot && i < arguments->override_count; i++) {
 		const char *text = arguments->overrides[i];
 		size_t length = strlen(text), end = strlen(ending);
 		if (!strchr(text, '=') && length > end && strcmp(text + length - end, ending) == 0)
@@ -184,7 +190,8 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		check(arguments, state);
 		return 0;
 	case ARGP_KEY_NO_ARGS:
-		argp_error(state, "a recipe is missing");
+		argp_error(state, arguments->plot ? "--plot: the folder of a run is missing"
+						  : "a recipe is missing");
 		return EINVAL;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -418,15 +425,30 @@ static int run_recipe(struct arguments *arguments, struct recipe *recipe)
 	return train(recipe, &arguments->run);
 }
 
+static int plot(const struct arguments *arguments)
+{
+	const char *folders[OVERRIDES_MAX + 1] = {arguments->recipe};
+	char error[PLOT_ERROR_MAX] = "";
+	memcpy(folders + 1, arguments->overrides, arguments->override_count * sizeof(folders[0]));
+	int r = plot_runs(arguments->plot, folders, arguments->override_count + 1, error);
+	if (r)
+		printable_line(stderr, "trainer: %s", error);
+	return r ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct argp argp = {
-		.parser = parse, .args_doc = "RECIPE.ini [SECTION.KEY=VALUE...]", .doc = doc};
+		.parser = parse,
+		.args_doc = "RECIPE.ini [SECTION.KEY=VALUE...]\n--plot=FILE.svg RUN...",
+		.doc = doc};
 	struct arguments arguments = {.run = {.stop = &stop}};
 	struct recipe recipe;
 	char error[COMM_ERROR_MAX] = "";
 	argp_err_exit_status = EXIT_FAILURE;
 	options_read(options, &argp, argc, argv, &arguments);
+	if (arguments.plot)
+		return plot(&arguments);
 	if (recipe_init(&recipe))
 		return EXIT_FAILURE;
 	int r = comm_open(&arguments.run.comm, error);

@@ -45,7 +45,7 @@ TABLE = {
     "loaderd/worker": "format/packimg.h proto loaderd loaderd/batch loaderd/io loaderd/pool",
 
     # the trainer: only plan looks behind the device's seam, at CUDA
-    "trainer": "trainer/plan trainer/run",
+    "trainer": "trainer/log trainer/plan trainer/run",
     "trainer/recipe": "trainer/algorithms/schedules.h trainer/device/optimizers/optimizers.h trainer/log/sinks.h "
                       "trainer/model/networks.h",
     "trainer/model": "trainer/recipe trainer/device/device.h",

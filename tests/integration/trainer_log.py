@@ -4,10 +4,12 @@ import csv
 import glob
 import json
 import os
+import shutil
 import struct
 import subprocess
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 try:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -195,6 +197,40 @@ class Log(unittest.TestCase):
         self.assertIn("metrics.csv: has other columns", said)
         with open(f"{self.folder}/columns/metrics.csv") as file:
             self.assertEqual(file.read(), "event,step,loss\nstep,1,2\n")
+
+    def plot(self, *runs, status=0):
+        command = [os.environ["TRAINER"], f"--plot={self.folder}/plot.svg", *(f"{self.folder}/{run}" for run in runs)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(done.returncode, status, done.stdout)
+        return done.stdout
+
+    def test_runs_are_plotted(self):
+        os.symlink("run", f"{self.folder}/<&>")
+        shutil.copytree(f"{self.folder}/run", f"{self.folder}/torn")
+        with open(f"{self.folder}/torn/log.jsonl", "a") as file:
+            file.write('{"event":"step","st')
+        self.plot("<&>", "torn")
+        tree = xml.etree.ElementTree.parse(f"{self.folder}/plot.svg")
+        named = "{http://www.w3.org/2000/svg}"
+        texts = [text.text for text in tree.getroot().iter(f"{named}text")]
+        top1 = [line["top1"] for line in self.lines("run") if line["event"] == "eval"]
+        self.assertIn(f"{self.folder}/<&>: top-1 {100 * top1[-1]:.2f} %", texts)
+        for panel in tree.getroot().findall(f"{named}g"):
+            curves = [curve.get("points").split() for curve in panel.iter(f"{named}polyline")]
+            self.assertEqual([len(points) for points in curves], [17, 17, len(top1), len(top1)])
+            heights = [float(point.split(",")[1]) for points in curves for point in points]
+            self.assertTrue(32 <= min(heights) < 60 and 340 < max(heights) <= 372, heights)  # they fill the panel
+
+    def test_what_is_no_run_is_not_plotted(self):
+        self.assertIn("takes folders of runs", self.plot("images", status=1))
+        os.mkdir(f"{self.folder}/odd")
+        with open(f"{self.folder}/odd/log.jsonl", "w") as file:
+            file.write('{"event":"step"}\n{"event"\n')
+        self.assertIn("log.jsonl:2: is no JSON", self.plot("odd", status=1))
+        with open(f"{self.folder}/odd/log.jsonl", "w") as file:
+            file.write('{"event":"start","step":0}\n[]\n')
+        self.assertIn("has no step and no evaluation yet", self.plot("odd", status=1))
+        self.assertIn("folder of a run is missing", self.plot(status=1))
 
     def test_nothing_is_written_unasked(self):
         self.run_trainer("plain", "log.csv=no", "log.tensorboard=no", "train.epochs=0.2")

@@ -9,12 +9,17 @@ enum {
 	PICTURE_TOP = 32,
 	PICTURE_RIGHT = 24,
 	PICTURE_BOTTOM = 48,
+	PICTURE_ROW = 18, /* of the legend */
+	PICTURE_LINES = 5,
 };
+
+const struct picture_pen picture_black = {"black", 1.5, 1};
 
 static double picture_x(const struct picture *picture, double x)
 {
-	return PICTURE_LEFT + (PICTURE_WIDTH - PICTURE_LEFT - PICTURE_RIGHT) *
-				      log(x / picture->from) / log(picture->to / picture->from);
+	double share = picture->base > 0 ? log(x / picture->from) / log(picture->to / picture->from)
+					 : (x - picture->from) / (picture->to - picture->from);
+	return PICTURE_LEFT + (PICTURE_WIDTH - PICTURE_LEFT - PICTURE_RIGHT) * share;
 }
 
 static double picture_y(const struct picture *picture, double y)
@@ -25,37 +30,90 @@ static double picture_y(const struct picture *picture, double y)
 	       (PICTURE_HEIGHT - PICTURE_TOP - PICTURE_BOTTOM) * share;
 }
 
-static void picture_grid(const struct picture *picture, double base)
+/* A round number, 1, 2 or 5 times a power of ten, of which a range has about PICTURE_LINES. */
+static double picture_step(double range)
 {
-	FILE *file = picture->file;
+	double power = pow(10, floor(log10(range / PICTURE_LINES)));
+	double share = range / PICTURE_LINES / power;
+	return power * (share < 1.5 ? 1 : share < 3.5 ? 2 : share < 7.5 ? 5 : 10);
+}
+
+static void picture_column(const struct picture *picture, double x)
+{
+	fprintf(picture->file,
+		"<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" stroke=\"#ddd\"/>"
+		"<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>\n",
+		picture_x(picture, x), picture_x(picture, x), PICTURE_TOP,
+		PICTURE_HEIGHT - PICTURE_BOTTOM, picture_x(picture, x),
+		PICTURE_HEIGHT - PICTURE_BOTTOM + 18, x);
+}
+
+static void picture_grid(const struct picture *picture)
+{
+	double step = picture_step(picture->to - picture->from), base = picture->base;
 	/* up to the last one, which rounding may have moved */
-	for (double x = picture->from; x < picture->to * sqrt(base); x *= base) {
-		fprintf(file,
-			"<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" stroke=\"#ddd\"/>"
-			"<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>\n",
-			picture_x(picture, x), picture_x(picture, x), PICTURE_TOP,
-			PICTURE_HEIGHT - PICTURE_BOTTOM, picture_x(picture, x),
-			PICTURE_HEIGHT - PICTURE_BOTTOM + 18, x);
-	}
-	for (int i = 0; i <= 4; i++) {
-		double y = picture->least + (picture->most - picture->least) * i / 4;
-		fprintf(file,
+	for (double x = picture->from; base > 0 && x < picture->to * sqrt(base); x *= base)
+		picture_column(picture, x);
+	for (double n = ceil(picture->from / step); base == 0 && n * step <= picture->to; n++)
+		picture_column(picture, n * step);
+	step = picture_step(picture->most - picture->least);
+	for (double n = ceil(picture->least / step); n * step <= picture->most; n++) {
+		double y = n * step;
+		fprintf(picture->file,
 			"<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>"
-			"<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.3g</text>\n",
+			"<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n",
 			PICTURE_LEFT, PICTURE_WIDTH - PICTURE_RIGHT, picture_y(picture, y),
 			picture_y(picture, y), PICTURE_LEFT - 6, picture_y(picture, y) + 4, y);
 	}
 }
 
-void picture_begin(const struct picture *picture, double base, const char *x_text,
-		   const char *y_text)
+double picture_open(FILE *file, unsigned panels, unsigned rows)
 {
-	fprintf(picture->file,
-		"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+	unsigned top = rows ? PICTURE_ROW * (rows + 1) : 0;
+	fprintf(file,
+		"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%u\" "
 		"font-family=\"sans-serif\" font-size=\"12\">\n"
 		"<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
-		PICTURE_WIDTH, PICTURE_HEIGHT);
-	picture_grid(picture, base);
+		PICTURE_WIDTH, top + panels * PICTURE_HEIGHT);
+	return top;
+}
+
+double picture_below(double top)
+{
+	return top + PICTURE_HEIGHT;
+}
+
+void picture_shut(FILE *file)
+{
+	fputs("</svg>\n", file);
+}
+
+static void picture_put_escaped(FILE *file, const char *text)
+{
+	for (; *text; text++) {
+		unsigned char c = (unsigned char)*text;
+		if (c == '<' || c == '>' || c == '&' || c < ' ' || c == 0x7f)
+			fprintf(file, c < ' ' || c == 0x7f ? "?" : "&#%d;", c);
+		else
+			fputc(c, file);
+	}
+}
+
+void picture_legend(FILE *file, unsigned row, const char *color, const char *text)
+{
+	unsigned y = PICTURE_ROW * (row + 1);
+	fprintf(file,
+		"<line x1=\"%d\" x2=\"%d\" y1=\"%u\" y2=\"%u\" stroke=\"%s\" "
+		"stroke-width=\"3\"/><text x=\"%d\" y=\"%u\">",
+		PICTURE_LEFT, PICTURE_LEFT + 24, y - 4, y - 4, color, PICTURE_LEFT + 32, y);
+	picture_put_escaped(file, text);
+	fputs("</text>\n", file);
+}
+
+void picture_begin(const struct picture *picture, const char *x_text, const char *y_text)
+{
+	fprintf(picture->file, "<g transform=\"translate(0,%g)\">\n", picture->top);
+	picture_grid(picture);
 	fprintf(picture->file, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
 		(PICTURE_WIDTH + PICTURE_LEFT - PICTURE_RIGHT) / 2, PICTURE_HEIGHT - 8, x_text);
 	fprintf(picture->file, "<text x=\"%d\" y=\"%d\">%s</text>\n", PICTURE_LEFT,
@@ -68,10 +126,13 @@ void picture_dot(const struct picture *picture, double x, double y)
 		picture_x(picture, x), picture_y(picture, y));
 }
 
-void picture_curve(const struct picture *picture, const double *x, const double *y, size_t count)
+void picture_curve(const struct picture *picture, const struct picture_pen *pen, const double *x,
+		   const double *y, size_t count)
 {
-	fputs("<polyline fill=\"none\" stroke=\"black\" stroke-width=\"1.5\" points=\"",
-	      picture->file);
+	fprintf(picture->file,
+		"<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"%g\" opacity=\"%g\" "
+		"points=\"",
+		pen->color, pen->width, pen->opacity);
 	for (size_t i = 0; i < count; i++)
 		fprintf(picture->file, "%.1f,%.1f ", picture_x(picture, x[i]),
 			picture_y(picture, y[i]));
@@ -91,5 +152,5 @@ void picture_mark(const struct picture *picture, double x, double place, const c
 
 void picture_end(const struct picture *picture)
 {
-	fputs("</svg>\n", picture->file);
+	fputs("</g>\n", picture->file);
 }

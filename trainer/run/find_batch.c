@@ -327,16 +327,21 @@ static void find_draw(const void *found, FILE *file)
 	const struct find_size *best = find_suggestion(find);
 	double batch[FIND_SIZES], speed[FIND_SIZES], scale = find->noise.scale;
 	char text[64];
-	struct picture picture = {file, FIND_UNIT, 2 * (double)find->largest, 0,
-				  1.1 * find_fastest(find)->images_per_second};
-	picture_begin(&picture, 2, "batch size", "images/s");
+	struct picture picture = {file,
+				  FIND_UNIT,
+				  2 * (double)find->largest,
+				  0,
+				  1.1 * find_fastest(find)->images_per_second,
+				  .base = 2};
+	picture_open(file, 1, 0);
+	picture_begin(&picture, "batch size", "images/s");
 	for (unsigned i = 0; i < find->count; i++) {
 		batch[i] = find->sizes[i].batch;
 		speed[i] = find->sizes[i].images_per_second;
 		for (unsigned pass = 0; pass < FIND_PASSES; pass++)
 			picture_dot(&picture, batch[i], batch[i] / find->sizes[i].seconds[pass]);
 	}
-	picture_curve(&picture, batch, speed, find->count);
+	picture_curve(&picture, &picture_black, batch, speed, find->count);
 	snprintf(text, sizeof(text), "largest %u", find->largest);
 	picture_mark(&picture, find->largest, 100, "#666", text);
 	snprintf(text, sizeof(text), "suggested %u", best->batch);
@@ -345,6 +350,7 @@ static void find_draw(const void *found, FILE *file)
 	if (find_has_noise(find) && scale >= FIND_UNIT && scale <= picture.to)
 		picture_mark(&picture, scale, 360, "#c30", text);
 	picture_end(&picture);
+	picture_shut(file);
 }
 
 static void find_print_table(const struct find_batch *find, FILE *file)

@@ -108,14 +108,17 @@ static void find_draw(const void *found, FILE *file)
 		most = fmax(most, find->smooth[i]);
 	}
 	double margin = 0.05 * (most - least) + 1e-9;
-	struct picture picture = {file, FIND_FROM, FIND_TO, least - margin, most + margin};
-	picture_begin(&picture, 10, "learning rate", "loss");
+	struct picture picture = {file,           FIND_FROM,     FIND_TO,
+				  least - margin, most + margin, .base = 10};
+	picture_open(file, 1, 0);
+	picture_begin(&picture, "learning rate", "loss");
 	for (unsigned i = 0; i < find->count; i++)
 		if (isfinite(find->loss[i]))
 			picture_dot(&picture, find->rate[i], find->loss[i]);
-	picture_curve(&picture, find->rate, find->smooth, find->count);
+	picture_curve(&picture, &picture_black, find->rate, find->smooth, find->count);
 	find_draw_marks(find, &picture);
 	picture_end(&picture);
+	picture_shut(file);
 }
 
 /* ---- all of it ---- */

@@ -1,0 +1,203 @@
+#include "trainer/log/plot.h"
+
+#include "format/base/system/whole_file.h"
+#include "format/base/text/sentence.h"
+#include "trainer/log/picture.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define plot_fail(error, code, ...) sentence_fail((error), PLOT_ERROR_MAX, (code), __VA_ARGS__)
+
+/* One number over epochs, in the order of the log. */
+struct series {
+	double *x, *y;
+	size_t count, capacity;
+};
+
+enum { TRAIN, EVAL, KINDS };
+
+/* What is drawn: a panel for each. */
+static const struct panel {
+	const char *text, *key[KINDS]; /* of lines "step" and "eval" */
+	double scale;
+} panels[] = {
+	{"loss", {"loss_mean", "loss"}, 1},
+	{"top-1 %", {"top1", "top1"}, 100},
+};
+
+enum { PANELS = sizeof(panels) / sizeof(panels[0]) };
+
+struct curves {
+	struct series series[PANELS][KINDS];
+};
+
+/* Of Okabe and Ito 2008, which the colour-blind can tell apart. */
+static const char *const colors[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+				     "#e69f00", "#56b4e9", "#000000", "#999999"};
+
+static int series_add(struct series *series, double x, double y)
+{
+	if (series->count == series->capacity) {
+		size_t capacity = series->capacity ? 2 * series->capacity : 64;
+		double *xs = realloc(series->x, capacity * sizeof(double));
+		series->x = xs ? xs : series->x;
+		double *ys = xs ? realloc(series->y, capacity * sizeof(double)) : NULL;
+		if (!ys)
+			return -ENOMEM;
+		series->y = ys;
+		series->capacity = capacity;
+	}
+	series->x[series->count] = x;
+	series->y[series->count++] = y;
+	return 0;
+}
+
+/* A loss that was not finite is null there, and leaves a gap. */
+static int curves_add(struct curves *curves, json_t *line)
+{
+	const char *event = json_string_value(json_object_get(line, "event"));
+	json_t *epoch = json_object_get(line, "epoch");
+	int kind = !event                   ? KINDS
+		   : !strcmp(event, "step") ? TRAIN
+		   : !strcmp(event, "eval") ? EVAL
+					    : KINDS;
+	int r = 0;
+	for (unsigned i = 0; i < PANELS && kind != KINDS && json_is_number(epoch) && !r; i++) {
+		json_t *value = json_object_get(line, panels[i].key[kind]);
+		if (json_is_number(value))
+			r = series_add(&curves->series[i][kind], json_number_value(epoch),
+				       panels[i].scale * json_number_value(value));
+	}
+	return r;
+}
+
+static int curves_read_lines(struct curves *curves, FILE *file, const char *path, char *error)
+{
+	char *text = NULL;
+	size_t capacity = 0;
+	unsigned long number = 0;
+	int r = 0;
+	ssize_t length;
+	while (!r && (length = getline(&text, &capacity, file)) > 0 && text[length - 1] == '\n') {
+		json_error_t problem;
+		json_t *line = json_loads(text, 0, &problem);
+		number++;
+		r = line ? curves_add(curves, line)
+			 : plot_fail(error, -EBADMSG, "%s:%lu: is no JSON: %s", path, number,
+				     problem.text);
+		json_decref(line);
+	}
+	if (!r && ferror(file))
+		r = plot_fail(error, -EIO, "%s: cannot be read", path);
+	free(text);
+	return r;
+}
+
+static int curves_read(struct curves *curves, const char *folder, char *error)
+{
+	char path[4096];
+	if (snprintf(path, sizeof(path), "%s/log.jsonl", folder) >= (int)sizeof(path))
+		return plot_fail(error, -ENAMETOOLONG, "%.100s...: the name is too long", folder);
+	FILE *file = fopen(path, "re");
+	if (!file)
+		return plot_fail(error, -errno, "%.900s: %s%s", path, strerror(errno),
+				 errno == ENOENT ? ": --plot takes folders of runs" : "");
+	int r = curves_read_lines(curves, file, path, error);
+	fclose(file);
+	if (!r && !curves->series[0][TRAIN].count && !curves->series[0][EVAL].count)
+		r = plot_fail(error, -ENODATA, "%.900s: has no step and no evaluation yet", path);
+	return r;
+}
+
+static void curves_free(struct curves *curves, unsigned count)
+{
+	for (unsigned i = 0; curves && i < count; i++)
+		for (unsigned p = 0; p < PANELS; p++)
+			for (unsigned k = 0; k < KINDS; k++) {
+				free(curves[i].series[p][k].x);
+				free(curves[i].series[p][k].y);
+			}
+	free(curves);
+}
+
+static void find_range(struct picture *picture, const struct curves *curves, unsigned count,
+		       unsigned panel)
+{
+	for (unsigned i = 0; i < count * KINDS; i++) {
+		const struct series *series = &curves[i / KINDS].series[panel][i % KINDS];
+		for (size_t n = 0; n < series->count; n++) {
+			picture->to = fmax(picture->to, series->x[n]);
+			picture->least = fmin(picture->least, series->y[n]);
+			picture->most = fmax(picture->most, series->y[n]);
+		}
+	}
+	double margin = 0.03 * (picture->most - picture->least) + 1e-6;
+	picture->least -= margin;
+	picture->most += margin;
+	picture->to += picture->to > 0 ? 0 : 1;
+}
+
+static void draw_panel(FILE *file, const struct curves *curves, unsigned count, unsigned panel,
+		       double top)
+{
+	struct picture picture = {.file = file, .least = INFINITY, .most = -INFINITY, .top = top};
+	find_range(&picture, curves, count, panel);
+	if (picture.least > picture.most)
+		return;
+	picture_begin(&picture, "epoch", panels[panel].text);
+	for (unsigned i = 0; i < count * KINDS; i++) {
+		unsigned run = i % count, kind = i / count;
+		const struct series *series = &curves[run].series[panel][kind];
+		struct picture_pen pen = {colors[run % (sizeof(colors) / sizeof(colors[0]))],
+					  kind == EVAL ? 2 : 1, kind == EVAL ? 1 : 0.5};
+		picture_curve(&picture, &pen, series->x, series->y, series->count);
+		for (size_t n = 0; kind == EVAL && n < series->count; n++)
+			picture_dot(&picture, series->x[n], series->y[n]);
+	}
+	picture_end(&picture);
+}
+
+static void draw(FILE *file, const struct curves *curves, const char *const *folders,
+		 unsigned count)
+{
+	double top = picture_open(file, PANELS, count);
+	for (unsigned i = 0; i < count; i++) {
+		const struct series *top1 = &curves[i].series[1][EVAL];
+		char text[512];
+		if (top1->count)
+			snprintf(text, sizeof(text), "%s: top-1 %.2f %%", folders[i],
+				 top1->y[top1->count - 1]);
+		else
+			snprintf(text, sizeof(text), "%s", folders[i]);
+		picture_legend(file, i, colors[i % (sizeof(colors) / sizeof(colors[0]))], text);
+	}
+	for (unsigned i = 0; i < PANELS; i++, top = picture_below(top))
+		draw_panel(file, curves, count, i, top);
+	picture_shut(file);
+}
+
+int plot_runs(const char *path, const char *const *folders, unsigned count, char *error)
+{
+	char *text = NULL;
+	size_t size = 0;
+	struct curves *curves = calloc(count, sizeof(*curves));
+	int r = curves ? 0 : plot_fail(error, -ENOMEM, "out of memory");
+	for (unsigned i = 0; i < count && !r; i++)
+		r = curves_read(&curves[i], folders[i], error);
+	FILE *file = r ? NULL : open_memstream(&text, &size);
+	if (file) {
+		draw(file, curves, folders, count);
+		r = fclose(file) ? -ENOMEM : whole_file_put(path, text, size);
+		if (r)
+			plot_fail(error, r, "--plot=%.900s: %s", path, strerror(-r));
+	} else if (!r) {
+		r = plot_fail(error, -ENOMEM, "out of memory");
+	}
+	free(text);
+	curves_free(curves, count);
+	return r;
+}
