@@ -61,10 +61,11 @@ static int curves_add(struct curves *curves, json_t *line)
 {
 	const char *event = json_string_value(json_object_get(line, "event"));
 	json_t *epoch = json_object_get(line, "epoch");
-	int kind = !event                   ? KINDS
-		   : !strcmp(event, "step") ? TRAIN
-		   : !strcmp(event, "eval") ? EVAL
-					    : KINDS;
+	int kind = KINDS;
+	if (event && strcmp(event, "step") == 0)
+		kind = TRAIN;
+	else if (event && strcmp(event, "eval") == 0)
+		kind = EVAL;
 	int r = 0;
 	for (unsigned i = 0; i < PANELS && kind != KINDS && json_is_number(epoch) && !r; i++) {
 		json_t *value = json_object_get(line, panels[i].key[kind]);

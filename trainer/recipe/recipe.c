@@ -214,6 +214,26 @@ static int check_schedule(const struct recipe *recipe, bool trains, char *error)
 	return check_growth(recipe, error);
 }
 
+/* What ends a run by its evaluations. */
+static int check_stops(const struct recipe *recipe, char *error)
+{
+	const struct recipe_train *train = &recipe->train;
+	const char *key = train->stop_after ? "stop_after" : "stop_at";
+	if (!train->stop_after && train->stop_at == 0)
+		return 0;
+	if (!*recipe->data.val)
+		return recipe_fail(error,
+				   "train.%s follows evaluations, and data.val is not set: give "
+				   "the dataset to evaluate on, or leave it 0",
+				   key);
+	if (train->eval_every == 0)
+		return recipe_fail(error,
+				   "train.%s follows evaluations, and train.eval_every = 0 leaves "
+				   "only the one at the end: set it, or leave %s 0",
+				   key, key);
+	return 0;
+}
+
 int recipe_check(const struct recipe *recipe, bool trains, char *error)
 {
 	if (trains && !*recipe->data.train)
@@ -234,6 +254,8 @@ int recipe_check(const struct recipe *recipe, bool trains, char *error)
 	if (!*recipe->data.val && *recipe->data.val_pipeline)
 		return recipe_fail(error, "data.val_pipeline is set, but no data.val to run it on");
 	r = check_schedule(recipe, trains, error);
+	if (!r && trains)
+		r = check_stops(recipe, error);
 	if (r)
 		return r;
 	if ((recipe->optim.name == DEVICE_SGD || recipe->optim.name == DEVICE_LARS) &&

@@ -318,6 +318,20 @@ static int loop_between(struct run *run)
 	return r;
 }
 
+/* Makes the step that the run has come to its last one, if its evaluation says so. */
+static int loop_end_early(struct run *run)
+{
+	if (!run_has_enough(run))
+		return 0;
+	progress_line(&run->progress, "stops at epoch %.6g: %s", run_epoch(run, run->state.step),
+		      run->why);
+	run->steps = run->state.step;
+	/* a mean of weights is evaluated anew, with statistics of its own */
+	if (run_weights(run) == DEVICE_SWA)
+		run->state.eval_samples = 0;
+	return loop_between(run);
+}
+
 /* Rank 0's part. */
 static int loop_finish(struct run *run, bool stopped)
 {
@@ -333,6 +347,8 @@ static int loop_finish(struct run *run, bool stopped)
 		return r;
 	journal_begin(run->journal, "end", run->state.step);
 	journal_text(run->journal, "outcome", run->outcome);
+	if (*run->why)
+		journal_text(run->journal, "why", run->why);
 	return run_end_line(run, run->journal, "log.jsonl");
 }
 
@@ -376,6 +392,8 @@ int run_train(struct run *run)
 	run->line_images = run->state.images;
 	for (;;) {
 		r = loop_between(run);
+		if (!r)
+			r = loop_end_early(run);
 		if (r || run->state.step >= run->steps)
 			break;
 		r = run_step(run);

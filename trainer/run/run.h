@@ -132,6 +132,7 @@ struct run {
 	bool resumed;
 	struct checkpoint_state state;
 	const char *outcome; /* once the run has come to its end, finished or stopped */
+	char why[256];       /* it ends before its last epoch; or empty */
 	uint64_t saved_step; /* of the last checkpoint, or RUN_NO_STEP */
 	/* rank 0: of the newest one in the output folder when the run opened */
 	uint64_t found_step;
@@ -218,6 +219,10 @@ struct device_batch run_slice(const struct run *run, const struct device_batch *
 int run_settle(struct run *run);
 /* What a failure of the device in the next step says. */
 int run_fail_step(struct run *run, int code, const char *what);
+/*
+ * After an evaluation: whether it ends the run, and then why (enough.c). All ranks find the same.
+ */
+bool run_has_enough(struct run *run);
 /* Adds values[count] over ranks. */
 int run_sum(struct run *run, double *values, size_t count);
 /* run->train for the next batch; with train.accumulate = auto, in as many parts as fit. */

@@ -277,6 +277,46 @@ static void test_other_sizes(void **state)
 		    "needs 4");
 }
 
+/* A run whose evaluations are good enough ends whole, ends again, and goes on if it is told to. */
+static void test_good_enough(void **state)
+{
+	static const char often[] = "train.eval_every=0.5", at[] = "train.stop_at=0.001";
+	expect(run("patient", often, "train.stop_after=9", NULL), 0);
+	expect(run("enough", often, at, NULL), 0);
+	expect_said("stops at epoch 0.5: top-1 ");
+	expect_end("enough", "finished", NULL);
+	assert_true(exists("enough", "model.safetensors"));
+	assert_true(exists("enough", "checkpoint-00000010.safetensors"));
+	expect(run("enough", "--resume", often, at, NULL), 0);
+	expect_said("reaches train.stop_at = 0.001");
+	assert_false(exists("enough", "checkpoint-00000020.safetensors"));
+	expect(run("enough", "--resume", often, NULL), 0);
+	same_losses("enough", "patient");
+	same_file("enough", "patient", "model.safetensors");
+}
+
+/* Weights that do not change are the best at the first evaluation. */
+static void test_in_vain(void **state)
+{
+	static const char still[] = "optim.lr=0", often[] = "train.eval_every=0.25",
+			  statistics[] = "model.bn_momentum=0";
+	expect(run("vain", still, often, statistics, "train.ema=0", "train.stop_after=2", NULL), 0);
+	expect_said("stops at epoch 0.75: no evaluation was better than top-1 ");
+	expect_said("at step 5, and train.stop_after = 2");
+	/* a mean of weights is settled where the run ends */
+	expect(run("vain-mean", still, often, "train.ema=0", "train.swa=0.25",
+		   "train.swa_every=0.25", "train.stop_at=0.001", NULL),
+	       0);
+	struct losses losses;
+	read_log("vain-mean", &losses);
+	assert_in_range(losses.evals, 2, 3);
+	assert_string_not_equal(losses.eval[losses.evals - 2], losses.eval[losses.evals - 1]);
+	expect(run("blind", "train.stop_after=2", "train.eval_every=0", NULL), 1);
+	expect_said("train.eval_every = 0 leaves only the one at the end");
+	expect(run("blind", "train.stop_at=0.5", "data.val=", "data.val_pipeline=", NULL), 1);
+	expect_said("train.stop_at follows evaluations, and data.val is not set");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -289,6 +329,8 @@ int main(void)
 		cmocka_unit_test(test_other_names),
 		cmocka_unit_test(test_other_elements),
 		cmocka_unit_test(test_other_sizes),
+		cmocka_unit_test(test_good_enough),
+		cmocka_unit_test(test_in_vain),
 	};
 	return cmocka_run_group_tests(tests, setup, trainer_teardown);
 }

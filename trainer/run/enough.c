@@ -1,0 +1,35 @@
+/*
+ * Runs that end before their last epoch, because an evaluation was good enough (train.stop_at) or
+ * because none has been better for long (train.stop_after; early stopping, Prechelt 1998). Both
+ * follow from what the last evaluation left in the state, so a run that ended so ends again when it
+ * is resumed.
+ */
+#include "trainer/run/run.h"
+
+#include <stdio.h>
+
+/* Those after the best one, at the places where they are due. */
+static uint64_t enough_in_vain(const struct run *run)
+{
+	const struct checkpoint_state *state = &run->state;
+	return state->eval_step / run->eval_every - state->best_step / run->eval_every;
+}
+
+bool run_has_enough(struct run *run)
+{
+	const struct checkpoint_state *state = &run->state;
+	const struct recipe_train *keys = &run->recipe->train;
+	if (state->step >= run->steps || !run->eval_every || !state->eval_samples ||
+	    state->eval_step != state->step)
+		return false;
+	if (keys->stop_at > 0 && state->eval_top1 >= keys->stop_at)
+		snprintf(run->why, sizeof(run->why), "top-1 %.2f %% reaches train.stop_at = %g",
+			 100 * state->eval_top1, keys->stop_at);
+	else if (keys->stop_after && enough_in_vain(run) >= keys->stop_after)
+		snprintf(run->why, sizeof(run->why),
+			 "no evaluation was better than top-1 %.2f %% at step %llu, and "
+			 "train.stop_after = %llu",
+			 100 * state->best_top1, (unsigned long long)state->best_step,
+			 (unsigned long long)keys->stop_after);
+	return *run->why;
+}
