@@ -65,6 +65,10 @@ static const struct options_row options[] = {
 	{"evaluate", OPTION_EVALUATE, NULL,
 	 "Evaluate model.pretrained, or with --resume a checkpoint, on data.val, print the result, "
 	 "write nothing, and stop"},
+	{"predictions", 0, "NAME",
+	 "With --evaluate: write what each image is taken for to NAME.csv, precision and recall of "
+	 "each class and what it is taken for to NAME.json, and a picture of that to NAME.svg",
+	 OPTIONS_TEXT, AT(run.predictions)},
 	{"find-lr", 0, "NAME",
 	 "Train for up to 100 steps with a learning rate that grows from 1e-6 to 10, write the "
 	 "losses "
@@ -129,6 +133,9 @@ static void check(const struct arguments *arguments, const struct argp_state *st
 	if (arguments->run.evaluate && arguments->plan.device)
 		argp_error(state,
 			   "--evaluate runs a model, and --plan runs none: take one of them");
+	if (arguments->run.predictions && !arguments->run.evaluate)
+		argp_error(state, "--predictions=%s is for --evaluate: add it",
+			   arguments->run.predictions);
 	if (arguments->run.find_lr && (arguments->run.resume || arguments->run.evaluate ||
 				       arguments->plan.device || arguments->run.dry))
 		argp_error(state, "--find-lr trains from the initial weights, and nothing else: "

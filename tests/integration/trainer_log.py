@@ -1,8 +1,10 @@
 """What a run writes of its numbers beside log.jsonl: metrics.csv and event files of TensorBoard, also where it goes on from a checkpoint."""
 
+import collections
 import csv
 import glob
 import json
+import math
 import os
 import shutil
 import struct
@@ -231,6 +233,46 @@ class Log(unittest.TestCase):
             file.write('{"event":"start","step":0}\n[]\n')
         self.assertIn("has no step and no evaluation yet", self.plot("odd", status=1))
         self.assertIn("folder of a run is missing", self.plot(status=1))
+
+    def evaluate(self, name, *arguments):
+        command = [os.environ["TRAINER"], f"{self.folder}/tiny.ini", "--evaluate", f"model.pretrained={self.folder}/run/model.safetensors"]
+        done = subprocess.run([*command, f"--predictions={self.folder}/{name}", *arguments], stdout=subprocess.PIPE, text=True, check=True)
+        with open(f"{self.folder}/{name}.csv", newline="") as file:
+            images = list(csv.DictReader(file))
+        with open(f"{self.folder}/{name}.json") as file:
+            return json.loads(done.stdout), images, json.load(file)
+
+    def check_predictions(self, said, images, report):
+        self.assertEqual([int(image["sample"]) for image in images], list(range(said["val_samples"])))
+        right = [image for image in images if image["label"] == image["predicted"]]
+        self.assertAlmostEqual(len(right) / len(images), said["top1"], delta=1e-6)
+        self.assertEqual([image["rank"] for image in right], ["1"] * len(right))
+        self.assertAlmostEqual(sum(int(image["rank"]) <= 5 for image in images) / len(images), said["top5"], delta=1e-6)
+        loss = -sum(math.log(float(image["label_probability"])) for image in images) / len(images)
+        self.assertAlmostEqual(loss, said["val_loss"], delta=1e-5)
+        for image in images:
+            self.assertLessEqual(float(image["label_probability"]), float(image["probability"]))
+            self.assertEqual(image["substituted"], "0")
+        taken = collections.Counter((image["label"], image["predicted"]) for image in images)
+        for number, one in enumerate(report["classes"]):
+            self.assertEqual(one["class"], number)
+            self.assertEqual(one["taken_for"], {guess: count for (label, guess), count in taken.items() if label == str(number)})
+            self.assertEqual(one["samples"], sum(one["taken_for"].values()))
+            self.assertEqual(one["predicted"], sum(count for (_, guess), count in taken.items() if guess == str(number)))
+            self.assertEqual(one["correct"], one["taken_for"].get(str(number), 0))
+            self.assertEqual(one["recall"], one["correct"] / one["samples"])
+            self.assertEqual(one["precision"], one["correct"] / one["predicted"] if one["predicted"] else None)
+        self.assertEqual([one["name"] for one in report["classes"]], sorted(os.listdir(f"{self.folder}/images/val")))
+
+    def test_predictions_agree_with_the_evaluation(self):
+        said, images, report = self.evaluate("predicted")
+        self.check_predictions(said, images, report)
+        last = [line for line in self.lines("run") if line["event"] == "eval"][-1]
+        self.assertAlmostEqual(report["top1"], last["top1"], delta=1e-6)
+        self.assertAlmostEqual(report["loss"], last["loss"], delta=1e-5)
+        self.check_predictions(*self.evaluate("flipped", "train.eval_flip=yes", "train.eval_shift=1"))
+        cells = [rect for rect in xml.etree.ElementTree.parse(f"{self.folder}/predicted.svg").getroot() if "rgb" in rect.get("fill", "")]
+        self.assertEqual(len(cells), sum(len(one["taken_for"]) for one in report["classes"]))
 
     def test_nothing_is_written_unasked(self):
         self.run_trainer("plain", "log.csv=no", "log.tensorboard=no", "train.epochs=0.2")

@@ -88,7 +88,7 @@ void picture_shut(FILE *file)
 	fputs("</svg>\n", file);
 }
 
-static void picture_put_escaped(FILE *file, const char *text)
+void picture_text(FILE *file, const char *text)
 {
 	for (; *text; text++) {
 		unsigned char c = (unsigned char)*text;
@@ -106,7 +106,7 @@ void picture_legend(FILE *file, unsigned row, const char *color, const char *tex
 		"<line x1=\"%d\" x2=\"%d\" y1=\"%u\" y2=\"%u\" stroke=\"%s\" "
 		"stroke-width=\"3\"/><text x=\"%d\" y=\"%u\">",
 		PICTURE_LEFT, PICTURE_LEFT + 24, y - 4, y - 4, color, PICTURE_LEFT + 32, y);
-	picture_put_escaped(file, text);
+	picture_text(file, text);
 	fputs("</text>\n", file);
 }
 

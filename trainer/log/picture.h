@@ -21,6 +21,8 @@ struct picture {
 /* Around the panels, with room for rows of a legend above them; the offset of the first panel. */
 double picture_open(FILE *file, unsigned panels, unsigned rows);
 void picture_shut(FILE *file);
+/* Anybody's text, as SVG has it. */
+void picture_text(FILE *file, const char *text);
 /* A row of the legend. text: anybody's. */
 void picture_legend(FILE *file, unsigned row, const char *color, const char *text);
 /* The offset of the panel below. */

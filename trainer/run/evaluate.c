@@ -126,8 +126,9 @@ static int evaluate_add_views(struct pass *pass, const struct device_batch *batc
 	return r;
 }
 
-/* Scores the averaged logits of several views. */
-static int evaluate_score_views(struct pass *pass, const struct device_batch *batch)
+/* Scores the averaged logits of the views, or those of the only one. */
+static int evaluate_score_views(struct pass *pass, const struct feed_batch *fed,
+				const struct device_batch *batch)
 {
 	struct checkpoint_totals *totals = pass->totals;
 	struct view_memory memory = {0};
@@ -136,6 +137,8 @@ static int evaluate_score_views(struct pass *pass, const struct device_batch *ba
 	if (!r)
 		score_add(&score, memory.sum, batch->labels, batch->count, pass->run->data.classes,
 			  model_logit_scale(pass->run->model));
+	if (!r && pass->run->predictions)
+		r = run_add_predictions(pass->run, fed, memory.sum);
 	free(memory.sum);
 	free(memory.logits);
 	free(memory.moved);
@@ -200,8 +203,8 @@ static int evaluate_batch(struct pass *pass, const struct feed_batch *batch)
 		r = evaluate_prepare(run, batch, &images);
 	if (r)
 		return r;
-	if (pass->view_count > 1) {
-		r = evaluate_score_views(pass, &images);
+	if (pass->view_count > 1 || run->predictions) {
+		r = evaluate_score_views(pass, batch, &images);
 		feed_release(pass->feed.feed, batch);
 		return r;
 	}
@@ -458,13 +461,17 @@ int run_evaluate_alone(struct run *run, FILE *file)
 {
 	const struct checkpoint_state *state = &run->state;
 	char loss[RUN_LOSS_TEXT];
-	int r = run_evaluate(run);
+	int r = run_open_predictions(run);
+	if (!r)
+		r = run_evaluate(run);
 	if (r == RUN_LOST) {
 		run->agreed = true;
 		return ranks_agree(run->comm, run->lost, run->error);
 	}
 	if (r == -EINTR)
 		return run_fail_everywhere(run, r, "stopped by a signal");
+	if (!r)
+		r = run_write_predictions(run);
 	if (r || run->comm->rank)
 		return r;
 	run_loss_text(state->eval_loss, loss);

@@ -312,6 +312,7 @@ void run_close(struct run *run)
 	device_close(run->device);
 	data_close(&run->data);
 	weights_deinit(&run->weights);
+	run_close_predictions(run);
 	for (size_t i = 0; i < LOG_SINK_COUNT; i++)
 		if (run->sinks[i])
 			run->sinks[i]->close(run->sinks[i]);

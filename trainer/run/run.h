@@ -44,7 +44,8 @@ struct run_options {
 	bool dry;                    /* make nothing on disk */
 	const char *find_lr;         /* begins the names of what run_find_lr() writes; or NULL */
 	const char *find_batch_size; /* and of what run_find_batch_size() writes */
-	bool evaluate;         /* nothing but run_evaluate_alone(); dry and allow_changes, too */
+	const char *predictions; /* with evaluate: begins the names of what it writes; or NULL */
+	bool evaluate;           /* nothing but run_evaluate_alone(); dry and allow_changes, too */
 	unsigned device_index; /* which of several GPUs; ranks of one machine count on from there */
 	bool detect_anomaly;
 	bool profile;
@@ -94,7 +95,8 @@ struct run {
 	/* after RUN_LOST: what this rank's feed came to, with error; 0: it was another's */
 	int lost;
 
-	bool warned; /* of what went wrong in planning */
+	struct predictions *predictions; /* of an evaluation that keeps them */
+	bool warned;                     /* of what went wrong in planning */
 
 	struct weights_facts weights; /* that are evaluated alone */
 	struct data data;
@@ -291,6 +293,16 @@ int run_share_weights(struct run *run);
  * to file, a line of JSON.
  */
 int run_evaluate_alone(struct run *run, FILE *file);
+
+/* ---- what an evaluation makes of each image (predictions.c) ---- */
+
+/* With --predictions, before it; several ranks are refused. */
+int run_open_predictions(struct run *run);
+void run_close_predictions(struct run *run);
+/* logits: [batch->count][classes] */
+int run_add_predictions(struct run *run, const struct feed_batch *batch, const float *logits);
+/* Files of images, classes and what they are taken for. Without --predictions nothing. */
+int run_write_predictions(struct run *run);
 
 /* ---- what it says (lines.c) ---- */
 
