@@ -189,6 +189,12 @@ static void say_why(const struct place *place, int code, struct config_error *er
 			   "%.200s: the folder for the socket does not exist; make it, or choose "
 			   "another socket with --socket",
 			   place->name);
+	else if (code == -EACCES || code == -EROFS)
+		config_say(
+			error,
+			"%.200s: the user %u may not make a socket in that folder (%s); give it to "
+			"this user, or choose another socket with --socket",
+			place->name, (unsigned)geteuid(), strerror(-code));
 	else
 		config_say(error, "%.200s: cannot listen there: %s", place->name, strerror(-code));
 }

@@ -53,9 +53,10 @@ bool io_can_uring(void);
 /*
  * Makes rings before a sandbox forbids it: so many feeds at a time can be read by IO_URING
  * afterwards, with reads of queue_depth at once. They can do nothing but read, whatever is asked of
- * them. Fewer where the system has no more. Once, before feeds.
+ * them. Fewer where the system has no more; an error, which says why, where it has none at all.
+ * Once, before feeds.
  */
-void io_reserve(unsigned rings, unsigned queue_depth);
+int io_reserve(unsigned rings, unsigned queue_depth);
 /* -ENOMEM, or what thread and ring creation answer. */
 int io_new(const struct io_options *options, struct io **ret_io);
 /* No worker uses it any more. Waits for reads under way. Accepts NULL. */

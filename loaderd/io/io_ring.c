@@ -100,14 +100,18 @@ static int make_reader(unsigned depth, struct io_uring *ret_uring)
 	return r;
 }
 
-void io_reserve(unsigned rings, unsigned queue_depth)
+int io_reserve(unsigned rings, unsigned queue_depth)
 {
+	int r = 0;
 	pthread_mutex_lock(&reserve.mutex);
 	reserve.only = true;
-	while (reserve.count < rings && reserve.count < RESERVE_MAX &&
-	       make_reader(queue_depth, &reserve.rings[reserve.count]) == 0)
-		reserve.count++;
+	while (r == 0 && reserve.count < rings && reserve.count < RESERVE_MAX) {
+		r = make_reader(queue_depth, &reserve.rings[reserve.count]);
+		reserve.count += r == 0;
+	}
+	bool any = reserve.count > 0;
 	pthread_mutex_unlock(&reserve.mutex);
+	return any ? 0 : r;
 }
 
 static int open_uring(unsigned depth, struct io_uring *ret_uring)
@@ -476,8 +480,9 @@ void io_ring_stop(struct io *io)
 
 #include <errno.h>
 
-void io_reserve(unsigned rings, unsigned queue_depth)
+int io_reserve(unsigned rings, unsigned queue_depth)
 {
+	return -ENOTSUP;
 }
 
 bool io_can_uring(void)

@@ -203,6 +203,19 @@ static int map_page(struct server *server)
 	return 0;
 }
 
+static void reserve_rings(const struct config *config)
+{
+	if (config->io == CONFIG_IO_MMAP)
+		return;
+	int r = io_reserve(RINGS_RESERVED, (unsigned)config->queue_depth);
+	if (r < 0 && config->io == CONFIG_IO_URING)
+		log_warning("[io] mode = uring: there is no io_uring (%s), feeds are read by mmap; "
+			    "a container's system calls, kernel.io_uring_disabled or "
+			    "RLIMIT_MEMLOCK may "
+			    "forbid it",
+			    strerror(-r));
+}
+
 int server_new(const struct config *config, uid_t uid, struct server **ret_server,
 	       struct config_error *error)
 {
@@ -222,8 +235,7 @@ int server_new(const struct config *config, uid_t uid, struct server **ret_serve
 		free(server);
 		return r;
 	}
-	if (config->io != CONFIG_IO_MMAP)
-		io_reserve(RINGS_RESERVED, (unsigned)config->queue_depth);
+	reserve_rings(config);
 	r = guard_install();
 	if (r == 0)
 		r = start_workers(server, error);
