@@ -359,8 +359,11 @@ static int train(const struct recipe *recipe, const struct run_options *run_opti
 	} else if (!r && run_options->find_batch_size) {
 		r = run_find_batch_size(run, stdout);
 	} else if (!r) {
-		if (leads)
-			run_describe(run, run_options->dry ? stdout : stderr);
+		FILE *file = run_options->dry ? stdout : stderr;
+		if (leads) {
+			run_describe(run, file);
+			run_advise(run, file);
+		}
 		if (!run_options->dry)
 			r = run_train(run);
 	}

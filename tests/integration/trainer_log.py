@@ -274,6 +274,11 @@ class Log(unittest.TestCase):
         cells = [rect for rect in xml.etree.ElementTree.parse(f"{self.folder}/predicted.svg").getroot() if "rgb" in rect.get("fill", "")]
         self.assertEqual(len(cells), sum(len(one["taken_for"]) for one in report["classes"]))
 
+    def test_waiting_for_data_is_said(self):
+        slow = "data.pipeline=resize(1200) gaussian_blur(15) resize(24)"
+        self.assertIn("of the time went into waiting for data", self.run_trainer("slow", slow, "train.epochs=1"))
+        self.assertNotIn("waiting for data", self.run_trainer("fast", "train.epochs=1"))
+
     def test_nothing_is_written_unasked(self):
         self.run_trainer("plain", "log.csv=no", "log.tensorboard=no", "train.epochs=0.2")
         self.assertEqual([name for name in os.listdir(f"{self.folder}/plain") if "tfevents" in name or name.endswith(".csv")], [])

@@ -120,6 +120,7 @@ int run_epoch_line(struct run *run)
 		      run_epoch(run, state->step), share(state->whole.loss, n),
 		      100 * share((double)state->whole.top1, n), run->last_lr, rate, used,
 		      100 * share(state->wait_seconds, state->train_seconds));
+	run_advise_of_wait(run);
 	struct journal *journal = run->journal;
 	if (journal) {
 		journal_begin(journal, "epoch", state->step);

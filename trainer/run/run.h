@@ -96,6 +96,7 @@ struct run {
 	int lost;
 
 	struct predictions *predictions; /* of an evaluation that keeps them */
+	bool advised;                    /* of waiting for data */
 	bool warned;                     /* of what went wrong in planning */
 
 	struct weights_facts weights; /* that are evaluated alone */
@@ -166,6 +167,9 @@ void run_close(struct run *run);
 
 /* What will be run, for a person: model, sizes, memory, steps. */
 void run_describe(const struct run *run, FILE *file);
+
+/* What could be faster or better, a line each; nothing where all is well. */
+void run_advise(const struct run *run, FILE *file);
 
 enum { RUN_STOPPED = 1, RUN_LOST = 2 };
 /*
@@ -313,6 +317,8 @@ int run_step_line(struct run *run, const struct run_pending *pending,
 		  const struct device_results *results);
 /* The line of an epoch, where one ends, for the log and on the terminal. */
 int run_epoch_line(struct run *run);
+/* Once, where training waits for data (advice.c). */
+void run_advise_of_wait(struct run *run);
 /* Progress, when it is time for it. */
 void run_show(struct run *run);
 /* summary.json, for run_put(). */

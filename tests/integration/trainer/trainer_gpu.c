@@ -132,12 +132,42 @@ static void test_few_slots(void **state)
 	same_losses("many-slots", "few-slots");
 }
 
+/* What is said of a run, or is not, before its first step. */
+static void test_advice(void **state)
+{
+	static const struct {
+		const char *device, *batch, *precision;
+		unsigned advices;
+		const char *words;
+	} cases[] = {
+		{"cpu", "16", "train.precision=fp32", 0, NULL},
+		{"cpu", "12", "train.precision=fp32", 1, "batch norms normalise by 12 images"},
+		{"cuda", "20", "train.precision=bf16", 1, "on multiples of 8: 24 take about"},
+		{"cuda", "24", "train.precision=bf16", 0, NULL},
+		{"cuda", "20", "train.precision=fp32", 1, "fp32 leaves the tensor cores unused"},
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char batch[32];
+		snprintf(batch, sizeof(batch), "data.batch_size=%s", cases[i].batch);
+		trainer = getenv("TRAINER_EMULATED");
+		int status =
+			run("advised", "--overwrite", "--device", cases[i].device, batch,
+			    cases[i].precision, "train.epochs=0.03", "schedule.warmup=0", NULL);
+		trainer = getenv("TRAINER");
+		expect(status, 0);
+		assert_int_equal(times_said("advice   "), cases[i].advices);
+		if (cases[i].words)
+			expect_said(cases[i].words);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_mapped),
 		cmocka_unit_test(test_taken_apart),
 		cmocka_unit_test(test_few_slots),
+		cmocka_unit_test(test_advice),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup, trainer_teardown);
 }
