@@ -78,7 +78,7 @@ static void read_checkpoint(const char *path)
 
 	if (weights_read(path, &facts, error) == 0)
 		weights_deinit(&facts);
-	checkpoint_import(path, params, &rest, error);
+	checkpoint_import(path, "[\"a\",\"b\"]", params, &rest, error);
 	if (checkpoint_open(path, &checkpoint, error) < 0)
 		return;
 	recipe_check(&checkpoint->recipe, true, error);

@@ -91,8 +91,7 @@ int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params
 
 /* What else there was to a file of weights. */
 struct checkpoint_rest {
-	/* it has no last layer of the model's classes: the model's stays as it is */
-	bool head_kept;
+	bool head_kept;     /* its last layer is not of the model's classes, whose stays as it is */
 	bool resized;       /* its position embeddings are of another size than the model's */
 	const char *layout; /* whose names its tensors have (names.h); NULL: the model's */
 	uint32_t
@@ -103,9 +102,10 @@ struct checkpoint_rest {
 /*
  * Takes weights from any safetensors file with the model's names or others that are known
  * (names.h), in F32, F16 or BF16. What training alone needs (BatchNorm's num_batches_tracked;
- * optimizer and average of a checkpoint) is no stranger.
+ * optimizer and average of a checkpoint) is no stranger. class_names are those that the model is to
+ * learn, of class_names_write(); NULL: whatever the file's are.
  */
-int checkpoint_import(const char *path, struct device_params *params,
+int checkpoint_import(const char *path, const char *class_names, struct device_params *params,
 		      struct checkpoint_rest *ret_rest, char *error);
 
 /*

@@ -1,6 +1,7 @@
 #include "trainer/checkpoint/checkpoint_tensors.h"
 #include "format/base/half.h"
 #include "trainer/checkpoint/names.h"
+#include "trainer/checkpoint/weights.h"
 
 #include <errno.h>
 #include <math.h>
@@ -433,7 +434,8 @@ static void find_strangers(const struct safetensors *source, const struct device
 
 static int import_param(const struct safetensors *source, const char *path,
 			const struct device_params *params, struct device_param *param,
-			struct staging *staging, struct checkpoint_rest *rest, char *error)
+			bool other_classes, struct staging *staging, struct checkpoint_rest *rest,
+			char *error)
 {
 	const struct device_param_spec *spec = device_param_spec(param);
 	const char *layout;
@@ -441,7 +443,7 @@ static int import_param(const struct safetensors *source, const char *path,
 	bool head = names_head(spec->name);
 	if (layout)
 		rest->layout = layout;
-	if (!tensor && head) {
+	if (head && (!tensor || other_classes)) {
 		rest->head_kept = true;
 		return 0;
 	}
@@ -473,7 +475,27 @@ static int import_param(const struct safetensors *source, const char *path,
 	return r;
 }
 
-int checkpoint_import(const char *path, struct device_params *params,
+/* Whether a file names its classes otherwise than the model's: as many may be quite others. */
+static int import_compare_classes(const struct safetensors *source, const char *path,
+				  const char *class_names, bool *ret_others, char *error)
+{
+	struct class_names theirs = {0}, ours = {0};
+	int r = weights_class_names(source, path, &theirs, error);
+	if (!r && class_names) {
+		r = class_names_read(class_names, &ours);
+		if (r)
+			checkpoint_fail(error, r, "out of memory");
+	}
+	uint32_t common = theirs.count < ours.count ? theirs.count : ours.count;
+	if (!r)
+		*ret_others = class_names_differ(theirs.name, theirs.count, ours.name, ours.count) <
+			      common;
+	class_names_deinit(&ours);
+	class_names_deinit(&theirs);
+	return r;
+}
+
+int checkpoint_import(const char *path, const char *class_names, struct device_params *params,
 		      struct checkpoint_rest *ret_rest, char *error)
 {
 	struct safetensors *source;
@@ -482,12 +504,15 @@ int checkpoint_import(const char *path, struct device_params *params,
 		return r;
 	struct staging staging;
 	struct checkpoint_rest rest = {0};
+	bool other_classes = false;
 	r = staging_init(&staging, params);
 	if (r)
 		checkpoint_fail(error, r, "out of memory");
+	else
+		r = import_compare_classes(source, path, class_names, &other_classes, error);
 	for (size_t i = 0; i < device_params_count(params) && !r; i++)
-		r = import_param(source, path, params, device_params_at(params, i), &staging, &rest,
-				 error);
+		r = import_param(source, path, params, device_params_at(params, i), other_classes,
+				 &staging, &rest, error);
 	find_strangers(source, params, &rest);
 	if (!r)
 		*ret_rest = rest;

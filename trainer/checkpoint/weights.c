@@ -41,15 +41,13 @@ static int read_normalisation(const struct safetensors *source, struct weights_f
 			       facts->file, mean ? mean : "", std ? std : "");
 }
 
-static int read_names(const struct safetensors *source, struct weights_facts *facts, char *error)
+int weights_class_names(const struct safetensors *source, const char *path,
+			struct class_names *ret_names, char *error)
 {
 	const char *names = safetensors_metadata(source, "trainer.class_names");
-	if (!names)
-		return 0;
-	int r = class_names_read(names, &facts->class_names);
-	facts->named = !r;
+	int r = names ? class_names_read(names, ret_names) : 0;
 	return r ? checkpoint_fail(error, r == -EINVAL ? -EBADMSG : r,
-				   "%s: metadata trainer.class_names: %s", facts->file,
+				   "%s: metadata trainer.class_names: %s", path,
 				   r == -EINVAL ? "expected a JSON array of texts" : strerror(-r))
 		 : 0;
 }
@@ -70,7 +68,8 @@ int weights_read(const char *path, struct weights_facts *ret_facts, char *error)
 	if (!r)
 		r = read_normalisation(source, &facts, error);
 	if (!r)
-		r = read_names(source, &facts, error);
+		r = weights_class_names(source, path, &facts.class_names, error);
+	facts.named = facts.class_names.name;
 	safetensors_close(source);
 	if (!r)
 		*ret_facts = facts;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "trainer/checkpoint/class_names.h"
+#include "trainer/checkpoint/safetensors.h"
 
 #include <stdbool.h>
 
@@ -28,4 +29,7 @@ struct weights_facts {
  * CHECKPOINT_ERROR_MAX bytes.
  */
 int weights_read(const char *path, struct weights_facts *ret_facts, char *error);
+/* Of one that is open. *ret_names stays as it is where it does not name them. */
+int weights_class_names(const struct safetensors *source, const char *path,
+			struct class_names *ret_names, char *error);
 void weights_deinit(struct weights_facts *facts);

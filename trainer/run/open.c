@@ -400,7 +400,9 @@ static int open_take_weights(struct run *run)
 	const char *file = run->recipe->model.pretrained;
 	char error[CHECKPOINT_ERROR_MAX];
 	struct checkpoint_rest rest;
-	int r = checkpoint_import(file, run->params, &rest, error);
+	/* of weights to evaluate, what classes are called is compared with data.val's (data.c) */
+	const char *class_names = run->options.evaluate ? NULL : run->data.class_names;
+	int r = checkpoint_import(file, class_names, run->params, &rest, error);
 	if (r)
 		return run_fail(run, r, "model.pretrained: %s", error);
 	if (run->options.evaluate && rest.head_kept)

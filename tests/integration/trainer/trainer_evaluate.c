@@ -205,6 +205,13 @@ static void test_other_names(void **state)
 	expect(run("unbroken", "--evaluate", "--resume", "data.train=", val, NULL), 1);
 	expect_said("but \"zero\" in trainer.class_names of ");
 	expect_said("checkpoint-00000040.safetensors");
+	/* what is trained further goes on with its last layer, unless that knows other classes */
+	char train[PATH_MAX + 100];
+	snprintf(train, sizeof(train), "data.train=%s", strchr(val, '=') + 1);
+	expect(run("further", pretrained, "train.epochs=0.3", NULL), 0);
+	assert_null(strstr(said, "afresh"));
+	expect(run("swapped", pretrained, train, val, "train.epochs=1", NULL), 0);
+	expect_said("model.safetensors; its last layer has other classes and starts afresh");
 }
 
 /* Bytes are normalised and floats are not: what is evaluated goes by what was trained on. */

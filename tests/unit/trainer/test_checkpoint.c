@@ -355,7 +355,7 @@ static void test_import(void **state)
 	scribble(&a);
 	snprintf(path, sizeof(path), "%s/weights.safetensors", folder);
 	assert_int_equal(checkpoint_export(path, a.params, DEVICE_VALUE, &no_more, error), 0);
-	if (checkpoint_import(path, b.params, &rest, error))
+	if (checkpoint_import(path, NULL, b.params, &rest, error))
 		fail_msg("%s", error);
 	assert_true(rest.head_kept);
 	float x[16], y[16];
@@ -368,7 +368,7 @@ static void test_import(void **state)
 	snprintf(blurring, sizeof(blurring), "%s model.blur=convs", settings);
 	fixture_init(&b, blurring, 10, NULL);
 	assert_int_equal(model_initialize_constants(b.model), 0);
-	assert_int_equal(checkpoint_import(path, b.params, &rest, error), 0);
+	assert_int_equal(checkpoint_import(path, NULL, b.params, &rest, error), 0);
 	struct device_param *filter = device_params_find(b.params, "layer3.0.conv1.blur_filter");
 	assert_int_equal(device_param_elements(filter), 16 * 9);
 	float line[16 * 9];
@@ -376,11 +376,11 @@ static void test_import(void **state)
 	assert_true(line[0] == 0.0625f && line[1] == 0.125f && line[4] == 0.25f);
 	fixture_deinit(&b);
 	fixture_init(&b, "model.name=resnet_cifar model.depth=14 model.width=0.5", 10, NULL);
-	assert_int_equal(checkpoint_import(path, b.params, &rest, error), -EBADMSG);
+	assert_int_equal(checkpoint_import(path, NULL, b.params, &rest, error), -EBADMSG);
 	assert_non_null(strstr(error, "trained with another model.name, model.depth"));
 	/* the other way round all that is wanted is there, and more */
 	assert_int_equal(checkpoint_export(path, b.params, DEVICE_VALUE, &no_more, error), 0);
-	assert_int_equal(checkpoint_import(path, a.params, &rest, error), 0);
+	assert_int_equal(checkpoint_import(path, NULL, a.params, &rest, error), 0);
 	assert_false(rest.head_kept);
 	assert_int_equal(rest.strangers,
 			 3 * 10); /* a block of each stage: two convolutions and norms of four */
@@ -390,9 +390,47 @@ static void test_import(void **state)
 	struct checkpoint_state saved = some_state();
 	fixture_init(&b, settings, 10, &spec);
 	assert_int_equal(checkpoint_save(path, b.params, &b.recipe, &saved, &no_more, error), 0);
-	assert_int_equal(checkpoint_import(path, a.params, &rest, error), 0);
+	assert_int_equal(checkpoint_import(path, NULL, a.params, &rest, error), 0);
 	assert_int_equal(rest.strangers, 0);
 	fixture_deinit(&b);
+	fixture_deinit(&a);
+}
+
+/* As many classes may be others, which is seen where the file names them. */
+static void test_import_of_other_classes(void **state)
+{
+	static const struct {
+		const char *theirs, *ours;
+		bool head_kept;
+	} cases[] = {
+		{"[\"cat\",\"dog\"]", "[\"cat\",\"dog\"]", false},
+		{"[\"cat\",\"dog\"]", "[\"dog\",\"cat\"]", true},
+		{"[\"cat\",\"dog\"]", "[\"cat\",\"truck\"]", true},
+		{"[\"cat\",\"dog\"]", "[\"0\",\"1\"]", false},
+		{"[\"cat\",\"dog\"]", NULL, false},
+		{NULL, "[\"cat\",\"dog\"]", false},
+	};
+	struct checkpoint_rest rest;
+	struct fixture a, b;
+	fixture_init(&a, settings, 2, NULL);
+	scribble(&a);
+	snprintf(path, sizeof(path), "%s/named.safetensors", folder);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		float x[2], y[2];
+		struct checkpoint_about about = {.class_names = cases[i].theirs};
+		assert_int_equal(checkpoint_export(path, a.params, DEVICE_VALUE, &about, error), 0);
+		fixture_init(&b, settings, 2, NULL);
+		assert_int_equal(checkpoint_import(path, cases[i].ours, b.params, &rest, error), 0);
+		assert_int_equal(rest.head_kept, cases[i].head_kept);
+		device_param_read(device_params_find(a.params, "fc.bias"), DEVICE_VALUE, x);
+		device_param_read(device_params_find(b.params, "fc.bias"), DEVICE_VALUE, y);
+		assert_int_equal(memcmp(x, y, sizeof(x)) != 0, cases[i].head_kept);
+		fixture_deinit(&b);
+	}
+	struct checkpoint_about about = {.class_names = "[3]"};
+	assert_int_equal(checkpoint_export(path, a.params, DEVICE_VALUE, &about, error), 0);
+	assert_int_equal(checkpoint_import(path, NULL, a.params, &rest, error), -EBADMSG);
+	assert_non_null(strstr(error, "trainer.class_names: expected a JSON array of texts"));
 	fixture_deinit(&a);
 }
 
@@ -431,11 +469,11 @@ static void test_unfit_weights(void **state)
 	fixture_init(&a, settings, 10, NULL);
 	snprintf(path, sizeof(path), "%s/unfit.safetensors", folder);
 	write_names(a.params, 0, "module.");
-	assert_int_equal(checkpoint_import(path, a.params, &rest, error), -EBADMSG);
+	assert_int_equal(checkpoint_import(path, NULL, a.params, &rest, error), -EBADMSG);
 	assert_non_null(strstr(error, "but there is module.conv1.weight: take \"module.\" off"));
 	/* layer1.0.conv1.weight is no conv1.weight of a module that is wrapped */
 	write_names(a.params, 1, "");
-	assert_int_equal(checkpoint_import(path, a.params, &rest, error), -EBADMSG);
+	assert_int_equal(checkpoint_import(path, NULL, a.params, &rest, error), -EBADMSG);
 	assert_non_null(strstr(error, "conv1.weight of the model is missing"));
 	assert_null(strstr(error, "take "));
 	scribble(&a);
@@ -443,7 +481,7 @@ static void test_unfit_weights(void **state)
 	assert_int_equal(device_param_elements(bias), 16);
 	device_param_write(bias, DEVICE_VALUE, nan_bias);
 	assert_int_equal(checkpoint_export(path, a.params, DEVICE_VALUE, &no_more, error), 0);
-	assert_int_equal(checkpoint_import(path, a.params, &rest, error), -EBADMSG);
+	assert_int_equal(checkpoint_import(path, NULL, a.params, &rest, error), -EBADMSG);
 	assert_non_null(strstr(error, "tensor layer2.0.bn1.bias has a value that is not finite"));
 	fixture_deinit(&a);
 }
@@ -478,7 +516,7 @@ static void test_narrow_types(void **state)
 	snprintf(path, sizeof(path), "%s/half.safetensors", folder);
 	struct safetensors_writer writer = {tensors, count + 1, NULL, 0, NULL, NULL};
 	assert_int_equal(safetensors_write(path, &writer, error), 0);
-	if (checkpoint_import(path, a.params, &rest, error))
+	if (checkpoint_import(path, NULL, a.params, &rest, error))
 		fail_msg("%s", error);
 	assert_false(rest.head_kept || rest.strangers);
 	float bias[10];
@@ -487,12 +525,12 @@ static void test_narrow_types(void **state)
 	for (size_t i = 0; i < count; i++)
 		tensors[i].type = SAFETENSORS_BF16;
 	assert_int_equal(safetensors_write(path, &writer, error), 0);
-	assert_int_equal(checkpoint_import(path, a.params, &rest, error), 0);
+	assert_int_equal(checkpoint_import(path, NULL, a.params, &rest, error), 0);
 	device_param_read(device_params_find(a.params, "fc.bias"), DEVICE_VALUE, bias);
 	assert_true(bias[1] == 0.0078125f); /* 0x3c00 as bfloat16 */
 	tensors[0].type = SAFETENSORS_I16;
 	assert_int_equal(safetensors_write(path, &writer, error), 0);
-	assert_int_equal(checkpoint_import(path, a.params, &rest, error), -EBADMSG);
+	assert_int_equal(checkpoint_import(path, NULL, a.params, &rest, error), -EBADMSG);
 	assert_non_null(strstr(error, "expected F32, F16 or BF16"));
 	free(tensors);
 	free(data);
@@ -608,7 +646,7 @@ static void test_positions(void **state)
 		if (side != made) {
 			snprintf(network, sizeof(network), "%s=%u", vit, 16 * side);
 			fixture_init(&b, network, 10, NULL);
-			if (checkpoint_import(path, b.params, &rest, error))
+			if (checkpoint_import(path, NULL, b.params, &rest, error))
 				fail_msg("%s", error);
 			assert_true(rest.resized);
 			device_param_read(device_params_find(b.params, "pos_embed"), DEVICE_VALUE,
@@ -626,7 +664,7 @@ static void test_positions(void **state)
 	/* one that has no class token is another network */
 	snprintf(network, sizeof(network), "%s=96 model.pool=average", vit);
 	fixture_init(&b, network, 10, NULL);
-	assert_int_equal(checkpoint_import(path, b.params, &rest, error), -EBADMSG);
+	assert_int_equal(checkpoint_import(path, NULL, b.params, &rest, error), -EBADMSG);
 	fixture_deinit(&b);
 	fixture_deinit(&a);
 }
@@ -641,6 +679,7 @@ int main(void)
 		cmocka_unit_test(test_facts_of_weights),
 		cmocka_unit_test(test_another_model_is_refused),
 		cmocka_unit_test(test_import),
+		cmocka_unit_test(test_import_of_other_classes),
 		cmocka_unit_test(test_unfit_weights),
 		cmocka_unit_test(test_narrow_types),
 		cmocka_unit_test(test_positions),

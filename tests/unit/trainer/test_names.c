@@ -169,7 +169,7 @@ static void test_layouts(void **state)
 		struct safetensors *file;
 		char error[CHECKPOINT_ERROR_MAX] = "";
 		net_open(&net, networks[i]);
-		if (checkpoint_import(net.path, net.params, &rest, error))
+		if (checkpoint_import(net.path, NULL, net.params, &rest, error))
 			fail_msg("%s", error);
 		assert_string_equal(rest.layout, net.layout);
 		assert_int_equal(rest.strangers, 0);
@@ -198,12 +198,12 @@ static void test_other_shapes(void **state)
 		for (unsigned k = 0; k < net.pairs[i].rank; k++)
 			net.pairs[i].count *= net.pairs[i].shape[k];
 	write_file(&net);
-	if (checkpoint_import(net.path, net.params, &rest, error))
+	if (checkpoint_import(net.path, NULL, net.params, &rest, error))
 		fail_msg("%s", error);
 	assert_true(rest.head_kept);
 	strcpy(net.pairs[0].theirs, "class_tokens");
 	write_file(&net);
-	assert_int_equal(checkpoint_import(net.path, net.params, &rest, error), -EBADMSG);
+	assert_int_equal(checkpoint_import(net.path, NULL, net.params, &rest, error), -EBADMSG);
 	assert_non_null(strstr(error, "tensor cls_token of the model is missing"));
 	net_close(&net);
 }
@@ -278,7 +278,7 @@ static void check_published(const char *network, const char *settings)
 		fill_pair(&net.pairs[i]);
 	write_file(&net);
 	fixture_init(&fixture, settings, CLASSES, NULL);
-	if (checkpoint_import(net.path, fixture.params, &rest, error))
+	if (checkpoint_import(net.path, NULL, fixture.params, &rest, error))
 		fail_msg("%s", error);
 	assert_false(rest.head_kept || rest.strangers);
 	struct device_graph *graph = fixture_graph(&fixture, DEVICE_EVAL, IMAGES, SIDE, 0, false);
