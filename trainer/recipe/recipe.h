@@ -117,7 +117,8 @@ struct recipe_key {
 };
 
 extern const struct recipe_key recipe_keys[];
-extern const size_t recipe_keys_count;
+extern const size_t recipe_keys_count; /* at most RECIPE_KEYS_MAX */
+enum { RECIPE_KEYS_MAX = 256 };
 
 /* One line about each section, in the order in which they are printed. */
 struct recipe_section {

@@ -11,7 +11,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-enum { KEYS_MAX = 128, LINES_MAX = 10000 };
+enum { LINES_MAX = 10000 };
 
 /*
  * What inih is told, and what it does not tell: the number of the line, and lines that it would
@@ -25,7 +25,7 @@ struct reading {
 	bool continues; /* the line starts with a blank: it continues the value above */
 	const struct recipe_key *key; /* whose value is being read; NULL: none */
 	char value[RECIPE_TEXT_MAX];
-	unsigned set_on[KEYS_MAX]; /* the line on which a key's value begins; 0: none */
+	unsigned set_on[RECIPE_KEYS_MAX]; /* the line on which a key's value begins; 0: none */
 	char *error;
 	int result;
 };

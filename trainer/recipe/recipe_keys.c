@@ -52,4 +52,6 @@ const size_t recipe_sections_count = sizeof(recipe_sections) / sizeof(recipe_sec
 const struct recipe_key recipe_keys[] = {
 #include "trainer/recipe/recipe_keys.inc"
 };
+_Static_assert(sizeof(recipe_keys) / sizeof(recipe_keys[0]) <= RECIPE_KEYS_MAX,
+	       "raise RECIPE_KEYS_MAX");
 const size_t recipe_keys_count = sizeof(recipe_keys) / sizeof(recipe_keys[0]);
