@@ -36,6 +36,7 @@ threads = 1
 interval = 2
 csv = yes
 tensorboard = yes
+mlperf = yes
 [checkpoint]
 keep = 9
 """
@@ -170,6 +171,27 @@ class Log(unittest.TestCase):
         self.assertGreater(len(self.lines("run")), 20)
         self.check_csv("run")
 
+    def test_mlperf_has_the_run(self):
+        with open(f"{self.folder}/run/mlperf.log") as file:
+            lines = [line.split(" ", 1) for line in file]
+        self.assertEqual({begin for begin, _ in lines}, {":::MLLOG"})
+        events = [json.loads(line) for _, line in lines]
+        keys = [event["key"] for event in events]
+        epoch = ["epoch_start", "epoch_stop", "eval_start", "eval_accuracy", "eval_stop"]
+        facts = ["run_start", "global_batch_size", "gradient_accumulation_steps", "train_samples", "seed"]
+        self.assertEqual(keys, [*facts, *epoch, *epoch, "run_stop"])
+        self.assertEqual([event["value"] for event in events[1:5]], [12, 1, 210, 0])
+        self.assertEqual(events[-1]["metadata"], {"status": "success"})
+        evals = [line for line in self.lines("run") if line["event"] == "eval"]
+        told = [event for event in events if event["key"] == "eval_accuracy"]
+        for event, line in zip(told, evals, strict=True):
+            self.assertAlmostEqual(event["value"], line["top1"], delta=1e-5)
+            self.assertEqual(event["metadata"]["epoch_num"], line["epoch"])
+            self.assertAlmostEqual(event["time_ms"] / 1000, line["time"], delta=0.002)
+        for kind in ("run", "epoch", "eval"):
+            starts, stops = ([event["time_ms"] for event in events if event["key"] == f"{kind}_{end}"] for end in ("start", "stop"))
+            self.assertTrue(all(a <= b for a, b in zip(starts, stops, strict=True)))
+
     def test_events_have_every_number(self):
         self.check_events("run")
 
@@ -280,8 +302,8 @@ class Log(unittest.TestCase):
         self.assertNotIn("waiting for data", self.run_trainer("fast", "train.epochs=1"))
 
     def test_nothing_is_written_unasked(self):
-        self.run_trainer("plain", "log.csv=no", "log.tensorboard=no", "train.epochs=0.2")
-        self.assertEqual([name for name in os.listdir(f"{self.folder}/plain") if "tfevents" in name or name.endswith(".csv")], [])
+        self.run_trainer("plain", "log.csv=no", "log.tensorboard=no", "log.mlperf=no", "train.epochs=0.2")
+        self.assertEqual([name for name in os.listdir(f"{self.folder}/plain") if "tfevents" in name or name in ("metrics.csv", "mlperf.log")], [])
 
     @unittest.skipUnless(EventAccumulator, "needs tensorboard")
     def test_tensorboard_reads_them(self):

@@ -40,6 +40,8 @@ static int csv_put(struct sink *sink, const struct journal_line *line)
 {
 	struct csv *csv = (struct csv *)sink;
 	char row[CSV_ROW_MAX];
+	if (!sink_is_measured(line))
+		return 0;
 	int length = snprintf(row, sizeof(row), "%s,%llu,%.3f", line->event,
 			      (unsigned long long)line->step, line->time);
 	for (size_t i = 0; i < CSV_COLUMNS; i++) {

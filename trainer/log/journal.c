@@ -94,6 +94,9 @@ void journal_begin(struct journal *journal, const char *event, uint64_t step)
 
 void journal_text(struct journal *journal, const char *key, const char *value)
 {
+	struct journal_line *line = &journal->line;
+	if (line->text_count < JOURNAL_TEXTS_MAX)
+		line->texts[line->text_count++] = (struct journal_text){key, value};
 	json_t *json = json_string(value);
 	char *text = json ? json_dumps(json, JSON_ENCODE_ANY) : NULL;
 	/* A text that is not UTF-8, such as an odd path, has no place in JSON. */

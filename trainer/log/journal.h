@@ -15,11 +15,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { JOURNAL_ERROR_MAX = 512, JOURNAL_NUMBERS_MAX = 32 };
+enum { JOURNAL_ERROR_MAX = 512, JOURNAL_NUMBERS_MAX = 32, JOURNAL_TEXTS_MAX = 8 };
 
 struct journal;
 
-/* What a line has, but for texts and lists. */
+/* What a line has, but for lists. */
 struct journal_line {
 	const char *event;
 	uint64_t step;
@@ -29,6 +29,10 @@ struct journal_line {
 		double value;
 	} numbers[JOURNAL_NUMBERS_MAX]; /* in the order in which they were added */
 	size_t count;
+	struct journal_text {
+		const char *key, *value;
+	} texts[JOURNAL_TEXTS_MAX];
+	size_t text_count;
 };
 
 /* Opens path for appending and locks it, with all that is in it. */
@@ -49,7 +53,7 @@ void journal_number(struct journal *journal, const char *key, double value);
 /* All bits, and KEY_hex. */
 void journal_exact(struct journal *journal, const char *key, double value);
 int journal_end(struct journal *journal);
-/* The last one; keys and event are those that were given. */
+/* The last one. Keys, event and texts are those that were given. */
 const struct journal_line *journal_line(const struct journal *journal);
 /* Waits until all lines are on the disk. Accepts NULL. */
 int journal_sync(struct journal *journal);

@@ -7,12 +7,21 @@
 #include "trainer/log/journal.h"
 #include "trainer/log/sinks.h"
 
+#include <string.h>
+
 struct sink {
-	/* Of a line that log.jsonl has; 0 or a negative errno, and nothing of it is written. */
+	/* Of any line that log.jsonl has; 0 or a negative errno, and nothing of it is written. */
 	int (*put)(struct sink *sink, const struct journal_line *line);
 	void (*close)(struct sink *sink);
 	char name[128]; /* of its file, in the run's folder */
 };
+
+/* Other lines tell what happened; numbers they have are no measurements. */
+static inline bool sink_is_measured(const struct journal_line *line)
+{
+	return strcmp(line->event, "step") == 0 || strcmp(line->event, "epoch") == 0 ||
+	       strcmp(line->event, "eval") == 0;
+}
 
 /*
  * In the folder of a run that goes on after `step`: what an earlier one wrote of later steps is cut

@@ -72,6 +72,8 @@ static int tensorboard_put(struct sink *sink, const struct journal_line *line)
 	char tags[JOURNAL_NUMBERS_MAX][64];
 	Loaderd__Events__Summary summary = LOADERD__EVENTS__SUMMARY__INIT;
 	Loaderd__Events__Event event = LOADERD__EVENTS__EVENT__INIT;
+	if (!sink_is_measured(line))
+		return 0;
 	for (size_t i = 0; i < line->count; i++) {
 		snprintf(tags[i], sizeof(tags[i]), "%s/%s", line->event, line->numbers[i].key);
 		loaderd__events__scalar__init(&scalars[i]);

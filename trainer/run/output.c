@@ -61,22 +61,14 @@ static int output_fail_put(struct run *run, int code, const char *name)
 	return run_fail_write(run, code, sentence);
 }
 
-/* Other lines tell what happened; numbers they have are no measurements. */
-static bool output_is_measured(const struct journal_line *line)
-{
-	return strcmp(line->event, "step") == 0 || strcmp(line->event, "epoch") == 0 ||
-	       strcmp(line->event, "eval") == 0;
-}
-
 int run_end_line(struct run *run, struct journal *journal, const char *name)
 {
 	int r = journal_end(journal);
 	if (r)
 		return output_fail_put(run, r, name);
-	const struct journal_line *line = journal_line(journal);
-	for (size_t i = 0; i < LOG_SINK_COUNT && output_is_measured(line); i++) {
+	for (size_t i = 0; i < LOG_SINK_COUNT && journal == run->journal; i++) {
 		struct sink *sink = run->sinks[i];
-		r = sink ? sink->put(sink, line) : 0;
+		r = sink ? sink->put(sink, journal_line(journal)) : 0;
 		if (r)
 			return output_fail_put(run, r, sink->name);
 	}
