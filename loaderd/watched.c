@@ -3,7 +3,9 @@
 #include "format/base/system/clock.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <sys/epoll.h>
+#include <sys/param.h>
 
 enum { EVENTS_PER_TURN = 64 };
 
@@ -22,9 +24,10 @@ int watched_turn(int epoll_fd, uint64_t due_ns)
 {
 	struct epoll_event events[EVENTS_PER_TURN];
 	const uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+	/* Who is called before it is due, after 24 days, finds nothing to do and waits again. */
 	const int wait_ms = due_ns == UINT64_MAX ? -1
 			    : due_ns <= now_ns   ? 0
-						 : (int)((due_ns - now_ns) / 1000000 + 1);
+					       : (int)MIN((due_ns - now_ns) / 1000000 + 1, INT_MAX);
 	int count = epoll_wait(epoll_fd, events, EVENTS_PER_TURN, wait_ms);
 	if (count < 0 && errno != EINTR)
 		return -errno;
