@@ -24,8 +24,9 @@ static int read_pattern(struct freeze_pattern *pattern, const char *text, size_t
 	memcpy(pattern->text, text, length);
 	pattern->text[length] = '\0';
 	pattern->epochs = 0;
-	colon = strchr(pattern->text, ':');
-	if (!colon)
+	colon = strrchr(pattern->text, ':');
+	/* that of a class, [[:digit:]], has a bracket behind it */
+	if (!colon || strchr(colon, ']'))
 		return 0;
 	pattern->epochs = strtod(colon + 1, &end);
 	if (end == colon + 1 || *end || !(pattern->epochs > 0) || pattern->epochs > 100000)

@@ -80,6 +80,12 @@ static void test_refused(void **state)
 	expect_said("did you mean layer1.0.conv1.weight?");
 	expect(run("refused", "train.freeze=layer1.*:soon", NULL), 1);
 	expect_said("\"layer1.*:soon\": expected epochs above 0 behind the colon");
+	expect(run("refused", "train.freeze=layr[[:digit:]].*", NULL), 1);
+	expect_said("no parameter is named \"layr[[:digit:]].*\"; did you mean layer");
+	expect(run("refused", "train.freeze=layer[[:digit:]].*:soon", NULL), 1);
+	expect_said("\"layer[[:digit:]].*:soon\": expected epochs above 0 behind the colon");
+	expect(run("refused", "train.freeze=[[:alnum:]]*", NULL), 1);
+	expect_said("train.freeze = [[:alnum:]]* leaves nothing to train");
 	expect(run("refused", "train.freeze=*", NULL), 1);
 	expect_said("train.freeze = * leaves nothing to train");
 }
