@@ -32,6 +32,7 @@ struct safetensors {
 	uint64_t size;
 	json_t *header; /* owns the names and the metadata */
 	struct safetensors_tensor *tensors;
+	const struct safetensors_tensor **by_name; /* the same, sorted */
 	size_t count;
 };
 
@@ -227,6 +228,24 @@ static int by_position(const void *a, const void *b)
 	return x->size < y->size ? -1 : x->size > y->size;
 }
 
+static int by_name(const void *a, const void *b)
+{
+	const struct safetensors_tensor *const *x = a, *const *y = b;
+	return strcmp((*x)->name, (*y)->name);
+}
+
+/* Strangers' files may have tens of thousands of tensors, and each is asked for many times. */
+static int sort_names(struct safetensors *file, char *error)
+{
+	file->by_name = calloc(file->count + 1, sizeof(*file->by_name));
+	if (!file->by_name)
+		return fail(error, -ENOMEM, "%s: out of memory", file->path);
+	for (size_t i = 0; i < file->count; i++)
+		file->by_name[i] = &file->tensors[i];
+	qsort(file->by_name, file->count, sizeof(*file->by_name), by_name);
+	return 0;
+}
+
 static int read_metadata(const char *path, const json_t *metadata, char *error)
 {
 	const char *key;
@@ -275,7 +294,7 @@ static int read_tensors(struct safetensors *file, uint64_t header_size, char *er
 	if (end != file->size)
 		return fail(error, -EBADMSG, "%s: bytes after the last tensor belong to none",
 			    path);
-	return 0;
+	return sort_names(file, error);
 }
 
 /* The file was longer when it was opened. */
@@ -407,6 +426,7 @@ void safetensors_close(struct safetensors *file)
 	free(file->path);
 	json_decref(file->header);
 	free(file->tensors);
+	free(file->by_name);
 	free(file);
 }
 
@@ -422,10 +442,10 @@ const struct safetensors_tensor *safetensors_at(const struct safetensors *file, 
 
 const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name)
 {
-	for (size_t i = 0; i < file->count; i++)
-		if (strcmp(file->tensors[i].name, name) == 0)
-			return &file->tensors[i];
-	return NULL;
+	const struct safetensors_tensor wanted = {.name = name}, *key = &wanted;
+	const struct safetensors_tensor **found =
+		bsearch(&key, file->by_name, file->count, sizeof(*file->by_name), by_name);
+	return found ? *found : NULL;
 }
 
 int safetensors_read(const struct safetensors *file, const struct safetensors_tensor *tensor,

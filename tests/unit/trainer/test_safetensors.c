@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -416,6 +417,50 @@ static void test_damage(void **state)
 	}
 }
 
+/* CPU time for so many tensors to be found by their names; what is not there is not found. */
+static double find_ns(unsigned count)
+{
+	enum { FINDS = 20000 };
+	struct safetensors *file;
+	struct timespec before, after;
+	char name[32];
+	FILE *out = fopen(path, "w");
+	assert_non_null(out);
+	fseek(out, 8, SEEK_SET);
+	for (unsigned i = 0; i < count; i++)
+		fprintf(out,
+			"%c\"%u.conv1.weight\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,"
+			"0]}",
+			i ? ',' : '{', i);
+	fputc('}', out);
+	uint64_t size = htole64((uint64_t)ftell(out) - 8);
+	rewind(out);
+	fwrite(&size, 8, 1, out);
+	assert_int_equal(fclose(out), 0);
+	if (safetensors_open(path, &file, error))
+		fail_msg("%s", error);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+	for (unsigned i = 0; i < FINDS; i++) {
+		snprintf(name, sizeof(name), "%u.conv1.weight",
+			 (unsigned)(i * 2654435761u) % count);
+		assert_string_equal(safetensors_find(file, name)->name, name);
+	}
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+	assert_null(safetensors_find(file, ".conv1.weight"));
+	safetensors_close(file);
+	return (double)(after.tv_sec - before.tv_sec) * 1e9 +
+	       (double)(after.tv_nsec - before.tv_nsec);
+}
+
+/* Who asks a stranger's file for each tensor that it has must not need the square of their number.
+ */
+static void test_many_names(void **state)
+{
+	double few = find_ns(500), many = find_ns(50000);
+	if (many > 20 * few)
+		fail_msg("%.0f ns among 500 tensors, %.0f ns among 50000", few, many);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -432,6 +477,7 @@ int main(void)
 		cmocka_unit_test(test_crowded_header),
 		cmocka_unit_test(test_links_are_not_written_through),
 		cmocka_unit_test(test_damage),
+		cmocka_unit_test(test_many_names),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
