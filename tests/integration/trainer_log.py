@@ -224,9 +224,21 @@ class Log(unittest.TestCase):
 
     def plot(self, *runs, status=0):
         command = [os.environ["TRAINER"], f"--plot={self.folder}/plot.svg", *(f"{self.folder}/{run}" for run in runs)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=30)
         self.assertEqual(done.returncode, status, done.stdout)
         return done.stdout
+
+    def test_losses_of_any_size_are_plotted(self):
+        os.mkdir(f"{self.folder}/large")
+        for losses in ([1e17, 1e17 + 64], [1e17, 1e17], [-3e38, 3e38], [0, 0], [1e308, -1e308, 2], [1e-300]):
+            with open(f"{self.folder}/large/log.jsonl", "w") as file:
+                for epoch, loss in enumerate(losses):
+                    file.write(json.dumps({"event": "eval", "epoch": epoch, "loss": loss, "top1": loss}) + "\n")
+            self.plot("large")
+            with open(f"{self.folder}/plot.svg") as file:
+                picture = file.read()
+            self.assertNotRegex(picture, "nan|inf")
+            self.assertLess(picture.count("<line"), 100)
 
     def test_runs_are_plotted(self):
         os.symlink("run", f"{self.folder}/<&>")

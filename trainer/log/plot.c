@@ -5,8 +5,10 @@
 #include "trainer/log/picture.h"
 
 #include <errno.h>
+#include <float.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,6 +58,12 @@ static int series_add(struct series *series, double x, double y)
 	return 0;
 }
 
+/* False: it is none that a run may have had. */
+static bool can_be_drawn(json_t *number)
+{
+	return json_is_number(number) && fabs(json_number_value(number)) <= FLT_MAX;
+}
+
 /* A loss that was not finite is null there, and leaves a gap. */
 static int curves_add(struct curves *curves, json_t *line)
 {
@@ -67,9 +75,9 @@ static int curves_add(struct curves *curves, json_t *line)
 	else if (event && strcmp(event, "eval") == 0)
 		kind = EVAL;
 	int r = 0;
-	for (unsigned i = 0; i < PANELS && kind != KINDS && json_is_number(epoch) && !r; i++) {
+	for (unsigned i = 0; i < PANELS && kind != KINDS && can_be_drawn(epoch) && !r; i++) {
 		json_t *value = json_object_get(line, panels[i].key[kind]);
-		if (json_is_number(value))
+		if (can_be_drawn(value))
 			r = series_add(&curves->series[i][kind], json_number_value(epoch),
 				       panels[i].scale * json_number_value(value));
 	}
@@ -136,7 +144,11 @@ static void find_range(struct picture *picture, const struct curves *curves, uns
 			picture->most = fmax(picture->most, series->y[n]);
 		}
 	}
-	double margin = 0.03 * (picture->most - picture->least) + 1e-6;
+	/* enough to be a difference, and for lines of the grid to be ones, of whatever size both
+	 * are
+	 */
+	double margin = 0.03 * (picture->most - picture->least) +
+			1e-6 * fmax(1, fmax(fabs(picture->least), fabs(picture->most)));
 	picture->least -= margin;
 	picture->most += margin;
 	picture->to += picture->to > 0 ? 0 : 1;
