@@ -4,12 +4,21 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 int appended_open(const char *path)
 {
-	int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+	int fd = open(path,
+		      O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY,
+		      0666);
 	return fd < 0 ? -errno : fd;
+}
+
+const char *appended_why(int r)
+{
+	return r == -ELOOP ? "is a symbolic link, through which no run writes: remove it"
+			   : strerror(-r);
 }
 
 /* The beginning of a record that could not be written whole, so that another may follow. */

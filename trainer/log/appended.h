@@ -5,8 +5,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Opened for reading and appending, made if need be; or a negative errno. */
+/*
+ * Opened for reading and appending, made if need be; or a negative errno. The name can be known
+ * beforehand, and the folder be everyone's: -ELOOP for a symbolic link, and nobody is waited for.
+ */
 int appended_open(const char *path);
+/* What such an error is, for a person. */
+const char *appended_why(int r);
 /* One write. A record that does not fit leaves nothing of itself. */
 int appended_put(int fd, const void *record, size_t size);
 

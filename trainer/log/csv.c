@@ -119,7 +119,7 @@ int log_open_csv(const char *folder, uint64_t step, bool fresh, struct sink **re
 		return sentence_fail(error, JOURNAL_ERROR_MAX, r, "%.300s: %s", path,
 				     r == -EBADMSG ? "has other columns than this version writes: "
 						     "move it away, then --resume goes on"
-						   : strerror(-r));
+						   : appended_why(r));
 	}
 	*ret_sink = &csv->sink;
 	return 0;

@@ -61,7 +61,7 @@ int journal_open(const char *path, struct journal **ret_journal, char *error)
 		journal_close(journal);
 		return sentence_fail(error, JOURNAL_ERROR_MAX, r, "%s: %s", path,
 				     r == -EWOULDBLOCK ? "another trainer is at work in this folder"
-						       : strerror(-r));
+						       : appended_why(r));
 	}
 	*ret_journal = journal;
 	return 0;

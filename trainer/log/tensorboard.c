@@ -162,7 +162,8 @@ int log_open_tensorboard(const char *folder, uint64_t step, bool fresh, struct s
 				  : put_beginning(board->fd, (double)now.tv_sec, step, fresh);
 	if (r) {
 		tensorboard_close(&board->sink);
-		return sentence_fail(error, JOURNAL_ERROR_MAX, r, "%.300s: %s", path, strerror(-r));
+		return sentence_fail(error, JOURNAL_ERROR_MAX, r, "%.300s: %s", path,
+				     appended_why(r));
 	}
 	*ret_sink = &board->sink;
 	return 0;

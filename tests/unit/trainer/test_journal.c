@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -229,6 +230,38 @@ static void test_no_folder(void **state)
 	assert_non_null(strstr(error, "/nonexistent/log"));
 }
 
+/* Whoever may write to the folder may have put it there. */
+static void test_links_are_not_followed(void **state)
+{
+	char link[64], text[8];
+	struct journal *journal;
+	snprintf(link, sizeof(link), "%s.link", path);
+	FILE *file = fopen(path, "w");
+	assert_true(file && fputs("thesis", file) >= 0 && fclose(file) == 0);
+	assert_int_equal(symlink(path, link), 0);
+	int r = journal_open(link, &journal, error);
+	if (r == 0) {
+		(void)journal_cut(journal, 0, true);
+		journal_close(journal);
+	}
+	assert_int_equal(unlink(link), 0);
+	assert_int_equal(read_all(text, sizeof(text)), 6);
+	assert_string_equal(text, "thesis");
+	assert_int_equal(r, -ELOOP);
+	assert_non_null(strstr(error, "is a symbolic link"));
+	/* nor is somebody waited for who never reads */
+	assert_int_equal(mkfifo(link, 0600), 0);
+	assert_int_equal(journal_open(link, &journal, error), 0);
+	assert_int_equal(unlink(link), 0);
+	assert_int_equal(journal_cut(journal, 0, true), -EINVAL);
+	for (r = 0; r == 0;) {
+		journal_begin(journal, "step", 1);
+		r = journal_end(journal);
+	}
+	assert_int_equal(r, -EAGAIN);
+	journal_close(journal);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -239,6 +272,7 @@ int main(void)
 		cmocka_unit_test(test_line_that_does_not_fit),
 		cmocka_unit_test(test_long_lines),
 		cmocka_unit_test(test_no_folder),
+		cmocka_unit_test(test_links_are_not_followed),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
