@@ -238,8 +238,11 @@ static void replace_while_opened(const struct stage *stage)
 }
 
 enum {
-	LARGE_SIDE = 12288,         /* pixels; 453 MB of them in a few kilobytes */
+	LARGE_SIDE = 12288, /* pixels; 453 MB of them in a few kilobytes */
+	TALL_WIDTH = 8,
+	TALL_HEIGHT = 20000,
 	GROWTH_MAX_KIB = 256 << 10, /* that ALICE's worker may keep of it */
+	BACK_WITHIN_MS = 20000,     /* a picture that is begun is finished, which takes a while */
 };
 
 static uint64_t kib_before;
@@ -260,21 +263,22 @@ static uint64_t anonymous_kib(const struct stage *stage)
 	return kib;
 }
 
-static void make_large(struct stage *stage)
+/* Black images, of which little is stored. */
+static void make_black(struct stage *stage, const char *name, uint32_t width, uint32_t height)
 {
 	const struct packimg_writer_options options = {0};
 	struct packimg_writer *writer;
 	struct packimg_encoder *encoder;
 	kib_before = anonymous_kib(stage);
-	struct packimg_item item = {.width = LARGE_SIDE,
-				    .height = LARGE_SIDE,
+	struct packimg_item item = {.width = width,
+				    .height = height,
 				    .codec = PACKIMG_CODEC_RAW_ZSTD,
 				    .channels = 3,
 				    .orientation = 1};
-	snprintf(hostile, sizeof(hostile), "%.200s/large.pimg", stage->alices);
+	snprintf(hostile, sizeof(hostile), "%.200s/%s.pimg", stage->alices, name);
 	if (access(hostile, F_OK) == 0)
 		return;
-	size_t size = (size_t)LARGE_SIDE * LARGE_SIDE * 3;
+	size_t size = (size_t)width * height * 3;
 	uint8_t *pixels = calloc(1, size);
 	assert_non_null(pixels);
 	assert_int_equal(packimg_encoder_new(&encoder), 0);
@@ -290,13 +294,23 @@ static void make_large(struct stage *stage)
 	assert_int_equal(chown(hostile, ALICE, ALICE), 0);
 }
 
-static void serve_large(const struct stage *stage)
+static void make_large(struct stage *stage)
+{
+	make_black(stage, "large", LARGE_SIDE, LARGE_SIDE);
+}
+
+static void make_tall(struct stage *stage)
+{
+	make_black(stage, "tall", TALL_WIDTH, TALL_HEIGHT);
+}
+
+static void serve_through(const struct stage *stage, const char *pipeline)
 {
 	struct feed_options options = stage->alice;
 	struct feed_batch batch = {.size = sizeof(batch)};
 	struct feed *feed;
 	options.dataset = hostile;
-	options.pipeline = "random_resized_crop(32)";
+	options.pipeline = pipeline;
 	options.batch_size = 1;
 	if (feed_open(&options, &feed, NULL) < 0)
 		return; /* a refusal is as good */
@@ -308,19 +322,29 @@ static void serve_large(const struct stage *stage)
 	feed_close(feed);
 }
 
-static void check_large(struct stage *stage)
+static void serve_large(const struct stage *stage)
+{
+	serve_through(stage, "random_resized_crop(32)");
+}
+
+/* 246 MB lie between the two passes. */
+static void serve_tall(const struct stage *stage)
+{
+	serve_through(stage, "resize(4096x1, interpolation=bicubic)");
+}
+
+static void check_memory(struct stage *stage)
 {
 	uint64_t kib = 0;
-	for (unsigned i = 0; i < 200; i++) {
+	for (uint64_t until_ms = attack_now_ms() + BACK_WITHIN_MS; attack_now_ms() < until_ms;) {
 		kib = anonymous_kib(stage);
 		if (kib <= kib_before + GROWTH_MAX_KIB)
 			return;
 		usleep(10000);
 	}
-	fail_msg("ALICE's worker had %llu KiB and keeps %llu for images of %d x %d pixels that "
-		 "nobody "
+	fail_msg("ALICE's worker had %llu KiB and keeps %llu for the images of %s, which nobody "
 		 "asks for any more",
-		 (unsigned long long)kib_before, (unsigned long long)kib, LARGE_SIDE, LARGE_SIDE);
+		 (unsigned long long)kib_before, (unsigned long long)kib, hostile);
 }
 
 const struct attack attacks_on_files[] = {
@@ -330,6 +354,7 @@ const struct attack attacks_on_files[] = {
 	{"compressed pixels change", change_while_served, make_zstd, NULL},
 	{"a file is cut short and grows again", truncate_while_served, make_indexed, NULL},
 	{"two sets take each other's place", replace_while_opened, make_sets, NULL},
-	{"images of gigabytes in files of kilobytes", serve_large, make_large, check_large},
+	{"images of gigabytes in files of kilobytes", serve_large, make_large, check_memory},
+	{"tall images that become flat and wide", serve_tall, make_tall, check_memory},
 	{0},
 };

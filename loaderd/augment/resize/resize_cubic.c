@@ -11,6 +11,7 @@ enum {
 	CHANNELS = 3,
 	/* Bytes between the passes. Only tall pictures that become flat and wide take as much. */
 	BETWEEN_MAX = 1 << 28,
+	BETWEEN_KEPT = 1 << 25, /* for the next picture; such a one gives its own back */
 };
 
 void cubic_deinit(struct cubic *cubic)
@@ -238,5 +239,9 @@ int cubic_run(struct cubic *cubic, const struct resize_kernels *kernels,
 	job.row_done = job.row_low;
 	for (uint32_t i = 0; r == 0 && i < y->count; i++)
 		r = job_down(&job, target, y->reverse ? y->count - 1 - i : i);
+	if (cubic->between.size > BETWEEN_KEPT) {
+		free(cubic->between.data);
+		cubic->between = (struct block){0};
+	}
 	return r;
 }
