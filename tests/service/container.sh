@@ -148,6 +148,20 @@ data()
 	LOADERD=$1/loaderd/loaderd "$1/bench/loaderbench" --hash "$batches" --batch 64 data.pimg "$pipeline" >expected || exit 1
 }
 
+# reader BUILD: read.py, which takes an epoch of data.pimg from a socket or whatever there is, and what it has to print, in expected.python.
+reader()
+{
+	cat >read.py <<-'END'
+		import hashlib, sys
+		from loaderd import Feed
+		digest = hashlib.sha256()
+		for batch in Feed("data.pimg", pipeline="random_resized_crop(64)", batch_size=64, shuffle=True, socket=(sys.argv[1:] or [None])[0]):
+		    digest.update(batch.images.tobytes() + batch.labels.tobytes())
+		print(digest.hexdigest())
+	END
+	PYTHONPATH=$1/proto/python LOADERD=$1/loaderd/loaderd /usr/bin/python3 read.py >expected.python || exit 1
+}
+
 # new_root: a fresh copy of base in root, which runs this script when it is up; the watchdog's time is short there, and what the journal says is kept.
 new_root()
 {
