@@ -260,7 +260,7 @@ class Ranks(unittest.TestCase):
         done = self.run_ranks(2, "damaged", f"data.train={self.folder}/damaged.pimg", "data.bad=fail")
         self.assertNotEqual(done[1], 0)
         self.assertRegex(done[0], r"trainer: (rank 1 of 2 on \S+: )?step \d+: feed: .*damaged")
-        done = self.run_ranks(2, "diverged", "optim.lr=1000")
+        done = self.run_ranks(2, "diverged", "optim.lr=1000", "optim.weight_decay=1")
         self.assertNotEqual(done[1], 0)
         self.assertEqual(len(re.findall("training has diverged", done[0])), 1, done[0])
 
