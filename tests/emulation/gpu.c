@@ -98,8 +98,10 @@ uint64_t emulation_works(void)
 
 int gpu_select(unsigned index, struct gpu_properties *ret_properties)
 {
-	const char *registering = getenv(EMULATION_REGISTERING);
+	const char *registering = getenv(EMULATION_REGISTERING), *memory = getenv(EMULATION_MEMORY);
 
+	if (memory)
+		emulation_limit_memory(strtoull(memory, NULL, 10));
 	if (registering)
 		emulation_allow_registering(false, strcmp(registering, "writable") == 0);
 	if (index >= GPUS)

@@ -22,8 +22,10 @@ void emulation_run_when_polled(bool run);
 
 /*
  * For tests. Bytes of device memory there are from now on, free or not; 0: as much as the host has.
+ * Programs are told by the environment.
  */
 void emulation_limit_memory(uint64_t bytes);
+#define EMULATION_MEMORY "LOADERD_EMULATED_MEMORY"
 /* What every byte of it is when it is allocated; 0xff at first. */
 void emulation_fresh_memory(uint8_t byte);
 /*

@@ -79,12 +79,12 @@ class Ranks(unittest.TestCase):
     def tearDownClass(cls):
         cls.temporary.cleanup()
 
-    def start(self, ranks, name, *arguments, last=(), patience=5, trainer=TRAINER):
-        """last: arguments that the last rank alone is given."""
+    def start(self, ranks, name, *arguments, last=(), last_has=(), patience=5, trainer=TRAINER):
+        """last: arguments that the last rank alone is given; last_has: variables of its environment."""
         command = [trainer, self.recipe, "--output", f"{self.folder}/{name}", *arguments]
         line = [MPIRUN, "-n", str(ranks), *command]
-        if last:
-            line = [MPIRUN, "-n", str(ranks - 1), *command, ":", "-n", "1", *command, *last]
+        if last or last_has:
+            line = [MPIRUN, "-n", str(ranks - 1), *command, ":", "-n", "1", "env", *last_has, *command, *last]
         environment = {**os.environ, PATIENCE: str(patience)}
         return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 
@@ -222,6 +222,38 @@ class Ranks(unittest.TestCase):
             self.assertEqual(*([line["loss_hex"] for line in self.lines(name, event=event)] for name in ("local", "stopped")))
         with open(f"{self.folder}/local/model.safetensors", "rb") as a, open(f"{self.folder}/stopped/model.safetensors", "rb") as b:
             self.assertEqual(a.read(), b.read())
+
+    def check_same(self, a, b):
+        self.assertEqual(*([line["loss_hex"] for line in self.steps(name)] for name in (a, b)))
+        with open(f"{self.folder}/{a}/model.safetensors", "rb") as one, open(f"{self.folder}/{b}/model.safetensors", "rb") as other:
+            self.assertEqual(one.read(), other.read())
+
+    def test_micro_batches(self):
+        """All take the same number, found in planning."""
+        settings = ("data.val=", "data.val_pipeline=", "train.memory_limit=0.006")
+        self.expect(self.run_ranks(2, "too_large", *settings), 1, "are allowed")
+        self.expect(self.run_ranks(2, "found", *settings, "train.accumulate=auto"), 0)
+        parts = self.lines("found")[0]["accumulate"]
+        self.assertGreater(parts, 1)
+        self.expect(self.run_ranks(2, "given", *settings[:2], f"train.accumulate={parts}"), 0)
+        self.check_same("found", "given")
+
+    def test_micro_batches_of_one_rank(self):
+        """Planning has room, and one rank alone has none for what its steps take besides."""
+        trainer = os.environ["TRAINER_EMULATED"]
+        settings = ("--device=cuda", "data.val=", "data.val_pipeline=", "train.epochs=0.5")
+        floats = "data.pipeline=random_crop(48, padding=2) hflip(0.5) to(f32)"
+        fails, fits = 0, 64 << 10
+        while fits - fails > 16:
+            middle = (fails + fits) // 2
+            room = (f"LOADERD_EMULATED_MEMORY={middle << 10}",)
+            failed = self.run_ranks(2, "room", *settings, "--dry-run", last_has=room, trainer=trainer)[1]
+            fails, fits = (middle, fits) if failed else (fails, middle)
+        room = (f"LOADERD_EMULATED_MEMORY={fits << 10}",)
+        done = self.run_ranks(2, "little", *settings, floats, "train.accumulate=auto", last_has=room, trainer=trainer)
+        self.expect(done, 0, "in 2 micro-batches of 3 on each device, for more do not fit: another rank has less memory")
+        self.expect(self.run_ranks(2, "much", *settings, floats, "train.accumulate=2", trainer=trainer), 0)
+        self.check_same("little", "much")
 
     def test_whitened(self):
         """The first layer comes from the whole first batch, not from a rank's share of it."""

@@ -38,6 +38,7 @@ struct device_ops {
 	int (*step)(struct device_graph *graph, const struct device_hyper *hyper,
 		    uint64_t *ret_step);
 	int (*forward)(struct device_graph *graph, bool moves_statistics, uint64_t *ret_step);
+	int (*rehearse)(struct device_graph *graph);
 	int (*evaluate)(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step);
 	int (*results)(struct device_graph *graph, uint64_t step, bool wait,
 		       struct device_results *ret_results);

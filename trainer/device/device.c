@@ -293,6 +293,16 @@ int device_forward(struct device_graph *graph, bool moves_statistics, uint64_t *
 	return graph->device->ops->forward(graph, moves_statistics, ret_step);
 }
 
+int device_rehearse(struct device_graph *graph)
+{
+	if (!graph->planned || graph->options.mode != DEVICE_TRAIN || !graph->params->has_optimizer)
+		return device_fail(graph->device, -EINVAL,
+				   "a rehearsal needs a planned training graph and an optimizer");
+	int r = graph->device->ops->rehearse(graph);
+	device_params_drop_gradients(graph->params);
+	return r;
+}
+
 int device_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step)
 {
 	if (!graph->planned || graph->options.mode != DEVICE_EVAL)

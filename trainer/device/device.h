@@ -754,6 +754,14 @@ int device_step(struct device_graph *graph, const struct device_hyper *hyper, ui
  */
 int device_forward(struct device_graph *graph, bool moves_statistics, uint64_t *ret_step);
 /*
+ * Computes the gradients of the batch fed last as a step does, and forgets them, and all that were
+ * summed since the last update: nothing else changes, no rank waits for another. What libraries and
+ * drivers allocate for a graph's first steps, beside what was planned, is allocated then, part of
+ * it in a second rehearsal; where there is no memory for it, -ENOMEM is known before anything
+ * depends on it. Waits.
+ */
+int device_rehearse(struct device_graph *graph);
+/*
  * Queues forward with running statistics and the weights of `weights` (DEVICE_VALUE, DEVICE_EMA or
  * an average that has buffers); an evaluation graph only.
  */

@@ -6,20 +6,37 @@
 #include <math.h>
 #include <string.h>
 
+/* From where a run can go on. */
+static void loop_tell_kept(const struct run *run, char *ret_text, size_t size)
+{
+	snprintf(ret_text, size, "no checkpoint was written yet");
+	if (run->saved_step != RUN_NO_STEP)
+		snprintf(ret_text, size, "the last checkpoint is of step %llu",
+			 (unsigned long long)run->saved_step);
+}
+
 int run_fail_step(struct run *run, int code, const char *what)
 {
-	return run_fail(run, code, "step %llu: %s: %s", (unsigned long long)run->state.step + 1,
-			what, run_device_text(run, code));
+	unsigned long long step = run->state.step + 1;
+	char kept[64];
+	if (code != -ENOMEM)
+		return run_fail(run, code, "step %llu: %s: %s", step, what,
+				run_device_text(run, code));
+	/* planning and rehearsal had found room: it has gone since */
+	loop_tell_kept(run, kept, sizeof(kept));
+	return run_fail(run, code,
+			"step %llu: %s: %s; %s. Remedies: end what else takes the device's memory "
+			"since the run began, then --resume; train.accumulate=auto, which looks "
+			"again for what fits; a lower train.memory_limit",
+			step, what, run_device_text(run, code), kept);
 }
 
 /* ---- results ---- */
 
 static int loop_fail_not_finite(struct run *run, const struct run_pending *pending, double loss)
 {
-	char kept[64] = "no checkpoint was written yet";
-	if (run->saved_step != RUN_NO_STEP)
-		snprintf(kept, sizeof(kept), "the last checkpoint is of step %llu",
-			 (unsigned long long)run->saved_step);
+	char kept[64];
+	loop_tell_kept(run, kept, sizeof(kept));
 	return run_fail_everywhere(
 		run, -EDOM,
 		"step %llu (epoch %.3f): the loss is %f at lr %.4g, so training has "
@@ -195,6 +212,16 @@ static void loop_advance(struct run *run)
 	run->mark = now;
 }
 
+/* Has every rank a graph for the batch? 0, or RUN_LOST: none makes the step. */
+static int loop_agree_on_graph(struct run *run)
+{
+	int r = run_train_graph(run);
+	double failed = r != 0;
+	run->lost = r;
+	r = run_sum(run, &failed, 1);
+	return r ? r : failed > 0 ? RUN_LOST : 0;
+}
+
 int run_step(struct run *run)
 {
 	double share = run->recipe->data.colout;
@@ -207,19 +234,20 @@ int run_step(struct run *run)
 		return r;
 	bool thaws = freeze_is_due(&run->freeze, run->state.step, run->state.batches_per_epoch);
 	if (colout_kept(share, run->batch.height) != run->train.height ||
-	    colout_kept(share, run->batch.width) != run->train.width || thaws) {
+	    colout_kept(share, run->batch.width) != run->train.width ||
+	    data_micro_share(&run->data) != run->train.count || thaws) {
 		/* Another graph: nothing may be under way in the one that goes. */
 		r = run_collect(run, 0);
 		if (!r)
 			r = loop_release_held(run, true);
 		if (!r && thaws)
 			r = run_thaw(run);
+		if (!r)
+			r = loop_agree_on_graph(run);
 		if (r)
 			return r;
 	}
-	r = run_train_graph(run);
-	if (!r)
-		r = run_device_batch(run, &run->batch, "data.pipeline", &images);
+	r = run_device_batch(run, &run->batch, "data.pipeline", &images);
 	if (r)
 		return r;
 	if (run->held_count == run->held_max) {
@@ -352,7 +380,7 @@ static int loop_finish(struct run *run, bool stopped)
 	return run_end_line(run, run->journal, "log.jsonl");
 }
 
-/* At the end of what a feed failed by. */
+/* At the end of what kept a rank from the next step. */
 static void loop_say_resumable(struct run *run)
 {
 	size_t length = strlen(run->error);
@@ -364,8 +392,8 @@ static void loop_say_resumable(struct run *run)
 }
 
 /*
- * What has been computed is still sound when a feed fails; its daemon may only have gone because
- * Ctrl-C was sent to it too.
+ * What has been computed is still sound when a feed fails, or planning for larger images does; a
+ * feed's daemon may only have gone because Ctrl-C was sent to it too.
  */
 static int loop_save_after(struct run *run, int outcome)
 {

@@ -4,6 +4,11 @@
  * with at least twice as many, all of one size. Ranks take the same number, the largest that one of
  * them needs.
  *
+ * Planning does not know of all that steps take: libraries and drivers load and set up things when
+ * they are first used. So the batch is rehearsed (device_rehearse()) before its step, which then
+ * begins from the same state, and fails no more. Nothing has to be undone, nor do ranks wait in a
+ * sum for one that failed in the middle of a step.
+ *
  * What is found stands in the run's recipe from then on, and so in checkpoints: a resumed run
  * begins with it. Where images grow, or frozen layers are trained, more may be taken on the way.
  */

@@ -65,6 +65,12 @@ static const char *run_memory_remedy(const struct run *run, enum device_mode mod
 		       : ". A smaller data.val_batch_size evaluates fewer images at a time";
 }
 
+static void run_drop_graph(struct run_graph *slot)
+{
+	device_graph_free(slot->graph);
+	*slot = (struct run_graph){0};
+}
+
 int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height,
 		  uint32_t width)
 {
@@ -77,7 +83,7 @@ int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32
 			run, -EINVAL,
 			"images of %u x %u are too small for model.name = %s, which needs %u",
 			width, height, run->recipe->model.name, model_side_min(run->model));
-	device_graph_free(slot->graph);
+	run_drop_graph(slot);
 	*slot = (struct run_graph){.count = count, .height = height, .width = width};
 	struct device_graph_options options = {.mode = mode,
 					       .recompute = (uint32_t)run->recipe->train.recompute};
@@ -100,8 +106,7 @@ int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32
 	char error[DEVICE_ERROR_MAX] = "";
 	r = device_graph_plan(slot->graph, error);
 	if (r) {
-		device_graph_free(slot->graph);
-		slot->graph = NULL;
+		run_drop_graph(slot);
 		return run_fail(
 			run, r,
 			"planning model.name = %s with model.width = %g for %u image%s of %u x "
@@ -126,8 +131,7 @@ int run_thaw(struct run *run)
 		    counters.updates, state->begun);
 	if (!due)
 		return 0;
-	device_graph_free(run->train.graph);
-	run->train = (struct run_graph){0};
+	run_drop_graph(&run->train);
 	progress_line(&run->progress, "step %llu: what train.freeze held for %g epochs is trained",
 		      (unsigned long long)state->step, run->freeze.thaws[run->freeze.thawed - 1]);
 	return 0;
@@ -136,9 +140,14 @@ int run_thaw(struct run *run)
 static int run_plan_training(struct run *run)
 {
 	double share = run->recipe->data.colout;
-	return run_graph_for(run, DEVICE_TRAIN, data_micro_share(&run->data),
-			     colout_kept(share, run->batch.height),
-			     colout_kept(share, run->batch.width));
+	int r = run_graph_for(run, DEVICE_TRAIN, data_micro_share(&run->data),
+			      colout_kept(share, run->batch.height),
+			      colout_kept(share, run->batch.width));
+	if (!r && run->fits)
+		r = run_rehearse(run);
+	if (r)
+		run_drop_graph(&run->train);
+	return r;
 }
 
 int run_train_graph(struct run *run)

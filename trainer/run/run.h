@@ -92,7 +92,7 @@ struct run {
 	char error[RUN_ERROR_MAX];
 	bool agreed;     /* the failure is known to all ranks, and all have come back with it */
 	bool everywhere; /* the others are about to find the same failure */
-	/* after RUN_LOST: what this rank's feed came to, with error; 0: it was another's */
+	/* after RUN_LOST: what this rank came to, with error; 0: it was another */
 	int lost;
 
 	struct predictions *predictions; /* of an evaluation that keeps them */
@@ -206,8 +206,8 @@ void run_add(struct checkpoint_totals *totals, const struct device_results *resu
  */
 int run_collect(struct run *run, unsigned down_to);
 /*
- * Queues the next step. -EINTR: a rank was stopped; RUN_LOST: a rank's feed failed. Known to all
- * ranks.
+ * Queues the next step. -EINTR: a rank was stopped; RUN_LOST: a rank's feed failed, or its memory
+ * is too small for what the step is computed by from here on. Known to all ranks.
  */
 int run_step(struct run *run);
 /*
@@ -215,6 +215,12 @@ int run_step(struct run *run);
  * memory may be released.
  */
 int run_update(struct run *run, const struct device_batch *batch, uint64_t *ret_ticket);
+/*
+ * With run->train, just planned, computes the first micro-batch of run->batch to no effect:
+ * -ENOMEM, there is no memory for what steps take besides. Others have then no other number of
+ * micro-batches to find, since all ranks come to run_fit() with what this came to.
+ */
+int run_rehearse(struct run *run);
 /* Its slices, micro-batch `part` from 0 on. */
 struct device_batch run_slice(const struct run *run, const struct device_batch *batch,
 			      uint32_t part);

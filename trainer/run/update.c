@@ -88,6 +88,30 @@ static void update_mix(struct run *run, struct device_batch *batch)
 	batch->shares = run->mixed.shares;
 }
 
+int run_rehearse(struct run *run)
+{
+	const struct run_graph *train = &run->train;
+	struct device_batch batch;
+	uint64_t ticket;
+	int r = run_device_batch(run, &run->batch, "data.pipeline", &batch);
+	if (!r)
+		r = update_thin(run, &batch);
+	if (r)
+		return r;
+	update_mix(run, &batch);
+	batch = run_slice(run, &batch, 0);
+	for (int i = 0; i < 2 && !r; i++) {
+		r = device_feed(train->graph, &batch, &ticket);
+		if (!r)
+			r = device_rehearse(train->graph);
+	}
+	if (r != -ENOMEM)
+		return 0; /* the step says it better */
+	return run_fail(run, r, "computing model.name = %s for %u image%s of %u x %u: %s",
+			run->recipe->model.name, train->count, train->count == 1 ? "" : "s",
+			train->width, train->height, run_device_text(run, r));
+}
+
 /* hyper NULL: gradients alone. pending: all but the device's number of the step. */
 static int update_queue(struct run *run, const struct device_batch *batch,
 			const struct device_hyper *hyper, struct run_pending pending,

@@ -118,6 +118,82 @@ static void test_found_on_a_gpu(void **state)
 	assert_true(apart("given-cpu", "found-gpu") < 1e-3);
 }
 
+/* With so much memory on the emulated GPU. */
+static int run_in(unsigned kib, const char *name, const char *setting, const char *other)
+{
+	char bytes[32];
+	snprintf(bytes, sizeof(bytes), "%u", kib << 10);
+	setenv("LOADERD_EMULATED_MEMORY", bytes, 1);
+	trainer = getenv("TRAINER_EMULATED");
+	int status = run(name, "--device=cuda", "data.val=", setting, other, NULL);
+	trainer = getenv("TRAINER");
+	unsetenv("LOADERD_EMULATED_MEMORY");
+	return status;
+}
+
+/*
+ * What planning has room for and a step has not: floats, which take more than the bytes that are
+ * planned for. It is found out before the first step, which is then made with the same batch.
+ */
+static void test_found_by_rehearsal(void **state)
+{
+	static const char floats[] = "data.pipeline=random_crop(16, padding=2) hflip(0.5) to(f32)";
+	unsigned fails = 0, fits = 16 << 10;
+	while (fits - fails > 4) {
+		unsigned middle = (fits + fails) / 2;
+		*(run_in(middle, "room", "--dry-run", NULL) ? &fails : &fits) = middle;
+	}
+	expect(run_in(fits, "room", floats, NULL), 1);
+	expect_said("step 1: feeding a batch: memory for a batch: ");
+	expect_said("; no checkpoint was written yet. Remedies: end what else takes the device's "
+		    "memory");
+	expect(run_in(fits, "rehearsed", floats, found), 0);
+	assert_int_equal(parts_of("rehearsed"), 2);
+	expect_said("for more do not fit: computing model.name = resnet_cifar for 16 images of 16 "
+		    "x 16: memory for a batch: ");
+	expect(run_in(16 << 10, "rehearsed-given", floats, "train.accumulate=2"), 0);
+	same_losses("rehearsed", "rehearsed-given");
+	same_file("rehearsed", "rehearsed-given", "model.safetensors");
+}
+
+/*
+ * A rehearsal leaves nothing behind: with norms, draws of dropout and of mixed samples, scaled
+ * losses and momentum.
+ */
+static void test_rehearsal_is_forgotten(void **state)
+{
+	static const char *const methods[] = {"train.mixup=0.4", "model.dropout=0.2",
+					      "train.sam=0.05", "data.colout=0.15"};
+	for (int gpu = 0; gpu < 2; gpu++) {
+		const char *device = gpu ? "--device=cuda" : "--device=cpu";
+		trainer = getenv(gpu ? "TRAINER_EMULATED" : "TRAINER");
+		int status = 0;
+		for (int given = 0; given < 2 && !status; given++)
+			status = run(given ? "given-all" : "found-all", device, "--overwrite",
+				     "data.val=", given ? "train.accumulate=1" : found, methods[0],
+				     methods[1], methods[2], methods[3], NULL);
+		trainer = getenv("TRAINER");
+		expect(status, 0);
+		same_losses("given-all", "found-all");
+		same_file("given-all", "found-all", "model.safetensors");
+	}
+}
+
+/* Images that grow beyond what there is room for: what was trained is kept. */
+static void test_grows_too_large(void **state)
+{
+	static const char pipeline[] = "data.pipeline=random_resized_crop(16@0;24@1) hflip(0.5)",
+			  limit[] = "train.memory_limit=0.0018", val[] = "data.val=";
+	char goes_on[64];
+	expect(run("outgrows", pipeline, limit, val, NULL), 1);
+	expect_said("for 16 images of 24 x 24: activations and workspace take ");
+	expect_said(". train.accumulate=auto computes each batch in as few micro-batches as fit");
+	snprintf(goes_on, sizeof(goes_on), "--resume goes on from step %d", STEPS / 2);
+	expect_said(goes_on);
+	expect(run("outgrows", "--resume", pipeline, limit, val, found, NULL), 0);
+	same_losses("grows", "outgrows");
+}
+
 static unsigned read_table(const char *path, double (*ret_rows)[5])
 {
 	char line[256];
@@ -211,7 +287,10 @@ int main(void)
 		cmocka_unit_test(test_found_again),
 		cmocka_unit_test(test_nothing_fits),
 		cmocka_unit_test(test_found_while_growing),
+		cmocka_unit_test(test_grows_too_large),
 		cmocka_unit_test(test_found_on_a_gpu),
+		cmocka_unit_test(test_found_by_rehearsal),
+		cmocka_unit_test(test_rehearsal_is_forgotten),
 		cmocka_unit_test(test_batch_size),
 		cmocka_unit_test(test_batch_size_bounds),
 		cmocka_unit_test(test_noise_on_a_gpu),

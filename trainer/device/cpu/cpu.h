@@ -223,6 +223,7 @@ struct cpu_graph {
 	enum device_slot weights; /* that the evaluation under way uses */
 	void *targets;            /* as device_targets_fill() has them: labels first, [n] */
 	bool holds;               /* the step under way leaves running statistics alone */
+	bool rehearses;           /* and adds nothing up over ranks */
 	bool again;         /* what runs forward has run before: norms have their statistics */
 	uint32_t fed_count; /* samples of the batch fed, 0: none */
 	struct device_draws draws; /* of that batch */
@@ -250,6 +251,7 @@ int cpu_feed(struct device_graph *graph, const struct device_batch *batch, uint6
 int cpu_fed(struct device_graph *graph, uint64_t ticket, bool wait);
 int cpu_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step);
 int cpu_forward(struct device_graph *graph, bool moves_statistics, uint64_t *ret_step);
+int cpu_rehearse(struct device_graph *graph);
 int cpu_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step);
 int cpu_results(struct device_graph *graph, uint64_t step, bool wait,
 		struct device_results *ret_results);

@@ -45,6 +45,7 @@ static const struct device_ops cpu_ops = {
 	.fed = cpu_fed,
 	.step = cpu_step,
 	.forward = cpu_forward,
+	.rehearse = cpu_rehearse,
 	.evaluate = cpu_evaluate,
 	.results = cpu_results,
 	.logits = cpu_logits,

@@ -14,7 +14,9 @@ static struct comm *ranks_of(const struct cpu_graph *graph)
 {
 	const struct device *device = &graph->device->base;
 
-	return device_world(device) > 1 && cpu_training(graph) ? device->options.comm : NULL;
+	return device_world(device) > 1 && cpu_training(graph) && !graph->rehearses
+		       ? device->options.comm
+		       : NULL;
 }
 
 /* The device's text says what went wrong between ranks. */

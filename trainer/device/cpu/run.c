@@ -167,7 +167,7 @@ static int run_begin(struct cpu_graph *cpu, struct device_results **ret_results)
 
 /* What a step does beside its forward pass. */
 struct run_phases {
-	bool backward, holds;
+	bool backward, holds, rehearses;
 	const struct device_hyper *hyper; /* or NULL */
 	enum device_slot weights;
 };
@@ -176,12 +176,14 @@ static int run_step(struct cpu_graph *cpu, const struct run_phases *phases, uint
 {
 	const struct device_hyper *hyper = phases->hyper;
 	struct device_results *results = NULL;
-	int r = run_begin(cpu, &results);
+	int r;
 
-	if (r < 0)
-		return r;
 	cpu->weights = phases->weights;
 	cpu->holds = phases->holds;
+	cpu->rehearses = phases->rehearses;
+	r = run_begin(cpu, &results);
+	if (r < 0)
+		return r;
 	team_enter(&cpu->device->team);
 	r = run_forward(cpu);
 	cpu->params->buffers_version += cpu_training(cpu); /* running statistics moved */
@@ -199,21 +201,29 @@ static int run_step(struct cpu_graph *cpu, const struct run_phases *phases, uint
 
 int cpu_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step)
 {
-	struct run_phases phases = {true, graph->params->perturbed, hyper, DEVICE_VALUE};
+	struct run_phases phases = {true, graph->params->perturbed, false, hyper, DEVICE_VALUE};
 
 	return run_step(graph->backend, &phases, ret_step);
 }
 
 int cpu_forward(struct device_graph *graph, bool moves_statistics, uint64_t *ret_step)
 {
-	struct run_phases phases = {false, !moves_statistics, NULL, DEVICE_VALUE};
+	struct run_phases phases = {false, !moves_statistics, false, NULL, DEVICE_VALUE};
 
 	return run_step(graph->backend, &phases, ret_step);
 }
 
+int cpu_rehearse(struct device_graph *graph)
+{
+	struct run_phases phases = {true, true, true, NULL, DEVICE_VALUE};
+	uint64_t step;
+
+	return run_step(graph->backend, &phases, &step);
+}
+
 int cpu_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step)
 {
-	struct run_phases phases = {false, false, NULL, weights};
+	struct run_phases phases = {false, false, false, NULL, weights};
 
 	return run_step(graph->backend, &phases, ret_step);
 }

@@ -150,11 +150,13 @@ enum cuda_variant {
 	CUDA_VARIANT_PERTURBED = 8,
 	CUDA_VARIANT_HOLDS = 16,   /* training: running statistics stay */
 	CUDA_VARIANT_FORWARD = 32, /* training: nothing but the forward pass */
-	CUDA_VARIANT_EMA = 1,      /* evaluation: the EMA is read instead of values */
-	CUDA_VARIANT_SWA = 4,      /* evaluation: the SWA is */
+	/* training: nothing is added up over ranks (cuda_rehearse()) */
+	CUDA_VARIANT_REHEARSES = 64,
+	CUDA_VARIANT_EMA = 1, /* evaluation: the EMA is read instead of values */
+	CUDA_VARIANT_SWA = 4, /* evaluation: the SWA is */
 	/* evaluation: constant operations (cuda_operation) have run for an earlier batch */
 	CUDA_VARIANT_READY = 2,
-	CUDA_VARIANTS = 64,
+	CUDA_VARIANTS = 128,
 };
 
 /*
@@ -263,6 +265,7 @@ int cuda_feed(struct device_graph *graph, const struct device_batch *batch, uint
 int cuda_fed(struct device_graph *graph, uint64_t ticket, bool wait);
 int cuda_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step);
 int cuda_forward(struct device_graph *graph, bool moves_statistics, uint64_t *ret_step);
+int cuda_rehearse(struct device_graph *graph);
 int cuda_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step);
 int cuda_results(struct device_graph *graph, uint64_t step, bool wait,
 		 struct device_results *ret_results);

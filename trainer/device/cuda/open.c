@@ -181,6 +181,7 @@ static const struct device_ops cuda_ops = {
 	.fed = cuda_fed,
 	.step = cuda_step,
 	.forward = cuda_forward,
+	.rehearse = cuda_rehearse,
 	.evaluate = cuda_evaluate,
 	.results = cuda_results,
 	.logits = cuda_logits,

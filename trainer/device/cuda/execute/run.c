@@ -154,11 +154,16 @@ static int run_queue_step(struct cuda_graph *cuda)
 	return r < 0 ? r : run_queue_update(cuda);
 }
 
+static const enum cuda_variant run_rehearsal = CUDA_VARIANT_REHEARSES | CUDA_VARIANT_HOLDS;
+
 static int run_capture(struct cuda_graph *cuda)
 {
 	gpu_graph captured = NULL;
-	int r = gpu_capture_begin(cuda->device->compute), ended;
+	int r, ended;
 
+	gpu_graph_free(cuda->captured[run_rehearsal]);
+	cuda->captured[run_rehearsal] = NULL;
+	r = gpu_capture_begin(cuda->device->compute);
 	if (r < 0)
 		return cuda_check(cuda->device, r, "capturing a step");
 	r = run_queue_step(cuda);
@@ -371,6 +376,16 @@ int cuda_forward(struct device_graph *graph, bool moves_statistics, uint64_t *re
 
 	run_store(cuda)->version++;
 	return run_step(cuda, (enum cuda_variant)variant, NULL, ret_step);
+}
+
+/* The second time captured, as a step; that is kept until a step is captured in earnest. */
+int cuda_rehearse(struct device_graph *graph)
+{
+	struct cuda_graph *cuda = graph->backend;
+	uint64_t step;
+	int r = run_step(cuda, run_rehearsal, NULL, &step);
+
+	return r < 0 ? r : graph->device->ops->synchronize(graph->device);
 }
 
 int cuda_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step)

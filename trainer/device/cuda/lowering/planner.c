@@ -88,6 +88,7 @@ REFUSE(step, graph->device, struct device_graph *graph, const struct device_hype
        uint64_t *ret_step)
 REFUSE(forward, graph->device, struct device_graph *graph, bool moves_statistics,
        uint64_t *ret_step)
+REFUSE(rehearse, graph->device, struct device_graph *graph)
 REFUSE(evaluate, graph->device, struct device_graph *graph, enum device_slot weights,
        uint64_t *ret_step)
 REFUSE(results, graph->device, struct device_graph *graph, uint64_t step, bool wait,
@@ -117,6 +118,7 @@ static const struct device_ops planner_ops = {
 	.fed = planner_fed,
 	.step = planner_step,
 	.forward = planner_forward,
+	.rehearse = planner_rehearse,
 	.evaluate = planner_evaluate,
 	.results = planner_results,
 	.logits = planner_logits,

@@ -69,12 +69,17 @@ int cuda_ranks_wait(struct cuda_device *device, gpu_event event, const char *wha
 	return ranks_check(device, collective_wait(device->collective, event));
 }
 
-/* Queues a sum of what computing has queued before. */
-static int ranks_start_sum(struct cuda_device *device, const struct collective_range *ranges,
+/* Queues a sum of what computing has queued before; none in a rehearsal, whose numbers go nowhere.
+ */
+static int ranks_start_sum(struct cuda_graph *graph, const struct collective_range *ranges,
 			   uint32_t count, enum comm_element element)
 {
-	int r = gpu_event_record(device->ready, device->compute);
+	struct cuda_device *device = graph->device;
+	int r;
 
+	if (graph->variant & CUDA_VARIANT_REHEARSES)
+		return 0;
+	r = gpu_event_record(device->ready, device->compute);
 	if (r == 0)
 		r = gpu_stream_wait(device->reduce, device->ready);
 	if (r < 0)
@@ -84,10 +89,14 @@ static int ranks_start_sum(struct cuda_device *device, const struct collective_r
 }
 
 /* What computing queues from here on comes after all sums so far. */
-static int ranks_join(struct cuda_device *device)
+static int ranks_join(struct cuda_graph *graph)
 {
-	int r = gpu_event_record(device->reduced, device->reduce);
+	struct cuda_device *device = graph->device;
+	int r;
 
+	if (graph->variant & CUDA_VARIANT_REHEARSES)
+		return 0;
+	r = gpu_event_record(device->reduced, device->reduce);
 	if (r == 0)
 		r = gpu_stream_wait(device->compute, device->reduced);
 	return cuda_check(device, r, "waiting for a sum over ranks");
@@ -224,8 +233,8 @@ int cuda_ranks_sum_norm(struct cuda_graph *graph, const struct cuda_op *op)
 		ranges[i].values = cuda_tensor_data(graph, tensor);
 		ranges[i].count = tensor->shape.c;
 	}
-	r = ranks_start_sum(graph->device, ranges, 2, COMM_FLOAT);
-	return r < 0 ? r : ranks_join(graph->device);
+	r = ranks_start_sum(graph, ranges, 2, COMM_FLOAT);
+	return r < 0 ? r : ranks_join(graph);
 }
 
 int cuda_ranks_begin(struct cuda_graph *graph)
@@ -241,15 +250,13 @@ int cuda_ranks_begin(struct cuda_graph *graph)
 	r = loss_count(&graph->device->kernels, &arguments);
 	if (r < 0)
 		return cuda_check(graph->device, r, "counting labels");
-	return ranks_start_sum(graph->device, &(struct collective_range){&totals->samples, 2}, 1,
+	return ranks_start_sum(graph, &(struct collective_range){&totals->samples, 2}, 1,
 			       COMM_DOUBLE);
 }
 
 int cuda_ranks_before(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	return cuda_ranks_several(graph->graph) && op->kind == CUDA_OP_LOSS
-		       ? ranks_join(graph->device)
-		       : 0;
+	return cuda_ranks_several(graph->graph) && op->kind == CUDA_OP_LOSS ? ranks_join(graph) : 0;
 }
 
 int cuda_ranks_after(struct cuda_graph *graph, uint32_t index)
@@ -263,8 +270,7 @@ int cuda_ranks_after(struct cuda_graph *graph, uint32_t index)
 	if (!cuda_ranks_several(graph->graph))
 		return 0;
 	if (graph->program->ops[index].kind == CUDA_OP_LOSS)
-		r = ranks_start_sum(graph->device,
-				    &(struct collective_range){&ranks->totals->loss, 3}, 1,
+		r = ranks_start_sum(graph, &(struct collective_range){&ranks->totals->loss, 3}, 1,
 				    COMM_DOUBLE);
 	if (!(graph->variant & CUDA_VARIANT_UPDATES))
 		return r;
@@ -273,7 +279,7 @@ int cuda_ranks_after(struct cuda_graph *graph, uint32_t index)
 		const struct bucket *bucket = &buckets->items[ranks->started++];
 
 		r = ranks_start_sum(
-			graph->device,
+			graph,
 			&(struct collective_range){gradients + bucket->offset, bucket->count}, 1,
 			COMM_FLOAT);
 	}
@@ -288,7 +294,7 @@ int cuda_ranks_end(struct cuda_graph *graph)
 	/* a captured stream must not wait for another that has nothing of the capture */
 	if (!cuda_ranks_several(graph->graph) || (!graph->ranks.loss && !graph->ranks.started))
 		return 0;
-	r = ranks_join(graph->device);
+	r = ranks_join(graph);
 	if (r < 0 || !graph->ranks.loss)
 		return r;
 	arguments = cuda_loss_arguments(graph, graph->ranks.loss);
