@@ -80,6 +80,11 @@ static const struct options_row options[] = {
 	 "no "
 	 "run is touched",
 	 OPTIONS_TEXT, AT(run.find_batch_size)},
+	{"overfit-batch", 0, NULL,
+	 "Train on the first batch alone, without regularisation, say whether it is learned by "
+	 "heart, "
+	 "and stop; no run is touched",
+	 OPTIONS_FLAG, AT(run.overfit_batch)},
 	{"dry-run", 0, NULL,
 	 "Open everything, plan the first step, say what would be run, and stop", OPTIONS_FLAG,
 	 AT(run.dry)},
@@ -146,6 +151,12 @@ static void check(const struct arguments *arguments, const struct argp_state *st
 		argp_error(state, "--find-batch-size measures with the initial weights, and does "
 				  "nothing else: leave out --resume, --evaluate, --plan, --find-lr "
 				  "and --dry-run");
+	if (arguments->run.overfit_batch &&
+	    (arguments->run.resume || arguments->run.evaluate || arguments->plan.device ||
+	     arguments->run.dry || arguments->run.find_lr || arguments->run.find_batch_size))
+		argp_error(state, "--overfit-batch trains from the initial weights, and nothing "
+				  "else: leave out --resume, --evaluate, --plan, --find-lr, "
+				  "--find-batch-size and --dry-run");
 	if (arguments->plan.size && !arguments->plan.device)
 		argp_error(state,
 			   "--size=%u is for --plan; data.pipeline says what size is trained on",
@@ -255,16 +266,24 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 		r = recipe_override(recipe, arguments->overrides[i], error);
 	if (!r)
 		r = choose_device(&arguments->device, &arguments->run, error);
-	bool finds = arguments->run.find_lr;
+	bool finds = arguments->run.find_lr, overfits = arguments->run.overfit_batch;
 	const struct {
 		const char *key, *value; /* value NULL: the option was not given */
 	} settings[] = {
 		/* the finder has a rate of its own, which is a factor on this one */
 		{"optim.lr", finds ? "1" : NULL},
 		{"optim.lr_base_size", finds ? "0" : NULL},
-		{"schedule.name", finds ? "constant" : NULL},
-		{"schedule.warmup", finds ? "0" : NULL},
-		{"schedule.base_momentum", finds ? "0" : NULL},
+		{"schedule.name", finds || overfits ? "constant" : NULL},
+		{"schedule.warmup", finds || overfits ? "0" : NULL},
+		{"schedule.base_momentum", finds || overfits ? "0" : NULL},
+		/* what keeps a batch from being learned by heart */
+		{"data.colout", overfits ? "0" : NULL},
+		{"model.drop_path", overfits ? "0" : NULL},
+		{"model.dropout", overfits ? "0" : NULL},
+		{"model.attention_dropout", overfits ? "0" : NULL},
+		{"train.label_smoothing", overfits ? "0" : NULL},
+		{"train.mixup", overfits ? "0" : NULL},
+		{"train.cutmix", overfits ? "0" : NULL},
 		{"train.accumulate", arguments->run.find_batch_size ? "auto" : NULL},
 		{"train.seed", arguments->seed},
 		{"train.device", arguments->device},
@@ -358,6 +377,8 @@ static int train(const struct recipe *recipe, const struct run_options *run_opti
 		r = run_find_lr(run, stdout);
 	} else if (!r && run_options->find_batch_size) {
 		r = run_find_batch_size(run, stdout);
+	} else if (!r && run_options->overfit_batch) {
+		r = run_overfit_batch(run, stdout);
 	} else if (!r) {
 		FILE *file = run_options->dry ? stdout : stderr;
 		if (leads) {
@@ -429,8 +450,8 @@ static int run_recipe(struct arguments *arguments, struct recipe *recipe)
 		printable_line(stderr, "trainer: %s", *error ? error : strerror(-r));
 	if (r)
 		return r;
-	arguments->run.dry =
-		arguments->run.dry || arguments->run.find_lr || arguments->run.find_batch_size;
+	arguments->run.dry = arguments->run.dry || arguments->run.find_lr ||
+			     arguments->run.find_batch_size || arguments->run.overfit_batch;
 	catch_signals();
 	return train(recipe, &arguments->run);
 }

@@ -124,7 +124,8 @@ static int loop_release_held(struct run *run, bool wait)
 			return 0;
 		if (r)
 			return run_fail_step(run, r, "copying a batch");
-		feed_release(run->feed.feed, &run->held[0].batch);
+		if (!run->options.overfit_batch)
+			feed_release(run->feed.feed, &run->held[0].batch);
 		run->held_count--;
 		memmove(run->held, run->held + 1, run->held_count * sizeof(run->held[0]));
 	}
@@ -149,6 +150,8 @@ static int loop_next_batch(struct run *run)
 		run->has_batch = true;
 	}
 	uint32_t count = data_train_share(&run->data);
+	if (run->options.overfit_batch)
+		return 0;
 	if (run->batch.epoch != state->epoch || run->batch.batch != state->batch ||
 	    run->batch.count != count)
 		return run_fail(run, -EPROTO,
@@ -259,7 +262,7 @@ int run_step(struct run *run)
 	if (r)
 		return r;
 	run->held[run->held_count++] = (struct run_held){run->batch, ticket};
-	run->has_batch = false;
+	run->has_batch = run->options.overfit_batch;
 	loop_advance(run);
 	r = loop_release_held(run, false);
 	return r ? r : run_collect(run, RUN_PENDING_MAX);

@@ -47,6 +47,7 @@ struct run_options {
 	const char *predictions; /* with evaluate: begins the names of what it writes; or NULL */
 	bool evaluate;           /* nothing but run_evaluate_alone(); dry and allow_changes, too */
 	unsigned device_index; /* which of several GPUs; ranks of one machine count on from there */
+	bool overfit_batch;    /* every step is on the first batch */
 	bool detect_anomaly;
 	bool profile;
 	const volatile int *stop;
@@ -189,6 +190,12 @@ int run_find_lr(struct run *run, FILE *file);
  * noise scale (find_batch.c). Writes a table and a picture, and to file what they suggest.
  */
 int run_find_batch_size(struct run *run, FILE *file);
+
+/*
+ * In place of run_train(), with a recipe that does not regularise and a rate that stays: whether
+ * the first batch can be learned by heart (overfit.c). -EDOM: it cannot.
+ */
+int run_overfit_batch(struct run *run, FILE *file);
 
 /* ---- between the files of the run ---- */
 

@@ -280,6 +280,21 @@ static void test_noise_on_a_gpu(void **state)
 	assert_true(scale[1] / scale[0] > 0.98 && scale[1] / scale[0] < 1.02);
 }
 
+/* With what would keep the batch from being learned switched off, and a rate that is too low. */
+static void test_overfitted(void **state)
+{
+	static const char overfit[] = "--overfit-batch";
+	expect(run("overfitted", overfit, "optim.lr=0.05", "train.label_smoothing=0.3",
+		   "train.mixup=1", "model.dropout=0.5", "train.accumulate=2", NULL),
+	       0);
+	expect_said("the first batch was learned by heart in ");
+	assert_false(exists("overfitted", "log.jsonl"));
+	expect(run("overfitted", overfit, "optim.lr=1e-7", NULL), 1);
+	expect_said("--overfit-batch: after 300 steps on the same images the loss is ");
+	expect(run("overfitted", overfit, "--resume", NULL), 1);
+	expect_said("leave out --resume");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -294,6 +309,7 @@ int main(void)
 		cmocka_unit_test(test_batch_size),
 		cmocka_unit_test(test_batch_size_bounds),
 		cmocka_unit_test(test_noise_on_a_gpu),
+		cmocka_unit_test(test_overfitted),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
 }

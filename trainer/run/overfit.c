@@ -1,0 +1,69 @@
+/*
+ * trainer --overfit-batch: trains on the first batch alone, without what keeps a network from
+ * learning images by heart. One that cannot has a mistake in its labels, its pixels or its rate
+ * (Karpathy 2019, A Recipe for Training Neural Networks).
+ */
+#include "trainer/run/run.h"
+
+#include <errno.h>
+
+enum { OVERFIT_STEPS = 300 };
+
+#define OVERFIT_LOSS 0.05 /* share of the first one */
+
+struct overfit {
+	unsigned steps;
+	double first, loss, top1;
+};
+
+static int overfit_step(struct run *run, struct overfit *overfit)
+{
+	struct checkpoint_totals before = run->state.whole;
+	int r = run_step(run);
+	if (!r)
+		r = run_collect(run, 0);
+	if (r)
+		return r;
+	const struct checkpoint_totals *now = &run->state.whole;
+	overfit->loss = run->last_loss;
+	overfit->top1 = (double)(now->top1 - before.top1) / (double)(now->samples - before.samples);
+	if (!overfit->steps++)
+		overfit->first = overfit->loss;
+	return 0;
+}
+
+static bool overfit_is_learned(const struct overfit *overfit)
+{
+	return overfit->top1 == 1 && overfit->loss < OVERFIT_LOSS * overfit->first;
+}
+
+int run_overfit_batch(struct run *run, FILE *file)
+{
+	struct overfit overfit = {0};
+	int r = 0;
+	while (!r && overfit.steps < OVERFIT_STEPS && !overfit_is_learned(&overfit)) {
+		r = overfit_step(run, &overfit);
+		/* at 1, 2, 4, 8, ... */
+		if (!r && !run->comm->rank && !(overfit.steps & (overfit.steps - 1)))
+			fprintf(file, "step %3u  loss %.5f  top-1 %.2f %%\n", overfit.steps,
+				overfit.loss, 100 * overfit.top1);
+	}
+	if (r == -EINTR || r == RUN_LOST)
+		return run_fail(run, -EINTR, "--overfit-batch: stopped after %u steps",
+				overfit.steps);
+	if (r)
+		return r;
+	if (!overfit_is_learned(&overfit))
+		return run_fail_everywhere(
+			run, -EDOM,
+			"--overfit-batch: after %u steps on the same images the loss is %.4f, "
+			"which was %.4f, and top-1 %.2f %%: look at the labels (loaderctl dataset "
+			"has the classes), at data.mean and data.std, and at optim.lr (--find-lr)",
+			overfit.steps, overfit.loss, overfit.first, 100 * overfit.top1);
+	if (!run->comm->rank)
+		fprintf(file,
+			"the first batch was learned by heart in %u steps: loss %.5f, which was "
+			"%.4f\n",
+			overfit.steps, overfit.loss, overfit.first);
+	return 0;
+}
