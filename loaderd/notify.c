@@ -1,26 +1,45 @@
 #include "loaderd/notify.h"
 
 #ifdef HAVE_SYSTEMD
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <systemd/sd-daemon.h>
 
+#ifdef SYSTEMD_AT_RUN_TIME
+/* NULL where nobody manages this process as a service, or without the library. */
+static void *find_function(const char *name)
+{
+	static void *library;
+	if (!library && (getenv("NOTIFY_SOCKET") || getenv("LISTEN_PID")))
+		library = dlopen("libsystemd.so.0", RTLD_NOW | RTLD_LOCAL);
+	return library ? dlsym(library, name) : NULL;
+}
+#define SYSTEMD(function) ((__typeof__(&(function)))find_function(#function))
+#else
+#define SYSTEMD(function) (&(function))
+#endif
+
 void notify_say(const char *state)
 {
-	sd_notify(0, state);
+	__typeof__(&sd_notify) say = SYSTEMD(sd_notify);
+	if (say)
+		say(0, state);
 }
 
 uint64_t notify_watchdog_ns(void)
 {
+	__typeof__(&sd_watchdog_enabled) ask = SYSTEMD(sd_watchdog_enabled);
 	uint64_t us;
-	return sd_watchdog_enabled(0, &us) > 0 ? us * 1000 : 0;
+	return ask && ask(0, &us) > 0 ? us * 1000 : 0;
 }
 
 int notify_listen_fds(int *ret_fds, int most, int *ret_admin_fd)
 {
+	__typeof__(&sd_listen_fds_with_names) take = SYSTEMD(sd_listen_fds_with_names);
 	char **names = NULL;
-	int count = sd_listen_fds_with_names(1, &names), kept = 0;
+	int count = take ? take(1, &names) : 0, kept = 0;
 	*ret_admin_fd = -1;
 	for (int i = 0; i < count; i++) {
 		int fd = SD_LISTEN_FDS_START + i;

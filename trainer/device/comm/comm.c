@@ -2,6 +2,7 @@
 #include "format/base/text/sentence.h"
 #include "trainer/device/comm/carrier.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -28,6 +29,29 @@ static int open_alone(struct comm **ret_comm, char *error)
 	return 0;
 }
 
+#ifdef MPI_MODULE
+/*
+ * The module is mpi.c, linked with no MPI: it takes what was loaded before it, as do modules of
+ * Open MPI's own. The number is that of Open MPI 3, 4 and 5.
+ */
+static int open_mpi(struct comm **ret_comm, char *error)
+{
+	void *mpi = dlopen("libmpi.so.40", RTLD_NOW | RTLD_GLOBAL);
+	void *module = mpi ? dlopen(MPI_MODULE, RTLD_NOW | RTLD_LOCAL) : NULL;
+	__typeof__(&comm_mpi_open) open =
+		module ? (__typeof__(open))dlsym(module, "comm_mpi_open") : NULL;
+
+	if (open)
+		return open(ret_comm, error);
+	return sentence_fail(error, COMM_ERROR_MAX, -ENOTSUP,
+			     "launched as a rank, but MPI cannot be loaded: %s. Install Open MPI 4 "
+			     "(libopenmpi3), or run it without mpirun",
+			     dlerror());
+}
+#elif defined(HAVE_MPI)
+#define open_mpi comm_mpi_open
+#endif
+
 int comm_open(struct comm **ret_comm, char *error)
 {
 	const char *size = getenv("OMPI_COMM_WORLD_SIZE");
@@ -37,7 +61,7 @@ int comm_open(struct comm **ret_comm, char *error)
 	if (!size)
 		size = getenv("PMI_SIZE");
 #ifdef HAVE_MPI
-	int r = comm_mpi_open(ret_comm, error);
+	int r = open_mpi(ret_comm, error);
 
 	if (r < 0 || (*ret_comm)->world > 1 || !size || strcmp(size, "1") == 0)
 		return r;
