@@ -1,21 +1,29 @@
-"""A PEP 517 back end that needs nothing from PyPI: Meson builds, and this packs a wheel with package and programs."""
+"""A PEP 517 back end that needs nothing from PyPI: Meson builds, and this packs a wheel with package and programs, or the tree."""
 
 import base64
+import gzip
 import hashlib
+import io
 import json
 import os
+import re
 import subprocess
 import sysconfig
+import tarfile
 import tempfile
+import time
+import tomllib
 import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 MODULES = sorted(name for name in os.listdir(os.path.join(HERE, "loaderd")) if name.endswith((".py", ".pyi", ".typed")))
 EXTENSION = "proto/python/loaderd/_feed.abi3.so"
-PROGRAMS = ("loaderd/loaderd", "tools/loaderctl/loaderctl", "tools/packimg/packimg")
-OPTIONAL = PROGRAMS[1:]  # parts that Meson leaves out when a library is missing
-
+# These lie in the package, where they find each other; what is on the PATH is loaderd/_programs.py.
+PROGRAMS = ("loaderd/loaderd", "tools/loaderctl/loaderctl", "tools/packimg/packimg", "bench/loaderbench", "trainer/trainer")
+BESIDE = ("trainer/comm_mpi.so", "trainer/driver_stand_in.so")  # what the trainer loads
+OPTIONAL = PROGRAMS[1:] + BESIDE  # parts that Meson leaves out when a library is missing
+DATA = ("trainer/devices", "trainer/recipes")
 
 # pip sets PYTHONPATH so that no package of the system's is seen; Meson may be one.
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -25,15 +33,35 @@ def _run(*command):
     subprocess.run(command, check=True, env=_ENVIRONMENT)
 
 
-def _build(folder, fresh):
-    """Builds what the wheel holds; returns (version, programs)."""
-    if fresh:
-        _run("meson", "setup", folder, TOP, "--buildtype=release", "-Dpython=enabled", "-Dtests=disabled", "-Dman=disabled")
-    described = json.loads(subprocess.check_output(["meson", "introspect", folder, "--projectinfo", "--targets"], env=_ENVIRONMENT))
-    outputs = {os.path.relpath(name, os.path.abspath(folder)) for t in described["targets"] for name in t["filename"]}
-    programs = [name for name in PROGRAMS if name in outputs or name not in OPTIONAL]
-    _run("ninja", "-C", folder, EXTENSION, *programs)
-    return described["projectinfo"]["version"], programs
+def _read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _version():
+    return re.search(r"^\tversion: '(.*)',$", _read(os.path.join(TOP, "meson.build")).decode(), re.MULTILINE).group(1)
+
+
+def _build(folder, setup):
+    """Builds what the wheel holds, in a fresh folder if there are arguments to set it up; returns the parts that there are."""
+    if setup is not None:
+        _run("meson", "setup", folder, TOP, "--buildtype=release", "-Dpython=enabled", "-Dtests=disabled", "-Dman=disabled", *setup)
+    described = json.loads(subprocess.check_output(["meson", "introspect", folder, "--targets"], env=_ENVIRONMENT))
+    outputs = {os.path.relpath(name, os.path.abspath(folder)) for target in described for name in target["filename"]}
+    parts = [name for name in PROGRAMS + BESIDE if name in outputs or name not in OPTIONAL]
+    _run("ninja", "-C", folder, EXTENSION, *parts)
+    return parts
+
+
+def _metadata():
+    with open(os.path.join(HERE, "pyproject.toml"), "rb") as file:
+        project = tomllib.load(file)["project"]
+    lines = ["Metadata-Version: 2.4", f"Name: {project['name']}", f"Version: {_version()}", f"Summary: {project['description']}"]
+    lines += [f"Requires-Python: {project['requires-python']}", f"License-Expression: {project['license']}", "License-File: LICENSE"]
+    for extra, wanted in project["optional-dependencies"].items():
+        lines += [f"Provides-Extra: {extra}", *(f"Requires-Dist: {package}; extra == '{extra}'" for package in wanted)]
+    lines += ["Description-Content-Type: text/markdown", "", _read(os.path.join(HERE, "README.md")).decode()]
+    return "\n".join(lines).encode()
 
 
 def _record(name, data):
@@ -41,50 +69,93 @@ def _record(name, data):
     return f"{name},sha256={digest},{len(data)}\n"
 
 
-def _pack(path, folder, version, programs, tag):
-    info = f"loaderd-{version}.dist-info"
-    with open(os.path.join(HERE, "README.md")) as readme:
-        metadata = (
-            f"Metadata-Version: 2.1\nName: loaderd\nVersion: {version}\nRequires-Python: >=3.11\nLicense: MIT\n"
-            "Summary: Batches of images for training, from a native daemon through shared memory\n"
-            "Description-Content-Type: text/markdown\nProvides-Extra: numpy\nRequires-Dist: numpy; extra == 'numpy'\n"
-            f"Provides-Extra: torch\nRequires-Dist: torch; extra == 'torch'\n\n{readme.read()}"
-        )
-    wheel = f"Wheel-Version: 1.0\nGenerator: loaderd\nRoot-Is-Purelib: false\nTag: {tag}\n"
-    files = [(f"loaderd/{name}", os.path.join(HERE, "loaderd", name), 0o644) for name in MODULES]
-    files.append(("loaderd/_feed.abi3.so", os.path.join(folder, EXTENSION), 0o755))
-    for name in programs:
-        files.append((f"loaderd-{version}.data/scripts/{os.path.basename(name)}", os.path.join(folder, name), 0o755))
-    record = ""
+def pack(path, files, info):
+    """Writes a wheel of {name: (bytes, mode)} with its RECORD: the same bytes for the same files."""
+    record = "".join(_record(name, files[name][0]) for name in sorted(files)) + f"{info}/RECORD,,\n"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-
-        def add(name, data, mode=0o644):
-            nonlocal record
+        # the description comes last, where readers of a part of the file look for it
+        names = sorted(files, key=lambda name: (name.startswith(info), name))
+        for name, (data, mode) in [(name, files[name]) for name in names] + [(f"{info}/RECORD", (record.encode(), 0o644))]:
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             entry.external_attr = (0o100000 | mode) << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, data)
-            record += _record(name, data)
 
-        for name, source, mode in files:
-            with open(source, "rb") as file:
-                add(name, file.read(), mode)
-        add(f"{info}/METADATA", metadata.encode())
-        add(f"{info}/WHEEL", wheel.encode())
-        record += f"{info}/RECORD,,\n"
-        archive.writestr(zipfile.ZipInfo(f"{info}/RECORD", (1980, 1, 1, 0, 0, 0)), record)
+
+def _files(folder, version, parts, tag):
+    info = f"loaderd-{version}.dist-info"
+    files = {f"loaderd/{name}": (_read(os.path.join(HERE, "loaderd", name)), 0o644) for name in MODULES}
+    files["loaderd/_feed.abi3.so"] = (_read(os.path.join(folder, EXTENSION)), 0o755)
+    for name in parts:
+        files[f"loaderd/bin/{os.path.basename(name)}"] = (_read(os.path.join(folder, name)), 0o755)
+    if "trainer/trainer" in parts:
+        for source in DATA:
+            for name in os.listdir(os.path.join(TOP, source)):
+                to = f"loaderd-{version}.data/data/share/loaderd/{os.path.basename(source)}/{name}"
+                files[to] = (_read(os.path.join(TOP, source, name)), 0o644)
+    commands = [os.path.basename(name) for name in parts if name in PROGRAMS]
+    points = "[console_scripts]\n" + "".join(f"{name} = loaderd._programs:{name}\n" for name in sorted(commands))
+    wheel = f"Wheel-Version: 1.0\nGenerator: loaderd\nRoot-Is-Purelib: false\nTag: {tag}\n"
+    files[f"{info}/METADATA"] = (_metadata(), 0o644)
+    files[f"{info}/WHEEL"] = (wheel.encode(), 0o644)
+    files[f"{info}/entry_points.txt"] = (points.encode(), 0o644)
+    files[f"{info}/licenses/LICENSE"] = (_read(os.path.join(TOP, "LICENSE")), 0o644)
+    return files, info
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    folder = (config_settings or {}).get("builddir")
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        raise SystemExit("loaderd: its extension is written in the limited API, which free-threaded Python does not have: use a build with the GIL")
+    settings = config_settings or {}
+    folder, setup = settings.get("builddir"), settings.get("setup-args", [])
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-    tag = f"cp311-abi3-{platform}"
+    tag, version = f"cp311-abi3-{platform}", _version()
     with tempfile.TemporaryDirectory(prefix="loaderd-build-") as fresh:
-        version, programs = _build(folder or fresh, fresh=folder is None)
+        parts = _build(folder or fresh, None if folder else [setup] if isinstance(setup, str) else setup)
         name = f"loaderd-{version}-{tag}.whl"
-        _pack(os.path.join(wheel_directory, name), folder or fresh, version, programs, tag)
+        pack(os.path.join(wheel_directory, name), *_files(folder or fresh, version, parts, tag))
     return name
 
 
+def _followed():
+    """What git follows, or, of a tree without git, all but the builds."""
+    if os.path.exists(os.path.join(TOP, ".git")):
+        return subprocess.check_output(["git", "-C", TOP, "ls-files", "-z"], text=True).split("\0")[:-1]
+    names = []
+    for folder, folders, files in os.walk(TOP):
+        folders[:] = [name for name in folders if name != "__pycache__" and not (folder == TOP and name.startswith("build"))]
+        names += [os.path.relpath(os.path.join(folder, name), TOP) for name in files]
+    return names
+
+
 def build_sdist(sdist_directory, config_settings=None):
-    raise NotImplementedError("the package is built from the whole source tree; there is no source distribution")
+    """The tree, with what says at its top how pip builds it. Its files have the time $SOURCE_DATE_EPOCH, or that of the last commit."""
+    version = _version()
+    base = f"loaderd-{version}"
+    project = _read(os.path.join(HERE, "pyproject.toml")).decode()
+    made = {
+        "PKG-INFO": _metadata(),
+        "pyproject.toml": project.replace('backend-path = ["."]', 'backend-path = ["proto/python"]').replace("README.md", "proto/python/README.md", 1).encode(),
+    }
+    day = os.environ.get("SOURCE_DATE_EPOCH")
+    if not day and os.path.exists(os.path.join(TOP, ".git")):
+        day = subprocess.check_output(["git", "-C", TOP, "log", "-1", "--format=%ct"], text=True)
+    day = int(day or time.time())
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name in sorted({*_followed(), *made}):
+            entry = tarfile.TarInfo(f"{base}/{name}")
+            path = os.path.join(TOP, name)
+            entry.mtime = day
+            if name not in made and os.path.islink(path):
+                entry.type, entry.linkname = tarfile.SYMTYPE, os.readlink(path)
+                archive.addfile(entry)
+                continue
+            data = made[name] if name in made else _read(path)
+            entry.mode = 0o755 if name not in made and os.stat(path).st_mode & 0o100 else 0o644
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    with open(os.path.join(sdist_directory, f"{base}.tar.gz"), "wb") as file:
+        with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=day) as compressed:
+            compressed.write(packed.getvalue())
+    return f"{base}.tar.gz"

@@ -29,10 +29,10 @@ int load_not_found(const char *name, const char *package, char *error)
 {
 	const char *words = dlerror();
 
-	snprintf(
-		error, DEVICE_ERROR_MAX,
-		"%s cannot be loaded: %s. Install %s, or name the folder it is in by " LOAD_FOLDERS,
-		name, words ? words : "no reason given", package);
+	snprintf(error, DEVICE_ERROR_MAX,
+		 "%s cannot be loaded: %s. Install %s, or loaderd[cuda] by pip, or name the folder "
+		 "it is in by " LOAD_FOLDERS,
+		 name, words ? words : "no reason given", package);
 	return -ENODEV;
 }
 
