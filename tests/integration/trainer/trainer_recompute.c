@@ -13,18 +13,45 @@ static const char short_run[] = "train.epochs=0.3", paths[] = "model.drop_path=0
 		  dropout[] = "model.dropout=0.2", plain[] = "train.ema=0",
 		  val[] = "data.val=", over[] = "--overwrite";
 
+/* Settings: the last is NULL. */
+struct network {
+	bool bf16;
+	const char *settings[6];
+};
+
+static const struct network networks[] = {
+	{false,
+	 {"model.name=resnet_cifar", "model.depth=14", paths, "model.squeeze_excite=yes",
+	  "model.blur=all"}},
+	{false,
+	 {"model.name=resnet50", "model.width=0.125", paths, "model.stem=deep",
+	  "model.downsample=average"}},
+	{false,
+	 {"model.name=vit_tiny_patch16", "model.width=0.25", paths, "model.patch=4",
+	  "model.image_size=16"}},
+	{false,
+	 {"model.name=convnext_tiny", "model.width=0.125", paths, dropout,
+	  "data.pipeline=random_crop(32, padding=8)"}},
+	{true, {"model.name=speednet", "model.width=0.125", dropout, "model.activation=gelu"}},
+	{false,
+	 {"model.width=0.25", "train.accumulate=2", "train.sam=0.05", "train.sam_every=2",
+	  "model.blur=all"}},
+	{true,
+	 {"model.width=0.25", "train.freeze=conv1.* bn1.* layer1.*", "train.deterministic=yes"}},
+};
+
 /* With each of the settings for it, whatever was without. */
-static void compare(const char *device, const char *const *s)
+static void compare(const char *device, const char *precision, const char *const *s)
 {
 	static const char *const ways[] = {"train.recompute=1", "train.recompute=2"};
 	bool emulated = strcmp(device, "--device=cuda") == 0;
 	trainer = getenv(emulated ? "TRAINER_EMULATED" : "TRAINER");
-	int status = run("kept", over, device, short_run, plain, val, s[0], s[1], s[2], s[3], s[4],
-			 NULL);
+	int status = run("kept", over, device, short_run, plain, val, precision, s[0], s[1], s[2],
+			 s[3], s[4], NULL);
 	expect(status, 0);
 	for (int i = 0; i < (emulated ? 1 : 2); i++) {
-		status = run("anew", over, device, short_run, plain, val, ways[i], s[0], s[1], s[2],
-			     s[3], s[4], NULL);
+		status = run("anew", over, device, short_run, plain, val, precision, ways[i], s[0],
+			     s[1], s[2], s[3], s[4], NULL);
 		trainer = getenv("TRAINER");
 		expect(status, 0);
 		same_losses("kept", "anew");
@@ -32,34 +59,27 @@ static void compare(const char *device, const char *const *s)
 	}
 }
 
-/* Settings: the last is NULL. */
-static const char *const networks[][6] = {
-	{"model.name=resnet_cifar", "model.depth=14", paths, "model.squeeze_excite=yes",
-	 "model.blur=all"},
-	{"model.name=resnet50", "model.width=0.125", paths, "model.stem=deep",
-	 "model.downsample=average"},
-	{"model.name=vit_tiny_patch16", "model.width=0.25", paths, "model.patch=4",
-	 "model.image_size=16"},
-	{"model.name=convnext_tiny", "model.width=0.125", paths, dropout,
-	 "data.pipeline=random_crop(32, padding=8)"},
-	{"model.name=speednet", "model.width=0.125", dropout, "model.activation=gelu",
-	 "train.precision=bf16"},
-	{"model.width=0.25", "train.accumulate=2", "train.sam=0.05", "train.sam_every=2",
-	 "model.blur=all"},
-	{"model.width=0.25", "train.freeze=conv1.* bn1.* layer1.*", "train.deterministic=yes",
-	 "train.precision=bf16"},
-};
-
-static void test_cpu(void **state)
+static void compare_all(const char *device, const char *bf16)
 {
 	for (size_t i = 0; i < sizeof(networks) / sizeof(*networks); i++)
-		compare("--device=cpu", networks[i]);
+		compare(device, networks[i].bf16 ? bf16 : "train.precision=auto",
+			networks[i].settings);
+}
+
+/* Without AVX-512 a CPU refuses bf16, and trains in fp32. */
+static void test_cpu(void **state)
+{
+	static const char bf16[] = "train.precision=bf16";
+	trainer = getenv("TRAINER");
+	bool has = run("bf16", over, "--device=cpu", short_run, plain, val, bf16, NULL) == 0;
+	if (!has)
+		expect_said("bf16 on the CPU needs AVX-512");
+	compare_all("--device=cpu", has ? bf16 : "train.precision=fp32");
 }
 
 static void test_gpu(void **state)
 {
-	for (size_t i = 0; i < sizeof(networks) / sizeof(*networks); i++)
-		compare("--device=cuda", networks[i]);
+	compare_all("--device=cuda", "train.precision=bf16");
 }
 
 /* A run that keeps its activations goes on without, and the other way. */
