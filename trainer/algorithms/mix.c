@@ -10,6 +10,15 @@ bool mix_is_on(const struct recipe_train *recipe)
 	return (recipe->mixup > 0 || recipe->cutmix > 0) && recipe->mix_prob > 0;
 }
 
+uint32_t mix_parts_after(const struct recipe_train *recipe, uint32_t parts, uint32_t share)
+{
+	uint32_t unit = mix_is_on(recipe) ? 2 : 1;
+	for (uint32_t next = 2 * parts; next <= share; next++)
+		if (share % (next * unit) == 0)
+			return next;
+	return 0;
+}
+
 /* In (0, 1). */
 static double mix_uniform(struct random_stream *stream)
 {

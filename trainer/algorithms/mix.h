@@ -25,6 +25,11 @@ struct mix_batch {
 };
 
 bool mix_is_on(const struct recipe_train *recipe);
+/*
+ * Micro-batches that a share of a batch can be cut into, without dividing a pair where there are
+ * any: the least number that is at least twice `parts`; 0: there is none.
+ */
+uint32_t mix_parts_after(const struct recipe_train *recipe, uint32_t parts, uint32_t share);
 /* [count] each: ret_shares are the samples' shares of their own labels. */
 void mix_draw(const struct recipe_train *recipe, const struct mix_batch *batch,
 	      struct device_blend *ret_blends, float *ret_shares);

@@ -124,7 +124,9 @@ static int plan_device_init(struct plan_device *device, const char *path, bool t
 /* ---- what is planned ---- */
 
 struct plan {
-	const struct recipe *recipe;
+	struct recipe own;           /* texts are the caller's */
+	const struct recipe *recipe; /* own */
+	bool finds; /* train.accumulate = auto: the number of micro-batches, which own then has */
 	const struct plan_options *options;
 	struct plan_device device;
 	struct program_options program;
@@ -301,19 +303,43 @@ static void print_layers(const struct plan *plan, const struct cuda_program *pro
 			print_layer(plan, program, program->graph->nodes[i], backward, file);
 }
 
-static void print_memory(const struct plan *plan, const struct cuda_program *train,
-			 const struct cuda_program *eval, uint32_t eval_count, FILE *file)
+struct plan_memory {
+	struct roofline_store store;
+	struct roofline_sums matrices; /* of the update */
+	double staging, total;         /* bytes */
+};
+
+/* eval: NULL, with a count of 0, where the recipe does not evaluate. */
+static struct plan_memory memory_of(const struct plan *plan, const struct cuda_program *train,
+				    const struct cuda_program *eval, uint32_t eval_count)
 {
 	/* as bytes with up to 4 channels; the one that is computed on and the one that arrives */
 	double pixels = (double)plan->size * plan->size;
-	double staging = 2 * 4 * pixels * ((double)micro_batch(plan->recipe) + eval_count);
-	struct roofline_store store;
-	roofline_store(plan->params, plan->program.element, &store);
-	struct roofline_sums matrices;
-	roofline_matrices(&plan->device.roofline, plan->params, plan->program.element, &matrices);
-	double total = (double)(train->arena.size + (eval ? eval->arena.size : 0) +
-				store.slot_bytes + store.copy_bytes + matrices.workspace_bytes) +
-		       staging;
+	struct plan_memory m = {.staging = 2 * 4 * pixels *
+					   ((double)micro_batch(plan->recipe) + eval_count)};
+	roofline_store(plan->params, plan->program.element, &m.store);
+	roofline_matrices(&plan->device.roofline, plan->params, plan->program.element, &m.matrices);
+	m.total = (double)(train->arena.size + (eval ? eval->arena.size : 0) + m.store.slot_bytes +
+			   m.store.copy_bytes + m.matrices.workspace_bytes) +
+		  m.staging;
+	return m;
+}
+
+/* What train.memory_limit allows, and the device has: the driver's own share is not known here. */
+static bool fits(const struct plan *plan, const struct cuda_program *train,
+		 const struct cuda_program *eval, uint32_t eval_count)
+{
+	double limit = plan->recipe->train.memory_limit * (1 << 30);
+	if (limit > 0 &&
+	    ((double)train->arena.size > limit || (eval && (double)eval->arena.size > limit)))
+		return false;
+	return memory_of(plan, train, eval, eval_count).total <= (double)plan->device.memory_bytes;
+}
+
+static void print_memory(const struct plan *plan, const struct cuda_program *train,
+			 const struct cuda_program *eval, uint32_t eval_count, FILE *file)
+{
+	struct plan_memory m = memory_of(plan, train, eval, eval_count);
 	fprintf(file,
 		"memory      %10.1f MB activations and workspace (%.1f if none were shared)\n",
 		(double)train->arena.size / 1e6, (double)train->arena.unshared / 1e6);
@@ -322,15 +348,15 @@ static void print_memory(const struct plan *plan, const struct cuda_program *tra
 			"            %10.1f MB the same in evaluation, %u image%s at a time\n",
 			(double)eval->arena.size / 1e6, eval_count, eval_count == 1 ? "" : "s");
 	fprintf(file, "            %10.1f MB parameters, gradients and optimizer state\n",
-		(double)store.slot_bytes / 1e6);
+		(double)m.store.slot_bytes / 1e6);
 	fprintf(file, "            %10.1f MB copies of weights for the convolutions\n",
-		(double)store.copy_bytes / 1e6);
-	if (matrices.workspace_bytes)
+		(double)m.store.copy_bytes / 1e6);
+	if (m.matrices.workspace_bytes)
 		fprintf(file, "            %10.1f MB products of the update\n",
-			(double)matrices.workspace_bytes / 1e6);
-	fprintf(file, "            %10.1f MB batches under way\n", staging / 1e6);
+			(double)m.matrices.workspace_bytes / 1e6);
+	fprintf(file, "            %10.1f MB batches under way\n", m.staging / 1e6);
 	fprintf(file, "            %10.1f MB in all, %.0f %% of the device's %.1f GB\n",
-		total / 1e6, total * 100 / (double)plan->device.memory_bytes,
+		m.total / 1e6, m.total * 100 / (double)plan->device.memory_bytes,
 		(double)plan->device.memory_bytes / 1e9);
 }
 
@@ -413,8 +439,13 @@ static void print_head(const struct plan *plan, const struct engines *engines, F
 		plan->device.roofline.flops_per_second[element] * 1e-12, elements[element],
 		plan->device.source);
 	fprintf(file, "plans    %s, fusion %s\n", engines->name, fusions[plan->program.fusion]);
-	char parts[64] = "";
-	if (plan->recipe->train.accumulate > 1)
+	char parts[96] = "";
+	uint32_t count = recipe_accumulate(plan->recipe);
+	if (plan->finds)
+		snprintf(parts, sizeof(parts),
+			 ", in %u micro-batch%s of %u (train.accumulate = auto)", count,
+			 count == 1 ? "" : "es", micro_batch(plan->recipe));
+	else if (count > 1)
 		snprintf(parts, sizeof(parts), ", in micro-batches of %u",
 			 micro_batch(plan->recipe));
 	fprintf(file, "model    %s, %u class%s%s, batches of %llu image%s of %u x %u%s%s\n",
@@ -437,21 +468,66 @@ static void print_program(const struct plan *plan, const struct cuda_program *tr
 
 /* ---- all of it ---- */
 
+/* Images that are evaluated at a time; 0: the recipe does not evaluate. */
+static uint32_t eval_batch(const struct recipe *recipe)
+{
+	if (!*recipe->data.val)
+		return 0;
+	return recipe->data.val_batch_size ? (uint32_t)recipe->data.val_batch_size
+					   : micro_batch(recipe);
+}
+
+static int make_graphs(struct plan *plan, struct device_graph **ret_train,
+		       struct device_graph **ret_eval, char *error)
+{
+	uint32_t count = eval_batch(plan->recipe);
+	int r = make_graph(plan, DEVICE_TRAIN, micro_batch(plan->recipe),
+			   (uint32_t)plan->recipe->train.recompute, ret_train, error);
+	return r || !count ? r : make_graph(plan, DEVICE_EVAL, count, 0, ret_eval, error);
+}
+
+static const struct cuda_program *program_or_null(const struct device_graph *graph)
+{
+	return graph ? planner_program(graph) : NULL;
+}
+
+/* With train.accumulate = auto, of one rank: in as few micro-batches as fit, as a run finds them.
+ */
+static int find_graphs(struct plan *plan, struct device_graph **ret_train,
+		       struct device_graph **ret_eval, char *error)
+{
+	for (;;) {
+		int r = make_graphs(plan, ret_train, ret_eval, error);
+		if (r || !plan->finds ||
+		    fits(plan, planner_program(*ret_train), program_or_null(*ret_eval),
+			 eval_batch(plan->recipe)))
+			return r;
+		uint32_t next =
+			mix_parts_after(&plan->recipe->train, recipe_accumulate(plan->recipe),
+					(uint32_t)plan->recipe->data.batch_size);
+		if (!next)
+			return plan_fail(error, -ENOMEM,
+					 "data.batch_size = %llu does not fit into the memory of "
+					 "%s, not even in the smallest micro-batches, of %u "
+					 "(train.accumulate = auto)",
+					 (unsigned long long)plan->recipe->data.batch_size,
+					 plan->device.name, micro_batch(plan->recipe));
+		device_graph_free(*ret_train);
+		device_graph_free(*ret_eval);
+		*ret_train = *ret_eval = NULL;
+		plan->own.train.accumulate = next;
+	}
+}
+
 static int report(struct plan *plan, const struct engines *engines, FILE *file, char *error)
 {
-	const struct recipe_data *data = &plan->recipe->data;
-	uint32_t micro = micro_batch(plan->recipe);
-	uint32_t count = data->val_batch_size ? (uint32_t)data->val_batch_size : micro;
 	struct device_graph *train = NULL, *eval = NULL;
-	int r = make_graph(plan, DEVICE_TRAIN, micro, (uint32_t)plan->recipe->train.recompute,
-			   &train, error);
-	if (!r && *data->val)
-		r = make_graph(plan, DEVICE_EVAL, count, 0, &eval, error);
+	int r = find_graphs(plan, &train, &eval, error);
 	if (!r) {
 		print_head(plan, engines, file);
 		print_program(plan, planner_program(train), file);
-		print_memory(plan, planner_program(train), eval ? planner_program(eval) : NULL,
-			     eval ? count : 0, file);
+		print_memory(plan, planner_program(train), program_or_null(eval),
+			     eval_batch(plan->recipe), file);
 		print_time(plan, planner_program(train), file);
 		r = print_recompute(plan, planner_program(train), file, error);
 	}
@@ -475,7 +551,10 @@ static int plan_on(struct plan *plan, const struct engines *engines, FILE *file,
 int plan_with(const struct recipe *recipe, const struct plan_options *options,
 	      const struct engines *engines, FILE *file, char *error)
 {
-	struct plan plan = {.recipe = recipe, .options = options};
+	struct plan plan = {.own = *recipe, .options = options};
+	plan.recipe = &plan.own;
+	plan.finds = !recipe->train.accumulate;
+	plan.own.train.accumulate = recipe_accumulate(recipe);
 	int r = plan_device_init(&plan.device, options->device, recipe->train.tf32, error);
 	if (r)
 		return r;

@@ -30,17 +30,6 @@ int run_begin_micro(struct run *run)
 	return r ? run_fail(run, r, "%s", comm_error(run->comm)) : 0;
 }
 
-/* The next larger number that can be had, at least twice as large; 0: there is none. */
-static uint32_t micro_next(const struct run *run)
-{
-	uint32_t share = data_train_share(&run->data);
-	uint32_t unit = mix_is_on(&run->recipe->train) ? 2 : 1; /* samples are blended in pairs */
-	for (uint32_t parts = 2 * recipe_accumulate(run->recipe); parts <= share; parts++)
-		if (share % (parts * unit) == 0)
-			return parts;
-	return 0;
-}
-
 bool run_has_batch_norms(const struct run *run)
 {
 	for (size_t i = 0; i < device_params_count(run->params); i++)
@@ -106,7 +95,8 @@ int run_fit(struct run *run, int (*plan)(struct run *run))
 			return r;
 		if (!(votes[0] > 0))
 			return micro_tell(run, before, why);
-		uint32_t next = micro_next(run);
+		uint32_t next = mix_parts_after(&run->recipe->train, recipe_accumulate(run->recipe),
+						data_train_share(&run->data));
 		if (!next)
 			return r ? micro_fail(run, r, why) : 0;
 		run->own.train.accumulate = next;

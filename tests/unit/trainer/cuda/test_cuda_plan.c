@@ -159,6 +159,38 @@ static void test_breaks(void **state)
 }
 
 /* What computing anew takes and saves is said with it and without it, alike. */
+/* train.accumulate = auto: as few micro-batches as the device has memory for. */
+static void test_micro_batches(void **state)
+{
+	static const char device[] =
+		"{\"deviceName\": \"G\", \"deviceVer\": 900, \"multiProcessorCount\": 1, "
+		"\"totalGlobalMem\": %.0f, " ROOFLINE "}";
+	static const char settings[] =
+		"model.name=resnet18 data.batch_size=8 train.accumulate=auto ";
+	struct plan_options options = {0};
+	char error[PLAN_ERROR_MAX] = "", text[65536], json[1024], more[160];
+
+	snprintf(json, sizeof(json), device, 8e10);
+	options.device = device_file(json);
+	assert_int_equal(plan(settings, &options, text, sizeof(text), error), 0);
+	expect(text, ", in 1 micro-batch of 8 (train.accumulate = auto)\n");
+	double all = number_before(text, " MB in all") * 1e6;
+	double arena = number_before(text, " MB activations and workspace (");
+	snprintf(more, sizeof(more), "%strain.memory_limit=%g", settings,
+		 arena * 1e6 / (1 << 30) / 2);
+	assert_int_equal(plan(more, &options, text, sizeof(text), error), 0);
+	expect(text, ", in 4 micro-batches of 2 (train.accumulate = auto)\n");
+	snprintf(json, sizeof(json), device, all - 1e6);
+	options.device = device_file(json);
+	assert_int_equal(plan(settings, &options, text, sizeof(text), error), 0);
+	expect(text, ", in 2 micro-batches of 4 (train.accumulate = auto)\n");
+	snprintf(json, sizeof(json), device, 1e6);
+	options.device = device_file(json);
+	assert_int_equal(plan(settings, &options, text, sizeof(text), error), -ENOMEM);
+	expect(error, "data.batch_size = 8 does not fit into the memory of G, not even in the "
+		      "smallest micro-batches, of 1");
+}
+
 static void test_recompute(void **state)
 {
 	struct plan_options options = {
@@ -418,15 +450,11 @@ static int remove_file(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_resnet50),
-		cmocka_unit_test(test_recompute),
-		cmocka_unit_test(test_breaks),
-		cmocka_unit_test(test_options),
-		cmocka_unit_test(test_files),
-		cmocka_unit_test(test_sizes),
-		cmocka_unit_test(test_size_of_pipeline),
-		cmocka_unit_test(test_shipped),
-		cmocka_unit_test(test_peaks),
+		cmocka_unit_test(test_resnet50),  cmocka_unit_test(test_micro_batches),
+		cmocka_unit_test(test_recompute), cmocka_unit_test(test_breaks),
+		cmocka_unit_test(test_options),   cmocka_unit_test(test_files),
+		cmocka_unit_test(test_sizes),     cmocka_unit_test(test_size_of_pipeline),
+		cmocka_unit_test(test_shipped),   cmocka_unit_test(test_peaks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, remove_file);
