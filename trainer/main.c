@@ -69,6 +69,9 @@ static const struct options_row options[] = {
 	 "With --evaluate: write what each image is taken for to NAME.csv, precision and recall of "
 	 "each class and what it is taken for to NAME.json, and a picture of that to NAME.svg",
 	 OPTIONS_TEXT, AT(run.predictions)},
+	{"onnx", 0, "FILE",
+	 "With --evaluate: write the network to FILE in ONNX, for onnxruntime and others",
+	 OPTIONS_TEXT, AT(run.onnx)},
 	{"find-lr", 0, "NAME",
 	 "Train for up to 100 steps with a learning rate that grows from 1e-6 to 10, write the "
 	 "losses "
@@ -141,6 +144,8 @@ static void check(const struct arguments *arguments, const struct argp_state *st
 	if (arguments->run.predictions && !arguments->run.evaluate)
 		argp_error(state, "--predictions=%s is for --evaluate: add it",
 			   arguments->run.predictions);
+	if (arguments->run.onnx && !arguments->run.evaluate)
+		argp_error(state, "--onnx=%s is for --evaluate: add it", arguments->run.onnx);
 	if (arguments->run.find_lr && (arguments->run.resume || arguments->run.evaluate ||
 				       arguments->plan.device || arguments->run.dry))
 		argp_error(state, "--find-lr trains from the initial weights, and nothing else: "

@@ -54,9 +54,10 @@ TABLE = {
     "trainer/plan": "trainer/recipe trainer/model trainer/algorithms trainer/device/device.h "
                     "trainer/device/cuda trainer/device/cuda/lowering",
     "trainer/log": "trainer/recipe",
-    "trainer/run": "trainer/recipe trainer/model trainer/algorithms trainer/checkpoint trainer/log trainer/device/device.h "
+    "trainer/run": "trainer/recipe trainer/model trainer/algorithms trainer/checkpoint trainer/log trainer/device/device.h trainer/device/onnx/onnx.h "
                    "trainer/device/comm/comm.h proto/client/feed.h",
     "trainer/device": "trainer/device/comm/comm.h trainer/device/optimizers",
+    "trainer/device/onnx": "trainer/device",
     "trainer/device/optimizers": "trainer/device/device.h",
     "trainer/device/comm": "",
     "trainer/device/cpu": "trainer/device trainer/device/optimizers",
@@ -86,7 +87,7 @@ TABLE = {
     "bench/stages": "format format/codec format/codec/jpeg loaderd/augment loaderd/augment/apply/plan.h",
 }
 
-GENERATED = {"proto/feed.pb-c.h", "trainer/log/events.pb-c.h"}
+GENERATED = {"proto/feed.pb-c.h", "trainer/log/events.pb-c.h", "trainer/device/onnx/onnx.pb-c.h"}
 INCLUDE = re.compile(r'^\s*#\s*(?:include|define [A-Z_]+_BODY)\s+"([^"\n]+)"', re.MULTILINE)
 SOURCE = re.compile(r"\.(c|h|cu|cc|inc|S|c\.in)$")
 TOPS = ("bench", "format", "loaderd", "proto", "tests", "tools", "trainer")

@@ -308,6 +308,21 @@ class Log(unittest.TestCase):
         cells = [rect for rect in xml.etree.ElementTree.parse(f"{self.folder}/predicted.svg").getroot() if "rgb" in rect.get("fill", "")]
         self.assertEqual(len(cells), sum(len(one["taken_for"]) for one in report["classes"]))
 
+    def test_onnx(self):
+        said, images, _ = self.evaluate("exported", f"--onnx={self.folder}/exported.onnx")
+        self.check_predictions(said, images, self.evaluate("again")[2])
+        with open(f"{self.folder}/exported.onnx", "rb") as file:
+            model = file.read()
+        for text in (b"loaderd trainer", b"pipeline", b"resize(48)", b"classes", json.dumps(sorted(os.listdir(f"{self.folder}/images/val")), separators=(",", ":")).encode()):
+            self.assertTrue(text in model, text)
+        # what cannot be written is said before anything is evaluated, and leaves nothing
+        refused = [os.environ["TRAINER"], f"{self.folder}/tiny.ini", "--evaluate", f"model.pretrained={self.folder}/run/model.safetensors", f"--onnx={self.folder}/none/my.onnx"]
+        done = subprocess.run(refused, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn(f"--onnx={self.folder}/none/my.onnx: No such file or directory", done.stderr)
+        self.assertNotIn("evaluation:", done.stderr)
+        self.assertEqual([name for name in os.listdir(self.folder) if name.endswith(".tmp")], [])
+
     def test_waiting_for_data_is_said(self):
         slow = "data.pipeline=resize(1200) gaussian_blur(15) resize(24)"
         self.assertIn("of the time went into waiting for data", self.run_trainer("slow", slow, "train.epochs=1"))

@@ -155,6 +155,7 @@ static int evaluate_prepare(struct run *run, const struct feed_batch *batch,
 {
 	uint64_t shift = run->recipe->train.eval_shift;
 	int r = run_device_batch(run, batch, "data.val_pipeline", ret_images);
+	run->eval_bytes = batch->element == FEED_U8;
 	if (!r && (shift >= batch->height || shift >= batch->width))
 		return run_fail(run, -EINVAL,
 				"train.eval_shift = %llu: images of data.val are %u x %u, so it "
@@ -457,7 +458,8 @@ int run_share_weights(struct run *run)
 	return r ? run_fail(run, r, "%s", comm_error(run->comm)) : 0;
 }
 
-int run_evaluate_alone(struct run *run, FILE *file)
+/* What it came to, on file. */
+static int evaluate_say(struct run *run, FILE *file)
 {
 	const struct checkpoint_state *state = &run->state;
 	char loss[RUN_LOSS_TEXT];
@@ -480,4 +482,10 @@ int run_evaluate_alone(struct run *run, FILE *file)
 	return fflush(file)
 		       ? run_fail(run, -errno, "the result cannot be written: %s", strerror(errno))
 		       : 0;
+}
+
+int run_evaluate_alone(struct run *run, FILE *file)
+{
+	int r = run_open_onnx(run);
+	return r ? r : run_close_onnx(run, evaluate_say(run, file));
 }

@@ -117,6 +117,16 @@ int run_put(struct run *run, const char *name, int (*print)(const struct run *ru
 	return r ? output_fail_put(run, r, name) : 0;
 }
 
+int run_refuse_ranks(struct run *run, const char *option, const char *name)
+{
+	if (run->comm->world == 1)
+		return 0;
+	return run_fail_everywhere(run, -EINVAL,
+				   "%s=%s is written by one rank, and there are %u: start the "
+				   "trainer without mpirun",
+				   option, name, run->comm->world);
+}
+
 int run_put_found(struct run *run, const char *option, const char *name, const char *ending,
 		  void (*write)(const void *found, FILE *file), const void *found)
 {

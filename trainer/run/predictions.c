@@ -43,12 +43,9 @@ int run_open_predictions(struct run *run)
 {
 	if (!run->options.predictions)
 		return 0;
-	if (run->comm->world > 1)
-		return run_fail_everywhere(
-			run, -EINVAL,
-			"--predictions=%s is written by one rank, and there are %u: start the "
-			"trainer without mpirun",
-			run->options.predictions, run->comm->world);
+	int r = run_refuse_ranks(run, "--predictions", run->options.predictions);
+	if (r)
+		return r;
 	run->predictions = calloc(1, sizeof(*run->predictions));
 	return run->predictions ? 0 : run_fail(run, -ENOMEM, "out of memory");
 }

@@ -45,7 +45,8 @@ struct run_options {
 	const char *find_lr;         /* begins the names of what run_find_lr() writes; or NULL */
 	const char *find_batch_size; /* and of what run_find_batch_size() writes */
 	const char *predictions; /* with evaluate: begins the names of what it writes; or NULL */
-	bool evaluate;           /* nothing but run_evaluate_alone(); dry and allow_changes, too */
+	const char *onnx;      /* with evaluate: the file that the network is written to; or NULL */
+	bool evaluate;         /* nothing but run_evaluate_alone(); dry and allow_changes, too */
 	unsigned device_index; /* which of several GPUs; ranks of one machine count on from there */
 	bool overfit_batch;    /* every step is on the first batch */
 	bool detect_anomaly;
@@ -97,6 +98,8 @@ struct run {
 	int lost;
 
 	struct predictions *predictions; /* of an evaluation that keeps them */
+	struct whole_file *onnx;         /* of one that writes the network; else NULL */
+	bool eval_bytes;                 /* what was evaluated last is u8 */
 	bool advised;                    /* of waiting for data */
 	bool warned;                     /* of what went wrong in planning */
 
@@ -258,6 +261,8 @@ int run_fit(struct run *run, int (*plan)(struct run *run));
 bool run_has_batch_norms(const struct run *run);
 /* Makes room for what train.mixup and train.cutmix draw for a batch; -EINVAL: it has no pairs. */
 int run_open_mix(struct run *run);
+/* Refuses several ranks for what one writes: the file that option names. */
+int run_refuse_ranks(struct run *run, const char *option, const char *name);
 /*
  * A file of what was found, `name` and `ending`; what was asked for by `option` stands in errors.
  */
@@ -320,6 +325,13 @@ void run_close_predictions(struct run *run);
 int run_add_predictions(struct run *run, const struct feed_batch *batch, const float *logits);
 /* Files of images, classes and what they are taken for. Without --predictions nothing. */
 int run_write_predictions(struct run *run);
+
+/* ---- the network for others (onnx.c) ---- */
+
+/* With --onnx, before an evaluation: says then what is wrong with the file. */
+int run_open_onnx(struct run *run);
+/* Once after it: writes the file if r, what it came to, is 0. Returns r, or what failed. */
+int run_close_onnx(struct run *run, int r);
 
 /* ---- what it says (lines.c) ---- */
 
