@@ -270,7 +270,7 @@ class Log(unittest.TestCase):
 
     def evaluate(self, name, *arguments):
         command = [os.environ["TRAINER"], f"{self.folder}/tiny.ini", "--evaluate", f"model.pretrained={self.folder}/run/model.safetensors"]
-        done = subprocess.run([*command, f"--predictions={self.folder}/{name}", *arguments], stdout=subprocess.PIPE, text=True, check=True)
+        done = subprocess.run([*command, f"--predictions={self.folder}/{name}", *arguments], stdout=subprocess.PIPE, text=True, check=True, timeout=60)
         with open(f"{self.folder}/{name}.csv", newline="") as file:
             images = list(csv.DictReader(file))
         with open(f"{self.folder}/{name}.json") as file:
@@ -322,6 +322,34 @@ class Log(unittest.TestCase):
         self.assertIn(f"--onnx={self.folder}/none/my.onnx: No such file or directory", done.stderr)
         self.assertNotIn("evaluation:", done.stderr)
         self.assertEqual([name for name in os.listdir(self.folder) if name.endswith(".tmp")], [])
+
+    def refused(self, *arguments):
+        """What is said of files that cannot be written, in place of looking for what they are to hold."""
+        command = [os.environ["TRAINER"], f"{self.folder}/tiny.ini", f"model.pretrained={self.folder}/run/model.safetensors", *arguments]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertEqual(len(done.stdout.splitlines()), 1, done.stdout)
+        return done.stdout
+
+    def test_files_that_cannot_be_written_are_found_before_the_work(self):
+        os.mkdir(f"{self.folder}/taken.svg")
+        for option in ("--predictions", "--find-lr", "--find-batch-size"):
+            what = ["--evaluate"] if option == "--predictions" else []
+            self.assertIn(f"{option}: {self.folder}/none/x.csv cannot be written: No such file", self.refused(f"{option}={self.folder}/none/x", *what))
+            self.assertIn(f"{option}: {self.folder}/taken.svg cannot be written: Is a directory", self.refused(f"{option}={self.folder}/taken", *what))
+            self.assertIn(f"{option} is empty", self.refused(f"{option}=", *what))
+        self.assertEqual(glob.glob(f"{self.folder}/taken.*"), [f"{self.folder}/taken.svg"])
+
+    def test_predictions_are_written_through_nothing(self):
+        kept = f"{self.folder}/kept"
+        with open(kept, "w") as file:
+            file.write("kept")
+        os.symlink(kept, f"{self.folder}/through.csv")
+        os.mkfifo(f"{self.folder}/through.json")
+        self.check_predictions(*self.evaluate("through"))
+        with open(kept) as file:
+            self.assertEqual(file.read(), "kept")
+        self.assertEqual(glob.glob(f"{self.folder}/through.*.tmp"), [])
 
     def test_waiting_for_data_is_said(self):
         slow = "data.pipeline=resize(1200) gaussian_blur(15) resize(24)"

@@ -527,6 +527,7 @@ static const struct stage {
 	enum purpose purpose; /* of the run; of others it is left out */
 } stages[] = {
 	{open_check_share, false, TO_TRAIN},
+	{run_check_found, true, ALWAYS},
 	{run_check_folder, true, TO_TRAIN},
 	{open_find_checkpoint, true, ALWAYS},
 	{run_find_weights, true, TO_EVALUATE},

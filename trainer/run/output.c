@@ -2,10 +2,12 @@
  * The output folder: what it may hold when a run comes to it, and what the run puts there beside
  * checkpoints. Rank 0's.
  */
+#include "format/base/system/io.h"
 #include "format/base/system/whole_file.h"
 #include "trainer/run/run.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,21 +129,80 @@ int run_refuse_ranks(struct run *run, const char *option, const char *name)
 				   option, name, run->comm->world);
 }
 
+/* The path of NAME with an ending; CHECKPOINT_PATH_MAX bytes. */
+static int output_name_found(struct run *run, const char *option, const char *name,
+			     const char *ending, char *ret_path)
+{
+	int length = snprintf(ret_path, CHECKPOINT_PATH_MAX, "%s%s", name, ending);
+	return length < CHECKPOINT_PATH_MAX
+		       ? 0
+		       : run_fail(run, -ENAMETOOLONG, "%s=%.100s... is too long", option, name);
+}
+
+static int output_fail_found(struct run *run, int code, const char *option, const char *path)
+{
+	return run_fail(run, code, "%s: %.900s cannot be written: %s", option, path,
+			strerror(-code));
+}
+
+int run_check_found(struct run *run)
+{
+	const struct run_options *options = &run->options;
+	const struct {
+		const char *option, *name, *endings[3];
+	} all[] = {
+		{"--predictions", options->predictions, {".csv", ".json", ".svg"}},
+		{"--find-lr", options->find_lr, {".csv", ".svg"}},
+		{"--find-batch-size", options->find_batch_size, {".csv", ".svg"}},
+	};
+	char path[CHECKPOINT_PATH_MAX];
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+		if (all[i].name && !*all[i].name)
+			return run_fail(run, -EINVAL,
+					"%s is empty: expected what the names of its files begin "
+					"with",
+					all[i].option);
+		for (size_t e = 0; e < 3 && all[i].name && all[i].endings[e]; e++) {
+			int r = output_name_found(run, all[i].option, all[i].name,
+						  all[i].endings[e], path);
+			if (r)
+				return r;
+			r = whole_file_try(path);
+			if (r)
+				return output_fail_found(run, r, all[i].option, path);
+		}
+	}
+	return 0;
+}
+
+/* What `write` writes, in a descriptor that stays open. */
+static int output_fill(int fd, void (*write)(const void *found, FILE *file), const void *found)
+{
+	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	FILE *file = copy < 0 ? NULL : fdopen(copy, "w");
+	if (!file) {
+		int r = -errno;
+		io_close(copy);
+		return r;
+	}
+	errno = 0;
+	write(found, file);
+	int r = !ferror(file) ? 0 : errno ? -errno : -EIO;
+	return fclose(file) && !r ? -errno : r;
+}
+
 int run_put_found(struct run *run, const char *option, const char *name, const char *ending,
 		  void (*write)(const void *found, FILE *file), const void *found)
 {
 	char path[CHECKPOINT_PATH_MAX];
-	if (snprintf(path, sizeof(path), "%s%s", name, ending) >= (int)sizeof(path))
-		return run_fail(run, -ENAMETOOLONG, "%s=%.100s... is too long", option, name);
-	FILE *file = fopen(path, "we");
-	int r = file ? 0 : -errno;
-	if (file) {
-		write(found, file);
-		r = ferror(file) ? -EIO : 0;
-		if (fclose(file) && !r)
-			r = -errno;
-	}
-	return r ? run_fail(run, r, "%s: %s", path, strerror(-r)) : 0;
+	struct whole_file file;
+	int r = output_name_found(run, option, name, ending, path);
+	if (r)
+		return r;
+	r = whole_file_create(&file, path);
+	if (!r)
+		r = whole_file_close(&file, output_fill(file.fd, write, found));
+	return r ? output_fail_found(run, r, option, path) : 0;
 }
 
 struct checkpoint_about run_about(const struct run *run)

@@ -263,6 +263,8 @@ bool run_has_batch_norms(const struct run *run);
 int run_open_mix(struct run *run);
 /* Refuses several ranks for what one writes: the file that option names. */
 int run_refuse_ranks(struct run *run, const char *option, const char *name);
+/* Whether the files of what is asked for to be found can be written, before it is looked for. */
+int run_check_found(struct run *run);
 /*
  * A file of what was found, `name` and `ending`; what was asked for by `option` stands in errors.
  */

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int whole_file_create(struct whole_file *file, const char *path)
@@ -32,12 +33,17 @@ int whole_file_write(struct whole_file *file, const void *data, size_t size)
 	return io_write(file->fd, data, size);
 }
 
+static void folder_of(const char *path, char ret_folder[WHOLE_FILE_PATH_MAX])
+{
+	const char *slash = strrchr(path, '/');
+	int length = !slash ? 0 : slash == path ? 1 : (int)(slash - path);
+	snprintf(ret_folder, WHOLE_FILE_PATH_MAX, "%.*s", length ? length : 1, length ? path : ".");
+}
+
 static int sync_folder_of(const char *path)
 {
 	char folder[WHOLE_FILE_PATH_MAX];
-	const char *slash = strrchr(path, '/');
-	int length = !slash ? 0 : slash == path ? 1 : (int)(slash - path);
-	snprintf(folder, sizeof(folder), "%.*s", length ? length : 1, length ? path : ".");
+	folder_of(path, folder);
 	return io_sync_folder(folder);
 }
 
@@ -50,6 +56,33 @@ int whole_file_close(struct whole_file *file, int r)
 		return sync_folder_of(file->path);
 	unlink(file->temporary);
 	return r;
+}
+
+/* What rename() would say of what has the name. */
+static int try_replace(const char *path)
+{
+	char folder[WHOLE_FILE_PATH_MAX];
+	struct stat found, above;
+	uid_t user = geteuid();
+	folder_of(path, folder);
+	if (lstat(path, &found))
+		return errno == ENOENT ? 0 : -errno;
+	if (S_ISDIR(found.st_mode))
+		return -EISDIR;
+	if (stat(folder, &above))
+		return -errno;
+	bool sticky = above.st_mode & S_ISVTX && user != 0;
+	return sticky && found.st_uid != user && above.st_uid != user ? -EPERM : 0;
+}
+
+int whole_file_try(const char *path)
+{
+	struct whole_file file;
+	int r = whole_file_create(&file, path);
+	if (r)
+		return r;
+	whole_file_close(&file, -ECANCELED);
+	return try_replace(path);
 }
 
 int whole_file_put(const char *path, const char *text, size_t size)

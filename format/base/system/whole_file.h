@@ -26,6 +26,12 @@ int whole_file_write(struct whole_file *file, const void *data, size_t size);
  */
 int whole_file_close(struct whole_file *file, int r);
 
+/*
+ * Whether a file could get that name now, for what is computed long before it is written: -EISDIR:
+ * it is a folder's; -EPERM: it is another user's file's, in a folder where only they may remove it.
+ */
+int whole_file_try(const char *path);
+
 /* All three, of a text. */
 int whole_file_put(const char *path, const char *text, size_t size);
 

@@ -183,6 +183,54 @@ static void test_failed(void **state)
 	assert_int_equal(whole_file_put("/nonexistent/file", "", 0), -ENOENT);
 }
 
+/* What would fail at the end fails at the beginning, and nothing is changed. */
+static void test_try(void **state)
+{
+	char below[sizeof(path) + 8];
+	put(0, 0, "older", 0);
+	assert_int_equal(whole_file_try(path), 0);
+	expect("older");
+	assert_int_equal(whole_file_try("/nonexistent/file"), -ENOENT);
+	snprintf(below, sizeof(below), "%s/file", path);
+	assert_int_equal(whole_file_try(below), -ENOTDIR);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(whole_file_try(path), 0);
+	assert_int_equal(access(path, F_OK), -1);
+	assert_int_equal(symlink(folder, path), 0); /* which a file takes the place of */
+	assert_int_equal(whole_file_try(path), 0);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(mkdir(path, 0777), 0);
+	assert_int_equal(whole_file_try(path), -EISDIR);
+	assert_int_equal(rmdir(path), 0);
+}
+
+/* As in /tmp: anyone may make a file there, and nobody remove another's. */
+static void test_try_in_a_folder_of_everyones(void **state)
+{
+	enum { STRANGER = 4711 };
+	int status;
+	if (geteuid() != 0)
+		skip();
+	put(0, 0, "older", 0);
+	assert_int_equal(chmod(folder, 01777), 0);
+	pid_t pid = fork();
+	if (!pid) {
+		char own[sizeof(path) + 8];
+		snprintf(own, sizeof(own), "%s.own", path);
+		if (setuid(STRANGER))
+			_exit(1);
+		bool right = whole_file_try(path) == -EPERM &&
+			     whole_file_put(path, "newer", 5) == -EPERM &&
+			     whole_file_put(own, "own", 3) == 0 && whole_file_try(own) == 0;
+		_exit(right && !unlink(own) ? 0 : 2);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(chmod(folder, 0700), 0);
+	assert_int_equal(status, 0);
+	expect("older");
+	assert_int_equal(whole_file_try(path), 0);
+}
+
 static void test_leftovers(void **state)
 {
 	assert_int_equal(whole_file_leftover("summary.json.123.tmp"), strlen("summary.json"));
@@ -197,9 +245,13 @@ static void test_leftovers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_in_order),  cmocka_unit_test(test_name_alone),
-		cmocka_unit_test(test_killed),    cmocka_unit_test(test_failed),
+		cmocka_unit_test(test_in_order),
+		cmocka_unit_test(test_name_alone),
+		cmocka_unit_test(test_killed),
+		cmocka_unit_test(test_failed),
 		cmocka_unit_test(test_leftovers),
+		cmocka_unit_test(test_try),
+		cmocka_unit_test(test_try_in_a_folder_of_everyones),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
