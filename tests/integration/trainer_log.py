@@ -351,6 +351,14 @@ class Log(unittest.TestCase):
             self.assertEqual(file.read(), "kept")
         self.assertEqual(glob.glob(f"{self.folder}/through.*.tmp"), [])
 
+    def test_logs_are_regular_files(self):
+        for name in ("log.jsonl", "samples.jsonl", "metrics.csv", "mlperf.log"):
+            for make, why in ((os.mkfifo, "is not a regular file: remove it"), (lambda path: os.symlink("x", path), "is a symbolic link")):
+                shutil.rmtree(f"{self.folder}/odd-log", ignore_errors=True)
+                os.mkdir(f"{self.folder}/odd-log")
+                make(f"{self.folder}/odd-log/{name}")
+                self.assertIn(f"odd-log/{name}: {why}", self.run_trainer("odd-log", "log.samples=yes", status=1))
+
     def test_waiting_for_data_is_said(self):
         slow = "data.pipeline=resize(1200) gaussian_blur(15) resize(24)"
         self.assertIn("of the time went into waiting for data", self.run_trainer("slow", slow, "train.epochs=1"))

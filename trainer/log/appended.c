@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int appended_open(const char *path)
@@ -12,13 +13,21 @@ int appended_open(const char *path)
 	int fd = open(path,
 		      O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY,
 		      0666);
-	return fd < 0 ? -errno : fd;
+	if (fd < 0)
+		return -errno;
+	struct stat status;
+	int r = fstat(fd, &status) ? -errno : S_ISREG(status.st_mode) ? 0 : -EBADF;
+	if (!r)
+		return fd;
+	close(fd);
+	return r;
 }
 
 const char *appended_why(int r)
 {
-	return r == -ELOOP ? "is a symbolic link, through which no run writes: remove it"
-			   : strerror(-r);
+	return r == -ELOOP   ? "is a symbolic link, through which no run writes: remove it"
+	       : r == -EBADF ? "is not a regular file: remove it"
+			     : strerror(-r);
 }
 
 /* The beginning of a record that could not be written whole, so that another may follow. */

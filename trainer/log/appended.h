@@ -7,7 +7,8 @@
 
 /*
  * Opened for reading and appending, made if need be; or a negative errno. The name can be known
- * beforehand, and the folder be everyone's: -ELOOP for a symbolic link, and nobody is waited for.
+ * beforehand, and the folder be everyone's: -ELOOP for a symbolic link, -EBADF for what else is no
+ * regular file, and nobody is waited for.
  */
 int appended_open(const char *path);
 /* What such an error is, for a person. */

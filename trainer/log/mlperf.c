@@ -152,7 +152,8 @@ int log_open_mlperf(const char *folder, uint64_t step, bool fresh, struct sink *
 		r = -errno;
 	if (r) {
 		mlperf_close(&mlperf->sink);
-		return sentence_fail(error, JOURNAL_ERROR_MAX, r, "%.300s: %s", path, strerror(-r));
+		return sentence_fail(error, JOURNAL_ERROR_MAX, r, "%.300s: %s", path,
+				     appended_why(r));
 	}
 	*ret_sink = &mlperf->sink;
 	return 0;

@@ -251,15 +251,9 @@ static void test_links_are_not_followed(void **state)
 	assert_non_null(strstr(error, "is a symbolic link"));
 	/* nor is somebody waited for who never reads */
 	assert_int_equal(mkfifo(link, 0600), 0);
-	assert_int_equal(journal_open(link, &journal, error), 0);
+	assert_int_equal(journal_open(link, &journal, error), -EBADF);
+	assert_non_null(strstr(error, ".link: is not a regular file: remove it"));
 	assert_int_equal(unlink(link), 0);
-	assert_int_equal(journal_cut(journal, 0, true), -EINVAL);
-	for (r = 0; r == 0;) {
-		journal_begin(journal, "step", 1);
-		r = journal_end(journal);
-	}
-	assert_int_equal(r, -EAGAIN);
-	journal_close(journal);
 }
 
 int main(void)
