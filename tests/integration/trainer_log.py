@@ -257,6 +257,23 @@ class Log(unittest.TestCase):
             heights = [float(point.split(",")[1]) for points in curves for point in points]
             self.assertTrue(32 <= min(heights) < 60 and 340 < max(heights) <= 372, heights)  # they fill the panel
 
+    def test_names_of_any_bytes_are_plotted(self):
+        for name in (b"\xff\xfe", "\uffff\x1b\u202e".encode(), "\u00fc".encode() * 120):
+            os.symlink("run", os.fsencode(self.folder) + b"/" + name)
+            self.plot(os.fsdecode(name))
+            xml.etree.ElementTree.parse(f"{self.folder}/plot.svg")
+        self.plot("./" * 150 + "/" * (481 - len(f"{self.folder}/./")) + "\u00fc" * 120)
+        xml.etree.ElementTree.parse(f"{self.folder}/plot.svg")
+
+    def test_no_run_has_a_plot_wait_or_take_all_memory(self):
+        os.mkdir(f"{self.folder}/nobodys")
+        os.mkfifo(f"{self.folder}/nobodys/log.jsonl")
+        self.assertIn("log.jsonl: is not a regular file", self.plot("nobodys", status=1))
+        os.mkdir(f"{self.folder}/endless")
+        with open(f"{self.folder}/endless/log.jsonl", "w") as file:
+            file.truncate(1 << 40)
+        self.assertIn("log.jsonl:1: is no JSON: longer than", self.plot("endless", status=1))
+
     def test_what_is_no_run_is_not_plotted(self):
         self.assertIn("takes folders of runs", self.plot("images", status=1))
         os.mkdir(f"{self.folder}/odd")

@@ -1,6 +1,10 @@
 #include "trainer/log/picture.h"
 
+#include "format/base/text/printable.h"
+
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum {
 	PICTURE_WIDTH = 720,
@@ -90,13 +94,15 @@ void picture_shut(FILE *file)
 
 void picture_text(FILE *file, const char *text)
 {
-	for (; *text; text++) {
-		unsigned char c = (unsigned char)*text;
-		if (c == '<' || c == '>' || c == '&' || c < ' ' || c == 0x7f)
-			fprintf(file, c < ' ' || c == 0x7f ? "?" : "&#%d;", c);
+	/* XML takes neither control characters nor bytes that are not UTF-8. */
+	char *shown = printable_copy(text, strlen(text));
+	for (const char *at = shown; at && *at; at++) {
+		if (*at == '<' || *at == '>' || *at == '&')
+			fprintf(file, "&#%d;", *at);
 		else
-			fputc(c, file);
+			fputc(*at, file);
 	}
+	free(shown);
 }
 
 void picture_legend(FILE *file, unsigned row, const char *color, const char *text)

@@ -1,16 +1,19 @@
 #include "trainer/log/plot.h"
 
+#include "format/base/system/io.h"
 #include "format/base/system/whole_file.h"
 #include "format/base/text/sentence.h"
 #include "trainer/log/picture.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <float.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define plot_fail(error, code, ...) sentence_fail((error), PLOT_ERROR_MAX, (code), __VA_ARGS__)
 
@@ -21,6 +24,8 @@ struct series {
 };
 
 enum { TRAIN, EVAL, KINDS };
+
+enum { PLOT_LINE_MAX = 1 << 16 }; /* bytes; a sentence of an error is the longest in a line */
 
 /* What is drawn: a panel for each. */
 static const struct panel {
@@ -84,21 +89,35 @@ static int curves_add(struct curves *curves, json_t *line)
 	return r;
 }
 
+/* A line as it was written; it may be a stranger's. */
+static int curves_read_line(struct curves *curves, const char *text, const char *path,
+			    unsigned long number, char *error)
+{
+	json_error_t problem;
+	json_t *line = json_loads(text, 0, &problem);
+	int r = line ? curves_add(curves, line)
+		     : plot_fail(error, -EBADMSG, "%s:%lu: is no JSON: %s", path, number,
+				 problem.text);
+	json_decref(line);
+	return r;
+}
+
+/* Up to a torn last line. */
 static int curves_read_lines(struct curves *curves, FILE *file, const char *path, char *error)
 {
-	char *text = NULL;
-	size_t capacity = 0;
+	char *text = malloc(PLOT_LINE_MAX);
 	unsigned long number = 0;
-	int r = 0;
-	ssize_t length;
-	while (!r && (length = getline(&text, &capacity, file)) > 0 && text[length - 1] == '\n') {
-		json_error_t problem;
-		json_t *line = json_loads(text, 0, &problem);
+	int r = text ? 0 : plot_fail(error, -ENOMEM, "out of memory");
+	while (!r && fgets(text, PLOT_LINE_MAX, file)) {
+		size_t length = strlen(text);
+		bool whole = length && text[length - 1] == '\n';
 		number++;
-		r = line ? curves_add(curves, line)
-			 : plot_fail(error, -EBADMSG, "%s:%lu: is no JSON: %s", path, number,
-				     problem.text);
-		json_decref(line);
+		if (!whole && feof(file))
+			break;
+		r = whole ? curves_read_line(curves, text, path, number, error)
+			  : plot_fail(error, -EBADMSG,
+				      "%s:%lu: is no JSON: longer than %d bytes, or with a zero",
+				      path, number, PLOT_LINE_MAX - 2);
 	}
 	if (!r && ferror(file))
 		r = plot_fail(error, -EIO, "%s: cannot be read", path);
@@ -106,16 +125,34 @@ static int curves_read_lines(struct curves *curves, FILE *file, const char *path
 	return r;
 }
 
+/* The folder may be anybody's, and nobody write to a FIFO in it. */
+static int curves_open(const char *path, FILE **ret_file)
+{
+	struct stat status;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	int r = fd < 0 || fstat(fd, &status) ? -errno : S_ISREG(status.st_mode) ? 0 : -EBADF;
+	FILE *file = r ? NULL : fdopen(fd, "r");
+	if (!file) {
+		r = r ? r : -errno;
+		io_close(fd);
+		return r;
+	}
+	*ret_file = file;
+	return 0;
+}
+
 static int curves_read(struct curves *curves, const char *folder, char *error)
 {
 	char path[4096];
+	FILE *file = NULL;
 	if (snprintf(path, sizeof(path), "%s/log.jsonl", folder) >= (int)sizeof(path))
 		return plot_fail(error, -ENAMETOOLONG, "%.100s...: the name is too long", folder);
-	FILE *file = fopen(path, "re");
-	if (!file)
-		return plot_fail(error, -errno, "%.900s: %s%s", path, strerror(errno),
-				 errno == ENOENT ? ": --plot takes folders of runs" : "");
-	int r = curves_read_lines(curves, file, path, error);
+	int r = curves_open(path, &file);
+	if (r)
+		return plot_fail(error, r, "%.900s: %s%s", path,
+				 r == -EBADF ? "is not a regular file" : strerror(-r),
+				 r == -ENOENT ? ": --plot takes folders of runs" : "");
+	r = curves_read_lines(curves, file, path, error);
 	fclose(file);
 	if (!r && !curves->series[0][TRAIN].count && !curves->series[0][EVAL].count)
 		r = plot_fail(error, -ENODATA, "%.900s: has no step and no evaluation yet", path);
@@ -182,7 +219,7 @@ static void draw(FILE *file, const struct curves *curves, const char *const *fol
 		const struct series *top1 = &curves[i].series[1][EVAL];
 		char text[512];
 		if (top1->count)
-			snprintf(text, sizeof(text), "%s: top-1 %.2f %%", folders[i],
+			snprintf(text, sizeof(text), "%.480s: top-1 %.2f %%", folders[i],
 				 top1->y[top1->count - 1]);
 		else
 			snprintf(text, sizeof(text), "%s", folders[i]);

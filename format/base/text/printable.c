@@ -34,6 +34,7 @@ static bool is_hidden(uint32_t code)
 		 0x206f}, /* invisible operators, isolates of direction, deprecated formats */
 		{0xfeff, 0xfeff},   /* byte order mark */
 		{0xfff9, 0xfffb},   /* annotations */
+		{0xfffe, 0xffff},   /* no characters, which XML has no place for */
 		{0xe0000, 0xe0fff}, /* tags */
 	};
 

@@ -35,6 +35,7 @@ static void test_texts(void **state)
 	EXPECT("\x9b"
 	       "31m",
 	       "\\x9b31m");
+	EXPECT("\uffff\ufffe", "\\uffff\\ufffe");
 	EXPECT("\u202agpj.\u202e\u2066\u2069\u200e\u2028\ufeff",
 	       "\\u202agpj.\\u202e\\u2066\\u2069\\u200e\\u2028\\ufeff");
 	EXPECT("\U000e0041", "\\U000e0041");
