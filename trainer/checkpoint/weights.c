@@ -10,13 +10,18 @@
 
 enum { CLASSES_MAX = 1000000 }; /* as of model.classes */
 
+/* Of pixels from 0 to 255, with room to spare: devices have them in fp32. */
+#define COLOUR_MAX 1e6
+#define STD_MIN    1e-6
+
 /* "123.675, 116.28, 103.53" */
 static bool read_colour(const char *text, double *ret_value)
 {
 	for (int c = 0; c < 3; c++) {
 		char *end;
 		ret_value[c] = strtod(text, &end);
-		if (end == text || !isfinite(ret_value[c]) || *end != (c < 2 ? ',' : '\0'))
+		if (end == text || !(fabs(ret_value[c]) <= COLOUR_MAX) ||
+		    *end != (c < 2 ? ',' : '\0'))
 			return false;
 		text = end + 1;
 	}
@@ -30,14 +35,15 @@ static int read_normalisation(const struct safetensors *source, struct weights_f
 	const char *std = safetensors_metadata(source, "trainer.std");
 	if (!mean && !std)
 		return 0;
-	facts->normalised = mean && std && read_colour(mean, facts->mean) &&
-			    read_colour(std, facts->std) && facts->std[0] > 0 &&
-			    facts->std[1] > 0 && facts->std[2] > 0;
+	facts->normalised =
+		mean && std && read_colour(mean, facts->mean) && read_colour(std, facts->std);
+	for (int c = 0; c < 3 && facts->normalised; c++)
+		facts->normalised = facts->std[c] >= STD_MIN;
 	if (facts->normalised)
 		return 0;
 	return checkpoint_fail(error, -EBADMSG,
 			       "%s: metadata trainer.mean = \"%.80s\" and trainer.std = \"%.80s\": "
-			       "expected three numbers each",
+			       "expected three numbers each, deviations above 0",
 			       facts->file, mean ? mean : "", std ? std : "");
 }
 

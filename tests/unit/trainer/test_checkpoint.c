@@ -275,8 +275,8 @@ static void test_facts_of_weights(void **state)
 	assert_false(facts.normalised || facts.named);
 	weights_deinit(&facts);
 	fixture_deinit(&a);
-	static const char *const odd[] = {"1, 2",      "1, 2, 3, 4", "1, 2, x",
-					  "1, 2, nan", "",           "1, 2, 3 "};
+	static const char *const odd[] = {"1, 2", "1, 2, 3, 4", "1, 2, x",    "1, 2, nan",
+					  "",     "1, 2, 3 ",   "1, 2, 1e39", "1, 2, -1e300"};
 	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++)
 		refuse_metadata((struct safetensors_entry[]){{"trainer.mean", odd[i]},
 							     {"trainer.std", "1, 2, 3"}},
@@ -284,6 +284,13 @@ static void test_facts_of_weights(void **state)
 	refuse_metadata((struct safetensors_entry[]){{"trainer.mean", "1, 2, 3"},
 						     {"trainer.std", "1, 0, 3"}},
 			2, "odd.safetensors: metadata trainer.mean = \"1, 2, 3\" and");
+	/* zero, or infinite, in the precision that it is used in */
+	refuse_metadata((struct safetensors_entry[]){{"trainer.mean", "1, 2, 3"},
+						     {"trainer.std", "1, 1e-320, 3"}},
+			2, "deviations above 0");
+	refuse_metadata((struct safetensors_entry[]){{"trainer.mean", "1, 2, 3"},
+						     {"trainer.std", "1, 1e300, 3"}},
+			2, "expected three numbers each");
 	refuse_metadata((struct safetensors_entry[]){{"trainer.mean", "1, 2, 3"}}, 1,
 			"trainer.std = \"\"");
 	refuse_metadata((struct safetensors_entry[]){{"trainer.class_names", "cat, dog"}}, 1,
