@@ -33,9 +33,9 @@ static bool positions_fit(const struct safetensors_tensor *tensor,
 }
 
 /* As they are in the file, and at the model's size. */
-static int positions_take(const struct safetensors *source, const struct safetensors_tensor *tensor,
-			  struct device_param *param, const struct positions_size *size,
-			  char *error)
+static int positions_take(const struct safetensors *source, const char *path,
+			  const struct safetensors_tensor *tensor, struct device_param *param,
+			  const struct positions_size *size, char *error)
 {
 	size_t count = (size_t)tensor->shape[1] * size->channels;
 	float *own = malloc(count * sizeof(float)), *narrow = malloc(count * sizeof(float));
@@ -46,11 +46,14 @@ static int positions_take(const struct safetensors *source, const struct safeten
 	for (size_t i = 0; i < count && !r; i++)
 		if (!isfinite(own[i]))
 			r = checkpoint_fail(error, -EBADMSG,
-					    "tensor %s has a value that is not finite",
+					    "%s: tensor %s has a value that is not finite", path,
 					    tensor->name);
 	if (!r) {
 		positions_resize(size, own, resized);
 		r = device_param_write(param, DEVICE_VALUE, resized);
+		if (r)
+			checkpoint_fail(error, r, "%s: tensor %s: %s", path, tensor->name,
+					strerror(-r));
 	}
 	free(own);
 	free(narrow);
@@ -58,12 +61,12 @@ static int positions_take(const struct safetensors *source, const struct safeten
 	return r;
 }
 
-int checkpoint_import_positions(const struct safetensors *source,
+int checkpoint_import_positions(const struct safetensors *source, const char *path,
 				const struct safetensors_tensor *tensor, struct device_param *param,
 				char *error)
 {
 	struct positions_size size;
 	if (!positions_fit(tensor, device_param_spec(param), &size))
 		return -ENOENT;
-	return positions_take(source, tensor, param, &size, error);
+	return positions_take(source, path, tensor, param, &size, error);
 }

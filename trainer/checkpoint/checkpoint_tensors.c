@@ -457,7 +457,7 @@ static int import_param(const struct safetensors *source, const char *path,
 				       "%s: tensor %s is %s, expected F32, F16 or BF16", path,
 				       tensor->name, safetensors_type_name(tensor->type));
 	if (!shape_agrees(tensor, spec)) {
-		int r = checkpoint_import_positions(source, tensor, param, error);
+		int r = checkpoint_import_positions(source, path, tensor, param, error);
 		rest->resized |= !r;
 		if (r != -ENOENT)
 			return r;

@@ -45,6 +45,6 @@ int checkpoint_read_elements(const struct safetensors *source,
  * Position embeddings of another size than the model's, resized (trainer/device/positions.h).
  * -ENOENT: they are none, or not of a square.
  */
-int checkpoint_import_positions(const struct safetensors *source,
+int checkpoint_import_positions(const struct safetensors *source, const char *path,
 				const struct safetensors_tensor *tensor, struct device_param *param,
 				char *error);

@@ -321,10 +321,21 @@ static void test_hostile_positions(void **state)
 		     NULL);
 	assert_int_equal(safetensors_write(path, &writer, error), 0);
 	assert_int_equal(safetensors_open(path, &source, error), 0);
-	assert_int_equal(checkpoint_import_positions(source, safetensors_at(source, 0),
-						     device_params_find(a.params, "pos_embed"),
-						     error),
-			 -ENOENT);
+	struct device_param *param = device_params_find(a.params, "pos_embed");
+	assert_int_equal(
+		checkpoint_import_positions(source, path, safetensors_at(source, 0), param, error),
+		-ENOENT);
+	safetensors_close(source);
+	/* of a side that some have, but no numbers */
+	positions.shape[1] = 5 * 5 + 1;
+	positions.size = (5 * 5 + 1) * CHANNELS * sizeof(float);
+	memset(data, 0xff, positions.size);
+	assert_int_equal(safetensors_write(path, &writer, error), 0);
+	assert_int_equal(safetensors_open(path, &source, error), 0);
+	assert_int_equal(
+		checkpoint_import_positions(source, path, safetensors_at(source, 0), param, error),
+		-EBADMSG);
+	assert_non_null(strstr(error, "/holes.safetensors: tensor pos_embed has a value that is"));
 	safetensors_close(source);
 	fixture_deinit(&a);
 	free(data);
