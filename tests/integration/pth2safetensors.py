@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import zipfile
 
@@ -134,6 +135,23 @@ class Conversion(unittest.TestCase):
         value["model"] = value
         error = self.convert(value, expect=1)
         self.assertIn("it holds no tensors by name", error)
+
+    def test_dictionaries_of_themselves_in_every_way(self):
+        value = {"epoch": 3}
+        value.update({key: value for key in tool.KEYS})
+        started = time.monotonic()
+        self.assertIn("it holds no tensors by name", self.convert(value, expect=1))
+        value["weights"] = {"a": torch.ones(2)}
+        self.assertEqual(tool.find(value, tool.KEYS)[1], "weights")
+        self.assertLess(time.monotonic() - started, 30)
+
+    def test_names_of_nothing_but_prefixes(self):
+        name = "module." * 300000
+        started = time.monotonic()
+        self.assertEqual(list(tool.stripped({name: 1})), [name[len("module.") * tool.WRAPPERS_MAX:]])
+        self.assertEqual(list(tool.stripped({"module.model.module.a": 1, "module.model.b": 2})), ["module.a", "b"])
+        self.assertEqual(tool.stripped({}), {})
+        self.assertLess(time.monotonic() - started, 30)
 
     def test_names_that_files_cannot_have(self):
         for name in ("__metadata__", "a\0b", "a\ud800"):
