@@ -135,6 +135,25 @@ static void test_shared(void **state)
 	close_fixture(&f);
 }
 
+/* Nobody else can open the lock, and keep it: also one that an earlier version has made. */
+static void test_lock_is_ours(void **state)
+{
+	struct conv_problem a = problem_of(64, 1);
+	struct stat status;
+	struct fixture f;
+	char path[128];
+
+	open_fixture(&f);
+	snprintf(path, sizeof(path), "%s/sub/plans.lock", f.folder);
+	for (int again = 0; again < 2; again++) {
+		put(&f, GPU, &a, "1", 1);
+		assert_int_equal(stat(path, &status), 0);
+		assert_int_equal(status.st_mode & 07777, 0600);
+		assert_int_equal(chmod(path, 0644), 0);
+	}
+	close_fixture(&f);
+}
+
 /* Many at once, as the ranks of a run are: nothing is lost. */
 static void test_stored_at_once(void **state)
 {
@@ -370,6 +389,7 @@ int main(void)
 		cmocka_unit_test(test_stored_at_once), cmocka_unit_test(test_adopted),
 		cmocka_unit_test(test_written),        cmocka_unit_test(test_damage),
 		cmocka_unit_test(test_unwritable),     cmocka_unit_test(test_places),
+		cmocka_unit_test(test_lock_is_ours),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -254,8 +254,8 @@ static int plans_write_file(const struct plan_file *file)
 
 /*
  * Keeps other processes from storing until *ret_fd is closed. A file beside, for the one of plans
- * is replaced. Where a file system has no locks there is none: what two processes take from each
- * other is tuned again.
+ * is replaced; nobody else can open it, as whoever may read it could lock it, and keep it. Where a
+ * file system has no locks there is none: what two processes take from each other is tuned again.
  */
 static int plans_lock(const char *path, int *ret_fd)
 {
@@ -264,9 +264,11 @@ static int plans_lock(const char *path, int *ret_fd)
 
 	if (asprintf(&name, "%s.lock", path) < 0)
 		return -ENOMEM;
-	fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	r = fd < 0 ? -errno : 0;
 	free(name);
+	if (r == 0)
+		(void)fchmod(fd, 0600); /* earlier versions let all read it */
 	while (r == 0 && flock(fd, LOCK_EX) < 0 && errno == EINTR)
 		;
 	*ret_fd = fd;
