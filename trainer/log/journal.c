@@ -60,8 +60,11 @@ int journal_open(const char *path, struct journal **ret_journal, char *error)
 	if (r) {
 		journal_close(journal);
 		return sentence_fail(error, JOURNAL_ERROR_MAX, r, "%s: %s", path,
-				     r == -EWOULDBLOCK ? "another trainer is at work in this folder"
-						       : appended_why(r));
+				     r == -EWOULDBLOCK
+					     ? "another trainer is at work in this folder, "
+					       "or a user who may read that file "
+					       "keeps it locked: lslocks says who"
+					     : appended_why(r));
 	}
 	*ret_journal = journal;
 	return 0;

@@ -95,6 +95,7 @@ static void test_resume_cuts(void **state)
 	struct journal *second;
 	assert_true(journal_open(path, &second, error) < 0);
 	assert_non_null(strstr(error, "another trainer"));
+	assert_non_null(strstr(error, "lslocks"));
 	line(journal, "checkpoint", 5);
 	line(journal, "step", 6);
 	line(journal, "step", 7);
