@@ -458,12 +458,13 @@ int run_share_weights(struct run *run)
 	return r ? run_fail(run, r, "%s", comm_error(run->comm)) : 0;
 }
 
-/* What it came to, on file. */
-static int evaluate_say(struct run *run, FILE *file)
+int run_evaluate_alone(struct run *run, FILE *file)
 {
 	const struct checkpoint_state *state = &run->state;
 	char loss[RUN_LOSS_TEXT];
-	int r = run_open_predictions(run);
+	int r = run->options.onnx ? run_refuse_ranks(run, "--onnx", run->options.onnx) : 0;
+	if (!r)
+		r = run_open_predictions(run);
 	if (!r)
 		r = run_evaluate(run);
 	if (r == RUN_LOST) {
@@ -474,6 +475,8 @@ static int evaluate_say(struct run *run, FILE *file)
 		return run_fail_everywhere(run, r, "stopped by a signal");
 	if (!r)
 		r = run_write_predictions(run);
+	if (!r)
+		r = run_write_onnx(run);
 	if (r || run->comm->rank)
 		return r;
 	run_loss_text(state->eval_loss, loss);
@@ -482,10 +485,4 @@ static int evaluate_say(struct run *run, FILE *file)
 	return fflush(file)
 		       ? run_fail(run, -errno, "the result cannot be written: %s", strerror(errno))
 		       : 0;
-}
-
-int run_evaluate_alone(struct run *run, FILE *file)
-{
-	int r = run_open_onnx(run);
-	return r ? r : run_close_onnx(run, evaluate_say(run, file));
 }

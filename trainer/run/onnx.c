@@ -9,27 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-int run_open_onnx(struct run *run)
-{
-	const char *path = run->options.onnx;
-	int r = path ? run_refuse_ranks(run, "--onnx", path) : 0;
-	if (!path || r)
-		return r;
-	struct whole_file *file = calloc(1, sizeof(*file));
-	if (!file)
-		return run_fail(run, -ENOMEM, "out of memory");
-	r = whole_file_create(file, path);
-	if (r) {
-		free(file);
-		return run_fail(run, r, "--onnx=%s: %s", path, strerror(-r));
-	}
-	run->onnx = file;
-	return 0;
-}
-
-static int onnx_put(struct run *run)
+int run_write_onnx(struct run *run)
 {
 	char error[DEVICE_ERROR_MAX] = "";
+	if (!run->options.onnx)
+		return 0;
 	const struct class_names *names = &run->weights.class_names;
 	char *classes = NULL;
 	if (run->data.class_names)
@@ -50,20 +34,9 @@ static int onnx_put(struct run *run)
 	free(classes);
 	if (r)
 		return run_fail(run, r, "--onnx=%s: %s", run->options.onnx, error);
-	r = whole_file_write(run->onnx, data, size);
+	r = whole_file_put(run->options.onnx, data, size);
 	free(data);
-	return r;
-}
-
-int run_close_onnx(struct run *run, int r)
-{
-	if (!run->onnx)
-		return r;
-	int was = r;
-	r = r ? r : onnx_put(run);
-	bool said = was || *run->error;
-	r = whole_file_close(run->onnx, r);
-	free(run->onnx);
-	run->onnx = NULL;
-	return r && !said ? run_fail(run, r, "--onnx=%s: %s", run->options.onnx, strerror(-r)) : r;
+	return r ? run_fail(run, r, "--onnx: %s cannot be written: %s", run->options.onnx,
+			    strerror(-r))
+		 : 0;
 }

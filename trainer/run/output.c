@@ -152,6 +152,7 @@ int run_check_found(struct run *run)
 		const char *option, *name, *endings[3];
 	} all[] = {
 		{"--predictions", options->predictions, {".csv", ".json", ".svg"}},
+		{"--onnx", options->onnx, {""}},
 		{"--find-lr", options->find_lr, {".csv", ".svg"}},
 		{"--find-batch-size", options->find_batch_size, {".csv", ".svg"}},
 	};

@@ -98,7 +98,6 @@ struct run {
 	int lost;
 
 	struct predictions *predictions; /* of an evaluation that keeps them */
-	struct whole_file *onnx;         /* of one that writes the network; else NULL */
 	bool eval_bytes;                 /* what was evaluated last is u8 */
 	bool advised;                    /* of waiting for data */
 	bool warned;                     /* of what went wrong in planning */
@@ -330,10 +329,8 @@ int run_write_predictions(struct run *run);
 
 /* ---- the network for others (onnx.c) ---- */
 
-/* With --onnx, before an evaluation: says then what is wrong with the file. */
-int run_open_onnx(struct run *run);
-/* Once after it: writes the file if r, what it came to, is 0. Returns r, or what failed. */
-int run_close_onnx(struct run *run, int r);
+/* With --onnx, of what was evaluated last. */
+int run_write_onnx(struct run *run);
 
 /* ---- what it says (lines.c) ---- */
 
