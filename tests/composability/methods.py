@@ -45,6 +45,7 @@ FACTORS = {
     "excite": {"no": [], "yes": ["model.squeeze_excite=yes"]},
     "drop path": {"none": [], "some": ["model.drop_path=0.2"]},
     "dropout": {"none": [], "some": ["model.dropout=0.2"]},
+    "statistics": {"of batches": [], "of groups": ["model.ghost_batch=3"]},
     "start": {"zeros": [], "ones": ["model.zero_init=no"]},
     "logits": {"plain": [], "scaled": ["model.logit_scale=0.5"]},
     "optimizer": {

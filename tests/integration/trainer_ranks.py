@@ -223,6 +223,16 @@ class Ranks(unittest.TestCase):
         with open(f"{self.folder}/local/model.safetensors", "rb") as a, open(f"{self.folder}/stopped/model.safetensors", "rb") as b:
             self.assertEqual(a.read(), b.read())
 
+    def test_norms_of_groups(self):
+        """Groups that no share cuts are those of one rank, and so are the losses; running statistics are of rank 0's alone."""
+        settings = ("model.bn_sync=no", "model.ghost_batch=3")
+        self.expect(self.run_ranks(1, "groups", *settings), 0)
+        self.expect(self.run_ranks(2, "groups2", *settings), 0)
+        one, two = ([line["loss"] for line in self.steps(name)] for name in ("groups", "groups2"))
+        self.assertLess(max(abs(a / b - 1) for a, b in zip(one, two, strict=True)), 1e-4)
+        self.assertGreater(max(self.apart("groups")), 1e-3)
+        self.expect(self.run_ranks(4, "few", *settings[:1], "model.ghost_batch=4"), 1, "model.ghost_batch = 4 is more than the 3 samples")
+
     def check_same(self, a, b):
         self.assertEqual(*([line["loss_hex"] for line in self.steps(name)] for name in (a, b)))
         with open(f"{self.folder}/{a}/model.safetensors", "rb") as one, open(f"{self.folder}/{b}/model.safetensors", "rb") as other:

@@ -161,7 +161,8 @@ struct device_node {
 	struct {
 		float epsilon, momentum;
 		bool synchronized;
-		bool fixed; /* by running statistics that are frozen, in training too */
+		bool fixed;     /* by running statistics that are frozen, in training too */
+		uint32_t ghost; /* 0 where they are not the batch's */
 	} norm;
 	enum device_activation activation;
 	/* further attributes, by kind */
@@ -270,6 +271,9 @@ void device_targets_fill(const struct device_graph *graph, const struct device_b
 struct positions_size; /* positions.h */
 /* Of tokens. False: their position embeddings are of x's size as they are. */
 bool device_node_resizes(const struct device_node *node, struct positions_size *ret_size);
+
+/* Groups of samples that the node's norm has statistics of; 1: of all together, or none. */
+uint32_t device_node_groups(const struct device_node *node, uint32_t *ret_each);
 
 /* Elements of a shape. */
 uint64_t device_shape_elements(struct device_shape shape);

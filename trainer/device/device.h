@@ -413,7 +413,19 @@ struct device_norm {
 	 * and keeps running ones of its own
 	 */
 	bool synchronized;
+	/*
+	 * above 0: training normalises groups of at most so many samples by statistics of their own
+	 * (ghost batch normalization: Hoffer et al. 2017, arXiv:1705.08741, section 4). Each moves
+	 * the running ones, in order, by momentum / groups, as Composer's GhostBatchNorm has it.
+	 * Not with synchronized
+	 */
+	uint32_t ghost;
 };
+/*
+ * Groups of like size that ghost batch normalization makes of so many samples, the last perhaps
+ * smaller; 1 with ghost 0. ret_each: samples of the others.
+ */
+uint32_t device_norm_groups(uint32_t samples, uint32_t ghost, uint32_t *ret_each);
 
 /*
  * y = activation(norm(conv(x, weight)) + residual), or activation(conv(x, weight) + bias +

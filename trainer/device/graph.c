@@ -272,6 +272,11 @@ static bool check_post(struct device_graph *graph, const struct device_node *nod
 			       "%s: a bias before a norm has no effect; leave it out", node->name);
 	if (!check_vectors(graph, node, shape.c))
 		return false;
+	if (node->norm.ghost && node->norm.synchronized)
+		record_failure(
+			graph, -EINVAL,
+			"%s: statistics of groups of %u samples cannot be those of all ranks",
+			node->name, node->norm.ghost);
 	if (node->has_norm && (!(epsilon > 0) || !(momentum >= 0 && momentum <= 1)))
 		record_failure(graph, -EINVAL,
 			       "%s: epsilon %g must be above 0 and momentum %g in 0..1", node->name,
@@ -321,7 +326,8 @@ static struct device_value *record(struct device_graph *graph, const char *name,
 }
 
 /* Sets what a norm brings, which is NULL where there is none. */
-static void set_norm(struct device_node *node, const struct device_norm *norm)
+static void set_norm(const struct device_graph *graph, struct device_node *node,
+		     const struct device_norm *norm)
 {
 	if (!norm)
 		return;
@@ -335,6 +341,8 @@ static void set_norm(struct device_node *node, const struct device_norm *norm)
 	node->norm.fixed = norm->running_mean && norm->running_mean->spec.frozen &&
 			   norm->running_var && norm->running_var->spec.frozen;
 	node->norm.synchronized = norm->synchronized && !node->norm.fixed;
+	if (graph->options.mode == DEVICE_TRAIN && !node->norm.fixed)
+		node->norm.ghost = norm->ghost;
 }
 
 struct device_shape device_value_shape(const struct device_value *value)
@@ -373,7 +381,7 @@ struct device_value *device_conv(struct device_graph *graph, struct device_value
 				   .pad_extra = spec->pad_extra,
 				   .activation = spec->activation};
 
-	set_norm(&node, spec->norm);
+	set_norm(graph, &node, spec->norm);
 	return record(graph, spec->name, &node);
 }
 
@@ -395,7 +403,7 @@ struct device_value *device_norm(struct device_graph *graph, const char *name,
 	struct device_node node = {
 		.kind = DEVICE_NODE_NORM, .inputs = {x, residual}, .activation = activation};
 
-	set_norm(&node, norm);
+	set_norm(graph, &node, norm);
 	return record(graph, name, &node);
 }
 
@@ -523,6 +531,20 @@ bool device_node_recomputes(const struct device_graph *graph, const struct devic
 	return graph->options.mode == DEVICE_TRAIN && !graph->options.keep_all &&
 	       node->kind != DEVICE_NODE_INPUT &&
 	       node->segment < graph->nodes[graph->node_count - 1]->segment;
+}
+
+uint32_t device_norm_groups(uint32_t samples, uint32_t ghost, uint32_t *ret_each)
+{
+	uint32_t groups = ghost && ghost < samples ? (samples - 1) / ghost + 1 : 1;
+
+	/* so that none is empty: groups of ghost samples are no fewer */
+	*ret_each = (samples + groups - 1) / groups;
+	return groups;
+}
+
+uint32_t device_node_groups(const struct device_node *node, uint32_t *ret_each)
+{
+	return device_norm_groups(node->y->shape.n, node->norm.ghost, ret_each);
 }
 
 bool device_node_resizes(const struct device_node *node, struct positions_size *ret_size)

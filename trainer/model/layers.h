@@ -81,6 +81,7 @@ struct model {
 	size_t init_count;
 	float bn_epsilon, bn_momentum;
 	bool bn_sync;
+	uint32_t bn_ghost;
 	float logit_scale, dropout;
 	uint32_t side_min;
 	int failed;  /* first negative errno */

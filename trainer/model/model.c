@@ -69,6 +69,7 @@ static void declare_norm(struct model *model, const char *name, struct layer *la
 	layer->norm.epsilon = model->bn_epsilon;
 	layer->norm.momentum = model->bn_momentum;
 	layer->norm.synchronized = model->bn_sync;
+	layer->norm.ghost = model->bn_ghost;
 	layer->norm.gamma = declare_filled(model, name, "weight", &scale, gamma);
 	layer->norm.beta = declare_filled(model, name, "bias", &shift, 0);
 	layer->norm.running_mean = declare_filled(model, name, "running_mean", &buffer, 0);
@@ -396,6 +397,7 @@ int model_new(const struct recipe_model *recipe, uint32_t classes, struct device
 	model->bn_epsilon = (float)recipe->bn_epsilon;
 	model->bn_momentum = (float)recipe->bn_momentum;
 	model->bn_sync = recipe->bn_sync;
+	model->bn_ghost = (uint32_t)recipe->ghost_batch;
 	model->logit_scale = 1;
 	model->dropout = (float)recipe->dropout;
 	model->side_min = 1;

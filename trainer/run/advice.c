@@ -53,7 +53,7 @@ static bool advise_norm(const struct run *run, char *text)
 	uint32_t count = run->train.count;
 	if (run->recipe->model.bn_sync)
 		count *= run->comm->world;
-	if (count >= ADVICE_NORM || !run_has_batch_norms(run))
+	if (count >= ADVICE_NORM || run->recipe->model.ghost_batch || !run_has_batch_norms(run))
 		return false;
 	snprintf(text, ADVICE_MAX,
 		 "batch norms normalise by %u image%s at a time, and below %d their statistics are "

@@ -42,6 +42,13 @@ static int open_check_share(struct run *run)
 	uint64_t batch = run->recipe->data.batch_size, world = run->comm->world;
 	uint64_t parts = recipe_accumulate(run->recipe), equal = world * parts;
 	uint64_t next = (batch + equal - 1) / equal * equal;
+	uint64_t ghost = run->recipe->model.ghost_batch;
+	if (batch % equal == 0 && ghost > batch / equal)
+		return run_fail(run, -EINVAL,
+				"model.ghost_batch = %llu is more than the %llu samples that a "
+				"batch norm sees at a time (data.batch_size, ranks, "
+				"train.accumulate): take at most as many, or 0",
+				(unsigned long long)ghost, (unsigned long long)(batch / equal));
 	if (batch % equal == 0)
 		return 0;
 	if (parts == 1)

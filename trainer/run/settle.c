@@ -8,6 +8,7 @@
 #include "format/base/text/sentence.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
 struct settling {
@@ -67,7 +68,7 @@ static int settle_clear(struct settling *settling, struct device_param *param, f
 	return device_param_write(param, DEVICE_VALUE, settling->one);
 }
 
-/* Running statistics that were zero are now the batch's, times the momentum. */
+/* Running statistics that were zero are now the batch's, times settle_moved(). */
 static int settle_add(struct settling *settling, struct device_param *param, float *place)
 {
 	if (!settle_is_moved(param))
@@ -79,11 +80,20 @@ static int settle_add(struct settling *settling, struct device_param *param, flo
 	return r;
 }
 
+/* How far one pass moves the running statistics, in as many moves as batch norms have groups. */
+static double settle_moved(const struct run *run)
+{
+	uint32_t each, groups = device_norm_groups(data_micro_share(&run->data),
+						   (uint32_t)run->recipe->model.ghost_batch, &each);
+	float momentum = (float)run->recipe->model.bn_momentum;
+	return groups == 1 ? (double)momentum
+			   : 1 - pow(1 - (double)(momentum / (float)groups), groups);
+}
+
 static int settle_write(struct settling *settling, struct device_param *param, float *place)
 {
 	const struct run *run = settling->run;
-	double share = 1 / ((double)settling->passes * run->comm->world *
-			    (double)(float)run->recipe->model.bn_momentum);
+	double share = 1 / ((double)settling->passes * run->comm->world * settle_moved(run));
 	if (!settle_is_moved(param))
 		return 0;
 	for (size_t i = 0; i < device_param_elements(param); i++)

@@ -536,6 +536,41 @@ static void test_settled(void **state)
 	assert_true(apart("settled", "settled-gpu") < 1e-3);
 }
 
+/*
+ * Groups of a batch have the statistics that micro-batches of their size have, and so the losses;
+ * resumed, on a GPU, and in the statistics of a mean of weights.
+ */
+static void test_ghosts(void **state)
+{
+	static const char ghost[] = "model.ghost_batch=8", swa[] = "train.swa=1",
+			  every[] = "train.swa_every=0", ema[] = "train.ema=0";
+	expect(run("ghosts", ghost, swa, every, ema, NULL), 0);
+	pid_t pid = start("ghosts-killed", ghost, swa, every, ema, NULL);
+	wait_for_step("ghosts-killed", pid, 13);
+	kill(pid, SIGKILL);
+	finish(pid, "ghosts-killed");
+	expect(run("ghosts-killed", "--resume", ghost, swa, every, ema, NULL), 0);
+	same_losses("ghosts", "ghosts-killed");
+	same_file("ghosts", "ghosts-killed", "model.safetensors");
+	expect(run("ghosts-parts", "train.accumulate=2", swa, every, ema, NULL), 0);
+	assert_true(apart("ghosts", "ghosts-parts") < 1e-3);
+	assert_true(apart("ghosts", "unbroken") > 1e-3);
+	/* the statistics of the mean are of all groups alike, but for the momentum in a pass */
+	static struct losses losses, parts;
+	read_log("ghosts", &losses);
+	read_log("ghosts-parts", &parts);
+	double one = strtod(losses.eval[losses.evals - 1], NULL);
+	double other = strtod(parts.eval[parts.evals - 1], NULL);
+	assert_true(fabs(one / other - 1) < 1e-2);
+	trainer = getenv("TRAINER_EMULATED");
+	int status = run("ghosts-gpu", "--device=cuda", ghost, swa, every, ema, NULL);
+	trainer = getenv("TRAINER");
+	expect(status, 0);
+	assert_true(apart("ghosts", "ghosts-gpu") < 1e-3);
+	expect(run("ghosts-large", "model.ghost_batch=17", NULL), 1);
+	expect_said("model.ghost_batch = 17 is more than the 16 samples that a batch norm sees");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -546,7 +581,7 @@ int main(void)
 		cmocka_unit_test(test_optimizers), cmocka_unit_test(test_accumulated),
 		cmocka_unit_test(test_mixed),      cmocka_unit_test(test_find_rate),
 		cmocka_unit_test(test_sharpness),  cmocka_unit_test(test_slow),
-		cmocka_unit_test(test_mean),
+		cmocka_unit_test(test_mean),       cmocka_unit_test(test_ghosts),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
 }

@@ -243,6 +243,13 @@ static void pairs(void **state)
 		{{"train.loss=kl", "train.class_weights=1, 2"},
 		 "train.loss = kl and train.class_weights = 1, 2 do not go together: a divergence"},
 		{{"train.loss=kl", "train.mixup=0.2"}, NULL},
+		{{"model.ghost_batch=32", "model.bn_sync=yes"},
+		 "model.ghost_batch = 32 and model.bn_sync = true do not go together: one "
+		 "normalises"},
+		{{"model.ghost_batch=32", "model.name=convnext_tiny"},
+		 "model.ghost_batch = 32 and model.name = convnext_tiny do not go together: it has "
+		 "no"},
+		{{"model.ghost_batch=32", "model.name=speednet"}, NULL},
 		{{"schedule.name=plateau", "data.val=y", "schedule.gamma=2"},
 		 "schedule.gamma = 2: expected at most 1 with schedule.name = step"},
 		{{"schedule.name=exp_range", "schedule.gamma=2"}, "schedule.gamma = 2: expected"},

@@ -125,16 +125,18 @@ struct cpu_value {
 struct cpu_post {
 	struct columns columns;
 	size_t rows;
+	uint32_t groups;   /* of samples, that the norm has statistics of */
+	size_t group_rows; /* of each but the last, which may have fewer */
 	enum slope slope;
 	void *raw; /* [rows][channels] of the device's element */
 	bool stores_dz, reduces;
 	void *dz, *dx; /* [rows][channels]; dx == dz where nothing is between them */
 	uint32_t dx_block;
-	float *scale, *bias, *mean, *a, *b, *c, *shift; /* [width] each */
-	float *channel;                                 /* [channels] temporary */
-	float *deviation;     /* [channels] 1 / sqrt(variance + epsilon) */
-	double *sum, *second; /* [channels] */
-	float *memory;        /* what they all lie in */
+	float *scale, *bias, *mean, *deviation; /* [groups][width]; 1 / sqrt(variance + epsilon) */
+	float *a, *b, *c, *shift;               /* [width] */
+	float *channel;                         /* [channels] temporary */
+	double *sum, *second;                   /* [channels] */
+	float *memory;                          /* what they all lie in */
 };
 
 /*

@@ -41,19 +41,21 @@ static bool post_is_curved(const struct cpu_post *post)
 
 static int post_allocate(struct cpu_post *post)
 {
-	float **const arrays[] = {&post->scale, &post->bias,    &post->mean,
-				  &post->shift, &post->a,       &post->b,
-				  &post->c,     &post->channel, &post->deviation};
+	float **const grouped[] = {&post->scale, &post->bias, &post->mean, &post->deviation};
+	float **const arrays[] = {&post->shift, &post->a, &post->b, &post->c, &post->channel};
 	size_t width = (post->columns.width + 15) / 16 * 16,
 	       channels = (post->columns.channels + 15u) / 16 * 16;
-	size_t bytes = 9 * width * sizeof(float) + 2 * channels * sizeof(double);
+	size_t bytes = (4 * (size_t)post->groups + 5) * width * sizeof(float) +
+		       2 * channels * sizeof(double);
 	float *at;
 
 	post->memory = at = aligned_alloc(64, bytes);
 	if (!at)
 		return -ENOMEM;
 	memset(at, 0, bytes);
-	for (size_t i = 0; i < 9; i++, at += width)
+	for (size_t i = 0; i < 4; i++, at += post->groups * width)
+		*grouped[i] = at;
+	for (size_t i = 0; i < 5; i++, at += width)
 		*arrays[i] = at;
 	post->sum = (double *)at;
 	post->second = post->sum + channels;
@@ -66,10 +68,13 @@ int cpu_post_plan(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct cpu_post *post = &node->post;
 	struct device_shape shape = node->node->y->shape;
+	uint32_t each;
 	int r;
 
 	loops_columns_init(&post->columns, shape.c);
 	post->rows = (size_t)shape.n * shape.h * shape.w;
+	post->groups = device_node_groups(node->node, &each);
+	post->group_rows = (size_t)each * shape.h * shape.w;
 	post->slope = post_choose_slope(node->node);
 	r = loops_reserve(&graph->device->loops, shape.c);
 	return r < 0 ? r : post_allocate(post);
@@ -117,6 +122,39 @@ int cpu_post_bind(struct cpu_graph *graph, struct cpu_node *node)
 	return 0;
 }
 
+/* Elements before a group's first. */
+static size_t post_before(const struct cpu_post *post, uint32_t group)
+{
+	return group * post->group_rows * post->columns.channels;
+}
+
+/* The tensor from a group's first element on. */
+static void *post_from(const struct cpu_post *post, uint32_t group, const void *data,
+		       enum element element)
+{
+	return data ? (char *)data + post_before(post, group) * element_size(element) : NULL;
+}
+
+/* What a group of samples has of a post: its rows, and what they are normalised by. */
+static struct cpu_post post_part(const struct cpu_graph *graph, const struct cpu_post *post,
+				 uint32_t group)
+{
+	enum element element = graph->device->element;
+	size_t width = (post->columns.width + 15) / 16 * 16, at = group * width;
+	struct cpu_post part = *post;
+
+	part.rows -= group * post->group_rows;
+	part.rows = part.rows < post->group_rows ? part.rows : post->group_rows;
+	part.raw = post_from(post, group, post->raw, element);
+	part.dz = post_from(post, group, post->dz, element);
+	part.dx = post_from(post, group, post->dx, element);
+	part.scale += at;
+	part.bias += at;
+	part.mean += at;
+	part.deviation += at;
+	return part;
+}
+
 void cpu_running_affine(const struct cpu_node *node, enum device_slot slot, float *ret_scale,
 			float *ret_bias)
 {
@@ -133,24 +171,25 @@ void cpu_running_affine(const struct cpu_node *node, enum device_slot slot, floa
 	}
 }
 
-/* Moves the running statistics towards the batch's. */
+/* Moves the running statistics towards the batch's, or a group's. */
 static void post_move_running(const struct device_node *node, uint32_t c, double mean,
-			      double variance, size_t rows)
+			      double variance, size_t rows, float momentum)
 {
 	float *running_mean = cpu_param_slot(node->running_mean, DEVICE_VALUE) + c;
 	float *running_var = cpu_param_slot(node->running_var, DEVICE_VALUE) + c;
 	double unbiased = rows > 1 ? variance * (double)rows / (double)(rows - 1) : variance;
 
-	*running_mean += node->norm.momentum * ((float)mean - *running_mean);
-	*running_var += node->norm.momentum * ((float)unbiased - *running_var);
+	*running_mean += momentum * ((float)mean - *running_mean);
+	*running_var += momentum * ((float)unbiased - *running_var);
 }
 
 /* Positions that a channel's statistics are taken over. */
-static size_t post_statistics_rows(const struct cpu_graph *graph, const struct cpu_node *node)
+static size_t post_statistics_rows(const struct cpu_graph *graph, const struct cpu_node *node,
+				   const struct cpu_post *post)
 {
 	unsigned ranks = node->node->norm.synchronized ? device_world(&graph->device->base) : 1;
 
-	return node->post.rows * ranks;
+	return post->rows * ranks;
 }
 
 /* Adds up a pair of sums that the post holds, over the ranks of a synchronized norm. */
@@ -180,16 +219,17 @@ static void post_shift_sums(struct cpu_post *post, const float *running)
 	}
 }
 
-/* Batch statistics: fills in mean, deviation, scale and bias. */
-static int post_normalize_batch(struct cpu_graph *graph, struct cpu_node *node)
+/* Statistics of a batch, or a part: fills in mean, deviation, scale and bias. */
+static int post_normalize_batch(struct cpu_graph *graph, struct cpu_node *node,
+				struct cpu_post *post)
 {
-	struct cpu_post *post = &node->post;
 	const struct device_node *n = node->node;
+	float momentum = n->norm.momentum / (float)post->groups;
 	const float *gamma = cpu_param_slot(n->gamma, DEVICE_VALUE),
 		    *beta = cpu_param_slot(n->beta, DEVICE_VALUE);
 	uint32_t channels = post->columns.channels;
 	enum element element = graph->device->element;
-	size_t rows = post_statistics_rows(graph, node);
+	size_t rows = post_statistics_rows(graph, node, post);
 	int r;
 
 	/*
@@ -218,7 +258,7 @@ static int post_normalize_batch(struct cpu_graph *graph, struct cpu_node *node)
 		post->scale[c] = gamma[c] * post->deviation[c];
 		post->bias[c] = beta[c] - post->mean[c] * post->scale[c];
 		if (!graph->holds)
-			post_move_running(n, c, mean, variance, rows);
+			post_move_running(n, c, mean, variance, rows, momentum);
 	}
 	columns_repeat(&post->columns, post->mean, post->mean);
 	columns_repeat(&post->columns, post->scale, post->scale);
@@ -244,14 +284,15 @@ static void post_normalize_fixed(struct cpu_graph *graph, struct cpu_node *node)
 	columns_repeat(&post->columns, post->bias, post->bias);
 }
 
-int cpu_post_forward(struct cpu_graph *graph, struct cpu_node *node)
+static int post_forward_part(struct cpu_graph *graph, struct cpu_node *node, uint32_t group)
 {
-	struct cpu_post *post = &node->post;
+	struct cpu_post part = post_part(graph, &node->post, group), *post = &part;
+	const struct cpu_value *residual = node->residual, *y = node->y;
 
 	if (graph->again) {
 		/* scale and bias are still there, and running statistics have moved */
 	} else if (node->node->has_norm && cpu_training(graph) && !node->node->norm.fixed) {
-		int r = post_normalize_batch(graph, node);
+		int r = post_normalize_batch(graph, node, post);
 
 		if (r < 0)
 			return r;
@@ -262,14 +303,24 @@ int cpu_post_forward(struct cpu_graph *graph, struct cpu_node *node)
 		    &(struct apply_args){
 			    .x = post->raw,
 			    .x_element = graph->device->element,
-			    .residual = node->residual ? node->residual->data : NULL,
-			    .y = node->y->data,
-			    .element = node->y->element,
+			    .residual = post_from(&node->post, group,
+						  residual ? residual->data : NULL, y->element),
+			    .y = post_from(&node->post, group, y->data, y->element),
+			    .element = y->element,
 			    .scale = post->scale,
 			    .bias = post->bias,
 			    .activation = node->node->activation,
 		    });
 	return 0;
+}
+
+int cpu_post_forward(struct cpu_graph *graph, struct cpu_node *node)
+{
+	int r = 0;
+
+	for (uint32_t group = 0; group < node->post.groups && r == 0; group++)
+		r = post_forward_part(graph, node, group);
+	return r;
 }
 
 static void post_take_gradient(struct cpu_post *post, struct device_param *param,
@@ -287,10 +338,10 @@ static void post_take_gradient(struct cpu_post *post, struct device_param *param
  * over ranks with all others, and the constants of dx, which take the sums of all ranks that the
  * norm does.
  */
-static int post_norm_constants(struct cpu_graph *graph, struct cpu_node *node)
+static int post_norm_constants(struct cpu_graph *graph, struct cpu_node *node,
+			       struct cpu_post *post)
 {
-	struct cpu_post *post = &node->post;
-	double rows = (double)post_statistics_rows(graph, node);
+	double rows = (double)post_statistics_rows(graph, node, post);
 	int r;
 
 	post_take_gradient(post, node->node->beta, post->sum, NULL);
@@ -314,20 +365,23 @@ static int post_norm_constants(struct cpu_graph *graph, struct cpu_node *node)
 	return 0;
 }
 
-int cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node)
+static int post_backward_part(struct cpu_graph *graph, struct cpu_node *node, uint32_t group)
 {
-	struct cpu_post *post = &node->post;
-	struct cpu_value *y = node->y;
+	struct cpu_post part = post_part(graph, &node->post, group), *post = &part;
+	const struct cpu_value *y = node->y, *residual = node->residual;
 	struct loops *loops = &graph->device->loops;
 	enum element element = graph->device->element;
 	bool sums = post_sums(node->node);
 	bool norm = node->node->has_norm,
 	     from_raw = post->slope == SLOPE_RELU_X || post_is_curved(post);
+	const void *gradient = post_from(&node->post, group, y->gradients[0], element);
+	const void *second = y->gradient_count > 1 ? y->gradients[1] : NULL;
 	struct reduce_args args = {
-		.gradient = {y->gradients[0], y->gradient_count > 1 ? y->gradients[1] : NULL},
+		.gradient = {gradient, post_from(&node->post, group, second, element)},
 		.x = norm || from_raw ? post->raw : NULL,
-		.y = y->data,
-		.residual = node->residual ? node->residual->data : NULL,
+		.y = post_from(&node->post, group, y->data, element),
+		.residual =
+			post_from(&node->post, group, residual ? residual->data : NULL, element),
 		.dz = post->stores_dz ? post->dz : NULL,
 		.element = element,
 		.slope = post->slope,
@@ -337,19 +391,18 @@ int cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node)
 	};
 	int r;
 
-	cpu_sum_gradients(graph, node, 2);
 	if (post->reduces)
 		loops_reduce(loops, &post->columns, post->rows, &args, sums ? post->sum : NULL,
 			     norm && sums ? post->second : NULL);
 	post_take_gradient(post, node->node->bias, post->sum, NULL);
 	if (!norm)
 		return 0;
-	r = post_norm_constants(graph, node);
+	r = post_norm_constants(graph, node, post);
 	if (r < 0)
 		return r;
 	loops_dx(loops, &post->columns, post->rows,
 		 &(struct dx_args){
-			 .gradient = post->stores_dz ? post->dz : y->gradients[0],
+			 .gradient = post->stores_dz ? post->dz : gradient,
 			 .x = post->raw,
 			 .dx = post->dx,
 			 .element = element,
@@ -361,6 +414,16 @@ int cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node)
 			 .c = post->c,
 		 });
 	return 0;
+}
+
+int cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node)
+{
+	int r = 0;
+
+	cpu_sum_gradients(graph, node, 2);
+	for (uint32_t group = 0; group < node->post.groups && r == 0; group++)
+		r = post_backward_part(graph, node, group);
+	return r;
 }
 
 /* ---- a norm on its own ---- */

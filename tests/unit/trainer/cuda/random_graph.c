@@ -16,6 +16,7 @@ struct maker {
 	struct device_value *values[VALUES_MAX];
 	unsigned count, params_made;
 	uint64_t state;
+	bool ghosts; /* norms may be of groups of samples, which few patterns go with */
 	/* parameters that later operations may share */
 	struct device_param *conv_weight;
 	struct device_norm norm;
@@ -73,6 +74,8 @@ static void make_norm(struct maker *m, uint32_t channels, struct device_norm *no
 	norm->beta = make_vector(m, channels);
 	norm->running_mean = make_param(m, DEVICE_BUFFER, (uint32_t[4]){channels});
 	norm->running_var = make_param(m, DEVICE_BUFFER, (uint32_t[4]){channels});
+	if (m->ghosts && pick(m, 3))
+		norm->ghost = 1 + pick(m, 4);
 	if (pick(m, 5) == 0) {
 		device_param_freeze(norm->running_mean, true);
 		device_param_freeze(norm->running_var, true);
@@ -310,7 +313,7 @@ void random_graph_new(struct device *device, const struct random_graph_options *
 	static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD};
 	struct device_graph_options graph_options = {options->mode, options->keep_all,
 						     options->recompute};
-	struct maker m = {.state = options->seed};
+	struct maker m = {.state = options->seed, .ghosts = options->seed % 5 == 0};
 	struct device_input_spec input = {
 		.name = "input",
 		.shape = {options->samples, 6, 6, 3},

@@ -40,6 +40,7 @@ struct op_case {
 	uint32_t side;    /* of their positions; 0: as x */
 	uint32_t taken;   /* position */
 	bool fixed;       /* the norm's statistics are frozen */
+	uint32_t ghost;   /* samples in groups of which the norm has statistics; 0: of all */
 	enum device_activation activation;
 	bool gamma, gate; /* of scale and add, and: */
 	float drop_path, dropout;
@@ -119,6 +120,36 @@ static void reference_scale_add(const struct fixture *f, struct tensor *y)
 	reference_drop(y, &draws, "op", (double)op->drop_path, (double)op->dropout);
 }
 
+/*
+ * By the statistics of chunks of samples, as many and as long as torch.chunk() makes them for
+ * Composer's GhostBatchNorm; each moves what is running by its share of the momentum of 0.1.
+ */
+static void reference_ghosts(const struct fixture *f, struct tensor *y, double *running_mean,
+			     double *running_variance)
+{
+	uint32_t n = y->shape.n, channels = y->shape.c, ghost = f->op->ghost ? f->op->ghost : n;
+	uint32_t chunks = (n + ghost - 1) / ghost, each = (n + chunks - 1) / chunks;
+	double *mean = calloc(channels, sizeof(double)),
+	       *variance = calloc(channels, sizeof(double));
+
+	for (uint32_t first = 0; first < n; first += each) {
+		struct tensor chunk = {y->shape, y->v + tensor_count(y) / n * first};
+		double rows;
+
+		chunk.shape.n = n - first < each ? n - first : each;
+		rows = (double)(tensor_count(&chunk) / channels);
+		reference_norm(&chunk, &f->t[GAMMA], &f->t[BETA], EPSILON, mean, variance);
+		for (uint32_t c = 0; c < channels && running_mean; c++) {
+			double unbiased = variance[c] * rows / (rows - 1);
+
+			running_mean[c] += 0.1 / chunks * (mean[c] - running_mean[c]);
+			running_variance[c] += 0.1 / chunks * (unbiased - running_variance[c]);
+		}
+	}
+	free(mean);
+	free(variance);
+}
+
 static struct tensor reference(const struct fixture *f)
 {
 	const struct op_case *op = f->op;
@@ -167,7 +198,7 @@ static struct tensor reference(const struct fixture *f)
 		reference_affine(&y, &f->t[GAMMA], &f->t[BETA], &f->t[MEAN], &f->t[VARIANCE],
 				 EPSILON);
 	else if (op->norm)
-		reference_norm(&y, &f->t[GAMMA], &f->t[BETA], EPSILON, NULL, NULL);
+		reference_ghosts(f, &y, NULL, NULL);
 	if (op->bias)
 		reference_bias(&y, &f->t[BIAS]);
 	if (op->residual) {
@@ -307,8 +338,8 @@ static struct device_value *record_scale_add(struct fixture *f, struct device_va
 static struct device_value *record(struct fixture *f)
 {
 	const struct op_case *op = f->op;
-	struct device_norm norm = {f->p[GAMMA],    f->p[BETA],     f->p[MEAN],
-				   f->p[VARIANCE], (float)EPSILON, 0.1f};
+	struct device_norm norm = {f->p[GAMMA],    f->p[BETA], f->p[MEAN],        f->p[VARIANCE],
+				   (float)EPSILON, 0.1f,       .ghost = op->ghost};
 	struct device_value *residual = NULL;
 	bool conv = op->op == OP_CONV;
 
@@ -485,27 +516,26 @@ static void check_running(struct fixture *f, double tolerance)
 {
 	struct op_case bare = *f->op;
 	struct fixture g = *f;
-	struct tensor y;
 	uint32_t channels = result_channels(f->op);
 	double *mean = calloc(channels, sizeof(double)),
-	       *variance = calloc(channels, sizeof(double)), rows;
+	       *variance = calloc(channels, sizeof(double));
 	float *got = malloc(channels * sizeof(float));
 
 	bare.norm = bare.residual = false;
 	bare.activation = DEVICE_IDENTITY;
 	g.op = &bare;
-	y = reference(&g);
-	rows = (double)(tensor_count(&y) / channels);
-	reference_norm(&y, &f->t[GAMMA], &f->t[BETA], EPSILON, mean, variance);
-	for (uint32_t c = 0; c < channels; c++) {
-		mean[c] = f->t[MEAN].v[c] * 0.81 + mean[c] * 0.19;
-		variance[c] = f->t[VARIANCE].v[c] * 0.81 + variance[c] * rows / (rows - 1) * 0.19;
+	memcpy(mean, f->t[MEAN].v, channels * sizeof(double));
+	memcpy(variance, f->t[VARIANCE].v, channels * sizeof(double));
+	for (int i = 0; i < 2; i++) {
+		struct tensor y = reference(&g);
+
+		reference_ghosts(f, &y, mean, variance);
+		tensor_free(&y);
 	}
 	device_param_read(f->p[MEAN], DEVICE_VALUE, got);
 	compare(f->op, "running mean", got, mean, channels, 1, tolerance);
 	device_param_read(f->p[VARIANCE], DEVICE_VALUE, got);
 	compare(f->op, "running variance", got, variance, channels, 1, tolerance);
-	tensor_free(&y);
 	free(mean);
 	free(variance);
 	free(got);
@@ -671,6 +701,25 @@ static const struct op_case cases[] = {
 	{OP_NORM, {4, 5, 3, 16}, .norm = true, .residual = true, .activation = DEVICE_RELU},
 	{OP_NORM, {4, 5, 3, 16}, .norm = true, .residual = true, .activation = DEVICE_LOGISTIC},
 	{OP_NORM, {4, 5, 3, 16}, .norm = true, .residual = true, .activation = DEVICE_GELU},
+	/* norms by groups of samples: of one size, a smaller one at the end, all in one group */
+	{OP_NORM, {4, 5, 3, 7}, .norm = true, .ghost = 2},
+	{OP_NORM, {7, 5, 3, 16}, .norm = true, .ghost = 3, .activation = DEVICE_RELU},
+	{OP_NORM, {5, 5, 3, 40}, .norm = true, .ghost = 4, .activation = DEVICE_GELU},
+	{OP_NORM, {4, 5, 3, 16}, .norm = true, .ghost = 9},
+	{OP_NORM,
+	 {6, 5, 3, 16},
+	 .norm = true,
+	 .residual = true,
+	 .ghost = 2,
+	 .activation = DEVICE_RELU},
+	{OP_NORM,
+	 {4, 5, 3, 16},
+	 .norm = true,
+	 .residual = true,
+	 .ghost = 3,
+	 .activation = DEVICE_GELU},
+	{OP_CONV, {7, 7, 5, 8}, 16, 3, 2, 1, .norm = true, .ghost = 2, .activation = DEVICE_RELU},
+	{OP_CONV, {4, 7, 5, 8}, 8, 3, 1, 1, .norm = true, .residual = true, .ghost = 2},
 	/* norms that are fixed */
 	{OP_NORM, {4, 5, 3, 7}, .norm = true, .fixed = true},
 	{OP_NORM, {4, 5, 3, 16}, .norm = true, .fixed = true, .activation = DEVICE_GELU},

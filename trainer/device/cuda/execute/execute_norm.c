@@ -9,8 +9,46 @@ static uint64_t norm_rows(const struct cuda_graph *graph, const struct cuda_op *
 					  : op->norm.rows;
 }
 
+/* What a norm has statistics of: all rows, or those of a group of samples. */
+struct norm_part {
+	uint32_t group, groups;
+	uint64_t row, rows;
+};
+
+static struct norm_part norm_part_of(const struct cuda_op *op, uint32_t group)
+{
+	const struct device_shape *y = &op->node->y->shape;
+	uint32_t each, groups = device_node_groups(op->node, &each), first = group * each;
+	uint32_t samples = y->n - first < each ? y->n - first : each;
+	uint64_t rows = (uint64_t)y->h * y->w;
+
+	return (struct norm_part){group, groups, first * rows, samples * rows};
+}
+
+/* A matrix from the group's first row on. */
+static void *norm_matrix(const struct cuda_graph *graph, const struct cuda_op *op,
+			 enum cuda_role role, const struct norm_part *part)
+{
+	const struct cuda_tensor *tensor = op->operands[role];
+
+	return tensor ? (char *)cuda_at(graph, op, role) +
+				part->row * tensor->shape.c * cuda_element_size(tensor->element)
+		      : NULL;
+}
+
+/* What the group has of a vector, of which each may have its own. */
+static float *norm_vector(const struct cuda_graph *graph, const struct cuda_op *op,
+			  enum cuda_role role, const struct norm_part *part)
+{
+	const struct cuda_tensor *tensor = op->operands[role];
+	size_t group = tensor && tensor->shape.w > 1 ? part->group : 0;
+
+	return tensor ? (float *)cuda_at(graph, op, role) + group * tensor->shape.c : NULL;
+}
+
 static struct norm_arguments execute_norm_arguments(const struct cuda_graph *graph,
-						    const struct cuda_op *op)
+						    const struct cuda_op *op,
+						    const struct norm_part *part)
 {
 	/* what the kernel goes over: a matrix, or vectors alone */
 	const struct cuda_tensor *matrix = op->operands[op->operands[CUDA_DY] ? CUDA_DY : CUDA_X];
@@ -20,39 +58,41 @@ static struct norm_arguments execute_norm_arguments(const struct cuda_graph *gra
 	bool holds = op->kind == CUDA_OP_NORM_FINALIZE && (graph->variant & CUDA_VARIANT_HOLDS);
 
 	return (struct norm_arguments){
-		.x = cuda_at(graph, op, CUDA_X),
-		.residual = cuda_at(graph, op, CUDA_RESIDUAL),
-		.dy = cuda_at(graph, op, CUDA_DY),
-		.dy2 = cuda_at(graph, op, CUDA_DY2),
-		.y = cuda_at(graph, op, CUDA_Y),
-		.dz = cuda_at(graph, op, CUDA_DZ),
-		.dx = cuda_at(graph, op, CUDA_DX),
-		.scale = cuda_at(graph, op, CUDA_SCALE),
-		.bias = cuda_at(graph, op, CUDA_BIAS),
-		.scale2 = cuda_at(graph, op, CUDA_SCALE2),
-		.bias2 = cuda_at(graph, op, CUDA_BIAS2),
+		.x = norm_matrix(graph, op, CUDA_X, part),
+		.residual = norm_matrix(graph, op, CUDA_RESIDUAL, part),
+		.dy = norm_matrix(graph, op, CUDA_DY, part),
+		.dy2 = norm_matrix(graph, op, CUDA_DY2, part),
+		.y = norm_matrix(graph, op, CUDA_Y, part),
+		.dz = norm_matrix(graph, op, CUDA_DZ, part),
+		.dx = norm_matrix(graph, op, CUDA_DX, part),
+		.scale = norm_vector(graph, op, CUDA_SCALE, part),
+		.bias = norm_vector(graph, op, CUDA_BIAS, part),
+		.scale2 = norm_vector(graph, op, CUDA_SCALE2, part),
+		.bias2 = norm_vector(graph, op, CUDA_BIAS2, part),
 		.scale16 = cuda_at(graph, op, CUDA_SCALE16),
 		.bias16 = cuda_at(graph, op, CUDA_BIAS16),
 		.gamma = cuda_at(graph, op, CUDA_GAMMA),
 		.beta = cuda_at(graph, op, CUDA_BETA),
 		.dgamma = cuda_at(graph, op, CUDA_DGAMMA),
 		.dbeta = cuda_at(graph, op, CUDA_DBETA),
-		.mean = cuda_at(graph, op, CUDA_MEAN),
-		.deviation = cuda_at(graph, op, CUDA_DEVIATION),
+		.mean = norm_vector(graph, op, CUDA_MEAN, part),
+		.deviation = norm_vector(graph, op, CUDA_DEVIATION, part),
 		.running_mean = holds ? NULL : cuda_at(graph, op, CUDA_RUNNING_MEAN),
 		.running_var = holds ? NULL : cuda_at(graph, op, CUDA_RUNNING_VAR),
-		.sum = cuda_at(graph, op, CUDA_SUM),
-		.products = cuda_at(graph, op, CUDA_SQUARES),
-		.a = cuda_at(graph, op, CUDA_A),
-		.b = cuda_at(graph, op, CUDA_B),
-		.c = cuda_at(graph, op, CUDA_C),
+		.sum = norm_vector(graph, op, CUDA_SUM, part),
+		.products = norm_vector(graph, op, CUDA_SQUARES, part),
+		.a = norm_vector(graph, op, CUDA_A, part),
+		.b = norm_vector(graph, op, CUDA_B, part),
+		.c = norm_vector(graph, op, CUDA_C, part),
 		.partial = cuda_workspace(graph, op),
-		.add_dgamma = cuda_adds(graph, op, CUDA_DGAMMA),
-		.add_dbeta = cuda_adds(graph, op, CUDA_DBETA),
+		.add_dgamma = part->group || cuda_adds(graph, op, CUDA_DGAMMA),
+		.add_dbeta = part->group || cuda_adds(graph, op, CUDA_DBETA),
 		.fixed = op->node->norm.fixed,
 		.epsilon = op->node->norm.epsilon,
-		.momentum = op->node->norm.momentum,
-		.rows = matrix ? cuda_rows(matrix) : norm_rows(graph, op),
+		.momentum = op->node->norm.momentum / (float)part->groups,
+		.rows = part->groups > 1 ? part->rows
+			: matrix         ? cuda_rows(matrix)
+					 : norm_rows(graph, op),
 		.channels = matrix ? matrix->shape.c : vector->shape.c,
 		.element = matrix ? matrix->element : graph->program->element,
 		.activation = op->norm.activation,
@@ -60,7 +100,8 @@ static struct norm_arguments execute_norm_arguments(const struct cuda_graph *gra
 }
 
 /* What is one launch. */
-int cuda_execute_norm(struct cuda_graph *graph, const struct cuda_op *op)
+static int execute_launch(struct cuda_graph *graph, const struct cuda_op *op,
+			  const struct norm_part *part)
 {
 	static int (*const launchers[CUDA_OP_KINDS])(const struct kernel_device *device,
 						     const struct norm_arguments *arguments) = {
@@ -73,22 +114,49 @@ int cuda_execute_norm(struct cuda_graph *graph, const struct cuda_op *op)
 		[CUDA_OP_LAYER_NORM] = layer_norm_forward,
 		[CUDA_OP_LAYER_NORM_BACKWARD] = layer_norm_backward,
 	};
-	struct norm_arguments arguments = execute_norm_arguments(graph, op);
+	struct norm_arguments arguments = execute_norm_arguments(graph, op, part);
 
 	return launchers[op->kind](&graph->device->kernels, &arguments);
 }
 
-int cuda_execute_norm_finalize(struct cuda_graph *graph, const struct cuda_op *op)
+/* Group by group: running statistics and gradients take what the groups before have left. */
+static int execute_parts(struct cuda_graph *graph, const struct cuda_op *op,
+			 int (*execute)(struct cuda_graph *graph, const struct cuda_op *op,
+					const struct norm_part *part))
 {
-	struct norm_arguments arguments = execute_norm_arguments(graph, op);
+	struct norm_part part = norm_part_of(op, 0);
+	int r = execute(graph, op, &part);
+
+	for (uint32_t group = 1; group < part.groups && r == 0; group++) {
+		part = norm_part_of(op, group);
+		r = execute(graph, op, &part);
+	}
+	return r;
+}
+
+int cuda_execute_norm(struct cuda_graph *graph, const struct cuda_op *op)
+{
+	return execute_parts(graph, op, execute_launch);
+}
+
+static int execute_finalize(struct cuda_graph *graph, const struct cuda_op *op,
+			    const struct norm_part *part)
+{
+	struct norm_arguments arguments = execute_norm_arguments(graph, op, part);
 	int r = cuda_ranks_sums(graph, op) ? cuda_ranks_sum_norm(graph, op) : 0;
 
 	return r < 0 ? r : norm_finalize(&graph->device->kernels, &arguments);
 }
 
+int cuda_execute_norm_finalize(struct cuda_graph *graph, const struct cuda_op *op)
+{
+	return execute_parts(graph, op, execute_finalize);
+}
+
 int cuda_execute_bias_gradient(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct norm_arguments arguments = execute_norm_arguments(graph, op);
+	struct norm_part all = norm_part_of(op, 0);
+	struct norm_arguments arguments = execute_norm_arguments(graph, op, &all);
 
 	arguments.sum = cuda_at(graph, op, CUDA_DBIAS);
 	arguments.add_sum = cuda_adds(graph, op, CUDA_DBIAS);
@@ -116,11 +184,17 @@ static int execute_finalize_shared(struct cuda_graph *graph, const struct cuda_o
 	return r < 0 ? r : norm_backward_finalize(&graph->device->kernels, &all);
 }
 
-int cuda_execute_norm_backward_finalize(struct cuda_graph *graph, const struct cuda_op *op)
+static int execute_backward_finalize(struct cuda_graph *graph, const struct cuda_op *op,
+				     const struct norm_part *part)
 {
-	struct norm_arguments arguments = execute_norm_arguments(graph, op);
+	struct norm_arguments arguments = execute_norm_arguments(graph, op, part);
 
 	if (cuda_ranks_sums(graph, op))
 		return execute_finalize_shared(graph, op, &arguments);
 	return norm_backward_finalize(&graph->device->kernels, &arguments);
+}
+
+int cuda_execute_norm_backward_finalize(struct cuda_graph *graph, const struct cuda_op *op)
+{
+	return execute_parts(graph, op, execute_backward_finalize);
 }

@@ -85,7 +85,8 @@ struct lowering {
 struct cuda_tensor *lower_tensor(struct lowering *l, const struct device_node *node,
 				 const char *what, struct device_shape shape,
 				 enum cuda_element element);
-/* fp32 [channels of its result], which the node has from now on in that role. */
+/* fp32 [groups of its norm][channels of its result], which the node has from now on in that role.
+ */
 struct cuda_tensor *lower_vector(struct lowering *l, struct lower_node *n, enum cuda_role role,
 				 const char *what);
 /* Bytes: positions of maxima. */
@@ -187,6 +188,12 @@ void lower_apply(struct lowering *l, struct lower_node *n, struct cuda_tensor *y
 void lower_prologue_vectors(struct lowering *l, struct lower_node *n);
 /* Does the gradient need the norm's sums at all? */
 bool lower_norm_differentiates(struct lowering *l, struct lower_node *n);
+
+/*
+ * Whether its norm has one scale and bias for all samples, as patterns of level C have to; one of
+ * groups runs as at level B.
+ */
+bool lower_norm_is_whole(const struct device_node *node);
 
 /* ---- scale and add (lower_scale_add.c) ---- */
 

@@ -153,7 +153,8 @@ static void wish_epilogue(const struct lowering *l, const struct device_node *no
 	if (!fused)
 		return;
 	if (!infers && node->has_norm) {
-		p->epilogue = node->norm.fixed ? CONV_STORE : CONV_STATISTICS;
+		p->epilogue = node->norm.fixed || !lower_norm_is_whole(node) ? CONV_STORE
+									     : CONV_STATISTICS;
 	} else if (node->has_norm || node->bias) {
 		/* the gradient of GELU wants what came before it; a sigmoid has no plan */
 		if ((!infers && node->activation == DEVICE_GELU) ||

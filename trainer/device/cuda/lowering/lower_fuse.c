@@ -84,6 +84,14 @@ static bool all_take(struct lowering *l, struct lower_node *n)
 	return true;
 }
 
+/* Both have the scale and bias of as many groups of samples. */
+static bool have_like_groups(const struct device_node *a, const struct device_node *b)
+{
+	uint32_t each;
+
+	return device_node_groups(a, &each) == device_node_groups(b, &each);
+}
+
 bool lower_stays_virtual(struct lowering *l, struct lower_node *n)
 {
 	const struct device_node *reader;
@@ -94,10 +102,10 @@ bool lower_stays_virtual(struct lowering *l, struct lower_node *n)
 	if (is_norm_with(n->node, DEVICE_IDENTITY)) {
 		reader = only_reader(l, n->node->y);
 		return reader && reader->residual == n->node->y && reader->has_norm &&
-		       !lower_infers(l, reader);
+		       have_like_groups(n->node, reader) && !lower_infers(l, reader);
 	}
-	return l->options->fusion == DEVICE_FUSION_C && is_norm_with(n->node, DEVICE_RELU) &&
-	       all_take(l, n);
+	return l->options->fusion == DEVICE_FUSION_C && lower_norm_is_whole(n->node) &&
+	       is_norm_with(n->node, DEVICE_RELU) && all_take(l, n);
 }
 
 bool lower_sums_in_next(struct lowering *l, struct lower_node *n)
@@ -107,7 +115,7 @@ bool lower_sums_in_next(struct lowering *l, struct lower_node *n)
 	enum conv_prologue prologue;
 
 	if (lower_infers(l, node) || l->options->fusion != DEVICE_FUSION_C || !node->has_norm ||
-	    !node->residual || node->activation != DEVICE_RELU)
+	    !lower_norm_is_whole(node) || !node->residual || node->activation != DEVICE_RELU)
 		return false;
 	prologue = lower_value(l, node->residual)->y ? CONV_SCALE_BIAS_ADD_RELU
 						     : CONV_DUAL_SCALE_BIAS_ADD_RELU;
@@ -138,8 +146,8 @@ bool lower_norm_before(struct lowering *l, const struct device_value *x,
 	const struct lower_value *value = lower_value(l, x);
 
 	if (l->options->fusion != DEVICE_FUSION_C || value->uses_left != 1 ||
-	    value->gradient_count > 1 || !node->has_norm || node->activation != DEVICE_RELU ||
-	    !lower_norm_differentiates(l, lower_node(l, node)))
+	    value->gradient_count > 1 || !node->has_norm || !lower_norm_is_whole(node) ||
+	    node->activation != DEVICE_RELU || !lower_norm_differentiates(l, lower_node(l, node)))
 		return false;
 	*ret_producer = lower_node(l, node);
 	return true;

@@ -14,6 +14,13 @@ static uint64_t rows_of(const struct device_node *node)
 	return (uint64_t)y->n * y->h * y->w;
 }
 
+bool lower_norm_is_whole(const struct device_node *node)
+{
+	uint32_t each;
+
+	return device_node_groups(node, &each) == 1;
+}
+
 /*
  * With all that the node has for it. An operation that goes through the max pool behind the norm is
  * that node's, and takes its gradient.

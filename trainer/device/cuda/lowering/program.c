@@ -100,7 +100,9 @@ struct cuda_tensor *lower_vector(struct lowering *l, struct lower_node *n, enum 
 				 const char *what)
 {
 	struct device_shape shape = {1, 1, 1, n->node->y->shape.c};
+	uint32_t each;
 
+	shape.w = device_node_groups(n->node, &each);
 	n->has[role] = lower_tensor(l, n->node, what, shape, CUDA_F32);
 	return n->has[role];
 }
