@@ -283,6 +283,8 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 		{"schedule.base_momentum", finds || overfits ? "0" : NULL},
 		/* what keeps a batch from being learned by heart */
 		{"data.colout", overfits ? "0" : NULL},
+		/* what fits has to fit to the end */
+		{"data.initial_scale", overfits || arguments->run.find_batch_size ? "1" : NULL},
 		{"model.drop_path", overfits ? "0" : NULL},
 		{"model.dropout", overfits ? "0" : NULL},
 		{"model.attention_dropout", overfits ? "0" : NULL},

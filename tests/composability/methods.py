@@ -130,7 +130,11 @@ FACTORS = {
         "swa": ["train.swa=1", "train.swa_every=0"],
     },
     "slow weights": {"none": [], "lookahead": ["train.lookahead=2"]},
-    "sizes": {"one": [], "growing": ["data.pipeline=random_resized_crop(40@0;48@1)"]},
+    "sizes": {
+        "one": [],
+        "growing": ["data.pipeline=random_resized_crop(40@0;48@1)"],
+        "growing by step": ["data.initial_scale=0.75", "data.delay_fraction=0.2", "data.finetune_fraction=0.3"],
+    },
     "evaluation": {"plain": [], "flipped": ["train.eval_flip=yes"], "shifted": ["train.eval_shift=1"]},
     "fusion": {"none": ["train.fusion=none"], "b": ["train.fusion=b"]},
 }

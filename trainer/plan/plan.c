@@ -5,6 +5,7 @@
 #include "trainer/algorithms/loss.h"
 #include "trainer/algorithms/mix.h"
 #include "trainer/algorithms/optim.h"
+#include "trainer/algorithms/progressive.h"
 #include "trainer/device/cuda/engines.h"
 #include "trainer/device/cuda/lowering/planner.h"
 #include "trainer/device/cuda/lowering/roofline.h"
@@ -205,7 +206,8 @@ static int make_graph(struct plan *plan, enum device_mode mode, uint32_t count, 
 	loss_of(&plan->recipe->train, mode, &loss);
 	input.loss = loss.spec;
 	input.resamples = mode == DEVICE_TRAIN &&
-			  (mix_is_on(&plan->recipe->train) || plan->recipe->data.colout > 0);
+			  (mix_is_on(&plan->recipe->train) || plan->recipe->data.colout > 0 ||
+			   progressive_is_on(&plan->recipe->data));
 	r = device_graph_new(plan->params, &options, &graph);
 	if (r)
 		return plan_fail(error, r, "%s", device_error(plan->planner));

@@ -214,6 +214,19 @@ static int check_schedule(const struct recipe *recipe, bool trains, char *error)
 	return check_growth(recipe, error);
 }
 
+/* Images that grow have to be grown before the part of the run in which they are whole. */
+static int check_progressive(const struct recipe_data *data, char *error)
+{
+	double both = data->finetune_fraction + data->delay_fraction;
+	if (data->initial_scale >= 1 || both <= 1)
+		return 0;
+	return recipe_fail(
+		error,
+		"data.delay_fraction = %g and data.finetune_fraction = %g are %g together, "
+		"more than the run: they may be 1 at most",
+		data->delay_fraction, data->finetune_fraction, both);
+}
+
 /* What ends a run by its evaluations. */
 static int check_stops(const struct recipe *recipe, char *error)
 {
@@ -253,7 +266,9 @@ int recipe_check(const struct recipe *recipe, bool trains, char *error)
 					  "while another is used, or 0");
 	if (!*recipe->data.val && *recipe->data.val_pipeline)
 		return recipe_fail(error, "data.val_pipeline is set, but no data.val to run it on");
-	r = check_schedule(recipe, trains, error);
+	r = check_progressive(&recipe->data, error);
+	if (!r)
+		r = check_schedule(recipe, trains, error);
 	if (!r && trains)
 		r = check_stops(recipe, error);
 	if (r)

@@ -1,5 +1,4 @@
 #include "format/base/system/clock.h"
-#include "trainer/algorithms/colout.h"
 #include "trainer/run/run.h"
 
 #include <errno.h>
@@ -227,7 +226,6 @@ static int loop_agree_on_graph(struct run *run)
 
 int run_step(struct run *run)
 {
-	double share = run->recipe->data.colout;
 	struct device_batch images;
 	uint64_t ticket;
 	int r = loop_agree_on_step(run);
@@ -236,9 +234,7 @@ int run_step(struct run *run)
 	if (r)
 		return r;
 	bool thaws = freeze_is_due(&run->freeze, run->state.step, run->state.batches_per_epoch);
-	if (colout_kept(share, run->batch.height) != run->train.height ||
-	    colout_kept(share, run->batch.width) != run->train.width ||
-	    data_micro_share(&run->data) != run->train.count || thaws) {
+	if (!run_has_train_graph(run) || thaws) {
 		/* Another graph: nothing may be under way in the one that goes. */
 		r = run_collect(run, 0);
 		if (!r)

@@ -2,6 +2,7 @@
 #include "trainer/algorithms/colout.h"
 #include "trainer/algorithms/loss.h"
 #include "trainer/algorithms/mix.h"
+#include "trainer/algorithms/progressive.h"
 #include "trainer/algorithms/swa.h"
 
 #include "format/base/text/printable.h"
@@ -99,7 +100,8 @@ int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32
 	loss_of(&run->recipe->train, mode, &loss);
 	input.loss = loss.spec;
 	input.resamples = mode == DEVICE_TRAIN &&
-			  (mix_is_on(&run->recipe->train) || run->recipe->data.colout > 0);
+			  (mix_is_on(&run->recipe->train) || run->recipe->data.colout > 0 ||
+			   progressive_is_on(&run->recipe->data));
 	memcpy(input.mean, run->data.mean, sizeof(input.mean));
 	memcpy(input.std, run->data.std, sizeof(input.std));
 	model_record(run->model, slot->graph, &input);
@@ -137,12 +139,22 @@ int run_thaw(struct run *run)
 	return 0;
 }
 
-static int run_plan_training(struct run *run)
+/* Of the images that the next step computes with: the batch's, less what methods leave out. */
+static void run_train_size(const struct run *run, uint32_t *ret_height, uint32_t *ret_width)
 {
 	double share = run->recipe->data.colout;
-	int r = run_graph_for(run, DEVICE_TRAIN, data_micro_share(&run->data),
-			      colout_kept(share, run->batch.height),
-			      colout_kept(share, run->batch.width));
+	*ret_height = run->batch.height;
+	*ret_width = run->batch.width;
+	progressive_size(&run->recipe->data, run->state.step, run->steps, ret_height, ret_width);
+	*ret_height = colout_kept(share, *ret_height);
+	*ret_width = colout_kept(share, *ret_width);
+}
+
+static int run_plan_training(struct run *run)
+{
+	uint32_t height, width;
+	run_train_size(run, &height, &width);
+	int r = run_graph_for(run, DEVICE_TRAIN, data_micro_share(&run->data), height, width);
 	if (!r && run->fits)
 		r = run_rehearse(run);
 	if (r)
@@ -150,15 +162,18 @@ static int run_plan_training(struct run *run)
 	return r;
 }
 
+bool run_has_train_graph(const struct run *run)
+{
+	const struct run_graph *train = &run->train;
+	uint32_t height, width;
+	run_train_size(run, &height, &width);
+	return train->graph && train->count == data_micro_share(&run->data) &&
+	       train->height == height && train->width == width;
+}
+
 int run_train_graph(struct run *run)
 {
-	double share = run->recipe->data.colout;
-	const struct run_graph *train = &run->train;
-	if (train->graph && train->count == data_micro_share(&run->data) &&
-	    train->height == colout_kept(share, run->batch.height) &&
-	    train->width == colout_kept(share, run->batch.width))
-		return 0;
-	return run_fit(run, run_plan_training);
+	return run_has_train_graph(run) ? 0 : run_fit(run, run_plan_training);
 }
 
 enum device_slot run_weights(const struct run *run)

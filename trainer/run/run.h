@@ -246,6 +246,8 @@ int run_fail_step(struct run *run, int code, const char *what);
 bool run_has_enough(struct run *run);
 /* Adds values[count] over ranks. */
 int run_sum(struct run *run, double *values, size_t count);
+/* Whether run->train is for the next batch. */
+bool run_has_train_graph(const struct run *run);
 /* run->train for the next batch; with train.accumulate = auto, in as many parts as fit. */
 int run_train_graph(struct run *run);
 /* Where the run begins: how many micro-batches, if it is to find that (micro.c). */

@@ -81,6 +81,31 @@ static void test_growing(void **state)
 	same_losses("growing", "grown");
 }
 
+/* Image sizes that grow from step to step: resumed while they do, and on a GPU. */
+static void test_progressive(void **state)
+{
+	static const char scale[] = "data.initial_scale=0.5", delay[] = "data.delay_fraction=0.2",
+			  finetune[] = "data.finetune_fraction=0.3";
+	expect(run("progressive", scale, delay, finetune, NULL), 0);
+	expect_said("input 8 x 8");
+	pid_t pid = start("progressive-killed", scale, delay, finetune, NULL);
+	wait_for_step("progressive-killed", pid, 18);
+	kill(pid, SIGKILL);
+	finish(pid, "progressive-killed");
+	expect(run("progressive-killed", "--resume", scale, delay, finetune, NULL), 0);
+	expect_said("input 12 x 12");
+	same_losses("progressive", "progressive-killed");
+	same_file("progressive", "progressive-killed", "model.safetensors");
+	assert_true(apart("progressive", "unbroken") > 1e-3);
+	trainer = getenv("TRAINER_EMULATED");
+	int status = run("progressive-gpu", "--device=cuda", scale, delay, finetune, NULL);
+	trainer = getenv("TRAINER");
+	expect(status, 0);
+	assert_true(apart("progressive", "progressive-gpu") < 1e-3);
+	expect(run("progressive-small", scale, "model.name=speednet", NULL), 1);
+	expect_said("images of 8 x 8 are too small for model.name = speednet, which needs 9");
+}
+
 /* AdamW with clipping: resumed bit for bit, and the same training on a GPU. */
 static void test_adamw(void **state)
 {
@@ -574,14 +599,15 @@ static void test_ghosts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_averaged),   cmocka_unit_test(test_smoothed),
-		cmocka_unit_test(test_growing),    cmocka_unit_test(test_adamw),
-		cmocka_unit_test(test_ahead),      cmocka_unit_test(test_settled),
-		cmocka_unit_test(test_plateau),    cmocka_unit_test(test_cycle),
-		cmocka_unit_test(test_optimizers), cmocka_unit_test(test_accumulated),
-		cmocka_unit_test(test_mixed),      cmocka_unit_test(test_find_rate),
-		cmocka_unit_test(test_sharpness),  cmocka_unit_test(test_slow),
-		cmocka_unit_test(test_mean),       cmocka_unit_test(test_ghosts),
+		cmocka_unit_test(test_averaged),    cmocka_unit_test(test_smoothed),
+		cmocka_unit_test(test_growing),     cmocka_unit_test(test_adamw),
+		cmocka_unit_test(test_ahead),       cmocka_unit_test(test_settled),
+		cmocka_unit_test(test_plateau),     cmocka_unit_test(test_cycle),
+		cmocka_unit_test(test_optimizers),  cmocka_unit_test(test_accumulated),
+		cmocka_unit_test(test_mixed),       cmocka_unit_test(test_find_rate),
+		cmocka_unit_test(test_sharpness),   cmocka_unit_test(test_slow),
+		cmocka_unit_test(test_mean),        cmocka_unit_test(test_ghosts),
+		cmocka_unit_test(test_progressive),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
 }

@@ -250,6 +250,13 @@ static void pairs(void **state)
 		 "model.ghost_batch = 32 and model.name = convnext_tiny do not go together: it has "
 		 "no"},
 		{{"model.ghost_batch=32", "model.name=speednet"}, NULL},
+		{{"data.initial_scale=0.5", "data.delay_fraction=0.9"},
+		 "data.delay_fraction = 0.9 and data.finetune_fraction = 0.2 are 1.1 together"},
+		{{"data.initial_scale=0.5", "data.colout=0.1"},
+		 "data.initial_scale = 0.5 and data.colout = 0.1 do not go together: a batch is"},
+		{{"data.initial_scale=0.5", "model.name=vit_tiny_patch16"},
+		 "data.initial_scale = 0.5 and model.name = vit_tiny_patch16 do not go together"},
+		{{"data.initial_scale=0.5", "data.delay_fraction=0.8"}, NULL},
 		{{"schedule.name=plateau", "data.val=y", "schedule.gamma=2"},
 		 "schedule.gamma = 2: expected at most 1 with schedule.name = step"},
 		{{"schedule.name=exp_range", "schedule.gamma=2"}, "schedule.gamma = 2: expected"},

@@ -1,0 +1,65 @@
+/* Progressive resizing: Composer's sizes, step by step, and what is left to the device. */
+#include "trainer/algorithms/progressive.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+/* tests/golden/progressive */
+static void test_sizes(void **state)
+{
+	FILE *file = fopen(GOLDEN_SIZES, "r");
+	struct recipe_data recipe = {0};
+	unsigned cases = 0, compared = 0, height, width, steps, increment;
+	char first[128];
+	assert_non_null(file);
+	assert_non_null(fgets(first, sizeof(first), file));
+	while (fscanf(file, "%lf %lf %lf %u %u %u %u", &recipe.initial_scale,
+		      &recipe.delay_fraction, &recipe.finetune_fraction, &increment, &height,
+		      &width, &steps) == 7) {
+		recipe.size_increment = increment;
+		for (unsigned step = 0; step < steps; step++) {
+			uint32_t got[2] = {height, width}, wanted[2];
+			assert_int_equal(fscanf(file, "%u %u", &wanted[0], &wanted[1]), 2);
+			progressive_size(&recipe, step, steps, &got[0], &got[1]);
+			compared += wanted[0] != 0;
+			/* at the end images are whole, whatever the increment */
+			assert_int_equal(got[0], wanted[0] ? wanted[0] : height);
+			assert_int_equal(got[1], wanted[1] ? wanted[1] : width);
+		}
+		cases++;
+	}
+	fclose(file);
+	assert_int_equal(cases, 7);
+	assert_int_equal(compared, 333);
+}
+
+static void test_bounds(void **state)
+{
+	struct recipe_data recipe = {.initial_scale = 0.25,
+				     .finetune_fraction = 0.2,
+				     .delay_fraction = 0.5,
+				     .size_increment = 4};
+	uint32_t height = 34, width = 17;
+	/* 4.25 would be pinned to 4, which is less than a quarter */
+	progressive_size(&recipe, 0, 10, &height, &width);
+	assert_int_equal(width, 5);
+	assert_int_equal(height, 9);
+	assert_true(progressive_is_on(&recipe));
+	recipe.initial_scale = 1;
+	assert_false(progressive_is_on(&recipe));
+	height = width = 17;
+	progressive_size(&recipe, 0, 10, &height, &width);
+	assert_int_equal(height, 17);
+	assert_int_equal(width, 17);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes),
+					   cmocka_unit_test(test_bounds)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

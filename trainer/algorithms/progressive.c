@@ -1,0 +1,40 @@
+#include "trainer/algorithms/progressive.h"
+
+#include <math.h>
+
+enum { SHRINK_MAX = 4 }; /* DEVICE_SHRINK_MAX */
+
+bool progressive_is_on(const struct recipe_data *recipe)
+{
+	return recipe->initial_scale < 1;
+}
+
+/* How much of the way from the first scale to the whole size is done, 0..1. */
+static double grown(const struct recipe_data *recipe, double elapsed)
+{
+	double since = elapsed - recipe->delay_fraction;
+	double over = 1 - recipe->finetune_fraction - recipe->delay_fraction;
+	if (since < 0)
+		return 0;
+	return since < over ? since / over : 1;
+}
+
+static uint32_t at_least(double side, uint32_t whole)
+{
+	uint32_t least = (whole + SHRINK_MAX - 1) / SHRINK_MAX;
+	return side > least ? (uint32_t)side : least;
+}
+
+void progressive_size(const struct recipe_data *recipe, uint64_t step, uint64_t steps,
+		      uint32_t *height, uint32_t *width)
+{
+	double share = steps ? grown(recipe, (double)step / (double)steps) : 1;
+	double scale = recipe->initial_scale + (1 - recipe->initial_scale) * share;
+	double each = (double)recipe->size_increment, whole = *width;
+	/* to even where it is in the middle, as Python rounds */
+	double pinned = rint(whole * scale / each) * each;
+	if (!progressive_is_on(recipe) || share >= 1 || pinned >= whole)
+		return;
+	*height = at_least(floor(*height * (pinned / whole)), *height);
+	*width = at_least(pinned, *width);
+}
