@@ -288,6 +288,8 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 		{"model.drop_path", overfits ? "0" : NULL},
 		{"model.dropout", overfits ? "0" : NULL},
 		{"model.attention_dropout", overfits ? "0" : NULL},
+		{"train.selective_backprop",
+		 overfits || arguments->run.find_batch_size ? "0" : NULL},
 		{"train.label_smoothing", overfits ? "0" : NULL},
 		{"train.mixup", overfits ? "0" : NULL},
 		{"train.cutmix", overfits ? "0" : NULL},

@@ -16,6 +16,7 @@ enum random_purpose {
 	RANDOM_LASTING = 5, /* a sample's transforms, what is the same in all epochs; epoch is 0 */
 	RANDOM_MIX = 6,    /* the trainer's: how samples of a step are blended; epoch is the step */
 	RANDOM_COLOUT = 7, /* the trainer's: rows and columns of a step; sample 0 and 1 */
+	RANDOM_SELECT = 8, /* the trainer's: which samples of a step are kept; epoch is the step */
 };
 
 struct random_stream {

@@ -233,6 +233,10 @@ class Ranks(unittest.TestCase):
         self.assertGreater(max(self.apart("groups")), 1e-3)
         self.expect(self.run_ranks(4, "few", *settings[:1], "model.ghost_batch=4"), 1, "model.ghost_batch = 4 is more than the 3 samples")
 
+    def test_refuses_selective_backprop(self):
+        done = self.run_ranks(2, "selective", "train.selective_backprop=0.5")
+        self.expect(done, 1, "train.selective_backprop = 0.5 is for one rank, and there are 2: what is kept of a batch may be of any of them")
+
     def check_same(self, a, b):
         self.assertEqual(*([line["loss_hex"] for line in self.steps(name)] for name in (a, b)))
         with open(f"{self.folder}/{a}/model.safetensors", "rb") as one, open(f"{self.folder}/{b}/model.safetensors", "rb") as other:

@@ -227,6 +227,27 @@ static int check_progressive(const struct recipe_data *data, char *error)
 		data->delay_fraction, data->finetune_fraction, both);
 }
 
+static int check_selective(const struct recipe *recipe, char *error)
+{
+	const struct recipe_train *train = &recipe->train;
+	double batch = (double)recipe->data.batch_size;
+	if (train->selective_backprop == 0)
+		return 0;
+	if (train->selective_start >= train->selective_end)
+		return recipe_fail(
+			error,
+			"train.selective_start = %g is not before train.selective_end = %g: "
+			"leave a part of the run between them, or selective_backprop 0",
+			train->selective_start, train->selective_end);
+	if (train->selective_backprop * batch < 1)
+		return recipe_fail(
+			error,
+			"train.selective_backprop = %g keeps nothing of data.batch_size = "
+			"%g: take a larger share",
+			train->selective_backprop, batch);
+	return 0;
+}
+
 /* What ends a run by its evaluations. */
 static int check_stops(const struct recipe *recipe, char *error)
 {
@@ -267,6 +288,8 @@ int recipe_check(const struct recipe *recipe, bool trains, char *error)
 	if (!*recipe->data.val && *recipe->data.val_pipeline)
 		return recipe_fail(error, "data.val_pipeline is set, but no data.val to run it on");
 	r = check_progressive(&recipe->data, error);
+	if (!r)
+		r = check_selective(recipe, error);
 	if (!r)
 		r = check_schedule(recipe, trains, error);
 	if (!r && trains)

@@ -75,7 +75,7 @@ int run_collect(struct run *run, unsigned down_to)
 	while (run->pending_count) {
 		struct run_pending pending = run->pending[0];
 		struct device_results results;
-		int r = device_results(run->train.graph, pending.device_step,
+		int r = device_results(pending.graph, pending.device_step,
 				       run->pending_count > down_to, &results);
 		if (r == -EAGAIN)
 			return 0;

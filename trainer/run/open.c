@@ -510,6 +510,8 @@ static int open_plan(struct run *run)
 	if (!r)
 		r = run_open_mix(run);
 	if (!r)
+		r = run_open_kept(run);
+	if (!r)
 		r = run_thaw(run);
 	return r ? r : run_train_graph(run);
 }

@@ -3,6 +3,7 @@
 #include "trainer/algorithms/loss.h"
 #include "trainer/algorithms/mix.h"
 #include "trainer/algorithms/progressive.h"
+#include "trainer/algorithms/select.h"
 #include "trainer/algorithms/swa.h"
 
 #include "format/base/text/printable.h"
@@ -72,10 +73,9 @@ static void run_drop_graph(struct run_graph *slot)
 	*slot = (struct run_graph){0};
 }
 
-int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height,
-		  uint32_t width)
+static int run_graph_in(struct run *run, struct run_graph *slot, enum device_mode mode,
+			uint32_t count, uint32_t height, uint32_t width)
 {
-	struct run_graph *slot = mode == DEVICE_TRAIN ? &run->train : &run->eval;
 	if (slot->graph && slot->count == count && slot->height == height && slot->width == width)
 		return 0;
 	uint32_t side = height < width ? height : width;
@@ -121,6 +121,20 @@ int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32
 	return 0;
 }
 
+int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height,
+		  uint32_t width)
+{
+	return run_graph_in(run, mode == DEVICE_TRAIN ? &run->train : &run->eval, mode, count,
+			    height, width);
+}
+
+static void run_drop_training(struct run *run)
+{
+	run_drop_graph(&run->train);
+	run_drop_graph(&run->kept_train);
+	run->kept.ticket = 0;
+}
+
 int run_thaw(struct run *run)
 {
 	struct checkpoint_state *state = &run->state;
@@ -133,7 +147,7 @@ int run_thaw(struct run *run)
 		    counters.updates, state->begun);
 	if (!due)
 		return 0;
-	run_drop_graph(&run->train);
+	run_drop_training(run);
 	progress_line(&run->progress, "step %llu: what train.freeze held for %g epochs is trained",
 		      (unsigned long long)state->step, run->freeze.thaws[run->freeze.thawed - 1]);
 	return 0;
@@ -154,11 +168,18 @@ static int run_plan_training(struct run *run)
 {
 	uint32_t height, width;
 	run_train_size(run, &height, &width);
+	/* the old ones make room for both */
+	run_drop_training(run);
 	int r = run_graph_for(run, DEVICE_TRAIN, data_micro_share(&run->data), height, width);
+	if (!r && select_is_on(&run->recipe->train))
+		r = run_graph_in(run, &run->kept_train, DEVICE_TRAIN,
+				 select_count(&run->recipe->train, data_train_share(&run->data)) /
+					 recipe_accumulate(run->recipe),
+				 height, width);
 	if (!r && run->fits)
 		r = run_rehearse(run);
 	if (r)
-		run_drop_graph(&run->train);
+		run_drop_training(run);
 	return r;
 }
 
@@ -328,6 +349,7 @@ void run_close(struct run *run)
 {
 	progress_end(&run->progress);
 	device_graph_free(run->train.graph);
+	device_graph_free(run->kept_train.graph);
 	device_graph_free(run->eval.graph);
 	run_close_feed(run, &run->feed);
 	freeze_deinit(&run->freeze);
@@ -347,6 +369,7 @@ void run_close(struct run *run)
 	free(run->mixed.labels2);
 	free(run->mixed.shares);
 	free(run->picks);
+	run_close_kept(run);
 }
 
 void run_describe(const struct run *run, FILE *file)

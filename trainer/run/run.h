@@ -62,6 +62,7 @@ struct run_graph {
 
 /* A step of the device whose results are awaited. */
 struct run_pending {
+	struct device_graph *graph;
 	uint64_t device_step, step; /* step: the update that it is for */
 	double lr;
 	bool last;  /* it makes the update */
@@ -119,11 +120,22 @@ struct run {
 		float *shares;
 	} mixed;
 	uint32_t *picks; /* with data.colout: rows, then columns */
+	/* with train.selective_backprop: what is kept of a batch, [select_count()] but for losses
+	 */
+	struct {
+		float *losses;   /* of all samples */
+		uint32_t *picks; /* of them */
+		void *images;    /* copies, at least until the copy of `ticket` is done */
+		size_t size;     /* bytes of them that there is room for */
+		int32_t *labels;
+		uint64_t ticket; /* 0: none */
+	} kept;
 
 	struct device *device;
 	struct device_params *params;
 	struct model *model;
 	struct run_graph train, eval;
+	struct run_graph kept_train; /* with train.selective_backprop: for what is kept */
 	struct run_pending pending[RUN_PENDING_MAX]; /* oldest first */
 	unsigned pending_count;
 	/* of the update whose last results are awaited: its micro-batches so far */
@@ -230,7 +242,16 @@ int run_update(struct run *run, const struct device_batch *batch, uint64_t *ret_
  * micro-batches to find, since all ranks come to run_fit() with what this came to.
  */
 int run_rehearse(struct run *run);
-/* Its slices, micro-batch `part` from 0 on. */
+/* Makes room for what train.selective_backprop keeps of a batch; -EINVAL: it cannot be had. */
+int run_open_kept(struct run *run);
+void run_close_kept(struct run *run);
+/*
+ * With train.selective_backprop, if it is due (select.c): batch becomes what is kept of it, to be
+ * trained on by the graph, run->kept_train, else run->train. ret_ticket as of run_update().
+ */
+int run_select(struct run *run, struct device_batch *batch, struct run_graph **ret_graph,
+	       uint64_t *ret_ticket);
+/* Its slices of run->train's size, micro-batch `part` from 0 on. */
 struct device_batch run_slice(const struct run *run, const struct device_batch *batch,
 			      uint32_t part);
 /*

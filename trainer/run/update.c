@@ -28,10 +28,9 @@ static struct device_draws update_draws(const struct run *run, uint32_t share)
 	};
 }
 
-struct device_batch run_slice(const struct run *run, const struct device_batch *batch,
-			      uint32_t part)
+static struct device_batch update_slice(const struct run *run, const struct run_graph *graph,
+					const struct device_batch *batch, uint32_t part)
 {
-	const struct run_graph *graph = &run->train;
 	struct device_batch slice = *batch;
 	size_t first = (size_t)part * graph->count;
 	size_t image = (size_t)batch->height * batch->width * batch->channels *
@@ -46,6 +45,12 @@ struct device_batch run_slice(const struct run *run, const struct device_batch *
 	slice.draws = update_draws(run, batch->count);
 	slice.draws.first += (uint32_t)first;
 	return slice;
+}
+
+struct device_batch run_slice(const struct run *run, const struct device_batch *batch,
+			      uint32_t part)
+{
+	return update_slice(run, &run->train, batch, part);
 }
 
 /* Leaves out rows and columns of the batch, if the recipe says so; all passes the same. */
@@ -67,16 +72,16 @@ static int update_thin(struct run *run, struct device_batch *batch)
 }
 
 /* Blends the samples of the batch, if the recipe says so; all passes over it have the same. */
-static void update_mix(struct run *run, struct device_batch *batch)
+static void update_mix(struct run *run, const struct run_graph *graph, struct device_batch *batch)
 {
 	struct mix_batch of = {
 		.seed = run->recipe->train.seed,
 		.step = run->state.step + 1,
 		.first = run->comm->rank * data_train_share(&run->data),
 		.count = batch->count,
-		.micro = run->train.count,
-		.height = run->train.height,
-		.width = run->train.width,
+		.micro = graph->count,
+		.height = graph->height,
+		.width = graph->width,
 	};
 	if (!mix_is_on(&run->recipe->train))
 		return;
@@ -98,7 +103,7 @@ int run_rehearse(struct run *run)
 		r = update_thin(run, &batch);
 	if (r)
 		return r;
-	update_mix(run, &batch);
+	update_mix(run, train, &batch);
 	batch = run_slice(run, &batch, 0);
 	for (int i = 0; i < 2 && !r; i++) {
 		r = device_feed(train->graph, &batch, &ticket);
@@ -120,10 +125,10 @@ static int update_queue(struct run *run, const struct device_batch *batch,
 	int r = run->pending_count == RUN_PENDING_MAX ? run_collect(run, RUN_PENDING_MAX - 1) : 0;
 	if (r)
 		return r;
-	r = device_feed(run->train.graph, batch, ret_ticket);
+	r = device_feed(pending.graph, batch, ret_ticket);
 	if (r)
 		return run_fail_step(run, r, "feeding a batch");
-	r = device_step(run->train.graph, hyper, &pending.device_step);
+	r = device_step(pending.graph, hyper, &pending.device_step);
 	if (r)
 		return run_fail_step(run, r, "computing");
 	run->pending[run->pending_count++] = pending;
@@ -131,15 +136,16 @@ static int update_queue(struct run *run, const struct device_batch *batch,
 }
 
 /* Over all micro-batches, the last of which ends with `hyper`. */
-static int update_pass(struct run *run, const struct device_batch *batch,
-		       const struct device_hyper *hyper, struct run_pending pending,
-		       uint64_t *ret_ticket)
+static int update_pass(struct run *run, const struct run_graph *graph,
+		       const struct device_batch *batch, const struct device_hyper *hyper,
+		       struct run_pending pending, uint64_t *ret_ticket)
 {
 	uint32_t parts = (uint32_t)run->recipe->train.accumulate;
 	int r = 0;
+	pending.graph = graph->graph;
 	for (uint32_t part = 0; part < parts && !r; part++) {
 		bool ends = part == parts - 1;
-		struct device_batch slice = run_slice(run, batch, part);
+		struct device_batch slice = update_slice(run, graph, batch, part);
 		pending.last = ends && !(hyper->perturb > 0);
 		r = update_queue(run, &slice, ends ? hyper : NULL, pending, ret_ticket);
 	}
@@ -152,10 +158,17 @@ int run_update(struct run *run, const struct device_batch *batch, uint64_t *ret_
 	uint64_t step = run->state.step + 1;
 	struct device_batch mixed = *batch;
 	struct device_hyper hyper;
+	struct run_graph *graph;
+	uint64_t last, *ticket = ret_ticket;
 	int r = update_thin(run, &mixed);
+	if (!r)
+		r = run_select(run, &mixed, &graph, ret_ticket);
 	if (r)
 		return r;
-	update_mix(run, &mixed);
+	/* the memory of what is kept is the run's own, and the batch's was read before */
+	if (graph != &run->train)
+		ticket = &last;
+	update_mix(run, graph, &mixed);
 	if (run->observe && (r = run->observe(run, &mixed)))
 		return r;
 	optim_hyper(run->recipe, &run->schedule, step, run->state.batches_per_epoch, &hyper);
@@ -167,8 +180,12 @@ int run_update(struct run *run, const struct device_batch *batch, uint64_t *ret_
 	if (recipe->sam > 0 && step % recipe->sam_every == 0) {
 		struct device_hyper perturbs = hyper;
 		perturbs.perturb = (float)recipe->sam;
-		r = update_pass(run, &mixed, &perturbs, pending, ret_ticket);
+		r = update_pass(run, graph, &mixed, &perturbs, pending, ticket);
 		pending.again = true;
 	}
-	return r ? r : update_pass(run, &mixed, &hyper, pending, ret_ticket);
+	if (!r)
+		r = update_pass(run, graph, &mixed, &hyper, pending, ticket);
+	if (!r && ticket == &last)
+		run->kept.ticket = last;
+	return r;
 }

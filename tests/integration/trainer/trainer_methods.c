@@ -106,6 +106,53 @@ static void test_progressive(void **state)
 	expect_said("images of 8 x 8 are too small for model.name = speednet, which needs 9");
 }
 
+/*
+ * Samples with high losses alone: resumed bit for bit, with other methods, and on a GPU. All of a
+ * batch, it is the batch.
+ */
+static void test_selective(void **state)
+{
+	static const char keep[] = "train.selective_backprop=0.5",
+			  begin[] = "train.selective_start=0.1", end[] = "train.selective_end=0.8",
+			  mixup[] = "train.mixup=0.4", parts[] = "train.accumulate=2",
+			  sam[] = "train.sam=0.05", colout[] = "data.colout=0.1";
+	static struct losses losses, plain;
+	expect(run("selective", keep, begin, end, NULL), 0);
+	read_log("selective", &losses);
+	read_log("unbroken", &plain);
+	/* four of 40 steps go before, and in the first one weights are the same still */
+	for (unsigned i = 0; i < 4; i++)
+		assert_string_equal(losses.step[i], plain.step[i]);
+	assert_string_not_equal(losses.step[4], plain.step[4]);
+	assert_true(strtod(losses.step[4], NULL) > strtod(plain.step[4], NULL));
+	pid_t pid = start("selective-killed", keep, begin, end, NULL);
+	wait_for_step("selective-killed", pid, 12);
+	kill(pid, SIGKILL);
+	finish(pid, "selective-killed");
+	expect(run("selective-killed", "--resume", keep, begin, end, NULL), 0);
+	same_losses("selective", "selective-killed");
+	same_file("selective", "selective-killed", "model.safetensors");
+	expect(run("selective-all", "train.selective_backprop=1", begin, end,
+		   "train.selective_interrupt=0", NULL),
+	       0);
+	same_losses("unbroken", "selective-all");
+	same_file("unbroken", "selective-all", "model.safetensors");
+	expect(run("selective-more", keep, begin, end, mixup, parts, sam, colout, NULL), 0);
+	trainer = getenv("TRAINER_EMULATED");
+	int status = run("selective-gpu", "--device=cuda", keep, begin, end, NULL);
+	if (!status)
+		status = run("selective-more-gpu", "--device=cuda", keep, begin, end, mixup, parts,
+			     sam, colout, NULL);
+	trainer = getenv("TRAINER");
+	expect(status, 0);
+	assert_true(apart("selective", "selective-gpu") < 1e-3);
+	assert_true(apart("selective-more", "selective-more-gpu") < 1e-3);
+	expect(run("selective-odd", "train.selective_backprop=0.45", parts, NULL), 1);
+	expect_said("train.selective_backprop = 0.45 keeps 7 of data.batch_size = 16, which does");
+	expect(run("selective-pairs", "train.selective_backprop=0.45", mixup, NULL), 1);
+	expect_said("does not divide into 1 micro-batch of pairs to be mixed");
+}
+
 /* AdamW with clipping: resumed bit for bit, and the same training on a GPU. */
 static void test_adamw(void **state)
 {
@@ -607,7 +654,7 @@ int main(void)
 		cmocka_unit_test(test_mixed),       cmocka_unit_test(test_find_rate),
 		cmocka_unit_test(test_sharpness),   cmocka_unit_test(test_slow),
 		cmocka_unit_test(test_mean),        cmocka_unit_test(test_ghosts),
-		cmocka_unit_test(test_progressive),
+		cmocka_unit_test(test_progressive), cmocka_unit_test(test_selective),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
 }

@@ -1,0 +1,124 @@
+/*
+ * A step of train.selective_backprop: the losses of all samples by a forward pass, as the step
+ * itself would see them but for mixup and CutMix, and copies of the samples that are kept, for a
+ * graph of their number. The pass leaves running statistics alone. What is kept counts as the batch
+ * from there on: its samples draw by their place in it, and those next to each other are mixed.
+ */
+#include "trainer/algorithms/select.h"
+#include "trainer/algorithms/mix.h"
+#include "trainer/run/run.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int run_open_kept(struct run *run)
+{
+	const struct recipe *recipe = run->recipe;
+	uint32_t share = data_train_share(&run->data), parts = recipe_accumulate(recipe);
+	uint32_t count = select_count(&recipe->train, share);
+	if (!select_is_on(&recipe->train))
+		return 0;
+	if (run->comm->world > 1)
+		return run_fail(
+			run, -EINVAL,
+			"train.selective_backprop = %g is for one rank, and there are %u: what "
+			"is kept of a batch may be of any of them; leave it 0",
+			recipe->train.selective_backprop, run->comm->world);
+	if (count % parts || (mix_is_on(&recipe->train) && count / parts % 2))
+		return run_fail(
+			run, -EINVAL,
+			"train.selective_backprop = %g keeps %u of data.batch_size = %u, which "
+			"does not divide into %u micro-batch%s%s: take another share",
+			recipe->train.selective_backprop, count, share, parts,
+			parts == 1 ? "" : "es",
+			mix_is_on(&recipe->train) ? " of pairs to be mixed" : "");
+	run_close_kept(run);
+	run->kept.losses = calloc(share, sizeof(*run->kept.losses));
+	run->kept.picks = calloc(count, sizeof(*run->kept.picks));
+	run->kept.labels = calloc(count, sizeof(*run->kept.labels));
+	return run->kept.losses && run->kept.picks && run->kept.labels
+		       ? 0
+		       : run_fail(run, -ENOMEM, "out of memory");
+}
+
+void run_close_kept(struct run *run)
+{
+	free(run->kept.losses);
+	free(run->kept.picks);
+	free(run->kept.labels);
+	free(run->kept.images);
+	memset(&run->kept, 0, sizeof(run->kept));
+}
+
+/* The device has read the batch when its last losses are there. */
+static int select_losses(struct run *run, const struct device_batch *batch, uint64_t *ret_ticket)
+{
+	struct device_graph *graph = run->train.graph;
+	uint32_t parts = recipe_accumulate(run->recipe);
+	int r = 0;
+	for (uint32_t part = 0; part < parts && !r; part++) {
+		struct device_batch slice = run_slice(run, batch, part);
+		uint64_t step;
+		r = device_feed(graph, &slice, ret_ticket);
+		if (!r)
+			r = device_forward(graph, false, &step);
+		if (!r)
+			r = device_losses(graph, run->kept.losses + part * run->train.count);
+	}
+	return r ? run_fail_step(run, r, "losses of the batch") : 0;
+}
+
+/* Of the last batch that was kept, the device may still be reading. */
+static int select_make_room(struct run *run, size_t size)
+{
+	int r = run->kept.ticket ? device_fed(run->kept_train.graph, run->kept.ticket, true) : 0;
+	if (r)
+		return run_fail_step(run, r, "copying a batch");
+	run->kept.ticket = 0;
+	if (run->kept.size >= size)
+		return 0;
+	free(run->kept.images);
+	run->kept.size = 0;
+	run->kept.images = malloc(size);
+	if (!run->kept.images)
+		return run_fail(run, -ENOMEM, "out of memory");
+	run->kept.size = size;
+	return 0;
+}
+
+static void select_copy(struct run *run, struct device_batch *batch, uint32_t count, size_t image)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t pick = run->kept.picks[i];
+		memcpy((char *)run->kept.images + i * image,
+		       (const char *)batch->images + pick * image, image);
+		run->kept.labels[i] = batch->labels ? batch->labels[pick] : -1;
+	}
+	batch->images = run->kept.images;
+	batch->labels = run->kept.labels;
+	batch->count = count;
+}
+
+int run_select(struct run *run, struct device_batch *batch, struct run_graph **ret_graph,
+	       uint64_t *ret_ticket)
+{
+	const struct recipe_train *recipe = &run->recipe->train;
+	uint32_t count = select_count(recipe, batch->count);
+	size_t image = (size_t)batch->height * batch->width * batch->channels *
+		       device_element_size(batch->element);
+	*ret_graph = &run->train;
+	if (!select_is_due(recipe, run->state.step, run->steps, run->state.batch))
+		return 0;
+	int r = select_losses(run, batch, ret_ticket);
+	if (!r)
+		r = select_make_room(run, count * image);
+	if (!r && select_draw(recipe, run->state.step + 1, run->kept.losses, batch->count,
+			      run->kept.picks))
+		r = run_fail(run, -ENOMEM, "out of memory");
+	if (r)
+		return r;
+	select_copy(run, batch, count, image);
+	*ret_graph = &run->kept_train;
+	return 0;
+}
