@@ -17,6 +17,7 @@ enum random_purpose {
 	RANDOM_MIX = 6,    /* the trainer's: how samples of a step are blended; epoch is the step */
 	RANDOM_COLOUT = 7, /* the trainer's: rows and columns of a step; sample 0 and 1 */
 	RANDOM_SELECT = 8, /* the trainer's: which samples of a step are kept; epoch is the step */
+	RANDOM_COPY = 9,   /* the seed of a sample's further copies; epoch is the copy's number */
 };
 
 struct random_stream {

@@ -15,6 +15,7 @@ static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 			struct packimg_error *error)
 {
 	struct dataset *dataset = batcher->options.dataset;
+	uint32_t copy = order_copy(&work->order, work->part.first + i);
 	struct packimg_sample sample;
 	uint64_t start = ticks_now();
 	int r = dataset_sample(dataset, index, !read, &sample, error);
@@ -26,7 +27,7 @@ static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 	if (r < 0)
 		return r;
 	r = transform_apply(batcher->options.transform, worker->scratch, &sample,
-			    batcher->options.order.seed, work->epoch,
+			    order_copy_seed(batcher->options.order.seed, copy), work->epoch,
 			    work->images + i * work->shape.sample_size, &times->stages, error);
 	if (r < 0)
 		return r;
@@ -91,7 +92,7 @@ uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker,
 	struct dataset *dataset = batcher->options.dataset;
 	uint64_t start = ticks_now();
 	struct packimg_error error;
-	uint32_t found = 0, gain;
+	uint32_t found = 0, gain, copy = 0;
 
 	forget_ahead(worker);
 	/* Bytes that are read into buffers come when it is their turn. */
@@ -100,13 +101,18 @@ uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker,
 	worker->ahead_faults = atomic_load(&dataset->guard.faults);
 	guard_enter(&dataset->guard);
 	for (uint32_t i = 0; i < count && found < PACKIMG_AHEAD_MAX; i++) {
-		uint64_t index = order_sample(&work->order,
-					      work->part.first + unit % batcher->unit_span + i);
+		uint64_t position = work->part.first + unit % batcher->unit_span + i;
+		uint64_t index = order_sample(&work->order, position);
 
+		/* of one copy: they are drawn from one seed */
+		if (i == 0)
+			copy = order_copy(&work->order, position);
+		else if (order_copy(&work->order, position) != copy)
+			break;
 		found += dataset_sample(dataset, index, false, &samples[found], &error) == 0;
 	}
 	gain = transform_ahead(batcher->options.transform, worker->scratch, samples, found,
-			       batcher->options.order.seed, work->epoch);
+			       order_copy_seed(batcher->options.order.seed, copy), work->epoch);
 	worker->ahead = gain > 1;
 	if (guard_leave())
 		atomic_store(&dataset->suspect, true);

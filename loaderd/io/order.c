@@ -13,11 +13,21 @@
  */
 enum { DOMAIN_BITS_MIN = 8 };
 
+static uint64_t order_global(const struct order *order)
+{
+	return (uint64_t)order->batch_size * order->world;
+}
+
+static uint32_t order_repeats(const struct order *order)
+{
+	return order->repeats ? order->repeats : 1;
+}
+
 static uint64_t order_remainder(const struct order *order, uint64_t *ret_full)
 {
-	uint64_t global = (uint64_t)order->batch_size * order->world;
-	*ret_full = order->samples / global;
-	return order->samples % global;
+	uint64_t global = order_global(order), positions = order->samples * order_repeats(order);
+	*ret_full = positions / global;
+	return positions % global;
 }
 
 /* Share of a remainder of m samples, and the position within it where the share begins. */
@@ -32,7 +42,7 @@ static uint64_t rank_share(const struct order *order, uint64_t m, uint64_t *ret_
 int order_init(struct order *order)
 {
 	if (order->samples == 0 || order->batch_size == 0 || order->world == 0 ||
-	    order->rank >= order->world)
+	    order->rank >= order->world || order_global(order) % order_repeats(order))
 		return -EINVAL;
 	uint64_t full, first;
 	uint64_t remainder = order_remainder(order, &full);
@@ -46,6 +56,8 @@ void order_epoch_init(struct order_epoch *epoch, const struct order *order, uint
 {
 	memset(epoch, 0, sizeof(*epoch));
 	epoch->samples = order->samples;
+	epoch->global = order_global(order);
+	epoch->repeats = order_repeats(order);
 	epoch->shuffle = order->shuffle && order->samples > 1;
 	if (!epoch->shuffle)
 		return;
@@ -92,8 +104,41 @@ static inline uint64_t permute(const struct order_epoch *epoch, uint64_t x)
 	return (uint64_t)left << epoch->right_bits | right;
 }
 
+/* A batch's part of the permutation, once for each copy: where in it a position is. */
+struct copied {
+	uint64_t position;
+	uint32_t copy;
+};
+
+static struct copied order_copied(const struct order_epoch *epoch, uint64_t position)
+{
+	if (epoch->repeats == 1)
+		return (struct copied){position, 0};
+	uint64_t before = position - position % epoch->global;
+	uint64_t left = epoch->samples * epoch->repeats - before;
+	uint64_t each = (left < epoch->global ? left : epoch->global) / epoch->repeats;
+	return (struct copied){before / epoch->repeats + (position - before) % each,
+			       (uint32_t)((position - before) / each)};
+}
+
+uint32_t order_copy(const struct order_epoch *epoch, uint64_t position)
+{
+	return order_copied(epoch, position).copy;
+}
+
+uint64_t order_copy_seed(uint64_t seed, uint32_t copy)
+{
+	if (copy == 0)
+		return seed;
+	struct random_stream stream;
+	random_init(&stream, seed, copy, 0, RANDOM_COPY);
+	uint64_t high = random_u32(&stream);
+	return high << 32 | random_u32(&stream);
+}
+
 uint64_t order_sample(const struct order_epoch *epoch, uint64_t position)
 {
+	position = order_copied(epoch, position).position;
 	assert(position < epoch->samples);
 	if (!epoch->shuffle)
 		return position;
@@ -111,7 +156,7 @@ void order_batch(const struct order *order, uint64_t batch, struct order_batch *
 	assert(batch < order->batches);
 	uint64_t full;
 	uint64_t remainder = order_remainder(order, &full);
-	uint64_t global = (uint64_t)order->batch_size * order->world;
+	uint64_t global = order_global(order);
 	struct order_batch result = {.last = batch + 1 == order->batches};
 	if (batch < full) {
 		result.first = batch * global + (uint64_t)order->rank * order->batch_size;

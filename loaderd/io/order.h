@@ -9,6 +9,11 @@
  * batch) means the same samples whatever happened before it, and at another world size with the
  * same product the same global batch.
  *
+ * With repeats (batch augmentation: Hoffer et al. 2020, "Augment Your Batch") a global batch has a
+ * share of as many samples, all of them once, then all of them again, and so on: so copies of a
+ * sample are in one batch, neighbours are different samples, and each copy is augmented by a seed
+ * of its own. An epoch has each sample that often.
+ *
  * Both structures are plain values, immutable once initialised; any thread may read them.
  */
 #pragma once
@@ -23,7 +28,8 @@ struct order {
 	uint64_t seed;
 	uint32_t batch_size; /* samples per batch and rank */
 	uint32_t rank, world;
-	bool shuffle; /* false: stored order */
+	uint32_t repeats; /* of each sample in its batch, which they divide; 0 counts as 1 */
+	bool shuffle;     /* false: stored order */
 	/* the remainder of an epoch is delivered as a shorter batch; otherwise dropped */
 	bool last_short;
 	uint64_t batches; /* per epoch, of this rank; set by order_init */
@@ -32,6 +38,8 @@ struct order {
 /* One epoch's permutation. */
 struct order_epoch {
 	uint64_t samples;
+	uint64_t global; /* positions of a whole global batch */
+	uint32_t repeats;
 	bool shuffle;
 	uint8_t left_bits, right_bits;
 	uint32_t keys[ORDER_ROUNDS][2];
@@ -45,15 +53,19 @@ struct order_batch {
 };
 
 /*
- * Fills in `batches` from the other members. -EINVAL: no samples, batch_size or world 0, or rank
- * not below world. A remainder of m samples is divided as evenly as it goes, the lower ranks
- * getting one more: with m < world the last ranks have one batch less. `batches` may be 0: the rank
- * then sees nothing of the dataset.
+ * Fills in `batches` from the other members. -EINVAL: no samples, batch_size or world 0, rank not
+ * below world, or repeats that do not divide the global batch. A remainder of m samples is divided
+ * as evenly as it goes, the lower ranks getting one more: with m < world the last ranks have one
+ * batch less. `batches` may be 0: the rank then sees nothing of the dataset.
  */
 int order_init(struct order *order);
 void order_epoch_init(struct order_epoch *epoch, const struct order *order, uint64_t number);
-/* Sample index at a position, which must be below `samples`. */
+/* Sample index at a position, which must be below `samples` times `repeats`. */
 uint64_t order_sample(const struct order_epoch *epoch, uint64_t position);
+/* Which copy of that sample it is, from 0. */
+uint32_t order_copy(const struct order_epoch *epoch, uint64_t position);
+/* What its transforms are drawn from in place of the seed, which the first copy has itself. */
+uint64_t order_copy_seed(uint64_t seed, uint32_t copy);
 /* Batch number batch < order->batches. */
 void order_batch(const struct order *order, uint64_t batch, struct order_batch *ret_batch);
 

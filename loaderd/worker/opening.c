@@ -220,6 +220,7 @@ static void serve_feed(struct session *session, const Loaderd__OpenFeed *request
 	opened.batches_per_epoch = feed->batcher->options.order.batches;
 	opened.classes = packimg_class_count(feed->dataset->image);
 	opened.slots = feed->batcher->options.slots;
+	opened.repeats = request->repeats;
 	opened.writable = feed->batcher->options.writable;
 	opened.dataset_uuid =
 		(ProtobufCBinaryData){16, (uint8_t *)packimg_uuid(feed->dataset->image)};

@@ -19,6 +19,7 @@ enum {
 	SLOTS_LEAST = 3,
 	SLOTS_MOST = 8,
 	SLOTS_BYTES = 512 << 20,
+	REPEATS_MAX = 256,
 };
 
 int refuse_request(struct refusal *refusal, int code, const char *field, const char *format, ...)
@@ -64,6 +65,16 @@ static int check_request(const Loaderd__OpenFeed *request, const struct config *
 		return refuse_request(refusal, EINVAL, "rank",
 				      "rank %u must be below world, which is %u", request->rank,
 				      world);
+	if (request->repeats > REPEATS_MAX)
+		return refuse_request(refusal, EINVAL, "repeats",
+				      "repeats %u: a sample is in its batch %d times at most",
+				      request->repeats, REPEATS_MAX);
+	if (request->repeats > 1 && (uint64_t)request->batch_size * world % request->repeats != 0)
+		return refuse_request(refusal, EINVAL, "repeats",
+				      "repeats %u do not divide batch_size %u times world %llu: a "
+				      "sample's copies are in one batch",
+				      request->repeats, request->batch_size,
+				      (unsigned long long)world);
 	if (request->slots == 1)
 		return refuse_request(refusal, EINVAL, "slots",
 				      "slots must be 0 (the daemon chooses) or at least 2");
@@ -129,6 +140,7 @@ static int set_order(struct batcher_options *options, const Loaderd__OpenFeed *r
 		.batch_size = request->batch_size,
 		.rank = request->rank,
 		.world = request->world == 0 ? 1 : request->world,
+		.repeats = request->repeats == 0 ? 1 : request->repeats,
 		.shuffle = request->shuffle,
 		.last_short = request->last == LOADERD__LAST_BATCH__LAST_SHORT,
 	};
@@ -140,7 +152,8 @@ static int set_order(struct batcher_options *options, const Loaderd__OpenFeed *r
 				      "rank %u would never get a batch: %llu samples are fewer "
 				      "than batch_size %u times world %u; "
 				      "ask for smaller batches or for a short last one",
-				      order->rank, (unsigned long long)order->samples,
+				      order->rank,
+				      (unsigned long long)(order->samples * order->repeats),
 				      order->batch_size, order->world);
 	if (request->batch > order->batches)
 		return refuse_request(

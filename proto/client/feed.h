@@ -115,7 +115,11 @@ struct feed_options {
 	 * else the first one ends it
 	 */
 	uint32_t cut_values;
-	uint32_t reserved_1; /* 0 */
+	/*
+	 * so often each sample is in its batch, every time augmented anew; batch_size times world
+	 * is a multiple. 0: once
+	 */
+	uint32_t repeats;
 };
 
 struct feed_info {

@@ -47,6 +47,11 @@ static uint32_t batch_size_of(const struct feed_options *options)
 	return options->batch_size != 0 ? options->batch_size : BATCH_SIZE_DEFAULT;
 }
 
+static uint32_t repeats_of(const struct feed_options *options)
+{
+	return options->repeats != 0 ? options->repeats : 1;
+}
+
 static int subscribe(struct feed *feed, const struct feed_options *options, char *dataset,
 		     int64_t deadline_ms, struct ring_fds *ret_fds, Loaderd__Reply **ret_reply,
 		     char *error)
@@ -71,6 +76,7 @@ static int subscribe(struct feed *feed, const struct feed_options *options, char
 	open.field_bytes = options->field_bytes;
 	open.whole_values = options->cut_values == 0;
 	open.text_fields = options->size > FEED_OPTIONS_SIZE_1;
+	open.repeats = options->repeats > 1 ? options->repeats : 0;
 	open.name = (char *)(options->name ? options->name : "");
 	open.writable = options->writable == FEED_WRITABLE;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
@@ -108,6 +114,10 @@ static int take_ring(struct feed *feed, const struct feed_options *options,
 		return daemon_error(
 			&feed->connection, error, -ENOTSUP,
 			"does not know of writable rings: update it, or open the feed without.");
+	if (repeats_of(options) > 1 && opened->repeats != options->repeats)
+		return daemon_error(
+			&feed->connection, error, -ENOTSUP,
+			"does not know of repeats: update it, or open the feed without.");
 	int r = map_ring(feed, fds, options->writable, error);
 	if (r < 0)
 		return r;
@@ -132,7 +142,8 @@ static int check_opened(const struct feed *feed, const struct feed_options *opti
 				    "opened a feed of %u slots for %u samples each, where %u for "
 				    "%u were asked for.",
 				    layout->slots, layout->batch_size_max, slots, batch_size);
-	if (info->batches_per_epoch < 1 || info->batches_per_epoch > info->samples)
+	if (info->batches_per_epoch < 1 ||
+	    (info->batches_per_epoch - 1) / repeats_of(options) >= info->samples)
 		return daemon_error(&feed->connection, error, -EPROTO,
 				    "opened a feed of %llu samples in %llu batches.",
 				    (unsigned long long)info->samples,

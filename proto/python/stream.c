@@ -16,20 +16,20 @@ static PyObject *stream_new(PyTypeObject *type, PyObject *arguments, PyObject *k
 				"last",       "bad",         "slots",
 				"fields",     "field_bytes", "timeout_ms",
 				"writable",   "reconnect",   "reconnect_timeout_ms",
-				"cut_values", NULL};
+				"cut_values", "repeats",     NULL};
 	struct feed_options options;
 	const char *field_names[FIELDS_MAX];
 	PyObject *fields;
 	int shuffle, writable, reconnect, cut_values;
 	unsigned long long seed, epoch, batch, epoch_end;
 	feed_options_init(&options);
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "zyssIpKKKKIIIIIOIIppIp", names,
-					 &options.socket, &options.dataset, &options.pipeline,
-					 &options.name, &options.batch_size, &shuffle, &seed,
-					 &epoch, &batch, &epoch_end, &options.rank, &options.world,
-					 &options.last, &options.bad, &options.slots, &fields,
-					 &options.field_bytes, &options.open_timeout_ms, &writable,
-					 &reconnect, &options.reconnect_timeout_ms, &cut_values))
+	if (!PyArg_ParseTupleAndKeywords(
+		    arguments, keywords, "zyssIpKKKKIIIIIOIIppIpI", names, &options.socket,
+		    &options.dataset, &options.pipeline, &options.name, &options.batch_size,
+		    &shuffle, &seed, &epoch, &batch, &epoch_end, &options.rank, &options.world,
+		    &options.last, &options.bad, &options.slots, &fields, &options.field_bytes,
+		    &options.open_timeout_ms, &writable, &reconnect, &options.reconnect_timeout_ms,
+		    &cut_values, &options.repeats))
 		return NULL;
 	Py_ssize_t field_count = parse_texts("fields", fields, field_names, FIELDS_MAX);
 	if (field_count < 0)

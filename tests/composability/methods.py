@@ -107,6 +107,7 @@ FACTORS = {
     "micro-batches": {"one": [], "two": ["train.accumulate=2"], "found": ["train.accumulate=auto"]},
     "activations": {"kept": [], "computed anew": ["train.recompute=1"], "in pairs": ["train.recompute=2"]},
     "sharpness": {"any": [], "sam": ["train.sam=0.05"], "sam at times": ["train.sam=0.05", "train.sam_every=2"]},
+    "copies": {"one": [], "two": ["data.repeats=2", "data.batch_size=16"]},
     "samples": {
         "all": [],
         "hard ones": ["train.selective_backprop=0.5", "train.selective_start=0", "train.selective_end=1"],

@@ -282,6 +282,13 @@ int recipe_check(const struct recipe *recipe, bool trains, char *error)
 	int r = check_scale(&recipe->data, error);
 	if (r)
 		return r;
+	if (recipe->data.batch_size % recipe->data.repeats)
+		return recipe_fail(
+			error,
+			"data.repeats = %llu does not divide data.batch_size = %llu, which "
+			"counts all copies of an image: take a multiple",
+			(unsigned long long)recipe->data.repeats,
+			(unsigned long long)recipe->data.batch_size);
 	if (recipe->data.slots == 1)
 		return recipe_fail(error, "data.slots = 1: expected at least 2, for one is filled "
 					  "while another is used, or 0");

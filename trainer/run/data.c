@@ -366,6 +366,7 @@ int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint
 	options.pipeline = evaluates ? recipe->val_pipeline : recipe->pipeline;
 	options.name = evaluates ? "trainer: evaluation" : "trainer: training";
 	options.shuffle = !evaluates && recipe->shuffle;
+	options.repeats = evaluates ? 1 : (uint32_t)recipe->repeats;
 	options.epoch_end = evaluates ? epoch + 1 : 0;
 	options.last = evaluates ? FEED_LAST_SHORT : FEED_LAST_DROP;
 	options.reconnect = recipe->reconnect ? FEED_RECONNECT : FEED_RECONNECT_NEVER;

@@ -140,6 +140,7 @@ class _Options(TypedDict):
     reconnect: bool
     reconnect_timeout_ms: int
     cut_values: bool
+    repeats: int
 
 
 class _Epoch:
@@ -186,6 +187,7 @@ class Feed:
                  else as torchrun, mpirun or srun do, else 0 of 1; each worker of a DataLoader has a part of that. None: as "auto",
                  with a RankWarning where this is one process of several
     last         "drop" or "short": what becomes of a last batch that is not full
+    repeats      so often each sample is in its batch, every time augmented anew; batch_size times world is a multiple
     bad          "substitute", "skip" or "fail": what becomes of samples that cannot be decoded
     slots        batches of shared memory; 0: the daemon chooses
     fields       names of extra fields to deliver, see Batch.field and dataset(); KEY: the names of the files that samples were made from
@@ -222,6 +224,7 @@ class Feed:
         rank: Number = None,
         world: Number = None,
         last: str = "drop",
+        repeats: int = 1,
         bad: str = "substitute",
         slots: int = 0,
         fields: Sequence[str] = (),
@@ -257,6 +260,7 @@ class Feed:
             "rank": _number("rank", rank, 32),
             "world": _number("world", world, 32),
             "last": _choice("last", last, _LAST),
+            "repeats": _number("repeats", repeats, 32),
             "bad": _choice("bad", bad, _BAD),
             "slots": _number("slots", slots, 32),
             "fields": self._fields,
@@ -429,7 +433,7 @@ class Feed:
     def state_dict(self) -> Dict[str, Any]:
         """The position after the last batch handed out, and what it depends on."""
         epoch, batch = self.position
-        kept = ("pipeline", "batch_size", "shuffle", "seed", "world", "last")
+        kept = ("pipeline", "batch_size", "shuffle", "seed", "world", "last", "repeats")
         options: Mapping[str, Any] = self._options
         return {"epoch": epoch, "batch": batch, "uuid": self.uuid, "dataset": self._path, **{key: options[key] for key in kept}}
 
@@ -440,15 +444,16 @@ class Feed:
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Goes on exactly where a feed's state_dict() was taken, also with another batch size or number of ranks.
 
-        Order and augmentation depend on shuffle and seed, so these must be the same; so must the dataset, wherever it lies. With
+        Order and augmentation depend on shuffle, seed and repeats, so these must be the same; so must the dataset, wherever it lies. With
         strict=False it may be another, whose batches are others then.
         """
         if strict:
             self._check_dataset(state)
-        for key, own in (("shuffle", self._options["shuffle"]), ("seed", self._options["seed"])):
-            if state[key] != own:
+        given = {"repeats": 1, **state}  # which states of older versions have not
+        for key, own in (("shuffle", self._options["shuffle"]), ("seed", self._options["seed"]), ("repeats", self._options["repeats"])):
+            if given[key] != own:
                 raise BadOption(
-                    f"{key}: the state was saved with {state[key]!r}, this feed has {own!r}, and would "
+                    f"{key}: the state was saved with {given[key]!r}, this feed has {own!r}, and would "
                     "give other batches", 22,
                 )
         done = state["batch"] * state["batch_size"] * max(1, state["world"])

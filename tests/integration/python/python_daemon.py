@@ -117,6 +117,50 @@ class RealDaemon(unittest.TestCase):
         sections = (bytes(batch.buffer(name)) for name in ("images", "labels", "samples", "flags"))
         return hashlib.sha256(b"".join(sections)).hexdigest()
 
+    def collect(self, count, **options):
+        """Of batches: samples, labels and images as bytes, one after the other."""
+        samples, images = [], []
+        with self.open(**options) as feed:
+            for _ in range(count):
+                with next(feed) as batch:
+                    samples.append(list(memoryview(batch.buffer("samples")).cast("B").cast("Q")))
+                    size = len(bytes(batch.buffer("images"))) // batch.count
+                    pixels = bytes(batch.buffer("images"))
+                    images.append([pixels[i * size : (i + 1) * size] for i in range(batch.count)])
+        return samples, images
+
+    def test_repeats(self):
+        """Each sample so often in its batch: at first as without, then otherwise; a position is a position, on ranks too."""
+        with self.open(batch_size=4) as plain, self.open(batch_size=12, repeats=3) as feed:
+            self.assertEqual(len(plain), len(feed))
+            batches = len(feed) + 2  # into the next epoch
+        samples, images = self.collect(batches, batch_size=4)
+        thrice, copies = self.collect(batches, batch_size=12, repeats=3)
+        self.assertEqual(thrice, [batch * 3 for batch in samples])
+        self.assertEqual([batch[:4] for batch in copies], images)
+        differ = [len({batch[i], batch[4 + i], batch[8 + i]}) for batch in copies for i in range(4)]
+        self.assertGreater(differ.count(3), len(differ) * 0.9)
+        resumed = self.collect(3, batch_size=12, repeats=3, epoch=0, batch=7)
+        self.assertEqual(resumed, (thrice[7:10], copies[7:10]))
+        ranks = [self.collect(5, batch_size=6, repeats=3, rank=rank, world=2) for rank in range(2)]
+        for kind, whole in enumerate((thrice, copies)):
+            self.assertEqual([ranks[0][kind][i] + ranks[1][kind][i] for i in range(5)], whole[:5])
+        short, _ = self.collect(len(samples) - 1, batch_size=12, repeats=3, last="short")
+        with self.open(batch_size=4, last="short") as plain:
+            epoch = len(plain)
+        self.assertEqual([len(batch) for batch in short[:epoch]].count(12), self.facts.samples // 4)
+        self.assertEqual(sorted(sample for batch in short[:epoch] for sample in batch),
+                         sorted(3 * list(range(self.facts.samples))))  # fmt: skip
+
+    def test_repeats_that_are_refused(self):
+        with self.assertRaisesRegex(loaderd.BadOption, "repeats 3 do not divide batch_size 16 times world 1"):
+            self.open(repeats=3)
+        with self.assertRaisesRegex(loaderd.BadOption, "repeats 1000: a sample is in its batch 256 times at most"):
+            self.open(batch_size=1000, repeats=1000)
+        with self.open(batch_size=12, repeats=3) as feed, self.open(batch_size=12) as plain:
+            with self.assertRaisesRegex(loaderd.BadOption, "repeats: the state was saved with 3, this feed has 1"):
+                plain.load_state_dict(feed.state_dict())
+
     def test_a_killed_daemon_changes_nothing(self):
         with self.open() as feed:
             undisturbed = [self.digest(feed.next()) for _ in range(60)]

@@ -153,6 +153,35 @@ static void test_selective(void **state)
 	expect_said("does not divide into 1 micro-batch of pairs to be mixed");
 }
 
+/* Each image twice in its batch: an epoch is as many steps as of half the batch; resumed; a GPU. */
+static void test_repeats(void **state)
+{
+	static const char repeats[] = "data.repeats=2", epochs[] = "train.epochs=0.5";
+	static struct losses losses;
+	expect(run("repeats", repeats, epochs, "log.samples=yes", NULL), 0);
+	read_log("repeats", &losses);
+	assert_int_equal(losses.steps, 20); /* 325 images, by 8 */
+	json_t *line = json_load_file(in("repeats", "samples.jsonl"), JSON_DISABLE_EOF_CHECK, NULL);
+	json_t *samples = json_object_get(line, "samples");
+	assert_int_equal(json_array_size(samples), 16);
+	for (size_t i = 0; i < 8; i++)
+		assert_true(json_equal(json_array_get(samples, i), json_array_get(samples, 8 + i)));
+	json_decref(line);
+	pid_t pid = start("repeats-killed", repeats, epochs, NULL);
+	wait_for_step("repeats-killed", pid, 9);
+	kill(pid, SIGKILL);
+	finish(pid, "repeats-killed");
+	expect(run("repeats-killed", "--resume", epochs, NULL), 1);
+	expect_said("data.repeats is \"1\" but was \"2\" in the checkpoint");
+	expect(run("repeats-killed", "--resume", repeats, epochs, NULL), 0);
+	same_losses("repeats", "repeats-killed");
+	trainer = getenv("TRAINER_EMULATED");
+	int status = run("repeats-gpu", "--device=cuda", repeats, epochs, NULL);
+	trainer = getenv("TRAINER");
+	expect(status, 0);
+	assert_true(apart("repeats", "repeats-gpu") < 1e-3);
+}
+
 /* AdamW with clipping: resumed bit for bit, and the same training on a GPU. */
 static void test_adamw(void **state)
 {
@@ -655,6 +684,7 @@ int main(void)
 		cmocka_unit_test(test_sharpness),   cmocka_unit_test(test_slow),
 		cmocka_unit_test(test_mean),        cmocka_unit_test(test_ghosts),
 		cmocka_unit_test(test_progressive), cmocka_unit_test(test_selective),
+		cmocka_unit_test(test_repeats),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
 }

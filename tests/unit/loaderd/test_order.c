@@ -231,6 +231,45 @@ static void test_remainder_is_divided(void **state)
 	assert_int_equal(make_order(5, 3, 0, 4, false).batches, 0);
 }
 
+/*
+ * Each batch has samples of its own, all of them once before any comes again, and the first copies
+ * are in the order that there is without.
+ */
+static void test_repeats(void **state)
+{
+	struct order plain = make_order(26, 4, 0, 1, true), thrice = make_order(26, 12, 0, 1, true);
+	struct order_epoch keys, copies;
+	thrice.repeats = 3;
+	assert_int_equal(order_init(&thrice), 0);
+	assert_int_equal(thrice.batches, plain.batches);
+	order_epoch_init(&keys, &plain, 5);
+	order_epoch_init(&copies, &thrice, 5);
+	for (uint64_t b = 0; b < plain.batches; b++) {
+		struct order_batch batch, of;
+		order_batch(&plain, b, &batch);
+		order_batch(&thrice, b, &of);
+		assert_int_equal(of.count, 3 * batch.count);
+		assert_int_equal(of.last, batch.last);
+		for (uint32_t i = 0; i < of.count; i++) {
+			assert_int_equal(order_copy(&copies, of.first + i), i / batch.count);
+			assert_int_equal(order_sample(&copies, of.first + i),
+					 order_sample(&keys, batch.first + i % batch.count));
+		}
+	}
+	/* ranks have contiguous parts of that */
+	for (uint32_t rank = 0; rank < 4; rank++) {
+		struct order one = make_order(26, 3, rank, 4, true);
+		struct order_batch part;
+		one.repeats = 3;
+		assert_int_equal(order_init(&one), 0);
+		order_batch(&one, 2, &part);
+		assert_int_equal(part.first, 24 + 3 * rank);
+	}
+	assert_true(order_copy_seed(7, 0) == 7);
+	assert_true(order_copy_seed(7, 1) != 7 && order_copy_seed(7, 1) != order_copy_seed(7, 2));
+	assert_true(order_copy_seed(8, 1) != order_copy_seed(7, 1));
+}
+
 static void test_refuses(void **state)
 {
 	struct order good = {.samples = 10, .batch_size = 2, .rank = 0, .world = 2}, bad;
@@ -241,6 +280,10 @@ static void test_refuses(void **state)
 	assert_true(order_init(&bad) < 0);
 	bad = good, bad.world = 0;
 	assert_true(order_init(&bad) < 0);
+	bad = good, bad.repeats = 3;
+	assert_true(order_init(&bad) < 0);
+	good.repeats = 4;
+	assert_int_equal(order_init(&good), 0);
 	bad = good, bad.rank = 2;
 	assert_true(order_init(&bad) < 0);
 }
@@ -272,6 +315,7 @@ int main(void)
 		cmocka_unit_test(test_ranks_cover),
 		cmocka_unit_test(test_world_size_does_not_matter),
 		cmocka_unit_test(test_remainder_is_divided),
+		cmocka_unit_test(test_repeats),
 		cmocka_unit_test(test_refuses),
 		cmocka_unit_test(test_golden),
 	};

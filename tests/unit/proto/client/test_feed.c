@@ -69,6 +69,19 @@ static void test_a_ring_is_mapped_writable(void **state)
 	feed_close(feed);
 }
 
+/* A daemon that passes over what it does not know would deliver other batches. */
+static void test_repeats_are_known(void **state)
+{
+	struct feed_options options = options_for("plain");
+	struct feed *feed;
+	options.repeats = 1;
+	assert_int_equal(feed_open(&options, &feed, error), 0);
+	feed_close(feed);
+	options.repeats = 2;
+	assert_int_equal(feed_open(&options, &feed, error), -ENOTSUP);
+	assert_non_null(strstr(error, "does not know of repeats: update it"));
+}
+
 static void test_a_position_is_resumed(void **state)
 {
 	struct feed_options options = options_for("plain");
@@ -229,6 +242,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_batches_arrive),
 		cmocka_unit_test(test_a_ring_is_mapped_writable),
+		cmocka_unit_test(test_repeats_are_known),
 		cmocka_unit_test(test_a_position_is_resumed),
 		cmocka_unit_test(test_fields_arrive),
 		cmocka_unit_test(test_cut_values_end_a_feed),
