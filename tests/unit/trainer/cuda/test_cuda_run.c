@@ -285,13 +285,80 @@ static void test_scale(void **state)
 	close_net(&grown);
 }
 
+/*
+ * The gradient of position embeddings that are resized, where x has two readers besides, whose
+ * gradients are added up behind it: weights of each new place add up to 1, so that gradients of 1
+ * add up to the number of new places and samples.
+ */
+static void test_resized_positions(void **state)
+{
+	enum { CHANNELS = 8, OLD = 3, NEW = 6, COUNT = 2 };
+	static const struct device_graph_options training = {.mode = DEVICE_TRAIN};
+	static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD};
+	struct device_options options = {.precision = DEVICE_FP32, .fusion = DEVICE_FUSION_B};
+	struct device_input_spec input = {.name = "input",
+					  .shape = {COUNT, NEW, NEW, CHANNELS},
+					  .std = {1, 1, 1, 1},
+					  .gradient = true};
+	struct device_param_spec positions = {"positions", DEVICE_EMBEDDING, {OLD * OLD, CHANNELS}};
+	struct device_param_spec weight = {
+		"weight", DEVICE_CONV_WEIGHT, {CHANNELS, 1, 1, CHANNELS}};
+	static float ones[COUNT * NEW * NEW * CHANNELS], gradient[OLD * OLD * CHANNELS];
+	struct device_batch batch = {ones, NULL, COUNT, CHANNELS, DEVICE_ELEMENT_F32, false};
+	struct device_param *p, *w;
+	struct device_params *params;
+	struct device_value *x, *y[3];
+	struct device_graph *graph;
+	struct device *device;
+	char error[DEVICE_ERROR_MAX];
+	uint64_t number;
+
+	assert_int_equal(device_open("cuda-emulated", &options, &device, error), 0);
+	assert_int_equal(device_params_new(device, &params), 0);
+	assert_int_equal(device_param_add(params, &positions, &p), 0);
+	assert_int_equal(device_param_add(params, &weight, &w), 0);
+	assert_int_equal(device_params_allocate(params, &sgd), 0);
+	assert_int_equal(device_graph_new(params, &training, &graph), 0);
+	x = device_input(graph, &input);
+	y[0] = device_tokens(
+		graph, x,
+		&(struct device_tokens_spec){.name = "tokens", .positions = p, .side = OLD});
+	for (int i = 1; i < 3; i++)
+		y[i] = device_conv(graph, x,
+				   &(struct device_conv_spec){.name = i == 1 ? "one" : "two",
+							      .weight = w,
+							      .stride = 1});
+	if (device_graph_plan(graph, error) < 0)
+		fail_msg("%s", error);
+	for (size_t i = 0; i < sizeof(ones) / sizeof(*ones); i++)
+		ones[i] = 1;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(device_value_write(graph, y[i], DEVICE_GRAD, ones), 0);
+	assert_int_equal(device_feed(graph, &batch, &number), 0);
+	assert_int_equal(device_step(graph, NULL, &number), 0);
+	assert_int_equal(device_param_read(p, DEVICE_GRAD, gradient), 0);
+	for (unsigned c = 0; c < CHANNELS; c++) {
+		double sum = 0;
+
+		for (unsigned place = 0; place < OLD * OLD; place++)
+			sum += (double)gradient[place * CHANNELS + c];
+		assert_true(fabs(sum - COUNT * NEW * NEW) < 1e-3);
+		/* in all places alike, by symmetry: corners here */
+		assert_true(fabs((double)gradient[c] -
+				 (double)gradient[(OLD * OLD - 1) * CHANNELS + c]) < 1e-4);
+	}
+	device_graph_free(graph);
+	device_params_free(params);
+	device_close(device);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_replay),      cmocka_unit_test(test_against_cpu),
 		cmocka_unit_test(test_evaluation),  cmocka_unit_test(test_resume),
 		cmocka_unit_test(test_overflow),    cmocka_unit_test(test_scale),
-		cmocka_unit_test(test_given_scale),
+		cmocka_unit_test(test_given_scale), cmocka_unit_test(test_resized_positions),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -389,6 +389,9 @@ static void tokens_backward(struct lowering *l, struct lower_node *n)
 
 	single_backward(l, n);
 	op = last_op(l);
+	/* behind it contributions to the gradient of x may have been added up */
+	while (!l->failure && op->kind != CUDA_OP_TOKENS_BACKWARD)
+		op--;
 	slot = op->operands[CUDA_DPOSITIONS];
 	if (!slot || !device_node_resizes(n->node, &size))
 		return;
