@@ -293,6 +293,8 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 		{"train.label_smoothing", overfits ? "0" : NULL},
 		{"train.mixup", overfits ? "0" : NULL},
 		{"train.cutmix", overfits ? "0" : NULL},
+		{"train.teacher", overfits ? "" : NULL},
+		{"train.teacher_recipe", overfits ? "" : NULL},
 		{"train.accumulate", arguments->run.find_batch_size ? "auto" : NULL},
 		{"train.seed", arguments->seed},
 		{"train.device", arguments->device},

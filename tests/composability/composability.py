@@ -32,8 +32,9 @@ CARRIED = 10
 NUDGED = 3  # so many times, each weight up or down at random
 
 
-def settings(row):
-    return [setting for factor, level in row.items() for setting in methods.FACTORS[factor][level]]
+def settings(row, folder="{folder}"):
+    """Where a method takes files, they lie in the folder."""
+    return [setting.replace("{folder}", folder) for factor, level in row.items() for setting in methods.FACTORS[factor][level]]
 
 
 def plain():
@@ -58,6 +59,8 @@ class Composability(unittest.TestCase):
         with open(cls.recipe, "w") as file:
             file.write("")
         cls.base = methods.BASE + [f"data.{part}={cls.folder}/images.pimg" for part in ("train", "val")]
+        teacher = cls.command(TRAINER, plain(), "--overwrite", "--output", f"{cls.folder}/teacher", "train.epochs=0.5")
+        subprocess.run(teacher, check=True, capture_output=True)
         cls.refused = cls.ask_pairs()
 
     @classmethod
@@ -66,7 +69,7 @@ class Composability(unittest.TestCase):
 
     @classmethod
     def command(cls, trainer, row, *options):
-        return [trainer, cls.recipe, *options, *cls.base, *settings(row)]
+        return [trainer, cls.recipe, *options, *cls.base, *settings(row, cls.folder)]
 
     @classmethod
     def ask(cls, row):

@@ -127,6 +127,10 @@ FACTORS = {
         "divergence": ["train.loss=kl", "train.label_smoothing=0.2"],
         "weighted": ["train.class_weights=1, 3, 0.5, 2, 1, 1, 0.25, 1, 1, 2"],
     },
+    "teacher": {
+        "none": [],
+        "of all": ["train.teacher={folder}/teacher/model.safetensors", "train.teacher_recipe={folder}/teacher/recipe.ini", "train.temperature=2"],
+    },
     "average": {
         "none": [],
         "ema": ["train.ema=0.5"],

@@ -155,6 +155,20 @@ class Ranks(unittest.TestCase):
         self.expect(done, 0, "ranks    2, each with 6 images", "emulated GPU")
         self.check_like_one("gpus", 1e-5, 1e-3)
 
+    def test_taught(self):
+        """By a teacher of which each rank has all, while labels have weights: what divides the two losses is not the same."""
+        teacher = [f"train.teacher={self.folder}/one/model.safetensors", f"train.teacher_recipe={self.folder}/one/recipe.ini"]
+        weights = "train.class_weights=1, 3, 0.5, 2, 1, 1, 0.25, 1, 1, 2"
+        losses = []
+        for name, ranks, keys in (("pupil", 1, {}), ("pupils", 2, {}), ("pupils-gpus", 2, {"trainer": os.environ["TRAINER_EMULATED"]})):
+            device = "--device=cuda" if keys else "--device=cpu"
+            self.expect(self.run_ranks(ranks, name, device, *teacher, weights, "train.epochs=1", **keys), 0, "teacher: resnet_cifar from")
+            losses.append([step["loss"] for step in self.steps(name)])
+        for several, early, late in ((losses[1], 1e-6, 1e-4), (losses[2], 1e-5, 1e-3)):
+            apart = [abs(a / b - 1) for a, b in zip(several, losses[0], strict=True)]
+            self.assertLess(max(apart[:5]), early)
+            self.assertLess(max(apart), late)
+
     def test_evaluates_alone(self):
         """One line on standard output, whatever else is said, with the result of one rank."""
         with open(f"{self.folder}/one/summary.json") as file:

@@ -19,6 +19,10 @@ void loss_of(const struct recipe_train *recipe, enum device_mode mode, struct lo
 	ret_loss->spec.smoothing = (float)recipe->label_smoothing;
 	ret_loss->spec.kind = kinds[recipe->loss];
 	ret_loss->spec.targets = mix_is_on(recipe) ? DEVICE_TWO_LABELS : DEVICE_LABELS;
+	if (*recipe->teacher) {
+		ret_loss->spec.teacher_weight = (float)recipe->teacher_weight;
+		ret_loss->spec.teacher_temperature = (float)recipe->temperature;
+	}
 	for (unsigned i = 0; i < recipe->class_weights.count; i++)
 		ret_loss->class_weights[i] = (float)recipe->class_weights.value[i];
 	if (recipe->class_weights.count)

@@ -2,7 +2,9 @@
  * The loss that a recipe trains with: softmax cross-entropy; binary cross-entropy of each class by
  * itself (Wightman, Touvron, Jegou: "ResNet strikes back", 2021, section 3.2; smoothing as timm's
  * BinaryCrossEntropy spreads it); Kullback-Leibler divergence, as torch.nn.KLDivLoss with batchmean
- * has it of log-probabilities; classes weighted as by torch.nn.CrossEntropyLoss(weight=...).
+ * has it of log-probabilities; classes weighted as by torch.nn.CrossEntropyLoss(weight=...); beside
+ * any of them the divergence from a teacher, for as large a share as the recipe gives it (Hinton,
+ * Vinyals, Dean: "Distilling the Knowledge in a Neural Network", 2015, section 2).
  * Evaluations have softmax of plain labels whatever the recipe, so that their losses can be
  * compared. Plain functions.
  */

@@ -34,6 +34,7 @@ struct checkpoint_state {
 	uint64_t batches_per_epoch;
 	uint64_t dataset_samples;
 	struct uuid dataset_uuid, val_uuid; /* of data.train and data.val */
+	uint64_t teacher; /* a mark of what train.teacher was; 0: there was none */
 	uint32_t classes;
 	enum device_precision precision;
 	uint32_t threads; /* of rank 0's device; 0: it has none, or the checkpoint does not tell */

@@ -245,7 +245,8 @@ bool device_node_recomputes(const struct device_graph *graph, const struct devic
 double device_node_flops(const struct device_node *node);
 
 /*
- * Whether the loss is what most nets have: softmax of one label each, without class weights.
+ * Whether the loss is what most nets have: softmax of one label each, without class weights or
+ * teacher.
  * Backends have a kernel for that and one for all that there is.
  */
 bool device_loss_is_plain(const struct device_loss_spec *loss);
@@ -260,6 +261,7 @@ struct device_target_arrays {
 	int32_t *labels2; /* [n] with two labels, else NULL; and the first one's share: */
 	float *shares;    /* at least a half */
 	float *targets;   /* [n][classes] with dense targets, else NULL */
+	float *teacher;   /* [n][classes] with a teacher, else NULL */
 };
 size_t device_target_words(const struct device_graph *graph);
 /* Where they are; words NULL: nowhere. */

@@ -202,10 +202,34 @@ static int check_dense(const struct device_graph *graph, const struct device_bat
 	return 0;
 }
 
+static int check_teacher(const struct device_graph *graph, const struct device_batch *batch)
+{
+	bool wanted = graph->loss && graph->loss->loss.teacher_weight > 0;
+	uint32_t classes = graph->loss ? graph->loss->x->shape.c : 0;
+	size_t count = (size_t)batch->count * classes;
+
+	if (wanted == !batch->teacher)
+		return device_fail(graph->device, -EINVAL,
+				   wanted ? "the batch has no logits of a teacher, which the "
+					    "graph's loss takes"
+					  : "the batch has logits of a teacher, the graph's loss "
+					    "takes none");
+	for (size_t i = 0; wanted && i < count; i++)
+		if (!isfinite(batch->teacher[i]))
+			return device_fail(graph->device, -EINVAL,
+					   "sample %zu of the batch has the teacher's logit %g "
+					   "for class %zu",
+					   i / classes, (double)batch->teacher[i], i % classes);
+	return 0;
+}
+
 static int check_targets(const struct device_graph *graph, const struct device_batch *batch)
 {
 	const struct device_node *loss = graph->loss;
+	int r = check_teacher(graph, batch);
 
+	if (r < 0)
+		return r;
 	if ((batch->labels2 || batch->shares) && (!loss || loss->loss.targets != DEVICE_TWO_LABELS))
 		return device_fail(graph->device, -EINVAL,
 				   "the batch has second labels, the graph's loss takes none");

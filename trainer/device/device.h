@@ -595,6 +595,13 @@ struct device_loss_spec {
 	 * DEVICE_KL. NULL: all are 1
 	 */
 	const float *class_weights;
+	/*
+	 * Share of a teacher in a sample's loss, 0: there is none (Hinton, Vinyals, Dean 2015,
+	 * arXiv:1503.02531, section 2): (1 - share) * all of the above + share * temperature^2 *
+	 * sum of p (log p - log softmax(z / temperature)), p the softmax of struct
+	 * device_batch.teacher / temperature, 0 counts as 1
+	 */
+	float teacher_weight, teacher_temperature;
 };
 /*
  * The loss of logits [n][1][1][classes] against the batch's targets, mean over the samples that
@@ -603,8 +610,8 @@ struct device_loss_spec {
  * Of two labels the one with the larger share is that label, with dense targets the class with the
  * largest unless the batch has labels. Softmax with class weights and labels, one or two, is
  * divided by the sum of the labels' weights instead of the number of samples, as
- * torch.nn.CrossEntropyLoss is. Ends a graph. -1 from the feed: no label, no loss, no gradient.
- * Returns logits.
+ * torch.nn.CrossEntropyLoss is; a teacher's part is so by the number of samples. Ends a graph. -1
+ * from the feed: no label, no loss, no gradient. Returns logits.
  */
 struct device_value *device_loss(struct device_graph *graph, struct device_value *logits,
 				 const struct device_loss_spec *spec);
@@ -725,6 +732,8 @@ struct device_batch {
 	 * right, and without them, or where one is -1, it is the largest target
 	 */
 	const float *targets;
+	/* with teacher_weight: [count][classes], finite, the teacher's logits; else NULL */
+	const float *teacher;
 	/*
 	 * The following need device_input_spec.resamples. Arithmetic is fp32; a share is of
 	 * normalised pixels, which is the same as of bytes.
@@ -801,7 +810,8 @@ int device_results(struct device_graph *graph, uint64_t step, bool wait,
 int device_logits(struct device_graph *graph, float *ret_logits);
 /*
  * The last step's loss by sample, [n], of this rank: 0 where there is no target; with class weights
- * as it is weighted, before any division. Waits. -EINVAL: the graph has no loss.
+ * as it is weighted, before any division (so a teacher's part is times their mean weight). Waits.
+ * -EINVAL: the graph has no loss.
  */
 int device_losses(struct device_graph *graph, float *ret_losses);
 

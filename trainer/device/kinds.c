@@ -161,7 +161,15 @@ static struct device_shape infer_loss(struct device_graph *graph, struct device_
 		record_failure(graph, -EINVAL,
 			       "%s: temperature %g must be above 0, and is a divergence's alone",
 			       node->name, (double)loss->temperature);
+	if (!(loss->teacher_weight >= 0 && loss->teacher_weight <= 1))
+		record_failure(graph, -EINVAL, "%s: the teacher's weight %g must be in 0..1",
+			       node->name, (double)loss->teacher_weight);
+	if (!(loss->teacher_temperature >= 0) || !isfinite(loss->teacher_temperature))
+		record_failure(graph, -EINVAL, "%s: the teacher's temperature %g must be above 0",
+			       node->name, (double)loss->teacher_temperature);
 	loss->name = node->name;
+	if (loss->teacher_temperature == 0)
+		loss->teacher_temperature = 1;
 	if (loss->logit_scale == 0)
 		loss->logit_scale = 1;
 	if (loss->temperature == 0)

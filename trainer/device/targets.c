@@ -6,7 +6,7 @@
 bool device_loss_is_plain(const struct device_loss_spec *loss)
 {
 	return loss->kind == DEVICE_SOFTMAX && loss->targets == DEVICE_LABELS &&
-	       !loss->class_weights;
+	       !loss->class_weights && !(loss->teacher_weight > 0);
 }
 
 bool device_loss_is_weighted(const struct device_loss_spec *loss)
@@ -14,12 +14,23 @@ bool device_loss_is_weighted(const struct device_loss_spec *loss)
 	return loss->kind == DEVICE_SOFTMAX && loss->targets != DEVICE_DENSE && loss->class_weights;
 }
 
-size_t device_target_words(const struct device_graph *graph)
+/* Without a teacher's. */
+static size_t own_words(const struct device_graph *graph)
 {
 	enum device_targets targets = graph->loss ? graph->loss->loss.targets : DEVICE_LABELS;
 
 	return targets == DEVICE_DENSE ? 1 + graph->loss->x->shape.c
 				       : (targets == DEVICE_TWO_LABELS ? 3 : 1);
+}
+
+static bool has_teacher(const struct device_graph *graph)
+{
+	return graph->loss && graph->loss->loss.teacher_weight > 0;
+}
+
+size_t device_target_words(const struct device_graph *graph)
+{
+	return own_words(graph) + (has_teacher(graph) ? graph->loss->x->shape.c : 0);
 }
 
 struct device_target_arrays device_target_arrays(const struct device_graph *graph, void *words)
@@ -34,6 +45,8 @@ struct device_target_arrays device_target_arrays(const struct device_graph *grap
 	} else if (words && targets == DEVICE_DENSE) {
 		arrays.targets = (float *)(arrays.labels + n);
 	}
+	if (words && has_teacher(graph))
+		arrays.teacher = (float *)(arrays.labels + n * own_words(graph));
 	return arrays;
 }
 
@@ -63,6 +76,15 @@ static void fill_dense(const struct device_graph *graph, const struct device_bat
 	for (size_t i = 0; i < batch->count; i++)
 		if (!is_class(graph, to->labels[i]))
 			to->labels[i] = largest_of(to->targets + i * classes, (uint32_t)classes);
+}
+
+static void fill_teacher(const struct device_graph *graph, const struct device_batch *batch,
+			 const struct device_target_arrays *to)
+{
+	size_t n = graph->input->y->shape.n, classes = graph->loss->x->shape.c;
+
+	memset(to->teacher, 0, n * classes * sizeof(float));
+	memcpy(to->teacher, batch->teacher, batch->count * classes * sizeof(float));
 }
 
 /* The label with the larger share becomes the first. */
@@ -98,4 +120,6 @@ void device_targets_fill(const struct device_graph *graph, const struct device_b
 		fill_dense(graph, batch, &to);
 	if (to.labels2)
 		fill_second(graph, batch, &to);
+	if (to.teacher)
+		fill_teacher(graph, batch, &to);
 }

@@ -264,6 +264,8 @@ static int open_check_checkpoint(struct run *run)
 	if (!r)
 		r = open_check_dataset(run, "data.val", now->val, &run->data.val_uuid, then->val,
 				       &state->val_uuid);
+	if (!r && !run->options.evaluate)
+		r = run_check_teacher(run);
 	if (r)
 		return r;
 	if (state->classes != run->data.classes)
@@ -495,6 +497,7 @@ static int open_plan(struct run *run)
 	run->state.dataset_samples = run->data.samples;
 	run->state.dataset_uuid = run->data.train_uuid;
 	run->state.val_uuid = run->data.val_uuid;
+	run->state.teacher = run->teacher.mark;
 	run->state.classes = run->data.classes;
 	run->state.precision = device_info(run->device)->precision;
 	run->state.threads = device_info(run->device)->threads;
@@ -546,6 +549,10 @@ static const struct stage {
 	{open_data, false, ALWAYS},
 	{open_check_data, false, ALWAYS},
 	{open_model, false, ALWAYS},
+	{run_find_teacher, true, TO_TRAIN},
+	{run_make_teacher, false, TO_TRAIN},
+	{run_fill_teacher, true, TO_TRAIN},
+	{run_share_teacher, false, TO_TRAIN},
 	{open_begin, true, ALWAYS},
 	{open_share_state, false, ALWAYS},
 	{run_begin_micro, false, ALWAYS},

@@ -1,4 +1,5 @@
 #include "trainer/run/ranks.h"
+#include "trainer/run/hash.h"
 
 #include "format/base/text/sentence.h"
 
@@ -67,44 +68,15 @@ int ranks_compare(struct comm *comm, const void *mine, size_t size, unsigned *re
 	return 0;
 }
 
-/* ---- hashes ---- */
-
-/*
- * Order and value of every byte count: multiplication and xor-shift per word, as splitmix64 mixes.
- */
-static uint64_t ranks_hash_bytes(uint64_t hash, const void *bytes, size_t size)
-{
-	const char *at = bytes;
-	for (size_t i = 0; i < size; i += 8) {
-		uint64_t word = 0;
-		memcpy(&word, at + i, size - i < 8 ? size - i : 8);
-		hash = (hash ^ word) * 0xbf58476d1ce4e5b9u;
-		hash ^= hash >> 31;
-	}
-	return hash;
-}
-
-/* 0 when it cannot be read. */
-static uint64_t ranks_hash_program(void)
-{
-	char buffer[65536];
-	uint64_t hash = 1;
-	size_t n;
-	FILE *file = fopen("/proc/self/exe", "re");
-	if (!file)
-		return 0;
-	while ((n = fread(buffer, 1, sizeof(buffer), file)) > 0)
-		hash = ranks_hash_bytes(hash, buffer, n);
-	fclose(file);
-	return hash;
-}
+/* ---- builds ---- */
 
 int ranks_check_build(struct comm *comm, char *error)
 {
 	unsigned other;
 	if (comm->world == 1)
 		return 0;
-	uint64_t hash = ranks_hash_program();
+	uint64_t hash = 0; /* of one that cannot be read */
+	hash_file("/proc/self/exe", &hash);
 	int r = ranks_compare(comm, &hash, sizeof(hash), &other, error);
 	if (r || other == comm->world)
 		return r;
@@ -199,7 +171,7 @@ int ranks_check_params(struct comm *comm, const struct device_params *params, ch
 		if (device_param_spec(param)->kind == DEVICE_BUFFER)
 			continue;
 		r = device_param_read(param, DEVICE_VALUE, values);
-		hash = ranks_hash_bytes(hash, values, device_param_elements(param) * sizeof(float));
+		hash = hash_bytes(hash, values, device_param_elements(param) * sizeof(float));
 	}
 	free(values);
 	r = ranks_agree(comm, r, error);

@@ -73,6 +73,12 @@ static void run_drop_graph(struct run_graph *slot)
 	*slot = (struct run_graph){0};
 }
 
+bool run_resamples(const struct run *run)
+{
+	return mix_is_on(&run->recipe->train) || run->recipe->data.colout > 0 ||
+	       progressive_is_on(&run->recipe->data);
+}
+
 static int run_graph_in(struct run *run, struct run_graph *slot, enum device_mode mode,
 			uint32_t count, uint32_t height, uint32_t width)
 {
@@ -99,9 +105,7 @@ static int run_graph_in(struct run *run, struct run_graph *slot, enum device_mod
 	struct loss loss;
 	loss_of(&run->recipe->train, mode, &loss);
 	input.loss = loss.spec;
-	input.resamples = mode == DEVICE_TRAIN &&
-			  (mix_is_on(&run->recipe->train) || run->recipe->data.colout > 0 ||
-			   progressive_is_on(&run->recipe->data));
+	input.resamples = mode == DEVICE_TRAIN && run_resamples(run);
 	memcpy(input.mean, run->data.mean, sizeof(input.mean));
 	memcpy(input.std, run->data.std, sizeof(input.std));
 	model_record(run->model, slot->graph, &input);
@@ -176,10 +180,14 @@ static int run_plan_training(struct run *run)
 				 select_count(&run->recipe->train, data_train_share(&run->data)) /
 					 recipe_accumulate(run->recipe),
 				 height, width);
+	if (!r)
+		r = run_plan_teacher(run);
 	if (!r && run->fits)
 		r = run_rehearse(run);
-	if (r)
+	if (r) {
 		run_drop_training(run);
+		run_drop_teacher(run);
+	}
 	return r;
 }
 
@@ -351,6 +359,7 @@ void run_close(struct run *run)
 	device_graph_free(run->train.graph);
 	device_graph_free(run->kept_train.graph);
 	device_graph_free(run->eval.graph);
+	run_close_teacher(run);
 	run_close_feed(run, &run->feed);
 	freeze_deinit(&run->freeze);
 	model_free(run->model);

@@ -60,6 +60,17 @@ struct run_graph {
 	uint32_t count, height, width;
 };
 
+/* Whose logits are learned beside the labels, with train.teacher (teacher.c); else zeros. */
+struct teacher {
+	struct recipe recipe; /* of which the network counts */
+	struct weights_facts facts;
+	uint64_t mark; /* of file and network, never 0 */
+	struct device_params *params;
+	struct model *model;
+	struct run_graph graph; /* for evaluation, of the size of run->train */
+	float *logits;          /* [data_train_share()][classes] of the batch */
+};
+
 /* A step of the device whose results are awaited. */
 struct run_pending {
 	struct device_graph *graph;
@@ -136,6 +147,7 @@ struct run {
 	struct model *model;
 	struct run_graph train, eval;
 	struct run_graph kept_train; /* with train.selective_backprop: for what is kept */
+	struct teacher teacher;
 	struct run_pending pending[RUN_PENDING_MAX]; /* oldest first */
 	unsigned pending_count;
 	/* of the update whose last results are awaited: its micro-batches so far */
@@ -292,6 +304,8 @@ int run_check_found(struct run *run);
  */
 int run_put_found(struct run *run, const char *option, const char *name, const char *ending,
 		  void (*write)(const void *found, FILE *file), const void *found);
+/* Whether images of training are blended or thinned out on the device. */
+bool run_resamples(const struct run *run);
 /* run->train or run->eval for images of a size: as it is, or made anew. */
 int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height,
 		  uint32_t width);
@@ -339,6 +353,23 @@ int run_share_weights(struct run *run);
  * to file, a line of JSON.
  */
 int run_evaluate_alone(struct run *run, FILE *file);
+
+/* ---- distillation (teacher.c); without train.teacher nothing ---- */
+
+/* Rank 0, before a checkpoint is gone on from: what the teacher is. */
+int run_find_teacher(struct run *run);
+/* Refuses a checkpoint of a run with another one. */
+int run_check_teacher(struct run *run);
+/* All ranks: makes its parameters; rank 0: reads them; all: shares them. */
+int run_make_teacher(struct run *run);
+int run_fill_teacher(struct run *run);
+int run_share_teacher(struct run *run);
+/* Its graph for what run->train takes, and room for its logits. */
+int run_plan_teacher(struct run *run);
+void run_drop_teacher(struct run *run);
+void run_close_teacher(struct run *run);
+/* Has it see all of the batch, as it is to be trained on, and adds its logits. Waits. */
+int run_teach(struct run *run, struct device_batch *batch);
 
 /* ---- what an evaluation makes of each image (predictions.c) ---- */
 

@@ -41,6 +41,7 @@ static struct device_batch update_slice(const struct run *run, const struct run_
 	slice.shares = batch->shares ? batch->shares + first : NULL;
 	slice.blends = batch->blends ? batch->blends + first : NULL;
 	slice.targets = batch->targets ? batch->targets + first * run->data.classes : NULL;
+	slice.teacher = batch->teacher ? batch->teacher + first * run->data.classes : NULL;
 	slice.count = graph->count;
 	slice.draws = update_draws(run, batch->count);
 	slice.draws.first += (uint32_t)first;
@@ -104,6 +105,9 @@ int run_rehearse(struct run *run)
 	if (r)
 		return r;
 	update_mix(run, train, &batch);
+	r = run_teach(run, &batch);
+	if (r)
+		return r == -ENOMEM ? r : 0; /* the step says it better */
 	batch = run_slice(run, &batch, 0);
 	for (int i = 0; i < 2 && !r; i++) {
 		r = device_feed(train->graph, &batch, &ticket);
@@ -169,6 +173,9 @@ int run_update(struct run *run, const struct device_batch *batch, uint64_t *ret_
 	if (graph != &run->train)
 		ticket = &last;
 	update_mix(run, graph, &mixed);
+	r = run_teach(run, &mixed);
+	if (r)
+		return r;
 	if (run->observe && (r = run->observe(run, &mixed)))
 		return r;
 	optim_hyper(run->recipe, &run->schedule, step, run->state.batches_per_epoch, &hyper);

@@ -45,6 +45,7 @@ class Batch:
         self.share = single(uniform(4000 + step, SAMPLES), SAMPLES)
         dense = uniform(5000 + step, SAMPLES * CLASSES).reshape(SAMPLES, CLASSES) ** 4
         self.dense = single(dense / dense.sum(1, keepdims=True), SAMPLES, CLASSES)
+        self.teacher = single(uniform(6000 + step, SAMPLES * CLASSES) * 8 - 4, SAMPLES, CLASSES)
         # every fifth sample has no label
         self.some = self.label.clone()
         self.some[::5] = -1
@@ -87,6 +88,18 @@ def soft(z, b):
     return [(-b.mixed(0.1) * F.log_softmax(z, 1)).sum(1), timm.loss.SoftTargetCrossEntropy()(z, b.mixed(0.1))]
 
 
+def taught(hard, share, temperature, some=False, weighted=False):
+    """Hinton, Vinyals and Dean 2015: beside a hard loss, the divergence from a teacher, mean over the samples with a label."""
+    def loss(z, b):
+        losses, mean = hard(z, b)
+        label = b.some if some else b.label
+        parts = F.kl_div(F.log_softmax(z / temperature, 1), F.log_softmax(b.teacher / temperature, 1), reduction="none", log_target=True).sum(1)
+        parts = parts * temperature**2 * (label >= 0)
+        divisor = WEIGHTS[label[label >= 0]].mean() if weighted else 1
+        return (1 - share) * losses + share * divisor * parts, (1 - share) * mean + share * parts.sum() / (label >= 0).sum()
+    return loss
+
+
 CASES = {
     "softmax": cross_entropy(lambda b: b.some),
     "softmax_smooth": cross_entropy(lambda b: b.some, label_smoothing=0.1),
@@ -103,6 +116,16 @@ CASES = {
     "kl": kl(lambda b: b.dense, 1),
     "kl_two": kl(lambda b: b.mixed(0.1), 1),
     "kl_warm": kl(lambda b: b.dense, 4),
+}
+CASES |= {
+    "taught": taught(CASES["softmax"], 0.25, 1, some=True),
+    "taught_warm": taught(CASES["softmax_smooth"], 0.75, 4, some=True),
+    "taught_alone": taught(CASES["softmax"], 1, 2, some=True),
+    "taught_weighted": taught(CASES["softmax_weighted"], 0.5, 3, some=True, weighted=True),
+    "taught_two": taught(CASES["softmax_two"], 0.5, 2),
+    "taught_dense": taught(CASES["softmax_dense"], 0.5, 2),
+    "taught_sigmoid": taught(CASES["sigmoid"], 0.5, 2),
+    "taught_kl_warm": taught(CASES["kl_warm"], 0.5, 2),
 }
 
 

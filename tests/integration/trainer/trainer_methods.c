@@ -672,6 +672,76 @@ static void test_ghosts(void **state)
 	expect_said("model.ghost_batch = 17 is more than the 16 samples that a batch norm sees");
 }
 
+/*
+ * A teacher: its loss beside the labels' is linear in its weight while the weights are the same,
+ * and none where it is the network itself; resumed bit for bit, with the same one alone; in parts,
+ * for blended and thinned batches, on a GPU.
+ */
+static void test_taught(void **state)
+{
+	static char teacher[PATH_MAX + 64], of[PATH_MAX + 64], start_from[PATH_MAX + 64],
+		other[PATH_MAX + 64], checkpoint[PATH_MAX + 64];
+	static const char one[] = "train.epochs=0.05", cold[] = "schedule.warmup=0",
+			  again[] = "--overwrite", plain[] = "train.label_smoothing=0",
+			  all[] = "train.teacher_weight=1", mixup[] = "train.mixup=0.8",
+			  colout[] = "data.colout=0.2", parts[] = "train.accumulate=2",
+			  sam[] = "train.sam=0.05";
+	static struct losses losses;
+	double loss[3];
+	snprintf(teacher, sizeof(teacher), "train.teacher=%s", in("unbroken", "model.safetensors"));
+	snprintf(of, sizeof(of), "train.teacher_recipe=%s", in("unbroken", "recipe.ini"));
+	for (int i = 0; i < 3; i++) {
+		const char *weight = i == 0   ? "train.teacher_weight=0.25"
+				     : i == 1 ? "train.teacher_weight=0.5"
+					      : all;
+		expect(run("share", again, one, cold, teacher, of, weight, NULL), 0);
+		read_log("share", &losses);
+		loss[i] = strtod(losses.step[0], NULL);
+	}
+	assert_true(fabs(loss[0] - loss[2]) > 1e-3);
+	assert_true(fabs(loss[1] - (loss[0] * 2 + loss[2]) / 3) < 1e-5);
+	/* frozen, it normalises as in evaluation: it is its own teacher */
+	snprintf(start_from, sizeof(start_from), "model.pretrained=%s",
+		 in("unbroken", "model.safetensors"));
+	expect(run("itself", one, cold, teacher, of, all, start_from,
+		   "train.freeze=*bn* *downsample*", NULL),
+	       0);
+	read_log("itself", &losses);
+	assert_true(fabs(strtod(losses.step[0], NULL)) < 1e-6);
+	/* a checkpoint says itself what it is */
+	snprintf(checkpoint, sizeof(checkpoint), "train.teacher=%s",
+		 in("unbroken", "checkpoint-00000040.safetensors"));
+	expect(run("from-checkpoint", one, cold, checkpoint, NULL), 0);
+	expect(run("taught", teacher, of, mixup, colout, parts, sam, NULL), 0);
+	pid_t pid = start("taught-killed", teacher, of, mixup, colout, parts, sam, NULL);
+	wait_for_step("taught-killed", pid, 17);
+	kill(pid, SIGKILL);
+	finish(pid, "taught-killed");
+	expect(run("taught-killed", "--resume", mixup, colout, parts, sam, NULL), 1);
+	expect_said("train.teacher is not set, but a teacher was there when the checkpoint was "
+		    "written");
+	snprintf(other, sizeof(other), "train.teacher=%s", in("unbroken", "best.safetensors"));
+	expect(run("taught-killed", "--resume", checkpoint, mixup, colout, parts, sam, NULL), 1);
+	expect_said("is another teacher, or of another network, than when the checkpoint was "
+		    "written");
+	expect(run("taught-killed", "--resume", teacher, of, mixup, colout, parts, sam, NULL), 0);
+	same_losses("taught", "taught-killed");
+	same_file("taught", "taught-killed", "model.safetensors");
+	expect(run("untaught", mixup, colout, parts, sam, NULL), 0);
+	assert_true(apart("taught", "untaught") > 1e-3);
+	expect(run("taught-alone", teacher, of, mixup, plain, NULL), 0);
+	trainer = getenv("TRAINER_EMULATED");
+	int status = run("taught-gpu", "--device=cuda", teacher, of, mixup, plain, NULL);
+	trainer = getenv("TRAINER");
+	expect(status, 0);
+	assert_true(apart("taught-alone", "taught-gpu") < 1e-3);
+	expect(run("who", teacher, NULL), 1);
+	expect_said("does not say what network it is: give train.teacher_recipe");
+	snprintf(other, sizeof(other), "train.teacher_recipe=%s", in("who", "none.ini"));
+	expect(run("who", teacher, other, NULL), 1);
+	expect_said("train.teacher_recipe: ");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -684,7 +754,7 @@ int main(void)
 		cmocka_unit_test(test_sharpness),   cmocka_unit_test(test_slow),
 		cmocka_unit_test(test_mean),        cmocka_unit_test(test_ghosts),
 		cmocka_unit_test(test_progressive), cmocka_unit_test(test_selective),
-		cmocka_unit_test(test_repeats),
+		cmocka_unit_test(test_repeats),     cmocka_unit_test(test_taught),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
 }

@@ -240,6 +240,10 @@ static void pairs(void **state)
 		 "model.attention_dropout = 0.1 and model.name = convnext_tiny do not go together: "
 		 "only vision transformers have attention"},
 		{{"model.name=vit_tiny_patch16", "model.attention_dropout=0.1"}, NULL},
+		{{"train.teacher=a", "train.teacher_weight=0"},
+		 "train.teacher = a and train.teacher_weight = 0 do not go together: a teacher"},
+		{{"train.teacher_recipe=a"},
+		 "train.teacher_recipe = a and train.teacher =  do not go together: there is no"},
 		{{"train.loss=kl", "train.class_weights=1, 2"},
 		 "train.loss = kl and train.class_weights = 1, 2 do not go together: a divergence"},
 		{{"train.loss=kl", "train.mixup=0.2"}, NULL},

@@ -376,7 +376,7 @@ void cpu_running_affine(const struct cpu_node *node, enum device_slot slot, floa
  */
 int cpu_ranks_plan(struct cpu_graph *graph);
 int cpu_ranks_begin(struct cpu_graph *graph);
-int cpu_ranks_divisor(struct cpu_graph *graph, double *ret_divisor);
+int cpu_ranks_divisor(struct cpu_graph *graph, double *ret_divisor, double *ret_samples);
 /* Of the statistics of synchronized norms. */
 int cpu_ranks_sum(struct cpu_graph *graph, double *values, size_t count);
 /* The loss and its counts, of this rank as yet. */

@@ -164,6 +164,8 @@ struct update_args {
 	const struct update_decision *decision;
 };
 
+enum { LOSS_SCRATCH = 4 };
+
 struct loss_args {
 	const void *logits; /* [rows][classes] of logits_element */
 	enum element logits_element;
@@ -173,13 +175,14 @@ struct loss_args {
 	/* as struct device_target_arrays has them, [rows] */
 	const int32_t *labels; /* outside 0..classes-1: none */
 	const int32_t *labels2;
-	const float *shares, *targets;
+	const float *shares, *targets, *teacher;
 	size_t rows;
 	uint32_t classes;
 	const struct device_loss_spec *spec;
 	bool plain;           /* device_loss_is_plain() */
 	float gradient_scale; /* 1 / what the sum is divided by, over the whole batch */
-	float *scratch;       /* [2][classes] */
+	float teacher_scale;  /* what the sum is divided by / samples with a label */
+	float *scratch;       /* [LOSS_SCRATCH][classes] */
 };
 
 struct loss_sums {

@@ -146,6 +146,57 @@ static double loss_any_row(const struct loss_args *args, size_t row, float *rest
 	       (double)spec->temperature;
 }
 
+/*
+ * A sample's divergence from its teacher, by the temperature's square. ret_gradient has room for
+ * two rows more behind it.
+ */
+static double teacher_row(const struct loss_args *args, size_t row, float *restrict ret_gradient)
+{
+	const struct device_loss_spec *spec = args->spec;
+	uint32_t classes = args->classes;
+	float temperature = spec->teacher_temperature, *restrict z = ret_gradient;
+	float *restrict t = z + classes, *restrict apart = t + classes;
+	float student = spec->logit_scale / temperature, z_largest = -INFINITY,
+	      t_largest = -INFINITY;
+	float grow = args->gradient_scale * args->teacher_scale * spec->teacher_weight *
+		     temperature * spec->logit_scale;
+	double z_sum = 0, t_sum = 0, product = 0;
+
+	load_row(z, args->logits, args->logits_element, row * classes, classes);
+	for (uint32_t i = 0; i < classes; i++) {
+		z[i] *= student;
+		t[i] = args->teacher[row * classes + i] / temperature;
+		apart[i] = t[i] - z[i];
+		z_largest = z[i] > z_largest ? z[i] : z_largest;
+		t_largest = t[i] > t_largest ? t[i] : t_largest;
+	}
+	for (uint32_t i = 0; i < classes; i++) {
+		z[i] = exp_fast(z[i] - z_largest);
+		t[i] = exp_fast(t[i] - t_largest);
+	}
+	for (uint32_t i = 0; i < classes; i++) {
+		z_sum += (double)z[i];
+		t_sum += (double)t[i];
+		product += (double)t[i] * (double)apart[i];
+	}
+	for (uint32_t i = 0; i < classes; i++)
+		z[i] = (z[i] * (float)(1 / z_sum) - t[i] * (float)(1 / t_sum)) * grow;
+	return ((double)z_largest + log(z_sum) - (double)t_largest - log(t_sum) + product / t_sum) *
+	       (double)temperature * (double)temperature;
+}
+
+/* The same of any loss, `hard`, and a teacher: z, the hard one's gradient, becomes that of both. */
+static double taught_row(const struct loss_args *args, size_t row, float *restrict z, double hard)
+{
+	float weight = args->spec->teacher_weight, *restrict soft = z + args->classes;
+	double divergence = teacher_row(args, row, soft);
+
+	for (uint32_t i = 0; i < args->classes; i++)
+		z[i] = (1 - weight) * z[i] + soft[i];
+	return (1 - (double)weight) * hard +
+	       (double)weight * (double)args->teacher_scale * divergence;
+}
+
 void KERNELS_NAMED(loss)(const struct loss_args *args, struct loss_sums *sums)
 {
 	const struct device_loss_spec *spec = args->spec;
@@ -165,6 +216,8 @@ void KERNELS_NAMED(loss)(const struct loss_args *args, struct loss_sums *sums)
 			count_ranks(z, args->classes, label, sums);
 			loss = args->plain ? loss_row(args, z, label)
 					   : loss_any_row(args, row, z, z + args->classes);
+			if (args->teacher)
+				loss = taught_row(args, row, z, loss);
 			sums->samples++;
 			sums->loss += loss;
 		}

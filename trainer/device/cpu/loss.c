@@ -12,8 +12,8 @@ static int loss_plan(struct cpu_graph *graph, struct cpu_node *node)
 
 	/* read after the step by device_logits() */
 	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, &graph->nodes[0]));
-	graph->loss_scratch =
-		malloc(2 * graph->device->team.threads * (size_t)classes * sizeof(float));
+	graph->loss_scratch = malloc(LOSS_SCRATCH * graph->device->team.threads * (size_t)classes *
+				     sizeof(float));
 	graph->losses = calloc(node->node->x->shape.n, sizeof(float));
 	if (!graph->loss_scratch || !graph->losses)
 		return -ENOMEM;
@@ -27,7 +27,7 @@ struct loss_job {
 	struct cpu_graph *graph;
 	struct cpu_node *node;
 	char *gradient;
-	float gradient_scale;
+	float gradient_scale, teacher_scale;
 	struct loss_sums sums[TASKS];
 };
 
@@ -51,12 +51,14 @@ static void loss_task(void *context, uint32_t task, unsigned thread)
 		.labels2 = targets.labels2 ? targets.labels2 + first : NULL,
 		.shares = targets.shares ? targets.shares + first : NULL,
 		.targets = targets.targets ? targets.targets + first * classes : NULL,
+		.teacher = targets.teacher ? targets.teacher + first * classes : NULL,
 		.rows = last - first,
 		.classes = node->x->shape.c,
 		.spec = &node->loss,
 		.plain = device_loss_is_plain(&node->loss),
 		.gradient_scale = job->gradient_scale,
-		.scratch = job->graph->loss_scratch + 2 * thread * classes,
+		.teacher_scale = job->teacher_scale,
+		.scratch = job->graph->loss_scratch + LOSS_SCRATCH * thread * classes,
 	};
 
 	job->graph->device->loops.kernels->loss(&args, &job->sums[task]);
@@ -89,12 +91,13 @@ static int loss_forward(struct cpu_graph *graph, struct cpu_node *node)
 	struct loss_job job = {
 		.graph = graph, .node = node, .gradient = cpu_block(graph, node->dx_block)};
 	struct loss_sums all = {0};
-	double divisor;
-	int r = cpu_ranks_divisor(graph, &divisor);
+	double divisor, samples;
+	int r = cpu_ranks_divisor(graph, &divisor, &samples);
 
 	if (r < 0)
 		return r;
 	job.gradient_scale = divisor > 0 ? 1.0f / (float)divisor : 0;
+	job.teacher_scale = samples > 0 ? (float)(divisor / samples) : 0;
 	team_run(&graph->device->team, TASKS, loss_task, &job);
 	for (uint32_t i = 0; i < TASKS; i++) {
 		all.loss += job.sums[i].loss;

@@ -55,12 +55,13 @@ int cpu_ranks_begin(struct cpu_graph *graph)
 		    : 0;
 }
 
-int cpu_ranks_divisor(struct cpu_graph *graph, double *ret_divisor)
+int cpu_ranks_divisor(struct cpu_graph *graph, double *ret_divisor, double *ret_samples)
 {
 	struct comm *comm = ranks_of(graph);
 	int r = comm ? ranks_check(graph, comm_wait(comm, graph->ranks.samples_request)) : 0;
 
 	*ret_divisor = graph->ranks.samples[1];
+	*ret_samples = graph->ranks.samples[0];
 	return r;
 }
 

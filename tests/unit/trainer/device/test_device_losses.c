@@ -15,7 +15,8 @@
 enum { STEPS = 20, SAMPLES = 12, FEATURES = 7, CLASSES = 10 };
 
 struct data {
-	float x[SAMPLES * FEATURES], shares[SAMPLES], targets[SAMPLES * CLASSES];
+	float x[SAMPLES * FEATURES], shares[SAMPLES], targets[SAMPLES * CLASSES],
+		teacher[SAMPLES * CLASSES];
 	int32_t labels[SAMPLES], labels2[SAMPLES];
 };
 
@@ -44,6 +45,9 @@ static void make_batch(struct data *d, unsigned step, bool some)
 		for (unsigned k = 0; k < CLASSES; k++)
 			d->targets[i * CLASSES + k] =
 				(float)(pow(uniform(5000 + step, i * CLASSES + k), 4) / sum);
+		for (unsigned k = 0; k < CLASSES; k++)
+			d->teacher[i * CLASSES + k] =
+				(float)(uniform(6000 + step, i * CLASSES + k) * 8 - 4);
 	}
 }
 
@@ -162,10 +166,36 @@ static const struct {
 	{"kl", {.kind = DEVICE_KL, .targets = DEVICE_DENSE}},
 	{"kl_two", {.kind = DEVICE_KL, .smoothing = 0.1f, .targets = DEVICE_TWO_LABELS}},
 	{"kl_warm", {.kind = DEVICE_KL, .targets = DEVICE_DENSE, .temperature = 4}},
+	{"taught", {.teacher_weight = 0.25f}, .some = true},
+	{"taught_warm",
+	 {.smoothing = 0.1f, .teacher_weight = 0.75f, .teacher_temperature = 4},
+	 .some = true},
+	{"taught_alone", {.teacher_weight = 1, .teacher_temperature = 2}, .some = true},
+	{"taught_weighted",
+	 {.teacher_weight = 0.5f, .teacher_temperature = 3},
+	 .weighted = true,
+	 .some = true},
+	{"taught_two",
+	 {.smoothing = 0.1f,
+	  .targets = DEVICE_TWO_LABELS,
+	  .teacher_weight = 0.5f,
+	  .teacher_temperature = 2}},
+	{"taught_dense",
+	 {.targets = DEVICE_DENSE, .teacher_weight = 0.5f, .teacher_temperature = 2}},
+	{"taught_sigmoid",
+	 {.kind = DEVICE_SIGMOID, .teacher_weight = 0.5f, .teacher_temperature = 2}},
+	{"taught_kl_warm",
+	 {.kind = DEVICE_KL,
+	  .targets = DEVICE_DENSE,
+	  .temperature = 4,
+	  .teacher_weight = 0.5f,
+	  .teacher_temperature = 2}},
 };
 
-static double bench_step(struct bench *b, unsigned step, enum device_targets targets, bool some)
+static double bench_step(struct bench *b, unsigned step, const struct device_loss_spec *spec,
+			 bool some)
 {
+	enum device_targets targets = spec->targets;
 	struct device_hyper hyper = {.lr = {0.5f, 0.5f}, .momentum = 0.9f};
 	struct data d;
 	struct device_batch batch = {.images = d.x,
@@ -183,6 +213,7 @@ static double bench_step(struct bench *b, unsigned step, enum device_targets tar
 	} else if (targets == DEVICE_DENSE) {
 		batch.targets = d.targets;
 	}
+	batch.teacher = spec->teacher_weight > 0 ? d.teacher : NULL;
 	assert_int_equal(device_feed(b->graph, &batch, &number), 0);
 	assert_int_equal(device_step(b->graph, &hyper, &number), 0);
 	assert_int_equal(device_results(b->graph, number, true, &results), 0);
@@ -218,8 +249,8 @@ static void test_as_pytorch(void **state)
 		spec.class_weights = cases[i].weighted ? class_weights() : NULL;
 		bench_open(&b, &spec);
 		for (unsigned step = 1; step <= STEPS; step++)
-			near(bench_step(&b, step, spec.targets, cases[i].some),
-			     outcome.numbers[step - 1], cases[i].name, "step", step);
+			near(bench_step(&b, step, &spec, cases[i].some), outcome.numbers[step - 1],
+			     cases[i].name, "step", step);
 		compare(&b, cases[i].name, &outcome);
 		bench_close(&b);
 		print_message("%s: largest deviation %.2g\n", cases[i].name, largest);
@@ -329,6 +360,16 @@ static void test_refused_batches(void **state)
 	d.targets[2 * CLASSES + 5] = -1;
 	refused_batch(&b, &batch, "the target -1");
 	bench_close(&b);
+	bench_open(&b, &(struct device_loss_spec){.name = "loss"});
+	batch = plain;
+	batch.teacher = d.teacher;
+	refused_batch(&b, &batch, "logits of a teacher, the graph's loss takes none");
+	bench_close(&b);
+	bench_open(&b, &(struct device_loss_spec){.name = "loss", .teacher_weight = 0.5f});
+	refused_batch(&b, &plain, "no logits of a teacher");
+	d.teacher[2 * CLASSES + 5] = INFINITY;
+	refused_batch(&b, &batch, "sample 2 of the batch has the teacher's logit inf for class 5");
+	bench_close(&b);
 }
 
 static void test_refused_losses(void **state)
@@ -344,6 +385,8 @@ static void test_refused_losses(void **state)
 		{{"loss", .kind = DEVICE_KL, .temperature = -1}, "temperature -1"},
 		{{"loss", .kind = DEVICE_KL, .class_weights = weights}, "no class weights"},
 		{{"loss", .class_weights = weights}, "class 3 has weight -1"},
+		{{"loss", .teacher_weight = 1.5f}, "teacher's weight 1.5"},
+		{{"loss", .teacher_weight = 1, .teacher_temperature = -1}, "temperature -1"},
 	};
 	char error[DEVICE_ERROR_MAX];
 	struct bench b;

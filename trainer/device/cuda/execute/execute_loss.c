@@ -26,6 +26,8 @@ struct loss_arguments cuda_loss_arguments(const struct cuda_graph *graph, const 
 		.smoothing = loss->smoothing,
 		.logit_scale = loss->logit_scale,
 		.temperature = loss->temperature,
+		.teacher_weight = loss->teacher_weight,
+		.teacher_temperature = loss->teacher_temperature,
 		.class_weights = graph->class_weights,
 		.losses = graph->losses,
 		.totals = graph->ranks.totals,

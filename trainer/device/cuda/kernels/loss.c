@@ -21,7 +21,9 @@ int loss_forward(const struct kernel_device *device, const struct loss_arguments
 		return -EINVAL;
 	a.logit_scale = a.logit_scale == 0 ? 1 : a.logit_scale;
 	a.temperature = a.temperature == 0 ? 1 : a.temperature;
-	plain = a.kind == DEVICE_SOFTMAX && a.targets == DEVICE_LABELS && !a.class_weights;
+	a.teacher_temperature = a.teacher_temperature == 0 ? 1 : a.teacher_temperature;
+	plain = a.kind == DEVICE_SOFTMAX && a.targets == DEVICE_LABELS && !a.class_weights &&
+		!(a.teacher_weight > 0);
 	r = gpu_launch(plain ? &loss_softmax_kernel : &loss_any_kernel, a.n, 1, LAUNCH_THREADS, &a,
 		       sizeof(a), device->stream);
 	return r < 0 ? r

@@ -29,9 +29,11 @@ struct loss_arguments {
 	enum device_targets targets;
 	float smoothing;
 	float logit_scale, temperature; /* 0 counts as 1 */
-	const float *class_weights;     /* [classes] in device memory, or NULL */
-	float *losses;                  /* [n] by sample, in device memory, or NULL */
-	struct loss_totals *totals;     /* in device memory; NULL: this rank is alone */
+	/* 0: there is no teacher, else its logits lie behind the targets */
+	float teacher_weight, teacher_temperature;
+	const float *class_weights; /* [classes] in device memory, or NULL */
+	float *losses;              /* [n] by sample, in device memory, or NULL */
+	struct loss_totals *totals; /* in device memory; NULL: this rank is alone */
 };
 /*
  * With several ranks, one per graph: loss_count() counts this rank's labels, and the first two

@@ -267,18 +267,101 @@ DEVICE float gradient_of(const struct loss_arguments *a, uint32_t sample, uint32
 	return ((z < 0 ? e : 1) / (1 + e) - t) * w / (float)a->classes;
 }
 
+/* A sample's logit, or its teacher's, at the teacher's temperature. */
+DEVICE float softened(const struct loss_arguments *a, uint32_t sample, uint32_t class_index,
+		      bool teacher)
+{
+	uint64_t words = a->targets == DEVICE_DENSE        ? 1 + a->classes
+			 : a->targets == DEVICE_TWO_LABELS ? 3
+							   : 1;
+	const float *logits = (const float *)a->step->labels + a->n * words;
+
+	return (teacher ? logits[(uint64_t)sample * a->classes + class_index]
+			: logit(a, sample, class_index)) /
+	       a->teacher_temperature;
+}
+
+/* Logarithm of the sum of their exp. */
+DEVICE double log_sum(const struct loss_arguments *a, uint32_t sample, bool teacher)
+{
+	float largest = -INFINITY;
+	double sum = 0;
+
+	for (uint32_t i = kernel_thread(); i < a->classes; i += KERNEL_THREADS) {
+		float z = softened(a, sample, i, teacher);
+
+		largest = z > largest ? z : largest;
+	}
+	largest = reduce_max_f32(largest);
+	for (uint32_t i = kernel_thread(); i < a->classes; i += KERNEL_THREADS)
+		sum += (double)expf(softened(a, sample, i, teacher) - largest);
+	return (double)largest + log(reduce_sum_f64(sum));
+}
+
+/* What a block knows of its sample's teacher. */
+struct loss_lesson {
+	double student, teacher; /* log_sum() */
+	double loss;             /* times the temperature's square */
+};
+
+DEVICE float log_probability(const struct loss_arguments *a, uint32_t sample, uint32_t i,
+			     const struct loss_lesson *lesson, bool teacher)
+{
+	return (float)((double)softened(a, sample, i, teacher) -
+		       (teacher ? lesson->teacher : lesson->student));
+}
+
+DEVICE void survey_teacher(const struct loss_arguments *a, uint32_t sample,
+			   struct loss_lesson *lesson)
+{
+	double sum = 0;
+
+	lesson->student = log_sum(a, sample, false);
+	lesson->teacher = log_sum(a, sample, true);
+	for (uint32_t i = kernel_thread(); i < a->classes; i += KERNEL_THREADS) {
+		float p = log_probability(a, sample, i, lesson, true);
+
+		sum += (double)expf(p) * (double)(p - log_probability(a, sample, i, lesson, false));
+	}
+	lesson->loss = reduce_sum_f64(sum) * (double)a->teacher_temperature *
+		       (double)a->teacher_temperature;
+}
+
+/* Of the sample's teacher's part by a logit, before what gradient_of() is scaled by, too. */
+DEVICE float lesson_of(const struct loss_arguments *a, uint32_t sample, uint32_t i,
+		       const struct loss_lesson *lesson)
+{
+	return (expf(log_probability(a, sample, i, lesson, false)) -
+		expf(log_probability(a, sample, i, lesson, true))) *
+	       a->teacher_temperature;
+}
+
+/* What a teacher's part is multiplied by, as all is divided by the divisor. */
+DEVICE double teacher_scale(const struct loss_arguments *a, double divisor)
+{
+	double samples = a->totals        ? a->totals->samples
+			 : is_weighted(a) ? count_labels(a)
+					  : divisor;
+
+	return samples > 0 ? (double)a->teacher_weight * divisor / samples : 0;
+}
+
 /* A block for each sample: any loss. */
 KERNEL(loss_any_rows, struct loss_arguments, a)
 {
 	uint32_t sample = kernel_block_x();
 	double divisor = a.totals ? a.totals->divisor : sum_weights(&a);
+	bool taught = a.teacher_weight > 0;
+	double share = taught ? teacher_scale(&a, divisor) : 0;
+	struct loss_lesson lesson;
 	struct loss_record *record = (struct loss_record *)a.workspace + sample;
 	struct loss_target target;
 	struct loss_sample row;
 	bool labelled = find_target(&a, sample, &target);
 	float grow = divisor > 0 ? (float)(a.state ? a.state->loss_scale : 1) / (float)divisor *
-					   a.logit_scale * a.temperature
+					   a.logit_scale
 				 : 0;
+	float hard = grow * a.temperature;
 
 	row.loss = 0;
 	row.rank = 0;
@@ -286,6 +369,12 @@ KERNEL(loss_any_rows, struct loss_arguments, a)
 		survey_sigmoid(&a, sample, &target, &row);
 	else if (labelled)
 		survey_softmax(&a, sample, &target, &row);
+	lesson.student = lesson.teacher = lesson.loss = 0;
+	if (labelled && taught) {
+		survey_teacher(&a, sample, &lesson);
+		row.loss = (1 - (double)a.teacher_weight) * row.loss + share * lesson.loss;
+		hard *= 1 - a.teacher_weight;
+	}
 	if (kernel_thread() == 0) {
 		record->loss = row.loss;
 		record->weight = labelled ? target_weight(&a, &target) : 0;
@@ -295,11 +384,16 @@ KERNEL(loss_any_rows, struct loss_arguments, a)
 	}
 	if (!a.dlogits)
 		return;
-	for (uint32_t i = kernel_thread(); i < a.dlogits_stride; i += KERNEL_THREADS)
+	for (uint32_t i = kernel_thread(); i < a.dlogits_stride; i += KERNEL_THREADS) {
+		float gradient = 0;
+
+		if (labelled && i < a.classes)
+			gradient = gradient_of(&a, sample, i, &target, &row) * hard;
+		if (labelled && taught && i < a.classes)
+			gradient += lesson_of(&a, sample, i, &lesson) * (float)share * grow;
 		kernel_store(a.dlogits, (uint64_t)sample * a.dlogits_stride + i, a.dlogits_element,
-			     labelled && i < a.classes
-				     ? gradient_of(&a, sample, i, &target, &row) * grow
-				     : 0);
+			     gradient);
+	}
 }
 
 /* ---- of all samples ---- */
