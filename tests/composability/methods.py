@@ -126,6 +126,7 @@ FACTORS = {
         # of hard labels it is the cross-entropy
         "divergence": ["train.loss=kl", "train.label_smoothing=0.2"],
         "weighted": ["train.class_weights=1, 3, 0.5, 2, 1, 1, 0.25, 1, 1, 2"],
+        "balanced": ["train.class_weights=balanced"],
     },
     "teacher": {
         "none": [],
@@ -154,6 +155,7 @@ UNSEEN = {
     ("average", "ema"): "an average of the weights is evaluated; training does not see it",
     ("average", "ema that rises"): "an average of the weights is evaluated; training does not see it",
     ("micro-batches", "found"): "all of the batch fits; where it does not, it is as with the number that is found",
+    ("loss", "balanced"): "these images are spread evenly over the classes, so all weights are 1",
     ("evaluation", "flipped"): "evaluation only",
     ("evaluation", "shifted"): "evaluation only",
     ("activations", "computed anew"): "the same losses, bit for bit, in less memory",

@@ -55,7 +55,7 @@ TABLE = {
                     "trainer/device/cuda trainer/device/cuda/lowering",
     "trainer/log": "trainer/recipe",
     "trainer/run": "trainer/recipe trainer/model trainer/algorithms trainer/checkpoint trainer/log trainer/device/device.h trainer/device/onnx/onnx.h "
-                   "trainer/device/comm/comm.h proto/client/feed.h",
+                   "trainer/device/comm/comm.h proto/client/feed.h format/packimg.h",
     "trainer/device": "trainer/device/comm/comm.h trainer/device/optimizers",
     "trainer/device/onnx": "trainer/device",
     "trainer/device/optimizers": "trainer/device/device.h",

@@ -169,6 +169,14 @@ class Ranks(unittest.TestCase):
             self.assertLess(max(apart[:5]), early)
             self.assertLess(max(apart), late)
 
+    def test_balanced(self):
+        """By the labels of the whole training set, which one rank counts."""
+        losses = []
+        for name, ranks in (("level", 1), ("levels", 2)):
+            self.expect(self.run_ranks(ranks, name, "train.class_weights=balanced", "train.epochs=0.5", "model.classes=12"), 0)
+            losses.append([step["loss"] for step in self.steps(name)])
+        self.assertLess(max(abs(a / b - 1) for a, b in zip(*losses, strict=True)), 1e-6)
+
     def test_evaluates_alone(self):
         """One line on standard output, whatever else is said, with the result of one rank."""
         with open(f"{self.folder}/one/summary.json") as file:

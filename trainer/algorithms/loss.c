@@ -6,7 +6,8 @@
 #include <errno.h>
 #include <string.h>
 
-void loss_of(const struct recipe_train *recipe, enum device_mode mode, struct loss *ret_loss)
+void loss_of(const struct recipe_train *recipe, enum device_mode mode, const float *balanced,
+	     struct loss *ret_loss)
 {
 	static const enum device_loss_kind kinds[] = {
 		[RECIPE_LOSS_SOFTMAX] = DEVICE_SOFTMAX,
@@ -27,6 +28,8 @@ void loss_of(const struct recipe_train *recipe, enum device_mode mode, struct lo
 		ret_loss->class_weights[i] = (float)recipe->class_weights.value[i];
 	if (recipe->class_weights.count)
 		ret_loss->spec.class_weights = ret_loss->class_weights;
+	if (recipe->class_weights.word)
+		ret_loss->spec.class_weights = balanced;
 }
 
 int loss_check(const struct recipe_train *recipe, uint32_t classes, char *error)

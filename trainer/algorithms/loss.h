@@ -18,7 +18,11 @@ struct loss {
 	float class_weights[RECIPE_NUMBERS_MAX];
 };
 
-/* spec points into *ret_loss. */
-void loss_of(const struct recipe_train *recipe, enum device_mode mode, struct loss *ret_loss);
+/*
+ * spec points into *ret_loss. balanced: what train.class_weights = balanced comes to, by class;
+ * NULL where that is not known, and all are 1.
+ */
+void loss_of(const struct recipe_train *recipe, enum device_mode mode, const float *balanced,
+	     struct loss *ret_loss);
 /* -EINVAL with a sentence (RECIPE_ERROR_MAX bytes) where it is none for so many classes. */
 int loss_check(const struct recipe_train *recipe, uint32_t classes, char *error);

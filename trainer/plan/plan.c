@@ -203,7 +203,7 @@ static int make_graph(struct plan *plan, enum device_mode mode, uint32_t count, 
 	int r = mode == DEVICE_TRAIN ? loss_check(&plan->recipe->train, plan->classes, text) : 0;
 	if (r)
 		return plan_fail(error, r, "%s", text);
-	loss_of(&plan->recipe->train, mode, &loss);
+	loss_of(&plan->recipe->train, mode, NULL, &loss);
 	input.loss = loss.spec;
 	input.resamples = mode == DEVICE_TRAIN &&
 			  (mix_is_on(&plan->recipe->train) || plan->recipe->data.colout > 0 ||

@@ -44,6 +44,7 @@ enum recipe_pool { RECIPE_POOL_CLASS, RECIPE_POOL_AVERAGE };
 enum recipe_activation { RECIPE_ACTIVATION_RELU, RECIPE_ACTIVATION_GELU };
 
 struct recipe_numbers {
+	bool word; /* the key's, in place of numbers: of what the run is to find itself */
 	unsigned count;
 	double value[RECIPE_NUMBERS_MAX];
 };
@@ -64,6 +65,7 @@ struct recipe_numbers {
 #define BOOLEAN(section, name, ...) bool name;
 #define WORD(section, name, ...) int name;
 #define NUMBERS(section, name, ...) struct recipe_numbers name;
+#define NUMBERS_OR(section, name, ...) struct recipe_numbers name;
 #define OPTIM_NUMBER(name, ...) double name;
 #define OPTIM_BOOLEAN(name, ...) bool name;
 #define OPTIM_COUNT(name, ...) uint64_t name;
@@ -108,7 +110,7 @@ struct recipe_key {
 	/*
 	 * "a|b|c". RECIPE_WORD: the value is the word's position; RECIPE_TEXT: it is one of them,
 	 * NULL: any; RECIPE_INTEGER: one word, that 0 goes by, of what the run is to find itself,
-	 * NULL: none
+	 * NULL: none; RECIPE_NUMBERS: the same in place of a list
 	 */
 	const char *words;
 	enum recipe_resume resume;

@@ -33,7 +33,8 @@ static void print_type(FILE *file, const struct recipe_key *key)
 		print_words(file, key->words);
 		break;
 	case RECIPE_NUMBERS:
-		fputs("numbers with commas between", file);
+		fprintf(file, "numbers with commas between%s%s", key->words ? ", or " : "",
+			key->words ? key->words : "");
 		break;
 	}
 }

@@ -109,6 +109,10 @@ static int set_numbers(const struct recipe_key *key, const char *where, const ch
 {
 	struct recipe_numbers numbers = {0};
 	const char *at = text;
+	if (key->words && strcmp(text, key->words) == 0) {
+		*value = (struct recipe_numbers){.word = true};
+		return 0;
+	}
 	while (*at) {
 		double number;
 		if (numbers.count == RECIPE_NUMBERS_MAX || !read_number(at, &number, &at) ||
@@ -117,9 +121,9 @@ static int set_numbers(const struct recipe_key *key, const char *where, const ch
 				error,
 				"%s: %s.%s = \"%s\": expected at most %d numbers from %.12g to "
 				"%.12g, "
-				"with commas between",
+				"with commas between%s%s",
 				where, key->section, key->name, text, RECIPE_NUMBERS_MAX, key->min,
-				key->max);
+				key->max, key->words ? ", or " : "", key->words ? key->words : "");
 		numbers.value[numbers.count++] = number;
 		if (*at == ',') {
 			at += 1 + strspn(at + 1, " \t");
@@ -220,6 +224,8 @@ int recipe_key_text(const struct recipe *recipe, const struct recipe_key *key, c
 	case RECIPE_NUMBERS: {
 		const struct recipe_numbers *numbers = value;
 		text[0] = '\0';
+		if (numbers->word)
+			length = snprintf(text, size, "%s", key->words);
 		for (unsigned i = 0; i < numbers->count; i++) {
 			char number[32];
 			number_text(numbers->value[i], number, sizeof(number));

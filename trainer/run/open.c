@@ -549,6 +549,7 @@ static const struct stage {
 	{open_data, false, ALWAYS},
 	{open_check_data, false, ALWAYS},
 	{open_model, false, ALWAYS},
+	{run_balance, false, TO_TRAIN},
 	{run_find_teacher, true, TO_TRAIN},
 	{run_make_teacher, false, TO_TRAIN},
 	{run_fill_teacher, true, TO_TRAIN},

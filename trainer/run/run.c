@@ -103,7 +103,7 @@ static int run_graph_in(struct run *run, struct run_graph *slot, enum device_mod
 		.width = width,
 	};
 	struct loss loss;
-	loss_of(&run->recipe->train, mode, &loss);
+	loss_of(&run->recipe->train, mode, run->balanced, &loss);
 	input.loss = loss.spec;
 	input.resamples = mode == DEVICE_TRAIN && run_resamples(run);
 	memcpy(input.mean, run->data.mean, sizeof(input.mean));
@@ -379,6 +379,7 @@ void run_close(struct run *run)
 	free(run->mixed.shares);
 	free(run->picks);
 	run_close_kept(run);
+	free(run->balanced);
 }
 
 void run_describe(const struct run *run, FILE *file)

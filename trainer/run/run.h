@@ -141,6 +141,7 @@ struct run {
 		int32_t *labels;
 		uint64_t ticket; /* 0: none */
 	} kept;
+	float *balanced; /* [classes] with train.class_weights = balanced, else NULL */
 
 	struct device *device;
 	struct device_params *params;
@@ -295,6 +296,8 @@ int run_fit(struct run *run, int (*plan)(struct run *run));
 bool run_has_batch_norms(const struct run *run);
 /* Makes room for what train.mixup and train.cutmix draw for a batch; -EINVAL: it has no pairs. */
 int run_open_mix(struct run *run);
+/* With train.class_weights = balanced, all ranks: what that comes to (balance.c). */
+int run_balance(struct run *run);
 /* Refuses several ranks for what one writes: the file that option names. */
 int run_refuse_ranks(struct run *run, const char *option, const char *name);
 /* Whether the files of what is asked for to be found can be written, before it is looked for. */

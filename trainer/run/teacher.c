@@ -291,7 +291,7 @@ int run_plan_teacher(struct run *run)
 	r = teacher_normalise(run, &input);
 	if (r)
 		return r;
-	loss_of(&run->recipe->train, DEVICE_EVAL, &loss);
+	loss_of(&run->recipe->train, DEVICE_EVAL, NULL, &loss);
 	input.loss = loss.spec;
 	*graph = *train;
 	graph->graph = NULL;

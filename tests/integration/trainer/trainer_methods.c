@@ -68,6 +68,47 @@ static void test_smoothed(void **state)
 	assert_true(fabs(loss[3] - (loss[1] - entropy)) < 1e-5);
 }
 
+/* Balanced weights are what samples are counted to be: labels are those of the index, modulo 10. */
+static void test_balanced(void **state)
+{
+	static const char balanced[] = "train.class_weights=balanced", one[] = "train.epochs=1";
+	char weights[512] = "train.class_weights=";
+	const int samples = 325, classes = 10;
+	for (int i = 0; i < classes; i++) {
+		int count = samples / classes + (i < samples % classes);
+		size_t length = strlen(weights);
+		snprintf(weights + length, sizeof(weights) - length, "%s%.17g", i ? ", " : "",
+			 samples / ((double)classes * count));
+	}
+	expect(run("balanced", balanced, NULL), 0);
+	expect(run("weighted", weights, NULL), 0);
+	same_losses("balanced", "weighted");
+	same_file("balanced", "weighted", "model.safetensors");
+	assert_true(apart("balanced", "unbroken") > 1e-6);
+	pid_t pid = start("balanced-killed", balanced, NULL);
+	wait_for_step("balanced-killed", pid, 17);
+	kill(pid, SIGKILL);
+	finish(pid, "balanced-killed");
+	expect(run("balanced-killed", "--resume", weights, NULL), 1);
+	expect_said("but was \"balanced\" in the checkpoint");
+	expect(run("balanced-killed", "--resume", balanced, NULL), 0);
+	same_losses("balanced", "balanced-killed");
+	/* classes without samples count as none */
+	static const char more[] = "model.classes=12", plain[] = "train.label_smoothing=0";
+	char ones[sizeof(weights) + 8];
+	snprintf(ones, sizeof(ones), "%s, 1, 1", weights);
+	expect(run("balanced-more", balanced, more, plain, one, NULL), 0);
+	expect(run("weighted-more", ones, more, plain, one, NULL), 0);
+	same_file("balanced-more", "weighted-more", "model.safetensors");
+	trainer = getenv("TRAINER_EMULATED");
+	int status = run("balanced-gpu", "--device=cuda", balanced, NULL);
+	trainer = getenv("TRAINER");
+	expect(status, 0);
+	assert_true(apart("balanced", "balanced-gpu") < 1e-3);
+	expect(run("slip", "train.class_weights=balance", NULL), 1);
+	expect_said("with commas between, or balanced");
+}
+
 /* Image sizes that follow a schedule of epochs, resumed in the second size. */
 static void test_growing(void **state)
 {
@@ -755,6 +796,7 @@ int main(void)
 		cmocka_unit_test(test_mean),        cmocka_unit_test(test_ghosts),
 		cmocka_unit_test(test_progressive), cmocka_unit_test(test_selective),
 		cmocka_unit_test(test_repeats),     cmocka_unit_test(test_taught),
+		cmocka_unit_test(test_balanced),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
 }

@@ -246,6 +246,10 @@ static void pairs(void **state)
 		 "train.teacher_recipe = a and train.teacher =  do not go together: there is no"},
 		{{"train.loss=kl", "train.class_weights=1, 2"},
 		 "train.loss = kl and train.class_weights = 1, 2 do not go together: a divergence"},
+		{{"train.loss=kl", "train.class_weights=balanced"},
+		 "train.loss = kl and train.class_weights = balanced do not go together: a "
+		 "divergence"},
+		{{"train.class_weights=balanced", "train.loss=sigmoid"}, NULL},
 		{{"train.loss=kl", "train.mixup=0.2"}, NULL},
 		{{"model.ghost_batch=32", "model.bn_sync=yes"},
 		 "model.ghost_batch = 32 and model.bn_sync = true do not go together: one "
