@@ -11,6 +11,7 @@
 #include "trainer/device/cuda/lowering/roofline.h"
 #include "trainer/model/model.h"
 #include "trainer/plan/plan_breaks.h"
+#include "trainer/plan/plan_teacher.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -136,6 +137,7 @@ struct plan {
 	struct device *planner;
 	struct device_params *params;
 	struct model *model;
+	struct plan_teacher teacher;
 };
 
 static void choose(struct plan *plan, const struct engines *engines)
@@ -186,6 +188,9 @@ static int open_model(struct plan *plan, char *error)
 		return plan_fail(error, -EINVAL, "%s%u is too small for %s, which needs %u",
 				 plan->options->size ? "--size=" : "data.pipeline's size of ",
 				 plan->size, plan->recipe->model.name, model_side_min(plan->model));
+	if (!r)
+		return plan_teacher_open(&plan->teacher, plan->recipe, plan->classes, plan->planner,
+					 error);
 	return r ? plan_fail(error, r, "%s", *text ? text : strerror(-r)) : 0;
 }
 
@@ -223,7 +228,7 @@ static int make_graph(struct plan *plan, enum device_mode mode, uint32_t count, 
 			count == 1 ? "" : "s", plan->size, plan->size, text);
 	}
 	*ret_graph = graph;
-	return 0;
+	return mode == DEVICE_TRAIN ? plan_teacher_plan(&plan->teacher, &input, error) : 0;
 }
 
 /* Images that are computed at a time. */
@@ -308,7 +313,8 @@ static void print_layers(const struct plan *plan, const struct cuda_program *pro
 struct plan_memory {
 	struct roofline_store store;
 	struct roofline_sums matrices; /* of the update */
-	double staging, total;         /* bytes */
+	double teacher;                /* bytes, as are: */
+	double staging, total;
 };
 
 /* eval: NULL, with a count of 0, where the recipe does not evaluate. */
@@ -321,9 +327,16 @@ static struct plan_memory memory_of(const struct plan *plan, const struct cuda_p
 					   ((double)micro_batch(plan->recipe) + eval_count)};
 	roofline_store(plan->params, plan->program.element, &m.store);
 	roofline_matrices(&plan->device.roofline, plan->params, plan->program.element, &m.matrices);
+	if (plan->teacher.graph) {
+		struct roofline_store store;
+		roofline_store(plan->teacher.params, plan->program.element, &store);
+		m.teacher = (double)(planner_program(plan->teacher.graph)->arena.size +
+				     store.slot_bytes + store.copy_bytes);
+		m.staging += 2 * 4 * pixels * micro_batch(plan->recipe);
+	}
 	m.total = (double)(train->arena.size + (eval ? eval->arena.size : 0) + m.store.slot_bytes +
 			   m.store.copy_bytes + m.matrices.workspace_bytes) +
-		  m.staging;
+		  m.teacher + m.staging;
 	return m;
 }
 
@@ -332,8 +345,10 @@ static bool fits(const struct plan *plan, const struct cuda_program *train,
 		 const struct cuda_program *eval, uint32_t eval_count)
 {
 	double limit = plan->recipe->train.memory_limit * (1 << 30);
+	const struct device_graph *teacher = plan->teacher.graph;
 	if (limit > 0 &&
-	    ((double)train->arena.size > limit || (eval && (double)eval->arena.size > limit)))
+	    ((double)train->arena.size > limit || (eval && (double)eval->arena.size > limit) ||
+	     (teacher && (double)planner_program(teacher)->arena.size > limit)))
 		return false;
 	return memory_of(plan, train, eval, eval_count).total <= (double)plan->device.memory_bytes;
 }
@@ -353,6 +368,9 @@ static void print_memory(const struct plan *plan, const struct cuda_program *tra
 		(double)m.store.slot_bytes / 1e6);
 	fprintf(file, "            %10.1f MB copies of weights for the convolutions\n",
 		(double)m.store.copy_bytes / 1e6);
+	if (plan->teacher.graph)
+		fprintf(file, "            %10.1f MB train.teacher, a %s\n", m.teacher / 1e6,
+			plan->teacher.recipe.model.name);
 	if (m.matrices.workspace_bytes)
 		fprintf(file, "            %10.1f MB products of the update\n",
 			(double)m.matrices.workspace_bytes / 1e6);
@@ -367,6 +385,7 @@ struct step_time {
 	struct roofline_sums passes[2]; /* forward, backward */
 	struct roofline_sums matrices;  /* of the update */
 	double update_bytes, update;    /* seconds, as are: */
+	double teacher;                 /* its forward pass of each batch */
 	double all, images_per_second;
 };
 
@@ -386,7 +405,13 @@ static struct step_time step_time(const struct plan *plan, const struct cuda_pro
 	roofline_matrices(roofline, plan->params, plan->program.element, &t.matrices);
 	t.update_bytes = store.update_bytes + t.matrices.bytes;
 	t.update = store.update_bytes / roofline->bytes_per_second + t.matrices.seconds;
-	t.all = t.passes[0].seconds + t.passes[1].seconds + t.update;
+	t.teacher = 0;
+	if (plan->teacher.graph) {
+		struct roofline_sums sums;
+		roofline_sum(roofline, planner_program(plan->teacher.graph), NULL, false, &sums);
+		t.teacher = sums.seconds * recipe_accumulate(plan->recipe);
+	}
+	t.all = t.passes[0].seconds + t.passes[1].seconds + t.update + t.teacher;
 	t.images_per_second = images_of(plan) / t.all;
 	return t;
 }
@@ -400,6 +425,11 @@ static void print_time(const struct plan *plan, const struct cuda_program *train
 		fprintf(file, "%-12s%10.3f ms, %.2f GFLOP and %.1f MB an image\n",
 			backward ? "backward" : "forward", sums[backward].seconds * 1e3,
 			sums[backward].flops / images * 1e-9, sums[backward].bytes / images * 1e-6);
+	if (plan->teacher.graph)
+		fprintf(file, "teacher     %10.3f ms\n", t.teacher * 1e3);
+	else if (*plan->recipe->train.teacher)
+		fprintf(file, "teacher     not counted: train.teacher_recipe would say what it "
+			      "is\n");
 	fprintf(file, "update      %10.3f ms, %.1f MB", t.update * 1e3, t.update_bytes * 1e-6);
 	if (t.matrices.flops > 0)
 		fprintf(file, ", %.2f GFLOP", t.matrices.flops * 1e-9);
@@ -415,10 +445,12 @@ static int print_recompute(struct plan *plan, const struct cuda_program *train, 
 			   char *error)
 {
 	uint32_t own = (uint32_t)plan->recipe->train.recompute, other = own ? 0 : 1;
-	struct device_graph *graph;
+	struct device_graph *graph = NULL;
 	int r = make_graph(plan, DEVICE_TRAIN, micro_batch(plan->recipe), other, &graph, error);
-	if (r)
+	if (r) {
+		device_graph_free(graph);
 		return r;
+	}
 	const struct cuda_program *programs[] = {train, planner_program(graph)};
 	for (int i = 0; i < 2; i++)
 		fprintf(file,
@@ -544,6 +576,7 @@ static int plan_on(struct plan *plan, const struct engines *engines, FILE *file,
 	int r = open_model(plan, error);
 	if (!r)
 		r = report(plan, engines, file, error);
+	plan_teacher_close(&plan->teacher);
 	model_free(plan->model);
 	device_params_free(plan->params);
 	device_close(plan->planner);

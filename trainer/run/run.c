@@ -418,6 +418,15 @@ void run_describe(const struct run *run, FILE *file)
 		"workspace, %.1f MiB if none were shared\n",
 		(graph.flops_forward + graph.flops_backward) / train->count * 1e-9,
 		(double)graph.arena_bytes / (1 << 20), (double)graph.unshared_bytes / (1 << 20));
+	if (run->teacher.graph.graph) {
+		struct device_graph_info teacher;
+		device_graph_info(run->teacher.graph.graph, &teacher);
+		fprintf(file,
+			"teacher  %s: %.3f GFLOP per image; %.1f MiB of activations and "
+			"workspace\n",
+			run->teacher.recipe.model.name, teacher.flops_forward / train->count * 1e-9,
+			(double)teacher.arena_bytes / (1 << 20));
+	}
 	printable_line(file, "run      %llu step%s (%.6g epoch%s) into %s",
 		       (unsigned long long)run->steps, run->steps == 1 ? "" : "s",
 		       run->recipe->train.epochs, run->recipe->train.epochs == 1 ? "" : "s",

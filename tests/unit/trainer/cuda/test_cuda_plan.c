@@ -191,6 +191,47 @@ static void test_micro_batches(void **state)
 		      "smallest micro-batches, of 1");
 }
 
+/* A teacher of the same network takes what evaluation takes, and forward passes of its own. */
+static void test_teacher(void **state)
+{
+	struct plan_options options = {
+		.device = device_file(
+			"{\"deviceName\": \"G\", \"deviceVer\": 900, \"multiProcessorCount\": 1, "
+			"\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
+	};
+	char of[] = "/tmp/test_cuda_plan.XXXXXX";
+	static const char settings[] = "model.name=resnet18 data.batch_size=16 data.val=x "
+				       "train.accumulate=2 data.val_batch_size=8";
+	char error[PLAN_ERROR_MAX] = "", alone[65536], text[65536], taught[256];
+	FILE *file = fdopen(mkstemp(of), "w");
+
+	assert_non_null(file);
+	fputs("[model]\nname = resnet18\n", file);
+	fclose(file);
+	assert_int_equal(plan(settings, &options, alone, sizeof(alone), error), 0);
+	assert_null(strstr(alone, "teacher"));
+	snprintf(taught, sizeof(taught), "%s train.teacher=x train.teacher_recipe=%s", settings,
+		 of);
+	assert_int_equal(plan(taught, &options, text, sizeof(text), error), 0);
+	/* 11.7 million weights, once in fp32 and once in bf16, and its activations */
+	double memory = number_before(text, " MB train.teacher, a resnet18");
+	double evaluation = number_before(text, " MB the same in evaluation");
+	assert_true(fabs(memory - evaluation - 11.7 * 6) < 0.5);
+	double own = number_before(strstr(text, "teacher  "), " ms");
+	double more = number_before(text, " ms at the roofline") -
+		      number_before(alone, " ms at the roofline");
+	assert_true(own > 0 && fabs(own - more) < 0.002);
+	assert_true(own < number_before(strstr(text, "forward  "), " ms"));
+	snprintf(taught, sizeof(taught), "%s train.teacher=x", settings);
+	assert_int_equal(plan(taught, &options, text, sizeof(text), error), 0);
+	expect(text, "teacher     not counted: train.teacher_recipe would say");
+	unlink(of);
+	snprintf(taught, sizeof(taught), "%s train.teacher=x train.teacher_recipe=%s", settings,
+		 of);
+	assert_true(plan(taught, &options, text, sizeof(text), error) < 0);
+	expect(error, "train.teacher_recipe: ");
+}
+
 static void test_recompute(void **state)
 {
 	struct plan_options options = {
@@ -450,11 +491,17 @@ static int remove_file(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_resnet50),  cmocka_unit_test(test_micro_batches),
-		cmocka_unit_test(test_recompute), cmocka_unit_test(test_breaks),
-		cmocka_unit_test(test_options),   cmocka_unit_test(test_files),
-		cmocka_unit_test(test_sizes),     cmocka_unit_test(test_size_of_pipeline),
-		cmocka_unit_test(test_shipped),   cmocka_unit_test(test_peaks),
+		cmocka_unit_test(test_resnet50),
+		cmocka_unit_test(test_micro_batches),
+		cmocka_unit_test(test_recompute),
+		cmocka_unit_test(test_teacher),
+		cmocka_unit_test(test_breaks),
+		cmocka_unit_test(test_options),
+		cmocka_unit_test(test_files),
+		cmocka_unit_test(test_sizes),
+		cmocka_unit_test(test_size_of_pipeline),
+		cmocka_unit_test(test_shipped),
+		cmocka_unit_test(test_peaks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, remove_file);

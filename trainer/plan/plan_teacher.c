@@ -1,0 +1,60 @@
+#include "trainer/plan/plan_teacher.h"
+
+#include "format/base/text/sentence.h"
+#include "trainer/plan/plan.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define teacher_fail(error, code, ...) sentence_fail((error), PLAN_ERROR_MAX, (code), __VA_ARGS__)
+
+int plan_teacher_open(struct plan_teacher *teacher, const struct recipe *recipe, uint32_t classes,
+		      struct device *planner, char *error)
+{
+	char text[RECIPE_ERROR_MAX] = "";
+	if (!*recipe->train.teacher_recipe)
+		return 0;
+	int r = recipe_init(&teacher->recipe);
+	if (!r)
+		r = recipe_load(&teacher->recipe, recipe->train.teacher_recipe, text);
+	if (r)
+		return teacher_fail(error, r, "train.teacher_recipe: %s",
+				    *text ? text : strerror(-r));
+	r = device_params_new(planner, &teacher->params);
+	if (!r)
+		r = model_new(&teacher->recipe.model, classes, teacher->params, &teacher->model,
+			      text);
+	if (!r)
+		r = device_params_allocate(teacher->params, NULL);
+	return r ? teacher_fail(error, r, "the network of train.teacher: %s",
+				*text ? text : strerror(-r))
+		 : 0;
+}
+
+int plan_teacher_plan(struct plan_teacher *teacher, const struct model_input *images, char *error)
+{
+	struct device_graph_options options = {.mode = DEVICE_EVAL};
+	struct model_input input = *images;
+	char text[DEVICE_ERROR_MAX] = "";
+	if (!teacher->model)
+		return 0;
+	device_graph_free(teacher->graph);
+	teacher->graph = NULL;
+	int r = device_graph_new(teacher->params, &options, &teacher->graph);
+	if (r)
+		return teacher_fail(error, r, "the network of train.teacher: %s", strerror(-r));
+	memset(&input.loss, 0, sizeof(input.loss));
+	model_record(teacher->model, teacher->graph, &input);
+	r = device_graph_plan(teacher->graph, text);
+	return r ? teacher_fail(error, r, "planning train.teacher, a %s: %s",
+				teacher->recipe.model.name, text)
+		 : 0;
+}
+
+void plan_teacher_close(struct plan_teacher *teacher)
+{
+	device_graph_free(teacher->graph);
+	model_free(teacher->model);
+	device_params_free(teacher->params);
+	recipe_deinit(&teacher->recipe);
+}
