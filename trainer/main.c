@@ -88,6 +88,11 @@ static const struct options_row options[] = {
 	 "heart, "
 	 "and stop; no run is touched",
 	 OPTIONS_FLAG, AT(run.overfit_batch)},
+	{"check-gradients", 0, NULL,
+	 "Compare the gradients of the first batch with differences of its loss, in fp32, "
+	 "parameter "
+	 "by parameter, and stop; no run is touched",
+	 OPTIONS_FLAG, AT(run.check_gradients)},
 	{"dry-run", 0, NULL,
 	 "Open everything, plan the first step, say what would be run, and stop", OPTIONS_FLAG,
 	 AT(run.dry)},
@@ -134,6 +139,34 @@ static int parse_size(const char *text, struct argp_state *state)
 	return (int)size;
 }
 
+/* What trains or measures from the initial weights does nothing else. */
+static void check_alone(const struct arguments *arguments, const struct argp_state *state)
+{
+	const struct run_options *run = &arguments->run;
+	const struct {
+		const char *option;
+		bool given;
+	} all[] = {
+		{"--find-lr", run->find_lr},
+		{"--find-batch-size", run->find_batch_size},
+		{"--overfit-batch", run->overfit_batch},
+		{"--check-gradients", run->check_gradients},
+		/* none of these is one, and none goes with one */
+		{"--resume", run->resume},
+		{"--evaluate", run->evaluate},
+		{"--plan", arguments->plan.device},
+		{"--dry-run", run->dry && !run->evaluate},
+	};
+	enum { ALONE = 4, ALL = sizeof(all) / sizeof(all[0]) };
+	for (size_t i = 0; i < ALONE; i++)
+		for (size_t j = i + 1; j < ALL; j++)
+			if (all[i].given && all[j].given)
+				argp_error(state,
+					   "%s begins with the initial weights and does nothing "
+					   "else: leave out %s",
+					   all[i].option, all[j].option);
+}
+
 /* What options do not mean together. */
 static void check(const struct arguments *arguments, const struct argp_state *state)
 {
@@ -146,22 +179,7 @@ static void check(const struct arguments *arguments, const struct argp_state *st
 			   arguments->run.predictions);
 	if (arguments->run.onnx && !arguments->run.evaluate)
 		argp_error(state, "--onnx=%s is for --evaluate: add it", arguments->run.onnx);
-	if (arguments->run.find_lr && (arguments->run.resume || arguments->run.evaluate ||
-				       arguments->plan.device || arguments->run.dry))
-		argp_error(state, "--find-lr trains from the initial weights, and nothing else: "
-				  "leave out --resume, --evaluate, --plan and --dry-run");
-	if (arguments->run.find_batch_size &&
-	    (arguments->run.resume || arguments->run.evaluate || arguments->plan.device ||
-	     arguments->run.dry || arguments->run.find_lr))
-		argp_error(state, "--find-batch-size measures with the initial weights, and does "
-				  "nothing else: leave out --resume, --evaluate, --plan, --find-lr "
-				  "and --dry-run");
-	if (arguments->run.overfit_batch &&
-	    (arguments->run.resume || arguments->run.evaluate || arguments->plan.device ||
-	     arguments->run.dry || arguments->run.find_lr || arguments->run.find_batch_size))
-		argp_error(state, "--overfit-batch trains from the initial weights, and nothing "
-				  "else: leave out --resume, --evaluate, --plan, --find-lr, "
-				  "--find-batch-size and --dry-run");
+	check_alone(arguments, state);
 	if (arguments->plan.size && !arguments->plan.device)
 		argp_error(state,
 			   "--size=%u is for --plan; data.pipeline says what size is trained on",
@@ -272,6 +290,7 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 	if (!r)
 		r = choose_device(&arguments->device, &arguments->run, error);
 	bool finds = arguments->run.find_lr, overfits = arguments->run.overfit_batch;
+	bool checks = arguments->run.check_gradients;
 	const struct {
 		const char *key, *value; /* value NULL: the option was not given */
 	} settings[] = {
@@ -296,6 +315,9 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 		{"train.teacher", overfits ? "" : NULL},
 		{"train.teacher_recipe", overfits ? "" : NULL},
 		{"train.accumulate", arguments->run.find_batch_size ? "auto" : NULL},
+		/* what hides slopes */
+		{"train.precision", checks ? "fp32" : NULL},
+		{"train.tf32", checks ? "no" : NULL},
 		{"train.seed", arguments->seed},
 		{"train.device", arguments->device},
 		{"train.fusion", arguments->fusion},
@@ -390,6 +412,8 @@ static int train(const struct recipe *recipe, const struct run_options *run_opti
 		r = run_find_batch_size(run, stdout);
 	} else if (!r && run_options->overfit_batch) {
 		r = run_overfit_batch(run, stdout);
+	} else if (!r && run_options->check_gradients) {
+		r = run_check_gradients(run, stdout);
 	} else if (!r) {
 		FILE *file = run_options->dry ? stdout : stderr;
 		if (leads) {
@@ -462,7 +486,8 @@ static int run_recipe(struct arguments *arguments, struct recipe *recipe)
 	if (r)
 		return r;
 	arguments->run.dry = arguments->run.dry || arguments->run.find_lr ||
-			     arguments->run.find_batch_size || arguments->run.overfit_batch;
+			     arguments->run.find_batch_size || arguments->run.overfit_batch ||
+			     arguments->run.check_gradients;
 	catch_signals();
 	return train(recipe, &arguments->run);
 }

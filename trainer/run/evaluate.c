@@ -462,7 +462,7 @@ int run_evaluate_alone(struct run *run, FILE *file)
 {
 	const struct checkpoint_state *state = &run->state;
 	char loss[RUN_LOSS_TEXT];
-	int r = run->options.onnx ? run_refuse_ranks(run, "--onnx", run->options.onnx) : 0;
+	int r = run->options.onnx ? run_refuse_ranks(run, "--onnx") : 0;
 	if (!r)
 		r = run_open_predictions(run);
 	if (!r)

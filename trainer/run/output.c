@@ -119,14 +119,15 @@ int run_put(struct run *run, const char *name, int (*print)(const struct run *ru
 	return r ? output_fail_put(run, r, name) : 0;
 }
 
-int run_refuse_ranks(struct run *run, const char *option, const char *name)
+int run_refuse_ranks(struct run *run, const char *option)
 {
 	if (run->comm->world == 1)
 		return 0;
-	return run_fail_everywhere(run, -EINVAL,
-				   "%s=%s is written by one rank, and there are %u: start the "
-				   "trainer without mpirun",
-				   option, name, run->comm->world);
+	return run_fail_everywhere(
+		run, -EINVAL,
+		"%s is for one rank, and there are %u: start the trainer without "
+		"mpirun",
+		option, run->comm->world);
 }
 
 /* The path of NAME with an ending; CHECKPOINT_PATH_MAX bytes. */

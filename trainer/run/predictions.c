@@ -43,7 +43,7 @@ int run_open_predictions(struct run *run)
 {
 	if (!run->options.predictions)
 		return 0;
-	int r = run_refuse_ranks(run, "--predictions", run->options.predictions);
+	int r = run_refuse_ranks(run, "--predictions");
 	if (r)
 		return r;
 	run->predictions = calloc(1, sizeof(*run->predictions));

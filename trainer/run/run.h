@@ -49,6 +49,7 @@ struct run_options {
 	bool evaluate;         /* nothing but run_evaluate_alone(); dry and allow_changes, too */
 	unsigned device_index; /* which of several GPUs; ranks of one machine count on from there */
 	bool overfit_batch;    /* every step is on the first batch */
+	bool check_gradients;  /* nothing but run_check_gradients() */
 	bool detect_anomaly;
 	bool profile;
 	const volatile int *stop;
@@ -181,12 +182,13 @@ struct run {
 	/* factor on learning rates, while one or a batch size is looked for; else 0 */
 	double find_rate;
 	/*
-	 * called with each batch before it is trained on, by which run_find_batch_size() measures
-	 * gradients; else NULL
+	 * called with each batch before it is trained on, by which run_find_batch_size() and
+	 * run_check_gradients() look at gradients; else NULL
 	 */
 	int (*observe)(struct run *run, const struct device_batch *batch);
-	struct find_noise *noise; /* its */
-	double rate;              /* images per second over the last lines */
+	struct find_noise *noise; /* theirs */
+	struct check *check;
+	double rate; /* images per second over the last lines */
 };
 
 /* 0, or a negative errno with run->error set and agreed; run_close is due in either case. */
@@ -223,6 +225,11 @@ int run_find_batch_size(struct run *run, FILE *file);
  * the first batch can be learned by heart (overfit.c). -EDOM: it cannot.
  */
 int run_overfit_batch(struct run *run, FILE *file);
+/*
+ * Compares the gradients of the first batch with differences of the loss, on file, a line for each
+ * parameter (check_gradients.c). -EDOM: some are not alike.
+ */
+int run_check_gradients(struct run *run, FILE *file);
 
 /* ---- between the files of the run ---- */
 
@@ -298,8 +305,8 @@ bool run_has_batch_norms(const struct run *run);
 int run_open_mix(struct run *run);
 /* With train.class_weights = balanced, all ranks: what that comes to (balance.c). */
 int run_balance(struct run *run);
-/* Refuses several ranks for what one writes: the file that option names. */
-int run_refuse_ranks(struct run *run, const char *option, const char *name);
+/* Refuses several ranks for what an option has one do. */
+int run_refuse_ranks(struct run *run, const char *option);
 /* Whether the files of what is asked for to be found can be written, before it is looked for. */
 int run_check_found(struct run *run);
 /*

@@ -256,7 +256,7 @@ static void test_batch_size_bounds(void **state)
 	       1);
 	expect_said("--find-batch-size: not even batches of 8 images fit: planning model.name");
 	expect(run("unbroken", option, "--resume", NULL), 1);
-	expect_said("--find-batch-size measures with the initial weights, and does nothing else");
+	expect_said("--find-batch-size begins with the initial weights and does nothing else");
 }
 
 /* On a GPU gradients are read as they are on the CPU. */
@@ -295,6 +295,31 @@ static void test_overfitted(void **state)
 	expect_said("leave out --resume");
 }
 
+/* A network of each kind, of what their gradients go through. */
+static void test_gradients(void **state)
+{
+	static const char check[] = "--check-gradients";
+	static const char *const networks[][4] = {
+		{"model.name=resnet18", "model.stem=cifar", "model.squeeze_excite=yes",
+		 "model.width=0.25"},
+		{"model.name=speednet", "model.width=0.25", "model.whiten=no",
+		 "train.loss=sigmoid"},
+		{"model.name=vit_tiny_patch16", "model.width=0.25", "model.layer_scale=0.1",
+		 "model.attention_dropout=0.1"},
+	};
+	for (size_t i = 0; i < sizeof(networks) / sizeof(networks[0]); i++) {
+		expect(run("checked", check, networks[i][0], networks[i][1], networks[i][2],
+			   networks[i][3], "train.label_smoothing=0.1", NULL),
+		       0);
+		expect_said("follows the gradients of ");
+		assert_false(exists("checked", "log.jsonl"));
+	}
+	expect(run("checked", check, "--resume", NULL), 1);
+	expect_said(
+		"--check-gradients begins with the initial weights and does nothing else: leave "
+		"out --resume");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -310,6 +335,7 @@ int main(void)
 		cmocka_unit_test(test_batch_size_bounds),
 		cmocka_unit_test(test_noise_on_a_gpu),
 		cmocka_unit_test(test_overfitted),
+		cmocka_unit_test(test_gradients),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
 }
