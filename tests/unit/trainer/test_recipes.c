@@ -32,8 +32,16 @@ static void test_shipped(void **state)
 {
 	static const struct {
 		const char *name;
-		uint32_t first, last;
-	} recipes[] = {{"shapes.ini", 64, 64}, {"cifar10.ini", 32, 32}, {"imagenet.ini", 128, 192}};
+		uint32_t first, last, evaluated;
+	} recipes[] = {
+		{"shapes.ini", 64, 64},
+		{"cifar10.ini", 32, 32},
+		{"imagenet.ini", 128, 192, 224},
+		{"resnet50_16.ini", 160, 192, 256},
+		{"resnet50_88.ini", 160, 192, 256},
+		{"vit_small.ini", 224, 224, 224},
+		{"vit_finetune.ini", 224, 224, 224},
+	};
 	for (size_t i = 0; i < sizeof(recipes) / sizeof(recipes[0]); i++) {
 		char path[4096], error[RECIPE_ERROR_MAX];
 		struct recipe recipe;
@@ -44,7 +52,8 @@ static void test_shipped(void **state)
 		assert_int_equal(recipe.train.seed, 1);
 		pipeline(path, recipe.data.pipeline, recipes[i].first, recipes[i].last);
 		if (*recipe.data.val_pipeline)
-			pipeline(path, recipe.data.val_pipeline, 224, 224);
+			pipeline(path, recipe.data.val_pipeline, recipes[i].evaluated,
+				 recipes[i].evaluated);
 		recipe_deinit(&recipe);
 	}
 }
