@@ -308,7 +308,7 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 		{"model.dropout", overfits ? "0" : NULL},
 		{"model.attention_dropout", overfits ? "0" : NULL},
 		{"train.selective_backprop",
-		 overfits || arguments->run.find_batch_size ? "0" : NULL},
+		 overfits || checks || arguments->run.find_batch_size ? "0" : NULL},
 		{"train.label_smoothing", overfits ? "0" : NULL},
 		{"train.mixup", overfits ? "0" : NULL},
 		{"train.cutmix", overfits ? "0" : NULL},
