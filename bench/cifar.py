@@ -1,0 +1,85 @@
+"""What the benches that train on CIFAR-10 share: its folders packed, and runs of the trainer that are kept."""
+
+import json
+import os
+import pathlib
+import resource
+import shutil
+import subprocess
+import sys
+
+TREE = pathlib.Path(__file__).resolve().parent.parent
+COMMON = [
+    "data.val_pipeline=",
+    "data.threads=1",
+    "log.progress=off",
+    "checkpoint.every=0",
+    "checkpoint.best=no",
+]
+
+
+def run(command, **options):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, **options)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))}\n{done.stderr}")
+
+
+def classes(data):
+    """Names, in order, of a folder with train/CLASS and test/CLASS."""
+    return sorted(path.name for path in pathlib.Path(data, "train").iterdir() if path.is_dir())
+
+
+def pack(programs, data, part, names, per_class, path):
+    """A dataset of at most so many images of each of these classes, made unless it is there."""
+    if path.exists():
+        return path
+    chosen = path.with_suffix("")
+    for name in names:
+        (chosen / name).mkdir(parents=True, exist_ok=True)
+        for image in sorted(pathlib.Path(data, part, name).iterdir())[:per_class]:
+            shutil.copy(image, chosen / name)
+    run([programs / "tools/packimg/packimg", "convert", "--quiet", "--shuffle", "1", chosen, "-o", path])
+    shutil.rmtree(chosen)
+    return path
+
+
+def cpu_seconds():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def train(programs, output, settings):
+    """The folder of a run, made unless it is there with the same settings; beside its files cpu.json, the CPU's seconds that it took."""
+    asked = "\n".join(settings) + "\n"
+    done = output / "settings.txt"
+    if done.exists() and done.read_text() == asked:
+        return output
+    empty = output.parent / "empty.ini"
+    empty.write_text("")
+    before = cpu_seconds()
+    run(
+        [programs / "trainer/trainer", "--overwrite", "--output", output, empty, *COMMON, *settings],
+        env=os.environ | {"PATH": f"{programs / 'loaderd'}:{os.environ['PATH']}", "OMP_WAIT_POLICY": "passive"},  # waiting is no work
+    )
+    (output / "cpu.json").write_text(json.dumps(cpu_seconds() - before))
+    done.write_text(asked)
+    return output
+
+
+def log(output, event):
+    """The lines of a run's log of one kind."""
+    lines = (json.loads(line) for line in open(output / "log.jsonl"))
+    return [line for line in lines if line["event"] == event]
+
+
+def one_of(words):
+    """Of argparse: some of these words, with commas between."""
+    import argparse
+
+    def parse_words(text):
+        unknown = set(text.split(",")) - set(words)
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: expected some of {', '.join(words)}")
+        return text.split(",")
+
+    return parse_words
