@@ -16,6 +16,9 @@
 enum {
 	OVERRIDES_MAX = 128,
 	EXIT_STOPPED = 3,
+	TRACE_FIRST = 11, /* that is traced: those before warm up */
+	TRACE_LAST = 15,
+	TRACED_MAX = 1000,   /* steps */
 	LEADER_SECONDS = 60, /* that other ranks leave rank 0 to say why a run ends */
 };
 
@@ -25,6 +28,7 @@ enum option_key {
 	OPTION_EVALUATE = 256,
 	OPTION_HELP_RECIPE,
 	OPTION_SIZE,
+	OPTION_TRACE_STEPS,
 };
 
 struct arguments {
@@ -110,6 +114,12 @@ static const struct options_row options[] = {
 	 AT(run.detect_anomaly)},
 	{"profile", 0, NULL, "Time every layer and print the table at the end", OPTIONS_FLAG,
 	 AT(run.profile)},
+	{"trace", 0, "FILE.json",
+	 "Write what the loop and the device do in some steps, layer by layer, for Perfetto and "
+	 "chrome://tracing",
+	 OPTIONS_TEXT, AT(run.trace)},
+	{"trace-steps", OPTION_TRACE_STEPS, "FIRST-LAST",
+	 "With --trace: these steps, of those that are made (default: 11-15)"},
 	{"plan", 0, "DEVICE.json",
 	 "Print what a GPU that need not be here would run, its memory and time, and stop",
 	 OPTIONS_TEXT, AT(plan.device)},
@@ -152,6 +162,7 @@ static void check_alone(const struct arguments *arguments, const struct argp_sta
 		{"--overfit-batch", run->overfit_batch},
 		{"--check-gradients", run->check_gradients},
 		/* none of these is one, and none goes with one */
+		{"--trace", run->trace},
 		{"--resume", run->resume},
 		{"--evaluate", run->evaluate},
 		{"--plan", arguments->plan.device},
@@ -167,6 +178,22 @@ static void check_alone(const struct arguments *arguments, const struct argp_sta
 					   all[i].option, all[j].option);
 }
 
+static void parse_trace_steps(const char *text, struct argp_state *state, struct run_options *run)
+{
+	unsigned long long first = 0, last = 0;
+	int end = 0;
+	if (text[strspn(text, "0123456789-")] || text[0] == '-' || strstr(text, "--") ||
+	    sscanf(text, "%19llu-%19llu%n", &first, &last, &end) != 2 || text[end] || !first ||
+	    last < first || last - first >= TRACED_MAX)
+		argp_error(
+			state,
+			"--trace-steps=%s: expected FIRST-LAST, the first and the last step that "
+			"are traced, from 1, at most %d of them",
+			text, TRACED_MAX);
+	run->trace_first = first;
+	run->trace_last = last;
+}
+
 /* What options do not mean together. */
 static void check(const struct arguments *arguments, const struct argp_state *state)
 {
@@ -180,6 +207,14 @@ static void check(const struct arguments *arguments, const struct argp_state *st
 	if (arguments->run.onnx && !arguments->run.evaluate)
 		argp_error(state, "--onnx=%s is for --evaluate: add it", arguments->run.onnx);
 	check_alone(arguments, state);
+	if (arguments->run.trace && (arguments->run.evaluate || arguments->plan.device ||
+				     (arguments->run.dry && !arguments->run.evaluate)))
+		argp_error(state,
+			   "--trace is of a run: leave out --evaluate, --plan and --dry-run");
+	if (arguments->run.trace_first && !arguments->run.trace)
+		argp_error(state, "--trace-steps=%llu-%llu is for --trace: add it",
+			   (unsigned long long)arguments->run.trace_first,
+			   (unsigned long long)arguments->run.trace_last);
 	if (arguments->plan.size && !arguments->plan.device)
 		argp_error(state,
 			   "--size=%u is for --plan; data.pipeline says what size is trained on",
@@ -217,6 +252,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		exit(EXIT_SUCCESS);
 	case OPTION_SIZE:
 		arguments->plan.size = (uint32_t)parse_size(argument, state);
+		return 0;
+	case OPTION_TRACE_STEPS:
+		parse_trace_steps(argument, state, &arguments->run);
 		return 0;
 	case ARGP_KEY_ARG:
 		if (!arguments->recipe) {
@@ -488,6 +526,10 @@ static int run_recipe(struct arguments *arguments, struct recipe *recipe)
 	arguments->run.dry = arguments->run.dry || arguments->run.find_lr ||
 			     arguments->run.find_batch_size || arguments->run.overfit_batch ||
 			     arguments->run.check_gradients;
+	if (!arguments->run.trace_first) {
+		arguments->run.trace_first = TRACE_FIRST;
+		arguments->run.trace_last = TRACE_LAST;
+	}
 	catch_signals();
 	return train(recipe, &arguments->run);
 }

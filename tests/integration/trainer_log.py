@@ -6,6 +6,7 @@ import glob
 import json
 import math
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -374,6 +375,100 @@ class Log(unittest.TestCase):
         slow = "data.pipeline=resize(1200) gaussian_blur(15) resize(24)"
         self.assertIn("of the time went into waiting for data", self.run_trainer("slow", slow, "train.epochs=1"))
         self.assertNotIn("waiting for data", self.run_trainer("fast", "train.epochs=1"))
+
+    def trace(self, name, device, *arguments):
+        """A traced run that goes beyond an evaluation and a checkpoint: its events by row, in nanoseconds, and what was said."""
+        path = f"{self.folder}/{name}.json"
+        program = os.environ["TRAINER_EMULATED" if device == "cuda" else "TRAINER"]
+        command = [program, f"{self.folder}/tiny.ini", "--output", f"{self.folder}/{name}", f"--device={device}", f"--trace={path}", "--trace-steps=16-19"]
+        done = subprocess.run([*command, "train.epochs=1.5", "--profile", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        with open(path) as file:
+            events = json.load(file)["traceEvents"]
+        rows = {event["args"]["name"]: event["tid"] for event in events if event["name"] == "thread_name"}
+        self.assertEqual({event["ph"] for event in events}, {"X", "M"})
+        found = [[], []]
+        for event in events:
+            if event["ph"] == "X":
+                begin, duration = round(event["ts"] * 1000), round(event["dur"] * 1000)
+                self.assertAlmostEqual(begin, event["ts"] * 1000, delta=1e-3)
+                found[event["tid"] != rows["loop"]].append((event["name"], begin, begin + duration, event.get("cat", ""), event.get("args")))
+        self.assertEqual(len(rows), 2)
+        self.assertEqual(min(event[1] for row in found for event in row), 0)
+        return *found, done.stdout
+
+    def parents(self, row):
+        """Of each event of a row, in the order of the file, the one that it lies in, which it must do wholly."""
+        open_events, parents, last = [], [], 0
+        for event in row:
+            self.assertGreaterEqual(event[1], last, event)
+            last = event[1]
+            while open_events and open_events[-1][2] <= event[1] and open_events[-1][1:3] != event[1:3]:
+                open_events.pop()
+            if open_events:
+                self.assertLessEqual(event[2], open_events[-1][2], (event, open_events[-1]))
+            parents.append(open_events[-1] if open_events else None)
+            open_events.append(event)
+        return parents
+
+    def check_trace(self, loop, device, said):
+        steps = [event for event, parent in zip(loop, self.parents(loop)) if not parent and event[0] != "results"]
+        self.assertEqual([event[0] for event in steps], ["step 16", "step 17", "evaluation", "checkpoint", "step 18", "step 19"])
+        for event, parent in zip(loop, self.parents(loop)):
+            if event[0] in ("feed", "compute"):
+                self.assertRegex(parent[0], "^step ")
+        self.assertEqual([sum(event[0] == name for event in loop) for name in ("feed", "compute")], [4, 4])
+        self.assertGreaterEqual(sum(event[0] == "wait for data" for event in loop), 4)
+        layers = re.findall(r"^(\S+) .*? [\d.]+ +([\d.]+) +[\d.]+  ", said.split("layer  ")[1], re.M)
+        names = [name for name, _ in layers]
+        self.assertEqual(len(names), len(set(names)))
+        passes, within = [], collections.defaultdict(list)
+        for event, parent in zip(device, self.parents(device)):
+            if not parent:
+                passes.append(event)
+            else:
+                self.assertEqual(event[3], parent[0])
+                self.assertTrue(event[4]["kind"])
+                within[parent].append(event[0])
+        expected = ["forward", "backward", "update"]
+        self.assertEqual([event[0] for event in passes], [*expected * 2, "evaluation", *expected * 2])
+        backward = {name for name, spent in layers if float(spent) > 0}
+        for event in passes:
+            inside = list(dict.fromkeys(within[event]))
+            if event[0] == "backward":
+                self.assertEqual(inside, sorted(inside, key=names.index, reverse=True))
+                self.assertTrue(backward <= set(inside) <= set(names), backward ^ set(inside))
+            elif event[0] == "forward":
+                self.assertEqual([name for name in inside if name in names], inside)
+                self.assertEqual(set(inside), set(names))
+            elif event[0] == "evaluation":
+                self.assertTrue(set(inside) <= set(names) and len(inside) > len(names) / 2)
+            holders = [one for one in loop if one[0] == ("evaluation" if event[0] == "evaluation" else "compute")]
+            self.assertEqual(sum(one[1] <= event[1] and event[2] <= one[2] for one in holders), 1, event)
+
+    def test_steps_are_traced(self):
+        for device in ("cpu", "cuda"):
+            with self.subTest(device=device):
+                self.check_trace(*self.trace(f"traced-{device}", device))
+        self.run_trainer("untraced", "--device=cpu", "train.epochs=1.5")
+        losses = [[line["loss"] for line in self.lines(name)] for name in ("traced-cpu", "untraced")]
+        self.assertEqual(*losses)
+
+    def test_what_is_computed_anew_is_traced(self):
+        _, device, _ = self.trace("anew", "cpu", "train.recompute=1")
+        self.parents(device)
+        both = [collections.Counter(event[0] for event in device if event[3] == one) for one in ("forward", "backward")]
+        self.assertTrue(any(both[1][name] == 2 * count for name, count in both[0].items()))
+
+    def test_traces_that_cannot_be_had_are_refused(self):
+        path = f"{self.folder}/none.json"
+        self.assertIn("there are 9 to make", self.run_trainer("none", f"--trace={path}", "train.epochs=0.5", status=1))
+        self.assertIn("none/x cannot be written: No such file", self.run_trainer("none", f"--trace={self.folder}/none/x", status=1))
+        for steps in ("0-4", "5", "7-6", "-1-4", "1-5x", "1-9000", "1--4"):
+            self.assertIn("expected FIRST-LAST", self.run_trainer("none", f"--trace={path}", f"--trace-steps={steps}", status=1))
+        self.assertIn("is for --trace", self.run_trainer("none", "--trace-steps=1-2", status=1))
+        self.assertIn("--trace is of a run", self.run_trainer("none", f"--trace={path}", "--dry-run", status=1))
+        self.assertFalse(os.path.exists(path))
 
     def test_nothing_is_written_unasked(self):
         self.run_trainer("plain", "log.csv=no", "log.tensorboard=no", "log.mlperf=no", "train.epochs=0.2")

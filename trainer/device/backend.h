@@ -54,6 +54,8 @@ struct device {
 	const struct device_ops *ops;
 	struct device_options options;
 	struct device_info info;
+	device_watch *watch; /* or NULL */
+	void *watch_of;
 	char error[DEVICE_ERROR_MAX];
 };
 
@@ -282,6 +284,12 @@ uint64_t device_shape_elements(struct device_shape shape);
 
 /* How many ranks share each batch; 1: this one alone. */
 unsigned device_world(const struct device *device);
+
+/* When a span begins of which who watches steps is told at its end; 0: nobody does. */
+uint64_t device_span_begin(const struct device *device);
+/* Tells of a span that ends now. begin_ns 0: of none. */
+void device_span_end(const struct device *device, const char *name, const char *kind,
+		     const char *pass, uint64_t begin_ns);
 
 /* Sets the text of a device's last error and returns result. */
 #define device_fail(device, result, ...)                                                           \

@@ -1,4 +1,5 @@
 /* Opening devices, and the calls of device.h that only check and pass on. */
+#include "format/base/system/clock.h"
 #include "trainer/device/backend.h"
 #include "trainer/device/resample.h"
 
@@ -163,6 +164,26 @@ int device_graph_layer(const struct device_graph *graph, uint32_t index,
 	ret_info->shape = graph->nodes[index]->y->shape;
 	graph->device->ops->graph_layer(graph, index, ret_info);
 	return 0;
+}
+
+void device_watch_steps(struct device *device, device_watch *watch, void *of)
+{
+	device->watch = watch;
+	device->watch_of = of;
+}
+
+uint64_t device_span_begin(const struct device *device)
+{
+	return device->watch ? clock_ns(CLOCK_MONOTONIC) : 0;
+}
+
+void device_span_end(const struct device *device, const char *name, const char *kind,
+		     const char *pass, uint64_t begin_ns)
+{
+	if (!begin_ns)
+		return;
+	struct device_span span = {name, kind, pass, begin_ns, clock_ns(CLOCK_MONOTONIC)};
+	device->watch(device->watch_of, &span);
 }
 
 size_t device_element_size(enum device_element element)

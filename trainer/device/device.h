@@ -667,6 +667,21 @@ struct device_layer_info {
 int device_graph_layer(const struct device_graph *graph, uint32_t index,
 		       struct device_layer_info *ret_info);
 
+/* What a step did, from begin to end on CLOCK_MONOTONIC. Strings live as long as the call. */
+struct device_span {
+	const char *name; /* of the operation, or of what else is done, such as "update" */
+	const char *kind; /* what was done for it; or "" */
+	const char *pass; /* "forward", "backward", "update" or "evaluation" */
+	uint64_t begin_ns, end_ns;
+};
+typedef void device_watch(void *of, const struct device_span *span);
+/*
+ * From the next step on, watch is told of all that the device does in one, in order and without
+ * overlap, before the call that queued it returns; NULL: no longer. Results stay the same, bit for
+ * bit, but each operation is launched by itself, and steps are waited for.
+ */
+void device_watch_steps(struct device *device, device_watch *watch, void *of);
+
 /* ---- running ---- */
 
 /* Outcomes of device_register_host */

@@ -75,8 +75,10 @@ int run_collect(struct run *run, unsigned down_to)
 	while (run->pending_count) {
 		struct run_pending pending = run->pending[0];
 		struct device_results results;
-		int r = device_results(pending.graph, pending.device_step,
-				       run->pending_count > down_to, &results);
+		bool waits = run->pending_count > down_to;
+		uint64_t begin = waits ? run_span_begin(run) : 0;
+		int r = device_results(pending.graph, pending.device_step, waits, &results);
+		run_span_end(run, begin, "results");
 		if (r == -EAGAIN)
 			return 0;
 		if (r)
@@ -337,10 +339,16 @@ static int loop_between(struct run *run)
 		r = run_epoch_line(run);
 	if (!r && settles && !(r = loop_release_held(run, true)))
 		r = run_settle(run);
-	if (!r && evaluate)
+	uint64_t begin = run_span_begin(run);
+	if (!r && evaluate) {
 		r = run_evaluate(run);
-	if (!r && checkpoint && state->step)
+		run_span_end(run, begin, "evaluation");
+		begin = run_span_begin(run);
+	}
+	if (!r && checkpoint && state->step) {
 		r = loop_save(run);
+		run_span_end(run, begin, "checkpoint");
+	}
 	run->mark = clock_s(CLOCK_MONOTONIC);
 	return r;
 }
@@ -423,11 +431,15 @@ int run_train(struct run *run)
 			r = loop_end_early(run);
 		if (r || run->state.step >= run->steps)
 			break;
+		run_trace_step(run);
+		uint64_t begin = run_span_begin(run);
 		r = run_step(run);
+		run_span_end(run, begin, "step %llu", (unsigned long long)run->state.step);
 		if (r)
 			break;
 		run_show(run);
 	}
+	run_end_trace(run);
 	bool stopped = r == RUN_LOST || r == -EINTR;
 	if (stopped)
 		r = loop_save_after(run, r);

@@ -561,6 +561,7 @@ static const struct stage {
 	{open_fill_params, true, ALWAYS},
 	{open_share_params, false, ALWAYS},
 	{open_plan, false, TO_TRAIN},
+	{run_open_trace, true, TO_TRAIN},
 	{open_try_evaluation, false, ALWAYS},
 	{run_open_output, true, TO_TRAIN},
 };

@@ -156,6 +156,7 @@ int run_check_found(struct run *run)
 		{"--onnx", options->onnx, {""}},
 		{"--find-lr", options->find_lr, {".csv", ".svg"}},
 		{"--find-batch-size", options->find_batch_size, {".csv", ".svg"}},
+		{"--trace", options->trace, {""}},
 	};
 	char path[CHECKPOINT_PATH_MAX];
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {

@@ -295,7 +295,9 @@ static int run_note_reconnect(struct run *run, struct run_feed *feed)
 int run_next_batch(struct run *run, struct run_feed *feed, struct feed_batch *batch,
 		   double *wait_seconds, char *error)
 {
+	uint64_t begin = run_span_begin(run);
 	int r = data_next(&run->data, feed->feed, run->options.stop, batch, wait_seconds, error);
+	run_span_end(run, begin, "wait for data");
 	if (r || batch->reconnects == feed->reconnects)
 		return r;
 	r = run_note_reconnect(run, feed);

@@ -52,6 +52,9 @@ struct run_options {
 	bool check_gradients;  /* nothing but run_check_gradients() */
 	bool detect_anomaly;
 	bool profile;
+	const char *trace; /* file of a trace (trace.c); or NULL */
+	/* steps that it has, of those that are made; the first is 1 */
+	uint64_t trace_first, trace_last;
 	const volatile int *stop;
 };
 
@@ -173,6 +176,8 @@ struct run {
 	struct journal *samples;            /* with log.samples */
 	struct sink *sinks[LOG_SINK_COUNT]; /* of the journal, those that are wanted */
 	struct progress progress;
+	struct trace *trace;  /* while steps are traced */
+	uint64_t trace_after; /* the step that the run began at */
 	/* updates since the last step line: a gradient was not finite */
 	uint64_t skipped;
 	double mark;                    /* since when train_seconds lacks the time */
@@ -390,6 +395,19 @@ void run_close_predictions(struct run *run);
 int run_add_predictions(struct run *run, const struct feed_batch *batch, const float *logits);
 /* Files of images, classes and what they are taken for. Without --predictions nothing. */
 int run_write_predictions(struct run *run);
+
+/* ---- what steps do (trace.c) ---- */
+
+/* Rank 0, before the first step: -EINVAL, the run ends before what is to be traced. */
+int run_open_trace(struct run *run);
+/* Before each step: begins the trace or writes it, where that is due. */
+void run_trace_step(struct run *run);
+/* Writes what was traced as yet, if anything. Failures are said, and no more. */
+void run_end_trace(struct run *run);
+/* When what the loop does begins; and at its end its name. Nothing while there is no trace. */
+uint64_t run_span_begin(const struct run *run);
+__attribute__((format(printf, 3, 4))) void run_span_end(const struct run *run, uint64_t begin_ns,
+							const char *format, ...);
 
 /* ---- the network for others (onnx.c) ---- */
 

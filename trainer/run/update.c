@@ -129,10 +129,14 @@ static int update_queue(struct run *run, const struct device_batch *batch,
 	int r = run->pending_count == RUN_PENDING_MAX ? run_collect(run, RUN_PENDING_MAX - 1) : 0;
 	if (r)
 		return r;
+	uint64_t begin = run_span_begin(run);
 	r = device_feed(pending.graph, batch, ret_ticket);
+	run_span_end(run, begin, "feed");
 	if (r)
 		return run_fail_step(run, r, "feeding a batch");
+	begin = run_span_begin(run);
 	r = device_step(pending.graph, hyper, &pending.device_step);
+	run_span_end(run, begin, "compute");
 	if (r)
 		return run_fail_step(run, r, "computing");
 	run->pending[run->pending_count++] = pending;

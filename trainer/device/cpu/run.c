@@ -56,14 +56,23 @@ static int run_fail_pass(struct cpu_graph *cpu, const struct cpu_node *node, int
 	return device_fail(&cpu->device->base, r, "%s: its %s pass failed", node->node->name, pass);
 }
 
+static void run_tell(const struct cpu_graph *cpu, const struct cpu_node *node, const char *pass,
+		     uint64_t begin_ns)
+{
+	device_span_end(&cpu->device->base, node->node->name, node->node->kind_name, pass,
+			begin_ns);
+}
+
 static int run_forward(struct cpu_graph *cpu)
 {
 	const struct device_options *options = &cpu->device->base.options;
+	const char *pass = cpu_training(cpu) ? "forward" : "evaluation";
 	int r = 0;
 
 	for (uint32_t i = 0; i < cpu->graph->node_count && r == 0; i++) {
 		struct cpu_node *node = &cpu->nodes[i];
 		uint64_t start = options->profile ? run_clock_ns(cpu) : 0;
+		uint64_t begin = device_span_begin(&cpu->device->base);
 
 		if (node->ops->forward)
 			r = node->ops->forward(cpu, node);
@@ -73,6 +82,7 @@ static int run_forward(struct cpu_graph *cpu)
 			node->forward_ns += run_clock_ns(cpu) - start;
 			node->runs++;
 		}
+		run_tell(cpu, node, pass, begin);
 		for (int j = 0; options->detect_anomaly && j < DEVICE_NODE_OUTPUTS && r == 0; j++)
 			if (node->outputs[j])
 				r = run_inspect(
@@ -89,6 +99,7 @@ static int run_backward_node(struct cpu_graph *cpu, struct cpu_node *node)
 	const struct device_options *options = &cpu->device->base.options;
 	struct device_param *weight = node->node->weight;
 	uint64_t start = options->profile ? run_clock_ns(cpu) : 0;
+	uint64_t begin = device_span_begin(&cpu->device->base);
 	int r = 0;
 
 	for (int i = 0; i < DEVICE_NODE_OUTPUTS && r == 0; i++)
@@ -101,6 +112,7 @@ static int run_backward_node(struct cpu_graph *cpu, struct cpu_node *node)
 		return run_fail_pass(cpu, node, r, "backward");
 	if (options->profile)
 		node->backward_ns += run_clock_ns(cpu) - start;
+	run_tell(cpu, node, "backward", begin);
 	if (options->detect_anomaly && device_param_trains(weight))
 		r = run_inspect(cpu, node, cpu_param_slot(weight, DEVICE_GRAD), ELEMENT_F32,
 				weight->elements, "weight's gradient");
@@ -117,6 +129,7 @@ static int run_again(struct cpu_graph *cpu, uint32_t last)
 	for (uint32_t i = cpu_segment_first(cpu, last); i <= last && r == 0; i++) {
 		struct cpu_node *node = &cpu->nodes[i];
 		uint64_t start = profile ? run_clock_ns(cpu) : 0;
+		uint64_t begin = device_span_begin(&cpu->device->base);
 
 		if (!node->again_step)
 			continue;
@@ -125,6 +138,7 @@ static int run_again(struct cpu_graph *cpu, uint32_t last)
 			r = run_fail_pass(cpu, node, r, "second forward");
 		if (profile)
 			node->backward_ns += run_clock_ns(cpu) - start;
+		run_tell(cpu, node, "backward", begin);
 	}
 	cpu->again = false;
 	return r;
@@ -142,7 +156,23 @@ static int run_backward(struct cpu_graph *cpu, bool reduce)
 		if (r == 0 && reduce)
 			r = cpu_ranks_passed(cpu, i);
 	}
-	return r < 0 || !reduce ? r : cpu_ranks_gradients(cpu);
+	if (r < 0 || !reduce)
+		return r;
+	uint64_t begin =
+		device_world(&cpu->device->base) > 1 ? device_span_begin(&cpu->device->base) : 0;
+	r = cpu_ranks_gradients(cpu);
+	device_span_end(&cpu->device->base, "sums of gradients", "", "backward", begin);
+	return r;
+}
+
+static int run_update(struct cpu_graph *cpu, const struct device_hyper *hyper,
+		      struct device_results *results)
+{
+	uint64_t begin = device_span_begin(&cpu->device->base);
+	int r = cpu_update(cpu->device, cpu->graph->params, hyper, results);
+
+	device_span_end(&cpu->device->base, "update", "", "update", begin);
+	return r;
 }
 
 static int run_begin(struct cpu_graph *cpu, struct device_results **ret_results)
@@ -190,7 +220,7 @@ static int run_step(struct cpu_graph *cpu, const struct run_phases *phases, uint
 	if (r == 0 && phases->backward)
 		r = run_backward(cpu, hyper);
 	if (r == 0 && hyper)
-		r = cpu_update(cpu->device, cpu->graph->params, hyper, results);
+		r = run_update(cpu, hyper, results);
 	if (r == 0)
 		r = cpu_ranks_results(cpu, results);
 	team_leave(&cpu->device->team);

@@ -242,7 +242,7 @@ struct cuda_graph {
 	struct cuda_given *given; /* [given_count], without a loss */
 	uint32_t given_count;
 
-	gpu_event *times;          /* [operations + 1], with profile */
+	gpu_event *times;          /* [operations + 2], with profile or when first watched */
 	struct cuda_layer *layers; /* [nodes] */
 	uint64_t runs;
 	char *error; /* while planning */
@@ -256,6 +256,8 @@ struct cuda_layer {
 
 int cuda_graph_plan(struct device_graph *graph, char *error);
 void cuda_graph_release(struct device_graph *graph);
+/* The events between operations, unless they are there. */
+int cuda_plan_times(struct cuda_graph *graph);
 /* Of the program: graph->layers, from which the next two tell. */
 int cuda_make_layers(struct cuda_graph *graph);
 void cuda_graph_info(const struct device_graph *graph, struct device_graph_info *info);

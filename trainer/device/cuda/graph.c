@@ -242,12 +242,12 @@ static int plan_loss(struct cuda_graph *cuda)
 			    shape.c * sizeof(float));
 }
 
-static int plan_times(struct cuda_graph *cuda)
+int cuda_plan_times(struct cuda_graph *cuda)
 {
-	uint32_t count = cuda->program->op_count + 1;
+	uint32_t count = cuda->program->op_count + 2;
 	int r = 0;
 
-	if (!cuda->device->base.options.profile)
+	if (cuda->times)
 		return 0;
 	cuda->times = calloc(count, sizeof(*cuda->times));
 	if (!cuda->times)
@@ -255,6 +255,11 @@ static int plan_times(struct cuda_graph *cuda)
 	for (uint32_t i = 0; i < count; i++)
 		cuda->times[i] = cuda_event(&r, true);
 	return r;
+}
+
+static int plan_times(struct cuda_graph *cuda)
+{
+	return cuda->device->base.options.profile ? cuda_plan_times(cuda) : 0;
 }
 
 /* ---- planning ---- */
@@ -471,7 +476,7 @@ void cuda_graph_release(struct device_graph *graph)
 	gpu_stream_synchronize(cuda->device->compute);
 	for (int i = 0; i < CUDA_VARIANTS; i++)
 		gpu_graph_free(cuda->captured[i]);
-	for (uint32_t i = 0; cuda->times && i <= cuda->program->op_count; i++)
+	for (uint32_t i = 0; cuda->times && i < cuda->program->op_count + 2; i++)
 		gpu_event_free(cuda->times[i]);
 	for (int i = 0; i < DEVICE_RESULTS_MAX; i++)
 		gpu_event_free(cuda->done[i]);

@@ -1,4 +1,5 @@
 /* Steps: queued, captured, replayed; what comes of them. */
+#include "format/base/system/clock.h"
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/kernels/elementwise.h"
 
@@ -59,6 +60,12 @@ static bool run_is_idle(const struct cuda_graph *cuda, const struct cuda_op *op)
 	return (cuda->variant & CUDA_VARIANT_READY) && cuda_op_operation(op)->constant;
 }
 
+/* Its operations are launched one by one, between events. */
+static bool run_is_timed(const struct cuda_graph *cuda)
+{
+	return cuda->device->base.options.profile || cuda->device->base.watch;
+}
+
 static int run_queue_operation(struct cuda_graph *cuda, uint32_t index)
 {
 	const struct cuda_op *op = &cuda->program->ops[index];
@@ -75,21 +82,21 @@ static int run_queue_operation(struct cuda_graph *cuda, uint32_t index)
 
 static int run_queue_operations(struct cuda_graph *cuda)
 {
-	const struct device_options *options = &cuda->device->base.options;
+	bool timed = run_is_timed(cuda);
 	int r = 0;
 
 	*cuda->device->base.error = 0;
 	for (uint32_t i = 0; i < cuda->program->op_count && r == 0; i++) {
 		const struct cuda_op *op = &cuda->program->ops[i];
 
-		if (options->profile)
+		if (timed)
 			r = gpu_event_record(cuda->times[i], cuda->device->compute);
 		if (r == 0 && !run_is_idle(cuda, op))
 			r = run_queue_operation(cuda, i);
 		if (r < 0)
 			return run_fail_op(cuda, op, r);
 	}
-	if (options->profile)
+	if (timed)
 		r = gpu_event_record(cuda->times[cuda->program->op_count], cuda->device->compute);
 	return cuda_check(cuda->device, r, "timing");
 }
@@ -284,11 +291,67 @@ static int run_work(struct cuda_graph *cuda)
 
 	if (options->detect_anomaly)
 		r = run_searched(cuda);
-	else if (options->profile || options->eager)
+	else if (run_is_timed(cuda) || options->eager)
 		r = run_queue_step(cuda);
 	else
 		r = run_captured(cuda);
 	return r == 0 && options->profile ? run_add_times(cuda) : r;
+}
+
+/* Nanoseconds between two of the step's events. */
+static uint64_t run_elapsed_ns(const struct cuda_graph *cuda, uint32_t from, uint32_t to, int *r)
+{
+	float milliseconds = 0;
+
+	if (*r == 0)
+		*r = gpu_event_elapsed(cuda->times[from], cuda->times[to], &milliseconds);
+	return (uint64_t)((double)milliseconds * 1e6);
+}
+
+/* Who watches is told of a step that began when nothing else was under way. */
+static int run_tell(struct cuda_graph *cuda, uint64_t begin_ns)
+{
+	const struct device *device = &cuda->device->base;
+	uint32_t count = cuda->program->op_count;
+	bool updates = run_is_training(cuda) && (cuda->variant & CUDA_VARIANT_UPDATES);
+	int r = gpu_event_record(cuda->times[count + 1], cuda->device->compute);
+
+	if (r == 0)
+		r = gpu_stream_synchronize(cuda->device->compute);
+	for (uint32_t i = 0; i <= count && r == 0; i++) {
+		const struct cuda_op *op = i < count ? &cuda->program->ops[i] : NULL;
+		struct device_span span = {"update", "", "update",
+					   begin_ns + run_elapsed_ns(cuda, 0, i, &r),
+					   begin_ns + run_elapsed_ns(cuda, 0, i + 1, &r)};
+
+		if (op ? run_is_idle(cuda, op) : !updates)
+			continue;
+		if (op) {
+			span.name = op->node->name;
+			span.kind = cuda_op_name(op->kind);
+			span.pass = !run_is_training(cuda) ? "evaluation"
+				    : op->backward         ? "backward"
+							   : "forward";
+		}
+		if (r == 0)
+			device->watch(device->watch_of, &span);
+	}
+	return cuda_check(cuda->device, r, "timing");
+}
+
+static int run_watched(struct cuda_graph *cuda)
+{
+	int r = cuda_plan_times(cuda);
+
+	if (r == 0)
+		r = gpu_stream_synchronize(cuda->device->compute);
+	if (r < 0)
+		return cuda_check(cuda->device, r, "timing");
+	/* the first event passes after this, so that no span is told to lie where it did not */
+	uint64_t begin = clock_ns(CLOCK_MONOTONIC);
+
+	r = run_work(cuda);
+	return r < 0 ? r : run_tell(cuda, begin);
 }
 
 /* ---- steps ---- */
@@ -343,7 +406,7 @@ static int run_step(struct cuda_graph *cuda, enum cuda_variant variant,
 	cuda->fed = false;
 	cuda->variant = variant;
 	gpu_range_push(run_is_training(cuda) ? "step" : "evaluate");
-	r = run_work(cuda);
+	r = cuda->device->base.watch ? run_watched(cuda) : run_work(cuda);
 	gpu_range_pop();
 	/* also after a failure: the next batch may come */
 	used = gpu_event_record(cuda->staging[cuda->ticket % 2].used, cuda->device->compute);
