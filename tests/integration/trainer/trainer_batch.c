@@ -295,29 +295,45 @@ static void test_overfitted(void **state)
 	expect_said("leave out --resume");
 }
 
-/* A network of each kind, of what their gradients go through. */
-static void test_gradients(void **state)
+static int check_gradients(const char *program, const char *device, const char *setting,
+			   const char *other)
 {
-	static const char check[] = "--check-gradients";
-	static const char *const networks[][4] = {
-		{"model.name=resnet18", "model.stem=cifar", "model.squeeze_excite=yes",
-		 "model.width=0.25"},
-		{"model.name=speednet", "model.width=0.25", "model.whiten=no",
-		 "train.loss=sigmoid"},
-		{"model.name=vit_tiny_patch16", "model.width=0.25", "model.layer_scale=0.1",
-		 "model.attention_dropout=0.1"},
+	trainer = getenv(program);
+	int status = run("checked", "--check-gradients", "data.batch_size=8", device, setting,
+			 other, NULL);
+	trainer = getenv("TRAINER");
+	return status;
+}
+
+/* With norms of batches and of tokens, with draws that repeat, and on a GPU. */
+static void test_gradients_are_followed(void **state)
+{
+	static const char *const settings[][2] = {
+		{"train.precision=bf16", "model.dropout=0.2"},
+		{"train.mixup=0.5", "train.accumulate=2"},
+		{"model.name=vit_tiny_patch16", "train.freeze=blocks.?.* blocks.10.*"},
+		{"model.squeeze_excite=yes", "train.recompute=1"},
 	};
-	for (size_t i = 0; i < sizeof(networks) / sizeof(networks[0]); i++) {
-		expect(run("checked", check, networks[i][0], networks[i][1], networks[i][2],
-			   networks[i][3], "train.label_smoothing=0.1", NULL),
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+		expect(check_gradients("TRAINER", "--device=cpu", settings[i][0], settings[i][1]),
 		       0);
 		expect_said("follows the gradients of ");
-		assert_false(exists("checked", "log.jsonl"));
+		assert_int_equal(times_said("DIFFERS"), 0);
 	}
-	expect(run("checked", check, "--resume", NULL), 1);
-	expect_said(
-		"--check-gradients begins with the initial weights and does nothing else: leave "
-		"out --resume");
+	expect(check_gradients("TRAINER_EMULATED", "--device=cuda", "train.precision=fp16", NULL),
+	       0);
+	expect_said("follows the gradients of ");
+	assert_false(exists("checked", "log.jsonl"));
+}
+
+static void test_wrong_gradients_are_found(void **state)
+{
+	expect(check_gradients("TRAINER_FAULTY", "--device=cpu", NULL, NULL), 1);
+	assert_int_equal(times_said("DIFFERS"), 1);
+	expect_said(" 1 have gradients that the loss does not follow");
+	expect(check_gradients("TRAINER", "--device=cpu", "--resume", NULL), 1);
+	expect_said("--check-gradients begins with the initial weights and does nothing else: "
+		    "leave out --resume");
 }
 
 int main(void)
@@ -335,7 +351,8 @@ int main(void)
 		cmocka_unit_test(test_batch_size_bounds),
 		cmocka_unit_test(test_noise_on_a_gpu),
 		cmocka_unit_test(test_overfitted),
-		cmocka_unit_test(test_gradients),
+		cmocka_unit_test(test_gradients_are_followed),
+		cmocka_unit_test(test_wrong_gradients_are_found),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
 }
