@@ -39,6 +39,7 @@ static void test_shipped(void **state)
 		{"imagenet.ini", 128, 192, 224},
 		{"resnet50_16.ini", 160, 192, 256},
 		{"resnet50_88.ini", 160, 192, 256},
+		{"resnet50_mosaic.ini", 176, 176, 224},
 		{"vit_small.ini", 224, 224, 224},
 		{"vit_finetune.ini", 224, 224, 224},
 	};
