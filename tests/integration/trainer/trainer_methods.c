@@ -508,7 +508,8 @@ static void test_find_rate(void **state)
 	fclose(file);
 	assert_string_equal(first, again);
 	expect(run("unbroken", option, "--resume", NULL), 1);
-	expect_said("--find-lr trains from the initial weights");
+	expect_said("--find-lr begins with the initial weights and does nothing else: leave out "
+		    "--resume");
 }
 
 /* SAM, at every other step, in micro-batches. */
