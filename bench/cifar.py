@@ -1,6 +1,7 @@
 """What the benches that train on CIFAR-10 share: its folders packed, and runs of the trainer that are kept."""
 
 import json
+import math
 import os
 import pathlib
 import resource
@@ -30,7 +31,7 @@ def classes(data):
 
 
 def pack(programs, data, part, names, per_class, path):
-    """A dataset of at most so many images of each of these classes, made unless it is there."""
+    """A dataset of at most so many images of each of these classes, of all where per_class is None, made unless it is there."""
     if path.exists():
         return path
     chosen = path.with_suffix("")
@@ -48,17 +49,18 @@ def cpu_seconds():
     return used.ru_utime + used.ru_stime
 
 
-def train(programs, output, settings):
-    """The folder of a run, made unless it is there with the same settings; beside its files cpu.json, the CPU's seconds that it took."""
+def train(programs, output, settings, recipe=None):
+    """The folder of a run, of no recipe unless told, made unless it is there with the same settings; beside its files cpu.json, the CPU's seconds that it took."""
     asked = "\n".join(settings) + "\n"
     done = output / "settings.txt"
     if done.exists() and done.read_text() == asked:
         return output
-    empty = output.parent / "empty.ini"
-    empty.write_text("")
+    if not recipe:
+        recipe = output.parent / "empty.ini"
+        recipe.write_text("")
     before = cpu_seconds()
     run(
-        [programs / "trainer/trainer", "--overwrite", "--output", output, empty, *COMMON, *settings],
+        [programs / "trainer/trainer", "--overwrite", "--output", output, recipe, *COMMON, *settings],
         env=os.environ | {"PATH": f"{programs / 'loaderd'}:{os.environ['PATH']}", "OMP_WAIT_POLICY": "passive"},  # waiting is no work
     )
     (output / "cpu.json").write_text(json.dumps(cpu_seconds() - before))
@@ -70,6 +72,15 @@ def log(output, event):
     """The lines of a run's log of one kind."""
     lines = (json.loads(line) for line in open(output / "log.jsonl"))
     return [line for line in lines if line["event"] == event]
+
+
+# Student's t for 97.5 %, by degrees of freedom
+T = [math.nan, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
+
+
+def student(degrees):
+    """How many standard errors reach to the ends of a 95 % interval; degrees in between take those below, beyond the table its last."""
+    return T[min(int(degrees), len(T) - 1)]
 
 
 def one_of(words):

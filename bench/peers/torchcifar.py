@@ -3,11 +3,13 @@
 Keller Jordan, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU", 2024 (arXiv:2404.00498): network, initialisation, schedule and all
 hyperparameters are the published ones. A "measure" line trains once from scratch and is answered with the accuracy on the test images, with
 test-time augmentation, and the seconds that it took: whitening, training and that evaluation, all data already on the device, as the paper counts.
-Before it is ready it trains once for a few steps, so that compiling and autotuning do not count.
+Before it is ready it trains once for a few steps, so that compiling and autotuning do not count; the seed decides about what comes after.
 
-train, test: tar files of CLASS/NAME.jpg, or folders of that.
+train, test: tar files of CLASS/NAME.jpg, or folders of that. On a CPU precision may be "bf16", for which forward passes are autocast, and threads says
+how many there are.
 """
 
+import contextlib
 import io
 import json
 import math
@@ -38,6 +40,7 @@ MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 config = peer.config()
 device = torch.device(config.get("device", "cuda"))
 element = torch.float16 if device.type == "cuda" else torch.float32
+autocast = device.type == "cpu" and config.get("precision") == "bf16"
 channels_last = {"memory_format": torch.channels_last}
 
 
@@ -120,6 +123,11 @@ def whiten(layer, images):
 # ---- training ----
 
 
+def forward(compiled, inputs):
+    with torch.autocast(device.type, torch.bfloat16) if autocast else contextlib.nullcontext():
+        return compiled(inputs).float() if autocast else compiled(inputs)
+
+
 class Lookahead:
     """Zhang et al. 2019: slow weights, to which the network is set every few steps."""
 
@@ -167,7 +175,7 @@ def train(network, compiled, images, labels, epochs):
         network.train()
         network[0].bias.requires_grad = step < WHITEN_BIAS_EPOCHS * len(data)
         for inputs, targets in data:
-            loss = F.cross_entropy(compiled(inputs), targets, label_smoothing=LABEL_SMOOTHING, reduction="none").sum()
+            loss = F.cross_entropy(forward(compiled, inputs), targets, label_smoothing=LABEL_SMOOTHING, reduction="none").sum()
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
@@ -187,7 +195,7 @@ def accuracy(compiled, network, images, labels):
     network.eval()
 
     def mirrored(x):
-        return 0.5 * compiled(x).clone() + 0.5 * compiled(x.flip(-1)).clone()
+        return 0.5 * forward(compiled, x).clone() + 0.5 * forward(compiled, x.flip(-1)).clone()
 
     right = 0
     for first in range(0, len(images), 2000):
@@ -222,14 +230,17 @@ def run(network, compiled, data, epochs):
 def main():
     torch.backends.cudnn.benchmark = True
     torch.manual_seed(config.get("seed", 1))
+    if "threads" in config:
+        torch.set_num_threads(config["threads"])
     data = [load(config[name]) for name in ("train", "test")]
     network = torchspeednet.make_network(device, element)
     compiled = network if config["mode"] == "eager" else torch.compile(network, mode=config["mode"])
     begin, epochs = time.monotonic(), config.get("epochs", EPOCHS)
-    run(network, compiled, data, min(epochs, WHITEN_BIAS_EPOCHS + 0.1))
+    run(network, compiled, data, min(epochs, 0.1 if config["mode"] == "eager" else WHITEN_BIAS_EPOCHS + 0.1))
+    torch.manual_seed(config.get("seed", 1))
     peer.answer(
         ready=True,
-        settings=f"airbench94, {epochs:g} epochs, {str(element).removeprefix('torch.')}, "
+        settings=f"airbench94, {epochs:g} epochs, {'bf16 autocast' if autocast else str(element).removeprefix('torch.')}, "
         + ("eager" if config["mode"] == "eager" else f"torch.compile(mode={config['mode']!r})")
         + f"; warmed up for {time.monotonic() - begin:.0f} s",
         versions={"torch": torch.__version__},
