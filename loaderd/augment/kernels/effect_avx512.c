@@ -2,6 +2,7 @@
  * AVX-512 kernels of effects: what the compiler makes of the common loops, and by hand what it does
  * not see.
  */
+#include "format/base/colour.h"
 #include "loaderd/augment/kernels/effect_kernels.h"
 #include "loaderd/augment/kernels/vectors.h"
 

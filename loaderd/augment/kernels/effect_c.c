@@ -1,4 +1,5 @@
 /* The reference kernels of effects: plain C for any processor. */
+#include "format/base/colour.h"
 #include "loaderd/augment/kernels/effect_kernels.h"
 
 #include <string.h>
