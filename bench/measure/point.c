@@ -34,6 +34,8 @@ unsigned point_cores(void)
 void point_feed_options(const struct settings *settings, const struct point *point,
 			const char *socket, unsigned client, struct feed_options *ret_options)
 {
+	static const char *const deferred[] = {FEED_DEFERRED};
+
 	feed_options_init(ret_options);
 	ret_options->socket = socket;
 	ret_options->dataset = point->dataset;
@@ -43,6 +45,8 @@ void point_feed_options(const struct settings *settings, const struct point *poi
 	ret_options->shuffle = !settings->stored_order;
 	ret_options->seed = settings->seed + client;
 	ret_options->slots = settings->slots;
+	ret_options->fields = deferred;
+	ret_options->field_count = settings->defers ? 1 : 0;
 	ret_options->reconnect = settings->no_reconnect ? FEED_RECONNECT_NEVER : FEED_RECONNECT;
 }
 

@@ -33,6 +33,7 @@ struct settings {
 	uint64_t seed;
 	uint32_t slots; /* 0: the daemon chooses */
 	int stored_order;
+	int defers;       /* leaves to clients what of the pipeline a device can do */
 	int no_reconnect; /* fail where a daemon goes away */
 	enum consume consume;
 	double step_s; /* that a client holds each batch, as a training step would */

@@ -1,5 +1,6 @@
 #include "loaderd/augment/transform.h"
 #include "format/base/system/ticks.h"
+#include "loaderd/augment/apply/defer.h"
 #include "loaderd/augment/apply/plan.h"
 #include "loaderd/augment/apply/stage.h"
 #include "loaderd/augment/grammar/steps.h"
@@ -200,6 +201,8 @@ static int transform_make(const struct transform *transform, struct transform_sc
 		      &reason);
 	if (r < 0)
 		return sample_explain(error, r, sample, "%s", reason.text);
+	if (transform->defers)
+		defer_take(&plan, &scratch->deferred);
 	r = apply_plan(transform, scratch, sample, &plan, &shape, output, error);
 	for (unsigned i = 0; r == 0 && i < plan.erasure_count; i++)
 		erase_sample(&plan.erasures[i], &shape, output);
@@ -228,6 +231,13 @@ int transform_apply(const struct transform *transform, struct transform_scratch 
 		times->resize += rest - mine->store;
 	}
 	return r;
+}
+
+const struct deferred *transform_deferred(const struct transform_scratch *scratch,
+					  uint32_t *ret_size)
+{
+	*ret_size = (uint32_t)deferred_size(scratch->deferred.count);
+	return &scratch->deferred;
 }
 
 /* What transform_apply will ask the decoder for; false: nothing. */

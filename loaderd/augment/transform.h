@@ -114,6 +114,7 @@ struct transform_shape {
 	size_t sample_size; /* bytes */
 };
 
+struct deferred;
 struct transform;
 
 /*
@@ -140,6 +141,16 @@ int transform_needs_statistics(const struct transform *transform);
  */
 int transform_fix_statistics(struct transform *transform, const double mean[3], const double std[3],
 			     struct transform_error *error);
+/*
+ * Leaves steps at the end to the client, as many as struct deferred (format/base/deferred.h) can
+ * say: of random_crop, then flips, then color_jitter, random_grayscale, random_invert,
+ * random_solarize, random_posterize, random_erasing and cutout, those from where the size is the
+ * same for all samples. Shapes are then those of samples without them. Comes after the size is
+ * fixed, once. -EINVAL: samples are not interleaved bytes.
+ */
+int transform_defer(struct transform *transform, struct transform_error *error);
+/* Bytes of what transform_deferred() has at most, of a transform that defers. */
+uint32_t transform_deferred_max(const struct transform *transform);
 /*
  * Shape of a sample in an epoch (zeros while the size is unknown), and the largest sample_size over
  * all epochs.
@@ -176,6 +187,10 @@ void transform_scratch_free(struct transform_scratch *scratch);
 int transform_apply(const struct transform *transform, struct transform_scratch *scratch,
 		    const struct packimg_sample *sample, uint64_t seed, uint64_t epoch,
 		    void *output, struct transform_times *times, struct packimg_error *error);
+
+/* What was left to the client of the sample that was made last; *ret_size: bytes of it. */
+const struct deferred *transform_deferred(const struct transform_scratch *scratch,
+					  uint32_t *ret_size);
 
 /*
  * Says which samples transform_apply will be called with next, at most PACKIMG_AHEAD_MAX: outputs

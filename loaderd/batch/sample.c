@@ -34,8 +34,8 @@ static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 	work->labels[i] = sample.label;
 	work->samples[i] = index;
 	uint8_t flags = 0;
-	r = values_put(&batcher->options.fields, dataset, index, &batcher->ring.layout, work->slot,
-		       i, &flags, error);
+	r = values_put(&batcher->options.fields, dataset, index, worker->scratch,
+		       &batcher->ring.layout, work->slot, i, &flags, error);
 	work->flags[i] = flags;
 	return r;
 }

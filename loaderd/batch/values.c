@@ -45,9 +45,17 @@ static int put_bytes(const struct value_columns *columns, const struct value_col
 }
 
 static int find_value(const struct value_column *column, const struct dataset *dataset,
-		      uint64_t index, struct packimg_value *ret_value)
+		      uint64_t index, const struct transform_scratch *scratch,
+		      struct packimg_value *ret_value)
 {
 	const char *name;
+	if (column->number == VALUE_DEFERRED) {
+		uint32_t size;
+		*ret_value = (struct packimg_value){.present = true};
+		ret_value->bytes = (const void *)transform_deferred(scratch, &size);
+		ret_value->size = size;
+		return 0;
+	}
 	if (column->number != VALUE_KEY)
 		return packimg_value(dataset->image, index, column->number, ret_value);
 	*ret_value = (struct packimg_value){0};
@@ -58,10 +66,11 @@ static int find_value(const struct value_column *column, const struct dataset *d
 }
 
 static int put_value(const struct value_columns *columns, const struct value_column *column,
-		     const struct dataset *dataset, uint64_t index, uint8_t *cell, size_t stride,
+		     const struct dataset *dataset, uint64_t index,
+		     const struct transform_scratch *scratch, uint8_t *cell, size_t stride,
 		     struct packimg_value *value, uint8_t *flags)
 {
-	int r = find_value(column, dataset, index, value);
+	int r = find_value(column, dataset, index, scratch, value);
 	if (r < 0)
 		return r;
 	if (!value->present) {
@@ -79,15 +88,16 @@ static int put_value(const struct value_columns *columns, const struct value_col
 }
 
 int values_put(const struct value_columns *columns, const struct dataset *dataset, uint64_t index,
-	       const struct ring_header *layout, struct ring_slot *slot, uint32_t i, uint8_t *flags,
-	       struct packimg_error *error)
+	       const struct transform_scratch *scratch, const struct ring_header *layout,
+	       struct ring_slot *slot, uint32_t i, uint8_t *flags, struct packimg_error *error)
 {
 	for (uint32_t f = 0; f < columns->count; f++) {
 		const struct value_column *column = &columns->columns[f];
 		size_t stride = layout->fields[f].stride;
 		uint8_t *cell = (uint8_t *)slot + layout->fields[f].offset + i * stride;
 		struct packimg_value value;
-		int r = put_value(columns, column, dataset, index, cell, stride, &value, flags);
+		int r = put_value(columns, column, dataset, index, scratch, cell, stride, &value,
+				  flags);
 		if (r == -EINVAL)
 			snprintf(error->text, sizeof(error->text),
 				 "sample %llu of %.200s: field \"%.100s\" has %zu bytes, and "

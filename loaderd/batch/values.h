@@ -5,17 +5,21 @@
  */
 #pragma once
 
+#include "loaderd/augment/transform.h"
 #include "loaderd/io/dataset.h"
 #include "proto/ring.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A number of no field: the sample's source name, which clients ask for as "__key__". */
-enum { VALUE_KEY = PACKIMG_FIELDS_MAX };
+/*
+ * Numbers of no field: the sample's source name, which clients ask for as "__key__"; and
+ * "__deferred__", what of the pipeline is left to the client (transform_defer()).
+ */
+enum { VALUE_KEY = PACKIMG_FIELDS_MAX, VALUE_DEFERRED };
 
 struct value_column {
-	uint32_t number; /* of the field in the dataset, or VALUE_KEY */
+	uint32_t number; /* of the field in the dataset, VALUE_KEY or VALUE_DEFERRED */
 	uint32_t type;   /* enum packimg_field_type, as the client is told */
 	uint32_t room;   /* bytes of one value; means nothing for numbers */
 };
@@ -27,10 +31,11 @@ struct value_columns {
 };
 
 /*
- * Copies the values of a sample to place i of a slot; inside the dataset's guard. *flags: what is
+ * Copies the values of a sample, which scratch has just made, to place i of a slot; inside the
+ * dataset's guard. *flags: what is
  * to be said of it, enum ring_sample_flag, is added. -EBADMSG: a value is damaged; -EINVAL: it
  * finds no room, which is no fault of the sample. Both with a sentence.
  */
 int values_put(const struct value_columns *columns, const struct dataset *dataset, uint64_t index,
-	       const struct ring_header *layout, struct ring_slot *slot, uint32_t i, uint8_t *flags,
-	       struct packimg_error *error);
+	       const struct transform_scratch *scratch, const struct ring_header *layout,
+	       struct ring_slot *slot, uint32_t i, uint8_t *flags, struct packimg_error *error);

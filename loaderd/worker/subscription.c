@@ -222,6 +222,16 @@ static int check_side(const struct transform *transform, uint64_t epoch, uint64_
 			      (unsigned long long)limit);
 }
 
+#define DEFERRED "__deferred__"
+
+static bool wants_deferred(const Loaderd__OpenFeed *request)
+{
+	for (size_t i = 0; i < request->n_fields; i++)
+		if (strcmp(request->fields[i], DEFERRED) == 0)
+			return true;
+	return false;
+}
+
 static int set_transform(struct batcher_options *options, const Loaderd__OpenFeed *request,
 			 const struct config *config, struct refusal *refusal)
 {
@@ -238,6 +248,11 @@ static int set_transform(struct batcher_options *options, const Loaderd__OpenFee
 		r = fix_statistics(options->transform, options->dataset, refusal);
 		if (r < 0)
 			return r;
+	}
+	if (wants_deferred(request)) {
+		r = transform_defer(options->transform, &error);
+		if (r < 0)
+			return refuse_pipeline(refusal, r, &error);
 	}
 	return check_side(options->transform, request->epoch, config->image_side, refusal);
 }
@@ -285,18 +300,18 @@ static int refuse_long(const Loaderd__OpenFeed *request, const struct config *co
 }
 
 /*
- * A client that wants values whole gets room for what is recorded, no more; one that takes them
- * cut, or knows of neither, what it says.
+ * Where values are to be whole there is room for what is recorded, no more; else, or where that is
+ * not known, for what the client says.
  */
 static int choose_room(const Loaderd__OpenFeed *request, const struct config *config,
-		       const struct packimg_field *field, uint32_t *ret_room,
+		       const struct packimg_field *field, bool whole, uint32_t *ret_room,
 		       struct refusal *refusal)
 {
 	uint64_t most = request->field_bytes == 0 ? config->field_bytes : request->field_bytes;
 	*ret_room = request->field_bytes == 0 ? FIELD_BYTES_DEFAULT : request->field_bytes;
 	if (*ret_room > most)
 		*ret_room = (uint32_t)most;
-	if (!request->whole_values || field->longest == PACKIMG_LONGEST_UNKNOWN)
+	if (!whole || field->longest == PACKIMG_LONGEST_UNKNOWN)
 		return 0;
 	if (field->longest > most)
 		return refuse_long(request, config, field, refusal);
@@ -305,22 +320,31 @@ static int choose_room(const Loaderd__OpenFeed *request, const struct config *co
 }
 
 static int fields_pick(const Loaderd__OpenFeed *request, const struct config *config,
-		       const struct dataset *dataset, const char *name,
+		       const struct batcher_options *options, const char *name,
 		       struct value_column *ret_column, struct refusal *refusal)
 {
+	const struct dataset *dataset = options->dataset;
 	struct value_column column = {0};
 	struct packimg_field field;
-	if (find_field(dataset, name, &column.number, &field) < 0)
+	bool whole = request->whole_values;
+	if (strcmp(name, DEFERRED) == 0) {
+		column.number = VALUE_DEFERRED;
+		field = (struct packimg_field){DEFERRED, PACKIMG_FIELD_BYTES,
+					       transform_deferred_max(options->transform)};
+		whole = true;
+	} else if (find_field(dataset, name, &column.number, &field) < 0)
 		return refuse_request(refusal, EINVAL, "fields",
 				      "the dataset has no field \"%.200s\"; packimg info lists "
-				      "what it has, and " KEY " is the samples' source names",
+				      "what it has, " KEY
+				      " is the samples' source names, and " DEFERRED
+				      " what of the pipeline is left to the client",
 				      name);
 	column.type = field.type;
 	if (field.type == PACKIMG_FIELD_TEXT && !request->text_fields)
 		column.type = PACKIMG_FIELD_BYTES;
 	int r = field.type < PACKIMG_FIELD_BYTES
 			? 0
-			: choose_room(request, config, &field, &column.room, refusal);
+			: choose_room(request, config, &field, whole, &column.room, refusal);
 	*ret_column = column;
 	return r;
 }
@@ -330,12 +354,12 @@ static int fields_pick(const Loaderd__OpenFeed *request, const struct config *co
  * against the dataset, what it records of their lengths, and the daemon's limits.
  */
 static int fields_choose(const Loaderd__OpenFeed *request, const struct config *config,
-			 const struct dataset *dataset, struct value_columns *ret_columns,
+			 const struct batcher_options *options, struct value_columns *ret_columns,
 			 struct refusal *refusal)
 {
 	struct value_columns columns = {.whole = request->whole_values};
 	for (size_t i = 0; i < request->n_fields; i++) {
-		int r = fields_pick(request, config, dataset, request->fields[i],
+		int r = fields_pick(request, config, options, request->fields[i],
 				    &columns.columns[columns.count++], refusal);
 		if (r < 0)
 			return r;
@@ -393,8 +417,7 @@ static int subscription_prepare(struct subscription *subscription, const Loaderd
 	if (r == 0)
 		r = set_transform(options, request, config, refusal);
 	if (r == 0)
-		r = fields_choose(request, config, subscription->dataset, &options->fields,
-				  refusal);
+		r = fields_choose(request, config, options, &options->fields, refusal);
 	if (r < 0)
 		return r;
 	options->io = (struct io_options){.mode = choose_io(config, subscription->dataset),

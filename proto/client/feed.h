@@ -60,6 +60,11 @@ enum feed_field_type {
  * of that name
  */
 #define FEED_KEY "__key__"
+/*
+ * a name in feed_options.fields: what of the pipeline is left to the client, for each sample, whose
+ * image comes without it; loaderd-protocol(7), "Deferred steps"
+ */
+#define FEED_DEFERRED "__deferred__"
 enum feed_sample_flag {
 	/* could not be decoded; another sample stands in its place */
 	FEED_SAMPLE_SUBSTITUTED = 1,
@@ -101,7 +106,8 @@ struct feed_options {
 	 * file does not say or values are cut
 	 */
 	uint32_t field_bytes;
-	const char *const *fields; /* names of extra fields to deliver, FEED_KEY among them */
+	/* names of extra fields to deliver, FEED_KEY and FEED_DEFERRED among them */
+	const char *const *fields;
 	uint32_t field_count;
 	uint32_t open_timeout_ms; /* for connecting and subscribing; 0: 30,000 */
 	/* enum feed_writable: what may be written through the pointers of a batch */

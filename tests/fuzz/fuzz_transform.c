@@ -4,6 +4,7 @@
  * pictures of their sizes.
  */
 #include "format/base/system/cpu.h"
+#include "loaderd/augment/apply/defer.h"
 #include "loaderd/augment/apply/plan.h"
 #include "loaderd/augment/kernels/effects.h"
 #include "tests/fuzz/fuzz.h"
@@ -93,6 +94,30 @@ static void check_plan(const struct transform *transform, uint32_t width, uint32
 	}
 }
 
+/* What is left to the client can be done to what is delivered, and comes to the finished sample. */
+static void check_deferred(const struct transform *transform, uint32_t width, uint32_t height,
+			   uint64_t epoch)
+{
+	struct transform_shape shape;
+	struct deferred deferred, read;
+	struct plan plan;
+	uint32_t finished_width, finished_height;
+
+	transform_shape(transform, epoch, &shape);
+	if (plan_make(transform, width, height, 1, epoch, width, &plan, NULL) < 0)
+		return;
+	check(plan.stage_count >= 2 && plan.stage_count <= TRANSFORM_STEPS_MAX + 2);
+	defer_take(&plan, &deferred);
+	check(deferred_size(deferred.count) <= transform_deferred_max(transform));
+	check(deferred_read(&deferred, deferred_size(deferred.count), shape.width, shape.height,
+			    &read) == 0);
+	check(steps_size(transform, transform->step_count, epoch, width, height, &finished_width,
+			 &finished_height, NULL) == 0);
+	check(read.width == finished_width && read.height == finished_height);
+	check(plan.stages[plan.stage_count - 1].x.count == shape.width &&
+	      plan.stages[plan.stage_count - 1].y.count == shape.height);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const uint32_t sizes[][2] = {
@@ -115,6 +140,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (transform_fix_size(transform, sizes[i][0], sizes[i][1], &error) == 0)
 			for (uint64_t epoch = 0; epoch < 4; epoch++)
 				check_plan(transform, sizes[i][0], sizes[i][1], epoch * epoch * 7);
+	transform_free(transform);
+	check(transform_parse(text, &transform, &error) == 0);
+	bool fits = transform_has_size(transform) ||
+		    transform_fix_size(transform, sizes[2][0], sizes[2][1], &error) == 0;
+	if (fits && transform_defer(transform, &error) == 0)
+		for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+			for (uint64_t epoch = 0; epoch < 4; epoch++)
+				if (i == 2 || transform->fixed_width == 0)
+					check_deferred(transform, sizes[i][0], sizes[i][1],
+						       epoch * epoch * 7);
 	transform_free(transform);
 	free(text);
 	return 0;

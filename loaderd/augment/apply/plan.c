@@ -80,6 +80,15 @@ bool plan_stage_reflects(const struct plan_stage *stage)
 	return stage->reflect && (axis_padded(&stage->x) || axis_padded(&stage->y));
 }
 
+/* Is the stage as plan_push() made it? */
+static bool stage_shows_all(const struct plan_stage *stage)
+{
+	return plan_axis_copies(&stage->x) && stage->x.count == stage->x.source &&
+	       !axis_padded(&stage->x) && !stage->x.reverse && plan_axis_copies(&stage->y) &&
+	       stage->y.count == stage->y.source && !axis_padded(&stage->y) && !stage->y.reverse &&
+	       !stage->effect_count;
+}
+
 static struct plan_stage *plan_last(struct plan *plan)
 {
 	return &plan->stages[plan->stage_count - 1];
@@ -100,6 +109,14 @@ static struct plan_stage *plan_push(struct plan *plan, uint32_t width, uint32_t 
 	return stage;
 }
 
+/* A stage of its own for what comes. */
+static struct plan_stage *plan_cut(struct plan *plan)
+{
+	const struct plan_stage *stage = plan_last(plan);
+
+	return plan_push(plan, stage->x.count, stage->y.count);
+}
+
 static void plan_resize(struct plan *plan, uint32_t width, uint32_t height, const struct step *step)
 {
 	struct plan_stage *stage = plan_last(plan);
@@ -107,7 +124,7 @@ static void plan_resize(struct plan *plan, uint32_t width, uint32_t height, cons
 	if (stage->x.count == width && stage->y.count == height)
 		return;
 	if (!axis_can_resize(&stage->x) || !axis_can_resize(&stage->y))
-		stage = plan_push(plan, stage->x.count, stage->y.count);
+		stage = plan_cut(plan);
 	axis_resize(&stage->x, width);
 	axis_resize(&stage->y, height);
 	stage->chroma_fast = step->chroma_fast;
@@ -123,7 +140,7 @@ static void plan_pad(struct plan *plan, const uint32_t border[4], const uint8_t 
 		return;
 	if ((axis_padded(&stage->x) || axis_padded(&stage->y)) &&
 	    (stage->reflect || memcmp(stage->fill, fill, sizeof(stage->fill)) != 0))
-		stage = plan_push(plan, stage->x.count, stage->y.count);
+		stage = plan_cut(plan);
 	memcpy(stage->fill, fill, sizeof(stage->fill));
 	stage->reflect = false;
 	axis_pad(&stage->x, border[0], border[2]);
@@ -151,7 +168,8 @@ static int plan_border(struct plan *plan, const struct step *step, struct plan_d
 		plan_pad(plan, border, step->fill);
 	} else if (step->pad[0] || step->pad[1]) {
 		/* of a picture that is whole: a crop may show no more of it than the border */
-		stage = plan_push(plan, stage->x.count, stage->y.count);
+		if (plan->stage_count == 1 || !stage_shows_all(stage))
+			stage = plan_cut(plan);
 		stage->reflect = true;
 		axis_pad(&stage->x, step->pad[0], step->pad[0]);
 		axis_pad(&stage->y, step->pad[1], step->pad[1]);
@@ -329,7 +347,7 @@ static int plan_step(struct plan *plan, const struct step *step, struct plan_dra
 		return 0;
 	}
 	if (stage->effect_count)
-		plan_push(plan, stage->x.count, stage->y.count);
+		plan_cut(plan);
 	return plan_geometry[step->kind](plan, step, draws, error);
 }
 
@@ -370,9 +388,13 @@ int plan_make(const struct transform *transform, uint32_t width, uint32_t height
 	plan->erasure_count = 0;
 	plan_push(plan, width, height);
 	for (unsigned i = 0; i < transform->step_count; i++) {
+		if (transform->defers && i == transform->delivered_steps)
+			plan_cut(plan);
 		r = plan_step(plan, &transform->steps[i], &draws, error);
 		if (r < 0)
 			return r;
 	}
+	if (transform->defers && transform->delivered_steps == transform->step_count)
+		plan_cut(plan);
 	return check_between(plan, error);
 }

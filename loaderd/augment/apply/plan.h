@@ -36,8 +36,9 @@ struct plan_stage {
 };
 
 struct plan {
-	struct plan_stage stages[TRANSFORM_STEPS_MAX + 1];
-	unsigned stage_count; /* at least one */
+	/* at least one; of a transform that defers, the last is the client's (defer.h) */
+	struct plan_stage stages[TRANSFORM_STEPS_MAX + 2];
+	unsigned stage_count;
 	struct effect_list effects;
 	/* Of the finished sample, in order. */
 	struct erase erasures[TRANSFORM_STEPS_MAX];

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "format/base/deferred.h"
 #include "loaderd/augment/apply/canvas.h"
 #include "loaderd/augment/kernels/block.h"
 
@@ -17,6 +18,7 @@ struct transform_scratch {
 	struct block between[2]; /* pictures between two stages */
 	struct canvas_rows rows;
 	struct transform_times times; /* of the sample at hand; resize is filled in last */
+	struct deferred deferred;     /* of the sample that was made last */
 };
 
 /* Runs stage number index of a plan onto its canvas. Errors as transform_apply. */

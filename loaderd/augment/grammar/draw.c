@@ -18,6 +18,13 @@ static struct effect *draw_append(struct effect_list *list, enum effect_kind kin
 	return effect;
 }
 
+static bool jitter_acts(const struct step *step, unsigned which)
+{
+	double neutral = which == STEP_JITTER_HUE ? 0 : 1;
+
+	return step->jitter[which][0] != neutral || step->jitter[which][1] != neutral;
+}
+
 /* torchvision's ColorJitter: an order, then a factor for each. */
 static void draw_jitter(const struct step *step, const struct drawing *to)
 {
@@ -34,13 +41,9 @@ static void draw_jitter(const struct step *step, const struct drawing *to)
 	}
 	for (unsigned i = 0; i < STEP_JITTERS; i++)
 		factors[i] = uniform(to->random, step->jitter[i]);
-	for (unsigned i = 0; i < STEP_JITTERS; i++) {
-		unsigned which = order[i];
-		double neutral = which == STEP_JITTER_HUE ? 0 : 1;
-
-		if (step->jitter[which][0] != neutral || step->jitter[which][1] != neutral)
-			draw_append(to->list, kinds[which])->factor = factors[which];
-	}
+	for (unsigned i = 0; i < STEP_JITTERS; i++)
+		if (jitter_acts(step, order[i]))
+			draw_append(to->list, kinds[order[i]])->factor = factors[order[i]];
 }
 
 static void draw_warp(const struct step *step, const struct drawing *to)
@@ -129,7 +132,13 @@ unsigned draw_effects_max(const struct step *step)
 {
 	if (step->kind >= STEP_RAND_AUGMENT)
 		return policy_effects_max(step);
-	return step->kind == STEP_COLOR_JITTER ? STEP_JITTERS : 1;
+	if (step->kind != STEP_COLOR_JITTER)
+		return 1;
+	unsigned most = 0;
+
+	for (unsigned i = 0; i < STEP_JITTERS; i++)
+		most += jitter_acts(step, i);
+	return most;
 }
 
 static void draw_effect(const struct step *step, const struct drawing *to)

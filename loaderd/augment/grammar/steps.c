@@ -113,12 +113,13 @@ static int step_size_after(const struct step *step, uint64_t epoch, uint64_t *wi
 	return 0;
 }
 
-int steps_size(const struct transform *transform, uint64_t epoch, uint32_t width, uint32_t height,
-	       uint32_t *ret_width, uint32_t *ret_height, struct transform_error *error)
+int steps_size(const struct transform *transform, unsigned count, uint64_t epoch, uint32_t width,
+	       uint32_t height, uint32_t *ret_width, uint32_t *ret_height,
+	       struct transform_error *error)
 {
 	uint64_t w = width, h = height;
 
-	for (unsigned i = 0; i < transform->step_count; i++) {
+	for (unsigned i = 0; i < count; i++) {
 		int r = step_size_after(&transform->steps[i], epoch, &w, &h, error);
 
 		if (r < 0)
@@ -136,20 +137,20 @@ int steps_size(const struct transform *transform, uint64_t epoch, uint32_t width
 }
 
 /*
- * Checks every epoch in which a size changes, for a stored size (0 x 0: any). *ret_known: is the
- * result known in all?
+ * Checks the first `count` steps in every epoch in which a size changes, for a stored size (0 x 0:
+ * any). *ret_known: is the result known in all?
  */
-static int check_epochs(const struct transform *transform, uint32_t width, uint32_t height,
-			int *ret_known, struct transform_error *error)
+static int check_epochs(const struct transform *transform, unsigned count, uint32_t width,
+			uint32_t height, int *ret_known, struct transform_error *error)
 {
 	int known = 1;
 
-	for (unsigned i = 0; i <= transform->step_count; i++) {
+	for (unsigned i = 0; i <= count; i++) {
 		const struct step *step = i ? &transform->steps[i - 1] : NULL;
 
 		for (unsigned j = 0; j < (step ? step->size_count : 1); j++) {
 			uint32_t w = 0, h = 0;
-			int r = steps_size(transform, step ? step->sizes[j].epoch : 0, width,
+			int r = steps_size(transform, count, step ? step->sizes[j].epoch : 0, width,
 					   height, &w, &h, error);
 
 			if (r < 0)
@@ -174,11 +175,12 @@ int transform_parse(const char *text, struct transform **ret_transform,
 	transform->channels = 3;
 	r = grammar_parse(text, transform, error);
 	if (r == 0)
-		r = check_epochs(transform, 0, 0, &known, error);
+		r = check_epochs(transform, transform->step_count, 0, 0, &known, error);
 	if (r < 0) {
 		free(transform);
 		return r;
 	}
+	transform->delivered_steps = transform->step_count;
 	*ret_transform = transform;
 	return 0;
 }
@@ -192,8 +194,17 @@ int transform_has_size(const struct transform *transform)
 {
 	int known = 0;
 
-	check_epochs(transform, 0, 0, &known, NULL);
+	check_epochs(transform, transform->step_count, 0, 0, &known, NULL);
 	return known;
+}
+
+bool steps_have_size(const struct transform *transform, unsigned count)
+{
+	int known = 0;
+	int r = check_epochs(transform, count, transform->fixed_width, transform->fixed_height,
+			     &known, NULL);
+
+	return r == 0 && known;
 }
 
 int transform_fix_size(struct transform *transform, uint32_t width, uint32_t height,
@@ -204,7 +215,7 @@ int transform_fix_size(struct transform *transform, uint32_t width, uint32_t hei
 	if (width == 0 || height == 0 || width > PACKIMG_SIDE_MAX || height > PACKIMG_SIDE_MAX)
 		return transform_fail(error, -EINVAL, -1, "no image is %u x %u pixels", width,
 				      height);
-	r = check_epochs(transform, width, height, &known, error);
+	r = check_epochs(transform, transform->step_count, width, height, &known, error);
 	if (r < 0)
 		return r;
 	transform->fixed_width = width;
@@ -245,8 +256,8 @@ void transform_shape(const struct transform *transform, uint64_t epoch,
 {
 	uint32_t width = 0, height = 0;
 
-	steps_size(transform, epoch, transform->fixed_width, transform->fixed_height, &width,
-		   &height, NULL);
+	steps_size(transform, transform->delivered_steps, epoch, transform->fixed_width,
+		   transform->fixed_height, &width, &height, NULL);
 	*ret_shape = (struct transform_shape){
 		.height = height,
 		.width = width,

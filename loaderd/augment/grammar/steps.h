@@ -110,6 +110,9 @@ struct transform {
 	bool statistics_known;
 	double mean[3], std[3];             /* 0..1 */
 	uint32_t fixed_width, fixed_height; /* 0: not fixed */
+	/* the steps from delivered_steps on are left to the client: transform_defer() */
+	bool defers;
+	unsigned delivered_steps;
 };
 
 /*
@@ -123,12 +126,15 @@ int grammar_parse(const char *text, struct transform *transform, struct transfor
 const struct step_size *step_size_at(const struct step *step, uint64_t epoch);
 
 /*
- * Size of the finished sample in an epoch for a stored size; 0 x 0 stands for unknown, on either
- * side. -EINVAL when a step cannot work on such a size, -E2BIG when the result breaks
- * TRANSFORM_SIDE_MAX; error may be NULL.
+ * Size of a sample after the first `count` steps in an epoch, for a stored size; 0 x 0 stands for
+ * unknown, on either side. -EINVAL when a step cannot work on such a size, -E2BIG when the result
+ * breaks TRANSFORM_SIDE_MAX; error may be NULL.
  */
-int steps_size(const struct transform *transform, uint64_t epoch, uint32_t width, uint32_t height,
-	       uint32_t *ret_width, uint32_t *ret_height, struct transform_error *error);
+int steps_size(const struct transform *transform, unsigned count, uint64_t epoch, uint32_t width,
+	       uint32_t height, uint32_t *ret_width, uint32_t *ret_height,
+	       struct transform_error *error);
+/* Is the size after the first `count` steps the same for all samples, and one to deliver? */
+bool steps_have_size(const struct transform *transform, unsigned count);
 
 /*
  * -EINVAL, unless a picture of width x height has the pixels that a step's border reflects; error

@@ -2,6 +2,7 @@
  * Extra fields from file to client: values come whole or the feed says why not, with every figure;
  * what a file records of lengths is believed only as far as its values bear it out.
  */
+#include "format/base/deferred.h"
 #include "format/layout.h"
 #include "format/packimg.h"
 #include "tests/integration/loaderd/loaderd_fixture.h"
@@ -397,6 +398,65 @@ static void test_own_key(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
+/*
+ * What of the pipeline is left to the client: done by it, the daemon's own images; beside another
+ * field, of replaced samples, too, and with little room refused.
+ */
+static void test_deferred(void **state)
+{
+	static const char *const wanted[] = {"note", FEED_DEFERRED};
+	struct fixture *fixture = *state;
+	struct feed_batch whole = {.size = sizeof(whole)}, batch = {.size = sizeof(batch)};
+	struct feed_options options = options_of(fixture, dataset("deferred", false));
+	struct feed_field field;
+	fixture_start(fixture, NULL, NULL);
+	options.fields = NULL;
+	options.field_count = 0;
+	options.pipeline = "resize(20x20) random_crop(16, padding=2) hflip color_jitter(0.4, 0.4) "
+			   "random_erasing(0.5, value=random)";
+	struct feed *feed = fixture_open(&options);
+	options.fields = wanted;
+	options.field_count = 2;
+	options.cut_values = 1;
+	struct feed *deferring = fixture_open(&options);
+	for (unsigned n = 0; n < 2; n++) {
+		assert_int_equal(feed_next(feed, 60000, &whole), 0);
+		assert_int_equal(feed_next(deferring, 60000, &batch), 0);
+		assert_int_equal(whole.width, 16);
+		assert_int_equal(batch.width, 20);
+		assert_int_equal(feed_field(deferring, &batch, 1, &field), 0);
+		assert_int_equal(field.type, FEED_BYTES);
+		assert_int_equal(field.stride, sizeof(uint32_t) + deferred_size(3));
+		for (uint32_t i = 0; i < batch.count; i++) {
+			const char *record = (const char *)field.values + i * field.stride;
+			uint8_t finished[16 * 16 * 3];
+			struct deferred deferred;
+			uint32_t size;
+			memcpy(&size, record, sizeof(size));
+			assert_int_equal(deferred_read(record + sizeof(size), size, batch.width,
+						       batch.height, &deferred),
+					 0);
+			deferred_apply(&deferred,
+				       (const uint8_t *)batch.images + (size_t)i * 20 * 20 * 3,
+				       batch.width, batch.height, 3, finished);
+			assert_memory_equal(finished,
+					    (const uint8_t *)whole.images + i * sizeof(finished),
+					    sizeof(finished));
+		}
+		feed_release(feed, &whole);
+		feed_release(deferring, &batch);
+	}
+	feed_close(feed);
+	feed_close(deferring);
+	options.field_bytes = 100;
+	refused(&options, -EINVAL,
+		"field \"" FEED_DEFERRED "\": the longest value has 128 bytes, field_bytes is 100");
+	options.field_bytes = 0;
+	options.pipeline = "resize(20x20) normalize(imagenet) to(f16)";
+	refused(&options, -EINVAL, "steps can be deferred only where bytes are delivered");
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
 /* A file that lies about its lengths. */
 static void test_lies(void **state)
 {
@@ -465,6 +525,7 @@ int main(void)
 		cmocka_unit_test(test_unknown_lengths),
 		cmocka_unit_test(test_replacements),
 		cmocka_unit_test(test_own_key),
+		cmocka_unit_test(test_deferred),
 		cmocka_unit_test(test_lies),
 		cmocka_unit_test(test_earlier_programs),
 	};

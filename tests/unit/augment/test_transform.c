@@ -95,8 +95,8 @@ static void test_composed_steps(void **state)
 			continue;
 		fake_decoder.margin = random_below(&rng, 2) * 3;
 		if (transform_fix_size(transform, width, height, NULL) == 0 &&
-		    steps_size(transform, 0, width, height, &final_width, &final_height, NULL) ==
-			    0) {
+		    steps_size(transform, transform->step_count, 0, width, height, &final_width,
+			       &final_height, NULL) == 0) {
 			compare(text, transform, width, height, i);
 			done++;
 		}

@@ -1,0 +1,214 @@
+/* What is left to the client (transform_defer) comes to the daemon's own pixels, and what it leaves
+ * is checked. */
+#include "format/base/deferred.h"
+#include "format/base/system/cpu.h"
+#include "tests/unit/augment/transform_test.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WIDTH = 61, HEIGHT = 47, SAMPLES = 40 };
+
+/* The finished sample, of which the client makes the last steps. */
+static uint8_t *apply_deferred(const struct transform *transform,
+			       const struct packimg_sample *sample, uint64_t seed, uint64_t epoch,
+			       struct deferred *ret_deferred)
+{
+	struct transform_shape shape;
+	uint8_t *delivered = apply_all(transform, sample, seed, epoch);
+	uint32_t size;
+	const struct deferred *left = transform_deferred(scratches[0], &size);
+
+	transform_shape(transform, epoch, &shape);
+	assert_in_range(size, deferred_size(0), transform_deferred_max(transform));
+	for (int isa = 1; isa <= (int)cpu_isa_supported(); isa++) {
+		uint32_t other;
+
+		assert_memory_equal(transform_deferred(scratches[isa], &other), left, size);
+	}
+	assert_int_equal(deferred_read(left, size, shape.width, shape.height, ret_deferred), 0);
+	uint8_t *finished =
+		malloc((size_t)ret_deferred->width * ret_deferred->height * shape.channels);
+
+	assert_non_null(finished);
+	deferred_apply(ret_deferred, delivered, shape.width, shape.height, shape.channels,
+		       finished);
+	free(delivered);
+	return finished;
+}
+
+/* delivered: width of what the daemon delivers then, by which it is known what it left. */
+static void expect_equal(const char *text, uint32_t stored_width, uint32_t delivered,
+			 unsigned changes)
+{
+	struct transform *whole = parse(text), *deferring = parse(text);
+	struct transform_shape shape, rest;
+	unsigned seen = 0;
+
+	if (!transform_has_size(whole)) {
+		assert_int_equal(transform_fix_size(whole, stored_width, HEIGHT, NULL), 0);
+		assert_int_equal(transform_fix_size(deferring, stored_width, HEIGHT, NULL), 0);
+	}
+	assert_int_equal(transform_defer(deferring, NULL), 0);
+	transform_shape(whole, 0, &shape);
+	transform_shape(deferring, 0, &rest);
+	assert_int_equal(rest.width, delivered);
+	assert_int_equal(transform_deferred_max(deferring), deferred_size(changes));
+	for (uint64_t i = 0; i < SAMPLES; i++) {
+		uint8_t *pixels = random_pixels(stored_width, HEIGHT);
+		struct packimg_sample sample = make_sample(pixels, stored_width, HEIGHT, i);
+		struct deferred deferred;
+		uint8_t *expected = apply_all(whole, &sample, 3, i % 3);
+		uint8_t *found = apply_deferred(deferring, &sample, 3, i % 3, &deferred);
+
+		assert_int_equal(deferred.width, shape.width);
+		assert_int_equal(deferred.height, shape.height);
+		seen = deferred.count > seen ? deferred.count : seen;
+		if (memcmp(expected, found, shape.sample_size) != 0)
+			fail_msg("'%s': sample %d is another where steps are deferred", text,
+				 (int)i);
+		free(expected);
+		free(found);
+		free(pixels);
+	}
+	assert_int_equal(seen, changes);
+	transform_free(whole);
+	transform_free(deferring);
+}
+
+static void test_pixels(void **state)
+{
+	/* flips and colours of what was cropped */
+	expect_equal("random_resized_crop(24) hflip", WIDTH, 24, 0);
+	expect_equal("random_resized_crop(24x20) hflip vflip(alternate) channels(4)", WIDTH, 24, 0);
+	expect_equal("random_resized_crop(24) hflip color_jitter(0.4, 0.4, 0.4, 0.1)", WIDTH, 24,
+		     4);
+	expect_equal("resize(24x24) color_jitter(5, 9, 30, 0.5) random_grayscale(0.5)", WIDTH, 24,
+		     5);
+	expect_equal("resize(24x24) color_jitter(0:0, 0:0, 0:0) random_invert(1)", WIDTH, 24, 4);
+	expect_equal("resize(24x24) random_invert random_solarize(100.5) random_posterize(3) "
+		     "random_grayscale(0.2)",
+		     WIDTH, 24, 4);
+	expect_equal("resize(24x24) random_erasing(1) cutout(9, value=10:20:30) color_jitter(0.5)",
+		     WIDTH, 24, 3);
+	expect_equal("resize(24x24) hflip random_erasing(0.8, value=random) color_jitter(0, 0.5)",
+		     WIDTH, 24, 2);
+	expect_equal("resize(1x1) hflip random_erasing color_jitter(0, 0.5)", WIDTH, 1, 2);
+	/* crops of pictures whose size is known */
+	expect_equal("resize(40x32) random_crop(24)", WIDTH, 40, 0);
+	expect_equal("resize(32x32) random_crop(32, padding=4) hflip cutout(8)", WIDTH, 32, 1);
+	expect_equal("resize(32x32) random_crop(32, padding=4x9, fill=1:2:3) vflip", WIDTH, 32, 0);
+	expect_equal("resize(32x30) random_crop(64x84, padding=31x29, fill=reflect) hflip vflip",
+		     WIDTH, 32, 0);
+	expect_equal("resize(2x1) random_crop(3x1, padding=1x0, fill=reflect)", WIDTH, 2, 0);
+	expect_equal("hflip", WIDTH, WIDTH, 0);
+	expect_equal("color_jitter(0.3)", WIDTH, WIDTH, 1);
+	expect_equal("", WIDTH, WIDTH, 0);
+}
+
+static void test_what_stays(void **state)
+{
+	/* a crop of pictures of any size; geometry before what is no geometry; what looks around */
+	expect_equal("resize(40) random_crop(24) hflip", WIDTH, 24, 0);
+	expect_equal("random_crop(24) hflip color_jitter(0.3)", WIDTH, 24, 1);
+	expect_equal("resize(32x32) hflip random_crop(24)", WIDTH, 32, 0);
+	expect_equal("resize(32x32) color_jitter(0.3) hflip random_grayscale", WIDTH, 32, 1);
+	expect_equal("resize(32x32) random_crop(24) gaussian_blur(3) random_grayscale", WIDTH, 24,
+		     1);
+	expect_equal("resize(32x32) color_jitter(0.3) random_equalize", WIDTH, 32, 0);
+	expect_equal("resize(32x32) hflip rand_augment", WIDTH, 32, 0);
+	/* no more than there is room for, from the end */
+	expect_equal(
+		"resize(32x32) random_grayscale random_invert color_jitter(0.1, 0.1, 0.1, 0.1) "
+		"cutout(3) cutout(4) random_erasing(1)",
+		WIDTH, 32, 8);
+	expect_equal("resize(32x32) hflip color_jitter(0.1, 0.1) color_jitter(0.1, 0.1, 0.1, 0.1) "
+		     "color_jitter(0.1, 0.1, 0.1, 0.1)",
+		     WIDTH, 32, 8);
+}
+
+static void test_refused(void **state)
+{
+	static const char *const texts[] = {"resize(8x8) normalize(imagenet) to(f16)",
+					    "resize(8x8) to(f32)", "resize(8x8) layout(nchw)"};
+
+	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
+		struct transform *transform = parse(texts[i]);
+		struct transform_error error;
+
+		assert_int_equal(transform_defer(transform, &error), -EINVAL);
+		assert_non_null(strstr(error.text, "leave normalize, to and layout out"));
+		transform_free(transform);
+	}
+}
+
+static void test_sizes_by_epoch(void **state)
+{
+	struct transform *transform = parse("resize(24x24@0;32x32@2) random_crop(16@0;20@1) hflip");
+	uint8_t *pixels = random_pixels(WIDTH, HEIGHT);
+	struct packimg_sample sample = make_sample(pixels, WIDTH, HEIGHT, 1);
+
+	assert_int_equal(transform_defer(transform, NULL), 0);
+	for (uint64_t epoch = 0; epoch < 4; epoch++) {
+		struct transform_shape shape;
+		struct deferred deferred;
+
+		transform_shape(transform, epoch, &shape);
+		assert_int_equal(shape.width, epoch < 2 ? 24 : 32);
+		free(apply_deferred(transform, &sample, 1, epoch, &deferred));
+		assert_int_equal(deferred.width, epoch < 1 ? 16 : 20);
+	}
+	assert_int_equal(transform_sample_size_max(transform), 32 * 32 * 3);
+	free(pixels);
+	transform_free(transform);
+}
+
+/* Whatever is written there: what is taken from it can be applied, which sanitizers watch. */
+static void test_damaged(void **state)
+{
+	static const uint32_t extremes[] = {0,          1,          2,          7,
+					    8,          9,          4096,       0x7fffffff,
+					    0x80000000, 0x7f800000, 0xff800000, 0x7fc00000,
+					    ~0u,        0x46800000, 0x46800001, 0x10001};
+	const uint32_t width = 5, height = 3;
+	uint8_t picture[5 * 3 * 3] = {0};
+	unsigned taken = 0;
+
+	for (int i = 0; i < 200000; i++) {
+		struct deferred deferred = {
+			.width = 4, .height = 3, .count = random_below(&rng, 4)};
+		struct deferred read;
+		uint32_t words[sizeof(deferred) / 4];
+
+		for (uint32_t k = 0; k < deferred.count; k++)
+			deferred.changes[k] = (struct deferred_change){
+				.kind = 1 + random_below(&rng, DEFERRED_KINDS), .factor = 0.5f};
+		memcpy(words, &deferred, sizeof(words));
+		for (uint32_t n = random_below(&rng, 4); n > 0; n--)
+			words[random_below(&rng, 8 + 8 * deferred.count)] =
+				extremes[random_below(&rng, sizeof(extremes) / sizeof(*extremes))];
+		if (deferred_read(words, random_below(&rng, sizeof(words) + 1), width, height,
+				  &read) < 0)
+			continue;
+		uint8_t *finished = malloc((size_t)read.width * read.height * 3);
+
+		assert_non_null(finished);
+		deferred_apply(&read, picture, width, height, 3, finished);
+		free(finished);
+		taken++;
+	}
+	assert_in_range(taken, 5000, 150000);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_pixels),  cmocka_unit_test(test_what_stays),
+		cmocka_unit_test(test_refused), cmocka_unit_test(test_sizes_by_epoch),
+		cmocka_unit_test(test_damaged),
+	};
+
+	return cmocka_run_group_tests(tests, transform_setup, transform_teardown);
+}
