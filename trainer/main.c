@@ -341,6 +341,7 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 		/* what keeps a batch from being learned by heart */
 		{"data.colout", overfits ? "0" : NULL},
 		/* what fits has to fit to the end */
+		{"data.augment", arguments->run.find_batch_size ? "daemon" : NULL},
 		{"data.initial_scale", overfits || arguments->run.find_batch_size ? "1" : NULL},
 		{"model.drop_path", overfits ? "0" : NULL},
 		{"model.dropout", overfits ? "0" : NULL},

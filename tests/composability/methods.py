@@ -108,6 +108,7 @@ FACTORS = {
     "activations": {"kept": [], "computed anew": ["train.recompute=1"], "in pairs": ["train.recompute=2"]},
     "sharpness": {"any": [], "sam": ["train.sam=0.05"], "sam at times": ["train.sam=0.05", "train.sam_every=2"]},
     "copies": {"one": [], "two": ["data.repeats=2", "data.batch_size=16"]},
+    "images": {"finished": [], "finished by the device": ["data.augment=device"]},
     "samples": {
         "all": [],
         "hard ones": ["train.selective_backprop=0.5", "train.selective_start=0", "train.selective_end=1"],
@@ -160,6 +161,7 @@ UNSEEN = {
     ("evaluation", "shifted"): "evaluation only",
     ("activations", "computed anew"): "the same losses, bit for bit, in less memory",
     ("activations", "in pairs"): "the same losses, bit for bit, in less memory",
+    ("images", "finished by the device"): "the same pixels, and so the same losses, bit for bit",
     ("fusion", "b"): "the same arithmetic in fewer passes over memory",
 }
 

@@ -262,6 +262,30 @@ static int check_targets(const struct device_graph *graph, const struct device_b
 	return check_shares(graph, batch);
 }
 
+static int check_deferred(struct device *device, const struct device_batch *batch)
+{
+	if (!batch->deferred)
+		return 0;
+	if (batch->element != DEVICE_ELEMENT_U8 || batch->channels < 3 || batch->channels > 4)
+		return device_fail(device, -EINVAL,
+				   "steps were deferred of a batch that is not of bytes of 3 or 4 "
+				   "channels");
+	if (batch->delivered_height - 1 >= DEFERRED_SIDE_MAX ||
+	    batch->delivered_width - 1 >= DEFERRED_SIDE_MAX)
+		return device_fail(device, -EINVAL,
+				   "the batch's images are %u x %u, before what was "
+				   "deferred",
+				   batch->delivered_height, batch->delivered_width);
+	for (uint32_t i = 0; i < batch->count; i++)
+		if (batch->deferred[i].height != batch->height ||
+		    batch->deferred[i].width != batch->width)
+			return device_fail(device, -EINVAL,
+					   "sample %u becomes %u x %u, others of its batch %u x %u",
+					   i, batch->deferred[i].height, batch->deferred[i].width,
+					   batch->height, batch->width);
+	return 0;
+}
+
 static int check_batch(const struct device_graph *graph, const struct device_batch *batch)
 {
 	struct device *device = graph->device;
@@ -291,8 +315,18 @@ static int check_batch(const struct device_graph *graph, const struct device_bat
 			device, -EINVAL,
 			"u8 batches are normalised for up to 4 channels, the graph has %u",
 			shape.c);
-	r = device_changes_check(graph, batch);
+	r = check_deferred(device, batch);
+	if (r == 0)
+		r = device_changes_check(graph, batch);
 	return r < 0 ? r : check_targets(graph, batch);
+}
+
+size_t device_batch_image(const struct device_batch *batch)
+{
+	size_t pixels = batch->deferred ? (size_t)batch->delivered_height * batch->delivered_width
+					: (size_t)batch->height * batch->width;
+
+	return pixels * batch->channels * device_element_size(batch->element);
 }
 
 int device_feed(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket)

@@ -34,6 +34,7 @@
 #ifndef TRAINER_DEVICE_H
 #define TRAINER_DEVICE_H
 
+#include "format/base/deferred.h"
 #include "trainer/device/optimizers/averages.h"
 #include "trainer/device/optimizers/optimizers.h"
 
@@ -737,6 +738,13 @@ struct device_batch {
 	enum device_element element;
 	bool flip; /* mirror left to right (test-time augmentation) */
 	/*
+	 * [count], of bytes of 3 or 4 channels: what is done to the images first, which are of
+	 * delivered_height x delivered_width then, and become height x width, both given; NULL:
+	 * nothing. As deferred_read() leaves them.
+	 */
+	const struct deferred *deferred;
+	uint32_t delivered_height, delivered_width;
+	/*
 	 * DEVICE_TWO_LABELS: [count] each, the second label and the first one's share, 0..1; both
 	 * NULL: every sample has one label. -1: that sample has one
 	 */
@@ -765,6 +773,9 @@ struct device_batch {
 	const struct device_blend *blends; /* [count], after resizing; NULL: none */
 	struct device_draws draws;         /* training graphs with operations that draw */
 };
+
+/* Bytes of an image, of batches that say what size they have. */
+size_t device_batch_image(const struct device_batch *batch);
 
 /*
  * Queues the copy of the next step's batch. One batch may be fed while the previous step still

@@ -339,10 +339,16 @@ static int data_open_patiently(const struct data *data, const struct feed_option
 	}
 }
 
+bool data_defers(const struct data *data, enum data_part part)
+{
+	return part == DATA_TRAIN && data->recipe->data.augment == RECIPE_AUGMENT_DEVICE;
+}
+
 int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint64_t batch,
 	      struct feed **ret_feed, char *error)
 {
 	const struct recipe_data *recipe = &data->recipe->data;
+	static const char *const deferred[] = {FEED_DEFERRED};
 	struct feed_options options;
 	bool evaluates = part == DATA_VAL;
 	*error = '\0';
@@ -371,6 +377,8 @@ int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint
 	options.last = evaluates ? FEED_LAST_SHORT : FEED_LAST_DROP;
 	options.reconnect = recipe->reconnect ? FEED_RECONNECT : FEED_RECONNECT_NEVER;
 	options.reconnect_timeout_ms = (uint32_t)recipe->reconnect * 1000;
+	options.fields = deferred;
+	options.field_count = data_defers(data, part);
 	int r = data_open_patiently(data, &options, ret_feed, error);
 	if (!r)
 		r = data_check_unchanged(data, part, *ret_feed, error);

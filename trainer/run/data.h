@@ -52,6 +52,8 @@ enum data_part {
 	DATA_VAL,
 };
 
+/* Do feeds of this part leave steps of the pipeline to the device (FEED_DEFERRED)? */
+bool data_defers(const struct data *data, enum data_part part);
 /*
  * A feed from a position on; of the evaluation set, as of an epoch (for pipelines with a size
  * schedule). *ret_feed NULL: that set has fewer samples than there are ranks, and none is left for

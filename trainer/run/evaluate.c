@@ -154,7 +154,7 @@ static int evaluate_prepare(struct run *run, const struct feed_batch *batch,
 			    struct device_batch *ret_images)
 {
 	uint64_t shift = run->recipe->train.eval_shift;
-	int r = run_device_batch(run, batch, "data.val_pipeline", ret_images);
+	int r = run_device_batch(run, NULL, batch, "data.val_pipeline", ret_images);
 	run->eval_bytes = batch->element == FEED_U8;
 	if (!r && (shift >= batch->height || shift >= batch->width))
 		return run_fail(run, -EINVAL,

@@ -146,7 +146,7 @@ static int find_fill(const struct find_batch *find, uint32_t batch, struct devic
 	filled.count = batch;
 	filled.images = images;
 	filled.labels = labels;
-	int r = images && labels ? run_device_batch(run, &filled, "data.pipeline", ret_batch)
+	int r = images && labels ? run_device_batch(run, NULL, &filled, "data.pipeline", ret_batch)
 				 : run_fail(run, -ENOMEM, "out of memory");
 	if (r) {
 		free(images);

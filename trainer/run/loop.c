@@ -248,7 +248,7 @@ int run_step(struct run *run)
 		if (r)
 			return r;
 	}
-	r = run_device_batch(run, &run->batch, "data.pipeline", &images);
+	r = run_device_batch(run, &run->feed, &run->batch, "data.pipeline", &images);
 	if (r)
 		return r;
 	if (run->held_count == run->held_max) {

@@ -384,7 +384,10 @@ static int open_initialize_from(struct run *run, const struct feed_batch *batch)
 	return r ? run_fail(run, r, "initial weights: %s", strerror(-r)) : 0;
 }
 
-/* From the whole first batch, of which this rank's feed has only a share: as one rank alone. */
+/*
+ * From the whole first batch as the daemon finishes it, of which this rank's feed has only a share,
+ * or leaves steps to the device: as one rank alone.
+ */
 static int open_initialize_from_whole(struct run *run)
 {
 	struct feed *feed;
@@ -438,7 +441,8 @@ static int open_take_weights(struct run *run)
 /* Weights that are to be evaluated are all in the file, but for constants. */
 static int open_initialize(struct run *run)
 {
-	bool whole = run->comm->world > 1 && model_wants_images(run->model);
+	bool own = run->comm->world == 1 && !run->feed.deferred;
+	bool whole = !own && model_wants_images(run->model);
 	int r = run->options.evaluate ? model_initialize_constants(run->model)
 		: whole               ? open_initialize_from_whole(run)
 				      : open_initialize_from(run, &run->batch);
@@ -509,7 +513,7 @@ static int open_plan(struct run *run)
 	run->sample_ids = calloc(run->recipe->data.batch_size, sizeof(*run->sample_ids));
 	if (!run->sample_ids)
 		return run_fail(run, -ENOMEM, "out of memory");
-	int r = run_device_batch(run, &run->batch, "data.pipeline", &images);
+	int r = run_device_batch(run, &run->feed, &run->batch, "data.pipeline", &images);
 	if (!r)
 		r = run_open_mix(run);
 	if (!r)

@@ -213,8 +213,8 @@ enum device_slot run_weights(const struct run *run)
 	return recipe->ema > 0 && run->state.step ? DEVICE_EMA : DEVICE_VALUE;
 }
 
-int run_device_batch(struct run *run, const struct feed_batch *batch, const char *pipeline_key,
-		     struct device_batch *ret_batch)
+int run_device_batch(struct run *run, const struct run_feed *feed, const struct feed_batch *batch,
+		     const char *pipeline_key, struct device_batch *ret_batch)
 {
 	if (batch->layout != FEED_NHWC)
 		return run_fail(
@@ -233,6 +233,11 @@ int run_device_batch(struct run *run, const struct feed_batch *batch, const char
 		.width = batch->width,
 		.element = (enum device_element)batch->element,
 	};
+	if (feed && feed->deferred) {
+		ret_batch->deferred = feed->deferred;
+		ret_batch->delivered_height = feed->delivered_height;
+		ret_batch->delivered_width = feed->delivered_width;
+	}
 	return 0;
 }
 
@@ -298,6 +303,8 @@ int run_next_batch(struct run *run, struct run_feed *feed, struct feed_batch *ba
 	uint64_t begin = run_span_begin(run);
 	int r = data_next(&run->data, feed->feed, run->options.stop, batch, wait_seconds, error);
 	run_span_end(run, begin, "wait for data");
+	if (!r)
+		r = run_take_deferred(run, feed, batch, error);
 	if (r || batch->reconnects == feed->reconnects)
 		return r;
 	r = run_note_reconnect(run, feed);
@@ -339,6 +346,11 @@ int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t
 		r = run_announce(run, ret_feed);
 	if (r == DEVICE_WANTS_WRITABLE)
 		r = run_open_again(run, part, epoch, batch, ret_feed, error);
+	if (!r && data_defers(&run->data, part)) {
+		ret_feed->deferred = calloc(data_train_share(&run->data), sizeof(struct deferred));
+		if (!ret_feed->deferred)
+			return run_fail(run, -ENOMEM, "out of memory");
+	}
 	if (!r)
 		return 0;
 	bool pipeline = strncmp(error, field, strlen(field)) == 0;
@@ -351,6 +363,7 @@ void run_close_feed(struct run *run, const struct run_feed *feed)
 	if (run->device)
 		device_unregister_host(run->device, feed->memory);
 	feed_close(feed->feed);
+	free(feed->deferred);
 }
 
 /* ---- the whole ---- */

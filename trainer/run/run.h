@@ -95,6 +95,12 @@ struct run_feed {
 	struct feed *feed;
 	const void *memory;  /* NULL: it does not */
 	uint64_t reconnects; /* of the feed's batches that lie there */
+	/*
+	 * [data_train_share()] of the batch that came last, whose images are of this size before,
+	 * with data.augment = device; else NULL
+	 */
+	struct deferred *deferred;
+	uint32_t delivered_height, delivered_width;
 };
 
 struct run {
@@ -143,6 +149,7 @@ struct run {
 		void *images;    /* copies, at least until the copy of `ticket` is done */
 		size_t size;     /* bytes of them that there is room for */
 		int32_t *labels;
+		struct deferred *deferred;
 		uint64_t ticket; /* 0: none */
 	} kept;
 	float *balanced; /* [classes] with train.class_weights = balanced, else NULL */
@@ -331,9 +338,18 @@ int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32
 int run_thaw(struct run *run);
 /* Those that are evaluated and exported: averaged, where that is asked for. */
 enum device_slot run_weights(const struct run *run);
-/* A feed's batch as the device takes it. -EINVAL when pipeline and model do not fit. */
-int run_device_batch(struct run *run, const struct feed_batch *batch, const char *pipeline_key,
-		     struct device_batch *ret_batch);
+/*
+ * The batch that came last of a feed as the device takes it; feed NULL: one that was made up.
+ * -EINVAL when pipeline and model do not fit.
+ */
+int run_device_batch(struct run *run, const struct run_feed *feed, const struct feed_batch *batch,
+		     const char *pipeline_key, struct device_batch *ret_batch);
+/*
+ * With data.augment = device, takes from a batch that has just come what the device is to do to
+ * its images, and gives it the size that they have then (defer.c). -EBADMSG: it cannot be.
+ */
+int run_take_deferred(struct run *run, struct run_feed *feed, struct feed_batch *batch,
+		      char *error);
 /*
  * Opens a feed (data_feed) and announces its ring to the device, so that batches are copied from
  * where they lie: mapped read-only, or else writable. Where neither can be had the run goes on,

@@ -37,7 +37,8 @@ int run_open_kept(struct run *run)
 	run->kept.losses = calloc(share, sizeof(*run->kept.losses));
 	run->kept.picks = calloc(count, sizeof(*run->kept.picks));
 	run->kept.labels = calloc(count, sizeof(*run->kept.labels));
-	return run->kept.losses && run->kept.picks && run->kept.labels
+	run->kept.deferred = calloc(count, sizeof(*run->kept.deferred));
+	return run->kept.losses && run->kept.picks && run->kept.labels && run->kept.deferred
 		       ? 0
 		       : run_fail(run, -ENOMEM, "out of memory");
 }
@@ -47,6 +48,7 @@ void run_close_kept(struct run *run)
 	free(run->kept.losses);
 	free(run->kept.picks);
 	free(run->kept.labels);
+	free(run->kept.deferred);
 	free(run->kept.images);
 	memset(&run->kept, 0, sizeof(run->kept));
 }
@@ -94,7 +96,11 @@ static void select_copy(struct run *run, struct device_batch *batch, uint32_t co
 		memcpy((char *)run->kept.images + i * image,
 		       (const char *)batch->images + pick * image, image);
 		run->kept.labels[i] = batch->labels ? batch->labels[pick] : -1;
+		if (batch->deferred)
+			run->kept.deferred[i] = batch->deferred[pick];
 	}
+	if (batch->deferred)
+		batch->deferred = run->kept.deferred;
 	batch->images = run->kept.images;
 	batch->labels = run->kept.labels;
 	batch->count = count;
@@ -105,8 +111,7 @@ int run_select(struct run *run, struct device_batch *batch, struct run_graph **r
 {
 	const struct recipe_train *recipe = &run->recipe->train;
 	uint32_t count = select_count(recipe, batch->count);
-	size_t image = (size_t)batch->height * batch->width * batch->channels *
-		       device_element_size(batch->element);
+	size_t image = device_batch_image(batch);
 	*ret_graph = &run->train;
 	if (!select_is_due(recipe, run->state.step, run->steps, run->state.batch))
 		return 0;

@@ -128,7 +128,7 @@ static int settle_batch(struct settling *settling, const struct feed_batch *batc
 	int r = run_graph_for(run, DEVICE_TRAIN, data_micro_share(&run->data), batch->height,
 			      batch->width);
 	if (!r)
-		r = run_device_batch(run, batch, "data.pipeline", &images);
+		r = run_device_batch(run, &settling->feed, batch, "data.pipeline", &images);
 	if (!r)
 		images.teacher = run->teacher.logits; /* any will do where no loss is asked for */
 	for (uint32_t part = 0; part < run->recipe->train.accumulate && !r; part++) {

@@ -33,9 +33,8 @@ static struct device_batch update_slice(const struct run *run, const struct run_
 {
 	struct device_batch slice = *batch;
 	size_t first = (size_t)part * graph->count;
-	size_t image = (size_t)batch->height * batch->width * batch->channels *
-		       device_element_size(batch->element);
-	slice.images = (const char *)batch->images + first * image;
+	slice.images = (const char *)batch->images + first * device_batch_image(batch);
+	slice.deferred = batch->deferred ? batch->deferred + first : NULL;
 	slice.labels = batch->labels ? batch->labels + first : NULL;
 	slice.labels2 = batch->labels2 ? batch->labels2 + first : NULL;
 	slice.shares = batch->shares ? batch->shares + first : NULL;
@@ -99,7 +98,7 @@ int run_rehearse(struct run *run)
 	const struct run_graph *train = &run->train;
 	struct device_batch batch;
 	uint64_t ticket;
-	int r = run_device_batch(run, &run->batch, "data.pipeline", &batch);
+	int r = run_device_batch(run, &run->feed, &run->batch, "data.pipeline", &batch);
 	if (!r)
 		r = update_thin(run, &batch);
 	if (r)

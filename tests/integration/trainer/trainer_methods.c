@@ -223,6 +223,53 @@ static void test_repeats(void **state)
 	assert_true(apart("repeats", "repeats-gpu") < 1e-3);
 }
 
+/*
+ * The last steps of the pipeline by the device, which come to the same images, bit for bit: with
+ * all that takes a batch apart; resumed; a GPU.
+ */
+static void test_deferred(void **state)
+{
+	static const char device[] = "data.augment=device",
+			  pipeline[] = "data.pipeline=resize(34x34) random_crop(32, padding=2, "
+				       "fill=reflect) hflip(alternate) color_jitter(0.4, 0.4, 0.4, "
+				       "0.1) random_erasing(0.5, value=random)";
+	static const char *const others[][3] = {
+		{"model.whiten=yes", "model.name=speednet", "model.width=0.125"},
+		{"train.accumulate=2", "data.repeats=2", "train.epochs=0.5"},
+		{"train.selective_backprop=0.5", "train.selective_start=0",
+		 "train.selective_end=1"},
+		{"train.mixup=0.4", "data.colout=0.15", "train.sam=0.05"},
+		{"train.swa=0.5", "data.initial_scale=0.5", NULL},
+	};
+	char at_daemon[32], at_device[32];
+	expect(run("deferred", device, pipeline, NULL), 0);
+	expect(run("undeferred", pipeline, NULL), 0);
+	same_losses("undeferred", "deferred");
+	assert_true(apart("undeferred", "unbroken") > 1e-3);
+	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
+		snprintf(at_daemon, sizeof(at_daemon), "undeferred-%zu", i);
+		snprintf(at_device, sizeof(at_device), "deferred-%zu", i);
+		expect(run(at_daemon, pipeline, others[i][0], others[i][1], others[i][2], NULL), 0);
+		expect(run(at_device, device, pipeline, others[i][0], others[i][1], others[i][2],
+			   NULL),
+		       0);
+		same_losses(at_daemon, at_device);
+	}
+	pid_t pid = start("deferred-killed", device, pipeline, NULL);
+	wait_for_step("deferred-killed", pid, 9);
+	kill(pid, SIGKILL);
+	finish(pid, "deferred-killed");
+	expect(run("deferred-killed", "--resume", device, pipeline, NULL), 0);
+	same_losses("deferred", "deferred-killed");
+	trainer = getenv("TRAINER_EMULATED");
+	int status = run("deferred-gpu", "--device=cuda", device, pipeline, NULL);
+	trainer = getenv("TRAINER");
+	expect(status, 0);
+	assert_true(apart("deferred", "deferred-gpu") < 1e-3);
+	expect(run("deferred-floats", device, "data.pipeline=resize(32x32) to(f32)", NULL), 1);
+	expect_said("data.pipeline: steps can be deferred only where bytes are delivered");
+}
+
 /* AdamW with clipping: resumed bit for bit, and the same training on a GPU. */
 static void test_adamw(void **state)
 {
@@ -797,7 +844,7 @@ int main(void)
 		cmocka_unit_test(test_mean),        cmocka_unit_test(test_ghosts),
 		cmocka_unit_test(test_progressive), cmocka_unit_test(test_selective),
 		cmocka_unit_test(test_repeats),     cmocka_unit_test(test_taught),
-		cmocka_unit_test(test_balanced),
+		cmocka_unit_test(test_balanced),    cmocka_unit_test(test_deferred),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
 }

@@ -236,6 +236,9 @@ struct cpu_graph {
 	/* of inputs that resample, else NULL: as device_changes_fill() has them; */
 	void *changes;
 	float *rows; /* [threads][2][w][c] */
+	/* of a batch that came with deferred steps, finished; made when the first comes */
+	uint8_t *finished;
+	size_t finished_size;
 	struct device_results results[DEVICE_RESULTS_MAX];
 	char *error; /* while planning */
 };

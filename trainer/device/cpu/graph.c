@@ -449,6 +449,7 @@ void cpu_graph_release(struct device_graph *graph)
 	free(cpu->losses);
 	free(cpu->changes);
 	free(cpu->rows);
+	free(cpu->finished);
 	free(cpu);
 	graph->backend = NULL;
 }

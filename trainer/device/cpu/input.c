@@ -1,4 +1,5 @@
 /* How a graph begins: the batch as it comes from the feed. */
+#include "format/base/deferred.h"
 #include "format/base/half.h"
 #include "trainer/device/cpu/cpu.h"
 #include "trainer/device/resample.h"
@@ -99,10 +100,57 @@ static void feed_task(void *context, uint32_t task, unsigned thread)
 		feed_image(job, i, thread);
 }
 
-int cpu_feed(struct device_graph *base, const struct device_batch *batch, uint64_t *ret_ticket)
+/* ---- deferred steps ---- */
+
+struct finish_job {
+	const struct device_batch *batch;
+	uint8_t *to;
+};
+
+static void finish_task(void *context, uint32_t task, unsigned thread)
+{
+	const struct finish_job *job = context;
+	const struct device_batch *batch = job->batch;
+	size_t images = batch->count,
+	       finished = (size_t)batch->height * batch->width * batch->channels;
+
+	for (size_t i = images * task / TASKS; i < images * (task + 1) / TASKS; i++)
+		deferred_apply(&batch->deferred[i],
+			       (const uint8_t *)batch->images + i * device_batch_image(batch),
+			       batch->delivered_width, batch->delivered_height, batch->channels,
+			       job->to + i * finished);
+}
+
+/* Makes *batch one of finished images, in the graph's memory. */
+static int finish(struct cpu_graph *graph, struct device_batch *batch)
+{
+	size_t size = (size_t)batch->count * batch->height * batch->width * batch->channels;
+	struct team *team = &graph->device->team;
+
+	if (size > graph->finished_size) {
+		free(graph->finished);
+		graph->finished = malloc(size);
+		graph->finished_size = graph->finished ? size : 0;
+		if (!graph->finished)
+			return device_fail(&graph->device->base, -ENOMEM,
+					   "no memory for a batch's images");
+	}
+	struct finish_job job = {batch, graph->finished};
+
+	team_enter(team);
+	team_run(team, TASKS, finish_task, &job);
+	team_leave(team);
+	batch->images = graph->finished;
+	batch->deferred = NULL;
+	return 0;
+}
+
+int cpu_feed(struct device_graph *base, const struct device_batch *delivered, uint64_t *ret_ticket)
 {
 	struct cpu_graph *graph = base->backend;
 	struct device_node *node = base->input;
+	struct device_batch finished = *delivered;
+	const struct device_batch *batch = &finished;
 	struct feed_job job = {
 		.graph = graph,
 		.batch = batch,
@@ -113,6 +161,10 @@ int cpu_feed(struct device_graph *base, const struct device_batch *batch, uint64
 	if (graph->fed_count)
 		return device_fail(base->device, -EBUSY,
 				   "a second batch was fed before the first was used");
+	int r = delivered->deferred ? finish(graph, &finished) : 0;
+
+	if (r < 0)
+		return r;
 	for (uint32_t c = 0; c < node->y->shape.c && c < 4; c++) {
 		job.scale[c] = 1 / node->input.std[c];
 		job.bias[c] = -node->input.mean[c] / node->input.std[c];

@@ -169,14 +169,19 @@ struct cuda_staging {
 	void *changes;              /* there, too, as device_changes_fill() has them, or NULL */
 	uint64_t bytes, host_bytes; /* of images and host; host is made when it is first needed */
 	gpu_event used, fed;        /* the step that read it has run; the copy into it has */
+	/* of batches that came with deferred steps, made when the first comes: their images as the
+	 * daemon left them, and the steps */
+	void *delivered, *deferred;
+	uint64_t delivered_bytes, deferred_bytes;
 };
 
 /* Copies of batches under way. */
 struct cuda_ticket {
 	gpu_event event;
-	bool staged;   /* the batch went through staging.host: its own memory is free already */
-	void *targets; /* page-locked, as device_targets_fill() has them */
-	void *changes; /* likewise, as device_changes_fill() has them, or NULL */
+	bool staged;    /* the batch went through staging.host: its own memory is free already */
+	void *targets;  /* page-locked, as device_targets_fill() has them */
+	void *changes;  /* likewise, as device_changes_fill() has them, or NULL */
+	void *deferred; /* likewise, the batch's; made when the first comes */
 };
 
 /* A gradient that device_value_write() gave. */

@@ -457,12 +457,15 @@ static void plan_release_staging(struct cuda_graph *cuda)
 		gpu_free(staging->images);
 		gpu_free(staging->targets);
 		gpu_free(staging->changes);
+		gpu_free(staging->delivered);
+		gpu_free(staging->deferred);
 		gpu_free_host(staging->host);
 	}
 	for (int i = 0; i < CUDA_TICKETS; i++) {
 		gpu_event_free(cuda->tickets[i].event);
 		gpu_free_host(cuda->tickets[i].targets);
 		gpu_free_host(cuda->tickets[i].changes);
+		gpu_free_host(cuda->tickets[i].deferred);
 	}
 }
 

@@ -285,6 +285,8 @@ static void test_refused(void **state)
 						    {.share = 1, .right = 6},
 						    {.share = 1, .left = 4, .right = 3}};
 	struct device_blend blends[SAMPLES] = {{.share = 1}, {.share = 1}, {.share = 1}};
+	const struct deferred deferred[SAMPLES] = {
+		{.width = 5, .height = 6}, {.width = 5, .height = 6}, {.width = 6, .height = 6}};
 	uint8_t *bytes = make_bytes(8, 9);
 	struct device_batch plain = {.images = bytes,
 				     .count = SAMPLES,
@@ -294,6 +296,16 @@ static void test_refused(void **state)
 	struct bench b;
 
 	bench_open(&b, DEVICE_FP32, 6, 5, false);
+	batch = plain;
+	batch.deferred = deferred;
+	batch.height = 6;
+	batch.width = 5;
+	batch.delivered_height = batch.delivered_width = 5000;
+	refused(&b, &batch, "the batch's images are 5000 x 5000, before what was deferred");
+	batch.delivered_height = batch.delivered_width = 8;
+	refused(&b, &batch, "sample 2 becomes 6 x 6, others of its batch 6 x 5");
+	batch.element = DEVICE_ELEMENT_F32;
+	refused(&b, &batch, "steps were deferred of a batch that is not of bytes");
 	batch = plain;
 	batch.height = 8;
 	refused(&b, &batch, "the batch is of 8 x 5 and to be resized");

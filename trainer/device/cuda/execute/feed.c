@@ -3,28 +3,32 @@
  * runs.
  */
 #include "trainer/device/cuda/cuda.h"
+#include "trainer/device/cuda/kernels/deferred.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* A batch wider than any before; the only memory that is taken after planning. */
-static int feed_widen(struct cuda_graph *cuda, struct cuda_staging *staging, uint64_t bytes)
+/* Room for a batch wider than any before; the only memory that is taken after planning. */
+static int feed_widen(struct cuda_graph *cuda, void **buffer, uint64_t *size, uint64_t bytes)
 {
-	int r = cuda->device->base.ops->synchronize(&cuda->device->base);
+	int r;
 
+	if (bytes <= *size)
+		return 0;
+	r = cuda->device->base.ops->synchronize(&cuda->device->base);
 	if (r < 0)
 		return r;
-	gpu_free(staging->images);
-	staging->images = NULL;
-	staging->bytes = 0;
-	r = gpu_allocate(bytes, &staging->images);
+	gpu_free(*buffer);
+	*buffer = NULL;
+	*size = 0;
+	r = gpu_allocate(bytes, buffer);
 	if (r == 0)
-		staging->bytes = bytes;
+		*size = bytes;
 	return cuda_check(cuda->device, r, "memory for a batch");
 }
 
 /* By way of page-locked memory of ours. */
-static int feed_copy_staged(struct cuda_graph *cuda, struct cuda_staging *staging,
+static int feed_copy_staged(struct cuda_graph *cuda, struct cuda_staging *staging, void *to,
 			    const void *images, uint64_t bytes)
 {
 	int r = gpu_event_synchronize(staging->fed); /* what was copied from there last */
@@ -40,29 +44,64 @@ static int feed_copy_staged(struct cuda_graph *cuda, struct cuda_staging *stagin
 	if (r < 0)
 		return r;
 	memcpy(staging->host, images, bytes);
-	return gpu_copy_in(staging->images, staging->host, bytes, cuda->device->copy);
+	return gpu_copy_in(to, staging->host, bytes, cuda->device->copy);
 }
 
 static int feed_copy_images(struct cuda_graph *cuda, struct cuda_staging *staging,
 			    const struct device_batch *batch, bool *ret_staged)
 {
 	struct device_shape shape = device_batch_shape(cuda->graph, batch);
-	uint64_t bytes = (uint64_t)batch->count * shape.h * shape.w * batch->channels *
-			 device_element_size(batch->element);
-	int r;
+	uint64_t finished = (uint64_t)batch->count * shape.h * shape.w * batch->channels *
+			    device_element_size(batch->element);
+	uint64_t bytes = batch->deferred ? batch->count * device_batch_image(batch) : finished;
+	void *to;
+	int r = feed_widen(cuda, &staging->images, &staging->bytes, finished);
 
-	if (bytes > staging->bytes) {
-		r = feed_widen(cuda, staging, bytes);
-		if (r < 0)
-			return r;
-	}
+	if (r == 0 && batch->deferred)
+		r = feed_widen(cuda, &staging->delivered, &staging->delivered_bytes, bytes);
+	if (r < 0)
+		return r;
+	to = batch->deferred ? staging->delivered : staging->images;
 	r = gpu_stream_wait(cuda->device->copy, staging->used);
 	*ret_staged = !cuda_is_registered(cuda->device, batch->images, bytes);
 	if (r == 0 && *ret_staged)
-		r = feed_copy_staged(cuda, staging, batch->images, bytes);
+		r = feed_copy_staged(cuda, staging, to, batch->images, bytes);
 	else if (r == 0)
-		r = gpu_copy_in(staging->images, batch->images, bytes, cuda->device->copy);
+		r = gpu_copy_in(to, batch->images, bytes, cuda->device->copy);
 	return cuda_check(cuda->device, r, "copying a batch");
+}
+
+/* Finishes the images behind their copy, while the step before them runs. */
+static int feed_finish(struct cuda_graph *cuda, struct cuda_staging *staging,
+		       struct cuda_ticket *ticket, const struct device_batch *batch)
+{
+	uint64_t samples = cuda->graph->input->y->shape.n;
+	uint64_t bytes = samples * sizeof(struct deferred);
+	struct kernel_device copies = cuda->device->kernels;
+	int r;
+
+	if (!batch->deferred)
+		return 0;
+	r = feed_widen(cuda, &staging->deferred, &staging->deferred_bytes, bytes);
+	if (r == 0 && !ticket->deferred)
+		r = gpu_allocate_host(bytes, &ticket->deferred);
+	if (r < 0)
+		return cuda_check(cuda->device, r, "memory for a batch");
+	memcpy(ticket->deferred, batch->deferred, batch->count * sizeof(struct deferred));
+	r = gpu_copy_in(staging->deferred, ticket->deferred, batch->count * sizeof(struct deferred),
+			cuda->device->copy);
+	copies.stream = cuda->device->copy;
+	if (r == 0)
+		r = deferred_finish(&copies, &(struct deferred_finish){
+						     .deferred = staging->deferred,
+						     .delivered = staging->delivered,
+						     .finished = staging->images,
+						     .count = batch->count,
+						     .width = batch->delivered_width,
+						     .height = batch->delivered_height,
+						     .channels = batch->channels,
+					     });
+	return cuda_check(cuda->device, r, "finishing a batch's images");
 }
 
 static int feed_copy_targets(struct cuda_graph *cuda, struct cuda_staging *staging,
@@ -110,6 +149,8 @@ int cuda_feed(struct device_graph *graph, const struct device_batch *batch, uint
 	r = feed_copy_images(cuda, staging, batch, &ticket->staged);
 	if (r == 0)
 		r = feed_copy_targets(cuda, staging, ticket, batch);
+	if (r == 0)
+		r = feed_finish(cuda, staging, ticket, batch);
 	if (r == 0)
 		r = feed_copy_changes(cuda, staging, ticket, batch);
 	if (r == 0)

@@ -88,6 +88,7 @@ extern const struct gpu_kernel scale_add_gates_kernel;
 extern const struct gpu_kernel step_store_kernel;
 extern const struct gpu_kernel input_normalize_kernel;
 extern const struct gpu_kernel input_resample_kernel;
+extern const struct gpu_kernel deferred_finish_kernel;
 extern const struct gpu_kernel loss_softmax_kernel;
 extern const struct gpu_kernel loss_any_kernel;
 extern const struct gpu_kernel loss_total_kernel;

@@ -1,0 +1,72 @@
+/* Kernels of deferred.h. Compiled without contraction, so that pixels are the daemon's. */
+#include "trainer/device/cuda/kernels/deferred.h"
+
+#include "trainer/device/cuda/kernels/cu/kernel.h"
+#include "trainer/device/cuda/kernels/cu/reduce.h"
+#include "trainer/device/cuda/kernels/tables.h"
+
+/* One image, of a block. */
+struct finishing {
+	const struct deferred *deferred;
+	const uint8_t *from;
+	uint8_t *to;
+};
+
+DEVICE uint32_t first_contrast(const struct deferred *deferred, uint32_t from)
+{
+	while (from < deferred->count && deferred->changes[from].kind != DEFERRED_CONTRAST)
+		from++;
+	return from;
+}
+
+/*
+ * Changes begin .. end - 1 of all pixels, the first of which takes the mean; with begin 0 of those
+ * that the window shows. Returns the thread's part of the sum of luma after them.
+ */
+DEVICE uint32_t finish_pixels(const struct deferred_finish *a, const struct finishing *image,
+			      bool begins, uint32_t begin, uint32_t end, float mean)
+{
+	const struct deferred *deferred = image->deferred;
+	uint32_t width = deferred->width, pixels = width * deferred->height, sum = 0;
+
+	for (uint32_t at = kernel_thread(); at < pixels; at += KERNEL_THREADS) {
+		uint32_t y = at / width, x = at - y * width;
+		uint32_t pixel = begins ? deferred_shown(deferred, image->from, a->width, a->height,
+							 a->channels, x, y)
+					: deferred_load(image->to, at, a->channels);
+
+		for (uint32_t i = begin; i < end; i++)
+			pixel = deferred_change_pixel(&deferred->changes[i], pixel, x, y, mean);
+		deferred_store(image->to, at, a->channels, pixel);
+		sum += (uint32_t)colour_luma(pixel);
+	}
+	return sum;
+}
+
+/* A block an image. A thread's pixels are its own, so that it reads again what it wrote. */
+KERNEL(deferred_finished, struct deferred_finish, a)
+{
+	const struct deferred *deferred = a.deferred + kernel_block_x();
+	uint64_t delivered = (uint64_t)a.width * a.height * a.channels;
+	uint32_t pixels = deferred->width * deferred->height, begin = 0;
+	struct finishing image;
+	float mean = 0;
+	bool begins = true;
+
+	image.deferred = deferred;
+	image.from = a.delivered + kernel_block_x() * delivered;
+	image.to = a.finished + kernel_block_x() * (uint64_t)pixels * a.channels;
+	while (begins || begin < deferred->count) {
+		/* the first of those at hand is a contrast, but at the beginning */
+		uint32_t end = first_contrast(deferred, begins ? 0 : begin + 1);
+		uint32_t sum = finish_pixels(&a, &image, begins, begin, end, mean);
+
+		/* of up to 4096 x 4096 pixels of up to 255 it fits into a double exactly */
+		if (end < deferred->count)
+			mean = (float)reduce_sum_f64(sum) / (float)pixels;
+		begin = end;
+		begins = false;
+	}
+}
+
+KERNEL_TABLE deferred_finish_kernel = KERNEL_ENTRY(deferred_finished);

@@ -1,0 +1,51 @@
+/*
+ * data.augment = device: the daemon leaves the last steps of the pipeline to the device, and says
+ * of each sample what it has drawn. What it says is copied and checked here, and used from the
+ * copy.
+ */
+#include "format/base/deferred.h"
+#include "trainer/run/run.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define defer_fail(error, code, ...) sentence_fail(error, DATA_ERROR_MAX, code, __VA_ARGS__)
+
+/* The bytes of a record of type FEED_BYTES; 0 of one that says it is longer than there is room. */
+static size_t defer_size(const struct feed_field *field, const char *record)
+{
+	uint32_t size;
+	memcpy(&size, record, sizeof(size));
+	return size <= field->stride - sizeof(size) ? size : 0;
+}
+
+int run_take_deferred(struct run *run, struct run_feed *feed, struct feed_batch *batch, char *error)
+{
+	struct feed_field field;
+	if (!feed->deferred)
+		return 0;
+	int r = feed_field(feed->feed, batch, 0, &field);
+	if (r)
+		return defer_fail(error, r, "the daemon defers no steps: %s", strerror(-r));
+	if (batch->count > data_train_share(&run->data) || field.type != FEED_BYTES ||
+	    field.stride < sizeof(uint32_t) || batch->element != FEED_U8 ||
+	    batch->height > DEFERRED_SIDE_MAX || batch->width > DEFERRED_SIDE_MAX)
+		return defer_fail(error, -EBADMSG, "the daemon does not say which steps it defers");
+	for (uint32_t i = 0; i < batch->count; i++) {
+		const char *record = (const char *)field.values + i * field.stride;
+		struct deferred *deferred = &feed->deferred[i];
+		if (deferred_read(record + sizeof(uint32_t), defer_size(&field, record),
+				  batch->width, batch->height, deferred) < 0 ||
+		    deferred->width != feed->deferred[0].width ||
+		    deferred->height != feed->deferred[0].height)
+			return defer_fail(error, -EBADMSG,
+					  "what the daemon says of deferred steps of sample %llu "
+					  "cannot be: is it of another version?",
+					  (unsigned long long)batch->samples[i]);
+	}
+	feed->delivered_height = batch->height;
+	feed->delivered_width = batch->width;
+	batch->height = feed->deferred[0].height;
+	batch->width = feed->deferred[0].width;
+	return 0;
+}
