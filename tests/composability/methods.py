@@ -103,6 +103,7 @@ FACTORS = {
         # of any network some blocks or stages, with their norms' statistics
         "parts": ["train.freeze=*1.*"],
         "parts at first": ["train.freeze=*1.*:1"],
+        "layer by layer": ["train.freeze_level=1", "train.freeze_start=0.1"],
     },
     "micro-batches": {"one": [], "two": ["train.accumulate=2"], "found": ["train.accumulate=auto"]},
     "activations": {"kept": [], "computed anew": ["train.recompute=1"], "in pairs": ["train.recompute=2"]},

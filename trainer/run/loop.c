@@ -235,14 +235,14 @@ int run_step(struct run *run)
 		r = loop_write_samples(run);
 	if (r)
 		return r;
-	bool thaws = freeze_is_due(&run->freeze, run->state.step, run->state.batches_per_epoch);
-	if (!run_has_train_graph(run) || thaws) {
+	bool freezes = run_freeze_is_due(run);
+	if (!run_has_train_graph(run) || freezes) {
 		/* Another graph: nothing may be under way in the one that goes. */
 		r = run_collect(run, 0);
 		if (!r)
 			r = loop_release_held(run, true);
-		if (!r && thaws)
-			r = run_thaw(run);
+		if (!r && freezes)
+			r = run_move_freeze(run);
 		if (!r)
 			r = loop_agree_on_graph(run);
 		if (r)

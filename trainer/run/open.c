@@ -198,6 +198,15 @@ static int open_check_data(struct run *run)
 	return 0;
 }
 
+static int open_freeze(struct run *run)
+{
+	int r = freeze_init(&run->freeze, run->recipe, run->params, run->error);
+	if (r)
+		return r;
+	r = freeze_layers_init(&run->freeze_layers, &run->recipe->train, run->params);
+	return r ? run_fail(run, r, "out of memory") : 0;
+}
+
 static int open_model(struct run *run)
 {
 	struct device_optimizer_spec optimizer;
@@ -212,8 +221,7 @@ static int open_model(struct run *run)
 	r = model_new(&run->recipe->model, run->data.classes, run->params, &run->model, run->error);
 	if (r)
 		return r;
-	r = run->options.evaluate ? 0
-				  : freeze_init(&run->freeze, run->recipe, run->params, run->error);
+	r = run->options.evaluate ? 0 : open_freeze(run);
 	if (r)
 		return r;
 	r = layer_decay_apply(run->recipe, run->model, run->params);
@@ -519,7 +527,7 @@ static int open_plan(struct run *run)
 	if (!r)
 		r = run_open_kept(run);
 	if (!r)
-		r = run_thaw(run);
+		r = run_move_freeze(run);
 	return r ? r : run_train_graph(run);
 }
 

@@ -139,7 +139,7 @@ static void run_drop_training(struct run *run)
 	run->kept.ticket = 0;
 }
 
-int run_thaw(struct run *run)
+static int run_thaw(struct run *run)
 {
 	struct checkpoint_state *state = &run->state;
 	struct device_params_state counters = {0};
@@ -149,11 +149,46 @@ int run_thaw(struct run *run)
 	bool due = freeze_is_due(&run->freeze, state->step, state->batches_per_epoch);
 	freeze_thaw(&run->freeze, run->params, state->step, state->batches_per_epoch,
 		    counters.updates, state->begun);
-	if (!due)
-		return 0;
-	run_drop_training(run);
-	progress_line(&run->progress, "step %llu: what train.freeze held for %g epochs is trained",
-		      (unsigned long long)state->step, run->freeze.thaws[run->freeze.thawed - 1]);
+	if (due)
+		progress_line(&run->progress,
+			      "step %llu: what train.freeze held for %g epochs is trained",
+			      (unsigned long long)state->step,
+			      run->freeze.thaws[run->freeze.thawed - 1]);
+	return 0;
+}
+
+/* Layers that train.freeze_level freezes at this step. */
+static uint32_t run_freeze_depth(const struct run *run)
+{
+	return freeze_layers_depth(&run->recipe->train, run->state.step, run->steps,
+				   run->state.batches_per_epoch, run->freeze_layers.count);
+}
+
+static void run_freeze_layers(struct run *run)
+{
+	uint32_t depth = run_freeze_depth(run);
+	if (depth <= run->freeze_layers.depth)
+		return;
+	freeze_layers_apply(&run->freeze_layers, run->params, depth);
+	progress_line(&run->progress, "step %llu: the first %u of %u layers learn no more",
+		      (unsigned long long)run->state.step, depth, run->freeze_layers.count);
+}
+
+bool run_freeze_is_due(const struct run *run)
+{
+	return freeze_is_due(&run->freeze, run->state.step, run->state.batches_per_epoch) ||
+	       run_freeze_depth(run) > run->freeze_layers.depth;
+}
+
+int run_move_freeze(struct run *run)
+{
+	bool due = run_freeze_is_due(run);
+	int r = run_thaw(run);
+	if (r)
+		return r;
+	run_freeze_layers(run);
+	if (due)
+		run_drop_training(run);
 	return 0;
 }
 
@@ -377,6 +412,7 @@ void run_close(struct run *run)
 	run_close_teacher(run);
 	run_close_feed(run, &run->feed);
 	freeze_deinit(&run->freeze);
+	freeze_layers_deinit(&run->freeze_layers);
 	model_free(run->model);
 	device_params_free(run->params);
 	device_close(run->device);

@@ -17,6 +17,7 @@
 
 #include "format/base/text/sentence.h"
 #include "trainer/algorithms/freeze.h"
+#include "trainer/algorithms/freeze_layers.h"
 #include "trainer/algorithms/schedule.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/device/device.h"
@@ -168,6 +169,7 @@ struct run {
 	unsigned held_count, held_max; /* the feed has a slot more, for the next batch */
 
 	struct freeze freeze;
+	struct freeze_layers freeze_layers;
 	struct schedule schedule;
 	uint64_t steps, eval_every, checkpoint_every; /* in steps; 0: only at the end */
 	struct checkpoint *checkpoint; /* that the run goes on from, while it opens */
@@ -332,10 +334,11 @@ bool run_resamples(const struct run *run);
 int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height,
 		  uint32_t width);
 /*
- * What train.freeze lets go at this step; the training graph is then planned anew, when it is
- * needed. Nothing may be under way in it.
+ * Whether train.freeze lets something go at this step, or train.freeze_level stops it; and doing
+ * so: the training graph is then planned anew, when it is needed. Nothing may be under way in it.
  */
-int run_thaw(struct run *run);
+bool run_freeze_is_due(const struct run *run);
+int run_move_freeze(struct run *run);
 /* Those that are evaluated and exported: averaged, where that is asked for. */
 enum device_slot run_weights(const struct run *run);
 /*

@@ -325,8 +325,13 @@ def rounded(value):
     return value
 
 
-made = {name: functools.partial(pass_of, name) for name in NETWORKS}
-for name, make in (made | {"trajectory": trajectory, "airbench": airbench}).items():
-    with open(os.path.join(HERE, name + ".json"), "w") as file:
-        json.dump({"torch": torch.__version__, **rounded(make())}, file, indent=0)
+def write(path, made):
+    with open(path, "w") as file:
+        json.dump({"torch": torch.__version__, **rounded(made)}, file, indent=0)
         file.write("\n")
+
+
+if __name__ == "__main__":
+    made = {name: functools.partial(pass_of, name) for name in NETWORKS}
+    for name, make in (made | {"trajectory": trajectory, "airbench": airbench}).items():
+        write(os.path.join(HERE, name + ".json"), make())

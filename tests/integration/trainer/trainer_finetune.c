@@ -1,6 +1,6 @@
 /*
- * Fine-tuning: layers that are frozen, for the run or for some epochs of it, rates that decay by
- * layer; resumed, and on an emulated GPU.
+ * Fine-tuning: layers that are frozen, for the run, for some epochs of it, or one after the other;
+ * rates that decay by layer; resumed, and on an emulated GPU.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -32,23 +32,33 @@ static bool stays(const char *name, const char *tensor)
 /* layer1 is frozen for an epoch, what lies before it for the whole run. */
 static const char freeze[] = "train.freeze=conv1.* bn1.*, layer1.*:1",
 		  keep[] = "checkpoint.keep=99", adamw[] = "optim.name=adamw",
-		  lr[] = "optim.lr=0.005";
+		  lr[] = "optim.lr=0.005", begin[] = "train.freeze_start=0.1";
 
-static void resume_from(const char *name, unsigned step)
+/* As the run `whole`, but killed after so many steps and resumed. */
+static void resume_from(const char *whole, const char *name, unsigned step, const char *setting)
 {
-	pid_t pid = start(name, freeze, keep, adamw, lr, NULL);
+	pid_t pid = start(name, setting, keep, adamw, lr, begin, NULL);
 	wait_for_step(name, pid, step);
 	kill(pid, SIGKILL);
 	finish(pid, name);
-	expect(run(name, "--resume", freeze, keep, adamw, lr, NULL), 0);
-	same_losses("frozen", name);
-	same_file("frozen", name, "model.safetensors");
+	expect(run(name, "--resume", setting, keep, adamw, lr, begin, NULL), 0);
+	same_losses(whole, name);
+	same_file(whole, name, "model.safetensors");
+}
+
+static void run_emulated(const char *whole, const char *name, const char *setting)
+{
+	trainer = getenv("TRAINER_EMULATED");
+	int status = run(name, "--device=cuda", setting, keep, adamw, lr, begin, NULL);
+	trainer = getenv("TRAINER");
+	expect(status, 0);
+	assert_true(apart(whole, name) < 1e-3);
 }
 
 static void test_frozen(void **state)
 {
 	static const char zeros[4096];
-	expect(run("frozen", freeze, keep, adamw, lr, NULL), 0);
+	expect(run("frozen", freeze, keep, adamw, lr, begin, NULL), 0);
 	expect_said("step 20: what train.freeze held for 1 epochs is trained");
 	assert_true(stays("frozen", "conv1.weight"));
 	assert_true(stays("frozen", "bn1.weight"));
@@ -61,15 +71,31 @@ static void test_frozen(void **state)
 	assert_memory_equal(values(0, then, moments), zeros, safetensors_find(then, moments)->size);
 	safetensors_close(then);
 	/* before anything thaws, and after */
-	resume_from("frozen-early", 12);
-	resume_from("frozen-late", 31);
-	trainer = getenv("TRAINER_EMULATED");
-	int status = run("frozen-gpu", "--device=cuda", freeze, keep, adamw, lr, NULL);
-	trainer = getenv("TRAINER");
-	expect(status, 0);
-	assert_true(apart("frozen", "frozen-gpu") < 1e-3);
+	resume_from("frozen", "frozen-early", 12, freeze);
+	resume_from("frozen", "frozen-late", 31, freeze);
+	run_emulated("frozen", "frozen-gpu", freeze);
 	assert_true(stays("frozen-gpu", "bn1.running_mean"));
 	assert_false(stays("frozen-gpu", "layer1.0.conv1.weight"));
+}
+
+/* After the first of two epochs: 0.4 / 0.9 of all layers but the last. */
+static void test_layers(void **state)
+{
+	static const char level[] = "train.freeze_level=1";
+	expect(run("layers", level, keep, adamw, lr, begin, NULL), 0);
+	expect_said("step 20: the first 8 of 19 layers learn no more");
+	assert_true(stays("layers", "conv1.weight"));
+	assert_true(stays("layers", "layer2.0.downsample.1.bias"));
+	assert_false(stays("layers", "bn1.running_mean"));
+	assert_false(stays("layers", "layer2.0.conv1.weight"));
+	assert_false(stays("layers", "fc.bias"));
+	resume_from("layers", "layers-early", 12, level);
+	resume_from("layers", "layers-late", 31, level);
+	run_emulated("layers", "layers-gpu", level);
+	assert_true(stays("layers-gpu", "layer2.0.downsample.1.bias"));
+	assert_false(stays("layers-gpu", "layer2.0.conv1.weight"));
+	expect(run("refused", level, freeze, NULL), 1);
+	expect_said("do not go together: one names what is frozen");
 }
 
 static void test_refused(void **state)
@@ -112,6 +138,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_frozen),
+		cmocka_unit_test(test_layers),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_layer_decay),
 	};

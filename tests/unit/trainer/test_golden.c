@@ -1,9 +1,11 @@
 /*
  * The trainer against PyTorch: one forward and backward pass of each network, and a short run of
  * SGD with everything that a recipe adds to it; recipes/cifar10.ini against the training that it is
- * after. tests/golden/networks/make.py made the references in double precision.
+ * after; layers that freeze as Composer freezes them. tests/golden/networks/make.py and
+ * tests/golden/freezing/make.py made the references in double precision.
  */
 #include "tests/unit/trainer/trainer_test.h"
+#include "trainer/algorithms/freeze_layers.h"
 #include "trainer/algorithms/optim.h"
 
 #include <jansson.h>
@@ -176,9 +178,10 @@ struct course {
 	const json_t *reference;
 	uint64_t seed; /* of images and labels */
 	uint32_t count, side;
+	void (*prepare)(struct course *course, size_t step); /* the step that follows, or NULL */
 };
 
-static void follow(const struct course *course, double tolerance)
+static void follow(struct course *course, double tolerance)
 {
 	const json_t *losses = json_object_get(course->reference, "losses"),
 		     *rates = json_object_get(course->reference, "lr");
@@ -191,6 +194,8 @@ static void follow(const struct course *course, double tolerance)
 		struct device_hyper hyper;
 		struct device_results results;
 		uint64_t ticket, step;
+		if (course->prepare)
+			course->prepare(course, i);
 		snprintf(name, sizeof(name), "images %zu", i);
 		golden_images(course->seed, name, course->count, course->side, pixels);
 		snprintf(name, sizeof(name), "labels %zu", i);
@@ -283,9 +288,82 @@ static void test_airbench(void **state)
 	json_decref(json);
 }
 
+/* A number of layers for each of the steps, as Composer freezes them. */
+static void compare_depths(const json_t *json, uint32_t layers)
+{
+	const json_t *depths = json_object_get(json, "depths");
+	const struct recipe_train recipe = {.freeze_start = number(json, "start"),
+					    .freeze_level = number(json, "level")};
+	size_t steps = json_array_size(depths);
+	assert_int_equal(steps, (size_t)number(json, "steps"));
+	for (size_t i = 0; i < steps; i++)
+		assert_int_equal(freeze_layers_depth(&recipe, i, steps,
+						     (uint64_t)number(json, "epoch"), layers),
+				 json_integer_value(json_array_get(depths, i)));
+}
+
+struct freezing {
+	struct course course;
+	struct fixture fixture;
+	struct freeze_layers layers;
+};
+
+static void prepare_frozen(struct course *course, size_t step)
+{
+	struct freezing *freezing = (struct freezing *)course;
+	uint32_t depth = (uint32_t)json_integer_value(
+		json_array_get(json_object_get(course->reference, "depths"), step));
+	if (course->graph && depth == freezing->layers.depth)
+		return;
+	freeze_layers_apply(&freezing->layers, freezing->fixture.params, depth);
+	device_graph_free(course->graph);
+	course->graph = fixture_graph(&freezing->fixture, DEVICE_TRAIN, course->count, course->side,
+				      0.1, false);
+}
+
+static void test_freezing(void **state)
+{
+	struct device_optimizer_spec spec;
+	json_t *json = load("../freezing/freezing.json"), *cases = json_object_get(json, "cases"),
+	       *reference = json_object_get(json, "course");
+	struct freezing freezing = {.course = {.recipe = &freezing.fixture.recipe,
+					       .reference = reference,
+					       .seed = 2,
+					       .count = 8,
+					       .side = 16,
+					       .prepare = prepare_frozen}};
+	struct recipe recipe;
+	char error[RECIPE_ERROR_MAX];
+	static const char settings[] =
+		"model.name=resnet_cifar model.depth=8 schedule.name=constant optim.lr=0.01 "
+		"optim.weight_decay=5e-3 train.freeze_level=1 train.freeze_start=0.2";
+	assert_int_equal(json_array_size(cases), 5);
+	for (size_t i = 0; i < 5; i++)
+		compare_depths(json_array_get(cases, i),
+			       (uint32_t)number(json_array_get(cases, i), "layers"));
+	assert_int_equal(recipe_init(&recipe), 0);
+	assert_int_equal(recipe_override(&recipe, "optim.weight_decay=5e-3", error), 0);
+	optim_spec(&recipe, &spec);
+	fixture_init(&freezing.fixture, settings, 10, &spec);
+	golden_fill(&freezing.fixture, 2);
+	assert_int_equal(freeze_layers_init(&freezing.layers, &freezing.fixture.recipe.train,
+					    freezing.fixture.params),
+			 0);
+	assert_int_equal(freezing.layers.count, 19);
+	compare_depths(reference, freezing.layers.count);
+	follow(&freezing.course, 1e-3);
+	compare(&freezing.fixture, json_object_get(reference, "values"), DEVICE_VALUE, 3e-4);
+	device_graph_free(freezing.course.graph);
+	freeze_layers_deinit(&freezing.layers);
+	fixture_deinit(&freezing.fixture);
+	recipe_deinit(&recipe);
+	json_decref(json);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_freezing),
 		cmocka_unit_test(test_networks),
 		cmocka_unit_test(test_trajectory),
 		cmocka_unit_test(test_airbench),
