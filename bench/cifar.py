@@ -8,6 +8,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import time
 
 TREE = pathlib.Path(__file__).resolve().parent.parent
 COMMON = [
@@ -50,7 +51,8 @@ def cpu_seconds():
 
 
 def train(programs, output, settings, recipe=None):
-    """The folder of a run, of no recipe unless told, made unless it is there with the same settings; beside its files cpu.json, the CPU's seconds that it took."""
+    """The folder of a run, of no recipe unless told, made unless it is there with the same settings; beside its files cost.json, the seconds
+    that it took and those of the CPU."""
     asked = "\n".join(settings) + "\n"
     done = output / "settings.txt"
     if done.exists() and done.read_text() == asked:
@@ -58,12 +60,12 @@ def train(programs, output, settings, recipe=None):
     if not recipe:
         recipe = output.parent / "empty.ini"
         recipe.write_text("")
-    before = cpu_seconds()
+    began, before = time.monotonic(), cpu_seconds()
     run(
         [programs / "trainer/trainer", "--overwrite", "--output", output, recipe, *COMMON, *settings],
         env=os.environ | {"PATH": f"{programs / 'loaderd'}:{os.environ['PATH']}", "OMP_WAIT_POLICY": "passive"},  # waiting is no work
     )
-    (output / "cpu.json").write_text(json.dumps(cpu_seconds() - before))
+    (output / "cost.json").write_text(json.dumps({"seconds": time.monotonic() - began, "cpu_seconds": cpu_seconds() - before}))
     done.write_text(asked)
     return output
 
