@@ -7,7 +7,6 @@ import pathlib
 import resource
 import shutil
 import subprocess
-import sys
 import time
 
 TREE = pathlib.Path(__file__).resolve().parent.parent
@@ -20,10 +19,14 @@ COMMON = [
 ]
 
 
+class Failed(SystemExit):
+    """A program that failed, with what it said; ends whoever does not catch it."""
+
+
 def run(command, **options):
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, **options)
     if done.returncode:
-        sys.exit(f"{' '.join(map(str, command))}\n{done.stderr}")
+        raise Failed(f"{' '.join(map(str, command))}\n{done.stderr}")
 
 
 def classes(data):
