@@ -88,6 +88,12 @@ def student(degrees):
     return T[min(int(degrees), len(T) - 1)]
 
 
+def seeds_of(text):
+    """Of argparse: "5" is 1 to 5, "3-5" those."""
+    first, _, last = text.rpartition("-")
+    return list(range(int(first or 1), int(last) + 1))
+
+
 def one_of(words):
     """Of argparse: some of these words, with commas between."""
     import argparse
