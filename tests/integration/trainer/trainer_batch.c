@@ -5,7 +5,6 @@
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,10 +47,7 @@ static void test_found(void **state)
 	same_file("found", "given", "model.safetensors");
 	assert_true(apart("found", "unbroken") > 1e-3);
 	/* with memory for all of it, a resumed run stays with what it began with */
-	pid_t pid = start("found-killed", found, limit, NULL);
-	wait_for_step("found-killed", pid, 11);
-	kill(pid, SIGKILL);
-	finish(pid, "found-killed");
+	run_killed("found-killed", 11, found, limit, NULL);
 	expect(run("found-killed", "--resume", found, NULL), 0);
 	same_losses("found", "found-killed");
 	same_file("found", "found-killed", "model.safetensors");
@@ -94,21 +90,14 @@ static void test_found_while_growing(void **state)
 	assert_int_equal(parts_of("grows"), 1);
 	expect_said("for more do not fit: planning model.name = resnet_cifar with model.width = "
 		    "0.5 for 16 images of 24 x 24");
-	pid_t pid = start("grows-killed", pipeline, found, limit, val, NULL);
-	wait_for_step("grows-killed", pid, 11);
-	kill(pid, SIGKILL);
-	finish(pid, "grows-killed");
-	expect(run("grows-killed", "--resume", pipeline, found, limit, val, NULL), 0);
+	expect(run_interrupted("grows-killed", 11, pipeline, found, limit, val, NULL), 0);
 	same_losses("grows", "grows-killed");
 }
 
 static void test_found_on_a_gpu(void **state)
 {
 	static const char limit[] = "train.memory_limit=0.0006";
-	trainer = getenv("TRAINER_EMULATED");
-	int status = run("found-gpu", "--device=cuda", found, limit, NULL);
-	trainer = getenv("TRAINER");
-	expect(status, 0);
+	expect(run_emulated("found-gpu", found, limit, NULL), 0);
 	char given[64];
 	unsigned parts = parts_of("found-gpu");
 	assert_true(parts > 1);
@@ -124,9 +113,7 @@ static int run_in(unsigned kib, const char *name, const char *setting, const cha
 	char bytes[32];
 	snprintf(bytes, sizeof(bytes), "%u", kib << 10);
 	setenv("LOADERD_EMULATED_MEMORY", bytes, 1);
-	trainer = getenv("TRAINER_EMULATED");
-	int status = run(name, "--device=cuda", "data.val=", setting, other, NULL);
-	trainer = getenv("TRAINER");
+	int status = run_emulated(name, "data.val=", setting, other, NULL);
 	unsetenv("LOADERD_EMULATED_MEMORY");
 	return status;
 }

@@ -4,7 +4,6 @@
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -37,21 +36,14 @@ static const char freeze[] = "train.freeze=conv1.* bn1.*, layer1.*:1",
 /* As the run `whole`, but killed after so many steps and resumed. */
 static void resume_from(const char *whole, const char *name, unsigned step, const char *setting)
 {
-	pid_t pid = start(name, setting, keep, adamw, lr, begin, NULL);
-	wait_for_step(name, pid, step);
-	kill(pid, SIGKILL);
-	finish(pid, name);
-	expect(run(name, "--resume", setting, keep, adamw, lr, begin, NULL), 0);
+	expect(run_interrupted(name, step, setting, keep, adamw, lr, begin, NULL), 0);
 	same_losses(whole, name);
 	same_file(whole, name, "model.safetensors");
 }
 
-static void run_emulated(const char *whole, const char *name, const char *setting)
+static void compare_emulated(const char *whole, const char *name, const char *setting)
 {
-	trainer = getenv("TRAINER_EMULATED");
-	int status = run(name, "--device=cuda", setting, keep, adamw, lr, begin, NULL);
-	trainer = getenv("TRAINER");
-	expect(status, 0);
+	expect(run_emulated(name, setting, keep, adamw, lr, begin, NULL), 0);
 	assert_true(apart(whole, name) < 1e-3);
 }
 
@@ -73,7 +65,7 @@ static void test_frozen(void **state)
 	/* before anything thaws, and after */
 	resume_from("frozen", "frozen-early", 12, freeze);
 	resume_from("frozen", "frozen-late", 31, freeze);
-	run_emulated("frozen", "frozen-gpu", freeze);
+	compare_emulated("frozen", "frozen-gpu", freeze);
 	assert_true(stays("frozen-gpu", "bn1.running_mean"));
 	assert_false(stays("frozen-gpu", "layer1.0.conv1.weight"));
 }
@@ -91,7 +83,7 @@ static void test_layers(void **state)
 	assert_false(stays("layers", "fc.bias"));
 	resume_from("layers", "layers-early", 12, level);
 	resume_from("layers", "layers-late", 31, level);
-	run_emulated("layers", "layers-gpu", level);
+	compare_emulated("layers", "layers-gpu", level);
 	assert_true(stays("layers-gpu", "layer2.0.downsample.1.bias"));
 	assert_false(stays("layers-gpu", "layer2.0.conv1.weight"));
 	expect(run("refused", level, freeze, NULL), 1);
@@ -120,17 +112,10 @@ static void test_layer_decay(void **state)
 {
 	static const char decay[] = "optim.layer_decay=0.5";
 	expect(run("decayed", decay, NULL), 0);
-	pid_t pid = start("decayed-killed", decay, NULL);
-	wait_for_step("decayed-killed", pid, 17);
-	kill(pid, SIGKILL);
-	finish(pid, "decayed-killed");
-	expect(run("decayed-killed", "--resume", decay, NULL), 0);
+	expect(run_interrupted("decayed-killed", 17, decay, NULL), 0);
 	same_losses("decayed", "decayed-killed");
 	assert_true(apart("decayed", "unbroken") > 1e-3);
-	trainer = getenv("TRAINER_EMULATED");
-	int status = run("decayed-gpu", "--device=cuda", decay, NULL);
-	trainer = getenv("TRAINER");
-	expect(status, 0);
+	expect(run_emulated("decayed-gpu", decay, NULL), 0);
 	assert_true(apart("decayed", "decayed-gpu") < 1e-3);
 }
 

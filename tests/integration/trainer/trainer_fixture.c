@@ -70,12 +70,13 @@ bool exists(const char *run, const char *name)
 	return access(in(run, name), F_OK) == 0;
 }
 
-static pid_t start_list(const char *run, va_list list)
+/* option may be NULL */
+static pid_t start_list(const char *run, const char *option, va_list list)
 {
 	static char output[PATH_MAX + 300];
 	char log[PATH_MAX + 300];
-	const char *arguments[ARGUMENTS_MAX] = {trainer, recipe, "--output", output};
-	unsigned count = 4;
+	const char *arguments[ARGUMENTS_MAX] = {trainer, recipe, "--output", output, option};
+	unsigned count = option ? 5 : 4;
 	assert_non_null(trainer);
 	while (count < ARGUMENTS_MAX - 1 && (arguments[count] = va_arg(list, const char *)))
 		count++;
@@ -98,7 +99,7 @@ pid_t start(const char *run, ...)
 {
 	va_list list;
 	va_start(list, run);
-	pid_t pid = start_list(run, list);
+	pid_t pid = start_list(run, NULL, list);
 	va_end(list);
 	return pid;
 }
@@ -125,7 +126,46 @@ int run(const char *name, ...)
 {
 	va_list list;
 	va_start(list, name);
-	pid_t pid = start_list(name, list);
+	pid_t pid = start_list(name, NULL, list);
+	va_end(list);
+	return finish(pid, name);
+}
+
+int run_emulated(const char *name, ...)
+{
+	va_list list;
+	va_start(list, name);
+	trainer = getenv("TRAINER_EMULATED");
+	pid_t pid = start_list(name, "--device=cuda", list);
+	trainer = getenv("TRAINER");
+	va_end(list);
+	return finish(pid, name);
+}
+
+static void kill_list(const char *name, unsigned step, va_list list)
+{
+	pid_t pid = start_list(name, NULL, list);
+	wait_for_step(name, pid, step);
+	kill(pid, SIGKILL);
+	finish(pid, name);
+}
+
+void run_killed(const char *name, unsigned step, ...)
+{
+	va_list list;
+	va_start(list, step);
+	kill_list(name, step, list);
+	va_end(list);
+}
+
+int run_interrupted(const char *name, unsigned step, ...)
+{
+	va_list list;
+	va_start(list, step);
+	kill_list(name, step, list);
+	va_end(list);
+	va_start(list, step);
+	pid_t pid = start_list(name, "--resume", list);
 	va_end(list);
 	return finish(pid, name);
 }

@@ -43,6 +43,11 @@ pid_t start(const char *run, ...);
 int finish(pid_t pid, const char *run);
 /* Runs to the end. */
 int run(const char *name, ...);
+/* The same on the emulated GPU. */
+int run_emulated(const char *name, ...);
+/* The same, but killed after so many steps; and resumed, to the end. */
+void run_killed(const char *name, unsigned step, ...);
+int run_interrupted(const char *name, unsigned step, ...);
 
 void expect(int status, int expected);
 void expect_said(const char *text);

@@ -5,7 +5,6 @@
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,10 +86,7 @@ static void test_resumed(void **state)
 {
 	static const char anew[] = "train.recompute=1";
 	expect(run("whole", NULL), 0);
-	pid_t pid = start("halves", NULL);
-	wait_for_step("halves", pid, 11);
-	kill(pid, SIGKILL);
-	finish(pid, "halves");
+	run_killed("halves", 11, NULL);
 	expect(run("halves", "--resume", anew, NULL), 0);
 	same_losses("whole", "halves");
 	same_file("whole", "halves", "model.safetensors");
