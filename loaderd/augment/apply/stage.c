@@ -86,13 +86,16 @@ static void axis_reach(const struct plan_axis *axis, int64_t grid, uint32_t coun
 
 /*
  * Size that the region will have once resized, for the decoder's choice of scale; 0: only full
- * scale will do.
+ * scale will do. Such that the choice is that of the whole axis, whichever part of it is shown: a
+ * crop of what was resized has the same pixels (transform_defer() counts on it).
  */
 static uint32_t axis_hint(const struct plan_axis *axis, uint32_t size)
 {
-	double hint = ceil((double)size * axis->grid / (axis->high - axis->low));
+	uint32_t denominator = 8;
 
-	return plan_axis_copies(axis) ? 0 : hint < size ? (uint32_t)hint : size;
+	while (denominator > 1 && axis->high - axis->low < (uint64_t)denominator * 2 * axis->grid)
+		denominator /= 2;
+	return plan_axis_copies(axis) ? 0 : size / (2 * denominator);
 }
 
 /*

@@ -108,6 +108,21 @@ static void test_pixels(void **state)
 	expect_equal("", WIDTH, WIDTH, 0);
 }
 
+/* Crops of what is decoded at a smaller scale, which has to be the same for all of them. */
+static void test_scaled(void **state)
+{
+	fake_decoder.halve = true;
+	for (unsigned size = 10; size < 17; size++) {
+		char text[64];
+
+		snprintf(text, sizeof(text), "resize(%ux%u) random_crop(7x5) hflip", size,
+			 size * HEIGHT / WIDTH);
+		expect_equal(text, WIDTH, size, 0);
+	}
+	expect_equal("random_resized_crop(9) random_crop(9, padding=4)", WIDTH, 9, 0);
+	fake_decoder.halve = false;
+}
+
 static void test_what_stays(void **state)
 {
 	/* a crop of pictures of any size; geometry before what is no geometry; what looks around */
@@ -205,9 +220,9 @@ static void test_damaged(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_pixels),  cmocka_unit_test(test_what_stays),
-		cmocka_unit_test(test_refused), cmocka_unit_test(test_sizes_by_epoch),
-		cmocka_unit_test(test_damaged),
+		cmocka_unit_test(test_pixels),         cmocka_unit_test(test_scaled),
+		cmocka_unit_test(test_what_stays),     cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_sizes_by_epoch), cmocka_unit_test(test_damaged),
 	};
 
 	return cmocka_run_group_tests(tests, transform_setup, transform_teardown);
