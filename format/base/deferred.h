@@ -84,7 +84,7 @@ void deferred_apply(const struct deferred *deferred, const uint8_t *picture, uin
 
 /* ---- of single pixels ---- */
 
-/* at, mirrored at 0 and count - 1, which it lies less than count - 1 beyond. */
+/* at, mirrored at 0 and count - 1, which it lies at most count - 1 beyond. */
 COLOUR_INLINE uint32_t deferred_mirror(int32_t at, uint32_t count)
 {
 	int32_t last = (int32_t)count - 1;
@@ -168,6 +168,7 @@ COLOUR_INLINE uint32_t deferred_change_pixel(const struct deferred_change *chang
 {
 	switch (change->kind) {
 	case DEFERRED_BRIGHTNESS:
+		return colour_scale(pixel, change->factor, 0, 0);
 	case DEFERRED_CONTRAST:
 		return colour_scale(pixel, change->factor, mean, change->rest);
 	case DEFERRED_SATURATION:

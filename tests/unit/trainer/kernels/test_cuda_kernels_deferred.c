@@ -50,7 +50,7 @@ static struct deferred_change make_change(const struct deferred_case *k, uint64_
 		change.factor *= 127;
 	else if (change.kind == DEFERRED_POSTERIZE)
 		change.factor = (float)below(seed, 2, 9);
-	else if (change.kind == DEFERRED_CONTRAST || change.kind == DEFERRED_SATURATION)
+	else if (change.kind <= DEFERRED_SATURATION) /* of brightness it counts for nothing */
 		change.rest = 1 - change.factor;
 	return change;
 }
