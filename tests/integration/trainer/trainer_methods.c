@@ -165,7 +165,7 @@ static void test_repeats(void **state)
 
 /*
  * The last steps of the pipeline by the device, which come to the same images, bit for bit: with
- * all that takes a batch apart; resumed; a GPU.
+ * all that takes a batch apart; resumed, in the end with the daemon's own; a GPU.
  */
 static void test_deferred(void **state)
 {
@@ -195,7 +195,9 @@ static void test_deferred(void **state)
 		       0);
 		same_losses(at_daemon, at_device);
 	}
-	expect(run_interrupted("deferred-killed", 9, device, pipeline, NULL), 0);
+	run_killed("deferred-killed", 9, device, pipeline, NULL);
+	run_killed("deferred-killed", 23, "--resume", device, pipeline, NULL);
+	expect(run("deferred-killed", "--resume", pipeline, NULL), 0);
 	same_losses("deferred", "deferred-killed");
 	expect(run_emulated("deferred-gpu", device, pipeline, NULL), 0);
 	assert_true(apart("deferred", "deferred-gpu") < 1e-3);
