@@ -285,18 +285,19 @@ static int refuse_long(const Loaderd__OpenFeed *request, const struct config *co
 		       const struct packimg_field *field, struct refusal *refusal)
 {
 	unsigned long long longest = field->longest;
+	bool cuts = strcmp(field->name, DEFERRED) != 0;
 	if (request->field_bytes == 0)
 		return refuse_request(refusal, EDQUOT, "fields",
 				      "field \"%.200s\": the longest value has %llu bytes, the "
 				      "daemon's limit is %llu ([limits] field_bytes, at most %d); "
-				      "ask for cut values, or leave the field out",
+				      "%sleave the field out",
 				      field->name, longest, (unsigned long long)config->field_bytes,
-				      RING_FIELD_BYTES_MAX);
+				      RING_FIELD_BYTES_MAX, cuts ? "ask for cut values, or " : "");
 	return refuse_request(refusal, EINVAL, "field_bytes",
 			      "field \"%.200s\": the longest value has %llu bytes, field_bytes is "
-			      "%u; ask for as many (or for 0: as many as it takes), or for cut "
-			      "values",
-			      field->name, longest, request->field_bytes);
+			      "%u; ask for as many (or for 0: as many as it takes)%s",
+			      field->name, longest, request->field_bytes,
+			      cuts ? ", or for cut values" : "");
 }
 
 /*

@@ -389,8 +389,12 @@ int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t
 	if (!r)
 		return 0;
 	bool pipeline = strncmp(error, field, strlen(field)) == 0;
-	return run_fail(run, r, "%s: %s", keys[part][pipeline],
-			*error ? error + (pipeline ? strlen(field) : 0) : strerror(-r));
+	/* an older daemon knows of none, others have limits */
+	bool defers = data_defers(&run->data, part) &&
+		      (strstr(error, FEED_DEFERRED) || strstr(error, "steps can be deferred"));
+	return run_fail(run, r, "%s: %s%s", keys[part][pipeline],
+			*error ? error + (pipeline ? strlen(field) : 0) : strerror(-r),
+			defers ? "; or leave data.augment at daemon" : "");
 }
 
 void run_close_feed(struct run *run, const struct run_feed *feed)

@@ -450,7 +450,8 @@ static void test_deferred(void **state)
 	feed_close(deferring);
 	options.field_bytes = 100;
 	refused(&options, -EINVAL,
-		"field \"" FEED_DEFERRED "\": the longest value has 128 bytes, field_bytes is 100");
+		"field \"" FEED_DEFERRED "\": the longest value has 128 bytes, field_bytes is 100; "
+		"ask for as many (or for 0: as many as it takes)");
 	options.field_bytes = 0;
 	options.pipeline = "resize(20x20) normalize(imagenet) to(f16)";
 	refused(&options, -EINVAL, "steps can be deferred only where bytes are delivered");

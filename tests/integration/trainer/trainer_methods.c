@@ -203,6 +203,7 @@ static void test_deferred(void **state)
 	assert_true(apart("deferred", "deferred-gpu") < 1e-3);
 	expect(run("deferred-floats", device, "data.pipeline=resize(32x32) to(f32)", NULL), 1);
 	expect_said("data.pipeline: steps can be deferred only where bytes are delivered");
+	expect_said("; or leave data.augment at daemon");
 }
 
 /* Blended samples: drawn anew at each step, the same after an interruption, in parts, on a GPU. */
