@@ -356,15 +356,15 @@ static bool is_stuck(struct worker *worker, uint64_t since, uint64_t now_ns)
 	return passed_ns >= STUCK_NS && cpu_ns - worker->watched_cpu_ns < passed_ns / STUCK_PART;
 }
 
-static void call_spare(struct pool *pool)
+/* One that is no longer spare, and wakes when it is told to; NULL: all have work. */
+static struct worker *take_spare(struct pool *pool)
 {
 	for (unsigned i = 0; i < pool_worker_indices(pool); i++) {
 		uint32_t expected = 1;
-		if (!atomic_compare_exchange_strong(&pool->workers[i].spare, &expected, 0))
-			continue;
-		futex_wake(&pool->workers[i].spare, 1);
-		return;
+		if (atomic_compare_exchange_strong(&pool->workers[i].spare, &expected, 0))
+			return &pool->workers[i];
 	}
+	return NULL;
 }
 
 void pool_relieve(struct pool *pool)
@@ -375,16 +375,22 @@ void pool_relieve(struct pool *pool)
 		uint64_t since = atomic_load_explicit(&worker->since, memory_order_acquire);
 		if (since == 0 || (since & REPLACED) || !is_stuck(worker, since, now_ns))
 			continue;
+		/* Without one to take its place nobody would be left once all of them came back. */
+		struct worker *spare = take_spare(pool);
+		if (!spare)
+			return;
 		struct batcher *batcher = atomic_load_explicit(&worker->at, memory_order_relaxed);
 		/*
 		 * Counted first: once it is REPLACED the worker may come back at any moment, and
 		 * its batcher go.
 		 */
 		atomic_fetch_add(&batcher->held_up, 1);
-		if (atomic_compare_exchange_strong(&worker->since, &since, since | REPLACED))
-			call_spare(pool);
-		else
+		if (atomic_compare_exchange_strong(&worker->since, &since, since | REPLACED)) {
+			futex_wake(&spare->spare, 1);
+		} else {
 			atomic_fetch_sub(&batcher->held_up, 1);
+			atomic_store(&spare->spare, 1);
+		}
 	}
 }
 
