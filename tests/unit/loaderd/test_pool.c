@@ -448,22 +448,37 @@ static void serve_until(struct pool *pool, struct client *client, uint64_t batch
 	}
 }
 
+static void open_hanging(struct pool *pool, struct client *client, unsigned workers)
+{
+	open_client(client, new_batcher("resize(16x16)", SLOTS, workers));
+	client->batcher->options.doorbell = hang;
+	assert_int_equal(pool_add(pool, client->batcher), 0);
+}
+
+/* Until so many workers hang, in this feed the last of them. */
+static void wait_at_the_gate(struct pool *pool, struct client *client, unsigned workers)
+{
+	uint64_t deadline_ms = now_ms() + PATIENCE_MS;
+	while (at_the_gate < workers) {
+		assert_true(now_ms() < deadline_ms);
+		ring_consumer_arm(&client->ring, 1);
+		pool_relieve(pool);
+		serve(pool, client);
+		usleep(1000);
+	}
+}
+
 /* All workers hang in one feed: another gets on, and so does the first once they are let go. */
 static void test_hung_feed(void **state)
 {
 	enum { WORKERS = 2 };
 	struct pool *pool;
 	struct client hung, other;
+	at_the_gate = 0;
 	assert_int_equal(pipe(gate), 0);
 	assert_int_equal(pool_new(WORKERS, &cpus, &pool), 0);
-	open_client(&hung, new_batcher("resize(16x16)", SLOTS, WORKERS));
-	hung.batcher->options.doorbell = hang;
-	assert_int_equal(pool_add(pool, hung.batcher), 0);
-	while (at_the_gate < WORKERS) {
-		ring_consumer_arm(&hung.ring, 1);
-		serve(pool, &hung);
-		usleep(1000);
-	}
+	open_hanging(pool, &hung, WORKERS);
+	wait_at_the_gate(pool, &hung, WORKERS);
 	open_client(&other, new_batcher("resize(16x16)", SLOTS, WORKERS));
 	assert_int_equal(pool_add(pool, other.batcher), 0);
 	serve_until(pool, &other, 3);
@@ -475,6 +490,32 @@ static void test_hung_feed(void **state)
 	assert_int_equal(hung.batcher->held_up, 0);
 	close_client(pool, &hung);
 	close_client(pool, &other);
+	pool_free(pool);
+	close(gate[0]);
+}
+
+/* Workers and those that took their places hang, for longer than it takes to see it. */
+static void test_all_hung(void **state)
+{
+	enum { WORKERS = 2, SEEN_MS = 3000 };
+	struct pool *pool;
+	struct client first, second;
+	at_the_gate = 0;
+	assert_int_equal(pipe(gate), 0);
+	assert_int_equal(pool_new(WORKERS, &cpus, &pool), 0);
+	open_hanging(pool, &first, WORKERS);
+	wait_at_the_gate(pool, &first, WORKERS);
+	open_hanging(pool, &second, WORKERS);
+	wait_at_the_gate(pool, &second, pool_worker_indices(pool));
+	for (uint64_t until_ms = now_ms() + SEEN_MS; now_ms() < until_ms; usleep(1000))
+		pool_relieve(pool);
+	assert_int_equal(first.batcher->held_up + second.batcher->held_up, WORKERS);
+	close(gate[1]);
+	serve_until(pool, &first, first.batches + 3);
+	serve_until(pool, &second, second.batches + 3);
+	assert_int_equal(first.batcher->held_up + second.batcher->held_up, 0);
+	close_client(pool, &first);
+	close_client(pool, &second);
 	pool_free(pool);
 	close(gate[0]);
 }
@@ -500,7 +541,8 @@ int main(void)
 		cmocka_unit_test(test_equal_shares), cmocka_unit_test(test_newcomers),
 		cmocka_unit_test(test_pauses),       cmocka_unit_test(test_removal),
 		cmocka_unit_test(test_idle),         cmocka_unit_test(test_accounts),
-		cmocka_unit_test(test_hung_feed),    cmocka_unit_test(test_cpu_lists),
+		cmocka_unit_test(test_hung_feed),    cmocka_unit_test(test_all_hung),
+		cmocka_unit_test(test_cpu_lists),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }
