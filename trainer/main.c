@@ -340,8 +340,9 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 		{"schedule.base_momentum", finds || overfits ? "0" : NULL},
 		/* what keeps a batch from being learned by heart */
 		{"data.colout", overfits ? "0" : NULL},
-		/* what fits has to fit to the end */
+		/* its images are made up, as if they were finished */
 		{"data.augment", arguments->run.find_batch_size ? "daemon" : NULL},
+		/* what fits has to fit to the end */
 		{"data.initial_scale", overfits || arguments->run.find_batch_size ? "1" : NULL},
 		{"model.drop_path", overfits ? "0" : NULL},
 		{"model.dropout", overfits ? "0" : NULL},

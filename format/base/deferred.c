@@ -1,7 +1,5 @@
 #include "format/base/deferred.h"
 
-#include <errno.h>
-
 static bool within(float value, float low, float high)
 {
 	return value >= low && value <= high; /* no NaN is */
@@ -31,26 +29,39 @@ static bool reaches(int32_t low, uint32_t count, uint32_t size, bool reflects)
 	return count >= 1 && count <= DEFERRED_SIDE_MAX && low >= -beyond && end <= size + beyond;
 }
 
-int deferred_read(const void *from, size_t size, uint32_t width, uint32_t height,
-		  struct deferred *ret_deferred)
+/* The first of its fields, in their order, that cannot be; NULL: all can. */
+static const char *unsafe_field(const struct deferred *deferred, uint32_t width, uint32_t height)
+{
+	bool reflects = deferred->flags & DEFERRED_REFLECT;
+	if (!reaches(deferred->left, deferred->width, width, reflects))
+		return "left or width";
+	if (!reaches(deferred->top, deferred->height, height, reflects))
+		return "top or height";
+	if (deferred->flags >= 2 * DEFERRED_REFLECT)
+		return "flags";
+	if (deferred->reserved)
+		return "reserved";
+	for (uint32_t i = 0; i < deferred->count; i++)
+		if (!change_is_safe(&deferred->changes[i], deferred))
+			return "changes";
+	return NULL;
+}
+
+const char *deferred_read(const void *from, size_t size, uint32_t width, uint32_t height,
+			  struct deferred *ret_deferred)
 {
 	struct deferred deferred = {0};
 	if (size < deferred_size(0))
-		return -EBADMSG;
+		return "size";
 	memcpy(&deferred, from, deferred_size(0));
-	bool reflects = deferred.flags & DEFERRED_REFLECT;
-	if (deferred.count > DEFERRED_CHANGES_MAX || size < deferred_size(deferred.count) ||
-	    deferred.flags >= 2 * DEFERRED_REFLECT ||
-	    !reaches(deferred.left, deferred.width, width, reflects) ||
-	    !reaches(deferred.top, deferred.height, height, reflects))
-		return -EBADMSG;
+	if (deferred.count > DEFERRED_CHANGES_MAX || size < deferred_size(deferred.count))
+		return "count";
 	memcpy(deferred.changes, (const char *)from + deferred_size(0),
 	       deferred.count * sizeof(*deferred.changes));
-	for (uint32_t i = 0; i < deferred.count; i++)
-		if (!change_is_safe(&deferred.changes[i], &deferred))
-			return -EBADMSG;
-	*ret_deferred = deferred;
-	return 0;
+	const char *field = unsafe_field(&deferred, width, height);
+	if (!field)
+		*ret_deferred = deferred;
+	return field;
 }
 
 static float mean_luma(const uint8_t *picture, size_t count, uint32_t channels)

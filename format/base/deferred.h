@@ -71,10 +71,11 @@ static inline size_t deferred_size(uint32_t count)
 
 /*
  * Takes one from `size` bytes that others may have written, for a delivered picture of width x
- * height: into *ret_deferred what is safe to apply to it, zeros behind it. -EBADMSG: it is not.
+ * height: into *ret_deferred what is safe to apply to it, zeros behind it. Returns NULL, or the
+ * field that cannot be, a constant.
  */
-int deferred_read(const void *from, size_t size, uint32_t width, uint32_t height,
-		  struct deferred *ret_deferred);
+const char *deferred_read(const void *from, size_t size, uint32_t width, uint32_t height,
+			  struct deferred *ret_deferred);
 /*
  * Makes the finished picture, dense, of deferred->width x height pixels of `channels` bytes (3 or
  * 4, of which the last is zero), from a dense one of width x height.

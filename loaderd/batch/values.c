@@ -19,10 +19,9 @@ static uint32_t cut_text(const uint8_t *bytes, uint32_t room)
 static const char *values_name_of(const struct value_column *column, const struct dataset *dataset)
 {
 	struct packimg_field field;
-	if (column->number == VALUE_KEY ||
-	    packimg_field(dataset->image, column->number, &field) < 0)
-		return "__key__";
-	return field.name;
+	if (column->number >= VALUE_KEY)
+		return column->number == VALUE_KEY ? "__key__" : "__deferred__";
+	return packimg_field(dataset->image, column->number, &field) < 0 ? "" : field.name;
 }
 
 static int put_bytes(const struct value_columns *columns, const struct value_column *column,

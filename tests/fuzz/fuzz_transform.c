@@ -110,7 +110,7 @@ static void check_deferred(const struct transform *transform, uint32_t width, ui
 	defer_take(&plan, &deferred);
 	check(deferred_size(deferred.count) <= transform_deferred_max(transform));
 	check(deferred_read(&deferred, deferred_size(deferred.count), shape.width, shape.height,
-			    &read) == 0);
+			    &read) == NULL);
 	check(steps_size(transform, transform->step_count, epoch, width, height, &finished_width,
 			 &finished_height, NULL) == 0);
 	check(read.width == finished_width && read.height == finished_height);

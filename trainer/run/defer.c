@@ -34,14 +34,18 @@ int run_take_deferred(struct run *run, struct run_feed *feed, struct feed_batch 
 	for (uint32_t i = 0; i < batch->count; i++) {
 		const char *record = (const char *)field.values + i * field.stride;
 		struct deferred *deferred = &feed->deferred[i];
-		if (deferred_read(record + sizeof(uint32_t), defer_size(&field, record),
-				  batch->width, batch->height, deferred) < 0 ||
-		    deferred->width != feed->deferred[0].width ||
-		    deferred->height != feed->deferred[0].height)
+		const char *wrong =
+			deferred_read(record + sizeof(uint32_t), defer_size(&field, record),
+				      batch->width, batch->height, deferred);
+		if (!wrong && (deferred->width != feed->deferred[0].width ||
+			       deferred->height != feed->deferred[0].height))
+			wrong = "width or height, which differ within the batch";
+		if (wrong)
 			return defer_fail(error, -EBADMSG,
 					  "what the daemon says of deferred steps of sample %llu "
-					  "cannot be: is it of another version?",
-					  (unsigned long long)batch->samples[i]);
+					  "cannot be: %s; is it of another version? Leave "
+					  "data.augment at daemon",
+					  (unsigned long long)batch->samples[i], wrong);
 	}
 	feed->delivered_height = batch->height;
 	feed->delivered_width = batch->width;

@@ -23,7 +23,7 @@ from typing import Any, Deque, Dict, Iterator, Mapping, NamedTuple, Optional, Se
 from uuid import UUID
 
 from . import _feed
-from ._batch import FIELD_CUT, FIELD_MISSING, KEY, SUBSTITUTED, Batch, Tensors
+from ._batch import DEFERRED, FIELD_CUT, FIELD_MISSING, KEY, SUBSTITUTED, Batch, Tensors
 from ._checks import choice as _choice
 from ._checks import flag, milliseconds, text
 from ._checks import number as _number
@@ -48,7 +48,7 @@ from ._errors import (
 from ._place import NO_DATALOADER, Number, RankWarning, place, resolve
 
 __all__ = [
-    "BadOption", "BadPipeline", "Batch", "Daemon", "DaemonGone", "Dataset", "DatasetReplaced", "FIELD_CUT",
+    "BadOption", "BadPipeline", "Batch", "Daemon", "DaemonGone", "Dataset", "DatasetReplaced", "DEFERRED", "FIELD_CUT",
     "FIELD_MISSING", "Feed", "Field", "FeedError", "FeedFailed", "FeedTimeout", "KEY", "LimitExceeded", "NoDaemon", "NoDataset", "NoFreeBatch",
     "NotPermitted", "ProtocolError", "RankWarning", "SUBSTITUTED", "Tensors", "WrongProcess", "dataset",
 ]
@@ -190,7 +190,8 @@ class Feed:
     repeats      so often each sample is in its batch, every time augmented anew; batch_size times world is a multiple
     bad          "substitute", "skip" or "fail": what becomes of samples that cannot be decoded
     slots        batches of shared memory; 0: the daemon chooses
-    fields       names of extra fields to deliver, see Batch.field and dataset(); KEY: the names of the files that samples were made from
+    fields       names of extra fields to deliver, see Batch.field and dataset(); KEY: the names of the files that samples were made from;
+                 DEFERRED: what of the pipeline's end is left to the client, whose images come without it
     field_bytes  room per text, bytes or JSON value; 0: as much as the longest takes, or 256 where the file is too old to say
     cut_values   longer values come cut, with the flag FIELD_CUT; else they are an error, here where the file tells, or at the first
     name         shown by `loaderctl status`

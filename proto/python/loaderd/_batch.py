@@ -21,6 +21,7 @@ SUBSTITUTED = 1  #: flag of a sample that could not be decoded; another stands i
 FIELD_MISSING = 2  #: flag of a sample without a value for some field; it is zero
 FIELD_CUT = 4  #: flag of a sample with a value longer than field_bytes, in a feed opened with cut_values=True
 KEY = "__key__"  #: field of the samples' source names
+DEFERRED = "__deferred__"  #: field of the steps that are left to the client; loaderd-protocol(7), "Deferred steps"
 
 
 class Tensors(NamedTuple):

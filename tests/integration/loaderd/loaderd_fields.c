@@ -433,9 +433,8 @@ static void test_deferred(void **state)
 			struct deferred deferred;
 			uint32_t size;
 			memcpy(&size, record, sizeof(size));
-			assert_int_equal(deferred_read(record + sizeof(size), size, batch.width,
-						       batch.height, &deferred),
-					 0);
+			assert_null(deferred_read(record + sizeof(size), size, batch.width,
+						  batch.height, &deferred));
 			deferred_apply(&deferred,
 				       (const uint8_t *)batch.images + (size_t)i * 20 * 20 * 3,
 				       batch.width, batch.height, 3, finished);
