@@ -157,7 +157,6 @@ UNSEEN = {
     ("average", "ema"): "an average of the weights is evaluated; training does not see it",
     ("average", "ema that rises"): "an average of the weights is evaluated; training does not see it",
     ("micro-batches", "found"): "all of the batch fits; where it does not, it is as with the number that is found",
-    ("loss", "balanced"): "these images are spread evenly over the classes, so all weights are 1",
     ("evaluation", "flipped"): "evaluation only",
     ("evaluation", "shifted"): "evaluation only",
     ("activations", "computed anew"): "the same losses, bit for bit, in less memory",
