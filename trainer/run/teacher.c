@@ -196,6 +196,14 @@ int run_fill_teacher(struct run *run)
 				"model.name = %s: it has tensor %s%s that this one has not",
 				file, teacher->recipe.model.name, rest.stranger,
 				rest.strangers > 1 ? " and others" : "");
+	uint64_t found = teacher->mark;
+	r = teacher_mark(run);
+	if (r)
+		return r;
+	if (teacher->mark != found)
+		return run_fail(run, -ESTALE,
+				"train.teacher = %.600s changed while it was read: start again",
+				file);
 	progress_line(&run->progress, "teacher: %s from %s", teacher->recipe.model.name, file);
 	return 0;
 }
