@@ -334,8 +334,9 @@ bool run_resamples(const struct run *run);
 int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height,
 		  uint32_t width);
 /*
- * Whether train.freeze lets something go at this step, or train.freeze_level stops it; and doing
- * so: the training graph is then planned anew, when it is needed. Nothing may be under way in it.
+ * Whether train.freeze lets something go at this step, or train.freeze_level takes hold of it; and
+ * doing it: the training graph is then planned anew, when it is needed. Nothing may be under way in
+ * it.
  */
 bool run_freeze_is_due(const struct run *run);
 int run_move_freeze(struct run *run);
