@@ -18,7 +18,7 @@ assert_type(loaderd.SUBSTITUTED | loaderd.FIELD_MISSING | loaderd.FIELD_CUT, int
 def options(path: Path) -> Feed:
     return Feed(
         path, pipeline="", batch_size=8, shuffle=True, seed=1, epoch=0, batch=0, epoch_end=None, rank="auto", world=None, last="drop",
-        bad="fail", slots=4, fields=["a", loaderd.KEY], field_bytes=8, cut_values=True, repeats=2, name="", writable=False, timeout=1.5, reconnect=None, socket=None,
+        bad="fail", slots=4, fields=["a", loaderd.KEY, loaderd.DEFERRED], field_bytes=8, cut_values=True, repeats=2, name="", writable=False, timeout=1.5, reconnect=None, socket=None,
         daemon="private", threads=2, settings={"io.mode": "mmap", "limits.slots": 9, "access.writable_rings": False},
     )  # fmt: skip
 
