@@ -455,14 +455,13 @@ static void open_hanging(struct pool *pool, struct client *client, unsigned work
 	assert_int_equal(pool_add(pool, client->batcher), 0);
 }
 
-/* Until so many workers hang, in this feed the last of them. */
+/* Until so many workers hang, in this feed the last of them, none of which is relieved yet. */
 static void wait_at_the_gate(struct pool *pool, struct client *client, unsigned workers)
 {
 	uint64_t deadline_ms = now_ms() + PATIENCE_MS;
 	while (at_the_gate < workers) {
 		assert_true(now_ms() < deadline_ms);
 		ring_consumer_arm(&client->ring, 1);
-		pool_relieve(pool);
 		serve(pool, client);
 		usleep(1000);
 	}
@@ -505,6 +504,10 @@ static void test_all_hung(void **state)
 	assert_int_equal(pool_new(WORKERS, &cpus, &pool), 0);
 	open_hanging(pool, &first, WORKERS);
 	wait_at_the_gate(pool, &first, WORKERS);
+	while (first.batcher->held_up < WORKERS) {
+		pool_relieve(pool);
+		usleep(1000);
+	}
 	open_hanging(pool, &second, WORKERS);
 	wait_at_the_gate(pool, &second, pool_worker_indices(pool));
 	for (uint64_t until_ms = now_ms() + SEEN_MS; now_ms() < until_ms; usleep(1000))
