@@ -8,84 +8,25 @@
  * memory. Backward computes the scores anew: reading them back would take less arithmetic, a
  * seventh of the operation's, but T x T numbers a head, layer and sample, more than all else that a
  * transformer keeps.
- *
- * Products are register tiles of TILE_ROWS rows and up to TILE_VECTORS vectors of columns.
  */
 #include "trainer/device/cpu/rows.h"
+#include "trainer/device/cpu/tile.h"
 
 #include <math.h>
 
-#if defined(__AVX512F__)
-#define LANES        16
-#define TILE_VECTORS 4
-#elif defined(__AVX2__)
-#define LANES        8
-#define TILE_VECTORS 2
-#else
-#define LANES        4
-#define TILE_VECTORS 2
-#endif
-#define TILE_ROWS   6
 #define INNER_BLOCK 128 /* rows of the right factor that stay in the first-level cache */
 #define LEAST_SCORE (-1e30f)
 
-typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 typedef float quad __attribute__((vector_size(4 * sizeof(float)), aligned(4)));
 
 _Static_assert(ATTENTION_ROWS % TILE_ROWS == 0, "blocks are whole tiles");
 _Static_assert(ATTENTION_PADDING % LANES == 0, "rows are whole vectors");
 
-/* A factor of a product; the left one's element (i, k) is v[i * row + k * step]. */
-struct factor {
-	const float *v;
-	size_t row, step;
-};
-
-/* c [rows][vectors * LANES] (+)= a b over `inner`; b [inner][b_row], c [rows][c_row] */
-INLINE void tile(struct factor a, size_t rows, const float *b, size_t b_row, size_t inner, float *c,
-		 size_t c_row, const int vectors, bool add)
-{
-	const float *from[TILE_ROWS];
-	lanes sum[TILE_ROWS][TILE_VECTORS];
-
-	/* rows that are not there repeat the last and are not stored */
-	for (size_t i = 0; i < TILE_ROWS; i++)
-		from[i] = a.v + (i < rows ? i : rows - 1) * a.row;
-#pragma GCC unroll 6
-	for (int i = 0; i < TILE_ROWS; i++)
-#pragma GCC unroll 4
-		for (int j = 0; j < vectors; j++)
-			sum[i][j] = (lanes){0};
-	for (size_t k = 0; k < inner; k++) {
-		lanes right[TILE_VECTORS];
-
-#pragma GCC unroll 4
-		for (int j = 0; j < vectors; j++)
-			right[j] = *(const lanes *)(b + k * b_row + (size_t)j * LANES);
-#pragma GCC unroll 6
-		for (int i = 0; i < TILE_ROWS; i++) {
-			float left = from[i][k * a.step];
-#pragma GCC unroll 4
-			for (int j = 0; j < vectors; j++)
-				sum[i][j] += left * right[j];
-		}
-	}
-#pragma GCC unroll 6
-	for (int i = 0; i < TILE_ROWS; i++) {
-		if ((size_t)i >= rows)
-			break;
-#pragma GCC unroll 4
-		for (int j = 0; j < vectors; j++) {
-			lanes *to = (lanes *)(c + (size_t)i * c_row + (size_t)j * LANES);
-
-			*to = add ? *to + sum[i][j] : sum[i][j];
-		}
-	}
-}
-
 static void tile_column(struct factor a, size_t rows, const float *b, size_t b_row, size_t inner,
 			float *c, size_t c_row, int vectors, bool add)
 {
+	const struct factor right = {b, LANES, b_row};
+
 	for (size_t i = 0; i < rows; i += TILE_ROWS) {
 		struct factor part = {a.v + i * a.row, a.row, a.step};
 		size_t count = rows - i < TILE_ROWS ? rows - i : TILE_ROWS;
@@ -93,17 +34,17 @@ static void tile_column(struct factor a, size_t rows, const float *b, size_t b_r
 
 		switch (vectors) {
 		case 1:
-			tile(part, count, b, b_row, inner, to, c_row, 1, add);
+			tile(part, count, right, inner, to, c_row, 1, add);
 			break;
 		case 2:
-			tile(part, count, b, b_row, inner, to, c_row, 2, add);
+			tile(part, count, right, inner, to, c_row, 2, add);
 			break;
 #if TILE_VECTORS > 2
 		case 3:
-			tile(part, count, b, b_row, inner, to, c_row, 3, add);
+			tile(part, count, right, inner, to, c_row, 3, add);
 			break;
 		default:
-			tile(part, count, b, b_row, inner, to, c_row, 4, add);
+			tile(part, count, right, inner, to, c_row, 4, add);
 			break;
 #endif
 		}

@@ -3,25 +3,9 @@
  * compiled once per instruction set, as kernels.c. A row of the window has its sums in registers
  * while the result's gradient is walked over: each value of it is multiplied by neighbours in x.
  */
-#include "trainer/device/cpu/rows.h"
-
-#if defined(__AVX512F__)
-#define LANES 16
-#elif defined(__AVX2__)
-#define LANES 8
-#else
-#define LANES 4
-#endif
-
-typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
-typedef float lanes_anywhere __attribute__((vector_size(LANES * sizeof(float)), aligned(4)));
+#include "trainer/device/cpu/tile.h"
 
 _Static_assert(DEPTHWISE_BLOCK % LANES == 0, "blocks are whole vectors");
-
-INLINE lanes load(const float *from)
-{
-	return *(const lanes_anywhere *)from;
-}
 
 /* sum [window][DEPTHWISE_BLOCK] += x [q + window - 1][DEPTHWISE_BLOCK] times gradient, along q */
 INLINE void add_products(float *restrict sum, const float *x, const float *gradient, size_t stride,
@@ -41,7 +25,7 @@ INLINE void add_products(float *restrict sum, const float *x, const float *gradi
 	}
 #pragma GCC unroll 7
 	for (int j = 0; j < window; j++)
-		*(lanes_anywhere *)(sum + (size_t)j * DEPTHWISE_BLOCK) = s[j];
+		store(sum + (size_t)j * DEPTHWISE_BLOCK, s[j]);
 }
 
 INLINE void depthwise_window(const struct depthwise_args *args, float *sum, const int window)

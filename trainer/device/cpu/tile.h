@@ -1,0 +1,86 @@
+/*
+ * Vectors of an instruction set, and products in its registers: TILE_ROWS rows and up to
+ * TILE_VECTORS vectors of columns at a time. Included by what is compiled once per set.
+ */
+#pragma once
+
+#include "trainer/device/cpu/rows.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#if defined(__AVX512F__)
+#define LANES        16
+#define TILE_VECTORS 4
+#elif defined(__AVX2__)
+#define LANES        8
+#define TILE_VECTORS 2
+#else
+#define LANES        4
+#define TILE_VECTORS 2
+#endif
+#define TILE_ROWS 6
+
+typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
+typedef float lanes_anywhere __attribute__((vector_size(LANES * sizeof(float)), aligned(4)));
+
+INLINE lanes load(const float *from)
+{
+	return *(const lanes_anywhere *)from;
+}
+
+INLINE void store(float *to, lanes values)
+{
+	*(lanes_anywhere *)to = values;
+}
+
+/*
+ * A factor of a product a b over k. Of a, element (i, k) is v[i * row + k * step]; of b, vector
+ * (k, j) begins at v[j * row + k * step], aligned.
+ */
+struct factor {
+	const float *v;
+	size_t row, step;
+};
+
+/* c [rows][vectors * LANES], rows c_row apart, = a b over `inner`, or += with `add`. */
+INLINE void tile(struct factor a, size_t rows, struct factor b, size_t inner, float *c,
+		 size_t c_row, const int vectors, bool add)
+{
+	const float *from[TILE_ROWS];
+	lanes sum[TILE_ROWS][TILE_VECTORS];
+
+	/* rows that are not there repeat the last and are not stored */
+	for (size_t i = 0; i < TILE_ROWS; i++)
+		from[i] = a.v + (i < rows ? i : rows - 1) * a.row;
+#pragma GCC unroll 6
+	for (int i = 0; i < TILE_ROWS; i++)
+#pragma GCC unroll 4
+		for (int j = 0; j < vectors; j++)
+			sum[i][j] = (lanes){0};
+	for (size_t k = 0; k < inner; k++) {
+		lanes right[TILE_VECTORS];
+
+#pragma GCC unroll 4
+		for (int j = 0; j < vectors; j++)
+			right[j] = *(const lanes *)(b.v + (size_t)j * b.row + k * b.step);
+#pragma GCC unroll 6
+		for (int i = 0; i < TILE_ROWS; i++) {
+			float left = from[i][k * a.step];
+#pragma GCC unroll 4
+			for (int j = 0; j < vectors; j++)
+				sum[i][j] += left * right[j];
+		}
+	}
+#pragma GCC unroll 6
+	for (int i = 0; i < TILE_ROWS; i++) {
+		if ((size_t)i >= rows)
+			break;
+#pragma GCC unroll 4
+		for (int j = 0; j < vectors; j++) {
+			lanes *to = (lanes *)(c + (size_t)i * c_row + (size_t)j * LANES);
+
+			*to = add ? *to + sum[i][j] : sum[i][j];
+		}
+	}
+}
