@@ -6,6 +6,15 @@
 
 #include <string.h>
 
+/* [K], or NULL */
+static float *conv_bias(const struct cpu_graph *graph, const struct cpu_node *node)
+{
+	if (!cpu_conv_has_bias(graph, node->node))
+		return NULL;
+	return cpu_infers(graph, node->node) ? node->folded_bias
+					     : cpu_param_slot(node->node->bias, DEVICE_VALUE);
+}
+
 static int conv_bind(struct cpu_graph *graph, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
@@ -13,9 +22,7 @@ static int conv_bind(struct cpu_graph *graph, struct cpu_node *node)
 	bool infers = cpu_infers(graph, n), fuses = infers && node->direct && node->residual;
 	float *weight = cpu_param_slot(n->weight, DEVICE_VALUE),
 	      *weight_gradient = cpu_param_slot(n->weight, DEVICE_GRAD);
-	void *bias = !cpu_conv_has_bias(graph, n) ? NULL
-		     : infers                     ? node->folded_bias
-						  : cpu_param_slot(n->bias, DEVICE_VALUE);
+	float *bias = conv_bias(graph, node);
 	void *gradient = cpu_block(graph, node->weights_gradient_block);
 	int r = cpu_post_bind(graph, node);
 	const struct cpu_binding bindings[] = {
@@ -83,6 +90,10 @@ static int conv_prepare_evaluation(struct cpu_graph *graph, struct cpu_node *nod
 		memcpy(node->folded_bias, cpu_param_slot(n->bias, graph->weights),
 		       channels * sizeof(float));
 	}
+	if (node->winograd) {
+		cpu_winograd_prepare(graph, node, weights);
+		return 0;
+	}
 	r = cpu_status(dnnl_memory_set_data_handle(node->reorder_forward.args[0].memory, weights));
 	return r < 0 ? r : cpu_op_run(graph, &node->reorder_forward);
 }
@@ -91,14 +102,18 @@ static int conv_prepare(struct cpu_graph *graph, struct cpu_node *node)
 {
 	const struct cpu_params *params = graph->params;
 	bool evaluates = cpu_infers(graph, node->node);
-	int r;
+	int r = 0;
 
 	if (node->weights_version == params->weights_version &&
 	    (!evaluates || (node->buffers_version == params->buffers_version &&
 			    node->prepared == graph->weights)))
 		return 0;
-	r = evaluates ? conv_prepare_evaluation(graph, node)
-		      : cpu_op_run(graph, &node->reorder_forward);
+	if (evaluates)
+		r = conv_prepare_evaluation(graph, node);
+	else if (node->winograd)
+		cpu_winograd_prepare(graph, node, cpu_param_slot(node->node->weight, DEVICE_VALUE));
+	else
+		r = cpu_op_run(graph, &node->reorder_forward);
 	if (r == 0)
 		r = cpu_op_run(graph, &node->reorder_backward);
 	if (r < 0)
@@ -113,18 +128,33 @@ static int conv_forward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	int r = conv_prepare(graph, node);
 
-	if (r == 0)
+	if (r == 0 && node->winograd)
+		cpu_winograd_forward(graph, node, conv_bias(graph, node));
+	else if (r == 0)
 		r = cpu_op_run(graph, &node->forward);
 	return r == 0 && !node->direct ? cpu_post_forward(graph, node) : r;
+}
+
+static int conv_backward_winograd(struct cpu_graph *graph, struct cpu_node *node)
+{
+	if (device_param_trains(node->node->weight))
+		cpu_winograd_weight_gradient(graph, node);
+	if (node->weights_backward)
+		cpu_winograd_data_gradient(graph, node);
+	return 0;
 }
 
 static int conv_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	int r = cpu_post_backward(graph, node);
 
-	if (r == 0 && node->depthwise)
+	if (r < 0)
+		return r;
+	if (node->winograd)
+		return conv_backward_winograd(graph, node);
+	if (node->depthwise)
 		cpu_depthwise_run(graph, node);
-	if (r == 0 && node->backward_weights.primitive) {
+	if (node->backward_weights.primitive) {
 		r = cpu_op_run(graph, &node->backward_weights);
 		if (r == 0)
 			r = cpu_op_run(graph, cpu_param_take_fresh(node->node->weight)

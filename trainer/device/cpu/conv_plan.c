@@ -3,6 +3,8 @@
  * A linear layer is a 1 x 1 convolution over its rows: on oneDNN that runs as fast as its inner
  * product, and there is one path to test.
  *
+ * Windows of 3 x 3 are ours in fp32 (winograd.c).
+ *
  * Training runs the bare convolution (with bias and ReLU where nothing lies between) and leaves the
  * rest to post.c. Evaluation, and what is not trained of a net whose norms there are fixed, folds
  * the norm into weights and bias, and residual and activation into the primitive where oneDNN has a
@@ -221,9 +223,14 @@ static int conv_plan_evaluation(struct cpu_graph *graph, struct cpu_node *node)
 	const struct device_node *n = node->node;
 	bool plain = !n->residual && n->activation == DEVICE_IDENTITY;
 	size_t elements = n->weight->elements;
-	int r = conv_create_forward(graph, node, n->residual, n->activation, !plain);
+	int r = 0;
 
-	node->direct = r == 0;
+	if (node->winograd) {
+		node->direct = plain;
+	} else {
+		r = conv_create_forward(graph, node, n->residual, n->activation, !plain);
+		node->direct = r == 0;
+	}
 	if (r == -ENOTSUP && !plain)
 		r = conv_create_forward(graph, node, false, DEVICE_IDENTITY, false);
 	if (r < 0)
@@ -237,13 +244,15 @@ static int conv_plan_evaluation(struct cpu_graph *graph, struct cpu_node *node)
 static int conv_plan_training(struct cpu_graph *graph, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
-	int r;
+	int r = 0;
 
 	/* the gradient of other activations wants what came before them */
 	node->direct = !n->has_norm && !n->residual &&
-		       (n->activation == DEVICE_IDENTITY || n->activation == DEVICE_RELU);
-	r = conv_create_forward(graph, node, false, node->direct ? n->activation : DEVICE_IDENTITY,
-				false);
+		       (n->activation == DEVICE_IDENTITY ||
+			(n->activation == DEVICE_RELU && !node->winograd));
+	if (!node->winograd)
+		r = conv_create_forward(graph, node, false,
+					node->direct ? n->activation : DEVICE_IDENTITY, false);
 	if (r < 0 || node->direct)
 		return r;
 	return cpu_add_block(graph, cpu_value_bytes(n->y, graph->device->element),
@@ -257,9 +266,12 @@ int cpu_conv_plan(struct cpu_graph *graph, struct cpu_node *node)
 
 	if (conv_is_wide(graph, n))
 		node->y->element = ELEMENT_F32;
+	node->winograd = cpu_winograd_fits(graph, node);
 	r = cpu_infers(graph, n) ? conv_plan_evaluation(graph, node)
 				 : conv_plan_training(graph, node);
-	if (r == 0)
+	if (r == 0 && node->winograd)
+		r = cpu_winograd_plan(graph, node);
+	else if (r == 0)
 		r = conv_plan_weights(graph, node, &node->forward, &node->reorder_forward,
 				      &node->weights_forward);
 	if (r == 0)
@@ -267,7 +279,8 @@ int cpu_conv_plan(struct cpu_graph *graph, struct cpu_node *node)
 	if (r < 0)
 		return r;
 	node->flops_forward = device_node_flops(n);
-	snprintf(node->engine, sizeof(node->engine), "%s%s", conv_engine_name(node->forward.desc),
+	snprintf(node->engine, sizeof(node->engine), "%s%s",
+		 node->winograd ? "winograd" : conv_engine_name(node->forward.desc),
 		 node->direct ? "" : " + own");
 	return 0;
 }
@@ -309,9 +322,10 @@ static int conv_create_backward_weights(struct cpu_graph *graph, struct cpu_node
 
 static int conv_plan_data_gradient(struct cpu_graph *graph, struct cpu_node *node)
 {
-	int r = conv_create_backward_data(graph, node);
+	int r = node->winograd ? cpu_winograd_plan_data_gradient(graph, node)
+			       : conv_create_backward_data(graph, node);
 
-	if (r == 0)
+	if (r == 0 && !node->winograd)
 		r = conv_plan_weights(graph, node, &node->backward_data, &node->reorder_backward,
 				      &node->weights_backward);
 	node->flops_backward += node->flops_forward;
@@ -351,11 +365,14 @@ int cpu_conv_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 	if (r == 0 && device_param_trains(node->node->weight)) {
 		if (cpu_depthwise_fits(graph, node))
 			cpu_depthwise_plan(graph, node);
+		else if (node->winograd)
+			cpu_winograd_plan_weight_gradient(graph, node);
 		else
 			r = conv_plan_weight_gradient(graph, node);
 	}
-	snprintf(node->engine + length, sizeof(node->engine) - length, " / %s / %s",
-		 conv_engine_name(node->backward_data.desc),
-		 node->depthwise ? "own" : conv_engine_name(node->backward_weights.desc));
+	if (!node->winograd)
+		snprintf(node->engine + length, sizeof(node->engine) - length, " / %s / %s",
+			 conv_engine_name(node->backward_data.desc),
+			 node->depthwise ? "own" : conv_engine_name(node->backward_weights.desc));
 	return r;
 }

@@ -183,6 +183,7 @@ struct cpu_node {
 	/* convolutions */
 	bool direct;    /* the primitive writes y itself */
 	bool depthwise; /* the weights' gradient is ours */
+	bool winograd;  /* so is everything */
 	void *weights_forward, *weights_backward;
 	/* tokens: positions at their size, the gradient of these, and that of the parameter */
 	float *resized, *sums, *own_sums;
@@ -354,6 +355,19 @@ bool cpu_conv_has_bias(const struct cpu_graph *graph, const struct device_node *
 bool cpu_depthwise_fits(const struct cpu_graph *graph, const struct cpu_node *node);
 void cpu_depthwise_plan(struct cpu_graph *graph, struct cpu_node *node);
 void cpu_depthwise_run(struct cpu_graph *graph, struct cpu_node *node);
+
+/*
+ * Convolutions by Winograd (winograd.c), without primitives. Gradients are taken from post.dx, and
+ * weights [K][3][3][C] prepared before either pass. bias: [K], or NULL. -ENOMEM.
+ */
+bool cpu_winograd_fits(const struct cpu_graph *graph, const struct cpu_node *node);
+int cpu_winograd_plan(struct cpu_graph *graph, struct cpu_node *node);
+int cpu_winograd_plan_data_gradient(struct cpu_graph *graph, struct cpu_node *node);
+void cpu_winograd_plan_weight_gradient(struct cpu_graph *graph, struct cpu_node *node);
+void cpu_winograd_prepare(struct cpu_graph *graph, struct cpu_node *node, const float *weights);
+void cpu_winograd_forward(struct cpu_graph *graph, struct cpu_node *node, const float *bias);
+void cpu_winograd_data_gradient(struct cpu_graph *graph, struct cpu_node *node);
+void cpu_winograd_weight_gradient(struct cpu_graph *graph, struct cpu_node *node);
 
 /* The part after a convolution (post.c). `raw` is of the device's element. */
 int cpu_post_plan(struct cpu_graph *graph, struct cpu_node *node);

@@ -149,6 +149,41 @@ struct depthwise_args {
 	uint32_t window; /* 5 or 7, both ways */
 };
 
+#define WINOGRAD_CHANNELS 16
+#define WINOGRAD_TILE     4 /* results of a tile, each way */
+#define WINOGRAD_PATCH    6 /* what they are computed from */
+#define WINOGRAD_POINTS   (WINOGRAD_PATCH * WINOGRAD_PATCH)
+
+/* One of a tile, between its pixels and its points (kernels_winograd.c). */
+enum winograd_transform {
+	WINOGRAD_INPUT,            /* 6 x 6 pixels to 6 x 6 points */
+	WINOGRAD_OUTPUT,           /* 6 x 6 points to 4 x 4 pixels */
+	WINOGRAD_GRADIENT,         /* 4 x 4 pixels to 6 x 6 points */
+	WINOGRAD_WEIGHTS,          /* 3 x 3 window to 6 x 6 points */
+	WINOGRAD_WEIGHTS_GRADIENT, /* 6 x 6 points to 3 x 3 window */
+};
+
+/* Of WINOGRAD_CHANNELS floats each, so many floats apart. */
+struct winograd_array {
+	float *v;
+	ptrdiff_t row, column;
+};
+
+#define PRODUCT_PANEL 16
+#define PRODUCT_DEPTH 256 /* rows of a panel that stay in the first-level cache */
+
+/* c = a b, or += with adds. */
+struct product_args {
+	const float *a; /* element (i, k) at i * a_row + k * a_step */
+	size_t a_row, a_step;
+	const float *b; /* [panels][depth][PRODUCT_PANEL], aligned to 64 */
+	size_t b_panel; /* floats from one to the next */
+	float *c;       /* [rows][panels * PRODUCT_PANEL], rows c_row apart, aligned to 64 */
+	size_t c_row;
+	size_t rows, depth, panels;
+	bool adds;
+};
+
 struct update_args {
 	float *w;                        /* [count] master */
 	const float *g;                  /* [count] */
@@ -226,6 +261,10 @@ struct kernels {
 	void (*scale_add_backward)(const struct scale_add_args *args, double *product);
 	/* sum [window][window][DEPTHWISE_BLOCK] += x * gradient, over p and q */
 	void (*depthwise)(const struct depthwise_args *args, float *sum);
+	/* The arrays do not overlap. */
+	void (*winograd)(enum winograd_transform transform, struct winograd_array from,
+			 struct winograd_array to);
+	void (*product)(const struct product_args *args);
 	/* to[i] += from[i] */
 	void (*add)(void *to, const void *from, enum element element, size_t count);
 	/* between precisions */

@@ -146,6 +146,9 @@ INLINE void draw_quads(float *restrict to, struct draws_drop drop, struct draws_
 #define KERNELS_JOINED_NOW(name, set) name##_##set
 
 void KERNELS_NAMED(depthwise)(const struct depthwise_args *args, float *sum);
+void KERNELS_NAMED(winograd)(enum winograd_transform transform, struct winograd_array from,
+			     struct winograd_array to);
+void KERNELS_NAMED(product)(const struct product_args *args);
 void KERNELS_NAMED(attention)(const struct attention_args *args);
 void KERNELS_NAMED(attention_backward)(const struct attention_args *args);
 void KERNELS_NAMED(layer_norm)(const struct layer_norm_args *args, size_t rows, size_t channels);

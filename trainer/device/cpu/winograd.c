@@ -1,0 +1,576 @@
+/*
+ * Convolutions of 3 x 3 windows in fp32, forward and both gradients, by Winograd's F(4 x 4, 3 x 3)
+ * (kernels_winograd.c): oneDNN sums them plainly on x86, at the CPU's peak, and so can be passed by
+ * less arithmetic only.
+ *
+ * Results are cut into tiles of 4 x 4, each computed from a patch of 6 x 6. A block of tiles is
+ * transformed, [points][tiles][channels], multiplied with the transformed weights point by point,
+ * and transformed back, so that what lies between stays in the caches. The gradient of x is the
+ * same with the window turned around; that of the weights sums, point by point, over a block's
+ * tiles, and blocks in their order. How sums are cut depends on the problem's size alone.
+ */
+#include "trainer/device/cpu/cpu.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(WINOGRAD_CHANNELS == PRODUCT_PANEL, "a block of channels is a panel");
+
+#define WINDOW 3
+#define TAPS   (WINDOW * WINDOW)
+
+/* Bytes that a block's points may take: of a thread's own, and of one that all threads share. */
+#define BLOCK_BYTES        (5 << 19)
+#define SHARED_BLOCK_BYTES (12 << 20)
+#define BLOCK_TILES_MIN    48 /* fewer read the weights' points too often */
+#define BLOCK_TILES_MAX    96
+#define SHARED_TILES_MAX   1024
+#define TRANSFORM_TILES    8 /* of a task that only transforms */
+
+/*
+ * What the transforms of a tile take for each channel of x and of the result, in multiplications
+ * and additions of the products; measured with AVX2 on layers of 16 to 256 channels (all of a
+ * training step).
+ */
+#define TRANSFORM_COST 900
+#define GAIN_MIN       1.1 /* what promises less is left to oneDNN */
+
+static size_t padded(uint32_t channels)
+{
+	return (channels + WINOGRAD_CHANNELS - 1u) / WINOGRAD_CHANNELS * WINOGRAD_CHANNELS;
+}
+
+/* The tiles of a picture of results. */
+struct tiling {
+	uint32_t rows, columns;
+	size_t count; /* of all samples */
+};
+
+static struct tiling tiling_of(struct device_shape shape)
+{
+	struct tiling tiling = {
+		.rows = (shape.h + WINOGRAD_TILE - 1) / WINOGRAD_TILE,
+		.columns = (shape.w + WINOGRAD_TILE - 1) / WINOGRAD_TILE,
+	};
+
+	tiling.count = (size_t)shape.n * tiling.rows * tiling.columns;
+	return tiling;
+}
+
+/* Where a tile's results begin. */
+struct place {
+	size_t sample;
+	int64_t top, left;
+};
+
+static struct place tiling_place(const struct tiling *tiling, size_t tile)
+{
+	size_t row = tile / tiling->columns;
+
+	return (struct place){
+		.sample = row / tiling->rows,
+		.top = (int64_t)(row % tiling->rows) * WINOGRAD_TILE,
+		.left = (int64_t)(tile % tiling->columns) * WINOGRAD_TILE,
+	};
+}
+
+bool cpu_winograd_fits(const struct cpu_graph *graph, const struct cpu_node *node)
+{
+	const struct device_node *n = node->node;
+	struct device_shape y = n->y->shape;
+	double in = n->x->shape.c, out = y.c;
+	double padded_in = (double)padded(n->x->shape.c), padded_out = (double)padded(y.c);
+
+	if (graph->device->element != ELEMENT_F32 || n->kind != DEVICE_NODE_CONV ||
+	    n->groups != 1 || n->stride != 1 || n->window_h != WINDOW || n->window_w != WINDOW ||
+	    n->pad >= WINDOW)
+		return false;
+	return (double)tiling_of(y).count * GAIN_MIN *
+		       (WINOGRAD_POINTS * padded_in * padded_out +
+			TRANSFORM_COST * (padded_in + padded_out)) <
+	       (double)y.n * y.h * y.w * TAPS * in * out;
+}
+
+/* Whether side x side pixels and a block of channels are there. */
+static bool patch_is_whole(struct device_shape shape, struct place place, uint32_t channel,
+			   int side)
+{
+	return place.top >= 0 && place.left >= 0 && place.top + side <= shape.h &&
+	       place.left + side <= shape.w && channel + WINOGRAD_CHANNELS <= shape.c;
+}
+
+/* Of a whole one. */
+static struct winograd_array patch_view(const float *x, struct device_shape shape,
+					struct place place, uint32_t channel)
+{
+	size_t row = place.sample * shape.h + (size_t)place.top;
+
+	return (struct winograd_array){
+		.v = (float *)x + (row * shape.w + (size_t)place.left) * shape.c + channel,
+		.row = (ptrdiff_t)shape.w * shape.c,
+		.column = shape.c,
+	};
+}
+
+/* As one with a memory of its own, [side][side][WINOGRAD_CHANNELS]. */
+static struct winograd_array patch_spare(float *spare, int side)
+{
+	return (struct winograd_array){spare, side * WINOGRAD_CHANNELS, WINOGRAD_CHANNELS};
+}
+
+static size_t channels_at(struct device_shape shape, uint32_t channel)
+{
+	return shape.c - channel < WINOGRAD_CHANNELS ? shape.c - channel : WINOGRAD_CHANNELS;
+}
+
+/* A view, or if it is not whole a copy with zeros where nothing is. */
+static struct winograd_array patch_of(const float *x, struct device_shape shape, struct place place,
+				      uint32_t channel, int side, float *spare)
+{
+	const float *sample = x + place.sample * shape.h * shape.w * shape.c + channel;
+
+	if (patch_is_whole(shape, place, channel, side))
+		return patch_view(x, shape, place, channel);
+	memset(spare, 0, (size_t)(side * side) * WINOGRAD_CHANNELS * sizeof(float));
+	for (int i = 0; i < side; i++) {
+		int64_t h = place.top + i;
+
+		for (int j = 0; j < side && h >= 0 && h < shape.h; j++) {
+			int64_t w = place.left + j;
+
+			if (w >= 0 && w < shape.w)
+				memcpy(spare + (size_t)(i * side + j) * WINOGRAD_CHANNELS,
+				       sample + ((size_t)h * shape.w + (size_t)w) * shape.c,
+				       channels_at(shape, channel) * sizeof(float));
+		}
+	}
+	return patch_spare(spare, side);
+}
+
+/*
+ * Floats from one point of a block to the next: an odd number of panels, so that those of a tile do
+ * not meet in a few sets of the caches.
+ */
+static size_t plane_of(size_t tiles, size_t channels)
+{
+	return (tiles * channels / PRODUCT_PANEL | 1) * PRODUCT_PANEL;
+}
+
+/* Points, `plane` floats apart. */
+static struct winograd_array points_at(const float *v, size_t plane)
+{
+	return (struct winograd_array){(float *)v, (ptrdiff_t)(WINOGRAD_PATCH * plane),
+				       (ptrdiff_t)plane};
+}
+
+/* ---- results, and the gradient of x ---- */
+
+struct pass {
+	const struct cpu_graph *graph;
+	struct device_shape from, to;
+	const float *x, *weights, *bias; /* weights: [points][columns / 16][depth][16] */
+	float *y;
+	uint32_t pad;
+	struct tiling tiling;
+	size_t depth, columns, block;
+	float *scratch; /* for each thread [points][block][depth], [points][block][columns] */
+};
+
+static size_t pass_scratch(const struct pass *pass)
+{
+	return WINOGRAD_POINTS *
+	       (plane_of(pass->block, pass->depth) + plane_of(pass->block, pass->columns));
+}
+
+/* So many tiles that the threads have equally many blocks of about the best size. */
+static size_t pass_block(const struct pass *pass, size_t threads)
+{
+	size_t tile = WINOGRAD_POINTS * (pass->depth + pass->columns) * sizeof(float);
+	size_t most = BLOCK_BYTES / tile, rounds;
+
+	most = most < BLOCK_TILES_MIN   ? BLOCK_TILES_MIN
+	       : most > BLOCK_TILES_MAX ? BLOCK_TILES_MAX
+					: most;
+	rounds = (pass->tiling.count + threads * most - 1) / (threads * most);
+	return (pass->tiling.count + threads * rounds - 1) / (threads * rounds);
+}
+
+static struct pass pass_of(const struct cpu_graph *graph, const struct cpu_node *node,
+			   bool backward)
+{
+	const struct device_node *n = node->node;
+	struct pass pass = {
+		.graph = graph,
+		.from = backward ? n->y->shape : n->x->shape,
+		.to = backward ? n->x->shape : n->y->shape,
+		.weights = backward ? node->weights_backward : node->weights_forward,
+		.pad = backward ? WINDOW - 1 - n->pad : n->pad,
+	};
+
+	pass.tiling = tiling_of(pass.to);
+	pass.depth = padded(pass.from.c);
+	pass.columns = padded(pass.to.c);
+	pass.block = pass_block(&pass, graph->device->team.threads);
+	return pass;
+}
+
+static void pass_transform(const struct pass *pass, size_t first, size_t count, float *v)
+{
+	const struct kernels *kernels = pass->graph->device->loops.kernels;
+	size_t plane = plane_of(pass->block, pass->depth);
+	float spare[WINOGRAD_POINTS * WINOGRAD_CHANNELS];
+
+	for (size_t tile = 0; tile < count; tile++) {
+		struct place place = tiling_place(&pass->tiling, first + tile);
+
+		place.top -= pass->pad;
+		place.left -= pass->pad;
+		for (uint32_t c = 0; c < pass->from.c; c += WINOGRAD_CHANNELS)
+			kernels->winograd(
+				WINOGRAD_INPUT,
+				patch_of(pass->x, pass->from, place, c, WINOGRAD_PATCH, spare),
+				points_at(v + tile * pass->depth + c, plane));
+	}
+}
+
+/* The part of a tile that there is room for, plus the bias. */
+static void pass_put(const struct pass *pass, const float *tile, struct place place,
+		     uint32_t channel)
+{
+	size_t channels = channels_at(pass->to, channel);
+	float *y = pass->y + place.sample * pass->to.h * pass->to.w * pass->to.c + channel;
+
+	for (int64_t i = 0; i < WINOGRAD_TILE && place.top + i < pass->to.h; i++)
+		for (int64_t j = 0; j < WINOGRAD_TILE && place.left + j < pass->to.w; j++) {
+			const float *from = tile + (i * WINOGRAD_TILE + j) * WINOGRAD_CHANNELS;
+			float *to = y + ((size_t)(place.top + i) * pass->to.w +
+					 (size_t)(place.left + j)) *
+						pass->to.c;
+
+			for (size_t c = 0; c < channels; c++)
+				to[c] = pass->bias ? from[c] + pass->bias[channel + c] : from[c];
+		}
+}
+
+static void pass_transform_back(const struct pass *pass, size_t first, size_t count, const float *m)
+{
+	const struct kernels *kernels = pass->graph->device->loops.kernels;
+	size_t plane = plane_of(pass->block, pass->columns);
+	float spare[WINOGRAD_TILE * WINOGRAD_TILE * WINOGRAD_CHANNELS];
+
+	for (size_t tile = 0; tile < count; tile++) {
+		struct place place = tiling_place(&pass->tiling, first + tile);
+
+		for (uint32_t c = 0; c < pass->to.c; c += WINOGRAD_CHANNELS) {
+			struct winograd_array from = points_at(m + tile * pass->columns + c, plane);
+
+			if (!pass->bias && patch_is_whole(pass->to, place, c, WINOGRAD_TILE)) {
+				kernels->winograd(WINOGRAD_OUTPUT, from,
+						  patch_view(pass->y, pass->to, place, c));
+			} else {
+				kernels->winograd(WINOGRAD_OUTPUT, from,
+						  patch_spare(spare, WINOGRAD_TILE));
+				pass_put(pass, spare, place, c);
+			}
+		}
+	}
+}
+
+static void pass_task(void *context, uint32_t task, unsigned thread)
+{
+	const struct pass *pass = context;
+	size_t first = task * pass->block, count = pass->tiling.count - first;
+	float *v = pass->scratch + thread * pass_scratch(pass);
+	float *m = v + WINOGRAD_POINTS * plane_of(pass->block, pass->depth);
+
+	count = count < pass->block ? count : pass->block;
+	pass_transform(pass, first, count, v);
+	for (size_t point = 0; point < WINOGRAD_POINTS; point++) {
+		struct product_args product = {
+			.a = v + point * plane_of(pass->block, pass->depth),
+			.a_row = pass->depth,
+			.a_step = 1,
+			.b = pass->weights + point * pass->depth * pass->columns,
+			.b_panel = pass->depth * PRODUCT_PANEL,
+			.c = m + point * plane_of(pass->block, pass->columns),
+			.c_row = pass->columns,
+			.rows = count,
+			.depth = pass->depth,
+			.panels = pass->columns / PRODUCT_PANEL,
+		};
+
+		pass->graph->device->loops.kernels->product(&product);
+	}
+	pass_transform_back(pass, first, count, m);
+}
+
+static void pass_run(struct pass *pass)
+{
+	const struct cpu_graph *graph = pass->graph;
+	size_t tasks = (pass->tiling.count + pass->block - 1) / pass->block;
+
+	pass->scratch = cpu_block(graph, graph->scratchpad_block);
+	team_run(&graph->device->team, (uint32_t)tasks, pass_task, pass);
+}
+
+static int pass_plan(struct cpu_graph *graph, const struct cpu_node *node, bool backward,
+		     void **ret_weights)
+{
+	struct pass pass = pass_of(graph, node, backward);
+	size_t bytes = WINOGRAD_POINTS * pass.depth * pass.columns * sizeof(float);
+
+	cpu_need_scratchpad(graph,
+			    graph->device->team.threads * pass_scratch(&pass) * sizeof(float));
+	*ret_weights = aligned_alloc(64, bytes);
+	if (!*ret_weights)
+		return -ENOMEM;
+	memset(*ret_weights, 0, bytes);
+	return 0;
+}
+
+int cpu_winograd_plan(struct cpu_graph *graph, struct cpu_node *node)
+{
+	return pass_plan(graph, node, false, &node->weights_forward);
+}
+
+int cpu_winograd_plan_data_gradient(struct cpu_graph *graph, struct cpu_node *node)
+{
+	return pass_plan(graph, node, true, &node->weights_backward);
+}
+
+void cpu_winograd_forward(struct cpu_graph *graph, struct cpu_node *node, const float *bias)
+{
+	struct pass pass = pass_of(graph, node, false);
+
+	pass.x = node->x->data;
+	pass.y = node->post.raw;
+	pass.bias = bias;
+	pass_run(&pass);
+}
+
+void cpu_winograd_data_gradient(struct cpu_graph *graph, struct cpu_node *node)
+{
+	struct pass pass = pass_of(graph, node, true);
+
+	pass.x = node->post.dx;
+	pass.y = cpu_block(graph, node->dx_block);
+	pass_run(&pass);
+}
+
+/* ---- weights ---- */
+
+struct weights_job {
+	const struct cpu_graph *graph;
+	const struct cpu_node *node;
+	const float *weights; /* [K][3][3][C] */
+	uint32_t channels, results;
+	size_t depth, columns; /* these, padded */
+};
+
+/* The window of a result's channel k and channels from c on, as the store has it. */
+static struct winograd_array window_of(const float *weights, uint32_t channels, uint32_t k,
+				       uint32_t c, float *spare)
+{
+	struct device_shape shape = {1, WINDOW, WINDOW, channels};
+
+	return patch_of(weights + (size_t)k * TAPS * channels, shape, (struct place){0}, c, WINDOW,
+			spare);
+}
+
+/* A panel of results, by each channel of x. */
+static void weights_forward_task(void *context, uint32_t panel, unsigned thread)
+{
+	const struct weights_job *job = context;
+	const struct kernels *kernels = job->graph->device->loops.kernels;
+	float *to = (float *)job->node->weights_forward + panel * job->depth * PRODUCT_PANEL;
+	float window[TAPS][PRODUCT_PANEL] = {0};
+	uint32_t first = panel * PRODUCT_PANEL, left = job->results - first;
+	uint32_t count = left < PRODUCT_PANEL ? left : PRODUCT_PANEL;
+
+	for (uint32_t c = 0; c < job->channels; c++) {
+		const float *from = job->weights + (size_t)first * TAPS * job->channels + c;
+
+		for (uint32_t tap = 0; tap < TAPS; tap++)
+			for (uint32_t k = 0; k < count; k++)
+				window[tap][k] = from[(size_t)(k * TAPS + tap) * job->channels];
+		kernels->winograd(WINOGRAD_WEIGHTS, patch_spare(window[0], WINDOW),
+				  points_at(to + c * PRODUCT_PANEL, job->depth * job->columns));
+	}
+}
+
+/* A panel of channels of x, by each result; the window is turned around. */
+static void weights_backward_task(void *context, uint32_t panel, unsigned thread)
+{
+	const struct weights_job *job = context;
+	const struct kernels *kernels = job->graph->device->loops.kernels;
+	float *to = (float *)job->node->weights_backward + panel * job->columns * PRODUCT_PANEL;
+	float spare[TAPS * WINOGRAD_CHANNELS];
+
+	for (uint32_t k = 0; k < job->results; k++) {
+		struct winograd_array window =
+			window_of(job->weights, job->channels, k, panel * PRODUCT_PANEL, spare);
+
+		window.v += (WINDOW - 1) * (window.row + window.column);
+		window.row = -window.row;
+		window.column = -window.column;
+		kernels->winograd(WINOGRAD_WEIGHTS, window,
+				  points_at(to + k * PRODUCT_PANEL, job->depth * job->columns));
+	}
+}
+
+void cpu_winograd_prepare(struct cpu_graph *graph, struct cpu_node *node, const float *weights)
+{
+	uint32_t channels = node->node->x->shape.c, results = node->node->y->shape.c;
+	struct weights_job job = {
+		graph, node, weights, channels, results, padded(channels), padded(results)};
+	struct team *team = &graph->device->team;
+
+	team_run(team, (uint32_t)(job.columns / PRODUCT_PANEL), weights_forward_task, &job);
+	if (node->weights_backward)
+		team_run(team, (uint32_t)(job.depth / PRODUCT_PANEL), weights_backward_task, &job);
+}
+
+/* ---- the gradient of the weights ---- */
+
+struct gradient_job {
+	const struct cpu_graph *graph;
+	const struct cpu_node *node;
+	struct tiling tiling;
+	size_t depth, columns, block; /* depth: of x, columns: of the result, padded */
+	size_t row;          /* of z: an odd number of panels, so that rows meet in no set */
+	size_t first, count; /* tiles of the block under way */
+	float *v;            /* [points][depth / 16][block][16] */
+	float *z;            /* [points][block][row] */
+	float *sums;         /* [points][columns][depth] */
+	float *gradient;     /* [K][3][3][C] */
+};
+
+static struct gradient_job gradient_job(const struct cpu_graph *graph, const struct cpu_node *node)
+{
+	struct gradient_job job = {
+		.graph = graph,
+		.node = node,
+		.tiling = tiling_of(node->node->y->shape),
+		.depth = padded(node->node->x->shape.c),
+		.columns = padded(node->node->y->shape.c),
+	};
+	size_t most;
+
+	job.row = job.columns + (job.columns / PRODUCT_PANEL % 2 ? 0 : PRODUCT_PANEL);
+	most = SHARED_BLOCK_BYTES / (WINOGRAD_POINTS * (job.depth + job.row) * sizeof(float));
+	job.block = most < BLOCK_TILES_MIN    ? BLOCK_TILES_MIN
+		    : most > SHARED_TILES_MAX ? SHARED_TILES_MAX
+					      : most;
+	if (job.block > job.tiling.count)
+		job.block = job.tiling.count;
+	return job;
+}
+
+/* Floats of sums, v, z and gradient. */
+static size_t gradient_scratch(const struct gradient_job *job)
+{
+	return WINOGRAD_POINTS * (job->columns * job->depth + plane_of(job->block, job->depth) +
+				  plane_of(job->block, job->row)) +
+	       job->node->node->weight->elements;
+}
+
+static void gradient_transform_task(void *context, uint32_t task, unsigned thread)
+{
+	const struct gradient_job *job = context;
+	const struct device_node *n = job->node->node;
+	const struct kernels *kernels = job->graph->device->loops.kernels;
+	struct device_shape x = n->x->shape, y = n->y->shape;
+	float spare[WINOGRAD_POINTS * WINOGRAD_CHANNELS];
+	size_t end = (task + 1) * (size_t)TRANSFORM_TILES;
+
+	for (size_t tile = task * (size_t)TRANSFORM_TILES; tile < end && tile < job->count;
+	     tile++) {
+		struct place place = tiling_place(&job->tiling, job->first + tile);
+
+		for (uint32_t k = 0; k < y.c; k += WINOGRAD_CHANNELS)
+			kernels->winograd(
+				WINOGRAD_GRADIENT,
+				patch_of(job->node->post.dx, y, place, k, WINOGRAD_TILE, spare),
+				points_at(job->z + tile * job->row + k,
+					  plane_of(job->block, job->row)));
+		place.top -= n->pad;
+		place.left -= n->pad;
+		for (uint32_t c = 0; c < x.c; c += WINOGRAD_CHANNELS)
+			kernels->winograd(
+				WINOGRAD_INPUT,
+				patch_of(job->node->x->data, x, place, c, WINOGRAD_PATCH, spare),
+				points_at(job->v + c * job->block + tile * PRODUCT_PANEL,
+					  plane_of(job->block, job->depth)));
+	}
+}
+
+/* A point's sums. */
+static void gradient_product_task(void *context, uint32_t point, unsigned thread)
+{
+	const struct gradient_job *job = context;
+	struct product_args product = {
+		.a = job->z + point * plane_of(job->block, job->row),
+		.a_row = 1,
+		.a_step = job->row,
+		.b = job->v + point * plane_of(job->block, job->depth),
+		.b_panel = job->block * PRODUCT_PANEL,
+		.c = job->sums + point * job->columns * job->depth,
+		.c_row = job->depth,
+		.rows = job->columns,
+		.depth = job->count,
+		.panels = job->depth / PRODUCT_PANEL,
+		.adds = job->first != 0,
+	};
+
+	job->graph->device->loops.kernels->product(&product);
+}
+
+static void gradient_transform_back_task(void *context, uint32_t k, unsigned thread)
+{
+	const struct gradient_job *job = context;
+	uint32_t channels = job->node->node->x->shape.c;
+	float spare[TAPS * WINOGRAD_CHANNELS];
+
+	for (uint32_t c = 0; c < channels; c += WINOGRAD_CHANNELS) {
+		struct winograd_array window = window_of(job->gradient, channels, k, c, spare);
+
+		job->graph->device->loops.kernels->winograd(
+			WINOGRAD_WEIGHTS_GRADIENT,
+			points_at(job->sums + k * job->depth + c, job->columns * job->depth),
+			window);
+		for (int tap = 0; tap < TAPS && window.v == spare; tap++)
+			memcpy(job->gradient + ((size_t)k * TAPS + (size_t)tap) * channels + c,
+			       spare + tap * WINOGRAD_CHANNELS, (channels - c) * sizeof(float));
+	}
+}
+
+void cpu_winograd_plan_weight_gradient(struct cpu_graph *graph, struct cpu_node *node)
+{
+	struct gradient_job job = gradient_job(graph, node);
+
+	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, node));
+	cpu_need_scratchpad(graph, gradient_scratch(&job) * sizeof(float));
+	node->flops_backward += node->flops_forward;
+}
+
+void cpu_winograd_weight_gradient(struct cpu_graph *graph, struct cpu_node *node)
+{
+	struct gradient_job job = gradient_job(graph, node);
+	struct team *team = &graph->device->team;
+
+	job.sums = cpu_block(graph, graph->scratchpad_block);
+	job.v = job.sums + WINOGRAD_POINTS * job.columns * job.depth;
+	job.z = job.v + WINOGRAD_POINTS * plane_of(job.block, job.depth);
+	job.gradient = job.z + WINOGRAD_POINTS * plane_of(job.block, job.row);
+	for (; job.first < job.tiling.count; job.first += job.block) {
+		size_t left = job.tiling.count - job.first;
+
+		job.count = left < job.block ? left : job.block;
+		team_run(team, (uint32_t)((job.count + TRANSFORM_TILES - 1) / TRANSFORM_TILES),
+			 gradient_transform_task, &job);
+		team_run(team, WINOGRAD_POINTS, gradient_product_task, &job);
+	}
+	team_run(team, node->node->y->shape.c, gradient_transform_back_task, &job);
+	cpu_param_add_gradient(node->node->weight, job.gradient);
+}
