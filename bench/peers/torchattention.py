@@ -7,6 +7,7 @@ HEADS, WIDTH, TOKENS = 6, 64, 197  # ViT-S/16
 
 config = peer.config()
 torch.set_num_threads(config["threads"])
+peer.keep_memory()
 batch = config["batch"]
 element = {"bf16": torch.bfloat16, "fp32": torch.float32}[config["precision"]]
 qkv = torch.randn(batch, TOKENS, 3 * HEADS * WIDTH, dtype=element, requires_grad=True)

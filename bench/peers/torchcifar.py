@@ -231,6 +231,7 @@ def main():
     torch.backends.cudnn.benchmark = True
     torch.manual_seed(config.get("seed", 1))
     if "threads" in config:
+        peer.keep_memory()
         torch.set_num_threads(config["threads"])
     data = [load(config[name]) for name in ("train", "test")]
     network = torchspeednet.make_network(device, element)

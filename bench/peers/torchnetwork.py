@@ -187,6 +187,7 @@ def main():
     if "memory" in config:
         torch.cuda.set_per_process_memory_fraction(min(1.0, config["memory"] / torch.cuda.get_device_properties(device).total_memory))
     if "threads" in config:
+        peer.keep_memory()
         torch.set_num_threads(config["threads"])
     step, last = make_step()
     source = Fed() if "data" in config else Still()
