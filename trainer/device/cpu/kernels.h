@@ -149,6 +149,19 @@ struct depthwise_args {
 	uint32_t window; /* 5 or 7, both ways */
 };
 
+#define MAX_POOL_TAPS 256
+
+/* One image's. */
+struct max_pool_args {
+	const float *x;        /* [h][w][c] */
+	float *y;              /* [p][q][c] */
+	uint8_t *taps;         /* [p][q][c], which of a window it was */
+	const float *gradient; /* [p][q][c] */
+	float *dx;             /* [h][w][c] */
+	size_t h, w, c, p, q;
+	size_t window_h, window_w, stride, pad; /* at most MAX_POOL_TAPS; a tap of each is there */
+};
+
 #define WINOGRAD_CHANNELS 16
 #define WINOGRAD_TILE     4 /* results of a tile, each way */
 #define WINOGRAD_PATCH    6 /* what they are computed from */
@@ -261,6 +274,10 @@ struct kernels {
 	void (*scale_add_backward)(const struct scale_add_args *args, double *product);
 	/* sum [window][window][DEPTHWISE_BLOCK] += x * gradient, over p and q */
 	void (*depthwise)(const struct depthwise_args *args, float *sum);
+	/* y and taps, which may be NULL, from x */
+	void (*max_pool)(const struct max_pool_args *args);
+	/* dx from gradient and taps */
+	void (*max_pool_backward)(const struct max_pool_args *args);
 	/* The arrays do not overlap. */
 	void (*winograd)(enum winograd_transform transform, struct winograd_array from,
 			 struct winograd_array to);

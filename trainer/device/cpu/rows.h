@@ -146,6 +146,8 @@ INLINE void draw_quads(float *restrict to, struct draws_drop drop, struct draws_
 #define KERNELS_JOINED_NOW(name, set) name##_##set
 
 void KERNELS_NAMED(depthwise)(const struct depthwise_args *args, float *sum);
+void KERNELS_NAMED(max_pool)(const struct max_pool_args *args);
+void KERNELS_NAMED(max_pool_backward)(const struct max_pool_args *args);
 void KERNELS_NAMED(winograd)(enum winograd_transform transform, struct winograd_array from,
 			     struct winograd_array to);
 void KERNELS_NAMED(product)(const struct product_args *args);

@@ -124,27 +124,34 @@ static size_t channels_at(struct device_shape shape, uint32_t channel)
 	return shape.c - channel < WINOGRAD_CHANNELS ? shape.c - channel : WINOGRAD_CHANNELS;
 }
 
+static void copy_channels(float *to, const float *from, size_t channels)
+{
+	if (channels == WINOGRAD_CHANNELS) { /* of a size that the compiler knows */
+		memcpy(to, from, WINOGRAD_CHANNELS * sizeof(float));
+		return;
+	}
+	memset(to, 0, WINOGRAD_CHANNELS * sizeof(float));
+	memcpy(to, from, channels * sizeof(float));
+}
+
 /* A view, or if it is not whole a copy with zeros where nothing is. */
 static struct winograd_array patch_of(const float *x, struct device_shape shape, struct place place,
 				      uint32_t channel, int side, float *spare)
 {
 	const float *sample = x + place.sample * shape.h * shape.w * shape.c + channel;
+	size_t channels = channels_at(shape, channel);
+	float *to = spare;
 
 	if (patch_is_whole(shape, place, channel, side))
 		return patch_view(x, shape, place, channel);
-	memset(spare, 0, (size_t)(side * side) * WINOGRAD_CHANNELS * sizeof(float));
-	for (int i = 0; i < side; i++) {
-		int64_t h = place.top + i;
-
-		for (int j = 0; j < side && h >= 0 && h < shape.h; j++) {
-			int64_t w = place.left + j;
-
-			if (w >= 0 && w < shape.w)
-				memcpy(spare + (size_t)(i * side + j) * WINOGRAD_CHANNELS,
-				       sample + ((size_t)h * shape.w + (size_t)w) * shape.c,
-				       channels_at(shape, channel) * sizeof(float));
-		}
-	}
+	for (int64_t h = place.top; h < place.top + side; h++)
+		for (int64_t w = place.left; w < place.left + side; w++, to += WINOGRAD_CHANNELS)
+			if (h >= 0 && h < shape.h && w >= 0 && w < shape.w)
+				copy_channels(to,
+					      sample + ((size_t)h * shape.w + (size_t)w) * shape.c,
+					      channels);
+			else
+				memset(to, 0, WINOGRAD_CHANNELS * sizeof(float));
 	return patch_spare(spare, side);
 }
 

@@ -603,9 +603,9 @@ static void check_case(const struct op_case *op, enum device_precision precision
 		check_running(&f, tolerance);
 	if (op->fixed)
 		check_stayed(&f);
-	if (op->op == OP_LAYER_NORM || (op->op == OP_ATTENTION && !op->dropout) ||
-	    op->op == OP_TOKENS || op->op == OP_TAKE || op->fixed ||
-	    (op->op == OP_SCALE_ADD && !op->drop_path && !op->dropout))
+	if (op->op == OP_LAYER_NORM || op->op == OP_MAX_POOL || op->op == OP_GLOBAL_MAX ||
+	    (op->op == OP_ATTENTION && !op->dropout) || op->op == OP_TOKENS || op->op == OP_TAKE ||
+	    op->fixed || (op->op == OP_SCALE_ADD && !op->drop_path && !op->dropout))
 		check_evaluation(&f, y.v, tolerance);
 	free(got);
 	tensor_free(&y);
