@@ -29,7 +29,7 @@ def files(folder):
 
 def keep_memory():
     """Lets the allocator keep what is freed, for PyTorch on CPUs: it frees each activation, and glibc gives the large ones back to the kernel, which has to
-    clear their pages anew in every step (a third of airbench94's time on two cores; PyTorch's tuning guide advises another allocator for that)."""
+    clear their pages anew in every step (a third of airbench94's time on two cores; PyTorch's tuning guide advises another allocator against that)."""
     import ctypes
 
     trim_threshold, mmap_max = -1, -4  # M_TRIM_THRESHOLD, M_MMAP_MAX of malloc.h

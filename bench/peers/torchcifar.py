@@ -231,8 +231,9 @@ def main():
     torch.backends.cudnn.benchmark = True
     torch.manual_seed(config.get("seed", 1))
     if "threads" in config:
-        peer.keep_memory()
         torch.set_num_threads(config["threads"])
+    if device.type == "cpu":
+        peer.keep_memory()
     data = [load(config[name]) for name in ("train", "test")]
     network = torchspeednet.make_network(device, element)
     compiled = network if config["mode"] == "eager" else torch.compile(network, mode=config["mode"])

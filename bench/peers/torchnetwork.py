@@ -187,8 +187,9 @@ def main():
     if "memory" in config:
         torch.cuda.set_per_process_memory_fraction(min(1.0, config["memory"] / torch.cuda.get_device_properties(device).total_memory))
     if "threads" in config:
-        peer.keep_memory()
         torch.set_num_threads(config["threads"])
+    if device.type == "cpu":
+        peer.keep_memory()
     step, last = make_step()
     source = Fed() if "data" in config else Still()
     done = batches(source, step)
