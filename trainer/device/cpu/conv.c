@@ -137,7 +137,7 @@ static int conv_forward(struct cpu_graph *graph, struct cpu_node *node)
 
 static int conv_backward_winograd(struct cpu_graph *graph, struct cpu_node *node)
 {
-	if (device_param_trains(node->node->weight))
+	if (node->winograd_learns)
 		cpu_winograd_weight_gradient(graph, node);
 	if (node->weights_backward)
 		cpu_winograd_data_gradient(graph, node);

@@ -3,7 +3,7 @@
  * A linear layer is a 1 x 1 convolution over its rows: on oneDNN that runs as fast as its inner
  * product, and there is one path to test.
  *
- * Windows of 3 x 3 are ours in fp32 (winograd.c).
+ * Most windows of 3 x 3 are ours in fp32 (winograd.c), without primitives.
  *
  * Training runs the bare convolution (with bias and ReLU where nothing lies between) and leaves the
  * rest to post.c. Evaluation, and what is not trained of a net whose norms there are fixed, folds

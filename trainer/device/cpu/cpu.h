@@ -1,6 +1,6 @@
 /*
- * The CPU backend: convolutions, matrix products and pools are oneDNN primitives, everything else
- * is ours (loops.h).
+ * The CPU backend: convolutions, matrix products and pools are oneDNN primitives, but for those
+ * that are faster here (winograd.c, depthwise.c, pooling.c); everything else is ours (loops.h).
  *
  * device_graph_plan() walks the nodes forward and backward along one schedule (forward of node i is
  * step i, its backward step 2 * nodes - 1 - i), declares every buffer with its lifetime, lays out
@@ -181,9 +181,10 @@ struct cpu_node {
 		};
 	};
 	/* convolutions */
-	bool direct;    /* the primitive writes y itself */
-	bool depthwise; /* the weights' gradient is ours */
-	bool winograd;  /* so is everything */
+	bool direct;          /* the primitive writes y itself */
+	bool depthwise;       /* the weights' gradient is ours */
+	bool winograd;        /* so is everything, and: */
+	bool winograd_learns; /* with the weights' gradient */
 	void *weights_forward, *weights_backward;
 	/* tokens: positions at their size, the gradient of these, and that of the parameter */
 	float *resized, *sums, *own_sums;

@@ -183,7 +183,6 @@ struct winograd_array {
 };
 
 #define PRODUCT_PANEL 16
-#define PRODUCT_DEPTH 256 /* rows of a panel that stay in the first-level cache */
 
 /* c = a b, or += with adds. */
 struct product_args {

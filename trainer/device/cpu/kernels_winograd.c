@@ -141,6 +141,9 @@ void KERNELS_NAMED(winograd)(enum winograd_transform transform, struct winograd_
 	}
 }
 
+/* Rows of a tile's columns of b that stay in the first-level cache: 32 KB with AVX-512, else 16. */
+#define DEPTH (LANES == 16 ? 128 : 256)
+
 /* Columns of b that lie side by side, in tiles of `vectors`. */
 INLINE void product_columns(const struct product_args *p, size_t column, const int vectors)
 {
@@ -148,10 +151,10 @@ INLINE void product_columns(const struct product_args *p, size_t column, const i
 	size_t apart = LANES < PRODUCT_PANEL ? LANES : p->b_panel;
 	size_t panel = column / PRODUCT_PANEL, within = column % PRODUCT_PANEL;
 
-	for (size_t k = 0; k < p->depth; k += PRODUCT_DEPTH) {
+	for (size_t k = 0; k < p->depth; k += DEPTH) {
 		struct factor b = {p->b + panel * p->b_panel + k * PRODUCT_PANEL + within, apart,
 				   PRODUCT_PANEL};
-		size_t depth = least(p->depth - k, PRODUCT_DEPTH);
+		size_t depth = least(p->depth - k, DEPTH);
 
 		for (size_t i = 0; i < p->rows; i += TILE_ROWS) {
 			struct factor a = {p->a + i * p->a_row + k * p->a_step, p->a_row,
@@ -169,6 +172,17 @@ void KERNELS_NAMED(product)(const struct product_args *args)
 
 	for (; column + TILE_VECTORS * LANES <= columns; column += TILE_VECTORS * LANES)
 		product_columns(args, column, TILE_VECTORS);
-	for (; column < columns; column += LANES)
+#if TILE_VECTORS > 2 /* of several panels some may be left over */
+	switch ((columns - column) / LANES) {
+	case 3:
+		product_columns(args, column, 3);
+		break;
+	case 2:
+		product_columns(args, column, 2);
+		break;
+	case 1:
 		product_columns(args, column, 1);
+		break;
+	}
+#endif
 }

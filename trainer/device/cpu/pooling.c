@@ -1,7 +1,7 @@
 /*
- * Pools. Maxima over windows (a global one is a window as large as the image) are ours in fp32:
- * oneDNN's take five times as long in training. Other windows are oneDNN's, the global average is
- * ours.
+ * Pools. Maxima over windows (a global one is a window as large as the image) of at most
+ * MAX_POOL_TAPS are ours in fp32: oneDNN's take five times as long in training. Other windows are
+ * oneDNN's, the global average is ours.
  */
 #include "trainer/device/cpu/cpu.h"
 
@@ -37,7 +37,7 @@ static bool is_own_max(const struct cpu_graph *graph, const struct cpu_node *nod
 	const struct device_node *n = node->node;
 
 	return graph->device->element == ELEMENT_F32 && node->ops->pooling == dnnl_pooling_max &&
-	       n->window_h * n->window_w <= MAX_POOL_TAPS;
+	       (uint64_t)n->window_h * n->window_w <= MAX_POOL_TAPS;
 }
 
 static int max_plan(struct cpu_graph *graph, struct cpu_node *node)
@@ -182,7 +182,7 @@ static int pooling_backward(struct cpu_graph *graph, struct cpu_node *node)
 	cpu_sum_gradients(graph, node, 1);
 	if (!is_own_max(graph, node))
 		return cpu_op_run(graph, &node->backward_data);
-	return node->node->x->active ? max_run(graph, node, true) : 0;
+	return max_run(graph, node, true);
 }
 
 #define POOLING                                                                                    \

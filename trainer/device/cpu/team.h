@@ -3,10 +3,10 @@
  * that the two never compete. libgomp's entry point is called directly; so it makes no difference
  * which compiler builds this, and no second runtime comes in.
  *
- * Work is cut into tasks whose number depends on the problem alone, never on the threads, and
- * threads claim tasks as they get free: who does a task does not change its result, and a thread
- * that shares its core with the loader does fewer. A team belongs to the thread that uses the
- * device; its workers are libgomp's and live as long as the process.
+ * Work is cut into tasks, and threads claim tasks as they get free. Whatever is summed over tasks
+ * is cut by the problem alone, never by the threads: who does a task does not change its result,
+ * and a thread that shares its core with the loader does fewer. A team belongs to the thread that
+ * uses the device; its workers are libgomp's and live as long as the process.
  */
 #pragma once
 

@@ -1,7 +1,7 @@
 /*
- * Convolutions of 3 x 3 windows in fp32, forward and both gradients, by Winograd's F(4 x 4, 3 x 3)
- * (kernels_winograd.c): oneDNN sums them plainly on x86, at the CPU's peak, and so can be passed by
- * less arithmetic only.
+ * Convolutions of 3 x 3 windows and stride 1 in fp32, forward and both gradients, by Winograd's
+ * F(4 x 4, 3 x 3) (kernels_winograd.c): without AVX-512 oneDNN sums them plainly, at the CPU's
+ * peak, and so can be passed by less arithmetic only.
  *
  * Results are cut into tiles of 4 x 4, each computed from a patch of 6 x 6. A block of tiles is
  * transformed, [points][tiles][channels], multiplied with the transformed weights point by point,
@@ -20,7 +20,10 @@ _Static_assert(WINOGRAD_CHANNELS == PRODUCT_PANEL, "a block of channels is a pan
 #define WINDOW 3
 #define TAPS   (WINDOW * WINDOW)
 
-/* Bytes that a block's points may take: of a thread's own, and of one that all threads share. */
+/*
+ * Bytes that the points of a block of tiles may take, unless that were too few tiles: of a thread's
+ * own block, and of one that all threads share.
+ */
 #define BLOCK_BYTES        (5 << 19)
 #define SHARED_BLOCK_BYTES (12 << 20)
 #define BLOCK_TILES_MIN    48 /* fewer read the weights' points too often */
@@ -29,11 +32,12 @@ _Static_assert(WINOGRAD_CHANNELS == PRODUCT_PANEL, "a block of channels is a pan
 #define TRANSFORM_TILES    8 /* of a task that only transforms */
 
 /*
- * What the transforms of a tile take for each channel of x and of the result, in multiplications
- * and additions of the products; measured with AVX2 on layers of 16 to 256 channels (all of a
- * training step).
+ * What else it takes than products: of each tile, by its channels of x and of the result, in their
+ * multiplications and additions; and for the weights, in tiles' products. Measured with AVX2 on
+ * layers of 16 to 512 channels, as a third of a training step.
  */
 #define TRANSFORM_COST 900
+#define WEIGHTS_COST   40
 #define GAIN_MIN       1.1 /* what promises less is left to oneDNN */
 
 static size_t padded(uint32_t channels)
@@ -79,17 +83,16 @@ bool cpu_winograd_fits(const struct cpu_graph *graph, const struct cpu_node *nod
 {
 	const struct device_node *n = node->node;
 	struct device_shape y = n->y->shape;
-	double in = n->x->shape.c, out = y.c;
+	double in = n->x->shape.c, out = y.c, tiles = (double)tiling_of(y).count;
 	double padded_in = (double)padded(n->x->shape.c), padded_out = (double)padded(y.c);
+	double cost = (tiles + WEIGHTS_COST) * WINOGRAD_POINTS * padded_in * padded_out +
+		      tiles * TRANSFORM_COST * (padded_in + padded_out);
 
 	if (graph->device->element != ELEMENT_F32 || n->kind != DEVICE_NODE_CONV ||
 	    n->groups != 1 || n->stride != 1 || n->window_h != WINDOW || n->window_w != WINDOW ||
 	    n->pad >= WINDOW)
 		return false;
-	return (double)tiling_of(y).count * GAIN_MIN *
-		       (WINOGRAD_POINTS * padded_in * padded_out +
-			TRANSFORM_COST * (padded_in + padded_out)) <
-	       (double)y.n * y.h * y.w * TAPS * in * out;
+	return cost * GAIN_MIN < (double)y.n * y.h * y.w * TAPS * in * out;
 }
 
 /* Whether side x side pixels and a block of channels are there. */
@@ -450,7 +453,8 @@ struct gradient_job {
 	float *v;            /* [points][depth / 16][block][16] */
 	float *z;            /* [points][block][row] */
 	float *sums;         /* [points][columns][depth] */
-	float *gradient;     /* [K][3][3][C] */
+	float *gradient;     /* [K][3][3][C], of the store */
+	bool fresh;          /* it is overwritten */
 };
 
 static struct gradient_job gradient_job(const struct cpu_graph *graph, const struct cpu_node *node)
@@ -474,12 +478,11 @@ static struct gradient_job gradient_job(const struct cpu_graph *graph, const str
 	return job;
 }
 
-/* Floats of sums, v, z and gradient. */
+/* Floats of sums, v and z. */
 static size_t gradient_scratch(const struct gradient_job *job)
 {
 	return WINOGRAD_POINTS * (job->columns * job->depth + plane_of(job->block, job->depth) +
-				  plane_of(job->block, job->row)) +
-	       job->node->node->weight->elements;
+				  plane_of(job->block, job->row));
 }
 
 static void gradient_transform_task(void *context, uint32_t task, unsigned thread)
@@ -536,19 +539,24 @@ static void gradient_product_task(void *context, uint32_t point, unsigned thread
 static void gradient_transform_back_task(void *context, uint32_t k, unsigned thread)
 {
 	const struct gradient_job *job = context;
-	uint32_t channels = job->node->node->x->shape.c;
-	float spare[TAPS * WINOGRAD_CHANNELS];
+	struct device_shape weight = {1, WINDOW, WINDOW, job->node->node->x->shape.c};
+	float window[TAPS * WINOGRAD_CHANNELS];
 
-	for (uint32_t c = 0; c < channels; c += WINOGRAD_CHANNELS) {
-		struct winograd_array window = window_of(job->gradient, channels, k, c, spare);
+	for (uint32_t c = 0; c < weight.c; c += WINOGRAD_CHANNELS) {
+		float *to = job->gradient + (size_t)k * TAPS * weight.c + c;
+		size_t channels = channels_at(weight, c);
 
 		job->graph->device->loops.kernels->winograd(
 			WINOGRAD_WEIGHTS_GRADIENT,
 			points_at(job->sums + k * job->depth + c, job->columns * job->depth),
-			window);
-		for (int tap = 0; tap < TAPS && window.v == spare; tap++)
-			memcpy(job->gradient + ((size_t)k * TAPS + (size_t)tap) * channels + c,
-			       spare + tap * WINOGRAD_CHANNELS, (channels - c) * sizeof(float));
+			patch_spare(window, WINDOW));
+		for (size_t tap = 0; tap < TAPS; tap++)
+			for (size_t i = 0; i < channels; i++) {
+				float sum = window[tap * WINOGRAD_CHANNELS + i];
+				float *at = to + tap * weight.c + i;
+
+				*at = job->fresh ? sum : *at + sum;
+			}
 	}
 }
 
@@ -559,6 +567,7 @@ void cpu_winograd_plan_weight_gradient(struct cpu_graph *graph, struct cpu_node 
 	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, node));
 	cpu_need_scratchpad(graph, gradient_scratch(&job) * sizeof(float));
 	node->flops_backward += node->flops_forward;
+	node->winograd_learns = true;
 }
 
 void cpu_winograd_weight_gradient(struct cpu_graph *graph, struct cpu_node *node)
@@ -566,10 +575,11 @@ void cpu_winograd_weight_gradient(struct cpu_graph *graph, struct cpu_node *node
 	struct gradient_job job = gradient_job(graph, node);
 	struct team *team = &graph->device->team;
 
+	job.gradient = cpu_param_slot(node->node->weight, DEVICE_GRAD);
+	job.fresh = cpu_param_take_fresh(node->node->weight);
 	job.sums = cpu_block(graph, graph->scratchpad_block);
 	job.v = job.sums + WINOGRAD_POINTS * job.columns * job.depth;
 	job.z = job.v + WINOGRAD_POINTS * plane_of(job.block, job.depth);
-	job.gradient = job.z + WINOGRAD_POINTS * plane_of(job.block, job.row);
 	for (; job.first < job.tiling.count; job.first += job.block) {
 		size_t left = job.tiling.count - job.first;
 
@@ -579,5 +589,4 @@ void cpu_winograd_weight_gradient(struct cpu_graph *graph, struct cpu_node *node
 		team_run(team, WINOGRAD_POINTS, gradient_product_task, &job);
 	}
 	team_run(team, node->node->y->shape.c, gradient_transform_back_task, &job);
-	cpu_param_add_gradient(node->node->weight, job.gradient);
 }

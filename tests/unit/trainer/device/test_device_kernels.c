@@ -601,12 +601,119 @@ static void test_columns(void **state)
 			}
 }
 
+/* c = a b, or += it, with a read along its columns and b's panels apart. */
+static void product_of(const struct kernels *k, size_t rows, size_t depth, size_t panels, bool adds)
+{
+	size_t apart = (depth + 2) * PRODUCT_PANEL, c_row = (panels + 1) * PRODUCT_PANEL;
+	float *a = malloc(rows * depth * sizeof(float));
+	float *b = aligned_alloc(64, panels * apart * sizeof(float));
+	float *c = aligned_alloc(64, rows * c_row * sizeof(float));
+	struct product_args args = {a, 1, rows, b, apart, c, c_row, rows, depth, panels, adds};
+
+	for (size_t i = 0; i < rows * depth; i++)
+		a[i] = (float)(uniform(1, i) - 0.5);
+	for (size_t i = 0; i < panels * apart; i++)
+		b[i] = (float)(uniform(2, i) - 0.5);
+	for (size_t i = 0; i < rows * c_row; i++)
+		c[i] = (float)uniform(3, i);
+	k->product(&args);
+	for (size_t i = 0; i < rows; i++)
+		for (size_t j = 0; j < c_row; j++) {
+			double sum = (double)(float)uniform(3, i * c_row + j);
+
+			if (j < panels * PRODUCT_PANEL) {
+				sum = adds ? sum : 0;
+				for (size_t d = 0; d < depth; d++)
+					sum += (double)a[i + d * rows] *
+					       (double)b[j / PRODUCT_PANEL * apart +
+							 d * PRODUCT_PANEL + j % PRODUCT_PANEL];
+			}
+			if (!(fabs((double)c[i * c_row + j] - sum) <= 1e-5))
+				fail_msg("%s: %zu rows, depth %zu, %zu panels: (%zu, %zu) is %g, "
+					 "not %g",
+					 k->isa, rows, depth, panels, i, j,
+					 (double)c[i * c_row + j], sum);
+		}
+	free(a);
+	free(b);
+	free(c);
+}
+
+static void test_product(void **state)
+{
+	static const size_t depths[] = {1, 16, 128, 129, 257, 600};
+
+	for (unsigned v = 0; v <= variant_count; v++)
+		for (size_t i = 0; i < sizeof(depths) / sizeof(*depths); i++)
+			for (size_t panels = 1; panels <= 9; panels++)
+				product_of(v ? variants[v - 1] : &kernels_c, 1 + 2 * panels,
+					   depths[i], panels, panels % 2);
+}
+
+enum { POOL_H = 5, POOL_W = 8, POOL_C = 521, POOL_SIZE = POOL_H * POOL_W * POOL_C };
+enum { POOLED_SIZE = (POOL_H + 4) * (POOL_W + 4) * POOL_C }; /* with the widest padding */
+
+/* Of a window's values the first of the largest, or the last NaN, as PyTorch has it. */
+static void max_pool_of(const struct kernels *k, size_t window, size_t stride, size_t pad)
+{
+	static float x[POOL_SIZE], dx[POOL_SIZE], expected[POOL_SIZE];
+	static float y[POOLED_SIZE], gradient[POOLED_SIZE];
+	static uint8_t taps[POOLED_SIZE];
+	struct max_pool_args args = {x, y, taps, gradient, dx, POOL_H, POOL_W, POOL_C};
+
+	args.p = (POOL_H + 2 * pad - window) / stride + 1;
+	args.q = (POOL_W + 2 * pad - window) / stride + 1;
+	args.window_h = args.window_w = window;
+	args.stride = stride;
+	args.pad = pad;
+	for (size_t i = 0; i < POOL_SIZE; i++) { /* many are equal */
+		double v = floor(uniform(4, i) * 40);
+
+		x[i] = v == 0 ? NAN : (float)(v / 8 - 3);
+		expected[i] = 0;
+		dx[i] = 7;
+	}
+	for (size_t i = 0; i < POOLED_SIZE; i++)
+		gradient[i] = (float)i / 64;
+	k->max_pool(&args);
+	k->max_pool_backward(&args);
+	for (size_t i = 0; i < args.p * args.q * POOL_C; i++) {
+		size_t c = i % POOL_C, q = i / POOL_C % args.q, p = i / POOL_C / args.q, found = 0;
+		float best = -INFINITY;
+
+		for (size_t tap = 0; tap < window * window; tap++) {
+			size_t h = p * stride + tap / window - pad,
+			       w = q * stride + tap % window - pad,
+			       at = (h * POOL_W + w) * POOL_C + c;
+
+			if (h >= POOL_H || w >= POOL_W || !(x[at] > best || isnan(x[at])))
+				continue;
+			best = x[at];
+			found = at;
+		}
+		assert_memory_equal(&y[i], &best, sizeof(best));
+		expected[found] += gradient[i];
+	}
+	assert_memory_equal(dx, expected, sizeof(dx));
+}
+
+static void test_max_pool(void **state)
+{
+	static const size_t windows[][3] = {{2, 2, 0}, {3, 2, 1}, {3, 1, 1}, {2, 3, 1}, {5, 1, 4}};
+
+	for (unsigned v = 0; v <= variant_count; v++)
+		for (size_t i = 0; i < sizeof(windows) / sizeof(*windows); i++)
+			max_pool_of(v ? variants[v - 1] : &kernels_c, windows[i][0], windows[i][1],
+				    windows[i][2]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_variants), cmocka_unit_test(test_columns),
 		cmocka_unit_test(test_rounding), cmocka_unit_test(test_gelu),
 		cmocka_unit_test(test_sigmoid),  cmocka_unit_test(test_finite),
+		cmocka_unit_test(test_product),  cmocka_unit_test(test_max_pool),
 	};
 
 	find_variants();
