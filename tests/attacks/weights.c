@@ -183,13 +183,20 @@ static void put_file(const char *group, const char *name, char path[PATH_MAX])
 	assert_int_equal(chown(path, SERVICE, SERVICE), 0);
 }
 
+/* That is there, or will be: the daemon writes once the worker has its arguments. */
 static long number_in(const char *path)
 {
+	uint64_t until_ms = attack_now_ms() + PATIENCE_MS;
 	long number = -100;
-	FILE *file = fopen(path, "re");
-	assert_non_null(file);
-	assert_int_equal(fscanf(file, "%ld", &number), 1);
-	fclose(file);
+	int found = 0;
+	while (found != 1 && attack_now_ms() < until_ms) {
+		FILE *file = fopen(path, "re");
+		assert_non_null(file);
+		found = fscanf(file, "%ld", &number);
+		fclose(file);
+		usleep(1000);
+	}
+	assert_int_equal(found, 1);
 	return number;
 }
 
@@ -228,7 +235,6 @@ static void test_a_control_group_has_the_weight(void **state)
 	}
 	uint64_t until_ms = attack_now_ms() + PATIENCE_MS;
 	pid_t worker = 0;
-	/* it is in the group before it is a worker by its arguments */
 	while (worker == 0 && attack_now_ms() < until_ms) {
 		usleep(1000);
 		worker = fixture_worker_of(&stage.fixture, ALICE);
