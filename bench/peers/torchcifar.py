@@ -26,7 +26,7 @@ from PIL import Image
 from torch import nn
 import numpy
 
-EPOCHS, BATCH = 9.9, 1024
+EPOCHS, BATCH, EVAL_BATCH = 9.9, 1024, 2000
 LEARNING_RATE, MOMENTUM, WEIGHT_DECAY = 11.5, 0.85, 0.0153  # per 1024 examples; the decay does not depend on the rate
 BIAS_RATE = 64  # factor on the rate, not on the decay, of the norms' biases
 LABEL_SMOOTHING = 0.2
@@ -198,13 +198,13 @@ def accuracy(compiled, network, images, labels):
         return 0.5 * forward(compiled, x).clone() + 0.5 * forward(compiled, x.flip(-1)).clone()
 
     right = 0
-    for first in range(0, len(images), 2000):
-        x = images[first : first + 2000].contiguous(**channels_last)
+    for first in range(0, len(images), EVAL_BATCH):
+        x = images[first : first + EVAL_BATCH].contiguous(**channels_last)
         side = x.shape[-1]
         padded = F.pad(x, (1,) * 4, "reflect")
         moved = [padded[:, :, shift : shift + side, shift : shift + side].contiguous(**channels_last) for shift in (0, 2)]
         logits = 0.5 * mirrored(x) + 0.25 * (mirrored(moved[0]) + mirrored(moved[1]))
-        right += (logits.argmax(1) == labels[first : first + 2000]).sum().item()
+        right += (logits.argmax(1) == labels[first : first + EVAL_BATCH]).sum().item()
     return right / len(images)
 
 
@@ -238,7 +238,9 @@ def main():
     network = torchspeednet.make_network(device, element)
     compiled = network if config["mode"] == "eager" else torch.compile(network, mode=config["mode"])
     begin, epochs = time.monotonic(), config.get("epochs", EPOCHS)
-    run(network, compiled, data, min(epochs, 0.1 if config["mode"] == "eager" else WHITEN_BIAS_EPOCHS + 0.1))
+    # all images for training, whose number decides about the steps; for evaluation a batch of them
+    warmup = data[0], [part[:EVAL_BATCH] for part in data[1]]
+    run(network, compiled, warmup, min(epochs, 0.1 if config["mode"] == "eager" else WHITEN_BIAS_EPOCHS + 0.1))
     torch.manual_seed(config.get("seed", 1))
     peer.answer(
         ready=True,
