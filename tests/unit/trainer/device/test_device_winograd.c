@@ -268,12 +268,19 @@ static void add_layer(struct device_params *params, struct layer *layer)
 	}
 }
 
-/* Windows larger than 3 have zeros around one of that size. */
+/* Where weight i of a window of 3 is in the layer's, which has zeros around it if it is larger. */
+static size_t place_of(const struct layer *layer, size_t i)
+{
+	size_t margin = (layer->window - 3) / 2, row = layer->window, c = i % WIDTH,
+	       s = i / WIDTH % 3, r = i / WIDTH / 3 % 3, k = i / WIDTH / 9;
+
+	return ((k * row + r + margin) * row + s + margin) * WIDTH + c;
+}
+
 static void write_layer(const struct layer *layer, uint64_t seed)
 {
 	for (enum part part = 0; part < PARTS; part++) {
 		struct device_param *param = layer->parts[part];
-		size_t margin = (layer->window - 3) / 2, row = layer->window;
 		float *values;
 
 		if (!param)
@@ -281,13 +288,8 @@ static void write_layer(const struct layer *layer, uint64_t seed)
 		values = calloc(device_param_elements(param), sizeof(float));
 		for (size_t i = 0; part != WEIGHT && i < WIDTH; i++)
 			values[i] = (float)(uniform(seed + part, i) + (part == VARIANCE ? 0.5 : 0));
-		for (size_t i = 0; part == WEIGHT && i < (size_t)WIDTH * 9 * WIDTH; i++) {
-			size_t c = i % WIDTH, s = i / WIDTH % 3, r = i / WIDTH / 3 % 3,
-			       k = i / WIDTH / 9;
-
-			values[((k * row + r + margin) * row + s + margin) * WIDTH + c] =
-				(float)(uniform(seed, i) - 0.5) / 8;
-		}
+		for (size_t i = 0; part == WEIGHT && i < (size_t)WIDTH * 9 * WIDTH; i++)
+			values[place_of(layer, i)] = (float)(uniform(seed, i) - 0.5) / 8;
 		assert_int_equal(device_param_write(param, DEVICE_VALUE, values), 0);
 		free(values);
 	}
@@ -362,7 +364,6 @@ static void read_outcome(const struct layer *layer, struct outcome *outcome)
 {
 	for (enum part part = 0; part < PARTS; part++) {
 		struct device_param *param = layer->parts[part];
-		size_t margin = (layer->window - 3) / 2, row = layer->window;
 		float *values;
 
 		if (!param)
@@ -373,13 +374,8 @@ static void read_outcome(const struct layer *layer, struct outcome *outcome)
 			0);
 		if (part != WEIGHT)
 			memcpy(outcome->vectors[part], values, sizeof(outcome->vectors[part]));
-		for (size_t i = 0; part == WEIGHT && i < sizeof(outcome->dw) / sizeof(float); i++) {
-			size_t c = i % WIDTH, s = i / WIDTH % 3, r = i / WIDTH / 3 % 3,
-			       k = i / WIDTH / 9;
-
-			outcome->dw[i] =
-				values[((k * row + r + margin) * row + s + margin) * WIDTH + c];
-		}
+		for (size_t i = 0; part == WEIGHT && i < sizeof(outcome->dw) / sizeof(float); i++)
+			outcome->dw[i] = values[place_of(layer, i)];
 		free(values);
 	}
 }
