@@ -68,8 +68,8 @@ enum link_record_kind {
 
 /* From the worker. Fewer bytes than PIPE_BUF: a record is written whole or not at all. */
 struct link_record {
-	uint32_t kind; /* enum link_record_kind */
-	uint32_t reserved;
+	uint32_t kind;     /* enum link_record_kind */
+	uint32_t writable; /* of LINK_WANT_RING: the client may write its ring */
 	uint64_t client, feed;
 	uint64_t ring_bytes, other_bytes;
 	uint64_t count;

@@ -12,7 +12,7 @@
 #include <sys/types.h>
 
 enum {
-	PROTO_VERSION = 2,
+	PROTO_VERSION = 3,
 	FRAME_SIZE_MAX = 1 << 20, /* bytes of a message */
 	FRAME_FDS_MAX = 253,      /* of Linux, in one message: SCM_MAX_FD */
 };

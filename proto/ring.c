@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -43,7 +42,6 @@ enum {
 	FIELD_INT64 = 1,
 	FIELD_FLOAT64 = 2,
 	SECTION_ALIGN = 64,
-	LAST_SEALS = F_SEAL_FUTURE_WRITE | F_SEAL_SEAL,
 };
 
 /* Bytes per sample, of BYTES, JSON and TEXT with the value's size; 0: no such type. */
@@ -141,7 +139,8 @@ static int memfd_new(uint64_t size)
 		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return -errno;
-	if (ftruncate(fd, (off_t)size) < 0 ||
+	/* By default everybody may open it for writing, by way of /proc. */
+	if (fchmod(fd, 0600) < 0 || ftruncate(fd, (off_t)size) < 0 ||
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0) {
 		io_close(fd);
 		return -errno;
@@ -161,44 +160,65 @@ static int open_anew(int fd, int flags)
 	return anew < 0 ? -errno : anew;
 }
 
-int ring_memory_new(uint64_t bytes, int *ret_fd, int *ret_watch_fd)
+int ring_memory_new(uint64_t bytes, bool client_writes, struct ring_memory *ret_memory)
 {
+	const int client_flags = client_writes ? O_RDWR : O_RDONLY;
+	struct ring_memory memory = {-1, -1, -1};
 	int made = memfd_new(bytes);
 	if (made < 0)
 		return made;
-	int fd = open_anew(made, O_RDWR);
-	int watch_fd = fd < 0 ? fd : open_anew(made, O_RDONLY);
+	int r = memory.fd = open_anew(made, O_RDWR);
+	if (r >= 0)
+		r = memory.client_fd = open_anew(made, client_flags);
+	if (r >= 0)
+		r = memory.watch_fd = open_anew(made, O_RDONLY);
 	close(made);
-	if (watch_fd < 0) {
-		io_close(fd);
-		return watch_fd;
+	if (r < 0) {
+		io_close(memory.fd);
+		io_close(memory.client_fd);
+		return r;
 	}
-	*ret_fd = fd;
-	*ret_watch_fd = watch_fd;
+	*ret_memory = memory;
 	return 0;
 }
 
-int ring_memory_unused(int watch_fd)
+bool ring_memory_open(int watch_fd)
 {
 	if (fcntl(watch_fd, F_SETLEASE, F_WRLCK) < 0)
-		return 0;
+		return true;
 	fcntl(watch_fd, F_SETLEASE, F_UNLCK);
-	return 1;
+	return false;
 }
 
-/* Gives every page its memory now: a shortage is an error here instead of a SIGBUS in a worker. */
-static int prefault(int fd, void *memory, uint64_t size)
+/*
+ * F_SEAL_WRITE is refused (EBUSY) as long as a page has references beyond those of the file and of
+ * mappings (Linux, mm/memfd.c, memfd_wait_for_pins): those of a socket or pipe that it was spliced
+ * into, of direct I/O, of a registered buffer. Whoever needs the file for anything else has it
+ * open, so that sealing it disturbs nobody.
+ */
+int ring_memory_free(int watch_fd)
 {
-	(void)madvise(memory, size, MADV_HUGEPAGE); /* helps where shmem_enabled is "advise" */
-	if (madvise(memory, size, MADV_POPULATE_WRITE) == 0)
-		return 0;
-	if (errno == EFAULT) /* what a write would have answered with SIGBUS */
-		return -ENOMEM;
-	if (errno != EINVAL)
-		return -errno;
-	if (fallocate(fd, 0, 0, (off_t)size) < 0)
-		return errno == ENOSPC ? -ENOMEM : -errno;
-	return 0;
+	int fd = open_anew(watch_fd, O_RDWR);
+	if (fd < 0)
+		return fd;
+	int r = fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) < 0 ? -errno : 0;
+	close(fd);
+	return r;
+}
+
+/* Enters all pages into the page table, so that no batch pays for it. */
+static int map_pages(void *memory, uint64_t size)
+{
+	return madvise(memory, size, MADV_POPULATE_WRITE) == 0 || errno == EINVAL ? 0 : -errno;
+}
+
+/*
+ * The client pays for a page that it touched first. A page that is there stays: holes can be
+ * punched only before F_SEAL_FUTURE_WRITE, and what is swapped out stays charged.
+ */
+static bool has_all_pages(int fd, uint64_t size)
+{
+	return lseek(fd, 0, SEEK_HOLE) == (off_t)size;
 }
 
 /* Maps memory of exactly this size that nobody can resize. */
@@ -226,15 +246,6 @@ static void unmap(const void *ring, uint64_t size, void *ack)
 		munmap(ack, RING_ACK_SIZE);
 }
 
-/* F_SEAL_FUTURE_WRITE spares the mappings that exist, which are ours. */
-static int seal(int ring_fd, int ack_fd, bool writable)
-{
-	if (fcntl(ack_fd, F_ADD_SEALS, F_SEAL_SEAL) < 0 ||
-	    (!writable && fcntl(ring_fd, F_ADD_SEALS, LAST_SEALS) < 0))
-		return -errno;
-	return 0;
-}
-
 int ring_producer_init(struct ring_producer *producer, const struct ring_geometry *geometry,
 		       int ring_fd, int ack_fd)
 {
@@ -246,33 +257,45 @@ int ring_producer_init(struct ring_producer *producer, const struct ring_geometr
 	uint64_t bytes = ring_bytes(header.slots, header.slot_size);
 	r = bytes == 0 ? -EINVAL : map_memory(ring_fd, bytes, &ring);
 	r = r ?: map_memory(ack_fd, RING_ACK_SIZE, &ack);
-	r = r ?: seal(ring_fd, ack_fd, geometry->writable);
 	if (r < 0) {
 		unmap(ring, bytes, ack);
 		return r;
 	}
-	memcpy(ring, &header, sizeof(header));
+	/*
+	 * khugepaged charges the huge page that it makes of small ones to the process in whose
+	 * mapping it found them. Huge pages are for the client to ask for.
+	 */
+	(void)madvise(ring, bytes, MADV_NOHUGEPAGE);
 	*producer = (struct ring_producer){
 		.header = ring,
 		.layout = header,
 		.ack = ack,
 		.ring_fd = ring_fd,
 		.ack_fd = ack_fd,
-		.writable = geometry->writable,
 		.size = bytes + RING_ACK_SIZE,
 	};
 	return 0;
 }
 
-int ring_producer_fill(struct ring_producer *producer)
+int ring_producer_start(struct ring_producer *producer)
 {
-	/* F_SEAL_FUTURE_WRITE forbids punching holes too: behind it, pages that are there stay. */
-	if (producer->writable && fcntl(producer->ring_fd, F_ADD_SEALS, LAST_SEALS) < 0)
+	const uint64_t bytes = producer->size - RING_ACK_SIZE;
+	/*
+	 * The mappings that exist, ours and the client's, are spared. No F_SEAL_SEAL for the ring:
+	 * the last seal is ring_memory_free()'s.
+	 */
+	if (fcntl(producer->ring_fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) < 0 ||
+	    fcntl(producer->ack_fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0)
 		return -errno;
-	int r = prefault(producer->ack_fd, producer->ack, RING_ACK_SIZE);
-	return r < 0 ? r
-		     : prefault(producer->ring_fd, producer->header,
-				producer->size - RING_ACK_SIZE);
+	if (!has_all_pages(producer->ring_fd, bytes) ||
+	    !has_all_pages(producer->ack_fd, RING_ACK_SIZE))
+		return -ENODATA;
+	int r = map_pages(producer->ack, RING_ACK_SIZE);
+	r = r ?: map_pages(producer->header, bytes);
+	if (r < 0)
+		return r;
+	memcpy(producer->header, &producer->layout, sizeof(producer->layout));
+	return 0;
 }
 
 void ring_producer_deinit(struct ring_producer *producer)
@@ -446,18 +469,32 @@ static int64_t sealed_size(int fd)
 	return status.st_size;
 }
 
-/*
- * Who touches memory first pays for it. Where the system cannot do all at once, or refuses, the
- * daemon's turn comes after ours.
- */
-static void touch(void *memory, size_t size)
+/* Reads a byte of each page, so that it exists. */
+static void read_pages(const void *memory, size_t size)
 {
-	(void)madvise(memory, size, MADV_HUGEPAGE);
-	(void)madvise(memory, size, MADV_POPULATE_READ);
+	for (size_t at = 0; at < size; at += RING_ALIGN)
+		(void)*((const volatile char *)memory + at);
 }
 
-int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd,
-		       enum ring_mapping mapping)
+/*
+ * Makes every page exist, at our expense: the daemon refuses a ring with holes. Linux before 5.14
+ * cannot be asked for all at once.
+ */
+static int provide(void *memory, size_t size)
+{
+	(void)madvise(memory, size, MADV_HUGEPAGE);
+	if (madvise(memory, size, MADV_POPULATE_READ) == 0)
+		return 0;
+	if (errno == EFAULT) /* what a read would have answered with SIGBUS */
+		return -ENOMEM;
+	if (errno != EINVAL)
+		return -errno;
+	read_pages(memory, size);
+	return 0;
+}
+
+int ring_consumer_map(struct ring_consumer *consumer, int ring_fd, int ack_fd,
+		      enum ring_mapping mapping)
 {
 	int protection = mapping == RING_MAP_WRITABLE ? PROT_READ | PROT_WRITE : PROT_READ;
 	int64_t ring_file = sealed_size(ring_fd);
@@ -466,27 +503,32 @@ int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd,
 		return (int)(ring_file < 0 ? ring_file : ack_file);
 	if (ring_file < RING_HEADER_SIZE || ack_file != RING_ACK_SIZE)
 		return -EPROTO;
+	/* What the header will say of it is not known yet, and all pages are made to exist. */
+	if ((uint64_t)ring_file / 4096 > (uint64_t)sysconf(_SC_PHYS_PAGES))
+		return -E2BIG;
 
 	void *ring = mmap(NULL, (size_t)ring_file, protection, MAP_SHARED, ring_fd, 0);
 	if (ring == MAP_FAILED)
 		return -errno;
 	*consumer = (struct ring_consumer){.header = ring, .map_size = (uint64_t)ring_file};
-	copy_once(&consumer->layout, ring, sizeof(consumer->layout));
-	int r = header_is_sound(&consumer->layout, (uint64_t)ring_file) ? 0 : -EPROTO;
+	void *ack = mmap(NULL, RING_ACK_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, ack_fd, 0);
+	int r = ack == MAP_FAILED ? -errno : 0;
+	if (r == 0) {
+		consumer->ack = ack;
+		r = provide(ack, RING_ACK_SIZE);
+	}
+	r = r ?: provide(ring, (size_t)ring_file);
 	if (r == 0 && mapping == RING_MAP_OWN)
 		r = own_pages_init(&consumer->own, ring_fd, (size_t)ring_file, RING_ALIGN);
-	void *ack =
-		r < 0 ? NULL
-		      : mmap(NULL, RING_ACK_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, ack_fd, 0);
-	if (ack == MAP_FAILED)
-		r = -errno;
-	else
-		consumer->ack = ack;
 	if (r < 0)
 		ring_consumer_deinit(consumer);
-	else
-		touch(ring, (size_t)ring_file);
 	return r;
+}
+
+int ring_consumer_check(struct ring_consumer *consumer)
+{
+	copy_once(&consumer->layout, consumer->header, sizeof(consumer->layout));
+	return header_is_sound(&consumer->layout, consumer->map_size) ? 0 : -EPROTO;
 }
 
 void ring_consumer_deinit(struct ring_consumer *consumer)

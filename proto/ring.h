@@ -1,11 +1,12 @@
 /*
  * The shared-memory ring between loaderd (producer) and one client (consumer). SPEC.md, "Ring".
  *
- * Two memfds per feed. The ring: a header page and `slots` slots, written by the daemon alone,
- * sealed with F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL, so that a client can
- * map it read-only and nothing else; one that was granted a writable ring maps it before the last
- * two seals are set. The ack page: one page, sealed against resizing, which the client writes; the
- * daemon trusts nothing in it.
+ * Two memfds per feed. The ring: a header page and `slots` slots, written by the daemon alone. The
+ * client has a read-only description of it, unless it was granted a writable ring. The ack page:
+ * one page, which the client writes; the daemon trusts nothing in it. Both are sealed against
+ * resizing when they are made, and with F_SEAL_FUTURE_WRITE once the client has mapped them: no
+ * further mapping can write then, and nobody can punch holes. The client makes all pages exist, and
+ * so pays for them; the daemon touches none before that.
  *
  * Batches are numbered 1, 2, 3 ... in the order published. `head` is the number of the last batch
  * published; order[(n - 1) % slots] says which slot batch n lies in: any free one, so that a client
@@ -23,6 +24,7 @@
 #include "proto/own_pages.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -130,7 +132,6 @@ struct ring_geometry {
 	uint32_t field_types[RING_FIELDS_MAX]; /* enum packimg_field_type */
 	/* bytes of one value, at most field_bytes; 0: field_bytes */
 	uint32_t field_rooms[RING_FIELDS_MAX];
-	uint32_t writable; /* the client may map it writable until ring_producer_fill() */
 };
 
 /*
@@ -143,7 +144,6 @@ struct ring_producer {
 	struct ring_header layout; /* the constant part of *header: where in a slot sections lie */
 	struct ring_ack *ack;
 	int ring_fd, ack_fd;
-	int writable;
 	uint64_t size;      /* bytes of shared memory, ack page included */
 	uint64_t begun;     /* number of the last batch begun */
 	uint64_t published; /* number of the last batch published */
@@ -160,30 +160,41 @@ struct ring_producer {
  * limit.
  */
 uint64_t ring_size(const struct ring_geometry *geometry);
+/* Three descriptions of a memfd that the kernel counts apart; the owner closes each. */
+struct ring_memory {
+	int fd;        /* the daemon's, read and write */
+	int client_fd; /* the client's */
+	int watch_fd;  /* read-only; tells what becomes of the others */
+};
+
 /*
- * Makes a memfd of so many bytes, sealed against resizing, without memory as yet. While anybody but
- * its maker has it in whatever way (open, mapped, in a message), fcntl(watch_fd, F_SETLEASE,
- * F_WRLCK) is -EAGAIN: the two descriptors are descriptions of their own, which the kernel counts.
- * Errors of memfd_create, ftruncate and open.
+ * Makes a memfd of so many bytes, sealed against resizing, that has no pages yet. Users other than
+ * the caller's cannot open it anew for writing: client_writes decides whether the client can write.
+ * Errors of memfd_create, fchmod, ftruncate and open.
  */
-int ring_memory_new(uint64_t bytes, int *ret_fd, int *ret_watch_fd);
-/* Does nobody have it any more but the one who watches? */
-int ring_memory_unused(int watch_fd);
+int ring_memory_new(uint64_t bytes, bool client_writes, struct ring_memory *ret_memory);
+/* Is the memory open, mapped, or in a message, by any other description than watch_fd's? */
+bool ring_memory_open(int watch_fd);
+/*
+ * Once ring_memory_open() is false: 0 when nothing in the kernel refers to a page of it either, so
+ * that closing watch_fd frees it all. -EBUSY: something does, which takes the kernel a sixth of a
+ * second to find out; it keeps those pages after a close. -EPERM: the client has sealed the memory,
+ * and this cannot be found out. Errors of open.
+ */
+int ring_memory_free(int watch_fd);
 /*
  * Maps the memory of a ring: ring_fd of ring_size() - RING_ACK_SIZE bytes, ack_fd of RING_ACK_SIZE.
- * Both are taken over on success and stay open for sending; what is not to be writable is sealed.
- * No page but the header's is touched: that is for the client to do, at whose expense memory is
- * that it touches first. -EINVAL: ring_size() is 0, or the memory has another size; errors of mmap
- * and fcntl.
+ * Both are taken over on success and stay open. Touches no page. -EINVAL: ring_size() is 0, or the
+ * memory has another size; errors of mmap and fcntl.
  */
 int ring_producer_init(struct ring_producer *producer, const struct ring_geometry *geometry,
 		       int ring_fd, int ack_fd);
 /*
- * Once the client has mapped the ring, before its first batch: from here on no further mapping can
- * write and no page be taken away, and all pages are there, those that the client did not touch,
- * too. -EPERM: the client has sealed it in its own way; -ENOMEM.
+ * Once the client has mapped both: seals them, so that no further mapping can write and no page can
+ * be taken away, and writes the header. -ENODATA: the client has not made all pages exist; none was
+ * touched. -EPERM: the client has sealed them itself.
  */
-int ring_producer_fill(struct ring_producer *producer);
+int ring_producer_start(struct ring_producer *producer);
 void ring_producer_deinit(struct ring_producer *producer);
 /*
  * Slot for the next batch; NULL when none is free: then ring_producer_arm() and try once more. Sets
@@ -237,11 +248,18 @@ struct ring_consumer {
 };
 
 /*
- * Maps both, and checks seals, header and the bounds of every section against the map's size. The
- * descriptors may be closed afterwards. -EPROTO when the ring is not one we know.
+ * Checks seals and sizes, maps both and makes all their pages exist, before the daemon writes
+ * there. The descriptors may be closed afterwards. -EPROTO: it is no memory for a ring; -E2BIG:
+ * it is more than the machine has; -ENOMEM: the process or its control group has not enough for
+ * it; errors of mmap.
  */
-int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd,
-		       enum ring_mapping mapping);
+int ring_consumer_map(struct ring_consumer *consumer, int ring_fd, int ack_fd,
+		      enum ring_mapping mapping);
+/*
+ * Once the daemon has started the ring: copies the header, and checks it and the bounds of every
+ * section against the map's size. -EPROTO: it is not a ring that this version knows.
+ */
+int ring_consumer_check(struct ring_consumer *consumer);
 void ring_consumer_deinit(struct ring_consumer *consumer);
 /*
  * Next batch in order, NULL when none is published. A batch whose number is not `taken` afterwards

@@ -21,7 +21,6 @@ void batcher_geometry(const struct batcher_options *options, struct ring_geometr
 		.slots = options->slots,
 		.batch_size_max = options->order.batch_size,
 		.field_count = options->fields.count,
-		.writable = options->writable,
 	};
 	uint64_t sample_size = transform_sample_size_max(options->transform);
 	if (__builtin_mul_overflow(sample_size, (uint64_t)options->order.batch_size,

@@ -43,7 +43,7 @@ struct batcher_options {
 	uint64_t epoch_end;          /* 0: never */
 	enum batcher_bad bad;
 	uint32_t slots;
-	bool writable;
+
 	/* the ring's memory, as ring_producer_init() wants it; taken over, also on failure */
 	int ring_fd, ack_fd;
 	struct value_columns fields;

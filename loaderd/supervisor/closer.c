@@ -17,10 +17,13 @@ enum {
 	PATIENCE_NS = 1000000,
 };
 
-/*
- * Descriptors go through a pipe as numbers: its buffer is the queue, and a thread that ends finds
- * the pipe closed.
- */
+/* Jobs go through a pipe: its buffer is the queue, and a thread ends when the pipe is closed. */
+struct closer_job {
+	void (*run)(void *context); /* NULL: close fd */
+	void *context;
+	int fd;
+};
+
 struct closer {
 	int pipes[THREADS][2];
 	unsigned threads;
@@ -44,23 +47,32 @@ static bool new_timer(timer_t *ret_timer)
 	return true;
 }
 
-static void *closer_main(void *argument)
+static void close_in_a_hurry(int fd, const timer_t *timer)
 {
 	static const struct itimerspec soon = {{.tv_nsec = PATIENCE_NS}, {.tv_nsec = PATIENCE_NS}};
 	static const struct itimerspec never;
-	int pipe = *(int *)argument, fd;
+	if (timer)
+		timer_settime(*timer, 0, &soon, NULL);
+	close(fd);
+	if (timer)
+		timer_settime(*timer, 0, &never, NULL);
+}
+
+static void *closer_main(void *argument)
+{
+	int pipe = *(int *)argument;
+	struct closer_job job;
 	timer_t timer;
 	bool has_timer = new_timer(&timer);
 	ssize_t n;
 	free(argument);
-	while ((n = read(pipe, &fd, sizeof(fd))) == sizeof(fd) || (n < 0 && errno == EINTR)) {
+	while ((n = read(pipe, &job, sizeof(job))) == sizeof(job) || (n < 0 && errno == EINTR)) {
 		if (n < 0)
 			continue;
-		if (has_timer)
-			timer_settime(timer, 0, &soon, NULL);
-		close(fd);
-		if (has_timer)
-			timer_settime(timer, 0, &never, NULL);
+		if (job.run)
+			job.run(job.context);
+		else
+			close_in_a_hurry(job.fd, has_timer ? &timer : NULL);
 	}
 	if (has_timer)
 		timer_delete(timer);
@@ -122,17 +134,27 @@ void closer_free(struct closer *closer)
 	free(closer);
 }
 
+/* A job is written whole. Where a pipe is full, its thread has fallen behind, and others help. */
+static bool closer_give(struct closer *closer, uint32_t key, const struct closer_job *job)
+{
+	for (unsigned i = 0; i < closer->threads; i++)
+		if (write(closer->pipes[(key + i) % closer->threads][1], job, sizeof(*job)) ==
+		    sizeof(*job))
+			return true;
+	return false;
+}
+
 void closer_close(struct closer *closer, uint32_t key, int fd)
 {
-	/*
-	 * A number is written whole. A pipe holds 16,384 of them: where one is full, its thread has
-	 * fallen behind, and others help.
-	 */
-	for (unsigned i = 0; i < closer->threads; i++)
-		if (write(closer->pipes[(key + i) % closer->threads][1], &fd, sizeof(fd)) ==
-		    sizeof(fd))
-			return;
-	close(fd);
+	const struct closer_job job = {.fd = fd};
+	if (!closer_give(closer, key, &job))
+		close(fd);
+}
+
+bool closer_run(struct closer *closer, uint32_t key, void (*run)(void *context), void *context)
+{
+	const struct closer_job job = {.run = run, .context = context, .fd = -1};
+	return closer_give(closer, key, &job);
 }
 
 void closer_hang_up(struct closer *closer, uint32_t key, int fd)

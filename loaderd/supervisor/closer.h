@@ -1,14 +1,15 @@
 /*
- * Closes descriptors on threads of its own. The last close of a client's connection also closes
- * what the client has put into it, which may be a socket that lingers for as long as the client has
- * chosen: nothing that serves others waits for that, and it is cut short, or who does it again and
- * again would leave no descriptors. A key, the client's uid, chooses the thread, so that few others
- * share it with a user who does so.
+ * Closes descriptors, and does other work that may block, on threads of its own. The last close of
+ * a client's connection also closes what the client has put into it, which may be a socket that
+ * lingers for as long as the client has chosen: nothing that serves others waits for that, and it
+ * is cut short, or who does it again and again would leave no descriptors. A key, the client's uid,
+ * chooses the thread, so that few others share it with a user who does so.
  *
  * Owned by the supervisor, whose thread alone uses it.
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct closer;
@@ -23,3 +24,5 @@ void closer_close(struct closer *closer, uint32_t key, int fd);
  * takes.
  */
 void closer_hang_up(struct closer *closer, uint32_t key, int fd);
+/* Calls run(context) on a thread. False: all have too much to do. */
+bool closer_run(struct closer *closer, uint32_t key, void (*run)(void *context), void *context);

@@ -47,6 +47,7 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 			   .most_per_user = per_user,
 			   /* Rings outlive their feeds where clients hold on to batches. */
 			   .rings_per_user = 4 * (unsigned)config->feeds_per_user,
+			   .writable_rings = config->writable_rings,
 			   .closer = closer},
 	};
 	crew->config_fd = outfit_config(config);

@@ -203,7 +203,11 @@ static void make_ring(struct worker *worker, const struct link_record *record)
 				   &order, fds);
 	}
 	int r = link_send(worker->socket, &order, fds, code == 0 ? LINK_FDS_MAX : 0);
-	if (r == 0 || code != 0)
+	if (code != 0)
+		return;
+	for (unsigned i = 0; i < LINK_FDS_MAX; i++)
+		close(fds[i]);
+	if (r == 0)
 		return;
 	/* It does not know of the ring, and could not give it back. */
 	ledger_done(&crew->ledger, worker->id, record->feed);

@@ -1,11 +1,29 @@
 #include "loaderd/supervisor/ledger.h"
 
+#include "format/base/system/clock.h"
 #include "proto/ring.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
+
+enum {
+	RING,
+	ACK,                  /* in arrays of descriptors */
+	PROBES_MAX = 16,      /* rings of a user that one job looks at */
+	PROBE_MS = 200,       /* a pinned ring is probed again after so long, */
+	PROBE_MS_MAX = 10000, /* twice as long each time, at most so long */
+};
+#define MS_NS UINT64_C(1000000)
+
+enum probe_state {
+	PROBE_NONE,
+	PROBE_UNDER_WAY, /* a thread has the ring */
+	PROBE_FREE,      /* nothing refers to the ring */
+	PROBE_PINNED,    /* something does */
+	PROBE_SKIPPED,   /* the thread has not looked */
+};
 
 struct ledger_ring {
 	struct ledger_ring *next;
@@ -16,6 +34,15 @@ struct ledger_ring {
 	int fds[LINK_FDS_MAX]; /* for the client; -1: it has been sent them */
 	int watch_fds[LINK_FDS_MAX];
 	bool done;
+	_Atomic int probe; /* enum probe_state; written by a thread while it is under way */
+	unsigned probe_ms; /* how long to wait after the next failure */
+	uint64_t probe_due_ns;
+};
+
+/* Rings of one user to be looked at. */
+struct probe_job {
+	unsigned count;
+	struct ledger_ring *rings[PROBES_MAX];
 };
 
 static int ledger_refuse(struct link_order *order, enum link_limit limit, uint64_t most,
@@ -43,18 +70,26 @@ static int ledger_admit(const struct ledger *ledger, const struct ledger_account
 	return 0;
 }
 
-static int make_memory(struct ledger_ring *ring)
+static int make_memory(struct ledger_ring *ring, bool writable, int ret_fds[LINK_FDS_MAX])
 {
-	int r = ring_memory_new(ring->ring_bytes - RING_ACK_SIZE, &ring->fds[0],
-				&ring->watch_fds[0]);
+	struct ring_memory memory, ack;
+	int r = ring_memory_new(ring->ring_bytes - RING_ACK_SIZE, writable, &memory);
 	if (r < 0)
 		return r;
-	r = ring_memory_new(RING_ACK_SIZE, &ring->fds[1], &ring->watch_fds[1]);
+	r = ring_memory_new(RING_ACK_SIZE, true, &ack);
 	if (r < 0) {
-		close(ring->fds[0]);
-		close(ring->watch_fds[0]);
+		close(memory.fd);
+		close(memory.client_fd);
+		close(memory.watch_fd);
+		return r;
 	}
-	return r;
+	ret_fds[RING] = memory.fd;
+	ret_fds[ACK] = ack.fd;
+	ring->fds[RING] = memory.client_fd;
+	ring->fds[ACK] = ack.client_fd;
+	ring->watch_fds[RING] = memory.watch_fd;
+	ring->watch_fds[ACK] = ack.watch_fd;
+	return 0;
 }
 
 static void drop_fds(struct ledger_ring *ring)
@@ -67,7 +102,8 @@ static void drop_fds(struct ledger_ring *ring)
 }
 
 int ledger_make(struct ledger *ledger, struct ledger_account *account, uid_t uid, uint64_t worker,
-		const struct link_record *record, struct link_order *order, int fds[LINK_FDS_MAX])
+		const struct link_record *record, struct link_order *order,
+		int ret_fds[LINK_FDS_MAX])
 {
 	uint64_t bytes;
 	if (record->ring_bytes <= RING_ACK_SIZE || record->ring_bytes > INT64_MAX ||
@@ -86,13 +122,13 @@ int ledger_make(struct ledger *ledger, struct ledger_account *account, uid_t uid
 		.feed = record->feed,
 		.ring_bytes = record->ring_bytes,
 		.other_bytes = record->other_bytes,
+		.probe_ms = PROBE_MS,
 	};
-	int r = make_memory(ring);
+	int r = make_memory(ring, record->writable && ledger->writable_rings, ret_fds);
 	if (r < 0) {
 		free(ring);
 		return order->code = -r;
 	}
-	memcpy(fds, ring->fds, sizeof(ring->fds));
 	ledger->rings = ring;
 	ledger->bytes += bytes;
 	account->bytes += bytes;
@@ -136,26 +172,96 @@ void ledger_done(struct ledger *ledger, uint64_t worker, uint64_t feed)
 	}
 }
 
+/* On a thread. Stops at a pinned ring, which takes long: the rest is for another time. */
+static void run_probes(void *context)
+{
+	struct probe_job *job = context;
+	enum probe_state last = PROBE_FREE;
+	for (unsigned i = 0; i < job->count; i++) {
+		if (last != PROBE_FREE)
+			last = PROBE_SKIPPED;
+		else if (ring_memory_free(job->rings[i]->watch_fds[RING]) < 0)
+			last = PROBE_PINNED;
+		atomic_store(&job->rings[i]->probe, (int)last);
+	}
+	free(job);
+}
+
+/*
+ * Collects a ring that no process has any more to be looked at. A user has one job at a time, so
+ * that one with many pinned rings does not keep the threads from others.
+ */
+static void collect(struct ledger_ring *ring, uint64_t now_ns)
+{
+	struct ledger_account *account = ring->account;
+	if (account->probing > 0 || (account->job && account->job->count == PROBES_MAX) ||
+	    now_ns < ring->probe_due_ns || ring_memory_open(ring->watch_fds[RING]) ||
+	    ring_memory_open(ring->watch_fds[ACK]))
+		return;
+	if (!account->job)
+		account->job = calloc(1, sizeof(*account->job));
+	if (account->job)
+		account->job->rings[account->job->count++] = ring;
+}
+
+static void start_job(struct ledger *ledger, struct ledger_account *account, uid_t uid)
+{
+	struct probe_job *job = account->job;
+	account->job = NULL;
+	account->probing = job->count;
+	for (unsigned i = 0; i < job->count; i++)
+		atomic_store(&job->rings[i]->probe, PROBE_UNDER_WAY);
+	if (closer_run(ledger->closer, uid, run_probes, job))
+		return;
+	for (unsigned i = 0; i < job->count; i++)
+		atomic_store(&job->rings[i]->probe, PROBE_SKIPPED);
+	free(job);
+}
+
+/* What a job has found. */
+static void end_probe(struct ledger_ring *ring, int probe, uint64_t now_ns)
+{
+	ring->account->probing--;
+	atomic_store(&ring->probe, PROBE_NONE);
+	if (probe != PROBE_PINNED)
+		return;
+	ring->probe_due_ns = now_ns + ring->probe_ms * MS_NS;
+	ring->probe_ms = ring->probe_ms * 2 > PROBE_MS_MAX ? PROBE_MS_MAX : ring->probe_ms * 2;
+}
+
+static void strike_out(struct ledger *ledger, struct ledger_ring *ring)
+{
+	ledger_unbook(ledger, ring, &ring->ring_bytes);
+	ledger_unbook(ledger, ring, &ring->other_bytes);
+	ring->account->rings--;
+	/* Giving back gigabytes takes a while. */
+	for (unsigned i = 0; i < LINK_FDS_MAX; i++)
+		closer_close(ledger->closer, ring->uid, ring->watch_fds[i]);
+	free(ring);
+}
+
 bool ledger_sweep(struct ledger *ledger)
 {
+	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
 	bool soon = false;
 	for (struct ledger_ring **at = &ledger->rings; *at;) {
 		struct ledger_ring *ring = *at;
-		if (!ring_memory_unused(ring->watch_fds[0]) ||
-		    !ring_memory_unused(ring->watch_fds[1])) {
-			soon |= ring->done;
-			at = &ring->next;
+		int probe = atomic_load(&ring->probe);
+		if (probe != PROBE_NONE && probe != PROBE_UNDER_WAY)
+			end_probe(ring, probe, now_ns);
+		if (probe == PROBE_FREE) {
+			*at = ring->next;
+			strike_out(ledger, ring);
 			continue;
 		}
-		*at = ring->next;
-		ledger_unbook(ledger, ring, &ring->ring_bytes);
-		ledger_unbook(ledger, ring, &ring->other_bytes);
-		ring->account->rings--;
-		/* Giving back gigabytes takes a while. */
-		for (unsigned i = 0; i < LINK_FDS_MAX; i++)
-			closer_close(ledger->closer, ring->uid, ring->watch_fds[i]);
-		free(ring);
+		soon |= ring->done || probe == PROBE_UNDER_WAY;
+		at = &ring->next;
 	}
+	for (struct ledger_ring *ring = ledger->rings; ring; ring = ring->next)
+		collect(ring, now_ns);
+	for (struct ledger_ring *ring = ledger->rings; ring; ring = ring->next)
+		if (ring->account->job)
+			start_job(ledger, ring->account, ring->uid);
 	return soon;
 }
 
@@ -165,8 +271,11 @@ void ledger_deinit(struct ledger *ledger)
 		struct ledger_ring *ring = ledger->rings;
 		ledger->rings = ring->next;
 		drop_fds(ring);
-		close(ring->watch_fds[0]);
-		close(ring->watch_fds[1]);
+		/* A thread may have it to the end of the process. */
+		if (atomic_load(&ring->probe) == PROBE_UNDER_WAY)
+			continue;
+		close(ring->watch_fds[RING]);
+		close(ring->watch_fds[ACK]);
 		free(ring);
 	}
 }

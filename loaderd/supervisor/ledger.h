@@ -1,7 +1,7 @@
 /*
- * Who has how much memory in rings. A ring counts from the moment it is made until no process has
- * it any more, in whatever way: the kernel says so (ring_memory_unused()), not the worker. The
- * supervisor's thread alone uses it.
+ * How much memory each user has in rings. A ring counts from the moment it is made until no process
+ * has it any more, and nothing in the kernel refers to a page of it: the kernel says so
+ * (ring_memory_open(), ring_memory_free()), not the worker. The supervisor's thread alone uses it.
  */
 #pragma once
 
@@ -13,30 +13,36 @@
 #include <sys/types.h>
 
 struct ledger_ring;
+struct probe_job;
 
 /* What one user has. */
 struct ledger_account {
 	uint64_t bytes;
 	unsigned rings;
+	unsigned probing;      /* rings that a thread is looking at */
+	struct probe_job *job; /* inside ledger_sweep() */
 };
 
 struct ledger {
 	uint64_t most, most_per_user; /* bytes */
 	unsigned rings_per_user;
-	uint64_t bytes; /* of all */
+	bool writable_rings; /* a client may be given a description that can write */
+	uint64_t bytes;      /* of all */
 	struct ledger_ring *rings;
 	struct closer *closer;
 };
 
 /*
  * Makes the memory of a ring as the record wants it and books it, or fills in why not: 0, or a
- * positive errno, which order->code has, too. fds are the ledger's.
+ * positive errno, which order->code has, too. ret_fds: ring and ack page for the worker, the
+ * caller's to send and close.
  */
 int ledger_make(struct ledger *ledger, struct ledger_account *account, uid_t uid, uint64_t worker,
-		const struct link_record *record, struct link_order *order, int fds[LINK_FDS_MAX]);
+		const struct link_record *record, struct link_order *order,
+		int ret_fds[LINK_FDS_MAX]);
 /*
- * The descriptors of a worker's ring, once: the caller's to send and close. False: there is no such
- * ring, or no more.
+ * The client's descriptors of a worker's ring, once: the caller's to send and close. False: there
+ * is no such ring, or they have been taken.
  */
 bool ledger_take_fds(struct ledger *ledger, uint64_t worker, uint64_t feed, int fds[LINK_FDS_MAX]);
 /*
@@ -45,7 +51,8 @@ bool ledger_take_fds(struct ledger *ledger, uint64_t worker, uint64_t feed, int 
  */
 void ledger_done(struct ledger *ledger, uint64_t worker, uint64_t feed);
 /*
- * Strikes out what nobody has any more. True: there are rings whose workers are done, to be looked
+ * Strikes out rings that are free. Whether one is free is found out on a thread, which may take a
+ * while: a later sweep has the answer. True: there are rings whose workers are done, to be looked
  * at again soon.
  */
 bool ledger_sweep(struct ledger *ledger);

@@ -103,8 +103,9 @@ struct opening {
 	struct session *session;
 	Loaderd__Request *request;
 	struct incoming files;
-	bool at_work; /* a chore has it */
-	bool held_up; /* earlier replies have to leave first */
+	bool at_work;  /* a chore has it */
+	bool held_up;  /* earlier replies have to leave first */
+	bool unmapped; /* the client has been sent its ring, and has yet to map it */
 	struct refusal refusal;
 	int error;
 	/* Of OpenFeed: */
@@ -210,9 +211,9 @@ static void opening_ask(struct session *session)
 	session_reply(session, &reply);
 }
 
-static void serve_feed(struct session *session, const Loaderd__OpenFeed *request)
+static void announce_feed(struct session *session, const struct subscription *feed,
+			  const Loaderd__OpenFeed *request)
 {
-	struct subscription *feed = session->feed;
 	Loaderd__FeedOpened opened = LOADERD__FEED_OPENED__INIT;
 	const Loaderd__Reply reply = REPLY(FEED_OPENED, feed_opened, &opened);
 	opened.feed_id = feed->id;
@@ -221,7 +222,7 @@ static void serve_feed(struct session *session, const Loaderd__OpenFeed *request
 	opened.classes = packimg_class_count(feed->dataset->image);
 	opened.slots = feed->batcher->options.slots;
 	opened.repeats = request->repeats;
-	opened.writable = feed->batcher->options.writable;
+	opened.writable = feed->writable;
 	opened.dataset_uuid =
 		(ProtobufCBinaryData){16, (uint8_t *)packimg_uuid(feed->dataset->image)};
 	log_info("feed %llu opened: client pid %d, %s, batch size %u, rank %u of %u, from epoch "
@@ -231,7 +232,6 @@ static void serve_feed(struct session *session, const Loaderd__OpenFeed *request
 		 (unsigned long long)request->epoch, (unsigned long long)request->batch,
 		 io_mode_of(feed->batcher->io) == IO_URING ? "io_uring" : "mmap",
 		 opened.writable ? ", ring writable" : "", feed->pipeline);
-	session->unmapped = true;
 	session_reply(session, &reply);
 }
 
@@ -245,12 +245,37 @@ static void run_start(struct chore *chore)
 
 static void after_start(struct session *session, struct opening *opening)
 {
-	session->feed = opening->feed;
-	opening->feed = NULL;
-	serve_feed(session, opening->request->open_feed);
+	opening->unmapped = true;
+}
+
+/* Looking at all pages may take a while: not on the control thread. */
+static void run_map(struct chore *chore)
+{
+	struct opening *opening = (struct opening *)chore;
+	opening->error = subscription_mapped(opening->feed, &opening->refusal);
+}
+
+static void after_map(struct session *session, struct opening *opening)
+{
+	struct subscription *feed = opening->feed;
+	announce_feed(session, feed, opening->request->open_feed);
 	/* A client that does not take the reply is gone by now, and this with it. */
-	if (session->opening)
-		opening_finish(session);
+	if (!session->opening)
+		return;
+	opening->feed = NULL;
+	opening_finish(session);
+	session_serve(session, feed);
+}
+
+void opening_mapped(struct session *session)
+{
+	struct opening *opening = session->opening;
+	if (!opening || !opening->unmapped) {
+		session_close(session, "it had no ring to map");
+		return;
+	}
+	opening->unmapped = false;
+	opening_work(opening, run_map, after_map);
 }
 
 /*
@@ -336,8 +361,8 @@ static int opening_admit(struct session *session, const Loaderd__Request *reques
 				      PROTO_VERSION, version);
 	if (session->opening)
 		return refuse_request(refusal, EBUSY, NULL,
-				      "this connection has a request under way whose files are "
-				      "not there yet; wait for its answer");
+				      "this connection has a request under way; wait for its "
+				      "answer");
 	return feed ? admit_feed(session, refusal) : 0;
 }
 

@@ -120,11 +120,12 @@ static void rings_ask(struct rings *rings, struct ring_request *request)
 }
 
 int rings_take(struct rings *rings, uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes,
-	       int *ret_ring_fd, int *ret_ack_fd, struct refusal *refusal)
+	       bool writable, int *ret_ring_fd, int *ret_ack_fd, struct refusal *refusal)
 {
 	const struct timespec pause = {.tv_nsec = TRY_AGAIN_MS * 1000000};
 	struct ring_request request = {
 		.record = {.kind = LINK_WANT_RING,
+			   .writable = writable,
 			   .feed = feed,
 			   .ring_bytes = ring_bytes,
 			   .other_bytes = other_bytes},

@@ -9,6 +9,7 @@
 #include "loaderd/worker/subscription.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 
 struct ring_request;
 
@@ -25,14 +26,12 @@ void rings_init(struct rings *rings, int pipe);
 void rings_deinit(struct rings *rings);
 /*
  * Memory for a feed's ring; other_bytes: what else the feed needs, reserved and not provided.
- * Negative errno with the refusal filled in.
+ * writable: the client gets a description that can write. Negative errno with the refusal filled
+ * in.
  */
 int rings_take(struct rings *rings, uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes,
-	       int *ret_ring_fd, int *ret_ack_fd, struct refusal *refusal);
-/*
- * Gives it to the client, too, who can rely on what is sealed by then. client: the connection's
- * number. As rings_take().
- */
+	       bool writable, int *ret_ring_fd, int *ret_ack_fd, struct refusal *refusal);
+/* Has it sent to the client. client: the connection's number. As rings_take(). */
 int rings_send(struct rings *rings, uint64_t feed, uint64_t client, struct refusal *refusal);
 /* The feed has closed it. Any thread. */
 void rings_give_back(struct rings *rings, uint64_t feed, uint64_t bytes);

@@ -25,13 +25,10 @@ struct session {
 	struct frame_reader reader;
 	struct outbox outbox;
 	struct opening *opening;   /* a request whose files are coming */
-	struct subscription *feed; /* served, or being taken down */
+	struct subscription *feed; /* in the pool, or on its way out of it */
 	unsigned chores;           /* running for this session, */
 	struct chore feed_chore;   /* one of them at most with its feed */
-	int fill_error;            /* what filling the ring ended with */
 	bool feed_asked;           /* the one OpenFeed has been accepted */
-	bool unmapped;             /* the client has yet to map its ring */
-	bool filling;              /* it has; a chore sees to the ring */
 	bool in_pool;
 	bool closing;    /* hung up; waits for chores and pool */
 	bool dead;       /* will be freed after this round of events */
@@ -75,6 +72,8 @@ struct server {
 void session_new(struct server *server, int fd, pid_t pid, uint64_t client);
 /* Hang-up: frees all the client had, at once where no worker is busy with it. */
 void session_close(struct session *session, const char *why);
+/* Puts a feed into the pool. Takes it over. */
+void session_serve(struct session *session, struct subscription *feed);
 /* The pool has let go of the session's batcher. */
 void session_released(struct session *session);
 /* Call when session->chores has been lowered: a closed session ends with its last chore. */
@@ -110,5 +109,7 @@ void opening_begin(struct session *session, Loaderd__Request *request);
 void opening_files(struct session *session, const Loaderd__Files *part);
 /* Replies that waited have left. */
 void opening_flushed(struct session *session);
+/* The client says that it has mapped its ring. */
+void opening_mapped(struct session *session);
 /* The session closes: what was on its way goes. */
 void opening_drop(struct session *session);

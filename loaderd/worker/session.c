@@ -171,57 +171,22 @@ void session_close(struct session *session, const char *why)
 	opening_drop(session);
 	if (session->in_pool)
 		pool_remove(server->pool, session->feed->batcher);
-	else if (session->feed && !session->filling)
+	else if (session->feed)
 		free_feed(session);
 	session_bury_if_done(session);
 }
 
-static void start_feed(struct session *session)
+void session_serve(struct session *session, struct subscription *feed)
 {
 	struct server *server = session->server;
-	struct batcher *batcher = session->feed->batcher;
-	if (pool_add(server->pool, batcher) < 0) {
+	session->feed = feed;
+	if (pool_add(server->pool, feed->batcher) < 0) {
 		session_close(session, "the pool is full");
 		return;
 	}
 	session->in_pool = true;
-	if (server->phase != SERVER_RUNNING && batcher_drain(batcher, RING_REASON_STOPPING))
+	if (server->phase != SERVER_RUNNING && batcher_drain(feed->batcher, RING_REASON_STOPPING))
 		outbox_ring(&session->outbox);
-}
-
-static void run_fill(struct chore *chore)
-{
-	struct session *session = OWNER_OF(session, feed_chore, chore);
-	session->fill_error = ring_producer_fill(&session->feed->batcher->ring);
-}
-
-static void done_fill(struct chore *chore)
-{
-	struct session *session = OWNER_OF(session, feed_chore, chore);
-	session->chores--;
-	session->filling = false;
-	if (session->closing)
-		free_feed(session);
-	else if (session->fill_error < 0)
-		session_close(session, "its ring cannot be sealed, or there is no memory for it");
-	else
-		start_feed(session);
-	session_bury_if_done(session);
-}
-
-/*
- * The client has mapped its ring: from now on there is no way to write there but that mapping.
- * Providing pages may take a while: not here.
- */
-static void ring_mapped(struct session *session)
-{
-	if (!session->unmapped) {
-		session_close(session, "it had no ring to map");
-		return;
-	}
-	session->unmapped = false;
-	session->filling = true;
-	add_feed_chore(session, run_fill, done_fill);
 }
 
 static void refuse_shutdown(struct session *session)
@@ -258,7 +223,7 @@ static void session_handle(struct session *session, const uint8_t *data, size_t 
 		refuse_shutdown(session);
 		break;
 	case LOADERD__REQUEST__KIND_RING_MAPPED:
-		ring_mapped(session);
+		opening_mapped(session);
 		break;
 	default: {
 		struct refusal refusal;

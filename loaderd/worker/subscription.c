@@ -413,7 +413,7 @@ static int subscription_prepare(struct subscription *subscription, const Loaderd
 	options->bad = (enum batcher_bad)request->bad;
 	options->workers = pool_workers(pool);
 	options->worker_indices = pool_worker_indices(pool);
-	options->writable = request->writable;
+	subscription->writable = request->writable;
 	r = set_order(options, request, refusal);
 	if (r == 0)
 		r = set_transform(options, request, config, refusal);
@@ -501,7 +501,8 @@ static int subscription_take_ring(struct subscription *subscription, struct refu
 			options->slots, options->order.batch_size,
 			transform_sample_size_max(options->transform));
 	int r = rings_take(&subscription->session->server->rings, subscription->id, bytes,
-			   other_bytes, &options->ring_fd, &options->ack_fd, refusal);
+			   other_bytes, subscription->writable, &options->ring_fd, &options->ack_fd,
+			   refusal);
 	if (r < 0)
 		return r;
 	subscription->bytes = bytes + other_bytes;
@@ -523,6 +524,22 @@ int subscription_start(struct subscription *subscription, int *direct, uint32_t 
 	subscription->options.transform = NULL; /* the batcher's */
 	return rings_send(&subscription->session->server->rings, subscription->id,
 			  subscription->session->client, refusal);
+}
+
+int subscription_mapped(struct subscription *subscription, struct refusal *refusal)
+{
+	int r = ring_producer_start(&subscription->batcher->ring);
+	if (r == -ENODATA)
+		return refuse_request(
+			refusal, EINVAL, NULL,
+			"RingMapped came before all pages of the ring and the ack page existed, "
+			"%llu bytes; the client must map both and read every page first "
+			"(MADV_POPULATE_READ), so that the memory is charged to it",
+			(unsigned long long)subscription->batcher->ring.size);
+	if (r < 0)
+		return refuse_request(refusal, -r, NULL, "the ring cannot be sealed: %s",
+				      strerror(-r));
+	return 0;
 }
 
 void subscription_free(struct subscription *subscription)

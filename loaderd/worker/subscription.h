@@ -1,7 +1,8 @@
 /*
  * A subscription: one client's feed as the server keeps it, around the batcher that makes its
- * batches. Made on a chores thread in two steps, its files first, its shared memory then; used by
- * the control thread; closed on a chores thread again once the pool has let go of it.
+ * batches. Made on a chores thread in three steps: its files, its shared memory, and, once the
+ * client has mapped that, its start. Used by the control thread; closed on a chores thread again
+ * once the pool has let go of it.
  */
 #pragma once
 
@@ -22,6 +23,7 @@ struct subscription {
 	struct batcher_options options; /* until there is a batcher */
 	int *direct;                    /* as in options.io */
 	struct batcher *batcher;
+	bool writable;  /* the client may write its ring */
 	uint64_t bytes; /* of its ring, and of what it reads into; 0: it has none */
 	uint32_t batch_size;
 };
@@ -50,6 +52,11 @@ uint32_t subscription_wants_direct(const struct subscription *subscription);
  */
 int subscription_start(struct subscription *subscription, int *direct, uint32_t count,
 		       struct refusal *refusal);
+/*
+ * The third step, once the client has mapped its ring. EINVAL: it has left out pages. As
+ * subscription_start().
+ */
+int subscription_mapped(struct subscription *subscription, struct refusal *refusal);
 /* The batcher is in no pool. Accepts NULL. */
 void subscription_free(struct subscription *subscription);
 __attribute__((format(printf, 4, 5))) int

@@ -12,34 +12,62 @@ enum { BATCH_SIZE_DEFAULT = 256 };
 /* Request{ring_mapped{}} in a frame's body: field 6, length-delimited, empty. */
 static const uint8_t ring_mapped[] = {6 << 3 | 2, 0};
 
-/* Descriptors of a feed's memory. */
-struct ring_fds {
-	int ring, ack;
-};
-
-static void close_ring_fds(const struct ring_fds *fds)
+static int unknown_ring(const struct feed *feed, char *error)
 {
-	io_close(fds->ring);
-	io_close(fds->ack);
+	return daemon_error(&feed->connection, error, -EPROTO,
+			    "sent no ring that this library knows (ring version %d): install "
+			    "daemon and library of one version.",
+			    RING_VERSION);
 }
 
-/* The memory comes by itself, and the answer behind it. */
-static int receive_ring(struct feed *feed, const char *pipeline, int64_t deadline_ms,
-			struct ring_fds *ret_fds, Loaderd__Reply **reply, char *error)
+static int map_ring(struct feed *feed, int ring_fd, int ack_fd, uint32_t mapping, char *error)
+{
+	int r = ring_consumer_map(&feed->ring, ring_fd, ack_fd, (enum ring_mapping)mapping);
+	if (r == -EPROTO)
+		return unknown_ring(feed, error);
+	if (r == -E2BIG)
+		return daemon_error(&feed->connection, error, -EPROTO,
+				    "sent more memory for batches than the machine has.");
+	if (r == -ENOMEM)
+		return error_set(error, r,
+				 "Not enough memory for the batches of the feed, which is charged "
+				 "to this process's control group: ask for fewer slots or smaller "
+				 "batches, or raise the group's limit.");
+	if (r < 0)
+		return error_set(error, r, "Cannot map the batches of the daemon on %s: %s.",
+				 feed->connection.socket, strerror(-r));
+	return 0;
+}
+
+/*
+ * The memory comes by itself. The daemon waits until it is mapped and all its pages exist; then
+ * comes the answer.
+ */
+static int receive_ring(struct feed *feed, const struct feed_options *options, int64_t deadline_ms,
+			Loaderd__Reply **reply, char *error)
 {
 	struct frame_reader *reader = &feed->connection.reader;
 	if ((*reply)->kind_case != LOADERD__REPLY__KIND_RING)
 		return 0;
-	bool two = frame_fd_count(reader) == 2;
-	if (two)
-		*ret_fds = (struct ring_fds){frame_take_fd(reader, 0), frame_take_fd(reader, 1)};
 	loaderd__reply__free_unpacked(*reply, NULL);
 	*reply = NULL;
-	if (!two)
+	if (frame_fd_count(reader) != 2)
 		return daemon_error(&feed->connection, error, -EPROTO,
 				    "sent %u descriptors for a ring, not two.",
 				    frame_fd_count(reader));
-	return connection_reply(&feed->connection, pipeline, deadline_ms, reply, error);
+	int ring_fd = frame_take_fd(reader, 0), ack_fd = frame_take_fd(reader, 1);
+	int r = map_ring(feed, ring_fd, ack_fd, options->writable, error);
+	io_close(ring_fd);
+	io_close(ack_fd);
+	if (r < 0)
+		return r;
+	r = frame_send(feed->connection.fd, ring_mapped, sizeof(ring_mapped), NULL, 0,
+		       clock_left_ms(deadline_ms));
+	if (r < 0)
+		return error_set(error, r,
+				 "Cannot tell the daemon on %s that its ring is mapped: %s.",
+				 feed->connection.socket, strerror(-r));
+	return connection_reply(&feed->connection, options->pipeline, deadline_ms, reply, error);
 }
 
 static uint32_t batch_size_of(const struct feed_options *options)
@@ -53,8 +81,7 @@ static uint32_t repeats_of(const struct feed_options *options)
 }
 
 static int subscribe(struct feed *feed, const struct feed_options *options, char *dataset,
-		     int64_t deadline_ms, struct ring_fds *ret_fds, Loaderd__Reply **ret_reply,
-		     char *error)
+		     int64_t deadline_ms, Loaderd__Reply **ret_reply, char *error)
 {
 	Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
 	open.version = PROTO_VERSION;
@@ -84,31 +111,12 @@ static int subscribe(struct feed *feed, const struct feed_options *options, char
 	request.open_feed = &open;
 	int r = files_request(&feed->connection, &request, open.pipeline, dataset, deadline_ms,
 			      ret_reply, error);
-	return r < 0 ? r
-		     : receive_ring(feed, open.pipeline, deadline_ms, ret_fds, ret_reply, error);
+	return r < 0 ? r : receive_ring(feed, options, deadline_ms, ret_reply, error);
 }
 
-static int map_ring(struct feed *feed, const struct ring_fds *fds, uint32_t writable, char *error)
-{
-	int r = -EPROTO;
-	if (fds->ring >= 0)
-		r = ring_consumer_init(&feed->ring, fds->ring, fds->ack,
-				       (enum ring_mapping)writable);
-	if (r == -EPROTO)
-		return daemon_error(&feed->connection, error, r,
-				    "sent no ring that this library knows (ring version %d): "
-				    "install daemon and library of one version.",
-				    RING_VERSION);
-	if (r < 0)
-		return error_set(error, r, "Cannot map the batches of the daemon on %s: %s.",
-				 feed->connection.socket, strerror(-r));
-	return 0;
-}
-
-/* The ring that was asked for. The daemon waits until it is mapped. */
+/* Is it the ring that was asked for? */
 static int take_ring(struct feed *feed, const struct feed_options *options,
-		     const Loaderd__FeedOpened *opened, const struct ring_fds *fds,
-		     int64_t deadline_ms, char *error)
+		     const Loaderd__FeedOpened *opened, char *error)
 {
 	if (options->writable == FEED_WRITABLE && !opened->writable)
 		return daemon_error(
@@ -118,15 +126,12 @@ static int take_ring(struct feed *feed, const struct feed_options *options,
 		return daemon_error(
 			&feed->connection, error, -ENOTSUP,
 			"does not know of repeats: update it, or open the feed without.");
-	int r = map_ring(feed, fds, options->writable, error);
+	if (!feed->ring.header)
+		return daemon_error(&feed->connection, error, -EPROTO,
+				    "opened a feed without a ring.");
+	int r = ring_consumer_check(&feed->ring);
 	if (r < 0)
-		return r;
-	r = frame_send(feed->connection.fd, ring_mapped, sizeof(ring_mapped), NULL, 0,
-		       clock_left_ms(deadline_ms));
-	if (r < 0)
-		return error_set(error, r,
-				 "Cannot tell the daemon on %s that its ring is mapped: %s.",
-				 feed->connection.socket, strerror(-r));
+		return unknown_ring(feed, error);
 	return 0;
 }
 
@@ -191,13 +196,10 @@ int feed_subscribe(struct feed *feed, const struct feed_options *options, char *
 	if (r < 0)
 		return r;
 	Loaderd__Reply *reply = NULL;
-	struct ring_fds fds = {-1, -1};
-	r = subscribe(feed, options, dataset, deadline_ms, &fds, &reply, error);
+	r = subscribe(feed, options, dataset, deadline_ms, &reply, error);
 	free(dataset);
-	if (r < 0) {
-		close_ring_fds(&fds);
+	if (r < 0)
 		return r;
-	}
 	if (reply->kind_case == LOADERD__REPLY__KIND_FEED_OPENED) {
 		const Loaderd__FeedOpened *opened = reply->feed_opened;
 		feed->info = (struct feed_info){
@@ -207,7 +209,7 @@ int feed_subscribe(struct feed *feed, const struct feed_options *options, char *
 			.classes = opened->classes,
 		};
 		copy_uuid(&opened->dataset_uuid, feed->info.dataset_uuid);
-		r = take_ring(feed, options, opened, &fds, deadline_ms, error);
+		r = take_ring(feed, options, opened, error);
 	} else if (reply->kind_case == LOADERD__REPLY__KIND_SHUTTING_DOWN) {
 		/* It tells everybody, those too who wait for an answer. */
 		r = daemon_error(&feed->connection, error, -ESHUTDOWN, "is shutting down.");
@@ -216,7 +218,6 @@ int feed_subscribe(struct feed *feed, const struct feed_options *options, char *
 				 "answered a subscription with message %d.", (int)reply->kind_case);
 	}
 	loaderd__reply__free_unpacked(reply, NULL);
-	close_ring_fds(&fds);
 	r = r ?: check_opened(feed, options, error);
 	if (r < 0)
 		return r;

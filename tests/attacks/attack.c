@@ -2,6 +2,7 @@
 
 #include "format/packimg.h"
 #include "proto/framing.h"
+#include "proto/ring.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -230,14 +232,12 @@ bool attack_files(int socket, uint32_t first, uint32_t total, bool direct, const
 	return send_request(socket, &request, fds, count);
 }
 
-Loaderd__Reply *attack_reply(int socket, int fds[2])
+Loaderd__Reply *attack_reply_bare(int socket, int fds[2])
 {
 	enum { PATIENCE_MS = 20000 };
 	struct frame_reader reader;
 	Loaderd__Reply *reply = NULL;
 	frame_reader_init(&reader);
-	for (unsigned i = 0; fds && i < 2; i++)
-		fds[i] = -1;
 	for (int r = 0; r >= 0 && !reply;) {
 		struct pollfd p = {.fd = socket, .events = POLLIN};
 		const uint8_t *data;
@@ -249,16 +249,45 @@ Loaderd__Reply *attack_reply(int socket, int fds[2])
 			continue;
 		reply = loaderd__reply__unpack(NULL, size, data);
 		assert_non_null(reply);
-		bool ring = reply->kind_case == LOADERD__REPLY__KIND_RING;
-		for (unsigned i = 0; ring && fds && i < 2; i++)
-			fds[i] = frame_take_fd(&reader, i);
-		if (!ring && reply->kind_case != LOADERD__REPLY__KIND_DOORBELL)
+		if (reply->kind_case == LOADERD__REPLY__KIND_RING)
+			for (unsigned i = 0; fds && i < 2; i++)
+				fds[i] = frame_take_fd(&reader, i);
+		if (reply->kind_case != LOADERD__REPLY__KIND_DOORBELL)
 			continue;
 		loaderd__reply__free_unpacked(reply, NULL);
 		reply = NULL;
 	}
 	frame_reader_deinit(&reader);
 	return reply;
+}
+
+Loaderd__Reply *attack_reply(int socket, int fds[2])
+{
+	int ring[2] = {-1, -1};
+	Loaderd__Reply *reply = attack_reply_bare(socket, ring);
+	while (reply && reply->kind_case == LOADERD__REPLY__KIND_RING) {
+		loaderd__reply__free_unpacked(reply, NULL);
+		void *ack = fixture_map_ring(socket, ring);
+		reply = ack ? attack_reply_bare(socket, NULL) : NULL;
+		if (ack)
+			munmap(ack, RING_ACK_SIZE);
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		if (fds)
+			fds[i] = ring[i];
+		else if (ring[i] >= 0)
+			close(ring[i]);
+	}
+	return reply;
+}
+
+void attack_send_mapped(int socket)
+{
+	Loaderd__RingMapped mapped = LOADERD__RING_MAPPED__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	request.kind_case = LOADERD__REQUEST__KIND_RING_MAPPED;
+	request.ring_mapped = &mapped;
+	(void)send_request(socket, &request, NULL, 0);
 }
 
 int attack_open(const struct stage *stage, int file, const char *pipeline, int *ret_socket,

@@ -71,8 +71,15 @@ uint64_t attack_random(void);
 int attack_connect(const struct stage *stage);
 /* Sends OpenFeed with 4 slots; GetDataset when pipeline is NULL. False when nobody takes it. */
 bool attack_ask(int socket, const char *dataset, const char *pipeline, unsigned batch_size);
-/* The next reply, for which it waits up to 20 s; NULL: hung up. Free as usual. */
+/*
+ * The next reply, for which it waits up to 20 s; NULL: hung up. Free as usual. A ring is mapped and
+ * reported as such, and the reply is the next one; its descriptors are in fds unless NULL.
+ */
 Loaderd__Reply *attack_reply(int socket, int fds[2]);
+/* The same without mapping: a ring is a reply. */
+Loaderd__Reply *attack_reply_bare(int socket, int fds[2]);
+/* Sends RingMapped. */
+void attack_send_mapped(int socket);
 /* Sends Files. False when nobody takes it. */
 bool attack_files(int socket, uint32_t first, uint32_t total, bool direct, const int *fds,
 		  unsigned count);

@@ -1,5 +1,7 @@
 /*
- * Rings that are kept after their feeds are closed, in every way: they count until nobody has them.
+ * Whose memory rings are. Those that are kept after their feeds are closed, in every way, count
+ * until nothing refers to them; and the daemon provides no page of a ring, whatever a client leaves
+ * out or takes away.
  */
 #include "tests/attacks/attack.h"
 
@@ -10,11 +12,14 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -171,10 +176,159 @@ static void keep_ack_pages(const struct stage *stage)
 	assert_released(stage, file);
 }
 
+/* Pages in pipes, as splice() leaves them there. */
+static void keep_in_pipes(const struct stage *stage)
+{
+	int pipes[RINGS][2], file = open(stage->images, O_RDONLY | O_CLOEXEC);
+	for (unsigned i = 0; i < RINGS; i++) {
+		struct kept kept = keep(stage, file);
+		off_t at = (off_t)kept.size / 2;
+		assert_int_equal(pipe2(pipes[i], O_CLOEXEC), 0);
+		assert_true(splice(kept.fds[0], &at, pipes[i][1], NULL, 1, 0) == 1);
+		forget_fds(&kept);
+		munmap(kept.map, kept.size);
+	}
+	assert_counted(stage, file);
+	for (unsigned i = 0; i < RINGS; i++) {
+		close(pipes[i][0]);
+		close(pipes[i][1]);
+	}
+	assert_released(stage, file);
+}
+
+/* A connection to ourselves that nobody reads from. */
+static void new_connection(int ret_ends[2])
+{
+	struct sockaddr_in address = {.sin_family = AF_INET,
+				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t size = sizeof(address);
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(listener, (struct sockaddr *)&address, size), 0);
+	assert_int_equal(listen(listener, 1), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
+	ret_ends[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(connect(ret_ends[0], (struct sockaddr *)&address, size), 0);
+	ret_ends[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	assert_true(ret_ends[1] >= 0);
+	fcntl(ret_ends[0], F_SETFL, O_NONBLOCK);
+	close(listener);
+}
+
+/* Pages in the buffers of connections, as sendfile() leaves them there. */
+static void keep_in_connections(const struct stage *stage)
+{
+	int ends[RINGS][2], file = open(stage->images, O_RDONLY | O_CLOEXEC);
+	for (unsigned i = 0; i < RINGS; i++) {
+		struct kept kept = keep(stage, file);
+		off_t at = 0;
+		new_connection(ends[i]);
+		assert_true(sendfile(ends[i][0], kept.fds[0], &at, kept.size) > 0);
+		forget_fds(&kept);
+		munmap(kept.map, kept.size);
+	}
+	assert_counted(stage, file);
+	for (unsigned i = 0; i < RINGS; i++) {
+		/* The receiver first, whose reset has the sender drop what it has. */
+		close(ends[i][1]);
+		close(ends[i][0]);
+	}
+	assert_released(stage, file);
+}
+
+static off_t blocks(const int fds[2])
+{
+	struct stat ring, ack;
+	assert_int_equal(fstat(fds[0], &ring), 0);
+	assert_int_equal(fstat(fds[1], &ack), 0);
+	return ring.st_blocks + ack.st_blocks;
+}
+
+/* Asks for a ring and takes its descriptors, but does not map them. */
+static int take_ring(const struct stage *stage, int file, int fds[2])
+{
+	int socket = attack_connect(stage);
+	Loaderd__Reply *reply;
+	assert_true(socket >= 0);
+	assert_true(attack_ask(socket, stage->images, pipeline, 16));
+	for (;;) {
+		reply = attack_reply_bare(socket, fds);
+		assert_non_null(reply);
+		if (reply->kind_case != LOADERD__REPLY__KIND_NEED_FILES)
+			break;
+		(void)attack_files(socket, reply->need_files->first, 1, reply->need_files->direct,
+				   &file, 1);
+		loaderd__reply__free_unpacked(reply, NULL);
+	}
+	assert_int_equal(reply->kind_case, LOADERD__REPLY__KIND_RING);
+	loaderd__reply__free_unpacked(reply, NULL);
+	return socket;
+}
+
+static void assert_refused(int socket)
+{
+	Loaderd__Reply *reply = attack_reply_bare(socket, NULL);
+	assert_non_null(reply);
+	assert_int_equal(reply->kind_case, LOADERD__REPLY__KIND_ERROR);
+	assert_int_equal(reply->error->code, EINVAL);
+	assert_non_null(strstr(reply->error->text, "read every page"));
+	loaderd__reply__free_unpacked(reply, NULL);
+}
+
+static void touch(int fd, off_t from, off_t to)
+{
+	char *map = mmap(NULL, (size_t)to, PROT_READ, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(map, MAP_FAILED);
+	for (off_t at = from; at < to; at += 4096)
+		(void)*(volatile char *)(map + at);
+	munmap(map, (size_t)to);
+}
+
+/* Rings of which nothing, or not all, has been touched. */
+static void leave_pages_out(const struct stage *stage)
+{
+	int file = open(stage->images, O_RDONLY | O_CLOEXEC);
+	for (unsigned left_out = 0; left_out < 4; left_out++) {
+		int fds[2], socket = take_ring(stage, file, fds);
+		off_t size = lseek(fds[0], 0, SEEK_END);
+		if (left_out == 1)
+			touch(fds[1], 0, 4096);
+		if (left_out >= 2)
+			touch(fds[0], left_out == 2 ? 4096 : 0, size);
+		off_t before = blocks(fds);
+		attack_send_mapped(socket);
+		assert_refused(socket);
+		assert_int_equal(blocks(fds), before);
+		close(socket);
+		forget_fds(&(struct kept){.fds = {fds[0], fds[1]}});
+	}
+}
+
+/*
+ * The page that the daemon reads all the time, punched out again and again: each time its next look
+ * would allocate another.
+ */
+static void punch_ack_page(const struct stage *stage)
+{
+	enum { PUNCH = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE };
+	int socket, fds[2], file = open(stage->images, O_RDONLY | O_CLOEXEC);
+	assert_int_equal(attack_open(stage, file, pipeline, &socket, fds), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(fallocate(fds[i], PUNCH, 0, 4096), -1);
+		assert_int_equal(ftruncate(fds[i], 0), -1);
+	}
+	assert_ptr_equal(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fds[1], 0),
+			 MAP_FAILED);
+	close(socket);
+}
+
 const struct attack attacks_on_memory[] = {
 	{"rings kept by mappings", keep_by_mapping, NULL, NULL},
 	{"rings kept by a child", keep_by_a_child, NULL, NULL},
 	{"rings kept in flight", keep_in_flight, NULL, NULL},
 	{"ack pages kept", keep_ack_pages, NULL, NULL},
+	{"pages of rings kept in pipes", keep_in_pipes, NULL, NULL},
+	{"pages of rings kept in connections", keep_in_connections, NULL, NULL},
+	{"pages of rings left out", leave_pages_out, NULL, NULL},
+	{"ack pages taken away", punch_ack_page, NULL, NULL},
 	{0},
 };

@@ -86,7 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		.batch_size_max = 1,
 		.image_size_max = 1,
 	};
-	if (own_ring_init(&s.producer, &geometry) < 0)
+	if (own_ring_init(&s.producer, &geometry) < 0 || own_ring_start(&s.producer) < 0)
 		return 0;
 	for (size_t used = 1; used + 2 <= size;) {
 		used += step(&s, data + used, size - used);

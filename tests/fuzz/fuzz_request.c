@@ -428,13 +428,12 @@ static void scribble(struct client *client, struct script *script)
 			value & 0x80 ? value * 0x01010101u : value;
 }
 
-static void map_ring(struct client *client, bool writable)
+static void map_ring(struct client *client)
 {
 	const int *fds = client->ring_fds;
-	if (fds[0] < 0 || fds[1] < 0 || client->has_ring ||
-	    ring_consumer_init(&client->ring, fds[0], fds[1], writable) < 0)
+	if (fds[0] < 0 || fds[1] < 0 || client->ring.header ||
+	    ring_consumer_map(&client->ring, fds[0], fds[1], RING_MAP_WRITABLE) < 0)
 		abort();
-	client->has_ring = true;
 	drop_ring_fds(client);
 	if (!client->by_hand)
 		send_mapped(client);
@@ -456,9 +455,12 @@ static void handle_reply(struct client *client, const uint8_t *data, size_t size
 	case LOADERD__REPLY__KIND_RING:
 		for (unsigned i = 0; i < 2; i++)
 			client->ring_fds[i] = frame_take_fd(&client->reader, i);
+		map_ring(client);
 		break;
 	case LOADERD__REPLY__KIND_FEED_OPENED:
-		map_ring(client, reply->feed_opened->writable);
+		if (ring_consumer_check(&client->ring) < 0)
+			abort();
+		client->has_ring = true;
 		break;
 	default:
 		break;

@@ -49,7 +49,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		.field_bytes = 16,
 		.field_types = {1, 3},
 	};
-	if (!producer.header && own_ring_init(&producer, &geometry) < 0)
+	if (!producer.header &&
+	    (own_ring_init(&producer, &geometry) < 0 || own_ring_start(&producer) < 0))
 		return 0;
 	uint8_t header[RING_HEADER_SIZE];
 	memcpy(header, producer.header, sizeof(header));
@@ -63,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (ftruncate(fd, file_size) == 0 &&
 	    pwrite(fd, header, sizeof(header), 0) == sizeof(header) &&
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0) {
-		int r = ring_consumer_init(&consumer, fd, producer.ack_fd, 0);
+		int r = own_consumer_init(&consumer, fd);
 		assert(r == 0 || r == -EPROTO);
 		if (r == 0) {
 			use_ring(&consumer);

@@ -202,10 +202,11 @@ static bool grant(struct deceit *d)
 		taken_say(d->taken, "BAD no ring: %d", code);
 		return false;
 	}
+	if (taken_send_ring(d->opened.feed_id, d->client_id) != 0 || !deceit_hear_and_forget(d) ||
+	    ring_producer_start(&d->ring) < 0)
+		return false;
 	poke(d, HEADER, d->ring.header);
-	return taken_send_ring(d->opened.feed_id, d->client_id) == 0 &&
-	       deceit_say(d, LOADERD__REPLY__KIND_FEED_OPENED, &d->opened) &&
-	       deceit_hear_and_forget(d) && ring_producer_fill(&d->ring) == 0;
+	return deceit_say(d, LOADERD__REPLY__KIND_FEED_OPENED, &d->opened);
 }
 
 static void serve_feed(struct deceit *d, const Loaderd__OpenFeed *wish)

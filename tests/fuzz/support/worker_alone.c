@@ -54,7 +54,7 @@ void (*__wrap_signal(int number, void (*handler)(int)))(int);
 XXH64_hash_t __wrap_XXH3_64bits(const void *data, size_t size);
 XXH64_hash_t __real_XXH3_64bits(const void *data, size_t size);
 int __wrap_rings_take(struct rings *rings, uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes,
-		      int *ret_ring_fd, int *ret_ack_fd, struct refusal *refusal);
+		      bool writable, int *ret_ring_fd, int *ret_ack_fd, struct refusal *refusal);
 int __wrap_rings_send(struct rings *rings, uint64_t feed, uint64_t client, struct refusal *refusal);
 void __wrap_rings_give_back(struct rings *rings, uint64_t feed, uint64_t bytes);
 int __wrap_packimg_sample(const struct packimg *dataset, uint64_t index,
@@ -219,7 +219,7 @@ static int last_ring[2];
 
 /* In the place of rings.c, which asks the supervisor. */
 int __wrap_rings_take(struct rings *rings, uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes,
-		      int *ret_ring_fd, int *ret_ack_fd, struct refusal *refusal)
+		      bool writable, int *ret_ring_fd, int *ret_ack_fd, struct refusal *refusal)
 {
 	if (ring_bytes > RING_BYTES_MAX)
 		return refuse_request(refusal, EDQUOT, "slots", "too large a ring");

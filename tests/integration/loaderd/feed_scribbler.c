@@ -23,6 +23,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -77,6 +78,17 @@ static void send_bytes(const struct hostile *h, const void *bytes, size_t size)
 	(void)n;
 }
 
+/* The answer to RingMapped: is it FeedOpened? */
+static bool is_opened(struct hostile *h)
+{
+	Loaderd__Reply *reply;
+	if (connection_reply(&h->connection, NULL, clock_ms() + 10000, &reply, NULL) < 0)
+		return false;
+	bool opened = reply->kind_case == LOADERD__REPLY__KIND_FEED_OPENED;
+	loaderd__reply__free_unpacked(reply, NULL);
+	return opened;
+}
+
 /*
  * Subscribes by hand; false when refused. A ring that may be written is not yet reported as mapped.
  */
@@ -97,19 +109,21 @@ static bool subscribe(struct hostile *h, const Loaderd__OpenFeed *wish)
 	loaderd__reply__free_unpacked(reply, NULL);
 	h->ring_fd = frame_take_fd(&h->connection.reader, 0);
 	h->ack_fd = frame_take_fd(&h->connection.reader, 1);
-	if (h->ring_fd < 0 || h->ack_fd < 0 ||
-	    connection_reply(&h->connection, NULL, until_ms, &reply, NULL) < 0)
+	if (h->ring_fd < 0 || h->ack_fd < 0)
 		return false;
-	loaderd__reply__free_unpacked(reply, NULL);
 	h->ring_size = (size_t)lseek(h->ring_fd, 0, SEEK_END);
 	h->ring = mmap(NULL, h->ring_size, PROT_READ | (open.writable ? PROT_WRITE : 0), MAP_SHARED,
 		       h->ring_fd, 0);
 	h->ack = mmap(NULL, RING_ACK_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, h->ack_fd, 0);
 	if (h->ring == MAP_FAILED || h->ack == MAP_FAILED)
 		return false;
-	if (!open.writable)
-		send_bytes(h, ring_mapped, 6);
-	return true;
+	for (size_t at = 0; at < h->ring_size; at += 4096)
+		(void)*((const volatile char *)h->ring + at);
+	(void)*(const volatile char *)h->ack;
+	if (open.writable)
+		return true;
+	send_bytes(h, ring_mapped, 6);
+	return is_opened(h);
 }
 
 static void hang_up(struct hostile *h)
@@ -298,6 +312,12 @@ static bool is_sealed(struct hostile *h)
 	return held && madvise((void *)h->ring, h->ring_size, MADV_REMOVE) < 0;
 }
 
+static off_t allocated(int fd)
+{
+	struct stat status;
+	return fstat(fd, &status) < 0 ? -1 : status.st_blocks;
+}
+
 /* Gives every batch back at once, so that more are made. Returns how many that were. */
 static unsigned give_back(struct hostile *h, const struct ring_header *geometry,
 			  uint64_t last[RING_SLOTS_MAX])
@@ -330,17 +350,22 @@ static void scribble_ring(struct hostile *h)
 	unsigned batches = 0;
 	int64_t patience = clock_ms() + PATIENCE_MS, until = deadline();
 	wish.writable = true;
+	/* The daemon provides no page that the client has taken away. */
 	if (!subscribe(h, &wish))
 		_exit(10);
-	memcpy(&geometry, h->ring, sizeof(geometry));
 	if (fallocate(h->ring_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
 		      (off_t)h->ring_size) < 0)
 		_exit(11);
 	send_bytes(h, ring_mapped, 6);
-	while (!(fcntl(h->ring_fd, F_GET_SEALS) & F_SEAL_SEAL) && clock_ms() < patience)
-		usleep(1000);
-	if (!is_sealed(h))
+	if (is_opened(h) || allocated(h->ring_fd) != 0)
+		_exit(14);
+	hang_up(h);
+	if (!subscribe(h, &wish))
+		_exit(15);
+	send_bytes(h, ring_mapped, 6);
+	if (!is_opened(h) || !is_sealed(h))
 		_exit(12);
+	memcpy(&geometry, h->ring, sizeof(geometry));
 	uint64_t *words = (uint64_t *)h->ring;
 	while (clock_ms() < until || (batches < BATCHES && clock_ms() < patience)) {
 		batches += give_back(h, &geometry, last);

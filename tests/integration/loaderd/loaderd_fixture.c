@@ -7,6 +7,7 @@
 
 #include "format/packimg.h"
 #include "proto/framing.h"
+#include "proto/ring.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -443,6 +445,69 @@ void fixture_send_file(int socket, const char *path, const Loaderd__NeedFiles *n
 	close(fd);
 }
 
+/* Reads replies as long as they keep the daemon from reading: a client must not wait for it. */
+static void send_mapped(int socket)
+{
+	/* Request.ring_mapped, with nothing in it */
+	static const uint8_t ring_mapped[] = {0x32, 0};
+	struct pollfd p = {.fd = socket, .events = POLLIN | POLLOUT};
+	struct frame_reader reader;
+	const uint8_t *data;
+	size_t size;
+	frame_reader_init(&reader);
+	while (poll(&p, 1, 60000) == 1) {
+		if (p.revents & POLLOUT) {
+			(void)frame_send(socket, ring_mapped, sizeof(ring_mapped), NULL, 0, 1000);
+			break;
+		}
+		/* The whole reply, which the next reader would not understand in part. */
+		struct pollfd more = {.fd = socket, .events = POLLIN};
+		int r = 0;
+		while (r == 0 && poll(&more, 1, 60000) == 1)
+			r = frame_receive(&reader, socket, &data, &size);
+		if (r <= 0)
+			break;
+	}
+	frame_reader_deinit(&reader);
+}
+
+void *fixture_map_ring(int socket, const int fds[2])
+{
+	size_t size = (size_t)lseek(fds[0], 0, SEEK_END);
+	char *ring = mmap(NULL, size, PROT_READ, MAP_SHARED, fds[0], 0);
+	char *ack = mmap(NULL, RING_ACK_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fds[1], 0);
+	if (ring == MAP_FAILED || ack == MAP_FAILED)
+		return NULL;
+	for (size_t at = 0; at < size; at += RING_ALIGN)
+		(void)*(volatile char *)(ring + at);
+	munmap(ring, size);
+	(void)*(volatile char *)ack;
+	send_mapped(socket);
+	return ack;
+}
+
+static void *last_ack;
+
+void *fixture_last_ack(void)
+{
+	return last_ack;
+}
+
+/* Descriptors that nobody wants are closed. */
+static void take_ring(int socket, struct frame_reader *reader, int fds[2])
+{
+	int ring[2] = {frame_take_fd(reader, 0), frame_take_fd(reader, 1)};
+	if (last_ack)
+		munmap(last_ack, RING_ACK_SIZE);
+	last_ack = fixture_map_ring(socket, ring);
+	for (unsigned i = 0; i < 2; i++) {
+		if (fds)
+			fds[i] = ring[i];
+		else
+			close(ring[i]);
+	}
+}
+
 Loaderd__Reply *fixture_receive(int socket, int fds[2])
 {
 	struct frame_reader reader;
@@ -464,8 +529,8 @@ Loaderd__Reply *fixture_receive(int socket, int fds[2])
 		reply = loaderd__reply__unpack(NULL, size, data);
 		assert_non_null(reply);
 		bool ring = reply->kind_case == LOADERD__REPLY__KIND_RING;
-		for (unsigned i = 0; ring && fds && i < 2; i++)
-			fds[i] = frame_take_fd(&reader, i);
+		if (ring)
+			take_ring(socket, &reader, fds);
 		if (ring || reply->kind_case == LOADERD__REPLY__KIND_DOORBELL) {
 			loaderd__reply__free_unpacked(reply, NULL);
 			reply = NULL;
@@ -500,10 +565,6 @@ int fixture_open_bare(const struct fixture *fixture, const char *dataset, const 
 		fail_msg("refused: %s", reply->error->text);
 	assert_int_equal(reply->kind_case, LOADERD__REPLY__KIND_FEED_OPENED);
 	loaderd__reply__free_unpacked(reply, NULL);
-	Loaderd__RingMapped mapped = LOADERD__RING_MAPPED__INIT;
-	request.kind_case = LOADERD__REQUEST__KIND_RING_MAPPED;
-	request.ring_mapped = &mapped;
-	fixture_send(socket, &request);
 	return socket;
 }
 

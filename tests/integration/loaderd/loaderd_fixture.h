@@ -89,8 +89,15 @@ void fixture_send_with(int socket, const Loaderd__Request *request, const int *f
 void fixture_send_file(int socket, const char *path, const Loaderd__NeedFiles *need,
 		       uint32_t total);
 /*
- * The next reply that is no doorbell; descriptors in fds (-1 where none) unless NULL. NULL: the
- * daemon hung up.
+ * Reads every page of a ring and its ack page, and sends RingMapped. Returns the ack page, mapped
+ * to be written; NULL: it cannot be.
+ */
+void *fixture_map_ring(int socket, const int fds[2]);
+/* The ack page of the ring that fixture_receive() has mapped last. */
+void *fixture_last_ack(void);
+/*
+ * The next reply that is neither a doorbell nor a ring; NULL: the daemon hung up. A ring is mapped
+ * and reported as such, and its descriptors are in fds (-1 where none came) unless NULL.
  */
 Loaderd__Reply *fixture_receive(int socket, int fds[2]);
 /* Connects and opens a feed with 4 slots, whose ring is reported as mapped; returns the socket. */

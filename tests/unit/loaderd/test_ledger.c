@@ -1,6 +1,6 @@
 /*
- * A ring counts until nobody has it any more; those whose workers are done with them are looked at
- * again soon.
+ * A ring counts until no process has it and nothing in the kernel refers to its pages; those whose
+ * workers are done with them are looked at again soon.
  */
 #include "loaderd/supervisor/ledger.h"
 
@@ -11,6 +11,9 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { RING_BYTES = RING_ACK_SIZE + 8192, OTHER_BYTES = 1000, WORKER = 7, USER = 1000 };
@@ -30,8 +33,32 @@ static void give(struct ledger *ledger, struct ledger_account *account, uint64_t
 	struct link_order order = {0};
 	int fds[LINK_FDS_MAX];
 	assert_int_equal(ledger_make(ledger, account, USER, WORKER, &record, &order, fds), 0);
+	let_go(fds); /* the worker's */
 	assert_true(ledger_take_fds(ledger, WORKER, feed, client_fds));
 	assert_false(ledger_take_fds(ledger, WORKER, feed, client_fds));
+}
+
+/* Until so many rings are left. A sweep has its answers from a thread. */
+static void sweep_until(struct ledger *ledger, const struct ledger_account *account, unsigned rings)
+{
+	const struct timespec nap = {.tv_nsec = 1000000};
+	while (account->rings > rings) {
+		ledger_sweep(ledger);
+		nanosleep(&nap, NULL);
+	}
+	assert_int_equal(account->rings, rings);
+}
+
+/* Long enough for answers to have come. */
+static void sweep_in_vain(struct ledger *ledger, const struct ledger_account *account)
+{
+	const struct timespec nap = {.tv_nsec = 1000000};
+	unsigned rings = account->rings;
+	for (unsigned i = 0; i < 300; i++) {
+		ledger_sweep(ledger);
+		assert_int_equal(account->rings, rings);
+		nanosleep(&nap, NULL);
+	}
 }
 
 static void test_counts_until_nobody_has_it(void **state)
@@ -50,24 +77,83 @@ static void test_counts_until_nobody_has_it(void **state)
 	assert_true(ledger_sweep(&ledger));
 	assert_int_equal(account.rings, 3);
 	let_go(fds[1]);
+	sweep_until(&ledger, &account, 2);
 	assert_false(ledger_sweep(&ledger));
-	assert_int_equal(account.rings, 2);
 	assert_int_equal(account.bytes, 2 * (RING_BYTES + OTHER_BYTES));
 	ledger_done(&ledger, WORKER, 0);
 	assert_true(ledger_sweep(&ledger));
 	let_go(fds[0]);
 	let_go(fds[2]);
+	sweep_until(&ledger, &account, 0);
 	assert_false(ledger_sweep(&ledger));
-	assert_int_equal(account.rings, 0);
 	assert_int_equal(account.bytes, 0);
 	assert_int_equal(ledger.bytes, 0);
 	closer_free(ledger.closer);
+}
+
+/* Pages in a pipe, of a ring that no process has. */
+static void test_counts_while_pages_are_in_use(void **state)
+{
+	struct ledger ledger = {.most = 1 << 20, .most_per_user = 1 << 20, .rings_per_user = 3};
+	struct ledger_account account = {0}, other = {0};
+	int fds[LINK_FDS_MAX], others[LINK_FDS_MAX], pipe_fds[2];
+	char *map;
+	off_t at = 0;
+	assert_int_equal(closer_new(&ledger.closer), 0);
+	give(&ledger, &account, 1, fds);
+	give(&ledger, &other, 2, others);
+	assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
+	map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fds[0], 0);
+	assert_ptr_not_equal(map, MAP_FAILED);
+	assert_int_equal(*(volatile char *)map, 0);
+	munmap(map, 4096);
+	assert_int_equal(splice(fds[0], &at, pipe_fds[1], NULL, 100, 0), 100);
+	let_go(fds);
+	let_go(others);
+	ledger_done(&ledger, WORKER, 0);
+	sweep_until(&ledger, &other, 0); /* is not held up by it */
+	sweep_in_vain(&ledger, &account);
+	assert_int_equal(account.bytes, RING_BYTES);
+	close(pipe_fds[0]);
+	close(pipe_fds[1]);
+	sweep_until(&ledger, &account, 0);
+	assert_int_equal(ledger.bytes, 0);
+	closer_free(ledger.closer);
+}
+
+/* A description that writes is for rings that are granted so. */
+static void test_client_writes_only_where_granted(void **state)
+{
+	for (unsigned i = 0; i < 4; i++) {
+		struct ledger ledger = {.most = 1 << 20,
+					.most_per_user = 1 << 20,
+					.rings_per_user = 3,
+					.writable_rings = i % 2};
+		struct ledger_account account = {0};
+		const struct link_record record = {
+			.feed = 1, .ring_bytes = RING_BYTES, .writable = i / 2};
+		struct link_order order = {0};
+		int fds[LINK_FDS_MAX], client_fds[LINK_FDS_MAX];
+		assert_int_equal(closer_new(&ledger.closer), 0);
+		assert_int_equal(ledger_make(&ledger, &account, USER, WORKER, &record, &order, fds),
+				 0);
+		assert_true(ledger_take_fds(&ledger, WORKER, 1, client_fds));
+		assert_int_equal(fcntl(client_fds[0], F_GETFL) & O_ACCMODE,
+				 i == 3 ? O_RDWR : O_RDONLY);
+		assert_int_equal(fcntl(client_fds[1], F_GETFL) & O_ACCMODE, O_RDWR);
+		let_go(fds);
+		let_go(client_fds);
+		ledger_deinit(&ledger);
+		closer_free(ledger.closer);
+	}
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_counts_until_nobody_has_it),
+		cmocka_unit_test(test_counts_while_pages_are_in_use),
+		cmocka_unit_test(test_client_writes_only_where_granted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

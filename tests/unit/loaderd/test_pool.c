@@ -123,9 +123,11 @@ static void open_client(struct client *client, struct batcher *batcher)
 {
 	client->batcher = batcher;
 	client->batches = 0;
-	assert_int_equal(
-		ring_consumer_init(&client->ring, batcher->ring.ring_fd, batcher->ring.ack_fd, 0),
-		0);
+	assert_int_equal(ring_consumer_map(&client->ring, batcher->ring.ring_fd,
+					   batcher->ring.ack_fd, RING_MAP_READ_ONLY),
+			 0);
+	assert_int_equal(ring_producer_start(&batcher->ring), 0);
+	assert_int_equal(ring_consumer_check(&client->ring), 0);
 }
 
 static void serve(struct pool *pool, struct client *client)

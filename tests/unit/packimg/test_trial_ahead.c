@@ -5,6 +5,7 @@
  */
 #include "loaderd/batch/batch.h"
 #include "tests/unit/loaderd/own_batcher.h"
+#include "tests/unit/proto/own_ring.h"
 #include "tools/packimg/advise/trial.h"
 
 #include "loaderd/augment/transform.h"
@@ -189,6 +190,7 @@ static void run_daemon(enum kind kind, const struct claim_terms *terms, uint32_t
 	record = (struct record){0};
 	assert_int_equal(order_init(&options.order), 0);
 	struct batcher *batcher = own_batcher(&options);
+	assert_int_equal(own_ring_start(&batcher->ring), 0);
 	assert_int_equal(transform_scratch_new(&worker.scratch), 0);
 	watch_init(&worker.watch);
 	do

@@ -1,6 +1,10 @@
 #include "tests/unit/proto/ring_pair.h"
 #include "tests/unit/proto/own_ring.h"
 
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
 struct ring_geometry small_geometry(uint32_t slots)
 {
 	return (struct ring_geometry){
@@ -13,13 +17,22 @@ struct ring_geometry small_geometry(uint32_t slots)
 	};
 }
 
+void pair_connect(struct pair *pair, enum ring_mapping mapping)
+{
+	char path[64];
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", pair->producer.ring_fd);
+	int fd = open(path, (mapping == RING_MAP_WRITABLE ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+	assert_int_equal(ring_consumer_map(&pair->consumer, fd, pair->producer.ack_fd, mapping), 0);
+	close(fd);
+	assert_int_equal(ring_producer_start(&pair->producer), 0);
+	assert_int_equal(ring_consumer_check(&pair->consumer), 0);
+}
+
 void pair_init(struct pair *pair, uint32_t slots)
 {
 	struct ring_geometry geometry = small_geometry(slots);
 	assert_int_equal(own_ring_init(&pair->producer, &geometry), 0);
-	assert_int_equal(ring_consumer_init(&pair->consumer, pair->producer.ring_fd,
-					    pair->producer.ack_fd, 0),
-			 0);
+	pair_connect(pair, RING_MAP_READ_ONLY);
 }
 
 void pair_deinit(struct pair *pair)

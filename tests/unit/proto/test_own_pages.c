@@ -132,9 +132,7 @@ static void test_slots_come_back(void **state)
 	if (getenv("MESON_EXE_WRAPPER"))
 		skip();
 	assert_int_equal(own_ring_init(&pair.producer, &geometry), 0);
-	assert_int_equal(ring_consumer_init(&pair.consumer, pair.producer.ring_fd,
-					    pair.producer.ack_fd, RING_MAP_OWN),
-			 0);
+	pair_connect(&pair, RING_MAP_OWN);
 	for (uint64_t number = 1; number < 10; number++) {
 		publish(&pair.producer);
 		const struct ring_slot *slot = ring_take(&pair.consumer);

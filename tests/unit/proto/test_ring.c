@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* What the compiler makes of ring.h, to be compared with the tables of SPEC.md. */
@@ -178,27 +179,18 @@ static void test_writable_ring_is_sealed_once_mapped(void **state)
 	const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
 	struct ring_geometry geometry = small_geometry(2);
 	struct pair pair;
-	struct stat status;
-	geometry.writable = 1;
 	assert_int_equal(own_ring_init(&pair.producer, &geometry), 0);
 	int ring = pair.producer.ring_fd;
-	assert_int_equal(ring_consumer_init(&pair.consumer, ring, pair.producer.ack_fd, 1), 0);
+	assert_int_equal(
+		ring_consumer_map(&pair.consumer, ring, pair.producer.ack_fd, RING_MAP_WRITABLE),
+		0);
 	size_t size = pair.consumer.map_size;
 	assert_int_equal(ftruncate(ring, 0), -1);
 	assert_int_equal(ftruncate(ring, (off_t)size + 4096), -1);
 	assert_int_equal(fcntl(ring, F_ADD_SEALS, F_SEAL_WRITE), -1); /* the daemon writes there */
 
-	/* what the client takes away until then is there again, empty */
-	if (!getenv("MESON_EXE_WRAPPER")) {
-		assert_int_equal(fallocate(ring, punch, 0, (off_t)size), 0);
-		assert_int_equal(fstat(ring, &status), 0);
-		assert_int_equal(status.st_blocks, 0);
-		assert_int_equal(ring_producer_fill(&pair.producer), 0);
-		assert_int_equal(fstat(ring, &status), 0);
-		assert_true((uint64_t)status.st_blocks * 512 >= size);
-	} else {
-		assert_int_equal(ring_producer_fill(&pair.producer), 0);
-	}
+	assert_int_equal(ring_producer_start(&pair.producer), 0);
+	assert_int_equal(ring_consumer_check(&pair.consumer), 0);
 	assert_ptr_equal(mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, ring, 0), MAP_FAILED);
 	assert_int_equal(errno, EPERM);
 	assert_int_equal(pwrite(ring, "x", 1, 0), -1);
@@ -218,8 +210,100 @@ static void test_writable_ring_is_sealed_once_mapped(void **state)
 	/* a client that sealed the ring itself */
 	assert_int_equal(own_ring_init(&pair.producer, &geometry), 0);
 	assert_int_equal(fcntl(pair.producer.ring_fd, F_ADD_SEALS, F_SEAL_SEAL), 0);
-	assert_int_equal(ring_producer_fill(&pair.producer), -EPERM);
+	assert_int_equal(ring_producer_start(&pair.producer), -EPERM);
 	ring_producer_deinit(&pair.producer);
+}
+
+static uint64_t allocated(int fd)
+{
+	struct stat status;
+	assert_int_equal(fstat(fd, &status), 0);
+	return (uint64_t)status.st_blocks * 512;
+}
+
+/* Whatever the client leaves out or takes away again, the daemon allocates nothing in its place. */
+static void test_client_provides_all_pages(void **state)
+{
+	const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+	struct ring_geometry geometry = small_geometry(2);
+	if (getenv("MESON_EXE_WRAPPER")) /* qemu passes neither this nor that on */
+		skip();
+	for (unsigned left_out = 0; left_out < 4; left_out++) {
+		struct pair pair;
+		assert_int_equal(own_ring_init(&pair.producer, &geometry), 0);
+		int ring = pair.producer.ring_fd, ack = pair.producer.ack_fd;
+		assert_int_equal(allocated(ring) + allocated(ack), 0);
+		assert_int_equal(ring_consumer_map(&pair.consumer, ring, ack, RING_MAP_WRITABLE),
+				 0);
+		uint64_t size = pair.consumer.map_size;
+		assert_int_equal(allocated(ring), size);
+		const off_t holes[] = {0, 4096, (off_t)size - 4096};
+		if (left_out < 3)
+			assert_int_equal(fallocate(ring, punch, holes[left_out], 4096), 0);
+		else
+			assert_int_equal(fallocate(ack, punch, 0, RING_ACK_SIZE), 0);
+		assert_int_equal(ring_producer_start(&pair.producer), -ENODATA);
+		assert_int_equal(allocated(ring) + allocated(ack), size);
+		pair_deinit(&pair);
+	}
+}
+
+/* Who reads the ack page must not be made to allocate it again and again. */
+static void test_ack_page_stays(void **state)
+{
+	const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+	struct pair pair;
+	pair_init(&pair, 2);
+	assert_int_equal(fallocate(pair.producer.ack_fd, punch, 0, RING_ACK_SIZE), -1);
+	if (!getenv("MESON_EXE_WRAPPER"))
+		assert_int_equal(madvise(pair.consumer.ack, RING_ACK_SIZE, MADV_REMOVE), -1);
+	pair_deinit(&pair);
+}
+
+/* What a client is given of a ring that is not writable cannot write, by no way. */
+static void test_client_can_only_read(void **state)
+{
+	struct ring_memory memory;
+	char path[64];
+	assert_int_equal(ring_memory_new(8192, false, &memory), 0);
+	assert_ptr_equal(mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, memory.client_fd, 0),
+			 MAP_FAILED);
+	assert_int_equal(fallocate(memory.client_fd, 0, 0, 8192), -1);
+	assert_int_equal(fcntl(memory.client_fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", memory.client_fd);
+	if (getuid() == 0) { /* another user opens it anew */
+		assert_int_equal(syscall(SYS_setresuid, -1, 12345, -1), 0);
+		assert_int_equal(open(path, O_RDWR | O_CLOEXEC), -1);
+		assert_int_equal(syscall(SYS_setresuid, -1, 0, -1), 0);
+	}
+	close(memory.fd);
+	close(memory.client_fd);
+	close(memory.watch_fd);
+}
+
+/* Pages that are in a pipe keep memory that no process has. */
+static void test_memory_is_free_when_nothing_refers_to_it(void **state)
+{
+	struct ring_memory memory;
+	int pipe_fds[2];
+	off_t at = 0;
+	assert_int_equal(ring_memory_new(1 << 20, false, &memory), 0);
+	assert_true(ring_memory_open(memory.watch_fd));
+	assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
+	void *map = mmap(NULL, 1 << 20, PROT_READ, MAP_SHARED, memory.client_fd, 0);
+	assert_ptr_not_equal(map, MAP_FAILED);
+	assert_int_equal(*((volatile char *)map + 4096), 0);
+	assert_int_equal(splice(memory.client_fd, &at, pipe_fds[1], NULL, 8192, 0), 8192);
+	close(memory.fd);
+	close(memory.client_fd);
+	assert_true(ring_memory_open(memory.watch_fd));
+	munmap(map, 1 << 20);
+	assert_false(ring_memory_open(memory.watch_fd));
+	assert_int_equal(ring_memory_free(memory.watch_fd), -EBUSY);
+	close(pipe_fds[0]);
+	close(pipe_fds[1]);
+	assert_int_equal(ring_memory_free(memory.watch_fd), 0);
+	close(memory.watch_fd);
 }
 
 static size_t offset_of(const struct ring_producer *producer, const struct ring_slot *slot)
@@ -235,6 +319,8 @@ static void test_ring_is_never_read_back(void **state)
 	uint64_t seed = 88172645463325252;
 	assert_int_equal(own_ring_init(&left_alone, &geometry), 0);
 	assert_int_equal(own_ring_init(&scribbled, &geometry), 0);
+	assert_int_equal(own_ring_start(&left_alone), 0);
+	assert_int_equal(own_ring_start(&scribbled), 0);
 	uint64_t *words = (uint64_t *)scribbled.header;
 	size_t count = (scribbled.size - RING_ACK_SIZE) / sizeof(*words);
 	for (unsigned round = 0; round < 20000; round++) {
@@ -457,7 +543,7 @@ static int consumer_with(const struct ring_producer *producer, size_t offset, si
 	if (seals != 0)
 		assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
 	struct ring_consumer consumer;
-	int r = ring_consumer_init(&consumer, fd, producer->ack_fd, 0);
+	int r = own_consumer_init(&consumer, fd);
 	if (r == 0)
 		ring_consumer_deinit(&consumer);
 	close(fd);
@@ -545,13 +631,13 @@ static void test_consumer_checks_the_header(void **state)
 	/* swapped, and something that is no memory at all */
 	struct ring_consumer consumer;
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	assert_int_equal(ring_consumer_init(&consumer, producer->ack_fd, producer->ring_fd, 0),
+	assert_int_equal(ring_consumer_map(&consumer, producer->ack_fd, producer->ring_fd, 0),
 			 -EPROTO);
-	assert_int_equal(ring_consumer_init(&consumer, producer->ring_fd, producer->ring_fd, 0),
+	assert_int_equal(ring_consumer_map(&consumer, producer->ring_fd, producer->ring_fd, 0),
 			 -EPROTO);
-	assert_int_equal(ring_consumer_init(&consumer, null, producer->ack_fd, 0), -EPROTO);
-	assert_int_equal(ring_consumer_init(&consumer, producer->ring_fd, null, 0), -EPROTO);
-	assert_int_equal(ring_consumer_init(&consumer, -1, -1, 0), -EPROTO);
+	assert_int_equal(ring_consumer_map(&consumer, null, producer->ack_fd, 0), -EPROTO);
+	assert_int_equal(ring_consumer_map(&consumer, producer->ring_fd, null, 0), -EPROTO);
+	assert_int_equal(ring_consumer_map(&consumer, -1, -1, 0), -EPROTO);
 	close(null);
 	pair_deinit(&pair);
 }
@@ -563,6 +649,10 @@ int main(void)
 		cmocka_unit_test(test_geometry_is_limited),
 		cmocka_unit_test(test_seals_hold),
 		cmocka_unit_test(test_writable_ring_is_sealed_once_mapped),
+		cmocka_unit_test(test_client_provides_all_pages),
+		cmocka_unit_test(test_ack_page_stays),
+		cmocka_unit_test(test_client_can_only_read),
+		cmocka_unit_test(test_memory_is_free_when_nothing_refers_to_it),
 		cmocka_unit_test(test_ring_is_never_read_back),
 		cmocka_unit_test(test_batches_come_in_order),
 		cmocka_unit_test(test_slots_are_published_in_order_begun),

@@ -253,7 +253,7 @@ static bool mapped(struct session *s)
 	bool said = request && request->kind_case == LOADERD__REQUEST__KIND_RING_MAPPED;
 	if (request)
 		loaderd__request__free_unpacked(request, NULL);
-	return said && ring_producer_fill(&s->ring) == 0;
+	return said && ring_producer_start(&s->ring) == 0;
 }
 
 static bool dies(const struct session *s)
@@ -381,7 +381,6 @@ static int make_ring(struct session *s)
 				  FAKE_CHANNELS * size,
 		.field_count = (uint32_t)open->n_fields,
 		.field_bytes = open->field_bytes != 0 ? open->field_bytes : 256,
-		.writable = grants_writable(s),
 	};
 	for (size_t i = 0; i < open->n_fields; i++)
 		geometry.field_types[i] = field_type(open->fields[i]);
@@ -414,7 +413,8 @@ static void send_ring(struct session *s)
 		send_reply(s, &reply, fds, count);
 }
 
-static void answer_open(struct session *s)
+/* False: the client does not take the ring. */
+static bool answer_open(struct session *s)
 {
 	Loaderd__FeedOpened opened = LOADERD__FEED_OPENED__INIT;
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
@@ -432,12 +432,15 @@ static void answer_open(struct session *s)
 		opened.dataset_uuid = (ProtobufCBinaryData){sizeof(uuid), uuid};
 	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
 	reply.feed_opened = &opened;
+	send_ring(s);
+	if (!scripted(s, "noring") && !mapped(s))
+		return false;
 	if (scripted(s, "badheader"))
 		s->ring.header->slots = 9999;
 	if (scripted(s, "badoffset"))
 		s->ring.header->image_offset = UINT64_C(1) << 62;
-	send_ring(s);
 	send_reply(s, &reply, NULL, 0);
+	return true;
 }
 
 /*
@@ -523,10 +526,9 @@ static void open_feed(struct session *s)
 		send_error(s, -r, "slots or batch_size: no ring of that size", "slots", -1);
 		return;
 	}
-	answer_open(s);
-	if (scripted(s, "badheader") || scripted(s, "badoffset"))
+	if (!answer_open(s) || scripted(s, "badheader") || scripted(s, "badoffset"))
 		wait_for_hangup(s);
-	else if (mapped(s))
+	else
 		publish(s);
 	ring_producer_deinit(&s->ring);
 }

@@ -132,14 +132,18 @@ bool puppet_hear_wish(struct puppet *p)
 	return true;
 }
 
-void puppet_send_opened(struct puppet *p, const int *fds, unsigned fd_count)
+void puppet_send_ring(struct puppet *p, const int *fds, unsigned fd_count)
 {
 	Loaderd__Ring ring = LOADERD__RING__INIT;
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	reply.kind_case = LOADERD__REPLY__KIND_RING;
 	reply.ring = &ring;
-	if (fds)
-		tell(p, &reply, fds, fd_count);
+	tell(p, &reply, fds, fd_count);
+}
+
+void puppet_send_opened(struct puppet *p)
+{
+	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
 	reply.feed_opened = &p->opened;
 	tell(p, &reply, NULL, 0);
@@ -149,8 +153,11 @@ bool puppet_grant(struct puppet *p)
 {
 	assert_int_equal(own_ring_init(&p->ring, &p->geometry), 0);
 	const int fds[2] = {p->ring.ring_fd, p->ring.ack_fd};
-	puppet_send_opened(p, fds, 2);
-	return puppet_hear_and_forget(p) && ring_producer_fill(&p->ring) == 0;
+	puppet_send_ring(p, fds, 2);
+	if (!puppet_hear_and_forget(p) || ring_producer_start(&p->ring) < 0)
+		return false;
+	puppet_send_opened(p);
+	return true;
 }
 
 void puppet_publish(struct puppet *p, unsigned count)

@@ -53,8 +53,8 @@ void puppet_ask_for_files(struct puppet *p, uint32_t first, uint32_t most, bool 
  * hung up.
  */
 bool puppet_hear_wish(struct puppet *p);
-/* fds: of a ring that comes before it; NULL: there is none. */
-void puppet_send_opened(struct puppet *p, const int *fds, unsigned fd_count);
+void puppet_send_ring(struct puppet *p, const int *fds, unsigned fd_count);
+void puppet_send_opened(struct puppet *p);
 /* False: the client did not want it. */
 bool puppet_grant(struct puppet *p);
 /* At most as many as there are slots. */

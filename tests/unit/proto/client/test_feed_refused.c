@@ -22,7 +22,7 @@ static void test_every_refusal_is_a_sentence(void **state)
 		{"wrongreply", -EPROTO, "answered a subscription with message"},
 		{"noise", -EPROTO, "cannot be read"},
 		{"toolong", -EPROTO, "not our protocol"},
-		{"noring", -EPROTO, "no ring that this library knows"},
+		{"noring", -EPROTO, "opened a feed without a ring"},
 		{"nofds", -EPROTO, "0 descriptors for a ring, not two"},
 		{"onefd", -EPROTO, "1 descriptors for a ring, not two"},
 		{"threefds", -EPROTO, "3 descriptors for a ring, not two"},
