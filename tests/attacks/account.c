@@ -1,0 +1,365 @@
+/*
+ * The account of rings: random sequences of opening feeds, keeping their memory in every way that
+ * there is, and letting it go. After each step
+ * - what the kernel charges to the service in shared memory is at most CONSTANT, and
+ * - what is kept is at most what one user may have: it counts, in whatever way it is kept.
+ * In the end all of it may be had again. LOADERD_TEST_SEED chooses another sequence,
+ * LOADERD_TEST_STEPS more steps. Needs root, and a control group of memory for the first of the
+ * two.
+ */
+#include "tests/attacks/attack.h"
+#include "tests/attacks/memory_group.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+	STEPS = 400,
+	KEPT_MAX = 12,
+	MOST = 32 << 20,         /* that one user may have; a ring takes 12.6 MB */
+	GROUP_BYTES = 900 << 20, /* of the service */
+	CONSTANT = 1 << 20,      /* status pages, configuration, and rounding */
+	FREE_WITHIN_MS = 20000,
+};
+
+/* A ring, and what refers to it. */
+struct kept {
+	bool used;
+	uint64_t bytes;
+	int socket, ring, ack; /* -1: closed */
+	void *map;
+	int pipe[2];   /* with pages of it */
+	int flight[2]; /* a message with its descriptor, not received */
+	pid_t child;   /* which has what we had when it was made */
+	bool child_refers;
+};
+
+struct model {
+	const struct stage *stage;
+	const struct memory_group *group; /* NULL: there is none */
+	int file;
+	struct kept kept[KEPT_MAX];
+	unsigned granted, refused;
+};
+
+static const char pipeline[] = "random_resized_crop(128)";
+
+static bool refers(const struct kept *kept)
+{
+	return kept->used && (kept->socket >= 0 || kept->ring >= 0 || kept->ack >= 0 || kept->map ||
+			      kept->pipe[0] >= 0 || kept->flight[0] >= 0 || kept->child_refers);
+}
+
+static uint64_t bytes_kept(const struct model *model)
+{
+	uint64_t bytes = 0;
+	for (unsigned i = 0; i < KEPT_MAX; i++)
+		if (refers(&model->kept[i]))
+			bytes += model->kept[i].bytes;
+	return bytes;
+}
+
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+static void open_ring(struct model *model, struct kept *kept)
+{
+	int fds[2], socket;
+	if (refers(kept))
+		return;
+	int r = attack_open(model->stage, model->file, pipeline, &socket, fds);
+	if (r != 0) {
+		assert_int_equal(r, EDQUOT);
+		model->refused++;
+		return;
+	}
+	model->granted++;
+	*kept = (struct kept){
+		.used = true,
+		.bytes = (uint64_t)lseek(fds[0], 0, SEEK_END),
+		.socket = socket,
+		.ring = fds[0],
+		.ack = fds[1],
+		.pipe = {-1, -1},
+		.flight = {-1, -1},
+	};
+}
+
+static void map_ring(struct kept *kept)
+{
+	if (kept->map || kept->ring < 0)
+		return;
+	kept->map = mmap(NULL, kept->bytes, PROT_READ, MAP_SHARED, kept->ring, 0);
+	assert_ptr_not_equal(kept->map, MAP_FAILED);
+}
+
+static void unmap_ring(struct kept *kept)
+{
+	if (kept->map)
+		munmap(kept->map, kept->bytes);
+	kept->map = NULL;
+}
+
+static void splice_page(struct kept *kept)
+{
+	if (kept->ring < 0 || kept->pipe[0] >= 0)
+		return;
+	off_t at = (off_t)(attack_random() % (kept->bytes / 4096) * 4096);
+	assert_int_equal(pipe2(kept->pipe, O_CLOEXEC | O_NONBLOCK), 0);
+	assert_int_equal(splice(kept->ring, &at, kept->pipe[1], NULL, 1, 0), 1);
+}
+
+static void unsplice(struct kept *kept)
+{
+	close_fd(&kept->pipe[0]);
+	close_fd(&kept->pipe[1]);
+}
+
+static void send_away(struct kept *kept)
+{
+	union {
+		struct cmsghdr header;
+		char space[CMSG_SPACE(sizeof(int))];
+	} control = {.header = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS}};
+	struct iovec byte = {(char *)"x", 1};
+	struct msghdr message = {.msg_iov = &byte,
+				 .msg_iovlen = 1,
+				 .msg_control = &control,
+				 .msg_controllen = sizeof(control)};
+	int fd = attack_random() % 2 ? kept->ring : kept->ack;
+	if (fd < 0 || kept->flight[0] >= 0)
+		return;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, kept->flight), 0);
+	memcpy(CMSG_DATA(&control.header), &fd, sizeof(int));
+	assert_int_equal(sendmsg(kept->flight[0], &message, 0), 1);
+}
+
+static void forget_message(struct kept *kept)
+{
+	close_fd(&kept->flight[0]);
+	close_fd(&kept->flight[1]);
+}
+
+/* Of all rings that there are: a fork has what its parent has. */
+static void fork_child(struct model *model, struct kept *kept)
+{
+	if (!kept->used || kept->child != 0)
+		return;
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (unsigned i = 0; i < KEPT_MAX; i++) {
+			struct kept *other = &model->kept[i];
+			if (other == kept || !other->used)
+				continue;
+			close_fd(&other->socket);
+			close_fd(&other->ring);
+			close_fd(&other->ack);
+			unsplice(other);
+			forget_message(other);
+			unmap_ring(other);
+		}
+		/* A connection that is shut down is closed, whoever else has it. */
+		close_fd(&kept->socket);
+		for (;;)
+			pause();
+	}
+	kept->child = pid;
+	kept->child_refers = kept->ring >= 0 || kept->ack >= 0 || kept->map || kept->pipe[0] >= 0 ||
+			     kept->flight[0] >= 0;
+}
+
+static void kill_child(struct kept *kept)
+{
+	if (kept->child == 0)
+		return;
+	kill(kept->child, SIGKILL);
+	waitpid(kept->child, NULL, 0);
+	kept->child = 0;
+	kept->child_refers = false;
+}
+
+static void close_feed(struct kept *kept)
+{
+	if (kept->socket >= 0)
+		shutdown(kept->socket, SHUT_RDWR);
+	close_fd(&kept->socket);
+}
+
+static void step(struct model *model)
+{
+	struct kept *kept = &model->kept[attack_random() % KEPT_MAX];
+	/* Mostly one that is there: each attempt at a ring too many takes half a second. */
+	for (unsigned i = 0; !kept->used && i < 40; i++)
+		kept = &model->kept[attack_random() % KEPT_MAX];
+	if (attack_random() % 16 == 0 || !kept->used) {
+		for (unsigned i = 0; i < KEPT_MAX && kept->used; i++)
+			kept = &model->kept[i];
+		open_ring(model, kept);
+		return;
+	}
+	switch (attack_random() % 14) {
+	case 0:
+	case 1:
+	case 2:
+	case 3:
+		close_feed(kept);
+		break;
+	case 4:
+		map_ring(kept);
+		break;
+	case 5:
+		unmap_ring(kept);
+		break;
+	case 6:
+		splice_page(kept);
+		break;
+	case 7:
+		unsplice(kept);
+		break;
+	case 8:
+		send_away(kept);
+		break;
+	case 9:
+		forget_message(kept);
+		break;
+	case 10:
+		fork_child(model, kept);
+		break;
+	case 11:
+		kill_child(kept);
+		break;
+	case 12:
+		close_fd(&kept->ring);
+		break;
+	default:
+		close_fd(&kept->ack);
+		break;
+	}
+	if (!refers(kept)) {
+		kill_child(kept);
+		kept->used = false;
+	}
+}
+
+static void let_all_go(struct model *model)
+{
+	for (unsigned i = 0; i < KEPT_MAX; i++) {
+		struct kept *kept = &model->kept[i];
+		if (!kept->used)
+			continue;
+		close_feed(kept);
+		unmap_ring(kept);
+		unsplice(kept);
+		forget_message(kept);
+		close_fd(&kept->ring);
+		close_fd(&kept->ack);
+		kill_child(kept);
+		kept->used = false;
+	}
+}
+
+static void check(const struct model *model, unsigned number)
+{
+	if (bytes_kept(model) > MOST)
+		fail_msg("step %u: %llu bytes are kept, one user may have %d", number,
+			 (unsigned long long)bytes_kept(model), MOST);
+	if (!model->group)
+		return;
+	uint64_t charged = memory_group_shared(model->group);
+	if (charged > CONSTANT)
+		fail_msg("step %u: %llu bytes of shared memory are charged to the service", number,
+			 (unsigned long long)charged);
+}
+
+static void run_steps(const struct stage *stage, const struct memory_group *group)
+{
+	const char *steps = getenv("LOADERD_TEST_STEPS"), *seed = getenv("LOADERD_TEST_SEED");
+	struct model model = {.stage = stage, .group = group};
+	model.file = open(stage->images, O_RDONLY | O_CLOEXEC);
+	assert_true(model.file >= 0);
+	for (long i = seed ? atol(seed) : 0; i > 0; i--)
+		(void)attack_random();
+	unsigned count = steps ? (unsigned)atol(steps) : STEPS;
+	for (unsigned i = 0; i < count; i++) {
+		step(&model);
+		check(&model, i);
+	}
+	let_all_go(&model);
+	print_message("%u rings granted, %u refused\n", model.granted, model.refused);
+	assert_true(model.granted > 0 && model.refused > 0);
+	/* As many as before. */
+	uint64_t until_ms = attack_now_ms() + FREE_WITHIN_MS;
+	for (unsigned have = 0; have < 2;) {
+		open_ring(&model, &model.kept[have]);
+		have += model.kept[have].used;
+		if (attack_now_ms() > until_ms)
+			fail_msg("what nothing refers to still counts");
+	}
+	let_all_go(&model);
+}
+
+static void test_account_covers_what_is_kept(void **state)
+{
+	struct memory_group group;
+	struct stage stage;
+	int status;
+	attack_stage(&stage);
+	const bool grouped = memory_group_new(&group, "loaderd-account", GROUP_BYTES);
+	if (grouped)
+		memory_group_enter(&group);
+	else
+		print_message("no control group of memory is to be had: the account alone\n");
+	fixture_start(&stage.fixture, NULL, "--threads", "2", "--log-level", "error", "--limit",
+		      "shared_memory_per_user=16M", NULL);
+	if (grouped)
+		memory_group_leave(&group);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fixture_become(ALICE);
+		run_steps(&stage, grouped ? &group : NULL);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
+	if (grouped) {
+		print_message("version %u: %llu bytes of shared memory are charged after the end\n",
+			      group.version, (unsigned long long)memory_group_shared(&group));
+		assert_int_equal(memory_group_kills(&group), 0);
+		memory_group_free(&group);
+	}
+	fixture_deinit(&stage.fixture);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_account_covers_what_is_kept),
+	};
+	if (geteuid() != 0) {
+		print_message("needs root, to be several users in turn\n");
+		return 77; /* skipped */
+	}
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
