@@ -204,6 +204,30 @@ class PackimgFaults(PackimgTest):
         report = json.loads(self.packimg("verify", "-q", "--json", "out.pimg", rc=1))
         self.assertEqual([s["index"] for s in report["bad_samples"]], [3, 20])
 
+    def test_damaged_classes(self):
+        """A class table that is damaged is named, with file and class, by every command that opens the dataset."""
+        self.convert(self.tree, "-o", "out.pimg")
+        whole = (self.dir / "out.pimg").read_bytes()
+        table, size = next((offset, size) for kind, _, offset, size, _ in struct.iter_unpack("<IIQQQ", whole[256:256 + 7 * 32])
+                           if kind == 3)
+        self.assertEqual(whole[table:table + size], struct.pack("<4Q", 0, 4, 8, 12) + b"ant\0bee\0cat\0")
+        for at, damage, said in ((8, struct.pack("<Q", 1 << 40), "name of class 0 does not fit the class section"),
+                                 (16, struct.pack("<Q", 3), "name of class 1 does not fit the class section"),
+                                 (0, struct.pack("<Q", 1), "name of class 0 does not fit the class section"),
+                                 (24, struct.pack("<Q", 11), "name of class 2 is not terminated UTF-8"),
+                                 (32 + 7, b"x", "name of class 1 is not terminated UTF-8"),
+                                 (32 + 4, b"\0", "name of class 1 is not terminated UTF-8"),
+                                 (32 + 8, b"\xff", "name of class 2 is not terminated UTF-8")):
+            (self.dir / "bad.pimg").write_bytes(whole[:table + at] + damage + whole[table + at + len(damage):])
+            for args in (["verify", "-q", "bad.pimg"], ["info", "bad.pimg"], ["info", "--json", "bad.pimg"], ["list", "bad.pimg"],
+                         ["list", "--json", "bad.pimg"], ["list", "--class", "cat", "bad.pimg"], ["index", "-q", "bad.pimg"],
+                         ["extract", "-q", "bad.pimg", "-o", "back"], ["extract", "-q", "bad.pimg", "-o", "back", "--class", "cat"],
+                         ["merge", "-q", "bad.pimg", "-o", "no.pimg"], ["split", "-q", "bad.pimg", "--by-class"],
+                         ["advise", "bad.pimg"]):
+                self.packimg(*args, rc=2)
+                self.assertIn(f"bad.pimg: {said}", self.stderr)
+        self.assertEqual(sorted(p.name for p in self.dir.iterdir()), ["bad.pimg", "out.pimg"])
+
     def start(self, *args):
         many = [str(self.tree)] * 150
         return subprocess.Popen([PACKIMG, "convert", "-q", *many, "-o", "out.pimg", *args], cwd=self.dir,
