@@ -228,6 +228,33 @@ class PackimgFaults(PackimgTest):
                 self.assertIn(f"bad.pimg: {said}", self.stderr)
         self.assertEqual(sorted(p.name for p in self.dir.iterdir()), ["bad.pimg", "out.pimg"])
 
+    def test_damaged_names_and_values(self):
+        """A source name or a value that is damaged is said, and copied neither as nothing nor in half."""
+        self.shard("s.tar", [(f"{i:02}", {"jpg": image.read_bytes(), "txt": b"text %d" % i, "cls": b"0"})
+                             for i, image in enumerate(sorted((self.tree / "ant").iterdir())[:6])])
+        self.convert("s.tar", "-o", "out.pimg")
+        data = bytearray((self.dir / "out.pimg").read_bytes())
+        sections = {kind: offset for kind, _, offset, _, _ in struct.iter_unpack("<IIQQQ", data[256:256 + 7 * 32])}
+        column = struct.unpack_from("<Q", data, sections[5])[0]
+        struct.pack_into("<Q", data, sections[2] + 8 * 4, 1 << 40)  # sources 3 and 4
+        struct.pack_into("<Q", data, column + 8 + 8 * 1, 1 << 40)  # values of samples 0 and 1
+        (self.dir / "out.pimg").write_bytes(data)
+        damaged = [0, 1, 3, 4]
+        self.assertEqual([s["index"] for s in self.list("out.pimg") if s.get("damaged")], damaged)
+        lines = self.packimg("list", "out.pimg").splitlines()
+        self.assertEqual([i for i, line in enumerate(lines) if "DAMAGED" in line], damaged)
+        self.packimg("extract", "-q", "-m", "out.pimg", "-o", "back", rc=1)
+        for said in ("sample 0: its value of field txt is damaged", "sample 3: its source name is damaged"):
+            self.assertIn(said, self.stderr)
+        self.assertEqual(sorted(p.name for p in (self.dir / "back").rglob("*.jpg")),
+                         ["00.jpg", "00000003.jpg", "00000004.jpg", "01.jpg", "02.jpg", "05.jpg"])
+        self.packimg("merge", "-q", "out.pimg", "-o", "no.pimg", rc=2)
+        self.assertIn("sample 0: field 0 is damaged", self.stderr)
+        said = self.packimg("merge", "-q", "out.pimg", "-o", "rest.pimg", "--on-error", "skip", rc=1)
+        self.assertIn("rest.pimg: 2 samples, ", said)
+        self.assertEqual([(s["source"], s["fields"]) for s in self.list("rest.pimg")],
+                         [("02.jpg", {"txt": "text 2"}), ("05.jpg", {"txt": "text 5"})])
+
     def start(self, *args):
         many = [str(self.tree)] * 150
         return subprocess.Popen([PACKIMG, "convert", "-q", *many, "-o", "out.pimg", *args], cwd=self.dir,
