@@ -145,6 +145,9 @@ class PackimgArchives(PackimgTest):
         kept = [s["source"] for s in self.list("many.pimg")]
         self.assertEqual(kept, [f"a/{i}.jpg" for i in range(len(kept))])
         self.assertIn(len(kept), range(2, 5))
+        # However many there are, memory is for a few at a time.
+        self.assertLess(self.peak("convert", "many.zip", "-o", "six.pimg", "--max-expansion", 1000, "-j", 2, "--max-side", 16), 700)
+        self.assertEqual(len(self.list("six.pimg")), 6)
 
         # Nor is a member cheap that nobody wants, and what was listed before it is kept.
         with tarfile.open(self.dir / "skipped.tar.gz", "w:gz") as archive:
