@@ -182,15 +182,12 @@ uint32_t packimg_class_count(const struct packimg *dataset)
 
 const char *packimg_class_name(const struct packimg *dataset, uint32_t class_number)
 {
-	const char *text;
+	const char *text = NULL;
 	uint64_t size;
 
-	if (class_number >= dataset->class_count)
-		return NULL;
-	if (strings_get(&dataset->classes, dataset->class_count, class_number, &text, &size) < 0)
-		return NULL;
-	if (size == 0 || text[size - 1] != '\0')
-		return NULL;
+	/* the whole table was checked when it was opened */
+	if (class_number < dataset->class_count)
+		strings_get(&dataset->classes, dataset->class_count, class_number, &text, &size);
 	return text;
 }
 

@@ -189,8 +189,8 @@ uint64_t packimg_source_longest(const struct packimg *dataset);
 
 uint32_t packimg_class_count(const struct packimg *dataset);
 /*
- * Terminated UTF-8 name, like fields and metadata from a private copy; NULL when the class is out
- * of range or its name is damaged.
+ * Terminated UTF-8 name, like fields and metadata from a private copy. NULL only when the class is
+ * out of range: a dataset with a damaged name does not open.
  */
 const char *packimg_class_name(const struct packimg *dataset, uint32_t class_number);
 

@@ -69,6 +69,38 @@ static int section_read(int fd, const char *name, const struct pimg_header *head
 	return header_pread(fd, name, bytes, section->size, section->offset, error);
 }
 
+/*
+ * The table of class names, in its private copy: checked once and whole, so that
+ * packimg_class_name() has an answer for every class. Its offsets are contiguous, which bounds the
+ * work by the size of the section.
+ */
+static int classes_check(const struct packimg *dataset, const char *name,
+			 struct packimg_error *error)
+{
+	const struct section_view *classes = &dataset->classes;
+	uint64_t end = (dataset->class_count + UINT64_C(1)) * sizeof(uint64_t), size;
+	const char *text;
+
+	for (uint32_t i = 0; i < dataset->class_count; i++) {
+		if (strings_get(classes, dataset->class_count, i, &text, &size) < 0 ||
+		    (const uint8_t *)text != classes->data + end)
+			return packimg_damaged(error,
+					       "%s: name of class %u does not fit the class "
+					       "section; copy or convert the file again",
+					       name, i);
+		if (size == 0 || text[size - 1] != '\0' || !text_is_utf8(text, size - 1))
+			return packimg_damaged(error,
+					       "%s: name of class %u is not terminated UTF-8; "
+					       "copy or convert the file again",
+					       name, i);
+		end += size;
+	}
+	if (classes->data && end != classes->size)
+		return packimg_damaged(error, "%s: the class section is longer than its names",
+				       name);
+	return 0;
+}
+
 static int field_read(struct packimg *dataset, int fd, const char *name,
 		      const struct pimg_section *section, const struct pimg_field *field,
 		      struct packimg_error *error)
@@ -183,7 +215,8 @@ static int facts_read(struct packimg *dataset, int fd, const char *name,
 	const struct section_view *metadata = &dataset->metadata;
 	if (metadata->data && metadata->data[metadata->size - 1] != '\0')
 		return packimg_damaged(error, "%s: the metadata is not terminated", name);
-	r = fields_read(dataset, fd, name, header, error);
+	r = classes_check(dataset, name, error);
+	r = r ?: fields_read(dataset, fd, name, header, error);
 	return r < 0 ? r : traits_read(dataset, fd, name, header, error);
 }
 

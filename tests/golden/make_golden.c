@@ -308,9 +308,15 @@ BAD(check_record_reserved_0, RECORD(5).reserved_0 = 1)
 BAD(check_record_reserved_1, RECORD(5).reserved_1 = (uint64_t)1 << 40)
 BAD(check_source_offset, ((uint64_t *)content_of(f, PIMG_SECTION_SOURCES))[3] = UINT64_MAX)
 BAD(check_source_gap, ((uint64_t *)content_of(f, PIMG_SECTION_SOURCES))[0] = 1)
-BAD(check_class_offset, ((uint64_t *)content_of(f, PIMG_SECTION_CLASSES))[1] = 1 << 20)
-BAD(check_class_end, ((char *)content_of(f, PIMG_SECTION_CLASSES))[32 + 3] = 'x')
-BAD(check_class_utf8, ((char *)content_of(f, PIMG_SECTION_CLASSES))[32] = '\x80')
+BAD(open_class_offset, ((uint64_t *)content_of(f, PIMG_SECTION_CLASSES))[1] = 1 << 20)
+BAD(open_class_gap, ((uint64_t *)content_of(f, PIMG_SECTION_CLASSES))[0] = 1)
+BAD(open_class_tail, {
+	uint64_t *offsets = content_of(f, PIMG_SECTION_CLASSES);
+	offsets[3] -= 2;
+	((char *)(offsets + 4))[offsets[3] - 1] = '\0';
+})
+BAD(open_class_end, ((char *)content_of(f, PIMG_SECTION_CLASSES))[32 + 3] = 'x')
+BAD(open_class_utf8, ((char *)content_of(f, PIMG_SECTION_CLASSES))[32] = '\x80')
 BAD(check_column_offset, COLUMN(1).offset = UINT64_MAX - 63)
 BAD(check_column_absent, COLUMN(1).offset = 0)
 BAD(check_column_size, COLUMN(1).size += 8)
@@ -430,9 +436,11 @@ static const struct bad bads[] = {
 	ENTRY(check_record_reserved_1),
 	ENTRY(check_source_offset),
 	ENTRY(check_source_gap),
-	ENTRY(check_class_offset),
-	ENTRY(check_class_end),
-	ENTRY(check_class_utf8),
+	ENTRY(open_class_offset),
+	ENTRY(open_class_gap),
+	ENTRY(open_class_tail),
+	ENTRY(open_class_end),
+	ENTRY(open_class_utf8),
 	ENTRY(check_column_offset),
 	ENTRY(check_column_absent),
 	ENTRY(check_column_size),

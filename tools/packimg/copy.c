@@ -175,41 +175,40 @@ int32_t copy_label(const struct copy_set *set, uint64_t number)
 	return map_label(set, &set->inputs[input], sample.label);
 }
 
-static int copy_values(const struct copy_set *set, const struct copy_input *input, uint64_t index,
-		       struct packimg_writer *writer, struct packimg_error *error)
+/* What one sample has of its input's fields; of damage error says which field. */
+static int read_values(const struct copy_set *set, const struct copy_input *input, uint64_t index,
+		       struct packimg_value values[static PACKIMG_FIELDS_MAX],
+		       struct packimg_error *error)
 {
-	int r = 0;
-
-	for (uint32_t i = 0; !r && i < packimg_field_count(input->dataset); i++) {
+	for (uint32_t i = 0; i < packimg_field_count(input->dataset); i++) {
+		struct packimg_value *value = &values[i];
 		struct packimg_field field;
-		struct packimg_value value;
-		uint32_t to = input->fields[i];
 
-		r = packimg_field(input->dataset, i, &field);
+		int r = packimg_field(input->dataset, i, &field);
 		if (!r)
-			r = packimg_value(input->dataset, index, i, &value);
+			r = packimg_value(input->dataset, index, i, value);
 		if (r)
 			return packimg_fail(error, -EBADMSG,
 					    "%s, sample %" PRIu64 ": field %u is damaged",
 					    input->path, index, i);
-		if (!value.present)
-			continue;
-		if (field.type == PACKIMG_FIELD_INT64 && set->types[to] == PACKIMG_FIELD_FLOAT64) {
-			value.float64 = (double)value.int64;
-			value.int64 = 0;
+		if (field.type == PACKIMG_FIELD_INT64 &&
+		    set->types[input->fields[i]] == PACKIMG_FIELD_FLOAT64) {
+			value->float64 = (double)value->int64;
+			value->int64 = 0;
 		}
-		r = packimg_writer_value(writer, to, &value, error);
 	}
-	return r;
+	return 0;
 }
 
 /*
  * -EBADMSG, with input, index and source in error, when the sample is damaged; other errors are the
- * writer's.
+ * writer's. All of the sample is read before any of it is written: the writer cannot take a sample
+ * back.
  */
 static int copy_sample(const struct copy_set *set, uint64_t number, struct packimg_writer *writer,
 		       struct packimg_error *error)
 {
+	struct packimg_value values[PACKIMG_FIELDS_MAX];
 	struct packimg_sample sample;
 	const char *source = NULL;
 	size_t source_size = 0;
@@ -218,14 +217,21 @@ static int copy_sample(const struct copy_set *set, uint64_t number, struct packi
 
 	copy_locate(set, number, &input_number, &index);
 	const struct copy_input *input = &set->inputs[input_number];
-	packimg_source(input->dataset, index, &source, &source_size);
+	if (packimg_source(input->dataset, index, &source, &source_size))
+		return packimg_fail(error, -EBADMSG,
+				    "%s, sample %" PRIu64 ": its source name is damaged, so it is "
+				    "not copied",
+				    input->path, index);
 	int r = packimg_sample(input->dataset, index, &sample);
 	if (!r)
 		r = packimg_sample_check(&sample);
 	if (r)
 		return packimg_fail(error, -EBADMSG,
 				    "%s, sample %" PRIu64 " (%.*s): damaged, so it is not copied",
-				    input->path, index, (int)source_size, source ? source : "");
+				    input->path, index, (int)source_size, source);
+	r = read_values(set, input, index, values, error);
+	if (r)
+		return r;
 	struct packimg_item item = (struct packimg_item){
 		.data = sample.data,
 		.data_size = sample.data_size,
@@ -241,7 +247,10 @@ static int copy_sample(const struct copy_set *set, uint64_t number, struct packi
 		.source_size = source_size,
 	};
 	r = packimg_writer_add(writer, &item, error);
-	return r ? r : copy_values(set, input, index, writer, error);
+	for (uint32_t i = 0; !r && i < packimg_field_count(input->dataset); i++)
+		if (values[i].present)
+			r = packimg_writer_value(writer, input->fields[i], &values[i], error);
+	return r;
 }
 
 char *copy_metadata(const struct packimg *dataset, const char *key)

@@ -8,6 +8,7 @@
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
 #include "tools/packimg/common/command.h"
+#include "tools/packimg/common/file_name.h"
 #include "tools/packimg/common/names.h"
 #include "tools/packimg/common/progress.h"
 #include "tools/packimg/common/text.h"
@@ -29,7 +30,7 @@ struct extract {
 	const char *path, *output;
 	struct selection selection;
 	unsigned jobs;
-	bool force, quiet, manifest;
+	bool force, quiet, manifest, raw_names;
 	struct packimg *dataset;
 	int folder; /* DIR */
 	uint64_t *samples;
@@ -38,6 +39,8 @@ struct extract {
 	struct arena arena;
 	struct progress progress;
 	uint64_t done, bytes, bad; /* images, their bytes; those that could not be written */
+	uint64_t damaged;          /* names and values that are damaged, while the image is not */
+	uint64_t numbered;         /* samples whose names are too long for files */
 };
 
 #define AT(member) offsetof(struct extract, member)
@@ -51,6 +54,8 @@ static const struct options_row options[] = {
 	{"manifest", 'm', NULL, "write DIR/manifest.csv with path, label, class and fields, too",
 	 OPTIONS_FLAG, AT(manifest)},
 	{"force", 'f', NULL, "replace files that exist", OPTIONS_FLAG, AT(force)},
+	{"raw-names", 0, NULL, "names as they are recorded, without escapes", OPTIONS_FLAG,
+	 AT(raw_names)},
 	{"jobs", 'j', "N", "threads (default: all CPUs)", OPTIONS_UNSIGNED, AT(jobs), 1,
 	 COMMAND_JOBS_MAX, .refusal = COMMAND_NO_JOBS},
 	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
@@ -69,8 +74,12 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	return key == ARGP_KEY_END ? 0 : ARGP_ERR_UNKNOWN;
 }
 
-/* Appends the components of a name that are safe below a folder: no "..", no empty ones. */
-static int append_path(struct buffer *path, const char *name, size_t size)
+/*
+ * Appends the components of a name that are safe below a folder: no "..", no empty ones, and,
+ * unless raw names are asked for, none that a terminal or a script could misread.
+ */
+static int append_path(const struct extract *extract, struct buffer *path, const char *name,
+		       size_t size)
 {
 	const char *end = name + size;
 
@@ -79,16 +88,35 @@ static int append_path(struct buffer *path, const char *name, size_t size)
 		size_t part = (size_t)((slash ? slash : end) - name);
 		bool dots =
 			(part == 1 && name[0] == '.') || (part == 2 && memcmp(name, "..", 2) == 0);
+		/* no file's name can hold a NUL */
+		bool raw = extract->raw_names && !memchr(name, 0, part);
 
-		if (part && !dots && !memchr(name, 0, part)) {
+		if (part && !dots) {
 			if (path->size && buffer_append(path, "/", 1))
 				return -ENOMEM;
-			if (buffer_append(path, name, part))
+			if (raw ? buffer_append(path, name, part)
+				: file_name_append(path, name, part))
 				return -ENOMEM;
 		}
 		name += part + 1;
 	}
 	return 0;
+}
+
+/* Whether each component of a path, from `first` on, is short enough for a file system. */
+static bool path_fits(const struct buffer *path, size_t first)
+{
+	const char *part = (const char *)path->data + first,
+		   *end = (const char *)path->data + path->size;
+
+	while (part < end) {
+		const char *slash = memchr(part, '/', (size_t)(end - part));
+
+		if ((slash ? slash : end) - part > FILE_NAME_MAX)
+			return false;
+		part = slash ? slash + 1 : end;
+	}
+	return true;
 }
 
 /* What of a source's name lies below its class folder; without one, its last component. */
@@ -131,46 +159,107 @@ static int fit_extension(struct buffer *path, const struct packimg_sample *sampl
 	return buffer_append(path, wanted, strlen(wanted));
 }
 
-/* The path for one sample, not terminated. */
-static int make_path(const struct extract *extract, const struct packimg_sample *sample,
-		     struct buffer *path)
+/* Appends the sample's number and extension, in place of a name. */
+static int append_number(struct buffer *path, const struct packimg_sample *sample)
 {
-	const char *class = sample_class(extract->dataset, sample), *name;
-	size_t size = 0;
-	char number[32];
+	char number[40];
+	int n = snprintf(number, sizeof(number), "%s%08" PRIu64 ".%s", path->size ? "/" : "",
+			 sample->index, sample->codec == PACKIMG_CODEC_JPEG ? "jpg" : "png");
 
-	path->size = 0;
-	if (class && append_path(path, class, strlen(class)))
-		return -ENOMEM;
-	size_t before = path->size;
-	if (!packimg_source(extract->dataset, sample->index, &name, &size) && size) {
-		name = below_class(name, &size, class);
-		if (append_path(path, name, size))
-			return -ENOMEM;
-	}
-	if (path->size == before) {
-		int n = snprintf(number, sizeof(number), "%08" PRIu64, sample->index);
-
-		if (append_path(path, number, (size_t)n))
-			return -ENOMEM;
-		return buffer_append(path, sample->codec == PACKIMG_CODEC_JPEG ? ".jpg" : ".png",
-				     4);
-	}
-	return fit_extension(path, sample);
+	return buffer_append(path, number, (size_t)n);
 }
 
-/* Makes a second file of the same name another one: the sample's number before the extension. */
-static int make_unique(struct buffer *path, uint64_t index)
+/* Appends what the sample's source was called; nothing of one that has no name. */
+static int append_source(struct extract *extract, const struct packimg_sample *sample,
+			 const char *class, struct buffer *path)
+{
+	size_t size = 0, before = path->size;
+	const char *name;
+
+	if (packimg_source(extract->dataset, sample->index, &name, &size)) {
+		extract->damaged++;
+		command_fail("sample %" PRIu64 ": its source name is damaged; its file is called "
+			     "by its number",
+			     sample->index);
+		return 0;
+	}
+	name = below_class(name, &size, class);
+	if (append_path(extract, path, name, size))
+		return -ENOMEM;
+	return path->size > before ? fit_extension(path, sample) : 0;
+}
+
+/* The path for one sample, not terminated. */
+static int make_path(struct extract *extract, const struct packimg_sample *sample,
+		     struct buffer *path)
+{
+	const char *class = sample_class(extract->dataset, sample);
+	char number[16];
+
+	path->size = 0;
+	if (class && append_path(extract, path, class, strlen(class)))
+		return -ENOMEM;
+	bool fits = path_fits(path, 0);
+	if (!fits) {
+		path->size = 0;
+		int n = snprintf(number, sizeof(number), "%" PRId32, sample->label);
+		if (buffer_append(path, number, (size_t)n))
+			return -ENOMEM;
+	}
+	size_t before = path->size;
+	if (append_source(extract, sample, class, path))
+		return -ENOMEM;
+	if (!path_fits(path, before + (before > 0))) {
+		path->size = before;
+		fits = false;
+	}
+	extract->numbered += !fits;
+	return path->size > before ? 0 : append_number(path, sample);
+}
+
+/*
+ * Makes a second file of the same name another one: the sample's number before the extension, or in
+ * place of a name that leaves no room for it.
+ */
+static int make_unique(struct buffer *path, const struct packimg_sample *sample)
 {
 	char tail[64];
-	size_t dot = path->size;
+	size_t dot = path->size, base = path->size;
 
 	while (path->data[dot - 1] != '.')
 		dot--;
-	int n = snprintf(tail, sizeof(tail), "-%" PRIu64 "%.8s", index,
+	while (base && path->data[base - 1] != '/')
+		base--;
+	int n = snprintf(tail, sizeof(tail), "-%" PRIu64 "%.8s", sample->index,
 			 (const char *)path->data + dot - 1);
 	path->size = dot - 1;
-	return buffer_append(path, tail, (size_t)n + 1);
+	if (path->size + (size_t)n - base <= FILE_NAME_MAX)
+		return buffer_append(path, tail, (size_t)n + 1);
+	path->size = base ? base - 1 : 0;
+	return append_number(path, sample) || buffer_append(path, "", 1) ? -ENOMEM : 0;
+}
+
+/* Settles the path of one sample: one that no other has. */
+static int name_file(struct extract *extract, const struct packimg_sample *sample,
+		     struct names *names, struct buffer *path, const char **ret_path)
+{
+	uint32_t number;
+	bool added;
+
+	int r = make_path(extract, sample, path);
+	if (!r)
+		r = buffer_append(path, "", 1);
+	if (!r)
+		r = names_add(names, (const char *)path->data, &number, &added);
+	while (!r && !added) {
+		path->size--;
+		r = make_unique(path, sample);
+		if (!r)
+			r = names_add(names, (const char *)path->data, &number, &added);
+	}
+	if (!r)
+		*ret_path = names->names[number];
+	return r;
 }
 
 static int name_files(struct extract *extract)
@@ -185,24 +274,9 @@ static int name_files(struct extract *extract)
 		return -ENOMEM;
 	for (uint64_t i = 0; !r && i < extract->count; i++) {
 		struct packimg_sample sample;
-		uint32_t number;
-		bool added;
 
-		if (packimg_sample(extract->dataset, extract->samples[i], &sample))
-			continue;
-		r = make_path(extract, &sample, &path);
-		if (!r)
-			r = buffer_append(&path, "", 1);
-		if (!r)
-			r = names_add(&names, (const char *)path.data, &number, &added);
-		if (!r && !added) {
-			path.size--;
-			r = make_unique(&path, sample.index);
-			if (!r)
-				r = names_add(&names, (const char *)path.data, &number, &added);
-		}
-		if (!r)
-			extract->paths[i] = names.names[number];
+		if (!packimg_sample(extract->dataset, extract->samples[i], &sample))
+			r = name_file(extract, &sample, &names, &path, &extract->paths[i]);
 	}
 	names_deinit(&names);
 	buffer_deinit(&path);
@@ -340,15 +414,22 @@ static void write_cell(FILE *file, const char *bytes, size_t size)
 		fputc('"', file);
 }
 
-static void write_fields(const struct extract *extract, FILE *file, uint64_t index)
+static void write_fields(struct extract *extract, FILE *file, uint64_t index)
 {
 	for (uint32_t f = 0; f < packimg_field_count(extract->dataset); f++) {
 		struct packimg_field field;
 		struct packimg_value value;
 
 		fputc(',', file);
-		if (packimg_field(extract->dataset, f, &field) ||
-		    packimg_value(extract->dataset, index, f, &value) || !value.present)
+		packimg_field(extract->dataset, f, &field);
+		if (packimg_value(extract->dataset, index, f, &value)) {
+			extract->damaged++;
+			command_fail("sample %" PRIu64 ": its value of field %s is damaged; the "
+				     "manifest has none",
+				     index, field.name);
+			continue;
+		}
+		if (!value.present)
 			continue;
 		if (field.type == PACKIMG_FIELD_INT64)
 			fprintf(file, "%" PRId64, value.int64);
@@ -359,7 +440,7 @@ static void write_fields(const struct extract *extract, FILE *file, uint64_t ind
 	}
 }
 
-static int write_manifest(const struct extract *extract)
+static int write_manifest(struct extract *extract)
 {
 	const struct packimg *dataset = extract->dataset;
 	struct packimg_error error;
@@ -443,8 +524,13 @@ static int write_images(struct extract *extract)
 		       text_count(TEXT, extract->count), text_plural(extract->count),
 		       text_bytes(TEXT, extract->bytes),
 		       text_duration(TEXT, progress_elapsed_s(&extract->progress)));
+	if (extract->numbered)
+		printf("  note      %s file%s called by the sample's number: the name is longer "
+		       "than %d bytes\n",
+		       text_count(TEXT, extract->numbered),
+		       extract->numbered == 1 ? " is" : "s are", FILE_NAME_MAX);
 	if (!extract->bad)
-		return COMMAND_OK;
+		return extract->damaged ? COMMAND_SKIPPED : COMMAND_OK;
 	return extract->bad == extract->count ? COMMAND_FAILED : COMMAND_SKIPPED;
 }
 

@@ -39,11 +39,16 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	return word_list_add(&list->selection.classes, text) ? ENOMEM : 0;
 }
 
-static void print_value(const struct packimg_field *field, const struct packimg_value *value)
+static void print_name(const struct packimg_field *field)
 {
 	putchar('\t');
 	printable_put(stdout, field->name, strlen(field->name));
 	putchar('=');
+}
+
+static void print_value(const struct packimg_field *field, const struct packimg_value *value)
+{
+	print_name(field);
 	switch (field->type) {
 	case PACKIMG_FIELD_INT64:
 		printf("%" PRId64, value->int64);
@@ -81,12 +86,19 @@ static void print_line(const struct packimg *dataset, uint64_t index)
 		printf("%" PRId32, sample.label);
 	printf("\t%ux%u\t%s\t%u\t", sample.width, sample.height, codec_name(sample.codec),
 	       sample.data_size);
-	if (!packimg_source(dataset, index, &source, &source_size))
+	if (packimg_source(dataset, index, &source, &source_size))
+		fputs("DAMAGED", stdout);
+	else
 		printable_put(stdout, source, source_size);
-	for (uint32_t i = 0; i < packimg_field_count(dataset); i++)
-		if (!packimg_field(dataset, i, &field) &&
-		    !packimg_value(dataset, index, i, &value) && value.present)
+	for (uint32_t i = 0; i < packimg_field_count(dataset); i++) {
+		packimg_field(dataset, i, &field);
+		if (packimg_value(dataset, index, i, &value)) {
+			print_name(&field);
+			fputs("DAMAGED", stdout);
+		} else if (value.present) {
 			print_value(&field, &value);
+		}
+	}
 	putchar('\n');
 }
 
@@ -155,12 +167,17 @@ static void print_json(const struct packimg *dataset, uint64_t index)
 		json_put_count(json, "bytes", sample.data_size);
 		if (sample.side)
 			json_put_count(json, "side_bytes", sample.side_size);
-		if (!packimg_source(dataset, index, &source, &source_size) && source_size)
+		if (packimg_source(dataset, index, &source, &source_size))
+			json_object_set_new(json, "damaged", json_true());
+		else if (source_size)
 			json_object_set_new(json, "source", command_json_text(source, source_size));
-		for (uint32_t i = 0; i < packimg_field_count(dataset); i++)
-			if (!packimg_field(dataset, i, &field) &&
-			    !packimg_value(dataset, index, i, &value) && value.present)
+		for (uint32_t i = 0; i < packimg_field_count(dataset); i++) {
+			packimg_field(dataset, i, &field);
+			if (packimg_value(dataset, index, i, &value))
+				json_object_set_new(json, "damaged", json_true());
+			else if (value.present)
 				json_object_set_new(fields, field.name, value_json(&field, &value));
+		}
 	}
 	if (json_object_size(fields))
 		json_object_set(json, "fields", fields);

@@ -3,6 +3,7 @@
 #include "format/base/text/text.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -44,21 +45,49 @@ static bool is_hidden(uint32_t code)
 	return false;
 }
 
+/* Bytes of the character at text, of at most size; 0: of a byte that is no part of one. */
+static size_t character(const uint8_t *text, size_t size, uint32_t *ret_code, bool *ret_plain)
+{
+	size_t length = text_utf8_sequence(text, size);
+	uint32_t code = length ? code_point(text, length) : 0;
+
+	*ret_code = code;
+	*ret_plain = length && code >= 0x20 && code != 0x7f && !is_hidden(code);
+	return length;
+}
+
+size_t printable_span(const char *text, size_t size)
+{
+	const uint8_t *bytes = (const uint8_t *)text;
+	bool plain = true;
+	uint32_t code;
+	size_t span = 0;
+
+	while (span < size) {
+		size_t length = character(bytes + span, size - span, &code, &plain);
+		if (!plain)
+			break;
+		span += length;
+	}
+	return span;
+}
+
 void printable_put(FILE *file, const char *text, size_t size)
 {
 	const uint8_t *bytes = (const uint8_t *)text;
 
 	for (size_t i = 0, length; i < size; i += length) {
-		length = text_utf8_sequence(bytes + i, size - i);
-		uint32_t code = length ? code_point(bytes + i, length) : 0;
+		uint32_t code;
+		bool plain;
 
-		if (length == 0 || code < 0x20 || code == 0x7f) {
+		length = character(bytes + i, size - i, &code, &plain);
+		if (plain) {
+			fwrite(bytes + i, 1, length, file);
+		} else if (length == 0 || code < 0x80) {
 			fprintf(file, "\\x%02x", bytes[i]);
 			length = 1;
-		} else if (is_hidden(code)) {
-			fprintf(file, code > 0xffff ? "\\U%08x" : "\\u%04x", code);
 		} else {
-			fwrite(bytes + i, 1, length, file);
+			fprintf(file, code > 0xffff ? "\\U%08x" : "\\u%04x", code);
 		}
 	}
 }

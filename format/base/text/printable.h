@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
+/* Bytes from the beginning of the text that are written as they are. */
+size_t printable_span(const char *text, size_t size);
 /* Writes the text; what fails is left to ferror(). */
 void printable_put(FILE *file, const char *text, size_t size);
 /*

@@ -145,6 +145,9 @@ class PackimgArchives(PackimgTest):
         kept = [s["source"] for s in self.list("many.pimg")]
         self.assertEqual(kept, [f"a/{i}.jpg" for i in range(len(kept))])
         self.assertIn(len(kept), range(2, 5))
+        # However many there are, memory is for a few at a time.
+        self.assertLess(self.peak("convert", "many.zip", "-o", "six.pimg", "--max-expansion", 1000, "-j", 2, "--max-side", 16), 700)
+        self.assertEqual(len(self.list("six.pimg")), 6)
 
         # Nor is a member cheap that nobody wants, and what was listed before it is kept.
         with tarfile.open(self.dir / "skipped.tar.gz", "w:gz") as archive:
@@ -250,6 +253,45 @@ class PackimgArchives(PackimgTest):
                     entry.type, entry.linkname = kind, f"a.{extension}"
                     tar.addfile(entry)
         self.assertEqual([s["name"] for s in self.convert("s.tar", "-o", "s.pimg", rc=1)["skipped"]], ["b", "c"])
+
+    def test_special_members(self):
+        """What in an archive has an image's name and is no regular file is named, whatever it is."""
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        kinds = {"chr": (tarfile.CHRTYPE, 0o020644, "a character device"), "blk": (tarfile.BLKTYPE, 0o060644, "a block device"),
+                 "fifo": (tarfile.FIFOTYPE, 0o010644, "a FIFO"), "link": (tarfile.SYMTYPE, 0o120777, "a link in an archive"),
+                 "hard": (tarfile.LNKTYPE, None, "a link in an archive"), "sock": (None, 0o140644, "a socket")}
+        with tarfile.open(self.dir / "s.tar", "w") as tar, zipfile.ZipFile(self.dir / "s.zip", "w") as archive:
+            for name, (kind, mode, _) in kinds.items():
+                for ending in (".jpg", ".dat"):
+                    entry = tarfile.TarInfo(f"a/{name}{ending}")
+                    entry.type, entry.linkname = kind, "a/good.jpg"
+                    if kind:
+                        tar.addfile(entry)
+                    info = zipfile.ZipInfo(f"a/{name}{ending}")
+                    info.create_system, info.external_attr = 3, (mode or 0) << 16
+                    if mode:
+                        archive.writestr(info, "a/good.jpg" if name == "link" else "")
+            folder = tarfile.TarInfo("a/folder.jpg")
+            folder.type = tarfile.DIRTYPE
+            tar.addfile(folder)
+            archive.writestr("a/folder.jpg/", "")
+            entry = tarfile.TarInfo("a/good.jpg")
+            entry.size = len(image)
+            tar.addfile(entry, io.BytesIO(image))
+            archive.writestr("a/good.jpg", image)
+        subprocess.run(["gzip", "-k", self.dir / "s.tar"], check=True)
+        for path, of in ("s.tar", 0), ("s.tar.gz", 0), ("s.zip", 1):
+            wanted = {f"a/{name}.jpg": said for name, (*made, said) in kinds.items() if made[of]}
+            if of:  # libarchive gives it as a file
+                wanted["a/fifo.jpg"] = "empty file"
+            for options in [], ["--shuffle", "1"]:
+                summary = self.convert(path, "-o", "out.pimg", "--force", *options, rc=1)
+                self.assertEqual(summary["samples"], 1)
+                skipped = {s["name"]: s["reason"] for s in summary["skipped"]}
+                self.assertEqual(sorted(skipped), sorted(wanted), path)
+                for name, said in wanted.items():
+                    self.assertTrue(skipped[name].startswith(said), skipped[name])
+                self.assertEqual([(k["kind"], k["files"]) for k in summary["ignored_kinds"]], [(".dat", len(wanted))])
 
 
 if __name__ == "__main__":

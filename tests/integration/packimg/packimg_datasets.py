@@ -6,6 +6,7 @@ import os
 import shutil
 import tarfile
 import unittest
+import urllib.parse
 
 from packimg_test import PackimgTest
 
@@ -111,6 +112,61 @@ class PackimgDatasets(PackimgTest):
         self.assertEqual(len(found), 4)
         self.assertTrue(all((self.dir / "in/side") in p.parents for p in found))
 
+    def archive(self, path, names):
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        with tarfile.open(self.dir / path, "w", format=tarfile.PAX_FORMAT, errors="surrogateescape") as tar:
+            for name in names:
+                entry = tarfile.TarInfo(os.fsdecode(name))
+                entry.size = len(image)
+                tar.addfile(entry, io.BytesIO(image))
+
+    def extracted(self, path, *options, rc=0):
+        shutil.rmtree(self.dir / "back", ignore_errors=True)
+        said = self.packimg("extract", "-q", path, "-o", "back", *options, rc=rc)
+        root = os.fsencode(self.dir / "back")
+        return said, sorted(os.path.relpath(os.path.join(folder, name), root)
+                            for folder, _, files in os.walk(root) for name in files)
+
+    def test_extracted_names(self):
+        """Files are called by nothing that a terminal obeys or a script stumbles over; unquoting gives the names back."""
+        names = [b"c\x1b[31m\n/esc\x1b]0;x\x07.jpg", b"c\x1b[31m\n/two\nlines\r.jpg", "d\u202e/bidi\u202egpj.jpg".encode(),
+                 b"d\xff/c1\x9b\xc2\x9b.jpg", b"e/100%.jpg", b"e/%41.jpg", b"e/%\x1b.jpg", b"e/%4\x1b.jpg", b"e/%1B.jpg",
+                 b"e/back\\slash.jpg", b"e/-rf.jpg", "e/Käfer \u732b \U0001f408.jpg".encode(), b"e/tab\t.jpg", b"e/del\x7f.jpg",
+                 b"e/\xed\xa0\x80.jpg"]
+        self.archive("odd.tar", names)
+        self.convert("odd.tar", "-o", "odd.pimg", "--class-from", "none")
+        _, found = self.extracted("odd.pimg")
+        for name in found:
+            self.assertNotRegex(os.fsdecode(name), "[\x00-\x1f\x7f-\x9f\u202e\udc80-\udcff]")
+        self.assertEqual(sorted(map(urllib.parse.unquote_to_bytes, found)), sorted(os.path.basename(n) for n in names))
+        for plain in ("100%.jpg", "back\\slash.jpg", "-rf.jpg", "Käfer \u732b \U0001f408.jpg"):
+            self.assertIn(plain.encode(), found)
+        self.assertIn(b"%2541.jpg", found)
+        self.assertEqual(self.extracted("odd.pimg", "--raw-names")[1], sorted(os.path.basename(n) for n in names))
+        self.assertIn(b"manifest.csv", self.extracted("odd.pimg", "--manifest")[1])
+        self.assertEqual(self.convert("back/manifest.csv", "-o", "again.pimg")["samples"], len(names))
+        # Folders of classes, and what split calls its parts.
+        names = [n for n in names if b"\xff" not in n]
+        self.archive("odd.tar", names)
+        self.convert("odd.tar", "-o", "odd.pimg", "--force")
+        self.assertEqual(sorted(map(urllib.parse.unquote_to_bytes, self.extracted("odd.pimg")[1])), sorted(names))
+        self.packimg("split", "-q", "odd.pimg", "--by-class", "-o", "by.pimg")
+        self.assertEqual(sorted(p.name for p in self.dir.glob("by-*")), ["by-c%1B[31m%0A.pimg", "by-d%E2%80%AE.pimg", "by-e.pimg"])
+
+    def test_extracted_twice(self):
+        """Every sample gets a file of its own, also where names are made unique, or are too long for one."""
+        long = "n" * 300
+        self.archive("twice.tar", [b"p/a.jpg", b"p/a-2.jpg", b"q/a.jpg", b"p/00000004.jpg", f"p/{long}.jpg".encode(),
+                                   f"p/{'m' * 251}.jpg".encode(), f"q/{'m' * 251}.jpg".encode(), b"p/" + b"\x1b" * 90 + b".jpg"])
+        self.convert("twice.tar", "-o", "twice.pimg", "--class-from", "none")
+        said, found = self.extracted("twice.pimg")
+        self.assertEqual(found, sorted([b"a.jpg", b"a-2.jpg", b"a-2-2.jpg", b"00000004.jpg", b"00000004-4.jpg",
+                                        b"m" * 251 + b".jpg", b"00000006.jpg", b"00000007.jpg"]))
+        self.assertIn("2 files are called by the sample's number: the name is longer than 255 bytes", said)
+        self.archive("classes.tar", [f"{long}/a.jpg".encode(), b"o/a.jpg", f"{long}/b.jpg".encode()])
+        self.convert("classes.tar", "-o", "classes.pimg")
+        self.assertEqual(self.extracted("classes.pimg")[1], [b"0/a.jpg", b"0/b.jpg", b"o/a.jpg"])
+
     def test_terminals_obey_nobody(self):
         """Names, metadata and what is said of them reach a terminal without anything that it would obey."""
         evil = "\x1b[31mcat\u009b\u202e\nx"
@@ -148,7 +204,8 @@ class PackimgDatasets(PackimgTest):
                             ["merge", "-o", "both.pimg", "--force"]):
                 said(command[0], path, *command[1:])
             said("extract", path, "-o", evil + "-out")
-            self.assertIn(f"{shown}.jpg: File exists; --force" if path == "evil.pimg" else "a.jpg: File exists",
+            quoted = urllib.parse.quote(evil, safe="[")
+            self.assertIn(f"{quoted}.jpg: File exists; --force" if path == "evil.pimg" else "a.jpg: File exists",
                           said("extract", path, "-o", evil + "-out", rc=2))
         self.assertEqual(self.list("evil.pimg")[0]["class"], evil)
         # Damage is told of in words, too.

@@ -204,6 +204,57 @@ class PackimgFaults(PackimgTest):
         report = json.loads(self.packimg("verify", "-q", "--json", "out.pimg", rc=1))
         self.assertEqual([s["index"] for s in report["bad_samples"]], [3, 20])
 
+    def test_damaged_classes(self):
+        """A class table that is damaged is named, with file and class, by every command that opens the dataset."""
+        self.convert(self.tree, "-o", "out.pimg")
+        whole = (self.dir / "out.pimg").read_bytes()
+        table, size = next((offset, size) for kind, _, offset, size, _ in struct.iter_unpack("<IIQQQ", whole[256:256 + 7 * 32])
+                           if kind == 3)
+        self.assertEqual(whole[table:table + size], struct.pack("<4Q", 0, 4, 8, 12) + b"ant\0bee\0cat\0")
+        for at, damage, said in ((8, struct.pack("<Q", 1 << 40), "name of class 0 does not fit the class section"),
+                                 (16, struct.pack("<Q", 3), "name of class 1 does not fit the class section"),
+                                 (0, struct.pack("<Q", 1), "name of class 0 does not fit the class section"),
+                                 (24, struct.pack("<Q", 11), "name of class 2 is not terminated UTF-8"),
+                                 (32 + 7, b"x", "name of class 1 is not terminated UTF-8"),
+                                 (32 + 4, b"\0", "name of class 1 is not terminated UTF-8"),
+                                 (32 + 8, b"\xff", "name of class 2 is not terminated UTF-8")):
+            (self.dir / "bad.pimg").write_bytes(whole[:table + at] + damage + whole[table + at + len(damage):])
+            for args in (["verify", "-q", "bad.pimg"], ["info", "bad.pimg"], ["info", "--json", "bad.pimg"], ["list", "bad.pimg"],
+                         ["list", "--json", "bad.pimg"], ["list", "--class", "cat", "bad.pimg"], ["index", "-q", "bad.pimg"],
+                         ["extract", "-q", "bad.pimg", "-o", "back"], ["extract", "-q", "bad.pimg", "-o", "back", "--class", "cat"],
+                         ["merge", "-q", "bad.pimg", "-o", "no.pimg"], ["split", "-q", "bad.pimg", "--by-class"],
+                         ["advise", "bad.pimg"]):
+                self.packimg(*args, rc=2)
+                self.assertIn(f"bad.pimg: {said}", self.stderr)
+        self.assertEqual(sorted(p.name for p in self.dir.iterdir()), ["bad.pimg", "out.pimg"])
+
+    def test_damaged_names_and_values(self):
+        """A source name or a value that is damaged is said, and copied neither as nothing nor in half."""
+        self.shard("s.tar", [(f"{i:02}", {"jpg": image.read_bytes(), "txt": b"text %d" % i, "cls": b"0"})
+                             for i, image in enumerate(sorted((self.tree / "ant").iterdir())[:6])])
+        self.convert("s.tar", "-o", "out.pimg")
+        data = bytearray((self.dir / "out.pimg").read_bytes())
+        sections = {kind: offset for kind, _, offset, _, _ in struct.iter_unpack("<IIQQQ", data[256:256 + 7 * 32])}
+        column = struct.unpack_from("<Q", data, sections[5])[0]
+        struct.pack_into("<Q", data, sections[2] + 8 * 4, 1 << 40)  # sources 3 and 4
+        struct.pack_into("<Q", data, column + 8 + 8 * 1, 1 << 40)  # values of samples 0 and 1
+        (self.dir / "out.pimg").write_bytes(data)
+        damaged = [0, 1, 3, 4]
+        self.assertEqual([s["index"] for s in self.list("out.pimg") if s.get("damaged")], damaged)
+        lines = self.packimg("list", "out.pimg").splitlines()
+        self.assertEqual([i for i, line in enumerate(lines) if "DAMAGED" in line], damaged)
+        self.packimg("extract", "-q", "-m", "out.pimg", "-o", "back", rc=1)
+        for said in ("sample 0: its value of field txt is damaged", "sample 3: its source name is damaged"):
+            self.assertIn(said, self.stderr)
+        self.assertEqual(sorted(p.name for p in (self.dir / "back").rglob("*.jpg")),
+                         ["00.jpg", "00000003.jpg", "00000004.jpg", "01.jpg", "02.jpg", "05.jpg"])
+        self.packimg("merge", "-q", "out.pimg", "-o", "no.pimg", rc=2)
+        self.assertIn("sample 0: field 0 is damaged", self.stderr)
+        said = self.packimg("merge", "-q", "out.pimg", "-o", "rest.pimg", "--on-error", "skip", rc=1)
+        self.assertIn("rest.pimg: 2 samples, ", said)
+        self.assertEqual([(s["source"], s["fields"]) for s in self.list("rest.pimg")],
+                         [("02.jpg", {"txt": "text 2"}), ("05.jpg", {"txt": "text 5"})])
+
     def start(self, *args):
         many = [str(self.tree)] * 150
         return subprocess.Popen([PACKIMG, "convert", "-q", *many, "-o", "out.pimg", *args], cwd=self.dir,

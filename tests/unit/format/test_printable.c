@@ -45,6 +45,16 @@ static void test_texts(void **state)
 #undef EXPECT
 }
 
+static void test_span(void **state)
+{
+	assert_int_equal(printable_span("", 0), 0);
+	assert_int_equal(printable_span("K\u00e4fer", 6), 6);
+	assert_int_equal(printable_span("cat\x1b[m", 6), 3);
+	assert_int_equal(printable_span("cat\0s", 5), 3);
+	assert_int_equal(printable_span("\u732b\u202e", 6), 3);
+	assert_int_equal(printable_span("a\xe7\x8c", 3), 1);
+}
+
 /* Every byte and every pair of bytes, whatever it is, comes out as UTF-8 without controls. */
 static void test_pairs(void **state)
 {
@@ -74,6 +84,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_texts),
+		cmocka_unit_test(test_span),
 		cmocka_unit_test(test_pairs),
 		cmocka_unit_test(test_line),
 	};

@@ -1,9 +1,14 @@
-/* What names decide: which files are converted, and what the folders in them say of classes. */
+/*
+ * What names decide: which files are converted, what the folders in them say of classes, and what
+ * new files are called.
+ */
+#include "tools/packimg/common/file_name.h"
 #include "tools/packimg/convert/class_names.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -181,6 +186,51 @@ static void test_patterns_that_match_nothing(void **state)
 	filter_deinit(&filter);
 }
 
+static void assert_file_name(const char *name, size_t size, const char *wanted)
+{
+	struct buffer path = {0}, back = {0};
+
+	assert_int_equal(file_name_append(&path, name, size), 0);
+	assert_int_equal(buffer_append(&path, "", 1), 0);
+	assert_string_equal((char *)path.data, wanted);
+	/* a reader of URLs gives the name back */
+	for (const char *p = wanted; *p; p++) {
+		char digits[3] = "", *end = digits, byte = *p;
+
+		if (*p == '%' && p[1] && p[2]) {
+			memcpy(digits, p + 1, 2);
+			long value = strtol(digits, &end, 16);
+			if (end == digits + 2 && digits[0] != '-' && digits[0] != ' ') {
+				byte = (char)value;
+				p += 2;
+			}
+		}
+		assert_int_equal(buffer_append(&back, &byte, 1), 0);
+	}
+	assert_int_equal(back.size, size);
+	assert_memory_equal(back.data, name, size);
+	buffer_deinit(&path);
+	buffer_deinit(&back);
+}
+
+static void test_file_names(void **state)
+{
+#define EXPECT(name, wanted) assert_file_name(name, sizeof(name) - 1, wanted)
+	EXPECT("cat 1.jpg", "cat 1.jpg");
+	EXPECT("K\u00e4fer \u732b.jpg", "K\u00e4fer \u732b.jpg");
+	EXPECT("-rf ~ $x;`y`\\z.jpg", "-rf ~ $x;`y`\\z.jpg");
+	EXPECT("\x1b[2J\n\t\x7f", "%1B[2J%0A%09%7F");
+	EXPECT("a\0b/c", "a%00b%2Fc");
+	EXPECT("\xff\xc3(\xe2\x82", "%FF%C3(%E2%82");
+	EXPECT("\u202egpj.a\xc2\x9b\u200b\ufeff", "%E2%80%AEgpj.a%C2%9B%E2%80%8B%EF%BB%BF");
+	EXPECT("100%", "100%");
+	EXPECT("100%.a %4", "100%.a %4");
+	EXPECT("%41 %aF %2541", "%2541 %25aF %252541");
+	EXPECT("%%41", "%%2541");
+	EXPECT("%\n %4\n %\xff\xff", "%%0A %4%0A %%FF%FF");
+#undef EXPECT
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -189,6 +239,7 @@ int main(void)
 		cmocka_unit_test(test_no_names),
 		cmocka_unit_test(test_patterns),
 		cmocka_unit_test(test_patterns_that_match_nothing),
+		cmocka_unit_test(test_file_names),
 	};
 
 	return cmocka_run_group_tests_name("packimg names", tests, NULL, NULL);

@@ -1,10 +1,11 @@
 #include "tools/packimg/common/split_spec.h"
 
 #include "format/base/text/number.h"
+#include "tools/packimg/common/file_name.h"
 #include "tools/packimg/common/text.h"
 
 #include <errno.h>
-#include <stdio.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,14 +45,19 @@ int split_parse(char *text, struct split_part parts[static SPLIT_PARTS_MAX], uin
 char *split_path(const char *output, const char *part)
 {
 	size_t stem = strlen(output);
-	char *path;
+	struct buffer path = {0};
+	char *name = strdup(part);
 
 	if (stem > 5 && strcmp(output + stem - 5, ".pimg") == 0)
 		stem -= 5;
-	if (asprintf(&path, "%.*s-%s.pimg", (int)stem, output, part) < 0)
-		return NULL;
-	for (char *p = path + stem; *p; p++)
+	for (char *p = name; p && *p; p++)
 		if (*p == '/')
 			*p = '_';
-	return path;
+	bool failed = !name || buffer_append(&path, output, stem) || buffer_append(&path, "-", 1) ||
+		      file_name_append(&path, name, strlen(name)) ||
+		      buffer_append(&path, ".pimg", sizeof(".pimg"));
+	free(name);
+	if (failed)
+		buffer_deinit(&path);
+	return (char *)path.data;
 }

@@ -22,6 +22,6 @@ int split_parse(char *text, struct split_part parts[static SPLIT_PARTS_MAX], uin
 		struct packimg_error *error);
 /*
  * PATH/NAME.pimg and "train" give PATH/NAME-train.pimg; the caller frees it. NULL: out of memory.
- * Part names lose their slashes.
+ * Slashes in the part's name become '_', what file_name.h escapes is escaped.
  */
 char *split_path(const char *output, const char *part);

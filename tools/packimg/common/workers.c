@@ -11,6 +11,7 @@
 enum {
 	WAIT_MS = 100,
 	WALK_END = 1,
+	KEPT_MAX = 16 << 20, /* bytes of memory that a block without results keeps for the next */
 };
 
 enum slot_state {
@@ -35,7 +36,8 @@ struct workers {
 	uint32_t slot_count;
 	uint64_t next;           /* item that no block has yet */
 	uint64_t claimed, taken; /* blocks */
-	uint64_t bytes;          /* of blocks that are done and not given back */
+	uint64_t bytes;          /* of blocks that are claimed and not given back */
+	uint64_t kept_max;       /* of memory that a free slot keeps: all of them, a quarter */
 	bool stop;
 	int fault;
 };
@@ -71,6 +73,7 @@ static struct slot *claim(struct workers *workers)
 				       ? (uint32_t)(setup->total - block->first)
 				       : setup->block;
 		block->bytes.size = 0;
+		block->held = 0;
 		workers->claimed++;
 		workers->next += block->count;
 	}
@@ -89,6 +92,7 @@ static void call_claim(struct workers *workers, void *worker, struct work_block 
 	workers->setup.claim(workers->setup.context, worker, block);
 	pthread_mutex_lock(&workers->lock);
 	workers->next -= count - block->count;
+	workers->bytes += block->held;
 	pthread_mutex_unlock(&workers->lock);
 }
 
@@ -119,7 +123,7 @@ static void *work(void *argument)
 			setup->run(setup->context, worker, &slot->block, i);
 		pthread_mutex_lock(&workers->lock);
 		slot->state = SLOT_DONE;
-		workers->bytes += slot->block.bytes.size;
+		workers->bytes += slot->block.bytes.size - slot->block.held;
 		if (slot == &workers->slots[workers->taken % workers->slot_count])
 			pthread_cond_signal(&workers->block_done);
 		pthread_mutex_unlock(&workers->lock);
@@ -168,6 +172,9 @@ static int workers_init(struct workers *workers, const struct workers_setup *set
 	pthread_condattr_t attributes;
 
 	*workers = (struct workers){.setup = *setup, .slot_count = setup->jobs * 4};
+	workers->kept_max = setup->bytes_max / 4 / workers->slot_count;
+	if (workers->kept_max > KEPT_MAX)
+		workers->kept_max = KEPT_MAX;
 	pthread_mutex_init(&workers->claim_lock, NULL);
 	pthread_mutex_init(&workers->lock, NULL);
 	pthread_cond_init(&workers->slot_freed, NULL);
@@ -227,9 +234,14 @@ static int wait_block(struct workers *workers, struct slot **ret_slot)
 
 static void give_back(struct workers *workers, struct slot *slot)
 {
+	uint64_t size = slot->block.bytes.size;
+
+	/* Of many slots each would in time keep as much as the largest block ever took. */
+	if (slot->block.bytes.room > workers->kept_max)
+		buffer_deinit(&slot->block.bytes);
 	pthread_mutex_lock(&workers->lock);
 	slot->state = SLOT_FREE;
-	workers->bytes -= slot->block.bytes.size;
+	workers->bytes -= size;
 	/* Only the holder of claim_lock waits for it. */
 	pthread_cond_signal(&workers->slot_freed);
 	pthread_mutex_unlock(&workers->lock);

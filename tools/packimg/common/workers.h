@@ -18,7 +18,8 @@ enum {
 struct work_block {
 	uint64_t first;
 	uint32_t count;
-	struct buffer bytes; /* results' bytes; kept and reused with the block */
+	struct buffer bytes; /* results' bytes; reused with the block, unless they were many */
+	uint64_t held;       /* bytes that claim says the block holds until it is done */
 	void *results;       /* count of the owner's result_size */
 };
 
@@ -27,7 +28,11 @@ struct workers_setup {
 	uint64_t total;     /* items */
 	uint32_t block;     /* items per block, 1 to WORKERS_BLOCK_MAX */
 	size_t result_size; /* bytes of a result */
-	uint64_t bytes_max; /* of results under way, before workers pause */
+	/*
+	 * of blocks under way, before workers pause: what claim said of those at work, and the
+	 * results of those that are done. One block more may be read.
+	 */
+	uint64_t bytes_max;
 	void *context;
 	/* A worker's own state: zeros, made before its first block, unmade after its last. */
 	size_t worker_size;

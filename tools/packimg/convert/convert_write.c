@@ -11,9 +11,9 @@
 #include <string.h>
 
 enum {
-	BYTES_UNDER_WAY = 512 << 20, /* of finished blocks that wait for the writer */
+	BYTES_UNDER_WAY = 256 << 20, /* of files in archives, and of results, and for each thread */
 	METADATA_LINES_MAX = 100,
-	BLOCK_BYTES = 32 << 20, /* of an archive's members, after which a block is full */
+	BLOCK_BYTES = 32 << 20, /* more; of an archive's members, after which a block is full */
 };
 
 /* What came of one sample; bytes are in its block. */
@@ -92,6 +92,8 @@ static void read_streams(void *context, void *argument, struct work_block *block
 		if (bytes > BLOCK_BYTES)
 			block->count = i + 1;
 	}
+	/* decoders copy a JPEG */
+	block->held = 2 * bytes;
 }
 
 /*
@@ -398,7 +400,7 @@ static int write_samples(struct convert *convert, struct packimg_error *error)
 		 */
 		.block = render->verbatim && render->raw_fraction == 0 ? 16 : 2,
 		.result_size = sizeof(struct outcome),
-		.bytes_max = BYTES_UNDER_WAY,
+		.bytes_max = BYTES_UNDER_WAY + (uint64_t)convert->options.jobs * BLOCK_BYTES,
 		.context = &writing,
 		.worker_size = sizeof(struct worker),
 		.worker_init = worker_init,

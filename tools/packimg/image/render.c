@@ -14,6 +14,7 @@ enum {
 	RAW_SEED = 0x726177,      /* of the hash that --mix draws by */
 	STATISTICS_ROWS = 64,     /* rows of an image that statistics look at, about */
 	PIXELS_LARGE = 1 << 26,   /* of images that threads take turns at */
+	FILE_LARGE = 32 << 20,    /* bytes of a file whose copies are not kept */
 	STATISTICS_STEP_MAX = 16, /* but never fewer than one row in so many */
 };
 
@@ -301,7 +302,7 @@ static int render_probed(struct renderer *renderer, const char *name, struct buf
 	return r;
 }
 
-/* Gives back the memory that a very large image took, once the new state is there. */
+/* Gives back the memory that a very large image or file took, once the new state is there. */
 static void renderer_shrink(struct renderer *renderer)
 {
 	struct renderer fresh;
@@ -327,9 +328,15 @@ int renderer_render(struct renderer *renderer, const char *name, struct buffer *
 		return packimg_fail(error, -EFBIG,
 				    "%ux%u pixels are more than --max-pixels allows (%" PRIu64 ")",
 				    info.width, info.height, renderer->options.pixels_max);
-	if (pixels <= PIXELS_LARGE)
-		return render_probed(renderer, name, bytes, offset, &info, statistics, ret_rendered,
-				     error);
+	bool large_file = bytes->size - offset > FILE_LARGE;
+	if (pixels <= PIXELS_LARGE) {
+		r = render_probed(renderer, name, bytes, offset, &info, statistics, ret_rendered,
+				  error);
+		/* the decoder copies a JPEG, and would keep that room for the next */
+		if (large_file)
+			renderer_shrink(renderer);
+		return r;
+	}
 	/*
 	 * A few bytes can be a very large image: as many threads as there are must not each hold
 	 * one.

@@ -174,11 +174,32 @@ static int skip_member(struct archive_in *in, struct packimg_error *error)
 	return 0;
 }
 
+/* Why a member cannot be read; NULL: it is a regular file. */
+static const char *unread(struct archive_entry *entry)
+{
+	if (archive_entry_hardlink(entry) || archive_entry_filetype(entry) == AE_IFLNK)
+		return "a link in an archive, which is not followed; tar --dereference "
+		       "--hard-dereference stores the file itself";
+	switch (archive_entry_filetype(entry)) {
+	case AE_IFREG:
+		return NULL;
+	case AE_IFCHR:
+		return "a character device, not a regular file";
+	case AE_IFBLK:
+		return "a block device, not a regular file";
+	case AE_IFIFO:
+		return "a FIFO, not a regular file";
+	case AE_IFSOCK:
+		return "a socket, not a regular file";
+	default:
+		return "not a regular file";
+	}
+}
+
 static int next_member(struct archive_in *in, struct archive_member *ret_member,
 		       struct packimg_error *error)
 {
 	struct archive_entry *entry;
-	bool is_link;
 	int r;
 
 	if (in->ended)
@@ -195,18 +216,17 @@ static int next_member(struct archive_in *in, struct archive_member *ret_member,
 			return archive_fault(in, error);
 		in->entered = true;
 		in->compressed = archive_filter_count(in->archive) > 1;
-		is_link =
-			archive_entry_hardlink(entry) || archive_entry_filetype(entry) == AE_IFLNK;
-	} while (archive_entry_filetype(entry) != AE_IFREG && !is_link);
-	const char *name = archive_entry_pathname(entry);
-	in->member_size = !is_link && archive_entry_size_is_set(entry)
-				  ? (uint64_t)archive_entry_size(entry)
-				  : 0;
+	} while (archive_entry_filetype(entry) == AE_IFDIR);
+	const char *name = archive_entry_pathname(entry), *why = unread(entry);
+	in->member_size =
+		!why && archive_entry_size_is_set(entry) ? (uint64_t)archive_entry_size(entry) : 0;
 	in->block_held = false;
 	*ret_member = (struct archive_member){
 		.name = name ? name : "(a name that cannot be read)",
-		.is_link = is_link,
-		.number = is_link ? UINT64_MAX : in->next_number++,
+		.unread = why,
+		.is_link =
+			archive_entry_hardlink(entry) || archive_entry_filetype(entry) == AE_IFLNK,
+		.number = why ? UINT64_MAX : in->next_number++,
 		.size = in->member_size,
 	};
 	return 0;

@@ -29,8 +29,12 @@ enum {
 
 struct archive_member {
 	const char *name; /* terminated, until the next call */
-	/* to another member or file, without bytes of its own; must not be read */
-	bool is_link;
+	/*
+	 * NULL: a regular file. Otherwise the member has no bytes of its own and must not be read:
+	 * why, as the end of a sentence behind its name.
+	 */
+	const char *unread;
+	bool is_link;    /* to another member or file, maybe to a folder */
 	uint64_t number; /* of the member in the archive, regular files only, from 0 */
 	uint64_t size;   /* bytes, as its header says; 0 when it does not */
 };
@@ -44,8 +48,8 @@ int archive_in_open(const char *path, const struct archive_limits *limits,
 		    struct archive_in **ret_archive, struct packimg_error *error);
 void archive_in_close(struct archive_in *archive);
 /*
- * The next regular file or link; ARCHIVE_IN_END; -EBADMSG for a damaged archive; -EFBIG, from then
- * on, for one that unpacked to more than limits->expansion_max allows.
+ * The next member that is no folder; ARCHIVE_IN_END; -EBADMSG for a damaged archive; -EFBIG, from
+ * then on, for one that unpacked to more than limits->expansion_max allows.
  */
 int archive_in_next(struct archive_in *archive, struct archive_member *ret_member,
 		    struct packimg_error *error);

@@ -75,7 +75,7 @@ static int peek_archive(const struct store *store, const char *path, enum source
 		r = archive_in_next(archive, &member, error);
 		if (r)
 			break;
-		if (member.is_link)
+		if (member.unread)
 			continue;
 		const char *base = strrchr(member.name, '/');
 		const char *dot = strchr(base ? base + 1 : member.name, '.');

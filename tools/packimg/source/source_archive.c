@@ -58,13 +58,16 @@ void archive_source_close(struct source *source)
 	free(archive->stem);
 }
 
-/* Whether a link may have been to an image, or, its name having no ending, to a folder. */
-static bool may_be_images(const char *name, enum filter_verdict verdict)
+/*
+ * Whether a member that cannot be read may have been an image, or, as a link without an ending, led
+ * to a folder of them.
+ */
+static bool may_be_images(const struct archive_member *member, enum filter_verdict verdict)
 {
-	const char *slash = strrchr(name, '/');
+	const char *slash = strrchr(member->name, '/');
 
-	return verdict == FILTER_TAKE ||
-	       (verdict == FILTER_OTHER && !strchr(slash ? slash : name, '.'));
+	return verdict == FILTER_TAKE || (member->is_link && verdict == FILTER_OTHER &&
+					  !strchr(slash ? slash : member->name, '.'));
 }
 
 static int source_archive_next(struct source *source, struct source_item *ret_item,
@@ -79,8 +82,8 @@ static int source_archive_next(struct source *source, struct source_item *ret_it
 		return r < 0 ? r : SOURCE_END;
 	ret_item->name = member.name;
 	ret_item->verdict = filter_file(source->options->filter, member.name);
-	if (member.is_link && may_be_images(member.name, ret_item->verdict))
-		return packimg_fail(error, SOURCE_SKIP, ARCHIVE_LINK);
+	if (member.unread && may_be_images(&member, ret_item->verdict))
+		return packimg_fail(error, SOURCE_SKIP, "%s", member.unread);
 	if (ret_item->verdict)
 		return SOURCE_PASS;
 	ret_item->class_name = named ? archive->stem : NULL;

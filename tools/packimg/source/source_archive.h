@@ -4,10 +4,6 @@
 #include "tools/packimg/source/archive_in.h"
 #include "tools/packimg/source/source.h"
 
-#define ARCHIVE_LINK                                                                               \
-	"a link in an archive, which is not followed; tar --dereference --hard-dereference "       \
-	"stores the file itself"
-
 struct archive_source {
 	struct source source;
 	struct archive_in *archive;

@@ -237,8 +237,8 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 {
 	int r;
 
-	if (member->is_link) {
-		set_fault(shard, extension, ARCHIVE_LINK);
+	if (member->unread) {
+		set_fault(shard, extension, member->unread);
 		return 0;
 	}
 	if (!shard->has_image && source_name_is_image(member->name) && !strchr(extension, '.')) {

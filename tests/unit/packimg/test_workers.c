@@ -1,0 +1,107 @@
+/* What blocks of work take of memory, however many threads there are. */
+#include "tools/packimg/common/workers.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum {
+	MEBIBYTE = 1 << 20,
+	BLOCK_BYTES = 4 * MEBIBYTE,
+	BYTES_MAX = 16 * MEBIBYTE,
+	JOBS = 8,
+	BLOCKS = 100,
+};
+
+struct course {
+	pthread_mutex_t lock;
+	uint64_t held, held_most; /* bytes of blocks that are claimed and not taken */
+	size_t mapped, mapped_most;
+};
+
+static int worker_init(void *context, void *worker)
+{
+	return 0;
+}
+
+static void worker_deinit(void *worker)
+{
+}
+
+static void claim(void *context, void *worker, struct work_block *block)
+{
+	struct course *course = context;
+
+	block->held = BLOCK_BYTES;
+	pthread_mutex_lock(&course->lock);
+	course->held += BLOCK_BYTES;
+	if (course->held > course->held_most)
+		course->held_most = course->held;
+	pthread_mutex_unlock(&course->lock);
+}
+
+static void run(void *context, void *worker, struct work_block *block, uint32_t number)
+{
+	/* Others would claim now, if they could. */
+	usleep(1000);
+	if (!buffer_make_room(&block->bytes, BLOCK_BYTES))
+		block->bytes.size = BLOCK_BYTES;
+}
+
+static int take(void *context, const struct work_block *block, uint32_t number)
+{
+	struct course *course = context;
+	/* large blocks are mappings of their own; of a sanitizer's allocator it is 0 */
+	size_t mapped = mallinfo2().hblkhd;
+
+	if (block->bytes.size != BLOCK_BYTES)
+		return -1;
+	if (mapped > course->mapped_most)
+		course->mapped_most = mapped;
+	pthread_mutex_lock(&course->lock);
+	course->held -= BLOCK_BYTES;
+	pthread_mutex_unlock(&course->lock);
+	return 0;
+}
+
+static void test_bytes_under_way(void **state)
+{
+	struct course course = {.lock = PTHREAD_MUTEX_INITIALIZER, .mapped = mallinfo2().hblkhd};
+	const struct workers_setup setup = {
+		.jobs = JOBS,
+		.total = BLOCKS,
+		.block = 1,
+		.result_size = 1,
+		.bytes_max = BYTES_MAX,
+		.context = &course,
+		.worker_size = 1,
+		.worker_init = worker_init,
+		.worker_deinit = worker_deinit,
+		.claim = claim,
+		.run = run,
+		.take = take,
+	};
+	int fault;
+
+	assert_int_equal(workers_walk(&setup, &fault), 0);
+	assert_int_equal(fault, 0);
+	assert_int_equal(course.held, 0);
+	assert_in_range(course.held_most, BLOCK_BYTES, BYTES_MAX + BLOCK_BYTES);
+	/* and no memory is kept for blocks to come that would be more */
+	assert_in_range(course.mapped_most, 0, course.mapped + BYTES_MAX + 2 * BLOCK_BYTES);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_bytes_under_way),
+	};
+
+	return cmocka_run_group_tests_name("packimg workers", tests, NULL, NULL);
+}

@@ -1,0 +1,39 @@
+#include "tools/packimg/common/file_name.h"
+
+#include "format/base/text/printable.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+/* At a '%': would unescaping take it for one of ours? */
+static bool is_escape(const char *text, size_t size)
+{
+	return size >= 3 && isxdigit((unsigned char)text[1]) && isxdigit((unsigned char)text[2]);
+}
+
+static int append_escaped(struct buffer *path, uint8_t byte)
+{
+	static const char digits[] = "0123456789ABCDEF";
+	const char text[] = {'%', digits[byte >> 4], digits[byte & 15]};
+
+	return buffer_append(path, text, sizeof(text));
+}
+
+int file_name_append(struct buffer *path, const char *name, size_t size)
+{
+	size_t plain = 0; /* bytes from here that a terminal shows as they are */
+
+	for (size_t i = 0; i<size; i++, plain -= plain> 0) {
+		if (!plain)
+			plain = printable_span(name + i, size - i);
+		bool escape = !plain || name[i] == '/' ||
+			      (name[i] == '%' && is_escape(name + i, size - i));
+		if (escape ? append_escaped(path, (uint8_t)name[i])
+			   : buffer_append(path, name + i, 1))
+			return -ENOMEM;
+	}
+	return 0;
+}
