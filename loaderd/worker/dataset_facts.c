@@ -66,8 +66,7 @@ static size_t keep_classes(struct texts *texts, const struct packimg *image, cha
 	if (classes > REPLY_CLASSES_MAX)
 		return 0;
 	for (uint32_t i = 0; i < classes; i++) {
-		const char *name = packimg_class_name(image, i);
-		names[i] = keep_text(texts, name ? name : "");
+		names[i] = keep_text(texts, packimg_class_name(image, i));
 		if (!names[i]) {
 			texts->used = used;
 			return 0;

@@ -26,14 +26,16 @@ int file_name_append(struct buffer *path, const char *name, size_t size)
 {
 	size_t plain = 0; /* bytes from here that a terminal shows as they are */
 
-	for (size_t i = 0; i<size; i++, plain -= plain> 0) {
-		if (!plain)
+	for (size_t i = 0; i < size; i++) {
+		if (plain == 0)
 			plain = printable_span(name + i, size - i);
-		bool escape = !plain || name[i] == '/' ||
+		bool escape = plain == 0 || name[i] == '/' ||
 			      (name[i] == '%' && is_escape(name + i, size - i));
 		if (escape ? append_escaped(path, (uint8_t)name[i])
 			   : buffer_append(path, name + i, 1))
 			return -ENOMEM;
+		if (plain > 0)
+			plain--;
 	}
 	return 0;
 }
