@@ -72,6 +72,8 @@ struct batcher_counters {
 struct batcher_worker {
 	unsigned index;
 	struct transform_scratch *scratch;
+	/* of a dataset that is not mapped: the sample's stored bytes, and those of one value */
+	struct io_buffer sample_bytes, value_bytes;
 	struct watch watch;
 	bool alone;            /* there is no other feed that waits for its share */
 	bool ahead;            /* samples have been decoded ahead (sample.h), */

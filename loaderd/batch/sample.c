@@ -18,7 +18,8 @@ static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 	uint32_t copy = order_copy(&work->order, work->part.first + i);
 	struct packimg_sample sample;
 	uint64_t start = ticks_now();
-	int r = dataset_sample(dataset, index, !read, &sample, error);
+	int r = read ? dataset_known(dataset, index, error)
+		     : dataset_sample(dataset, index, true, &sample, error);
 	if (r == 0 && read) {
 		sample = *read;
 		r = dataset_verify(dataset, &sample, error);
@@ -34,8 +35,9 @@ static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 	work->labels[i] = sample.label;
 	work->samples[i] = index;
 	uint8_t flags = 0;
-	r = values_put(&batcher->options.fields, dataset, index, worker->scratch,
-		       &batcher->ring.layout, work->slot, i, &flags, error);
+	struct value_source source = {dataset, index, worker->scratch, &worker->value_bytes};
+	r = values_put(&batcher->options.fields, &source, &batcher->ring.layout, work->slot, i,
+		       &flags, error);
 	work->flags[i] = flags;
 	return r;
 }
@@ -96,7 +98,7 @@ uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker,
 
 	forget_ahead(worker);
 	/* Bytes that are read into buffers come when it is their turn. */
-	if (io_mode_of(batcher->io) != IO_MMAP)
+	if (io_mode_of(batcher->io) != IO_MMAP || !dataset->mapped)
 		return 0;
 	worker->ahead_faults = atomic_load(&dataset->guard.faults);
 	guard_enter(&dataset->guard);
@@ -126,11 +128,12 @@ int sample_make_unit(struct batcher *batcher, struct batcher_worker *worker,
 {
 	struct packimg_sample read;
 	uint32_t i = (uint32_t)(unit % batcher->unit_span);
-	if (io_mode_of(batcher->io) == IO_MMAP)
+	bool waits = io_mode_of(batcher->io) == IO_URING;
+	if (!waits && batcher->options.dataset->mapped)
 		return make_sample(batcher, worker, work, i, index, NULL, times, error);
 	uint64_t start = ticks_now();
-	int r = io_get(batcher->io, unit, index, &read, error);
-	times->wait += ticks_since(start);
+	int r = io_get(batcher->io, unit, index, &worker->sample_bytes, &read, error);
+	*(waits ? &times->wait : &times->read) += ticks_since(start);
 	if (r == -ECANCELED)
 		return r;
 	if (r >= 0)
@@ -138,6 +141,19 @@ int sample_make_unit(struct batcher *batcher, struct batcher_worker *worker,
 				error);
 	io_done(batcher->io, unit);
 	return r;
+}
+
+/* A sample that is not one of this feed's next units. */
+static int make_other(struct batcher *batcher, struct batcher_worker *worker,
+		      struct batcher_work *work, uint32_t i, uint64_t index,
+		      struct sample_times *times, struct packimg_error *error)
+{
+	struct packimg_sample read;
+	int r = io_get_other(batcher->io, index, &worker->sample_bytes, &read, error);
+	if (r < 0)
+		return r;
+	return make_sample(batcher, worker, work, i, index, r == IO_READ ? &read : NULL, times,
+			   error);
 }
 
 int sample_substitute(struct batcher *batcher, struct batcher_worker *worker,
@@ -153,7 +169,7 @@ int sample_substitute(struct batcher *batcher, struct batcher_worker *worker,
 		uint64_t other = draw % batcher->options.dataset->count;
 		if (other == index)
 			continue;
-		r = make_sample(batcher, worker, work, i, other, NULL, times, error);
+		r = make_other(batcher, worker, work, i, other, times, error);
 		if (r == 0) {
 			work->flags[i] |= RING_SAMPLE_SUBSTITUTED;
 			return 0;

@@ -134,7 +134,7 @@ static void for_each(const struct io_options *options,
 		io_begun(io, unit + 1);
 		if (place == 0)
 			continue;
-		int r = io_get(io, unit, index, &sample, &error);
+		int r = io_get(io, unit, index, NULL, &sample, &error);
 		look(r, r == IO_READ ? &sample : NULL, index);
 		assert_int_equal(r < 0, error.text[0] != '\0');
 		io_done(io, unit);
