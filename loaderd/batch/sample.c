@@ -86,6 +86,35 @@ static int make_sample(struct batcher *batcher, struct batcher_worker *worker,
 	}
 }
 
+void batcher_forget_buffers(struct batcher_worker *worker)
+{
+	io_buffer_deinit(&worker->sample_bytes);
+	io_buffer_deinit(&worker->value_bytes);
+	for (uint32_t i = 0; i < PACKIMG_AHEAD_MAX; i++)
+		io_buffer_deinit(&worker->kept_bytes[i]);
+	worker->kept_count = 0;
+}
+
+/*
+ * Copies the sample of the unit behind those that are kept, if it is one that gains by being
+ * decoded together with others: a JPEG without an index, and not a rare large one.
+ */
+static bool sample_keep(struct batcher *batcher, struct batcher_worker *worker, uint64_t index)
+{
+	enum { KEPT_BYTES_MAX = 1 << 20 };
+	struct io_buffer *buffer = &worker->kept_bytes[worker->kept_count];
+	struct packimg_sample *sample = &worker->kept[worker->kept_count];
+	struct packimg_error error;
+	if (dataset_sample(batcher->options.dataset, index, false, sample, &error) < 0 ||
+	    sample->codec != PACKIMG_CODEC_JPEG || sample->side)
+		return false;
+	buffer->limit = KEPT_BYTES_MAX;
+	if (io_get_other(batcher->io, index, buffer, sample, &error) != IO_READ)
+		return false;
+	worker->kept_count++;
+	return true;
+}
+
 uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker,
 		      struct batcher_work *work, uint64_t unit, uint32_t count,
 		      struct sample_times *times)
@@ -97,8 +126,10 @@ uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker,
 	uint32_t found = 0, gain, copy = 0;
 
 	forget_ahead(worker);
-	/* Bytes that are read into buffers come when it is their turn. */
-	if (io_mode_of(batcher->io) != IO_MMAP || !dataset->mapped)
+	worker->kept_unit = unit;
+	worker->kept_count = 0;
+	/* Bytes that a ring reads come when it is their turn. */
+	if (io_mode_of(batcher->io) != IO_MMAP)
 		return 0;
 	worker->ahead_faults = atomic_load(&dataset->guard.faults);
 	guard_enter(&dataset->guard);
@@ -111,7 +142,17 @@ uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker,
 			copy = order_copy(&work->order, position);
 		else if (order_copy(&work->order, position) != copy)
 			break;
-		found += dataset_sample(dataset, index, false, &samples[found], &error) == 0;
+		if (dataset->mapped)
+			found +=
+				dataset_sample(dataset, index, false, &samples[found], &error) == 0;
+		else if (sample_keep(batcher, worker, index))
+			samples[found++] = worker->kept[worker->kept_count - 1];
+		else
+			break;
+	}
+	if (!dataset->mapped) {
+		times->read += ticks_since(start);
+		start = ticks_now();
 	}
 	gain = transform_ahead(batcher->options.transform, worker->scratch, samples, found,
 			       order_copy_seed(batcher->options.order.seed, copy), work->epoch);
@@ -131,6 +172,9 @@ int sample_make_unit(struct batcher *batcher, struct batcher_worker *worker,
 	bool waits = io_mode_of(batcher->io) == IO_URING;
 	if (!waits && batcher->options.dataset->mapped)
 		return make_sample(batcher, worker, work, i, index, NULL, times, error);
+	if (unit - worker->kept_unit < worker->kept_count)
+		return make_sample(batcher, worker, work, i, index,
+				   &worker->kept[unit - worker->kept_unit], times, error);
 	uint64_t start = ticks_now();
 	int r = io_get(batcher->io, unit, index, &worker->sample_bytes, &read, error);
 	*(waits ? &times->wait : &times->read) += ticks_since(start);

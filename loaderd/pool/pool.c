@@ -328,8 +328,7 @@ void pool_free(struct pool *pool)
 		if (worker->started)
 			pthread_join(worker->thread, NULL);
 		transform_scratch_free(worker->tools.scratch);
-		io_buffer_deinit(&worker->tools.sample_bytes);
-		io_buffer_deinit(&worker->tools.value_bytes);
+		batcher_forget_buffers(&worker->tools);
 	}
 	if (pool->event_fd >= 0)
 		close(pool->event_fd);
