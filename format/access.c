@@ -1,5 +1,6 @@
 #include "format/reader.h"
 
+#include "format/base/system/io.h"
 #include "format/codec/side.h"
 
 #include <errno.h>
@@ -30,6 +31,40 @@ static const struct shard *shard_of_sample(const struct packimg *dataset, uint64
 	}
 	*ret_number = low;
 	return &dataset->shards[low];
+}
+
+/*
+ * Copies bytes of a shard's file, once, so that they can be checked and used. at: their place in
+ * the mapping, or where that would be; the range was checked against the file.
+ */
+static int shard_copy(const struct packimg *dataset, const struct shard *shard, const void *at,
+		      void *bytes, size_t size)
+{
+	if (!dataset->unmapped) {
+		copy_once(bytes, at, size);
+		return 0;
+	}
+	uint64_t offset = (uint64_t)((const uint8_t *)at - shard->map);
+	return io_read_at(shard->fd, bytes, size, offset) == (int64_t)size ? 0 : -EBADMSG;
+}
+
+bool packimg_is_mapped(const struct packimg *dataset)
+{
+	return !dataset->unmapped;
+}
+
+int packimg_read(const struct packimg *dataset, uint64_t index, const void *at, void *bytes,
+		 size_t size)
+{
+	uint32_t number;
+
+	if (index >= dataset->sample_end)
+		return -ERANGE;
+	const struct shard *shard = shard_of_sample(dataset, index, &number);
+	uintptr_t offset = (uintptr_t)at - (uintptr_t)shard->map;
+	if (offset > shard->size || size > shard->size - offset)
+		return -ERANGE;
+	return shard_copy(dataset, shard, at, bytes, size);
 }
 
 static bool range_fits(const struct shard *shard, uint64_t offset, uint64_t size)
@@ -84,11 +119,11 @@ int packimg_sample(const struct packimg *dataset, uint64_t index, struct packimg
 	if (index >= dataset->sample_end)
 		return -ERANGE;
 	const struct shard *shard = shard_of_sample(dataset, index, &number);
-	copy_once(&record,
-		  shard->sections[PIMG_SECTION_INDEX].data +
-			  (index - shard->sample_first) * sizeof(record),
-		  sizeof(record));
-	if (record_fault(dataset, shard, &record))
+	int r = shard_copy(dataset, shard,
+			   shard->sections[PIMG_SECTION_INDEX].data +
+				   (index - shard->sample_first) * sizeof(record),
+			   &record, sizeof(record));
+	if (r < 0 || record_fault(dataset, shard, &record))
 		return -EBADMSG;
 	*ret_sample = (struct packimg_sample){
 		.index = index,
@@ -134,12 +169,10 @@ bool packimg_sample_unindexed(const struct packimg_sample *sample)
 	return sample->codec == PACKIMG_CODEC_JPEG && !packimg_sample_indexed(sample);
 }
 
-int strings_get(const struct section_view *section, uint64_t count, uint64_t index,
-		const char **ret_text, uint64_t *ret_size)
+/* The string that lies between two offsets of a strings section. */
+static int strings_place(const struct section_view *section, uint64_t count,
+			 const uint64_t range[2], const char **ret_text, uint64_t *ret_size)
 {
-	uint64_t range[2];
-
-	copy_once(range, section->data + index * sizeof(uint64_t), sizeof(range));
 	uint64_t table_size = (count + 1) * sizeof(uint64_t);
 	if (range[0] > range[1] || range[1] > section->size - table_size)
 		return -EBADMSG;
@@ -148,11 +181,20 @@ int strings_get(const struct section_view *section, uint64_t count, uint64_t ind
 	return 0;
 }
 
+int strings_get(const struct section_view *section, uint64_t count, uint64_t index,
+		const char **ret_text, uint64_t *ret_size)
+{
+	uint64_t range[2];
+
+	copy_once(range, section->data + index * sizeof(*range), sizeof(range));
+	return strings_place(section, count, range, ret_text, ret_size);
+}
+
 int packimg_source(const struct packimg *dataset, uint64_t index, const char **ret_name,
 		   size_t *ret_size)
 {
 	const char *text = "";
-	uint64_t size = 0;
+	uint64_t size = 0, range[2];
 	uint32_t number;
 
 	if (index >= dataset->sample_end)
@@ -160,8 +202,10 @@ int packimg_source(const struct packimg *dataset, uint64_t index, const char **r
 	const struct shard *shard = shard_of_sample(dataset, index, &number);
 	const struct section_view *section = &shard->sections[PIMG_SECTION_SOURCES];
 	if (section->data) {
-		int r = strings_get(section, shard->sample_count, index - shard->sample_first,
-				    &text, &size);
+		const uint8_t *offsets =
+			section->data + (index - shard->sample_first) * sizeof(*range);
+		int r = shard_copy(dataset, shard, offsets, range, sizeof(range));
+		r = r ?: strings_place(section, shard->sample_count, range, &text, &size);
 		if (r < 0 || size > dataset->source_longest)
 			return -EBADMSG;
 	}
@@ -210,9 +254,10 @@ int column_view_get(const struct packimg *dataset, const struct shard *shard, ui
 	struct pimg_column column;
 	bool is_bytes = dataset->fields[field].type >= PACKIMG_FIELD_BYTES;
 
-	copy_once(&column, shard->sections[PIMG_SECTION_COLUMNS].data + field * sizeof(column),
-		  sizeof(column));
-	if (column.reserved_0)
+	int r = shard_copy(dataset, shard,
+			   shard->sections[PIMG_SECTION_COLUMNS].data + field * sizeof(column),
+			   &column, sizeof(column));
+	if (r < 0 || column.reserved_0)
 		return -EBADMSG;
 	if (column.offset == 0) {
 		if (column.size || column.xxh3)
@@ -239,42 +284,49 @@ int column_view_get(const struct packimg *dataset, const struct shard *shard, ui
 	return 0;
 }
 
+/* The value itself, of a sample that has one; its size and place were checked. */
+static int value_get(const struct packimg *dataset, const struct shard *shard,
+		     const struct packimg_field *field, const struct column_view *view, uint64_t i,
+		     struct packimg_value *value)
+{
+	const uint8_t *at = (const uint8_t *)view->values + i * 8;
+	uint64_t range[2];
+
+	if (field->type == PACKIMG_FIELD_INT64)
+		return shard_copy(dataset, shard, at, &value->int64, sizeof(value->int64));
+	if (field->type == PACKIMG_FIELD_FLOAT64)
+		return shard_copy(dataset, shard, at, &value->float64, sizeof(value->float64));
+	int r = shard_copy(dataset, shard, at, range, sizeof(range));
+	if (r < 0)
+		return r;
+	if (range[0] > range[1] || range[1] > view->bytes_size ||
+	    range[1] - range[0] > field->longest)
+		return -EBADMSG;
+	value->bytes = view->bytes + range[0];
+	value->size = range[1] - range[0];
+	return 0;
+}
+
 int packimg_value(const struct packimg *dataset, uint64_t index, uint32_t field,
 		  struct packimg_value *ret_value)
 {
 	struct packimg_value value = {0};
 	struct column_view view;
-	uint64_t range[2];
 	uint32_t number;
+	uint8_t bits = 0;
 
 	if (index >= dataset->sample_end || field >= dataset->field_count)
 		return -ERANGE;
 	const struct shard *shard = shard_of_sample(dataset, index, &number);
 	uint64_t i = index - shard->sample_first;
 	int r = column_view_get(dataset, shard, field, &view);
+	if (r == 0 && view.present)
+		r = shard_copy(dataset, shard, view.present + i / 8, &bits, sizeof(bits));
+	value.present = bits >> (i % 8) & 1;
+	if (r == 0 && value.present)
+		r = value_get(dataset, shard, &dataset->fields[field], &view, i, &value);
 	if (r < 0)
 		return r;
-	if (view.present && (view.present[i / 8] >> (i % 8) & 1)) {
-		value.present = true;
-		switch (dataset->fields[field].type) {
-		case PACKIMG_FIELD_INT64:
-			memcpy(&value.int64, (const uint8_t *)view.values + i * 8, 8);
-			break;
-		case PACKIMG_FIELD_FLOAT64:
-			memcpy(&value.float64, (const uint8_t *)view.values + i * 8, 8);
-			break;
-		case PACKIMG_FIELD_BYTES:
-		case PACKIMG_FIELD_JSON:
-		case PACKIMG_FIELD_TEXT:
-			copy_once(range, (const uint8_t *)view.values + i * 8, sizeof(range));
-			if (range[0] > range[1] || range[1] > view.bytes_size ||
-			    range[1] - range[0] > dataset->fields[field].longest)
-				return -EBADMSG;
-			value.bytes = view.bytes + range[0];
-			value.size = range[1] - range[0];
-			break;
-		}
-	}
 	*ret_value = value;
 	return 0;
 }

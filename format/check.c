@@ -259,6 +259,11 @@ int packimg_check(const struct packimg *dataset, struct packimg_error *error)
 
 	if (dataset->open_count == 0)
 		return packimg_fail(error, -ERANGE, "only the facts of this dataset were opened");
+	if (dataset->unmapped)
+		return packimg_fail(error, -ENOTSUP,
+				    "%s: cannot be checked as it is not mapped; open it by "
+				    "packimg_open() or packimg_open_fds()",
+				    dataset->shards[0].path);
 	for (uint32_t i = 0; r == 0 && i < dataset->open_count; i++)
 		r = check_shard(dataset, &dataset->shards[i], &found, error);
 	r = r ?: check_facts(dataset, error);

@@ -231,7 +231,8 @@ int header_pread(int fd, const char *name, void *bytes, uint64_t size, uint64_t 
 	int64_t n = io_read_at(fd, bytes, size, offset);
 
 	if (n < 0)
-		return packimg_fail(error, (int)n, "%s: %s", name, strerror((int)-n));
+		return packimg_fail(error, (int)n, "%s: cannot be read: %s", name,
+				    strerror((int)-n));
 	if ((uint64_t)n != size)
 		return packimg_damaged(error, "%s: truncated while it was opened", name);
 	return 0;
@@ -247,10 +248,11 @@ int header_read(int fd, const char *name, struct pimg_header *ret_header,
 	if (r < 0)
 		return r;
 	int64_t n = io_read_at(fd, &header, sizeof(header), 0);
+	if (n < 0)
+		return packimg_fail(error, (int)n, "%s: cannot be read as a file: %s", name,
+				    strerror((int)-n));
 	if (n != sizeof(header))
-		return packimg_fail(error, n < 0 ? (int)n : -EBADMSG, "%s: %s", name,
-				    n < 0 ? strerror((int)-n)
-					  : "shorter than a header; not a .pimg file");
+		return packimg_damaged(error, "%s: shorter than a header; not a .pimg file", name);
 	r = header_identify(&header, name, error);
 	r = r ?: header_check_counts(&header, name, size, error);
 	r = r ?: header_check_sections(&header, name, error);

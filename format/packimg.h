@@ -73,7 +73,8 @@ struct packimg;
  * One stored sample; pointers lead into the mapping and live as long as the dataset is open. The
  * file's owner may change the bytes there at any moment, but not their number: whoever takes a
  * decision from them copies them first. Numbers here are copies. data and side are 64-byte aligned,
- * and at least 64 readable bytes follow each, so that vector code may load beyond the end.
+ * and at least 64 readable bytes follow each, so that vector code may load beyond the end. Of a
+ * dataset that is not mapped they are addresses for packimg_read(); reading there faults.
  */
 struct packimg_sample {
 	uint64_t index;       /* in the whole dataset, 0 .. packimg_count()-1 */
@@ -95,9 +96,9 @@ struct packimg_sample {
 
 struct packimg_shard {
 	const char *path;
-	int fd; /* read-only, owned by the dataset */
-	const uint8_t *map;
-	uint64_t size;         /* bytes mapped */
+	int fd;                /* read-only, owned by the dataset */
+	const uint8_t *map;    /* not to be read where packimg_is_mapped() is false */
+	uint64_t size;         /* bytes mapped, or reserved */
 	uint64_t sample_first; /* dataset index of its first sample */
 	uint64_t sample_count;
 };
@@ -157,6 +158,14 @@ int packimg_identify(int fd, const char *name, struct packimg_identity *ret_iden
 int packimg_open_fds(const char *name, const int *fds, uint32_t count, struct packimg **ret_dataset,
 		     struct packimg_error *error);
 /*
+ * As packimg_open_fds(), but maps no file: each access reads what it needs with pread(). For a
+ * process that must not be charged for the pages of a file of somebody else: a mapping allocates a
+ * page wherever it reads a hole of a tmpfs file, and the page stays as long as the file. Addresses
+ * of the files' size are reserved and cannot be read: packimg_read() copies what lies there.
+ */
+int packimg_open_unmapped(const char *name, const int *fds, uint32_t count,
+			  struct packimg **ret_dataset, struct packimg_error *error);
+/*
  * One shard alone, of whatever set, for the facts that every shard has: classes, metadata, fields,
  * statistics, UUID, packimg_count() and packimg_shard_count() of the set. packimg_sample(),
  * packimg_source(), packimg_value(), packimg_shard() and packimg_check() are -ERANGE. Takes fd over
@@ -165,6 +174,16 @@ int packimg_open_fds(const char *name, const int *fds, uint32_t count, struct pa
 int packimg_open_facts(int fd, const char *name, struct packimg **ret_dataset,
 		       struct packimg_error *error);
 void packimg_close(struct packimg *dataset);
+
+bool packimg_is_mapped(const struct packimg *dataset);
+/*
+ * Copies bytes of the file that holds this sample. at: a pointer that packimg_sample(),
+ * packimg_source() or packimg_value() gave for it, or up to 64 bytes behind what that leads to.
+ * -ERANGE: no such sample, or not within its file; -EBADMSG: the file has become shorter, or cannot
+ * be read.
+ */
+int packimg_read(const struct packimg *dataset, uint64_t index, const void *at, void *bytes,
+		 size_t size);
 
 uint64_t packimg_count(const struct packimg *dataset);
 /*
@@ -221,7 +240,7 @@ const uint8_t *packimg_uuid(const struct packimg *dataset);
 
 /*
  * Checks every section checksum and the consistency of every index record, not the samples; first
- * fault in error.
+ * fault in error. -ENOTSUP: the dataset is not mapped.
  */
 int packimg_check(const struct packimg *dataset, struct packimg_error *error);
 

@@ -23,15 +23,24 @@ static void shard_deinit(struct shard *shard)
 	free(shard->path);
 }
 
+/* Addresses for a file: its mapping, or addresses alone, at which every access faults. */
+static void *shard_map(int fd, uint64_t size, bool unmapped)
+{
+	if (unmapped)
+		return mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+			    0);
+	return mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+}
+
 /*
  * Maps a file whose header was read and checked. Takes path over at once, the descriptor on
  * success.
  */
 static int shard_init(struct shard *shard, int fd, char *path, const struct pimg_header *header,
-		      struct packimg_error *error)
+		      bool unmapped, struct packimg_error *error)
 {
 	*shard = (struct shard){.fd = -1, .path = path};
-	void *map = mmap(NULL, header->file_size, PROT_READ, MAP_SHARED, fd, 0);
+	void *map = shard_map(fd, header->file_size, unmapped);
 	if (map == MAP_FAILED) {
 		int r = -errno;
 		return packimg_fail(error, r, "%s: cannot map %" PRIu64 " bytes: %s", path,
@@ -298,7 +307,8 @@ static int shards_init(struct packimg *dataset, const struct naming *naming, con
 			return r;
 		}
 		dataset->open_count = i + 1;
-		r = shard_init(&dataset->shards[i], fds[i], path, &header, error);
+		r = shard_init(&dataset->shards[i], fds[i], path, &header, dataset->unmapped,
+			       error);
 		r = r ?: shard_match(dataset, first, &header, i, sample_first, error);
 		if (r < 0)
 			return r;
@@ -335,13 +345,14 @@ static int dataset_fill(struct packimg *dataset, const struct naming *naming, co
 }
 
 /* Takes the descriptors over on success. */
-static int dataset_open(const struct naming *naming, const int *fds, uint32_t count,
+static int dataset_open(const struct naming *naming, const int *fds, uint32_t count, bool unmapped,
 			struct packimg **ret_dataset, struct packimg_error *error)
 {
 	struct packimg *dataset = calloc(1, sizeof(*dataset));
 
 	if (!dataset)
 		return packimg_fail(error, -ENOMEM, "%s: out of memory", naming->name);
+	dataset->unmapped = unmapped;
 	int r = dataset_fill(dataset, naming, fds, count, error);
 	if (r < 0) {
 		for (uint32_t i = 0; i < dataset->open_count; i++)
@@ -372,8 +383,8 @@ int packimg_identify(int fd, const char *name, struct packimg_identity *ret_iden
 	return 0;
 }
 
-int packimg_open_fds(const char *name, const int *fds, uint32_t count, struct packimg **ret_dataset,
-		     struct packimg_error *error)
+static int open_fds(const char *name, const int *fds, uint32_t count, bool unmapped,
+		    struct packimg **ret_dataset, struct packimg_error *error)
 {
 	struct packimg *dataset;
 
@@ -384,7 +395,7 @@ int packimg_open_fds(const char *name, const int *fds, uint32_t count, struct pa
 	char *copy = strdup(name);
 	if (!copy)
 		return packimg_fail(error, -ENOMEM, "%s: out of memory", name);
-	int r = dataset_open(&(struct naming){.name = name}, fds, count, &dataset, error);
+	int r = dataset_open(&(struct naming){.name = name}, fds, count, unmapped, &dataset, error);
 	if (r < 0) {
 		free(copy);
 		return r;
@@ -392,6 +403,18 @@ int packimg_open_fds(const char *name, const int *fds, uint32_t count, struct pa
 	dataset->name = copy;
 	*ret_dataset = dataset;
 	return 0;
+}
+
+int packimg_open_fds(const char *name, const int *fds, uint32_t count, struct packimg **ret_dataset,
+		     struct packimg_error *error)
+{
+	return open_fds(name, fds, count, false, ret_dataset, error);
+}
+
+int packimg_open_unmapped(const char *name, const int *fds, uint32_t count,
+			  struct packimg **ret_dataset, struct packimg_error *error)
+{
+	return open_fds(name, fds, count, true, ret_dataset, error);
 }
 
 int packimg_open_facts(int fd, const char *name, struct packimg **ret_dataset,
@@ -473,7 +496,7 @@ static int set_open(const char *path, int fd, uint32_t count, struct packimg **r
 		fds[i] = -1;
 	fds[set.shard] = fd;
 	int r = set_open_files(&set, fds, error);
-	r = r ?: dataset_open(&(struct naming){path, &set}, fds, count, ret_dataset, error);
+	r = r ?: dataset_open(&(struct naming){path, &set}, fds, count, false, ret_dataset, error);
 	for (uint32_t i = 0; r < 0 && i < count; i++)
 		io_close(fds[i]);
 	free(fds);
@@ -497,7 +520,9 @@ int packimg_open(const char *path, struct packimg **ret_dataset, struct packimg_
 	r = packimg_identify(fd, file_path, &identity, error);
 	if (r == 0 && identity.shard_count > 1)
 		return set_open(file_path, fd, identity.shard_count, ret_dataset, error);
-	r = r ?: dataset_open(&(struct naming){.name = file_path}, &fd, 1, ret_dataset, error);
+	r = r
+		    ?: dataset_open(&(struct naming){.name = file_path}, &fd, 1, false, ret_dataset,
+				    error);
 	if (r < 0)
 		close(fd);
 	return r;

@@ -1,11 +1,11 @@
 /*
  * Inside of an open dataset, shared by reader.c (opening), access.c (answers about samples) and
- * check.c. A file's owner may change it while it is mapped, so nothing is read twice: header,
- * section table, classes, field names and metadata were copied with pread() when opening and are
- * checked and used in that copy; index records, heads of columns and offsets of strings are copied
- * with copy_once() at each use. Everything that bounds an access comes from such a copy: a file
- * that changes underneath can give wrong answers but no stray accesses. Immutable after
- * packimg_open().
+ * check.c. A file's owner may change it while it is open, so nothing is read twice: header, section
+ * table, classes, field names and metadata were copied with pread() when opening and are checked
+ * and used in that copy; index records, heads of columns and offsets of strings are copied at each
+ * use, with copy_once() from the mapping, or with pread() where there is none. Everything that
+ * bounds an access comes from such a copy: a file that changes underneath can give wrong answers
+ * but no stray accesses. Immutable after packimg_open().
  */
 #pragma once
 
@@ -26,8 +26,8 @@ struct section_view {
 struct shard {
 	char *path; /* in texts: for a set of descriptors a name and a number */
 	int fd;
-	const uint8_t *map;
-	uint64_t size; /* bytes mapped: the header's file_size */
+	const uint8_t *map; /* of an unmapped dataset: reserved addresses without access */
+	uint64_t size;      /* bytes mapped: the header's file_size */
 	uint64_t sample_first;
 	uint64_t sample_count;
 	struct section_view sections[PIMG_SECTION_KNOWN_MAX + 1]; /* by enum pimg_section_type */
@@ -47,6 +47,7 @@ struct packimg {
 	struct packimg_field *fields;
 	uint32_t field_count;
 	uint64_t source_longest; /* or PACKIMG_LONGEST_UNKNOWN */
+	bool unmapped;           /* shards' bytes are read with pread(); sections and columns too */
 	bool has_statistics;
 	double mean[3], std[3];
 	uint8_t uuid[16];

@@ -250,7 +250,7 @@ int main(int argc, char **argv)
 	struct config_error error = {{0}};
 	options_parse(&argp, argc, argv, &arguments);
 	if (arguments.worker_uid >= 0)
-		return worker_run((uid_t)arguments.worker_uid);
+		return worker_run((uid_t)arguments.worker_uid, !arguments.private_only);
 	log_init(LOG_LEVEL_INFO);
 	config_init(&config);
 	int r = cpu_isa_check(error.text, sizeof(error.text)), status = EXIT_FAILURE;

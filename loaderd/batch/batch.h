@@ -68,10 +68,17 @@ struct batcher_counters {
 	_Atomic uint64_t stage_ns[STAGE_COUNT];
 };
 
-/* What a worker brings along. */
+/* What a worker brings along. Its buffers, zeroed at first, go with batcher_forget_buffers(). */
 struct batcher_worker {
 	unsigned index;
 	struct transform_scratch *scratch;
+	/* of a dataset that is not mapped: the sample's stored bytes, and those of one value, */
+	struct io_buffer sample_bytes, value_bytes;
+	/* and of the samples of units from kept_unit on, which sample_ahead() has copied */
+	struct io_buffer kept_bytes[PACKIMG_AHEAD_MAX];
+	struct packimg_sample kept[PACKIMG_AHEAD_MAX];
+	uint64_t kept_unit;
+	uint32_t kept_count;
 	struct watch watch;
 	bool alone;            /* there is no other feed that waits for its share */
 	bool ahead;            /* samples have been decoded ahead (sample.h), */
@@ -145,6 +152,9 @@ void batcher_geometry(const struct batcher_options *options, struct ring_geometr
  */
 int batcher_new(const struct batcher_options *options, struct batcher **ret_batcher);
 void batcher_free(struct batcher *batcher);
+
+/* Frees what feeds of datasets that are not mapped have left with a worker. */
+void batcher_forget_buffers(struct batcher_worker *worker);
 
 /* May a call of batcher_work() find something to do? */
 bool batcher_runnable(const struct batcher *batcher);

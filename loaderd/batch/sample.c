@@ -18,7 +18,8 @@ static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 	uint32_t copy = order_copy(&work->order, work->part.first + i);
 	struct packimg_sample sample;
 	uint64_t start = ticks_now();
-	int r = dataset_sample(dataset, index, !read, &sample, error);
+	int r = read ? dataset_known(dataset, index, error)
+		     : dataset_sample(dataset, index, true, &sample, error);
 	if (r == 0 && read) {
 		sample = *read;
 		r = dataset_verify(dataset, &sample, error);
@@ -34,8 +35,9 @@ static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 	work->labels[i] = sample.label;
 	work->samples[i] = index;
 	uint8_t flags = 0;
-	r = values_put(&batcher->options.fields, dataset, index, worker->scratch,
-		       &batcher->ring.layout, work->slot, i, &flags, error);
+	struct value_source source = {dataset, index, worker->scratch, &worker->value_bytes};
+	r = values_put(&batcher->options.fields, &source, &batcher->ring.layout, work->slot, i,
+		       &flags, error);
 	work->flags[i] = flags;
 	return r;
 }
@@ -84,6 +86,35 @@ static int make_sample(struct batcher *batcher, struct batcher_worker *worker,
 	}
 }
 
+void batcher_forget_buffers(struct batcher_worker *worker)
+{
+	io_buffer_deinit(&worker->sample_bytes);
+	io_buffer_deinit(&worker->value_bytes);
+	for (uint32_t i = 0; i < PACKIMG_AHEAD_MAX; i++)
+		io_buffer_deinit(&worker->kept_bytes[i]);
+	worker->kept_count = 0;
+}
+
+/*
+ * Copies the sample of the unit behind those that are kept, if it is one that gains by being
+ * decoded together with others: a JPEG without an index, and not a rare large one.
+ */
+static bool sample_keep(struct batcher *batcher, struct batcher_worker *worker, uint64_t index)
+{
+	enum { KEPT_BYTES_MAX = 1 << 20 };
+	struct io_buffer *buffer = &worker->kept_bytes[worker->kept_count];
+	struct packimg_sample *sample = &worker->kept[worker->kept_count];
+	struct packimg_error error;
+	if (dataset_sample(batcher->options.dataset, index, false, sample, &error) < 0 ||
+	    sample->codec != PACKIMG_CODEC_JPEG || sample->side)
+		return false;
+	buffer->limit = KEPT_BYTES_MAX;
+	if (io_get_other(batcher->io, index, buffer, sample, &error) != IO_READ)
+		return false;
+	worker->kept_count++;
+	return true;
+}
+
 uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker,
 		      struct batcher_work *work, uint64_t unit, uint32_t count,
 		      struct sample_times *times)
@@ -95,7 +126,9 @@ uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker,
 	uint32_t found = 0, gain, copy = 0;
 
 	forget_ahead(worker);
-	/* Bytes that are read into buffers come when it is their turn. */
+	worker->kept_unit = unit;
+	worker->kept_count = 0;
+	/* Bytes that a ring reads come when it is their turn. */
 	if (io_mode_of(batcher->io) != IO_MMAP)
 		return 0;
 	worker->ahead_faults = atomic_load(&dataset->guard.faults);
@@ -109,7 +142,17 @@ uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker,
 			copy = order_copy(&work->order, position);
 		else if (order_copy(&work->order, position) != copy)
 			break;
-		found += dataset_sample(dataset, index, false, &samples[found], &error) == 0;
+		if (dataset->mapped)
+			found +=
+				dataset_sample(dataset, index, false, &samples[found], &error) == 0;
+		else if (sample_keep(batcher, worker, index))
+			samples[found++] = worker->kept[worker->kept_count - 1];
+		else
+			break;
+	}
+	if (!dataset->mapped) {
+		times->read += ticks_since(start);
+		start = ticks_now();
 	}
 	gain = transform_ahead(batcher->options.transform, worker->scratch, samples, found,
 			       order_copy_seed(batcher->options.order.seed, copy), work->epoch);
@@ -126,11 +169,15 @@ int sample_make_unit(struct batcher *batcher, struct batcher_worker *worker,
 {
 	struct packimg_sample read;
 	uint32_t i = (uint32_t)(unit % batcher->unit_span);
-	if (io_mode_of(batcher->io) == IO_MMAP)
+	bool waits = io_mode_of(batcher->io) == IO_URING;
+	if (!waits && batcher->options.dataset->mapped)
 		return make_sample(batcher, worker, work, i, index, NULL, times, error);
+	if (unit - worker->kept_unit < worker->kept_count)
+		return make_sample(batcher, worker, work, i, index,
+				   &worker->kept[unit - worker->kept_unit], times, error);
 	uint64_t start = ticks_now();
-	int r = io_get(batcher->io, unit, index, &read, error);
-	times->wait += ticks_since(start);
+	int r = io_get(batcher->io, unit, index, &worker->sample_bytes, &read, error);
+	*(waits ? &times->wait : &times->read) += ticks_since(start);
 	if (r == -ECANCELED)
 		return r;
 	if (r >= 0)
@@ -138,6 +185,19 @@ int sample_make_unit(struct batcher *batcher, struct batcher_worker *worker,
 				error);
 	io_done(batcher->io, unit);
 	return r;
+}
+
+/* A sample that is not one of this feed's next units. */
+static int make_other(struct batcher *batcher, struct batcher_worker *worker,
+		      struct batcher_work *work, uint32_t i, uint64_t index,
+		      struct sample_times *times, struct packimg_error *error)
+{
+	struct packimg_sample read;
+	int r = io_get_other(batcher->io, index, &worker->sample_bytes, &read, error);
+	if (r < 0)
+		return r;
+	return make_sample(batcher, worker, work, i, index, r == IO_READ ? &read : NULL, times,
+			   error);
 }
 
 int sample_substitute(struct batcher *batcher, struct batcher_worker *worker,
@@ -153,7 +213,7 @@ int sample_substitute(struct batcher *batcher, struct batcher_worker *worker,
 		uint64_t other = draw % batcher->options.dataset->count;
 		if (other == index)
 			continue;
-		r = make_sample(batcher, worker, work, i, other, NULL, times, error);
+		r = make_other(batcher, worker, work, i, other, times, error);
 		if (r == 0) {
 			work->flags[i] |= RING_SAMPLE_SUBSTITUTED;
 			return 0;

@@ -24,14 +24,38 @@ static const char *values_name_of(const struct value_column *column, const struc
 	return packimg_field(dataset->image, column->number, &field) < 0 ? "" : field.name;
 }
 
+/*
+ * Has the value's bytes where they can be read, as many as are delivered and one more, which tells
+ * where text may be cut.
+ */
+static int fetch_bytes(const struct value_source *source, const struct value_column *column,
+		       struct packimg_value *value)
+{
+	const struct dataset *dataset = source->dataset;
+	size_t size = value->size;
+	if (dataset->mapped || column->number == VALUE_DEFERRED || size == 0)
+		return 0;
+	if (size > column->room)
+		size = column->room + (size_t)1;
+	uint8_t *bytes = io_buffer_take(source->bytes, size);
+	if (!bytes)
+		return -ENOMEM;
+	int r = packimg_read(dataset->image, source->index, value->bytes, bytes, size);
+	value->bytes = bytes;
+	return r;
+}
+
 static int put_bytes(const struct value_columns *columns, const struct value_column *column,
-		     const struct packimg_value *value, uint8_t *cell, size_t stride,
-		     uint8_t *flags)
+		     const struct value_source *source, struct packimg_value *value, uint8_t *cell,
+		     size_t stride, uint8_t *flags)
 {
 	uint32_t size = (uint32_t)value->size;
+	if (value->size > column->room && columns->whole)
+		return -EINVAL;
+	int r = fetch_bytes(source, column, value);
+	if (r < 0)
+		return r;
 	if (value->size > column->room) {
-		if (columns->whole)
-			return -EINVAL;
 		size = column->room;
 		if (column->type == PACKIMG_FIELD_TEXT)
 			size = cut_text(value->bytes, size);
@@ -43,33 +67,32 @@ static int put_bytes(const struct value_columns *columns, const struct value_col
 	return 0;
 }
 
-static int find_value(const struct value_column *column, const struct dataset *dataset,
-		      uint64_t index, const struct transform_scratch *scratch,
+static int find_value(const struct value_column *column, const struct value_source *source,
 		      struct packimg_value *ret_value)
 {
+	const struct packimg *image = source->dataset->image;
 	const char *name;
 	if (column->number == VALUE_DEFERRED) {
 		uint32_t size;
 		*ret_value = (struct packimg_value){.present = true};
-		ret_value->bytes = (const void *)transform_deferred(scratch, &size);
+		ret_value->bytes = (const void *)transform_deferred(source->scratch, &size);
 		ret_value->size = size;
 		return 0;
 	}
 	if (column->number != VALUE_KEY)
-		return packimg_value(dataset->image, index, column->number, ret_value);
+		return packimg_value(image, source->index, column->number, ret_value);
 	*ret_value = (struct packimg_value){0};
-	int r = packimg_source(dataset->image, index, &name, &ret_value->size);
+	int r = packimg_source(image, source->index, &name, &ret_value->size);
 	ret_value->bytes = name;
 	ret_value->present = ret_value->size > 0;
 	return r;
 }
 
 static int put_value(const struct value_columns *columns, const struct value_column *column,
-		     const struct dataset *dataset, uint64_t index,
-		     const struct transform_scratch *scratch, uint8_t *cell, size_t stride,
+		     const struct value_source *source, uint8_t *cell, size_t stride,
 		     struct packimg_value *value, uint8_t *flags)
 {
-	int r = find_value(column, dataset, index, scratch, value);
+	int r = find_value(column, source, value);
 	if (r < 0)
 		return r;
 	if (!value->present) {
@@ -82,35 +105,46 @@ static int put_value(const struct value_columns *columns, const struct value_col
 	else if (column->type == PACKIMG_FIELD_FLOAT64)
 		memcpy(cell, &value->float64, sizeof(value->float64));
 	else
-		r = put_bytes(columns, column, value, cell, stride, flags);
+		r = put_bytes(columns, column, source, value, cell, stride, flags);
 	return r;
 }
 
-int values_put(const struct value_columns *columns, const struct dataset *dataset, uint64_t index,
-	       const struct transform_scratch *scratch, const struct ring_header *layout,
-	       struct ring_slot *slot, uint32_t i, uint8_t *flags, struct packimg_error *error)
+/* Why the value was not put there, as put_value() said. */
+static void explain(int r, const struct value_source *source, const struct value_column *column,
+		    const struct packimg_value *value, struct packimg_error *error)
+{
+	const unsigned long long index = source->index;
+	const char *name = values_name_of(column, source->dataset);
+	if (r == -EINVAL)
+		snprintf(error->text, sizeof(error->text),
+			 "sample %llu of %.200s: field \"%.100s\" has %zu bytes, and "
+			 "field_bytes is %u; ask for more (at most %d), or for cut values",
+			 index, source->dataset->path, name, value->size, column->room,
+			 RING_FIELD_BYTES_MAX);
+	else if (r == -ENOMEM)
+		snprintf(error->text, sizeof(error->text),
+			 "sample %llu: no memory for its value of field \"%.100s\"", index, name);
+	else
+		snprintf(error->text, sizeof(error->text),
+			 "sample %llu: its value of field \"%.100s\" is damaged, or longer "
+			 "than the file records",
+			 index, name);
+}
+
+int values_put(const struct value_columns *columns, const struct value_source *source,
+	       const struct ring_header *layout, struct ring_slot *slot, uint32_t i, uint8_t *flags,
+	       struct packimg_error *error)
 {
 	for (uint32_t f = 0; f < columns->count; f++) {
 		const struct value_column *column = &columns->columns[f];
 		size_t stride = layout->fields[f].stride;
 		uint8_t *cell = (uint8_t *)slot + layout->fields[f].offset + i * stride;
-		struct packimg_value value;
-		int r = put_value(columns, column, dataset, index, scratch, cell, stride, &value,
-				  flags);
-		if (r == -EINVAL)
-			snprintf(error->text, sizeof(error->text),
-				 "sample %llu of %.200s: field \"%.100s\" has %zu bytes, and "
-				 "field_bytes is %u; ask for more (at most %d), or for cut values",
-				 (unsigned long long)index, dataset->path,
-				 values_name_of(column, dataset), value.size, column->room,
-				 RING_FIELD_BYTES_MAX);
-		else if (r < 0)
-			snprintf(error->text, sizeof(error->text),
-				 "sample %llu: its value of field \"%.100s\" is damaged, or longer "
-				 "than the file records",
-				 (unsigned long long)index, values_name_of(column, dataset));
-		if (r < 0)
+		struct packimg_value value = {0};
+		int r = put_value(columns, column, source, cell, stride, &value, flags);
+		if (r < 0) {
+			explain(r, source, column, &value, error);
 			return r;
+		}
 	}
 	return 0;
 }

@@ -7,6 +7,7 @@
 
 #include "loaderd/augment/transform.h"
 #include "loaderd/io/dataset.h"
+#include "loaderd/io/io.h"
 #include "proto/ring.h"
 
 #include <stdbool.h>
@@ -30,12 +31,19 @@ struct value_columns {
 	struct value_column columns[RING_FIELDS_MAX];
 };
 
+/* The sample whose values are wanted, and where they come from. */
+struct value_source {
+	const struct dataset *dataset;
+	uint64_t index;
+	const struct transform_scratch *scratch; /* has just made it */
+	struct io_buffer *bytes;                 /* the worker's, where nothing is mapped */
+};
+
 /*
- * Copies the values of a sample, which scratch has just made, to place i of a slot; inside the
- * dataset's guard. *flags: what is
- * to be said of it, enum ring_sample_flag, is added. -EBADMSG: a value is damaged; -EINVAL: it
- * finds no room, which is no fault of the sample. Both with a sentence.
+ * Copies the values of a sample to place i of a slot; inside the dataset's guard. *flags: what is
+ * to be said of it, enum ring_sample_flag, is added. -EBADMSG: a value is damaged; -ENOMEM;
+ * -EINVAL: it finds no room, which is no fault of the sample. All with a sentence.
  */
-int values_put(const struct value_columns *columns, const struct dataset *dataset, uint64_t index,
-	       const struct transform_scratch *scratch, const struct ring_header *layout,
-	       struct ring_slot *slot, uint32_t i, uint8_t *flags, struct packimg_error *error);
+int values_put(const struct value_columns *columns, const struct value_source *source,
+	       const struct ring_header *layout, struct ring_slot *slot, uint32_t i, uint8_t *flags,
+	       struct packimg_error *error);

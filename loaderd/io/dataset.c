@@ -53,14 +53,16 @@ static int dataset_prepare(struct dataset *dataset, const char *path)
 	return map_regions(dataset);
 }
 
-int dataset_open(const char *path, const int *fds, uint32_t count, struct dataset **ret_dataset,
-		 struct packimg_error *error)
+int dataset_open(const char *path, const int *fds, uint32_t count, bool mapped,
+		 struct dataset **ret_dataset, struct packimg_error *error)
 {
 	struct dataset *dataset = calloc(1, sizeof(*dataset));
 	if (!dataset)
 		return -ENOMEM;
+	dataset->mapped = mapped;
 	guard_enter(NULL);
-	int r = packimg_open_fds(path, fds, count, &dataset->image, error);
+	int r = mapped ? packimg_open_fds(path, fds, count, &dataset->image, error)
+		       : packimg_open_unmapped(path, fds, count, &dataset->image, error);
 	if (r == 0)
 		r = dataset_prepare(dataset, path);
 	if (guard_leave() && r == 0) {
@@ -111,16 +113,23 @@ int dataset_verify(struct dataset *dataset, const struct packimg_sample *sample,
 	return 0;
 }
 
+int dataset_known(struct dataset *dataset, uint64_t index, struct packimg_error *error)
+{
+	if (!bit_test(dataset->damaged, index))
+		return 0;
+	snprintf(error->text, sizeof(error->text), "sample %llu: found damaged before",
+		 (unsigned long long)index);
+	return -EBADMSG;
+}
+
 int dataset_sample(struct dataset *dataset, uint64_t index, bool verify,
 		   struct packimg_sample *ret_sample, struct packimg_error *error)
 {
-	if (bit_test(dataset->damaged, index)) {
-		snprintf(error->text, sizeof(error->text), "sample %llu: found damaged before",
-			 (unsigned long long)index);
-		return -EBADMSG;
-	}
 	struct packimg_sample sample;
-	int r = packimg_sample(dataset->image, index, &sample);
+	int r = dataset_known(dataset, index, error);
+	if (r < 0)
+		return r;
+	r = packimg_sample(dataset->image, index, &sample);
 	if (r < 0) {
 		snprintf(error->text, sizeof(error->text),
 			 "sample %llu: its index record is damaged", (unsigned long long)index);

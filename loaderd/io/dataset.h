@@ -14,7 +14,8 @@
 
 struct dataset {
 	struct packimg *image;
-	char *path; /* as the client named it */
+	bool mapped; /* false: its samples' bytes are copied with packimg_read() */
+	char *path;  /* as the client named it */
 	uint64_t count;
 	uint64_t bytes; /* of all files */
 	struct guard_map guard;
@@ -31,12 +32,12 @@ struct dataset {
 };
 
 /*
- * Opens a dataset whose files are fds, which it takes over on success; path is for texts. Errors as
- * packimg_open_fds(). The files are read inside a guard: one that is cut while it is being opened
- * is -EBADMSG.
+ * Opens a dataset whose files are fds, which it takes over on success; path is for texts. mapped:
+ * by packimg_open_fds(), whose errors it has; else by packimg_open_unmapped(). The files are read
+ * inside a guard: one that is cut while it is being opened is -EBADMSG.
  */
-int dataset_open(const char *path, const int *fds, uint32_t count, struct dataset **ret_dataset,
-		 struct packimg_error *error);
+int dataset_open(const char *path, const int *fds, uint32_t count, bool mapped,
+		 struct dataset **ret_dataset, struct packimg_error *error);
 void dataset_free(struct dataset *dataset);
 
 /*
@@ -49,6 +50,8 @@ int dataset_sample(struct dataset *dataset, uint64_t index, bool verify,
 		   struct packimg_sample *ret_sample, struct packimg_error *error);
 int dataset_verify(struct dataset *dataset, const struct packimg_sample *sample,
 		   struct packimg_error *error);
+/* 0, or -EBADMSG with a sentence: the sample was found damaged before. */
+int dataset_known(struct dataset *dataset, uint64_t index, struct packimg_error *error);
 /* Marks a sample as damaged for good. */
 void dataset_condemn(struct dataset *dataset, uint64_t index);
 /* True the first time it is called for a sample: the caller then reports it. */

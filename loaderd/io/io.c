@@ -203,7 +203,8 @@ int io_new(const struct io_options *options, struct io **ret_io)
 	io->options = *options;
 	io->ahead_units = ahead_units(options);
 	int r = options->mode == IO_URING ? io_ring_new(io) : 0;
-	if (r == 0)
+	/* Without a mapping there is nothing to look ahead in: the probes would allocate pages. */
+	if (r == 0 && (options->mode == IO_URING || options->dataset->mapped))
 		r = io_start_thread(io);
 	if (r < 0) {
 		io_free(io);
@@ -236,12 +237,18 @@ void io_begun(struct io *io, uint64_t limit)
 		io_wake(io);
 }
 
-int io_get(struct io *io, uint64_t unit, uint64_t index, struct packimg_sample *ret_sample,
-	   struct packimg_error *error)
+int io_get_other(struct io *io, uint64_t index, struct io_buffer *buffer,
+		 struct packimg_sample *ret_sample, struct packimg_error *error)
 {
-	if (!io->ring)
-		return IO_MAPPED;
-	return io_ring_get(io, unit, index, ret_sample, error);
+	struct dataset *dataset = io->options.dataset;
+	return dataset->mapped ? IO_MAPPED : io_copy(dataset, index, buffer, ret_sample, error);
+}
+
+int io_get(struct io *io, uint64_t unit, uint64_t index, struct io_buffer *buffer,
+	   struct packimg_sample *ret_sample, struct packimg_error *error)
+{
+	int r = io->ring ? io_ring_get(io, unit, index, ret_sample, error) : IO_MAPPED;
+	return r == IO_MAPPED ? io_get_other(io, index, buffer, ret_sample, error) : r;
 }
 
 void io_done(struct io *io, uint64_t unit)

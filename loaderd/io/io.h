@@ -3,10 +3,11 @@
  * Two ways, fixed when the feed opens.
  *
  * IO_MMAP: workers read the dataset's mapping; a thread asks the kernel for the ranges of coming
- * samples. While probes find them in the page cache it does nothing but probe now and then.
+ * samples. While probes find them in the page cache it does nothing but probe now and then. Of a
+ * dataset that is not mapped workers copy each sample to a buffer of their own; without read-ahead.
  * IO_URING: a thread keeps reads of coming samples under way, past the page cache (O_DIRECT), into
  * a buffer of bounded size; workers wait for what they need. For datasets larger than memory, where
- * the page cache would only be churned.
+ * the page cache would only be churned. What cannot be read so is left to the first way.
  *
  * Made and freed with the batcher; io_get, io_done and io_begun are for its workers. loaderd(1),
  * READING.
@@ -26,6 +27,17 @@ enum io_place {
 };
 
 struct io;
+
+/*
+ * Memory of one worker for the stored bytes of one sample of a dataset that is not mapped; zeroed
+ * but for its limit at first. It grows to what samples need; what a large one left goes with the
+ * next usual one.
+ */
+struct io_buffer {
+	uint8_t *bytes;
+	uint64_t size;
+	uint64_t limit; /* of size for a sample; 0: none */
+};
 
 struct io_options {
 	struct dataset *dataset;
@@ -69,11 +81,15 @@ enum io_mode io_mode_of(const struct io *io);
 void io_begun(struct io *io, uint64_t limit);
 /*
  * The stored bytes of a unit that this worker has claimed, which is sample `index`. IO_READ:
- * *ret_sample is complete, its data and side lead into the buffer until io_done(). May wait for the
- * file. Negative errno: it cannot be read, with a sentence in error; -ECANCELED after io_stop().
+ * *ret_sample is complete, its data and side lead into the buffer until io_done(), or into the
+ * worker's until its next use. IO_MAPPED: only where the dataset is mapped. May wait for the file.
+ * Negative errno: it cannot be read, with a sentence in error; -ECANCELED after io_stop().
  */
-int io_get(struct io *io, uint64_t unit, uint64_t index, struct packimg_sample *ret_sample,
-	   struct packimg_error *error);
+int io_get(struct io *io, uint64_t unit, uint64_t index, struct io_buffer *buffer,
+	   struct packimg_sample *ret_sample, struct packimg_error *error);
+/* The same of a sample that is none of the feed's next units; nothing is due afterwards. */
+int io_get_other(struct io *io, uint64_t index, struct io_buffer *buffer,
+		 struct packimg_sample *ret_sample, struct packimg_error *error);
 /*
  * The unit's bytes are not needed any more. After every io_get() that was not cancelled, whatever
  * else it returned.
@@ -81,3 +97,7 @@ int io_get(struct io *io, uint64_t unit, uint64_t index, struct packimg_sample *
 void io_done(struct io *io, uint64_t unit);
 /* Ends all waiting. */
 void io_stop(struct io *io);
+
+/* At least size bytes of it, whatever its limit, aligned to 64; NULL: out of memory. */
+uint8_t *io_buffer_take(struct io_buffer *buffer, uint64_t size);
+void io_buffer_deinit(struct io_buffer *buffer);

@@ -1,4 +1,4 @@
-/* What io.c and io_ring.c share. */
+/* What io.c, io_copy.c and io_ring.c share. */
 #pragma once
 
 #include "loaderd/io/io.h"
@@ -29,8 +29,15 @@ void io_wake(struct io *io);
  * come true: look(io) says so.
  */
 void io_sleep(struct io *io, bool (*look)(struct io *io));
-/* Looks up a sample's record in the mapping, under the guard. */
+/* Looks up a sample's record, under the guard. */
 int io_lookup(struct io *io, uint64_t index, struct packimg_sample *ret_sample);
+
+/*
+ * A sample of a dataset that is not mapped, into the worker's buffer: IO_READ. -EBADMSG, -E2BIG
+ * beyond the buffer's limit, -ENOMEM; with a sentence.
+ */
+int io_copy(struct dataset *dataset, uint64_t index, struct io_buffer *buffer,
+	    struct packimg_sample *ret_sample, struct packimg_error *error);
 
 int io_ring_new(struct io *io);
 void io_ring_free(struct io_ring *ring);

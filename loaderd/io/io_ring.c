@@ -272,7 +272,9 @@ static bool begin_read(struct io *io, uint64_t unit, uint64_t index)
 	uint64_t begin = sample->data_offset / BLOCK * BLOCK;
 	uint64_t size = (end + TAIL - begin + BLOCK - 1) / BLOCK * BLOCK;
 	entry->fd = io_ring_file_of(io, sample->shard);
-	if (size > ring->buffer_size / 4 || entry->fd < 0) {
+	/* Side data elsewhere in the file are for the mapping, or to be copied with the rest. */
+	bool apart = sample->side && side_offset == 0 && !io->options.dataset->mapped;
+	if (size > ring->buffer_size / 4 || entry->fd < 0 || apart) {
 		io_ring_settle(entry, unit, ENTRY_MAPPED);
 		return true;
 	}

@@ -309,8 +309,10 @@ int pool_new(unsigned workers, const struct cpus *cpus, struct pool **ret_pool)
 
 void pool_limit_decoding(struct pool *pool, uint64_t bytes)
 {
-	for (unsigned i = 0; i < pool_worker_indices(pool); i++)
+	for (unsigned i = 0; i < pool_worker_indices(pool); i++) {
 		transform_scratch_limit(pool->workers[i].tools.scratch, bytes);
+		pool->workers[i].tools.sample_bytes.limit = bytes;
+	}
 }
 
 void pool_free(struct pool *pool)
@@ -326,6 +328,7 @@ void pool_free(struct pool *pool)
 		if (worker->started)
 			pthread_join(worker->thread, NULL);
 		transform_scratch_free(worker->tools.scratch);
+		batcher_forget_buffers(&worker->tools);
 	}
 	if (pool->event_fd >= 0)
 		close(pool->event_fd);

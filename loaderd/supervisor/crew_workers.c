@@ -313,7 +313,8 @@ static int crew_launch(struct worker *worker, struct outfit *outfit)
 	const bool grouped = groups_given(&crew->groups);
 	int r = crew_take_over(worker, outfit);
 	if (r == 0)
-		r = outfit_spawn(outfit, crew->config_fd, uid, grouped ? NULL : nice, &worker->pid);
+		r = outfit_spawn(outfit, crew->config_fd, uid, crew->for_one, grouped ? NULL : nice,
+				 &worker->pid);
 	if (r < 0)
 		return r;
 	charge_start(worker->user);

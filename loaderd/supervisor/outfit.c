@@ -116,16 +116,19 @@ int outfit_config(const struct config *config)
 	return moved;
 }
 
-int outfit_spawn(const struct outfit *outfit, int config_fd, uid_t uid, const int *nice,
-		 pid_t *ret_pid)
+int outfit_spawn(const struct outfit *outfit, int config_fd, uid_t uid, bool private_only,
+		 const int *nice, pid_t *ret_pid)
 {
 	char user[16], number[16];
 	snprintf(user, sizeof(user), "%u", (unsigned)uid);
-	const char *arguments[] = {"loaderd", "--worker", user, NULL, NULL, NULL};
+	const char *arguments[] = {"loaderd", "--worker", user, NULL, NULL, NULL, NULL};
+	unsigned count = 3;
+	if (private_only)
+		arguments[count++] = "--private";
 	if (nice) {
 		snprintf(number, sizeof(number), "%d", *nice);
-		arguments[3] = "--nice";
-		arguments[4] = number;
+		arguments[count++] = "--nice";
+		arguments[count++] = number;
 	}
 	posix_spawn_file_actions_t actions;
 	posix_spawn_file_actions_init(&actions);

@@ -8,6 +8,7 @@
 #include "loaderd/config.h"
 #include "loaderd/link.h"
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 /*
@@ -36,8 +37,8 @@ void outfit_deinit(struct outfit *outfit);
 int outfit_config(const struct config *config);
 /*
  * Starts a worker for this user: by posix_spawn and not fork, since a new program has an address
- * layout of its own. nice: the value that it gives itself before it does anything else; NULL: the
- * caller's. -errno.
+ * layout of its own. private_only: the daemon has no other user. nice: the value that it gives
+ * itself before it does anything else; NULL: the caller's. -errno.
  */
-int outfit_spawn(const struct outfit *outfit, int config_fd, uid_t uid, const int *nice,
-		 pid_t *ret_pid);
+int outfit_spawn(const struct outfit *outfit, int config_fd, uid_t uid, bool private_only,
+		 const int *nice, pid_t *ret_pid);

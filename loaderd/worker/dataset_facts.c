@@ -2,6 +2,7 @@
 
 #include "format/packimg.h"
 #include "loaderd/reply.h"
+#include "loaderd/worker/storage.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -134,7 +135,10 @@ int dataset_facts(const char *path, int *fd, uint8_t **ret_packed, size_t *ret_s
 {
 	struct packimg *image;
 	struct packimg_error error = {{0}};
-	int r = packimg_open_facts(*fd, path, &image, &error);
+	bool mapped; /* nothing is, but some files are not even read */
+	int r = storage_choose(path, fd, 1, &mapped, &error);
+	if (r == 0)
+		r = packimg_open_facts(*fd, path, &image, &error);
 	if (r < 0)
 		return refuse_request(refusal, -r, "path", "%s",
 				      error.text[0] != '\0' ? error.text : strerror(-r));

@@ -1,5 +1,7 @@
 #include "loaderd/worker/registry.h"
 
+#include "loaderd/worker/storage.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -141,7 +143,11 @@ int registry_acquire(struct registry *registry, const char *path, int *fds, uint
 		     struct dataset **ret_dataset, struct packimg_error *error)
 {
 	struct registry_entry *entry;
-	int r = new_entry(path, fds, count, &entry, error);
+	bool mapped;
+	int r = storage_choose(path, fds, count, &mapped, error);
+	if (r < 0)
+		return r;
+	r = new_entry(path, fds, count, &entry, error);
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&registry->mutex);
@@ -156,7 +162,7 @@ int registry_acquire(struct registry *registry, const char *path, int *fds, uint
 	 * open the same files twice, which is harmless.
 	 */
 	if (!there)
-		r = dataset_open(path, fds, count, &entry->dataset, error);
+		r = dataset_open(path, fds, count, mapped, &entry->dataset, error);
 	if (there || r < 0) {
 		entry_free(entry);
 		return r;
@@ -214,11 +220,13 @@ static void copy_source(struct dataset *dataset, uint64_t index, char text[REGIS
 	size_t size;
 	guard_enter(&dataset->guard);
 	int r = packimg_source(dataset->image, index, &name, &size);
-	if (r == 0)
-		snprintf(text, REGISTRY_TEXT_MAX, "%.*s",
-			 size < REGISTRY_TEXT_MAX ? (int)size : REGISTRY_TEXT_MAX - 1, name);
-	else
-		text[0] = '\0';
+	if (r < 0)
+		size = 0;
+	if (size >= REGISTRY_TEXT_MAX)
+		size = REGISTRY_TEXT_MAX - 1;
+	if (size > 0 && packimg_read(dataset->image, index, name, text, size) < 0)
+		size = 0;
+	text[strnlen(text, size)] = '\0';
 	if (guard_leave()) {
 		atomic_store(&dataset->suspect, true);
 		text[0] = '\0';

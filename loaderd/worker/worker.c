@@ -6,6 +6,7 @@
 #include "loaderd/log.h"
 #include "loaderd/worker/sandbox.h"
 #include "loaderd/worker/server.h"
+#include "loaderd/worker/storage.h"
 
 #include <malloc.h>
 #include <signal.h>
@@ -63,7 +64,7 @@ static int worker_serve(const struct config *config, uid_t uid, struct config_er
 	return r;
 }
 
-int worker_run(uid_t uid)
+int worker_run(uid_t uid, bool shared)
 {
 	char path[32];
 	struct config config;
@@ -88,6 +89,7 @@ int worker_run(uid_t uid)
 	signal(SIGHUP, SIG_IGN);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", LINK_CONFIG_FD);
+	storage_init(shared);
 	int r = config_read(&config, path, &error);
 	close(LINK_CONFIG_FD);
 	if (r == 0) {

@@ -4,9 +4,12 @@
 #include "loaderd/worker/sandbox.h"
 #include "loaderd/worker/server.h"
 
+#include <stdbool.h>
 #include <sys/types.h>
 
-/* uid: whom it serves. Returns the process's exit status. */
-int worker_run(uid_t uid);
+/*
+ * uid: whom it serves. shared: the daemon has other users, too. Returns the process's exit status.
+ */
+int worker_run(uid_t uid, bool shared);
 /* What it may take at most. */
 struct sandbox_limits worker_limits(const struct server *server);

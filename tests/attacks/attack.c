@@ -309,6 +309,9 @@ int attack_open(const struct stage *stage, int file, const char *pipeline, int *
 	}
 	if (reply)
 		code = reply->kind_case == LOADERD__REPLY__KIND_ERROR ? reply->error->code : 0;
+	/* A refusal is a sentence, not the name of an error. */
+	if (code != 0 && reply && strstr(reply->error->text, strerror(code)))
+		assert_non_null(strstr(reply->error->text, "cannot be read as a file"));
 	loaderd__reply__free_unpacked(reply, NULL);
 	if (ret_socket && code == 0)
 		*ret_socket = socket;

@@ -14,8 +14,10 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <mqueue.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,12 +26,15 @@
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/sendfile.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { AT_ONCE_MS = 1000 };
@@ -140,16 +145,136 @@ static int sparse_file(const struct stage *stage)
 	return ftruncate(fd, (off_t)1 << 40) < 0 ? -1 : fd;
 }
 
+static int huge_pages(const struct stage *stage)
+{
+	int fd = memfd_create("huge", MFD_CLOEXEC | MFD_HUGETLB);
+	return fd >= 0 && ftruncate(fd, (off_t)1 << 30) < 0 ? -1 : fd;
+}
+
+static int secret_memory(const struct stage *stage)
+{
+	int fd = (int)syscall(SYS_memfd_secret, O_CLOEXEC);
+	return fd >= 0 && ftruncate(fd, (off_t)1 << 20) < 0 ? -1 : fd;
+}
+
+static int sysfs_file(const struct stage *stage)
+{
+	return open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY | O_CLOEXEC);
+}
+
+static int name_space(const struct stage *stage)
+{
+	return open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC);
+}
+
+static int signals(const struct stage *stage)
+{
+	sigset_t none;
+	sigemptyset(&none);
+	return signalfd(-1, &none, SFD_CLOEXEC);
+}
+
+static int message_queue(const struct stage *stage)
+{
+	mqd_t queue = mq_open("/loaderd-attack", O_RDONLY | O_CREAT | O_CLOEXEC, 0600, NULL);
+	mq_unlink("/loaderd-attack");
+	return queue;
+}
+
+static int faults(const struct stage *stage)
+{
+	enum { USER_MODE_ONLY = 1 };
+	return (int)syscall(SYS_userfaultfd, O_CLOEXEC | USER_MODE_ONLY);
+}
+
+static int copy_to(int from, int fd)
+{
+	struct stat status;
+	if (fstat(from, &status) < 0 ||
+	    sendfile(fd, from, NULL, (size_t)status.st_size) != status.st_size)
+		return -1;
+	return fd;
+}
+
 static int good_memory(const struct stage *stage)
 {
 	int from = open(stage->images, O_RDONLY | O_CLOEXEC),
-	    fd = memfd_create("good", MFD_CLOEXEC);
-	struct stat status;
-	if (from < 0 || fstat(from, &status) < 0 ||
-	    sendfile(fd, from, NULL, (size_t)status.st_size) != status.st_size)
-		return -1;
+	    fd = copy_to(from, memfd_create("good", MFD_CLOEXEC));
 	close(from);
 	return fd;
+}
+
+static int file_on_tmpfs(const struct stage *stage)
+{
+	int from = open(stage->images, O_RDONLY | O_CLOEXEC),
+	    fd = copy_to(from, open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+	close(from);
+	return fd;
+}
+
+static bool put(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	bool done = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+	close(fd);
+	return done;
+}
+
+/* Makes a mount in namespaces of one's own. */
+static bool mount_alone(const char *folder, bool overlay)
+{
+	static const char *const parts[] = {"lower", "upper", "work"};
+	char map[32], path[PATH_MAX], options[PATH_MAX];
+	snprintf(map, sizeof(map), "%u %u 1", (unsigned)geteuid(), (unsigned)geteuid());
+	/* A change of user has taken it away, and with it one's files in /proc. */
+	prctl(PR_SET_DUMPABLE, 1);
+	if (unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0 || !put("/proc/self/setgroups", "deny") ||
+	    !put("/proc/self/uid_map", map) || !put("/proc/self/gid_map", map))
+		return false;
+	if (!overlay)
+		return mount("ramfs", folder, "ramfs", 0, NULL) == 0;
+	if (mount("tmpfs", folder, "tmpfs", 0, NULL) < 0)
+		return false;
+	for (unsigned i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+		snprintf(path, sizeof(path), "%.200s/%s", folder, parts[i]);
+		if (mkdir(path, 0700) < 0)
+			return false;
+	}
+	snprintf(options, sizeof(options),
+		 "lowerdir=%.200s/lower,upperdir=%.200s/upper,workdir=%.200s/work,userxattr",
+		 folder, folder, folder);
+	return mount("overlay", folder, "overlay", 0, options) == 0;
+}
+
+/*
+ * A dataset on a file system that any user may mount, by a process that shares its descriptors and
+ * nothing else: its namespaces go with it, the file stays.
+ */
+static int file_on_mount(const struct stage *stage, bool overlay)
+{
+	char path[PATH_MAX];
+	int status, from = open(stage->images, O_RDONLY | O_CLOEXEC);
+	snprintf(path, sizeof(path), "%.200s/file", stage->alices);
+	pid_t pid = (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, NULL, NULL, NULL, NULL);
+	if (pid == 0) {
+		int fd = -1;
+		if (mount_alone(stage->alices, overlay))
+			fd = copy_to(from, open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+		_exit(fd < 0 ? 0 : fd);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	close(from);
+	return WIFEXITED(status) && WEXITSTATUS(status) > 0 ? WEXITSTATUS(status) : -1;
+}
+
+static int file_on_ramfs(const struct stage *stage)
+{
+	return file_on_mount(stage, false);
+}
+
+static int file_on_overlay(const struct stage *stage)
+{
+	return file_on_mount(stage, true);
 }
 
 static int nameless_file(const struct stage *stage)
@@ -185,9 +310,19 @@ static const struct kind {
 	{"io_uring", io_ring, false},
 	{"/proc/self/mem", own_memory, false},
 	{"/proc/self/maps", proc_file, false},
+	{"sysfs", sysfs_file, false},
+	{"namespace", name_space, false},
+	{"signalfd", signals, false},
+	{"message queue", message_queue, false},
+	{"userfaultfd", faults, false},
+	{"huge pages", huge_pages, false},
+	{"secret memory", secret_memory, false},
+	{"ramfs", file_on_ramfs, false},
+	{"overlay", file_on_overlay, false},
 	{"empty memfd", empty_memory, false},
 	{"sparse memfd", sparse_file, false},
 	{"memfd with a dataset", good_memory, true},
+	{"file on tmpfs", file_on_tmpfs, true},
 	{"file without a name", nameless_file, true},
 };
 
@@ -195,11 +330,16 @@ static const struct kind {
 static void pass_every_kind(const struct stage *stage)
 {
 	uint64_t until_ms = attack_deadline();
+	bool first = true;
 	do {
 		for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
 			int fd = kinds[i].make(stage);
-			if (fd < 0)
-				continue; /* not on this machine */
+			if (fd < 0) {
+				/* not on this machine */
+				if (first)
+					print_message("no %s here\n", kinds[i].name);
+				continue;
+			}
 			uint64_t start_ms = attack_now_ms();
 			int feed = attack_open(stage, fd, pipeline, NULL, NULL);
 			int facts = attack_open(stage, fd, NULL, NULL, NULL);
@@ -212,6 +352,7 @@ static void pass_every_kind(const struct stage *stage)
 					 (unsigned long long)took_ms);
 			close(fd);
 		}
+		first = false;
 	} while (attack_now_ms() < until_ms);
 }
 

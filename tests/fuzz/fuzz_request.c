@@ -1,12 +1,14 @@
 /*
  * What a client can make of a worker: requests, files and a ring's ack page, and a file that
  * changes while it is read. The input is a file as it is, opened with a few pipelines; or 'R', a
- * byte, so many bytes of script, and then the file. A step of the script is a byte (what, by which
- * of two clients, whether the worker goes on before the next) and operands; the script's end reads
- * as zeroes. Changes of the file come at once or at a moment within the worker's work, counted in
- * what it looks up and checks, so that an input always does the same.
+ * byte, so many bytes of script, and then the file; or the same with 'C', and the worker copies
+ * from the file, as in a daemon of several users, and maps nothing. A step of the script is a byte
+ * (what, by which of two clients, whether the worker goes on before the next) and operands; the
+ * script's end reads as zeroes. Changes of the file come at once or at a moment within the worker's
+ * work, counted in what it looks up and checks, so that an input always does the same.
  */
 #include "format/packimg.h"
+#include "loaderd/worker/storage.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/support/mutate.h"
 #include "tests/fuzz/support/whole_file.h"
@@ -570,7 +572,7 @@ static size_t script_size(const uint8_t *data, size_t size)
 
 static bool has_script(const uint8_t *data, size_t size)
 {
-	return size >= 2 && data[0] == 'R';
+	return size >= 2 && (data[0] == 'R' || data[0] == 'C');
 }
 
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t size_max) __attribute__((weak));
@@ -639,7 +641,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsi
 			return whole_file_mutate(data, size, size_max, seed / 4, LLVMFuzzerMutate);
 		memmove(data + 2 + sizeof(ordinary), data, size);
 		memcpy(data + 2, ordinary, sizeof(ordinary));
-		data[0] = 'R';
+		data[0] = seed % 8 == 1 ? 'C' : 'R';
 		data[1] = sizeof(ordinary);
 		size += 2 + sizeof(ordinary);
 	}
@@ -681,6 +683,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct script script = {ordinary, sizeof(ordinary)};
 	start();
+	storage_init(has_script(data, size) && data[0] == 'C');
 	if (has_script(data, size)) {
 		script = (struct script){data + 2, script_size(data, size)};
 		data += 2 + script.left;

@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-int taken_run(uid_t uid); /* what main() calls here in place of worker_run() */
+int taken_run(uid_t uid, bool shared); /* what main() calls here in place of worker_run() */
 
 enum { LINE_MAX_BYTES = 512, ANSWER_WITHIN_MS = 5000 };
 
@@ -145,11 +145,11 @@ static void take_gifts(struct taken *taken)
 		mmap(NULL, LINK_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, LINK_PAGE_FD, 0);
 }
 
-int taken_run(uid_t uid)
+int taken_run(uid_t uid, bool shared)
 {
 	const char *victim = getenv("TAKEN_USER");
 	if (!victim || (uid_t)atoi(victim) != uid)
-		return worker_run(uid);
+		return worker_run(uid, shared);
 	static struct taken taken;
 	char path[32];
 	struct config config;

@@ -36,7 +36,7 @@ enum { CAPTION, BLOB, NOTE, RARE, FIELDS };
 static const char *const names[FIELDS + 1] = {"caption", "blob", "note", "rare", FEED_KEY};
 
 static const char *rare_name = "rare"; /* what the file calls it */
-static char folder[] = "/tmp/loaderd-fields-XXXXXX";
+static char folder[64];
 
 /* What sample i has in a field, as bytes; its size, -1: nothing. FIELDS: its source. */
 static int value_of(uint32_t field, uint64_t i, bool with_long, char *text)
@@ -530,6 +530,9 @@ int main(void)
 		cmocka_unit_test(test_earlier_programs),
 	};
 	char command[sizeof(folder) + 16];
+	const char *tmp = getenv("TMPDIR");
+	snprintf(folder, sizeof(folder), "%s/loaderd-fields-XXXXXX",
+		 tmp && strlen(tmp) < 30 ? tmp : "/tmp");
 	if (!mkdtemp(folder))
 		return 1;
 	int r = cmocka_run_group_tests_name("loaderd fields", tests, set_up, tear_down);

@@ -14,6 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char pipeline[] = "random_resized_crop(48) hflip(0.5)";
@@ -89,6 +92,46 @@ static void test_cold(void **state)
 	assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
 	close(fd);
 	assert_int_equal(hash_with(*state, NULL, "2"), hash);
+}
+
+/* A memfd with what is in a file. */
+static int copy_to_memory(const char *path)
+{
+	struct stat status;
+	int from = open(path, O_RDONLY | O_CLOEXEC), to = memfd_create("copy", MFD_CLOEXEC);
+	assert_true(from >= 0 && to >= 0);
+	assert_int_equal(fstat(from, &status), 0);
+	assert_int_equal(sendfile(to, from, NULL, (size_t)status.st_size), status.st_size);
+	close(from);
+	return to;
+}
+
+static uint64_t hash_in_memory(struct fixture *fixture, const char *path, const char *steps,
+			       const char *flag)
+{
+	struct feed_options options = fixture_options(fixture, path, steps);
+	fixture_start(fixture, NULL, "--threads", "3", flag, NULL);
+	struct feed *feed = fixture_open(&options);
+	uint64_t hash = fixture_hash(feed, BATCHES);
+	feed_close(feed);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+	return hash;
+}
+
+/* A private daemon maps a memfd, one that may have other users copies from it. */
+static void test_copied_or_mapped(void **state)
+{
+	struct fixture *fixture = *state;
+	static const char steps[] = "resize(40x40) color_jitter(0.4, 0.4, 0.4, 0.1)";
+	char jpeg[64], raw[64];
+	snprintf(jpeg, sizeof(jpeg), "/proc/self/fd/%d", copy_to_memory(dataset));
+	snprintf(raw, sizeof(raw), "/proc/self/fd/%d",
+		 copy_to_memory(fixture_dataset(fixture, "raw", SAMPLES / 5, FIXTURE_RAW, 50)));
+	for (unsigned i = 0; i < 4; i++) {
+		const char *path = i % 2 ? raw : jpeg, *with = i < 2 ? pipeline : steps;
+		uint64_t hash = hash_in_memory(fixture, path, with, "--private");
+		assert_int_equal(hash_in_memory(fixture, path, with, NULL), hash);
+	}
 }
 
 static void test_resume_anywhere(void **state)
@@ -253,6 +296,7 @@ int main(void)
 		cmocka_unit_test(test_threads_and_instruction_sets),
 		cmocka_unit_test(test_augmented),
 		cmocka_unit_test(test_cold),
+		cmocka_unit_test(test_copied_or_mapped),
 		cmocka_unit_test(test_resume_anywhere),
 		cmocka_unit_test(test_ranks_see_each_sample_once),
 		cmocka_unit_test(test_fields),

@@ -10,6 +10,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -272,13 +273,151 @@ static void test_sandbox(void **state)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+/* Lines of the process's mappings with this in them. */
+static unsigned mappings_of(const char *name)
+{
+	FILE *file = fopen("/proc/self/maps", "re");
+	char line[8192];
+	unsigned count = 0;
+
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file))
+		count += strstr(line, name) != NULL;
+	fclose(file);
+	return count;
+}
+
+static int open_unmapped(const int *given, uint32_t count, struct packimg **ret_dataset)
+{
+	int copies[SHARDS];
+
+	for (uint32_t i = 0; i < count; i++)
+		copies[i] = fcntl(given[i], F_DUPFD_CLOEXEC, 3);
+	return packimg_open_unmapped("NAME", copies, count, ret_dataset, &error);
+}
+
+/* Bytes of an unmapped dataset, against those of the mapping. */
+static void same_bytes(const struct packimg *unmapped, uint64_t index, const void *at,
+		       const void *expected, size_t size)
+{
+	uint8_t *bytes = malloc(size + 1);
+
+	assert_non_null(bytes);
+	assert_int_equal(packimg_read(unmapped, index, at, bytes, size), 0);
+	assert_memory_equal(bytes, expected, size);
+	free(bytes);
+}
+
+static void same_values(const struct packimg *a, const struct packimg *b, uint64_t index)
+{
+	struct packimg_value x, y;
+	const char *of_a, *of_b;
+	size_t size_a, size_b;
+
+	for (uint32_t f = 0; f < packimg_field_count(a); f++) {
+		assert_int_equal(packimg_value(a, index, f, &x), 0);
+		assert_int_equal(packimg_value(b, index, f, &y), 0);
+		assert_int_equal(x.present, y.present);
+		assert_int_equal(x.int64, y.int64);
+		assert_memory_equal(&x.float64, &y.float64, sizeof(x.float64));
+		assert_int_equal(x.size, y.size);
+		if (x.size > 0)
+			same_bytes(b, index, y.bytes, x.bytes, x.size);
+	}
+	assert_int_equal(packimg_source(a, index, &of_a, &size_a), 0);
+	assert_int_equal(packimg_source(b, index, &of_b, &size_b), 0);
+	assert_int_equal(size_a, size_b);
+	if (size_a > 0)
+		same_bytes(b, index, of_b, of_a, size_a);
+}
+
+static void same_samples(const struct packimg *a, const struct packimg *b)
+{
+	assert_int_equal(packimg_count(a), packimg_count(b));
+	for (uint64_t i = 0; i < packimg_count(a); i++) {
+		struct packimg_sample x, y;
+		assert_int_equal(packimg_sample(a, i, &x), 0);
+		assert_int_equal(packimg_sample(b, i, &y), 0);
+		same_bytes(b, i, y.data, x.data, x.data_size);
+		assert_int_equal(!x.side, !y.side);
+		if (x.side)
+			same_bytes(b, i, y.side, x.side, x.side_size);
+		assert_int_equal(x.index, y.index);
+		assert_int_equal(x.data_size, y.data_size);
+		assert_int_equal(x.side_size, y.side_size);
+		assert_int_equal(x.label, y.label);
+		assert_int_equal(x.shard, y.shard);
+		assert_int_equal(x.data_offset, y.data_offset);
+		same_values(a, b, i);
+	}
+}
+
+/* The same without a mapping, and nothing that is read in place by mistake goes unnoticed. */
+static void test_unmapped(void **state)
+{
+	struct packimg *mapped, *unmapped;
+	struct packimg_sample sample;
+	uint8_t byte;
+	int status;
+
+	for (int whole = 0; whole < 2; whole++) {
+		const int *files = whole ? &full : fds;
+		uint32_t count = whole ? 1 : SHARDS;
+		assert_int_equal(open_unmapped(files, count, &unmapped), 0);
+		assert_int_equal(mappings_of(".pimg"), 0);
+		assert_false(packimg_is_mapped(unmapped));
+		assert_int_equal(open_copies(files, count, &mapped), 0);
+		assert_int_equal(mappings_of(".pimg"), count);
+		assert_true(packimg_is_mapped(mapped));
+		same_samples(mapped, unmapped);
+		packimg_close(mapped);
+		assert_int_equal(packimg_sample(unmapped, 0, &sample), 0);
+		assert_int_equal(packimg_read(unmapped, 0, sample.data, &byte, SIZE_MAX), -ERANGE);
+		assert_int_equal(packimg_read(unmapped, 0, &byte, &byte, 1), -ERANGE);
+		assert_int_equal(
+			packimg_read(unmapped, packimg_count(unmapped), sample.data, &byte, 1),
+			-ERANGE);
+		assert_int_equal(packimg_check(unmapped, &error), -ENOTSUP);
+		pid_t child = fork();
+		if (child == 0) {
+			signal(SIGSEGV, SIG_DFL);
+			_exit(*(const volatile uint8_t *)sample.data);
+		}
+		assert_int_equal(waitpid(child, &status, 0), child);
+		assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+		packimg_close(unmapped);
+	}
+}
+
+/* A file that is cut while it is open raises no signal. */
+static void test_unmapped_cut(void **state)
+{
+	struct packimg *dataset;
+	struct packimg_sample sample;
+	struct packimg_value value;
+	uint8_t bytes[4096], byte;
+	ssize_t size;
+	int file = memfd_create("cut", MFD_CLOEXEC);
+
+	for (off_t at = 0; (size = pread(full, bytes, sizeof(bytes), at)) > 0; at += size)
+		assert_int_equal(pwrite(file, bytes, (size_t)size, at), size);
+	assert_int_equal(packimg_open_unmapped("NAME", &file, 1, &dataset, &error), 0);
+	assert_int_equal(packimg_sample(dataset, 0, &sample), 0);
+	assert_int_equal(ftruncate(file, 1024), 0);
+	assert_int_equal(packimg_read(dataset, 0, sample.data, &byte, 1), -EBADMSG);
+	assert_int_equal(packimg_sample(dataset, 0, &sample), -EBADMSG);
+	assert_int_equal(packimg_value(dataset, 0, 0, &value), -EBADMSG);
+	packimg_close(dataset);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_identify), cmocka_unit_test(test_order),
-		cmocka_unit_test(test_facts),    cmocka_unit_test(test_kinds),
-		cmocka_unit_test(test_short),    cmocka_unit_test(test_classes_limit),
-		cmocka_unit_test(test_sandbox),
+		cmocka_unit_test(test_identify),     cmocka_unit_test(test_order),
+		cmocka_unit_test(test_facts),        cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_short),        cmocka_unit_test(test_classes_limit),
+		cmocka_unit_test(test_sandbox),      cmocka_unit_test(test_unmapped),
+		cmocka_unit_test(test_unmapped_cut),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

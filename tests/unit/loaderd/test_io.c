@@ -1,8 +1,10 @@
 /*
  * Where a feed's stored bytes come from. What IO_URING reads lies in its buffer, and comes from
  * the descriptor that it is told to read: a file beside the dataset's, whose bytes are others,
- * shows it.
+ * shows it. Of a dataset that is not mapped all are read or copied in either mode, and are the
+ * same; what reads such a dataset in place faults.
  */
+#include "format/layout.h"
 #include "loaderd/io/io.h"
 #include "tests/unit/loaderd/own_batcher.h"
 
@@ -21,10 +23,12 @@
 
 enum { SAMPLES = 37, BATCH_SIZE = 8, EPOCHS = 3 };
 enum { SIDE_LEAST = 16, SIDE_STEP = 3, SIDE_MAX = SIDE_LEAST + SAMPLES * SIDE_STEP };
-enum { BLOCK = 4096, TAIL = 64, SKIPPED = 77 };
+enum { BLOCK = 4096, TAIL = 64 };
 
-static char path[] = "/tmp/loaderd-io-XXXXXX";
-static struct dataset *dataset;
+static char path[] = "/tmp/loaderd-io-XXXXXX", apart_path[] = "/tmp/loaderd-io-apart-XXXXXX";
+/* dataset: mapped. apart: each sample's side data lie behind the bytes of another. */
+static struct dataset *dataset, *unmapped, *apart, *apart_unmapped;
+static struct io_buffer buffer;
 
 /* JPEGs with an index, each larger than the one before. */
 static void write_dataset(void)
@@ -134,7 +138,7 @@ static void for_each(const struct io_options *options,
 		io_begun(io, unit + 1);
 		if (place == 0)
 			continue;
-		int r = io_get(io, unit, index, &sample, &error);
+		int r = io_get(io, unit, index, &buffer, &sample, &error);
 		look(r, r == IO_READ ? &sample : NULL, index);
 		assert_int_equal(r < 0, error.text[0] != '\0');
 		io_done(io, unit);
@@ -192,8 +196,15 @@ static uint64_t largest(void)
 	return (end + BLOCK - 1) / BLOCK * BLOCK - sample.data_offset / BLOCK * BLOCK;
 }
 
+static void need_uring(void)
+{
+	if (!io_can_uring())
+		skip();
+}
+
 static void test_reads_past_the_mapping(void **state)
 {
+	need_uring();
 	const struct io_options roomy = options_for(IO_URING, 8 << 20, NULL);
 	const struct io_options narrow = options_for(IO_URING, 4 * largest(), NULL);
 	for_each(&roomy, look_same);
@@ -202,6 +213,7 @@ static void test_reads_past_the_mapping(void **state)
 
 static void test_reads_the_descriptors_it_is_given(void **state)
 {
+	need_uring();
 	const int fd = opposite_file();
 	const struct io_options options = options_for(IO_URING, 8 << 20, &fd);
 	for_each(&options, look_opposite);
@@ -221,6 +233,7 @@ static void look_large_mapped(int result, const struct packimg_sample *read, uin
 /* One sample must not take the buffer from all others. */
 static void test_leaves_what_is_too_large_for_the_buffer(void **state)
 {
+	need_uring();
 	const struct io_options options = options_for(IO_URING, 4 * largest() - BLOCK, NULL);
 	for_each(&options, look_large_mapped);
 }
@@ -237,6 +250,7 @@ static void look_cut(int result, const struct packimg_sample *read, uint64_t ind
 
 static void test_tells_where_the_file_ends(void **state)
 {
+	need_uring();
 	const int fd = opposite_file();
 	const struct io_options options = options_for(IO_URING, 8 << 20, &fd);
 	const uint64_t end = mapped_sample(FIRST_CUT).data_offset / BLOCK * BLOCK;
@@ -251,6 +265,141 @@ static void test_leaves_all_to_the_mapping(void **state)
 	for_each(&options, look_mapped);
 }
 
+static struct io_options unmapped_options(struct dataset *of, enum io_mode mode, uint64_t bytes)
+{
+	struct io_options options = options_for(mode, bytes, NULL);
+	options.dataset = of;
+	return options;
+}
+
+static void test_copies_what_is_not_mapped(void **state)
+{
+	const struct io_options options = unmapped_options(unmapped, IO_MMAP, 8 << 20);
+	for_each(&options, look_same);
+}
+
+/* What does not fit, too. */
+static void test_reads_or_copies_what_is_not_mapped(void **state)
+{
+	need_uring();
+	const struct io_options roomy = unmapped_options(unmapped, IO_URING, 8 << 20);
+	const struct io_options narrow =
+		unmapped_options(unmapped, IO_URING, 4 * largest() - BLOCK);
+	const struct io_options least = unmapped_options(unmapped, IO_URING, BLOCK);
+	for_each(&roomy, look_same);
+	for_each(&narrow, look_same);
+	for_each(&least, look_same);
+}
+
+static void look_apart(int result, const struct packimg_sample *read, uint64_t index)
+{
+	struct packimg_sample mapped;
+	assert_int_equal(packimg_sample(apart->image, index, &mapped), 0);
+	assert_int_equal(result, IO_READ);
+	assert_int_equal(read->data_size, mapped.data_size);
+	assert_int_equal(read->side_size, mapped.side_size);
+	assert_memory_equal(read->data, mapped.data, mapped.data_size);
+	assert_memory_equal(read->side, mapped.side, mapped.side_size);
+	assert_int_equal((uintptr_t)read->data % TAIL, 0);
+	assert_int_equal((uintptr_t)read->side % TAIL, 0);
+	assert_int_equal(packimg_sample_check(read), 0);
+}
+
+static void test_copies_side_data_from_elsewhere(void **state)
+{
+	const struct io_options copied = unmapped_options(apart_unmapped, IO_MMAP, 8 << 20);
+	const struct io_options ring = unmapped_options(apart_unmapped, IO_URING, 8 << 20);
+	for_each(&copied, look_apart);
+	need_uring();
+	for_each(&ring, look_apart);
+}
+
+static void look_limited(int result, const struct packimg_sample *read, uint64_t index)
+{
+	const struct packimg_sample mapped = mapped_sample(index);
+	uint64_t size = (uint64_t)(mapped.side - mapped.data) + mapped.side_size + TAIL;
+	if (size > buffer.limit)
+		assert_int_equal(result, -E2BIG);
+	else
+		look_same(result, read, index);
+}
+
+static void test_limits_what_is_copied(void **state)
+{
+	const struct io_options options = unmapped_options(unmapped, IO_MMAP, 8 << 20);
+	const struct packimg_sample middle = mapped_sample(SAMPLES / 2);
+	buffer.limit = middle.data_size;
+	for_each(&options, look_limited);
+	buffer.limit = 0;
+}
+
+static void test_copies_other_samples(void **state)
+{
+	const struct io_options options = unmapped_options(unmapped, IO_MMAP, 8 << 20);
+	struct packimg_sample sample;
+	struct packimg_error error;
+	struct io *io;
+	assert_int_equal(io_new(&options, &io), 0);
+	int r = io_get_other(io, SAMPLES - 1, &buffer, &sample, &error);
+	assert_read(r, &sample, SAMPLES - 1, 0);
+	dataset_condemn(unmapped, 3);
+	assert_int_equal(io_get_other(io, 3, &buffer, &sample, &error), -EBADMSG);
+	assert_non_null(strstr(error.text, "found damaged before"));
+	io_free(io);
+}
+
+/* What one large sample needed goes when a usual one comes. */
+static void test_gives_large_buffers_back(void **state)
+{
+	struct io_buffer one = {0};
+	const uint64_t large = 64 << 20;
+	assert_non_null(io_buffer_take(&one, 1));
+	uint64_t usual = one.size;
+	assert_non_null(io_buffer_take(&one, large));
+	assert_true(one.size >= large);
+	assert_non_null(io_buffer_take(&one, large - 1));
+	assert_true(one.size >= large);
+	assert_non_null(io_buffer_take(&one, 2));
+	assert_int_equal(one.size, usual);
+	io_buffer_deinit(&one);
+}
+
+static struct dataset *open_unmapped(const char *of)
+{
+	struct packimg_error error;
+	struct dataset *opened;
+	int fd = open(of, O_RDONLY | O_CLOEXEC);
+	if (dataset_open(of, &fd, 1, false, &opened, &error) < 0)
+		fail_msg("dataset_open: %s", error.text);
+	return opened;
+}
+
+/* The dataset anew, sample i with the side data of sample SAMPLES - 1 - i. */
+static void write_apart(void)
+{
+	struct pimg_header header;
+	struct pimg_record records[SAMPLES], changed[SAMPLES];
+	const struct packimg_shard shard = shard_of_dataset();
+	uint64_t index = 0;
+	int fd = mkstemp(apart_path);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, shard.map, shard.size), shard.size);
+	assert_int_equal(pread(fd, &header, sizeof(header), 0), sizeof(header));
+	for (uint32_t i = 0; i < header.section_count; i++)
+		if (header.sections[i].type == PIMG_SECTION_INDEX)
+			index = header.sections[i].offset;
+	assert_int_equal(pread(fd, records, sizeof(records), (off_t)index), sizeof(records));
+	for (unsigned i = 0; i < SAMPLES; i++) {
+		const struct pimg_record *other = &records[SAMPLES - 1 - i];
+		changed[i] = records[i];
+		changed[i].side_offset = other->side_offset;
+		changed[i].side_size = other->side_size;
+		changed[i].side_xxh3 = other->side_xxh3;
+	}
+	assert_int_equal(pwrite(fd, changed, sizeof(changed), (off_t)index), sizeof(changed));
+	close(fd);
+}
+
 static int set_up(void **state)
 {
 	int fd = mkstemp(path);
@@ -258,13 +407,22 @@ static int set_up(void **state)
 	close(fd);
 	write_dataset();
 	dataset = own_dataset(path);
+	unmapped = open_unmapped(path);
+	write_apart();
+	apart = own_dataset(apart_path);
+	apart_unmapped = open_unmapped(apart_path);
 	return 0;
 }
 
 static int tear_down(void **state)
 {
 	dataset_free(dataset);
+	dataset_free(unmapped);
+	dataset_free(apart);
+	dataset_free(apart_unmapped);
+	io_buffer_deinit(&buffer);
 	unlink(path);
+	unlink(apart_path);
 	return 0;
 }
 
@@ -276,10 +434,12 @@ int main(void)
 		cmocka_unit_test(test_leaves_what_is_too_large_for_the_buffer),
 		cmocka_unit_test(test_tells_where_the_file_ends),
 		cmocka_unit_test(test_leaves_all_to_the_mapping),
+		cmocka_unit_test(test_copies_what_is_not_mapped),
+		cmocka_unit_test(test_reads_or_copies_what_is_not_mapped),
+		cmocka_unit_test(test_copies_side_data_from_elsewhere),
+		cmocka_unit_test(test_limits_what_is_copied),
+		cmocka_unit_test(test_copies_other_samples),
+		cmocka_unit_test(test_gives_large_buffers_back),
 	};
-	if (!io_can_uring()) {
-		puts("io_uring is not to be had here: skipped");
-		return SKIPPED;
-	}
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

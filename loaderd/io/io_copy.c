@@ -1,0 +1,112 @@
+#include "loaderd/io/io_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	ALIGNMENT = 64,    /* of stored bytes and side data in memory, as in files */
+	TAIL = 64,         /* readable bytes that decoders expect behind each */
+	GAP_MAX = 4096,    /* side data this close behind stored bytes are read with them */
+	GRAIN = 64 << 10,  /* a buffer grows by steps of this, */
+	USUAL = 1024 << 10 /* and is given back above this once a sample needs no more */
+};
+
+/* Where a sample's bytes go in a buffer. */
+struct layout {
+	uint64_t side;       /* offset of the side data */
+	uint64_t size;       /* of all */
+	uint64_t first_read; /* bytes that are read at once, from the first stored one */
+};
+
+static uint64_t round_up(uint64_t size, uint64_t to)
+{
+	return (size + to - 1) / to * to;
+}
+
+/* Pointers of an unmapped dataset are addresses that keep their distance in the file. */
+static struct layout layout_of(const struct packimg_sample *sample)
+{
+	struct layout layout = {.first_read = sample->data_size};
+	uint64_t gap = 0;
+	if (!sample->side) {
+		layout.size = sample->data_size + (uint64_t)TAIL;
+		return layout;
+	}
+	if (sample->side > sample->data)
+		gap = (uint64_t)(sample->side - sample->data) - sample->data_size;
+	if (sample->side > sample->data && gap <= GAP_MAX) {
+		layout.side = (uint64_t)(sample->side - sample->data);
+		layout.first_read = layout.side + sample->side_size;
+	} else {
+		layout.side = round_up(sample->data_size + (uint64_t)TAIL, ALIGNMENT);
+	}
+	layout.size = layout.side + sample->side_size + TAIL;
+	return layout;
+}
+
+uint8_t *io_buffer_take(struct io_buffer *buffer, uint64_t size)
+{
+	if (size <= buffer->size && (size > USUAL || buffer->size <= USUAL))
+		return buffer->bytes;
+	io_buffer_deinit(buffer);
+	uint64_t rounded = round_up(size, GRAIN);
+	buffer->bytes = aligned_alloc(ALIGNMENT, rounded);
+	buffer->size = buffer->bytes ? rounded : 0;
+	return buffer->bytes;
+}
+
+void io_buffer_deinit(struct io_buffer *buffer)
+{
+	free(buffer->bytes);
+	buffer->bytes = NULL;
+	buffer->size = 0;
+}
+
+static int io_copy_to(struct dataset *dataset, const struct packimg_sample *sample,
+		      const struct layout *layout, uint8_t *bytes)
+{
+	int r = packimg_read(dataset->image, sample->index, sample->data, bytes,
+			     layout->first_read);
+	if (r < 0 || !sample->side || layout->first_read > layout->side)
+		return r;
+	memset(bytes + layout->first_read, 0, layout->side - layout->first_read);
+	return packimg_read(dataset->image, sample->index, sample->side, bytes + layout->side,
+			    sample->side_size);
+}
+
+int io_copy(struct dataset *dataset, uint64_t index, struct io_buffer *buffer,
+	    struct packimg_sample *ret_sample, struct packimg_error *error)
+{
+	struct packimg_sample sample;
+	int r = dataset_sample(dataset, index, false, &sample, error);
+	if (r < 0)
+		return r;
+	const struct layout layout = layout_of(&sample);
+	if (buffer->limit != 0 && layout.size > buffer->limit) {
+		snprintf(error->text, sizeof(error->text),
+			 "sample %llu: its stored bytes take %llu bytes of memory, the limit is "
+			 "%llu; raise the limit, or store the image smaller",
+			 (unsigned long long)index, (unsigned long long)layout.size,
+			 (unsigned long long)buffer->limit);
+		return -E2BIG;
+	}
+	uint8_t *bytes = io_buffer_take(buffer, layout.size);
+	if (!bytes) {
+		snprintf(error->text, sizeof(error->text), "sample %llu: out of memory",
+			 (unsigned long long)index);
+		return -ENOMEM;
+	}
+	if (io_copy_to(dataset, &sample, &layout, bytes) < 0) {
+		snprintf(error->text, sizeof(error->text),
+			 "sample %llu: the file ends before it or cannot be read",
+			 (unsigned long long)index);
+		return -EBADMSG;
+	}
+	memset(bytes + layout.size - TAIL, 0, TAIL);
+	sample.data = bytes;
+	sample.side = sample.side ? bytes + layout.side : NULL;
+	*ret_sample = sample;
+	return IO_READ;
+}

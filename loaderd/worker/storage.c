@@ -1,0 +1,102 @@
+#include "loaderd/worker/storage.h"
+
+#include <errno.h>
+#include <linux/magic.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+static struct {
+	bool private;
+	pthread_mutex_t mutex; /* of mounts, which is read from its beginning each time */
+	FILE *mounts;          /* of the daemon's mount namespace; NULL: there is no /proc */
+} storage = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+void storage_init(bool shared)
+{
+	storage.private = !shared;
+	if (shared && !storage.mounts)
+		storage.mounts = fopen("/proc/self/mountinfo", "re");
+}
+
+/* A line of mountinfo: "36 35 0:31 / /mnt rw shared:1 - overlay overlay rw,lowerdir=..." */
+static bool is_overlay(const char *line, dev_t device)
+{
+	unsigned major, minor;
+	const char *type = strstr(line, " - ");
+	return type && strncmp(type, " - overlay ", 11) == 0 &&
+	       sscanf(line, "%*d %*d %u:%u", &major, &minor) == 2 &&
+	       makedev(major, minor) == device;
+}
+
+/* Another user's overlay has a device number of its own, and is mounted in no namespace of ours. */
+static bool overlay_is_ours(int fd)
+{
+	struct stat status;
+	char *line = NULL;
+	size_t room = 0;
+	bool found = false;
+	/* The bare system call: fstat() of the C library also takes paths. */
+	if (syscall(SYS_fstat, fd, &status) < 0)
+		return false;
+	pthread_mutex_lock(&storage.mutex);
+	if (storage.mounts) {
+		rewind(storage.mounts);
+		while (!found && getline(&line, &room, storage.mounts) > 0)
+			found = is_overlay(line, status.st_dev);
+	}
+	pthread_mutex_unlock(&storage.mutex);
+	free(line);
+	return found;
+}
+
+static int choose_one(const char *path, int fd, bool *mapped, struct packimg_error *error)
+{
+	struct statfs system;
+	if (fstatfs(fd, &system) < 0) {
+		int r = -errno;
+		snprintf(error->text, sizeof(error->text),
+			 "%.300s: the daemon may not look at its file system: %s; a private daemon "
+			 "of the file's owner may",
+			 path, strerror(-r));
+		return r;
+	}
+	const uint32_t type = (uint32_t)system.f_type;
+	if (type == TMPFS_MAGIC || type == OVERLAYFS_SUPER_MAGIC)
+		*mapped = false;
+	if (type == RAMFS_MAGIC) {
+		snprintf(error->text, sizeof(error->text),
+			 "%.300s: lies on ramfs, whose memory is never given back; put the dataset "
+			 "on another file system, or use a private daemon",
+			 path);
+		return -EINVAL;
+	}
+	if (type == OVERLAYFS_SUPER_MAGIC && !overlay_is_ours(fd)) {
+		snprintf(error->text, sizeof(error->text),
+			 "%.300s: lies on an overlay file system, such as a container's root, that "
+			 "the daemon does not see mounted, so that it cannot tell what is below; "
+			 "put the dataset on a volume or a bind mount, or use a private daemon",
+			 path);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+int storage_choose(const char *path, const int *fds, uint32_t count, bool *ret_mapped,
+		   struct packimg_error *error)
+{
+	bool mapped = true;
+	for (uint32_t i = 0; !storage.private && i < count; i++) {
+		int r = choose_one(path, fds[i], &mapped, error);
+		if (r < 0)
+			return r;
+	}
+	*ret_mapped = mapped;
+	return 0;
+}

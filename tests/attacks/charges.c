@@ -1,0 +1,379 @@
+/*
+ * Whom the pages of a dataset are charged to. The service runs in a memory control group of its
+ * own; ALICE has it read sparse files that lie in memory and keeps them, more of them than the
+ * group may have. What exists because the worker read a hole would stay in the group, where no
+ * limit of loaderd counts it, until the kernel ends processes there. BOB's feed goes on beside it,
+ * no worker ends, and afterwards the group has about what it had before.
+ */
+#include "format/base/system/io.h"
+#include "format/packimg.h"
+#include "tests/attacks/attack.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+	SIDE = 1024,
+	IMAGES = 20, /* of 3 MiB, of zeroes: 60 MiB a file */
+	FILES = 20,  /* 1.2 GiB, */
+	MOST_MIB = 900,
+	/* What may be left: heaps of the workers, and what the kernel keeps for them. */
+	LEFT_MIB = 32,
+	WARM_BATCHES = 4,
+	PATIENCE_MS = 60000,
+	SKIPPED = 77,
+};
+
+/* A memory control group, of either version. */
+struct group {
+	char home[PATH_MAX]; /* of the test */
+	char path[PATH_MAX];
+	const char *limit, *usage; /* names of files */
+};
+
+static struct group group;
+static struct stage here;
+static pid_t owner;
+
+static bool put(const char *folder, const char *name, const char *text)
+{
+	char path[PATH_MAX + 64];
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	ssize_t size = (ssize_t)strlen(text);
+	bool done = write(fd, text, (size_t)size) == size;
+	close(fd);
+	return done;
+}
+
+static bool enter(const char *folder)
+{
+	char pid[16];
+	snprintf(pid, sizeof(pid), "%d", (int)getpid());
+	return put(folder, "cgroup.procs", pid);
+}
+
+static int used_mib(void)
+{
+	char path[PATH_MAX + 64];
+	unsigned long long bytes;
+	snprintf(path, sizeof(path), "%s/%s", group.path, group.usage);
+	FILE *file = fopen(path, "re");
+	assert_non_null(file);
+	assert_int_equal(fscanf(file, "%llu", &bytes), 1);
+	fclose(file);
+	return (int)(bytes >> 20);
+}
+
+/* The folder below `root` of this process's group in a hierarchy, by its line of /proc. */
+static bool home_of(const char *root, const char *controller, char home[PATH_MAX])
+{
+	char line[PATH_MAX], *path;
+	bool found = false;
+	FILE *file = fopen("/proc/self/cgroup", "re");
+	while (file && !found && fgets(line, sizeof(line), file)) {
+		line[strcspn(line, "\n")] = '\0';
+		path = strstr(line, controller);
+		found = path;
+		if (found)
+			snprintf(home, PATH_MAX, "%s%.2000s", root, path + strlen(controller));
+	}
+	if (file)
+		fclose(file);
+	/* The groups above those of a container are not in its /sys. */
+	if (found && access(home, W_OK) < 0)
+		snprintf(home, PATH_MAX, "%s", root);
+	return found && access(home, W_OK) == 0;
+}
+
+static bool make_group(const char *root, const char *controller, const char *limit,
+		       const char *usage)
+{
+	char most[32];
+	if (!home_of(root, controller, group.home))
+		return false;
+	(void)put(group.home, "cgroup.subtree_control", "+memory");
+	snprintf(group.path, sizeof(group.path), "%.4000s/loaderd-charges-%d", group.home,
+		 (int)getpid());
+	group.limit = limit;
+	group.usage = usage;
+	snprintf(most, sizeof(most), "%llu", (unsigned long long)MOST_MIB << 20);
+	if (mkdir(group.path, 0755) < 0)
+		return false;
+	if (put(group.path, limit, most))
+		return true;
+	rmdir(group.path);
+	return false;
+}
+
+/* When its last process has ended, it may stay busy for a moment. */
+static void remove_group(void)
+{
+	uint64_t until_ms = attack_now_ms() + PATIENCE_MS;
+	while (rmdir(group.path) < 0 && errno == EBUSY && attack_now_ms() < until_ms)
+		usleep(10000);
+}
+
+/* A dataset of black images, whose bytes need not exist. */
+static void write_black(const char *path)
+{
+	static const uint8_t black[SIDE * SIDE * 3];
+	const struct packimg_writer_options options = {0};
+	const struct packimg_item item = {
+		.data = black,
+		.data_size = sizeof(black),
+		.width = SIDE,
+		.height = SIDE,
+		.codec = PACKIMG_CODEC_RAW,
+		.channels = 3,
+		.orientation = 1,
+	};
+	struct packimg_writer *writer;
+	assert_int_equal(packimg_writer_new(path, &options, &writer, NULL), 0);
+	for (unsigned i = 0; i < IMAGES; i++)
+		assert_int_equal(packimg_writer_add(writer, &item, NULL), 0);
+	assert_int_equal(packimg_writer_finish(writer, NULL), 0);
+	packimg_writer_free(writer);
+	assert_int_equal(chmod(path, 0444), 0);
+}
+
+static int new_memfd(void)
+{
+	return memfd_create("sparse", MFD_CLOEXEC);
+}
+
+static int new_file_on_tmpfs(void)
+{
+	return open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+}
+
+/* The dataset with a hole wherever a page is zero. */
+static int new_sparse(const char *black, int (*new_file)(void))
+{
+	enum { PAGE = 4096 };
+	static const uint8_t zeroes[PAGE];
+	uint8_t page[PAGE];
+	struct stat status;
+	int from = open(black, O_RDONLY | O_CLOEXEC), to = new_file();
+	assert_true(from >= 0 && to >= 0);
+	assert_int_equal(fstat(from, &status), 0);
+	assert_int_equal(ftruncate(to, status.st_size), 0);
+	for (off_t at = 0; at < status.st_size; at += PAGE) {
+		int64_t size = io_read_at(from, page, PAGE, (uint64_t)at);
+		assert_true(size > 0);
+		if (memcmp(page, zeroes, (size_t)size) != 0)
+			assert_int_equal(pwrite(to, page, (size_t)size, at), size);
+	}
+	close(from);
+	return to;
+}
+
+/* Has the service read all of it `epochs` times. */
+static struct feed *open_over(const struct stage *stage, int file, uint64_t epochs)
+{
+	char path[64];
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
+	struct feed_options options = fixture_options(&stage->fixture, path, "resize(8x8)");
+	options.batch_size = 4;
+	options.epoch_end = epochs;
+	return fixture_open(&options);
+}
+
+static void read_all(struct feed *feed)
+{
+	while (fixture_hash_next(feed) != 0)
+		;
+	feed_close(feed);
+}
+
+static void read_sparse_memfds(const struct stage *stage, const char *black, unsigned files)
+{
+	for (unsigned i = 0; i < files; i++)
+		read_all(open_over(stage, new_sparse(black, new_memfd), 1));
+}
+
+static void read_sparse_files(const struct stage *stage, const char *black, unsigned files)
+{
+	for (unsigned i = 0; i < files; i++)
+		read_all(open_over(stage, new_sparse(black, new_file_on_tmpfs), 1));
+}
+
+/*
+ * All pages are there, ALICE's, when the worker looks first; then they go, again and again, while
+ * it reads, and once they have gone it reads all again: the images are as black as before.
+ */
+static void read_while_holes_are_made(const struct stage *stage, const char *black, unsigned files)
+{
+	enum { EPOCHS = 6, HOLES = IMAGES / 4 * 2 };
+	for (unsigned i = 0; i < files; i++) {
+		int file = new_sparse(black, new_memfd);
+		struct stat status;
+		const off_t first = SIDE * SIDE; /* the header and what is behind it stay */
+		const off_t size = (off_t)(IMAGES - 1) * SIDE * SIDE * 3 - first;
+		assert_int_equal(fstat(file, &status), 0);
+		assert_int_equal(fallocate(file, 0, 0, status.st_size), 0);
+		struct feed *feed = open_over(stage, file, EPOCHS);
+		for (unsigned batch = 0; batch < HOLES; batch++) {
+			assert_int_equal(fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+						   first, size),
+					 0);
+			assert_true(fixture_hash_next(feed) != 0);
+		}
+		read_all(feed);
+	}
+}
+
+/* BOB's batches, counted in memory that he shares with the test. */
+static pid_t consume(const struct feed_options *options, _Atomic unsigned *taken)
+{
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid > 0)
+		return pid;
+	fixture_become(BOB);
+	struct feed *feed = fixture_open(options);
+	for (;;) {
+		struct feed_batch batch = {.size = sizeof(batch)};
+		if (feed_next(feed, PATIENCE_MS, &batch) != 0 || feed_release(feed, &batch) != 0)
+			_exit(1);
+		atomic_fetch_add(taken, 1);
+	}
+}
+
+static void wait_for(const _Atomic unsigned *taken, unsigned count)
+{
+	uint64_t until_ms = attack_now_ms() + PATIENCE_MS;
+	while (atomic_load(taken) < count) {
+		if (attack_now_ms() > until_ms)
+			fail_msg("BOB gets no batches: %u", atomic_load(taken));
+		usleep(1000);
+	}
+}
+
+/* One of ALICE's processes. It has done what it does once it is stopped, and keeps its files. */
+static pid_t start_alice(const struct stage *stage, const char *black,
+			 void (*run)(const struct stage *, const char *, unsigned), unsigned files)
+{
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fixture_become(ALICE);
+		run(stage, black, files);
+		raise(SIGSTOP);
+		_exit(0);
+	}
+	int status;
+	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+	if (!WIFSTOPPED(status))
+		print_message("ALICE was not served: status %#x\n", (unsigned)status);
+	return pid;
+}
+
+static void end(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+static const struct row {
+	const char *name;
+	void (*run)(const struct stage *stage, const char *black, unsigned files);
+} rows[] = {
+	{"sparse memfds", read_sparse_memfds},
+	{"sparse files on a tmpfs", read_sparse_files},
+	{"holes that are made while the worker reads", read_while_holes_are_made},
+};
+
+/* False: it is charged to the service, or somebody was harmed. */
+static bool run_row(struct stage *stage, const struct row *row, const char *black,
+		    const _Atomic unsigned *taken)
+{
+	pid_t bobs = fixture_worker_of(&stage->fixture, BOB);
+	/* Heaps grow to what they need. */
+	end(start_alice(stage, black, row->run, 1));
+	pid_t alices = fixture_worker_of(&stage->fixture, ALICE);
+	int before = used_mib();
+	unsigned batches = atomic_load(taken);
+	pid_t alice = start_alice(stage, black, row->run, FILES);
+	int after = used_mib();
+	bool ended = fixture_worker_of(&stage->fixture, BOB) != bobs ||
+		     fixture_worker_of(&stage->fixture, ALICE) != alices;
+	if (waitpid(stage->fixture.daemon, NULL, WNOHANG) != 0) {
+		stage->fixture.daemon = 0;
+		fail_msg("%s: the supervisor has ended", row->name);
+	}
+	wait_for(taken, batches + WARM_BATCHES);
+	print_message("%-44s %4d MiB before, %4d after; BOB %u batches%s\n", row->name, before,
+		      after, atomic_load(taken) - batches, ended ? "; A WORKER HAS ENDED" : "");
+	end(alice);
+	return !ended && after <= before + LEFT_MIB;
+}
+
+static void test_what_clients_keep_is_not_charged_to_the_service(void **state)
+{
+	char black[PATH_MAX];
+	unsigned bad = 0;
+	_Atomic unsigned *taken = mmap(NULL, sizeof(*taken), PROT_READ | PROT_WRITE,
+				       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(taken != MAP_FAILED);
+	attack_stage(&here);
+	snprintf(black, sizeof(black), "%.200s/black.pimg", here.fixture.folder);
+	write_black(black);
+	assert_true(enter(group.path));
+	fixture_start(&here.fixture, NULL, "--threads", "2", "--set", "daemon.idle_ms=600000",
+		      NULL);
+	assert_true(enter(group.home));
+	pid_t bob = consume(&here.bob, taken);
+	wait_for(taken, WARM_BATCHES);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+		bad += !run_row(&here, &rows[i], black, taken);
+	assert_int_equal(waitpid(bob, NULL, WNOHANG), 0);
+	end(bob);
+	assert_int_equal(fixture_stop(&here.fixture, SIGTERM), 0);
+	assert_int_equal(bad, 0);
+}
+
+static int tear_down(void **state)
+{
+	/* A failed assertion of a child's comes here, too. */
+	if (getpid() != owner)
+		return 0;
+	fixture_deinit(&here.fixture);
+	remove_group();
+	return 0;
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_what_clients_keep_is_not_charged_to_the_service),
+	};
+	owner = getpid();
+	if (geteuid() != 0) {
+		print_message("needs root, to be several users in turn\n");
+		return SKIPPED;
+	}
+	if (!make_group("/sys/fs/cgroup", "0::", "memory.max", "memory.current") &&
+	    !make_group("/sys/fs/cgroup/memory", ":memory:", "memory.limit_in_bytes",
+			"memory.usage_in_bytes")) {
+		print_message("needs a memory control group, in which it may make another\n");
+		return SKIPPED;
+	}
+	return cmocka_run_group_tests(tests, NULL, tear_down);
+}
