@@ -290,6 +290,26 @@ void attack_send_mapped(int socket)
 	(void)send_request(socket, &request, NULL, 0);
 }
 
+int attack_take_ring(const struct stage *stage, int file, const char *pipeline, int fds[2])
+{
+	int socket = attack_connect(stage);
+	Loaderd__Reply *reply;
+	assert_true(socket >= 0);
+	assert_true(attack_ask(socket, "by hand", pipeline, 16));
+	for (;;) {
+		reply = attack_reply_bare(socket, fds);
+		assert_non_null(reply);
+		if (reply->kind_case != LOADERD__REPLY__KIND_NEED_FILES)
+			break;
+		(void)attack_files(socket, reply->need_files->first, 1, reply->need_files->direct,
+				   &file, 1);
+		loaderd__reply__free_unpacked(reply, NULL);
+	}
+	assert_int_equal(reply->kind_case, LOADERD__REPLY__KIND_RING);
+	loaderd__reply__free_unpacked(reply, NULL);
+	return socket;
+}
+
 int attack_open(const struct stage *stage, int file, const char *pipeline, int *ret_socket,
 		int fds[2])
 {

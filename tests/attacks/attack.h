@@ -78,6 +78,11 @@ bool attack_ask(int socket, const char *dataset, const char *pipeline, unsigned 
 Loaderd__Reply *attack_reply(int socket, int fds[2]);
 /* The same without mapping: a ring is a reply. */
 Loaderd__Reply *attack_reply_bare(int socket, int fds[2]);
+/*
+ * Asks for a feed of 4 slots of 16 images, and takes the ring's descriptors without mapping them.
+ * Returns the connection.
+ */
+int attack_take_ring(const struct stage *stage, int file, const char *pipeline, int fds[2]);
 /* Sends RingMapped. */
 void attack_send_mapped(int socket);
 /* Sends Files. False when nobody takes it. */

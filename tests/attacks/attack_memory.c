@@ -243,27 +243,6 @@ static off_t blocks(const int fds[2])
 	return ring.st_blocks + ack.st_blocks;
 }
 
-/* Asks for a ring and takes its descriptors, but does not map them. */
-static int take_ring(const struct stage *stage, int file, int fds[2])
-{
-	int socket = attack_connect(stage);
-	Loaderd__Reply *reply;
-	assert_true(socket >= 0);
-	assert_true(attack_ask(socket, stage->images, pipeline, 16));
-	for (;;) {
-		reply = attack_reply_bare(socket, fds);
-		assert_non_null(reply);
-		if (reply->kind_case != LOADERD__REPLY__KIND_NEED_FILES)
-			break;
-		(void)attack_files(socket, reply->need_files->first, 1, reply->need_files->direct,
-				   &file, 1);
-		loaderd__reply__free_unpacked(reply, NULL);
-	}
-	assert_int_equal(reply->kind_case, LOADERD__REPLY__KIND_RING);
-	loaderd__reply__free_unpacked(reply, NULL);
-	return socket;
-}
-
 static void assert_refused(int socket)
 {
 	Loaderd__Reply *reply = attack_reply_bare(socket, NULL);
@@ -288,7 +267,7 @@ static void leave_pages_out(const struct stage *stage)
 {
 	int file = open(stage->images, O_RDONLY | O_CLOEXEC);
 	for (unsigned left_out = 0; left_out < 4; left_out++) {
-		int fds[2], socket = take_ring(stage, file, fds);
+		int fds[2], socket = attack_take_ring(stage, file, pipeline, fds);
 		off_t size = lseek(fds[0], 0, SEEK_END);
 		if (left_out == 1)
 			touch(fds[1], 0, 4096);

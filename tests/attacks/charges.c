@@ -1,13 +1,15 @@
 /*
- * Whom the pages of a dataset are charged to. The service runs in a memory control group of its
- * own; ALICE has it read sparse files that lie in memory and keeps them, more of them than the
- * group may have. What exists because the worker read a hole would stay in the group, where no
- * limit of loaderd counts it, until the kernel ends processes there. BOB's feed goes on beside it,
- * no worker ends, and afterwards the group has about what it had before.
+ * Whom the pages of datasets and rings are charged to. The service runs in a memory control group
+ * of its own, and may give away more in rings than the group has. ALICE has it read sparse files
+ * that lie in memory, and takes rings that she does not touch, and keeps them, more of them than
+ * the group may have. What exists because the worker touched it would stay in the group, until the
+ * kernel ends processes there. BOB's feed goes on beside it, no worker ends, and afterwards the
+ * group has about what it had before.
  */
 #include "format/base/system/io.h"
 #include "format/packimg.h"
 #include "tests/attacks/attack.h"
+#include "tests/attacks/memory_group.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,96 +40,13 @@ enum {
 	SKIPPED = 77,
 };
 
-/* A memory control group, of either version. */
-struct group {
-	char home[PATH_MAX]; /* of the test */
-	char path[PATH_MAX];
-	const char *limit, *usage; /* names of files */
-};
-
-static struct group group;
+static struct memory_group group;
 static struct stage here;
 static pid_t owner;
 
-static bool put(const char *folder, const char *name, const char *text)
-{
-	char path[PATH_MAX + 64];
-	snprintf(path, sizeof(path), "%s/%s", folder, name);
-	int fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	ssize_t size = (ssize_t)strlen(text);
-	bool done = write(fd, text, (size_t)size) == size;
-	close(fd);
-	return done;
-}
-
-static bool enter(const char *folder)
-{
-	char pid[16];
-	snprintf(pid, sizeof(pid), "%d", (int)getpid());
-	return put(folder, "cgroup.procs", pid);
-}
-
 static int used_mib(void)
 {
-	char path[PATH_MAX + 64];
-	unsigned long long bytes;
-	snprintf(path, sizeof(path), "%s/%s", group.path, group.usage);
-	FILE *file = fopen(path, "re");
-	assert_non_null(file);
-	assert_int_equal(fscanf(file, "%llu", &bytes), 1);
-	fclose(file);
-	return (int)(bytes >> 20);
-}
-
-/* The folder below `root` of this process's group in a hierarchy, by its line of /proc. */
-static bool home_of(const char *root, const char *controller, char home[PATH_MAX])
-{
-	char line[PATH_MAX], *path;
-	bool found = false;
-	FILE *file = fopen("/proc/self/cgroup", "re");
-	while (file && !found && fgets(line, sizeof(line), file)) {
-		line[strcspn(line, "\n")] = '\0';
-		path = strstr(line, controller);
-		found = path;
-		if (found)
-			snprintf(home, PATH_MAX, "%s%.2000s", root, path + strlen(controller));
-	}
-	if (file)
-		fclose(file);
-	/* The groups above those of a container are not in its /sys. */
-	if (found && access(home, W_OK) < 0)
-		snprintf(home, PATH_MAX, "%s", root);
-	return found && access(home, W_OK) == 0;
-}
-
-static bool make_group(const char *root, const char *controller, const char *limit,
-		       const char *usage)
-{
-	char most[32];
-	if (!home_of(root, controller, group.home))
-		return false;
-	(void)put(group.home, "cgroup.subtree_control", "+memory");
-	snprintf(group.path, sizeof(group.path), "%.4000s/loaderd-charges-%d", group.home,
-		 (int)getpid());
-	group.limit = limit;
-	group.usage = usage;
-	snprintf(most, sizeof(most), "%llu", (unsigned long long)MOST_MIB << 20);
-	if (mkdir(group.path, 0755) < 0)
-		return false;
-	if (put(group.path, limit, most))
-		return true;
-	rmdir(group.path);
-	return false;
-}
-
-/* When its last process has ended, it may stay busy for a moment. */
-static void remove_group(void)
-{
-	uint64_t until_ms = attack_now_ms() + PATIENCE_MS;
-	while (rmdir(group.path) < 0 && errno == EBUSY && attack_now_ms() < until_ms)
-		usleep(10000);
+	return (int)(memory_group_usage(&group) >> 20);
 }
 
 /* A dataset of black images, whose bytes need not exist. */
@@ -239,6 +158,21 @@ static void read_while_holes_are_made(const struct stage *stage, const char *bla
 	}
 }
 
+/* Rings of 100 MiB, reported as mapped though no page of them was touched. */
+static void take_untouched_rings(const struct stage *stage, const char *black, unsigned files)
+{
+	int file = open(black, O_RDONLY | O_CLOEXEC);
+	assert_true(file >= 0);
+	for (unsigned i = 0; i < files; i++) {
+		int fds[2], socket = attack_take_ring(stage, file, "resize(1500x1500)", fds);
+		attack_send_mapped(socket);
+		Loaderd__Reply *reply = attack_reply_bare(socket, NULL);
+		/* The connection stays open, and the descriptors are kept. */
+		assert_true(!reply || reply->kind_case == LOADERD__REPLY__KIND_ERROR);
+		loaderd__reply__free_unpacked(reply, NULL);
+	}
+}
+
 /* BOB's batches, counted in memory that he shares with the test. */
 static pid_t consume(const struct feed_options *options, _Atomic unsigned *taken)
 {
@@ -298,6 +232,7 @@ static const struct row {
 	{"sparse memfds", read_sparse_memfds},
 	{"sparse files on a tmpfs", read_sparse_files},
 	{"holes that are made while the worker reads", read_while_holes_are_made},
+	{"rings that are taken and not touched", take_untouched_rings},
 };
 
 /* False: it is charged to the service, or somebody was harmed. */
@@ -335,10 +270,10 @@ static void test_what_clients_keep_is_not_charged_to_the_service(void **state)
 	attack_stage(&here);
 	snprintf(black, sizeof(black), "%.200s/black.pimg", here.fixture.folder);
 	write_black(black);
-	assert_true(enter(group.path));
+	memory_group_enter(&group);
 	fixture_start(&here.fixture, NULL, "--threads", "2", "--set", "daemon.idle_ms=600000",
-		      NULL);
-	assert_true(enter(group.home));
+		      "--limit", "shared_memory=32G", NULL);
+	memory_group_leave(&group);
 	pid_t bob = consume(&here.bob, taken);
 	wait_for(taken, WARM_BATCHES);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
@@ -355,7 +290,7 @@ static int tear_down(void **state)
 	if (getpid() != owner)
 		return 0;
 	fixture_deinit(&here.fixture);
-	remove_group();
+	memory_group_free(&group);
 	return 0;
 }
 
@@ -369,9 +304,7 @@ int main(void)
 		print_message("needs root, to be several users in turn\n");
 		return SKIPPED;
 	}
-	if (!make_group("/sys/fs/cgroup", "0::", "memory.max", "memory.current") &&
-	    !make_group("/sys/fs/cgroup/memory", ":memory:", "memory.limit_in_bytes",
-			"memory.usage_in_bytes")) {
+	if (!memory_group_new(&group, "loaderd-charges", (uint64_t)MOST_MIB << 20)) {
 		print_message("needs a memory control group, in which it may make another\n");
 		return SKIPPED;
 	}

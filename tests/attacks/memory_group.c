@@ -96,6 +96,11 @@ bool memory_group_new(struct memory_group *group, const char *name, uint64_t lim
 		return false;
 	/* Groups with processes have no controllers for those below, but for the root. */
 	const char *parent = group->version == 1 ? group->outside : "/sys/fs/cgroup";
+	/* The groups above those of a container are not in its /sys. */
+	if (access(group->outside, W_OK) < 0) {
+		parent = group->version == 1 ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup";
+		strcpy(group->outside, parent);
+	}
 	if (group->version == 2)
 		(void)write_text(parent, "cgroup.subtree_control", "+memory");
 	if (snprintf(group->path, sizeof(group->path), "%s/%s-%d", parent, name, (int)getpid()) >=
