@@ -176,7 +176,8 @@ static int sections_check_overlaps(const struct pimg_header *header, const char 
 				return packimg_damaged(
 					error,
 					"%s: sections of types %u (bytes %" PRIu64 " to %" PRIu64
-					") and %u (bytes %" PRIu64 " to %" PRIu64 ") overlap",
+					") and %u (bytes %" PRIu64 " to %" PRIu64
+					") overlap; convert the images again",
 					path, a->type, a->offset, a->offset + a->size - 1, b->type,
 					b->offset, b->offset + b->size - 1);
 		}
