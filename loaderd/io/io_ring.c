@@ -320,13 +320,21 @@ static bool begin_read(struct io *io, uint64_t unit, uint64_t index)
 	return true;
 }
 
+/* These bytes and their tail, as far as they are among those that the entry had to have. */
+static void unpoison_read(const struct entry *entry, const uint8_t *bytes, uint64_t size)
+{
+	const uint8_t *end = entry->memory + entry->needed + TAIL;
+	if (bytes < entry->memory || bytes >= end)
+		return; /* in the mapping */
+	uint64_t room = (uint64_t)(end - bytes);
+	unpoison(bytes, size + TAIL < room ? size + TAIL : room);
+}
+
 /* What a worker may read of a ready entry: data and side data, each with its tail. */
 static void unpoison_entry(const struct entry *entry)
 {
-	const struct packimg_sample *sample = &entry->sample;
-	unpoison(sample->data, sample->data_size + (size_t)TAIL);
-	if (sample->side >= entry->memory && sample->side < entry->memory + entry->size)
-		unpoison(sample->side, sample->side_size + (size_t)TAIL);
+	unpoison_read(entry, entry->sample.data, entry->sample.data_size);
+	unpoison_read(entry, entry->sample.side, entry->sample.side_size);
 }
 
 static void finish_read(struct io_ring *ring, uint64_t unit, int result)
