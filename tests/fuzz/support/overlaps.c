@@ -242,27 +242,33 @@ bool overlaps_move(struct overlaps_file *file, const struct overlaps_move *move)
 	return true;
 }
 
-/* The tables where the model has them; false: they do not lie in the file whole. */
-static void *table_of(struct overlaps_file *file, const struct overlaps_file *base, uint32_t type,
-		      size_t size)
+/*
+ * The base's table where the model has it, whatever was there before: a record of other bytes could
+ * name ranges of which the model knows nothing. NULL: it does not lie in the file whole.
+ */
+static void *put_table(struct overlaps_file *file, const struct overlaps_file *base, uint32_t type,
+		       size_t size)
 {
 	const struct pimg_header *header = (const struct pimg_header *)base->bytes;
 
 	for (unsigned i = 0; i < file->count; i++) {
 		const struct overlaps_range *range = &file->ranges[i];
-		if (range->kind == OVERLAPS_SECTION && header->sections[range->number].type == type)
-			return size <= file->size - range->offset ? file->bytes + range->offset
-								  : NULL;
+		if (range->kind != OVERLAPS_SECTION || header->sections[range->number].type != type)
+			continue;
+		if (size > file->size - range->offset)
+			return NULL;
+		return memcpy(file->bytes + range->offset, base->bytes + base->ranges[i].offset,
+			      size);
 	}
 	return NULL;
 }
 
 void overlaps_settle(struct overlaps_file *file, const struct overlaps_file *base)
 {
-	uint8_t *records = table_of(file, base, PIMG_SECTION_INDEX,
-				    SAMPLES * sizeof(struct pimg_record)),
-		*columns = table_of(file, base, PIMG_SECTION_COLUMNS,
-				    FIELDS * sizeof(struct pimg_column));
+	uint8_t *records = put_table(file, base, PIMG_SECTION_INDEX,
+				     SAMPLES * sizeof(struct pimg_record)),
+		*columns = put_table(file, base, PIMG_SECTION_COLUMNS,
+				     FIELDS * sizeof(struct pimg_column));
 	struct pimg_header header;
 
 	memcpy(&header, base->bytes, sizeof(header));
