@@ -41,8 +41,8 @@ static bool range_fits(const struct shard *shard, uint64_t offset, uint64_t size
 }
 
 /*
- * Of a range that lies in the file. Files of our writers have their samples before all sections:
- * that is one comparison.
+ * Of a range that lies in the file and is not empty. Files of our writers have their samples before
+ * all sections: that is one comparison.
  */
 static bool range_overlaps_sections(const struct shard *shard, uint64_t offset, uint64_t size)
 {
@@ -265,7 +265,7 @@ int column_view_get(const struct packimg *dataset, const struct shard *shard, ui
 	}
 	if (column.offset % PIMG_ALIGN != 0 || column.offset < sizeof(struct pimg_header) ||
 	    column.offset > shard->size || column.size > shard->size - column.offset ||
-	    range_overlaps_sections(shard, column.offset, column.size))
+	    (column.size > 0 && range_overlaps_sections(shard, column.offset, column.size)))
 		return -EBADMSG;
 	uint64_t present_size = (shard->sample_count + 63) / 64 * 8;
 	uint64_t fixed_size = present_size + (shard->sample_count + is_bytes) * 8;
