@@ -1,5 +1,6 @@
 #include "format/reader.h"
 
+#include "format/base/poison.h"
 #include "format/base/system/io.h"
 #include "format/codec/side.h"
 
@@ -74,6 +75,39 @@ static bool range_fits(const struct shard *shard, uint64_t offset, uint64_t size
 	       shard->size - offset - size >= PIMG_TAIL;
 }
 
+/*
+ * Of a range that lies in the file and is not empty. Files of our writers have their samples before
+ * all sections: that is one comparison.
+ */
+static bool range_overlaps_sections(const struct shard *shard, uint64_t offset, uint64_t size)
+{
+	uint64_t end = offset + size;
+
+	if (end <= shard->sections_begin)
+		return false;
+	for (uint32_t i = 0; i < shard->place_count; i++)
+		if (offset < shard->places[i].end && shard->places[i].begin < end)
+			return true;
+	return false;
+}
+
+/* Of a record with ranges that lie in the file. */
+static const char *record_overlap(const struct shard *shard, const struct pimg_record *record)
+{
+	uint64_t data_end = record->data_offset + record->data_size;
+
+	if (range_overlaps_sections(shard, record->data_offset, record->data_size))
+		return "data_offset and data_size overlap a section";
+	if (record->side_size == 0)
+		return NULL;
+	if (record->side_offset < data_end &&
+	    record->data_offset < record->side_offset + record->side_size)
+		return "data and side data overlap";
+	if (range_overlaps_sections(shard, record->side_offset, record->side_size))
+		return "side_offset and side_size overlap a section";
+	return NULL;
+}
+
 const char *record_fault(const struct packimg *dataset, const struct shard *shard,
 			 const struct pimg_record *record)
 {
@@ -82,6 +116,9 @@ const char *record_fault(const struct packimg *dataset, const struct shard *shar
 	if (record->side_size == 0 ? record->side_offset != 0 || record->side_xxh3 != 0
 				   : !range_fits(shard, record->side_offset, record->side_size))
 		return "side_offset and side_size do not fit the file";
+	const char *overlap = record_overlap(shard, record);
+	if (overlap)
+		return overlap;
 	if (record->width == 0 || record->width > PACKIMG_SIDE_MAX || record->height == 0 ||
 	    record->height > PACKIMG_SIDE_MAX)
 		return "width or height is out of range";
@@ -147,8 +184,11 @@ int packimg_sample(const struct packimg *dataset, uint64_t index, struct packimg
 
 int packimg_sample_check(const struct packimg_sample *sample)
 {
+	poison_expect_none(sample->data, sample->data_size);
 	if (XXH3_64bits(sample->data, sample->data_size) != sample->data_xxh3)
 		return -EBADMSG;
+	if (sample->side)
+		poison_expect_none(sample->side, sample->side_size);
 	if (sample->side && (XXH3_64bits(sample->side, sample->side_size) != sample->side_xxh3 ||
 			     !side_is_valid(sample->side, sample->side_size)))
 		return -EBADMSG;
@@ -266,7 +306,8 @@ int column_view_get(const struct packimg *dataset, const struct shard *shard, ui
 		return 0;
 	}
 	if (column.offset % PIMG_ALIGN != 0 || column.offset < sizeof(struct pimg_header) ||
-	    column.offset > shard->size || column.size > shard->size - column.offset)
+	    column.offset > shard->size || column.size > shard->size - column.offset ||
+	    (column.size > 0 && range_overlaps_sections(shard, column.offset, column.size)))
 		return -EBADMSG;
 	uint64_t present_size = (shard->sample_count + 63) / 64 * 8;
 	uint64_t fixed_size = present_size + (shard->sample_count + is_bytes) * 8;

@@ -1,3 +1,4 @@
+#include "format/base/poison.h"
 #include "format/base/text/text.h"
 #include "format/error.h"
 #include "format/reader.h"
@@ -23,6 +24,8 @@ static const char *const section_names[] = {
 static int check_section(const struct shard *shard, const struct section_view *section,
 			 uint32_t type, struct packimg_error *error)
 {
+	if (section->data)
+		poison_expect_none(section->data, section->size);
 	if (section->data && XXH3_64bits(section->data, section->size) != section->xxh3)
 		return packimg_damaged(
 			error,
@@ -144,6 +147,7 @@ static int check_column(const struct packimg *dataset, const struct shard *shard
 				       shard->path, name);
 	if (!view.present)
 		return 0;
+	poison_expect_none(view.present, view.size);
 	if (XXH3_64bits(view.present, view.size) != view.xxh3)
 		return packimg_damaged(
 			error, "%s: checksum of field %.100s does not fit; the file is damaged",
@@ -217,6 +221,7 @@ static int check_shard(const struct packimg *dataset, const struct shard *shard,
 		       struct traits_found *found, struct packimg_error *error)
 {
 	int r = check_sections(shard, error);
+	r = r ?: ranges_check(dataset, shard, error);
 	r = r ?: check_records(dataset, shard, error);
 	if (r == 0)
 		r = check_strings(shard, &shard->sections[PIMG_SECTION_SOURCES],

@@ -163,6 +163,27 @@ static int section_check(const struct pimg_header *header, const char *path, uin
 	return 0;
 }
 
+/* Each fits the file. */
+static int sections_check_overlaps(const struct pimg_header *header, const char *path,
+				   struct packimg_error *error)
+{
+	for (uint32_t i = 0; i < header->section_count; i++)
+		for (uint32_t k = 0; k < i; k++) {
+			const struct pimg_section *a = &header->sections[k],
+						  *b = &header->sections[i];
+			if (a->size > 0 && b->size > 0 && a->offset < b->offset + b->size &&
+			    b->offset < a->offset + a->size)
+				return packimg_damaged(
+					error,
+					"%s: sections of types %u (bytes %" PRIu64 " to %" PRIu64
+					") and %u (bytes %" PRIu64 " to %" PRIu64
+					") overlap; convert the images again",
+					path, a->type, a->offset, a->offset + a->size - 1, b->type,
+					b->offset, b->offset + b->size - 1);
+		}
+	return 0;
+}
+
 static int header_check_sections(const struct pimg_header *header, const char *path,
 				 struct packimg_error *error)
 {
@@ -174,6 +195,9 @@ static int header_check_sections(const struct pimg_header *header, const char *p
 		if (r < 0)
 			return r;
 	}
+	int r = sections_check_overlaps(header, path, error);
+	if (r < 0)
+		return r;
 	if (!header_section(header, PIMG_SECTION_INDEX))
 		return packimg_damaged(error, "%s: the index section is missing", path);
 	if (!!header_section(header, PIMG_SECTION_CLASSES) != (header->class_count > 0))

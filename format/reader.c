@@ -51,6 +51,19 @@ static int shard_init(struct shard *shard, int fd, char *path, const struct pimg
 	shard->size = header->file_size;
 	shard->sample_first = header->sample_first;
 	shard->sample_count = header->sample_count;
+	shard->sections_begin = header->file_size;
+	for (uint32_t i = 0; i < header->section_count; i++) {
+		const struct pimg_section *section = &header->sections[i];
+		if (section->size == 0)
+			continue;
+		shard->places[shard->place_count++] = (struct section_place){
+			.begin = section->offset,
+			.end = section->offset + section->size,
+			.type = section->type,
+		};
+		if (section->offset < shard->sections_begin)
+			shard->sections_begin = section->offset;
+	}
 	for (uint32_t type = 1; type <= PIMG_SECTION_KNOWN_MAX; type++) {
 		const struct pimg_section *section = header_section(header, type);
 		if (section)
@@ -110,17 +123,37 @@ static int classes_check(const struct packimg *dataset, const char *name,
 	return 0;
 }
 
+/* The first field whose name overlaps that of field `number`, which fits the section; or number. */
+static uint32_t name_overlaps(const struct pimg_field *fields, uint32_t number)
+{
+	const struct pimg_field *field = &fields[number];
+	uint32_t k = 0;
+
+	while (k < number && (fields[k].name_offset + fields[k].name_size <= field->name_offset ||
+			      field->name_offset + field->name_size <= fields[k].name_offset))
+		k++;
+	return k;
+}
+
+/* The next of the fields, of which the section has `count`. */
 static int field_read(struct packimg *dataset, int fd, const char *name,
-		      const struct pimg_section *section, const struct pimg_field *field,
-		      struct packimg_error *error)
+		      const struct pimg_section *section, const struct pimg_field *fields,
+		      uint32_t count, struct packimg_error *error)
 {
 	uint32_t number = dataset->field_count;
+	const struct pimg_field *field = &fields[number];
 
 	if (field->type < PACKIMG_FIELD_INT64 || field->type > PACKIMG_FIELD_JSON ||
 	    field->reserved_0 || field->reserved_1 || field->name_size == 0 ||
 	    field->name_size > PACKIMG_NAME_MAX || field->name_offset > section->size ||
 	    field->name_size > section->size - field->name_offset)
 		return packimg_damaged(error, "%s: field %u is damaged", name, number);
+	uint32_t other = name_overlaps(fields, number);
+	if (field->name_offset < count * sizeof(*fields) || other < number)
+		return packimg_damaged(
+			error, "%s: the name of field %u overlaps %s of field %u", name, number,
+			other < number ? "the name" : "the entry",
+			other < number ? other : (uint32_t)(field->name_offset / sizeof(*field)));
 	char *text = calloc(1, field->name_size + 1);
 	if (!text)
 		return packimg_fail(error, -ENOMEM, "%s: out of memory", name);
@@ -156,7 +189,7 @@ static int fields_read(struct packimg *dataset, int fd, const char *name,
 	if (!dataset->fields)
 		return packimg_fail(error, -ENOMEM, "%s: out of memory", name);
 	for (uint32_t i = 0; r == 0 && i < header->field_count; i++)
-		r = field_read(dataset, fd, name, section, &fields[i], error);
+		r = field_read(dataset, fd, name, section, fields, header->field_count, error);
 	return r;
 }
 

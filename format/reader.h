@@ -23,14 +23,24 @@ struct section_view {
 	uint64_t xxh3;
 };
 
+/* Where a section lies that is not empty, of a known type or not. */
+struct section_place {
+	uint64_t begin, end;
+	uint32_t type;
+};
+
 struct shard {
 	char *path; /* in texts: for a set of descriptors a name and a number */
 	int fd;
 	const uint8_t *map; /* of an unmapped dataset: reserved addresses without access */
 	uint64_t size;      /* bytes mapped: the header's file_size */
+	/* where the first section begins: what ends before it overlaps none */
+	uint64_t sections_begin;
 	uint64_t sample_first;
 	uint64_t sample_count;
 	struct section_view sections[PIMG_SECTION_KNOWN_MAX + 1]; /* by enum pimg_section_type */
+	struct section_place places[PIMG_SECTIONS_MAX];
+	uint32_t place_count;
 };
 
 struct packimg {
@@ -54,8 +64,8 @@ struct packimg {
 };
 
 /*
- * Why a record cannot be used, as the end of a sentence; NULL when it can. Looks at the record
- * alone.
+ * Why a record cannot be used, as the end of a sentence; NULL when it can. Looks at the record and
+ * at the places of the sections: that its ranges overlap no other record's is for ranges_check().
  */
 const char *record_fault(const struct packimg *dataset, const struct shard *shard,
 			 const struct pimg_record *record);
@@ -78,3 +88,11 @@ struct column_view {
 /* -EBADMSG when the column's place or size is wrong. field is in range. */
 int column_view_get(const struct packimg *dataset, const struct shard *shard, uint32_t field,
 		    struct column_view *ret_view);
+
+/*
+ * -EBADMSG when two ranges of the file overlap (SPEC.md, "Ranges"), with both in the sentence.
+ * Ranges that do not fit the file are left to the other checks. -ENOMEM: samples do not lie in
+ * their order, and the memory to sort them is missing.
+ */
+int ranges_check(const struct packimg *dataset, const struct shard *shard,
+		 struct packimg_error *error);

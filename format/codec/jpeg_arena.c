@@ -1,3 +1,4 @@
+#include "format/base/poison.h"
 #include "format/codec/jpeg_common.h"
 
 #include <jerror.h>
@@ -42,12 +43,19 @@ static size_t round_up(size_t size, size_t alignment)
 	return (size + alignment - 1) & ~(alignment - 1);
 }
 
+static uint8_t *chunk_memory(struct jpeg_arena_chunk *chunk)
+{
+	return (uint8_t *)chunk + ARENA_ALIGN;
+}
+
 static struct jpeg_arena_chunk *chunk_new(size_t size)
 {
 	struct jpeg_arena_chunk *chunk = aligned_alloc(ARENA_ALIGN, ARENA_ALIGN + size);
 
-	if (chunk)
-		*chunk = (struct jpeg_arena_chunk){.size = size};
+	if (!chunk)
+		return NULL;
+	*chunk = (struct jpeg_arena_chunk){.size = size};
+	poison(chunk_memory(chunk), size); /* until it is taken */
 	return chunk;
 }
 
@@ -58,6 +66,7 @@ static void *arena_take(j_common_ptr cinfo, size_t size)
 
 	if (size > SIZE_MAX / 4)
 		ERREXIT1(cinfo, JERR_OUT_OF_MEMORY, 0);
+	size_t asked = size;
 	size = round_up(size, ARENA_ALIGN);
 	if (scratch_budget_take(arena->budget, size) < 0)
 		ERREXIT1(cinfo, JERR_OUT_OF_MEMORY, 0);
@@ -73,7 +82,8 @@ static void *arena_take(j_common_ptr cinfo, size_t size)
 		chunk->next = arena->chunks;
 		arena->chunks = chunk;
 	}
-	void *memory = (uint8_t *)chunk + ARENA_ALIGN + chunk->used;
+	void *memory = chunk_memory(chunk) + chunk->used;
+	unpoison(memory, asked);
 	chunk->used += size;
 	arena->used += size;
 	return memory;
@@ -181,8 +191,10 @@ static void arena_free_pool(j_common_ptr cinfo, int pool)
 		chunks_free(arena);
 		arena->chunks = chunk_new(round_up(arena->used + arena->used / 4, ARENA_ALIGN));
 	}
-	if (arena->chunks)
+	if (arena->chunks) {
+		poison(chunk_memory(arena->chunks), arena->chunks->size);
 		arena->chunks->used = 0;
+	}
 	arena->used = 0;
 	arena->arrays = NULL;
 }

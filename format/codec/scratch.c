@@ -1,5 +1,7 @@
 #include "format/codec/scratch.h"
 
+#include "format/base/poison.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
@@ -96,6 +98,13 @@ static int take(struct scratch *scratch, size_t size)
 	return r;
 }
 
+/* What was asked for last and its slack: the address sanitizer sees an access to the rest. */
+static void show(const struct scratch *scratch, size_t size)
+{
+	unpoison(scratch->data, scratch->size + SCRATCH_SLACK);
+	poison(scratch->data + size + SCRATCH_SLACK, scratch->size - size);
+}
+
 int scratch_reserve(struct scratch *scratch, size_t size)
 {
 	struct scratch_budget *budget = scratch->budget;
@@ -103,8 +112,12 @@ int scratch_reserve(struct scratch *scratch, size_t size)
 	if (size > SIZE_MAX / 2)
 		return -ENOMEM;
 	int r = take(scratch, grown(size));
-	if (r < 0 || (scratch->data && size <= scratch->size))
+	if (r < 0)
 		return r;
+	if (scratch->data && size <= scratch->size) {
+		show(scratch, size);
+		return 0;
+	}
 	release(scratch);
 	if (budget && budget->limit && budget->held + grown(size) > budget->limit)
 		release_others(budget);
@@ -115,6 +128,7 @@ int scratch_reserve(struct scratch *scratch, size_t size)
 	scratch->size = grown(size);
 	if (budget)
 		budget->held += scratch->size;
+	show(scratch, size);
 	return 0;
 }
 

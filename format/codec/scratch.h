@@ -1,8 +1,8 @@
 /*
  * A buffer that grows as it is asked to, 128-byte aligned, with 128 readable bytes behind what was
- * asked for. Contents are lost when it grows. The buffers of a decoder share a budget: what one
- * image may take of them all is limited, whatever images came before it; what those left goes when
- * it stands in the way, and what only a rare large one ever needed is given back. One budget
+ * asked for last. Contents are lost when it grows. The buffers of a decoder share a budget: what
+ * one image may take of them all is limited, whatever images came before it; what those left goes
+ * when it stands in the way, and what only a rare large one ever needed is given back. One budget
  * belongs to one thread.
  */
 #pragma once

@@ -89,8 +89,8 @@ static int compare_places(const void *a, const void *b)
 }
 
 /*
- * Samples may share their bytes; ranges that overlap in other ways make no sense, and a small file
- * of many of them would become an enormous one.
+ * packimg_check() has found no ranges that overlap, but the file may have changed since, and a
+ * small one of many that do would become an enormous one.
  */
 static int check_overlaps(const struct packimg_rewriter *rewriter, const struct shard *shard,
 			  struct packimg_error *error)

@@ -2,6 +2,7 @@
 
 #ifdef HAVE_LIBURING
 
+#include "format/base/poison.h"
 #include "loaderd/io/futex.h"
 
 #include <errno.h>
@@ -36,6 +37,11 @@ enum {
 	BLOCK = 4096,
 	RESERVE_MAX = 64,
 	TAIL = 64, /* readable bytes that decoders expect behind stored bytes */
+	/*
+	 * Bytes of an entry at most. Its sizes have 32 bits, and one read returns less than 2 GiB.
+	 * Larger samples are read from the mapping.
+	 */
+	ENTRY_BYTES_MAX = 1 << 30,
 };
 
 struct entry {
@@ -177,6 +183,8 @@ int io_ring_new(struct io *io)
 		ring->buffer = NULL;
 	else
 		(void)madvise(ring->buffer, ring->buffer_size, MADV_HUGEPAGE);
+	if (ring->buffer)
+		poison(ring->buffer, ring->buffer_size); /* until an entry is ready */
 	if (!ring->entries || !ring->buffer)
 		return -ENOMEM;
 	int r = open_uring(io->options.queue_depth, &ring->uring);
@@ -190,8 +198,10 @@ void io_ring_free(struct io_ring *ring)
 		return;
 	if (ring->uring_open)
 		close_uring(&ring->uring);
-	if (ring->buffer)
+	if (ring->buffer) {
+		unpoison(ring->buffer, ring->buffer_size);
 		munmap(ring->buffer, ring->buffer_size);
+	}
 	free(ring->entries);
 	free(ring);
 }
@@ -249,6 +259,34 @@ static void io_ring_relocate(struct entry *entry, uint64_t side_offset)
 	sample->data = entry->memory + (sample->data_offset - entry->file_offset);
 }
 
+/* The bytes of its file that an entry has to have. */
+struct extent {
+	uint64_t begin, end;  /* begin is a multiple of BLOCK */
+	uint64_t side_offset; /* 0: side data is not among them, and stays in the mapping */
+};
+
+/*
+ * Side data that begins within a block behind the data is read together with it. Nothing overflows:
+ * io_lookup() found all of it inside the file, which is mapped.
+ */
+static struct extent extent_of(const struct packimg_sample *sample)
+{
+	struct extent extent = {
+		.begin = sample->data_offset / BLOCK * BLOCK,
+		.end = sample->data_offset + sample->data_size,
+	};
+	if (!sample->side || sample->side < sample->data)
+		return extent;
+	uint64_t distance = (uint64_t)(sample->side - sample->data);
+	if (distance >= sample->data_size + (uint64_t)BLOCK)
+		return extent;
+	extent.side_offset = sample->data_offset + distance;
+	/* a maximum: the data must be there, whatever the record says of the side data */
+	if (extent.side_offset + sample->side_size > extent.end)
+		extent.end = extent.side_offset + sample->side_size;
+	return extent;
+}
+
 /* Starts reading one unit. False: no room in the buffer yet. */
 static bool begin_read(struct io *io, uint64_t unit, uint64_t index)
 {
@@ -263,31 +301,42 @@ static bool begin_read(struct io *io, uint64_t unit, uint64_t index)
 		io_ring_settle(entry, unit, ENTRY_MAPPED);
 		return true;
 	}
-	uint64_t end = sample->data_offset + sample->data_size, side_offset = 0;
-	if (sample->side && sample->side > sample->data &&
-	    (uint64_t)(sample->side - sample->data) < sample->data_size + (uint64_t)BLOCK) {
-		side_offset = sample->data_offset + (uint64_t)(sample->side - sample->data);
-		end = side_offset + sample->side_size;
-	}
-	uint64_t begin = sample->data_offset / BLOCK * BLOCK;
-	uint64_t size = (end + TAIL - begin + BLOCK - 1) / BLOCK * BLOCK;
+	struct extent extent = extent_of(sample);
+	uint64_t size = (extent.end + TAIL - extent.begin + BLOCK - 1) / BLOCK * BLOCK;
 	entry->fd = io_ring_file_of(io, sample->shard);
 	/* Side data elsewhere in the file are for the mapping, or to be copied with the rest. */
-	bool apart = sample->side && side_offset == 0 && !io->options.dataset->mapped;
-	if (size > ring->buffer_size / 4 || entry->fd < 0 || apart) {
+	bool apart = sample->side && extent.side_offset == 0 && !io->options.dataset->mapped;
+	if (size > ring->buffer_size / 4 || size > ENTRY_BYTES_MAX || entry->fd < 0 || apart) {
 		io_ring_settle(entry, unit, ENTRY_MAPPED);
 		return true;
 	}
 	entry->memory = io_ring_take(ring, size, &entry->buffer_end);
 	if (!entry->memory)
 		return false;
-	entry->file_offset = begin;
+	entry->file_offset = extent.begin;
 	entry->size = (uint32_t)size;
-	entry->needed = (uint32_t)(end - begin);
-	io_ring_relocate(entry, side_offset);
+	entry->needed = (uint32_t)(extent.end - extent.begin);
+	io_ring_relocate(entry, extent.side_offset);
 	io_ring_settle(entry, unit, ENTRY_READING);
 	io_ring_submit(ring, entry, unit);
 	return true;
+}
+
+/* These bytes and their tail, as far as they are among those that the entry had to have. */
+static void unpoison_read(const struct entry *entry, const uint8_t *bytes, uint64_t size)
+{
+	const uint8_t *end = entry->memory + entry->needed + TAIL;
+	if (bytes < entry->memory || bytes >= end)
+		return; /* in the mapping */
+	uint64_t room = (uint64_t)(end - bytes);
+	unpoison(bytes, size + TAIL < room ? size + TAIL : room);
+}
+
+/* What a worker may read of a ready entry: data and side data, each with its tail. */
+static void unpoison_entry(const struct entry *entry)
+{
+	unpoison_read(entry, entry->sample.data, entry->sample.data_size);
+	unpoison_read(entry, entry->sample.side, entry->sample.side_size);
 }
 
 static void finish_read(struct io_ring *ring, uint64_t unit, int result)
@@ -297,6 +346,7 @@ static void finish_read(struct io_ring *ring, uint64_t unit, int result)
 	if (result > 0)
 		entry->got += (uint32_t)result;
 	if (entry->got >= entry->needed) {
+		unpoison_entry(entry);
 		io_ring_settle(entry, unit, ENTRY_READY);
 	} else if (result == -EINTR || result == -EAGAIN ||
 		   (result > 0 && entry->got % BLOCK == 0)) {
@@ -467,7 +517,11 @@ int io_ring_get(struct io *io, uint64_t unit, uint64_t index, struct packimg_sam
 
 void io_ring_done(struct io *io, uint64_t unit)
 {
-	atomic_store(&entry_of(io->ring, unit)->tag, tag_of(unit, ENTRY_DONE));
+	struct entry *entry = entry_of(io->ring, unit);
+	/* before the thread may give the memory to another entry */
+	if (atomic_load(&entry->tag) == tag_of(unit, ENTRY_READY))
+		poison(entry->memory, entry->size);
+	atomic_store(&entry->tag, tag_of(unit, ENTRY_DONE));
 	if (atomic_load(&io->asleep) &&
 	    (unit >= atomic_load(&io->wake_unit) || atomic_load(&io->ring->waiters) > 0))
 		io_wake(io);

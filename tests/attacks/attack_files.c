@@ -4,6 +4,7 @@
  */
 #include "tests/attacks/attack.h"
 
+#include "format/layout.h"
 #include "format/packimg.h"
 
 #include <setjmp.h>
@@ -21,6 +22,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 static char hostile[PATH_MAX];
 
@@ -347,6 +349,81 @@ static void check_memory(struct stage *stage)
 		 (unsigned long long)kib_before, (unsigned long long)kib, hostile);
 }
 
+enum {
+	WIDE_WIDTH = 16384, /* pixels of a sample of 256 MB that takes no room on disk */
+	WIDE_HEIGHT = 5461,
+	WIDE_BYTES = WIDE_WIDTH * WIDE_HEIGHT * 3,
+	WIDE_EACH = 4, /* one of so many samples is such a one */
+};
+
+/*
+ * A reader that takes the end of the side data for the end of the sample reads some kilobytes, and
+ * then looks at 256 MB.
+ */
+static void put_side_data_inside(struct mapping *mapping, uint64_t data_offset)
+{
+	struct pimg_header *header = (struct pimg_header *)mapping->bytes;
+	struct pimg_section *index = &header->sections[0];
+	assert_int_equal(index->type, PIMG_SECTION_INDEX);
+	struct pimg_record *records = (struct pimg_record *)(mapping->bytes + index->offset);
+	for (uint64_t i = 0; i < header->sample_count; i += WIDE_EACH) {
+		records[i].data_offset = data_offset;
+		records[i].data_size = WIDE_BYTES;
+		records[i].side_offset = data_offset + PIMG_ALIGN;
+		records[i].side_size = sizeof(struct pimg_side_item);
+		records[i].side_xxh3 = 1;
+		records[i].width = WIDE_WIDTH;
+		records[i].height = WIDE_HEIGHT;
+		records[i].codec = PACKIMG_CODEC_RAW;
+	}
+	index->xxh3 = XXH3_64bits(records, index->size);
+	header->file_size = data_offset + WIDE_BYTES + PIMG_TAIL;
+	header->header_xxh3 = XXH3_64bits(header, offsetof(struct pimg_header, header_xxh3));
+}
+
+static void make_side_data_inside(struct stage *stage)
+{
+	make(stage, DATASET_JPEG);
+	struct mapping mapping = map(hostile);
+	uint64_t data_offset = (mapping.size + PIMG_ALIGN - 1) / PIMG_ALIGN * PIMG_ALIGN;
+	put_side_data_inside(&mapping, data_offset);
+	assert_int_equal(ftruncate(mapping.fd, (off_t)(data_offset + WIDE_BYTES + PIMG_TAIL)), 0);
+	munmap(mapping.bytes, mapping.size);
+	close(mapping.fd);
+}
+
+/* Takes a batch that has one sample of each WIDE_EACH bad, whatever takes the places of those. */
+static void take_substituted(struct feed *feed)
+{
+	struct feed_batch batch = {.size = sizeof(batch)};
+	int r = feed_next(feed, 60000, &batch);
+	if (r < 0)
+		fail_msg("the feed over %s ends: %s", hostile, feed_error(feed));
+	for (uint32_t i = 0; i < batch.count; i++)
+		assert_true(batch.samples[i] % WIDE_EACH != 0);
+	assert_int_equal(feed_release(feed, &batch), 0);
+}
+
+/* ALICE's own clean feed is the witness: whatever it delivers is right, and nothing is missing. */
+static void serve_side_data_inside(const struct stage *stage)
+{
+	enum { BATCHES = 8 };
+	struct feed *clean = fixture_open(&stage->alice);
+	uint64_t hash = fixture_hash(clean, BATCHES);
+	feed_close(clean);
+	struct feed_options options = stage->alice;
+	options.dataset = hostile;
+	for (uint64_t until = attack_deadline(); attack_now_ms() < until;) {
+		clean = fixture_open(&stage->alice);
+		struct feed *feed = fixture_open(&options);
+		for (unsigned i = 0; i < BATCHES; i++)
+			take_substituted(feed);
+		assert_int_equal(fixture_hash(clean, BATCHES), hash);
+		feed_close(feed);
+		feed_close(clean);
+	}
+}
+
 const struct attack attacks_on_files[] = {
 	{"JPEGs change while they are served", change_while_served, make_jpeg, NULL},
 	{"JPEGs and their indexes change", change_while_served, make_indexed, NULL},
@@ -356,5 +433,6 @@ const struct attack attacks_on_files[] = {
 	{"two sets take each other's place", replace_while_opened, make_sets, NULL},
 	{"images of gigabytes in files of kilobytes", serve_large, make_large, check_memory},
 	{"tall images that become flat and wide", serve_tall, make_tall, check_memory},
+	{"side data inside the data", serve_side_data_inside, make_side_data_inside, NULL},
 	{0},
 };

@@ -207,6 +207,19 @@ static void repair_checksums(struct file *file)
 		XXH3_64bits(file->header, offsetof(struct pimg_header, header_xxh3));
 }
 
+/* Samples 3 and 5 share data and side data, sample 0 the data alone. */
+static void make_shared(void)
+{
+	struct file file = file_read(path_of("good", "full.pimg"));
+	struct pimg_record *records = content_of(&file, PIMG_SECTION_INDEX);
+
+	records[5] = records[0] = records[3];
+	records[0].side_offset = records[0].side_xxh3 = records[0].side_size = 0;
+	repair_checksums(&file);
+	file_write(&file, path_of("good", "shared.pimg"));
+	free(file.data);
+}
+
 /* What a later version may add without harm: flag, section, bytes behind the end. */
 static void make_extended(void)
 {
@@ -227,6 +240,7 @@ static void make_extended(void)
 }
 
 #define RECORD(n)     ((struct pimg_record *)content_of(f, PIMG_SECTION_INDEX))[n]
+#define FIELD(n)      ((struct pimg_field *)content_of(f, PIMG_SECTION_FIELDS))[n]
 #define COLUMN(n)     ((struct pimg_column *)content_of(f, PIMG_SECTION_COLUMNS))[n]
 #define TRAIT(n)      ((struct pimg_trait *)content_of(f, PIMG_SECTION_TRAITS))[n]
 #define HEADER        (*f->header)
@@ -352,6 +366,26 @@ BAD(check_traits_text, {
 	bytes[COLUMN(2).size - 1] = 0xff;
 	COLUMN(2).xxh3 = XXH3_64bits(bytes, COLUMN(2).size);
 })
+BAD(open_section_overlap, SECTION(SOURCES).offset = SECTION(INDEX).offset)
+BAD(open_field_name_overlap, FIELD(1).name_offset -= 1)
+BAD(open_field_name_entry, FIELD(1).name_offset = 0; FIELD(1).name_size = 1)
+BAD(check_side_inside, RECORD(3).side_offset = RECORD(3).data_offset + 64)
+BAD(check_side_other_data, RECORD(3).side_offset = RECORD(0).data_offset)
+BAD(check_side_section, RECORD(3).side_offset = SECTION(SOURCES).offset)
+BAD(check_side_shared, {
+	RECORD(0).side_offset = RECORD(3).side_offset;
+	RECORD(0).side_size = RECORD(3).side_size;
+	RECORD(0).side_xxh3 = RECORD(3).side_xxh3;
+})
+BAD(check_data_overlap, RECORD(1).data_offset = RECORD(0).data_offset + 64)
+BAD(check_data_begin, RECORD(1).data_offset = RECORD(0).data_offset)
+BAD(check_data_section, RECORD(1).data_offset = SECTION(INDEX).offset)
+BAD(check_data_column, RECORD(1).data_offset = COLUMN(0).offset)
+BAD(check_column_section, {
+	COLUMN(0).offset = SECTION(INDEX).offset;
+	COLUMN(0).xxh3 = XXH3_64bits(f->data + COLUMN(0).offset, COLUMN(0).size);
+})
+BAD(check_column_overlap, COLUMN(1) = COLUMN(0))
 BAD(check_metadata_order, memcpy(content_of(f, PIMG_SECTION_METADATA), "zote", 4))
 BAD(check_metadata_line, memcpy(content_of(f, PIMG_SECTION_METADATA), "no=\n", 4))
 BAD(check_metadata_utf8, memcpy((char *)content_of(f, PIMG_SECTION_METADATA) + 5, "\xc0\x80", 2))
@@ -459,6 +493,19 @@ static const struct bad bads[] = {
 	ENTRY(check_traits_source_short),
 	ENTRY(check_traits_source_long),
 	ENTRY(check_traits_text),
+	ENTRY(open_section_overlap),
+	ENTRY(open_field_name_overlap),
+	ENTRY(open_field_name_entry),
+	ENTRY(check_side_inside),
+	ENTRY(check_side_other_data),
+	ENTRY(check_side_section),
+	ENTRY(check_side_shared),
+	ENTRY(check_data_overlap),
+	ENTRY(check_data_begin),
+	ENTRY(check_data_section),
+	ENTRY(check_data_column),
+	ENTRY(check_column_section),
+	ENTRY(check_column_overlap),
 	ENTRY(check_metadata_order),
 	ENTRY(check_metadata_line),
 	ENTRY(check_metadata_utf8),
@@ -502,6 +549,7 @@ int main(int argc, char **argv)
 	make_full("full.pimg", 0);
 	make_full("set.pimg", 2048);
 	make_extended();
+	make_shared();
 	make_bad();
 	return 0;
 }

@@ -225,10 +225,9 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 	r = r ?: scratch_reserve(&pixels->samples, sample_bytes);
 	if (form != JPEG_PIXELS_PLANES) {
 		r = r ?: scratch_reserve(&pixels->rows, 4 * row_room(width));
-		r = r
-			    ?: scratch_reserve(&pixels->rgb,
-					       pixels->stride *
-						       (whole ? height : JPEG_PIXELS_RING));
+		/* and of the last row of all behind it */
+		size_t rows_size = pixels->stride * (whole ? height : JPEG_PIXELS_RING);
+		r = r ?: scratch_reserve(&pixels->rgb, rows_size + 3 * JPEG_KERNEL_SAMPLES);
 	}
 	if (r < 0)
 		return r;

@@ -1,18 +1,13 @@
 #include "tests/fuzz/support/fenced_map.h"
 
+#include "format/base/poison.h"
+
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#if __has_include(<sanitizer/asan_interface.h>)
-#include <sanitizer/asan_interface.h> /* nothing without the sanitizer */
-#else
-#define ASAN_POISON_MEMORY_REGION(memory, bytes)   ((void)(memory), (void)(bytes))
-#define ASAN_UNPOISON_MEMORY_REGION(memory, bytes) ((void)(memory), (void)(bytes))
-#endif
 
 /* Wider than what a mistaken width or count skips at once. */
 #define FENCE_SIZE ((size_t)1 << 30)
@@ -78,7 +73,7 @@ void *__wrap_mmap64(void *address, size_t size, int protection, int flags, int f
 		remove_fence(fence, pages + 2 * FENCE_SIZE);
 		return MAP_FAILED;
 	}
-	ASAN_POISON_MEMORY_REGION(bytes + size, pages - size);
+	poison(bytes + size, pages - size);
 	maps[map_count] = (struct map){bytes, size};
 	map_count++;
 	return bytes;
@@ -99,7 +94,7 @@ int __wrap_munmap(void *address, size_t size)
 		map_count--;
 		maps[i] = maps[map_count];
 		size_t pages = whole_pages(size);
-		ASAN_UNPOISON_MEMORY_REGION((uint8_t *)address + size, pages - size);
+		unpoison((uint8_t *)address + size, pages - size);
 		int r = __real_munmap(address, size);
 		remove_fence((uint8_t *)address - FENCE_SIZE, pages + 2 * FENCE_SIZE);
 		return r;

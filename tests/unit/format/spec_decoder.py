@@ -9,8 +9,14 @@ import struct
 ZIGZAG = sorted(range(64), key=lambda i: (i // 8 + i % 8, i % 8 if (i // 8 + i % 8) % 2 == 0 else i // 8))
 
 
+def overlaps(ranges):
+    """Pairs of ranges (name, number, offset, size) with a byte in common: each against every other."""
+    return [(a, b) for i, a in enumerate(ranges) for b in ranges[:i]
+            if a[3] and b[3] and a[2] < b[2] + b[3] and b[2] < a[2] + a[3]]
+
+
 class Pimg:
-    """Samples of a single .pimg file: SPEC.md, "Header", "Section table", "Index", "Side data"."""
+    """Samples of a single .pimg file: SPEC.md, "Header", "Section table", "Index", "Side data", "Ranges"."""
 
     def __init__(self, data):
         self.data = data
@@ -23,6 +29,45 @@ class Pimg:
         for i in range(section_count):
             kind, flags, offset, size, _ = struct.unpack_from("<IIQQQ", data, 256 + 32 * i)
             self.sections[kind] = (offset, size)
+        self.ranges = [("header", None, 0, 1024), *(("section", kind, *place) for kind, place in self.sections.items())]
+        self.field_count, = struct.unpack_from("<I", data, 108)
+        assert not self.section_overlaps(), "sections overlap"
+        assert not self.name_overlaps(), "names of fields overlap"
+
+    def section_overlaps(self):
+        return overlaps(self.ranges)
+
+    def name_overlaps(self):
+        offset, _ = self.sections.get(4, (0, 0))
+        names = [("entries", None, 0, 32 * self.field_count)]
+        for i in range(self.field_count):
+            _, size, begin = struct.unpack_from("<IIQ", self.data, offset + 32 * i)
+            names.append(("name", i, begin, size))
+        return overlaps(names)
+
+    def columns(self):
+        offset, _ = self.sections.get(5, (0, 0))
+        for i in range(self.field_count):
+            yield ("column", i, *struct.unpack_from("<QQ", self.data, offset + 32 * i))
+
+    def places(self, i):
+        """Where data and side data of a sample lie; no side data has size 0."""
+        data_offset, side_offset, _, _, data_size, side_size = struct.unpack_from("<QQQQII", self.data,
+                                                                                  self.sections[1][0] + 64 * i)
+        return (data_offset, data_size), (side_offset, side_size)
+
+    def all_overlaps(self):
+        """What verifying finds: pairs of ranges of the whole file that overlap and are not shared."""
+        places = [self.places(i) for i in range(self.count)]
+        ranges = [*self.ranges, *self.columns()]
+        ranges += [("data", i, *data) for i, (data, _) in enumerate(places)]
+        ranges += [("side", i, *side) for i, (_, side) in enumerate(places)]
+
+        def shared(a, b):
+            return (a[0] == b[0] and a[0] in ("data", "side") and a[2:] == b[2:]
+                    and places[a[1]][0] == places[b[1]][0])
+
+        return [(a, b) for a, b in overlaps(ranges) if not shared(a, b)]
 
     def record(self, i):
         """data, side data, upright width and height, codec, channels, orientation"""
@@ -30,6 +75,8 @@ class Pimg:
         assert size == 64 * self.count
         (data_offset, side_offset, _, _, data_size, side_size, width, height, label, codec, channels,
          orientation) = struct.unpack_from("<QQQQIIIIiBBB", self.data, offset + 64 * i)
+        own = [("data", i, data_offset, data_size), ("side", i, side_offset, side_size)]
+        assert not overlaps([*self.ranges, *own]), "a sample overlaps itself or a section"
         return (self.data[data_offset:data_offset + data_size], self.data[side_offset:side_offset + side_size],
                 width, height, codec, channels, orientation)
 

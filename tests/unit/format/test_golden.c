@@ -179,6 +179,82 @@ static void test_good(void **state)
 	check_full("set.pimg", true, 7);
 }
 
+static void test_shared(void **state)
+{
+	struct packimg *dataset = open_good("shared.pimg");
+	struct packimg_sample samples[6];
+
+	for (uint32_t i = 0; i < 6; i++)
+		assert_int_equal(packimg_sample(dataset, i, &samples[i]), 0);
+	assert_ptr_equal(samples[5].data, samples[3].data);
+	assert_ptr_equal(samples[5].side, samples[3].side);
+	assert_ptr_equal(samples[0].data, samples[3].data);
+	assert_null(samples[0].side);
+	packimg_close(dataset);
+}
+
+static const struct overlap_text {
+	const char *file, *text;
+} overlap_texts[] = {
+	{"open_section_overlap.pimg", "sections of types 1 ("},
+	{"open_field_name_overlap.pimg", "the name of field 1 overlaps the name of field 0"},
+	{"open_field_name_entry.pimg", "the name of field 1 overlaps the entry of field 0"},
+	{"check_side_inside.pimg", "the data of sample 3 (bytes 1792 to 2537) and the side data "
+				   "of sample 3 (bytes 1856 to 1871) overlap"},
+	{"check_side_other_data.pimg", "the data of sample 0 (bytes 1024 to 1407) and the side data"
+				       " of sample 3 (bytes 1024 to 1039) overlap"},
+	{"check_side_section.pimg", "the section of type 2"},
+	{"check_side_shared.pimg", "the side data of sample 0"},
+	{"check_data_overlap.pimg", "the data of sample 1 (bytes 1088 to 1215) overlap"},
+	{"check_data_begin.pimg", "the data of sample 1 (bytes 1024 to 1151) overlap"},
+	{"check_data_section.pimg", "the section of type 1"},
+	{"check_data_column.pimg", "the column of field id"},
+	{"check_column_section.pimg", "the column of field id"},
+	{"check_column_overlap.pimg", "the column of field score"},
+};
+
+/* A sentence about ranges that overlap names both. */
+static void test_overlap_texts(void **state)
+{
+	for (size_t i = 0; i < sizeof(overlap_texts) / sizeof(*overlap_texts); i++) {
+		const struct overlap_text *overlap = &overlap_texts[i];
+		struct packimg *dataset;
+		int r = packimg_open(golden_path("bad", overlap->file), &dataset, &error);
+		if (r == 0) {
+			r = packimg_check(dataset, &error);
+			packimg_close(dataset);
+		}
+		assert_int_equal(r, -EBADMSG);
+		if (!strstr(error.text, overlap->text) || !strstr(error.text, "overlap"))
+			fail_msg("%s: %s", overlap->file, error.text);
+	}
+}
+
+/* What can be checked of a record or a column alone is checked at each use. */
+static void test_overlap_at_use(void **state)
+{
+	static const char *const samples[] = {"check_side_inside.pimg", "check_side_section.pimg"};
+	struct packimg_sample sample;
+	struct packimg_value value;
+	struct packimg *dataset;
+
+	for (size_t i = 0; i < sizeof(samples) / sizeof(*samples); i++) {
+		assert_int_equal(packimg_open(golden_path("bad", samples[i]), &dataset, &error), 0);
+		assert_int_equal(packimg_sample(dataset, 3, &sample), -EBADMSG);
+		assert_int_equal(packimg_sample(dataset, 2, &sample), 0);
+		packimg_close(dataset);
+	}
+	assert_int_equal(
+		packimg_open(golden_path("bad", "check_data_section.pimg"), &dataset, &error), 0);
+	assert_int_equal(packimg_sample(dataset, 1, &sample), -EBADMSG);
+	packimg_close(dataset);
+	assert_int_equal(
+		packimg_open(golden_path("bad", "check_column_section.pimg"), &dataset, &error), 0);
+	assert_int_equal(packimg_value(dataset, 1, 0, &value), -EBADMSG);
+	assert_int_equal(packimg_value(dataset, 0, 1, &value), 0);
+	packimg_close(dataset);
+}
+
 static void test_bad(void **state)
 {
 	unsigned count = 0;
@@ -333,9 +409,15 @@ static void test_listing(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_good),       cmocka_unit_test(test_bad),
-		cmocka_unit_test(test_bad_record), cmocka_unit_test(test_same_bytes),
-		cmocka_unit_test(test_listing),    cmocka_unit_test(test_longer_than_recorded),
+		cmocka_unit_test(test_good),
+		cmocka_unit_test(test_bad),
+		cmocka_unit_test(test_shared),
+		cmocka_unit_test(test_overlap_texts),
+		cmocka_unit_test(test_overlap_at_use),
+		cmocka_unit_test(test_bad_record),
+		cmocka_unit_test(test_same_bytes),
+		cmocka_unit_test(test_listing),
+		cmocka_unit_test(test_longer_than_recorded),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

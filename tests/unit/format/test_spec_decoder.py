@@ -26,6 +26,46 @@ def known_coefficients(path):
     return blocks
 
 
+class RangesTest(unittest.TestCase):
+    """Which files SPEC.md, "Ranges", calls damaged, against the library's golden files."""
+
+    golden = pathlib.Path(os.environ["PIMG_GOLDEN"])
+
+    def read(self, name):
+        return spec.Pimg((self.golden / name).read_bytes())
+
+    def test_good(self):
+        for path in sorted((self.golden / "good").iterdir()):
+            pimg = self.read(path)
+            self.assertEqual(pimg.all_overlaps(), [], path)
+            for i in range(pimg.count):
+                pimg.record(i)
+
+    def test_refused_when_opened(self):
+        for name in ("open_section_overlap", "open_field_name_overlap", "open_field_name_entry"):
+            with self.assertRaisesRegex(AssertionError, "overlap", msg=name):
+                self.read(f"bad/{name}.pimg")
+
+    def test_refused_when_used(self):
+        for name, sample in (("check_side_inside", 3), ("check_side_section", 3), ("check_data_section", 1)):
+            with self.assertRaisesRegex(AssertionError, "overlap", msg=name):
+                self.read(f"bad/{name}.pimg").record(sample)
+
+    def test_found_when_verified(self):
+        for name, a, b in (("check_side_inside", ("side", 3), ("data", 3)),
+                           ("check_side_other_data", ("side", 3), ("data", 0)),
+                           ("check_side_section", ("side", 3), ("section", 2)),
+                           ("check_side_shared", ("side", 3), ("side", 0)),
+                           ("check_data_overlap", ("data", 1), ("data", 0)),
+                           ("check_data_begin", ("data", 1), ("data", 0)),
+                           ("check_data_section", ("data", 1), ("section", 1)),
+                           ("check_data_column", ("data", 1), ("column", 0)),
+                           ("check_column_section", ("column", 0), ("section", 1)),
+                           ("check_column_overlap", ("column", 1), ("column", 0))):
+            found = [(first[:2], second[:2]) for first, second in self.read(f"bad/{name}.pimg").all_overlaps()]
+            self.assertIn((a, b), found, name)
+
+
 class SpecDecoderTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

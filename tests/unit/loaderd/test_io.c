@@ -6,6 +6,9 @@
  */
 #include "format/layout.h"
 #include "loaderd/io/io.h"
+
+#include "format/base/poison.h"
+#include "format/layout.h"
 #include "tests/unit/loaderd/own_batcher.h"
 
 #include <setjmp.h>
@@ -20,6 +23,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 enum { SAMPLES = 37, BATCH_SIZE = 8, EPOCHS = 3 };
 enum { SIDE_LEAST = 16, SIDE_STEP = 3, SIDE_MAX = SIDE_LEAST + SAMPLES * SIDE_STEP };
@@ -127,6 +131,7 @@ static void for_each(const struct io_options *options,
 		     void (*look)(int result, const struct packimg_sample *read, uint64_t index))
 {
 	struct order_walk walk = options->walk;
+	struct packimg_sample last = {0};
 	uint64_t index, seen = 0;
 	struct io *io;
 	int place;
@@ -141,9 +146,14 @@ static void for_each(const struct io_options *options,
 		int r = io_get(io, unit, index, &buffer, &sample, &error);
 		look(r, r == IO_READ ? &sample : NULL, index);
 		assert_int_equal(r < 0, error.text[0] != '\0');
+		if (r == IO_READ)
+			last = sample;
 		io_done(io, unit);
 		seen++;
 	}
+	/* no read comes after the last unit: its memory has no new owner */
+	if (POISON_IS_SEEN && last.data)
+		assert_ptr_equal(poison_find(last.data, last.data_size), last.data);
 	io_free(io);
 	assert_int_equal(seen, SAMPLES * EPOCHS);
 }
@@ -236,6 +246,86 @@ static void test_leaves_what_is_too_large_for_the_buffer(void **state)
 	need_uring();
 	const struct io_options options = options_for(IO_URING, 4 * largest() - BLOCK, NULL);
 	for_each(&options, look_large_mapped);
+}
+
+/* Poisoned unless it belongs to another entry. */
+static void assert_hidden(const uint8_t *byte)
+{
+	if ((uintptr_t)byte % BLOCK != 0)
+		assert_ptr_equal(poison_find(byte, 1), byte);
+}
+
+static void look_hidden(int result, const struct packimg_sample *read, uint64_t index)
+{
+	assert_int_equal(result, IO_READ);
+	assert_null(poison_find(read->data, read->data_size + (size_t)TAIL));
+	assert_null(poison_find(read->side, read->side_size + (size_t)TAIL));
+	/* the sanitizer knows the end of a range to the byte, what is before it to eight */
+	if ((uintptr_t)read->data % BLOCK != 0)
+		assert_ptr_equal(poison_find(read->data - 1, 1), read->data - 1);
+	assert_hidden(read->side + read->side_size + TAIL);
+}
+
+/* The address sanitizer sees a read outside of what the entry has to offer. */
+static void test_hides_what_is_no_sample_from_workers(void **state)
+{
+	const struct io_options options = options_for(IO_URING, 8 << 20, NULL);
+	if (!POISON_IS_SEEN)
+		skip();
+	for_each(&options, look_hidden);
+}
+
+/* A copy of the dataset in which the first sample and its side data are moved, and are this large.
+ */
+static void write_moved(char *copy, uint32_t data_size, uint32_t side_size)
+{
+	const struct packimg_shard shard = shard_of_dataset();
+	uint8_t *bytes = malloc(shard.size);
+	assert_non_null(bytes);
+	memcpy(bytes, shard.map, shard.size);
+	struct pimg_header *header = (struct pimg_header *)bytes;
+	struct pimg_section *section = &header->sections[0];
+	struct pimg_record *record = (struct pimg_record *)(bytes + section->offset);
+	assert_int_equal(section->type, PIMG_SECTION_INDEX);
+	record->data_offset = (shard.size + PIMG_ALIGN - 1) / PIMG_ALIGN * PIMG_ALIGN;
+	record->data_size = data_size;
+	record->side_offset =
+		(record->data_offset + data_size + PIMG_ALIGN - 1) / PIMG_ALIGN * PIMG_ALIGN;
+	record->side_size = side_size;
+	header->file_size = record->side_offset + side_size + PIMG_TAIL;
+	section->xxh3 = XXH3_64bits(bytes + section->offset, section->size);
+	header->header_xxh3 = XXH3_64bits(header, offsetof(struct pimg_header, header_xxh3));
+	int fd = mkstemp(copy);
+	assert_true(fd >= 0);
+	assert_int_equal(pwrite(fd, bytes, shard.size, 0), shard.size);
+	assert_int_equal(ftruncate(fd, (off_t)header->file_size), 0);
+	close(fd);
+	free(bytes);
+}
+
+static void look_first_mapped(int result, const struct packimg_sample *read, uint64_t index)
+{
+	assert_int_equal(result, index == 0 ? IO_MAPPED : IO_READ);
+}
+
+/* Data and side data together have more bytes than 32 bits count, and still fit the buffer. */
+static void test_leaves_what_is_too_large_for_a_read(void **state)
+{
+	struct dataset *small = dataset;
+	struct io *io;
+	char copy[] = "/tmp/loaderd-io-large-XXXXXX";
+	const struct io_options options = options_for(IO_URING, UINT64_C(17) << 30, NULL);
+	if (io_new(&options, &io) < 0)
+		skip(); /* this machine has no buffer of that size */
+	io_free(io);
+	write_moved(copy, UINT32_MAX, 1 << 20);
+	dataset = own_dataset(copy);
+	unlink(copy);
+	struct io_options large = options;
+	large.dataset = dataset;
+	for_each(&large, look_first_mapped);
+	dataset_free(dataset);
+	dataset = small;
 }
 
 enum { FIRST_CUT = SAMPLES / 2 };
@@ -432,6 +522,8 @@ int main(void)
 		cmocka_unit_test(test_reads_past_the_mapping),
 		cmocka_unit_test(test_reads_the_descriptors_it_is_given),
 		cmocka_unit_test(test_leaves_what_is_too_large_for_the_buffer),
+		cmocka_unit_test(test_leaves_what_is_too_large_for_a_read),
+		cmocka_unit_test(test_hides_what_is_no_sample_from_workers),
 		cmocka_unit_test(test_tells_where_the_file_ends),
 		cmocka_unit_test(test_leaves_all_to_the_mapping),
 		cmocka_unit_test(test_copies_what_is_not_mapped),
