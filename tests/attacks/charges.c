@@ -1,7 +1,7 @@
 /*
- * Whom the pages of a dataset are charged to. The service runs in a memory control group of its
- * own; ALICE has it read sparse files that lie in memory and keeps them, more of them than the
- * group may have. What exists because the worker read a hole would stay in the group, where no
+ * Which control group pays for the pages of a dataset. The service runs in a memory control group
+ * of its own; ALICE has it read sparse files that lie in memory and keeps them, more of them than
+ * the group may have. What exists because the worker read a hole would stay in the group, where no
  * limit of loaderd counts it, until the kernel ends processes there. BOB's feed goes on beside it,
  * no worker ends, and afterwards the group has about what it had before.
  */
