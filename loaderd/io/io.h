@@ -29,9 +29,9 @@ enum io_place {
 struct io;
 
 /*
- * Memory of one worker for the stored bytes of one sample of a dataset that is not mapped; zeroed
- * but for its limit at first. It grows to what samples need; what a large one left goes with the
- * next usual one.
+ * Memory of one worker for the stored bytes of one sample of a dataset that is not mapped. Starts
+ * zeroed but for its limit. It grows to what samples need, and shrinks again at the next sample of
+ * ordinary size.
  */
 struct io_buffer {
 	uint8_t *bytes;
@@ -87,7 +87,7 @@ void io_begun(struct io *io, uint64_t limit);
  */
 int io_get(struct io *io, uint64_t unit, uint64_t index, struct io_buffer *buffer,
 	   struct packimg_sample *ret_sample, struct packimg_error *error);
-/* The same of a sample that is none of the feed's next units; nothing is due afterwards. */
+/* The same for any other sample; without io_done() afterwards. */
 int io_get_other(struct io *io, uint64_t index, struct io_buffer *buffer,
 		 struct packimg_sample *ret_sample, struct packimg_error *error);
 /*

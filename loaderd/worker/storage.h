@@ -1,14 +1,14 @@
 /*
- * How a worker reads the files that clients pass, by the file system that they lie on: pages that
- * exist because the worker has read, and that the kernel cannot take back while the client keeps
- * the file, are charged to the service and counted by nobody. proto/SPEC.md, "Files".
+ * How a worker reads the files that clients pass, by their file system: pages that exist because
+ * the worker has read them, and that the kernel cannot reclaim while the client keeps the file, are
+ * charged to the service, and no limit of loaderd counts them. proto/SPEC.md, "Files".
  *
  * - tmpfs, and memfds, which lie on one: reading a hole through a mapping allocates a page, pread()
  *   allocates nothing. Holes can be made at any time, so that looking for them first does not help.
  * - ramfs: pread(), too, leaves pages that are never given back. Refused.
  * - overlayfs: any user may mount one over any of these in a user namespace, and nothing shows what
- *   lies below. Taken from the administrator alone: one that is mounted where the daemon sees it,
- *   as the root of its own container is; it is read as a tmpfs.
+ *   lies below. Accepted only if it is mounted in the daemon's own mount namespace, as the root of
+ *   its container is; then read as a tmpfs. Refused otherwise.
  *
  * A daemon that serves one user pays with memory of that user, and maps all files.
  */
@@ -20,8 +20,8 @@
 #include <stdint.h>
 
 /*
- * Once per process, before threads and before the sandbox, which opens nothing. shared: this
- * daemon serves several users; so it is taken until this is called.
+ * Once per process, before threads, and before the sandbox forbids opening files. shared: the
+ * daemon serves several users, which is the default until this is called.
  */
 void storage_init(bool shared);
 /*

@@ -98,7 +98,7 @@ static int choose(int fd, bool *ret_mapped)
 	return r;
 }
 
-/* What lies in memory is copied, by a worker that has not been told what it is, too. */
+/* Files in memory are copied, also before storage_init(). */
 static void test_memory_is_copied(void **state)
 {
 	bool mapped;
