@@ -2,6 +2,7 @@
 #include "tests/takeover/deceit.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 
 static void into_slot_of_nobody(struct deceit *d, struct ring_slot *slot)
@@ -118,12 +119,14 @@ UNRULY static void *change_sections(void *argument)
 	return NULL;
 }
 
-/* What a client has checked before it asked for batches. */
+/* What a client has checked before it took the first batch. */
 UNRULY static void *change_header(void *argument)
 {
 	struct deceit *d = argument;
 	uint64_t state = 88172645463325252;
 	volatile uint32_t *words = (void *)d->ring.header;
+	while (!atomic_load(&d->stop) && atomic_load(&d->ring.ack->taken) == 0)
+		sched_yield();
 	while (!atomic_load(&d->stop))
 		words[next_random(&state) % (offsetof(struct ring_header, head) / 4)] =
 			(uint32_t)next_random(&state);
