@@ -230,7 +230,9 @@ static void announce_feed(struct session *session, const struct subscription *fe
 		 (unsigned long long)feed->id, (int)session->pid, feed->dataset->path,
 		 feed->batch_size, request->rank, request->world == 0 ? 1 : request->world,
 		 (unsigned long long)request->epoch, (unsigned long long)request->batch,
-		 io_mode_of(feed->batcher->io) == IO_URING ? "io_uring" : "mmap",
+		 io_mode_of(feed->batcher->io) == IO_URING ? "io_uring"
+		 : feed->dataset->mapped                   ? "mmap"
+							   : "pread",
 		 opened.writable ? ", ring writable" : "", feed->pipeline);
 	session_reply(session, &reply);
 }
