@@ -8,6 +8,7 @@
 #include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -188,6 +189,14 @@ bool ring_memory_open(int watch_fd)
 		return true;
 	fcntl(watch_fd, F_SETLEASE, F_UNLCK);
 	return false;
+}
+
+int ring_memory_watch(int watch_fd, int inotify_fd)
+{
+	char path[64];
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", watch_fd);
+	int watch = inotify_add_watch(inotify_fd, path, IN_DELETE_SELF);
+	return watch < 0 ? -errno : watch;
 }
 
 /*

@@ -176,6 +176,12 @@ int ring_memory_new(uint64_t bytes, bool client_writes, struct ring_memory *ret_
 /* Is the memory open, mapped, or in a message, by any other description than watch_fd's? */
 bool ring_memory_open(int watch_fd);
 /*
+ * Has inotify_fd report IN_DELETE_SELF once the memory's inode goes: when nothing has it in any way
+ * any more, O_PATH descriptors included. Returns the watch, or a negative errno: -ENOSPC, beyond
+ * fs.inotify.max_user_watches.
+ */
+int ring_memory_watch(int watch_fd, int inotify_fd);
+/*
  * Once ring_memory_open() is false: 0 when nothing in the kernel refers to a page of it either, so
  * that closing watch_fd frees it all. -EBUSY: something does, which takes the kernel a sixth of a
  * second to find out; it keeps those pages after a close. -EPERM: the client has sealed the memory,

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/inotify.h>
 #include <sys/param.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -48,6 +49,7 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 			   /* Rings outlive their feeds where clients hold on to batches. */
 			   .rings_per_user = 4 * (unsigned)config->feeds_per_user,
 			   .writable_rings = config->writable_rings,
+			   .inotify_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC),
 			   .closer = closer},
 	};
 	crew->config_fd = outfit_config(config);

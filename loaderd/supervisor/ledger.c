@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/inotify.h>
 #include <unistd.h>
 
 enum {
@@ -33,7 +34,10 @@ struct ledger_ring {
 	uint64_t ring_bytes, other_bytes;
 	int fds[LINK_FDS_MAX]; /* for the client; -1: it has been sent them */
 	int watch_fds[LINK_FDS_MAX];
+	int inotify_watch; /* negative: none was to be had */
 	bool done;
+	bool closed;       /* we have given up our descriptors, and wait for the inode to go */
+	bool gone;         /* it has */
 	_Atomic int probe; /* enum probe_state; written by a thread while it is under way */
 	unsigned probe_ms; /* how long to wait after the next failure */
 	uint64_t probe_due_ns;
@@ -70,7 +74,8 @@ static int ledger_admit(const struct ledger *ledger, const struct ledger_account
 	return 0;
 }
 
-static int make_memory(struct ledger_ring *ring, bool writable, int ret_fds[LINK_FDS_MAX])
+static int make_memory(struct ledger_ring *ring, bool writable, int inotify_fd,
+		       int ret_fds[LINK_FDS_MAX])
 {
 	struct ring_memory memory, ack;
 	int r = ring_memory_new(ring->ring_bytes - RING_ACK_SIZE, writable, &memory);
@@ -89,6 +94,7 @@ static int make_memory(struct ledger_ring *ring, bool writable, int ret_fds[LINK
 	ring->fds[ACK] = ack.client_fd;
 	ring->watch_fds[RING] = memory.watch_fd;
 	ring->watch_fds[ACK] = ack.watch_fd;
+	ring->inotify_watch = ring_memory_watch(memory.watch_fd, inotify_fd);
 	return 0;
 }
 
@@ -124,7 +130,8 @@ int ledger_make(struct ledger *ledger, struct ledger_account *account, uid_t uid
 		.other_bytes = record->other_bytes,
 		.probe_ms = PROBE_MS,
 	};
-	int r = make_memory(ring, record->writable && ledger->writable_rings, ret_fds);
+	int r = make_memory(ring, record->writable && ledger->writable_rings, ledger->inotify_fd,
+			    ret_fds);
 	if (r < 0) {
 		free(ring);
 		return order->code = -r;
@@ -194,9 +201,9 @@ static void run_probes(void *context)
 static void collect(struct ledger_ring *ring, uint64_t now_ns)
 {
 	struct ledger_account *account = ring->account;
-	if (account->probing > 0 || (account->job && account->job->count == PROBES_MAX) ||
-	    now_ns < ring->probe_due_ns || ring_memory_open(ring->watch_fds[RING]) ||
-	    ring_memory_open(ring->watch_fds[ACK]))
+	if (ring->closed || account->probing > 0 ||
+	    (account->job && account->job->count == PROBES_MAX) || now_ns < ring->probe_due_ns ||
+	    ring_memory_open(ring->watch_fds[RING]) || ring_memory_open(ring->watch_fds[ACK]))
 		return;
 	if (!account->job)
 		account->job = calloc(1, sizeof(*account->job));
@@ -234,22 +241,49 @@ static void strike_out(struct ledger *ledger, struct ledger_ring *ring)
 	ledger_unbook(ledger, ring, &ring->ring_bytes);
 	ledger_unbook(ledger, ring, &ring->other_bytes);
 	ring->account->rings--;
-	/* Giving back gigabytes takes a while. */
+	free(ring);
+}
+
+/* Of a ring that no process can read or map any more. Giving back gigabytes takes a while. */
+static void close_watches(struct ledger *ledger, struct ledger_ring *ring)
+{
 	for (unsigned i = 0; i < LINK_FDS_MAX; i++)
 		closer_close(ledger->closer, ring->uid, ring->watch_fds[i]);
-	free(ring);
+	ring->closed = true;
+	/* Otherwise a descriptor that was opened with O_PATH is found by nothing. */
+	ring->gone = ring->inotify_watch < 0;
+}
+
+/*
+ * Which inodes have gone. A watch goes with its inode, and its number is not given again for a long
+ * time.
+ */
+static void read_events(struct ledger *ledger)
+{
+	_Alignas(struct inotify_event) char events[4096];
+	ssize_t n;
+	while ((n = read(ledger->inotify_fd, events, sizeof(events))) > 0)
+		for (char *at = events; at < events + n;) {
+			const struct inotify_event *event = (void *)at;
+			at += sizeof(*event) + event->len;
+			for (struct ledger_ring *ring = ledger->rings; ring; ring = ring->next)
+				ring->gone |= ring->closed && ring->inotify_watch == event->wd;
+		}
 }
 
 bool ledger_sweep(struct ledger *ledger)
 {
 	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
 	bool soon = false;
+	read_events(ledger);
 	for (struct ledger_ring **at = &ledger->rings; *at;) {
 		struct ledger_ring *ring = *at;
 		int probe = atomic_load(&ring->probe);
 		if (probe != PROBE_NONE && probe != PROBE_UNDER_WAY)
 			end_probe(ring, probe, now_ns);
-		if (probe == PROBE_FREE) {
+		if (probe == PROBE_FREE)
+			close_watches(ledger, ring);
+		if (ring->gone) {
 			*at = ring->next;
 			strike_out(ledger, ring);
 			continue;
@@ -274,8 +308,13 @@ void ledger_deinit(struct ledger *ledger)
 		/* A thread may have it to the end of the process. */
 		if (atomic_load(&ring->probe) == PROBE_UNDER_WAY)
 			continue;
-		close(ring->watch_fds[RING]);
-		close(ring->watch_fds[ACK]);
+		if (!ring->closed) {
+			close(ring->watch_fds[RING]);
+			close(ring->watch_fds[ACK]);
+		}
 		free(ring);
 	}
+	if (ledger->inotify_fd >= 0)
+		close(ledger->inotify_fd);
+	ledger->inotify_fd = -1;
 }

@@ -1,7 +1,8 @@
 /*
  * How much memory each user has in rings. A ring counts from the moment it is made until no process
- * has it any more, and nothing in the kernel refers to a page of it: the kernel says so
- * (ring_memory_open(), ring_memory_free()), not the worker. The supervisor's thread alone uses it.
+ * has it any more, nothing in the kernel refers to a page of it, and its inode is gone: the kernel
+ * says so (ring_memory_open(), ring_memory_free(), ring_memory_watch()), not the worker. The
+ * supervisor's thread alone uses it.
  */
 #pragma once
 
@@ -27,6 +28,7 @@ struct ledger {
 	uint64_t most, most_per_user; /* bytes */
 	unsigned rings_per_user;
 	bool writable_rings; /* a client may be given a description that can write */
+	int inotify_fd;      /* owned; -1: there is none, and O_PATH descriptors are not noticed */
 	uint64_t bytes;      /* of all */
 	struct ledger_ring *rings;
 	struct closer *closer;

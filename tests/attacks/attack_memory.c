@@ -13,8 +13,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/sendfile.h>
@@ -81,6 +84,32 @@ static void assert_counted(const struct stage *stage, int file)
 	} while (attack_now_ms() < until_ms);
 }
 
+/*
+ * The kernel may free what a connection had only when a packet next comes in on the CPU that made
+ * it (Linux, net.core.skb_defer_max): sends one on each.
+ */
+static void stir_network(void)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET,
+				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t size = sizeof(address);
+	cpu_set_t all;
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		cpu_set_t one;
+		CPU_ZERO(&one);
+		CPU_SET(cpu, &one);
+		if (!CPU_ISSET(cpu, &all) || sched_setaffinity(0, sizeof(one), &one) < 0)
+			continue;
+		(void)sendto(fd, "x", 1, 0, (struct sockaddr *)&address, size);
+	}
+	assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+	close(fd);
+}
+
 /* As many as before. */
 static void assert_released(const struct stage *stage, int file)
 {
@@ -95,6 +124,7 @@ static void assert_released(const struct stage *stage, int file)
 		assert_int_equal(r, EDQUOT);
 		if (attack_now_ms() > until_ms)
 			fail_msg("what nobody has any more still counts");
+		stir_network();
 	}
 }
 
@@ -235,6 +265,42 @@ static void keep_in_connections(const struct stage *stage)
 	assert_released(stage, file);
 }
 
+/* Descriptors that can do nothing but hold the file. */
+static void keep_by_path(const struct stage *stage)
+{
+	int paths[RINGS], file = open(stage->images, O_RDONLY | O_CLOEXEC);
+	char path[64];
+	for (unsigned i = 0; i < RINGS; i++) {
+		struct kept kept = keep(stage, file);
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", kept.fds[0]);
+		paths[i] = open(path, O_PATH | O_CLOEXEC);
+		assert_true(paths[i] >= 0);
+		forget_fds(&kept);
+		munmap(kept.map, kept.size);
+	}
+	assert_counted(stage, file);
+	for (unsigned i = 0; i < RINGS; i++)
+		close(paths[i]);
+	assert_released(stage, file);
+}
+
+/* A watch holds the inode, too: it must not be had. */
+static void watch_rings(const struct stage *stage)
+{
+	int socket, fds[2], file = open(stage->images, O_RDONLY | O_CLOEXEC);
+	int inotify = inotify_init1(IN_CLOEXEC);
+	char path[64];
+	assert_true(inotify >= 0);
+	assert_int_equal(attack_open(stage, file, pipeline, &socket, fds), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fds[i]);
+		assert_int_equal(inotify_add_watch(inotify, path, IN_ALL_EVENTS), -1);
+		assert_int_equal(open(path, O_RDONLY | O_CLOEXEC), -1);
+		assert_int_equal(open(path, O_RDWR | O_CLOEXEC), -1);
+	}
+	close(socket);
+}
+
 static off_t blocks(const int fds[2])
 {
 	struct stat ring, ack;
@@ -307,6 +373,8 @@ const struct attack attacks_on_memory[] = {
 	{"ack pages kept", keep_ack_pages, NULL, NULL},
 	{"pages of rings kept in pipes", keep_in_pipes, NULL, NULL},
 	{"pages of rings kept in connections", keep_in_connections, NULL, NULL},
+	{"rings kept by paths", keep_by_path, NULL, NULL},
+	{"rings that are watched", watch_rings, NULL, NULL},
 	{"pages of rings left out", leave_pages_out, NULL, NULL},
 	{"ack pages taken away", punch_ack_page, NULL, NULL},
 	{0},

@@ -12,11 +12,20 @@
 
 #include <cmocka.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { RING_BYTES = RING_ACK_SIZE + 8192, OTHER_BYTES = 1000, WORKER = 7, USER = 1000 };
+
+static void set_up(struct ledger *ledger)
+{
+	ledger->inotify_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	assert_true(ledger->inotify_fd >= 0);
+	assert_int_equal(closer_new(&ledger->closer), 0);
+}
 
 static void let_go(int fds[LINK_FDS_MAX])
 {
@@ -66,7 +75,7 @@ static void test_counts_until_nobody_has_it(void **state)
 	struct ledger ledger = {.most = 1 << 20, .most_per_user = 1 << 20, .rings_per_user = 3};
 	struct ledger_account account = {0};
 	int fds[3][LINK_FDS_MAX];
-	assert_int_equal(closer_new(&ledger.closer), 0);
+	set_up(&ledger);
 	assert_false(ledger_sweep(&ledger));
 	for (unsigned i = 0; i < 3; i++)
 		give(&ledger, &account, 1 + i, fds[i]);
@@ -88,6 +97,7 @@ static void test_counts_until_nobody_has_it(void **state)
 	assert_false(ledger_sweep(&ledger));
 	assert_int_equal(account.bytes, 0);
 	assert_int_equal(ledger.bytes, 0);
+	ledger_deinit(&ledger);
 	closer_free(ledger.closer);
 }
 
@@ -99,7 +109,7 @@ static void test_counts_while_pages_are_in_use(void **state)
 	int fds[LINK_FDS_MAX], others[LINK_FDS_MAX], pipe_fds[2];
 	char *map;
 	off_t at = 0;
-	assert_int_equal(closer_new(&ledger.closer), 0);
+	set_up(&ledger);
 	give(&ledger, &account, 1, fds);
 	give(&ledger, &other, 2, others);
 	assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
@@ -118,6 +128,30 @@ static void test_counts_while_pages_are_in_use(void **state)
 	close(pipe_fds[1]);
 	sweep_until(&ledger, &account, 0);
 	assert_int_equal(ledger.bytes, 0);
+	ledger_deinit(&ledger);
+	closer_free(ledger.closer);
+}
+
+/* A descriptor that can do nothing keeps all of the memory nevertheless. */
+static void test_counts_while_a_path_is_open(void **state)
+{
+	struct ledger ledger = {.most = 1 << 20, .most_per_user = 1 << 20, .rings_per_user = 3};
+	struct ledger_account account = {0};
+	int fds[LINK_FDS_MAX];
+	char path[64];
+	set_up(&ledger);
+	give(&ledger, &account, 1, fds);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fds[0]);
+	int path_fd = open(path, O_PATH | O_CLOEXEC);
+	assert_true(path_fd >= 0);
+	let_go(fds);
+	ledger_done(&ledger, WORKER, 0);
+	sweep_in_vain(&ledger, &account);
+	assert_int_equal(account.bytes, RING_BYTES);
+	close(path_fd);
+	sweep_until(&ledger, &account, 0);
+	assert_int_equal(ledger.bytes, 0);
+	ledger_deinit(&ledger);
 	closer_free(ledger.closer);
 }
 
@@ -134,7 +168,7 @@ static void test_client_writes_only_where_granted(void **state)
 			.feed = 1, .ring_bytes = RING_BYTES, .writable = i / 2};
 		struct link_order order = {0};
 		int fds[LINK_FDS_MAX], client_fds[LINK_FDS_MAX];
-		assert_int_equal(closer_new(&ledger.closer), 0);
+		set_up(&ledger);
 		assert_int_equal(ledger_make(&ledger, &account, USER, WORKER, &record, &order, fds),
 				 0);
 		assert_true(ledger_take_fds(&ledger, WORKER, 1, client_fds));
@@ -143,6 +177,7 @@ static void test_client_writes_only_where_granted(void **state)
 		assert_int_equal(fcntl(client_fds[1], F_GETFL) & O_ACCMODE, O_RDWR);
 		let_go(fds);
 		let_go(client_fds);
+		ledger_deinit(&ledger);
 		ledger_deinit(&ledger);
 		closer_free(ledger.closer);
 	}
@@ -153,6 +188,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_counts_until_nobody_has_it),
 		cmocka_unit_test(test_counts_while_pages_are_in_use),
+		cmocka_unit_test(test_counts_while_a_path_is_open),
 		cmocka_unit_test(test_client_writes_only_where_granted),
 	};
 
