@@ -19,11 +19,18 @@ enum {
 	LINK_PIPE_FD = 4,
 	LINK_PAGE_FD = 5,
 	LINK_CONFIG_FD = 6,
+	LINK_GROUP_FD = 7,   /* cgroup.procs of the user's control group; where it has one */
 	LINK_FDS_MAX = 2,    /* with one message */
 	LINK_FEEDS_MAX = 60, /* listed on the page */
 	LINK_NAME_MAX = 128, /* bytes of a text there, terminator included */
 	LINK_PAGE_SIZE = 32 << 10,
 };
+
+/*
+ * Exit status of a worker that could not enter its control group. That of others which could not
+ * begin to serve is a positive errno, of which none is as high.
+ */
+enum { WORKER_HAS_NO_GROUP = 200 };
 
 enum link_order_kind {
 	LINK_CLIENT = 1, /* with a client's connection */

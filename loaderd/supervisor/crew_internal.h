@@ -28,6 +28,7 @@ enum {
 	SUSPECTS_MAX = 64, /* of a user, */
 	REMEMBER_S = 3600,
 	FAULTS_MOST = 2,       /* of one, and it is not tried again */
+	DESCRIPTORS_FIRST = 6, /* a connection, and the supervisor's ends to its worker */
 	DESCRIPTORS_SPARE = 8, /* what making a ring takes for a moment, and some */
 	/* the part of all descriptors that connections without a ring may take */
 	GUESTS_SHARE = 4,
@@ -63,6 +64,7 @@ struct worker {
 	int socket;
 	struct link_page *page;
 	uint64_t clients; /* handed over */
+	bool ready;       /* has said that it serves */
 	bool retired;     /* gets no more */
 	char line[LOG_LINE_MAX];
 	size_t line_size;
@@ -113,6 +115,9 @@ void crew_renew_allowances(struct crew *crew);
 bool crew_any_allowance_used(const struct crew *crew);
 
 /* crew_arrivals.c */
+/* Tells all whose connections it has, or is to get, why it does not serve. r: what it ended with.
+ */
+void crew_refuse_all(struct worker *worker, int r);
 /* The user's worker, which is started if need be; errors of crew_start_worker(), -EUSERS. */
 int crew_worker_of(struct crew *crew, uid_t uid, struct worker **ret_worker);
 void crew_look_for_room(struct worker *worker);

@@ -175,6 +175,9 @@ static void on_end(struct watched *watched, uint32_t events)
 			    WEXITSTATUS(status));
 	if (WIFSIGNALED(status) || WEXITSTATUS(status) != 0)
 		blame_sample(worker, who);
+	/* It has read nothing that could have taken it over: its status is an errno. */
+	if (!worker->ready && WIFEXITED(status) && WEXITSTATUS(status) != 0)
+		crew_refuse_all(worker, -WEXITSTATUS(status));
 	ledger_done(&crew->ledger, worker->id, 0);
 	crew_dismiss(worker);
 	crew->sweep_due_ns = 0;
@@ -258,6 +261,9 @@ static void on_records(struct watched *watched, uint32_t events)
 		if (n != sizeof(record))
 			return;
 		switch (record.kind) {
+		case LINK_READY:
+			worker->ready = true;
+			break;
 		case LINK_WANT_RING:
 			make_ring(worker, &record);
 			break;
@@ -300,25 +306,38 @@ static void charge_start(struct crew_user *user)
 	user->start_debt_ns += START_COST_NS;
 }
 
+/* Without a group nothing would limit what the user takes: then there is no worker. */
+static int crew_group_of(struct crew *crew, uid_t uid, const int *nice)
+{
+	int r = groups_make(&crew->groups, uid, nice);
+	if (r >= 0)
+		return r;
+	if (log_allowed(&crew->refusal_log_ns))
+		log_warning(
+			"user %u: the control group user-%u cannot be made or given its limits: "
+			"%s ([users] control_group, memory, threads)",
+			(unsigned)uid, (unsigned)uid, strerror(-r));
+	return -WORKER_HAS_NO_GROUP;
+}
+
 static int crew_launch(struct worker *worker, struct outfit *outfit)
 {
 	struct crew *crew = worker->crew;
 	const uid_t uid = worker->user->uid;
 	int value;
 	const int *nice = config_nice(crew->config, uid, &value) ? &value : NULL;
-	const bool grouped = groups_given(&crew->groups);
-	int r = crew_take_over(worker, outfit);
-	if (r == 0)
-		r = outfit_spawn(outfit, crew->config_fd, uid, grouped ? NULL : nice, &worker->pid);
+	int group_fd = -1, r = crew_take_over(worker, outfit);
+	if (r == 0 && groups_given(&crew->groups))
+		r = group_fd = crew_group_of(crew, uid, nice);
+	if (r < 0)
+		return r;
+	r = outfit_spawn(outfit, crew->config_fd, group_fd, uid, crew->groups.weights ? NULL : nice,
+			 &worker->pid);
+	if (group_fd >= 0)
+		close(group_fd);
 	if (r < 0)
 		return r;
 	charge_start(worker->user);
-	r = grouped ? groups_enter(&crew->groups, uid, nice, worker->pid) : 0;
-	if (r < 0)
-		log_warning(
-			"user %u: the worker cannot be put into a control group of the user's, and "
-			"has the weight of the service: %s",
-			(unsigned)uid, strerror(-r));
 	int pidfd = (int)syscall(SYS_pidfd_open, worker->pid, 0);
 	r = pidfd < 0 ? -errno : crew_watch(crew, &worker->end, pidfd, on_end);
 	if (r == 0)

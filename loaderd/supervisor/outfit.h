@@ -37,7 +37,7 @@ int outfit_config(const struct config *config);
 /*
  * Starts a worker for this user: by posix_spawn and not fork, since a new program has an address
  * layout of its own. nice: the value that it gives itself before it does anything else; NULL: the
- * caller's. -errno.
+ * caller's. group_fd: cgroup.procs of the control group that it enters then; -1: none. -errno.
  */
-int outfit_spawn(const struct outfit *outfit, int config_fd, uid_t uid, const int *nice,
-		 pid_t *ret_pid);
+int outfit_spawn(const struct outfit *outfit, int config_fd, int group_fd, uid_t uid,
+		 const int *nice, pid_t *ret_pid);

@@ -259,7 +259,8 @@ int server_new(const struct config *config, uid_t uid, struct server **ret_serve
 unsigned server_threads_most(const struct server *server)
 {
 	enum { CONTROL = 1 };
-	return CONTROL + pool_workers(server->pool) + CHORES_THREADS_MAX +
+	/* As many again stand in for those that wait for storage. */
+	return CONTROL + pool_worker_indices(server->pool) + CHORES_THREADS_MAX +
 	       (unsigned)server->config->feeds_per_user; /* one reads ahead for each */
 }
 
