@@ -42,22 +42,30 @@ enum link_order_kind {
 	LINK_RING_SENT,
 	LINK_DRAIN,  /* no new feeds; end when those there are have taken what is finished */
 	LINK_RETIRE, /* answers LINK_IDLE: end */
-	LINK_POISON, /* a sample whose decoding has ended workers: bad from now on */
+	/*
+	 * a sample whose decoding has ended workers: bad from now on; or, with LINK_WHOLE_DATASET
+	 * for its number, a dataset, which is refused
+	 */
+	LINK_POISON,
 };
+#define LINK_WHOLE_DATASET UINT64_MAX
 
 /* Which limit a ring would break. */
 enum link_limit { LINK_LIMIT_NONE, LINK_LIMIT_ALL, LINK_LIMIT_USER, LINK_LIMIT_RINGS };
 
 /* From the supervisor. */
 struct link_order {
-	uint32_t kind;    /* enum link_order_kind */
-	int32_t code;     /* positive errno, 0: granted */
-	uint64_t client;  /* of LINK_CLIENT: a number for the connection, none twice */
-	uint64_t feed;    /* of LINK_RING and LINK_RING_SENT */
-	uint32_t limit;   /* enum link_limit, if code is EDQUOT; */
-	uint32_t pid;     /* of LINK_CLIENT, as the supervisor sees it */
-	uint64_t most;    /* the limit's value, */
-	uint64_t left;    /* and what is left of it; bytes, or rings */
+	uint32_t kind;   /* enum link_order_kind */
+	int32_t code;    /* positive errno, 0: granted */
+	uint64_t client; /* of LINK_CLIENT: a number for the connection, none twice */
+	uint64_t feed;   /* of LINK_RING and LINK_RING_SENT */
+	uint32_t limit;  /* enum link_limit, if code is EDQUOT; */
+	uint32_t pid;    /* of LINK_CLIENT, as the supervisor sees it */
+	uint64_t most;   /* the limit's value, */
+	uint64_t left;   /* and what is left of it; bytes, or rings */
+	/* of LINK_POISON for a dataset: how often it ended workers, and for how long it is refused
+	 */
+	uint32_t faults, seconds;
 	uint8_t uuid[16]; /* of LINK_POISON: the dataset, */
 	uint64_t sample;  /* and the sample */
 };

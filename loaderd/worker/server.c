@@ -115,7 +115,10 @@ static void server_obey(struct server *server, const struct link_order *order,
 		server_begin_drain(server);
 		break;
 	case LINK_POISON:
-		registry_poison(&server->registry, order->uuid, order->sample);
+		if (order->sample == LINK_WHOLE_DATASET)
+			registry_ban(&server->registry, order->uuid, order->faults, order->seconds);
+		else
+			registry_poison(&server->registry, order->uuid, order->sample);
 		break;
 	case LINK_RETIRE:
 		server->phase = SERVER_DONE;
