@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -219,11 +220,14 @@ static bool is_served_or_told(const struct stage *stage, char text[FEED_ERROR_MA
 static void test_without_threads(void **state)
 {
 	/* of supervisor, one worker, and up to all of another's */
-	enum { LEAST = 14, MOST = LEAST + 6 };
+	enum { LEAST = 14, MOST = LEAST + 6, ALONE = 64150 };
 	struct stage stage;
 	char text[FEED_ERROR_MAX];
 	unsigned told = 0;
 	attack_stage(&stage);
+	/* The kernel counts all threads of a user: of one that no other test runs as. */
+	stage.fixture.uid = ALONE;
+	assert_int_equal(chown(stage.fixture.folder, ALONE, ALONE), 0);
 	for (unsigned processes = LEAST; processes <= MOST; processes++) {
 		stage.fixture.processes = processes;
 		fixture_start(&stage.fixture, NULL, "--threads", "1", "--log-level", "error", NULL);
@@ -240,12 +244,39 @@ static void test_without_threads(void **state)
 	fixture_deinit(&stage.fixture);
 }
 
+/* Memory for a ring beyond RLIMIT_FSIZE is refused, and does not end the supervisor (SIGXFSZ). */
+static void test_without_large_files(void **state)
+{
+	struct stage stage;
+	int status;
+	attack_stage(&stage);
+	stage.fixture.file_bytes = 64 << 10;
+	fixture_start(&stage.fixture, NULL, "--threads", "1", "--log-level", "error", NULL);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct feed *feed;
+		char error[FEED_ERROR_MAX] = "";
+		fixture_become(ALICE);
+		int r = feed_open(&stage.alice, &feed, error);
+		print_message("%s\n", error);
+		fflush(stdout);
+		_exit(r != -EFBIG);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(waitpid(stage.fixture.daemon, &status, WNOHANG), 0);
+	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
+	fixture_deinit(&stage.fixture);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_worker_without_descriptors),
 		cmocka_unit_test(test_without_descriptors),
 		cmocka_unit_test(test_without_threads),
+		cmocka_unit_test(test_without_large_files),
 	};
 	if (geteuid() != 0) {
 		print_message("needs root, to be several users in turn\n");

@@ -15,12 +15,14 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -161,7 +163,7 @@ struct lack {
 	const char *expected;
 	bool private_goes_on;
 };
-enum { ANY = -1, NO_LIMIT = -1 };
+enum { ANY = -1, NO_LIMIT = -1, NO_PROC = -2 };
 
 static const struct lack lacks[] = {
 	{"RLIMIT_NPROC", RLIMIT_NPROC, 10, 0, 0, 0,
@@ -188,6 +190,8 @@ static const struct lack lacks[] = {
 	 "memfd_create: Operation not permitted: rings are made by it", false},
 	{"pidfd_open", NO_LIMIT, 0, SYS_pidfd_open, ANY, ENOSYS,
 	 "pidfd_open: Function not implemented: workers are watched by it", false},
+	{"/proc", NO_PROC, 0, 0, 0, 0,
+	 "/proc/self/exe: No such file or directory: workers are started from there", false},
 	/* As the kernel answers with sysctl fs.leases-enable=0, which is the whole machine's. */
 	{"leases", NO_LIMIT, 0, SYS_fcntl, F_SETLEASE, EINVAL, "sysctl fs.leases-enable=1", true},
 };
@@ -235,9 +239,14 @@ static int start_with(const struct stage *stage, const struct lack *lack, bool p
 				     private_one ? (char[]){"--private"} : NULL,
 				     NULL};
 		dup2(fds[1], STDERR_FILENO);
+		if (lack->resource == NO_PROC &&
+		    (unshare(CLONE_NEWNS) < 0 ||
+		     mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+		     mount("none", "/proc", "tmpfs", 0, NULL) < 0))
+			_exit(126);
 		fixture_become(stage->fixture.uid);
 		alarm(PATIENCE_S);
-		if ((lack->resource != NO_LIMIT &&
+		if ((lack->resource >= 0 &&
 		     setrlimit((__rlimit_resource_t)lack->resource, &limit) < 0) ||
 		    (lack->call != 0 && !forbid(lack)))
 			_exit(126);

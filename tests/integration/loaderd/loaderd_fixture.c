@@ -208,10 +208,13 @@ static bool enter_group(const char *procs)
 static void execute(const struct fixture *fixture, const char *const *arguments)
 {
 	const struct rlimit descriptors = {fixture->descriptors, fixture->descriptors};
+	const struct rlimit file_bytes = {fixture->file_bytes, fixture->file_bytes};
 	const struct rlimit processes = {fixture->processes, fixture->processes};
 	int program = open(arguments[0], O_RDONLY | O_CLOEXEC);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (fixture->descriptors != 0 && setrlimit(RLIMIT_NOFILE, &descriptors) < 0)
+		_exit(126);
+	if (fixture->file_bytes != 0 && setrlimit(RLIMIT_FSIZE, &file_bytes) < 0)
 		_exit(126);
 	if (fixture->group && !enter_group(fixture->group))
 		_exit(126);
