@@ -229,7 +229,8 @@ static int explain(const struct crew *crew, int r, char text[TEXT_MAX])
 			 "no worker can be started: the system lets the service have no more "
 			 "processes or threads; try again, or raise RLIMIT_NPROC of the service's "
 			 "user, %s (ulimit -u, LimitNPROC=), TasksMax= of its unit, [users] "
-			 "threads, or kernel.threads-max",
+			 "threads, RLIMIT_AS or RLIMIT_DATA (ulimit -v, -d), or "
+			 "kernel.threads-max",
 			 limit_text(RLIMIT_NPROC, limit));
 		return EDQUOT;
 	case -EMFILE:
@@ -247,8 +248,8 @@ static int explain(const struct crew *crew, int r, char text[TEXT_MAX])
 	case -ENOMEM:
 		snprintf(text, TEXT_MAX,
 			 "no worker can be started: there is not enough memory; RLIMIT_AS of the "
-			 "service (ulimit -v, LimitAS=) is %s, and its control group (MemoryMax=) "
-			 "or [users] memory may be too small",
+			 "service (ulimit -v, LimitAS=) is %s, and RLIMIT_DATA (ulimit -d), its "
+			 "control group (MemoryMax=) or [users] memory may be too small",
 			 limit_text(RLIMIT_AS, limit));
 		return ENOMEM;
 	case -EFBIG:

@@ -126,17 +126,13 @@ static int groups_limit(const struct groups *groups, int folder, const int *nice
 		r = write_number(folder, "cpu.weight.nice", nice ? *nice : 0);
 	if (r == 0 && groups->memory)
 		r = write_number(folder, "memory.max", (int64_t)groups->limits.memory);
-	/*
-	 * Swap is the machine's and would come on top. There is none on a kernel without swap
-	 * accounting.
-	 */
-	if (r == 0 && groups->memory)
-		r = write_number(folder, "memory.swap.max", 0);
-	if (r == -ENOENT)
-		r = 0;
 	if (r == 0 && groups->threads)
 		r = write_number(folder, "pids.max", (int64_t)groups->limits.threads);
-	return r;
+	if (r < 0 || !groups->memory)
+		return r;
+	/* Swap is the machine's and would come on top. Kernels without it have no such file. */
+	r = write_number(folder, "memory.swap.max", 0);
+	return r == -ENOENT ? 0 : r;
 }
 
 /* Whether so little is charged to it that it may go to the service's account. */

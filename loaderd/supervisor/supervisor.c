@@ -364,11 +364,12 @@ static int start_closer(struct supervisor *supervisor, struct config_error *erro
 {
 	int r = supervisor->epoll_fd < 0 ? -errno : closer_new(&supervisor->closer);
 	if (r == -EAGAIN)
-		return config_fail(error, r,
-				   "no threads can be started: %s: RLIMIT_NPROC (ulimit -u, "
-				   "LimitNPROC=), RLIMIT_AS (ulimit -v, LimitAS=), TasksMax= or "
-				   "sysctl kernel.threads-max is too small for what runs already",
-				   strerror(-r));
+		return config_fail(
+			error, r,
+			"no threads can be started: %s: RLIMIT_NPROC (ulimit -u, "
+			"LimitNPROC=), RLIMIT_AS or RLIMIT_DATA (ulimit -v, -d), TasksMax= or "
+			"sysctl kernel.threads-max is too small for what runs already",
+			strerror(-r));
 	return r;
 }
 

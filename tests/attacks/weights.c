@@ -250,6 +250,23 @@ static pid_t serve_alice(const struct stage *stage, pid_t *ret_worker)
 	return pid;
 }
 
+/* With this in the error. */
+static bool is_refused(const struct feed_options *options, uid_t uid, const char *expected)
+{
+	int status;
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct feed *feed;
+		char error[FEED_ERROR_MAX] = "";
+		fixture_become(uid);
+		int r = feed_open(options, &feed, error);
+		_exit(r == 0 || !strstr(error, expected));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status == 0;
+}
+
 /* In a folder that has the files of one: what they do is the kernel's business. */
 static void test_a_control_group_has_weight_and_limits(void **state)
 {
@@ -279,6 +296,9 @@ static void test_a_control_group_has_weight_and_limits(void **state)
 	assert_int_equal(getpriority(PRIO_PROCESS, (id_t)worker), getpriority(PRIO_PROCESS, 0));
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
+	/* Whose group gets no limits is not served without them. */
+	assert_true(is_refused(&stage.bob, BOB, "it may not enter this user's control group"));
+	assert_int_equal(fixture_worker_of(&stage.fixture, BOB), 0);
 	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
 	fixture_deinit(&stage.fixture);
 }
