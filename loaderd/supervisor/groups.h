@@ -20,7 +20,7 @@ struct groups_limits {
 
 struct groups {
 	int fd;   /* the folder; -1: no groups */
-	bool own; /* the service's own, which nobody else has groups in */
+	bool own; /* found by groups_own(): the service alone makes groups there */
 	/* controllers that it has */
 	bool weights, memory, threads;
 	struct groups_limits limits;

@@ -58,7 +58,7 @@ static bool is_delegated(const char *path, bool topmost)
 	       own.st_uid == geteuid() && parent.st_uid != geteuid();
 }
 
-/* Nobody is in the group but this process, or not even that one. */
+/* The group holds no process, or this one only. */
 static bool is_ours_alone(int folder)
 {
 	char text[64];
@@ -73,7 +73,7 @@ static bool is_ours_alone(int folder)
 	return n == 0 || (strtol(text, &end, 10) == (long)getpid() && strcmp(end, "\n") == 0);
 }
 
-/* Whether there is anything to be had: a controller that groups for users are made for. */
+/* Has the group at least one controller that is useful for users' groups? */
 static bool has_controllers(int folder)
 {
 	char text[256];

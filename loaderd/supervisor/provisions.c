@@ -93,7 +93,7 @@ static int check_threads(uint64_t threads, struct config_error *error)
 static int check_leases(bool for_one, struct config_error *error)
 {
 	int r = ring_leases_work();
-	/* It has nobody to defend: a ring is free when its worker is done with it. */
+	/* A private daemon has one user: its rings are free when the worker is done with them. */
 	if (r > 0 || for_one)
 		return 0;
 	return config_fail(

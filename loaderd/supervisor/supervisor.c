@@ -294,7 +294,7 @@ static uint64_t pool_threads(const struct config *config, const struct cpus *cpu
 	return config->threads != 0 ? config->threads : cpus->quota;
 }
 
-/* A limit that was asked for must not silently be none. */
+/* A configured limit that cannot be enforced is an error. */
 static int check_limits_held(const struct config *config, const struct groups *groups,
 			     const char *why, struct config_error *error)
 {
@@ -308,7 +308,7 @@ static int check_limits_held(const struct config *config, const struct groups *g
 			   why[0] != '\0' ? ": " : "", why);
 }
 
-/* What users' workers may have, by control groups; what these do not do is said once. */
+/* Opens the control groups and logs once what they enforce. */
 static int supervisor_open_groups(struct supervisor *supervisor, const struct cpus *cpus,
 				  struct config_error *error)
 {
@@ -322,7 +322,7 @@ static int supervisor_open_groups(struct supervisor *supervisor, const struct cp
 						     : WORKERS_AT_ONCE * (most + THREADS_OF_CHORES),
 	};
 	struct config_error why = {{0}};
-	/* One user needs none: it would be kept from itself. */
+	/* A private daemon has one user, who is isolated from no other. */
 	const bool none = is_auto && supervisor->options->private_only;
 	int r = groups_open(groups, none ? "" : config->control_group, &limits, &why);
 	if (r < 0)
@@ -342,7 +342,7 @@ static int supervisor_open_groups(struct supervisor *supervisor, const struct cp
 	return 0;
 }
 
-/* Once everything that is there all the time is open. */
+/* Call when all long-lived descriptors are open. */
 static int check_descriptors(const struct supervisor *supervisor, struct config_error *error)
 {
 	unsigned least;

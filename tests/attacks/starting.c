@@ -182,12 +182,6 @@ static const struct lack lacks[] = {
 	 true},
 	{"RLIMIT_STACK", RLIMIT_STACK, (rlim_t)1 << 42, 0, 0, 0,
 	 "RLIMIT_STACK is 4398046511104 bytes (ulimit -s, LimitSTACK=)", false},
-	{"RLIMIT_AS", RLIMIT_AS, (rlim_t)1 << 36, 0, 0, 0,
-	 "RLIMIT_AS is 68719476736 bytes (ulimit -v, LimitAS=)", true},
-	{"RLIMIT_AS of less than stacks of threads", RLIMIT_AS, 50 << 20, 0, 0, 0,
-	 "no threads can be started: Resource temporarily unavailable", false},
-	{"RLIMIT_DATA", RLIMIT_DATA, 20 << 20, 0, 0, 0, "RLIMIT_AS or RLIMIT_DATA (ulimit -v, -d)",
-	 false},
 	{"RLIMIT_SIGPENDING", RLIMIT_SIGPENDING, 0, 0, 0, 0,
 	 "RLIMIT_SIGPENDING is 0 (ulimit -i, LimitSIGPENDING=)", true},
 	{"memfd_create", NO_LIMIT, 0, SYS_memfd_create, ANY, EPERM,
@@ -196,6 +190,15 @@ static const struct lack lacks[] = {
 	 "pidfd_open: Function not implemented: workers are watched by it", false},
 	{"/proc", NO_PROC, 0, 0, 0, 0,
 	 "/proc/self/exe: No such file or directory: workers are started from there", false},
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+	/* A sanitizer reserves more addresses than that. */
+	{"RLIMIT_AS", RLIMIT_AS, (rlim_t)1 << 36, 0, 0, 0,
+	 "RLIMIT_AS is 68719476736 bytes (ulimit -v, LimitAS=)", true},
+	{"RLIMIT_AS of less than stacks of threads", RLIMIT_AS, 50 << 20, 0, 0, 0,
+	 "no threads can be started: Resource temporarily unavailable", false},
+	{"RLIMIT_DATA", RLIMIT_DATA, 20 << 20, 0, 0, 0, "RLIMIT_AS or RLIMIT_DATA (ulimit -v, -d)",
+	 false},
+#endif
 	/* As the kernel answers with sysctl fs.leases-enable=0, which is the whole machine's. */
 	{"leases", NO_LIMIT, 0, SYS_fcntl, F_SETLEASE, EINVAL, "sysctl fs.leases-enable=1", true},
 };

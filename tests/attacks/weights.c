@@ -250,7 +250,7 @@ static pid_t serve_alice(const struct stage *stage, pid_t *ret_worker)
 	return pid;
 }
 
-/* With this in the error. */
+/* Opening the feed fails with an error that contains `expected`. */
 static bool is_refused(const struct feed_options *options, uid_t uid, const char *expected)
 {
 	int status;
@@ -296,7 +296,7 @@ static void test_a_control_group_has_weight_and_limits(void **state)
 	assert_int_equal(getpriority(PRIO_PROCESS, (id_t)worker), getpriority(PRIO_PROCESS, 0));
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
-	/* Whose group gets no limits is not served without them. */
+	/* A user whose group cannot be limited is refused, not served without limits. */
 	assert_true(is_refused(&stage.bob, BOB, "it may not enter this user's control group"));
 	assert_int_equal(fixture_worker_of(&stage.fixture, BOB), 0);
 	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
