@@ -122,8 +122,7 @@ void crew_renew_allowances(struct crew *crew);
 bool crew_any_allowance_used(const struct crew *crew);
 
 /* crew_arrivals.c */
-/* Tells all whose connections it has, or is to get, why it does not serve. r: what it ended with.
- */
+/* Sends an Error to all connections of a worker that could not start. r: negative errno. */
 void crew_refuse_all(struct worker *worker, int r);
 /* The user's worker, which is started if need be; errors of crew_start_worker(), -EUSERS. */
 int crew_worker_of(struct crew *crew, uid_t uid, struct worker **ret_worker);

@@ -341,7 +341,7 @@ static void charge_start(struct crew_user *user)
 	user->start_debt_ns += START_COST_NS;
 }
 
-/* Without a group nothing would limit what the user takes: then there is no worker. */
+/* Fails closed: a worker outside of its user's group would have no limits. */
 static int crew_group_of(struct crew *crew, uid_t uid, const int *nice)
 {
 	int r = groups_make(&crew->groups, uid, nice);

@@ -45,7 +45,7 @@ void guests_add(struct guests *guests, uint64_t id, int fd);
 int guests_send_ring(struct guests *guests, uint64_t id, const int fds[LINK_FDS_MAX]);
 /* A guest leaves, and is hung up on. */
 void guests_hang_up(struct guests *guests, uint64_t id);
-/* All are sent this, as far as their sockets take it at once, and leave as they are hung up on. */
+/* Sends this message to all guests, without waiting, and hangs up on them. */
 void guests_refuse(struct guests *guests, const uint8_t *message, size_t size);
 /* The one leaves that has been there longest. */
 void guests_drop_oldest(struct guests *guests);
