@@ -19,11 +19,18 @@ enum {
 	LINK_PIPE_FD = 4,
 	LINK_PAGE_FD = 5,
 	LINK_CONFIG_FD = 6,
+	LINK_GROUP_FD = 7,   /* cgroup.procs of the user's control group; where it has one */
 	LINK_FDS_MAX = 2,    /* with one message */
 	LINK_FEEDS_MAX = 60, /* listed on the page */
 	LINK_NAME_MAX = 128, /* bytes of a text there, terminator included */
 	LINK_PAGE_SIZE = 32 << 10,
 };
+
+/*
+ * Exit status of a worker that could not enter its control group. That of others which could not
+ * begin to serve is a positive errno, of which none is as high.
+ */
+enum { WORKER_HAS_NO_GROUP = 200 };
 
 enum link_order_kind {
 	LINK_CLIENT = 1, /* with a client's connection */
@@ -35,22 +42,30 @@ enum link_order_kind {
 	LINK_RING_SENT,
 	LINK_DRAIN,  /* no new feeds; end when those there are have taken what is finished */
 	LINK_RETIRE, /* answers LINK_IDLE: end */
-	LINK_POISON, /* a sample whose decoding has ended workers: bad from now on */
+	/*
+	 * a sample whose decoding has ended workers: bad from now on; or, with LINK_WHOLE_DATASET
+	 * for its number, a dataset, which is refused
+	 */
+	LINK_POISON,
 };
+#define LINK_WHOLE_DATASET UINT64_MAX
 
 /* Which limit a ring would break. */
 enum link_limit { LINK_LIMIT_NONE, LINK_LIMIT_ALL, LINK_LIMIT_USER, LINK_LIMIT_RINGS };
 
 /* From the supervisor. */
 struct link_order {
-	uint32_t kind;    /* enum link_order_kind */
-	int32_t code;     /* positive errno, 0: granted */
-	uint64_t client;  /* of LINK_CLIENT: a number for the connection, none twice */
-	uint64_t feed;    /* of LINK_RING and LINK_RING_SENT */
-	uint32_t limit;   /* enum link_limit, if code is EDQUOT; */
-	uint32_t pid;     /* of LINK_CLIENT, as the supervisor sees it */
-	uint64_t most;    /* the limit's value, */
-	uint64_t left;    /* and what is left of it; bytes, or rings */
+	uint32_t kind;   /* enum link_order_kind */
+	int32_t code;    /* positive errno, 0: granted */
+	uint64_t client; /* of LINK_CLIENT: a number for the connection, none twice */
+	uint64_t feed;   /* of LINK_RING and LINK_RING_SENT */
+	uint32_t limit;  /* enum link_limit, if code is EDQUOT; */
+	uint32_t pid;    /* of LINK_CLIENT, as the supervisor sees it */
+	uint64_t most;   /* the limit's value, */
+	uint64_t left;   /* and what is left of it; bytes, or rings */
+	/* of LINK_POISON for a dataset: how often it ended workers, and for how long it is refused
+	 */
+	uint32_t faults, seconds;
 	uint8_t uuid[16]; /* of LINK_POISON: the dataset, */
 	uint64_t sample;  /* and the sample */
 };

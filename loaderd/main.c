@@ -3,6 +3,7 @@
 #include "format/base/system/memory.h"
 #include "format/base/text/options.h"
 #include "loaderd/config.h"
+#include "loaderd/link.h"
 #include "loaderd/listen.h"
 #include "loaderd/log.h"
 #include "loaderd/notify.h"
@@ -37,6 +38,7 @@ enum {
 	KEY_CHECK,
 	KEY_WORKER,
 	KEY_WORKER_NICE,
+	KEY_WORKER_GROUP,
 	SETTINGS_MAX = 128,
 };
 
@@ -78,6 +80,7 @@ static const struct argp_option options[] = {
 	/* A supervisor's alone: */
 	{"worker", KEY_WORKER, "UID", OPTION_HIDDEN, NULL, 3},
 	{"nice", KEY_WORKER_NICE, "N", OPTION_HIDDEN, NULL, 3},
+	{"group", KEY_WORKER_GROUP, NULL, OPTION_HIDDEN, NULL, 3},
 	{0},
 };
 
@@ -138,6 +141,12 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
 		if (setpriority(PRIO_PROCESS, 0, atoi(text)) < 0)
 			argp_failure(state, EXIT_FAILURE, errno,
 				     "a worker cannot have nice value %s", text);
+		return 0;
+	case KEY_WORKER_GROUP:
+		/* First of all, since memory is charged to the group that a process is in. */
+		if (worker_join_group() < 0)
+			argp_failure(state, WORKER_HAS_NO_GROUP, errno,
+				     "a worker cannot enter its user's control group");
 		return 0;
 	case KEY_PRIVATE:
 		arguments->private_only = true;
@@ -268,6 +277,8 @@ int main(int argc, char **argv)
 		log_init((enum log_level)config.log_level);
 		raise_descriptor_limit();
 		signal(SIGPIPE, SIG_IGN);
+		/* Memory that is a file is subject to RLIMIT_FSIZE, too: that is an error then. */
+		signal(SIGXFSZ, SIG_IGN);
 		memory_init();
 		r = main_serve(&config, &arguments);
 	}

@@ -15,6 +15,27 @@
 #include <time.h>
 #include <unistd.h>
 
+/*
+ * The kernel counts descriptors on their way by user, and the service is one: none may have all
+ * because its worker does not take them.
+ */
+static unsigned waiting_share(unsigned descriptors)
+{
+	unsigned most = descriptors / ARRIVALS_SHARE;
+	return most < ARRIVALS_LEAST ? ARRIVALS_LEAST : most;
+}
+
+bool crew_has_descriptors(const struct crew *crew, int newest, unsigned *ret_least)
+{
+	unsigned most = crew->descriptors_most;
+	while ((unsigned)newest + DESCRIPTORS_FIRST + most / GUESTS_SHARE + waiting_share(most) +
+		       DESCRIPTORS_SPARE >
+	       most)
+		most++;
+	*ret_least = most;
+	return most == crew->descriptors_most;
+}
+
 int crew_init(struct crew *crew, const struct config *config, struct closer *closer, int epoll_fd,
 	      uint64_t memory, bool for_one)
 {
@@ -25,9 +46,7 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 	getrlimit(RLIMIT_NOFILE, &descriptors);
 	unsigned descriptors_most =
 		(unsigned)(descriptors.rlim_cur < INT32_MAX ? descriptors.rlim_cur : INT32_MAX);
-	unsigned waiting_most = descriptors_most / ARRIVALS_SHARE;
-	if (waiting_most < ARRIVALS_LEAST)
-		waiting_most = ARRIVALS_LEAST;
+	unsigned waiting_most = waiting_share(descriptors_most);
 	*crew = (struct crew){
 		.config = config,
 		.house = {.epoll_fd = epoll_fd,
@@ -35,10 +54,6 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 			  .most = descriptors_most / GUESTS_SHARE},
 		.descriptors_most = descriptors_most,
 		.groups.fd = -1,
-		/*
-		 * The kernel counts descriptors on their way by user, and the service is one: none
-		 * may have all because its worker does not take them.
-		 */
 		.arrivals_most = waiting_most > ARRIVALS_MAX ? ARRIVALS_MAX : waiting_most,
 		.waiting_most = waiting_most,
 		.closer = closer,

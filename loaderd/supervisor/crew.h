@@ -42,6 +42,11 @@ struct crew {
 	bool draining;
 };
 
+/*
+ * Whether the descriptors suffice for a user's worker, where `newest` is the number that the next
+ * one gets. False: ret_least is the limit that would.
+ */
+bool crew_has_descriptors(const struct crew *crew, int newest, unsigned *ret_least);
 /* -errno. config lives as long as the crew. memory: bytes of all rings. */
 int crew_init(struct crew *crew, const struct config *config, struct closer *closer, int epoll_fd,
 	      uint64_t memory, bool for_one);

@@ -11,20 +11,29 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 
-void crew_turn_away(struct crew *crew, uid_t uid, int fd, int code, const char *format, ...)
+enum { MESSAGE_MAX = 768, TEXT_MAX = 512 };
+
+static size_t pack_error(struct crew *crew, uid_t uid, int code, const char *text,
+			 uint8_t message[MESSAGE_MAX])
 {
-	char text[256];
-	uint8_t message[512];
-	va_list arguments;
-	va_start(arguments, format);
-	vsnprintf(text, sizeof(text), format, arguments);
-	va_end(arguments);
 	if (log_allowed(&crew->refusal_log_ns))
 		log_warning("user %u turned away: %s", (unsigned)uid, text);
 	Loaderd__Error error = reply_error(code, text);
 	const Loaderd__Reply reply = REPLY(ERROR, error, &error);
-	size_t size = loaderd__reply__pack(&reply, message);
+	return loaderd__reply__pack(&reply, message);
+}
+
+void crew_turn_away(struct crew *crew, uid_t uid, int fd, int code, const char *format, ...)
+{
+	char text[TEXT_MAX];
+	uint8_t message[MESSAGE_MAX];
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	size_t size = pack_error(crew, uid, code, text, message);
 	(void)frame_send(fd, message, size, NULL, 0, 0);
 	closer_hang_up(crew->closer, uid, fd);
 }
@@ -178,42 +187,108 @@ static bool queue_up(struct worker *worker, const struct arrival *arrival)
 	return true;
 }
 
-/* Limits have a code at which feeds that are opened again try for a while: each of them passes. */
-static void refuse_worker(struct crew *crew, uid_t uid, int fd, int r)
+/* "N", or "unlimited". */
+static const char *limit_text(__rlimit_resource_t resource, char text[24])
 {
+	struct rlimit limit;
+	if (getrlimit(resource, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY)
+		return "unlimited";
+	snprintf(text, 24, "%llu", (unsigned long long)limit.rlim_cur);
+	return text;
+}
+
+/*
+ * Why there is no worker, by what starting one returned. Limits have a code, which is returned, at
+ * which feeds that are opened again try for a while: each of them passes.
+ */
+static int explain(const struct crew *crew, int r, char text[TEXT_MAX])
+{
+	char limit[24];
 	switch (r) {
 	case -EUSERS:
-		crew_turn_away(
-			crew, uid, fd, EDQUOT,
-			"the service has as many users as it may, %llu ([limits] users); try "
-			"again when one of them has no feed any more",
-			(unsigned long long)crew->config->users);
-		break;
+		snprintf(text, TEXT_MAX,
+			 "the service has as many users as it may, %llu ([limits] users); try "
+			 "again when one of them has no feed any more",
+			 (unsigned long long)crew->config->users);
+		return EDQUOT;
 	case -EDQUOT:
-		crew_turn_away(
-			crew, uid, fd, EDQUOT,
-			"no worker can be started: this user's have ended so often that as many "
-			"have been started as may be, %d at once and then %d a second; try again "
-			"in a second",
-			STARTS_AT_ONCE, STARTS_PER_SECOND);
-		break;
+		snprintf(text, TEXT_MAX,
+			 "no worker can be started: this user's have ended so often that as many "
+			 "have been started as may be, %d at once and then %d a second; try again "
+			 "in a second",
+			 STARTS_AT_ONCE, STARTS_PER_SECOND);
+		return EDQUOT;
 	case -EBUSY:
-		crew_turn_away(
-			crew, uid, fd, EDQUOT,
-			"no worker can be started: %d of this user's have not ended yet, and one "
-			"may have no more; try again in some seconds",
-			WORKERS_PER_USER);
-		break;
+		snprintf(text, TEXT_MAX,
+			 "no worker can be started: %d of this user's have not ended yet, and one "
+			 "may have no more; try again in some seconds",
+			 WORKERS_PER_USER);
+		return EDQUOT;
 	case -EAGAIN:
-		crew_turn_away(
-			crew, uid, fd, EDQUOT,
-			"no worker can be started: the system lets the service have no more "
-			"processes; try again, or raise TasksMax= or LimitNPROC= of the service");
-		break;
+		snprintf(text, TEXT_MAX,
+			 "no worker can be started: the system lets the service have no more "
+			 "processes or threads; try again, or raise RLIMIT_NPROC of the service's "
+			 "user, %s (ulimit -u, LimitNPROC=), TasksMax= of its unit, [users] "
+			 "threads, RLIMIT_AS or RLIMIT_DATA (ulimit -v, -d), or "
+			 "kernel.threads-max",
+			 limit_text(RLIMIT_NPROC, limit));
+		return EDQUOT;
+	case -EMFILE:
+		snprintf(text, TEXT_MAX,
+			 "no worker can be started: the service has no descriptors left for one; "
+			 "try again, or raise its RLIMIT_NOFILE, %s (ulimit -n, LimitNOFILE=)",
+			 limit_text(RLIMIT_NOFILE, limit));
+		return EDQUOT;
+	case -ENFILE:
+		snprintf(text, TEXT_MAX,
+			 "no worker can be started: the system has no open files left (sysctl "
+			 "fs.file-max), or no pipe buffers for the service's user "
+			 "(fs.pipe-user-pages-hard); try again, or raise them");
+		return EDQUOT;
+	case -ENOMEM:
+		snprintf(text, TEXT_MAX,
+			 "no worker can be started: there is not enough memory; RLIMIT_AS of the "
+			 "service (ulimit -v, LimitAS=) is %s, and RLIMIT_DATA (ulimit -d), its "
+			 "control group (MemoryMax=) or [users] memory may be too small",
+			 limit_text(RLIMIT_AS, limit));
+		return ENOMEM;
+	case -EFBIG:
+		snprintf(text, TEXT_MAX,
+			 "no worker can be started: RLIMIT_FSIZE of the service, %s bytes (ulimit "
+			 "-f, LimitFSIZE=), is too small; make it unlimited",
+			 limit_text(RLIMIT_FSIZE, limit));
+		return EFBIG;
+	case -WORKER_HAS_NO_GROUP:
+		snprintf(text, TEXT_MAX,
+			 "no worker can be started: it may not enter this user's control group; "
+			 "the log of the service says why ([users] control_group)");
+		return EPERM;
 	default:
-		crew_turn_away(crew, uid, fd, -r, "no worker can be started: %s", strerror(-r));
-		break;
+		snprintf(text, TEXT_MAX, "no worker can be started: %s", strerror(-r));
+		return -r;
 	}
+}
+
+static void refuse_worker(struct crew *crew, uid_t uid, int fd, int r)
+{
+	char text[TEXT_MAX];
+	const int code = explain(crew, r, text);
+	crew_turn_away(crew, uid, fd, code, "%s", text);
+}
+
+void crew_refuse_all(struct worker *worker, int r)
+{
+	struct crew *crew = worker->crew;
+	char text[TEXT_MAX];
+	uint8_t message[MESSAGE_MAX];
+	if (worker->guests.count == 0 && worker->waiting_count == 0)
+		return;
+	const int code = explain(crew, r, text);
+	const size_t size = pack_error(crew, worker->user->uid, code, text, message);
+	guests_refuse(&worker->guests, message, size);
+	/* They are hung up on with the worker. */
+	for (unsigned i = 0; i < worker->waiting_count; i++)
+		(void)frame_send(worker->waiting[i].fd, message, size, NULL, 0, 0);
 }
 
 /* There is a worker, but no room for one more connection to it. */

@@ -25,10 +25,12 @@ enum {
 	ARRIVALS_LEAST = 16,
 	/* and the part of all descriptors that they may be; as many again are on their way to it */
 	ARRIVALS_SHARE = 8,
-	SUSPECTS_MAX = 64, /* of a user, */
+	SUSPECTS_MAX = 64, /* of a user, and as many datasets */
 	REMEMBER_S = 3600,
-	FAULTS_MOST = 2,       /* of one, and it is not tried again */
-	DESCRIPTORS_SPARE = 8, /* what making a ring takes for a moment, and some */
+	FAULTS_MOST = 2,         /* of one, and it is not tried again */
+	DATASET_FAULTS_MOST = 8, /* of a dataset, whatever the samples, and it is refused */
+	DESCRIPTORS_FIRST = 6,   /* a connection, and the supervisor's ends to its worker */
+	DESCRIPTORS_SPARE = 8,   /* what making a ring takes for a moment, and some */
 	/* the part of all descriptors that connections without a ring may take */
 	GUESTS_SHARE = 4,
 };
@@ -63,6 +65,7 @@ struct worker {
 	int socket;
 	struct link_page *page;
 	uint64_t clients; /* handed over */
+	bool ready;       /* has said that it serves */
 	bool retired;     /* gets no more */
 	char line[LOG_LINE_MAX];
 	size_t line_size;
@@ -72,17 +75,23 @@ struct worker {
 	uint64_t deaf_since_ns; /* since when it has taken nothing of what is sent; 0: it does */
 };
 
-/* A sample at whose decoding a worker ended. */
+/* A sample at whose decoding a worker ended; or a dataset, and its sample is LINK_WHOLE_DATASET. */
 struct suspect {
 	uint8_t uuid[16];
 	uint64_t sample;
 	unsigned faults;
+	uint64_t last_ns; /* when it did so last */
+};
+
+/* Those of a user. Where there are more, the one is forgotten that has been there longest. */
+struct suspects {
+	struct suspect all[SUSPECTS_MAX];
+	unsigned count;
 };
 
 struct crew_user {
 	struct crew_user *next;
-	struct suspect suspects[SUSPECTS_MAX];
-	unsigned suspect_count;
+	struct suspects samples, datasets;
 	uid_t uid;
 	struct worker *workers; /* the first gets new connections unless it is retired */
 	struct ledger_account account;
@@ -113,6 +122,8 @@ void crew_renew_allowances(struct crew *crew);
 bool crew_any_allowance_used(const struct crew *crew);
 
 /* crew_arrivals.c */
+/* Sends an Error to all connections of a worker that could not start. r: negative errno. */
+void crew_refuse_all(struct worker *worker, int r);
 /* The user's worker, which is started if need be; errors of crew_start_worker(), -EUSERS. */
 int crew_worker_of(struct crew *crew, uid_t uid, struct worker **ret_worker);
 void crew_look_for_room(struct worker *worker);

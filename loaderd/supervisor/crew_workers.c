@@ -110,44 +110,79 @@ void crew_dismiss(struct worker *worker)
 	crew->dead = worker;
 }
 
-/* The worker's word, which can be of harm to its own user's samples alone. */
+/* Counts one more fault of it. One that was last an hour ago begins anew. */
+static const struct suspect *suspects_note(struct suspects *suspects, const uint8_t uuid[16],
+					   uint64_t sample, uint64_t now_ns)
+{
+	struct suspect *oldest = suspects->all;
+	struct suspect *end = suspects->all + suspects->count, *at = suspects->all;
+	for (; at < end && (at->sample != sample || memcmp(at->uuid, uuid, 16) != 0); at++)
+		if (at->last_ns < oldest->last_ns)
+			oldest = at;
+	if (at == end) {
+		if (suspects->count == SUSPECTS_MAX)
+			at = oldest;
+		else
+			suspects->count++;
+		*at = (struct suspect){.sample = sample};
+		memcpy(at->uuid, uuid, sizeof(at->uuid));
+	}
+	if (now_ns - at->last_ns > REMEMBER_S * SECOND_NS)
+		at->faults = 0;
+	at->faults++;
+	at->last_ns = now_ns;
+	return at;
+}
+
+/*
+ * The worker's word, which can be of harm to its own user's samples alone. A sample alone does not
+ * suffice: in a large file of somebody who wants to do harm as many may fault as there are, and
+ * each ends all feeds of the user. A file that changes its UUID each time is not recognised; what
+ * bounds how often it ends workers is check_start().
+ */
 static void blame_sample(struct worker *worker, const char *who)
 {
 	struct crew_user *user = worker->user;
+	const uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
 	struct blame blame;
 	copy_once(&blame, &worker->page->blame, sizeof(blame));
-	if (blame.noted != 2)
+	if (blame.noted != 2 || blame.sample == LINK_WHOLE_DATASET)
 		return;
-	struct suspect *suspect = user->suspects;
-	struct suspect *end = user->suspects + user->suspect_count;
-	while (suspect < end && (suspect->sample != blame.sample ||
-				 memcmp(suspect->uuid, blame.uuid, sizeof(blame.uuid)) != 0))
-		suspect++;
-	if (suspect == end && user->suspect_count == SUSPECTS_MAX)
-		return;
-	if (suspect == end) {
-		*suspect = (struct suspect){.sample = blame.sample};
-		memcpy(suspect->uuid, blame.uuid, sizeof(blame.uuid));
-		user->suspect_count++;
+	unsigned faults = suspects_note(&user->samples, blame.uuid, blame.sample, now_ns)->faults;
+	unsigned all =
+		suspects_note(&user->datasets, blame.uuid, LINK_WHOLE_DATASET, now_ns)->faults;
+	user->remember_until_ns = now_ns + REMEMBER_S * SECOND_NS;
+	log_warning("%sit was decoding sample %llu%s%s", who, (unsigned long long)blame.sample,
+		    faults == FAULTS_MOST ? ", and not for the first time: that is bad from now on"
+					  : "",
+		    all == DATASET_FAULTS_MOST ? "; samples of its dataset have ended as many "
+						 "workers as may be: the dataset is refused for "
+						 "an hour"
+					       : "");
+}
+
+static void warn_of(const struct worker *worker, const struct suspects *suspects,
+		    unsigned faults_most)
+{
+	const uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+	for (unsigned i = 0; i < suspects->count; i++) {
+		const struct suspect *suspect = &suspects->all[i];
+		const uint64_t until_ns = suspect->last_ns + REMEMBER_S * SECOND_NS;
+		struct link_order order = {
+			.kind = LINK_POISON, .sample = suspect->sample, .faults = suspect->faults};
+		if (suspect->faults < faults_most || until_ns <= now_ns)
+			continue;
+		order.seconds = (uint32_t)((until_ns - now_ns) / SECOND_NS) + 1;
+		memcpy(order.uuid, suspect->uuid, sizeof(order.uuid));
+		(void)link_send(worker->socket, &order, NULL, 0);
 	}
-	suspect->faults++;
-	user->remember_until_ns = clock_ns(CLOCK_MONOTONIC) + REMEMBER_S * SECOND_NS;
-	log_warning("%sit was decoding sample %llu%s", who, (unsigned long long)blame.sample,
-		    suspect->faults == FAULTS_MOST
-			    ? ", and not for the first time: that is bad from now on"
-			    : "");
 }
 
 /* Before the first client. */
-static void warn_of_poison(struct worker *worker)
+static void warn_of_poison(const struct worker *worker)
 {
-	const struct crew_user *user = worker->user;
-	for (unsigned i = 0; i < user->suspect_count; i++) {
-		struct link_order order = {.kind = LINK_POISON, .sample = user->suspects[i].sample};
-		memcpy(order.uuid, user->suspects[i].uuid, sizeof(order.uuid));
-		if (user->suspects[i].faults >= FAULTS_MOST)
-			(void)link_send(worker->socket, &order, NULL, 0);
-	}
+	warn_of(worker, &worker->user->datasets, DATASET_FAULTS_MOST);
+	warn_of(worker, &worker->user->samples, FAULTS_MOST);
 }
 
 static void on_end(struct watched *watched, uint32_t events)
@@ -175,6 +210,9 @@ static void on_end(struct watched *watched, uint32_t events)
 			    WEXITSTATUS(status));
 	if (WIFSIGNALED(status) || WEXITSTATUS(status) != 0)
 		blame_sample(worker, who);
+	/* It has read nothing that could have taken it over: its status is an errno. */
+	if (!worker->ready && WIFEXITED(status) && WEXITSTATUS(status) != 0)
+		crew_refuse_all(worker, -WEXITSTATUS(status));
 	ledger_done(&crew->ledger, worker->id, 0);
 	crew_dismiss(worker);
 	crew->sweep_due_ns = 0;
@@ -262,6 +300,9 @@ static void on_records(struct watched *watched, uint32_t events)
 		if (n != sizeof(record))
 			return;
 		switch (record.kind) {
+		case LINK_READY:
+			worker->ready = true;
+			break;
 		case LINK_WANT_RING:
 			make_ring(worker, &record);
 			break;
@@ -304,26 +345,44 @@ static void charge_start(struct crew_user *user)
 	user->start_debt_ns += START_COST_NS;
 }
 
+/* Fails closed: a worker outside of its user's group would have no limits. */
+static int crew_group_of(struct crew *crew, uid_t uid, const int *nice)
+{
+	int r = groups_make(&crew->groups, uid, nice);
+	if (r >= 0)
+		return r;
+	if (log_allowed(&crew->refusal_log_ns))
+		log_warning(
+			"user %u: the control group user-%u cannot be made or given its limits: "
+			"%s ([users] control_group, memory, threads)",
+			(unsigned)uid, (unsigned)uid, strerror(-r));
+	return -WORKER_HAS_NO_GROUP;
+}
+
 static int crew_launch(struct worker *worker, struct outfit *outfit)
 {
 	struct crew *crew = worker->crew;
 	const uid_t uid = worker->user->uid;
 	int value;
 	const int *nice = config_nice(crew->config, uid, &value) ? &value : NULL;
-	const bool grouped = groups_given(&crew->groups);
-	int r = crew_take_over(worker, outfit);
-	if (r == 0)
-		r = outfit_spawn(outfit, crew->config_fd, uid, crew->for_one, grouped ? NULL : nice,
-				 &worker->pid);
+	int group_fd = -1, r = crew_take_over(worker, outfit);
+	if (r == 0 && groups_given(&crew->groups))
+		r = group_fd = crew_group_of(crew, uid, nice);
+	if (r < 0)
+		return r;
+	const struct outfit_options options = {
+		.uid = uid,
+		.private_only = crew->for_one,
+		.nice = crew->groups.weights ? NULL : nice,
+		.config_fd = crew->config_fd,
+		.group_fd = group_fd,
+	};
+	r = outfit_spawn(outfit, &options, &worker->pid);
+	if (group_fd >= 0)
+		close(group_fd);
 	if (r < 0)
 		return r;
 	charge_start(worker->user);
-	r = grouped ? groups_enter(&crew->groups, uid, nice, worker->pid) : 0;
-	if (r < 0)
-		log_warning(
-			"user %u: the worker cannot be put into a control group of the user's, and "
-			"has the weight of the service: %s",
-			(unsigned)uid, strerror(-r));
 	int pidfd = (int)syscall(SYS_pidfd_open, worker->pid, 0);
 	r = pidfd < 0 ? -errno : crew_watch(crew, &worker->end, pidfd, on_end);
 	if (r == 0)

@@ -105,6 +105,14 @@ void guests_drop_oldest(struct guests *guests)
 		guests_leave(guest);
 }
 
+void guests_refuse(struct guests *guests, const uint8_t *message, size_t size)
+{
+	while (guests->first) {
+		(void)frame_send(guests->first->watched.fd, message, size, NULL, 0, 0);
+		hang_up(guests->first);
+	}
+}
+
 void guests_deinit(struct guests *guests)
 {
 	while (guests->first)

@@ -10,6 +10,7 @@
 #include "loaderd/supervisor/closer.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -44,6 +45,8 @@ void guests_add(struct guests *guests, uint64_t id, int fd);
 int guests_send_ring(struct guests *guests, uint64_t id, const int fds[LINK_FDS_MAX]);
 /* A guest leaves, and is hung up on. */
 void guests_hang_up(struct guests *guests, uint64_t id);
+/* Sends this message to all guests, without waiting, and hangs up on them. */
+void guests_refuse(struct guests *guests, const uint8_t *message, size_t size);
 /* The one leaves that has been there longest. */
 void guests_drop_oldest(struct guests *guests);
 /* All leave, and are hung up on: the worker has ended. */

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Descriptors of ours from here on cannot collide with the child's 0 to 6. */
+/* Descriptors of ours from here on cannot collide with the child's 0 to 7. */
 enum { FD_ABOVE_CHILD = 16 };
 /*
  * What an order that nobody has read takes of a socket's buffer, of which the kernel gives twice
@@ -65,8 +65,9 @@ static int new_page(struct ends *ends, struct link_page **ret_page)
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
 		page = mmap(NULL, LINK_PAGE_SIZE, PROT_READ, MAP_SHARED, fd, 0);
 	if (page == MAP_FAILED) {
+		int r = -errno;
 		close(fd);
-		return -ENOMEM;
+		return r;
 	}
 	*ret_page = page;
 	return keep_ends(ends, -1, fd);
@@ -98,9 +99,10 @@ int outfit_config(const struct config *config)
 	int fd = memfd_create("loaderd-config", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	FILE *file = fd < 0 ? NULL : fdopen(fcntl(fd, F_DUPFD_CLOEXEC, 0), "w");
 	if (!file) {
+		int r = -errno;
 		if (fd >= 0)
 			close(fd);
-		return -ENOMEM;
+		return r;
 	}
 	/* Who the other users are is none of a worker's business. */
 	struct config theirs = *config;
@@ -116,20 +118,21 @@ int outfit_config(const struct config *config)
 	return moved;
 }
 
-int outfit_spawn(const struct outfit *outfit, int config_fd, uid_t uid, bool private_only,
-		 const int *nice, pid_t *ret_pid)
+int outfit_spawn(const struct outfit *outfit, const struct outfit_options *options, pid_t *ret_pid)
 {
 	char user[16], number[16];
-	snprintf(user, sizeof(user), "%u", (unsigned)uid);
-	const char *arguments[] = {"loaderd", "--worker", user, NULL, NULL, NULL, NULL};
 	unsigned count = 3;
-	if (private_only)
+	snprintf(user, sizeof(user), "%u", (unsigned)options->uid);
+	const char *arguments[8] = {"loaderd", "--worker", user};
+	if (options->private_only)
 		arguments[count++] = "--private";
-	if (nice) {
-		snprintf(number, sizeof(number), "%d", *nice);
+	if (options->nice) {
+		snprintf(number, sizeof(number), "%d", *options->nice);
 		arguments[count++] = "--nice";
 		arguments[count++] = number;
 	}
+	if (options->group_fd >= 0)
+		arguments[count++] = "--group";
 	posix_spawn_file_actions_t actions;
 	posix_spawn_file_actions_init(&actions);
 	posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
@@ -138,10 +141,13 @@ int outfit_spawn(const struct outfit *outfit, int config_fd, uid_t uid, bool pri
 	posix_spawn_file_actions_adddup2(&actions, outfit->socket.theirs, LINK_SOCKET_FD);
 	posix_spawn_file_actions_adddup2(&actions, outfit->pipe.theirs, LINK_PIPE_FD);
 	posix_spawn_file_actions_adddup2(&actions, outfit->page.theirs, LINK_PAGE_FD);
-	posix_spawn_file_actions_adddup2(&actions, config_fd, LINK_CONFIG_FD);
-	posix_spawn_file_actions_addclosefrom_np(&actions, LINK_CONFIG_FD + 1);
+	posix_spawn_file_actions_adddup2(&actions, options->config_fd, LINK_CONFIG_FD);
+	if (options->group_fd >= 0)
+		posix_spawn_file_actions_adddup2(&actions, options->group_fd, LINK_GROUP_FD);
+	posix_spawn_file_actions_addclosefrom_np(
+		&actions, options->group_fd >= 0 ? LINK_GROUP_FD + 1 : LINK_CONFIG_FD + 1);
 	/* The very program that runs, also while a newer one is being installed. */
-	lseek(config_fd, 0, SEEK_SET);
+	lseek(options->config_fd, 0, SEEK_SET);
 	int r = child_spawn("/proc/self/exe", &actions, arguments, environ, ret_pid);
 	posix_spawn_file_actions_destroy(&actions);
 	return r;

@@ -35,10 +35,16 @@ void outfit_deinit(struct outfit *outfit);
  * memory that nobody can change any more; -errno.
  */
 int outfit_config(const struct config *config);
+struct outfit_options {
+	uid_t uid;
+	bool private_only; /* the daemon has no other user */
+	const int *nice; /* that it gives itself before it does anything else; NULL: the caller's */
+	int config_fd;
+	int group_fd; /* cgroup.procs of the control group that it enters then; -1: none */
+};
+
 /*
- * Starts a worker for this user: by posix_spawn and not fork, since a new program has an address
- * layout of its own. private_only: the daemon has no other user. nice: the value that it gives
- * itself before it does anything else; NULL: the caller's. -errno.
+ * Starts a worker: by posix_spawn and not fork, since a new program has an address layout of its
+ * own. -errno.
  */
-int outfit_spawn(const struct outfit *outfit, int config_fd, uid_t uid, bool private_only,
-		 const int *nice, pid_t *ret_pid);
+int outfit_spawn(const struct outfit *outfit, const struct outfit_options *options, pid_t *ret_pid);

@@ -8,6 +8,7 @@
 #include "loaderd/supervisor/admin.h"
 #include "loaderd/supervisor/closer.h"
 #include "loaderd/supervisor/crew.h"
+#include "loaderd/supervisor/provisions.h"
 #include "proto/overflow_uid.h"
 
 #include <errno.h>
@@ -280,34 +281,140 @@ static int check_nice(const struct config *config, struct config_error *error)
 		whose, least, own, strerror(-r), least);
 }
 
+enum {
+	/* that the supervisor, and a worker beside its pool, start with */
+	THREADS_OF_OTHERS = 12,
+	/* of a worker at most, beside its pool and those that read ahead */
+	THREADS_OF_CHORES = 128,
+	WORKERS_AT_ONCE = 2, /* one that serves, and one on its way out */
+};
+
+static uint64_t pool_threads(const struct config *config, const struct cpus *cpus)
+{
+	return config->threads != 0 ? config->threads : cpus->quota;
+}
+
+/* A configured limit that cannot be enforced is an error. */
+static int check_limits_held(const struct config *config, const struct groups *groups,
+			     const char *why, struct config_error *error)
+{
+	const bool memory = config->memory != 0 && !groups->memory;
+	if (!memory && (config->user_threads == 0 || groups->threads))
+		return 0;
+	return config_fail(error, -EINVAL,
+			   "[users] %s: needs a control group of version 2 with the controller %s "
+			   "([users] control_group, loaderd.conf(5))%s%.300s",
+			   memory ? "memory" : "threads", memory ? "memory" : "pids",
+			   why[0] != '\0' ? ": " : "", why);
+}
+
+/* Opens the control groups and logs once what they enforce. */
+static int supervisor_open_groups(struct supervisor *supervisor, const struct cpus *cpus,
+				  struct config_error *error)
+{
+	const struct config *config = supervisor->options->config;
+	struct groups *groups = &supervisor->crew.groups;
+	const bool is_auto = strcmp(config->control_group, "auto") == 0;
+	const uint64_t most = 2 * pool_threads(config, cpus) + config->feeds_per_user;
+	const struct groups_limits limits = {
+		.memory = config->memory != 0 ? config->memory : memory_available() / 2,
+		.threads = config->user_threads != 0 ? config->user_threads
+						     : WORKERS_AT_ONCE * (most + THREADS_OF_CHORES),
+	};
+	struct config_error why = {{0}};
+	/* A private daemon has one user, who is isolated from no other. */
+	const bool none = is_auto && supervisor->options->private_only;
+	int r = groups_open(groups, none ? "" : config->control_group, &limits, &why);
+	if (r < 0)
+		return config_fail(error, r, "%s", why.text);
+	r = check_limits_held(config, groups, why.text, error);
+	if (r == 0 && !groups->weights)
+		r = check_nice(config, error);
+	if (r < 0 || supervisor->options->private_only)
+		return r;
+	if (!groups_given(groups))
+		log_info("[users] control_group = %s: no groups for users%s%s",
+			 config->control_group, why.text[0] != '\0' ? ": " : "", why.text);
+	else
+		log_info("control groups for users:%s%s%s%s", groups->weights ? " weights" : "",
+			 groups->memory ? " memory" : "", groups->threads ? " threads" : "",
+			 groups->own ? ", in the service's own" : "");
+	return 0;
+}
+
+/* Call when all long-lived descriptors are open. */
+static int check_descriptors(const struct supervisor *supervisor, struct config_error *error)
+{
+	unsigned least;
+	int newest = dup(supervisor->epoll_fd);
+	if (newest >= 0)
+		close(newest);
+	const unsigned most = supervisor->crew.descriptors_most;
+	if (newest < 0)
+		newest = (int)most;
+	if (crew_has_descriptors(&supervisor->crew, newest, &least))
+		return 0;
+	return config_fail(error, -EMFILE,
+			   "RLIMIT_NOFILE is %u (ulimit -n, LimitNOFILE=): to serve one user the "
+			   "daemon needs at least %u descriptors; raise it, best to 65536",
+			   most, least);
+}
+
+static int start_closer(struct supervisor *supervisor, struct config_error *error)
+{
+	int r = supervisor->epoll_fd < 0 ? -errno : closer_new(&supervisor->closer);
+	if (r == -EAGAIN)
+		return config_fail(
+			error, r,
+			"no threads can be started: %s: RLIMIT_NPROC (ulimit -u, "
+			"LimitNPROC=), RLIMIT_AS or RLIMIT_DATA (ulimit -v, -d), TasksMax= or "
+			"sysctl kernel.threads-max is too small for what runs already",
+			strerror(-r));
+	return r;
+}
+
+static int supervisor_prepare(struct supervisor *supervisor, uint64_t memory,
+			      struct config_error *error)
+{
+	const struct supervisor_options *options = supervisor->options;
+	const struct config *config = options->config;
+	struct cpus cpus;
+	/* Workers would say so, too, but one after the other. */
+	int r = config_cpus(config, &cpus, error);
+	if (r == 0)
+		r = provisions_check(2 * pool_threads(config, &cpus) + THREADS_OF_OTHERS,
+				     config->shared_memory_per_user != 0
+					     ? config->shared_memory_per_user
+					     : memory / 2,
+				     options->private_only, error);
+	if (r == 0)
+		r = start_closer(supervisor, error);
+	if (r == 0)
+		r = crew_init(&supervisor->crew, config, supervisor->closer, supervisor->epoll_fd,
+			      memory, options->private_only);
+	return r < 0 ? r : supervisor_open_groups(supervisor, &cpus, error);
+}
+
 static int supervisor_init(struct supervisor *supervisor, const struct supervisor_options *options,
 			   struct config_error *error)
 {
 	const struct config *config = options->config;
-	struct cpus cpus;
 	uint64_t memory =
 		config->shared_memory != 0 ? config->shared_memory : memory_available() / 2;
 	*supervisor = (struct supervisor){
 		.options = options,
+		.crew = {.config_fd = -1, .groups.fd = -1},
 		.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 		.signals.fd = -1,
 		.overflow_uid = overflow_uid(),
 	};
 	/* A worker of this user's must not be able to trace it. */
 	prctl(PR_SET_DUMPABLE, 0);
-	/* Workers would say so, too, but one after the other. */
-	int r = config_cpus(config, &cpus, error);
-	if (r == 0 && config->control_group[0] == '\0')
-		r = check_nice(config, error);
-	if (r == 0)
-		r = supervisor->epoll_fd < 0 ? -errno : closer_new(&supervisor->closer);
-	if (r == 0)
-		r = crew_init(&supervisor->crew, config, supervisor->closer, supervisor->epoll_fd,
-			      memory, options->private_only);
-	if (r == 0)
-		r = groups_open(&supervisor->crew.groups, config->control_group, error);
+	int r = supervisor_prepare(supervisor, memory, error);
 	if (r == 0)
 		r = supervisor_watch_all(supervisor);
+	if (r == 0)
+		r = check_descriptors(supervisor, error);
 	if (r == 0 && options->private_only)
 		r = crew_start(&supervisor->crew, geteuid());
 	if (options->lifeline_fd >= 0) {

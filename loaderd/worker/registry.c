@@ -1,5 +1,6 @@
 #include "loaderd/worker/registry.h"
 
+#include "format/base/system/clock.h"
 #include "loaderd/worker/storage.h"
 
 #include <errno.h>
@@ -139,6 +140,42 @@ static void avoid_poison(const struct registry *registry, struct dataset *datase
 			dataset_condemn(dataset, registry->poison[i].sample);
 }
 
+void registry_ban(struct registry *registry, const uint8_t uuid[16], unsigned faults,
+		  unsigned seconds)
+{
+	pthread_mutex_lock(&registry->mutex);
+	if (registry->ban_count < REGISTRY_POISON_MAX) {
+		struct registry_ban *ban = &registry->bans[registry->ban_count++];
+		memcpy(ban->uuid, uuid, sizeof(ban->uuid));
+		ban->faults = faults;
+		ban->until_ns = clock_ns(CLOCK_MONOTONIC) + seconds * UINT64_C(1000000000);
+	}
+	pthread_mutex_unlock(&registry->mutex);
+}
+
+/* Under the mutex. */
+static int check_ban(const struct registry *registry, const struct dataset *dataset,
+		     struct packimg_error *error)
+{
+	const uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+	for (unsigned i = 0; i < registry->ban_count; i++) {
+		const struct registry_ban *ban = &registry->bans[i];
+		if (ban->until_ns <= now_ns ||
+		    memcmp(ban->uuid, packimg_uuid(dataset->image), sizeof(ban->uuid)) != 0)
+			continue;
+		snprintf(error->text, sizeof(error->text),
+			 "%.200s: decoding different samples of it has ended %u workers, and with "
+			 "them all feeds of this user; it is refused for %llu minutes more; check "
+			 "it by packimg verify, pack it again from images that you trust, and "
+			 "report a fault of loaderd if it is whole",
+			 dataset->path, ban->faults,
+			 (unsigned long long)((ban->until_ns - now_ns) / UINT64_C(60000000000)) +
+				 1);
+		return -EBADMSG;
+	}
+	return 0;
+}
+
 int registry_acquire(struct registry *registry, const char *path, int *fds, uint32_t count,
 		     struct dataset **ret_dataset, struct packimg_error *error)
 {
@@ -170,6 +207,12 @@ int registry_acquire(struct registry *registry, const char *path, int *fds, uint
 	for (uint32_t i = 0; i < count; i++)
 		fds[i] = -1;
 	pthread_mutex_lock(&registry->mutex);
+	r = check_ban(registry, entry->dataset, error);
+	if (r < 0) {
+		pthread_mutex_unlock(&registry->mutex);
+		entry_free(entry);
+		return r;
+	}
 	avoid_poison(registry, entry->dataset);
 	entry->next = registry->entries;
 	registry->entries = entry;

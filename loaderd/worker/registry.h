@@ -50,10 +50,19 @@ struct registry_poison {
 	uint64_t sample;
 };
 
+/* A dataset that is not to be opened. */
+struct registry_ban {
+	uint8_t uuid[16];
+	unsigned faults; /* workers that decoding its samples has ended */
+	uint64_t until_ns;
+};
+
 struct registry {
 	pthread_mutex_t mutex;
 	struct registry_poison poison[REGISTRY_POISON_MAX];
 	unsigned poison_count;
+	struct registry_ban bans[REGISTRY_POISON_MAX];
+	unsigned ban_count;
 	struct registry_entry *entries;
 	struct registry_bad *bad; /* [REGISTRY_BAD_MAX], the oldest is overwritten */
 	/* records ever added; the next goes to bad_total % REGISTRY_BAD_MAX */
@@ -66,7 +75,7 @@ int registry_init(struct registry *registry);
 void registry_deinit(struct registry *registry);
 /*
  * The dataset whose files are fds. Those that it keeps are set to -1; the caller closes the rest,
- * whatever is returned. Errors as dataset_open().
+ * whatever is returned. Errors as dataset_open(); -EBADMSG also for one that is refused.
  */
 int registry_acquire(struct registry *registry, const char *path, int *fds, uint32_t count,
 		     struct dataset **ret_dataset, struct packimg_error *error);
@@ -76,6 +85,9 @@ bool registry_same_files(struct registry *registry, const struct dataset *datase
 void registry_release(struct registry *registry, struct dataset *dataset);
 /* Datasets of this UUID that are opened from now on have a bad sample. */
 void registry_poison(struct registry *registry, const uint8_t uuid[16], uint64_t sample);
+/* Datasets of this UUID are refused for this long. */
+void registry_ban(struct registry *registry, const uint8_t uuid[16], unsigned faults,
+		  unsigned seconds);
 /* Notes a failure: the first of a sample makes a record, later ones count. */
 void registry_report(struct registry *registry, struct dataset *dataset, uint64_t index,
 		     const char *text);

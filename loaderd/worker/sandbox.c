@@ -97,9 +97,34 @@ enum { PASS_RIGHTS = 83 /* SO_PASSRIGHTS, Linux 6.16 */ };
 	(CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |        \
 	 CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
 
+/*
+ * Memory that RLIMIT_DATA would not count: shared memory without a file, huge pages of the
+ * machine's reserve, and mappings that grow as stacks do.
+ */
+#define MAP_KINDS (MAP_SHARED | MAP_ANONYMOUS | MAP_HUGETLB | MAP_GROWSDOWN)
+/* A mapping that cannot be executed, of one of these kinds. */
+#define MAP_OF(kind)                                                                               \
+	{                                                                                          \
+		SCMP_SYS(mmap), 2,                                                                 \
+		{                                                                                  \
+			{2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0},                                     \
+				{3, SCMP_CMP_MASKED_EQ, MAP_KINDS, kind},                          \
+		}                                                                                  \
+	}
+
 static const struct condition conditions[] = {
-	{SCMP_SYS(mmap), 1, {{2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0}}},
+	MAP_OF(0), /* of a file, private */
+	MAP_OF(MAP_SHARED),
+	MAP_OF(MAP_ANONYMOUS), /* private */
+#if SANITIZED
 	{SCMP_SYS(mprotect), 1, {{2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0}}},
+#else
+	/*
+	 * What has been written and may not be written any more would not count, either: memory of
+	 * heaps and stacks only ever becomes writable.
+	 */
+	{SCMP_SYS(mprotect), 1, {{2, SCMP_CMP_MASKED_EQ, PROT_EXEC | PROT_WRITE, PROT_WRITE}}},
+#endif
 	{SCMP_SYS(clone), 1, {{0, SCMP_CMP_EQ, THREAD_FLAGS, 0}}},
 	{SCMP_SYS(fcntl), 1, {{1, SCMP_CMP_EQ, F_GETFD, 0}}},
 	/* F_SETFL would change the client's description */
@@ -317,12 +342,21 @@ static int lower(__rlimit_resource_t resource, const struct rlimit *most)
 	return setrlimit(resource, &now);
 }
 
-/* What a worker may take of the machine; the shadow of a sanitizer is memory, too. */
+/*
+ * What a worker may take of the machine; the shadow of a sanitizer is memory, too. RLIMIT_DATA
+ * counts what is private and writable: heaps, stacks of threads, brk(), and what mremap() makes of
+ * these. The stack of the first thread has a limit of its own. Not counted is what the kernel keeps
+ * for the worker: page tables, 4 KiB for each 2 MiB of addresses that were touched, also of files
+ * and of memory that is only read; buffers of the connections that it has, of a size that it cannot
+ * change; finished reads of its io_urings. Only a control group limits that, besides the kernel's
+ * choice of whom to end, which counts page tables.
+ */
 static int limit_resources(const struct sandbox_limits *limits)
 {
-	const struct rlimit memory = {limits->memory, limits->memory};
+	enum { STACK = 8 << 20 };
+	const struct rlimit memory = {limits->memory, limits->memory}, stack = {STACK, STACK};
 	const struct rlimit threads = {limits->threads, limits->threads};
-	if ((!SANITIZED && lower(RLIMIT_DATA, &memory) < 0) ||
+	if ((!SANITIZED && (lower(RLIMIT_DATA, &memory) < 0 || lower(RLIMIT_STACK, &stack) < 0)) ||
 	    (counted_alone && lower(RLIMIT_NPROC, &threads) < 0))
 		return -errno;
 	return 0;

@@ -115,7 +115,10 @@ static void server_obey(struct server *server, const struct link_order *order,
 		server_begin_drain(server);
 		break;
 	case LINK_POISON:
-		registry_poison(&server->registry, order->uuid, order->sample);
+		if (order->sample == LINK_WHOLE_DATASET)
+			registry_ban(&server->registry, order->uuid, order->faults, order->seconds);
+		else
+			registry_poison(&server->registry, order->uuid, order->sample);
 		break;
 	case LINK_RETIRE:
 		server->phase = SERVER_DONE;
@@ -259,7 +262,8 @@ int server_new(const struct config *config, uid_t uid, struct server **ret_serve
 unsigned server_threads_most(const struct server *server)
 {
 	enum { CONTROL = 1 };
-	return CONTROL + pool_workers(server->pool) + CHORES_THREADS_MAX +
+	/* As many again stand in for those that wait for storage. */
+	return CONTROL + pool_worker_indices(server->pool) + CHORES_THREADS_MAX +
 	       (unsigned)server->config->feeds_per_user; /* one reads ahead for each */
 }
 

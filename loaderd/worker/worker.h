@@ -8,7 +8,13 @@
 #include <sys/types.h>
 
 /*
- * uid: whom it serves. shared: the daemon has other users, too. Returns the process's exit status.
+ * Enters the user's control group by LINK_GROUP_FD, which it closes. First of all: what a process
+ * was charged for before stays with the group that it was in. -errno.
+ */
+int worker_join_group(void);
+/*
+ * uid: whom it serves. shared: the daemon has other users, too. Returns the process's exit status,
+ * which is a positive errno if it could not begin to serve.
  */
 int worker_run(uid_t uid, bool shared);
 /* What it may take at most. */

@@ -10,10 +10,12 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -187,11 +189,94 @@ static void test_worker_without_descriptors(void **state)
 	fixture_deinit(&stage.fixture);
 }
 
+/* What ALICE is answered, as she comes: 0 is a feed; an error's text, "" where it was hung up. */
+static bool is_served_or_told(const struct stage *stage, char text[FEED_ERROR_MAX])
+{
+	int fds[2], status;
+	assert_int_equal(pipe(fds), 0);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fixture_become(ALICE);
+		int socket = attack_connect(stage);
+		(void)attack_ask(socket, "by hand", NULL, 0);
+		Loaderd__Reply *reply = attack_reply(socket, NULL);
+		if (reply && reply->kind_case == LOADERD__REPLY__KIND_ERROR)
+			dprintf(fds[1], "%s", reply->error->text);
+		_exit(!reply);
+	}
+	close(fds[1]);
+	ssize_t n = read(fds[0], text, FEED_ERROR_MAX - 1);
+	text[n < 0 ? 0 : n] = '\0';
+	close(fds[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status == 0;
+}
+
+/*
+ * A service whose user may have no more threads, wherever in the start of a worker that is met: who
+ * comes is told. Root's own worker, which the fixture has started, is there already.
+ */
+static void test_without_threads(void **state)
+{
+	/* of supervisor, one worker, and up to all of another's */
+	enum { LEAST = 14, MOST = LEAST + 6, ALONE = 64150 };
+	struct stage stage;
+	char text[FEED_ERROR_MAX];
+	unsigned told = 0;
+	attack_stage(&stage);
+	/* The kernel counts all threads of a user: of one that no other test runs as. */
+	stage.fixture.uid = ALONE;
+	assert_int_equal(chown(stage.fixture.folder, ALONE, ALONE), 0);
+	for (unsigned processes = LEAST; processes <= MOST; processes++) {
+		stage.fixture.processes = processes;
+		fixture_start(&stage.fixture, NULL, "--threads", "1", "--log-level", "error", NULL);
+		if (!is_served_or_told(&stage, text))
+			fail_msg("RLIMIT_NPROC %u: hung up on without an Error", processes);
+		char expected[64];
+		snprintf(expected, sizeof(expected), "RLIMIT_NPROC of the service's user, %u",
+			 processes);
+		told += strstr(text, expected) != NULL;
+		assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
+	}
+	print_message("told why under %u of %d limits\n", told, MOST - LEAST + 1);
+	assert_in_range(told, 3, MOST - LEAST + 1);
+	fixture_deinit(&stage.fixture);
+}
+
+/* Memory for a ring beyond RLIMIT_FSIZE is refused, and does not end the supervisor (SIGXFSZ). */
+static void test_without_large_files(void **state)
+{
+	struct stage stage;
+	int status;
+	attack_stage(&stage);
+	stage.fixture.file_bytes = 64 << 10;
+	fixture_start(&stage.fixture, NULL, "--threads", "1", "--log-level", "error", NULL);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct feed *feed;
+		char error[FEED_ERROR_MAX] = "";
+		fixture_become(ALICE);
+		int r = feed_open(&stage.alice, &feed, error);
+		print_message("%s\n", error);
+		fflush(stdout);
+		_exit(r != -EFBIG);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(waitpid(stage.fixture.daemon, &status, WNOHANG), 0);
+	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
+	fixture_deinit(&stage.fixture);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_worker_without_descriptors),
 		cmocka_unit_test(test_without_descriptors),
+		cmocka_unit_test(test_without_threads),
+		cmocka_unit_test(test_without_large_files),
 	};
 	if (geteuid() != 0) {
 		print_message("needs root, to be several users in turn\n");

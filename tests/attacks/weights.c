@@ -206,45 +206,126 @@ static void new_folder(const char *path)
 	assert_int_equal(chown(path, SERVICE, SERVICE), 0);
 }
 
-/* In a folder that has the files of one: what they do is the kernel's business. */
-static void test_a_control_group_has_the_weight(void **state)
+/* What groups have with all three controllers. */
+static const char *const group_files[] = {"cpu.weight.nice", "memory.max", "memory.swap.max",
+					  "pids.max", "cgroup.procs"};
+enum { GROUP_FILES = sizeof(group_files) / sizeof(group_files[0]) };
+
+static void new_group(const char *root, const char *name, char group[PATH_MAX])
 {
-	struct stage stage;
-	char root[PATH_MAX], group[PATH_MAX], trial[PATH_MAX], weight[PATH_MAX],
-		processes[PATH_MAX], unused[PATH_MAX], setting[PATH_MAX], nice[64];
-	set_stage(&stage);
-	snprintf(root, sizeof(root), "%.150s/group", stage.fixture.folder);
-	snprintf(group, sizeof(group), "%.180s/user-%d", root, ALICE);
-	snprintf(trial, sizeof(trial), "%.180s/trial", root);
-	snprintf(setting, sizeof(setting), "users.control_group=%.180s", root);
-	snprintf(nice, sizeof(nice), "users.nice=3 %d:-7", ALICE);
-	new_folder(root);
+	char path[PATH_MAX];
+	snprintf(group, PATH_MAX, "%.180s/%s", root, name);
 	new_folder(group);
-	new_folder(trial);
-	put_file(trial, "cpu.weight.nice", unused);
-	put_file(group, "cpu.weight.nice", weight);
-	put_file(group, "cgroup.procs", processes);
-	fixture_start(&stage.fixture, NULL, "--threads", "1", "--set", nice, "--set", setting,
-		      NULL);
+	for (unsigned i = 0; i < GROUP_FILES; i++)
+		put_file(group, group_files[i], path);
+}
+
+static long group_number(const char *group, const char *file)
+{
+	char path[PATH_MAX];
+	snprintf(path, sizeof(path), "%.250s/%s", group, file);
+	return number_in(path);
+}
+
+/* Returns when ALICE is served, by this worker. */
+static pid_t serve_alice(const struct stage *stage, pid_t *ret_worker)
+{
+	int served[2];
+	char byte;
+	assert_int_equal(pipe2(served, O_CLOEXEC), 0);
 	pid_t pid = fork();
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		fixture_become(ALICE);
-		struct feed *feed = fixture_open(&stage.alice);
-		_exit(fixture_hash(feed, 1) == 0 || pause());
+		struct feed *feed = fixture_open(&stage->alice);
+		if (fixture_hash(feed, 1) == 0 || write(served[1], "", 1) != 1)
+			_exit(1);
+		_exit(pause());
 	}
-	uint64_t until_ms = attack_now_ms() + PATIENCE_MS;
-	pid_t worker = 0;
-	while (worker == 0 && attack_now_ms() < until_ms) {
-		usleep(1000);
-		worker = fixture_worker_of(&stage.fixture, ALICE);
+	close(served[1]);
+	assert_int_equal(read(served[0], &byte, 1), 1);
+	close(served[0]);
+	*ret_worker = fixture_worker_of(&stage->fixture, ALICE);
+	assert_int_not_equal(*ret_worker, 0);
+	return pid;
+}
+
+/* Opening the feed fails with an error that contains `expected`. */
+static bool is_refused(const struct feed_options *options, uid_t uid, const char *expected)
+{
+	int status;
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct feed *feed;
+		char error[FEED_ERROR_MAX] = "";
+		fixture_become(uid);
+		int r = feed_open(options, &feed, error);
+		_exit(r == 0 || !strstr(error, expected));
 	}
-	assert_int_not_equal(worker, 0);
-	assert_int_equal(number_in(weight), -7);
-	assert_int_equal(number_in(processes), worker);
-	/* It counts once. */
-	assert_int_equal(getpriority(PRIO_PROCESS, (id_t)number_in(processes)),
-			 getpriority(PRIO_PROCESS, 0));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status == 0;
+}
+
+/* In a folder that has the files of one: what they do is the kernel's business. */
+static void test_a_control_group_has_weight_and_limits(void **state)
+{
+	struct stage stage;
+	char root[PATH_MAX], group[PATH_MAX], other[PATH_MAX], setting[PATH_MAX], nice[64],
+		name[32];
+	set_stage(&stage);
+	snprintf(root, sizeof(root), "%.150s/group", stage.fixture.folder);
+	snprintf(setting, sizeof(setting), "users.control_group=%.180s", root);
+	snprintf(nice, sizeof(nice), "users.nice=3 %d:-7", ALICE);
+	snprintf(name, sizeof(name), "user-%d", ALICE);
+	new_folder(root);
+	new_group(root, "trial", other);
+	new_group(root, "user-0", other); /* of the test, which asks for the status */
+	new_group(root, name, group);
+	fixture_start(&stage.fixture, NULL, "--threads", "1", "--set", nice, "--set", setting,
+		      "--set", "users.memory=3G", "--set", "users.threads=700", NULL);
+	pid_t worker, pid = serve_alice(&stage, &worker);
+	assert_int_equal(group_number(group, "cpu.weight.nice"), -7);
+	assert_int_equal(group_number(other, "cpu.weight.nice"), 3);
+	assert_int_equal(group_number(group, "memory.max"), 3L << 30);
+	assert_int_equal(group_number(group, "memory.swap.max"), 0);
+	assert_int_equal(group_number(group, "pids.max"), 700);
+	/* It has entered the group itself, before it took memory. */
+	assert_int_equal(group_number(group, "cgroup.procs"), worker);
+	/* The weight counts once. */
+	assert_int_equal(getpriority(PRIO_PROCESS, (id_t)worker), getpriority(PRIO_PROCESS, 0));
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	/* A user whose group cannot be limited is refused, not served without limits. */
+	assert_true(is_refused(&stage.bob, BOB, "it may not enter this user's control group"));
+	assert_int_equal(fixture_worker_of(&stage.fixture, BOB), 0);
+	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
+	fixture_deinit(&stage.fixture);
+}
+
+static int oom_score_of(pid_t pid)
+{
+	char path[64];
+	int score = 0;
+	snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", (int)pid);
+	FILE *file = fopen(path, "re");
+	assert_non_null(file);
+	assert_int_equal(fscanf(file, "%d", &score), 1);
+	fclose(file);
+	return score;
+}
+
+/* Where memory is short, a worker is ended before the supervisor. */
+static void test_workers_end_before_the_supervisor(void **state)
+{
+	struct stage stage;
+	set_stage(&stage);
+	fixture_start(&stage.fixture, NULL, "--threads", "1", NULL);
+	pid_t worker, pid = serve_alice(&stage, &worker);
+	int supervisors = oom_score_of(stage.fixture.daemon);
+	print_message("oom_score_adj: supervisor %d, worker %d\n", supervisors,
+		      oom_score_of(worker));
+	assert_in_range(oom_score_of(worker), supervisors + 1, 1000);
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
@@ -293,6 +374,11 @@ static void test_what_is_refused_is_said(void **state)
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 ||
 	    !strstr(text, "have no cpu.weight.nice"))
 		fail_msg("status %#x: %s", (unsigned)status, text);
+	/* A limit that nothing would keep. */
+	status = start_in_vain(&stage, "users.threads=100", text, sizeof(text));
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 ||
+	    !strstr(text, "[users] threads: needs a control group"))
+		fail_msg("status %#x: %s", (unsigned)status, text);
 	status = start_in_vain(&stage, "users.nice=15 64200:14 64201:-20", text, sizeof(text));
 	snprintf(expected, sizeof(expected),
 		 "[users] nice = 64201:-20: this is below the daemon's own nice value, %d, and the "
@@ -314,7 +400,8 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_the_less_nice_gets_more),
-		cmocka_unit_test(test_a_control_group_has_the_weight),
+		cmocka_unit_test(test_a_control_group_has_weight_and_limits),
+		cmocka_unit_test(test_workers_end_before_the_supervisor),
 		cmocka_unit_test(test_what_is_refused_is_said),
 	};
 	if (geteuid() != 0) {

@@ -4,6 +4,8 @@
  */
 #include "tests/takeover/taken.h"
 
+#include "loaderd/worker/sandbox.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/io_uring.h>
@@ -237,6 +239,19 @@ static void memory(const struct taken *t)
 		 SYS_mmap,
 		 {0, PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE, LINK_PAGE_FD, 0},
 		 0},
+		/* memory that RLIMIT_DATA does not count */
+		{"mmap shared without a file",
+		 SYS_mmap,
+		 {0, PAGE, RW, MAP_SHARED | MAP_ANONYMOUS, -1, 0},
+		 0},
+		{"mmap MAP_GROWSDOWN",
+		 SYS_mmap,
+		 {0, PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN, -1, 0},
+		 0},
+		{"mmap MAP_HUGETLB",
+		 SYS_mmap,
+		 {0, 2 << 20, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0},
+		 0},
 		{"mprotect PROT_EXEC", SYS_mprotect, {P(page), PAGE, PROT_READ | PROT_EXEC}, 0},
 		{"pkey_mprotect PROT_EXEC", SYS_pkey_mprotect, {P(page), PAGE, PROT_EXEC, -1}, 0},
 		{"personality READ_IMPLIES_EXEC", SYS_personality, {0x0400000}, 0},
@@ -257,6 +272,13 @@ static void memory(const struct taken *t)
 		{"modify_ldt", SYS_modify_ldt, {0, 0, 0}, 0},
 	};
 	TRY(t, calls);
+	const struct call written = {"mprotect PROT_READ of what was written",
+				     SYS_mprotect,
+				     {P(page), PAGE, PROT_READ},
+				     0};
+	/* A sanitizer's runtime does so itself. */
+	if (sandbox_exceptions()[0] == '\0')
+		try_calls(t, &written, 1);
 	munmap(page, PAGE);
 }
 

@@ -197,16 +197,33 @@ void fixture_become(uid_t uid)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
+static bool enter_group(const char *procs)
+{
+	int fd = open(procs, O_WRONLY | O_CLOEXEC);
+	bool entered = fd >= 0 && write(fd, "0\n", 2) == 2;
+	if (fd >= 0)
+		close(fd);
+	return entered;
+}
+
 /* The program is opened before the user changes, who need not be let into its folder. */
 static void execute(const struct fixture *fixture, const char *const *arguments)
 {
 	const struct rlimit descriptors = {fixture->descriptors, fixture->descriptors};
+	const struct rlimit file_bytes = {fixture->file_bytes, fixture->file_bytes};
+	const struct rlimit processes = {fixture->processes, fixture->processes};
 	int program = open(arguments[0], O_RDONLY | O_CLOEXEC);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (fixture->descriptors != 0 && setrlimit(RLIMIT_NOFILE, &descriptors) < 0)
 		_exit(126);
+	if (fixture->file_bytes != 0 && setrlimit(RLIMIT_FSIZE, &file_bytes) < 0)
+		_exit(126);
+	if (fixture->group && !enter_group(fixture->group))
+		_exit(126);
 	if (fixture->uid != 0)
 		fixture_become(fixture->uid);
+	if (fixture->processes != 0 && setrlimit(RLIMIT_NPROC, &processes) < 0)
+		_exit(126);
 	fexecve(program, (char **)arguments, environ);
 	_exit(127);
 }

@@ -25,6 +25,10 @@ struct fixture {
 	/* whom the daemon runs as, with no other group than its own; 0: the test's user */
 	uid_t uid;
 	unsigned descriptors; /* that it may have open; 0: as many as the test */
+	unsigned processes;   /* RLIMIT_NPROC; 0: the test's */
+	uint64_t file_bytes;  /* RLIMIT_FSIZE; 0: the test's */
+	const char
+		*group; /* cgroup.procs of the control group that it starts in; NULL: the test's */
 };
 
 void fixture_init(struct fixture *fixture);

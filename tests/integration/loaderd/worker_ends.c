@@ -152,6 +152,56 @@ static void test_a_sample_ends_its_worker(void **state)
 	fixture_deinit(&fixture);
 }
 
+static void take_until_it_fails(struct feed *feed, char text[FEED_ERROR_MAX])
+{
+	struct feed_batch batch = {.size = sizeof(batch)};
+	while (feed_next(feed, 60000, &batch) == 0)
+		feed_release(feed, &batch);
+	snprintf(text, FEED_ERROR_MAX, "%s", feed_error(feed));
+	feed_close(feed);
+}
+
+/*
+ * A dataset of which many samples end their workers is refused as a whole after a few of them, with
+ * a sentence, and the user's others are served.
+ */
+static void test_a_dataset_ends_its_workers(void **state)
+{
+	enum { POISONED = 40, FEEDS = 4 };
+	struct fixture fixture;
+	const char *preload = getenv("POISON");
+	char environment[PATH_MAX + 64], poison[POISONED * 17 + 1], bad[PATH_MAX];
+	if (!preload)
+		skip(); /* a sanitizer must be loaded first */
+	fixture_init(&fixture);
+	strcpy(bad, fixture_dataset(&fixture, "hostile", SAMPLES, FIXTURE_JPEG, 0));
+	const char *good = fixture_dataset(&fixture, "good", SAMPLES, FIXTURE_RAW, 48);
+	snprintf(environment, sizeof(environment), "LD_PRELOAD=%s", preload);
+	for (unsigned i = 0; i < POISONED; i++)
+		snprintf(poison + i * 17, 18, "%016llx ",
+			 (unsigned long long)checksum_of(bad, i * (SAMPLES / POISONED)));
+	setenv("POISON_XXH3", poison, 1);
+	fixture_start(&fixture, environment, "--threads", "2", "--log-level", "error", NULL);
+	unsetenv("POISON_XXH3");
+	struct feed_options options = fixture_options(&fixture, bad, pipeline);
+	char text[FEED_ERROR_MAX] = "";
+	struct feed *feed;
+	unsigned feeds = 0;
+	/* libfeed gives up on a batch after some ends, and the training is started again. */
+	while (!strstr(text, "packimg verify") && feeds++ < FEEDS)
+		if (feed_open(&options, &feed, text) == 0)
+			take_until_it_fails(feed, text);
+	print_message("after %u feeds: %s\n", feeds, text);
+	assert_non_null(
+		strstr(text, "hostile.pimg: decoding different samples of it has ended 8 workers"));
+	options = fixture_options(&fixture, good, pipeline);
+	feed = fixture_open(&options);
+	assert_int_not_equal(fixture_hash(feed, 4), 0);
+	feed_close(feed);
+	assert_int_equal(fixture_stop(&fixture, SIGTERM), 0);
+	fixture_deinit(&fixture);
+}
+
 /* What parent and clients share. */
 struct shared {
 	_Atomic bool over; /* no more kills: the next epoch is the last */
@@ -339,6 +389,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_sample_ends_its_worker),
+		cmocka_unit_test(test_a_dataset_ends_its_workers),
 		cmocka_unit_test(test_workers_are_killed),
 		cmocka_unit_test(test_a_worker_that_ends_at_once_is_not_started_for_ever),
 		cmocka_unit_test(test_workers_of_clients_who_leave_are_not_started_for_ever),
