@@ -4,12 +4,12 @@
 #include "format/base/system/clock.h"
 #include "loaderd/supervisor/crew_internal.h"
 #include "loaderd/supervisor/outfit.h"
+#include "proto/ring_leases.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/inotify.h>
 #include <sys/param.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -34,6 +34,24 @@ bool crew_has_descriptors(const struct crew *crew, int newest, unsigned *ret_lea
 		most++;
 	*ret_least = most;
 	return most == crew->descriptors_most;
+}
+
+static void on_inode(struct watched *watched, uint32_t events)
+{
+	OWNER_OF(crew, ledger_inodes, watched)->sweep_due_ns = 0;
+}
+
+static void on_probe(struct watched *watched, uint32_t events)
+{
+	OWNER_OF(crew, ledger_probes, watched)->sweep_due_ns = 0;
+}
+
+static int crew_watch_ledger(struct crew *crew)
+{
+	int r = ledger_init(&crew->ledger);
+	if (r == 0 && crew->ledger.inotify_fd >= 0)
+		r = crew_watch(crew, &crew->ledger_inodes, crew->ledger.inotify_fd, on_inode);
+	return r < 0 ? r : crew_watch(crew, &crew->ledger_probes, crew->ledger.event_fd, on_probe);
 }
 
 int crew_init(struct crew *crew, const struct config *config, struct closer *closer, int epoll_fd,
@@ -64,11 +82,13 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 			   /* Rings outlive their feeds where clients hold on to batches. */
 			   .rings_per_user = 4 * (unsigned)config->feeds_per_user,
 			   .writable_rings = config->writable_rings,
-			   .inotify_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC),
+			   .has_leases = ring_leases_work() > 0,
 			   .closer = closer},
 	};
 	crew->config_fd = outfit_config(config);
-	return crew->config_fd < 0 ? crew->config_fd : 0;
+	if (crew->config_fd < 0)
+		return crew->config_fd;
+	return crew_watch_ledger(crew);
 }
 
 /* Has nothing and owes nothing: a debt that was forgotten with the worker would be no limit. */
@@ -213,7 +233,10 @@ void crew_on_time(struct crew *crew, uint64_t now_ns)
 		for_all(crew, crew_look_for_room);
 	}
 	if (now_ns >= crew->sweep_due_ns) {
-		bool soon = ledger_sweep(&crew->ledger);
+		const bool all = now_ns >= crew->full_sweep_due_ns;
+		bool soon = ledger_sweep(&crew->ledger, all);
+		if (all)
+			crew->full_sweep_due_ns = now_ns + SWEEP_LATER_NS;
 		soon |= crew_end_retired(crew, now_ns);
 		crew->sweep_due_ns = now_ns + (soon ? SWEEP_SOON_NS : SWEEP_LATER_NS);
 		forget_users(crew);

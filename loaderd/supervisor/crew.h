@@ -34,9 +34,11 @@ struct crew {
 	unsigned arrivals_most;               /* connections that wait for one worker, */
 	unsigned waiting_count, waiting_most; /* and for all */
 	unsigned user_count, worker_count;
-	uint64_t worker_id, client_id; /* last ones given */
+	uint64_t worker_id, client_id;               /* last ones given */
+	struct watched ledger_inodes, ledger_probes; /* ledger_sweep() has something to find out */
 	uint64_t sweep_due_ns, renewal_due_ns;
-	uint64_t swept_ns;       /* when a wish for a ring last had the ledger swept */
+	uint64_t full_sweep_due_ns; /* when a sweep next looks at all rings */
+	uint64_t swept_ns;          /* when a wish for a ring last had the ledger swept */
 	uint64_t room_due_ns;    /* when connections that wait are tried again; UINT64_MAX: none */
 	uint64_t refusal_log_ns; /* log_allowed() */
 	bool draining;

@@ -235,7 +235,7 @@ static void make_ring(struct worker *worker, const struct link_record *record)
 		 * asks again later than this is done again.
 		 */
 		crew->swept_ns = now_ns;
-		ledger_sweep(&crew->ledger);
+		ledger_sweep(&crew->ledger, false);
 		order = (struct link_order){.kind = LINK_RING, .feed = record->feed};
 		code = ledger_make(&crew->ledger, &user->account, user->uid, worker->id, record,
 				   &order, fds);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <sys/inotify.h>
 #include <unistd.h>
 
@@ -45,6 +46,7 @@ struct ledger_ring {
 
 /* Rings of one user to be looked at. */
 struct probe_job {
+	int event_fd;
 	unsigned count;
 	struct ledger_ring *rings[PROBES_MAX];
 };
@@ -191,19 +193,30 @@ static void run_probes(void *context)
 			last = PROBE_PINNED;
 		atomic_store(&job->rings[i]->probe, (int)last);
 	}
+	const uint64_t one = 1;
+	ssize_t n = write(job->event_fd, &one, sizeof(one));
+	(void)n;
 	free(job);
+}
+
+/* Can any process still read or map it? */
+static bool is_open(const struct ledger *ledger, const struct ledger_ring *ring)
+{
+	if (!ledger->has_leases)
+		return !ring->done;
+	return ring_memory_open(ring->watch_fds[RING]) || ring_memory_open(ring->watch_fds[ACK]);
 }
 
 /*
  * Collects a ring that no process has any more to be looked at. A user has one job at a time, so
  * that one with many pinned rings does not keep the threads from others.
  */
-static void collect(struct ledger_ring *ring, uint64_t now_ns)
+static void collect(const struct ledger *ledger, struct ledger_ring *ring, uint64_t now_ns)
 {
 	struct ledger_account *account = ring->account;
 	if (ring->closed || account->probing > 0 ||
 	    (account->job && account->job->count == PROBES_MAX) || now_ns < ring->probe_due_ns ||
-	    ring_memory_open(ring->watch_fds[RING]) || ring_memory_open(ring->watch_fds[ACK]))
+	    is_open(ledger, ring))
 		return;
 	if (!account->job)
 		account->job = calloc(1, sizeof(*account->job));
@@ -216,6 +229,7 @@ static void start_job(struct ledger *ledger, struct ledger_account *account, uid
 	struct probe_job *job = account->job;
 	account->job = NULL;
 	account->probing = job->count;
+	job->event_fd = ledger->event_fd;
 	for (unsigned i = 0; i < job->count; i++)
 		atomic_store(&job->rings[i]->probe, PROBE_UNDER_WAY);
 	if (closer_run(ledger->closer, uid, run_probes, job))
@@ -271,10 +285,12 @@ static void read_events(struct ledger *ledger)
 		}
 }
 
-bool ledger_sweep(struct ledger *ledger)
+bool ledger_sweep(struct ledger *ledger, bool all)
 {
-	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC), count;
 	bool soon = false;
+	ssize_t n = read(ledger->event_fd, &count, sizeof(count));
+	(void)n;
 	read_events(ledger);
 	for (struct ledger_ring **at = &ledger->rings; *at;) {
 		struct ledger_ring *ring = *at;
@@ -288,15 +304,24 @@ bool ledger_sweep(struct ledger *ledger)
 			strike_out(ledger, ring);
 			continue;
 		}
-		soon |= ring->done || probe == PROBE_UNDER_WAY;
+		/* Of others there will be an event. */
+		soon |= ring->done && !ring->closed;
 		at = &ring->next;
 	}
 	for (struct ledger_ring *ring = ledger->rings; ring; ring = ring->next)
-		collect(ring, now_ns);
+		if (all || ring->done)
+			collect(ledger, ring, now_ns);
 	for (struct ledger_ring *ring = ledger->rings; ring; ring = ring->next)
 		if (ring->account->job)
 			start_job(ledger, ring->account, ring->uid);
 	return soon;
+}
+
+int ledger_init(struct ledger *ledger)
+{
+	ledger->inotify_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	ledger->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	return ledger->event_fd < 0 ? -errno : 0;
 }
 
 void ledger_deinit(struct ledger *ledger)
@@ -316,5 +341,6 @@ void ledger_deinit(struct ledger *ledger)
 	}
 	if (ledger->inotify_fd >= 0)
 		close(ledger->inotify_fd);
+	/* A thread that has a ring to the end writes to the other. */
 	ledger->inotify_fd = -1;
 }

@@ -28,12 +28,19 @@ struct ledger {
 	uint64_t most, most_per_user; /* bytes */
 	unsigned rings_per_user;
 	bool writable_rings; /* a client may be given a description that can write */
-	int inotify_fd;      /* owned; -1: there is none, and O_PATH descriptors are not noticed */
-	uint64_t bytes;      /* of all */
+	bool has_leases;     /* false: a ring counts as long as its worker says */
+	/*
+	 * Owned, and readable when ledger_sweep() has something to find out. inotify_fd -1: there
+	 * is none, and O_PATH descriptors are not noticed.
+	 */
+	int inotify_fd, event_fd;
+	uint64_t bytes; /* of all */
 	struct ledger_ring *rings;
 	struct closer *closer;
 };
 
+/* Opens the descriptors; the rest is the caller's to fill in. -errno. */
+int ledger_init(struct ledger *ledger);
 /*
  * Makes the memory of a ring as the record wants it and books it, or fills in why not: 0, or a
  * positive errno, which order->code has, too. ret_fds: ring and ack page for the worker, the
@@ -54,8 +61,8 @@ bool ledger_take_fds(struct ledger *ledger, uint64_t worker, uint64_t feed, int 
 void ledger_done(struct ledger *ledger, uint64_t worker, uint64_t feed);
 /*
  * Strikes out rings that are free. Whether one is free is found out on a thread, which may take a
- * while: a later sweep has the answer. True: there are rings whose workers are done, to be looked
- * at again soon.
+ * while: a later sweep has the answer. all: looks at rings whose workers have not said that they
+ * are done, too. True: clients still have rings whose workers are done, to be looked at again soon.
  */
-bool ledger_sweep(struct ledger *ledger);
+bool ledger_sweep(struct ledger *ledger, bool all);
 void ledger_deinit(struct ledger *ledger);

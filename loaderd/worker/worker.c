@@ -90,8 +90,9 @@ struct sandbox_limits worker_limits(const struct server *server)
 	struct rlimit stack;
 	const struct config *config = server->config;
 	const uint64_t threads = server_threads_most(server), half = memory_available() / 2;
+	/* Each thread may hold a sample's stored bytes, too, where files are not mapped. */
 	uint64_t need = add_product(FIXED_BYTES, pool_worker_indices(server->pool),
-				    config->decode_bytes + THREAD_BYTES);
+				    2 * config->decode_bytes + THREAD_BYTES);
 	need = add_product(need, config->feeds_per_user, config->readahead_bytes);
 	if (getrlimit(RLIMIT_STACK, &stack) < 0 || stack.rlim_cur == RLIM_INFINITY)
 		stack.rlim_cur = STACK_USUAL;

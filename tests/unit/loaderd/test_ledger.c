@@ -13,7 +13,6 @@
 #include <cmocka.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,8 +21,9 @@ enum { RING_BYTES = RING_ACK_SIZE + 8192, OTHER_BYTES = 1000, WORKER = 7, USER =
 
 static void set_up(struct ledger *ledger)
 {
-	ledger->inotify_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	assert_int_equal(ledger_init(ledger), 0);
 	assert_true(ledger->inotify_fd >= 0);
+	ledger->has_leases = true;
 	assert_int_equal(closer_new(&ledger->closer), 0);
 }
 
@@ -52,7 +52,7 @@ static void sweep_until(struct ledger *ledger, const struct ledger_account *acco
 {
 	const struct timespec nap = {.tv_nsec = 1000000};
 	while (account->rings > rings) {
-		ledger_sweep(ledger);
+		ledger_sweep(ledger, true);
 		nanosleep(&nap, NULL);
 	}
 	assert_int_equal(account->rings, rings);
@@ -64,7 +64,7 @@ static void sweep_in_vain(struct ledger *ledger, const struct ledger_account *ac
 	const struct timespec nap = {.tv_nsec = 1000000};
 	unsigned rings = account->rings;
 	for (unsigned i = 0; i < 300; i++) {
-		ledger_sweep(ledger);
+		ledger_sweep(ledger, true);
 		assert_int_equal(account->rings, rings);
 		nanosleep(&nap, NULL);
 	}
@@ -76,25 +76,25 @@ static void test_counts_until_nobody_has_it(void **state)
 	struct ledger_account account = {0};
 	int fds[3][LINK_FDS_MAX];
 	set_up(&ledger);
-	assert_false(ledger_sweep(&ledger));
+	assert_false(ledger_sweep(&ledger, true));
 	for (unsigned i = 0; i < 3; i++)
 		give(&ledger, &account, 1 + i, fds[i]);
 	assert_int_equal(account.bytes, 3 * (RING_BYTES + OTHER_BYTES));
-	assert_false(ledger_sweep(&ledger)); /* none is done with */
-	ledger_done(&ledger, WORKER, 2);     /* whether it comes first or last among those in use */
+	assert_false(ledger_sweep(&ledger, true)); /* none is done with */
+	ledger_done(&ledger, WORKER, 2); /* whether it comes first or last among those in use */
 	assert_int_equal(account.bytes, 3 * RING_BYTES + 2 * OTHER_BYTES);
-	assert_true(ledger_sweep(&ledger));
+	assert_true(ledger_sweep(&ledger, true));
 	assert_int_equal(account.rings, 3);
 	let_go(fds[1]);
 	sweep_until(&ledger, &account, 2);
-	assert_false(ledger_sweep(&ledger));
+	assert_false(ledger_sweep(&ledger, true));
 	assert_int_equal(account.bytes, 2 * (RING_BYTES + OTHER_BYTES));
 	ledger_done(&ledger, WORKER, 0);
-	assert_true(ledger_sweep(&ledger));
+	assert_true(ledger_sweep(&ledger, true));
 	let_go(fds[0]);
 	let_go(fds[2]);
 	sweep_until(&ledger, &account, 0);
-	assert_false(ledger_sweep(&ledger));
+	assert_false(ledger_sweep(&ledger, true));
 	assert_int_equal(account.bytes, 0);
 	assert_int_equal(ledger.bytes, 0);
 	ledger_deinit(&ledger);
@@ -155,6 +155,23 @@ static void test_counts_while_a_path_is_open(void **state)
 	closer_free(ledger.closer);
 }
 
+/* In a private daemon, where the system grants no leases. */
+static void test_counts_while_the_worker_has_it_without_leases(void **state)
+{
+	struct ledger ledger = {.most = 1 << 20, .most_per_user = 1 << 20, .rings_per_user = 3};
+	struct ledger_account account = {0};
+	int fds[LINK_FDS_MAX];
+	set_up(&ledger);
+	ledger.has_leases = false;
+	give(&ledger, &account, 1, fds);
+	sweep_in_vain(&ledger, &account);
+	ledger_done(&ledger, WORKER, 1);
+	let_go(fds);
+	sweep_until(&ledger, &account, 0);
+	ledger_deinit(&ledger);
+	closer_free(ledger.closer);
+}
+
 /* A description that writes is for rings that are granted so. */
 static void test_client_writes_only_where_granted(void **state)
 {
@@ -189,6 +206,7 @@ int main(void)
 		cmocka_unit_test(test_counts_until_nobody_has_it),
 		cmocka_unit_test(test_counts_while_pages_are_in_use),
 		cmocka_unit_test(test_counts_while_a_path_is_open),
+		cmocka_unit_test(test_counts_while_the_worker_has_it_without_leases),
 		cmocka_unit_test(test_client_writes_only_where_granted),
 	};
 
