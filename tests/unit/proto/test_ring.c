@@ -274,6 +274,7 @@ static void test_client_can_only_read(void **state)
 	if (getuid() == 0) { /* another user opens it anew */
 		assert_int_equal(syscall(SYS_setresuid, -1, 12345, -1), 0);
 		assert_int_equal(open(path, O_RDWR | O_CLOEXEC), -1);
+		assert_int_equal(open(path, O_RDONLY | O_CLOEXEC), -1);
 		assert_int_equal(syscall(SYS_setresuid, -1, 0, -1), 0);
 	}
 	close(memory.fd);
