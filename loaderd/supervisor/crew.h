@@ -40,6 +40,9 @@ struct crew {
 	uint64_t room_due_ns;    /* when connections that wait are tried again; UINT64_MAX: none */
 	uint64_t refusal_log_ns; /* log_allowed() */
 	bool draining;
+	/* The kernel lets clients pass descriptors that nobody asked for, whose closing may wait.
+	 */
+	bool arrivals_bring_descriptors;
 };
 
 /* -errno. config lives as long as the crew. memory: bytes of all rings. */

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 void crew_turn_away(struct crew *crew, uid_t uid, int fd, int code, const char *format, ...)
 {
@@ -26,7 +27,10 @@ void crew_turn_away(struct crew *crew, uid_t uid, int fd, int code, const char *
 	const Loaderd__Reply reply = REPLY(ERROR, error, &error);
 	size_t size = loaderd__reply__pack(&reply, message);
 	(void)frame_send(fd, message, size, NULL, 0, 0);
-	closer_hang_up(crew->closer, uid, fd);
+	if (crew->arrivals_bring_descriptors)
+		closer_hang_up(crew->closer, uid, fd);
+	else
+		close(fd);
 }
 
 int crew_worker_of(struct crew *crew, uid_t uid, struct worker **ret_worker)
