@@ -36,7 +36,7 @@ struct crew {
 	unsigned user_count, worker_count;
 	uint64_t worker_id, client_id; /* last ones given */
 	uint64_t sweep_due_ns, renewal_due_ns;
-	uint64_t swept_ns;       /* when a wish for a ring last had the ledger swept */
+	uint64_t sweep_early_ns; /* the ledger is not swept before this */
 	uint64_t room_due_ns;    /* when connections that wait are tried again; UINT64_MAX: none */
 	uint64_t refusal_log_ns; /* log_allowed() */
 	bool draining;
