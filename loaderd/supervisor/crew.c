@@ -38,12 +38,16 @@ bool crew_has_descriptors(const struct crew *crew, int newest, unsigned *ret_lea
 
 static void on_inode(struct watched *watched, uint32_t events)
 {
-	OWNER_OF(crew, ledger_inodes, watched)->sweep_due_ns = 0;
+	struct crew *crew = OWNER_OF(crew, ledger_inodes, watched);
+	ledger_read_events(&crew->ledger);
+	crew->sweep_due_ns = 0;
 }
 
 static void on_probe(struct watched *watched, uint32_t events)
 {
-	OWNER_OF(crew, ledger_probes, watched)->sweep_due_ns = 0;
+	struct crew *crew = OWNER_OF(crew, ledger_probes, watched);
+	ledger_read_events(&crew->ledger);
+	crew->sweep_due_ns = 0;
 }
 
 static int crew_watch_ledger(struct crew *crew)
@@ -210,11 +214,34 @@ void crew_kill(struct crew *crew)
 	for_all(crew, crew_end_worker);
 }
 
+/* Those who say that they are done with a ring have it swept soon, but not each of them. */
+static uint64_t sweep_due_ns(const struct crew *crew)
+{
+	return MAX(crew->sweep_due_ns, crew->sweep_early_ns);
+}
+
 uint64_t crew_due_ns(const struct crew *crew)
 {
 	if (!crew->users)
 		return UINT64_MAX;
-	return MIN(MIN(crew->sweep_due_ns, crew->renewal_due_ns), crew->room_due_ns);
+	return MIN(MIN(sweep_due_ns(crew), crew->renewal_due_ns), crew->room_due_ns);
+}
+
+bool crew_sweep(struct crew *crew, bool *ret_soon)
+{
+	const uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+	const uint64_t start_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	if (now_ns < crew->sweep_early_ns)
+		return false;
+	const bool all = now_ns >= crew->full_sweep_due_ns;
+	if (all)
+		crew->full_sweep_due_ns = now_ns + SWEEP_LATER_NS;
+	const bool soon = ledger_sweep(&crew->ledger, all);
+	const uint64_t took_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - start_ns;
+	crew->sweep_early_ns = now_ns + took_ns + MAX(SWEEP_AGAIN_NS, SWEEP_REST * took_ns);
+	if (ret_soon)
+		*ret_soon = soon;
+	return true;
 }
 
 static void forget_users(struct crew *crew)
@@ -232,11 +259,8 @@ void crew_on_time(struct crew *crew, uint64_t now_ns)
 		crew->room_due_ns = UINT64_MAX;
 		for_all(crew, crew_look_for_room);
 	}
-	if (now_ns >= crew->sweep_due_ns) {
-		const bool all = now_ns >= crew->full_sweep_due_ns;
-		bool soon = ledger_sweep(&crew->ledger, all);
-		if (all)
-			crew->full_sweep_due_ns = now_ns + SWEEP_LATER_NS;
+	bool soon;
+	if (now_ns >= crew->sweep_due_ns && crew_sweep(crew, &soon)) {
 		soon |= crew_end_retired(crew, now_ns);
 		crew->sweep_due_ns = now_ns + (soon ? SWEEP_SOON_NS : SWEEP_LATER_NS);
 		forget_users(crew);

@@ -38,10 +38,13 @@ struct crew {
 	struct watched ledger_inodes, ledger_probes; /* ledger_sweep() has something to find out */
 	uint64_t sweep_due_ns, renewal_due_ns;
 	uint64_t full_sweep_due_ns; /* when a sweep next looks at all rings */
-	uint64_t swept_ns;          /* when a wish for a ring last had the ledger swept */
+	uint64_t sweep_early_ns;    /* the ledger is not swept before this */
 	uint64_t room_due_ns;    /* when connections that wait are tried again; UINT64_MAX: none */
 	uint64_t refusal_log_ns; /* log_allowed() */
 	bool draining;
+	/* The kernel lets clients pass descriptors that nobody asked for, whose closing may wait.
+	 */
+	bool arrivals_bring_descriptors;
 };
 
 /*

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 enum { MESSAGE_MAX = 768, TEXT_MAX = 512 };
 
@@ -35,7 +36,10 @@ void crew_turn_away(struct crew *crew, uid_t uid, int fd, int code, const char *
 	va_end(arguments);
 	size_t size = pack_error(crew, uid, code, text, message);
 	(void)frame_send(fd, message, size, NULL, 0, 0);
-	closer_hang_up(crew->closer, uid, fd);
+	if (crew->arrivals_bring_descriptors)
+		closer_hang_up(crew->closer, uid, fd);
+	else
+		close(fd);
 }
 
 int crew_worker_of(struct crew *crew, uid_t uid, struct worker **ret_worker)

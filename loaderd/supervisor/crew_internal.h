@@ -41,8 +41,12 @@ enum {
 /* where the kernel refuses more descriptors on their way */
 #define ROOM_AGAIN_NS  (SECOND_NS / 100)
 #define SWEEP_LATER_NS (5 * SECOND_NS)
-/* at the earliest: it asks the kernel about each ring of all users */
+/*
+ * The ledger is swept again at the earliest after so long, and after so many times as long as it
+ * took: it asks the kernel about each ring of all users, and any of them can cause it.
+ */
 #define SWEEP_AGAIN_NS (SECOND_NS / 100)
+#define SWEEP_REST     19
 
 /* A connection on its way to a worker. */
 struct arrival {
@@ -100,6 +104,11 @@ struct crew_user {
 };
 
 /* crew.c */
+/*
+ * Sweeps the ledger, unless it has been a moment ago. False: it has. ret_soon: of ledger_sweep(),
+ * unless NULL.
+ */
+bool crew_sweep(struct crew *crew, bool *ret_soon);
 /* False: the kernel has no memory for it now. */
 bool crew_look_again(const struct crew *crew, struct watched *watched, uint32_t events);
 int crew_watch(struct crew *crew, struct watched *watched, int fd,

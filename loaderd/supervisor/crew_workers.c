@@ -227,15 +227,11 @@ static void make_ring(struct worker *worker, const struct link_record *record)
 	struct crew_user *user = worker->user;
 	int code = ledger_make(&crew->ledger, &user->account, user->uid, worker->id, record, &order,
 			       fds);
-	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
-	if (code == EDQUOT && order.limit != LINK_LIMIT_NONE &&
-	    now_ns - crew->swept_ns >= SWEEP_AGAIN_NS) {
+	if (code == EDQUOT && order.limit != LINK_LIMIT_NONE && crew_sweep(crew, NULL)) {
 		/*
 		 * What was held until a moment ago may be free now. A worker that is told otherwise
-		 * asks again later than this is done again.
+		 * asks again for a while.
 		 */
-		crew->swept_ns = now_ns;
-		ledger_sweep(&crew->ledger, false);
 		order = (struct link_order){.kind = LINK_RING, .feed = record->feed};
 		code = ledger_make(&crew->ledger, &user->account, user->uid, worker->id, record,
 				   &order, fds);

@@ -268,14 +268,12 @@ static void close_watches(struct ledger *ledger, struct ledger_ring *ring)
 	ring->gone = ring->inotify_watch < 0;
 }
 
-/*
- * Which inodes have gone. A watch goes with its inode, and its number is not given again for a long
- * time.
- */
-static void read_events(struct ledger *ledger)
+/* A watch goes with its inode, and its number is not given again for a long time. */
+void ledger_read_events(struct ledger *ledger)
 {
 	_Alignas(struct inotify_event) char events[4096];
-	ssize_t n;
+	uint64_t count;
+	ssize_t n = read(ledger->event_fd, &count, sizeof(count));
 	while ((n = read(ledger->inotify_fd, events, sizeof(events))) > 0)
 		for (char *at = events; at < events + n;) {
 			const struct inotify_event *event = (void *)at;
@@ -287,11 +285,9 @@ static void read_events(struct ledger *ledger)
 
 bool ledger_sweep(struct ledger *ledger, bool all)
 {
-	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC), count;
+	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
 	bool soon = false;
-	ssize_t n = read(ledger->event_fd, &count, sizeof(count));
-	(void)n;
-	read_events(ledger);
+	ledger_read_events(ledger);
 	for (struct ledger_ring **at = &ledger->rings; *at;) {
 		struct ledger_ring *ring = *at;
 		int probe = atomic_load(&ring->probe);

@@ -30,8 +30,8 @@ struct ledger {
 	bool writable_rings; /* a client may be given a description that can write */
 	bool has_leases;     /* false: a ring counts as long as its worker says */
 	/*
-	 * Owned, and readable when ledger_sweep() has something to find out. inotify_fd -1: there
-	 * is none, and O_PATH descriptors are not noticed.
+	 * Owned, and readable when a sweep may find a ring free, until ledger_read_events().
+	 * inotify_fd -1: there is none, and O_PATH descriptors are not noticed.
 	 */
 	int inotify_fd, event_fd;
 	uint64_t bytes; /* of all */
@@ -59,6 +59,8 @@ bool ledger_take_fds(struct ledger *ledger, uint64_t worker, uint64_t feed, int 
  * needs no more.
  */
 void ledger_done(struct ledger *ledger, uint64_t worker, uint64_t feed);
+/* Takes note of what has come. */
+void ledger_read_events(struct ledger *ledger);
 /*
  * Strikes out rings that are free. Whether one is free is found out on a thread, which may take a
  * while: a later sweep has the answer. all: looks at rings whose workers have not said that they

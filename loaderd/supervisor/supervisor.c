@@ -9,6 +9,7 @@
 #include "loaderd/supervisor/closer.h"
 #include "loaderd/supervisor/crew.h"
 #include "loaderd/supervisor/provisions.h"
+#include "loaderd/supervisor/rate_limit.h"
 #include "proto/overflow_uid.h"
 
 #include <errno.h>
@@ -26,6 +27,13 @@
 
 enum {
 	ACCEPTS_PER_TURN = 16,
+	/* of users who connect too often: as many as wait in the socket's queue, each is cheap */
+	REFUSALS_PER_TURN = 128,
+	/*
+	 * For so many times as long as refusing them took, nothing is accepted, so that a flood
+	 * waits in the socket's queue. Not for longer, because others wait there, too.
+	 */
+	REFUSALS_REST = 2,
 	ACCEPT_AGAIN_MS = 100, /* when there were no descriptors for a connection */
 	ACCEPT_SHORT_MS = 10,  /* when few are left: those that are being closed are free soon */
 	END_MS = 2000,         /* for workers that have been told to end now, or killed */
@@ -51,7 +59,8 @@ struct supervisor {
 	struct listener listeners[SUPERVISOR_LISTENERS_MAX + 1];
 	unsigned listener_count;
 	bool accepting;
-	uint64_t accept_again_ns; /* 0: not waiting for descriptors */
+	uint64_t accept_again_ns; /* 0: not pausing */
+	struct rate_limit rate_limit;
 	enum phase phase;
 	uint64_t deadline_ns; /* of the phase */
 	uint64_t watchdog_ns, watchdog_next_ns;
@@ -68,10 +77,10 @@ static void stop_accepting(struct supervisor *supervisor)
 		watched_remove(supervisor->epoll_fd, &supervisor->listeners[i].watched);
 }
 
-static void pause_accepting(struct supervisor *supervisor, uint64_t for_ms)
+static void pause_accepting(struct supervisor *supervisor, uint64_t for_ns)
 {
 	stop_accepting(supervisor);
-	supervisor->accept_again_ns = clock_ns(CLOCK_MONOTONIC) + for_ms * MS_NS;
+	supervisor->accept_again_ns = clock_ns(CLOCK_MONOTONIC) + for_ns;
 }
 
 static int start_accepting(struct supervisor *supervisor)
@@ -158,7 +167,8 @@ static bool supervisor_identify(const struct supervisor *supervisor, int fd, str
 	return ret_peer->uid != supervisor->overflow_uid && ret_peer->uid != (uid_t)-1;
 }
 
-static void supervisor_receive(struct supervisor *supervisor, const struct listener *listener,
+/* False: its user connects too often. */
+static bool supervisor_receive(struct supervisor *supervisor, const struct listener *listener,
 			       int fd)
 {
 	struct ucred peer;
@@ -167,37 +177,60 @@ static void supervisor_receive(struct supervisor *supervisor, const struct liste
 			&supervisor->crew, supervisor->overflow_uid, fd, EPERM,
 			"this client's user has no number of its own where the daemon runs, "
 			"so that it cannot be told from others; map it, or run a private daemon");
-	} else if (listener->admin && (peer.uid == 0 || peer.uid == geteuid())) {
+		return rate_limit_take(&supervisor->rate_limit, supervisor->overflow_uid,
+				       clock_ns(CLOCK_MONOTONIC));
+	}
+	if (listener->admin && (peer.uid == 0 || peer.uid == geteuid())) {
 		(void)admin_open(&supervisor->crew, fd, supervisor_begin_drain, supervisor);
-	} else if (listener->admin ||
-		   (supervisor->options->private_only && peer.uid != geteuid())) {
+		return true;
+	}
+	if (!rate_limit_take(&supervisor->rate_limit, peer.uid, clock_ns(CLOCK_MONOTONIC))) {
+		crew_turn_away(&supervisor->crew, peer.uid, fd, EDQUOT,
+			       "this user connects too often: %d times at once and then %d times a "
+			       "second is the most; try again, and keep connections open",
+			       CONNECTS_AT_ONCE, CONNECTS_PER_SECOND);
+		return false;
+	}
+	if (listener->admin || (supervisor->options->private_only && peer.uid != geteuid()))
 		crew_turn_away(&supervisor->crew, peer.uid, fd, EPERM,
 			       "this socket is another user's");
-	} else {
+	else
 		crew_connection(&supervisor->crew, peer.uid, peer.pid, fd);
-	}
+	return true;
+}
+
+static void accept_failed(struct supervisor *supervisor, int error)
+{
+	if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM)
+		return;
+	/* Level-triggered epoll would spin: look away for a moment. */
+	log_warning("no new connections for %d ms: %s", ACCEPT_AGAIN_MS, strerror(error));
+	pause_accepting(supervisor, ACCEPT_AGAIN_MS * MS_NS);
 }
 
 static void on_connection(struct watched *watched, uint32_t events)
 {
 	struct listener *listener = (struct listener *)watched;
 	struct supervisor *supervisor = listener->supervisor;
-	for (unsigned i = 0; i < ACCEPTS_PER_TURN && supervisor->accepting; i++) {
+	const uint64_t start_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID); /* with threads that close */
+	unsigned taken = 0, refused = 0;
+	while (taken < ACCEPTS_PER_TURN && refused < REFUSALS_PER_TURN && supervisor->accepting) {
 		int fd = accept4(watched->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		if (fd >= 0) {
-			if (crew_is_short_of_descriptors(&supervisor->crew, fd))
-				pause_accepting(supervisor, ACCEPT_SHORT_MS);
-			supervisor_receive(supervisor, listener, fd);
-			continue;
+		if (fd < 0) {
+			accept_failed(supervisor, errno);
+			break;
 		}
-		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-			/* Level-triggered epoll would spin: look away for a moment. */
-			log_warning("no new connections for %d ms: %s", ACCEPT_AGAIN_MS,
-				    strerror(errno));
-			pause_accepting(supervisor, ACCEPT_AGAIN_MS);
-		}
-		return;
+		if (crew_is_short_of_descriptors(&supervisor->crew, fd))
+			pause_accepting(supervisor, ACCEPT_SHORT_MS * MS_NS);
+		if (supervisor_receive(supervisor, listener, fd))
+			taken++;
+		else
+			refused++;
 	}
+	/* Others are still served at once while there are few. */
+	if (supervisor->accepting && refused > taken)
+		pause_accepting(supervisor,
+				REFUSALS_REST * (clock_ns(CLOCK_PROCESS_CPUTIME_ID) - start_ns));
 }
 
 static int new_signal_fd(void)
@@ -218,18 +251,19 @@ static int new_signal_fd(void)
  * Nobody can put descriptors into a connection before its worker asks for them. Linux 6.16;
  * accepted sockets have it from the listening one.
  */
-static void refuse_descriptors(int listen_fd)
+static bool refuse_descriptors(int listen_fd)
 {
 	enum { PASS_RIGHTS = 83 };
 	const int no = 0;
-	(void)setsockopt(listen_fd, SOL_SOCKET, PASS_RIGHTS, &no, sizeof(no));
+	return setsockopt(listen_fd, SOL_SOCKET, PASS_RIGHTS, &no, sizeof(no)) == 0;
 }
 
 static void add_listener(struct supervisor *supervisor, int fd, bool admin)
 {
 	if (fd < 0 || supervisor->listener_count > SUPERVISOR_LISTENERS_MAX)
 		return;
-	refuse_descriptors(fd);
+	if (!refuse_descriptors(fd))
+		supervisor->crew.arrivals_bring_descriptors = true;
 	supervisor->listeners[supervisor->listener_count++] = (struct listener){
 		.watched = {fd, on_connection}, .supervisor = supervisor, .admin = admin};
 }
@@ -478,7 +512,7 @@ static void supervisor_on_time(struct supervisor *supervisor, uint64_t now_ns)
 		if ((supervisor->phase == RUNNING ||
 		     (supervisor->phase == DRAINING && !supervisor->options->activated)) &&
 		    start_accepting(supervisor) < 0)
-			pause_accepting(supervisor, ACCEPT_AGAIN_MS);
+			pause_accepting(supervisor, ACCEPT_AGAIN_MS * MS_NS);
 	}
 	crew_on_time(&supervisor->crew, now_ns);
 	supervisor_advance(supervisor, now_ns);

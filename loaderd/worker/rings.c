@@ -1,6 +1,7 @@
 #include "loaderd/worker/rings.h"
 
 #include "format/base/system/clock.h"
+#include "loaderd/worker/chores.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -138,7 +139,10 @@ int rings_take(struct rings *rings, uint64_t feed, uint64_t ring_bytes, uint64_t
 	 * way back.
 	 */
 	for (unsigned i = 0; i < TRIES && request.answered && request.order.code == EDQUOT; i++) {
+		/* Its closing is a chore, too. */
+		chores_suspend();
 		nanosleep(&pause, NULL);
+		chores_resume();
 		rings_ask(rings, &request);
 	}
 	if (!request.answered || request.order.code != 0)

@@ -19,7 +19,7 @@
 
 enum {
 	ORDERS_PER_TURN = 16,
-	CHORE_THREADS = 2,
+	CHORES_AT_ONCE = 2,
 	PAGE_EVERY_S = 1,
 	WATCH_EVERY_MS = 250,
 	RINGS_RESERVED = 16, /* feeds at a time that can be read past the page cache */
@@ -173,7 +173,7 @@ static int start_workers(struct server *server, struct config_error *error)
 	if (r == 0)
 		pool_limit_decoding(server->pool, server->config->decode_bytes);
 	if (r == 0)
-		r = chores_new(CHORE_THREADS, &server->chores);
+		r = chores_new(CHORES_AT_ONCE, &server->chores);
 	if (r < 0)
 		config_say(error, "cannot start worker threads: %s", strerror(-r));
 	return r;
@@ -291,6 +291,7 @@ static uint64_t server_due_ns(const struct server *server)
 		next_ns = server->idle_since_ns + server->config->idle_ms * 1000000;
 	if (server->feed_count > 1)
 		next_ns = MIN(next_ns, server->watch_due_ns);
+	next_ns = MIN(next_ns, chores_due_ns(server->chores));
 	if (server->phase == SERVER_DRAINING)
 		next_ns = MIN(next_ns, server->drain_deadline_ns);
 	if (server->bad_log_end_ns != 0)
@@ -322,6 +323,8 @@ static void watch_idleness(struct server *server, uint64_t now_ns)
 static void server_on_time(struct server *server, uint64_t now_ns)
 {
 	watch_idleness(server, now_ns);
+	if (now_ns >= chores_due_ns(server->chores))
+		chores_relieve(server->chores, now_ns);
 	/* A feed that is alone holds up nobody. */
 	if (server->feed_count > 1 && now_ns >= server->watch_due_ns) {
 		pool_relieve(server->pool);

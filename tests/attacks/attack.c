@@ -176,7 +176,7 @@ void attack_stage(struct stage *stage)
 	stage->bob.slots = 3;
 }
 
-int attack_connect(const struct stage *stage)
+int attack_connect_now(const struct stage *stage)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	snprintf(address.sun_path, sizeof(address.sun_path), "%.100s", stage->fixture.socket);
@@ -186,6 +186,20 @@ int attack_connect(const struct stage *stage)
 	if (fd >= 0)
 		close(fd);
 	return -1;
+}
+
+int attack_connect(const struct stage *stage)
+{
+	enum { APART_US = 1100 };
+	static struct timespec last;
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	const int64_t passed_us =
+		(int64_t)(now.tv_sec - last.tv_sec) * 1000000 + (now.tv_nsec - last.tv_nsec) / 1000;
+	if (passed_us < APART_US)
+		usleep((unsigned)(APART_US - passed_us));
+	clock_gettime(CLOCK_MONOTONIC, &last);
+	return attack_connect_now(stage);
 }
 
 static bool send_request(int socket, const Loaderd__Request *request, const int *fds,
@@ -310,10 +324,11 @@ int attack_take_ring(const struct stage *stage, int file, const char *pipeline, 
 	return socket;
 }
 
-int attack_open(const struct stage *stage, int file, const char *pipeline, int *ret_socket,
-		int fds[2])
+static int open_once(const struct stage *stage, int file, const char *pipeline, int *ret_socket,
+		     int fds[2], bool *ret_too_often)
 {
 	int socket = attack_connect(stage), code = ECONNRESET;
+	*ret_too_often = false;
 	if (socket < 0 || !attack_ask(socket, "by hand", pipeline, 16)) {
 		if (socket >= 0)
 			close(socket);
@@ -327,6 +342,8 @@ int attack_open(const struct stage *stage, int file, const char *pipeline, int *
 		loaderd__reply__free_unpacked(reply, NULL);
 		reply = passed ? attack_reply(socket, fds) : NULL;
 	}
+	*ret_too_often = reply && reply->kind_case == LOADERD__REPLY__KIND_ERROR &&
+			 strstr(reply->error->text, "connects too often");
 	if (reply)
 		code = reply->kind_case == LOADERD__REPLY__KIND_ERROR ? reply->error->code : 0;
 	/* A refusal is a sentence, not the name of an error. */
@@ -337,5 +354,16 @@ int attack_open(const struct stage *stage, int file, const char *pipeline, int *
 		*ret_socket = socket;
 	else
 		close(socket);
+	return code;
+}
+
+int attack_open(const struct stage *stage, int file, const char *pipeline, int *ret_socket,
+		int fds[2])
+{
+	bool too_often;
+	int code;
+	while ((code = open_once(stage, file, pipeline, ret_socket, fds, &too_often)) == EDQUOT &&
+	       too_often)
+		usleep(1000);
 	return code;
 }

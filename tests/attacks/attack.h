@@ -67,8 +67,13 @@ uint64_t attack_deadline(void);
 uint64_t attack_now_ms(void);
 uint64_t attack_random(void);
 
-/* A connection, or -1 where none is to be had. */
+/*
+ * A connection, or -1 where none is to be had. A process that uses only this one connects no more
+ * often than a user may.
+ */
 int attack_connect(const struct stage *stage);
+/* The same as fast as it goes. */
+int attack_connect_now(const struct stage *stage);
 /* Sends OpenFeed with 4 slots; GetDataset when pipeline is NULL. False when nobody takes it. */
 bool attack_ask(int socket, const char *dataset, const char *pipeline, unsigned batch_size);
 /*
@@ -90,8 +95,9 @@ bool attack_files(int socket, uint32_t first, uint32_t total, bool direct, const
 		  unsigned count);
 /*
  * Asks, answers NeedFiles with this descriptor, and returns the positive errno of the answer; 0:
- * served; ECONNRESET: hung up, or the descriptor cannot be passed. It stays the caller's. When
- * served, ret_socket (unless NULL) and fds are the caller's to close.
+ * served; ECONNRESET: hung up, or the descriptor cannot be passed. Waits while the user has
+ * connected too often. The descriptor stays the caller's. When served, ret_socket (unless NULL) and
+ * fds are the caller's to close.
  */
 int attack_open(const struct stage *stage, int file, const char *pipeline, int *ret_socket,
 		int fds[2]);

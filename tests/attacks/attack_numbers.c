@@ -53,7 +53,7 @@ static void together(const struct stage *stage, void (*run)(const struct stage *
 static void connect_and_leave(const struct stage *stage)
 {
 	for (uint64_t until_ms = attack_deadline(); attack_now_ms() < until_ms;) {
-		int fd = attack_connect(stage);
+		int fd = attack_connect_now(stage);
 		if (fd >= 0)
 			close(fd);
 	}
@@ -70,12 +70,12 @@ static void linger(const struct stage *stage)
 	enum { MANY = 600 };
 	static int fds[MANY];
 	for (unsigned i = 0; i < MANY; i++)
-		fds[i] = attack_connect(stage);
+		fds[i] = attack_connect_now(stage);
 	for (uint64_t until_ms = attack_deadline(), i = 0; attack_now_ms() < until_ms; i++) {
 		/* Those that were turned away come again. */
 		if (fds[i % MANY] >= 0)
 			close(fds[i % MANY]);
-		fds[i % MANY] = attack_connect(stage);
+		fds[i % MANY] = attack_connect_now(stage);
 		usleep(100);
 	}
 	for (unsigned i = 0; i < MANY; i++)

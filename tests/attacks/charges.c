@@ -1,10 +1,10 @@
 /*
- * Which control group pays for the pages of datasets and rings. The service runs in a memory control group
- * of its own, and may give away more in rings than the group has. ALICE has it read sparse files
- * that lie in memory, and takes rings that she does not touch, and keeps them, more of them than
- * the group may have. What exists because the worker touched it would stay in the group, until the
- * kernel ends processes there. BOB's feed goes on beside it, no worker ends, and afterwards the
- * group has about what it had before.
+ * Which control group pays for the pages of datasets and rings. The service runs in a memory
+ * control group of its own, and may give away more in rings than the group has. ALICE has it read
+ * sparse files that lie in memory, and takes rings that she does not touch, and keeps them, more of
+ * them than the group may have. What exists because the worker touched it would stay in the group,
+ * until the kernel ends processes there. BOB's feed goes on beside it, no worker ends, and
+ * afterwards the group has about what it had before.
  */
 #include "format/base/system/io.h"
 #include "format/packimg.h"

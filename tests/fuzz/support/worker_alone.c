@@ -39,6 +39,7 @@ static void (*on_check)(void);
 
 void __wrap_chores_add(struct chores *chores, struct chore *chore);
 void __wrap_chores_close(struct chores *chores, int fd);
+uint64_t __wrap_chores_due_ns(struct chores *chores);
 int __wrap_pool_add(struct pool *pool, struct batcher *batcher);
 void __wrap_pool_remove(struct pool *pool, struct batcher *batcher);
 void __wrap_pool_kick(struct pool *pool, struct batcher *batcher);
@@ -76,6 +77,11 @@ void __wrap_chores_add(struct chores *chores, struct chore *chore)
 void __wrap_chores_close(struct chores *chores, int fd)
 {
 	close(fd);
+}
+
+uint64_t __wrap_chores_due_ns(struct chores *chores)
+{
+	return UINT64_MAX;
 }
 
 static bool do_chore(void)

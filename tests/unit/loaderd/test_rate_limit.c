@@ -1,0 +1,62 @@
+/* How often each user may connect, by a clock of the test's. */
+#include "loaderd/supervisor/rate_limit.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define SECOND_NS UINT64_C(1000000000)
+
+enum { ALICE = 1000, BOB = 1001 };
+
+static unsigned take_all(struct rate_limit *limit, uid_t uid, uint64_t now_ns)
+{
+	unsigned count = 0;
+	while (count <= 2 * CONNECTS_AT_ONCE && rate_limit_take(limit, uid, now_ns))
+		count++;
+	return count;
+}
+
+static void test_a_burst_is_served_and_then_so_many_a_second(void **state)
+{
+	static struct rate_limit limit;
+	uint64_t now_ns = 77 * SECOND_NS;
+	assert_int_equal(take_all(&limit, ALICE, now_ns), CONNECTS_AT_ONCE);
+	assert_int_equal(take_all(&limit, ALICE, now_ns + SECOND_NS / 2), CONNECTS_PER_SECOND / 2);
+	assert_int_equal(take_all(&limit, ALICE, now_ns + SECOND_NS), CONNECTS_PER_SECOND / 2);
+	/* Tries in vain cost nothing, and no more is saved up than the bucket takes. */
+	assert_int_equal(take_all(&limit, ALICE, now_ns + 100 * SECOND_NS), CONNECTS_AT_ONCE);
+}
+
+static void test_users_are_counted_apart(void **state)
+{
+	static struct rate_limit limit;
+	uint64_t now_ns = 77 * SECOND_NS;
+	assert_int_equal(take_all(&limit, ALICE, now_ns), CONNECTS_AT_ONCE);
+	assert_int_equal(take_all(&limit, BOB, now_ns), CONNECTS_AT_ONCE);
+	assert_int_equal(take_all(&limit, 0, now_ns), CONNECTS_AT_ONCE);
+	assert_false(rate_limit_take(&limit, ALICE, now_ns));
+}
+
+/* Who has used most is remembered longest. */
+static void test_newcomers_do_not_have_a_flooder_forgotten(void **state)
+{
+	static struct rate_limit limit;
+	uint64_t now_ns = 77 * SECOND_NS;
+	assert_int_equal(take_all(&limit, ALICE, now_ns), CONNECTS_AT_ONCE);
+	for (uid_t uid = 5000; uid < 5000 + 4 * RATE_LIMIT_USERS; uid++)
+		assert_true(rate_limit_take(&limit, uid, now_ns));
+	assert_false(rate_limit_take(&limit, ALICE, now_ns));
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_burst_is_served_and_then_so_many_a_second),
+		cmocka_unit_test(test_users_are_counted_apart),
+		cmocka_unit_test(test_newcomers_do_not_have_a_flooder_forgotten),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
