@@ -149,21 +149,9 @@ static void open_path(struct kept *kept)
 
 static void send_away(struct kept *kept)
 {
-	union {
-		struct cmsghdr header;
-		char space[CMSG_SPACE(sizeof(int))];
-	} control = {.header = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS}};
-	struct iovec byte = {(char *)"x", 1};
-	struct msghdr message = {.msg_iov = &byte,
-				 .msg_iovlen = 1,
-				 .msg_control = &control,
-				 .msg_controllen = sizeof(control)};
 	int fd = attack_random() % 2 ? kept->ring : kept->ack;
-	if (fd < 0 || kept->flight[0] >= 0)
-		return;
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, kept->flight), 0);
-	memcpy(CMSG_DATA(&control.header), &fd, sizeof(int));
-	assert_int_equal(sendmsg(kept->flight[0], &message, 0), 1);
+	if (fd >= 0 && kept->flight[0] < 0)
+		attack_put_in_flight(fd, kept->flight);
 }
 
 static void forget_message(struct kept *kept)

@@ -367,3 +367,19 @@ int attack_open(const struct stage *stage, int file, const char *pipeline, int *
 		usleep(1000);
 	return code;
 }
+
+void attack_put_in_flight(int fd, int ret_pair[2])
+{
+	union {
+		struct cmsghdr header;
+		char space[CMSG_SPACE(sizeof(int))];
+	} control = {.header = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS}};
+	struct iovec byte = {(char *)"x", 1};
+	struct msghdr message = {.msg_iov = &byte,
+				 .msg_iovlen = 1,
+				 .msg_control = &control,
+				 .msg_controllen = sizeof(control)};
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ret_pair), 0);
+	memcpy(CMSG_DATA(&control.header), &fd, sizeof(int));
+	assert_int_equal(sendmsg(ret_pair[0], &message, 0), 1);
+}

@@ -101,3 +101,5 @@ bool attack_files(int socket, uint32_t first, uint32_t total, bool direct, const
  */
 int attack_open(const struct stage *stage, int file, const char *pipeline, int *ret_socket,
 		int fds[2]);
+/* Sends a descriptor, which stays the caller's, to an end that nobody reads from. */
+void attack_put_in_flight(int fd, int ret_pair[2]);

@@ -166,27 +166,18 @@ static void keep_by_a_child(const struct stage *stage)
 
 static void keep_in_flight(const struct stage *stage)
 {
-	int pair[2], file = open(stage->images, O_RDONLY | O_CLOEXEC);
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	int pairs[RINGS][2], file = open(stage->images, O_RDONLY | O_CLOEXEC);
 	for (unsigned i = 0; i < RINGS; i++) {
 		struct kept kept = keep(stage, file);
-		union {
-			struct cmsghdr header;
-			char space[CMSG_SPACE(sizeof(int))];
-		} control = {.header = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS}};
-		struct iovec byte = {(char *)"x", 1};
-		struct msghdr message = {.msg_iov = &byte,
-					 .msg_iovlen = 1,
-					 .msg_control = &control,
-					 .msg_controllen = sizeof(control)};
-		memcpy(CMSG_DATA(&control.header), &kept.fds[0], sizeof(int));
-		assert_int_equal(sendmsg(pair[0], &message, 0), 1);
+		attack_put_in_flight(kept.fds[0], pairs[i]);
 		forget_fds(&kept);
 		munmap(kept.map, kept.size);
 	}
 	assert_counted(stage, file);
-	close(pair[0]);
-	close(pair[1]);
+	for (unsigned i = 0; i < RINGS; i++) {
+		close(pairs[i][0]);
+		close(pairs[i][1]);
+	}
 	assert_released(stage, file);
 }
 
