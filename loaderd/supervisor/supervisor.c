@@ -13,6 +13,7 @@
 #include "proto/overflow_uid.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -380,7 +381,7 @@ static int supervisor_open_groups(struct supervisor *supervisor, const struct cp
 static int check_descriptors(const struct supervisor *supervisor, struct config_error *error)
 {
 	unsigned least;
-	int newest = dup(supervisor->epoll_fd);
+	int newest = fcntl(supervisor->epoll_fd, F_DUPFD_CLOEXEC, 0);
 	if (newest >= 0)
 		close(newest);
 	const unsigned most = supervisor->crew.descriptors_most;

@@ -98,7 +98,7 @@ static int rings_refuse(const struct ring_request *request, struct refusal *refu
 	return refuse_request(
 		refusal, EDQUOT, "slots",
 		"the feed needs %llu bytes of shared memory, %llu are left of the "
-		"limit of %llu, of which rings take part until no process holds them; "
+		"limit of %llu, of which rings take part until nothing refers to them; "
 		"ask for fewer slots or smaller batches, or raise [limits] shared_memory_per_user",
 		(unsigned long long)bytes_of(request), (unsigned long long)order->left,
 		(unsigned long long)order->most);
