@@ -185,7 +185,9 @@ static bool supervisor_receive(struct supervisor *supervisor, const struct liste
 		(void)admin_open(&supervisor->crew, fd, supervisor_begin_drain, supervisor);
 		return true;
 	}
-	if (!rate_limit_take(&supervisor->rate_limit, peer.uid, clock_ns(CLOCK_MONOTONIC))) {
+	/* A private daemon's one user is late alone. */
+	if (!supervisor->options->private_only &&
+	    !rate_limit_take(&supervisor->rate_limit, peer.uid, clock_ns(CLOCK_MONOTONIC))) {
 		crew_turn_away(&supervisor->crew, peer.uid, fd, EDQUOT,
 			       "this user connects too often: %d times at once and then %d times a "
 			       "second is the most; try again, and keep connections open",
