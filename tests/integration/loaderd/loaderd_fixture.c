@@ -424,8 +424,23 @@ unsigned fixture_ring_mappings(pid_t pid)
 	return fixture_mappings(pid, "memfd:loaderd-");
 }
 
+/* Keeps this process below what a user may connect: 1,024 times at once and 1,000 times a second.
+ */
+static void wait_to_connect(void)
+{
+	enum { APART_NS = 1100000, AT_ONCE = 400 };
+	static uint64_t spent_ns;
+	const uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+	if (spent_ns < now_ns)
+		spent_ns = now_ns;
+	spent_ns += APART_NS;
+	if (spent_ns > now_ns + AT_ONCE * (uint64_t)APART_NS)
+		usleep(APART_NS / 1000);
+}
+
 int fixture_connect(const struct fixture *fixture)
 {
+	wait_to_connect();
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	snprintf(address.sun_path, sizeof(address.sun_path), "%.100s", fixture->socket);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
