@@ -383,3 +383,18 @@ void attack_put_in_flight(int fd, int ret_pair[2])
 	memcpy(CMSG_DATA(&control.header), &fd, sizeof(int));
 	assert_int_equal(sendmsg(ret_pair[0], &message, 0), 1);
 }
+
+struct feed *attack_open_feed(const struct feed_options *options)
+{
+	enum { PATIENCE_MS = 20000 };
+	uint64_t until_ms = attack_now_ms() + PATIENCE_MS;
+	struct feed *feed;
+	while (attack_now_ms() < until_ms) {
+		int r = feed_open(options, &feed, NULL);
+		if (r == 0)
+			return feed;
+		assert_int_equal(r, -EDQUOT);
+		usleep(1000);
+	}
+	return fixture_open(options);
+}

@@ -103,3 +103,5 @@ int attack_open(const struct stage *stage, int file, const char *pipeline, int *
 		int fds[2]);
 /* Sends a descriptor, which stays the caller's, to an end that nobody reads from. */
 void attack_put_in_flight(int fd, int ret_pair[2]);
+/* As fixture_open(). Feeds that were closed just now still count for a moment: waits for room. */
+struct feed *attack_open_feed(const struct feed_options *options);

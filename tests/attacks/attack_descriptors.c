@@ -362,7 +362,7 @@ static void pass_every_kind(const struct stage *stage)
  */
 static void share_without_a_right(const struct stage *stage)
 {
-	struct feed *feed = fixture_open(&stage->alice);
+	struct feed *feed = attack_open_feed(&stage->alice);
 	for (unsigned i = 0; i < 2; i++) {
 		int fd = i == 0 ? path_only(stage) : write_only(stage);
 		int socket = attack_connect(stage), fds[2] = {-1, -1};
@@ -675,7 +675,7 @@ static void consume(const struct stage *stage, const char *path, int ready)
 	struct feed_options options = stage->alice;
 	struct feed_batch batch = {.size = sizeof(batch)};
 	options.dataset = path;
-	struct feed *feed = fixture_open(&options);
+	struct feed *feed = attack_open_feed(&options);
 	assert_int_equal(write(ready, "", 1), 1);
 	for (;;)
 		if (feed_next(feed, 1000, &batch) == 0)

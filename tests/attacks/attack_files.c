@@ -405,34 +405,18 @@ static void take_substituted(struct feed *feed)
 	assert_int_equal(feed_release(feed, &batch), 0);
 }
 
-/* Feeds that were closed just now still count for a moment. */
-static struct feed *open_when_there_is_room(const struct feed_options *options)
-{
-	enum { PATIENCE_MS = 20000 };
-	uint64_t until_ms = attack_now_ms() + PATIENCE_MS;
-	struct feed *feed;
-	while (attack_now_ms() < until_ms) {
-		int r = feed_open(options, &feed, NULL);
-		if (r == 0)
-			return feed;
-		assert_int_equal(r, -EDQUOT);
-		usleep(1000);
-	}
-	return fixture_open(options);
-}
-
 /* ALICE's own clean feed is the witness: whatever it delivers is right, and nothing is missing. */
 static void serve_side_data_inside(const struct stage *stage)
 {
 	enum { BATCHES = 8 };
-	struct feed *clean = open_when_there_is_room(&stage->alice);
+	struct feed *clean = attack_open_feed(&stage->alice);
 	uint64_t hash = fixture_hash(clean, BATCHES);
 	feed_close(clean);
 	struct feed_options options = stage->alice;
 	options.dataset = hostile;
 	for (uint64_t until = attack_deadline(); attack_now_ms() < until;) {
-		clean = open_when_there_is_room(&stage->alice);
-		struct feed *feed = open_when_there_is_room(&options);
+		clean = attack_open_feed(&stage->alice);
+		struct feed *feed = attack_open_feed(&options);
 		for (unsigned i = 0; i < BATCHES; i++)
 			take_substituted(feed);
 		assert_int_equal(fixture_hash(clean, BATCHES), hash);

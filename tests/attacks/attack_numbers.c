@@ -204,7 +204,7 @@ static void stop_clients(const struct stage *stage)
 			continue;
 		struct feed_batch batch = {.size = sizeof(batch)};
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		struct feed *feed = fixture_open(&stage->alice);
+		struct feed *feed = attack_open_feed(&stage->alice);
 		for (unsigned held = 0; held < i; held++)
 			assert_int_equal(feed_next(feed, 10000, &batch), 0);
 		raise(SIGSTOP);
@@ -227,7 +227,7 @@ static void take_all_feeds(const struct stage *stage)
 	struct feed_options options = stage->alice;
 	options.slots = 2;
 	for (unsigned i = 0; i < FEEDS; i++) {
-		feeds[i] = fixture_open(&options);
+		feeds[i] = attack_open_feed(&options);
 		assert_true(fixture_hash(feeds[i], 1) != 0); /* it is listed from now on */
 	}
 	assert_int_equal(feed_open(&options, &more, NULL), -EDQUOT);
