@@ -320,7 +320,7 @@ static int check_nice(const struct config *config, struct config_error *error)
 
 enum {
 	/* that the supervisor, and a worker beside its pool, start with */
-	THREADS_OF_OTHERS = 12,
+	THREADS_OF_OTHERS = 13,
 	/* of a worker at most, beside its pool and those that read ahead */
 	THREADS_OF_CHORES = 128,
 	WORKERS_AT_ONCE = 2, /* one that serves, and one on its way out */

@@ -220,7 +220,7 @@ static bool is_served_or_told(const struct stage *stage, char text[FEED_ERROR_MA
 static void test_without_threads(void **state)
 {
 	/* of supervisor, one worker, and up to all of another's */
-	enum { LEAST = 14, MOST = LEAST + 6, ALONE = 64150 };
+	enum { LEAST = 15, MOST = LEAST + 6, ALONE = 64150 };
 	struct stage stage;
 	char text[FEED_ERROR_MAX];
 	unsigned told = 0;
