@@ -57,7 +57,6 @@ static const int allowed[] = {
 	SCMP_SYS(shutdown),
 	SCMP_SYS(io_uring_enter), /* on rings that were restricted to reading before */
 	SCMP_SYS(munmap),
-	SCMP_SYS(mremap),
 	SCMP_SYS(brk),
 	SCMP_SYS(madvise),
 	SCMP_SYS(futex),
@@ -99,7 +98,8 @@ enum { PASS_RIGHTS = 83 /* SO_PASSRIGHTS, Linux 6.16 */ };
 
 /*
  * Memory that RLIMIT_DATA would not count: shared memory without a file, huge pages of the
- * machine's reserve, and mappings that grow as stacks do.
+ * machine's reserve, and mappings that grow as stacks do. mremap() is refused altogether: what it
+ * makes of a page of the first thread's stack counts as stack, not as data, wherever it lies.
  */
 #define MAP_KINDS (MAP_SHARED | MAP_ANONYMOUS | MAP_HUGETLB | MAP_GROWSDOWN)
 /* A mapping that cannot be executed, of one of these kinds. */
@@ -344,12 +344,12 @@ static int lower(__rlimit_resource_t resource, const struct rlimit *most)
 
 /*
  * What a worker may take of the machine; the shadow of a sanitizer is memory, too. RLIMIT_DATA
- * counts what is private and writable: heaps, stacks of threads, brk(), and what mremap() makes of
- * these. The stack of the first thread has a limit of its own. Not counted is what the kernel keeps
- * for the worker: page tables, 4 KiB for each 2 MiB of addresses that were touched, also of files
- * and of memory that is only read; buffers of the connections that it has, of a size that it cannot
- * change; finished reads of its io_urings. Only a control group limits that, besides the kernel's
- * choice of whom to end, which counts page tables.
+ * counts what is private and writable: heaps, stacks of threads, and brk(). The stack of the first
+ * thread has a limit of its own. Not counted is what the kernel keeps for the worker: page tables,
+ * 4 KiB for each 2 MiB of addresses that were touched, also of files and of memory that is only
+ * read; buffers of the connections that it has, of a size that it cannot change; finished reads of
+ * its io_urings. Only a control group limits that, besides the kernel's choice of whom to end,
+ * which counts page tables.
  */
 static int limit_resources(const struct sandbox_limits *limits)
 {

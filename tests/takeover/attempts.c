@@ -233,6 +233,8 @@ static void memory(const struct taken *t)
 {
 	enum { RW = PROT_READ | PROT_WRITE, RWX = PROT_READ | PROT_WRITE | PROT_EXEC };
 	void *page = mmap(NULL, PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t room[2 * PAGE]; /* a whole page of it can go */
+	void *const stack_page = room + (PAGE - (uintptr_t)room % PAGE) % PAGE;
 	const struct call calls[] = {
 		{"mmap PROT_EXEC", SYS_mmap, {0, PAGE, RWX, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0}, 0},
 		{"mmap PROT_EXEC of a file",
@@ -251,6 +253,14 @@ static void memory(const struct taken *t)
 		{"mmap MAP_HUGETLB",
 		 SYS_mmap,
 		 {0, 2 << 20, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0},
+		 0},
+		{"mremap of a page of the stack",
+		 SYS_mremap,
+		 {P(stack_page), PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP},
+		 0},
+		{"mremap that grows a page",
+		 SYS_mremap,
+		 {P(page), PAGE, 2 * PAGE, MREMAP_MAYMOVE},
 		 0},
 		{"mprotect PROT_EXEC", SYS_mprotect, {P(page), PAGE, PROT_READ | PROT_EXEC}, 0},
 		{"pkey_mprotect PROT_EXEC", SYS_pkey_mprotect, {P(page), PAGE, PROT_EXEC, -1}, 0},
