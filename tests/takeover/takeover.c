@@ -202,15 +202,9 @@ static void others_are_served(struct scene *scene)
 		assert_in_range(open_ms, 0, OPEN_MAX_MS);
 }
 
-static void end_worker_of_attacker(struct scene *scene)
+/* It may have retired from taking commands: all but the witness's and the newcomer's. */
+static void kill_workers_of_attacker(const struct scene *scene, pid_t newcomer)
 {
-	/*
-	 * It may have retired from taking commands: whoever is not the witness's, nor the
-	 * newcomer's.
-	 */
-	become(NEWCOMER);
-	pid_t newcomer = fixture_worker(&scene->fixture);
-	become(0);
 	DIR *directory = opendir("/proc");
 	for (struct dirent *entry; (entry = readdir(directory));) {
 		char path[300];
@@ -226,8 +220,19 @@ static void end_worker_of_attacker(struct scene *scene)
 		fclose(file);
 	}
 	closedir(directory);
-	for (unsigned i = 0; i < 1000 && workers(scene) > 2; i++)
-		usleep(5000);
+}
+
+static void end_worker_of_attacker(struct scene *scene)
+{
+	enum { TRIES = 12000, APART_US = 5000 };
+	become(NEWCOMER);
+	pid_t newcomer = fixture_worker(&scene->fixture);
+	become(0);
+	/* A connection that still waited starts one more. */
+	for (unsigned i = 0; i < TRIES && workers(scene) > 2; i++) {
+		kill_workers_of_attacker(scene, newcomer);
+		usleep(APART_US);
+	}
 	assert_int_equal(workers(scene), 2);
 }
 
