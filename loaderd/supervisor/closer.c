@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -155,10 +154,4 @@ bool closer_run(struct closer *closer, uint32_t key, void (*run)(void *context),
 {
 	const struct closer_job job = {.run = run, .context = context, .fd = -1};
 	return closer_give(closer, key, &job);
-}
-
-void closer_hang_up(struct closer *closer, uint32_t key, int fd)
-{
-	shutdown(fd, SHUT_RDWR);
-	closer_close(closer, key, fd);
 }

@@ -19,10 +19,5 @@ int closer_new(struct closer **ret_closer);
 void closer_free(struct closer *closer);
 /* Takes fd over. */
 void closer_close(struct closer *closer, uint32_t key, int fd);
-/*
- * The same of a connection, whoever else has it. The client learns it now, however long closing
- * takes.
- */
-void closer_hang_up(struct closer *closer, uint32_t key, int fd);
 /* Calls run(context) on a thread. False: all have too much to do. */
 bool closer_run(struct closer *closer, uint32_t key, void (*run)(void *context), void *context);

@@ -36,6 +36,11 @@ bool crew_has_descriptors(const struct crew *crew, int newest, unsigned *ret_lea
 	return most == crew->descriptors_most;
 }
 
+unsigned crew_connections_most(const struct config *config)
+{
+	return (unsigned)config->connections_per_user + ARRIVALS_MAX;
+}
+
 static void on_inode(struct watched *watched, uint32_t events)
 {
 	struct crew *crew = OWNER_OF(crew, ledger_inodes, watched);
@@ -69,11 +74,13 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 	unsigned descriptors_most =
 		(unsigned)(descriptors.rlim_cur < INT32_MAX ? descriptors.rlim_cur : INT32_MAX);
 	unsigned waiting_most = waiting_share(descriptors_most);
+	unsigned guests_most = descriptors_most / GUESTS_SHARE;
 	*crew = (struct crew){
 		.config = config,
-		.house = {.epoll_fd = epoll_fd,
-			  .closer = closer,
-			  .most = descriptors_most / GUESTS_SHARE},
+		.house = {.epoll_fd = epoll_fd, .unread = &crew->unread, .most = guests_most},
+		.unread = {.epoll_fd = epoll_fd, .closer = closer},
+		.unread_most = MAX(MIN(guests_most / UNREAD_SHARE, crew_connections_most(config)),
+				   UNREAD_LEAST),
 		.descriptors_most = descriptors_most,
 		.groups.fd = -1,
 		.arrivals_most = waiting_most > ARRIVALS_MAX ? ARRIVALS_MAX : waiting_most,
@@ -139,6 +146,7 @@ void crew_unwatch(struct crew *crew, struct watched *watched)
 static void crew_bury(struct crew *crew)
 {
 	guests_bury(&crew->house);
+	unread_bury(&crew->unread);
 	while (crew->dead) {
 		struct worker *worker = crew->dead;
 		crew->dead = worker->next;
@@ -321,6 +329,7 @@ void crew_deinit(struct crew *crew)
 	}
 	crew->users = NULL;
 	crew_bury(crew);
+	unread_deinit(&crew->unread);
 	ledger_deinit(&crew->ledger);
 	groups_close(&crew->groups);
 	if (crew->config_fd >= 0)

@@ -11,6 +11,7 @@
 #include "loaderd/supervisor/groups.h"
 #include "loaderd/supervisor/guests.h"
 #include "loaderd/supervisor/ledger.h"
+#include "loaderd/supervisor/unread.h"
 #include "loaderd/watched.h"
 
 #include <stdbool.h>
@@ -29,8 +30,10 @@ struct crew {
 	struct crew_user *users;
 	struct worker *dead; /* to be freed after this round of events */
 	struct guest_house house;
+	struct unread_set unread;
 	struct groups groups;
 	unsigned descriptors_most;            /* that the supervisor may have */
+	unsigned unread_most;                 /* closed connections of a user with unread replies */
 	unsigned arrivals_most;               /* connections that wait for one worker, */
 	unsigned waiting_count, waiting_most; /* and for all */
 	unsigned user_count, worker_count;
@@ -63,8 +66,8 @@ void crew_deinit(struct crew *crew);
  */
 void crew_connection(struct crew *crew, uid_t uid, pid_t pid, int fd);
 /*
- * Tells a client why it is not served, as far as its socket takes that at once, and hangs up. Takes
- * fd over.
+ * Tells a client why it is not served, as far as its socket takes that at once and its user has
+ * read what was sent before, and hangs up. Takes fd over.
  */
 __attribute__((format(printf, 5, 6))) void crew_turn_away(struct crew *crew, uid_t uid, int fd,
 							  int code, const char *format, ...);

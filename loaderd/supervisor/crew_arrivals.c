@@ -26,6 +26,13 @@ static size_t pack_error(struct crew *crew, uid_t uid, int code, const char *tex
 	return loaderd__reply__pack(&reply, message);
 }
 
+/* What a user does not read is memory of the service's. */
+static bool may_be_answered(const struct crew *crew, uid_t uid)
+{
+	return crew->unread.count < crew->house.most &&
+	       unread_count(&crew->unread, uid) < crew->unread_most;
+}
+
 void crew_turn_away(struct crew *crew, uid_t uid, int fd, int code, const char *format, ...)
 {
 	char text[TEXT_MAX];
@@ -35,11 +42,9 @@ void crew_turn_away(struct crew *crew, uid_t uid, int fd, int code, const char *
 	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
 	size_t size = pack_error(crew, uid, code, text, message);
-	(void)frame_send(fd, message, size, NULL, 0, 0);
-	if (crew->arrivals_bring_descriptors)
-		closer_hang_up(crew->closer, uid, fd);
-	else
-		close(fd);
+	if (may_be_answered(crew, uid))
+		(void)frame_send(fd, message, size, NULL, 0, 0);
+	unread_add(&crew->unread, uid, fd, crew->arrivals_bring_descriptors);
 }
 
 int crew_worker_of(struct crew *crew, uid_t uid, struct worker **ret_worker)
@@ -95,8 +100,8 @@ static void end_if_deaf(struct worker *worker, int result)
 }
 
 /*
- * Descriptors must be left for rings and workers: whose user has most of such connections loses the
- * oldest.
+ * Descriptors must be left for rings and workers: whose user has most of the connections without a
+ * ring loses the oldest.
  */
 static void crew_make_room(struct crew *crew)
 {
@@ -106,8 +111,8 @@ static void crew_make_room(struct crew *crew)
 		struct guests *largest = NULL;
 		unsigned count = 0;
 		for (struct worker *worker = user->workers; worker; worker = worker->next) {
-			count += worker->guests.count;
-			if (!largest || worker->guests.count > largest->count)
+			count += worker->guests.ringless;
+			if (!largest || worker->guests.ringless > largest->ringless)
 				largest = &worker->guests;
 		}
 		if (count <= most)
@@ -139,8 +144,8 @@ static int hand_over(struct worker *worker, const struct arrival *arrival)
 	if (r == 0)
 		guests_add(&worker->guests, arrival->id, arrival->fd);
 	else
-		closer_hang_up(worker->crew->closer, worker->user->uid, arrival->fd);
-	if (worker->crew->house.count > worker->crew->house.most)
+		unread_add(&worker->crew->unread, worker->user->uid, arrival->fd, true);
+	if (worker->crew->house.count + worker->crew->unread.count > worker->crew->house.most)
 		crew_make_room(worker->crew);
 	return 0;
 }
@@ -295,12 +300,20 @@ void crew_refuse_all(struct worker *worker, int r)
 		(void)frame_send(worker->waiting[i].fd, message, size, NULL, 0, 0);
 }
 
+/* Counts those, too, whose replies the user has not read. */
+static bool connections_full(const struct worker *worker)
+{
+	const struct crew *crew = worker->crew;
+	return worker->guests.count + unread_count(&crew->unread, worker->user->uid) >=
+	       crew_connections_most(crew->config);
+}
+
 /* There is a worker, but no room for one more connection to it. */
 static void refuse_connection(const struct worker *worker, int fd)
 {
 	struct crew *crew = worker->crew;
 	const uid_t uid = worker->user->uid;
-	if (!guests_full(&worker->guests) && worker->waiting_count < crew->arrivals_most)
+	if (!connections_full(worker) && worker->waiting_count < crew->arrivals_most)
 		crew_turn_away(crew, uid, fd, EDQUOT,
 			       "too many connections of all users wait for their workers; connect "
 			       "again, or raise LimitNOFILE= of the service (ulimit -n)");
@@ -308,7 +321,7 @@ static void refuse_connection(const struct worker *worker, int fd)
 		crew_turn_away(
 			crew, uid, fd, EDQUOT,
 			"this user has as many connections as one may, %llu, and more that wait "
-			"([limits] connections_per_user)",
+			"or whose replies it has not read ([limits] connections_per_user)",
 			(unsigned long long)crew->config->connections_per_user);
 }
 
@@ -316,10 +329,16 @@ void crew_connection(struct crew *crew, uid_t uid, pid_t pid, int fd)
 {
 	const struct arrival arrival = {++crew->client_id, fd, pid};
 	struct worker *worker;
+	if (!may_be_answered(crew, uid)) {
+		crew_turn_away(crew, uid, fd, EDQUOT,
+			       "this user has %u closed connections whose replies it has not read",
+			       unread_count(&crew->unread, uid));
+		return;
+	}
 	int r = crew_worker_of(crew, uid, &worker);
 	if (r < 0)
 		refuse_worker(crew, uid, fd, r);
-	else if (guests_full(&worker->guests) ||
+	else if (connections_full(worker) ||
 		 ((worker->waiting_count > 0 || hand_over(worker, &arrival) < 0) &&
 		  !queue_up(worker, &arrival)))
 		refuse_connection(worker, fd);

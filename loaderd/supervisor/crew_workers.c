@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/param.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -96,7 +97,7 @@ void crew_dismiss(struct worker *worker)
 		watched_remove(crew->epoll_fd, &worker->room);
 	worker->room.fd = -1;
 	for (unsigned i = 0; i < worker->waiting_count; i++)
-		closer_hang_up(crew->closer, worker->user->uid, worker->waiting[i].fd);
+		unread_add(&crew->unread, worker->user->uid, worker->waiting[i].fd, true);
 	crew->waiting_count -= worker->waiting_count;
 	worker->waiting_count = 0;
 	guests_deinit(&worker->guests);
@@ -427,18 +428,17 @@ int crew_start_worker(struct crew *crew, struct crew_user *user)
 		.id = ++crew->worker_id,
 		.log_left = LOG_BYTES_PER_SECOND,
 		.records_left = RECORDS_PER_SECOND,
-		.guests = {.most = (unsigned)crew->config->connections_per_user + ARRIVALS_MAX,
-			   .uid = user->uid,
-			   .house = &crew->house},
+		.guests = {.uid = user->uid, .house = &crew->house},
 	};
 	user->workers = worker;
 	crew->worker_count++;
 	r = outfit_init(&outfit, crew->arrivals_most, &worker->page);
 	/* Those who are here already need some for rings, and connections to come. */
-	if (r == 0 && (unsigned)outfit.log.ours + (crew->house.most - crew->house.count) +
-				      (crew->waiting_most - crew->waiting_count) +
-				      DESCRIPTORS_SPARE >
-			      crew->descriptors_most)
+	const unsigned guests = crew->house.count + crew->unread.count;
+	if (r == 0 &&
+	    (unsigned)outfit.log.ours + (crew->house.most - MIN(guests, crew->house.most)) +
+			    (crew->waiting_most - crew->waiting_count) + DESCRIPTORS_SPARE >
+		    crew->descriptors_most)
 		r = -EMFILE;
 	if (r == 0)
 		r = crew_launch(worker, &outfit);

@@ -13,8 +13,16 @@ struct guest {
 	struct guests *guests;
 	struct guest *next;
 	uint64_t id;
+	bool has_ring;
 };
 
+static void guests_count_ringless(struct guests *guests, int change)
+{
+	guests->ringless += (unsigned)change;
+	guests->house->count += (unsigned)change;
+}
+
+/* Is hung up on. */
 static void guests_leave(struct guest *guest)
 {
 	struct guests *guests = guest->guests;
@@ -24,9 +32,10 @@ static void guests_leave(struct guest *guest)
 		at = &(*at)->next;
 	*at = guest->next;
 	guests->count--;
-	house->count--;
+	if (!guest->has_ring)
+		guests_count_ringless(guests, -1);
 	watched_remove(house->epoll_fd, &guest->watched);
-	closer_close(house->closer, guests->uid, guest->watched.fd);
+	unread_add(house->unread, guests->uid, guest->watched.fd, true);
 	guest->watched.fd = -1;
 	guest->next = house->dead;
 	house->dead = guest;
@@ -39,22 +48,17 @@ static void on_hangup(struct watched *watched, uint32_t events)
 		guests_leave((struct guest *)watched);
 }
 
-bool guests_full(const struct guests *guests)
-{
-	return guests->count >= guests->most;
-}
-
 void guests_add(struct guests *guests, uint64_t id, int fd)
 {
 	struct guest *guest = malloc(sizeof(*guest));
 	if (!guest) {
-		closer_close(guests->house->closer, guests->uid, fd);
+		unread_add(guests->house->unread, guests->uid, fd, true);
 		return;
 	}
-	*guest = (struct guest){{fd, on_hangup}, guests, guests->first, id};
+	*guest = (struct guest){{fd, on_hangup}, guests, guests->first, id, false};
 	guests->first = guest;
 	guests->count++;
-	guests->house->count++;
+	guests_count_ringless(guests, 1);
 	/* No events but those that are always told: hang-up and error. */
 	if (watched_add(guests->house->epoll_fd, &guest->watched, 0) < 0)
 		guests_leave(guest);
@@ -74,49 +78,46 @@ int guests_send_ring(struct guests *guests, uint64_t id, const int fds[LINK_FDS_
 	const Loaderd__Reply reply = REPLY(RING, ring, &ring);
 	uint8_t message[16];
 	struct guest *guest = guests_find(guests, id);
-	if (!guest)
+	if (!guest || guest->has_ring)
 		return ENOTCONN;
 	size_t size = loaderd__reply__pack(&reply, message);
 	int r = frame_send(guest->watched.fd, message, size, fds, LINK_FDS_MAX, 0);
-	if (r == 0)
-		guests_leave(guest);
+	if (r == 0) {
+		guest->has_ring = true;
+		guests_count_ringless(guests, -1);
+	}
 	return -r;
-}
-
-static void hang_up(struct guest *guest)
-{
-	shutdown(guest->watched.fd, SHUT_RDWR);
-	guests_leave(guest);
 }
 
 void guests_hang_up(struct guests *guests, uint64_t id)
 {
 	struct guest *guest = guests_find(guests, id);
 	if (guest)
-		hang_up(guest);
+		guests_leave(guest);
 }
 
 void guests_drop_oldest(struct guests *guests)
 {
-	struct guest *guest = guests->first;
-	while (guest && guest->next)
-		guest = guest->next;
-	if (guest)
-		guests_leave(guest);
+	struct guest *oldest = NULL;
+	for (struct guest *guest = guests->first; guest; guest = guest->next)
+		if (!guest->has_ring)
+			oldest = guest;
+	if (oldest)
+		guests_leave(oldest);
 }
 
 void guests_refuse(struct guests *guests, const uint8_t *message, size_t size)
 {
 	while (guests->first) {
 		(void)frame_send(guests->first->watched.fd, message, size, NULL, 0, 0);
-		hang_up(guests->first);
+		guests_leave(guests->first);
 	}
 }
 
 void guests_deinit(struct guests *guests)
 {
 	while (guests->first)
-		hang_up(guests->first);
+		guests_leave(guests->first);
 }
 
 void guests_bury(struct guest_house *house)

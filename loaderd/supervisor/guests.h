@@ -1,13 +1,14 @@
 /*
- * Connections that a worker has and that have no ring yet. The supervisor keeps a descriptor of
- * each, because it sends the client the ring's memory itself: the kernel counts descriptors on
- * their way by user and refuses more, and all workers are one user's, so that one who may send any
- * could keep the others from serving. The supervisor's thread alone uses it.
+ * Connections that a worker has. The supervisor keeps a descriptor of each, for two reasons. It
+ * sends the client the ring's memory itself: the kernel counts descriptors on their way by user and
+ * refuses more, and all workers are one user's, so that one who may send any could keep the others
+ * from serving. And what the client leaves unread must be counted for as long as it is there
+ * (unread.h). The supervisor's thread alone uses it.
  */
 #pragma once
 
 #include "loaderd/link.h"
-#include "loaderd/supervisor/closer.h"
+#include "loaderd/supervisor/unread.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,35 +20,31 @@ struct guest;
 /* What all workers' have in common. */
 struct guest_house {
 	int epoll_fd;
-	struct closer *closer;
-	unsigned count, most; /* descriptors */
-	struct guest *dead;   /* have left, for guests_bury() */
+	struct unread_set *unread; /* where those go that leave */
+	unsigned count, most;      /* those without a ring */
+	struct guest *dead;        /* have left, for guests_bury() */
 };
 
 /* Those of one worker. */
 struct guests {
 	struct guest_house *house;
 	struct guest *first; /* newest first */
-	unsigned count, most;
+	unsigned count, ringless;
 	uid_t uid;
 };
 
-bool guests_full(const struct guests *guests);
-/*
- * Takes fd over: for as long as neither side has hung up, and no longer than until it has a ring.
- * id: none of the others'.
- */
+/* Takes fd over, for as long as neither side has hung up. id: none of the others'. */
 void guests_add(struct guests *guests, uint64_t id, int fd);
 /*
- * Sends a guest the memory of its ring, which ends its stay. 0 or a positive errno: ENOTCONN when
- * it has left, EAGAIN when it does not read. Descriptors stay the caller's.
+ * Sends a guest the memory of its ring, once. 0 or a positive errno: ENOTCONN when it has left or
+ * has one, EAGAIN when it does not read. Descriptors stay the caller's.
  */
 int guests_send_ring(struct guests *guests, uint64_t id, const int fds[LINK_FDS_MAX]);
 /* A guest leaves, and is hung up on. */
 void guests_hang_up(struct guests *guests, uint64_t id);
 /* Sends this message to all guests, without waiting, and hangs up on them. */
 void guests_refuse(struct guests *guests, const uint8_t *message, size_t size);
-/* The one leaves that has been there longest. */
+/* The one without a ring that has been there longest leaves, and is hung up on. */
 void guests_drop_oldest(struct guests *guests);
 /* All leave, and are hung up on: the worker has ended. */
 void guests_deinit(struct guests *guests);

@@ -37,7 +37,12 @@ enum {
 	REFUSALS_REST = 2,
 	ACCEPT_AGAIN_MS = 100, /* when there were no descriptors for a connection */
 	ACCEPT_SHORT_MS = 10,  /* when few are left: those that are being closed are free soon */
-	END_MS = 2000,         /* for workers that have been told to end now, or killed */
+	/*
+	 * Bytes of a connection's send buffer. The kernel sends pieces of up to half of it, and
+	 * those that exceed a page with their header as pages of their own.
+	 */
+	SEND_BUFFER = 7168,
+	END_MS = 2000, /* for workers that have been told to end now, or killed */
 	/* sent by the kernel when the thread that started a private daemon ends */
 	PARENT_SIGNAL = SIGUSR1,
 };
@@ -168,6 +173,17 @@ static bool supervisor_identify(const struct supervisor *supervisor, int fd, str
 	return ret_peer->uid != supervisor->overflow_uid && ret_peer->uid != (uid_t)-1;
 }
 
+/*
+ * Replies that a client does not read are memory of the service's: some 10 KiB with this buffer,
+ * over 200 KiB by default. They are never pages of their own, which a client could keep in pipes
+ * (splice()) when it has read everything.
+ */
+static void limit_unread(int fd)
+{
+	const int size = SEND_BUFFER / 2; /* the kernel doubles it: socket(7) */
+	(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+}
+
 /* False: its user connects too often. */
 static bool supervisor_receive(struct supervisor *supervisor, const struct listener *listener,
 			       int fd)
@@ -194,11 +210,13 @@ static bool supervisor_receive(struct supervisor *supervisor, const struct liste
 			       CONNECTS_AT_ONCE, CONNECTS_PER_SECOND);
 		return false;
 	}
-	if (listener->admin || (supervisor->options->private_only && peer.uid != geteuid()))
+	if (listener->admin || (supervisor->options->private_only && peer.uid != geteuid())) {
 		crew_turn_away(&supervisor->crew, peer.uid, fd, EPERM,
 			       "this socket is another user's");
-	else
+	} else {
+		limit_unread(fd);
 		crew_connection(&supervisor->crew, peer.uid, peer.pid, fd);
+	}
 	return true;
 }
 

@@ -1,13 +1,15 @@
 /*
- * Which control group pays for the pages of datasets and rings. The service runs in a memory
- * control group of its own, and may give away more in rings than the group has. ALICE has it read
- * sparse files that lie in memory, and takes rings that she does not touch, and keeps them, more of
- * them than the group may have. What exists because the worker touched it would stay in the group,
- * until the kernel ends processes there. BOB's feed goes on beside it, no worker ends, and
- * afterwards the group has about what it had before.
+ * Which control group pays for the pages of datasets and rings, and for replies. The service runs
+ * in a memory control group of its own, and may give away more in rings than the group has. ALICE
+ * has it read sparse files that lie in memory, takes rings that she does not touch, and asks for
+ * replies that she does not read, and keeps them all, more of them than the group may have. What
+ * exists because the worker touched it would stay in the group, until the kernel ends processes
+ * there. BOB's feed goes on beside it, no worker ends, and afterwards the group has about what it
+ * had before.
  */
 #include "format/base/system/io.h"
 #include "format/packimg.h"
+#include "proto/framing.h"
 #include "tests/attacks/attack.h"
 #include "tests/attacks/memory_group.h"
 
@@ -18,12 +20,14 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,6 +41,7 @@ enum {
 	LEFT_MIB = 32,
 	WARM_BATCHES = 4,
 	PATIENCE_MS = 60000,
+	METADATA = 200 << 10, /* bytes, so that replies are long */
 	SKIPPED = 77,
 };
 
@@ -53,6 +58,7 @@ static int used_mib(void)
 static void write_black(const char *path)
 {
 	static const uint8_t black[SIDE * SIDE * 3];
+	static char text[METADATA + 1];
 	const struct packimg_writer_options options = {0};
 	const struct packimg_item item = {
 		.data = black,
@@ -67,6 +73,8 @@ static void write_black(const char *path)
 	assert_int_equal(packimg_writer_new(path, &options, &writer, NULL), 0);
 	for (unsigned i = 0; i < IMAGES; i++)
 		assert_int_equal(packimg_writer_add(writer, &item, NULL), 0);
+	memset(text, 'x', METADATA);
+	assert_int_equal(packimg_writer_metadata(writer, "text", text, NULL), 0);
 	assert_int_equal(packimg_writer_finish(writer, NULL), 0);
 	packimg_writer_free(writer);
 	assert_int_equal(chmod(path, 0444), 0);
@@ -173,6 +181,69 @@ static void take_untouched_rings(const struct stage *stage, const char *black, u
 	}
 }
 
+/*
+ * Each connection is closed by the service as soon as nothing more comes from it, and stays open at
+ * ALICE's end. Those beyond what a user may leave unread are closed without an answer.
+ */
+static void leave_replies_unread(const struct stage *stage, const char *black, unsigned files)
+{
+	enum { CONNECTIONS = 150, REQUESTS = 400 };
+	static const uint8_t get_status[] = {0x12, 0};
+	for (unsigned i = 0; i < files * CONNECTIONS; i++) {
+		int socket = attack_connect(stage), sent = 0;
+		assert_true(socket >= 0);
+		while (sent < REQUESTS &&
+		       frame_send(socket, get_status, sizeof(get_status), NULL, 0, 0) == 0)
+			sent++;
+		shutdown(socket, SHUT_WR);
+		struct pollfd hangup = {.fd = socket};
+		assert_int_equal(poll(&hangup, 1, PATIENCE_MS), 1);
+	}
+}
+
+static void recv_all(int socket, void *data, size_t size)
+{
+	assert_int_equal(recv(socket, data, size, MSG_WAITALL), size);
+}
+
+/* Returns how many bytes the pipe takes, of so many. */
+static uint32_t move(int socket, int pipe, uint32_t size)
+{
+	struct pollfd both[] = {{.fd = socket, .events = POLLIN}, {.fd = pipe, .events = POLLOUT}};
+	uint32_t moved = 0;
+	while (moved < size && poll(&both[0], 1, PATIENCE_MS) == 1 && poll(&both[1], 1, 0) == 1) {
+		ssize_t n = splice(socket, NULL, pipe, NULL, size - moved, SPLICE_F_NONBLOCK);
+		assert_true(n > 0 || errno == EAGAIN);
+		moved += n > 0 ? (uint32_t)n : 0;
+	}
+	return moved;
+}
+
+/*
+ * Moves the pages of long replies from the connection into pipes, as far as these hold them, and
+ * reads the rest. A page that is in a pipe stays charged to who sent it.
+ */
+static void splice_replies(const struct stage *stage, const char *black, unsigned files)
+{
+	enum { PIPES = 40 };
+	static uint8_t rest[METADATA + 4096];
+	int file = open(black, O_RDONLY | O_CLOEXEC), socket = attack_connect(stage);
+	assert_true(file >= 0 && socket >= 0);
+	for (unsigned i = 0; i < files * PIPES; i++) {
+		int pipe_fds[2];
+		uint32_t size;
+		assert_true(attack_ask(socket, black, NULL, 0));
+		Loaderd__Reply *reply = attack_reply_bare(socket, NULL);
+		assert_true(reply && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES);
+		loaderd__reply__free_unpacked(reply, NULL);
+		assert_true(attack_files(socket, 0, 1, false, &file, 1));
+		recv_all(socket, &size, sizeof(size));
+		assert_in_range(size, METADATA, sizeof(rest));
+		assert_int_equal(pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK), 0);
+		recv_all(socket, rest, size - move(socket, pipe_fds[1], size));
+	}
+}
+
 /* BOB's batches, counted in memory that he shares with the test. */
 static pid_t consume(const struct feed_options *options, _Atomic unsigned *taken)
 {
@@ -215,7 +286,7 @@ static pid_t start_alice(const struct stage *stage, const char *black,
 	int status;
 	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
 	if (!WIFSTOPPED(status))
-		print_message("ALICE was not served: status %#x\n", (unsigned)status);
+		fail_msg("ALICE was not served: status %#x", (unsigned)status);
 	return pid;
 }
 
@@ -233,6 +304,8 @@ static const struct row {
 	{"sparse files on a tmpfs", read_sparse_files},
 	{"holes that are made while the worker reads", read_while_holes_are_made},
 	{"rings that are taken and not touched", take_untouched_rings},
+	{"replies that are never read", leave_replies_unread},
+	{"replies that are moved into pipes", splice_replies},
 };
 
 /* False: it is charged to the service, or somebody was harmed. */

@@ -7,6 +7,7 @@
 #include "loaderd/worker/server.h"
 #include "loaderd/worker/worker.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
@@ -59,7 +60,11 @@ void taken_say(const struct taken *taken, const char *format, ...)
 	va_end(arguments);
 	size_t size = n < 0 ? 0 : (size_t)n < sizeof(line) - 1 ? (size_t)n : sizeof(line) - 2;
 	line[size++] = '\n';
-	(void)send(taken->client, line, size, MSG_NOSIGNAL);
+	/* The socket does not wait, and has room for few lines. */
+	struct pollfd room = {.fd = taken->client, .events = POLLOUT};
+	while (send(taken->client, line, size, MSG_NOSIGNAL) < 0 && errno == EAGAIN)
+		if (poll(&room, 1, ANSWER_WITHIN_MS) != 1)
+			return;
 }
 
 _Bool taken_await(enum link_order_kind kind, struct link_order *ret_order, int fds[LINK_FDS_MAX])
@@ -122,6 +127,8 @@ static void obey_for_ever(struct taken *taken)
 			taken->client_id = order.client;
 			obey(taken);
 			fds[0] = -1;
+			shutdown(taken->client,
+				 SHUT_RDWR); /* the supervisor has a descriptor, too */
 			close(taken->client);
 		}
 		for (unsigned i = 0; i < LINK_FDS_MAX; i++)

@@ -1,0 +1,143 @@
+#include "loaderd/supervisor/unread.h"
+
+#include "loaderd/watched.h"
+
+#include <linux/sockios.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct unread_user {
+	struct unread_user *next;
+	struct unread_connection *first; /* newest first */
+	uid_t uid;
+	unsigned count;
+};
+
+struct unread_connection {
+	struct watched watched;
+	struct unread_set *unread;
+	struct unread_user *user;
+	struct unread_connection *next;
+	bool may_wait;
+};
+
+static struct unread_user **unread_find(struct unread_set *unread, uid_t uid)
+{
+	struct unread_user **at = &unread->users;
+	while (*at && (*at)->uid != uid)
+		at = &(*at)->next;
+	return at;
+}
+
+/*
+ * Of a Unix socket this is the memory of its buffers that lie with the peer. The kernel wakes us
+ * before it has taken the last byte of a buffer off; none is as small as this.
+ */
+static bool unread_any(int fd)
+{
+	enum { BUFFER_LEAST = 128 };
+	int unread = 0;
+	return ioctl(fd, SIOCOUTQ, &unread) == 0 && unread >= BUFFER_LEAST;
+}
+
+static void unread_close_fd(struct unread_set *unread, uid_t uid, int fd, bool may_wait)
+{
+	if (may_wait)
+		closer_close(unread->closer, uid, fd);
+	else
+		close(fd);
+}
+
+static void unread_end(struct unread_connection *connection)
+{
+	struct unread_set *unread = connection->unread;
+	struct unread_user *user = connection->user;
+	struct unread_connection **at = &user->first;
+	while (*at != connection)
+		at = &(*at)->next;
+	*at = connection->next;
+	unread->count--;
+	watched_remove(unread->epoll_fd, &connection->watched);
+	unread_close_fd(unread, user->uid, connection->watched.fd, connection->may_wait);
+	connection->watched.fd = -1;
+	connection->next = unread->dead;
+	unread->dead = connection;
+	if (--user->count > 0)
+		return;
+	struct unread_user **user_at = unread_find(unread, user->uid);
+	*user_at = user->next;
+	free(user);
+}
+
+/* The client has read something, or closed its end. */
+static void on_read(struct watched *watched, uint32_t events)
+{
+	if (watched->fd >= 0 && !unread_any(watched->fd))
+		unread_end((struct unread_connection *)watched);
+}
+
+static struct unread_user *unread_user_of(struct unread_set *unread, uid_t uid)
+{
+	struct unread_user *user = *unread_find(unread, uid);
+	if (user)
+		return user;
+	user = calloc(1, sizeof(*user));
+	if (!user)
+		return NULL;
+	*user = (struct unread_user){.next = unread->users, .uid = uid};
+	unread->users = user;
+	return user;
+}
+
+static bool unread_keep(struct unread_set *unread, uid_t uid, int fd, bool may_wait)
+{
+	struct unread_connection *connection = malloc(sizeof(*connection));
+	struct unread_user *user = connection ? unread_user_of(unread, uid) : NULL;
+	if (!user) {
+		free(connection);
+		return false;
+	}
+	*connection =
+		(struct unread_connection){{fd, on_read}, unread, user, user->first, may_wait};
+	user->first = connection;
+	user->count++;
+	unread->count++;
+	/* Hang-up is told of all that is shut down: once, as what is read is told each time. */
+	if (watched_add(unread->epoll_fd, &connection->watched, EPOLLOUT | EPOLLET) < 0)
+		unread_end(connection);
+	return true;
+}
+
+void unread_add(struct unread_set *unread, uid_t uid, int fd, bool may_wait)
+{
+	shutdown(fd, SHUT_RDWR);
+	if (!unread_any(fd) || !unread_keep(unread, uid, fd, may_wait))
+		unread_close_fd(unread, uid, fd, may_wait);
+}
+
+unsigned unread_count(const struct unread_set *unread, uid_t uid)
+{
+	const struct unread_user *user = unread->users;
+	while (user && user->uid != uid)
+		user = user->next;
+	return user ? user->count : 0;
+}
+
+void unread_bury(struct unread_set *unread)
+{
+	while (unread->dead) {
+		struct unread_connection *connection = unread->dead;
+		unread->dead = connection->next;
+		free(connection);
+	}
+}
+
+void unread_deinit(struct unread_set *unread)
+{
+	while (unread->users)
+		unread_end(unread->users->first);
+	unread_bury(unread);
+}

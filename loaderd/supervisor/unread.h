@@ -1,0 +1,36 @@
+/*
+ * Connections that have been shut down and whose clients have not read all that they were sent.
+ * What is unread stays charged to the service for as long as the client keeps its end, whoever
+ * closes the service's. So a descriptor of each is kept, and counts against its user, until the
+ * client has read everything or closed its end. The supervisor's thread alone uses it.
+ */
+#pragma once
+
+#include "loaderd/supervisor/closer.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct unread_connection;
+struct unread_user;
+
+struct unread_set {
+	int epoll_fd;
+	struct closer *closer;
+	unsigned count;            /* descriptors */
+	struct unread_user *users; /* those who have any */
+	struct unread_connection *dead;
+};
+
+/*
+ * Shuts a user's connection down and takes fd over: it is closed at once if nothing is unread, or
+ * if there is no memory to keep it. may_wait: closing it may, because the client could put
+ * descriptors into it (closer.h).
+ */
+void unread_add(struct unread_set *unread, uid_t uid, int fd, bool may_wait);
+/* Connections that this user has here. */
+unsigned unread_count(const struct unread_set *unread, uid_t uid);
+/* Frees those that have been closed, when no event can name them any more. */
+void unread_bury(struct unread_set *unread);
+/* Closes all. */
+void unread_deinit(struct unread_set *unread);
