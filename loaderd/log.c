@@ -1,6 +1,7 @@
 #include "loaderd/log.h"
 
 #include "format/base/system/clock.h"
+#include "format/base/text/printable.h"
 
 #include <poll.h>
 #include <stdarg.h>
@@ -86,26 +87,21 @@ static int put_prefix(char *line, size_t size, enum log_level level)
 
 void log_line(enum log_level level, const char *format, ...)
 {
-	char line[LINE_MAX_BYTES];
+	char line[LINE_MAX_BYTES], message[LINE_MAX_BYTES];
 	if (level > log_limit)
 		return;
 	int at = put_prefix(line, sizeof(line), level);
 	va_list arguments;
 	va_start(arguments, format);
-	int n = vsnprintf(line + at, sizeof(line) - (size_t)at, format, arguments);
+	int n = vsnprintf(message, sizeof(message), format, arguments);
 	va_end(arguments);
-	size_t size = (size_t)at + (n < 0 ? 0 : (size_t)n);
-	if (size > sizeof(line) - 2)
-		size = sizeof(line) - 2;
-	/*
-	 * What clients send is quoted in messages: it must not forge lines, nor command a terminal.
-	 * C1 controls are C2 80 to C2 9F.
+	size_t length = n < 0 ? 0 : (size_t)n;
+	if (length > sizeof(message) - 1)
+		length = sizeof(message) - 1;
+	/* Messages quote what clients send, which must neither forge lines nor command a terminal.
 	 */
-	for (size_t i = (size_t)at; i < size; i++)
-		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f ||
-		    ((unsigned char)line[i] == 0xc2 && i + 1 < size &&
-		     (unsigned char)line[i + 1] < 0xa0))
-			line[i] = '?';
+	size_t size = (size_t)at;
+	size += printable_write(line + size, sizeof(line) - size - 1, message, length);
 	line[size++] = '\n';
 	struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
 	if (poll(&p, 1, 0) != 1 || (p.revents & POLLOUT) == 0 ||

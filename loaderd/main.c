@@ -2,6 +2,7 @@
 #include "format/base/system/cpu.h"
 #include "format/base/system/memory.h"
 #include "format/base/text/options.h"
+#include "format/base/text/printable.h"
 #include "loaderd/config.h"
 #include "loaderd/link.h"
 #include "loaderd/listen.h"
@@ -270,7 +271,7 @@ int main(int argc, char **argv)
 	for (unsigned i = 0; i < arguments.setting_count; i++)
 		free((char *)arguments.settings[i]);
 	if (r < 0) {
-		fprintf(stderr, "loaderd: %s\n", error.text);
+		printable_line(stderr, "loaderd: %s", error.text);
 	} else if (arguments.check) {
 		config_print(&config, stdout);
 	} else {

@@ -1,6 +1,7 @@
 #include "bench/measure/client.h"
 
 #include "format/base/system/clock.h"
+#include "format/base/text/printable.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -106,8 +107,8 @@ static int client_step(struct client *client, struct feed_batch *batch, uint64_t
 		return r < 0 ? r : -ENODATA;
 	}
 	if (batch->reconnects != client->reconnects) {
-		fprintf(stderr, "loaderbench: client %u: %s\n", client->number,
-			feed_reconnect_text(client->feed));
+		printable_line(stderr, "loaderbench: client %u: %s", client->number,
+			       feed_reconnect_text(client->feed));
 		client->reconnects = batch->reconnects;
 	}
 	r = client_consume(client, batch);

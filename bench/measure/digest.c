@@ -8,6 +8,7 @@
 
 #include <xxhash.h>
 
+#include "format/base/text/printable.h"
 #include "proto/client/connection.h"
 
 enum {
@@ -68,7 +69,7 @@ static int digest_step(struct digest *digest)
 		return error_set(digest->error, r < 0 ? r : -ENODATA, "no batch: %s",
 				 r == FEED_END ? "the feed has ended" : feed_error(digest->feed));
 	if (batch.reconnects != digest->reconnects)
-		fprintf(stderr, "loaderbench: %s\n", feed_reconnect_text(digest->feed));
+		printable_line(stderr, "loaderbench: %s", feed_reconnect_text(digest->feed));
 	digest->reconnects = batch.reconnects;
 	digest_add(digest, &batch);
 	return feed_release(digest->feed, &batch);

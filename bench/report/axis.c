@@ -1,5 +1,7 @@
 #include "bench/report/axis.h"
 
+#include "format/base/text/printable.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -15,9 +17,12 @@ static const char *base_name(const char *path)
 
 void axis_text(enum axis axis, const struct point *point, char *text, size_t size)
 {
+	const char *name;
+
 	switch (axis) {
 	case AXIS_DATASET:
-		snprintf(text, size, "%s", base_name(point->dataset));
+		name = base_name(point->dataset);
+		text[printable_write(text, size - 1, name, strlen(name))] = '\0';
 		return;
 	case AXIS_SIZE:
 		snprintf(text, size, "%u", point->size);

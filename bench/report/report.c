@@ -11,6 +11,7 @@
 #include <jansson.h>
 
 #include "bench/report/axis.h"
+#include "format/base/text/json_text.h"
 #include "format/base/text/printable.h"
 
 /* The doubles of a measurement, for medians and for JSON. */
@@ -306,8 +307,7 @@ int report_json(const struct report *report, FILE *out)
 			 date, "machine", json_machine(), "warmup_s", report->settings->warmup_s,
 			 "window_s", report->settings->window_s, "consume",
 			 consumes[report->settings->consume], "rows", rows);
-	if (!root ||
-	    json_dumpf(root, out, JSON_INDENT(1) | JSON_REAL_PRECISION(6) | JSON_ENSURE_ASCII) ||
+	if (!root || json_print(root, out, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) ||
 	    fputc('\n', out) == EOF)
 		r = -EIO;
 	json_decref(root);

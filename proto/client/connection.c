@@ -1,7 +1,7 @@
 #include "proto/client/connection.h"
 #include "format/base/system/clock.h"
 #include "format/base/system/io.h"
-#include "format/base/text/text.h"
+#include "format/base/text/printable.h"
 #include "proto/client/daemon.h"
 
 #include <errno.h>
@@ -19,22 +19,13 @@ enum {
 	FIELD_MAX = 64,       /* bytes of a field's name in a text */
 };
 
-/* Bytes of the character at p if it may be shown, else 0: U+0080 to U+009F are commands, too. */
-static size_t printable(const unsigned char *p, size_t left)
-{
-	if (p[0] < 0x80)
-		return p[0] >= ' ' && p[0] != 0x7f;
-	return p[0] == 0xc2 && left > 1 && p[1] < 0xa0 ? 0 : text_utf8_sequence(p, left);
-}
-
 void text_make_printable(char *text)
 {
-	unsigned char *p = (unsigned char *)text, *end = p + strlen(text);
-	while (p < end) {
-		size_t size = printable(p, (size_t)(end - p));
-		if (size == 0)
+	char *end = text + strlen(text);
+	for (char *p = text; p < end; p++) {
+		p += printable_span(p, (size_t)(end - p));
+		if (p < end)
 			*p = '?';
-		p += size == 0 ? 1 : size;
 	}
 }
 

@@ -32,7 +32,8 @@ struct connection {
 	error_set(error, code, "The daemon on %s " does, (connection)->socket, ##__VA_ARGS__)
 
 /*
- * What a daemon wrote, for a terminal: control characters and bytes that are not UTF-8 become '?'.
+ * What a daemon wrote, for a terminal: each byte of what printable.h would show by number becomes
+ * '?', so that the text keeps its length.
  */
 void text_make_printable(char *text);
 

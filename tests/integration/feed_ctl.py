@@ -52,16 +52,16 @@ class Fake(unittest.TestCase):
 
     def test_a_terminal_is_not_obeying_strangers(self):
         text = self.good()
-        for evil in "\x1b\x9b\u202e":
+        for evil in "\x1b\x9b\x7f\u202e":
             self.assertNotIn(evil, text)
             self.assertNotIn(evil, self.good("--json"))
-        self.assertIn("feed 17  train \\x1b[31mred\\u009b\\u202e\\x0afeed  pid ", text)
+        self.assertIn("feed 17  train \\x1b[31mred\\u009b\\x7f\\u202e\\x0afeed  pid ", text)
 
     def test_json(self):
         status = json.loads(self.good("--json"))
         self.assertEqual((status["pid"], status["uptime_ns"]), (self.daemon.pid, 3723 * 10**9))
         feed = status["feeds"][0]
-        self.assertEqual((feed["feed_id"], feed["name"], feed["decode_ns"]), (17, "train \x1b[31mred\x9b\u202e\nfeed", 6 * 10**9))
+        self.assertEqual((feed["feed_id"], feed["name"], feed["decode_ns"]), (17, "train \x1b[31mred\x9b\x7f\u202e\nfeed", 6 * 10**9))
         self.assertEqual((feed["store_ns"], feed["wait_ns"], feed["queued_ns"]), (5 * 10**8, 25 * 10**7, 90 * 10**9))
         self.assertEqual(status["idle_ns"], 1861500 * 10**6)
         self.assertEqual(json.loads(self.good("bad", "--json")), status["bad"])

@@ -1,5 +1,6 @@
 #include "tools/loaderctl/render.h"
 
+#include "format/base/text/json_text.h"
 #include "format/base/text/printable.h"
 #include "proto/stage.h"
 
@@ -33,8 +34,7 @@ static int print(json_t *root)
 {
 	if (!root)
 		return -ENOMEM;
-	/* what is not ASCII is escaped, for the sake of terminals */
-	int r = json_dumpf(root, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
+	int r = json_print(root, stdout, JSON_COMPACT);
 	json_decref(root);
 	putchar('\n');
 	fflush(stdout);

@@ -1,4 +1,5 @@
 /* packimg list: the samples of a dataset, one per line. */
+#include "format/base/text/json_text.h"
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
 #include "tools/packimg/common/command.h"
@@ -181,7 +182,7 @@ static void print_json(const struct packimg *dataset, uint64_t index)
 	}
 	if (json_object_size(fields))
 		json_object_set(json, "fields", fields);
-	json_dumpf(json, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
+	json_print(json, stdout, JSON_COMPACT);
 	putchar('\n');
 	json_decref(fields);
 	json_decref(json);

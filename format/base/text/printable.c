@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 static uint32_t code_point(const uint8_t *bytes, size_t length)
 {
@@ -72,24 +73,50 @@ size_t printable_span(const char *text, size_t size)
 	return span;
 }
 
+enum { SHOWN_MAX = sizeof("\\U0010ffff") };
+
+/* How the first character is written, and its bytes there; ret_taken: its bytes in the text. */
+static size_t show(const uint8_t *text, size_t size, char shown[SHOWN_MAX], size_t *ret_taken)
+{
+	uint32_t code;
+	bool plain;
+
+	size_t length = character(text, size, &code, &plain);
+	*ret_taken = length ? length : 1;
+	if (plain) {
+		memcpy(shown, text, length);
+		return length;
+	}
+	if (length == 0 || code < 0x80)
+		return (size_t)snprintf(shown, SHOWN_MAX, "\\x%02x", text[0]);
+	return (size_t)snprintf(shown, SHOWN_MAX, code > 0xffff ? "\\U%08x" : "\\u%04x", code);
+}
+
 void printable_put(FILE *file, const char *text, size_t size)
 {
 	const uint8_t *bytes = (const uint8_t *)text;
+	char shown[SHOWN_MAX];
 
-	for (size_t i = 0, length; i < size; i += length) {
-		uint32_t code;
-		bool plain;
-
-		length = character(bytes + i, size - i, &code, &plain);
-		if (plain) {
-			fwrite(bytes + i, 1, length, file);
-		} else if (length == 0 || code < 0x80) {
-			fprintf(file, "\\x%02x", bytes[i]);
-			length = 1;
-		} else {
-			fprintf(file, code > 0xffff ? "\\U%08x" : "\\u%04x", code);
-		}
+	for (size_t i = 0, taken; i < size; i += taken) {
+		size_t length = show(bytes + i, size - i, shown, &taken);
+		fwrite(shown, 1, length, file);
 	}
+}
+
+size_t printable_write(char *to, size_t room, const char *text, size_t size)
+{
+	const uint8_t *bytes = (const uint8_t *)text;
+	char shown[SHOWN_MAX];
+	size_t used = 0;
+
+	for (size_t i = 0, taken; i < size; i += taken) {
+		size_t length = show(bytes + i, size - i, shown, &taken);
+		if (length > room - used)
+			break;
+		memcpy(to + used, shown, length);
+		used += length;
+	}
+	return used;
 }
 
 void printable_line(FILE *file, const char *format, ...)

@@ -16,6 +16,11 @@ size_t printable_span(const char *text, size_t size);
 /* Writes the text; what fails is left to ferror(). */
 void printable_put(FILE *file, const char *text, size_t size);
 /*
+ * The same into memory, without allocating: whole characters, as many as the room takes, and no
+ * zero behind them. Returns how many bytes it wrote.
+ */
+size_t printable_write(char *to, size_t room, const char *text, size_t size);
+/*
  * Writes a sentence and ends the line. All of it is escaped, so that no name in it begins a line of
  * its own.
  */

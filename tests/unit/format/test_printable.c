@@ -55,6 +55,23 @@ static void test_span(void **state)
 	assert_int_equal(printable_span("a\xe7\x8c", 3), 1);
 }
 
+/* As much as fits, and no part of a character. */
+static void test_write(void **state)
+{
+	static const char text[] = "a\u00e9\u202e!", shown[] = "a\u00e9\\u202e!";
+	static const size_t fits[] = {0, 1, 1, 3, 3, 3, 3, 3, 3, 9, 10, 10};
+	char to[16];
+
+	for (size_t room = 0; room < sizeof(fits) / sizeof(fits[0]); room++) {
+		memset(to, '#', sizeof(to));
+		size_t size = printable_write(to, room, text, sizeof(text) - 1);
+		assert_int_equal(size, fits[room]);
+		assert_memory_equal(to, shown, size);
+		for (size_t i = size; i < sizeof(to); i++)
+			assert_int_equal(to[i], '#');
+	}
+}
+
 /* Every byte and every pair of bytes, whatever it is, comes out as UTF-8 without controls. */
 static void test_pairs(void **state)
 {
@@ -83,9 +100,8 @@ static void test_line(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_texts),
-		cmocka_unit_test(test_span),
-		cmocka_unit_test(test_pairs),
+		cmocka_unit_test(test_texts), cmocka_unit_test(test_span),
+		cmocka_unit_test(test_write), cmocka_unit_test(test_pairs),
 		cmocka_unit_test(test_line),
 	};
 

@@ -1,6 +1,7 @@
 #include "tools/packimg/common/command.h"
 
 #include "format/base/set.h"
+#include "format/base/text/json_text.h"
 #include "format/base/text/printable.h"
 #include "tools/packimg/common/text.h"
 
@@ -110,8 +111,7 @@ int command_check_output(const char *path, bool force, struct packimg_error *err
 
 int command_print_json(json_t *json)
 {
-	/* what is not ASCII is escaped, for the sake of terminals */
-	int r = json ? json_dumpf(json, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII) : -1;
+	int r = json ? json_print(json, stdout, JSON_INDENT(2)) : -1;
 
 	json_decref(json);
 	if (r || putchar('\n') == EOF || fflush(stdout))

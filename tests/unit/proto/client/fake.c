@@ -594,7 +594,7 @@ static void answer_status(struct session *s)
 	status.n_feeds = 1;
 	status.feeds = feeds;
 	feed.feed_id = 17;
-	feed.name = (char *)"train \x1b[31mred\xc2\x9b\u202e\nfeed";
+	feed.name = (char *)"train \x1b[31mred\xc2\x9b\x7f\u202e\nfeed";
 	feed.pid = 4321;
 	feed.uid = 1000;
 	feed.dataset = (char *)"/data/train.pimg";

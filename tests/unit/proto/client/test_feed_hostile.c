@@ -130,6 +130,7 @@ static void test_texts_are_made_printable(void **state)
 		{"overlong \xc0\x9b \xe0\x80\x9b \xf0\x80\x80\x9b", "overlong ?? ??? ????"},
 		{"surrogate \xed\xa0\x80", "surrogate ???"},
 		{"beyond \xf4\x90\x80\x80 \xf8\x88\x80\x80\x80 \xff", "beyond ???? ????? ?"},
+		{"direction \u202egpj \u2066 \u200e", "direction ???gpj ??? ???"},
 		{"alone \x80, cut \xe2\x82", "alone ?, cut ??"},
 	};
 	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
