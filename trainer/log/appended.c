@@ -61,18 +61,21 @@ int appended_put(int fd, const void *record, size_t size)
 static int appended_kept(FILE *file, uint64_t step, uint64_t (*step_of)(const char *line),
 			 off_t *ret_size)
 {
-	char *line = NULL;
-	size_t capacity = 0;
-	ssize_t length;
+	char *line = malloc(APPENDED_LINE_MAX + 1);
 	off_t size = 0;
-	while ((length = getline(&line, &capacity, file)) > 0) {
-		if (line[length - 1] != '\n')
+	if (!line)
+		return -ENOMEM;
+	while (fgets(line, APPENDED_LINE_MAX + 1, file)) {
+		/* With a zero in it, as in a hole, it seems to be shorter, and has no end either.
+		 */
+		size_t length = strlen(line);
+		if (!length || line[length - 1] != '\n')
 			break;
 		line[length - 1] = '\0';
 		uint64_t at = step_of(line);
 		if (at == APPENDED_NO_STEP || at > step)
 			break;
-		size += length;
+		size += (off_t)length;
 	}
 	free(line);
 	if (ferror(file))

@@ -18,7 +18,13 @@ int appended_put(int fd, const void *record, size_t size);
 
 #define APPENDED_NO_STEP UINT64_MAX
 /*
+ * Bytes of a line with its end. The longest are those of samples.jsonl: 65536 numbers
+ * (data.batch_size) of up to 19 digits.
+ */
+enum { APPENDED_LINE_MAX = 1 << 21 };
+/*
  * Cuts off, of a file of lines, the first of a step beyond `step` with all that follows, and a torn
- * last line. step_of: that of a line without its end, or APPENDED_NO_STEP, which is cut, too.
+ * last line. step_of: that of a line without its end, or APPENDED_NO_STEP, which is cut, too. So is
+ * a line that is longer than APPENDED_LINE_MAX or holds zeros: no run wrote it.
  */
 int appended_cut(int fd, uint64_t step, uint64_t (*step_of)(const char *line));

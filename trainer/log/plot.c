@@ -6,14 +6,12 @@
 #include "trainer/log/picture.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <float.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define plot_fail(error, code, ...) sentence_fail((error), PLOT_ERROR_MAX, (code), __VA_ARGS__)
 
@@ -128,12 +126,10 @@ static int curves_read_lines(struct curves *curves, FILE *file, const char *path
 /* The folder may be anybody's, and nobody write to a FIFO in it. */
 static int curves_open(const char *path, FILE **ret_file)
 {
-	struct stat status;
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	int r = fd < 0 || fstat(fd, &status) ? -errno : S_ISREG(status.st_mode) ? 0 : -EBADF;
-	FILE *file = r ? NULL : fdopen(fd, "r");
+	int fd = io_open_regular(path);
+	FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
 	if (!file) {
-		r = r ? r : -errno;
+		int r = fd < 0 ? fd : -errno;
 		io_close(fd);
 		return r;
 	}

@@ -1,8 +1,9 @@
 #include "trainer/run/hash.h"
 
-#include <errno.h>
-#include <stdio.h>
+#include "format/base/system/io.h"
+
 #include <string.h>
+#include <unistd.h>
 
 /* Multiplication and xor-shift per word, as splitmix64 mixes. */
 uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size)
@@ -20,16 +21,18 @@ uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size)
 int hash_file(const char *path, uint64_t *ret_hash)
 {
 	char buffer[65536];
-	uint64_t hash = 1;
-	size_t n;
-	FILE *file = fopen(path, "re");
-	if (!file)
-		return -errno;
-	while ((n = fread(buffer, 1, sizeof(buffer), file)) > 0)
-		hash = hash_bytes(hash, buffer, n);
-	int r = ferror(file) ? -EIO : 0;
-	fclose(file);
-	if (!r)
-		*ret_hash = hash;
-	return r;
+	uint64_t hash = 1, at = 0;
+	int64_t n;
+	int fd = io_open_regular(path);
+	if (fd < 0)
+		return fd;
+	while ((n = io_read_at(fd, buffer, sizeof(buffer), at)) > 0) {
+		hash = hash_bytes(hash, buffer, (size_t)n);
+		at += (uint64_t)n;
+	}
+	close(fd);
+	if (n < 0)
+		return (int)n;
+	*ret_hash = hash;
+	return 0;
 }

@@ -6,5 +6,5 @@
 
 /* Of `hash` and order and value of every byte; all but the last of several are of 8 n bytes. */
 uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size);
-/* Of a file; negative errno where it cannot be read. */
+/* Of a regular file; a negative errno where it cannot be read, -EBADF where it is none. */
 int hash_file(const char *path, uint64_t *ret_hash);

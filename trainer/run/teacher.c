@@ -83,7 +83,7 @@ static int teacher_mark(struct run *run)
 	int r = hash_file(run->recipe->train.teacher, &hash);
 	if (r)
 		return run_fail(run, r, "train.teacher = %.600s: %s", run->recipe->train.teacher,
-				strerror(-r));
+				r == -EBADF ? "is not a regular file" : strerror(-r));
 	for (size_t i = 0; i < recipe_keys_count; i++) {
 		const struct recipe_key *key = &recipe_keys[i];
 		if (strcmp(key->section, "model") != 0 || key->resume != RECIPE_WEIGHTS)

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static int write_all(int fd, const void *data, size_t size, bool at, uint64_t offset)
@@ -47,6 +48,20 @@ int64_t io_read_at(int fd, void *data, uint64_t size, uint64_t offset)
 		done += (uint64_t)n;
 	}
 	return (int64_t)done;
+}
+
+int io_open_regular(const char *path)
+{
+	struct stat status;
+
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (fd < 0)
+		return -errno;
+	int r = fstat(fd, &status) < 0 ? -errno : S_ISREG(status.st_mode) ? 0 : -EBADF;
+	if (r == 0)
+		return fd;
+	close(fd);
+	return r;
 }
 
 void io_close(int fd)

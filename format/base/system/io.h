@@ -13,6 +13,11 @@ int io_write_at(int fd, const void *data, size_t size, uint64_t offset);
 /* How many bytes were read: fewer than size only at the file's end. */
 int64_t io_read_at(int fd, void *data, uint64_t size, uint64_t offset);
 
+/*
+ * Opens a regular file for reading. -EBADF: it is something else, such as a FIFO that nobody writes
+ * to, and is not waited for.
+ */
+int io_open_regular(const char *path);
 /* Closes a descriptor, unless it is negative: there is none. errno stays as it was. */
 void io_close(int fd);
 /*

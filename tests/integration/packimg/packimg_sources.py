@@ -284,6 +284,17 @@ class PackimgSources(PackimgTest):
         (self.dir / "classes.txt").write_text("cat\nbee\n")
         self.packimg("convert", "-q", self.tree, "--classes", "classes.txt", "-o", "no.pimg", rc=2)
         self.assertIn("ant", self.stderr)
+        # the longest name fits, with or without an end; a hole is no line
+        for text in ("cat\r\nbee\nant\n" + "n" * 4096 + "\r\n", "cat\n\nbee\nant\n" + "n" * 4096):
+            (self.dir / "classes.txt").write_text(text)
+            self.convert(self.tree, "--classes", "classes.txt", "-o", "long.pimg", "--force")
+            info = json.loads(self.packimg("info", "--json", "long.pimg"))
+            self.assertEqual([c["name"] for c in info["classes"]], ["cat", "bee", "ant", "n" * 4096])
+        with open(self.dir / "classes.txt", "wb") as file:
+            file.write(b"cat\nbee\nant\n")
+            file.truncate(1 << 20)
+        self.packimg("convert", "-q", self.tree, "--classes", "classes.txt", "-o", "no.pimg", rc=2)
+        self.assertIn("classes.txt:4: no class name: longer than 4096 bytes, or with a zero", self.stderr)
 
     def test_several_sources(self):
         listed = self.list(self.converted(self.tree / "ant", self.tree / "bee" / "00.jpg"))

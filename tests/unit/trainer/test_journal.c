@@ -1,4 +1,5 @@
 /* log.jsonl: strict JSON, losses that read back bit for bit, and what a resumed run cuts off. */
+#include "trainer/log/appended.h"
 #include "trainer/log/journal.h"
 
 #include <errno.h>
@@ -186,6 +187,58 @@ static void test_torn_line_goes(void **state)
 	assert_string_equal(text, "{\"event\":\"step\",\"step\":1}\n");
 }
 
+static long memory_kib(void)
+{
+	struct rusage usage;
+	assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+	return usage.ru_maxrss;
+}
+
+/* What no run wrote, such as a hole, is read up to the length of a line and no further. */
+static void test_lines_without_end(void **state)
+{
+	enum { SIZE = 256 << 20 };
+	char text[4096];
+	struct journal *journal;
+	for (int i = 0; i < 2; i++) {
+		FILE *file = fopen(path, "w");
+		fputs("{\"event\":\"step\",\"step\":1}\n", file);
+		for (int blanks = 0; i == 1 && blanks < APPENDED_LINE_MAX; blanks++)
+			fputc(' ', file);
+		fseek(file, SIZE, SEEK_SET);
+		fputs("\n{\"event\":\"step\",\"step\":2}\n", file);
+		fclose(file);
+		long before = memory_kib();
+		assert_int_equal(journal_open(path, &journal, error), 0);
+		assert_int_equal(journal_cut(journal, 9, false), 0);
+		journal_close(journal);
+		assert_in_range(memory_kib() - before, 0, SIZE / 4 / 1024);
+		read_all(text, sizeof(text));
+		assert_string_equal(text, "{\"event\":\"step\",\"step\":1}\n");
+	}
+}
+
+/* The longest that a run writes. */
+static void test_line_of_the_largest_batch(void **state)
+{
+	enum { COUNT = 65536 };
+	uint64_t *values = malloc(COUNT * sizeof(*values));
+	struct journal *journal;
+	struct stat status;
+	for (int i = 0; i < COUNT; i++)
+		values[i] = INT64_MAX;
+	assert_int_equal(journal_open(path, &journal, error), 0);
+	assert_int_equal(journal_cut(journal, 0, true), 0);
+	journal_begin(journal, "samples", 1);
+	journal_counts(journal, "samples", values, COUNT);
+	assert_int_equal(journal_end(journal), 0);
+	assert_int_equal(journal_cut(journal, 1, false), 0);
+	assert_int_equal(stat(path, &status), 0);
+	assert_in_range(status.st_size, COUNT * 20, APPENDED_LINE_MAX);
+	journal_close(journal);
+	free(values);
+}
+
 /* Texts and lists that are longer than what any line had before them. */
 static void test_long_lines(void **state)
 {
@@ -264,6 +317,8 @@ int main(void)
 		cmocka_unit_test(test_resume_cuts),
 		cmocka_unit_test(test_synchronized),
 		cmocka_unit_test(test_torn_line_goes),
+		cmocka_unit_test(test_lines_without_end),
+		cmocka_unit_test(test_line_of_the_largest_batch),
 		cmocka_unit_test(test_line_that_does_not_fit),
 		cmocka_unit_test(test_long_lines),
 		cmocka_unit_test(test_no_folder),

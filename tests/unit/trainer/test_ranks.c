@@ -34,13 +34,13 @@ void *__wrap_malloc(size_t size)
 
 static bool rebuilt; /* then the program's file is another; as above */
 
-FILE *__real_fopen64(const char *path, const char *mode);
-FILE *__wrap_fopen64(const char *path, const char *mode);
+int __real_io_open_regular(const char *path);
+int __wrap_io_open_regular(const char *path);
 
-FILE *__wrap_fopen64(const char *path, const char *mode)
+int __wrap_io_open_regular(const char *path)
 {
 	bool own = strcmp(path, "/proc/self/exe") == 0;
-	return __real_fopen64(rebuilt && own ? "/proc/version" : path, mode);
+	return __real_io_open_regular(rebuilt && own ? "/proc/version" : path);
 }
 
 static struct comm *comm;

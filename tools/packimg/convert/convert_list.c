@@ -102,27 +102,34 @@ static int list_source(struct convert *convert, const char *path, struct progres
 static int read_classes(const char *path, struct word_list *list, struct packimg_error *error)
 {
 	FILE *file = fopen(path, "re");
-	char *line = NULL;
-	size_t room = 0;
-	ssize_t size;
+	char line[PACKIMG_CLASS_NAME_MAX + sizeof("\r\n")];
+	unsigned number = 0;
 	int r = 0;
 
 	if (!file)
 		return packimg_fail(error, -errno, "%s: %s", path, strerror(errno));
-	while (!r && (size = getline(&line, &room, file)) >= 0) {
+	while (!r && fgets(line, sizeof(line), file)) {
+		size_t size = strlen(line);
+		bool whole = size && (line[size - 1] == '\n' || feof(file));
+
+		number++;
 		while (size && (line[size - 1] == '\n' || line[size - 1] == '\r'))
 			line[--size] = 0;
-		if (size)
-			r = word_list_add(list, line);
+		if (!whole)
+			r = packimg_fail(error, -EINVAL,
+					 "%s:%u: no class name: longer than %d bytes, or with a "
+					 "zero",
+					 path, number, PACKIMG_CLASS_NAME_MAX);
+		else if (list->count == PACKIMG_CLASSES_MAX)
+			r = packimg_fail(error, -E2BIG, "%s: more than %d classes", path,
+					 PACKIMG_CLASSES_MAX);
+		else if (size && word_list_add(list, line))
+			r = packimg_fail(error, -ENOMEM, "out of memory");
 	}
-	if (ferror(file))
-		r = -EIO;
-	free(line);
+	if (!r && ferror(file))
+		r = packimg_fail(error, -errno, "%s: %s", path, strerror(errno));
 	fclose(file);
-	if (!r && list->count > PACKIMG_CLASSES_MAX)
-		return packimg_fail(error, -E2BIG, "%s: more than %d classes", path,
-				    PACKIMG_CLASSES_MAX);
-	return r ? packimg_fail(error, r, "%s: %s", path, strerror(-r)) : 0;
+	return r;
 }
 
 /* Gives their classes to the samples that have them of their names. */

@@ -321,6 +321,24 @@ static void test_damage(void **state)
 	}
 }
 
+/* Nobody is waited for who might write to a FIFO. */
+static void test_fifo(void **state)
+{
+	char folder[128];
+	struct fixture f;
+
+	open_fixture(&f);
+	snprintf(folder, sizeof(folder), "%s/sub", f.folder);
+	assert_int_equal(mkdir(folder, 0755), 0);
+	assert_int_equal(mkfifo(f.path, 0600), 0);
+	alarm(20);
+	assert_int_equal(plan_file_init(&f.file, f.path, GPU, f.error), -EBADF);
+	alarm(0);
+	assert_non_null(strstr(f.error, "is not a regular file"));
+	plan_file_deinit(&f.file);
+	close_fixture(&f);
+}
+
 /* What can't be written is known to the process that tuned it. */
 static void test_unwritable(void **state)
 {
@@ -389,7 +407,7 @@ int main(void)
 		cmocka_unit_test(test_stored_at_once), cmocka_unit_test(test_adopted),
 		cmocka_unit_test(test_written),        cmocka_unit_test(test_damage),
 		cmocka_unit_test(test_unwritable),     cmocka_unit_test(test_places),
-		cmocka_unit_test(test_lock_is_ours),
+		cmocka_unit_test(test_lock_is_ours),   cmocka_unit_test(test_fifo),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

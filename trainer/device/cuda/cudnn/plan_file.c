@@ -1,5 +1,6 @@
 #include "trainer/device/cuda/cudnn/plan_file.h"
 
+#include "format/base/system/io.h"
 #include "format/base/system/whole_file.h"
 
 #include <errno.h>
@@ -88,21 +89,18 @@ static bool plans_parse(char *text, struct plan_line *ret_line)
 /* Lines to the end of the text; *number counts them. -EBADMSG: that line is none. */
 static int plans_parse_lines(struct plan_file *file, FILE *from, size_t *number)
 {
-	char *text = NULL;
-	size_t size = 0;
+	/* With its tabs and its end; a longer one comes in pieces, which are no lines. */
+	char text[sizeof(struct plan_line) + 64];
 	struct plan_line line;
-	ssize_t length;
 	int r = 0;
 
-	while (r == 0 && (length = getline(&text, &size, from)) >= 0) {
+	while (r == 0 && fgets(text, sizeof(text), from)) {
 		++*number;
-		if (strlen(text) != (size_t)length || *number > LINES_MAX ||
-		    !plans_parse(text, &line))
+		if (*number > LINES_MAX || !plans_parse(text, &line))
 			r = -EBADMSG;
 		else
 			r = plans_put(file, &line);
 	}
-	free(text);
 	return r == 0 && ferror(from) ? -EIO : r;
 }
 
@@ -125,22 +123,25 @@ static int plans_read_lines(struct plan_file *file, FILE *from, char *error)
 /* Replaces what is known by what the file says; nothing when it can't be read. */
 static int plans_read_file(struct plan_file *file, char *error)
 {
-	FILE *from = fopen(file->path, "re");
+	int fd = io_open_regular(file->path);
+	FILE *from = fd < 0 ? NULL : fdopen(fd, "r");
 	int r;
 
 	file->count = 0;
-	if (!from && errno == ENOENT)
+	if (fd == -ENOENT)
 		return 0;
-	r = from ? 0 : -errno;
+	r = fd < 0 ? fd : from ? 0 : -errno;
 	if (r == 0)
 		r = plans_read_lines(file, from, error);
 	if (from)
 		fclose(from);
+	else
+		io_close(fd);
 	if (r < 0)
 		file->count = 0;
 	if (r < 0 && r != -EBADMSG)
 		snprintf(error, DEVICE_ERROR_MAX, "%s cannot be read: %s; there are no tuned plans",
-			 file->path, strerror(-r));
+			 file->path, r == -EBADF ? "is not a regular file" : strerror(-r));
 	return r;
 }
 

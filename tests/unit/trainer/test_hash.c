@@ -1,0 +1,74 @@
+/* Hashes of files: what tells one teacher's weights from another's. */
+#include "trainer/run/hash.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { SIZE = 200001 };
+
+static char path[] = "/tmp/test_hash.XXXXXX";
+
+static int setup(void **state)
+{
+	return mkdtemp(path) && chdir(path) == 0 ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	unlink("file");
+	unlink("fifo");
+	return rmdir(path);
+}
+
+/* 65536 bytes at a time. */
+static void test_every_byte_counts(void **state)
+{
+	static const long places[] = {0, 65535, 65536, 131072, SIZE - 1};
+	uint64_t first, hash;
+	FILE *file = fopen("file", "w+");
+	for (int i = 0; i < SIZE; i++)
+		fputc(i % 251, file);
+	fflush(file);
+	assert_int_equal(hash_file("file", &first), 0);
+	assert_int_equal(hash_file("file", &hash), 0);
+	assert_true(hash == first);
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		fseek(file, places[i], SEEK_SET);
+		fputc(252, file);
+		fflush(file);
+		assert_int_equal(hash_file("file", &hash), 0);
+		assert_true(hash != first);
+		first = hash;
+	}
+	fclose(file);
+}
+
+/* Somebody may put one where the file was when it was looked at. */
+static void test_nobody_is_waited_for(void **state)
+{
+	uint64_t hash = 7;
+	assert_int_equal(mkfifo("fifo", 0600), 0);
+	alarm(20);
+	assert_int_equal(hash_file("fifo", &hash), -EBADF);
+	alarm(0);
+	assert_int_equal(hash_file(".", &hash), -EBADF);
+	assert_int_equal(hash_file("nothing", &hash), -ENOENT);
+	assert_true(hash == 7);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_every_byte_counts),
+		cmocka_unit_test(test_nobody_is_waited_for),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
