@@ -577,6 +577,7 @@ int command_extract(int argc, char **argv)
 	free(extract.paths);
 	arena_deinit(&extract.arena);
 	selection_deinit(&extract.selection);
-	command_die_of_interrupt();
+	command_die_of_interrupt(extract.done > extract.bad ? "images that were written stay"
+							    : COMMAND_NOTHING_WRITTEN);
 	return status;
 }

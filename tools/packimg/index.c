@@ -311,7 +311,7 @@ int command_index(int argc, char **argv)
 	int r = write_index(&index, &error);
 	packimg_close(index.dataset);
 	if (r == -EINTR)
-		command_die_of_interrupt();
+		command_die_of_interrupt(COMMAND_NOTHING_WRITTEN);
 	if (r)
 		return command_fail("%s", error.text[0] ? error.text : strerror(-r));
 	r = report(&index, clock_s(CLOCK_MONOTONIC) - start_s);

@@ -197,6 +197,6 @@ int command_merge(int argc, char **argv)
 		copy_set_deinit(&merge.set);
 	}
 	word_list_deinit(&merge.inputs);
-	command_die_of_interrupt();
+	command_die_of_interrupt(COMMAND_NOTHING_WRITTEN);
 	return status;
 }

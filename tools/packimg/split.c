@@ -12,13 +12,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* One dataset that comes out. */
 struct part {
-	const char *name;
-	char *path;
+	const char *name, *path;
 	struct packimg_writer *writer;
 	uint64_t samples;
+	bool complete; /* under its name */
 };
 
 struct split {
@@ -31,6 +32,15 @@ struct split {
 	struct part *parts;
 	uint32_t part_count;
 	uint32_t *part_of; /* of each sample; UINT32_MAX: none */
+	struct arena arena;
+	struct names paths; /* of the parts */
+	/*
+	 * Parts are written SPLIT_PARTS_MAX at a time: more would take too many descriptors.
+	 * Samples of the g-th so many are order[first[g]] .. order[first[g + 1] - 1], as they are
+	 * stored.
+	 */
+	uint64_t *order, *first;
+	uint32_t complete; /* parts */
 	struct copy_course course;
 };
 
@@ -105,9 +115,50 @@ static void plan_classes(struct split *split)
 	}
 }
 
+static uint32_t group_count(const struct split *split)
+{
+	return (split->part_count + SPLIT_PARTS_MAX - 1) / SPLIT_PARTS_MAX;
+}
+
+static int plan_order(struct split *split)
+{
+	uint32_t groups = group_count(split);
+	uint64_t count = split->set.samples;
+
+	split->order = calloc(count + 1, sizeof(*split->order));
+	split->first = calloc(groups + 2, sizeof(*split->first));
+	if (!split->order || !split->first)
+		return -ENOMEM;
+	/* Two places on: where a group begins while its samples are put there, is first[g + 1]. */
+	for (uint64_t i = 0; i < count; i++)
+		if (split->part_of[i] != UINT32_MAX)
+			split->first[split->part_of[i] / SPLIT_PARTS_MAX + 2]++;
+	for (uint32_t g = 2; g < groups + 2; g++)
+		split->first[g] += split->first[g - 1];
+	for (uint64_t i = 0; i < count; i++)
+		if (split->part_of[i] != UINT32_MAX)
+			split->order[split->first[split->part_of[i] / SPLIT_PARTS_MAX + 1]++] = i;
+	return 0;
+}
+
+static int plan_path(struct split *split, struct part *part, struct packimg_error *error)
+{
+	char *path = split_path(split->output ? split->output : split->input, part->name);
+	uint32_t number;
+	bool added;
+
+	int r = path ? names_add(&split->paths, path, &number, &added) : -ENOMEM;
+	free(path);
+	if (r)
+		return packimg_fail(error, r, "out of memory");
+	part->path = split->paths.names[number];
+	if (!added)
+		return packimg_fail(error, -EINVAL, "two parts would both be %s", part->path);
+	return 0;
+}
+
 static int plan(struct split *split, struct packimg_error *error)
 {
-	const char *output = split->output ? split->output : split->input;
 	int r = 0;
 
 	split->part_of = calloc(split->set.samples + 1, sizeof(*split->part_of));
@@ -120,24 +171,18 @@ static int plan(struct split *split, struct packimg_error *error)
 	if (!r && !split->part_count)
 		return packimg_fail(error, -EINVAL, "%s names no classes to split by",
 				    split->input);
+	if (!r)
+		r = plan_order(split);
 	split->parts = calloc(split->part_count + 1, sizeof(*split->parts));
 	if (r || !split->parts)
 		return packimg_fail(error, -ENOMEM, "out of memory");
+	names_init(&split->paths, &split->arena);
 	for (uint32_t i = 0; !r && i < split->part_count; i++) {
-		struct part *part = &split->parts[i];
-
-		part->name =
+		split->parts[i].name =
 			split->by_class ? split->set.classes.names[i] : split->fractions[i].name;
-		part->path = split_path(output, part->name);
-		if (!part->path)
-			return packimg_fail(error, -ENOMEM, "out of memory");
-		for (uint32_t j = 0; j < i; j++)
-			if (strcmp(split->parts[j].path, part->path) == 0)
-				return packimg_fail(error, -EINVAL, "two parts would both be %s",
-						    part->path);
-		r = command_check_output(part->path, split->force, error);
+		r = plan_path(split, &split->parts[i], error);
 	}
-	return r;
+	return r ? r : command_check_outputs(&split->paths, split->force, error);
 }
 
 /* Everything the input says of itself, and what it was split by. */
@@ -170,33 +215,81 @@ static int write_facts(const struct split *split, const struct part *part,
 	return packimg_writer_metadata(part->writer, "packimg.split.seed", seed, error);
 }
 
-/* Writes the parts first .. last-1; more at once would take too many descriptors. */
-static int write_parts(struct split *split, uint32_t first, uint32_t last, uint64_t *done,
-		       struct packimg_error *error)
+static int begin_part(struct split *split, struct part *part, struct packimg_error *error)
 {
 	const struct packimg_writer_options writer_options = {.shard_size = split->shard_size};
+
+	if (command_interrupted())
+		return -EINTR;
+	return copy_begin(&split->set, part->path, &writer_options, &part->writer, error);
+}
+
+static int finish_part(struct split *split, struct part *part, struct packimg_error *error)
+{
+	if (command_interrupted())
+		return -EINTR;
+	int r = write_facts(split, part, error);
+	if (!r)
+		r = packimg_writer_finish(part->writer, error);
+	part->complete = !r;
+	split->complete += !r;
+	return r;
+}
+
+static int write_group(struct split *split, uint32_t group, uint64_t *done,
+		       struct packimg_error *error)
+{
+	uint32_t first = group * SPLIT_PARTS_MAX, last = first + SPLIT_PARTS_MAX;
 	int r = 0;
 
+	if (last > split->part_count)
+		last = split->part_count;
 	for (uint32_t i = first; !r && i < last; i++)
-		r = copy_begin(&split->set, split->parts[i].path, &writer_options,
-			       &split->parts[i].writer, error);
-	for (uint64_t i = 0; !r && i < split->set.samples; i++) {
-		if (split->part_of[i] < first || split->part_of[i] >= last)
-			continue;
-		struct part *part = &split->parts[split->part_of[i]];
-		r = copy_next(&split->set, i, part->writer, &split->course, error);
+		r = begin_part(split, &split->parts[i], error);
+	for (uint64_t i = split->first[group]; !r && i < split->first[group + 1]; i++) {
+		uint64_t number = split->order[i];
+		struct part *part = &split->parts[split->part_of[number]];
+
+		r = copy_next(&split->set, number, part->writer, &split->course, error);
 		part->samples += !r;
 		r = r < 0 ? r : 0;
 		progress_update(&split->course.progress, ++*done, 0);
 	}
-	for (uint32_t i = first; !r && i < last; i++) {
-		r = write_facts(split, &split->parts[i], error);
-		if (!r)
-			r = packimg_writer_finish(split->parts[i].writer, error);
-	}
+	for (uint32_t i = first; !r && i < last; i++)
+		r = finish_part(split, &split->parts[i], error);
 	for (uint32_t i = first; i < last; i++)
 		packimg_writer_free(split->parts[i].writer);
 	return r;
+}
+
+static void remove_shards(const char *path)
+{
+	struct packimg_error error;
+	struct packimg *dataset;
+	struct packimg_shard shard;
+
+	if (packimg_open(path, &dataset, &error))
+		return;
+	for (uint32_t i = 0; i < packimg_shard_count(dataset); i++)
+		if (!packimg_shard(dataset, i, &shard))
+			unlink(shard.path);
+	packimg_close(dataset);
+}
+
+/* All parts or none, unless they replaced others, which nothing brings back. */
+static void remove_complete(struct split *split)
+{
+	for (uint32_t i = 0; !split->force && i < split->part_count; i++) {
+		const struct part *part = &split->parts[i];
+
+		if (!part->complete)
+			continue;
+		if (split->shard_size)
+			remove_shards(part->path);
+		else
+			unlink(part->path);
+		split->complete--;
+	}
 }
 
 static int run(struct split *split, struct packimg_error *error)
@@ -205,14 +298,11 @@ static int run(struct split *split, struct packimg_error *error)
 
 	int r = plan(split, error);
 	progress_init(&split->course.progress, "splitting", split->set.samples, split->quiet);
-	for (uint32_t first = 0; !r && first < split->part_count; first += SPLIT_PARTS_MAX) {
-		uint32_t last = first + SPLIT_PARTS_MAX;
-
-		if (last > split->part_count)
-			last = split->part_count;
-		r = write_parts(split, first, last, &done, error);
-	}
+	for (uint32_t group = 0; !r && group < group_count(split); group++)
+		r = write_group(split, group, &done, error);
 	progress_clear(&split->course.progress);
+	if (r && split->complete)
+		remove_complete(split);
 	if (r)
 		return r == -EINTR ? COMMAND_FAILED : command_fail("%s", error->text);
 	for (uint32_t i = 0; i < split->part_count; i++)
@@ -244,12 +334,15 @@ int command_split(int argc, char **argv)
 		status = command_fail("%s", error.text);
 	} else {
 		status = run(&split, &error);
-		for (uint32_t i = 0; split.parts && i < split.part_count; i++)
-			free(split.parts[i].path);
 		copy_set_deinit(&split.set);
 	}
+	names_deinit(&split.paths);
+	arena_deinit(&split.arena);
 	free(split.parts);
 	free(split.part_of);
-	command_die_of_interrupt();
+	free(split.order);
+	free(split.first);
+	command_die_of_interrupt(split.complete ? "datasets that are complete stay"
+						: COMMAND_NOTHING_WRITTEN);
 	return status;
 }

@@ -208,6 +208,6 @@ int command_verify(int argc, char **argv)
 		return command_fail("%s", error.text);
 	int status = verify_dataset(&verify);
 	packimg_close(verify.dataset);
-	command_die_of_interrupt();
+	command_die_of_interrupt(COMMAND_NOTHING_WRITTEN);
 	return status;
 }

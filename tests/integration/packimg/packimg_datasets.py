@@ -4,11 +4,14 @@ import io
 import json
 import os
 import shutil
+import signal
+import subprocess
 import tarfile
+import time
 import unittest
 import urllib.parse
 
-from packimg_test import PackimgTest
+from packimg_test import PACKIMG, PackimgTest
 
 
 class PackimgDatasets(PackimgTest):
@@ -46,6 +49,75 @@ class PackimgDatasets(PackimgTest):
         for key in ("mean", "std"):
             for a, b in zip(info[key], other[key]):
                 self.assertLess(abs(a - b), 0.01)
+
+    def many_classes(self, count):
+        """many.pimg: two samples of each class, the second of all behind the first of all, and their classes' names in order. One image of the last class is like no other."""
+        images = sorted(self.tree.rglob("*.jpg"))
+        classes = [f"c{i * 7 % count:03}" for i in range(count)]
+        jpeg = images[0].read_bytes()
+        (self.dir / "other.jpg").write_bytes(jpeg[:2] + b"\xff\xfe\0\x07other" + jpeg[2:])
+        rows = [(images[(i * 5 + turn) % len(images)], name) for turn in range(2) for i, name in enumerate(classes)]
+        (self.dir / "many.csv").write_text("path,class\n" + "".join(f"{path},{name}\n" for path, name in rows))
+        with open(self.dir / "many.csv", "a") as file:
+            file.write(f"other.jpg,{max(classes)}\n")
+        self.convert("many.csv", "-o", "many.pimg")
+        for name in ("many.csv", "other.jpg"):
+            (self.dir / name).unlink()
+        return sorted(classes)
+
+    def test_split_into_many(self):
+        """More parts than are written at a time: each has the samples of its class, in their order."""
+        classes = self.many_classes(150)
+        listed = self.list("many.pimg")
+        for options in ([], ["--shard-size", "64K"]):
+            self.packimg("split", "-q", "many.pimg", "--by-class", "-o", "by.pimg", *options)
+            self.assertEqual(sum(path.name.startswith("by-") for path in self.dir.iterdir()), len(classes))
+            for name in classes[::10] + classes[-1:]:
+                wanted = [(s["source"], s["label"], s["bytes"]) for s in listed if s["class"] == name]
+                self.assertEqual([(s["source"], s["label"], s["bytes"]) for s in self.list(f"by-{name}.pimg")], wanted)
+            for path in self.dir.glob("by-*"):
+                path.unlink()
+
+    def test_split_writes_all_or_nothing(self):
+        classes = self.many_classes(150)
+        # in a part of the last group
+        self.damage("many.pimg", 300)
+        for options in ([], ["--shard-size", "64K"]):
+            self.packimg("split", "-q", "many.pimg", "--by-class", "-o", "by.pimg", *options, rc=2)
+            self.assertEqual(os.listdir(self.dir), ["many.pimg"])
+        self.packimg("split", "-q", "many.pimg", "--by-class", "--on-error", "skip", "-o", "by.pimg", rc=1)
+        self.assertEqual(len(os.listdir(self.dir)), 151)
+        # what there may be of a part
+        for path in self.dir.glob("by-*"):
+            path.unlink()
+        for name in ("by-c140.pimg", "by-c140-00000-of-00002.pimg", ".by-c140.pimg.replaced"):
+            (self.dir / name).touch()
+            self.packimg("split", "-q", "many.pimg", "--by-class", "-o", "by.pimg", rc=2)
+            self.assertIn(f"{name} exists; --force replaces it", self.stderr)
+            (self.dir / name).unlink()
+
+    def test_split_interrupted(self):
+        """Between parts, too, of which most have no sample here; what was replaced by then stays replaced."""
+        (self.dir / "classes.txt").write_text("".join(f"{name}\n" for name in ["ant", "bee", "cat", *range(3000)]))
+        self.convert(self.tree, "--classes", "classes.txt", "-o", "all.pimg")
+        for number, options in ((signal.SIGINT, []), (signal.SIGTERM, ["--shard-size", "64K"]), (signal.SIGTERM, ["--force"])):
+            process = subprocess.Popen([PACKIMG, "split", "-q", "all.pimg", "--by-class", "-o", "by.pimg", *options],
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=self.dir)
+            while not list(self.dir.glob("by-*")) and process.poll() is None:
+                time.sleep(0.005)
+            process.send_signal(number)
+            _, stderr = process.communicate()
+            self.assertEqual(process.returncode, -number, stderr.decode())
+            left = sorted(os.listdir(self.dir))
+            if "--force" not in options:
+                self.assertEqual(left, ["all.pimg", "classes.txt"])
+                self.assertIn(b"interrupted, nothing was written", stderr)
+                continue
+            self.assertIn(b"interrupted, datasets that are complete stay", stderr)
+            self.assertLess(len(left), 2000)
+            for name in set(left) - {"all.pimg", "classes.txt"}:
+                self.assertTrue(name.startswith("by-"), name)
+            self.packimg("verify", "-q", next(name for name in left if name.startswith("by-")))
 
     def test_other_shards(self):
         """A dataset has one UUID, however it is divided and indexed, and whatever version derived it."""

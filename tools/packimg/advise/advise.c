@@ -331,6 +331,6 @@ int command_advise(int argc, char **argv)
 	advise_sample_deinit(&advise->sample);
 	transform_free(advise->transform);
 	free(advise);
-	command_die_of_interrupt();
+	command_die_of_interrupt(COMMAND_NOTHING_WRITTEN);
 	return status;
 }

@@ -55,11 +55,11 @@ bool command_interrupted(void)
 	return interrupted != 0;
 }
 
-void command_die_of_interrupt(void)
+void command_die_of_interrupt(const char *outcome)
 {
 	if (!interrupted)
 		return;
-	fprintf(stderr, "packimg: interrupted, nothing was written\n");
+	fprintf(stderr, "packimg: interrupted, %s\n", outcome);
 	signal(interrupted, SIG_DFL);
 	raise(interrupted);
 }
@@ -77,35 +77,81 @@ unsigned command_cpu_count(void)
 	return (unsigned)CPU_COUNT(&set);
 }
 
-int command_check_output(const char *path, bool force, struct packimg_error *error)
+static bool is_output(const struct names *paths, const char *folder, const char *file, size_t size)
+{
+	char path[SET_PATH_MAX];
+	uint32_t number;
+
+	int n = snprintf(path, sizeof(path), "%s%.*s.pimg", folder, (int)size, file);
+	return n < (int)sizeof(path) && names_find(paths, path, &number) == 0;
+}
+
+/* Whether a file of this name, in the folder, belongs to one of the datasets. */
+static bool is_of_output(const struct names *paths, const char *folder, const char *file)
+{
+	static const char end[] = ".pimg", notice_end[] = ".pimg.replaced"; /* set.h */
+	size_t size = strlen(file), end_size = sizeof(end) - 1,
+	       notice_size = sizeof(notice_end) - 1;
+	struct set_name shard;
+
+	if (size > end_size && strcmp(file + size - end_size, end) == 0 &&
+	    is_output(paths, folder, file, size - end_size))
+		return true;
+	if (set_name_parse(file, &shard) == 0)
+		return is_output(paths, folder, shard.base, strlen(shard.base));
+	return file[0] == '.' && size > notice_size &&
+	       strcmp(file + size - notice_size, notice_end) == 0 &&
+	       is_output(paths, folder, file + 1, size - notice_size - 1);
+}
+
+/* The folder of a path, with its slash; "" for the current one. */
+static int folder_of(const char *path, char ret_folder[SET_PATH_MAX], struct packimg_error *error)
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	int folder_size = (int)(name - path), size = (int)strlen(name) - 5;
-	struct dirent *entry;
-	struct set_name shard;
-	char folder[SET_PATH_MAX], notice[SET_PATH_MAX];
-	int r = 0;
+	size_t size = strlen(name);
 
-	if (size < 1 || strcmp(name + size, ".pimg") != 0)
+	if (size < 6 || strcmp(name + size - 5, ".pimg") != 0)
 		return packimg_fail(error, -EINVAL, "%s: the name of a dataset ends in .pimg",
 				    path);
-	snprintf(folder, sizeof(folder), "%.*s", folder_size, path);
-	snprintf(notice, sizeof(notice), ".%s.replaced", name);
+	snprintf(ret_folder, SET_PATH_MAX, "%.*s", (int)(name - path), path);
+	return 0;
+}
+
+int command_check_outputs(const struct names *paths, bool force, struct packimg_error *error)
+{
+	char folder[SET_PATH_MAX];
+	struct dirent *entry;
+	int r = 0;
+
+	for (uint32_t i = 0; i < paths->count; i++) {
+		r = folder_of(paths->names[i], folder, error);
+		if (r)
+			return r;
+	}
 	DIR *directory = opendir(*folder ? folder : ".");
 	if (!directory)
 		return packimg_fail(error, -errno, "%s: the folder to write to: %s",
 				    *folder ? folder : ".", strerror(errno));
-	while (!force && !r && (entry = readdir(directory))) {
-		bool is_shard = set_name_parse(entry->d_name, &shard) == 0 &&
-				strlen(shard.base) == (size_t)size &&
-				strncmp(shard.base, name, (size_t)size) == 0;
-
-		if (strcmp(entry->d_name, name) == 0 || strcmp(entry->d_name, notice) == 0 ||
-		    is_shard)
+	while (!force && !r && (entry = readdir(directory)))
+		if (is_of_output(paths, folder, entry->d_name))
 			r = packimg_fail(error, -EEXIST, "%s%s exists; --force replaces it", folder,
 					 entry->d_name);
-	}
 	closedir(directory);
+	return r;
+}
+
+int command_check_output(const char *path, bool force, struct packimg_error *error)
+{
+	struct arena arena = {0};
+	struct names paths;
+	uint32_t number;
+
+	names_init(&paths, &arena);
+	int r = names_add(&paths, path, &number, NULL);
+	r = r ? packimg_fail(error, r, "out of memory")
+	      : command_check_outputs(&paths, force, error);
+	names_deinit(&paths);
+	arena_deinit(&arena);
 	return r;
 }
 

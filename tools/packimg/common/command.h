@@ -6,6 +6,7 @@
 #pragma once
 
 #include "format/packimg.h"
+#include "tools/packimg/common/names.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -35,10 +36,11 @@ int command_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void command_catch_interrupts(void);
 bool command_interrupted(void);
 /*
- * After cleaning up: ends the process the way the signal would have, so that a shell sees it.
- * Returns if there was none.
+ * After cleaning up: ends the process the way the signal would have, so that a shell sees it, and
+ * says what there is now. Returns if there was none.
  */
-void command_die_of_interrupt(void);
+void command_die_of_interrupt(const char *outcome);
+#define COMMAND_NOTHING_WRITTEN "nothing was written"
 
 /* What options of several commands have in common. */
 enum {
@@ -58,6 +60,8 @@ unsigned command_cpu_count(void);
  * that name. path must end in ".pimg".
  */
 int command_check_output(const char *path, bool force, struct packimg_error *error);
+/* The same for several, all of one folder, which is read once. */
+int command_check_outputs(const struct names *paths, bool force, struct packimg_error *error);
 
 /* Prints JSON on standard output, and whether that worked. Drops the reference. */
 int command_print_json(json_t *json);

@@ -90,6 +90,6 @@ int command_convert(int argc, char **argv)
 	convert_deinit(convert);
 	free(convert);
 	word_list_deinit(&sources);
-	command_die_of_interrupt();
+	command_die_of_interrupt(COMMAND_NOTHING_WRITTEN);
 	return status;
 }
