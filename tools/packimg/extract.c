@@ -149,13 +149,13 @@ static int fit_extension(struct buffer *path, const struct packimg_sample *sampl
 	if (buffer_append(path, "", 1))
 		return -ENOMEM;
 	path->size--;
-	const char *name = (const char *)path->data, *dot = strrchr(name, '.');
-	if (sample->codec == PACKIMG_CODEC_JPEG && image_kind_of_name(name) == IMAGE_JPEG)
+	const char *name = (const char *)path->data;
+	enum image_kind kind = image_kind_of_name(name);
+	if (sample->codec == PACKIMG_CODEC_JPEG && kind == IMAGE_JPEG)
 		return 0;
 	/* Only an image's extension is replaced: "photo.2019" is a name. */
-	size_t size = dot && !strchr(dot, '/') ? strlen(dot) : 0;
-	if (size == 4 || size == 5)
-		path->size -= size;
+	if (kind < IMAGE_KINDS)
+		path->size -= strlen(strrchr(name, '.'));
 	return buffer_append(path, wanted, strlen(wanted));
 }
 

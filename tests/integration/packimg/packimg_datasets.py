@@ -225,6 +225,20 @@ class PackimgDatasets(PackimgTest):
         self.packimg("split", "-q", "odd.pimg", "--by-class", "-o", "by.pimg")
         self.assertEqual(sorted(p.name for p in self.dir.glob("by-*")), ["by-c%1B[31m%0A.pimg", "by-d%E2%80%AE.pimg", "by-e.pimg"])
 
+    def test_extracted_extensions(self):
+        """One is replaced if it is an image's, and belongs to the name if not."""
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        names = ("photo.2019", "v1.2", "a.tiff", "b.webp", "c.JPEG", "d.v2.heic", "plain", "e.gif.html")
+        for name in names:
+            (self.dir / name).write_bytes(image)
+        (self.dir / "t.csv").write_text("path\n" + "".join(f"{name}\n" for name in names))
+        for options, wanted in (
+            ([], "photo.2019.jpg v1.2.jpg a.jpg b.jpg c.JPEG d.v2.jpg plain.jpg e.gif.html.jpg"),
+            (["--raw"], "photo.2019.png v1.2.png a.png b.png c.png d.v2.png plain.png e.gif.html.png"),
+        ):
+            self.convert("t.csv", "-o", "t.pimg", "--force", *options)
+            self.assertEqual(self.extracted("t.pimg")[1], sorted(map(str.encode, wanted.split())))
+
     def test_extracted_twice(self):
         """Every sample gets a file of its own, also where names are made unique, or are too long for one."""
         long = "n" * 300
