@@ -241,16 +241,17 @@ static bool is_known(const struct measurement *m, size_t figure)
 static json_t *json_row(const struct row *row)
 {
 	const struct point *point = &row->point;
-	json_t *object =
-		json_pack("{s:s, s:s, s:I, s:I, s:I, s:s?}", "dataset", point->dataset, "pipeline",
-			  point->pipeline, "batch", (json_int_t)point->batch_size, "threads_asked",
-			  (json_int_t)point->threads, "clients", (json_int_t)point->clients,
-			  "isa_asked", point->isa);
+	json_t *object = json_pack("{s:o, s:o, s:I, s:I, s:I, s:s?}", "dataset",
+				   json_text(point->dataset, strlen(point->dataset)), "pipeline",
+				   json_text(point->pipeline, strlen(point->pipeline)), "batch",
+				   (json_int_t)point->batch_size, "threads_asked",
+				   (json_int_t)point->threads, "clients",
+				   (json_int_t)point->clients, "isa_asked", point->isa);
 
 	if (point->size)
 		json_object_set_new(object, "size", json_integer(point->size));
 	if (row->error) {
-		json_object_set_new(object, "error", json_string(row->text));
+		json_object_set_new(object, "error", json_sentence(row->text));
 		return object;
 	}
 	for (size_t f = 0; f < sizeof(figures) / sizeof(figures[0]); f++) {

@@ -44,6 +44,12 @@ class Loaderbench(unittest.TestCase):
             for character in "\x1b\u202e":
                 self.assertNotIn(character, done.stdout + done.stderr)
             self.assertIn("none", done.stdout + done.stderr)
+        # in a table's column, too; programs get a name as it is
+        done = loaderbench("--seconds", "0.1", "--warmup", "0", evil, self.jpeg, "hflip")
+        self.assertIn("none\\x1b[31m\\u202e\\x0a.pimg ", done.stdout)
+        odd = os.path.join(self.folder.name, "none\udcff.pimg")
+        done = loaderbench("--seconds", "0.1", "--warmup", "0", "--json", "-", odd, "hflip")
+        self.assertEqual([row["dataset"] for row in json.loads(done.stdout)["rows"]], [{"hex": os.fsencode(odd).hex()}])
 
     def test_sweep(self):
         plot = os.path.join(self.folder.name, "plot.svg")

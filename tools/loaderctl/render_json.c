@@ -1,14 +1,12 @@
 #include "tools/loaderctl/render.h"
 
 #include "format/base/text/json_text.h"
-#include "format/base/text/printable.h"
 #include "proto/stage.h"
 
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* JSON's own numbers have no end, but those of the library have a sign. */
@@ -17,16 +15,9 @@ static json_t *number(uint64_t value)
 	return value <= INT64_MAX ? json_integer((json_int_t)value) : json_real((double)value);
 }
 
-/* Text that is not UTF-8 would be no JSON: it is escaped as it would be for a person. */
 static json_t *text(const char *value)
 {
-	json_t *string = json_string(value);
-	if (string)
-		return string;
-	char *clean = printable_copy(value, strlen(value));
-	string = clean ? json_string(clean) : NULL;
-	free(clean);
-	return string;
+	return json_text(value, strlen(value));
 }
 
 /* Takes over root. */
@@ -83,7 +74,7 @@ static json_t *bad_json(const Loaderd__Status *status)
 		json_object_set_new(o, "dataset", text(bad->dataset));
 		json_object_set_new(o, "index", number(bad->index));
 		json_object_set_new(o, "source", text(bad->source));
-		json_object_set_new(o, "text", text(bad->text));
+		json_object_set_new(o, "text", json_sentence(bad->text));
 		json_object_set_new(o, "count", number(bad->count));
 		json_array_append_new(list, o);
 	}
@@ -138,7 +129,7 @@ static json_t *metadata(const char *lines)
 	while (*lines != '\0') {
 		size_t key = strcspn(lines, "=\n"), line = strcspn(lines, "\n");
 		size_t value = key < line ? key + 1 : line;
-		json_object_setn_new(o, lines, key, json_stringn(lines + value, line - value));
+		json_object_setn_new(o, lines, key, json_text(lines + value, line - value));
 		lines += line + (lines[line] != '\0');
 	}
 	return o;

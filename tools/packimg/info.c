@@ -1,4 +1,5 @@
 /* packimg info: what a dataset holds, from its index alone. */
+#include "format/base/text/json_text.h"
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
 #include "format/base/uuid.h"
@@ -208,7 +209,7 @@ static json_t *metadata_value(const char *text, size_t size)
 		in += escape;
 		*out++ = escape && *in == 'n' ? '\n' : *in;
 	}
-	json_t *json = command_json_text(value, (size_t)(out - value));
+	json_t *json = json_text(value, (size_t)(out - value));
 	free(value);
 	return json;
 }

@@ -103,24 +103,6 @@ static void print_line(const struct packimg *dataset, uint64_t index)
 	putchar('\n');
 }
 
-/* What is no text, so that a program gets all of it: {"hex": "00ff..."}. */
-static json_t *bytes_json(const struct packimg_value *value)
-{
-	static const char digits[] = "0123456789abcdef";
-	const uint8_t *bytes = value->bytes;
-	char *hex = malloc(2 * value->size + 1);
-
-	if (!hex)
-		return NULL;
-	for (size_t i = 0; i < value->size; i++) {
-		hex[2 * i] = digits[bytes[i] >> 4];
-		hex[2 * i + 1] = digits[bytes[i] & 15];
-	}
-	json_t *json = json_pack("{ss%}", "hex", hex, 2 * value->size);
-	free(hex);
-	return json;
-}
-
 static json_t *value_json(const struct packimg_field *field, const struct packimg_value *value)
 {
 	json_t *json;
@@ -139,8 +121,7 @@ static json_t *value_json(const struct packimg_field *field, const struct packim
 	default:
 		break;
 	}
-	json = json_stringn(value->bytes, value->size);
-	return json ? json : bytes_json(value);
+	return json_text(value->bytes, value->size);
 }
 
 static void print_json(const struct packimg *dataset, uint64_t index)
@@ -171,7 +152,7 @@ static void print_json(const struct packimg *dataset, uint64_t index)
 		if (packimg_source(dataset, index, &source, &source_size))
 			json_object_set_new(json, "damaged", json_true());
 		else if (source_size)
-			json_object_set_new(json, "source", command_json_text(source, source_size));
+			json_object_set_new(json, "source", json_text(source, source_size));
 		for (uint32_t i = 0; i < packimg_field_count(dataset); i++) {
 			packimg_field(dataset, i, &field);
 			if (packimg_value(dataset, index, i, &value))

@@ -1,4 +1,5 @@
 /* packimg merge: several datasets into one. */
+#include "format/base/text/json_text.h"
 #include "format/base/text/number.h"
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
@@ -127,12 +128,11 @@ static int report(const struct merge *merge, uint64_t bytes)
 	uint64_t skipped = merge->course.skipped, samples = set->samples - skipped;
 
 	if (merge->json)
-		return command_print_json(
-			json_pack("{sosIsIsIsIsI}", "path",
-				  command_json_text(merge->output, strlen(merge->output)),
-				  "samples", (json_int_t)samples, "skipped", (json_int_t)skipped,
-				  "classes", (json_int_t)set->classes.count, "fields",
-				  (json_int_t)set->fields.count, "bytes", (json_int_t)bytes));
+		return command_print_json(json_pack(
+			"{sosIsIsIsIsI}", "path", json_text(merge->output, strlen(merge->output)),
+			"samples", (json_int_t)samples, "skipped", (json_int_t)skipped, "classes",
+			(json_int_t)set->classes.count, "fields", (json_int_t)set->fields.count,
+			"bytes", (json_int_t)bytes));
 	printable_line(stdout, "%s: %s sample%s, %s, %s class%s, %u field%s", merge->output,
 		       text_count(TEXT, samples), text_plural(samples), text_bytes(TEXT, bytes),
 		       text_count(TEXT, set->classes.count), set->classes.count == 1 ? "" : "es",

@@ -1,4 +1,5 @@
 /* packimg verify: every checksum, every index record, every image. */
+#include "format/base/text/json_text.h"
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
 #include "tools/packimg/common/command.h"
@@ -97,9 +98,8 @@ static void report_bad(const struct verify *verify, uint64_t index, const char *
 		json_t *entry = json_object();
 
 		json_put_count(entry, "index", index);
-		json_object_set_new(entry, "source",
-				    command_json_text(source ? source : "", source_size));
-		json_put_text(entry, "reason", reason);
+		json_object_set_new(entry, "source", json_text(source ? source : "", source_size));
+		json_put_sentence(entry, "reason", reason);
 		json_array_append_new(verify->bad_samples, entry);
 	} else {
 		printable_line(stdout, "sample %" PRIu64 " (%.*s): %s", index, (int)source_size,
@@ -169,8 +169,7 @@ static int verify_dataset(struct verify *verify)
 
 		json_object_set_new(json, "bad_samples", verify->bad_samples);
 		json_object_set_new(json, "structure",
-				    sections_bad ? command_json_text(fault.text, strlen(fault.text))
-						 : json_string("good"));
+				    sections_bad ? json_sentence(fault.text) : json_string("good"));
 		if (command_print_json(json))
 			return COMMAND_FAILED;
 	} else {

@@ -362,6 +362,23 @@ class PackimgDatasets(PackimgTest):
         self.assertEqual(self.list("out.pimg")[0]["fields"],
                          {"npy": {"hex": b"\x93NUMPY\x00\xff\n".hex()}, "txt": "é\n\t"})
 
+    def test_names_that_are_no_text(self):
+        """For programs they differ from texts that look like them; people are shown the same."""
+        names = [b"d/a\xff.jpg", b"d/a\\xff.jpg", "d/\u00ff\x7f.jpg".encode()]
+        self.archive("odd.tar", names)
+        self.convert("odd.tar", "-o", "out.pimg", "--class-from", "none")
+        wanted = [{"hex": names[0].hex()}, "d/a\\xff.jpg", "d/\u00ff\x7f.jpg"]
+        self.assertEqual([s["source"] for s in self.list("out.pimg")], wanted)
+        self.assertNotIn("\x7f", self.packimg("list", "--json", "out.pimg"))
+        lines = self.packimg("list", "out.pimg").splitlines()
+        self.assertEqual([line.split("\t")[5] for line in lines], ["d/a\\xff.jpg"] * 2 + ["d/\u00ff\\x7f.jpg"])
+        data = bytearray((self.dir / "out.pimg").read_bytes())
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        data[data.index(image) + len(image) // 2] ^= 1
+        (self.dir / "out.pimg").write_bytes(data)
+        bad = json.loads(self.packimg("verify", "-q", "--json", "out.pimg", rc=1))["bad_samples"]
+        self.assertEqual([(s["index"], s["source"]) for s in bad], [(0, wanted[0])])
+
     def test_metadata_of_several_lines(self):
         for name in ("a\\n", "two\nlines"):
             shutil.copytree(self.tree, self.dir / name)

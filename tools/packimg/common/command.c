@@ -165,19 +165,6 @@ int command_print_json(json_t *json)
 	return 0;
 }
 
-json_t *command_json_text(const char *bytes, size_t size)
-{
-	json_t *json = json_stringn(bytes, size);
-
-	if (json)
-		return json;
-	/* Not UTF-8 somewhere. */
-	char *text = printable_copy(bytes, size);
-	json = text ? json_string(text) : NULL;
-	free(text);
-	return json;
-}
-
 void json_put_count(json_t *json, const char *key, uint64_t count)
 {
 	json_object_set_new(json, key, json_integer((json_int_t)count));
@@ -185,5 +172,10 @@ void json_put_count(json_t *json, const char *key, uint64_t count)
 
 void json_put_text(json_t *json, const char *key, const char *text)
 {
-	json_object_set_new(json, key, command_json_text(text, strlen(text)));
+	json_object_set_new(json, key, json_text(text, strlen(text)));
+}
+
+void json_put_sentence(json_t *json, const char *key, const char *sentence)
+{
+	json_object_set_new(json, key, json_sentence(sentence));
 }

@@ -65,8 +65,7 @@ int command_check_outputs(const struct names *paths, bool force, struct packimg_
 
 /* Prints JSON on standard output, and whether that worked. Drops the reference. */
 int command_print_json(json_t *json);
-/* Members of an object: a number, and a text as command_json_text() has it. */
+/* Members of an object: a number, a name as json_text() has it, and what is said to people. */
 void json_put_count(json_t *json, const char *key, uint64_t count);
 void json_put_text(json_t *json, const char *key, const char *text);
-/* A JSON string of bytes that need not be UTF-8: if they are not, as printable_copy() has them. */
-json_t *command_json_text(const char *bytes, size_t size);
+void json_put_sentence(json_t *json, const char *key, const char *sentence);

@@ -1,4 +1,5 @@
 /* What a conversion tells when it is done. */
+#include "format/base/text/json_text.h"
 #include "format/base/text/printable.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/convert/convert.h"
@@ -140,11 +141,10 @@ static json_t *long_values_json(const struct convert *convert)
 
 		if (longest->size > PACKIMG_FED_MAX)
 			json_array_append_new(
-				list, json_pack("{sosIso}", "field",
-						command_json_text(name, strlen(name)), "bytes",
-						(json_int_t)longest->size, "sample",
-						command_json_text(longest->sample,
-								  strlen(longest->sample))));
+				list,
+				json_pack("{sosIso}", "field", json_text(name, strlen(name)),
+					  "bytes", (json_int_t)longest->size, "sample",
+					  json_text(longest->sample, strlen(longest->sample))));
 	}
 	return list;
 }
@@ -255,14 +255,13 @@ int convert_report_json(struct convert *convert)
 		json_t *entry = json_object();
 
 		json_put_text(entry, "name", skip->name);
-		json_put_text(entry, "reason", skip->reason);
+		json_put_sentence(entry, "reason", skip->reason);
 		json_array_append_new(list, entry);
 	}
 	json_object_set_new(json, "skipped", list);
 	list = json_array();
 	for (size_t i = 0; i < convert->notes.count; i++)
-		json_array_append_new(list, command_json_text(convert->notes.words[i],
-							      strlen(convert->notes.words[i])));
+		json_array_append_new(list, json_sentence(convert->notes.words[i]));
 	json_object_set_new(json, "notes", list);
 	return command_print_json(json);
 }
