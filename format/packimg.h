@@ -458,6 +458,12 @@ struct packimg_writer_options {
 	 * same samples in other shards one UUID
 	 */
 	const uint8_t *uuid;
+	/*
+	 * The caller has read the folder: it has no shards of a dataset of this name, nor a notice,
+	 * nor what a killed writer of it left, and with shard_size no single file. The writer looks
+	 * for none, which takes as long as the folder is: for many datasets in one.
+	 */
+	bool alone;
 };
 
 struct packimg_item {

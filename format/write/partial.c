@@ -117,7 +117,6 @@ int partial_init(struct partial *partial, const char *target)
 		return -errno;
 	snprintf(p.id, sizeof(p.id), "%016" PRIx64, id);
 	strcpy(p.target, target);
-	partial_remove_stale(&p);
 	*partial = p;
 	return 0;
 }

@@ -23,9 +23,7 @@ struct partial {
 	int lock_fd;
 };
 
-/*
- * Takes the target apart and removes what killed writers of it left behind. -EINVAL, -ENAMETOOLONG.
- */
+/* Takes the target apart. -EINVAL, -ENAMETOOLONG. */
 int partial_init(struct partial *partial, const char *target);
 /*
  * Makes the next file, whose number is the shard's, and begins it with room for its header, without

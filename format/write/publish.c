@@ -341,8 +341,9 @@ static int publish(struct packimg_writer *writer)
 	char base[SET_PATH_MAX];
 	struct set_name name;
 
-	/* what can have neither shards nor a notice */
-	if (!set && (set_name_parse(writer->path, &name) == 0 || set_base(writer->path, base) < 0))
+	/* what can have neither shards nor a notice, or has none */
+	if (writer->alone || (!set && (set_name_parse(writer->path, &name) == 0 ||
+				       set_base(writer->path, base) < 0)))
 		return publish_first(writer);
 	writer_base(writer, base);
 	int r = replace_is_needed(base, set);

@@ -68,7 +68,10 @@ static int resolve_targets(struct packimg_rewriter *rewriter, struct packimg_err
 					    dataset->shards[i].path, dataset->shards[0].path);
 	}
 	int r = partial_init(&rewriter->partial, rewriter->targets[0]);
-	return r < 0 ? packimg_fail(error, r, "%s: %s", rewriter->targets[0], strerror(-r)) : 0;
+	if (r < 0)
+		return packimg_fail(error, r, "%s: %s", rewriter->targets[0], strerror(-r));
+	partial_remove_stale(&rewriter->partial);
+	return 0;
 }
 
 /*

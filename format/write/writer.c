@@ -50,6 +50,7 @@ int packimg_writer_new(const char *path, const struct packimg_writer_options *op
 	XXH3_128bits_reset(writer->identity);
 	if (options) {
 		writer->shard_size = options->shard_size;
+		writer->alone = options->alone;
 		writer->has_uuid = options->uuid;
 		if (options->uuid)
 			memcpy(writer->uuid, options->uuid, sizeof(writer->uuid));
@@ -57,6 +58,8 @@ int packimg_writer_new(const char *path, const struct packimg_writer_options *op
 	r = partial_init(&writer->partial, path);
 	if (r < 0)
 		goto fail;
+	if (!writer->alone)
+		partial_remove_stale(&writer->partial);
 	strcpy(writer->path, path);
 	if (set_name_parse(path, &name) == 0 && (name.shard_count > 1 || writer->shard_size > 0)) {
 		packimg_say(error, "%s: a dataset must not be named like a shard of a set", path);

@@ -44,6 +44,7 @@ struct shard_done {
 struct packimg_writer {
 	char path[SET_PATH_MAX];
 	uint64_t shard_size; /* 0: one file */
+	bool alone;          /* as the option of that name */
 	bool has_uuid;
 	uint8_t uuid[16];
 	XXH3_state_t *identity; /* of the samples so far, for the UUID */

@@ -34,6 +34,7 @@ struct split {
 	uint32_t *part_of; /* of each sample; UINT32_MAX: none */
 	struct arena arena;
 	struct names paths; /* of the parts */
+	bool *alone;        /* each of them: see the writer's option */
 	/*
 	 * Parts are written SPLIT_PARTS_MAX at a time: more would take too many descriptors.
 	 * Samples of the g-th so many are order[first[g]] .. order[first[g + 1] - 1], as they are
@@ -176,13 +177,16 @@ static int plan(struct split *split, struct packimg_error *error)
 	split->parts = calloc(split->part_count + 1, sizeof(*split->parts));
 	if (r || !split->parts)
 		return packimg_fail(error, -ENOMEM, "out of memory");
+	split->alone = calloc(split->part_count, sizeof(*split->alone));
+	if (!split->alone)
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	names_init(&split->paths, &split->arena);
 	for (uint32_t i = 0; !r && i < split->part_count; i++) {
 		split->parts[i].name =
 			split->by_class ? split->set.classes.names[i] : split->fractions[i].name;
 		r = plan_path(split, &split->parts[i], error);
 	}
-	return r ? r : command_check_outputs(&split->paths, split->force, error);
+	return r ? r : command_check_outputs(&split->paths, split->force, split->alone, error);
 }
 
 /* Everything the input says of itself, and what it was split by. */
@@ -217,7 +221,11 @@ static int write_facts(const struct split *split, const struct part *part,
 
 static int begin_part(struct split *split, struct part *part, struct packimg_error *error)
 {
-	const struct packimg_writer_options writer_options = {.shard_size = split->shard_size};
+	const struct packimg_writer_options writer_options = {
+		.shard_size = split->shard_size,
+		/* where a set may be to replace a single file, that counts as well */
+		.alone = split->alone[part - split->parts] && !(split->force && split->shard_size),
+	};
 
 	if (command_interrupted())
 		return -EINTR;
@@ -340,6 +348,7 @@ int command_split(int argc, char **argv)
 	arena_deinit(&split.arena);
 	free(split.parts);
 	free(split.part_of);
+	free(split.alone);
 	free(split.order);
 	free(split.first);
 	command_die_of_interrupt(split.complete ? "datasets that are complete stay"

@@ -70,13 +70,26 @@ class PackimgDatasets(PackimgTest):
         classes = self.many_classes(150)
         listed = self.list("many.pimg")
         for options in ([], ["--shard-size", "64K"]):
+            # what a killed one left goes
+            (self.dir / ".by-c140.pimg.partial.0123456789abcdef.0").touch()
             self.packimg("split", "-q", "many.pimg", "--by-class", "-o", "by.pimg", *options)
-            self.assertEqual(sum(path.name.startswith("by-") for path in self.dir.iterdir()), len(classes))
+            self.assertEqual(len(os.listdir(self.dir)), len(classes) + 1)
             for name in classes[::10] + classes[-1:]:
                 wanted = [(s["source"], s["label"], s["bytes"]) for s in listed if s["class"] == name]
                 self.assertEqual([(s["source"], s["label"], s["bytes"]) for s in self.list(f"by-{name}.pimg")], wanted)
             for path in self.dir.glob("by-*"):
                 path.unlink()
+
+    def test_split_replaces(self):
+        """Datasets of one file and of several take the places of either."""
+        classes = self.many_classes(5)
+        whole = ["--shard-size", "64K"]
+        for before, after in (([], whole), (whole, []), ([], []), (whole, whole)):
+            self.packimg("split", "-q", "many.pimg", "--by-class", "-o", "by.pimg", "--force", *before)
+            self.packimg("split", "-q", "many.pimg", "--by-class", "-o", "by.pimg", "--force", *after)
+            self.assertEqual(len(os.listdir(self.dir)), len(classes) + 1)
+            for name in classes:
+                self.packimg("verify", "-q", f"by-{name}.pimg")
 
     def test_split_writes_all_or_nothing(self):
         classes = self.many_classes(150)

@@ -99,6 +99,28 @@ static int try_open(const char *path)
 	return r;
 }
 
+/* A writer that is told that nothing else is there looks for nothing. */
+static void test_alone(void **state)
+{
+	static const char leftover[] = ".a.pimg.partial.0123456789abcdef.0";
+	for (int alone = 1; alone >= 0; alone--) {
+		struct packimg_writer_options options = {.alone = alone};
+		struct packimg_writer *writer;
+		int fd = open(path_of(leftover), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+		assert_true(fd >= 0);
+		close(fd);
+		/* the second time it replaces the file */
+		assert_int_equal(packimg_writer_new(path_of("a.pimg"), &options, &writer, &error),
+				 0);
+		add(writer, 3);
+		assert_int_equal(packimg_writer_finish(writer, &error), 0);
+		packimg_writer_free(writer);
+		assert_int_equal(try_open(path_of("a.pimg")), 0);
+		assert_int_equal(access(path_of(leftover), F_OK), alone ? 0 : -1);
+	}
+	unlink(path_of("a.pimg"));
+}
+
 static void test_abandon(void **state)
 {
 	for (int sharded = 0; sharded < 2; sharded++) {
@@ -538,6 +560,7 @@ int main(void)
 		cmocka_unit_test(test_refusals),    cmocka_unit_test(test_refused_facts),
 		cmocka_unit_test(test_bad_targets), cmocka_unit_test(test_same_bytes),
 		cmocka_unit_test(test_uuid),        cmocka_unit_test(test_many),
+		cmocka_unit_test(test_alone),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

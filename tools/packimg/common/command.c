@@ -77,31 +77,60 @@ unsigned command_cpu_count(void)
 	return (unsigned)CPU_COUNT(&set);
 }
 
-static bool is_output(const struct names *paths, const char *folder, const char *file, size_t size)
+/* What a file has to do with a dataset. */
+enum kin {
+	KIN_NONE,
+	KIN_FILE,     /* it is all of it, */
+	KIN_PART,     /* a shard or a notice, */
+	KIN_LEFTOVER, /* or what a killed writer left */
+};
+
+static bool find_output(const struct names *paths, const char *folder, const char *file,
+			size_t size, uint32_t *ret_number)
 {
 	char path[SET_PATH_MAX];
-	uint32_t number;
 
 	int n = snprintf(path, sizeof(path), "%s%.*s.pimg", folder, (int)size, file);
-	return n < (int)sizeof(path) && names_find(paths, path, &number) == 0;
+	return n < (int)sizeof(path) && names_find(paths, path, ret_number) == 0;
 }
 
-/* Whether a file of this name, in the folder, belongs to one of the datasets. */
-static bool is_of_output(const struct names *paths, const char *folder, const char *file)
+/* What follows the name of the dataset in the name of a hidden file, as set.h and partial.h say. */
+static enum kin hidden_kin(const char *file, size_t *ret_size)
 {
-	static const char end[] = ".pimg", notice_end[] = ".pimg.replaced"; /* set.h */
-	size_t size = strlen(file), end_size = sizeof(end) - 1,
-	       notice_size = sizeof(notice_end) - 1;
-	struct set_name shard;
+	static const char notice[] = ".pimg.replaced", leftover[] = ".pimg.partial.";
+	size_t size = strlen(file), notice_size = sizeof(notice) - 1;
+	const char *last = NULL;
 
-	if (size > end_size && strcmp(file + size - end_size, end) == 0 &&
-	    is_output(paths, folder, file, size - end_size))
-		return true;
-	if (set_name_parse(file, &shard) == 0)
-		return is_output(paths, folder, shard.base, strlen(shard.base));
-	return file[0] == '.' && size > notice_size &&
-	       strcmp(file + size - notice_size, notice_end) == 0 &&
-	       is_output(paths, folder, file + 1, size - notice_size - 1);
+	if (size > notice_size && strcmp(file + size - notice_size, notice) == 0) {
+		*ret_size = size - notice_size;
+		return KIN_PART;
+	}
+	for (const char *p = file; (p = strstr(p, leftover)); p++)
+		last = p;
+	*ret_size = last ? (size_t)(last - file) : 0;
+	return last ? KIN_LEFTOVER : KIN_NONE;
+}
+
+static enum kin kin_of(const struct names *paths, const char *folder, const char *file,
+		       uint32_t *ret_number)
+{
+	size_t size = strlen(file);
+	struct set_name shard;
+	enum kin kin;
+
+	if (file[0] == '.') {
+		kin = hidden_kin(file + 1, &size);
+		if (kin && find_output(paths, folder, file + 1, size, ret_number))
+			return kin;
+		size = strlen(file);
+	}
+	if (size > 5 && strcmp(file + size - 5, ".pimg") == 0 &&
+	    find_output(paths, folder, file, size - 5, ret_number))
+		return KIN_FILE;
+	if (set_name_parse(file, &shard) == 0 &&
+	    find_output(paths, folder, shard.base, strlen(shard.base), ret_number))
+		return KIN_PART;
+	return KIN_NONE;
 }
 
 /* The folder of a path, with its slash; "" for the current one. */
@@ -117,25 +146,34 @@ static int folder_of(const char *path, char ret_folder[SET_PATH_MAX], struct pac
 	return 0;
 }
 
-int command_check_outputs(const struct names *paths, bool force, struct packimg_error *error)
+int command_check_outputs(const struct names *paths, bool force, bool *ret_alone,
+			  struct packimg_error *error)
 {
 	char folder[SET_PATH_MAX];
 	struct dirent *entry;
+	uint32_t number;
 	int r = 0;
 
 	for (uint32_t i = 0; i < paths->count; i++) {
 		r = folder_of(paths->names[i], folder, error);
 		if (r)
 			return r;
+		if (ret_alone)
+			ret_alone[i] = true;
 	}
 	DIR *directory = opendir(*folder ? folder : ".");
 	if (!directory)
 		return packimg_fail(error, -errno, "%s: the folder to write to: %s",
 				    *folder ? folder : ".", strerror(errno));
-	while (!force && !r && (entry = readdir(directory)))
-		if (is_of_output(paths, folder, entry->d_name))
+	while (!r && (entry = readdir(directory))) {
+		enum kin kin = kin_of(paths, folder, entry->d_name, &number);
+
+		if (!force && (kin == KIN_FILE || kin == KIN_PART))
 			r = packimg_fail(error, -EEXIST, "%s%s exists; --force replaces it", folder,
 					 entry->d_name);
+		if (ret_alone && kin > KIN_FILE)
+			ret_alone[number] = false;
+	}
 	closedir(directory);
 	return r;
 }
@@ -149,7 +187,7 @@ int command_check_output(const char *path, bool force, struct packimg_error *err
 	names_init(&paths, &arena);
 	int r = names_add(&paths, path, &number, NULL);
 	r = r ? packimg_fail(error, r, "out of memory")
-	      : command_check_outputs(&paths, force, error);
+	      : command_check_outputs(&paths, force, NULL, error);
 	names_deinit(&paths);
 	arena_deinit(&arena);
 	return r;

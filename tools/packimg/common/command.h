@@ -60,8 +60,12 @@ unsigned command_cpu_count(void);
  * that name. path must end in ".pimg".
  */
 int command_check_output(const char *path, bool force, struct packimg_error *error);
-/* The same for several, all of one folder, which is read once. */
-int command_check_outputs(const struct names *paths, bool force, struct packimg_error *error);
+/*
+ * The same for several, all of one folder, which is read once. ret_alone, which may be NULL: of
+ * each, whether it has nothing there that a rename does not replace, as the option of a writer.
+ */
+int command_check_outputs(const struct names *paths, bool force, bool *ret_alone,
+			  struct packimg_error *error);
 
 /* Prints JSON on standard output, and whether that worked. Drops the reference. */
 int command_print_json(json_t *json);
