@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,13 +11,15 @@
 
 enum {
 	ARENA_CHUNK = 4 << 20,
-	ARENA_MEMORY = 256 << 20, /* bytes before chunks move to files */
+	ARENA_LARGE = ARENA_CHUNK / 4, /* bytes for which there is a chunk of their own */
+	ARRAY_FIRST = 64,              /* items */
 };
 
 struct arena_chunk {
 	struct arena_chunk *next;
 	uint8_t *data;
 	size_t used, room;
+	bool in_file;
 };
 
 void buffer_deinit(struct buffer *buffer)
@@ -53,7 +56,7 @@ int buffer_append(struct buffer *buffer, const void *bytes, size_t size)
 
 int array_room(void *array, size_t count, size_t *room, size_t size)
 {
-	size_t more = *room ? *room * 2 : 64;
+	size_t more = *room ? *room * 2 : ARRAY_FIRST;
 	void *items;
 
 	if (count < *room)
@@ -67,41 +70,132 @@ int array_room(void *array, size_t count, size_t *room, size_t size)
 	return 0;
 }
 
+const char *temporary_folder(void)
+{
+	const char *folder = getenv("TMPDIR");
+
+	return folder && *folder ? folder : "/var/tmp";
+}
+
+int temporary_file(void)
+{
+	char path[4096];
+
+	int fd = open(temporary_folder(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		return fd;
+	/* Some file systems have no files without names. */
+	int n = snprintf(path, sizeof(path), "%s/.packimg-XXXXXX", temporary_folder());
+	if (n < 0 || (size_t)n >= sizeof(path))
+		return -ENAMETOOLONG;
+	fd = mkostemp(path, O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	unlink(path);
+	return fd;
+}
+
+static void chunk_free(struct arena *arena, struct arena_chunk *chunk)
+{
+	if (!chunk->in_file)
+		arena->held -= chunk->room;
+	munmap(chunk->data, chunk->room);
+	free(chunk);
+}
+
 void arena_deinit(struct arena *arena)
 {
 	struct arena_chunk *chunk, *next;
 
 	for (chunk = arena->chunks; chunk; chunk = next) {
 		next = chunk->next;
-		munmap(chunk->data, chunk->room);
-		free(chunk);
+		chunk_free(arena, chunk);
 	}
 	*arena = (struct arena){0};
 }
 
-/*
- * An anonymous mapping, or one of an unlinked file under TMPDIR, whose pages the kernel can write
- * out.
- */
-static void *chunk_map(size_t room, bool in_file)
+/* Zeros of an anonymous mapping. */
+static int map_memory(size_t room, void **ret_data)
 {
-	const char *folder = getenv("TMPDIR");
-	void *data = MAP_FAILED;
-	int fd;
+	void *data = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (in_file) {
-		fd = open(folder && *folder ? folder : "/var/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC,
-			  0600);
-		if (fd >= 0) {
-			/* Blocks are allocated now: a full disk must not become SIGBUS later. */
-			if (!posix_fallocate(fd, 0, (off_t)room))
-				data = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-			close(fd);
-		}
-	}
 	if (data == MAP_FAILED)
-		data = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	return data == MAP_FAILED ? NULL : data;
+		return -errno;
+	*ret_data = data;
+	return 0;
+}
+
+/* Of a file whose pages the kernel can write out. */
+static int map_file(size_t room, void **ret_data)
+{
+	int fd = temporary_file();
+
+	if (fd < 0)
+		return fd;
+	/* Blocks are allocated now: a full disk must not become SIGBUS later. */
+	int r = -posix_fallocate(fd, 0, (off_t)room);
+	void *data = MAP_FAILED;
+	if (!r) {
+		data = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		r = data == MAP_FAILED ? -errno : 0;
+	}
+	close(fd);
+	if (!r)
+		*ret_data = data;
+	return r;
+}
+
+static void chunk_forget(const struct arena_chunk *chunk)
+{
+	if (chunk->in_file)
+		madvise(chunk->data, chunk->room, MADV_DONTNEED);
+}
+
+void arena_forget(const struct arena *arena)
+{
+	for (const struct arena_chunk *chunk = arena->chunks; chunk; chunk = chunk->next)
+		chunk_forget(chunk);
+}
+
+/*
+ * A chunk that nothing else is put into unless it is to be the first of the list, the one that is
+ * being filled. What was filled before is left to the kernel.
+ */
+static struct arena_chunk *chunk_new(struct arena *arena, size_t size, bool first)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	struct arena_chunk *chunk = calloc(1, sizeof(*chunk)), *before = arena->chunks;
+	void *data = NULL;
+	int r = chunk && size <= SIZE_MAX / 2 ? 0 : -ENOMEM;
+
+	if (!r) {
+		chunk->room = (size + page - 1) / page * page;
+		chunk->in_file = chunk->room > ARENA_MEMORY - arena->held;
+		r = chunk->in_file ? map_file(chunk->room, &data) : map_memory(chunk->room, &data);
+	}
+	if (r) {
+		arena->fault = r;
+		free(chunk);
+		return NULL;
+	}
+	chunk->data = data;
+	if (!chunk->in_file)
+		arena->held += chunk->room;
+	if (before) {
+		chunk_forget(before);
+		if (before->next)
+			chunk_forget(before->next);
+	}
+	if (!first)
+		chunk->used = chunk->room;
+	if (first || !before) {
+		chunk->next = before;
+		arena->chunks = chunk;
+	} else {
+		chunk->next = before->next;
+		before->next = chunk;
+	}
+	return chunk;
 }
 
 void *arena_alloc(struct arena *arena, size_t size)
@@ -111,21 +205,12 @@ void *arena_alloc(struct arena *arena, size_t size)
 	if (size > SIZE_MAX / 2)
 		return NULL;
 	size = (size + 7) & ~(size_t)7;
+	if (size > ARENA_LARGE)
+		return arena_array(arena, size);
 	if (!chunk || chunk->room - chunk->used < size) {
-		size_t room = size > ARENA_CHUNK ? size : ARENA_CHUNK;
-
-		chunk = calloc(1, sizeof(*chunk));
+		chunk = chunk_new(arena, ARENA_CHUNK, true);
 		if (!chunk)
 			return NULL;
-		chunk->data = chunk_map(room, arena->bytes >= ARENA_MEMORY);
-		if (!chunk->data) {
-			free(chunk);
-			return NULL;
-		}
-		chunk->room = room;
-		chunk->next = arena->chunks;
-		arena->chunks = chunk;
-		arena->bytes += room;
 	}
 	void *result = chunk->data + chunk->used;
 	chunk->used += size;
@@ -141,4 +226,45 @@ char *arena_copy(struct arena *arena, const char *text, size_t size)
 	memcpy(copy, text, size);
 	copy[size] = 0;
 	return copy;
+}
+
+void *arena_array(struct arena *arena, size_t size)
+{
+	struct arena_chunk *chunk = chunk_new(arena, size ? size : 1, false);
+
+	return chunk ? chunk->data : NULL;
+}
+
+void arena_release(struct arena *arena, void *array)
+{
+	for (struct arena_chunk **link = &arena->chunks; array && *link; link = &(*link)->next) {
+		struct arena_chunk *chunk = *link;
+
+		if (chunk->data != array)
+			continue;
+		*link = chunk->next;
+		chunk_free(arena, chunk);
+		return;
+	}
+}
+
+int arena_room(struct arena *arena, void *array, size_t count, size_t *room, size_t size)
+{
+	size_t more = *room ? *room * 2 : ARRAY_FIRST;
+	void *items, *grown;
+
+	if (count < *room)
+		return 0;
+	if (more > SIZE_MAX / 2 / size)
+		return -ENOMEM;
+	grown = arena_array(arena, more * size);
+	if (!grown)
+		return -ENOMEM;
+	memcpy(&items, array, sizeof(items));
+	if (items)
+		memcpy(grown, items, count * size);
+	arena_release(arena, items);
+	memcpy(array, &grown, sizeof(grown));
+	*room = more;
+	return 0;
 }

@@ -13,8 +13,10 @@ void names_init(struct names *names, struct arena *arena)
 
 void names_deinit(struct names *names)
 {
-	free(names->names);
-	free(names->slots);
+	if (names->arena) {
+		arena_release(names->arena, names->names);
+		arena_release(names->arena, names->slots);
+	}
 	*names = (struct names){0};
 }
 
@@ -30,19 +32,15 @@ static uint32_t find_slot(const struct names *names, const char *name)
 
 static int grow(struct names *names)
 {
-	uint32_t room = names->room ? names->room * 2 : 64;
-	uint32_t *slots = calloc((size_t)room * 2, sizeof(*slots));
-	const char **list = slots ? reallocarray(names->names, room, sizeof(*list)) : NULL;
-
-	if (!list) {
-		free(slots);
+	if (arena_room(names->arena, &names->names, names->count, &names->room,
+		       sizeof(*names->names)))
 		return -ENOMEM;
-	}
-	free(names->slots);
-	names->names = list;
-	names->room = room;
+	uint32_t *slots = arena_array(names->arena, names->room * 2 * sizeof(*slots));
+	if (!slots)
+		return -ENOMEM;
+	arena_release(names->arena, names->slots);
 	names->slots = slots;
-	names->slot_count = room * 2;
+	names->slot_count = (uint32_t)names->room * 2;
 	for (uint32_t i = 0; i < names->count; i++)
 		names->slots[find_slot(names, names->names[i])] = i + 1;
 	return 0;
@@ -52,7 +50,7 @@ int names_add(struct names *names, const char *name, uint32_t *ret_number, bool 
 {
 	bool added = false;
 
-	if (names->count == names->room && grow(names))
+	if (names->count == names->slot_count / 2 && grow(names))
 		return -ENOMEM;
 	uint32_t slot = find_slot(names, name);
 	if (!names->slots[slot]) {

@@ -1,6 +1,7 @@
 /*
  * A set of names numbered in order of first appearance: classes, fields, keys. The names are copied
- * into an arena that the caller owns and that must outlive the set. One thread.
+ * into an arena that the caller owns and that must outlive the set; the set's tables lie there,
+ * too. One thread.
  */
 #pragma once
 
@@ -13,7 +14,7 @@ struct names {
 	struct arena *arena;
 	const char **names; /* by number, terminated */
 	uint32_t count;
-	uint32_t room;
+	size_t room;
 	uint32_t *slots; /* open addressing: number + 1, 0 is free */
 	uint32_t slot_count;
 };

@@ -39,12 +39,19 @@ static void convert_deinit(struct convert *convert)
 		packimg_writer_free(convert->parts[i].writer);
 		free(convert->parts[i].path);
 	}
-	free(convert->skips);
 	word_list_deinit(&convert->notes);
-	free(convert->class_samples);
 	ignored_deinit(&convert->ignored);
 	filter_deinit(&convert->options.filter);
 	catalog_deinit(&convert->catalog);
+}
+
+static int no_room(const struct arena *arena)
+{
+	return command_fail("names and values of the samples take more than the %s of memory that "
+			    "there is for them, and there is no file for the rest in %s: %s; set "
+			    "TMPDIR to a folder with room",
+			    text_bytes(TEXT, ARENA_MEMORY), temporary_folder(),
+			    strerror(-arena->fault));
 }
 
 static int run(struct convert *convert)
@@ -67,9 +74,12 @@ static int run(struct convert *convert)
 		r = convert_plan(convert, &error);
 	if (!r)
 		r = convert_write(convert, &error);
+	if (r == -EINTR)
+		return COMMAND_FAILED;
+	if (r == -ENOMEM && convert->catalog.arena.fault)
+		return no_room(&convert->catalog.arena);
 	if (r)
-		return r == -EINTR ? COMMAND_FAILED
-				   : command_fail("%s", error.text[0] ? error.text : strerror(-r));
+		return command_fail("%s", error.text[0] ? error.text : strerror(-r));
 	if (convert_note_writing(convert))
 		return command_fail("out of memory");
 	r = convert->options.json ? convert_report_json(convert) : convert_report(convert);

@@ -45,7 +45,7 @@ struct convert_options {
 };
 
 struct convert_skip {
-	const char *name, *reason; /* in the catalogue's arena */
+	const char *name, *reason;
 };
 
 /* The longest value of a field. */
@@ -65,7 +65,7 @@ struct convert {
 	struct catalog catalog;
 	struct ignored ignored;
 	struct class_rule class_rule;
-	/* What happened. */
+	/* What happened; arrays and texts are in the catalogue's arena. */
 	struct convert_skip *skips;
 	size_t skip_count, skip_room;
 	struct word_list notes;

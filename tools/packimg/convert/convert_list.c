@@ -12,8 +12,8 @@
 
 int convert_skip(struct convert *convert, const char *name, const char *reason)
 {
-	if (array_room(&convert->skips, convert->skip_count, &convert->skip_room,
-		       sizeof(*convert->skips)))
+	if (arena_room(&convert->catalog.arena, &convert->skips, convert->skip_count,
+		       &convert->skip_room, sizeof(*convert->skips)))
 		return -ENOMEM;
 	struct convert_skip *skip = &convert->skips[convert->skip_count];
 	skip->name = arena_copy(&convert->catalog.arena, name, strlen(name));
@@ -236,8 +236,9 @@ static int plan_split(struct convert *convert)
 {
 	struct catalog *catalog = &convert->catalog;
 	double fractions[SPLIT_PARTS_MAX];
-	uint32_t *parts = calloc(catalog->count + 1, sizeof(*parts));
-	int32_t *labels = calloc(catalog->count + 1, sizeof(*labels));
+	struct arena *arena = &catalog->arena;
+	uint32_t *parts = arena_array(arena, catalog->count * sizeof(*parts));
+	int32_t *labels = arena_array(arena, catalog->count * sizeof(*labels));
 	int r = parts && labels ? 0 : -ENOMEM;
 
 	if (!r) {
@@ -259,8 +260,8 @@ static int plan_split(struct convert *convert)
 		}
 		catalog->count = kept;
 	}
-	free(parts);
-	free(labels);
+	arena_release(arena, parts);
+	arena_release(arena, labels);
 	return r;
 }
 

@@ -11,9 +11,12 @@
 #include <string.h>
 
 enum {
-	BYTES_UNDER_WAY = 256 << 20, /* of files in archives, and of results, and for each thread */
+	/* of files in archives, of results, and of what the catalogue has in memory */
+	BYTES_HELD = 256 << 20,
+	VALUES_TOUCHED = 16 << 20, /* bytes of the catalogue, after which its files are left */
 	METADATA_LINES_MAX = 100,
-	BLOCK_BYTES = 32 << 20, /* more; of an archive's members, after which a block is full */
+	/* more for each thread; of an archive's members, after which a block is full */
+	BLOCK_BYTES = 32 << 20,
 };
 
 /* What came of one sample; bytes are in its block. */
@@ -40,6 +43,7 @@ struct writing {
 	struct convert *convert;
 	struct progress progress;
 	struct buffer scratch; /* of values */
+	uint64_t touched;      /* bytes of the catalogue since its files were left to the kernel */
 	struct packimg_error *error;
 };
 
@@ -163,8 +167,11 @@ static int write_values(struct writing *writing, struct convert_part *part,
 {
 	struct convert *convert = writing->convert;
 
+	writing->touched += strlen(sample->name);
 	for (uint32_t i = 0; i < sample->value_count; i++) {
 		struct packimg_value value;
+
+		writing->touched += sample->values[i].size;
 
 		int r = catalog_value(&convert->catalog, &sample->values[i], &writing->scratch,
 				      &value);
@@ -180,6 +187,10 @@ static int write_values(struct writing *writing, struct convert_part *part,
 		if (value.size > convert->longest[sample->values[i].field].size)
 			convert->longest[sample->values[i].field] =
 				(struct convert_longest){value.size, sample->name};
+	}
+	if (writing->touched >= VALUES_TOUCHED) {
+		arena_forget(&convert->catalog.arena);
+		writing->touched = 0;
 	}
 	return 0;
 }
@@ -400,7 +411,8 @@ static int write_samples(struct convert *convert, struct packimg_error *error)
 		 */
 		.block = render->verbatim && render->raw_fraction == 0 ? 16 : 2,
 		.result_size = sizeof(struct outcome),
-		.bytes_max = BYTES_UNDER_WAY + (uint64_t)convert->options.jobs * BLOCK_BYTES,
+		.bytes_max = BYTES_HELD - convert->catalog.arena.held +
+			     (uint64_t)convert->options.jobs * BLOCK_BYTES,
 		.context = &writing,
 		.worker_size = sizeof(struct worker),
 		.worker_init = worker_init,
@@ -426,7 +438,8 @@ int convert_write(struct convert *convert, struct packimg_error *error)
 	double start_s = clock_s(CLOCK_MONOTONIC);
 
 	convert->class_samples =
-		calloc(convert->catalog.class_count + 1, sizeof(*convert->class_samples));
+		arena_array(&convert->catalog.arena,
+			    convert->catalog.class_count * sizeof(*convert->class_samples));
 	int r = convert->class_samples ? open_parts(convert, error)
 				       : packimg_fail(error, -ENOMEM, "out of memory");
 	if (!r)

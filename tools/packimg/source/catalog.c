@@ -27,8 +27,6 @@ void catalog_deinit(struct catalog *catalog)
 	names_deinit(&catalog->class_names);
 	names_deinit(&catalog->field_names);
 	store_deinit(&catalog->store);
-	free(catalog->samples);
-	free(catalog->classes);
 	arena_deinit(&catalog->arena);
 	*catalog = (struct catalog){0};
 }
@@ -145,7 +143,7 @@ int catalog_add(struct catalog *catalog, const struct source_item *item,
 		.label = (int32_t)item->class_number,
 	};
 
-	if (array_room(&catalog->samples, catalog->count, &catalog->room,
+	if (arena_room(&catalog->arena, &catalog->samples, catalog->count, &catalog->room,
 		       sizeof(*catalog->samples)))
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	if (strlen(item->name) > PACKIMG_SOURCE_MAX)
@@ -197,7 +195,7 @@ static void settle_fields(struct catalog *catalog)
 /* Room for labels 0..count-1, all without a name. */
 static int set_class_count(struct catalog *catalog, uint32_t count, struct packimg_error *error)
 {
-	catalog->classes = calloc(count ? count : 1, sizeof(*catalog->classes));
+	catalog->classes = arena_array(&catalog->arena, count * sizeof(*catalog->classes));
 	if (!catalog->classes)
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	catalog->class_count = count;
@@ -250,7 +248,8 @@ static int number_as_given(struct catalog *catalog, const char *const *given, ui
  */
 static int number_by_labels(struct catalog *catalog, uint32_t count, struct packimg_error *error)
 {
-	int64_t *number_of = calloc(catalog->class_names.count + 1, sizeof(*number_of));
+	int64_t *number_of =
+		arena_array(&catalog->arena, catalog->class_names.count * sizeof(*number_of));
 	int r = number_of ? set_class_count(catalog, count, error)
 			  : packimg_fail(error, -ENOMEM, "out of memory");
 
@@ -292,15 +291,15 @@ static int number_by_labels(struct catalog *catalog, uint32_t count, struct pack
 		if (!catalog->classes[i])
 			r = packimg_fail(error, -ENOMEM, "out of memory");
 	}
-	free(number_of);
+	arena_release(&catalog->arena, number_of);
 	return r;
 }
 
 static int number_by_names(struct catalog *catalog, struct packimg_error *error)
 {
 	uint32_t count = catalog->class_names.count;
-	uint32_t *order = calloc(count + 1, sizeof(*order));
-	uint32_t *number_of = calloc(count + 1, sizeof(*number_of));
+	uint32_t *order = arena_array(&catalog->arena, count * sizeof(*order));
+	uint32_t *number_of = arena_array(&catalog->arena, count * sizeof(*number_of));
 
 	int r = order && number_of ? set_class_count(catalog, count, error)
 				   : packimg_fail(error, -ENOMEM, "out of memory");
@@ -318,8 +317,8 @@ static int number_by_names(struct catalog *catalog, struct packimg_error *error)
 						: (int32_t)number_of[sample->class];
 		}
 	}
-	free(order);
-	free(number_of);
+	arena_release(&catalog->arena, order);
+	arena_release(&catalog->arena, number_of);
 	return r;
 }
 
@@ -347,24 +346,23 @@ int catalog_finish(struct catalog *catalog, const char *const *given, uint32_t g
 
 int catalog_shuffle(struct catalog *catalog, uint64_t seed)
 {
-	uint64_t *order = calloc(catalog->count + 1, sizeof(*order));
-	struct catalog_sample *samples = calloc(catalog->count + 1, sizeof(*samples));
+	struct arena *arena = &catalog->arena;
+	uint64_t *order = arena_array(arena, catalog->count * sizeof(*order));
+	struct catalog_sample *samples = arena_array(arena, catalog->count * sizeof(*samples));
+	int r = order && samples ? 0 : -ENOMEM;
 
-	if (!order || !samples) {
-		free(order);
-		free(samples);
-		return -ENOMEM;
+	if (!r) {
+		for (uint64_t i = 0; i < catalog->count; i++)
+			order[i] = i;
+		shuffle_permute(order, catalog->count, seed);
+		for (uint64_t i = 0; i < catalog->count; i++)
+			samples[i] = catalog->samples[order[i]];
+		arena_release(arena, catalog->samples);
+		catalog->samples = samples;
+		catalog->room = catalog->count;
 	}
-	for (uint64_t i = 0; i < catalog->count; i++)
-		order[i] = i;
-	shuffle_permute(order, catalog->count, seed);
-	for (uint64_t i = 0; i < catalog->count; i++)
-		samples[i] = catalog->samples[order[i]];
-	free(order);
-	free(catalog->samples);
-	catalog->samples = samples;
-	catalog->room = catalog->count + 1;
-	return 0;
+	arena_release(arena, order);
+	return r;
 }
 
 /* A table's number may be written as JSON forbids: "+1", ".5", "nan". */

@@ -2,7 +2,7 @@
  * What a conversion will convert: every sample of every source, its class, its fields, in the order
  * and number in which it will be written. Filled by one thread from sources, then finished once
  * (classes numbered, field types settled), ordered, and from then on only read. About a hundred
- * bytes a sample plus its name and field values.
+ * bytes a sample plus its name and field values, all of which its arena holds and is charged with.
  */
 #pragma once
 

@@ -22,7 +22,7 @@ void ignored_deinit(struct ignored *ignored)
 {
 	names_deinit(&ignored->kind_names);
 	names_deinit(&ignored->folders);
-	free(ignored->folder_files);
+	arena_release(ignored->arena, ignored->folder_files);
 }
 
 /* A name's ending in small letters, or what else is to be said of it. */
@@ -54,7 +54,7 @@ static int add_folder(struct ignored *ignored, const char *name)
 		return 0;
 	int r = folder ? names_add(&ignored->folders, folder, &number, &added) : -ENOMEM;
 	free(folder);
-	if (!r && array_room(&ignored->folder_files, number, &ignored->folder_room,
+	if (!r && arena_room(ignored->arena, &ignored->folder_files, number, &ignored->folder_room,
 			     sizeof(*ignored->folder_files)))
 		r = -ENOMEM;
 	if (!r && added)

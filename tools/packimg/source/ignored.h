@@ -1,7 +1,7 @@
 /*
  * Files that a conversion passed over because of their names: how many of each kind, and in which
- * folders, so that a class which has no other files can be named. Names live in the arena that is
- * given. One thread.
+ * folders, so that a class which has no other files can be named. All of it lives in the arena that
+ * is given. One thread.
  */
 #pragma once
 

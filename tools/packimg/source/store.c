@@ -51,24 +51,24 @@ int store_spill(struct store *store, uint32_t number, const void *bytes, size_t 
 		struct packimg_error *error)
 {
 	struct container *container = &store->containers[number];
-	const char *folder = getenv("TMPDIR");
 
-	if (!folder || !*folder)
-		folder = "/var/tmp";
-	if (container->spill_fd < 0)
-		container->spill_fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	if (container->spill_fd < 0)
-		return packimg_fail(
-			error, -errno,
-			"%s: no temporary file for the contents of %s: %s; set TMPDIR to "
-			"a folder with room",
-			folder, container->path, strerror(errno));
+	if (container->spill_fd < 0) {
+		int fd = temporary_file();
+
+		if (fd < 0)
+			return packimg_fail(
+				error, fd,
+				"%s: no temporary file for the contents of %s: %s; set TMPDIR to "
+				"a folder with room",
+				temporary_folder(), container->path, strerror(-fd));
+		container->spill_fd = fd;
+	}
 	int r = io_write_at(container->spill_fd, bytes, size, container->spill_size);
 	if (r)
 		return packimg_fail(error, r,
 				    "%s: unpacking %s into a temporary file: %s; set TMPDIR "
 				    "to a folder with room, or convert without --shuffle",
-				    folder, container->path, strerror(-r));
+				    temporary_folder(), container->path, strerror(-r));
 	container->spill_size += size;
 	return 0;
 }
