@@ -104,16 +104,6 @@ class PackimgArchives(PackimgTest):
         self.packimg("convert", "-q", "junk.tar", "-o", "out.pimg", rc=2)
         self.assertEqual([p.name for p in self.dir.glob("*.pimg")], [])
 
-    def peak(self, *args, rc=0):
-        """Runs packimg, checks its exit status and returns the memory that it took at most, in MiB."""
-        process = subprocess.Popen([PACKIMG, *map(str, args)], cwd=self.dir, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        self.said = process.stdout.read().decode()
-        process.stdout.close()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        self.assertEqual(process.returncode, rc, self.said)
-        return usage.ru_maxrss >> 10
-
     def test_archives_that_expand(self):
         """What unpacks to too much is left out and named, before it takes the memory."""
         image = next((self.tree / "ant").iterdir()).read_bytes()

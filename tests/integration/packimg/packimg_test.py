@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 import unittest
@@ -14,6 +15,12 @@ import unittest
 PACKIMG = os.environ["PACKIMG"]
 IMAGES = os.environ["PACKIMG_IMAGES"]  # the program that draws them
 FORGE = os.environ["PACKIMG_FORGE"]  # one that changes a byte of a sample's side data and mends the checksums
+# A process counts the memory of the one that started it as its own: let that be a small one.
+MEASURE = """
+import os, sys
+_, status, usage = os.wait4(os.spawnv(os.P_NOWAIT, sys.argv[1], sys.argv[1:]), 0)
+print(status, usage.ru_maxrss, end="")
+"""
 PARTS = os.environ.get("PACKIMG_PARTS", "png webp").split()
 
 
@@ -45,6 +52,18 @@ class PackimgTest(unittest.TestCase):
             self.fail(f"packimg {' '.join(map(str, args))}: exit status {done.returncode}, not {rc}:\n"
                       f"{done.stdout.decode()}{self.stderr}")
         return done.stdout.decode()
+
+    def peak(self, *args, rc=0):
+        """Runs packimg, checks its exit status and returns the memory that it took at most, in MiB."""
+        # What a sanitizer keeps of freed memory is not packimg's.
+        options = {**os.environ, "ASAN_OPTIONS": "quarantine_size_mb=1:" + os.environ.get("ASAN_OPTIONS", "")}
+        done = subprocess.run([sys.executable, "-ISc", MEASURE, PACKIMG, *map(str, args)], cwd=self.dir, env=options,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True)
+        *said, last = done.stdout.decode().split("\n")
+        self.said = "\n".join(said)
+        status, peak = map(int, last.split())
+        self.assertEqual(os.waitstatus_to_exitcode(status), rc, self.said)
+        return peak >> 10
 
     def convert(self, *args, rc=0, **options):
         return json.loads(self.packimg("convert", "-q", "--json", *args, rc=rc, **options))
