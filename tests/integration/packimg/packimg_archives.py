@@ -1,5 +1,6 @@
 """Images from tar and ZIP, from pipes, damaged, and larger than they look."""
 
+import gzip
 import io
 import os
 import pathlib
@@ -157,6 +158,37 @@ class PackimgArchives(PackimgTest):
         member.size = 250 << 20
         (self.dir / "lie.tar").write_bytes(member.tobuf() + image)
         self.assertLess(self.peak("convert", "-q", "lie.tar", "-o", "no.pimg", "--shuffle", "1", rc=2), 200)
+
+    def tar_of(self, name, members):
+        """A compressed tar: names, of any length, and sizes, or the bytes that there are."""
+        with gzip.open(self.dir / name, "wb", 1) as file:
+            for path, content in members:
+                member = tarfile.TarInfo(path)
+                member.size = content if isinstance(content, int) else len(content)
+                file.write(member.tobuf(tarfile.GNU_FORMAT))
+                file.write(bytes(member.size) if isinstance(content, int) else content)
+                file.write(bytes(-member.size % 512))
+            file.write(bytes(1024))
+
+    def test_shards_that_say_much(self):
+        """However much the members of a shard say, no more than is promised is held of it."""
+        image = next((self.tree / "ant").iterdir()).read_bytes()
+        # Fields, of which none is too long.
+        self.tar_of("fields.tar.gz", [("good.jpg", image), ("good.cls", b"1"), ("a.jpg", image)] +
+                    [(f"a.f{i}", 1 << 20) for i in range(120)])
+        shard = ["--format", "webdataset", "-j", 2, "--force", "-o", "out.pimg"]
+        self.assertLess(self.peak("convert", "fields.tar.gz", *shard, rc=1), 160)
+        self.assertIn("a.jpg: f63: with this field of 1.0 MiB all of the sample take 64.0 MiB, and those of one sample may take "
+                      "64.0 MiB (fields.tar.gz); leave members out, or make several samples of it", self.said)
+        self.assertEqual([s["source"] for s in self.list("out.pimg")], ["good.jpg"])
+        self.packimg("convert", "-q", "fields.tar.gz", *shard, "--on-error", "fail", rc=2)
+        self.assertIn("a.jpg: f63: with this field", self.stderr)
+        # Names of members without a key, between those of a sample. (This process's own memory counts for those that it starts.)
+        self.tar_of("names.tar.gz", ((name, content) for part in (
+            [("good.jpg", image)], ((f"{i}" + "n" * 1000000, 0) for i in range(80)), [("good.cls", b"1")]) for name, content in part))
+        self.assertLess(self.peak("convert", "names.tar.gz", *shard), 60)
+        self.assertEqual([s["label"] for s in self.list("out.pimg")], [1])
+        self.assertIn("80 without an ending", self.said)
 
     def test_large_images(self):
         """An image's size is looked at before there is memory for its pixels."""

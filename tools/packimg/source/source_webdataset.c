@@ -20,6 +20,7 @@
 enum {
 	COMPANION_MAX = 1 << 20, /* bytes of a member that becomes a field */
 	SAMPLE_FIELDS_MAX = 250,
+	SAMPLE_BYTES_MAX = 64 << 20, /* of all of its fields, with their names */
 };
 
 /* A field under construction: offsets into `texts`, which moves while it grows. */
@@ -31,12 +32,11 @@ struct pending_field {
 
 struct source_webdataset {
 	struct archive_source base; /* its bytes: a member's */
-	struct buffer passed;       /* terminated names of members that have no key */
-	size_t passed_next;
 	/* The member read last, when it belongs to the next sample. */
 	struct archive_member member;
 	bool member_held;
 	/* The sample under construction. */
+	bool begun;          /* it has a member */
 	struct buffer texts; /* names and values, terminated */
 	struct pending_field pending[SAMPLE_FIELDS_MAX];
 	struct source_field fields[SAMPLE_FIELDS_MAX];
@@ -55,7 +55,6 @@ static void source_webdataset_close(struct source *source)
 	struct source_webdataset *shard = (struct source_webdataset *)source;
 
 	archive_source_close(source);
-	buffer_deinit(&shard->passed);
 	buffer_deinit(&shard->texts);
 	buffer_deinit(&shard->key);
 	buffer_deinit(&shard->name);
@@ -74,11 +73,38 @@ static void set_fault(struct source_webdataset *shard, const char *what, const c
 		shard->fault = packimg_fail(&shard->fault_error, SOURCE_SKIP, "%s: %s", what, why);
 }
 
+/* A sample whose fields are more than is held of one; what was held of it is given back. */
+static void set_too_much(struct source_webdataset *shard, const char *name, size_t size,
+			 uint64_t total)
+{
+	const struct archive_source *base = &shard->base;
+
+	if (!shard->fault)
+		shard->fault = packimg_fail(
+			&shard->fault_error, SOURCE_SKIP,
+			"%.200s: with this field of %s all of the sample take %s, and those of one "
+			"sample may take %s (%.300s); leave members out, or make several samples "
+			"of it",
+			name, text_bytes(TEXT, size), text_bytes(TEXT, total),
+			text_bytes(TEXT, SAMPLE_BYTES_MAX),
+			base->source.store->containers[base->container].path);
+	shard->field_count = 0;
+	buffer_deinit(&shard->texts);
+}
+
 static int add_field(struct source_webdataset *shard, const char *name, enum value_kind kind,
 		     const void *text, size_t size)
 {
+	uint64_t total = shard->texts.size + strlen(name) + 1 + size + 1;
+
+	if (shard->fault)
+		return 0;
 	if (shard->field_count == SAMPLE_FIELDS_MAX) {
 		set_fault(shard, name, "too many fields in one sample");
+		return 0;
+	}
+	if (total > SAMPLE_BYTES_MAX) {
+		set_too_much(shard, name, size, total);
 		return 0;
 	}
 	struct pending_field *field = &shard->pending[shard->field_count++];
@@ -245,6 +271,8 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 		shard->has_image = true;
 		if (set_text(&shard->name, member->name, strlen(member->name)))
 			return packimg_fail(error, -ENOMEM, "out of memory");
+		if (shard->fault)
+			return 0;
 		r = archive_source_place(&shard->base, member, &shard->place, error);
 		if (r == -EFBIG) {
 			set_fault(shard, extension, error ? error->text : "too large");
@@ -252,6 +280,9 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 		}
 		return r;
 	}
+	/* Of a sample that is left out nothing more is read. */
+	if (shard->fault)
+		return 0;
 	shard->base.bytes.size = 0;
 	r = archive_in_read(shard->base.archive, COMPANION_MAX, &shard->base.bytes, NULL, error);
 	if (r == -EFBIG) {
@@ -278,25 +309,31 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 	return r ? packimg_fail(error, r, "out of memory") : 0;
 }
 
-/*
- * Takes members up to the first one of another key. 0, SOURCE_END when there was none, or an error.
- */
-static int read_sample(struct source_webdataset *shard, struct packimg_error *error)
+static void begin_sample(struct source_webdataset *shard)
 {
-	bool any = false;
-	int r;
-
 	shard->texts.size = shard->field_count = 0;
 	shard->has_image = false;
 	shard->class_key = NULL;
 	shard->fault = 0;
+}
+
+/*
+ * Takes members up to the first one of another key. 0, SOURCE_END when there was none, SOURCE_PASS
+ * for a member that has no key, after which the sample goes on, or an error.
+ */
+static int read_sample(struct source_webdataset *shard, struct packimg_error *error)
+{
+	int r;
+
+	if (!shard->begun)
+		begin_sample(shard);
 	for (;;) {
 		if (!shard->member_held) {
 			r = archive_in_next(shard->base.archive, &shard->member, error);
 			if (r < 0)
 				return r;
 			if (r)
-				return any ? 0 : SOURCE_END;
+				return shard->begun ? 0 : SOURCE_END;
 			shard->member_held = true;
 		}
 		const char *base = strrchr(shard->member.name, '/');
@@ -307,19 +344,16 @@ static int read_sample(struct source_webdataset *shard, struct packimg_error *er
 			 * A Mac puts "._a.cls" between "a.jpg" and "a.cls": it does not end a
 			 * sample.
 			 */
-			if (buffer_append(&shard->passed, shard->member.name,
-					  strlen(shard->member.name) + 1))
-				return packimg_fail(error, -ENOMEM, "out of memory");
 			shard->member_held = false;
-			continue;
+			return SOURCE_PASS;
 		}
 		size_t key_size = (size_t)(dot - shard->member.name);
-		if (any && (shard->key.size != key_size + 1 ||
-			    memcmp(shard->key.data, shard->member.name, key_size) != 0))
+		if (shard->begun && (shard->key.size != key_size + 1 ||
+				     memcmp(shard->key.data, shard->member.name, key_size) != 0))
 			return 0;
-		if (!any && set_text(&shard->key, shard->member.name, key_size))
+		if (!shard->begun && set_text(&shard->key, shard->member.name, key_size))
 			return packimg_fail(error, -ENOMEM, "out of memory");
-		any = true;
+		shard->begun = true;
 		shard->member_held = false;
 		r = add_member(shard, &shard->member, dot + 1, error);
 		if (r)
@@ -351,11 +385,10 @@ static void set_class(struct source_webdataset *shard, struct source_item *item)
 	item->class_of_name = from == CLASS_TOP || from == CLASS_PARENT;
 }
 
-/* The next of the members that have no key. */
-static int pass(struct source_webdataset *shard, struct source_item *item)
+/* The member read last, which has no key. */
+static int pass(const struct source_webdataset *shard, struct source_item *item)
 {
-	item->name = (const char *)shard->passed.data + shard->passed_next;
-	shard->passed_next += strlen(item->name) + 1;
+	item->name = shard->member.name;
 	const char *base = strrchr(item->name, '/');
 	base = base ? base + 1 : item->name;
 	item->verdict = *base == '.' ? FILTER_HIDDEN : FILTER_OTHER;
@@ -368,14 +401,12 @@ static int source_webdataset_next(struct source *source, struct source_item *ret
 	struct source_webdataset *shard = (struct source_webdataset *)source;
 	size_t count = 0;
 
-	if (shard->passed_next < shard->passed.size)
-		return pass(shard, ret_item);
-	shard->passed.size = shard->passed_next = 0;
 	int r = read_sample(shard, error);
-	if (r == SOURCE_END && shard->passed.size)
+	if (r == SOURCE_PASS)
 		return pass(shard, ret_item);
 	if (r)
 		return r;
+	shard->begun = false;
 	ret_item->name = (const char *)(shard->has_image ? shard->name.data : shard->key.data);
 	if (!shard->has_image)
 		set_fault(shard, ret_item->name, "no image among the members of this key");
