@@ -190,6 +190,34 @@ class PackimgArchives(PackimgTest):
         self.assertEqual([s["label"] for s in self.list("out.pimg")], [1])
         self.assertIn("80 without an ending", self.said)
 
+    def test_headers_that_say_much(self):
+        """Maps of sparse files are bytes of headers, of which each becomes many bytes of memory."""
+        image = next((self.tree / "ant").iterdir()).read_bytes()
+
+        def header(name, size=0, kind=tarfile.REGTYPE):
+            member = tarfile.TarInfo(name)
+            member.size, member.type = size, kind
+            return member.tobuf(tarfile.USTAR_FORMAT)
+
+        # GNU's old form: blocks of 21 entries, of which each says that there is another.
+        sparse = bytearray(header("a.jpg", kind=tarfile.GNUTYPE_SPARSE))
+        sparse[257:265] = b"ustar  \0"
+        sparse[386:410], sparse[482], sparse[483:495] = b"00000000000\0" * 2, 1, b"00000000000\0"
+        sparse[148:156] = b"%06o\0 " % (sum(sparse) - sum(sparse[148:156]) + 8 * 32)
+        blocks = (b"00000005000\0" + b"00000000000\0") * 21 + b"\1" + bytes(7)
+        (self.dir / "old.tar").write_bytes(sparse + blocks * 100000 + bytes(1024))
+        # PAX 1.0: lines in front of the bytes.
+        records = b"22 GNU.sparse.major=1\n" + b"22 GNU.sparse.minor=0\n" + b"25 GNU.sparse.realsize=0\n" + b"25 GNU.sparse.name=a.jpg\n"
+        lines = b"4000000\n" + b"0\n0\n" * 4000000
+        lines += bytes(-len(lines) % 512)
+        with gzip.open(self.dir / "pax.tar.gz", "wb", 1) as file:
+            file.write(header("x", len(records), tarfile.XHDTYPE) + records.ljust(512, b"\0") + header("s", len(lines)) + lines)
+            file.write(header("b.jpg", len(image)) + image + bytes(-len(image) % 512 + 1024))
+        for name in "old.tar", "pax.tar.gz":
+            self.assertLess(self.peak("convert", name, "-o", "out.pimg", rc=2), 120)
+            self.assertIn(f"{name}: damaged, or not an archive that can be read: a member's header has more than 4.0 MiB, as maps of "
+                          "sparse files may; pack it without them (tar without --sparse)", self.said)
+
     def test_large_images(self):
         """An image's size is looked at before there is memory for its pixels."""
         folder = self.dir / "tree" / "a"

@@ -16,20 +16,33 @@
 enum {
 	STREAM_BLOCK = 256 << 10, /* bytes per read of an archive that cannot be mapped */
 	RESERVE_MAX = 4 << 20,    /* bytes of memory that a header's word is taken for */
+	/* bytes of a member's header: libarchive takes names of up to 1 MiB */
+	HEADER_MAX = 4 << 20,
+	WINDOW = 256 << 10,    /* bytes of a mapped archive that libarchive sees at a time */
+	MAPPED_MAX = 16 << 20, /* bytes after which the pages of a mapping are given back */
 };
 
+/*
+ * Two readers where the archive is compressed or a pipe: one undoes the compression, and its blocks
+ * are the other's file. What lies between can be counted, and it is what a header's size shows in.
+ */
 struct archive_in {
-	struct archive *archive;
+	struct archive *archive; /* of members */
+	struct archive *packed;  /* NULL: there is nothing to undo, `archive` reads the mapping */
 	char *path;
 	int fd;
 	const uint8_t *map; /* NULL: a pipe */
-	uint64_t map_size;
+	uint64_t map_size, place, place_forgotten;
+	bool mapped_zip;
+	bool in_header;
+	int64_t header_from; /* place of `archive` where the current header begins */
 	struct archive_limits limits;
 	bool entered;        /* a first member */
-	bool compressed;     /* as a whole: known from then on */
+	bool compressed;     /* as a whole */
 	uint64_t handed_out; /* bytes of members */
 	uint64_t next_number;
 	uint64_t member_size;
+	bool member_sparse;
 	/* First block of the current member, when archive_in_range() had to look at it. */
 	const void *block;
 	size_t block_size;
@@ -39,12 +52,83 @@ struct archive_in {
 	locale_t utf8; /* NULL: the system has none */
 };
 
-static int archive_fault(const struct archive_in *in, struct packimg_error *error)
+static int archive_fault(const struct archive_in *in, struct archive *archive,
+			 struct packimg_error *error)
 {
-	const char *reason = archive_error_string(in->archive);
+	const char *reason = archive_error_string(archive);
 
 	return packimg_fail(error, -EBADMSG, "%s: damaged, or not an archive that can be read: %s",
 			    in->path, reason ? reason : "no reason given");
+}
+
+/* The next window of the mapping. Pages that were seen are the kernel's again after a while. */
+static la_ssize_t mapped_block(struct archive_in *in, const void **ret_block)
+{
+	const uint64_t rest = in->map_size - in->place;
+	const size_t size = rest < WINDOW ? (size_t)rest : WINDOW;
+
+	if (in->place - in->place_forgotten > MAPPED_MAX) {
+		madvise((void *)(uintptr_t)in->map, in->map_size, MADV_DONTNEED);
+		in->place_forgotten = in->place;
+	}
+	*ret_block = in->map + in->place;
+	in->place += size;
+	return (la_ssize_t)size;
+}
+
+static la_ssize_t packed_read(struct archive *packed, void *context, const void **ret_block)
+{
+	return mapped_block(context, ret_block);
+}
+
+static la_int64_t mapped_skip(struct archive *archive, void *context, la_int64_t wanted)
+{
+	struct archive_in *in = context;
+	const uint64_t rest = in->map_size - in->place;
+
+	if ((uint64_t)wanted > rest)
+		wanted = (la_int64_t)rest;
+	in->place += (uint64_t)wanted;
+	return wanted;
+}
+
+static la_int64_t mapped_seek(struct archive *archive, void *context, la_int64_t offset, int whence)
+{
+	struct archive_in *in = context;
+	uint64_t from = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? in->place : in->map_size;
+
+	if (offset < 0 ? (uint64_t)-offset > from : (uint64_t)offset > in->map_size - from)
+		return ARCHIVE_FATAL;
+	in->place = from + (uint64_t)offset;
+	return (la_int64_t)in->place;
+}
+
+/* What members are read from, unless their header takes more than it may. */
+static la_ssize_t member_read(struct archive *archive, void *context, const void **ret_block)
+{
+	struct archive_in *in = context;
+	la_int64_t offset;
+	size_t size = 0;
+
+	if (in->in_header && archive_filter_bytes(archive, 0) - in->header_from > HEADER_MAX) {
+		archive_set_error(
+			archive, EFBIG,
+			"a member's header has more than %s, as maps of sparse files may; "
+			"pack it without them (tar without --sparse)",
+			text_bytes(TEXT, HEADER_MAX));
+		return ARCHIVE_FATAL;
+	}
+	if (!in->packed)
+		return mapped_block(in, ret_block);
+	int r = archive_read_data_block(in->packed, ret_block, &size, &offset);
+	if (r == ARCHIVE_EOF)
+		return 0;
+	if (r == ARCHIVE_OK || r == ARCHIVE_WARN)
+		return (la_ssize_t)size;
+	const char *reason = archive_error_string(in->packed);
+	archive_set_error(archive, archive_errno(in->packed), "%s",
+			  reason ? reason : "no reason given");
+	return ARCHIVE_FATAL;
 }
 
 static int archive_source(struct archive_in *in, struct packimg_error *error)
@@ -65,9 +149,6 @@ static int archive_source(struct archive_in *in, struct packimg_error *error)
 			in->map_size = (uint64_t)status.st_size;
 		}
 	}
-	if (in->map ? archive_read_open_memory(in->archive, in->map, in->map_size)
-		    : archive_read_open_fd(in->archive, in->fd, STREAM_BLOCK))
-		return archive_fault(in, error);
 	return 0;
 }
 
@@ -87,6 +168,63 @@ static void support_filters(struct archive *archive)
 	archive_read_support_filter_zstd(archive);
 }
 
+/* Begins to undo the compression, if there is any. */
+static int open_packed(struct archive_in *in, struct packimg_error *error)
+{
+	struct archive_entry *entry;
+	int r;
+
+	in->packed = archive_read_new();
+	if (!in->packed)
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	support_filters(in->packed);
+	archive_read_support_format_raw(in->packed);
+	archive_read_support_format_empty(in->packed);
+	if (in->map) {
+		archive_read_set_read_callback(in->packed, packed_read);
+		archive_read_set_callback_data(in->packed, in);
+		r = archive_read_open1(in->packed);
+	} else {
+		r = archive_read_open_fd(in->packed, in->fd, STREAM_BLOCK);
+	}
+	if (!r)
+		r = archive_read_next_header(in->packed, &entry);
+	if (r != ARCHIVE_OK && r != ARCHIVE_WARN && r != ARCHIVE_EOF)
+		return archive_fault(in, in->packed, error);
+	in->compressed = archive_filter_count(in->packed) > 1;
+	if (in->compressed || !in->map)
+		return 0;
+	archive_read_free(in->packed);
+	in->packed = NULL;
+	return 0;
+}
+
+/*
+ * Begins to read members. A mapped file is asked for a tar before it is for a zip: the directory of
+ * a zip is read with its first header, and may be large.
+ */
+static int open_members(struct archive_in *in, struct packimg_error *error)
+{
+	archive_read_free(in->archive);
+	in->archive = archive_read_new();
+	if (!in->archive)
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	if (!in->mapped_zip) {
+		archive_read_support_format_tar(in->archive);
+		archive_read_support_format_gnutar(in->archive);
+	}
+	if (in->mapped_zip || in->packed)
+		archive_read_support_format_zip(in->archive);
+	archive_read_set_read_callback(in->archive, member_read);
+	if (!in->packed) {
+		archive_read_set_skip_callback(in->archive, mapped_skip);
+		archive_read_set_seek_callback(in->archive, mapped_seek);
+		in->place = in->place_forgotten = 0;
+	}
+	archive_read_set_callback_data(in->archive, in);
+	return archive_read_open1(in->archive) ? archive_fault(in, in->archive, error) : 0;
+}
+
 int archive_in_open(const char *path, const struct archive_limits *limits,
 		    struct archive_in **ret_archive, struct packimg_error *error)
 {
@@ -97,17 +235,20 @@ int archive_in_open(const char *path, const struct archive_limits *limits,
 	in->fd = -1;
 	in->limits = *limits;
 	in->path = strdup(path);
-	in->archive = archive_read_new();
 	in->utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", 0);
-	if (!in->path || !in->archive) {
+	if (!in->path) {
 		archive_in_close(in);
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	}
-	support_filters(in->archive);
-	archive_read_support_format_tar(in->archive);
-	archive_read_support_format_gnutar(in->archive);
-	archive_read_support_format_zip(in->archive);
 	int r = archive_source(in, error);
+	if (!r)
+		r = open_packed(in, error);
+	if (!r)
+		r = open_members(in, error);
+	if (r && !in->packed && in->archive && !archive_format(in->archive)) {
+		in->mapped_zip = true;
+		r = open_members(in, error);
+	}
 	if (r) {
 		archive_in_close(in);
 		return r;
@@ -121,6 +262,7 @@ void archive_in_close(struct archive_in *in)
 	if (!in)
 		return;
 	archive_read_free(in->archive);
+	archive_read_free(in->packed);
 	if (in->utf8)
 		freelocale(in->utf8);
 	if (in->map)
@@ -134,7 +276,7 @@ void archive_in_close(struct archive_in *in)
 /* After size more bytes of a member: whether the archive has come to more than it may. */
 static int check_expansion(struct archive_in *in, size_t size, struct packimg_error *error)
 {
-	uint64_t own = in->map ? in->map_size : (uint64_t)archive_filter_bytes(in->archive, -1);
+	uint64_t own = in->map ? in->map_size : (uint64_t)archive_filter_bytes(in->packed, -1);
 
 	in->handed_out += size;
 	/*
@@ -162,8 +304,13 @@ static int skip_member(struct archive_in *in, struct packimg_error *error)
 	size_t size = 0;
 	int r = 0;
 
-	if (!in->compressed && in->map)
-		return 0;
+	if (!in->packed) {
+		/* As the next header would, which then has nothing in front of it. */
+		r = archive_read_data_skip(in->archive);
+		return r == ARCHIVE_FATAL || r == ARCHIVE_EOF
+			       ? archive_fault(in, in->archive, error)
+			       : 0;
+	}
 	do {
 		r = check_expansion(in, size, error);
 		if (r)
@@ -196,6 +343,16 @@ static const char *unread(struct archive_entry *entry)
 	}
 }
 
+/* Of libarchive's results, with the header's size bounded. */
+static int next_header(struct archive_in *in, struct archive_entry **ret_entry)
+{
+	in->header_from = archive_filter_bytes(in->archive, 0);
+	in->in_header = !in->mapped_zip;
+	int r = archive_read_next_header(in->archive, ret_entry);
+	in->in_header = false;
+	return r;
+}
+
 static int next_member(struct archive_in *in, struct archive_member *ret_member,
 		       struct packimg_error *error)
 {
@@ -208,18 +365,18 @@ static int next_member(struct archive_in *in, struct archive_member *ret_member,
 		r = in->entered ? skip_member(in, error) : 0;
 		if (r)
 			return r;
-		r = archive_read_next_header(in->archive, &entry);
+		r = next_header(in, &entry);
 		in->ended = r == ARCHIVE_EOF;
 		if (in->ended)
 			return ARCHIVE_IN_END;
 		if (r != ARCHIVE_OK && r != ARCHIVE_WARN)
-			return archive_fault(in, error);
+			return archive_fault(in, in->archive, error);
 		in->entered = true;
-		in->compressed = archive_filter_count(in->archive) > 1;
 	} while (archive_entry_filetype(entry) == AE_IFDIR);
 	const char *name = archive_entry_pathname(entry), *why = unread(entry);
 	in->member_size =
 		!why && archive_entry_size_is_set(entry) ? (uint64_t)archive_entry_size(entry) : 0;
+	in->member_sparse = archive_entry_sparse_count(entry) > 0;
 	in->block_held = false;
 	*ret_member = (struct archive_member){
 		.name = name ? name : "(a name that cannot be read)",
@@ -248,24 +405,32 @@ int archive_in_next(struct archive_in *in, struct archive_member *ret_member,
 
 int archive_in_range(struct archive_in *in, uint64_t *ret_offset, uint64_t *ret_size)
 {
-	if (!in->map || !in->member_size)
+	uint64_t size = 0, first = 0;
+
+	if (in->packed || in->member_sparse)
 		return -ENODATA;
-	if (archive_read_data_block(in->archive, &in->block, &in->block_size, &in->block_offset))
-		return -ENODATA;
-	in->block_held = true;
-	const uint8_t *block = in->block;
 	/*
-	 * libarchive hands out the mapping itself when it has nothing to undo: then the pointer is
-	 * the offset.
+	 * libarchive hands out the mapping itself, a window at a time, when it has nothing to undo:
+	 * then the pointer is the offset.
 	 */
-	if ((uintptr_t)block < (uintptr_t)in->map ||
-	    (uintptr_t)block - (uintptr_t)in->map > in->map_size - in->block_size ||
-	    in->block_offset || in->block_size != in->member_size)
+	for (; size < in->member_size; size += in->block_size) {
+		if (archive_read_data_block(in->archive, &in->block, &in->block_size,
+					    &in->block_offset))
+			return -ENODATA;
+		uint64_t offset = (uint64_t)((uintptr_t)in->block - (uintptr_t)in->map);
+		in->block_held = (uintptr_t)in->block < (uintptr_t)in->map ||
+				 offset > in->map_size - in->block_size ||
+				 in->block_offset != (la_int64_t)size ||
+				 in->block_size > in->member_size - size ||
+				 (size && offset != first + size);
+		if (in->block_held)
+			return -ENODATA;
+		first = size ? first : offset;
+	}
+	if (!size || check_expansion(in, size, NULL))
 		return -ENODATA;
-	if (check_expansion(in, in->block_size, NULL))
-		return -ENODATA;
-	*ret_offset = (uint64_t)(block - in->map);
-	*ret_size = in->member_size;
+	*ret_offset = first;
+	*ret_size = size;
 	return 0;
 }
 
@@ -297,7 +462,7 @@ int archive_in_read(struct archive_in *in, uint64_t limit, struct buffer *buffer
 		if (r == ARCHIVE_EOF)
 			break;
 		if (r != ARCHIVE_OK && r != ARCHIVE_WARN)
-			return archive_fault(in, error);
+			return archive_fault(in, in->archive, error);
 		/* A gap in a sparse member reads as zeros; an image with one is damaged anyway. */
 		if (in->block_offset < 0 || (uint64_t)in->block_offset != buffer->size - base)
 			return packimg_fail(error, -EBADMSG,

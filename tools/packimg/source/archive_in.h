@@ -2,7 +2,8 @@
  * One pass over an archive of any kind that libarchive reads (tar, zip, plain or compressed), with
  * one addition: where a member's bytes lie uncompressed and in one piece in the file, their offset
  * is known, so that they can be read later, in any order and by any thread. One thread at a time;
- * the caller owns the object.
+ * the caller owns the object. What libarchive holds is bounded where an archive's bytes decide it:
+ * a member's header, and the pages of a mapped file. A zip's directory is as large as it is.
  */
 #pragma once
 
