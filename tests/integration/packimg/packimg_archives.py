@@ -183,7 +183,7 @@ class PackimgArchives(PackimgTest):
         self.assertEqual([s["source"] for s in self.list("out.pimg")], ["good.jpg"])
         self.packimg("convert", "-q", "fields.tar.gz", *shard, "--on-error", "fail", rc=2)
         self.assertIn("a.jpg: f63: with this field", self.stderr)
-        # Names of members without a key, between those of a sample. (This process's own memory counts for those that it starts.)
+        # Names of members without a key, between those of a sample.
         self.tar_of("names.tar.gz", ((name, content) for part in (
             [("good.jpg", image)], ((f"{i}" + "n" * 1000000, 0) for i in range(80)), [("good.cls", b"1")]) for name, content in part))
         self.assertLess(self.peak("convert", "names.tar.gz", *shard), 60)

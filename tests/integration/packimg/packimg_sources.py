@@ -304,6 +304,32 @@ class PackimgSources(PackimgTest):
         self.assertEqual(len(both), 40)
         self.assertEqual({s.get("class") for s in both}, {"ant", "bee", "cat", None})
 
+    def test_tables_that_say_much(self):
+        """However long a table or a list of classes is, no more than is promised is held of it."""
+        shutil.copy(next((self.tree / "ant").iterdir()), self.dir / "a.jpg")
+        cell = "x" * 1000000
+        with open(self.dir / "long.csv", "w") as file:
+            file.write("path,text\n")
+            for i in range(120):
+                file.write(f"a.jpg,{i}{cell}\n")
+        self.assertLess(self.peak("convert", "long.csv", "-j", 2, "-o", "out.pimg"), 180)
+        self.assertIn("120 samples", self.said)
+        self.packimg("verify", "-q", "out.pimg")
+        with open(self.dir / "line.csv", "w") as file:
+            file.write('path,text\na.jpg,"never closed\n')
+            for _ in range(70):
+                file.write(cell)
+            file.write('"\n')
+        self.packimg("convert", "-q", "line.csv", "-o", "none.pimg", rc=2)
+        self.assertIn("line.csv: line 2: cell 2 brings the line to more than 64.0 MiB, which one may have; shorten it, or close a quote",
+                      self.stderr)
+        with open(self.dir / "classes.txt", "w") as file:
+            file.write("ant\n")
+            for _ in range(80):
+                file.write(cell)
+        self.assertLess(self.peak("convert", self.tree, "-o", "none.pimg", "--classes", "classes.txt", rc=2), 60)
+        self.assertIn("classes.txt, line 2: a class name has more than 4096 bytes; put one on each line", self.said)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -98,8 +98,26 @@ static int list_source(struct convert *convert, const char *path, struct progres
 		       : 0;
 }
 
+struct class_list {
+	const char **names; /* in the catalogue's arena */
+	size_t count, room;
+};
+
+static int add_class(struct class_list *list, struct arena *arena, const char *line, size_t size)
+{
+	if (!size)
+		return 0;
+	if (list->count == PACKIMG_CLASSES_MAX)
+		return -E2BIG;
+	if (arena_room(arena, &list->names, list->count, &list->room, sizeof(*list->names)))
+		return -ENOMEM;
+	list->names[list->count] = arena_copy(arena, line, size);
+	return list->names[list->count++] ? 0 : -ENOMEM;
+}
+
 /* One class name per line. */
-static int read_classes(const char *path, struct word_list *list, struct packimg_error *error)
+static int read_classes(const char *path, struct class_list *list, struct arena *arena,
+			struct packimg_error *error)
 {
 	FILE *file = fopen(path, "re");
 	char line[PACKIMG_CLASS_NAME_MAX + sizeof("\r\n")];
@@ -114,22 +132,21 @@ static int read_classes(const char *path, struct word_list *list, struct packimg
 
 		number++;
 		while (size && (line[size - 1] == '\n' || line[size - 1] == '\r'))
-			line[--size] = 0;
-		if (!whole)
-			r = packimg_fail(error, -EINVAL,
-					 "%s:%u: no class name: longer than %d bytes, or with a "
-					 "zero",
-					 path, number, PACKIMG_CLASS_NAME_MAX);
-		else if (list->count == PACKIMG_CLASSES_MAX)
-			r = packimg_fail(error, -E2BIG, "%s: more than %d classes", path,
-					 PACKIMG_CLASSES_MAX);
-		else if (size && word_list_add(list, line))
-			r = packimg_fail(error, -ENOMEM, "out of memory");
+			size--;
+		r = whole ? add_class(list, arena, line, size) : -ENAMETOOLONG;
 	}
 	if (!r && ferror(file))
-		r = packimg_fail(error, -errno, "%s: %s", path, strerror(errno));
+		r = -EIO;
 	fclose(file);
-	return r;
+	if (r == -ENAMETOOLONG)
+		return packimg_fail(error, -EINVAL,
+				    "%s:%u: no class name: longer than %d bytes, or with a zero; "
+				    "put one on each line",
+				    path, number, PACKIMG_CLASS_NAME_MAX);
+	if (r == -E2BIG)
+		return packimg_fail(error, r, "%s: more than %d classes", path,
+				    PACKIMG_CLASSES_MAX);
+	return r ? packimg_fail(error, r, "%s: %s", path, strerror(-r)) : 0;
 }
 
 /* Gives their classes to the samples that have them of their names. */
@@ -168,7 +185,7 @@ static int assign_classes(struct convert *convert, struct packimg_error *error)
 int convert_list(struct convert *convert, struct packimg_error *error)
 {
 	struct progress progress;
-	struct word_list classes = {0};
+	struct class_list classes = {0};
 	int r = 0;
 
 	progress_init(&progress, "listing", 0, convert->options.quiet);
@@ -177,15 +194,14 @@ int convert_list(struct convert *convert, struct packimg_error *error)
 	progress_clear(&progress);
 	convert->list_s = progress_elapsed_s(&progress);
 	if (!r && convert->options.classes_file)
-		r = read_classes(convert->options.classes_file, &classes, error);
+		r = read_classes(convert->options.classes_file, &classes, &convert->catalog.arena,
+				 error);
 	if (!r)
 		r = assign_classes(convert, error);
 	if (!r)
-		r = catalog_finish(
-			&convert->catalog,
-			convert->options.classes_file ? (const char *const *)classes.words : NULL,
-			(uint32_t)classes.count, error);
-	word_list_deinit(&classes);
+		r = catalog_finish(&convert->catalog,
+				   convert->options.classes_file ? classes.names : NULL,
+				   (uint32_t)classes.count, error);
 	if (!r && convert_note_listing(convert))
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	return r;

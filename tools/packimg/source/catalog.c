@@ -17,6 +17,7 @@ void catalog_init(struct catalog *catalog)
 {
 	*catalog = (struct catalog){
 		.store.limits = {ARCHIVE_FILE_MAX, ARCHIVE_EXPANSION_MAX},
+		.store.arena = &catalog->arena,
 	};
 	names_init(&catalog->class_names, &catalog->arena);
 	names_init(&catalog->field_names, &catalog->arena);

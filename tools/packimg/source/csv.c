@@ -30,6 +30,19 @@ void csv_deinit(struct csv *csv)
 	*csv = (struct csv){0};
 }
 
+/* Appends to the current cell. */
+static int csv_append(struct csv *csv, const char *text, size_t size, struct packimg_error *error)
+{
+	if (size > CSV_RECORD_MAX - csv->cells.size)
+		return packimg_fail(error, -E2BIG,
+				    "line %" PRIu64
+				    ": cell %zu brings the line to more than %s, which one may "
+				    "have; shorten it, or close a quote",
+				    csv->line, csv->row.size / sizeof(size_t),
+				    text_bytes(TEXT, CSV_RECORD_MAX));
+	return buffer_append(&csv->cells, text, size);
+}
+
 static int csv_quoted(struct csv *csv, struct packimg_error *error)
 {
 	uint64_t line = csv->line_next;
@@ -43,13 +56,15 @@ static int csv_quoted(struct csv *csv, struct packimg_error *error)
 					    "line %" PRIu64 ": a quote is never closed", line);
 		for (const char *n = p; (n = memchr(n, '\n', (size_t)(quote - n))); n++)
 			csv->line_next++;
-		if (buffer_append(&csv->cells, p, (size_t)(quote - p)))
-			return -ENOMEM;
+		int r = csv_append(csv, p, (size_t)(quote - p), error);
+		if (r)
+			return r;
 		p = quote + 1;
 		if (p == csv->end || *p != '"')
 			break;
-		if (buffer_append(&csv->cells, "\"", 1))
-			return -ENOMEM;
+		r = csv_append(csv, "\"", 1, error);
+		if (r)
+			return r;
 		p++;
 	}
 	if (p < csv->end && *p != csv->separator && *p != '\n' && *p != '\r')
@@ -62,7 +77,7 @@ static int csv_quoted(struct csv *csv, struct packimg_error *error)
 	return 0;
 }
 
-static int csv_plain(struct csv *csv)
+static int csv_plain(struct csv *csv, struct packimg_error *error)
 {
 	const char *p = csv->cursor;
 
@@ -71,10 +86,9 @@ static int csv_plain(struct csv *csv)
 	const char *end = p;
 	if (p > csv->cursor && p[-1] == '\r' && (p == csv->end || *p == '\n'))
 		end--;
-	if (buffer_append(&csv->cells, csv->cursor, (size_t)(end - csv->cursor)))
-		return -ENOMEM;
+	int r = csv_append(csv, csv->cursor, (size_t)(end - csv->cursor), error);
 	csv->cursor = p;
-	return 0;
+	return r;
 }
 
 /* Reads one cell and leaves the cursor on its separator, line end or the text's end. */
@@ -88,10 +102,10 @@ static int csv_cell(struct csv *csv, struct packimg_error *error)
 	if (csv->cursor < csv->end && *csv->cursor == '"')
 		r = csv_quoted(csv, error);
 	else
-		r = csv_plain(csv);
+		r = csv_plain(csv, error);
 	if (r)
 		return r;
-	return buffer_append(&csv->cells, "", 1);
+	return csv_append(csv, "", 1, error);
 }
 
 int csv_next(struct csv *csv, const char *const **ret_cells, size_t *ret_count,

@@ -22,13 +22,14 @@ struct csv {
 enum {
 	CSV_END = 1,
 	CSV_COLUMNS_MAX = 4096,
+	CSV_RECORD_MAX = 64 << 20, /* bytes of its cells */
 };
 
 void csv_init(struct csv *csv, const char *text, size_t size, char separator);
 void csv_deinit(struct csv *csv);
 /*
- * 0 with terminated cells, CSV_END, -EINVAL for a quote that never ends or text after one, -E2BIG,
- * -ENOMEM.
+ * 0 with terminated cells, CSV_END, -EINVAL for a quote that never ends or text after one, -E2BIG
+ * for more than a record may have, -ENOMEM.
  */
 int csv_next(struct csv *csv, const char *const **ret_cells, size_t *ret_count,
 	     struct packimg_error *error);

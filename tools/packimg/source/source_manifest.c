@@ -27,9 +27,10 @@ struct source_manifest {
 	struct source source;
 	char *path;
 	uint32_t container;
-	char *text;
+	char *text; /* in the store's arena */
 	size_t size;
 	struct csv csv;
+	const char *touched; /* where the cursor was when the arena's files were left */
 	char **columns;
 	enum {
 		COMMAS_UNSEEN,
@@ -48,6 +49,10 @@ struct source_manifest {
 	struct buffer name;
 };
 
+enum {
+	TOUCHED_MAX = 16 << 20, /* bytes of the text, after which the arena's files are left */
+};
+
 static void source_manifest_close(struct source *source)
 {
 	struct source_manifest *manifest = (struct source_manifest *)source;
@@ -58,9 +63,23 @@ static void source_manifest_close(struct source *source)
 	free(manifest->commas);
 	free(manifest->fields);
 	csv_deinit(&manifest->csv);
-	free(manifest->text);
+	arena_release(source->store->arena, manifest->text);
 	buffer_deinit(&manifest->name);
 	free(manifest->path);
+}
+
+/* csv_next(), which lets no more of a long text stay in memory than it must. */
+static int next_row(struct source_manifest *manifest, const char *const **ret_cells,
+		    size_t *ret_count, struct packimg_error *error)
+{
+	struct csv *csv = &manifest->csv;
+
+	if (!manifest->touched || csv->cursor < manifest->touched ||
+	    csv->cursor - manifest->touched > TOUCHED_MAX) {
+		arena_forget(manifest->source.store->arena);
+		manifest->touched = csv->cursor;
+	}
+	return csv_next(csv, ret_cells, ret_count, error);
 }
 
 static bool is_one_of(const char *name, const char *const *list)
@@ -212,7 +231,7 @@ static int look_at_columns(struct source_manifest *manifest, struct packimg_erro
 	size_t count;
 	int r;
 
-	while (!(r = csv_next(&manifest->csv, &cells, &count, error))) {
+	while (!(r = next_row(manifest, &cells, &count, error))) {
 		for (size_t i = 0; i < count && i < manifest->column_count; i++) {
 			char *comma = semicolons ? strchr(cells[i], ',') : NULL;
 			double value;
@@ -310,7 +329,7 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 	const char *const *cells;
 	size_t count, fields = 0;
 
-	int r = csv_next(&manifest->csv, &cells, &count, error);
+	int r = next_row(manifest, &cells, &count, error);
 	if (r == CSV_END)
 		return SOURCE_END;
 	if (r)
@@ -366,23 +385,50 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 	return 0;
 }
 
-/* All of it; a text ends where a zero byte would be. */
-static int read_text(const char *path, char **text, size_t *size, struct packimg_error *error)
+/* All of the file, in the store's arena. */
+static int read_all(struct source_manifest *manifest, int fd, struct packimg_error *error)
 {
-	FILE *file = fopen(path, "re");
+	struct arena *arena = manifest->source.store->arena;
 	size_t room = 0;
+	struct stat status;
+	ssize_t n;
 
-	if (!file)
+	if (!fstat(fd, &status) && S_ISREG(status.st_mode) && status.st_size) {
+		room = (size_t)status.st_size + 1;
+		manifest->text = arena_array(arena, room);
+		if (!manifest->text)
+			return packimg_fail(error, -ENOMEM, "out of memory");
+	}
+	do {
+		if (arena_room(arena, &manifest->text, manifest->size, &room, 1))
+			return packimg_fail(error, -ENOMEM, "out of memory");
+		size_t wanted = room - manifest->size;
+		n = read(fd, manifest->text + manifest->size,
+			 wanted < TOUCHED_MAX ? wanted : TOUCHED_MAX);
+		arena_forget(arena);
+		manifest->size += n > 0 ? (size_t)n : 0;
+	} while (n > 0 || (n < 0 && errno == EINTR));
+	return n < 0 ? packimg_fail(error, -errno, "%s", strerror(errno)) : 0;
+}
+
+static int read_text(struct source_manifest *manifest, const char *path,
+		     struct packimg_error *error)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
 		return packimg_fail(error, -errno, "%s: %s", path, strerror(errno));
-	ssize_t n = getdelim(text, &room, 0, file);
-	int r = n < 0 && !feof(file) ? packimg_fail(error, -errno, "%s: %s", path, strerror(errno))
-				     : 0;
-	fclose(file);
-	*size = n < 0 ? 0 : (size_t)n;
-	if (*size && !(*text)[*size - 1])
-		return packimg_fail(error, -EINVAL, "%s: holds zero bytes, so it is not a text",
-				    path);
-	return r;
+	int r = read_all(manifest, fd, error);
+	close(fd);
+	if (r)
+		return text_error_prefix(error, r, "%s", path);
+	for (size_t i = 0, size; i < manifest->size; i += size) {
+		size = manifest->size - i < TOUCHED_MAX ? manifest->size - i : TOUCHED_MAX;
+		if (memchr(manifest->text + i, 0, size))
+			return packimg_fail(error, -EINVAL,
+					    "%s: holds zero bytes, so it is not a text", path);
+		arena_forget(manifest->source.store->arena);
+	}
+	return 0;
 }
 
 /* Where the manifest is, and the folder that its paths begin in. */
@@ -405,7 +451,7 @@ static int source_manifest_open(struct source *source, const char *path,
 			: packimg_fail(error, -ENOMEM, "out of memory");
 	free(parent);
 	if (!r)
-		r = read_text(file, &manifest->text, &manifest->size, error);
+		r = read_text(manifest, file, error);
 	if (r)
 		return r;
 	if (!separator && strlen(file) > 4 && strcasecmp(file + strlen(file) - 4, ".tsv") == 0)

@@ -40,6 +40,7 @@ struct container {
 
 struct store {
 	struct archive_limits limits;
+	struct arena *arena; /* the owner's: what sources hold while they list is charged to it */
 	struct container *containers;
 	uint32_t count;
 	size_t room;
