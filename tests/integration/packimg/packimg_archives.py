@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import os
 import pathlib
 import random
@@ -217,6 +218,22 @@ class PackimgArchives(PackimgTest):
             self.assertLess(self.peak("convert", name, "-o", "out.pimg", rc=2), 120)
             self.assertIn(f"{name}: damaged, or not an archive that can be read: a member's header has more than 4.0 MiB, as maps of "
                           "sparse files may; pack it without them (tar without --sparse)", self.said)
+
+    def test_many_skipped(self):
+        """Of a long name its beginning is told of, and all that was skipped one after another."""
+        image = next((self.tree / "ant").iterdir()).read_bytes()
+        self.tar_of("skipped.tar.gz", ((f"{i}" + "n" * 200000 + ".jpg", b"") if i else ("good.jpg", image) for i in range(200)))
+        self.assertLess(self.peak("convert", "-q", "--json", "skipped.tar.gz", "-o", "out.pimg", rc=1), 60)
+        skipped = json.loads(self.said)["skipped"]
+        self.assertEqual([s["name"] for s in skipped], [f"{i}" + "n" * (65535 - len(str(i))) for i in range(1, 200)])
+        self.assertEqual({s["reason"] for s in skipped}, {"a name of more than 65535 bytes"})
+
+    def test_deep_folders(self):
+        """Each of the folders in a name has a name as long as all that are around it."""
+        image = next((self.tree / "ant").iterdir()).read_bytes()
+        self.tar_of("deep.tar.gz", [(f"{i}/" + "a/" * 30000 + "x.jpg", image) for i in "01"] + [("b/a/n.txt", 1), ("1/a/n.txt", 1)])
+        self.assertLess(self.peak("convert", "deep.tar.gz", "-o", "out.pimg"), 60)
+        self.assertIn('1 folder that would be a class holds no image: "b" (1 file in b/a/)', self.said)
 
     def test_large_images(self):
         """An image's size is looked at before there is memory for its pixels."""

@@ -328,7 +328,7 @@ class PackimgSources(PackimgTest):
             for _ in range(80):
                 file.write(cell)
         self.assertLess(self.peak("convert", self.tree, "-o", "none.pimg", "--classes", "classes.txt", rc=2), 60)
-        self.assertIn("classes.txt, line 2: a class name has more than 4096 bytes; put one on each line", self.said)
+        self.assertIn("classes.txt:2: no class name: longer than 4096 bytes, or with a zero; put one on each line", self.said)
 
 
 if __name__ == "__main__":

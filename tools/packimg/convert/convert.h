@@ -45,7 +45,7 @@ struct convert_options {
 };
 
 struct convert_skip {
-	const char *name, *reason;
+	const char *name, *reason; /* of the name PACKIMG_SOURCE_MAX bytes at most */
 };
 
 /* The longest value of a field. */

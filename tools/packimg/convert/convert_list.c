@@ -16,7 +16,7 @@ int convert_skip(struct convert *convert, const char *name, const char *reason)
 		       &convert->skip_room, sizeof(*convert->skips)))
 		return -ENOMEM;
 	struct convert_skip *skip = &convert->skips[convert->skip_count];
-	skip->name = arena_copy(&convert->catalog.arena, name, strlen(name));
+	skip->name = arena_copy(&convert->catalog.arena, name, strnlen(name, PACKIMG_SOURCE_MAX));
 	skip->reason = arena_copy(&convert->catalog.arena, reason, strlen(reason));
 	if (!skip->name || !skip->reason)
 		return -ENOMEM;

@@ -96,18 +96,22 @@ enum {
 	NAMED_MAX = 5, /* classes that a note names */
 };
 
-/* Every folder with an image, however deep. */
-static int folders_of_images(const struct catalog *catalog, struct names *folders)
+/* Marks those folders that have an image, however deep. */
+static int mark_folders_of_images(const struct catalog *catalog, const struct names *folders,
+				  bool *marks)
 {
 	struct buffer folder = {0};
 	const char *before = "";
-	size_t before_size = 0;
+	size_t before_size = 0, longest = 0;
+	uint32_t number;
 	int r = 0;
+
+	for (uint32_t i = 0; i < folders->count; i++)
+		longest = strlen(folders->names[i]) > longest ? strlen(folders->names[i]) : longest;
 
 	for (uint64_t i = 0; !r && i < catalog->count; i++) {
 		const char *name = catalog->samples[i].name, *slash = strrchr(name, '/');
 		size_t size = slash ? (size_t)(slash - name + 1) : 0;
-		uint32_t number;
 
 		if (size == before_size && memcmp(name, before, size) == 0)
 			continue;
@@ -118,8 +122,9 @@ static int folders_of_images(const struct catalog *catalog, struct names *folder
 											: 0;
 		for (; !r && size; size--) {
 			folder.data[size] = 0;
-			if (folder.data[size - 1] == '/')
-				r = names_add(folders, (const char *)folder.data, &number, NULL);
+			if (size <= longest && folder.data[size - 1] == '/' &&
+			    !names_find(folders, (const char *)folder.data, &number))
+				marks[number] = true;
 		}
 	}
 	buffer_deinit(&folder);
@@ -131,17 +136,18 @@ static int note_empty_folders(struct convert *convert)
 {
 	const struct ignored *ignored = &convert->ignored;
 	struct buffer class_name = {0};
-	struct names missing, taken;
+	struct arena *arena = &convert->catalog.arena;
+	bool *taken = arena_array(arena, ignored->folders.count * sizeof(*taken));
+	struct names missing;
 	uint32_t number;
 	char *text = NULL;
 	size_t size;
 	FILE *file = open_memstream(&text, &size);
-	int r = file ? 0 : -ENOMEM;
+	int r = file && taken ? 0 : -ENOMEM;
 
-	names_init(&missing, &convert->catalog.arena);
-	names_init(&taken, &convert->catalog.arena);
-	if (!r)
-		r = folders_of_images(&convert->catalog, &taken);
+	names_init(&missing, arena);
+	if (!r && ignored->folders.count)
+		r = mark_folders_of_images(&convert->catalog, &ignored->folders, taken);
 	for (uint32_t i = 0; !r && i < ignored->folders.count; i++) {
 		const char *folder = ignored->folders.names[i];
 		bool added;
@@ -150,8 +156,7 @@ static int note_empty_folders(struct convert *convert)
 		const char *name =
 			r ? NULL
 			  : class_rule_apply(&convert->class_rule, folder, (char *)class_name.data);
-		if (!name || !names_find(&taken, folder, &number) ||
-		    !names_find(&convert->catalog.class_names, name, &number))
+		if (!name || taken[i] || !names_find(&convert->catalog.class_names, name, &number))
 			continue;
 		r = names_add(&missing, name, &number, &added);
 		if (!r && added && number < NAMED_MAX)
@@ -168,7 +173,7 @@ static int note_empty_folders(struct convert *convert)
 			     missing.count == 1 ? "s" : "", text,
 			     missing.count > NAMED_MAX ? " and more" : "");
 	names_deinit(&missing);
-	names_deinit(&taken);
+	arena_release(arena, taken);
 	buffer_deinit(&class_name);
 	free(text);
 	return r;

@@ -4,8 +4,10 @@
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/convert/convert.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -82,9 +84,9 @@ static void report_ignored(struct ignored *ignored)
 		       ignored->files == 1 ? " that is" : "s that are",
 		       text_plural(ignored->files));
 	for (uint32_t i = 0; i < kinds && i < IGNORED_SHOWN; i++)
-		printable_line(stdout, "    %s %s: %s%s", text_count(TEXT, ignored->kinds[i].files),
-			       ignored->kinds[i].name, ignored->kinds[i].first,
-			       ignored->kinds[i].files > 1 ? ", ..." : "");
+		printable_line(stdout, "    %s %s: %.300s%s",
+			       text_count(TEXT, ignored->kinds[i].files), ignored->kinds[i].name,
+			       ignored->kinds[i].first, ignored->kinds[i].files > 1 ? ", ..." : "");
 	if (kinds > IGNORED_SHOWN)
 		printf("    and %u more kinds; --json lists them all\n", kinds - IGNORED_SHOWN);
 }
@@ -216,6 +218,37 @@ static json_t *ignored_json(struct ignored *ignored)
 	return list;
 }
 
+/*
+ * Prints the summary, which is an object with members, and in it what was skipped, one by one:
+ * there may be more of that than memory is for. Drops the reference.
+ */
+static int print_with_skips(const struct convert *convert, json_t *json)
+{
+	char *text = NULL;
+	size_t size = 0;
+	FILE *memory = open_memstream(&text, &size);
+	int r = memory && json ? json_print(json, memory, JSON_INDENT(2)) : -1;
+
+	if (memory && fclose(memory))
+		r = -1;
+	json_decref(json);
+	if (!r)
+		printf("%.*s,\n  \"skipped\": [", (int)size - 2, text); /* without its "\n}" */
+	free(text);
+	for (uint64_t i = 0; !r && i < convert->skip_count; i++) {
+		json_t *entry = json_object();
+
+		json_put_text(entry, "name", convert->skips[i].name);
+		json_put_sentence(entry, "reason", convert->skips[i].reason);
+		fputs(i ? ",\n    " : "\n    ", stdout);
+		r = json_print(entry, stdout, 0);
+		json_decref(entry);
+	}
+	if (r || printf("%s]\n}\n", convert->skip_count ? "\n  " : "") < 0 || fflush(stdout))
+		return command_fail("writing to standard output: %s", strerror(errno));
+	return 0;
+}
+
 int convert_report_json(struct convert *convert)
 {
 	json_t *json = json_object(), *list = json_array();
@@ -250,18 +283,8 @@ int convert_report_json(struct convert *convert)
 	json_put_count(json, "ignored", convert->ignored.files);
 	json_object_set_new(json, "ignored_kinds", ignored_json(&convert->ignored));
 	list = json_array();
-	for (uint64_t i = 0; i < convert->skip_count; i++) {
-		const struct convert_skip *skip = &convert->skips[i];
-		json_t *entry = json_object();
-
-		json_put_text(entry, "name", skip->name);
-		json_put_sentence(entry, "reason", skip->reason);
-		json_array_append_new(list, entry);
-	}
-	json_object_set_new(json, "skipped", list);
-	list = json_array();
 	for (size_t i = 0; i < convert->notes.count; i++)
 		json_array_append_new(list, json_sentence(convert->notes.words[i]));
 	json_object_set_new(json, "notes", list);
-	return command_print_json(json);
+	return print_with_skips(convert, json);
 }

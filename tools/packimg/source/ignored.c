@@ -1,5 +1,6 @@
 #include "tools/packimg/source/ignored.h"
 
+#include "format/packimg.h"
 #include "tools/packimg/common/memory.h"
 
 #include <ctype.h>
@@ -86,7 +87,7 @@ int ignored_add(struct ignored *ignored, const char *name, enum filter_verdict v
 	kind->files++;
 	if (!kind->first) {
 		kind->name = ignored->kind_names.names[number];
-		kind->first = arena_copy(ignored->arena, name, strlen(name));
+		kind->first = arena_copy(ignored->arena, name, strnlen(name, PACKIMG_SOURCE_MAX));
 		if (!kind->first)
 			return -ENOMEM;
 	}

@@ -16,7 +16,7 @@ enum {
 
 struct ignored_kind {
 	const char *name;  /* an ending such as ".txt", or words */
-	const char *first; /* the first such file */
+	const char *first; /* the first such file, PACKIMG_SOURCE_MAX bytes of it at most */
 	uint64_t files;
 };
 
