@@ -3,7 +3,6 @@
  * be entered below it (a link that leads nowhere or back, a folder that may not be read) is skipped
  * by its name.
  */
-#include "tools/packimg/common/brace.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/source/source.h"
 
@@ -17,11 +16,17 @@
 #include <unistd.h>
 
 enum {
-	DEPTH_MAX = 64, /* folders within folders; cannot_enter() says so */
+	DEPTH_MAX = 64,     /* folders within folders; cannot_enter() says so */
+	TEXT_FIRST = 4096,  /* bytes of names */
+	KEPT_MAX = 1 << 20, /* bytes of names, whose memory the next folder may have */
 };
 
+/* Its arrays are in the store's arena. */
 struct level {
-	struct word_list names; /* sorted; a folder's and a broken link's end in '/' */
+	char *text; /* of all names, terminated; a folder's and a broken link's end in '/' */
+	size_t text_size, text_room;
+	size_t *names; /* where they begin, sorted by what is there */
+	size_t count, room;
 	size_t next;
 	size_t path_size; /* bytes of the path up to this folder, its '/' included */
 	dev_t device;
@@ -36,18 +41,54 @@ struct source_folder {
 	struct buffer path;
 };
 
+/* The next folder of this depth has the arrays, unless the text is larger than is to be kept. */
+static void level_reset(struct level *level, struct arena *arena, size_t kept_max)
+{
+	level->text_size = level->count = level->next = 0;
+	if (level->text_room <= kept_max)
+		return;
+	arena_release(arena, level->text);
+	arena_release(arena, level->names);
+	*level = (struct level){0};
+}
+
+static void leave(struct source_folder *folder)
+{
+	level_reset(&folder->levels[--folder->depth], folder->source.store->arena, KEPT_MAX);
+}
+
 static void source_folder_close(struct source *source)
 {
 	struct source_folder *folder = (struct source_folder *)source;
 
-	while (folder->depth)
-		word_list_deinit(&folder->levels[--folder->depth].names);
+	for (int i = 0; i < DEPTH_MAX; i++)
+		level_reset(&folder->levels[i], source->store->arena, 0);
 	buffer_deinit(&folder->path);
 }
 
-static int name_compare(const void *a, const void *b)
+static int name_compare(const void *a, const void *b, void *text)
 {
-	return strcmp(*(char *const *)a, *(char *const *)b);
+	return strcmp((const char *)text + *(const size_t *)a,
+		      (const char *)text + *(const size_t *)b);
+}
+
+static int level_add(struct level *level, struct arena *arena, const char *name)
+{
+	const size_t size = strlen(name) + 1;
+
+	if (!level->text) {
+		level->text = arena_array(arena, TEXT_FIRST);
+		level->text_room = level->text ? TEXT_FIRST : 0;
+	}
+	while (level->text_room - level->text_size < size)
+		if (arena_room(arena, &level->text, level->text_room, &level->text_room, 1))
+			return -ENOMEM;
+	if (arena_room(arena, &level->names, level->count, &level->room, sizeof(*level->names)))
+		return -ENOMEM;
+	memcpy(level->text + level->text_size, name, size);
+	level->names[level->count++] = level->text_size;
+	level->text_size += size;
+	return 0;
 }
 
 /*
@@ -65,7 +106,7 @@ static bool entry_is_folder(DIR *directory, const struct dirent *entry)
 	return !strchr(entry->d_name, '.');
 }
 
-static int level_read(struct level *level, DIR *directory)
+static int level_read(struct level *level, struct arena *arena, DIR *directory)
 {
 	struct dirent *entry;
 	char name[sizeof(entry->d_name) + 1];
@@ -79,14 +120,14 @@ static int level_read(struct level *level, DIR *directory)
 			continue;
 		bool is_folder = entry_is_folder(directory, entry);
 		snprintf(name, sizeof(name), "%s%s", entry->d_name, is_folder ? "/" : "");
-		if (word_list_add(&level->names, name))
+		if (level_add(level, arena, name))
 			return -ENOMEM;
 	}
 	if (errno)
 		return -errno;
-	if (level->names.count)
-		qsort(level->names.words, level->names.count, sizeof(*level->names.words),
-		      name_compare);
+	if (level->count)
+		qsort_r(level->names, level->count, sizeof(*level->names), name_compare,
+			level->text);
 	return 0;
 }
 
@@ -131,13 +172,14 @@ static int enter(struct source_folder *folder, size_t path_size, struct packimg_
 		close(fd);
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	}
-	*level = (struct level){
-		.path_size = path_size, .device = status.st_dev, .inode = status.st_ino};
+	level->path_size = path_size;
+	level->device = status.st_dev;
+	level->inode = status.st_ino;
 	folder->depth++;
-	r = level_read(level, directory);
+	r = level_read(level, folder->source.store->arena, directory);
 	closedir(directory);
 	if (r)
-		word_list_deinit(&folder->levels[--folder->depth].names);
+		leave(folder);
 	return r ? cannot_enter(r, strerror(-r), error) : 0;
 }
 
@@ -159,11 +201,11 @@ static int source_folder_next(struct source *source, struct source_item *ret_ite
 	while (folder->depth) {
 		struct level *level = &folder->levels[folder->depth - 1];
 
-		if (level->next == level->names.count) {
-			word_list_deinit(&folder->levels[--folder->depth].names);
+		if (level->next == level->count) {
+			leave(folder);
 			continue;
 		}
-		const char *name = level->names.words[level->next++];
+		const char *name = level->text + level->names[level->next++];
 		folder->path.size = level->path_size;
 		if (buffer_append(&folder->path, name, strlen(name) + 1))
 			return packimg_fail(error, -ENOMEM, "out of memory");
@@ -205,7 +247,7 @@ static int open_single(struct source_folder *folder, const char *path, struct pa
 	if (r)
 		return r;
 	folder->depth = 1;
-	if (word_list_add(&folder->levels[0].names, slash ? slash + 1 : path))
+	if (level_add(&folder->levels[0], folder->source.store->arena, slash ? slash + 1 : path))
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	return 0;
 }
