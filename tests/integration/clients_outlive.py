@@ -222,10 +222,11 @@ class Client:
         _, status = os.waitpid(self.process, 0)
         self.process = None
         self.laps += 1
-        self.test.assertEqual(status, 0, f"{self.name}: {self.said}")
         self.output.seek(0)
-        result = self.result(self.output.read().decode())
+        output = self.output.read().decode()
         self.output.close()
+        self.test.assertEqual(status, 0, f"{self.name}: {self.said}, {output}")
+        result = self.result(output)
         self.test.judge(self, result)
 
     def expect_no_more_held(self):
