@@ -122,16 +122,22 @@ size_t printable_write(char *to, size_t room, const char *text, size_t size)
 void printable_line(FILE *file, const char *format, ...)
 {
 	va_list arguments;
-	char *line;
+	char *text;
 
 	va_start(arguments, format);
-	int size = vasprintf(&line, format, arguments);
+	int size = vasprintf(&text, format, arguments);
 	va_end(arguments);
 	if (size < 0)
 		return;
-	printable_put(file, line, (size_t)size);
-	fputc('\n', file);
+	const size_t room = (size_t)size * SHOWN_MAX;
+	char *line = malloc(room + 1);
+	if (line) {
+		size_t length = printable_write(line, room, text, (size_t)size);
+		line[length++] = '\n';
+		fwrite(line, 1, length, file);
+	}
 	free(line);
+	free(text);
 }
 
 char *printable_copy(const char *text, size_t size)
