@@ -28,17 +28,17 @@ static unsigned waiting_share(unsigned descriptors)
 bool crew_has_descriptors(const struct crew *crew, int newest, unsigned *ret_least)
 {
 	unsigned most = crew->descriptors_most;
-	while ((unsigned)newest + DESCRIPTORS_FIRST + most / GUESTS_SHARE + waiting_share(most) +
-		       DESCRIPTORS_SPARE >
+	while ((unsigned)newest + DESCRIPTORS_FIRST + most / CONNECTIONS_SHARE +
+		       waiting_share(most) + DESCRIPTORS_SPARE >
 	       most)
 		most++;
 	*ret_least = most;
 	return most == crew->descriptors_most;
 }
 
-unsigned crew_connections_most(const struct config *config)
+unsigned crew_connections(const struct crew *crew)
 {
-	return (unsigned)config->connections_per_user + ARRIVALS_MAX;
+	return crew->house.count + crew->unread.count;
 }
 
 static void on_inode(struct watched *watched, uint32_t events)
@@ -74,13 +74,13 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 	unsigned descriptors_most =
 		(unsigned)(descriptors.rlim_cur < INT32_MAX ? descriptors.rlim_cur : INT32_MAX);
 	unsigned waiting_most = waiting_share(descriptors_most);
-	unsigned guests_most = descriptors_most / GUESTS_SHARE;
 	*crew = (struct crew){
 		.config = config,
-		.house = {.epoll_fd = epoll_fd, .unread = &crew->unread, .most = guests_most},
+		.house = {.epoll_fd = epoll_fd, .unread = &crew->unread},
 		.unread = {.epoll_fd = epoll_fd, .closer = closer},
-		.unread_most = MAX(MIN(guests_most / UNREAD_SHARE, crew_connections_most(config)),
-				   UNREAD_LEAST),
+		/* More than a worker serves, which tells those beyond its own limit. */
+		.connections_most = (unsigned)config->connections_per_user + ARRIVALS_MAX,
+		.connections_all = descriptors_most / CONNECTIONS_SHARE,
 		.descriptors_most = descriptors_most,
 		.groups.fd = -1,
 		.arrivals_most = waiting_most > ARRIVALS_MAX ? ARRIVALS_MAX : waiting_most,

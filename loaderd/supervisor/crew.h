@@ -32,9 +32,11 @@ struct crew {
 	struct guest_house house;
 	struct unread_set unread;
 	struct groups groups;
-	unsigned descriptors_most;            /* that the supervisor may have */
-	unsigned unread_most;                 /* closed connections of a user with unread replies */
-	unsigned arrivals_most;               /* connections that wait for one worker, */
+	unsigned descriptors_most; /* that the supervisor may have */
+	/* connections of one user, those that have been closed and have unread replies included, */
+	unsigned connections_most;
+	unsigned connections_all; /* crew_connections(), and then some give way to others */
+	unsigned arrivals_most;   /* connections that wait for one worker, */
 	unsigned waiting_count, waiting_most; /* and for all */
 	unsigned user_count, worker_count;
 	uint64_t worker_id, client_id;               /* last ones given */

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/param.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -26,11 +27,72 @@ static size_t pack_error(struct crew *crew, uid_t uid, int code, const char *tex
 	return loaderd__reply__pack(&reply, message);
 }
 
-/* What a user does not read is memory of the service's. */
+/* Connections of this user, those that have been closed and have unread replies included. */
+static unsigned own_connections(const struct crew *crew, const struct crew_user *user)
+{
+	unsigned own = unread_count(&crew->unread, user->uid);
+	for (const struct worker *worker = user->workers; worker; worker = worker->next)
+		own += worker->guests.count + worker->waiting_count;
+	return own;
+}
+
+/*
+ * Those of this user that one for somebody else may replace: without a ring, or unread.
+ * ret_largest: of its workers the one that has most without a ring.
+ */
+static unsigned loose_connections(const struct crew *crew, struct crew_user *user,
+				  struct guests **ret_largest)
+{
+	unsigned loose = unread_count(&crew->unread, user->uid);
+	struct guests *largest = NULL;
+	for (struct worker *worker = user->workers; worker; worker = worker->next) {
+		loose += worker->guests.ringless;
+		if (!largest || worker->guests.ringless > largest->ringless)
+			largest = &worker->guests;
+	}
+	*ret_largest = largest && largest->ringless > 0 ? largest : NULL;
+	return loose;
+}
+
+/*
+ * Descriptors must be left for rings and workers: whoever has most loose connections, and more than
+ * this user, loses the oldest. False: nobody has.
+ */
+static bool crew_make_room(struct crew *crew, struct crew_user *user)
+{
+	struct guests *guests, *chosen_guests = NULL;
+	const struct crew_user *chosen = NULL;
+	unsigned most = loose_connections(crew, user, &guests);
+	for (struct crew_user *other = crew->users; other; other = other->next) {
+		const unsigned loose = loose_connections(crew, other, &guests);
+		if (loose <= most)
+			continue;
+		most = loose;
+		chosen = other;
+		chosen_guests = guests;
+	}
+	uid_t uid;
+	if (unread_most(&crew->unread, &uid) > most)
+		return unread_drop(&crew->unread, uid);
+	if (!chosen)
+		return false;
+	if (chosen_guests)
+		guests_drop_oldest(chosen_guests);
+	return chosen_guests || unread_drop(&crew->unread, chosen->uid);
+}
+
+static bool may_connect(struct crew *crew, struct crew_user *user)
+{
+	if (own_connections(crew, user) >= crew->connections_most)
+		return false;
+	return crew_connections(crew) < crew->connections_all || crew_make_room(crew, user);
+}
+
+/* What nobody reads is memory of the service's. */
 static bool may_be_answered(const struct crew *crew, uid_t uid)
 {
-	return crew->unread.count < crew->house.most &&
-	       unread_count(&crew->unread, uid) < crew->unread_most;
+	return crew_connections(crew) < crew->connections_all &&
+	       unread_count(&crew->unread, uid) < crew->connections_most;
 }
 
 void crew_turn_away(struct crew *crew, uid_t uid, int fd, int code, const char *format, ...)
@@ -100,31 +162,6 @@ static void end_if_deaf(struct worker *worker, int result)
 }
 
 /*
- * Descriptors must be left for rings and workers: whose user has most of the connections without a
- * ring loses the oldest.
- */
-static void crew_make_room(struct crew *crew)
-{
-	struct guests *chosen = NULL;
-	unsigned most = 0;
-	for (struct crew_user *user = crew->users; user; user = user->next) {
-		struct guests *largest = NULL;
-		unsigned count = 0;
-		for (struct worker *worker = user->workers; worker; worker = worker->next) {
-			count += worker->guests.ringless;
-			if (!largest || worker->guests.ringless > largest->ringless)
-				largest = &worker->guests;
-		}
-		if (count <= most)
-			continue;
-		most = count;
-		chosen = largest;
-	}
-	if (chosen)
-		guests_drop_oldest(chosen);
-}
-
-/*
  * Hands a connection over. 0: it is dealt with; -EAGAIN: the worker has no room for it now;
  * -ETOOMANYREFS: the kernel has not, for anybody's.
  */
@@ -145,8 +182,6 @@ static int hand_over(struct worker *worker, const struct arrival *arrival)
 		guests_add(&worker->guests, arrival->id, arrival->fd);
 	else
 		unread_add(&worker->crew->unread, worker->user->uid, arrival->fd, true);
-	if (worker->crew->house.count + worker->crew->unread.count > worker->crew->house.most)
-		crew_make_room(worker->crew);
 	return 0;
 }
 
@@ -300,23 +335,18 @@ void crew_refuse_all(struct worker *worker, int r)
 		(void)frame_send(worker->waiting[i].fd, message, size, NULL, 0, 0);
 }
 
-/* Counts those, too, whose replies the user has not read. */
-static bool connections_full(const struct worker *worker)
-{
-	const struct crew *crew = worker->crew;
-	return worker->guests.count + unread_count(&crew->unread, worker->user->uid) >=
-	       crew_connections_most(crew->config);
-}
-
 /* There is a worker, but no room for one more connection to it. */
 static void refuse_connection(const struct worker *worker, int fd)
 {
 	struct crew *crew = worker->crew;
 	const uid_t uid = worker->user->uid;
-	if (!connections_full(worker) && worker->waiting_count < crew->arrivals_most)
+	if (own_connections(crew, worker->user) < crew->connections_most &&
+	    worker->waiting_count < crew->arrivals_most)
 		crew_turn_away(crew, uid, fd, EDQUOT,
-			       "too many connections of all users wait for their workers; connect "
-			       "again, or raise LimitNOFILE= of the service (ulimit -n)");
+			       "the service has few descriptors left for connections, and "
+			       "this user has as many as others; connect again, or raise "
+			       "LimitNOFILE= of the "
+			       "service (ulimit -n)");
 	else
 		crew_turn_away(
 			crew, uid, fd, EDQUOT,
@@ -329,16 +359,10 @@ void crew_connection(struct crew *crew, uid_t uid, pid_t pid, int fd)
 {
 	const struct arrival arrival = {++crew->client_id, fd, pid};
 	struct worker *worker;
-	if (!may_be_answered(crew, uid)) {
-		crew_turn_away(crew, uid, fd, EDQUOT,
-			       "this user has %u closed connections whose replies it has not read",
-			       unread_count(&crew->unread, uid));
-		return;
-	}
 	int r = crew_worker_of(crew, uid, &worker);
 	if (r < 0)
 		refuse_worker(crew, uid, fd, r);
-	else if (connections_full(worker) ||
+	else if (!may_connect(crew, worker->user) ||
 		 ((worker->waiting_count > 0 || hand_over(worker, &arrival) < 0) &&
 		  !queue_up(worker, &arrival)))
 		refuse_connection(worker, fd);

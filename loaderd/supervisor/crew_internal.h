@@ -31,11 +31,8 @@ enum {
 	DATASET_FAULTS_MOST = 8, /* of a dataset, whatever the samples, and it is refused */
 	DESCRIPTORS_FIRST = 6,   /* a connection, and the supervisor's ends to its worker */
 	DESCRIPTORS_SPARE = 8,   /* what making a ring takes for a moment, and some */
-	/* the part of all descriptors that connections without a ring may take */
-	GUESTS_SHARE = 4,
-	/* and the part of these that one user may leave with replies that it has not read */
-	UNREAD_SHARE = 4,
-	UNREAD_LEAST = 4,
+	/* the part of all descriptors that connections without a ring, and unread ones, may take */
+	CONNECTIONS_SHARE = 4,
 };
 #define SECOND_NS     UINT64_C(1000000000)
 #define MS_NS         UINT64_C(1000000)
@@ -107,8 +104,8 @@ struct crew_user {
 };
 
 /* crew.c */
-/* Of a user at a time: more than a worker serves, which tells those beyond its own limit. */
-unsigned crew_connections_most(const struct config *config);
+/* Connections of all users that have no ring, or have been closed and have unread replies. */
+unsigned crew_connections(const struct crew *crew);
 /*
  * Sweeps the ledger, unless it has been a moment ago. False: it has. ret_soon: of ledger_sweep(),
  * unless NULL.

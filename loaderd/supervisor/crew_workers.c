@@ -434,9 +434,10 @@ int crew_start_worker(struct crew *crew, struct crew_user *user)
 	crew->worker_count++;
 	r = outfit_init(&outfit, crew->arrivals_most, &worker->page);
 	/* Those who are here already need some for rings, and connections to come. */
-	const unsigned guests = crew->house.count + crew->unread.count;
+	const unsigned connections = crew_connections(crew);
 	if (r == 0 &&
-	    (unsigned)outfit.log.ours + (crew->house.most - MIN(guests, crew->house.most)) +
+	    (unsigned)outfit.log.ours +
+			    (crew->connections_all - MIN(connections, crew->connections_all)) +
 			    (crew->waiting_most - crew->waiting_count) + DESCRIPTORS_SPARE >
 		    crew->descriptors_most)
 		r = -EMFILE;

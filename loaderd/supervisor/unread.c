@@ -1,11 +1,14 @@
 #include "loaderd/supervisor/unread.h"
 
+#include "format/base/system/clock.h"
 #include "loaderd/watched.h"
 
 #include <linux/sockios.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/param.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -14,7 +17,9 @@ struct unread_user {
 	struct unread_connection *first; /* newest first */
 	uid_t uid;
 	unsigned count;
+	uint64_t dropped_until_ns; /* when the last of those dropped is forgotten */
 };
+#define FORGIVE_NS (UNREAD_FORGIVE_S * UINT64_C(1000000000))
 
 struct unread_connection {
 	struct watched watched;
@@ -24,12 +29,34 @@ struct unread_connection {
 	bool may_wait;
 };
 
-static struct unread_user **unread_find(struct unread_set *unread, uid_t uid)
+static struct unread_user *unread_find(const struct unread_set *unread, uid_t uid)
 {
-	struct unread_user **at = &unread->users;
-	while (*at && (*at)->uid != uid)
-		at = &(*at)->next;
-	return at;
+	struct unread_user *user = unread->users;
+	while (user && user->uid != uid)
+		user = user->next;
+	return user;
+}
+
+static unsigned unread_dropped(const struct unread_user *user, uint64_t now_ns)
+{
+	if (user->dropped_until_ns <= now_ns)
+		return 0;
+	return (unsigned)((user->dropped_until_ns - now_ns + FORGIVE_NS - 1) / FORGIVE_NS);
+}
+
+/* Those who have nothing here and owe nothing. */
+static void unread_forget_users(struct unread_set *unread)
+{
+	const uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+	for (struct unread_user **at = &unread->users; *at;) {
+		struct unread_user *user = *at;
+		if (user->count > 0 || unread_dropped(user, now_ns) > 0) {
+			at = &user->next;
+			continue;
+		}
+		*at = user->next;
+		free(user);
+	}
 }
 
 /*
@@ -65,11 +92,7 @@ static void unread_end(struct unread_connection *connection)
 	connection->watched.fd = -1;
 	connection->next = unread->dead;
 	unread->dead = connection;
-	if (--user->count > 0)
-		return;
-	struct unread_user **user_at = unread_find(unread, user->uid);
-	*user_at = user->next;
-	free(user);
+	user->count--;
 }
 
 /* The client has read something, or closed its end. */
@@ -81,7 +104,7 @@ static void on_read(struct watched *watched, uint32_t events)
 
 static struct unread_user *unread_user_of(struct unread_set *unread, uid_t uid)
 {
-	struct unread_user *user = *unread_find(unread, uid);
+	struct unread_user *user = unread_find(unread, uid);
 	if (user)
 		return user;
 	user = calloc(1, sizeof(*user));
@@ -105,7 +128,7 @@ static bool unread_keep(struct unread_set *unread, uid_t uid, int fd, bool may_w
 	user->first = connection;
 	user->count++;
 	unread->count++;
-	/* Hang-up is told of all that is shut down: once, as what is read is told each time. */
+	/* Hang-up is told of all that is shut down: only when something happens, by EPOLLET. */
 	if (watched_add(unread->epoll_fd, &connection->watched, EPOLLOUT | EPOLLET) < 0)
 		unread_end(connection);
 	return true;
@@ -120,10 +143,34 @@ void unread_add(struct unread_set *unread, uid_t uid, int fd, bool may_wait)
 
 unsigned unread_count(const struct unread_set *unread, uid_t uid)
 {
-	const struct unread_user *user = unread->users;
-	while (user && user->uid != uid)
-		user = user->next;
-	return user ? user->count : 0;
+	const struct unread_user *user = unread_find(unread, uid);
+	return user ? user->count + unread_dropped(user, clock_ns(CLOCK_MONOTONIC)) : 0;
+}
+
+unsigned unread_most(const struct unread_set *unread, uid_t *ret_uid)
+{
+	unsigned most = 0;
+	for (const struct unread_user *user = unread->users; user; user = user->next) {
+		if (user->count <= most)
+			continue;
+		most = user->count;
+		*ret_uid = user->uid;
+	}
+	return most;
+}
+
+bool unread_drop(struct unread_set *unread, uid_t uid)
+{
+	const uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+	struct unread_user *user = unread_find(unread, uid);
+	if (!user || !user->first)
+		return false;
+	struct unread_connection *oldest = user->first;
+	while (oldest->next)
+		oldest = oldest->next;
+	user->dropped_until_ns = MAX(user->dropped_until_ns, now_ns) + FORGIVE_NS;
+	unread_end(oldest);
+	return true;
 }
 
 void unread_bury(struct unread_set *unread)
@@ -133,11 +180,15 @@ void unread_bury(struct unread_set *unread)
 		unread->dead = connection->next;
 		free(connection);
 	}
+	unread_forget_users(unread);
 }
 
 void unread_deinit(struct unread_set *unread)
 {
-	while (unread->users)
-		unread_end(unread->users->first);
+	for (struct unread_user *user = unread->users; user; user = user->next) {
+		user->dropped_until_ns = 0;
+		while (user->first)
+			unread_end(user->first);
+	}
 	unread_bury(unread);
 }

@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+enum { UNREAD_FORGIVE_S = 60 };
+
 struct unread_connection;
 struct unread_user;
 
@@ -28,8 +30,16 @@ struct unread_set {
  * descriptors into it (closer.h).
  */
 void unread_add(struct unread_set *unread, uid_t uid, int fd, bool may_wait);
-/* Connections that this user has here. */
+/* Connections that this user has here, and those of them that unread_drop() has closed lately. */
 unsigned unread_count(const struct unread_set *unread, uid_t uid);
+/* The largest count of connections that are here, and whose they are; 0: there are none. */
+unsigned unread_most(const struct unread_set *unread, uid_t *ret_uid);
+/*
+ * Closes a connection of this user's, the oldest, where descriptors are short. What is unread
+ * stays, and nothing tells any more when it has been read: it counts on, and each UNREAD_FORGIVE_S
+ * one such connection is forgotten. False: there is none.
+ */
+bool unread_drop(struct unread_set *unread, uid_t uid);
 /* Frees those that have been closed, when no event can name them any more. */
 void unread_bury(struct unread_set *unread);
 /* Closes all. */

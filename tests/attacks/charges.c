@@ -27,6 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -275,10 +276,14 @@ static void wait_for(const _Atomic unsigned *taken, unsigned count)
 static pid_t start_alice(const struct stage *stage, const char *black,
 			 void (*run)(const struct stage *, const char *, unsigned), unsigned files)
 {
+	struct rlimit descriptors;
 	pid_t pid = fork();
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		fixture_become(ALICE);
+		assert_int_equal(getrlimit(RLIMIT_NOFILE, &descriptors), 0);
+		descriptors.rlim_cur = descriptors.rlim_max;
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &descriptors), 0);
 		run(stage, black, files);
 		raise(SIGSTOP);
 		_exit(0);

@@ -3,6 +3,7 @@
  * serves those that it has, does not fill its log, and is there again for everybody when they have
  * gone. And a worker that has none left: nobody waits for it in vain.
  */
+#include "proto/framing.h"
 #include "tests/attacks/attack.h"
 
 #include <setjmp.h>
@@ -27,18 +28,21 @@ enum {
 	EACH = 10,      /* connections */
 	AGAIN_MS = 100, /* until those come again that were hung up on */
 	BACK_WITHIN_MS = 10000,
+	UNREAD_DESCRIPTORS = 512,
+	UNREAD_USERS = 4,
+	UNREAD = 256,    /* connections of each */
 	LINES_MAX = 150, /* of log, in the few seconds that it takes */
 };
 
 /* The service's standard error goes to a file. */
-static void start(struct stage *stage, char log[PATH_MAX])
+static void start(struct stage *stage, unsigned descriptors, char log[PATH_MAX])
 {
 	snprintf(log, PATH_MAX, "%.200s/log", stage->fixture.folder);
 	int ours = dup(STDERR_FILENO),
 	    fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	assert_true(ours >= 0 && fd >= 0);
 	dup2(fd, STDERR_FILENO);
-	stage->fixture.descriptors = DESCRIPTORS;
+	stage->fixture.descriptors = descriptors;
 	fixture_start(&stage->fixture, NULL, "--threads", "1", "--set", "daemon.idle_ms=200", NULL);
 	dup2(ours, STDERR_FILENO);
 	close(ours);
@@ -129,7 +133,7 @@ static void test_without_descriptors(void **state)
 	pid_t pids[USERS];
 	char log[PATH_MAX];
 	attack_stage(&stage);
-	start(&stage, log);
+	start(&stage, DESCRIPTORS, log);
 	pid_t bob = stay(&stage);
 	for (unsigned i = 0; i < USERS; i++)
 		pids[i] = come(&stage, CROWD + i);
@@ -160,6 +164,61 @@ static void test_without_descriptors(void **state)
 	assert_int_equal(waitpid(bob, &status, WNOHANG), 0);
 	kill(bob, SIGKILL);
 	waitpid(bob, &status, 0);
+	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
+	fixture_deinit(&stage.fixture);
+}
+
+/* Connections with replies that nobody reads, and that the service has closed. */
+static pid_t leave_unread(const struct stage *stage, uid_t uid)
+{
+	static const uint8_t get_status[] = {0x12, 0};
+	struct pollfd all[UNREAD];
+	int status;
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fixture_become(uid);
+		for (unsigned i = 0; i < UNREAD; i++) {
+			all[i] = (struct pollfd){.fd = attack_connect(stage), .events = POLLIN};
+			assert_true(all[i].fd >= 0);
+			(void)frame_send(all[i].fd, get_status, sizeof(get_status), NULL, 0, 0);
+			(void)poll(&all[i], 1, BACK_WITHIN_MS);
+		}
+		for (unsigned i = 0; i < UNREAD; i++)
+			shutdown(all[i].fd, SHUT_WR);
+		for (unsigned i = 0; i < UNREAD; i++) {
+			all[i].events = 0; /* but for hang-up */
+			(void)poll(&all[i], 1, BACK_WITHIN_MS);
+		}
+		raise(SIGSTOP);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+	assert_true(WIFSTOPPED(status));
+	return pid;
+}
+
+/* They count against who left them, and leave descriptors for everybody else. */
+static void test_unread_replies_of_others(void **state)
+{
+	struct stage stage;
+	pid_t pids[UNREAD_USERS];
+	char log[PATH_MAX];
+	attack_stage(&stage);
+	start(&stage, UNREAD_DESCRIPTORS, log);
+	for (unsigned i = 0; i < UNREAD_USERS; i++) {
+		pids[i] = leave_unread(&stage, CROWD + i);
+		assert_int_equal(serve_once(&stage, ALICE), 0);
+	}
+	unsigned open = fixture_descriptors(stage.fixture.daemon);
+	print_message("%u of %d descriptors in use\n", open, UNREAD_DESCRIPTORS);
+	/* What is unread is kept, or this shows nothing. */
+	assert_true(open > UNREAD_DESCRIPTORS / 6);
+	assert_int_equal(serve_once(&stage, BOB), 0);
+	for (unsigned i = 0; i < UNREAD_USERS; i++) {
+		kill(pids[i], SIGKILL);
+		waitpid(pids[i], NULL, 0);
+	}
 	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
 	fixture_deinit(&stage.fixture);
 }
@@ -275,6 +334,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_worker_without_descriptors),
 		cmocka_unit_test(test_without_descriptors),
+		cmocka_unit_test(test_unread_replies_of_others),
 		cmocka_unit_test(test_without_threads),
 		cmocka_unit_test(test_without_large_files),
 	};

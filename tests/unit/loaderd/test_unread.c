@@ -113,6 +113,39 @@ static void test_users_are_counted_apart(void **state)
 	assert_int_equal(unread.count, 0);
 }
 
+static void test_the_largest_count_is_found(void **state)
+{
+	uid_t uid = 0;
+	assert_int_equal(unread_most(&unread, &uid), 0);
+	int clients[] = {closed_after(BERT, 1), closed_after(ANNA, 1), closed_after(ANNA, 1)};
+	assert_int_equal(unread_most(&unread, &uid), 2);
+	assert_int_equal(uid, ANNA);
+	for (unsigned i = 0; i < 3; i++)
+		close(clients[i]);
+}
+
+static void test_what_is_dropped_counts_on(void **state)
+{
+	char text[16];
+	uid_t uid;
+	int clients[] = {closed_after(ANNA, 1), closed_after(ANNA, 1), closed_after(BERT, 1)};
+	assert_true(unread_drop(&unread, ANNA));
+	assert_int_equal(unread.count, 2);
+	assert_int_equal(unread_count(&unread, ANNA), 2);
+	/* The other one, which is read, is the newer. */
+	assert_int_equal(read(clients[1], text, sizeof(text)), 5);
+	turn();
+	assert_int_equal(unread.count, 1);
+	assert_int_equal(unread_count(&unread, ANNA), 1);
+	assert_int_equal(unread_most(&unread, &uid), 1);
+	assert_int_equal(uid, BERT);
+	assert_false(unread_drop(&unread, ANNA));
+	/* What was sent is still there. */
+	assert_int_equal(read(clients[0], text, sizeof(text)), 5);
+	for (unsigned i = 0; i < 3; i++)
+		close(clients[i]);
+}
+
 static void test_what_is_left_is_closed_with_the_set(void **state)
 {
 	char text[16];
@@ -133,6 +166,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_a_client_that_closes_counts_no_more, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(test_users_are_counted_apart, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_the_largest_count_is_found, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_what_is_dropped_counts_on, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_what_is_left_is_closed_with_the_set, set_up,
 						tear_down),
 	};
