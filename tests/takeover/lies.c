@@ -314,7 +314,6 @@ void greed_rings(const struct taken *taken, const char *arguments)
 void greed_silence(const struct taken *taken, const char *arguments)
 {
 	taken_say(taken, TAKEN_END);
-	shutdown(taken->client, SHUT_RDWR);
 	close(taken->client);
 	sleep_for_ever(NULL);
 }

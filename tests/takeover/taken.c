@@ -127,8 +127,6 @@ static void obey_for_ever(struct taken *taken)
 			taken->client_id = order.client;
 			obey(taken);
 			fds[0] = -1;
-			shutdown(taken->client,
-				 SHUT_RDWR); /* the supervisor has a descriptor, too */
 			close(taken->client);
 		}
 		for (unsigned i = 0; i < LINK_FDS_MAX; i++)
