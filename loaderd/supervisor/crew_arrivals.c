@@ -43,7 +43,7 @@ static unsigned own_connections(const struct crew *crew, const struct crew_user 
 static unsigned loose_connections(const struct crew *crew, struct crew_user *user,
 				  struct guests **ret_largest)
 {
-	unsigned loose = unread_count(&crew->unread, user->uid);
+	unsigned loose = unread_held(&crew->unread, user->uid);
 	struct guests *largest = NULL;
 	for (struct worker *worker = user->workers; worker; worker = worker->next) {
 		loose += worker->guests.ringless;
@@ -62,7 +62,10 @@ static bool crew_make_room(struct crew *crew, struct crew_user *user)
 {
 	struct guests *guests, *chosen_guests = NULL;
 	const struct crew_user *chosen = NULL;
-	unsigned most = loose_connections(crew, user, &guests);
+	/* What it has lost itself is still there, and counts. */
+	unsigned most = loose_connections(crew, user, &guests) -
+			unread_held(&crew->unread, user->uid) +
+			unread_count(&crew->unread, user->uid);
 	for (struct crew_user *other = crew->users; other; other = other->next) {
 		const unsigned loose = loose_connections(crew, other, &guests);
 		if (loose <= most)

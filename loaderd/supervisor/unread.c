@@ -141,6 +141,12 @@ void unread_add(struct unread_set *unread, uid_t uid, int fd, bool may_wait)
 		unread_close_fd(unread, uid, fd, may_wait);
 }
 
+unsigned unread_held(const struct unread_set *unread, uid_t uid)
+{
+	const struct unread_user *user = unread_find(unread, uid);
+	return user ? user->count : 0;
+}
+
 unsigned unread_count(const struct unread_set *unread, uid_t uid)
 {
 	const struct unread_user *user = unread_find(unread, uid);

@@ -30,7 +30,9 @@ struct unread_set {
  * descriptors into it (closer.h).
  */
 void unread_add(struct unread_set *unread, uid_t uid, int fd, bool may_wait);
-/* Connections that this user has here, and those of them that unread_drop() has closed lately. */
+/* Connections that this user has here. */
+unsigned unread_held(const struct unread_set *unread, uid_t uid);
+/* These, and those that unread_drop() has closed lately. */
 unsigned unread_count(const struct unread_set *unread, uid_t uid);
 /* The largest count of connections that are here, and whose they are; 0: there are none. */
 unsigned unread_most(const struct unread_set *unread, uid_t *ret_uid);

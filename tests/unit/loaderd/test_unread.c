@@ -132,6 +132,7 @@ static void test_what_is_dropped_counts_on(void **state)
 	assert_true(unread_drop(&unread, ANNA));
 	assert_int_equal(unread.count, 2);
 	assert_int_equal(unread_count(&unread, ANNA), 2);
+	assert_int_equal(unread_held(&unread, ANNA), 1);
 	/* The other one, which is read, is the newer. */
 	assert_int_equal(read(clients[1], text, sizeof(text)), 5);
 	turn();
