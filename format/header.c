@@ -223,15 +223,19 @@ const struct pimg_section *header_section(const struct pimg_header *header, uint
 /* May the descriptor be read and mapped, and how long is its file? */
 static int file_check(int fd, const char *name, uint64_t *ret_size, struct packimg_error *error)
 {
-	struct statfs system;
+	struct statfs system = {0};
 	struct stat status;
 
 	int flags = fcntl(fd, F_GETFL);
 	if (flags < 0 || (flags & O_ACCMODE) == O_WRONLY || (flags & O_PATH))
 		return packimg_fail(error, -EINVAL, "%s: the descriptor is not open for reading",
 				    name);
-	/* glibc's fstat() is newfstatat, which takes paths too: a sandbox refuses it */
-	if (syscall(SYS_fstat, fd, &status) < 0 || fstatfs(fd, &system) < 0) {
+	/*
+	 * glibc's fstat() is newfstatat, which takes paths too: a sandbox refuses it. Of hugetlbfs
+	 * a block is a huge page, so that most of many shards need not be asked where they lie.
+	 */
+	if (syscall(SYS_fstat, fd, &status) < 0 ||
+	    (status.st_blksize > sysconf(_SC_PAGESIZE) && fstatfs(fd, &system) < 0)) {
 		int r = -errno;
 		return packimg_fail(error, r, "%s: cannot stat: %s", name, strerror(-r));
 	}
