@@ -27,6 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/param.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -383,10 +384,17 @@ static bool is_chosen(const struct row *row)
 	return !only || strstr(row->name, only);
 }
 
+/* As many as the attack had, or more where it has started others: each burns one CPU at most. */
+static unsigned burners_of(const struct row *row)
+{
+	const uint64_t cpus = used.cpu_us / 1000 / attack_ms() + 1;
+	return MAX(row->processes, (unsigned)cpus);
+}
+
 static bool is_disturbed(const struct stage *stage, struct paced *paced, const struct row *row)
 {
 	struct result attack = measure(stage, paced, row->processes, row->run, &used);
-	struct result control = measure(stage, paced, row->processes, burn, NULL);
+	struct result control = measure(stage, paced, burners_of(row), burn, NULL);
 	print_message("%-40s %4u batches, %3u late, p99 %6.1f ms, max %6.1f (control %4u, %3u, "
 		      "%6.1f, %6.1f), supervisor %3.0f %%\n",
 		      row->name, attack.batches, attack.late, attack.p99_ms, attack.max_ms,
@@ -459,9 +467,9 @@ static void bench_row(const struct stage *stage, struct paced *paced, const stru
 	for (unsigned i = 0; i < rounds(); i++) {
 		results[ATTACK][i] = measure(stage, paced, row->processes, row->run, &used);
 		cpus += (double)used.cpu_us / 1e3 / attack_ms() / rounds();
-		results[CONTROL][i] = measure(stage, paced, row->processes, burn, NULL);
+		results[CONTROL][i] = measure(stage, paced, burners_of(row), burn, NULL);
 		pid_t feed = start(stage, ALICE, NULL, consume);
-		results[FEED][i] = measure(stage, paced, row->processes, burn, NULL);
+		results[FEED][i] = measure(stage, paced, burners_of(row), burn, NULL);
 		end(feed);
 	}
 	struct result c = summary(results[CONTROL], rounds()), f = summary(results[FEED], rounds()),
