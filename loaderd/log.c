@@ -98,8 +98,7 @@ void log_line(enum log_level level, const char *format, ...)
 	size_t length = n < 0 ? 0 : (size_t)n;
 	if (length > sizeof(message) - 1)
 		length = sizeof(message) - 1;
-	/* Messages quote what clients send, which must neither forge lines nor command a terminal.
-	 */
+	/* What clients send is quoted: it must neither forge lines nor command a terminal. */
 	size_t size = (size_t)at;
 	size += printable_write(line + size, sizeof(line) - size - 1, message, length);
 	line[size++] = '\n';

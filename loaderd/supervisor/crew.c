@@ -38,7 +38,7 @@ bool crew_has_descriptors(const struct crew *crew, int newest, unsigned *ret_lea
 
 unsigned crew_connections(const struct crew *crew)
 {
-	return crew->house.count + crew->unread.count;
+	return crew->house.ringless + crew->unread.count;
 }
 
 static void on_inode(struct watched *watched, uint32_t events)

@@ -19,7 +19,7 @@ struct guest {
 static void guests_count_ringless(struct guests *guests, int change)
 {
 	guests->ringless += (unsigned)change;
-	guests->house->count += (unsigned)change;
+	guests->house->ringless += (unsigned)change;
 }
 
 /* Is hung up on. */

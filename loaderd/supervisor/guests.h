@@ -21,7 +21,7 @@ struct guest;
 struct guest_house {
 	int epoll_fd;
 	struct unread_set *unread; /* where those go that leave */
-	unsigned count;            /* those without a ring */
+	unsigned ringless;         /* those that have no ring */
 	struct guest *dead;        /* have left, for guests_bury() */
 };
 
