@@ -44,6 +44,12 @@ struct attack {
 	 */
 	void (*prepare)(struct stage *stage);
 	void (*check)(struct stage *stage);
+	unsigned processes; /* that run() keeps busy at once; 0: one */
+	/*
+	 * The same system calls against a server that only reads, at the stage's socket. It is
+	 * run() itself where run() needs no replies; NULL: there is none.
+	 */
+	void (*without_daemon)(const struct stage *stage);
 };
 
 extern const struct attack attacks_on_files[], attacks_with_descriptors[], attacks_by_numbers[],

@@ -140,18 +140,37 @@ static void ask_and_not_listen(const struct stage *stage)
 			close(fds[i]);
 }
 
+/* For as long as an attack lasts; what the socket does not take is dropped. */
+static void send_doorbells(int socket)
+{
+	static uint8_t many[6 * 1000];
+	for (size_t i = 0; i < sizeof(many); i += 6)
+		memcpy(many + i, "\2\0\0\0\x22\0", 6);
+	for (uint64_t until_ms = attack_deadline(); attack_now_ms() < until_ms;)
+		(void)send(socket, many, sizeof(many), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 /* With a feed, so that each of them means something. */
 static void ring_doorbells(const struct stage *stage)
 {
-	static uint8_t many[6 * 1000];
 	int fds[2], socket, file = open(stage->images, O_RDONLY | O_CLOEXEC);
-	for (size_t i = 0; i < sizeof(many); i += 6)
-		memcpy(many + i, "\2\0\0\0\x22\0", 6);
 	if (attack_open(stage, file, pipeline, &socket, fds) != 0)
 		fail_msg("no feed");
 	(void)send(socket, "\2\0\0\0\x32\0", 6, MSG_NOSIGNAL);
-	for (uint64_t until_ms = attack_deadline(); attack_now_ms() < until_ms;)
-		(void)send(socket, many, sizeof(many), MSG_NOSIGNAL | MSG_DONTWAIT);
+	send_doorbells(socket);
+}
+
+/* The worker soon reads no more from a client that sends so many: nobody reads here. */
+static void fill_a_socket(const struct stage *stage)
+{
+	int pair[2];
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	send_doorbells(pair[0]);
+}
+
+static void fill_a_socket_each(const struct stage *stage)
+{
+	together(stage, fill_a_socket);
 }
 
 static void flood_with_doorbells(const struct stage *stage)
@@ -299,13 +318,17 @@ static void touch_processes(const struct stage *stage)
 }
 
 const struct attack attacks_by_numbers[] = {
-	{"connections as fast as they go", flood_with_connections, NULL, NULL},
+	{"connections as fast as they go", flood_with_connections, NULL, NULL,
+	 .processes = FLOODERS, .without_daemon = flood_with_connections},
 	{"connections that stay", linger, NULL, NULL},
 	{"frames that stop half way", half_frames, NULL, NULL},
-	{"frames byte by byte", dribble, NULL, NULL},
-	{"questions without listening", ask_and_not_listen, NULL, NULL},
-	{"doorbells", flood_with_doorbells, NULL, NULL},
-	{"OpenFeed and GetDataset as fast as they go", flood_with_requests, NULL, NULL},
+	{"frames byte by byte", dribble, NULL, NULL, .without_daemon = dribble},
+	{"questions without listening", ask_and_not_listen, NULL, NULL,
+	 .without_daemon = ask_and_not_listen},
+	{"doorbells", flood_with_doorbells, NULL, NULL, .processes = FLOODERS,
+	 .without_daemon = fill_a_socket_each},
+	{"OpenFeed and GetDataset as fast as they go", flood_with_requests, NULL, NULL,
+	 .processes = FLOODERS},
 	{"GetDataset on many connections", flood_with_questions, NULL, NULL},
 	{"clients that have stopped", stop_clients, NULL, NULL},
 	{"all feeds that one user may have", take_all_feeds, NULL, NULL},

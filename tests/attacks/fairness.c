@@ -5,8 +5,9 @@
  * differs is what the daemon does for her.
  *
  * As a test it counts late batches, and the CPU time of the supervisor, which is nobody's share.
- * --bench prints a table: percentiles of both, and of a second
- * control run, in which she also has a feed with a heavy pipeline, as anybody may.
+ * --bench prints a table: percentiles of both, and of two more control runs: she also has a feed
+ * with a heavy pipeline, as anybody may; or the attack runs against a server of hers that only
+ * reads, which is what the same system calls cost BOB where no daemon does anything for her.
  * LOADERD_TEST_ATTACK is part of the name of the rows to be run, LOADERD_TEST_ATTACK_MS how long
  * each run is, LOADERD_TEST_ROUNDS how often the runs of a row take turns.
  */
@@ -26,12 +27,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/param.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -51,7 +54,7 @@ enum {
 	PATIENCE_MS = 60000,
 };
 
-enum run { CONTROL, FEED, ATTACK, RUNS };
+enum run { CONTROL, FEED, SINK, ATTACK, RUNS };
 
 /* BOB's process, and what it measures. */
 struct paced {
@@ -70,6 +73,8 @@ struct row {
 	const char *name;
 	void (*run)(const struct stage *stage);
 	unsigned processes; /* that run it */
+	unsigned busy; /* processes that are busy at once, where run() starts others; 0: the same */
+	void (*without_daemon)(const struct stage *stage); /* see struct attack */
 };
 
 static uint64_t now_us(clockid_t clock)
@@ -223,7 +228,8 @@ static void ask_for_facts(const struct stage *stage)
 }
 
 static const struct row rows[] = {
-	{"connections as fast as they go, by 16", connect_and_leave, PROCESSES},
+	{"connections as fast as they go, by 16", connect_and_leave, PROCESSES, 0,
+	 connect_and_leave},
 	{"rings: open, map, close, by 16", cycle_rings, PROCESSES},
 	{"feeds over a set of 500 shards, by 16", open_shards, PROCESSES},
 	{"GetStatus as fast as it goes, by 16", ask_for_status, PROCESSES},
@@ -263,6 +269,36 @@ static void consume(const struct stage *stage)
 	struct feed *feed = fixture_open(&options);
 	for (;;)
 		(void)fixture_hash_next(feed);
+}
+
+/* One thread that accepts, reads and discards: the least that any server does for such an attack.
+ */
+static void sink(const struct stage *stage)
+{
+	enum { EVENTS = 64 };
+	static uint8_t buffer[64 << 10];
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	snprintf(address.sun_path, sizeof(address.sun_path), "%.100s", stage->fixture.socket);
+	int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
+	assert_int_equal(listen(listener, SOMAXCONN), 0);
+	int epoll = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event event = {.events = EPOLLIN, .data.fd = listener};
+	assert_int_equal(epoll_ctl(epoll, EPOLL_CTL_ADD, listener, &event), 0);
+	for (;;) {
+		struct epoll_event events[EVENTS];
+		int count = epoll_wait(epoll, events, EVENTS, -1);
+		for (int i = 0; i < count; i++) {
+			int fd = events[i].data.fd;
+			if (fd == listener) {
+				event.data.fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+				if (event.data.fd >= 0)
+					epoll_ctl(epoll, EPOLL_CTL_ADD, event.data.fd, &event);
+			} else if (read(fd, buffer, sizeof(buffer)) <= 0) {
+				close(fd);
+			}
+		}
+	}
 }
 
 static int compare(const void *a, const void *b)
@@ -388,7 +424,22 @@ static bool is_chosen(const struct row *row)
 static unsigned burners_of(const struct row *row)
 {
 	const uint64_t cpus = used.cpu_us / 1000 / attack_ms() + 1;
-	return MAX(row->processes, (unsigned)cpus);
+	return MAX(MAX(row->processes, row->busy), (unsigned)cpus);
+}
+
+/* The attack, against a server of ALICE's own that only reads. */
+static struct result measure_sink(const struct stage *stage, struct paced *paced,
+				  const struct row *row)
+{
+	struct stage hers = *stage;
+	snprintf(hers.fixture.socket, sizeof(hers.fixture.socket), "%.80s/sink", stage->alices);
+	pid_t pid = start(&hers, ALICE, NULL, sink);
+	while (access(hers.fixture.socket, F_OK) < 0)
+		usleep(1000);
+	struct result result = measure(&hers, paced, row->processes, row->without_daemon, NULL);
+	end(pid);
+	unlink(hers.fixture.socket);
+	return result;
 }
 
 static bool is_disturbed(const struct stage *stage, struct paced *paced, const struct row *row)
@@ -471,14 +522,25 @@ static void bench_row(const struct stage *stage, struct paced *paced, const stru
 		pid_t feed = start(stage, ALICE, NULL, consume);
 		results[FEED][i] = measure(stage, paced, burners_of(row), burn, NULL);
 		end(feed);
+		if (row->without_daemon)
+			results[SINK][i] = measure_sink(stage, paced, row);
 	}
-	struct result c = summary(results[CONTROL], rounds()), f = summary(results[FEED], rounds()),
-		      a = summary(results[ATTACK], rounds());
-	printf("| %s | %.2f | %.2f / %.2f / %.1f | %.2f / %.2f / %.1f | %.2f / %.2f / %.1f | %.2f "
-	       "| %.2f | %.0f | %.0f |\n",
-	       row->name, cpus, c.p50_ms, c.p99_ms, c.max_ms, f.p50_ms, f.p99_ms, f.max_ms,
-	       a.p50_ms, a.p99_ms, a.max_ms, a.p99_ms / c.p99_ms, a.p99_ms / f.p99_ms, a.supervisor,
-	       a.worker);
+	struct result medians[RUNS];
+	printf("| %s | %.2f |", row->name, cpus);
+	for (enum run run = 0; run < RUNS; run++) {
+		medians[run] = summary(results[run], rounds());
+		if (run == SINK && !row->without_daemon)
+			printf(" |");
+		else
+			printf(" %.2f / %.2f / %.1f |", medians[run].p50_ms, medians[run].p99_ms,
+			       medians[run].max_ms);
+	}
+	for (enum run run = 0; run < ATTACK; run++)
+		if (run == SINK && !row->without_daemon)
+			printf(" |");
+		else
+			printf(" %.2f |", medians[ATTACK].p99_ms / medians[run].p99_ms);
+	printf(" %.0f | %.0f |\n", medians[ATTACK].supervisor, medians[ATTACK].worker);
 	fflush(stdout);
 }
 
@@ -489,15 +551,16 @@ static void bench(void)
 	pid_t bob = set_stage(&stage, &paced);
 	printf("%u rounds of %u ms; p50 / p99 / max of BOB's waits in ms\n\n", rounds(),
 	       attack_ms());
-	printf("| attack | CPUs of its clients | control | control with a feed | attack | p99 to "
-	       "control | to control with a feed | supervisor, %% of a CPU | ALICE's worker |\n| "
-	       "--- | --- | --- "
-	       "| --- | --- | --- | --- | --- | --- |\n");
+	printf("| attack | CPUs of its clients | control | control with a feed | on a server that "
+	       "only reads | attack | p99 to control | to control with a feed | to that server | "
+	       "supervisor, %% of a CPU | ALICE's worker |\n"
+	       "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
 	for (const struct row *row = rows; row->name; row++)
 		if (is_chosen(row))
 			bench_row(&stage, paced, row);
 	for (const struct attack *attack = attacks_by_numbers; attack->name; attack++) {
-		const struct row row = {attack->name, attack->run, 1};
+		const struct row row = {attack->name, attack->run, 1, attack->processes,
+					attack->without_daemon};
 		if (is_chosen(&row))
 			bench_row(&stage, paced, &row);
 	}
