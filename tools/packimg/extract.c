@@ -399,7 +399,7 @@ static void run_sample(void *context, void *worker, struct work_block *block, ui
 /* A cell of the manifest, quoted when it must be. */
 static void write_cell(FILE *file, const char *bytes, size_t size)
 {
-	bool quote = false;
+	bool quote = size && (strchr(" \t", bytes[0]) || strchr(" \t", bytes[size - 1]));
 
 	for (size_t i = 0; i < size; i++)
 		quote |= strchr(",\"\r\n", bytes[i]) && bytes[i];

@@ -178,10 +178,10 @@ class PackimgSources(PackimgTest):
         split = "train (24 images) and val (24) are in one dataset, whose classes are the folders in them; --split folders makes"
         for source in self.archived("data"):
             for options, classes, notes in (
-                    ([], {"ant": 24, "bee": 12, "cat": 12}, [split, '1 folder that would be a class holds no image: "dog" (3 files in ']),
+                    ([], {"ant": 24, "bee": 12, "cat": 12}, [split, '1 folder that would be a class holds no image and is left out: "dog" (3 files in ']),
                     (["--class-from", "top"], {"data": 48} if "name" in source else {"train": 24, "val": 24}, []),
-                    (["--class-from", "parent"], {"ant": 24, "bee": 12, "cat": 12}, ['holds no image: "dog"']),
-                    (["--include", "train"], {"ant": 12, "bee": 12}, ["train/, so the classes are the folders in it", 'holds no image: "dog"']),
+                    (["--class-from", "parent"], {"ant": 24, "bee": 12, "cat": 12}, ['holds no image and is left out: "dog"']),
+                    (["--include", "train"], {"ant": 12, "bee": 12}, ["train/, so the classes are the folders in it", 'holds no image and is left out: "dog"']),
                     (["--exclude", "train", "--exclude", "*.exe"], {"ant": 12, "cat": 12}, ["val/, so the classes", "no name matches --exclude *.exe"]),
                     (["--include", "a??", "--exclude", "val/ant", "--exclude", "data/val/ant"], {"ant": 12}, None)):
                 summary = self.convert(source, "-o", "out.pimg", "--force", *options)
@@ -243,6 +243,79 @@ class PackimgSources(PackimgTest):
                       self.convert(kinds, "-o", "k.pimg", "--force", "--include", "*.png")["notes"])
         for options in (["--non-jpeg", "zstd"], ["--raw"], ["--jpeg", "quality=80"]):
             self.assertNotIn("became", str(self.convert(kinds, "-o", "k.pimg", "--force", *options)["notes"]))
+
+    def labels(self, table, *options, rc=0):
+        """The summary of the table as a dataset, and the labels in it."""
+        (self.dir / "t.csv").write_text(table, newline="")
+        summary = self.convert("t.csv", "--root", self.tree, "-o", "t.pimg", "--force", *options, rc=rc)
+        return summary, [s["class"] if s["label"] >= 0 else None for s in self.list("t.pimg")]
+
+    def test_labels_that_are_missing(self):
+        """What has no label is counted in the summary, whatever stands for none."""
+        for cell in (",", ",NaN", ",None", ",null", ",n/a", ""):
+            summary, labels = self.labels(f"path,label\nant/00.jpg,x\nant/01.jpg{cell}\nbee/00.jpg,y\n")
+            self.assertEqual((labels, summary["unlabelled"], summary["classes"]), (["x", None, "y"], 1, 2), cell)
+            self.assertEqual(len(summary["notes"]), len(cell) > 1, summary["notes"])
+        summary, labels = self.labels("path,label\nant/00.jpg,1\nant/01.jpg,None\nbee/00.jpg,0\n")
+        self.assertEqual((labels, summary["unlabelled"]), (["1", None, "0"], 1))
+        self.assertIn('1 label such as "None" means that there is none; rename the class if it is one', summary["notes"][0])
+        text = self.packimg("convert", "-q", "t.csv", "--root", self.tree, "-o", "t.pimg", "--force")
+        self.assertIn("  no label  1 of 3 samples, the first ant/01.jpg\n", text)
+
+    def test_tables_of_other_programs(self):
+        """Columns by other names, names without endings, lists of Caffe and MXNet; what cannot be known is asked for."""
+        for name in ("cat", "dog"):
+            shutil.copy(self.tree / "ant" / "00.jpg", self.tree / f"{name}.jpg")
+            self.addCleanup((self.tree / f"{name}.jpg").unlink)
+        kaggle = "id,breed\ncat,siamese\ndog,pug\n"
+        (self.dir / "t.csv").write_text(kaggle)
+        self.packimg("convert", "-q", "t.csv", "--root", self.tree, "-o", "t.pimg", rc=2)
+        self.assertIn('but "id" and "breed": --path-column NAME says which column names the images, --path-suffix .jpg', self.stderr)
+        options = ["--path-column", "id", "--path-suffix", ".jpg"]
+        summary, labels = self.labels(kaggle, *options)
+        self.assertEqual(labels, [None, None])
+        self.assertIn("no column is called label, target or class", summary["notes"][0])
+        self.assertEqual(self.labels(kaggle, *options, "--label-column", "breed")[1], ["siamese", "pug"])
+        self.assertEqual(self.labels(kaggle, *options, "--label-column", "2")[1], ["siamese", "pug"])
+        self.assertEqual(self.labels("cat,siamese\ndog,pug\n", "--path-column", "1", "--path-suffix", ".jpg")[1], ["siamese", "pug"])
+        for lines in ("cat.jpg 1\ndog.jpg 0\n", "0\t1.0\tcat.jpg\n1\t0.0\tdog.jpg\n", "path,label\rcat.jpg,1\rdog.jpg,0\r",
+                      "path , label\ncat.jpg, 1\ndog.jpg ,0\n", '"path", "label"\n"cat.jpg", "1"\n"dog.jpg", "0"\n'):
+            self.assertEqual(self.labels(lines)[1], ["1", "0"], lines)
+        self.packimg("convert", "-q", "t.csv", "--root", self.tree, "-o", "no.pimg", "--label-column", "breed", rc=2)
+        self.assertIn('--label-column breed: line 1 has no such column, but "path" and "label"', self.stderr)
+        (self.dir / "t.csv").write_bytes("path,label\ncat.jpg,1\n".encode("utf-16"))
+        self.packimg("convert", "-q", "t.csv", "--root", self.tree, "-o", "no.pimg", rc=2)
+        self.assertIn("in UTF-16; save it as UTF-8", self.stderr)
+
+    def test_empty_class_folders(self):
+        """A class folder without images keeps its number; one with other files is no class; the summary says either."""
+        shutil.copytree(self.tree, self.dir / "in")
+        (self.dir / "in" / "b" / "sub").mkdir(parents=True)
+        (self.dir / "in" / "b" / ".keep").touch()
+        (self.dir / "in" / "b" / "Thumbs.db").touch()
+        (self.dir / "in" / "ants.txt").mkdir()
+        (self.dir / "in" / "ants.txt" / "list.txt").touch()
+        with tarfile.open(self.dir / "in.tar", "w") as tar:
+            tar.add(self.dir / "in", "in")
+        for source in ("in", "in.tar"):
+            summary = self.convert(source, "-o", "out.pimg", "--force")
+            self.assertEqual({s["class"]: s["label"] for s in self.list("out.pimg")}, {"ant": 0, "bee": 2, "cat": 3})
+            self.assertIn('1 empty folder is a class: "b"; a class without images keeps its number, and --exclude leaves it out', summary["notes"])
+            self.assertIn('no image and is left out: "ants.txt" (1 file in ', str(summary["notes"]))
+            self.assertNotIn("of 4 classes", str(summary["notes"]))
+            self.assertEqual(self.convert(source, "-o", "out.pimg", "--force", "--exclude", "b")["classes"], 3)
+
+    def test_classes_that_are_numbers(self):
+        """As in torchvision "10" comes behind "1", which is said where it makes a difference."""
+        image = next(self.tree.rglob("*.jpg"))
+        for prefix, count, said in (("", 10, False), ("", 11, True), ("class_", 11, True), ("0", 10, False)):
+            folder = self.dir / f"{prefix}{count}"
+            for i in range(count):
+                (folder / f"{prefix}{i}").mkdir(parents=True)
+                shutil.copy(image, folder / f"{prefix}{i}")
+            notes = self.convert(folder, "-o", "out.pimg", "--force")["notes"]
+            wanted = f'classes are numbered in the order of their names, so "{prefix}2" is class 3, behind "{prefix}10"; --classes FILE gives another order'
+            self.assertEqual(notes, [wanted] if said else [])
 
     def test_names_of_other_alphabets(self):
         """Whatever the locale, an archive gives every name that it holds; one that is too long is skipped."""

@@ -86,6 +86,10 @@ static void test_csv(void **state)
 
 	assert_table("path,label\na.jpg,1\nb.jpg,2\n", "path|label/a.jpg|1/b.jpg|2");
 	assert_table("a,b\r\nc,d", "a|b/c|d");
+	assert_table("a,b\rc,d\r", "a|b/c|d");
+	assert_table("a,b\r\r\nc,d\n", "a|b/c|d");
+	assert_table(" a ,\tb c\n  \nd, \"e\"\" \" ,f\n", "a|b c/d|e\" |f");
+	assert_table("\" a \",\"\r\"\n", " a |\r");
 	assert_table("\xef\xbb\xbf"
 		     "a,b\n",
 		     "a|b");
@@ -100,6 +104,10 @@ static void test_csv(void **state)
 	assert_string_equal(joined, "a|b");
 	assert_int_equal(read_table("a\tb, c\td\n", '\t', joined, &error), 0);
 	assert_string_equal(joined, "a|b, c|d");
+	assert_int_equal(read_table("a  b c \n\n d e\n", ' ', joined, &error), 0);
+	assert_string_equal(joined, "a|b|c/d|e");
+	assert_int_equal(read_table("a\t\tb\t\n", '\t', joined, &error), 0);
+	assert_string_equal(joined, "a||b|");
 	assert_int_equal(read_table("x\na,\"open\n", ',', joined, &error), -EINVAL);
 	assert_non_null(strstr(error.text, "line 2"));
 	assert_int_equal(read_table("\"a\"b,c\n", ',', joined, &error), -EINVAL);

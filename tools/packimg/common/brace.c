@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,21 @@ int word_list_add(struct word_list *list, const char *word)
 		return -ENOMEM;
 	list->count++;
 	return 0;
+}
+
+int word_list_add_format(struct word_list *list, const char *format, ...)
+{
+	va_list arguments;
+	char *text;
+
+	va_start(arguments, format);
+	int r = vasprintf(&text, format, arguments);
+	va_end(arguments);
+	if (r < 0)
+		return -ENOMEM;
+	r = word_list_add(list, text);
+	free(text);
+	return r;
 }
 
 /* One brace expression of a word: its bounds, its top-level commas. */

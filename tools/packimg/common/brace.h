@@ -17,6 +17,8 @@ struct word_list {
 
 void word_list_deinit(struct word_list *list);
 int word_list_add(struct word_list *list, const char *word);
+__attribute__((format(printf, 2, 3))) int word_list_add_format(struct word_list *list,
+							       const char *format, ...);
 
 enum {
 	BRACE_WORDS_MAX = 100000,

@@ -69,7 +69,10 @@ struct convert {
 	struct convert_skip *skips;
 	size_t skip_count, skip_room;
 	struct word_list notes;
+	uint32_t first_empty_class;  /* from which on class_names are those of empty folders */
 	uint64_t *class_samples;     /* written, by label */
+	uint64_t unlabelled;         /* samples written without a label */
+	const char *unlabelled_name; /* the first of them */
 	uint64_t lossy[IMAGE_KINDS]; /* of other kinds than JPEG that became JPEGs */
 	uint64_t bytes_in;           /* of source images */
 	/* samples, by enum image_kind and enum packimg_codec */
@@ -92,6 +95,11 @@ int convert_find_parts(struct convert *convert, struct packimg_error *error);
 int convert_plan(struct convert *convert, struct packimg_error *error);
 /* 0, -EINTR when a signal asked to stop, or an error. On failure nothing is left behind. */
 int convert_write(struct convert *convert, struct packimg_error *error);
+/*
+ * Makes classes of empty folders, between listing and numbering, and notes what folders without
+ * images became. 0 or -ENOMEM.
+ */
+int convert_add_empty_classes(struct convert *convert);
 /* Notes on what was listed, and on what came of it. 0 or -ENOMEM. */
 int convert_note_listing(struct convert *convert);
 int convert_note_writing(struct convert *convert);

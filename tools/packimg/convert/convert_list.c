@@ -198,6 +198,8 @@ int convert_list(struct convert *convert, struct packimg_error *error)
 				 error);
 	if (!r)
 		r = assign_classes(convert, error);
+	if (!r && convert_add_empty_classes(convert))
+		r = packimg_fail(error, -ENOMEM, "out of memory");
 	if (!r)
 		r = catalog_finish(&convert->catalog,
 				   convert->options.classes_file ? classes.names : NULL,

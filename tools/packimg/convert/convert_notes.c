@@ -2,30 +2,15 @@
  * What a conversion decided that may have been meant otherwise, in sentences with the options that
  * decide so.
  */
+#include "format/base/text/number.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/convert/convert.h"
 
+#include <ctype.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-__attribute__((format(printf, 2, 3))) static int add_note(struct convert *convert,
-							  const char *format, ...)
-{
-	va_list arguments;
-	char *text;
-
-	va_start(arguments, format);
-	int r = vasprintf(&text, format, arguments);
-	va_end(arguments);
-	if (r < 0)
-		return -ENOMEM;
-	r = word_list_add(&convert->notes, text);
-	free(text);
-	return r;
-}
 
 enum {
 	FEW_IMAGES = 10, /* of which each may well have a class of its own */
@@ -36,17 +21,19 @@ static int note_labels(struct convert *convert)
 	const struct catalog *catalog = &convert->catalog;
 
 	if (catalog->label_field && convert->options.source.labels == LABELS_AUTO)
-		return add_note(convert,
-				"the labels are numbers that are not whole, so they are no classes "
-				"but the field \"%s\"; --labels classes makes classes of them",
-				catalog->label_field);
+		return word_list_add_format(
+			&convert->notes,
+			"the labels are numbers that are not whole, so they are no classes "
+			"but the field \"%s\"; --labels classes makes classes of them",
+			catalog->label_field);
 	if (catalog->label_class_sample && catalog->count > FEW_IMAGES &&
 	    catalog->class_names.count > catalog->count / 2)
-		return add_note(convert,
-				"most labels are of one image alone: %s classes of %s images; "
-				"--labels field makes a field of them",
-				text_count(TEXT, catalog->class_names.count),
-				text_count(TEXT, catalog->count));
+		return word_list_add_format(
+			&convert->notes,
+			"most labels are of one image alone: %s classes of %s images; "
+			"--labels field makes a field of them",
+			text_count(TEXT, catalog->class_names.count),
+			text_count(TEXT, catalog->count));
 	return 0;
 }
 
@@ -81,13 +68,15 @@ static int note_parts(struct convert *convert)
 	if (!text)
 		return -ENOMEM;
 	if (rule->below_parts)
-		r = add_note(convert,
-			     "%s are in one dataset, whose classes are the folders in them; "
-			     "--split folders makes a dataset of each, --class-from top a class",
-			     text);
+		r = word_list_add_format(
+			&convert->notes,
+			"%s are in one dataset, whose classes are the folders in them; "
+			"--split folders makes a dataset of each, --class-from top a class",
+			text);
 	else
-		r = add_note(convert, "%s are classes; --split folders makes a dataset of each",
-			     text);
+		r = word_list_add_format(&convert->notes,
+					 "%s are classes; --split folders makes a dataset of each",
+					 text);
 	free(text);
 	return r;
 }
@@ -96,89 +85,6 @@ enum {
 	NAMED_MAX = 5, /* classes that a note names */
 };
 
-/* Marks those folders that have an image, however deep. */
-static int mark_folders_of_images(const struct catalog *catalog, const struct names *folders,
-				  bool *marks)
-{
-	struct buffer folder = {0};
-	const char *before = "";
-	size_t before_size = 0, longest = 0;
-	uint32_t number;
-	int r = 0;
-
-	for (uint32_t i = 0; i < folders->count; i++)
-		longest = strlen(folders->names[i]) > longest ? strlen(folders->names[i]) : longest;
-
-	for (uint64_t i = 0; !r && i < catalog->count; i++) {
-		const char *name = catalog->samples[i].name, *slash = strrchr(name, '/');
-		size_t size = slash ? (size_t)(slash - name + 1) : 0;
-
-		if (size == before_size && memcmp(name, before, size) == 0)
-			continue;
-		before = name;
-		before_size = size;
-		folder.size = 0;
-		r = buffer_append(&folder, name, size) || buffer_append(&folder, "", 1) ? -ENOMEM
-											: 0;
-		for (; !r && size; size--) {
-			folder.data[size] = 0;
-			if (size <= longest && folder.data[size - 1] == '/' &&
-			    !names_find(folders, (const char *)folder.data, &number))
-				marks[number] = true;
-		}
-	}
-	buffer_deinit(&folder);
-	return r;
-}
-
-/* Folders that would be classes, had they an image. */
-static int note_empty_folders(struct convert *convert)
-{
-	const struct ignored *ignored = &convert->ignored;
-	struct buffer class_name = {0};
-	struct arena *arena = &convert->catalog.arena;
-	bool *taken = arena_array(arena, ignored->folders.count * sizeof(*taken));
-	struct names missing;
-	uint32_t number;
-	char *text = NULL;
-	size_t size;
-	FILE *file = open_memstream(&text, &size);
-	int r = file && taken ? 0 : -ENOMEM;
-
-	names_init(&missing, arena);
-	if (!r && ignored->folders.count)
-		r = mark_folders_of_images(&convert->catalog, &ignored->folders, taken);
-	for (uint32_t i = 0; !r && i < ignored->folders.count; i++) {
-		const char *folder = ignored->folders.names[i];
-		bool added;
-
-		r = buffer_make_room(&class_name, strlen(folder) + 1);
-		const char *name =
-			r ? NULL
-			  : class_rule_apply(&convert->class_rule, folder, (char *)class_name.data);
-		if (!name || taken[i] || !names_find(&convert->catalog.class_names, name, &number))
-			continue;
-		r = names_add(&missing, name, &number, &added);
-		if (!r && added && number < NAMED_MAX)
-			fprintf(file, "%s\"%s\" (%s file%s in %s)", number ? ", " : "", name,
-				text_count(TEXT, ignored->folder_files[i]),
-				text_plural(ignored->folder_files[i]), folder);
-	}
-	if (file)
-		fclose(file);
-	if (!r && missing.count)
-		r = add_note(convert, "%s folder%s that would be %s hold%s no image: %s%s",
-			     text_count(TEXT, missing.count), text_plural(missing.count),
-			     missing.count == 1 ? "a class" : "classes",
-			     missing.count == 1 ? "s" : "", text,
-			     missing.count > NAMED_MAX ? " and more" : "");
-	names_deinit(&missing);
-	arena_release(arena, taken);
-	buffer_deinit(&class_name);
-	free(text);
-	return r;
-}
-
 static int note_classes(struct convert *convert)
 {
 	const struct class_rule *rule = &convert->class_rule;
@@ -186,13 +92,55 @@ static int note_classes(struct convert *convert)
 	int r = 0;
 
 	if (chosen && rule->shared_size)
-		r = add_note(convert,
-			     "every image lies in %.*s, so the classes are the folders in it; "
-			     "--class-from top makes one class of it",
-			     (int)rule->shared_size, rule->shared);
+		r = word_list_add_format(
+			&convert->notes,
+			"every image lies in %.*s, so the classes are the folders in it; "
+			"--class-from top makes one class of it",
+			(int)rule->shared_size, rule->shared);
 	if (!r && chosen && rule->part_count && !convert->options.split_folders)
 		r = note_parts(convert);
-	return r || !convert->catalog.class_names.count ? r : note_empty_folders(convert);
+	return r;
+}
+
+/* Digits at the end of a name: where they begin. */
+static const char *last_number(const char *name)
+{
+	const char *end = name + strlen(name);
+
+	while (end > name && isdigit((unsigned char)end[-1]))
+		end--;
+	return end;
+}
+
+/*
+ * Classes "0" to "11", or "class0" to "class11": by their names "10" is the third, which is seldom
+ * what a model's outputs mean.
+ */
+static int note_numbers(struct convert *convert)
+{
+	const struct catalog *catalog = &convert->catalog;
+	const char *before = "";
+	uint64_t number, largest = 0, size = 0;
+
+	if (convert->options.classes_file || catalog->class_names.count != catalog->class_count)
+		return 0;
+	for (uint32_t i = 0; i < catalog->class_count; i++) {
+		const char *name = catalog->classes[i], *digits = last_number(name);
+
+		if (number_u64(digits, 0, UINT64_MAX, &number) ||
+		    (i && ((uint64_t)(digits - name) != size || memcmp(name, before, size) != 0)))
+			return 0;
+		size = (uint64_t)(digits - name);
+		if (i && number < largest)
+			return word_list_add_format(
+				&convert->notes,
+				"classes are numbered in the order of their names, so \"%s\" is "
+				"class %u, behind \"%s\"; --classes FILE gives another order",
+				name, i, before);
+		largest = number;
+		before = name;
+	}
+	return 0;
 }
 
 static int note_patterns(struct convert *convert)
@@ -202,9 +150,10 @@ static int note_patterns(struct convert *convert)
 
 	for (size_t i = 0; !r && i < filter->count; i++)
 		if (!filter->patterns[i].used)
-			r = add_note(convert, "no name matches --%s %s",
-				     filter->patterns[i].exclude ? "exclude" : "include",
-				     filter->patterns[i].text);
+			r = word_list_add_format(&convert->notes, "no name matches --%s %s",
+						 filter->patterns[i].exclude ? "exclude"
+									     : "include",
+						 filter->patterns[i].text);
 	return r;
 }
 
@@ -214,6 +163,8 @@ int convert_note_listing(struct convert *convert)
 
 	if (!r)
 		r = note_classes(convert);
+	if (!r)
+		r = note_numbers(convert);
 	return r ? r : note_patterns(convert);
 }
 
@@ -230,10 +181,20 @@ static int note_loss(struct convert *convert)
 				text_count(TEXT, convert->lossy[kind]), image_formats[kind].name);
 	if (!size)
 		return 0;
-	return add_note(convert,
-			"%s became JPEG of quality %d, which loses a little; --non-jpeg zstd keeps "
-			"their pixels",
-			list, convert->options.render.quality);
+	return word_list_add_format(
+		&convert->notes,
+		"%s became JPEG of quality %d, which loses a little; --non-jpeg zstd keeps "
+		"their pixels",
+		list, convert->options.render.quality);
+}
+
+/* Noted when it was listed. */
+static bool is_of_empty_folder(const struct convert *convert, const char *name)
+{
+	uint32_t number;
+
+	return !names_find(&convert->catalog.class_names, name, &number) &&
+	       number >= convert->first_empty_class;
 }
 
 /*
@@ -252,14 +213,15 @@ static int note_empty_classes(struct convert *convert)
 	if (!file)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < catalog->class_count; i++)
-		if (!convert->class_samples[i] && empty++ < NAMED_MAX)
+		if (!convert->class_samples[i] &&
+		    !is_of_empty_folder(convert, catalog->classes[i]) && empty++ < NAMED_MAX)
 			fprintf(file, "%s\"%s\"", empty > 1 ? ", " : "", catalog->classes[i]);
 	fclose(file);
 	if (empty)
-		r = add_note(
-			convert, "%s of %s classes ha%s no image: %s%s%s", text_count(TEXT, empty),
-			text_count(TEXT, catalog->class_count), empty == 1 ? "s" : "ve", text,
-			empty > NAMED_MAX ? " and more" : "",
+		r = word_list_add_format(
+			&convert->notes, "%s of %s classes ha%s no image: %s%s%s",
+			text_count(TEXT, empty), text_count(TEXT, catalog->class_count),
+			empty == 1 ? "s" : "ve", text, empty > NAMED_MAX ? " and more" : "",
 			catalog->label_class_sample && empty > catalog->class_count / 2
 				? "; --labels field makes a field of labels that are no classes"
 				: "");

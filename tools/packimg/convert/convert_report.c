@@ -163,6 +163,11 @@ int convert_report(struct convert *convert)
 	if (convert->catalog.field_names.count)
 		printf(", fields %u", convert->catalog.field_names.count);
 	putchar('\n');
+	if (convert->unlabelled && convert->catalog.class_count)
+		printable_line(stdout, "  no label  %s of %s samples, the first %.300s",
+			       text_count(TEXT, convert->unlabelled),
+			       text_count(TEXT, convert_sample_count(convert)),
+			       convert->unlabelled_name);
 	report_long_values(convert);
 	report_codecs(convert);
 	printf("  bytes     %s in, %s out\n", text_bytes(TEXT, convert->bytes_in),
@@ -258,6 +263,7 @@ int convert_report_json(struct convert *convert)
 	json_object_set_new(json, "datasets", list);
 	json_put_count(json, "samples", convert_sample_count(convert));
 	json_put_count(json, "classes", convert->catalog.class_count);
+	json_put_count(json, "unlabelled", convert->unlabelled);
 	json_put_count(json, "fields", convert->catalog.field_names.count);
 	json_object_set_new(json, "too_long", long_values_json(convert));
 	json_put_count(json, "bytes_in", convert->bytes_in);

@@ -243,6 +243,8 @@ static int write_sample(void *context, const struct work_block *block, uint32_t 
 		rendered->kind != IMAGE_JPEG && rendered->codec == PACKIMG_CODEC_JPEG;
 	if (sample->label >= 0)
 		convert->class_samples[sample->label]++;
+	else if (!convert->unlabelled++)
+		convert->unlabelled_name = sample->name;
 	return write_values(writing, part, sample);
 }
 

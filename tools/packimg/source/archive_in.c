@@ -361,18 +361,16 @@ static int next_member(struct archive_in *in, struct archive_member *ret_member,
 
 	if (in->ended)
 		return ARCHIVE_IN_END;
-	do {
-		r = in->entered ? skip_member(in, error) : 0;
-		if (r)
-			return r;
-		r = next_header(in, &entry);
-		in->ended = r == ARCHIVE_EOF;
-		if (in->ended)
-			return ARCHIVE_IN_END;
-		if (r != ARCHIVE_OK && r != ARCHIVE_WARN)
-			return archive_fault(in, in->archive, error);
-		in->entered = true;
-	} while (archive_entry_filetype(entry) == AE_IFDIR);
+	r = in->entered ? skip_member(in, error) : 0;
+	if (r)
+		return r;
+	r = next_header(in, &entry);
+	in->ended = r == ARCHIVE_EOF;
+	if (in->ended)
+		return ARCHIVE_IN_END;
+	if (r != ARCHIVE_OK && r != ARCHIVE_WARN)
+		return archive_fault(in, in->archive, error);
+	in->entered = true;
 	const char *name = archive_entry_pathname(entry), *why = unread(entry);
 	in->member_size =
 		!why && archive_entry_size_is_set(entry) ? (uint64_t)archive_entry_size(entry) : 0;
@@ -381,6 +379,7 @@ static int next_member(struct archive_in *in, struct archive_member *ret_member,
 	*ret_member = (struct archive_member){
 		.name = name ? name : "(a name that cannot be read)",
 		.unread = why,
+		.is_folder = archive_entry_filetype(entry) == AE_IFDIR,
 		.is_link =
 			archive_entry_hardlink(entry) || archive_entry_filetype(entry) == AE_IFLNK,
 		.number = why ? UINT64_MAX : in->next_number++,

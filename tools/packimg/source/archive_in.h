@@ -35,6 +35,7 @@ struct archive_member {
 	 * why, as the end of a sentence behind its name.
 	 */
 	const char *unread;
+	bool is_folder;
 	bool is_link;    /* to another member or file, maybe to a folder */
 	uint64_t number; /* of the member in the archive, regular files only, from 0 */
 	uint64_t size;   /* bytes, as its header says; 0 when it does not */
@@ -49,7 +50,7 @@ int archive_in_open(const char *path, const struct archive_limits *limits,
 		    struct archive_in **ret_archive, struct packimg_error *error);
 void archive_in_close(struct archive_in *archive);
 /*
- * The next member that is no folder; ARCHIVE_IN_END; -EBADMSG for a damaged archive; -EFBIG, from
+ * The next member; ARCHIVE_IN_END; -EBADMSG for a damaged archive; -EFBIG, from
  * then on, for one that unpacked to more than limits->expansion_max allows.
  */
 int archive_in_next(struct archive_in *archive, struct archive_member *ret_member,

@@ -43,6 +43,18 @@ static int csv_append(struct csv *csv, const char *text, size_t size, struct pac
 	return buffer_append(&csv->cells, text, size);
 }
 
+static bool is_blank(const struct csv *csv, char c)
+{
+	return c == ' ' || (c == '\t' && csv->separator != '\t');
+}
+
+static const char *skip_blanks(const struct csv *csv, const char *p)
+{
+	while (p < csv->end && is_blank(csv, *p))
+		p++;
+	return p;
+}
+
 static int csv_quoted(struct csv *csv, struct packimg_error *error)
 {
 	uint64_t line = csv->line_next;
@@ -54,8 +66,8 @@ static int csv_quoted(struct csv *csv, struct packimg_error *error)
 		if (!quote)
 			return packimg_fail(error, -EINVAL,
 					    "line %" PRIu64 ": a quote is never closed", line);
-		for (const char *n = p; (n = memchr(n, '\n', (size_t)(quote - n))); n++)
-			csv->line_next++;
+		for (const char *n = p; n < quote; n++)
+			csv->line_next += *n == '\n' || (*n == '\r' && n[1] != '\n');
 		int r = csv_append(csv, p, (size_t)(quote - p), error);
 		if (r)
 			return r;
@@ -67,6 +79,8 @@ static int csv_quoted(struct csv *csv, struct packimg_error *error)
 			return r;
 		p++;
 	}
+	if (csv->separator != ' ')
+		p = skip_blanks(csv, p);
 	if (p < csv->end && *p != csv->separator && *p != '\n' && *p != '\r')
 		return packimg_fail(error, -EINVAL,
 				    "line %" PRIu64
@@ -81,10 +95,10 @@ static int csv_plain(struct csv *csv, struct packimg_error *error)
 {
 	const char *p = csv->cursor;
 
-	while (p < csv->end && *p != csv->separator && *p != '\n')
+	while (p < csv->end && *p != csv->separator && *p != '\n' && *p != '\r')
 		p++;
 	const char *end = p;
-	if (p > csv->cursor && p[-1] == '\r' && (p == csv->end || *p == '\n'))
+	while (end > csv->cursor && is_blank(csv, end[-1]))
 		end--;
 	int r = csv_append(csv, csv->cursor, (size_t)(end - csv->cursor), error);
 	csv->cursor = p;
@@ -99,6 +113,7 @@ static int csv_cell(struct csv *csv, struct packimg_error *error)
 
 	if (buffer_append(&csv->row, &offset, sizeof(offset)))
 		return -ENOMEM;
+	csv->cursor = skip_blanks(csv, csv->cursor);
 	if (csv->cursor < csv->end && *csv->cursor == '"')
 		r = csv_quoted(csv, error);
 	else
@@ -108,6 +123,24 @@ static int csv_cell(struct csv *csv, struct packimg_error *error)
 	return csv_append(csv, "", 1, error);
 }
 
+/* The cursor is at the end of the line, or of the text. */
+static bool csv_at_end(const struct csv *csv)
+{
+	return csv->cursor == csv->end || *csv->cursor == '\n' || *csv->cursor == '\r';
+}
+
+/* Moves past LF, CRLF or CR, if the cursor is on one. */
+static bool csv_line_end(struct csv *csv)
+{
+	if (csv->cursor == csv->end || !csv_at_end(csv))
+		return false;
+	csv->cursor += *csv->cursor == '\r' && csv->cursor + 1 < csv->end && csv->cursor[1] == '\n'
+			       ? 2
+			       : 1;
+	csv->line_next++;
+	return true;
+}
+
 int csv_next(struct csv *csv, const char *const **ret_cells, size_t *ret_count,
 	     struct packimg_error *error)
 {
@@ -115,11 +148,10 @@ int csv_next(struct csv *csv, const char *const **ret_cells, size_t *ret_count,
 	bool more = true;
 	int r;
 
-	while (csv->cursor < csv->end && (*csv->cursor == '\n' || *csv->cursor == '\r')) {
-		csv->line_next += *csv->cursor == '\n';
-		csv->cursor++;
-	}
-	if (csv->cursor >= csv->end)
+	do
+		csv->cursor = skip_blanks(csv, csv->cursor);
+	while (csv_line_end(csv));
+	if (csv->cursor == csv->end)
 		return CSV_END;
 	csv->line = csv->line_next;
 	csv->cells.size = csv->row.size = 0;
@@ -130,14 +162,15 @@ int csv_next(struct csv *csv, const char *const **ret_cells, size_t *ret_count,
 		r = csv_cell(csv, error);
 		if (r)
 			return r;
-		if (csv->cursor < csv->end && *csv->cursor == '\r')
-			csv->cursor++;
 		more = csv->cursor < csv->end && *csv->cursor == csv->separator;
-		if (csv->cursor < csv->end) {
-			csv->line_next += *csv->cursor == '\n';
+		if (more)
 			csv->cursor++;
+		if (csv->separator == ' ') {
+			csv->cursor = skip_blanks(csv, csv->cursor);
+			more = !csv_at_end(csv);
 		}
 	}
+	csv_line_end(csv);
 	const char **row = (const char **)(void *)csv->row.data;
 	for (size_t i = 0; i < count; i++)
 		row[i] = (const char *)csv->cells.data + (uintptr_t)row[i];

@@ -1,8 +1,9 @@
 /*
  * Records of a CSV or TSV text in memory (RFC 4180: quoted cells may hold separators, line ends and
- * doubled quotes; LF or CRLF). TSV is the same with a tab, so quotes work there too. A UTF-8 byte
- * order mark is passed over; blank lines are no records. One thread; cells are valid until the next
- * record.
+ * doubled quotes). Lines end in LF, CRLF or CR. Beyond the RFC, blanks around a cell do not count,
+ * unless they are quoted; where the separator is a space, several are one. TSV is the same with a
+ * tab, so quotes work there too. A UTF-8 byte order mark is passed over; empty lines are no
+ * records. One thread; cells are valid until the next record.
  */
 #pragma once
 

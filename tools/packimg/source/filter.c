@@ -112,3 +112,11 @@ enum filter_verdict filter_file(struct filter *filter, const char *name)
 		return FILTER_OTHER;
 	return filter_listed(filter, name);
 }
+
+enum filter_verdict filter_folder(struct filter *filter, const char *name)
+{
+	name = filter_plain_name(name);
+	if (is_hidden(name))
+		return FILTER_HIDDEN;
+	return filter_listed(filter, name) == FILTER_TAKE ? FILTER_FOLDER : FILTER_EXCLUDED;
+}

@@ -15,6 +15,7 @@ enum filter_verdict {
 	FILTER_EXCLUDED, /* by a pattern */
 	FILTER_HIDDEN,   /* it, or a folder that it is in, begins with a dot */
 	FILTER_OTHER,    /* its name is no image's */
+	FILTER_FOLDER,   /* a folder of which files are wanted */
 };
 
 struct filter_pattern {
@@ -35,6 +36,8 @@ int filter_add(struct filter *filter, const char *pattern, bool exclude);
 enum filter_verdict filter_file(struct filter *filter, const char *name);
 /* The same of an image that is listed by name, whatever the name: TAKE or EXCLUDED. */
 enum filter_verdict filter_listed(struct filter *filter, const char *name);
+/* What becomes of a folder: FOLDER, EXCLUDED (by itself, not by what it holds) or HIDDEN. */
+enum filter_verdict filter_folder(struct filter *filter, const char *name);
 /* Whether nothing in this folder is wanted. */
 bool filter_excludes_folder(struct filter *filter, const char *name);
 /* A name without what begins it and says nothing: "./" and "/". */

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum {
 	ENDING_MAX = 12, /* letters: what is longer is none */
@@ -44,7 +45,7 @@ static const char *kind_of(const char *name, enum filter_verdict verdict,
 	return ending;
 }
 
-static int add_folder(struct ignored *ignored, const char *name)
+static int add_folder(struct ignored *ignored, const char *name, unsigned files)
 {
 	const char *slash = strrchr(name, '/');
 	char *folder = slash ? strndup(name, (size_t)(slash - name + 1)) : NULL;
@@ -61,8 +62,16 @@ static int add_folder(struct ignored *ignored, const char *name)
 	if (!r && added)
 		ignored->folder_files[number] = 0;
 	if (!r)
-		ignored->folder_files[number]++;
+		ignored->folder_files[number] += files;
 	return r;
+}
+
+/* Files that systems put into any folder. */
+static bool is_of_system(const char *name)
+{
+	const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
+
+	return strcasecmp(base, "Thumbs.db") == 0 || strcasecmp(base, "desktop.ini") == 0;
 }
 
 int ignored_add(struct ignored *ignored, const char *name, enum filter_verdict verdict)
@@ -74,6 +83,8 @@ int ignored_add(struct ignored *ignored, const char *name, enum filter_verdict v
 		ignored->excluded++;
 		return 0;
 	}
+	if (verdict == FILTER_FOLDER)
+		return add_folder(ignored, name, 0);
 	ignored->files++;
 	if (names_find(&ignored->kind_names, kind_of(name, verdict, ending), &number)) {
 		const char *word = ignored->kind_names.count < IGNORED_KINDS_MAX
@@ -91,7 +102,7 @@ int ignored_add(struct ignored *ignored, const char *name, enum filter_verdict v
 		if (!kind->first)
 			return -ENOMEM;
 	}
-	return verdict == FILTER_OTHER ? add_folder(ignored, name) : 0;
+	return verdict == FILTER_OTHER && !is_of_system(name) ? add_folder(ignored, name, 1) : 0;
 }
 
 static int kind_compare(const void *a, const void *b)

@@ -25,7 +25,10 @@ struct ignored {
 	struct names kind_names;
 	/* by number; after ignored_sort() the most frequent first */
 	struct ignored_kind kinds[IGNORED_KINDS_MAX + 1];
-	/* of files that are not hidden, each ends in '/' */
+	/*
+	 * That were entered, or hold files that are not hidden; each ends in '/'. The files are
+	 * those that are no images, without what systems put into any folder.
+	 */
 	struct names folders;
 	uint64_t *folder_files;
 	size_t folder_room;

@@ -39,6 +39,17 @@ enum value_kind source_value_kind(const char *text)
 	return number_double(text, &real) ? VALUE_TEXT : VALUE_REAL;
 }
 
+bool source_label_is_missing(const char *text)
+{
+	static const char *const words[] = {"NaN",  "nan", "-NaN", "-nan", "None", "NULL",
+					    "null", "N/A", "n/a",  "NA",   "#N/A", "<NA>"};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+		if (strcmp(text, words[i]) == 0)
+			return true;
+	return !text[0];
+}
+
 static bool name_is_manifest(const char *name)
 {
 	static const char *const ends[] = {".csv", ".tsv", ".txt", ".lst", NULL};

@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "tools/packimg/common/brace.h"
 #include "tools/packimg/source/filter.h"
 #include "tools/packimg/source/store.h"
 
@@ -81,6 +82,13 @@ struct source_options {
 	char separator;        /* of manifests; 0: found out */
 	bool random_access;    /* images will not be read in the listed order */
 	struct filter *filter; /* NULL: every image is wanted */
+	/* of manifests: columns by name, or by number from 1; NULL: found out */
+	const char *path_column, *label_column;
+	const char
+		*path_suffix; /* what the names in a manifest lack, such as ".jpg"; NULL: nothing */
+	/* receives sentences for the summary: what was decided that may have been meant otherwise
+	 */
+	struct word_list *notes;
 };
 
 enum {
@@ -125,5 +133,10 @@ int source_next(struct source *source, struct source_item *ret_item, struct pack
 
 /* What the text of a number or of anything else is. */
 enum value_kind source_value_kind(const char *text);
+/*
+ * Whether a label's text stands for none: empty, or a word that pandas writes or reads as a missing
+ * value ("NaN", "None", "null", "N/A"; the case counts: "none" is a class).
+ */
+bool source_label_is_missing(const char *text);
 /* Whether the name ends like an image's, of any kind that has a name (image_format.h). */
 bool source_name_is_image(const char *name);

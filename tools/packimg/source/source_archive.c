@@ -70,6 +70,26 @@ static bool may_be_images(const struct archive_member *member, enum filter_verdi
 					  !strchr(slash ? slash : member->name, '.'));
 }
 
+/*
+ * Of a folder of which files are wanted, the name, which ends in '/' whether it does so in the
+ * archive or not. 0: it is another one.
+ */
+static int pass_folder(struct archive_source *archive, const struct archive_member *member,
+		       struct source_item *ret_item, struct packimg_error *error)
+{
+	size_t size = strlen(member->name);
+
+	while (size && member->name[size - 1] == '/')
+		size--;
+	archive->bytes.size = 0;
+	if (buffer_append(&archive->bytes, member->name, size) ||
+	    buffer_append(&archive->bytes, "/", sizeof("/")))
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	ret_item->name = (const char *)archive->bytes.data;
+	ret_item->verdict = filter_folder(archive->source.options->filter, ret_item->name);
+	return ret_item->verdict == FILTER_FOLDER ? SOURCE_PASS : 0;
+}
+
 static int source_archive_next(struct source *source, struct source_item *ret_item,
 			       struct packimg_error *error)
 {
@@ -77,9 +97,14 @@ static int source_archive_next(struct source *source, struct source_item *ret_it
 	bool named = source->options->class_from == CLASS_ARCHIVE;
 	struct archive_member member;
 
-	int r = archive_in_next(archive->archive, &member, error);
-	if (r)
-		return r < 0 ? r : SOURCE_END;
+	do {
+		int r = archive_in_next(archive->archive, &member, error);
+		if (r)
+			return r < 0 ? r : SOURCE_END;
+		r = member.is_folder ? pass_folder(archive, &member, ret_item, error) : 0;
+		if (r)
+			return r;
+	} while (member.is_folder);
 	ret_item->name = member.name;
 	ret_item->verdict = filter_file(source->options->filter, member.name);
 	if (member.unread && may_be_images(&member, ret_item->verdict))
@@ -88,7 +113,7 @@ static int source_archive_next(struct source *source, struct source_item *ret_it
 		return SOURCE_PASS;
 	ret_item->class_name = named ? archive->stem : NULL;
 	ret_item->class_of_name = !named;
-	r = archive_source_place(archive, &member, &ret_item->place, error);
+	int r = archive_source_place(archive, &member, &ret_item->place, error);
 	return r == -EFBIG ? SOURCE_SKIP : r;
 }
 

@@ -218,6 +218,10 @@ static int source_folder_next(struct source *source, struct source_item *ret_ite
 			int r = enter(folder, folder->path.size - 1, error);
 			if (r)
 				return r;
+			ret_item->verdict =
+				filter_folder(folder->source.options->filter, ret_item->name);
+			if (ret_item->verdict == FILTER_FOLDER)
+				return SOURCE_PASS;
 			continue;
 		}
 		ret_item->verdict = filter_file(folder->source.options->filter, ret_item->name);

@@ -1,8 +1,10 @@
 /*
  * A table of images: CSV, TSV or a plain list. With a header, the column path (or file, filename,
  * image, name) names the image, label and class (or class_name, category, target) its class, and
- * every other column is a field. Without one, columns are path, label, column3, ... A label column
- * of whole numbers holds class numbers, one of other numbers a field; any other holds names.
+ * every other column is a field. Without one, columns are path, label, column3, ..., or label,
+ * path, or number, label, path as in MXNet's lists. A label column of whole numbers holds class
+ * numbers, one of other numbers a field; any other holds names. Cells that stand for a missing
+ * value are no labels, and no numbers.
  */
 #include "format/base/text/number.h"
 #include "tools/packimg/common/text.h"
@@ -47,9 +49,14 @@ struct source_manifest {
 		COLUMN_FIELD,
 	} label_column_is;
 	struct buffer name;
+	/* Labels such as "NaN", which are none: the first, and how many. */
+	char *missing;
+	uint64_t missing_count;
 };
 
 enum {
+	LIST_SIZE = 400,        /* of cells that an error names */
+	CELL_SHOWN = 48,        /* of them, one */
 	TOUCHED_MAX = 16 << 20, /* bytes of the text, after which the arena's files are left */
 };
 
@@ -65,6 +72,7 @@ static void source_manifest_close(struct source *source)
 	csv_deinit(&manifest->csv);
 	arena_release(source->store->arena, manifest->text);
 	buffer_deinit(&manifest->name);
+	free(manifest->missing);
 	free(manifest->path);
 }
 
@@ -152,36 +160,169 @@ static int find_path(const char *const *cells, size_t count)
 }
 
 /*
- * The first of comma, tab and semicolon that parts the first row into a header, or into an image's
- * name and more; where none does, one with which the whole row is either.
+ * The cell that ends like an image: the first, or one behind numbers, as a name may hold any
+ * separator. -1: none.
  */
-static char find_separator(const char *text, size_t size)
+static int find_image(const char *const *cells, size_t count)
 {
-	char whole = 0;
+	double number;
 
-	for (const char *separator = ",\t;"; *separator; separator++) {
+	for (size_t i = 0; i < count; i++) {
+		if (source_name_is_image(cells[i]))
+			return (int)i;
+		if (number_double(cells[i], &number))
+			break;
+	}
+	return -1;
+}
+
+/* The column that an option names, by its name or its number from 1; -1: none. */
+static int find_named(const char *const *cells, size_t count, const char *named)
+{
+	uint64_t number;
+
+	for (size_t i = 0; i < count; i++)
+		if (strcmp(cells[i], named) == 0)
+			return (int)i;
+	return number_u64(named, 1, count, &number) ? -1 : (int)number - 1;
+}
+
+/*
+ * The first of comma, tab and semicolon that parts the first row into a header, or into an image's
+ * name and more; where none does, one with which the whole row is either; and where none is, a
+ * space that does.
+ */
+static char find_separator(const char *text, size_t size, const struct source_options *options)
+{
+	char whole = 0, parts = 0;
+
+	for (const char *separator = ",\t; "; *separator; separator++) {
 		const char *const *cells;
 		struct csv csv;
 		size_t count = 0;
 
 		csv_init(&csv, text, size, *separator);
-		bool fits = !csv_next(&csv, &cells, &count, NULL) &&
-			    (find_path(cells, count) >= 0 || source_name_is_image(cells[0]));
+		bool any = !csv_next(&csv, &cells, &count, NULL);
+		bool fits = any && (find_path(cells, count) >= 0 || find_image(cells, count) >= 0 ||
+				    (options->path_column &&
+				     find_named(cells, count, options->path_column) >= 0));
 		csv_deinit(&csv);
-		if (fits && count > 1)
+		if (fits && count > 1 && (*separator != ' ' || !whole))
 			return *separator;
 		if (fits && !whole)
 			whole = *separator;
+		if (any && count > 1 && !parts)
+			parts = *separator;
 	}
-	return whole ? whole : ',';
+	return whole ? whole : parts ? parts : ',';
+}
+
+/* The row's cells for an error: "id" and "breed". */
+static const char *list_cells(const char *const *cells, size_t count, char text[LIST_SIZE])
+{
+	size_t size = 0;
+
+	text[0] = 0;
+	for (size_t i = 0; i < count && size < LIST_SIZE - CELL_SHOWN; i++)
+		size += (size_t)snprintf(text + size, LIST_SIZE - size, "%s\"%.32s\"",
+					 !i               ? ""
+					 : i + 1 == count ? " and "
+							  : ", ",
+					 cells[i]);
+	return text;
+}
+
+static int no_path(const char *const *cells, size_t count, struct packimg_error *error)
+{
+	char text[LIST_SIZE];
+
+	return packimg_fail(
+		error, -EINVAL,
+		"line 1 has neither a column named \"path\" nor an image's name, but %s: "
+		"--path-column NAME says which column names the images, --path-suffix .jpg what "
+		"the names lack, --label-column NAME which is the label",
+		list_cells(cells, count, text));
+}
+
+/* A column that an option names must be there. */
+static int set_named(const char *option, const char *named, const char *const *cells, size_t count,
+		     int *ret_column, struct packimg_error *error)
+{
+	char text[LIST_SIZE];
+
+	if (!named)
+		return 0;
+	*ret_column = find_named(cells, count, named);
+	return *ret_column >= 0 ? 0
+				: packimg_fail(error, -EINVAL,
+					       "--%s %.60s: line 1 has no such column, but %s",
+					       option, named, list_cells(cells, count, text));
+}
+
+/*
+ * Without a label, the other columns become fields: said, since a label under another name would be
+ * lost.
+ */
+static int note_no_label(struct source_manifest *manifest, const char *const *cells, size_t count)
+{
+	const struct source_options *options = manifest->source.options;
+	char text[LIST_SIZE];
+
+	if (manifest->label_column >= 0 || count < 2 || !options->notes)
+		return 0;
+	return word_list_add_format(options->notes,
+				    "%s: no column is called label, target or class, so its images "
+				    "have no classes (columns %s); --label-column NAME makes "
+				    "classes of one",
+				    manifest->path, list_cells(cells, count, text));
+}
+
+static void find_columns(struct source_manifest *manifest, const char *const *cells, size_t count)
+{
+	static const char *const labels[] = {"label", "target", "label_id", "class_id", NULL};
+	static const char *const classes[] = {"class", "class_name", "category", "label_name",
+					      NULL};
+
+	manifest->label_column = find_column(cells, count, labels);
+	manifest->class_column = find_column(cells, count, classes);
+	if (manifest->label_column < 0) {
+		manifest->label_column = manifest->class_column;
+		manifest->class_column = -1;
+	}
+}
+
+/* --path-suffix, where the name does not end so already. Valid until the next call. */
+static int add_suffix(struct source_manifest *manifest, const char **name,
+		      struct packimg_error *error)
+{
+	const char *suffix = manifest->source.options->path_suffix;
+	size_t size = strlen(*name), suffix_size = suffix ? strlen(suffix) : 0;
+
+	if (!suffix || (size >= suffix_size && strcmp(*name + size - suffix_size, suffix) == 0))
+		return 0;
+	/* local_path() may have put it there already. */
+	bool is_own = manifest->name.size && *name == (const char *)manifest->name.data;
+	manifest->name.size = is_own ? size : 0;
+	if ((!is_own && buffer_append(&manifest->name, *name, size)) ||
+	    buffer_append(&manifest->name, suffix, suffix_size + 1))
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	*name = (const char *)manifest->name.data;
+	return 0;
+}
+
+/* Whether a first row has a file's name where an option says names are, and so is no header. */
+static bool is_file(struct source_manifest *manifest, const char *name)
+{
+	manifest->name.size = 0;
+	return !add_suffix(manifest, &name, NULL) &&
+	       !faccessat(manifest->source.store->containers[manifest->container].fd, name, F_OK,
+			  0);
 }
 
 /* Reads the header, or finds that there is none; leaves the cursor on the first row of images. */
 static int read_header(struct source_manifest *manifest, struct packimg_error *error)
 {
-	static const char *const labels[] = {"label", "target", "label_id", "class_id", NULL};
-	static const char *const classes[] = {"class", "class_name", "category", "label_name",
-					      NULL};
+	const struct source_options *options = manifest->source.options;
 	const char *const *cells;
 	size_t count;
 
@@ -190,26 +331,37 @@ static int read_header(struct source_manifest *manifest, struct packimg_error *e
 		return packimg_fail(error, -ENODATA, "the manifest is empty");
 	if (r)
 		return r;
+	int image = find_image(cells, count);
 	manifest->path_column = find_path(cells, count);
-	if (manifest->path_column >= 0) {
-		manifest->label_column = find_column(cells, count, labels);
-		manifest->class_column = find_column(cells, count, classes);
-		if (manifest->label_column < 0) {
-			manifest->label_column = manifest->class_column;
-			manifest->class_column = -1;
-		}
+	manifest->label_column = manifest->class_column = -1;
+	if (manifest->path_column >= 0)
+		image = -1;
+	r = set_named("path-column", options->path_column, cells, count, &manifest->path_column,
+		      error);
+	if (r)
+		return r;
+	if (options->path_column && image < 0 && is_file(manifest, cells[manifest->path_column]))
+		image = manifest->path_column;
+	if (image < 0)
+		find_columns(manifest, cells, count);
+	else
+		manifest->label_column = image == 0 && count == 1 ? -1 : image == 1 ? 0 : 1;
+	r = set_named("label-column", options->label_column, cells, count, &manifest->label_column,
+		      error);
+	if (r)
+		return r;
+	if (manifest->class_column == manifest->label_column)
+		manifest->class_column = -1;
+	if (image < 0 && manifest->path_column < 0)
+		return no_path(cells, count, error);
+	if (image < 0) {
 		r = check_header(manifest, cells, count, error);
+		if (!r && note_no_label(manifest, cells, count))
+			r = packimg_fail(error, -ENOMEM, "out of memory");
 		return r ? r : set_columns(manifest, cells, count, true);
 	}
-	if (!source_name_is_image(cells[0]))
-		return packimg_fail(
-			error, -EINVAL,
-			"line 1 has neither a column named \"path\" nor an image's name in "
-			"its first column (\"%.60s\")",
-			cells[0]);
-	manifest->path_column = 0;
-	manifest->label_column = count > 1 ? 1 : -1;
-	manifest->class_column = -1;
+	if (!options->path_column)
+		manifest->path_column = image;
 	r = set_columns(manifest, cells, count, false);
 	manifest->csv.cursor = manifest->csv.text;
 	manifest->csv.line_next = 1;
@@ -236,7 +388,7 @@ static int look_at_columns(struct source_manifest *manifest, struct packimg_erro
 			char *comma = semicolons ? strchr(cells[i], ',') : NULL;
 			double value;
 
-			if (!cells[i][0])
+			if (source_label_is_missing(cells[i]))
 				continue;
 			if (comma)
 				*comma = '.';
@@ -262,7 +414,32 @@ static int look_at_columns(struct source_manifest *manifest, struct packimg_erro
 	return r < 0 ? r : 0;
 }
 
-static int set_class(const struct source_manifest *manifest, const char *const *cells, size_t count,
+static int count_missing(struct source_manifest *manifest, const char *label)
+{
+	if (!label[0])
+		return 0;
+	if (!manifest->missing_count++)
+		manifest->missing = strdup(label);
+	return manifest->missing ? 0 : -ENOMEM;
+}
+
+/* Of labels that are no class but might have been meant as one. */
+static int note_missing(const struct source_manifest *manifest)
+{
+	struct word_list *notes = manifest->source.options->notes;
+
+	if (!manifest->missing_count || !notes)
+		return 0;
+	return word_list_add_format(
+		notes,
+		"%s: %s label%s such as \"%s\" mean%s that there is none; rename the class if it "
+		"is one",
+		manifest->path, text_count(TEXT, manifest->missing_count),
+		text_plural(manifest->missing_count), manifest->missing,
+		manifest->missing_count == 1 ? "s" : "");
+}
+
+static int set_class(struct source_manifest *manifest, const char *const *cells, size_t count,
 		     struct source_item *item, struct packimg_error *error)
 {
 	size_t label = (size_t)manifest->label_column, class = (size_t)manifest->class_column;
@@ -270,8 +447,13 @@ static int set_class(const struct source_manifest *manifest, const char *const *
 
 	if (manifest->class_column >= 0 && class < count && cells[class][0])
 		item->class_name = cells[class];
-	if (manifest->label_column < 0 || label >= count || !cells[label][0])
+	if (manifest->label_column < 0 || label >= count)
 		return 0;
+	if (source_label_is_missing(cells[label])) {
+		return count_missing(manifest, cells[label])
+			       ? packimg_fail(error, -ENOMEM, "out of memory")
+			       : 0;
+	}
 	item->label_name = manifest->columns[label];
 	if (manifest->label_column_is == COLUMN_FIELD) {
 		item->label = manifest->class_column >= 0 ? LABEL_NONE : LABEL_FIELD;
@@ -282,8 +464,8 @@ static int set_class(const struct source_manifest *manifest, const char *const *
 		item->class_name = cells[label];
 		return 0;
 	}
-	/* Programs write whole numbers as 1.0, and what is missing among them as nan. */
-	if (number_double(cells[label], &number) || isnan(number))
+	/* Programs write whole numbers as 1.0. */
+	if (number_double(cells[label], &number))
 		return 0;
 	if (number < -1 || number >= PACKIMG_CLASSES_MAX)
 		return packimg_fail(error, SOURCE_SKIP,
@@ -331,7 +513,8 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 
 	int r = next_row(manifest, &cells, &count, error);
 	if (r == CSV_END)
-		return SOURCE_END;
+		return note_missing(manifest) ? packimg_fail(error, -ENOMEM, "out of memory")
+					      : SOURCE_END;
 	if (r)
 		return text_error_prefix(error, r, "%s", manifest->path);
 	if ((size_t)manifest->path_column >= count || !cells[manifest->path_column][0]) {
@@ -346,6 +529,8 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 	}
 	ret_item->name = cells[manifest->path_column];
 	r = local_path(manifest, cells[manifest->path_column], &ret_item->name, error);
+	if (!r)
+		r = add_suffix(manifest, &ret_item->name, error);
 	if (r)
 		return r;
 	ret_item->verdict = filter_listed(source->options->filter, ret_item->name);
@@ -369,7 +554,8 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 		if ((int)i == manifest->path_column || (int)i == manifest->class_column ||
 		    ((int)i == manifest->label_column &&
 		     manifest->label_column_is != COLUMN_FIELD) ||
-		    !cells[i][0])
+		    !cells[i][0] ||
+		    (manifest->commas[i] != COMMAS_NONE && source_label_is_missing(cells[i])))
 			continue;
 		manifest->fields[fields++] = (struct source_field){
 			.name = manifest->columns[i],
@@ -411,6 +597,12 @@ static int read_all(struct source_manifest *manifest, int fd, struct packimg_err
 	return n < 0 ? packimg_fail(error, -errno, "%s", strerror(errno)) : 0;
 }
 
+static bool is_utf16(const struct source_manifest *manifest)
+{
+	return manifest->size >= 2 && (memcmp(manifest->text, "\xff\xfe", 2) == 0 ||
+				       memcmp(manifest->text, "\xfe\xff", 2) == 0);
+}
+
 static int read_text(struct source_manifest *manifest, const char *path,
 		     struct packimg_error *error)
 {
@@ -424,8 +616,10 @@ static int read_text(struct source_manifest *manifest, const char *path,
 	for (size_t i = 0, size; i < manifest->size; i += size) {
 		size = manifest->size - i < TOUCHED_MAX ? manifest->size - i : TOUCHED_MAX;
 		if (memchr(manifest->text + i, 0, size))
-			return packimg_fail(error, -EINVAL,
-					    "%s: holds zero bytes, so it is not a text", path);
+			return packimg_fail(
+				error, -EINVAL,
+				"%s: holds zero bytes, so it is not a text in UTF-8%s", path,
+				is_utf16(manifest) ? ", but in UTF-16; save it as UTF-8" : "");
 		arena_forget(manifest->source.store->arena);
 	}
 	return 0;
@@ -457,7 +651,7 @@ static int source_manifest_open(struct source *source, const char *path,
 	if (!separator && strlen(file) > 4 && strcasecmp(file + strlen(file) - 4, ".tsv") == 0)
 		separator = '\t';
 	if (!separator)
-		separator = find_separator(manifest->text, manifest->size);
+		separator = find_separator(manifest->text, manifest->size, options);
 	csv_init(&manifest->csv, manifest->text, manifest->size, separator);
 	r = read_header(manifest, error);
 	if (!r)

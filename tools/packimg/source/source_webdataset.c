@@ -334,6 +334,8 @@ static int read_sample(struct source_webdataset *shard, struct packimg_error *er
 				return r;
 			if (r)
 				return shard->begun ? 0 : SOURCE_END;
+			if (shard->member.is_folder)
+				continue;
 			shard->member_held = true;
 		}
 		const char *base = strrchr(shard->member.name, '/');
