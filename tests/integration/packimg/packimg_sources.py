@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import shutil
+import subprocess
 import tarfile
 import unittest
 import zipfile
@@ -286,6 +287,65 @@ class PackimgSources(PackimgTest):
         (self.dir / "t.csv").write_bytes("path,label\ncat.jpg,1\n".encode("utf-16"))
         self.packimg("convert", "-q", "t.csv", "--root", self.tree, "-o", "no.pimg", rc=2)
         self.assertIn("in UTF-16; save it as UTF-8", self.stderr)
+
+    def members(self, name, members):
+        with tarfile.open(self.dir / name, "w") as tar:
+            for member, data in members:
+                entry = tarfile.TarInfo(member)
+                entry.size = len(data)
+                tar.addfile(entry, io.BytesIO(data))
+
+    def test_webdataset_labels_that_are_missing(self):
+        """Members that are not neighbours, missing or empty ones, and NaN: no label is lost without a word."""
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        self.members("apart.tar", [("a.jpg", image), ("b.jpg", image), ("a.cls", b"1"), ("b.cls", b"0")])
+        summary = self.convert("apart.tar", "-o", "out.pimg", rc=1)
+        self.assertEqual((summary["unlabelled"], [s["name"] for s in summary["skipped"]]), (2, ["a", "b"]))
+        self.assertIn('must follow one another, as "tar --sort=name" writes them', summary["skipped"][0]["reason"])
+        many = [(f"{i:03d}.jpg", image) for i in range(70)] + [(f"{i:03d}.cls", b"1") for i in range(70)]
+        self.members("many.tar", many)
+        summary = self.convert("many.tar", "-o", "out.pimg", "--force")
+        self.assertEqual(summary["unlabelled"], 70)
+        self.assertIn("70 .cls files were not read: they are labels in WebDataset tars alone", summary["notes"][0])
+        self.members("some.tar", [("a.jpg", image), ("a.cls", b"0"), ("b.jpg", image), ("c.jpg", image), ("c.cls", b"nan"),
+                                  ("d.jpg", image), ("d.cls", b""), ("e.json", b'{"label": NaN}'), ("e.jpg", image)])
+        summary = self.convert("some.tar", "-o", "out.pimg", "--force")
+        self.assertEqual(([s["label"] for s in self.list("out.pimg")], summary["unlabelled"]), ([0, -1, -1, -1, -1], 4))
+
+    def test_json_of_python(self):
+        """Numbers that JSON has none of are no values; the same letters in strings stay."""
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        text = b'{"label": 1, "a": NaN, "b": -Infinity, "c": "NaN \\"Infinity", "d": [1, NaN], "e": 0.5}'
+        self.shard("a.tar", [("a", {"jpg": image, "json": text}), ("b", {"jpg": image, "json": b'{"label": 0, "a": 2}'})])
+        self.convert("a.tar", "-o", "out.pimg")
+        sample = self.list("out.pimg")[0]
+        self.assertEqual(sample["label"], 1)
+        fields = dict(sample["fields"])
+        self.assertEqual(fields.pop("json"), {"label": 1, "a": None, "b": None, "c": 'NaN "Infinity', "d": [1, None], "e": 0.5})
+        self.assertEqual({name: value for name, value in fields.items() if name != "label"}, {"c": 'NaN "Infinity', "d": [1, None], "e": 0.5})
+        self.packimg("verify", "-q", "out.pimg")
+
+    def test_sources_that_are_not_read(self):
+        """What a file is, and what takes it; a pipe is read once."""
+        foreign = {"x.parquet": b"PAR1" + bytes(60), "a.npy": b"\x93NUMPY\1\0" + bytes(60), "idx": b"\0\0\x08\3" + bytes(60),
+                   "data_batch_1": b"\x80\4\x95" + bytes(60), "metadata.jsonl": b'{"file_name": "a.jpg"}\n',
+                   "r-00000-of-00001": bytes.fromhex("0500000000000000eab2043e") + b"hello" + bytes(4)}
+        for (name, data), what in zip(foreign.items(), ("a Parquet file", "a NumPy array", "an idx file", "a pickle", "a JSON text", "a TFRecord file")):
+            (self.dir / name).write_bytes(data)
+            self.packimg("convert", "-q", name, "-o", "no.pimg", rc=2)
+            self.assertIn(f"{name}: it is {what}", self.stderr)
+            self.assertNotIn("damaged", self.stderr)
+        self.packimg("convert", "-q", "https://host/a.tar", "-o", "no.pimg", rc=2)
+        self.assertIn("an address, and only files are read; download it, or pipe", self.stderr)
+        (self.dir / "folder").mkdir()
+        (self.dir / "folder" / "n01440764.tar").touch()
+        self.packimg("convert", "-q", "folder", "-o", "no.pimg", rc=2)
+        self.assertIn("such as n01440764.tar, which is an archive; give such archives themselves as SRC, with --class-from archive", self.stderr)
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        self.members("a.tar", [("a/1.jpg", image), ("b/1.jpg", image)])
+        os.mkfifo(self.dir / "pipe")
+        with subprocess.Popen(["cp", "a.tar", "pipe"], cwd=self.dir):
+            self.assertEqual(self.convert("pipe", "-o", "pipe.pimg")["classes"], 2)
 
     def test_empty_class_folders(self):
         """A class folder without images keeps its number; one with other files is no class; the summary says either."""

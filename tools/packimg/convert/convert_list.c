@@ -2,6 +2,7 @@
 #include "tools/packimg/common/shuffle.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/convert/convert.h"
+#include "tools/packimg/source/foreign.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -56,10 +57,14 @@ static int nothing_found(struct convert *convert, const char *path, struct packi
 		return packimg_fail(error, -ENODATA, "%s: no images found (names ending in %s)",
 				    path, endings);
 	ignored_sort(&convert->ignored);
-	return packimg_fail(error, -ENODATA,
-			    "%s: no images found (names ending in %s) among %s file%s, such as %s",
-			    path, endings, text_count(TEXT, ignored->files),
-			    text_plural(ignored->files), ignored->kinds[0].first);
+	const char *first = ignored->kinds[0].first;
+	const struct foreign *foreign = foreign_of_name(first);
+	return packimg_fail(
+		error, -ENODATA,
+		"%s: no images found (names ending in %s) among %s file%s, such as %s%s%s%s%s",
+		path, endings, text_count(TEXT, ignored->files), text_plural(ignored->files), first,
+		foreign ? ", which is " : "", foreign ? foreign->what : "", foreign ? "; " : "",
+		foreign ? foreign->remedy : "");
 }
 
 static int list_source(struct convert *convert, const char *path, struct progress *progress,

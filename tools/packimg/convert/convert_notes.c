@@ -143,6 +143,22 @@ static int note_numbers(struct convert *convert)
 	return 0;
 }
 
+/* Labels beside images that nothing made samples of. */
+static int note_cls(struct convert *convert)
+{
+	const struct ignored *ignored = &convert->ignored;
+	uint32_t number;
+
+	if (names_find(&ignored->kind_names, ".cls", &number))
+		return 0;
+	return word_list_add_format(
+		&convert->notes,
+		"%s .cls file%s not read: they are labels in WebDataset tars alone, where the "
+		"members of a sample follow one another (--format webdataset, \"tar --sort=name\")",
+		text_count(TEXT, ignored->kinds[number].files),
+		ignored->kinds[number].files == 1 ? " was" : "s were");
+}
+
 static int note_patterns(struct convert *convert)
 {
 	const struct filter *filter = &convert->options.filter;
@@ -165,6 +181,8 @@ int convert_note_listing(struct convert *convert)
 		r = note_classes(convert);
 	if (!r)
 		r = note_numbers(convert);
+	if (!r)
+		r = note_cls(convert);
 	return r ? r : note_patterns(convert);
 }
 

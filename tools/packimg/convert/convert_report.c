@@ -163,7 +163,7 @@ int convert_report(struct convert *convert)
 	if (convert->catalog.field_names.count)
 		printf(", fields %u", convert->catalog.field_names.count);
 	putchar('\n');
-	if (convert->unlabelled && convert->catalog.class_count)
+	if (convert->unlabelled && !convert->catalog.label_field)
 		printable_line(stdout, "  no label  %s of %s samples, the first %.300s",
 			       text_count(TEXT, convert->unlabelled),
 			       text_count(TEXT, convert_sample_count(convert)),

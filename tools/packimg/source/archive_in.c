@@ -57,6 +57,12 @@ static int archive_fault(const struct archive_in *in, struct archive *archive,
 {
 	const char *reason = archive_error_string(archive);
 
+	if (reason && strcmp(reason, "Unrecognized archive format") == 0)
+		return packimg_fail(
+			error, -EBADMSG,
+			"%s: by its name no image and no table, by its bytes no archive; "
+			"--format manifest reads it as a table",
+			in->path);
 	return packimg_fail(error, -EBADMSG, "%s: damaged, or not an archive that can be read: %s",
 			    in->path, reason ? reason : "no reason given");
 }

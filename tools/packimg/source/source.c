@@ -4,12 +4,15 @@
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image_format.h"
 #include "tools/packimg/source/archive_in.h"
+#include "tools/packimg/source/foreign.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static bool ends_with_any(const char *name, const char *const *ends)
 {
@@ -62,53 +65,89 @@ enum {
 		64, /* of an archive, to tell a WebDataset shard from an archive of folders */
 };
 
+struct peeked {
+	char *key;
+	bool is_image;
+};
+
+/* Whether an image and a companion of one key were among the members so far. Adds this one. */
+static int peek_key(struct peeked *peeked, size_t *count, const char *key, size_t size,
+		    bool is_image, bool *ret_pair)
+{
+	for (size_t i = 0; i < *count; i++)
+		if (strlen(peeked[i].key) == size && memcmp(peeked[i].key, key, size) == 0 &&
+		    peeked[i].is_image != is_image)
+			*ret_pair = true;
+	peeked[*count] = (struct peeked){strndup(key, size), is_image};
+	return peeked[*count].key ? (*count)++, 0 : -ENOMEM;
+}
+
 /*
- * A WebDataset shard keeps a label or a description beside each image: KEY.cls, KEY.json or KEY.txt
- * with KEY.jpg.
+ * A WebDataset shard keeps a label or a description with each image: KEY.cls, KEY.json or KEY.txt
+ * with KEY.jpg, the same name up to the first dot of its last part. They need not be neighbours
+ * here: samples whose members are not are refused when the shard is read.
  */
 static int peek_archive(const struct store *store, const char *path, enum source_kind *ret_kind,
 			struct packimg_error *error)
 {
 	static const char *const companions[] = {".cls", ".json",    ".cls.txt",
 						 ".txt", ".caption", NULL};
+	struct peeked peeked[PEEK_MEMBERS];
 	struct archive_in *archive;
 	struct archive_member member;
-	bool key_is_image = false, image, companion, same;
-	char *key = NULL;
+	size_t count = 0;
+	bool pair = false;
 
 	*ret_kind = SOURCE_ARCHIVE;
-	if (strcmp(path, "-") == 0)
-		return 0;
 	int r = archive_in_open(path, &store->limits, &archive, error);
 	if (r)
 		return r;
-	for (int i = 0; i < PEEK_MEMBERS && *ret_kind == SOURCE_ARCHIVE; i++) {
+	for (int i = 0; i < PEEK_MEMBERS && !pair; i++) {
 		r = archive_in_next(archive, &member, error);
 		if (r)
 			break;
-		if (member.unread)
-			continue;
 		const char *base = strrchr(member.name, '/');
 		const char *dot = strchr(base ? base + 1 : member.name, '.');
-		if (!dot)
+		bool image = source_name_is_image(member.name);
+		if (member.unread || !dot || (!image && !ends_with_any(member.name, companions)))
 			continue;
-		/* Companions are neighbours: the same name up to the first dot of its last part. */
-		image = source_name_is_image(member.name);
-		companion = ends_with_any(member.name, companions);
-		if (!image && !companion)
-			continue;
-		same = key && strlen(key) == (size_t)(dot - member.name) &&
-		       strncmp(key, member.name, strlen(key)) == 0;
-		if (same && image != key_is_image)
-			*ret_kind = SOURCE_WEBDATASET;
-		free(key);
-		key = strndup(member.name, (size_t)(dot - member.name));
-		key_is_image = image;
+		r = peek_key(peeked, &count, member.name, (size_t)(dot - member.name), image,
+			     &pair);
+		if (r)
+			break;
 	}
-	free(key);
+	if (pair)
+		*ret_kind = SOURCE_WEBDATASET;
+	while (count)
+		free(peeked[--count].key);
 	archive_in_close(archive);
 	/* Damage is reported with its place when the archive is read. */
 	return r < 0 && r != -EBADMSG && r != -EFBIG ? r : 0;
+}
+
+/* Refuses what is known and not read. What is damaged is told when it is read. */
+static int check_foreign(const char *path, struct packimg_error *error)
+{
+	uint8_t head[FOREIGN_HEAD];
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t size = fd < 0 ? -1 : read(fd, head, sizeof(head));
+
+	if (fd >= 0)
+		close(fd);
+	const struct foreign *foreign = size > 0 ? foreign_of_head(head, (size_t)size) : NULL;
+	return foreign ? packimg_fail(error, -EINVAL, "%s: it is %s, which is not read; %s", path,
+				      foreign->what, foreign->remedy)
+		       : 0;
+}
+
+static int no_file(const char *path, int code, struct packimg_error *error)
+{
+	if (strstr(path, "://"))
+		return packimg_fail(error, -EINVAL,
+				    "%s: an address, and only files are read; download it, or "
+				    "pipe an archive to \"packimg convert - -o FILE\"",
+				    path);
+	return packimg_fail(error, -code, "%s: %s", path, strerror(code));
 }
 
 static int find_kind(const struct store *store, const char *path,
@@ -125,15 +164,22 @@ static int find_kind(const struct store *store, const char *path,
 		return 0;
 	}
 	if (stat(path, &status))
-		return packimg_fail(error, -errno, "%s: %s", path, strerror(errno));
+		return no_file(path, errno, error);
+	/* A pipe, such as <(command) of a shell, is read once: nobody may look into it before. */
+	if (!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode)) {
+		*ret_kind = name_is_manifest(path) ? SOURCE_MANIFEST : SOURCE_ARCHIVE;
+		return 0;
+	}
 	if (S_ISDIR(status.st_mode))
 		*ret_kind = options->manifest ? SOURCE_MANIFEST : SOURCE_FOLDER;
 	else if (source_name_is_image(path))
 		*ret_kind = SOURCE_FOLDER;
 	else if (name_is_manifest(path))
 		*ret_kind = SOURCE_MANIFEST;
-	else
-		return peek_archive(store, path, ret_kind, error);
+	else {
+		int r = check_foreign(path, error);
+		return r ? r : peek_archive(store, path, ret_kind, error);
+	}
 	return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 int archive_source_place(struct archive_source *archive, const struct archive_member *member,
 			 struct place *ret_place, struct packimg_error *error)
@@ -40,11 +41,14 @@ int archive_source_open(struct source *source, const char *path, struct packimg_
 	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
 	size_t size = strcspn(base, ".");
 
-	archive->is_pipe = strcmp(path, "-") == 0;
+	struct stat status;
+
+	archive->is_pipe =
+		strcmp(path, "-") == 0 || (stat(path, &status) == 0 && !S_ISREG(status.st_mode));
 	archive->stem = strndup(base, size ? size : strlen(base));
 	if (!archive->stem)
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	int r = store_add(source->store, archive->is_pipe ? "/dev/stdin" : path, false,
+	int r = store_add(source->store, strcmp(path, "-") == 0 ? "/dev/stdin" : path, false,
 			  &archive->container, error);
 	return r ? r : archive_in_open(path, &source->store->limits, &archive->archive, error);
 }

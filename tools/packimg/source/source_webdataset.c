@@ -2,8 +2,8 @@
  * A WebDataset shard: a tar whose neighbouring members KEY.EXT with the same key (the name up to
  * the first dot of its last part) make one sample. The image is the first member with an image's
  * extension; KEY.cls holds its class (a number or a name); KEY.json becomes fields (numbers, texts;
- * anything nested as JSON) and, whole, the field "json"; every other member becomes a field named
- * like its extension.
+ * anything nested as JSON; NaN and Infinity are no values) and, whole, the field "json"; every
+ * other member becomes a field named like its extension.
  */
 #include "format/base/text/number.h"
 #include "tools/packimg/common/text.h"
@@ -42,6 +42,7 @@ struct source_webdataset {
 	struct source_field fields[SAMPLE_FIELDS_MAX];
 	size_t field_count;
 	struct buffer key, name, class_text;
+	struct buffer json;    /* the text of a KEY.json */
 	const char *class_key; /* "cls", or the JSON's; NULL: no class */
 	enum value_kind class_kind;
 	bool has_image;
@@ -59,6 +60,7 @@ static void source_webdataset_close(struct source *source)
 	buffer_deinit(&shard->key);
 	buffer_deinit(&shard->name);
 	buffer_deinit(&shard->class_text);
+	buffer_deinit(&shard->json);
 }
 
 static int set_text(struct buffer *buffer, const void *text, size_t size)
@@ -189,18 +191,59 @@ static int class_from_json(struct source_webdataset *shard, const json_t *object
 		    (kind == VALUE_REAL && shard->class_key))
 			continue;
 		shard->class_key = *key;
-		shard->class_kind = kind;
 		int r = set_text(&shard->class_text, text, size);
-		if (r || kind != VALUE_REAL)
+		if (r)
 			return r;
+		shard->class_kind = kind;
+		if (kind != VALUE_REAL)
+			return 0;
+	}
+	return 0;
+}
+
+/*
+ * The size of a number at `text` that JSON has none of and Python's json module writes: NaN,
+ * Infinity or -Infinity. 0: it is none.
+ */
+static size_t not_finite(const char *text, size_t size)
+{
+	static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+		if (size >= strlen(words[i]) && memcmp(text, words[i], strlen(words[i])) == 0)
+			return strlen(words[i]);
+	return 0;
+}
+
+/* The member read last with null for numbers that are not finite, outside of strings. */
+static int replace_not_finite(struct source_webdataset *shard)
+{
+	const struct buffer *bytes = &shard->base.bytes;
+	const char *text = (const char *)bytes->data;
+	bool quoted = false;
+
+	shard->json.size = 0;
+	if (!memmem(text, bytes->size, "NaN", 3) && !memmem(text, bytes->size, "Infinity", 8))
+		return buffer_append(&shard->json, text, bytes->size);
+	for (size_t i = 0, size; i < bytes->size; i += size) {
+		size_t word = quoted ? 0 : not_finite(text + i, bytes->size - i);
+
+		/* what a backslash escapes is taken with it */
+		size = word ? word : text[i] == '\\' && i + 1 < bytes->size ? 2 : 1;
+		quoted ^= text[i] == '"';
+		if (buffer_append(&shard->json, word ? "null" : text + i, word ? 4 : size))
+			return -ENOMEM;
 	}
 	return 0;
 }
 
 static int add_json(struct source_webdataset *shard)
 {
+	int r = replace_not_finite(shard);
+	if (r)
+		return r;
 	json_error_t fault;
-	json_t *json = json_loadb((const char *)shard->base.bytes.data, shard->base.bytes.size,
+	json_t *json = json_loadb((const char *)shard->json.data, shard->json.size,
 				  JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &fault);
 	const char *key;
 	json_t *value;
@@ -209,8 +252,7 @@ static int add_json(struct source_webdataset *shard)
 		set_fault(shard, "json", fault.text);
 		return 0;
 	}
-	int r = add_field(shard, "json", VALUE_JSON, shard->base.bytes.data,
-			  shard->base.bytes.size);
+	r = add_field(shard, "json", VALUE_JSON, shard->json.data, shard->json.size);
 	size_t first = shard->field_count;
 	json_object_foreach(json, key, value)
 	{
@@ -254,7 +296,9 @@ static bool label_is_field(const struct source_webdataset *shard)
 {
 	enum label_use labels = shard->base.source.options->labels;
 
-	return labels == LABELS_FIELD || (labels == LABELS_AUTO && shard->class_kind == VALUE_REAL);
+	return labels == LABELS_FIELD ||
+	       (labels == LABELS_AUTO && shard->class_kind == VALUE_REAL &&
+		!source_label_is_missing((const char *)shard->class_text.data));
 }
 
 /* One member of the current sample; extension is what follows the key. */
@@ -363,22 +407,35 @@ static int read_sample(struct source_webdataset *shard, struct packimg_error *er
 	}
 }
 
+/* Whether the label is a number of a class; of texts only what is written as one. */
+static bool label_number(const struct source_webdataset *shard, double *ret_number)
+{
+	const char *text = (const char *)shard->class_text.data;
+	int64_t whole;
+
+	if (shard->class_kind == VALUE_TEXT && number_i64(text, &whole))
+		return false;
+	return !number_double(text, ret_number) && *ret_number == trunc(*ret_number);
+}
+
 static void set_class(struct source_webdataset *shard, struct source_item *item)
 {
 	if (shard->class_key) {
 		const char *text = (const char *)shard->class_text.data;
+		double number;
 
 		item->label = label_is_field(shard) ? LABEL_FIELD : LABEL_CLASS;
 		item->label_name = shard->class_key;
 		if (item->label == LABEL_FIELD)
 			return;
-		if (number_i64(text, &item->class_number)) {
-			item->class_number = -1;
-			item->class_name = text[0] ? text : NULL;
-		} else if (item->class_number < -1 || item->class_number >= PACKIMG_CLASSES_MAX) {
-			item->class_number = -1;
+		if (source_label_is_missing(text))
+			item->label = LABEL_NONE;
+		else if (!label_number(shard, &number))
+			item->class_name = text;
+		else if (number < -1 || number >= PACKIMG_CLASSES_MAX)
 			set_fault(shard, "class", "the number is out of range");
-		}
+		else
+			item->class_number = (int64_t)number;
 		return;
 	}
 	enum class_from from = shard->base.source.options->class_from;
@@ -411,7 +468,10 @@ static int source_webdataset_next(struct source *source, struct source_item *ret
 	shard->begun = false;
 	ret_item->name = (const char *)(shard->has_image ? shard->name.data : shard->key.data);
 	if (!shard->has_image)
-		set_fault(shard, ret_item->name, "no image among the members of this key");
+		set_fault(
+			shard, ret_item->name,
+			"no image among the members of this key; those of a sample must follow one "
+			"another, as \"tar --sort=name\" writes them");
 	ret_item->verdict = filter_listed(source->options->filter, ret_item->name);
 	if (ret_item->verdict)
 		return SOURCE_PASS;
