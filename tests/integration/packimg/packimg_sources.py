@@ -312,6 +312,25 @@ class PackimgSources(PackimgTest):
         summary = self.convert("some.tar", "-o", "out.pimg", "--force")
         self.assertEqual(([s["label"] for s in self.list("out.pimg")], summary["unlabelled"]), ([0, -1, -1, -1, -1], 4))
 
+    def test_keys_with_dots(self):
+        """Keys that end at the last dot are told from images with names of their own; two in one sample are a choice."""
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        self.members("dots.tar", [(f"v1/22.0{i}.{end}", image if end == "jpg" else str(i).encode()) for i in range(3) for end in ("cls.txt", "jpg", "txt")])
+        summary = self.convert("dots.tar", "-o", "out.pimg")
+        listed = self.list("out.pimg")
+        self.assertEqual([(s["source"], s["label"]) for s in listed], [(f"v1/22.0{i}.jpg", i) for i in range(3)])
+        self.assertIn("have dots in them, and end at the last one; other readers of WebDataset end them at the first", summary["notes"][0])
+        pairs = [member for i in range(2) for member in ((f"{i}.left.jpg", image), (f"{i}.right.jpg", image), (f"{i}.cls", str(i).encode()))]
+        self.members("two.tar", pairs)
+        self.packimg("convert", "-q", "two.tar", "-o", "no.pimg", rc=2)
+        self.assertIn("two images in one sample, 0.left.jpg and 0.right.jpg, and it holds one; --exclude leaves one out", self.stderr)
+        self.convert("two.tar", "-o", "out.pimg", "--force", "--exclude", "*.right.jpg")
+        self.assertEqual([(s["source"], s["label"]) for s in self.list("out.pimg")], [("0.left.jpg", 0), ("1.left.jpg", 1)])
+        # an image that is called like its key goes before others, which are fields
+        self.members("depth.tar", [("a.depth.png", b"d"), ("a.jpg", image), ("a.cls", b"0")])
+        self.convert("depth.tar", "-o", "out.pimg", "--force")
+        self.assertEqual([(s["source"], s["label"], list(s["fields"])) for s in self.list("out.pimg")], [("a.jpg", 0, ["depth.png"])])
+
     def test_json_of_python(self):
         """Numbers that JSON has none of are no values; the same letters in strings stay."""
         image = next(self.tree.rglob("*.jpg")).read_bytes()

@@ -65,6 +65,14 @@ enum {
 		64, /* of an archive, to tell a WebDataset shard from an archive of folders */
 };
 
+bool source_name_is_companion(const char *name)
+{
+	static const char *const companions[] = {".cls", ".json",    ".cls.txt",
+						 ".txt", ".caption", NULL};
+
+	return ends_with_any(name, companions);
+}
+
 struct peeked {
 	char *key;
 	bool is_image;
@@ -90,8 +98,6 @@ static int peek_key(struct peeked *peeked, size_t *count, const char *key, size_
 static int peek_archive(const struct store *store, const char *path, enum source_kind *ret_kind,
 			struct packimg_error *error)
 {
-	static const char *const companions[] = {".cls", ".json",    ".cls.txt",
-						 ".txt", ".caption", NULL};
 	struct peeked peeked[PEEK_MEMBERS];
 	struct archive_in *archive;
 	struct archive_member member;
@@ -109,7 +115,7 @@ static int peek_archive(const struct store *store, const char *path, enum source
 		const char *base = strrchr(member.name, '/');
 		const char *dot = strchr(base ? base + 1 : member.name, '.');
 		bool image = source_name_is_image(member.name);
-		if (member.unread || !dot || (!image && !ends_with_any(member.name, companions)))
+		if (member.unread || !dot || (!image && !source_name_is_companion(member.name)))
 			continue;
 		r = peek_key(peeked, &count, member.name, (size_t)(dot - member.name), image,
 			     &pair);

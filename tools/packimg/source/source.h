@@ -138,5 +138,7 @@ enum value_kind source_value_kind(const char *text);
  * value ("NaN", "None", "null", "N/A"; the case counts: "none" is a class).
  */
 bool source_label_is_missing(const char *text);
+/* Whether the name ends like a label or a description in a WebDataset shard. */
+bool source_name_is_companion(const char *name);
 /* Whether the name ends like an image's, of any kind that has a name (image_format.h). */
 bool source_name_is_image(const char *name);

@@ -32,6 +32,8 @@ struct pending_field {
 
 struct source_webdataset {
 	struct archive_source base; /* its bytes: a member's */
+	/* Keys end at the last dot instead of the first; images may be KEY.NAME.jpg. */
+	bool last_dot, named_images;
 	/* The member read last, when it belongs to the next sample. */
 	struct archive_member member;
 	bool member_held;
@@ -92,6 +94,16 @@ static void set_too_much(struct source_webdataset *shard, const char *name, size
 			base->source.store->containers[base->container].path);
 	shard->field_count = 0;
 	buffer_deinit(&shard->texts);
+}
+
+static void set_two_images(struct source_webdataset *shard, const char *second)
+{
+	if (!shard->fault)
+		shard->fault = packimg_fail(
+			&shard->fault_error, SOURCE_SKIP,
+			"two images in one sample, %.200s and %.200s, and it holds one; --exclude "
+			"leaves one out, such as '*.right.jpg'",
+			(const char *)shard->name.data, second);
 }
 
 static int add_field(struct source_webdataset *shard, const char *name, enum value_kind kind,
@@ -311,7 +323,16 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 		set_fault(shard, extension, member->unread);
 		return 0;
 	}
-	if (!shard->has_image && source_name_is_image(member->name) && !strchr(extension, '.')) {
+	bool is_image = source_name_is_image(member->name);
+	if (is_image && shard->named_images &&
+	    filter_listed(shard->base.source.options->filter, member->name))
+		return 0;
+	if (is_image && shard->named_images && shard->has_image) {
+		set_two_images(shard, member->name);
+		return 0;
+	}
+	if (!shard->has_image && is_image &&
+	    (shard->named_images || shard->last_dot || !strchr(extension, '.'))) {
 		shard->has_image = true;
 		if (set_text(&shard->name, member->name, strlen(member->name)))
 			return packimg_fail(error, -ENOMEM, "out of memory");
@@ -362,6 +383,101 @@ static void begin_sample(struct source_webdataset *shard)
 }
 
 /*
+ * Where a member's extension begins, with its dot: at the first dot of its last part, or at the
+ * last one. NULL: it has no key.
+ */
+static const char *find_dot(const char *name, bool last)
+{
+	static const char class_text[] = ".cls.txt";
+	const char *base = strrchr(name, '/');
+
+	base = base ? base + 1 : name;
+	if (base[0] == '.')
+		return NULL;
+	size_t size = strlen(base), end = sizeof(class_text) - 1;
+	if (last && size > end && strcasecmp(base + size - end, class_text) == 0)
+		return base + size - end;
+	return last ? strrchr(base, '.') : strchr(base, '.');
+}
+
+enum {
+	LEARN_MEMBERS = 64, /* of a shard, to tell where its keys end */
+};
+
+/* Whether one of the names is a companion of this image, or an image of this companion. */
+static bool has_partner(char *const *names, size_t count, const char *name)
+{
+	const size_t size = (size_t)(find_dot(name, true) - name);
+	const bool is_image = source_name_is_image(name);
+
+	for (size_t i = 0; i < count; i++)
+		if (source_name_is_image(names[i]) != is_image &&
+		    (size_t)(find_dot(names[i], true) - names[i]) == size &&
+		    memcmp(names[i], name, size) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * Where no image's name is KEY.jpg with a key up to the first dot, either keys have dots in them
+ * (22.05.jpg and 22.05.cls), or images have names of their own (a.left.jpg and a.cls).
+ */
+static int learn_keys(struct source_webdataset *shard, struct archive_in *archive)
+{
+	struct archive_member member;
+	char *names[LEARN_MEMBERS];
+	size_t count = 0;
+	bool plain = false, named = false, partners = false;
+	int r = 0;
+
+	for (int i = 0; i < LEARN_MEMBERS && !archive_in_next(archive, &member, NULL); i++) {
+		const char *dot = find_dot(member.name, false);
+		bool is_image = source_name_is_image(member.name);
+		if (member.unread || !dot || (!is_image && !source_name_is_companion(member.name)))
+			continue;
+		plain |= is_image && !strchr(dot + 1, '.');
+		named |= is_image && strchr(dot + 1, '.');
+		partners |= has_partner(names, count, member.name);
+		names[count] = strdup(member.name);
+		if (!names[count++]) {
+			count--;
+			r = -ENOMEM;
+			break;
+		}
+	}
+	while (count)
+		free(names[--count]);
+	shard->last_dot = named && !plain && partners;
+	shard->named_images = named && !plain && !partners;
+	return r;
+}
+
+static int source_webdataset_open(struct source *source, const char *path,
+				  struct packimg_error *error)
+{
+	struct source_webdataset *shard = (struct source_webdataset *)source;
+	struct word_list *notes = source->options->notes;
+	struct archive_in *archive;
+
+	int r = archive_source_open(source, path, error);
+	if (r || shard->base.is_pipe)
+		return r;
+	r = archive_in_open(path, &source->store->limits, &archive, error);
+	if (r)
+		return r;
+	r = learn_keys(shard, archive);
+	archive_in_close(archive);
+	if (!r && shard->last_dot && notes)
+		r = word_list_add_format(
+			notes,
+			"%s: the keys of its samples have dots in them, and end at "
+			"the last one; other readers of WebDataset end them at the "
+			"first",
+			path);
+	return r ? packimg_fail(error, r, "out of memory") : 0;
+}
+
+/*
  * Takes members up to the first one of another key. 0, SOURCE_END when there was none, SOURCE_PASS
  * for a member that has no key, after which the sample goes on, or an error.
  */
@@ -382,10 +498,8 @@ static int read_sample(struct source_webdataset *shard, struct packimg_error *er
 				continue;
 			shard->member_held = true;
 		}
-		const char *base = strrchr(shard->member.name, '/');
-		base = base ? base + 1 : shard->member.name;
-		const char *dot = strchr(base, '.');
-		if (!dot || dot == base) {
+		const char *dot = find_dot(shard->member.name, shard->last_dot);
+		if (!dot) {
 			/*
 			 * A Mac puts "._a.cls" between "a.jpg" and "a.cls": it does not end a
 			 * sample.
@@ -498,5 +612,5 @@ static int source_webdataset_next(struct source *source, struct source_item *ret
 }
 
 const struct source_ops source_webdataset_ops = {sizeof(struct source_webdataset),
-						 archive_source_open, source_webdataset_next,
+						 source_webdataset_open, source_webdataset_next,
 						 source_webdataset_close};

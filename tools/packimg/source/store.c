@@ -31,10 +31,16 @@ int store_add(struct store *store, const char *path, bool folder, uint32_t *ret_
 	      struct packimg_error *error)
 {
 	struct container container = {.spill_fd = -1};
+	struct stat status;
+	/* A pipe is read by whoever takes it apart: opening it twice could wait for a second
+	 * writer. */
+	int flags = folder                                                 ? O_RDONLY | O_DIRECTORY
+		    : stat(path, &status) == 0 && S_ISFIFO(status.st_mode) ? O_PATH
+									   : O_RDONLY;
 
 	if (array_room(&store->containers, store->count, &store->room, sizeof(container)))
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	container.fd = open(path, O_RDONLY | O_CLOEXEC | (folder ? O_DIRECTORY : 0));
+	container.fd = open(path, flags | O_CLOEXEC);
 	if (container.fd < 0)
 		return packimg_fail(error, -errno, "%s: %s", path, strerror(errno));
 	container.path = strdup(path);
