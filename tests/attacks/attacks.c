@@ -5,7 +5,9 @@
  * Afterwards ALICE is served, too, by the worker that she had.
  *
  * LOADERD_TEST_ATTACK_MS is how long each attack lasts; LOADERD_TEST_ATTACK is part of the name of
- * those to be run. How clients are killed in the middle of whatever they do is feed_killed.c.
+ * those to be run. With LOADERD_TEST_IO=uring, those alone that make the service read, unless
+ * LOADERD_TEST_ATTACKS is "all". How clients are killed in the middle of whatever they do is
+ * feed_killed.c.
  */
 #include "tests/attacks/attack.h"
 #include "tests/integration/loaderd/feed_witness.h"
@@ -175,6 +177,9 @@ static void test_attacks_harm_nobody(void **state)
 {
 	static const struct attack *const tables[] = {attacks_on_files, attacks_with_descriptors,
 						      attacks_by_numbers, attacks_on_memory};
+	enum { READING = 2 }; /* tables */
+	const char *io = getenv("LOADERD_TEST_IO"), *which = getenv("LOADERD_TEST_ATTACKS");
+	bool all = !io || strcmp(io, "uring") != 0 || (which && strcmp(which, "all") == 0);
 	const char *only = getenv("LOADERD_TEST_ATTACK");
 	struct stage stage;
 	struct calm calm = {0};
@@ -187,7 +192,7 @@ static void test_attacks_harm_nobody(void **state)
 	print_message("a batch every %.1f ms; in parentheses the calm before\n",
 		      (double)witness->period_ns / 1e6);
 	open_beside(&stage.alice, ALICE);
-	for (size_t t = 0; t < sizeof(tables) / sizeof(*tables); t++)
+	for (size_t t = 0; t < (all ? sizeof(tables) / sizeof(*tables) : READING); t++)
 		for (const struct attack *attack = tables[t]; attack->name; attack++)
 			if (!only || strstr(attack->name, only))
 				harmful += run_attack(&stage, witness, attack, &calm);
