@@ -22,6 +22,12 @@
 #define SHARED_MAX  16 /* arrays of one kernel */
 #define STACK_BYTES (256 << 10)
 #define GUARD_BYTES (4 << 10)
+/*
+ * Stacks begin at so many places of a page, one after the other, so far apart: at one place all
+ * would compete for the same lines of a cache.
+ */
+#define COLOURS 64
+#define COLOUR  64
 
 #if defined(__SANITIZE_ADDRESS__)
 #define HAVE_ASAN 1
@@ -148,10 +154,12 @@ struct emulation_place emulation_here;
 
 static struct fiber scheduler; /* the stack that launches */
 #ifdef HAVE_ASAN
+static struct fiber *previous;
 static const void *scheduler_stack;
 static size_t scheduler_bytes;
 #endif
 static struct fiber *free_fibers, *current = &scheduler;
+static uint32_t fibers;
 static uint64_t order_state;
 
 static uint64_t random_next(void)
@@ -209,6 +217,7 @@ static void enter(struct fiber *to)
 
 	current = to;
 #ifdef HAVE_ASAN
+	previous = from;
 	bool home = to == &scheduler;
 
 	__sanitizer_start_switch_fiber(&from->fake_stack, home ? scheduler_stack : to->stack,
@@ -224,7 +233,8 @@ static uint32_t take_next(void)
 {
 	uint32_t thread = block.queue[block.queue_first];
 
-	block.queue_first = (block.queue_first + 1) % block.threads;
+	if (++block.queue_first == block.threads)
+		block.queue_first = 0;
 	block.queue_count--;
 	emulation_here.thread = thread;
 	return thread;
@@ -241,7 +251,10 @@ static void fiber_main(void)
 	struct fiber *self = current;
 
 #ifdef HAVE_ASAN
-	__sanitizer_finish_switch_fiber(NULL, &scheduler_stack, &scheduler_bytes);
+	bool from_home = previous == &scheduler;
+
+	__sanitizer_finish_switch_fiber(NULL, from_home ? &scheduler_stack : NULL,
+					from_home ? &scheduler_bytes : NULL);
 #endif
 	for (;;) {
 		block.thread[self->thread].state = THREAD_READY;
@@ -255,13 +268,14 @@ static void fiber_main(void)
 		}
 		self->next = free_fibers;
 		free_fibers = self;
-		enter(&scheduler);
+		enter(block.queue_count ? block.thread[take_next()].fiber : &scheduler);
 	}
 }
 
 static struct fiber *fiber_new(void)
 {
 	struct fiber *fiber = free_fibers;
+	size_t colour = fibers % COLOURS * COLOUR;
 	char *memory;
 
 	if (fiber) {
@@ -269,21 +283,42 @@ static struct fiber *fiber_new(void)
 		return fiber;
 	}
 	/* for the life of the program: at most as many as a block has threads */
-	memory = mmap(NULL, GUARD_BYTES + STACK_BYTES + sizeof(*fiber), PROT_READ | PROT_WRITE,
-		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	memory = mmap(NULL, GUARD_BYTES + COLOURS * COLOUR + STACK_BYTES + sizeof(*fiber),
+		      PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (memory == MAP_FAILED || mprotect(memory, GUARD_BYTES, PROT_NONE) < 0)
 		give_up("no memory for the stack of a thread: %s", strerror(errno));
-	fiber = (struct fiber *)(memory + GUARD_BYTES + STACK_BYTES);
-	fiber->stack = memory + GUARD_BYTES;
+	fibers++;
+	fiber = (struct fiber *)(memory + GUARD_BYTES + colour + STACK_BYTES);
+	fiber->stack = memory + GUARD_BYTES + colour;
 	context_init(&fiber->context, fiber->stack, STACK_BYTES, fiber_main);
 	return fiber;
+}
+
+/* Goes on with the next thread that can, or with what launches if there is none. */
+static void enter_next(void)
+{
+	struct thread *next;
+
+	if (!block.queue_count) {
+		enter(&scheduler);
+		return;
+	}
+	next = &block.thread[take_next()];
+	if (!next->fiber) {
+		next->fiber = fiber_new();
+		next->fiber->thread = emulation_here.thread;
+	}
+	if (next->fiber != current)
+		enter(next->fiber);
 }
 
 /* ---- waiting ---- */
 
 static void make_ready(uint32_t thread)
 {
-	block.queue[(block.queue_first + block.queue_count++) % block.threads] = thread;
+	uint32_t place = block.queue_first + block.queue_count++;
+
+	block.queue[place < block.threads ? place : place - block.threads] = thread;
 }
 
 static void suspend(enum state state, const char *file, int line)
@@ -293,7 +328,7 @@ static void suspend(enum state state, const char *file, int line)
 	self->state = state;
 	self->file = file;
 	self->line = line;
-	enter(&scheduler);
+	enter_next();
 	self->state = THREAD_READY;
 }
 
@@ -303,7 +338,8 @@ static void release_barrier(void)
 
 	for (uint32_t i = 1; i < block.threads; i++)
 		if (block.thread[i].line != block.thread[0].line ||
-		    strcmp(block.thread[i].file, block.thread[0].file) != 0)
+		    (block.thread[i].file != block.thread[0].file &&
+		     strcmp(block.thread[i].file, block.thread[0].file) != 0))
 			give_up("waits at %s:%d, thread %u at %s:%d", block.thread[0].file,
 				block.thread[0].line, i, block.thread[i].file,
 				block.thread[i].line);
@@ -409,20 +445,13 @@ void emulation_shared(void *memory, size_t size)
 static void run_block(void)
 {
 	memset(block.thread, 0, block.threads * sizeof(*block.thread));
-	memset(block.warp, 0, sizeof(block.warp));
+	for (uint32_t i = 0; i < block.threads / WARP; i++)
+		block.warp[i].waiting = block.warp[i].phase = 0;
 	block.shared_count = block.at_barrier = 0;
 	block.queue_first = 0;
 	block.queue_count = block.threads;
 	arrange(block.queue, block.threads);
-	while (block.queue_count) {
-		uint32_t thread = take_next();
-
-		if (!block.thread[thread].fiber) {
-			block.thread[thread].fiber = fiber_new();
-			block.thread[thread].fiber->thread = thread;
-		}
-		enter(block.thread[thread].fiber);
-	}
+	enter_next();
 	for (uint32_t i = 0; i < block.threads; i++) {
 		emulation_here.thread = i;
 		if (block.thread[i].state != THREAD_DONE)
