@@ -43,6 +43,40 @@ def tiffcp(data, *options):
     return run_on_files(["tiffcp", *options, "IN0", "OUT"], data)
 
 
+def packed(bits, samples):
+    """Rows of samples of so many bits, the highest first, each row in whole bytes."""
+    rows = samples.reshape(len(samples), -1)
+    each = rows[:, :, None] >> numpy.arange(bits - 1, -1, -1) & 1
+    return numpy.packbits(each.reshape(len(rows), -1).astype(numpy.uint8), axis=1).tobytes()
+
+
+def odd_bits(rgb, grey):
+    """Samples that are no bytes: they lose what is below their highest 8 bits, or fill 0 to 255."""
+    size, width = (45, 31), "Pillow reads few numbers of bits"
+    clips = "Pillow clips 12-bit grey at 255, and reads it in one order of bytes; here it loses its low bits"
+    fine = grey.astype(int) * 16 + 7
+    three = numpy.dstack([grey] * 3)
+    for order in "<>":
+        yield Row(f"grey-12-{'II' if order == '<' else 'MM'}.tif", tiff(*size, [12], [packed(12, fine)], {262: (3, [1])}, order), clips, truth=three, part="tiff")
+    strips = tiff(*size, [12], [packed(12, fine[:20]), packed(12, fine[20:])], {262: (3, [1]), 278: (4, [20])})
+    yield Row("grey-12-strips.tif", strips, clips, truth=three, part="tiff")
+    yield Row("grey-12-tiles.tif", tiffcp(strips, "-t", "-w", "16", "-l", "16", "-c", "zip"), clips, truth=three, part="tiff")
+    yield Row("grey-12-white-is-zero.tif", tiff(*size, [12], [packed(12, fine)], {262: (3, [0])}), width, truth=255 - three, part="tiff")
+    yield Row("grey-12-alpha.tif", tiff(*size, [12] * 2, [packed(12, numpy.dstack([fine, fine[::-1]]))], {262: (3, [1]), 338: (3, [2])}), width,
+              truth=three, part="tiff")
+    for bits in 3, 5, 6, 7, 9, 10, 11, 13, 14, 15:
+        samples = grey.astype(int) << bits >> 8
+        truth = samples * 255 // ((1 << bits) - 1) if bits < 8 else grey
+        yield Row(f"grey-{bits}.tif", tiff(*size, [bits], [packed(bits, samples)], {262: (3, [1])}), width, truth=numpy.dstack([truth] * 3).astype(numpy.uint8),
+                  part="tiff")
+    for bits in 1, 4, 10, 12:
+        samples = rgb.astype(int) << bits >> 8
+        truth = (samples * 255 // ((1 << bits) - 1) if bits < 8 else rgb).astype(numpy.uint8)
+        yield Row(f"rgb-{bits}.tif", tiff(*size, [bits] * 3, [packed(bits, samples)], {262: (3, [2])}), width, truth=truth, part="tiff")
+        planes = [packed(bits, samples[:, :, c]) for c in range(3)]
+        yield Row(f"rgb-{bits}-separate.tif", tiff(*size, [bits] * 3, planes, {262: (3, [2]), 284: (3, [2])}), width, truth=truth, part="tiff")
+
+
 def rows():
     rgb, grey = pixels(), pixels(channels=1)
     size = 45, 31
@@ -86,6 +120,7 @@ def rows():
         wide = numpy.pad(grey >> (8 - bits), ((0, 0), (0, -45 % each)))
         packed = sum(wide[:, i::each].astype(int) << (8 - bits * (i + 1)) for i in range(each)).astype(numpy.uint8)
         yield Row(f"grey-{bits}.tif", tiff(*size, [bits], [packed.tobytes()], {262: (3, [1])}), part="tiff")
+    yield from odd_bits(rgb, grey)
     for turn in range(1, 9):
         yield Row(f"orientation-{turn}.tif", saved(rgb, "TIFF", tiffinfo={274: turn}), part="tiff")
     yield Row("orientation-strips-6.tif", tiffcp(saved(rgb, "TIFF", tiffinfo={274: 6}), "-t", "-w", "16", "-l", "16"), part="tiff")

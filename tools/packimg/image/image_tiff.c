@@ -2,6 +2,7 @@
 #include "format/base/exif.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image.h"
+#include "tools/packimg/image/tiff_samples.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -93,6 +94,12 @@ static int tiff_fail(struct tiff *tiff, int code, struct packimg_error *error)
 {
 	if (tiff->file)
 		TIFFClose(tiff->file);
+	if (code == -ENOMEM)
+		return packimg_fail(error, code, "out of memory");
+	if (code == -E2BIG)
+		return packimg_fail(error, code,
+				    "a TIFF whose strips or tiles take too much memory for its "
+				    "size; save it with smaller ones");
 	if (code == -ENOTSUP)
 		return packimg_fail(error, code, "a TIFF whose pixels are not read: %s",
 				    tiff->reason);
@@ -154,7 +161,8 @@ static bool tiff_is_read(struct tiff *tiff)
 
 	TIFFGetFieldDefaulted(tiff->file, TIFFTAG_SAMPLEFORMAT, &format);
 	if (format == SAMPLEFORMAT_UINT || format == SAMPLEFORMAT_VOID)
-		return TIFFRGBAImageOK(tiff->file, tiff->reason);
+		return tiff_samples_are_ours(tiff->file) ||
+		       TIFFRGBAImageOK(tiff->file, tiff->reason);
 	snprintf(tiff->reason, sizeof(tiff->reason),
 		 "they are no unsigned integers, but of sample format %u", format);
 	return false;
@@ -194,18 +202,17 @@ static void tiff_plain_tables(TIFFRGBAImage *image)
 		image->Bitdepth16To8[i] = (uint8_t)(i >> 8);
 }
 
-static int tiff_pixels(struct tiff *tiff, const struct image_info *info, uint32_t *raster)
+static int tiff_raster(struct tiff *tiff, const struct image_info *info, uint32_t *raster)
 {
 	TIFFRGBAImage image;
 	int r = 0;
 
-	tiff->reading = true;
 	if (!TIFFRGBAImageBegin(&image, tiff->file, 1, tiff->reason))
 		return -EBADMSG;
 	tiff_plain_tables(&image);
 	/* as it is stored: what is asked for is what is there */
 	image.req_orientation = image.orientation;
-	if (!TIFFRGBAImageGet(&image, raster, info->width, info->height) || *tiff->reason)
+	if (!TIFFRGBAImageGet(&image, raster, info->width, info->height))
 		r = -EBADMSG;
 	TIFFRGBAImageEnd(&image);
 	return r;
@@ -242,27 +249,39 @@ static void tiff_put_row(const uint32_t *raster, uint32_t width, bool multiplied
 	}
 }
 
-static int tiff_read(const uint8_t *data, size_t size, const struct image_info *info,
-		     uint64_t memory_max, uint8_t *rgb, struct packimg_error *error)
+/* What the library converts. */
+static int tiff_converted(struct tiff *tiff, const struct image_info *info, uint8_t *rgb)
 {
-	size_t count = (size_t)info->width * info->height;
-	struct tiff tiff;
-	uint32_t *raster;
-	int r = tiff_open(&tiff, data, size, count, memory_max - count * sizeof(*raster), error);
+	uint32_t *raster = malloc((size_t)info->width * info->height * sizeof(*raster));
 
-	if (r)
-		return r;
-	raster = malloc(count * sizeof(*raster));
-	if (!raster) {
-		TIFFClose(tiff.file);
-		return packimg_fail(error, -ENOMEM, "out of memory");
-	}
-	r = tiff_pixels(&tiff, info, raster);
-	bool multiplied = tiff_is_multiplied(tiff.file);
+	if (!raster)
+		return -ENOMEM;
+	int r = tiff_raster(tiff, info, raster);
+	bool multiplied = tiff_is_multiplied(tiff->file);
 	for (uint32_t y = 0; !r && y < info->height; y++)
 		tiff_put_row(raster + (size_t)y * info->width, info->width, multiplied,
 			     rgb + 3 * (size_t)y * info->width);
 	free(raster);
+	return r;
+}
+
+static int tiff_read(const uint8_t *data, size_t size, const struct image_info *info,
+		     uint64_t memory_max, uint8_t *rgb, struct packimg_error *error)
+{
+	size_t count = (size_t)info->width * info->height;
+	uint64_t library_max = memory_max - count * sizeof(uint32_t);
+	struct tiff tiff;
+	int r = tiff_open(&tiff, data, size, count, library_max, error);
+
+	if (r)
+		return r;
+	tiff.reading = true;
+	r = tiff_samples_are_ours(tiff.file)
+		    ? tiff_samples_read(tiff.file, info,
+					(uint64_t)tiff_memory(size, count, library_max), rgb)
+		    : tiff_converted(&tiff, info, rgb);
+	if (!r && *tiff.reason)
+		r = -EBADMSG;
 	if (r)
 		return tiff_fail(&tiff, r, error);
 	TIFFClose(tiff.file);

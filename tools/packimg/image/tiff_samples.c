@@ -1,0 +1,200 @@
+#include "tools/packimg/image/tiff_samples.h"
+
+#include "tools/packimg/image/image.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	BITS_MAX = 16,
+	COLOURS_MAX = 3,
+	READ_AHEAD = 2, /* bytes behind a row that its last sample may be looked for in */
+};
+
+/* Where samples lie: in blocks, which are strips or tiles, each once for every plane. */
+struct samples {
+	TIFF *file;
+	uint32_t width, height; /* of the image */
+	uint32_t block_width, block_height;
+	size_t row, size; /* bytes of a block's row, and of a block, of one plane */
+	uint16_t bits, photometric;
+	uint16_t count;   /* of samples in a plane */
+	uint16_t colours; /* samples that are wanted: the first ones */
+	uint16_t planes;  /* as many as colours, or one that has them all */
+	uint8_t *blocks;
+};
+
+static uint16_t colours_of(uint16_t photometric)
+{
+	return photometric == PHOTOMETRIC_RGB ? 3 : 1;
+}
+
+static uint16_t field(TIFF *file, uint32_t tag)
+{
+	uint16_t value = 0;
+
+	TIFFGetFieldDefaulted(file, tag, &value);
+	return value;
+}
+
+/* Colours that were multiplied by alpha are left to the library, which says that it reads none. */
+static bool is_multiplied(TIFF *file)
+{
+	uint16_t count = 0, *kinds = NULL;
+
+	TIFFGetFieldDefaulted(file, TIFFTAG_EXTRASAMPLES, &count, &kinds);
+	return count && kinds[0] == EXTRASAMPLE_ASSOCALPHA;
+}
+
+bool tiff_samples_are_ours(TIFF *file)
+{
+	uint16_t photometric = UINT16_MAX, bits = field(file, TIFFTAG_BITSPERSAMPLE),
+		 count = field(file, TIFFTAG_SAMPLESPERPIXEL);
+
+	TIFFGetField(file, TIFFTAG_PHOTOMETRIC, &photometric);
+	if (!bits || bits > BITS_MAX || bits == 8 || bits == 16 || is_multiplied(file))
+		return false;
+	if (photometric == PHOTOMETRIC_MINISBLACK || photometric == PHOTOMETRIC_MINISWHITE)
+		return count > 1 || (bits != 1 && bits != 2 && bits != 4);
+	return photometric == PHOTOMETRIC_RGB && count >= 3;
+}
+
+static void samples_init(struct samples *samples, TIFF *file, const struct image_info *info)
+{
+	*samples = (struct samples){
+		.file = file,
+		.width = info->width,
+		.height = info->height,
+		.block_width = info->width,
+		.bits = field(file, TIFFTAG_BITSPERSAMPLE),
+		.photometric = field(file, TIFFTAG_PHOTOMETRIC),
+		.count = field(file, TIFFTAG_SAMPLESPERPIXEL),
+		.planes = 1,
+	};
+	samples->colours = colours_of(samples->photometric);
+	if (field(file, TIFFTAG_PLANARCONFIG) == PLANARCONFIG_SEPARATE) {
+		samples->planes = samples->colours;
+		samples->count = 1;
+	}
+	if (TIFFIsTiled(file)) {
+		TIFFGetField(file, TIFFTAG_TILEWIDTH, &samples->block_width);
+		TIFFGetField(file, TIFFTAG_TILELENGTH, &samples->block_height);
+		samples->row = (size_t)TIFFTileRowSize64(file);
+		samples->size = (size_t)TIFFTileSize64(file);
+		return;
+	}
+	TIFFGetFieldDefaulted(file, TIFFTAG_ROWSPERSTRIP, &samples->block_height);
+	if (samples->block_height > info->height)
+		samples->block_height = info->height;
+	samples->row = (size_t)TIFFScanlineSize64(file);
+	samples->size = samples->row * samples->block_height;
+}
+
+static uint8_t *block_of(const struct samples *samples, uint16_t plane)
+{
+	return samples->blocks + plane * (samples->size + READ_AHEAD);
+}
+
+/* The block that has this pixel, of every plane; -EBADMSG when it is not whole. */
+static int read_blocks(const struct samples *samples, uint32_t x, uint32_t y)
+{
+	uint32_t left = samples->height - y,
+		 rows = left < samples->block_height ? left : samples->block_height;
+
+	for (uint16_t plane = 0; plane < samples->planes; plane++) {
+		bool tiled = TIFFIsTiled(samples->file);
+		size_t wanted = tiled ? samples->size : samples->row * rows;
+		uint8_t *block = block_of(samples, plane);
+		tmsize_t got =
+			tiled ? TIFFReadEncodedTile(samples->file,
+						    TIFFComputeTile(samples->file, x, y, 0, plane),
+						    block, (tmsize_t)wanted)
+			      : TIFFReadEncodedStrip(samples->file,
+						     TIFFComputeStrip(samples->file, y, plane),
+						     block, (tmsize_t)wanted);
+		if (got < 0 || (size_t)got < wanted)
+			return -EBADMSG;
+	}
+	return 0;
+}
+
+/* Samples lie bit by bit, from a byte's highest bit on, whatever the order of bytes. */
+static uint32_t sample_at(const uint8_t *row, uint32_t bits, size_t index)
+{
+	const uint8_t *at = row + index * bits / 8;
+	uint32_t begin = index * bits % 8, value = (uint32_t)at[0] << 16 | at[1] << 8 | at[2];
+
+	return value >> (24 - begin - bits) & ((1u << bits) - 1);
+}
+
+/* 8 bits of it: the highest ones, or all values spread from 0 to 255. */
+static uint8_t byte_of(uint32_t value, uint32_t bits)
+{
+	return (uint8_t)(bits >= 8 ? value >> (bits - 8) : value * 255 / ((1u << bits) - 1));
+}
+
+static void put_pixel(const struct samples *samples, const uint8_t *colours, uint8_t *rgb)
+{
+	if (samples->photometric == PHOTOMETRIC_RGB)
+		memcpy(rgb, colours, 3);
+	else
+		memset(rgb,
+		       samples->photometric == PHOTOMETRIC_MINISWHITE ? 255 - *colours : *colours,
+		       3);
+}
+
+static void put_row(const struct samples *samples, uint32_t row, uint32_t width, uint8_t *rgb)
+{
+	for (uint32_t x = 0; x < width; x++, rgb += 3) {
+		uint8_t colours[COLOURS_MAX];
+
+		for (uint16_t c = 0; c < samples->colours; c++) {
+			const uint8_t *from =
+				block_of(samples, samples->planes > 1 ? c : 0) + row * samples->row;
+			size_t index = (size_t)x * samples->count + (samples->planes > 1 ? 0 : c);
+
+			colours[c] = byte_of(sample_at(from, samples->bits, index), samples->bits);
+		}
+		put_pixel(samples, colours, rgb);
+	}
+}
+
+static void put_block(const struct samples *samples, uint32_t x, uint32_t y, uint8_t *rgb)
+{
+	uint32_t right = samples->width - x, below = samples->height - y;
+	uint32_t width = right < samples->block_width ? right : samples->block_width;
+
+	for (uint32_t row = 0; row < samples->block_height && row < below; row++)
+		put_row(samples, row, width, rgb + 3 * ((size_t)samples->width * (y + row) + x));
+}
+
+static int put_blocks(const struct samples *samples, uint8_t *rgb)
+{
+	for (uint32_t y = 0; y < samples->height; y += samples->block_height)
+		for (uint32_t x = 0; x < samples->width; x += samples->block_width) {
+			int r = read_blocks(samples, x, y);
+
+			if (r)
+				return r;
+			put_block(samples, x, y, rgb);
+		}
+	return 0;
+}
+
+int tiff_samples_read(TIFF *file, const struct image_info *info, uint64_t memory_max, uint8_t *rgb)
+{
+	struct samples samples;
+
+	samples_init(&samples, file, info);
+	if (!samples.block_width || !samples.block_height || !samples.size)
+		return -EBADMSG;
+	if (samples.size > memory_max / samples.planes - READ_AHEAD)
+		return -E2BIG;
+	samples.blocks = calloc(samples.planes, samples.size + READ_AHEAD);
+	if (!samples.blocks)
+		return -ENOMEM;
+	int r = put_blocks(&samples, rgb);
+	free(samples.blocks);
+	return r;
+}
