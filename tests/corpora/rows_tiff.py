@@ -7,7 +7,7 @@ import numpy
 from PIL import Image
 
 from corpora import Row
-from make import pixels, run_on_files, saved, xmp
+from make import cjpeg, pixels, run_on_files, saved, xmp
 
 COMPRESSIONS = ["raw", "tiff_lzw", "tiff_adobe_deflate", "packbits", "zstd", "lzma", "webp"]
 
@@ -77,6 +77,36 @@ def odd_bits(rgb, grey):
         yield Row(f"rgb-{bits}-separate.tif", tiff(*size, [bits] * 3, planes, {262: (3, [2]), 284: (3, [2])}), width, truth=truth, part="tiff")
 
 
+def old_lzw(data):
+    """LZW as before TIFF 5.0: codes from a byte's lowest bit on. Here each is a byte, and the table is cleared before codes grow."""
+    codes = []
+    for at in range(0, len(data), 200):
+        codes += [256, *data[at:at + 200]]
+    return numpy.packbits(numpy.array([*codes, 257])[:, None] >> numpy.arange(9) & 1, bitorder="little").tobytes()
+
+
+def old_jpeg(jpeg, subsampling):
+    """Compression 6: the strip is a whole JPEG, which tags point at, too."""
+    return tiff(45, 31, [8] * 3, [jpeg], {259: (3, [6]), 262: (3, [6]), 512: (3, [1]), 513: (4, [8]), 514: (4, [len(jpeg)]), 530: (3, subsampling)})
+
+
+def old_ways(rgb):
+    """What libtiff warns of and reads all the same."""
+    size = 45, 31
+    yield Row("old-lzw.tif", tiff(*size, [8] * 3, [old_lzw(rgb.tobytes())], {259: (3, [5]), 262: (3, [2])}), part="tiff")
+    for sample in "1x1", "2x2":
+        jpeg = cjpeg("-quality", "90", "-sample", sample, image=rgb)
+        yield Row(f"old-jpeg-{sample}.tif", old_jpeg(jpeg, [int(side) for side in sample.split("x")]), part="tiff")
+    indices = Image.fromarray(rgb).quantize(100)
+    table = numpy.resize(numpy.array(indices.getpalette()[:300]), (256, 3))
+    yield Row("palette-8.tif", tiff(*size, [8], [numpy.asarray(indices).tobytes()], {262: (3, [3]), 320: (3, table.T.ravel().tolist())}),
+              "where no entry has more than 8 bits, these are the colour; Pillow takes the high byte, black", truth=numpy.asarray(indices.convert("RGB")), part="tiff")
+    no_table = tiff(*size, [8], [numpy.asarray(indices).tobytes()], {262: (3, [3]), 320: (3, [0, 1, 2, 3])})
+    yield Row("palette-short.tif", no_table, "Pillow makes colours of what there is", refused="damaged", part="tiff")
+    packed_over = b"".join(bytes([127]) + row[:128].tobytes() + bytes([15]) + row[128:].tobytes() + b"\0" for row in rgb.reshape(31, -1))
+    yield Row("packbits-over.tif", tiff(*size, [8] * 3, [packed_over], {259: (3, [32773]), 262: (3, [2])}), part="tiff")
+
+
 def rows():
     rgb, grey = pixels(), pixels(channels=1)
     size = 45, 31
@@ -121,6 +151,7 @@ def rows():
         packed = sum(wide[:, i::each].astype(int) << (8 - bits * (i + 1)) for i in range(each)).astype(numpy.uint8)
         yield Row(f"grey-{bits}.tif", tiff(*size, [bits], [packed.tobytes()], {262: (3, [1])}), part="tiff")
     yield from odd_bits(rgb, grey)
+    yield from old_ways(rgb)
     for turn in range(1, 9):
         yield Row(f"orientation-{turn}.tif", saved(rgb, "TIFF", tiffinfo={274: turn}), part="tiff")
     yield Row("orientation-strips-6.tif", tiffcp(saved(rgb, "TIFF", tiffinfo={274: 6}), "-t", "-w", "16", "-l", "16"), part="tiff")

@@ -16,7 +16,6 @@ struct tiff {
 	const uint8_t *data;
 	uint64_t size, at;
 	TIFF *file;
-	bool reading;      /* pixels: what the library only warns of is then damage */
 	char reason[1024]; /* the library's first; empty: none. As long as its functions want it */
 };
 
@@ -81,13 +80,34 @@ tiff_said(TIFF *file, void *user, const char *where, const char *format, va_list
 	return 1;
 }
 
+/*
+ * Does the library, in a warning, say that pixels are missing or misread? It makes greys of indices
+ * when it ignores the table of their colours.
+ */
+static bool tiff_is_loss(const char *text)
+{
+	static const char *const words[] = {"orrupt",       "remature",     "mismatch",
+					    "lack of data", "Inconsistent", "\"ColorMap\""};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+		if (strstr(text, words[i]))
+			return true;
+	return false;
+}
+
+/* Mostly it says that tags are unknown, or that pixels are compressed in an old way. */
 __attribute__((format(printf, 4, 0))) static int
 tiff_warned(TIFF *file, void *user, const char *where, const char *format, va_list arguments)
 {
 	struct tiff *tiff = user;
+	char text[sizeof(tiff->reason)];
 
-	/* tags that it does not know, or would rather see in another order */
-	return tiff->reading ? tiff_said(file, user, where, format, arguments) : 1;
+	if (*tiff->reason)
+		return 1;
+	vsnprintf(text, sizeof(text), format, arguments);
+	if (tiff_is_loss(text))
+		memcpy(tiff->reason, text, sizeof(text));
+	return 1;
 }
 
 static int tiff_fail(struct tiff *tiff, int code, struct packimg_error *error)
@@ -275,7 +295,6 @@ static int tiff_read(const uint8_t *data, size_t size, const struct image_info *
 
 	if (r)
 		return r;
-	tiff.reading = true;
 	r = tiff_samples_are_ours(tiff.file)
 		    ? tiff_samples_read(tiff.file, info,
 					(uint64_t)tiff_memory(size, count, library_max), rgb)
