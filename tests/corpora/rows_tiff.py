@@ -2,11 +2,12 @@
 
 import io
 import struct
+import zlib
 
 import numpy
 from PIL import Image
 
-from corpora import Row
+from corpora import Row, upright
 from make import cjpeg, pixels, run_on_files, saved, xmp
 
 COMPRESSIONS = ["raw", "tiff_lzw", "tiff_adobe_deflate", "packbits", "zstd", "lzma", "webp"]
@@ -107,6 +108,32 @@ def old_ways(rgb):
     yield Row("packbits-over.tif", tiff(*size, [8] * 3, [packed_over], {259: (3, [32773]), 262: (3, [2])}), part="tiff")
 
 
+def unread(rgb, grey):
+    """Whole files, of which nothing says that they are damaged."""
+    size = 45, 31
+    jpeg = cjpeg("-quality", "90", image=grey)
+    frame = jpeg.index(b"\xff\xc0")
+    twelve, lossless = jpeg[:frame + 4] + b"\x0c" + jpeg[frame + 5:], jpeg[:frame + 1] + b"\xc3" + jpeg[frame + 2:]
+    deep = [samples.astype("<u2").tobytes() for samples in (grey, rgb)]
+    for name, bits, strip, tags in (
+            ("jpeg-2000", [8], grey.tobytes(), {259: (3, [34712]), 262: (3, [1])}),
+            ("unknown-compression", [8], grey.tobytes(), {259: (3, [12345]), 262: (3, [1])}),
+            ("jpeg-12", [12], twelve, {259: (3, [7]), 262: (3, [1])}),
+            ("jpeg-lossless", [8], lossless, {259: (3, [7]), 262: (3, [1])}),
+            ("bits-565", [5, 6, 5], grey.tobytes() * 2, {262: (3, [2])}),
+            ("palette-16", [16], deep[0], {262: (3, [3]), 320: (3, [0] * (3 << 16))}),
+            ("ycbcr-16", [16] * 3, deep[1], {262: (3, [6]), 530: (3, [1, 1])}),
+            ("icclab", [8] * 3, rgb.tobytes(), {262: (3, [9])}),
+            ("colour-filters", [8], grey.tobytes(), {262: (3, [32803])}),
+            ("grey-24", [24], grey.tobytes() * 3, {262: (3, [1])}),
+            ("predictor-9", [8], zlib.compress(grey.tobytes()), {259: (3, [8]), 262: (3, [1]), 317: (3, [9])})):
+        data = tiff(*size, bits, [strip], tags)
+        yield Row(f"{name}.tif", data, "" if isinstance(upright(data), str) else "Pillow does not look at that tag", refused="^not supported: TIFF", part="tiff")
+    tile = zlib.compress(bytes(8192 * 8192))
+    yield Row("tile-large.tif", tiff(*size, [8], [tile], {259: (3, [8]), 262: (3, [1]), 322: (4, [8192]), 323: (4, [8192]), 324: (4, [8]), 325: (4, [len(tile)])}),
+              "a tile of 64 MB for 45x31 pixels", refused="smaller ones", part="tiff")
+
+
 def rows():
     rgb, grey = pixels(), pixels(channels=1)
     size = 45, 31
@@ -152,6 +179,7 @@ def rows():
         yield Row(f"grey-{bits}.tif", tiff(*size, [bits], [packed.tobytes()], {262: (3, [1])}), part="tiff")
     yield from odd_bits(rgb, grey)
     yield from old_ways(rgb)
+    yield from unread(rgb, grey)
     for turn in range(1, 9):
         yield Row(f"orientation-{turn}.tif", saved(rgb, "TIFF", tiffinfo={274: turn}), part="tiff")
     yield Row("orientation-strips-6.tif", tiffcp(saved(rgb, "TIFF", tiffinfo={274: 6}), "-t", "-w", "16", "-l", "16"), part="tiff")

@@ -80,19 +80,33 @@ tiff_said(TIFF *file, void *user, const char *where, const char *format, va_list
 	return 1;
 }
 
+static bool tiff_says(const char *text, const char *const *words)
+{
+	while (*words && !strstr(text, *words))
+		words++;
+	return *words;
+}
+
 /*
  * Does the library, in a warning, say that pixels are missing or misread? It makes greys of indices
  * when it ignores the table of their colours.
  */
 static bool tiff_is_loss(const char *text)
 {
-	static const char *const words[] = {"orrupt",       "remature",     "mismatch",
-					    "lack of data", "Inconsistent", "\"ColorMap\""};
+	static const char *const words[] = {
+		"orrupt",       "remature",     "mismatch", "lack of data",
+		"Inconsistent", "\"ColorMap\"", NULL};
 
-	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
-		if (strstr(text, words[i]))
-			return true;
-	return false;
+	return tiff_says(text, words);
+}
+
+/* Does it say, in an error, that the file is of a sort that it does not read? */
+static bool tiff_is_unread(const char *text)
+{
+	static const char *const words[] = {"Sorry", "upport", "not implemented",
+					    "different values per sample", NULL};
+
+	return tiff_says(text, words);
 }
 
 /* Mostly it says that tags are unknown, or that pixels are compressed in an old way. */
@@ -114,6 +128,10 @@ static int tiff_fail(struct tiff *tiff, int code, struct packimg_error *error)
 {
 	if (tiff->file)
 		TIFFClose(tiff->file);
+	if (code == -EBADMSG && tiff_is_unread(tiff->reason))
+		code = -ENOTSUP;
+	else if (code == -EBADMSG && strstr(tiff->reason, "limit defined in open options"))
+		code = -E2BIG;
 	if (code == -ENOMEM)
 		return packimg_fail(error, code, "out of memory");
 	if (code == -E2BIG)
@@ -121,7 +139,9 @@ static int tiff_fail(struct tiff *tiff, int code, struct packimg_error *error)
 				    "a TIFF whose strips or tiles take too much memory for its "
 				    "size; save it with smaller ones");
 	if (code == -ENOTSUP)
-		return packimg_fail(error, code, "a TIFF whose pixels are not read: %s",
+		return packimg_fail(error, code,
+				    "not supported: TIFF of this sort (%s); save it as RGB or grey "
+				    "of 8 bits, compressed by LZW or deflate",
 				    tiff->reason);
 	return packimg_fail(error, code, "damaged TIFF: %s",
 			    *tiff->reason ? tiff->reason : "it has no image");
@@ -184,7 +204,7 @@ static bool tiff_is_read(struct tiff *tiff)
 		return tiff_samples_are_ours(tiff->file) ||
 		       TIFFRGBAImageOK(tiff->file, tiff->reason);
 	snprintf(tiff->reason, sizeof(tiff->reason),
-		 "they are no unsigned integers, but of sample format %u", format);
+		 "its samples are no unsigned integers, but of sample format %u", format);
 	return false;
 }
 
