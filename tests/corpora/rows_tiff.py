@@ -134,6 +134,24 @@ def unread(rgb, grey):
               "a tile of 64 MB for 45x31 pixels", refused="smaller ones", part="tiff")
 
 
+def lab():
+    """CIELAB: a* and b* have a sign."""
+    size = 45, 31
+    random = numpy.random.RandomState(5).randint(0, 256, (31, 45, 3)).astype(numpy.uint8)
+    soft = pixels(seed=2) ^ numpy.array([0, 128, 128], numpy.uint8)
+    white = numpy.zeros_like(random) + numpy.array([255, 0, 0], numpy.uint8)
+    for name, colours in ("white", white), ("soft", soft), ("random", random):
+        data = tiff(*size, [8] * 3, [colours.tobytes()], {262: (3, [8])})
+        there = upright(data)
+        reason = "" if name == "white" else "some colours are rounded in another way"
+        yield Row(f"lab-{name}.tif", data, reason, within=1, part="tiff")
+        planes = [colours[:, :, c].tobytes() for c in range(3)]
+        yield Row(f"lab-{name}-separate.tif", tiff(*size, [8] * 3, planes, {262: (3, [8]), 284: (3, [2])}),
+                  "Pillow mixes up planes", truth=there, within=1, part="tiff")
+        deep = (colours.astype(int) * 256 + 200).astype(">u2")
+        yield Row(f"lab-{name}-16.tif", tiff(*size, [16] * 3, [deep.tobytes()], {262: (3, [8])}, ">"), "Pillow reads 8 bits", truth=there, within=1, part="tiff")
+
+
 def rows():
     rgb, grey = pixels(), pixels(channels=1)
     size = 45, 31
@@ -179,6 +197,7 @@ def rows():
         yield Row(f"grey-{bits}.tif", tiff(*size, [bits], [packed.tobytes()], {262: (3, [1])}), part="tiff")
     yield from odd_bits(rgb, grey)
     yield from old_ways(rgb)
+    yield from lab()
     yield from unread(rgb, grey)
     for turn in range(1, 9):
         yield Row(f"orientation-{turn}.tif", saved(rgb, "TIFF", tiffinfo={274: turn}), part="tiff")

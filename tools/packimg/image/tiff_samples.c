@@ -1,5 +1,6 @@
 #include "tools/packimg/image/tiff_samples.h"
 
+#include "tools/packimg/image/cielab.h"
 #include "tools/packimg/image/image.h"
 
 #include <errno.h>
@@ -23,11 +24,12 @@ struct samples {
 	uint16_t colours; /* samples that are wanted: the first ones */
 	uint16_t planes;  /* as many as colours, or one that has them all */
 	uint8_t *blocks;
+	struct cielab *cielab; /* where colours are CIELAB */
 };
 
 static uint16_t colours_of(uint16_t photometric)
 {
-	return photometric == PHOTOMETRIC_RGB ? 3 : 1;
+	return photometric == PHOTOMETRIC_RGB || photometric == PHOTOMETRIC_CIELAB ? 3 : 1;
 }
 
 static uint16_t field(TIFF *file, uint32_t tag)
@@ -53,7 +55,11 @@ bool tiff_samples_are_ours(TIFF *file)
 		 count = field(file, TIFFTAG_SAMPLESPERPIXEL);
 
 	TIFFGetField(file, TIFFTAG_PHOTOMETRIC, &photometric);
-	if (!bits || bits > BITS_MAX || bits == 8 || bits == 16 || is_multiplied(file))
+	if (!bits || bits > BITS_MAX || is_multiplied(file))
+		return false;
+	if (photometric == PHOTOMETRIC_CIELAB)
+		return bits >= 8 && count >= 3;
+	if (bits == 8 || bits == 16)
 		return false;
 	if (photometric == PHOTOMETRIC_MINISBLACK || photometric == PHOTOMETRIC_MINISWHITE)
 		return count > 1 || (bits != 1 && bits != 2 && bits != 4);
@@ -119,9 +125,18 @@ static int read_blocks(const struct samples *samples, uint32_t x, uint32_t y)
 	return 0;
 }
 
-/* Samples lie bit by bit, from a byte's highest bit on, whatever the order of bytes. */
+/*
+ * Samples lie bit by bit, from a byte's highest bit on, whatever the order of bytes; the library
+ * gives those of 16 bits in this machine's order.
+ */
 static uint32_t sample_at(const uint8_t *row, uint32_t bits, size_t index)
 {
+	uint16_t whole;
+
+	if (bits == 16) {
+		memcpy(&whole, row + 2 * index, 2);
+		return whole;
+	}
 	const uint8_t *at = row + index * bits / 8;
 	uint32_t begin = index * bits % 8, value = (uint32_t)at[0] << 16 | at[1] << 8 | at[2];
 
@@ -138,6 +153,9 @@ static void put_pixel(const struct samples *samples, const uint8_t *colours, uin
 {
 	if (samples->photometric == PHOTOMETRIC_RGB)
 		memcpy(rgb, colours, 3);
+	else if (samples->photometric == PHOTOMETRIC_CIELAB) /* a* and b* have a sign */
+		cielab_rgb(samples->cielab,
+			   (uint8_t[3]){colours[0], colours[1] ^ 128, colours[2] ^ 128}, rgb);
 	else
 		memset(rgb,
 		       samples->photometric == PHOTOMETRIC_MINISWHITE ? 255 - *colours : *colours,
@@ -192,9 +210,14 @@ int tiff_samples_read(TIFF *file, const struct image_info *info, uint64_t memory
 	if (samples.size > memory_max / samples.planes - READ_AHEAD)
 		return -E2BIG;
 	samples.blocks = calloc(samples.planes, samples.size + READ_AHEAD);
-	if (!samples.blocks)
-		return -ENOMEM;
-	int r = put_blocks(&samples, rgb);
+	if (samples.photometric == PHOTOMETRIC_CIELAB)
+		samples.cielab = malloc(sizeof(*samples.cielab));
+	if (samples.cielab)
+		cielab_init(samples.cielab);
+	int r = samples.blocks && (samples.cielab || samples.photometric != PHOTOMETRIC_CIELAB)
+			? put_blocks(&samples, rgb)
+			: -ENOMEM;
 	free(samples.blocks);
+	free(samples.cielab);
 	return r;
 }
