@@ -9,7 +9,7 @@
 
 enum {
 	BITS_MAX = 16,
-	COLOURS_MAX = 3,
+	COLOURS_MAX = 4,
 	READ_AHEAD = 2, /* bytes behind a row that its last sample may be looked for in */
 };
 
@@ -29,7 +29,9 @@ struct samples {
 
 static uint16_t colours_of(uint16_t photometric)
 {
-	return photometric == PHOTOMETRIC_RGB || photometric == PHOTOMETRIC_CIELAB ? 3 : 1;
+	return photometric == PHOTOMETRIC_SEPARATED                                  ? 4
+	       : photometric == PHOTOMETRIC_RGB || photometric == PHOTOMETRIC_CIELAB ? 3
+										     : 1;
 }
 
 static uint16_t field(TIFF *file, uint32_t tag)
@@ -59,6 +61,8 @@ bool tiff_samples_are_ours(TIFF *file)
 		return false;
 	if (photometric == PHOTOMETRIC_CIELAB)
 		return bits >= 8 && count >= 3;
+	if (photometric == PHOTOMETRIC_SEPARATED)
+		return count >= 4 && field(file, TIFFTAG_INKSET) == INKSET_CMYK;
 	if (bits == 8 || bits == 16)
 		return false;
 	if (photometric == PHOTOMETRIC_MINISBLACK || photometric == PHOTOMETRIC_MINISWHITE)
@@ -149,10 +153,22 @@ static uint8_t byte_of(uint32_t value, uint32_t bits)
 	return (uint8_t)(bits >= 8 ? value >> (bits - 8) : value * 255 / ((1u << bits) - 1));
 }
 
+/* What black leaves of white, less as much of that as there is of each ink; rounded as by Pillow.
+ */
+static void put_inks(const uint8_t *inks, uint8_t *rgb)
+{
+	int light = 255 - inks[3];
+
+	for (int c = 0; c < 3; c++)
+		rgb[c] = (uint8_t)(light - (inks[c] * light + 127) / 255);
+}
+
 static void put_pixel(const struct samples *samples, const uint8_t *colours, uint8_t *rgb)
 {
 	if (samples->photometric == PHOTOMETRIC_RGB)
 		memcpy(rgb, colours, 3);
+	else if (samples->photometric == PHOTOMETRIC_SEPARATED)
+		put_inks(colours, rgb);
 	else if (samples->photometric == PHOTOMETRIC_CIELAB) /* a* and b* have a sign */
 		cielab_rgb(samples->cielab,
 			   (uint8_t[3]){colours[0], colours[1] ^ 128, colours[2] ^ 128}, rgb);

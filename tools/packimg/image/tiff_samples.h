@@ -1,7 +1,7 @@
 /*
  * The pixels of TIFFs that libtiff's own conversion to RGB leaves out, grey and RGB whose samples
  * have an odd number of bits, or are not bytes where there are several of them; and of those that
- * it converts in another way than Pillow: CIELAB.
+ * it converts in another way than Pillow: CIELAB and CMYK.
  */
 #pragma once
 
