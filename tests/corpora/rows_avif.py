@@ -1,5 +1,7 @@
 """AVIF, which Pillow 9.4 does not read: the truth is what avifdec makes of a file."""
 
+import struct
+
 import numpy
 
 from corpora import Row
@@ -20,6 +22,18 @@ def decoded(avif):
 def turned(image, angle, mirror):
     image = numpy.rot90(image, angle)
     return image[::-1] if mirror == 0 else image[:, ::-1] if mirror == 1 else image
+
+
+def grid(options, places):
+    """(an image of 2x2 tiles, its file) where the grid refers to the tiles in this order of those that the file lists."""
+    image = pixels(128, 192)
+    tiles = [numpy.ascontiguousarray(image[y:y + 96, x:x + 64]) for y in (0, 96) for x in (0, 64)]
+    file = run_on_files(["avifenc", "--speed", "9", "--lossless", "--grid", "2x2", *options, *[f"IN{i}.png" for i in range(4)], "OUT"],
+                        *[saved(tile, "PNG") for tile in tiles])
+    at = file.index(b"dimg") + 8
+    items = struct.unpack(">4H", file[at:at + 8])
+    shown = [tiles[place] for place in places]
+    return numpy.vstack([numpy.hstack(shown[:2]), numpy.hstack(shown[2:])]), file[:at] + struct.pack(">4H", *[items[place] for place in places]) + file[at + 8:]
 
 
 def rows():
@@ -43,6 +57,10 @@ def rows():
             if options:
                 yield Row(f"turned-{angle or 0}-{'none' if mirror is None else mirror}.avif", avifenc(rgb, "--lossless", *options), UNREAD,
                           truth=turned(rgb, angle or 0, mirror), part="avif")
+    for places in (0, 1, 2, 3), (3, 2, 1, 0), (1, 3, 0, 2):
+        truth, data = grid([], places)
+        yield Row(f"grid-{''.join(map(str, places))}.avif", data, UNREAD, truth=truth, part="avif")
+    yield Row("grid-twice.avif", grid([], (0, 1, 2, 2))[1], refused="^not supported: AVIF of a grid", part="avif")
     whole = made["lossless"]
     yield Row("cut.avif", whole[:len(whole) * 2 // 3], refused="damaged", part="avif")
     yield Row("cut-header.avif", whole[:100], refused="damaged", part="avif")

@@ -1,5 +1,6 @@
 /* AVIF, through libavif: a still image, or the first of a sequence. */
 #include "tools/packimg/common/text.h"
+#include "tools/packimg/image/avif_grid.h"
 #include "tools/packimg/image/image.h"
 
 #include <errno.h>
@@ -31,21 +32,49 @@ static uint8_t avif_orientation(const avifImage *image)
 			   [mirrored ? 1 + (image->imir.mode & 1) : 0];
 }
 
-static int avif_fail(avifDecoder *decoder, avifResult result, struct packimg_error *error)
+/* A file being read: its own bytes, or those of a copy that is sorted. */
+struct avif {
+	avifDecoder *decoder;
+	struct buffer sorted;
+};
+
+static void avif_close(struct avif *avif)
+{
+	if (avif->decoder)
+		avifDecoderDestroy(avif->decoder);
+	buffer_deinit(&avif->sorted);
+}
+
+static int avif_fail(struct avif *avif, avifResult result, struct packimg_error *error)
 {
 	int code = result == AVIF_RESULT_OUT_OF_MEMORY ? -ENOMEM : -EBADMSG;
 
-	if (decoder)
-		avifDecoderDestroy(decoder);
+	avif_close(avif);
 	return packimg_fail(error, code, "damaged AVIF: %s", avifResultToString(result));
 }
 
+static int avif_sort(struct avif *avif, const uint8_t *data, size_t size,
+		     struct packimg_error *error)
+{
+	int r = avif_grid_sort(data, size, &avif->sorted);
+
+	if (!r)
+		return 0;
+	avif_close(avif);
+	return packimg_fail(error, r,
+			    r == -ENOTSUP
+				    ? "not supported: AVIF of a grid that has a tile in several "
+				      "places; save it as one picture"
+				    : "out of memory");
+}
+
 /* pixels_max: of any picture in the file; what the codec finds in one is held against it, too. */
-static int avif_open(const uint8_t *data, size_t size, uint64_t pixels_max,
-		     avifDecoder **ret_decoder, struct packimg_error *error)
+static int avif_open(struct avif *avif, const uint8_t *data, size_t size, uint64_t pixels_max,
+		     struct packimg_error *error)
 {
 	avifDecoder *decoder = avifDecoderCreate();
 
+	*avif = (struct avif){.decoder = decoder};
 	if (!decoder)
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	decoder->maxThreads = 1;
@@ -57,28 +86,31 @@ static int avif_open(const uint8_t *data, size_t size, uint64_t pixels_max,
 	/* what many writers have left out, and what says nothing of the pixels that are wanted */
 	decoder->strictFlags =
 		AVIF_STRICT_ENABLED & ~(AVIF_STRICT_PIXI_REQUIRED | AVIF_STRICT_CLAP_VALID);
+	int r = avif_sort(avif, data, size, error);
+	if (r)
+		return r;
+	if (avif->sorted.size)
+		data = avif->sorted.data;
 	avifResult result = avifDecoderSetIOMemory(decoder, data, size);
 	if (result == AVIF_RESULT_OK)
 		result = avifDecoderParse(decoder);
-	if (result != AVIF_RESULT_OK)
-		return avif_fail(decoder, result, error);
-	*ret_decoder = decoder;
-	return 0;
+	return result == AVIF_RESULT_OK ? 0 : avif_fail(avif, result, error);
 }
 
 static int avif_probe(const uint8_t *data, size_t size, struct image_info *info,
 		      struct packimg_error *error)
 {
-	avifDecoder *decoder = NULL;
-	int r = avif_open(data, size, AVIF_PIXELS_MAX, &decoder, error);
+	struct avif avif;
+	int r = avif_open(&avif, data, size, AVIF_PIXELS_MAX, error);
 
 	if (r)
 		return r;
-	info->width = decoder->image->width;
-	info->height = decoder->image->height;
-	info->channels = decoder->image->yuvFormat == AVIF_PIXEL_FORMAT_YUV400 ? 1 : 3;
-	info->orientation = avif_orientation(decoder->image);
-	avifDecoderDestroy(decoder);
+	const avifImage *image = avif.decoder->image;
+	info->width = image->width;
+	info->height = image->height;
+	info->channels = image->yuvFormat == AVIF_PIXEL_FORMAT_YUV400 ? 1 : 3;
+	info->orientation = avif_orientation(image);
+	avif_close(&avif);
 	return 0;
 }
 
@@ -116,21 +148,22 @@ static int avif_read(const uint8_t *data, size_t size, const struct image_info *
 	 * memory.
 	 */
 	uint64_t pixels_max = (uint64_t)info->width * info->height + AVIF_CROPPED_MAX;
-	avifDecoder *decoder = NULL;
-	int r = avif_open(data, size, pixels_max, &decoder, error);
+	struct avif avif;
+	int r = avif_open(&avif, data, size, pixels_max, error);
 
 	if (r)
 		return r;
-	avifResult result = avifDecoderNextImage(decoder);
+	const avifImage *image = avif.decoder->image;
+	avifResult result = avifDecoderNextImage(avif.decoder);
 	/* the picture says its size again, and it is that one that is written */
 	if (result == AVIF_RESULT_OK &&
-	    (decoder->image->width != info->width || decoder->image->height != info->height))
+	    (image->width != info->width || image->height != info->height))
 		result = AVIF_RESULT_ISPE_SIZE_MISMATCH;
 	if (result == AVIF_RESULT_OK)
-		result = avif_convert(decoder->image, rgb);
+		result = avif_convert(image, rgb);
 	if (result != AVIF_RESULT_OK)
-		return avif_fail(decoder, result, error);
-	avifDecoderDestroy(decoder);
+		return avif_fail(&avif, result, error);
+	avif_close(&avif);
 	return 0;
 }
 

@@ -1,0 +1,14 @@
+/*
+ * The order of a grid's tiles. They are laid out as the grid refers to them (ISO/IEC 23008-12,
+ * 6.6.2.3), but libavif before 1.1.1 lays them out as the file lists them.
+ */
+#pragma once
+
+#include "tools/packimg/common/memory.h"
+
+/*
+ * Where the file's image is a grid that lists its tiles in another order: `file` becomes a copy
+ * that lists them in the right one. Else it stays empty. 0 or -ENOMEM; -ENOTSUP when the grid has a
+ * tile in several places, which libavif does not read.
+ */
+int avif_grid_sort(const uint8_t *data, size_t size, struct buffer *file);
