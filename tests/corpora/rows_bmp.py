@@ -122,6 +122,23 @@ def rows():
         left[HEIGHT - 2, 3:5] = 1
         yield Row(f"runs-{bits}-jump.bmp", bmp(bits, b"\0\2\3\1" + (b"\2\1" if bits == 8 else b"\2\x11") + b"\0\1", compression=compression, palette=table),
                   "what a jump passes over has the first colour; Pillow wants all lines", truth=looked_up(left, 1 << bits))
+        one = b"\1\x11"
+        every = (bytes((WIDTH, 0x11)) + b"\0\0") * HEIGHT
+        full = numpy.full((HEIGHT, WIDTH), 17 if bits == 8 else 1)
+        lenient, ends = "Pillow cuts runs off at the end of their row", "Pillow stops where it has pixels enough"
+
+        def runs(data):
+            return bmp(bits, data, compression=compression, palette=table)
+
+        yield Row(f"runs-{bits}-no-end.bmp", runs(every), truth=looked_up(full, 1 << bits))
+        yield Row(f"runs-{bits}-no-end-of-line.bmp", runs(every[:-2]), truth=looked_up(full, 1 << bits))
+        yield Row(f"runs-{bits}-no-end-of-row.bmp", runs(every[:-4] + bytes((WIDTH - 1, 0x11))), refused="ends within its pixels")
+        yield Row(f"runs-{bits}-over-row.bmp", runs(bytes((WIDTH + 1, 0x11)) + b"\0\0" + every[4:] + b"\0\1"), lenient, refused="over the end of their row")
+        yield Row(f"runs-{bits}-over-row-absolute.bmp", runs(bytes((WIDTH - 2, 0x11)) + b"\0\4" + bytes(2 if bits == 4 else 4) + b"\0\0" + every[4:] + b"\0\1"),
+                  lenient, refused="over the end of their row")
+        yield Row(f"runs-{bits}-over-picture.bmp", runs(every + one + b"\0\1"), ends, refused="over the end of their row or of the picture")
+        yield Row(f"runs-{bits}-jump-out.bmp", runs(b"\0\2" + bytes((WIDTH + 1, 0)) + b"\0\0" + every[4:] + b"\0\1"), refused="jump leads out")
+        yield Row(f"runs-{bits}-jump-down.bmp", runs(every[:-4] + b"\0\2\0\1" + b"\0\1"), ends, refused="jump leads out")
     whole = bmp(24, packed(bgr))
     yield Row("cut-pixels.bmp", whole[:-200], refused="ends within its pixels")
     yield Row("cut-header.bmp", whole[:40], refused="ends within its headers")

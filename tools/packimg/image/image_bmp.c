@@ -208,15 +208,34 @@ struct run {
 	const uint8_t *at, *end;
 	uint8_t *rgb;
 	uint32_t x, y;
+	const char *fault; /* what is wrong with it; NULL: nothing so far */
 };
 
-/* Pixels beyond the end of a line are none. */
+static bool run_fail(struct run *run, const char *fault)
+{
+	run->fault = fault;
+	return false;
+}
+
 static bool run_put(struct run *run, uint32_t index)
 {
 	uint32_t x = run->x++;
 
-	return x >= run->bmp->width ||
-	       put_index(run->bmp, index, bmp_row(run->bmp, run->rgb, run->y) + 3 * (size_t)x);
+	return put_index(run->bmp, index, bmp_row(run->bmp, run->rgb, run->y) + 3 * (size_t)x) ||
+	       run_fail(run, "a pixel's colour is not in its table");
+}
+
+/* Have so many pixels room where they are? */
+static bool run_fits(struct run *run, uint32_t count)
+{
+	return (run->y < run->bmp->height && count <= run->bmp->width - run->x) ||
+	       run_fail(run, "pixels go over the end of their row or of the picture");
+}
+
+/* So many more bytes; false: it ends before. */
+static bool run_has(struct run *run, size_t bytes)
+{
+	return bytes <= (size_t)(run->end - run->at) || run_fail(run, "it ends within its pixels");
 }
 
 /* Pixels as they are, padded to pairs of bytes. */
@@ -225,7 +244,7 @@ static bool run_absolute(struct run *run, uint32_t count)
 	bool half = run->bmp->bits == 4;
 	uint32_t bytes = half ? (count + 1) / 2 : count;
 
-	if (bytes + (bytes & 1) > (size_t)(run->end - run->at))
+	if (!run_fits(run, count) || !run_has(run, bytes + (bytes & 1)))
 		return false;
 	for (uint32_t i = 0; i < count; i++)
 		if (!run_put(run, !half   ? run->at[i]
@@ -240,38 +259,52 @@ static bool run_repeat(struct run *run, uint32_t count, uint8_t value)
 {
 	bool half = run->bmp->bits == 4;
 
+	if (!run_fits(run, count))
+		return false;
 	for (uint32_t i = 0; i < count; i++)
 		if (!run_put(run, !half ? value : i % 2 ? value & 15 : value >> 4))
 			return false;
 	return true;
 }
 
-/* One code; false: it is damaged. At the end of the bitmap y is its height. */
-static bool run_code(struct run *run)
+/* Moves on, at most behind the last pixel of a row. */
+static bool run_jump(struct run *run)
 {
-	enum { END_OF_LINE, END_OF_BITMAP, DELTA };
-
-	if (run->end - run->at < 2)
+	if (!run_has(run, 2))
 		return false;
-	uint8_t count = run->at[0], value = run->at[1];
+	run->x += run->at[0];
+	run->y += run->at[1];
 	run->at += 2;
-	if (count)
-		return run_repeat(run, count, value);
-	if (value == END_OF_LINE) {
-		run->x = 0;
-		run->y++;
-	} else if (value == END_OF_BITMAP) {
-		run->y = run->bmp->height;
-	} else if (value == DELTA) {
-		if (run->end - run->at < 2)
+	return (run->x <= run->bmp->width && run->y < run->bmp->height) ||
+	       run_fail(run, "a jump leads out of the picture");
+}
+
+/* Up to the end of the bitmap, which a picture whose last row is full or ended may lack. */
+static bool run_all(struct run *run)
+{
+	enum { END_OF_LINE, END_OF_BITMAP, JUMP };
+
+	for (;;) {
+		bool complete = run->y >= run->bmp->height ||
+				(run->y == run->bmp->height - 1 && run->x == run->bmp->width);
+
+		if (complete && run->end - run->at < 2)
+			return true;
+		if (!run_has(run, 2))
 			return false;
-		run->x += run->at[0];
-		run->y += run->at[1];
+		uint8_t count = run->at[0], value = run->at[1];
 		run->at += 2;
-	} else {
-		return run_absolute(run, value);
+		if (!count && value == END_OF_BITMAP)
+			return true;
+		if (!count && value == END_OF_LINE) {
+			run->x = 0;
+			run->y++;
+		} else if (!(count           ? run_repeat(run, count, value)
+			     : value == JUMP ? run_jump(run)
+					     : run_absolute(run, value))) {
+			return false;
+		}
 	}
-	return true;
 }
 
 /* What no code fills has the first colour. */
@@ -284,16 +317,7 @@ static int bmp_runs(const struct bmp *bmp, uint8_t *rgb, struct packimg_error *e
 	run.at = bmp->data + bmp->offset;
 	for (size_t i = 0; i < (size_t)bmp->width * bmp->height; i++)
 		memcpy(rgb + 3 * i, bmp->palette[0], 3);
-	while (run.y < bmp->height) {
-		/* a last line that is full needs no end */
-		if (run.at == run.end && run.y == bmp->height - 1 && run.x >= bmp->width)
-			break;
-		if (!run_code(&run))
-			return damaged(error,
-				       "it ends within its pixels, or one's colour is not in "
-				       "its table");
-	}
-	return 0;
+	return run_all(&run) ? 0 : damaged(error, run.fault);
 }
 
 static int bmp_read(const uint8_t *data, size_t size, const struct image_info *info,
