@@ -3,7 +3,7 @@
 import numpy
 from PIL import Image
 
-from corpora import Row
+from corpora import Row, upright
 from make import exif, pixels, png_chunk, png_insert, saved
 
 
@@ -26,4 +26,14 @@ def rows():
     early = png_insert(plain, png_chunk(b"eXIf", exif(6)))
     yield Row("broken-early.png", early.replace(exif(6), exif(3)), refused="damaged", part="png")
     yield Row("broken-late.png", late.replace(exif(6), exif(3)), "what turns the image is damaged: Pillow leaves it as it lies", refused="damaged", part="png")
+    for name, field, value in ("depth", 8, 3), ("colour", 9, 1), ("compression", 10, 1), ("filter", 11, 64), ("interlace", 12, 2):
+        header = plain[16:16 + field] + bytes([value]) + plain[17 + field:29]
+        data = plain[:8] + png_chunk(b"IHDR", header) + plain[33:]
+        there = isinstance(upright(data), str)
+        yield Row(f"unknown-{name}.png", data, "" if there else "Pillow does not look at that field", refused="^not supported: PNG", part="png")
+    yield Row("critical-chunk.png", png_insert(plain, png_chunk(b"NEWS", b"what changes the pixels")), "Pillow passes over chunks that it does not know",
+              refused="^not supported: PNG", part="png")
+    comment = png_chunk(b"tEXt", b"Comment\0" + b"x" * 10)
+    yield Row("comments.png", png_insert(plain, comment * 900), part="png")
+    yield Row("comments-many.png", png_insert(plain, comment * 2000), "libspng reads 1000 chunks", refused="save it without metadata", part="png")
     yield Row("cut.png", saved(rgb, "PNG")[:1500], refused="damaged", part="png")

@@ -47,4 +47,7 @@ def rows():
     yield Row("words.pgm", b"P2\n45 31\n255\n" + b"many " * 2000, refused="no numbers")
     yield Row("no-size.ppm", b"P6\n# nothing\n", refused="does not say its size")
     yield Row("zero.ppm", b"P6\n0 31\n255\n", refused="size of 0x31")
-    yield Row("maximum.ppm", b"P6\n45 31\n65536\n" + rgb.tobytes() * 2, refused="largest value")
+    yield Row("maximum.ppm", b"P6\n45 31\n65536\n" + rgb.tobytes() * 2, refused="^not supported: PNM of values up to 65536")
+    yield Row("maximum-0.ppm", b"P6\n45 31\n0\n" + rgb.tobytes(), refused="largest value")
+    yield Row("pam.pnm", b"P7\nWIDTH 45\nHEIGHT 31\nDEPTH 3\nMAXVAL 255\nTUPLTYPE RGB\nENDHDR\n" + rgb.tobytes(), refused="^PAM image; what is read is")
+    yield Row("floats.ppm", b"PF\n45 31\n-1.0\n" + rgb.astype("<f4").tobytes(), refused="^PFM image; what is read is")

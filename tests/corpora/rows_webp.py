@@ -24,4 +24,5 @@ def rows():
     for name, quality in ("lossless", "-lossless"), ("lossy", "-lossy"):
         yield Row(f"animated-{name}-alpha.webp", run_on_files(["img2webp", quality, "IN0", "IN1", "-o", "OUT"], saved(alpha, "PNG"), saved(rgb, "PNG")), part="webp")
     lossy = saved(rgb, "WEBP", quality=80)
+    yield Row("vp9.webp", lossy[:12] + b"VP9 " + lossy[16:], refused="^not supported: WebP", part="webp")
     yield Row("cut.webp", lossy[:len(lossy) // 2], refused="damaged", part="webp")

@@ -3,6 +3,8 @@
 #include "tools/packimg/common/text.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <xxhash.h>
@@ -280,6 +282,18 @@ void image_orient(const uint8_t *source, uint32_t width, uint32_t height, uint32
 				to[c] = *source++;
 		}
 	}
+}
+
+int image_not_supported(struct packimg_error *error, const char *format, ...)
+{
+	char text[sizeof(error->text)];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	return packimg_fail(error, -ENOTSUP,
+			    "not supported: %s; save it as PNG or JPEG of 8 bits a sample", text);
 }
 
 int image_write_png(const struct resize_picture *pixels, struct buffer *png,

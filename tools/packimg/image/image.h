@@ -90,6 +90,13 @@ void image_worker_deinit(void *reader);
 void image_orient(const uint8_t *source, uint32_t width, uint32_t height, uint32_t channels,
 		  uint8_t orientation, uint8_t *target);
 
+/*
+ * -ENOTSUP, with what a file is that may well be whole, and what can be done about it: damage is
+ * said of what is damaged alone.
+ */
+__attribute__((format(printf, 2, 3))) int image_not_supported(struct packimg_error *error,
+							      const char *format, ...);
+
 /* A PNG of 8-bit grey or RGB, in the buffer. */
 int image_write_png(const struct resize_picture *pixels, struct buffer *png,
 		    struct packimg_error *error);

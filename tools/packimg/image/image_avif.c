@@ -45,12 +45,29 @@ static void avif_close(struct avif *avif)
 	buffer_deinit(&avif->sorted);
 }
 
+/* Is it that the library does not read such a file, by its result or what it says of it? */
+static bool avif_is_unread(avifResult result, const char *said)
+{
+	return result == AVIF_RESULT_UNSUPPORTED_DEPTH ||
+	       result == AVIF_RESULT_NO_CODEC_AVAILABLE ||
+	       result == AVIF_RESULT_NO_AV1_ITEMS_FOUND || result == AVIF_RESULT_NOT_IMPLEMENTED ||
+	       strstr(said, "unsupported") || strstr(said, "too large");
+}
+
 static int avif_fail(struct avif *avif, avifResult result, struct packimg_error *error)
 {
-	int code = result == AVIF_RESULT_OUT_OF_MEMORY ? -ENOMEM : -EBADMSG;
+	int r;
 
+	if (result == AVIF_RESULT_OUT_OF_MEMORY)
+		r = packimg_fail(error, -ENOMEM, "out of memory");
+	else if (avif_is_unread(result, avif->decoder->diag.error))
+		r = image_not_supported(error, "AVIF of this sort (%s)",
+					*avif->decoder->diag.error ? avif->decoder->diag.error
+								   : avifResultToString(result));
+	else
+		r = packimg_fail(error, -EBADMSG, "damaged AVIF: %s", avifResultToString(result));
 	avif_close(avif);
-	return packimg_fail(error, code, "damaged AVIF: %s", avifResultToString(result));
+	return r;
 }
 
 static int avif_sort(struct avif *avif, const uint8_t *data, size_t size,
@@ -61,11 +78,9 @@ static int avif_sort(struct avif *avif, const uint8_t *data, size_t size,
 	if (!r)
 		return 0;
 	avif_close(avif);
-	return packimg_fail(error, r,
-			    r == -ENOTSUP
-				    ? "not supported: AVIF of a grid that has a tile in several "
-				      "places; save it as one picture"
-				    : "out of memory");
+	return r == -ENOTSUP ? image_not_supported(
+				       error, "AVIF of a grid that has a tile in several places")
+			     : packimg_fail(error, r, "out of memory");
 }
 
 /* pixels_max: of any picture in the file; what the codec finds in one is held against it, too. */

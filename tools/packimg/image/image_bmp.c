@@ -50,7 +50,7 @@ static int damaged(struct packimg_error *error, const char *what)
 
 static int not_read(struct packimg_error *error, const char *what, uint32_t value)
 {
-	return packimg_fail(error, -ENOTSUP, "a BMP whose %s of %u is not read", what, value);
+	return image_not_supported(error, "BMP with a %s of %u", what, value);
 }
 
 /*

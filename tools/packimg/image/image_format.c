@@ -83,6 +83,16 @@ static bool is_jpeg_2000(const uint8_t *data, size_t size)
 	return BEGINS(0, "\0\0\0\x0cjP  ") || BEGINS(0, "\xff\x4f\xff\x51");
 }
 
+static bool is_pam(const uint8_t *data, size_t size)
+{
+	return BEGINS(0, "P7\n");
+}
+
+static bool is_pfm(const uint8_t *data, size_t size)
+{
+	return BEGINS(0, "PF\n") || BEGINS(0, "Pf\n");
+}
+
 #define BUILT_0(reading)        NULL
 #define BUILT_1(reading)        &(reading)
 #define BUILT_IF(have, reading) BUILT_##have(reading)
@@ -106,6 +116,8 @@ const struct image_format image_formats[IMAGE_KINDS] = {
 	[IMAGE_HEIF] = {"HEIF", is_heif, {".heic", ".heif", ".hif"}, NULL, NULL},
 	[IMAGE_JPEG_XL] = {"JPEG XL", is_jpeg_xl, {".jxl"}, NULL, NULL},
 	[IMAGE_JPEG_2000] = {"JPEG 2000", is_jpeg_2000, {".jp2", ".j2k", ".jpx"}, NULL, NULL},
+	[IMAGE_PAM] = {"PAM", is_pam, {".pam"}, NULL, NULL},
+	[IMAGE_PFM] = {"PFM", is_pfm, {".pfm"}, NULL, NULL},
 };
 
 enum image_kind image_kind_of(const uint8_t *data, size_t size)

@@ -24,6 +24,8 @@ enum image_kind {
 	IMAGE_HEIF,
 	IMAGE_JPEG_XL,
 	IMAGE_JPEG_2000,
+	IMAGE_PAM,
+	IMAGE_PFM,
 	IMAGE_KINDS,
 };
 

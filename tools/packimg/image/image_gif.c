@@ -61,7 +61,7 @@ static int gif_extension(struct gif *gif)
 	return GIF_OK;
 }
 
-/* Up to the first frame's pixels; -EBADMSG with everything closed. */
+/* Up to the first frame's pixels; else an error, with everything closed. */
 static int gif_open(struct gif *gif, const uint8_t *data, size_t size, struct packimg_error *error)
 {
 	GifRecordType type = UNDEFINED_RECORD_TYPE;
@@ -73,9 +73,13 @@ static int gif_open(struct gif *gif, const uint8_t *data, size_t size, struct pa
 		return gif_fail(gif, code, error);
 	while (type != IMAGE_DESC_RECORD_TYPE) {
 		if (DGifGetRecordType(gif->file, &type) == GIF_ERROR ||
-		    type == TERMINATE_RECORD_TYPE ||
 		    (type == EXTENSION_RECORD_TYPE && gif_extension(gif) == GIF_ERROR))
 			return gif_fail(gif, 0, error);
+		if (type == TERMINATE_RECORD_TYPE) {
+			gif_close(gif);
+			return packimg_fail(error, -ENOTSUP,
+					    "not supported: GIF without an image; leave it out");
+		}
 	}
 	if (DGifGetImageDesc(gif->file) == GIF_ERROR)
 		return gif_fail(gif, 0, error);

@@ -9,6 +9,29 @@
 
 #include <spng.h>
 
+/* What PNG may have some day, or has more of than a picture needs, is no damage. */
+static int png_fail(int code, struct packimg_error *error)
+{
+	switch (code) {
+	case SPNG_EBIT_DEPTH:
+	case SPNG_ECOLOR_TYPE:
+	case SPNG_ECOMPRESSION_METHOD:
+	case SPNG_EFILTER_METHOD:
+	case SPNG_EINTERLACE_METHOD:
+	case SPNG_ECHUNK_UNKNOWN_CRITICAL:
+		return image_not_supported(error, "PNG of an unknown sort (%s)",
+					   spng_strerror(code));
+	case SPNG_ECHUNK_LIMITS:
+		return packimg_fail(error, -E2BIG,
+				    "a PNG with more chunks or text beside its pixels than are "
+				    "read; save it without metadata");
+	case SPNG_EMEM:
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	default:
+		return packimg_fail(error, -EBADMSG, "damaged PNG: %s", spng_strerror(code));
+	}
+}
+
 static int png_open(const uint8_t *data, size_t size, spng_ctx **ret_png,
 		    struct spng_ihdr *ret_header, struct packimg_error *error)
 {
@@ -25,7 +48,7 @@ static int png_open(const uint8_t *data, size_t size, spng_ctx **ret_png,
 		r = spng_get_ihdr(png, ret_header);
 	if (r) {
 		spng_ctx_free(png);
-		return packimg_fail(error, -EBADMSG, "damaged PNG: %s", spng_strerror(r));
+		return png_fail(r, error);
 	}
 	*ret_png = png;
 	return 0;
@@ -164,7 +187,7 @@ static int png_check_chunks(spng_ctx *png, struct packimg_error *error)
 	if (!r || r == SPNG_ECHUNKAVAIL)
 		return 0;
 	spng_ctx_free(png);
-	return packimg_fail(error, -EBADMSG, "damaged PNG: %s", spng_strerror(r));
+	return png_fail(r, error);
 }
 
 static int png_probe(const uint8_t *data, size_t size, struct image_info *info,
@@ -210,7 +233,7 @@ static int png_read(const uint8_t *data, size_t size, const struct image_info *i
 		return r;
 	r = spng_decode_image(png, rgb, bytes, SPNG_FMT_RGB8, 0);
 	spng_ctx_free(png);
-	return r ? packimg_fail(error, -EBADMSG, "damaged PNG: %s", spng_strerror(r)) : 0;
+	return r ? png_fail(r, error) : 0;
 }
 
 static int png_write(const struct resize_picture *pixels, struct buffer *png,

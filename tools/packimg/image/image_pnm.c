@@ -58,9 +58,12 @@ static int pnm_open(struct pnm *pnm, const uint8_t *data, size_t size, struct pa
 	if (!pnm_number(pnm, 10, UINT32_MAX, &pnm->width) ||
 	    !pnm_number(pnm, 10, UINT32_MAX, &pnm->height))
 		return packimg_fail(error, -EBADMSG, "damaged PNM: it does not say its size");
-	if (!pnm->bits && (!pnm_number(pnm, 10, UINT16_MAX, &pnm->maximum) || !pnm->maximum))
+	if (!pnm->bits && (!pnm_number(pnm, 10, UINT32_MAX, &pnm->maximum) || !pnm->maximum))
 		return packimg_fail(error, -EBADMSG,
-				    "damaged PNM: its largest value is not in 1..65535");
+				    "damaged PNM: it does not say its largest value");
+	if (pnm->maximum > UINT16_MAX)
+		return image_not_supported(error, "PNM of values up to %u; 65535 is the most",
+					   pnm->maximum);
 	/* one white space, then the pixels, whatever their bytes are */
 	if (!pnm->plain && (pnm->at == pnm->end || !is_space(*pnm->at++)))
 		return packimg_fail(error, -EBADMSG, "damaged PNM: it ends within its header");

@@ -139,10 +139,7 @@ static int tiff_fail(struct tiff *tiff, int code, struct packimg_error *error)
 				    "a TIFF whose strips or tiles take too much memory for its "
 				    "size; save it with smaller ones");
 	if (code == -ENOTSUP)
-		return packimg_fail(error, code,
-				    "not supported: TIFF of this sort (%s); save it as RGB or grey "
-				    "of 8 bits, compressed by LZW or deflate",
-				    tiff->reason);
+		return image_not_supported(error, "TIFF of this sort (%s)", tiff->reason);
 	return packimg_fail(error, code, "damaged TIFF: %s",
 			    *tiff->reason ? tiff->reason : "it has no image");
 }

@@ -33,13 +33,23 @@ static uint8_t webp_orientation(WebPDemuxer *demuxer)
 	return orientation_of(exif, xmp);
 }
 
+/* Without its chunks: a file that begins with one of another name is something new. */
+static int webp_fail(const uint8_t *data, size_t size, struct packimg_error *error)
+{
+	enum { NAME = 12, NAME_SIZE = 4 };
+
+	if (size >= NAME + NAME_SIZE && memcmp(data + NAME, "VP8", 3) != 0)
+		return image_not_supported(error, "WebP that is not coded by VP8");
+	return packimg_fail(error, -EBADMSG, "damaged WebP: its chunks are not whole");
+}
+
 static int webp_probe(const uint8_t *data, size_t size, struct image_info *info,
 		      struct packimg_error *error)
 {
 	WebPDemuxer *demuxer = webp_open(data, size);
 
 	if (!demuxer)
-		return packimg_fail(error, -EBADMSG, "damaged WebP: its chunks are not whole");
+		return webp_fail(data, size, error);
 	info->width = WebPDemuxGetI(demuxer, WEBP_FF_CANVAS_WIDTH);
 	info->height = WebPDemuxGetI(demuxer, WEBP_FF_CANVAS_HEIGHT);
 	info->orientation = webp_orientation(demuxer);
@@ -70,7 +80,7 @@ static int webp_read(const uint8_t *data, size_t size, const struct image_info *
 	WebPIterator frame;
 
 	if (!demuxer)
-		return packimg_fail(error, -EBADMSG, "damaged WebP: its chunks are not whole");
+		return webp_fail(data, size, error);
 	bool whole = WebPDemuxGetFrame(demuxer, 1, &frame) && read_frame(&frame, info, rgb);
 	WebPDemuxReleaseIterator(&frame);
 	WebPDemuxDelete(demuxer);
