@@ -26,6 +26,7 @@ enum {
 	MARKER_SOS = 0xda,
 	MARKER_DRI = 0xdd,
 	MARKER_APP1 = 0xe1,
+	MARKER_SOF55 = 0xf7, /* of JPEG-LS, T.87 */
 	MARKER_TEM = 0x01,
 	COMPONENTS_MAX = 255,
 };
@@ -69,6 +70,14 @@ static uint32_t count_mcus_wide(const uint8_t *components, const struct packimg_
 	return (info->width + 8 * factor - 1) / (8 * factor);
 }
 
+static int not_supported(uint8_t frame, struct packimg_error *error)
+{
+	return packimg_fail(error, -ENOTSUP,
+			    "JPEG coding SOF%d (lossless or hierarchical) is not supported; make a "
+			    "baseline JPEG of it",
+			    frame - MARKER_SOF0);
+}
+
 static int parse_frame(uint8_t marker, const uint8_t *segment, size_t size,
 		       struct packimg_jpeg_info *info, uint32_t *ret_mcus_wide,
 		       struct packimg_error *error)
@@ -76,9 +85,7 @@ static int parse_frame(uint8_t marker, const uint8_t *segment, size_t size,
 	uint8_t head[6], components[3 * COMPONENTS_MAX];
 
 	if (marker > MARKER_SOF2 && marker != MARKER_SOF9 && marker != MARKER_SOF10)
-		return packimg_fail(error, -ENOTSUP,
-				    "JPEG coding SOF%d (lossless or hierarchical) is not supported",
-				    marker - MARKER_SOF0);
+		return not_supported(marker, error);
 	if (info->width != 0)
 		return packimg_damaged(error, "JPEG has two frame headers");
 	if (size < sizeof(head))
@@ -94,9 +101,10 @@ static int parse_frame(uint8_t marker, const uint8_t *segment, size_t size,
 	info->progressive = marker == MARKER_SOF2 || marker == MARKER_SOF10;
 	info->arithmetic = marker >= MARKER_SOF9;
 	if (info->height == 0 && info->width != 0)
-		return packimg_fail(
-			error, -ENOTSUP,
-			"JPEG gives its height after the scan (DNL), which is not supported");
+		return packimg_fail(error, -ENOTSUP,
+				    "JPEG gives its height after the scan (DNL), which is not "
+				    "supported; save it "
+				    "anew");
 	if (info->width == 0 || info->components == 0)
 		return packimg_damaged(error, "JPEG is %ux%u with %u components", info->width,
 				       info->height, info->components);
@@ -141,6 +149,7 @@ int packimg_jpeg_probe(const uint8_t *data, size_t size, struct packimg_jpeg_inf
 	struct app1 app1 = {0};
 	uint32_t mcus_wide = 1;
 	size_t position = 2;
+	bool jpeg_ls = false;
 	uint8_t marker;
 
 	if (size < 4 || data[0] != 0xff || data[1] != MARKER_SOI)
@@ -172,9 +181,13 @@ int packimg_jpeg_probe(const uint8_t *data, size_t size, struct packimg_jpeg_inf
 			parse_app1(segment, segment_size, &app1);
 		} else if (marker == MARKER_DRI && segment_size >= 2) {
 			info.restart_interval = get16(segment);
+		} else if (marker == MARKER_SOF55) {
+			jpeg_ls = true;
 		}
 		position += 2 + segment_size;
 	}
+	if (info.width == 0 && jpeg_ls)
+		return not_supported(MARKER_SOF55, error);
 	if (info.width == 0)
 		return packimg_damaged(error, "JPEG has a scan but no frame header");
 	info.restart_within_rows = info.restart_interval % mcus_wide != 0;
