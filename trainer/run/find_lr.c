@@ -1,9 +1,10 @@
 /*
  * The learning-rate finder (Smith, WACV 2017, arXiv:1506.01186, section 3.3): from the initial
- * weights a short training whose rate grows from step to step, and what its losses suggest. Where
- * they fall steepest, and a tenth of where they are least, are the two usual readings. Losses are
- * smoothed as fastai does it: a running mean whose bias is corrected.
+ * weights a short training whose rate grows from step to step, and what its losses suggest
+ * (find_rate.h). Where they fall steepest, and a tenth of where they are least, are the two usual
+ * readings. Losses are smoothed as fastai does it: a running mean whose bias is corrected.
  */
+#include "trainer/algorithms/find_rate.h"
 #include "trainer/log/picture.h"
 #include "trainer/run/run.h"
 
@@ -58,7 +59,6 @@ static int find_train(struct run *run, struct find *find)
 	return 0;
 }
 
-/* Rates are spaced evenly on a logarithmic scale, so differences are slopes on it. */
 static int find_read(struct run *run, struct find *find)
 {
 	if (find->count < FIND_SETTLED + 2)
@@ -66,16 +66,7 @@ static int find_read(struct run *run, struct find *find)
 				"--find-lr: the loss is not finite from step %u on, at a learning "
 				"rate of %.3g: something else is wrong; --detect-anomaly names it",
 				find->count + 1, FIND_FROM);
-	find->steepest = find->least = FIND_SETTLED;
-	for (unsigned i = FIND_SETTLED; i + 1 < find->count; i++) {
-		double fall = find->smooth[i - 1] - find->smooth[i + 1];
-		unsigned best = find->steepest;
-		if (fall > find->smooth[best - 1] - find->smooth[best + 1])
-			find->steepest = i;
-	}
-	for (unsigned i = FIND_SETTLED; i < find->count; i++)
-		if (find->smooth[i] < find->smooth[find->least])
-			find->least = i;
+	find_rate_read(find->smooth, FIND_SETTLED, find->count, &find->steepest, &find->least);
 	return 0;
 }
 

@@ -1,0 +1,55 @@
+/* What losses of a growing rate suggest. */
+#include "trainer/algorithms/find_rate.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { FIRST = 2 };
+
+static void expect(const double *losses, unsigned count, unsigned steepest, unsigned least)
+{
+	unsigned found_steepest, found_least;
+	find_rate_read(losses, FIRST, count, &found_steepest, &found_least);
+	assert_int_equal(found_steepest, steepest);
+	assert_int_equal(found_least, least);
+}
+
+static void test_falling(void **state)
+{
+	static const double losses[] = {2.3, 2.3, 2.3, 2.2, 1.9, 1.5, 1.4, 1.35};
+	expect(losses, 8, 4, 7);
+}
+
+/* A loss that has blown up falls from its peak, steeper than it was ever learned. */
+static void test_diverged(void **state)
+{
+	static const double losses[] = {2.3, 2.3, 2.3, 2.2, 1.9, 1.7, 1.8, 4.0, 9.0, 5.0, 2.4};
+	expect(losses, 11, 4, 5);
+}
+
+/* Early losses are hardly smoothed. */
+static void test_settling(void **state)
+{
+	static const double losses[] = {9, 1, 2.3, 2.2, 1.9, 1.7, 1.8};
+	expect(losses, 7, 4, 5);
+}
+
+static void test_never_falls(void **state)
+{
+	static const double losses[] = {2.3, 2.3, 2.3, 2.4, 2.5, 9, 8};
+	expect(losses, 7, 2, 2);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_falling),
+		cmocka_unit_test(test_diverged),
+		cmocka_unit_test(test_settling),
+		cmocka_unit_test(test_never_falls),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
