@@ -1,45 +1,24 @@
-/*
- * train.class_weights = balanced: counts the labels of the training set. The daemon hands out
- * samples, which would have to be read and decoded; their index, of the files that this process
- * opens for it, has the labels alone.
- */
+/* train.class_weights = balanced: counts the labels of the training set. */
 #include "trainer/algorithms/balance.h"
-#include "format/packimg.h"
+#include "trainer/run/labels.h"
 #include "trainer/run/run.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Samples without a label, and those whose record is damaged, are of no class. */
-static void balance_count(const struct packimg *dataset, uint32_t classes, uint64_t *counts)
-{
-	struct packimg_sample sample;
-	for (uint64_t i = 0; i < packimg_count(dataset); i++)
-		if (!packimg_sample(dataset, i, &sample) && sample.label >= 0 &&
-		    sample.label < (int32_t)classes)
-			counts[sample.label]++;
-}
-
 /* Rank 0 */
 static int balance_read(struct run *run, uint64_t *counts)
 {
 	const char *path = run->recipe->data.train;
-	struct packimg_error problem = {{0}};
-	struct packimg *dataset;
-	int r = packimg_open(path, &dataset, &problem);
-	if (r)
-		return run_fail(run, r, "train.class_weights = balanced: data.train = %.300s: %s",
-				path, *problem.text ? problem.text : strerror(-r));
-	if (memcmp(packimg_uuid(dataset), &run->data.train_uuid, sizeof(struct uuid)) == 0)
-		balance_count(dataset, run->data.classes, counts);
-	else
-		r = run_fail(run, -ESTALE,
-			     "train.class_weights = balanced: data.train = %.600s is another "
-			     "dataset than the daemon has found: start again",
-			     path);
-	packimg_close(dataset);
-	return r;
+	struct labels labels;
+	char problem[RUN_ERROR_MAX];
+	int r = run_read_labels(run, path, &run->data.train_uuid, counts, &labels);
+	if (!r)
+		return 0;
+	snprintf(problem, sizeof(problem), "%s", run->error);
+	return run_fail(run, r, "train.class_weights = balanced: data.train = %.300s: %.600s", path,
+			problem);
 }
 
 static int balance_weigh(struct run *run)

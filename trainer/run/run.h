@@ -319,6 +319,13 @@ bool run_has_batch_norms(const struct run *run);
 int run_open_mix(struct run *run);
 /* With train.class_weights = balanced, all ranks: what that comes to (balance.c). */
 int run_balance(struct run *run);
+struct labels;
+/*
+ * Reads the labels of a dataset, which is to be the one that the daemon has found. counts: as
+ * labels_count().
+ */
+int run_read_labels(struct run *run, const char *path, const struct uuid *found, uint64_t *counts,
+		    struct labels *ret_labels);
 /* Refuses several ranks for what an option has one do. */
 int run_refuse_ranks(struct run *run, const char *option);
 /* Whether the files of what is asked for to be found can be written, before it is looked for. */

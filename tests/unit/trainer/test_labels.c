@@ -1,0 +1,103 @@
+/* Labels as the trainer reads them from a dataset's index. */
+#include "trainer/run/labels.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CLASSES = 3, SAMPLES = 400, SIDE = 16 };
+
+static char folder[] = "/tmp/test_labels_XXXXXX", path[64];
+
+static void add(struct packimg_writer *writer, int32_t label)
+{
+	static const uint8_t pixels[SIDE * SIDE * 3];
+	struct packimg_item item = {
+		.data = pixels,
+		.data_size = sizeof(pixels),
+		.width = SIDE,
+		.height = SIDE,
+		.label = label,
+		.codec = PACKIMG_CODEC_RAW,
+		.channels = 3,
+		.orientation = 1,
+	};
+	assert_int_equal(packimg_writer_add(writer, &item, NULL), 0);
+}
+
+/* Labels 0, 1, 2 and none, in turn. */
+static int setup(void **state)
+{
+	static const char *const names[CLASSES] = {"a", "b", "c"};
+	struct packimg_writer_options options = {0};
+	struct packimg_writer *writer;
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/data.pimg", folder);
+	assert_int_equal(packimg_writer_new(path, &options, &writer, NULL), 0);
+	for (int i = 0; i < SAMPLES; i++)
+		add(writer, i % 4 == 3 ? PACKIMG_LABEL_NONE : i % 4);
+	assert_int_equal(packimg_writer_classes(writer, names, CLASSES, NULL), 0);
+	assert_int_equal(packimg_writer_finish(writer, NULL), 0);
+	packimg_writer_free(writer);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	unlink(path);
+	return rmdir(folder);
+}
+
+static struct packimg *opened(void)
+{
+	struct packimg *dataset;
+	struct packimg_error error = {{0}};
+	if (labels_open(path, &dataset, &error))
+		fail_msg("%s", error.text);
+	return dataset;
+}
+
+static void test_counted(void **state)
+{
+	struct packimg *dataset = opened();
+	uint64_t counts[CLASSES] = {0};
+	struct labels labels;
+	labels_count(dataset, CLASSES, counts, &labels);
+	assert_int_equal(labels.samples, SAMPLES);
+	assert_int_equal(labels.unlabelled, SAMPLES / 4);
+	assert_int_equal(labels.beyond, 0);
+	for (int i = 0; i < CLASSES; i++)
+		assert_int_equal(counts[i], SAMPLES / 4);
+	labels_count(dataset, CLASSES - 1, NULL, &labels);
+	assert_int_equal(labels.unlabelled, SAMPLES / 4);
+	assert_int_equal(labels.beyond, SAMPLES / 4);
+	packimg_close(dataset);
+}
+
+/* A file may be cut at any moment. Last, for it spoils the dataset. */
+static void test_cut_short(void **state)
+{
+	struct packimg *dataset = opened();
+	uint64_t counts[CLASSES] = {0};
+	struct labels labels;
+	assert_int_equal(truncate(path, 4096), 0);
+	labels_count(dataset, CLASSES, counts, &labels);
+	assert_int_equal(labels.unlabelled, 0);
+	assert_int_equal(counts[0] + counts[1] + counts[2], 0);
+	packimg_close(dataset);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_counted),
+		cmocka_unit_test(test_cut_short),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

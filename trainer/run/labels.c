@@ -1,0 +1,81 @@
+#include "trainer/run/labels.h"
+#include "trainer/run/run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void labels_close_all(const int *fds, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		close(fds[i]);
+}
+
+static int labels_copy_fds(const struct packimg *mapped, int *fds)
+{
+	for (uint32_t i = 0; i < packimg_shard_count(mapped); i++) {
+		struct packimg_shard shard;
+		int r = packimg_shard(mapped, i, &shard);
+		fds[i] = r ? -1 : fcntl(shard.fd, F_DUPFD_CLOEXEC, 0);
+		if (fds[i] < 0) {
+			r = r ? r : -errno;
+			labels_close_all(fds, i);
+			return r;
+		}
+	}
+	return 0;
+}
+
+int labels_open(const char *path, struct packimg **ret_dataset, struct packimg_error *error)
+{
+	struct packimg *mapped;
+	int r = packimg_open(path, &mapped, error);
+	if (r)
+		return r;
+	uint32_t count = packimg_shard_count(mapped);
+	int *fds = calloc(count, sizeof(*fds));
+	r = fds ? labels_copy_fds(mapped, fds) : -ENOMEM;
+	packimg_close(mapped);
+	if (!r) {
+		r = packimg_open_unmapped(path, fds, count, ret_dataset, error);
+		if (r)
+			labels_close_all(fds, count);
+	}
+	free(fds);
+	return r;
+}
+
+void labels_count(const struct packimg *dataset, uint32_t classes, uint64_t *counts,
+		  struct labels *ret_labels)
+{
+	struct packimg_sample sample;
+	*ret_labels = (struct labels){.samples = packimg_count(dataset)};
+	for (uint64_t i = 0; i < ret_labels->samples; i++) {
+		if (packimg_sample(dataset, i, &sample))
+			continue;
+		bool labelled = sample.label >= 0, known = sample.label < (int64_t)classes;
+		ret_labels->unlabelled += !labelled;
+		ret_labels->beyond += !known;
+		if (labelled && known && counts)
+			counts[sample.label]++;
+	}
+}
+
+int run_read_labels(struct run *run, const char *path, const struct uuid *found, uint64_t *counts,
+		    struct labels *ret_labels)
+{
+	struct packimg_error problem = {{0}};
+	struct packimg *dataset;
+	int r = labels_open(path, &dataset, &problem);
+	if (r)
+		return run_fail(run, r, "%s", *problem.text ? problem.text : strerror(-r));
+	if (memcmp(packimg_uuid(dataset), found, sizeof(*found)) == 0)
+		labels_count(dataset, run->data.classes, counts, ret_labels);
+	else
+		r = run_fail(run, -ESTALE,
+			     "it is another dataset than the daemon has found: start again");
+	packimg_close(dataset);
+	return r;
+}
