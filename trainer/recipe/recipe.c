@@ -273,6 +273,9 @@ int recipe_check(const struct recipe *recipe, bool trains, char *error)
 	if (trains && !*recipe->data.train)
 		return recipe_fail(
 			error, "data.train is not set: it names the packed dataset to train on");
+	if (recipe->model.classes == 1)
+		return recipe_fail(error, "model.classes = 1: a classifier chooses between at "
+					  "least 2; 0 takes as many as data.train has");
 	if (recipe->data.mean.count != 0 && recipe->data.mean.count != 3)
 		return recipe_fail(error, "data.mean has %u numbers, expected 3 (R, G, B) or none",
 				   recipe->data.mean.count);

@@ -64,6 +64,12 @@ static int data_look_up_train(struct data *data, struct feed_dataset **ret_datas
 	if (!data->classes)
 		return data_fail(error, -EINVAL, "%s has no classes: set model.classes",
 				 recipe->data.train);
+	if (data->classes == 1)
+		return data_fail(error, -EINVAL,
+				 "data.train = %.600s has one class, and a classifier chooses "
+				 "between at least 2: pack images of others with it, in a folder "
+				 "for each class",
+				 recipe->data.train);
 	if (data->classes < dataset->classes)
 		return data_fail(error, -EINVAL, "model.classes = %u, but %s has %u class%s",
 				 data->classes, recipe->data.train, dataset->classes,
@@ -135,7 +141,8 @@ static int data_look_up_val(struct data *data, const struct weights_facts *weigh
 }
 
 /* What takes no training set to know. */
-static void data_take_from_weights(struct data *data, const struct weights_facts *weights)
+static int data_take_from_weights(struct data *data, const struct weights_facts *weights,
+				  char *error)
 {
 	const struct recipe *recipe = data->recipe;
 	bool chosen = recipe->data.mean.count > 0, known = weights->std[0] > 0;
@@ -151,6 +158,12 @@ static void data_take_from_weights(struct data *data, const struct weights_facts
 	}
 	for (int c = 0; c < 3 && !data->normalises; c++)
 		data->std[c] = 1; /* of floats, which are taken as they are */
+	if (data->classes == 1)
+		return data_fail(error, -EINVAL,
+				 "%.600s has one output, and a classifier chooses between at least "
+				 "2 classes: take weights of a classifier",
+				 weights->file);
+	return 0;
 }
 
 static int data_fail_train(const struct weights_facts *weights, int r, char *error)
@@ -180,7 +193,7 @@ static int data_look_up(struct data *data, const struct weights_facts *weights, 
 						       "data.train = ", recipe->train};
 	}
 	if (!r && weights)
-		data_take_from_weights(data, weights);
+		r = data_take_from_weights(data, weights, error);
 	if (weights && weights->named)
 		known = (struct known_classes){weights->class_names.name,
 					       weights->class_names.count,

@@ -2,6 +2,7 @@
  * Datasets that a run finds again, elsewhere, replaced or spoilt: what it trains is the same, or it
  * says why it cannot be.
  */
+#include "format/packimg.h"
 #include "tests/integration/trainer/trainer_fixture.h"
 
 #include <fcntl.h>
@@ -157,12 +158,64 @@ static void test_other_classes(void **state)
 	expect(run("classes", "--dry-run", train, val, NULL), 0);
 }
 
+/*
+ * A copy of a dataset with its first classes alone, so many, and with no label for others and for
+ * every so manyth sample.
+ */
+static const char *relabelled(const char *from, const char *name, uint32_t classes, uint64_t every)
+{
+	static char path[PATH_MAX + 64];
+	struct packimg_writer_options options = {0};
+	struct packimg_writer *writer;
+	struct packimg *dataset;
+	struct packimg_sample sample;
+	const char *names[FIXTURE_CLASSES];
+	snprintf(path, sizeof(path), "%s/%s.pimg", fixture.folder, name);
+	assert_int_equal(packimg_open(from, &dataset, NULL), 0);
+	assert_int_equal(packimg_writer_new(path, &options, &writer, NULL), 0);
+	for (uint64_t i = 0; i < packimg_count(dataset); i++) {
+		assert_int_equal(packimg_sample(dataset, i, &sample), 0);
+		struct packimg_item item = {
+			.data = sample.data,
+			.data_size = sample.data_size,
+			.width = sample.width,
+			.height = sample.height,
+			.label = i % every && sample.label < (int32_t)classes ? sample.label
+									      : PACKIMG_LABEL_NONE,
+			.codec = sample.codec,
+			.channels = sample.channels,
+			.orientation = sample.orientation,
+		};
+		assert_int_equal(packimg_writer_add(writer, &item, NULL), 0);
+	}
+	for (uint32_t i = 0; i < classes; i++)
+		names[i] = packimg_class_name(dataset, i);
+	assert_int_equal(packimg_writer_classes(writer, names, classes, NULL), 0);
+	assert_int_equal(packimg_writer_finish(writer, NULL), 0);
+	packimg_writer_free(writer);
+	packimg_close(dataset);
+	return path;
+}
+
+/* There is nothing to tell apart. */
+static void test_one_class(void **state)
+{
+	char train[PATH_MAX + 100];
+	snprintf(train, sizeof(train), "data.train=%s", relabelled(validation, "single", 1, 50));
+	expect(run("single", "--dry-run", train, NULL), 1);
+	expect_said("single.pimg has one class, and a classifier chooses between at least 2: pack "
+		    "images of others with it, in a folder for each class");
+	expect(run("single", "--dry-run", "model.classes=1", NULL), 1);
+	expect_said("model.classes = 1: a classifier chooses between at least 2");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_another_dataset), cmocka_unit_test(test_replaced_dataset),
 		cmocka_unit_test(test_failed_feed),     cmocka_unit_test(test_other_classes),
 		cmocka_unit_test(test_hostile_names),
+		cmocka_unit_test(test_one_class),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
 }
