@@ -79,3 +79,44 @@ int run_read_labels(struct run *run, const char *path, const struct uuid *found,
 	packimg_close(dataset);
 	return r;
 }
+
+/* ---- what a run says of them ---- */
+
+static int labels_say(struct run *run, const char *key, const char *path, const struct uuid *found,
+		      const char *consequence)
+{
+	struct labels labels;
+	if (run_read_labels(run, path, found, NULL, &labels)) {
+		/* the run goes by what the daemon reads, so it may well go on */
+		progress_line(&run->progress, "%s = %s: labels were not counted: %s", key, path,
+			      run->error);
+		*run->error = '\0';
+		return 0;
+	}
+	uint64_t missing = labels.unlabelled + labels.beyond;
+	const char *which = labels.beyond ? " of the model's classes" : "";
+	if (missing && missing == labels.samples)
+		return run_fail(run, -EINVAL,
+				"%s = %.600s: no sample has a label%s: pack it anew, with labels",
+				key, path, which);
+	if (missing)
+		progress_line(&run->progress,
+			      "%s = %s: %llu of %llu samples have no label%s: %s; packimg info "
+			      "counts them",
+			      key, path, (unsigned long long)missing,
+			      (unsigned long long)labels.samples, which, consequence);
+	return 0;
+}
+
+int run_say_unlabelled(struct run *run)
+{
+	const struct recipe_data *data = &run->recipe->data;
+	int r = 0;
+	if (!run->options.evaluate)
+		r = labels_say(run, "data.train", data->train, &run->data.train_uuid,
+			       "they take their places in batches, and nothing is learned of them");
+	if (!r && *data->val)
+		r = labels_say(run, "data.val", data->val, &run->data.val_uuid,
+			       "evaluation leaves them out");
+	return r;
+}

@@ -560,6 +560,7 @@ static const struct stage {
 	{open_check_precision, false, ALWAYS},
 	{open_data, false, ALWAYS},
 	{open_check_data, false, ALWAYS},
+	{run_say_unlabelled, true, ALWAYS},
 	{open_model, false, ALWAYS},
 	{run_balance, false, TO_TRAIN},
 	{run_find_teacher, true, TO_TRAIN},

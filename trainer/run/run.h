@@ -326,6 +326,8 @@ struct labels;
  */
 int run_read_labels(struct run *run, const char *path, const struct uuid *found, uint64_t *counts,
 		    struct labels *ret_labels);
+/* Rank 0: says how many samples of the datasets have no label; fails where none has. */
+int run_say_unlabelled(struct run *run);
 /* Refuses several ranks for what an option has one do. */
 int run_refuse_ranks(struct run *run, const char *option);
 /* Whether the files of what is asked for to be found can be written, before it is looked for. */

@@ -197,6 +197,31 @@ static const char *relabelled(const char *from, const char *name, uint32_t class
 	return path;
 }
 
+/* What is not learned, and not evaluated, is said before the first step. */
+static void test_unlabelled(void **state)
+{
+	char train[PATH_MAX + 100], val[PATH_MAX + 100], none[PATH_MAX + 100];
+	snprintf(none, sizeof(none), "data.val=%s",
+		 relabelled(validation, "none", FIXTURE_CLASSES, 1));
+	snprintf(val, sizeof(val), "data.val=%s",
+		 relabelled(validation, "some-val", FIXTURE_CLASSES, 5));
+	snprintf(train, sizeof(train), "data.train=%s",
+		 relabelled(fixture_dataset(&fixture, "all", 325, FIXTURE_RAW, 16), "some",
+			    FIXTURE_CLASSES, 5));
+	expect(run("unlabelled", "--dry-run", NULL), 0);
+	assert_int_equal(times_said("no label"), 0);
+	expect(run("unlabelled", "--dry-run", train, val, NULL), 0);
+	expect_said(
+		"some.pimg: 65 of 325 samples have no label: they take their places in batches, "
+		"and nothing is learned of them");
+	expect_said("some-val.pimg: 10 of 50 samples have no label: evaluation leaves them out");
+	expect(run("unbroken", "--resume", "--evaluate", "--allow-changes", val, NULL), 0);
+	expect_said("some-val.pimg: 10 of 50 samples have no label: evaluation leaves them out");
+	assert_int_equal(times_said("data.train"), 0);
+	expect(run("unlabelled", "--dry-run", none, NULL), 1);
+	expect_said("none.pimg: no sample has a label: pack it anew, with labels");
+}
+
 /* There is nothing to tell apart. */
 static void test_one_class(void **state)
 {
@@ -214,7 +239,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_another_dataset), cmocka_unit_test(test_replaced_dataset),
 		cmocka_unit_test(test_failed_feed),     cmocka_unit_test(test_other_classes),
-		cmocka_unit_test(test_hostile_names),
+		cmocka_unit_test(test_hostile_names),   cmocka_unit_test(test_unlabelled),
 		cmocka_unit_test(test_one_class),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
