@@ -2,6 +2,7 @@
 
 #include "format/base/system/io.h"
 #include "format/error.h"
+#include "format/foreign.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,16 +26,28 @@ static bool is_zero(const void *bytes, size_t size)
 	return true;
 }
 
+/* What does not begin as a .pimg file does. */
+static int header_refuse(const void *bytes, size_t size, const char *path,
+			 struct packimg_error *error)
+{
+	const char *kind = foreign_kind(bytes, size);
+
+	if (kind)
+		return packimg_damaged(error, "%s: not a .pimg file, but %s", path, kind);
+	if (size < sizeof(struct pimg_header))
+		return packimg_damaged(error, "%s: shorter than a header; not a .pimg file", path);
+	return packimg_damaged(error,
+			       "%s: not a .pimg file (magic does not fit), or a conversion that "
+			       "did not finish",
+			       path);
+}
+
 /* Identity of the header: what must hold before any other field means anything. */
 static int header_identify(const struct pimg_header *header, const char *path,
 			   struct packimg_error *error)
 {
 	if (memcmp(header->magic, PIMG_MAGIC, sizeof(header->magic)) != 0)
-		return packimg_damaged(
-			error,
-			"%s: not a .pimg file (magic does not fit), or a conversion that "
-			"did not finish",
-			path);
+		return header_refuse(header, sizeof(*header), path, error);
 	if (header->version > PIMG_VERSION)
 		return packimg_fail(
 			error, -ENOTSUP,
@@ -280,7 +293,7 @@ int header_read(int fd, const char *name, struct pimg_header *ret_header,
 		return packimg_fail(error, (int)n, "%s: cannot be read as a file: %s", name,
 				    strerror((int)-n));
 	if (n != sizeof(header))
-		return packimg_damaged(error, "%s: shorter than a header; not a .pimg file", name);
+		return header_refuse(&header, (size_t)n, name, error);
 	r = header_identify(&header, name, error);
 	r = r ?: header_check_counts(&header, name, size, error);
 	r = r ?: header_check_sections(&header, name, error);

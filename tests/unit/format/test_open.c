@@ -192,6 +192,35 @@ static void test_short(void **state)
 	refuse(file, -EBADMSG, "truncated, 1024 of");
 }
 
+/* What is no .pimg file is named, where it shows. */
+static void test_foreign(void **state)
+{
+	static const struct {
+		size_t offset, size;
+		const char *bytes, *said;
+	} kinds[] = {
+		{257, 5, "ustar", "but a tar archive: packimg convert packs it"},
+		{0, 4, "PK\3\4", "but a zip archive"},
+		{0, 4, "PAR1", "but a Parquet file"},
+		{0, 8, "\x89HDF\r\n\x1a\n", "but an HDF5 file"},
+		{0, 6, "\x93NUMPY", "but a NumPy array"},
+		{0, 10, "\x40\0\0\0\0\0\0\0{\"", "but a safetensors file"},
+		{0, 0, "", "magic does not fit"},
+	};
+	uint8_t header[2048];
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		int file = memfd_create("foreign", MFD_CLOEXEC);
+		memset(header, 1, sizeof(header));
+		memcpy(header + kinds[i].offset, kinds[i].bytes, kinds[i].size);
+		assert_int_equal(write(file, header, sizeof(header)), sizeof(header));
+		refuse(file, -EBADMSG, kinds[i].said);
+	}
+	int file = memfd_create("foreign", MFD_CLOEXEC);
+	assert_int_equal(write(file, "path,label\n", 11), 11);
+	refuse(file, -EBADMSG, "but a text file");
+}
+
 /* A reader copies the class names, so there is a limit to what a sparse file may claim of them. */
 static void test_classes_limit(void **state)
 {
@@ -413,11 +442,11 @@ static void test_unmapped_cut(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_identify),     cmocka_unit_test(test_order),
-		cmocka_unit_test(test_facts),        cmocka_unit_test(test_kinds),
-		cmocka_unit_test(test_short),        cmocka_unit_test(test_classes_limit),
-		cmocka_unit_test(test_sandbox),      cmocka_unit_test(test_unmapped),
-		cmocka_unit_test(test_unmapped_cut),
+		cmocka_unit_test(test_identify),      cmocka_unit_test(test_order),
+		cmocka_unit_test(test_facts),         cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_foreign),       cmocka_unit_test(test_short),
+		cmocka_unit_test(test_classes_limit), cmocka_unit_test(test_sandbox),
+		cmocka_unit_test(test_unmapped),      cmocka_unit_test(test_unmapped_cut),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
