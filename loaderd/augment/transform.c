@@ -52,6 +52,36 @@ void transform_scratch_free(struct transform_scratch *scratch)
 	free(scratch);
 }
 
+/* The resize by which samples keep their shapes, if that is why they differ in size; or NULL. */
+static const struct step *shape_keeper(const struct transform *transform)
+{
+	for (unsigned i = 0; i < transform->step_count; i++)
+		if (transform->steps[i].kind == STEP_RESIZE && !transform->steps[i].sizes[0].height)
+			return &transform->steps[i];
+	return NULL;
+}
+
+static int fail_size(const struct transform *transform, const struct packimg_sample *sample,
+		     struct packimg_error *error)
+{
+	const struct step *keeper = shape_keeper(transform);
+	uint32_t side = keeper ? keeper->sizes[0].width : 0;
+
+	if (keeper)
+		return sample_explain(
+			error, -EINVAL, sample,
+			"is %u x %u pixels, and of another shape than the first: resize(%u) makes "
+			"the shorter side %u and keeps the shape, as torchvision's Resize(%u); put "
+			"center_crop(%u) behind it, or resize(%ux%u) to change the shape",
+			sample->width, sample->height, side, side, side, side, side, side);
+	return sample_explain(
+		error, -EINVAL, sample,
+		"is %u x %u pixels, but this pipeline was fixed to %u x %u; add a step "
+		"that sets the size, such as resize(%ux%u)",
+		sample->width, sample->height, transform->fixed_width, transform->fixed_height,
+		transform->fixed_width, transform->fixed_height);
+}
+
 static int check_sample(const struct transform *transform, const struct packimg_sample *sample,
 			const struct transform_shape *shape, struct packimg_error *error)
 {
@@ -61,12 +91,7 @@ static int check_sample(const struct transform *transform, const struct packimg_
 			"normalize(dataset) has not been given the dataset's statistics");
 	if (transform->fixed_width &&
 	    (sample->width != transform->fixed_width || sample->height != transform->fixed_height))
-		return sample_explain(
-			error, -EINVAL, sample,
-			"is %u x %u pixels, but this pipeline was fixed to %u x %u; add a step "
-			"that sets the size, such as resize(%ux%u)",
-			sample->width, sample->height, transform->fixed_width,
-			transform->fixed_height, transform->fixed_width, transform->fixed_height);
+		return fail_size(transform, sample, error);
 	if (shape->width == 0)
 		return sample_explain(
 			error, -EINVAL, sample,

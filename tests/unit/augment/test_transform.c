@@ -183,6 +183,12 @@ static void test_failures_are_explained(void **state)
 	expect_failure(transform, &sample, -EINVAL,
 		       "is 20 x 10 pixels, but this pipeline was fixed to 10 x 20");
 	transform_free(transform);
+	transform = parse("resize(8) hflip");
+	assert_int_equal(transform_fix_size(transform, 10, 20, NULL), 0);
+	expect_failure(transform, &sample, -EINVAL,
+		       "resize(8) makes the shorter side 8 and keeps the shape, as torchvision's "
+		       "Resize(8); put center_crop(8) behind it, or resize(8x8)");
+	transform_free(transform);
 	transform = parse("resize(8x8) to(f32) normalize(dataset)");
 	expect_failure(transform, &sample, -EINVAL, "has not been given the dataset's statistics");
 	assert_int_equal(transform_fix_statistics(transform, mean, mean, NULL), 0);
