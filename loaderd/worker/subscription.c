@@ -320,6 +320,33 @@ static int choose_room(const Loaderd__OpenFeed *request, const struct config *co
 	return 0;
 }
 
+/* The names of a dataset's fields, as many as there is room for. */
+static void fields_list(const struct dataset *dataset, char *text, size_t size)
+{
+	struct packimg_field field;
+	uint32_t count = packimg_field_count(dataset->image);
+	size_t used = (size_t)snprintf(text, size, count ? "it has " : "it has none of its own");
+	for (uint32_t i = 0; i < count && !packimg_field(dataset->image, i, &field); i++) {
+		size_t room = size - used, more = strlen(field.name) + sizeof(", \"\"");
+		if (more + sizeof(" and others, which packimg info lists") > room) {
+			snprintf(text + used, room, " and others, which packimg info lists");
+			return;
+		}
+		used += (size_t)snprintf(text + used, room, "%s\"%s\"", i ? ", " : "", field.name);
+	}
+}
+
+static int fields_refuse(const struct dataset *dataset, const char *name, struct refusal *refusal)
+{
+	char list[400];
+	fields_list(dataset, list, sizeof(list));
+	return refuse_request(refusal, EINVAL, "fields",
+			      "the dataset has no field \"%.200s\": %s; " KEY
+			      " is the samples' source names, and " DEFERRED
+			      " what of the pipeline is left to the client",
+			      name, list);
+}
+
 static int fields_pick(const Loaderd__OpenFeed *request, const struct config *config,
 		       const struct batcher_options *options, const char *name,
 		       struct value_column *ret_column, struct refusal *refusal)
@@ -334,12 +361,7 @@ static int fields_pick(const Loaderd__OpenFeed *request, const struct config *co
 					       transform_deferred_max(options->transform)};
 		whole = true;
 	} else if (find_field(dataset, name, &column.number, &field) < 0)
-		return refuse_request(refusal, EINVAL, "fields",
-				      "the dataset has no field \"%.200s\"; packimg info lists "
-				      "what it has, " KEY
-				      " is the samples' source names, and " DEFERRED
-				      " what of the pipeline is left to the client",
-				      name);
+		return fields_refuse(dataset, name, refusal);
 	column.type = field.type;
 	if (field.type == PACKIMG_FIELD_TEXT && !request->text_fields)
 		column.type = PACKIMG_FIELD_BYTES;

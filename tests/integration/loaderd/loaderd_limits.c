@@ -86,7 +86,7 @@ static void test_requests(void **state)
 	refused(&bad, -ENOENT, "/nonexistent/file.pimg");
 	static const char *const fields[] = {"number", "nothing"};
 	bad = good, bad.fields = fields, bad.field_count = 2;
-	refused(&bad, -EINVAL, "\"nothing\"");
+	refused(&bad, -EINVAL, "no field \"nothing\": it has \"number\", \"half\", \"word\";");
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
