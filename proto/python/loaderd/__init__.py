@@ -19,13 +19,13 @@ import time
 import warnings
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Deque, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, TypedDict, Union
+from typing import Any, Deque, Dict, Iterator, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple, TypedDict, Union
 from uuid import UUID
 
 from . import _feed
 from ._batch import DEFERRED, FIELD_CUT, FIELD_MISSING, KEY, SUBSTITUTED, Batch, Tensors
 from ._checks import choice as _choice
-from ._checks import flag, milliseconds, text
+from ._checks import flag, milliseconds, refuse_unknown, text
 from ._checks import number as _number
 from ._daemon import Daemon, Settings, choose
 from ._errors import (
@@ -239,7 +239,10 @@ class Feed:
         daemon: str = "auto",
         threads: int = 0,
         settings: Optional[Settings] = None,
+        **unknown: NoReturn,
     ) -> None:
+        if unknown:
+            refuse_unknown(unknown, Feed.__init__.__kwdefaults__ or ())
         if isinstance(fields, str):
             raise BadOption("fields: a list of names is wanted, not one string", 22)
         if batch_size == 0:

@@ -2,11 +2,41 @@
 
 from math import isnan
 from operator import index
-from typing import Any, Mapping, Union
+from typing import Any, Iterable, Mapping, NoReturn, Union
 
 from ._errors import BadOption
 
 MILLISECONDS_MAX = (1 << 31) - 1
+
+# What other loaders call a feed's options, and what these are called here.
+_ELSEWHERE = {
+    "num_workers": "threads=N sets the threads of a private daemon, all CPUs by default",
+    "drop_last": 'last="drop" leaves a last batch out that is not full, last="short" delivers it',
+    "transform": 'pipeline="random_resized_crop(224) hflip" says what is done to each image, see loaderd(1)',
+    "transforms": 'pipeline="random_resized_crop(224) hflip" says what is done to each image, see loaderd(1)',
+    "target_transform": "labels come as they are packed; change them in the batch",
+    "collate_fn": "batches come collated: batch.images, batch.labels, batch.torch()",
+    "pin_memory": "feed.pin() registers the feed's memory with CUDA",
+    "prefetch_factor": "slots=N sets how many batches there are in shared memory",
+    "persistent_workers": "the daemon's threads stay as they are",
+    "sampler": "shuffle=True with seed, and rank with world, say which samples come and in which order",
+    "batch_sampler": "shuffle=True with seed, and rank with world, say which samples come and in which order",
+    "generator": "seed=N determines order and augmentation",
+    "worker_init_fn": "seed=N determines order and augmentation",
+    "root": "dataset, the first argument, is a .pimg file; packimg convert makes it of a folder",
+    "num_replicas": "world=N is the number of processes that share an epoch",
+    "device": 'batch.to("cuda") copies a batch',
+}
+
+
+def refuse_unknown(unknown: Iterable[str], known: Iterable[str]) -> NoReturn:
+    """Options that a feed has not: what was meant, where that is known."""
+    from difflib import get_close_matches
+
+    name = next(iter(unknown))
+    near = get_close_matches(name, [*known], 1)
+    hint = _ELSEWHERE.get(name) or (f"did you mean {near[0]}?" if near else "help(loaderd.Feed) lists those that there are")
+    raise TypeError(f"Feed has no option {name}: {hint}")
 
 
 def number(name: str, value: Any, bits: int = 32, what: str = "no whole number") -> int:

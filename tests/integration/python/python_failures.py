@@ -5,6 +5,7 @@ import errno
 import gc
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -45,6 +46,16 @@ class Failures(unittest.TestCase):
         for name in ("batch_size", "seed", "epoch", "epoch_end", "slots"):
             with self.assertRaisesRegex(TypeError, f"{name}: 2.5 is no whole number"):
                 open_feed(**{name: 2.5})
+
+    def test_options_of_other_loaders(self):
+        for options, text in (
+            (dict(num_workers=4), "Feed has no option num_workers: threads=N"),
+            (dict(drop_last=True), 'Feed has no option drop_last: last="drop"'),
+            (dict(transform=None), 'Feed has no option transform: pipeline="'),
+            (dict(bach_size=4), "Feed has no option bach_size: did you mean batch_size?"),
+        ):
+            with self.subTest(text), self.assertRaisesRegex(TypeError, re.escape(text)):
+                loaderd.Feed("train.pimg", **options)
 
     def test_other_kinds(self):
         for options in (dict(pipeline=5), dict(name=b"x"), dict(shuffle="no"), dict(writable=None), dict(timeout="1"), dict(dataset=5),
