@@ -18,6 +18,12 @@ class PackimgFaults(PackimgTest):
     def nothing_left(self):
         self.assertEqual([p.name for p in self.dir.iterdir()], [])
 
+    def test_options_of_other_programs(self):
+        self.packimg("convert", "x", "-o", "x.pimg", "--resize=256", rc=2)
+        self.assertIn("there is no option --resize; it is --short-side=N for a shorter", self.stderr)
+        self.packimg("convert", "x", "-o", "x.pimg", "--quality", "90", rc=2)
+        self.assertIn("it is --jpeg=quality=Q here", self.stderr)
+
     def test_bad_images(self):
         summary = self.convert(self.images / "bad", "-o", "out.pimg", rc=1)
         self.assertEqual(summary["samples"], 1)

@@ -21,7 +21,16 @@ enum option_key {
 	KEY_SEPARATOR,
 	KEY_INCLUDE,
 	KEY_EXCLUDE,
+	KEY_ELSEWHERE, /* the first of them */
 };
+
+/* What other programs call options of this one. */
+#define ELSEWHERE(X)                                                                               \
+	X(0, "resize",                                                                             \
+	  "--short-side=N for a shorter, or --max-side=N for a longer side of N at most")          \
+	X(1, "quality", "--jpeg=quality=Q")                                                        \
+	X(2, "workers", "--jobs=N")                                                                \
+	X(3, "threads", "--jobs=N")
 
 enum {
 	QUALITY_DEFAULT = 95, /* of JPEGs made where the rest stays verbatim */
@@ -124,7 +133,11 @@ static const struct options_row options[] = {
 	{"json", 0, NULL, "print the summary as JSON, with every skipped file", OPTIONS_FLAG,
 	 AT(json)},
 	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
-	{0},
+#define ROW(number, name, here)                                                                    \
+	{name, KEY_ELSEWHERE + (number), "N", .flags = OPTION_HIDDEN | OPTION_ARG_OPTIONAL},
+	ELSEWHERE(ROW)
+#undef ROW
+		{0},
 };
 
 static void parse_split(struct convert *convert, char *text, struct argp_state *state)
@@ -236,6 +249,12 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	case ARGP_KEY_END:
 		check(convert, state);
 		return 0;
+#define CASE(number, name, here)                                                                   \
+	case KEY_ELSEWHERE + (number):                                                             \
+		argp_error(state, "there is no option --" name "; it is " here " here");           \
+		return EINVAL;
+		ELSEWHERE(CASE)
+#undef CASE
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
