@@ -33,7 +33,8 @@ struct choice {
 struct key {
 	const char *section, *name;
 	enum key_type type;
-	size_t offset;
+	size_t offset, size;
+	enum config_takes takes;
 	uint64_t least, most;
 };
 
@@ -53,9 +54,16 @@ static const struct choice *const choices[] = {
 #define GIB (UINT64_C(1) << 30)
 
 static const struct key keys[] = {
-#define KEY(kind, section, name, field, usual, least, most)                                        \
-	{section, name, KEY_##kind, offsetof(struct config, field), least, most},
-#define GONE(section, name) {section, name, KEY_GONE, 0, 0, 0},
+#define KEY(kind, section, name, field, takes, usual, least, most)                                 \
+	{section,                                                                                  \
+	 name,                                                                                     \
+	 KEY_##kind,                                                                               \
+	 offsetof(struct config, field),                                                           \
+	 sizeof(((struct config *)NULL)->field),                                                   \
+	 CONFIG_TAKES_##takes,                                                                     \
+	 least,                                                                                    \
+	 most},
+#define GONE(section, name) {section, name, KEY_GONE, 0, 0, CONFIG_TAKES_NOW, 0, 0},
 #include "loaderd/config_keys.inc"
 };
 enum { KEY_COUNT = sizeof(keys) / sizeof(keys[0]) };
@@ -63,7 +71,7 @@ enum { KEY_COUNT = sizeof(keys) / sizeof(keys[0]) };
 void config_init(struct config *config)
 {
 	*config = (struct config){
-#define KEY(kind, section, name, field, usual, ...) .field = usual,
+#define KEY(kind, section, name, field, takes, usual, ...) .field = usual,
 #define GONE(section, name)
 #include "loaderd/config_keys.inc"
 	};
@@ -380,6 +388,72 @@ int config_read(struct config *config, const char *path, struct config_error *er
 				   "%s:%d: expected \"[section]\", \"key = value\" or a comment",
 				   path, line);
 	return 0;
+}
+
+static bool is_same_nice(const struct config_nice *before, const struct config_nice *after)
+{
+	return before->given == after->given && before->everybody == after->everybody &&
+	       before->named == after->named &&
+	       memcmp(before->users, after->users, after->named * sizeof(after->users[0])) == 0;
+}
+
+/* What is unused of a text or a list may differ. */
+static bool is_same(const struct key *key, const void *before, const void *after)
+{
+	if (key->type == KEY_TEXT)
+		return strcmp(before, after) == 0;
+	if (key->type == KEY_NICE)
+		return is_same_nice(before, after);
+	return memcmp(before, after, key->size) == 0;
+}
+
+static bool is_number(const struct key *key)
+{
+	return key->type != KEY_TEXT && key->type != KEY_NICE && key->type != KEY_GONE;
+}
+
+static uint64_t number_at(const struct key *key, const void *at)
+{
+	return key->type == KEY_BOOL ? *(const bool *)at : *(const uint64_t *)at;
+}
+
+void config_compare(const struct config *before, const struct config *after,
+		    void (*visit)(void *context, const struct config_change *change), void *context)
+{
+	for (unsigned i = 0; i < KEY_COUNT; i++) {
+		const struct key *key = &keys[i];
+		const void *at = (const char *)after + key->offset;
+		if (is_same(key, (const char *)before + key->offset, at))
+			continue;
+		const struct config_change change = {
+			.key = i,
+			.section = key->section,
+			.name = key->name,
+			.takes = key->takes,
+			.is_number = is_number(key),
+			.value = is_number(key) ? number_at(key, at) : 0,
+		};
+		visit(context, &change);
+	}
+}
+
+void config_keep(struct config *config, const struct config *running)
+{
+	for (unsigned i = 0; i < KEY_COUNT; i++)
+		if (keys[i].takes == CONFIG_TAKES_RESTART)
+			memcpy((char *)config + keys[i].offset,
+			       (const char *)running + keys[i].offset, keys[i].size);
+}
+
+void config_put(struct config *config, unsigned key, uint64_t value)
+{
+	if (key >= KEY_COUNT || !is_number(&keys[key]))
+		return;
+	void *at = (char *)config + keys[key].offset;
+	if (keys[key].type == KEY_BOOL)
+		*(bool *)at = value != 0;
+	else
+		*(uint64_t *)at = value;
 }
 
 /* A line for each, since a line has a greatest length. The first forgets what a file before has. */

@@ -1,7 +1,7 @@
 /*
  * Configuration: built-in values, then an INI file, then flags, each overriding the one before.
  * Every key is one row of config_keys.inc, which the parser, `--set` and the error texts share.
- * Plain value; read-only once the daemon runs. loaderd.conf(5).
+ * Plain value. loaderd.conf(5).
  */
 #pragma once
 
@@ -46,6 +46,22 @@ struct config {
 #include "loaderd/config_keys.inc"
 };
 
+/* When a daemon that runs takes another value of a key. */
+enum config_takes {
+	CONFIG_TAKES_NOW,
+	CONFIG_TAKES_WORKER, /* when a worker starts */
+	CONFIG_TAKES_RESTART,
+};
+
+/* One key that has two values. */
+struct config_change {
+	unsigned key; /* of config_put() */
+	const char *section, *name;
+	enum config_takes takes;
+	bool is_number;
+	uint64_t value; /* the new one, of a number */
+};
+
 struct cpus;
 
 struct config_error {
@@ -66,5 +82,13 @@ int config_set(struct config *config, const char *section, const char *key, cons
 	       struct config_error *error);
 /* -EINVAL with "file:line: ..." in error; -ENOENT and other errors of opening it. */
 int config_read(struct config *config, const char *path, struct config_error *error);
+/* Calls visit for each key whose values differ. */
+void config_compare(const struct config *before, const struct config *after,
+		    void (*visit)(void *context, const struct config_change *change),
+		    void *context);
+/* Copies what only a restart takes. */
+void config_keep(struct config *config, const struct config *running);
+/* Sets a number to a value that config_compare() has told. */
+void config_put(struct config *config, unsigned key, uint64_t value);
 /* Prints every key with its value, as a file that config_read() accepts. */
 void config_print(const struct config *config, FILE *file);

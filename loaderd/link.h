@@ -47,6 +47,7 @@ enum link_order_kind {
 	 * for its number, a dataset, which is refused
 	 */
 	LINK_POISON,
+	LINK_SET, /* a number of the configuration has changed */
 };
 #define LINK_WHOLE_DATASET UINT64_MAX
 
@@ -68,6 +69,8 @@ struct link_order {
 	uint32_t faults, seconds;
 	uint8_t uuid[16]; /* of LINK_POISON: the dataset, */
 	uint64_t sample;  /* and the sample */
+	uint64_t key;     /* of LINK_SET: for config_put(), */
+	uint64_t value;   /* as is the value */
 };
 
 enum link_record_kind {

@@ -20,7 +20,7 @@ enum {
 	ALLOWED_AT_ONCE = 20,
 };
 
-static enum log_level log_limit = LOG_LEVEL_INFO;
+static _Atomic enum log_level log_limit = LOG_LEVEL_INFO;
 static bool to_journal;
 static atomic_ulong dropped;
 
@@ -33,6 +33,11 @@ void log_init(enum log_level level)
 	to_journal = stream && sscanf(stream, "%llu:%llu", &device, &inode) == 2 &&
 		     fstat(STDERR_FILENO, &status) == 0 && status.st_dev == device &&
 		     status.st_ino == inode;
+}
+
+void log_set_level(enum log_level level)
+{
+	log_limit = level;
 }
 
 void log_to_supervisor(void)

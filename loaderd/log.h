@@ -18,6 +18,8 @@ enum log_level {
 };
 
 void log_init(enum log_level level);
+/* Any thread, also while others log. */
+void log_set_level(enum log_level level);
 /*
  * Lines go to a supervisor, which says when and whose they are: with level prefixes. After
  * log_init().

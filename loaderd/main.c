@@ -181,12 +181,18 @@ static int apply_setting(struct config *config, const char *setting, struct conf
 	return config_set(config, section, key, equals + 1, error);
 }
 
+/* A private daemon has none unless it is named. */
+static bool has_file(const struct arguments *arguments)
+{
+	return arguments->config_path || !arguments->private_only;
+}
+
 static int load_config(struct config *config, const struct arguments *arguments,
 		       struct config_error *error)
 {
 	const char *path = arguments->config_path;
 	int r = 0;
-	if (path || !arguments->private_only)
+	if (has_file(arguments))
 		r = config_read(config, path ? path : CONFIG_PATH, error);
 	if (r == -ENOENT && !path)
 		r = 0;
@@ -231,6 +237,12 @@ static int find_listeners(const struct arguments *arguments, struct supervisor_o
 			      : listen_open(how->config, how->listen_fds, &how->admin_fd, error);
 }
 
+static int read_again(const void *arguments, struct config *ret_config, struct config_error *error)
+{
+	config_init(ret_config);
+	return load_config(ret_config, arguments, error);
+}
+
 static int main_serve(const struct config *config, const struct arguments *arguments)
 {
 	struct config_error error = {{0}};
@@ -239,6 +251,8 @@ static int main_serve(const struct config *config, const struct arguments *argum
 		.admin_fd = -1,
 		.lifeline_fd = arguments->lifeline_fd,
 		.private_only = arguments->private_only,
+		.read_config = has_file(arguments) ? read_again : NULL,
+		.read_context = arguments,
 	};
 	int r = find_listeners(arguments, &how, &error);
 	if (r == 0) {
@@ -268,8 +282,6 @@ int main(int argc, char **argv)
 		r = load_config(&config, &arguments, &error);
 		status = r < 0 ? EX_CONFIG : EXIT_FAILURE;
 	}
-	for (unsigned i = 0; i < arguments.setting_count; i++)
-		free((char *)arguments.settings[i]);
 	if (r < 0) {
 		printable_line(stderr, "loaderd: %s", error.text);
 	} else if (arguments.check) {
@@ -283,5 +295,7 @@ int main(int argc, char **argv)
 		memory_init();
 		r = main_serve(&config, &arguments);
 	}
+	for (unsigned i = 0; i < arguments.setting_count; i++)
+		free((char *)arguments.settings[i]);
 	return r < 0 ? status : EXIT_SUCCESS;
 }

@@ -2,6 +2,7 @@
 
 #include "format/base/copy_once.h"
 #include "format/base/system/clock.h"
+#include "loaderd/log.h"
 #include "loaderd/supervisor/crew_internal.h"
 #include "loaderd/supervisor/outfit.h"
 #include "proto/ring_leases.h"
@@ -9,6 +10,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/param.h>
 #include <sys/resource.h>
@@ -63,13 +65,25 @@ static int crew_watch_ledger(struct crew *crew)
 	return r < 0 ? r : crew_watch(crew, &crew->ledger_probes, crew->ledger.event_fd, on_probe);
 }
 
+/* What follows from the configuration alone. */
+static void crew_configure(struct crew *crew, const struct config *config, uint64_t memory)
+{
+	uint64_t per_user = config->shared_memory_per_user;
+	if (per_user == 0)
+		per_user = crew->for_one ? memory : memory / 2;
+	/* More than a worker serves, which tells those beyond its own limit. */
+	crew->connections_most = (unsigned)config->connections_per_user + ARRIVALS_MAX;
+	crew->ledger.most = memory;
+	crew->ledger.most_per_user = per_user;
+	/* Rings outlive their feeds where clients hold on to batches. */
+	crew->ledger.rings_per_user = 4 * (unsigned)config->feeds_per_user;
+	crew->ledger.writable_rings = config->writable_rings;
+}
+
 int crew_init(struct crew *crew, const struct config *config, struct closer *closer, int epoll_fd,
 	      uint64_t memory, bool for_one)
 {
-	uint64_t per_user = config->shared_memory_per_user;
 	struct rlimit descriptors = {.rlim_cur = INT32_MAX};
-	if (per_user == 0)
-		per_user = for_one ? memory : memory / 2;
 	getrlimit(RLIMIT_NOFILE, &descriptors);
 	unsigned descriptors_most =
 		(unsigned)(descriptors.rlim_cur < INT32_MAX ? descriptors.rlim_cur : INT32_MAX);
@@ -78,8 +92,6 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 		.config = config,
 		.house = {.epoll_fd = epoll_fd, .unread = &crew->unread},
 		.unread = {.epoll_fd = epoll_fd, .closer = closer},
-		/* More than a worker serves, which tells those beyond its own limit. */
-		.connections_most = (unsigned)config->connections_per_user + ARRIVALS_MAX,
 		.connections_all = descriptors_most / CONNECTIONS_SHARE,
 		.descriptors_most = descriptors_most,
 		.groups.fd = -1,
@@ -88,14 +100,9 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 		.closer = closer,
 		.epoll_fd = epoll_fd,
 		.for_one = for_one,
-		.ledger = {.most = memory,
-			   .most_per_user = per_user,
-			   /* Rings outlive their feeds where clients hold on to batches. */
-			   .rings_per_user = 4 * (unsigned)config->feeds_per_user,
-			   .writable_rings = config->writable_rings,
-			   .has_leases = ring_leases_work() > 0,
-			   .closer = closer},
+		.ledger = {.has_leases = ring_leases_work() > 0, .closer = closer},
 	};
+	crew_configure(crew, config, memory);
 	crew->config_fd = outfit_config(config);
 	if (crew->config_fd < 0)
 		return crew->config_fd;
@@ -209,6 +216,57 @@ static void crew_drain_worker(struct worker *worker)
 	const struct link_order order = {.kind = LINK_DRAIN};
 	if (link_send(worker->socket, &order, NULL, 0) < 0)
 		kill(worker->pid, SIGKILL);
+}
+
+static void tell_worker(struct worker *worker, const struct link_order *order)
+{
+	char who[32];
+	int r = link_send(worker->socket, order, NULL, 0);
+	if (r == 0)
+		return;
+	crew_whose(worker, who);
+	log_warning("%sthe worker (pid %d) could not be told of the new configuration: %s; the "
+		    "next one has it",
+		    who, (int)worker->pid, strerror(-r));
+}
+
+/* Workers are told numbers alone: what else they would take at once is said of single users. */
+static void tell_workers(void *context, const struct config_change *change)
+{
+	const struct crew *crew = context;
+	const struct link_order order = {
+		.kind = LINK_SET, .key = change->key, .value = change->value};
+	if (change->takes != CONFIG_TAKES_NOW || !change->is_number)
+		return;
+	for (struct crew_user *user = crew->users; user; user = user->next)
+		for (struct worker *worker = user->workers; worker; worker = worker->next)
+			tell_worker(worker, &order);
+}
+
+static void weigh_users(const struct crew *crew, const struct config *config)
+{
+	for (const struct crew_user *user = crew->users; user; user = user->next) {
+		int value;
+		const int *nice = config_nice(config, user->uid, &value) ? &value : NULL;
+		int r = groups_weigh(&crew->groups, user->uid, nice);
+		if (r < 0)
+			log_warning("[users] nice: the control group of user %u keeps its weight: "
+				    "%s",
+				    (unsigned)user->uid, strerror(-r));
+	}
+}
+
+int crew_reload(struct crew *crew, const struct config *config, uint64_t memory)
+{
+	int fd = outfit_config(config);
+	if (fd < 0)
+		return fd;
+	close(crew->config_fd);
+	crew->config_fd = fd;
+	crew_configure(crew, config, memory);
+	config_compare(crew->config, config, tell_workers, crew);
+	weigh_users(crew, config);
+	return 0;
 }
 
 void crew_drain(struct crew *crew)

@@ -60,6 +60,12 @@ bool crew_has_descriptors(const struct crew *crew, int newest, unsigned *ret_lea
 /* -errno. config lives as long as the crew. memory: bytes of all rings. */
 int crew_init(struct crew *crew, const struct config *config, struct closer *closer, int epoll_fd,
 	      uint64_t memory, bool for_one);
+/*
+ * Takes another configuration, which the caller copies to crew->config afterwards: its limits and
+ * weights hold from now on, and workers are told what they take while they run. memory: as for
+ * crew_init(). -errno: nothing has changed.
+ */
+int crew_reload(struct crew *crew, const struct config *config, uint64_t memory);
 /* Every worker has ended, or is left behind. */
 void crew_deinit(struct crew *crew);
 /*

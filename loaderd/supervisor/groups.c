@@ -194,6 +194,20 @@ int groups_make(struct groups *groups, uid_t uid, const int *nice)
 	return r;
 }
 
+int groups_weigh(const struct groups *groups, uid_t uid, const int *nice)
+{
+	char name[NAME_MAX_BYTES];
+	if (!groups->weights)
+		return 0;
+	groups_name_of(uid, name);
+	int folder = openat(groups->fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (folder < 0)
+		return errno == ENOENT ? 0 : -errno;
+	int r = write_number(folder, "cpu.weight.nice", nice ? *nice : 0);
+	close(folder);
+	return r;
+}
+
 void groups_remove(struct groups *groups, uid_t uid)
 {
 	char name[NAME_MAX_BYTES];

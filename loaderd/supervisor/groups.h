@@ -42,5 +42,7 @@ bool groups_given(const struct groups *groups);
  * enters it (worker_join_group()), or -errno.
  */
 int groups_make(struct groups *groups, uid_t uid, const int *nice);
+/* Gives a user's group, if there is one, another weight. -errno. */
+int groups_weigh(const struct groups *groups, uid_t uid, const int *nice);
 /* The user is gone: removes the group, unless memory is still charged to it. */
 void groups_remove(struct groups *groups, uid_t uid);

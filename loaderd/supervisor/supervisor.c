@@ -58,6 +58,8 @@ struct listener {
 
 struct supervisor {
 	const struct supervisor_options *options;
+	struct config config;  /* in force */
+	uint64_t usual_memory; /* of rings, and of a user's group, where no limit is set; bytes */
 	struct crew crew;
 	struct closer *closer;
 	int epoll_fd;
@@ -116,7 +118,6 @@ static void end_now(struct supervisor *supervisor)
 static void supervisor_begin_drain(void *user)
 {
 	struct supervisor *supervisor = user;
-	const struct config *config = supervisor->options->config;
 	if (supervisor->phase != RUNNING) {
 		log_info("told to stop again: stopping now");
 		end_now(supervisor);
@@ -130,15 +131,19 @@ static void supervisor_begin_drain(void *user)
 	if (supervisor->options->activated)
 		stop_accepting(supervisor);
 	crew_drain(&supervisor->crew);
-	supervisor_enter(supervisor, DRAINING, config->grace_ms + END_MS);
+	supervisor_enter(supervisor, DRAINING, supervisor->config.grace_ms + END_MS);
 }
+
+static void supervisor_reload(struct supervisor *supervisor);
 
 static void supervisor_on_signal(struct watched *watched, uint32_t events)
 {
 	struct supervisor *supervisor = OWNER_OF(supervisor, signals, watched);
 	struct signalfd_siginfo info;
 	while (read(watched->fd, &info, sizeof(info)) == sizeof(info)) {
-		if (info.ssi_signo != PARENT_SIGNAL) {
+		if (info.ssi_signo == SIGHUP) {
+			supervisor_reload(supervisor);
+		} else if (info.ssi_signo != PARENT_SIGNAL) {
 			supervisor_begin_drain(supervisor);
 		} else if (supervisor->parent != 0 && getppid() != supervisor->parent) {
 			/*
@@ -254,13 +259,15 @@ static void on_connection(struct watched *watched, uint32_t events)
 				REFUSALS_REST * (clock_ns(CLOCK_PROCESS_CPUTIME_ID) - start_ns));
 }
 
-static int new_signal_fd(void)
+static int new_signal_fd(bool reloads)
 {
 	sigset_t set;
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, PARENT_SIGNAL);
+	if (reloads)
+		sigaddset(&set, SIGHUP);
 	int r = -pthread_sigmask(SIG_BLOCK, &set, NULL);
 	if (r < 0)
 		return r;
@@ -292,7 +299,7 @@ static void add_listener(struct supervisor *supervisor, int fd, bool admin)
 static int supervisor_watch_all(struct supervisor *supervisor)
 {
 	const struct supervisor_options *options = supervisor->options;
-	int signal_fd = new_signal_fd();
+	int signal_fd = new_signal_fd(options->read_config != NULL);
 	if (signal_fd < 0)
 		return signal_fd;
 	supervisor->signals = (struct watched){signal_fd, supervisor_on_signal};
@@ -363,19 +370,25 @@ static int check_limits_held(const struct config *config, const struct groups *g
 			   why[0] != '\0' ? ": " : "", why);
 }
 
+static struct groups_limits groups_limits_of(const struct supervisor *supervisor,
+					     const struct config *config, const struct cpus *cpus)
+{
+	const uint64_t most = 2 * pool_threads(config, cpus) + config->feeds_per_user;
+	return (struct groups_limits){
+		.memory = config->memory != 0 ? config->memory : supervisor->usual_memory,
+		.threads = config->user_threads != 0 ? config->user_threads
+						     : WORKERS_AT_ONCE * (most + THREADS_OF_CHORES),
+	};
+}
+
 /* Opens the control groups and logs once what they enforce. */
 static int supervisor_open_groups(struct supervisor *supervisor, const struct cpus *cpus,
 				  struct config_error *error)
 {
-	const struct config *config = supervisor->options->config;
+	const struct config *config = &supervisor->config;
 	struct groups *groups = &supervisor->crew.groups;
 	const bool is_auto = strcmp(config->control_group, "auto") == 0;
-	const uint64_t most = 2 * pool_threads(config, cpus) + config->feeds_per_user;
-	const struct groups_limits limits = {
-		.memory = config->memory != 0 ? config->memory : memory_available() / 2,
-		.threads = config->user_threads != 0 ? config->user_threads
-						     : WORKERS_AT_ONCE * (most + THREADS_OF_CHORES),
-	};
+	const struct groups_limits limits = groups_limits_of(supervisor, config, cpus);
 	struct config_error why = {{0}};
 	/* A private daemon has one user, who is isolated from no other. */
 	const bool none = is_auto && supervisor->options->private_only;
@@ -428,36 +441,122 @@ static int start_closer(struct supervisor *supervisor, struct config_error *erro
 	return r;
 }
 
-static int supervisor_prepare(struct supervisor *supervisor, uint64_t memory,
-			      struct config_error *error)
+static uint64_t ring_memory(const struct supervisor *supervisor, const struct config *config)
 {
-	const struct supervisor_options *options = supervisor->options;
-	const struct config *config = options->config;
+	return config->shared_memory != 0 ? config->shared_memory : supervisor->usual_memory;
+}
+
+/* Workers would say so, too, but one after the other. */
+static int supervisor_check(const struct supervisor *supervisor, const struct config *config,
+			    struct cpus *ret_cpus, struct config_error *error)
+{
+	int r = config_cpus(config, ret_cpus, error);
+	if (r < 0)
+		return r;
+	return provisions_check(2 * pool_threads(config, ret_cpus) + THREADS_OF_OTHERS,
+				config->shared_memory_per_user != 0
+					? config->shared_memory_per_user
+					: ring_memory(supervisor, config) / 2,
+				supervisor->options->private_only, error);
+}
+
+static int supervisor_prepare(struct supervisor *supervisor, struct config_error *error)
+{
 	struct cpus cpus;
-	/* Workers would say so, too, but one after the other. */
-	int r = config_cpus(config, &cpus, error);
-	if (r == 0)
-		r = provisions_check(2 * pool_threads(config, &cpus) + THREADS_OF_OTHERS,
-				     config->shared_memory_per_user != 0
-					     ? config->shared_memory_per_user
-					     : memory / 2,
-				     options->private_only, error);
+	int r = supervisor_check(supervisor, &supervisor->config, &cpus, error);
 	if (r == 0)
 		r = start_closer(supervisor, error);
 	if (r == 0)
-		r = crew_init(&supervisor->crew, config, supervisor->closer, supervisor->epoll_fd,
-			      memory, options->private_only);
+		r = crew_init(&supervisor->crew, &supervisor->config, supervisor->closer,
+			      supervisor->epoll_fd, ring_memory(supervisor, &supervisor->config),
+			      supervisor->options->private_only);
 	return r < 0 ? r : supervisor_open_groups(supervisor, &cpus, error);
+}
+
+/* What the daemon would have refused to start with. */
+static int check_reload(const struct supervisor *supervisor, const struct config *config,
+			struct cpus *ret_cpus, struct config_error *error)
+{
+	const struct groups *groups = &supervisor->crew.groups;
+	int r = supervisor_check(supervisor, config, ret_cpus, error);
+	if (r == 0)
+		r = check_limits_held(config, groups, "", error);
+	return r < 0 || groups->weights ? r : check_nice(config, error);
+}
+
+static void say_change(void *context, const struct config_change *change)
+{
+	const struct supervisor *supervisor = context;
+	/* Without groups nice is a value that a worker gives itself when it starts. */
+	const bool is_late = !change->is_number && !supervisor->crew.groups.weights;
+	if (change->takes == CONFIG_TAKES_RESTART)
+		log_warning("reload: [%s] %s has changed, which takes a restart of the daemon; "
+			    "until then it stays as it was",
+			    change->section, change->name);
+	else
+		log_info("reload: [%s] %s has changed, for %s", change->section, change->name,
+			 change->takes == CONFIG_TAKES_WORKER || is_late
+				 ? "workers that start from now on"
+				 : "all from now on");
+}
+
+static int reload(struct supervisor *supervisor, struct config_error *error)
+{
+	const struct supervisor_options *options = supervisor->options;
+	struct config next;
+	struct cpus cpus;
+	int r = options->read_config(options->read_context, &next, error);
+	if (r < 0)
+		return r;
+	struct config wanted = next;
+	config_keep(&next, &supervisor->config);
+	r = check_reload(supervisor, &next, &cpus, error);
+	if (r == 0)
+		r = crew_reload(&supervisor->crew, &next, ring_memory(supervisor, &next));
+	if (r < 0)
+		return r;
+	supervisor->crew.groups.limits = groups_limits_of(supervisor, &next, &cpus);
+	/* Who asks for more lines sees what has changed, and who asks for fewer does, too. */
+	if (next.log_level > supervisor->config.log_level)
+		log_set_level((enum log_level)next.log_level);
+	config_compare(&supervisor->config, &wanted, say_change, supervisor);
+	log_info("reload: done");
+	log_set_level((enum log_level)next.log_level);
+	supervisor->config = next;
+	return 0;
+}
+
+/* systemd.service(5), Type=notify-reload; with Type=notify its manager shows the same. */
+static void notify_reloading(void)
+{
+	char text[64];
+	snprintf(text, sizeof(text), "RELOADING=1\nMONOTONIC_USEC=%llu",
+		 (unsigned long long)clock_ns(CLOCK_MONOTONIC) / 1000);
+	notify_say(text);
+}
+
+static void supervisor_reload(struct supervisor *supervisor)
+{
+	struct config_error error = {{0}};
+	if (supervisor->phase != RUNNING) {
+		log_info("told to reload while stopping: nothing is read");
+		return;
+	}
+	notify_reloading();
+	int r = reload(supervisor, &error);
+	if (r < 0)
+		log_error("reload: %s; the configuration stays as it was",
+			  error.text[0] != '\0' ? error.text : strerror(-r));
+	notify_say("READY=1");
 }
 
 static int supervisor_init(struct supervisor *supervisor, const struct supervisor_options *options,
 			   struct config_error *error)
 {
-	const struct config *config = options->config;
-	uint64_t memory =
-		config->shared_memory != 0 ? config->shared_memory : memory_available() / 2;
 	*supervisor = (struct supervisor){
 		.options = options,
+		.config = *options->config,
+		.usual_memory = memory_available() / 2,
 		.crew = {.config_fd = -1, .groups.fd = -1},
 		.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 		.signals.fd = -1,
@@ -465,7 +564,7 @@ static int supervisor_init(struct supervisor *supervisor, const struct superviso
 	};
 	/* A worker of this user's must not be able to trace it. */
 	prctl(PR_SET_DUMPABLE, 0);
-	int r = supervisor_prepare(supervisor, memory, error);
+	int r = supervisor_prepare(supervisor, error);
 	if (r == 0)
 		r = supervisor_watch_all(supervisor);
 	if (r == 0)
@@ -479,7 +578,7 @@ static int supervisor_init(struct supervisor *supervisor, const struct superviso
 	supervisor->watchdog_ns = notify_watchdog_ns() / 2;
 	if (r == 0)
 		log_info("ready: %llu MiB of shared memory at most",
-			 (unsigned long long)(memory >> 20));
+			 (unsigned long long)(supervisor->crew.ledger.most >> 20));
 	return r;
 }
 

@@ -13,7 +13,7 @@
 enum { SUPERVISOR_LISTENERS_MAX = 16 };
 
 struct supervisor_options {
-	const struct config *config;              /* lives as long as the supervisor */
+	const struct config *config;              /* that it starts with */
 	int listen_fds[SUPERVISOR_LISTENERS_MAX]; /* listening sockets, taken over */
 	unsigned listen_count;
 	int admin_fd; /* of the administrator; -1: none */
@@ -21,6 +21,13 @@ struct supervisor_options {
 	bool activated;
 	int lifeline_fd;   /* the daemon ends at once when this reads end of file; -1: none */
 	bool private_only; /* serve only the daemon's own user, by one worker that starts at once */
+	/*
+	 * Reads the configuration again, on SIGHUP: 0, or -errno with a sentence in error. NULL: it
+	 * comes from no file, and SIGHUP ends the daemon.
+	 */
+	int (*read_config)(const void *context, struct config *ret_config,
+			   struct config_error *error);
+	const void *read_context;
 };
 
 /* 0 after a regular stop; -errno with a sentence in error. Blocks the signals that it handles. */

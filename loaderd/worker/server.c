@@ -98,6 +98,21 @@ static void take_client(struct server *server, const struct link_order *order, i
 		(void)link_report(LINK_PIPE_FD, &lost);
 }
 
+void server_copy_config(struct server *server, struct config *ret_config)
+{
+	pthread_mutex_lock(&server->config_lock);
+	*ret_config = *server->config;
+	pthread_mutex_unlock(&server->config_lock);
+}
+
+static void set_key(struct server *server, const struct link_order *order)
+{
+	pthread_mutex_lock(&server->config_lock);
+	config_put(server->config, (unsigned)order->key, order->value);
+	pthread_mutex_unlock(&server->config_lock);
+	log_set_level((enum log_level)server->config->log_level);
+}
+
 static void server_obey(struct server *server, const struct link_order *order,
 			int fds[LINK_FDS_MAX])
 {
@@ -122,6 +137,9 @@ static void server_obey(struct server *server, const struct link_order *order,
 		break;
 	case LINK_RETIRE:
 		server->phase = SERVER_DONE;
+		break;
+	case LINK_SET:
+		set_key(server, order);
 		break;
 	}
 	for (unsigned i = 0; i < LINK_FDS_MAX; i++)
@@ -219,13 +237,14 @@ static void reserve_rings(const struct config *config)
 			    strerror(-r));
 }
 
-int server_new(const struct config *config, uid_t uid, struct server **ret_server,
+int server_new(struct config *config, uid_t uid, struct server **ret_server,
 	       struct config_error *error)
 {
 	struct server *server = calloc(1, sizeof(*server));
 	if (!server)
 		return -ENOMEM;
 	server->config = config;
+	pthread_mutex_init(&server->config_lock, NULL);
 	server->uid = uid;
 	server->epoll_fd = -1;
 	struct rlimit descriptors;

@@ -16,9 +16,10 @@ struct server;
 
 /*
  * -errno with a sentence in error. Everything that takes more than reading descriptors is done
- * here: server_run() can be had in a sandbox. uid: whom it serves.
+ * here: server_run() can be had in a sandbox. uid: whom it serves. config
+ * lives as long as the server, which changes it as the supervisor says.
  */
-int server_new(const struct config *config, uid_t uid, struct server **ret_server,
+int server_new(struct config *config, uid_t uid, struct server **ret_server,
 	       struct config_error *error);
 /* Threads that it may ever have. */
 unsigned server_threads_most(const struct server *server);

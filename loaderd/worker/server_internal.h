@@ -12,6 +12,7 @@
 #include "loaderd/worker/subscription.h"
 #include "proto/framing.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -40,7 +41,12 @@ struct session {
 enum server_phase { SERVER_RUNNING, SERVER_DRAINING, SERVER_DONE };
 
 struct server {
-	const struct config *config;
+	/*
+	 * The control thread changes it under the lock and reads it without; others read the copy
+	 * that server_copy_config() makes.
+	 */
+	struct config *config;
+	pthread_mutex_t config_lock;
 	struct pool *pool;
 	struct chores *chores;
 	struct registry registry;
@@ -94,6 +100,9 @@ void session_refuse(struct session *session, const struct refusal *refusal);
 void session_ring(void *user);
 /* The session's one feed is not to be. */
 void session_forget_feed(struct session *session);
+
+/* The configuration as it is now; from any thread. */
+void server_copy_config(struct server *server, struct config *ret_config);
 
 void status_reply(struct session *session);
 /* Brings the page up to date that the supervisor reads. */

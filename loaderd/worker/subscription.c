@@ -423,7 +423,9 @@ static int subscription_prepare(struct subscription *subscription, const Loaderd
 {
 	struct batcher_options *options = &subscription->options;
 	const struct pool *pool = subscription->session->server->pool;
-	const struct config *config = subscription->session->server->config;
+	struct config copy;
+	server_copy_config(subscription->session->server, &copy);
+	const struct config *config = &copy;
 	int r = check_request(request, config, refusal);
 	if (r == 0)
 		r = check_writable(request, config, refusal);

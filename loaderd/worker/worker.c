@@ -102,7 +102,7 @@ struct sandbox_limits worker_limits(const struct server *server)
 	};
 }
 
-static int worker_serve(const struct config *config, uid_t uid, struct config_error *error)
+static int worker_serve(struct config *config, uid_t uid, struct config_error *error)
 {
 	struct server *server;
 	int r = sandbox_prepare(error);

@@ -233,7 +233,7 @@ void fixture_start(struct fixture *fixture, const char *environment, ...)
 	const char *binary = getenv("LOADERD");
 	const char *arguments[32] = {binary,          "--config",    "/dev/null", "--socket",
 				     fixture->socket, "--log-level", "warning"};
-	unsigned count = 7;
+	unsigned count = fixture->logs_as_configured ? 5 : 7;
 	const char *io = getenv("LOADERD_TEST_IO");
 	if (io) {
 		/*

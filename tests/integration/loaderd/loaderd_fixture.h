@@ -9,6 +9,7 @@
 #include "proto/feed.pb-c.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -24,9 +25,10 @@ struct fixture {
 	/* Set between fixture_init() and fixture_start(): */
 	/* whom the daemon runs as, with no other group than its own; 0: the test's user */
 	uid_t uid;
-	unsigned descriptors; /* that it may have open; 0: as many as the test */
-	unsigned processes;   /* RLIMIT_NPROC; 0: the test's */
-	uint64_t file_bytes;  /* RLIMIT_FSIZE; 0: the test's */
+	bool logs_as_configured; /* else from warnings on */
+	unsigned descriptors;    /* that it may have open; 0: as many as the test */
+	unsigned processes;      /* RLIMIT_NPROC; 0: the test's */
+	uint64_t file_bytes;     /* RLIMIT_FSIZE; 0: the test's */
 	const char
 		*group; /* cgroup.procs of the control group that it starts in; NULL: the test's */
 };

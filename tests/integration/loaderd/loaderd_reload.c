@@ -1,0 +1,187 @@
+/* SIGHUP: what changes while feeds are served, what is refused, and what has to wait. */
+#include "tests/integration/loaderd/loaderd_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char pipeline[] = "random_resized_crop(32) hflip(0.5)";
+
+struct stage {
+	struct fixture fixture;
+	char config[PATH_MAX + 16], log[PATH_MAX + 16], dataset[PATH_MAX];
+};
+
+static int set_up(void **state)
+{
+	static struct stage stage;
+	fixture_init(&stage.fixture);
+	stage.fixture.logs_as_configured = true;
+	snprintf(stage.config, sizeof(stage.config), "%s/loaderd.conf", stage.fixture.folder);
+	snprintf(stage.log, sizeof(stage.log), "%s/log", stage.fixture.folder);
+	strcpy(stage.dataset, fixture_dataset(&stage.fixture, "images", 100, FIXTURE_JPEG, 0));
+	*state = &stage;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	struct stage *stage = *state;
+	fixture_deinit(&stage->fixture);
+	return 0;
+}
+
+static void write_config(const struct stage *stage, const char *text)
+{
+	FILE *file = fopen(stage->config, "w");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+}
+
+/* Its log is a file. */
+static void start(struct stage *stage, const char *config)
+{
+	write_config(stage, config);
+	int own = dup(STDERR_FILENO);
+	int log = open(stage->log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
+	assert_true(own >= 0 && log >= 0);
+	dup2(log, STDERR_FILENO);
+	close(log);
+	fixture_start(&stage->fixture, NULL, "--config", stage->config, NULL);
+	dup2(own, STDERR_FILENO);
+	close(own);
+}
+
+static const char *read_log(const struct stage *stage)
+{
+	static char text[65536];
+	FILE *file = fopen(stage->log, "r");
+	assert_non_null(file);
+	text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+	fclose(file);
+	return text;
+}
+
+/* Has the daemon read this, and waits until its log says so. */
+static void reload(const struct stage *stage, const char *config, const char *said)
+{
+	write_config(stage, config);
+	assert_int_equal(truncate(stage->log, 0), 0);
+	assert_int_equal(kill(stage->fixture.daemon, SIGHUP), 0);
+	for (unsigned i = 0; i < 3000; i++) {
+		if (strstr(read_log(stage), said))
+			return;
+		if (waitpid(stage->fixture.daemon, NULL, WNOHANG) != 0)
+			fail_msg("the daemon has ended");
+		usleep(10000);
+	}
+	fail_msg("no \"%s\" in \"%s\"", said, read_log(stage));
+}
+
+/* 0, or what feed_open() refuses; a limit of the worker that is told a moment later passes. */
+static int open_with(const struct stage *stage, uint32_t slots, const char *part)
+{
+	struct feed_options options = fixture_options(&stage->fixture, stage->dataset, pipeline);
+	char error[FEED_ERROR_MAX] = "";
+	struct feed *feed;
+	options.slots = slots;
+	int r = feed_open(&options, &feed, error);
+	if (r == 0)
+		feed_close(feed);
+	else if (!strstr(error, part))
+		fail_msg("expected \"%s\", got %d and \"%s\"", part, r, error);
+	return r;
+}
+
+static void test_limits_change_while_a_feed_is_served(void **state)
+{
+	struct stage *stage = *state;
+	start(stage, "[limits]\nslots = 4\nusers = 1\n");
+	const struct feed_options options =
+		fixture_options(&stage->fixture, stage->dataset, pipeline);
+	struct feed *feed = fixture_open(&options);
+	const pid_t worker = fixture_worker(&stage->fixture);
+	assert_int_equal(open_with(stage, 6, "slots"), -EDQUOT);
+	/* An order is read before a connection that comes after it. */
+	reload(stage, "[limits]\nslots = 8\n", "reload: done");
+	assert_non_null(strstr(read_log(stage), "[limits] slots has changed, for all from now on"));
+	assert_non_null(strstr(read_log(stage), "[limits] users has changed"));
+	assert_int_equal(open_with(stage, 6, ""), 0);
+	reload(stage, "[limits]\nslots = 8\nshared_memory = 4M\nshared_memory_per_user = 64K\n",
+	       "reload: done");
+	assert_int_equal(open_with(stage, 6, "shared memory"), -EDQUOT);
+	reload(stage, "", "reload: done");
+	assert_int_equal(open_with(stage, 12, ""), 0);
+	assert_int_equal(fixture_worker(&stage->fixture), worker);
+	assert_true(fixture_hash(feed, 20) != 0);
+	feed_close(feed);
+	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
+}
+
+static void test_a_wrong_file_changes_nothing(void **state)
+{
+	struct stage *stage = *state;
+	start(stage, "[limits]\nslots = 4\n");
+	assert_int_equal(open_with(stage, 6, "slots"), -EDQUOT);
+	reload(stage, "[limits]\nslots = 8\nbatch_sise = 7\n",
+	       "loaderd.conf:3: [limits] batch_sise: no such key; did you mean [limits] "
+	       "batch_size?; the configuration stays as it was");
+	assert_int_equal(open_with(stage, 6, "slots"), -EDQUOT);
+	/* What a start refuses, too. */
+	reload(stage, "[limits]\nslots = 8\n[pool]\ncpus = 3-1\n", "[pool] cpus = 3-1");
+	assert_int_equal(open_with(stage, 6, "slots"), -EDQUOT);
+	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
+}
+
+static void test_what_has_to_wait_is_named(void **state)
+{
+	struct stage *stage = *state;
+	static const char later[] =
+		"[daemon]\nsocket_mode = 0600\n[pool]\nthreads = 1\n[users]\nnice = 19\n";
+	start(stage, "");
+	for (unsigned i = 0; i < 2; i++) {
+		reload(stage, later, "reload: done");
+		/* Each time until it holds. */
+		assert_non_null(strstr(read_log(stage), "warning: reload: [daemon] socket_mode has "
+							"changed, which takes a restart"));
+	}
+	reload(stage, "", "reload: done");
+	assert_non_null(strstr(read_log(stage),
+			       "[pool] threads has changed, for workers that start from now on"));
+	assert_null(strstr(read_log(stage), "socket_mode"));
+	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
+}
+
+static void test_the_log_level_changes(void **state)
+{
+	struct stage *stage = *state;
+	start(stage, "");
+	reload(stage, "[daemon]\nlog_level = error\n", "reload: done");
+	reload(stage, "[daemon]\nlog_level = error\nnonsense = 1\n", "nonsense");
+	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
+	assert_null(strstr(read_log(stage), "stopping"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_limits_change_while_a_feed_is_served, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(test_a_wrong_file_changes_nothing, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(test_what_has_to_wait_is_named, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_the_log_level_changes, set_up, tear_down),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
