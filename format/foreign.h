@@ -1,11 +1,21 @@
 /*
- * What a file is that is given for a .pimg file and is none, by how it begins. For sentences alone:
- * nothing is read by it. Plain functions.
+ * What a file is that was given for another: told by its first bytes or by its name, so that a
+ * refusal can say what it is and what takes it. Nothing is read by it. Plain functions, any thread.
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* "a tar archive: ..."; NULL: it is not known. */
-const char *foreign_kind(const uint8_t *bytes, size_t size);
+enum { FOREIGN_HEAD = 512 }; /* bytes at most that tell what a file is */
+
+struct foreign {
+	const char *what;   /* "a Parquet file" */
+	const char *remedy; /* an imperative */
+	bool is_source;     /* of packimg convert, or may be one */
+};
+
+/* NULL where it is none of these. */
+const struct foreign *foreign_of_head(const uint8_t *head, size_t size);
+const struct foreign *foreign_of_name(const char *name);

@@ -30,10 +30,12 @@ static bool is_zero(const void *bytes, size_t size)
 static int header_refuse(const void *bytes, size_t size, const char *path,
 			 struct packimg_error *error)
 {
-	const char *kind = foreign_kind(bytes, size);
+	const struct foreign *foreign =
+		foreign_of_head(bytes, size < FOREIGN_HEAD ? size : FOREIGN_HEAD);
 
-	if (kind)
-		return packimg_damaged(error, "%s: not a .pimg file, but %s", path, kind);
+	if (foreign)
+		return packimg_damaged(error, "%s: not a .pimg file, but %s: %s", path,
+				       foreign->what, foreign->remedy);
 	if (size < sizeof(struct pimg_header))
 		return packimg_damaged(error, "%s: shorter than a header; not a .pimg file", path);
 	return packimg_damaged(error,

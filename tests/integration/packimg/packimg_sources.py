@@ -359,7 +359,7 @@ class PackimgSources(PackimgTest):
         (self.dir / "folder").mkdir()
         (self.dir / "folder" / "n01440764.tar").touch()
         self.packimg("convert", "-q", "folder", "-o", "no.pimg", rc=2)
-        self.assertIn("such as n01440764.tar, which is an archive; give such archives themselves as SRC, with --class-from archive", self.stderr)
+        self.assertIn("such as n01440764.tar, which is an archive; give it to packimg convert as a SRC, with --class-from archive where each is a class", self.stderr)
         image = next(self.tree.rglob("*.jpg")).read_bytes()
         self.members("a.tar", [("a/1.jpg", image), ("b/1.jpg", image)])
         os.mkfifo(self.dir / "pipe")

@@ -199,7 +199,7 @@ static void test_foreign(void **state)
 		size_t offset, size;
 		const char *bytes, *said;
 	} kinds[] = {
-		{257, 5, "ustar", "but a tar archive: packimg convert packs it"},
+		{257, 5, "ustar", "but an archive: give it to packimg convert"},
 		{0, 4, "PK\3\4", "but a zip archive"},
 		{0, 4, "PAR1", "but a Parquet file"},
 		{0, 8, "\x89HDF\r\n\x1a\n", "but an HDF5 file"},

@@ -1,8 +1,8 @@
 /* First half of a conversion: which samples, in which order, into which dataset. */
+#include "format/foreign.h"
 #include "tools/packimg/common/shuffle.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/convert/convert.h"
-#include "tools/packimg/source/foreign.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,10 +1,10 @@
 #include "tools/packimg/source/source.h"
 
 #include "format/base/text/number.h"
+#include "format/foreign.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image_format.h"
 #include "tools/packimg/source/archive_in.h"
-#include "tools/packimg/source/foreign.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -141,7 +141,8 @@ static int check_foreign(const char *path, struct packimg_error *error)
 	if (fd >= 0)
 		close(fd);
 	const struct foreign *foreign = size > 0 ? foreign_of_head(head, (size_t)size) : NULL;
-	return foreign ? packimg_fail(error, -EINVAL, "%s: it is %s, which is not read; %s", path,
+	return foreign && !foreign->is_source
+		       ? packimg_fail(error, -EINVAL, "%s: it is %s, which is not read; %s", path,
 				      foreign->what, foreign->remedy)
 		       : 0;
 }
