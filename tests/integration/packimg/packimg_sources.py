@@ -344,6 +344,15 @@ class PackimgSources(PackimgTest):
         self.assertEqual({name: value for name, value in fields.items() if name != "label"}, {"c": 'NaN "Infinity', "d": [1, None], "e": 0.5})
         self.packimg("verify", "-q", "out.pimg")
 
+    def test_tables_beside_images(self):
+        """A table that nothing reads is named where it may hold the labels, and only there."""
+        shutil.copytree(self.tree / "ant", self.dir / "in")
+        (self.dir / "in" / "metadata.csv").write_text("file_name,label\n00.jpg,x\n")
+        self.assertEqual(self.convert("in", "-o", "out.pimg")["notes"],
+                         ["no image has a label, and metadata.csv was not read: --manifest FILE takes labels from a table with the columns path and label"])
+        self.assertEqual(self.convert("in", "--manifest", "in/metadata.csv", "-o", "out.pimg", "--force")["notes"], [])
+        self.assertEqual(self.convert("in/metadata.csv", "-o", "out.pimg", "--force")["notes"], [])
+
     def test_sources_that_are_not_read(self):
         """What a file is, and what takes it; a pipe is read once."""
         foreign = {"x.parquet": b"PAR1" + bytes(60), "a.npy": b"\x93NUMPY\1\0" + bytes(60), "idx": b"\0\0\x08\3" + bytes(60),

@@ -159,6 +159,25 @@ static int note_cls(struct convert *convert)
 		ignored->kinds[number].files == 1 ? " was" : "s were");
 }
 
+/* A table that lies with images without labels, as metadata.csv does in Hugging Face's folders. */
+static int note_table(struct convert *convert)
+{
+	static const char *const endings[] = {".csv", ".tsv", ".jsonl"};
+	const struct ignored *ignored = &convert->ignored;
+	uint32_t number;
+
+	if (convert->catalog.class_count || convert->catalog.label_field)
+		return 0;
+	for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++)
+		if (!names_find(&ignored->kind_names, endings[i], &number))
+			return word_list_add_format(
+				&convert->notes,
+				"no image has a label, and %s was not read: --manifest FILE takes "
+				"labels from a table with the columns path and label",
+				ignored->kinds[number].first);
+	return 0;
+}
+
 static int note_patterns(struct convert *convert)
 {
 	const struct filter *filter = &convert->options.filter;
@@ -183,6 +202,8 @@ int convert_note_listing(struct convert *convert)
 		r = note_numbers(convert);
 	if (!r)
 		r = note_cls(convert);
+	if (!r)
+		r = note_table(convert);
 	return r ? r : note_patterns(convert);
 }
 
