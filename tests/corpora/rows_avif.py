@@ -66,6 +66,9 @@ def rows():
     yield Row("grid-twice.avif", grid([], (0, 1, 2, 2))[1], refused="^not supported: AVIF of a grid", part="avif")
     whole = made["lossless"]
     yield Row("no-av1.avif", made["444"].replace(b"av01", b"hvc1"), refused="^not supported: AVIF", part="avif")
+    ispe = made["444"].index(b"ispe")
+    yield Row("wide.avif", made["444"][:ispe + 8] + struct.pack(">II", 60000, 60000) + made["444"][ispe + 16:], refused="^not supported: AVIF", part="avif")
+    yield Row("box-too-large.avif", made["444"][:ispe - 4] + struct.pack(">I", 60000) + made["444"][ispe:], refused="^damaged AVIF", part="avif")
     yield Row("cut.avif", whole[:len(whole) * 2 // 3], refused="damaged", part="avif")
     yield Row("cut-header.avif", whole[:100], refused="damaged", part="avif")
     yield Row("no-avif.heic", b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(40), refused="HEIF image; what is read is JPEG, ")

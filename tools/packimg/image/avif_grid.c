@@ -61,7 +61,7 @@ static struct bytes find_box(struct bytes bytes, uint32_t wanted)
 	while (take_box(&bytes, &type, &content))
 		if (type == wanted)
 			return content;
-	return (struct bytes){0};
+	return (struct bytes){bytes.at, bytes.at};
 }
 
 /* Entries of a list, each with the number of the item that it belongs to. */
@@ -241,8 +241,7 @@ int avif_grid_sort(const uint8_t *data, size_t size, struct buffer *file)
 	/* what is in the box is read and sorted in a copy, which nobody changes meanwhile */
 	struct bytes all = {(uint8_t *)(uintptr_t)data, (uint8_t *)(uintptr_t)data + size};
 	struct bytes meta = find_box(all, TYPE('m', 'e', 't', 'a'));
-	size_t offset = meta.at ? (size_t)(meta.at - data) : 0,
-	       length = (size_t)(meta.end - meta.at);
+	size_t offset = (size_t)(meta.at - data), length = (size_t)(meta.end - meta.at);
 	struct buffer copy = {0};
 
 	if (!length)

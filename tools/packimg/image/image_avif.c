@@ -51,7 +51,7 @@ static bool avif_is_unread(avifResult result, const char *said)
 	return result == AVIF_RESULT_UNSUPPORTED_DEPTH ||
 	       result == AVIF_RESULT_NO_CODEC_AVAILABLE ||
 	       result == AVIF_RESULT_NO_AV1_ITEMS_FOUND || result == AVIF_RESULT_NOT_IMPLEMENTED ||
-	       strstr(said, "unsupported") || strstr(said, "too large");
+	       strstr(said, "unsupported") || strstr(said, "are too large");
 }
 
 static int avif_fail(struct avif *avif, avifResult result, struct packimg_error *error)

@@ -42,7 +42,7 @@ static uint16_t field(TIFF *file, uint32_t tag)
 	return value;
 }
 
-/* Colours that were multiplied by alpha are left to the library, which says that it reads none. */
+/* Colours that were multiplied by alpha are left to the library: it divides 8 and 16 bits. */
 static bool is_multiplied(TIFF *file)
 {
 	uint16_t count = 0, *kinds = NULL;
