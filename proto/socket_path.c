@@ -102,6 +102,17 @@ static bool find_own(char path[SOCKET_PATH_MAX])
 	return stat(path, &status) == 0 && S_ISSOCK(status.st_mode) && status.st_uid == geteuid();
 }
 
+const char *socket_journal(const char *socket)
+{
+	char path[SOCKET_PATH_MAX];
+	if (strcmp(socket, SYSTEM_FOLDER "/" NAME) == 0)
+		return "journalctl -u loaderd";
+	if (!session_folder(path))
+		return NULL;
+	put_name(path);
+	return strcmp(socket, path) == 0 ? "journalctl --user -u loaderd" : NULL;
+}
+
 void socket_to_connect(char ret_path[SOCKET_PATH_MAX])
 {
 	struct stat status;

@@ -26,3 +26,5 @@ void socket_to_listen(char ret_path[SOCKET_PATH_MAX]);
 int socket_make_folder(void);
 /* What a client of this user connects to. */
 void socket_to_connect(char ret_path[SOCKET_PATH_MAX]);
+/* The command that shows the log of the service that has this socket; NULL: it is no service's. */
+const char *socket_journal(const char *socket);

@@ -17,6 +17,7 @@ enum {
 	CONNECT_RETRY_MS = 5, /* a Unix socket whose backlog is full cannot be polled for room */
 	CARET_WIDTH = 72,     /* columns of a quoted text */
 	FIELD_MAX = 64,       /* bytes of a field's name in a text */
+	JOURNAL_MAX = 96,     /* of where_to_look() */
 };
 
 void text_make_printable(char *text)
@@ -29,14 +30,27 @@ void text_make_printable(char *text)
 	}
 }
 
+/* " Where to look.", for the end of a text; "" where no journal has it. */
+static const char *where_to_look(const char *socket, char room[JOURNAL_MAX])
+{
+	const char *journal = socket_journal(socket);
+	room[0] = '\0';
+	if (journal)
+		snprintf(room, JOURNAL_MAX, " If the service does not start, %s says why.",
+			 journal);
+	return room;
+}
+
 static int connect_error(const char *socket, int code, char *error)
 {
+	char journal[JOURNAL_MAX];
+	where_to_look(socket, journal);
 	if (code == -ENOENT || code == -ECONNREFUSED)
 		return error_set(error, code,
 				 "No daemon listens on %s. Start one (systemctl start loaderd, or "
 				 "loaderd in a terminal), name its socket in the option or in "
-				 "$LOADERD_SOCKET, or start a private one.",
-				 socket);
+				 "$LOADERD_SOCKET, or start a private one.%s",
+				 socket, journal);
 	if (code == -EACCES)
 		return error_set(
 			error, code,
@@ -45,8 +59,8 @@ static int connect_error(const char *socket, int code, char *error)
 	if (code == -ETIMEDOUT)
 		return error_set(error, code,
 				 "The daemon on %s does not accept connections: too many clients "
-				 "are waiting.",
-				 socket);
+				 "are waiting.%s",
+				 socket, journal);
 	return error_set(error, code, "Cannot connect to the daemon on %s: %s.", socket,
 			 strerror(-code));
 }
@@ -166,13 +180,15 @@ static int wait_for_reply(struct connection *connection, int timeout_ms, char *e
 static int receive_reply(struct connection *connection, int64_t deadline_ms,
 			 Loaderd__Reply **ret_reply, char *error)
 {
+	char journal[JOURNAL_MAX];
 	for (;;) {
 		const uint8_t *data;
 		size_t size;
 		int r = frame_receive(&connection->reader, connection->fd, &data, &size);
 		if (r == -ECONNRESET)
 			return daemon_error(connection, error, r,
-					    "closed the connection before it answered.");
+					    "closed the connection before it answered.%s",
+					    where_to_look(connection->socket, journal));
 		if (r < 0)
 			return error_set(error, r,
 					 "What the daemon on %s sends is not our protocol: %s.",
@@ -191,7 +207,8 @@ static int receive_reply(struct connection *connection, int64_t deadline_ms,
 		int left_ms = clock_left_ms(deadline_ms);
 		if (left_ms == 0)
 			return daemon_error(connection, error, -ETIMEDOUT,
-					    "did not answer in time.");
+					    "did not answer in time.%s",
+					    where_to_look(connection->socket, journal));
 		if (r > 0)
 			continue;
 		r = wait_for_reply(connection, left_ms, error);

@@ -202,8 +202,9 @@ class Feed:
                  ever), and go on with the very next batch, which the logger "loaderd" tells in one line; or, False, raise
                  DaemonGone at once
     socket       of the daemon; "@name" for an abstract one
-    daemon       "auto": socket, else $LOADERD_SOCKET, else the user's own service or the system's if it answers, else a private daemon that
-                 this process's feeds share and that ends with it. "system": never a private one. "private": always
+    daemon       "auto": socket, else $LOADERD_SOCKET, else the user's own service or the system's if it answers within ten
+                 seconds, else a private daemon that this process's feeds share and that ends with it; the logger "loaderd" warns
+                 where there is a service that does not answer. "system": never a private one. "private": always
     threads      of a private daemon that is started for this feed; 0: all CPUs, divided by the number of ranks on this machine
     settings     of a private daemon (daemon="private"), see Daemon: feeds of the same settings share one
 

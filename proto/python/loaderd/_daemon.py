@@ -1,6 +1,7 @@
 """Which daemon a Feed uses, and private ones."""
 
 import atexit
+import logging
 import os
 import socket as sockets
 import sys
@@ -13,6 +14,10 @@ from ._errors import BadOption, FeedError, NoDaemon, translated
 from ._place import local_ranks
 
 Settings = Mapping[str, Union[str, int]]
+
+_logger = logging.getLogger("loaderd")
+_ANSWER_S = 10.0  # a service may have to start first
+_GET_STATUS = b"\x02\0\0\0\x12\0"  # a frame with the request GetStatus
 
 
 def _binary() -> Optional[str]:
@@ -149,14 +154,24 @@ def shared_daemon(threads: int, settings: Optional[Settings]) -> Daemon:
         return daemon
 
 
-def _daemon_answers(socket: str) -> bool:
+def _service_answers(socket: str) -> bool:
+    """Not only its socket, which a manager keeps open for a service that cannot start."""
     with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe:
-        probe.settimeout(5)
+        probe.settimeout(_ANSWER_S)
         try:
             probe.connect(socket)
-        except OSError:
-            return False
-        return True
+            probe.sendall(_GET_STATUS)
+            if probe.recv(1):
+                return True
+            why = "it hangs up"
+        except FileNotFoundError:
+            return False  # none is installed
+        except OSError as error:
+            why = str(error)
+    whose = "" if socket.startswith("/run/loaderd/") else "--user "
+    _logger.warning("The service on %s does not answer (%s): this process uses a private daemon. journalctl %s-u loaderd may say why.",
+                    socket, why, whose)  # fmt: skip
+    return False
 
 
 def choose(
@@ -174,7 +189,7 @@ def choose(
         if socket or os.environ.get("LOADERD_SOCKET"):
             return socket or os.environ["LOADERD_SOCKET"], None
         service = _feed.default_socket()
-        if daemon == "system" or _daemon_answers(service):
+        if daemon == "system" or _service_answers(service):
             return service, None
     elif socket:
         raise BadOption('socket: a private daemon has one of its own; leave it out, or daemon="private"', 22)

@@ -6,12 +6,16 @@ import gc
 import os
 import pickle
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
+from unittest import mock
 
 import loaderd
 
@@ -110,6 +114,24 @@ class Failures(unittest.TestCase):
             loaderd.Daemon(binary="/nonexistent/loaderd")
         with self.assertRaises(ValueError):
             loaderd.Feed("x", daemon="maybe")
+
+    def test_a_service_that_does_not_answer(self):
+        """Its socket is there, as its manager keeps it: without "system" a private daemon serves, and that is said."""
+        own = {"XDG_RUNTIME_DIR": tempfile.mkdtemp(), "LOADERD_SOCKET": ""}
+        path = os.path.join(own["XDG_RUNTIME_DIR"], "loaderd.sock")
+        self.addCleanup(shutil.rmtree, own["XDG_RUNTIME_DIR"])
+        with mock.patch.dict(os.environ, own), mock.patch.object(loaderd._daemon, "_ANSWER_S", 0.2):
+            with socket.socket(socket.AF_UNIX) as service:
+                service.bind(path)
+                for how in ("refuses", "is silent"):
+                    with self.subTest(how), self.assertLogs("loaderd") as logs:
+                        with loaderd.Feed("plain", batch_size=8) as feed:
+                            self.assertEqual(feed.next().index, 0)
+                        self.assertRegex(logs.output[0], f"The service on {path} does not answer .*: this process uses a private daemon.*journalctl")
+                    service.listen()
+            with loaderd.Daemon() as serving, self.assertNoLogs("loaderd"):
+                self.assertTrue(loaderd._daemon._service_answers(serving.socket.replace("@", "\0")))
+                self.assertFalse(loaderd._daemon._service_answers(path + ".none"))
 
     def test_the_daemon_goes(self):
         with open_feed("die-2", reconnect=False) as feed:

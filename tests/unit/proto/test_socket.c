@@ -1,11 +1,14 @@
-/* Which socket is meant where none is named. */
+/* Which socket is meant where none is named, and what is said when nobody answers there. */
 #include "proto/client/connection.h"
+
+#include "format/base/system/clock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,8 +60,57 @@ static void test_order(void **state)
 	assert_int_equal(rmdir(folder), 0);
 }
 
+static void failed(const char *error, const char *part)
+{
+	if (!strstr(error, part))
+		fail_msg("expected \"%s\" in \"%s\"", part, error);
+}
+
+/* A service that cannot start leaves a socket that nobody serves, or none that listens. */
+static void test_errors_name_the_journal(void **state)
+{
+	static const char journal[] =
+		" If the service does not start, journalctl --user -u loaderd says why.";
+	char folder[] = "/tmp/loaderd-socket-XXXXXX", error[FEED_ERROR_MAX];
+	struct connection connection = {.fd = -1};
+	struct sockaddr_un own = {.sun_family = AF_UNIX};
+	Loaderd__GetStatus get = LOADERD__GET_STATUS__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	Loaderd__Reply *reply;
+	request.kind_case = LOADERD__REQUEST__KIND_GET_STATUS;
+	request.get_status = &get;
+	assert_non_null(mkdtemp(folder));
+	setenv("XDG_RUNTIME_DIR", folder, 1);
+	snprintf(own.sun_path, sizeof(own.sun_path), "%s/loaderd.sock", folder);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(fd, (const struct sockaddr *)&own, sizeof(own)), 0);
+	assert_int_equal(connection_open(&connection, own.sun_path, clock_ms(), error),
+			 -ECONNREFUSED);
+	failed(error, journal);
+	assert_int_equal(listen(fd, 1), 0);
+	assert_int_equal(connection_open(&connection, own.sun_path, clock_ms(), error), 0);
+	assert_int_equal(
+		connection_request(&connection, &request, NULL, clock_ms() + 100, &reply, error),
+		-ETIMEDOUT);
+	failed(error, "did not answer in time.");
+	failed(error, journal);
+	close(fd);
+	assert_int_equal(
+		connection_request(&connection, &request, NULL, clock_ms() + 60000, &reply, error),
+		-ECONNRESET);
+	failed(error, journal);
+	connection_close(&connection);
+	assert_string_equal(socket_journal(system_socket), "journalctl -u loaderd");
+	assert_null(socket_journal("@elsewhere"));
+	assert_int_equal(unlink(own.sun_path), 0);
+	assert_int_equal(rmdir(folder), 0);
+}
+
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {cmocka_unit_test(test_order)};
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_order),
+		cmocka_unit_test(test_errors_name_the_journal),
+	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
