@@ -224,6 +224,29 @@ static int inherit_listener(int fd, struct supervisor_options *how, struct confi
 	return fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
 }
 
+/* What the socket units say in place of the configuration. */
+static void warn_of_ignored(const struct config *config)
+{
+	struct config usual;
+	config_init(&usual);
+	if (strcmp(config->socket, usual.socket) != 0)
+		log_warning(
+			"[daemon] socket = %.200s is ignored: systemd has made the sockets; set "
+			"ListenStream= of loaderd.socket (systemctl edit loaderd.socket)",
+			config->socket);
+	if (config->socket_mode != usual.socket_mode)
+		log_warning("[daemon] socket_mode = %04llo is ignored: systemd has made the "
+			    "sockets; set SocketMode=%04llo of loaderd.socket (systemctl edit "
+			    "loaderd.socket)",
+			    (unsigned long long)config->socket_mode,
+			    (unsigned long long)config->socket_mode);
+	if (config->socket_group[0] != '\0')
+		log_warning("[daemon] socket_group = %.64s is ignored: systemd has made the "
+			    "sockets; set SocketGroup=%.64s of loaderd.socket (systemctl edit "
+			    "loaderd.socket)",
+			    config->socket_group, config->socket_group);
+}
+
 /* The sockets to serve on. */
 static int find_listeners(const struct arguments *arguments, struct supervisor_options *how,
 			  struct config_error *error)
@@ -233,8 +256,10 @@ static int find_listeners(const struct arguments *arguments, struct supervisor_o
 	int count = notify_listen_fds(how->listen_fds, SUPERVISOR_LISTENERS_MAX, &how->admin_fd);
 	how->activated = count > 0;
 	how->listen_count = how->activated ? (unsigned)count : 1;
-	return how->activated ? 0
-			      : listen_open(how->config, how->listen_fds, &how->admin_fd, error);
+	if (!how->activated)
+		return listen_open(how->config, how->listen_fds, &how->admin_fd, error);
+	warn_of_ignored(how->config);
+	return 0;
 }
 
 static int read_again(const void *arguments, struct config *ret_config, struct config_error *error)

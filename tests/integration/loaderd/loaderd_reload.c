@@ -1,4 +1,7 @@
-/* SIGHUP: what changes while feeds are served, what is refused, and what has to wait. */
+/*
+ * SIGHUP: what changes while feeds are served, what is refused, and what has to wait. What
+ * systemd's units decide in place of the configuration.
+ */
 #include "tests/integration/loaderd/loaderd_fixture.h"
 
 #include <setjmp.h>
@@ -12,6 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -73,12 +78,8 @@ static const char *read_log(const struct stage *stage)
 	return text;
 }
 
-/* Has the daemon read this, and waits until its log says so. */
-static void reload(const struct stage *stage, const char *config, const char *said)
+static void wait_for(const struct stage *stage, const char *said)
 {
-	write_config(stage, config);
-	assert_int_equal(truncate(stage->log, 0), 0);
-	assert_int_equal(kill(stage->fixture.daemon, SIGHUP), 0);
 	for (unsigned i = 0; i < 3000; i++) {
 		if (strstr(read_log(stage), said))
 			return;
@@ -87,6 +88,15 @@ static void reload(const struct stage *stage, const char *config, const char *sa
 		usleep(10000);
 	}
 	fail_msg("no \"%s\" in \"%s\"", said, read_log(stage));
+}
+
+/* Has the daemon read this, and waits until its log says so. */
+static void reload(const struct stage *stage, const char *config, const char *said)
+{
+	write_config(stage, config);
+	assert_int_equal(truncate(stage->log, 0), 0);
+	assert_int_equal(kill(stage->fixture.daemon, SIGHUP), 0);
+	wait_for(stage, said);
 }
 
 /* 0, or what feed_open() refuses; a limit of the worker that is told a moment later passes. */
@@ -163,6 +173,53 @@ static void test_what_has_to_wait_is_named(void **state)
 	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
 }
 
+/* As systemd starts it, with a socket of its own making. */
+static void start_activated(struct stage *stage, const char *config)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	char pid[16];
+	int listening = socket(AF_UNIX, SOCK_STREAM, 0);
+	assert_true(snprintf(address.sun_path, sizeof(address.sun_path), "%.90s",
+			     stage->fixture.socket) > 0);
+	assert_int_equal(bind(listening, (struct sockaddr *)&address, sizeof(address)), 0);
+	assert_int_equal(listen(listening, 8), 0);
+	int log = open(stage->log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+	assert_true(log >= 0);
+	write_config(stage, config);
+	stage->fixture.daemon = fork();
+	assert_true(stage->fixture.daemon >= 0);
+	if (stage->fixture.daemon == 0) {
+		dup2(log, STDERR_FILENO);
+		dup2(listening, 3);
+		snprintf(pid, sizeof(pid), "%d", (int)getpid());
+		setenv("LISTEN_PID", pid, 1);
+		setenv("LISTEN_FDS", "1", 1);
+		execl(getenv("LOADERD"), "loaderd", "--config", stage->config, NULL);
+		_exit(127);
+	}
+	close(log);
+	close(listening);
+}
+
+static void test_what_socket_units_decide_is_named(void **state)
+{
+	struct stage *stage = *state;
+#ifndef HAVE_SYSTEMD
+	skip();
+#endif
+	start_activated(stage, "[daemon]\nsocket_mode = 0660\nsocket_group = vision\n");
+	wait_for(stage, "ready: ");
+	if (!strstr(read_log(stage), "is ignored"))
+		fail_msg("%s", read_log(stage));
+	assert_non_null(strstr(read_log(stage), "warning: [daemon] socket_mode = 0660 is ignored"));
+	assert_non_null(strstr(read_log(stage), "set SocketMode=0660 of loaderd.socket"));
+	assert_non_null(strstr(read_log(stage), "[daemon] socket_group = vision is ignored"));
+	assert_non_null(strstr(read_log(stage), "set SocketGroup=vision of loaderd.socket"));
+	assert_null(strstr(read_log(stage), "[daemon] socket ="));
+	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
+	unlink(stage->fixture.socket);
+}
+
 static void test_the_log_level_changes(void **state)
 {
 	struct stage *stage = *state;
@@ -181,6 +238,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_a_wrong_file_changes_nothing, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(test_what_has_to_wait_is_named, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_what_socket_units_decide_is_named, set_up,
+						tear_down),
 		cmocka_unit_test_setup_teardown(test_the_log_level_changes, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
