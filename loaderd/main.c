@@ -41,6 +41,7 @@ enum {
 	KEY_WORKER_NICE,
 	KEY_WORKER_GROUP,
 	SETTINGS_MAX = 128,
+	DESCRIPTORS_LEAST = 64, /* with fewer not even its own can be opened */
 };
 
 struct arguments {
@@ -214,6 +215,18 @@ static void raise_descriptor_limit(void)
 	}
 }
 
+/* The supervisor, which knows what it has opened, says how many one user takes. */
+static int check_descriptor_limit(struct config_error *error)
+{
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= DESCRIPTORS_LEAST)
+		return 0;
+	return config_fail(error, -EMFILE,
+			   "RLIMIT_NOFILE is %llu (ulimit -n, LimitNOFILE=): the daemon cannot "
+			   "start with so few descriptors; raise it, best to 65536",
+			   (unsigned long long)limit.rlim_cur);
+}
+
 static int inherit_listener(int fd, struct supervisor_options *how, struct config_error *error)
 {
 	int listening = 0;
@@ -279,7 +292,9 @@ static int main_serve(const struct config *config, const struct arguments *argum
 		.read_config = has_file(arguments) ? read_again : NULL,
 		.read_context = arguments,
 	};
-	int r = find_listeners(arguments, &how, &error);
+	int r = check_descriptor_limit(&error);
+	if (r == 0)
+		r = find_listeners(arguments, &how, &error);
 	if (r == 0) {
 		r = supervisor_run(&how, &error);
 		/* opened here */

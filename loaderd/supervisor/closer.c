@@ -84,9 +84,12 @@ static int closer_start(struct closer *closer)
 	pthread_t thread;
 	int *pipe_fds = closer->pipes[closer->threads];
 	int *argument = malloc(sizeof(*argument));
-	if (!argument || pipe2(pipe_fds, O_CLOEXEC) < 0) {
-		free(argument);
+	if (!argument)
 		return -ENOMEM;
+	if (pipe2(pipe_fds, O_CLOEXEC) < 0) {
+		int r = -errno;
+		free(argument);
+		return r;
 	}
 	*argument = pipe_fds[0];
 	int r = -pthread_create(&thread, NULL, closer_main, argument);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -335,6 +336,32 @@ static void test_configuration(void **state)
 	assert_non_null(strstr(text, "cpus"));
 }
 
+/* What it needs for itself does not fit; of the process alone, since a hard limit stays lowered. */
+static void test_few_descriptors(void **state)
+{
+	const struct fixture *fixture = *state;
+	for (unsigned most = 12; most < 64; most += 6) {
+		const struct rlimit limit = {most, most};
+		char text[4096], expected[64];
+		int status;
+		pid_t pid = fork();
+		assert_true(pid >= 0);
+		if (pid == 0) {
+			setrlimit(RLIMIT_NOFILE, &limit);
+			status = run(text, "--config", "/dev/null", "--socket", fixture->socket,
+				     NULL);
+			snprintf(expected, sizeof(expected), "RLIMIT_NOFILE is %u (ulimit -n",
+				 most);
+			if (strstr(text, expected) && strstr(text, "raise it, best to 65536"))
+				_exit(WEXITSTATUS(status));
+			print_error("%s", text);
+			_exit(2);
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_int_equal(WEXITSTATUS(status), 1);
+	}
+}
+
 static void test_sockets(void **state)
 {
 	struct fixture *fixture = *state;
@@ -542,13 +569,13 @@ static void test_private_daemon(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_requests),       cmocka_unit_test(test_counts),
-		cmocka_unit_test(test_other_users),    cmocka_unit_test(test_writable_rings),
-		cmocka_unit_test(test_configuration),  cmocka_unit_test(test_sockets),
-		cmocka_unit_test(test_drains),         cmocka_unit_test(test_grace_ends),
-		cmocka_unit_test(test_private_daemon), cmocka_unit_test(test_client_gone),
-		cmocka_unit_test(test_environment),    cmocka_unit_test(test_wrong_command_line),
-		cmocka_unit_test(test_status_of_all),
+		cmocka_unit_test(test_requests),           cmocka_unit_test(test_counts),
+		cmocka_unit_test(test_other_users),        cmocka_unit_test(test_writable_rings),
+		cmocka_unit_test(test_configuration),      cmocka_unit_test(test_sockets),
+		cmocka_unit_test(test_few_descriptors),    cmocka_unit_test(test_drains),
+		cmocka_unit_test(test_grace_ends),         cmocka_unit_test(test_private_daemon),
+		cmocka_unit_test(test_client_gone),        cmocka_unit_test(test_environment),
+		cmocka_unit_test(test_wrong_command_line), cmocka_unit_test(test_status_of_all),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	return cmocka_run_group_tests(tests, set_up, tear_down);
