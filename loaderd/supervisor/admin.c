@@ -1,5 +1,6 @@
 #include "loaderd/supervisor/admin.h"
 
+#include "format/base/system/clock.h"
 #include "format/base/system/cpu.h"
 #include "loaderd/log.h"
 #include "loaderd/reply.h"
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { FEEDS_MAX = 1024 };
@@ -46,8 +48,6 @@ static void add_worker(void *context, uid_t uid, pid_t pid, const struct link_pa
 	report->status.idle_ns += page->idle_ns;
 	if (page->threads > report->status.threads)
 		report->status.threads = page->threads;
-	if (page->uptime_ns > report->status.uptime_ns)
-		report->status.uptime_ns = page->uptime_ns;
 	for (uint32_t i = 0; i < page->feed_count && report->count < FEEDS_MAX; i++)
 		add_feed(report, uid, &page->feeds[i]);
 }
@@ -77,6 +77,7 @@ static void admin_send_status(const struct admin *admin)
 	loaderd__status__init(status);
 	status->version = (char *)LOADERD_VERSION;
 	status->pid = (uint32_t)getpid();
+	status->uptime_ns = clock_ns(CLOCK_MONOTONIC) - admin->crew->start_ns;
 	status->isa = (char *)cpu_isa_name(cpu_isa_chosen());
 	status->shared_bytes = admin->crew->ledger.bytes;
 	crew_visit(admin->crew, add_worker, report);

@@ -100,6 +100,7 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 		.closer = closer,
 		.epoll_fd = epoll_fd,
 		.for_one = for_one,
+		.start_ns = clock_ns(CLOCK_MONOTONIC),
 		.ledger = {.has_leases = ring_leases_work() > 0, .closer = closer},
 	};
 	crew_configure(crew, config, memory);

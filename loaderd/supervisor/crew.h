@@ -39,6 +39,7 @@ struct crew {
 	unsigned arrivals_most;   /* connections that wait for one worker, */
 	unsigned waiting_count, waiting_most; /* and for all */
 	unsigned user_count, worker_count;
+	uint64_t start_ns;                           /* CLOCK_MONOTONIC */
 	uint64_t worker_id, client_id;               /* last ones given */
 	struct watched ledger_inodes, ledger_probes; /* ledger_sweep() has something to find out */
 	uint64_t sweep_due_ns, renewal_due_ns;

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import socket as sockets
 import subprocess
 import tempfile
@@ -319,6 +320,34 @@ class Real(unittest.TestCase):
 
     def ctl(self, *arguments):
         return subprocess.run([LOADERCTL, "-s", self.socket, *arguments], capture_output=True, text=True, timeout=120)
+
+    def test_all_tells_of_the_service(self):
+        own = json.loads(self.ctl("--json").stdout)
+        self.assertNotEqual(own["pid"], self.process.pid)
+        os.kill(own["pid"], signal.SIGKILL)
+        while (everybody := json.loads(self.ctl("--all", "--json").stdout))["threads"] > 0:
+            time.sleep(0.01)
+        self.assertEqual(everybody["pid"], self.process.pid)
+        self.assertGreater(everybody["uptime_ns"], own["uptime_ns"])
+        self.assertRegex(self.ctl("--all").stdout, rf"^loaderd \S+, pid {self.process.pid}, up [^,]+, \w+, 0 bytes shared\nno feeds\n$")
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, to be two users")
+    def test_the_administrators_socket_is_closed(self):
+        os.chmod(self.folder.name, 0o755)
+        program = shutil.copy(LOADERCTL, self.folder.name)
+        for arguments, remedy in (
+            (("--all",), "Without --all loaderctl shows this user's own feeds."),
+            (("stop",), "One of them has to stop the daemon."),
+        ):
+            result = subprocess.run([program, "-s", self.socket, *arguments], user=54331, group=54331, extra_groups=[],
+                                    cwd="/", capture_output=True, text=True, timeout=120)  # fmt: skip
+            self.assertEqual((result.returncode, result.stdout), (1, ""))
+            self.assertEqual(
+                result.stderr,
+                f"loaderctl: The administrator's socket {self.socket}.admin is closed to this user: "
+                f"root and the daemon's own user alone may use it. {remedy}\n",
+            )
+        os.unlink(program)
 
     def test_stop(self):
         self.assertIn("no feeds\n", self.ctl().stdout)

@@ -43,10 +43,24 @@ static const char *admin_socket(const char *socket, char room[ADMIN_SOCKET_MAX])
 	return room;
 }
 
+/* The clients' may be open to who may not use the administrator's. Returns r. */
+static int explain_admin(int r, const char *admin, const char *remedy, char *error)
+{
+	if (r != -EACCES && r != -EPERM)
+		return r;
+	return error_set(error, r,
+			 "The administrator's socket %s is closed to this user: root and the "
+			 "daemon's own user alone may use it. %s",
+			 admin, remedy);
+}
+
 int ask_status_of_all(const char *socket, Loaderd__Reply **ret_reply, char *error)
 {
 	char room[ADMIN_SOCKET_MAX];
-	return ask_status(admin_socket(socket, room), ret_reply, error);
+	const char *admin = admin_socket(socket, room);
+	int r = ask_status(admin, ret_reply, error);
+	return explain_admin(r, admin, "Without --all loaderctl shows this user's own feeds.",
+			     error);
 }
 
 int ask_status(const char *socket, Loaderd__Reply **ret_reply, char *error)
@@ -126,10 +140,12 @@ int ask_shutdown(const char *socket, int timeout_ms, char *error)
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	Loaderd__Reply *reply;
 	char room[ADMIN_SOCKET_MAX];
+	const char *admin = admin_socket(socket, room);
 	request.kind_case = LOADERD__REQUEST__KIND_SHUTDOWN;
 	request.shutdown = &stop;
-	int r = ask(&connection, admin_socket(socket, room), &request, NULL,
-		    LOADERD__REPLY__KIND_SHUTTING_DOWN, &reply, error);
+	int r = ask(&connection, admin, &request, NULL, LOADERD__REPLY__KIND_SHUTTING_DOWN, &reply,
+		    error);
+	r = explain_admin(r, admin, "One of them has to stop the daemon.", error);
 	if (r == 0) {
 		loaderd__reply__free_unpacked(reply, NULL);
 		r = wait_for_end(&connection, clock_ms() + timeout_ms, error);

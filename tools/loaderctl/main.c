@@ -100,7 +100,7 @@ static int status(const struct command_line *line, char *error)
 		if (line->json)
 			r = render_status_json(reply->status);
 		else
-			render_status(reply->status, !before ? NULL : before->status);
+			render_status(reply->status, !before ? NULL : before->status, line->all);
 		fflush(stdout);
 		if (before)
 			loaderd__reply__free_unpacked(before, NULL);

@@ -155,7 +155,15 @@ static void put_feed(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus 
 	put_times(feed, before, before ? elapsed_ns : 0, cpus);
 }
 
-void render_status(const Loaderd__Status *status, const Loaderd__Status *before)
+static void put_threads(const Loaderd__Status *status, const Loaderd__Status *before,
+			uint64_t since_ns)
+{
+	uint64_t idle_ns = status->idle_ns - (before ? before->idle_ns : 0);
+	printf("%" PRIu32 " thread%s %.0f %% idle, ", status->threads,
+	       status->threads == 1 ? "" : "s", percent(idle_ns, since_ns * status->threads));
+}
+
+void render_status(const Loaderd__Status *status, const Loaderd__Status *before, bool all)
 {
 	char uptime[32], shared[32];
 	uint64_t elapsed_ns = 0;
@@ -166,12 +174,11 @@ void render_status(const Loaderd__Status *status, const Loaderd__Status *before)
 	if (before)
 		elapsed_ns = status->uptime_ns - before->uptime_ns;
 	uint64_t since_ns = before ? elapsed_ns : status->uptime_ns;
-	uint64_t idle_ns = status->idle_ns - (before ? before->idle_ns : 0);
 	printf("loaderd ");
 	put_text(status->version);
-	printf(", pid %" PRIu32 ", up %s, %" PRIu32 " thread%s %.0f %% idle, ", status->pid,
-	       duration_text(status->uptime_ns, uptime), status->threads,
-	       status->threads == 1 ? "" : "s", percent(idle_ns, since_ns * status->threads));
+	printf(", pid %" PRIu32 ", up %s, ", status->pid, duration_text(status->uptime_ns, uptime));
+	if (!all)
+		put_threads(status, before, since_ns);
 	put_text(status->isa);
 	printf(", %s shared\n", bytes_text(status->shared_bytes, shared));
 	for (size_t i = 0; i < status->n_feeds; i++)

@@ -7,8 +7,13 @@
 
 #include "proto/feed.pb-c.h"
 
-/* before is an earlier status for rates over the time between the two, or NULL. */
-void render_status(const Loaderd__Status *status, const Loaderd__Status *before);
+#include <stdbool.h>
+
+/*
+ * before is an earlier status for rates over the time between the two, or NULL. all: of all users,
+ * whose workers' threads have no common time to be idle in.
+ */
+void render_status(const Loaderd__Status *status, const Loaderd__Status *before, bool all);
 void render_bad(const Loaderd__Status *status);
 void render_dataset(const Loaderd__Dataset *dataset);
 
