@@ -110,22 +110,35 @@ static void for_each_tap(const struct conv_plan *plan, tap_function function)
 	}
 }
 
+/*
+ * Adds `count` rows, each times its factor, in their order: several at a time, so that sums stay in
+ * registers.
+ */
+static void add_rows(float *restrict sums, size_t width, const float *restrict factors,
+		     const float *restrict rows, size_t stride, size_t count)
+{
+	size_t i = 0;
+
+	for (; i + 4 <= count; i += 4, rows += 4 * stride)
+		for (size_t j = 0; j < width; j++)
+			sums[j] = sums[j] + factors[i] * rows[j] +
+				  factors[i + 1] * rows[stride + j] +
+				  factors[i + 2] * rows[2 * stride + j] +
+				  factors[i + 3] * rows[3 * stride + j];
+	for (; i < count; i++, rows += stride)
+		for (size_t j = 0; j < width; j++)
+			sums[j] += factors[i] * rows[j];
+}
+
 static void tap_forward(const struct conv_plan *plan, const struct tap *tap)
 {
 	size_t channels = conv_weight_channels(&plan->problem), width = plan->problem.k;
 	size_t groups = plan->problem.groups, share = width / groups;
 
-	for (size_t group = 0; group < groups; group++) {
-		const float *x = plan->x + tap->x + group * channels;
-		float *restrict y = plan->y + tap->y + group * share;
-
-		for (size_t c = 0; c < channels; c++) {
-			const float *restrict w = plan->w + (tap->w + c) * width + group * share;
-
-			for (size_t k = 0; k < share; k++)
-				y[k] += x[c] * w[k];
-		}
-	}
+	for (size_t group = 0; group < groups; group++)
+		add_rows(plan->y + tap->y + group * share, share,
+			 plan->x + tap->x + group * channels,
+			 plan->w + tap->w * width + group * share, width, channels);
 }
 
 static void tap_data(const struct conv_plan *plan, const struct tap *tap)
@@ -134,17 +147,10 @@ static void tap_data(const struct conv_plan *plan, const struct tap *tap)
 	size_t groups = plan->problem.groups, share = plan->problem.k / groups;
 	size_t stride = plan->w_count / plan->problem.k;
 
-	for (size_t group = 0; group < groups; group++) {
-		float *restrict x = plan->x + tap->x + group * channels;
-		const float *y = plan->y + tap->y + group * share;
-
-		for (size_t k = 0; k < share; k++) {
-			const float *restrict w = plan->w + (group * share + k) * stride + tap->w;
-
-			for (size_t c = 0; c < channels; c++)
-				x[c] += y[k] * w[c];
-		}
-	}
+	for (size_t group = 0; group < groups; group++)
+		add_rows(plan->x + tap->x + group * channels, channels,
+			 plan->y + tap->y + group * share,
+			 plan->w + group * share * stride + tap->w, stride, share);
 }
 
 static void tap_weights(const struct conv_plan *plan, const struct tap *tap)
