@@ -1,8 +1,9 @@
 """
-Every pair of methods that the trainer accepts: recipes in which all of them occur, five steps on the CPU and on an emulated GPU, with equal losses.
+Every pair of methods that the trainer accepts: recipes in which all of them occur, some steps on the CPU and on an emulated GPU, with equal losses.
 
 What is refused is a row of trainer/recipe/recipe_pairs.inc, and at most 5 % of all pairs. COMPOSABILITY_RECIPES limits how many recipes run (those
-that cover most come first). Only where all run, every method by itself is compared with the plain recipe, and resumed in the middle of an epoch.
+that cover most come first), and COMPOSABILITY_STEPS their steps. Only where all run, every method by itself is compared with the plain recipe, and
+resumed in the middle of an epoch.
 """
 
 import json

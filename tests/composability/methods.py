@@ -1,8 +1,12 @@
 """What a recipe can be made of: factors, each with its levels, and what sets a level in the recipe. The first level of a factor is off, or plain.
 
 A new method is a level of a factor here, or a factor of its own if it goes with all that there is. What two levels cannot do together is said by
-rows of trainer/recipe/recipe_pairs.inc and by nothing else.
+rows of trainer/recipe/recipe_pairs.inc and by nothing else. COMPOSABILITY_STEPS is how many steps a recipe trains.
 """
+
+import os
+
+STEPS = int(os.environ.get("COMPOSABILITY_STEPS", "5"))
 
 # Small enough to run on an emulated GPU, in the settings that all runs share; the first level of every factor besides.
 BASE = [
@@ -13,7 +17,7 @@ BASE = [
     "train.seed=3",
     "train.threads=1",
     "train.precision=fp32",
-    "train.epochs=2.5",
+    f"train.epochs={STEPS / 2}",
     "optim.lr=0.002",
     "optim.weight_decay=0.01",
     "log.interval=1",
@@ -22,7 +26,6 @@ BASE = [
     "checkpoint.best=no",
 ]
 IMAGES = 22  # two steps an epoch
-STEPS = 5
 RESUMED = 3  # after so many, in the middle of an epoch
 
 FACTORS = {
@@ -85,7 +88,7 @@ FACTORS = {
         "triangular": ["schedule.name=triangular", "schedule.period=2"],
         "triangular2": ["schedule.name=triangular2", "schedule.period=2"],
         "exp_range": ["schedule.name=exp_range", "schedule.period=2"],
-        "trapezoid": ["schedule.name=trapezoid", "schedule.decay=1"],
+        "trapezoid": ["schedule.name=trapezoid", "schedule.decay=0.5"],
         "plateau": [
             "schedule.name=plateau",
             "schedule.patience=0",
