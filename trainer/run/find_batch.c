@@ -88,7 +88,10 @@ static int find_plan(struct run *run, uint32_t batch)
 /* Whether it fits; what keeps it from it is kept. A device may have other limits than memory. */
 static bool find_fits(struct find_batch *find, uint32_t batch)
 {
-	if (!find_plan(find->run, batch))
+	bool fits = !find_plan(find->run, batch);
+	progress_line(&find->run->progress, "batches of %u images %s", batch,
+		      fits ? "fit" : "do not fit");
+	if (fits)
 		return true;
 	snprintf(find->why, sizeof(find->why), "%.*s", (int)sizeof(find->why) - 1,
 		 find->run->error);
@@ -197,6 +200,10 @@ static int find_time(struct find_batch *find, struct find_size *size, unsigned p
 	double steps = fmin(fmax(ceil(FIND_ROUND_S / once), 1), FIND_STEPS_MAX);
 	if (!r)
 		r = find_run(run, &batch, (unsigned)steps, &size->seconds[pass]);
+	if (!r)
+		progress_line(&run->progress, "batches of %u images: %.1f images/s, pass %u of %d",
+			      size->batch, size->batch / size->seconds[pass], pass + 1,
+			      FIND_PASSES);
 	free((void *)batch.images);
 	free((void *)batch.labels);
 	return r;

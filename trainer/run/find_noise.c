@@ -128,6 +128,8 @@ static int noise_observe(struct run *run, const struct device_batch *batch)
 static int noise_train(struct run *run)
 {
 	int r = 0;
+	progress_line(&run->progress, "measuring the gradient noise scale over %d steps",
+		      NOISE_STEPS);
 	run->observe = noise_observe;
 	for (unsigned i = 0; i < NOISE_STEPS && !r; i++)
 		r = run_step(run);

@@ -213,6 +213,11 @@ static void test_batch_size(void **state)
 	assert_true(exists("unbroken", "batch.svg"));
 	unsigned largest = (unsigned)rows[count - 1][0];
 	assert_true(largest % 8 == 0 && largest < 320);
+	expect_said("measuring the gradient noise scale over 50 steps\n");
+	expect_said("batches of 8 images fit\n");
+	expect_said(" images do not fit\n");
+	expect_said("batches of 8 images: ");
+	expect_said(" images/s, pass 3 of 3\n");
 	expect_said("images, from gradients of 2 and of 16 images over 50 steps");
 	expect_said("suggested           data.batch_size=");
 	double best = 1e9;
