@@ -231,14 +231,14 @@ class Log(unittest.TestCase):
 
     def test_losses_of_any_size_are_plotted(self):
         os.mkdir(f"{self.folder}/large")
-        for losses in ([1e17, 1e17 + 64], [1e17, 1e17], [-3e38, 3e38], [0, 0], [1e308, -1e308, 2], [1e-300]):
+        for losses in ([1e17, 1e17 + 64], [1e17, 1e17], [-3e38, 3e38], [0, 0], [0.001, 2], [1e308, -1e308, 2], [1e-300]):
             with open(f"{self.folder}/large/log.jsonl", "w") as file:
                 for epoch, loss in enumerate(losses):
                     file.write(json.dumps({"event": "eval", "epoch": epoch, "loss": loss, "top1": loss}) + "\n")
             self.plot("large")
             with open(f"{self.folder}/plot.svg") as file:
                 picture = file.read()
-            self.assertNotRegex(picture, "nan|inf")
+            self.assertNotRegex(picture, "nan|inf|>-0<")
             self.assertLess(picture.count("<line"), 100)
 
     def test_runs_are_plotted(self):
@@ -252,6 +252,7 @@ class Log(unittest.TestCase):
         texts = [text.text for text in tree.getroot().iter(f"{named}text")]
         top1 = [line["top1"] for line in self.lines("run") if line["event"] == "eval"]
         self.assertIn(f"{self.folder}/<&>: top-1 {100 * top1[-1]:.2f} %", texts)
+        self.assertIn("thin: training, its mean since the line before; thick, with dots: evaluation", texts)
         for panel in tree.getroot().findall(f"{named}g"):
             curves = [curve.get("points").split() for curve in panel.iter(f"{named}polyline")]
             self.assertEqual([len(points) for points in curves], [17, 17, len(top1), len(top1)])

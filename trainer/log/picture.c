@@ -59,10 +59,10 @@ static void picture_grid(const struct picture *picture)
 	for (double x = picture->from; base > 0 && x < picture->to * sqrt(base); x *= base)
 		picture_column(picture, x);
 	for (double n = ceil(picture->from / step); base == 0 && n * step <= picture->to; n++)
-		picture_column(picture, n * step);
+		picture_column(picture, n * step + 0.0); /* no -0 */
 	step = picture_step(picture->most - picture->least);
 	for (double n = ceil(picture->least / step); n * step <= picture->most; n++) {
-		double y = n * step;
+		double y = n * step + 0.0;
 		fprintf(picture->file,
 			"<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>"
 			"<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n",
@@ -112,6 +112,14 @@ void picture_legend(FILE *file, unsigned row, const char *color, const char *tex
 		"<line x1=\"%d\" x2=\"%d\" y1=\"%u\" y2=\"%u\" stroke=\"%s\" "
 		"stroke-width=\"3\"/><text x=\"%d\" y=\"%u\">",
 		PICTURE_LEFT, PICTURE_LEFT + 24, y - 4, y - 4, color, PICTURE_LEFT + 32, y);
+	picture_text(file, text);
+	fputs("</text>\n", file);
+}
+
+void picture_note(FILE *file, unsigned row, const char *text)
+{
+	fprintf(file, "<text x=\"%d\" y=\"%d\" fill=\"#666\">", PICTURE_LEFT,
+		PICTURE_ROW * ((int)row + 1));
 	picture_text(file, text);
 	fputs("</text>\n", file);
 }

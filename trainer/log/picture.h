@@ -25,6 +25,8 @@ void picture_shut(FILE *file);
 void picture_text(FILE *file, const char *text);
 /* A row of the legend. text: anybody's. */
 void picture_legend(FILE *file, unsigned row, const char *color, const char *text);
+/* A row of it that says what lines and dots are. */
+void picture_note(FILE *file, unsigned row, const char *text);
 /* The offset of the panel below. */
 double picture_below(double top);
 

@@ -210,7 +210,7 @@ static void draw_panel(FILE *file, const struct curves *curves, unsigned count, 
 static void draw(FILE *file, const struct curves *curves, const char *const *folders,
 		 unsigned count)
 {
-	double top = picture_open(file, PANELS, count);
+	double top = picture_open(file, PANELS, count + 1);
 	for (unsigned i = 0; i < count; i++) {
 		const struct series *top1 = &curves[i].series[1][EVAL];
 		char text[512];
@@ -221,6 +221,9 @@ static void draw(FILE *file, const struct curves *curves, const char *const *fol
 			snprintf(text, sizeof(text), "%s", folders[i]);
 		picture_legend(file, i, colors[i % (sizeof(colors) / sizeof(colors[0]))], text);
 	}
+	picture_note(
+		file, count,
+		"thin: training, its mean since the line before; thick, with dots: evaluation");
 	for (unsigned i = 0; i < PANELS; i++, top = picture_below(top))
 		draw_panel(file, curves, count, i, top);
 	picture_shut(file);

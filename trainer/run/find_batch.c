@@ -340,7 +340,8 @@ static void find_draw(const void *found, FILE *file)
 				  0,
 				  1.1 * find_fastest(find)->images_per_second,
 				  .base = 2};
-	picture_open(file, 1, 0);
+	picture.top = picture_open(file, 1, 1);
+	picture_note(file, 0, "dots: passes of measurement; line: their median");
 	picture_begin(&picture, "batch size", "images/s");
 	for (unsigned i = 0; i < find->count; i++) {
 		batch[i] = find->sizes[i].batch;

@@ -101,7 +101,8 @@ static void find_draw(const void *found, FILE *file)
 	double margin = 0.05 * (most - least) + 1e-9;
 	struct picture picture = {file,           FIND_FROM,     FIND_TO,
 				  least - margin, most + margin, .base = 10};
-	picture_open(file, 1, 0);
+	picture.top = picture_open(file, 1, 1);
+	picture_note(file, 0, "dots: losses of steps; line: their running mean");
 	picture_begin(&picture, "learning rate", "loss");
 	for (unsigned i = 0; i < find->count; i++)
 		if (isfinite(find->loss[i]))
