@@ -12,7 +12,7 @@ enum {
 	PLOT_HEIGHT = 420,
 	PLOT_LEFT = 80,
 	PLOT_RIGHT = 200, /* legend */
-	PLOT_TOP = 30,
+	PLOT_TOP = 66,    /* title */
 	PLOT_BOTTOM = 50,
 	PLOT_TICKS = 5,
 	SERIES_MAX = 64,
@@ -99,6 +99,29 @@ static void plot_text(const struct plot *plot, double x, double y, const char *a
 	fputs("</text>\n", plot->out);
 }
 
+/* What is measured, and what dots and bars are. */
+static void plot_title(const struct plot *plot)
+{
+	const struct row *first = &plot->report->rows[0];
+	const char *slash = strrchr(first->point.dataset, '/');
+	const char *dataset = slash ? slash + 1 : first->point.dataset;
+	unsigned rounds = 1;
+	char text[160];
+
+	for (size_t i = 0; i < plot->report->count; i++)
+		if (plot->report->rows[i].rounds > rounds)
+			rounds = plot->report->rows[i].rounds;
+	if (axis_is_swept(plot->report, AXIS_DATASET))
+		snprintf(text, sizeof(text), "%.110s", plot->report->pipeline);
+	else
+		snprintf(text, sizeof(text), "%.50s, %.60s", dataset, plot->report->pipeline);
+	plot_text(plot, PLOT_LEFT, 18, "start", text);
+	snprintf(text, sizeof(text),
+		 "medians of %u round%s each, bars from the slowest to the fastest", rounds,
+		 rounds == 1 ? "" : "s");
+	plot_text(plot, PLOT_LEFT, 34, "start", text);
+}
+
 static void plot_frame(const struct plot *plot)
 {
 	char text[AXIS_TEXT_MAX];
@@ -109,6 +132,7 @@ static void plot_frame(const struct plot *plot)
 		"font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%%\" "
 		"height=\"100%%\" fill=\"#ffffff\"/>\n",
 		PLOT_WIDTH, PLOT_HEIGHT, PLOT_WIDTH, PLOT_HEIGHT);
+	plot_title(plot);
 	for (int i = 0; i <= PLOT_TICKS; i++) {
 		double value = plot->top * i / PLOT_TICKS, y = plot_y(plot, value);
 

@@ -114,6 +114,9 @@ static void test_failed_point(void **state)
 	assert_non_null(strstr(table, "1234"));
 	assert_non_null(strstr(table, "no such \"file\""));
 	assert_non_null(strstr(json, "\"error\": \"no such \\\"file\\\"\""));
+	assert_non_null(strstr(plot, ">a&lt;b&gt;.pimg, hflip<"));
+	assert_non_null(
+		strstr(plot, "medians of 1 round each, bars from the slowest to the fastest"));
 	assert_non_null(strstr(plot, "<circle"));
 	assert_null(strstr(plot, "nan"));
 	assert_null(strstr(plot, "<b>"));
