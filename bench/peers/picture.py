@@ -7,7 +7,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import svg  # noqa: E402
 
 LEFT, BARS, RIGHT = 260, 440, 110
-BAR, GAP, HEAD, FOOT = 13, 5, 34, 26
+BAR, GAP, HEAD, FOOT = 13, 5, 46, 26
 OURS, PEER, LEVEL = svg.COLOURS[0], svg.COLOURS[7], svg.COLOURS[1]
 
 

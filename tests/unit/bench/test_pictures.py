@@ -94,6 +94,14 @@ class Rows(unittest.TestCase):
         self.assertIn("not measured", texts)
         self.assertIn("5 x best peer", texts)
 
+    def test_heading_stands_clear(self):
+        row = feed_row("raw", {"loaderd": [500], "ffcv": [100]})
+        root = xml.etree.ElementTree.fromstring(picture.draw({"cpu": "c", "isa": "avx2", "cores_used": 2}, [row]))
+        lowest = next(float(text.get("y")) for text in root.iter(SVG + "text") if text.get("font-weight")) + 4  # of a p
+        label = next(text for text in root.iter(SVG + "text") if text.text == "5 x best peer")
+        self.assertGreater(float(label.get("y")) - float(label.get("font-size")), lowest)
+        self.assertGreater(min(float(line.get("y1")) for line in root.iter(SVG + "line")), lowest)
+
     def steadiness(self, more=None, **speeds):
         contestants = {key.replace("_", "-"): {"name": key, "peer": False, "images_per_s": values} for key, values in speeds.items()}
         for key, values in (more or {}).items():
