@@ -3,8 +3,9 @@
  * the first batch. Each parameter is moved along its gradient, which tells whether that is as long
  * as it should be, and, where elements have none, at random along these, which are to be flat.
  * Slopes are central differences over a way that is halved until it does not matter: by how much it
- * still does, which is most at the kinks of ReLU and maxima, and what rounding of a loss in fp32
- * may come to, is borne.
+ * still does, and what rounding of a loss in fp32 may come to, is borne. So is a kink at the very
+ * place, as where two maxima are equal: a gradient may be that of either side, and the difference
+ * is the mean of both.
  */
 #include "format/base/random.h"
 #include "trainer/run/run.h"
@@ -14,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK_TOLERANCE 0.1  /* of the gradient's norm: above what ties of maxima come to */
-#define CHECK_ROUNDING  4e-7 /* of a loss */
+#define CHECK_TOLERANCE 0.01 /* of the gradient's norm */
+#define CHECK_ROUNDING  2e-8 /* of a loss, as measured: a mean over a batch */
 #define CHECK_FALL      2e-4 /* of the loss, by the gradient */
 #define CHECK_REACH     0.02 /* of the norm of what is moved */
 #define CHECK_SMALL     0.01 /* root of the mean square of values that hide what is before them */
@@ -38,6 +39,11 @@ struct check {
 
 struct slope {
 	double measured, doubt;
+};
+
+/* Over a way: the slope, and half of what it is steeper on one side than on the other. */
+struct difference {
+	double slope, bend;
 };
 
 enum verdict { CHECK_FLAT, CHECK_RIGHT, CHECK_WRONG };
@@ -78,28 +84,37 @@ static int check_move(struct run *run, struct device_param *param, double way, d
 }
 
 static int check_difference(struct run *run, struct device_param *param, double way,
-			    double *ret_slope)
+			    struct difference *ret_difference)
 {
 	double above = 0, below = 0;
 	int r = check_move(run, param, way, &above);
 	if (!r)
 		r = check_move(run, param, -way, &below);
-	*ret_slope = (above - below) / (2 * way);
+	*ret_difference = (struct difference){
+		.slope = (above - below) / (2 * way),
+		.bend = (above + below - 2 * run->check->loss) / (2 * way),
+	};
 	return r;
 }
 
-/* Halves the way until curvature does not hide the slope that is expected. */
+/*
+ * Halves the way until the slope is the one that is expected, or rounding would hide it. Of a bend,
+ * curvature's part shrinks with the way, and a kink's stays.
+ */
 static int check_slope(struct run *run, struct device_param *param, double way, double expected,
-		       struct slope *ret_slope)
+		       double length, struct slope *ret_slope)
 {
-	double whole = 0, half = 0;
+	struct difference whole = {0}, half = {0};
 	int r = check_difference(run, param, way, &whole);
 	for (int i = 0; i < CHECK_HALVINGS && !r; i++, way /= 2, whole = half) {
 		r = check_difference(run, param, way / 2, &half);
 		double rounding = CHECK_ROUNDING * fabs(run->check->loss) / way;
-		double change = fabs(half - whole);
-		*ret_slope = (struct slope){half, 2 * (change + rounding)};
-		if (change < CHECK_TOLERANCE / 4 * fabs(expected) + rounding)
+		double change = fabs(half.slope - whole.slope);
+		double kink = fabs(2 * half.bend - whole.bend);
+		struct slope slope = {half.slope, 2 * (change + rounding) + kink};
+		bool fits = fabs(half.slope - expected) < CHECK_TOLERANCE * length;
+		*ret_slope = slope;
+		if (fits || rounding > CHECK_TOLERANCE / 4 * length)
 			break;
 	}
 	return r;
@@ -159,7 +174,7 @@ static int check_param(struct run *run, size_t index, struct device_param *param
 		double expected = i ? 0 : length;
 		if (!check_direct(run, index, count, !i))
 			continue;
-		r = check_slope(run, param, way, length, &slopes[i]);
+		r = check_slope(run, param, way, expected, length, &slopes[i]);
 		enum verdict verdict = r ? CHECK_FLAT : check_judge(expected, slopes[i], length);
 		worst = verdict > worst ? verdict : worst;
 	}

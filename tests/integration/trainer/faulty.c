@@ -1,6 +1,6 @@
 /*
  * Linked into a trainer whose backward pass is wrong, as --check-gradients is to find: in one
- * parameter all gradients are too small by a sixth, as if a term were missing.
+ * parameter all gradients are too small by 3 %, as if a small term were missing.
  */
 #include "trainer/device/device.h"
 
@@ -15,6 +15,6 @@ int __wrap_device_param_read(struct device_param *param, enum device_slot slot, 
 	bool faulty = strcmp(device_param_spec(param)->name, "layer2.0.conv1.weight") == 0;
 	for (size_t i = 0; i < device_param_elements(param) && !r && slot == DEVICE_GRAD && faulty;
 	     i++)
-		ret_values[i] *= 5 / 6.0F;
+		ret_values[i] *= 0.97F;
 	return r;
 }
