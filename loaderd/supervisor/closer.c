@@ -4,13 +4,15 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
 enum {
-	THREADS = 8,
+	THREADS = 8,           /* that close */
+	RUNNERS_MAX = 16,      /* that do other work; they start when they are wanted */
 	HURRY_SIGNAL = SIGURG, /* ends the waiting of a close() */
 	/* for one; then it is hurried, and again each time that so long has passed */
 	PATIENCE_NS = 1000000,
@@ -23,9 +25,19 @@ struct closer_job {
 	int fd;
 };
 
+/* A pipe of jobs and the threads that read it, the last of which closes and frees it. */
+struct job_pipe {
+	int read_fd, write_fd;
+	_Atomic unsigned users; /* threads, and the closer while it is there */
+	_Atomic int idle;       /* threads without a job, less jobs that wait */
+	_Atomic unsigned works; /* jobs that are other work than closing, until they are done */
+};
+
 struct closer {
-	int pipes[THREADS][2];
+	struct job_pipe *pipes[THREADS]; /* of one thread each */
 	unsigned threads;
+	struct job_pipe *run_pipe; /* of all that do other work; NULL: there are none yet */
+	unsigned runners;
 };
 
 static void closer_hurry(int signal_number)
@@ -57,68 +69,117 @@ static void close_in_a_hurry(int fd, const timer_t *timer)
 		timer_settime(*timer, 0, &never, NULL);
 }
 
+static void job_pipe_leave(struct job_pipe *jobs)
+{
+	if (atomic_fetch_sub(&jobs->users, 1) > 1)
+		return;
+	close(jobs->read_fd);
+	free(jobs);
+}
+
+/* No more jobs: threads end when they have done those that are there. */
+static void job_pipe_end(struct job_pipe *jobs)
+{
+	if (!jobs)
+		return;
+	close(jobs->write_fd);
+	job_pipe_leave(jobs);
+}
+
 static void *closer_main(void *argument)
 {
-	int pipe = *(int *)argument;
+	struct job_pipe *jobs = argument;
 	struct closer_job job;
 	timer_t timer;
 	bool has_timer = new_timer(&timer);
 	ssize_t n;
-	free(argument);
-	while ((n = read(pipe, &job, sizeof(job))) == sizeof(job) || (n < 0 && errno == EINTR)) {
+	while ((n = read(jobs->read_fd, &job, sizeof(job))) == sizeof(job) ||
+	       (n < 0 && errno == EINTR)) {
 		if (n < 0)
 			continue;
-		if (job.run)
+		if (job.run) {
 			job.run(job.context);
-		else
+			atomic_fetch_sub(&jobs->works, 1);
+		} else {
 			close_in_a_hurry(job.fd, has_timer ? &timer : NULL);
+		}
+		atomic_fetch_add(&jobs->idle, 1);
 	}
 	if (has_timer)
 		timer_delete(timer);
-	close(pipe);
+	job_pipe_leave(jobs);
 	return NULL;
 }
 
-static int closer_start(struct closer *closer)
+static int job_pipe_new(struct job_pipe **ret_jobs)
 {
-	pthread_t thread;
-	int *pipe_fds = closer->pipes[closer->threads];
-	int *argument = malloc(sizeof(*argument));
-	if (!argument)
+	int fds[2];
+	struct job_pipe *jobs = malloc(sizeof(*jobs));
+	if (!jobs)
 		return -ENOMEM;
-	if (pipe2(pipe_fds, O_CLOEXEC) < 0) {
+	if (pipe2(fds, O_CLOEXEC) < 0) {
 		int r = -errno;
-		free(argument);
+		free(jobs);
 		return r;
 	}
-	*argument = pipe_fds[0];
-	int r = -pthread_create(&thread, NULL, closer_main, argument);
+	fcntl(fds[1], F_SETFL, O_NONBLOCK);
+	*jobs = (struct job_pipe){.read_fd = fds[0], .write_fd = fds[1], .users = 1};
+	*ret_jobs = jobs;
+	return 0;
+}
+
+/* Another thread for these jobs, which takes no signal but its own. */
+static int job_pipe_start(struct job_pipe *jobs)
+{
+	pthread_t thread;
+	sigset_t all, old;
+	sigfillset(&all);
+	atomic_fetch_add(&jobs->users, 1);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	int r = -pthread_create(&thread, NULL, closer_main, jobs);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (r < 0) {
-		free(argument);
-		close(pipe_fds[0]);
-		close(pipe_fds[1]);
+		job_pipe_leave(jobs);
 		return r;
 	}
 	pthread_setname_np(thread, "closer");
 	pthread_detach(thread);
-	fcntl(pipe_fds[1], F_SETFL, O_NONBLOCK);
-	closer->threads++;
+	atomic_fetch_add(&jobs->idle, 1);
 	return 0;
+}
+
+/* A job is written whole. False: the pipe is full, its threads have fallen behind. */
+static bool job_pipe_give(struct job_pipe *jobs, const struct closer_job *job)
+{
+	const unsigned work = job->run != NULL;
+	atomic_fetch_add(&jobs->works, work);
+	atomic_fetch_sub(&jobs->idle, 1);
+	if (write(jobs->write_fd, job, sizeof(*job)) == sizeof(*job))
+		return true;
+	atomic_fetch_add(&jobs->idle, 1);
+	atomic_fetch_sub(&jobs->works, work);
+	return false;
+}
+
+static int start_all(struct closer *closer)
+{
+	int r = 0;
+	while (r == 0 && closer->threads < THREADS) {
+		r = job_pipe_new(&closer->pipes[closer->threads]);
+		if (r < 0)
+			break;
+		r = job_pipe_start(closer->pipes[closer->threads++]);
+	}
+	return r;
 }
 
 int closer_new(struct closer **ret_closer)
 {
 	const struct sigaction action = {.sa_handler = closer_hurry};
-	sigset_t all, old;
 	struct closer *closer = calloc(1, sizeof(*closer));
 	if (!closer)
 		return -ENOMEM;
-	int r = sigaction(HURRY_SIGNAL, &action, NULL) < 0 ? -errno : 0;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	while (r == 0 && closer->threads < THREADS)
-		r = closer_start(closer);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	int r = sigaction(HURRY_SIGNAL, &action, NULL) < 0 ? -errno : start_all(closer);
 	if (r < 0) {
 		closer_free(closer);
 		return r;
@@ -132,17 +193,22 @@ void closer_free(struct closer *closer)
 	if (!closer)
 		return;
 	for (unsigned i = 0; i < closer->threads; i++)
-		close(closer->pipes[i][1]);
+		job_pipe_end(closer->pipes[i]);
+	job_pipe_end(closer->run_pipe);
 	free(closer);
 }
 
-/* A job is written whole. Where a pipe is full, its thread has fallen behind, and others help. */
+/* To the thread that the key chooses, or to others where that does other work or has fallen behind.
+ */
 static bool closer_give(struct closer *closer, uint32_t key, const struct closer_job *job)
 {
-	for (unsigned i = 0; i < closer->threads; i++)
-		if (write(closer->pipes[(key + i) % closer->threads][1], job, sizeof(*job)) ==
-		    sizeof(*job))
+	for (unsigned i = 0; i < 2 * closer->threads; i++) {
+		struct job_pipe *jobs = closer->pipes[(key + i) % closer->threads];
+		if (i < closer->threads && atomic_load(&jobs->works) > 0)
+			continue;
+		if (job_pipe_give(jobs, job))
 			return true;
+	}
 	return false;
 }
 
@@ -153,8 +219,33 @@ void closer_close(struct closer *closer, uint32_t key, int fd)
 		close(fd);
 }
 
+static bool any_works(const struct closer *closer)
+{
+	bool any = false;
+	for (unsigned i = 0; i < closer->threads; i++)
+		any |= atomic_load(&closer->pipes[i]->works) > 0;
+	return any;
+}
+
+/* Unless one is idle, or there are enough. */
+static void start_runner(struct closer *closer)
+{
+	if (!closer->run_pipe && job_pipe_new(&closer->run_pipe) < 0)
+		return;
+	if (atomic_load(&closer->run_pipe->idle) <= 0 && closer->runners < RUNNERS_MAX)
+		closer->runners += job_pipe_start(closer->run_pipe) == 0;
+}
+
 bool closer_run(struct closer *closer, uint32_t key, void (*run)(void *context), void *context)
 {
 	const struct closer_job job = {.run = run, .context = context, .fd = -1};
-	return closer_give(closer, key, &job);
+	struct job_pipe *own = closer->pipes[key % closer->threads];
+	/* One thread of those that close has time for this, so that mostly no other is needed. */
+	if (!any_works(closer) && atomic_load(&own->idle) > 0)
+		return job_pipe_give(own, &job);
+	start_runner(closer);
+	/* Or the system lets us have no more. */
+	if (closer->runners == 0)
+		return closer_give(closer, key, &job);
+	return job_pipe_give(closer->run_pipe, &job);
 }

@@ -3,7 +3,9 @@
  * a client's connection also closes what the client has put into it, which may be a socket that
  * lingers for as long as the client has chosen: nothing that serves others waits for that, and it
  * is cut short, or who does it again and again would leave no descriptors. A key, the client's uid,
- * chooses the thread, so that few others share it with a user who does so.
+ * chooses the thread, so that few others share it with a user who does so. Other work may
+ * take long: one of these threads does it, and no more of it than that; what more there is has
+ * threads of its own, which start when they are needed, and goes to whichever is idle.
  *
  * Owned by the supervisor, whose thread alone uses it.
  */
@@ -19,5 +21,8 @@ int closer_new(struct closer **ret_closer);
 void closer_free(struct closer *closer);
 /* Takes fd over. */
 void closer_close(struct closer *closer, uint32_t key, int fd);
-/* Calls run(context) on a thread. False: all have too much to do. */
+/*
+ * Calls run(context) on a thread. False: too much waits already. The key chooses the thread where
+ * the system lets us have none but those that close.
+ */
 bool closer_run(struct closer *closer, uint32_t key, void (*run)(void *context), void *context);

@@ -77,6 +77,12 @@ static void crew_configure(struct crew *crew, const struct config *config, uint6
 	crew->ledger.most_per_user = per_user;
 	/* Rings outlive their feeds where clients hold on to batches. */
 	crew->ledger.rings_per_user = 4 * (unsigned)config->feeds_per_user;
+	/* Each takes two descriptors for as long as anybody keeps it. */
+	crew->ledger.rings_all = crew->descriptors_most / CONNECTIONS_SHARE / LINK_FDS_MAX;
+	if (!crew->for_one)
+		crew->ledger.rings_per_user =
+			MIN(crew->ledger.rings_per_user,
+			    MAX(crew->ledger.rings_all / RINGS_SHARE, RINGS_LEAST));
 	crew->ledger.writable_rings = config->writable_rings;
 }
 
@@ -289,9 +295,11 @@ static uint64_t sweep_due_ns(const struct crew *crew)
 
 uint64_t crew_due_ns(const struct crew *crew)
 {
+	const uint64_t unread_ns = unread_due_ns(&crew->unread);
 	if (!crew->users)
-		return UINT64_MAX;
-	return MIN(MIN(sweep_due_ns(crew), crew->renewal_due_ns), crew->room_due_ns);
+		return unread_ns;
+	return MIN(MIN(unread_ns, MIN(sweep_due_ns(crew), crew->renewal_due_ns)),
+		   crew->room_due_ns);
 }
 
 bool crew_sweep(struct crew *crew, bool *ret_soon)
@@ -321,6 +329,7 @@ static void forget_users(struct crew *crew)
 
 void crew_on_time(struct crew *crew, uint64_t now_ns)
 {
+	unread_on_time(&crew->unread, now_ns);
 	crew_bury(crew);
 	if (now_ns >= crew->room_due_ns) {
 		crew->room_due_ns = UINT64_MAX;

@@ -255,7 +255,7 @@ static void send_ring(struct worker *worker, const struct link_record *record)
 	struct link_order order = {.kind = LINK_RING_SENT, .feed = record->feed, .code = ENOENT};
 	int fds[LINK_FDS_MAX];
 	if (ledger_take_fds(&worker->crew->ledger, worker->id, record->feed, fds)) {
-		order.code = guests_send_ring(&worker->guests, record->client, fds);
+		order.code = guests_send_ring(&worker->guests, record->client, record->feed, fds);
 		close(fds[0]);
 		close(fds[1]);
 	}
@@ -308,6 +308,7 @@ static void on_records(struct watched *watched, uint32_t events)
 			break;
 		case LINK_RING_DONE:
 			ledger_done(&worker->crew->ledger, worker->id, record.feed);
+			guests_ring_done(&worker->guests, record.feed);
 			worker->crew->sweep_due_ns = 0;
 			break;
 		case LINK_IDLE:

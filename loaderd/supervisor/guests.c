@@ -13,7 +13,8 @@ struct guest {
 	struct guests *guests;
 	struct guest *next;
 	uint64_t id;
-	bool has_ring;
+	uint64_t feed; /* whose ring it has, */
+	bool has_ring; /* for as long as the feed is there */
 };
 
 static void guests_count_ringless(struct guests *guests, int change)
@@ -55,7 +56,8 @@ void guests_add(struct guests *guests, uint64_t id, int fd)
 		unread_add(guests->house->unread, guests->uid, fd, true);
 		return;
 	}
-	*guest = (struct guest){{fd, on_hangup}, guests, guests->first, id, false};
+	*guest = (struct guest){
+		.watched = {fd, on_hangup}, .guests = guests, .next = guests->first, .id = id};
 	guests->first = guest;
 	guests->count++;
 	guests_count_ringless(guests, 1);
@@ -72,7 +74,7 @@ static struct guest *guests_find(const struct guests *guests, uint64_t id)
 	return guest;
 }
 
-int guests_send_ring(struct guests *guests, uint64_t id, const int fds[LINK_FDS_MAX])
+int guests_send_ring(struct guests *guests, uint64_t id, uint64_t feed, const int fds[LINK_FDS_MAX])
 {
 	Loaderd__Ring ring = LOADERD__RING__INIT;
 	const Loaderd__Reply reply = REPLY(RING, ring, &ring);
@@ -84,9 +86,20 @@ int guests_send_ring(struct guests *guests, uint64_t id, const int fds[LINK_FDS_
 	int r = frame_send(guest->watched.fd, message, size, fds, LINK_FDS_MAX, 0);
 	if (r == 0) {
 		guest->has_ring = true;
+		guest->feed = feed;
 		guests_count_ringless(guests, -1);
 	}
 	return -r;
+}
+
+void guests_ring_done(struct guests *guests, uint64_t feed)
+{
+	for (struct guest *guest = guests->first; guest; guest = guest->next) {
+		if (!guest->has_ring || guest->feed != feed)
+			continue;
+		guest->has_ring = false;
+		guests_count_ringless(guests, 1);
+	}
 }
 
 void guests_hang_up(struct guests *guests, uint64_t id)

@@ -36,10 +36,13 @@ struct guests {
 /* Takes fd over, for as long as neither side has hung up. id: none of the others'. */
 void guests_add(struct guests *guests, uint64_t id, int fd);
 /*
- * Sends a guest the memory of its ring, once. 0 or a positive errno: ENOTCONN when it has left or
+ * Sends a guest the memory of a feed's ring. 0 or a positive errno: ENOTCONN when it has left or
  * has one, EAGAIN when it does not read. Descriptors stay the caller's.
  */
-int guests_send_ring(struct guests *guests, uint64_t id, const int fds[LINK_FDS_MAX]);
+int guests_send_ring(struct guests *guests, uint64_t id, uint64_t feed,
+		     const int fds[LINK_FDS_MAX]);
+/* The feed is over: a guest that had its ring has none. */
+void guests_ring_done(struct guests *guests, uint64_t feed);
 /* A guest leaves, and is hung up on. */
 void guests_hang_up(struct guests *guests, uint64_t id);
 /* Sends this message to all guests, without waiting, and hangs up on them. */

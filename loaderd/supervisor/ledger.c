@@ -67,6 +67,8 @@ static int ledger_admit(const struct ledger *ledger, const struct ledger_account
 	if (account->rings >= ledger->rings_per_user)
 		return ledger_refuse(order, LINK_LIMIT_RINGS, ledger->rings_per_user,
 				     account->rings);
+	if (ledger->rings_count >= ledger->rings_all)
+		return order->code = EMFILE;
 	if (account->bytes > ledger->most_per_user ||
 	    bytes > ledger->most_per_user - account->bytes)
 		return ledger_refuse(order, LINK_LIMIT_USER, ledger->most_per_user, account->bytes);
@@ -142,6 +144,7 @@ int ledger_make(struct ledger *ledger, struct ledger_account *account, uid_t uid
 	ledger->bytes += bytes;
 	account->bytes += bytes;
 	account->rings++;
+	ledger->rings_count++;
 	return 0;
 }
 
@@ -255,6 +258,7 @@ static void strike_out(struct ledger *ledger, struct ledger_ring *ring)
 	ledger_unbook(ledger, ring, &ring->ring_bytes);
 	ledger_unbook(ledger, ring, &ring->other_bytes);
 	ring->account->rings--;
+	ledger->rings_count--;
 	free(ring);
 }
 

@@ -27,8 +27,9 @@ struct ledger_account {
 struct ledger {
 	uint64_t most, most_per_user; /* bytes */
 	unsigned rings_per_user;
-	bool writable_rings; /* a client may be given a description that can write */
-	bool has_leases;     /* false: a ring counts as long as its worker says */
+	unsigned rings_count, rings_all; /* of all users, and how many there may be */
+	bool writable_rings;             /* a client may be given a description that can write */
+	bool has_leases;                 /* false: a ring counts as long as its worker says */
 	/*
 	 * Owned, and readable when a sweep may find a ring free, until ledger_read_events().
 	 * inotify_fd -1: there is none, and O_PATH descriptors are not noticed.

@@ -17,9 +17,17 @@ struct unread_user {
 	struct unread_connection *first; /* newest first */
 	uid_t uid;
 	unsigned count;
+	unsigned wakes;            /* that were for nothing, since the last rest */
 	uint64_t dropped_until_ns; /* when the last of those dropped is forgotten */
 };
 #define FORGIVE_NS (UNREAD_FORGIVE_S * UINT64_C(1000000000))
+
+/*
+ * A client wakes us whenever it shuts its end down, which it may do without end. After so many
+ * wakes of a user's for nothing the connection is not watched until some time has passed.
+ */
+enum { WAKES_MAX = 64 };
+#define REST_NS UINT64_C(250000000)
 
 struct unread_connection {
 	struct watched watched;
@@ -27,6 +35,8 @@ struct unread_connection {
 	struct unread_user *user;
 	struct unread_connection *next;
 	bool may_wait;
+	bool is_new; /* in the epoll: hang-up, which it reports at once, is no wake */
+	bool rests;
 };
 
 static struct unread_user *unread_find(const struct unread_set *unread, uid_t uid)
@@ -87,6 +97,7 @@ static void unread_end(struct unread_connection *connection)
 		at = &(*at)->next;
 	*at = connection->next;
 	unread->count--;
+	unread->resting -= connection->rests;
 	watched_remove(unread->epoll_fd, &connection->watched);
 	unread_close_fd(unread, user->uid, connection->watched.fd, connection->may_wait);
 	connection->watched.fd = -1;
@@ -95,11 +106,35 @@ static void unread_end(struct unread_connection *connection)
 	user->count--;
 }
 
-/* The client has read something, or closed its end. */
+/* Hang-up is told of all that is shut down: only when something happens, by EPOLLET. */
+static void unread_watch(struct unread_connection *connection)
+{
+	connection->is_new = true;
+	if (watched_add(connection->unread->epoll_fd, &connection->watched, EPOLLOUT | EPOLLET) < 0)
+		unread_end(connection);
+}
+
+static void unread_rest(struct unread_connection *connection)
+{
+	struct unread_set *unread = connection->unread;
+	watched_remove(unread->epoll_fd, &connection->watched);
+	connection->rests = true;
+	if (unread->resting++ == 0)
+		unread->rest_until_ns = clock_ns(CLOCK_MONOTONIC) + REST_NS;
+}
+
+/* The client has read something, closed its end, or shut it down. */
 static void on_read(struct watched *watched, uint32_t events)
 {
-	if (watched->fd >= 0 && !unread_any(watched->fd))
-		unread_end((struct unread_connection *)watched);
+	struct unread_connection *connection = (struct unread_connection *)watched;
+	if (watched->fd < 0 || connection->rests)
+		return;
+	if (!unread_any(watched->fd))
+		unread_end(connection);
+	else if (connection->is_new)
+		connection->is_new = false;
+	else if (++connection->user->wakes > WAKES_MAX)
+		unread_rest(connection);
 }
 
 static struct unread_user *unread_user_of(struct unread_set *unread, uid_t uid)
@@ -123,14 +158,17 @@ static bool unread_keep(struct unread_set *unread, uid_t uid, int fd, bool may_w
 		free(connection);
 		return false;
 	}
-	*connection =
-		(struct unread_connection){{fd, on_read}, unread, user, user->first, may_wait};
+	*connection = (struct unread_connection){
+		.watched = {fd, on_read},
+		.unread = unread,
+		.user = user,
+		.next = user->first,
+		.may_wait = may_wait,
+	};
 	user->first = connection;
 	user->count++;
 	unread->count++;
-	/* Hang-up is told of all that is shut down: only when something happens, by EPOLLET. */
-	if (watched_add(unread->epoll_fd, &connection->watched, EPOLLOUT | EPOLLET) < 0)
-		unread_end(connection);
+	unread_watch(connection);
 	return true;
 }
 
@@ -177,6 +215,36 @@ bool unread_drop(struct unread_set *unread, uid_t uid)
 	user->dropped_until_ns = MAX(user->dropped_until_ns, now_ns) + FORGIVE_NS;
 	unread_end(oldest);
 	return true;
+}
+
+uint64_t unread_due_ns(const struct unread_set *unread)
+{
+	return unread->resting > 0 ? unread->rest_until_ns : UINT64_MAX;
+}
+
+static void unread_wake(struct unread_user *user)
+{
+	user->wakes = 0;
+	for (struct unread_connection *connection = user->first, *next; connection;
+	     connection = next) {
+		next = connection->next;
+		if (!connection->rests)
+			continue;
+		connection->rests = false;
+		connection->unread->resting--;
+		if (unread_any(connection->watched.fd))
+			unread_watch(connection);
+		else
+			unread_end(connection);
+	}
+}
+
+void unread_on_time(struct unread_set *unread, uint64_t now_ns)
+{
+	if (now_ns < unread_due_ns(unread))
+		return;
+	for (struct unread_user *user = unread->users; user; user = user->next)
+		unread_wake(user);
 }
 
 void unread_bury(struct unread_set *unread)

@@ -9,6 +9,7 @@
 #include "loaderd/supervisor/closer.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 enum { UNREAD_FORGIVE_S = 60 };
@@ -21,6 +22,8 @@ struct unread_set {
 	struct closer *closer;
 	unsigned count;            /* descriptors */
 	struct unread_user *users; /* those who have any */
+	unsigned resting;          /* connections that are not watched, */
+	uint64_t rest_until_ns;    /* of CLOCK_MONOTONIC, until when */
 	struct unread_connection *dead;
 };
 
@@ -42,6 +45,10 @@ unsigned unread_most(const struct unread_set *unread, uid_t *ret_uid);
  * one such connection is forgotten. False: there is none.
  */
 bool unread_drop(struct unread_set *unread, uid_t uid);
+/* When unread_on_time() has something to do; UINT64_MAX: never. */
+uint64_t unread_due_ns(const struct unread_set *unread);
+/* Looks at connections that have woken the supervisor too often, and watches them again. */
+void unread_on_time(struct unread_set *unread, uint64_t now_ns);
 /* Frees those that have been closed, when no event can name them any more. */
 void unread_bury(struct unread_set *unread);
 /* Closes all. */

@@ -227,6 +227,30 @@ static void ask_for_facts(const struct stage *stage)
 	}
 }
 
+/*
+ * Wakes whoever watches the service's ends of connections that it has closed, whose replies nobody
+ * has read: by shutting down what is shut down.
+ */
+static void shut_down_again(const struct stage *stage)
+{
+	enum { CONNECTIONS = 32 };
+	int sockets[CONNECTIONS];
+	for (unsigned i = 0; i < CONNECTIONS; i++) {
+		sockets[i] = attack_connect(stage);
+		if (sockets[i] < 0)
+			continue;
+		(void)send(sockets[i], "\2\0\0\0\x12\0", 6, MSG_NOSIGNAL);
+		shutdown(sockets[i], SHUT_WR);
+	}
+	for (uint64_t until_ms = attack_deadline(); attack_now_ms() < until_ms;)
+		for (unsigned i = 0; i < CONNECTIONS; i++)
+			if (sockets[i] >= 0)
+				shutdown(sockets[i], SHUT_WR);
+	for (unsigned i = 0; i < CONNECTIONS; i++)
+		if (sockets[i] >= 0)
+			close(sockets[i]);
+}
+
 static const struct row rows[] = {
 	{"connections as fast as they go, by 16", connect_and_leave, PROCESSES, 0,
 	 connect_and_leave},
@@ -234,6 +258,7 @@ static const struct row rows[] = {
 	{"feeds over a set of 500 shards, by 16", open_shards, PROCESSES},
 	{"GetStatus as fast as it goes, by 16", ask_for_status, PROCESSES},
 	{"GetDataset as fast as it goes, by 16", ask_for_facts, PROCESSES},
+	{"shutdown() of connections with replies", shut_down_again, 1},
 	{0},
 };
 

@@ -11,6 +11,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -72,7 +73,8 @@ static void sweep_in_vain(struct ledger *ledger, const struct ledger_account *ac
 
 static void test_counts_until_nobody_has_it(void **state)
 {
-	struct ledger ledger = {.most = 1 << 20, .most_per_user = 1 << 20, .rings_per_user = 3};
+	struct ledger ledger = {
+		.most = 1 << 20, .most_per_user = 1 << 20, .rings_per_user = 3, .rings_all = 8};
 	struct ledger_account account = {0};
 	int fds[3][LINK_FDS_MAX];
 	set_up(&ledger);
@@ -104,7 +106,8 @@ static void test_counts_until_nobody_has_it(void **state)
 /* Pages in a pipe, of a ring that no process has. */
 static void test_counts_while_pages_are_in_use(void **state)
 {
-	struct ledger ledger = {.most = 1 << 20, .most_per_user = 1 << 20, .rings_per_user = 3};
+	struct ledger ledger = {
+		.most = 1 << 20, .most_per_user = 1 << 20, .rings_per_user = 3, .rings_all = 8};
 	struct ledger_account account = {0}, other = {0};
 	int fds[LINK_FDS_MAX], others[LINK_FDS_MAX], pipe_fds[2];
 	char *map;
@@ -135,7 +138,8 @@ static void test_counts_while_pages_are_in_use(void **state)
 /* A descriptor that can do nothing keeps all of the memory nevertheless. */
 static void test_counts_while_a_path_is_open(void **state)
 {
-	struct ledger ledger = {.most = 1 << 20, .most_per_user = 1 << 20, .rings_per_user = 3};
+	struct ledger ledger = {
+		.most = 1 << 20, .most_per_user = 1 << 20, .rings_per_user = 3, .rings_all = 8};
 	struct ledger_account account = {0};
 	int fds[LINK_FDS_MAX];
 	char path[64];
@@ -158,7 +162,8 @@ static void test_counts_while_a_path_is_open(void **state)
 /* In a private daemon, where the system grants no leases. */
 static void test_counts_while_the_worker_has_it_without_leases(void **state)
 {
-	struct ledger ledger = {.most = 1 << 20, .most_per_user = 1 << 20, .rings_per_user = 3};
+	struct ledger ledger = {
+		.most = 1 << 20, .most_per_user = 1 << 20, .rings_per_user = 3, .rings_all = 8};
 	struct ledger_account account = {0};
 	int fds[LINK_FDS_MAX];
 	set_up(&ledger);
@@ -172,6 +177,31 @@ static void test_counts_while_the_worker_has_it_without_leases(void **state)
 	closer_free(ledger.closer);
 }
 
+/* Of all users together, whatever each may have. */
+static void test_rings_are_bounded_by_descriptors(void **state)
+{
+	struct ledger ledger = {
+		.most = 1 << 20, .most_per_user = 1 << 20, .rings_per_user = 3, .rings_all = 2};
+	struct ledger_account account = {0}, other = {0};
+	const struct link_record record = {.feed = 9, .ring_bytes = RING_BYTES};
+	struct link_order order = {0};
+	int fds[3][LINK_FDS_MAX];
+	set_up(&ledger);
+	give(&ledger, &account, 1, fds[0]);
+	give(&ledger, &account, 2, fds[1]);
+	assert_int_equal(ledger_make(&ledger, &other, USER, WORKER, &record, &order, fds[2]),
+			 EMFILE);
+	assert_int_equal(order.code, EMFILE);
+	ledger_done(&ledger, WORKER, 1);
+	let_go(fds[0]);
+	sweep_until(&ledger, &account, 1);
+	give(&ledger, &other, 3, fds[2]);
+	let_go(fds[1]);
+	let_go(fds[2]);
+	ledger_deinit(&ledger);
+	closer_free(ledger.closer);
+}
+
 /* A description that writes is for rings that are granted so. */
 static void test_client_writes_only_where_granted(void **state)
 {
@@ -179,6 +209,7 @@ static void test_client_writes_only_where_granted(void **state)
 		struct ledger ledger = {.most = 1 << 20,
 					.most_per_user = 1 << 20,
 					.rings_per_user = 3,
+					.rings_all = 8,
 					.writable_rings = i % 2};
 		struct ledger_account account = {0};
 		const struct link_record record = {
@@ -208,6 +239,7 @@ int main(void)
 		cmocka_unit_test(test_counts_while_a_path_is_open),
 		cmocka_unit_test(test_counts_while_the_worker_has_it_without_leases),
 		cmocka_unit_test(test_client_writes_only_where_granted),
+		cmocka_unit_test(test_rings_are_bounded_by_descriptors),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -147,6 +147,54 @@ static void test_what_is_dropped_counts_on(void **state)
 		close(clients[i]);
 }
 
+/* Whether the set's epoll has anything to report. */
+static bool is_woken(void)
+{
+	struct epoll_event event;
+	return epoll_wait(unread.epoll_fd, &event, 1, 0) > 0;
+}
+
+/* A client that shuts its end down again and again wakes the supervisor a bounded number of times.
+ */
+static void test_a_client_that_wakes_for_nothing_is_not_watched(void **state)
+{
+	enum { AGAIN = 1000, CLIENTS = 3 };
+	int clients[CLIENTS];
+	char text[16];
+	for (unsigned i = 0; i < CLIENTS; i++)
+		clients[i] = closed_after(ANNA, 1);
+	assert_true(unread_due_ns(&unread) == UINT64_MAX);
+	for (unsigned i = 0; i < AGAIN; i++) {
+		shutdown(clients[i % CLIENTS], SHUT_WR);
+		turn();
+	}
+	for (unsigned i = 0; i < CLIENTS; i++) {
+		shutdown(clients[i], SHUT_WR);
+		assert_false(is_woken());
+	}
+	assert_int_equal(unread_count(&unread, ANNA), CLIENTS);
+	/* What happens meanwhile is found when the rest is over, what happens later at once. */
+	assert_int_equal(read(clients[0], text, sizeof(text)), 5);
+	unread_on_time(&unread, unread_due_ns(&unread) - 1);
+	assert_int_equal(unread_count(&unread, ANNA), CLIENTS);
+	unread_on_time(&unread, unread_due_ns(&unread));
+	assert_int_equal(unread_count(&unread, ANNA), CLIENTS - 1);
+	assert_true(unread_due_ns(&unread) == UINT64_MAX);
+	turn();
+	close(clients[1]);
+	turn();
+	assert_int_equal(unread_count(&unread, ANNA), 1);
+	for (unsigned i = 0; i < AGAIN; i++) {
+		shutdown(clients[2], SHUT_WR);
+		turn();
+	}
+	/* One that rests is given up like any other. */
+	assert_true(unread_drop(&unread, ANNA));
+	assert_true(unread_due_ns(&unread) == UINT64_MAX);
+	close(clients[0]);
+	close(clients[2]);
+}
+
 static void test_what_is_left_is_closed_with_the_set(void **state)
 {
 	char text[16];
@@ -169,6 +217,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_users_are_counted_apart, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_the_largest_count_is_found, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_what_is_dropped_counts_on, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_a_client_that_wakes_for_nothing_is_not_watched,
+						set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_what_is_left_is_closed_with_the_set, set_up,
 						tear_down),
 	};

@@ -1,0 +1,71 @@
+/* Threads that close descriptors, and threads that do other work: neither keep others waiting. */
+#include "loaderd/supervisor/closer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <semaphore.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { KEYS = 16, OTHERS = 16 /* all threads that do work but one */ };
+
+struct work {
+	sem_t begun, may_end, done;
+};
+
+static void wait_to_end(void *context)
+{
+	struct work *work = context;
+	sem_post(&work->begun);
+	sem_wait(&work->may_end);
+	sem_post(&work->done);
+}
+
+static void assert_closes(struct closer *closer, uint32_t key)
+{
+	int pair[2];
+	char byte;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	closer_close(closer, key, pair[0]);
+	assert_int_equal(read(pair[1], &byte, 1), 0);
+	close(pair[1]);
+}
+
+static void test_work_that_takes_long_keeps_nobody_waiting(void **state)
+{
+	struct closer *closer;
+	struct work slow, quick;
+	struct work *works[] = {&slow, &quick};
+	for (unsigned i = 0; i < 2; i++) {
+		sem_init(&works[i]->begun, 0, 0);
+		sem_init(&works[i]->may_end, 0, 0);
+		sem_init(&works[i]->done, 0, 0);
+	}
+	assert_int_equal(closer_new(&closer), 0);
+	for (unsigned i = 0; i < OTHERS; i++)
+		assert_true(closer_run(closer, 0, wait_to_end, &slow));
+	for (unsigned i = 0; i < OTHERS; i++)
+		sem_wait(&slow.begun);
+	for (uint32_t key = 0; key < KEYS; key++) {
+		assert_closes(closer, key);
+		sem_post(&quick.may_end);
+		assert_true(closer_run(closer, 0, wait_to_end, &quick));
+		sem_wait(&quick.done);
+	}
+	for (unsigned i = 0; i < OTHERS; i++)
+		sem_post(&slow.may_end);
+	for (unsigned i = 0; i < OTHERS; i++)
+		sem_wait(&slow.done);
+	closer_free(closer);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_work_that_takes_long_keeps_nobody_waiting),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
