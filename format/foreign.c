@@ -14,6 +14,8 @@ static const struct row {
 	size_t magic_size, offset;
 	const char *endings[4];
 } rows[] = {
+	/* first, since a tar begins with the name of its first member */
+	{{"an archive", ARCHIVES, true}, "ustar", 5, 257, {".tar", ".tgz"}},
 	{{"a Parquet file", TO_TAR}, "PAR1", 4, 0, {".parquet", ".pq"}},
 	{{"an Arrow file", TO_TAR}, "ARROW1", 6, 0, {".arrow", ".feather"}},
 	{{"an Arrow stream", TO_TAR}, "\xff\xff\xff\xff", 4, 0, {0}},
@@ -41,7 +43,6 @@ static const struct row {
 	 0,
 	 {".7z"}},
 	{{"a RAR archive", "unpack it, and convert the folder"}, "Rar!\x1a\x07", 6, 0, {".rar"}},
-	{{"an archive", ARCHIVES, true}, "ustar", 5, 257, {".tar", ".tgz"}},
 	{{"a zip archive (or what is one, .npz and .pt)", ARCHIVES, true},
 	 "PK\3\4",
 	 4,
@@ -59,19 +60,13 @@ static const struct row {
 	 {0}},
 	{{"compressed with gzip", "unpack it first", true}, "\x1f\x8b", 2, 0, {0}},
 	{{"compressed with zstd", "unpack it first", true}, "\x28\xb5\x2f\xfd", 4, 0, {0}},
-	{{"a PDF", "export its images to files"}, "%PDF-", 5, 0, {".pdf"}},
 	{{"a JSON text", "write a table of it, a CSV with the columns path and label, and convert "
 			 "that"},
-	 "{",
-	 1,
+	 NULL,
+	 0,
 	 0,
 	 {".jsonl", ".json", ".ndjson"}},
-	{{"a JSON text", "write a table of it, a CSV with the columns path and label, and convert "
-			 "that"},
-	 "[",
-	 1,
-	 0,
-	 {0}},
+	{{"a PDF", "export its images to files"}, "%PDF-", 5, 0, {".pdf"}},
 };
 
 enum { ROWS = sizeof(rows) / sizeof(*rows) };
@@ -135,7 +130,11 @@ const struct foreign *foreign_of_head(const uint8_t *head, size_t size)
 	}
 	if (is_tfrecord(head, size))
 		return foreign_of_name("-.tfrecord");
-	return is_safetensors(head, size) ? &weights : is_text(head, size) ? &text : NULL;
+	if (is_safetensors(head, size))
+		return &weights;
+	if (!is_text(head, size))
+		return NULL;
+	return *head == '{' || *head == '[' ? foreign_of_name("-.json") : &text;
 }
 
 const struct foreign *foreign_of_name(const char *name)

@@ -365,6 +365,17 @@ class PackimgSources(PackimgTest):
             self.assertNotIn("damaged", self.stderr)
         self.packimg("convert", "-q", "https://host/a.tar", "-o", "no.pimg", rc=2)
         self.assertIn("an address, and only files are read; download it, or pipe", self.stderr)
+        for kind in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT):
+            with tarfile.open(self.dir / "odd.tar", "w", format=kind) as tar:
+                for name in ("[2024]", "{a}", "PAR1", "%PDF-1"):
+                    tar.add(next(self.tree.rglob("*.jpg")), f"{name}/1.jpg")
+            self.assertEqual(self.convert("odd.tar", "-o", "odd.pimg", "--force")["classes"], 4)
+        # the oldest kind of tar says nothing of itself
+        old = bytearray((self.dir / "odd.tar").read_bytes())
+        old[257:265] = bytes(8)
+        old[148:156] = b"%06o\0 " % (sum(old[:148]) + 8 * 32 + sum(old[156:512]))
+        (self.dir / "odd.tar").write_bytes(old)
+        self.assertEqual(self.convert("odd.tar", "-o", "odd.pimg", "--force")["classes"], 4)
         (self.dir / "folder").mkdir()
         (self.dir / "folder" / "n01440764.tar").touch()
         self.packimg("convert", "-q", "folder", "-o", "no.pimg", rc=2)
@@ -404,6 +415,9 @@ class PackimgSources(PackimgTest):
             notes = self.convert(folder, "-o", "out.pimg", "--force")["notes"]
             wanted = f'classes are numbered in the order of their names, so "{prefix}2" is class 3, behind "{prefix}10"; --classes FILE gives another order'
             self.assertEqual(notes, [wanted] if said else [])
+        # numbers that a table gives are what they are
+        rows = "".join(f"{self.tree}/ant/{i:02d}.jpg,{i},{12 - i}\n" for i in range(11))
+        self.assertNotIn("order of their names", str(self.labels("path,label,class\n" + rows)[0]["notes"]))
 
     def test_names_of_other_alphabets(self):
         """Whatever the locale, an archive gives every name that it holds; one that is too long is skipped."""

@@ -122,7 +122,7 @@ static int note_numbers(struct convert *convert)
 	const char *before = "";
 	uint64_t number, largest = 0, size = 0;
 
-	if (convert->options.classes_file || catalog->class_names.count != catalog->class_count)
+	if (!catalog->numbered_by_name)
 		return 0;
 	for (uint32_t i = 0; i < catalog->class_count; i++) {
 		const char *name = catalog->classes[i], *digits = last_number(name);

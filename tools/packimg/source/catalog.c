@@ -342,6 +342,7 @@ int catalog_finish(struct catalog *catalog, const char *const *given, uint32_t g
 			highest = catalog->samples[i].label;
 	if (highest >= 0)
 		return number_by_labels(catalog, (uint32_t)highest + 1, error);
+	catalog->numbered_by_name = true;
 	return number_by_names(catalog, error);
 }
 

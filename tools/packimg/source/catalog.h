@@ -52,6 +52,7 @@ struct catalog {
 	/* After catalog_finish(). */
 	const char **classes; /* by label */
 	uint32_t class_count;
+	bool numbered_by_name; /* nothing else has given them numbers */
 };
 
 enum {
