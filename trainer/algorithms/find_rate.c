@@ -5,14 +5,34 @@ static double find_rate_fall(const double *losses, unsigned i)
 	return losses[i - 1] - losses[i + 1];
 }
 
+/*
+ * Where a loss begins that is larger than any was while the rate was too small to change anything:
+ * there training diverges. quiet: from where on rates may change something.
+ */
+static unsigned find_rate_end(const double *losses, unsigned first, unsigned quiet, unsigned count)
+{
+	static const double noise = 1.01; /* of smoothed losses */
+	double level = losses[first];
+	unsigned end = quiet;
+	for (unsigned i = first; i < quiet; i++)
+		level = losses[i] > level ? losses[i] : level;
+	while (end < count && losses[end] <= noise * level)
+		end++;
+	return end;
+}
+
 void find_rate_read(const double *losses, unsigned first, unsigned count, unsigned *ret_steepest,
 		    unsigned *ret_least)
 {
-	unsigned steepest = first, least = first;
-	for (unsigned i = first; i < count; i++)
+	const unsigned quiet = first + (count - first) / 4;
+	const unsigned end = find_rate_end(losses, first, quiet, count);
+	/* Of losses that only noise tells apart any would be the least. */
+	const unsigned begin = quiet < end ? quiet : first;
+	unsigned steepest = begin, least = begin;
+	for (unsigned i = quiet; i < end; i++)
 		if (losses[i] < losses[least])
 			least = i;
-	for (unsigned i = first; i < least; i++)
+	for (unsigned i = begin; i < least; i++)
 		if (find_rate_fall(losses, i) > find_rate_fall(losses, steepest))
 			steepest = i;
 	*ret_steepest = steepest;

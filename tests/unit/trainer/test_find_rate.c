@@ -37,6 +37,15 @@ static void test_settling(void **state)
 	expect(losses, 7, 4, 5);
 }
 
+/* Small batches: noise of the first quarter is less than all that is learned. */
+static void test_noisy(void **state)
+{
+	static const double losses[] = {2.29,  2.28,  2.296, 2.339, 2.334, 2.335,
+					2.343, 2.340, 2.338, 2.341, 2.329, 2.322,
+					2.308, 2.346, 2.385, 2.421, 2.382, 2.473};
+	expect(losses, 18, 11, 12);
+}
+
 static void test_never_falls(void **state)
 {
 	static const double losses[] = {2.3, 2.3, 2.3, 2.4, 2.5, 9, 8};
@@ -46,9 +55,8 @@ static void test_never_falls(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_falling),
-		cmocka_unit_test(test_diverged),
-		cmocka_unit_test(test_settling),
+		cmocka_unit_test(test_falling),     cmocka_unit_test(test_diverged),
+		cmocka_unit_test(test_settling),    cmocka_unit_test(test_noisy),
 		cmocka_unit_test(test_never_falls),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
