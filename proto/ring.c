@@ -223,7 +223,8 @@ static int map_pages(void *memory, uint64_t size)
 
 /*
  * The client pays for a page that it touched first. A page that is there stays: holes can be
- * punched only before F_SEAL_FUTURE_WRITE, and what is swapped out stays charged.
+ * punched only before F_SEAL_FUTURE_WRITE, and what is swapped out stays charged. The kernel drops
+ * (drop_caches, reclaim) a page that was never written only where nobody has it mapped.
  */
 static bool has_all_pages(int fd, uint64_t size)
 {

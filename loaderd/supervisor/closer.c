@@ -36,7 +36,7 @@ struct job_pipe {
 struct closer {
 	struct job_pipe *pipes[THREADS]; /* of one thread each */
 	unsigned threads;
-	struct job_pipe *run_pipe; /* of all that do other work; NULL: there are none yet */
+	struct job_pipe *run_pipe; /* of all that do other work */
 	unsigned runners;
 };
 
@@ -163,7 +163,8 @@ static bool job_pipe_give(struct job_pipe *jobs, const struct closer_job *job)
 
 static int start_all(struct closer *closer)
 {
-	int r = 0;
+	/* Without a thread yet: descriptors that come later would look like a leak. */
+	int r = job_pipe_new(&closer->run_pipe);
 	while (r == 0 && closer->threads < THREADS) {
 		r = job_pipe_new(&closer->pipes[closer->threads]);
 		if (r < 0)
@@ -230,8 +231,6 @@ static bool any_works(const struct closer *closer)
 /* Unless one is idle, or there are enough. */
 static void start_runner(struct closer *closer)
 {
-	if (!closer->run_pipe && job_pipe_new(&closer->run_pipe) < 0)
-		return;
 	if (atomic_load(&closer->run_pipe->idle) <= 0 && closer->runners < RUNNERS_MAX)
 		closer->runners += job_pipe_start(closer->run_pipe) == 0;
 }

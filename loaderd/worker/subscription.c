@@ -557,8 +557,9 @@ int subscription_mapped(struct subscription *subscription, struct refusal *refus
 		return refuse_request(
 			refusal, EINVAL, NULL,
 			"RingMapped came before all pages of the ring and the ack page existed, "
-			"%llu bytes; the client must map both and read every page first "
-			"(MADV_POPULATE_READ), so that the memory is charged to it",
+			"%llu bytes; the client must map both, read every page first "
+			"(MADV_POPULATE_READ), so that the memory is charged to it, and keep them "
+			"mapped",
 			(unsigned long long)subscription->batcher->ring.size);
 	if (r < 0)
 		return refuse_request(refusal, -r, NULL, "the ring cannot be sealed: %s",

@@ -281,10 +281,13 @@ Loaderd__Reply *attack_reply(int socket, int fds[2])
 	Loaderd__Reply *reply = attack_reply_bare(socket, ring);
 	while (reply && reply->kind_case == LOADERD__REPLY__KIND_RING) {
 		loaderd__reply__free_unpacked(reply, NULL);
-		void *ack = fixture_map_ring(socket, ring);
-		reply = ack ? attack_reply_bare(socket, NULL) : NULL;
-		if (ack)
-			munmap(ack, RING_ACK_SIZE);
+		struct fixture_mapping mapping;
+		reply = NULL;
+		if (!fixture_map_ring(socket, ring, &mapping))
+			continue;
+		reply = attack_reply_bare(socket, NULL);
+		fixture_unmap_ring(&mapping);
+		munmap(mapping.ack, RING_ACK_SIZE);
 	}
 	for (unsigned i = 0; i < 2; i++) {
 		if (fds)

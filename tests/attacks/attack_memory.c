@@ -333,7 +333,8 @@ static void leave_pages_out(const struct stage *stage)
 		off_t before = blocks(fds);
 		attack_send_mapped(socket);
 		assert_refused(socket);
-		assert_int_equal(blocks(fds), before);
+		/* The kernel may drop clean pages that nobody has mapped any more. */
+		assert_true(blocks(fds) <= before);
 		close(socket);
 		forget_fds(&(struct kept){.fds = {fds[0], fds[1]}});
 	}

@@ -107,7 +107,7 @@ def until(condition, what):
     end = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > end:
-            raise AssertionError(f"not within {PATIENCE} s: {what}")
+            raise AssertionError(f"not within {PATIENCE} s: {what() if callable(what) else what}")
         time.sleep(0.005)
 
 
@@ -480,7 +480,10 @@ class ClientsOutlive(unittest.TestCase):
         def idle():
             return not children_of(self.service.pid) and len(self.service.descriptors()) <= len(descriptors)
 
-        until(idle, f"the supervisor without workers and their descriptors; it has {self.service.descriptors()}, had {descriptors}")
+        def found():
+            return f"the supervisor without workers and their descriptors; it has {self.service.descriptors()}, had {descriptors}"
+
+        until(idle, found)
         status = self.service.ask("--all")
         self.assertEqual((status["shared_bytes"], status["feeds"]), (0, []))
         with open(f"/proc/{self.service.pid}/maps") as maps:

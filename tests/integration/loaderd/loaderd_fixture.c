@@ -503,35 +503,44 @@ static void send_mapped(int socket)
 	frame_reader_deinit(&reader);
 }
 
-void *fixture_map_ring(int socket, const int fds[2])
+bool fixture_map_ring(int socket, const int fds[2], struct fixture_mapping *ret_mapping)
 {
 	size_t size = (size_t)lseek(fds[0], 0, SEEK_END);
 	char *ring = mmap(NULL, size, PROT_READ, MAP_SHARED, fds[0], 0);
 	char *ack = mmap(NULL, RING_ACK_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fds[1], 0);
 	if (ring == MAP_FAILED || ack == MAP_FAILED)
-		return NULL;
+		return false;
 	for (size_t at = 0; at < size; at += RING_ALIGN)
 		(void)*(volatile char *)(ring + at);
-	munmap(ring, size);
 	(void)*(volatile char *)ack;
 	send_mapped(socket);
-	return ack;
+	*ret_mapping = (struct fixture_mapping){ring, size, ack};
+	return true;
 }
 
-static void *last_ack;
+void fixture_unmap_ring(struct fixture_mapping *mapping)
+{
+	if (mapping->ring)
+		munmap(mapping->ring, mapping->size);
+	mapping->ring = NULL;
+}
+
+static struct fixture_mapping last;
 
 void *fixture_last_ack(void)
 {
-	return last_ack;
+	return last.ack;
 }
 
 /* Descriptors that nobody wants are closed. */
 static void take_ring(int socket, struct frame_reader *reader, int fds[2])
 {
 	int ring[2] = {frame_take_fd(reader, 0), frame_take_fd(reader, 1)};
-	if (last_ack)
-		munmap(last_ack, RING_ACK_SIZE);
-	last_ack = fixture_map_ring(socket, ring);
+	fixture_unmap_ring(&last);
+	if (last.ack)
+		munmap(last.ack, RING_ACK_SIZE);
+	last.ack = NULL;
+	(void)fixture_map_ring(socket, ring, &last);
 	for (unsigned i = 0; i < 2; i++) {
 		if (fds)
 			fds[i] = ring[i];
@@ -563,6 +572,9 @@ Loaderd__Reply *fixture_receive(int socket, int fds[2])
 		bool ring = reply->kind_case == LOADERD__REPLY__KIND_RING;
 		if (ring)
 			take_ring(socket, &reader, fds);
+		if (reply->kind_case == LOADERD__REPLY__KIND_FEED_OPENED ||
+		    reply->kind_case == LOADERD__REPLY__KIND_ERROR)
+			fixture_unmap_ring(&last);
 		if (ring || reply->kind_case == LOADERD__REPLY__KIND_DOORBELL) {
 			loaderd__reply__free_unpacked(reply, NULL);
 			reply = NULL;

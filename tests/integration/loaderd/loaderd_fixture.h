@@ -94,11 +94,19 @@ void fixture_send_with(int socket, const Loaderd__Request *request, const int *f
 /* Answers NeedFiles with `total` files of which the one at path is the first that was asked for. */
 void fixture_send_file(int socket, const char *path, const Loaderd__NeedFiles *need,
 		       uint32_t total);
+struct fixture_mapping {
+	void *ring; /* NULL: not mapped */
+	size_t size;
+	void *ack; /* one page, to be written */
+};
 /*
- * Reads every page of a ring and its ack page, and sends RingMapped. Returns the ack page, mapped
- * to be written; NULL: it cannot be.
+ * Reads every page of a ring and its ack page, and sends RingMapped. The ring stays mapped until
+ * the answer to that is there: the kernel may drop clean pages that nobody has mapped. False: it
+ * cannot be mapped.
  */
-void *fixture_map_ring(int socket, const int fds[2]);
+bool fixture_map_ring(int socket, const int fds[2], struct fixture_mapping *ret_mapping);
+/* Leaves the ack page mapped, which is the caller's. */
+void fixture_unmap_ring(struct fixture_mapping *mapping);
 /* The ack page of the ring that fixture_receive() has mapped last. */
 void *fixture_last_ack(void);
 /*
