@@ -46,6 +46,16 @@ static PyObject *slot_labels(PyObject *self, PyObject *unused)
 	return slot_section(self, ((struct slot *)self)->batch.labels, I32);
 }
 
+/* The index in the dataset of the first sample without a label. */
+static PyObject *slot_unlabelled(PyObject *self, PyObject *unused)
+{
+	const struct feed_batch *batch = &((struct slot *)self)->batch;
+	for (uint32_t i = 0; i < batch->count; i++)
+		if (batch->labels[i] < 0)
+			return PyLong_FromUnsignedLongLong(batch->samples[i]);
+	Py_RETURN_NONE;
+}
+
 static PyObject *slot_samples(PyObject *self, PyObject *unused)
 {
 	return slot_section(self, ((struct slot *)self)->batch.samples, U64);
@@ -126,6 +136,8 @@ static PyMethodDef slot_methods[] = {
 	{"shared_images", slot_shared_images, METH_NOARGS,
 	 "Where a device may know the memory; writing there may be a crash."},
 	{"labels", slot_labels, METH_NOARGS, NULL},
+	{"unlabelled", slot_unlabelled, METH_NOARGS,
+	 "Index in the dataset of the first sample without a label, or None."},
 	{"samples", slot_samples, METH_NOARGS, NULL},
 	{"flags", slot_flags, METH_NOARGS, NULL},
 	{"field", slot_field, METH_O, "field(i): an Array, or (list of bytes or str, type)."},

@@ -23,7 +23,7 @@ from typing import Any, Deque, Dict, Iterator, Mapping, NamedTuple, NoReturn, Op
 from uuid import UUID
 
 from . import _feed
-from ._batch import DEFERRED, FIELD_CUT, FIELD_MISSING, KEY, SUBSTITUTED, Batch, Tensors
+from ._batch import DEFERRED, FIELD_CUT, FIELD_MISSING, KEY, SUBSTITUTED, Batch, LabelWarning, Tensors
 from ._checks import choice as _choice
 from ._checks import flag, milliseconds, refuse_unknown, text
 from ._checks import number as _number
@@ -49,7 +49,7 @@ from ._place import NO_DATALOADER, Number, RankWarning, place, resolve
 
 __all__ = [
     "BadOption", "BadPipeline", "Batch", "Daemon", "DaemonGone", "Dataset", "DatasetReplaced", "DEFERRED", "FIELD_CUT",
-    "FIELD_MISSING", "Feed", "Field", "FeedError", "FeedFailed", "FeedTimeout", "KEY", "LimitExceeded", "NoDaemon", "NoDataset", "NoFreeBatch",
+    "FIELD_MISSING", "Feed", "Field", "FeedError", "FeedFailed", "FeedTimeout", "KEY", "LabelWarning", "LimitExceeded", "NoDaemon", "NoDataset", "NoFreeBatch",
     "NotPermitted", "ProtocolError", "RankWarning", "SUBSTITUTED", "Tensors", "WrongProcess", "dataset",
 ]
 
@@ -208,6 +208,8 @@ class Feed:
     threads      of a private daemon that is started for this feed; 0: all CPUs, divided by the number of ranks on this machine
     settings     of a private daemon (daemon="private"), see Daemon: feeds of the same settings share one
 
+    A batch with a sample without a label, of a dataset with classes, brings one LabelWarning for each feed.
+
     A feed serves one thread at a time, but batches may be used and dropped in any thread. It does not survive a fork: open it in
     the process that reads from it.
     """
@@ -280,6 +282,7 @@ class Feed:
         self._in_flight: Deque[Tuple[Any, _feed.Slot]] = deque()
         self._pinned: Optional[int] = None
         self._iterators = 0  # made so far
+        self._warned = False  # of a sample without a label
         self._open(epoch, batch)
 
     def _open(self, epoch: int, batch: int) -> None:
@@ -345,6 +348,8 @@ class Feed:
         if slot is None:
             return None
         batch = Batch(slot, self._fields, self)
+        if not self._warned and self.classes:
+            self._warned = batch.warn_of_missing_labels(self._path)
         if batch.reconnects != self._info["reconnects"]:
             self._note_reconnect()
         return batch

@@ -1,6 +1,9 @@
 """A batch in shared memory, as arrays and tensors without a copy."""
 
 import json
+import os
+import sys
+import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence, Union
 
 from . import _feed
@@ -24,6 +27,10 @@ KEY = "__key__"  #: field of the samples' source names
 DEFERRED = "__deferred__"  #: field of the steps that are left to the client; loaderd-protocol(7), "Deferred steps"
 
 
+class LabelWarning(UserWarning):
+    """A batch of a dataset with classes has a sample without a label."""
+
+
 class Tensors(NamedTuple):
     """What Batch.torch() returns."""
 
@@ -39,6 +46,15 @@ def _array(section: "_feed.Array") -> "NDArray[Any]":
             "arrays need NumPy (pip install numpy); without it, memoryview(batch.buffer('images')) gives the bytes"
         ) from None
     return numpy.asarray(section)
+
+
+def _level_of_caller() -> int:
+    """For warnings.warn(): stacklevel of the first caller outside this package, seen from the function that calls this one."""
+    folder = os.path.dirname(__file__)
+    level = 1
+    while os.path.dirname(sys._getframe(level).f_code.co_filename) == folder and sys._getframe(level).f_back:
+        level += 1
+    return level
 
 
 class Batch:
@@ -70,6 +86,19 @@ class Batch:
         if self._slot is None:
             raise ValueError("this batch was released")
         return self._slot
+
+    def warn_of_missing_labels(self, dataset: str) -> bool:
+        """Warns if a sample of this batch has no label. Returns whether it did."""
+        sample = self._held().unlabelled()
+        if sample is None:
+            return False
+        warnings.warn(
+            f"{dataset}: sample {sample} has no label, and perhaps others: batch.labels is -1 for these, which "
+            "torch.nn.functional.cross_entropy() refuses without ignore_index=-1. `packimg info` counts them",
+            LabelWarning,
+            stacklevel=_level_of_caller(),
+        )
+        return True
 
     def release(self) -> None:
         """Gives the batch back, at once or when the last array or tensor made from it dies. More than once is fine."""

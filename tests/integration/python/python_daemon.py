@@ -1,6 +1,7 @@
 """Package loaderd with the real daemon ($LOADERD), on images drawn by $SHAPES and packed by $PACKIMG."""
 
 import contextlib
+import glob
 import hashlib
 import os
 import shutil
@@ -84,6 +85,51 @@ class Fields(unittest.TestCase):
             self.assertEqual(batch.field("caption"), [c.encode()[:8].decode(errors="ignore") for c in self.captions])
             flags = [flag & loaderd.FIELD_CUT for flag in memoryview(batch.buffer("flags"))]
             self.assertEqual(flags, [loaderd.FIELD_CUT * (len(c.encode()) > 8) for c in self.captions])
+
+
+class MissingLabels(unittest.TestCase):
+    """Samples without a label in a dataset that has classes: one warning for each feed, where the loop is."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.images = os.path.join(self.folder.name, "images")
+        subprocess.run([os.environ["SHAPES"], self.images, "--count", "40"], check=True, capture_output=True)
+        self.paths = sorted(glob.glob(os.path.join(self.images, "train", "*", "*")))
+
+    def pack(self, labels):
+        with open(os.path.join(self.images, "table.csv"), "w") as table:
+            table.write("path,label\n")
+            for path, label in zip(self.paths, labels):
+                table.write(f"{os.path.relpath(path, self.images)},{label}\n")
+        packed = os.path.join(self.folder.name, "labels.pimg")
+        subprocess.run(
+            [os.environ["PACKIMG"], "convert", table.name, "-o", packed, "--force"], check=True, capture_output=True
+        )
+        return packed
+
+    def warned(self, labels, epochs=2):
+        packed = self.pack(labels)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            with loaderd.Feed(packed, pipeline=PIPELINE, batch_size=4, daemon="private", epoch_end=epochs) as feed:
+                for _ in range(epochs):
+                    for batch in feed:
+                        pass
+                self.assertIsNone(feed.next())
+        self.assertTrue(all(w.category is loaderd.LabelWarning and w.filename == __file__ for w in said))
+        return [str(w.message) for w in said]
+
+    def test_one_warning(self):
+        labels = [str(i % 3) for i in range(len(self.paths))]
+        self.assertEqual(self.warned(labels), [])
+        labels[6] = labels[13] = ""
+        (text,) = self.warned(labels)
+        self.assertRegex(text, r"labels\.pimg: sample 6 has no label.*ignore_index=-1.*packimg info")
+
+    def test_no_classes(self):
+        """Nobody expects labels."""
+        self.assertEqual(self.warned([""] * len(self.paths)), [])
 
 
 class RealDaemon(unittest.TestCase):
