@@ -68,7 +68,7 @@ static int ledger_admit(const struct ledger *ledger, const struct ledger_account
 		return ledger_refuse(order, LINK_LIMIT_RINGS, ledger->rings_per_user,
 				     account->rings);
 	if (ledger->rings_count >= ledger->rings_all)
-		return order->code = EMFILE;
+		return ledger_refuse(order, LINK_LIMIT_DESCRIPTORS, 0, 0);
 	if (account->bytes > ledger->most_per_user ||
 	    bytes > ledger->most_per_user - account->bytes)
 		return ledger_refuse(order, LINK_LIMIT_USER, ledger->most_per_user, account->bytes);
