@@ -91,7 +91,8 @@ static int rings_refuse(const struct ring_request *request, struct refusal *refu
 		return refuse_request(
 			refusal, EDQUOT, "slots",
 			"the service has as many rings as its descriptors suffice for, those of "
-			"closed feeds that some process still holds among them; try again later, or "
+			"closed feeds that some process still holds among them; try again later, "
+			"or "
 			"raise LimitNOFILE= of the service (ulimit -n)");
 	/* How much is left of it would tell what the others have. */
 	if (order->limit == LINK_LIMIT_ALL)

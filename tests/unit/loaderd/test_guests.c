@@ -41,9 +41,9 @@ static void set_up(struct scene *scene)
 	}
 	for (unsigned i = 0; i < CLIENTS; i++) {
 		int ends[2];
-		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
-					    ends),
-				 0);
+		assert_int_equal(
+			socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends),
+			0);
 		scene->clients[i] = ends[0];
 		guests_add(&scene->guests, FIRST + i, ends[1]);
 	}

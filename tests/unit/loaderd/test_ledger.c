@@ -127,6 +127,8 @@ static void test_counts_while_pages_are_in_use(void **state)
 	sweep_until(&ledger, &other, 0); /* is not held up by it */
 	sweep_in_vain(&ledger, &account);
 	assert_int_equal(account.bytes, RING_BYTES);
+	assert_true(account.slow_until_ns > 0);
+	assert_int_equal(other.slow_until_ns, 0);
 	close(pipe_fds[0]);
 	close(pipe_fds[1]);
 	sweep_until(&ledger, &account, 0);
