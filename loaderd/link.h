@@ -52,7 +52,13 @@ enum link_order_kind {
 #define LINK_WHOLE_DATASET UINT64_MAX
 
 /* Which limit a ring would break. */
-enum link_limit { LINK_LIMIT_NONE, LINK_LIMIT_ALL, LINK_LIMIT_USER, LINK_LIMIT_RINGS };
+enum link_limit {
+	LINK_LIMIT_NONE,
+	LINK_LIMIT_ALL,
+	LINK_LIMIT_USER,
+	LINK_LIMIT_RINGS,
+	LINK_LIMIT_DESCRIPTORS, /* all users' rings have as many as they may */
+};
 
 /* From the supervisor. */
 struct link_order {

@@ -12,7 +12,8 @@
 
 enum {
 	THREADS = 8,           /* that close */
-	RUNNERS_MAX = 16,      /* that do other work; they start when they are wanted */
+	QUICK_RUNNERS_MAX = 4, /* that do other work; they start when they are wanted */
+	SLOW_RUNNERS_MAX = 12,
 	HURRY_SIGNAL = SIGURG, /* ends the waiting of a close() */
 	/* for one; then it is hurried, and again each time that so long has passed */
 	PATIENCE_NS = 1000000,
@@ -33,11 +34,16 @@ struct job_pipe {
 	_Atomic unsigned works; /* jobs that are other work than closing, until they are done */
 };
 
+/* Threads that do other work, quick or slow. */
+struct runners {
+	struct job_pipe *pipe; /* of all of them */
+	unsigned count;
+};
+
 struct closer {
 	struct job_pipe *pipes[THREADS]; /* of one thread each */
 	unsigned threads;
-	struct job_pipe *run_pipe; /* of all that do other work */
-	unsigned runners;
+	struct runners runners[2]; /* quick, slow */
 };
 
 static void closer_hurry(int signal_number)
@@ -164,7 +170,8 @@ static bool job_pipe_give(struct job_pipe *jobs, const struct closer_job *job)
 static int start_all(struct closer *closer)
 {
 	/* Without a thread yet: descriptors that come later would look like a leak. */
-	int r = job_pipe_new(&closer->run_pipe);
+	int r = job_pipe_new(&closer->runners[false].pipe);
+	r = r ?: job_pipe_new(&closer->runners[true].pipe);
 	while (r == 0 && closer->threads < THREADS) {
 		r = job_pipe_new(&closer->pipes[closer->threads]);
 		if (r < 0)
@@ -195,7 +202,8 @@ void closer_free(struct closer *closer)
 		return;
 	for (unsigned i = 0; i < closer->threads; i++)
 		job_pipe_end(closer->pipes[i]);
-	job_pipe_end(closer->run_pipe);
+	for (unsigned slow = 0; slow < 2; slow++)
+		job_pipe_end(closer->runners[slow].pipe);
 	free(closer);
 }
 
@@ -228,23 +236,26 @@ static bool any_works(const struct closer *closer)
 	return any;
 }
 
-/* Unless one is idle, or there are enough. */
-static void start_runner(struct closer *closer)
+/* Unless one is idle, or there are enough. False: there is none. */
+static bool have_runners(struct runners *runners, unsigned most)
 {
-	if (atomic_load(&closer->run_pipe->idle) <= 0 && closer->runners < RUNNERS_MAX)
-		closer->runners += job_pipe_start(closer->run_pipe) == 0;
+	if (atomic_load(&runners->pipe->idle) <= 0 && runners->count < most)
+		runners->count += job_pipe_start(runners->pipe) == 0;
+	return runners->count > 0;
 }
 
-bool closer_run(struct closer *closer, uint32_t key, void (*run)(void *context), void *context)
+bool closer_run(struct closer *closer, uint32_t key, bool slow, void (*run)(void *context),
+		void *context)
 {
 	const struct closer_job job = {.run = run, .context = context, .fd = -1};
 	struct job_pipe *own = closer->pipes[key % closer->threads];
 	/* One thread of those that close has time for this, so that mostly no other is needed. */
 	if (!any_works(closer) && atomic_load(&own->idle) > 0)
 		return job_pipe_give(own, &job);
-	start_runner(closer);
-	/* Or the system lets us have no more. */
-	if (closer->runners == 0)
-		return closer_give(closer, key, &job);
-	return job_pipe_give(closer->run_pipe, &job);
+	if (have_runners(&closer->runners[slow], slow ? SLOW_RUNNERS_MAX : QUICK_RUNNERS_MAX))
+		return job_pipe_give(closer->runners[slow].pipe, &job);
+	/* The system lets us have no more. */
+	if (closer->runners[!slow].count > 0)
+		return job_pipe_give(closer->runners[!slow].pipe, &job);
+	return closer_give(closer, key, &job);
 }

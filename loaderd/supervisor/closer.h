@@ -5,7 +5,8 @@
  * is cut short, or who does it again and again would leave no descriptors. A key, the client's uid,
  * chooses the thread, so that few others share it with a user who does so. Other work may
  * take long: one of these threads does it, and no more of it than that; what more there is has
- * threads of its own, which start when they are needed, and goes to whichever is idle.
+ * threads of its own, which start when they are needed, and goes to whichever is idle. Some of them
+ * are left for work of which nothing says that it will take long.
  *
  * Owned by the supervisor, whose thread alone uses it.
  */
@@ -22,7 +23,8 @@ void closer_free(struct closer *closer);
 /* Takes fd over. */
 void closer_close(struct closer *closer, uint32_t key, int fd);
 /*
- * Calls run(context) on a thread. False: too much waits already. The key chooses the thread where
- * the system lets us have none but those that close.
+ * Calls run(context) on a thread. slow: it will take long, as things look. False: too much waits
+ * already. The key chooses the thread where the system lets us have none but those that close.
  */
-bool closer_run(struct closer *closer, uint32_t key, void (*run)(void *context), void *context);
+bool closer_run(struct closer *closer, uint32_t key, bool slow, void (*run)(void *context),
+		void *context);

@@ -79,9 +79,11 @@ static bool crew_make_room(struct crew *crew, struct crew_user *user)
 		return unread_drop(&crew->unread, uid);
 	if (!chosen)
 		return false;
+	const unsigned before = crew_connections(crew);
 	if (chosen_guests)
 		guests_drop_oldest(chosen_guests);
-	return chosen_guests || unread_drop(&crew->unread, chosen->uid);
+	/* One whose replies are unread is kept, as unread, and has made no room. */
+	return crew_connections(crew) < before || unread_drop(&crew->unread, chosen->uid);
 }
 
 static bool may_connect(struct crew *crew, struct crew_user *user)

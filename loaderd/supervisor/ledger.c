@@ -16,6 +16,7 @@ enum {
 	PROBES_MAX = 16,      /* rings of a user that one job looks at */
 	PROBE_MS = 200,       /* a pinned ring is probed again after so long, */
 	PROBE_MS_MAX = 10000, /* twice as long each time, at most so long */
+	SLOW_MS = 60000,      /* who has had one keeps those waiting who have, too, for so long */
 };
 #define MS_NS UINT64_C(1000000)
 
@@ -68,7 +69,7 @@ static int ledger_admit(const struct ledger *ledger, const struct ledger_account
 		return ledger_refuse(order, LINK_LIMIT_RINGS, ledger->rings_per_user,
 				     account->rings);
 	if (ledger->rings_count >= ledger->rings_all)
-		return order->code = EMFILE;
+		return ledger_refuse(order, LINK_LIMIT_DESCRIPTORS, 0, 0);
 	if (account->bytes > ledger->most_per_user ||
 	    bytes > ledger->most_per_user - account->bytes)
 		return ledger_refuse(order, LINK_LIMIT_USER, ledger->most_per_user, account->bytes);
@@ -227,7 +228,8 @@ static void collect(const struct ledger *ledger, struct ledger_ring *ring, uint6
 		account->job->rings[account->job->count++] = ring;
 }
 
-static void start_job(struct ledger *ledger, struct ledger_account *account, uid_t uid)
+static void start_job(struct ledger *ledger, struct ledger_account *account, uid_t uid,
+		      uint64_t now_ns)
 {
 	struct probe_job *job = account->job;
 	account->job = NULL;
@@ -235,7 +237,7 @@ static void start_job(struct ledger *ledger, struct ledger_account *account, uid
 	job->event_fd = ledger->event_fd;
 	for (unsigned i = 0; i < job->count; i++)
 		atomic_store(&job->rings[i]->probe, PROBE_UNDER_WAY);
-	if (closer_run(ledger->closer, uid, run_probes, job))
+	if (closer_run(ledger->closer, uid, now_ns < account->slow_until_ns, run_probes, job))
 		return;
 	for (unsigned i = 0; i < job->count; i++)
 		atomic_store(&job->rings[i]->probe, PROBE_SKIPPED);
@@ -249,6 +251,7 @@ static void end_probe(struct ledger_ring *ring, int probe, uint64_t now_ns)
 	atomic_store(&ring->probe, PROBE_NONE);
 	if (probe != PROBE_PINNED)
 		return;
+	ring->account->slow_until_ns = now_ns + SLOW_MS * MS_NS;
 	ring->probe_due_ns = now_ns + ring->probe_ms * MS_NS;
 	ring->probe_ms = ring->probe_ms * 2 > PROBE_MS_MAX ? PROBE_MS_MAX : ring->probe_ms * 2;
 }
@@ -313,7 +316,7 @@ bool ledger_sweep(struct ledger *ledger, bool all)
 			collect(ledger, ring, now_ns);
 	for (struct ledger_ring *ring = ledger->rings; ring; ring = ring->next)
 		if (ring->account->job)
-			start_job(ledger, ring->account, ring->uid);
+			start_job(ledger, ring->account, ring->uid, now_ns);
 	return soon;
 }
 

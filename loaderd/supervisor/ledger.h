@@ -20,8 +20,9 @@ struct probe_job;
 struct ledger_account {
 	uint64_t bytes;
 	unsigned rings;
-	unsigned probing;      /* rings that a thread is looking at */
-	struct probe_job *job; /* inside ledger_sweep() */
+	unsigned probing;       /* rings that a thread is looking at */
+	uint64_t slow_until_ns; /* a ring was pinned lately, and others may be */
+	struct probe_job *job;  /* inside ledger_sweep() */
 };
 
 struct ledger {

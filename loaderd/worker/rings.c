@@ -74,7 +74,7 @@ static int rings_refuse(const struct ring_request *request, struct refusal *refu
 			"opening their feed; connect again, or raise LimitNOFILE= of the "
 			"service (ulimit -n)");
 	if (order->code != EDQUOT || order->limit == LINK_LIMIT_NONE ||
-	    order->limit > LINK_LIMIT_RINGS)
+	    order->limit > LINK_LIMIT_DESCRIPTORS)
 		return refuse_request(
 			refusal, order->code, "slots", "no shared memory for the feed: %s",
 			order->code == EMFILE || order->code == ENFILE
@@ -87,6 +87,13 @@ static int rings_refuse(const struct ring_request *request, struct refusal *refu
 			"this user has as many rings as one may, %llu, those of closed feeds that "
 			"some process still holds among them ([limits] feeds_per_user)",
 			(unsigned long long)order->most);
+	if (order->limit == LINK_LIMIT_DESCRIPTORS)
+		return refuse_request(
+			refusal, EDQUOT, "slots",
+			"the service has as many rings as its descriptors suffice for, those of "
+			"closed feeds that some process still holds among them; try again later, "
+			"or "
+			"raise LimitNOFILE= of the service (ulimit -n)");
 	/* How much is left of it would tell what the others have. */
 	if (order->limit == LINK_LIMIT_ALL)
 		return refuse_request(

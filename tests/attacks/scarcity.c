@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 enum {
-	DESCRIPTORS = 82, /* for the supervisor; some six for each user */
+	DESCRIPTORS = 86, /* for the supervisor; some six for each user */
 	USERS = 30,
 	EACH = 10,      /* connections */
 	AGAIN_MS = 100, /* until those come again that were hung up on */

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { KEYS = 16, OTHERS = 16 /* all threads that do work but one */ };
+enum { KEYS = 16, OTHERS = 12 /* all threads that do slow work but one */ };
 
 struct work {
 	sem_t begun, may_end, done;
@@ -46,13 +46,13 @@ static void test_work_that_takes_long_keeps_nobody_waiting(void **state)
 	}
 	assert_int_equal(closer_new(&closer), 0);
 	for (unsigned i = 0; i < OTHERS; i++)
-		assert_true(closer_run(closer, 0, wait_to_end, &slow));
+		assert_true(closer_run(closer, 0, true, wait_to_end, &slow));
 	for (unsigned i = 0; i < OTHERS; i++)
 		sem_wait(&slow.begun);
 	for (uint32_t key = 0; key < KEYS; key++) {
 		assert_closes(closer, key);
 		sem_post(&quick.may_end);
-		assert_true(closer_run(closer, 0, wait_to_end, &quick));
+		assert_true(closer_run(closer, 0, true, wait_to_end, &quick));
 		sem_wait(&quick.done);
 	}
 	for (unsigned i = 0; i < OTHERS; i++)
@@ -62,10 +62,36 @@ static void test_work_that_takes_long_keeps_nobody_waiting(void **state)
 	closer_free(closer);
 }
 
+/* More work that is slow than there are threads for, and all who bring it have been found out. */
+static void test_slow_work_leaves_threads_for_quick(void **state)
+{
+	enum { SLOW = 40 };
+	struct closer *closer;
+	struct work slow, quick;
+	struct work *works[] = {&slow, &quick};
+	for (unsigned i = 0; i < 2; i++) {
+		sem_init(&works[i]->begun, 0, 0);
+		sem_init(&works[i]->may_end, 0, 0);
+		sem_init(&works[i]->done, 0, 0);
+	}
+	assert_int_equal(closer_new(&closer), 0);
+	for (unsigned i = 0; i < SLOW; i++)
+		assert_true(closer_run(closer, i, true, wait_to_end, &slow));
+	sem_post(&quick.may_end);
+	assert_true(closer_run(closer, 0, false, wait_to_end, &quick));
+	sem_wait(&quick.done);
+	for (unsigned i = 0; i < SLOW; i++)
+		sem_post(&slow.may_end);
+	for (unsigned i = 0; i < SLOW; i++)
+		sem_wait(&slow.done);
+	closer_free(closer);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_work_that_takes_long_keeps_nobody_waiting),
+		cmocka_unit_test(test_slow_work_leaves_threads_for_quick),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

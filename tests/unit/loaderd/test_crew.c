@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>
 #include <signal.h>
@@ -274,6 +275,19 @@ static int connect_one(struct scene *stage)
 	return ends[0];
 }
 
+/* The same with a reply that is not read, unless it is turned away. */
+static int connect_and_be_answered(struct scene *stage, uid_t uid)
+{
+	int ends[2];
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends),
+			 0);
+	int servers = fcntl(ends[1], F_DUPFD_CLOEXEC, 0);
+	crew_connection(&stage->crew, uid, getpid(), ends[1]);
+	(void)send(servers, "a reply", 7, MSG_NOSIGNAL);
+	close(servers);
+	return ends[0];
+}
+
 /* Connections, until some wait because the worker takes none. Returns how many. */
 static unsigned connect_many(struct scene *stage, int clients[CONNECTIONS_MAX])
 {
@@ -341,6 +355,26 @@ static void test_an_end_is_the_end(void **state)
 	}
 }
 
+/* Connections that have to give way leave nothing behind, though their replies are unread. */
+static void test_room_is_made_of_what_is_unread(void **state)
+{
+	enum { ALL = 4 };
+	struct scene stage;
+	int clients[2 * ALL];
+	start(&stage, "nothing");
+	stage.crew.connections_all = ALL;
+	for (unsigned i = 0; i < 2 * ALL; i++) {
+		clients[i] = connect_and_be_answered(&stage, geteuid() + i / ALL);
+		assert_true(stage.crew.house.ringless + stage.crew.unread.count <= ALL);
+	}
+	assert_true(is_hung_up_on(clients[0]));
+	assert_false(is_hung_up_on(clients[ALL - 1]));
+	assert_false(is_hung_up_on(clients[ALL]));
+	finish(&stage);
+	for (unsigned i = 0; i < 2 * ALL; i++)
+		close(clients[i]);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -350,6 +384,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_what_is_muted_is_read_later),
 		cmocka_unit_test(test_who_is_deaf_is_replaced),
 		cmocka_unit_test(test_an_end_is_the_end),
+		cmocka_unit_test(test_room_is_made_of_what_is_unread),
 	};
 	const struct rlimit descriptors = {DESCRIPTORS, DESCRIPTORS};
 	if (argc > 1 && strcmp(argv[1], "--worker") == 0)
