@@ -57,7 +57,7 @@ enum link_limit {
 	LINK_LIMIT_ALL,
 	LINK_LIMIT_USER,
 	LINK_LIMIT_RINGS,
-	LINK_LIMIT_DESCRIPTORS, /* all users' rings have as many as they may */
+	LINK_LIMIT_DESCRIPTORS, /* of the service, for rings */
 };
 
 /* From the supervisor. */

@@ -79,10 +79,7 @@ static void crew_configure(struct crew *crew, const struct config *config, uint6
 	crew->ledger.rings_per_user = 4 * (unsigned)config->feeds_per_user;
 	/* Each takes two descriptors for as long as anybody keeps it. */
 	crew->ledger.rings_all = crew->descriptors_most / CONNECTIONS_SHARE / LINK_FDS_MAX;
-	if (!crew->for_one)
-		crew->ledger.rings_per_user =
-			MIN(crew->ledger.rings_per_user,
-			    MAX(crew->ledger.rings_all / RINGS_SHARE, RINGS_LEAST));
+	crew->ledger.rings_share = crew->for_one ? 0 : RINGS_SHARE;
 	crew->ledger.writable_rings = config->writable_rings;
 }
 

@@ -33,9 +33,8 @@ enum {
 	DESCRIPTORS_SPARE = 8,   /* what making a ring takes for a moment, and some */
 	/* the part of all descriptors that connections without a ring, and unread ones, may take */
 	CONNECTIONS_SHARE = 4,
-	/* One user may keep so many rings of all, where descriptors are short, but a few. */
-	RINGS_SHARE = 4,
-	RINGS_LEAST = 4,
+	RINGS_SHARE =
+		4, /* a user's part of the rings that descriptors suffice for and nobody has */
 };
 #define SECOND_NS     UINT64_C(1000000000)
 #define MS_NS         UINT64_C(1000000)

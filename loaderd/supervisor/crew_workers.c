@@ -307,6 +307,9 @@ static void on_records(struct watched *watched, uint32_t events)
 			send_ring(worker, &record);
 			break;
 		case LINK_RING_DONE:
+			/* Feed 0 would be all of them. */
+			if (record.feed == 0)
+				break;
 			ledger_done(&worker->crew->ledger, worker->id, record.feed);
 			guests_ring_done(&worker->guests, record.feed);
 			worker->crew->sweep_due_ns = 0;

@@ -16,6 +16,7 @@ enum {
 	PROBES_MAX = 16,      /* rings of a user that one job looks at */
 	PROBE_MS = 200,       /* a pinned ring is probed again after so long, */
 	PROBE_MS_MAX = 10000, /* twice as long each time, at most so long */
+	RINGS_LEAST = 4,      /* that a user may have, whatever others have */
 	SLOW_MS = 60000,      /* who has had one keeps those waiting who have, too, for so long */
 };
 #define MS_NS UINT64_C(1000000)
@@ -62,13 +63,27 @@ static int ledger_refuse(struct link_order *order, enum link_limit limit, uint64
 	return EDQUOT;
 }
 
+/*
+ * Whether the descriptors suffice for another ring of this user. A user may have a part of what is
+ * left, rather than of all, so that a few users together cannot take everything (dynamic
+ * thresholds: Choudhury and Hahne, 1998).
+ */
+static bool has_descriptors(const struct ledger *ledger, const struct ledger_account *account)
+{
+	if (ledger->rings_count >= ledger->rings_all)
+		return false;
+	if (ledger->rings_share == 0 || account->rings < RINGS_LEAST)
+		return true;
+	return account->rings < (ledger->rings_all - ledger->rings_count) / ledger->rings_share;
+}
+
 static int ledger_admit(const struct ledger *ledger, const struct ledger_account *account,
 			uint64_t bytes, struct link_order *order)
 {
 	if (account->rings >= ledger->rings_per_user)
 		return ledger_refuse(order, LINK_LIMIT_RINGS, ledger->rings_per_user,
 				     account->rings);
-	if (ledger->rings_count >= ledger->rings_all)
+	if (!has_descriptors(ledger, account))
 		return ledger_refuse(order, LINK_LIMIT_DESCRIPTORS, 0, 0);
 	if (account->bytes > ledger->most_per_user ||
 	    bytes > ledger->most_per_user - account->bytes)

@@ -29,8 +29,10 @@ struct ledger {
 	uint64_t most, most_per_user; /* bytes */
 	unsigned rings_per_user;
 	unsigned rings_count, rings_all; /* of all users, and how many there may be */
-	bool writable_rings;             /* a client may be given a description that can write */
-	bool has_leases;                 /* false: a ring counts as long as its worker says */
+	/* Of those that are left a user may have one in so many, but a few; 0: all of them. */
+	unsigned rings_share;
+	bool writable_rings; /* a client may be given a description that can write */
+	bool has_leases;     /* false: a ring counts as long as its worker says */
 	/*
 	 * Owned, and readable when a sweep may find a ring free, until ledger_read_events().
 	 * inotify_fd -1: there is none, and O_PATH descriptors are not noticed.

@@ -90,10 +90,9 @@ static int rings_refuse(const struct ring_request *request, struct refusal *refu
 	if (order->limit == LINK_LIMIT_DESCRIPTORS)
 		return refuse_request(
 			refusal, EDQUOT, "slots",
-			"the service has as many rings as its descriptors suffice for, those of "
-			"closed feeds that some process still holds among them; try again later, "
-			"or "
-			"raise LimitNOFILE= of the service (ulimit -n)");
+			"the service's descriptors suffice for no further ring of this user, those "
+			"of closed feeds that some process still holds included; close feeds, try "
+			"again later, or raise LimitNOFILE= of the service (ulimit -n)");
 	/* How much is left of it would tell what the others have. */
 	if (order->limit == LINK_LIMIT_ALL)
 		return refuse_request(

@@ -206,6 +206,40 @@ static void test_rings_are_bounded_by_descriptors(void **state)
 	closer_free(ledger.closer);
 }
 
+/* Users who take all that they get leave some for one who comes later. */
+static void test_few_users_cannot_take_all_rings(void **state)
+{
+	enum { USERS = 8, RINGS = 128, SHARE = 4 };
+	struct ledger ledger = {.most = UINT64_C(1) << 40,
+				.most_per_user = UINT64_C(1) << 40,
+				.rings_per_user = RINGS,
+				.rings_all = RINGS,
+				.rings_share = SHARE};
+	struct ledger_account accounts[USERS + 1] = {0};
+	const struct link_record record = {.feed = 9, .ring_bytes = RING_BYTES};
+	int kept[RINGS][LINK_FDS_MAX];
+	unsigned count = 0;
+	set_up(&ledger);
+	for (unsigned user = 0; user <= USERS; user++) {
+		struct link_order order = {0};
+		int fds[LINK_FDS_MAX];
+		while (user < USERS && accounts[user].rings < RINGS &&
+		       ledger_make(&ledger, &accounts[user], USER + user, WORKER, &record, &order,
+				   fds) == 0) {
+			let_go(fds);
+			assert_true(ledger_take_fds(&ledger, WORKER, record.feed, kept[count++]));
+		}
+		assert_int_equal(order.limit, user < USERS ? LINK_LIMIT_DESCRIPTORS : 0);
+	}
+	assert_in_range(accounts[0].rings, 20, 26); /* a fifth, as one alone */
+	assert_in_range(ledger.rings_count, 4 * USERS, RINGS - 4);
+	give(&ledger, &accounts[USERS], 10, kept[count++]);
+	for (unsigned i = 0; i < count; i++)
+		let_go(kept[i]);
+	ledger_deinit(&ledger);
+	closer_free(ledger.closer);
+}
+
 /* A description that writes is for rings that are granted so. */
 static void test_client_writes_only_where_granted(void **state)
 {
@@ -244,6 +278,7 @@ int main(void)
 		cmocka_unit_test(test_counts_while_the_worker_has_it_without_leases),
 		cmocka_unit_test(test_client_writes_only_where_granted),
 		cmocka_unit_test(test_rings_are_bounded_by_descriptors),
+		cmocka_unit_test(test_few_users_cannot_take_all_rings),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
