@@ -4,12 +4,12 @@
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
 #include "loaderd/config.h"
-#include "loaderd/link.h"
 #include "loaderd/listen.h"
 #include "loaderd/log.h"
 #include "loaderd/notify.h"
 #include "loaderd/supervisor/supervisor.h"
 #include "loaderd/worker/worker.h"
+#include "loaderd/worker_ipc.h"
 
 #include <errno.h>
 #include <fcntl.h>

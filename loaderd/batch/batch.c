@@ -2,7 +2,7 @@
 
 #include "format/base/system/clock.h"
 #include "loaderd/augment/claim.h"
-#include "loaderd/batch/account.h"
+#include "loaderd/batch/counters.h"
 #include "loaderd/batch/sample.h"
 
 #include <assert.h>
@@ -27,7 +27,7 @@ void batcher_geometry(const struct batcher_options *options, struct ring_geometr
 				   &geometry.image_size_max))
 		geometry.image_size_max = UINT64_MAX;
 	for (uint32_t i = 0; i < options->fields.count; i++) {
-		const struct value_column *column = &options->fields.columns[i];
+		const struct field_column *column = &options->fields.columns[i];
 		geometry.field_types[i] = column->type;
 		geometry.field_rooms[i] = column->room;
 		if (column->room > geometry.field_bytes)
@@ -368,7 +368,7 @@ static void batch_make(struct batcher *batcher, struct batcher_worker *worker,
 	if (r == -ECANCELED)
 		return; /* the client has gone */
 	if (r == 0) {
-		account_add(&counters->images, 1);
+		counters_add(&counters->images, 1);
 		return;
 	}
 	/*
@@ -381,7 +381,7 @@ static void batch_make(struct batcher *batcher, struct batcher_worker *worker,
 	}
 	batcher->options.report(batcher->options.report_user, batcher->options.dataset, index,
 				error.text);
-	account_add(&counters->bad, 1);
+	counters_add(&counters->bad, 1);
 	atomic_fetch_add_explicit(&work->bad, 1, memory_order_relaxed);
 	switch (batcher->options.bad) {
 	case BATCHER_SKIP:
@@ -395,7 +395,7 @@ static void batch_make(struct batcher *batcher, struct batcher_worker *worker,
 	}
 	r = sample_substitute(batcher, worker, work, i, index, times, &error);
 	if (r == 0)
-		account_add(&counters->images, 1);
+		counters_add(&counters->images, 1);
 	else
 		fail_batch(work, error.text);
 }
@@ -462,7 +462,7 @@ uint32_t batcher_work(struct batcher *batcher, struct batcher_worker *worker, ui
 	assert(done <= batcher->unit_span);
 	if (done == batcher->unit_span)
 		finish_batch(batcher, work);
-	account_claim(batcher, worker, &times, made);
+	counters_claim(batcher, worker, &times, made);
 	return units;
 }
 

@@ -15,8 +15,8 @@
 #pragma once
 
 #include "loaderd/augment/transform.h"
-#include "loaderd/batch/values.h"
-#include "loaderd/batch/watch.h"
+#include "loaderd/batch/field_values.h"
+#include "loaderd/batch/thread_clock.h"
 #include "loaderd/io/dataset.h"
 #include "loaderd/io/io.h"
 #include "loaderd/io/order.h"
@@ -46,7 +46,7 @@ struct batcher_options {
 
 	/* the ring's memory, as ring_producer_init() wants it; taken over, also on failure */
 	int ring_fd, ack_fd;
-	struct value_columns fields;
+	struct field_columns fields;
 	unsigned workers;        /* of the pool that will work for it at once, */
 	unsigned worker_indices; /* and one more than the highest index of any */
 	/*
@@ -79,7 +79,7 @@ struct batcher_worker {
 	struct packimg_sample kept[PACKIMG_AHEAD_MAX];
 	uint64_t kept_unit;
 	uint32_t kept_count;
-	struct watch watch;
+	struct thread_clock watch;
 	bool alone;            /* there is no other feed that waits for its share */
 	bool ahead;            /* samples have been decoded ahead (sample.h), */
 	uint64_t ahead_faults; /* when the dataset's guard had met so many faults */
@@ -119,8 +119,8 @@ struct batcher {
 	_Atomic bool ended;       /* nothing more to begin */
 	_Atomic bool stopped;     /* the client has gone: drop everything */
 	_Atomic uint64_t cost_ns; /* CPU time per sample, moving average */
-	_Atomic int held_up;      /* workers that its storage does not let go (pool_relieve()) */
-	_Atomic bool together;    /* the last claims were worth decoding ahead (claim.h) */
+	_Atomic int held_up; /* workers that its storage does not let go (pool_replace_blocked()) */
+	_Atomic bool together; /* the last claims were worth decoding ahead (claim.h) */
 	/* CPU time taken, the pool's measure of fairness */
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t virtual_ns;
 

@@ -2,7 +2,7 @@
 
 #include "format/base/random.h"
 #include "format/base/system/ticks.h"
-#include "loaderd/blame.h"
+#include "loaderd/crash_marker.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -36,8 +36,8 @@ static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 	work->samples[i] = index;
 	uint8_t flags = 0;
 	struct value_source source = {dataset, index, worker->scratch, &worker->value_bytes};
-	r = values_put(&batcher->options.fields, &source, &batcher->ring.layout, work->slot, i,
-		       &flags, error);
+	r = field_values_put(&batcher->options.fields, &source, &batcher->ring.layout, work->slot,
+			     i, &flags, error);
 	work->flags[i] = flags;
 	return r;
 }
@@ -64,11 +64,11 @@ static int make_sample(struct batcher *batcher, struct batcher_worker *worker,
 			forget_ahead(worker);
 		}
 		error->text[0] = '\0';
-		guard_enter(&dataset->guard);
-		blame_begin(packimg_uuid(dataset->image), index);
+		sigbus_guard_enter(&dataset->guard);
+		crash_marker_begin(packimg_uuid(dataset->image), index);
 		int r = make_guarded(batcher, worker, work, i, index, read, times, error);
-		blame_end();
-		if (guard_leave()) {
+		crash_marker_end();
+		if (sigbus_guard_leave()) {
 			atomic_store(&dataset->suspect, true);
 			dataset_condemn(dataset, index);
 			snprintf(error->text, sizeof(error->text),
@@ -132,7 +132,7 @@ uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker,
 	if (io_mode_of(batcher->io) != IO_MMAP)
 		return 0;
 	worker->ahead_faults = atomic_load(&dataset->guard.faults);
-	guard_enter(&dataset->guard);
+	sigbus_guard_enter(&dataset->guard);
 	for (uint32_t i = 0; i < count && found < PACKIMG_AHEAD_MAX; i++) {
 		uint64_t position = work->part.first + unit % batcher->unit_span + i;
 		uint64_t index = order_sample(&work->order, position);
@@ -157,7 +157,7 @@ uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker,
 	gain = transform_ahead(batcher->options.transform, worker->scratch, samples, found,
 			       order_copy_seed(batcher->options.order.seed, copy), work->epoch);
 	worker->ahead = gain > 1;
-	if (guard_leave())
+	if (sigbus_guard_leave())
 		atomic_store(&dataset->suspect, true);
 	times->stages.decode += ticks_since(start);
 	return gain;

@@ -60,12 +60,12 @@ int dataset_open(const char *path, const int *fds, uint32_t count, bool mapped,
 	if (!dataset)
 		return -ENOMEM;
 	dataset->mapped = mapped;
-	guard_enter(NULL);
+	sigbus_guard_enter(NULL);
 	int r = mapped ? packimg_open_fds(path, fds, count, &dataset->image, error)
 		       : packimg_open_unmapped(path, fds, count, &dataset->image, error);
 	if (r == 0)
 		r = dataset_prepare(dataset, path);
-	if (guard_leave() && r == 0) {
+	if (sigbus_guard_leave() && r == 0) {
 		snprintf(error->text, sizeof(error->text),
 			 "%s: the file became shorter while it was being opened, or cannot be read",
 			 path);

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "format/packimg.h"
-#include "loaderd/io/guard.h"
+#include "loaderd/io/sigbus_guard.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,9 +18,9 @@ struct dataset {
 	char *path;  /* as the client named it */
 	uint64_t count;
 	uint64_t bytes; /* of all files */
-	struct guard_map guard;
-	struct guard_region *regions; /* owned; one per shard */
-	_Atomic uint64_t *checked;    /* bit per sample: the checksum has been verified */
+	struct sigbus_guard_map guard;
+	struct sigbus_guard_region *regions; /* owned; one per shard */
+	_Atomic uint64_t *checked;           /* bit per sample: the checksum has been verified */
 	/* bit per sample: it was wrong, or the file ended before it */
 	_Atomic uint64_t *damaged;
 	_Atomic uint64_t *reported; /* bit per sample: dataset_first_report() has been asked */
@@ -41,10 +41,10 @@ int dataset_open(const char *path, const int *fds, uint32_t count, bool mapped,
 void dataset_free(struct dataset *dataset);
 
 /*
- * The caller is inside guard_enter(&dataset->guard). Looks up a sample and verifies its checksum
- * unless that is known to be right; data and side may afterwards be replaced by a copy read
- * otherwise, if verify is false and dataset_verify() is called on the copy. -EBADMSG: damaged, with
- * a sentence in error.
+ * The caller is inside sigbus_guard_enter(&dataset->guard). Looks up a sample and verifies its
+ * checksum unless that is known to be right; data and side may afterwards be replaced by a copy
+ * read otherwise, if verify is false and dataset_verify() is called on the copy. -EBADMSG: damaged,
+ * with a sentence in error.
  */
 int dataset_sample(struct dataset *dataset, uint64_t index, bool verify,
 		   struct packimg_sample *ret_sample, struct packimg_error *error);

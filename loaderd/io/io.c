@@ -55,9 +55,9 @@ void io_sleep(struct io *io, bool (*look)(struct io *io))
 int io_lookup(struct io *io, uint64_t index, struct packimg_sample *ret_sample)
 {
 	struct dataset *dataset = io->options.dataset;
-	guard_enter(&dataset->guard);
+	sigbus_guard_enter(&dataset->guard);
 	int r = packimg_sample(dataset->image, index, ret_sample);
-	if (guard_leave()) {
+	if (sigbus_guard_leave()) {
 		atomic_store(&dataset->suspect, true);
 		r = -EBADMSG;
 	}

@@ -2,7 +2,7 @@
 
 #include "format/base/system/clock.h"
 #include "format/base/system/ticks.h"
-#include "loaderd/blame.h"
+#include "loaderd/crash_marker.h"
 #include "loaderd/io/futex.h"
 
 #include <errno.h>
@@ -143,7 +143,7 @@ static void pool_rest(struct worker *worker, uint32_t word)
 	uint64_t start = worker->tools.watch.mark;
 	atomic_store_explicit(&worker->asleep_since, start, memory_order_relaxed);
 	futex_wait(&worker->pool->wake_word, word);
-	watch_restart(&worker->tools.watch);
+	thread_clock_restart(&worker->tools.watch);
 	atomic_store_explicit(&worker->asleep_since, 0, memory_order_relaxed);
 	uint64_t idle = atomic_load_explicit(&worker->idle, memory_order_relaxed);
 	atomic_store_explicit(&worker->idle, idle + ticks_since(start), memory_order_relaxed);
@@ -171,7 +171,7 @@ static void wait_as_spare(struct worker *worker)
 	pool_announce(worker, OFFLINE);
 	while (atomic_load(&worker->spare) != 0 && !atomic_load(&worker->pool->stopping))
 		futex_wait(&worker->spare, 1);
-	watch_restart(&worker->tools.watch);
+	thread_clock_restart(&worker->tools.watch);
 }
 
 /* One claim. Who comes back from one to find another in his place is the spare one then. */
@@ -194,8 +194,8 @@ static void *worker_main(void *argument)
 {
 	struct worker *worker = argument;
 	struct pool *pool = worker->pool;
-	watch_init(&worker->tools.watch);
-	blame_thread();
+	thread_clock_init(&worker->tools.watch);
+	crash_marker_thread();
 	atomic_fetch_add(&pool->ready, 1);
 	futex_wake(&pool->ready, 1);
 	while (!atomic_load_explicit(&pool->stopping, memory_order_relaxed)) {
@@ -211,7 +211,7 @@ static void *worker_main(void *argument)
 			pool_work(worker, batcher);
 	}
 	pool_announce(worker, OFFLINE);
-	watch_deinit(&worker->tools.watch);
+	thread_clock_deinit(&worker->tools.watch);
 	return NULL;
 }
 
@@ -370,7 +370,7 @@ static struct worker *take_spare(struct pool *pool)
 	return NULL;
 }
 
-void pool_relieve(struct pool *pool)
+void pool_replace_blocked(struct pool *pool)
 {
 	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
 	for (unsigned i = 0; i < pool_worker_indices(pool); i++) {

@@ -41,7 +41,7 @@ unsigned pool_worker_indices(const struct pool *pool);
  * hangs. Other workers keep away from that feed until they return, and spare ones, as many as there
  * are workers, take their places. Of several feeds; from time to time.
  */
-void pool_relieve(struct pool *pool);
+void pool_replace_blocked(struct pool *pool);
 /* Time that workers have slept because there was nothing to do, summed over them. */
 uint64_t pool_idle_ns(const struct pool *pool);
 int pool_fd(const struct pool *pool);

@@ -17,8 +17,8 @@
 enum { FEEDS_MAX = 1024 };
 
 struct admin {
-	struct watched watched;
-	struct crew *crew;
+	struct event_source source;
+	struct worker_manager *manager;
 	struct frame_reader reader;
 	void (*stop)(void *user);
 	void *user;
@@ -29,20 +29,20 @@ struct report {
 	Loaderd__Status status;
 	Loaderd__FeedStatus messages[FEEDS_MAX];
 	Loaderd__FeedStatus *list[FEEDS_MAX];
-	struct link_feed feeds[FEEDS_MAX];
+	struct status_feed feeds[FEEDS_MAX];
 	uint32_t count;
 };
 
-static void add_feed(struct report *report, uid_t uid, const struct link_feed *source)
+static void add_feed(struct report *report, uid_t uid, const struct status_feed *source)
 {
-	struct link_feed *feed = &report->feeds[report->count];
+	struct status_feed *feed = &report->feeds[report->count];
 	Loaderd__FeedStatus *message = &report->messages[report->count];
 	*feed = *source;
-	link_feed_status(feed, uid, message);
+	status_feed_reply(feed, uid, message);
 	report->list[report->count++] = message;
 }
 
-static void add_worker(void *context, uid_t uid, pid_t pid, const struct link_page *page)
+static void add_worker(void *context, uid_t uid, pid_t pid, const struct status_page *page)
 {
 	struct report *report = context;
 	report->status.idle_ns += page->idle_ns;
@@ -62,7 +62,7 @@ static void send_reply(const struct admin *admin, const Loaderd__Reply *reply)
 		 * What does not fit the socket of somebody who does not read is lost: nothing waits
 		 * here.
 		 */
-		(void)frame_send(admin->watched.fd, message, size, NULL, 0, 0);
+		(void)frame_send(admin->source.fd, message, size, NULL, 0, 0);
 	}
 	free(message);
 }
@@ -77,10 +77,10 @@ static void admin_send_status(const struct admin *admin)
 	loaderd__status__init(status);
 	status->version = (char *)LOADERD_VERSION;
 	status->pid = (uint32_t)getpid();
-	status->uptime_ns = clock_ns(CLOCK_MONOTONIC) - admin->crew->start_ns;
+	status->uptime_ns = clock_ns(CLOCK_MONOTONIC) - admin->manager->start_ns;
 	status->isa = (char *)cpu_isa_name(cpu_isa_chosen());
-	status->shared_bytes = admin->crew->ledger.bytes;
-	crew_visit(admin->crew, add_worker, report);
+	status->shared_bytes = admin->manager->ring_quota.bytes;
+	manager_visit_status(admin->manager, add_worker, report);
 	status->n_feeds = report->count;
 	status->feeds = report->list;
 	send_reply(admin, &reply);
@@ -118,18 +118,18 @@ static void admin_answer(const struct admin *admin, const uint8_t *data, size_t 
 
 static void admin_close(struct admin *admin)
 {
-	watched_remove(admin->crew->epoll_fd, &admin->watched);
+	event_source_remove(admin->manager->epoll_fd, &admin->source);
 	frame_reader_deinit(&admin->reader);
-	close(admin->watched.fd);
+	close(admin->source.fd);
 	free(admin);
 }
 
-static void on_admin(struct watched *watched, uint32_t events)
+static void on_admin(struct event_source *source, uint32_t events)
 {
-	struct admin *admin = (struct admin *)watched;
+	struct admin *admin = (struct admin *)source;
 	const uint8_t *data;
 	size_t size;
-	int r = frame_receive(&admin->reader, watched->fd, &data, &size);
+	int r = frame_receive(&admin->reader, source->fd, &data, &size);
 	if (r == 0)
 		return;
 	if (r > 0)
@@ -138,16 +138,16 @@ static void on_admin(struct watched *watched, uint32_t events)
 		admin_close(admin);
 }
 
-int admin_open(struct crew *crew, int fd, void (*stop)(void *user), void *user)
+int admin_open(struct worker_manager *manager, int fd, void (*stop)(void *user), void *user)
 {
 	struct admin *admin = calloc(1, sizeof(*admin));
 	if (!admin) {
 		close(fd);
 		return -ENOMEM;
 	}
-	*admin = (struct admin){{fd, on_admin}, crew, {0}, stop, user};
+	*admin = (struct admin){{fd, on_admin}, manager, {0}, stop, user};
 	frame_reader_init(&admin->reader);
-	int r = watched_add(crew->epoll_fd, &admin->watched, EPOLLIN);
+	int r = event_source_add(manager->epoll_fd, &admin->source, EPOLLIN);
 	if (r < 0)
 		admin_close(admin);
 	return r;

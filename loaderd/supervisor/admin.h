@@ -5,10 +5,10 @@
  */
 #pragma once
 
-#include "loaderd/supervisor/crew.h"
+#include "loaderd/supervisor/worker_manager.h"
 
 /*
  * Serves a connection that has just been accepted until it hangs up. Takes fd over. stop is called
  * when the client asks the daemon to stop.
  */
-int admin_open(struct crew *crew, int fd, void (*stop)(void *user), void *user);
+int admin_open(struct worker_manager *manager, int fd, void (*stop)(void *user), void *user);

@@ -6,10 +6,10 @@
 #include "loaderd/log.h"
 #include "loaderd/notify.h"
 #include "loaderd/supervisor/admin.h"
-#include "loaderd/supervisor/closer.h"
-#include "loaderd/supervisor/crew.h"
-#include "loaderd/supervisor/provisions.h"
+#include "loaderd/supervisor/blocking_pool.h"
 #include "loaderd/supervisor/rate_limit.h"
+#include "loaderd/supervisor/startup_checks.h"
+#include "loaderd/supervisor/worker_manager.h"
 #include "proto/overflow_uid.h"
 
 #include <errno.h>
@@ -51,7 +51,7 @@ enum {
 enum phase { RUNNING, DRAINING, KILLING, DONE };
 
 struct listener {
-	struct watched watched;
+	struct event_source source;
 	struct supervisor *supervisor;
 	bool admin;
 };
@@ -60,10 +60,10 @@ struct supervisor {
 	const struct supervisor_options *options;
 	struct config config;  /* in force */
 	uint64_t usual_memory; /* of rings, and of a user's group, where no limit is set; bytes */
-	struct crew crew;
-	struct closer *closer;
+	struct worker_manager manager;
+	struct blocking_pool *blocking_pool;
 	int epoll_fd;
-	struct watched signals, lifeline;
+	struct event_source signals, lifeline;
 	struct listener listeners[SUPERVISOR_LISTENERS_MAX + 1];
 	unsigned listener_count;
 	bool accepting;
@@ -82,7 +82,7 @@ static void stop_accepting(struct supervisor *supervisor)
 		return;
 	supervisor->accepting = false;
 	for (unsigned i = 0; i < supervisor->listener_count; i++)
-		watched_remove(supervisor->epoll_fd, &supervisor->listeners[i].watched);
+		event_source_remove(supervisor->epoll_fd, &supervisor->listeners[i].source);
 }
 
 static void pause_accepting(struct supervisor *supervisor, uint64_t for_ns)
@@ -96,7 +96,8 @@ static int start_accepting(struct supervisor *supervisor)
 	int r = 0;
 	supervisor->accepting = true;
 	for (unsigned i = 0; r == 0 && i < supervisor->listener_count; i++)
-		r = watched_add(supervisor->epoll_fd, &supervisor->listeners[i].watched, EPOLLIN);
+		r = event_source_add(supervisor->epoll_fd, &supervisor->listeners[i].source,
+				     EPOLLIN);
 	return r;
 }
 
@@ -111,7 +112,7 @@ static void end_now(struct supervisor *supervisor)
 	if (supervisor->phase >= KILLING)
 		return;
 	stop_accepting(supervisor);
-	crew_kill(&supervisor->crew);
+	manager_kill_all(&supervisor->manager);
 	supervisor_enter(supervisor, KILLING, END_MS);
 }
 
@@ -130,17 +131,17 @@ static void supervisor_begin_drain(void *user)
 	 */
 	if (supervisor->options->activated)
 		stop_accepting(supervisor);
-	crew_drain(&supervisor->crew);
+	manager_drain(&supervisor->manager);
 	supervisor_enter(supervisor, DRAINING, supervisor->config.grace_ms + END_MS);
 }
 
 static void supervisor_reload(struct supervisor *supervisor);
 
-static void supervisor_on_signal(struct watched *watched, uint32_t events)
+static void supervisor_on_signal(struct event_source *source, uint32_t events)
 {
-	struct supervisor *supervisor = OWNER_OF(supervisor, signals, watched);
+	struct supervisor *supervisor = CONTAINER_OF(supervisor, signals, source);
 	struct signalfd_siginfo info;
-	while (read(watched->fd, &info, sizeof(info)) == sizeof(info)) {
+	while (read(source->fd, &info, sizeof(info)) == sizeof(info)) {
 		if (info.ssi_signo == SIGHUP) {
 			supervisor_reload(supervisor);
 		} else if (info.ssi_signo != PARENT_SIGNAL) {
@@ -156,15 +157,15 @@ static void supervisor_on_signal(struct watched *watched, uint32_t events)
 	}
 }
 
-static void on_lifeline(struct watched *watched, uint32_t events)
+static void on_lifeline(struct event_source *source, uint32_t events)
 {
-	struct supervisor *supervisor = OWNER_OF(supervisor, lifeline, watched);
+	struct supervisor *supervisor = CONTAINER_OF(supervisor, lifeline, source);
 	char byte;
-	ssize_t n = read(watched->fd, &byte, 1);
+	ssize_t n = read(source->fd, &byte, 1);
 	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
 		return;
 	/* A closed pipe stays readable. */
-	watched_remove(supervisor->epoll_fd, watched);
+	event_source_remove(supervisor->epoll_fd, source);
 	log_info("the client that started this daemon has gone: stopping");
 	end_now(supervisor);
 }
@@ -195,32 +196,32 @@ static bool supervisor_receive(struct supervisor *supervisor, const struct liste
 {
 	struct ucred peer;
 	if (!supervisor_identify(supervisor, fd, &peer)) {
-		crew_turn_away(
-			&supervisor->crew, supervisor->overflow_uid, fd, EPERM,
+		manager_reject(
+			&supervisor->manager, supervisor->overflow_uid, fd, EPERM,
 			"this client's user has no number of its own where the daemon runs, "
 			"so that it cannot be told from others; map it, or run a private daemon");
 		return rate_limit_take(&supervisor->rate_limit, supervisor->overflow_uid,
 				       clock_ns(CLOCK_MONOTONIC));
 	}
 	if (listener->admin && (peer.uid == 0 || peer.uid == geteuid())) {
-		(void)admin_open(&supervisor->crew, fd, supervisor_begin_drain, supervisor);
+		(void)admin_open(&supervisor->manager, fd, supervisor_begin_drain, supervisor);
 		return true;
 	}
 	/* A private daemon's one user is late alone. */
 	if (!supervisor->options->private_only &&
 	    !rate_limit_take(&supervisor->rate_limit, peer.uid, clock_ns(CLOCK_MONOTONIC))) {
-		crew_turn_away(&supervisor->crew, peer.uid, fd, EDQUOT,
+		manager_reject(&supervisor->manager, peer.uid, fd, EDQUOT,
 			       "this user connects too often: %d times at once and then %d times a "
 			       "second is the most; try again, and keep connections open",
 			       CONNECTS_AT_ONCE, CONNECTS_PER_SECOND);
 		return false;
 	}
 	if (listener->admin || (supervisor->options->private_only && peer.uid != geteuid())) {
-		crew_turn_away(&supervisor->crew, peer.uid, fd, EPERM,
+		manager_reject(&supervisor->manager, peer.uid, fd, EPERM,
 			       "this socket is another user's");
 	} else {
 		limit_unread(fd);
-		crew_connection(&supervisor->crew, peer.uid, peer.pid, fd);
+		manager_add_connection(&supervisor->manager, peer.uid, peer.pid, fd);
 	}
 	return true;
 }
@@ -234,19 +235,19 @@ static void accept_failed(struct supervisor *supervisor, int error)
 	pause_accepting(supervisor, ACCEPT_AGAIN_MS * MS_NS);
 }
 
-static void on_connection(struct watched *watched, uint32_t events)
+static void on_connection(struct event_source *source, uint32_t events)
 {
-	struct listener *listener = (struct listener *)watched;
+	struct listener *listener = (struct listener *)source;
 	struct supervisor *supervisor = listener->supervisor;
 	const uint64_t start_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID); /* with threads that close */
 	unsigned taken = 0, refused = 0;
 	while (taken < ACCEPTS_PER_TURN && refused < REFUSALS_PER_TURN && supervisor->accepting) {
-		int fd = accept4(watched->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		int fd = accept4(source->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd < 0) {
 			accept_failed(supervisor, errno);
 			break;
 		}
-		if (crew_is_short_of_descriptors(&supervisor->crew, fd))
+		if (manager_is_short_of_fds(&supervisor->manager, fd))
 			pause_accepting(supervisor, ACCEPT_SHORT_MS * MS_NS);
 		if (supervisor_receive(supervisor, listener, fd))
 			taken++;
@@ -291,9 +292,9 @@ static void add_listener(struct supervisor *supervisor, int fd, bool admin)
 	if (fd < 0 || supervisor->listener_count > SUPERVISOR_LISTENERS_MAX)
 		return;
 	if (!refuse_descriptors(fd))
-		supervisor->crew.arrivals_bring_descriptors = true;
+		supervisor->manager.clients_may_pass_fds = true;
 	supervisor->listeners[supervisor->listener_count++] = (struct listener){
-		.watched = {fd, on_connection}, .supervisor = supervisor, .admin = admin};
+		.source = {fd, on_connection}, .supervisor = supervisor, .admin = admin};
 }
 
 static int supervisor_watch_all(struct supervisor *supervisor)
@@ -302,14 +303,14 @@ static int supervisor_watch_all(struct supervisor *supervisor)
 	int signal_fd = new_signal_fd(options->read_config != NULL);
 	if (signal_fd < 0)
 		return signal_fd;
-	supervisor->signals = (struct watched){signal_fd, supervisor_on_signal};
-	supervisor->lifeline = (struct watched){options->lifeline_fd, on_lifeline};
+	supervisor->signals = (struct event_source){signal_fd, supervisor_on_signal};
+	supervisor->lifeline = (struct event_source){options->lifeline_fd, on_lifeline};
 	for (unsigned i = 0; i < options->listen_count; i++)
 		add_listener(supervisor, options->listen_fds[i], false);
 	add_listener(supervisor, options->admin_fd, true);
-	int r = watched_add(supervisor->epoll_fd, &supervisor->signals, EPOLLIN);
+	int r = event_source_add(supervisor->epoll_fd, &supervisor->signals, EPOLLIN);
 	if (r == 0 && options->lifeline_fd >= 0)
-		r = watched_add(supervisor->epoll_fd, &supervisor->lifeline, EPOLLIN);
+		r = event_source_add(supervisor->epoll_fd, &supervisor->lifeline, EPOLLIN);
 	return r < 0 ? r : start_accepting(supervisor);
 }
 
@@ -357,11 +358,11 @@ static uint64_t pool_threads(const struct config *config, const struct cpus *cpu
 }
 
 /* A configured limit that cannot be enforced is an error. */
-static int check_limits_held(const struct config *config, const struct groups *groups,
+static int check_limits_held(const struct config *config, const struct user_cgroups *cgroups,
 			     const char *why, struct config_error *error)
 {
-	const bool memory = config->memory != 0 && !groups->memory;
-	if (!memory && (config->user_threads == 0 || groups->threads))
+	const bool memory = config->memory != 0 && !cgroups->memory;
+	if (!memory && (config->user_threads == 0 || cgroups->threads))
 		return 0;
 	return config_fail(error, -EINVAL,
 			   "[users] %s: needs a control group of version 2 with the controller %s "
@@ -370,11 +371,12 @@ static int check_limits_held(const struct config *config, const struct groups *g
 			   why[0] != '\0' ? ": " : "", why);
 }
 
-static struct groups_limits groups_limits_of(const struct supervisor *supervisor,
-					     const struct config *config, const struct cpus *cpus)
+static struct user_cgroup_limits groups_limits_of(const struct supervisor *supervisor,
+						  const struct config *config,
+						  const struct cpus *cpus)
 {
 	const uint64_t most = 2 * pool_threads(config, cpus) + config->feeds_per_user;
-	return (struct groups_limits){
+	return (struct user_cgroup_limits){
 		.memory = config->memory != 0 ? config->memory : supervisor->usual_memory,
 		.threads = config->user_threads != 0 ? config->user_threads
 						     : WORKERS_AT_ONCE * (most + THREADS_OF_CHORES),
@@ -386,27 +388,27 @@ static int supervisor_open_groups(struct supervisor *supervisor, const struct cp
 				  struct config_error *error)
 {
 	const struct config *config = &supervisor->config;
-	struct groups *groups = &supervisor->crew.groups;
+	struct user_cgroups *cgroups = &supervisor->manager.cgroups;
 	const bool is_auto = strcmp(config->control_group, "auto") == 0;
-	const struct groups_limits limits = groups_limits_of(supervisor, config, cpus);
+	const struct user_cgroup_limits limits = groups_limits_of(supervisor, config, cpus);
 	struct config_error why = {{0}};
 	/* A private daemon has one user, who is isolated from no other. */
 	const bool none = is_auto && supervisor->options->private_only;
-	int r = groups_open(groups, none ? "" : config->control_group, &limits, &why);
+	int r = user_cgroups_open(cgroups, none ? "" : config->control_group, &limits, &why);
 	if (r < 0)
 		return config_fail(error, r, "%s", why.text);
-	r = check_limits_held(config, groups, why.text, error);
-	if (r == 0 && !groups->weights)
+	r = check_limits_held(config, cgroups, why.text, error);
+	if (r == 0 && !cgroups->weights)
 		r = check_nice(config, error);
 	if (r < 0 || supervisor->options->private_only)
 		return r;
-	if (!groups_given(groups))
+	if (!user_cgroups_enabled(cgroups))
 		log_info("[users] control_group = %s: no groups for users%s%s",
 			 config->control_group, why.text[0] != '\0' ? ": " : "", why.text);
 	else
-		log_info("control groups for users:%s%s%s%s", groups->weights ? " weights" : "",
-			 groups->memory ? " memory" : "", groups->threads ? " threads" : "",
-			 groups->own ? ", in the service's own" : "");
+		log_info("control groups for users:%s%s%s%s", cgroups->weights ? " weights" : "",
+			 cgroups->memory ? " memory" : "", cgroups->threads ? " threads" : "",
+			 cgroups->own ? ", in the service's own" : "");
 	return 0;
 }
 
@@ -417,10 +419,10 @@ static int check_descriptors(const struct supervisor *supervisor, struct config_
 	int newest = fcntl(supervisor->epoll_fd, F_DUPFD_CLOEXEC, 0);
 	if (newest >= 0)
 		close(newest);
-	const unsigned most = supervisor->crew.descriptors_most;
+	const unsigned most = supervisor->manager.fds_max;
 	if (newest < 0)
 		newest = (int)most;
-	if (crew_has_descriptors(&supervisor->crew, newest, &least))
+	if (manager_has_fds(&supervisor->manager, newest, &least))
 		return 0;
 	return config_fail(error, -EMFILE,
 			   "RLIMIT_NOFILE is %u (ulimit -n, LimitNOFILE=): to serve one user the "
@@ -430,7 +432,7 @@ static int check_descriptors(const struct supervisor *supervisor, struct config_
 
 static int start_closer(struct supervisor *supervisor, struct config_error *error)
 {
-	int r = supervisor->epoll_fd < 0 ? -errno : closer_new(&supervisor->closer);
+	int r = supervisor->epoll_fd < 0 ? -errno : blocking_pool_new(&supervisor->blocking_pool);
 	if (r == -EAGAIN)
 		return config_fail(
 			error, r,
@@ -453,11 +455,11 @@ static int supervisor_check(const struct supervisor *supervisor, const struct co
 	int r = config_cpus(config, ret_cpus, error);
 	if (r < 0)
 		return r;
-	return provisions_check(2 * pool_threads(config, ret_cpus) + THREADS_OF_OTHERS,
-				config->shared_memory_per_user != 0
-					? config->shared_memory_per_user
-					: ring_memory(supervisor, config) / 2,
-				supervisor->options->private_only, error);
+	return startup_check(2 * pool_threads(config, ret_cpus) + THREADS_OF_OTHERS,
+			     config->shared_memory_per_user != 0
+				     ? config->shared_memory_per_user
+				     : ring_memory(supervisor, config) / 2,
+			     supervisor->options->private_only, error);
 }
 
 static int supervisor_prepare(struct supervisor *supervisor, struct config_error *error)
@@ -467,9 +469,10 @@ static int supervisor_prepare(struct supervisor *supervisor, struct config_error
 	if (r == 0)
 		r = start_closer(supervisor, error);
 	if (r == 0)
-		r = crew_init(&supervisor->crew, &supervisor->config, supervisor->closer,
-			      supervisor->epoll_fd, ring_memory(supervisor, &supervisor->config),
-			      supervisor->options->private_only);
+		r = manager_init(&supervisor->manager, &supervisor->config,
+				 supervisor->blocking_pool, supervisor->epoll_fd,
+				 ring_memory(supervisor, &supervisor->config),
+				 supervisor->options->private_only);
 	return r < 0 ? r : supervisor_open_groups(supervisor, &cpus, error);
 }
 
@@ -477,18 +480,18 @@ static int supervisor_prepare(struct supervisor *supervisor, struct config_error
 static int check_reload(const struct supervisor *supervisor, const struct config *config,
 			struct cpus *ret_cpus, struct config_error *error)
 {
-	const struct groups *groups = &supervisor->crew.groups;
+	const struct user_cgroups *cgroups = &supervisor->manager.cgroups;
 	int r = supervisor_check(supervisor, config, ret_cpus, error);
 	if (r == 0)
-		r = check_limits_held(config, groups, "", error);
-	return r < 0 || groups->weights ? r : check_nice(config, error);
+		r = check_limits_held(config, cgroups, "", error);
+	return r < 0 || cgroups->weights ? r : check_nice(config, error);
 }
 
 static void say_change(void *context, const struct config_change *change)
 {
 	const struct supervisor *supervisor = context;
 	/* Without groups nice is a value that a worker gives itself when it starts. */
-	const bool is_late = !change->is_number && !supervisor->crew.groups.weights;
+	const bool is_late = !change->is_number && !supervisor->manager.cgroups.weights;
 	if (change->takes == CONFIG_TAKES_RESTART)
 		log_warning("reload: [%s] %s has changed, which takes a restart of the daemon; "
 			    "until then it stays as it was",
@@ -512,10 +515,10 @@ static int reload(struct supervisor *supervisor, struct config_error *error)
 	config_keep(&next, &supervisor->config);
 	r = check_reload(supervisor, &next, &cpus, error);
 	if (r == 0)
-		r = crew_reload(&supervisor->crew, &next, ring_memory(supervisor, &next));
+		r = manager_reload(&supervisor->manager, &next, ring_memory(supervisor, &next));
 	if (r < 0)
 		return r;
-	supervisor->crew.groups.limits = groups_limits_of(supervisor, &next, &cpus);
+	supervisor->manager.cgroups.limits = groups_limits_of(supervisor, &next, &cpus);
 	/* Who asks for more lines sees what has changed, and who asks for fewer does, too. */
 	if (next.log_level > supervisor->config.log_level)
 		log_set_level((enum log_level)next.log_level);
@@ -557,7 +560,7 @@ static int supervisor_init(struct supervisor *supervisor, const struct superviso
 		.options = options,
 		.config = *options->config,
 		.usual_memory = memory_available() / 2,
-		.crew = {.config_fd = -1, .groups.fd = -1},
+		.manager = {.config_fd = -1, .cgroups.fd = -1},
 		.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 		.signals.fd = -1,
 		.overflow_uid = overflow_uid(),
@@ -570,7 +573,7 @@ static int supervisor_init(struct supervisor *supervisor, const struct superviso
 	if (r == 0)
 		r = check_descriptors(supervisor, error);
 	if (r == 0 && options->private_only)
-		r = crew_start(&supervisor->crew, geteuid());
+		r = manager_prestart(&supervisor->manager, geteuid());
 	if (options->lifeline_fd >= 0) {
 		supervisor->parent = getppid();
 		prctl(PR_SET_PDEATHSIG, PARENT_SIGNAL);
@@ -578,16 +581,16 @@ static int supervisor_init(struct supervisor *supervisor, const struct superviso
 	supervisor->watchdog_ns = notify_watchdog_ns() / 2;
 	if (r == 0)
 		log_info("ready: %llu MiB of shared memory at most",
-			 (unsigned long long)(supervisor->crew.ledger.most >> 20));
+			 (unsigned long long)(supervisor->manager.ring_quota.bytes_max >> 20));
 	return r;
 }
 
 static void supervisor_deinit(struct supervisor *supervisor)
 {
 	for (unsigned i = 0; i < supervisor->listener_count; i++)
-		close(supervisor->listeners[i].watched.fd);
-	crew_deinit(&supervisor->crew);
-	closer_free(supervisor->closer);
+		close(supervisor->listeners[i].source.fd);
+	manager_deinit(&supervisor->manager);
+	blocking_pool_free(supervisor->blocking_pool);
 	if (supervisor->signals.fd >= 0)
 		close(supervisor->signals.fd);
 	if (supervisor->epoll_fd >= 0)
@@ -596,7 +599,7 @@ static void supervisor_deinit(struct supervisor *supervisor)
 
 static uint64_t supervisor_due_ns(const struct supervisor *supervisor)
 {
-	uint64_t next_ns = crew_due_ns(&supervisor->crew);
+	uint64_t next_ns = manager_due_ns(&supervisor->manager);
 	if (supervisor->watchdog_ns != 0)
 		next_ns = MIN(next_ns, supervisor->watchdog_next_ns);
 	if (supervisor->phase != RUNNING)
@@ -610,7 +613,7 @@ static void supervisor_advance(struct supervisor *supervisor, uint64_t now_ns)
 {
 	if (supervisor->phase == RUNNING)
 		return;
-	if (supervisor->crew.worker_count == 0) {
+	if (supervisor->manager.worker_count == 0) {
 		supervisor->phase = DONE;
 	} else if (now_ns >= supervisor->deadline_ns) {
 		/* What SIGKILL does not end hangs in its storage; it goes when that does. */
@@ -634,13 +637,13 @@ static void supervisor_on_time(struct supervisor *supervisor, uint64_t now_ns)
 		    start_accepting(supervisor) < 0)
 			pause_accepting(supervisor, ACCEPT_AGAIN_MS * MS_NS);
 	}
-	crew_on_time(&supervisor->crew, now_ns);
+	manager_on_time(&supervisor->manager, now_ns);
 	supervisor_advance(supervisor, now_ns);
 }
 
 static int supervisor_turn(struct supervisor *supervisor)
 {
-	int r = watched_turn(supervisor->epoll_fd, supervisor_due_ns(supervisor));
+	int r = event_loop_run_once(supervisor->epoll_fd, supervisor_due_ns(supervisor));
 	if (r < 0)
 		return r;
 	supervisor_on_time(supervisor, clock_ns(CLOCK_MONOTONIC));

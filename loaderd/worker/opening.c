@@ -1,6 +1,6 @@
 #include "loaderd/log.h"
 #include "loaderd/reply.h"
-#include "loaderd/worker/dataset_facts.h"
+#include "loaderd/worker/dataset_reply.h"
 #include "loaderd/worker/server_internal.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ static void incoming_init(struct incoming *incoming, uint32_t most, bool direct)
 	*incoming = (struct incoming){.most = most, .direct = direct};
 }
 
-/* Closes descriptors that nobody took, which may wait: on a chores thread. */
+/* Closes descriptors that nobody took, which may wait: on a job thread. */
 static void incoming_deinit(struct incoming *incoming)
 {
 	for (uint32_t i = 0; i < incoming->count; i++)
@@ -97,13 +97,13 @@ static int incoming_take(struct incoming *incoming, const Loaderd__Files *part,
 }
 
 struct opening {
-	struct chore chore;
-	/* when what a chore does has gone well */
+	struct async_job job;
+	/* when what a job does has gone well */
 	void (*next)(struct session *session, struct opening *opening);
 	struct session *session;
 	Loaderd__Request *request;
 	struct incoming files;
-	bool at_work;  /* a chore has it */
+	bool at_work;  /* a job has it */
 	bool held_up;  /* earlier replies have to leave first */
 	bool unmapped; /* the client has been sent its ring, and has yet to map it */
 	struct refusal refusal;
@@ -121,41 +121,41 @@ static bool is_feed(const struct opening *opening)
 	return opening->request->kind_case == LOADERD__REQUEST__KIND_OPEN_FEED;
 }
 
-static void give_to_chores(struct opening *opening, void (*run)(struct chore *),
-			   void (*done)(struct chore *))
+static void give_to_jobs(struct opening *opening, void (*run)(struct async_job *),
+			 void (*done)(struct async_job *))
 {
-	opening->chore = (struct chore){.run = run, .done = done};
+	opening->job = (struct async_job){.run = run, .done = done};
 	opening->at_work = true;
-	opening->session->chores++;
-	chores_add(opening->session->server->chores, &opening->chore);
+	opening->session->jobs++;
+	async_jobs_add(opening->session->server->jobs, &opening->job);
 }
 
-/* On a chores thread: closing what a client has passed may wait, if the client has chosen it so. */
-static void run_drop(struct chore *chore)
+/* On a job thread: closing what a client has passed may wait, if the client has chosen it so. */
+static void run_drop(struct async_job *job)
 {
-	struct opening *opening = (struct opening *)chore;
+	struct opening *opening = (struct opening *)job;
 	incoming_deinit(&opening->files);
 	subscription_free(opening->feed);
 	free(opening->packed);
 	loaderd__request__free_unpacked(opening->request, NULL);
 }
 
-static void done_drop(struct chore *chore)
+static void done_drop(struct async_job *job)
 {
-	struct session *session = ((struct opening *)chore)->session;
-	free(chore);
-	session->chores--;
-	session_bury_if_done(session);
+	struct session *session = ((struct opening *)job)->session;
+	free(job);
+	session->jobs--;
+	session_free_if_done(session);
 }
 
 static void opening_finish(struct session *session)
 {
 	struct opening *opening = session->opening;
 	session->opening = NULL;
-	give_to_chores(opening, run_drop, done_drop);
+	give_to_jobs(opening, run_drop, done_drop);
 }
 
-/* Whatever a chore is doing with it ends first: the chore's end comes back here. */
+/* Whatever a job is doing with it ends first: the job's end comes back here. */
 void opening_drop(struct session *session)
 {
 	if (!session->opening || session->opening->at_work)
@@ -172,14 +172,14 @@ static void opening_refuse(struct session *session)
 	session_refuse(session, &refusal);
 }
 
-/* After a chore the request goes on, unless it is dropped, or refused for the error it met. */
-static void done_work(struct chore *chore)
+/* After a job the request goes on, unless it is dropped, or refused for the error it met. */
+static void done_work(struct async_job *job)
 {
-	struct opening *opening = (struct opening *)chore;
+	struct opening *opening = (struct opening *)job;
 	struct session *session = opening->session;
 	opening->at_work = false;
-	session->chores--;
-	session_hold(session, false);
+	session->jobs--;
+	session_pause(session, false);
 	if (session->closing)
 		opening_drop(session);
 	else if (opening->error < 0)
@@ -188,18 +188,18 @@ static void done_work(struct chore *chore)
 		opening->next(session, opening);
 }
 
-static void opening_work(struct opening *opening, void (*run)(struct chore *),
+static void opening_work(struct opening *opening, void (*run)(struct async_job *),
 			 void (*next)(struct session *session, struct opening *opening))
 {
 	opening->next = next;
-	give_to_chores(opening, run, done_work);
+	give_to_jobs(opening, run, done_work);
 }
 
 static void pass_descriptors(const struct session *session, int allowed)
 {
-	/* Linux 6.16; before that what comes unasked is closed on a chores thread. */
+	/* Linux 6.16; before that what comes unasked is closed on a job thread. */
 	enum { PASS_RIGHTS = 83 };
-	(void)setsockopt(session->watched.fd, SOL_SOCKET, PASS_RIGHTS, &allowed, sizeof(allowed));
+	(void)setsockopt(session->source.fd, SOL_SOCKET, PASS_RIGHTS, &allowed, sizeof(allowed));
 }
 
 static void opening_ask(struct session *session)
@@ -237,9 +237,9 @@ static void announce_feed(struct session *session, const struct subscription *fe
 	session_reply(session, &reply);
 }
 
-static void run_start(struct chore *chore)
+static void run_start(struct async_job *job)
 {
-	struct opening *opening = (struct opening *)chore;
+	struct opening *opening = (struct opening *)job;
 	opening->error = subscription_start(opening->feed, opening->files.fds, opening->files.count,
 					    &opening->refusal);
 	incoming_deinit(&opening->files);
@@ -251,9 +251,9 @@ static void after_start(struct session *session, struct opening *opening)
 }
 
 /* Looking at all pages may take a while: not on the control thread. */
-static void run_map(struct chore *chore)
+static void run_map(struct async_job *job)
 {
-	struct opening *opening = (struct opening *)chore;
+	struct opening *opening = (struct opening *)job;
 	opening->error = subscription_mapped(opening->feed, &opening->refusal);
 }
 
@@ -286,8 +286,8 @@ void opening_mapped(struct session *session)
  */
 static void opening_start(struct opening *opening)
 {
-	opening->held_up = outbox_pending(&opening->session->outbox);
-	session_hold(opening->session, true);
+	opening->held_up = send_queue_pending(&opening->session->send_queue);
+	session_pause(opening->session, true);
 	if (!opening->held_up)
 		opening_work(opening, run_start, after_start);
 }
@@ -298,9 +298,9 @@ void opening_flushed(struct session *session)
 		opening_start(session->opening);
 }
 
-static void run_prepare(struct chore *chore)
+static void run_prepare(struct async_job *job)
 {
-	struct opening *opening = (struct opening *)chore;
+	struct opening *opening = (struct opening *)job;
 	opening->error = subscription_new(opening->request->open_feed, opening->session,
 					  opening->feed_id, opening->files.fds,
 					  opening->files.count, &opening->feed, &opening->refusal);
@@ -317,10 +317,10 @@ static void after_prepare(struct session *session, struct opening *opening)
 	}
 }
 
-static void run_describe(struct chore *chore)
+static void run_describe(struct async_job *job)
 {
-	struct opening *opening = (struct opening *)chore;
-	opening->error = dataset_facts(opening->request->get_dataset->path, opening->files.fds,
+	struct opening *opening = (struct opening *)job;
+	opening->error = dataset_reply(opening->request->get_dataset->path, opening->files.fds,
 				       &opening->packed, &opening->packed_size, &opening->refusal);
 	incoming_deinit(&opening->files);
 }
@@ -416,7 +416,7 @@ static void over_limit(struct session *session, uint32_t total)
 static bool has_room(const struct session *session)
 {
 	const struct incoming *files = &session->opening->files;
-	uint64_t most = session->server->descriptors_most;
+	uint64_t most = session->server->fds_max;
 	uint64_t spare = most / 8 < DESCRIPTORS_SPARE ? most / 8 : DESCRIPTORS_SPARE;
 	uint64_t newest = (uint64_t)files->fds[files->count - 1];
 	return newest + incoming_left(files) + spare < most;
@@ -430,7 +430,7 @@ static void out_of_descriptors(struct session *session)
 		"the dataset has %u files, and this user's worker, which may have %llu open "
 		"(LimitNOFILE= of the service, ulimit -n), has no room for them; pack it into "
 		"fewer shards, close other feeds, or raise the limit",
-		opening->files.total, (unsigned long long)session->server->descriptors_most);
+		opening->files.total, (unsigned long long)session->server->fds_max);
 	opening_refuse(session);
 }
 

@@ -261,7 +261,7 @@ static void copy_source(struct dataset *dataset, uint64_t index, char text[REGIS
 {
 	const char *name;
 	size_t size;
-	guard_enter(&dataset->guard);
+	sigbus_guard_enter(&dataset->guard);
 	int r = packimg_source(dataset->image, index, &name, &size);
 	if (r < 0)
 		size = 0;
@@ -270,7 +270,7 @@ static void copy_source(struct dataset *dataset, uint64_t index, char text[REGIS
 	if (size > 0 && packimg_read(dataset->image, index, name, text, size) < 0)
 		size = 0;
 	text[strnlen(text, size)] = '\0';
-	if (guard_leave()) {
+	if (sigbus_guard_leave()) {
 		atomic_store(&dataset->suspect, true);
 		text[0] = '\0';
 	}

@@ -2,7 +2,7 @@
  * Open datasets, each mapped once however many feeds read it, and the list of samples that could
  * not be decoded. A dataset is the same one when path and, of all its files, device, inode, size
  * and modification time agree: every feed shows all of them, since a client that can open one shard
- * need not be allowed the next. Any thread; opening may take long and belongs on a chores thread.
+ * need not be allowed the next. Any thread; opening may take long and belongs on a job thread.
  */
 #pragma once
 

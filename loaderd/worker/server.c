@@ -2,7 +2,7 @@
 #include "loaderd/worker/server_internal.h"
 
 #include "loaderd/cpus.h"
-#include "loaderd/io/guard.h"
+#include "loaderd/io/sigbus_guard.h"
 #include "loaderd/log.h"
 #include "loaderd/reply.h"
 
@@ -19,7 +19,7 @@
 
 enum {
 	ORDERS_PER_TURN = 16,
-	CHORES_AT_ONCE = 2,
+	ASYNC_JOBS_AT_ONCE = 2,
 	PAGE_EVERY_S = 1,
 	WATCH_EVERY_MS = 250,
 	RINGS_RESERVED = 16, /* feeds at a time that can be read past the page cache */
@@ -38,19 +38,19 @@ static void server_begin_drain(struct server *server)
 	server->drain_deadline_ns = clock_ns(CLOCK_MONOTONIC) + server->config->grace_ms * 1000000;
 	for (struct session *session = server->sessions; session; session = session->next)
 		if (session->in_pool && batcher_drain(session->feed->batcher, RING_REASON_STOPPING))
-			outbox_ring(&session->outbox);
+			send_queue_ring_doorbell(&session->send_queue);
 }
 
-static void on_chores(struct watched *watched, uint32_t events)
+static void on_jobs_done(struct event_source *source, uint32_t events)
 {
-	chores_finish(OWNER_OF(server, chores_done, watched)->chores);
+	async_jobs_finish(CONTAINER_OF(server, jobs_done, source)->jobs);
 }
 
-static void on_pool(struct watched *watched, uint32_t events)
+static void on_pool(struct event_source *source, uint32_t events)
 {
-	struct server *server = OWNER_OF(server, pool_quiet, watched);
+	struct server *server = CONTAINER_OF(server, pool_quiet, source);
 	uint64_t count;
-	ssize_t n = read(watched->fd, &count, sizeof(count));
+	ssize_t n = read(source->fd, &count, sizeof(count));
 	(void)n;
 	struct batcher *batcher;
 	while ((batcher = pool_reap(server->pool)))
@@ -69,12 +69,12 @@ static void close_bad_window(struct server *server)
 }
 
 /* One line per damaged sample, and no more per second than a person could read. */
-static void on_bad_news(struct watched *watched, uint32_t events)
+static void on_bad_samples(struct event_source *source, uint32_t events)
 {
-	struct server *server = OWNER_OF(server, bad_news, watched);
+	struct server *server = CONTAINER_OF(server, bad_samples, source);
 	struct registry_bad bad;
 	uint64_t count, lost;
-	ssize_t n = read(watched->fd, &count, sizeof(count));
+	ssize_t n = read(source->fd, &count, sizeof(count));
 	(void)n;
 	while (registry_next_bad(&server->registry, &bad, &lost)) {
 		if (server->bad_log_end_ns == 0)
@@ -88,14 +88,14 @@ static void on_bad_news(struct watched *watched, uint32_t events)
 }
 
 /* As the supervisor keeps a descriptor of the connection, too, the client would wait for ever. */
-static void take_client(struct server *server, const struct link_order *order, int fd)
+static void take_client(struct server *server, const struct ipc_order *order, int fd)
 {
-	const struct link_record lost = {.kind = LINK_LOST, .client = order->client};
+	const struct ipc_record lost = {.kind = IPC_LOST, .client = order->client};
 	server->clients++;
 	if (fd >= 0)
 		session_new(server, fd, (pid_t)order->pid, order->client);
 	else
-		(void)link_report(LINK_PIPE_FD, &lost);
+		(void)ipc_report(IPC_PIPE_FD, &lost);
 }
 
 void server_copy_config(struct server *server, struct config *ret_config)
@@ -105,7 +105,7 @@ void server_copy_config(struct server *server, struct config *ret_config)
 	pthread_mutex_unlock(&server->config_lock);
 }
 
-static void set_key(struct server *server, const struct link_order *order)
+static void set_key(struct server *server, const struct ipc_order *order)
 {
 	pthread_mutex_lock(&server->config_lock);
 	config_put(server->config, (unsigned)order->key, order->value);
@@ -113,54 +113,53 @@ static void set_key(struct server *server, const struct link_order *order)
 	log_set_level((enum log_level)server->config->log_level);
 }
 
-static void server_obey(struct server *server, const struct link_order *order,
-			int fds[LINK_FDS_MAX])
+static void server_obey(struct server *server, const struct ipc_order *order, int fds[IPC_FDS_MAX])
 {
 	switch (order->kind) {
-	case LINK_CLIENT:
+	case IPC_CLIENT:
 		take_client(server, order, fds[0]);
 		fds[0] = -1;
 		break;
-	case LINK_RING:
-	case LINK_RING_SENT:
-		rings_answer(&server->rings, order, fds);
+	case IPC_RING:
+	case IPC_RING_SENT:
+		ring_allocator_answer(&server->ring_allocator, order, fds);
 		fds[0] = fds[1] = -1;
 		break;
-	case LINK_DRAIN:
+	case IPC_DRAIN:
 		server_begin_drain(server);
 		break;
-	case LINK_POISON:
-		if (order->sample == LINK_WHOLE_DATASET)
+	case IPC_POISON:
+		if (order->sample == IPC_WHOLE_DATASET)
 			registry_ban(&server->registry, order->uuid, order->faults, order->seconds);
 		else
 			registry_poison(&server->registry, order->uuid, order->sample);
 		break;
-	case LINK_RETIRE:
+	case IPC_RETIRE:
 		server->phase = SERVER_DONE;
 		break;
-	case LINK_SET:
+	case IPC_SET:
 		set_key(server, order);
 		break;
 	}
-	for (unsigned i = 0; i < LINK_FDS_MAX; i++)
+	for (unsigned i = 0; i < IPC_FDS_MAX; i++)
 		if (fds[i] >= 0)
-			chores_close(server->chores, fds[i]);
+			async_jobs_close(server->jobs, fds[i]);
 }
 
-static void on_link(struct watched *watched, uint32_t events)
+static void on_ipc(struct event_source *source, uint32_t events)
 {
-	struct server *server = OWNER_OF(server, link, watched);
+	struct server *server = CONTAINER_OF(server, ipc, source);
 	for (unsigned i = 0; i < ORDERS_PER_TURN; i++) {
-		struct link_order order;
-		int fds[LINK_FDS_MAX];
-		int r = link_receive(watched->fd, &order, fds);
+		struct ipc_order order;
+		int fds[IPC_FDS_MAX];
+		int r = ipc_receive(source->fd, &order, fds);
 		if (r == -EAGAIN)
 			return;
 		if (r < 0) {
 			/* The supervisor has gone; nobody is there to ask for anything. */
-			watched_remove(server->epoll_fd, watched);
+			event_source_remove(server->epoll_fd, source);
 			server->phase = SERVER_DONE;
-			server->orphaned = true;
+			server->supervisor_gone = true;
 			return;
 		}
 		server_obey(server, &order, fds);
@@ -191,7 +190,7 @@ static int start_workers(struct server *server, struct config_error *error)
 	if (r == 0)
 		pool_limit_decoding(server->pool, server->config->decode_bytes);
 	if (r == 0)
-		r = chores_new(CHORES_AT_ONCE, &server->chores);
+		r = async_jobs_new(ASYNC_JOBS_AT_ONCE, &server->jobs);
 	if (r < 0)
 		config_say(error, "cannot start worker threads: %s", strerror(-r));
 	return r;
@@ -202,22 +201,22 @@ static int server_watch_all(struct server *server)
 	server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (server->epoll_fd < 0)
 		return -errno;
-	server->link = (struct watched){LINK_SOCKET_FD, on_link};
-	server->chores_done = (struct watched){chores_fd(server->chores), on_chores};
-	server->pool_quiet = (struct watched){pool_fd(server->pool), on_pool};
-	server->bad_news = (struct watched){server->registry.event_fd, on_bad_news};
-	struct watched *const sources[] = {&server->link, &server->chores_done, &server->pool_quiet,
-					   &server->bad_news};
+	server->ipc = (struct event_source){IPC_SOCKET_FD, on_ipc};
+	server->jobs_done = (struct event_source){async_jobs_fd(server->jobs), on_jobs_done};
+	server->pool_quiet = (struct event_source){pool_fd(server->pool), on_pool};
+	server->bad_samples = (struct event_source){server->registry.event_fd, on_bad_samples};
+	struct event_source *const sources[] = {&server->ipc, &server->jobs_done,
+						&server->pool_quiet, &server->bad_samples};
 	int r = 0;
 	for (unsigned i = 0; r == 0 && i < sizeof(sources) / sizeof(*sources); i++)
-		r = watched_add(server->epoll_fd, sources[i], EPOLLIN);
+		r = event_source_add(server->epoll_fd, sources[i], EPOLLIN);
 	return r;
 }
 
 static int map_page(struct server *server)
 {
 	void *page =
-		mmap(NULL, LINK_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, LINK_PAGE_FD, 0);
+		mmap(NULL, STATUS_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, IPC_PAGE_FD, 0);
 	if (page == MAP_FAILED)
 		return -errno;
 	server->page = page;
@@ -249,22 +248,22 @@ int server_new(struct config *config, uid_t uid, struct server **ret_server,
 	server->epoll_fd = -1;
 	struct rlimit descriptors;
 	if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0)
-		server->descriptors_most = descriptors.rlim_cur;
+		server->fds_max = descriptors.rlim_cur;
 	server->start_ns = server->idle_since_ns = clock_ns(CLOCK_MONOTONIC);
-	rings_init(&server->rings, LINK_PIPE_FD);
+	ring_allocator_init(&server->ring_allocator, IPC_PIPE_FD);
 	int r = registry_init(&server->registry);
 	if (r < 0) {
 		free(server);
 		return r;
 	}
 	reserve_rings(config);
-	r = guard_install();
+	r = sigbus_guard_install();
 	if (r == 0)
 		r = start_workers(server, error);
 	if (r == 0) {
 		r = map_page(server);
 		if (r == 0)
-			r = blame_install(&server->page->blame);
+			r = crash_marker_install(&server->page->crash);
 		if (r == 0)
 			r = server_watch_all(server);
 		if (r < 0)
@@ -278,11 +277,11 @@ int server_new(struct config *config, uid_t uid, struct server **ret_server,
 	return 0;
 }
 
-unsigned server_threads_most(const struct server *server)
+unsigned server_threads_max(const struct server *server)
 {
 	enum { CONTROL = 1 };
 	/* As many again stand in for those that wait for storage. */
-	return CONTROL + pool_worker_indices(server->pool) + CHORES_THREADS_MAX +
+	return CONTROL + pool_worker_indices(server->pool) + ASYNC_JOBS_THREADS_MAX +
 	       (unsigned)server->config->feeds_per_user; /* one reads ahead for each */
 }
 
@@ -291,13 +290,13 @@ void server_free(struct server *server)
 	if (!server)
 		return;
 	pool_free(server->pool);
-	chores_free(server->chores);
+	async_jobs_free(server->jobs);
 	if (server->page)
-		munmap(server->page, LINK_PAGE_SIZE);
+		munmap(server->page, STATUS_PAGE_SIZE);
 	if (server->epoll_fd >= 0)
 		close(server->epoll_fd);
 	registry_deinit(&server->registry);
-	rings_deinit(&server->rings);
+	ring_allocator_deinit(&server->ring_allocator);
 	free(server);
 }
 
@@ -310,7 +309,7 @@ static uint64_t server_due_ns(const struct server *server)
 		next_ns = server->idle_since_ns + server->config->idle_ms * 1000000;
 	if (server->feed_count > 1)
 		next_ns = MIN(next_ns, server->watch_due_ns);
-	next_ns = MIN(next_ns, chores_due_ns(server->chores));
+	next_ns = MIN(next_ns, async_jobs_due_ns(server->jobs));
 	if (server->phase == SERVER_DRAINING)
 		next_ns = MIN(next_ns, server->drain_deadline_ns);
 	if (server->bad_log_end_ns != 0)
@@ -324,7 +323,7 @@ static uint64_t server_due_ns(const struct server *server)
  */
 static void watch_idleness(struct server *server, uint64_t now_ns)
 {
-	const struct link_record idle = {.kind = LINK_IDLE, .count = server->clients};
+	const struct ipc_record idle = {.kind = IPC_IDLE, .count = server->clients};
 	if (server->session_count > 0) {
 		server->was_busy = true;
 	} else if (server->was_busy) {
@@ -336,17 +335,17 @@ static void watch_idleness(struct server *server, uint64_t now_ns)
 	    now_ns < server->idle_since_ns + server->config->idle_ms * 1000000)
 		return;
 	server->idle_since_ns = 0;
-	(void)link_report(LINK_PIPE_FD, &idle);
+	(void)ipc_report(IPC_PIPE_FD, &idle);
 }
 
 static void server_on_time(struct server *server, uint64_t now_ns)
 {
 	watch_idleness(server, now_ns);
-	if (now_ns >= chores_due_ns(server->chores))
-		chores_relieve(server->chores, now_ns);
+	if (now_ns >= async_jobs_due_ns(server->jobs))
+		async_jobs_replace_blocked(server->jobs, now_ns);
 	/* A feed that is alone holds up nobody. */
 	if (server->feed_count > 1 && now_ns >= server->watch_due_ns) {
-		pool_relieve(server->pool);
+		pool_replace_blocked(server->pool);
 		server->watch_due_ns = now_ns + WATCH_EVERY_MS * (SECOND_NS / 1000);
 	}
 	if (now_ns >= server->page_due_ns) {
@@ -362,7 +361,7 @@ static void server_on_time(struct server *server, uint64_t now_ns)
 
 static int server_turn(struct server *server)
 {
-	int r = watched_turn(server->epoll_fd, server_due_ns(server));
+	int r = event_loop_run_once(server->epoll_fd, server_due_ns(server));
 	if (r < 0)
 		return r;
 	free_dead_sessions(server);
@@ -375,7 +374,7 @@ static void close_all(struct server *server)
 {
 	Loaderd__ShuttingDown shutting_down = LOADERD__SHUTTING_DOWN__INIT;
 	const Loaderd__Reply reply = REPLY(SHUTTING_DOWN, shutting_down, &shutting_down);
-	for (struct session *s = server->sessions, *next; s && !server->orphaned; s = next) {
+	for (struct session *s = server->sessions, *next; s && !server->supervisor_gone; s = next) {
 		next = s->next;
 		if (!s->held)
 			session_reply(s, &reply);
@@ -391,9 +390,9 @@ static void close_all(struct server *server)
 
 int server_run(struct server *server)
 {
-	const struct link_record ready = {.kind = LINK_READY};
+	const struct ipc_record ready = {.kind = IPC_READY};
 	int r = 0;
-	(void)link_report(LINK_PIPE_FD, &ready);
+	(void)ipc_report(IPC_PIPE_FD, &ready);
 	while (r == 0 && server->phase != SERVER_DONE)
 		r = server_turn(server);
 	close_all(server);

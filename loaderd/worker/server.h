@@ -1,6 +1,6 @@
 /*
  * The worker's server: one control thread with epoll that owns a user's connections and limits, and
- * hands everything slow to the chores and everything heavy to the pool. Batches do not pass through
+ * hands everything slow to the jobs and everything heavy to the pool. Batches do not pass through
  * it; only connections, requests, doorbells from clients and hang-ups do.
  *
  * One per process, at the worker's end of link.h. server_run() returns when the supervisor has told
@@ -22,7 +22,7 @@ struct server;
 int server_new(struct config *config, uid_t uid, struct server **ret_server,
 	       struct config_error *error);
 /* Threads that it may ever have. */
-unsigned server_threads_most(const struct server *server);
+unsigned server_threads_max(const struct server *server);
 void server_free(struct server *server);
 /* 0 after a regular stop, negative errno when epoll fails. */
 int server_run(struct server *server);

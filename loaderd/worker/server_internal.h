@@ -1,15 +1,15 @@
 /* What server.c, session.c, opening.c, subscription.c and status.c share. */
 #pragma once
 
-#include "loaderd/link.h"
+#include "loaderd/event_source.h"
 #include "loaderd/pool/pool.h"
-#include "loaderd/watched.h"
-#include "loaderd/worker/chores.h"
-#include "loaderd/worker/outbox.h"
+#include "loaderd/worker/async_jobs.h"
 #include "loaderd/worker/registry.h"
-#include "loaderd/worker/rings.h"
+#include "loaderd/worker/ring_allocator.h"
+#include "loaderd/worker/send_queue.h"
 #include "loaderd/worker/server.h"
 #include "loaderd/worker/subscription.h"
+#include "loaderd/worker_ipc.h"
 #include "proto/framing.h"
 
 #include <pthread.h>
@@ -17,23 +17,23 @@
 #include <stdint.h>
 
 struct session {
-	struct watched watched; /* its socket */
+	struct event_source source; /* its socket */
 	struct server *server;
 	struct session *next, **link; /* in server->sessions */
 	struct session *next_dead;
 	pid_t pid;       /* of the client, as the supervisor saw it, */
 	uint64_t client; /* and the number that it gave the connection */
 	struct frame_reader reader;
-	struct outbox outbox;
+	struct send_queue send_queue;
 	struct opening *opening;   /* a request whose files are coming */
 	struct subscription *feed; /* in the pool, or on its way out of it */
-	unsigned chores;           /* running for this session, */
-	struct chore feed_chore;   /* one of them at most with its feed */
+	unsigned jobs;             /* running for this session, */
+	struct async_job feed_job; /* one of them at most with its feed */
 	bool feed_asked;           /* the one OpenFeed has been accepted */
 	bool in_pool;
-	bool closing;    /* hung up; waits for chores and pool */
+	bool closing;    /* hung up; waits for jobs and pool */
 	bool dead;       /* will be freed after this round of events */
-	bool held;       /* session_hold() */
+	bool held;       /* session_pause() */
 	uint32_t events; /* that epoll is asked for */
 	uint64_t opened_ns;
 };
@@ -48,22 +48,22 @@ struct server {
 	struct config *config;
 	pthread_mutex_t config_lock;
 	struct pool *pool;
-	struct chores *chores;
+	struct async_jobs *jobs;
 	struct registry registry;
-	struct rings rings;
-	struct link_page *page;
+	struct ring_allocator ring_allocator;
+	struct status_page *page;
 	int epoll_fd;
-	struct watched link, chores_done, pool_quiet, bad_news;
+	struct event_source ipc, jobs_done, pool_quiet, bad_samples;
 	uint64_t clients;       /* that the supervisor has handed over */
 	uint64_t idle_since_ns; /* 0: it has been said */
 	bool was_busy;
 	uid_t uid; /* of the clients */
 	uint64_t page_due_ns, watch_due_ns;
-	bool orphaned; /* the supervisor has gone */
+	bool supervisor_gone; /* the supervisor has gone */
 	struct session *sessions, *dead_sessions;
 	unsigned session_count, feed_count;
-	uint64_t descriptors_most; /* that this process may have */
-	uint64_t feed_id;          /* last one given */
+	uint64_t fds_max; /* that this process may have */
+	uint64_t feed_id; /* last one given */
 	enum server_phase phase;
 	uint64_t drain_deadline_ns;
 	uint64_t start_ns;
@@ -82,8 +82,8 @@ void session_close(struct session *session, const char *why);
 void session_serve(struct session *session, struct subscription *feed);
 /* The pool has let go of the session's batcher. */
 void session_released(struct session *session);
-/* Call when session->chores has been lowered: a closed session ends with its last chore. */
-void session_bury_if_done(struct session *session);
+/* Call when session->jobs has been lowered: a closed session ends with its last job. */
+void session_free_if_done(struct session *session);
 /* A dead one, when no event can name it any more. */
 void session_free(struct session *session);
 /* Sends a reply; closes the session when it cannot be sent. */
@@ -92,7 +92,7 @@ void session_reply(struct session *session, const Loaderd__Reply *reply);
  * While it is held no request is taken, so that no reply is cut by what the supervisor sends on the
  * same connection.
  */
-void session_hold(struct session *session, bool held);
+void session_pause(struct session *session, bool held);
 /* The same for a reply that is packed already. */
 void session_send(struct session *session, const uint8_t *message, size_t size);
 void session_refuse(struct session *session, const struct refusal *refusal);
@@ -110,7 +110,7 @@ void status_publish(struct server *server);
 
 /*
  * Requests that need a dataset's files, OpenFeed and GetDataset: the files are asked for, come part
- * by part, and are read on a chores thread. One at a time per connection. Control thread only.
+ * by part, and are read on a job thread. One at a time per connection. Control thread only.
  */
 /* Takes over the request. */
 void opening_begin(struct session *session, Loaderd__Request *request);

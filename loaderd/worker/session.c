@@ -26,21 +26,22 @@ static void session_watch(struct session *session)
 	 * While a reply waits to be read no further request is taken: a client that asks and never
 	 * reads stops itself.
 	 */
-	uint32_t events = outbox_pending(&session->outbox) ? EPOLLOUT | EPOLLRDHUP
-			  : session->held                  ? EPOLLRDHUP
-							   : EPOLLIN | EPOLLRDHUP;
-	struct epoll_event event = {.events = events, .data.ptr = &session->watched};
+	uint32_t events = send_queue_pending(&session->send_queue) ? EPOLLOUT | EPOLLRDHUP
+			  : session->held                          ? EPOLLRDHUP
+								   : EPOLLIN | EPOLLRDHUP;
+	struct epoll_event event = {.events = events, .data.ptr = &session->source};
 	if (events == session->events || session->closing)
 		return;
 	session->events = events;
-	epoll_ctl(session->server->epoll_fd, EPOLL_CTL_MOD, session->watched.fd, &event);
+	epoll_ctl(session->server->epoll_fd, EPOLL_CTL_MOD, session->source.fd, &event);
 }
 
 void session_send(struct session *session, const uint8_t *message, size_t size)
 {
 	if (session->closing)
 		return;
-	int r = size > FRAME_SIZE_MAX ? -EMSGSIZE : outbox_send(&session->outbox, message, size);
+	int r = size > FRAME_SIZE_MAX ? -EMSGSIZE
+				      : send_queue_send(&session->send_queue, message, size);
 	if (r < 0)
 		session_close(session, "it does not take replies");
 	else
@@ -60,7 +61,7 @@ void session_reply(struct session *session, const Loaderd__Reply *reply)
 	free(message);
 }
 
-void session_hold(struct session *session, bool held)
+void session_pause(struct session *session, bool held)
 {
 	session->held = held;
 	session_watch(session);
@@ -82,14 +83,14 @@ void session_refuse(struct session *session, const struct refusal *refusal)
 void session_ring(void *user)
 {
 	struct session *session = user;
-	outbox_ring(&session->outbox);
+	send_queue_ring_doorbell(&session->send_queue);
 }
 
 /* Nothing refers to a closed session any more: free it after the current events. */
-void session_bury_if_done(struct session *session)
+void session_free_if_done(struct session *session)
 {
 	struct server *server = session->server;
-	if (!session->closing || session->dead || session->chores > 0 || session->feed)
+	if (!session->closing || session->dead || session->jobs > 0 || session->feed)
 		return;
 	session->dead = true;
 	*session->link = session->next;
@@ -102,32 +103,32 @@ void session_bury_if_done(struct session *session)
 
 void session_free(struct session *session)
 {
-	chores_close(session->server->chores, session->watched.fd);
+	async_jobs_close(session->server->jobs, session->source.fd);
 	frame_reader_deinit(&session->reader);
-	outbox_deinit(&session->outbox);
+	send_queue_deinit(&session->send_queue);
 	free(session);
 }
 
-/* Has something done with the session's feed; nothing else is, so that one chore is enough. */
-static void add_feed_chore(struct session *session, void (*run)(struct chore *),
-			   void (*done)(struct chore *))
+/* Has something done with the session's feed; nothing else is, so that one job is enough. */
+static void add_feed_job(struct session *session, void (*run)(struct async_job *),
+			 void (*done)(struct async_job *))
 {
-	session->feed_chore = (struct chore){.run = run, .done = done};
-	session->chores++;
-	chores_add(session->server->chores, &session->feed_chore);
+	session->feed_job = (struct async_job){.run = run, .done = done};
+	session->jobs++;
+	async_jobs_add(session->server->jobs, &session->feed_job);
 }
 
-static void run_close(struct chore *chore)
+static void run_close(struct async_job *job)
 {
-	subscription_free(OWNER_OF(session, feed_chore, chore)->feed);
+	subscription_free(CONTAINER_OF(session, feed_job, job)->feed);
 }
 
-static void done_close(struct chore *chore)
+static void done_close(struct async_job *job)
 {
-	struct session *session = OWNER_OF(session, feed_chore, chore);
+	struct session *session = CONTAINER_OF(session, feed_job, job);
 	session->feed = NULL;
-	session->chores--;
-	session_bury_if_done(session);
+	session->jobs--;
+	session_free_if_done(session);
 }
 
 void session_forget_feed(struct session *session)
@@ -142,14 +143,14 @@ void session_forget_feed(struct session *session)
 static void free_feed(struct session *session)
 {
 	session_forget_feed(session);
-	add_feed_chore(session, run_close, done_close);
+	add_feed_job(session, run_close, done_close);
 }
 
 void session_released(struct session *session)
 {
 	session->in_pool = false;
 	free_feed(session);
-	session_bury_if_done(session);
+	session_free_if_done(session);
 }
 
 void session_close(struct session *session, const char *why)
@@ -162,18 +163,18 @@ void session_close(struct session *session, const char *why)
 	if (session->feed)
 		log_info("feed %llu closed (client pid %d): %s",
 			 (unsigned long long)session->feed->id, (int)session->pid, why);
-	watched_remove(server->epoll_fd, &session->watched);
+	event_source_remove(server->epoll_fd, &session->source);
 	/*
 	 * The descriptor stays until no worker can ring on it, so that its number cannot become
 	 * someone else's.
 	 */
-	shutdown(session->watched.fd, SHUT_RDWR);
+	shutdown(session->source.fd, SHUT_RDWR);
 	opening_drop(session);
 	if (session->in_pool)
 		pool_remove(server->pool, session->feed->batcher);
 	else if (session->feed)
 		free_feed(session);
-	session_bury_if_done(session);
+	session_free_if_done(session);
 }
 
 void session_serve(struct session *session, struct subscription *feed)
@@ -186,7 +187,7 @@ void session_serve(struct session *session, struct subscription *feed)
 	}
 	session->in_pool = true;
 	if (server->phase != SERVER_RUNNING && batcher_drain(feed->batcher, RING_REASON_STOPPING))
-		outbox_ring(&session->outbox);
+		send_queue_ring_doorbell(&session->send_queue);
 }
 
 static void refuse_shutdown(struct session *session)
@@ -237,13 +238,13 @@ static void session_handle(struct session *session, const uint8_t *data, size_t 
 	loaderd__request__free_unpacked(request, NULL);
 }
 
-static void session_ready(struct watched *watched, uint32_t events)
+static void session_ready(struct event_source *source, uint32_t events)
 {
-	struct session *session = (struct session *)watched;
+	struct session *session = (struct session *)source;
 	if (session->closing)
 		return;
 	if (events & EPOLLOUT) {
-		if (outbox_flush(&session->outbox) < 0) {
+		if (send_queue_flush(&session->send_queue) < 0) {
 			session_close(session, "the client has gone");
 			return;
 		}
@@ -255,7 +256,7 @@ static void session_ready(struct watched *watched, uint32_t events)
 		size_t size;
 		if (!(session->events & EPOLLIN))
 			break;
-		int r = frame_receive(&session->reader, watched->fd, &data, &size);
+		int r = frame_receive(&session->reader, source->fd, &data, &size);
 		if (r == 0)
 			return;
 		if (r < 0) {
@@ -277,19 +278,19 @@ static void turn_away(struct server *server, int fd, const char *why)
 	Loaderd__Error error = reply_error(EDQUOT, why);
 	const Loaderd__Reply reply = REPLY(ERROR, error, &error);
 	uint8_t message[512];
-	struct outbox outbox;
-	outbox_init(&outbox, fd);
+	struct send_queue send_queue;
+	send_queue_init(&send_queue, fd);
 	if (loaderd__reply__get_packed_size(&reply) <= sizeof(message))
-		(void)outbox_send(&outbox, message, loaderd__reply__pack(&reply, message));
-	outbox_deinit(&outbox);
+		(void)send_queue_send(&send_queue, message, loaderd__reply__pack(&reply, message));
+	send_queue_deinit(&send_queue);
 	/* The supervisor keeps a descriptor of it until then. */
 	shutdown(fd, SHUT_RDWR);
-	chores_close(server->chores, fd);
+	async_jobs_close(server->jobs, fd);
 }
 
 static void session_discard(void *user, int fd)
 {
-	chores_close(((struct session *)user)->server->chores, fd);
+	async_jobs_close(((struct session *)user)->server->jobs, fd);
 }
 
 void session_new(struct server *server, int fd, pid_t pid, uint64_t client)
@@ -306,7 +307,7 @@ void session_new(struct server *server, int fd, pid_t pid, uint64_t client)
 		turn_away(server, fd, why ? why : "the daemon is out of memory");
 		return;
 	}
-	session->watched = (struct watched){.fd = fd, .ready = session_ready};
+	session->source = (struct event_source){.fd = fd, .ready = session_ready};
 	session->server = server;
 	session->pid = pid;
 	session->client = client;
@@ -314,7 +315,7 @@ void session_new(struct server *server, int fd, pid_t pid, uint64_t client)
 	frame_reader_init(&session->reader);
 	session->reader.discard = session_discard;
 	session->reader.user = session;
-	outbox_init(&session->outbox, fd);
+	send_queue_init(&session->send_queue, fd);
 	session->next = server->sessions;
 	session->link = &server->sessions;
 	if (session->next)
@@ -322,6 +323,6 @@ void session_new(struct server *server, int fd, pid_t pid, uint64_t client)
 	server->sessions = session;
 	server->session_count++;
 	session->events = EPOLLIN | EPOLLRDHUP;
-	if (watched_add(server->epoll_fd, &session->watched, session->events) < 0)
+	if (event_source_add(server->epoll_fd, &session->source, session->events) < 0)
 		session_close(session, "epoll refuses it");
 }

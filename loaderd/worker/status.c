@@ -14,18 +14,18 @@
 
 enum { BAD_LISTED = 64, FEEDS_LISTED = 1024 }; /* as many feeds as the limit may be */
 
-static void cut(char room[LINK_NAME_MAX], const char *text)
+static void cut(char room[STATUS_TEXT_MAX], const char *text)
 {
-	size_t length = strnlen(text, LINK_NAME_MAX - 1);
-	memset(room, 0, LINK_NAME_MAX);
+	size_t length = strnlen(text, STATUS_TEXT_MAX - 1);
+	memset(room, 0, STATUS_TEXT_MAX);
 	memcpy(room, text, length);
 }
 
-static void publish_feed(const struct session *session, struct link_feed *feed)
+static void publish_feed(const struct session *session, struct status_feed *feed)
 {
 	struct batcher_status b;
 	batcher_status(session->feed->batcher, &b);
-	*feed = (struct link_feed){
+	*feed = (struct status_feed){
 		.id = session->feed->id,
 		.epoch = b.epoch,
 		.batch = b.batch,
@@ -50,9 +50,9 @@ static void publish_feed(const struct session *session, struct link_feed *feed)
 static void fill_feed(const struct session *session, Loaderd__FeedStatus *status)
 {
 	const struct subscription *subscription = session->feed;
-	struct link_feed feed;
+	struct status_feed feed;
 	publish_feed(session, &feed);
-	link_feed_status(&feed, session->server->uid, status);
+	status_feed_reply(&feed, session->server->uid, status);
 	status->name = subscription->name;
 	status->dataset = subscription->dataset->path;
 	status->pipeline = subscription->pipeline;
@@ -101,7 +101,7 @@ static void status_send(struct session *session, struct status_parts *parts)
 	status.idle_ns = pool_idle_ns(server->pool);
 	status.uptime_ns = clock_ns(CLOCK_MONOTONIC) - server->start_ns;
 	status.isa = (char *)cpu_isa_name(cpu_isa_chosen());
-	status.shared_bytes = rings_bytes(&server->rings);
+	status.shared_bytes = ring_allocator_bytes(&server->ring_allocator);
 	status.n_feeds = feeds;
 	status.feeds = parts->feed_list;
 	status.n_bad = fill_bad(server, parts->records, parts->bad);
@@ -126,12 +126,12 @@ void status_reply(struct session *session)
 
 void status_publish(struct server *server)
 {
-	struct link_page *page = server->page;
+	struct status_page *page = server->page;
 	uint32_t count = 0;
 	uint64_t sequence = atomic_load_explicit(&page->sequence, memory_order_relaxed);
 	atomic_store(&page->sequence, sequence + 1);
 	for (const struct session *s = server->sessions; s; s = s->next)
-		if (s->in_pool && !s->closing && count < LINK_FEEDS_MAX)
+		if (s->in_pool && !s->closing && count < STATUS_FEEDS_MAX)
 			publish_feed(s, &page->feeds[count++]);
 	page->feed_count = count;
 	page->connections = server->session_count;

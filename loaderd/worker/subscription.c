@@ -178,9 +178,9 @@ static int set_order(struct batcher_options *options, const Loaderd__OpenFeed *r
 static int fix_size(struct transform *transform, struct dataset *dataset, struct refusal *refusal)
 {
 	struct packimg_sample sample = {0};
-	guard_enter(&dataset->guard);
+	sigbus_guard_enter(&dataset->guard);
 	int r = packimg_sample(dataset->image, 0, &sample);
-	if (guard_leave() || r < 0)
+	if (sigbus_guard_leave() || r < 0)
 		return refuse_request(refusal, EBADMSG, "dataset",
 				      "%s: the first index record is damaged", dataset->path);
 	struct transform_error error = {.position = -1};
@@ -349,10 +349,10 @@ static int fields_refuse(const struct dataset *dataset, const char *name, struct
 
 static int fields_pick(const Loaderd__OpenFeed *request, const struct config *config,
 		       const struct batcher_options *options, const char *name,
-		       struct value_column *ret_column, struct refusal *refusal)
+		       struct field_column *ret_column, struct refusal *refusal)
 {
 	const struct dataset *dataset = options->dataset;
-	struct value_column column = {0};
+	struct field_column column = {0};
 	struct packimg_field field;
 	bool whole = request->whole_values;
 	if (strcmp(name, DEFERRED) == 0) {
@@ -377,10 +377,10 @@ static int fields_pick(const Loaderd__OpenFeed *request, const struct config *co
  * against the dataset, what it records of their lengths, and the daemon's limits.
  */
 static int fields_choose(const Loaderd__OpenFeed *request, const struct config *config,
-			 const struct batcher_options *options, struct value_columns *ret_columns,
+			 const struct batcher_options *options, struct field_columns *ret_columns,
 			 struct refusal *refusal)
 {
-	struct value_columns columns = {.whole = request->whole_values};
+	struct field_columns columns = {.whole = request->whole_values};
 	for (size_t i = 0; i < request->n_fields; i++) {
 		int r = fields_pick(request, config, options, request->fields[i],
 				    &columns.columns[columns.count++], refusal);
@@ -524,9 +524,9 @@ static int subscription_take_ring(struct subscription *subscription, struct refu
 			"%u slots of %u samples of %zu bytes are more than a ring can hold",
 			options->slots, options->order.batch_size,
 			transform_sample_size_max(options->transform));
-	int r = rings_take(&subscription->session->server->rings, subscription->id, bytes,
-			   other_bytes, subscription->writable, &options->ring_fd, &options->ack_fd,
-			   refusal);
+	int r = ring_allocator_take(&subscription->session->server->ring_allocator,
+				    subscription->id, bytes, other_bytes, subscription->writable,
+				    &options->ring_fd, &options->ack_fd, refusal);
 	if (r < 0)
 		return r;
 	subscription->bytes = bytes + other_bytes;
@@ -546,8 +546,8 @@ int subscription_start(struct subscription *subscription, int *direct, uint32_t 
 		return refuse_request(refusal, -r, "slots", "no shared memory for the feed: %s",
 				      strerror(-r));
 	subscription->options.transform = NULL; /* the batcher's */
-	return rings_send(&subscription->session->server->rings, subscription->id,
-			  subscription->session->client, refusal);
+	return ring_allocator_send(&subscription->session->server->ring_allocator, subscription->id,
+				   subscription->session->client, refusal);
 }
 
 int subscription_mapped(struct subscription *subscription, struct refusal *refusal)
@@ -579,8 +579,8 @@ void subscription_free(struct subscription *subscription)
 		close(subscription->direct[i]);
 	free(subscription->direct);
 	if (subscription->bytes > 0)
-		rings_give_back(&subscription->session->server->rings, subscription->id,
-				subscription->bytes);
+		ring_allocator_give_back(&subscription->session->server->ring_allocator,
+					 subscription->id, subscription->bytes);
 	free(subscription->name);
 	free(subscription->pipeline);
 	free(subscription);

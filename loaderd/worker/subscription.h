@@ -1,7 +1,7 @@
 /*
  * A subscription: one client's feed as the server keeps it, around the batcher that makes its
- * batches. Made on a chores thread in three steps: its files, its shared memory, and, once the
- * client has mapped that, its start. Used by the control thread; closed on a chores thread again
+ * batches. Made on a job thread in three steps: its files, its shared memory, and, once the
+ * client has mapped that, its start. Used by the control thread; closed on a job thread again
  * once the pool has let go of it.
  */
 #pragma once

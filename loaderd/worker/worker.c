@@ -2,11 +2,11 @@
 
 #include "format/base/system/memory.h"
 #include "loaderd/config.h"
-#include "loaderd/link.h"
 #include "loaderd/log.h"
 #include "loaderd/worker/sandbox.h"
 #include "loaderd/worker/server_internal.h"
 #include "loaderd/worker/storage.h"
+#include "loaderd/worker_ipc.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -32,8 +32,8 @@ int worker_join_group(void)
 {
 	char text[24];
 	const int size = snprintf(text, sizeof(text), "%d\n", (int)getpid());
-	int r = write(LINK_GROUP_FD, text, (size_t)size) == size ? 0 : -errno;
-	close(LINK_GROUP_FD);
+	int r = write(IPC_GROUP_FD, text, (size_t)size) == size ? 0 : -errno;
+	close(IPC_GROUP_FD);
 	return r;
 }
 
@@ -89,7 +89,7 @@ struct sandbox_limits worker_limits(const struct server *server)
 {
 	struct rlimit stack;
 	const struct config *config = server->config;
-	const uint64_t threads = server_threads_most(server), half = memory_available() / 2;
+	const uint64_t threads = server_threads_max(server), half = memory_available() / 2;
 	/* Each thread may hold a sample's stored bytes, too, where files are not mapped. */
 	uint64_t need = add_product(FIXED_BYTES, pool_worker_indices(server->pool),
 				    2 * config->decode_bytes + THREAD_BYTES);
@@ -149,10 +149,10 @@ int worker_run(uid_t uid, bool shared)
 	signal(SIGXFSZ, SIG_IGN);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	raise_oom_score();
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", LINK_CONFIG_FD);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", IPC_CONFIG_FD);
 	storage_init(shared);
 	int r = config_read(&config, path, &error);
-	close(LINK_CONFIG_FD);
+	close(IPC_CONFIG_FD);
 	if (r == 0) {
 		log_init((enum log_level)config.log_level);
 		log_to_supervisor();

@@ -8,7 +8,7 @@
 #include <sys/types.h>
 
 /*
- * Enters the user's control group by LINK_GROUP_FD, which it closes. First of all: what a process
+ * Enters the user's control group by IPC_GROUP_FD, which it closes. First of all: what a process
  * was charged for before stays with the group that it was in. -errno.
  */
 int worker_join_group(void);

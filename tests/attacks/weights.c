@@ -31,7 +31,7 @@ enum {
 	AT_LEAST = 3,          /* times as many; by the kernel's weights it would be seven */
 	PATIENCE_MS = 120000,
 	PATIENCE_S = 20,
-	CHORES_NICER = 3, /* than the worker's other threads */
+	ASYNC_JOBS_NICER = 3, /* than the worker's other threads */
 	NICE_MAX = 19,
 };
 
@@ -88,7 +88,7 @@ static bool is_nicer(const struct stage *stage, uid_t uid, const char *thread)
 		return false;
 	(void)!fgets(name, sizeof(name), file);
 	fclose(file);
-	return strcmp(name, "chores\n") == 0;
+	return strcmp(name, "jobs\n") == 0;
 }
 
 /* Every thread of the user's worker. */
@@ -107,7 +107,8 @@ static void has_nice(const struct stage *stage, uid_t uid, int expected)
 		/* One that waited for storage may have ended meanwhile. */
 		if (value == -1 && errno == ESRCH)
 			continue;
-		int wanted = expected + (is_nicer(stage, uid, entry->d_name) ? CHORES_NICER : 0);
+		int wanted =
+			expected + (is_nicer(stage, uid, entry->d_name) ? ASYNC_JOBS_NICER : 0);
 		wanted = wanted > NICE_MAX ? NICE_MAX : wanted;
 		if (value != wanted)
 			fail_msg("user %u: thread %s has nice value %d, not %d", (unsigned)uid,

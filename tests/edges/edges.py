@@ -36,10 +36,10 @@ TABLE = {
                               "loaderd/augment/kernels/block.h",
 
     # the daemon: reading, then batches, then threads; a supervisor that knows nothing of them, and the worker
-    "loaderd/io": "format/packimg.h loaderd/blame.h",
-    "loaderd/batch": "proto/ring.h proto/stage.h loaderd/augment/transform.h loaderd/augment/claim.h loaderd/blame.h "
+    "loaderd/io": "format/packimg.h loaderd/crash_marker.h",
+    "loaderd/batch": "proto/ring.h proto/stage.h loaderd/augment/transform.h loaderd/augment/claim.h loaderd/crash_marker.h "
                      "loaderd/io",
-    "loaderd/pool": "loaderd/batch loaderd/io loaderd/blame.h loaderd/cpus.h",
+    "loaderd/pool": "loaderd/batch loaderd/io loaderd/crash_marker.h loaderd/cpus.h",
     "loaderd": "proto loaderd/supervisor/supervisor.h loaderd/worker/worker.h",
     "loaderd/supervisor": "proto loaderd",
     "loaderd/worker": "format/packimg.h proto loaderd loaderd/batch loaderd/io loaderd/pool",

@@ -124,12 +124,12 @@ static void files(const struct taken *t)
 		{"chroot", SYS_chroot, {P("/")}, 0},
 		{"inotify_init1", SYS_inotify_init1, {0}, 0},
 		{"fanotify_init", SYS_fanotify_init, {0, 0}, 0},
-		{"flock", SYS_flock, {LINK_PAGE_FD, 2}, 0},
+		{"flock", SYS_flock, {IPC_PAGE_FD, 2}, 0},
 		{"dup2", SYS_dup2, {t->memory, 200}, 0},
 		{"dup3", SYS_dup3, {t->memory, 200, 0}, 0},
-		{"splice", SYS_splice, {LINK_PIPE_FD, 0, LINK_PIPE_FD, 0, 1, 0}, 0},
-		{"vmsplice", SYS_vmsplice, {LINK_PIPE_FD, P(room), 0, 0}, 0},
-		{"sendfile", SYS_sendfile, {LINK_PIPE_FD, t->memory, 0, 1}, 0},
+		{"splice", SYS_splice, {IPC_PIPE_FD, 0, IPC_PIPE_FD, 0, 1, 0}, 0},
+		{"vmsplice", SYS_vmsplice, {IPC_PIPE_FD, P(room), 0, 0}, 0},
+		{"sendfile", SYS_sendfile, {IPC_PIPE_FD, t->memory, 0, 1}, 0},
 		{"copy_file_range", SYS_copy_file_range, {t->memory, 0, t->memory, 0, 1, 0}, 0},
 	};
 	TRY(t, calls);
@@ -239,7 +239,7 @@ static void memory(const struct taken *t)
 		{"mmap PROT_EXEC", SYS_mmap, {0, PAGE, RWX, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0}, 0},
 		{"mmap PROT_EXEC of a file",
 		 SYS_mmap,
-		 {0, PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE, LINK_PAGE_FD, 0},
+		 {0, PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE, IPC_PAGE_FD, 0},
 		 0},
 		/* memory that RLIMIT_DATA does not count */
 		{"mmap shared without a file",
@@ -365,18 +365,18 @@ static void others(const struct taken *t)
 	const struct call calls[] = {
 		{"ioctl TIOCSTI on the log", SYS_ioctl, {2, 0x5412, P("x")}, 0},
 		{"ioctl FIONBIO on the log", SYS_ioctl, {2, 0x5421, P(&number)}, 0},
-		{"ioctl FIOASYNC on the link", SYS_ioctl, {LINK_SOCKET_FD, 0x5452, P(&number)}, 0},
-		{"fcntl F_SETFL", SYS_fcntl, {LINK_PIPE_FD, F_SETFL, 0}, 0},
+		{"ioctl FIOASYNC on the link", SYS_ioctl, {IPC_SOCKET_FD, 0x5452, P(&number)}, 0},
+		{"fcntl F_SETFL", SYS_fcntl, {IPC_PIPE_FD, F_SETFL, 0}, 0},
 		{"fcntl F_SETOWN the supervisor",
 		 SYS_fcntl,
-		 {LINK_SOCKET_FD, F_SETOWN, t->supervisor},
+		 {IPC_SOCKET_FD, F_SETOWN, t->supervisor},
 		 0},
-		{"fcntl F_SETSIG", SYS_fcntl, {LINK_SOCKET_FD, F_SETSIG, SIGKILL}, 0},
-		{"fcntl F_SETLEASE", SYS_fcntl, {LINK_PAGE_FD, F_SETLEASE, F_WRLCK}, 0},
+		{"fcntl F_SETSIG", SYS_fcntl, {IPC_SOCKET_FD, F_SETSIG, SIGKILL}, 0},
+		{"fcntl F_SETLEASE", SYS_fcntl, {IPC_PAGE_FD, F_SETLEASE, F_WRLCK}, 0},
 		{"fcntl F_NOTIFY", SYS_fcntl, {t->root_folder, F_NOTIFY, 1}, 0},
-		{"fcntl F_SETPIPE_SZ", SYS_fcntl, {LINK_PIPE_FD, F_SETPIPE_SZ, 1 << 20}, 0},
-		{"fcntl F_DUPFD", SYS_fcntl, {LINK_PIPE_FD, F_DUPFD, 0}, 0},
-		{"fcntl F_SETLK", SYS_fcntl, {LINK_PAGE_FD, F_SETLK, P(room)}, 0},
+		{"fcntl F_SETPIPE_SZ", SYS_fcntl, {IPC_PIPE_FD, F_SETPIPE_SZ, 1 << 20}, 0},
+		{"fcntl F_DUPFD", SYS_fcntl, {IPC_PIPE_FD, F_DUPFD, 0}, 0},
+		{"fcntl F_SETLK", SYS_fcntl, {IPC_PAGE_FD, F_SETLK, P(room)}, 0},
 		{"prctl PR_SET_DUMPABLE", SYS_prctl, {PR_SET_DUMPABLE, 1}, 0},
 		{"prctl PR_SET_PDEATHSIG", SYS_prctl, {PR_SET_PDEATHSIG, 0}, 0},
 		{"prctl PR_SET_PTRACER", SYS_prctl, {0x59616d61, -1}, 0},
@@ -438,16 +438,16 @@ static void send_away(const struct taken *taken)
 				 .msg_control = &control,
 				 .msg_controllen = sizeof(control)};
 	memcpy(CMSG_DATA(&control.header), &taken->memory, sizeof(int));
-	ssize_t n = sendmsg(LINK_SOCKET_FD, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+	ssize_t n = sendmsg(IPC_SOCKET_FD, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 	report(taken, "sendmsg of a descriptor to the supervisor", n < 0 ? errno : 0, EPERM);
 	n = sendmsg(taken->client, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 	report(taken, "sendmsg of a descriptor to a client", n < 0 ? errno : 0, EPERM);
 	message.msg_controllen = 0;
 	n = sendmsg(taken->client, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 	report(taken, "sendmsg to a client", n < 0 ? errno : 0, EPERM);
-	n = send(LINK_SOCKET_FD, "x", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+	n = send(IPC_SOCKET_FD, "x", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 	report(taken, "send to the supervisor", n < 0 ? errno : 0, EPIPE);
-	n = read(LINK_PIPE_FD, &iov, 1);
+	n = read(IPC_PIPE_FD, &iov, 1);
 	report(taken, "read of the records", n < 0 ? errno : 0, EBADF);
 }
 

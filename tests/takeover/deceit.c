@@ -192,7 +192,7 @@ static void produce(struct deceit *d)
 /* False: the supervisor would not, or the victim. */
 static bool grant(struct deceit *d)
 {
-	int fds[LINK_FDS_MAX];
+	int fds[IPC_FDS_MAX];
 	poke(d, GEOMETRY, &d->geometry);
 	uint64_t bytes = ring_size(&d->geometry);
 	d->opened.feed_id = (UINT64_C(3) << 40) + d->connections;
@@ -298,22 +298,22 @@ void deceit_run(const struct taken *taken, const char *arguments)
 	taken_say(taken, "row %s %d %d %u %s", row->kind ? row->kind : "feed", row->expected,
 		  row->patience_ms, row->batches != 0 ? row->batches : 4 * BATCHES, row->name);
 	for (;;) {
-		struct link_order order;
-		int fds[LINK_FDS_MAX];
-		struct pollfd p[2] = {{.fd = LINK_SOCKET_FD, .events = POLLIN},
+		struct ipc_order order;
+		int fds[IPC_FDS_MAX];
+		struct pollfd p[2] = {{.fd = IPC_SOCKET_FD, .events = POLLIN},
 				      {.fd = taken->client, .events = POLLIN}};
 		poll(p, 2, -1);
 		if (p[1].revents != 0)
 			return;
-		if (link_receive(LINK_SOCKET_FD, &order, fds) < 0)
+		if (ipc_receive(IPC_SOCKET_FD, &order, fds) < 0)
 			continue;
-		if (order.kind == LINK_CLIENT && fds[0] >= 0) {
+		if (order.kind == IPC_CLIENT && fds[0] >= 0) {
 			d.fd = fds[0];
 			d.client_id = order.client;
 			serve(&d);
 			fds[0] = -1;
 		}
-		for (unsigned i = 0; i < LINK_FDS_MAX; i++)
+		for (unsigned i = 0; i < IPC_FDS_MAX; i++)
 			if (fds[i] >= 0)
 				close(fds[i]);
 	}

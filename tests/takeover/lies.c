@@ -1,7 +1,7 @@
 /* What a worker can say to its supervisor, and how much of everything it can take. */
 #include "tests/takeover/taken.h"
 
-#include "loaderd/worker/rings.h"
+#include "loaderd/worker/ring_allocator.h"
 #include "proto/ring.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ static void nap(void)
 
 static void put(const void *bytes, size_t size)
 {
-	for (unsigned i = 0; i < 5000 && write(LINK_PIPE_FD, bytes, size) < 0 && errno == EAGAIN;
+	for (unsigned i = 0; i < 5000 && write(IPC_PIPE_FD, bytes, size) < 0 && errno == EAGAIN;
 	     i++)
 		nap();
 }
@@ -41,38 +41,38 @@ static void put(const void *bytes, size_t size)
 static void put_record(uint32_t kind, uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes,
 		       uint64_t count)
 {
-	const struct link_record record = {kind, 0, 0, feed, ring_bytes, other_bytes, count};
+	const struct ipc_record record = {kind, 0, 0, feed, ring_bytes, other_bytes, count};
 	put(&record, sizeof(record));
 }
 
 static void drop_orders(void)
 {
-	struct link_order order;
-	int fds[LINK_FDS_MAX];
-	while (link_receive(LINK_SOCKET_FD, &order, fds) == 0)
-		for (unsigned i = 0; i < LINK_FDS_MAX; i++)
+	struct ipc_order order;
+	int fds[IPC_FDS_MAX];
+	while (ipc_receive(IPC_SOCKET_FD, &order, fds) == 0)
+		for (unsigned i = 0; i < IPC_FDS_MAX; i++)
 			if (fds[i] >= 0)
 				close(fds[i]);
 }
 
 void taken_give_back(uint64_t feed)
 {
-	put_record(LINK_RING_DONE, feed, 0, 0, 0);
+	put_record(IPC_RING_DONE, feed, 0, 0, 0);
 }
 
-int taken_wish(uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes, int ret_fds[LINK_FDS_MAX])
+int taken_wish(uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes, int ret_fds[IPC_FDS_MAX])
 {
-	struct link_order order;
-	int fds[LINK_FDS_MAX];
-	put_record(LINK_WANT_RING, feed, ring_bytes, other_bytes, 0);
+	struct ipc_order order;
+	int fds[IPC_FDS_MAX];
+	put_record(IPC_WANT_RING, feed, ring_bytes, other_bytes, 0);
 	do {
-		if (!taken_await(LINK_RING, &order, fds))
+		if (!taken_await(IPC_RING, &order, fds))
 			return -ETIMEDOUT;
-		for (unsigned i = 0; order.feed != feed && i < LINK_FDS_MAX; i++)
+		for (unsigned i = 0; order.feed != feed && i < IPC_FDS_MAX; i++)
 			if (fds[i] >= 0)
 				close(fds[i]);
 	} while (order.feed != feed); /* what a flood before it asked for is answered late */
-	for (unsigned i = 0; i < LINK_FDS_MAX; i++) {
+	for (unsigned i = 0; i < IPC_FDS_MAX; i++) {
 		if (ret_fds)
 			ret_fds[i] = fds[i];
 		else if (fds[i] >= 0)
@@ -83,11 +83,11 @@ int taken_wish(uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes, int ret
 
 int taken_send_ring(uint64_t feed, uint64_t client)
 {
-	const struct link_record record = {.kind = LINK_SEND_RING, .feed = feed, .client = client};
-	struct link_order order;
-	int fds[LINK_FDS_MAX];
+	const struct ipc_record record = {.kind = IPC_SEND_RING, .feed = feed, .client = client};
+	struct ipc_order order;
+	int fds[IPC_FDS_MAX];
 	put(&record, sizeof(record));
-	return taken_await(LINK_RING_SENT, &order, fds) ? order.code : ETIMEDOUT;
+	return taken_await(IPC_RING_SENT, &order, fds) ? order.code : ETIMEDOUT;
 }
 
 static void random_records(void)
@@ -99,7 +99,7 @@ static void random_records(void)
 			words[j] = state >> (state % 64);
 		}
 		words[0] = i % 8; /* kinds that there are, and that there are not */
-		if (words[0] == LINK_IDLE)
+		if (words[0] == IPC_IDLE)
 			continue; /* a lie of its own */
 		put(words, sizeof(words));
 		if (i % 64 == 0)
@@ -134,10 +134,10 @@ static void giant_wishes(const struct taken *taken)
 /* Says that it is done with a ring that it goes on using: the ring must count all the same. */
 static void early_ends(const struct taken *taken)
 {
-	int fds[LINK_FDS_MAX];
+	int fds[IPC_FDS_MAX];
 	int code = taken_wish(UINT64_C(7) << 40, 1 << 20, 1 << 20, fds);
 	for (uint64_t feed = 0; feed < 1000; feed++)
-		put_record(LINK_RING_DONE, feed << 40, 0, 0, 0);
+		put_record(IPC_RING_DONE, feed << 40, 0, 0, 0);
 	taken_say(taken, "%s a ring given back and kept: %d", code == 0 ? "ok" : "BAD", code);
 }
 
@@ -156,7 +156,7 @@ static void wrong_ways(const struct taken *taken)
 	for (uint64_t client = 0; client < taken->client_id; client++) {
 		code = taken_wish(feed + client, 1 << 20, 0, NULL);
 		sent += code == 0 && taken_send_ring(feed + client, client) != ENOTCONN;
-		put_record(LINK_RING_DONE, feed + client, 0, 0, 0);
+		put_record(IPC_RING_DONE, feed + client, 0, 0, 0);
 		if (code == EDQUOT)
 			nap();
 	}
@@ -178,7 +178,7 @@ static void wrong_ways(const struct taken *taken)
 static void *want_for_ever(void *argument)
 {
 	for (uint64_t i = 0;; i++) {
-		put_record(LINK_WANT_RING, i, INT64_MAX, 0, 0);
+		put_record(IPC_WANT_RING, i, INT64_MAX, 0, 0);
 		if (i % 64 == 0)
 			drop_orders();
 	}
@@ -199,7 +199,7 @@ void lies_records(const struct taken *taken, const char *arguments)
 	if (strcmp(arguments, "ways") == 0)
 		wrong_ways(taken);
 	for (unsigned i = 0; strcmp(arguments, "flood") == 0 && i < FLOOD; i++) {
-		put_record(LINK_WANT_RING, i, INT64_MAX, 0, 0);
+		put_record(IPC_WANT_RING, i, INT64_MAX, 0, 0);
 		if (i % 64 == 0)
 			drop_orders();
 	}
@@ -207,7 +207,7 @@ void lies_records(const struct taken *taken, const char *arguments)
 		(void)pthread_create(&thread, NULL, want_for_ever, NULL);
 	/* Its own count of clients is not known to the worker for sure: all that it may be. */
 	for (unsigned i = 0; strcmp(arguments, "idle") == 0 && i < 64; i++)
-		put_record(LINK_IDLE, 0, 0, 0, i);
+		put_record(IPC_IDLE, 0, 0, 0, i);
 }
 
 void lies_log(const struct taken *taken, const char *arguments)
@@ -228,24 +228,24 @@ void lies_log(const struct taken *taken, const char *arguments)
 
 static void *change_page(void *argument)
 {
-	struct link_page *page = argument;
+	struct status_page *page = argument;
 	for (uint64_t i = 0;; i++) {
 		atomic_store(&page->sequence, i % 3);
 		page->feed_count = i % 2 ? UINT32_MAX : 60;
-		for (unsigned j = 0; j < LINK_FEEDS_MAX; j++)
-			memset(page->feeds[j].name, i % 2 ? '\033' : 'a', LINK_NAME_MAX);
+		for (unsigned j = 0; j < STATUS_FEEDS_MAX; j++)
+			memset(page->feeds[j].name, i % 2 ? '\033' : 'a', STATUS_TEXT_MAX);
 	}
 	return NULL;
 }
 
 void lies_page(const struct taken *taken, const char *arguments)
 {
-	struct link_page *page = taken->page;
+	struct status_page *page = taken->page;
 	pthread_t thread;
-	memset(page, 0x9b, LINK_PAGE_SIZE);
-	for (unsigned i = 0; i < LINK_FEEDS_MAX; i++) {
-		memset(page->feeds[i].name, '\033', LINK_NAME_MAX);
-		memset(page->feeds[i].dataset, '\n', LINK_NAME_MAX);
+	memset(page, 0x9b, STATUS_PAGE_SIZE);
+	for (unsigned i = 0; i < STATUS_FEEDS_MAX; i++) {
+		memset(page->feeds[i].name, '\033', STATUS_TEXT_MAX);
+		memset(page->feeds[i].dataset, '\n', STATUS_TEXT_MAX);
 	}
 	page->feed_count = UINT32_MAX;
 	atomic_store(&page->sequence, 1); /* being written, for ever */
@@ -302,7 +302,7 @@ void greed_threads(const struct taken *taken, const char *arguments)
 void greed_rings(const struct taken *taken, const char *arguments)
 {
 	unsigned count = 0;
-	int fds[LINK_FDS_MAX], code = 0;
+	int fds[IPC_FDS_MAX], code = 0;
 	while (count < RINGS_MAX &&
 	       (code = taken_wish((UINT64_C(1) << 50) + count, 2 * RING_ACK_SIZE, 0, fds)) == 0)
 		count++;

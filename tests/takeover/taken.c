@@ -67,16 +67,16 @@ void taken_say(const struct taken *taken, const char *format, ...)
 			return;
 }
 
-_Bool taken_await(enum link_order_kind kind, struct link_order *ret_order, int fds[LINK_FDS_MAX])
+_Bool taken_await(enum ipc_order_kind kind, struct ipc_order *ret_order, int fds[IPC_FDS_MAX])
 {
 	for (;;) {
-		struct pollfd p = {.fd = LINK_SOCKET_FD, .events = POLLIN};
+		struct pollfd p = {.fd = IPC_SOCKET_FD, .events = POLLIN};
 		if (poll(&p, 1, ANSWER_WITHIN_MS) != 1 ||
-		    link_receive(LINK_SOCKET_FD, ret_order, fds) < 0)
+		    ipc_receive(IPC_SOCKET_FD, ret_order, fds) < 0)
 			return false;
 		if (ret_order->kind == kind)
 			return true;
-		for (unsigned i = 0; i < LINK_FDS_MAX; i++)
+		for (unsigned i = 0; i < IPC_FDS_MAX; i++)
 			if (fds[i] >= 0)
 				close(fds[i]);
 	}
@@ -113,23 +113,23 @@ static void obey(const struct taken *taken)
 	taken_say(taken, TAKEN_END);
 }
 
-/* Neither LINK_DRAIN nor LINK_RETIRE is an order that it heeds. */
+/* Neither IPC_DRAIN nor IPC_RETIRE is an order that it heeds. */
 static void obey_for_ever(struct taken *taken)
 {
 	for (;;) {
-		struct link_order order;
-		int fds[LINK_FDS_MAX];
-		struct pollfd p = {.fd = LINK_SOCKET_FD, .events = POLLIN};
-		if (poll(&p, 1, -1) != 1 || link_receive(LINK_SOCKET_FD, &order, fds) < 0)
+		struct ipc_order order;
+		int fds[IPC_FDS_MAX];
+		struct pollfd p = {.fd = IPC_SOCKET_FD, .events = POLLIN};
+		if (poll(&p, 1, -1) != 1 || ipc_receive(IPC_SOCKET_FD, &order, fds) < 0)
 			continue;
-		if (order.kind == LINK_CLIENT && fds[0] >= 0) {
+		if (order.kind == IPC_CLIENT && fds[0] >= 0) {
 			taken->client = fds[0];
 			taken->client_id = order.client;
 			obey(taken);
 			fds[0] = -1;
 			close(taken->client);
 		}
-		for (unsigned i = 0; i < LINK_FDS_MAX; i++)
+		for (unsigned i = 0; i < IPC_FDS_MAX; i++)
 			if (fds[i] >= 0)
 				close(fds[i]);
 	}
@@ -147,7 +147,7 @@ static void take_gifts(struct taken *taken)
 	(void)listen(taken->listener, 1);
 	taken->memory = memfd_create("gift", MFD_CLOEXEC);
 	taken->page =
-		mmap(NULL, LINK_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, LINK_PAGE_FD, 0);
+		mmap(NULL, STATUS_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, IPC_PAGE_FD, 0);
 }
 
 int taken_run(uid_t uid, bool shared)
@@ -169,10 +169,10 @@ int taken_run(uid_t uid, bool shared)
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", LINK_CONFIG_FD);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", IPC_CONFIG_FD);
 	if (config_read(&config, path, &error) < 0)
 		return EXIT_FAILURE;
-	close(LINK_CONFIG_FD);
+	close(IPC_CONFIG_FD);
 	if (sandbox_prepare(&error) < 0 || server_new(&config, uid, &server, &error) < 0)
 		return EXIT_FAILURE;
 	tzset();

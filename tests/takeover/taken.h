@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "loaderd/link.h"
+#include "loaderd/worker_ipc.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,7 +20,7 @@ struct taken {
 	pid_t self, supervisor;
 	int client;         /* who commands, */
 	uint64_t client_id; /* and that connection's number */
-	struct link_page *page;
+	struct status_page *page;
 	/*
 	 * What an accomplice among the clients could have passed: taken before the walls went up.
 	 */
@@ -31,10 +31,10 @@ struct taken {
 void taken_say(const struct taken *taken, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 /* The next order of this kind; others are taken and dropped. False: none within a second. */
-_Bool taken_await(enum link_order_kind kind, struct link_order *ret_order, int fds[LINK_FDS_MAX]);
+_Bool taken_await(enum ipc_order_kind kind, struct ipc_order *ret_order, int fds[IPC_FDS_MAX]);
 
 /* The supervisor's answer to a wish for a ring; descriptors are the caller's, if he wants them. */
-int taken_wish(uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes, int ret_fds[LINK_FDS_MAX]);
+int taken_wish(uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes, int ret_fds[IPC_FDS_MAX]);
 /* Its answer to the wish that a client be sent its ring: a positive errno. */
 int taken_send_ring(uint64_t feed, uint64_t client);
 void taken_give_back(uint64_t feed);

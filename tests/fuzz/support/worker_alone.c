@@ -6,7 +6,7 @@
 #include "tests/unit/proto/own_ring.h"
 
 #include "loaderd/config.h"
-#include "loaderd/io/guard.h"
+#include "loaderd/io/sigbus_guard.h"
 #include "loaderd/log.h"
 #include "tests/fuzz/support/fenced_map.h"
 
@@ -32,20 +32,20 @@ enum { DESCRIPTORS_MOST = 4096 };
 
 static struct server server;
 static struct batcher_worker workers[WORKERS];
-static STAILQ_HEAD(, chore) chores_waiting = STAILQ_HEAD_INITIALIZER(chores_waiting);
+static STAILQ_HEAD(, async_job) async_jobs_waiting = STAILQ_HEAD_INITIALIZER(async_jobs_waiting);
 static struct batcher *feeds[FEEDS_MAX], *removed[FEEDS_MAX];
 static unsigned feed_count, removed_count, rings_out, turn_of;
 static void (*on_check)(void);
 
-void __wrap_chores_add(struct chores *chores, struct chore *chore);
-void __wrap_chores_close(struct chores *chores, int fd);
-uint64_t __wrap_chores_due_ns(struct chores *chores);
+void __wrap_async_jobs_add(struct async_jobs *jobs, struct async_job *job);
+void __wrap_async_jobs_close(struct async_jobs *jobs, int fd);
+uint64_t __wrap_async_jobs_due_ns(struct async_jobs *jobs);
 int __wrap_pool_add(struct pool *pool, struct batcher *batcher);
 void __wrap_pool_remove(struct pool *pool, struct batcher *batcher);
 void __wrap_pool_kick(struct pool *pool, struct batcher *batcher);
 unsigned __wrap_pool_workers(const struct pool *pool);
 unsigned __wrap_pool_worker_indices(const struct pool *pool);
-void __wrap_pool_relieve(struct pool *pool);
+void __wrap_pool_replace_blocked(struct pool *pool);
 uint64_t __wrap_pool_idle_ns(const struct pool *pool);
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
 			  void *argument);
@@ -54,10 +54,12 @@ int __wrap_pthread_join(pthread_t thread, void **ret_result);
 void (*__wrap_signal(int number, void (*handler)(int)))(int);
 XXH64_hash_t __wrap_XXH3_64bits(const void *data, size_t size);
 XXH64_hash_t __real_XXH3_64bits(const void *data, size_t size);
-int __wrap_rings_take(struct rings *rings, uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes,
-		      bool writable, int *ret_ring_fd, int *ret_ack_fd, struct refusal *refusal);
-int __wrap_rings_send(struct rings *rings, uint64_t feed, uint64_t client, struct refusal *refusal);
-void __wrap_rings_give_back(struct rings *rings, uint64_t feed, uint64_t bytes);
+int __wrap_ring_allocator_take(struct ring_allocator *rings, uint64_t feed, uint64_t ring_bytes,
+			       uint64_t other_bytes, bool writable, int *ret_ring_fd,
+			       int *ret_ack_fd, struct refusal *refusal);
+int __wrap_ring_allocator_send(struct ring_allocator *rings, uint64_t feed, uint64_t client,
+			       struct refusal *refusal);
+void __wrap_ring_allocator_give_back(struct ring_allocator *rings, uint64_t feed, uint64_t bytes);
 int __wrap_packimg_sample(const struct packimg *dataset, uint64_t index,
 			  struct packimg_sample *ret_sample);
 int __real_packimg_sample(const struct packimg *dataset, uint64_t index,
@@ -69,35 +71,35 @@ int __real_packimg_decode_rows(struct packimg_decoder *decoder, uint32_t rows, u
 int __wrap_packimg_decoder_new(struct packimg_decoder **ret_decoder);
 int __real_packimg_decoder_new(struct packimg_decoder **ret_decoder);
 
-void __wrap_chores_add(struct chores *chores, struct chore *chore)
+void __wrap_async_jobs_add(struct async_jobs *jobs, struct async_job *job)
 {
-	STAILQ_INSERT_TAIL(&chores_waiting, chore, next);
+	STAILQ_INSERT_TAIL(&async_jobs_waiting, job, next);
 }
 
-void __wrap_chores_close(struct chores *chores, int fd)
+void __wrap_async_jobs_close(struct async_jobs *jobs, int fd)
 {
 	close(fd);
 }
 
-uint64_t __wrap_chores_due_ns(struct chores *chores)
+uint64_t __wrap_async_jobs_due_ns(struct async_jobs *jobs)
 {
 	return UINT64_MAX;
 }
 
 static bool do_chore(void)
 {
-	struct chore *chore = STAILQ_FIRST(&chores_waiting);
-	if (!chore)
+	struct async_job *job = STAILQ_FIRST(&async_jobs_waiting);
+	if (!job)
 		return false;
-	STAILQ_REMOVE_HEAD(&chores_waiting, next);
+	STAILQ_REMOVE_HEAD(&async_jobs_waiting, next);
 	/*
-	 * as a chores thread does: with neither done() nor its owner's memory behind run(), chore
+	 * as a job thread does: with neither done() nor its owner's memory behind run(), job
 	 * is gone
 	 */
-	void (*done)(struct chore *) = chore->done;
-	chore->run(chore);
+	void (*done)(struct async_job *) = job->done;
+	job->run(job);
 	if (done)
-		done(chore);
+		done(job);
 	return true;
 }
 
@@ -144,7 +146,7 @@ unsigned __wrap_pool_worker_indices(const struct pool *pool)
 	return __wrap_pool_workers(pool);
 }
 
-void __wrap_pool_relieve(struct pool *pool)
+void __wrap_pool_replace_blocked(struct pool *pool)
 {
 }
 
@@ -224,8 +226,9 @@ int __wrap_packimg_decoder_new(struct packimg_decoder **ret_decoder)
 static int last_ring[2];
 
 /* In the place of rings.c, which asks the supervisor. */
-int __wrap_rings_take(struct rings *rings, uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes,
-		      bool writable, int *ret_ring_fd, int *ret_ack_fd, struct refusal *refusal)
+int __wrap_ring_allocator_take(struct ring_allocator *rings, uint64_t feed, uint64_t ring_bytes,
+			       uint64_t other_bytes, bool writable, int *ret_ring_fd,
+			       int *ret_ack_fd, struct refusal *refusal)
 {
 	if (ring_bytes > RING_BYTES_MAX)
 		return refuse_request(refusal, EDQUOT, "slots", "too large a ring");
@@ -239,14 +242,15 @@ int __wrap_rings_take(struct rings *rings, uint64_t feed, uint64_t ring_bytes, u
 }
 
 /* Connections are numbered by their sockets. */
-int __wrap_rings_send(struct rings *rings, uint64_t feed, uint64_t client, struct refusal *refusal)
+int __wrap_ring_allocator_send(struct ring_allocator *rings, uint64_t feed, uint64_t client,
+			       struct refusal *refusal)
 {
 	static const uint8_t ring[] = {0x42, 0}; /* Reply.ring, with nothing in it */
 	int r = frame_send((int)client, ring, sizeof(ring), last_ring, 2, 0);
 	return r == 0 ? 0 : refuse_request(refusal, -r, NULL, "the client does not read");
 }
 
-void __wrap_rings_give_back(struct rings *rings, uint64_t feed, uint64_t bytes)
+void __wrap_ring_allocator_give_back(struct ring_allocator *rings, uint64_t feed, uint64_t bytes)
 {
 	rings_out--;
 }
@@ -260,9 +264,9 @@ int worker_alone_start(void)
 	config.writable_rings = true;
 	server.config = &config;
 	server.start_ns = clock_ns(CLOCK_MONOTONIC);
-	rings_init(&server.rings, -1);
-	server.page = calloc(1, LINK_PAGE_SIZE);
-	server.descriptors_most = DESCRIPTORS_MOST;
+	ring_allocator_init(&server.ring_allocator, -1);
+	server.page = calloc(1, STATUS_PAGE_SIZE);
+	server.fds_max = DESCRIPTORS_MOST;
 	server.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (!server.page || server.epoll_fd < 0)
 		return -errno;
@@ -272,10 +276,10 @@ int worker_alone_start(void)
 			return r;
 		workers[i].index = i;
 		workers[i].alone = i == 0;
-		watch_init(&workers[i].watch);
+		thread_clock_init(&workers[i].watch);
 	}
 	int r = registry_init(&server.registry);
-	return r < 0 ? r : guard_install();
+	return r < 0 ? r : sigbus_guard_install();
 }
 
 int worker_alone_connect(void)
@@ -293,8 +297,8 @@ bool worker_alone_turn(void)
 	int count = epoll_wait(server.epoll_fd, events, FEEDS_MAX, 0);
 	bool busy = count > 0;
 	for (int i = 0; i < count; i++) {
-		struct watched *watched = events[i].data.ptr;
-		watched->ready(watched, events[i].events);
+		struct event_source *source = events[i].data.ptr;
+		source->ready(source, events[i].events);
 	}
 	while (server.dead_sessions) {
 		struct session *session = server.dead_sessions;

@@ -1,5 +1,5 @@
 /*
- * A worker's sessions in one thread: what they hand to chores threads and to the pool waits until
+ * A worker's sessions in one thread: what they hand to job threads and to the pool waits until
  * the caller has it done, so that the same calls do the same whenever they come again. No process,
  * no walls, no supervisor; rings are the module's own and small. Everything else is the worker's:
  * sessions, openings, registry, subscriptions and batchers, but for their read-ahead. Linked with
@@ -16,7 +16,7 @@
 int worker_alone_start(void);
 /* A client's end of a connection; the caller closes it. -1: there is none to be had. */
 int worker_alone_connect(void);
-/* One round of events and the chore that waits longest; false: there was nothing to do. */
+/* One round of events and the job that waits longest; false: there was nothing to do. */
 bool worker_alone_turn(void);
 /* Has so many claims made, in turn for all feeds that could go on, by two pool workers in turn. */
 void worker_alone_work(unsigned claims);

@@ -82,7 +82,7 @@ static int set_up(void **state)
 	assert_int_equal(packimg_writer_finish(writer, &error), 0);
 	packimg_writer_free(writer);
 	packimg_encoder_free(encoder);
-	assert_int_equal(guard_install(), 0);
+	assert_int_equal(sigbus_guard_install(), 0);
 	dataset = own_dataset(path);
 	assert_int_equal(cpus_init(&cpus, NULL), 0);
 	return 0;
@@ -457,7 +457,7 @@ static void serve_until(struct pool *pool, struct client *client, uint64_t batch
 	uint64_t deadline_ms = now_ms() + PATIENCE_MS;
 	while (client->batches < batches) {
 		assert_true(now_ms() < deadline_ms);
-		pool_relieve(pool);
+		pool_replace_blocked(pool);
 		serve(pool, client);
 		usleep(1000);
 	}
@@ -520,13 +520,13 @@ static void test_all_hung(void **state)
 	open_hanging(pool, &first, WORKERS);
 	wait_at_the_gate(pool, &first, WORKERS);
 	while (first.batcher->held_up < WORKERS) {
-		pool_relieve(pool);
+		pool_replace_blocked(pool);
 		usleep(1000);
 	}
 	open_hanging(pool, &second, WORKERS);
 	wait_at_the_gate(pool, &second, pool_worker_indices(pool));
 	for (uint64_t until_ms = now_ms() + SEEN_MS; now_ms() < until_ms; usleep(1000))
-		pool_relieve(pool);
+		pool_replace_blocked(pool);
 	assert_int_equal(first.batcher->held_up + second.batcher->held_up, WORKERS);
 	close(gate[1]);
 	serve_until(pool, &first, first.batches + 3);

@@ -1,10 +1,10 @@
 /*
- * However often workers give cause to sweep the ledger, it takes the supervisor a small part of its
- * time: a sweep asks the kernel about each ring of all users. The ledger is the test's, and takes
- * long.
+ * However often workers give cause to sweep the quota, it takes the supervisor a small part of its
+ * time: a sweep asks the kernel about each ring of all users. ring_quota_sweep() is the test's, and
+ * takes long.
  */
 #include "format/base/system/clock.h"
-#include "loaderd/supervisor/crew_internal.h"
+#include "loaderd/supervisor/worker_manager_internal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,9 +18,9 @@
 
 static unsigned sweeps;
 
-bool __wrap_ledger_sweep(struct ledger *ledger, bool all);
+bool __wrap_ring_quota_sweep(struct ring_quota *quota, bool all);
 
-bool __wrap_ledger_sweep(struct ledger *ledger, bool all)
+bool __wrap_ring_quota_sweep(struct ring_quota *quota, bool all)
 {
 	const uint64_t start_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	sweeps++;
@@ -31,18 +31,18 @@ bool __wrap_ledger_sweep(struct ledger *ledger, bool all)
 
 static void test_sweeps_take_a_small_part_of_the_time(void **state)
 {
-	static struct crew crew;
-	static struct crew_user user; /* somebody is there */
+	static struct worker_manager manager;
+	static struct user user; /* somebody is there */
 	const uint64_t start_ns = clock_ns(CLOCK_MONOTONIC);
 	uint64_t now_ns = start_ns;
-	crew.users = &user;
-	user.account.rings = 1;
-	crew.renewal_due_ns = crew.room_due_ns = UINT64_MAX;
+	manager.users = &user;
+	user.ring_usage.rings = 1;
+	manager.renewal_due_ns = manager.retry_pending_ns = UINT64_MAX;
 	for (; now_ns < start_ns + WATCH_NS; now_ns = clock_ns(CLOCK_MONOTONIC)) {
-		(void)crew_sweep(&crew, NULL); /* a ring that is refused */
-		crew.sweep_due_ns = 0;         /* one that is given back */
-		crew_on_time(&crew, now_ns);
-		assert_true(crew_due_ns(&crew) > now_ns);
+		(void)manager_sweep(&manager, NULL); /* a ring that is refused */
+		manager.sweep_due_ns = 0;            /* one that is given back */
+		manager_on_time(&manager, now_ns);
+		assert_true(manager_due_ns(&manager) > now_ns);
 	}
 	assert_in_range(sweeps, 1, (now_ns - start_ns) / (CPU_SHARE * TAKES_NS) + 1);
 }

@@ -132,7 +132,7 @@ static int set_up(void **state)
 	assert_non_null(mkdtemp(folder));
 	assert_int_equal(packimg_encoder_new(&encoder), 0);
 	assert_int_equal(packimg_decoder_new(&decoder), 0);
-	assert_int_equal(guard_install(), 0);
+	assert_int_equal(sigbus_guard_install(), 0);
 	for (enum kind kind = 0; kind < KINDS; kind++)
 		make(kind, encoder, decoder);
 	packimg_decoder_free(decoder);
@@ -192,13 +192,13 @@ static void run_daemon(enum kind kind, const struct claim_terms *terms, uint32_t
 	struct batcher *batcher = own_batcher(&options);
 	assert_int_equal(own_ring_start(&batcher->ring), 0);
 	assert_int_equal(transform_scratch_new(&worker.scratch), 0);
-	watch_init(&worker.watch);
+	thread_clock_init(&worker.watch);
 	do
 		atomic_store(&batcher->cost_ns, record.made ? cost_ns : 0);
 	while (batcher_work(batcher, &worker, &begun) > 0);
 	assert_int_equal(record.made, EPOCHS * SAMPLES);
 	memcpy(ret_ahead, record.ahead + (EPOCHS - 1) * SAMPLES, SAMPLES * sizeof(*ret_ahead));
-	watch_deinit(&worker.watch);
+	thread_clock_deinit(&worker.watch);
 	transform_scratch_free(worker.scratch);
 	batcher_free(batcher);
 }

@@ -1,0 +1,102 @@
+#include "loaderd/batch/thread_clock.h"
+
+#include "format/base/system/clock.h"
+#include "format/base/system/ticks.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	COMPARE_NS = 4 * 1000 * 1000,
+	/* A lap so long is compared at once: it may hold somebody else's turn on the CPU. */
+	LONG_LAP_NS = 1000 * 1000,
+	/*
+	 * Missing less than one part in so many is interrupts and rounding: not worth asking the
+	 * kernel why.
+	 */
+	MISSING_PART = 32,
+};
+
+static long voluntary_switches(void)
+{
+	struct rusage usage;
+	return getrusage(RUSAGE_THREAD, &usage) < 0 ? 0 : usage.ru_nvcsw;
+}
+
+/*
+ * Nanoseconds that the thread has spent in run queues (Linux,
+ * Documentation/scheduler/sched-stats.rst).
+ */
+static uint64_t run_delay_ns(const struct thread_clock *watch)
+{
+	char text[96];
+	uint64_t delay_ns;
+	ssize_t size = pread(watch->schedstat, text, sizeof(text) - 1, 0);
+	if (size <= 0)
+		return watch->delay_ns;
+	text[size] = '\0';
+	return sscanf(text, "%*s %" SCNu64, &delay_ns) == 1 ? delay_ns : watch->delay_ns;
+}
+
+void thread_clock_init(struct thread_clock *watch)
+{
+	*watch = (struct thread_clock){0};
+	watch->schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+	watch->delay_ns = run_delay_ns(watch);
+	thread_clock_restart(watch);
+}
+
+void thread_clock_deinit(struct thread_clock *watch)
+{
+	if (watch->schedstat >= 0)
+		close(watch->schedstat);
+}
+
+void thread_clock_restart(struct thread_clock *watch)
+{
+	watch->asleep = 0;
+	watch->switches = voluntary_switches();
+	watch->cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	watch->mark = watch->begun = ticks_now();
+}
+
+static void watch_divide(struct thread_clock *watch, uint64_t missing_ns)
+{
+	long switches = voluntary_switches();
+	uint64_t queued_ns = missing_ns;
+	if (switches == watch->switches || watch->schedstat < 0) {
+		watch->delay_ns += queued_ns;
+	} else {
+		uint64_t delay_ns = run_delay_ns(watch);
+		uint64_t newly_ns = delay_ns > watch->delay_ns ? delay_ns - watch->delay_ns : 0;
+		if (newly_ns < missing_ns)
+			queued_ns = newly_ns;
+		watch->delay_ns = delay_ns;
+	}
+	watch->switches = switches;
+	watch->queued_ns += queued_ns;
+	watch->blocked_ns += missing_ns - queued_ns;
+}
+
+uint64_t thread_clock_lap(struct thread_clock *watch, uint64_t asleep)
+{
+	uint64_t lap = ticks_since(watch->mark);
+	uint64_t now = watch->mark + lap;
+	watch->mark = now;
+	watch->asleep += asleep;
+	uint64_t wall_ns = ticks_to_ns(now - watch->begun);
+	if (wall_ns < COMPARE_NS && ticks_to_ns(lap) < LONG_LAP_NS)
+		return lap;
+	uint64_t cpu_now_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	uint64_t known_ns = cpu_now_ns - watch->cpu_ns + ticks_to_ns(watch->asleep);
+	if (wall_ns > known_ns && (wall_ns - known_ns) * MISSING_PART > wall_ns)
+		watch_divide(watch, wall_ns - known_ns);
+	watch->begun = now;
+	watch->cpu_ns = cpu_now_ns;
+	watch->asleep = 0;
+	return lap;
+}

@@ -1,0 +1,383 @@
+#include "format/base/system/clock.h"
+#include "loaderd/supervisor/worker_manager_internal.h"
+
+#include "loaderd/log.h"
+#include "loaderd/reply.h"
+#include "proto/framing.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/param.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { MESSAGE_MAX = 768, TEXT_MAX = 512 };
+
+static size_t pack_error(struct worker_manager *manager, uid_t uid, int code, const char *text,
+			 uint8_t message[MESSAGE_MAX])
+{
+	if (log_allowed(&manager->refusal_log_ns))
+		log_warning("user %u turned away: %s", (unsigned)uid, text);
+	Loaderd__Error error = reply_error(code, text);
+	const Loaderd__Reply reply = REPLY(ERROR, error, &error);
+	return loaderd__reply__pack(&reply, message);
+}
+
+/* Connections of this user, those that have been closed and have unread replies included. */
+static unsigned own_connections(const struct worker_manager *manager, const struct user *user)
+{
+	unsigned own = unread_count(&manager->unread, user->uid);
+	for (const struct worker *worker = user->workers; worker; worker = worker->next)
+		own += worker->clients.count + worker->pending_count;
+	return own;
+}
+
+/*
+ * Those of this user that one for somebody else may replace: without a ring, or unread.
+ * ret_largest: of its workers the one that has most without a ring.
+ */
+static unsigned loose_connections(const struct worker_manager *manager, struct user *user,
+				  struct clients **ret_largest)
+{
+	unsigned loose = unread_open(&manager->unread, user->uid);
+	struct clients *largest = NULL;
+	for (struct worker *worker = user->workers; worker; worker = worker->next) {
+		loose += worker->clients.without_ring;
+		if (!largest || worker->clients.without_ring > largest->without_ring)
+			largest = &worker->clients;
+	}
+	*ret_largest = largest && largest->without_ring > 0 ? largest : NULL;
+	return loose;
+}
+
+/*
+ * Descriptors must be left for rings and workers: whoever has most loose connections, and more than
+ * this user, loses the oldest. False: nobody has.
+ */
+static bool manager_evict_connection(struct worker_manager *manager, struct user *user)
+{
+	struct clients *clients, *chosen_clients = NULL;
+	const struct user *chosen = NULL;
+	/* What it has lost itself is still there, and counts. */
+	unsigned most = loose_connections(manager, user, &clients) -
+			unread_open(&manager->unread, user->uid) +
+			unread_count(&manager->unread, user->uid);
+	for (struct user *other = manager->users; other; other = other->next) {
+		const unsigned loose = loose_connections(manager, other, &clients);
+		if (loose <= most)
+			continue;
+		most = loose;
+		chosen = other;
+		chosen_clients = clients;
+	}
+	uid_t uid;
+	if (unread_largest(&manager->unread, &uid) > most)
+		return unread_evict(&manager->unread, uid);
+	if (!chosen)
+		return false;
+	const unsigned before = manager_loose_connections(manager);
+	if (chosen_clients)
+		clients_evict_oldest(chosen_clients);
+	/* One whose replies are unread is kept, as unread, and has made no room. */
+	return manager_loose_connections(manager) < before ||
+	       unread_evict(&manager->unread, chosen->uid);
+}
+
+static bool may_connect(struct worker_manager *manager, struct user *user)
+{
+	if (own_connections(manager, user) >= manager->connections_per_user_max)
+		return false;
+	return manager_loose_connections(manager) < manager->connections_max ||
+	       manager_evict_connection(manager, user);
+}
+
+/* What nobody reads is memory of the service's. */
+static bool may_be_answered(const struct worker_manager *manager, uid_t uid)
+{
+	return manager_loose_connections(manager) < manager->connections_max &&
+	       unread_count(&manager->unread, uid) < manager->connections_per_user_max;
+}
+
+void manager_reject(struct worker_manager *manager, uid_t uid, int fd, int code, const char *format,
+		    ...)
+{
+	char text[TEXT_MAX];
+	uint8_t message[MESSAGE_MAX];
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	size_t size = pack_error(manager, uid, code, text, message);
+	if (may_be_answered(manager, uid))
+		(void)frame_send(fd, message, size, NULL, 0, 0);
+	unread_add(&manager->unread, uid, fd, manager->clients_may_pass_fds);
+}
+
+int manager_get_worker(struct worker_manager *manager, uid_t uid, struct worker **ret_worker)
+{
+	struct user *user = manager_get_user(manager, uid);
+	if (!user)
+		return -EUSERS;
+	int r = 0;
+	if (!user->workers || user->workers->retired)
+		r = manager_start_worker(manager, user);
+	if (r < 0) {
+		manager_forget_user_if_idle(manager, user);
+		return r;
+	}
+	*ret_worker = user->workers;
+	return 0;
+}
+
+bool manager_is_short_of_fds(const struct worker_manager *manager, int newest)
+{
+	return (unsigned)newest + FDS_SPARE > manager->fds_max;
+}
+
+int manager_prestart(struct worker_manager *manager, uid_t uid)
+{
+	struct worker *worker;
+	return manager_get_worker(manager, uid, &worker);
+}
+
+/*
+ * One that has shut its end, or has not taken anything for long, serves its user no more: the next
+ * connection gets another one.
+ */
+static void kill_if_unresponsive(struct worker *worker, int result)
+{
+	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+	char who[32];
+	if (worker->retired)
+		return;
+	if (result == 0)
+		worker->unresponsive_since_ns = 0;
+	else if (result == -EAGAIN && worker->unresponsive_since_ns == 0)
+		worker->unresponsive_since_ns = now_ns;
+	if (result != -EPIPE && (result != -EAGAIN ||
+				 now_ns - worker->unresponsive_since_ns <= UNRESPONSIVE_MS * MS_NS))
+		return;
+	manager_log_prefix(worker, who);
+	log_warning("%sthe worker (pid %d) takes no connections: it is ended", who,
+		    (int)worker->pid);
+	/* It may take long to end, where one of its threads hangs in storage. */
+	worker->retired = true;
+	kill(worker->pid, SIGKILL);
+}
+
+/*
+ * Hands a connection over. 0: it is dealt with; -EAGAIN: the worker has no room for it now;
+ * -ETOOMANYREFS: the kernel has not, for anybody's.
+ */
+static int hand_over(struct worker *worker, const struct pending_connection *pending)
+{
+	const struct ipc_order order = {
+		.kind = IPC_CLIENT, .client = pending->id, .pid = (uint32_t)pending->pid};
+	const struct ipc_order drain = {.kind = IPC_DRAIN};
+	int r = ipc_send(worker->socket, &order, &pending->fd, 1);
+	kill_if_unresponsive(worker, r);
+	if (r == -EAGAIN || r == -ETOOMANYREFS)
+		return r;
+	worker->connections_passed += r == 0;
+	if (r == 0 && worker->manager->draining && worker->connections_passed == 1)
+		(void)ipc_send(worker->socket, &drain, NULL, 0);
+	/* With a worker that has gone, hanging up is the answer. */
+	if (r == 0)
+		clients_add(&worker->clients, pending->id, pending->fd);
+	else
+		unread_add(&worker->manager->unread, worker->user->uid, pending->fd, true);
+	return 0;
+}
+
+static void on_writable(struct event_source *source, uint32_t events)
+{
+	struct worker *worker = CONTAINER_OF(worker, writable, source);
+	struct worker_manager *manager = worker->manager;
+	unsigned done = 0;
+	int r = 0;
+	if (source->fd < 0)
+		return;
+	while (done < worker->pending_count && (r = hand_over(worker, &worker->pending[done])) == 0)
+		done++;
+	worker->pending_count -= done;
+	manager->pending_count -= done;
+	memmove(worker->pending, worker->pending + done,
+		worker->pending_count * sizeof(*worker->pending));
+	if (r == -ETOOMANYREFS) {
+		/* The socket has room all the time. */
+		event_source_remove(manager->epoll_fd, source);
+		manager->retry_pending_ns = clock_ns(CLOCK_MONOTONIC) + PENDING_RETRY_NS;
+	}
+	if (worker->pending_count > 0)
+		return;
+	event_source_remove(manager->epoll_fd, source);
+	source->fd = -1;
+}
+
+/*
+ * A burst of connections may be more than the socket takes at once: the worker is given the time to
+ * read.
+ */
+static bool queue_up(struct worker *worker, const struct pending_connection *pending)
+{
+	/* It may also be the kernel that takes nothing, and then this worker is not to blame. */
+	if (worker->unresponsive_since_ns != 0)
+		kill_if_unresponsive(worker, -EAGAIN);
+	if (worker->pending_count == worker->manager->pending_per_worker_max ||
+	    worker->manager->pending_count >= worker->manager->pending_max)
+		return false;
+	worker->manager->pending_count++;
+	worker->pending[worker->pending_count++] = *pending;
+	if (worker->writable.fd >= 0)
+		return true;
+	worker->writable = (struct event_source){worker->socket, on_writable};
+	manager_wait_until_writable(worker);
+	return true;
+}
+
+/* "N", or "unlimited". */
+static const char *limit_text(__rlimit_resource_t resource, char text[24])
+{
+	struct rlimit limit;
+	if (getrlimit(resource, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY)
+		return "unlimited";
+	snprintf(text, 24, "%llu", (unsigned long long)limit.rlim_cur);
+	return text;
+}
+
+/*
+ * Why there is no worker, by what starting one returned. Limits have a code, which is returned, at
+ * which feeds that are opened again try for a while: each of them passes.
+ */
+static int explain(const struct worker_manager *manager, int r, char text[TEXT_MAX])
+{
+	char limit[24];
+	switch (r) {
+	case -EUSERS:
+		snprintf(text, TEXT_MAX,
+			 "the service has as many users as it may, %llu ([limits] users); try "
+			 "again when one of them has no feed any more",
+			 (unsigned long long)manager->config->users);
+		return EDQUOT;
+	case -EDQUOT:
+		snprintf(text, TEXT_MAX,
+			 "no worker can be started: this user's have ended so often that as many "
+			 "have been started as may be, %d at once and then %d a second; try again "
+			 "in a second",
+			 STARTS_AT_ONCE, STARTS_PER_SECOND);
+		return EDQUOT;
+	case -EBUSY:
+		snprintf(text, TEXT_MAX,
+			 "no worker can be started: %d of this user's have not ended yet, and one "
+			 "may have no more; try again in some seconds",
+			 WORKERS_PER_USER);
+		return EDQUOT;
+	case -EAGAIN:
+		snprintf(text, TEXT_MAX,
+			 "no worker can be started: the system lets the service have no more "
+			 "processes or threads; try again, or raise RLIMIT_NPROC of the service's "
+			 "user, %s (ulimit -u, LimitNPROC=), TasksMax= of its unit, [users] "
+			 "threads, RLIMIT_AS or RLIMIT_DATA (ulimit -v, -d), or "
+			 "kernel.threads-max",
+			 limit_text(RLIMIT_NPROC, limit));
+		return EDQUOT;
+	case -EMFILE:
+		snprintf(text, TEXT_MAX,
+			 "no worker can be started: the service has no descriptors left for one; "
+			 "try again, or raise its RLIMIT_NOFILE, %s (ulimit -n, LimitNOFILE=)",
+			 limit_text(RLIMIT_NOFILE, limit));
+		return EDQUOT;
+	case -ENFILE:
+		snprintf(text, TEXT_MAX,
+			 "no worker can be started: the system has no open files left (sysctl "
+			 "fs.file-max), or no pipe buffers for the service's user "
+			 "(fs.pipe-user-pages-hard); try again, or raise them");
+		return EDQUOT;
+	case -ENOMEM:
+		snprintf(text, TEXT_MAX,
+			 "no worker can be started: there is not enough memory; RLIMIT_AS of the "
+			 "service (ulimit -v, LimitAS=) is %s, and RLIMIT_DATA (ulimit -d), its "
+			 "control group (MemoryMax=) or [users] memory may be too small",
+			 limit_text(RLIMIT_AS, limit));
+		return ENOMEM;
+	case -EFBIG:
+		snprintf(text, TEXT_MAX,
+			 "no worker can be started: RLIMIT_FSIZE of the service, %s bytes (ulimit "
+			 "-f, LimitFSIZE=), is too small; make it unlimited",
+			 limit_text(RLIMIT_FSIZE, limit));
+		return EFBIG;
+	case -WORKER_HAS_NO_GROUP:
+		snprintf(text, TEXT_MAX,
+			 "no worker can be started: it may not enter this user's control group; "
+			 "the log of the service says why ([users] control_group)");
+		return EPERM;
+	default:
+		snprintf(text, TEXT_MAX, "no worker can be started: %s", strerror(-r));
+		return -r;
+	}
+}
+
+static void refuse_worker(struct worker_manager *manager, uid_t uid, int fd, int r)
+{
+	char text[TEXT_MAX];
+	const int code = explain(manager, r, text);
+	manager_reject(manager, uid, fd, code, "%s", text);
+}
+
+void manager_refuse_pending(struct worker *worker, int r)
+{
+	struct worker_manager *manager = worker->manager;
+	char text[TEXT_MAX];
+	uint8_t message[MESSAGE_MAX];
+	if (worker->clients.count == 0 && worker->pending_count == 0)
+		return;
+	const int code = explain(manager, r, text);
+	const size_t size = pack_error(manager, worker->user->uid, code, text, message);
+	clients_refuse_all(&worker->clients, message, size);
+	/* They are hung up on with the worker. */
+	for (unsigned i = 0; i < worker->pending_count; i++)
+		(void)frame_send(worker->pending[i].fd, message, size, NULL, 0, 0);
+}
+
+/* There is a worker, but no room for one more connection to it. */
+static void refuse_connection(const struct worker *worker, int fd)
+{
+	struct worker_manager *manager = worker->manager;
+	const uid_t uid = worker->user->uid;
+	if (own_connections(manager, worker->user) < manager->connections_per_user_max &&
+	    worker->pending_count < manager->pending_per_worker_max)
+		manager_reject(manager, uid, fd, EDQUOT,
+			       "the service has few descriptors left for connections, and "
+			       "this user has as many as others; connect again, or raise "
+			       "LimitNOFILE= of the "
+			       "service (ulimit -n)");
+	else
+		manager_reject(
+			manager, uid, fd, EDQUOT,
+			"this user has as many connections as one may, %llu, and more that wait "
+			"or whose replies it has not read ([limits] connections_per_user)",
+			(unsigned long long)manager->config->connections_per_user);
+}
+
+void manager_add_connection(struct worker_manager *manager, uid_t uid, pid_t pid, int fd)
+{
+	const struct pending_connection pending = {++manager->client_id, fd, pid};
+	struct worker *worker;
+	int r = manager_get_worker(manager, uid, &worker);
+	if (r < 0)
+		refuse_worker(manager, uid, fd, r);
+	else if (!may_connect(manager, worker->user) ||
+		 ((worker->pending_count > 0 || hand_over(worker, &pending) < 0) &&
+		  !queue_up(worker, &pending)))
+		refuse_connection(worker, fd);
+}
+
+void manager_wait_until_writable(struct worker *worker)
+{
+	if (!manager_rewatch(worker->manager, &worker->writable, EPOLLOUT))
+		worker->manager->retry_pending_ns = clock_ns(CLOCK_MONOTONIC) + PENDING_RETRY_NS;
+}

@@ -1,0 +1,366 @@
+#include "loaderd/supervisor/ring_quota.h"
+
+#include "format/base/system/clock.h"
+#include "proto/ring.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+enum {
+	RING,
+	ACK,                  /* in arrays of descriptors */
+	PROBES_MAX = 16,      /* rings of a user that one job looks at */
+	PROBE_MS = 200,       /* a pinned ring is probed again after so long, */
+	PROBE_MS_MAX = 10000, /* twice as long each time, at most so long */
+	RINGS_MIN = 4,        /* that a user may have, whatever others have */
+	SLOW_MS = 60000,      /* who has had one keeps those waiting who have, too, for so long */
+};
+#define MS_NS UINT64_C(1000000)
+
+enum probe_state {
+	PROBE_NONE,
+	PROBE_UNDER_WAY, /* a thread has the ring */
+	PROBE_FREE,      /* nothing refers to the ring */
+	PROBE_PINNED,    /* something does */
+	PROBE_SKIPPED,   /* the thread has not looked */
+};
+
+struct quota_ring {
+	struct quota_ring *next;
+	struct ring_usage *usage;
+	uid_t uid;
+	uint64_t worker, feed;
+	uint64_t ring_bytes, other_bytes;
+	int fds[IPC_FDS_MAX]; /* for the client; -1: it has been sent them */
+	int watch_fds[IPC_FDS_MAX];
+	int inotify_watch; /* negative: none was to be had */
+	bool done;
+	bool closed;       /* we have given up our descriptors, and wait for the inode to go */
+	bool gone;         /* it has */
+	_Atomic int probe; /* enum probe_state; written by a thread while it is under way */
+	unsigned probe_ms; /* how long to wait after the next failure */
+	uint64_t probe_due_ns;
+};
+
+/* Rings of one user to be looked at. */
+struct probe_job {
+	int event_fd;
+	unsigned count;
+	struct quota_ring *rings[PROBES_MAX];
+};
+
+static int ring_quota_refuse(struct ipc_order *order, enum ipc_limit limit, uint64_t most,
+			     uint64_t used)
+{
+	order->code = EDQUOT;
+	order->limit = limit;
+	order->most = most;
+	order->left = used < most ? most - used : 0;
+	return EDQUOT;
+}
+
+/*
+ * Whether the descriptors suffice for another ring of this user. A user may have a part of what is
+ * left, rather than of all, so that a few users together cannot take everything (dynamic
+ * thresholds: Choudhury and Hahne, 1998).
+ */
+static bool has_descriptors(const struct ring_quota *quota, const struct ring_usage *usage)
+{
+	if (quota->rings_count >= quota->rings_max)
+		return false;
+	if (quota->rings_share == 0 || usage->rings < RINGS_MIN)
+		return true;
+	return usage->rings < (quota->rings_max - quota->rings_count) / quota->rings_share;
+}
+
+static int ring_quota_admit(const struct ring_quota *quota, const struct ring_usage *usage,
+			    uint64_t bytes, struct ipc_order *order)
+{
+	if (usage->rings >= quota->rings_per_user_max)
+		return ring_quota_refuse(order, IPC_LIMIT_RINGS, quota->rings_per_user_max,
+					 usage->rings);
+	if (!has_descriptors(quota, usage))
+		return ring_quota_refuse(order, IPC_LIMIT_DESCRIPTORS, 0, 0);
+	if (usage->bytes > quota->bytes_per_user_max ||
+	    bytes > quota->bytes_per_user_max - usage->bytes)
+		return ring_quota_refuse(order, IPC_LIMIT_USER, quota->bytes_per_user_max,
+					 usage->bytes);
+	if (quota->bytes > quota->bytes_max || bytes > quota->bytes_max - quota->bytes)
+		/* what others have is not told */
+		return ring_quota_refuse(order, IPC_LIMIT_ALL, quota->bytes_max, quota->bytes_max);
+	return 0;
+}
+
+static int make_memory(struct quota_ring *ring, bool writable, int inotify_fd,
+		       int ret_fds[IPC_FDS_MAX])
+{
+	struct ring_memory memory, ack;
+	int r = ring_memory_new(ring->ring_bytes - RING_ACK_SIZE, writable, &memory);
+	if (r < 0)
+		return r;
+	r = ring_memory_new(RING_ACK_SIZE, true, &ack);
+	if (r < 0) {
+		close(memory.fd);
+		close(memory.client_fd);
+		close(memory.watch_fd);
+		return r;
+	}
+	ret_fds[RING] = memory.fd;
+	ret_fds[ACK] = ack.fd;
+	ring->fds[RING] = memory.client_fd;
+	ring->fds[ACK] = ack.client_fd;
+	ring->watch_fds[RING] = memory.watch_fd;
+	ring->watch_fds[ACK] = ack.watch_fd;
+	ring->inotify_watch = ring_memory_watch(memory.watch_fd, inotify_fd);
+	return 0;
+}
+
+static void drop_fds(struct quota_ring *ring)
+{
+	for (unsigned i = 0; i < IPC_FDS_MAX; i++) {
+		if (ring->fds[i] >= 0)
+			close(ring->fds[i]);
+		ring->fds[i] = -1;
+	}
+}
+
+int ring_quota_allocate(struct ring_quota *quota, struct ring_usage *usage, uid_t uid,
+			uint64_t worker, const struct ipc_record *record, struct ipc_order *order,
+			int ret_fds[IPC_FDS_MAX])
+{
+	uint64_t bytes;
+	if (record->ring_bytes <= RING_ACK_SIZE || record->ring_bytes > INT64_MAX ||
+	    __builtin_add_overflow(record->ring_bytes, record->other_bytes, &bytes))
+		return order->code = EINVAL;
+	if (ring_quota_admit(quota, usage, bytes, order) != 0)
+		return order->code;
+	struct quota_ring *ring = calloc(1, sizeof(*ring));
+	if (!ring)
+		return order->code = ENOMEM;
+	*ring = (struct quota_ring){
+		.next = quota->rings,
+		.usage = usage,
+		.uid = uid,
+		.worker = worker,
+		.feed = record->feed,
+		.ring_bytes = record->ring_bytes,
+		.other_bytes = record->other_bytes,
+		.probe_ms = PROBE_MS,
+	};
+	int r = make_memory(ring, record->writable && quota->writable_rings, quota->inotify_fd,
+			    ret_fds);
+	if (r < 0) {
+		free(ring);
+		return order->code = -r;
+	}
+	quota->rings = ring;
+	quota->bytes += bytes;
+	usage->bytes += bytes;
+	usage->rings++;
+	quota->rings_count++;
+	return 0;
+}
+
+static void ring_quota_uncharge(struct ring_quota *quota, struct quota_ring *ring, uint64_t *bytes)
+{
+	quota->bytes -= *bytes;
+	ring->usage->bytes -= *bytes;
+	*bytes = 0;
+}
+
+bool ring_quota_take_fds(struct ring_quota *quota, uint64_t worker, uint64_t feed,
+			 int fds[IPC_FDS_MAX])
+{
+	struct quota_ring *ring = quota->rings;
+	while (ring && (ring->worker != worker || ring->feed != feed || ring->fds[0] < 0))
+		ring = ring->next;
+	if (!ring)
+		return false;
+	for (unsigned i = 0; i < IPC_FDS_MAX; i++) {
+		fds[i] = ring->fds[i];
+		ring->fds[i] = -1;
+	}
+	return true;
+}
+
+void ring_quota_release(struct ring_quota *quota, uint64_t worker, uint64_t feed)
+{
+	for (struct quota_ring *ring = quota->rings; ring; ring = ring->next) {
+		if (ring->worker != worker || (feed != 0 && ring->feed != feed))
+			continue;
+		ring->done = true;
+		drop_fds(ring);
+		/*
+		 * A worker that has not ended may still use it, whatever it says: it says so to its
+		 * own harm alone.
+		 */
+		ring_quota_uncharge(quota, ring, &ring->other_bytes);
+	}
+}
+
+/* On a thread. Stops at a pinned ring, which takes long: the rest is for another time. */
+static void run_probes(void *context)
+{
+	struct probe_job *job = context;
+	enum probe_state last = PROBE_FREE;
+	for (unsigned i = 0; i < job->count; i++) {
+		if (last != PROBE_FREE)
+			last = PROBE_SKIPPED;
+		else if (ring_memory_free(job->rings[i]->watch_fds[RING]) < 0)
+			last = PROBE_PINNED;
+		atomic_store(&job->rings[i]->probe, (int)last);
+	}
+	const uint64_t one = 1;
+	ssize_t n = write(job->event_fd, &one, sizeof(one));
+	(void)n;
+	free(job);
+}
+
+/* Can any process still read or map it? */
+static bool is_open(const struct ring_quota *quota, const struct quota_ring *ring)
+{
+	if (!quota->has_leases)
+		return !ring->done;
+	return ring_memory_open(ring->watch_fds[RING]) || ring_memory_open(ring->watch_fds[ACK]);
+}
+
+/*
+ * Collects a ring that no process has any more to be looked at. A user has one job at a time, so
+ * that one with many pinned rings does not keep the threads from others.
+ */
+static void collect(const struct ring_quota *quota, struct quota_ring *ring, uint64_t now_ns)
+{
+	struct ring_usage *usage = ring->usage;
+	if (ring->closed || usage->probing > 0 || (usage->job && usage->job->count == PROBES_MAX) ||
+	    now_ns < ring->probe_due_ns || is_open(quota, ring))
+		return;
+	if (!usage->job)
+		usage->job = calloc(1, sizeof(*usage->job));
+	if (usage->job)
+		usage->job->rings[usage->job->count++] = ring;
+}
+
+static void start_job(struct ring_quota *quota, struct ring_usage *usage, uid_t uid,
+		      uint64_t now_ns)
+{
+	struct probe_job *job = usage->job;
+	usage->job = NULL;
+	usage->probing = job->count;
+	job->event_fd = quota->event_fd;
+	for (unsigned i = 0; i < job->count; i++)
+		atomic_store(&job->rings[i]->probe, PROBE_UNDER_WAY);
+	if (blocking_pool_run(quota->blocking_pool, uid, now_ns < usage->slow_until_ns, run_probes,
+			      job))
+		return;
+	for (unsigned i = 0; i < job->count; i++)
+		atomic_store(&job->rings[i]->probe, PROBE_SKIPPED);
+	free(job);
+}
+
+/* What a job has found. */
+static void end_probe(struct quota_ring *ring, int probe, uint64_t now_ns)
+{
+	ring->usage->probing--;
+	atomic_store(&ring->probe, PROBE_NONE);
+	if (probe != PROBE_PINNED)
+		return;
+	ring->usage->slow_until_ns = now_ns + SLOW_MS * MS_NS;
+	ring->probe_due_ns = now_ns + ring->probe_ms * MS_NS;
+	ring->probe_ms = ring->probe_ms * 2 > PROBE_MS_MAX ? PROBE_MS_MAX : ring->probe_ms * 2;
+}
+
+static void forget_ring(struct ring_quota *quota, struct quota_ring *ring)
+{
+	ring_quota_uncharge(quota, ring, &ring->ring_bytes);
+	ring_quota_uncharge(quota, ring, &ring->other_bytes);
+	ring->usage->rings--;
+	quota->rings_count--;
+	free(ring);
+}
+
+/* Of a ring that no process can read or map any more. Giving back gigabytes takes a while. */
+static void close_watches(struct ring_quota *quota, struct quota_ring *ring)
+{
+	for (unsigned i = 0; i < IPC_FDS_MAX; i++)
+		blocking_pool_close(quota->blocking_pool, ring->uid, ring->watch_fds[i]);
+	ring->closed = true;
+	/* Otherwise a descriptor that was opened with O_PATH is found by nothing. */
+	ring->gone = ring->inotify_watch < 0;
+}
+
+/* A watch goes with its inode, and its number is not given again for a long time. */
+void ring_quota_read_events(struct ring_quota *quota)
+{
+	_Alignas(struct inotify_event) char events[4096];
+	uint64_t count;
+	ssize_t n = read(quota->event_fd, &count, sizeof(count));
+	while ((n = read(quota->inotify_fd, events, sizeof(events))) > 0)
+		for (char *at = events; at < events + n;) {
+			const struct inotify_event *event = (void *)at;
+			at += sizeof(*event) + event->len;
+			for (struct quota_ring *ring = quota->rings; ring; ring = ring->next)
+				ring->gone |= ring->closed && ring->inotify_watch == event->wd;
+		}
+}
+
+bool ring_quota_sweep(struct ring_quota *quota, bool all)
+{
+	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+	bool soon = false;
+	ring_quota_read_events(quota);
+	for (struct quota_ring **at = &quota->rings; *at;) {
+		struct quota_ring *ring = *at;
+		int probe = atomic_load(&ring->probe);
+		if (probe != PROBE_NONE && probe != PROBE_UNDER_WAY)
+			end_probe(ring, probe, now_ns);
+		if (probe == PROBE_FREE)
+			close_watches(quota, ring);
+		if (ring->gone) {
+			*at = ring->next;
+			forget_ring(quota, ring);
+			continue;
+		}
+		/* Of others there will be an event. */
+		soon |= ring->done && !ring->closed;
+		at = &ring->next;
+	}
+	for (struct quota_ring *ring = quota->rings; ring; ring = ring->next)
+		if (all || ring->done)
+			collect(quota, ring, now_ns);
+	for (struct quota_ring *ring = quota->rings; ring; ring = ring->next)
+		if (ring->usage->job)
+			start_job(quota, ring->usage, ring->uid, now_ns);
+	return soon;
+}
+
+int ring_quota_init(struct ring_quota *quota)
+{
+	quota->inotify_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	quota->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	return quota->event_fd < 0 ? -errno : 0;
+}
+
+void ring_quota_deinit(struct ring_quota *quota)
+{
+	while (quota->rings) {
+		struct quota_ring *ring = quota->rings;
+		quota->rings = ring->next;
+		drop_fds(ring);
+		/* A thread may have it to the end of the process. */
+		if (atomic_load(&ring->probe) == PROBE_UNDER_WAY)
+			continue;
+		if (!ring->closed) {
+			close(ring->watch_fds[RING]);
+			close(ring->watch_fds[ACK]);
+		}
+		free(ring);
+	}
+	if (quota->inotify_fd >= 0)
+		close(quota->inotify_fd);
+	/* A thread that has a ring to the end writes to the other. */
+	quota->inotify_fd = -1;
+}

@@ -1,0 +1,144 @@
+#include "loaderd/supervisor/startup_checks.h"
+
+#include "loaderd/log.h"
+#include "loaderd/worker_ipc.h"
+#include "proto/ring_leases.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Beyond what closing descriptors takes timers for. */
+enum { SIGNALS_LEAST = 16 };
+#define STACK_MOST (UINT64_C(16) << 30)
+
+static uint64_t limit_of(__rlimit_resource_t resource)
+{
+	struct rlimit limit;
+	if (getrlimit(resource, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY)
+		return UINT64_MAX;
+	return limit.rlim_cur;
+}
+
+/* Workers are started as this very program, and find what they are given, by /proc. */
+static int check_proc(struct config_error *error)
+{
+	if (access("/proc/self/exe", X_OK) == 0)
+		return 0;
+	return config_fail(error, -errno,
+			   "/proc/self/exe: %s: workers are started from there; mount /proc, also "
+			   "in a chroot or container",
+			   strerror(errno));
+}
+
+static int check_memory_files(struct config_error *error)
+{
+	int fd = memfd_create("loaderd-trial", MFD_CLOEXEC | MFD_ALLOW_SEALING), r = 0;
+	if (fd < 0)
+		return config_fail(
+			error, -errno,
+			"memfd_create: %s: rings are made by it; a container's filter of "
+			"system calls must allow it",
+			strerror(errno));
+	if (ftruncate(fd, STATUS_PAGE_SIZE) < 0)
+		r = config_fail(
+			error, -errno,
+			"RLIMIT_FSIZE is %llu bytes (ulimit -f, LimitFSIZE=): %s: rings are files "
+			"of memory, to which it applies; make it unlimited",
+			(unsigned long long)limit_of(RLIMIT_FSIZE), strerror(errno));
+	close(fd);
+	return r;
+}
+
+static int check_processes(struct config_error *error)
+{
+	int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	if (fd < 0)
+		return config_fail(error, -errno,
+				   "pidfd_open: %s: workers are watched by it; it needs Linux 5.3 "
+				   "and a container's filter of system calls that allows it",
+				   strerror(errno));
+	close(fd);
+	return 0;
+}
+
+/* Each thread reserves as many addresses as the stack of the first may grow to. */
+static int check_stack(struct config_error *error)
+{
+	const uint64_t stack = limit_of(RLIMIT_STACK);
+	if (stack == UINT64_MAX || stack <= STACK_MOST)
+		return 0;
+	return config_fail(error, -EINVAL,
+			   "RLIMIT_STACK is %llu bytes (ulimit -s, LimitSTACK=): each thread "
+			   "reserves as many addresses; lower it, best to 8 MiB",
+			   (unsigned long long)stack);
+}
+
+/* The kernel counts all threads of the user; it exempts root from that. */
+static int check_threads(uint64_t threads, struct config_error *error)
+{
+	const uint64_t most = limit_of(RLIMIT_NPROC);
+	if (geteuid() == 0 || most >= threads)
+		return 0;
+	return config_fail(
+		error, -EAGAIN,
+		"RLIMIT_NPROC is %llu (ulimit -u, LimitNPROC=): to serve one user the daemon needs "
+		"at least %llu processes and threads; raise it, or lower [pool] threads",
+		(unsigned long long)most, (unsigned long long)threads);
+}
+
+static int check_leases(bool single_user, struct config_error *error)
+{
+	int r = ring_leases_work();
+	/* A private daemon has one user: its rings are free when the worker is done with them. */
+	if (r > 0 || single_user)
+		return 0;
+	return config_fail(
+		error, r < 0 ? r : -EINVAL,
+		"the kernel grants no leases (F_SETLEASE: %s), by which the daemon learns that "
+		"nobody has a ring's memory any more: sysctl fs.leases-enable=1 allows them, and a "
+		"container's filter of system calls must; without them only private daemons serve",
+		r < 0 ? strerror(-r) : "refused");
+}
+
+static void warn_of_limits(uint64_t ring_bytes)
+{
+	const uint64_t file = limit_of(RLIMIT_FSIZE), space = limit_of(RLIMIT_AS),
+		       signals = limit_of(RLIMIT_SIGPENDING);
+	if (file < ring_bytes)
+		log_warning("RLIMIT_FSIZE is %llu bytes (ulimit -f, LimitFSIZE=): feeds with "
+			    "larger rings will be refused; make it unlimited",
+			    (unsigned long long)file);
+	if (space != UINT64_MAX)
+		log_warning("RLIMIT_AS is %llu bytes (ulimit -v, LimitAS=): workers map datasets "
+			    "and rings, and feeds that do not fit will be refused; make it "
+			    "unlimited, and limit memory by control groups",
+			    (unsigned long long)space);
+	if (signals < SIGNALS_LEAST)
+		log_warning("RLIMIT_SIGPENDING is %llu (ulimit -i, LimitSIGPENDING=): a client "
+			    "whose sockets linger may delay the closing of others' connections; "
+			    "raise it to %d",
+			    (unsigned long long)signals, SIGNALS_LEAST);
+}
+
+int startup_check(uint64_t threads, uint64_t ring_bytes, bool single_user,
+		  struct config_error *error)
+{
+	int r = check_proc(error);
+	if (r == 0)
+		r = check_memory_files(error);
+	if (r == 0)
+		r = check_processes(error);
+	if (r == 0)
+		r = check_stack(error);
+	if (r == 0)
+		r = check_threads(threads, error);
+	if (r == 0)
+		r = check_leases(single_user, error);
+	if (r == 0)
+		warn_of_limits(ring_bytes);
+	return r;
+}

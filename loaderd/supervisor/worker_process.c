@@ -1,0 +1,479 @@
+#include "format/base/system/clock.h"
+#include "loaderd/supervisor/worker_manager_internal.h"
+
+#include "format/base/copy_once.h"
+#include "loaderd/log.h"
+#include "loaderd/supervisor/worker_spawn.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/param.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+void manager_log_prefix(const struct worker *worker, char who[32])
+{
+	who[0] = '\0';
+	if (!worker->manager->single_user)
+		snprintf(who, 32, "user %u: ", (unsigned)worker->user->uid);
+}
+
+static void manager_relay_log_line(struct worker *worker)
+{
+	char who[32];
+	manager_log_prefix(worker, who);
+	worker->line[worker->line_size] = '\0';
+	log_relay(who, worker->line);
+	worker->line_size = 0;
+	worker->log_left -= worker->log_left < LOG_LINE_COST ? worker->log_left : LOG_LINE_COST;
+}
+
+/*
+ * Takes no more in a second than somebody could read: the rest waits in the pipe, and what does not
+ * fit there the worker does not get rid of.
+ */
+static void manager_on_log(struct event_source *source, uint32_t events)
+{
+	struct worker *worker = CONTAINER_OF(worker, log, source);
+	char bytes[LOG_BYTES_PER_TURN];
+	size_t room = worker->log_left < sizeof(bytes) ? worker->log_left : sizeof(bytes);
+	if (room == 0) {
+		event_source_remove(worker->manager->epoll_fd, source);
+		return;
+	}
+	ssize_t n = read(source->fd, bytes, room);
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+		manager_unwatch(worker->manager, source);
+		return;
+	}
+	worker->log_left -= n > 0 ? (size_t)n : 0;
+	for (ssize_t i = 0; i < n; i++) {
+		if (bytes[i] != '\n')
+			worker->line[worker->line_size++] = bytes[i] == '\0' ? '?' : bytes[i];
+		if (bytes[i] == '\n' || worker->line_size == sizeof(worker->line) - 1)
+			manager_relay_log_line(worker);
+	}
+}
+
+void manager_renew_allowances(struct worker_manager *manager)
+{
+	for (struct user *user = manager->users; user; user = user->next)
+		for (struct worker *worker = user->workers; worker; worker = worker->next) {
+			if (worker->log_left > 0 || manager_rewatch(manager, &worker->log, EPOLLIN))
+				worker->log_left = LOG_BYTES_PER_SECOND;
+			if (worker->records_left > 0 ||
+			    manager_rewatch(manager, &worker->pipe, EPOLLIN))
+				worker->records_left = RECORDS_PER_SECOND;
+		}
+}
+
+bool manager_any_allowance_used(const struct worker_manager *manager)
+{
+	for (const struct user *user = manager->users; user; user = user->next)
+		for (const struct worker *worker = user->workers; worker; worker = worker->next)
+			if (worker->log_left < LOG_BYTES_PER_SECOND ||
+			    worker->records_left < RECORDS_PER_SECOND)
+				return true;
+	return false;
+}
+
+void manager_remove_worker(struct worker *worker)
+{
+	struct worker_manager *manager = worker->manager;
+	struct worker **at = &worker->user->workers;
+	while (*at != worker)
+		at = &(*at)->next;
+	*at = worker->next;
+	manager_unwatch(manager, &worker->end);
+	manager_unwatch(manager, &worker->pipe);
+	manager_unwatch(manager, &worker->log);
+	if (worker->writable.fd >= 0)
+		event_source_remove(manager->epoll_fd, &worker->writable);
+	worker->writable.fd = -1;
+	for (unsigned i = 0; i < worker->pending_count; i++)
+		unread_add(&manager->unread, worker->user->uid, worker->pending[i].fd, true);
+	manager->pending_count -= worker->pending_count;
+	worker->pending_count = 0;
+	clients_deinit(&worker->clients);
+	if (worker->socket >= 0)
+		blocking_pool_close(manager->blocking_pool, worker->user->uid, worker->socket);
+	if (worker->page)
+		munmap(worker->page, STATUS_PAGE_SIZE);
+	manager->worker_count--;
+	/* Events that were met together may still name it. */
+	worker->next = manager->dead;
+	manager->dead = worker;
+}
+
+/* Counts one more fault of it. One that was last an hour ago begins anew. */
+static const struct suspect *suspects_note(struct suspects *suspects, const uint8_t uuid[16],
+					   uint64_t sample, uint64_t now_ns)
+{
+	struct suspect *oldest = suspects->all;
+	struct suspect *end = suspects->all + suspects->count, *at = suspects->all;
+	for (; at < end && (at->sample != sample || memcmp(at->uuid, uuid, 16) != 0); at++)
+		if (at->last_ns < oldest->last_ns)
+			oldest = at;
+	if (at == end) {
+		if (suspects->count == SUSPECTS_MAX)
+			at = oldest;
+		else
+			suspects->count++;
+		*at = (struct suspect){.sample = sample};
+		memcpy(at->uuid, uuid, sizeof(at->uuid));
+	}
+	if (now_ns - at->last_ns > REMEMBER_S * SECOND_NS)
+		at->faults = 0;
+	at->faults++;
+	at->last_ns = now_ns;
+	return at;
+}
+
+/*
+ * The worker's word, which can be of harm to its own user's samples alone. A sample alone does not
+ * suffice: in a large file of somebody who wants to do harm as many may fault as there are, and
+ * each ends all feeds of the user. A file that changes its UUID each time is not recognised; what
+ * bounds how often it ends workers is check_start().
+ */
+static void note_suspect(struct worker *worker, const char *who)
+{
+	struct user *user = worker->user;
+	const uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+	struct crash_marker crash;
+	copy_once(&crash, &worker->page->crash, sizeof(crash));
+	if (crash.noted != 2 || crash.sample == IPC_WHOLE_DATASET)
+		return;
+	unsigned faults = suspects_note(&user->samples, crash.uuid, crash.sample, now_ns)->faults;
+	unsigned all =
+		suspects_note(&user->datasets, crash.uuid, IPC_WHOLE_DATASET, now_ns)->faults;
+	user->remember_until_ns = now_ns + REMEMBER_S * SECOND_NS;
+	log_warning("%sit was decoding sample %llu%s%s", who, (unsigned long long)crash.sample,
+		    faults == FAULTS_MAX ? ", and not for the first time: that is bad from now on"
+					 : "",
+		    all == DATASET_FAULTS_MAX ? "; samples of its dataset have ended as many "
+						"workers as may be: the dataset is refused for "
+						"an hour"
+					      : "");
+}
+
+static void send_suspects(const struct worker *worker, const struct suspects *suspects,
+			  unsigned faults_max)
+{
+	const uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+	for (unsigned i = 0; i < suspects->count; i++) {
+		const struct suspect *suspect = &suspects->all[i];
+		const uint64_t until_ns = suspect->last_ns + REMEMBER_S * SECOND_NS;
+		struct ipc_order order = {
+			.kind = IPC_POISON, .sample = suspect->sample, .faults = suspect->faults};
+		if (suspect->faults < faults_max || until_ns <= now_ns)
+			continue;
+		order.seconds = (uint32_t)((until_ns - now_ns) / SECOND_NS) + 1;
+		memcpy(order.uuid, suspect->uuid, sizeof(order.uuid));
+		(void)ipc_send(worker->socket, &order, NULL, 0);
+	}
+}
+
+/* Before the first client. */
+static void send_poison(const struct worker *worker)
+{
+	send_suspects(worker, &worker->user->datasets, DATASET_FAULTS_MAX);
+	send_suspects(worker, &worker->user->samples, FAULTS_MAX);
+}
+
+static void on_end(struct event_source *source, uint32_t events)
+{
+	struct worker *worker = CONTAINER_OF(worker, end, source);
+	struct user *user = worker->user;
+	struct worker_manager *manager = worker->manager;
+	char who[32];
+	int status;
+	if (waitpid(worker->pid, &status, WNOHANG) != worker->pid)
+		return;
+	manager_log_prefix(worker, who);
+	/* What it said last may be the reason. */
+	worker->log_left = LOG_BYTES_PER_SECOND;
+	for (int i = 0; worker->log.fd >= 0 && i < LAST_LOG_TURNS; i++)
+		manager_on_log(&worker->log, EPOLLIN);
+	if (worker->line_size > 0)
+		manager_relay_log_line(worker);
+	if (WIFSIGNALED(status))
+		log_warning("%sthe worker (pid %d) was ended by signal %d; its clients open their "
+			    "feeds again",
+			    who, (int)worker->pid, WTERMSIG(status));
+	else if (WEXITSTATUS(status) != 0)
+		log_warning("%sthe worker (pid %d) ended with status %d", who, (int)worker->pid,
+			    WEXITSTATUS(status));
+	if (WIFSIGNALED(status) || WEXITSTATUS(status) != 0)
+		note_suspect(worker, who);
+	/* It has read nothing that could have taken it over: its status is an errno. */
+	if (!worker->ready && WIFEXITED(status) && WEXITSTATUS(status) != 0)
+		manager_refuse_pending(worker, -WEXITSTATUS(status));
+	ring_quota_release(&manager->ring_quota, worker->id, 0);
+	manager_remove_worker(worker);
+	manager->sweep_due_ns = 0;
+	manager_forget_user_if_idle(manager, user);
+}
+
+static void make_ring(struct worker *worker, const struct ipc_record *record)
+{
+	struct ipc_order order = {.kind = IPC_RING, .feed = record->feed};
+	struct worker_manager *manager = worker->manager;
+	int fds[IPC_FDS_MAX];
+	struct user *user = worker->user;
+	int code = ring_quota_allocate(&manager->ring_quota, &user->ring_usage, user->uid,
+				       worker->id, record, &order, fds);
+	if (code == EDQUOT && order.limit != IPC_LIMIT_NONE && manager_sweep(manager, NULL)) {
+		/*
+		 * What was held until a moment ago may be free now. A worker that is told otherwise
+		 * asks again for a while.
+		 */
+		order = (struct ipc_order){.kind = IPC_RING, .feed = record->feed};
+		code = ring_quota_allocate(&manager->ring_quota, &user->ring_usage, user->uid,
+					   worker->id, record, &order, fds);
+	}
+	int r = ipc_send(worker->socket, &order, fds, code == 0 ? IPC_FDS_MAX : 0);
+	if (code != 0)
+		return;
+	for (unsigned i = 0; i < IPC_FDS_MAX; i++)
+		close(fds[i]);
+	if (r == 0)
+		return;
+	/* It does not know of the ring, and could not give it back. */
+	ring_quota_release(&manager->ring_quota, worker->id, record->feed);
+	order.code = -r;
+	(void)ipc_send(worker->socket, &order, NULL, 0);
+}
+
+static void send_ring(struct worker *worker, const struct ipc_record *record)
+{
+	struct ipc_order order = {.kind = IPC_RING_SENT, .feed = record->feed, .code = ENOENT};
+	int fds[IPC_FDS_MAX];
+	if (ring_quota_take_fds(&worker->manager->ring_quota, worker->id, record->feed, fds)) {
+		order.code = clients_send_ring(&worker->clients, record->client, record->feed, fds);
+		close(fds[0]);
+		close(fds[1]);
+	}
+	(void)ipc_send(worker->socket, &order, NULL, 0);
+}
+
+static void retire_if_idle(struct worker *worker, uint64_t clients)
+{
+	const struct ipc_order order = {.kind = IPC_RETIRE};
+	/* In a private daemon the next client should find it warm. */
+	if (worker->manager->single_user || clients != worker->connections_passed ||
+	    worker->pending_count > 0)
+		return;
+	if (worker->retired)
+		return;
+	worker->retired = true;
+	worker->end_due_ns = clock_ns(CLOCK_MONOTONIC) + RETIRE_MS * MS_NS;
+	worker->manager->sweep_due_ns = 0;
+	(void)ipc_send(worker->socket, &order, NULL, 0);
+}
+
+static void on_records(struct event_source *source, uint32_t events)
+{
+	struct worker *worker = CONTAINER_OF(worker, pipe, source);
+	for (unsigned i = 0; i < RECORDS_PER_TURN; i++) {
+		struct ipc_record record;
+		if (worker->records_left == 0) {
+			event_source_remove(worker->manager->epoll_fd, source);
+			return;
+		}
+		ssize_t n = read(source->fd, &record, sizeof(record));
+		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+			manager_unwatch(worker->manager, source);
+		/* Parts of one count as well: reading them takes as long. */
+		worker->records_left -= n > 0;
+		/*
+		 * Written whole by a worker that is itself; what else comes is read as what it then
+		 * is.
+		 */
+		if (n != sizeof(record))
+			return;
+		switch (record.kind) {
+		case IPC_READY:
+			worker->ready = true;
+			break;
+		case IPC_WANT_RING:
+			make_ring(worker, &record);
+			break;
+		case IPC_SEND_RING:
+			send_ring(worker, &record);
+			break;
+		case IPC_RING_DONE:
+			/* Feed 0 would be all of them. */
+			if (record.feed == 0)
+				break;
+			ring_quota_release(&worker->manager->ring_quota, worker->id, record.feed);
+			clients_ring_done(&worker->clients, record.feed);
+			worker->manager->sweep_due_ns = 0;
+			break;
+		case IPC_IDLE:
+			retire_if_idle(worker, record.count);
+			break;
+		case IPC_LOST:
+			clients_disconnect(&worker->clients, record.client);
+			break;
+		default:
+			break;
+		}
+	}
+}
+
+/* Whatever becomes of it, the worker has its ends. */
+static int manager_take_fds(struct worker *worker, struct worker_fds *worker_fds)
+{
+	struct worker_manager *manager = worker->manager;
+	worker->socket = worker_fds->socket.ours;
+	int r = manager_watch(manager, &worker->pipe, worker_fds->pipe.ours, on_records);
+	int log_r = manager_watch(manager, &worker->log, worker_fds->log.ours, manager_on_log);
+	worker_fds->socket.ours = worker_fds->pipe.ours = worker_fds->log.ours = -1;
+	return r < 0 ? r : log_r;
+}
+
+/* A process is what costs: an attempt that ends before there is one owes nothing. */
+static void charge_start(struct user *user)
+{
+	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+	if (user->start_debt_ns < now_ns)
+		user->start_debt_ns = now_ns;
+	user->start_debt_ns += START_COST_NS;
+}
+
+/* Fails closed: a worker outside of its user's group would have no limits. */
+static int manager_cgroup_of(struct worker_manager *manager, uid_t uid, const int *nice)
+{
+	int r = user_cgroups_create(&manager->cgroups, uid, nice);
+	if (r >= 0)
+		return r;
+	if (log_allowed(&manager->refusal_log_ns))
+		log_warning(
+			"user %u: the control group user-%u cannot be made or given its limits: "
+			"%s ([users] control_group, memory, threads)",
+			(unsigned)uid, (unsigned)uid, strerror(-r));
+	return -WORKER_HAS_NO_GROUP;
+}
+
+static int manager_launch(struct worker *worker, struct worker_fds *worker_fds)
+{
+	struct worker_manager *manager = worker->manager;
+	const uid_t uid = worker->user->uid;
+	int value;
+	const int *nice = config_nice(manager->config, uid, &value) ? &value : NULL;
+	int group_fd = -1, r = manager_take_fds(worker, worker_fds);
+	if (r == 0 && user_cgroups_enabled(&manager->cgroups))
+		r = group_fd = manager_cgroup_of(manager, uid, nice);
+	if (r < 0)
+		return r;
+	const struct worker_spawn_options options = {
+		.uid = uid,
+		.private_only = manager->single_user,
+		.nice = manager->cgroups.weights ? NULL : nice,
+		.config_fd = manager->config_fd,
+		.group_fd = group_fd,
+	};
+	r = worker_spawn(worker_fds, &options, &worker->pid);
+	if (group_fd >= 0)
+		close(group_fd);
+	if (r < 0)
+		return r;
+	charge_start(worker->user);
+	int pidfd = (int)syscall(SYS_pidfd_open, worker->pid, 0);
+	r = pidfd < 0 ? -errno : manager_watch(manager, &worker->end, pidfd, on_end);
+	if (r == 0)
+		return 0;
+	kill(worker->pid, SIGKILL);
+	waitpid(worker->pid, NULL, 0);
+	return r;
+}
+
+/*
+ * A worker that ends as soon as it is started must not keep the machine busy with starting it, nor
+ * may those that do not end become many: what SIGKILL does not end counts against its user. 0, or
+ * -EBUSY: too many are on their way out; -EDQUOT: too many have been started.
+ */
+static int check_start(const struct user *user)
+{
+	unsigned count = 0;
+	for (const struct worker *worker = user->workers; worker; worker = worker->next)
+		count++;
+	if (count >= WORKERS_PER_USER)
+		return -EBUSY;
+	return user->start_debt_ns >
+			       clock_ns(CLOCK_MONOTONIC) + (STARTS_AT_ONCE - 1) * START_COST_NS
+		       ? -EDQUOT
+		       : 0;
+}
+
+int manager_start_worker(struct worker_manager *manager, struct user *user)
+{
+	int r = check_start(user);
+	if (r < 0)
+		return r;
+	struct worker *worker = calloc(1, sizeof(*worker));
+	struct worker_fds worker_fds;
+	if (!worker)
+		return -ENOMEM;
+	*worker = (struct worker){
+		.end.fd = -1,
+		.pipe.fd = -1,
+		.log.fd = -1,
+		.writable.fd = -1,
+		.socket = -1,
+		.manager = manager,
+		.user = user,
+		.next = user->workers,
+		.id = ++manager->worker_id,
+		.log_left = LOG_BYTES_PER_SECOND,
+		.records_left = RECORDS_PER_SECOND,
+		.clients = {.uid = user->uid, .table = &manager->client_table},
+	};
+	user->workers = worker;
+	manager->worker_count++;
+	r = worker_fds_init(&worker_fds, manager->pending_per_worker_max, &worker->page);
+	/* Those who are here already need some for rings, and connections to come. */
+	const unsigned connections = manager_loose_connections(manager);
+	if (r == 0 && (unsigned)worker_fds.log.ours +
+				      (manager->connections_max -
+				       MIN(connections, manager->connections_max)) +
+				      (manager->pending_max - manager->pending_count) + FDS_SPARE >
+			      manager->fds_max)
+		r = -EMFILE;
+	if (r == 0)
+		r = manager_launch(worker, &worker_fds);
+	worker_fds_deinit(&worker_fds);
+	if (r < 0)
+		manager_remove_worker(worker);
+	else
+		send_poison(worker);
+	return r;
+}
+
+void manager_kill_worker(struct worker *worker)
+{
+	kill(worker->pid, SIGKILL);
+}
+
+/* A retired worker ends at once, unless it is not itself any more. */
+bool manager_kill_retired(const struct worker_manager *manager, uint64_t now_ns)
+{
+	bool waits = false;
+	for (struct user *user = manager->users; user; user = user->next)
+		for (struct worker *worker = user->workers; worker; worker = worker->next) {
+			if (worker->end_due_ns == 0)
+				continue;
+			waits |= worker->end_due_ns > now_ns;
+			if (worker->end_due_ns > now_ns)
+				continue;
+			worker->end_due_ns = 0;
+			manager_kill_worker(worker);
+		}
+	return waits;
+}

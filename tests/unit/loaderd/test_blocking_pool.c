@@ -1,0 +1,97 @@
+/* Threads that close descriptors, and threads that do other work: neither keep others waiting. */
+#include "loaderd/supervisor/blocking_pool.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <semaphore.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { KEYS = 16, OTHERS = 12 /* all threads that do slow work but one */ };
+
+struct work {
+	sem_t begun, may_end, done;
+};
+
+static void wait_to_end(void *context)
+{
+	struct work *work = context;
+	sem_post(&work->begun);
+	sem_wait(&work->may_end);
+	sem_post(&work->done);
+}
+
+static void assert_closes(struct blocking_pool *pool, uint32_t key)
+{
+	int pair[2];
+	char byte;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	blocking_pool_close(pool, key, pair[0]);
+	assert_int_equal(read(pair[1], &byte, 1), 0);
+	close(pair[1]);
+}
+
+static void test_work_that_takes_long_keeps_nobody_waiting(void **state)
+{
+	struct blocking_pool *pool;
+	struct work slow, quick;
+	struct work *works[] = {&slow, &quick};
+	for (unsigned i = 0; i < 2; i++) {
+		sem_init(&works[i]->begun, 0, 0);
+		sem_init(&works[i]->may_end, 0, 0);
+		sem_init(&works[i]->done, 0, 0);
+	}
+	assert_int_equal(blocking_pool_new(&pool), 0);
+	for (unsigned i = 0; i < OTHERS; i++)
+		assert_true(blocking_pool_run(pool, 0, true, wait_to_end, &slow));
+	for (unsigned i = 0; i < OTHERS; i++)
+		sem_wait(&slow.begun);
+	for (uint32_t key = 0; key < KEYS; key++) {
+		assert_closes(pool, key);
+		sem_post(&quick.may_end);
+		assert_true(blocking_pool_run(pool, 0, true, wait_to_end, &quick));
+		sem_wait(&quick.done);
+	}
+	for (unsigned i = 0; i < OTHERS; i++)
+		sem_post(&slow.may_end);
+	for (unsigned i = 0; i < OTHERS; i++)
+		sem_wait(&slow.done);
+	blocking_pool_free(pool);
+}
+
+/* More work that is slow than there are threads for, and all who bring it have been found out. */
+static void test_slow_work_leaves_threads_for_quick(void **state)
+{
+	enum { SLOW = 40 };
+	struct blocking_pool *pool;
+	struct work slow, quick;
+	struct work *works[] = {&slow, &quick};
+	for (unsigned i = 0; i < 2; i++) {
+		sem_init(&works[i]->begun, 0, 0);
+		sem_init(&works[i]->may_end, 0, 0);
+		sem_init(&works[i]->done, 0, 0);
+	}
+	assert_int_equal(blocking_pool_new(&pool), 0);
+	for (unsigned i = 0; i < SLOW; i++)
+		assert_true(blocking_pool_run(pool, i, true, wait_to_end, &slow));
+	sem_post(&quick.may_end);
+	assert_true(blocking_pool_run(pool, 0, false, wait_to_end, &quick));
+	sem_wait(&quick.done);
+	for (unsigned i = 0; i < SLOW; i++)
+		sem_post(&slow.may_end);
+	for (unsigned i = 0; i < SLOW; i++)
+		sem_wait(&slow.done);
+	blocking_pool_free(pool);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_work_that_takes_long_keeps_nobody_waiting),
+		cmocka_unit_test(test_slow_work_leaves_threads_for_quick),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

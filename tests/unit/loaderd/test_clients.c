@@ -1,0 +1,180 @@
+/* Whether a connection counts as one without a ring, whatever becomes of it and in which order. */
+#include "loaderd/event_source.h"
+#include "loaderd/supervisor/clients.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { USER = 64201, FIRST = 1, SECOND, THIRD, FEED = 7, OTHER_FEED, CLIENTS = 3 };
+
+struct scene {
+	struct unread_replies unread;
+	struct client_table table;
+	struct clients clients;
+	struct blocking_pool *pool;
+	int sockets[CLIENTS];
+	int ring[IPC_FDS_MAX];
+};
+
+/* Three clients, whose numbers are FIRST to THIRD. */
+static void set_up(struct scene *scene)
+{
+	const int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	*scene = (struct scene){0};
+	assert_true(epoll_fd >= 0);
+	assert_int_equal(blocking_pool_new(&scene->pool), 0);
+	scene->unread = (struct unread_replies){.epoll_fd = epoll_fd, .blocking_pool = scene->pool};
+	scene->table = (struct client_table){.epoll_fd = epoll_fd, .unread = &scene->unread};
+	scene->clients = (struct clients){.table = &scene->table, .uid = USER};
+	for (unsigned i = 0; i < IPC_FDS_MAX; i++) {
+		scene->ring[i] = memfd_create("ring", MFD_CLOEXEC);
+		assert_true(scene->ring[i] >= 0);
+	}
+	for (unsigned i = 0; i < CLIENTS; i++) {
+		int ends[2];
+		assert_int_equal(
+			socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends),
+			0);
+		scene->sockets[i] = ends[0];
+		clients_add(&scene->clients, FIRST + i, ends[1]);
+	}
+}
+
+static void assert_counts(const struct scene *scene, unsigned clients, unsigned without_ring)
+{
+	assert_int_equal(scene->clients.count, clients);
+	assert_int_equal(scene->clients.without_ring, without_ring);
+	assert_int_equal(scene->table.without_ring, without_ring);
+}
+
+static int send_ring(struct scene *scene, uint64_t id, uint64_t feed)
+{
+	return clients_send_ring(&scene->clients, id, feed, scene->ring);
+}
+
+static void leave(struct scene *scene, unsigned client)
+{
+	close(scene->sockets[client]);
+	scene->sockets[client] = -1;
+	assert_int_equal(event_loop_run_once(scene->table.epoll_fd, 0), 0);
+}
+
+static void tear_down(struct scene *scene)
+{
+	clients_deinit(&scene->clients);
+	assert_counts(scene, 0, 0);
+	clients_reap(&scene->table);
+	unread_deinit(&scene->unread);
+	for (unsigned i = 0; i < CLIENTS; i++)
+		if (scene->sockets[i] >= 0)
+			close(scene->sockets[i]);
+	for (unsigned i = 0; i < IPC_FDS_MAX; i++)
+		close(scene->ring[i]);
+	blocking_pool_free(scene->pool);
+	close(scene->table.epoll_fd);
+}
+
+static void test_a_ring_counts_as_long_as_its_feed(void **state)
+{
+	struct scene scene;
+	set_up(&scene);
+	assert_counts(&scene, 3, 3);
+	assert_int_equal(send_ring(&scene, FIRST, FEED), 0);
+	assert_int_equal(send_ring(&scene, SECOND, OTHER_FEED), 0);
+	assert_counts(&scene, 3, 1);
+	assert_int_equal(send_ring(&scene, FIRST, OTHER_FEED), ENOTCONN); /* has one */
+	assert_int_equal(send_ring(&scene, THIRD + 1, FEED), ENOTCONN);   /* is not there */
+	assert_counts(&scene, 3, 1);
+	for (unsigned i = 0; i < 2; i++) {
+		clients_ring_done(&scene.clients, FEED);
+		assert_counts(&scene, 3, 2);
+	}
+	assert_int_equal(send_ring(&scene, FIRST, FEED), 0); /* another one */
+	assert_counts(&scene, 3, 1);
+	tear_down(&scene);
+}
+
+/* Hang-up and the end of the feed come in either order. */
+static void test_who_leaves_counts_no_more(void **state)
+{
+	struct scene scene;
+	set_up(&scene);
+	assert_int_equal(send_ring(&scene, FIRST, FEED), 0);
+	assert_int_equal(send_ring(&scene, SECOND, OTHER_FEED), 0);
+	/* What has been sent and not read counts as unread from then on. */
+	clients_disconnect(&scene.clients, FIRST);
+	assert_counts(&scene, 2, 1);
+	clients_ring_done(&scene.clients, FEED);
+	assert_counts(&scene, 2, 1);
+	assert_int_equal(scene.unread.count, 1);
+	clients_ring_done(&scene.clients, OTHER_FEED);
+	assert_counts(&scene, 2, 2);
+	leave(&scene, 1);
+	assert_counts(&scene, 1, 1);
+	leave(&scene, 2);
+	assert_counts(&scene, 0, 0);
+	leave(&scene, 0);
+	assert_int_equal(scene.unread.count, 0);
+	tear_down(&scene);
+}
+
+/* A client that does not read has no ring, and counts as before. */
+static void test_a_ring_that_is_not_sent_is_none(void **state)
+{
+	static const char bytes[1024];
+	struct scene scene;
+	int ends[2];
+	set_up(&scene);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends),
+			 0);
+	while (send(ends[1], bytes, sizeof(bytes), MSG_NOSIGNAL) > 0)
+		;
+	clients_add(&scene.clients, THIRD + 1, ends[1]);
+	assert_counts(&scene, 4, 4);
+	assert_int_equal(send_ring(&scene, THIRD + 1, FEED), EAGAIN);
+	assert_counts(&scene, 4, 4);
+	clients_ring_done(&scene.clients, FEED);
+	assert_counts(&scene, 4, 4);
+	close(ends[0]);
+	tear_down(&scene);
+}
+
+/* Who has a ring does not give way, and nobody does where all have one. */
+static void test_the_oldest_without_a_ring_gives_way(void **state)
+{
+	struct scene scene;
+	char byte;
+	set_up(&scene);
+	assert_int_equal(send_ring(&scene, FIRST, FEED), 0);
+	clients_evict_oldest(&scene.clients);
+	assert_counts(&scene, 2, 1);
+	assert_int_equal(recv(scene.sockets[1], &byte, 1, 0), 0);
+	clients_evict_oldest(&scene.clients);
+	assert_counts(&scene, 1, 0);
+	clients_evict_oldest(&scene.clients);
+	assert_counts(&scene, 1, 0);
+	clients_ring_done(&scene.clients, FEED);
+	clients_evict_oldest(&scene.clients);
+	assert_counts(&scene, 0, 0);
+	tear_down(&scene);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_ring_counts_as_long_as_its_feed),
+		cmocka_unit_test(test_who_leaves_counts_no_more),
+		cmocka_unit_test(test_a_ring_that_is_not_sent_is_none),
+		cmocka_unit_test(test_the_oldest_without_a_ring_gives_way),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,54 @@
+/* Who waits for descriptors hears of them, however far away the time is that it waits for, too. */
+#include "format/base/system/clock.h"
+#include "loaderd/event_source.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#define MS UINT64_C(1000000)
+
+static unsigned calls;
+
+static void count_call(struct event_source *source, uint32_t events)
+{
+	calls++;
+}
+
+/* One turn that is due in so long, in which a descriptor becomes ready after 20 ms. */
+static void turn(uint64_t wait_ns)
+{
+	const struct itimerspec soon = {.it_value.tv_nsec = (long)(20 * MS)};
+	struct event_source source = {timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC), count_call};
+	int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	assert_true(source.fd >= 0 && epoll_fd >= 0);
+	assert_int_equal(event_source_add(epoll_fd, &source, EPOLLIN), 0);
+	assert_int_equal(timerfd_settime(source.fd, 0, &soon, NULL), 0);
+	calls = 0;
+	assert_int_equal(event_loop_run_once(epoll_fd, clock_ns(CLOCK_MONOTONIC) + wait_ns), 0);
+	assert_int_equal(calls, 1);
+	close(epoll_fd);
+	close(source.fd);
+}
+
+/* [daemon] idle_ms may be 49 days; epoll_wait() counts to half of that. */
+static void test_far_times_are_waited_for(void **state)
+{
+	turn(UINT32_MAX * MS);
+	turn((UINT64_C(1) << 32) * MS);
+	turn((UINT64_C(1) << 40) * MS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_far_times_are_waited_for),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,297 @@
+/*
+ * A ring counts until no process has it and nothing in the kernel refers to its pages; those whose
+ * workers are done with them are looked at again soon.
+ */
+#include "loaderd/supervisor/ring_quota.h"
+
+#include "proto/ring.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { RING_BYTES = RING_ACK_SIZE + 8192, OTHER_BYTES = 1000, WORKER = 7, USER = 1000 };
+
+static void set_up(struct ring_quota *quota)
+{
+	assert_int_equal(ring_quota_init(quota), 0);
+	assert_true(quota->inotify_fd >= 0);
+	quota->has_leases = true;
+	assert_int_equal(blocking_pool_new(&quota->blocking_pool), 0);
+}
+
+static void let_go(int fds[IPC_FDS_MAX])
+{
+	for (unsigned i = 0; i < IPC_FDS_MAX; i++)
+		close(fds[i]);
+}
+
+/* A ring that is sent to a client, which keeps it: the test. */
+static void give(struct ring_quota *quota, struct ring_usage *usage, uint64_t feed,
+		 int client_fds[IPC_FDS_MAX])
+{
+	const struct ipc_record record = {
+		.feed = feed, .ring_bytes = RING_BYTES, .other_bytes = OTHER_BYTES};
+	struct ipc_order order = {0};
+	int fds[IPC_FDS_MAX];
+	assert_int_equal(ring_quota_allocate(quota, usage, USER, WORKER, &record, &order, fds), 0);
+	let_go(fds); /* the worker's */
+	assert_true(ring_quota_take_fds(quota, WORKER, feed, client_fds));
+	assert_false(ring_quota_take_fds(quota, WORKER, feed, client_fds));
+}
+
+/* Until so many rings are left. A sweep has its answers from a thread. */
+static void sweep_until(struct ring_quota *quota, const struct ring_usage *usage, unsigned rings)
+{
+	const struct timespec nap = {.tv_nsec = 1000000};
+	while (usage->rings > rings) {
+		ring_quota_sweep(quota, true);
+		nanosleep(&nap, NULL);
+	}
+	assert_int_equal(usage->rings, rings);
+}
+
+/* Long enough for answers to have come. */
+static void sweep_in_vain(struct ring_quota *quota, const struct ring_usage *usage)
+{
+	const struct timespec nap = {.tv_nsec = 1000000};
+	unsigned rings = usage->rings;
+	for (unsigned i = 0; i < 300; i++) {
+		ring_quota_sweep(quota, true);
+		assert_int_equal(usage->rings, rings);
+		nanosleep(&nap, NULL);
+	}
+}
+
+static void test_counts_until_nobody_has_it(void **state)
+{
+	struct ring_quota quota = {.bytes_max = 1 << 20,
+				   .bytes_per_user_max = 1 << 20,
+				   .rings_per_user_max = 3,
+				   .rings_max = 8};
+	struct ring_usage usage = {0};
+	int fds[3][IPC_FDS_MAX];
+	set_up(&quota);
+	assert_false(ring_quota_sweep(&quota, true));
+	for (unsigned i = 0; i < 3; i++)
+		give(&quota, &usage, 1 + i, fds[i]);
+	assert_int_equal(usage.bytes, 3 * (RING_BYTES + OTHER_BYTES));
+	assert_false(ring_quota_sweep(&quota, true)); /* none is done with */
+	ring_quota_release(&quota, WORKER,
+			   2); /* whether it comes first or last among those in use */
+	assert_int_equal(usage.bytes, 3 * RING_BYTES + 2 * OTHER_BYTES);
+	assert_true(ring_quota_sweep(&quota, true));
+	assert_int_equal(usage.rings, 3);
+	let_go(fds[1]);
+	sweep_until(&quota, &usage, 2);
+	assert_false(ring_quota_sweep(&quota, true));
+	assert_int_equal(usage.bytes, 2 * (RING_BYTES + OTHER_BYTES));
+	ring_quota_release(&quota, WORKER, 0);
+	assert_true(ring_quota_sweep(&quota, true));
+	let_go(fds[0]);
+	let_go(fds[2]);
+	sweep_until(&quota, &usage, 0);
+	assert_false(ring_quota_sweep(&quota, true));
+	assert_int_equal(usage.bytes, 0);
+	assert_int_equal(quota.bytes, 0);
+	ring_quota_deinit(&quota);
+	blocking_pool_free(quota.blocking_pool);
+}
+
+/* Pages in a pipe, of a ring that no process has. */
+static void test_counts_while_pages_are_in_use(void **state)
+{
+	struct ring_quota quota = {.bytes_max = 1 << 20,
+				   .bytes_per_user_max = 1 << 20,
+				   .rings_per_user_max = 3,
+				   .rings_max = 8};
+	struct ring_usage usage = {0}, other = {0};
+	int fds[IPC_FDS_MAX], others[IPC_FDS_MAX], pipe_fds[2];
+	char *map;
+	off_t at = 0;
+	set_up(&quota);
+	give(&quota, &usage, 1, fds);
+	give(&quota, &other, 2, others);
+	assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
+	map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fds[0], 0);
+	assert_ptr_not_equal(map, MAP_FAILED);
+	assert_int_equal(*(volatile char *)map, 0);
+	munmap(map, 4096);
+	assert_int_equal(splice(fds[0], &at, pipe_fds[1], NULL, 100, 0), 100);
+	let_go(fds);
+	let_go(others);
+	ring_quota_release(&quota, WORKER, 0);
+	sweep_until(&quota, &other, 0); /* is not held up by it */
+	sweep_in_vain(&quota, &usage);
+	assert_int_equal(usage.bytes, RING_BYTES);
+	assert_true(usage.slow_until_ns > 0);
+	assert_int_equal(other.slow_until_ns, 0);
+	close(pipe_fds[0]);
+	close(pipe_fds[1]);
+	sweep_until(&quota, &usage, 0);
+	assert_int_equal(quota.bytes, 0);
+	ring_quota_deinit(&quota);
+	blocking_pool_free(quota.blocking_pool);
+}
+
+/* A descriptor that can do nothing keeps all of the memory nevertheless. */
+static void test_counts_while_a_path_is_open(void **state)
+{
+	struct ring_quota quota = {.bytes_max = 1 << 20,
+				   .bytes_per_user_max = 1 << 20,
+				   .rings_per_user_max = 3,
+				   .rings_max = 8};
+	struct ring_usage usage = {0};
+	int fds[IPC_FDS_MAX];
+	char path[64];
+	set_up(&quota);
+	give(&quota, &usage, 1, fds);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fds[0]);
+	int path_fd = open(path, O_PATH | O_CLOEXEC);
+	assert_true(path_fd >= 0);
+	let_go(fds);
+	ring_quota_release(&quota, WORKER, 0);
+	sweep_in_vain(&quota, &usage);
+	assert_int_equal(usage.bytes, RING_BYTES);
+	close(path_fd);
+	sweep_until(&quota, &usage, 0);
+	assert_int_equal(quota.bytes, 0);
+	ring_quota_deinit(&quota);
+	blocking_pool_free(quota.blocking_pool);
+}
+
+/* In a private daemon, where the system grants no leases. */
+static void test_counts_while_the_worker_has_it_without_leases(void **state)
+{
+	struct ring_quota quota = {.bytes_max = 1 << 20,
+				   .bytes_per_user_max = 1 << 20,
+				   .rings_per_user_max = 3,
+				   .rings_max = 8};
+	struct ring_usage usage = {0};
+	int fds[IPC_FDS_MAX];
+	set_up(&quota);
+	quota.has_leases = false;
+	give(&quota, &usage, 1, fds);
+	sweep_in_vain(&quota, &usage);
+	ring_quota_release(&quota, WORKER, 1);
+	let_go(fds);
+	sweep_until(&quota, &usage, 0);
+	ring_quota_deinit(&quota);
+	blocking_pool_free(quota.blocking_pool);
+}
+
+/* Of all users together, whatever each may have. */
+static void test_rings_are_bounded_by_descriptors(void **state)
+{
+	struct ring_quota quota = {.bytes_max = 1 << 20,
+				   .bytes_per_user_max = 1 << 20,
+				   .rings_per_user_max = 3,
+				   .rings_max = 2};
+	struct ring_usage usage = {0}, other = {0};
+	const struct ipc_record record = {.feed = 9, .ring_bytes = RING_BYTES};
+	struct ipc_order order = {0};
+	int fds[3][IPC_FDS_MAX];
+	set_up(&quota);
+	give(&quota, &usage, 1, fds[0]);
+	give(&quota, &usage, 2, fds[1]);
+	assert_int_equal(ring_quota_allocate(&quota, &other, USER, WORKER, &record, &order, fds[2]),
+			 EDQUOT);
+	/* It may be over in a moment: the worker asks again, and the supervisor sweeps. */
+	assert_int_equal(order.code, EDQUOT);
+	assert_int_equal(order.limit, IPC_LIMIT_DESCRIPTORS);
+	ring_quota_release(&quota, WORKER, 1);
+	let_go(fds[0]);
+	sweep_until(&quota, &usage, 1);
+	give(&quota, &other, 3, fds[2]);
+	let_go(fds[1]);
+	let_go(fds[2]);
+	ring_quota_deinit(&quota);
+	blocking_pool_free(quota.blocking_pool);
+}
+
+/* Users who take all that they get leave some for one who comes later. */
+static void test_few_users_cannot_take_all_rings(void **state)
+{
+	enum { USERS = 8, RINGS = 128, SHARE = 4 };
+	struct ring_quota quota = {.bytes_max = UINT64_C(1) << 40,
+				   .bytes_per_user_max = UINT64_C(1) << 40,
+				   .rings_per_user_max = RINGS,
+				   .rings_max = RINGS,
+				   .rings_share = SHARE};
+	struct ring_usage accounts[USERS + 1] = {0};
+	const struct ipc_record record = {.feed = 9, .ring_bytes = RING_BYTES};
+	int kept[RINGS][IPC_FDS_MAX];
+	unsigned count = 0;
+	set_up(&quota);
+	for (unsigned user = 0; user <= USERS; user++) {
+		struct ipc_order order = {0};
+		int fds[IPC_FDS_MAX];
+		while (user < USERS && accounts[user].rings < RINGS &&
+		       ring_quota_allocate(&quota, &accounts[user], USER + user, WORKER, &record,
+					   &order, fds) == 0) {
+			let_go(fds);
+			assert_true(
+				ring_quota_take_fds(&quota, WORKER, record.feed, kept[count++]));
+		}
+		assert_int_equal(order.limit, user < USERS ? IPC_LIMIT_DESCRIPTORS : 0);
+	}
+	assert_in_range(accounts[0].rings, 20, 26); /* a fifth, as one alone */
+	assert_in_range(quota.rings_count, 4 * USERS, RINGS - 4);
+	give(&quota, &accounts[USERS], 10, kept[count++]);
+	for (unsigned i = 0; i < count; i++)
+		let_go(kept[i]);
+	ring_quota_deinit(&quota);
+	blocking_pool_free(quota.blocking_pool);
+}
+
+/* A description that writes is for rings that are granted so. */
+static void test_client_writes_only_where_granted(void **state)
+{
+	for (unsigned i = 0; i < 4; i++) {
+		struct ring_quota quota = {.bytes_max = 1 << 20,
+					   .bytes_per_user_max = 1 << 20,
+					   .rings_per_user_max = 3,
+					   .rings_max = 8,
+					   .writable_rings = i % 2};
+		struct ring_usage usage = {0};
+		const struct ipc_record record = {
+			.feed = 1, .ring_bytes = RING_BYTES, .writable = i / 2};
+		struct ipc_order order = {0};
+		int fds[IPC_FDS_MAX], client_fds[IPC_FDS_MAX];
+		set_up(&quota);
+		assert_int_equal(
+			ring_quota_allocate(&quota, &usage, USER, WORKER, &record, &order, fds), 0);
+		assert_true(ring_quota_take_fds(&quota, WORKER, 1, client_fds));
+		assert_int_equal(fcntl(client_fds[0], F_GETFL) & O_ACCMODE,
+				 i == 3 ? O_RDWR : O_RDONLY);
+		assert_int_equal(fcntl(client_fds[1], F_GETFL) & O_ACCMODE, O_RDWR);
+		let_go(fds);
+		let_go(client_fds);
+		ring_quota_deinit(&quota);
+		ring_quota_deinit(&quota);
+		blocking_pool_free(quota.blocking_pool);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_counts_until_nobody_has_it),
+		cmocka_unit_test(test_counts_while_pages_are_in_use),
+		cmocka_unit_test(test_counts_while_a_path_is_open),
+		cmocka_unit_test(test_counts_while_the_worker_has_it_without_leases),
+		cmocka_unit_test(test_client_writes_only_where_granted),
+		cmocka_unit_test(test_rings_are_bounded_by_descriptors),
+		cmocka_unit_test(test_few_users_cannot_take_all_rings),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

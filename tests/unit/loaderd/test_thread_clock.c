@@ -1,0 +1,162 @@
+/* Ticks keep time, and the watch tells running from waiting for a CPU and from sleeping. */
+#include "format/base/system/ticks.h"
+#include "loaderd/batch/thread_clock.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MS UINT64_C(1000000)
+
+static uint64_t clock_ns(clockid_t clock)
+{
+	struct timespec t;
+	clock_gettime(clock, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void test_ticks_keep_time(void **state)
+{
+	ticks_init();
+	uint64_t outer = clock_ns(CLOCK_MONOTONIC), first = ticks_now();
+	uint64_t inner = clock_ns(CLOCK_MONOTONIC);
+	usleep(30000);
+	inner = clock_ns(CLOCK_MONOTONIC) - inner;
+	uint64_t ns = ticks_to_ns(ticks_since(first));
+	outer = clock_ns(CLOCK_MONOTONIC) - outer;
+	assert_true(ns > inner - inner / 1000);
+	assert_true(ns < outer + outer / 1000);
+	assert_int_equal(ticks_since(ticks_now() + ticks_now()), 0);
+}
+
+struct spinner {
+	pthread_t thread;
+	_Atomic bool stop;
+};
+
+static void *spin(void *argument)
+{
+	struct spinner *spinner = argument;
+	while (!atomic_load(&spinner->stop))
+		;
+	return NULL;
+}
+
+/* All on one CPU, this thread too. */
+static void crowd(struct spinner *spinners, unsigned count, cpu_set_t *ret_before)
+{
+	cpu_set_t one;
+	pthread_getaffinity_np(pthread_self(), sizeof(*ret_before), ret_before);
+	CPU_ZERO(&one);
+	for (int cpu = 0; CPU_COUNT(&one) == 0; cpu++)
+		if (CPU_ISSET(cpu, ret_before))
+			CPU_SET(cpu, &one);
+	pthread_setaffinity_np(pthread_self(), sizeof(one), &one);
+	for (unsigned i = 0; i < count; i++)
+		assert_int_equal(pthread_create(&spinners[i].thread, NULL, spin, &spinners[i]), 0);
+}
+
+static void disperse(struct spinner *spinners, unsigned count, const cpu_set_t *before)
+{
+	for (unsigned i = 0; i < count; i++) {
+		atomic_store(&spinners[i].stop, true);
+		pthread_join(spinners[i].thread, NULL);
+	}
+	pthread_setaffinity_np(pthread_self(), sizeof(*before), before);
+}
+
+/* Laps of about 50 us until so much CPU time is used. */
+static uint64_t work_for(struct thread_clock *watch, uint64_t ns)
+{
+	uint64_t end = clock_ns(CLOCK_THREAD_CPUTIME_ID) + ns, laps = 0;
+	while (clock_ns(CLOCK_THREAD_CPUTIME_ID) < end) {
+		uint64_t start = ticks_now();
+		while (ticks_to_ns(ticks_since(start)) < 50000)
+			;
+		laps += thread_clock_lap(watch, 0);
+	}
+	return ticks_to_ns(laps);
+}
+
+static void assert_about(uint64_t value, uint64_t expected, uint64_t tolerance)
+{
+	if (value > expected + tolerance || value + tolerance < expected)
+		fail_msg("%.3f ms, expected %.3f ms", (double)value / 1e6, (double)expected / 1e6);
+}
+
+static void test_queueing(void **state)
+{
+	struct spinner spinners[2] = {0};
+	struct thread_clock watch;
+	cpu_set_t before;
+	crowd(spinners, 2, &before);
+	thread_clock_init(&watch);
+	uint64_t cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	uint64_t wall = work_for(&watch, 60 * MS);
+	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
+	disperse(spinners, 2, &before);
+	thread_clock_deinit(&watch);
+	/* A third of the CPU each; the machine may take more. */
+	assert_true(wall > 2 * cpu);
+	assert_about(watch.queued_ns, wall - cpu, (wall - cpu) / 10);
+	assert_int_equal(watch.blocked_ns, 0);
+}
+
+/* Sleep that the worker did not ask for looks to the kernel like any other. */
+static void test_blocking(void **state)
+{
+	struct thread_clock watch;
+	thread_clock_init(&watch);
+	if (watch.schedstat < 0)
+		skip();
+	uint64_t asleep = 0, wall = 0;
+	for (int i = 0; i < 20; i++) {
+		wall += work_for(&watch, MS / 4);
+		uint64_t start = ticks_now();
+		usleep(3000);
+		asleep += ticks_since(start);
+		wall += ticks_to_ns(thread_clock_lap(&watch, 0));
+	}
+	thread_clock_deinit(&watch);
+	/* Waking up late is part of the sleep here, and of queueing to the watch. */
+	assert_true(watch.blocked_ns > 20 * 3 * MS * 9 / 10);
+	assert_about(watch.blocked_ns + watch.queued_ns, ticks_to_ns(asleep),
+		     ticks_to_ns(asleep) / 10 + (wall - ticks_to_ns(asleep)));
+}
+
+static void test_sleep_on_purpose(void **state)
+{
+	struct thread_clock watch;
+	uint64_t missing = 0;
+	thread_clock_init(&watch);
+	for (int i = 0; i < 5; i++) {
+		uint64_t start = ticks_now();
+		usleep(4000);
+		thread_clock_lap(&watch, ticks_since(start));
+		missing = watch.blocked_ns;
+		usleep(4000);
+		thread_clock_restart(&watch);
+	}
+	thread_clock_deinit(&watch);
+	assert_true(missing < MS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_ticks_keep_time),
+		cmocka_unit_test(test_queueing),
+		cmocka_unit_test(test_blocking),
+		cmocka_unit_test(test_sleep_on_purpose),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,226 @@
+/* Connections whose replies are unread: kept until they have been read, and counted by user. */
+#include "loaderd/event_source.h"
+#include "loaderd/supervisor/unread_replies.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { ANNA = 1000, BERT = 1001, PIECES = 3 };
+
+static struct unread_replies unread;
+
+static int set_up(void **state)
+{
+	unread = (struct unread_replies){.epoll_fd = epoll_create1(EPOLL_CLOEXEC)};
+	assert_true(unread.epoll_fd >= 0);
+	return blocking_pool_new(&unread.blocking_pool);
+}
+
+static int tear_down(void **state)
+{
+	unread_deinit(&unread);
+	assert_int_equal(unread.count, 0);
+	blocking_pool_free(unread.blocking_pool);
+	close(unread.epoll_fd);
+	return 0;
+}
+
+/* What is due has happened when this returns: the kernel reports before read() and close() do. */
+static void turn(void)
+{
+	assert_int_equal(event_loop_run_once(unread.epoll_fd, 0), 0);
+	unread_reap(&unread);
+}
+
+/* The client's end of a connection that was closed after so many replies. */
+static int closed_after(uid_t uid, unsigned replies)
+{
+	int pair[2];
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	for (unsigned i = 0; i < replies; i++)
+		assert_int_equal(send(pair[0], "reply", 5, 0), 5);
+	unread_add(&unread, uid, pair[0], replies % 2 == 1);
+	turn();
+	return pair[1];
+}
+
+static void test_a_connection_that_was_read_is_not_kept(void **state)
+{
+	char byte;
+	int client = closed_after(ANNA, 0);
+	assert_int_equal(unread_count(&unread, ANNA), 0);
+	assert_int_equal(read(client, &byte, 1), 0);
+	close(client);
+}
+
+static void test_a_connection_is_kept_until_all_was_read(void **state)
+{
+	char reply[5], byte;
+	int client = closed_after(ANNA, PIECES);
+	assert_int_equal(unread_count(&unread, ANNA), 1);
+	assert_int_equal(send(client, "x", 1, MSG_NOSIGNAL), -1);
+	assert_int_equal(errno, EPIPE);
+	for (unsigned i = 0; i < PIECES; i++) {
+		assert_int_equal(unread_count(&unread, ANNA), 1);
+		assert_int_equal(read(client, reply, sizeof(reply)), sizeof(reply));
+		assert_memory_equal(reply, "reply", sizeof(reply));
+		turn();
+	}
+	assert_int_equal(unread_count(&unread, ANNA), 0);
+	assert_int_equal(unread.count, 0);
+	assert_int_equal(read(client, &byte, 1), 0);
+	close(client);
+}
+
+static void test_a_client_that_closes_counts_no_more(void **state)
+{
+	int client = closed_after(ANNA, PIECES);
+	assert_int_equal(unread_count(&unread, ANNA), 1);
+	close(client);
+	turn();
+	assert_int_equal(unread_count(&unread, ANNA), 0);
+}
+
+static void test_users_are_counted_apart(void **state)
+{
+	enum { EACH = 20 };
+	int annas[EACH], berts[EACH];
+	for (unsigned i = 0; i < EACH; i++) {
+		annas[i] = closed_after(ANNA, 1 + i % 2);
+		berts[i] = closed_after(BERT, 1 + i % 2);
+	}
+	for (unsigned i = 0; i < EACH; i++) {
+		assert_int_equal(unread_count(&unread, ANNA), EACH - i);
+		assert_int_equal(unread_count(&unread, BERT), EACH);
+		/* not in the order in which they came */
+		close(annas[(i * 7) % EACH]);
+		turn();
+	}
+	assert_int_equal(unread.count, EACH);
+	for (unsigned i = 0; i < EACH; i++)
+		close(berts[i]);
+	/* More than one turn reports. */
+	for (unsigned i = 0; i < EACH; i++)
+		turn();
+	assert_int_equal(unread.count, 0);
+}
+
+static void test_the_largest_count_is_found(void **state)
+{
+	uid_t uid = 0;
+	assert_int_equal(unread_largest(&unread, &uid), 0);
+	int clients[] = {closed_after(BERT, 1), closed_after(ANNA, 1), closed_after(ANNA, 1)};
+	assert_int_equal(unread_largest(&unread, &uid), 2);
+	assert_int_equal(uid, ANNA);
+	for (unsigned i = 0; i < 3; i++)
+		close(clients[i]);
+}
+
+static void test_what_is_dropped_counts_on(void **state)
+{
+	char text[16];
+	uid_t uid;
+	int clients[] = {closed_after(ANNA, 1), closed_after(ANNA, 1), closed_after(BERT, 1)};
+	assert_true(unread_evict(&unread, ANNA));
+	assert_int_equal(unread.count, 2);
+	assert_int_equal(unread_count(&unread, ANNA), 2);
+	assert_int_equal(unread_open(&unread, ANNA), 1);
+	/* The other one, which is read, is the newer. */
+	assert_int_equal(read(clients[1], text, sizeof(text)), 5);
+	turn();
+	assert_int_equal(unread.count, 1);
+	assert_int_equal(unread_count(&unread, ANNA), 1);
+	assert_int_equal(unread_largest(&unread, &uid), 1);
+	assert_int_equal(uid, BERT);
+	assert_false(unread_evict(&unread, ANNA));
+	/* What was sent is still there. */
+	assert_int_equal(read(clients[0], text, sizeof(text)), 5);
+	for (unsigned i = 0; i < 3; i++)
+		close(clients[i]);
+}
+
+/* Whether the set's epoll has anything to report. */
+static bool is_woken(void)
+{
+	struct epoll_event event;
+	return epoll_wait(unread.epoll_fd, &event, 1, 0) > 0;
+}
+
+/* A client that shuts its end down again and again wakes the supervisor a bounded number of times.
+ */
+static void test_a_client_that_wakes_for_nothing_is_not_watched(void **state)
+{
+	enum { AGAIN = 1000, CLIENTS = 3 };
+	int clients[CLIENTS];
+	char text[16];
+	for (unsigned i = 0; i < CLIENTS; i++)
+		clients[i] = closed_after(ANNA, 1);
+	assert_true(unread_due_ns(&unread) == UINT64_MAX);
+	for (unsigned i = 0; i < AGAIN; i++) {
+		shutdown(clients[i % CLIENTS], SHUT_WR);
+		turn();
+	}
+	for (unsigned i = 0; i < CLIENTS; i++) {
+		shutdown(clients[i], SHUT_WR);
+		assert_false(is_woken());
+	}
+	assert_int_equal(unread_count(&unread, ANNA), CLIENTS);
+	/* What happens meanwhile is found when the rest is over, what happens later at once. */
+	assert_int_equal(read(clients[0], text, sizeof(text)), 5);
+	unread_on_time(&unread, unread_due_ns(&unread) - 1);
+	assert_int_equal(unread_count(&unread, ANNA), CLIENTS);
+	unread_on_time(&unread, unread_due_ns(&unread));
+	assert_int_equal(unread_count(&unread, ANNA), CLIENTS - 1);
+	assert_true(unread_due_ns(&unread) == UINT64_MAX);
+	turn();
+	close(clients[1]);
+	turn();
+	assert_int_equal(unread_count(&unread, ANNA), 1);
+	for (unsigned i = 0; i < AGAIN; i++) {
+		shutdown(clients[2], SHUT_WR);
+		turn();
+	}
+	/* One that rests is given up like any other. */
+	assert_true(unread_evict(&unread, ANNA));
+	assert_true(unread_due_ns(&unread) == UINT64_MAX);
+	close(clients[0]);
+	close(clients[2]);
+}
+
+static void test_what_is_left_is_closed_with_the_set(void **state)
+{
+	char text[16];
+	int client = closed_after(ANNA, 1);
+	unread_deinit(&unread);
+	assert_int_equal(unread.count, 0);
+	assert_int_equal(read(client, text, sizeof(text)), 5);
+	close(client);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_a_connection_that_was_read_is_not_kept, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(test_a_connection_is_kept_until_all_was_read,
+						set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_a_client_that_closes_counts_no_more, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(test_users_are_counted_apart, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_the_largest_count_is_found, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_what_is_dropped_counts_on, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_a_client_that_wakes_for_nothing_is_not_watched,
+						set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_what_is_left_is_closed_with_the_set, set_up,
+						tear_down),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

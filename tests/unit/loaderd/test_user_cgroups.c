@@ -1,0 +1,192 @@
+/*
+ * Which control group of the service's own groups for users are made in: folders stand for /proc
+ * and /sys.
+ */
+#include "loaderd/supervisor/delegated_cgroup.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+static char root[] = "/tmp/test_groups.XXXXXX";
+
+static int forget(const char *path, const struct stat *status, int type, struct FTW *place)
+{
+	return strcmp(path, root) == 0 ? 0 : remove(path);
+}
+
+static int set_up(void **state)
+{
+	return !mkdtemp(root) ? -1 : 0;
+}
+
+static int tear_down(void **state)
+{
+	nftw(root, forget, 8, FTW_DEPTH | FTW_PHYS);
+	return rmdir(root);
+}
+
+static void put(const char *name, const char *text)
+{
+	char path[PATH_MAX];
+	snprintf(path, sizeof(path), "%s%s", root, name);
+	for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')); slash++) {
+		*slash = '\0';
+		assert_true(mkdir(path, 0777) == 0 || errno == EEXIST);
+		*slash = '/';
+	}
+	FILE *file = fopen(path, "w");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+}
+
+#define GROUPS "/sys/fs/cgroup"
+
+/* A group with these processes. */
+static void put_group(const char *group, const char *processes)
+{
+	char name[PATH_MAX];
+	static const char *const files[] = {"cgroup.controllers", "cgroup.subtree_control",
+					    "cgroup.procs"};
+	const char *const texts[] = {"cpuset cpu io memory pids\n", "", processes};
+	for (int i = 0; i < 3; i++) {
+		snprintf(name, sizeof(name), GROUPS "%s/%s", group, files[i]);
+		put(name, texts[i]);
+	}
+}
+
+static const char *own_pid(void)
+{
+	static char text[24];
+	snprintf(text, sizeof(text), "%d\n", (int)getpid());
+	return text;
+}
+
+/* Version 2, and this process's own group in it. */
+static void begin(const char *group)
+{
+	char line[PATH_MAX];
+	nftw(root, forget, 8, FTW_DEPTH | FTW_PHYS);
+	put(GROUPS "/cgroup.controllers", "cpuset cpu io memory pids\n");
+	snprintf(line, sizeof(line), "0::%s\n", group);
+	put("/proc/self/cgroup", line);
+}
+
+static void expect(const char *group)
+{
+	char path[PATH_MAX], wanted[PATH_MAX];
+	struct config_error error = {{0}};
+	if (delegated_cgroup_find(root, path, &error) < 0)
+		fail_msg("%s", error.text);
+	snprintf(wanted, sizeof(wanted), "%s" GROUPS "%s", root, group);
+	assert_string_equal(path, wanted);
+}
+
+static void expect_none(int code, const char *reason)
+{
+	char path[PATH_MAX];
+	struct config_error error = {{0}};
+	assert_int_equal(delegated_cgroup_find(root, path, &error), code);
+	if (!strstr(error.text, reason))
+		fail_msg("\"%s\" is not in: %s", reason, error.text);
+}
+
+static void assert_moved(const char *file)
+{
+	char path[PATH_MAX], text[64] = "";
+	snprintf(path, sizeof(path), "%s" GROUPS "%s", root, file);
+	FILE *opened = fopen(path, "r");
+	assert_non_null(opened);
+	assert_non_null(fgets(text, sizeof(text), opened));
+	fclose(opened);
+	assert_string_equal(text, own_pid());
+}
+
+/* systemd's mark on a group; skips where the file system has none. */
+static void delegate(const char *group)
+{
+	char path[PATH_MAX];
+	snprintf(path, sizeof(path), "%s" GROUPS "%s", root, group);
+	if (setxattr(path, "user.delegate", "1", 1, 0) < 0 &&
+	    setxattr(path, "trusted.delegate", "1", 1, 0) < 0)
+		skip();
+}
+
+static void test_a_container_has_its_own(void **state)
+{
+	begin("/");
+	put_group("", own_pid());
+	put_group("/supervisor", "");
+	expect("/");
+	assert_moved("/supervisor/cgroup.procs");
+}
+
+static void test_a_service_has_what_is_delegated(void **state)
+{
+	begin("/system.slice/loaderd.service");
+	put_group("/system.slice/loaderd.service", own_pid());
+	put_group("/system.slice/loaderd.service/supervisor", "");
+	delegate("/system.slice/loaderd.service");
+	expect("/system.slice/loaderd.service");
+	assert_moved("/system.slice/loaderd.service/supervisor/cgroup.procs");
+}
+
+/* DelegateSubgroup=supervisor: the manager has put the service there. */
+static void test_a_subgroup_is_no_group_for_users(void **state)
+{
+	begin("/system.slice/loaderd.service/supervisor");
+	put_group("/system.slice/loaderd.service", "");
+	put_group("/system.slice/loaderd.service/supervisor", own_pid());
+	delegate("/system.slice/loaderd.service");
+	expect("/system.slice/loaderd.service");
+}
+
+static void test_what_is_not_its_own_is_left_alone(void **state)
+{
+	nftw(root, forget, 8, FTW_DEPTH | FTW_PHYS);
+	put("/proc/self/cgroup", "4:memory:/a\n0::/\n");
+	put(GROUPS "/unified/cgroup.controllers", "");
+	expect_none(-ENOENT, "no control groups of version 2");
+	begin("/user.slice/session-1.scope");
+	put_group("/user.slice/session-1.scope", own_pid());
+	expect_none(-EPERM, "not delegated to it (Delegate=cpu memory pids");
+	begin("/");
+	put_group("", "1\n2\n3\n");
+	expect_none(-EBUSY, "has other processes in it");
+	begin("/");
+	put_group("", own_pid());
+	put(GROUPS "/cgroup.controllers", "io rdma\n");
+	expect_none(-ENOENT, "none of the controllers");
+	begin("/../outside");
+	expect_none(-ENOENT, "no control groups of version 2");
+	/* Nothing was made there. */
+	begin("/a");
+	put_group("/a", own_pid());
+	expect_none(-EPERM, "not delegated");
+	char path[PATH_MAX];
+	snprintf(path, sizeof(path), "%s" GROUPS "/a/supervisor", root);
+	assert_int_equal(access(path, F_OK), -1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_container_has_its_own),
+		cmocka_unit_test(test_a_service_has_what_is_delegated),
+		cmocka_unit_test(test_a_subgroup_is_no_group_for_users),
+		cmocka_unit_test(test_what_is_not_its_own_is_left_alone),
+	};
+
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,399 @@
+/*
+ * What the supervisor's epoll set says of a worker: nothing for ever, and nothing after its end.
+ * The test takes the supervisor's turns; the program that the manager starts again as a worker is
+ * the test as well, with a habit of the test's choosing.
+ */
+#include "format/base/system/clock.h"
+#include "loaderd/supervisor/worker_manager.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define HABIT "CREW_TEST_HABIT"
+
+enum {
+	/* More than is read of a worker in a second; what is left fits into any pipe. */
+	LOG_BYTES = (64 << 10) + 1000,
+	LOG_LINES = 2048, /* the shortest there are: they cost more than their bytes */
+	RECORDS_READ = 2000,
+	RECORDS = RECORDS_READ + 10,
+	TURNS_MOST = 2000, /* and fewer suffice to read that */
+	DONE = 2,          /* the page's sequence when the worker has done all that it will do */
+	PATIENCE_MS = 60000,
+	DESCRIPTORS = 256,
+	CONNECTIONS_MAX = 80,
+	EVENTS_MAX = 64,
+};
+
+/* The closing of descriptors takes as long as clients like: here, until late_close(). */
+static struct {
+	int fds[DESCRIPTORS];
+	unsigned count;
+} late;
+
+void __wrap_blocking_pool_close(struct blocking_pool *blocking_pool, uint32_t key, int fd);
+
+void __wrap_blocking_pool_close(struct blocking_pool *blocking_pool, uint32_t key, int fd)
+{
+	assert_true(late.count < DESCRIPTORS);
+	late.fds[late.count++] = fd;
+}
+
+static void late_close(void)
+{
+	while (late.count > 0)
+		close(late.fds[--late.count]);
+}
+
+static void put(int fd, const void *bytes, size_t size)
+{
+	while (write(fd, bytes, size) < 0) {
+		struct pollfd p = {.fd = fd, .events = POLLOUT};
+		if (errno != EAGAIN || poll(&p, 1, -1) < 0)
+			_exit(EXIT_FAILURE);
+	}
+}
+
+static void fill_log(void)
+{
+	char line[100]; /* of a level that is not shown */
+	memset(line, 'x', sizeof(line));
+	memcpy(line, "<7>", 3);
+	line[sizeof(line) - 1] = '\n';
+	for (size_t size = 0; size < LOG_BYTES; size += sizeof(line))
+		put(STDERR_FILENO, line, sizeof(line));
+}
+
+static void fill_log_with_lines(void)
+{
+	static const char line[] = "<7>\n";
+	for (unsigned i = 0; i < LOG_LINES; i++)
+		put(STDERR_FILENO, line, sizeof(line) - 1);
+}
+
+static void fill_pipe(void)
+{
+	const struct ipc_record record = {.kind = IPC_READY};
+	for (unsigned i = 0; i < RECORDS; i++)
+		put(IPC_PIPE_FD, &record, sizeof(record));
+}
+
+/* A byte at a time, each of which is read alone as long as any is. */
+static void fill_pipe_slowly(void)
+{
+	for (unsigned i = 0; i < RECORDS; i++) {
+		int unread = 1;
+		while (i <= RECORDS_READ && unread > 0)
+			if (ioctl(IPC_PIPE_FD, FIONREAD, &unread) < 0)
+				_exit(EXIT_FAILURE);
+		put(IPC_PIPE_FD, "", 1);
+	}
+}
+
+static _Noreturn void be_worker(const char *habit)
+{
+	struct status_page *page =
+		mmap(NULL, STATUS_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, IPC_PAGE_FD, 0);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (strstr(habit, "log much"))
+		fill_log();
+	if (strstr(habit, "records much"))
+		fill_pipe();
+	if (strstr(habit, "log of many lines"))
+		fill_log_with_lines();
+	if (strstr(habit, "parts of records"))
+		fill_pipe_slowly();
+	if (strstr(habit, "socket end"))
+		close(IPC_SOCKET_FD);
+	if (strstr(habit, "log end")) {
+		close(STDOUT_FILENO);
+		close(STDERR_FILENO);
+	}
+	if (strstr(habit, "records end"))
+		close(IPC_PIPE_FD);
+	atomic_store(&page->sequence, DONE);
+	for (;;)
+		pause();
+}
+
+struct scene {
+	struct worker_manager manager;
+	struct config config;
+	struct blocking_pool *blocking_pool;
+	int epoll_fd;
+};
+
+static void start(struct scene *stage, const char *habit)
+{
+	setenv(HABIT, habit, 1);
+	config_init(&stage->config);
+	stage->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	assert_true(stage->epoll_fd >= 0);
+	assert_int_equal(blocking_pool_new(&stage->blocking_pool), 0);
+	assert_int_equal(manager_init(&stage->manager, &stage->config, stage->blocking_pool,
+				      stage->epoll_fd, 1 << 30, true),
+			 0);
+	assert_int_equal(manager_prestart(&stage->manager, geteuid()), 0);
+}
+
+/* A turn of the supervisor's, but for what it does on time. Returns the number of events. */
+static int turn(struct scene *stage, int patience_ms)
+{
+	struct epoll_event events[EVENTS_MAX];
+	int count = epoll_wait(stage->epoll_fd, events, EVENTS_MAX, patience_ms);
+	for (int i = 0; i < count; i++) {
+		struct event_source *source = events[i].data.ptr;
+		source->ready(source, events[i].events);
+	}
+	return count;
+}
+
+struct seen {
+	pid_t pid;
+	bool done;
+};
+
+static void see(void *context, uid_t uid, pid_t pid, const struct status_page *page)
+{
+	*(struct seen *)context = (struct seen){pid, page->sequence == DONE};
+}
+
+/* Returns the worker's process. */
+static pid_t await_habit(struct scene *stage)
+{
+	struct seen seen = {0};
+	const uint64_t until_ns = clock_ns(CLOCK_MONOTONIC) + UINT64_C(1000000) * PATIENCE_MS;
+	while (!seen.done) {
+		assert_true(clock_ns(CLOCK_MONOTONIC) < until_ns);
+		turn(stage, 1);
+		manager_visit_status(&stage->manager, see, &seen);
+	}
+	return seen.pid;
+}
+
+/* The worker does nothing any more: what it has done is soon dealt with. */
+static void assert_soon_quiet(struct scene *stage)
+{
+	unsigned turns = 0;
+	while (turn(stage, 0) > 0)
+		assert_true(turns++ < TURNS_MOST);
+}
+
+/* Its descriptors are closed then, and all is known that there is to know of it. */
+static void await_end(pid_t pid)
+{
+	siginfo_t info;
+	assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+}
+
+static void finish(struct scene *stage)
+{
+	manager_kill_all(&stage->manager);
+	while (stage->manager.worker_count > 0)
+		assert_true(turn(stage, PATIENCE_MS) > 0);
+	manager_deinit(&stage->manager);
+	assert_int_equal(turn(stage, 0), 0);
+	late_close();
+	blocking_pool_free(stage->blocking_pool);
+	close(stage->epoll_fd);
+}
+
+static void worker_with_habit(const char *habit)
+{
+	struct scene stage;
+	start(&stage, habit);
+	await_habit(&stage);
+	assert_soon_quiet(&stage);
+	finish(&stage);
+}
+
+static void test_what_has_ended_wakes_nobody(void **state)
+{
+	worker_with_habit("log end");
+	worker_with_habit("records end");
+}
+
+static void test_what_is_muted_wakes_nobody(void **state)
+{
+	worker_with_habit("log much");
+	worker_with_habit("records much");
+	worker_with_habit("log of many lines");
+	worker_with_habit("parts of records");
+}
+
+static void test_what_is_muted_and_has_ended_wakes_nobody(void **state)
+{
+	worker_with_habit("log much, log end");
+	worker_with_habit("records much, records end");
+}
+
+static void test_what_is_muted_is_read_later(void **state)
+{
+	static const char *const habits[] = {
+		"log much",          "records much",
+		"log much, log end", "records much, records end",
+		"log of many lines", "parts of records",
+	};
+	for (unsigned i = 0; i < sizeof(habits) / sizeof(*habits); i++) {
+		struct scene stage;
+		start(&stage, habits[i]);
+		await_habit(&stage);
+		assert_soon_quiet(&stage);
+		manager_on_time(&stage.manager, clock_ns(CLOCK_MONOTONIC));
+		assert_int_equal(turn(&stage, 0), 1);
+		assert_soon_quiet(&stage);
+		finish(&stage);
+	}
+}
+
+/* A connection, the test's end of which is returned. */
+static int connect_one(struct scene *stage)
+{
+	int ends[2];
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends),
+			 0);
+	manager_add_connection(&stage->manager, geteuid(), getpid(), ends[1]);
+	return ends[0];
+}
+
+/* The same with a reply that is not read, unless it is turned away. */
+static int connect_and_be_answered(struct scene *stage, uid_t uid)
+{
+	int ends[2];
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends),
+			 0);
+	int servers = fcntl(ends[1], F_DUPFD_CLOEXEC, 0);
+	manager_add_connection(&stage->manager, uid, getpid(), ends[1]);
+	(void)send(servers, "a reply", 7, MSG_NOSIGNAL);
+	close(servers);
+	return ends[0];
+}
+
+/* Connections, until some wait because the worker takes none. Returns how many. */
+static unsigned connect_many(struct scene *stage, int clients[CONNECTIONS_MAX])
+{
+	unsigned count = 0;
+	while (stage->manager.pending_count < 3) {
+		assert_true(count < CONNECTIONS_MAX);
+		clients[count++] = connect_one(stage);
+	}
+	return count;
+}
+
+static bool is_hung_up_on(int client)
+{
+	struct pollfd p = {.fd = client};
+	return poll(&p, 1, 0) == 1 && (p.revents & POLLHUP) != 0;
+}
+
+/*
+ * A worker that takes no connections is ended, which may take long: the next connection gets
+ * another one meanwhile.
+ */
+static void test_who_is_deaf_is_replaced(void **state)
+{
+	struct scene stage;
+	start(&stage, "socket end");
+	await_habit(&stage);
+	setenv(HABIT, "nothing", 1); /* of the next one */
+	int first = connect_one(&stage), second = connect_one(&stage);
+	assert_true(is_hung_up_on(first));
+	assert_false(is_hung_up_on(second));
+	assert_int_equal(stage.manager.worker_count, 2);
+	finish(&stage);
+	close(first);
+	close(second);
+}
+
+/*
+ * Whatever comes first of what comes at once when a worker ends: what follows still names it, and
+ * nothing does afterwards.
+ */
+static void test_an_end_is_the_end(void **state)
+{
+	enum { WATCHED = 4 }; /* the process, the pipe, the log, and the socket */
+	for (unsigned first = 0; first < WATCHED; first++) {
+		struct scene stage;
+		struct epoll_event events[EVENTS_MAX];
+		int clients[CONNECTIONS_MAX];
+		start(&stage, "nothing");
+		pid_t pid = await_habit(&stage);
+		unsigned count = connect_many(&stage, clients);
+		manager_kill_all(&stage.manager);
+		await_end(pid);
+		assert_int_equal(epoll_wait(stage.epoll_fd, events, EVENTS_MAX, 0), WATCHED);
+		for (unsigned i = 0; i < WATCHED; i++) {
+			struct epoll_event *event = &events[(first + i) % WATCHED];
+			struct event_source *source = event->data.ptr;
+			source->ready(source, event->events);
+		}
+		assert_int_equal(stage.manager.worker_count, 0);
+		manager_on_time(&stage.manager, clock_ns(CLOCK_MONOTONIC));
+		assert_int_equal(epoll_wait(stage.epoll_fd, events, EVENTS_MAX, 0), 0);
+		finish(&stage);
+		for (unsigned i = 0; i < count; i++)
+			close(clients[i]);
+	}
+}
+
+/* Connections that have to give way leave nothing behind, though their replies are unread. */
+static void test_room_is_made_of_what_is_unread(void **state)
+{
+	enum { ALL = 4 };
+	struct scene stage;
+	int clients[2 * ALL];
+	start(&stage, "nothing");
+	stage.manager.connections_max = ALL;
+	for (unsigned i = 0; i < 2 * ALL; i++) {
+		clients[i] = connect_and_be_answered(&stage, geteuid() + i / ALL);
+		assert_true(stage.manager.client_table.without_ring + stage.manager.unread.count <=
+			    ALL);
+	}
+	assert_true(is_hung_up_on(clients[0]));
+	assert_false(is_hung_up_on(clients[ALL - 1]));
+	assert_false(is_hung_up_on(clients[ALL]));
+	finish(&stage);
+	for (unsigned i = 0; i < 2 * ALL; i++)
+		close(clients[i]);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_what_has_ended_wakes_nobody),
+		cmocka_unit_test(test_what_is_muted_wakes_nobody),
+		cmocka_unit_test(test_what_is_muted_and_has_ended_wakes_nobody),
+		cmocka_unit_test(test_what_is_muted_is_read_later),
+		cmocka_unit_test(test_who_is_deaf_is_replaced),
+		cmocka_unit_test(test_an_end_is_the_end),
+		cmocka_unit_test(test_room_is_made_of_what_is_unread),
+	};
+	const struct rlimit descriptors = {DESCRIPTORS, DESCRIPTORS};
+	if (argc > 1 && strcmp(argv[1], "--worker") == 0)
+		be_worker(getenv(HABIT));
+	/* Few connections are many then. */
+	if (setrlimit(RLIMIT_NOFILE, &descriptors) < 0)
+		return EXIT_FAILURE;
+	/* Memory that is freed is not what it was, with and without a sanitizer. */
+	mallopt(M_PERTURB, 0xa5);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
