@@ -1,6 +1,6 @@
 /*
- * Something that an epoll reports on: event.data.ptr names it. Of supervisor and worker, each in
- * its own thread. Functions return 0 or -errno.
+ * A descriptor in an epoll set and its callback; event.data.ptr points here. The supervisor and
+ * each worker have one set, used by one thread. Functions return 0 or -errno.
  */
 #pragma once
 
@@ -12,16 +12,16 @@ struct event_source {
 	void (*ready)(struct event_source *source, uint32_t events);
 };
 
-/* The structure of which this is a member. */
+/* The structure that contains this member. */
 #define CONTAINER_OF(type, member, pointer)                                                        \
 	((struct type *)((char *)(pointer)-offsetof(struct type, member)))
 
-/* events: none are those that are always told, hang-up and error. */
+/* events: an epoll mask. With 0 the kernel still reports EPOLLHUP and EPOLLERR. */
 int event_source_add(int epoll_fd, struct event_source *source, uint32_t events);
-/* Out of the set altogether: hang-up is told of all that is in it, whatever was asked for. */
+/* Removes the descriptor from the set: a mask of 0 would not stop EPOLLHUP. */
 void event_source_remove(int epoll_fd, const struct event_source *source);
 /*
- * Waits until something has happened, or due_ns of CLOCK_MONOTONIC has come (UINT64_MAX: never),
- * and has all see to it that something has happened to.
+ * Waits for events, at most until due_ns of CLOCK_MONOTONIC (UINT64_MAX: without a limit), and
+ * calls ready() of each source that has one.
  */
 int event_loop_run_once(int epoll_fd, uint64_t due_ns);

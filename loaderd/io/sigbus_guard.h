@@ -1,12 +1,11 @@
 /*
- * A guard against files that shrink or fail underneath their mapping. Reading such a page raises
- * SIGBUS; inside a guarded section the handler puts a page of zeroes there and notes the fault, so
- * that the reader finishes with garbage that it knows to be garbage. A SIGBUS anywhere else stays
- * fatal.
+ * Survives SIGBUS from mapped files that shrink or fail. In a guarded section the handler maps a
+ * zero page over the faulting one and records the fault; the caller then discards its result.
+ * SIGBUS anywhere else stays fatal.
  *
- * sigbus_guard_install() once per process, before threads. A sigbus_guard_map describes one
- * dataset's mappings, is immutable but for its counter, and must outlive all sections entered with
- * it. Sections belong to a thread and do not nest.
+ * Call sigbus_guard_install() once per process, before threads start. A sigbus_guard_map describes
+ * the mappings of one dataset; it is immutable but for its counter, and must outlive all sections
+ * entered with it. A section belongs to a thread; sections do not nest.
  */
 #pragma once
 
@@ -22,8 +21,8 @@ struct sigbus_guard_region {
 struct sigbus_guard_map {
 	const struct sigbus_guard_region *regions;
 	size_t count;
-	/* Pages replaced so far by any thread: whoever reads a page after its replacement gets
-	 * zeroes and no signal, so a reader compares this before and after. */
+	/* Pages replaced so far by any thread. A replaced page reads as zeroes without a signal, so
+	 * a reader compares this count before and after. */
 	_Atomic uint64_t faults;
 };
 
@@ -33,5 +32,5 @@ int sigbus_guard_install(void);
  * any address.
  */
 void sigbus_guard_enter(struct sigbus_guard_map *map);
-/* True when this thread met a fault since sigbus_guard_enter(). */
+/* True if this thread had a fault since sigbus_guard_enter(). */
 bool sigbus_guard_leave(void);

@@ -1,9 +1,9 @@
 /*
- * Connections that a worker has. The supervisor keeps a descriptor of each, for two reasons. It
- * sends the client the ring's memory itself: the kernel counts descriptors on their way by user and
- * refuses more, and all workers are one user's, so that one who may send any could keep the others
- * from serving. And what the client leaves unread must be counted for as long as it is there
- * (unread.h). The supervisor's thread alone uses it.
+ * The connections of a worker. The supervisor keeps a descriptor of each, for two reasons. It sends
+ * the ring's descriptors to the client itself: the kernel limits descriptors in flight for each
+ * user, and as all workers have one uid, a worker that sent any could exhaust the limit for all.
+ * And replies that the client leaves unread must be counted for as long as they exist
+ * (unread_replies.h). Used by the supervisor's thread alone.
  */
 #pragma once
 
@@ -17,15 +17,15 @@
 
 struct client;
 
-/* What all workers' have in common. */
+/* Shared by the clients of all workers. */
 struct client_table {
 	int epoll_fd;
-	struct unread_replies *unread; /* where those go that leave */
-	unsigned without_ring;         /* those that have no ring */
-	struct client *dead;           /* have left, for clients_reap() */
+	struct unread_replies *unread; /* takes over closed connections */
+	unsigned without_ring;         /* clients without a ring */
+	struct client *dead;           /* removed, for clients_reap() */
 };
 
-/* Those of one worker. */
+/* The clients of one worker. */
 struct clients {
 	struct client_table *table;
 	struct client *first; /* newest first */
@@ -33,23 +33,23 @@ struct clients {
 	uid_t uid;
 };
 
-/* Takes fd over, for as long as neither side has hung up. id: none of the others'. */
+/* Takes over fd until either side hangs up. id: unique. */
 void clients_add(struct clients *clients, uint64_t id, int fd);
 /*
- * Sends a client the memory of a feed's ring. 0 or a positive errno: ENOTCONN when it has left or
- * has one, EAGAIN when it does not read. Descriptors stay the caller's.
+ * Sends a client the descriptors of its feed's ring, which stay the caller's. Returns 0 or a
+ * positive errno: ENOTCONN if the client is gone or has a ring, EAGAIN if its socket is full.
  */
 int clients_send_ring(struct clients *clients, uint64_t id, uint64_t feed,
 		      const int fds[IPC_FDS_MAX]);
-/* The feed is over: a client that had its ring has none. */
+/* The feed has ended: its client no longer has a ring. */
 void clients_ring_done(struct clients *clients, uint64_t feed);
-/* A client leaves, and is hung up on. */
+/* Closes a client's connection. */
 void clients_disconnect(struct clients *clients, uint64_t id);
-/* Sends this message to all clients, without waiting, and hangs up on them. */
+/* Sends this message to all clients without blocking, and closes their connections. */
 void clients_refuse_all(struct clients *clients, const uint8_t *message, size_t size);
-/* The one without a ring that has been there longest leaves, and is hung up on. */
+/* Closes the oldest connection that has no ring. */
 void clients_evict_oldest(struct clients *clients);
-/* All leave, and are hung up on: the worker has ended. */
+/* Closes all connections: the worker has ended. */
 void clients_deinit(struct clients *clients);
-/* Frees those that have left, when no event can name them any more. */
+/* Frees removed clients, once no pending event points to one. */
 void clients_reap(struct client_table *table);

@@ -1,8 +1,8 @@
 /*
- * Connections that have been shut down and whose clients have not read all that they were sent.
- * What is unread stays charged to the service for as long as the client keeps its end, whoever
- * closes the service's. So a descriptor of each is kept, and counts against its user, until the
- * client has read everything or closed its end. The supervisor's thread alone uses it.
+ * Closed connections whose clients have not read all replies. Unread replies stay charged to the
+ * service for as long as the client keeps its end open, even after the service has closed its own.
+ * So the service keeps a descriptor of each, which counts against the user, until the client has
+ * read everything or closed its end. Used by the supervisor's thread alone.
  */
 #pragma once
 
@@ -21,35 +21,35 @@ struct unread_replies {
 	int epoll_fd;
 	struct blocking_pool *blocking_pool;
 	unsigned count;            /* descriptors */
-	struct unread_user *users; /* those who have any */
+	struct unread_user *users; /* with such connections */
 	unsigned resting;          /* connections that are not source, */
-	uint64_t rest_until_ns;    /* of CLOCK_MONOTONIC, until when */
+	uint64_t rest_until_ns;    /* until then, in CLOCK_MONOTONIC */
 	struct unread_connection *dead;
 };
 
 /*
- * Shuts a user's connection down and takes fd over: it is closed at once if nothing is unread, or
- * if there is no memory to keep it. may_wait: closing it may, because the client could put
- * descriptors into it (blocking_pool.h).
+ * Shuts down a user's connection and takes over fd, which it closes at once if nothing is unread or
+ * memory is short. may_wait: close() may block, as the client could pass descriptors
+ * (blocking_pool.h).
  */
 void unread_add(struct unread_replies *unread, uid_t uid, int fd, bool may_wait);
-/* Connections that this user has here. */
+/* Connections of this user that are kept. */
 unsigned unread_open(const struct unread_replies *unread, uid_t uid);
-/* These, and those that unread_evict() has closed lately. */
+/* The same, plus those that unread_evict() closed recently. */
 unsigned unread_count(const struct unread_replies *unread, uid_t uid);
-/* The largest count of connections that are here, and whose they are; 0: there are none. */
+/* The largest unread_open() of a user, and that user; 0 if none are kept. */
 unsigned unread_largest(const struct unread_replies *unread, uid_t *ret_uid);
 /*
- * Closes a connection of this user's, the oldest, where descriptors are short. What is unread
- * stays, and nothing tells any more when it has been read: it counts on, and each UNREAD_FORGIVE_S
- * one such connection is forgotten. False: there is none.
+ * Closes this user's oldest connection to free a descriptor. Its unread replies remain, and nothing
+ * tells when they are read: the connection still counts, and each UNREAD_FORGIVE_S one such count
+ * is dropped. Returns false if there is none.
  */
 bool unread_evict(struct unread_replies *unread, uid_t uid);
-/* When unread_on_time() has something to do; UINT64_MAX: never. */
+/* When to call unread_on_time(); UINT64_MAX: never. */
 uint64_t unread_due_ns(const struct unread_replies *unread);
-/* Looks at connections that have woken the supervisor too often, and watches them again. */
+/* Checks connections that woke the supervisor too often, and watches them again. */
 void unread_on_time(struct unread_replies *unread, uint64_t now_ns);
-/* Frees those that have been closed, when no event can name them any more. */
+/* Frees closed connections, once no pending event points to one. */
 void unread_reap(struct unread_replies *unread);
 /* Closes all. */
 void unread_deinit(struct unread_replies *unread);

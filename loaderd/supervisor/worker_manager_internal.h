@@ -1,7 +1,7 @@
 /*
- * Internal to the manager: its users and their workers (worker_manager.c), how these are started
- * and end, what they ask for and what they log (worker_process.c), and connections on their way to
- * them (connections.c). The supervisor's thread alone.
+ * Internal to the manager: users and sweeps (worker_manager.c), the life of a worker process, its
+ * records and log (worker_process.c), and connections on their way to it (connections.c). Used by
+ * the supervisor's thread alone.
  */
 #pragma once
 
@@ -9,29 +9,29 @@
 
 enum {
 	RECORDS_PER_TURN = 64,
-	/* of one worker: more than many feeds that open and close at once */
+	/* of one worker; many feeds opening and closing at once stay below it */
 	RECORDS_PER_SECOND = 2000,
-	WORKERS_PER_USER = 4,    /* one that serves, and some on their way out */
-	RETIRE_MS = 2000,        /* for one that has been told to end because nobody is there */
-	UNRESPONSIVE_MS = 10000, /* so long a worker that takes nothing may still be busy */
-	STARTS_AT_ONCE = 20,     /* of one user's worker, */
-	STARTS_PER_SECOND = 2,   /* and from then on */
-	LOG_BYTES_PER_SECOND = 64 << 10, /* of one worker, */
-	LOG_LINE_COST = 64,              /* and what is written before each line counts */
+	WORKERS_PER_USER = 4,    /* one that serves, others that are ending */
+	RETIRE_MS = 2000,        /* for an idle worker to exit after IPC_RETIRE, before SIGKILL */
+	UNRESPONSIVE_MS = 10000, /* a worker that receives nothing for longer is killed */
+	STARTS_AT_ONCE = 20,     /* spawns of one user's worker in a burst, */
+	STARTS_PER_SECOND = 2,   /* and then at this rate */
+	LOG_BYTES_PER_SECOND = 64 << 10, /* of one worker; */
+	LOG_LINE_COST = 64,              /* what the log's prefix counts for */
 	LOG_BYTES_PER_TURN = 1024,
-	LAST_LOG_TURNS = 16, /* when a worker has ended */
+	LAST_LOG_TURNS = 16, /* reads of a dead worker's log */
 	LOG_LINE_MAX = 2048,
-	PENDING_MAX = 256, /* connections that wait for one worker, */
+	PENDING_MAX = 256, /* connections queued for one worker */
 	PENDING_MIN = 16,
-	/* and the part of all descriptors that they may be; as many again are on their way to it */
+	/* They may use one descriptor in so many; as many again may be in flight to the worker. */
 	PENDING_SHARE = 8,
-	SUSPECTS_MAX = 64, /* of a user, and as many datasets */
+	SUSPECTS_MAX = 64, /* samples remembered for a user, and as many datasets */
 	REMEMBER_S = 3600,
-	FAULTS_MAX = 2,         /* of one, and it is not tried again */
-	DATASET_FAULTS_MAX = 8, /* of a dataset, whatever the samples, and it is refused */
-	FDS_PER_WORKER = 6,     /* a connection, and the supervisor's ends to its worker */
-	FDS_SPARE = 8,          /* what making a ring takes for a moment, and some */
-	/* the part of all descriptors that connections without a ring, and unread ones, may take */
+	FAULTS_MAX = 2,         /* of a sample, and it is not decoded again */
+	DATASET_FAULTS_MAX = 8, /* of all samples of a dataset, and it is refused */
+	FDS_PER_WORKER = 6,     /* a connection and the supervisor's ends of pipes and sockets */
+	FDS_SPARE = 8,          /* for creating a ring, with a margin */
+	/* Connections without a ring or with unread replies may use one descriptor in so many. */
 	CONNECTIONS_SHARE = 4,
 	RINGS_SHARE =
 		4, /* a user's part of the rings that descriptors suffice for and nobody has */
@@ -40,12 +40,12 @@ enum {
 #define MS_NS         UINT64_C(1000000)
 #define START_COST_NS (SECOND_NS / STARTS_PER_SECOND)
 #define SWEEP_SOON_NS (SECOND_NS / 10)
-/* where the kernel refuses more descriptors on their way */
+/* after ETOOMANYREFS: too many descriptors in flight */
 #define PENDING_RETRY_NS (SECOND_NS / 100)
 #define SWEEP_LATER_NS   (5 * SECOND_NS)
 /*
- * rings are swept again at the earliest after so long, and after so many times as long as it
- * took: it asks the kernel about each ring of all users, and any of them can cause it.
+ * A sweep asks the kernel about each ring, and any user can cause one: the next starts after
+ * SWEEP_AGAIN_NS at the earliest, and after SWEEP_REST times what the last one took.
  */
 #define SWEEP_AGAIN_NS (SECOND_NS / 100)
 #define SWEEP_REST     19
@@ -58,8 +58,8 @@ struct pending_connection {
 };
 
 struct worker {
-	struct event_source end, pipe, log; /* the process, its records, its log */
-	struct event_source writable;       /* the socket, while arrivals wait for room in it */
+	struct event_source end, pipe, log; /* pidfd, records, log */
+	struct event_source writable;       /* the socket, while connections are queued for it */
 	struct pending_connection pending[PENDING_MAX];
 	unsigned pending_count;
 	struct clients clients;
@@ -71,8 +71,8 @@ struct worker {
 	int socket;
 	struct status_page *page;
 	uint64_t connections_passed; /* over the worker's life */
-	bool ready;                  /* has said that it serves */
-	bool retired;                /* gets no more */
+	bool ready;                  /* has sent IPC_READY */
+	bool retired;                /* gets no more connections */
 	char line[LOG_LINE_MAX];
 	size_t line_size;
 	size_t log_left;                /* bytes of log in this second, */

@@ -1,7 +1,6 @@
 /*
- * What a worker is started with: the four descriptors of link.h and a log, of each of which the
- * supervisor keeps the other end. Nothing but memory and descriptors; the supervisor's thread alone
- * uses it.
+ * Spawns a worker with the descriptors of worker_ipc.h and a log pipe; the supervisor keeps the
+ * other ends. Holds nothing but memory and descriptors. Used by the supervisor's thread alone.
  */
 #pragma once
 
@@ -12,8 +11,8 @@
 #include <sys/types.h>
 
 /*
- * Both ends of something; those of the worker are out of the way of the numbers that it gets. -1:
- * none, or somebody has taken it.
+ * Both ends of a channel. The worker's end is above the numbers that it will have in the child. -1:
+ * none, or ownership has moved.
  */
 struct fd_pair {
 	int ours, theirs;
@@ -24,15 +23,15 @@ struct worker_fds {
 };
 
 /*
- * orders: that the socket takes before any is read. ret_page: the worker's page, mapped to be read,
- * for the caller to unmap. After an error worker_fds_deinit() is due as well.
+ * orders: how many the socket must hold unread. ret_page: the worker's status page, mapped
+ * read-only; the caller unmaps it. Call worker_fds_deinit() after an error, too.
  */
 int worker_fds_init(struct worker_fds *worker_fds, unsigned orders, struct status_page **ret_page);
-/* Closes what nobody has taken. */
+/* Closes what is still owned here. */
 void worker_fds_deinit(struct worker_fds *worker_fds);
 /*
- * The configuration as workers read it, without what it says of single users: a descriptor of
- * memory that nobody can change any more; -errno.
+ * Writes the configuration, without its keys for single users, to a sealed memfd that workers read.
+ * Returns the descriptor or -errno.
  */
 int worker_config_fd(const struct config *config);
 struct worker_spawn_options {
@@ -43,9 +42,7 @@ struct worker_spawn_options {
 	int group_fd; /* cgroup.procs of the control group that it enters then; -1: none */
 };
 
-/*
- * Starts a worker: by posix_spawn and not fork, since a new program has an address layout of its
- * own. -errno.
- */
+/* Spawns a worker by posix_spawn(): unlike fork(), exec gives it an address layout of its own.
+ * Returns 0 or -errno. */
 int worker_spawn(const struct worker_fds *worker_fds, const struct worker_spawn_options *options,
 		 pid_t *ret_pid);

@@ -1,13 +1,13 @@
 /*
- * Chores: what may take long (opening files, looking at shared memory and unmapping it, closing
- * what clients passed) runs on threads of its own, so that the control thread always answers. run()
- * is called on such a thread, then done() on the control thread from async_jobs_finish(). A job is
- * embedded in its owner's structure and belongs to this module between the two.
+ * Jobs that may block (opening files, mapping shared memory, closing descriptors of clients) run on
+ * threads of their own, so that the control thread always answers. run() is called on such a
+ * thread, then done() on the control thread by async_jobs_finish(). A job is embedded in its
+ * owner's structure, and belongs to this module between the two calls.
  *
- * Only a few jobs use a CPU at a time, whatever the number that wait: these threads are outside
- * of the pool's fair share, and many of them would take CPUs from other users. Another job starts
- * early only when one of those that run sleeps, in storage or in a close. The threads are also
- * nicer than those that decode.
+ * Only a few jobs use a CPU at a time, however many are queued: these threads are outside the
+ * decode pool's fair share and would take CPU time from other users. Another job starts early only
+ * when a running one sleeps in I/O or close(). The threads have a higher nice value than those that
+ * decode.
  */
 #pragma once
 
@@ -17,13 +17,13 @@
 
 struct async_job {
 	void (*run)(struct async_job *job);
-	void (*done)(struct async_job *job); /* NULL: run() is the end of it */
+	void (*done)(struct async_job *job); /* NULL: nothing follows run() */
 	STAILQ_ENTRY(job) next;
 };
 
 struct async_jobs;
 
-/* Threads that storage can hold up before others wait for it, too. */
+/* So many jobs may hang in storage before others have to wait. */
 enum { ASYNC_JOBS_THREADS_MAX = 64 };
 
 /*
@@ -31,12 +31,12 @@ enum { ASYNC_JOBS_THREADS_MAX = 64 };
  * lower their own priority, which is refused later. Threads that are started then inherit it.
  */
 int async_jobs_new(unsigned at_once, struct async_jobs **ret_jobs);
-/* Waits for all jobs, running and queued, without calling done(). */
+/* Waits for running and queued jobs, without calling done(). */
 void async_jobs_free(struct async_jobs *jobs);
 void async_jobs_add(struct async_jobs *jobs, struct async_job *job);
-/* Closes a descriptor: of a socket that lingers that may take as long as its owner has chosen. */
+/* Closes a descriptor: with SO_LINGER close() blocks for as long as the socket's owner chose. */
 void async_jobs_close(struct async_jobs *jobs, int fd);
-/* Readable when async_jobs_finish() has something to do. */
+/* Readable when async_jobs_finish() has work. */
 int async_jobs_fd(const struct async_jobs *jobs);
 void async_jobs_finish(struct async_jobs *jobs);
 /* When async_jobs_replace_blocked() is to be called; UINT64_MAX: it has nothing to do. Control

@@ -1,7 +1,7 @@
 /*
- * Memory for allocator, which the supervisor makes: a worker may create none. ring_allocator_take()
- * and ring_allocator_send() are called on a job thread and wait for the answer, which the control
- * thread brings by ring_allocator_answer(). Owned by the server.
+ * Asks the supervisor for the memory of rings, which a worker cannot create. ring_allocator_take()
+ * and ring_allocator_send() block on a job thread for the answer, which the control thread passes
+ * in by ring_allocator_answer(). Owned by the server.
  */
 #pragma once
 

@@ -1,8 +1,8 @@
 /*
- * The sending half of a connection. Frames leave at once when the socket takes them; what it does
- * not take is kept, in order, until send_queue_flush(). Nothing here ever waits for a client.
- * Doorbells may come from any worker, the rest is the control thread's. The socket belongs to the
- * session, which keeps it open as long as any worker may ring.
+ * The sending half of a connection. Sends frames at once while the socket takes them, and queues
+ * the rest in order until send_queue_flush(). Never blocks. Any thread may ring the doorbell; all
+ * else is the control thread's. The session owns the socket and keeps it open while any thread may
+ * ring.
  */
 #pragma once
 
@@ -18,21 +18,15 @@ struct send_queue {
 	int socket;
 	uint8_t *data;
 	size_t size, capacity;
-	bool broken; /* the peer has gone or the queue would exceed its limit */
+	bool broken; /* the peer is gone, or the queue exceeded its limit */
 };
 
 void send_queue_init(struct send_queue *queue, int socket);
 void send_queue_deinit(struct send_queue *queue);
-/*
- * Rings the client; dropped when the socket is full, since the client then has something to read
- * anyway.
- */
+/* Sends a Doorbell, unless the socket is full: the client then has something to read anyway. */
 void send_queue_ring_doorbell(struct send_queue *queue);
-/*
- * Sends a reply, or keeps what the socket does not take. -EPIPE: the connection is of no use any
- * more.
- */
+/* Sends a reply, or queues what the socket does not take. -EPIPE: close the connection. */
 int send_queue_send(struct send_queue *queue, const uint8_t *message, size_t size);
-/* 1: all is sent; 0: something is left; -EPIPE. */
+/* 1: the queue is empty; 0: some is left; -EPIPE. */
 int send_queue_flush(struct send_queue *queue);
 bool send_queue_pending(struct send_queue *queue);
