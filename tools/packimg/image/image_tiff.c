@@ -96,8 +96,7 @@ static bool tiff_is_loss(const char *text)
  */
 static bool tiff_is_beside(const char *text)
 {
-	static const char *const words[] = {"Null count for \"Tag ",
-					    "Defined set_field_type of custom", NULL};
+	static const char *const words[] = {"Null count for \"Tag ", "of custom tag ", NULL};
 
 	return tiff_says(text, words);
 }
