@@ -41,7 +41,7 @@ Image.MAX_IMAGE_PIXELS = 1 << 26  # it refuses twice as many: as packimg does
 def bound(data):
     """The largest difference that packimg(1) states for such a file."""
     if data[4:8] == b"ftyp":
-        return 4
+        return 8
     try:
         photometric = Image.open(io.BytesIO(data)).tag_v2.get(262)
     except Exception:  # no TIFF, or none that Pillow reads

@@ -60,6 +60,8 @@ REASONS = [
     ("*/clap_irot_imir_non_essential.avif", THERE, "no such image", "libavif 1.4.2 wants rotation and mirroring to be marked as essential, 0.11.1 applies them as they are"),
     ("*/pyramid_pymd.avif", THERE, "no such image", "libavif 1.4.2 refuses a group of images, 0.11.1 passes over it: the image is whole"),
     ("*/*gainmap*.avif", THERE, "tone mapped", "the image is whole; packimg reads no gain map"),
+    # AOMediaCodec+av1-avif
+    ("*/non_compliant/truncated_elementary_stream.avif", HERE, "^not supported: AVIF.*too large", "an item is larger than the image, beyond what packimg gives memory to"),
     # python-pillow+Pillow
     ("*/hopper_webp.tif", THERE, "decoder error", "WebP in TIFF, which the libtiff of Pillow's wheel lacks"),
     ("*/apng/chunk_no_fctl.png", THERE, "frame sequence", "the still picture is whole; packimg passes over frames"),

@@ -51,7 +51,7 @@ static void avif_close(struct avif *avif)
 static bool avif_is_unread(avifResult result, const char *said)
 {
 	return result == AVIF_RESULT_UNSUPPORTED_DEPTH ||
-	       result == AVIF_RESULT_NO_CODEC_AVAILABLE ||
+	       result == AVIF_RESULT_NO_CODEC_AVAILABLE || result == AVIF_RESULT_REFORMAT_FAILED ||
 	       result == AVIF_RESULT_NO_AV1_ITEMS_FOUND || result == AVIF_RESULT_NOT_IMPLEMENTED ||
 	       strstr(said, "unsupported") || strstr(said, "are too large");
 }
