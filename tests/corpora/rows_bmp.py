@@ -77,6 +77,19 @@ def run_length(bits, image):
     return out + b"\0\1"
 
 
+def alone(bgr):
+    """Bitmaps without a file header."""
+    image = numpy.random.RandomState(5).randint(0, 100, (HEIGHT, WIDTH)).astype(numpy.uint8)
+    values, truth = masked(16, (0xF800, 0x7E0, 0x1F))
+    masks = struct.pack("<IIII", 0xF800, 0x7E0, 0x1F, 0)
+    for header in 40, 108, 124:
+        yield Row(f"alone-24-header-{header}.dib", bmp(24, packed(bgr), header=header)[14:])
+        yield Row(f"alone-palette-header-{header}.dib", bmp(8, packed(image), palette=PALETTE[:100], header=header)[14:])
+        yield Row(f"alone-masks-header-{header}.dib", bmp(16, packed(values), compression=3, masks=masks[:12 if header == 40 else 16], header=header)[14:], truth=truth)
+    yield Row("alone-cut.dib", bmp(24, packed(bgr))[14:-200], refused="ends within its pixels")
+    yield Row("alone-two-planes.dib", bmp(24, packed(bgr))[14:26] + b"\2" + bmp(24, packed(bgr))[27:], "Pillow looks at the header's size alone", refused="^not an image")
+
+
 def rows():
     rgb = pixels(WIDTH, HEIGHT)
     bgr = numpy.ascontiguousarray(rgb[:, :, ::-1]).reshape(HEIGHT, -1)
@@ -140,6 +153,8 @@ def rows():
         yield Row(f"runs-{bits}-jump-out.bmp", runs(b"\0\2" + bytes((WIDTH + 1, 0)) + b"\0\0" + every[4:] + b"\0\1"), refused="jump leads out")
         yield Row(f"runs-{bits}-jump-down.bmp", runs(every[:-4] + b"\0\2\0\1" + b"\0\1"), ends, refused="jump leads out")
     whole = bmp(24, packed(bgr))
+    yield Row("array.bmp", b"BA" + struct.pack("<IIHH", 40, 0, 0, 0) + whole, refused="^not supported: BMP that is an array")
+    yield from alone(bgr)
     yield Row("cut-pixels.bmp", whole[:-200], refused="ends within its pixels")
     yield Row("cut-header.bmp", whole[:40], refused="ends within its headers")
     yield Row("jpeg-inside.bmp", bmp(0, b"", compression=4), refused="^not supported: BMP")

@@ -1,5 +1,6 @@
 """GIF: the first frame, where it lies, and what is around it."""
 
+import io
 import struct
 
 import numpy
@@ -20,6 +21,18 @@ def moved(gif, left, top, width, height, transparent=None):
     if transparent is not None:
         gif = gif[:at] + b"\x21\xf9\x04\x01\0\0" + bytes([transparent]) + b"\0" + gif[at:]
     return gif
+
+
+def long_codes(gif, bits):
+    """The GIF with every pixel as a code by itself, of one bit more than these, which a new table holds."""
+    at = gif.index(b"\x2c", 13 + 3 * (2 << (gif[10] & 7)))
+    values = numpy.asarray(Image.open(io.BytesIO(gif))).ravel()
+    codes = []
+    for begin in range(0, len(values), 200):
+        codes += [1 << bits, *values[begin:begin + 200]]
+    data = numpy.packbits(numpy.array([*codes, (1 << bits) + 1])[:, None] >> numpy.arange(bits + 1) & 1, bitorder="little").tobytes()
+    blocks = b"".join(bytes([len(data[i:i + 255])]) + data[i:i + 255] for i in range(0, len(data), 255))
+    return gif[:at + 10] + bytes([bits]) + blocks + b"\0;"
 
 
 def rows():
@@ -44,6 +57,10 @@ def rows():
     yield Row("no-table.gif", bare, part="gif")
     few = still[:10] + bytes([still[10] & 0xF8]) + still[11:19] + still[at:]
     yield Row("few-colours.gif", few, "Pillow makes up a colour for what is not in the table", refused="not in its table", part="gif")
+    yield Row("bits-8.gif", long_codes(still, 8), part="gif")
+    for bits in 9, 11:
+        yield Row(f"bits-{bits}.gif", long_codes(still, bits), "giflib reads up to 8 bits a pixel", refused=f"^not supported: GIF whose codes begin with {bits} bits", part="gif")
+    yield Row("bits-12.gif", long_codes(still, 12), "Pillow takes codes that the format forbids", refused="^damaged GIF: its codes are longer than 12 bits", part="gif")
     yield Row("no-end.gif", still[:-1], part="gif")
     yield Row("cut.gif", still[:len(still) // 2], refused="damaged", part="gif")
     for offset in 100, 104, 110:  # bytes of codes

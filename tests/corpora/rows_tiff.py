@@ -105,6 +105,7 @@ def old_ways(rgb):
     no_table = tiff(*size, [8], [numpy.asarray(indices).tobytes()], {262: (3, [3]), 320: (3, [0, 1, 2, 3])})
     yield Row("palette-short.tif", no_table, "Pillow makes colours of what there is", refused="damaged", part="tiff")
     packed_over = b"".join(bytes([127]) + row[:128].tobytes() + bytes([15]) + row[128:].tobytes() + b"\0" for row in rgb.reshape(31, -1))
+    yield Row("tag-without-values.tif", tiff(*size, [8] * 3, [rgb.tobytes()], {262: (3, [2]), 34022: (3, [])}), part="tiff")
     yield Row("packbits-over.tif", tiff(*size, [8] * 3, [packed_over], {259: (3, [32773]), 262: (3, [2])}), part="tiff")
 
 
@@ -205,6 +206,8 @@ def rows():
     yield Row("deep-alpha.tif", tiff(*size, [16] * 4, [deep.astype("<u2").tobytes()], {262: (3, [2]), 338: (3, [2])}), part="tiff")
     half = numpy.dstack([rgb // 2, numpy.full_like(grey, 128)])
     yield Row("premultiplied.tif", tiff(*size, [8] * 4, [half.tobytes()], {262: (3, [2]), 338: (3, [1])}), part="tiff")
+    half[3:9, 5:20, 3] = 0
+    yield Row("premultiplied-hidden.tif", tiff(*size, [8] * 4, [half.tobytes()], {262: (3, [2]), 338: (3, [1])}), part="tiff")
     yield Row("unspecified.tif", tiff(*size, [8] * 4, [half.tobytes()], {262: (3, [2]), 338: (3, [0])}), part="tiff")
     yield Row("white-is-zero.tif", tiff(*size, [8], [grey.tobytes()], {262: (3, [0])}), part="tiff")
     for bits in 1, 2, 4:

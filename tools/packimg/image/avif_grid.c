@@ -1,7 +1,8 @@
 #include "tools/packimg/image/avif_grid.h"
 
+#include "tools/packimg/image/avif_boxes.h"
+
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,60 +10,6 @@ enum {
 	IDS = 1 << 16, /* larger ones have no grid of more tiles than these, and are left alone */
 	FLAGS = 3,
 };
-
-/* Bytes that are taken from the first on; what is not there is 0. */
-struct bytes {
-	uint8_t *at, *end;
-};
-
-static uint64_t take(struct bytes *bytes, uint32_t count)
-{
-	uint64_t value = 0;
-
-	for (; count > 0 && bytes->at < bytes->end; count--)
-		value = value << 8 | *bytes->at++;
-	return count ? 0 : value;
-}
-
-static void skip(struct bytes *bytes, uint64_t count)
-{
-	uint64_t left = (uint64_t)(bytes->end - bytes->at);
-
-	bytes->at += count < left ? count : left;
-}
-
-/* A box (ISO/IEC 14496-12, 4.2): its type, and what is in it. False at the end. */
-static bool take_box(struct bytes *bytes, uint32_t *ret_type, struct bytes *ret_content)
-{
-	struct bytes content = *bytes;
-	uint64_t left = (uint64_t)(bytes->end - bytes->at), size = take(&content, 4);
-
-	*ret_type = (uint32_t)take(&content, 4);
-	if (size == 1)
-		size = take(&content, 8);
-	else if (size == 0)
-		size = left;
-	if (size > left || size < (uint64_t)(content.at - bytes->at) || left < 8)
-		return false;
-	content.end = bytes->at + size;
-	bytes->at += size;
-	*ret_content = content;
-	return true;
-}
-
-#define TYPE(a, b, c, d) ((uint32_t)(a) << 24 | (b) << 16 | (c) << 8 | (d))
-
-/* The first box of a type; empty: there is none. */
-static struct bytes find_box(struct bytes bytes, uint32_t wanted)
-{
-	struct bytes content;
-	uint32_t type;
-
-	while (take_box(&bytes, &type, &content))
-		if (type == wanted)
-			return content;
-	return (struct bytes){bytes.at, bytes.at};
-}
 
 /* Entries of a list, each with the number of the item that it belongs to. */
 struct entries {
@@ -89,31 +36,32 @@ static int list_infos(struct bytes iinf, struct entries *list)
 	uint32_t type;
 	int r = 0;
 
-	uint64_t version = take(&iinf, 1);
-	skip(&iinf, FLAGS + (version ? 4 : 2));
-	for (begin = iinf.at; !r && take_box(&iinf, &type, &info); begin = iinf.at) {
-		version = take(&info, 1);
-		skip(&info, FLAGS);
-		r = add_entry(list, (uint32_t)take(&info, version >= 3 ? 4 : 2), begin, iinf.at);
+	uint64_t version = bytes_take(&iinf, 1);
+	bytes_skip(&iinf, FLAGS + (version ? 4 : 2));
+	for (begin = iinf.at; !r && bytes_take_box(&iinf, &type, &info); begin = iinf.at) {
+		version = bytes_take(&info, 1);
+		bytes_skip(&info, FLAGS);
+		r = add_entry(list, (uint32_t)bytes_take(&info, version >= 3 ? 4 : 2), begin,
+			      iinf.at);
 	}
 	return r;
 }
 
 static int list_places(struct bytes iloc, struct entries *list)
 {
-	uint64_t version = take(&iloc, 1);
+	uint64_t version = bytes_take(&iloc, 1);
 	int r = 0;
 
-	skip(&iloc, FLAGS);
-	uint64_t sizes = take(&iloc, 2);
+	bytes_skip(&iloc, FLAGS);
+	uint64_t sizes = bytes_take(&iloc, 2);
 	uint64_t extent = (sizes >> 12) + (sizes >> 8 & 15) + (version ? sizes & 15 : 0);
-	for (uint64_t left = take(&iloc, version < 2 ? 2 : 4); !r && left > 0 && iloc.at < iloc.end;
-	     left--) {
+	for (uint64_t left = bytes_take(&iloc, version < 2 ? 2 : 4);
+	     !r && left > 0 && iloc.at < iloc.end; left--) {
 		uint8_t *begin = iloc.at;
-		uint32_t id = (uint32_t)take(&iloc, version < 2 ? 2 : 4);
+		uint32_t id = (uint32_t)bytes_take(&iloc, version < 2 ? 2 : 4);
 
-		skip(&iloc, (version ? 2 : 0) + 2 + (sizes >> 4 & 15));
-		skip(&iloc, take(&iloc, 2) * extent);
+		bytes_skip(&iloc, (version ? 2 : 0) + 2 + (sizes >> 4 & 15));
+		bytes_skip(&iloc, bytes_take(&iloc, 2) * extent);
 		r = add_entry(list, id, begin, iloc.at);
 	}
 	return r;
@@ -125,33 +73,51 @@ struct tiles {
 	uint32_t numbers[IDS];
 };
 
-/* The tiles of the file's image, if it has any. -ENOTSUP: one is several. */
-static int list_tiles(struct bytes meta, struct tiles *tiles)
+static void number_tiles(struct bytes dimg, uint32_t id_size, struct tiles *tiles,
+			 struct avif_grid *grid)
 {
-	struct bytes pitm = find_box(meta, TYPE('p', 'i', 't', 'm')),
-		     iref = find_box(meta, TYPE('i', 'r', 'e', 'f')), dimg;
-	uint64_t version = take(&pitm, 1);
+	for (uint64_t left = bytes_take(&dimg, 2); left > 0; left--) {
+		uint64_t id = bytes_take(&dimg, id_size);
+
+		grid->twice |= id < IDS && tiles->numbers[id];
+		tiles->count++;
+		if (id < IDS)
+			tiles->numbers[id] = tiles->count;
+	}
+}
+
+static bool has_tile(struct bytes dimg, uint32_t id_size, const struct tiles *tiles)
+{
+	for (uint64_t left = bytes_take(&dimg, 2); left > 0; left--) {
+		uint64_t id = bytes_take(&dimg, id_size);
+
+		if (id < IDS && tiles->numbers[id])
+			return true;
+	}
+	return false;
+}
+
+/*
+ * The tiles of the file's image, if it has any; those of other images, where they are among them,
+ * are shared.
+ */
+static void list_tiles(struct bytes meta, struct tiles *tiles, struct avif_grid *grid)
+{
+	struct bytes pitm = bytes_find_box(meta, BOX_TYPE('p', 'i', 't', 'm')),
+		     iref = bytes_find_box(meta, BOX_TYPE('i', 'r', 'e', 'f')), dimg;
+	uint64_t version = bytes_take(&pitm, 1);
 	uint32_t type;
 
-	skip(&pitm, FLAGS);
-	uint64_t image = take(&pitm, version ? 4 : 2);
-	uint32_t id_size = take(&iref, 1) ? 4 : 2;
-	skip(&iref, FLAGS);
-	while (take_box(&iref, &type, &dimg)) {
-		if (type != TYPE('d', 'i', 'm', 'g') || take(&dimg, id_size) != image)
-			continue;
-		for (uint64_t left = take(&dimg, 2); left > 0; left--) {
-			uint64_t id = take(&dimg, id_size);
-
-			if (id < IDS && tiles->numbers[id])
-				return -ENOTSUP;
-			tiles->count++;
-			if (id < IDS)
-				tiles->numbers[id] = tiles->count;
-		}
-		return 0;
-	}
-	return 0;
+	bytes_skip(&pitm, FLAGS);
+	uint64_t image = bytes_take(&pitm, version ? 4 : 2);
+	uint32_t id_size = bytes_take(&iref, 1) ? 4 : 2;
+	bytes_skip(&iref, FLAGS);
+	for (struct bytes left = iref; !tiles->count && bytes_take_box(&left, &type, &dimg);)
+		if (type == BOX_TYPE('d', 'i', 'm', 'g') && bytes_take(&dimg, id_size) == image)
+			number_tiles(dimg, id_size, tiles, grid);
+	while (bytes_take_box(&iref, &type, &dimg))
+		if (type == BOX_TYPE('d', 'i', 'm', 'g') && bytes_take(&dimg, id_size) != image)
+			grid->shared |= has_tile(dimg, id_size, tiles);
 }
 
 static uint32_t number_of(const struct tiles *tiles, uint32_t id)
@@ -210,9 +176,9 @@ static int sort_meta(struct bytes meta, const struct tiles *tiles)
 {
 	struct entries infos = {0}, places = {0};
 
-	int r = list_infos(find_box(meta, TYPE('i', 'i', 'n', 'f')), &infos);
+	int r = list_infos(bytes_find_box(meta, BOX_TYPE('i', 'i', 'n', 'f')), &infos);
 	if (!r)
-		r = list_places(find_box(meta, TYPE('i', 'l', 'o', 'c')), &places);
+		r = list_places(bytes_find_box(meta, BOX_TYPE('i', 'l', 'o', 'c')), &places);
 	if (!r)
 		r = sort_entries(&infos, tiles);
 	if (!r)
@@ -222,38 +188,42 @@ static int sort_meta(struct bytes meta, const struct tiles *tiles)
 	return r;
 }
 
-static int sort_tiles(struct bytes meta)
+static int sort_tiles(struct bytes meta, struct avif_grid *grid)
 {
 	struct tiles *tiles = calloc(1, sizeof(*tiles));
+	int r = 0;
 
 	if (!tiles)
 		return -ENOMEM;
-	skip(&meta, 1 + FLAGS);
-	int r = list_tiles(meta, tiles);
-	if (!r && tiles->count)
+	bytes_skip(&meta, 1 + FLAGS);
+	list_tiles(meta, tiles, grid);
+	if (tiles->count && !grid->twice)
 		r = sort_meta(meta, tiles);
 	free(tiles);
 	return r;
 }
 
-int avif_grid_sort(const uint8_t *data, size_t size, struct buffer *file)
+int avif_grid_sort(const uint8_t *data, size_t size, struct buffer *file,
+		   struct avif_grid *ret_grid)
 {
 	/* what is in the box is read and sorted in a copy, which nobody changes meanwhile */
-	struct bytes all = {(uint8_t *)(uintptr_t)data, (uint8_t *)(uintptr_t)data + size};
-	struct bytes meta = find_box(all, TYPE('m', 'e', 't', 'a'));
+	struct bytes meta = bytes_find_box(bytes_of(data, size), BOX_TYPE('m', 'e', 't', 'a'));
 	size_t offset = (size_t)(meta.at - data), length = (size_t)(meta.end - meta.at);
+	struct avif_grid grid = {0};
 	struct buffer copy = {0};
+	int r = 0;
 
-	if (!length)
-		return 0;
-	int r = buffer_append(&copy, meta.at, length);
-	if (!r)
-		r = sort_tiles((struct bytes){copy.data, copy.data + length});
-	if (!r && memcmp(copy.data, data + offset, length) != 0) {
+	if (length)
+		r = buffer_append(&copy, meta.at, length);
+	if (!r && length)
+		r = sort_tiles((struct bytes){copy.data, copy.data + length}, &grid);
+	if (!r && length && memcmp(copy.data, data + offset, length) != 0) {
 		r = buffer_append(file, data, size);
 		if (!r)
 			memcpy(file->data + offset, copy.data, length);
 	}
 	buffer_deinit(&copy);
+	if (!r)
+		*ret_grid = grid;
 	return r;
 }

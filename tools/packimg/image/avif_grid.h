@@ -6,9 +6,17 @@
 
 #include "tools/packimg/common/memory.h"
 
+#include <stdbool.h>
+
+/* What libavif does not read, whatever their order. */
+struct avif_grid {
+	bool twice;  /* the grid has a tile in several places */
+	bool shared; /* another image has one of its tiles, too */
+};
+
 /*
  * Where the file's image is a grid that lists its tiles in another order: `file` becomes a copy
- * that lists them in the right one. Else it stays empty. 0 or -ENOMEM; -ENOTSUP when the grid has a
- * tile in several places, which libavif does not read.
+ * that lists them in the right one. Else it stays empty. 0 or -ENOMEM.
  */
-int avif_grid_sort(const uint8_t *data, size_t size, struct buffer *file);
+int avif_grid_sort(const uint8_t *data, size_t size, struct buffer *file,
+		   struct avif_grid *ret_grid);

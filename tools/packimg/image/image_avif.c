@@ -1,5 +1,6 @@
 /* AVIF, through libavif: a still image, or the first of a sequence. */
 #include "tools/packimg/common/text.h"
+#include "tools/packimg/image/avif_boxes.h"
 #include "tools/packimg/image/avif_grid.h"
 #include "tools/packimg/image/image.h"
 
@@ -32,24 +33,25 @@ static uint8_t avif_orientation(const avifImage *image)
 			   [mirrored ? 1 + (image->imir.mode & 1) : 0];
 }
 
-/* A file being read: its own bytes, or those of a copy that is sorted. */
+/* A file being read: its own bytes, or those of a copy that says the same in a plainer way. */
 struct avif {
 	avifDecoder *decoder;
-	struct buffer sorted;
+	struct avif_grid grid;
+	struct buffer plain;
 };
 
 static void avif_close(struct avif *avif)
 {
 	if (avif->decoder)
 		avifDecoderDestroy(avif->decoder);
-	buffer_deinit(&avif->sorted);
+	buffer_deinit(&avif->plain);
 }
 
 /* Is it that the library does not read such a file, by its result or what it says of it? */
 static bool avif_is_unread(avifResult result, const char *said)
 {
 	return result == AVIF_RESULT_UNSUPPORTED_DEPTH ||
-	       result == AVIF_RESULT_NO_CODEC_AVAILABLE ||
+	       result == AVIF_RESULT_NO_CODEC_AVAILABLE || result == AVIF_RESULT_REFORMAT_FAILED ||
 	       result == AVIF_RESULT_NO_AV1_ITEMS_FOUND || result == AVIF_RESULT_NOT_IMPLEMENTED ||
 	       strstr(said, "unsupported") || strstr(said, "are too large");
 }
@@ -60,6 +62,8 @@ static int avif_fail(struct avif *avif, avifResult result, struct packimg_error 
 
 	if (result == AVIF_RESULT_OUT_OF_MEMORY)
 		r = packimg_fail(error, -ENOMEM, "out of memory");
+	else if (result == AVIF_RESULT_INVALID_IMAGE_GRID && avif->grid.shared)
+		r = image_not_supported(error, "AVIF of a grid that shares a tile with another");
 	else if (avif_is_unread(result, avif->decoder->diag.error))
 		r = image_not_supported(error, "AVIF of this sort (%s)",
 					*avif->decoder->diag.error ? avif->decoder->diag.error
@@ -70,17 +74,20 @@ static int avif_fail(struct avif *avif, avifResult result, struct packimg_error 
 	return r;
 }
 
-static int avif_sort(struct avif *avif, const uint8_t *data, size_t size,
-		     struct packimg_error *error)
+static int avif_make_readable(struct avif *avif, const uint8_t *data, size_t size,
+			      struct packimg_error *error)
 {
-	int r = avif_grid_sort(data, size, &avif->sorted);
+	int r = avif_grid_sort(data, size, &avif->plain, &avif->grid);
 
 	if (!r)
-		return 0;
-	avif_close(avif);
-	return r == -ENOTSUP ? image_not_supported(
-				       error, "AVIF of a grid that has a tile in several places")
-			     : packimg_fail(error, r, "out of memory");
+		r = avif_make_plain(data, size, &avif->plain);
+	if (r)
+		r = packimg_fail(error, r, "out of memory");
+	else if (avif->grid.twice)
+		r = image_not_supported(error, "AVIF of a grid that has a tile in several places");
+	if (r)
+		avif_close(avif);
+	return r;
 }
 
 /* pixels_max: of any picture in the file; what the codec finds in one is held against it, too. */
@@ -101,11 +108,11 @@ static int avif_open(struct avif *avif, const uint8_t *data, size_t size, uint64
 	/* what many writers have left out, and what says nothing of the pixels that are wanted */
 	decoder->strictFlags =
 		AVIF_STRICT_ENABLED & ~(AVIF_STRICT_PIXI_REQUIRED | AVIF_STRICT_CLAP_VALID);
-	int r = avif_sort(avif, data, size, error);
+	int r = avif_make_readable(avif, data, size, error);
 	if (r)
 		return r;
-	if (avif->sorted.size)
-		data = avif->sorted.data;
+	if (avif->plain.size)
+		data = avif->plain.data;
 	avifResult result = avifDecoderSetIOMemory(decoder, data, size);
 	if (result == AVIF_RESULT_OK)
 		result = avifDecoderParse(decoder);

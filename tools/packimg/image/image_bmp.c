@@ -31,7 +31,8 @@ struct bmp {
 	uint8_t palette[COLOURS_MAX][3];
 	bool grey; /* all its colours are */
 	bool top_down;
-	size_t offset; /* of the pixels */
+	size_t start;  /* of the bitmap's header */
+	size_t offset; /* of the pixels; until the tables are read 0 where nothing says it */
 };
 
 static uint32_t get(const uint8_t *from, int bytes)
@@ -62,7 +63,7 @@ static int bmp_tables(struct bmp *bmp, size_t at, uint32_t header, uint32_t colo
 	size_t step = header == HEADER_OS2 ? 3 : 4;
 
 	if (bmp->compression == BITFIELDS) {
-		size_t masks = header >= HEADER_MASKS ? FILE_HEADER + HEADER_WINDOWS : at;
+		size_t masks = header >= HEADER_MASKS ? bmp->start + HEADER_WINDOWS : at;
 
 		if (masks + 12 > bmp->size)
 			return damaged(error, "it ends within its masks");
@@ -70,11 +71,16 @@ static int bmp_tables(struct bmp *bmp, size_t at, uint32_t header, uint32_t colo
 			bmp->masks[i] = get(bmp->data + masks + 4 * i, 4);
 		at = header >= HEADER_MASKS ? at : at + 12;
 	}
-	if (bmp->bits > 8)
+	if (bmp->bits > 8) {
+		if (!bmp->start)
+			bmp->offset = at + step * colours;
 		return 0;
+	}
 	bmp->colours = colours && colours < 1u << bmp->bits ? colours : 1u << bmp->bits;
 	if (at + step * bmp->colours > bmp->size)
 		return damaged(error, "it ends within its colours");
+	if (!bmp->start)
+		bmp->offset = at + step * bmp->colours;
 	bmp->grey = true;
 	for (uint32_t i = 0; i < bmp->colours; i++)
 		for (int c = 0; c < 3; c++) {
@@ -96,18 +102,25 @@ static int bmp_check(const struct bmp *bmp, struct packimg_error *error)
 	return 0;
 }
 
+/*
+ * The headers. A bitmap that has no file header, which would say where its pixels begin, has them
+ * right behind its tables.
+ */
 static int bmp_open(struct bmp *bmp, const uint8_t *data, size_t size, struct packimg_error *error)
 {
-	uint32_t header = size < FILE_HEADER + 4 ? 0 : get(data + FILE_HEADER, 4), colours = 0;
-	const uint8_t *fields = data + FILE_HEADER + 4;
+	size_t start = data[0] == 'B' ? FILE_HEADER : 0;
+	uint32_t header = size < start + 4 ? 0 : get(data + start, 4), colours = 0;
+	const uint8_t *fields = data + start + 4;
 
-	*bmp = (struct bmp){.data = data, .size = size};
-	if (!header || header > size - FILE_HEADER)
+	*bmp = (struct bmp){.data = data, .size = size, .start = start};
+	if (data[1] == 'A')
+		return image_not_supported(error, "BMP that is an array of bitmaps");
+	if (!header || header > size - start)
 		return damaged(error, "it ends within its headers");
 	if (header != HEADER_OS2 && header != 40 && header != 52 && header != 56 && header != 64 &&
 	    header != 108 && header != 124)
 		return not_read(error, "header", header);
-	bmp->offset = get(data + 10, 4);
+	bmp->offset = start ? get(data + 10, 4) : 0;
 	if (header == HEADER_OS2) {
 		bmp->width = get(fields, 2);
 		bmp->height = get(fields + 2, 2);
@@ -122,7 +135,7 @@ static int bmp_open(struct bmp *bmp, const uint8_t *data, size_t size, struct pa
 		colours = get(fields + 28, 4);
 	}
 	int r = bmp_check(bmp, error);
-	return r ? r : bmp_tables(bmp, FILE_HEADER + header, header, colours, error);
+	return r ? r : bmp_tables(bmp, start + header, header, colours, error);
 }
 
 static int bmp_probe(const uint8_t *data, size_t size, struct image_info *info,
@@ -279,7 +292,11 @@ static bool run_jump(struct run *run)
 	       run_fail(run, "a jump leads out of the picture");
 }
 
-/* Up to the end of the bitmap, which a picture whose last row is full or ended may lack. */
+/*
+ * Up to the end of the bitmap. Nothing in the format's text ([MS-WMF], 3.1.6.2) demands the code
+ * for it, and it adds no pixel: a picture whose last row is full or ended may lack it. Nor does the
+ * text say what pixels beyond a row's end or a jump out of the picture would be: they are damage.
+ */
 static bool run_all(struct run *run)
 {
 	enum { END_OF_LINE, END_OF_BITMAP, JUMP };

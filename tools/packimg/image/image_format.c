@@ -36,9 +36,20 @@ static bool is_tiff(const uint8_t *data, size_t size)
 	return BEGINS(0, "II*\0") || BEGINS(0, "MM\0*") || BEGINS(0, "II+\0") || BEGINS(0, "MM\0+");
 }
 
+/* The header of a bitmap alone, as Windows' clipboard has it: its size, and one plane. */
+static bool is_bitmap(const uint8_t *data, size_t size)
+{
+	static const uint8_t sizes[] = {40, 52, 56, 64, 108, 124};
+	enum { BITS = 14, BITS_MAX = 32 };
+
+	return size > BITS + 1 && memchr(sizes, data[0], sizeof(sizes)) && BEGINS(1, "\0\0\0") &&
+	       BEGINS(12, "\1\0") && data[BITS] <= BITS_MAX && data[BITS + 1] == 0;
+}
+
+/* An array of bitmaps (OS/2) has a header of its own before the first one's. */
 static bool is_bmp(const uint8_t *data, size_t size)
 {
-	return BEGINS(0, "BM");
+	return BEGINS(0, "BM") || (BEGINS(0, "BA") && BEGINS(14, "BM")) || is_bitmap(data, size);
 }
 
 static bool is_pnm(const uint8_t *data, size_t size)

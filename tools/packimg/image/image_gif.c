@@ -43,6 +43,31 @@ static int gif_fail(struct gif *gif, int code, struct packimg_error *error)
 			    reason ? reason : "it has no image");
 }
 
+enum {
+	READ_BITS_MAX = 8,  /* that a pixel's codes begin with and giflib reads */
+	CODE_BITS_MAX = 12, /* of a code (GIF89a, appendix F) */
+};
+
+/*
+ * giflib says that it cannot read a frame that gives its pixels more than 8 bits: the last byte it
+ * has taken. The format allows a code of 12 bits, and the first codes have one bit more than a
+ * pixel.
+ */
+static int gif_fail_at_frame(struct gif *gif, struct packimg_error *error)
+{
+	uint8_t bits = gif->data[-1];
+
+	if (!gif->size || gif->file->Error != D_GIF_ERR_READ_FAILED || bits <= READ_BITS_MAX)
+		return gif_fail(gif, 0, error);
+	gif_close(gif);
+	return bits < CODE_BITS_MAX
+		       ? image_not_supported(error, "GIF whose codes begin with %u bits a pixel",
+					     bits)
+		       : packimg_fail(error, -EBADMSG,
+				      "damaged GIF: its codes are longer than %d bits",
+				      CODE_BITS_MAX);
+}
+
 /* Reads extensions; only that of graphics says something of the image behind it. */
 static int gif_extension(struct gif *gif)
 {
@@ -82,7 +107,7 @@ static int gif_open(struct gif *gif, const uint8_t *data, size_t size, struct pa
 		}
 	}
 	if (DGifGetImageDesc(gif->file) == GIF_ERROR)
-		return gif_fail(gif, 0, error);
+		return gif_fail_at_frame(gif, error);
 	return 0;
 }
 

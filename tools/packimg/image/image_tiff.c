@@ -70,16 +70,6 @@ static int tiff_nothing(thandle_t handle)
 	return 0;
 }
 
-__attribute__((format(printf, 4, 0))) static int
-tiff_said(TIFF *file, void *user, const char *where, const char *format, va_list arguments)
-{
-	struct tiff *tiff = user;
-
-	if (!*tiff->reason)
-		vsnprintf(tiff->reason, sizeof(tiff->reason), format, arguments);
-	return 1;
-}
-
 static bool tiff_says(const char *text, const char *const *words)
 {
 	while (*words && !strstr(text, *words))
@@ -100,6 +90,17 @@ static bool tiff_is_loss(const char *text)
 	return tiff_says(text, words);
 }
 
+/*
+ * Does it complain of a tag that it does not know? It passes over such a tag, and no pixel depends
+ * on one.
+ */
+static bool tiff_is_beside(const char *text)
+{
+	static const char *const words[] = {"Null count for \"Tag ", "of custom tag ", NULL};
+
+	return tiff_says(text, words);
+}
+
 /* Does it say, in an error, that the file is of a sort that it does not read? */
 static bool tiff_is_unread(const char *text)
 {
@@ -107,6 +108,20 @@ static bool tiff_is_unread(const char *text)
 					    "different values per sample", NULL};
 
 	return tiff_says(text, words);
+}
+
+__attribute__((format(printf, 4, 0))) static int
+tiff_said(TIFF *file, void *user, const char *where, const char *format, va_list arguments)
+{
+	struct tiff *tiff = user;
+	char text[sizeof(tiff->reason)];
+
+	if (*tiff->reason)
+		return 1;
+	vsnprintf(text, sizeof(text), format, arguments);
+	if (!tiff_is_beside(text))
+		memcpy(tiff->reason, text, sizeof(text));
+	return 1;
 }
 
 /* Mostly it says that tags are unknown, or that pixels are compressed in an old way. */
@@ -141,7 +156,7 @@ static int tiff_fail(struct tiff *tiff, int code, struct packimg_error *error)
 	if (code == -ENOTSUP)
 		return image_not_supported(error, "TIFF of this sort (%s)", tiff->reason);
 	return packimg_fail(error, code, "damaged TIFF: %s",
-			    *tiff->reason ? tiff->reason : "it has no image");
+			    *tiff->reason ? tiff->reason : "its image cannot be read");
 }
 
 enum {
@@ -257,7 +272,7 @@ static int tiff_raster(struct tiff *tiff, const struct image_info *info, uint32_
 
 /*
  * Where colours were multiplied by alpha, they are divided by it: alpha is dropped, and nothing was
- * there to be blended with.
+ * there to be blended with. What alpha hides is black, whatever the file has there.
  */
 static bool tiff_is_multiplied(TIFF *file)
 {
@@ -269,8 +284,8 @@ static bool tiff_is_multiplied(TIFF *file)
 
 static uint8_t divided(uint32_t value, uint32_t alpha)
 {
-	if (!alpha || alpha == 255)
-		return (uint8_t)value;
+	if (!alpha)
+		return 0;
 	value = value * 255 / alpha;
 	return value > 255 ? 255 : (uint8_t)value;
 }
