@@ -1,3 +1,3 @@
-# what the commands before the example have made
-shapes images --count 300
-packimg convert images/train -o my-train.pimg
+# the data set of the first example, small: the test trains on 75 images
+shapes images --count 90
+packimg convert images/train -o train.pimg

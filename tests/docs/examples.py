@@ -5,7 +5,7 @@
 
 DOCUMENT is a Markdown file of this tree, of which the blocks ```python are taken. They run in FOLDER, in order, as one program would have them; those with
 prompts (>>>) are doctests. A file in this folder that is named like the document (proto-python-README.examples.sh) runs first and makes the files that the
-examples name. An example that needs PyTorch or JAX where it is not installed is skipped, and said to be. Exits with 77 where all are, and without NumPy.
+examples name. Skips and names an example that needs PyTorch, torchvision or JAX where that is missing. Exits with 77 where all are, and without NumPy.
 """
 
 import doctest
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import traceback
 
-OPTIONAL = ("torch", "jax")
+OPTIONAL = ("torch", "torchvision", "jax")
 
 
 def run(name, block, names):

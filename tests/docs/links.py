@@ -91,6 +91,15 @@ def markdown_faults(tree, document):
                 yield number, f"{word} is named, and is not in {', '.join(str(folder.relative_to(tree)) for folder in folders)}"
 
 
+def readme_faults(tree):
+    lines = (tree / "README.md").read_text().split("\n")[:-1]
+    if len(lines) > 120:
+        yield f"README.md: {len(lines)} lines, at most 120"
+    yield from (f"README.md:{number}: {len(line)} characters, at most 100" for number, line in enumerate(lines, 1) if len(line) > 100)
+    if "```" not in lines[lines.index("```python") : 26]:
+        yield "README.md: the first program is at an end later than line 26"
+
+
 def main():
     tree = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
     found = list(documents(tree))
@@ -109,6 +118,7 @@ def main():
                     faults.append(f"{document.relative_to(tree)}:{number}: there is no page {page}")
         if document.suffix == ".md":
             faults += [f"{document.relative_to(tree)}:{number}: {fault}" for number, fault in markdown_faults(tree, document)]
+    faults += readme_faults(tree)
     faults += [f"tests/docs/links.py: {page} is listed as another project's, and no document names it" for page in sorted(OTHERS - named)]
     faults += [] if ours and len(found) > len(ours) else [f"{tree}: no documents"]
     print("\n".join(faults or [f"{len(found)} documents, {len(ours)} pages"]))

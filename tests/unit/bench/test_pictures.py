@@ -1,6 +1,8 @@
 """Scripts of bench/ without their measurements: rateplot on tables good and bad, tables and pictures of bench/peers on made-up rows."""
 
 import os
+import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -93,6 +95,12 @@ class Rows(unittest.TestCase):
         texts = [text.text for text in root.iter(SVG + "text")]
         self.assertIn("not measured", texts)
         self.assertIn("5 x best peer", texts)
+
+    def test_readme_shows_a_recorded_run(self):
+        results = pathlib.Path(BENCH, "results")
+        (shown,) = re.findall(r"!\[[^]]*\]\(bench/results/([^)]*)\)", pathlib.Path(BENCH, "../README.md").read_text())
+        drawn = picture.recorded((results / shown).with_name("peers.json"), ["short256", "original"])
+        self.assertEqual((results / shown).read_text(), drawn, f"bench/peers/picture.py makes another {shown} now")
 
     def test_heading_stands_clear(self):
         row = feed_row("raw", {"loaderd": [500], "ffcv": [100]})
