@@ -63,9 +63,10 @@ struct device_param {
 	struct device_params *store;
 	struct device_param_spec spec; /* name points to `name` */
 	char name[DEVICE_NAME_MAX];
-	size_t index;    /* in the store */
-	size_t elements; /* product of the shape */
-	size_t offset;   /* in elements, in the backend's contiguous slots */
+	size_t index;       /* in the store */
+	size_t elements;    /* product of the shape */
+	size_t offset;      /* in elements, in the backend's contiguous slots */
+	size_t rest_offset; /* the same in the slots that matrices lack (device_param_offset()) */
 };
 
 struct device_params {
@@ -88,6 +89,15 @@ uint32_t device_param_row(const struct device_param *param);
 uint32_t device_param_matrix(const struct device_param *param);
 /* Whether a store has the slot, for all that it holds or but for its buffers. */
 bool device_params_have(const struct device_params *params, enum device_slot slot);
+/*
+ * Whether a slot that the store has takes memory for the parameter: state beyond
+ * DEVICE_MATRIX_STATES has none for matrices.
+ */
+bool device_param_takes(const struct device_param *param, enum device_slot slot);
+/* Where the parameter, which takes memory there, begins in a slot; in elements. */
+size_t device_param_offset(const struct device_param *param, enum device_slot slot);
+/* Of a slot that the store has. */
+size_t device_params_elements(const struct device_params *params, enum device_slot slot);
 
 /* Whether a gradient is computed for it and updates follow that; of NULL not. */
 bool device_param_trains(const struct device_param *param);

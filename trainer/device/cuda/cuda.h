@@ -83,9 +83,8 @@ struct cuda_copy {
 };
 
 struct cuda_params {
-	/* [elements] each in device memory, or NULL; by enum device_slot */
+	/* [device_params_elements()] each in device memory, or NULL; by enum device_slot */
 	float *slots[DEVICE_SLOTS];
-	size_t elements;
 	struct cuda_copy *copies;          /* [parameters] */
 	struct device_params_state *state; /* in device memory */
 	bool fresh;                        /* the next gradients overwrite */
