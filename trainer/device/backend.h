@@ -43,6 +43,12 @@ struct device_ops {
 	int (*results)(struct device_graph *graph, uint64_t step, bool wait,
 		       struct device_results *ret_results);
 	int (*logits)(struct device_graph *graph, float *ret_logits);
+	/* as device.h says; NULL where the device's memory is the host's */
+	int (*logits_keep)(struct device_graph *graph, float *memory);
+	int (*memory_new)(struct device *device, size_t count, float **ret_memory);
+	void (*memory_free)(struct device *device, float *memory);
+	int (*memory_read)(struct device *device, const float *memory, size_t count,
+			   float *ret_values);
 	int (*losses)(struct device_graph *graph, float *ret_losses);
 	int (*value_read)(struct device_graph *graph, const struct device_value *value,
 			  enum device_slot slot, float *ret_values);
@@ -276,9 +282,14 @@ struct device_target_arrays {
 	float *teacher;   /* [n][classes] with a teacher, else NULL */
 };
 size_t device_target_words(const struct device_graph *graph);
+/* The same without a teacher's logits, which come last. */
+size_t device_target_own_words(const struct device_graph *graph);
 /* Where they are; words NULL: nowhere. */
 struct device_target_arrays device_target_arrays(const struct device_graph *graph, void *words);
-/* Fills them; samples that the batch has not have no label and zeros. */
+/*
+ * Fills them, but for a teacher's logits that the device keeps; samples that the batch has not have
+ * no label and zeros.
+ */
 void device_targets_fill(const struct device_graph *graph, const struct device_batch *batch,
 			 void *ret_words);
 
