@@ -43,6 +43,12 @@ struct device_ops {
 	int (*results)(struct device_graph *graph, uint64_t step, bool wait,
 		       struct device_results *ret_results);
 	int (*logits)(struct device_graph *graph, float *ret_logits);
+	/* as device.h says; NULL where the device's memory is the host's */
+	int (*logits_keep)(struct device_graph *graph, float *memory);
+	int (*memory_new)(struct device *device, size_t count, float **ret_memory);
+	void (*memory_free)(struct device *device, float *memory);
+	int (*memory_read)(struct device *device, const float *memory, size_t count,
+			   float *ret_values);
 	int (*losses)(struct device_graph *graph, float *ret_losses);
 	int (*value_read)(struct device_graph *graph, const struct device_value *value,
 			  enum device_slot slot, float *ret_values);
@@ -63,9 +69,10 @@ struct device_param {
 	struct device_params *store;
 	struct device_param_spec spec; /* name points to `name` */
 	char name[DEVICE_NAME_MAX];
-	size_t index;    /* in the store */
-	size_t elements; /* product of the shape */
-	size_t offset;   /* in elements, in the backend's contiguous slots */
+	size_t index;       /* in the store */
+	size_t elements;    /* product of the shape */
+	size_t offset;      /* in elements, in the backend's contiguous slots */
+	size_t rest_offset; /* the same in the slots that matrices lack (device_param_offset()) */
 };
 
 struct device_params {
@@ -88,6 +95,15 @@ uint32_t device_param_row(const struct device_param *param);
 uint32_t device_param_matrix(const struct device_param *param);
 /* Whether a store has the slot, for all that it holds or but for its buffers. */
 bool device_params_have(const struct device_params *params, enum device_slot slot);
+/*
+ * Whether a slot that the store has takes memory for the parameter: state beyond
+ * DEVICE_MATRIX_STATES has none for matrices.
+ */
+bool device_param_takes(const struct device_param *param, enum device_slot slot);
+/* Where the parameter, which takes memory there, begins in a slot; in elements. */
+size_t device_param_offset(const struct device_param *param, enum device_slot slot);
+/* Of a slot that the store has. */
+size_t device_params_elements(const struct device_params *params, enum device_slot slot);
 
 /* Whether a gradient is computed for it and updates follow that; of NULL not. */
 bool device_param_trains(const struct device_param *param);
@@ -266,9 +282,14 @@ struct device_target_arrays {
 	float *teacher;   /* [n][classes] with a teacher, else NULL */
 };
 size_t device_target_words(const struct device_graph *graph);
+/* The same without a teacher's logits, which come last. */
+size_t device_target_own_words(const struct device_graph *graph);
 /* Where they are; words NULL: nowhere. */
 struct device_target_arrays device_target_arrays(const struct device_graph *graph, void *words);
-/* Fills them; samples that the batch has not have no label and zeros. */
+/*
+ * Fills them, but for a teacher's logits that the device keeps; samples that the batch has not have
+ * no label and zeros.
+ */
 void device_targets_fill(const struct device_graph *graph, const struct device_batch *batch,
 			 void *ret_words);
 

@@ -235,7 +235,11 @@ static int check_teacher(const struct device_graph *graph, const struct device_b
 					    "graph's loss takes"
 					  : "the batch has logits of a teacher, the graph's loss "
 					    "takes none");
-	for (size_t i = 0; wanted && i < count; i++)
+	if (batch->teacher_kept && !graph->device->ops->logits_keep)
+		return device_fail(graph->device, -EINVAL,
+				   "the batch has logits of a teacher on the device, which keeps "
+				   "none");
+	for (size_t i = 0; wanted && !batch->teacher_kept && i < count; i++)
 		if (!isfinite(batch->teacher[i]))
 			return device_fail(graph->device, -EINVAL,
 					   "sample %zu of the batch has the teacher's logit %g "
@@ -407,6 +411,30 @@ int device_logits(struct device_graph *graph, float *ret_logits)
 {
 	return graph->planned && graph->loss ? graph->device->ops->logits(graph, ret_logits)
 					     : -EINVAL;
+}
+
+int device_memory_new(struct device *device, size_t count, float **ret_memory)
+{
+	return device->ops->memory_new ? device->ops->memory_new(device, count, ret_memory)
+				       : -ENOTSUP;
+}
+
+void device_memory_free(struct device *device, float *memory)
+{
+	if (memory)
+		device->ops->memory_free(device, memory);
+}
+
+int device_memory_read(struct device *device, const float *memory, size_t count, float *ret_values)
+{
+	return device->ops->memory_read(device, memory, count, ret_values);
+}
+
+int device_logits_keep(struct device_graph *graph, float *memory)
+{
+	return graph->planned && graph->loss && graph->device->ops->logits_keep
+		       ? graph->device->ops->logits_keep(graph, memory)
+		       : -EINVAL;
 }
 
 int device_losses(struct device_graph *graph, float *ret_losses)

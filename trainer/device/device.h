@@ -755,8 +755,14 @@ struct device_batch {
 	 * right, and without them, or where one is -1, it is the largest target
 	 */
 	const float *targets;
-	/* with teacher_weight: [count][classes], finite, the teacher's logits; else NULL */
+	/*
+	 * with teacher_weight: [count][classes], finite, the teacher's logits; else NULL.
+	 * teacher_kept: they are where device_logits_keep() left them, before logit_scale, and
+	 * nobody looks whether they are finite; teacher_scale: that, 0 counts as 1
+	 */
 	const float *teacher;
+	bool teacher_kept;
+	float teacher_scale;
 	/*
 	 * The following need device_input_spec.resamples. Arithmetic is fp32; a share is of
 	 * normalised pixels, which is the same as of bytes.
@@ -834,6 +840,19 @@ int device_results(struct device_graph *graph, uint64_t step, bool wait,
 		   struct device_results *ret_results);
 /* Logits of the last step, before logit_scale: [n][classes]. Waits. */
 int device_logits(struct device_graph *graph, float *ret_logits);
+/*
+ * Memory for logits that stay on the device, for batches of its other graphs; zeros. -ENOTSUP: the
+ * device's memory is the host's, where device_logits() leaves them as well.
+ */
+int device_memory_new(struct device *device, size_t count, float **ret_memory);
+/* Waits for queued work. NULL: nothing. */
+void device_memory_free(struct device *device, float *memory);
+int device_memory_read(struct device *device, const float *memory, size_t count, float *ret_values);
+/*
+ * As device_logits(), to such memory or a part of it, for steps that are queued later. Does not
+ * wait.
+ */
+int device_logits_keep(struct device_graph *graph, float *memory);
 /*
  * The last step's loss by sample, [n], of this rank: 0 where there is no target; with class weights
  * as it is weighted, before any division (so a teacher's part is times their mean weight). Waits.

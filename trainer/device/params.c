@@ -146,10 +146,16 @@ int device_param_scale_rate(struct device_param *param, float lr_factor)
 	return 0;
 }
 
+/* Every tensor starts on a cache line, so that no two share one. */
+static size_t param_room(const struct device_param *param)
+{
+	return (param->elements + 15) / 16 * 16;
+}
+
 int device_params_allocate(struct device_params *params,
 			   const struct device_optimizer_spec *optimizer)
 {
-	size_t offset = 0;
+	size_t offset = 0, rest = 0;
 	int r;
 
 	if (params->allocated)
@@ -161,14 +167,17 @@ int device_params_allocate(struct device_params *params,
 	    !optimizer->ns_steps)
 		return device_fail(params->device, -EINVAL, "optimizer %s: ns_steps is 0",
 				   device_optimizers[optimizer->kind].name);
-	/* Every tensor starts on a cache line, so that no two share one. */
-	for (size_t i = 0; i < params->count; i++) {
-		params->items[i]->offset = offset;
-		offset += (params->items[i]->elements + 15) / 16 * 16;
-	}
 	params->has_optimizer = optimizer;
 	if (optimizer)
 		params->optimizer = *optimizer;
+	for (size_t i = 0; i < params->count; i++) {
+		struct device_param *param = params->items[i];
+
+		param->offset = offset;
+		param->rest_offset = rest;
+		offset += param_room(param);
+		rest += device_param_matrix(param) ? 0 : param_room(param);
+	}
 	r = params->device->ops->params_allocate(params);
 	params->allocated = r == 0;
 	return r;
@@ -259,6 +268,33 @@ bool device_params_have(const struct device_params *params, enum device_slot slo
 	return slot == DEVICE_GRAD || slot < DEVICE_STATE + optimizer->states;
 }
 
+static bool slot_lacks_matrices(enum device_slot slot)
+{
+	return slot >= DEVICE_STATE + DEVICE_MATRIX_STATES &&
+	       slot < DEVICE_STATE + DEVICE_STATES_MAX;
+}
+
+bool device_param_takes(const struct device_param *param, enum device_slot slot)
+{
+	return device_params_have(param->store, slot) &&
+	       !(slot_lacks_matrices(slot) && device_param_matrix(param));
+}
+
+size_t device_param_offset(const struct device_param *param, enum device_slot slot)
+{
+	return slot_lacks_matrices(slot) ? param->rest_offset : param->offset;
+}
+
+size_t device_params_elements(const struct device_params *params, enum device_slot slot)
+{
+	size_t elements = 0;
+
+	for (size_t i = 0; i < params->count; i++)
+		if (device_param_takes(params->items[i], slot))
+			elements += param_room(params->items[i]);
+	return elements;
+}
+
 bool device_slot_lasts(enum device_slot slot)
 {
 	return slot != DEVICE_GRAD && slot != DEVICE_SAVED;
@@ -273,8 +309,7 @@ bool device_param_has(const struct device_param *param, enum device_slot slot)
 		of_buffers = buffers;
 	DEVICE_AVERAGES(OF_BUFFERS)
 #undef OF_BUFFERS
-	return device_params_have(param->store, slot) &&
-	       (of_buffers || param->spec.kind != DEVICE_BUFFER);
+	return device_param_takes(param, slot) && (of_buffers || param->spec.kind != DEVICE_BUFFER);
 }
 
 static int check_slot(const struct device_param *param, enum device_slot slot)

@@ -14,8 +14,7 @@ bool device_loss_is_weighted(const struct device_loss_spec *loss)
 	return loss->kind == DEVICE_SOFTMAX && loss->targets != DEVICE_DENSE && loss->class_weights;
 }
 
-/* Without a teacher's. */
-static size_t own_words(const struct device_graph *graph)
+size_t device_target_own_words(const struct device_graph *graph)
 {
 	enum device_targets targets = graph->loss ? graph->loss->loss.targets : DEVICE_LABELS;
 
@@ -30,7 +29,7 @@ static bool has_teacher(const struct device_graph *graph)
 
 size_t device_target_words(const struct device_graph *graph)
 {
-	return own_words(graph) + (has_teacher(graph) ? graph->loss->x->shape.c : 0);
+	return device_target_own_words(graph) + (has_teacher(graph) ? graph->loss->x->shape.c : 0);
 }
 
 struct device_target_arrays device_target_arrays(const struct device_graph *graph, void *words)
@@ -46,7 +45,7 @@ struct device_target_arrays device_target_arrays(const struct device_graph *grap
 		arrays.targets = (float *)(arrays.labels + n);
 	}
 	if (words && has_teacher(graph))
-		arrays.teacher = (float *)(arrays.labels + n * own_words(graph));
+		arrays.teacher = (float *)(arrays.labels + n * device_target_own_words(graph));
 	return arrays;
 }
 
@@ -120,6 +119,6 @@ void device_targets_fill(const struct device_graph *graph, const struct device_b
 		fill_dense(graph, batch, &to);
 	if (to.labels2)
 		fill_second(graph, batch, &to);
-	if (to.teacher)
+	if (to.teacher && !batch->teacher_kept)
 		fill_teacher(graph, batch, &to);
 }

@@ -34,17 +34,18 @@ int run_fail_step(struct run *run, int code, const char *what)
 
 static int loop_fail_not_finite(struct run *run, const struct run_pending *pending, double loss)
 {
-	char kept[64];
+	char kept[64], teacher[RUN_LESSON_TEXT];
 	loop_tell_kept(run, kept, sizeof(kept));
+	run_judge_teacher(run, teacher);
 	return run_fail_everywhere(
 		run, -EDOM,
 		"step %llu (epoch %.3f): the loss is %f at lr %.4g, so training has "
-		"diverged; %s. Remedies: a lower "
+		"diverged%s; %s. Remedies: a lower "
 		"optim.lr, a longer schedule.warmup, train.precision = fp32; "
 		"--detect-anomaly names the first "
 		"tensor that is not finite",
 		(unsigned long long)pending->step, run_epoch(run, pending->step - 1), loss,
-		pending->lr, kept);
+		pending->lr, teacher, kept);
 }
 
 /*

@@ -73,7 +73,9 @@ struct teacher {
 	struct device_params *params;
 	struct model *model;
 	struct run_graph graph; /* for evaluation, of the size of run->train */
-	float *logits;          /* [data_train_share()][classes] of the batch */
+	/* [data_train_share()][classes] of the batch; kept: in the device's memory, before scale */
+	float *logits;
+	bool kept;
 };
 
 /* A step of the device whose results are awaited. */
@@ -412,8 +414,20 @@ int run_share_teacher(struct run *run);
 int run_plan_teacher(struct run *run);
 void run_drop_teacher(struct run *run);
 void run_close_teacher(struct run *run);
-/* Has it see all of the batch, as it is to be trained on, and adds its logits. Waits. */
+/*
+ * Has it see all of the batch, as it is to be trained on, and adds its logits. Waits for them where
+ * the device does not keep them.
+ */
 int run_teach(struct run *run, struct device_batch *batch);
+/* Adds any, for a pass that is not after the loss. */
+void run_teach_nothing(const struct run *run, struct device_batch *batch);
+/*
+ * Where a loss is not finite: whether logits that the device keeps are why. Those of the last batch
+ * that was queued, so of a teacher that often has such; "" where it has none. ret_text:
+ * RUN_LESSON_TEXT bytes.
+ */
+enum { RUN_LESSON_TEXT = 128 };
+void run_judge_teacher(const struct run *run, char *ret_text);
 
 /* ---- what an evaluation makes of each image (predictions.c) ---- */
 

@@ -130,7 +130,7 @@ static int settle_batch(struct settling *settling, const struct feed_batch *batc
 	if (!r)
 		r = run_device_batch(run, &settling->feed, batch, "data.pipeline", &images);
 	if (!r)
-		images.teacher = run->teacher.logits; /* any will do where no loss is asked for */
+		run_teach_nothing(run, &images);
 	for (uint32_t part = 0; part < run->recipe->train.accumulate && !r; part++) {
 		struct device_batch slice = run_slice(run, &images, part);
 		r = settle_pass(settling, &slice);

@@ -5,7 +5,8 @@
  * (struct device_loss_spec). It has a store and a graph for evaluation of its own on the run's
  * device, and nothing of it is in checkpoints but a mark of what it is.
  *
- * Its logits pass through the host, once per update: perturbed passes (train.sam) have the same.
+ * Its logits, once per update, stay on a device that has memory of its own, and pass through the
+ * host on others; perturbed passes (train.sam) have the same.
  */
 #include "trainer/algorithms/loss.h"
 #include "trainer/recipe/recipe_value.h"
@@ -13,6 +14,8 @@
 #include "trainer/run/run.h"
 
 #include <errno.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -223,6 +226,16 @@ void run_drop_teacher(struct run *run)
 	run->teacher.graph = (struct run_graph){0};
 }
 
+static void teacher_free_logits(struct run *run)
+{
+	struct teacher *teacher = &run->teacher;
+	if (teacher->kept)
+		device_memory_free(run->device, teacher->logits);
+	else
+		free(teacher->logits);
+	teacher->logits = NULL;
+}
+
 void run_close_teacher(struct run *run)
 {
 	struct teacher *teacher = &run->teacher;
@@ -231,7 +244,7 @@ void run_close_teacher(struct run *run)
 	device_params_free(teacher->params);
 	weights_deinit(&teacher->facts);
 	recipe_deinit(&teacher->recipe);
-	free(teacher->logits);
+	teacher_free_logits(run);
 }
 
 /* What the run's images are to it. */
@@ -257,17 +270,26 @@ static int teacher_normalise(struct run *run, struct model_input *input)
 	return 0;
 }
 
+static size_t teacher_values(const struct run *run)
+{
+	return (size_t)data_train_share(&run->data) * run->data.classes;
+}
+
 /* Room for the logits of this rank's share of a batch. */
 static int teacher_make_room(struct run *run)
 {
 	struct teacher *teacher = &run->teacher;
-	float *logits =
-		calloc((size_t)data_train_share(&run->data) * run->data.classes, sizeof(*logits));
-	if (!logits)
-		return run_fail(run, -ENOMEM, "out of memory");
-	free(teacher->logits);
-	teacher->logits = logits;
-	return 0;
+	size_t values = teacher_values(run);
+	teacher_free_logits(run);
+	int r = device_memory_new(run->device, values, &teacher->logits);
+	teacher->kept = !r;
+	if (r == -ENOTSUP) {
+		teacher->logits = calloc(values, sizeof(*teacher->logits));
+		r = teacher->logits ? 0 : -ENOMEM;
+	}
+	return r ? run_fail(run, r, "memory for the logits of train.teacher: %s",
+			    run_device_text(run, r))
+		 : 0;
 }
 
 int run_plan_teacher(struct run *run)
@@ -319,7 +341,7 @@ int run_plan_teacher(struct run *run)
 				: "");
 }
 
-/* A micro-batch's; waits for what the device was told before. */
+/* A micro-batch's. */
 static int teacher_answer(struct run *run, const struct device_batch *slice, float *ret_logits)
 {
 	struct device_graph *graph = run->teacher.graph.graph;
@@ -333,7 +355,8 @@ static int teacher_answer(struct run *run, const struct device_batch *slice, flo
 		return r;
 	r = device_evaluate(graph, DEVICE_VALUE, &step);
 	if (!r)
-		r = device_logits(graph, ret_logits);
+		r = run->teacher.kept ? device_logits_keep(graph, ret_logits)
+				      : device_logits(graph, ret_logits);
 	int fed = device_fed(graph, ticket, true);
 	return r ? r : fed;
 }
@@ -352,9 +375,35 @@ int run_teach(struct run *run, struct device_batch *batch)
 		int r = teacher_answer(run, &slice, logits);
 		if (r)
 			return run_fail_step(run, r, "the logits of train.teacher");
-		for (size_t i = 0; i < values && scale != 1; i++)
+		for (size_t i = 0; i < values && scale != 1 && !teacher->kept; i++)
 			logits[i] *= scale;
 	}
-	batch->teacher = teacher->logits;
+	run_teach_nothing(run, batch);
 	return 0;
+}
+
+void run_teach_nothing(const struct run *run, struct device_batch *batch)
+{
+	const struct teacher *teacher = &run->teacher;
+	batch->teacher = teacher->logits;
+	batch->teacher_kept = teacher->kept;
+	batch->teacher_scale = teacher->kept ? (float)model_logit_scale(teacher->model) : 0;
+}
+
+void run_judge_teacher(const struct run *run, char *ret_text)
+{
+	const struct teacher *teacher = &run->teacher;
+	size_t count = teacher_values(run), i = 0;
+	float *logits = teacher->kept ? malloc(count * sizeof(*logits)) : NULL;
+	*ret_text = 0;
+	if (logits && !device_memory_read(run->device, teacher->logits, count, logits))
+		while (i < count && isfinite(logits[i]))
+			i++;
+	else
+		i = count;
+	if (i < count)
+		snprintf(ret_text, RUN_LESSON_TEXT,
+			 " (train.teacher has the logit %g for class %zu of a sample)",
+			 (double)logits[i], i % run->data.classes);
+	free(logits);
 }

@@ -230,6 +230,22 @@ static void test_one_class(void **state)
 	expect(run("single", "--dry-run", train, NULL), 1);
 	expect_said("single.pimg has one class, and a classifier chooses between at least 2: pack "
 		    "images of others with it, in a folder for each class");
+	/* of the weights, where there is no training set */
+	static const float zeros[8];
+	struct safetensors_tensor head = {.name = "fc.weight",
+					  .type = SAFETENSORS_F32,
+					  .rank = 2,
+					  .shape = {1, 8},
+					  .data = zeros,
+					  .size = sizeof(zeros)};
+	struct safetensors_writer writer = {.tensors = &head, .count = 1};
+	char pretrained[PATH_MAX + 100], error[SAFETENSORS_ERROR_MAX];
+	snprintf(pretrained, sizeof(pretrained), "model.pretrained=%s/one.safetensors",
+		 fixture.folder);
+	assert_int_equal(safetensors_write(strchr(pretrained, '/'), &writer, error), 0);
+	expect(run("single", "--evaluate", "data.train=", pretrained, NULL), 1);
+	expect_said("one.safetensors has one output, and a classifier chooses between at least 2 "
+		    "classes: take weights of a classifier");
 	expect(run("single", "--dry-run", "model.classes=1", NULL), 1);
 	expect_said("model.classes = 1: a classifier chooses between at least 2");
 }

@@ -176,6 +176,17 @@ void expect(int status, int expected)
 		fail_msg("exit status %d, expected %d:\n%s", status, expected, said);
 }
 
+void expect_in_file(const char *run, const char *name, const char *text)
+{
+	static char content[1 << 16];
+	FILE *file = fopen(in(run, name), "r");
+	assert_non_null(file);
+	content[fread(content, 1, sizeof(content) - 1, file)] = '\0';
+	fclose(file);
+	if (!strstr(content, text))
+		fail_msg("%s of %s has no \"%s\"", name, run, text);
+}
+
 void expect_said(const char *text)
 {
 	if (!strstr(said, text))

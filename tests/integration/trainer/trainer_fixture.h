@@ -71,6 +71,8 @@ void same_losses(const char *a, const char *b);
 /* How far the losses of two runs are apart at most, as a share. */
 double apart(const char *a, const char *b);
 void same_file(const char *a, const char *b, const char *name);
+/* A file that a run has left has the text. */
+void expect_in_file(const char *run, const char *name, const char *text);
 /* Of a tensor, in one of the 256 places that there are for them. */
 const void *values(unsigned place, struct safetensors *file, const char *name);
 

@@ -242,7 +242,8 @@ static void test_find_rate(void **state)
 	assert_int_equal(losses.steps, STEPS);
 	double loss = strtod(strstr(first, "1,1e-06,") + strlen("1,1e-06,"), NULL);
 	assert_true(fabs(loss / strtod(losses.step[0], NULL) - 1) < 1e-6);
-	assert_true(exists("unbroken", "found.svg"));
+	expect_in_file("unbroken", "found.svg",
+		       ">dots: losses of steps; line: their running mean<");
 	snprintf(option, sizeof(option), "--find-lr=%s", in("unbroken", "again"));
 	expect(run("unbroken", option, "schedule.name=cosine", "optim.lr=3", NULL), 0);
 	file = fopen(in("unbroken", "again.csv"), "r");

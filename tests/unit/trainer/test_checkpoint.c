@@ -129,6 +129,91 @@ static void test_round_trip(void **state)
 	fixture_deinit(&b);
 }
 
+static void fill_slot(struct device_param *param, enum device_slot slot, float value)
+{
+	size_t count = device_param_elements(param);
+	float *values = malloc(count * sizeof(float));
+	for (size_t k = 0; k < count; k++)
+		values[k] = value + (float)k;
+	assert_int_equal(device_param_write(param, slot, values), 0);
+	free(values);
+}
+
+/* As fill_slot() left it. */
+static void expect_slot(struct device_param *param, enum device_slot slot, float value)
+{
+	size_t count = device_param_elements(param);
+	float *values = malloc(count * sizeof(float));
+	assert_int_equal(device_param_read(param, slot, values), 0);
+	for (size_t k = 0; k < count; k++)
+		assert_true(values[k] == value + (float)k);
+	free(values);
+}
+
+static void restore_file(struct device_params *params)
+{
+	struct checkpoint *checkpoint;
+	if (checkpoint_open(path, &checkpoint, error))
+		fail_msg("%s", error);
+	if (checkpoint_restore(checkpoint, params, error))
+		fail_msg("%s", error);
+	checkpoint_close(checkpoint);
+}
+
+/*
+ * Versions before kept a variance of Muon's matrices, too, as AdamW has of all: such a checkpoint
+ * is gone on from, and the next one is without.
+ */
+static void test_matrices_without_variance(void **state)
+{
+	static const struct device_optimizer_spec adamw = {.kind = DEVICE_ADAMW},
+						  muon = {.kind = DEVICE_MUON, .ns_steps = 5};
+	const enum device_slot variance = DEVICE_STATE + 1;
+	struct fixture older, a;
+	struct checkpoint_state saved = some_state();
+	fixture_init(&older, settings, 10, &adamw);
+	fixture_init(&a, settings, 10, &muon);
+	size_t count = device_params_count(a.params), matrices = 0;
+	for (size_t i = 0; i < count; i++) {
+		struct device_param *param = device_params_at(older.params, i);
+		fill_slot(param, DEVICE_VALUE, (float)i);
+		if (!device_param_has(param, DEVICE_STATE))
+			continue;
+		fill_slot(param, DEVICE_STATE, (float)i + 0.25f);
+		fill_slot(param, variance, (float)i + 0.5f);
+	}
+	snprintf(path, sizeof(path), "%s/muon.safetensors", folder);
+	assert_int_equal(
+		checkpoint_save(path, older.params, &older.recipe, &saved, &no_more, error), 0);
+	restore_file(a.params);
+	assert_int_equal(checkpoint_save(path, a.params, &a.recipe, &saved, &no_more, error), 0);
+	fixture_deinit(&a);
+	fixture_init(&a, settings, 10, &muon);
+	restore_file(a.params);
+	struct safetensors *file;
+	assert_int_equal(safetensors_open(path, &file, error), 0);
+	for (size_t i = 0; i < count; i++) {
+		struct device_param *param = device_params_at(a.params, i);
+		const struct device_param_spec *own = device_param_spec(param);
+		char name[2 * DEVICE_NAME_MAX];
+		expect_slot(param, DEVICE_VALUE, (float)i);
+		if (!device_param_has(param, DEVICE_STATE))
+			continue;
+		expect_slot(param, DEVICE_STATE, (float)i + 0.25f);
+		bool matrix = own->kind == DEVICE_CONV_WEIGHT && !own->outer;
+		matrices += matrix;
+		snprintf(name, sizeof(name), "optimizer.variance.%s", own->name);
+		assert_int_equal(!safetensors_find(file, name), matrix);
+		if (!matrix)
+			expect_slot(param, variance, (float)i + 0.5f);
+	}
+	assert_true(matrices > 0);
+	safetensors_close(file);
+	unlink(path);
+	fixture_deinit(&older);
+	fixture_deinit(&a);
+}
+
 /* Of a version that did not keep what the datasets were: not known, and no obstacle. */
 static void test_without_uuids(void **state)
 {
@@ -691,6 +776,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_round_trip),
+		cmocka_unit_test(test_matrices_without_variance),
 		cmocka_unit_test(test_without_uuids),
 		cmocka_unit_test(test_losses_that_are_not_finite),
 		cmocka_unit_test(test_layout),

@@ -34,12 +34,12 @@ struct cpu_device {
 /* Of one task of an update; within one tensor. */
 struct cpu_update_chunk {
 	const struct device_param *param;
-	size_t offset, count; /* elements of the store */
+	size_t offset, count; /* elements of the slots that all parameters have */
 };
 
 struct cpu_params {
-	float *slots[DEVICE_SLOTS]; /* [elements] each, or NULL; indexed by enum device_slot */
-	size_t elements;
+	/* [device_params_elements()] each, or NULL; indexed by enum device_slot */
+	float *slots[DEVICE_SLOTS];
 	uint64_t weights_version; /* grows with every change of weights, biases, gammas, betas */
 	uint64_t buffers_version; /* of running statistics */
 	struct device_params_state state;

@@ -355,7 +355,30 @@ static void kernel_condition(float *gradient, size_t count, float limit, bool ce
 		gradient[i] -= (float)(sum / (double)count);
 }
 
-/* Of one optimizer, whose update of an element becomes the body of the loop. */
+/* The update of an element becomes the body of the loop. */
+INLINE void
+update_elements(const struct update_args *args, unsigned states, const struct update_rates *rates,
+		void (*update)(struct update_element *element, const struct update_rates *rates))
+{
+	float *restrict w = args->w;
+	const float *restrict g = args->g;
+	float *state[DEVICE_STATES_MAX];
+
+	for (unsigned s = 0; s < states; s++)
+		state[s] = args->state[s];
+	for (size_t i = 0; i < args->count; i++) {
+		struct update_element e = {.w = w[i], .g = g[i]};
+
+		for (unsigned s = 0; s < states; s++)
+			e.state[s] = state[s][i];
+		update(&e, rates);
+		w[i] = e.w;
+		for (unsigned s = 0; s < states; s++)
+			state[s][i] = e.state[s];
+	}
+}
+
+/* Of one optimizer. */
 INLINE void
 update_all(const struct update_args *args, unsigned states,
 	   void (*update)(struct update_element *element, const struct update_rates *rates),
@@ -364,12 +387,7 @@ update_all(const struct update_args *args, unsigned states,
 {
 	struct update_rates rates = update_rates_of(args->hyper, args->optimizer, args->decision,
 						    args->group, args->lr_factor, args->start);
-	float *restrict w = args->w;
-	const float *restrict g = args->g;
-	float *state[DEVICE_STATES_MAX];
 
-	for (unsigned s = 0; s < states; s++)
-		state[s] = args->state[s];
 	if (ratio && args->norms) {
 		float norm[UPDATE_NORMS];
 
@@ -380,16 +398,9 @@ update_all(const struct update_args *args, unsigned states,
 	if (length && args->rows) {
 		rates.matrix = true;
 		rates.ratio = length(&rates, args->rows, args->columns);
-	}
-	for (size_t i = 0; i < args->count; i++) {
-		struct update_element e = {.w = w[i], .g = g[i]};
-
-		for (unsigned s = 0; s < states; s++)
-			e.state[s] = state[s][i];
-		update(&e, &rates);
-		w[i] = e.w;
-		for (unsigned s = 0; s < states; s++)
-			state[s][i] = e.state[s];
+		update_elements(args, DEVICE_MATRIX_STATES, &rates, update);
+	} else {
+		update_elements(args, states, &rates, update);
 	}
 }
 
@@ -422,7 +433,7 @@ INLINE void measure_all(const struct update_args *args, unsigned states,
 }
 
 /* Of one optimizer by_matrix. */
-INLINE void direct_all(const struct update_args *args, unsigned states,
+INLINE void direct_all(const struct update_args *args,
 		       float (*direction)(struct update_element *element,
 					  const struct update_rates *rates),
 		       float *restrict gradient)
@@ -431,17 +442,17 @@ INLINE void direct_all(const struct update_args *args, unsigned states,
 		update_rates_of(args->hyper, args->optimizer, args->decision, args->group,
 				args->lr_factor, args->start);
 	const float *restrict w = args->w;
-	float *state[DEVICE_STATES_MAX];
+	float *state[DEVICE_MATRIX_STATES];
 
-	for (unsigned s = 0; s < states; s++)
+	for (unsigned s = 0; s < DEVICE_MATRIX_STATES; s++)
 		state[s] = args->state[s];
 	for (size_t i = 0; i < args->count; i++) {
 		struct update_element e = {.w = w[i], .g = gradient[i]};
 
-		for (unsigned s = 0; s < states; s++)
+		for (unsigned s = 0; s < DEVICE_MATRIX_STATES; s++)
 			e.state[s] = state[s][i];
 		gradient[i] = direction(&e, &rates);
-		for (unsigned s = 0; s < states; s++)
+		for (unsigned s = 0; s < DEVICE_MATRIX_STATES; s++)
 			state[s][i] = e.state[s];
 	}
 }
@@ -457,14 +468,14 @@ INLINE void direct_all(const struct update_args *args, unsigned states,
 DEVICE_OPTIMIZERS(UPDATE)
 #undef UPDATE
 
-#define DIRECT_plain(name, states)
-#define DIRECT_by_tensor(name, states)
-#define DIRECT_by_matrix(name, states)                                                             \
+#define DIRECT_plain(name)
+#define DIRECT_by_tensor(name)
+#define DIRECT_by_matrix(name)                                                                     \
 	static void direct_##name(const struct update_args *args, float *gradient)                 \
 	{                                                                                          \
-		direct_all(args, states, optimizer_##name##_direction, gradient);                  \
+		direct_all(args, optimizer_##name##_direction, gradient);                          \
 	}
-#define DIRECT(constant, name, by, states, ...) DIRECT_##by(name, states)
+#define DIRECT(constant, name, by, ...) DIRECT_##by(name)
 DEVICE_OPTIMIZERS(DIRECT)
 #undef DIRECT
 

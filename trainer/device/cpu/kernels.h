@@ -199,7 +199,7 @@ struct product_args {
 struct update_args {
 	float *w;                        /* [count] master */
 	const float *g;                  /* [count] */
-	float *state[DEVICE_STATES_MAX]; /* [count] each, those that the optimizer has */
+	float *state[DEVICE_STATES_MAX]; /* [count] each, those that the optimizer has of it */
 	const double *norms;    /* [UPDATE_NORMS] of the tensor, squared; NULL: it is not scaled */
 	uint32_t rows, columns; /* of the matrix whose elements g has; 0: it is the gradient */
 	size_t count;

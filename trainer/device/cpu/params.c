@@ -22,7 +22,7 @@ float *cpu_param_slot(const struct device_param *param, enum device_slot slot)
 {
 	float *base = cpu_store(param->store)->slots[slot];
 
-	return base ? base + param->offset : NULL;
+	return base ? base + device_param_offset(param, slot) : NULL;
 }
 
 void cpu_params_release(struct device_params *params)
@@ -46,9 +46,10 @@ void cpu_params_release(struct device_params *params)
 static int allocate_slots(struct device_params *params)
 {
 	struct cpu_params *cpu = params->backend;
-	size_t bytes = cpu->elements * sizeof(float) / 64 * 64 + 64;
 
 	for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++) {
+		size_t bytes = device_params_elements(params, slot) * sizeof(float) / 64 * 64 + 64;
+
 		if (!device_params_have(params, slot))
 			continue;
 		cpu->slots[slot] = aligned_alloc(64, bytes);
@@ -100,9 +101,6 @@ int cpu_params_allocate(struct device_params *params)
 	params->backend = cpu;
 	cpu->weights_version = cpu->buffers_version = 1;
 	cpu->state.loss_scale = 1;
-	for (size_t i = 0; i < params->count; i++)
-		cpu->elements =
-			params->items[i]->offset + (params->items[i]->elements + 15) / 16 * 16;
 	r = allocate_slots(params);
 	if (r == 0)
 		r = make_chunks(params);
@@ -202,6 +200,16 @@ static float *slot_at(const struct cpu_params *cpu, enum device_slot slot, size_
 	return cpu->slots[slot] ? cpu->slots[slot] + offset : NULL;
 }
 
+/* Of the optimizer's; NULL: the parameter has no such state. */
+static float *state_at(const struct cpu_update_chunk *chunk, unsigned index)
+{
+	enum device_slot slot = DEVICE_STATE + index;
+
+	if (!device_param_takes(chunk->param, slot))
+		return NULL;
+	return cpu_param_slot(chunk->param, slot) + (chunk->offset - chunk->param->offset);
+}
+
 static struct update_args args_of(const struct update_job *job,
 				  const struct cpu_update_chunk *chunk)
 {
@@ -220,7 +228,7 @@ static struct update_args args_of(const struct update_job *job,
 	args.rows = device_param_matrix(chunk->param);
 	args.columns = device_param_row(chunk->param);
 	for (unsigned i = 0; i < DEVICE_STATES_MAX; i++)
-		args.state[i] = slot_at(job->cpu, DEVICE_STATE + i, chunk->offset);
+		args.state[i] = state_at(chunk, i);
 	return args;
 }
 

@@ -83,9 +83,8 @@ struct cuda_copy {
 };
 
 struct cuda_params {
-	/* [elements] each in device memory, or NULL; by enum device_slot */
+	/* [device_params_elements()] each in device memory, or NULL; by enum device_slot */
 	float *slots[DEVICE_SLOTS];
-	size_t elements;
 	struct cuda_copy *copies;          /* [parameters] */
 	struct device_params_state *state; /* in device memory */
 	bool fresh;                        /* the next gradients overwrite */
@@ -277,6 +276,10 @@ int cuda_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t
 int cuda_results(struct device_graph *graph, uint64_t step, bool wait,
 		 struct device_results *ret_results);
 int cuda_logits(struct device_graph *graph, float *ret_logits);
+int cuda_logits_keep(struct device_graph *graph, float *memory);
+int cuda_memory_new(struct device *device, size_t count, float **ret_memory);
+void cuda_memory_free(struct device *device, float *memory);
+int cuda_memory_read(struct device *device, const float *memory, size_t count, float *ret_values);
 int cuda_losses(struct device_graph *graph, float *ret_losses);
 int cuda_value_read(struct device_graph *graph, const struct device_value *value,
 		    enum device_slot slot, float *ret_values);

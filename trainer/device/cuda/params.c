@@ -47,7 +47,7 @@ float *cuda_param_slot(const struct device_param *param, enum device_slot slot)
 {
 	float *base = store_of(param->store)->slots[slot];
 
-	return base ? base + param->offset : NULL;
+	return base ? base + device_param_offset(param, slot) : NULL;
 }
 
 void *cuda_param_copy(const struct device_param *param)
@@ -84,11 +84,12 @@ void cuda_params_release(struct device_params *params)
 static int params_allocate_slots(struct device_params *params)
 {
 	struct cuda_params *cuda = params->backend;
-	uint64_t bytes = (cuda->elements + 16) * sizeof(float);
 	int r = 0;
 
-	for (int slot = 0; slot < DEVICE_SLOTS && r == 0; slot++) {
-		if (!device_params_have(params, (enum device_slot)slot))
+	for (enum device_slot slot = 0; slot < DEVICE_SLOTS && r == 0; slot++) {
+		uint64_t bytes = (device_params_elements(params, slot) + 16) * sizeof(float);
+
+		if (!device_params_have(params, slot))
 			continue;
 		cuda->slots[slot] = cuda_allocate(&r, bytes);
 		if (r == 0)
@@ -115,6 +116,7 @@ static void params_fill_chunks(struct cuda_params *cuda, const struct device_par
 
 			*chunk++ = (struct update_chunk){
 				.offset = param->offset + at,
+				.rest_offset = param->rest_offset + at,
 				.count = (uint32_t)(rest < UPDATE_CHUNK_MAX ? rest
 									    : UPDATE_CHUNK_MAX),
 				.first = (uint32_t)at,
@@ -165,9 +167,6 @@ int cuda_params_allocate(struct device_params *params)
 	params->backend = cuda;
 	cuda->fresh = true;
 	cuda->version = 1;
-	for (size_t i = 0; i < params->count; i++)
-		cuda->elements =
-			params->items[i]->offset + (params->items[i]->elements + 15) / 16 * 16;
 	r = params_allocate_slots(params);
 	if (r == 0)
 		r = params_allocate_update(params);
@@ -261,7 +260,8 @@ static int params_begin_gradients(struct device_params *params)
 	if (!cuda->fresh)
 		return 0;
 	cuda->fresh = false;
-	return gpu_fill(cuda->slots[DEVICE_GRAD], 0, cuda->elements * sizeof(float),
+	return gpu_fill(cuda->slots[DEVICE_GRAD], 0,
+			device_params_elements(params, DEVICE_GRAD) * sizeof(float),
 			device_of(params)->compute);
 }
 

@@ -16,6 +16,8 @@ struct step_arguments {
 	 * follows, as struct device_target_arrays says
 	 */
 	const int32_t *labels;
+	const float *teacher; /* [n][classes] in device memory, or NULL */
+	float teacher_scale;  /* on these */
 	uint64_t step;
 	uint32_t count;    /* samples of the batch; the input's rows from there on are zero */
 	uint32_t channels; /* of images: at least the input's */

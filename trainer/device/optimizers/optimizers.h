@@ -13,7 +13,8 @@
  * whether its update sees one element alone (plain), norms of the whole tensor besides (by_tensor),
  * or of matrices what is left when their singular values are made equal (by_matrix; for both see
  * updates.h), how many slots of state each parameter has, DEVICE_STATES_MAX at most, which begin at
- * zero, and what checkpoints call them ("optimizer.momentum.").
+ * zero, and what checkpoints call them ("optimizer.momentum."). Of an optimizer by_matrix, matrices
+ * have the first DEVICE_MATRIX_STATES of them alone.
  */
 /* clang-format off */
 #define DEVICE_OPTIMIZERS(X)                                                                       \
@@ -58,7 +59,7 @@
 /* clang-format on */
 #define DEVICE_NO_KEY(...) /* for any of the three, where it is not wanted */
 
-enum { DEVICE_STATES_MAX = 2 };
+enum { DEVICE_STATES_MAX = 2, DEVICE_MATRIX_STATES = 1 };
 
 enum device_optimizer_kind {
 #define KIND(constant, ...) DEVICE_##constant,

@@ -60,18 +60,23 @@ static const float *class_weights(void)
 	return weights;
 }
 
-static struct device_graph *bench_graph(struct bench *b, const struct device_loss_spec *loss)
+static struct device_graph *bench_graph_in(struct bench *b, const struct device_loss_spec *loss,
+					   enum device_mode mode)
 {
 	struct device_input_spec input = {
 		.name = "input", .shape = {SAMPLES, 1, 1, FEATURES}, .std = {1, 1, 1, 1}};
 	struct device_linear_spec linear = {.name = "fc", .weight = b->weight, .bias = b->bias};
 	struct device_graph *graph;
 
-	assert_int_equal(
-		device_graph_new(b->params, &(struct device_graph_options){DEVICE_TRAIN}, &graph),
-		0);
+	assert_int_equal(device_graph_new(b->params, &(struct device_graph_options){mode}, &graph),
+			 0);
 	device_loss(graph, device_linear(graph, device_input(graph, &input), &linear), loss);
 	return graph;
+}
+
+static struct device_graph *bench_graph(struct bench *b, const struct device_loss_spec *loss)
+{
+	return bench_graph_in(b, loss, DEVICE_TRAIN);
 }
 
 static void bench_open(struct bench *b, const struct device_loss_spec *loss)
@@ -257,6 +262,88 @@ static void test_as_pytorch(void **state)
 	}
 }
 
+static void refused_batch(struct bench *b, const struct device_batch *batch, const char *text)
+{
+	uint64_t ticket;
+
+	assert_int_equal(device_feed(b->graph, batch, &ticket), -EINVAL);
+	if (!strstr(device_error(b->device), text))
+		fail_msg("'%s' does not say '%s'", device_error(b->device), text);
+}
+
+/* The loss and the gradients of a step without an update. */
+static double teach_once(struct bench *b, const struct device_batch *batch, float *ret_weight)
+{
+	struct device_results results;
+	uint64_t number;
+
+	assert_int_equal(device_feed(b->graph, batch, &number), 0);
+	assert_int_equal(device_step(b->graph, NULL, &number), 0);
+	assert_int_equal(device_results(b->graph, number, true, &results), 0);
+	assert_int_equal(device_param_read(b->weight, DEVICE_GRAD, ret_weight), 0);
+	device_params_drop_gradients(b->params);
+	return results.loss;
+}
+
+/*
+ * A teacher's logits that stay on the device teach, bit for bit, as those that the host has seen;
+ * in both halves of the memory that they are kept in.
+ */
+static void test_kept_logits(void **state)
+{
+	struct device_loss_spec spec = {
+		.name = "loss", .teacher_weight = 0.5f, .teacher_temperature = 3};
+	struct device_graph *teacher;
+	struct bench b;
+	float logits[SAMPLES * CLASSES], kept[2 * SAMPLES * CLASSES], *memory;
+	float weight[2][CLASSES * FEATURES];
+	char error[DEVICE_ERROR_MAX];
+	uint64_t number;
+	struct data d;
+	struct device_batch batch = {.images = d.x,
+				     .labels = d.labels,
+				     .count = SAMPLES,
+				     .channels = FEATURES,
+				     .element = DEVICE_ELEMENT_F32};
+
+	make_batch(&d, 1, false);
+	bench_open(&b, &spec);
+	int r = device_memory_new(b.device, 2 * SAMPLES * CLASSES, &memory);
+	if (r == -ENOTSUP) {
+		batch.teacher = d.teacher;
+		batch.teacher_kept = true;
+		refused_batch(&b, &batch, "logits of a teacher on the device, which keeps none");
+		bench_close(&b);
+		skip();
+	}
+	assert_int_equal(r, 0);
+	teacher = bench_graph_in(&b, &(struct device_loss_spec){.name = "loss"}, DEVICE_EVAL);
+	assert_int_equal(device_graph_plan(teacher, error), 0);
+	assert_int_equal(device_feed(teacher, &batch, &number), 0);
+	assert_int_equal(device_evaluate(teacher, DEVICE_VALUE, &number), 0);
+	assert_int_equal(device_logits_keep(teacher, memory + SAMPLES * CLASSES), 0);
+	assert_int_equal(device_logits(teacher, logits), 0);
+	assert_int_equal(device_memory_read(b.device, memory, 2 * SAMPLES * CLASSES, kept), 0);
+	assert_memory_equal(kept + SAMPLES * CLASSES, logits, sizeof(logits));
+	for (unsigned i = 0; i < SAMPLES * CLASSES; i++) {
+		assert_true(kept[i] == 0);
+		logits[i] *= 0.3f;
+	}
+	batch.teacher = logits;
+	double seen = teach_once(&b, &batch, weight[0]);
+	batch.teacher = memory + SAMPLES * CLASSES;
+	batch.teacher_kept = true;
+	batch.teacher_scale = 0.3f;
+	assert_true(teach_once(&b, &batch, weight[1]) == seen);
+	assert_memory_equal(weight[0], weight[1], sizeof(weight[0]));
+	/* zeros are other logits */
+	batch.teacher = memory;
+	assert_true(teach_once(&b, &batch, weight[1]) != seen);
+	device_graph_free(teacher);
+	device_memory_free(b.device, memory);
+	bench_close(&b);
+}
+
 /* What is right: the label, of two the one with more, of dense targets the largest. */
 static void test_counts(void **state)
 {
@@ -311,15 +398,6 @@ static void test_counts(void **state)
 	assert_int_equal(results.samples, SAMPLES);
 	free(targets);
 	bench_close(&b);
-}
-
-static void refused_batch(struct bench *b, const struct device_batch *batch, const char *text)
-{
-	uint64_t ticket;
-
-	assert_int_equal(device_feed(b->graph, batch, &ticket), -EINVAL);
-	if (!strstr(device_error(b->device), text))
-		fail_msg("'%s' does not say '%s'", device_error(b->device), text);
 }
 
 static void test_refused_batches(void **state)
@@ -406,9 +484,8 @@ static void test_refused_losses(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_as_pytorch),
-		cmocka_unit_test(test_counts),
-		cmocka_unit_test(test_refused_batches),
+		cmocka_unit_test(test_as_pytorch),     cmocka_unit_test(test_kept_logits),
+		cmocka_unit_test(test_counts),         cmocka_unit_test(test_refused_batches),
 		cmocka_unit_test(test_refused_losses),
 	};
 

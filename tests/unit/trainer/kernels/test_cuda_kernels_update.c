@@ -18,7 +18,7 @@ struct param {
 	uint32_t group;
 	float lr_factor; /* 0 counts as 1 */
 	bool trained, frozen, matrix;
-	uint64_t offset;
+	uint64_t offset, rest_offset;
 	struct array copy;
 };
 
@@ -50,6 +50,7 @@ struct store {
 	struct param params[PARAMS_MAX];
 	unsigned param_count;
 	uint64_t elements;
+	bool by_matrix; /* the optimizer */
 	struct array slots[SLOTS];
 	struct array chunks, partial, decision, state, results, arguments;
 	struct device_params_state expected_state;
@@ -80,13 +81,14 @@ static struct update_chunk *make_chunks(struct store *s, uint32_t *ret_count)
 
 			chunks[count++] = (struct update_chunk){
 				.offset = p->offset + at,
+				.rest_offset = p->rest_offset + at,
 				.count = rest < UPDATE_CHUNK_MAX ? rest : UPDATE_CHUNK_MAX,
 				.first = at,
 				.copy = copy,
 				.columns = p->columns,
 				.copy_columns = p->copy_columns,
 				.row = p->columns,
-				.matrix = p->matrix ? p->count / p->columns : 0,
+				.matrix = s->by_matrix && p->matrix ? p->count / p->columns : 0,
 				.chunks = (p->count + UPDATE_CHUNK_MAX - 1) / UPDATE_CHUNK_MAX,
 				.group = p->group,
 				.lr_factor = p->lr_factor != 0 ? p->lr_factor : 1,
@@ -119,9 +121,11 @@ static void store_open_with(struct store *s, const struct param *params, unsigne
 	/* of what is timed; others write theirs */
 	struct step_arguments arguments = {.hyper = {.slow = 0.25f, .swa = 0.25f}};
 	struct update_chunk *chunks;
+	uint64_t rest = 0;
 	uint32_t count;
 
 	memset(s, 0, sizeof(*s));
+	s->by_matrix = DEVICE_OPTIMIZERS_BY_MATRIX >> optimizer->kind & 1;
 	memcpy(s->params, params, param_count * sizeof(*params));
 	s->param_count = param_count;
 	for (unsigned i = 0; i < s->param_count; i++) {
@@ -129,7 +133,9 @@ static void store_open_with(struct store *s, const struct param *params, unsigne
 		uint64_t rows = p->count / p->columns;
 
 		p->offset = s->elements;
+		p->rest_offset = rest;
 		s->elements += (p->count + 15) / 16 * 16;
+		rest += s->by_matrix && p->matrix ? 0 : (p->count + 15) / 16 * 16;
 		if (p->copy_columns)
 			p->copy = array_uniform(rows * p->copy_columns, copy_element, 50 + i, 7, 9);
 	}
@@ -266,7 +272,7 @@ static void model_element(struct store *s, const struct param *p, uint64_t i,
 	double lr = (double)h->lr[p->group] * factor, decay = (double)h->weight_decay[p->group],
 	       w = s->model[VALUE][i];
 	double g = s->model[GRADIENT][i] * scale, *m = &s->model[MOMENT1][i],
-	       *v = &s->model[MOMENT2][i];
+	       *v = &s->model[MOMENT2][p->rest_offset + (i - p->offset)];
 	double beta1 = (double)h->beta1, beta2 = (double)h->beta2, momentum = (double)h->momentum;
 
 	if (p->trained && p->matrix && o->kind == DEVICE_MUON) {

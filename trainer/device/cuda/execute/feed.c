@@ -107,14 +107,16 @@ static int feed_finish(struct cuda_graph *cuda, struct cuda_staging *staging,
 static int feed_copy_targets(struct cuda_graph *cuda, struct cuda_staging *staging,
 			     struct cuda_ticket *ticket, const struct device_batch *batch)
 {
+	/* the teacher's logits are the last of them */
+	size_t words = batch->teacher_kept ? device_target_own_words(cuda->graph)
+					   : device_target_words(cuda->graph);
 	int r = gpu_event_synchronize(ticket->event); /* of the copy that had these before */
 
 	if (r < 0)
 		return cuda_check(cuda->device, r, "waiting for a batch");
 	device_targets_fill(cuda->graph, batch, ticket->targets);
 	r = gpu_copy_in(staging->targets, ticket->targets,
-			cuda->graph->input->y->shape.n * sizeof(int32_t) *
-				device_target_words(cuda->graph),
+			cuda->graph->input->y->shape.n * sizeof(int32_t) * words,
 			cuda->device->copy);
 	return cuda_check(cuda->device, r, "copying targets");
 }
@@ -165,6 +167,11 @@ int cuda_feed(struct device_graph *graph, const struct device_batch *batch, uint
 	cuda->batch = (struct step_arguments){
 		.images = staging->images,
 		.labels = staging->targets,
+		.teacher = batch->teacher_kept
+				   ? batch->teacher
+				   : device_target_arrays(graph, staging->targets).teacher,
+		.teacher_scale =
+			batch->teacher_kept && batch->teacher_scale != 0 ? batch->teacher_scale : 1,
 		.count = batch->count,
 		.channels = batch->channels,
 		.element = (uint32_t)batch->element,

@@ -42,6 +42,44 @@ int cuda_logits(struct device_graph *graph, float *ret_logits)
 	return cuda_check(device, r, "logits");
 }
 
+int cuda_logits_keep(struct device_graph *graph, float *memory)
+{
+	struct cuda_graph *cuda = graph->backend;
+
+	return cuda_check(cuda->device,
+			  values_convert(cuda, cuda->logits, graph->loss->x->shape, memory),
+			  "logits");
+}
+
+int cuda_memory_new(struct device *device, size_t count, float **ret_memory)
+{
+	struct cuda_device *cuda = (struct cuda_device *)device;
+	int r = 0;
+	float *memory = cuda_allocate(&r, count * sizeof(*memory));
+
+	if (r == 0)
+		r = gpu_fill(memory, 0, count * sizeof(*memory), cuda->compute);
+	if (r < 0)
+		gpu_free(memory);
+	else
+		*ret_memory = memory;
+	return cuda_check(cuda, r, "memory for logits");
+}
+
+void cuda_memory_free(struct device *device, float *memory)
+{
+	device->ops->synchronize(device);
+	gpu_free(memory);
+}
+
+int cuda_memory_read(struct device *device, const float *memory, size_t count, float *ret_values)
+{
+	struct cuda_device *cuda = (struct cuda_device *)device;
+
+	return cuda_check(cuda, cuda_copy_out(cuda, ret_values, memory, count * sizeof(*memory)),
+			  "reading logits");
+}
+
 int cuda_losses(struct device_graph *graph, float *ret_losses)
 {
 	struct cuda_graph *cuda = graph->backend;

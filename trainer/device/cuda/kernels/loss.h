@@ -29,7 +29,7 @@ struct loss_arguments {
 	enum device_targets targets;
 	float smoothing;
 	float logit_scale, temperature; /* 0 counts as 1 */
-	/* 0: there is no teacher, else its logits lie behind the targets */
+	/* 0: there is no teacher, else its logits are step->teacher */
 	float teacher_weight, teacher_temperature;
 	const float *class_weights; /* [classes] in device memory, or NULL */
 	float *losses;              /* [n] by sample, in device memory, or NULL */

@@ -8,7 +8,7 @@
  *
  * A table of chunks in device memory, made once, says which elements of the slots belong together.
  * A slot is one fp32 array with every parameter at its offset (device_param.offset, a multiple of
- * 16 elements).
+ * 16 elements); in state beyond DEVICE_MATRIX_STATES, all but matrices at their rest_offset.
  */
 #ifndef TRAINER_DEVICE_CUDA_UPDATE_H
 #define TRAINER_DEVICE_CUDA_UPDATE_H
@@ -22,9 +22,10 @@
 
 /* Elements of one parameter. */
 struct update_chunk {
-	uint64_t offset; /* in the slots: the parameter's offset + first */
-	uint32_t count;  /* 1..UPDATE_CHUNK_MAX */
-	uint32_t first;  /* in the parameter: a multiple of UPDATE_CHUNK_MAX */
+	uint64_t offset;      /* in the slots: the parameter's offset + first */
+	uint64_t rest_offset; /* the same in slots of state that matrices lack */
+	uint32_t count;       /* 1..UPDATE_CHUNK_MAX */
+	uint32_t first;       /* in the parameter: a multiple of UPDATE_CHUNK_MAX */
 	/* all of the parameter's copy in `copy_element`, [..][copy_columns]; NULL: there is none */
 	void *copy;
 	/*

@@ -66,21 +66,22 @@ void roofline_store(const struct device_params *params, enum cuda_element elemen
 		    struct roofline_store *ret_store)
 {
 	const struct device_optimizer_spec *optimizer = &params->optimizer;
-	uint64_t states = params->has_optimizer ? device_params_optimizer(params)->states : 0;
-	uint64_t slots = 0;
 
 	memset(ret_store, 0, sizeof(*ret_store));
-	for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++)
-		slots += device_params_have(params, slot);
 	for (size_t i = 0; i < params->count; i++) {
 		const struct device_param *param = params->items[i];
 		/* every tensor starts on a cache line */
 		uint64_t bytes = (param->elements + 15) / 16 * 16 * sizeof(float);
+		uint64_t slots = 0, states = 0;
 		bool buffer = param->spec.kind == DEVICE_BUFFER;
 		bool copied = element != CUDA_F32 && (param->spec.kind == DEVICE_CONV_WEIGHT ||
 						      param->spec.kind == DEVICE_LINEAR_WEIGHT);
 		uint64_t copy = copied ? param->elements * cuda_element_size(element) : 0;
 
+		for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++)
+			slots += device_param_takes(param, slot);
+		for (unsigned s = 0; s < DEVICE_STATES_MAX; s++)
+			states += device_param_takes(param, DEVICE_STATE + s);
 		ret_store->slot_bytes += bytes * slots;
 		ret_store->copy_bytes += copy;
 		if (!params->has_optimizer || param->spec.frozen)
@@ -107,7 +108,6 @@ static void roofline_matrix(const struct roofline_device *device, const struct d
 			    const struct device_optimizer_spec *optimizer,
 			    enum cuda_element element, struct roofline_sums *sums)
 {
-	uint64_t states = device_optimizers[optimizer->kind].states;
 	struct matrix_shape shape = matrix_shape_of(param);
 	uint64_t x = matrix_x_bytes(&shape, element), gram = matrix_gram_bytes(&shape, element);
 	uint64_t square = matrix_gram_bytes(&shape, CUDA_F32);
@@ -119,7 +119,8 @@ static void roofline_matrix(const struct roofline_device *device, const struct d
 	};
 
 	/* state and gradient are read and written; that becomes X, and X the gradient */
-	roofline_add(device, element, 0, param->elements * sizeof(float) * (2 * states + 4) + 2 * x,
+	roofline_add(device, element, 0,
+		     param->elements * sizeof(float) * (2 * DEVICE_MATRIX_STATES + 4) + 2 * x,
 		     sums);
 	for (uint32_t i = 0; i < optimizer->ns_steps; i++) {
 		for (int product = 0; product < MATRIX_PRODUCTS; product++) {

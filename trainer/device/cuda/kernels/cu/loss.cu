@@ -271,12 +271,8 @@ DEVICE float gradient_of(const struct loss_arguments *a, uint32_t sample, uint32
 DEVICE float softened(const struct loss_arguments *a, uint32_t sample, uint32_t class_index,
 		      bool teacher)
 {
-	uint64_t words = a->targets == DEVICE_DENSE        ? 1 + a->classes
-			 : a->targets == DEVICE_TWO_LABELS ? 3
-							   : 1;
-	const float *logits = (const float *)a->step->labels + a->n * words;
-
-	return (teacher ? logits[(uint64_t)sample * a->classes + class_index]
+	return (teacher ? a->step->teacher[(uint64_t)sample * a->classes + class_index] *
+				  a->step->teacher_scale
 			: logit(a, sample, class_index)) /
 	       a->teacher_temperature;
 }

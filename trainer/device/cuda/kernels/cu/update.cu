@@ -166,6 +166,16 @@ DEVICE double *norms_of(const struct update *a, uint32_t chunk)
 	return a->partial + (uint64_t)chunk * UPDATE_NORMS;
 }
 
+/* Where a chunk begins in a slot of state; NULL: its parameter has none. */
+DEVICE float *state_of(const struct update *a, const struct update_chunk *chunk, int index)
+{
+	float *slot = a->slots[DEVICE_STATE + index];
+
+	if (index < DEVICE_MATRIX_STATES)
+		return slot ? slot + chunk->offset : NULL;
+	return slot && !chunk->matrix ? slot + chunk->rest_offset : NULL;
+}
+
 DEVICE void measure_element(const struct update *a, const struct update_chunk *chunk,
 			    const struct update_rates *rates, uint32_t at, double *squares)
 {
@@ -177,7 +187,7 @@ DEVICE void measure_element(const struct update *a, const struct update_chunk *c
 	e.g = a->slots[DEVICE_GRAD][i];
 	UNROLL
 	for (int s = 0; s < DEVICE_STATES_MAX; s++)
-		e.state[s] = a->slots[DEVICE_STATE + s] ? a->slots[DEVICE_STATE + s][i] : 0;
+		e.state[s] = state_of(a, chunk, s) ? state_of(a, chunk, s)[at] : 0;
 	switch (a->optimizer.kind) {
 #define MEASURE_plain(name)     break;
 #define MEASURE_by_matrix(name) break;
@@ -308,13 +318,12 @@ KERNEL(direct, struct update, a)
 		e.g = a.slots[DEVICE_GRAD][i];
 		UNROLL
 		for (int s = 0; s < DEVICE_STATES_MAX; s++)
-			e.state[s] = a.slots[DEVICE_STATE + s] ? a.slots[DEVICE_STATE + s][i] : 0;
+			e.state[s] = s < DEVICE_MATRIX_STATES ? state_of(&a, &chunk, s)[at] : 0;
 		float direction = direction_of(a.optimizer.kind, &e, &rates);
 		a.slots[DEVICE_GRAD][i] = direction;
 		UNROLL
-		for (int s = 0; s < DEVICE_STATES_MAX; s++)
-			if (a.slots[DEVICE_STATE + s])
-				a.slots[DEVICE_STATE + s][i] = e.state[s];
+		for (int s = 0; s < DEVICE_MATRIX_STATES; s++)
+			state_of(&a, &chunk, s)[at] = e.state[s];
 		sum += (double)direction * (double)direction;
 	}
 	sum = reduce_sum_f64(sum);
@@ -394,7 +403,7 @@ DEVICE void update_element(struct update_element *e, float *ema, const struct ch
 
 DEVICE bool has_state(const struct update *a, const struct update_chunk *chunk, int index)
 {
-	return chunk->trained && a->slots[DEVICE_STATE + index];
+	return chunk->trained && state_of(a, chunk, index);
 }
 
 DEVICE void store_copy(const struct update *a, const struct update_chunk *chunk, uint32_t index,
@@ -418,14 +427,14 @@ DEVICE void update_single(const struct update *a, const struct update_chunk *chu
 	e.g = chunk->trained ? a->slots[DEVICE_GRAD][i] : 0;
 	UNROLL
 	for (int s = 0; s < DEVICE_STATES_MAX; s++)
-		e.state[s] = has_state(a, chunk, s) ? a->slots[DEVICE_STATE + s][i] : 0;
+		e.state[s] = has_state(a, chunk, s) ? state_of(a, chunk, s)[at] : 0;
 	update_element(&e, &ema, r, chunk->trained);
 	if (chunk->trained || r->returns)
 		a->slots[DEVICE_VALUE][i] = e.w;
 	UNROLL
 	for (int s = 0; s < DEVICE_STATES_MAX; s++)
 		if (has_state(a, chunk, s))
-			a->slots[DEVICE_STATE + s][i] = e.state[s];
+			state_of(a, chunk, s)[at] = e.state[s];
 	if (chunk->trained && chunk->copy)
 		store_copy(a, chunk, chunk->first + at, e.w);
 	if (r->averages)
@@ -454,7 +463,7 @@ DEVICE void load_slots(struct four *f, const struct update *a, const struct upda
 		for (int j = 0; j < FOUR; j++)
 			f->state[s][j] = 0;
 		if (has_state(a, chunk, s))
-			load_four(f->state[s], a->slots[DEVICE_STATE + s] + i);
+			load_four(f->state[s], state_of(a, chunk, s) + at);
 	}
 	if (r->averages)
 		load_four(f->ema, a->slots[DEVICE_EMA] + i);
@@ -491,7 +500,7 @@ DEVICE void store_slots(const struct four *f, const struct update *a,
 	UNROLL
 	for (int s = 0; s < DEVICE_STATES_MAX; s++)
 		if (has_state(a, chunk, s))
-			store_four(a->slots[DEVICE_STATE + s] + i, f->state[s]);
+			store_four(state_of(a, chunk, s) + at, f->state[s]);
 	if (chunk->trained && chunk->copy)
 		copy_four(a, chunk, chunk->first + at, f->w);
 	if (r->averages)
