@@ -81,7 +81,7 @@ TABLE = {
     "bench": "format/packimg.h bench/measure bench/report",
     "bench/measure": "proto/limit.h proto/client",
     "bench/report": "format/packimg.h proto/client loaderd/augment/transform.h loaderd/augment/claim.h "
-                    "tools/packimg/advise/trial.h bench/measure",
+                    "tools/packimg/advise/encoding_bench.h bench/measure",
     "bench/device": "trainer/device/device.h trainer/model trainer/recipe",
     # stages of a crop, one by one: it calls what libpackimg and augment hide
     "bench/stages": "format format/codec format/codec/jpeg loaderd/augment loaderd/augment/apply/plan.h",

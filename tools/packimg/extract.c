@@ -9,10 +9,10 @@
 #include "format/base/text/printable.h"
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/file_name.h"
-#include "tools/packimg/common/names.h"
+#include "tools/packimg/common/name_table.h"
+#include "tools/packimg/common/parallel_map.h"
 #include "tools/packimg/common/progress.h"
 #include "tools/packimg/common/text.h"
-#include "tools/packimg/common/workers.h"
 #include "tools/packimg/image/image.h"
 #include "tools/packimg/selection.h"
 #include "tools/packimg/source/source.h"
@@ -68,7 +68,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	struct extract *extract = state->input;
 
 	if (key == 'c')
-		return word_list_add(&extract->selection.classes, text) ? ENOMEM : 0;
+		return string_list_add(&extract->selection.classes, text) ? ENOMEM : 0;
 	if (key == ARGP_KEY_END && !extract->output)
 		argp_error(state, "no -o DIR given");
 	return key == ARGP_KEY_END ? 0 : ARGP_ERR_UNKNOWN;
@@ -241,7 +241,7 @@ static int make_unique(struct buffer *path, const struct packimg_sample *sample)
 
 /* Settles the path of one sample: one that no other has. */
 static int name_file(struct extract *extract, const struct packimg_sample *sample,
-		     struct names *names, struct buffer *path, const char **ret_path)
+		     struct name_table *names, struct buffer *path, const char **ret_path)
 {
 	uint32_t number;
 	bool added;
@@ -250,12 +250,12 @@ static int name_file(struct extract *extract, const struct packimg_sample *sampl
 	if (!r)
 		r = buffer_append(path, "", 1);
 	if (!r)
-		r = names_add(names, (const char *)path->data, &number, &added);
+		r = name_table_add(names, (const char *)path->data, &number, &added);
 	while (!r && !added) {
 		path->size--;
 		r = make_unique(path, sample);
 		if (!r)
-			r = names_add(names, (const char *)path->data, &number, &added);
+			r = name_table_add(names, (const char *)path->data, &number, &added);
 	}
 	if (!r)
 		*ret_path = names->names[number];
@@ -265,10 +265,10 @@ static int name_file(struct extract *extract, const struct packimg_sample *sampl
 static int name_files(struct extract *extract)
 {
 	struct buffer path = {0};
-	struct names names;
+	struct name_table names;
 	int r = 0;
 
-	names_init(&names, &extract->arena);
+	name_table_init(&names, &extract->arena);
 	extract->paths = calloc(extract->count + 1, sizeof(*extract->paths));
 	if (!extract->paths)
 		return -ENOMEM;
@@ -278,7 +278,7 @@ static int name_files(struct extract *extract)
 		if (!packimg_sample(extract->dataset, extract->samples[i], &sample))
 			r = name_file(extract, &sample, &names, &path, &extract->paths[i]);
 	}
-	names_deinit(&names);
+	name_table_deinit(&names);
 	buffer_deinit(&path);
 	return r;
 }
@@ -497,7 +497,7 @@ static int take_sample(void *context, const struct work_block *block, uint32_t n
 
 static int write_images(struct extract *extract)
 {
-	const struct workers_setup setup = {
+	const struct parallel_map_options setup = {
 		.jobs = extract->jobs,
 		.total = extract->count,
 		.block = 8,
@@ -516,7 +516,7 @@ static int write_images(struct extract *extract)
 	int fault;
 
 	progress_init(&extract->progress, "extracting", extract->count, extract->quiet);
-	workers_walk(&setup, &fault);
+	parallel_map(&setup, &fault);
 	if (fault)
 		return command_fail("starting threads: %s", strerror(-fault));
 	printable_line(stdout, "%s: %s of %s image%s, %s, %s", extract->output,

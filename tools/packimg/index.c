@@ -6,9 +6,9 @@
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
 #include "tools/packimg/common/command.h"
+#include "tools/packimg/common/parallel_map.h"
 #include "tools/packimg/common/progress.h"
 #include "tools/packimg/common/text.h"
-#include "tools/packimg/common/workers.h"
 #include "tools/packimg/image/image.h"
 #include "tools/packimg/image/unindexed.h"
 #include "tools/packimg/selection.h"
@@ -167,7 +167,7 @@ static int take_sample(void *context, const struct work_block *block, uint32_t i
 
 static int take_all(struct index *index)
 {
-	const struct workers_setup setup = {
+	const struct parallel_map_options setup = {
 		.jobs = index->jobs,
 		.total = packimg_count(index->dataset),
 		.block = 16,
@@ -186,7 +186,7 @@ static int take_all(struct index *index)
 	int fault;
 
 	progress_init(&index->progress, "indexing", setup.total, index->quiet);
-	int r = workers_walk(&setup, &fault);
+	int r = parallel_map(&setup, &fault);
 	return fault ? packimg_fail(index->error, fault, "starting threads: %s", strerror(-fault))
 		     : r;
 }

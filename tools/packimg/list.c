@@ -37,7 +37,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 
 	if (key != 'c')
 		return ARGP_ERR_UNKNOWN;
-	return word_list_add(&list->selection.classes, text) ? ENOMEM : 0;
+	return string_list_add(&list->selection.classes, text) ? ENOMEM : 0;
 }
 
 static void print_name(const struct packimg_field *field)

@@ -3,7 +3,7 @@
 #include "format/base/text/number.h"
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
-#include "tools/packimg/common/brace.h"
+#include "tools/packimg/common/brace_expand.h"
 #include "tools/packimg/common/shuffle.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/convert/convert.h"
@@ -15,12 +15,12 @@
 #include <string.h>
 
 struct merge {
-	struct word_list inputs;
+	struct string_list inputs;
 	const char *output;
 	uint64_t shard_size, seed;
 	bool shuffle, force, json, quiet;
 	struct copy_set set;
-	struct copy_course course;
+	struct copy_progress course;
 	struct packimg_writer *writer;
 };
 
@@ -78,7 +78,7 @@ static uint64_t *make_order(const struct merge *merge, uint64_t count)
 	return order;
 }
 
-static int write_facts(const struct merge *merge, struct packimg_error *error)
+static int write_dataset_info(const struct merge *merge, struct packimg_error *error)
 {
 	const struct copy_set *set = &merge->set;
 	struct statistics statistics = {0};
@@ -88,7 +88,7 @@ static int write_facts(const struct merge *merge, struct packimg_error *error)
 	size_t size;
 
 	copy_statistics(set, &statistics);
-	int r = convert_write_facts(merge->writer, &statistics, error);
+	int r = convert_write_dataset_info(merge->writer, &statistics, error);
 	if (r)
 		return r;
 	/* Of one dataset to the last bit: batches are normalized with them. */
@@ -162,7 +162,7 @@ static int run(struct merge *merge, struct packimg_error *error)
 	if (!r)
 		r = copy_all(merge, error);
 	if (!r)
-		r = write_facts(merge, error);
+		r = write_dataset_info(merge, error);
 	if (!r)
 		r = packimg_writer_finish(merge->writer, error);
 	if (!r)
@@ -189,14 +189,14 @@ int command_merge(int argc, char **argv)
 
 	options_read(options, &argp, argc, argv, &merge);
 	command_catch_interrupts();
-	if (copy_set_init(&merge.set, (const char *const *)merge.inputs.words,
+	if (copy_set_init(&merge.set, (const char *const *)merge.inputs.strings,
 			  (uint32_t)merge.inputs.count, &error)) {
 		status = command_fail("%s", error.text);
 	} else {
 		status = run(&merge, &error);
 		copy_set_deinit(&merge.set);
 	}
-	word_list_deinit(&merge.inputs);
+	string_list_deinit(&merge.inputs);
 	command_die_of_interrupt(COMMAND_NOTHING_WRITTEN);
 	return status;
 }

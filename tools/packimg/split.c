@@ -33,8 +33,8 @@ struct split {
 	uint32_t part_count;
 	uint32_t *part_of; /* of each sample; UINT32_MAX: none */
 	struct arena arena;
-	struct names paths; /* of the parts */
-	bool *alone;        /* each of them: see the writer's option */
+	struct name_table paths; /* of the parts */
+	bool *alone;             /* each of them: see the writer's option */
 	/*
 	 * Parts are written SPLIT_PARTS_MAX at a time: more would take too many descriptors.
 	 * Samples of the g-th so many are order[first[g]] .. order[first[g + 1] - 1], as they are
@@ -42,7 +42,7 @@ struct split {
 	 */
 	uint64_t *order, *first;
 	uint32_t complete; /* parts */
-	struct copy_course course;
+	struct copy_progress course;
 };
 
 enum { KEY_INTO = 256 };
@@ -148,7 +148,7 @@ static int plan_path(struct split *split, struct part *part, struct packimg_erro
 	uint32_t number;
 	bool added;
 
-	int r = path ? names_add(&split->paths, path, &number, &added) : -ENOMEM;
+	int r = path ? name_table_add(&split->paths, path, &number, &added) : -ENOMEM;
 	free(path);
 	if (r)
 		return packimg_fail(error, r, "out of memory");
@@ -180,7 +180,7 @@ static int plan(struct split *split, struct packimg_error *error)
 	split->alone = calloc(split->part_count, sizeof(*split->alone));
 	if (!split->alone)
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	names_init(&split->paths, &split->arena);
+	name_table_init(&split->paths, &split->arena);
 	for (uint32_t i = 0; !r && i < split->part_count; i++) {
 		split->parts[i].name =
 			split->by_class ? split->set.classes.names[i] : split->fractions[i].name;
@@ -190,8 +190,8 @@ static int plan(struct split *split, struct packimg_error *error)
 }
 
 /* Everything the input says of itself, and what it was split by. */
-static int write_facts(const struct split *split, const struct part *part,
-		       struct packimg_error *error)
+static int write_dataset_info(const struct split *split, const struct part *part,
+			      struct packimg_error *error)
 {
 	static const char *const kept[] = {"packimg.options", "packimg.sources", "packimg.merged",
 					   NULL};
@@ -202,7 +202,7 @@ static int write_facts(const struct split *split, const struct part *part,
 
 	copy_statistics(&split->set, &statistics);
 	statistics_scale(&statistics, (double)part->samples / (double)split->set.samples);
-	int r = convert_write_facts(part->writer, &statistics, error);
+	int r = convert_write_dataset_info(part->writer, &statistics, error);
 	for (const char *const *key = kept; !r && *key; key++) {
 		char *value = copy_metadata(dataset, *key);
 
@@ -236,7 +236,7 @@ static int finish_part(struct split *split, struct part *part, struct packimg_er
 {
 	if (command_interrupted())
 		return -EINTR;
-	int r = write_facts(split, part, error);
+	int r = write_dataset_info(split, part, error);
 	if (!r)
 		r = packimg_writer_finish(part->writer, error);
 	part->complete = !r;
@@ -344,7 +344,7 @@ int command_split(int argc, char **argv)
 		status = run(&split, &error);
 		copy_set_deinit(&split.set);
 	}
-	names_deinit(&split.paths);
+	name_table_deinit(&split.paths);
 	arena_deinit(&split.arena);
 	free(split.parts);
 	free(split.part_of);

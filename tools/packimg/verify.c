@@ -3,9 +3,9 @@
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
 #include "tools/packimg/common/command.h"
+#include "tools/packimg/common/parallel_map.h"
 #include "tools/packimg/common/progress.h"
 #include "tools/packimg/common/text.h"
-#include "tools/packimg/common/workers.h"
 #include "tools/packimg/image/image.h"
 #include "tools/packimg/selection.h"
 
@@ -125,7 +125,7 @@ static int take_sample(void *context, const struct work_block *block, uint32_t n
 
 static int verify_samples(struct verify *verify)
 {
-	const struct workers_setup setup = {
+	const struct parallel_map_options setup = {
 		.jobs = verify->jobs,
 		.total = packimg_count(verify->dataset),
 		.block = 8,
@@ -144,7 +144,7 @@ static int verify_samples(struct verify *verify)
 	int fault;
 
 	progress_init(&verify->progress, "verifying", setup.total, verify->quiet);
-	return workers_walk(&setup, &fault);
+	return parallel_map(&setup, &fault);
 }
 
 static int verify_dataset(struct verify *verify)

@@ -85,13 +85,13 @@ enum kin {
 	KIN_LEFTOVER, /* or what a killed writer left */
 };
 
-static bool find_output(const struct names *paths, const char *folder, const char *file,
+static bool find_output(const struct name_table *paths, const char *folder, const char *file,
 			size_t size, uint32_t *ret_number)
 {
 	char path[SET_PATH_MAX];
 
 	int n = snprintf(path, sizeof(path), "%s%.*s.pimg", folder, (int)size, file);
-	return n < (int)sizeof(path) && names_find(paths, path, ret_number) == 0;
+	return n < (int)sizeof(path) && name_table_find(paths, path, ret_number) == 0;
 }
 
 /* What follows the name of the dataset in the name of a hidden file, as set.h and partial.h say. */
@@ -111,7 +111,7 @@ static enum kin hidden_kin(const char *file, size_t *ret_size)
 	return last ? KIN_LEFTOVER : KIN_NONE;
 }
 
-static enum kin kin_of(const struct names *paths, const char *folder, const char *file,
+static enum kin kin_of(const struct name_table *paths, const char *folder, const char *file,
 		       uint32_t *ret_number)
 {
 	size_t size = strlen(file);
@@ -146,7 +146,7 @@ static int folder_of(const char *path, char ret_folder[SET_PATH_MAX], struct pac
 	return 0;
 }
 
-int command_check_outputs(const struct names *paths, bool force, bool *ret_alone,
+int command_check_outputs(const struct name_table *paths, bool force, bool *ret_alone,
 			  struct packimg_error *error)
 {
 	char folder[SET_PATH_MAX];
@@ -181,14 +181,14 @@ int command_check_outputs(const struct names *paths, bool force, bool *ret_alone
 int command_check_output(const char *path, bool force, struct packimg_error *error)
 {
 	struct arena arena = {0};
-	struct names paths;
+	struct name_table paths;
 	uint32_t number;
 
-	names_init(&paths, &arena);
-	int r = names_add(&paths, path, &number, NULL);
+	name_table_init(&paths, &arena);
+	int r = name_table_add(&paths, path, &number, NULL);
 	r = r ? packimg_fail(error, r, "out of memory")
 	      : command_check_outputs(&paths, force, NULL, error);
-	names_deinit(&paths);
+	name_table_deinit(&paths);
 	arena_deinit(&arena);
 	return r;
 }

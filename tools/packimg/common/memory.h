@@ -12,20 +12,20 @@
 
 struct buffer {
 	uint8_t *data;
-	size_t size; /* bytes in use */
-	size_t room; /* bytes allocated */
+	size_t size;     /* bytes in use */
+	size_t capacity; /* bytes allocated */
 };
 
 void buffer_deinit(struct buffer *buffer);
 /* Makes room for at least `room` bytes in all, keeping the contents; 0 or -ENOMEM. */
-int buffer_make_room(struct buffer *buffer, size_t room);
+int buffer_reserve(struct buffer *buffer, size_t capacity);
 int buffer_append(struct buffer *buffer, const void *bytes, size_t size);
 
 /*
  * Room for one more item behind count of `size` bytes each, in the array that the pointer at
  * `array` leads to. 0 or -ENOMEM.
  */
-int array_room(void *array, size_t count, size_t *room, size_t size);
+int array_reserve(void *array, size_t count, size_t *capacity, size_t size);
 
 enum {
 	ARENA_MEMORY = 96 << 20, /* bytes of an arena that are not in files */
@@ -47,10 +47,10 @@ char *arena_copy(struct arena *arena, const char *text, size_t size);
 void *arena_array(struct arena *arena, size_t size);
 void arena_release(struct arena *arena, void *array);
 /*
- * As array_room(), of an array that is the arena's: NULL at first, and given back by
+ * As array_reserve(), of an array that is the arena's: NULL at first, and given back by
  * arena_release() or with all the rest.
  */
-int arena_room(struct arena *arena, void *array, size_t count, size_t *room, size_t size);
+int arena_reserve(struct arena *arena, void *array, size_t count, size_t *capacity, size_t size);
 /* Leaves what is in files to the kernel until it is touched again. Others may be reading it. */
 void arena_forget(const struct arena *arena);
 

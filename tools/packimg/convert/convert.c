@@ -39,8 +39,8 @@ static void convert_deinit(struct convert *convert)
 		packimg_writer_free(convert->parts[i].writer);
 		free(convert->parts[i].path);
 	}
-	word_list_deinit(&convert->notes);
-	ignored_deinit(&convert->ignored);
+	string_list_deinit(&convert->notes);
+	ignored_files_deinit(&convert->ignored);
 	filter_deinit(&convert->options.filter);
 	catalog_deinit(&convert->catalog);
 }
@@ -60,8 +60,8 @@ static int run(struct convert *convert)
 
 	command_catch_interrupts();
 	catalog_init(&convert->catalog);
-	ignored_init(&convert->ignored, &convert->catalog.arena);
-	convert->catalog.store.limits = convert->options.limits;
+	ignored_files_init(&convert->ignored, &convert->catalog.arena);
+	convert->catalog.blobs.limits = convert->options.limits;
 	convert->options.source.filter = &convert->options.filter;
 	int r = convert->options.split_folders ? 0 : name_parts(convert, &error);
 	if (!r)
@@ -91,7 +91,7 @@ static int run(struct convert *convert)
 int command_convert(int argc, char **argv)
 {
 	struct convert *convert = calloc(1, sizeof(*convert));
-	struct word_list sources = {0};
+	struct string_list sources = {0};
 
 	if (!convert)
 		return command_fail("out of memory");
@@ -99,7 +99,7 @@ int command_convert(int argc, char **argv)
 	int status = run(convert);
 	convert_deinit(convert);
 	free(convert);
-	word_list_deinit(&sources);
+	string_list_deinit(&sources);
 	command_die_of_interrupt(COMMAND_NOTHING_WRITTEN);
 	return status;
 }

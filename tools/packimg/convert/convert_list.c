@@ -13,8 +13,8 @@
 
 int convert_skip(struct convert *convert, const char *name, const char *reason)
 {
-	if (arena_room(&convert->catalog.arena, &convert->skips, convert->skip_count,
-		       &convert->skip_room, sizeof(*convert->skips)))
+	if (arena_reserve(&convert->catalog.arena, &convert->skips, convert->skip_count,
+			  &convert->skip_capacity, sizeof(*convert->skips)))
 		return -ENOMEM;
 	struct convert_skip *skip = &convert->skips[convert->skip_count];
 	skip->name = arena_copy(&convert->catalog.arena, name, strnlen(name, PACKIMG_SOURCE_MAX));
@@ -43,7 +43,7 @@ static int skip_item(struct convert *convert, const char *name, struct packimg_e
 
 static int nothing_found(struct convert *convert, const char *path, struct packimg_error *error)
 {
-	const struct ignored *ignored = &convert->ignored;
+	const struct ignored_files *ignored = &convert->ignored;
 	char endings[IMAGE_LIST_SIZE];
 
 	image_list_endings(endings);
@@ -56,7 +56,7 @@ static int nothing_found(struct convert *convert, const char *path, struct packi
 	if (!ignored->files)
 		return packimg_fail(error, -ENODATA, "%s: no images found (names ending in %s)",
 				    path, endings);
-	ignored_sort(&convert->ignored);
+	ignored_files_sort(&convert->ignored);
 	const char *first = ignored->kinds[0].first;
 	const struct foreign *foreign = foreign_of_name(first);
 	return packimg_fail(
@@ -74,7 +74,7 @@ static int list_source(struct convert *convert, const char *path, struct progres
 	struct source_item item;
 	uint64_t before = convert->catalog.count;
 
-	int r = source_new(&convert->catalog.store, path, &convert->options.source, &source, error);
+	int r = source_new(&convert->catalog.blobs, path, &convert->options.source, &source, error);
 	if (r)
 		return r;
 	while ((r = source_next(source, &item, error)) >= 0 && r != SOURCE_END) {
@@ -84,8 +84,8 @@ static int list_source(struct convert *convert, const char *path, struct progres
 			r = catalog_add(&convert->catalog, &item, error);
 		if (r == SOURCE_SKIP || r == CATALOG_SKIP)
 			r = skip_item(convert, item.name, error);
-		if (r == SOURCE_PASS)
-			r = ignored_add(&convert->ignored, item.name, item.verdict);
+		if (r == SOURCE_IGNORED)
+			r = ignored_files_add(&convert->ignored, item.name, item.verdict);
 		if (r)
 			break;
 		progress_update(progress, convert->catalog.count, 0);
@@ -105,7 +105,7 @@ static int list_source(struct convert *convert, const char *path, struct progres
 
 struct class_list {
 	const char **names; /* in the catalogue's arena */
-	size_t count, room;
+	size_t count, capacity;
 };
 
 static int add_class(struct class_list *list, struct arena *arena, const char *line, size_t size)
@@ -114,7 +114,7 @@ static int add_class(struct class_list *list, struct arena *arena, const char *l
 		return 0;
 	if (list->count == PACKIMG_CLASSES_MAX)
 		return -E2BIG;
-	if (arena_room(arena, &list->names, list->count, &list->room, sizeof(*list->names)))
+	if (arena_reserve(arena, &list->names, list->count, &list->capacity, sizeof(*list->names)))
 		return -ENOMEM;
 	list->names[list->count] = arena_copy(arena, line, size);
 	return list->names[list->count++] ? 0 : -ENOMEM;
@@ -170,7 +170,7 @@ static int assign_classes(struct convert *convert, struct packimg_error *error)
 		struct catalog_sample *sample = &catalog->samples[i];
 
 		if (sample->class == CATALOG_CLASS_OF_NAME) {
-			r = buffer_make_room(&class_name, strlen(sample->name) + 1);
+			r = buffer_reserve(&class_name, strlen(sample->name) + 1);
 			if (!r)
 				r = catalog_classify(catalog, sample,
 						     class_rule_apply(rule, sample->name,
@@ -195,7 +195,7 @@ int convert_list(struct convert *convert, struct packimg_error *error)
 
 	progress_init(&progress, "listing", 0, convert->options.quiet);
 	for (size_t i = 0; !r && i < convert->options.sources->count; i++)
-		r = list_source(convert, convert->options.sources->words[i], &progress, error);
+		r = list_source(convert, convert->options.sources->strings[i], &progress, error);
 	progress_clear(&progress);
 	convert->list_s = progress_elapsed_s(&progress);
 	if (!r && convert->options.classes_file)

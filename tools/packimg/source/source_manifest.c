@@ -70,7 +70,7 @@ static void source_manifest_close(struct source *source)
 	free(manifest->commas);
 	free(manifest->fields);
 	csv_deinit(&manifest->csv);
-	arena_release(source->store->arena, manifest->text);
+	arena_release(source->blobs->arena, manifest->text);
 	buffer_deinit(&manifest->name);
 	free(manifest->missing);
 	free(manifest->path);
@@ -84,7 +84,7 @@ static int next_row(struct source_manifest *manifest, const char *const **ret_ce
 
 	if (!manifest->touched || csv->cursor < manifest->touched ||
 	    csv->cursor - manifest->touched > TOUCHED_MAX) {
-		arena_forget(manifest->source.store->arena);
+		arena_forget(manifest->source.blobs->arena);
 		manifest->touched = csv->cursor;
 	}
 	return csv_next(csv, ret_cells, ret_count, error);
@@ -270,11 +270,12 @@ static int note_no_label(struct source_manifest *manifest, const char *const *ce
 
 	if (manifest->label_column >= 0 || count < 2 || !options->notes)
 		return 0;
-	return word_list_add_format(options->notes,
-				    "%s: no column is called label, target or class, so its images "
-				    "have no classes (columns %s); --label-column NAME makes "
-				    "classes of one",
-				    manifest->path, list_cells(cells, count, text));
+	return string_list_add_format(
+		options->notes,
+		"%s: no column is called label, target or class, so its images "
+		"have no classes (columns %s); --label-column NAME makes "
+		"classes of one",
+		manifest->path, list_cells(cells, count, text));
 }
 
 static void find_columns(struct source_manifest *manifest, const char *const *cells, size_t count)
@@ -315,7 +316,7 @@ static bool is_file(struct source_manifest *manifest, const char *name)
 {
 	manifest->name.size = 0;
 	return !add_suffix(manifest, &name, NULL) &&
-	       !faccessat(manifest->source.store->containers[manifest->container].fd, name, F_OK,
+	       !faccessat(manifest->source.blobs->containers[manifest->container].fd, name, F_OK,
 			  0);
 }
 
@@ -426,11 +427,11 @@ static int count_missing(struct source_manifest *manifest, const char *label)
 /* Of labels that are no class but might have been meant as one. */
 static int note_missing(const struct source_manifest *manifest)
 {
-	struct word_list *notes = manifest->source.options->notes;
+	struct string_list *notes = manifest->source.options->notes;
 
 	if (!manifest->missing_count || !notes)
 		return 0;
-	return word_list_add_format(
+	return string_list_add_format(
 		notes,
 		"%s: %s label%s such as \"%s\" mean%s that there is none; rename the class if it "
 		"is one",
@@ -492,7 +493,7 @@ static int local_path(struct source_manifest *manifest, const char *path, const 
 				    "relative to the table's folder, or to --root",
 				    manifest->path, manifest->csv.line);
 	if (!strchr(path, '\\') ||
-	    !faccessat(manifest->source.store->containers[manifest->container].fd, path, F_OK, 0))
+	    !faccessat(manifest->source.blobs->containers[manifest->container].fd, path, F_OK, 0))
 		return 0;
 	manifest->name.size = 0;
 	if (buffer_append(&manifest->name, path, strlen(path) + 1))
@@ -535,7 +536,7 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 		return r;
 	ret_item->verdict = filter_listed(source->options->filter, ret_item->name);
 	if (ret_item->verdict)
-		return SOURCE_PASS;
+		return SOURCE_IGNORED;
 	if (count > manifest->column_count)
 		return packimg_fail(
 			error, SOURCE_SKIP, "%s, line %" PRIu64 ": %zu cells, but %zu columns",
@@ -566,29 +567,29 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 	}
 	ret_item->fields = manifest->fields;
 	ret_item->field_count = fields;
-	ret_item->place = (struct place){
-		.kind = PLACE_FILE, .container = manifest->container, .path = ret_item->name};
+	ret_item->location = (struct blob_location){
+		.kind = LOCATION_FILE, .container = manifest->container, .path = ret_item->name};
 	return 0;
 }
 
 /* All of the file, in the store's arena. */
 static int read_all(struct source_manifest *manifest, int fd, struct packimg_error *error)
 {
-	struct arena *arena = manifest->source.store->arena;
-	size_t room = 0;
+	struct arena *arena = manifest->source.blobs->arena;
+	size_t capacity = 0;
 	struct stat status;
 	ssize_t n;
 
 	if (!fstat(fd, &status) && S_ISREG(status.st_mode) && status.st_size) {
-		room = (size_t)status.st_size + 1;
-		manifest->text = arena_array(arena, room);
+		capacity = (size_t)status.st_size + 1;
+		manifest->text = arena_array(arena, capacity);
 		if (!manifest->text)
 			return packimg_fail(error, -ENOMEM, "out of memory");
 	}
 	do {
-		if (arena_room(arena, &manifest->text, manifest->size, &room, 1))
+		if (arena_reserve(arena, &manifest->text, manifest->size, &capacity, 1))
 			return packimg_fail(error, -ENOMEM, "out of memory");
-		size_t wanted = room - manifest->size;
+		size_t wanted = capacity - manifest->size;
 		n = read(fd, manifest->text + manifest->size,
 			 wanted < TOUCHED_MAX ? wanted : TOUCHED_MAX);
 		arena_forget(arena);
@@ -620,7 +621,7 @@ static int read_text(struct source_manifest *manifest, const char *path,
 				error, -EINVAL,
 				"%s: holds zero bytes, so it is not a text in UTF-8%s", path,
 				is_utf16(manifest) ? ", but in UTF-16; save it as UTF-8" : "");
-		arena_forget(manifest->source.store->arena);
+		arena_forget(manifest->source.blobs->arena);
 	}
 	return 0;
 }
@@ -641,7 +642,7 @@ static int source_manifest_open(struct source *source, const char *path,
 	if (!root)
 		root = parent = slash ? strndup(file, (size_t)(slash - file + 1)) : strdup(".");
 	int r = manifest->path && root
-			? store_add(source->store, root, true, &manifest->container, error)
+			? blob_store_add(source->blobs, root, true, &manifest->container, error)
 			: packimg_fail(error, -ENOMEM, "out of memory");
 	free(parent);
 	if (!r)

@@ -48,7 +48,7 @@ struct source_webdataset {
 	const char *class_key; /* "cls", or the JSON's; NULL: no class */
 	enum value_kind class_kind;
 	bool has_image;
-	struct place place;
+	struct blob_location location;
 	int fault; /* SOURCE_SKIP when something of the sample is wrong */
 	struct packimg_error fault_error;
 };
@@ -91,7 +91,7 @@ static void set_too_much(struct source_webdataset *shard, const char *name, size
 			"of it",
 			name, text_bytes(TEXT, size), text_bytes(TEXT, total),
 			text_bytes(TEXT, SAMPLE_BYTES_MAX),
-			base->source.store->containers[base->container].path);
+			base->source.blobs->containers[base->container].path);
 	shard->field_count = 0;
 	buffer_deinit(&shard->texts);
 }
@@ -338,7 +338,7 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 			return packimg_fail(error, -ENOMEM, "out of memory");
 		if (shard->fault)
 			return 0;
-		r = archive_source_place(&shard->base, member, &shard->place, error);
+		r = archive_source_locate(&shard->base, member, &shard->location, error);
 		if (r == -EFBIG) {
 			set_fault(shard, extension, error ? error->text : "too large");
 			r = 0;
@@ -349,7 +349,8 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 	if (shard->fault)
 		return 0;
 	shard->base.bytes.size = 0;
-	r = archive_in_read(shard->base.archive, COMPANION_MAX, &shard->base.bytes, NULL, error);
+	r = archive_reader_read(shard->base.archive, COMPANION_MAX, &shard->base.bytes, NULL,
+				error);
 	if (r == -EFBIG) {
 		set_fault(shard, extension, error ? error->text : "too large");
 		return 0;
@@ -422,7 +423,7 @@ static bool has_partner(char *const *names, size_t count, const char *name)
  * Where no image's name is KEY.jpg with a key up to the first dot, either keys have dots in them
  * (22.05.jpg and 22.05.cls), or images have names of their own (a.left.jpg and a.cls).
  */
-static int learn_keys(struct source_webdataset *shard, struct archive_in *archive)
+static int learn_keys(struct source_webdataset *shard, struct archive_reader *archive)
 {
 	struct archive_member member;
 	char *names[LEARN_MEMBERS];
@@ -430,7 +431,7 @@ static int learn_keys(struct source_webdataset *shard, struct archive_in *archiv
 	bool plain = false, named = false, partners = false;
 	int r = 0;
 
-	for (int i = 0; i < LEARN_MEMBERS && !archive_in_next(archive, &member, NULL); i++) {
+	for (int i = 0; i < LEARN_MEMBERS && !archive_reader_next(archive, &member, NULL); i++) {
 		const char *dot = find_dot(member.name, false);
 		bool is_image = source_name_is_image(member.name);
 		if (member.unread || !dot || (!is_image && !source_name_is_companion(member.name)))
@@ -456,19 +457,19 @@ static int source_webdataset_open(struct source *source, const char *path,
 				  struct packimg_error *error)
 {
 	struct source_webdataset *shard = (struct source_webdataset *)source;
-	struct word_list *notes = source->options->notes;
-	struct archive_in *archive;
+	struct string_list *notes = source->options->notes;
+	struct archive_reader *archive;
 
 	int r = archive_source_open(source, path, error);
 	if (r || shard->base.is_pipe)
 		return r;
-	r = archive_in_open(path, &source->store->limits, &archive, error);
+	r = archive_reader_open(path, &source->blobs->limits, &archive, error);
 	if (r)
 		return r;
 	r = learn_keys(shard, archive);
-	archive_in_close(archive);
+	archive_reader_close(archive);
 	if (!r && shard->last_dot && notes)
-		r = word_list_add_format(
+		r = string_list_add_format(
 			notes,
 			"%s: the keys of its samples have dots in them, and end at "
 			"the last one; other readers of WebDataset end them at the "
@@ -478,8 +479,8 @@ static int source_webdataset_open(struct source *source, const char *path,
 }
 
 /*
- * Takes members up to the first one of another key. 0, SOURCE_END when there was none, SOURCE_PASS
- * for a member that has no key, after which the sample goes on, or an error.
+ * Takes members up to the first one of another key. 0, SOURCE_END when there was none,
+ * SOURCE_IGNORED for a member that has no key, after which the sample goes on, or an error.
  */
 static int read_sample(struct source_webdataset *shard, struct packimg_error *error)
 {
@@ -489,7 +490,7 @@ static int read_sample(struct source_webdataset *shard, struct packimg_error *er
 		begin_sample(shard);
 	for (;;) {
 		if (!shard->member_held) {
-			r = archive_in_next(shard->base.archive, &shard->member, error);
+			r = archive_reader_next(shard->base.archive, &shard->member, error);
 			if (r < 0)
 				return r;
 			if (r)
@@ -505,7 +506,7 @@ static int read_sample(struct source_webdataset *shard, struct packimg_error *er
 			 * sample.
 			 */
 			shard->member_held = false;
-			return SOURCE_PASS;
+			return SOURCE_IGNORED;
 		}
 		size_t key_size = (size_t)(dot - shard->member.name);
 		if (shard->begun && (shard->key.size != key_size + 1 ||
@@ -565,7 +566,7 @@ static int pass(const struct source_webdataset *shard, struct source_item *item)
 	const char *base = strrchr(item->name, '/');
 	base = base ? base + 1 : item->name;
 	item->verdict = *base == '.' ? FILTER_HIDDEN : FILTER_OTHER;
-	return SOURCE_PASS;
+	return SOURCE_IGNORED;
 }
 
 static int source_webdataset_next(struct source *source, struct source_item *ret_item,
@@ -575,7 +576,7 @@ static int source_webdataset_next(struct source *source, struct source_item *ret
 	size_t count = 0;
 
 	int r = read_sample(shard, error);
-	if (r == SOURCE_PASS)
+	if (r == SOURCE_IGNORED)
 		return pass(shard, ret_item);
 	if (r)
 		return r;
@@ -588,7 +589,7 @@ static int source_webdataset_next(struct source *source, struct source_item *ret
 			"another, as \"tar --sort=name\" writes them");
 	ret_item->verdict = filter_listed(source->options->filter, ret_item->name);
 	if (ret_item->verdict)
-		return SOURCE_PASS;
+		return SOURCE_IGNORED;
 	set_class(shard, ret_item);
 	for (size_t i = 0; i < shard->field_count; i++) {
 		const struct pending_field *pending = &shard->pending[i];
@@ -605,7 +606,7 @@ static int source_webdataset_next(struct source *source, struct source_item *ret
 	}
 	ret_item->fields = shard->fields;
 	ret_item->field_count = count;
-	ret_item->place = shard->place;
+	ret_item->location = shard->location;
 	if (shard->fault && error)
 		*error = shard->fault_error;
 	return shard->fault;

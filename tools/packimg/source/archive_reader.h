@@ -12,7 +12,7 @@
 
 #include <stdbool.h>
 
-struct archive_in;
+struct archive_reader;
 
 /* What may come out of an archive that somebody else made. */
 struct archive_limits {
@@ -42,29 +42,29 @@ struct archive_member {
 };
 
 enum {
-	ARCHIVE_IN_END = 1,
+	ARCHIVE_READER_END = 1,
 };
 
 /* path "-" is standard input. */
-int archive_in_open(const char *path, const struct archive_limits *limits,
-		    struct archive_in **ret_archive, struct packimg_error *error);
-void archive_in_close(struct archive_in *archive);
+int archive_reader_open(const char *path, const struct archive_limits *limits,
+			struct archive_reader **ret_archive, struct packimg_error *error);
+void archive_reader_close(struct archive_reader *archive);
 /*
- * The next member; ARCHIVE_IN_END; -EBADMSG for a damaged archive; -EFBIG, from
+ * The next member; ARCHIVE_READER_END; -EBADMSG for a damaged archive; -EFBIG, from
  * then on, for one that unpacked to more than limits->expansion_max allows.
  */
-int archive_in_next(struct archive_in *archive, struct archive_member *ret_member,
-		    struct packimg_error *error);
+int archive_reader_next(struct archive_reader *archive, struct archive_member *ret_member,
+			struct packimg_error *error);
 /*
- * 0 when the current member is a range of the file; then archive_in_read() must not be called for
- * it. -ENODATA otherwise. What members share of a file counts as often as they name it.
+ * 0 when the current member is a range of the file; then archive_reader_read() must not be called
+ * for it. -ENODATA otherwise. What members share of a file counts as often as they name it.
  */
-int archive_in_range(struct archive_in *archive, uint64_t *ret_offset, uint64_t *ret_size);
+int archive_reader_range(struct archive_reader *archive, uint64_t *ret_offset, uint64_t *ret_size);
 /*
- * Appends the current member to the buffer, after archive_in_range() said -ENODATA or without
+ * Appends the current member to the buffer, after archive_reader_range() said -ENODATA or without
  * asking it. -EFBIG past limit, or past what the archive may unpack to; the sentence names neither
  * member nor archive. The size in a header is not believed: memory is taken as bytes come. On
  * failure the buffer may have grown. ret_size may be NULL.
  */
-int archive_in_read(struct archive_in *archive, uint64_t limit, struct buffer *buffer,
-		    uint64_t *ret_size, struct packimg_error *error);
+int archive_reader_read(struct archive_reader *archive, uint64_t limit, struct buffer *buffer,
+			uint64_t *ret_size, struct packimg_error *error);

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "tools/packimg/common/names.h"
+#include "tools/packimg/common/name_table.h"
 #include "tools/packimg/source/filter.h"
 
 #include <stdint.h>
@@ -20,24 +20,24 @@ struct ignored_kind {
 	uint64_t files;
 };
 
-struct ignored {
+struct ignored_files {
 	struct arena *arena;
-	struct names kind_names;
-	/* by number; after ignored_sort() the most frequent first */
+	struct name_table kind_names;
+	/* by number; after ignored_files_sort() the most frequent first */
 	struct ignored_kind kinds[IGNORED_KINDS_MAX + 1];
 	/*
 	 * That were entered, or hold files that are not hidden; each ends in '/'. The files are
 	 * those that are no images, without what systems put into any folder.
 	 */
-	struct names folders;
+	struct name_table folders;
 	uint64_t *folder_files;
-	size_t folder_room;
+	size_t folder_capacity;
 	uint64_t files, excluded;
 };
 
-void ignored_init(struct ignored *ignored, struct arena *arena);
-void ignored_deinit(struct ignored *ignored);
+void ignored_files_init(struct ignored_files *ignored, struct arena *arena);
+void ignored_files_deinit(struct ignored_files *ignored);
 /* 0 or -ENOMEM. */
-int ignored_add(struct ignored *ignored, const char *name, enum filter_verdict verdict);
+int ignored_files_add(struct ignored_files *ignored, const char *name, enum filter_verdict verdict);
 /* Before anything is told of kinds; nothing can be added any more. */
-void ignored_sort(struct ignored *ignored);
+void ignored_files_sort(struct ignored_files *ignored);

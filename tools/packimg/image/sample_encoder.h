@@ -1,7 +1,7 @@
 /*
  * From the bytes of a source file to the bytes that are stored: kept as they are, or decoded,
  * shrunk and encoded. What is done depends on the options and the source alone, never on threads or
- * order. One renderer per thread; it allocates only when it meets a larger image than before.
+ * order. One encoder per thread; it allocates only when it meets a larger image than before.
  */
 #pragma once
 
@@ -10,7 +10,7 @@
 
 struct resize;
 
-struct render_options {
+struct sample_encoder_options {
 	bool verbatim;     /* keep a JPEG's bytes when its size is within the limits */
 	int quality;       /* 1..100, of JPEGs that are made */
 	uint32_t max_side; /* pixels, 0: no limit */
@@ -26,8 +26,8 @@ struct render_options {
 	bool optimise;       /* Huffman tables of JPEGs that are made */
 };
 
-struct renderer {
-	struct render_options options;
+struct sample_encoder {
+	struct sample_encoder_options options;
 	struct image_reader reader;
 	struct packimg_encoder *encoder;
 	struct packimg_transcoder *transcoder;
@@ -36,7 +36,7 @@ struct renderer {
 };
 
 /* What was made of one source: data_size bytes, then side_size bytes of side data. */
-struct rendered {
+struct encoded_sample {
 	size_t data_size, side_size;
 	uint32_t width, height;
 	enum packimg_codec codec;
@@ -47,24 +47,25 @@ struct rendered {
 	enum unindexed unindexed; /* why a JPEG has no index, when one was wanted */
 };
 
-int renderer_init(struct renderer *renderer, const struct render_options *options);
-void renderer_deinit(struct renderer *renderer);
+int sample_encoder_init(struct sample_encoder *sample_encoder,
+			const struct sample_encoder_options *options);
+void sample_encoder_deinit(struct sample_encoder *sample_encoder);
 /*
  * Renders the source file that lies in bytes from offset to the end, and leaves there what to store
  * instead: a verbatim image is not moved. IMAGE_PADDING bytes behind the buffer's size must be
  * allocated. name decides, by its hash, what --mix stores raw. statistics: where to add the pixels,
  * or NULL.
  */
-int renderer_render(struct renderer *renderer, const char *name, struct buffer *bytes,
-		    size_t offset, struct statistics *statistics, struct rendered *ret_rendered,
-		    struct packimg_error *error);
+int sample_encoder_encode(struct sample_encoder *sample_encoder, const char *name,
+			  struct buffer *bytes, size_t offset, struct statistics *statistics,
+			  struct encoded_sample *ret_encoded, struct packimg_error *error);
 /*
  * Renders what a dataset holds, pixels as if they came from a PNG, and appends what to store
  * instead.
  */
-int renderer_render_stored(struct renderer *renderer, const struct packimg_sample *sample,
-			   struct buffer *bytes, struct rendered *ret_rendered,
-			   struct packimg_error *error);
+int sample_encoder_encode_stored(struct sample_encoder *sample_encoder,
+				 const struct packimg_sample *sample, struct buffer *bytes,
+				 struct encoded_sample *ret_encoded, struct packimg_error *error);
 /* The size that the limits leave of an image, never larger, never empty. */
-void render_target_size(const struct render_options *options, uint32_t width, uint32_t height,
-			uint32_t *ret_width, uint32_t *ret_height);
+void sample_encoder_target_size(const struct sample_encoder_options *options, uint32_t width,
+				uint32_t height, uint32_t *ret_width, uint32_t *ret_height);

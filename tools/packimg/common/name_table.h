@@ -10,20 +10,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct names {
+struct name_table {
 	struct arena *arena;
 	const char **names; /* by number, terminated */
 	uint32_t count;
-	size_t room;
+	size_t capacity;
 	uint32_t *slots; /* open addressing: number + 1, 0 is free */
 	uint32_t slot_count;
 };
 
-void names_init(struct names *names, struct arena *arena);
-void names_deinit(struct names *names);
+void name_table_init(struct name_table *names, struct arena *arena);
+void name_table_deinit(struct name_table *names);
 /* Number of the name, added when new; 0 or -ENOMEM. ret_added may be NULL. */
-int names_add(struct names *names, const char *name, uint32_t *ret_number, bool *ret_added);
+int name_table_add(struct name_table *names, const char *name, uint32_t *ret_number,
+		   bool *ret_added);
 /* -ENOENT when the name is not in the set. */
-int names_find(const struct names *names, const char *name, uint32_t *ret_number);
+int name_table_find(const struct name_table *names, const char *name, uint32_t *ret_number);
 /* Numbers in bytewise order of their names, into order[0..count). */
-void names_sort(const struct names *names, uint32_t *order);
+void name_table_sort(const struct name_table *names, uint32_t *order);

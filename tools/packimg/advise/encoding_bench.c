@@ -1,10 +1,10 @@
-#include "tools/packimg/advise/trial.h"
+#include "tools/packimg/advise/encoding_bench.h"
 
 #include "format/base/system/clock.h"
 #include "loaderd/augment/transform.h"
+#include "tools/packimg/common/parallel_map.h"
 #include "tools/packimg/common/text.h"
-#include "tools/packimg/common/workers.h"
-#include "tools/packimg/image/render.h"
+#include "tools/packimg/image/sample_encoder.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -28,79 +28,84 @@ enum {
 	PLAIN_QUALITY = 95, /* likewise, of what is no JPEG under verbatim */
 };
 
-const char *trial_name(struct text_buffer *buffer, const struct trial_way *way)
+const char *encoding_variant_name(struct text_buffer *buffer,
+				  const struct encoding_variant *variant)
 {
 	static const char *const names[] = {
-		[TRIAL_STORED] = "as stored",         [TRIAL_VERBATIM] = "originals",
-		[TRIAL_BARE] = "originals, no index", [TRIAL_JPEG] = "quality ",
-		[TRIAL_RAW_ZSTD] = "raw+zstd",        [TRIAL_RAW] = "raw",
+		[ENCODING_STORED] = "as stored",
+		[ENCODING_VERBATIM] = "originals",
+		[ENCODING_UNINDEXED] = "originals, no index",
+		[ENCODING_JPEG] = "quality ",
+		[ENCODING_RAW_ZSTD] = "raw+zstd",
+		[ENCODING_RAW] = "raw",
 	};
 	char side[32] = "", quality[16] = "";
 
-	if (way->short_side)
-		snprintf(side, sizeof(side), "short side %u, ", way->short_side);
-	if (way->kind == TRIAL_JPEG)
-		snprintf(quality, sizeof(quality), "%d", way->quality);
-	snprintf(buffer->text, sizeof(buffer->text), "%s%s%s", side, names[way->kind], quality);
+	if (variant->short_side)
+		snprintf(side, sizeof(side), "short side %u, ", variant->short_side);
+	if (variant->kind == ENCODING_JPEG)
+		snprintf(quality, sizeof(quality), "%d", variant->quality);
+	snprintf(buffer->text, sizeof(buffer->text), "%s%s%s", side, names[variant->kind], quality);
 	return buffer->text;
 }
 
-static struct render_options render_options(const struct trial_way *way)
+static struct sample_encoder_options encoder_options(const struct encoding_variant *variant)
 {
-	bool raw = way->kind == TRIAL_RAW || way->kind == TRIAL_RAW_ZSTD;
+	bool raw = variant->kind == ENCODING_RAW || variant->kind == ENCODING_RAW_ZSTD;
 
-	return (struct render_options){
-		.verbatim = way->kind == TRIAL_VERBATIM || way->kind == TRIAL_BARE,
-		.quality = way->kind == TRIAL_JPEG ? way->quality : PLAIN_QUALITY,
-		.short_side = way->short_side,
+	return (struct sample_encoder_options){
+		.verbatim =
+			variant->kind == ENCODING_VERBATIM || variant->kind == ENCODING_UNINDEXED,
+		.quality = variant->kind == ENCODING_JPEG ? variant->quality : PLAIN_QUALITY,
+		.short_side = variant->short_side,
 		.raw_fraction = raw ? 1 : 0,
-		.raw_zstd = way->kind == TRIAL_RAW_ZSTD,
+		.raw_zstd = variant->kind == ENCODING_RAW_ZSTD,
 		.zstd_level = ZSTD_LEVEL,
 		.other = PACKIMG_CODEC_JPEG,
-		.no_index = way->kind == TRIAL_BARE,
-		.transcode = way->transcode,
+		.no_index = variant->kind == ENCODING_UNINDEXED,
+		.transcode = variant->transcode,
 		/* what does not decode must not end a measurement */
 	};
 }
 
 struct storing {
-	struct trial_way *way;
-	const struct trial_image *images;
+	struct encoding_variant *variant;
+	const struct encoding_input *images;
 	struct buffer *held;
-	struct render_options options;
+	struct sample_encoder_options options;
 };
 
 struct outcome {
 	int status;
 	struct packimg_error error;
-	struct rendered rendered;
+	struct encoded_sample encoded;
 	size_t offset;
 };
 
 static int worker_init(void *context, void *worker)
 {
-	return renderer_init(worker, &((const struct storing *)context)->options);
+	return sample_encoder_init(worker, &((const struct storing *)context)->options);
 }
 
 static void worker_deinit(void *worker)
 {
-	renderer_deinit(worker);
+	sample_encoder_deinit(worker);
 }
 
 /* Appends what is stored of an image. */
-static int render(struct renderer *renderer, const struct trial_image *image, struct buffer *bytes,
-		  struct outcome *outcome)
+static int render(struct sample_encoder *sample_encoder, const struct encoding_input *image,
+		  struct buffer *bytes, struct outcome *outcome)
 {
 	size_t offset = bytes->size;
 
 	if (image->stored)
-		return renderer_render_stored(renderer, image->stored, bytes, &outcome->rendered,
-					      &outcome->error);
+		return sample_encoder_encode_stored(sample_encoder, image->stored, bytes,
+						    &outcome->encoded, &outcome->error);
 	if (buffer_append(bytes, image->data, image->size) ||
-	    buffer_make_room(bytes, bytes->size + IMAGE_PADDING))
+	    buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
 		return packimg_fail(&outcome->error, -ENOMEM, "out of memory");
-	return renderer_render(renderer, "", bytes, offset, NULL, &outcome->rendered,
-			       &outcome->error);
+	return sample_encoder_encode(sample_encoder, "", bytes, offset, NULL, &outcome->encoded,
+				     &outcome->error);
 }
 
 static void run_image(void *context, void *worker, struct work_block *block, uint32_t number)
@@ -130,41 +135,41 @@ static int hold(struct buffer *held, const uint8_t *data, size_t size, size_t *r
 static int take_image(void *context, const struct work_block *block, uint32_t number)
 {
 	const struct storing *storing = context;
-	struct trial_way *way = storing->way;
+	struct encoding_variant *variant = storing->variant;
 	struct buffer *held = storing->held;
 	const struct packimg_sample *stored = storing->images[block->first + number].stored;
 	const struct outcome *outcome = (const struct outcome *)block->results + number;
-	const struct rendered *rendered = &outcome->rendered;
+	const struct encoded_sample *encoded = &outcome->encoded;
 	const uint8_t *data = block->bytes.data + outcome->offset;
 	size_t data_offset, side_offset = 0;
 
 	if (outcome->status) {
-		if (!way->first_fault.text[0])
-			way->first_fault = outcome->error;
+		if (!variant->first_fault.text[0])
+			variant->first_fault = outcome->error;
 		return outcome->status == -ENOMEM ? -ENOMEM : 0;
 	}
-	if (hold(held, data, rendered->data_size, &data_offset) ||
-	    (rendered->side_size &&
-	     hold(held, data + rendered->data_size, rendered->side_size, &side_offset)))
+	if (hold(held, data, encoded->data_size, &data_offset) ||
+	    (encoded->side_size &&
+	     hold(held, data + encoded->data_size, encoded->side_size, &side_offset)))
 		return -ENOMEM;
-	way->samples[way->images] = (struct packimg_sample){
+	variant->samples[variant->images] = (struct packimg_sample){
 		.index = stored ? stored->index : block->first + number,
 		.data = (const uint8_t *)data_offset,
 		.side = (const uint8_t *)side_offset, /* 0: none, as data come first */
-		.data_size = (uint32_t)rendered->data_size,
-		.side_size = (uint32_t)rendered->side_size,
-		.side_xxh3 = XXH3_64bits(data + rendered->data_size, rendered->side_size),
-		.width = rendered->width,
-		.height = rendered->height,
+		.data_size = (uint32_t)encoded->data_size,
+		.side_size = (uint32_t)encoded->side_size,
+		.side_xxh3 = XXH3_64bits(data + encoded->data_size, encoded->side_size),
+		.width = encoded->width,
+		.height = encoded->height,
 		.label = PACKIMG_LABEL_NONE,
-		.codec = (uint8_t)rendered->codec,
-		.channels = rendered->channels,
-		.orientation = rendered->orientation,
+		.codec = (uint8_t)encoded->codec,
+		.channels = encoded->channels,
+		.orientation = encoded->orientation,
 	};
-	way->images++;
-	way->bytes += rendered->data_size + rendered->side_size;
-	way->index_bytes += rendered->side_size;
-	way->unindexed.counts[rendered->unindexed]++;
+	variant->images++;
+	variant->bytes += encoded->data_size + encoded->side_size;
+	variant->index_bytes += encoded->side_size;
+	variant->unindexed.counts[encoded->unindexed]++;
 	return 0;
 }
 
@@ -172,35 +177,37 @@ static int take_image(void *context, const struct work_block *block, uint32_t nu
  * Gives the samples memory of their own, aligned and with readable bytes behind it, and pointers
  * into it.
  */
-static int settle(struct trial_way *way, const struct buffer *held)
+static int settle(struct encoding_variant *variant, const struct buffer *held)
 {
-	way->memory = aligned_alloc(ALIGN, (held->size + 2 * ALIGN) & ~(size_t)(ALIGN - 1));
-	if (!way->memory)
+	variant->memory = aligned_alloc(ALIGN, (held->size + 2 * ALIGN) & ~(size_t)(ALIGN - 1));
+	if (!variant->memory)
 		return -ENOMEM;
 	if (held->size)
-		memcpy(way->memory, held->data, held->size);
-	for (uint64_t i = 0; i < way->images; i++) {
-		struct packimg_sample *sample = &way->samples[i];
+		memcpy(variant->memory, held->data, held->size);
+	for (uint64_t i = 0; i < variant->images; i++) {
+		struct packimg_sample *sample = &variant->samples[i];
 
-		sample->data = way->memory + (uintptr_t)sample->data;
-		sample->side = sample->side_size ? way->memory + (uintptr_t)sample->side : NULL;
+		sample->data = variant->memory + (uintptr_t)sample->data;
+		sample->side = sample->side_size ? variant->memory + (uintptr_t)sample->side : NULL;
 	}
 	return 0;
 }
 
-static int render_all(struct trial_way *way, const struct trial_image *images, uint64_t count,
-		      unsigned jobs, bool (*stop)(void), struct buffer *held)
+static int encode_all(struct encoding_variant *variant, const struct encoding_input *images,
+		      uint64_t count, unsigned jobs, bool (*stop)(void), struct buffer *held)
 {
-	struct storing storing = {
-		.way = way, .images = images, .held = held, .options = render_options(way)};
-	const struct workers_setup setup = {
+	struct storing storing = {.variant = variant,
+				  .images = images,
+				  .held = held,
+				  .options = encoder_options(variant)};
+	const struct parallel_map_options setup = {
 		.jobs = jobs,
 		.total = count,
 		.block = 2,
 		.result_size = sizeof(struct outcome),
 		.bytes_max = BYTES_UNDER_WAY,
 		.context = &storing,
-		.worker_size = sizeof(struct renderer),
+		.worker_size = sizeof(struct sample_encoder),
 		.worker_init = worker_init,
 		.worker_deinit = worker_deinit,
 		.run = run_image,
@@ -209,21 +216,22 @@ static int render_all(struct trial_way *way, const struct trial_image *images, u
 	};
 	int fault;
 
-	return workers_walk(&setup, &fault);
+	return parallel_map(&setup, &fault);
 }
 
-static void take_stored(struct trial_way *way, const struct trial_image *images, uint64_t count)
+static void take_stored(struct encoding_variant *variant, const struct encoding_input *images,
+			uint64_t count)
 {
 	for (uint64_t i = 0; i < count; i++) {
 		const struct packimg_sample *sample = images[i].stored;
 
-		way->samples[way->images++] = *sample;
-		way->bytes += sample->data_size + sample->side_size;
-		way->index_bytes += sample->side_size;
+		variant->samples[variant->images++] = *sample;
+		variant->bytes += sample->data_size + sample->side_size;
+		variant->index_bytes += sample->side_size;
 	}
 }
 
-bool trial_can_use(struct packimg_decoder *decoder, const struct packimg_sample *sample)
+bool encoding_bench_can_use(struct packimg_decoder *decoder, const struct packimg_sample *sample)
 {
 	const struct packimg_region region = {.width = sample->width, .height = sample->height};
 	struct packimg_pixels pixels;
@@ -232,35 +240,36 @@ bool trial_can_use(struct packimg_decoder *decoder, const struct packimg_sample 
 	       !packimg_decode(decoder, sample, &region, 0, 0, &pixels, NULL);
 }
 
-int trial_store(struct trial_way *way, const struct trial_image *images, uint64_t count,
-		unsigned jobs, bool (*stop)(void), struct packimg_error *error)
+int encoding_variant_encode(struct encoding_variant *variant, const struct encoding_input *images,
+			    uint64_t count, unsigned jobs, bool (*stop)(void),
+			    struct packimg_error *error)
 {
 	struct buffer held = {0};
 	int r = 0;
 
-	way->samples = calloc(count + 1, sizeof(*way->samples));
-	if (!way->samples)
+	variant->samples = calloc(count + 1, sizeof(*variant->samples));
+	if (!variant->samples)
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	if (way->kind == TRIAL_STORED) {
-		take_stored(way, images, count);
+	if (variant->kind == ENCODING_STORED) {
+		take_stored(variant, images, count);
 		return 0;
 	}
-	r = render_all(way, images, count, jobs, stop, &held);
+	r = encode_all(variant, images, count, jobs, stop, &held);
 	if (!r)
-		r = settle(way, &held);
+		r = settle(variant, &held);
 	buffer_deinit(&held);
 	if (r)
-		trial_drop(way);
+		encoding_variant_deinit(variant);
 	return r && r != -EINTR ? packimg_fail(error, r, "storing a sample: %s", strerror(-r)) : r;
 }
 
-void trial_drop(struct trial_way *way)
+void encoding_variant_deinit(struct encoding_variant *variant)
 {
-	free(way->samples);
-	free(way->memory);
-	way->samples = NULL;
-	way->memory = NULL;
-	way->images = 0;
+	free(variant->samples);
+	free(variant->memory);
+	variant->samples = NULL;
+	variant->memory = NULL;
+	variant->images = 0;
 }
 
 struct measurement {
@@ -274,7 +283,7 @@ struct measurement {
 
 /* A run on its way. */
 struct course {
-	const struct trial_run *run;
+	const struct encoding_run *run;
 	uint64_t cost_ns; /* of an image in its last turn, for the size of claims */
 	bool together;
 	double turns[ROUNDS]; /* CPU time per image, s */
@@ -284,7 +293,7 @@ struct course {
 static int run_claim(const struct measurement *m, struct course *course, uint64_t first,
 		     uint64_t end, uint64_t epoch, struct packimg_error *error)
 {
-	const struct trial_run *run = course->run;
+	const struct encoding_run *run = course->run;
 	int r = 0;
 
 	for (uint64_t i = first; i < end && !r; i++) {
@@ -348,7 +357,7 @@ static int compare_doubles(const void *a, const void *b)
 	return p < q ? -1 : p > q;
 }
 
-static int measure_rounds(const struct measurement *m, struct trial_run *runs, uint32_t count,
+static int measure_rounds(const struct measurement *m, struct encoding_run *runs, uint32_t count,
 			  struct packimg_error *error)
 {
 	struct course *courses = calloc(count, sizeof(*courses));
@@ -374,8 +383,9 @@ static int measure_rounds(const struct measurement *m, struct trial_run *runs, u
 	return r;
 }
 
-int trial_measure(struct trial_run *runs, uint32_t count, const struct claim_terms *terms,
-		  double seconds, bool (*stop)(void), struct packimg_error *error)
+int encoding_bench_measure(struct encoding_run *runs, uint32_t count,
+			   const struct claim_terms *terms, double seconds, bool (*stop)(void),
+			   struct packimg_error *error)
 {
 	struct measurement m = {.terms = terms, .seconds = seconds / ROUNDS, .stop = stop};
 

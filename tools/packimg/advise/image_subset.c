@@ -1,4 +1,4 @@
-#include "tools/packimg/advise/advise_sample.h"
+#include "tools/packimg/advise/image_subset.h"
 
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/shuffle.h"
@@ -18,7 +18,7 @@ static uint64_t choose(uint64_t i, uint64_t n, uint64_t of)
 	return first + shuffle_hash(&i, sizeof(i), of) % (end - first);
 }
 
-static void add(struct advise_sample *sample, const struct trial_image *image, uint32_t width,
+static void add(struct image_subset *sample, const struct encoding_input *image, uint32_t width,
 		uint32_t height, bool jpeg)
 {
 	sample->images[sample->count] = *image;
@@ -29,18 +29,18 @@ static void add(struct advise_sample *sample, const struct trial_image *image, u
 }
 
 /* Adds a file, whose data are an offset until all are read. */
-static int take_file(struct advise_sample *sample, uint64_t number)
+static int take_file(struct image_subset *sample, uint64_t number)
 {
-	const struct place *place = &sample->catalog.samples[number].place;
+	const struct blob_location *location = &sample->catalog.samples[number].location;
 	struct buffer *held = &sample->bytes_held;
-	struct trial_image image = {.data = (const uint8_t *)held->size};
+	struct encoding_input image = {.data = (const uint8_t *)held->size};
 	struct packimg_error ignored;
 	struct image_info info;
 	size_t offset = held->size;
 
-	int r = place->kind == PLACE_STREAM
-			? store_read_stream(&sample->catalog.store, place, held, &ignored)
-			: store_read(&sample->catalog.store, place, held, &ignored);
+	int r = location->kind == LOCATION_STREAM
+			? blob_store_read_stream(&sample->catalog.blobs, location, held, &ignored)
+			: blob_store_read(&sample->catalog.blobs, location, held, &ignored);
 	image.size = held->size - offset;
 	/* formats that are none are no images; what is damaged deeper shows when it is stored */
 	if (!r)
@@ -54,13 +54,13 @@ static int take_file(struct advise_sample *sample, uint64_t number)
 	return r == -ENOMEM ? r : 0;
 }
 
-static int take_stored(struct advise_sample *sample, uint64_t number)
+static int take_stored(struct image_subset *sample, uint64_t number)
 {
 	struct packimg_sample *kept = &sample->stored[sample->count];
-	const struct trial_image image = {.stored = kept};
+	const struct encoding_input image = {.stored = kept};
 
 	if (packimg_sample(sample->dataset, number, kept) ||
-	    !trial_can_use(sample->decoder, kept)) {
+	    !encoding_bench_can_use(sample->decoder, kept)) {
 		sample->unread++;
 		return 0;
 	}
@@ -71,8 +71,8 @@ static int take_stored(struct advise_sample *sample, uint64_t number)
 }
 
 /* As many as are wanted of those that there are. */
-static int take_some(struct advise_sample *sample, uint64_t wanted, uint64_t of,
-		     int (*take)(struct advise_sample *sample, uint64_t number),
+static int take_some(struct image_subset *sample, uint64_t wanted, uint64_t of,
+		     int (*take)(struct image_subset *sample, uint64_t number),
 		     struct packimg_error *error)
 {
 	uint64_t count = wanted < of ? wanted : of;
@@ -89,12 +89,12 @@ static int take_some(struct advise_sample *sample, uint64_t wanted, uint64_t of,
 	return r == -ENOMEM ? packimg_fail(error, r, "out of memory") : r;
 }
 
-static int list(struct advise_sample *sample, const char *path, struct packimg_error *error)
+static int list(struct image_subset *sample, const char *path, struct packimg_error *error)
 {
 	const struct source_options options = {.kind = SOURCE_AUTO};
 	struct source_item item;
 	struct source *source;
-	int r = source_new(&sample->catalog.store, path, &options, &source, error);
+	int r = source_new(&sample->catalog.blobs, path, &options, &source, error);
 
 	if (r)
 		return r;
@@ -112,7 +112,7 @@ static int list(struct advise_sample *sample, const char *path, struct packimg_e
 	return r == SOURCE_END ? 0 : r;
 }
 
-static int read_source(struct advise_sample *sample, const char *path, uint64_t wanted,
+static int read_source(struct image_subset *sample, const char *path, uint64_t wanted,
 		       struct packimg_error *error)
 {
 	int r = list(sample, path, error);
@@ -120,7 +120,7 @@ static int read_source(struct advise_sample *sample, const char *path, uint64_t 
 	return r ? r : take_some(sample, wanted, sample->catalog.count, take_file, error);
 }
 
-static int read_dataset(struct advise_sample *sample, const char *path, uint64_t wanted,
+static int read_dataset(struct image_subset *sample, const char *path, uint64_t wanted,
 			struct packimg_error *error)
 {
 	int r = packimg_open(path, &sample->dataset, error);
@@ -138,12 +138,12 @@ static int compare_sides(const void *a, const void *b)
 	return p < q ? -1 : p > q;
 }
 
-int advise_sample_init(struct advise_sample *sample, const char *path, uint64_t wanted,
-		       struct packimg_error *error)
+int image_subset_init(struct image_subset *sample, const char *path, uint64_t wanted,
+		      struct packimg_error *error)
 {
 	size_t size = strlen(path);
 
-	*sample = (struct advise_sample){0};
+	*sample = (struct image_subset){0};
 	catalog_init(&sample->catalog);
 	int r = size > 5 && strcmp(path + size - 5, ".pimg") == 0
 			? read_dataset(sample, path, wanted, error)
@@ -152,7 +152,7 @@ int advise_sample_init(struct advise_sample *sample, const char *path, uint64_t 
 		return packimg_fail(error, -ENODATA, "%s: no images that can be read were found",
 				    path);
 	/* a decoder may look beyond the last one */
-	if (!r && buffer_make_room(&sample->bytes_held, sample->bytes_held.size + IMAGE_PADDING))
+	if (!r && buffer_reserve(&sample->bytes_held, sample->bytes_held.size + IMAGE_PADDING))
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	if (r)
 		return r;
@@ -163,7 +163,7 @@ int advise_sample_init(struct advise_sample *sample, const char *path, uint64_t 
 	return 0;
 }
 
-void advise_sample_deinit(struct advise_sample *sample)
+void image_subset_deinit(struct image_subset *sample)
 {
 	catalog_deinit(&sample->catalog);
 	packimg_decoder_free(sample->decoder);

@@ -2,7 +2,7 @@
  * Threads that turn a numbered range of work into results which one consumer takes in order. Work
  * is handed out in blocks of neighbours; a bounded number of blocks is under way, and fewer when
  * their results are large. Which thread does what never shows in the results. claim and run are
- * called on the workers, take, stopped and the progress on the consumer, who calls workers_walk().
+ * called on the workers, take, stopped and the progress on the consumer, who calls parallel_map().
  */
 #pragma once
 
@@ -12,7 +12,7 @@
 #include <stdbool.h>
 
 enum {
-	WORKERS_BLOCK_MAX = 64, /* items */
+	PARALLEL_MAP_BLOCK_MAX = 64, /* items */
 };
 
 struct work_block {
@@ -23,10 +23,10 @@ struct work_block {
 	void *results;       /* count of the owner's result_size */
 };
 
-struct workers_setup {
+struct parallel_map_options {
 	unsigned jobs;
 	uint64_t total;     /* items */
-	uint32_t block;     /* items per block, 1 to WORKERS_BLOCK_MAX */
+	uint32_t block;     /* items per block, 1 to PARALLEL_MAP_BLOCK_MAX */
 	size_t result_size; /* bytes of a result */
 	/*
 	 * of blocks under way, before workers pause: what claim said of those at work, and the
@@ -57,4 +57,4 @@ struct workers_setup {
  * All of it, until an end that is not 0, which is returned, or that setup.stopped wants: -EINTR.
  * ret_fault: why workers could not be made, which is returned then, too; 0: they could.
  */
-int workers_walk(const struct workers_setup *setup, int *ret_fault);
+int parallel_map(const struct parallel_map_options *setup, int *ret_fault);

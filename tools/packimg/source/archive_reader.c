@@ -1,4 +1,4 @@
-#include "tools/packimg/source/archive_in.h"
+#include "tools/packimg/source/archive_reader.h"
 
 #include "tools/packimg/common/text.h"
 
@@ -26,13 +26,13 @@ enum {
  * Two readers where the archive is compressed or a pipe: one undoes the compression, and its blocks
  * are the other's file. What lies between can be counted, and it is what a header's size shows in.
  */
-struct archive_in {
+struct archive_reader {
 	struct archive *archive; /* of members */
 	struct archive *packed;  /* NULL: there is nothing to undo, `archive` reads the mapping */
 	char *path;
 	int fd;
 	const uint8_t *map; /* NULL: a pipe */
-	uint64_t map_size, place, place_forgotten;
+	uint64_t map_size, position, position_forgotten;
 	bool mapped_zip;
 	bool in_header;
 	int64_t header_from; /* place of `archive` where the current header begins */
@@ -43,7 +43,7 @@ struct archive_in {
 	uint64_t next_number;
 	uint64_t member_size;
 	bool member_sparse;
-	/* First block of the current member, when archive_in_range() had to look at it. */
+	/* First block of the current member, when archive_reader_range() had to look at it. */
 	const void *block;
 	size_t block_size;
 	la_int64_t block_offset;
@@ -52,7 +52,7 @@ struct archive_in {
 	locale_t utf8; /* NULL: the system has none */
 };
 
-static int archive_fault(const struct archive_in *in, struct archive *archive,
+static int archive_fault(const struct archive_reader *in, struct archive *archive,
 			 struct packimg_error *error)
 {
 	const char *reason = archive_error_string(archive);
@@ -68,17 +68,17 @@ static int archive_fault(const struct archive_in *in, struct archive *archive,
 }
 
 /* The next window of the mapping. Pages that were seen are the kernel's again after a while. */
-static la_ssize_t mapped_block(struct archive_in *in, const void **ret_block)
+static la_ssize_t mapped_block(struct archive_reader *in, const void **ret_block)
 {
-	const uint64_t rest = in->map_size - in->place;
+	const uint64_t rest = in->map_size - in->position;
 	const size_t size = rest < WINDOW ? (size_t)rest : WINDOW;
 
-	if (in->place - in->place_forgotten > MAPPED_MAX) {
+	if (in->position - in->position_forgotten > MAPPED_MAX) {
 		madvise((void *)(uintptr_t)in->map, in->map_size, MADV_DONTNEED);
-		in->place_forgotten = in->place;
+		in->position_forgotten = in->position;
 	}
-	*ret_block = in->map + in->place;
-	in->place += size;
+	*ret_block = in->map + in->position;
+	in->position += size;
 	return (la_ssize_t)size;
 }
 
@@ -89,30 +89,30 @@ static la_ssize_t packed_read(struct archive *packed, void *context, const void 
 
 static la_int64_t mapped_skip(struct archive *archive, void *context, la_int64_t wanted)
 {
-	struct archive_in *in = context;
-	const uint64_t rest = in->map_size - in->place;
+	struct archive_reader *in = context;
+	const uint64_t rest = in->map_size - in->position;
 
 	if ((uint64_t)wanted > rest)
 		wanted = (la_int64_t)rest;
-	in->place += (uint64_t)wanted;
+	in->position += (uint64_t)wanted;
 	return wanted;
 }
 
 static la_int64_t mapped_seek(struct archive *archive, void *context, la_int64_t offset, int whence)
 {
-	struct archive_in *in = context;
-	uint64_t from = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? in->place : in->map_size;
+	struct archive_reader *in = context;
+	uint64_t from = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? in->position : in->map_size;
 
 	if (offset < 0 ? (uint64_t)-offset > from : (uint64_t)offset > in->map_size - from)
 		return ARCHIVE_FATAL;
-	in->place = from + (uint64_t)offset;
-	return (la_int64_t)in->place;
+	in->position = from + (uint64_t)offset;
+	return (la_int64_t)in->position;
 }
 
 /* What members are read from, unless their header takes more than it may. */
 static la_ssize_t member_read(struct archive *archive, void *context, const void **ret_block)
 {
-	struct archive_in *in = context;
+	struct archive_reader *in = context;
 	la_int64_t offset;
 	size_t size = 0;
 
@@ -137,7 +137,7 @@ static la_ssize_t member_read(struct archive *archive, void *context, const void
 	return ARCHIVE_FATAL;
 }
 
-static int archive_source(struct archive_in *in, struct packimg_error *error)
+static int archive_source(struct archive_reader *in, struct packimg_error *error)
 {
 	struct stat status;
 	void *map;
@@ -175,7 +175,7 @@ static void support_filters(struct archive *archive)
 }
 
 /* Begins to undo the compression, if there is any. */
-static int open_packed(struct archive_in *in, struct packimg_error *error)
+static int open_packed(struct archive_reader *in, struct packimg_error *error)
 {
 	struct archive_entry *entry;
 	int r;
@@ -209,7 +209,7 @@ static int open_packed(struct archive_in *in, struct packimg_error *error)
  * Begins to read members. A mapped file is asked for a tar before it is for a zip: the directory of
  * a zip is read with its first header, and may be large.
  */
-static int open_members(struct archive_in *in, struct packimg_error *error)
+static int open_members(struct archive_reader *in, struct packimg_error *error)
 {
 	archive_read_free(in->archive);
 	in->archive = archive_read_new();
@@ -225,16 +225,16 @@ static int open_members(struct archive_in *in, struct packimg_error *error)
 	if (!in->packed) {
 		archive_read_set_skip_callback(in->archive, mapped_skip);
 		archive_read_set_seek_callback(in->archive, mapped_seek);
-		in->place = in->place_forgotten = 0;
+		in->position = in->position_forgotten = 0;
 	}
 	archive_read_set_callback_data(in->archive, in);
 	return archive_read_open1(in->archive) ? archive_fault(in, in->archive, error) : 0;
 }
 
-int archive_in_open(const char *path, const struct archive_limits *limits,
-		    struct archive_in **ret_archive, struct packimg_error *error)
+int archive_reader_open(const char *path, const struct archive_limits *limits,
+			struct archive_reader **ret_archive, struct packimg_error *error)
 {
-	struct archive_in *in = calloc(1, sizeof(*in));
+	struct archive_reader *in = calloc(1, sizeof(*in));
 
 	if (!in)
 		return packimg_fail(error, -ENOMEM, "out of memory");
@@ -243,7 +243,7 @@ int archive_in_open(const char *path, const struct archive_limits *limits,
 	in->path = strdup(path);
 	in->utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", 0);
 	if (!in->path) {
-		archive_in_close(in);
+		archive_reader_close(in);
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	}
 	int r = archive_source(in, error);
@@ -256,14 +256,14 @@ int archive_in_open(const char *path, const struct archive_limits *limits,
 		r = open_members(in, error);
 	}
 	if (r) {
-		archive_in_close(in);
+		archive_reader_close(in);
 		return r;
 	}
 	*ret_archive = in;
 	return 0;
 }
 
-void archive_in_close(struct archive_in *in)
+void archive_reader_close(struct archive_reader *in)
 {
 	if (!in)
 		return;
@@ -280,7 +280,7 @@ void archive_in_close(struct archive_in *in)
 }
 
 /* After size more bytes of a member: whether the archive has come to more than it may. */
-static int check_expansion(struct archive_in *in, size_t size, struct packimg_error *error)
+static int check_expansion(struct archive_reader *in, size_t size, struct packimg_error *error)
 {
 	uint64_t own = in->map ? in->map_size : (uint64_t)archive_filter_bytes(in->packed, -1);
 
@@ -303,7 +303,7 @@ static int check_expansion(struct archive_in *in, size_t size, struct packimg_er
  * Passes over what is left of the current member, where libarchive would unpack it all without
  * asking.
  */
-static int skip_member(struct archive_in *in, struct packimg_error *error)
+static int skip_member(struct archive_reader *in, struct packimg_error *error)
 {
 	const void *block;
 	la_int64_t offset;
@@ -350,7 +350,7 @@ static const char *unread(struct archive_entry *entry)
 }
 
 /* Of libarchive's results, with the header's size bounded. */
-static int next_header(struct archive_in *in, struct archive_entry **ret_entry)
+static int next_header(struct archive_reader *in, struct archive_entry **ret_entry)
 {
 	in->header_from = archive_filter_bytes(in->archive, 0);
 	in->in_header = !in->mapped_zip;
@@ -359,21 +359,21 @@ static int next_header(struct archive_in *in, struct archive_entry **ret_entry)
 	return r;
 }
 
-static int next_member(struct archive_in *in, struct archive_member *ret_member,
+static int next_member(struct archive_reader *in, struct archive_member *ret_member,
 		       struct packimg_error *error)
 {
 	struct archive_entry *entry;
 	int r;
 
 	if (in->ended)
-		return ARCHIVE_IN_END;
+		return ARCHIVE_READER_END;
 	r = in->entered ? skip_member(in, error) : 0;
 	if (r)
 		return r;
 	r = next_header(in, &entry);
 	in->ended = r == ARCHIVE_EOF;
 	if (in->ended)
-		return ARCHIVE_IN_END;
+		return ARCHIVE_READER_END;
 	if (r != ARCHIVE_OK && r != ARCHIVE_WARN)
 		return archive_fault(in, in->archive, error);
 	in->entered = true;
@@ -398,8 +398,8 @@ static int next_member(struct archive_in *in, struct archive_member *ret_member,
  * Names that an archive holds as UTF-8 libarchive gives in the locale's characters, or not at all
  * where that lacks them.
  */
-int archive_in_next(struct archive_in *in, struct archive_member *ret_member,
-		    struct packimg_error *error)
+int archive_reader_next(struct archive_reader *in, struct archive_member *ret_member,
+			struct packimg_error *error)
 {
 	locale_t before = uselocale(in->utf8);
 	int r = next_member(in, ret_member, error);
@@ -408,7 +408,7 @@ int archive_in_next(struct archive_in *in, struct archive_member *ret_member,
 	return r;
 }
 
-int archive_in_range(struct archive_in *in, uint64_t *ret_offset, uint64_t *ret_size)
+int archive_reader_range(struct archive_reader *in, uint64_t *ret_offset, uint64_t *ret_size)
 {
 	uint64_t size = 0, first = 0;
 
@@ -439,22 +439,22 @@ int archive_in_range(struct archive_in *in, uint64_t *ret_offset, uint64_t *ret_
 	return 0;
 }
 
-static int too_large(const struct archive_in *in, uint64_t limit, struct packimg_error *error)
+static int too_large(const struct archive_reader *in, uint64_t limit, struct packimg_error *error)
 {
 	return packimg_fail(error, -EFBIG, "unpacks to more than it may (%s%s)",
 			    text_bytes(TEXT, limit),
 			    limit == in->limits.file_max ? ", --max-file" : "");
 }
 
-int archive_in_read(struct archive_in *in, uint64_t limit, struct buffer *buffer,
-		    uint64_t *ret_size, struct packimg_error *error)
+int archive_reader_read(struct archive_reader *in, uint64_t limit, struct buffer *buffer,
+			uint64_t *ret_size, struct packimg_error *error)
 {
 	size_t base = buffer->size;
 	int r = ARCHIVE_OK;
 
 	if (in->member_size > limit)
 		return too_large(in, limit, error);
-	if (buffer_make_room(
+	if (buffer_reserve(
 		    buffer,
 		    base + (size_t)(in->member_size < RESERVE_MAX ? in->member_size : RESERVE_MAX) +
 			    1))

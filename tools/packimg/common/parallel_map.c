@@ -1,4 +1,4 @@
-#include "tools/packimg/common/workers.h"
+#include "tools/packimg/common/parallel_map.h"
 
 #include "format/base/system/clock.h"
 
@@ -26,7 +26,7 @@ struct slot {
 };
 
 struct workers {
-	struct workers_setup setup;
+	struct parallel_map_options setup;
 	pthread_t *threads;
 	unsigned thread_count;
 	pthread_mutex_t claim_lock; /* held while a block is claimed: keeps claims in order */
@@ -64,7 +64,7 @@ static struct slot *claim(struct workers *workers)
 		pthread_cond_wait(&workers->slot_freed, &workers->lock);
 	}
 	if (slot) {
-		const struct workers_setup *setup = &workers->setup;
+		const struct parallel_map_options *setup = &workers->setup;
 		struct work_block *block = &slot->block;
 
 		slot->state = SLOT_CLAIMED;
@@ -99,7 +99,7 @@ static void call_claim(struct workers *workers, void *worker, struct work_block 
 static void *work(void *argument)
 {
 	struct workers *workers = argument;
-	const struct workers_setup *setup = &workers->setup;
+	const struct parallel_map_options *setup = &workers->setup;
 	struct slot *slot;
 	void *worker = calloc(1, setup->worker_size);
 
@@ -167,7 +167,7 @@ static int start_threads(struct workers *workers)
 	return workers->thread_count ? 0 : r;
 }
 
-static int workers_init(struct workers *workers, const struct workers_setup *setup)
+static int parallel_map_init(struct workers *workers, const struct parallel_map_options *setup)
 {
 	pthread_condattr_t attributes;
 
@@ -187,7 +187,7 @@ static int workers_init(struct workers *workers, const struct workers_setup *set
 }
 
 /* Stops and joins: blocks that were not taken are dropped. */
-static void workers_deinit(struct workers *workers)
+static void parallel_map_deinit(struct workers *workers)
 {
 	pthread_mutex_lock(&workers->lock);
 	workers->stop = true;
@@ -237,7 +237,7 @@ static void give_back(struct workers *workers, struct slot *slot)
 	uint64_t size = slot->block.bytes.size;
 
 	/* Of many slots each would in time keep as much as the largest block ever took. */
-	if (slot->block.bytes.room > workers->kept_max)
+	if (slot->block.bytes.capacity > workers->kept_max)
 		buffer_deinit(&slot->block.bytes);
 	pthread_mutex_lock(&workers->lock);
 	slot->state = SLOT_FREE;
@@ -250,7 +250,7 @@ static void give_back(struct workers *workers, struct slot *slot)
 /* 0: more may come; WALK_END. */
 static int take_block(struct workers *workers, uint64_t *done, int *ret_fault)
 {
-	const struct workers_setup *setup = &workers->setup;
+	const struct parallel_map_options *setup = &workers->setup;
 	struct slot *slot = NULL;
 
 	if (setup->stopped && setup->stopped())
@@ -273,15 +273,15 @@ static int take_block(struct workers *workers, uint64_t *done, int *ret_fault)
 	return 0;
 }
 
-int workers_walk(const struct workers_setup *setup, int *ret_fault)
+int parallel_map(const struct parallel_map_options *setup, int *ret_fault)
 {
 	struct workers workers;
 	uint64_t done = 0;
 
-	int r = *ret_fault = workers_init(&workers, setup);
+	int r = *ret_fault = parallel_map_init(&workers, setup);
 	while (!r)
 		r = take_block(&workers, &done, ret_fault);
-	workers_deinit(&workers);
+	parallel_map_deinit(&workers);
 	if (setup->progress)
 		progress_clear(setup->progress);
 	return r == WALK_END ? 0 : r;

@@ -1,4 +1,4 @@
-#include "tools/packimg/common/brace.h"
+#include "tools/packimg/common/brace_expand.h"
 
 #include "tools/packimg/common/memory.h"
 #include "tools/packimg/common/text.h"
@@ -11,26 +11,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-void word_list_deinit(struct word_list *list)
+void string_list_deinit(struct string_list *list)
 {
 	for (size_t i = 0; i < list->count; i++)
-		free(list->words[i]);
-	free(list->words);
-	*list = (struct word_list){0};
+		free(list->strings[i]);
+	free(list->strings);
+	*list = (struct string_list){0};
 }
 
-int word_list_add(struct word_list *list, const char *word)
+int string_list_add(struct string_list *list, const char *word)
 {
-	if (array_room(&list->words, list->count, &list->room, sizeof(*list->words)))
+	if (array_reserve(&list->strings, list->count, &list->capacity, sizeof(*list->strings)))
 		return -ENOMEM;
-	list->words[list->count] = strdup(word);
-	if (!list->words[list->count])
+	list->strings[list->count] = strdup(word);
+	if (!list->strings[list->count])
 		return -ENOMEM;
 	list->count++;
 	return 0;
 }
 
-int word_list_add_format(struct word_list *list, const char *format, ...)
+int string_list_add_format(struct string_list *list, const char *format, ...)
 {
 	va_list arguments;
 	char *text;
@@ -40,7 +40,7 @@ int word_list_add_format(struct word_list *list, const char *format, ...)
 	va_end(arguments);
 	if (r < 0)
 		return -ENOMEM;
-	r = word_list_add(list, text);
+	r = string_list_add(list, text);
 	free(text);
 	return r;
 }
@@ -52,7 +52,7 @@ struct brace {
 };
 
 /* The first '{' with its matching '}' that is a list or a range. */
-static bool brace_find(const char *word, struct brace *ret_brace)
+static bool brace_expand_find(const char *word, struct brace *ret_brace)
 {
 	for (const char *open = strchr(word, '{'); open; open = strchr(open + 1, '{')) {
 		struct brace brace = {.open = open};
@@ -84,8 +84,8 @@ static bool brace_find(const char *word, struct brace *ret_brace)
 	return false;
 }
 
-static int brace_join(const char *word, const struct brace *brace, const char *middle,
-		      int middle_size, struct word_list *list, struct packimg_error *error)
+static int brace_expand_join(const char *word, const struct brace *brace, const char *middle,
+			     int middle_size, struct string_list *list, struct packimg_error *error)
 {
 	char *joined;
 
@@ -97,8 +97,8 @@ static int brace_join(const char *word, const struct brace *brace, const char *m
 	return r;
 }
 
-static int brace_range(const char *word, const struct brace *brace, struct word_list *list,
-		       struct packimg_error *error)
+static int brace_expand_range(const char *word, const struct brace *brace, struct string_list *list,
+			      struct packimg_error *error)
 {
 	const char *low_text = brace->open + 1, *high_text = strstr(low_text, "..") + 2;
 	int low_size = (int)(high_text - 2 - low_text), high_size = (int)(brace->close - high_text);
@@ -111,15 +111,15 @@ static int brace_range(const char *word, const struct brace *brace, struct word_
 		char number[32];
 		int n = snprintf(number, sizeof(number), "%0*lld", width, i);
 
-		r = brace_join(word, brace, number, n, list, error);
+		r = brace_expand_join(word, brace, number, n, list, error);
 		if (i == high)
 			break;
 	}
 	return r;
 }
 
-static int brace_list(const char *word, const struct brace *brace, struct word_list *list,
-		      struct packimg_error *error)
+static int brace_expand_list(const char *word, const struct brace *brace, struct string_list *list,
+			     struct packimg_error *error)
 {
 	const char *start = brace->open + 1;
 	int depth = 1, r = 0;
@@ -128,7 +128,7 @@ static int brace_list(const char *word, const struct brace *brace, struct word_l
 		if (*p == '{')
 			depth++;
 		if ((*p == ',' && depth == 1) || p == brace->close) {
-			r = brace_join(word, brace, start, (int)(p - start), list, error);
+			r = brace_expand_join(word, brace, start, (int)(p - start), list, error);
 			start = p + 1;
 		}
 		if (*p == '}')
@@ -137,15 +137,15 @@ static int brace_list(const char *word, const struct brace *brace, struct word_l
 	return r;
 }
 
-int brace_expand(const char *word, struct word_list *list, struct packimg_error *error)
+int brace_expand(const char *word, struct string_list *list, struct packimg_error *error)
 {
 	struct brace brace;
 
-	if (list->count >= BRACE_WORDS_MAX)
+	if (list->count >= BRACE_EXPAND_MAX)
 		return packimg_fail(error, -E2BIG, "%s: braces expand to more than %d names", word,
-				    BRACE_WORDS_MAX);
-	if (!brace_find(word, &brace))
-		return word_list_add(list, word);
-	return brace.list ? brace_list(word, &brace, list, error)
-			  : brace_range(word, &brace, list, error);
+				    BRACE_EXPAND_MAX);
+	if (!brace_expand_find(word, &brace))
+		return string_list_add(list, word);
+	return brace.list ? brace_expand_list(word, &brace, list, error)
+			  : brace_expand_range(word, &brace, list, error);
 }

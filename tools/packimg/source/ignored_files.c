@@ -1,4 +1,4 @@
-#include "tools/packimg/source/ignored.h"
+#include "tools/packimg/source/ignored_files.h"
 
 #include "format/packimg.h"
 #include "tools/packimg/common/memory.h"
@@ -13,17 +13,17 @@ enum {
 	ENDING_MAX = 12, /* letters: what is longer is none */
 };
 
-void ignored_init(struct ignored *ignored, struct arena *arena)
+void ignored_files_init(struct ignored_files *ignored, struct arena *arena)
 {
-	*ignored = (struct ignored){.arena = arena};
-	names_init(&ignored->kind_names, arena);
-	names_init(&ignored->folders, arena);
+	*ignored = (struct ignored_files){.arena = arena};
+	name_table_init(&ignored->kind_names, arena);
+	name_table_init(&ignored->folders, arena);
 }
 
-void ignored_deinit(struct ignored *ignored)
+void ignored_files_deinit(struct ignored_files *ignored)
 {
-	names_deinit(&ignored->kind_names);
-	names_deinit(&ignored->folders);
+	name_table_deinit(&ignored->kind_names);
+	name_table_deinit(&ignored->folders);
 	arena_release(ignored->arena, ignored->folder_files);
 }
 
@@ -45,7 +45,7 @@ static const char *kind_of(const char *name, enum filter_verdict verdict,
 	return ending;
 }
 
-static int add_folder(struct ignored *ignored, const char *name, unsigned files)
+static int add_folder(struct ignored_files *ignored, const char *name, unsigned files)
 {
 	const char *slash = strrchr(name, '/');
 	char *folder = slash ? strndup(name, (size_t)(slash - name + 1)) : NULL;
@@ -54,10 +54,10 @@ static int add_folder(struct ignored *ignored, const char *name, unsigned files)
 
 	if (!slash)
 		return 0;
-	int r = folder ? names_add(&ignored->folders, folder, &number, &added) : -ENOMEM;
+	int r = folder ? name_table_add(&ignored->folders, folder, &number, &added) : -ENOMEM;
 	free(folder);
-	if (!r && arena_room(ignored->arena, &ignored->folder_files, number, &ignored->folder_room,
-			     sizeof(*ignored->folder_files)))
+	if (!r && arena_reserve(ignored->arena, &ignored->folder_files, number,
+				&ignored->folder_capacity, sizeof(*ignored->folder_files)))
 		r = -ENOMEM;
 	if (!r && added)
 		ignored->folder_files[number] = 0;
@@ -74,7 +74,7 @@ static bool is_of_system(const char *name)
 	return strcasecmp(base, "Thumbs.db") == 0 || strcasecmp(base, "desktop.ini") == 0;
 }
 
-int ignored_add(struct ignored *ignored, const char *name, enum filter_verdict verdict)
+int ignored_files_add(struct ignored_files *ignored, const char *name, enum filter_verdict verdict)
 {
 	char ending[ENDING_MAX + 2];
 	uint32_t number;
@@ -86,12 +86,12 @@ int ignored_add(struct ignored *ignored, const char *name, enum filter_verdict v
 	if (verdict == FILTER_FOLDER)
 		return add_folder(ignored, name, 0);
 	ignored->files++;
-	if (names_find(&ignored->kind_names, kind_of(name, verdict, ending), &number)) {
+	if (name_table_find(&ignored->kind_names, kind_of(name, verdict, ending), &number)) {
 		const char *word = ignored->kind_names.count < IGNORED_KINDS_MAX
 					   ? kind_of(name, verdict, ending)
 					   : "of other kinds";
 
-		if (names_add(&ignored->kind_names, word, &number, NULL))
+		if (name_table_add(&ignored->kind_names, word, &number, NULL))
 			return -ENOMEM;
 	}
 	struct ignored_kind *kind = &ignored->kinds[number];
@@ -114,7 +114,7 @@ static int kind_compare(const void *a, const void *b)
 	return strcmp(p->name, q->name);
 }
 
-void ignored_sort(struct ignored *ignored)
+void ignored_files_sort(struct ignored_files *ignored)
 {
 	qsort(ignored->kinds, ignored->kind_names.count, sizeof(*ignored->kinds), kind_compare);
 }

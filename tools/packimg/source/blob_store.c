@@ -1,4 +1,4 @@
-#include "tools/packimg/source/store.h"
+#include "tools/packimg/source/blob_store.h"
 
 #include "format/base/system/io.h"
 #include "tools/packimg/common/text.h"
@@ -11,24 +11,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-void store_deinit(struct store *store)
+void blob_store_deinit(struct blob_store *blobs)
 {
-	for (uint32_t i = 0; i < store->count; i++) {
-		struct container *container = &store->containers[i];
+	for (uint32_t i = 0; i < blobs->count; i++) {
+		struct container *container = &blobs->containers[i];
 
 		if (container->fd >= 0)
 			close(container->fd);
 		if (container->spill_fd >= 0)
 			close(container->spill_fd);
-		archive_in_close(container->stream);
+		archive_reader_close(container->stream);
 		free(container->path);
 	}
-	free(store->containers);
-	*store = (struct store){0};
+	free(blobs->containers);
+	*blobs = (struct blob_store){0};
 }
 
-int store_add(struct store *store, const char *path, bool folder, uint32_t *ret_container,
-	      struct packimg_error *error)
+int blob_store_add(struct blob_store *blobs, const char *path, bool folder, uint32_t *ret_container,
+		   struct packimg_error *error)
 {
 	struct container container = {.spill_fd = -1};
 	struct stat status;
@@ -38,7 +38,7 @@ int store_add(struct store *store, const char *path, bool folder, uint32_t *ret_
 		    : stat(path, &status) == 0 && S_ISFIFO(status.st_mode) ? O_PATH
 									   : O_RDONLY;
 
-	if (array_room(&store->containers, store->count, &store->room, sizeof(container)))
+	if (array_reserve(&blobs->containers, blobs->count, &blobs->capacity, sizeof(container)))
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	container.fd = open(path, flags | O_CLOEXEC);
 	if (container.fd < 0)
@@ -48,15 +48,15 @@ int store_add(struct store *store, const char *path, bool folder, uint32_t *ret_
 		close(container.fd);
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	}
-	*ret_container = store->count;
-	store->containers[store->count++] = container;
+	*ret_container = blobs->count;
+	blobs->containers[blobs->count++] = container;
 	return 0;
 }
 
-int store_spill(struct store *store, uint32_t number, const void *bytes, size_t size,
-		struct packimg_error *error)
+int blob_store_spill(struct blob_store *blobs, uint32_t number, const void *bytes, size_t size,
+		     struct packimg_error *error)
 {
-	struct container *container = &store->containers[number];
+	struct container *container = &blobs->containers[number];
 
 	if (container->spill_fd < 0) {
 		int fd = temporary_file();
@@ -79,22 +79,22 @@ int store_spill(struct store *store, uint32_t number, const void *bytes, size_t 
 	return 0;
 }
 
-static int check_size(const struct store *store, uint64_t size, struct packimg_error *error)
+static int check_size(const struct blob_store *blobs, uint64_t size, struct packimg_error *error)
 {
-	if (size <= store->limits.file_max)
+	if (size <= blobs->limits.file_max)
 		return 0;
 	return packimg_fail(error, -EFBIG, "larger than an image's file may be (%s, --max-file)",
-			    text_bytes(TEXT, store->limits.file_max));
+			    text_bytes(TEXT, blobs->limits.file_max));
 }
 
 /* Appends that much of a file, or less where it ends. */
-static int read_range(const struct store *store, int fd, uint64_t offset, uint64_t size,
+static int read_range(const struct blob_store *blobs, int fd, uint64_t offset, uint64_t size,
 		      struct buffer *buffer, struct packimg_error *error)
 {
-	int r = check_size(store, size, error);
+	int r = check_size(blobs, size, error);
 	if (r)
 		return r;
-	if (buffer_make_room(buffer, buffer->size + (size_t)size + 1))
+	if (buffer_reserve(buffer, buffer->size + (size_t)size + 1))
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	int64_t n = io_read_at(fd, buffer->data + buffer->size, size, offset);
 	if (n < 0)
@@ -103,18 +103,18 @@ static int read_range(const struct store *store, int fd, uint64_t offset, uint64
 	return 0;
 }
 
-int store_read(const struct store *store, const struct place *place, struct buffer *buffer,
-	       struct packimg_error *error)
+int blob_store_read(const struct blob_store *blobs, const struct blob_location *location,
+		    struct buffer *buffer, struct packimg_error *error)
 {
-	const struct container *container = &store->containers[place->container];
-	bool is_file = place->kind == PLACE_FILE;
-	int fd = place->kind == PLACE_SPILL ? container->spill_fd : container->fd, r = 0;
-	uint64_t size = place->size;
+	const struct container *container = &blobs->containers[location->container];
+	bool is_file = location->kind == LOCATION_FILE;
+	int fd = location->kind == LOCATION_SPILL ? container->spill_fd : container->fd, r = 0;
+	uint64_t size = location->size;
 	size_t before = buffer->size;
 	struct stat status;
 
 	if (is_file)
-		fd = openat(fd, place->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+		fd = openat(fd, location->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	if (fd < 0)
 		return packimg_fail(error, -errno, "cannot be opened: %s", strerror(errno));
 	if (is_file && fstat(fd, &status))
@@ -124,7 +124,7 @@ int store_read(const struct store *store, const struct place *place, struct buff
 	else if (is_file)
 		size = (uint64_t)status.st_size;
 	if (!r)
-		r = read_range(store, fd, place->offset, size, buffer, error);
+		r = read_range(blobs, fd, location->offset, size, buffer, error);
 	if (is_file)
 		close(fd);
 	else if (!r && buffer->size - before < size)
@@ -132,21 +132,21 @@ int store_read(const struct store *store, const struct place *place, struct buff
 	return r;
 }
 
-int store_read_stream(struct store *store, const struct place *place, struct buffer *buffer,
-		      struct packimg_error *error)
+int blob_store_read_stream(struct blob_store *blobs, const struct blob_location *location,
+			   struct buffer *buffer, struct packimg_error *error)
 {
-	struct container *container = &store->containers[place->container];
+	struct container *container = &blobs->containers[location->container];
 	struct archive_member member;
 	int r;
 
 	if (!container->stream) {
-		r = archive_in_open(container->path, &store->limits, &container->stream, error);
+		r = archive_reader_open(container->path, &blobs->limits, &container->stream, error);
 		if (r)
 			return r;
 		container->stream_member = UINT64_MAX;
 	}
-	while (container->stream_member != place->offset) {
-		r = archive_in_next(container->stream, &member, error);
+	while (container->stream_member != location->offset) {
+		r = archive_reader_next(container->stream, &member, error);
 		if (r < 0)
 			return r;
 		if (r)
@@ -154,5 +154,5 @@ int store_read_stream(struct store *store, const struct place *place, struct buf
 					    container->path);
 		container->stream_member = member.number;
 	}
-	return archive_in_read(container->stream, store->limits.file_max, buffer, NULL, error);
+	return archive_reader_read(container->stream, blobs->limits.file_max, buffer, NULL, error);
 }

@@ -17,30 +17,30 @@
 
 struct transform;
 
-enum trial_kind {
-	TRIAL_STORED,   /* as the dataset holds it */
-	TRIAL_VERBATIM, /* JPEGs as they are, with an index */
-	TRIAL_BARE,     /* JPEGs as they are, without */
-	TRIAL_JPEG,     /* encoded again, with an index */
-	TRIAL_RAW_ZSTD,
-	TRIAL_RAW,
+enum encoding_kind {
+	ENCODING_STORED,    /* as the dataset holds it */
+	ENCODING_VERBATIM,  /* JPEGs as they are, with an index */
+	ENCODING_UNINDEXED, /* JPEGs as they are, without */
+	ENCODING_JPEG,      /* encoded again, with an index */
+	ENCODING_RAW_ZSTD,
+	ENCODING_RAW,
 };
 
 /* One image of the sample. */
-struct trial_image {
+struct encoding_input {
 	const uint8_t *data; /* a JPEG, PNG or WebP file; 64 readable bytes follow */
 	size_t size;
 	const struct packimg_sample *stored; /* instead of a file, what a dataset holds */
 };
 
-struct trial_way {
-	enum trial_kind kind;
+struct encoding_variant {
+	enum encoding_kind kind;
 	uint32_t short_side; /* pixels at most; 0: as it is */
-	int quality;         /* of TRIAL_JPEG */
-	/* of TRIAL_VERBATIM: JPEGs that can have no index made ones that can, without loss */
+	int quality;         /* of ENCODING_JPEG */
+	/* of ENCODING_VERBATIM: JPEGs that can have no index made ones that can, without loss */
 	bool transcode;
 
-	/* After trial_store(). */
+	/* After encoding_variant_encode(). */
 	uint64_t images; /* that could be stored */
 	uint64_t bytes;  /* of all, indexes included */
 	uint64_t index_bytes;
@@ -50,27 +50,30 @@ struct trial_way {
 	struct packimg_sample *samples;
 	uint8_t *memory;
 
-	double images_per_s; /* finished, by one core: the caller's, from trial_measure() */
+	double images_per_s; /* finished, by one core: the caller's, from encoding_bench_measure()
+			      */
 };
 
 /* "originals, indexed", "short side 256, quality 90": into the buffer, whose text is returned. */
-const char *trial_name(struct text_buffer *buffer, const struct trial_way *way);
+const char *encoding_variant_name(struct text_buffer *buffer,
+				  const struct encoding_variant *variant);
 /* Is a stored sample whole? What does not decode must not end a measurement. */
-bool trial_can_use(struct packimg_decoder *decoder, const struct packimg_sample *sample);
+bool encoding_bench_can_use(struct packimg_decoder *decoder, const struct packimg_sample *sample);
 /*
  * 0, -EINTR, -ENOMEM. Images that cannot be used are left out and counted. stop: asked whether to
  * end with -EINTR; may be NULL.
  */
-int trial_store(struct trial_way *way, const struct trial_image *images, uint64_t count,
-		unsigned jobs, bool (*stop)(void), struct packimg_error *error);
-void trial_drop(struct trial_way *way);
+int encoding_variant_encode(struct encoding_variant *variant, const struct encoding_input *images,
+			    uint64_t count, unsigned jobs, bool (*stop)(void),
+			    struct packimg_error *error);
+void encoding_variant_deinit(struct encoding_variant *variant);
 
 /* These samples through this pipeline. */
-struct trial_run {
+struct encoding_run {
 	const struct packimg_sample *samples;
 	uint64_t count; /* 0: nothing is measured */
 	const struct transform *transform;
-	double image_s; /* CPU time per image, after trial_measure() */
+	double image_s; /* CPU time per image, after encoding_bench_measure() */
 };
 
 /*
@@ -78,5 +81,6 @@ struct trial_run {
  * as a worker of a daemon claims them on these terms, since that decides which are decoded side by
  * side. 0, -EINTR, or the fault of a sample that could not be decoded.
  */
-int trial_measure(struct trial_run *runs, uint32_t count, const struct claim_terms *terms,
-		  double seconds, bool (*stop)(void), struct packimg_error *error);
+int encoding_bench_measure(struct encoding_run *runs, uint32_t count,
+			   const struct claim_terms *terms, double seconds, bool (*stop)(void),
+			   struct packimg_error *error);

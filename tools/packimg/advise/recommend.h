@@ -4,12 +4,12 @@
  */
 #pragma once
 
-#include "tools/packimg/advise/trial.h"
+#include "tools/packimg/advise/encoding_bench.h"
 
 #include <stdio.h>
 
-struct advice_request {
-	const struct trial_way *ways; /* measured */
+struct recommend_request {
+	const struct encoding_variant *variants; /* measured */
 	uint32_t count;
 	double cores;
 	double wanted; /* images/s, 0: not said */
@@ -19,10 +19,10 @@ struct advice_request {
  * Which way is best where that rate is needed: the most faithful one that gives it; UINT32_MAX:
  * none does.
  */
-uint32_t advice_choose(const struct advice_request *request, double images_per_s);
+uint32_t recommend_choose(const struct recommend_request *request, double images_per_s);
 /* The way that gives most images/s; UINT32_MAX: nothing was measured. */
-uint32_t advice_fastest(const struct advice_request *request);
+uint32_t recommend_fastest(const struct recommend_request *request);
 /*
  * A recommendation and its reason, lines that end in line feeds. What fails is left to ferror().
  */
-void advice_write(const struct advice_request *request, FILE *file);
+void recommend_write(const struct recommend_request *request, FILE *file);

@@ -5,11 +5,11 @@
  */
 #pragma once
 
-#include "tools/packimg/advise/trial.h"
+#include "tools/packimg/advise/encoding_bench.h"
 #include "tools/packimg/source/catalog.h"
 
-struct advise_sample {
-	struct trial_image *images;
+struct image_subset {
+	struct encoding_input *images;
 	uint64_t count;
 	uint64_t of; /* images that there are */
 	uint64_t jpegs, unread;
@@ -28,6 +28,6 @@ struct advise_sample {
  * 0, -EINTR, -ENODATA when there are none, or what is wrong with the path. deinit also after
  * failure.
  */
-int advise_sample_init(struct advise_sample *sample, const char *path, uint64_t wanted,
-		       struct packimg_error *error);
-void advise_sample_deinit(struct advise_sample *sample);
+int image_subset_init(struct image_subset *sample, const char *path, uint64_t wanted,
+		      struct packimg_error *error);
+void image_subset_deinit(struct image_subset *sample);

@@ -1,4 +1,4 @@
-#include "tools/packimg/common/names.h"
+#include "tools/packimg/common/name_table.h"
 
 #include "tools/packimg/common/shuffle.h"
 
@@ -6,22 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-void names_init(struct names *names, struct arena *arena)
+void name_table_init(struct name_table *names, struct arena *arena)
 {
-	*names = (struct names){.arena = arena};
+	*names = (struct name_table){.arena = arena};
 }
 
-void names_deinit(struct names *names)
+void name_table_deinit(struct name_table *names)
 {
 	if (names->arena) {
 		arena_release(names->arena, names->names);
 		arena_release(names->arena, names->slots);
 	}
-	*names = (struct names){0};
+	*names = (struct name_table){0};
 }
 
 /* Slot of the name, or the free slot where it belongs. */
-static uint32_t find_slot(const struct names *names, const char *name)
+static uint32_t find_slot(const struct name_table *names, const char *name)
 {
 	uint32_t slot = (uint32_t)shuffle_hash(name, strlen(name), 0) & (names->slot_count - 1);
 
@@ -30,23 +30,24 @@ static uint32_t find_slot(const struct names *names, const char *name)
 	return slot;
 }
 
-static int grow(struct names *names)
+static int grow(struct name_table *names)
 {
-	if (arena_room(names->arena, &names->names, names->count, &names->room,
-		       sizeof(*names->names)))
+	if (arena_reserve(names->arena, &names->names, names->count, &names->capacity,
+			  sizeof(*names->names)))
 		return -ENOMEM;
-	uint32_t *slots = arena_array(names->arena, names->room * 2 * sizeof(*slots));
+	uint32_t *slots = arena_array(names->arena, names->capacity * 2 * sizeof(*slots));
 	if (!slots)
 		return -ENOMEM;
 	arena_release(names->arena, names->slots);
 	names->slots = slots;
-	names->slot_count = (uint32_t)names->room * 2;
+	names->slot_count = (uint32_t)names->capacity * 2;
 	for (uint32_t i = 0; i < names->count; i++)
 		names->slots[find_slot(names, names->names[i])] = i + 1;
 	return 0;
 }
 
-int names_add(struct names *names, const char *name, uint32_t *ret_number, bool *ret_added)
+int name_table_add(struct name_table *names, const char *name, uint32_t *ret_number,
+		   bool *ret_added)
 {
 	bool added = false;
 
@@ -68,7 +69,7 @@ int names_add(struct names *names, const char *name, uint32_t *ret_number, bool 
 	return 0;
 }
 
-int names_find(const struct names *names, const char *name, uint32_t *ret_number)
+int name_table_find(const struct name_table *names, const char *name, uint32_t *ret_number)
 {
 	if (!names->slot_count)
 		return -ENOENT;
@@ -81,12 +82,12 @@ int names_find(const struct names *names, const char *name, uint32_t *ret_number
 
 static int order_compare(const void *a, const void *b, void *context)
 {
-	const struct names *names = context;
+	const struct name_table *names = context;
 
 	return strcmp(names->names[*(const uint32_t *)a], names->names[*(const uint32_t *)b]);
 }
 
-void names_sort(const struct names *names, uint32_t *order)
+void name_table_sort(const struct name_table *names, uint32_t *order)
 {
 	for (uint32_t i = 0; i < names->count; i++)
 		order[i] = i;
