@@ -1,7 +1,7 @@
 /* Compares the index that a sample carries with its scan (SPEC.md, "JPEG index"). */
 #include "format/codec/codec.h"
 #include "format/codec/jpeg/jpeg_index.h"
-#include "format/codec/side.h"
+#include "format/codec/side_data.h"
 #include "format/error.h"
 #include "format/layout.h"
 #include "format/packimg.h"
@@ -18,7 +18,8 @@ struct index_view {
 
 static bool find_index(const uint8_t *side, size_t size, struct index_view *ret_view)
 {
-	return side_find(side, size, PIMG_SIDE_JPEG_INDEX, &ret_view->bytes, &ret_view->size) == 0;
+	return side_data_find(side, size, PIMG_SIDE_JPEG_INDEX, &ret_view->bytes,
+			      &ret_view->size) == 0;
 }
 
 static int compare_entries(const struct jpeg_index *stored, const struct jpeg_index *made,

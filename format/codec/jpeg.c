@@ -11,7 +11,7 @@
 #include "format/codec/jpeg_common.h"
 #include "format/codec/jpeg_input.h"
 #include "format/codec/scratch.h"
-#include "format/codec/side.h"
+#include "format/codec/side_data.h"
 #include "format/error.h"
 #include "format/layout.h"
 
@@ -348,7 +348,8 @@ static int find_index(struct jpeg_state *jpeg, const struct packimg_sample *samp
 		return packimg_fail(error, -ENOMEM, "out of memory for %u bytes of side data",
 				    sample->side_size);
 	memcpy(jpeg->side.data, sample->side, sample->side_size);
-	if (side_find(jpeg->side.data, sample->side_size, PIMG_SIDE_JPEG_INDEX, &index, &size) < 0)
+	if (side_data_find(jpeg->side.data, sample->side_size, PIMG_SIDE_JPEG_INDEX, &index,
+			   &size) < 0)
 		return 0;
 	if (XXH3_64bits(jpeg->side.data, sample->side_size) != sample->side_xxh3)
 		return packimg_damaged(error,
@@ -579,11 +580,12 @@ int codec_jpeg_index(void *state, const struct jpeg_source *source, const uint8_
 		return r;
 	copy.data = memcpy(jpeg->file.data, source->data, source->size);
 	r = jpeg_baseline_index(jpeg->baseline, &copy, &content, &content_size);
-	r = r ?: scratch_reserve(&jpeg->side, side_item_size(content_size));
+	r = r ?: scratch_reserve(&jpeg->side, side_data_item_size(content_size));
 	if (r < 0)
 		return r;
-	side_item_write(jpeg->side.data, PIMG_SIDE_JPEG_INDEX, content, (uint32_t)content_size);
+	side_data_item_write(jpeg->side.data, PIMG_SIDE_JPEG_INDEX, content,
+			     (uint32_t)content_size);
 	*ret_side = jpeg->side.data;
-	*ret_size = side_item_size(content_size);
+	*ret_size = side_data_item_size(content_size);
 	return 0;
 }

@@ -5,16 +5,17 @@
  */
 #pragma once
 
-#include "format/write/partial.h"
+#include "format/write/temp_files.h"
 
 /*
  * Whether files of a dataset with that base are there that a rename would not replace: shards, a
- * notice, or BASE.pimg where a set is to be. Negative errno; -EISDIR when a folder is in the way.
+ * commit record, or BASE.pimg where a set is to be. Negative errno; -EISDIR when a folder is in the
+ * way.
  */
 int replace_is_needed(const char *base, bool set);
 /*
- * Publishes all files of partial: as shards of base, or, without `set`, its only one as BASE.pimg.
+ * Commits all files of partial: as shards of base, or, without `set`, its only one as BASE.pimg.
  * Removes the old dataset. When it fails behind the point from which the new dataset is the one
  * that opens, its files stay under the names that they have (partial->kept).
  */
-int replace_publish(struct partial *partial, const char *base, bool set);
+int replace_commit(struct temp_files *temp_files, const char *base, bool set);

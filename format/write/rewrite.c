@@ -5,11 +5,11 @@
 #include "format/base/system/io.h"
 #include "format/base/uuid.h"
 #include "format/codec/scratch.h"
-#include "format/codec/side.h"
+#include "format/codec/side_data.h"
 #include "format/error.h"
 #include "format/reader.h"
 #include "format/write/output.h"
-#include "format/write/partial.h"
+#include "format/write/temp_files.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -23,7 +23,7 @@ struct packimg_rewriter {
 	uint64_t *order; /* of all samples */
 	uint64_t put;    /* samples put so far */
 	char **targets;  /* real path of each shard */
-	struct partial partial;
+	struct temp_files temp_files;
 	uint8_t *buffer;
 
 	/* the shard under way */
@@ -67,10 +67,10 @@ static int resolve_targets(struct packimg_rewriter *rewriter, struct packimg_err
 					    "that are rewritten must lie together",
 					    dataset->shards[i].path, dataset->shards[0].path);
 	}
-	int r = partial_init(&rewriter->partial, rewriter->targets[0]);
+	int r = temp_files_init(&rewriter->temp_files, rewriter->targets[0]);
 	if (r < 0)
 		return packimg_fail(error, r, "%s: %s", rewriter->targets[0], strerror(-r));
-	partial_remove_stale(&rewriter->partial);
+	temp_files_remove_stale(&rewriter->temp_files);
 	return 0;
 }
 
@@ -82,7 +82,7 @@ struct sample_place {
 	uint64_t offset, index;
 };
 
-static int compare_places(const void *a, const void *b)
+static int compare_extents(const void *a, const void *b)
 {
 	const struct sample_place *p = a, *q = b;
 
@@ -119,8 +119,8 @@ static int check_overlaps(const struct packimg_rewriter *rewriter, const struct 
 }
 
 /* Notes where the samples of a shard lie; 1 when they do not lie in their order. */
-static int note_places(const struct packimg *dataset, const struct shard *shard,
-		       struct sample_place *places, struct packimg_error *error)
+static int note_extents(const struct packimg *dataset, const struct shard *shard,
+			struct sample_place *extents, struct packimg_error *error)
 {
 	struct packimg_sample sample;
 	uint64_t before = 0;
@@ -132,7 +132,7 @@ static int note_places(const struct packimg *dataset, const struct shard *shard,
 		if (r < 0)
 			return packimg_fail(error, r, "%s: sample %" PRIu64 ": %s", shard->path,
 					    index, strerror(-r));
-		places[i] = (struct sample_place){sample.data_offset, index};
+		extents[i] = (struct sample_place){sample.data_offset, index};
 		descends |= sample.data_offset < before;
 		before = sample.data_offset;
 	}
@@ -142,16 +142,16 @@ static int note_places(const struct packimg *dataset, const struct shard *shard,
 static int order_shard(struct packimg_rewriter *rewriter, const struct shard *shard,
 		       struct packimg_error *error)
 {
-	struct sample_place *places = calloc(shard->sample_count + 1, sizeof(*places));
+	struct sample_place *extents = calloc(shard->sample_count + 1, sizeof(*extents));
 
-	if (!places)
+	if (!extents)
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	int r = note_places(rewriter->dataset, shard, places, error);
+	int r = note_extents(rewriter->dataset, shard, extents, error);
 	if (r > 0)
-		qsort(places, shard->sample_count, sizeof(*places), compare_places);
+		qsort(extents, shard->sample_count, sizeof(*extents), compare_extents);
 	for (uint64_t i = 0; r >= 0 && i < shard->sample_count; i++)
-		rewriter->order[shard->sample_first + i] = places[i].index;
-	free(places);
+		rewriter->order[shard->sample_first + i] = extents[i].index;
+	free(extents);
 	return r < 0 ? r : check_overlaps(rewriter, shard, error);
 }
 
@@ -163,7 +163,7 @@ int packimg_rewriter_new(const struct packimg *dataset, struct packimg_rewriter 
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	rewriter->dataset = dataset;
 	rewriter->output.fd = -1;
-	rewriter->partial.lock_fd = -1;
+	rewriter->temp_files.lock_fd = -1;
 	rewriter->order = calloc(dataset->sample_count + 1, sizeof(*rewriter->order));
 	rewriter->targets = calloc(dataset->shard_count, sizeof(*rewriter->targets));
 	rewriter->buffer = malloc(OUTPUT_BUFFER_SIZE);
@@ -190,7 +190,7 @@ void packimg_rewriter_free(struct packimg_rewriter *rewriter)
 	if (!rewriter)
 		return;
 	output_deinit(&rewriter->output);
-	partial_deinit(&rewriter->partial);
+	temp_files_deinit(&rewriter->temp_files);
 	for (uint32_t i = 0; rewriter->targets && i < rewriter->dataset->shard_count; i++)
 		free(rewriter->targets[i]);
 	free(rewriter->targets);
@@ -221,7 +221,7 @@ static int begin_shard(struct packimg_rewriter *rewriter)
 	rewriter->records = calloc(shard->sample_count + 1, sizeof(*rewriter->records));
 	if (!rewriter->records)
 		return -ENOMEM;
-	int r = partial_create(&rewriter->partial, rewriter->buffer, &rewriter->output);
+	int r = temp_files_create(&rewriter->temp_files, rewriter->buffer, &rewriter->output);
 	if (r < 0)
 		return r;
 	int fd = rewriter->output.fd;
@@ -352,8 +352,8 @@ static int compose_side(struct packimg_rewriter *rewriter, const struct packimg_
 	if (r < 0)
 		return r;
 	if (index)
-		return side_replace(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, index,
-				    index_size, rewriter->side.data, ret_size);
+		return side_data_replace(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX,
+					 index, index_size, rewriter->side.data, ret_size);
 	if (sample->side_size > 0)
 		memcpy(rewriter->side.data, sample->side, sample->side_size);
 	*ret_size = sample->side_size;
@@ -434,13 +434,13 @@ int packimg_rewriter_finish(struct packimg_rewriter *rewriter, struct packimg_er
 	if (r < 0)
 		return fail_path(rewriter, r, error);
 	for (uint32_t i = 0; i < dataset->shard_count; i++) {
-		r = partial_publish(&rewriter->partial, i, rewriter->targets[i]);
+		r = temp_files_commit(&rewriter->temp_files, i, rewriter->targets[i]);
 		if (r < 0)
 			return packimg_fail(error, r,
 					    "%s: cannot be replaced: %s (%" PRIu32
 					    " shards before it were; the set is whole)",
 					    rewriter->targets[i], strerror(-r), i);
 	}
-	r = io_sync_folder(rewriter->partial.directory);
+	r = io_sync_folder(rewriter->temp_files.directory);
 	return r < 0 ? packimg_fail(error, r, "%s: %s", rewriter->targets[0], strerror(-r)) : 0;
 }

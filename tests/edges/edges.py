@@ -71,8 +71,8 @@ TABLE = {
 
     "tools/packimg/common": "format/error.h format/packimg.h",
     "tools/packimg/image": "format/packimg.h loaderd/augment/resize.h tools/packimg/common",
-    "tools/packimg/source": "format/foreign.h format/packimg.h tools/packimg/common tools/packimg/image/image_format.h",
-    "tools/packimg/convert": "format/foreign.h tools/packimg/common tools/packimg/image tools/packimg/source",
+    "tools/packimg/source": "format/foreign_format.h format/packimg.h tools/packimg/common tools/packimg/image/image_format.h",
+    "tools/packimg/convert": "format/foreign_format.h tools/packimg/common tools/packimg/image tools/packimg/source",
     "tools/packimg/advise": "format/packimg.h loaderd/augment/transform.h loaderd/augment/claim.h tools/packimg/common tools/packimg/image tools/packimg/source",
     "tools/packimg": "format/packimg.h tools/packimg/common tools/packimg/convert tools/packimg/image tools/packimg/source",
     "tools/loaderctl": "proto proto/client",

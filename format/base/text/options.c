@@ -234,7 +234,7 @@ static bool take(const struct options_row *row, const char *text, void *at)
 		*(uint64_t *)at = whole;
 		return true;
 	case OPTIONS_DOUBLE:
-		if (number_double(text, &number) || !(number >= row->least && number <= row->most))
+		if (number_double(text, &number) || !(number >= row->min && number <= row->max))
 			return false;
 		*(double *)at = number;
 		return true;

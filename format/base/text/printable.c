@@ -103,7 +103,7 @@ void printable_put(FILE *file, const char *text, size_t size)
 	}
 }
 
-size_t printable_write(char *to, size_t room, const char *text, size_t size)
+size_t printable_write(char *to, size_t capacity, const char *text, size_t size)
 {
 	const uint8_t *bytes = (const uint8_t *)text;
 	char shown[SHOWN_MAX];
@@ -111,7 +111,7 @@ size_t printable_write(char *to, size_t room, const char *text, size_t size)
 
 	for (size_t i = 0, taken; i < size; i += taken) {
 		size_t length = show(bytes + i, size - i, shown, &taken);
-		if (length > room - used)
+		if (length > capacity - used)
 			break;
 		memcpy(to + used, shown, length);
 		used += length;
@@ -129,10 +129,10 @@ void printable_line(FILE *file, const char *format, ...)
 	va_end(arguments);
 	if (size < 0)
 		return;
-	const size_t room = (size_t)size * SHOWN_MAX;
-	char *line = malloc(room + 1);
+	const size_t capacity = (size_t)size * SHOWN_MAX;
+	char *line = malloc(capacity + 1);
 	if (line) {
-		size_t length = printable_write(line, room, text, (size_t)size);
+		size_t length = printable_write(line, capacity, text, (size_t)size);
 		line[length++] = '\n';
 		fwrite(line, 1, length, file);
 	}

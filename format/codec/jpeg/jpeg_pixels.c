@@ -48,7 +48,7 @@ static uint32_t round_up(uint32_t value, uint32_t unit)
  * Samples of a row of chroma at full resolution, or sums: it may begin two before the region, and
  * kernels round up.
  */
-static size_t row_room(uint32_t width)
+static size_t row_capacity(uint32_t width)
 {
 	return (size_t)round_up(width + 4, 2 * JPEG_KERNEL_SAMPLES) + 4 * ROW_MARGIN;
 }
@@ -224,7 +224,7 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 				sizeof(uint32_t) * mcus * pixels->frame->mcu_blocks);
 	r = r ?: scratch_reserve(&pixels->samples, sample_bytes);
 	if (form != JPEG_PIXELS_PLANES) {
-		r = r ?: scratch_reserve(&pixels->rows, 4 * row_room(width));
+		r = r ?: scratch_reserve(&pixels->rows, 4 * row_capacity(width));
 		/* and of the last row of all behind it */
 		size_t rows_size = pixels->stride * (whole ? height : JPEG_PIXELS_RING);
 		r = r ?: scratch_reserve(&pixels->rgb, rows_size + 3 * JPEG_KERNEL_SAMPLES);
@@ -335,7 +335,7 @@ static const uint8_t *luma_row(const struct jpeg_pixels *pixels, uint32_t row)
 /* Row number row of the region. */
 static void finish_row(struct jpeg_pixels *pixels, uint32_t row)
 {
-	size_t room = row_room(pixels->width);
+	size_t room = row_capacity(pixels->width);
 	uint8_t *cb = pixels->rows.data, *cr = cb + room, *output = output_row(pixels, row);
 	uint16_t *sums = (uint16_t *)(void *)(cr + room);
 	const uint8_t *luma = luma_row(pixels, row);

@@ -1,5 +1,5 @@
 /* First half of a conversion: which samples, in which order, into which dataset. */
-#include "format/foreign.h"
+#include "format/foreign_format.h"
 #include "tools/packimg/common/shuffle.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/convert/convert.h"
@@ -58,7 +58,7 @@ static int nothing_found(struct convert *convert, const char *path, struct packi
 				    path, endings);
 	ignored_files_sort(&convert->ignored);
 	const char *first = ignored->kinds[0].first;
-	const struct foreign *foreign = foreign_of_name(first);
+	const struct foreign *foreign = foreign_format_of_name(first);
 	return packimg_fail(
 		error, -ENODATA,
 		"%s: no images found (names ending in %s) among %s file%s, such as %s%s%s%s%s",

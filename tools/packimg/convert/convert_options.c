@@ -100,7 +100,7 @@ static const struct options_row options[] = {
 	{"raw-zstd", KEY_RAW_ZSTD, "LEVEL", "store pixels compressed by zstd (level 3)",
 	 .flags = OPTION_ARG_OPTIONAL},
 	{"mix", 0, "FRACTION", "store this fraction raw and the rest as JPEG", OPTIONS_DOUBLE,
-	 AT(encoding.raw_fraction), .most = 1, .refusal = "is not a fraction from 0 to 1"},
+	 AT(encoding.raw_fraction), .max = 1, .refusal = "is not a fraction from 0 to 1"},
 	{"non-jpeg", KEY_OTHER, "jpeg|raw|zstd",
 	 "under --jpeg verbatim, what images of other kinds become: jpeg (default), raw or zstd"},
 	{"optimise", 0, NULL, "optimal Huffman tables: 3 % smaller, slower to make", OPTIONS_FLAG,

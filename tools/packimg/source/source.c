@@ -1,7 +1,7 @@
 #include "tools/packimg/source/source.h"
 
 #include "format/base/text/number.h"
-#include "format/foreign.h"
+#include "format/foreign_format.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image_format.h"
 #include "tools/packimg/source/archive_reader.h"
@@ -140,7 +140,8 @@ static int check_foreign(const char *path, struct packimg_error *error)
 
 	if (fd >= 0)
 		close(fd);
-	const struct foreign *foreign = size > 0 ? foreign_of_head(head, (size_t)size) : NULL;
+	const struct foreign *foreign =
+		size > 0 ? foreign_format_of_head(head, (size_t)size) : NULL;
 	return foreign && !foreign->is_source
 		       ? packimg_fail(error, -EINVAL, "%s: it is %s, which is not read; %s", path,
 				      foreign->what, foreign->remedy)

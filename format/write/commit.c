@@ -26,7 +26,7 @@ enum { BLOB_CLASSES, BLOB_FIELDS, BLOB_METADATA, BLOB_TRAITS, BLOB_COUNT };
 
 int shard_begin(struct packimg_writer *writer)
 {
-	return partial_create(&writer->partial, writer->buffer, &writer->output);
+	return temp_files_create(&writer->temp_files, writer->buffer, &writer->output);
 }
 
 /* Writes the first streams of all as a section. */
@@ -162,14 +162,14 @@ static int build_traits(const struct packimg_writer *writer, struct blob *blob)
 /* The classes stay the facts'; the others are the caller's to free, also after a failure. */
 static int build_blobs(const struct packimg_writer *writer, struct blob blobs[BLOB_COUNT])
 {
-	const struct facts *facts = &writer->facts;
+	const struct dataset_info *info = &writer->info;
 
-	if (facts->class_count > 0)
-		blobs[BLOB_CLASSES] = (struct blob){facts->classes, facts->classes_size};
+	if (info->class_count > 0)
+		blobs[BLOB_CLASSES] = (struct blob){info->classes, info->classes_size};
 	int r = build_fields(writer, &blobs[BLOB_FIELDS]);
 	if (r == 0)
-		r = facts_metadata_build(facts, &blobs[BLOB_METADATA].data,
-					 &blobs[BLOB_METADATA].size);
+		r = dataset_info_build_metadata(info, &blobs[BLOB_METADATA].data,
+						&blobs[BLOB_METADATA].size);
 	return r == 0 ? build_traits(writer, &blobs[BLOB_TRAITS]) : r;
 }
 
@@ -183,8 +183,8 @@ static int put_section(struct output *output, struct shard_done *shard, uint32_t
 }
 
 /* Appends the sections that every shard carries, and its columns' table. */
-static int shard_append_facts(const struct packimg_writer *writer, struct shard_done *shard,
-			      const struct blob blobs[BLOB_COUNT], struct output *output)
+static int shard_append_dataset_info(const struct packimg_writer *writer, struct shard_done *shard,
+				     const struct blob blobs[BLOB_COUNT], struct output *output)
 {
 	struct pimg_column columns[PACKIMG_FIELDS_MAX] = {0};
 
@@ -213,20 +213,20 @@ static void hash_column(XXH3_state_t *state, const struct column *column)
  */
 static void uuid_derive(struct packimg_writer *writer)
 {
-	const struct facts *facts = &writer->facts;
+	const struct dataset_info *info = &writer->info;
 	XXH3_state_t *state = writer->identity;
 
 	if (writer->has_uuid)
 		return;
 	XXH3_128bits_update(state, &writer->sample_first, sizeof(writer->sample_first));
-	XXH3_128bits_update(state, &facts->class_count, sizeof(facts->class_count));
-	if (facts->class_count > 0)
-		XXH3_128bits_update(state, facts->classes, facts->classes_size);
+	XXH3_128bits_update(state, &info->class_count, sizeof(info->class_count));
+	if (info->class_count > 0)
+		XXH3_128bits_update(state, info->classes, info->classes_size);
 	for (uint32_t i = 0; i < writer->column_count; i++)
 		hash_column(state, &writer->columns[i]);
-	if (facts->has_statistics) {
-		XXH3_128bits_update(state, facts->mean, sizeof(facts->mean));
-		XXH3_128bits_update(state, facts->std, sizeof(facts->std));
+	if (info->has_statistics) {
+		XXH3_128bits_update(state, info->mean, sizeof(info->mean));
+		XXH3_128bits_update(state, info->std, sizeof(info->std));
 	}
 	uuid_from_hash(XXH3_128bits_digest(state), writer->uuid);
 }
@@ -235,7 +235,7 @@ static void shard_header(const struct packimg_writer *writer, uint32_t number,
 			 struct pimg_header *ret_header)
 {
 	const struct shard_done *shard = &writer->shards[number];
-	const struct facts *facts = &writer->facts;
+	const struct dataset_info *info = &writer->info;
 	struct pimg_header header = {
 		.magic = PIMG_MAGIC,
 		.version = PIMG_VERSION,
@@ -246,16 +246,16 @@ static void shard_header(const struct packimg_writer *writer, uint32_t number,
 		.set_sample_count = writer->sample_first,
 		.shard_index = number,
 		.shard_count = writer->shard_count,
-		.class_count = facts->class_count,
+		.class_count = info->class_count,
 		.field_count = writer->column_count,
 		.section_count = shard->section_count,
-		.content = facts->has_statistics ? PIMG_CONTENT_STATISTICS : 0,
+		.content = info->has_statistics ? PIMG_CONTENT_STATISTICS : 0,
 	};
 
 	memcpy(header.set_uuid, writer->uuid, sizeof(header.set_uuid));
-	if (facts->has_statistics) {
-		memcpy(header.mean, facts->mean, sizeof(header.mean));
-		memcpy(header.std, facts->std, sizeof(header.std));
+	if (info->has_statistics) {
+		memcpy(header.mean, info->mean, sizeof(header.mean));
+		memcpy(header.std, info->std, sizeof(header.std));
 	}
 	memcpy(header.sections, shard->sections, shard->section_count * sizeof(*shard->sections));
 	/* all the rest of the header, in whose section table every byte of the file shows */
@@ -275,9 +275,9 @@ static int shard_seal(struct packimg_writer *writer, uint32_t number,
 	struct shard_done *shard = &writer->shards[number];
 	struct pimg_header header;
 	struct output output;
-	char path[SET_PATH_MAX];
+	char path[SHARD_SET_PATH_MAX];
 
-	int r = partial_path(&writer->partial, number, path);
+	int r = temp_files_path(&writer->temp_files, number, path);
 	if (r < 0)
 		return r;
 	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
@@ -285,13 +285,13 @@ static int shard_seal(struct packimg_writer *writer, uint32_t number,
 		return -errno;
 	output_init(&output, fd, writer->buffer);
 	output.offset = output.started = shard->size;
-	r = shard_append_facts(writer, shard, blobs, &output);
+	r = shard_append_dataset_info(writer, shard, blobs, &output);
 	shard_header(writer, number, &header);
 	return io_finish(fd, r == 0 ? io_write_at(fd, &header, sizeof(header), 0) : r);
 }
 
 /* The path without its extension. */
-static void writer_base(const struct packimg_writer *writer, char ret_base[SET_PATH_MAX])
+static void writer_base(const struct packimg_writer *writer, char ret_base[SHARD_SET_PATH_MAX])
 {
 	size_t size = strlen(writer->path);
 
@@ -302,32 +302,32 @@ static void writer_base(const struct packimg_writer *writer, char ret_base[SET_P
 
 /* Final name of a shard: the path itself, or NAME-00000-of-0000N.pimg. */
 static int shard_path(const struct packimg_writer *writer, uint32_t number,
-		      char ret_path[SET_PATH_MAX])
+		      char ret_path[SHARD_SET_PATH_MAX])
 {
-	char base[SET_PATH_MAX];
+	char base[SHARD_SET_PATH_MAX];
 
 	if (writer->shard_size == 0) {
 		strcpy(ret_path, writer->path);
 		return 0;
 	}
 	writer_base(writer, base);
-	return set_name_path(base, number, writer->shard_count, ret_path);
+	return shard_name_path(base, number, writer->shard_count, ret_path);
 }
 
 /* Renames every shard; when one fails, takes the ones before it back. */
-static int publish_first(struct packimg_writer *writer)
+static int commit_first(struct packimg_writer *writer)
 {
-	char path[SET_PATH_MAX];
+	char path[SHARD_SET_PATH_MAX];
 	int r = 0;
 	uint32_t done;
 
 	for (done = 0; done < writer->shard_count && r == 0; done++) {
 		r = shard_path(writer, done, path);
 		if (r == 0)
-			r = partial_publish(&writer->partial, done, path);
+			r = temp_files_commit(&writer->temp_files, done, path);
 	}
 	if (r == 0)
-		return io_sync_folder(writer->partial.directory);
+		return io_sync_folder(writer->temp_files.directory);
 	for (uint32_t i = 0; i + 1 < done; i++)
 		if (shard_path(writer, i, path) == 0)
 			unlink(path);
@@ -335,21 +335,21 @@ static int publish_first(struct packimg_writer *writer)
 }
 
 /* One file over one file is a rename; anything else that is there makes it a longer way. */
-static int publish(struct packimg_writer *writer)
+static int writer_commit(struct packimg_writer *writer)
 {
 	bool set = writer->shard_size > 0;
-	char base[SET_PATH_MAX];
-	struct set_name name;
+	char base[SHARD_SET_PATH_MAX];
+	struct shard_name name;
 
-	/* what can have neither shards nor a notice, or has none */
-	if (writer->alone || (!set && (set_name_parse(writer->path, &name) == 0 ||
-				       set_base(writer->path, base) < 0)))
-		return publish_first(writer);
+	/* what can have neither shards nor a commit record, or has none */
+	if (writer->alone || (!set && (shard_name_parse(writer->path, &name) == 0 ||
+				       shard_set_base(writer->path, base) < 0)))
+		return commit_first(writer);
 	writer_base(writer, base);
 	int r = replace_is_needed(base, set);
 	if (r < 0)
 		return r;
-	return r > 0 ? replace_publish(&writer->partial, base, set) : publish_first(writer);
+	return r > 0 ? replace_commit(&writer->temp_files, base, set) : commit_first(writer);
 }
 
 static int finish(struct packimg_writer *writer)
@@ -364,7 +364,7 @@ static int finish(struct packimg_writer *writer)
 		r = shard_seal(writer, i, blobs);
 	for (int i = BLOB_FIELDS; i < BLOB_COUNT; i++)
 		free(blobs[i].data);
-	return r == 0 ? publish(writer) : r;
+	return r == 0 ? writer_commit(writer) : r;
 }
 
 int packimg_writer_finish(struct packimg_writer *writer, struct packimg_error *error)
@@ -373,12 +373,11 @@ int packimg_writer_finish(struct packimg_writer *writer, struct packimg_error *e
 		return packimg_fail(error, writer->failed ? writer->failed : -EINVAL, "%s: %s",
 				    writer->path,
 				    writer->failed ? "writing failed before" : "already finished");
-	if (writer->facts.class_count > 0 &&
-	    writer->label_max >= (int64_t)writer->facts.class_count)
+	if (writer->info.class_count > 0 && writer->label_max >= (int64_t)writer->info.class_count)
 		return packimg_fail(error, -EINVAL,
 				    "%s: a sample has label %" PRId32
 				    ", but there are only %" PRIu32 " classes",
-				    writer->path, writer->label_max, writer->facts.class_count);
+				    writer->path, writer->label_max, writer->info.class_count);
 	int r = finish(writer);
 	if (r < 0) {
 		writer->failed = r;

@@ -1,4 +1,4 @@
-#include "format/codec/side.h"
+#include "format/codec/side_data.h"
 
 #include "format/base/copy_once.h"
 #include "format/layout.h"
@@ -28,7 +28,7 @@ static bool next_item(const uint8_t **side, size_t *size, struct pimg_side_item 
 	return true;
 }
 
-bool side_is_valid(const uint8_t *side, size_t size)
+bool side_data_is_valid(const uint8_t *side, size_t size)
 {
 	struct pimg_side_item item;
 	const uint8_t *content;
@@ -39,8 +39,8 @@ bool side_is_valid(const uint8_t *side, size_t size)
 	return true;
 }
 
-int side_find(const uint8_t *side, size_t size, uint32_t kind, const uint8_t **ret_content,
-	      size_t *ret_size)
+int side_data_find(const uint8_t *side, size_t size, uint32_t kind, const uint8_t **ret_content,
+		   size_t *ret_size)
 {
 	struct pimg_side_item item;
 	const uint8_t *content;
@@ -55,8 +55,8 @@ int side_find(const uint8_t *side, size_t size, uint32_t kind, const uint8_t **r
 	return -ENODATA;
 }
 
-int side_replace(const uint8_t *side, size_t size, uint32_t kind, const uint8_t *item,
-		 size_t item_size, uint8_t *output, size_t *ret_size)
+int side_data_replace(const uint8_t *side, size_t size, uint32_t kind, const uint8_t *item,
+		      size_t item_size, uint8_t *output, size_t *ret_size)
 {
 	struct pimg_side_item head;
 	const uint8_t *content;
@@ -78,16 +78,17 @@ int side_replace(const uint8_t *side, size_t size, uint32_t kind, const uint8_t 
 	return 0;
 }
 
-size_t side_item_size(size_t content_size)
+size_t side_data_item_size(size_t content_size)
 {
 	return sizeof(struct pimg_side_item) + ((content_size + 7) & ~(size_t)7);
 }
 
-void side_item_write(uint8_t *output, uint32_t kind, const uint8_t *content, uint32_t content_size)
+void side_data_item_write(uint8_t *output, uint32_t kind, const uint8_t *content,
+			  uint32_t content_size)
 {
 	struct pimg_side_item item = {.kind = kind, .size = content_size};
 
-	memset(output, 0, side_item_size(content_size));
+	memset(output, 0, side_data_item_size(content_size));
 	memcpy(output, &item, sizeof(item));
 	memcpy(output + sizeof(item), content, content_size);
 }

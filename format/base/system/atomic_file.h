@@ -9,34 +9,34 @@
 
 #include <stddef.h>
 
-enum { WHOLE_FILE_PATH_MAX = 4096 };
+enum { ATOMIC_FILE_PATH_MAX = 4096 };
 
-struct whole_file {
+struct atomic_file {
 	int fd; /* to write to */
-	char path[WHOLE_FILE_PATH_MAX], temporary[WHOLE_FILE_PATH_MAX];
+	char path[ATOMIC_FILE_PATH_MAX], temporary[ATOMIC_FILE_PATH_MAX];
 };
 
 /* Negative errno; there is nothing to abandon then. */
-int whole_file_create(struct whole_file *file, const char *path);
+int atomic_file_create(struct atomic_file *file, const char *path);
 /* All of it. */
-int whole_file_write(struct whole_file *file, const void *data, size_t size);
+int atomic_file_write(struct atomic_file *file, const void *data, size_t size);
 /*
  * Once, of a file that was created: gives it its name, if r, what writing it came to, is 0; else,
  * or when that fails, removes it. Returns r, or what failed.
  */
-int whole_file_close(struct whole_file *file, int r);
+int atomic_file_close(struct atomic_file *file, int r);
 
 /*
  * Whether a file could get that name now, for what is computed long before it is written: -EISDIR:
  * it is a folder's; -EPERM: it is another user's file's, in a folder where only they may remove it.
  */
-int whole_file_try(const char *path);
+int atomic_file_check(const char *path);
 
 /* All three, of a text. */
-int whole_file_put(const char *path, const char *text, size_t size);
+int atomic_file_put(const char *path, const char *text, size_t size);
 
 /*
  * Of a name that a writer that was killed may have left: the length of the one that the file was to
  * get; 0 of others.
  */
-size_t whole_file_leftover(const char *name);
+size_t atomic_file_leftover(const char *name);

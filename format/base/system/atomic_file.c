@@ -1,4 +1,4 @@
-#include "format/base/system/whole_file.h"
+#include "format/base/system/atomic_file.h"
 
 #include "format/base/system/io.h"
 
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int whole_file_create(struct whole_file *file, const char *path)
+int atomic_file_create(struct atomic_file *file, const char *path)
 {
 	int length = snprintf(file->temporary, sizeof(file->temporary), "%s.%ld.tmp", path,
 			      (long)getpid());
@@ -28,26 +28,27 @@ int whole_file_create(struct whole_file *file, const char *path)
 	return file->fd < 0 ? -errno : 0;
 }
 
-int whole_file_write(struct whole_file *file, const void *data, size_t size)
+int atomic_file_write(struct atomic_file *file, const void *data, size_t size)
 {
 	return io_write(file->fd, data, size);
 }
 
-static void folder_of(const char *path, char ret_folder[WHOLE_FILE_PATH_MAX])
+static void folder_of(const char *path, char ret_folder[ATOMIC_FILE_PATH_MAX])
 {
 	const char *slash = strrchr(path, '/');
 	int length = !slash ? 0 : slash == path ? 1 : (int)(slash - path);
-	snprintf(ret_folder, WHOLE_FILE_PATH_MAX, "%.*s", length ? length : 1, length ? path : ".");
+	snprintf(ret_folder, ATOMIC_FILE_PATH_MAX, "%.*s", length ? length : 1,
+		 length ? path : ".");
 }
 
 static int sync_folder_of(const char *path)
 {
-	char folder[WHOLE_FILE_PATH_MAX];
+	char folder[ATOMIC_FILE_PATH_MAX];
 	folder_of(path, folder);
 	return io_sync_folder(folder);
 }
 
-int whole_file_close(struct whole_file *file, int r)
+int atomic_file_close(struct atomic_file *file, int r)
 {
 	r = io_finish(file->fd, r);
 	if (!r && rename(file->temporary, file->path))
@@ -61,7 +62,7 @@ int whole_file_close(struct whole_file *file, int r)
 /* What rename() would say of what has the name. */
 static int try_replace(const char *path)
 {
-	char folder[WHOLE_FILE_PATH_MAX];
+	char folder[ATOMIC_FILE_PATH_MAX];
 	struct stat found, above;
 	uid_t user = geteuid();
 	folder_of(path, folder);
@@ -75,26 +76,26 @@ static int try_replace(const char *path)
 	return sticky && found.st_uid != user && above.st_uid != user ? -EPERM : 0;
 }
 
-int whole_file_try(const char *path)
+int atomic_file_check(const char *path)
 {
-	struct whole_file file;
-	int r = whole_file_create(&file, path);
+	struct atomic_file file;
+	int r = atomic_file_create(&file, path);
 	if (r)
 		return r;
-	whole_file_close(&file, -ECANCELED);
+	atomic_file_close(&file, -ECANCELED);
 	return try_replace(path);
 }
 
-int whole_file_put(const char *path, const char *text, size_t size)
+int atomic_file_put(const char *path, const char *text, size_t size)
 {
-	struct whole_file file;
-	int r = whole_file_create(&file, path);
+	struct atomic_file file;
+	int r = atomic_file_create(&file, path);
 	if (r)
 		return r;
-	return whole_file_close(&file, whole_file_write(&file, text, size));
+	return atomic_file_close(&file, atomic_file_write(&file, text, size));
 }
 
-size_t whole_file_leftover(const char *name)
+size_t atomic_file_leftover(const char *name)
 {
 	static const char end[] = ".tmp";
 	size_t length = strlen(name), left;

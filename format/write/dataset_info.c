@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-int facts_classes(struct facts *facts, const char *const *names, uint32_t class_count,
-		  struct packimg_error *error)
+int dataset_info_classes(struct dataset_info *info, const char *const *names, uint32_t class_count,
+			 struct packimg_error *error)
 {
 	uint64_t table_size = ((uint64_t)class_count + 1) * sizeof(uint64_t), size = table_size,
 		 offset = 0;
@@ -41,10 +41,10 @@ int facts_classes(struct facts *facts, const char *const *names, uint32_t class_
 		offset += length;
 	}
 	memcpy(section + class_count * sizeof(offset), &offset, sizeof(offset));
-	free(facts->classes);
-	facts->classes = section;
-	facts->classes_size = size;
-	facts->class_count = class_count;
+	free(info->classes);
+	info->classes = section;
+	info->classes_size = size;
+	info->class_count = class_count;
 	return 0;
 }
 
@@ -66,37 +66,36 @@ static char *value_escape(const char *value)
 	return escaped;
 }
 
-static int metadata_put(struct facts *facts, const char *key, char *value)
+static int metadata_put(struct dataset_info *info, const char *key, char *value)
 {
 	size_t place = 0;
 	int order = 1;
 
 	/* they are sorted */
-	while (place < facts->metadata_count &&
-	       (order = strcmp(facts->metadata[place].key, key)) < 0)
+	while (place < info->metadata_count && (order = strcmp(info->metadata[place].key, key)) < 0)
 		place++;
 	if (order == 0) {
-		free(facts->metadata[place].value);
-		facts->metadata[place].value = value;
+		free(info->metadata[place].value);
+		info->metadata[place].value = value;
 		return 0;
 	}
 	struct metadata_entry *entries =
-		realloc(facts->metadata, (facts->metadata_count + 1) * sizeof(*facts->metadata));
+		realloc(info->metadata, (info->metadata_count + 1) * sizeof(*info->metadata));
 	if (!entries)
 		return -ENOMEM;
-	facts->metadata = entries;
+	info->metadata = entries;
 	char *copy = strdup(key);
 	if (!copy)
 		return -ENOMEM;
 	memmove(entries + place + 1, entries + place,
-		(facts->metadata_count - place) * sizeof(*entries));
+		(info->metadata_count - place) * sizeof(*entries));
 	entries[place] = (struct metadata_entry){.key = copy, .value = value};
-	facts->metadata_count++;
+	info->metadata_count++;
 	return 0;
 }
 
-int facts_metadata(struct facts *facts, const char *key, const char *value,
-		   struct packimg_error *error)
+int dataset_info_metadata(struct dataset_info *info, const char *key, const char *value,
+			  struct packimg_error *error)
 {
 	if (!text_is_key(key, strlen(key), PACKIMG_NAME_MAX))
 		return packimg_fail(error, -EINVAL,
@@ -109,14 +108,14 @@ int facts_metadata(struct facts *facts, const char *key, const char *value,
 	if (!escaped)
 		return packimg_fail(error, -ENOMEM, "out of memory for metadata");
 	size_t size = strlen(key) + strlen(escaped) + 2;
-	for (size_t i = 0; i < facts->metadata_count; i++)
-		size += strlen(facts->metadata[i].key) + strlen(facts->metadata[i].value) + 2;
+	for (size_t i = 0; i < info->metadata_count; i++)
+		size += strlen(info->metadata[i].key) + strlen(info->metadata[i].value) + 2;
 	if (size >= PIMG_METADATA_MAX) {
 		free(escaped);
 		return packimg_fail(error, -E2BIG, "metadata %.100s: more than %d bytes altogether",
 				    key, PIMG_METADATA_MAX);
 	}
-	int r = metadata_put(facts, key, escaped);
+	int r = metadata_put(info, key, escaped);
 	if (r < 0) {
 		free(escaped);
 		return packimg_fail(error, r, "out of memory for metadata");
@@ -124,30 +123,30 @@ int facts_metadata(struct facts *facts, const char *key, const char *value,
 	return 0;
 }
 
-int facts_metadata_build(const struct facts *facts, void **ret_text, size_t *ret_size)
+int dataset_info_build_metadata(const struct dataset_info *info, void **ret_text, size_t *ret_size)
 {
 	size_t size = 1;
 
-	if (facts->metadata_count == 0)
+	if (info->metadata_count == 0)
 		return 0;
-	for (size_t i = 0; i < facts->metadata_count; i++)
-		size += strlen(facts->metadata[i].key) + strlen(facts->metadata[i].value) + 2;
+	for (size_t i = 0; i < info->metadata_count; i++)
+		size += strlen(info->metadata[i].key) + strlen(info->metadata[i].value) + 2;
 	char *text = malloc(size), *out = text;
 	if (!text)
 		return -ENOMEM;
-	for (size_t i = 0; i < facts->metadata_count; i++)
-		out += sprintf(out, "%s=%s\n", facts->metadata[i].key, facts->metadata[i].value);
+	for (size_t i = 0; i < info->metadata_count; i++)
+		out += sprintf(out, "%s=%s\n", info->metadata[i].key, info->metadata[i].value);
 	*ret_text = text;
 	*ret_size = size;
 	return 0;
 }
 
-void facts_deinit(struct facts *facts)
+void dataset_info_deinit(struct dataset_info *info)
 {
-	for (size_t i = 0; i < facts->metadata_count; i++) {
-		free(facts->metadata[i].key);
-		free(facts->metadata[i].value);
+	for (size_t i = 0; i < info->metadata_count; i++) {
+		free(info->metadata[i].key);
+		free(info->metadata[i].value);
 	}
-	free(facts->metadata);
-	free(facts->classes);
+	free(info->metadata);
+	free(info->classes);
 }

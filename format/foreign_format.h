@@ -17,5 +17,5 @@ struct foreign {
 };
 
 /* NULL where it is none of these. */
-const struct foreign *foreign_of_head(const uint8_t *head, size_t size);
-const struct foreign *foreign_of_name(const char *name);
+const struct foreign *foreign_format_of_head(const uint8_t *head, size_t size);
+const struct foreign *foreign_format_of_name(const char *name);

@@ -1,4 +1,4 @@
-#include "format/foreign.h"
+#include "format/foreign_format.h"
 
 #include <string.h>
 #include <strings.h>
@@ -114,7 +114,7 @@ static bool is_text(const uint8_t *head, size_t size)
 	return size > 0;
 }
 
-const struct foreign *foreign_of_head(const uint8_t *head, size_t size)
+const struct foreign *foreign_format_of_head(const uint8_t *head, size_t size)
 {
 	static const struct foreign weights = {"a safetensors file",
 					       "it holds weights, and no images", false},
@@ -129,15 +129,15 @@ const struct foreign *foreign_of_head(const uint8_t *head, size_t size)
 			return &row->foreign;
 	}
 	if (is_tfrecord(head, size))
-		return foreign_of_name("-.tfrecord");
+		return foreign_format_of_name("-.tfrecord");
 	if (is_safetensors(head, size))
 		return &weights;
 	if (!is_text(head, size))
 		return NULL;
-	return *head == '{' || *head == '[' ? foreign_of_name("-.json") : &text;
+	return *head == '{' || *head == '[' ? foreign_format_of_name("-.json") : &text;
 }
 
-const struct foreign *foreign_of_name(const char *name)
+const struct foreign *foreign_format_of_name(const char *name)
 {
 	size_t size = strlen(name);
 

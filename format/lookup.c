@@ -2,7 +2,7 @@
 
 #include "format/base/poison.h"
 #include "format/base/system/io.h"
-#include "format/codec/side.h"
+#include "format/codec/side_data.h"
 
 #include <errno.h>
 #include <string.h>
@@ -85,8 +85,8 @@ static bool range_overlaps_sections(const struct shard *shard, uint64_t offset, 
 
 	if (end <= shard->sections_begin)
 		return false;
-	for (uint32_t i = 0; i < shard->place_count; i++)
-		if (offset < shard->places[i].end && shard->places[i].begin < end)
+	for (uint32_t i = 0; i < shard->extent_count; i++)
+		if (offset < shard->extents[i].end && shard->extents[i].begin < end)
 			return true;
 	return false;
 }
@@ -190,7 +190,7 @@ int packimg_sample_check(const struct packimg_sample *sample)
 	if (sample->side)
 		poison_expect_none(sample->side, sample->side_size);
 	if (sample->side && (XXH3_64bits(sample->side, sample->side_size) != sample->side_xxh3 ||
-			     !side_is_valid(sample->side, sample->side_size)))
+			     !side_data_is_valid(sample->side, sample->side_size)))
 		return -EBADMSG;
 	return 0;
 }
@@ -201,7 +201,8 @@ bool packimg_sample_indexed(const struct packimg_sample *sample)
 	size_t size;
 
 	return sample->codec == PACKIMG_CODEC_JPEG &&
-	       side_find(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, &index, &size) == 0;
+	       side_data_find(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, &index,
+			      &size) == 0;
 }
 
 bool packimg_sample_unindexed(const struct packimg_sample *sample)

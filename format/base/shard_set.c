@@ -1,4 +1,4 @@
-#include "format/base/set.h"
+#include "format/base/shard_set.h"
 
 #include "format/base/text/sentence.h"
 
@@ -39,12 +39,12 @@ static bool has_suffix(const char *path)
 	return size > SUFFIX_SIZE && strcmp(path + size - SUFFIX_SIZE, SUFFIX) == 0;
 }
 
-int set_name_parse(const char *path, struct set_name *ret_name)
+int shard_name_parse(const char *path, struct shard_name *ret_name)
 {
 	size_t size = strlen(path);
 	uint32_t shard, shard_count;
 
-	if (!has_suffix(path) || size <= SUFFIX_SIZE + NUMBERS_SIZE || size >= SET_PATH_MAX)
+	if (!has_suffix(path) || size <= SUFFIX_SIZE + NUMBERS_SIZE || size >= SHARD_SET_PATH_MAX)
 		return -EINVAL;
 	const char *numbers = path + size - SUFFIX_SIZE - NUMBERS_SIZE;
 	if (numbers[0] != '-' || memcmp(numbers + 6, "-of-", 4) != 0 || numbers[-1] == '/')
@@ -60,24 +60,24 @@ int set_name_parse(const char *path, struct set_name *ret_name)
 	return 0;
 }
 
-int set_name_path(const char *base, uint32_t shard, uint32_t shard_count,
-		  char ret_path[SET_PATH_MAX])
+int shard_name_path(const char *base, uint32_t shard, uint32_t shard_count,
+		    char ret_path[SHARD_SET_PATH_MAX])
 {
-	if (strlen(base) + NUMBERS_SIZE + SUFFIX_SIZE >= SET_PATH_MAX)
+	if (strlen(base) + NUMBERS_SIZE + SUFFIX_SIZE >= SHARD_SET_PATH_MAX)
 		return -ENAMETOOLONG;
-	snprintf(ret_path, SET_PATH_MAX, "%.*s-%05u-of-%05u" SUFFIX,
-		 SET_PATH_MAX - NUMBERS_SIZE - SUFFIX_SIZE - 1, base, shard, shard_count);
+	snprintf(ret_path, SHARD_SET_PATH_MAX, "%.*s-%05u-of-%05u" SUFFIX,
+		 SHARD_SET_PATH_MAX - NUMBERS_SIZE - SUFFIX_SIZE - 1, base, shard, shard_count);
 	return 0;
 }
 
-int set_base(const char *path, char ret_base[SET_PATH_MAX])
+int shard_set_base(const char *path, char ret_base[SHARD_SET_PATH_MAX])
 {
-	struct set_name name;
+	struct shard_name name;
 	size_t size = strlen(path);
 
-	if (size >= SET_PATH_MAX)
+	if (size >= SHARD_SET_PATH_MAX)
 		return -ENAMETOOLONG;
-	if (set_name_parse(path, &name) == 0) {
+	if (shard_name_parse(path, &name) == 0) {
 		memcpy(ret_base, name.base, strlen(name.base) + 1);
 		return 0;
 	}
@@ -95,21 +95,21 @@ static int folder_size(const char *path)
 	return slash ? (int)(slash + 1 - path) : 0;
 }
 
-int set_notice_path(const char *base, char ret_path[SET_PATH_MAX])
+int shard_set_commit_record_path(const char *base, char ret_path[SHARD_SET_PATH_MAX])
 {
 	int folder = folder_size(base);
-	int n = snprintf(ret_path, SET_PATH_MAX, "%.*s.%s" SUFFIX NOTICE, folder, base,
+	int n = snprintf(ret_path, SHARD_SET_PATH_MAX, "%.*s.%s" SUFFIX NOTICE, folder, base,
 			 base + folder);
-	return n < 0 || n >= SET_PATH_MAX ? -ENAMETOOLONG : 0;
+	return n < 0 || n >= SHARD_SET_PATH_MAX ? -ENAMETOOLONG : 0;
 }
 
 /*
- * Where anyone may make files, a notice counts from whom the kernel would follow a symbolic link
- * there (fs.protected_symlinks).
+ * Where anyone may make files, a commit record counts from whom the kernel would follow a symbolic
+ * link there (fs.protected_symlinks).
  */
-static bool notice_is_trusted(const char *base, const struct stat *notice)
+static bool commit_record_is_trusted(const char *base, const struct stat *record)
 {
-	char folder[SET_PATH_MAX];
+	char folder[SHARD_SET_PATH_MAX];
 	struct stat status;
 
 	snprintf(folder, sizeof(folder), "%.*s.", folder_size(base), base);
@@ -117,35 +117,36 @@ static bool notice_is_trusted(const char *base, const struct stat *notice)
 		return false;
 	if (!(status.st_mode & S_ISVTX) || !(status.st_mode & S_IWOTH))
 		return true;
-	return notice->st_uid == geteuid() || notice->st_uid == status.st_uid;
+	return record->st_uid == geteuid() || record->st_uid == status.st_uid;
 }
 
-/* Reads the notice's line, unterminated; its size, or -ENOENT when there is none of use. */
-static ssize_t notice_load(const char *base, char line[SET_PATH_MAX])
+/* Reads the commit record's line, unterminated; its size, or -ENOENT when there is none of use. */
+static ssize_t commit_record_load(const char *base, char line[SHARD_SET_PATH_MAX])
 {
 	struct stat status;
 
-	int r = set_notice_path(base, line);
+	int r = shard_set_commit_record_path(base, line);
 	if (r < 0)
 		return r;
 	int fd = open(line, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
 		return -ENOENT;
 	ssize_t n = -1;
-	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && notice_is_trusted(base, &status))
-		n = pread(fd, line, SET_PATH_MAX, 0);
+	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
+	    commit_record_is_trusted(base, &status))
+		n = pread(fd, line, SHARD_SET_PATH_MAX, 0);
 	close(fd);
-	return n > 0 && n < SET_PATH_MAX && line[n - 1] == '\n' ? n - 1 : -ENOENT;
+	return n > 0 && n < SHARD_SET_PATH_MAX && line[n - 1] == '\n' ? n - 1 : -ENOENT;
 }
 
-int set_notice_read(const char *base, char ret_path[SET_PATH_MAX])
+int shard_set_commit_record_read(const char *base, char ret_path[SHARD_SET_PATH_MAX])
 {
-	char line[SET_PATH_MAX], path[SET_PATH_MAX];
+	char line[SHARD_SET_PATH_MAX], path[SHARD_SET_PATH_MAX];
 	int folder = folder_size(base);
 	size_t name_size = strlen(base + folder);
 	struct stat status;
 
-	ssize_t size = notice_load(base, line);
+	ssize_t size = commit_record_load(base, line);
 	if (size < 0)
 		return (int)size;
 	/* a file beside it, called after the dataset: nothing else can be meant */
@@ -167,26 +168,26 @@ int set_notice_read(const char *base, char ret_path[SET_PATH_MAX])
  * What a directory listing found: the only candidate, or the first two that contradict each other.
  */
 struct candidates {
-	char found[2][SET_PATH_MAX];
+	char found[2][SHARD_SET_PATH_MAX];
 	size_t count;
-	bool has_notices;  /* a notice was met, */
-	bool heed_notices; /* so that from then on every name is looked up in them */
+	bool has_commit_records;  /* a commit record was met, */
+	bool heed_commit_records; /* so that from then on every name is looked up in them */
 };
 
 /* Shards of one set are one candidate, whichever of them is met first. */
 static int candidates_add(struct candidates *candidates, const char *path)
 {
-	struct set_name name;
-	char canonical[SET_PATH_MAX], base[SET_PATH_MAX];
+	struct shard_name name;
+	char canonical[SHARD_SET_PATH_MAX], base[SHARD_SET_PATH_MAX];
 
-	if (candidates->heed_notices && set_base(path, base) == 0 &&
-	    set_notice_read(base, canonical) == 0) {
+	if (candidates->heed_commit_records && shard_set_base(path, base) == 0 &&
+	    shard_set_commit_record_read(base, canonical) == 0) {
 		/* all files of that dataset are this one candidate */
-	} else if (set_name_parse(path, &name) == 0) {
-		int r = set_name_path(name.base, 0, name.shard_count, canonical);
+	} else if (shard_name_parse(path, &name) == 0) {
+		int r = shard_name_path(name.base, 0, name.shard_count, canonical);
 		if (r < 0)
 			return r;
-	} else if (strlen(path) < SET_PATH_MAX) {
+	} else if (strlen(path) < SHARD_SET_PATH_MAX) {
 		memcpy(canonical, path, strlen(path) + 1);
 	} else {
 		return -ENAMETOOLONG;
@@ -199,7 +200,7 @@ static int candidates_add(struct candidates *candidates, const char *path)
 	return 0;
 }
 
-static bool is_notice(const char *name)
+static bool is_commit_record(const char *name)
 {
 	size_t size = strlen(name);
 	return name[0] == '.' && size > NOTICE_SIZE + SUFFIX_SIZE + 1 &&
@@ -208,19 +209,19 @@ static bool is_notice(const char *name)
 }
 
 /*
- * A notice by itself: it may be all that its dataset has at the moment. One that does not count
- * says nothing.
+ * A commit record by itself: it may be all that its dataset has at the moment. One that does not
+ * count says nothing.
  */
-static int candidates_add_notice(struct candidates *candidates, const char *directory,
-				 const char *name)
+static int candidates_add_commit_record(struct candidates *candidates, const char *directory,
+					const char *name)
 {
-	char path[SET_PATH_MAX], base[SET_PATH_MAX], target[SET_PATH_MAX];
+	char path[SHARD_SET_PATH_MAX], base[SHARD_SET_PATH_MAX], target[SHARD_SET_PATH_MAX];
 
 	int n = snprintf(path, sizeof(path), "%s/%.*s", directory,
 			 (int)(strlen(name) - NOTICE_SIZE - 1), name + 1);
 	if (n < 0 || (size_t)n >= sizeof(path))
 		return -ENAMETOOLONG;
-	if (set_base(path, base) < 0 || set_notice_read(base, target) < 0)
+	if (shard_set_base(path, base) < 0 || shard_set_commit_record_read(base, target) < 0)
 		return 0;
 	return candidates_add(candidates, path);
 }
@@ -229,16 +230,17 @@ static int candidates_add_notice(struct candidates *candidates, const char *dire
 static int candidates_meet(struct candidates *candidates, const char *directory, const char *base,
 			   const char *file)
 {
-	char path[SET_PATH_MAX];
-	struct set_name name;
+	char path[SHARD_SET_PATH_MAX];
+	struct shard_name name;
 
-	if (is_notice(file)) {
-		candidates->has_notices = true;
-		return candidates->heed_notices ? candidates_add_notice(candidates, directory, file)
-						: 0;
+	if (is_commit_record(file)) {
+		candidates->has_commit_records = true;
+		return candidates->heed_commit_records
+			       ? candidates_add_commit_record(candidates, directory, file)
+			       : 0;
 	}
 	if (file[0] == '.' || !has_suffix(file) ||
-	    (base && (set_name_parse(file, &name) < 0 || strcmp(name.base, base) != 0)))
+	    (base && (shard_name_parse(file, &name) < 0 || strcmp(name.base, base) != 0)))
 		return 0;
 	int n = snprintf(path, sizeof(path), "%s/%s", directory, file);
 	return n < 0 || (size_t)n >= sizeof(path) ? -ENAMETOOLONG
@@ -264,27 +266,27 @@ static int candidates_list(const char *directory, const char *base, struct candi
 	if (listing)
 		closedir(listing);
 	if (r < 0)
-		return sentence_fail(error, SET_ERROR_MAX, r, "%s: cannot list the directory: %s",
-				     directory, strerror(-r));
+		return sentence_fail(error, SHARD_SET_ERROR_MAX, r,
+				     "%s: cannot list the directory: %s", directory, strerror(-r));
 	return 0;
 }
 
 static int candidates_choose(const struct candidates *candidates, const char *path,
-			     char ret_path[SET_PATH_MAX], char *error)
+			     char ret_path[SHARD_SET_PATH_MAX], char *error)
 {
 	if (candidates->count > 1)
 		return sentence_fail(
-			error, SET_ERROR_MAX, -EEXIST,
+			error, SHARD_SET_ERROR_MAX, -EEXIST,
 			"%.150s: several datasets fit, %.120s and %.120s; name one of them", path,
 			candidates->found[0], candidates->found[1]);
-	memcpy(ret_path, candidates->found[0], SET_PATH_MAX);
+	memcpy(ret_path, candidates->found[0], SHARD_SET_PATH_MAX);
 	return 0;
 }
 
 /* "DIR/NAME.pimg" does not exist: look for shards of DIR/NAME. */
-static int resolve_set(const char *path, char ret_path[SET_PATH_MAX], char *error)
+static int shard_set_find(const char *path, char ret_path[SHARD_SET_PATH_MAX], char *error)
 {
-	char directory[SET_PATH_MAX] = ".", base[SET_PATH_MAX];
+	char directory[SHARD_SET_PATH_MAX] = ".", base[SHARD_SET_PATH_MAX];
 	struct candidates candidates = {0};
 
 	const char *slash = strrchr(path, '/');
@@ -296,36 +298,36 @@ static int resolve_set(const char *path, char ret_path[SET_PATH_MAX], char *erro
 
 	struct stat status;
 	if (stat(directory, &status) < 0)
-		return sentence_fail(error, SET_ERROR_MAX, -ENOENT, "%s: there is no such file",
-				     path);
+		return sentence_fail(error, SHARD_SET_ERROR_MAX, -ENOENT,
+				     "%s: there is no such file", path);
 	int r = candidates_list(directory, base, &candidates, error);
 	if (r < 0)
 		return r;
 	if (candidates.count == 0)
 		return sentence_fail(
-			error, SET_ERROR_MAX, -ENOENT,
+			error, SHARD_SET_ERROR_MAX, -ENOENT,
 			"%s: there is no such file, and no shards %.*s-00000-of-*.pimg either",
 			path, (int)(strlen(path) - SUFFIX_SIZE), path);
 	return candidates_choose(&candidates, path, ret_path, error);
 }
 
-int set_resolve(const char *path, char ret_path[SET_PATH_MAX], char *error)
+int shard_set_resolve(const char *path, char ret_path[SHARD_SET_PATH_MAX], char *error)
 {
 	struct candidates candidates = {0};
-	char base[SET_PATH_MAX];
+	char base[SHARD_SET_PATH_MAX];
 	struct stat status;
 	int r;
 
-	if (strlen(path) >= SET_PATH_MAX)
-		return sentence_fail(error, SET_ERROR_MAX, -ENAMETOOLONG,
+	if (strlen(path) >= SHARD_SET_PATH_MAX)
+		return sentence_fail(error, SHARD_SET_ERROR_MAX, -ENAMETOOLONG,
 				     "%.100s...: the path is too long", path);
-	if (set_base(path, base) == 0 && set_notice_read(base, ret_path) == 0)
+	if (shard_set_base(path, base) == 0 && shard_set_commit_record_read(base, ret_path) == 0)
 		return 0;
 	if (stat(path, &status) < 0) {
 		r = -errno;
 		if (r == -ENOENT && has_suffix(path))
-			return resolve_set(path, ret_path, error);
-		return sentence_fail(error, SET_ERROR_MAX, r, "%s: %s", path,
+			return shard_set_find(path, ret_path, error);
+		return sentence_fail(error, SHARD_SET_ERROR_MAX, r, "%s: %s", path,
 				     r == -ENOENT ? "there is no such file" : strerror(-r));
 	}
 	if (!S_ISDIR(status.st_mode)) {
@@ -333,14 +335,14 @@ int set_resolve(const char *path, char ret_path[SET_PATH_MAX], char *error)
 		return 0;
 	}
 	r = candidates_list(path, NULL, &candidates, error);
-	if (r == 0 && candidates.has_notices) {
-		candidates = (struct candidates){.heed_notices = true};
+	if (r == 0 && candidates.has_commit_records) {
+		candidates = (struct candidates){.heed_commit_records = true};
 		r = candidates_list(path, NULL, &candidates, error);
 	}
 	if (r < 0)
 		return r;
 	if (candidates.count == 0)
-		return sentence_fail(error, SET_ERROR_MAX, -ENOENT,
+		return sentence_fail(error, SHARD_SET_ERROR_MAX, -ENOENT,
 				     "%s: the directory holds no .pimg file; packimg convert makes "
 				     "one of images",
 				     path);

@@ -204,7 +204,7 @@ static int check_metadata(const struct shard *shard, const struct section_view *
 }
 
 /* The copies of what all shards say alike; that the other shards do, their checksums tell. */
-static int check_facts(const struct packimg *dataset, struct packimg_error *error)
+static int check_dataset_info(const struct packimg *dataset, struct packimg_error *error)
 {
 	const struct shard *shard = &dataset->shards[0];
 	uint64_t longest = 0;
@@ -271,6 +271,6 @@ int packimg_check(const struct packimg *dataset, struct packimg_error *error)
 				    dataset->shards[0].path);
 	for (uint32_t i = 0; r == 0 && i < dataset->open_count; i++)
 		r = check_shard(dataset, &dataset->shards[i], &found, error);
-	r = r ?: check_facts(dataset, error);
+	r = r ?: check_dataset_info(dataset, error);
 	return r == 0 ? traits_check(dataset, &found, error) : r;
 }
