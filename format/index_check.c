@@ -44,8 +44,8 @@ static int compare_entries(const struct jpeg_index *stored, const struct jpeg_in
 }
 
 /* Both have the same columns. */
-static int compare(const struct jpeg_index *stored, const struct jpeg_index *made,
-		   struct packimg_error *error)
+static int index_compare(const struct jpeg_index *stored, const struct jpeg_index *made,
+			 struct packimg_error *error)
 {
 	for (uint32_t row = 0; row < made->plan.row_count; row++)
 		for (uint32_t e = 0; e < made->plan.entry_count; e++) {
@@ -97,7 +97,7 @@ static int check_index(struct packimg_decoder *decoder, const struct packimg_sam
 	if (!find_index(side, side_size, &made_view) ||
 	    jpeg_index_open(made_view.bytes, made_view.size, &frame, &made) < 0)
 		return packimg_damaged(error, "JPEG index: cannot be made");
-	return compare(&stored, &made, error);
+	return index_compare(&stored, &made, error);
 }
 
 int packimg_index_check(struct packimg_decoder *decoder, const struct packimg_sample *sample,

@@ -114,7 +114,7 @@ static uint32_t stored_type(const struct column *column)
 }
 
 /* The fields section: entries, then names one after another. */
-static int build_fields(const struct packimg_writer *writer, struct blob *blob)
+static int writer_build_fields(const struct packimg_writer *writer, struct blob *blob)
 {
 	size_t size = writer->column_count * sizeof(struct pimg_field), offset = size;
 
@@ -139,7 +139,7 @@ static int build_fields(const struct packimg_writer *writer, struct blob *blob)
 	return 0;
 }
 
-static int build_traits(const struct packimg_writer *writer, struct blob *blob)
+static int writer_build_traits(const struct packimg_writer *writer, struct blob *blob)
 {
 	size_t count = writer->column_count + 1u;
 
@@ -160,21 +160,21 @@ static int build_traits(const struct packimg_writer *writer, struct blob *blob)
 }
 
 /* The classes stay the facts'; the others are the caller's to free, also after a failure. */
-static int build_blobs(const struct packimg_writer *writer, struct blob blobs[BLOB_COUNT])
+static int writer_build_blobs(const struct packimg_writer *writer, struct blob blobs[BLOB_COUNT])
 {
 	const struct dataset_info *info = &writer->info;
 
 	if (info->class_count > 0)
 		blobs[BLOB_CLASSES] = (struct blob){info->classes, info->classes_size};
-	int r = build_fields(writer, &blobs[BLOB_FIELDS]);
+	int r = writer_build_fields(writer, &blobs[BLOB_FIELDS]);
 	if (r == 0)
 		r = dataset_info_build_metadata(info, &blobs[BLOB_METADATA].data,
 						&blobs[BLOB_METADATA].size);
-	return r == 0 ? build_traits(writer, &blobs[BLOB_TRAITS]) : r;
+	return r == 0 ? writer_build_traits(writer, &blobs[BLOB_TRAITS]) : r;
 }
 
-static int put_section(struct output *output, struct shard_done *shard, uint32_t type,
-		       const void *data, size_t size)
+static int writer_put_section(struct output *output, struct shard_done *shard, uint32_t type,
+			      const void *data, size_t size)
 {
 	if (size == 0)
 		return 0;
@@ -189,10 +189,10 @@ static int shard_append_dataset_info(const struct packimg_writer *writer, struct
 	struct pimg_column columns[PACKIMG_FIELDS_MAX] = {0};
 
 	memcpy(columns, shard->columns, shard->column_count * sizeof(*columns));
-	int r = put_section(output, shard, PIMG_SECTION_COLUMNS, columns,
-			    writer->column_count * sizeof(*columns));
+	int r = writer_put_section(output, shard, PIMG_SECTION_COLUMNS, columns,
+				   writer->column_count * sizeof(*columns));
 	for (int i = 0; i < BLOB_COUNT && r == 0; i++)
-		r = put_section(output, shard, blob_types[i], blobs[i].data, blobs[i].size);
+		r = writer_put_section(output, shard, blob_types[i], blobs[i].data, blobs[i].size);
 	shard->size = output->offset;
 	return r == 0 ? output_flush(output) : r;
 }
@@ -315,7 +315,7 @@ static int shard_path(const struct packimg_writer *writer, uint32_t number,
 }
 
 /* Renames every shard; when one fails, takes the ones before it back. */
-static int commit_first(struct packimg_writer *writer)
+static int writer_commit_first(struct packimg_writer *writer)
 {
 	char path[SHARD_SET_PATH_MAX];
 	int r = 0;
@@ -344,21 +344,21 @@ static int writer_commit(struct packimg_writer *writer)
 	/* what can have neither shards nor a commit record, or has none */
 	if (writer->alone || (!set && (shard_name_parse(writer->path, &name) == 0 ||
 				       shard_set_base(writer->path, base) < 0)))
-		return commit_first(writer);
+		return writer_commit_first(writer);
 	writer_base(writer, base);
 	int r = replace_is_needed(base, set);
 	if (r < 0)
 		return r;
-	return r > 0 ? replace_commit(&writer->temp_files, base, set) : commit_first(writer);
+	return r > 0 ? replace_commit(&writer->temp_files, base, set) : writer_commit_first(writer);
 }
 
-static int finish(struct packimg_writer *writer)
+static int writer_finish(struct packimg_writer *writer)
 {
 	struct blob blobs[BLOB_COUNT] = {{0}};
 
 	int r = shard_end(writer);
 	if (r == 0)
-		r = build_blobs(writer, blobs);
+		r = writer_build_blobs(writer, blobs);
 	uuid_derive(writer);
 	for (uint32_t i = 0; i < writer->shard_count && r == 0; i++)
 		r = shard_seal(writer, i, blobs);
@@ -378,7 +378,7 @@ int packimg_writer_finish(struct packimg_writer *writer, struct packimg_error *e
 				    "%s: a sample has label %" PRId32
 				    ", but there are only %" PRIu32 " classes",
 				    writer->path, writer->label_max, writer->info.class_count);
-	int r = finish(writer);
+	int r = writer_finish(writer);
 	if (r < 0) {
 		writer->failed = r;
 		return packimg_fail(error, r, "%s: cannot finish: %s", writer->path, strerror(-r));

@@ -41,7 +41,7 @@ static int for_each_shard(const char *base, int (*each)(const char *path))
 }
 
 /* 1, 0, or -EISDIR: a folder of that name is in the way, and nothing may happen then. */
-static int is_there(const char *path)
+static int file_exists(const char *path)
 {
 	struct stat status;
 
@@ -67,20 +67,20 @@ int replace_is_needed(const char *base, bool set)
 
 	int single = single_path(base, path);
 	if (single == 0)
-		single = is_there(path);
+		single = file_exists(path);
 	if (single < 0)
 		return single;
 	int record = shard_set_commit_record_path(base, path);
 	if (record == 0)
-		record = is_there(path);
+		record = file_exists(path);
 	if (record < 0)
 		return record;
-	int shards = for_each_shard(base, is_there);
+	int shards = for_each_shard(base, file_exists);
 	return shards < 0 ? shards : shards > 0 || record || (set && single);
 }
 
 /* From here on the new dataset is the one that opens. */
-static int write_commit_record(const struct temp_files *temp_files, const char *base)
+static int replace_write_commit_record(const struct temp_files *temp_files, const char *base)
 {
 	char first[SHARD_SET_PATH_MAX], path[SHARD_SET_PATH_MAX], draft[SHARD_SET_PATH_MAX];
 
@@ -133,7 +133,7 @@ static int copy_file(const char *from, const char *to)
 }
 
 /* Gives the files their final names, too: the staged ones must stay until all are there. */
-static int link_shards(const struct temp_files *temp_files, const char *base)
+static int replace_link_shards(const struct temp_files *temp_files, const char *base)
 {
 	char from[SHARD_SET_PATH_MAX], to[SHARD_SET_PATH_MAX];
 	int r = 0;
@@ -155,7 +155,7 @@ static int link_shards(const struct temp_files *temp_files, const char *base)
  * Takes the old dataset away and puts the new one in its place, while the commit record leads to
  * the new one.
  */
-static int change_files(struct temp_files *temp_files, const char *base, bool set)
+static int replace_files(struct temp_files *temp_files, const char *base, bool set)
 {
 	char single[SHARD_SET_PATH_MAX];
 
@@ -164,7 +164,7 @@ static int change_files(struct temp_files *temp_files, const char *base, bool se
 		r = for_each_shard(base, remove_file);
 	if (r >= 0 && set) {
 		r = remove_file(single);
-		return r == 0 ? link_shards(temp_files, base) : r;
+		return r == 0 ? replace_link_shards(temp_files, base) : r;
 	}
 	return r >= 0 ? temp_files_commit(temp_files, 0, single) : r;
 }
@@ -179,14 +179,14 @@ int replace_commit(struct temp_files *temp_files, const char *base, bool set)
 	if (r == 0)
 		r = io_sync_folder(temp_files->directory);
 	if (r == 0)
-		r = write_commit_record(temp_files, base);
+		r = replace_write_commit_record(temp_files, base);
 	if (r < 0)
 		return r;
 	temp_files->kept = true;
 	/* each step must have reached the disk before the next may */
 	r = io_sync_folder(temp_files->directory);
 	if (r == 0)
-		r = change_files(temp_files, base, set);
+		r = replace_files(temp_files, base, set);
 	if (r == 0)
 		r = io_sync_folder(temp_files->directory);
 	if (r == 0)

@@ -49,7 +49,7 @@ static int fail_path(const struct packimg_rewriter *rewriter, int r, struct pack
  * Where renaming must go: what a link leads to. Unfinished files of a set are all made in one
  * directory.
  */
-static int resolve_targets(struct packimg_rewriter *rewriter, struct packimg_error *error)
+static int rewriter_resolve_targets(struct packimg_rewriter *rewriter, struct packimg_error *error)
 {
 	const struct packimg *dataset = rewriter->dataset;
 
@@ -95,8 +95,8 @@ static int compare_extents(const void *a, const void *b)
  * packimg_check() has found no ranges that overlap, but the file may have changed since, and a
  * small one of many that do would become an enormous one.
  */
-static int check_overlaps(const struct packimg_rewriter *rewriter, const struct shard *shard,
-			  struct packimg_error *error)
+static int rewriter_check_overlaps(const struct packimg_rewriter *rewriter,
+				   const struct shard *shard, struct packimg_error *error)
 {
 	struct packimg_sample sample, before = {0};
 	uint64_t size = 0;
@@ -139,8 +139,8 @@ static int note_extents(const struct packimg *dataset, const struct shard *shard
 	return descends;
 }
 
-static int order_shard(struct packimg_rewriter *rewriter, const struct shard *shard,
-		       struct packimg_error *error)
+static int rewriter_order_shard(struct packimg_rewriter *rewriter, const struct shard *shard,
+				struct packimg_error *error)
 {
 	struct sample_place *extents = calloc(shard->sample_count + 1, sizeof(*extents));
 
@@ -152,7 +152,7 @@ static int order_shard(struct packimg_rewriter *rewriter, const struct shard *sh
 	for (uint64_t i = 0; r >= 0 && i < shard->sample_count; i++)
 		rewriter->order[shard->sample_first + i] = extents[i].index;
 	free(extents);
-	return r < 0 ? r : check_overlaps(rewriter, shard, error);
+	return r < 0 ? r : rewriter_check_overlaps(rewriter, shard, error);
 }
 
 int packimg_rewriter_new(const struct packimg *dataset, struct packimg_rewriter **ret_rewriter,
@@ -174,9 +174,9 @@ int packimg_rewriter_new(const struct packimg *dataset, struct packimg_rewriter 
 	if (r == 0)
 		r = packimg_check(dataset, error);
 	for (uint32_t i = 0; r == 0 && i < dataset->shard_count; i++)
-		r = order_shard(rewriter, &dataset->shards[i], error);
+		r = rewriter_order_shard(rewriter, &dataset->shards[i], error);
 	if (r == 0)
-		r = resolve_targets(rewriter, error);
+		r = rewriter_resolve_targets(rewriter, error);
 	if (r < 0) {
 		packimg_rewriter_free(rewriter);
 		return r;
@@ -212,7 +212,7 @@ uint64_t packimg_rewriter_bytes(const struct packimg_rewriter *rewriter)
 	return rewriter->written + (rewriter->output.fd >= 0 ? rewriter->output.offset : 0);
 }
 
-static int begin_shard(struct packimg_rewriter *rewriter)
+static int rewriter_begin_shard(struct packimg_rewriter *rewriter)
 {
 	const struct shard *shard = &rewriter->dataset->shards[rewriter->shard_number];
 	struct stat status;
@@ -235,8 +235,8 @@ static int begin_shard(struct packimg_rewriter *rewriter)
 }
 
 /* The columns' data, then their table with the new places. */
-static int put_columns(struct output *output, const struct shard *shard,
-		       const struct pimg_section *old, struct pimg_section *ret_section)
+static int rewriter_put_columns(struct output *output, const struct shard *shard,
+				const struct pimg_section *old, struct pimg_section *ret_section)
 {
 	struct pimg_column columns[PACKIMG_FIELDS_MAX];
 	size_t count = old->size / sizeof(*columns);
@@ -261,7 +261,7 @@ static int put_columns(struct output *output, const struct shard *shard,
 }
 
 /* All sections, in the order of the old table, and the header that goes with them. */
-static int put_sections(struct packimg_rewriter *rewriter, struct pimg_header *header)
+static int rewriter_put_sections(struct packimg_rewriter *rewriter, struct pimg_header *header)
 {
 	const struct shard *shard = &rewriter->dataset->shards[rewriter->shard_number];
 	struct output *output = &rewriter->output;
@@ -283,7 +283,7 @@ static int put_sections(struct packimg_rewriter *rewriter, struct pimg_header *h
 					       section);
 			index_xxh3 = section->xxh3;
 		} else if (old.type == PIMG_SECTION_COLUMNS) {
-			r = put_columns(output, shard, &old, section);
+			r = rewriter_put_columns(output, shard, &old, section);
 		} else {
 			r = output_put_section(output, old.type, shard->map + old.offset, old.size,
 					       section);
@@ -302,11 +302,11 @@ static int put_sections(struct packimg_rewriter *rewriter, struct pimg_header *h
 	return 0;
 }
 
-static int end_shard(struct packimg_rewriter *rewriter)
+static int rewriter_end_shard(struct packimg_rewriter *rewriter)
 {
 	struct pimg_header header;
 
-	int r = put_sections(rewriter, &header);
+	int r = rewriter_put_sections(rewriter, &header);
 	if (r == 0)
 		r = output_flush(&rewriter->output);
 	if (r == 0)
@@ -331,13 +331,13 @@ static int follow_shards(struct packimg_rewriter *rewriter)
 
 	while (rewriter->shard_number < dataset->shard_count) {
 		const struct shard *shard = &dataset->shards[rewriter->shard_number];
-		int r = rewriter->output.fd < 0 ? begin_shard(rewriter) : 0;
+		int r = rewriter->output.fd < 0 ? rewriter_begin_shard(rewriter) : 0;
 
 		if (r < 0)
 			return r;
 		if (rewriter->put < shard->sample_first + shard->sample_count)
 			return 0;
-		r = end_shard(rewriter);
+		r = rewriter_end_shard(rewriter);
 		if (r < 0)
 			return r;
 	}
@@ -345,8 +345,9 @@ static int follow_shards(struct packimg_rewriter *rewriter)
 }
 
 /* The sample's new side data, in rewriter->side. */
-static int compose_side(struct packimg_rewriter *rewriter, const struct packimg_sample *sample,
-			const uint8_t *index, size_t index_size, size_t *ret_size)
+static int rewriter_compose_side(struct packimg_rewriter *rewriter,
+				 const struct packimg_sample *sample, const uint8_t *index,
+				 size_t index_size, size_t *ret_size)
 {
 	int r = scratch_reserve(&rewriter->side, sample->side_size + index_size + 1);
 	if (r < 0)
@@ -360,13 +361,14 @@ static int compose_side(struct packimg_rewriter *rewriter, const struct packimg_
 	return 0;
 }
 
-static int put_sample(struct packimg_rewriter *rewriter, const struct packimg_sample *sample,
-		      const uint8_t *index, size_t index_size, struct pimg_record *record)
+static int rewriter_put_sample(struct packimg_rewriter *rewriter,
+			       const struct packimg_sample *sample, const uint8_t *index,
+			       size_t index_size, struct pimg_record *record)
 {
 	bool shared = sample->data == rewriter->last.data &&
 		      sample->data_size == rewriter->last.data_size;
 	size_t side_size;
-	int r = compose_side(rewriter, sample, index, index_size, &side_size);
+	int r = rewriter_compose_side(rewriter, sample, index, index_size, &side_size);
 
 	if (r == 0 && shared)
 		record->data_offset = rewriter->last_record.data_offset;
@@ -415,7 +417,7 @@ int packimg_rewriter_put(struct packimg_rewriter *rewriter, const uint8_t *index
 
 		copy_once(record, shard->sections[PIMG_SECTION_INDEX].data + i * sizeof(*record),
 			  sizeof(*record));
-		r = put_sample(rewriter, &sample, index, index_size, record);
+		r = rewriter_put_sample(rewriter, &sample, index, index_size, record);
 	}
 	if (r < 0)
 		return fail_path(rewriter, r, error);

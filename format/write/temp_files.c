@@ -15,8 +15,8 @@
 enum { ID_SIZE = 16 };
 
 /* The path of a file before it is staged, or after. */
-static int name_path(const struct temp_files *temp_files, uint32_t shard, bool staged,
-		     char ret_path[SHARD_SET_PATH_MAX])
+static int temp_files_name(const struct temp_files *temp_files, uint32_t shard, bool staged,
+			   char ret_path[SHARD_SET_PATH_MAX])
 {
 	char base[SHARD_SET_PATH_MAX];
 
@@ -33,7 +33,7 @@ static int name_path(const struct temp_files *temp_files, uint32_t shard, bool s
 int temp_files_path(const struct temp_files *temp_files, uint32_t shard,
 		    char ret_path[SHARD_SET_PATH_MAX])
 {
-	return name_path(temp_files, shard, temp_files->staged, ret_path);
+	return temp_files_name(temp_files, shard, temp_files->staged, ret_path);
 }
 
 /* Whether name begins with ".TARGET.partial.ID", and what follows. */
@@ -48,7 +48,8 @@ static const char *name_tail(const struct temp_files *temp_files, const char *na
 }
 
 /* Removes all files of the ID of `holder`, itself at last: it is what they are found by. */
-static void remove_id(const struct temp_files *temp_files, int folder, const char *holder)
+static void temp_files_remove_id(const struct temp_files *temp_files, int folder,
+				 const char *holder)
 {
 	size_t size = strlen(temp_files->prefix) + ID_SIZE;
 	struct dirent *entry;
@@ -92,7 +93,7 @@ void temp_files_remove_stale(const struct temp_files *temp_files)
 		if (fd < 0)
 			continue;
 		if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-			remove_id(temp_files, dirfd(listing), entry->d_name);
+			temp_files_remove_id(temp_files, dirfd(listing), entry->d_name);
 		close(fd);
 	}
 	closedir(listing);
@@ -124,7 +125,7 @@ int temp_files_init(struct temp_files *temp_files, const char *target)
 }
 
 /* The first file is locked, and the lock kept when the shard is closed: it is the open file's. */
-static int hold_lock(struct temp_files *temp_files, int fd)
+static int temp_files_lock(struct temp_files *temp_files, int fd)
 {
 	struct stat status;
 
@@ -151,7 +152,7 @@ int temp_files_create(struct temp_files *temp_files, uint8_t *buffer, struct out
 	if (fd < 0)
 		return -errno;
 	output_init(ret_output, fd, buffer);
-	r = temp_files->count++ == 0 ? hold_lock(temp_files, fd) : 0;
+	r = temp_files->count++ == 0 ? temp_files_lock(temp_files, fd) : 0;
 	return r == 0 ? output_write(ret_output, zeros, sizeof(zeros)) : r;
 }
 
@@ -160,9 +161,9 @@ int temp_files_stage(struct temp_files *temp_files)
 	char from[SHARD_SET_PATH_MAX], to[SHARD_SET_PATH_MAX];
 
 	for (uint32_t shard = 0; shard < temp_files->count; shard++) {
-		int r = name_path(temp_files, shard, false, from);
+		int r = temp_files_name(temp_files, shard, false, from);
 		if (r == 0)
-			r = name_path(temp_files, shard, true, to);
+			r = temp_files_name(temp_files, shard, true, to);
 		if (r == 0 && rename(from, to) < 0)
 			r = -errno;
 		if (r < 0)
@@ -189,7 +190,7 @@ void temp_files_deinit(struct temp_files *temp_files)
 	/* staging may have stopped half-way */
 	for (uint32_t shard = temp_files->kept ? 0 : temp_files->count; shard-- > 0;)
 		for (int staged = 0; staged < 2; staged++)
-			if (name_path(temp_files, shard, staged, path) == 0)
+			if (temp_files_name(temp_files, shard, staged, path) == 0)
 				unlink(path);
 	if (temp_files->lock_fd >= 0)
 		close(temp_files->lock_fd);

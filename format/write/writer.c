@@ -151,7 +151,7 @@ static const char *item_fault(const struct packimg_item *item)
 	}
 }
 
-static int put_source(struct packimg_writer *writer, const struct packimg_item *item)
+static int writer_put_source(struct packimg_writer *writer, const struct packimg_item *item)
 {
 	uint64_t offset = writer->sources.size;
 
@@ -165,8 +165,8 @@ static int put_source(struct packimg_writer *writer, const struct packimg_item *
 }
 
 /* What a sample is, wherever it lies. Side data says nothing new of it. */
-static void identify_item(struct packimg_writer *writer, const struct packimg_item *item,
-			  const struct pimg_record *record)
+static void writer_hash_item(struct packimg_writer *writer, const struct packimg_item *item,
+			     const struct pimg_record *record)
 {
 	const uint64_t identity[] = {
 		record->data_xxh3,   record->data_size,       record->width,
@@ -183,8 +183,8 @@ static void identify_item(struct packimg_writer *writer, const struct packimg_it
  * Fields may be set in any order; those of a sample one after another are set in the order of
  * samples.
  */
-static void identify_value(const struct packimg_writer *writer, struct column *column,
-			   const struct packimg_value *value)
+static void writer_hash_value(const struct packimg_writer *writer, struct column *column,
+			      const struct packimg_value *value)
 {
 	const bool is_bytes = column->type >= PACKIMG_FIELD_BYTES;
 	const void *number =
@@ -197,7 +197,7 @@ static void identify_value(const struct packimg_writer *writer, struct column *c
 						XXH3_64bits(identity, sizeof(identity)));
 }
 
-static int put_item(struct packimg_writer *writer, const struct packimg_item *item)
+static int writer_put_item(struct packimg_writer *writer, const struct packimg_item *item)
 {
 	struct pimg_record record = {
 		.data_xxh3 = XXH3_64bits(item->data, item->data_size),
@@ -217,10 +217,10 @@ static int put_item(struct packimg_writer *writer, const struct packimg_item *it
 		record.side_xxh3 = XXH3_64bits(item->side, item->side_size);
 		r = output_put(&writer->output, item->side, item->side_size, &record.side_offset);
 	}
-	identify_item(writer, item, &record);
+	writer_hash_item(writer, item, &record);
 	if (r == 0)
 		r = spool_append(&writer->spool, &writer->index, &record, sizeof(record));
-	return r == 0 ? put_source(writer, item) : r;
+	return r == 0 ? writer_put_source(writer, item) : r;
 }
 
 int packimg_writer_add(struct packimg_writer *writer, const struct packimg_item *item,
@@ -247,7 +247,7 @@ int packimg_writer_add(struct packimg_writer *writer, const struct packimg_item 
 			r = shard_begin(writer);
 	}
 	if (r == 0)
-		r = put_item(writer, item);
+		r = writer_put_item(writer, item);
 	if (r < 0)
 		return writer_fail(writer, r, error);
 	writer->sample_count++;
@@ -280,7 +280,7 @@ int packimg_writer_value(struct packimg_writer *writer, uint32_t field,
 				    writer->path, writer->sample_first + writer->sample_count - 1,
 				    column->name);
 	if (r == 0)
-		identify_value(writer, column, value);
+		writer_hash_value(writer, column, value);
 	return r < 0 ? writer_fail(writer, r, error) : 0;
 }
 

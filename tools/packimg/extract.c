@@ -63,7 +63,7 @@ static const struct options_row options[] = {
 	{0},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state)
+static error_t extract_parse_option(int key, char *text, struct argp_state *state)
 {
 	struct extract *extract = state->input;
 
@@ -387,7 +387,8 @@ static int extract_sample(const struct extract *extract, struct image_reader *re
 	return write_png(extract, reader, png, &sample, extract->paths[number], &verdict->error);
 }
 
-static void run_sample(void *context, void *worker, struct work_block *block, uint32_t number)
+static void extract_run_sample(void *context, void *worker, struct work_block *block,
+			       uint32_t number)
 {
 	struct verdict *verdict = (struct verdict *)block->results + number;
 
@@ -479,7 +480,7 @@ static int write_manifest(struct extract *extract)
 	return 0;
 }
 
-static int take_sample(void *context, const struct work_block *block, uint32_t number)
+static int extract_take_sample(void *context, const struct work_block *block, uint32_t number)
 {
 	const struct verdict *verdict = (const struct verdict *)block->results + number;
 	struct extract *extract = context;
@@ -507,8 +508,8 @@ static int write_images(struct extract *extract)
 		.worker_size = sizeof(struct image_reader),
 		.worker_init = image_worker_init,
 		.worker_deinit = image_worker_deinit,
-		.run = run_sample,
-		.take = take_sample,
+		.run = extract_run_sample,
+		.take = extract_take_sample,
 		.stopped = command_interrupted,
 		.progress = &extract->progress,
 		.bytes = &extract->bytes,
@@ -534,7 +535,7 @@ static int write_images(struct extract *extract)
 	return extract->bad == extract->count ? COMMAND_FAILED : COMMAND_SKIPPED;
 }
 
-static int run(struct extract *extract)
+static int extract_run(struct extract *extract)
 {
 	struct packimg_error error;
 
@@ -556,7 +557,7 @@ static int run(struct extract *extract)
 int command_extract(int argc, char **argv)
 {
 	static const struct argp argp = {
-		.parser = parse,
+		.parser = extract_parse_option,
 		.args_doc = "FILE -o DIR",
 		.doc = "Images back into files: DIR/CLASS/NAME. A stored JPEG comes back byte for "
 		       "byte, pixels "
@@ -569,7 +570,7 @@ int command_extract(int argc, char **argv)
 	command_catch_interrupts();
 	int status = packimg_open(extract.path, &extract.dataset, &error)
 			     ? command_fail("%s", error.text)
-			     : run(&extract);
+			     : extract_run(&extract);
 	packimg_close(extract.dataset);
 	if (extract.folder >= 0)
 		close(extract.folder);

@@ -42,7 +42,7 @@ static const struct options_row options[] = {
 	{0},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state)
+static error_t merge_parse_option(int key, char *text, struct argp_state *state)
 {
 	struct merge *merge = state->input;
 	struct packimg_error error;
@@ -67,7 +67,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 }
 
 /* Which sample comes n-th. */
-static uint64_t *make_order(const struct merge *merge, uint64_t count)
+static uint64_t *merge_make_order(const struct merge *merge, uint64_t count)
 {
 	uint64_t *order = calloc(count + 1, sizeof(*order));
 
@@ -105,10 +105,10 @@ static int write_dataset_info(const struct merge *merge, struct packimg_error *e
 	return r;
 }
 
-static int copy_all(struct merge *merge, struct packimg_error *error)
+static int merge_copy(struct merge *merge, struct packimg_error *error)
 {
 	const uint64_t count = merge->set.samples;
-	uint64_t *order = make_order(merge, count);
+	uint64_t *order = merge_make_order(merge, count);
 	int r = order ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
 
 	progress_init(&merge->course.progress, "merging", count, merge->quiet);
@@ -122,7 +122,7 @@ static int copy_all(struct merge *merge, struct packimg_error *error)
 	return r < 0 ? r : 0;
 }
 
-static int report(const struct merge *merge, uint64_t bytes)
+static int merge_report(const struct merge *merge, uint64_t bytes)
 {
 	const struct copy_set *set = &merge->set;
 	uint64_t skipped = merge->course.skipped, samples = set->samples - skipped;
@@ -143,7 +143,7 @@ static int report(const struct merge *merge, uint64_t bytes)
 	return 0;
 }
 
-static int run(struct merge *merge, struct packimg_error *error)
+static int merge_run(struct merge *merge, struct packimg_error *error)
 {
 	/*
 	 * In other shards it is the same dataset: checkpoints name it by its UUID, which an earlier
@@ -160,7 +160,7 @@ static int run(struct merge *merge, struct packimg_error *error)
 	if (!r)
 		r = copy_begin(&merge->set, merge->output, &writer_options, &merge->writer, error);
 	if (!r)
-		r = copy_all(merge, error);
+		r = merge_copy(merge, error);
 	if (!r)
 		r = write_dataset_info(merge, error);
 	if (!r)
@@ -170,14 +170,14 @@ static int run(struct merge *merge, struct packimg_error *error)
 	packimg_writer_free(merge->writer);
 	if (r)
 		return r == -EINTR ? COMMAND_FAILED : command_fail("%s", error->text);
-	r = report(merge, bytes);
+	r = merge_report(merge, bytes);
 	return r ? r : merge->course.skipped ? COMMAND_SKIPPED : COMMAND_OK;
 }
 
 int command_merge(int argc, char **argv)
 {
 	static const struct argp argp = {
-		.parser = parse,
+		.parser = merge_parse_option,
 		.args_doc = "FILE... -o FILE",
 		.doc = "Several datasets into one. Classes are united by name: those of the first "
 		       "dataset keep "
@@ -193,7 +193,7 @@ int command_merge(int argc, char **argv)
 			  (uint32_t)merge.inputs.count, &error)) {
 		status = command_fail("%s", error.text);
 	} else {
-		status = run(&merge, &error);
+		status = merge_run(&merge, &error);
 		copy_set_deinit(&merge.set);
 	}
 	string_list_deinit(&merge.inputs);

@@ -67,7 +67,7 @@ static const struct options_row options[] = {
 	{0},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state)
+static error_t split_parse_option(int key, char *text, struct argp_state *state)
 {
 	struct split *split = state->input;
 	struct packimg_error error;
@@ -158,7 +158,7 @@ static int plan_path(struct split *split, struct part *part, struct packimg_erro
 	return 0;
 }
 
-static int plan(struct split *split, struct packimg_error *error)
+static int split_plan(struct split *split, struct packimg_error *error)
 {
 	int r = 0;
 
@@ -219,7 +219,7 @@ static int write_dataset_info(const struct split *split, const struct part *part
 	return packimg_writer_metadata(part->writer, "packimg.split.seed", seed, error);
 }
 
-static int begin_part(struct split *split, struct part *part, struct packimg_error *error)
+static int split_begin_part(struct split *split, struct part *part, struct packimg_error *error)
 {
 	const struct packimg_writer_options writer_options = {
 		.shard_size = split->shard_size,
@@ -232,7 +232,7 @@ static int begin_part(struct split *split, struct part *part, struct packimg_err
 	return copy_begin(&split->set, part->path, &writer_options, &part->writer, error);
 }
 
-static int finish_part(struct split *split, struct part *part, struct packimg_error *error)
+static int split_finish_part(struct split *split, struct part *part, struct packimg_error *error)
 {
 	if (command_interrupted())
 		return -EINTR;
@@ -253,7 +253,7 @@ static int write_group(struct split *split, uint32_t group, uint64_t *done,
 	if (last > split->part_count)
 		last = split->part_count;
 	for (uint32_t i = first; !r && i < last; i++)
-		r = begin_part(split, &split->parts[i], error);
+		r = split_begin_part(split, &split->parts[i], error);
 	for (uint64_t i = split->first[group]; !r && i < split->first[group + 1]; i++) {
 		uint64_t number = split->order[i];
 		struct part *part = &split->parts[split->part_of[number]];
@@ -264,7 +264,7 @@ static int write_group(struct split *split, uint32_t group, uint64_t *done,
 		progress_update(&split->course.progress, ++*done, 0);
 	}
 	for (uint32_t i = first; !r && i < last; i++)
-		r = finish_part(split, &split->parts[i], error);
+		r = split_finish_part(split, &split->parts[i], error);
 	for (uint32_t i = first; i < last; i++)
 		packimg_writer_free(split->parts[i].writer);
 	return r;
@@ -300,11 +300,11 @@ static void remove_complete(struct split *split)
 	}
 }
 
-static int run(struct split *split, struct packimg_error *error)
+static int split_run(struct split *split, struct packimg_error *error)
 {
 	uint64_t done = 0;
 
-	int r = plan(split, error);
+	int r = split_plan(split, error);
 	progress_init(&split->course.progress, "splitting", split->set.samples, split->quiet);
 	for (uint32_t group = 0; !r && group < group_count(split); group++)
 		r = write_group(split, group, &done, error);
@@ -326,7 +326,7 @@ static int run(struct split *split, struct packimg_error *error)
 int command_split(int argc, char **argv)
 {
 	static const struct argp argp = {
-		.parser = parse,
+		.parser = split_parse_option,
 		.args_doc = "FILE",
 		.doc = "One dataset into several: by fractions (every class in the same "
 		       "proportion, drawn by the "
@@ -341,7 +341,7 @@ int command_split(int argc, char **argv)
 	if (copy_set_init(&split.set, &split.input, 1, &error)) {
 		status = command_fail("%s", error.text);
 	} else {
-		status = run(&split, &error);
+		status = split_run(&split, &error);
 		copy_set_deinit(&split.set);
 	}
 	name_table_deinit(&split.paths);

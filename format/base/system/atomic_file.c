@@ -60,7 +60,7 @@ int atomic_file_close(struct atomic_file *file, int r)
 }
 
 /* What rename() would say of what has the name. */
-static int try_replace(const char *path)
+static int atomic_file_replace(const char *path)
 {
 	char folder[ATOMIC_FILE_PATH_MAX];
 	struct stat found, above;
@@ -83,7 +83,7 @@ int atomic_file_check(const char *path)
 	if (r)
 		return r;
 	atomic_file_close(&file, -ECANCELED);
-	return try_replace(path);
+	return atomic_file_replace(path);
 }
 
 int atomic_file_put(const char *path, const char *text, size_t size)

@@ -117,7 +117,7 @@ static int make_transform(struct advise *advise, struct packimg_error *error)
 	return 0;
 }
 
-static int measure(struct advise *advise, struct packimg_error *error)
+static int advise_measure(struct advise *advise, struct packimg_error *error)
 {
 	/* The batch is not known: large enough for claims of any size. */
 	const struct claim_terms terms = {.batch_size = UINT32_MAX, .workers = 1, .alone = true};
@@ -226,7 +226,7 @@ static void print_table(const struct advise *advise)
 	}
 }
 
-static int report(const struct advise *advise)
+static int advise_report(const struct advise *advise)
 {
 	const struct recommend_request request = request_of(advise);
 	const struct image_subset *sample = &advise->sample;
@@ -249,7 +249,7 @@ static int report(const struct advise *advise)
 	return 0;
 }
 
-static int report_json(const struct advise *advise)
+static int advise_report_json(const struct advise *advise)
 {
 	const struct recommend_request request = request_of(advise);
 	json_t *json = json_object(), *list = json_array();
@@ -294,7 +294,7 @@ static int report_json(const struct advise *advise)
 	return command_print_json(json);
 }
 
-static int run(struct advise *advise)
+static int advise_run(struct advise *advise)
 {
 	struct packimg_error error = {{0}};
 	int r = make_transform(advise, &error);
@@ -302,13 +302,13 @@ static int run(struct advise *advise)
 	if (!r)
 		r = image_subset_init(&advise->sample, advise->path, advise->wanted, &error);
 	if (!r)
-		r = measure(advise, &error);
+		r = advise_measure(advise, &error);
 	if (r)
 		return r == -EINTR ? COMMAND_FAILED
 				   : command_fail("%s", error.text[0] ? error.text : strerror(-r));
 	if (advise->csv && write_csv(advise))
 		return COMMAND_FAILED;
-	r = advise->json ? report_json(advise) : report(advise);
+	r = advise->json ? advise_report_json(advise) : advise_report(advise);
 	return r ? COMMAND_FAILED : COMMAND_OK;
 }
 
@@ -331,7 +331,7 @@ int command_advise(int argc, char **argv)
 	advise->seconds = 0.5;
 	options_read(options, &argp, argc, argv, advise);
 	command_catch_interrupts();
-	int status = run(advise);
+	int status = advise_run(advise);
 	for (uint32_t i = 0; i < advise->variant_count; i++)
 		encoding_variant_deinit(&advise->variants[i]);
 	image_subset_deinit(&advise->sample);

@@ -93,8 +93,8 @@ static void worker_deinit(void *worker)
 }
 
 /* Appends what is stored of an image. */
-static int render(struct sample_encoder *sample_encoder, const struct encoding_input *image,
-		  struct buffer *bytes, struct outcome *outcome)
+static int encode_image(struct sample_encoder *sample_encoder, const struct encoding_input *image,
+			struct buffer *bytes, struct outcome *outcome)
 {
 	size_t offset = bytes->size;
 
@@ -108,20 +108,20 @@ static int render(struct sample_encoder *sample_encoder, const struct encoding_i
 				     &outcome->error);
 }
 
-static void run_image(void *context, void *worker, struct work_block *block, uint32_t number)
+static void encode_one(void *context, void *worker, struct work_block *block, uint32_t number)
 {
 	const struct storing *storing = context;
 	struct outcome *outcome = (struct outcome *)block->results + number;
 
 	outcome->offset = block->bytes.size;
-	outcome->status =
-		render(worker, &storing->images[block->first + number], &block->bytes, outcome);
+	outcome->status = encode_image(worker, &storing->images[block->first + number],
+				       &block->bytes, outcome);
 	if (outcome->status)
 		block->bytes.size = outcome->offset;
 }
 
 /* Appends at an aligned place; the offset stands for the pointer until all is there. */
-static int hold(struct buffer *held, const uint8_t *data, size_t size, size_t *ret_offset)
+static int append_aligned(struct buffer *held, const uint8_t *data, size_t size, size_t *ret_offset)
 {
 	static const uint8_t zeros[ALIGN];
 
@@ -132,7 +132,7 @@ static int hold(struct buffer *held, const uint8_t *data, size_t size, size_t *r
 }
 
 /* Takes one image's outcome in; pointers of samples are offsets for now. */
-static int take_image(void *context, const struct work_block *block, uint32_t number)
+static int variant_take_image(void *context, const struct work_block *block, uint32_t number)
 {
 	const struct storing *storing = context;
 	struct encoding_variant *variant = storing->variant;
@@ -148,9 +148,9 @@ static int take_image(void *context, const struct work_block *block, uint32_t nu
 			variant->first_fault = outcome->error;
 		return outcome->status == -ENOMEM ? -ENOMEM : 0;
 	}
-	if (hold(held, data, encoded->data_size, &data_offset) ||
+	if (append_aligned(held, data, encoded->data_size, &data_offset) ||
 	    (encoded->side_size &&
-	     hold(held, data + encoded->data_size, encoded->side_size, &side_offset)))
+	     append_aligned(held, data + encoded->data_size, encoded->side_size, &side_offset)))
 		return -ENOMEM;
 	variant->samples[variant->images] = (struct packimg_sample){
 		.index = stored ? stored->index : block->first + number,
@@ -177,7 +177,7 @@ static int take_image(void *context, const struct work_block *block, uint32_t nu
  * Gives the samples memory of their own, aligned and with readable bytes behind it, and pointers
  * into it.
  */
-static int settle(struct encoding_variant *variant, const struct buffer *held)
+static int variant_settle(struct encoding_variant *variant, const struct buffer *held)
 {
 	variant->memory = aligned_alloc(ALIGN, (held->size + 2 * ALIGN) & ~(size_t)(ALIGN - 1));
 	if (!variant->memory)
@@ -210,8 +210,8 @@ static int encode_all(struct encoding_variant *variant, const struct encoding_in
 		.worker_size = sizeof(struct sample_encoder),
 		.worker_init = worker_init,
 		.worker_deinit = worker_deinit,
-		.run = run_image,
-		.take = take_image,
+		.run = encode_one,
+		.take = variant_take_image,
 		.stopped = stop,
 	};
 	int fault;
@@ -219,8 +219,8 @@ static int encode_all(struct encoding_variant *variant, const struct encoding_in
 	return parallel_map(&setup, &fault);
 }
 
-static void take_stored(struct encoding_variant *variant, const struct encoding_input *images,
-			uint64_t count)
+static void variant_take_stored(struct encoding_variant *variant,
+				const struct encoding_input *images, uint64_t count)
 {
 	for (uint64_t i = 0; i < count; i++) {
 		const struct packimg_sample *sample = images[i].stored;
@@ -251,12 +251,12 @@ int encoding_variant_encode(struct encoding_variant *variant, const struct encod
 	if (!variant->samples)
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	if (variant->kind == ENCODING_STORED) {
-		take_stored(variant, images, count);
+		variant_take_stored(variant, images, count);
 		return 0;
 	}
 	r = encode_all(variant, images, count, jobs, stop, &held);
 	if (!r)
-		r = settle(variant, &held);
+		r = variant_settle(variant, &held);
 	buffer_deinit(&held);
 	if (r)
 		encoding_variant_deinit(variant);
@@ -290,8 +290,8 @@ struct course {
 };
 
 /* Samples [first, end), a claim. */
-static int run_claim(const struct measurement *m, struct course *course, uint64_t first,
-		     uint64_t end, uint64_t epoch, struct packimg_error *error)
+static int bench_run_claim(const struct measurement *m, struct course *course, uint64_t first,
+			   uint64_t end, uint64_t epoch, struct packimg_error *error)
 {
 	const struct encoding_run *run = course->run;
 	int r = 0;
@@ -313,8 +313,8 @@ static int run_claim(const struct measurement *m, struct course *course, uint64_
 }
 
 /* Every image once, with the crops of that epoch. */
-static int run_epoch(const struct measurement *m, struct course *course, uint64_t epoch,
-		     struct packimg_error *error)
+static int bench_run_epoch(const struct measurement *m, struct course *course, uint64_t epoch,
+			   struct packimg_error *error)
 {
 	uint64_t batch_size = m->terms->batch_size, count = course->run->count, end;
 	int r = 0;
@@ -325,20 +325,20 @@ static int run_epoch(const struct measurement *m, struct course *course, uint64_
 		end = i + claim_size(m->terms, course->cost_ns, course->together);
 		end = end < batch_end ? end : batch_end;
 		end = end < count ? end : count;
-		r = run_claim(m, course, i, end, epoch, error);
+		r = bench_run_claim(m, course, i, end, epoch, error);
 	}
 	return r;
 }
 
 /* One turn: at least so long, whole epochs. */
-static int run_turn(const struct measurement *m, struct course *course, uint64_t epoch,
-		    double *ret_image_s, struct packimg_error *error)
+static int bench_run_turn(const struct measurement *m, struct course *course, uint64_t epoch,
+			  double *ret_image_s, struct packimg_error *error)
 {
 	uint64_t images = 0;
 	double start_s = clock_s(CLOCK_THREAD_CPUTIME_ID), spent_s;
 
 	do {
-		int r = m->stop && m->stop() ? -EINTR : run_epoch(m, course, epoch++, error);
+		int r = m->stop && m->stop() ? -EINTR : bench_run_epoch(m, course, epoch++, error);
 
 		if (r)
 			return r;
@@ -357,8 +357,8 @@ static int compare_doubles(const void *a, const void *b)
 	return p < q ? -1 : p > q;
 }
 
-static int measure_rounds(const struct measurement *m, struct encoding_run *runs, uint32_t count,
-			  struct packimg_error *error)
+static int bench_measure_rounds(const struct measurement *m, struct encoding_run *runs,
+				uint32_t count, struct packimg_error *error)
 {
 	struct course *courses = calloc(count, sizeof(*courses));
 	struct measurement warm_up = *m;
@@ -372,8 +372,8 @@ static int measure_rounds(const struct measurement *m, struct encoding_run *runs
 
 			course->run = &runs[i];
 			if (runs[i].count)
-				r = run_turn(round ? m : &warm_up, course, round << 32, turn,
-					     error);
+				r = bench_run_turn(round ? m : &warm_up, course, round << 32, turn,
+						   error);
 		}
 	for (uint32_t i = 0; !r && i < count; i++) {
 		qsort(courses[i].turns, ROUNDS, sizeof(double), compare_doubles);
@@ -400,7 +400,7 @@ int encoding_bench_measure(struct encoding_run *runs, uint32_t count,
 	if (r)
 		packimg_say(error, "%s", strerror(-r));
 	else
-		r = measure_rounds(&m, runs, count, error);
+		r = bench_measure_rounds(&m, runs, count, error);
 	if (m.scratch)
 		transform_scratch_free(m.scratch);
 	free(m.targets);

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Which image stands for stretch i of n. */
-static uint64_t choose(uint64_t i, uint64_t n, uint64_t of)
+static uint64_t subset_choose(uint64_t i, uint64_t n, uint64_t of)
 {
 	uint64_t first = (uint64_t)((unsigned __int128)of * i / n);
 	uint64_t end = (uint64_t)((unsigned __int128)of * (i + 1) / n);
@@ -18,8 +18,8 @@ static uint64_t choose(uint64_t i, uint64_t n, uint64_t of)
 	return first + shuffle_hash(&i, sizeof(i), of) % (end - first);
 }
 
-static void add(struct image_subset *sample, const struct encoding_input *image, uint32_t width,
-		uint32_t height, bool jpeg)
+static void subset_add(struct image_subset *sample, const struct encoding_input *image,
+		       uint32_t width, uint32_t height, bool jpeg)
 {
 	sample->images[sample->count] = *image;
 	sample->short_sides[sample->count] = width < height ? width : height;
@@ -29,7 +29,7 @@ static void add(struct image_subset *sample, const struct encoding_input *image,
 }
 
 /* Adds a file, whose data are an offset until all are read. */
-static int take_file(struct image_subset *sample, uint64_t number)
+static int subset_take_file(struct image_subset *sample, uint64_t number)
 {
 	const struct blob_location *location = &sample->catalog.samples[number].location;
 	struct buffer *held = &sample->bytes_held;
@@ -46,7 +46,7 @@ static int take_file(struct image_subset *sample, uint64_t number)
 	if (!r)
 		r = image_probe(held->data + offset, image.size, &info, &ignored);
 	if (!r) {
-		add(sample, &image, info.width, info.height, info.kind == IMAGE_JPEG);
+		subset_add(sample, &image, info.width, info.height, info.kind == IMAGE_JPEG);
 	} else {
 		held->size = offset;
 		sample->unread++;
@@ -54,7 +54,7 @@ static int take_file(struct image_subset *sample, uint64_t number)
 	return r == -ENOMEM ? r : 0;
 }
 
-static int take_stored(struct image_subset *sample, uint64_t number)
+static int subset_take_stored(struct image_subset *sample, uint64_t number)
 {
 	struct packimg_sample *kept = &sample->stored[sample->count];
 	const struct encoding_input image = {.stored = kept};
@@ -66,14 +66,14 @@ static int take_stored(struct image_subset *sample, uint64_t number)
 	}
 	bool jpeg = kept->codec == PACKIMG_CODEC_JPEG;
 	sample->pixels |= !jpeg;
-	add(sample, &image, kept->width, kept->height, jpeg);
+	subset_add(sample, &image, kept->width, kept->height, jpeg);
 	return 0;
 }
 
 /* As many as are wanted of those that there are. */
-static int take_some(struct image_subset *sample, uint64_t wanted, uint64_t of,
-		     int (*take)(struct image_subset *sample, uint64_t number),
-		     struct packimg_error *error)
+static int subset_take_some(struct image_subset *sample, uint64_t wanted, uint64_t of,
+			    int (*take)(struct image_subset *sample, uint64_t number),
+			    struct packimg_error *error)
 {
 	uint64_t count = wanted < of ? wanted : of;
 	int r = 0;
@@ -85,11 +85,11 @@ static int take_some(struct image_subset *sample, uint64_t wanted, uint64_t of,
 	if (!sample->images || !sample->stored || !sample->short_sides)
 		r = -ENOMEM;
 	for (uint64_t i = 0; i < count && !r; i++)
-		r = command_interrupted() ? -EINTR : take(sample, choose(i, count, of));
+		r = command_interrupted() ? -EINTR : take(sample, subset_choose(i, count, of));
 	return r == -ENOMEM ? packimg_fail(error, r, "out of memory") : r;
 }
 
-static int list(struct image_subset *sample, const char *path, struct packimg_error *error)
+static int subset_list(struct image_subset *sample, const char *path, struct packimg_error *error)
 {
 	const struct source_options options = {.kind = SOURCE_AUTO};
 	struct source_item item;
@@ -112,23 +112,25 @@ static int list(struct image_subset *sample, const char *path, struct packimg_er
 	return r == SOURCE_END ? 0 : r;
 }
 
-static int read_source(struct image_subset *sample, const char *path, uint64_t wanted,
-		       struct packimg_error *error)
+static int subset_read_source(struct image_subset *sample, const char *path, uint64_t wanted,
+			      struct packimg_error *error)
 {
-	int r = list(sample, path, error);
+	int r = subset_list(sample, path, error);
 
-	return r ? r : take_some(sample, wanted, sample->catalog.count, take_file, error);
+	return r ? r
+		 : subset_take_some(sample, wanted, sample->catalog.count, subset_take_file, error);
 }
 
-static int read_dataset(struct image_subset *sample, const char *path, uint64_t wanted,
-			struct packimg_error *error)
+static int subset_read_dataset(struct image_subset *sample, const char *path, uint64_t wanted,
+			       struct packimg_error *error)
 {
 	int r = packimg_open(path, &sample->dataset, error);
 	if (r)
 		return r;
 	if (image_decoder_new(&sample->decoder))
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	return take_some(sample, wanted, packimg_count(sample->dataset), take_stored, error);
+	return subset_take_some(sample, wanted, packimg_count(sample->dataset), subset_take_stored,
+				error);
 }
 
 static int compare_sides(const void *a, const void *b)
@@ -146,8 +148,8 @@ int image_subset_init(struct image_subset *sample, const char *path, uint64_t wa
 	*sample = (struct image_subset){0};
 	catalog_init(&sample->catalog);
 	int r = size > 5 && strcmp(path + size - 5, ".pimg") == 0
-			? read_dataset(sample, path, wanted, error)
-			: read_source(sample, path, wanted, error);
+			? subset_read_dataset(sample, path, wanted, error)
+			: subset_read_source(sample, path, wanted, error);
 	if (!r && !sample->count)
 		return packimg_fail(error, -ENODATA, "%s: no images that can be read were found",
 				    path);

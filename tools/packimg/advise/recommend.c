@@ -5,12 +5,12 @@
 #include <math.h>
 #include <stdio.h>
 
-static double total(const struct recommend_request *request, uint32_t variant)
+static double variant_total(const struct recommend_request *request, uint32_t variant)
 {
 	return request->variants[variant].images_per_s * request->cores;
 }
 
-static double bytes_each(const struct encoding_variant *variant)
+static double variant_bytes_each(const struct encoding_variant *variant)
 {
 	return variant->images ? (double)variant->bytes / (double)variant->images : 0;
 }
@@ -20,7 +20,7 @@ static double bytes_each(const struct encoding_variant *variant)
  * larger before the smaller and the smaller file before a few points of quality that no crop shows;
  * then the same at lower quality; pixels last, as their size costs more than JPEG's losses.
  */
-static uint32_t loss(const struct encoding_variant *variant)
+static uint32_t variant_loss(const struct encoding_variant *variant)
 {
 	switch (variant->kind) {
 	case ENCODING_STORED:
@@ -49,10 +49,11 @@ uint32_t recommend_choose(const struct recommend_request *request, double images
 	for (uint32_t i = 0; i < request->count; i++) {
 		const struct encoding_variant *variant = &request->variants[i];
 
-		if (!variant->images || loss(variant) == UINT32_MAX ||
-		    total(request, i) < images_per_s)
+		if (!variant->images || variant_loss(variant) == UINT32_MAX ||
+		    variant_total(request, i) < images_per_s)
 			continue;
-		if (best == UINT32_MAX || loss(variant) < loss(&request->variants[best]))
+		if (best == UINT32_MAX ||
+		    variant_loss(variant) < variant_loss(&request->variants[best]))
 			best = i;
 	}
 	return best;
@@ -64,7 +65,8 @@ uint32_t recommend_fastest(const struct recommend_request *request)
 
 	for (uint32_t i = 0; i < request->count; i++)
 		if (request->variants[i].images &&
-		    (best == UINT32_MAX || total(request, i) > total(request, best)))
+		    (best == UINT32_MAX ||
+		     variant_total(request, i) > variant_total(request, best)))
 			best = i;
 	return best;
 }
@@ -87,11 +89,11 @@ static void say_command(FILE *file, const struct encoding_variant *variant)
 }
 
 /* The first way stands for the images as they are. */
-static double share(const struct recommend_request *request, uint32_t variant)
+static double variant_share(const struct recommend_request *request, uint32_t variant)
 {
-	double whole = bytes_each(&request->variants[0]);
+	double whole = variant_bytes_each(&request->variants[0]);
 
-	return whole > 0 ? bytes_each(&request->variants[variant]) / whole : 0;
+	return whole > 0 ? variant_bytes_each(&request->variants[variant]) / whole : 0;
 }
 
 /* A rate to read: no more digits than it was measured with. */
@@ -111,7 +113,7 @@ static const char *rate_text(struct text_buffer *buffer, double rate)
 static void say_ladder(FILE *file, const struct recommend_request *request, uint32_t variant)
 {
 	for (;;) {
-		double before = total(request, variant);
+		double before = variant_total(request, variant);
 
 		/* a tenth more is worth no loss */
 		variant = recommend_choose(request, before * 1.1);
@@ -120,7 +122,8 @@ static void say_ladder(FILE *file, const struct recommend_request *request, uint
 		fprintf(file, "  Beyond %s: %s, up to %s images/s in %.2f times the bytes.\n",
 			rate_text(TEXT, before),
 			encoding_variant_name(TEXT, &request->variants[variant]),
-			rate_text(TEXT, total(request, variant)), share(request, variant));
+			rate_text(TEXT, variant_total(request, variant)),
+			variant_share(request, variant));
 	}
 }
 
@@ -130,24 +133,26 @@ static void say_smallest(FILE *file, const struct recommend_request *request, ui
 	uint32_t best = chosen;
 
 	for (uint32_t i = 0; i < request->count; i++)
-		if (request->variants[i].images && total(request, i) >= request->wanted &&
-		    loss(&request->variants[i]) != UINT32_MAX &&
-		    bytes_each(&request->variants[i]) < bytes_each(&request->variants[best]))
+		if (request->variants[i].images && variant_total(request, i) >= request->wanted &&
+		    variant_loss(&request->variants[i]) != UINT32_MAX &&
+		    variant_bytes_each(&request->variants[i]) <
+			    variant_bytes_each(&request->variants[best]))
 			best = i;
 	if (best != chosen)
 		fprintf(file, "  Fewest bytes at that rate: %s, %.2f times as many, %s images/s.\n",
-			encoding_variant_name(TEXT, &request->variants[best]), share(request, best),
-			rate_text(TEXT, total(request, best)));
+			encoding_variant_name(TEXT, &request->variants[best]),
+			variant_share(request, best),
+			rate_text(TEXT, variant_total(request, best)));
 }
 
 static void say_reached(FILE *file, const struct recommend_request *request, uint32_t variant)
 {
 	const struct encoding_variant *chosen = &request->variants[variant];
 	const char *name = encoding_variant_name(TEXT, chosen);
-	const char *rate = rate_text(TEXT, total(request, variant));
+	const char *rate = rate_text(TEXT, variant_total(request, variant));
 	const char *wanted = rate_text(TEXT, request->wanted);
 
-	if (loss(chosen) == 0)
+	if (variant_loss(chosen) == 0)
 		fprintf(file,
 			"Keep the images as they are (%s): they give %s images/s on %.0f cores, %s "
 			"are wanted, and nothing is lost.\n",
@@ -157,10 +162,10 @@ static void say_reached(FILE *file, const struct recommend_request *request, uin
 			"Choose %s: it gives %s images/s on %.0f cores in %.2f times the bytes. "
 			"%s are wanted; the images as they are give %s, and whatever loses less "
 			"than this is too slow, too.\n",
-			name, rate, request->cores, share(request, variant), wanted,
-			rate_text(TEXT, total(request, 0)));
+			name, rate, request->cores, variant_share(request, variant), wanted,
+			rate_text(TEXT, variant_total(request, 0)));
 	fprintf(file, "  Where they do not stay in memory, storage must read %s MB/s for that.\n",
-		rate_text(TEXT, request->wanted * bytes_each(chosen) / 1e6));
+		rate_text(TEXT, request->wanted * variant_bytes_each(chosen) / 1e6));
 	say_smallest(file, request, variant);
 	say_command(file, chosen);
 }
@@ -174,7 +179,8 @@ static void say_out_of_reach(FILE *file, const struct recommend_request *request
 		"gives %s, and the images as they are %s.\n",
 		rate_text(TEXT, request->wanted), request->cores,
 		encoding_variant_name(TEXT, &request->variants[fastest]),
-		rate_text(TEXT, total(request, fastest)), rate_text(TEXT, total(request, 0)));
+		rate_text(TEXT, variant_total(request, fastest)),
+		rate_text(TEXT, variant_total(request, 0)));
 	fprintf(file, "  It would take %.0f cores, or %.0f with the images as they are.\n",
 		ceil(request->wanted / request->variants[fastest].images_per_s),
 		ceil(request->wanted / request->variants[0].images_per_s));
@@ -185,7 +191,7 @@ static void say_open(FILE *file, const struct recommend_request *request)
 	fprintf(file,
 		"Keep the images as they are while %s images/s are enough (%.0f cores): nothing "
 		"is lost. --rate N tells what N need.\n",
-		rate_text(TEXT, total(request, 0)), request->cores);
+		rate_text(TEXT, variant_total(request, 0)), request->cores);
 	say_ladder(file, request, 0);
 }
 

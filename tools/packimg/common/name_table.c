@@ -21,7 +21,7 @@ void name_table_deinit(struct name_table *names)
 }
 
 /* Slot of the name, or the free slot where it belongs. */
-static uint32_t find_slot(const struct name_table *names, const char *name)
+static uint32_t name_table_find_slot(const struct name_table *names, const char *name)
 {
 	uint32_t slot = (uint32_t)shuffle_hash(name, strlen(name), 0) & (names->slot_count - 1);
 
@@ -30,7 +30,7 @@ static uint32_t find_slot(const struct name_table *names, const char *name)
 	return slot;
 }
 
-static int grow(struct name_table *names)
+static int name_table_grow(struct name_table *names)
 {
 	if (arena_reserve(names->arena, &names->names, names->count, &names->capacity,
 			  sizeof(*names->names)))
@@ -42,7 +42,7 @@ static int grow(struct name_table *names)
 	names->slots = slots;
 	names->slot_count = (uint32_t)names->capacity * 2;
 	for (uint32_t i = 0; i < names->count; i++)
-		names->slots[find_slot(names, names->names[i])] = i + 1;
+		names->slots[name_table_find_slot(names, names->names[i])] = i + 1;
 	return 0;
 }
 
@@ -51,9 +51,9 @@ int name_table_add(struct name_table *names, const char *name, uint32_t *ret_num
 {
 	bool added = false;
 
-	if (names->count == names->slot_count / 2 && grow(names))
+	if (names->count == names->slot_count / 2 && name_table_grow(names))
 		return -ENOMEM;
-	uint32_t slot = find_slot(names, name);
+	uint32_t slot = name_table_find_slot(names, name);
 	if (!names->slots[slot]) {
 		const char *copy = arena_copy(names->arena, name, strlen(name));
 
@@ -73,7 +73,7 @@ int name_table_find(const struct name_table *names, const char *name, uint32_t *
 {
 	if (!names->slot_count)
 		return -ENOENT;
-	uint32_t slot = find_slot(names, name);
+	uint32_t slot = name_table_find_slot(names, name);
 	if (!names->slots[slot])
 		return -ENOENT;
 	*ret_number = names->slots[slot] - 1;

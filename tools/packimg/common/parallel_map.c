@@ -46,7 +46,7 @@ struct workers {
  * The next block, or NULL at the end. Takes claim_lock for the caller, who gives it back after
  * setup.claim.
  */
-static struct slot *claim(struct workers *workers)
+static struct slot *worker_claim(struct workers *workers)
 {
 	struct slot *slot = NULL;
 
@@ -85,7 +85,7 @@ static struct slot *claim(struct workers *workers)
  * What setup.claim left out of the block is the next one's; claim_lock keeps others from it until
  * then.
  */
-static void call_claim(struct workers *workers, void *worker, struct work_block *block)
+static void worker_call_claim(struct workers *workers, void *worker, struct work_block *block)
 {
 	uint32_t count = block->count;
 
@@ -96,7 +96,7 @@ static void call_claim(struct workers *workers, void *worker, struct work_block 
 	pthread_mutex_unlock(&workers->lock);
 }
 
-static void *work(void *argument)
+static void *worker_main(void *argument)
 {
 	struct workers *workers = argument;
 	const struct parallel_map_options *setup = &workers->setup;
@@ -113,9 +113,9 @@ static void *work(void *argument)
 		return NULL;
 	}
 	for (;;) {
-		slot = claim(workers);
+		slot = worker_claim(workers);
 		if (slot && setup->claim)
-			call_claim(workers, worker, &slot->block);
+			worker_call_claim(workers, worker, &slot->block);
 		pthread_mutex_unlock(&workers->claim_lock);
 		if (!slot)
 			break;
@@ -159,7 +159,8 @@ static int start_threads(struct workers *workers)
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	while (!r && workers->thread_count < workers->setup.jobs) {
-		r = -pthread_create(&workers->threads[workers->thread_count], NULL, work, workers);
+		r = -pthread_create(&workers->threads[workers->thread_count], NULL, worker_main,
+				    workers);
 		if (!r)
 			workers->thread_count++;
 	}
@@ -232,7 +233,7 @@ static int wait_block(struct workers *workers, struct slot **ret_slot)
 	return r;
 }
 
-static void give_back(struct workers *workers, struct slot *slot)
+static void worker_give_back(struct workers *workers, struct slot *slot)
 {
 	uint64_t size = slot->block.bytes.size;
 
@@ -267,7 +268,7 @@ static int take_block(struct workers *workers, uint64_t *done, int *ret_fault)
 		++*done;
 	}
 	if (slot)
-		give_back(workers, slot);
+		worker_give_back(workers, slot);
 	if (setup->progress)
 		progress_update(setup->progress, *done, *setup->bytes);
 	return 0;

@@ -34,14 +34,15 @@ int convert_nothing(const struct convert *convert, struct packimg_error *error)
 }
 
 /* What cannot be used, for the reason in error: left out, or the end. */
-static int skip_item(struct convert *convert, const char *name, struct packimg_error *error)
+static int convert_skip_item(struct convert *convert, const char *name, struct packimg_error *error)
 {
 	if (convert->options.fail_on_error)
 		return text_error_prefix(error, -EBADMSG, "%s", name);
 	return convert_skip(convert, name, error->text);
 }
 
-static int nothing_found(struct convert *convert, const char *path, struct packimg_error *error)
+static int convert_nothing_found(struct convert *convert, const char *path,
+				 struct packimg_error *error)
 {
 	const struct ignored_files *ignored = &convert->ignored;
 	char endings[IMAGE_LIST_SIZE];
@@ -67,8 +68,8 @@ static int nothing_found(struct convert *convert, const char *path, struct packi
 		foreign ? foreign->remedy : "");
 }
 
-static int list_source(struct convert *convert, const char *path, struct progress *progress,
-		       struct packimg_error *error)
+static int convert_list_source(struct convert *convert, const char *path, struct progress *progress,
+			       struct packimg_error *error)
 {
 	struct source *source;
 	struct source_item item;
@@ -83,7 +84,7 @@ static int list_source(struct convert *convert, const char *path, struct progres
 		if (!r)
 			r = catalog_add(&convert->catalog, &item, error);
 		if (r == SOURCE_SKIP || r == CATALOG_SKIP)
-			r = skip_item(convert, item.name, error);
+			r = convert_skip_item(convert, item.name, error);
 		if (r == SOURCE_IGNORED)
 			r = ignored_files_add(&convert->ignored, item.name, item.verdict);
 		if (r)
@@ -99,7 +100,7 @@ static int list_source(struct convert *convert, const char *path, struct progres
 	if (r != SOURCE_END)
 		return r;
 	return convert->catalog.count == before && !convert->skip_count
-		       ? nothing_found(convert, path, error)
+		       ? convert_nothing_found(convert, path, error)
 		       : 0;
 }
 
@@ -108,7 +109,8 @@ struct class_list {
 	size_t count, capacity;
 };
 
-static int add_class(struct class_list *list, struct arena *arena, const char *line, size_t size)
+static int class_list_add(struct class_list *list, struct arena *arena, const char *line,
+			  size_t size)
 {
 	if (!size)
 		return 0;
@@ -138,7 +140,7 @@ static int read_classes(const char *path, struct class_list *list, struct arena 
 		number++;
 		while (size && (line[size - 1] == '\n' || line[size - 1] == '\r'))
 			size--;
-		r = whole ? add_class(list, arena, line, size) : -ENAMETOOLONG;
+		r = whole ? class_list_add(list, arena, line, size) : -ENAMETOOLONG;
 	}
 	if (!r && ferror(file))
 		r = -EIO;
@@ -180,7 +182,7 @@ static int assign_classes(struct convert *convert, struct packimg_error *error)
 		if (!r)
 			catalog->samples[kept++] = *sample;
 		else if (r == CATALOG_SKIP)
-			r = skip_item(convert, sample->name, error);
+			r = convert_skip_item(convert, sample->name, error);
 	}
 	catalog->count = kept;
 	buffer_deinit(&class_name);
@@ -195,7 +197,8 @@ int convert_list(struct convert *convert, struct packimg_error *error)
 
 	progress_init(&progress, "listing", 0, convert->options.quiet);
 	for (size_t i = 0; !r && i < convert->options.sources->count; i++)
-		r = list_source(convert, convert->options.sources->strings[i], &progress, error);
+		r = convert_list_source(convert, convert->options.sources->strings[i], &progress,
+					error);
 	progress_clear(&progress);
 	convert->list_s = progress_elapsed_s(&progress);
 	if (!r && convert->options.classes_file)

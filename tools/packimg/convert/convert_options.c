@@ -192,7 +192,7 @@ static void add_source(struct string_list *sources, const char *text, struct arg
 }
 
 /* What options do not mean together. */
-static void check(const struct convert_options *convert, struct argp_state *state)
+static void convert_check_options(const struct convert_options *convert, struct argp_state *state)
 {
 	if (!convert->sources->count)
 		argp_error(state, "no SRC given");
@@ -206,7 +206,7 @@ static void check(const struct convert_options *convert, struct argp_state *stat
 			   convert->encoding.quality);
 }
 
-static error_t parse(int key, char *text, struct argp_state *state)
+static error_t convert_parse_option(int key, char *text, struct argp_state *state)
 {
 	static const char *const codecs[] = {"jpeg", "raw", "zstd", NULL};
 	struct convert *whole = state->input;
@@ -248,7 +248,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		add_source(convert->sources, text, state);
 		return 0;
 	case ARGP_KEY_END:
-		check(convert, state);
+		convert_check_options(convert, state);
 		return 0;
 #define CASE(number, name, here)                                                                   \
 	case KEY_ELSEWHERE + (number):                                                             \
@@ -262,7 +262,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 }
 
 static const struct argp argp = {
-	.parser = parse,
+	.parser = convert_parse_option,
 	.args_doc = "SRC... -o FILE",
 	.doc = "Pack images into one dataset.\v"
 	       "SRC is a folder of class folders, a CSV or TSV manifest, a tar or zip archive, a "

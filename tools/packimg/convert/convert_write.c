@@ -128,7 +128,7 @@ static int take_streamed(struct worker *worker, struct work_block *block, uint32
 			     worker->members[number].size);
 }
 
-static void run_sample(void *context, void *argument, struct work_block *block, uint32_t number)
+static void encode_sample(void *context, void *argument, struct work_block *block, uint32_t number)
 {
 	const struct convert *convert = ((const struct writing *)context)->convert;
 	struct worker *worker = argument;
@@ -280,7 +280,7 @@ static int open_parts(struct convert *convert, struct packimg_error *error)
  * The options that decided over the bytes, in one fixed notation; neither jobs nor paths of
  * outputs.
  */
-static void describe(FILE *file, const struct convert *convert)
+static void describe_encoding(FILE *file, const struct convert *convert)
 {
 	const struct convert_options *options = &convert->options;
 	const struct sample_encoder_options *encoding = &options->encoding;
@@ -347,7 +347,7 @@ static int write_metadata(struct convert *convert, struct convert_part *part,
 {
 	char number[32];
 
-	int r = write_text(convert, part, "packimg.options", describe, error);
+	int r = write_text(convert, part, "packimg.options", describe_encoding, error);
 	/* A path or pattern that is not UTF-8 is not worth failing for. */
 	if (!r && write_text(convert, part, "packimg.sources", list_sources, error) == -ENOMEM)
 		r = -ENOMEM;
@@ -420,7 +420,7 @@ static int write_samples(struct convert *convert, struct packimg_error *error)
 		.worker_init = worker_init,
 		.worker_deinit = worker_deinit,
 		.claim = read_streams,
-		.run = run_sample,
+		.run = encode_sample,
 		.take = write_sample,
 		.stopped = command_interrupted,
 		.progress = &writing.progress,

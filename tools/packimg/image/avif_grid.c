@@ -15,7 +15,7 @@ struct bytes {
 	uint8_t *at, *end;
 };
 
-static uint64_t take(struct bytes *bytes, uint32_t count)
+static uint64_t avif_take(struct bytes *bytes, uint32_t count)
 {
 	uint64_t value = 0;
 
@@ -24,7 +24,7 @@ static uint64_t take(struct bytes *bytes, uint32_t count)
 	return count ? 0 : value;
 }
 
-static void skip(struct bytes *bytes, uint64_t count)
+static void avif_skip(struct bytes *bytes, uint64_t count)
 {
 	uint64_t left = (uint64_t)(bytes->end - bytes->at);
 
@@ -32,14 +32,14 @@ static void skip(struct bytes *bytes, uint64_t count)
 }
 
 /* A box (ISO/IEC 14496-12, 4.2): its type, and what is in it. False at the end. */
-static bool take_box(struct bytes *bytes, uint32_t *ret_type, struct bytes *ret_content)
+static bool avif_take_box(struct bytes *bytes, uint32_t *ret_type, struct bytes *ret_content)
 {
 	struct bytes content = *bytes;
-	uint64_t left = (uint64_t)(bytes->end - bytes->at), size = take(&content, 4);
+	uint64_t left = (uint64_t)(bytes->end - bytes->at), size = avif_take(&content, 4);
 
-	*ret_type = (uint32_t)take(&content, 4);
+	*ret_type = (uint32_t)avif_take(&content, 4);
 	if (size == 1)
-		size = take(&content, 8);
+		size = avif_take(&content, 8);
 	else if (size == 0)
 		size = left;
 	if (size > left || size < (uint64_t)(content.at - bytes->at) || left < 8)
@@ -58,7 +58,7 @@ static struct bytes find_box(struct bytes bytes, uint32_t wanted)
 	struct bytes content;
 	uint32_t type;
 
-	while (take_box(&bytes, &type, &content))
+	while (avif_take_box(&bytes, &type, &content))
 		if (type == wanted)
 			return content;
 	return (struct bytes){bytes.at, bytes.at};
@@ -89,31 +89,32 @@ static int list_infos(struct bytes iinf, struct entries *list)
 	uint32_t type;
 	int r = 0;
 
-	uint64_t version = take(&iinf, 1);
-	skip(&iinf, FLAGS + (version ? 4 : 2));
-	for (begin = iinf.at; !r && take_box(&iinf, &type, &info); begin = iinf.at) {
-		version = take(&info, 1);
-		skip(&info, FLAGS);
-		r = add_entry(list, (uint32_t)take(&info, version >= 3 ? 4 : 2), begin, iinf.at);
+	uint64_t version = avif_take(&iinf, 1);
+	avif_skip(&iinf, FLAGS + (version ? 4 : 2));
+	for (begin = iinf.at; !r && avif_take_box(&iinf, &type, &info); begin = iinf.at) {
+		version = avif_take(&info, 1);
+		avif_skip(&info, FLAGS);
+		r = add_entry(list, (uint32_t)avif_take(&info, version >= 3 ? 4 : 2), begin,
+			      iinf.at);
 	}
 	return r;
 }
 
 static int list_locations(struct bytes iloc, struct entries *list)
 {
-	uint64_t version = take(&iloc, 1);
+	uint64_t version = avif_take(&iloc, 1);
 	int r = 0;
 
-	skip(&iloc, FLAGS);
-	uint64_t sizes = take(&iloc, 2);
+	avif_skip(&iloc, FLAGS);
+	uint64_t sizes = avif_take(&iloc, 2);
 	uint64_t extent = (sizes >> 12) + (sizes >> 8 & 15) + (version ? sizes & 15 : 0);
-	for (uint64_t left = take(&iloc, version < 2 ? 2 : 4); !r && left > 0 && iloc.at < iloc.end;
-	     left--) {
+	for (uint64_t left = avif_take(&iloc, version < 2 ? 2 : 4);
+	     !r && left > 0 && iloc.at < iloc.end; left--) {
 		uint8_t *begin = iloc.at;
-		uint32_t id = (uint32_t)take(&iloc, version < 2 ? 2 : 4);
+		uint32_t id = (uint32_t)avif_take(&iloc, version < 2 ? 2 : 4);
 
-		skip(&iloc, (version ? 2 : 0) + 2 + (sizes >> 4 & 15));
-		skip(&iloc, take(&iloc, 2) * extent);
+		avif_skip(&iloc, (version ? 2 : 0) + 2 + (sizes >> 4 & 15));
+		avif_skip(&iloc, avif_take(&iloc, 2) * extent);
 		r = add_entry(list, id, begin, iloc.at);
 	}
 	return r;
@@ -130,18 +131,18 @@ static int list_tiles(struct bytes meta, struct tiles *tiles)
 {
 	struct bytes pitm = find_box(meta, TYPE('p', 'i', 't', 'm')),
 		     iref = find_box(meta, TYPE('i', 'r', 'e', 'f')), dimg;
-	uint64_t version = take(&pitm, 1);
+	uint64_t version = avif_take(&pitm, 1);
 	uint32_t type;
 
-	skip(&pitm, FLAGS);
-	uint64_t image = take(&pitm, version ? 4 : 2);
-	uint32_t id_size = take(&iref, 1) ? 4 : 2;
-	skip(&iref, FLAGS);
-	while (take_box(&iref, &type, &dimg)) {
-		if (type != TYPE('d', 'i', 'm', 'g') || take(&dimg, id_size) != image)
+	avif_skip(&pitm, FLAGS);
+	uint64_t image = avif_take(&pitm, version ? 4 : 2);
+	uint32_t id_size = avif_take(&iref, 1) ? 4 : 2;
+	avif_skip(&iref, FLAGS);
+	while (avif_take_box(&iref, &type, &dimg)) {
+		if (type != TYPE('d', 'i', 'm', 'g') || avif_take(&dimg, id_size) != image)
 			continue;
-		for (uint64_t left = take(&dimg, 2); left > 0; left--) {
-			uint64_t id = take(&dimg, id_size);
+		for (uint64_t left = avif_take(&dimg, 2); left > 0; left--) {
+			uint64_t id = avif_take(&dimg, id_size);
 
 			if (id < IDS && tiles->numbers[id])
 				return -ENOTSUP;
@@ -228,7 +229,7 @@ static int sort_tiles(struct bytes meta)
 
 	if (!tiles)
 		return -ENOMEM;
-	skip(&meta, 1 + FLAGS);
+	avif_skip(&meta, 1 + FLAGS);
 	int r = list_tiles(meta, tiles);
 	if (!r && tiles->count)
 		r = sort_meta(meta, tiles);

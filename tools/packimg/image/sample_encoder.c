@@ -121,8 +121,9 @@ static int add_index(struct sample_encoder *sample_encoder, struct buffer *bytes
  * Puts a baseline JPEG of the same coefficients in the place of one that can have no index; others
  * stay, too large ones among them.
  */
-static int transcode(struct sample_encoder *sample_encoder, struct buffer *bytes, size_t offset,
-		     struct image_info *info, bool *ret_transcoded, struct packimg_error *error)
+static int transcode_verbatim(struct sample_encoder *sample_encoder, struct buffer *bytes,
+			      size_t offset, struct image_info *info, bool *ret_transcoded,
+			      struct packimg_error *error)
 {
 	const uint8_t *data;
 	size_t size;
@@ -154,7 +155,7 @@ static int keep_verbatim(struct sample_encoder *sample_encoder, struct buffer *b
 	struct resize_picture pixels;
 
 	image_upright_size(info, &encoded.width, &encoded.height);
-	int r = transcode(sample_encoder, bytes, offset, info, &encoded.transcoded, error);
+	int r = transcode_verbatim(sample_encoder, bytes, offset, info, &encoded.transcoded, error);
 	if (!r)
 		r = add_index(sample_encoder, bytes, offset, info, &encoded, error);
 	if (r)
@@ -220,9 +221,9 @@ static int pack_rows(struct sample_encoder *sample_encoder, struct resize_pictur
  * Encodes pixels; the bytes stay the encoder's or the pixels' own. codec may turn from raw+zstd to
  * raw.
  */
-static int encode(struct sample_encoder *sample_encoder, struct resize_picture *pixels,
-		  enum packimg_codec *codec, const uint8_t **ret_data, size_t *ret_size,
-		  struct packimg_error *error)
+static int encode_pixels(struct sample_encoder *sample_encoder, struct resize_picture *pixels,
+			 enum packimg_codec *codec, const uint8_t **ret_data, size_t *ret_size,
+			 struct packimg_error *error)
 {
 	const struct sample_encoder_options *options = &sample_encoder->options;
 	size_t bytes = (size_t)pixels->width * pixels->height * pixels->channels;
@@ -263,7 +264,8 @@ static int store_pixels(struct sample_encoder *sample_encoder, struct resize_pic
 	if (r)
 		return r;
 	add_statistics(statistics, pixels);
-	r = encode(sample_encoder, pixels, &encoded->codec, &data, &encoded->data_size, error);
+	r = encode_pixels(sample_encoder, pixels, &encoded->codec, &data, &encoded->data_size,
+			  error);
 	if (r)
 		return r;
 	bytes->size = offset;

@@ -328,7 +328,7 @@ static int skip_member(struct archive_reader *in, struct packimg_error *error)
 }
 
 /* Why a member cannot be read; NULL: it is a regular file. */
-static const char *unread(struct archive_entry *entry)
+static const char *member_unread_reason(struct archive_entry *entry)
 {
 	if (archive_entry_hardlink(entry) || archive_entry_filetype(entry) == AE_IFLNK)
 		return "a link in an archive, which is not followed; tar --dereference "
@@ -377,7 +377,7 @@ static int next_member(struct archive_reader *in, struct archive_member *ret_mem
 	if (r != ARCHIVE_OK && r != ARCHIVE_WARN)
 		return archive_fault(in, in->archive, error);
 	in->entered = true;
-	const char *name = archive_entry_pathname(entry), *why = unread(entry);
+	const char *name = archive_entry_pathname(entry), *why = member_unread_reason(entry);
 	in->member_size =
 		!why && archive_entry_size_is_set(entry) ? (uint64_t)archive_entry_size(entry) : 0;
 	in->member_sparse = archive_entry_sparse_count(entry) > 0;
@@ -439,7 +439,8 @@ int archive_reader_range(struct archive_reader *in, uint64_t *ret_offset, uint64
 	return 0;
 }
 
-static int too_large(const struct archive_reader *in, uint64_t limit, struct packimg_error *error)
+static int archive_too_large(const struct archive_reader *in, uint64_t limit,
+			     struct packimg_error *error)
 {
 	return packimg_fail(error, -EFBIG, "unpacks to more than it may (%s%s)",
 			    text_bytes(TEXT, limit),
@@ -453,7 +454,7 @@ int archive_reader_read(struct archive_reader *in, uint64_t limit, struct buffer
 	int r = ARCHIVE_OK;
 
 	if (in->member_size > limit)
-		return too_large(in, limit, error);
+		return archive_too_large(in, limit, error);
 	if (buffer_reserve(
 		    buffer,
 		    base + (size_t)(in->member_size < RESERVE_MAX ? in->member_size : RESERVE_MAX) +
@@ -473,7 +474,7 @@ int archive_reader_read(struct archive_reader *in, uint64_t limit, struct buffer
 			return packimg_fail(error, -EBADMSG,
 					    "sparse archive members are not supported");
 		if (in->block_size > limit - (buffer->size - base))
-			return too_large(in, limit, error);
+			return archive_too_large(in, limit, error);
 		r = check_expansion(in, in->block_size, error);
 		if (r)
 			return r;

@@ -52,7 +52,7 @@ static void level_reset(struct level *level, struct arena *arena, size_t kept_ma
 	*level = (struct level){0};
 }
 
-static void leave(struct source_folder *folder)
+static void folder_leave(struct source_folder *folder)
 {
 	level_reset(&folder->levels[--folder->depth], folder->source.blobs->arena, KEPT_MAX);
 }
@@ -144,7 +144,7 @@ static int cannot_enter(int code, const char *reason, struct packimg_error *erro
  * Enters the folder at folder->path (terminated, relative to the source; "" is the source itself).
  * 0, SOURCE_SKIP or an error.
  */
-static int enter(struct source_folder *folder, size_t path_size, struct packimg_error *error)
+static int folder_enter(struct source_folder *folder, size_t path_size, struct packimg_error *error)
 {
 	const struct container *container = &folder->source.blobs->containers[folder->container];
 	const char *path = path_size ? (const char *)folder->path.data : ".";
@@ -181,7 +181,7 @@ static int enter(struct source_folder *folder, size_t path_size, struct packimg_
 	r = level_read(level, folder->source.blobs->arena, directory);
 	closedir(directory);
 	if (r)
-		leave(folder);
+		folder_leave(folder);
 	return r ? cannot_enter(r, strerror(-r), error) : 0;
 }
 
@@ -204,7 +204,7 @@ static int source_folder_next(struct source *source, struct source_item *ret_ite
 		struct level *level = &folder->levels[folder->depth - 1];
 
 		if (level->next == level->count) {
-			leave(folder);
+			folder_leave(folder);
 			continue;
 		}
 		const char *name = level->text + level->names[level->next++];
@@ -217,7 +217,7 @@ static int source_folder_next(struct source *source, struct source_item *ret_ite
 				folder_verdict(folder, ret_item->name, level->path_size);
 			if (ret_item->verdict)
 				return SOURCE_IGNORED;
-			int r = enter(folder, folder->path.size - 1, error);
+			int r = folder_enter(folder, folder->path.size - 1, error);
 			if (r)
 				return r;
 			ret_item->verdict =
@@ -267,7 +267,7 @@ static int source_folder_open(struct source *source, const char *path, struct pa
 		return open_single(folder, path, error);
 	int r = blob_store_add(source->blobs, path, true, &folder->container, error);
 	if (!r)
-		r = enter(folder, 0, error);
+		r = folder_enter(folder, 0, error);
 	return r == SOURCE_SKIP ? text_error_prefix(error, -EIO, "%s", path) : r;
 }
 

@@ -77,8 +77,8 @@ static void source_manifest_close(struct source *source)
 }
 
 /* csv_next(), which lets no more of a long text stay in memory than it must. */
-static int next_row(struct source_manifest *manifest, const char *const **ret_cells,
-		    size_t *ret_count, struct packimg_error *error)
+static int manifest_next_row(struct source_manifest *manifest, const char *const **ret_cells,
+			     size_t *ret_count, struct packimg_error *error)
 {
 	struct csv *csv = &manifest->csv;
 
@@ -107,8 +107,8 @@ static int find_column(const char *const *cells, size_t count, const char *const
 }
 
 /* Columns become fields, whose names are told apart. */
-static int check_header(const struct source_manifest *manifest, const char *const *cells,
-			size_t count, struct packimg_error *error)
+static int manifest_check_header(const struct source_manifest *manifest, const char *const *cells,
+				 size_t count, struct packimg_error *error)
 {
 	for (size_t i = 0; i < count; i++) {
 		if (!text_is_utf8(cells[i], strlen(cells[i])))
@@ -321,7 +321,7 @@ static bool is_file(struct source_manifest *manifest, const char *name)
 }
 
 /* Reads the header, or finds that there is none; leaves the cursor on the first row of images. */
-static int read_header(struct source_manifest *manifest, struct packimg_error *error)
+static int manifest_read_header(struct source_manifest *manifest, struct packimg_error *error)
 {
 	const struct source_options *options = manifest->source.options;
 	const char *const *cells;
@@ -356,7 +356,7 @@ static int read_header(struct source_manifest *manifest, struct packimg_error *e
 	if (image < 0 && manifest->path_column < 0)
 		return no_path(cells, count, error);
 	if (image < 0) {
-		r = check_header(manifest, cells, count, error);
+		r = manifest_check_header(manifest, cells, count, error);
 		if (!r && note_no_label(manifest, cells, count))
 			r = packimg_fail(error, -ENOMEM, "out of memory");
 		return r ? r : set_columns(manifest, cells, count, true);
@@ -384,7 +384,7 @@ static int look_at_columns(struct source_manifest *manifest, struct packimg_erro
 	size_t count;
 	int r;
 
-	while (!(r = next_row(manifest, &cells, &count, error))) {
+	while (!(r = manifest_next_row(manifest, &cells, &count, error))) {
 		for (size_t i = 0; i < count && i < manifest->column_count; i++) {
 			char *comma = semicolons ? strchr(cells[i], ',') : NULL;
 			double value;
@@ -440,8 +440,8 @@ static int note_missing(const struct source_manifest *manifest)
 		manifest->missing_count == 1 ? "s" : "");
 }
 
-static int set_class(struct source_manifest *manifest, const char *const *cells, size_t count,
-		     struct source_item *item, struct packimg_error *error)
+static int manifest_set_class(struct source_manifest *manifest, const char *const *cells,
+			      size_t count, struct source_item *item, struct packimg_error *error)
 {
 	size_t label = (size_t)manifest->label_column, class = (size_t)manifest->class_column;
 	double number;
@@ -512,7 +512,7 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 	const char *const *cells;
 	size_t count, fields = 0;
 
-	int r = next_row(manifest, &cells, &count, error);
+	int r = manifest_next_row(manifest, &cells, &count, error);
 	if (r == CSV_END)
 		return note_missing(manifest) ? packimg_fail(error, -ENOMEM, "out of memory")
 					      : SOURCE_END;
@@ -548,7 +548,7 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 		if (comma)
 			*comma = '.';
 	}
-	r = set_class(manifest, cells, count, ret_item, error);
+	r = manifest_set_class(manifest, cells, count, ret_item, error);
 	if (r)
 		return r;
 	for (size_t i = 0; i < count; i++) {
@@ -573,7 +573,7 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 }
 
 /* All of the file, in the store's arena. */
-static int read_all(struct source_manifest *manifest, int fd, struct packimg_error *error)
+static int manifest_read_all(struct source_manifest *manifest, int fd, struct packimg_error *error)
 {
 	struct arena *arena = manifest->source.blobs->arena;
 	size_t capacity = 0;
@@ -604,13 +604,13 @@ static bool is_utf16(const struct source_manifest *manifest)
 				       memcmp(manifest->text, "\xfe\xff", 2) == 0);
 }
 
-static int read_text(struct source_manifest *manifest, const char *path,
-		     struct packimg_error *error)
+static int manifest_read_text(struct source_manifest *manifest, const char *path,
+			      struct packimg_error *error)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return packimg_fail(error, -errno, "%s: %s", path, strerror(errno));
-	int r = read_all(manifest, fd, error);
+	int r = manifest_read_all(manifest, fd, error);
 	close(fd);
 	if (r)
 		return text_error_prefix(error, r, "%s", path);
@@ -646,7 +646,7 @@ static int source_manifest_open(struct source *source, const char *path,
 			: packimg_fail(error, -ENOMEM, "out of memory");
 	free(parent);
 	if (!r)
-		r = read_text(manifest, file, error);
+		r = manifest_read_text(manifest, file, error);
 	if (r)
 		return r;
 	if (!separator && strlen(file) > 4 && strcasecmp(file + strlen(file) - 4, ".tsv") == 0)
@@ -654,7 +654,7 @@ static int source_manifest_open(struct source *source, const char *path,
 	if (!separator)
 		separator = find_separator(manifest->text, manifest->size, options);
 	csv_init(&manifest->csv, manifest->text, manifest->size, separator);
-	r = read_header(manifest, error);
+	r = manifest_read_header(manifest, error);
 	if (!r)
 		r = look_at_columns(manifest, error);
 	return r ? text_error_prefix(error, r, "%s", file) : 0;

@@ -65,7 +65,7 @@ static void source_webdataset_close(struct source *source)
 	buffer_deinit(&shard->json);
 }
 
-static int set_text(struct buffer *buffer, const void *text, size_t size)
+static int webdataset_set_text(struct buffer *buffer, const void *text, size_t size)
 {
 	buffer->size = 0;
 	return buffer_append(buffer, text, size) || buffer_append(buffer, "", 1) ? -ENOMEM : 0;
@@ -106,8 +106,8 @@ static void set_two_images(struct source_webdataset *shard, const char *second)
 			(const char *)shard->name.data, second);
 }
 
-static int add_field(struct source_webdataset *shard, const char *name, enum value_kind kind,
-		     const void *text, size_t size)
+static int webdataset_add_field(struct source_webdataset *shard, const char *name,
+				enum value_kind kind, const void *text, size_t size)
 {
 	uint64_t total = shard->texts.size + strlen(name) + 1 + size + 1;
 
@@ -175,13 +175,14 @@ static int add_json_value(struct source_webdataset *shard, const char *name, con
 	if (json_is_null(value))
 		return 0;
 	if (json_is_boolean(value))
-		return add_field(shard, name, VALUE_INTEGER, json_is_true(value) ? "1" : "0", 1);
+		return webdataset_add_field(shard, name, VALUE_INTEGER,
+					    json_is_true(value) ? "1" : "0", 1);
 	if (json_scalar(value, number, &kind, &scalar, &size))
-		return add_field(shard, name, kind, scalar, size);
+		return webdataset_add_field(shard, name, kind, scalar, size);
 	char *text = json_dumps(value, JSON_COMPACT | JSON_SORT_KEYS);
 	if (!text)
 		return -ENOMEM;
-	int r = add_field(shard, name, VALUE_JSON, text, strlen(text));
+	int r = webdataset_add_field(shard, name, VALUE_JSON, text, strlen(text));
 	free(text);
 	return r;
 }
@@ -203,7 +204,7 @@ static int class_from_json(struct source_webdataset *shard, const json_t *object
 		    (kind == VALUE_REAL && shard->class_key))
 			continue;
 		shard->class_key = *key;
-		int r = set_text(&shard->class_text, text, size);
+		int r = webdataset_set_text(&shard->class_text, text, size);
 		if (r)
 			return r;
 		shard->class_kind = kind;
@@ -264,7 +265,7 @@ static int add_json(struct source_webdataset *shard)
 		set_fault(shard, "json", fault.text);
 		return 0;
 	}
-	r = add_field(shard, "json", VALUE_JSON, shard->json.data, shard->json.size);
+	r = webdataset_add_field(shard, "json", VALUE_JSON, shard->json.data, shard->json.size);
 	size_t first = shard->field_count;
 	json_object_foreach(json, key, value)
 	{
@@ -314,8 +315,9 @@ static bool label_is_field(const struct source_webdataset *shard)
 }
 
 /* One member of the current sample; extension is what follows the key. */
-static int add_member(struct source_webdataset *shard, const struct archive_member *member,
-		      const char *extension, struct packimg_error *error)
+static int webdataset_add_member(struct source_webdataset *shard,
+				 const struct archive_member *member, const char *extension,
+				 struct packimg_error *error)
 {
 	int r;
 
@@ -334,7 +336,7 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 	if (!shard->has_image && is_image &&
 	    (shard->named_images || shard->last_dot || !strchr(extension, '.'))) {
 		shard->has_image = true;
-		if (set_text(&shard->name, member->name, strlen(member->name)))
+		if (webdataset_set_text(&shard->name, member->name, strlen(member->name)))
 			return packimg_fail(error, -ENOMEM, "out of memory");
 		if (shard->fault)
 			return 0;
@@ -358,24 +360,26 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 	if (r)
 		return r;
 	if (strcasecmp(extension, "cls") == 0 || strcasecmp(extension, "cls.txt") == 0) {
-		r = set_text(&shard->class_text, shard->base.bytes.data,
-			     trimmed(&shard->base.bytes));
+		r = webdataset_set_text(&shard->class_text, shard->base.bytes.data,
+					trimmed(&shard->base.bytes));
 		shard->class_key = "cls";
 		shard->class_kind =
 			r ? VALUE_TEXT : source_value_kind((char *)shard->class_text.data);
 		if (!r && label_is_field(shard))
-			r = add_field(shard, "cls", shard->class_kind, shard->class_text.data,
-				      shard->class_text.size - 1);
+			r = webdataset_add_field(shard, "cls", shard->class_kind,
+						 shard->class_text.data,
+						 shard->class_text.size - 1);
 	} else if (strcasecmp(extension, "json") == 0) {
 		r = add_json(shard);
 	} else {
-		r = add_field(shard, extension, is_text(extension) ? VALUE_TEXT : VALUE_BYTES,
-			      shard->base.bytes.data, shard->base.bytes.size);
+		r = webdataset_add_field(shard, extension,
+					 is_text(extension) ? VALUE_TEXT : VALUE_BYTES,
+					 shard->base.bytes.data, shard->base.bytes.size);
 	}
 	return r ? packimg_fail(error, r, "out of memory") : 0;
 }
 
-static void begin_sample(struct source_webdataset *shard)
+static void webdataset_begin_sample(struct source_webdataset *shard)
 {
 	shard->texts.size = shard->field_count = 0;
 	shard->has_image = false;
@@ -482,12 +486,12 @@ static int source_webdataset_open(struct source *source, const char *path,
  * Takes members up to the first one of another key. 0, SOURCE_END when there was none,
  * SOURCE_IGNORED for a member that has no key, after which the sample goes on, or an error.
  */
-static int read_sample(struct source_webdataset *shard, struct packimg_error *error)
+static int webdataset_read_sample(struct source_webdataset *shard, struct packimg_error *error)
 {
 	int r;
 
 	if (!shard->begun)
-		begin_sample(shard);
+		webdataset_begin_sample(shard);
 	for (;;) {
 		if (!shard->member_held) {
 			r = archive_reader_next(shard->base.archive, &shard->member, error);
@@ -512,11 +516,11 @@ static int read_sample(struct source_webdataset *shard, struct packimg_error *er
 		if (shard->begun && (shard->key.size != key_size + 1 ||
 				     memcmp(shard->key.data, shard->member.name, key_size) != 0))
 			return 0;
-		if (!shard->begun && set_text(&shard->key, shard->member.name, key_size))
+		if (!shard->begun && webdataset_set_text(&shard->key, shard->member.name, key_size))
 			return packimg_fail(error, -ENOMEM, "out of memory");
 		shard->begun = true;
 		shard->member_held = false;
-		r = add_member(shard, &shard->member, dot + 1, error);
+		r = webdataset_add_member(shard, &shard->member, dot + 1, error);
 		if (r)
 			return r;
 	}
@@ -533,7 +537,7 @@ static bool label_number(const struct source_webdataset *shard, double *ret_numb
 	return !number_double(text, ret_number) && *ret_number == trunc(*ret_number);
 }
 
-static void set_class(struct source_webdataset *shard, struct source_item *item)
+static void webdataset_set_class(struct source_webdataset *shard, struct source_item *item)
 {
 	if (shard->class_key) {
 		const char *text = (const char *)shard->class_text.data;
@@ -560,7 +564,7 @@ static void set_class(struct source_webdataset *shard, struct source_item *item)
 }
 
 /* The member read last, which has no key. */
-static int pass(const struct source_webdataset *shard, struct source_item *item)
+static int webdataset_ignore(const struct source_webdataset *shard, struct source_item *item)
 {
 	item->name = shard->member.name;
 	const char *base = strrchr(item->name, '/');
@@ -575,9 +579,9 @@ static int source_webdataset_next(struct source *source, struct source_item *ret
 	struct source_webdataset *shard = (struct source_webdataset *)source;
 	size_t count = 0;
 
-	int r = read_sample(shard, error);
+	int r = webdataset_read_sample(shard, error);
 	if (r == SOURCE_IGNORED)
-		return pass(shard, ret_item);
+		return webdataset_ignore(shard, ret_item);
 	if (r)
 		return r;
 	shard->begun = false;
@@ -590,7 +594,7 @@ static int source_webdataset_next(struct source *source, struct source_item *ret
 	ret_item->verdict = filter_listed(source->options->filter, ret_item->name);
 	if (ret_item->verdict)
 		return SOURCE_IGNORED;
-	set_class(shard, ret_item);
+	webdataset_set_class(shard, ret_item);
 	for (size_t i = 0; i < shard->field_count; i++) {
 		const struct pending_field *pending = &shard->pending[i];
 		const char *texts = (const char *)shard->texts.data;
