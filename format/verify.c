@@ -210,11 +210,14 @@ static int check_dataset_info(const struct packimg *dataset, struct packimg_erro
 	uint64_t longest = 0;
 
 	int r = check_section(shard, &dataset->classes, PIMG_SECTION_CLASSES, error);
-	r = r ?: check_section(shard, &dataset->metadata, PIMG_SECTION_METADATA, error);
-	if (r == 0)
-		r = check_strings(shard, &dataset->classes, PIMG_SECTION_CLASSES,
-				  dataset->class_count, &longest, error);
-	return r == 0 ? check_metadata(shard, &dataset->metadata, error) : r;
+	if (r < 0)
+		return r;
+	r = check_section(shard, &dataset->metadata, PIMG_SECTION_METADATA, error);
+	if (r < 0)
+		return r;
+	r = check_strings(shard, &dataset->classes, PIMG_SECTION_CLASSES, dataset->class_count,
+			  &longest, error);
+	return r < 0 ? r : check_metadata(shard, &dataset->metadata, error);
 }
 
 static int check_shard(const struct packimg *dataset, const struct shard *shard,

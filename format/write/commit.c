@@ -50,15 +50,23 @@ static int shard_write_sections(struct packimg_writer *writer, struct shard_done
 	uint64_t end = writer->sources.size;
 
 	int r = section_from_streams(writer, shard, PIMG_SECTION_INDEX, index, 1);
-	if (r == 0 && writer->has_sources) {
+	if (r < 0)
+		return r;
+	if (writer->has_sources) {
 		r = spool_append(&writer->spool, &writer->source_offsets, &end, sizeof(end));
-		if (r == 0)
-			r = section_from_streams(writer, shard, PIMG_SECTION_SOURCES, sources, 2);
+		if (r < 0)
+			return r;
+		r = section_from_streams(writer, shard, PIMG_SECTION_SOURCES, sources, 2);
+		if (r < 0)
+			return r;
 	}
-	for (uint32_t i = 0; i < writer->column_count && r == 0; i++)
+	for (uint32_t i = 0; i < writer->column_count; i++) {
 		r = column_finish(&writer->columns[i], &writer->spool, writer->sample_count,
 				  &writer->output, &shard->columns[i]);
-	return r == 0 ? output_flush(&writer->output) : r;
+		if (r < 0)
+			return r;
+	}
+	return output_flush(&writer->output);
 }
 
 static int shards_reserve(struct packimg_writer *writer)
@@ -159,7 +167,7 @@ static int writer_build_traits(const struct packimg_writer *writer, struct blob 
 	return 0;
 }
 
-/* The classes stay the facts'; the others are the caller's to free, also after a failure. */
+/* Classes point into the dataset info; the caller frees the other blobs, also after a failure. */
 static int writer_build_blobs(const struct packimg_writer *writer, struct blob blobs[BLOB_COUNT])
 {
 	const struct dataset_info *info = &writer->info;
@@ -167,10 +175,11 @@ static int writer_build_blobs(const struct packimg_writer *writer, struct blob b
 	if (info->class_count > 0)
 		blobs[BLOB_CLASSES] = (struct blob){info->classes, info->classes_size};
 	int r = writer_build_fields(writer, &blobs[BLOB_FIELDS]);
-	if (r == 0)
-		r = dataset_info_build_metadata(info, &blobs[BLOB_METADATA].data,
-						&blobs[BLOB_METADATA].size);
-	return r == 0 ? writer_build_traits(writer, &blobs[BLOB_TRAITS]) : r;
+	if (r < 0)
+		return r;
+	r = dataset_info_build_metadata(info, &blobs[BLOB_METADATA].data,
+					&blobs[BLOB_METADATA].size);
+	return r < 0 ? r : writer_build_traits(writer, &blobs[BLOB_TRAITS]);
 }
 
 static int writer_put_section(struct output *output, struct shard_done *shard, uint32_t type,

@@ -140,10 +140,12 @@ static int replace_link_shards(const struct temp_files *temp_files, const char *
 
 	for (uint32_t shard = 0; shard < temp_files->count && r == 0; shard++) {
 		r = temp_files_path(temp_files, shard, from);
-		if (r == 0)
-			r = shard_name_path(base, shard, temp_files->count, to);
-		if (r == 0 && link(from, to) < 0)
-			r = -errno;
+		if (r < 0)
+			return r;
+		r = shard_name_path(base, shard, temp_files->count, to);
+		if (r < 0)
+			return r;
+		r = link(from, to) < 0 ? -errno : 0;
 		/* file systems without hard links, or with too few of them */
 		if (r == -EPERM || r == -EOPNOTSUPP || r == -ENOSYS || r == -EMLINK)
 			r = copy_file(from, to);
@@ -160,13 +162,34 @@ static int replace_files(struct temp_files *temp_files, const char *base, bool s
 	char single[SHARD_SET_PATH_MAX];
 
 	int r = single_path(base, single);
-	if (r == 0)
-		r = for_each_shard(base, remove_file);
-	if (r >= 0 && set) {
-		r = remove_file(single);
-		return r == 0 ? replace_link_shards(temp_files, base) : r;
-	}
-	return r >= 0 ? temp_files_commit(temp_files, 0, single) : r;
+	if (r < 0)
+		return r;
+	r = for_each_shard(base, remove_file);
+	if (r < 0)
+		return r;
+	if (!set)
+		return temp_files_commit(temp_files, 0, single);
+	r = remove_file(single);
+	return r == 0 ? replace_link_shards(temp_files, base) : r;
+}
+
+/* Each step must have reached the disk before the next one begins. */
+static int replace_finish(struct temp_files *temp_files, const char *base, const char *record,
+			  bool set)
+{
+	int r = io_sync_folder(temp_files->directory);
+	if (r < 0)
+		return r;
+	r = replace_files(temp_files, base, set);
+	if (r != 0)
+		return r;
+	r = io_sync_folder(temp_files->directory);
+	if (r < 0)
+		return r;
+	r = remove_file(record);
+	if (r != 0)
+		return r;
+	return io_sync_folder(temp_files->directory);
 }
 
 int replace_commit(struct temp_files *temp_files, const char *base, bool set)
@@ -174,25 +197,19 @@ int replace_commit(struct temp_files *temp_files, const char *base, bool set)
 	char record[SHARD_SET_PATH_MAX];
 
 	int r = set ? temp_files_stage(temp_files) : 0;
-	if (r == 0)
-		r = shard_set_commit_record_path(base, record);
-	if (r == 0)
-		r = io_sync_folder(temp_files->directory);
-	if (r == 0)
-		r = replace_write_commit_record(temp_files, base);
+	if (r < 0)
+		return r;
+	r = shard_set_commit_record_path(base, record);
+	if (r < 0)
+		return r;
+	r = io_sync_folder(temp_files->directory);
+	if (r < 0)
+		return r;
+	r = replace_write_commit_record(temp_files, base);
 	if (r < 0)
 		return r;
 	temp_files->kept = true;
-	/* each step must have reached the disk before the next may */
-	r = io_sync_folder(temp_files->directory);
-	if (r == 0)
-		r = replace_files(temp_files, base, set);
-	if (r == 0)
-		r = io_sync_folder(temp_files->directory);
-	if (r == 0)
-		r = remove_file(record);
-	if (r == 0)
-		r = io_sync_folder(temp_files->directory);
+	r = replace_finish(temp_files, base, record, set);
 	if (r < 0)
 		return r;
 	temp_files->kept = false;

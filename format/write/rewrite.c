@@ -307,14 +307,16 @@ static int rewriter_end_shard(struct packimg_rewriter *rewriter)
 	struct pimg_header header;
 
 	int r = rewriter_put_sections(rewriter, &header);
-	if (r == 0)
-		r = output_flush(&rewriter->output);
-	if (r == 0)
-		r = io_write_at(rewriter->output.fd, &header, sizeof(header), 0);
-	if (r == 0 && fsync(rewriter->output.fd) < 0)
-		r = -errno;
 	if (r < 0)
 		return r;
+	r = output_flush(&rewriter->output);
+	if (r < 0)
+		return r;
+	r = io_write_at(rewriter->output.fd, &header, sizeof(header), 0);
+	if (r < 0)
+		return r;
+	if (fsync(rewriter->output.fd) < 0)
+		return -errno;
 	rewriter->written += rewriter->output.offset;
 	output_deinit(&rewriter->output);
 	rewriter->shard_number++;

@@ -135,26 +135,36 @@ static void copy_locate(const struct copy_set *set, uint64_t number, uint32_t *r
 	*ret_index = number;
 }
 
-int copy_begin(const struct copy_set *set, const char *path,
-	       const struct packimg_writer_options *options, struct packimg_writer **ret_writer,
-	       struct packimg_error *error)
+static int declare_classes_and_fields(const struct copy_set *set, struct packimg_writer *writer,
+				      struct packimg_error *error)
 {
-	struct packimg_writer *writer = NULL;
+	int r = packimg_writer_classes(writer, set->classes.names, set->classes.count, error);
 
-	int r = packimg_writer_new(path, options, &writer, error);
-	if (!r)
-		r = packimg_writer_classes(writer, set->classes.names, set->classes.count, error);
 	for (uint32_t i = 0; !r && i < set->fields.count; i++) {
 		uint32_t number;
 
 		r = packimg_writer_field(writer, set->fields.names[i], set->types[i], &number,
 					 error);
 	}
-	if (r)
-		packimg_writer_free(writer);
-	else
-		*ret_writer = writer;
 	return r;
+}
+
+int copy_begin(const struct copy_set *set, const char *path,
+	       const struct packimg_writer_options *options, struct packimg_writer **ret_writer,
+	       struct packimg_error *error)
+{
+	struct packimg_writer *writer;
+
+	int r = packimg_writer_new(path, options, &writer, error);
+	if (r)
+		return r;
+	r = declare_classes_and_fields(set, writer, error);
+	if (r) {
+		packimg_writer_free(writer);
+		return r;
+	}
+	*ret_writer = writer;
+	return 0;
 }
 
 static int32_t map_label(const struct copy_set *set, const struct copy_input *input, int32_t label)

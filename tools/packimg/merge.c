@@ -143,7 +143,7 @@ static int merge_report(const struct merge *merge, uint64_t bytes)
 	return 0;
 }
 
-static int merge_run(struct merge *merge, struct packimg_error *error)
+static int merge_write(struct merge *merge, struct packimg_error *error)
 {
 	/*
 	 * In other shards it is the same dataset: checkpoints name it by its UUID, which an earlier
@@ -154,19 +154,25 @@ static int merge_run(struct merge *merge, struct packimg_error *error)
 		.shard_size = merge->shard_size,
 		.uuid = same ? packimg_uuid(merge->set.inputs[0].dataset) : NULL,
 	};
-	uint64_t bytes = 0;
 
 	int r = command_check_output(merge->output, merge->force, error);
-	if (!r)
-		r = copy_begin(&merge->set, merge->output, &writer_options, &merge->writer, error);
-	if (!r)
-		r = merge_copy(merge, error);
-	if (!r)
-		r = write_dataset_info(merge, error);
-	if (!r)
-		r = packimg_writer_finish(merge->writer, error);
-	if (!r)
-		bytes = packimg_writer_bytes(merge->writer);
+	if (r)
+		return r;
+	r = copy_begin(&merge->set, merge->output, &writer_options, &merge->writer, error);
+	if (r)
+		return r;
+	r = merge_copy(merge, error);
+	if (r)
+		return r;
+	r = write_dataset_info(merge, error);
+	return r ? r : packimg_writer_finish(merge->writer, error);
+}
+
+static int merge_run(struct merge *merge, struct packimg_error *error)
+{
+	int r = merge_write(merge, error);
+	uint64_t bytes = r ? 0 : packimg_writer_bytes(merge->writer);
+
 	packimg_writer_free(merge->writer);
 	if (r)
 		return r == -EINTR ? COMMAND_FAILED : command_fail("%s", error->text);

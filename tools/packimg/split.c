@@ -237,11 +237,14 @@ static int split_finish_part(struct split *split, struct part *part, struct pack
 	if (command_interrupted())
 		return -EINTR;
 	int r = write_dataset_info(split, part, error);
-	if (!r)
-		r = packimg_writer_finish(part->writer, error);
-	part->complete = !r;
-	split->complete += !r;
-	return r;
+	if (r)
+		return r;
+	r = packimg_writer_finish(part->writer, error);
+	if (r)
+		return r;
+	part->complete = true;
+	split->complete++;
+	return 0;
 }
 
 static int write_group(struct split *split, uint32_t group, uint64_t *done,

@@ -136,15 +136,18 @@ static int advise_measure(struct advise *advise, struct packimg_error *error)
 				(i + 1) * advise->sample.bytes);
 	}
 	progress_clear(&progress);
+	if (r)
+		return r;
 	for (uint32_t i = 0; i < advise->variant_count; i++)
 		runs[i] = (struct encoding_run){advise->variants[i].samples,
 						advise->variants[i].images, advise->transform};
-	if (!r)
-		r = encoding_bench_measure(runs, advise->variant_count, &terms, advise->seconds,
-					   command_interrupted, error);
-	for (uint32_t i = 0; i < advise->variant_count && !r; i++)
+	r = encoding_bench_measure(runs, advise->variant_count, &terms, advise->seconds,
+				   command_interrupted, error);
+	if (r)
+		return r;
+	for (uint32_t i = 0; i < advise->variant_count; i++)
 		advise->variants[i].images_per_s = runs[i].count ? 1 / runs[i].image_s : 0;
-	return r;
+	return 0;
 }
 
 static double bytes_each(const struct encoding_variant *variant, uint64_t bytes)
@@ -294,15 +297,20 @@ static int advise_report_json(const struct advise *advise)
 	return command_print_json(json);
 }
 
+static int advise_load_and_measure(struct advise *advise, struct packimg_error *error)
+{
+	int r = make_transform(advise, error);
+	if (r)
+		return r;
+	r = image_subset_init(&advise->sample, advise->path, advise->wanted, error);
+	return r ? r : advise_measure(advise, error);
+}
+
 static int advise_run(struct advise *advise)
 {
 	struct packimg_error error = {{0}};
-	int r = make_transform(advise, &error);
 
-	if (!r)
-		r = image_subset_init(&advise->sample, advise->path, advise->wanted, &error);
-	if (!r)
-		r = advise_measure(advise, &error);
+	int r = advise_load_and_measure(advise, &error);
 	if (r)
 		return r == -EINTR ? COMMAND_FAILED
 				   : command_fail("%s", error.text[0] ? error.text : strerror(-r));

@@ -54,6 +54,31 @@ static int convert_out_of_space(const struct arena *arena)
 			    strerror(-arena->fault));
 }
 
+static int convert_list_and_write(struct convert *convert, struct packimg_error *error)
+{
+	int r;
+
+	/* With --split folders, listing finds the parts; otherwise a bad path fails before it. */
+	if (!convert->options.split_folders) {
+		r = convert_name_parts(convert, error);
+		if (r)
+			return r;
+	}
+	r = convert_list(convert, error);
+	if (r)
+		return r;
+	if (convert->options.split_folders) {
+		r = convert_find_parts(convert, error);
+		if (r)
+			return r;
+		r = convert_name_parts(convert, error);
+		if (r)
+			return r;
+	}
+	r = convert_plan(convert, error);
+	return r ? r : convert_write(convert, error);
+}
+
 static int convert_run(struct convert *convert)
 {
 	struct packimg_error error = {{0}};
@@ -63,17 +88,7 @@ static int convert_run(struct convert *convert)
 	ignored_files_init(&convert->ignored, &convert->catalog.arena);
 	convert->catalog.blobs.limits = convert->options.limits;
 	convert->options.source.filter = &convert->options.filter;
-	int r = convert->options.split_folders ? 0 : convert_name_parts(convert, &error);
-	if (!r)
-		r = convert_list(convert, &error);
-	if (!r && convert->options.split_folders)
-		r = convert_find_parts(convert, &error);
-	if (!r && convert->options.split_folders)
-		r = convert_name_parts(convert, &error);
-	if (!r)
-		r = convert_plan(convert, &error);
-	if (!r)
-		r = convert_write(convert, &error);
+	int r = convert_list_and_write(convert, &error);
 	if (r == -EINTR)
 		return COMMAND_FAILED;
 	if (r == -ENOMEM && convert->catalog.arena.fault)

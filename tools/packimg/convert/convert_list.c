@@ -189,10 +189,9 @@ static int assign_classes(struct convert *convert, struct packimg_error *error)
 	return r;
 }
 
-int convert_list(struct convert *convert, struct packimg_error *error)
+static int list_sources(struct convert *convert, struct packimg_error *error)
 {
 	struct progress progress;
-	struct class_list classes = {0};
 	int r = 0;
 
 	progress_init(&progress, "listing", 0, convert->options.quiet);
@@ -201,20 +200,34 @@ int convert_list(struct convert *convert, struct packimg_error *error)
 					error);
 	progress_clear(&progress);
 	convert->list_s = progress_elapsed_s(&progress);
-	if (!r && convert->options.classes_file)
+	return r;
+}
+
+int convert_list(struct convert *convert, struct packimg_error *error)
+{
+	struct class_list classes = {0};
+
+	int r = list_sources(convert, error);
+	if (r)
+		return r;
+	if (convert->options.classes_file) {
 		r = read_classes(convert->options.classes_file, &classes, &convert->catalog.arena,
 				 error);
-	if (!r)
-		r = assign_classes(convert, error);
-	if (!r && convert_add_empty_classes(convert))
-		r = packimg_fail(error, -ENOMEM, "out of memory");
-	if (!r)
-		r = catalog_finish(&convert->catalog,
-				   convert->options.classes_file ? classes.names : NULL,
-				   (uint32_t)classes.count, error);
-	if (!r && convert_note_listing(convert))
+		if (r)
+			return r;
+	}
+	r = assign_classes(convert, error);
+	if (r)
+		return r;
+	if (convert_add_empty_classes(convert))
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	return r;
+	r = catalog_finish(&convert->catalog, convert->options.classes_file ? classes.names : NULL,
+			   (uint32_t)classes.count, error);
+	if (r)
+		return r;
+	if (convert_note_listing(convert))
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	return 0;
 }
 
 int convert_find_parts(struct convert *convert, struct packimg_error *error)

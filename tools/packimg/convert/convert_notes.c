@@ -194,17 +194,15 @@ static int note_patterns(struct convert *convert)
 
 int convert_note_listing(struct convert *convert)
 {
-	int r = note_labels(convert);
+	static int (*const notes[])(struct convert *) = {note_labels, note_classes, note_numbers,
+							 note_cls,    note_table,   note_patterns};
 
-	if (!r)
-		r = note_classes(convert);
-	if (!r)
-		r = note_numbers(convert);
-	if (!r)
-		r = note_cls(convert);
-	if (!r)
-		r = note_table(convert);
-	return r ? r : note_patterns(convert);
+	for (size_t i = 0; i < sizeof(notes) / sizeof(*notes); i++) {
+		int r = notes[i](convert);
+		if (r)
+			return r;
+	}
+	return 0;
 }
 
 /* Pixels of kinds that may keep every one, in files of a kind that does not. */

@@ -383,21 +383,21 @@ int convert_write_dataset_info(struct packimg_writer *writer, const struct stati
 
 static int finish_parts(struct convert *convert, struct packimg_error *error)
 {
-	int r = 0;
-
-	for (uint32_t p = 0; !r && p < convert->part_count; p++) {
+	for (uint32_t p = 0; p < convert->part_count; p++) {
 		struct convert_part *part = &convert->parts[p];
 
-		r = write_metadata(convert, part, error);
-		if (!r)
-			r = convert_write_dataset_info(part->writer, &part->statistics, error);
-		if (!r)
-			r = packimg_writer_finish(part->writer, error);
+		int r = write_metadata(convert, part, error);
 		if (r)
-			break;
+			return r;
+		r = convert_write_dataset_info(part->writer, &part->statistics, error);
+		if (r)
+			return r;
+		r = packimg_writer_finish(part->writer, error);
+		if (r)
+			return r;
 		part->bytes = packimg_writer_bytes(part->writer);
 	}
-	return r;
+	return 0;
 }
 
 static int write_samples(struct convert *convert, struct packimg_error *error)
@@ -435,21 +435,29 @@ static int write_samples(struct convert *convert, struct packimg_error *error)
 	return fault ? packimg_fail(error, fault, "starting workers: %s", strerror(-fault)) : r;
 }
 
+static int write_parts(struct convert *convert, struct packimg_error *error)
+{
+	convert->class_samples =
+		arena_array(&convert->catalog.arena,
+			    convert->catalog.class_count * sizeof(*convert->class_samples));
+	if (!convert->class_samples)
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	int r = open_parts(convert, error);
+	if (r)
+		return r;
+	r = write_samples(convert, error);
+	if (r)
+		return r;
+	if (!convert_sample_count(convert))
+		return convert_nothing(convert, error);
+	return finish_parts(convert, error);
+}
+
 int convert_write(struct convert *convert, struct packimg_error *error)
 {
 	double start_s = clock_s(CLOCK_MONOTONIC);
 
-	convert->class_samples =
-		arena_array(&convert->catalog.arena,
-			    convert->catalog.class_count * sizeof(*convert->class_samples));
-	int r = convert->class_samples ? open_parts(convert, error)
-				       : packimg_fail(error, -ENOMEM, "out of memory");
-	if (!r)
-		r = write_samples(convert, error);
-	if (!r && !convert_sample_count(convert))
-		r = convert_nothing(convert, error);
-	if (!r)
-		r = finish_parts(convert, error);
+	int r = write_parts(convert, error);
 	for (uint32_t p = 0; p < convert->part_count; p++) {
 		packimg_writer_free(convert->parts[p].writer);
 		convert->parts[p].writer = NULL;

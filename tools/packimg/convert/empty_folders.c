@@ -139,13 +139,32 @@ static int note_empty(struct convert *convert, const struct empty_classes *empty
 	return r;
 }
 
+/* taken: zeros, one for each folder. */
+static int add_empty_classes(struct convert *convert, bool *taken, struct empty_classes *empty)
+{
+	struct catalog *catalog = &convert->catalog;
+	uint32_t number;
+
+	int r = mark_folders_of_images(catalog, &convert->ignored.folders, taken);
+	if (r)
+		return r;
+	r = find_empty(convert, taken, empty);
+	if (r)
+		return r;
+	r = note_empty(convert, empty);
+	for (uint32_t i = 0; !r && i < empty->names.count; i++)
+		if (!empty->files[i])
+			r = name_table_add(&catalog->class_names, empty->names.names[i], &number,
+					   NULL);
+	return r;
+}
+
 int convert_add_empty_classes(struct convert *convert)
 {
 	struct catalog *catalog = &convert->catalog;
 	struct arena *arena = &catalog->arena;
 	const uint32_t count = convert->ignored.folders.count;
 	struct empty_classes empty;
-	uint32_t number;
 
 	convert->first_empty_class = catalog->class_names.count;
 	if (!catalog->class_names.count || !count)
@@ -154,17 +173,8 @@ int convert_add_empty_classes(struct convert *convert)
 	empty.files = arena_array(arena, count * sizeof(*empty.files));
 	empty.folders = arena_array(arena, count * sizeof(*empty.folders));
 	bool *taken = arena_array(arena, count * sizeof(*taken));
-	int r = empty.files && empty.folders && taken ? 0 : -ENOMEM;
-	if (!r)
-		r = mark_folders_of_images(catalog, &convert->ignored.folders, taken);
-	if (!r)
-		r = find_empty(convert, taken, &empty);
-	if (!r)
-		r = note_empty(convert, &empty);
-	for (uint32_t i = 0; !r && i < empty.names.count; i++)
-		if (!empty.files[i])
-			r = name_table_add(&catalog->class_names, empty.names.names[i], &number,
-					   NULL);
+	int r = empty.files && empty.folders && taken ? add_empty_classes(convert, taken, &empty)
+						      : -ENOMEM;
 	name_table_deinit(&empty.names);
 	arena_release(arena, empty.files);
 	arena_release(arena, empty.folders);
