@@ -1,9 +1,9 @@
 /*
- * Rate against bytes: a sample of images stored in one way or another, as packimg convert would
- * store it, and how fast a pipeline makes finished samples of it. Ways are first stored, then runs
- * of them measured together: one thread, rounds in which each has its turn, the CPU's own clock,
- * medians, so that a busy machine disturbs all alike and as little as can be. `packimg advise` and
- * `loaderbench --explain` share it. A way and what it holds belong to the caller; one thread calls.
+ * Bytes and decoding rate of a sample of images in several encodings, each as packimg convert would
+ * store it. Variants are encoded first; then their runs are measured together: one thread,
+ * interleaved rounds, the thread's CPU clock, medians, so that other load disturbs all variants
+ * alike. Shared by `packimg advise` and `loaderbench --explain`. The caller owns the variants; one
+ * thread calls.
  */
 #pragma once
 
@@ -20,7 +20,7 @@ struct transform;
 enum encoding_kind {
 	ENCODING_STORED,    /* as the dataset holds it */
 	ENCODING_VERBATIM,  /* JPEGs as they are, with an index */
-	ENCODING_UNINDEXED, /* JPEGs as they are, without */
+	ENCODING_UNINDEXED, /* JPEGs as they are, without an index */
 	ENCODING_JPEG,      /* encoded again, with an index */
 	ENCODING_RAW_ZSTD,
 	ENCODING_RAW,
@@ -37,11 +37,11 @@ struct encoding_variant {
 	enum encoding_kind kind;
 	uint32_t short_side; /* pixels at most; 0: as it is */
 	int quality;         /* of ENCODING_JPEG */
-	/* of ENCODING_VERBATIM: JPEGs that can have no index made ones that can, without loss */
+	/* of ENCODING_VERBATIM: losslessly transcode JPEGs that could have no index otherwise */
 	bool transcode;
 
 	/* After encoding_variant_encode(). */
-	uint64_t images; /* that could be stored */
+	uint64_t images; /* that could be encoded */
 	uint64_t bytes;  /* of all, indexes included */
 	uint64_t index_bytes;
 	struct unindexed_counts unindexed;
@@ -57,7 +57,7 @@ struct encoding_variant {
 /* "originals, indexed", "short side 256, quality 90": into the buffer, whose text is returned. */
 const char *encoding_variant_name(struct text_buffer *buffer,
 				  const struct encoding_variant *variant);
-/* Is a stored sample whole? What does not decode must not end a measurement. */
+/* Whether a stored sample decodes: one that does not must not end a measurement. */
 bool encoding_bench_can_use(struct packimg_decoder *decoder, const struct packimg_sample *sample);
 /*
  * 0, -EINTR, -ENOMEM. Images that cannot be used are left out and counted. stop: asked whether to
@@ -68,7 +68,7 @@ int encoding_variant_encode(struct encoding_variant *variant, const struct encod
 			    struct packimg_error *error);
 void encoding_variant_deinit(struct encoding_variant *variant);
 
-/* These samples through this pipeline. */
+/* One measurement: these samples through this pipeline. */
 struct encoding_run {
 	const struct packimg_sample *samples;
 	uint64_t count; /* 0: nothing is measured */

@@ -1,6 +1,6 @@
 /*
- * Words from figures: which way to store a dataset, given what each costs in bytes and gives in
- * images/s. Pure functions on plain values.
+ * Recommends how to store a dataset, from each variant's measured bytes and images/s. Pure
+ * functions on plain values.
  */
 #pragma once
 
@@ -12,17 +12,16 @@ struct recommend_request {
 	const struct encoding_variant *variants; /* measured */
 	uint32_t count;
 	double cores;
-	double wanted; /* images/s, 0: not said */
+	double wanted; /* images/s; 0: no target */
 };
 
 /*
- * Which way is best where that rate is needed: the most faithful one that gives it; UINT32_MAX:
- * none does.
+ * Index of the variant with the least loss that reaches the rate; UINT32_MAX: none reaches it.
  */
 uint32_t recommend_choose(const struct recommend_request *request, double images_per_s);
-/* The way that gives most images/s; UINT32_MAX: nothing was measured. */
+/* Index of the variant with the highest rate; UINT32_MAX: nothing was measured. */
 uint32_t recommend_fastest(const struct recommend_request *request);
 /*
- * A recommendation and its reason, lines that end in line feeds. What fails is left to ferror().
+ * Writes a recommendation and its reason as complete lines. The caller checks ferror().
  */
 void recommend_write(const struct recommend_request *request, FILE *file);

@@ -1,8 +1,8 @@
 /*
- * Brace expansion of shard names, as shells and WebDataset write it: {a,b,c} and numeric ranges
- * {000..012}, several in one word, also nested. A leading zero in either bound pads every number to
- * the wider bound. A word without a complete brace expression is itself. Pure; the caller owns the
- * list.
+ * Brace expansion of shard names, as in shells and WebDataset: {a,b,c} and numeric ranges
+ * {000..012}, several in one word, also nested. A leading zero in either bound pads all numbers to
+ * the wider bound. A word without a complete brace expression expands to itself. Pure functions;
+ * the caller owns the list.
  */
 #pragma once
 

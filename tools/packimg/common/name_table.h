@@ -1,7 +1,6 @@
 /*
- * A set of names numbered in order of first appearance: classes, fields, keys. The names are copied
- * into an arena that the caller owns and that must outlive the set; the set's tables lie there,
- * too. One thread.
+ * Interned names, numbered in order of first appearance: classes, fields, keys. Names and tables
+ * live in an arena that the caller owns and that must outlive the table. One thread.
  */
 #pragma once
 
@@ -21,10 +20,10 @@ struct name_table {
 
 void name_table_init(struct name_table *names, struct arena *arena);
 void name_table_deinit(struct name_table *names);
-/* Number of the name, added when new; 0 or -ENOMEM. ret_added may be NULL. */
+/* Finds or adds the name; 0 or -ENOMEM. ret_added may be NULL. */
 int name_table_add(struct name_table *names, const char *name, uint32_t *ret_number,
 		   bool *ret_added);
-/* -ENOENT when the name is not in the set. */
+/* -ENOENT when the table does not have the name. */
 int name_table_find(const struct name_table *names, const char *name, uint32_t *ret_number);
 /* Numbers in bytewise order of their names, into order[0..count). */
 void name_table_sort(const struct name_table *names, uint32_t *order);

@@ -1,8 +1,9 @@
 /*
- * Threads that turn a numbered range of work into results which one consumer takes in order. Work
- * is handed out in blocks of neighbours; a bounded number of blocks is under way, and fewer when
- * their results are large. Which thread does what never shows in the results. claim and run are
- * called on the workers, take, stopped and the progress on the consumer, who calls parallel_map().
+ * An ordered parallel map: threads compute the results of a numbered range of items, one consumer
+ * takes them in order. Work is claimed in blocks of consecutive items. The number of blocks in
+ * flight is bounded, and shrinks when their results are large. Scheduling never affects the
+ * results. claim and run are called on the workers; take, stopped and the progress on the thread
+ * that calls parallel_map().
  */
 #pragma once
 
@@ -34,7 +35,7 @@ struct parallel_map_options {
 	 */
 	uint64_t bytes_max;
 	void *context;
-	/* A worker's own state: zeros, made before its first block, unmade after its last. */
+	/* A worker's own state, zeroed: init before its first block, deinit after its last. */
 	size_t worker_size;
 	int (*worker_init)(void *context, void *worker);
 	void (*worker_deinit)(void *worker);
@@ -43,9 +44,9 @@ struct parallel_map_options {
 	 * here. It may lower the block's count, not to 0: the next block then begins there.
 	 */
 	void (*claim)(void *context, void *worker, struct work_block *block);
-	/* Makes one of the block's results. */
+	/* Computes one result of the block. */
 	void (*run)(void *context, void *worker, struct work_block *block, uint32_t number);
-	/* Takes it; not 0: that is the end. */
+	/* Consumes one result; not 0 ends the map. */
 	int (*take)(void *context, const struct work_block *block, uint32_t number);
 	bool (*stopped)(void); /* may be NULL */
 	/* NULL: none. Shown after a block and while none is ready, and cleared in the end. */
@@ -54,7 +55,7 @@ struct parallel_map_options {
 };
 
 /*
- * All of it, until an end that is not 0, which is returned, or that setup.stopped wants: -EINTR.
- * ret_fault: why workers could not be made, which is returned then, too; 0: they could.
+ * Processes all items and returns 0, the first result of take that is not 0, or -EINTR once stopped
+ * says so. ret_fault: the error of starting workers, which is then the result, too; otherwise 0.
  */
 int parallel_map(const struct parallel_map_options *setup, int *ret_fault);

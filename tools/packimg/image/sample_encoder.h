@@ -1,7 +1,7 @@
 /*
- * From the bytes of a source file to the bytes that are stored: kept as they are, or decoded,
- * shrunk and encoded. What is done depends on the options and the source alone, never on threads or
- * order. One encoder per thread; it allocates only when it meets a larger image than before.
+ * Turns the bytes of a source file into the bytes of a sample: kept as they are, or decoded,
+ * resized and encoded. The result depends on the options and the source alone, never on threads or
+ * order. One encoder per thread; it allocates only for an image larger than all before.
  */
 #pragma once
 
@@ -35,7 +35,7 @@ struct sample_encoder {
 	struct buffer pixels;
 };
 
-/* What was made of one source: data_size bytes, then side_size bytes of side data. */
+/* The result for one source: data_size bytes, then side_size bytes of side data. */
 struct encoded_sample {
 	size_t data_size, side_size;
 	uint32_t width, height;
@@ -51,8 +51,8 @@ int sample_encoder_init(struct sample_encoder *sample_encoder,
 			const struct sample_encoder_options *options);
 void sample_encoder_deinit(struct sample_encoder *sample_encoder);
 /*
- * Renders the source file that lies in bytes from offset to the end, and leaves there what to store
- * instead: a verbatim image is not moved. IMAGE_PADDING bytes behind the buffer's size must be
+ * Encodes the source file that bytes holds from offset to its end, and replaces it by the sample's
+ * bytes: a verbatim image is not moved. IMAGE_PADDING bytes behind the buffer's size must be
  * allocated. name decides, by its hash, what --mix stores raw. statistics: where to add the pixels,
  * or NULL.
  */
@@ -60,12 +60,12 @@ int sample_encoder_encode(struct sample_encoder *sample_encoder, const char *nam
 			  struct buffer *bytes, size_t offset, struct statistics *statistics,
 			  struct encoded_sample *ret_encoded, struct packimg_error *error);
 /*
- * Renders what a dataset holds, pixels as if they came from a PNG, and appends what to store
- * instead.
+ * Encodes a sample of a dataset, raw pixels as if they came from a PNG, and appends the result to
+ * bytes.
  */
 int sample_encoder_encode_stored(struct sample_encoder *sample_encoder,
 				 const struct packimg_sample *sample, struct buffer *bytes,
 				 struct encoded_sample *ret_encoded, struct packimg_error *error);
-/* The size that the limits leave of an image, never larger, never empty. */
+/* The image's size within the limits: never enlarged, at least 1 x 1. */
 void sample_encoder_target_size(const struct sample_encoder_options *options, uint32_t width,
 				uint32_t height, uint32_t *ret_width, uint32_t *ret_height);

@@ -1,10 +1,10 @@
 /*
- * The bytes of source images: folders and archives that were opened once, and places in them.
- * Sources add containers while they list what there is; afterwards blob_store_read() may be called
- * by any number of threads. An image in an uncompressed archive is a range of the file and read
- * like any file; one in a compressed archive is either a range of a temporary file (the spill file,
- * when the order of reading is not the archive's) or a member of the stream, which one thread at a
- * time reads in ascending order.
+ * The bytes of source images: opened folders and archives ("containers"), and locations in them.
+ * Sources add containers while listing; afterwards any number of threads may call
+ * blob_store_read(). An image in an uncompressed archive is a range of its file. One in a
+ * compressed archive is a range of a temporary file (the spill file, when images are not read in
+ * the archive's order) or a member of the stream, which one thread at a time reads in ascending
+ * order.
  */
 #pragma once
 

@@ -1,7 +1,6 @@
 /*
- * Files that a conversion passed over because of their names: how many of each kind, and in which
- * folders, so that a class which has no other files can be named. All of it lives in the arena that
- * is given. One thread.
+ * Files that a conversion ignored because of their names: counts by kind and by folder, so that a
+ * class without other files can be reported. Lives in the caller's arena. One thread.
  */
 #pragma once
 
@@ -39,5 +38,5 @@ void ignored_files_init(struct ignored_files *ignored, struct arena *arena);
 void ignored_files_deinit(struct ignored_files *ignored);
 /* 0 or -ENOMEM. */
 int ignored_files_add(struct ignored_files *ignored, const char *name, enum filter_verdict verdict);
-/* Before anything is told of kinds; nothing can be added any more. */
+/* Sorts kinds for reports; nothing can be added afterwards. */
 void ignored_files_sort(struct ignored_files *ignored);
