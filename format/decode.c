@@ -219,8 +219,9 @@ static int request_init(struct codec_request *request, const struct packimg_samp
  * code: of a codec, with its cause. Whatever a codec makes of it, memory that the limit refused is
  * why.
  */
-static int fail(const struct packimg_decoder *decoder, struct packimg_error *error, int code,
-		const struct packimg_sample *sample, const struct packimg_error *cause)
+static int decoder_fail(const struct packimg_decoder *decoder, struct packimg_error *error,
+			int code, const struct packimg_sample *sample,
+			const struct packimg_error *cause)
 {
 	if (decoder->budget.refused)
 		return packimg_fail(error, -E2BIG,
@@ -233,9 +234,10 @@ static int fail(const struct packimg_decoder *decoder, struct packimg_error *err
 	return packimg_fail(error, code, "sample %" PRIu64 ": %.400s", sample->index, cause->text);
 }
 
-static int decode(struct packimg_decoder *decoder, const struct packimg_sample *sample,
-		  const struct packimg_region *region, uint32_t hint_width, uint32_t hint_height,
-		  bool by_rows, struct packimg_pixels *ret_pixels, struct packimg_error *error)
+static int decoder_decode(struct packimg_decoder *decoder, const struct packimg_sample *sample,
+			  const struct packimg_region *region, uint32_t hint_width,
+			  uint32_t hint_height, bool by_rows, struct packimg_pixels *ret_pixels,
+			  struct packimg_error *error)
 {
 	struct codec_request request;
 	struct packimg_pixels pixels;
@@ -251,12 +253,12 @@ static int decode(struct packimg_decoder *decoder, const struct packimg_sample *
 	r = codecs[sample->codec]->decode(decoder->states[sample->codec], &request, &pixels,
 					  &cause);
 	if (r < 0)
-		return fail(decoder, error, r, sample, &cause);
+		return decoder_fail(decoder, error, r, sample, &cause);
 	if (sample->orientation != 1) {
 		size_t size = (size_t)pixels.width * pixels.height * 3;
 		if (scratch_reserve(&decoder->upright, size) < 0) {
 			packimg_say(&cause, "out of memory for %zu bytes of pixels", size);
-			return fail(decoder, error, -ENOMEM, sample, &cause);
+			return decoder_fail(decoder, error, -ENOMEM, sample, &cause);
 		}
 		struct packimg_pixels stored = pixels;
 		orient_pixels(sample->orientation, &stored, decoder->upright.data, &pixels);
@@ -273,8 +275,8 @@ int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample 
 		   uint32_t size_hint_height, struct packimg_pixels *ret_pixels,
 		   struct packimg_error *error)
 {
-	return decode(decoder, sample, region, size_hint_width, size_hint_height, false, ret_pixels,
-		      error);
+	return decoder_decode(decoder, sample, region, size_hint_width, size_hint_height, false,
+			      ret_pixels, error);
 }
 
 int packimg_decode_begin(struct packimg_decoder *decoder, const struct packimg_sample *sample,
@@ -282,8 +284,8 @@ int packimg_decode_begin(struct packimg_decoder *decoder, const struct packimg_s
 			 uint32_t size_hint_height, struct packimg_pixels *ret_pixels,
 			 struct packimg_error *error)
 {
-	return decode(decoder, sample, region, size_hint_width, size_hint_height, true, ret_pixels,
-		      error);
+	return decoder_decode(decoder, sample, region, size_hint_width, size_hint_height, true,
+			      ret_pixels, error);
 }
 
 int packimg_decode_begin_planes(struct packimg_decoder *decoder,
@@ -305,7 +307,7 @@ int packimg_decode_begin_planes(struct packimg_decoder *decoder,
 	r = codecs[sample->codec]->planes(decoder->states[sample->codec], &request, ret_planes,
 					  &cause);
 	if (r < 0)
-		return fail(decoder, error, r, sample, &cause);
+		return decoder_fail(decoder, error, r, sample, &cause);
 	decoder->sample = sample;
 	decoder->height = r == 0 ? ret_planes->planes[0].height : 0;
 	decoder->ready = 0;
@@ -348,7 +350,7 @@ int packimg_decode_rows(struct packimg_decoder *decoder, uint32_t end, uint32_t 
 
 		if (r < 0) {
 			decoder->height = 0;
-			return fail(decoder, error, r, sample, &cause);
+			return decoder_fail(decoder, error, r, sample, &cause);
 		}
 	}
 	*ret_ready = decoder->ready;

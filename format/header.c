@@ -2,7 +2,7 @@
 
 #include "format/base/system/io.h"
 #include "format/error.h"
-#include "format/foreign.h"
+#include "format/foreign_format.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +31,7 @@ static int header_refuse(const void *bytes, size_t size, const char *path,
 			 struct packimg_error *error)
 {
 	const struct foreign *foreign =
-		foreign_of_head(bytes, size < FOREIGN_HEAD ? size : FOREIGN_HEAD);
+		foreign_format_of_head(bytes, size < FOREIGN_HEAD ? size : FOREIGN_HEAD);
 
 	if (foreign)
 		return packimg_damaged(error, "%s: not a .pimg file, but %s: %s", path,

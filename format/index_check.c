@@ -1,7 +1,7 @@
 /* Compares the index that a sample carries with its scan (SPEC.md, "JPEG index"). */
 #include "format/codec/codec.h"
 #include "format/codec/jpeg/jpeg_index.h"
-#include "format/codec/side.h"
+#include "format/codec/side_data.h"
 #include "format/error.h"
 #include "format/layout.h"
 #include "format/packimg.h"
@@ -18,7 +18,8 @@ struct index_view {
 
 static bool find_index(const uint8_t *side, size_t size, struct index_view *ret_view)
 {
-	return side_find(side, size, PIMG_SIDE_JPEG_INDEX, &ret_view->bytes, &ret_view->size) == 0;
+	return side_data_find(side, size, PIMG_SIDE_JPEG_INDEX, &ret_view->bytes,
+			      &ret_view->size) == 0;
 }
 
 static int compare_entries(const struct jpeg_index *stored, const struct jpeg_index *made,
@@ -43,8 +44,8 @@ static int compare_entries(const struct jpeg_index *stored, const struct jpeg_in
 }
 
 /* Both have the same columns. */
-static int compare(const struct jpeg_index *stored, const struct jpeg_index *made,
-		   struct packimg_error *error)
+static int index_compare(const struct jpeg_index *stored, const struct jpeg_index *made,
+			 struct packimg_error *error)
 {
 	for (uint32_t row = 0; row < made->plan.row_count; row++)
 		for (uint32_t e = 0; e < made->plan.entry_count; e++) {
@@ -96,7 +97,7 @@ static int check_index(struct packimg_decoder *decoder, const struct packimg_sam
 	if (!find_index(side, side_size, &made_view) ||
 	    jpeg_index_open(made_view.bytes, made_view.size, &frame, &made) < 0)
 		return packimg_damaged(error, "JPEG index: cannot be made");
-	return compare(&stored, &made, error);
+	return index_compare(&stored, &made, error);
 }
 
 int packimg_index_check(struct packimg_decoder *decoder, const struct packimg_sample *sample,

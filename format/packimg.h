@@ -3,7 +3,7 @@
  *
  * A dataset is one file, or a set of shard files that opens as one. A reader maps the files and
  * answers for any sample in O(1); it is immutable after packimg_open() and may be used from any
- * number of threads. A writer streams in one pass with bounded memory and publishes the finished
+ * number of threads. A writer streams in one pass with bounded memory and commits the finished
  * file by rename: an interrupted writer leaves nothing that opens. A decoder holds the scratch
  * memory of one thread. The layout on disk is in SPEC.md and layout.h.
  *
@@ -459,9 +459,9 @@ struct packimg_writer_options {
 	 */
 	const uint8_t *uuid;
 	/*
-	 * The caller has read the folder: it has no shards of a dataset of this name, nor a notice,
-	 * nor what a killed writer of it left, and with shard_size no single file. The writer looks
-	 * for none, which takes as long as the folder is: for many datasets in one.
+	 * The caller has read the folder: it has no shards of a dataset of this name, nor a commit
+	 * record, nor what a killed writer of it left, and with shard_size no single file. The
+	 * writer looks for none, which takes as long as the folder is: for many datasets in one.
 	 */
 	bool alone;
 };

@@ -57,7 +57,7 @@ static void range_name(const struct ranges *ranges, const struct range *range, c
 		break;
 	case RANGE_SECTION:
 		snprintf(what, sizeof(what), "the section of type %u",
-			 ranges->shard->places[number].type);
+			 ranges->shard->extents[number].type);
 		break;
 	case RANGE_COLUMN:
 		snprintf(what, sizeof(what), "the column of field %.60s",
@@ -112,10 +112,10 @@ static int collect_fixed(struct ranges *ranges, struct packimg_error *error)
 	uint32_t count = 0;
 
 	fixed[count++] = range_make(0, sizeof(struct pimg_header), RANGE_HEADER, 0);
-	for (uint32_t i = 0; i < shard->place_count; i++)
-		fixed[count++] =
-			range_make(shard->places[i].begin,
-				   shard->places[i].end - shard->places[i].begin, RANGE_SECTION, i);
+	for (uint32_t i = 0; i < shard->extent_count; i++)
+		fixed[count++] = range_make(shard->extents[i].begin,
+					    shard->extents[i].end - shard->extents[i].begin,
+					    RANGE_SECTION, i);
 	for (uint32_t i = 0; i < ranges->dataset->field_count; i++) {
 		struct pimg_column column;
 

@@ -1,6 +1,6 @@
 #include "format/reader.h"
 
-#include "format/base/set.h"
+#include "format/base/shard_set.h"
 #include "format/base/system/io.h"
 #include "format/base/text/text.h"
 #include "format/error.h"
@@ -56,7 +56,7 @@ static int shard_init(struct shard *shard, int fd, char *path, const struct pimg
 		const struct pimg_section *section = &header->sections[i];
 		if (section->size == 0)
 			continue;
-		shard->places[shard->place_count++] = (struct section_place){
+		shard->extents[shard->extent_count++] = (struct section_extent){
 			.begin = section->offset,
 			.end = section->offset + section->size,
 			.type = section->type,
@@ -240,8 +240,8 @@ static int traits_read(struct packimg *dataset, int fd, const char *name,
  * What every shard of a set says alike, as private copies that the file's owner cannot change any
  * more.
  */
-static int facts_read(struct packimg *dataset, int fd, const char *name,
-		      const struct pimg_header *header, struct packimg_error *error)
+static int dataset_info_read(struct packimg *dataset, int fd, const char *name,
+			     const struct pimg_header *header, struct packimg_error *error)
 {
 	dataset->shard_count = header->shard_count;
 	dataset->sample_count = header->set_sample_count;
@@ -304,18 +304,18 @@ static int shard_match(const struct packimg *dataset, const struct pimg_header *
 /* Where the names of a dataset's files come from. */
 struct naming {
 	const char *name;
-	const struct set_name *set; /* NULL: name is all there is */
+	const struct shard_name *set; /* NULL: name is all there is */
 };
 
 /* What shard i is called in texts; the caller frees it. NULL: out of memory. */
 static char *shard_path(const struct naming *naming, uint32_t i, uint32_t count)
 {
-	char path[SET_PATH_MAX], *text;
+	char path[SHARD_SET_PATH_MAX], *text;
 
 	if (count == 1)
 		return strdup(naming->name);
 	if (naming->set)
-		return set_name_path(naming->set->base, i, count, path) < 0 ? NULL : strdup(path);
+		return shard_name_path(naming->set->base, i, count, path) < 0 ? NULL : strdup(path);
 	return asprintf(&text, "%s, shard %u", naming->name, i) < 0 ? NULL : text;
 }
 
@@ -372,7 +372,7 @@ static int dataset_fill(struct packimg *dataset, const struct naming *naming, co
 			error,
 			"%s: belongs to a set of %u shards, and %u were given; open all of them",
 			path, first.shard_count, count);
-	r = r ?: facts_read(dataset, fds[0], path, &first, error);
+	r = r ?: dataset_info_read(dataset, fds[0], path, &first, error);
 	free(path);
 	return r < 0 ? r : shards_init(dataset, naming, fds, &first, error);
 }
@@ -461,7 +461,7 @@ int packimg_open_facts(int fd, const char *name, struct packimg **ret_dataset,
 	struct packimg *dataset = calloc(1, sizeof(*dataset));
 	if (!dataset)
 		return packimg_fail(error, -ENOMEM, "%s: out of memory", name);
-	r = facts_read(dataset, fd, name, &header, error);
+	r = dataset_info_read(dataset, fd, name, &header, error);
 	if (r < 0) {
 		packimg_close(dataset);
 		return r;
@@ -485,14 +485,14 @@ static int file_open(const char *path, struct packimg_error *error)
 }
 
 /* Opens the files of a set into fds, all -1 before; that of number `open` is there already. */
-static int set_open_files(const struct set_name *set, int *fds, struct packimg_error *error)
+static int set_open_files(const struct shard_name *set, int *fds, struct packimg_error *error)
 {
-	char path[SET_PATH_MAX];
+	char path[SHARD_SET_PATH_MAX];
 
 	for (uint32_t i = 0; i < set->shard_count; i++) {
 		if (fds[i] >= 0)
 			continue;
-		int r = set_name_path(set->base, i, set->shard_count, path);
+		int r = shard_name_path(set->base, i, set->shard_count, path);
 		if (r < 0)
 			return packimg_fail(error, r, "%s: the path is too long", set->base);
 		fds[i] = file_open(path, error);
@@ -511,9 +511,9 @@ static int set_open_files(const struct set_name *set, int *fds, struct packimg_e
 static int set_open(const char *path, int fd, uint32_t count, struct packimg **ret_dataset,
 		    struct packimg_error *error)
 {
-	struct set_name set;
+	struct shard_name set;
 
-	if (set_name_parse(path, &set) < 0 || set.shard_count != count) {
+	if (shard_name_parse(path, &set) < 0 || set.shard_count != count) {
 		close(fd);
 		return packimg_damaged(error,
 				       "%s: is one of %u shards but not named like that "
@@ -538,10 +538,10 @@ static int set_open(const char *path, int fd, uint32_t count, struct packimg **r
 
 int packimg_open(const char *path, struct packimg **ret_dataset, struct packimg_error *error)
 {
-	char file_path[SET_PATH_MAX];
+	char file_path[SHARD_SET_PATH_MAX];
 	struct packimg_identity identity;
 
-	int r = set_resolve(path, file_path, error ? error->text : NULL);
+	int r = shard_set_resolve(path, file_path, error ? error->text : NULL);
 	if (r < 0)
 		return r;
 	int fd = file_open(file_path, error);

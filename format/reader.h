@@ -1,11 +1,11 @@
 /*
- * Inside of an open dataset, shared by reader.c (opening), access.c (answers about samples) and
- * check.c. A file's owner may change it while it is open, so nothing is read twice: header, section
- * table, classes, field names and metadata were copied with pread() when opening and are checked
- * and used in that copy; index records, heads of columns and offsets of strings are copied at each
- * use, with copy_once() from the mapping, or with pread() where there is none. Everything that
- * bounds an access comes from such a copy: a file that changes underneath can give wrong answers
- * but no stray accesses. Immutable after packimg_open().
+ * Inside of an open dataset, shared by reader.c (opening), lookup.c (answers about samples) and
+ * verify.c. A file's owner may change it while it is open, so nothing is read twice: header,
+ * section table, classes, field names and metadata were copied with pread() when opening and are
+ * checked and used in that copy; index records, heads of columns and offsets of strings are copied
+ * at each use, with copy_once() from the mapping, or with pread() where there is none. Everything
+ * that bounds an access comes from such a copy: a file that changes underneath can give wrong
+ * answers but no stray accesses. Immutable after packimg_open().
  */
 #pragma once
 
@@ -24,7 +24,7 @@ struct section_view {
 };
 
 /* Where a section lies that is not empty, of a known type or not. */
-struct section_place {
+struct section_extent {
 	uint64_t begin, end;
 	uint32_t type;
 };
@@ -39,8 +39,8 @@ struct shard {
 	uint64_t sample_first;
 	uint64_t sample_count;
 	struct section_view sections[PIMG_SECTION_KNOWN_MAX + 1]; /* by enum pimg_section_type */
-	struct section_place places[PIMG_SECTIONS_MAX];
-	uint32_t place_count;
+	struct section_extent extents[PIMG_SECTIONS_MAX];
+	uint32_t extent_count;
 };
 
 struct packimg {

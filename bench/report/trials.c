@@ -10,7 +10,7 @@
 #include "format/packimg.h"
 #include "loaderd/augment/transform.h"
 #include "proto/client/connection.h"
-#include "tools/packimg/advise/trial.h"
+#include "tools/packimg/advise/encoding_bench.h"
 
 enum {
 	CHUNK_PAGES = 1 << 16,
@@ -32,14 +32,14 @@ struct bench {
 	struct transform *shorter[TRIAL_STEPS_MAX]; /* pipelines without a step */
 	/* By way and image; index as in the dataset, so that all ways draw the same crops. */
 	struct packimg_sample samples[WAY_COUNT][TRIAL_IMAGES];
-	struct trial_way made[WAY_COUNT]; /* holds what samples are made of */
+	struct encoding_variant made[WAY_COUNT]; /* holds what samples are made of */
 	unsigned count;
 };
 
 static void bench_free(struct bench *bench)
 {
 	for (enum way way = 0; way < WAY_COUNT; way++)
-		trial_drop(&bench->made[way]);
+		encoding_variant_deinit(&bench->made[way]);
 	packimg_decoder_free(bench->decoder);
 	transform_free(bench->transform);
 	for (unsigned i = 0; i < TRIAL_STEPS_MAX; i++)
@@ -124,23 +124,25 @@ static const struct packimg_sample *lossless(const struct bench *bench, const st
 	return &bench->samples[way][i];
 }
 
-static struct trial_way recipe(const struct trials *trials, enum way way)
+static struct encoding_variant recipe(const struct trials *trials, enum way way)
 {
 	switch (way) {
 	case WAY_INDEX:
-		return (struct trial_way){.kind = TRIAL_VERBATIM};
+		return (struct encoding_variant){.kind = ENCODING_VERBATIM};
 	case WAY_RECODE:
-		return (struct trial_way){.kind = TRIAL_VERBATIM, .transcode = true};
+		return (struct encoding_variant){.kind = ENCODING_VERBATIM, .transcode = true};
 	case WAY_QUALITY:
-		return (struct trial_way){.kind = TRIAL_JPEG, .quality = TRIAL_JPEG_QUALITY};
+		return (struct encoding_variant){.kind = ENCODING_JPEG,
+						 .quality = TRIAL_JPEG_QUALITY};
 	case WAY_SMALLER:
-		return (struct trial_way){.kind = TRIAL_JPEG,
-					  .quality = TRIAL_JPEG_QUALITY,
-					  .short_side = trials->short_side};
+		return (struct encoding_variant){.kind = ENCODING_JPEG,
+						 .quality = TRIAL_JPEG_QUALITY,
+						 .short_side = trials->short_side};
 	case WAY_RAW:
-		return (struct trial_way){.kind = TRIAL_RAW, .short_side = trials->short_side};
+		return (struct encoding_variant){.kind = ENCODING_RAW,
+						 .short_side = trials->short_side};
 	default:
-		return (struct trial_way){.kind = TRIAL_STORED};
+		return (struct encoding_variant){.kind = ENCODING_STORED};
 	}
 }
 
@@ -173,16 +175,16 @@ static int make(struct bench *bench, struct trials *trials, enum way way,
 		struct packimg_error *error)
 {
 	const struct packimg_sample *stored = bench->samples[WAY_STORED];
-	struct trial_way *made = &bench->made[way];
-	struct trial_image images[TRIAL_IMAGES];
+	struct encoding_variant *made = &bench->made[way];
+	struct encoding_input images[TRIAL_IMAGES];
 	unsigned wanted = 0, next = 0;
 	int r;
 
 	for (unsigned i = 0; i < bench->count; i++)
 		if (changes(trials, way, &stored[i]))
-			images[wanted++] = (struct trial_image){.stored = &stored[i]};
+			images[wanted++] = (struct encoding_input){.stored = &stored[i]};
 	*made = recipe(trials, way);
-	r = trial_store(made, images, wanted, 1, NULL, error);
+	r = encoding_variant_encode(made, images, wanted, 1, NULL, error);
 	if (r)
 		return r;
 	for (unsigned i = 0; i < bench->count; i++) {
@@ -214,7 +216,7 @@ static void choose(struct bench *bench, struct trials *trials)
 		uint64_t index = (trials->images * (2 * i + 1)) / (2 * wanted);
 
 		if (packimg_sample(bench->dataset, index, sample) ||
-		    !trial_can_use(bench->decoder, sample))
+		    !encoding_bench_can_use(bench->decoder, sample))
 			continue;
 		bytes += sample->data_size;
 		trials->side += shorter_side(sample);
@@ -277,7 +279,7 @@ static int make_all(struct bench *bench, struct trials *trials, struct packimg_e
 static int measure(struct bench *bench, struct trials *trials, const struct claim_terms *terms,
 		   struct packimg_error *error)
 {
-	struct trial_run runs[WAY_COUNT + TRIAL_STEPS_MAX];
+	struct encoding_run runs[WAY_COUNT + TRIAL_STEPS_MAX];
 	double *results[WAY_COUNT + TRIAL_STEPS_MAX];
 	uint32_t count = 0;
 	int r;
@@ -287,14 +289,14 @@ static int measure(struct bench *bench, struct trials *trials, const struct clai
 			continue;
 		results[count] = &trials->ways[way].image_us;
 		runs[count++] =
-			(struct trial_run){bench->samples[way], bench->count, bench->transform};
+			(struct encoding_run){bench->samples[way], bench->count, bench->transform};
 	}
 	for (unsigned i = 0; i < trials->step_count; i++) {
 		results[count] = &trials->steps[i].image_us;
-		runs[count++] = (struct trial_run){bench->samples[WAY_STORED], bench->count,
-						   bench->shorter[i]};
+		runs[count++] = (struct encoding_run){bench->samples[WAY_STORED], bench->count,
+						      bench->shorter[i]};
 	}
-	r = trial_measure(runs, count, terms, 0, NULL, error);
+	r = encoding_bench_measure(runs, count, terms, 0, NULL, error);
 	for (uint32_t i = 0; i < count && !r; i++)
 		*results[i] = 1e6 * runs[i].image_s;
 	return r;

@@ -1,7 +1,7 @@
 /*
  * trials: other ways to store a dataset, and the pipeline without one of its steps, tried on a
- * sample of the images as trial.h does it: in memory and in this process, so that the daemon that
- * is measured beside it keeps its counters.
+ * sample of the images as encoding_bench.h does it: in memory and in this process, so that the
+ * daemon that is measured beside it keeps its counters.
  *
  * Results are plain values. One thread; the dataset is opened and closed within the call.
  */

@@ -4,7 +4,7 @@
 #include "format/base/system/ticks.h"
 #include "format/codec/jpeg/jpeg_baseline.h"
 #include "format/codec/jpeg/jpeg_frame.h"
-#include "format/codec/side.h"
+#include "format/codec/side_data.h"
 #include "format/layout.h"
 #include "loaderd/augment/apply/plan.h"
 #include "loaderd/augment/transform.h"
@@ -147,8 +147,8 @@ static int own_begin(struct jpeg_baseline *baseline, const struct crop *crop, bo
 				     part->width,
 				     part->height};
 
-	side_find(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, &region.source.index,
-		  &region.source.index_size);
+	side_data_find(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, &region.source.index,
+		       &region.source.index_size);
 	return jpeg_baseline_begin(baseline, &region, whole, ret_rows);
 }
 

@@ -25,7 +25,7 @@ enum tiff_type {
 /* Bytes of a value, by its type. */
 static const uint8_t type_sizes[TIFF_TYPES] = {0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4};
 
-static uint64_t get(const uint8_t *from, int size, bool little)
+static uint64_t exif_get(const uint8_t *from, int size, bool little)
 {
 	uint8_t bytes[8];
 	uint64_t value = 0;
@@ -39,20 +39,20 @@ static uint64_t get(const uint8_t *from, int size, bool little)
 static double real_value(enum tiff_type type, const uint8_t *value, bool little)
 {
 	if (type == TIFF_FLOAT) {
-		uint32_t bits = (uint32_t)get(value, 4, little);
+		uint32_t bits = (uint32_t)exif_get(value, 4, little);
 		float number;
 
 		memcpy(&number, &bits, sizeof(number));
 		return (double)number;
 	}
 	if (type == TIFF_DOUBLE) {
-		uint64_t bits = get(value, 8, little);
+		uint64_t bits = exif_get(value, 8, little);
 		double number;
 
 		memcpy(&number, &bits, sizeof(number));
 		return number;
 	}
-	uint64_t above = get(value, 4, little), below = get(value + 4, 4, little);
+	uint64_t above = exif_get(value, 4, little), below = exif_get(value + 4, 4, little);
 	/* what is negative as an SRATIONAL is far from 1 .. 8 as this */
 	return below == 0 ? 0 : (double)above / (double)below;
 }
@@ -66,7 +66,7 @@ static uint8_t number_orientation(enum tiff_type type, const uint8_t *value, boo
 	    type == TIFF_SRATIONAL)
 		number = real_value(type, value, little);
 	else if (type != TIFF_BYTE && type != TIFF_ASCII && type != TIFF_UNDEFINED)
-		number = (double)get(value, type_sizes[type], little);
+		number = (double)exif_get(value, type_sizes[type], little);
 	for (uint8_t orientation = UPRIGHT; orientation <= 8; orientation++)
 		if (number == orientation)
 			return orientation;
@@ -77,15 +77,15 @@ static uint8_t number_orientation(enum tiff_type type, const uint8_t *value, boo
 static uint8_t entry_orientation(const uint8_t *tiff, size_t size, const uint8_t *entry,
 				 bool little)
 {
-	uint32_t type = (uint32_t)get(entry + 2, 2, little);
-	uint32_t count = (uint32_t)get(entry + 4, 4, little);
+	uint32_t type = (uint32_t)exif_get(entry + 2, 2, little);
+	uint32_t count = (uint32_t)exif_get(entry + 4, 4, little);
 	const uint8_t *value = entry + 8;
 
 	if (type >= TIFF_TYPES || type_sizes[type] == 0 || count == 0)
 		return 0;
 	uint64_t bytes = (uint64_t)count * type_sizes[type];
 	if (bytes > 4) {
-		uint64_t offset = get(value, 4, little);
+		uint64_t offset = exif_get(value, 4, little);
 
 		if (offset > size || bytes > size - offset)
 			return 0;
@@ -105,18 +105,18 @@ uint8_t exif_orientation(const uint8_t *data, size_t size)
 	if (size < 8)
 		return 0;
 	bool little = memcmp(data, "II", 2) == 0;
-	if ((!little && memcmp(data, "MM", 2) != 0) || get(data + 2, 2, little) != 42)
+	if ((!little && memcmp(data, "MM", 2) != 0) || exif_get(data + 2, 2, little) != 42)
 		return 0;
-	size_t ifd = (size_t)get(data + 4, 4, little);
+	size_t ifd = (size_t)exif_get(data + 4, 4, little);
 	if (ifd > size || size - ifd < 2)
 		return 0;
-	size_t count = (size_t)get(data + ifd, 2, little);
+	size_t count = (size_t)exif_get(data + ifd, 2, little);
 	size_t room = (size - ifd - 2) / IFD_ENTRY_SIZE;
 	for (size_t i = 0; i < count && i < room; i++) {
 		const uint8_t *entry = data + ifd + 2 + i * IFD_ENTRY_SIZE;
 		uint8_t orientation = 0;
 
-		if (get(entry, 2, little) == TAG_ORIENTATION)
+		if (exif_get(entry, 2, little) == TAG_ORIENTATION)
 			orientation = entry_orientation(data, size, entry, little);
 		if (orientation != 0)
 			found = orientation;

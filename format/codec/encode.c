@@ -62,8 +62,9 @@ void packimg_encoder_free(struct packimg_encoder *encoder)
 }
 
 /* In a frame of its own, which is jumped out of. */
-static void encode(struct packimg_encoder *encoder, const uint8_t *pixels, size_t stride,
-		   uint32_t width, uint32_t height, uint32_t channels, int quality, bool optimise)
+static void encoder_encode(struct packimg_encoder *encoder, const uint8_t *pixels, size_t stride,
+			   uint32_t width, uint32_t height, uint32_t channels, int quality,
+			   bool optimise)
 {
 	struct jpeg_compress_struct *cinfo = &encoder->cinfo;
 	JSAMPROW rows[ROWS_AT_ONCE];
@@ -104,7 +105,7 @@ int packimg_encode_jpeg(struct packimg_encoder *encoder, const uint8_t *pixels, 
 		return -EINVAL;
 	encoder->trap.code = 0;
 	if (setjmp(encoder->trap.jump) == 0)
-		encode(encoder, pixels, stride, width, height, channels, quality, optimise);
+		encoder_encode(encoder, pixels, stride, width, height, channels, quality, optimise);
 	jpeg_abort_compress(&encoder->cinfo);
 	if (encoder->trap.code < 0)
 		return encoder->trap.code;

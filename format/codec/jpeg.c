@@ -11,7 +11,7 @@
 #include "format/codec/jpeg_common.h"
 #include "format/codec/jpeg_input.h"
 #include "format/codec/scratch.h"
-#include "format/codec/side.h"
+#include "format/codec/side_data.h"
 #include "format/error.h"
 #include "format/layout.h"
 
@@ -107,7 +107,7 @@ static int jpeg_state_new(struct scratch_budget *budget, void **ret_state)
 }
 
 /* Does the header describe the image that the index record promises? */
-static void check_header(struct jpeg_state *jpeg)
+static void jpeg_check_header(struct jpeg_state *jpeg)
 {
 	const struct codec_request *request = &jpeg->request;
 	struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
@@ -123,7 +123,7 @@ static void check_header(struct jpeg_state *jpeg)
 }
 
 /* libjpeg-turbo was not written for bytes that change while it reads them: it gets a copy. */
-static void copy_file(struct jpeg_state *jpeg)
+static void jpeg_copy_file(struct jpeg_state *jpeg)
 {
 	const struct packimg_sample *sample = jpeg->request.sample;
 
@@ -134,7 +134,7 @@ static void copy_file(struct jpeg_state *jpeg)
 	jpeg_input_begin(&jpeg->input, jpeg->file.data, sample->data_size);
 }
 
-static void start(struct jpeg_state *jpeg)
+static void jpeg_start(struct jpeg_state *jpeg)
 {
 	struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
 
@@ -145,9 +145,9 @@ static void start(struct jpeg_state *jpeg)
 	memset(cinfo->quant_tbl_ptrs, 0, sizeof(cinfo->quant_tbl_ptrs));
 	memset(cinfo->dc_huff_tbl_ptrs, 0, sizeof(cinfo->dc_huff_tbl_ptrs));
 	memset(cinfo->ac_huff_tbl_ptrs, 0, sizeof(cinfo->ac_huff_tbl_ptrs));
-	copy_file(jpeg);
+	jpeg_copy_file(jpeg);
 	jpeg_read_header(cinfo, TRUE);
-	check_header(jpeg);
+	jpeg_check_header(jpeg);
 	jpeg_input_check_size(&jpeg->input, cinfo, false);
 	if (cinfo->jpeg_color_space == JCS_CMYK || cinfo->jpeg_color_space == JCS_YCCK)
 		cinfo->out_color_space = JCS_CMYK;
@@ -223,7 +223,7 @@ static void cmyk_to_rgb(uint8_t *row, uint32_t width)
 }
 
 /* Makes the result's rows before end; may jump. */
-static void read_rows(struct jpeg_state *jpeg, uint32_t end)
+static void jpeg_read_rows(struct jpeg_state *jpeg, uint32_t end)
 {
 	struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
 	const struct packimg_pixels *result = &jpeg->result;
@@ -289,7 +289,7 @@ static struct packimg_pixels pixels_of(const struct codec_request *request)
 }
 
 /* Begins with the region and fills in result; may jump. */
-static void begin_region(struct jpeg_state *jpeg, bool by_rows)
+static void jpeg_begin_region(struct jpeg_state *jpeg, bool by_rows)
 {
 	struct packimg_pixels result = pixels_of(&jpeg->request);
 	uint32_t x = region_of(&jpeg->request).x, y = region_of(&jpeg->request).y;
@@ -297,7 +297,7 @@ static void begin_region(struct jpeg_state *jpeg, bool by_rows)
 	struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
 	JDIMENSION column;
 
-	start(jpeg);
+	jpeg_start(jpeg);
 	crop_columns(cinfo, x, x + result.width, &column);
 	size_t stride =
 		((size_t)cinfo->output_width * (size_t)cinfo->output_components + 63) & ~(size_t)63;
@@ -314,13 +314,14 @@ static void begin_region(struct jpeg_state *jpeg, bool by_rows)
 }
 
 /* libjpeg-turbo's turn: all rows, or none yet. */
-static int decode_by_library(struct jpeg_state *jpeg, bool by_rows, struct packimg_error *error)
+static int jpeg_decode_by_library(struct jpeg_state *jpeg, bool by_rows,
+				  struct packimg_error *error)
 {
 	jpeg->trap.code = 0;
 	if (setjmp(jpeg->trap.jump) == 0) {
-		begin_region(jpeg, by_rows);
+		jpeg_begin_region(jpeg, by_rows);
 		if (!by_rows)
-			read_rows(jpeg, jpeg->result.height);
+			jpeg_read_rows(jpeg, jpeg->result.height);
 	}
 	jpeg->by_library = by_rows && jpeg->trap.code == 0;
 	/* also gives back what an image that failed half-way had taken */
@@ -336,8 +337,8 @@ static int decode_by_library(struct jpeg_state *jpeg, bool by_rows, struct packi
  * again with every row. What a damaged one leads to can look like pixels: so its checksum is
  * computed each time, which takes less than a hundredth of what decoding does.
  */
-static int find_index(struct jpeg_state *jpeg, const struct packimg_sample *sample,
-		      struct jpeg_source *source, struct packimg_error *error)
+static int jpeg_find_index(struct jpeg_state *jpeg, const struct packimg_sample *sample,
+			   struct jpeg_source *source, struct packimg_error *error)
 {
 	const uint8_t *index;
 	size_t size;
@@ -348,7 +349,8 @@ static int find_index(struct jpeg_state *jpeg, const struct packimg_sample *samp
 		return packimg_fail(error, -ENOMEM, "out of memory for %u bytes of side data",
 				    sample->side_size);
 	memcpy(jpeg->side.data, sample->side, sample->side_size);
-	if (side_find(jpeg->side.data, sample->side_size, PIMG_SIDE_JPEG_INDEX, &index, &size) < 0)
+	if (side_data_find(jpeg->side.data, sample->side_size, PIMG_SIDE_JPEG_INDEX, &index,
+			   &size) < 0)
 		return 0;
 	if (XXH3_64bits(jpeg->side.data, sample->side_size) != sample->side_xxh3)
 		return packimg_damaged(error,
@@ -371,7 +373,7 @@ static bool too_small(const struct codec_request *request)
 }
 
 /* 0, or why not: then libjpeg-turbo has the last word. */
-static int decode_baseline(struct jpeg_state *jpeg, const struct jpeg_region *region)
+static int jpeg_decode_baseline(struct jpeg_state *jpeg, const struct jpeg_region *region)
 {
 	const struct codec_request *request = &jpeg->request;
 	struct packimg_pixels result = pixels_of(request);
@@ -392,7 +394,7 @@ static int decode_baseline(struct jpeg_state *jpeg, const struct jpeg_region *re
 }
 
 /* Leaves the image before. */
-static void leave_image(struct jpeg_state *jpeg)
+static void jpeg_leave_image(struct jpeg_state *jpeg)
 {
 	if (jpeg->by_library)
 		jpeg_abort_decompress(&jpeg->cinfo);
@@ -402,13 +404,13 @@ static void leave_image(struct jpeg_state *jpeg)
 }
 
 /* Leaves the image before; what our own decoder needs of the next. */
-static int take_request(struct jpeg_state *jpeg, const struct codec_request *request,
-			struct jpeg_region *ret_region, struct packimg_error *error)
+static int jpeg_take_request(struct jpeg_state *jpeg, const struct codec_request *request,
+			     struct jpeg_region *ret_region, struct packimg_error *error)
 {
 	*ret_region = region_of(request);
-	leave_image(jpeg);
+	jpeg_leave_image(jpeg);
 	jpeg->request = *request;
-	int r = find_index(jpeg, request->sample, &ret_region->source, error);
+	int r = jpeg_find_index(jpeg, request->sample, &ret_region->source, error);
 	jpeg->indexed = ret_region->source.index;
 	return r;
 }
@@ -419,7 +421,7 @@ static void jpeg_ahead(void *state, const struct codec_request *requests, uint32
 	struct jpeg_state *jpeg = state;
 	uint32_t taken = 0;
 
-	leave_image(jpeg);
+	jpeg_leave_image(jpeg);
 	for (uint32_t i = 0; i < count && taken < PACKIMG_AHEAD_MAX; i++)
 		if (!packimg_sample_indexed(requests[i].sample) && !too_small(&requests[i]))
 			regions[taken++] = region_of(&requests[i]);
@@ -431,11 +433,11 @@ static int jpeg_decode(void *state, const struct codec_request *request,
 {
 	struct jpeg_state *jpeg = state;
 	struct jpeg_region region;
-	int r = take_request(jpeg, request, &region, error);
+	int r = jpeg_take_request(jpeg, request, &region, error);
 	if (r < 0)
 		return r;
-	if (decode_baseline(jpeg, &region) < 0) {
-		r = decode_by_library(jpeg, request->by_rows, error);
+	if (jpeg_decode_baseline(jpeg, &region) < 0) {
+		r = jpeg_decode_by_library(jpeg, request->by_rows, error);
 		if (r < 0)
 			return r;
 	}
@@ -443,10 +445,10 @@ static int jpeg_decode(void *state, const struct codec_request *request,
 	return 0;
 }
 
-static int rows_by_library(struct jpeg_state *jpeg, uint32_t end, struct packimg_error *error)
+static int jpeg_rows_by_library(struct jpeg_state *jpeg, uint32_t end, struct packimg_error *error)
 {
 	if (setjmp(jpeg->trap.jump) == 0)
-		read_rows(jpeg, end);
+		jpeg_read_rows(jpeg, end);
 	if (jpeg->trap.code < 0 || jpeg->rows_read == jpeg->result.height) {
 		jpeg_abort_decompress(&jpeg->cinfo);
 		jpeg->by_library = false;
@@ -462,10 +464,10 @@ static int rows_by_library(struct jpeg_state *jpeg, uint32_t end, struct packimg
  * to where the caller expects it. Not so with an index: what was made by a wrong one need not be
  * right, and all that is left is to find words for the fault.
  */
-static int take_over(struct jpeg_state *jpeg, struct packimg_error *error)
+static int jpeg_take_over(struct jpeg_state *jpeg, struct packimg_error *error)
 {
 	struct packimg_pixels given = jpeg->result;
-	int r = decode_by_library(jpeg, false, error);
+	int r = jpeg_decode_by_library(jpeg, false, error);
 
 	if (r < 0)
 		return r;
@@ -477,8 +479,8 @@ static int take_over(struct jpeg_state *jpeg, struct packimg_error *error)
 	return 0;
 }
 
-static void copy_rows(const struct packimg_pixels *from, const struct packimg_pixels *ring,
-		      uint32_t end)
+static void jpeg_copy_rows(const struct packimg_pixels *from, const struct packimg_pixels *ring,
+			   uint32_t end)
 {
 	uint8_t *output = (uint8_t *)(uintptr_t)ring->data; /* in memory of the decoder's own */
 
@@ -493,7 +495,7 @@ static int jpeg_rows(void *state, uint32_t end, uint32_t *ret_ready, struct pack
 	int r;
 
 	if (jpeg->by_library) {
-		r = rows_by_library(jpeg, end, error);
+		r = jpeg_rows_by_library(jpeg, end, error);
 		*ret_ready = jpeg->rows_read;
 		return r;
 	}
@@ -501,7 +503,7 @@ static int jpeg_rows(void *state, uint32_t end, uint32_t *ret_ready, struct pack
 		r = jpeg_baseline_rows(jpeg->baseline, end, ret_ready);
 		if (r == 0)
 			return 0;
-		r = take_over(jpeg, error);
+		r = jpeg_take_over(jpeg, error);
 		if (r < 0)
 			return r;
 		if (jpeg->planar)
@@ -509,7 +511,7 @@ static int jpeg_rows(void *state, uint32_t end, uint32_t *ret_ready, struct pack
 					    "JPEG is one that only libjpeg-turbo reads: it comes "
 					    "as pixels, not planes");
 	}
-	copy_rows(&jpeg->result, &jpeg->taken_over, end);
+	jpeg_copy_rows(&jpeg->result, &jpeg->taken_over, end);
 	*ret_ready = end;
 	return 0;
 }
@@ -520,7 +522,7 @@ static int jpeg_planes(void *state, const struct codec_request *request,
 	struct jpeg_state *jpeg = state;
 	struct jpeg_samples samples[3];
 	struct jpeg_region region;
-	int r = take_request(jpeg, request, &region, error);
+	int r = jpeg_take_request(jpeg, request, &region, error);
 
 	if (r < 0)
 		return r;
@@ -579,11 +581,12 @@ int codec_jpeg_index(void *state, const struct jpeg_source *source, const uint8_
 		return r;
 	copy.data = memcpy(jpeg->file.data, source->data, source->size);
 	r = jpeg_baseline_index(jpeg->baseline, &copy, &content, &content_size);
-	r = r ?: scratch_reserve(&jpeg->side, side_item_size(content_size));
+	r = r ?: scratch_reserve(&jpeg->side, side_data_item_size(content_size));
 	if (r < 0)
 		return r;
-	side_item_write(jpeg->side.data, PIMG_SIDE_JPEG_INDEX, content, (uint32_t)content_size);
+	side_data_item_write(jpeg->side.data, PIMG_SIDE_JPEG_INDEX, content,
+			     (uint32_t)content_size);
 	*ret_side = jpeg->side.data;
-	*ret_size = side_item_size(content_size);
+	*ret_size = side_data_item_size(content_size);
 	return 0;
 }

@@ -74,7 +74,7 @@ static const uint8_t *find_segment(const uint8_t *p, const uint8_t *end, bool *a
 	return end;
 }
 
-static void give(struct jpeg_input *input, const uint8_t *data, size_t size)
+static void input_give(struct jpeg_input *input, const uint8_t *data, size_t size)
 {
 	input->source.next_input_byte = data;
 	input->source.bytes_in_buffer = size;
@@ -84,7 +84,7 @@ static void give(struct jpeg_input *input, const uint8_t *data, size_t size)
  * The next bytes of the file, behind a marker that was given; arithmetic-coded, those up to the
  * marker that ends a segment. There may be none.
  */
-static void give_bytes(struct jpeg_input *input)
+static void input_give_bytes(struct jpeg_input *input)
 {
 	const uint8_t *from = input->last == JPEG_INPUT_MARKER ? input->marker_end : input->next;
 
@@ -95,14 +95,14 @@ static void give_bytes(struct jpeg_input *input)
 		input->last = JPEG_INPUT_SEGMENT;
 		input->segment = from;
 	}
-	give(input, from, (size_t)(input->next - from));
+	input_give(input, from, (size_t)(input->next - from));
 }
 
 /*
  * The one that ends a segment, and not what follows: when that is wanted, the library has done with
  * the zeros.
  */
-static void give_marker(struct jpeg_input *input)
+static void input_give_marker(struct jpeg_input *input)
 {
 	const uint8_t *p = input->next;
 
@@ -110,7 +110,7 @@ static void give_marker(struct jpeg_input *input)
 		p++;
 	input->marker_end = p + 1;
 	input->last = JPEG_INPUT_MARKER;
-	give(input, input->next, (size_t)(input->marker_end - input->next));
+	input_give(input, input->next, (size_t)(input->marker_end - input->next));
 }
 
 _Noreturn static void raise_early_end(j_decompress_ptr cinfo)
@@ -136,11 +136,11 @@ static boolean source_fill(j_decompress_ptr cinfo)
 
 	if (input->last == JPEG_INPUT_ZEROS) {
 		input->zeros_in_doubt = !refines_dc(cinfo);
-		give_marker(input);
+		input_give_marker(input);
 		return TRUE;
 	}
 	if (input->last != JPEG_INPUT_SEGMENT) {
-		give_bytes(input);
+		input_give_bytes(input);
 		if (input->source.bytes_in_buffer > 0)
 			return TRUE;
 	}
@@ -148,13 +148,13 @@ static boolean source_fill(j_decompress_ptr cinfo)
 		if (input->zeros_in_doubt)
 			raise_early_end(cinfo);
 		input->last = JPEG_INPUT_ZEROS;
-		give(input, zeros, sizeof(zeros));
+		input_give(input, zeros, sizeof(zeros));
 	} else {
 		/* Huffman codes tell whether they are all there; arithmetic coding does not. */
 		if (input->ended || input->arithmetic)
 			raise_early_end(cinfo);
 		input->ended = true;
-		give(input, end_of_image, sizeof(end_of_image));
+		input_give(input, end_of_image, sizeof(end_of_image));
 	}
 	return TRUE;
 }
@@ -258,7 +258,7 @@ void jpeg_input_begin(struct jpeg_input *input, const uint8_t *data, size_t size
 		.end = data + size,
 		.has_end = jpeg_has_end(data, size),
 	};
-	give_bytes(input);
+	input_give_bytes(input);
 }
 
 void jpeg_input_check_size(const struct jpeg_input *input, j_decompress_ptr cinfo,

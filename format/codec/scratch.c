@@ -24,7 +24,7 @@ void scratch_init(struct scratch *scratch, struct scratch_budget *budget)
 	budget->first = scratch;
 }
 
-static void release(struct scratch *scratch)
+static void scratch_release(struct scratch *scratch)
 {
 	if (scratch->budget)
 		scratch->budget->held -= scratch->size;
@@ -34,11 +34,11 @@ static void release(struct scratch *scratch)
 }
 
 /* Gives back what the image has not asked for. */
-static void release_others(struct scratch_budget *budget)
+static void scratch_release_others(struct scratch_budget *budget)
 {
 	for (struct scratch *scratch = budget->first; scratch; scratch = scratch->next)
 		if (scratch->image != budget->image)
-			release(scratch);
+			scratch_release(scratch);
 }
 
 void scratch_budget_next(struct scratch_budget *budget)
@@ -51,7 +51,7 @@ void scratch_budget_next(struct scratch_budget *budget)
 	if (budget->image % LATEST != 0)
 		return;
 	if (budget->held > KEPT_MIN && budget->held / KEPT_TIMES > budget->peak)
-		release_others(budget);
+		scratch_release_others(budget);
 	budget->peak = 0;
 }
 
@@ -74,13 +74,13 @@ int scratch_budget_take(struct scratch_budget *budget, uint64_t size)
  * A quarter more than asked, in whole steps, so that slowly growing images do not reallocate each
  * time.
  */
-static size_t grown(size_t size)
+static size_t scratch_grow(size_t size)
 {
 	return (size + size / 4 + SCRATCH_STEP - 1) / SCRATCH_STEP * SCRATCH_STEP;
 }
 
 /* Counts what the image takes of it, the most that it has asked for. */
-static int take(struct scratch *scratch, size_t size)
+static int scratch_take(struct scratch *scratch, size_t size)
 {
 	struct scratch_budget *budget = scratch->budget;
 
@@ -99,7 +99,7 @@ static int take(struct scratch *scratch, size_t size)
 }
 
 /* What was asked for last and its slack: the address sanitizer sees an access to the rest. */
-static void show(const struct scratch *scratch, size_t size)
+static void scratch_unpoison(const struct scratch *scratch, size_t size)
 {
 	unpoison(scratch->data, scratch->size + SCRATCH_SLACK);
 	poison(scratch->data + size + SCRATCH_SLACK, scratch->size - size);
@@ -111,24 +111,24 @@ int scratch_reserve(struct scratch *scratch, size_t size)
 
 	if (size > SIZE_MAX / 2)
 		return -ENOMEM;
-	int r = take(scratch, grown(size));
+	int r = scratch_take(scratch, scratch_grow(size));
 	if (r < 0)
 		return r;
 	if (scratch->data && size <= scratch->size) {
-		show(scratch, size);
+		scratch_unpoison(scratch, size);
 		return 0;
 	}
-	release(scratch);
-	if (budget && budget->limit && budget->held + grown(size) > budget->limit)
-		release_others(budget);
-	uint8_t *data = aligned_alloc(SCRATCH_ALIGN, grown(size) + SCRATCH_SLACK);
+	scratch_release(scratch);
+	if (budget && budget->limit && budget->held + scratch_grow(size) > budget->limit)
+		scratch_release_others(budget);
+	uint8_t *data = aligned_alloc(SCRATCH_ALIGN, scratch_grow(size) + SCRATCH_SLACK);
 	if (!data)
 		return -ENOMEM;
 	scratch->data = data;
-	scratch->size = grown(size);
+	scratch->size = scratch_grow(size);
 	if (budget)
 		budget->held += scratch->size;
-	show(scratch, size);
+	scratch_unpoison(scratch, size);
 	return 0;
 }
 

@@ -74,7 +74,7 @@ static unsigned count_markers(const struct jpeg_decompress_struct *source)
 	return count;
 }
 
-static void create(struct packimg_transcoder *transcoder)
+static void transcoder_create(struct packimg_transcoder *transcoder)
 {
 	struct jpeg_decompress_struct *source = &transcoder->source;
 
@@ -90,12 +90,12 @@ static void create(struct packimg_transcoder *transcoder)
 }
 
 /* Everything that may jump. */
-static void transcode(struct packimg_transcoder *transcoder, const uint8_t *data, size_t size)
+static void transcoder_run(struct packimg_transcoder *transcoder, const uint8_t *data, size_t size)
 {
 	struct jpeg_decompress_struct *source = &transcoder->source;
 	struct jpeg_compress_struct *target = &transcoder->target;
 
-	create(transcoder);
+	transcoder_create(transcoder);
 	jpeg_input_begin(&transcoder->input, data, size);
 	jpeg_read_header(source, TRUE);
 	unsigned markers = count_markers(source);
@@ -127,7 +127,7 @@ int packimg_transcode_jpeg(struct packimg_transcoder *transcoder, const uint8_t 
 	memset(&transcoder->source, 0, sizeof(transcoder->source));
 	memset(&transcoder->target, 0, sizeof(transcoder->target));
 	if (setjmp(transcoder->trap.jump) == 0)
-		transcode(transcoder, data, size);
+		transcoder_run(transcoder, data, size);
 	jpeg_destroy_compress(&transcoder->target);
 	jpeg_destroy_decompress(&transcoder->source);
 	int r = transcoder->trap.code;

@@ -1,7 +1,7 @@
 /*
- * One extra field while it is written: presence bits, values and bytes of the samples of the
- * current shard, in streams of the writer's spool (SPEC.md, "Columns"). Missing values are filled
- * in late, so that a sample pays only for the fields it has. Owned by one writer, used by one
+ * One extra field during writing: presence bitmap, values and bytes of the current shard's samples,
+ * in streams of the writer's spool (SPEC.md, "Columns"). Samples without a value cost nothing until
+ * the next value or the end of the shard, which fills the gap. Owned by one writer, used by one
  * thread.
  */
 #pragma once
@@ -13,25 +13,25 @@
 struct column {
 	char *name;
 	enum packimg_field_type type;
-	uint64_t longest;  /* bytes, of the values of all shards so far */
-	uint64_t identity; /* of the values of all shards so far, by their samples */
+	uint64_t longest;  /* bytes, over all shards so far */
+	uint64_t identity; /* hash of (sample, value) over all shards so far, for the UUID */
 	struct spool_stream present;
 	struct spool_stream values;
 	struct spool_stream bytes;
-	uint64_t filled; /* samples of the shard that have their entry */
-	uint8_t bits;    /* presence of the samples since the last multiple of 8 */
-	bool used;       /* the shard has a value */
+	uint64_t filled; /* samples of the shard with an entry */
+	uint8_t bits;    /* presence bits not yet a whole byte */
+	bool used;       /* a sample of the shard has a value */
 };
 
 /* The name is copied. */
 int column_init(struct column *column, const char *name, enum packimg_field_type type);
 void column_deinit(struct column *column);
-/* Sets the value of sample number `sample` of the shard; -EEXIST when it has one already. */
+/* Sets the value of the shard's sample number `sample`; -EEXIST when it already has one. */
 int column_set(struct column *column, struct spool *spool, uint64_t sample,
 	       const struct packimg_value *value);
 /*
- * Writes the column of sample_count samples and starts it anew for the next shard. All zero when no
- * sample has a value.
+ * Writes the column of sample_count samples and resets it for the next shard. ret_column is all
+ * zero when no sample has a value.
  */
 int column_finish(struct column *column, struct spool *spool, uint64_t sample_count,
 		  struct output *output, struct pimg_column *ret_column);

@@ -25,7 +25,7 @@ void output_deinit(struct output *output)
 	output->fd = -1;
 }
 
-static int put_bytes(struct output *output, const void *data, size_t size, uint64_t offset)
+static int output_put_bytes(struct output *output, const void *data, size_t size, uint64_t offset)
 {
 	int r = io_write_at(output->fd, data, size, offset);
 	if (r < 0)
@@ -45,7 +45,8 @@ int output_flush(struct output *output)
 	size_t buffered = output->buffered;
 
 	output->buffered = 0;
-	return buffered ? put_bytes(output, output->buffer, buffered, output->offset - buffered)
+	return buffered ? output_put_bytes(output, output->buffer, buffered,
+					   output->offset - buffered)
 			: 0;
 }
 
@@ -70,7 +71,7 @@ int output_write(struct output *output, const void *data, size_t size)
 	if (size >= OUTPUT_BUFFER_SIZE) {
 		/* whole buffers go past the buffer, which is empty here */
 		size_t n = size - size % OUTPUT_BUFFER_SIZE;
-		int r = put_bytes(output, bytes, n, output->offset);
+		int r = output_put_bytes(output, bytes, n, output->offset);
 		if (r < 0)
 			return r;
 		output->offset += n;

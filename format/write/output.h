@@ -1,8 +1,7 @@
 /*
- * A file being written front to back under a temporary name: buffers, keeps count, starts writing
- * to the disk early so that the final fsync is short. Owned by one writer, used by one thread. The
- * temporary name is beside the target and begins with a dot; whoever opened it removes or renames
- * it.
+ * A file written front to back under a temporary name: buffers, counts bytes, and starts write-back
+ * early so that the final fsync is short. Owned by one writer, used by one thread. Renaming or
+ * removing the file is up to whoever opened it.
  */
 #pragma once
 
@@ -16,21 +15,21 @@ struct output {
 	uint8_t *buffer;
 	size_t buffered;
 	uint64_t offset;  /* bytes accepted */
-	uint64_t started; /* bytes whose way to the disk has begun */
+	uint64_t started; /* bytes for which write-back was started */
 };
 
 enum { OUTPUT_BUFFER_SIZE = 1 << 20 };
 
-/* Takes fd over; buffer is lent, OUTPUT_BUFFER_SIZE bytes. */
+/* Takes ownership of fd; borrows buffer, OUTPUT_BUFFER_SIZE bytes. */
 void output_init(struct output *output, int fd, uint8_t *buffer);
-/* Closes the descriptor, without writing what is buffered. */
+/* Closes the descriptor and discards buffered bytes. */
 void output_deinit(struct output *output);
 int output_write(struct output *output, const void *data, size_t size);
-/* Zeros up to the next multiple of a power of two. */
+/* Pads with zeros to a multiple of alignment, a power of two. */
 int output_align(struct output *output, size_t alignment);
-/* Writes at the next place where samples and sections may begin. */
+/* Writes at the next aligned offset (SPEC.md, "Terms"). */
 int output_put(struct output *output, const void *data, size_t size, uint64_t *ret_offset);
 int output_put_section(struct output *output, uint32_t type, const void *data, size_t size,
 		       struct pimg_section *ret_section);
-/* Writes what is buffered. */
+/* Writes buffered bytes to the file. */
 int output_flush(struct output *output);

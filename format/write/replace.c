@@ -17,8 +17,8 @@
  */
 static int for_each_shard(const char *base, int (*each)(const char *path))
 {
-	char folder[SET_PATH_MAX], path[SET_PATH_MAX];
-	struct set_name name;
+	char folder[SHARD_SET_PATH_MAX], path[SHARD_SET_PATH_MAX];
+	struct shard_name name;
 	struct dirent *entry;
 	int r = 0, count = 0;
 
@@ -28,10 +28,10 @@ static int for_each_shard(const char *base, int (*each)(const char *path))
 	if (!listing)
 		return -errno;
 	while (r >= 0 && (entry = readdir(listing))) {
-		if (set_name_parse(entry->d_name, &name) < 0 ||
+		if (shard_name_parse(entry->d_name, &name) < 0 ||
 		    strcmp(name.base, slash ? slash + 1 : base) != 0)
 			continue;
-		r = set_name_path(base, name.shard, name.shard_count, path);
+		r = shard_name_path(base, name.shard, name.shard_count, path);
 		if (r == 0)
 			r = each(path);
 		count += r > 0;
@@ -41,7 +41,7 @@ static int for_each_shard(const char *base, int (*each)(const char *path))
 }
 
 /* 1, 0, or -EISDIR: a folder of that name is in the way, and nothing may happen then. */
-static int is_there(const char *path)
+static int file_exists(const char *path)
 {
 	struct stat status;
 
@@ -50,10 +50,10 @@ static int is_there(const char *path)
 	return S_ISDIR(status.st_mode) ? -EISDIR : 1;
 }
 
-static int single_path(const char *base, char ret_path[SET_PATH_MAX])
+static int single_path(const char *base, char ret_path[SHARD_SET_PATH_MAX])
 {
-	int n = snprintf(ret_path, SET_PATH_MAX, "%s.pimg", base);
-	return n < 0 || n >= SET_PATH_MAX ? -ENAMETOOLONG : 0;
+	int n = snprintf(ret_path, SHARD_SET_PATH_MAX, "%s.pimg", base);
+	return n < 0 || n >= SHARD_SET_PATH_MAX ? -ENAMETOOLONG : 0;
 }
 
 static int remove_file(const char *path)
@@ -63,35 +63,35 @@ static int remove_file(const char *path)
 
 int replace_is_needed(const char *base, bool set)
 {
-	char path[SET_PATH_MAX];
+	char path[SHARD_SET_PATH_MAX];
 
 	int single = single_path(base, path);
 	if (single == 0)
-		single = is_there(path);
+		single = file_exists(path);
 	if (single < 0)
 		return single;
-	int notice = set_notice_path(base, path);
-	if (notice == 0)
-		notice = is_there(path);
-	if (notice < 0)
-		return notice;
-	int shards = for_each_shard(base, is_there);
-	return shards < 0 ? shards : shards > 0 || notice || (set && single);
+	int record = shard_set_commit_record_path(base, path);
+	if (record == 0)
+		record = file_exists(path);
+	if (record < 0)
+		return record;
+	int shards = for_each_shard(base, file_exists);
+	return shards < 0 ? shards : shards > 0 || record || (set && single);
 }
 
 /* From here on the new dataset is the one that opens. */
-static int post_notice(const struct partial *partial, const char *base)
+static int replace_write_commit_record(const struct temp_files *temp_files, const char *base)
 {
-	char first[SET_PATH_MAX], path[SET_PATH_MAX], draft[SET_PATH_MAX];
+	char first[SHARD_SET_PATH_MAX], path[SHARD_SET_PATH_MAX], draft[SHARD_SET_PATH_MAX];
 
-	int r = partial_path(partial, 0, first);
+	int r = temp_files_path(temp_files, 0, first);
 	if (r == 0)
-		r = set_notice_path(base, path);
+		r = shard_set_commit_record_path(base, path);
 	if (r < 0)
 		return r;
-	int n = snprintf(draft, sizeof(draft), "%s/%s%s.notice", partial->directory,
-			 partial->prefix, partial->id);
-	if (n < 0 || n >= SET_PATH_MAX)
+	int n = snprintf(draft, sizeof(draft), "%s/%s%s.notice", temp_files->directory,
+			 temp_files->prefix, temp_files->id);
+	if (n < 0 || n >= SHARD_SET_PATH_MAX)
 		return -ENAMETOOLONG;
 	int fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (fd < 0)
@@ -133,17 +133,19 @@ static int copy_file(const char *from, const char *to)
 }
 
 /* Gives the files their final names, too: the staged ones must stay until all are there. */
-static int link_shards(const struct partial *partial, const char *base)
+static int replace_link_shards(const struct temp_files *temp_files, const char *base)
 {
-	char from[SET_PATH_MAX], to[SET_PATH_MAX];
+	char from[SHARD_SET_PATH_MAX], to[SHARD_SET_PATH_MAX];
 	int r = 0;
 
-	for (uint32_t shard = 0; shard < partial->count && r == 0; shard++) {
-		r = partial_path(partial, shard, from);
-		if (r == 0)
-			r = set_name_path(base, shard, partial->count, to);
-		if (r == 0 && link(from, to) < 0)
-			r = -errno;
+	for (uint32_t shard = 0; shard < temp_files->count && r == 0; shard++) {
+		r = temp_files_path(temp_files, shard, from);
+		if (r < 0)
+			return r;
+		r = shard_name_path(base, shard, temp_files->count, to);
+		if (r < 0)
+			return r;
+		r = link(from, to) < 0 ? -errno : 0;
 		/* file systems without hard links, or with too few of them */
 		if (r == -EPERM || r == -EOPNOTSUPP || r == -ENOSYS || r == -EMLINK)
 			r = copy_file(from, to);
@@ -152,50 +154,65 @@ static int link_shards(const struct partial *partial, const char *base)
 }
 
 /*
- * Takes the old dataset away and puts the new one in its place, while the notice leads to the new
- * one.
+ * Takes the old dataset away and puts the new one in its place, while the commit record leads to
+ * the new one.
  */
-static int change_files(struct partial *partial, const char *base, bool set)
+static int replace_files(struct temp_files *temp_files, const char *base, bool set)
 {
-	char single[SET_PATH_MAX];
+	char single[SHARD_SET_PATH_MAX];
 
 	int r = single_path(base, single);
-	if (r == 0)
-		r = for_each_shard(base, remove_file);
-	if (r >= 0 && set) {
-		r = remove_file(single);
-		return r == 0 ? link_shards(partial, base) : r;
-	}
-	return r >= 0 ? partial_publish(partial, 0, single) : r;
+	if (r < 0)
+		return r;
+	r = for_each_shard(base, remove_file);
+	if (r < 0)
+		return r;
+	if (!set)
+		return temp_files_commit(temp_files, 0, single);
+	r = remove_file(single);
+	return r == 0 ? replace_link_shards(temp_files, base) : r;
 }
 
-int replace_publish(struct partial *partial, const char *base, bool set)
+/* Each step must have reached the disk before the next one begins. */
+static int replace_finish(struct temp_files *temp_files, const char *base, const char *record,
+			  bool set)
 {
-	char notice[SET_PATH_MAX];
+	int r = io_sync_folder(temp_files->directory);
+	if (r < 0)
+		return r;
+	r = replace_files(temp_files, base, set);
+	if (r != 0)
+		return r;
+	r = io_sync_folder(temp_files->directory);
+	if (r < 0)
+		return r;
+	r = remove_file(record);
+	if (r != 0)
+		return r;
+	return io_sync_folder(temp_files->directory);
+}
 
-	int r = set ? partial_stage(partial) : 0;
-	if (r == 0)
-		r = set_notice_path(base, notice);
-	if (r == 0)
-		r = io_sync_folder(partial->directory);
-	if (r == 0)
-		r = post_notice(partial, base);
+int replace_commit(struct temp_files *temp_files, const char *base, bool set)
+{
+	char record[SHARD_SET_PATH_MAX];
+
+	int r = set ? temp_files_stage(temp_files) : 0;
 	if (r < 0)
 		return r;
-	partial->kept = true;
-	/* each step must have reached the disk before the next may */
-	r = io_sync_folder(partial->directory);
-	if (r == 0)
-		r = change_files(partial, base, set);
-	if (r == 0)
-		r = io_sync_folder(partial->directory);
-	if (r == 0)
-		r = remove_file(notice);
-	if (r == 0)
-		r = io_sync_folder(partial->directory);
+	r = shard_set_commit_record_path(base, record);
 	if (r < 0)
 		return r;
-	partial->kept = false;
-	partial_remove_stale(partial);
+	r = io_sync_folder(temp_files->directory);
+	if (r < 0)
+		return r;
+	r = replace_write_commit_record(temp_files, base);
+	if (r < 0)
+		return r;
+	temp_files->kept = true;
+	r = replace_finish(temp_files, base, record, set);
+	if (r < 0)
+		return r;
+	temp_files->kept = false;
+	temp_files_remove_stale(temp_files);
 	return 0;
 }

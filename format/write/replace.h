@@ -1,20 +1,19 @@
 /*
- * A writer's complete files become the dataset of their name in place of one that is there:
- * SPEC.md, "Replacing a dataset". Killed at any moment, either the old or the new one opens. One
- * thread.
+ * Replaces the dataset of a name by a writer's complete files (SPEC.md, "Replacing a dataset").
+ * Crash-safe: killed at any moment, either the old or the new dataset opens. One thread.
  */
 #pragma once
 
-#include "format/write/partial.h"
+#include "format/write/temp_files.h"
 
 /*
- * Whether files of a dataset with that base are there that a rename would not replace: shards, a
- * notice, or BASE.pimg where a set is to be. Negative errno; -EISDIR when a folder is in the way.
+ * Positive when the base has files that a plain rename would leave behind: shards, a commit record,
+ * or, for a set, BASE.pimg. Negative errno; -EISDIR when a folder has one of these names.
  */
 int replace_is_needed(const char *base, bool set);
 /*
- * Publishes all files of partial: as shards of base, or, without `set`, its only one as BASE.pimg.
- * Removes the old dataset. When it fails behind the point from which the new dataset is the one
- * that opens, its files stay under the names that they have (partial->kept).
+ * Commits all files as the shards of base or, without `set`, the only one as BASE.pimg, and removes
+ * the old dataset. A failure after the commit record is in place leaves the files under their
+ * current names, where the record leads to them (temp_files->kept).
  */
-int replace_publish(struct partial *partial, const char *base, bool set);
+int replace_commit(struct temp_files *temp_files, const char *base, bool set);

@@ -5,11 +5,11 @@
 #include "format/base/system/io.h"
 #include "format/base/uuid.h"
 #include "format/codec/scratch.h"
-#include "format/codec/side.h"
+#include "format/codec/side_data.h"
 #include "format/error.h"
 #include "format/reader.h"
 #include "format/write/output.h"
-#include "format/write/partial.h"
+#include "format/write/temp_files.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -23,7 +23,7 @@ struct packimg_rewriter {
 	uint64_t *order; /* of all samples */
 	uint64_t put;    /* samples put so far */
 	char **targets;  /* real path of each shard */
-	struct partial partial;
+	struct temp_files temp_files;
 	uint8_t *buffer;
 
 	/* the shard under way */
@@ -49,7 +49,7 @@ static int fail_path(const struct packimg_rewriter *rewriter, int r, struct pack
  * Where renaming must go: what a link leads to. Unfinished files of a set are all made in one
  * directory.
  */
-static int resolve_targets(struct packimg_rewriter *rewriter, struct packimg_error *error)
+static int rewriter_resolve_targets(struct packimg_rewriter *rewriter, struct packimg_error *error)
 {
 	const struct packimg *dataset = rewriter->dataset;
 
@@ -67,10 +67,10 @@ static int resolve_targets(struct packimg_rewriter *rewriter, struct packimg_err
 					    "that are rewritten must lie together",
 					    dataset->shards[i].path, dataset->shards[0].path);
 	}
-	int r = partial_init(&rewriter->partial, rewriter->targets[0]);
+	int r = temp_files_init(&rewriter->temp_files, rewriter->targets[0]);
 	if (r < 0)
 		return packimg_fail(error, r, "%s: %s", rewriter->targets[0], strerror(-r));
-	partial_remove_stale(&rewriter->partial);
+	temp_files_remove_stale(&rewriter->temp_files);
 	return 0;
 }
 
@@ -82,7 +82,7 @@ struct sample_place {
 	uint64_t offset, index;
 };
 
-static int compare_places(const void *a, const void *b)
+static int compare_extents(const void *a, const void *b)
 {
 	const struct sample_place *p = a, *q = b;
 
@@ -95,8 +95,8 @@ static int compare_places(const void *a, const void *b)
  * packimg_check() has found no ranges that overlap, but the file may have changed since, and a
  * small one of many that do would become an enormous one.
  */
-static int check_overlaps(const struct packimg_rewriter *rewriter, const struct shard *shard,
-			  struct packimg_error *error)
+static int rewriter_check_overlaps(const struct packimg_rewriter *rewriter,
+				   const struct shard *shard, struct packimg_error *error)
 {
 	struct packimg_sample sample, before = {0};
 	uint64_t size = 0;
@@ -119,8 +119,8 @@ static int check_overlaps(const struct packimg_rewriter *rewriter, const struct 
 }
 
 /* Notes where the samples of a shard lie; 1 when they do not lie in their order. */
-static int note_places(const struct packimg *dataset, const struct shard *shard,
-		       struct sample_place *places, struct packimg_error *error)
+static int note_extents(const struct packimg *dataset, const struct shard *shard,
+			struct sample_place *extents, struct packimg_error *error)
 {
 	struct packimg_sample sample;
 	uint64_t before = 0;
@@ -132,27 +132,27 @@ static int note_places(const struct packimg *dataset, const struct shard *shard,
 		if (r < 0)
 			return packimg_fail(error, r, "%s: sample %" PRIu64 ": %s", shard->path,
 					    index, strerror(-r));
-		places[i] = (struct sample_place){sample.data_offset, index};
+		extents[i] = (struct sample_place){sample.data_offset, index};
 		descends |= sample.data_offset < before;
 		before = sample.data_offset;
 	}
 	return descends;
 }
 
-static int order_shard(struct packimg_rewriter *rewriter, const struct shard *shard,
-		       struct packimg_error *error)
+static int rewriter_order_shard(struct packimg_rewriter *rewriter, const struct shard *shard,
+				struct packimg_error *error)
 {
-	struct sample_place *places = calloc(shard->sample_count + 1, sizeof(*places));
+	struct sample_place *extents = calloc(shard->sample_count + 1, sizeof(*extents));
 
-	if (!places)
+	if (!extents)
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	int r = note_places(rewriter->dataset, shard, places, error);
+	int r = note_extents(rewriter->dataset, shard, extents, error);
 	if (r > 0)
-		qsort(places, shard->sample_count, sizeof(*places), compare_places);
+		qsort(extents, shard->sample_count, sizeof(*extents), compare_extents);
 	for (uint64_t i = 0; r >= 0 && i < shard->sample_count; i++)
-		rewriter->order[shard->sample_first + i] = places[i].index;
-	free(places);
-	return r < 0 ? r : check_overlaps(rewriter, shard, error);
+		rewriter->order[shard->sample_first + i] = extents[i].index;
+	free(extents);
+	return r < 0 ? r : rewriter_check_overlaps(rewriter, shard, error);
 }
 
 int packimg_rewriter_new(const struct packimg *dataset, struct packimg_rewriter **ret_rewriter,
@@ -163,7 +163,7 @@ int packimg_rewriter_new(const struct packimg *dataset, struct packimg_rewriter 
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	rewriter->dataset = dataset;
 	rewriter->output.fd = -1;
-	rewriter->partial.lock_fd = -1;
+	rewriter->temp_files.lock_fd = -1;
 	rewriter->order = calloc(dataset->sample_count + 1, sizeof(*rewriter->order));
 	rewriter->targets = calloc(dataset->shard_count, sizeof(*rewriter->targets));
 	rewriter->buffer = malloc(OUTPUT_BUFFER_SIZE);
@@ -174,9 +174,9 @@ int packimg_rewriter_new(const struct packimg *dataset, struct packimg_rewriter 
 	if (r == 0)
 		r = packimg_check(dataset, error);
 	for (uint32_t i = 0; r == 0 && i < dataset->shard_count; i++)
-		r = order_shard(rewriter, &dataset->shards[i], error);
+		r = rewriter_order_shard(rewriter, &dataset->shards[i], error);
 	if (r == 0)
-		r = resolve_targets(rewriter, error);
+		r = rewriter_resolve_targets(rewriter, error);
 	if (r < 0) {
 		packimg_rewriter_free(rewriter);
 		return r;
@@ -190,7 +190,7 @@ void packimg_rewriter_free(struct packimg_rewriter *rewriter)
 	if (!rewriter)
 		return;
 	output_deinit(&rewriter->output);
-	partial_deinit(&rewriter->partial);
+	temp_files_deinit(&rewriter->temp_files);
 	for (uint32_t i = 0; rewriter->targets && i < rewriter->dataset->shard_count; i++)
 		free(rewriter->targets[i]);
 	free(rewriter->targets);
@@ -212,7 +212,7 @@ uint64_t packimg_rewriter_bytes(const struct packimg_rewriter *rewriter)
 	return rewriter->written + (rewriter->output.fd >= 0 ? rewriter->output.offset : 0);
 }
 
-static int begin_shard(struct packimg_rewriter *rewriter)
+static int rewriter_begin_shard(struct packimg_rewriter *rewriter)
 {
 	const struct shard *shard = &rewriter->dataset->shards[rewriter->shard_number];
 	struct stat status;
@@ -221,7 +221,7 @@ static int begin_shard(struct packimg_rewriter *rewriter)
 	rewriter->records = calloc(shard->sample_count + 1, sizeof(*rewriter->records));
 	if (!rewriter->records)
 		return -ENOMEM;
-	int r = partial_create(&rewriter->partial, rewriter->buffer, &rewriter->output);
+	int r = temp_files_create(&rewriter->temp_files, rewriter->buffer, &rewriter->output);
 	if (r < 0)
 		return r;
 	int fd = rewriter->output.fd;
@@ -235,8 +235,8 @@ static int begin_shard(struct packimg_rewriter *rewriter)
 }
 
 /* The columns' data, then their table with the new places. */
-static int put_columns(struct output *output, const struct shard *shard,
-		       const struct pimg_section *old, struct pimg_section *ret_section)
+static int rewriter_put_columns(struct output *output, const struct shard *shard,
+				const struct pimg_section *old, struct pimg_section *ret_section)
 {
 	struct pimg_column columns[PACKIMG_FIELDS_MAX];
 	size_t count = old->size / sizeof(*columns);
@@ -261,7 +261,7 @@ static int put_columns(struct output *output, const struct shard *shard,
 }
 
 /* All sections, in the order of the old table, and the header that goes with them. */
-static int put_sections(struct packimg_rewriter *rewriter, struct pimg_header *header)
+static int rewriter_put_sections(struct packimg_rewriter *rewriter, struct pimg_header *header)
 {
 	const struct shard *shard = &rewriter->dataset->shards[rewriter->shard_number];
 	struct output *output = &rewriter->output;
@@ -283,7 +283,7 @@ static int put_sections(struct packimg_rewriter *rewriter, struct pimg_header *h
 					       section);
 			index_xxh3 = section->xxh3;
 		} else if (old.type == PIMG_SECTION_COLUMNS) {
-			r = put_columns(output, shard, &old, section);
+			r = rewriter_put_columns(output, shard, &old, section);
 		} else {
 			r = output_put_section(output, old.type, shard->map + old.offset, old.size,
 					       section);
@@ -302,19 +302,21 @@ static int put_sections(struct packimg_rewriter *rewriter, struct pimg_header *h
 	return 0;
 }
 
-static int end_shard(struct packimg_rewriter *rewriter)
+static int rewriter_end_shard(struct packimg_rewriter *rewriter)
 {
 	struct pimg_header header;
 
-	int r = put_sections(rewriter, &header);
-	if (r == 0)
-		r = output_flush(&rewriter->output);
-	if (r == 0)
-		r = io_write_at(rewriter->output.fd, &header, sizeof(header), 0);
-	if (r == 0 && fsync(rewriter->output.fd) < 0)
-		r = -errno;
+	int r = rewriter_put_sections(rewriter, &header);
 	if (r < 0)
 		return r;
+	r = output_flush(&rewriter->output);
+	if (r < 0)
+		return r;
+	r = io_write_at(rewriter->output.fd, &header, sizeof(header), 0);
+	if (r < 0)
+		return r;
+	if (fsync(rewriter->output.fd) < 0)
+		return -errno;
 	rewriter->written += rewriter->output.offset;
 	output_deinit(&rewriter->output);
 	rewriter->shard_number++;
@@ -331,13 +333,13 @@ static int follow_shards(struct packimg_rewriter *rewriter)
 
 	while (rewriter->shard_number < dataset->shard_count) {
 		const struct shard *shard = &dataset->shards[rewriter->shard_number];
-		int r = rewriter->output.fd < 0 ? begin_shard(rewriter) : 0;
+		int r = rewriter->output.fd < 0 ? rewriter_begin_shard(rewriter) : 0;
 
 		if (r < 0)
 			return r;
 		if (rewriter->put < shard->sample_first + shard->sample_count)
 			return 0;
-		r = end_shard(rewriter);
+		r = rewriter_end_shard(rewriter);
 		if (r < 0)
 			return r;
 	}
@@ -345,28 +347,30 @@ static int follow_shards(struct packimg_rewriter *rewriter)
 }
 
 /* The sample's new side data, in rewriter->side. */
-static int compose_side(struct packimg_rewriter *rewriter, const struct packimg_sample *sample,
-			const uint8_t *index, size_t index_size, size_t *ret_size)
+static int rewriter_compose_side(struct packimg_rewriter *rewriter,
+				 const struct packimg_sample *sample, const uint8_t *index,
+				 size_t index_size, size_t *ret_size)
 {
 	int r = scratch_reserve(&rewriter->side, sample->side_size + index_size + 1);
 	if (r < 0)
 		return r;
 	if (index)
-		return side_replace(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, index,
-				    index_size, rewriter->side.data, ret_size);
+		return side_data_replace(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX,
+					 index, index_size, rewriter->side.data, ret_size);
 	if (sample->side_size > 0)
 		memcpy(rewriter->side.data, sample->side, sample->side_size);
 	*ret_size = sample->side_size;
 	return 0;
 }
 
-static int put_sample(struct packimg_rewriter *rewriter, const struct packimg_sample *sample,
-		      const uint8_t *index, size_t index_size, struct pimg_record *record)
+static int rewriter_put_sample(struct packimg_rewriter *rewriter,
+			       const struct packimg_sample *sample, const uint8_t *index,
+			       size_t index_size, struct pimg_record *record)
 {
 	bool shared = sample->data == rewriter->last.data &&
 		      sample->data_size == rewriter->last.data_size;
 	size_t side_size;
-	int r = compose_side(rewriter, sample, index, index_size, &side_size);
+	int r = rewriter_compose_side(rewriter, sample, index, index_size, &side_size);
 
 	if (r == 0 && shared)
 		record->data_offset = rewriter->last_record.data_offset;
@@ -415,7 +419,7 @@ int packimg_rewriter_put(struct packimg_rewriter *rewriter, const uint8_t *index
 
 		copy_once(record, shard->sections[PIMG_SECTION_INDEX].data + i * sizeof(*record),
 			  sizeof(*record));
-		r = put_sample(rewriter, &sample, index, index_size, record);
+		r = rewriter_put_sample(rewriter, &sample, index, index_size, record);
 	}
 	if (r < 0)
 		return fail_path(rewriter, r, error);
@@ -434,13 +438,13 @@ int packimg_rewriter_finish(struct packimg_rewriter *rewriter, struct packimg_er
 	if (r < 0)
 		return fail_path(rewriter, r, error);
 	for (uint32_t i = 0; i < dataset->shard_count; i++) {
-		r = partial_publish(&rewriter->partial, i, rewriter->targets[i]);
+		r = temp_files_commit(&rewriter->temp_files, i, rewriter->targets[i]);
 		if (r < 0)
 			return packimg_fail(error, r,
 					    "%s: cannot be replaced: %s (%" PRIu32
 					    " shards before it were; the set is whole)",
 					    rewriter->targets[i], strerror(-r), i);
 	}
-	r = io_sync_folder(rewriter->partial.directory);
+	r = io_sync_folder(rewriter->temp_files.directory);
 	return r < 0 ? packimg_fail(error, r, "%s: %s", rewriter->targets[0], strerror(-r)) : 0;
 }

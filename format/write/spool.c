@@ -93,7 +93,8 @@ int spool_append(struct spool *spool, struct spool_stream *stream, const void *d
 	return 0;
 }
 
-static int put_block(struct output *output, XXH3_state_t *state, const void *block, size_t size)
+static int spool_put_block(struct output *output, XXH3_state_t *state, const void *block,
+			   size_t size)
 {
 	XXH3_64bits_update(state, block, size);
 	return output_write(output, block, size);
@@ -106,11 +107,13 @@ static int stream_copy(const struct spool *spool, const struct spool_stream *str
 		int64_t n = io_read_at(spool->fd, block, SPOOL_BLOCK_SIZE, stream->offsets[i]);
 		if (n < SPOOL_BLOCK_SIZE)
 			return n < 0 ? (int)n : -EIO;
-		int r = put_block(output, state, block, SPOOL_BLOCK_SIZE);
+		int r = spool_put_block(output, state, block, SPOOL_BLOCK_SIZE);
 		if (r < 0)
 			return r;
 	}
-	return stream->block_used ? put_block(output, state, stream->block, stream->block_used) : 0;
+	return stream->block_used
+		       ? spool_put_block(output, state, stream->block, stream->block_used)
+		       : 0;
 }
 
 int spool_write(const struct spool *spool, const struct spool_stream *const streams[], size_t count,

@@ -1,8 +1,8 @@
 /*
- * What a writer learns per sample but may write only behind the last one: index records, names,
- * columns. Many byte streams share one unlinked temporary file; a stream keeps one block in memory
- * and eight bytes for each block on disk. Owned by one writer, used by one thread. The file
- * vanishes with its descriptor.
+ * Temporary storage for what a writer collects per sample but writes only after the last one: index
+ * records, names, columns. Many byte streams share one unlinked temporary file; a stream keeps one
+ * block in memory, and eight bytes for each block in the file. Owned by one writer, used by one
+ * thread.
  */
 #pragma once
 
@@ -15,26 +15,26 @@
 enum { SPOOL_BLOCK_SIZE = 1 << 16 };
 
 struct spool {
-	const char *directory; /* where the file is made when it is first needed; borrowed */
+	const char *directory; /* of the file, which is created when first needed; borrowed */
 	int fd;                /* -1 until the first block is full */
-	uint64_t end; /* bytes used of the file; 0, with all streams reset, forgets its contents */
+	uint64_t end; /* bytes of the file in use; set to 0, with all streams reset, to reuse it */
 };
 
 struct spool_stream {
 	uint8_t *block;
 	size_t block_used;
-	uint64_t *offsets; /* of the full blocks in the file */
+	uint64_t *offsets; /* of full blocks, in the file */
 	size_t offset_count, offset_max;
 	uint64_t size;
 };
 
 void spool_init(struct spool *spool, const char *directory);
 void spool_deinit(struct spool *spool);
-/* A zeroed stream is an empty one. */
+/* A zeroed stream is empty. */
 int spool_append(struct spool *spool, struct spool_stream *stream, const void *data, size_t size);
 /*
- * Writes the streams that there are, one behind another, as a section. ret_section: where it is and
- * its checksum.
+ * Writes the streams one after another as one section. ret_section gets its offset, size and
+ * checksum, not its type.
  */
 int spool_write(const struct spool *spool, const struct spool_stream *const streams[], size_t count,
 		struct output *output, struct pimg_section *ret_section);

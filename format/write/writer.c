@@ -1,7 +1,7 @@
 #include "format/write/writer.h"
 
 #include "format/base/text/text.h"
-#include "format/codec/side.h"
+#include "format/codec/side_data.h"
 #include "format/error.h"
 
 #include <errno.h>
@@ -32,16 +32,16 @@ static int writer_check(const struct packimg_writer *writer, struct packimg_erro
 int packimg_writer_new(const char *path, const struct packimg_writer_options *options,
 		       struct packimg_writer **ret_writer, struct packimg_error *error)
 {
-	struct set_name name;
+	struct shard_name name;
 	int r = -ENOMEM;
 
 	struct packimg_writer *writer = calloc(1, sizeof(*writer));
 	if (!writer)
 		return packimg_fail(error, -ENOMEM, "%s: out of memory", path);
 	writer->output.fd = -1;
-	writer->partial.lock_fd = -1;
+	writer->temp_files.lock_fd = -1;
 	writer->label_max = PACKIMG_LABEL_NONE;
-	spool_init(&writer->spool, writer->partial.directory);
+	spool_init(&writer->spool, writer->temp_files.directory);
 	writer->buffer = malloc(OUTPUT_BUFFER_SIZE);
 	writer->columns = calloc(PACKIMG_FIELDS_MAX, sizeof(*writer->columns));
 	writer->identity = XXH3_createState();
@@ -55,13 +55,14 @@ int packimg_writer_new(const char *path, const struct packimg_writer_options *op
 		if (options->uuid)
 			memcpy(writer->uuid, options->uuid, sizeof(writer->uuid));
 	}
-	r = partial_init(&writer->partial, path);
+	r = temp_files_init(&writer->temp_files, path);
 	if (r < 0)
 		goto fail;
 	if (!writer->alone)
-		partial_remove_stale(&writer->partial);
+		temp_files_remove_stale(&writer->temp_files);
 	strcpy(writer->path, path);
-	if (set_name_parse(path, &name) == 0 && (name.shard_count > 1 || writer->shard_size > 0)) {
+	if (shard_name_parse(path, &name) == 0 &&
+	    (name.shard_count > 1 || writer->shard_size > 0)) {
 		packimg_say(error, "%s: a dataset must not be named like a shard of a set", path);
 		packimg_writer_free(writer);
 		return -EINVAL;
@@ -116,7 +117,7 @@ static const char *item_fault(const struct packimg_item *item)
 		return "data_size must be 1 to 4294967295 bytes";
 	if (item->side_size > UINT32_MAX || (item->side_size > 0 && !item->side))
 		return "side_size must be at most 4294967295 bytes";
-	if (!side_is_valid(item->side, item->side_size))
+	if (!side_data_is_valid(item->side, item->side_size))
 		return "side data does not consist of whole items (SPEC.md, Side data)";
 	if (item->width == 0 || item->width > PACKIMG_SIDE_MAX || item->height == 0 ||
 	    item->height > PACKIMG_SIDE_MAX)
@@ -150,7 +151,7 @@ static const char *item_fault(const struct packimg_item *item)
 	}
 }
 
-static int put_source(struct packimg_writer *writer, const struct packimg_item *item)
+static int writer_put_source(struct packimg_writer *writer, const struct packimg_item *item)
 {
 	uint64_t offset = writer->sources.size;
 
@@ -164,8 +165,8 @@ static int put_source(struct packimg_writer *writer, const struct packimg_item *
 }
 
 /* What a sample is, wherever it lies. Side data says nothing new of it. */
-static void identify_item(struct packimg_writer *writer, const struct packimg_item *item,
-			  const struct pimg_record *record)
+static void writer_hash_item(struct packimg_writer *writer, const struct packimg_item *item,
+			     const struct pimg_record *record)
 {
 	const uint64_t identity[] = {
 		record->data_xxh3,   record->data_size,       record->width,
@@ -182,8 +183,8 @@ static void identify_item(struct packimg_writer *writer, const struct packimg_it
  * Fields may be set in any order; those of a sample one after another are set in the order of
  * samples.
  */
-static void identify_value(const struct packimg_writer *writer, struct column *column,
-			   const struct packimg_value *value)
+static void writer_hash_value(const struct packimg_writer *writer, struct column *column,
+			      const struct packimg_value *value)
 {
 	const bool is_bytes = column->type >= PACKIMG_FIELD_BYTES;
 	const void *number =
@@ -196,7 +197,7 @@ static void identify_value(const struct packimg_writer *writer, struct column *c
 						XXH3_64bits(identity, sizeof(identity)));
 }
 
-static int put_item(struct packimg_writer *writer, const struct packimg_item *item)
+static int writer_put_item(struct packimg_writer *writer, const struct packimg_item *item)
 {
 	struct pimg_record record = {
 		.data_xxh3 = XXH3_64bits(item->data, item->data_size),
@@ -216,10 +217,10 @@ static int put_item(struct packimg_writer *writer, const struct packimg_item *it
 		record.side_xxh3 = XXH3_64bits(item->side, item->side_size);
 		r = output_put(&writer->output, item->side, item->side_size, &record.side_offset);
 	}
-	identify_item(writer, item, &record);
+	writer_hash_item(writer, item, &record);
 	if (r == 0)
 		r = spool_append(&writer->spool, &writer->index, &record, sizeof(record));
-	return r == 0 ? put_source(writer, item) : r;
+	return r == 0 ? writer_put_source(writer, item) : r;
 }
 
 int packimg_writer_add(struct packimg_writer *writer, const struct packimg_item *item,
@@ -246,7 +247,7 @@ int packimg_writer_add(struct packimg_writer *writer, const struct packimg_item 
 			r = shard_begin(writer);
 	}
 	if (r == 0)
-		r = put_item(writer, item);
+		r = writer_put_item(writer, item);
 	if (r < 0)
 		return writer_fail(writer, r, error);
 	writer->sample_count++;
@@ -279,7 +280,7 @@ int packimg_writer_value(struct packimg_writer *writer, uint32_t field,
 				    writer->path, writer->sample_first + writer->sample_count - 1,
 				    column->name);
 	if (r == 0)
-		identify_value(writer, column, value);
+		writer_hash_value(writer, column, value);
 	return r < 0 ? writer_fail(writer, r, error) : 0;
 }
 
@@ -287,14 +288,14 @@ int packimg_writer_classes(struct packimg_writer *writer, const char *const *nam
 			   uint32_t class_count, struct packimg_error *error)
 {
 	int r = writer_check(writer, error);
-	return r < 0 ? r : facts_classes(&writer->facts, names, class_count, error);
+	return r < 0 ? r : dataset_info_classes(&writer->info, names, class_count, error);
 }
 
 int packimg_writer_metadata(struct packimg_writer *writer, const char *key, const char *value,
 			    struct packimg_error *error)
 {
 	int r = writer_check(writer, error);
-	return r < 0 ? r : facts_metadata(&writer->facts, key, value, error);
+	return r < 0 ? r : dataset_info_metadata(&writer->info, key, value, error);
 }
 
 int packimg_writer_statistics(struct packimg_writer *writer, const double mean[3],
@@ -303,9 +304,9 @@ int packimg_writer_statistics(struct packimg_writer *writer, const double mean[3
 	for (int i = 0; i < 3; i++)
 		if (!isfinite(mean[i]) || !isfinite(std[i]))
 			return -EINVAL;
-	writer->facts.has_statistics = true;
-	memcpy(writer->facts.mean, mean, sizeof(writer->facts.mean));
-	memcpy(writer->facts.std, std, sizeof(writer->facts.std));
+	writer->info.has_statistics = true;
+	memcpy(writer->info.mean, mean, sizeof(writer->info.mean));
+	memcpy(writer->info.std, std, sizeof(writer->info.std));
 	return 0;
 }
 
@@ -319,7 +320,7 @@ void packimg_writer_free(struct packimg_writer *writer)
 	if (!writer)
 		return;
 	output_deinit(&writer->output);
-	partial_deinit(&writer->partial);
+	temp_files_deinit(&writer->temp_files);
 	spool_deinit(&writer->spool);
 	spool_stream_deinit(&writer->index);
 	spool_stream_deinit(&writer->source_offsets);
@@ -332,6 +333,6 @@ void packimg_writer_free(struct packimg_writer *writer)
 	free(writer->columns);
 	XXH3_freeState(writer->identity);
 	free(writer->buffer);
-	facts_deinit(&writer->facts);
+	dataset_info_deinit(&writer->info);
 	free(writer);
 }

@@ -1,8 +1,8 @@
 /*
- * Inside of a writer: writer.c takes samples in, publish.c ends shards and publishes the dataset,
- * facts.c holds what is said once per dataset. Memory is bounded: one write buffer, one block per
- * stream, a few hundred bytes per shard, and the facts themselves. Owned by its creator, used by
- * one thread.
+ * Internals of a writer. writer.c appends samples, commit.c ends shards and commits the dataset,
+ * dataset_info.c holds what is stored once per dataset. Memory is bounded: one write buffer, one
+ * block per stream, a few hundred bytes per shard, and the dataset's own classes and metadata.
+ * Owned by its creator, used by one thread.
  */
 #pragma once
 
@@ -10,8 +10,8 @@
 #include "format/packimg.h"
 #include "format/write/column.h"
 #include "format/write/output.h"
-#include "format/write/partial.h"
 #include "format/write/spool.h"
+#include "format/write/temp_files.h"
 
 #include <xxhash.h>
 
@@ -20,8 +20,8 @@ struct metadata_entry {
 	char *value; /* as stored: line feeds and backslashes escaped */
 };
 
-/* What is said once per dataset and stored in every shard. */
-struct facts {
+/* What is given once per dataset and stored in every shard. */
+struct dataset_info {
 	char *classes; /* section bytes */
 	size_t classes_size;
 	uint32_t class_count;
@@ -31,24 +31,24 @@ struct facts {
 	double mean[3], std[3];
 };
 
-/* A shard whose samples are written; its header is not. */
+/* A shard whose samples are written, but not yet its header. */
 struct shard_done {
 	uint64_t sample_first, sample_count;
 	uint64_t size; /* bytes so far */
 	struct pimg_section sections[PIMG_SECTION_KNOWN_MAX];
 	uint32_t section_count;
-	struct pimg_column *columns; /* of the fields known when the shard ended */
+	struct pimg_column *columns; /* of the fields declared when the shard ended */
 	uint32_t column_count;
 };
 
 struct packimg_writer {
-	char path[SET_PATH_MAX];
+	char path[SHARD_SET_PATH_MAX];
 	uint64_t shard_size; /* 0: one file */
-	bool alone;          /* as the option of that name */
+	bool alone;          /* see packimg_writer_options */
 	bool has_uuid;
 	uint8_t uuid[16];
 	XXH3_state_t *identity; /* of the samples so far, for the UUID */
-	struct partial partial;
+	struct temp_files temp_files;
 
 	uint8_t *buffer;
 	struct output output; /* the current shard; fd -1 between shards */
@@ -61,25 +61,25 @@ struct packimg_writer {
 
 	struct column *columns; /* PACKIMG_FIELDS_MAX */
 	uint32_t column_count;
-	struct facts facts;
+	struct dataset_info info;
 
 	struct shard_done *shards;
 	uint32_t shard_count;
 	uint64_t shards_size; /* bytes of the shards that ended */
 
-	int failed; /* the first failure to write: the writer is of no use any more */
+	int failed; /* errno of the first write failure, negative; every later call fails, too */
 	bool finished;
 };
 
-int facts_classes(struct facts *facts, const char *const *names, uint32_t class_count,
-		  struct packimg_error *error);
-int facts_metadata(struct facts *facts, const char *key, const char *value,
-		   struct packimg_error *error);
-/* The metadata section, terminated, which the caller frees. Without any nothing is written. */
-int facts_metadata_build(const struct facts *facts, void **ret_text, size_t *ret_size);
-void facts_deinit(struct facts *facts);
+int dataset_info_classes(struct dataset_info *info, const char *const *names, uint32_t class_count,
+			 struct packimg_error *error);
+int dataset_info_metadata(struct dataset_info *info, const char *key, const char *value,
+			  struct packimg_error *error);
+/* Serializes the metadata section, terminated; the caller frees it. Outputs untouched if empty. */
+int dataset_info_build_metadata(const struct dataset_info *info, void **ret_text, size_t *ret_size);
+void dataset_info_deinit(struct dataset_info *info);
 
 /* Opens the next shard. */
 int shard_begin(struct packimg_writer *writer);
-/* Writes the sections of the current shard's samples and closes it. */
+/* Writes the per-sample sections of the current shard and closes its file. */
 int shard_end(struct packimg_writer *writer);

@@ -1,7 +1,8 @@
 /*
  * How many samples a worker claims at once. Of the feed's batcher, and of trials
- * (tools/packimg/advise/trial.h), which say beforehand what a feed would cost: how many JPEGs
- * without an index come together in a claim is how many are decoded side by side. Pure functions.
+ * (tools/packimg/advise/encoding_bench.h), which say beforehand what a feed would cost: how many
+ * JPEGs without an index come together in a claim is how many are decoded side by side. Pure
+ * functions.
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 #include "proto/client/files.h"
 
-#include "format/base/set.h"
+#include "format/base/shard_set.h"
 #include "format/base/system/clock.h"
 
 #include <errno.h>
@@ -12,8 +12,9 @@
 #include <unistd.h>
 
 struct dataset_files {
-	char path[SET_PATH_MAX]; /* a single file, or the set's name up to its shard's number */
-	uint32_t total;          /* files */
+	char path[SHARD_SET_PATH_MAX]; /* a single file, or the set's name up to its shard's number
+					*/
+	uint32_t total;                /* files */
 	bool is_set;
 	uint32_t next; /* the file to be asked for next, */
 	bool direct;   /* this time past the page cache */
@@ -21,12 +22,12 @@ struct dataset_files {
 
 static int resolve(const char *path, struct dataset_files *ret_files, char *error)
 {
-	char why[SET_ERROR_MAX];
-	struct set_name name;
-	int r = set_resolve(path, ret_files->path, why);
+	char why[SHARD_SET_ERROR_MAX];
+	struct shard_name name;
+	int r = shard_set_resolve(path, ret_files->path, why);
 	if (r < 0)
 		return error_set(error, r, "dataset: %s.", why);
-	ret_files->is_set = set_name_parse(ret_files->path, &name) == 0;
+	ret_files->is_set = shard_name_parse(ret_files->path, &name) == 0;
 	ret_files->total = 1;
 	if (ret_files->is_set) {
 		memcpy(ret_files->path, name.base, sizeof(ret_files->path));
@@ -48,11 +49,11 @@ static int open_one(const char *path, bool direct)
 
 static int open_file(const struct dataset_files *files, uint32_t number, bool direct, char *error)
 {
-	char shard_path[SET_PATH_MAX];
+	char shard_path[SHARD_SET_PATH_MAX];
 	const char *path = files->path;
 	struct stat status;
 	if (files->is_set) {
-		if (set_name_path(files->path, number, files->total, shard_path) < 0)
+		if (shard_name_path(files->path, number, files->total, shard_path) < 0)
 			return error_set(error, -ENAMETOOLONG,
 					 "dataset: %.300s...: the path is too long.", files->path);
 		path = shard_path;

@@ -71,8 +71,8 @@ TABLE = {
 
     "tools/packimg/common": "format/error.h format/packimg.h",
     "tools/packimg/image": "format/packimg.h loaderd/augment/resize.h tools/packimg/common",
-    "tools/packimg/source": "format/foreign.h format/packimg.h tools/packimg/common tools/packimg/image/image_format.h",
-    "tools/packimg/convert": "format/foreign.h tools/packimg/common tools/packimg/image tools/packimg/source",
+    "tools/packimg/source": "format/foreign_format.h format/packimg.h tools/packimg/common tools/packimg/image/image_format.h",
+    "tools/packimg/convert": "format/foreign_format.h tools/packimg/common tools/packimg/image tools/packimg/source",
     "tools/packimg/advise": "format/packimg.h loaderd/augment/transform.h loaderd/augment/claim.h tools/packimg/common tools/packimg/image tools/packimg/source",
     "tools/packimg": "format/packimg.h tools/packimg/common tools/packimg/convert tools/packimg/image tools/packimg/source",
     "tools/loaderctl": "proto proto/client",
@@ -81,7 +81,7 @@ TABLE = {
     "bench": "format/packimg.h bench/measure bench/report",
     "bench/measure": "proto/limit.h proto/client",
     "bench/report": "format/packimg.h proto/client loaderd/augment/transform.h loaderd/augment/claim.h "
-                    "tools/packimg/advise/trial.h bench/measure",
+                    "tools/packimg/advise/encoding_bench.h bench/measure",
     "bench/device": "trainer/device/device.h trainer/model trainer/recipe",
     # stages of a crop, one by one: it calls what libpackimg and augment hide
     "bench/stages": "format format/codec format/codec/jpeg loaderd/augment loaderd/augment/apply/plan.h",

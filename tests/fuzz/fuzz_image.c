@@ -60,7 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 		/* bytes that an image before left would show */
 		if (sum) {
-			memset(reader.pixels.data, 0x5a, reader.pixels.room);
+			memset(reader.pixels.data, 0x5a, reader.pixels.capacity);
 			if (read_pixels(padded, size, &info) != sum)
 				die("the same bytes gave other pixels");
 		}

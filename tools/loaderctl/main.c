@@ -41,7 +41,7 @@ static const struct options_row options[] = {
 	{0},
 };
 
-static error_t parse(int key, char *argument, struct argp_state *state)
+static error_t loaderctl_parse_option(int key, char *argument, struct argp_state *state)
 {
 	struct command_line *line = state->input;
 	char *end;
@@ -84,7 +84,7 @@ static void pause_s(double seconds)
 	nanosleep(&t, NULL);
 }
 
-static int status(const struct command_line *line, char *error)
+static int loaderctl_status(const struct command_line *line, char *error)
 {
 	Loaderd__Reply *before = NULL;
 	bool screen = line->watch_s > 0 && !line->json && isatty(STDOUT_FILENO);
@@ -116,7 +116,7 @@ static int status(const struct command_line *line, char *error)
 	return r;
 }
 
-static int bad(const struct command_line *line, char *error)
+static int loaderctl_bad(const struct command_line *line, char *error)
 {
 	Loaderd__Reply *reply;
 	int r = ask_status(line->socket, &reply, error);
@@ -130,7 +130,7 @@ static int bad(const struct command_line *line, char *error)
 	return r;
 }
 
-static int dataset(const struct command_line *line, char *error)
+static int loaderctl_dataset(const struct command_line *line, char *error)
 {
 	Loaderd__Reply *reply;
 	int r = ask_dataset(line->socket, line->path, &reply, error);
@@ -144,7 +144,7 @@ static int dataset(const struct command_line *line, char *error)
 	return r;
 }
 
-static int stop(const struct command_line *line, char *error)
+static int loaderctl_stop(const struct command_line *line, char *error)
 {
 	return ask_shutdown(line->socket, STOP_TIMEOUT_MS, error);
 }
@@ -153,10 +153,10 @@ static const struct {
 	const char *name;
 	int (*run)(const struct command_line *line, char *error);
 } commands[] = {
-	{"status", status},
-	{"bad", bad},
-	{"dataset", dataset},
-	{"stop", stop},
+	{"status", loaderctl_status},
+	{"bad", loaderctl_bad},
+	{"dataset", loaderctl_dataset},
+	{"stop", loaderctl_stop},
 };
 
 static int fail_unknown(const char *name)
@@ -177,7 +177,7 @@ static int fail_unknown(const char *name)
 int main(int argc, char **argv)
 {
 	static const struct argp argp = {
-		.parser = parse,
+		.parser = loaderctl_parse_option,
 		.args_doc = "[status | bad | dataset PATH | stop]",
 		.doc = "Shows what a running loaderd does, or stops it.\v"
 		       "  status        the daemon and its feeds; the default\n"

@@ -18,7 +18,8 @@ static int map_classes(struct copy_set *set, struct copy_input *input, struct pa
 	for (uint32_t i = 0; i < input->class_count; i++) {
 		uint32_t number;
 
-		if (names_add(&set->classes, packimg_class_name(input->dataset, i), &number, NULL))
+		if (name_table_add(&set->classes, packimg_class_name(input->dataset, i), &number,
+				   NULL))
 			return packimg_fail(error, -ENOMEM, "out of memory");
 		if (number >= PACKIMG_CLASSES_MAX)
 			return packimg_fail(error, -E2BIG, "more than %d classes together",
@@ -43,7 +44,7 @@ static int map_fields(struct copy_set *set, struct copy_input *input, struct pac
 		int r = packimg_field(input->dataset, i, &field);
 		if (r)
 			return packimg_fail(error, r, "%s: field %u is damaged", input->path, i);
-		if (names_add(&set->fields, field.name, &number, &added))
+		if (name_table_add(&set->fields, field.name, &number, &added))
 			return packimg_fail(error, -ENOMEM, "out of memory");
 		if (number >= PACKIMG_FIELDS_MAX)
 			return packimg_fail(error, -E2BIG, "more than %d fields together",
@@ -72,8 +73,8 @@ int copy_set_init(struct copy_set *set, const char *const *paths, uint32_t count
 	int r = 0;
 
 	*set = (struct copy_set){0};
-	names_init(&set->classes, &set->arena);
-	names_init(&set->fields, &set->arena);
+	name_table_init(&set->classes, &set->arena);
+	name_table_init(&set->fields, &set->arena);
 	set->inputs = calloc(count, sizeof(*set->inputs));
 	if (!set->inputs)
 		return packimg_fail(error, -ENOMEM, "out of memory");
@@ -116,8 +117,8 @@ void copy_set_deinit(struct copy_set *set)
 		free(set->inputs[i].labels);
 	}
 	free(set->inputs);
-	names_deinit(&set->classes);
-	names_deinit(&set->fields);
+	name_table_deinit(&set->classes);
+	name_table_deinit(&set->fields);
 	arena_deinit(&set->arena);
 	*set = (struct copy_set){0};
 }
@@ -134,26 +135,36 @@ static void copy_locate(const struct copy_set *set, uint64_t number, uint32_t *r
 	*ret_index = number;
 }
 
-int copy_begin(const struct copy_set *set, const char *path,
-	       const struct packimg_writer_options *options, struct packimg_writer **ret_writer,
-	       struct packimg_error *error)
+static int declare_classes_and_fields(const struct copy_set *set, struct packimg_writer *writer,
+				      struct packimg_error *error)
 {
-	struct packimg_writer *writer = NULL;
+	int r = packimg_writer_classes(writer, set->classes.names, set->classes.count, error);
 
-	int r = packimg_writer_new(path, options, &writer, error);
-	if (!r)
-		r = packimg_writer_classes(writer, set->classes.names, set->classes.count, error);
 	for (uint32_t i = 0; !r && i < set->fields.count; i++) {
 		uint32_t number;
 
 		r = packimg_writer_field(writer, set->fields.names[i], set->types[i], &number,
 					 error);
 	}
-	if (r)
-		packimg_writer_free(writer);
-	else
-		*ret_writer = writer;
 	return r;
+}
+
+int copy_begin(const struct copy_set *set, const char *path,
+	       const struct packimg_writer_options *options, struct packimg_writer **ret_writer,
+	       struct packimg_error *error)
+{
+	struct packimg_writer *writer;
+
+	int r = packimg_writer_new(path, options, &writer, error);
+	if (r)
+		return r;
+	r = declare_classes_and_fields(set, writer, error);
+	if (r) {
+		packimg_writer_free(writer);
+		return r;
+	}
+	*ret_writer = writer;
+	return 0;
 }
 
 static int32_t map_label(const struct copy_set *set, const struct copy_input *input, int32_t label)
@@ -280,7 +291,7 @@ static uint64_t metadata_number(const struct packimg *dataset, const char *key, 
 }
 
 int copy_next(const struct copy_set *set, uint64_t number, struct packimg_writer *writer,
-	      struct copy_course *course, struct packimg_error *error)
+	      struct copy_progress *course, struct packimg_error *error)
 {
 	if (command_interrupted())
 		return -EINTR;

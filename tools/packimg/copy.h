@@ -7,7 +7,7 @@
 #pragma once
 
 #include "tools/packimg/common/command.h"
-#include "tools/packimg/common/names.h"
+#include "tools/packimg/common/name_table.h"
 #include "tools/packimg/common/progress.h"
 #include "tools/packimg/image/statistics.h"
 
@@ -24,7 +24,7 @@ struct copy_set {
 	struct copy_input *inputs;
 	uint32_t count;
 	struct arena arena;
-	struct names classes, fields;
+	struct name_table classes, fields;
 	enum packimg_field_type types[PACKIMG_FIELDS_MAX];
 	uint64_t samples;  /* of all inputs */
 	bool numbers_only; /* no input names its classes: labels stay as they are */
@@ -40,7 +40,7 @@ int copy_begin(const struct copy_set *set, const char *path,
 /* Label in the output, PACKIMG_LABEL_NONE also for a damaged record. */
 int32_t copy_label(const struct copy_set *set, uint64_t number);
 /* How a copy deals with damage, and shows how far it is. */
-struct copy_course {
+struct copy_progress {
 	struct progress progress;
 	bool skip; /* damaged samples, which are said and counted */
 	uint64_t skipped;
@@ -50,7 +50,7 @@ enum { COPY_SKIPPED = 1 };
 
 /* Copies a sample, unless somebody interrupts (-EINTR). COPY_SKIPPED: it was damaged. */
 int copy_next(const struct copy_set *set, uint64_t number, struct packimg_writer *writer,
-	      struct copy_course *course, struct packimg_error *error);
+	      struct copy_progress *course, struct packimg_error *error);
 /* What the inputs know of means and deviations, weighted by the pixels they looked at. */
 void copy_statistics(const struct copy_set *set, struct statistics *statistics);
 /* The value of a key in a dataset's metadata, to be freed; NULL when it is not there. */

@@ -9,10 +9,10 @@
 #include "format/base/text/printable.h"
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/file_name.h"
-#include "tools/packimg/common/names.h"
+#include "tools/packimg/common/name_table.h"
+#include "tools/packimg/common/parallel_map.h"
 #include "tools/packimg/common/progress.h"
 #include "tools/packimg/common/text.h"
-#include "tools/packimg/common/workers.h"
 #include "tools/packimg/image/image.h"
 #include "tools/packimg/selection.h"
 #include "tools/packimg/source/source.h"
@@ -63,12 +63,12 @@ static const struct options_row options[] = {
 	{0},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state)
+static error_t extract_parse_option(int key, char *text, struct argp_state *state)
 {
 	struct extract *extract = state->input;
 
 	if (key == 'c')
-		return word_list_add(&extract->selection.classes, text) ? ENOMEM : 0;
+		return string_list_add(&extract->selection.classes, text) ? ENOMEM : 0;
 	if (key == ARGP_KEY_END && !extract->output)
 		argp_error(state, "no -o DIR given");
 	return key == ARGP_KEY_END ? 0 : ARGP_ERR_UNKNOWN;
@@ -241,7 +241,7 @@ static int make_unique(struct buffer *path, const struct packimg_sample *sample)
 
 /* Settles the path of one sample: one that no other has. */
 static int name_file(struct extract *extract, const struct packimg_sample *sample,
-		     struct names *names, struct buffer *path, const char **ret_path)
+		     struct name_table *names, struct buffer *path, const char **ret_path)
 {
 	uint32_t number;
 	bool added;
@@ -250,12 +250,12 @@ static int name_file(struct extract *extract, const struct packimg_sample *sampl
 	if (!r)
 		r = buffer_append(path, "", 1);
 	if (!r)
-		r = names_add(names, (const char *)path->data, &number, &added);
+		r = name_table_add(names, (const char *)path->data, &number, &added);
 	while (!r && !added) {
 		path->size--;
 		r = make_unique(path, sample);
 		if (!r)
-			r = names_add(names, (const char *)path->data, &number, &added);
+			r = name_table_add(names, (const char *)path->data, &number, &added);
 	}
 	if (!r)
 		*ret_path = names->names[number];
@@ -265,10 +265,10 @@ static int name_file(struct extract *extract, const struct packimg_sample *sampl
 static int name_files(struct extract *extract)
 {
 	struct buffer path = {0};
-	struct names names;
+	struct name_table names;
 	int r = 0;
 
-	names_init(&names, &extract->arena);
+	name_table_init(&names, &extract->arena);
 	extract->paths = calloc(extract->count + 1, sizeof(*extract->paths));
 	if (!extract->paths)
 		return -ENOMEM;
@@ -278,7 +278,7 @@ static int name_files(struct extract *extract)
 		if (!packimg_sample(extract->dataset, extract->samples[i], &sample))
 			r = name_file(extract, &sample, &names, &path, &extract->paths[i]);
 	}
-	names_deinit(&names);
+	name_table_deinit(&names);
 	buffer_deinit(&path);
 	return r;
 }
@@ -387,7 +387,8 @@ static int extract_sample(const struct extract *extract, struct image_reader *re
 	return write_png(extract, reader, png, &sample, extract->paths[number], &verdict->error);
 }
 
-static void run_sample(void *context, void *worker, struct work_block *block, uint32_t number)
+static void extract_run_sample(void *context, void *worker, struct work_block *block,
+			       uint32_t number)
 {
 	struct verdict *verdict = (struct verdict *)block->results + number;
 
@@ -479,7 +480,7 @@ static int write_manifest(struct extract *extract)
 	return 0;
 }
 
-static int take_sample(void *context, const struct work_block *block, uint32_t number)
+static int extract_take_sample(void *context, const struct work_block *block, uint32_t number)
 {
 	const struct verdict *verdict = (const struct verdict *)block->results + number;
 	struct extract *extract = context;
@@ -497,7 +498,7 @@ static int take_sample(void *context, const struct work_block *block, uint32_t n
 
 static int write_images(struct extract *extract)
 {
-	const struct workers_setup setup = {
+	const struct parallel_map_options setup = {
 		.jobs = extract->jobs,
 		.total = extract->count,
 		.block = 8,
@@ -507,8 +508,8 @@ static int write_images(struct extract *extract)
 		.worker_size = sizeof(struct image_reader),
 		.worker_init = image_worker_init,
 		.worker_deinit = image_worker_deinit,
-		.run = run_sample,
-		.take = take_sample,
+		.run = extract_run_sample,
+		.take = extract_take_sample,
 		.stopped = command_interrupted,
 		.progress = &extract->progress,
 		.bytes = &extract->bytes,
@@ -516,7 +517,7 @@ static int write_images(struct extract *extract)
 	int fault;
 
 	progress_init(&extract->progress, "extracting", extract->count, extract->quiet);
-	workers_walk(&setup, &fault);
+	parallel_map(&setup, &fault);
 	if (fault)
 		return command_fail("starting threads: %s", strerror(-fault));
 	printable_line(stdout, "%s: %s of %s image%s, %s, %s", extract->output,
@@ -534,7 +535,7 @@ static int write_images(struct extract *extract)
 	return extract->bad == extract->count ? COMMAND_FAILED : COMMAND_SKIPPED;
 }
 
-static int run(struct extract *extract)
+static int extract_run(struct extract *extract)
 {
 	struct packimg_error error;
 
@@ -556,7 +557,7 @@ static int run(struct extract *extract)
 int command_extract(int argc, char **argv)
 {
 	static const struct argp argp = {
-		.parser = parse,
+		.parser = extract_parse_option,
 		.args_doc = "FILE -o DIR",
 		.doc = "Images back into files: DIR/CLASS/NAME. A stored JPEG comes back byte for "
 		       "byte, pixels "
@@ -569,7 +570,7 @@ int command_extract(int argc, char **argv)
 	command_catch_interrupts();
 	int status = packimg_open(extract.path, &extract.dataset, &error)
 			     ? command_fail("%s", error.text)
-			     : run(&extract);
+			     : extract_run(&extract);
 	packimg_close(extract.dataset);
 	if (extract.folder >= 0)
 		close(extract.folder);

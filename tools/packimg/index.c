@@ -6,9 +6,9 @@
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
 #include "tools/packimg/common/command.h"
+#include "tools/packimg/common/parallel_map.h"
 #include "tools/packimg/common/progress.h"
 #include "tools/packimg/common/text.h"
-#include "tools/packimg/common/workers.h"
 #include "tools/packimg/image/image.h"
 #include "tools/packimg/image/unindexed.h"
 #include "tools/packimg/selection.h"
@@ -134,7 +134,7 @@ static void note_damage(struct index *index, uint64_t number)
 	index->damaged++;
 }
 
-static int take_sample(void *context, const struct work_block *block, uint32_t i)
+static int index_take_sample(void *context, const struct work_block *block, uint32_t i)
 {
 	struct index *index = context;
 	const struct outcome *outcome = (const struct outcome *)block->results + i;
@@ -165,9 +165,9 @@ static int take_sample(void *context, const struct work_block *block, uint32_t i
 	return r;
 }
 
-static int take_all(struct index *index)
+static int index_take_all(struct index *index)
 {
-	const struct workers_setup setup = {
+	const struct parallel_map_options setup = {
 		.jobs = index->jobs,
 		.total = packimg_count(index->dataset),
 		.block = 16,
@@ -178,7 +178,7 @@ static int take_all(struct index *index)
 		.worker_init = image_worker_init,
 		.worker_deinit = image_worker_deinit,
 		.run = index_sample,
-		.take = take_sample,
+		.take = index_take_sample,
 		.stopped = command_interrupted,
 		.progress = &index->progress,
 		.bytes = &index->bytes_after,
@@ -186,7 +186,7 @@ static int take_all(struct index *index)
 	int fault;
 
 	progress_init(&index->progress, "indexing", setup.total, index->quiet);
-	int r = workers_walk(&setup, &fault);
+	int r = parallel_map(&setup, &fault);
 	return fault ? packimg_fail(index->error, fault, "starting threads: %s", strerror(-fault))
 		     : r;
 }
@@ -211,7 +211,7 @@ static int refuse_indexed(const struct index *index, uint64_t indexed, uint64_t 
 }
 
 /* Finds out from the headers whether there is anything to be done. */
-static int look_first(struct index *index, struct packimg_error *error)
+static int index_probe_first(struct index *index, struct packimg_error *error)
 {
 	uint64_t jpegs = 0, indexed = 0;
 	bool rebuild = index->rebuild;
@@ -239,13 +239,13 @@ static int look_first(struct index *index, struct packimg_error *error)
 
 static int write_index(struct index *index, struct packimg_error *error)
 {
-	int r = look_first(index, error);
+	int r = index_probe_first(index, error);
 
 	if (!r)
 		r = packimg_rewriter_new(index->dataset, &index->rewriter, error);
 	if (!r) {
 		index->order = packimg_rewriter_order(index->rewriter);
-		r = take_all(index);
+		r = index_take_all(index);
 	}
 	if (!r && !index->made && !index->rebuild)
 		r = refuse_indexed(index, index->kept, index->jpegs, error);
@@ -257,7 +257,7 @@ static int write_index(struct index *index, struct packimg_error *error)
 	return r;
 }
 
-static int report(const struct index *index, double seconds)
+static int index_report(const struct index *index, double seconds)
 {
 	double percent = index->jpeg_bytes
 				 ? 100.0 * (double)index->made_bytes / (double)index->jpeg_bytes
@@ -314,6 +314,6 @@ int command_index(int argc, char **argv)
 		command_die_of_interrupt(COMMAND_NOTHING_WRITTEN);
 	if (r)
 		return command_fail("%s", error.text[0] ? error.text : strerror(-r));
-	r = report(&index, clock_s(CLOCK_MONOTONIC) - start_s);
+	r = index_report(&index, clock_s(CLOCK_MONOTONIC) - start_s);
 	return r ? COMMAND_FAILED : index.damaged ? COMMAND_SKIPPED : COMMAND_OK;
 }

@@ -140,7 +140,7 @@ static json_t *field_json(const struct packimg_field *field)
 	return json;
 }
 
-static void print_facts(const struct packimg *dataset)
+static void print_dataset_info(const struct packimg *dataset)
 {
 	const char *line = packimg_metadata(dataset);
 	double mean[3], std[3];
@@ -192,7 +192,7 @@ static int print_text(const struct packimg *dataset, const struct info_options *
 		printf("DAMAGED     %s index records; packimg verify names them\n",
 		       text_count(TEXT, survey->damaged));
 	print_classes(dataset, survey, info->classes);
-	print_facts(dataset);
+	print_dataset_info(dataset);
 	return fflush(stdout) ? command_fail("writing to standard output failed") : 0;
 }
 

@@ -31,13 +31,13 @@ static const struct options_row options[] = {
 	{0},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state)
+static error_t list_parse_option(int key, char *text, struct argp_state *state)
 {
 	struct list_options *list = state->input;
 
 	if (key != 'c')
 		return ARGP_ERR_UNKNOWN;
-	return word_list_add(&list->selection.classes, text) ? ENOMEM : 0;
+	return string_list_add(&list->selection.classes, text) ? ENOMEM : 0;
 }
 
 static void print_name(const struct packimg_field *field)
@@ -189,7 +189,7 @@ static int list_dataset(const struct list_options *list, const struct packimg *d
 int command_list(int argc, char **argv)
 {
 	static const struct argp argp = {
-		.parser = parse,
+		.parser = list_parse_option,
 		.args_doc = "FILE",
 		.doc = "The samples of a dataset, one per line: index, class, size in pixels, "
 		       "codec, bytes, "

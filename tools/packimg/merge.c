@@ -3,7 +3,7 @@
 #include "format/base/text/number.h"
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
-#include "tools/packimg/common/brace.h"
+#include "tools/packimg/common/brace_expand.h"
 #include "tools/packimg/common/shuffle.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/convert/convert.h"
@@ -15,12 +15,12 @@
 #include <string.h>
 
 struct merge {
-	struct word_list inputs;
+	struct string_list inputs;
 	const char *output;
 	uint64_t shard_size, seed;
 	bool shuffle, force, json, quiet;
 	struct copy_set set;
-	struct copy_course course;
+	struct copy_progress course;
 	struct packimg_writer *writer;
 };
 
@@ -42,7 +42,7 @@ static const struct options_row options[] = {
 	{0},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state)
+static error_t merge_parse_option(int key, char *text, struct argp_state *state)
 {
 	struct merge *merge = state->input;
 	struct packimg_error error;
@@ -67,7 +67,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 }
 
 /* Which sample comes n-th. */
-static uint64_t *make_order(const struct merge *merge, uint64_t count)
+static uint64_t *merge_make_order(const struct merge *merge, uint64_t count)
 {
 	uint64_t *order = calloc(count + 1, sizeof(*order));
 
@@ -78,7 +78,7 @@ static uint64_t *make_order(const struct merge *merge, uint64_t count)
 	return order;
 }
 
-static int write_facts(const struct merge *merge, struct packimg_error *error)
+static int write_dataset_info(const struct merge *merge, struct packimg_error *error)
 {
 	const struct copy_set *set = &merge->set;
 	struct statistics statistics = {0};
@@ -88,7 +88,7 @@ static int write_facts(const struct merge *merge, struct packimg_error *error)
 	size_t size;
 
 	copy_statistics(set, &statistics);
-	int r = convert_write_facts(merge->writer, &statistics, error);
+	int r = convert_write_dataset_info(merge->writer, &statistics, error);
 	if (r)
 		return r;
 	/* Of one dataset to the last bit: batches are normalized with them. */
@@ -105,10 +105,10 @@ static int write_facts(const struct merge *merge, struct packimg_error *error)
 	return r;
 }
 
-static int copy_all(struct merge *merge, struct packimg_error *error)
+static int merge_copy(struct merge *merge, struct packimg_error *error)
 {
 	const uint64_t count = merge->set.samples;
-	uint64_t *order = make_order(merge, count);
+	uint64_t *order = merge_make_order(merge, count);
 	int r = order ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
 
 	progress_init(&merge->course.progress, "merging", count, merge->quiet);
@@ -122,7 +122,7 @@ static int copy_all(struct merge *merge, struct packimg_error *error)
 	return r < 0 ? r : 0;
 }
 
-static int report(const struct merge *merge, uint64_t bytes)
+static int merge_report(const struct merge *merge, uint64_t bytes)
 {
 	const struct copy_set *set = &merge->set;
 	uint64_t skipped = merge->course.skipped, samples = set->samples - skipped;
@@ -143,7 +143,7 @@ static int report(const struct merge *merge, uint64_t bytes)
 	return 0;
 }
 
-static int run(struct merge *merge, struct packimg_error *error)
+static int merge_write(struct merge *merge, struct packimg_error *error)
 {
 	/*
 	 * In other shards it is the same dataset: checkpoints name it by its UUID, which an earlier
@@ -154,30 +154,36 @@ static int run(struct merge *merge, struct packimg_error *error)
 		.shard_size = merge->shard_size,
 		.uuid = same ? packimg_uuid(merge->set.inputs[0].dataset) : NULL,
 	};
-	uint64_t bytes = 0;
 
 	int r = command_check_output(merge->output, merge->force, error);
-	if (!r)
-		r = copy_begin(&merge->set, merge->output, &writer_options, &merge->writer, error);
-	if (!r)
-		r = copy_all(merge, error);
-	if (!r)
-		r = write_facts(merge, error);
-	if (!r)
-		r = packimg_writer_finish(merge->writer, error);
-	if (!r)
-		bytes = packimg_writer_bytes(merge->writer);
+	if (r)
+		return r;
+	r = copy_begin(&merge->set, merge->output, &writer_options, &merge->writer, error);
+	if (r)
+		return r;
+	r = merge_copy(merge, error);
+	if (r)
+		return r;
+	r = write_dataset_info(merge, error);
+	return r ? r : packimg_writer_finish(merge->writer, error);
+}
+
+static int merge_run(struct merge *merge, struct packimg_error *error)
+{
+	int r = merge_write(merge, error);
+	uint64_t bytes = r ? 0 : packimg_writer_bytes(merge->writer);
+
 	packimg_writer_free(merge->writer);
 	if (r)
 		return r == -EINTR ? COMMAND_FAILED : command_fail("%s", error->text);
-	r = report(merge, bytes);
+	r = merge_report(merge, bytes);
 	return r ? r : merge->course.skipped ? COMMAND_SKIPPED : COMMAND_OK;
 }
 
 int command_merge(int argc, char **argv)
 {
 	static const struct argp argp = {
-		.parser = parse,
+		.parser = merge_parse_option,
 		.args_doc = "FILE... -o FILE",
 		.doc = "Several datasets into one. Classes are united by name: those of the first "
 		       "dataset keep "
@@ -189,14 +195,14 @@ int command_merge(int argc, char **argv)
 
 	options_read(options, &argp, argc, argv, &merge);
 	command_catch_interrupts();
-	if (copy_set_init(&merge.set, (const char *const *)merge.inputs.words,
+	if (copy_set_init(&merge.set, (const char *const *)merge.inputs.strings,
 			  (uint32_t)merge.inputs.count, &error)) {
 		status = command_fail("%s", error.text);
 	} else {
-		status = run(&merge, &error);
+		status = merge_run(&merge, &error);
 		copy_set_deinit(&merge.set);
 	}
-	word_list_deinit(&merge.inputs);
+	string_list_deinit(&merge.inputs);
 	command_die_of_interrupt(COMMAND_NOTHING_WRITTEN);
 	return status;
 }

@@ -11,7 +11,7 @@
 
 void selection_deinit(struct selection *selection)
 {
-	word_list_deinit(&selection->classes);
+	string_list_deinit(&selection->classes);
 }
 
 uint64_t dataset_bytes(const struct packimg *dataset)
@@ -96,14 +96,14 @@ static int find_class(const struct packimg *dataset, const char *name, int32_t *
 	return 0;
 }
 
-static int mark_classes(const struct word_list *classes, const struct packimg *dataset, bool *marks,
-			struct packimg_error *error)
+static int mark_classes(const struct string_list *classes, const struct packimg *dataset,
+			bool *marks, struct packimg_error *error)
 {
 	int32_t *labels = calloc(classes->count, sizeof(*labels));
 	int r = labels ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
 
 	for (size_t i = 0; !r && i < classes->count; i++)
-		r = find_class(dataset, classes->words[i], &labels[i], error);
+		r = find_class(dataset, classes->strings[i], &labels[i], error);
 	for (uint64_t i = 0; !r && i < packimg_count(dataset); i++) {
 		struct packimg_sample sample;
 		bool wanted = false;

@@ -5,13 +5,13 @@
 #pragma once
 
 #include "format/packimg.h"
-#include "tools/packimg/common/brace.h"
+#include "tools/packimg/common/brace_expand.h"
 
 #include <stdint.h>
 
 struct selection {
-	const char *indices;      /* "0-9,15,100-"; NULL: all */
-	struct word_list classes; /* names or numbers; none: all */
+	const char *indices;        /* "0-9,15,100-"; NULL: all */
+	struct string_list classes; /* names or numbers; none: all */
 };
 
 void selection_deinit(struct selection *selection);

@@ -33,8 +33,8 @@ struct split {
 	uint32_t part_count;
 	uint32_t *part_of; /* of each sample; UINT32_MAX: none */
 	struct arena arena;
-	struct names paths; /* of the parts */
-	bool *alone;        /* each of them: see the writer's option */
+	struct name_table paths; /* of the parts */
+	bool *alone;             /* each of them: see the writer's option */
 	/*
 	 * Parts are written SPLIT_PARTS_MAX at a time: more would take too many descriptors.
 	 * Samples of the g-th so many are order[first[g]] .. order[first[g + 1] - 1], as they are
@@ -42,7 +42,7 @@ struct split {
 	 */
 	uint64_t *order, *first;
 	uint32_t complete; /* parts */
-	struct copy_course course;
+	struct copy_progress course;
 };
 
 enum { KEY_INTO = 256 };
@@ -67,7 +67,7 @@ static const struct options_row options[] = {
 	{0},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state)
+static error_t split_parse_option(int key, char *text, struct argp_state *state)
 {
 	struct split *split = state->input;
 	struct packimg_error error;
@@ -148,7 +148,7 @@ static int plan_path(struct split *split, struct part *part, struct packimg_erro
 	uint32_t number;
 	bool added;
 
-	int r = path ? names_add(&split->paths, path, &number, &added) : -ENOMEM;
+	int r = path ? name_table_add(&split->paths, path, &number, &added) : -ENOMEM;
 	free(path);
 	if (r)
 		return packimg_fail(error, r, "out of memory");
@@ -158,7 +158,7 @@ static int plan_path(struct split *split, struct part *part, struct packimg_erro
 	return 0;
 }
 
-static int plan(struct split *split, struct packimg_error *error)
+static int split_plan(struct split *split, struct packimg_error *error)
 {
 	int r = 0;
 
@@ -180,7 +180,7 @@ static int plan(struct split *split, struct packimg_error *error)
 	split->alone = calloc(split->part_count, sizeof(*split->alone));
 	if (!split->alone)
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	names_init(&split->paths, &split->arena);
+	name_table_init(&split->paths, &split->arena);
 	for (uint32_t i = 0; !r && i < split->part_count; i++) {
 		split->parts[i].name =
 			split->by_class ? split->set.classes.names[i] : split->fractions[i].name;
@@ -190,8 +190,8 @@ static int plan(struct split *split, struct packimg_error *error)
 }
 
 /* Everything the input says of itself, and what it was split by. */
-static int write_facts(const struct split *split, const struct part *part,
-		       struct packimg_error *error)
+static int write_dataset_info(const struct split *split, const struct part *part,
+			      struct packimg_error *error)
 {
 	static const char *const kept[] = {"packimg.options", "packimg.sources", "packimg.merged",
 					   NULL};
@@ -202,7 +202,7 @@ static int write_facts(const struct split *split, const struct part *part,
 
 	copy_statistics(&split->set, &statistics);
 	statistics_scale(&statistics, (double)part->samples / (double)split->set.samples);
-	int r = convert_write_facts(part->writer, &statistics, error);
+	int r = convert_write_dataset_info(part->writer, &statistics, error);
 	for (const char *const *key = kept; !r && *key; key++) {
 		char *value = copy_metadata(dataset, *key);
 
@@ -219,7 +219,7 @@ static int write_facts(const struct split *split, const struct part *part,
 	return packimg_writer_metadata(part->writer, "packimg.split.seed", seed, error);
 }
 
-static int begin_part(struct split *split, struct part *part, struct packimg_error *error)
+static int split_begin_part(struct split *split, struct part *part, struct packimg_error *error)
 {
 	const struct packimg_writer_options writer_options = {
 		.shard_size = split->shard_size,
@@ -232,16 +232,19 @@ static int begin_part(struct split *split, struct part *part, struct packimg_err
 	return copy_begin(&split->set, part->path, &writer_options, &part->writer, error);
 }
 
-static int finish_part(struct split *split, struct part *part, struct packimg_error *error)
+static int split_finish_part(struct split *split, struct part *part, struct packimg_error *error)
 {
 	if (command_interrupted())
 		return -EINTR;
-	int r = write_facts(split, part, error);
-	if (!r)
-		r = packimg_writer_finish(part->writer, error);
-	part->complete = !r;
-	split->complete += !r;
-	return r;
+	int r = write_dataset_info(split, part, error);
+	if (r)
+		return r;
+	r = packimg_writer_finish(part->writer, error);
+	if (r)
+		return r;
+	part->complete = true;
+	split->complete++;
+	return 0;
 }
 
 static int write_group(struct split *split, uint32_t group, uint64_t *done,
@@ -253,7 +256,7 @@ static int write_group(struct split *split, uint32_t group, uint64_t *done,
 	if (last > split->part_count)
 		last = split->part_count;
 	for (uint32_t i = first; !r && i < last; i++)
-		r = begin_part(split, &split->parts[i], error);
+		r = split_begin_part(split, &split->parts[i], error);
 	for (uint64_t i = split->first[group]; !r && i < split->first[group + 1]; i++) {
 		uint64_t number = split->order[i];
 		struct part *part = &split->parts[split->part_of[number]];
@@ -264,7 +267,7 @@ static int write_group(struct split *split, uint32_t group, uint64_t *done,
 		progress_update(&split->course.progress, ++*done, 0);
 	}
 	for (uint32_t i = first; !r && i < last; i++)
-		r = finish_part(split, &split->parts[i], error);
+		r = split_finish_part(split, &split->parts[i], error);
 	for (uint32_t i = first; i < last; i++)
 		packimg_writer_free(split->parts[i].writer);
 	return r;
@@ -300,11 +303,11 @@ static void remove_complete(struct split *split)
 	}
 }
 
-static int run(struct split *split, struct packimg_error *error)
+static int split_run(struct split *split, struct packimg_error *error)
 {
 	uint64_t done = 0;
 
-	int r = plan(split, error);
+	int r = split_plan(split, error);
 	progress_init(&split->course.progress, "splitting", split->set.samples, split->quiet);
 	for (uint32_t group = 0; !r && group < group_count(split); group++)
 		r = write_group(split, group, &done, error);
@@ -326,7 +329,7 @@ static int run(struct split *split, struct packimg_error *error)
 int command_split(int argc, char **argv)
 {
 	static const struct argp argp = {
-		.parser = parse,
+		.parser = split_parse_option,
 		.args_doc = "FILE",
 		.doc = "One dataset into several: by fractions (every class in the same "
 		       "proportion, drawn by the "
@@ -341,10 +344,10 @@ int command_split(int argc, char **argv)
 	if (copy_set_init(&split.set, &split.input, 1, &error)) {
 		status = command_fail("%s", error.text);
 	} else {
-		status = run(&split, &error);
+		status = split_run(&split, &error);
 		copy_set_deinit(&split.set);
 	}
-	names_deinit(&split.paths);
+	name_table_deinit(&split.paths);
 	arena_deinit(&split.arena);
 	free(split.parts);
 	free(split.part_of);

@@ -3,9 +3,9 @@
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
 #include "tools/packimg/common/command.h"
+#include "tools/packimg/common/parallel_map.h"
 #include "tools/packimg/common/progress.h"
 #include "tools/packimg/common/text.h"
-#include "tools/packimg/common/workers.h"
 #include "tools/packimg/image/image.h"
 #include "tools/packimg/selection.h"
 
@@ -80,7 +80,8 @@ static int verify_sample(const struct verify *verify, struct packimg_decoder *de
 	return r ? r : verify_index(verify, decoder, &sample, verdict);
 }
 
-static void run_sample(void *context, void *worker, struct work_block *block, uint32_t number)
+static void verify_run_sample(void *context, void *worker, struct work_block *block,
+			      uint32_t number)
 {
 	struct verdict *verdict = (struct verdict *)block->results + number;
 	const struct image_reader *reader = worker;
@@ -107,7 +108,7 @@ static void report_bad(const struct verify *verify, uint64_t index, const char *
 	}
 }
 
-static int take_sample(void *context, const struct work_block *block, uint32_t number)
+static int verify_take_sample(void *context, const struct work_block *block, uint32_t number)
 {
 	const struct verdict *verdict = (const struct verdict *)block->results + number;
 	struct verify *verify = context;
@@ -125,7 +126,7 @@ static int take_sample(void *context, const struct work_block *block, uint32_t n
 
 static int verify_samples(struct verify *verify)
 {
-	const struct workers_setup setup = {
+	const struct parallel_map_options setup = {
 		.jobs = verify->jobs,
 		.total = packimg_count(verify->dataset),
 		.block = 8,
@@ -135,8 +136,8 @@ static int verify_samples(struct verify *verify)
 		.worker_size = sizeof(struct image_reader),
 		.worker_init = image_worker_init,
 		.worker_deinit = image_worker_deinit,
-		.run = run_sample,
-		.take = take_sample,
+		.run = verify_run_sample,
+		.take = verify_take_sample,
 		.stopped = command_interrupted,
 		.progress = &verify->progress,
 		.bytes = &verify->bytes,
@@ -144,7 +145,7 @@ static int verify_samples(struct verify *verify)
 	int fault;
 
 	progress_init(&verify->progress, "verifying", setup.total, verify->quiet);
-	return workers_walk(&setup, &fault);
+	return parallel_map(&setup, &fault);
 }
 
 static int verify_dataset(struct verify *verify)

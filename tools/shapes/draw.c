@@ -56,7 +56,7 @@ static struct draw_colour random_colour(uint64_t *state, float light)
 	};
 }
 
-static struct draw_colour mix(struct draw_colour a, struct draw_colour b, float share)
+static struct draw_colour colour_mix(struct draw_colour a, struct draw_colour b, float share)
 {
 	return (struct draw_colour){a.r + (b.r - a.r) * share, a.g + (b.g - a.g) * share,
 				    a.b + (b.b - a.b) * share};
@@ -120,7 +120,7 @@ static struct texture random_texture(uint64_t *state, float light, float spread)
  * Smooth step about 0 as wide as about a pixel, so that textures are antialiased as the outlines
  * are.
  */
-static float soft(float value, float width)
+static float soft_edge(float value, float width)
 {
 	return fminf(fmaxf(value / width + 0.5f, 0), 1);
 }
@@ -135,13 +135,13 @@ static struct draw_colour texture_at(const struct texture *texture, float x, flo
 
 	switch (texture->kind) {
 	case TEXTURE_STRIPES:
-		share = soft(sinf((float)M_PI * u), width);
+		share = soft_edge(sinf((float)M_PI * u), width);
 		break;
 	case TEXTURE_CHECKS:
-		share = soft(sinf((float)M_PI * u) * sinf((float)M_PI * v), width);
+		share = soft_edge(sinf((float)M_PI * u) * sinf((float)M_PI * v), width);
 		break;
 	case TEXTURE_DOTS:
-		share = soft(sinf((float)M_PI * u) * sinf((float)M_PI * v) - 0.4f, width);
+		share = soft_edge(sinf((float)M_PI * u) * sinf((float)M_PI * v) - 0.4f, width);
 		break;
 	case TEXTURE_NOISE:
 		share = 0.5f + 0.5f * noise_at(texture->key, u, v);
@@ -150,7 +150,7 @@ static struct draw_colour texture_at(const struct texture *texture, float x, flo
 		share = 0.5f + 0.1f * u;
 		break;
 	}
-	return mix(texture->colours[0], texture->colours[1], fminf(fmaxf(share, 0), 1));
+	return colour_mix(texture->colours[0], texture->colours[1], fminf(fmaxf(share, 0), 1));
 }
 
 enum clutter_kind { CLUTTER_STROKE, CLUTTER_BLOB, CLUTTER_SLAB, CLUTTER_COUNT };
@@ -305,21 +305,21 @@ static struct draw_colour scene_at(const struct scene *scene, float x, float y)
 	for (size_t i = 0; i < scene->behind_count; i++) {
 		float distance = clutter_distance(&scene->clutter[i], x, y) / scene->pixel;
 
-		colour = mix(colour, scene->clutter[i].colour,
-			     coverage(distance) * scene->clutter[i].opacity);
+		colour = colour_mix(colour, scene->clutter[i].colour,
+				    coverage(distance) * scene->clutter[i].opacity);
 	}
 	if (fabsf(u) < 1.5f && fabsf(v) < 1.5f) {
 		float distance = figure_distance(scene->figure, u, v) * scene->unit / scene->pixel;
 
 		if (distance < 0.5f)
-			colour = mix(colour, texture_at(&scene->texture, x, y, scene->pixel),
-				     coverage(distance) * scene->opacity);
+			colour = colour_mix(colour, texture_at(&scene->texture, x, y, scene->pixel),
+					    coverage(distance) * scene->opacity);
 	}
 	for (size_t i = scene->behind_count; i < scene->clutter_count; i++) {
 		float distance = clutter_distance(&scene->clutter[i], x, y) / scene->pixel;
 
-		colour = mix(colour, scene->clutter[i].colour,
-			     coverage(distance) * scene->clutter[i].opacity);
+		colour = colour_mix(colour, scene->clutter[i].colour,
+				    coverage(distance) * scene->clutter[i].opacity);
 	}
 	return colour;
 }

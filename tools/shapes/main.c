@@ -48,7 +48,7 @@ static unsigned long parse_count(struct argp_state *state, const char *name, con
 	return value;
 }
 
-static error_t parse(int key, char *argument, struct argp_state *state)
+static error_t shapes_parse_option(int key, char *argument, struct argp_state *state)
 {
 	struct settings *settings = state->input;
 
@@ -160,7 +160,7 @@ static int make_image(const struct settings *settings, struct packimg_encoder *e
 	return r;
 }
 
-static int run(const struct settings *settings)
+static int shapes_run(const struct settings *settings)
 {
 	unsigned long per_class = settings->count / FIGURE_COUNT;
 	unsigned long held_out = (unsigned long)lround((double)per_class * settings->val);
@@ -190,7 +190,7 @@ int main(int argc, char **argv)
 {
 	static const struct argp argp = {
 		.options = options,
-		.parser = parse,
+		.parser = shapes_parse_option,
 		.args_doc = "OUT",
 		.doc = "Draws a seeded set of JPEG images, ten classes of shapes on cluttered "
 		       "backgrounds, as class "
@@ -202,5 +202,5 @@ int main(int argc, char **argv)
 	if (argp_parse(&argp, argc, argv, 0, NULL, &settings))
 		return 1;
 	figure_init();
-	return run(&settings) ? 1 : 0;
+	return shapes_run(&settings) ? 1 : 0;
 }

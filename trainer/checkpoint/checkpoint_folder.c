@@ -1,5 +1,5 @@
 /* The checkpoints of a folder, by their names. */
-#include "format/base/system/whole_file.h"
+#include "format/base/system/atomic_file.h"
 #include "trainer/checkpoint/checkpoint.h"
 
 #include <dirent.h>
@@ -58,7 +58,7 @@ static bool left_over(const char *name)
 {
 	static const char *const names[] = {"recipe.ini", "summary.json"};
 	static const char ending[] = ".safetensors";
-	size_t length = whole_file_leftover(name), end = strlen(ending);
+	size_t length = atomic_file_leftover(name), end = strlen(ending);
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (length == strlen(names[i]) && strncmp(name, names[i], length) == 0)
 			return true;

@@ -1,5 +1,5 @@
 #include "trainer/checkpoint/safetensors.h"
-#include "format/base/system/whole_file.h"
+#include "format/base/system/atomic_file.h"
 #include "format/base/text/sentence.h"
 
 #include <endian.h>
@@ -96,7 +96,7 @@ fail:
 	return NULL;
 }
 
-static int write_parts(struct whole_file *file, const struct safetensors_writer *writer,
+static int write_parts(struct atomic_file *file, const struct safetensors_writer *writer,
 		       const char *text)
 {
 	/* Tensors start at a multiple of 64 so that a mapped file can be used in place. */
@@ -109,20 +109,20 @@ static int write_parts(struct whole_file *file, const struct safetensors_writer 
 	memcpy(header, &size, 8);
 	memcpy(header + 8, text, length);
 	memset(header + 8 + length, ' ', padded - length);
-	int r = whole_file_write(file, header, 8 + padded);
+	int r = atomic_file_write(file, header, 8 + padded);
 	free(header);
 	for (size_t i = 0; !r && i < writer->count; i++) {
 		const void *data = writer->tensors[i].data;
 		if (!data)
 			data = writer->fill(writer->user, i);
-		r = data ? whole_file_write(file, data, writer->tensors[i].size) : -EIO;
+		r = data ? atomic_file_write(file, data, writer->tensors[i].size) : -EIO;
 	}
 	return r;
 }
 
 int safetensors_write(const char *path, const struct safetensors_writer *writer, char *error)
 {
-	struct whole_file file;
+	struct atomic_file file;
 	for (size_t i = 0; i < writer->count; i++) {
 		uint64_t size;
 		if (!tensor_size(&writer->tensors[i], &size) || size != writer->tensors[i].size)
@@ -138,9 +138,9 @@ int safetensors_write(const char *path, const struct safetensors_writer *writer,
 			error, -EINVAL,
 			"%s: %s stands twice, or is not UTF-8, as names and metadata have to be",
 			path, name);
-	int r = whole_file_create(&file, path);
+	int r = atomic_file_create(&file, path);
 	if (!r)
-		r = whole_file_close(&file, write_parts(&file, writer, text));
+		r = atomic_file_close(&file, write_parts(&file, writer, text));
 	free(text);
 	return r ? fail(error, r, "%s: cannot be written: %s", path, strerror(-r)) : 0;
 }

@@ -1,7 +1,7 @@
 #include "trainer/log/plot.h"
 
+#include "format/base/system/atomic_file.h"
 #include "format/base/system/io.h"
-#include "format/base/system/whole_file.h"
 #include "format/base/text/sentence.h"
 #include "trainer/log/picture.h"
 
@@ -240,7 +240,7 @@ int plot_runs(const char *path, const char *const *folders, unsigned count, char
 	FILE *file = r ? NULL : open_memstream(&text, &size);
 	if (file) {
 		draw(file, curves, folders, count);
-		r = fclose(file) ? -ENOMEM : whole_file_put(path, text, size);
+		r = fclose(file) ? -ENOMEM : atomic_file_put(path, text, size);
 		if (r)
 			plot_fail(error, r, "--plot=%.900s: %s", path, strerror(-r));
 	} else if (!r) {

@@ -1,7 +1,7 @@
 /* --evaluate --onnx: the network that was evaluated, for onnxruntime and others. */
 #include "trainer/device/onnx/onnx.h"
 
-#include "format/base/system/whole_file.h"
+#include "format/base/system/atomic_file.h"
 #include "trainer/checkpoint/class_names.h"
 #include "trainer/run/run.h"
 
@@ -34,7 +34,7 @@ int run_write_onnx(struct run *run)
 	free(classes);
 	if (r)
 		return run_fail(run, r, "--onnx=%s: %s", run->options.onnx, error);
-	r = whole_file_put(run->options.onnx, data, size);
+	r = atomic_file_put(run->options.onnx, data, size);
 	free(data);
 	return r ? run_fail(run, r, "--onnx: %s cannot be written: %s", run->options.onnx,
 			    strerror(-r))

@@ -2,8 +2,8 @@
  * The output folder: what it may hold when a run comes to it, and what the run puts there beside
  * checkpoints. Rank 0's.
  */
+#include "format/base/system/atomic_file.h"
 #include "format/base/system/io.h"
-#include "format/base/system/whole_file.h"
 #include "trainer/run/run.h"
 
 #include <errno.h>
@@ -114,7 +114,7 @@ int run_put(struct run *run, const char *name, int (*print)(const struct run *ru
 	if (file && fclose(file) && !r)
 		r = -errno;
 	if (!r)
-		r = whole_file_put(path, text, size);
+		r = atomic_file_put(path, text, size);
 	free(text);
 	return r ? output_fail_put(run, r, name) : 0;
 }
@@ -170,7 +170,7 @@ int run_check_found(struct run *run)
 						  all[i].endings[e], path);
 			if (r)
 				return r;
-			r = whole_file_try(path);
+			r = atomic_file_check(path);
 			if (r)
 				return output_fail_found(run, r, all[i].option, path);
 		}
@@ -198,13 +198,13 @@ int run_put_found(struct run *run, const char *option, const char *name, const c
 		  void (*write)(const void *found, FILE *file), const void *found)
 {
 	char path[CHECKPOINT_PATH_MAX];
-	struct whole_file file;
+	struct atomic_file file;
 	int r = output_name_found(run, option, name, ending, path);
 	if (r)
 		return r;
-	r = whole_file_create(&file, path);
+	r = atomic_file_create(&file, path);
 	if (!r)
-		r = whole_file_close(&file, output_fill(file.fd, write, found));
+		r = atomic_file_close(&file, output_fill(file.fd, write, found));
 	return r ? output_fail_found(run, r, option, path) : 0;
 }
 

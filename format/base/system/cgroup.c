@@ -26,7 +26,7 @@ static bool read_line(const char *folder, const char *name, char *text, size_t s
 	return read;
 }
 
-static void take_memory(struct cgroup_limits *limits, const char *folder, const char *name)
+static void read_memory(struct cgroup_limits *limits, const char *folder, const char *name)
 {
 	char text[64];
 	unsigned long long bytes;
@@ -36,7 +36,7 @@ static void take_memory(struct cgroup_limits *limits, const char *folder, const 
 		limits->memory = bytes;
 }
 
-static void take_quota(struct cgroup_limits *limits, double quota, double period)
+static void read_quota(struct cgroup_limits *limits, double quota, double period)
 {
 	if (quota <= 0 || period <= 0)
 		return;
@@ -47,18 +47,18 @@ static void take_quota(struct cgroup_limits *limits, double quota, double period
 	limits->cpus += (double)limits->cpus < cpus;
 }
 
-static void take_cpus(struct cgroup_limits *limits, const char *folder, bool unified)
+static void read_cpus(struct cgroup_limits *limits, const char *folder, bool unified)
 {
 	char text[64], more[64];
 	double quota, period;
 	/* "max 100000" or "150000 100000"; -1 is version 1's word for no limit */
 	if (unified && read_line(folder, "cpu.max", text, sizeof(text)) &&
 	    sscanf(text, "%lf %lf", &quota, &period) == 2)
-		take_quota(limits, quota, period);
+		read_quota(limits, quota, period);
 	if (!unified && read_line(folder, "cpu.cfs_quota_us", text, sizeof(text)) &&
 	    read_line(folder, "cpu.cfs_period_us", more, sizeof(more)) &&
 	    sscanf(text, "%lf", &quota) == 1 && sscanf(more, "%lf", &period) == 1)
-		take_quota(limits, quota, period);
+		read_quota(limits, quota, period);
 }
 
 /* Whether a word is in a list with commas. */
@@ -80,7 +80,7 @@ static bool both_list(const char *a, const char *b, const char *word)
  * What of a group's path lies below the mount; "" for its top, also where the group is somewhere
  * else: a container sees no more.
  */
-static const char *below(const char *group, const char *mounted)
+static const char *cgroup_is_below(const char *group, const char *mounted)
 {
 	size_t size = strcmp(mounted, "/") == 0 ? 0 : strlen(mounted);
 	bool inside = strncmp(group, mounted, size) == 0 && (group[size] == '/' || !group[size]);
@@ -89,7 +89,7 @@ static const char *below(const char *group, const char *mounted)
 }
 
 /* All groups from ours up to the mount point. */
-static void take_groups(struct cgroup_limits *limits, const char *root, const struct mount *mount,
+static void read_groups(struct cgroup_limits *limits, const char *root, const struct mount *mount,
 			const char *group)
 {
 	bool memory = mount->unified || lists(mount->options, "memory");
@@ -97,15 +97,15 @@ static void take_groups(struct cgroup_limits *limits, const char *root, const st
 	char folder[PATH_MAX];
 	int top = snprintf(folder, sizeof(folder), "%s%s", root, mount->point);
 	int n = snprintf(folder, sizeof(folder), "%s%s%s", root, mount->point,
-			 below(group, mount->root));
+			 cgroup_is_below(group, mount->root));
 	if (n < 0 || n >= PATH_MAX)
 		return;
 	for (;;) {
 		if (memory)
-			take_memory(limits, folder,
+			read_memory(limits, folder,
 				    mount->unified ? "memory.max" : "memory.limit_in_bytes");
 		if (cpu)
-			take_cpus(limits, folder, mount->unified);
+			read_cpus(limits, folder, mount->unified);
 		char *slash = strrchr(folder, '/');
 		if (!slash || slash - folder < top)
 			return;
@@ -117,7 +117,7 @@ static void take_groups(struct cgroup_limits *limits, const char *root, const st
  * Of every hierarchy that is mounted there, our group is a line "4:memory:/a/b" or, of version 2,
  * "0::/a/b".
  */
-static void take_mount(struct cgroup_limits *limits, const char *root, const struct mount *mount)
+static void read_mount(struct cgroup_limits *limits, const char *root, const struct mount *mount)
 {
 	char path[PATH_MAX], *line = NULL;
 	size_t room = 0;
@@ -133,7 +133,7 @@ static void take_mount(struct cgroup_limits *limits, const char *root, const str
 		if (mount->unified ? *controllers == '\0'
 				   : both_list(mount->options, controllers, "memory") ||
 					     both_list(mount->options, controllers, "cpu"))
-			take_groups(limits, root, mount, group);
+			read_groups(limits, root, mount, group);
 	}
 	free(line);
 	if (file)
@@ -197,7 +197,7 @@ void cgroup_read(const char *root, struct cgroup_limits *ret_limits)
 	FILE *file = fopen(path, "re");
 	while (file && getline(&line, &room, file) > 0)
 		if (parse_mount(line, &mount))
-			take_mount(&limits, root, &mount);
+			read_mount(&limits, root, &mount);
 	free(line);
 	if (file)
 		fclose(file);

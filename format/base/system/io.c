@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int write_all(int fd, const void *data, size_t size, bool at, uint64_t offset)
+static int io_write_all(int fd, const void *data, size_t size, bool at, uint64_t offset)
 {
 	const uint8_t *bytes = data;
 
@@ -25,12 +25,12 @@ static int write_all(int fd, const void *data, size_t size, bool at, uint64_t of
 
 int io_write(int fd, const void *data, size_t size)
 {
-	return write_all(fd, data, size, false, 0);
+	return io_write_all(fd, data, size, false, 0);
 }
 
 int io_write_at(int fd, const void *data, size_t size, uint64_t offset)
 {
-	return write_all(fd, data, size, true, offset);
+	return io_write_all(fd, data, size, true, offset);
 }
 
 int64_t io_read_at(int fd, void *data, uint64_t size, uint64_t offset)

@@ -23,7 +23,7 @@ static double tick_ns = 1;
 
 #ifdef __x86_64__
 
-static uint64_t counter(void)
+static uint64_t ticks_counter(void)
 {
 	return __rdtsc();
 }
@@ -45,7 +45,7 @@ static bool kernel_keeps_time_by_it(void)
  * CPUID 80000007h, EDX bit 8: one speed in all power states (AMD64 manual volume 3, E.4.4; Intel
  * SDM 18.17.1).
  */
-static bool counter_is_good(void)
+static bool ticks_counter_is_good(void)
 {
 	unsigned a, b, c, d = 0;
 	return __get_cpuid(0x80000007, &a, &b, &c, &d) != 0 && (d & 1u << 8) != 0 &&
@@ -54,12 +54,12 @@ static bool counter_is_good(void)
 
 #else
 
-static uint64_t counter(void)
+static uint64_t ticks_counter(void)
 {
 	return clock_ns(CLOCK_MONOTONIC);
 }
 
-static bool counter_is_good(void)
+static bool ticks_counter_is_good(void)
 {
 	return false;
 }
@@ -71,7 +71,8 @@ static void read_both(uint64_t *ret_ticks, uint64_t *ret_ns)
 {
 	uint64_t best = UINT64_MAX;
 	for (int i = 0; i < COMPARE_TRIES; i++) {
-		uint64_t before = counter(), ns = clock_ns(CLOCK_MONOTONIC), after = counter();
+		uint64_t before = ticks_counter(), ns = clock_ns(CLOCK_MONOTONIC),
+			 after = ticks_counter();
 		if (after - before >= best)
 			continue;
 		best = after - before;
@@ -80,11 +81,11 @@ static void read_both(uint64_t *ret_ticks, uint64_t *ret_ns)
 	}
 }
 
-static void choose(void)
+static void ticks_choose(void)
 {
 	const struct timespec pause = {.tv_nsec = COMPARE_NS};
 	uint64_t ticks[2] = {0}, ns[2] = {0};
-	if (!counter_is_good())
+	if (!ticks_counter_is_good())
 		return;
 	read_both(&ticks[0], &ns[0]);
 	nanosleep(&pause, NULL);
@@ -98,12 +99,12 @@ static void choose(void)
 void ticks_init(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	pthread_once(&once, choose);
+	pthread_once(&once, ticks_choose);
 }
 
 uint64_t ticks_now(void)
 {
-	return counter_in_use ? counter() : clock_ns(CLOCK_MONOTONIC);
+	return counter_in_use ? ticks_counter() : clock_ns(CLOCK_MONOTONIC);
 }
 
 uint64_t ticks_since(uint64_t start)

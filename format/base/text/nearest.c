@@ -7,7 +7,7 @@ enum {
 	SHORT_WORD = 3, /* where another letter makes another word: gpu is no slip for cpu */
 };
 
-static size_t fold(const char *word, char ret_folded[WORD_MAX])
+static size_t nearest_fold(const char *word, char ret_folded[WORD_MAX])
 {
 	size_t size = 0;
 
@@ -18,13 +18,13 @@ static size_t fold(const char *word, char ret_folded[WORD_MAX])
 	return size;
 }
 
-static unsigned least(unsigned a, unsigned b)
+static unsigned min_of_three(unsigned a, unsigned b)
 {
 	return a < b ? a : b;
 }
 
 /* Optimal string alignment, which keeps three rows of its table. */
-static unsigned distance(const char *a, size_t a_size, const char *b, size_t b_size)
+static unsigned edit_distance(const char *a, size_t a_size, const char *b, size_t b_size)
 {
 	const unsigned wrong = b_size > SHORT_WORD ? 1 : 2;
 	unsigned rows[3][WORD_MAX + 1];
@@ -38,9 +38,9 @@ static unsigned distance(const char *a, size_t a_size, const char *b, size_t b_s
 		row[0] = (unsigned)i;
 		for (size_t j = 1; j <= b_size; j++) {
 			row[j] = above[j - 1] + (a[i - 1] != b[j - 1] ? wrong : 0);
-			row[j] = least(row[j], least(above[j], row[j - 1]) + 1);
+			row[j] = min_of_three(row[j], min_of_three(above[j], row[j - 1]) + 1);
 			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-				row[j] = least(row[j], above2[j - 2] + 1);
+				row[j] = min_of_three(row[j], above2[j - 2] + 1);
 		}
 	}
 	return rows[a_size % 3][b_size];
@@ -49,8 +49,8 @@ static unsigned distance(const char *a, size_t a_size, const char *b, size_t b_s
 unsigned nearest_slips(const char *written, const char *meant)
 {
 	char a[WORD_MAX], b[WORD_MAX];
-	size_t a_size = fold(written, a), b_size = fold(meant, b);
-	unsigned slips = distance(a, a_size, b, b_size);
+	size_t a_size = nearest_fold(written, a), b_size = nearest_fold(meant, b);
+	unsigned slips = edit_distance(a, a_size, b, b_size);
 
 	return slips <= (b_size + 2) / 4 ? slips : NEAREST_NONE;
 }

@@ -48,7 +48,7 @@ static void add_letter(struct table *table, const struct argp_option *option)
 						       : ":");
 }
 
-static void fill(struct table *table, const struct argp_option *options)
+static void options_fill(struct table *table, const struct argp_option *options)
 {
 	*table = (struct table){.letters = "?V"};
 	memcpy(table->rows, added, sizeof(added));
@@ -120,7 +120,7 @@ static const char *nearest_option(const struct table *table, const struct argp_o
 	return nearest.meant;
 }
 
-static void refuse(const char *program, const char *written, const char *nearest)
+static void options_refuse(const char *program, const char *written, const char *nearest)
 {
 	printable_line(stderr, "%s: unrecognized option '--%s'%s%s%s", program, written,
 		       nearest ? "; did you mean '--" : "", nearest ? nearest : "",
@@ -130,7 +130,7 @@ static void refuse(const char *program, const char *written, const char *nearest
 	exit(argp_err_exit_status);
 }
 
-static void check(const struct argp *argp, int argc, char **argv)
+static void options_check(const struct argp *argp, int argc, char **argv)
 {
 	const char *slash = strrchr(argv[0], '/'), *name;
 	char **copy = calloc((size_t)argc + 1, sizeof(*copy)), *written; /* getopt sorts it */
@@ -140,20 +140,20 @@ static void check(const struct argp *argp, int argc, char **argv)
 	if (!copy)
 		return;
 	memcpy(copy, argv, (size_t)argc * sizeof(*copy));
-	fill(&table, argp->options);
+	options_fill(&table, argp->options);
 	name = find_unknown(&table, argc, copy, &size);
 	free(copy);
 	written = name ? strndup(name, size) : NULL;
 	if (written)
-		refuse(slash ? slash + 1 : argv[0], written,
-		       nearest_option(&table, argp->options, written));
+		options_refuse(slash ? slash + 1 : argv[0], written,
+			       nearest_option(&table, argp->options, written));
 	free(written);
 }
 
 void options_parse(const struct argp *argp, int argc, char **argv, void *input)
 {
 	if (argc > 0)
-		check(argp, argc, argv);
+		options_check(argp, argc, argv);
 	error_t r = argp_parse(argp, argc, argv, 0, NULL, input);
 	if (!r)
 		return;
@@ -180,7 +180,8 @@ static int key_of(const struct reading *reading, const struct options_row *row)
 	return row->key || !row->name ? row->key : KEY_OF_ROW + (int)(row - reading->rows);
 }
 
-static void refuse_value(const struct options_row *row, const char *text, struct argp_state *state)
+static void options_refuse_value(const struct options_row *row, const char *text,
+				 struct argp_state *state)
 {
 	char words[256] = "";
 
@@ -206,7 +207,7 @@ static int which_word(const char *const *words, const char *text)
 }
 
 /* False: the row does not take this text. */
-static bool take(const struct options_row *row, const char *text, void *at)
+static bool options_take(const struct options_row *row, const char *text, void *at)
 {
 	uint64_t whole;
 	double number;
@@ -234,7 +235,7 @@ static bool take(const struct options_row *row, const char *text, void *at)
 		*(uint64_t *)at = whole;
 		return true;
 	case OPTIONS_DOUBLE:
-		if (number_double(text, &number) || !(number >= row->least && number <= row->most))
+		if (number_double(text, &number) || !(number >= row->min && number <= row->max))
 			return false;
 		*(double *)at = number;
 		return true;
@@ -256,8 +257,8 @@ uint64_t options_u64(const char *option, const char *text, uint64_t low, uint64_
 	const struct options_row row = {option, .kind = OPTIONS_U64, .low = low, .high = high};
 	uint64_t value = low;
 
-	if (!take(&row, text, &value))
-		refuse_value(&row, text, state);
+	if (!options_take(&row, text, &value))
+		options_refuse_value(&row, text, state);
 	return value;
 }
 
@@ -267,14 +268,14 @@ int options_word(const char *option, const char *text, const char *const *words,
 	const struct options_row row = {option, .kind = OPTIONS_WORD, .words = words};
 	int word = 0;
 
-	if (!take(&row, text, &word))
-		refuse_value(&row, text, state);
+	if (!options_take(&row, text, &word))
+		options_refuse_value(&row, text, state);
 	return word;
 }
 
 /* What stands without an option, or ARGP_KEY_END: whether it is there. */
-static bool take_argument(const struct reading *reading, int key, const char *text,
-			  struct argp_state *state)
+static bool options_take_argument(const struct reading *reading, int key, const char *text,
+				  struct argp_state *state)
 {
 	const struct options_row *row = reading->rows;
 
@@ -301,11 +302,11 @@ static error_t parse_rows(int key, char *text, struct argp_state *state)
 	for (const struct options_row *row = reading->rows; !is_last(row); row++) {
 		if (!row->name || row->kind == OPTIONS_OWN || key_of(reading, row) != key)
 			continue;
-		if (!take(row, text, (char *)reading->input + row->at))
-			refuse_value(row, text, state);
+		if (!options_take(row, text, (char *)reading->input + row->at))
+			options_refuse_value(row, text, state);
 		return 0;
 	}
-	if (take_argument(reading, key, text, state))
+	if (options_take_argument(reading, key, text, state))
 		return 0;
 	state->input = reading->input;
 	return reading->rest->parser ? reading->rest->parser(key, text, state) : ARGP_ERR_UNKNOWN;

@@ -31,7 +31,7 @@ struct options_row {
 	enum options_kind kind;
 	size_t at; /* in the program's structure */
 	uint64_t low, high;
-	double least, most;
+	double min, max;
 	const char *const *words; /* NULL behind the last */
 	/* "is not a fraction from 0 to 1"; NULL: made of low and high, or of the words */
 	const char *refusal;

@@ -20,7 +20,7 @@ static uint32_t code_point(const uint8_t *bytes, size_t length)
 /*
  * Characters without a shape that change how others are shown, where lines end, or nothing at all.
  */
-static bool is_hidden(uint32_t code)
+static bool printable_is_hidden(uint32_t code)
 {
 	static const struct {
 		uint32_t first, last;
@@ -47,13 +47,14 @@ static bool is_hidden(uint32_t code)
 }
 
 /* Bytes of the character at text, of at most size; 0: of a byte that is no part of one. */
-static size_t character(const uint8_t *text, size_t size, uint32_t *ret_code, bool *ret_plain)
+static size_t printable_character(const uint8_t *text, size_t size, uint32_t *ret_code,
+				  bool *ret_plain)
 {
 	size_t length = text_utf8_sequence(text, size);
 	uint32_t code = length ? code_point(text, length) : 0;
 
 	*ret_code = code;
-	*ret_plain = length && code >= 0x20 && code != 0x7f && !is_hidden(code);
+	*ret_plain = length && code >= 0x20 && code != 0x7f && !printable_is_hidden(code);
 	return length;
 }
 
@@ -65,7 +66,7 @@ size_t printable_span(const char *text, size_t size)
 	size_t span = 0;
 
 	while (span < size) {
-		size_t length = character(bytes + span, size - span, &code, &plain);
+		size_t length = printable_character(bytes + span, size - span, &code, &plain);
 		if (!plain)
 			break;
 		span += length;
@@ -76,12 +77,13 @@ size_t printable_span(const char *text, size_t size)
 enum { SHOWN_MAX = sizeof("\\U0010ffff") };
 
 /* How the first character is written, and its bytes there; ret_taken: its bytes in the text. */
-static size_t show(const uint8_t *text, size_t size, char shown[SHOWN_MAX], size_t *ret_taken)
+static size_t printable_show(const uint8_t *text, size_t size, char shown[SHOWN_MAX],
+			     size_t *ret_taken)
 {
 	uint32_t code;
 	bool plain;
 
-	size_t length = character(text, size, &code, &plain);
+	size_t length = printable_character(text, size, &code, &plain);
 	*ret_taken = length ? length : 1;
 	if (plain) {
 		memcpy(shown, text, length);
@@ -98,20 +100,20 @@ void printable_put(FILE *file, const char *text, size_t size)
 	char shown[SHOWN_MAX];
 
 	for (size_t i = 0, taken; i < size; i += taken) {
-		size_t length = show(bytes + i, size - i, shown, &taken);
+		size_t length = printable_show(bytes + i, size - i, shown, &taken);
 		fwrite(shown, 1, length, file);
 	}
 }
 
-size_t printable_write(char *to, size_t room, const char *text, size_t size)
+size_t printable_write(char *to, size_t capacity, const char *text, size_t size)
 {
 	const uint8_t *bytes = (const uint8_t *)text;
 	char shown[SHOWN_MAX];
 	size_t used = 0;
 
 	for (size_t i = 0, taken; i < size; i += taken) {
-		size_t length = show(bytes + i, size - i, shown, &taken);
-		if (length > room - used)
+		size_t length = printable_show(bytes + i, size - i, shown, &taken);
+		if (length > capacity - used)
 			break;
 		memcpy(to + used, shown, length);
 		used += length;
@@ -129,10 +131,10 @@ void printable_line(FILE *file, const char *format, ...)
 	va_end(arguments);
 	if (size < 0)
 		return;
-	const size_t room = (size_t)size * SHOWN_MAX;
-	char *line = malloc(room + 1);
+	const size_t capacity = (size_t)size * SHOWN_MAX;
+	char *line = malloc(capacity + 1);
 	if (line) {
-		size_t length = printable_write(line, room, text, (size_t)size);
+		size_t length = printable_write(line, capacity, text, (size_t)size);
 		line[length++] = '\n';
 		fwrite(line, 1, length, file);
 	}

@@ -19,7 +19,7 @@ void printable_put(FILE *file, const char *text, size_t size);
  * The same into memory, without allocating: whole characters, as many as the room takes, and no
  * zero behind them. Returns how many bytes it wrote.
  */
-size_t printable_write(char *to, size_t room, const char *text, size_t size);
+size_t printable_write(char *to, size_t capacity, const char *text, size_t size);
 /*
  * Writes a sentence and ends the line. All of it is escaped, so that no name in it begins a line of
  * its own.

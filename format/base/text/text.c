@@ -49,9 +49,9 @@ bool text_is_utf8(const char *text, size_t size)
 	return true;
 }
 
-bool text_is_key(const char *text, size_t size, size_t most)
+bool text_is_key(const char *text, size_t size, size_t max)
 {
-	if (size == 0 || size > most)
+	if (size == 0 || size > max)
 		return false;
 	for (size_t i = 0; i < size; i++) {
 		char c = text[i];

@@ -31,7 +31,7 @@ void jpeg_ahead_deinit(struct jpeg_ahead *ahead)
 }
 
 /* Bytes that the rows are likely to take; if they take more, that is the image's end here. */
-static size_t estimate(const struct jpeg_frame *frame, uint32_t row_end)
+static size_t ahead_estimate(const struct jpeg_frame *frame, uint32_t row_end)
 {
 	size_t size = frame->scan_size, share;
 
@@ -61,7 +61,7 @@ void jpeg_ahead_add(struct jpeg_ahead *ahead)
 	uint64_t kept = (uint64_t)(image->kept.row_end - image->kept.row_first) *
 			(image->kept.column_end - image->kept.column_first) * blocks;
 
-	image->bytes = estimate(&image->frame, image->kept.row_end);
+	image->bytes = ahead_estimate(&image->frame, image->kept.row_end);
 	if (image->frame.restart_interval || row * image->kept.row_end > UINT32_MAX ||
 	    ahead->blocks + kept > JPEG_AHEAD_BLOCKS_MAX || image->bytes > JPEG_AHEAD_BYTES_MAX)
 		return;
@@ -73,13 +73,13 @@ void jpeg_ahead_add(struct jpeg_ahead *ahead)
 	ahead->count++;
 }
 
-static int16_t *chunk_blocks(const struct jpeg_ahead_image *image)
+static int16_t *ahead_chunk_blocks(const struct jpeg_ahead_image *image)
 {
 	return (int16_t *)(void *)image->chunk.data;
 }
 
 /* Takes what is to be kept of the next MCUs, and passes over them. */
-static void keep(struct jpeg_ahead_image *image, const int16_t *blocks, uint32_t mcus)
+static void ahead_keep(struct jpeg_ahead_image *image, const int16_t *blocks, uint32_t mcus)
 {
 	size_t mcu = 64 * (size_t)image->frame.mcu_blocks;
 	uint32_t kept_wide = image->kept.column_end - image->kept.column_first;
@@ -104,9 +104,9 @@ static void keep(struct jpeg_ahead_image *image, const int16_t *blocks, uint32_t
 }
 
 /* Leads the lane to the chunk's next blocks; what it has begun of them goes along. */
-static void next_chunk(struct jpeg_ahead_image *image, struct jpeg_lane *lane, uint32_t count)
+static void ahead_next_chunk(struct jpeg_ahead_image *image, struct jpeg_lane *lane, uint32_t count)
 {
-	int16_t surplus[64 * SPARE], *blocks = chunk_blocks(image);
+	int16_t surplus[64 * SPARE], *blocks = ahead_chunk_blocks(image);
 	size_t size = 128 * (size_t)jpeg_lane_surplus(lane);
 
 	memcpy(surplus, blocks + 64 * (size_t)image->chunk_blocks, size);
@@ -120,14 +120,15 @@ static void next_chunk(struct jpeg_ahead_image *image, struct jpeg_lane *lane, u
  * Blocks that can be decoded without a look at each symbol: whole MCUs, with enough behind them to
  * run on.
  */
-static uint32_t at_once(const struct jpeg_ahead_image *image)
+static uint32_t ahead_blocks_at_once(const struct jpeg_ahead_image *image)
 {
 	uint32_t free = image->left > SPARE ? image->left - SPARE : 0;
 
 	return (free < CHUNK ? free : CHUNK) / image->frame.mcu_blocks * image->frame.mcu_blocks;
 }
 
-static int begin(struct jpeg_ahead_image *image, struct jpeg_tables *tables, struct jpeg_lane *lane)
+static int ahead_begin(struct jpeg_ahead_image *image, struct jpeg_tables *tables,
+		       struct jpeg_lane *lane)
 {
 	uint32_t none;
 	int r = scratch_reserve(&image->chunk, 128 * (CHUNK + 2 * SPARE));
@@ -140,24 +141,24 @@ static int begin(struct jpeg_ahead_image *image, struct jpeg_tables *tables, str
 		jpeg_unstuff(image->frame.scan, image->bytes, image->scan.data, NULL, 0, &none);
 	jpeg_lane_begin(lane, &image->cycle, image->scan.data, image->scan.data + size);
 	image->chunk_blocks = 0;
-	next_chunk(image, lane, at_once(image));
+	ahead_next_chunk(image, lane, ahead_blocks_at_once(image));
 	return 0;
 }
 
 /* What follows a chunk that is decoded: 1 when it was the last, -EBADMSG. */
-static int advance(struct jpeg_ahead_image *image, struct jpeg_lane *lane, bool zigzag)
+static int ahead_advance(struct jpeg_ahead_image *image, struct jpeg_lane *lane, bool zigzag)
 {
 	for (bool last = false;; last = true) {
 		uint32_t count = image->chunk_blocks;
 
-		jpeg_sum_dc(&image->frame, image->predictors, chunk_blocks(image),
+		jpeg_sum_dc(&image->frame, image->predictors, ahead_chunk_blocks(image),
 			    count / image->frame.mcu_blocks);
-		keep(image, chunk_blocks(image), count / image->frame.mcu_blocks);
+		ahead_keep(image, ahead_chunk_blocks(image), count / image->frame.mcu_blocks);
 		image->left -= count;
 		if (last)
 			break;
-		count = at_once(image);
-		next_chunk(image, lane, count > 0 ? count : image->left);
+		count = ahead_blocks_at_once(image);
+		ahead_next_chunk(image, lane, count > 0 ? count : image->left);
 		if (count > 0)
 			return 0;
 		if (jpeg_lane_end(lane, zigzag) < 0)
@@ -168,19 +169,19 @@ static int advance(struct jpeg_ahead_image *image, struct jpeg_lane *lane, bool 
 }
 
 /* After a run, or before the first: 1 when there is nothing more to do for the image. */
-static int look(struct jpeg_ahead_image *image, struct jpeg_lane *lane, bool zigzag)
+static int ahead_look(struct jpeg_ahead_image *image, struct jpeg_lane *lane, bool zigzag)
 {
 	int r = 0;
 
 	while (r == 0 && jpeg_lane_in_step(lane) && lane->place >= lane->finish)
-		r = advance(image, lane, zigzag);
+		r = ahead_advance(image, lane, zigzag);
 	if (r == 0 && (!jpeg_lane_in_step(lane) || lane->next > lane->limit))
 		r = -EBADMSG;
 	return r;
 }
 
 /* The longest image that waits; -1: none. */
-static int longest(const struct jpeg_ahead *ahead, uint32_t waiting)
+static int ahead_longest(const struct jpeg_ahead *ahead, uint32_t waiting)
 {
 	int found = -1;
 
@@ -216,14 +217,14 @@ void jpeg_ahead_run(struct jpeg_ahead *ahead)
 		for (uint32_t i = 0; i < live;) {
 			struct jpeg_ahead_image *image = &ahead->images[lanes[i].tag];
 
-			if (look(image, &lanes[i], kernels->zigzag) == 0)
+			if (ahead_look(image, &lanes[i], kernels->zigzag) == 0)
 				i++;
 			else
 				lanes[i] = lanes[--live];
 		}
-		while (live < JPEG_STREAMS && (next = longest(ahead, waiting)) >= 0) {
+		while (live < JPEG_STREAMS && (next = ahead_longest(ahead, waiting)) >= 0) {
 			waiting &= ~(1u << next);
-			if (begin(&ahead->images[next], &ahead->tables, &lanes[live]) == 0)
+			if (ahead_begin(&ahead->images[next], &ahead->tables, &lanes[live]) == 0)
 				lanes[live++].tag = (uint32_t)next;
 		}
 		/*

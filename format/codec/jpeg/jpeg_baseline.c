@@ -84,9 +84,9 @@ void jpeg_baseline_free(struct jpeg_baseline *decoder)
 	free(decoder);
 }
 
-static int read_headers(struct jpeg_tables *tables, const struct jpeg_source *source, bool skipping,
-			struct jpeg_frame *frame, const struct jpeg_table **dc,
-			const struct jpeg_table **ac)
+static int baseline_read_headers(struct jpeg_tables *tables, const struct jpeg_source *source,
+				 bool skipping, struct jpeg_frame *frame,
+				 const struct jpeg_table **dc, const struct jpeg_table **ac)
 {
 	int r = jpeg_frame_parse(source->data, source->size, frame);
 
@@ -127,7 +127,7 @@ static int read_headers(struct jpeg_tables *tables, const struct jpeg_source *so
  * Unstuffs the bytes of an MCU row, from the entry on, behind those of the rows before. Places
  * ascend, or it is an error: together rows are no longer than the scan.
  */
-static int unstuff_row(struct jpeg_baseline *decoder, uint32_t row, struct jpeg_task *task)
+static int baseline_unstuff_row(struct jpeg_baseline *decoder, uint32_t row, struct jpeg_task *task)
 {
 	const struct jpeg_index *index = &decoder->index;
 	const struct jpeg_frame *frame = &decoder->frame;
@@ -150,7 +150,7 @@ static int unstuff_row(struct jpeg_baseline *decoder, uint32_t row, struct jpeg_
 }
 
 /* Bytes of an MCU row on their way into the cache while others are decoded. */
-static void prefetch_row(const struct jpeg_baseline *decoder, uint32_t row)
+static void baseline_prefetch_row(const struct jpeg_baseline *decoder, uint32_t row)
 {
 	const struct jpeg_frame *frame = &decoder->frame;
 
@@ -171,7 +171,7 @@ static int16_t *row_blocks(const struct jpeg_baseline *decoder, uint32_t row)
 }
 
 /* Gives tasks to streams that have none, as far as the ring goes. */
-static int start_rows(struct jpeg_baseline *decoder)
+static int baseline_start_rows(struct jpeg_baseline *decoder)
 {
 	const struct jpeg_pixels *pixels = &decoder->pixels;
 
@@ -180,9 +180,9 @@ static int start_rows(struct jpeg_baseline *decoder)
 	       decoder->row_started < decoder->mcu_row + RING_ROWS) {
 		uint32_t row = decoder->row_started++;
 		struct jpeg_task task = {.tag = row, .blocks = row_blocks(decoder, row)};
-		int r = unstuff_row(decoder, row, &task);
+		int r = baseline_unstuff_row(decoder, row, &task);
 
-		prefetch_row(decoder, row + AHEAD);
+		baseline_prefetch_row(decoder, row + AHEAD);
 		if (r < 0)
 			return r;
 		task.block_count =
@@ -195,7 +195,7 @@ static int start_rows(struct jpeg_baseline *decoder)
 }
 
 /* Decodes until the next MCU row is complete. */
-static int decode_row(struct jpeg_baseline *decoder)
+static int baseline_decode_row(struct jpeg_baseline *decoder)
 {
 	const struct jpeg_pixels *pixels = &decoder->pixels;
 	uint32_t wanted = decoder->mcu_row;
@@ -203,7 +203,7 @@ static int decode_row(struct jpeg_baseline *decoder)
 	for (;;) {
 		struct jpeg_index_entry entry;
 		uint32_t row;
-		int r = start_rows(decoder);
+		int r = baseline_start_rows(decoder);
 
 		if (r == 0 && decoder->rows_done & 1u << wanted % RING_ROWS)
 			return 0;
@@ -218,7 +218,7 @@ static int decode_row(struct jpeg_baseline *decoder)
 }
 
 /* Coefficients of the next MCU row, from the first MCU kept. */
-static int next_row(struct jpeg_baseline *decoder, const int16_t **ret_coefficients)
+static int baseline_next_row(struct jpeg_baseline *decoder, const int16_t **ret_coefficients)
 {
 	struct jpeg_pixels *pixels = &decoder->pixels;
 	int16_t *coefficients = (int16_t *)(void *)decoder->coefficients.data;
@@ -238,14 +238,14 @@ static int next_row(struct jpeg_baseline *decoder, const int16_t **ret_coefficie
 	if (!decoder->indexed)
 		return jpeg_sequential_row(&decoder->sequential, pixels->mcus.column_first,
 					   pixels->mcus.column_end, coefficients);
-	r = decode_row(decoder);
+	r = baseline_decode_row(decoder);
 	*ret_coefficients = row_blocks(decoder, row) +
 			    64 * (size_t)(pixels->mcus.column_first - decoder->column) *
 				    pixels->frame->mcu_blocks;
 	return r;
 }
 
-static int begin_indexed(struct jpeg_baseline *decoder, const struct jpeg_source *source)
+static int baseline_begin_indexed(struct jpeg_baseline *decoder, const struct jpeg_source *source)
 {
 	const struct jpeg_pixels *pixels = &decoder->pixels;
 
@@ -271,7 +271,7 @@ static int begin_indexed(struct jpeg_baseline *decoder, const struct jpeg_source
 		return r;
 	decoder->row_started = pixels->mcus.row_first;
 	for (uint32_t row = 0; row < AHEAD; row++)
-		prefetch_row(decoder, pixels->mcus.row_first + row);
+		baseline_prefetch_row(decoder, pixels->mcus.row_first + row);
 	decoder->rows_done = 0;
 	decoder->scan_size = 0;
 	jpeg_streams_begin(&decoder->streams, &decoder->cycle, pixels->kernels->runs);
@@ -279,7 +279,7 @@ static int begin_indexed(struct jpeg_baseline *decoder, const struct jpeg_source
 			       decoder->ac, false);
 }
 
-static int begin_sequential(struct jpeg_baseline *decoder)
+static int baseline_begin_sequential(struct jpeg_baseline *decoder)
 {
 	const struct jpeg_pixels *pixels = &decoder->pixels;
 	size_t blocks = (size_t)(pixels->mcus.column_end - pixels->mcus.column_first) *
@@ -314,7 +314,7 @@ static bool ahead_holds(const struct jpeg_ahead_image *image, const struct jpeg_
 }
 
 /* Is the region inside the image at a scale that there is? */
-static bool inside(const struct jpeg_region *region)
+static bool baseline_is_inside(const struct jpeg_region *region)
 {
 	uint32_t denominator = region->source.denominator ?: 1, image_width, image_height;
 
@@ -331,16 +331,16 @@ static bool inside(const struct jpeg_region *region)
  * Lays out the region; found: an image decoded ahead, or NULL. 1: it holds less than the region
  * needs.
  */
-static int lay_out(struct jpeg_baseline *decoder, const struct jpeg_region *region,
-		   const struct jpeg_ahead_image *found, enum jpeg_pixels_form form)
+static int baseline_lay_out(struct jpeg_baseline *decoder, const struct jpeg_region *region,
+			    const struct jpeg_ahead_image *found, enum jpeg_pixels_form form)
 {
 	int r = 0;
 
 	if (found)
 		decoder->frame = found->frame;
 	else
-		r = read_headers(&decoder->tables, &region->source, !region->source.index,
-				 &decoder->frame, decoder->dc, decoder->ac);
+		r = baseline_read_headers(&decoder->tables, &region->source, !region->source.index,
+					  &decoder->frame, decoder->dc, decoder->ac);
 	if (r == 0 && form == JPEG_PIXELS_PLANES && decoder->frame.component_count != 3)
 		return -ENOTSUP;
 	r = r ?: jpeg_pixels_begin(&decoder->pixels, &decoder->frame, region, form);
@@ -350,37 +350,38 @@ static int lay_out(struct jpeg_baseline *decoder, const struct jpeg_region *regi
 	return found && !ahead_holds(found, &decoder->pixels);
 }
 
-static int begin(struct jpeg_baseline *decoder, const struct jpeg_region *region,
-		 enum jpeg_pixels_form form)
+static int baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_region *region,
+			  enum jpeg_pixels_form form)
 {
 	const struct jpeg_source *source = &region->source;
 	int r = 1;
 
-	if (!inside(region))
+	if (!baseline_is_inside(region))
 		return -EINVAL;
 	for (uint32_t i = 0; r > 0 && i < decoder->ahead.count; i++)
 		if (is_ahead(&decoder->ahead.images[i], source))
-			r = lay_out(decoder, region, &decoder->ahead.images[i], form);
+			r = baseline_lay_out(decoder, region, &decoder->ahead.images[i], form);
 	if (r > 0)
-		r = lay_out(decoder, region, NULL, form);
+		r = baseline_lay_out(decoder, region, NULL, form);
 	if (r < 0)
 		return r;
 	decoder->mcu_row = decoder->pixels.mcus.row_first;
 	decoder->indexed = source->index;
 	if (decoder->found)
 		return 0;
-	return decoder->indexed ? begin_indexed(decoder, source) : begin_sequential(decoder);
+	return decoder->indexed ? baseline_begin_indexed(decoder, source)
+				: baseline_begin_sequential(decoder);
 }
 
 /* Adds an image to those that are to be decoded ahead, if it can be. */
-static void add_ahead(struct jpeg_baseline *decoder, const struct jpeg_region *region)
+static void baseline_add_ahead(struct jpeg_baseline *decoder, const struct jpeg_region *region)
 {
 	struct jpeg_ahead_image *image = jpeg_ahead_next(&decoder->ahead);
 	const struct jpeg_source *source = &region->source;
 
-	if (!image || source->index || !inside(region) ||
-	    read_headers(&decoder->ahead.tables, source, false, &image->frame, image->dc,
-			 image->ac) < 0 ||
+	if (!image || source->index || !baseline_is_inside(region) ||
+	    baseline_read_headers(&decoder->ahead.tables, source, false, &image->frame, image->dc,
+				  image->ac) < 0 ||
 	    jpeg_pixels_begin(&decoder->pixels, &image->frame, region, JPEG_PIXELS_ROWS) < 0)
 		return;
 	image->data = source->data;
@@ -395,7 +396,7 @@ void jpeg_baseline_ahead(struct jpeg_baseline *decoder, const struct jpeg_region
 	jpeg_ahead_begin(&decoder->ahead);
 	decoder->found = NULL;
 	for (uint32_t i = 0; i < count; i++)
-		add_ahead(decoder, &regions[i]);
+		baseline_add_ahead(decoder, &regions[i]);
 	jpeg_ahead_run(&decoder->ahead);
 }
 
@@ -403,7 +404,7 @@ int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_region 
 			struct jpeg_rows *ret_rows)
 {
 	const struct jpeg_pixels *pixels = &decoder->pixels;
-	int r = begin(decoder, region, whole ? JPEG_PIXELS_WHOLE : JPEG_PIXELS_ROWS);
+	int r = baseline_begin(decoder, region, whole ? JPEG_PIXELS_WHOLE : JPEG_PIXELS_ROWS);
 
 	if (r < 0)
 		return r;
@@ -414,7 +415,7 @@ int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_region 
 int jpeg_baseline_begin_planes(struct jpeg_baseline *decoder, const struct jpeg_region *region,
 			       struct jpeg_samples ret_samples[3])
 {
-	int r = begin(decoder, region, JPEG_PIXELS_PLANES);
+	int r = baseline_begin(decoder, region, JPEG_PIXELS_PLANES);
 
 	for (uint32_t i = 0; r == 0 && i < 3; i++)
 		jpeg_pixels_samples(&decoder->pixels, i, &ret_samples[i]);
@@ -425,7 +426,7 @@ int jpeg_baseline_rows(struct jpeg_baseline *decoder, uint32_t end, uint32_t *re
 {
 	while (decoder->pixels.rows_done < end) {
 		const int16_t *coefficients;
-		int r = next_row(decoder, &coefficients);
+		int r = baseline_next_row(decoder, &coefficients);
 
 		if (r < 0)
 			return r;
@@ -440,7 +441,7 @@ int jpeg_baseline_coefficients(struct jpeg_baseline *decoder)
 {
 	for (; decoder->mcu_row < decoder->pixels.mcus.row_end; decoder->mcu_row++) {
 		const int16_t *coefficients;
-		int r = next_row(decoder, &coefficients);
+		int r = baseline_next_row(decoder, &coefficients);
 
 		if (r < 0)
 			return r;
@@ -486,8 +487,9 @@ static uint64_t stuffed_position(struct place *place, uint64_t bits, bool segmen
 }
 
 /* The entries of the next row; goes through it. */
-static int index_row(struct jpeg_sequential *sequential, const struct jpeg_index_plan *plan,
-		     struct place *place, struct jpeg_index_entry *entries)
+static int baseline_index_row(struct jpeg_sequential *sequential,
+			      const struct jpeg_index_plan *plan, struct place *place,
+			      struct jpeg_index_entry *entries)
 {
 	uint32_t mcus_wide = sequential->frame->mcus_wide;
 	int entered = jpeg_sequential_enter(sequential);
@@ -520,8 +522,8 @@ int jpeg_baseline_index(struct jpeg_baseline *decoder, const struct jpeg_source 
 	struct jpeg_index_entry *entries;
 	struct jpeg_index_plan plan;
 	struct place place;
-	int r = read_headers(&decoder->tables, source, true, &decoder->frame, decoder->dc,
-			     decoder->ac);
+	int r = baseline_read_headers(&decoder->tables, source, true, &decoder->frame, decoder->dc,
+				      decoder->ac);
 
 	if (r == 0 && !jpeg_index_possible(frame))
 		return -ENOTSUP;
@@ -546,7 +548,8 @@ int jpeg_baseline_index(struct jpeg_baseline *decoder, const struct jpeg_source 
 	entries = (struct jpeg_index_entry *)(void *)decoder->entries.data;
 	place = (struct place){.scan = frame->scan};
 	for (uint32_t row = 0; row < plan.row_count; row++) {
-		r = index_row(sequential, &plan, &place, entries + (size_t)row * plan.entry_count);
+		r = baseline_index_row(sequential, &plan, &place,
+				       entries + (size_t)row * plan.entry_count);
 		if (r < 0)
 			return r;
 	}

@@ -37,7 +37,7 @@ static uint32_t get16(const uint8_t *p)
 }
 
 /* The next size bytes of a segment; false when it has fewer. */
-static bool take(const uint8_t **p, size_t *left, void *to, size_t size)
+static bool frame_take(const uint8_t **p, size_t *left, void *to, size_t size)
 {
 	if (*left < size)
 		return false;
@@ -51,10 +51,10 @@ static int parse_quant(struct parser *parser, const uint8_t *p, size_t size)
 {
 	uint8_t head, values[128];
 
-	while (take(&p, &size, &head, 1)) {
+	while (frame_take(&p, &size, &head, 1)) {
 		unsigned wide = head >> 4, slot = head & 15;
 
-		if (wide > 1 || slot > 3 || !take(&p, &size, values, wide ? 128 : 64))
+		if (wide > 1 || slot > 3 || !frame_take(&p, &size, values, wide ? 128 : 64))
 			return -ENOTSUP;
 		for (unsigned k = 0; k < 64; k++)
 			parser->frame->quant[slot][jpeg_zigzag_position[k]] =
@@ -68,17 +68,17 @@ static int parse_huffman(struct parser *parser, const uint8_t *p, size_t size)
 {
 	uint8_t head;
 
-	while (take(&p, &size, &head, 1)) {
+	while (frame_take(&p, &size, &head, 1)) {
 		unsigned class = head >> 4, slot = head & 15, count = 0;
 
 		if (class > 1 || slot > 3)
 			return -ENOTSUP;
 		uint8_t *table = parser->frame->huffman[class][slot];
-		if (!take(&p, &size, table, 16))
+		if (!frame_take(&p, &size, table, 16))
 			return -ENOTSUP;
 		for (unsigned i = 0; i < 16; i++)
 			count += table[i];
-		if (count > 256 || !take(&p, &size, table + 16, count))
+		if (count > 256 || !frame_take(&p, &size, table + 16, count))
 			return -ENOTSUP;
 		parser->huffman_seen[class] |= 1u << slot;
 	}
@@ -162,7 +162,7 @@ static int parse_scan(struct parser *parser, const uint8_t *segment, size_t size
 	return 0;
 }
 
-static void measure(struct jpeg_frame *frame)
+static void frame_measure(struct jpeg_frame *frame)
 {
 	if (frame->component_count == 1) /* one component is never interleaved: T.81 A.2.2 */
 		frame->components[0].h = frame->components[0].v = 1;
@@ -247,7 +247,7 @@ int jpeg_frame_parse(const uint8_t *data, size_t size, struct jpeg_frame *ret_fr
 			return r;
 		at += 2 + length;
 		if (marker == 0xda) {
-			measure(ret_frame);
+			frame_measure(ret_frame);
 			ret_frame->scan = data + at;
 			ret_frame->scan_size = size - at;
 			return 0;

@@ -12,7 +12,7 @@ int16_t jpeg_values[2 << JPEG_CATEGORY_MAX];
 uint8_t jpeg_places[2][256];
 int8_t jpeg_moves[128];
 
-__attribute__((constructor)) static void fill_tables(void)
+__attribute__((constructor)) static void huffman_fill_tables(void)
 {
 	for (int category = 0; category <= JPEG_CATEGORY_MAX; category++) {
 		int mask = (1 << category) - 1;
@@ -84,7 +84,7 @@ enum {
  * << 8 | their bits; 0 when not even one does. An end of block ends the run, since another table
  * comes after it.
  */
-static void build_runs(struct jpeg_table *table)
+static void huffman_build_runs(struct jpeg_table *table)
 {
 	const uint32_t size = 1 << JPEG_LOOKUP_BITS;
 
@@ -120,7 +120,7 @@ static void build_runs(struct jpeg_table *table)
  * room for them. Most codes are long and take few entries, so that chunks of a constant size are
  * faster than loops that stop in time.
  */
-static void fill(uint32_t *at, uint32_t count, uint32_t entry)
+static void huffman_fill(uint32_t *at, uint32_t count, uint32_t entry)
 {
 	for (uint32_t *end = at + count; at < end; at += JPEG_FILL)
 		for (unsigned i = 0; i < JPEG_FILL; i++)
@@ -128,7 +128,8 @@ static void fill(uint32_t *at, uint32_t count, uint32_t entry)
 }
 
 /* The entry for size 16-bit windows from first on, as far as the table holds them. */
-static void fill_top(struct jpeg_table *table, uint32_t first, uint32_t size, uint32_t entry)
+static void huffman_fill_top(struct jpeg_table *table, uint32_t first, uint32_t size,
+			     uint32_t entry)
 {
 	const uint32_t low = (1u << 16) - JPEG_TOP_SIZE;
 
@@ -138,11 +139,11 @@ static void fill_top(struct jpeg_table *table, uint32_t first, uint32_t size, ui
 		size -= low - first;
 		first = low;
 	}
-	fill(table->top + (first - low), size, entry);
+	huffman_fill(table->top + (first - low), size, entry);
 }
 
 /* Codes of a length, in ascending order; those of k symbols lie before them. */
-static int build_codes(struct jpeg_table *table, unsigned length, uint32_t code, uint32_t k)
+static int huffman_build_codes(struct jpeg_table *table, unsigned length, uint32_t code, uint32_t k)
 {
 	for (uint32_t end = code + table->counts[length - 1]; code < end; code++, k++) {
 		uint32_t entry, first = code << (16 - length), size = 1u << (16 - length);
@@ -150,14 +151,14 @@ static int build_codes(struct jpeg_table *table, unsigned length, uint32_t code,
 		if (!table->is_ac && table->symbols[k] > 15)
 			return -EBADMSG;
 		entry = symbol_entry(table->symbols[k], length, table->is_ac);
-		fill_top(table, first, size, entry);
+		huffman_fill_top(table, first, size, entry);
 		if (length > JPEG_LOOKUP_BITS)
 			continue;
 		first >>= 16 - JPEG_LOOKUP_BITS;
 		size >>= 16 - JPEG_LOOKUP_BITS;
 		if ((entry & 63) > JPEG_ENTRY_BITS_MAX)
 			entry = 0;
-		fill(table->lookup + first, size, entry);
+		huffman_fill(table->lookup + first, size, entry);
 		if (table->is_ac && entry & JPEG_LEAVES) {
 			if (table->ends_end == 0)
 				table->ends_first = (uint16_t)first;
@@ -167,7 +168,7 @@ static int build_codes(struct jpeg_table *table, unsigned length, uint32_t code,
 	return 0;
 }
 
-static int build(struct jpeg_table *table)
+static int huffman_build(struct jpeg_table *table)
 {
 	uint32_t code = 0, k = 0, lookup_end = 0;
 
@@ -180,7 +181,7 @@ static int build(struct jpeg_table *table)
 		table->code_max[length] = count ? (int32_t)(code + count - 1) : -1;
 		if (code + count > 1u << length)
 			return -EBADMSG;
-		int r = build_codes(table, length, code, k);
+		int r = huffman_build_codes(table, length, code, k);
 		if (r < 0)
 			return r;
 		code += count;
@@ -191,12 +192,13 @@ static int build(struct jpeg_table *table)
 	/* What no code leads to. */
 	for (uint32_t i = lookup_end; i < 1u << JPEG_LOOKUP_BITS; i++)
 		table->lookup[i] = 0;
-	fill_top(table, code, (1u << 16) - code, 0);
+	huffman_fill_top(table, code, (1u << 16) - code, 0);
 	table->has_runs = 0;
 	return 0;
 }
 
-static bool same(const struct jpeg_table *table, const uint8_t *spec, unsigned count, int is_ac)
+static bool huffman_same(const struct jpeg_table *table, const uint8_t *spec, unsigned count,
+			 int is_ac)
 {
 	return table->is_ac == is_ac && table->symbol_count == count &&
 	       memcmp(table->counts, spec, 16) == 0 &&
@@ -204,7 +206,7 @@ static bool same(const struct jpeg_table *table, const uint8_t *spec, unsigned c
 }
 
 /* Seldom the same for two contents. */
-static uint64_t key_of(const uint8_t *spec, unsigned count, int is_ac)
+static uint64_t huffman_key(const uint8_t *spec, unsigned count, int is_ac)
 {
 	uint64_t key = count << 1 | (unsigned)is_ac, word;
 
@@ -238,11 +240,12 @@ static unsigned slot_choose(const struct jpeg_slot slots[JPEG_TABLES_MAX], unsig
 }
 
 /* Finds the table or, failing that, the slot to put it into. */
-static bool find(const struct jpeg_tables *tables, const uint8_t *spec, unsigned count, int is_ac,
-		 uint64_t key, unsigned *ret_slot)
+static bool huffman_find(const struct jpeg_tables *tables, const uint8_t *spec, unsigned count,
+			 int is_ac, uint64_t key, unsigned *ret_slot)
 {
 	for (unsigned i = 0; i < JPEG_TABLES_MAX && tables->slots[i].used; i++)
-		if (tables->slots[i].key == key && same(tables->entries[i], spec, count, is_ac)) {
+		if (tables->slots[i].key == key &&
+		    huffman_same(tables->entries[i], spec, count, is_ac)) {
 			*ret_slot = i;
 			return true;
 		}
@@ -259,8 +262,8 @@ int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, 
 
 	for (i = 0; i < 16; i++)
 		count += spec[i];
-	uint64_t key = key_of(spec, count, is_ac);
-	bool found = find(tables, spec, count, is_ac, key, &i);
+	uint64_t key = huffman_key(spec, count, is_ac);
+	bool found = huffman_find(tables, spec, count, is_ac, key, &i);
 	if (!tables->entries[i])
 		tables->entries[i] = calloc(1, sizeof(*table));
 	table = tables->entries[i];
@@ -273,20 +276,20 @@ int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, 
 		memcpy(table->counts, spec, 16);
 		memcpy(table->symbols, spec + 16, count);
 		table->serial = tables->clock;
-		r = build(table);
+		r = huffman_build(table);
 	}
 	if (r < 0) {
 		table->symbol_count = UINT16_MAX; /* matches nothing */
 		return r;
 	}
 	if (skipping && is_ac && !table->has_runs)
-		build_runs(table);
+		huffman_build_runs(table);
 	*ret_table = table;
 	return 0;
 }
 
 /* Ends of block in the table, with the DC codes behind them. */
-static void fuse(uint32_t *lookup, const struct jpeg_table *ac, const struct jpeg_table *dc)
+static void huffman_fuse(uint32_t *lookup, const struct jpeg_table *ac, const struct jpeg_table *dc)
 {
 	const uint32_t size = 1 << JPEG_LOOKUP_BITS;
 
@@ -327,7 +330,7 @@ int jpeg_tables_pair(struct jpeg_tables *tables, const struct jpeg_table *ac,
 		pair->ac_serial = ac->serial;
 		pair->dc_serial = dc->serial;
 		memcpy(pair->lookup, ac->lookup, sizeof(pair->lookup));
-		fuse(pair->lookup, ac, dc);
+		huffman_fuse(pair->lookup, ac, dc);
 	}
 	*ret_pair = pair;
 	return 0;
@@ -393,7 +396,7 @@ uint64_t jpeg_reader_position(const struct jpeg_reader *reader, const uint8_t *b
  * what the next load brings, so that or-ing them in again changes nothing. Past the end the reader
  * stays in the padding, which reads as zeros.
  */
-static inline __attribute__((always_inline)) void refill(struct jpeg_reader *reader)
+static inline __attribute__((always_inline)) void reader_refill(struct jpeg_reader *reader)
 {
 	reader->bits |= load64(reader->next) >> reader->bit_count;
 	reader->next += (63 - reader->bit_count) >> 3;
@@ -435,7 +438,7 @@ static inline __attribute__((always_inline)) int32_t entry_value(uint32_t entry,
 static inline __attribute__((always_inline)) int
 decode_dc(struct jpeg_reader *reader, const struct jpeg_table *table, int32_t *dc)
 {
-	refill(reader);
+	reader_refill(reader);
 	uint32_t entry = table->lookup[reader->bits >> (64 - JPEG_LOOKUP_BITS)];
 	if (__builtin_expect(entry != 0, 1)) {
 		*dc = (int32_t)((uint32_t)*dc + (uint32_t)entry_value(entry, reader->bits));
@@ -467,7 +470,7 @@ int jpeg_block_decode(struct jpeg_reader *shared, const struct jpeg_table *dc_ta
 		return -EBADMSG;
 	coefficients[0] = (int16_t)*dc;
 	for (;;) {
-		refill(&reader);
+		reader_refill(&reader);
 #pragma GCC unroll 2
 		for (int i = 0; i < 2; i++) { /* 56 bits serve two entries; a long symbol refills */
 			uint32_t entry = lookup[reader.bits >> (64 - JPEG_LOOKUP_BITS)];
@@ -479,7 +482,7 @@ int jpeg_block_decode(struct jpeg_reader *shared, const struct jpeg_table *dc_ta
 				reader.bits <<= entry & 63;
 				reader.bit_count -= entry & 63;
 			} else {
-				refill(&reader);
+				reader_refill(&reader);
 				struct jpeg_symbol symbol = jpeg_symbol_long(ac_table, reader.bits);
 				if (!symbol.bits)
 					return -EBADMSG;
@@ -488,7 +491,7 @@ int jpeg_block_decode(struct jpeg_reader *shared, const struct jpeg_table *dc_ta
 				coefficients[places[offset] / 2] = (int16_t)symbol.value;
 				reader.bits <<= symbol.bits;
 				reader.bit_count -= symbol.bits;
-				refill(&reader);
+				reader_refill(&reader);
 			}
 			if (offset >= 126)
 				goto done;
@@ -520,7 +523,7 @@ static int skip_symbol(struct jpeg_reader *reader, const struct jpeg_table *tabl
 	}
 	reader->bits <<= bits;
 	reader->bit_count -= bits;
-	refill(reader);
+	reader_refill(reader);
 	*offset += advance;
 	if (*offset > 126 && advance != JPEG_END_OF_BLOCK)
 		return -EBADMSG;
@@ -539,14 +542,14 @@ int jpeg_block_skip(struct jpeg_reader *shared, const struct jpeg_table *dc_tabl
 	if (decode_dc(&reader, dc_table, dc) < 0)
 		return -EBADMSG;
 	for (;;) {
-		refill(&reader);
+		reader_refill(&reader);
 #pragma GCC unroll 3
 		for (int i = 0; i < 3; i++) {
 			uint32_t run = runs[reader.bits >> (64 - JPEG_LOOKUP_BITS)];
 			uint32_t to = offset + (run >> 8 & 255);
 
 			if (__builtin_expect(run == 0 || to >= 126, 0)) {
-				refill(&reader);
+				reader_refill(&reader);
 				int r = skip_symbol(&reader, ac_table, &offset);
 				if (r < 0)
 					return r;

@@ -63,7 +63,7 @@ bool jpeg_index_possible(const struct jpeg_frame *frame)
 }
 
 /* Bytes that a choice will take, near enough: predictors are seldom wider than this. */
-static size_t estimate(const struct jpeg_frame *frame, uint32_t more)
+static size_t index_estimate(const struct jpeg_frame *frame, uint32_t more)
 {
 	uint32_t predictors = frame->component_count == 1 ? 11 : 11 + 9 + 9;
 	uint64_t row = width_of(8 * (uint64_t)frame->scan_size) + predictors;
@@ -88,7 +88,7 @@ void jpeg_index_plan(const struct jpeg_frame *frame, size_t file_size,
 	unsigned choice = 0;
 
 	while (choice < sizeof(choices) / sizeof(*choices) &&
-	       estimate(frame, choices[choice].count) > limit)
+	       index_estimate(frame, choices[choice].count) > limit)
 		choice++;
 	if (choice < sizeof(choices) / sizeof(*choices))
 		for (uint32_t i = 0; i < choices[choice].count; i++) {
@@ -109,7 +109,7 @@ size_t jpeg_index_size_max(const struct jpeg_index_plan *plan)
 }
 
 /* Widths that hold all entries. */
-static void measure(const struct jpeg_index_entry *entries, struct jpeg_index *index)
+static void index_measure(const struct jpeg_index_entry *entries, struct jpeg_index *index)
 {
 	uint32_t count = index->plan.entry_count;
 	uint64_t place_max = 0, offset_max = 0;
@@ -134,7 +134,7 @@ static void measure(const struct jpeg_index_entry *entries, struct jpeg_index *i
 	index->offset_bits = width_of(offset_max);
 }
 
-static void measure_rows(struct jpeg_index *index)
+static void index_measure_rows(struct jpeg_index *index)
 {
 	uint32_t predictors = 0;
 
@@ -147,7 +147,7 @@ static void measure_rows(struct jpeg_index *index)
 }
 
 /* The lowest bit of a value comes first, in the lowest bit of a byte that is free. */
-static void put_bits(uint8_t *output, uint64_t *at, uint32_t value, uint32_t width)
+static void index_put_bits(uint8_t *output, uint64_t *at, uint32_t value, uint32_t width)
 {
 	for (; width > 0; width--, value >>= 1, (*at)++)
 		output[*at / 8] |= (uint8_t)((value & 1) << *at % 8);
@@ -160,8 +160,8 @@ size_t jpeg_index_pack(const struct jpeg_index_plan *plan, const struct jpeg_ind
 	uint8_t *rows = output + HEADER_SIZE + 2 * (plan->entry_count - 1);
 	uint64_t at = 0;
 
-	measure(entries, &index);
-	measure_rows(&index);
+	index_measure(entries, &index);
+	index_measure_rows(&index);
 	output[0] = JPEG_INDEX_VERSION;
 	output[1] = (uint8_t)plan->component_count;
 	output[2] = (uint8_t)index.place_bits;
@@ -179,10 +179,11 @@ size_t jpeg_index_pack(const struct jpeg_index_plan *plan, const struct jpeg_ind
 		uint64_t begin = entries->position;
 
 		for (uint32_t e = 0; e < plan->entry_count; e++, entries++) {
-			put_bits(rows, &at, (uint32_t)(entries->position - (e ? begin : 0)),
-				 e ? index.offset_bits : index.place_bits);
+			index_put_bits(rows, &at, (uint32_t)(entries->position - (e ? begin : 0)),
+				       e ? index.offset_bits : index.place_bits);
 			for (uint32_t i = 0; i < plan->component_count; i++)
-				put_bits(rows, &at, (uint16_t)entries->dc[i], index.dc_bits[i]);
+				index_put_bits(rows, &at, (uint16_t)entries->dc[i],
+					       index.dc_bits[i]);
 		}
 	}
 	return (size_t)(rows - output) + index.rows_size;
@@ -218,7 +219,7 @@ int jpeg_index_open(const uint8_t *data, size_t size, const struct jpeg_frame *f
 					       : data[4 + i] > 0)
 			return -EBADMSG;
 	}
-	measure_rows(&index);
+	index_measure_rows(&index);
 	size_t head = HEADER_SIZE + 2 * ((size_t)plan->entry_count - 1);
 	if (size < head || size - head != index.rows_size)
 		return -EBADMSG;
@@ -240,7 +241,7 @@ uint32_t jpeg_index_before(const struct jpeg_index *index, uint32_t column)
 	return entry;
 }
 
-static uint32_t get_bits(const struct jpeg_index *index, uint64_t *at, uint32_t width)
+static uint32_t index_get_bits(const struct jpeg_index *index, uint64_t *at, uint32_t width)
 {
 	size_t byte = (size_t)(*at / 8), left = index->rows_size - byte;
 	uint64_t word = 0;
@@ -255,38 +256,38 @@ static uint32_t get_bits(const struct jpeg_index *index, uint64_t *at, uint32_t 
 }
 
 /* The position, and in *at the bit behind its field, where the predictors are. */
-static uint64_t get_position(const struct jpeg_index *index, uint32_t row, uint32_t entry,
-			     uint64_t *at)
+static uint64_t index_get_position(const struct jpeg_index *index, uint32_t row, uint32_t entry,
+				   uint64_t *at)
 {
 	uint64_t row_at = (uint64_t)row * index->row_bits, position;
 
 	*at = row_at;
-	position = get_bits(index, at, index->place_bits);
+	position = index_get_bits(index, at, index->place_bits);
 	if (entry == 0)
 		return position;
 	*at = row_at + index->row_bits -
 	      (index->plan.entry_count - entry) * (uint64_t)index->entry_bits;
-	return position + get_bits(index, at, index->offset_bits);
+	return position + index_get_bits(index, at, index->offset_bits);
 }
 
 uint64_t jpeg_index_position(const struct jpeg_index *index, uint32_t row, uint32_t entry)
 {
 	uint64_t at;
 
-	return get_position(index, row, entry, &at);
+	return index_get_position(index, row, entry, &at);
 }
 
 struct jpeg_index_entry jpeg_index_get(const struct jpeg_index *index, uint32_t row, uint32_t entry)
 {
 	uint64_t at;
-	struct jpeg_index_entry result = {.position = get_position(index, row, entry, &at)};
+	struct jpeg_index_entry result = {.position = index_get_position(index, row, entry, &at)};
 
 	for (uint32_t i = 0; i < index->plan.component_count; i++) {
 		uint32_t unused = 32 - index->dc_bits[i];
 
-		result.dc[i] =
-			(int16_t)((int32_t)(get_bits(index, &at, index->dc_bits[i]) << unused) >>
-				  unused);
+		result.dc[i] = (int16_t)((int32_t)(index_get_bits(index, &at, index->dc_bits[i])
+						   << unused) >>
+					 unused);
 	}
 	return result;
 }

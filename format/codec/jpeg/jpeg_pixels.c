@@ -48,7 +48,7 @@ static uint32_t round_up(uint32_t value, uint32_t unit)
  * Samples of a row of chroma at full resolution, or sums: it may begin two before the region, and
  * kernels round up.
  */
-static size_t row_room(uint32_t width)
+static size_t row_capacity(uint32_t width)
 {
 	return (size_t)round_up(width + 4, 2 * JPEG_KERNEL_SAMPLES) + 4 * ROW_MARGIN;
 }
@@ -82,7 +82,7 @@ static bool is_smooth(const struct jpeg_plane *plane, uint32_t least)
 	return plane->h_factor == 2 && plane->width > 2;
 }
 
-static void measure_plane(struct jpeg_pixels *pixels, uint32_t i)
+static void pixels_measure_plane(struct jpeg_pixels *pixels, uint32_t i)
 {
 	const struct jpeg_frame *frame = pixels->frame;
 	const struct jpeg_component *component = &frame->components[i];
@@ -101,8 +101,8 @@ static void measure_plane(struct jpeg_pixels *pixels, uint32_t i)
  * Which samples of a component the region needs: with triangle upsampling also the neighbours, as
  * far as the component reaches.
  */
-static void plan_axis(uint32_t first, uint32_t size, uint32_t factor, bool smooth, uint32_t extent,
-		      uint32_t *ret_first, uint32_t *ret_end)
+static void pixels_lay_out_axis(uint32_t first, uint32_t size, uint32_t factor, bool smooth,
+				uint32_t extent, uint32_t *ret_first, uint32_t *ret_end)
 {
 	uint32_t last = (first + size - 1) / factor, margin = smooth && factor > 1;
 
@@ -112,7 +112,7 @@ static void plan_axis(uint32_t first, uint32_t size, uint32_t factor, bool smoot
 }
 
 /* Which MCUs hold them. */
-static void plan_region(struct jpeg_pixels *pixels)
+static void pixels_lay_out_region(struct jpeg_pixels *pixels)
 {
 	const struct jpeg_frame *frame = pixels->frame;
 
@@ -121,12 +121,12 @@ static void plan_region(struct jpeg_pixels *pixels)
 		const struct jpeg_component *component = &frame->components[i];
 		struct jpeg_plane *plane = &pixels->planes[i];
 
-		measure_plane(pixels, i);
+		pixels_measure_plane(pixels, i);
 		uint32_t wide = plane->size * component->h, high = plane->size * component->v;
-		plan_axis(pixels->x, pixels->width, plane->h_factor, plane->smooth, plane->width,
-			  &plane->column_first, &plane->column_end);
-		plan_axis(pixels->y, pixels->height, plane->v_factor, plane->smooth, plane->height,
-			  &plane->row_first, &plane->row_end);
+		pixels_lay_out_axis(pixels->x, pixels->width, plane->h_factor, plane->smooth,
+				    plane->width, &plane->column_first, &plane->column_end);
+		pixels_lay_out_axis(pixels->y, pixels->height, plane->v_factor, plane->smooth,
+				    plane->height, &plane->row_first, &plane->row_end);
 		pixels->mcus.column_first =
 			min32(pixels->mcus.column_first, plane->column_first / wide);
 		pixels->mcus.row_first = min32(pixels->mcus.row_first, plane->row_first / high);
@@ -175,7 +175,7 @@ static uint32_t ring_mcus(const struct jpeg_pixels *pixels)
 }
 
 /* Returns the bytes that the samples take. */
-static size_t plan_plane(struct jpeg_pixels *pixels, uint32_t i)
+static size_t pixels_lay_out_plane(struct jpeg_pixels *pixels, uint32_t i)
 {
 	const struct jpeg_frame *frame = pixels->frame;
 	const struct jpeg_component *component = &frame->components[i];
@@ -214,17 +214,17 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 	 * nowhere.
 	 */
 	pixels->stride = 3 * (size_t)(whole ? width : round_up(width, JPEG_KERNEL_SAMPLES));
-	plan_region(pixels);
+	pixels_lay_out_region(pixels);
 	mcus = pixels->mcus.column_end - pixels->mcus.column_first;
 	for (uint32_t i = 0; i < frame->component_count; i++) {
 		offsets[i] = sample_bytes;
-		sample_bytes += plan_plane(pixels, i);
+		sample_bytes += pixels_lay_out_plane(pixels, i);
 	}
 	int r = scratch_reserve(&pixels->places,
 				sizeof(uint32_t) * mcus * pixels->frame->mcu_blocks);
 	r = r ?: scratch_reserve(&pixels->samples, sample_bytes);
 	if (form != JPEG_PIXELS_PLANES) {
-		r = r ?: scratch_reserve(&pixels->rows, 4 * row_room(width));
+		r = r ?: scratch_reserve(&pixels->rows, 4 * row_capacity(width));
 		/* and of the last row of all behind it */
 		size_t rows_size = pixels->stride * (whole ? height : JPEG_PIXELS_RING);
 		r = r ?: scratch_reserve(&pixels->rgb, rows_size + 3 * JPEG_KERNEL_SAMPLES);
@@ -333,9 +333,9 @@ static const uint8_t *luma_row(const struct jpeg_pixels *pixels, uint32_t row)
 }
 
 /* Row number row of the region. */
-static void finish_row(struct jpeg_pixels *pixels, uint32_t row)
+static void pixels_finish_row(struct jpeg_pixels *pixels, uint32_t row)
 {
-	size_t room = row_room(pixels->width);
+	size_t room = row_capacity(pixels->width);
 	uint8_t *cb = pixels->rows.data, *cr = cb + room, *output = output_row(pixels, row);
 	uint16_t *sums = (uint16_t *)(void *)(cr + room);
 	const uint8_t *luma = luma_row(pixels, row);
@@ -353,7 +353,7 @@ static void finish_row(struct jpeg_pixels *pixels, uint32_t row)
  * the same two rows of chroma, and what the kernel writes too much of one does not go into the
  * other. Returns how many.
  */
-static uint32_t finish_rows_hv(struct jpeg_pixels *pixels, uint32_t row, uint32_t end)
+static uint32_t pixels_finish_rows_hv(struct jpeg_pixels *pixels, uint32_t row, uint32_t end)
 {
 	const struct jpeg_plane *chroma = &pixels->planes[1];
 	uint32_t y = pixels->y + row, skip = pixels->x - 2 * chroma->column_first;
@@ -407,7 +407,7 @@ void jpeg_pixels_row(struct jpeg_pixels *pixels, uint32_t mcu_row, const int16_t
 	if (frame->component_count > 1 && chroma->smooth && chroma->h_factor > 1 &&
 	    chroma->v_factor > 1)
 		while (pixels->rows_done < end)
-			pixels->rows_done += finish_rows_hv(pixels, pixels->rows_done, end);
+			pixels->rows_done += pixels_finish_rows_hv(pixels, pixels->rows_done, end);
 	for (; pixels->rows_done < end; pixels->rows_done++)
-		finish_row(pixels, pixels->rows_done);
+		pixels_finish_row(pixels, pixels->rows_done);
 }

@@ -16,7 +16,7 @@ void jpeg_sequential_deinit(struct jpeg_sequential *sequential)
 	scratch_deinit(&sequential->segments);
 }
 
-static void begin_segment(struct jpeg_sequential *sequential, uint32_t segment)
+static void sequential_begin_segment(struct jpeg_sequential *sequential, uint32_t segment)
 {
 	const uint32_t *begins = (const uint32_t *)(const void *)sequential->segments.data;
 	const uint8_t *bytes = sequential->scan.data;
@@ -36,12 +36,12 @@ int jpeg_sequential_enter(struct jpeg_sequential *sequential)
 	if (jpeg_reader_overrun(&sequential->reader) ||
 	    sequential->segment >= sequential->segment_count)
 		return -EBADMSG;
-	begin_segment(sequential, sequential->segment + 1);
+	sequential_begin_segment(sequential, sequential->segment + 1);
 	return 1;
 }
 
 /* blocks NULL: decode and drop. */
-static int decode_mcu(struct jpeg_sequential *sequential, int16_t *blocks)
+static int sequential_decode_mcu(struct jpeg_sequential *sequential, int16_t *blocks)
 {
 	const uint8_t *places = jpeg_places[sequential->zigzag];
 	struct jpeg_reader *reader = &sequential->reader;
@@ -97,14 +97,14 @@ int jpeg_sequential_begin(struct jpeg_sequential *sequential, const struct jpeg_
 			return -EBADMSG;
 		mcu -= (uint64_t)segment * interval;
 	}
-	begin_segment(sequential, segment);
+	sequential_begin_segment(sequential, segment);
 	return jpeg_sequential_skip(sequential, mcu);
 }
 
 int jpeg_sequential_skip(struct jpeg_sequential *sequential, uint64_t mcus)
 {
 	for (; mcus > 0; mcus--) {
-		int r = decode_mcu(sequential, NULL);
+		int r = sequential_decode_mcu(sequential, NULL);
 
 		if (r < 0)
 			return r;
@@ -117,7 +117,7 @@ int jpeg_sequential_row(struct jpeg_sequential *sequential, uint32_t first, uint
 {
 	for (uint32_t column = 0; column < sequential->frame->mcus_wide; column++) {
 		bool keep = column >= first && column < end;
-		int r = decode_mcu(sequential, keep ? blocks : NULL);
+		int r = sequential_decode_mcu(sequential, keep ? blocks : NULL);
 
 		if (r < 0)
 			return r;

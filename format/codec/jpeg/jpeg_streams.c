@@ -13,7 +13,7 @@ enum {
 };
 
 /* As many MCUs as make a multiple of JPEG_LANE_PHASES blocks. */
-static uint32_t repeats(uint32_t blocks)
+static uint32_t cycle_repeats(uint32_t blocks)
 {
 	uint32_t count = 1;
 
@@ -32,7 +32,7 @@ int jpeg_cycle_init(struct jpeg_cycle *cycle, const struct jpeg_frame *frame,
 	for (uint32_t i = 0; i < frame->component_count; i++)
 		for (uint32_t b = frame->components[i].h * frame->components[i].v; b > 0; b--)
 			component[blocks++] = i;
-	count = checked ? blocks * repeats(blocks) : blocks;
+	count = checked ? blocks * cycle_repeats(blocks) : blocks;
 	for (uint32_t i = 0; i < count; i++) {
 		uint32_t next = (i + 1) % count;
 		uint32_t own = component[i % blocks], follower = component[next % blocks];
@@ -62,7 +62,8 @@ int jpeg_cycle_init(struct jpeg_cycle *cycle, const struct jpeg_frame *frame,
 	return 0;
 }
 
-static inline __attribute__((always_inline)) uint64_t load_bits(const uint8_t *next, uint64_t used)
+static inline __attribute__((always_inline)) uint64_t lane_load_bits(const uint8_t *next,
+								     uint64_t used)
 {
 	uint64_t value;
 
@@ -70,7 +71,7 @@ static inline __attribute__((always_inline)) uint64_t load_bits(const uint8_t *n
 	return __builtin_bswap64(value) << used;
 }
 
-static void consume(struct jpeg_lane *lane, uint32_t bits)
+static void lane_consume(struct jpeg_lane *lane, uint32_t bits)
 {
 	lane->used += bits;
 	lane->next += lane->used >> 3;
@@ -81,7 +82,8 @@ static void consume(struct jpeg_lane *lane, uint32_t bits)
  * In natural order the last place of a block, where an end of block puts its 0, is free when one is
  * met.
  */
-static inline __attribute__((always_inline)) void store(uint64_t place, int16_t value, bool natural)
+static inline __attribute__((always_inline)) void lane_store(uint64_t place, int16_t value,
+							     bool natural)
 {
 	uint64_t at = place - 2;
 
@@ -91,20 +93,21 @@ static inline __attribute__((always_inline)) void store(uint64_t place, int16_t 
 }
 
 /* A symbol that the lookup does not hold. -EBADMSG: there is none. */
-static inline __attribute__((always_inline)) int read_symbol(struct jpeg_lane *lane, bool natural)
+static inline __attribute__((always_inline)) int lane_read_symbol(struct jpeg_lane *lane,
+								  bool natural)
 {
 	const struct jpeg_state *state = lane->state;
 
-	consume(lane, 0);
+	lane_consume(lane, 0);
 	struct jpeg_symbol symbol =
-		jpeg_symbol_long(state->table, load_bits(lane->next, lane->used));
+		jpeg_symbol_long(state->table, lane_load_bits(lane->next, lane->used));
 	if (symbol.bits == 0) {
 		if (lane->place < lane->finish || lane->checked)
 			return -EBADMSG;
 		/* The stream is done, and reads what is not its own. */
 		symbol = (struct jpeg_symbol){.advance = 2, .bits = 1};
 	}
-	consume(lane, symbol.bits);
+	lane_consume(lane, symbol.bits);
 	if (symbol.advance == JPEG_END_OF_BLOCK) {
 		lane->place |= 127;
 		lane->state = state->next->enter;
@@ -115,7 +118,7 @@ static inline __attribute__((always_inline)) int read_symbol(struct jpeg_lane *l
 		lane->state = state->next;
 	}
 	lane->place += symbol.advance;
-	store(lane->place, (int16_t)symbol.value, natural);
+	lane_store(lane->place, (int16_t)symbol.value, natural);
 	if (!(lane->place & 127)) {
 		lane->place--;
 		lane->state = state->next->enter;
@@ -130,16 +133,16 @@ bool jpeg_lane_in_step(const struct jpeg_lane *lane)
 }
 
 /* One symbol of the next bits. */
-static inline __attribute__((always_inline)) int step(struct jpeg_lane *lane, uint64_t *bits)
+static inline __attribute__((always_inline)) int lane_step(struct jpeg_lane *lane, uint64_t *bits)
 {
 	const struct jpeg_state *state = lane->state;
 	uint32_t entry = state->lookup[*bits >> (64 - JPEG_LOOKUP_BITS)];
 	uint64_t mask = entry >> 17, total = entry & 63, last = lane->place | 127;
 
 	if (!entry) {
-		int r = read_symbol(lane, true);
+		int r = lane_read_symbol(lane, true);
 
-		*bits = load_bits(lane->next, lane->used);
+		*bits = lane_load_bits(lane->next, lane->used);
 		return r;
 	}
 	if (entry & JPEG_LEAVES) {
@@ -149,7 +152,7 @@ static inline __attribute__((always_inline)) int step(struct jpeg_lane *lane, ui
 	lane->place += entry >> 8 & 255;
 	lane->used += total;
 	*bits = *bits << total | *bits >> (-total & 63);
-	store(lane->place, jpeg_values[(*bits & mask) + mask], true);
+	lane_store(lane->place, jpeg_values[(*bits & mask) + mask], true);
 	/*
 	 * A block ends without the next one's DC code: it is full, or the end of block was alone.
 	 */
@@ -164,7 +167,7 @@ static inline __attribute__((always_inline)) int step(struct jpeg_lane *lane, ui
  * Runs lanes side by side until one is done or too far. count is constant where this is inlined.
  * -EBADMSG: a code that is not in its table.
  */
-static inline __attribute__((always_inline)) int run(struct jpeg_lane *lanes, const int count)
+static inline __attribute__((always_inline)) int lanes_run(struct jpeg_lane *lanes, const int count)
 {
 	uint64_t bits[JPEG_STREAMS];
 
@@ -172,13 +175,13 @@ static inline __attribute__((always_inline)) int run(struct jpeg_lane *lanes, co
 		for (int load = 0; load < LOADS; load++) {
 #pragma GCC unroll 4
 			for (int i = 0; i < count; i++) {
-				consume(&lanes[i], 0);
-				bits[i] = load_bits(lanes[i].next, lanes[i].used);
+				lane_consume(&lanes[i], 0);
+				bits[i] = lane_load_bits(lanes[i].next, lanes[i].used);
 			}
 			for (int symbol = 0; symbol < SYMBOLS; symbol++) {
 #pragma GCC unroll 4
 				for (int i = 0; i < count; i++)
-					if (step(&lanes[i], &bits[i]) < 0)
+					if (lane_step(&lanes[i], &bits[i]) < 0)
 						return -EBADMSG;
 			}
 		}
@@ -191,16 +194,16 @@ static inline __attribute__((always_inline)) int run(struct jpeg_lane *lanes, co
 
 /* clang-format off */
 #define RUN(count)                                                                                 \
-	static int run_##count(struct jpeg_lane *lanes)                                            \
+	static int lanes_run_##count(struct jpeg_lane *lanes)                                            \
 	{                                                                                          \
-		return run(lanes, count);                                                          \
+		return lanes_run(lanes, count);                                                    \
 	}
 RUN(1) RUN(2) RUN(3) RUN(4)
 #undef RUN
 
 /* By the number of lanes, less one. */
 #define RUNS(name) {name##_1, name##_2, name##_3, name##_4}
-const jpeg_lanes_run jpeg_lanes_c[JPEG_STREAMS] = RUNS(run);
+const jpeg_lanes_run jpeg_lanes_c[JPEG_STREAMS] = RUNS(lanes_run);
 /* clang-format on */
 
 #ifdef __x86_64__
@@ -221,7 +224,7 @@ int jpeg_lane_symbol(struct jpeg_lane *lane, int natural);
 /* For the assembly: what its tables do not hold. */
 int jpeg_lane_symbol(struct jpeg_lane *lane, int natural)
 {
-	return read_symbol(lane, natural);
+	return lane_read_symbol(lane, natural);
 }
 
 static_assert(offsetof(struct jpeg_lane, next) == JPEG_LANE_NEXT, "");
@@ -306,12 +309,12 @@ uint32_t jpeg_lane_surplus(const struct jpeg_lane *lane)
 
 int jpeg_lane_end(struct jpeg_lane *lane, bool zigzag)
 {
-	consume(lane, 0);
+	lane_consume(lane, 0);
 	while (lane->place < lane->finish) {
 		uint64_t last = lane->place | 127;
 		bool is_ac = lane->state->table->is_ac;
 
-		if (lane->next > lane->limit || read_symbol(lane, !zigzag) < 0 ||
+		if (lane->next > lane->limit || lane_read_symbol(lane, !zigzag) < 0 ||
 		    (is_ac && lane->place > last))
 			return -EBADMSG;
 	}

@@ -4,7 +4,7 @@
  */
 #include "bench/report/explain.h"
 #include "bench/report/trials.h"
-#include "tools/packimg/advise/trial.h"
+#include "tools/packimg/advise/encoding_bench.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,17 +30,20 @@ static char path[64];
 static struct claim_terms asked;
 static int is_made_up;
 
-int __real_trial_measure(struct trial_run *runs, uint32_t count, const struct claim_terms *terms,
-			 double seconds, bool (*stop)(void), struct packimg_error *error);
-int __wrap_trial_measure(struct trial_run *runs, uint32_t count, const struct claim_terms *terms,
-			 double seconds, bool (*stop)(void), struct packimg_error *error);
+int __real_encoding_bench_measure(struct encoding_run *runs, uint32_t count,
+				  const struct claim_terms *terms, double seconds,
+				  bool (*stop)(void), struct packimg_error *error);
+int __wrap_encoding_bench_measure(struct encoding_run *runs, uint32_t count,
+				  const struct claim_terms *terms, double seconds,
+				  bool (*stop)(void), struct packimg_error *error);
 
-int __wrap_trial_measure(struct trial_run *runs, uint32_t count, const struct claim_terms *terms,
-			 double seconds, bool (*stop)(void), struct packimg_error *error)
+int __wrap_encoding_bench_measure(struct encoding_run *runs, uint32_t count,
+				  const struct claim_terms *terms, double seconds,
+				  bool (*stop)(void), struct packimg_error *error)
 {
 	asked = *terms;
 	if (!is_made_up)
-		return __real_trial_measure(runs, count, terms, seconds, stop, error);
+		return __real_encoding_bench_measure(runs, count, terms, seconds, stop, error);
 	for (uint32_t i = 0; i < count; i++)
 		runs[i].image_s = i == WAY_STORED ? 4e-4 : 1e-4;
 	return 0;

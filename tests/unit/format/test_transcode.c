@@ -3,7 +3,7 @@
  * refused. And checks of indexes against their scans.
  */
 #include "format/codec/jpeg/jpeg_index.h"
-#include "format/codec/side.h"
+#include "format/codec/side_data.h"
 #include "format/layout.h"
 #include "format/packimg.h"
 #include "tests/unit/format/images.h"
@@ -311,7 +311,8 @@ static void check_forged(const struct packimg_sample *sample, uint32_t row, uint
 
 	assert_int_equal(jpeg_frame_parse(sample->data, sample->data_size, &frame), 0);
 	assert_int_equal(
-		side_find(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, &good, &size), 0);
+		side_data_find(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, &good, &size),
+		0);
 	assert_int_equal(jpeg_index_open(good, size, &frame, &index), 0);
 	assert_true(entry < index.plan.entry_count);
 	for (uint32_t i = 0; i < index.plan.row_count * index.plan.entry_count; i++)
@@ -322,9 +323,9 @@ static void check_forged(const struct packimg_sample *sample, uint32_t row, uint
 	if (predictor > 0)
 		changed->dc[predictor - 1]++;
 	size = jpeg_index_pack(&index.plan, entries, content);
-	side_item_write(side, PIMG_SIDE_JPEG_INDEX, content, (uint32_t)size);
+	side_data_item_write(side, PIMG_SIDE_JPEG_INDEX, content, (uint32_t)size);
 	forged.side = side;
-	forged.side_size = (uint32_t)side_item_size(size);
+	forged.side_size = (uint32_t)side_data_item_size(size);
 	expect_fault(&forged, words);
 }
 

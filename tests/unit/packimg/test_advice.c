@@ -1,5 +1,5 @@
 /* What is recommended for which figures. */
-#include "tools/packimg/advise/advice.h"
+#include "tools/packimg/advise/recommend.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,50 +10,53 @@
 enum { ORIGINALS, BARE, Q95_384, Q90_384, Q85_384, Q95, Q90, Q85, ZSTD, RAW, COUNT };
 
 /* Bytes and images/s of one core, as they are for photographs. */
-static struct trial_way ways[COUNT] = {
-	[ORIGINALS] = {.kind = TRIAL_VERBATIM, .bytes = 106000, .images_per_s = 2600},
-	[BARE] = {.kind = TRIAL_BARE, .bytes = 105600, .images_per_s = 1700},
-	[Q95_384] = {.kind = TRIAL_JPEG,
+static struct encoding_variant variants[COUNT] = {
+	[ORIGINALS] = {.kind = ENCODING_VERBATIM, .bytes = 106000, .images_per_s = 2600},
+	[BARE] = {.kind = ENCODING_UNINDEXED, .bytes = 105600, .images_per_s = 1700},
+	[Q95_384] = {.kind = ENCODING_JPEG,
 		     .short_side = 384,
 		     .quality = 95,
 		     .bytes = 77000,
 		     .images_per_s = 3200},
-	[Q90_384] = {.kind = TRIAL_JPEG,
+	[Q90_384] = {.kind = ENCODING_JPEG,
 		     .short_side = 384,
 		     .quality = 90,
 		     .bytes = 53000,
 		     .images_per_s = 3800},
-	[Q85_384] = {.kind = TRIAL_JPEG,
+	[Q85_384] = {.kind = ENCODING_JPEG,
 		     .short_side = 384,
 		     .quality = 85,
 		     .bytes = 44000,
 		     .images_per_s = 4300},
-	[Q95] = {.kind = TRIAL_JPEG,
+	[Q95] = {.kind = ENCODING_JPEG,
 		 .short_side = 256,
 		 .quality = 95,
 		 .bytes = 39000,
 		 .images_per_s = 5900},
-	[Q90] = {.kind = TRIAL_JPEG,
+	[Q90] = {.kind = ENCODING_JPEG,
 		 .short_side = 256,
 		 .quality = 90,
 		 .bytes = 27000,
 		 .images_per_s = 6700},
-	[Q85] = {.kind = TRIAL_JPEG,
+	[Q85] = {.kind = ENCODING_JPEG,
 		 .short_side = 256,
 		 .quality = 85,
 		 .bytes = 22000,
 		 .images_per_s = 7200},
-	[ZSTD] = {.kind = TRIAL_RAW_ZSTD, .short_side = 256, .bytes = 208000, .images_per_s = 4300},
-	[RAW] = {.kind = TRIAL_RAW, .short_side = 256, .bytes = 257000, .images_per_s = 38000},
+	[ZSTD] = {.kind = ENCODING_RAW_ZSTD,
+		  .short_side = 256,
+		  .bytes = 208000,
+		  .images_per_s = 4300},
+	[RAW] = {.kind = ENCODING_RAW, .short_side = 256, .bytes = 257000, .images_per_s = 38000},
 };
 
-static struct advice_request request;
+static struct recommend_request request;
 
 static int setup(void **state)
 {
 	for (int i = 0; i < COUNT; i++)
-		ways[i].images = 1;
-	request = (struct advice_request){.ways = ways, .count = COUNT, .cores = 2};
+		variants[i].images = 1;
+	request = (struct recommend_request){.variants = variants, .count = COUNT, .cores = 2};
 	return 0;
 }
 
@@ -61,7 +64,7 @@ static void test_choice(void **state)
 {
 	static const struct {
 		double wanted;
-		uint32_t way;
+		uint32_t variant;
 	} cases[] = {
 		{0, ORIGINALS},      {1, ORIGINALS},
 		{5200, ORIGINALS},                    /* never the one without an index */
@@ -74,13 +77,13 @@ static void test_choice(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
-		if (advice_choose(&request, cases[i].wanted) != cases[i].way)
+		if (recommend_choose(&request, cases[i].wanted) != cases[i].variant)
 			fail_msg("%.0f: %u", cases[i].wanted,
-				 advice_choose(&request, cases[i].wanted));
-	assert_int_equal(advice_fastest(&request), RAW);
+				 recommend_choose(&request, cases[i].wanted));
+	assert_int_equal(recommend_fastest(&request), RAW);
 	/* where it is the only one of its size that is fast enough, 95 will do */
-	ways[Q90_384].images = 0;
-	assert_int_equal(advice_choose(&request, 6000), Q95_384);
+	variants[Q90_384].images = 0;
+	assert_int_equal(recommend_choose(&request, 6000), Q95_384);
 }
 
 static const char *advice(double wanted)
@@ -90,7 +93,7 @@ static const char *advice(double wanted)
 
 	request.wanted = wanted;
 	assert_non_null(file);
-	advice_write(&request, file);
+	recommend_write(&request, file);
 	assert_int_equal(fclose(file), 0);
 	return text;
 }
@@ -130,7 +133,7 @@ static void test_words(void **state)
 
 static void test_nothing(void **state)
 {
-	ways[ORIGINALS].images = 0;
+	variants[ORIGINALS].images = 0;
 	expect(advice(0), "None of the images");
 	request.count = 0;
 	expect(advice(5), "None of the images");

@@ -4,7 +4,7 @@
  */
 #include "format/base/exif.h"
 #include "tools/packimg/image/image.h"
-#include "tools/packimg/image/render.h"
+#include "tools/packimg/image/sample_encoder.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -369,11 +369,12 @@ static void test_target_size(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct render_options options = {.short_side = cases[i].short_side,
-						 .max_side = cases[i].max_side};
+		struct sample_encoder_options options = {.short_side = cases[i].short_side,
+							 .max_side = cases[i].max_side};
 		uint32_t width, height;
 
-		render_target_size(&options, cases[i].width, cases[i].height, &width, &height);
+		sample_encoder_target_size(&options, cases[i].width, cases[i].height, &width,
+					   &height);
 		assert_int_equal(width, cases[i].to_width);
 		assert_int_equal(height, cases[i].to_height);
 	}

@@ -30,7 +30,7 @@ static int load_labels(const char *text, enum label_use labels, const char *cons
 	close(fd);
 	catalog_init(catalog);
 	*ret_skipped = 0;
-	r = source_new(&catalog->store, path, &options, &source, error);
+	r = source_new(&catalog->blobs, path, &options, &source, error);
 	unlink(path);
 	if (r)
 		return r;
@@ -65,7 +65,7 @@ static void test_names_are_sorted(void **state)
 	assert_int_equal(catalog.samples[0].label, 1);
 	assert_int_equal(catalog.samples[1].label, 0);
 	assert_int_equal(catalog.samples[2].label, PACKIMG_LABEL_NONE);
-	assert_string_equal(catalog.samples[0].place.path, "z.jpg");
+	assert_string_equal(catalog.samples[0].location.path, "z.jpg");
 	catalog_deinit(&catalog);
 }
 
@@ -213,7 +213,7 @@ static void test_paths_of_windows(void **state)
 	assert_int_equal(skipped, 2);
 	assert_non_null(strstr(error.text, "line 5: a path on a drive of Windows"));
 	assert_string_equal(catalog.samples[0].name, "cat/one/a.jpg");
-	assert_string_equal(catalog.samples[0].place.path, "cat/one/a.jpg");
+	assert_string_equal(catalog.samples[0].location.path, "cat/one/a.jpg");
 	assert_string_equal(catalog.samples[1].name, path + 5);
 	assert_string_equal(catalog.samples[2].name, "../c.jpg");
 	catalog_deinit(&catalog);

@@ -38,7 +38,7 @@ static void test_arena_is_bounded(void **state)
 	struct arena arena = {0};
 	uint8_t *pieces[PIECES], *large[3];
 	uint64_t *items = NULL, before = anonymous();
-	size_t room = 0;
+	size_t capacity = 0;
 
 	for (int i = 0; i < PIECES; i++) {
 		pieces[i] = arena_alloc(&arena, PIECE);
@@ -52,7 +52,7 @@ static void test_arena_is_bounded(void **state)
 		memset(large[i], 100 + i, LARGE);
 	}
 	for (size_t i = 0; i < ITEMS; i++) {
-		assert_int_equal(arena_room(&arena, &items, i, &room, sizeof(*items)), 0);
+		assert_int_equal(arena_reserve(&arena, &items, i, &capacity, sizeof(*items)), 0);
 		items[i] = i;
 	}
 	assert_in_range(arena.held, ARENA_MEMORY / 2, ARENA_MEMORY);

@@ -1,6 +1,6 @@
 /* Words, numbers, braces, tables: what packimg reads of people's texts. */
-#include "tools/packimg/common/brace.h"
-#include "tools/packimg/common/names.h"
+#include "tools/packimg/common/brace_expand.h"
+#include "tools/packimg/common/name_table.h"
 #include "tools/packimg/common/split_spec.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/selection.h"
@@ -18,20 +18,20 @@
 /* All words of an expansion, with blanks between. */
 static void assert_expands(const char *word, const char *expected)
 {
-	struct word_list list = {0};
+	struct string_list list = {0};
 	struct packimg_error error;
 	char joined[1024] = "";
 
 	assert_int_equal(brace_expand(word, &list, &error), 0);
 	for (size_t i = 0; i < list.count; i++)
-		strcat(strcat(joined, i ? " " : ""), list.words[i]);
+		strcat(strcat(joined, i ? " " : ""), list.strings[i]);
 	assert_string_equal(joined, expected);
-	word_list_deinit(&list);
+	string_list_deinit(&list);
 }
 
 static void test_braces(void **state)
 {
-	struct word_list list = {0};
+	struct string_list list = {0};
 	struct packimg_error error;
 
 	assert_expands("plain.tar", "plain.tar");
@@ -49,7 +49,7 @@ static void test_braces(void **state)
 	assert_expands("{1..2", "{1..2");
 	assert_expands("{x}{1..2}", "{x}1 {x}2");
 	assert_int_equal(brace_expand("{0..99999}{0..99999}", &list, &error), -E2BIG);
-	word_list_deinit(&list);
+	string_list_deinit(&list);
 }
 
 /* Rows joined by '/', cells by '|'. */
@@ -169,26 +169,26 @@ static void test_split_parse(void **state)
 static void test_names(void **state)
 {
 	struct arena arena = {0};
-	struct names names;
+	struct name_table names;
 	uint32_t number, order[1000];
 	char name[32];
 	bool added;
 
-	names_init(&names, &arena);
-	assert_int_equal(names_find(&names, "n1", &number), -ENOENT);
+	name_table_init(&names, &arena);
+	assert_int_equal(name_table_find(&names, "n1", &number), -ENOENT);
 	for (int round = 0; round < 2; round++) {
 		for (uint32_t i = 0; i < 1000; i++) {
 			snprintf(name, sizeof(name), "n%u", 999 - i);
-			assert_int_equal(names_add(&names, name, &number, &added), 0);
+			assert_int_equal(name_table_add(&names, name, &number, &added), 0);
 			assert_int_equal(number, i);
 			assert_int_equal(added, round == 0);
 		}
 	}
 	assert_int_equal(names.count, 1000);
-	names_sort(&names, order);
+	name_table_sort(&names, order);
 	for (uint32_t i = 1; i < 1000; i++)
 		assert_true(strcmp(names.names[order[i - 1]], names.names[order[i]]) < 0);
-	names_deinit(&names);
+	name_table_deinit(&names);
 	arena_deinit(&arena);
 }
 

@@ -1,5 +1,5 @@
 /* What ways make of a dataset's images, and that runs of them are measured. */
-#include "tools/packimg/advise/trial.h"
+#include "tools/packimg/advise/encoding_bench.h"
 
 #include "loaderd/augment/transform.h"
 
@@ -53,42 +53,45 @@ static int tear_down(void **state)
 
 static void test_ways(void **state)
 {
-	const struct trial_image images[] = {{.stored = &stored[0]}, {.stored = &stored[1]}};
-	struct trial_way ways[] = {{.kind = TRIAL_STORED},
-				   {.kind = TRIAL_VERBATIM},
-				   {.kind = TRIAL_BARE},
-				   {.kind = TRIAL_JPEG, .short_side = 16, .quality = 90},
-				   {.kind = TRIAL_RAW}};
-	enum { COUNT = sizeof(ways) / sizeof(*ways) };
+	const struct encoding_input images[] = {{.stored = &stored[0]}, {.stored = &stored[1]}};
+	struct encoding_variant variants[] = {
+		{.kind = ENCODING_STORED},
+		{.kind = ENCODING_VERBATIM},
+		{.kind = ENCODING_UNINDEXED},
+		{.kind = ENCODING_JPEG, .short_side = 16, .quality = 90},
+		{.kind = ENCODING_RAW}};
+	enum { COUNT = sizeof(variants) / sizeof(*variants) };
 	const struct claim_terms terms = {.batch_size = 2, .workers = 1, .alone = true};
-	struct trial_run runs[COUNT];
+	struct encoding_run runs[COUNT];
 	struct transform *transform;
 	struct transform_error fault;
 	struct packimg_error error;
 
 	assert_int_equal(transform_parse("random_resized_crop(8)", &transform, &fault), 0);
 	for (int i = 0; i < COUNT; i++) {
-		const struct trial_way *way = &ways[i];
-		uint32_t scale = way->short_side ? 2 : 1;
+		const struct encoding_variant *variant = &variants[i];
+		uint32_t scale = variant->short_side ? 2 : 1;
 
-		assert_int_equal(trial_store(&ways[i], images, 2, 1, NULL, &error), 0);
-		assert_int_equal(way->images, 2);
+		assert_int_equal(encoding_variant_encode(&variants[i], images, 2, 1, NULL, &error),
+				 0);
+		assert_int_equal(variant->images, 2);
 		for (int j = 0; j < 2; j++) {
-			assert_int_equal(way->samples[j].index, stored[j].index);
-			assert_int_equal(way->samples[j].width, stored[j].width / scale);
-			assert_int_equal(way->samples[j].height, stored[j].height / scale);
-			assert_int_equal(way->samples[j].channels, 1);
+			assert_int_equal(variant->samples[j].index, stored[j].index);
+			assert_int_equal(variant->samples[j].width, stored[j].width / scale);
+			assert_int_equal(variant->samples[j].height, stored[j].height / scale);
+			assert_int_equal(variant->samples[j].channels, 1);
 		}
-		assert_int_equal(way->samples[0].orientation, way->kind <= TRIAL_BARE ? 6 : 1);
-		assert_int_equal(way->index_bytes > 0,
-				 way->kind == TRIAL_VERBATIM || way->kind == TRIAL_JPEG);
-		runs[i] = (struct trial_run){way->samples, way->images, transform};
+		assert_int_equal(variant->samples[0].orientation,
+				 variant->kind <= ENCODING_UNINDEXED ? 6 : 1);
+		assert_int_equal(variant->index_bytes > 0, variant->kind == ENCODING_VERBATIM ||
+								   variant->kind == ENCODING_JPEG);
+		runs[i] = (struct encoding_run){variant->samples, variant->images, transform};
 	}
-	assert_int_equal(ways[4].bytes, 2 * WIDTH * HEIGHT);
-	assert_int_equal(trial_measure(runs, COUNT, &terms, 0, NULL, &error), 0);
+	assert_int_equal(variants[4].bytes, 2 * WIDTH * HEIGHT);
+	assert_int_equal(encoding_bench_measure(runs, COUNT, &terms, 0, NULL, &error), 0);
 	for (int i = 0; i < COUNT; i++) {
 		assert_true(runs[i].image_s > 0);
-		trial_drop(&ways[i]);
+		encoding_variant_deinit(&variants[i]);
 	}
 	transform_free(transform);
 }

@@ -6,7 +6,7 @@
 #include "loaderd/batch/batch.h"
 #include "tests/unit/loaderd/own_batcher.h"
 #include "tests/unit/proto/own_ring.h"
-#include "tools/packimg/advise/trial.h"
+#include "tools/packimg/advise/encoding_bench.h"
 
 #include "loaderd/augment/transform.h"
 
@@ -208,13 +208,13 @@ static void run_trial(enum kind kind, const struct claim_terms *terms, uint32_t 
 {
 	struct packimg_sample samples[SAMPLES];
 	struct transform *transform = pipeline();
-	struct trial_run run = {samples, SAMPLES, transform};
+	struct encoding_run run = {samples, SAMPLES, transform};
 	struct packimg_error error;
 
 	for (uint64_t i = 0; i < SAMPLES; i++)
 		assert_int_equal(packimg_sample(datasets[kind]->image, i, &samples[i]), 0);
 	record = (struct record){0};
-	assert_int_equal(trial_measure(&run, 1, terms, 0, NULL, &error), 0);
+	assert_int_equal(encoding_bench_measure(&run, 1, terms, 0, NULL, &error), 0);
 	assert_true(record.made >= SAMPLES && record.made % SAMPLES == 0);
 	memcpy(ret_ahead, record.ahead + record.made - SAMPLES, SAMPLES * sizeof(*ret_ahead));
 	transform_free(transform);

@@ -1,5 +1,5 @@
 /* What blocks of work take of memory, however many threads there are. */
-#include "tools/packimg/common/workers.h"
+#include "tools/packimg/common/parallel_map.h"
 
 #include <malloc.h>
 #include <pthread.h>
@@ -50,7 +50,7 @@ static void run(void *context, void *worker, struct work_block *block, uint32_t 
 {
 	/* Others would claim now, if they could. */
 	usleep(1000);
-	if (!buffer_make_room(&block->bytes, BLOCK_BYTES))
+	if (!buffer_reserve(&block->bytes, BLOCK_BYTES))
 		block->bytes.size = BLOCK_BYTES;
 }
 
@@ -73,7 +73,7 @@ static int take(void *context, const struct work_block *block, uint32_t number)
 static void test_bytes_under_way(void **state)
 {
 	struct course course = {.lock = PTHREAD_MUTEX_INITIALIZER, .mapped = mallinfo2().hblkhd};
-	const struct workers_setup setup = {
+	const struct parallel_map_options setup = {
 		.jobs = JOBS,
 		.total = BLOCKS,
 		.block = 1,
@@ -89,7 +89,7 @@ static void test_bytes_under_way(void **state)
 	};
 	int fault;
 
-	assert_int_equal(workers_walk(&setup, &fault), 0);
+	assert_int_equal(parallel_map(&setup, &fault), 0);
 	assert_int_equal(fault, 0);
 	assert_int_equal(course.held, 0);
 	assert_in_range(course.held_most, BLOCK_BYTES, BYTES_MAX + BLOCK_BYTES);

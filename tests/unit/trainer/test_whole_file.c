@@ -3,7 +3,7 @@
  * that fails each of them, leave the older file or the complete newer one. The calls go through
  * this test: see the link arguments.
  */
-#include "format/base/system/whole_file.h"
+#include "format/base/system/atomic_file.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -99,7 +99,7 @@ static void put(unsigned at, int failure, const char *text, int expected)
 	memset(calls, 0, sizeof(calls));
 	when = at;
 	error = failure;
-	int r = whole_file_put(path, text, strlen(text));
+	int r = atomic_file_put(path, text, strlen(text));
 	when = 0;
 	assert_int_equal(r, expected);
 }
@@ -156,7 +156,7 @@ static void test_killed(void **state)
 		/* the fifth call is the rename */
 		expect(at <= 5 ? "older" : "newer!");
 		snprintf(leftover, sizeof(leftover), "%s.%d.tmp", path, (int)pid);
-		assert_int_equal(whole_file_leftover(leftover), strlen(path));
+		assert_int_equal(atomic_file_leftover(leftover), strlen(path));
 		assert_int_equal(unlink(leftover), at <= 5 ? 0 : -1);
 	}
 }
@@ -175,12 +175,12 @@ static void test_failed(void **state)
 	expect("newest");
 	put(1, EINTR, "again", 0);
 	expect("again");
-	struct whole_file file;
-	assert_int_equal(whole_file_create(&file, path), 0);
-	assert_int_equal(whole_file_write(&file, "half", 4), 0);
-	assert_int_equal(whole_file_close(&file, -ECANCELED), -ECANCELED);
+	struct atomic_file file;
+	assert_int_equal(atomic_file_create(&file, path), 0);
+	assert_int_equal(atomic_file_write(&file, "half", 4), 0);
+	assert_int_equal(atomic_file_close(&file, -ECANCELED), -ECANCELED);
 	expect("again");
-	assert_int_equal(whole_file_put("/nonexistent/file", "", 0), -ENOENT);
+	assert_int_equal(atomic_file_put("/nonexistent/file", "", 0), -ENOENT);
 }
 
 /* What would fail at the end fails at the beginning, and nothing is changed. */
@@ -188,19 +188,19 @@ static void test_try(void **state)
 {
 	char below[sizeof(path) + 8];
 	put(0, 0, "older", 0);
-	assert_int_equal(whole_file_try(path), 0);
+	assert_int_equal(atomic_file_check(path), 0);
 	expect("older");
-	assert_int_equal(whole_file_try("/nonexistent/file"), -ENOENT);
+	assert_int_equal(atomic_file_check("/nonexistent/file"), -ENOENT);
 	snprintf(below, sizeof(below), "%s/file", path);
-	assert_int_equal(whole_file_try(below), -ENOTDIR);
+	assert_int_equal(atomic_file_check(below), -ENOTDIR);
 	assert_int_equal(unlink(path), 0);
-	assert_int_equal(whole_file_try(path), 0);
+	assert_int_equal(atomic_file_check(path), 0);
 	assert_int_equal(access(path, F_OK), -1);
 	assert_int_equal(symlink(folder, path), 0); /* which a file takes the place of */
-	assert_int_equal(whole_file_try(path), 0);
+	assert_int_equal(atomic_file_check(path), 0);
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(mkdir(path, 0777), 0);
-	assert_int_equal(whole_file_try(path), -EISDIR);
+	assert_int_equal(atomic_file_check(path), -EISDIR);
 	assert_int_equal(rmdir(path), 0);
 }
 
@@ -219,26 +219,26 @@ static void test_try_in_a_folder_of_everyones(void **state)
 		snprintf(own, sizeof(own), "%s.own", path);
 		if (setuid(STRANGER))
 			_exit(1);
-		bool right = whole_file_try(path) == -EPERM &&
-			     whole_file_put(path, "newer", 5) == -EPERM &&
-			     whole_file_put(own, "own", 3) == 0 && whole_file_try(own) == 0;
+		bool right = atomic_file_check(path) == -EPERM &&
+			     atomic_file_put(path, "newer", 5) == -EPERM &&
+			     atomic_file_put(own, "own", 3) == 0 && atomic_file_check(own) == 0;
 		_exit(right && !unlink(own) ? 0 : 2);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(chmod(folder, 0700), 0);
 	assert_int_equal(status, 0);
 	expect("older");
-	assert_int_equal(whole_file_try(path), 0);
+	assert_int_equal(atomic_file_check(path), 0);
 }
 
 static void test_leftovers(void **state)
 {
-	assert_int_equal(whole_file_leftover("summary.json.123.tmp"), strlen("summary.json"));
-	assert_int_equal(whole_file_leftover("a.1.2.tmp"), 3);
+	assert_int_equal(atomic_file_leftover("summary.json.123.tmp"), strlen("summary.json"));
+	assert_int_equal(atomic_file_leftover("a.1.2.tmp"), 3);
 	static const char *const others[] = {"",       ".tmp",    "a.tmp",   "a.12",    "a.12.tmpx",
 					     "12.tmp", ".12.tmp", "a12.tmp", "a.1x.tmp"};
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-		if (whole_file_leftover(others[i]))
+		if (atomic_file_leftover(others[i]))
 			fail_msg("%s", others[i]);
 }
 

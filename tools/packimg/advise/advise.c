@@ -4,8 +4,8 @@
  */
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
-#include "tools/packimg/advise/advice.h"
-#include "tools/packimg/advise/advise_sample.h"
+#include "tools/packimg/advise/image_subset.h"
+#include "tools/packimg/advise/recommend.h"
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/progress.h"
 #include "tools/packimg/common/text.h"
@@ -19,7 +19,7 @@
 #include <string.h>
 
 enum {
-	WAYS_MAX = 16,
+	VARIANTS_MAX = 16,
 	SAMPLE_DEFAULT = 200,
 	SAMPLE_MAX = 20000, /* all ways are held in memory at once */
 };
@@ -30,10 +30,10 @@ struct advise {
 	double rate, seconds;
 	unsigned jobs;
 	bool json, quiet;
-	struct advise_sample sample;
+	struct image_subset sample;
 	struct transform *transform;
-	struct trial_way ways[WAYS_MAX];
-	uint32_t way_count;
+	struct encoding_variant variants[VARIANTS_MAX];
+	uint32_t variant_count;
 };
 
 #define AT(member) offsetof(struct advise, member)
@@ -42,14 +42,14 @@ static const struct options_row options[] = {
 	{"sample", 'n', "N", "images to look at (default: 200)", OPTIONS_U64, AT(wanted), 1,
 	 SAMPLE_MAX},
 	{"rate", 'r', "N", "images/s that the training needs", OPTIONS_DOUBLE, AT(rate),
-	 .least = DBL_TRUE_MIN, .most = 1e12, .refusal = "is not a positive number"},
+	 .min = DBL_TRUE_MIN, .max = 1e12, .refusal = "is not a positive number"},
 	{"cores", 'c', "N", "cores that will feed it (default: those of this process)", OPTIONS_U64,
 	 AT(cores), 1, 1 << 20},
 	{"pipeline", 0, "TEXT", "what is done to them (default: random_resized_crop(224) hflip)",
 	 OPTIONS_TEXT, AT(pipeline)},
 	{"csv", 0, "FILE", "write the figures as a table, too", OPTIONS_TEXT, AT(csv)},
 	{"seconds", 0, "S", "CPU time to measure each way for (default: 0.5)", OPTIONS_DOUBLE,
-	 AT(seconds), .least = DBL_TRUE_MIN, .most = 1e12, .refusal = "is not a positive number"},
+	 AT(seconds), .min = DBL_TRUE_MIN, .max = 1e12, .refusal = "is not a positive number"},
 	{"jobs", 'j', "N", "threads that store the sample (default: all CPUs)", OPTIONS_UNSIGNED,
 	 AT(jobs), 1, COMMAND_JOBS_MAX},
 	{"json", 'J', NULL, "print JSON", OPTIONS_FLAG, AT(json)},
@@ -58,44 +58,45 @@ static const struct options_row options[] = {
 	{0},
 };
 
-static void add_way(struct advise *advise, enum trial_kind kind, uint32_t short_side, int quality)
+static void add_variant(struct advise *advise, enum encoding_kind kind, uint32_t short_side,
+			int quality)
 {
-	advise->ways[advise->way_count++] =
-		(struct trial_way){.kind = kind, .short_side = short_side, .quality = quality};
+	advise->variants[advise->variant_count++] = (struct encoding_variant){
+		.kind = kind, .short_side = short_side, .quality = quality};
 }
 
 /* A limit that few images exceed would only compare encoders. */
-static bool limits_some(const struct advise_sample *sample, uint32_t side)
+static bool limits_some(const struct image_subset *sample, uint32_t side)
 {
 	return sample->short_sides[(sample->count - 1) * 9 / 10] > side;
 }
 
 /* The first is the images as they are. */
-static void list_ways(struct advise *advise)
+static void list_variants(struct advise *advise)
 {
 	static const uint32_t sides[] = {512, 384, 256};
 	static const int qualities[] = {95, 90, 85};
-	const struct advise_sample *sample = &advise->sample;
+	const struct image_subset *sample = &advise->sample;
 	uint32_t raw_side = limits_some(sample, 256) ? 256 : 0;
 	bool any = false;
 
 	if (sample->pixels)
-		add_way(advise, TRIAL_STORED, 0, 0);
+		add_variant(advise, ENCODING_STORED, 0, 0);
 	else
-		add_way(advise, TRIAL_VERBATIM, 0, 0);
+		add_variant(advise, ENCODING_VERBATIM, 0, 0);
 	if (!sample->pixels && sample->jpegs)
-		add_way(advise, TRIAL_BARE, 0, 0);
+		add_variant(advise, ENCODING_UNINDEXED, 0, 0);
 	for (size_t s = 0; s < sizeof(sides) / sizeof(*sides); s++) {
 		if (!limits_some(sample, sides[s]))
 			continue;
 		any = true;
 		for (size_t q = 0; q < sizeof(qualities) / sizeof(*qualities); q++)
-			add_way(advise, TRIAL_JPEG, sides[s], qualities[q]);
+			add_variant(advise, ENCODING_JPEG, sides[s], qualities[q]);
 	}
 	for (size_t q = 0; !any && q < sizeof(qualities) / sizeof(*qualities); q++)
-		add_way(advise, TRIAL_JPEG, 0, qualities[q]);
-	add_way(advise, TRIAL_RAW_ZSTD, raw_side, 0);
-	add_way(advise, TRIAL_RAW, raw_side, 0);
+		add_variant(advise, ENCODING_JPEG, 0, qualities[q]);
+	add_variant(advise, ENCODING_RAW_ZSTD, raw_side, 0);
+	add_variant(advise, ENCODING_RAW, raw_side, 0);
 }
 
 static int make_transform(struct advise *advise, struct packimg_error *error)
@@ -116,56 +117,60 @@ static int make_transform(struct advise *advise, struct packimg_error *error)
 	return 0;
 }
 
-static int measure(struct advise *advise, struct packimg_error *error)
+static int advise_measure(struct advise *advise, struct packimg_error *error)
 {
 	/* The batch is not known: large enough for claims of any size. */
 	const struct claim_terms terms = {.batch_size = UINT32_MAX, .workers = 1, .alone = true};
-	struct trial_run runs[WAYS_MAX];
+	struct encoding_run runs[VARIANTS_MAX];
 	struct progress progress;
 	int r = 0;
 
-	list_ways(advise);
-	progress_init(&progress, "storing a sample", advise->sample.count * advise->way_count,
+	list_variants(advise);
+	progress_init(&progress, "storing a sample", advise->sample.count * advise->variant_count,
 		      advise->quiet);
-	for (uint32_t i = 0; !r && i < advise->way_count; i++) {
-		r = trial_store(&advise->ways[i], advise->sample.images, advise->sample.count,
-				advise->jobs, command_interrupted, error);
+	for (uint32_t i = 0; !r && i < advise->variant_count; i++) {
+		r = encoding_variant_encode(&advise->variants[i], advise->sample.images,
+					    advise->sample.count, advise->jobs, command_interrupted,
+					    error);
 		progress_update(&progress, (i + 1) * advise->sample.count,
 				(i + 1) * advise->sample.bytes);
 	}
 	progress_clear(&progress);
-	for (uint32_t i = 0; i < advise->way_count; i++)
-		runs[i] = (struct trial_run){advise->ways[i].samples, advise->ways[i].images,
-					     advise->transform};
-	if (!r)
-		r = trial_measure(runs, advise->way_count, &terms, advise->seconds,
-				  command_interrupted, error);
-	for (uint32_t i = 0; i < advise->way_count && !r; i++)
-		advise->ways[i].images_per_s = runs[i].count ? 1 / runs[i].image_s : 0;
-	return r;
+	if (r)
+		return r;
+	for (uint32_t i = 0; i < advise->variant_count; i++)
+		runs[i] = (struct encoding_run){advise->variants[i].samples,
+						advise->variants[i].images, advise->transform};
+	r = encoding_bench_measure(runs, advise->variant_count, &terms, advise->seconds,
+				   command_interrupted, error);
+	if (r)
+		return r;
+	for (uint32_t i = 0; i < advise->variant_count; i++)
+		advise->variants[i].images_per_s = runs[i].count ? 1 / runs[i].image_s : 0;
+	return 0;
 }
 
-static double bytes_each(const struct trial_way *way, uint64_t bytes)
+static double bytes_each(const struct encoding_variant *variant, uint64_t bytes)
 {
-	return way->images ? (double)bytes / (double)way->images : 0;
+	return variant->images ? (double)bytes / (double)variant->images : 0;
 }
 
-static struct advice_request request_of(const struct advise *advise)
+static struct recommend_request request_of(const struct advise *advise)
 {
-	return (struct advice_request){
-		.ways = advise->ways,
-		.count = advise->way_count,
+	return (struct recommend_request){
+		.variants = advise->variants,
+		.count = advise->variant_count,
 		.cores = (double)advise->cores,
 		.wanted = advise->rate,
 	};
 }
 
-static const char *codec_of(const struct trial_way *way)
+static const char *codec_of(const struct encoding_variant *variant)
 {
-	return way->kind == TRIAL_RAW        ? "raw"
-	       : way->kind == TRIAL_RAW_ZSTD ? "raw+zstd"
-	       : way->kind == TRIAL_STORED   ? "stored"
-					     : "jpeg";
+	return variant->kind == ENCODING_RAW        ? "raw"
+	       : variant->kind == ENCODING_RAW_ZSTD ? "raw+zstd"
+	       : variant->kind == ENCODING_STORED   ? "stored"
+						    : "jpeg";
 }
 
 static int write_csv(const struct advise *advise)
@@ -178,21 +183,23 @@ static int write_csv(const struct advise *advise)
 	      "index_bytes_per_image,images_per_s_core,cores,images_per_s,dataset_images,"
 	      "dataset_bytes\n",
 	      file);
-	for (uint32_t i = 0; i < advise->way_count; i++) {
-		const struct trial_way *way = &advise->ways[i];
-		double each = bytes_each(way, way->bytes);
+	for (uint32_t i = 0; i < advise->variant_count; i++) {
+		const struct encoding_variant *variant = &advise->variants[i];
+		double each = bytes_each(variant, variant->bytes);
 
-		fprintf(file, "\"%s\",%s,%d,%d,", trial_name(TEXT, way), codec_of(way),
-			way->kind <= TRIAL_BARE, way->index_bytes > 0);
-		if (way->short_side)
-			fprintf(file, "%u", way->short_side);
+		fprintf(file, "\"%s\",%s,%d,%d,", encoding_variant_name(TEXT, variant),
+			codec_of(variant), variant->kind <= ENCODING_UNINDEXED,
+			variant->index_bytes > 0);
+		if (variant->short_side)
+			fprintf(file, "%u", variant->short_side);
 		fputc(',', file);
-		if (way->quality)
-			fprintf(file, "%d", way->quality);
+		if (variant->quality)
+			fprintf(file, "%d", variant->quality);
 		fprintf(file, ",%llu,%.1f,%.1f,%.1f,%llu,%.1f,%llu,%.0f\n",
-			(unsigned long long)way->images, each, bytes_each(way, way->index_bytes),
-			way->images_per_s, (unsigned long long)advise->cores,
-			way->images_per_s * (double)advise->cores,
+			(unsigned long long)variant->images, each,
+			bytes_each(variant, variant->index_bytes), variant->images_per_s,
+			(unsigned long long)advise->cores,
+			variant->images_per_s * (double)advise->cores,
 			(unsigned long long)advise->sample.of, each * (double)advise->sample.of);
 	}
 	bool bad = ferror(file);
@@ -203,18 +210,18 @@ static int write_csv(const struct advise *advise)
 
 static void print_table(const struct advise *advise)
 {
-	double first = bytes_each(&advise->ways[0], advise->ways[0].bytes);
+	double first = bytes_each(&advise->variants[0], advise->variants[0].bytes);
 
 	printf("%-28s %12s %8s %12s %12s %12s\n", "", "bytes/image", "of now", "all of them",
 	       "images/s/core", "x cores");
-	for (uint32_t i = 0; i < advise->way_count; i++) {
-		const struct trial_way *way = &advise->ways[i];
-		double each = bytes_each(way, way->bytes);
+	for (uint32_t i = 0; i < advise->variant_count; i++) {
+		const struct encoding_variant *variant = &advise->variants[i];
+		double each = bytes_each(variant, variant->bytes);
 
-		if (!way->images)
+		if (!variant->images)
 			continue;
-		double rate = way->images_per_s;
-		printf("%-28s %12s %8.2f %12s %13s %12s\n", trial_name(TEXT, way),
+		double rate = variant->images_per_s;
+		printf("%-28s %12s %8.2f %12s %13s %12s\n", encoding_variant_name(TEXT, variant),
 		       text_count(TEXT, (uint64_t)(each + 0.5)), first > 0 ? each / first : 0,
 		       text_bytes(TEXT, (uint64_t)(each * (double)advise->sample.of)),
 		       text_count(TEXT, (uint64_t)(rate + 0.5)),
@@ -222,11 +229,11 @@ static void print_table(const struct advise *advise)
 	}
 }
 
-static int report(const struct advise *advise)
+static int advise_report(const struct advise *advise)
 {
-	const struct advice_request request = request_of(advise);
-	const struct advise_sample *sample = &advise->sample;
-	uint64_t bad = sample->unread + sample->count - advise->ways[0].images;
+	const struct recommend_request request = request_of(advise);
+	const struct image_subset *sample = &advise->sample;
+	uint64_t bad = sample->unread + sample->count - advise->variants[0].images;
 
 	printable_line(stdout, "%s: %s of %s image%s, %s; %llu core%s", advise->path,
 		       text_count(TEXT, sample->count), text_count(TEXT, sample->of),
@@ -235,74 +242,81 @@ static int report(const struct advise *advise)
 	putchar('\n');
 	print_table(advise);
 	putchar('\n');
-	unindexed_print(&advise->ways[0].unindexed);
+	unindexed_print(&advise->variants[0].unindexed);
 	if (bad)
 		printable_line(stdout, "  left out  %s image%s that cannot be used%s%s",
 			       text_count(TEXT, bad), text_plural(bad),
-			       advise->ways[0].first_fault.text[0] ? ", the first: " : "",
-			       advise->ways[0].first_fault.text);
-	advice_write(&request, stdout);
+			       advise->variants[0].first_fault.text[0] ? ", the first: " : "",
+			       advise->variants[0].first_fault.text);
+	recommend_write(&request, stdout);
 	return 0;
 }
 
-static int report_json(const struct advise *advise)
+static int advise_report_json(const struct advise *advise)
 {
-	const struct advice_request request = request_of(advise);
+	const struct recommend_request request = request_of(advise);
 	json_t *json = json_object(), *list = json_array();
 	char *text = NULL;
 	size_t size;
 
 	FILE *file = open_memstream(&text, &size);
 	if (file)
-		advice_write(&request, file);
+		recommend_write(&request, file);
 	if (!file || fclose(file)) {
 		json_decref(json);
 		json_decref(list);
 		free(text);
 		return command_fail("out of memory");
 	}
-	for (uint32_t i = 0; i < advise->way_count; i++) {
-		const struct trial_way *way = &advise->ways[i];
+	for (uint32_t i = 0; i < advise->variant_count; i++) {
+		const struct encoding_variant *variant = &advise->variants[i];
 
 		json_array_append_new(
-			list, json_pack("{sssssisisIsfsfsf}", "way", trial_name(TEXT, way), "codec",
-					codec_of(way), "short_side", (int)way->short_side,
-					"quality", way->quality, "images", (json_int_t)way->images,
-					"bytes_per_image", bytes_each(way, way->bytes),
-					"index_bytes_per_image", bytes_each(way, way->index_bytes),
-					"images_per_s_core", way->images_per_s));
+			list,
+			json_pack("{sssssisisIsfsfsf}", "way", encoding_variant_name(TEXT, variant),
+				  "codec", codec_of(variant), "short_side",
+				  (int)variant->short_side, "quality", variant->quality, "images",
+				  (json_int_t)variant->images, "bytes_per_image",
+				  bytes_each(variant, variant->bytes), "index_bytes_per_image",
+				  bytes_each(variant, variant->index_bytes), "images_per_s_core",
+				  variant->images_per_s));
 	}
 	json_object_set_new(json, "ways", list);
 	json_put_count(json, "images", advise->sample.of);
 	json_put_count(json, "sample", advise->sample.count);
 	json_put_count(json, "left_out", advise->sample.unread);
 	json_put_count(json, "cores", advise->cores);
-	json_object_set_new(json, "unindexed", unindexed_json(&advise->ways[0].unindexed));
-	uint32_t chosen = advice_choose(&request, request.wanted);
+	json_object_set_new(json, "unindexed", unindexed_json(&advise->variants[0].unindexed));
+	uint32_t chosen = recommend_choose(&request, request.wanted);
 	json_object_set_new(json, "choice",
-			    chosen == UINT32_MAX
-				    ? json_null()
-				    : json_string(trial_name(TEXT, &advise->ways[chosen])));
+			    chosen == UINT32_MAX ? json_null()
+						 : json_string(encoding_variant_name(
+							   TEXT, &advise->variants[chosen])));
 	json_object_set_new(json, "advice", json_string(text));
 	free(text);
 	return command_print_json(json);
 }
 
-static int run(struct advise *advise)
+static int advise_load_and_measure(struct advise *advise, struct packimg_error *error)
+{
+	int r = make_transform(advise, error);
+	if (r)
+		return r;
+	r = image_subset_init(&advise->sample, advise->path, advise->wanted, error);
+	return r ? r : advise_measure(advise, error);
+}
+
+static int advise_run(struct advise *advise)
 {
 	struct packimg_error error = {{0}};
-	int r = make_transform(advise, &error);
 
-	if (!r)
-		r = advise_sample_init(&advise->sample, advise->path, advise->wanted, &error);
-	if (!r)
-		r = measure(advise, &error);
+	int r = advise_load_and_measure(advise, &error);
 	if (r)
 		return r == -EINTR ? COMMAND_FAILED
 				   : command_fail("%s", error.text[0] ? error.text : strerror(-r));
 	if (advise->csv && write_csv(advise))
 		return COMMAND_FAILED;
-	r = advise->json ? report_json(advise) : report(advise);
+	r = advise->json ? advise_report_json(advise) : advise_report(advise);
 	return r ? COMMAND_FAILED : COMMAND_OK;
 }
 
@@ -325,10 +339,10 @@ int command_advise(int argc, char **argv)
 	advise->seconds = 0.5;
 	options_read(options, &argp, argc, argv, advise);
 	command_catch_interrupts();
-	int status = run(advise);
-	for (uint32_t i = 0; i < advise->way_count; i++)
-		trial_drop(&advise->ways[i]);
-	advise_sample_deinit(&advise->sample);
+	int status = advise_run(advise);
+	for (uint32_t i = 0; i < advise->variant_count; i++)
+		encoding_variant_deinit(&advise->variants[i]);
+	image_subset_deinit(&advise->sample);
 	transform_free(advise->transform);
 	free(advise);
 	command_die_of_interrupt(COMMAND_NOTHING_WRITTEN);

@@ -1,6 +1,6 @@
 #include "tools/packimg/common/command.h"
 
-#include "format/base/set.h"
+#include "format/base/shard_set.h"
 #include "format/base/text/json_text.h"
 #include "format/base/text/printable.h"
 #include "tools/packimg/common/text.h"
@@ -81,28 +81,29 @@ unsigned command_cpu_count(void)
 enum kin {
 	KIN_NONE,
 	KIN_FILE,     /* it is all of it, */
-	KIN_PART,     /* a shard or a notice, */
+	KIN_PART,     /* a shard or a commit record, */
 	KIN_LEFTOVER, /* or what a killed writer left */
 };
 
-static bool find_output(const struct names *paths, const char *folder, const char *file,
+static bool find_output(const struct name_table *paths, const char *folder, const char *file,
 			size_t size, uint32_t *ret_number)
 {
-	char path[SET_PATH_MAX];
+	char path[SHARD_SET_PATH_MAX];
 
 	int n = snprintf(path, sizeof(path), "%s%.*s.pimg", folder, (int)size, file);
-	return n < (int)sizeof(path) && names_find(paths, path, ret_number) == 0;
+	return n < (int)sizeof(path) && name_table_find(paths, path, ret_number) == 0;
 }
 
-/* What follows the name of the dataset in the name of a hidden file, as set.h and partial.h say. */
+/* What follows the name of the dataset in the name of a hidden file, as shard_set.h and
+ * temp_files.h say. */
 static enum kin hidden_kin(const char *file, size_t *ret_size)
 {
-	static const char notice[] = ".pimg.replaced", leftover[] = ".pimg.partial.";
-	size_t size = strlen(file), notice_size = sizeof(notice) - 1;
+	static const char record[] = ".pimg.replaced", leftover[] = ".pimg.partial.";
+	size_t size = strlen(file), record_size = sizeof(record) - 1;
 	const char *last = NULL;
 
-	if (size > notice_size && strcmp(file + size - notice_size, notice) == 0) {
-		*ret_size = size - notice_size;
+	if (size > record_size && strcmp(file + size - record_size, record) == 0) {
+		*ret_size = size - record_size;
 		return KIN_PART;
 	}
 	for (const char *p = file; (p = strstr(p, leftover)); p++)
@@ -111,11 +112,11 @@ static enum kin hidden_kin(const char *file, size_t *ret_size)
 	return last ? KIN_LEFTOVER : KIN_NONE;
 }
 
-static enum kin kin_of(const struct names *paths, const char *folder, const char *file,
+static enum kin kin_of(const struct name_table *paths, const char *folder, const char *file,
 		       uint32_t *ret_number)
 {
 	size_t size = strlen(file);
-	struct set_name shard;
+	struct shard_name shard;
 	enum kin kin;
 
 	if (file[0] == '.') {
@@ -127,14 +128,15 @@ static enum kin kin_of(const struct names *paths, const char *folder, const char
 	if (size > 5 && strcmp(file + size - 5, ".pimg") == 0 &&
 	    find_output(paths, folder, file, size - 5, ret_number))
 		return KIN_FILE;
-	if (set_name_parse(file, &shard) == 0 &&
+	if (shard_name_parse(file, &shard) == 0 &&
 	    find_output(paths, folder, shard.base, strlen(shard.base), ret_number))
 		return KIN_PART;
 	return KIN_NONE;
 }
 
 /* The folder of a path, with its slash; "" for the current one. */
-static int folder_of(const char *path, char ret_folder[SET_PATH_MAX], struct packimg_error *error)
+static int folder_of(const char *path, char ret_folder[SHARD_SET_PATH_MAX],
+		     struct packimg_error *error)
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 	size_t size = strlen(name);
@@ -142,14 +144,14 @@ static int folder_of(const char *path, char ret_folder[SET_PATH_MAX], struct pac
 	if (size < 6 || strcmp(name + size - 5, ".pimg") != 0)
 		return packimg_fail(error, -EINVAL, "%s: the name of a dataset ends in .pimg",
 				    path);
-	snprintf(ret_folder, SET_PATH_MAX, "%.*s", (int)(name - path), path);
+	snprintf(ret_folder, SHARD_SET_PATH_MAX, "%.*s", (int)(name - path), path);
 	return 0;
 }
 
-int command_check_outputs(const struct names *paths, bool force, bool *ret_alone,
+int command_check_outputs(const struct name_table *paths, bool force, bool *ret_alone,
 			  struct packimg_error *error)
 {
-	char folder[SET_PATH_MAX];
+	char folder[SHARD_SET_PATH_MAX];
 	struct dirent *entry;
 	uint32_t number;
 	int r = 0;
@@ -181,14 +183,14 @@ int command_check_outputs(const struct names *paths, bool force, bool *ret_alone
 int command_check_output(const char *path, bool force, struct packimg_error *error)
 {
 	struct arena arena = {0};
-	struct names paths;
+	struct name_table paths;
 	uint32_t number;
 
-	names_init(&paths, &arena);
-	int r = names_add(&paths, path, &number, NULL);
+	name_table_init(&paths, &arena);
+	int r = name_table_add(&paths, path, &number, NULL);
 	r = r ? packimg_fail(error, r, "out of memory")
 	      : command_check_outputs(&paths, force, NULL, error);
-	names_deinit(&paths);
+	name_table_deinit(&paths);
 	arena_deinit(&arena);
 	return r;
 }

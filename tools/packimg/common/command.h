@@ -6,7 +6,7 @@
 #pragma once
 
 #include "format/packimg.h"
-#include "tools/packimg/common/names.h"
+#include "tools/packimg/common/name_table.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -64,7 +64,7 @@ int command_check_output(const char *path, bool force, struct packimg_error *err
  * The same for several, all of one folder, which is read once. ret_alone, which may be NULL: of
  * each, whether it has nothing there that a rename does not replace, as the option of a writer.
  */
-int command_check_outputs(const struct names *paths, bool force, bool *ret_alone,
+int command_check_outputs(const struct name_table *paths, bool force, bool *ret_alone,
 			  struct packimg_error *error);
 
 /* Prints JSON on standard output, and whether that worked. Drops the reference. */

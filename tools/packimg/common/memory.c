@@ -18,7 +18,7 @@ enum {
 struct arena_chunk {
 	struct arena_chunk *next;
 	uint8_t *data;
-	size_t used, room;
+	size_t used, capacity;
 	bool in_file;
 };
 
@@ -28,17 +28,17 @@ void buffer_deinit(struct buffer *buffer)
 	*buffer = (struct buffer){0};
 }
 
-int buffer_make_room(struct buffer *buffer, size_t room)
+int buffer_reserve(struct buffer *buffer, size_t capacity)
 {
-	if (room <= buffer->room)
+	if (capacity <= buffer->capacity)
 		return 0;
-	if (room < buffer->room + buffer->room / 2)
-		room = buffer->room + buffer->room / 2;
-	uint8_t *data = realloc(buffer->data, room);
+	if (capacity < buffer->capacity + buffer->capacity / 2)
+		capacity = buffer->capacity + buffer->capacity / 2;
+	uint8_t *data = realloc(buffer->data, capacity);
 	if (!data)
 		return -ENOMEM;
 	buffer->data = data;
-	buffer->room = room;
+	buffer->capacity = capacity;
 	return 0;
 }
 
@@ -46,7 +46,7 @@ int buffer_append(struct buffer *buffer, const void *bytes, size_t size)
 {
 	if (size > SIZE_MAX / 2 - buffer->size)
 		return -ENOMEM;
-	if (buffer_make_room(buffer, buffer->size + size))
+	if (buffer_reserve(buffer, buffer->size + size))
 		return -ENOMEM;
 	if (size)
 		memcpy(buffer->data + buffer->size, bytes, size);
@@ -54,19 +54,19 @@ int buffer_append(struct buffer *buffer, const void *bytes, size_t size)
 	return 0;
 }
 
-int array_room(void *array, size_t count, size_t *room, size_t size)
+int array_reserve(void *array, size_t count, size_t *capacity, size_t size)
 {
-	size_t more = *room ? *room * 2 : ARRAY_FIRST;
+	size_t more = *capacity ? *capacity * 2 : ARRAY_FIRST;
 	void *items;
 
-	if (count < *room)
+	if (count < *capacity)
 		return 0;
 	memcpy(&items, array, sizeof(items));
 	items = reallocarray(items, more, size);
 	if (!items)
 		return -ENOMEM;
 	memcpy(array, &items, sizeof(items));
-	*room = more;
+	*capacity = more;
 	return 0;
 }
 
@@ -98,8 +98,8 @@ int temporary_file(void)
 static void chunk_free(struct arena *arena, struct arena_chunk *chunk)
 {
 	if (!chunk->in_file)
-		arena->held -= chunk->room;
-	munmap(chunk->data, chunk->room);
+		arena->held -= chunk->capacity;
+	munmap(chunk->data, chunk->capacity);
 	free(chunk);
 }
 
@@ -115,9 +115,10 @@ void arena_deinit(struct arena *arena)
 }
 
 /* Zeros of an anonymous mapping. */
-static int map_memory(size_t room, void **ret_data)
+static int map_memory(size_t capacity, void **ret_data)
 {
-	void *data = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *data =
+		mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (data == MAP_FAILED)
 		return -errno;
@@ -126,17 +127,17 @@ static int map_memory(size_t room, void **ret_data)
 }
 
 /* Of a file whose pages the kernel can write out. */
-static int map_file(size_t room, void **ret_data)
+static int map_file(size_t capacity, void **ret_data)
 {
 	int fd = temporary_file();
 
 	if (fd < 0)
 		return fd;
 	/* Blocks are allocated now: a full disk must not become SIGBUS later. */
-	int r = -posix_fallocate(fd, 0, (off_t)room);
+	int r = -posix_fallocate(fd, 0, (off_t)capacity);
 	void *data = MAP_FAILED;
 	if (!r) {
-		data = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		data = mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 		r = data == MAP_FAILED ? -errno : 0;
 	}
 	close(fd);
@@ -148,7 +149,7 @@ static int map_file(size_t room, void **ret_data)
 static void chunk_forget(const struct arena_chunk *chunk)
 {
 	if (chunk->in_file)
-		madvise(chunk->data, chunk->room, MADV_DONTNEED);
+		madvise(chunk->data, chunk->capacity, MADV_DONTNEED);
 }
 
 void arena_forget(const struct arena *arena)
@@ -169,9 +170,10 @@ static struct arena_chunk *chunk_new(struct arena *arena, size_t size, bool firs
 	int r = chunk && size <= SIZE_MAX / 2 ? 0 : -ENOMEM;
 
 	if (!r) {
-		chunk->room = (size + page - 1) / page * page;
-		chunk->in_file = chunk->room > ARENA_MEMORY - arena->held;
-		r = chunk->in_file ? map_file(chunk->room, &data) : map_memory(chunk->room, &data);
+		chunk->capacity = (size + page - 1) / page * page;
+		chunk->in_file = chunk->capacity > ARENA_MEMORY - arena->held;
+		r = chunk->in_file ? map_file(chunk->capacity, &data)
+				   : map_memory(chunk->capacity, &data);
 	}
 	if (r) {
 		arena->fault = r;
@@ -180,14 +182,14 @@ static struct arena_chunk *chunk_new(struct arena *arena, size_t size, bool firs
 	}
 	chunk->data = data;
 	if (!chunk->in_file)
-		arena->held += chunk->room;
+		arena->held += chunk->capacity;
 	if (before) {
 		chunk_forget(before);
 		if (before->next)
 			chunk_forget(before->next);
 	}
 	if (!first)
-		chunk->used = chunk->room;
+		chunk->used = chunk->capacity;
 	if (first || !before) {
 		chunk->next = before;
 		arena->chunks = chunk;
@@ -207,7 +209,7 @@ void *arena_alloc(struct arena *arena, size_t size)
 	size = (size + 7) & ~(size_t)7;
 	if (size > ARENA_LARGE)
 		return arena_array(arena, size);
-	if (!chunk || chunk->room - chunk->used < size) {
+	if (!chunk || chunk->capacity - chunk->used < size) {
 		chunk = chunk_new(arena, ARENA_CHUNK, true);
 		if (!chunk)
 			return NULL;
@@ -248,12 +250,12 @@ void arena_release(struct arena *arena, void *array)
 	}
 }
 
-int arena_room(struct arena *arena, void *array, size_t count, size_t *room, size_t size)
+int arena_reserve(struct arena *arena, void *array, size_t count, size_t *capacity, size_t size)
 {
-	size_t more = *room ? *room * 2 : ARRAY_FIRST;
+	size_t more = *capacity ? *capacity * 2 : ARRAY_FIRST;
 	void *items, *grown;
 
-	if (count < *room)
+	if (count < *capacity)
 		return 0;
 	if (more > SIZE_MAX / 2 / size)
 		return -ENOMEM;
@@ -265,6 +267,6 @@ int arena_room(struct arena *arena, void *array, size_t count, size_t *room, siz
 		memcpy(grown, items, count * size);
 	arena_release(arena, items);
 	memcpy(array, &grown, sizeof(grown));
-	*room = more;
+	*capacity = more;
 	return 0;
 }

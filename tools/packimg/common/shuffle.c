@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static uint64_t mix(uint64_t h)
+static uint64_t shuffle_mix(uint64_t h)
 {
 	h ^= h >> 33;
 	h *= 0xff51afd7ed558ccd;
@@ -15,11 +15,11 @@ static uint64_t mix(uint64_t h)
 uint64_t shuffle_hash(const void *bytes, size_t size, uint64_t seed)
 {
 	const uint8_t *p = bytes;
-	uint64_t h = 0xcbf29ce484222325 ^ mix(seed);
+	uint64_t h = 0xcbf29ce484222325 ^ shuffle_mix(seed);
 
 	for (size_t i = 0; i < size; i++)
 		h = (h ^ p[i]) * 0x100000001b3;
-	return mix(h);
+	return shuffle_mix(h);
 }
 
 double shuffle_fraction(const void *bytes, size_t size, uint64_t seed)
@@ -37,7 +37,7 @@ static uint64_t splitmix(uint64_t *state)
 }
 
 /* Rejects the part of the range that would favour small numbers. */
-static uint64_t below(uint64_t *state, uint64_t bound)
+static uint64_t shuffle_below(uint64_t *state, uint64_t bound)
 {
 	uint64_t limit = -bound % bound, value;
 
@@ -49,10 +49,10 @@ static uint64_t below(uint64_t *state, uint64_t bound)
 
 void shuffle_permute(uint64_t *items, uint64_t count, uint64_t seed)
 {
-	uint64_t state = mix(seed + 0x5348554646ull);
+	uint64_t state = shuffle_mix(seed + 0x5348554646ull);
 
 	for (uint64_t i = count; i > 1; i--) {
-		uint64_t j = below(&state, i), item = items[i - 1];
+		uint64_t j = shuffle_below(&state, i), item = items[i - 1];
 
 		items[i - 1] = items[j];
 		items[j] = item;
@@ -78,8 +78,8 @@ static int dealt_compare(const void *a, const void *b)
  * Each sample goes to the part that is furthest behind its share, so that any run of the order is
  * in proportion.
  */
-static void deal(const struct dealt *order, uint64_t count, const double *fractions,
-		 uint32_t part_count, double *owed, uint32_t *ret_part)
+static void shuffle_deal(const struct dealt *order, uint64_t count, const double *fractions,
+			 uint32_t part_count, double *owed, uint32_t *ret_part)
 {
 	double rest = 1;
 
@@ -121,7 +121,7 @@ int shuffle_split(const int32_t *labels, uint64_t count, const double *fractions
 			};
 		if (labels)
 			qsort(order, count, sizeof(*order), dealt_compare);
-		deal(order, count, fractions, part_count, owed, ret_part);
+		shuffle_deal(order, count, fractions, part_count, owed, ret_part);
 		r = 0;
 	}
 	free(order);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Where each part goes: FILE itself, or FILE with the part's name before its extension. */
-static int name_parts(struct convert *convert, struct packimg_error *error)
+static int convert_name_parts(struct convert *convert, struct packimg_error *error)
 {
 	const char *output = convert->options.output;
 	size_t stem = strlen(output) > 5 ? strlen(output) - 5 : 0;
@@ -39,13 +39,13 @@ static void convert_deinit(struct convert *convert)
 		packimg_writer_free(convert->parts[i].writer);
 		free(convert->parts[i].path);
 	}
-	word_list_deinit(&convert->notes);
-	ignored_deinit(&convert->ignored);
+	string_list_deinit(&convert->notes);
+	ignored_files_deinit(&convert->ignored);
 	filter_deinit(&convert->options.filter);
 	catalog_deinit(&convert->catalog);
 }
 
-static int no_room(const struct arena *arena)
+static int convert_out_of_space(const struct arena *arena)
 {
 	return command_fail("names and values of the samples take more than the %s of memory that "
 			    "there is for them, and there is no file for the rest in %s: %s; set "
@@ -54,30 +54,45 @@ static int no_room(const struct arena *arena)
 			    strerror(-arena->fault));
 }
 
-static int run(struct convert *convert)
+static int convert_list_and_write(struct convert *convert, struct packimg_error *error)
+{
+	int r;
+
+	/* With --split folders, listing finds the parts; otherwise a bad path fails before it. */
+	if (!convert->options.split_folders) {
+		r = convert_name_parts(convert, error);
+		if (r)
+			return r;
+	}
+	r = convert_list(convert, error);
+	if (r)
+		return r;
+	if (convert->options.split_folders) {
+		r = convert_find_parts(convert, error);
+		if (r)
+			return r;
+		r = convert_name_parts(convert, error);
+		if (r)
+			return r;
+	}
+	r = convert_plan(convert, error);
+	return r ? r : convert_write(convert, error);
+}
+
+static int convert_run(struct convert *convert)
 {
 	struct packimg_error error = {{0}};
 
 	command_catch_interrupts();
 	catalog_init(&convert->catalog);
-	ignored_init(&convert->ignored, &convert->catalog.arena);
-	convert->catalog.store.limits = convert->options.limits;
+	ignored_files_init(&convert->ignored, &convert->catalog.arena);
+	convert->catalog.blobs.limits = convert->options.limits;
 	convert->options.source.filter = &convert->options.filter;
-	int r = convert->options.split_folders ? 0 : name_parts(convert, &error);
-	if (!r)
-		r = convert_list(convert, &error);
-	if (!r && convert->options.split_folders)
-		r = convert_find_parts(convert, &error);
-	if (!r && convert->options.split_folders)
-		r = name_parts(convert, &error);
-	if (!r)
-		r = convert_plan(convert, &error);
-	if (!r)
-		r = convert_write(convert, &error);
+	int r = convert_list_and_write(convert, &error);
 	if (r == -EINTR)
 		return COMMAND_FAILED;
 	if (r == -ENOMEM && convert->catalog.arena.fault)
-		return no_room(&convert->catalog.arena);
+		return convert_out_of_space(&convert->catalog.arena);
 	if (r)
 		return command_fail("%s", error.text[0] ? error.text : strerror(-r));
 	if (convert_note_writing(convert))
@@ -91,15 +106,15 @@ static int run(struct convert *convert)
 int command_convert(int argc, char **argv)
 {
 	struct convert *convert = calloc(1, sizeof(*convert));
-	struct word_list sources = {0};
+	struct string_list sources = {0};
 
 	if (!convert)
 		return command_fail("out of memory");
 	convert_parse(convert, argc, argv, &sources);
-	int status = run(convert);
+	int status = convert_run(convert);
 	convert_deinit(convert);
 	free(convert);
-	word_list_deinit(&sources);
+	string_list_deinit(&sources);
 	command_die_of_interrupt(COMMAND_NOTHING_WRITTEN);
 	return status;
 }

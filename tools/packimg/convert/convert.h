@@ -6,14 +6,14 @@
  */
 #pragma once
 
-#include "tools/packimg/common/brace.h"
+#include "tools/packimg/common/brace_expand.h"
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/progress.h"
 #include "tools/packimg/common/split_spec.h"
 #include "tools/packimg/convert/class_names.h"
-#include "tools/packimg/image/render.h"
+#include "tools/packimg/image/sample_encoder.h"
 #include "tools/packimg/source/catalog.h"
-#include "tools/packimg/source/ignored.h"
+#include "tools/packimg/source/ignored_files.h"
 
 /* One dataset that is written: the whole, or a part of a split. */
 struct convert_part {
@@ -27,10 +27,10 @@ struct convert_part {
 };
 
 struct convert_options {
-	struct render_options render;
+	struct sample_encoder_options encoding;
 	struct source_options source;
 	struct filter filter;
-	struct word_list *sources;
+	struct string_list *sources;
 	const char *output;
 	const char *classes_file;
 	struct archive_limits limits;
@@ -63,12 +63,12 @@ struct convert {
 	struct convert_part parts[SPLIT_PARTS_MAX];
 	uint32_t part_count;
 	struct catalog catalog;
-	struct ignored ignored;
+	struct ignored_files ignored;
 	struct class_rule class_rule;
 	/* What happened; arrays and texts are in the catalogue's arena. */
 	struct convert_skip *skips;
-	size_t skip_count, skip_room;
-	struct word_list notes;
+	size_t skip_count, skip_capacity;
+	struct string_list notes;
 	uint32_t first_empty_class;  /* from which on class_names are those of empty folders */
 	uint64_t *class_samples;     /* written, by label */
 	uint64_t unlabelled;         /* samples written without a label */
@@ -87,7 +87,7 @@ struct convert {
  * Fills convert->options, and sources, which they refer to; what is wrong ends the process with a
  * sentence.
  */
-void convert_parse(struct convert *convert, int argc, char **argv, struct word_list *sources);
+void convert_parse(struct convert *convert, int argc, char **argv, struct string_list *sources);
 int convert_list(struct convert *convert, struct packimg_error *error);
 /* --split folders: names the parts. */
 int convert_find_parts(struct convert *convert, struct packimg_error *error);
@@ -109,8 +109,8 @@ int convert_skip(struct convert *convert, const char *name, const char *reason);
 /*
  * Who wrote it, and mean, deviation and what they were taken from, unless there were no pixels.
  */
-int convert_write_facts(struct packimg_writer *writer, const struct statistics *statistics,
-			struct packimg_error *error);
+int convert_write_dataset_info(struct packimg_writer *writer, const struct statistics *statistics,
+			       struct packimg_error *error);
 /* Samples that were written. */
 uint64_t convert_sample_count(const struct convert *convert);
 int convert_report(struct convert *convert);

@@ -1,5 +1,5 @@
 /* First half of a conversion: which samples, in which order, into which dataset. */
-#include "format/foreign.h"
+#include "format/foreign_format.h"
 #include "tools/packimg/common/shuffle.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/convert/convert.h"
@@ -13,8 +13,8 @@
 
 int convert_skip(struct convert *convert, const char *name, const char *reason)
 {
-	if (arena_room(&convert->catalog.arena, &convert->skips, convert->skip_count,
-		       &convert->skip_room, sizeof(*convert->skips)))
+	if (arena_reserve(&convert->catalog.arena, &convert->skips, convert->skip_count,
+			  &convert->skip_capacity, sizeof(*convert->skips)))
 		return -ENOMEM;
 	struct convert_skip *skip = &convert->skips[convert->skip_count];
 	skip->name = arena_copy(&convert->catalog.arena, name, strnlen(name, PACKIMG_SOURCE_MAX));
@@ -34,16 +34,17 @@ int convert_nothing(const struct convert *convert, struct packimg_error *error)
 }
 
 /* What cannot be used, for the reason in error: left out, or the end. */
-static int skip_item(struct convert *convert, const char *name, struct packimg_error *error)
+static int convert_skip_item(struct convert *convert, const char *name, struct packimg_error *error)
 {
 	if (convert->options.fail_on_error)
 		return text_error_prefix(error, -EBADMSG, "%s", name);
 	return convert_skip(convert, name, error->text);
 }
 
-static int nothing_found(struct convert *convert, const char *path, struct packimg_error *error)
+static int convert_nothing_found(struct convert *convert, const char *path,
+				 struct packimg_error *error)
 {
-	const struct ignored *ignored = &convert->ignored;
+	const struct ignored_files *ignored = &convert->ignored;
 	char endings[IMAGE_LIST_SIZE];
 
 	image_list_endings(endings);
@@ -56,9 +57,9 @@ static int nothing_found(struct convert *convert, const char *path, struct packi
 	if (!ignored->files)
 		return packimg_fail(error, -ENODATA, "%s: no images found (names ending in %s)",
 				    path, endings);
-	ignored_sort(&convert->ignored);
+	ignored_files_sort(&convert->ignored);
 	const char *first = ignored->kinds[0].first;
-	const struct foreign *foreign = foreign_of_name(first);
+	const struct foreign *foreign = foreign_format_of_name(first);
 	return packimg_fail(
 		error, -ENODATA,
 		"%s: no images found (names ending in %s) among %s file%s, such as %s%s%s%s%s",
@@ -67,14 +68,14 @@ static int nothing_found(struct convert *convert, const char *path, struct packi
 		foreign ? foreign->remedy : "");
 }
 
-static int list_source(struct convert *convert, const char *path, struct progress *progress,
-		       struct packimg_error *error)
+static int convert_list_source(struct convert *convert, const char *path, struct progress *progress,
+			       struct packimg_error *error)
 {
 	struct source *source;
 	struct source_item item;
 	uint64_t before = convert->catalog.count;
 
-	int r = source_new(&convert->catalog.store, path, &convert->options.source, &source, error);
+	int r = source_new(&convert->catalog.blobs, path, &convert->options.source, &source, error);
 	if (r)
 		return r;
 	while ((r = source_next(source, &item, error)) >= 0 && r != SOURCE_END) {
@@ -83,9 +84,9 @@ static int list_source(struct convert *convert, const char *path, struct progres
 		if (!r)
 			r = catalog_add(&convert->catalog, &item, error);
 		if (r == SOURCE_SKIP || r == CATALOG_SKIP)
-			r = skip_item(convert, item.name, error);
-		if (r == SOURCE_PASS)
-			r = ignored_add(&convert->ignored, item.name, item.verdict);
+			r = convert_skip_item(convert, item.name, error);
+		if (r == SOURCE_IGNORED)
+			r = ignored_files_add(&convert->ignored, item.name, item.verdict);
 		if (r)
 			break;
 		progress_update(progress, convert->catalog.count, 0);
@@ -99,22 +100,23 @@ static int list_source(struct convert *convert, const char *path, struct progres
 	if (r != SOURCE_END)
 		return r;
 	return convert->catalog.count == before && !convert->skip_count
-		       ? nothing_found(convert, path, error)
+		       ? convert_nothing_found(convert, path, error)
 		       : 0;
 }
 
 struct class_list {
 	const char **names; /* in the catalogue's arena */
-	size_t count, room;
+	size_t count, capacity;
 };
 
-static int add_class(struct class_list *list, struct arena *arena, const char *line, size_t size)
+static int class_list_add(struct class_list *list, struct arena *arena, const char *line,
+			  size_t size)
 {
 	if (!size)
 		return 0;
 	if (list->count == PACKIMG_CLASSES_MAX)
 		return -E2BIG;
-	if (arena_room(arena, &list->names, list->count, &list->room, sizeof(*list->names)))
+	if (arena_reserve(arena, &list->names, list->count, &list->capacity, sizeof(*list->names)))
 		return -ENOMEM;
 	list->names[list->count] = arena_copy(arena, line, size);
 	return list->names[list->count++] ? 0 : -ENOMEM;
@@ -138,7 +140,7 @@ static int read_classes(const char *path, struct class_list *list, struct arena 
 		number++;
 		while (size && (line[size - 1] == '\n' || line[size - 1] == '\r'))
 			size--;
-		r = whole ? add_class(list, arena, line, size) : -ENAMETOOLONG;
+		r = whole ? class_list_add(list, arena, line, size) : -ENAMETOOLONG;
 	}
 	if (!r && ferror(file))
 		r = -EIO;
@@ -170,7 +172,7 @@ static int assign_classes(struct convert *convert, struct packimg_error *error)
 		struct catalog_sample *sample = &catalog->samples[i];
 
 		if (sample->class == CATALOG_CLASS_OF_NAME) {
-			r = buffer_make_room(&class_name, strlen(sample->name) + 1);
+			r = buffer_reserve(&class_name, strlen(sample->name) + 1);
 			if (!r)
 				r = catalog_classify(catalog, sample,
 						     class_rule_apply(rule, sample->name,
@@ -180,38 +182,52 @@ static int assign_classes(struct convert *convert, struct packimg_error *error)
 		if (!r)
 			catalog->samples[kept++] = *sample;
 		else if (r == CATALOG_SKIP)
-			r = skip_item(convert, sample->name, error);
+			r = convert_skip_item(convert, sample->name, error);
 	}
 	catalog->count = kept;
 	buffer_deinit(&class_name);
 	return r;
 }
 
-int convert_list(struct convert *convert, struct packimg_error *error)
+static int list_sources(struct convert *convert, struct packimg_error *error)
 {
 	struct progress progress;
-	struct class_list classes = {0};
 	int r = 0;
 
 	progress_init(&progress, "listing", 0, convert->options.quiet);
 	for (size_t i = 0; !r && i < convert->options.sources->count; i++)
-		r = list_source(convert, convert->options.sources->words[i], &progress, error);
+		r = convert_list_source(convert, convert->options.sources->strings[i], &progress,
+					error);
 	progress_clear(&progress);
 	convert->list_s = progress_elapsed_s(&progress);
-	if (!r && convert->options.classes_file)
+	return r;
+}
+
+int convert_list(struct convert *convert, struct packimg_error *error)
+{
+	struct class_list classes = {0};
+
+	int r = list_sources(convert, error);
+	if (r)
+		return r;
+	if (convert->options.classes_file) {
 		r = read_classes(convert->options.classes_file, &classes, &convert->catalog.arena,
 				 error);
-	if (!r)
-		r = assign_classes(convert, error);
-	if (!r && convert_add_empty_classes(convert))
-		r = packimg_fail(error, -ENOMEM, "out of memory");
-	if (!r)
-		r = catalog_finish(&convert->catalog,
-				   convert->options.classes_file ? classes.names : NULL,
-				   (uint32_t)classes.count, error);
-	if (!r && convert_note_listing(convert))
+		if (r)
+			return r;
+	}
+	r = assign_classes(convert, error);
+	if (r)
+		return r;
+	if (convert_add_empty_classes(convert))
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	return r;
+	r = catalog_finish(&convert->catalog, convert->options.classes_file ? classes.names : NULL,
+			   (uint32_t)classes.count, error);
+	if (r)
+		return r;
+	if (convert_note_listing(convert))
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	return 0;
 }
 
 int convert_find_parts(struct convert *convert, struct packimg_error *error)

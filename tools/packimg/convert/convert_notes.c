@@ -21,14 +21,14 @@ static int note_labels(struct convert *convert)
 	const struct catalog *catalog = &convert->catalog;
 
 	if (catalog->label_field && convert->options.source.labels == LABELS_AUTO)
-		return word_list_add_format(
+		return string_list_add_format(
 			&convert->notes,
 			"the labels are numbers that are not whole, so they are no classes "
 			"but the field \"%s\"; --labels classes makes classes of them",
 			catalog->label_field);
 	if (catalog->label_class_sample && catalog->count > FEW_IMAGES &&
 	    catalog->class_names.count > catalog->count / 2)
-		return word_list_add_format(
+		return string_list_add_format(
 			&convert->notes,
 			"most labels are of one image alone: %s classes of %s images; "
 			"--labels field makes a field of them",
@@ -68,15 +68,15 @@ static int note_parts(struct convert *convert)
 	if (!text)
 		return -ENOMEM;
 	if (rule->below_parts)
-		r = word_list_add_format(
+		r = string_list_add_format(
 			&convert->notes,
 			"%s are in one dataset, whose classes are the folders in them; "
 			"--split folders makes a dataset of each, --class-from top a class",
 			text);
 	else
-		r = word_list_add_format(&convert->notes,
-					 "%s are classes; --split folders makes a dataset of each",
-					 text);
+		r = string_list_add_format(
+			&convert->notes, "%s are classes; --split folders makes a dataset of each",
+			text);
 	free(text);
 	return r;
 }
@@ -92,7 +92,7 @@ static int note_classes(struct convert *convert)
 	int r = 0;
 
 	if (chosen && rule->shared_size)
-		r = word_list_add_format(
+		r = string_list_add_format(
 			&convert->notes,
 			"every image lies in %.*s, so the classes are the folders in it; "
 			"--class-from top makes one class of it",
@@ -132,7 +132,7 @@ static int note_numbers(struct convert *convert)
 			return 0;
 		size = (uint64_t)(digits - name);
 		if (i && number < largest)
-			return word_list_add_format(
+			return string_list_add_format(
 				&convert->notes,
 				"classes are numbered in the order of their names, so \"%s\" is "
 				"class %u, behind \"%s\"; --classes FILE gives another order",
@@ -146,12 +146,12 @@ static int note_numbers(struct convert *convert)
 /* Labels beside images that nothing made samples of. */
 static int note_cls(struct convert *convert)
 {
-	const struct ignored *ignored = &convert->ignored;
+	const struct ignored_files *ignored = &convert->ignored;
 	uint32_t number;
 
-	if (names_find(&ignored->kind_names, ".cls", &number))
+	if (name_table_find(&ignored->kind_names, ".cls", &number))
 		return 0;
-	return word_list_add_format(
+	return string_list_add_format(
 		&convert->notes,
 		"%s .cls file%s not read: they are labels in WebDataset tars alone, where the "
 		"members of a sample follow one another (--format webdataset, \"tar --sort=name\")",
@@ -163,14 +163,14 @@ static int note_cls(struct convert *convert)
 static int note_table(struct convert *convert)
 {
 	static const char *const endings[] = {".csv", ".tsv", ".jsonl"};
-	const struct ignored *ignored = &convert->ignored;
+	const struct ignored_files *ignored = &convert->ignored;
 	uint32_t number;
 
 	if (convert->catalog.class_count || convert->catalog.label_field)
 		return 0;
 	for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++)
-		if (!names_find(&ignored->kind_names, endings[i], &number))
-			return word_list_add_format(
+		if (!name_table_find(&ignored->kind_names, endings[i], &number))
+			return string_list_add_format(
 				&convert->notes,
 				"no image has a label, and %s was not read: --manifest FILE takes "
 				"labels from a table with the columns path and label",
@@ -185,26 +185,24 @@ static int note_patterns(struct convert *convert)
 
 	for (size_t i = 0; !r && i < filter->count; i++)
 		if (!filter->patterns[i].used)
-			r = word_list_add_format(&convert->notes, "no name matches --%s %s",
-						 filter->patterns[i].exclude ? "exclude"
-									     : "include",
-						 filter->patterns[i].text);
+			r = string_list_add_format(&convert->notes, "no name matches --%s %s",
+						   filter->patterns[i].exclude ? "exclude"
+									       : "include",
+						   filter->patterns[i].text);
 	return r;
 }
 
 int convert_note_listing(struct convert *convert)
 {
-	int r = note_labels(convert);
+	static int (*const notes[])(struct convert *) = {note_labels, note_classes, note_numbers,
+							 note_cls,    note_table,   note_patterns};
 
-	if (!r)
-		r = note_classes(convert);
-	if (!r)
-		r = note_numbers(convert);
-	if (!r)
-		r = note_cls(convert);
-	if (!r)
-		r = note_table(convert);
-	return r ? r : note_patterns(convert);
+	for (size_t i = 0; i < sizeof(notes) / sizeof(*notes); i++) {
+		int r = notes[i](convert);
+		if (r)
+			return r;
+	}
+	return 0;
 }
 
 /* Pixels of kinds that may keep every one, in files of a kind that does not. */
@@ -220,11 +218,11 @@ static int note_loss(struct convert *convert)
 				text_count(TEXT, convert->lossy[kind]), image_formats[kind].name);
 	if (!size)
 		return 0;
-	return word_list_add_format(
+	return string_list_add_format(
 		&convert->notes,
 		"%s became JPEG of quality %d, which loses a little; --non-jpeg zstd keeps "
 		"their pixels",
-		list, convert->options.render.quality);
+		list, convert->options.encoding.quality);
 }
 
 /* Noted when it was listed. */
@@ -232,7 +230,7 @@ static bool is_of_empty_folder(const struct convert *convert, const char *name)
 {
 	uint32_t number;
 
-	return !names_find(&convert->catalog.class_names, name, &number) &&
+	return !name_table_find(&convert->catalog.class_names, name, &number) &&
 	       number >= convert->first_empty_class;
 }
 
@@ -257,7 +255,7 @@ static int note_empty_classes(struct convert *convert)
 			fprintf(file, "%s\"%s\"", empty > 1 ? ", " : "", catalog->classes[i]);
 	fclose(file);
 	if (empty)
-		r = word_list_add_format(
+		r = string_list_add_format(
 			&convert->notes, "%s of %s classes ha%s no image: %s%s%s",
 			text_count(TEXT, empty), text_count(TEXT, catalog->class_count),
 			empty == 1 ? "s" : "ve", text, empty > NAMED_MAX ? " and more" : "",
@@ -274,5 +272,5 @@ int convert_note_writing(struct convert *convert)
 	bool whole = !convert->options.limit && !convert->parts[0].name;
 	int r = whole ? note_empty_classes(convert) : 0;
 
-	return !r && convert->options.render.verbatim ? note_loss(convert) : r;
+	return !r && convert->options.encoding.verbatim ? note_loss(convert) : r;
 }

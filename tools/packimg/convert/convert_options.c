@@ -85,7 +85,7 @@ static const struct options_row options[] = {
 	 "of an image's file, or of an archive's member unpacked (default: 256M)", OPTIONS_BYTES,
 	 AT(limits.file_max), 1, UINT32_MAX, .refusal = "is not a size below 4G, such as 512M"},
 	{"max-pixels", 0, "N", "of an image (default: 134217728)", OPTIONS_U64,
-	 AT(render.pixels_max), 1, IMAGE_PIXELS_MAX},
+	 AT(encoding.pixels_max), 1, IMAGE_PIXELS_MAX},
 	{"max-expansion", 0, "N",
 	 "how many times its own size an archive may unpack to (default: 100), beyond 256M",
 	 OPTIONS_UNSIGNED, AT(limits.expansion_max), 1, UINT32_MAX},
@@ -93,24 +93,24 @@ static const struct options_row options[] = {
 	{"jpeg", KEY_JPEG, "verbatim|quality=Q",
 	 "verbatim (default: bytes as they are) or quality=Q (1..100)"},
 	{"max-side", 0, "PIXELS", "shrink so that the longer side is at most this",
-	 OPTIONS_UNSIGNED, AT(render.max_side), 1, PACKIMG_SIDE_MAX},
+	 OPTIONS_UNSIGNED, AT(encoding.max_side), 1, PACKIMG_SIDE_MAX},
 	{"short-side", 0, "PIXELS", "shrink so that the shorter side is at most this",
-	 OPTIONS_UNSIGNED, AT(render.short_side), 1, PACKIMG_SIDE_MAX},
+	 OPTIONS_UNSIGNED, AT(encoding.short_side), 1, PACKIMG_SIDE_MAX},
 	{"raw", KEY_RAW, NULL, "store pixels"},
 	{"raw-zstd", KEY_RAW_ZSTD, "LEVEL", "store pixels compressed by zstd (level 3)",
 	 .flags = OPTION_ARG_OPTIONAL},
 	{"mix", 0, "FRACTION", "store this fraction raw and the rest as JPEG", OPTIONS_DOUBLE,
-	 AT(render.raw_fraction), .most = 1, .refusal = "is not a fraction from 0 to 1"},
+	 AT(encoding.raw_fraction), .max = 1, .refusal = "is not a fraction from 0 to 1"},
 	{"non-jpeg", KEY_OTHER, "jpeg|raw|zstd",
 	 "under --jpeg verbatim, what images of other kinds become: jpeg (default), raw or zstd"},
 	{"optimise", 0, NULL, "optimal Huffman tables: 3 % smaller, slower to make", OPTIONS_FLAG,
-	 AT(render.optimise)},
+	 AT(encoding.optimise)},
 	{"no-index", 0, NULL, "no index beside JPEGs: feeds slower", OPTIONS_FLAG,
-	 AT(render.no_index)},
+	 AT(encoding.no_index)},
 	{"progressive", 0, "keep|transcode",
 	 "keep (default), or transcode: progressive and other JPEGs that can have no index become "
 	 "baseline, without loss",
-	 OPTIONS_SECOND, AT(render.transcode), .words = words_progressive},
+	 OPTIONS_SECOND, AT(encoding.transcode), .words = words_progressive},
 	{"check", KEY_CHECK, .flags = OPTION_HIDDEN}, /* once: all images are checked now */
 	{"statistics", 0, "N",
 	 "images to decode for mean and deviation under verbatim (default: 64 and one in 128, 0: "
@@ -156,15 +156,16 @@ static void parse_split(struct convert *convert, char *text, struct argp_state *
 	}
 }
 
-static void parse_jpeg(struct render_options *render, const char *text, struct argp_state *state)
+static void parse_jpeg(struct sample_encoder_options *encoding, const char *text,
+		       struct argp_state *state)
 {
 	uint64_t quality = QUALITY_DEFAULT;
 
-	render->verbatim = strcmp(text, "verbatim") == 0;
-	if (!render->verbatim &&
+	encoding->verbatim = strcmp(text, "verbatim") == 0;
+	if (!encoding->verbatim &&
 	    (strncmp(text, "quality=", 8) != 0 || number_u64(text + 8, 1, 100, &quality)))
 		argp_error(state, "--jpeg: \"%s\" is neither verbatim nor quality=1..100", text);
-	render->quality = (int)quality;
+	encoding->quality = (int)quality;
 }
 
 static char parse_separator(const char *text, struct argp_state *state)
@@ -177,7 +178,7 @@ static char parse_separator(const char *text, struct argp_state *state)
 }
 
 /* Braces are expanded only where no file has that very name. */
-static void add_source(struct word_list *sources, const char *text, struct argp_state *state)
+static void add_source(struct string_list *sources, const char *text, struct argp_state *state)
 {
 	struct packimg_error error;
 	int r;
@@ -185,47 +186,47 @@ static void add_source(struct word_list *sources, const char *text, struct argp_
 	if (access(text, F_OK) && strcmp(text, "-") != 0)
 		r = brace_expand(text, sources, &error);
 	else
-		r = word_list_add(sources, text);
+		r = string_list_add(sources, text);
 	if (r)
 		argp_error(state, "%s", r == -ENOMEM ? "out of memory" : error.text);
 }
 
 /* What options do not mean together. */
-static void check(const struct convert_options *convert, struct argp_state *state)
+static void convert_check_options(const struct convert_options *convert, struct argp_state *state)
 {
 	if (!convert->sources->count)
 		argp_error(state, "no SRC given");
 	if (!convert->output)
 		argp_error(state, "no -o FILE given");
-	if (convert->render.raw_fraction >= 1 && !convert->render.verbatim)
+	if (convert->encoding.raw_fraction >= 1 && !convert->encoding.verbatim)
 		argp_error(state,
 			   "--jpeg quality=%d has no image left where all are stored as "
 			   "pixels: leave it or --raw out, or say with --mix FRACTION "
 			   "how many are pixels",
-			   convert->render.quality);
+			   convert->encoding.quality);
 }
 
-static error_t parse(int key, char *text, struct argp_state *state)
+static error_t convert_parse_option(int key, char *text, struct argp_state *state)
 {
 	static const char *const codecs[] = {"jpeg", "raw", "zstd", NULL};
 	struct convert *whole = state->input;
 	struct convert_options *convert = &whole->options;
-	struct render_options *render = &convert->render;
+	struct sample_encoder_options *encoding = &convert->encoding;
 
 	switch (key) {
 	case KEY_JPEG:
-		parse_jpeg(render, text, state);
+		parse_jpeg(encoding, text, state);
 		return 0;
 	case KEY_RAW:
-		render->raw_fraction = 1;
+		encoding->raw_fraction = 1;
 		return 0;
 	case KEY_RAW_ZSTD:
-		render->raw_zstd = true;
+		encoding->raw_zstd = true;
 		if (text)
-			render->zstd_level = (int)options_u64("raw-zstd", text, 1, 19, state);
+			encoding->zstd_level = (int)options_u64("raw-zstd", text, 1, 19, state);
 		return 0;
 	case KEY_OTHER:
-		render->other =
+		encoding->other =
 			(enum packimg_codec)(options_word("non-jpeg", text, codecs, state) + 1);
 		return 0;
 	case KEY_CHECK:
@@ -247,7 +248,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		add_source(convert->sources, text, state);
 		return 0;
 	case ARGP_KEY_END:
-		check(convert, state);
+		convert_check_options(convert, state);
 		return 0;
 #define CASE(number, name, here)                                                                   \
 	case KEY_ELSEWHERE + (number):                                                             \
@@ -261,7 +262,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 }
 
 static const struct argp argp = {
-	.parser = parse,
+	.parser = convert_parse_option,
 	.args_doc = "SRC... -o FILE",
 	.doc = "Pack images into one dataset.\v"
 	       "SRC is a folder of class folders, a CSV or TSV manifest, a tar or zip archive, a "
@@ -272,14 +273,14 @@ static const struct argp argp = {
 	       "written.",
 };
 
-void convert_parse(struct convert *convert, int argc, char **argv, struct word_list *sources)
+void convert_parse(struct convert *convert, int argc, char **argv, struct string_list *sources)
 {
 	convert->options = (struct convert_options){
-		.render = {.verbatim = true,
-			   .quality = QUALITY_DEFAULT,
-			   .zstd_level = 3,
-			   .pixels_max = PIXELS_DEFAULT,
-			   .other = PACKIMG_CODEC_JPEG},
+		.encoding = {.verbatim = true,
+			     .quality = QUALITY_DEFAULT,
+			     .zstd_level = 3,
+			     .pixels_max = PIXELS_DEFAULT,
+			     .other = PACKIMG_CODEC_JPEG},
 		.limits = {ARCHIVE_FILE_MAX, ARCHIVE_EXPANSION_MAX},
 		.sources = sources,
 		.source.notes = &convert->notes,
@@ -288,6 +289,6 @@ void convert_parse(struct convert *convert, int argc, char **argv, struct word_l
 	};
 	options_read(options, &argp, argc, argv, convert);
 	/* --raw-zstd alone means everything; with --mix it says how that fraction is stored. */
-	if (convert->options.render.raw_zstd && convert->options.render.raw_fraction == 0)
-		convert->options.render.raw_fraction = 1;
+	if (convert->options.encoding.raw_zstd && convert->options.encoding.raw_fraction == 0)
+		convert->options.encoding.raw_fraction = 1;
 }

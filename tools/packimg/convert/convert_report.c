@@ -70,11 +70,11 @@ static void report_part(const struct convert_part *part)
 }
 
 /* What was passed over by name, by its kind. */
-static void report_ignored(struct ignored *ignored)
+static void report_ignored(struct ignored_files *ignored)
 {
 	uint32_t kinds = ignored->kind_names.count;
 
-	ignored_sort(ignored);
+	ignored_files_sort(ignored);
 	if (ignored->excluded)
 		printf("  excluded  %s by --include and --exclude\n",
 		       text_count(TEXT, ignored->excluded));
@@ -179,7 +179,7 @@ int convert_report(struct convert *convert)
 	       text_plural(convert->options.jobs));
 	report_ignored(&convert->ignored);
 	for (size_t i = 0; i < convert->notes.count; i++)
-		printable_line(stdout, "  note      %s", convert->notes.words[i]);
+		printable_line(stdout, "  note      %s", convert->notes.strings[i]);
 	if (convert->skip_count)
 		report_skips(convert);
 	return 0;
@@ -206,11 +206,11 @@ static json_t *part_json(const struct convert_part *part)
 	return json;
 }
 
-static json_t *ignored_json(struct ignored *ignored)
+static json_t *ignored_json(struct ignored_files *ignored)
 {
 	json_t *list = json_array();
 
-	ignored_sort(ignored);
+	ignored_files_sort(ignored);
 	for (uint32_t i = 0; i < ignored->kind_names.count; i++) {
 		const struct ignored_kind *kind = &ignored->kinds[i];
 		json_t *entry = json_object();
@@ -290,7 +290,7 @@ int convert_report_json(struct convert *convert)
 	json_object_set_new(json, "ignored_kinds", ignored_json(&convert->ignored));
 	list = json_array();
 	for (size_t i = 0; i < convert->notes.count; i++)
-		json_array_append_new(list, json_sentence(convert->notes.words[i]));
+		json_array_append_new(list, json_sentence(convert->notes.strings[i]));
 	json_object_set_new(json, "notes", list);
 	return print_with_skips(convert, json);
 }

@@ -1,7 +1,7 @@
 /* Second half of a conversion: workers render, the main thread writes. */
 #include "format/base/system/clock.h"
+#include "tools/packimg/common/parallel_map.h"
 #include "tools/packimg/common/text.h"
-#include "tools/packimg/common/workers.h"
 #include "tools/packimg/convert/convert.h"
 
 #include <errno.h>
@@ -23,19 +23,19 @@ enum {
 struct outcome {
 	int status; /* 0, or the error that error names */
 	struct packimg_error error;
-	struct rendered rendered;
+	struct encoded_sample encoded;
 	size_t offset, source_size;
 	struct statistics statistics;
 };
 
 struct worker {
-	struct renderer renderer;
+	struct sample_encoder sample_encoder;
 	struct buffer
 		streamed; /* members of compressed archives, read when their block was claimed */
 	struct {
 		int status;
 		size_t offset, size;
-	} members[WORKERS_BLOCK_MAX];
+	} members[PARALLEL_MAP_BLOCK_MAX];
 };
 
 /* The main thread's, while workers render. */
@@ -51,15 +51,15 @@ static int worker_init(void *context, void *worker)
 {
 	const struct writing *writing = context;
 
-	return renderer_init(&((struct worker *)worker)->renderer,
-			     &writing->convert->options.render);
+	return sample_encoder_init(&((struct worker *)worker)->sample_encoder,
+				   &writing->convert->options.encoding);
 }
 
 static void worker_deinit(void *argument)
 {
 	struct worker *worker = argument;
 
-	renderer_deinit(&worker->renderer);
+	sample_encoder_deinit(&worker->sample_encoder);
 	buffer_deinit(&worker->streamed);
 }
 
@@ -79,16 +79,16 @@ static void read_streams(void *context, void *argument, struct work_block *block
 	for (uint32_t i = 0; i < block->count; i++) {
 		const struct catalog_sample *sample = &convert->catalog.samples[block->first + i];
 
-		if (sample->place.kind != PLACE_STREAM) {
-			bytes += sample->place.size;
+		if (sample->location.kind != LOCATION_STREAM) {
+			bytes += sample->location.size;
 			if (bytes > BLOCK_BYTES)
 				block->count = i + 1;
 			continue;
 		}
 		worker->members[i].offset = worker->streamed.size;
 		worker->members[i].status =
-			store_read_stream(&convert->catalog.store, &sample->place,
-					  &worker->streamed, &outcomes[i].error);
+			blob_store_read_stream(&convert->catalog.blobs, &sample->location,
+					       &worker->streamed, &outcomes[i].error);
 		if (worker->members[i].status)
 			worker->streamed.size = worker->members[i].offset;
 		worker->members[i].size = worker->streamed.size - worker->members[i].offset;
@@ -108,7 +108,7 @@ static bool in_statistics(const struct convert *convert, uint64_t index)
 {
 	uint64_t wanted = convert->options.statistics, count = convert->catalog.count;
 
-	if (!convert->options.render.verbatim || wanted >= count)
+	if (!convert->options.encoding.verbatim || wanted >= count)
 		return wanted > 0;
 	return (unsigned __int128)index * wanted / count !=
 	       (unsigned __int128)(index + 1) * wanted / count;
@@ -128,7 +128,7 @@ static int take_streamed(struct worker *worker, struct work_block *block, uint32
 			     worker->members[number].size);
 }
 
-static void run_sample(void *context, void *argument, struct work_block *block, uint32_t number)
+static void encode_sample(void *context, void *argument, struct work_block *block, uint32_t number)
 {
 	const struct convert *convert = ((const struct writing *)context)->convert;
 	struct worker *worker = argument;
@@ -140,25 +140,25 @@ static void run_sample(void *context, void *argument, struct work_block *block, 
 
 	outcome->offset = offset;
 	outcome->statistics = (struct statistics){0};
-	if (sample->place.kind != PLACE_STREAM) {
-		outcome->status =
-			store_read(&convert->catalog.store, &sample->place, bytes, &outcome->error);
+	if (sample->location.kind != LOCATION_STREAM) {
+		outcome->status = blob_store_read(&convert->catalog.blobs, &sample->location, bytes,
+						  &outcome->error);
 	} else {
 		outcome->status = worker->members[number].status;
 		if (!outcome->status && take_streamed(worker, block, number))
 			outcome->status = packimg_fail(&outcome->error, -ENOMEM, "out of memory");
 	}
 	outcome->source_size = bytes->size - offset;
-	if (!outcome->status && buffer_make_room(bytes, bytes->size + IMAGE_PADDING))
+	if (!outcome->status && buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
 		outcome->status = packimg_fail(&outcome->error, -ENOMEM, "out of memory");
 	if (!outcome->status)
-		outcome->status =
-			renderer_render(&worker->renderer, sample->name, bytes, offset,
-					in_statistics(convert, index) ? &outcome->statistics : NULL,
-					&outcome->rendered, &outcome->error);
+		outcome->status = sample_encoder_encode(
+			&worker->sample_encoder, sample->name, bytes, offset,
+			in_statistics(convert, index) ? &outcome->statistics : NULL,
+			&outcome->encoded, &outcome->error);
 	if (outcome->status)
 		bytes->size = offset;
-	if (number + 1 == block->count && worker->streamed.room > 2 * BLOCK_BYTES)
+	if (number + 1 == block->count && worker->streamed.capacity > 2 * BLOCK_BYTES)
 		buffer_deinit(&worker->streamed);
 }
 
@@ -202,7 +202,7 @@ static int write_sample(void *context, const struct work_block *block, uint32_t 
 	struct packimg_error *error = writing->error;
 	const struct catalog_sample *sample = &convert->catalog.samples[block->first + number];
 	const struct outcome *outcome = (const struct outcome *)block->results + number;
-	const struct rendered *rendered = &outcome->rendered;
+	const struct encoded_sample *encoded = &outcome->encoded;
 	struct convert_part *part = &convert->parts[sample->part];
 	const uint8_t *data = block->bytes.data + outcome->offset;
 
@@ -216,15 +216,15 @@ static int write_sample(void *context, const struct work_block *block, uint32_t 
 	}
 	struct packimg_item item = (struct packimg_item){
 		.data = data,
-		.data_size = rendered->data_size,
-		.side = rendered->side_size ? data + rendered->data_size : NULL,
-		.side_size = rendered->side_size,
-		.width = rendered->width,
-		.height = rendered->height,
+		.data_size = encoded->data_size,
+		.side = encoded->side_size ? data + encoded->data_size : NULL,
+		.side_size = encoded->side_size,
+		.width = encoded->width,
+		.height = encoded->height,
 		.label = sample->label,
-		.codec = rendered->codec,
-		.channels = rendered->channels,
-		.orientation = rendered->orientation,
+		.codec = encoded->codec,
+		.channels = encoded->channels,
+		.orientation = encoded->orientation,
 		.source = sample->name,
 		.source_size = strlen(sample->name),
 	};
@@ -233,14 +233,14 @@ static int write_sample(void *context, const struct work_block *block, uint32_t 
 		return text_error_prefix(error, r, "%s", sample->name);
 	statistics_add(&part->statistics, &outcome->statistics);
 	part->samples++;
-	convert->verbatim += rendered->verbatim;
-	convert->transcoded += rendered->transcoded;
-	convert->unindexed.counts[rendered->unindexed]++;
-	convert->kinds[rendered->kind]++;
-	convert->codecs[rendered->codec]++;
-	convert->indexed += rendered->side_size > 0;
-	convert->lossy[rendered->kind] +=
-		rendered->kind != IMAGE_JPEG && rendered->codec == PACKIMG_CODEC_JPEG;
+	convert->verbatim += encoded->verbatim;
+	convert->transcoded += encoded->transcoded;
+	convert->unindexed.counts[encoded->unindexed]++;
+	convert->kinds[encoded->kind]++;
+	convert->codecs[encoded->codec]++;
+	convert->indexed += encoded->side_size > 0;
+	convert->lossy[encoded->kind] +=
+		encoded->kind != IMAGE_JPEG && encoded->codec == PACKIMG_CODEC_JPEG;
 	if (sample->label >= 0)
 		convert->class_samples[sample->label]++;
 	else if (!convert->unlabelled++)
@@ -280,25 +280,25 @@ static int open_parts(struct convert *convert, struct packimg_error *error)
  * The options that decided over the bytes, in one fixed notation; neither jobs nor paths of
  * outputs.
  */
-static void describe(FILE *file, const struct convert *convert)
+static void describe_encoding(FILE *file, const struct convert *convert)
 {
 	const struct convert_options *options = &convert->options;
-	const struct render_options *render = &options->render;
+	const struct sample_encoder_options *encoding = &options->encoding;
 
-	fprintf(file, "jpeg=%s", render->verbatim ? "verbatim" : "");
-	if (!render->verbatim)
-		fprintf(file, "quality:%d", render->quality);
-	if (render->max_side)
-		fprintf(file, " max-side=%u", render->max_side);
-	if (render->short_side)
-		fprintf(file, " short-side=%u", render->short_side);
-	if (render->raw_fraction > 0)
-		fprintf(file, " raw=%g", render->raw_fraction);
-	if (render->raw_zstd)
-		fprintf(file, " zstd=%d", render->zstd_level);
-	fprintf(file, "%s%s%s", render->no_index ? " no-index" : "",
-		render->transcode ? " progressive=transcode" : "",
-		render->optimise ? " optimise" : "");
+	fprintf(file, "jpeg=%s", encoding->verbatim ? "verbatim" : "");
+	if (!encoding->verbatim)
+		fprintf(file, "quality:%d", encoding->quality);
+	if (encoding->max_side)
+		fprintf(file, " max-side=%u", encoding->max_side);
+	if (encoding->short_side)
+		fprintf(file, " short-side=%u", encoding->short_side);
+	if (encoding->raw_fraction > 0)
+		fprintf(file, " raw=%g", encoding->raw_fraction);
+	if (encoding->raw_zstd)
+		fprintf(file, " zstd=%d", encoding->zstd_level);
+	fprintf(file, "%s%s%s", encoding->no_index ? " no-index" : "",
+		encoding->transcode ? " progressive=transcode" : "",
+		encoding->optimise ? " optimise" : "");
 	if (options->shuffle)
 		fprintf(file, " shuffle=%" PRIu64, options->seed);
 	if (options->source.labels)
@@ -310,10 +310,10 @@ static void describe(FILE *file, const struct convert *convert)
 
 static void list_sources(FILE *file, const struct convert *convert)
 {
-	const struct word_list *sources = convert->options.sources;
+	const struct string_list *sources = convert->options.sources;
 
 	for (size_t i = 0; i < sources->count && i < METADATA_LINES_MAX; i++)
-		fprintf(file, "%s%s", i ? "\n" : "", sources->words[i]);
+		fprintf(file, "%s%s", i ? "\n" : "", sources->strings[i]);
 }
 
 static void list_patterns(FILE *file, const struct convert *convert)
@@ -347,7 +347,7 @@ static int write_metadata(struct convert *convert, struct convert_part *part,
 {
 	char number[32];
 
-	int r = write_text(convert, part, "packimg.options", describe, error);
+	int r = write_text(convert, part, "packimg.options", describe_encoding, error);
 	/* A path or pattern that is not UTF-8 is not worth failing for. */
 	if (!r && write_text(convert, part, "packimg.sources", list_sources, error) == -ENOMEM)
 		r = -ENOMEM;
@@ -363,8 +363,8 @@ static int write_metadata(struct convert *convert, struct convert_part *part,
 	return r;
 }
 
-int convert_write_facts(struct packimg_writer *writer, const struct statistics *statistics,
-			struct packimg_error *error)
+int convert_write_dataset_info(struct packimg_writer *writer, const struct statistics *statistics,
+			       struct packimg_error *error)
 {
 	double mean[3], std[3];
 	char number[32];
@@ -383,35 +383,35 @@ int convert_write_facts(struct packimg_writer *writer, const struct statistics *
 
 static int finish_parts(struct convert *convert, struct packimg_error *error)
 {
-	int r = 0;
-
-	for (uint32_t p = 0; !r && p < convert->part_count; p++) {
+	for (uint32_t p = 0; p < convert->part_count; p++) {
 		struct convert_part *part = &convert->parts[p];
 
-		r = write_metadata(convert, part, error);
-		if (!r)
-			r = convert_write_facts(part->writer, &part->statistics, error);
-		if (!r)
-			r = packimg_writer_finish(part->writer, error);
+		int r = write_metadata(convert, part, error);
 		if (r)
-			break;
+			return r;
+		r = convert_write_dataset_info(part->writer, &part->statistics, error);
+		if (r)
+			return r;
+		r = packimg_writer_finish(part->writer, error);
+		if (r)
+			return r;
 		part->bytes = packimg_writer_bytes(part->writer);
 	}
-	return r;
+	return 0;
 }
 
 static int write_samples(struct convert *convert, struct packimg_error *error)
 {
-	const struct render_options *render = &convert->options.render;
+	const struct sample_encoder_options *encoding = &convert->options.encoding;
 	struct writing writing = {.convert = convert, .error = error};
-	const struct workers_setup setup = {
+	const struct parallel_map_options setup = {
 		.jobs = convert->options.jobs,
 		.total = convert->catalog.count,
 		/*
 		 * Reading takes microseconds, encoding milliseconds: hand-over must not show in
 		 * either.
 		 */
-		.block = render->verbatim && render->raw_fraction == 0 ? 16 : 2,
+		.block = encoding->verbatim && encoding->raw_fraction == 0 ? 16 : 2,
 		.result_size = sizeof(struct outcome),
 		.bytes_max = BYTES_HELD - convert->catalog.arena.held +
 			     (uint64_t)convert->options.jobs * BLOCK_BYTES,
@@ -420,7 +420,7 @@ static int write_samples(struct convert *convert, struct packimg_error *error)
 		.worker_init = worker_init,
 		.worker_deinit = worker_deinit,
 		.claim = read_streams,
-		.run = run_sample,
+		.run = encode_sample,
 		.take = write_sample,
 		.stopped = command_interrupted,
 		.progress = &writing.progress,
@@ -430,26 +430,34 @@ static int write_samples(struct convert *convert, struct packimg_error *error)
 
 	progress_init(&writing.progress, "converting", convert->catalog.count,
 		      convert->options.quiet);
-	int r = workers_walk(&setup, &fault);
+	int r = parallel_map(&setup, &fault);
 	buffer_deinit(&writing.scratch);
 	return fault ? packimg_fail(error, fault, "starting workers: %s", strerror(-fault)) : r;
+}
+
+static int write_parts(struct convert *convert, struct packimg_error *error)
+{
+	convert->class_samples =
+		arena_array(&convert->catalog.arena,
+			    convert->catalog.class_count * sizeof(*convert->class_samples));
+	if (!convert->class_samples)
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	int r = open_parts(convert, error);
+	if (r)
+		return r;
+	r = write_samples(convert, error);
+	if (r)
+		return r;
+	if (!convert_sample_count(convert))
+		return convert_nothing(convert, error);
+	return finish_parts(convert, error);
 }
 
 int convert_write(struct convert *convert, struct packimg_error *error)
 {
 	double start_s = clock_s(CLOCK_MONOTONIC);
 
-	convert->class_samples =
-		arena_array(&convert->catalog.arena,
-			    convert->catalog.class_count * sizeof(*convert->class_samples));
-	int r = convert->class_samples ? open_parts(convert, error)
-				       : packimg_fail(error, -ENOMEM, "out of memory");
-	if (!r)
-		r = write_samples(convert, error);
-	if (!r && !convert_sample_count(convert))
-		r = convert_nothing(convert, error);
-	if (!r)
-		r = finish_parts(convert, error);
+	int r = write_parts(convert, error);
 	for (uint32_t p = 0; p < convert->part_count; p++) {
 		packimg_writer_free(convert->parts[p].writer);
 		convert->parts[p].writer = NULL;

@@ -18,13 +18,13 @@ enum {
 
 /* A class without an image: what its folders hold. Arrays are in the catalogue's arena. */
 struct empty_classes {
-	struct names names;
+	struct name_table names;
 	uint64_t *files;      /* by number */
 	const char **folders; /* the first with the most files */
 };
 
 /* Marks those folders that have an image, however deep. */
-static int mark_folders_of_images(const struct catalog *catalog, const struct names *folders,
+static int mark_folders_of_images(const struct catalog *catalog, const struct name_table *folders,
 				  bool *marks)
 {
 	struct buffer folder = {0};
@@ -50,7 +50,7 @@ static int mark_folders_of_images(const struct catalog *catalog, const struct na
 		for (; !r && size; size--) {
 			folder.data[size] = 0;
 			if (size <= longest && folder.data[size - 1] == '/' &&
-			    !names_find(folders, (const char *)folder.data, &number))
+			    !name_table_find(folders, (const char *)folder.data, &number))
 				marks[number] = true;
 		}
 	}
@@ -61,7 +61,7 @@ static int mark_folders_of_images(const struct catalog *catalog, const struct na
 /* Folders that hold no image, by the class that the rule makes of their names. */
 static int find_empty(struct convert *convert, const bool *taken, struct empty_classes *empty)
 {
-	const struct ignored *ignored = &convert->ignored;
+	const struct ignored_files *ignored = &convert->ignored;
 	struct buffer class_name = {0};
 	uint32_t number;
 	int r = 0;
@@ -70,15 +70,15 @@ static int find_empty(struct convert *convert, const bool *taken, struct empty_c
 		const char *folder = ignored->folders.names[i];
 		bool added;
 
-		r = buffer_make_room(&class_name, strlen(folder) + 1);
+		r = buffer_reserve(&class_name, strlen(folder) + 1);
 		const char *name =
 			r ? NULL
 			  : class_rule_apply(&convert->class_rule, folder, (char *)class_name.data);
 		if (!name || taken[i] || strlen(name) > PACKIMG_CLASS_NAME_MAX ||
 		    !text_is_utf8(name, strlen(name)) ||
-		    !names_find(&convert->catalog.class_names, name, &number))
+		    !name_table_find(&convert->catalog.class_names, name, &number))
 			continue;
-		r = names_add(&empty->names, name, &number, &added);
+		r = name_table_add(&empty->names, name, &number, &added);
 		if (r)
 			break;
 		if (added || ignored->folder_files[i] > empty->files[number]) {
@@ -121,13 +121,14 @@ static int note_empty(struct convert *convert, const struct empty_classes *empty
 	int r = classes && others ? 0 : -ENOMEM;
 
 	if (!r && without)
-		r = word_list_add_format(&convert->notes,
-					 "%s empty folder%s: %s; a class without images keeps its "
-					 "number, and --exclude leaves it out",
-					 text_count(TEXT, without),
-					 without == 1 ? " is a class" : "s are classes", classes);
+		r = string_list_add_format(
+			&convert->notes,
+			"%s empty folder%s: %s; a class without images keeps its "
+			"number, and --exclude leaves it out",
+			text_count(TEXT, without), without == 1 ? " is a class" : "s are classes",
+			classes);
 	if (!r && with)
-		r = word_list_add_format(
+		r = string_list_add_format(
 			&convert->notes,
 			"%s folder%s that would be %s hold%s no image and %s left out: %s",
 			text_count(TEXT, with), text_plural(with),
@@ -138,32 +139,43 @@ static int note_empty(struct convert *convert, const struct empty_classes *empty
 	return r;
 }
 
+/* taken: zeros, one for each folder. */
+static int add_empty_classes(struct convert *convert, bool *taken, struct empty_classes *empty)
+{
+	struct catalog *catalog = &convert->catalog;
+	uint32_t number;
+
+	int r = mark_folders_of_images(catalog, &convert->ignored.folders, taken);
+	if (r)
+		return r;
+	r = find_empty(convert, taken, empty);
+	if (r)
+		return r;
+	r = note_empty(convert, empty);
+	for (uint32_t i = 0; !r && i < empty->names.count; i++)
+		if (!empty->files[i])
+			r = name_table_add(&catalog->class_names, empty->names.names[i], &number,
+					   NULL);
+	return r;
+}
+
 int convert_add_empty_classes(struct convert *convert)
 {
 	struct catalog *catalog = &convert->catalog;
 	struct arena *arena = &catalog->arena;
 	const uint32_t count = convert->ignored.folders.count;
 	struct empty_classes empty;
-	uint32_t number;
 
 	convert->first_empty_class = catalog->class_names.count;
 	if (!catalog->class_names.count || !count)
 		return 0;
-	names_init(&empty.names, arena);
+	name_table_init(&empty.names, arena);
 	empty.files = arena_array(arena, count * sizeof(*empty.files));
 	empty.folders = arena_array(arena, count * sizeof(*empty.folders));
 	bool *taken = arena_array(arena, count * sizeof(*taken));
-	int r = empty.files && empty.folders && taken ? 0 : -ENOMEM;
-	if (!r)
-		r = mark_folders_of_images(catalog, &convert->ignored.folders, taken);
-	if (!r)
-		r = find_empty(convert, taken, &empty);
-	if (!r)
-		r = note_empty(convert, &empty);
-	for (uint32_t i = 0; !r && i < empty.names.count; i++)
-		if (!empty.files[i])
-			r = names_add(&catalog->class_names, empty.names.names[i], &number, NULL);
-	names_deinit(&empty.names);
+	int r = empty.files && empty.folders && taken ? add_empty_classes(convert, taken, &empty)
+						      : -ENOMEM;
+	name_table_deinit(&empty.names);
 	arena_release(arena, empty.files);
 	arena_release(arena, empty.folders);
 	arena_release(arena, taken);

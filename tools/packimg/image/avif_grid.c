@@ -17,12 +17,12 @@ struct entries {
 		uint32_t id;
 		uint8_t *begin, *end;
 	} * entries;
-	size_t count, room;
+	size_t count, capacity;
 };
 
 static int add_entry(struct entries *list, uint32_t id, uint8_t *begin, uint8_t *end)
 {
-	int r = array_room(&list->entries, list->count, &list->room, sizeof(*list->entries));
+	int r = array_reserve(&list->entries, list->count, &list->capacity, sizeof(*list->entries));
 
 	if (!r)
 		list->entries[list->count++] = (struct entry){id, begin, end};
@@ -47,7 +47,7 @@ static int list_infos(struct bytes iinf, struct entries *list)
 	return r;
 }
 
-static int list_places(struct bytes iloc, struct entries *list)
+static int list_locations(struct bytes iloc, struct entries *list)
 {
 	uint64_t version = bytes_take(&iloc, 1);
 	int r = 0;
@@ -174,17 +174,17 @@ static int sort_entries(const struct entries *list, const struct tiles *tiles)
 /* Both lists of items are sorted: the library takes their order from the one that it sees first. */
 static int sort_meta(struct bytes meta, const struct tiles *tiles)
 {
-	struct entries infos = {0}, places = {0};
+	struct entries infos = {0}, locations = {0};
 
 	int r = list_infos(bytes_find_box(meta, BOX_TYPE('i', 'i', 'n', 'f')), &infos);
 	if (!r)
-		r = list_places(bytes_find_box(meta, BOX_TYPE('i', 'l', 'o', 'c')), &places);
+		r = list_locations(bytes_find_box(meta, BOX_TYPE('i', 'l', 'o', 'c')), &locations);
 	if (!r)
 		r = sort_entries(&infos, tiles);
 	if (!r)
-		r = sort_entries(&places, tiles);
+		r = sort_entries(&locations, tiles);
 	free(infos.entries);
-	free(places.entries);
+	free(locations.entries);
 	return r;
 }
 

@@ -5,7 +5,7 @@
 enum { CELLS = CIELAB_GRID - 1 };
 
 /* CIE 15, 8.2.1: what f is the value of. */
-static double unf(double value)
+static double cielab_inverse_f(double value)
 {
 	return value > 24. / 116 ? value * value * value : (value - 16. / 116) * 108 / 841;
 }
@@ -30,7 +30,8 @@ static void exact_rgb(double l, double a, double b, uint16_t rgb[3])
 		{0.0719453, -0.2289914, 1.4052427},
 	};
 	double y = (l + 16) / 116;
-	double xyz[3] = {0.9642 * unf(y + a / 500), unf(y), 0.8249 * unf(y - b / 200)};
+	double xyz[3] = {0.9642 * cielab_inverse_f(y + a / 500), cielab_inverse_f(y),
+			 0.8249 * cielab_inverse_f(y - b / 200)};
 
 	for (int c = 0; c < 3; c++)
 		rgb[c] = encoded(matrix[c][0] * xyz[0] + matrix[c][1] * xyz[1] +

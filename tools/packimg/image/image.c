@@ -107,7 +107,7 @@ static int keep_grey(struct image_reader *reader, struct resize_picture *pixels,
 {
 	size_t bytes = (size_t)pixels->width * pixels->height;
 
-	if (buffer_make_room(&reader->grey, bytes))
+	if (buffer_reserve(&reader->grey, bytes))
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	uint8_t *grey = reader->grey.data;
 	for (uint32_t y = 0; y < pixels->height; y++) {
@@ -201,7 +201,7 @@ static int read_other(struct image_reader *reader, const uint8_t *data, size_t s
 			error, -E2BIG, "%ux%u pixels of %s take %s to decode; the limit is %s",
 			info->width, info->height, image_formats[info->kind].name,
 			text_bytes(TEXT, taken + working), text_bytes(TEXT, IMAGE_MEMORY_MAX));
-	if (buffer_make_room(&reader->pixels, bytes))
+	if (buffer_reserve(&reader->pixels, bytes))
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	const uint8_t *rgb = reader->pixels.data;
 	int r = image_formats[info->kind].reading->read(data, size, info, IMAGE_MEMORY_MAX - taken,
@@ -209,7 +209,7 @@ static int read_other(struct image_reader *reader, const uint8_t *data, size_t s
 	if (r)
 		return r;
 	if (info->orientation != 1) {
-		if (buffer_make_room(&reader->turned, bytes))
+		if (buffer_reserve(&reader->turned, bytes))
 			return packimg_fail(error, -ENOMEM, "out of memory");
 		image_orient(rgb, info->width, info->height, 3, info->orientation,
 			     reader->turned.data);

@@ -82,7 +82,7 @@ int image_read_sample(struct image_reader *reader, const struct packimg_sample *
 		      uint32_t target_width, uint32_t target_height,
 		      struct resize_picture *ret_pixels, struct packimg_error *error);
 
-/* A reader as a worker's own state (workers.h). */
+/* A reader as a worker's own state (parallel_map.h). */
 int image_worker_init(void *context, void *reader);
 void image_worker_deinit(void *reader);
 

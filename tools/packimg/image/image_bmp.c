@@ -35,7 +35,7 @@ struct bmp {
 	size_t offset; /* of the pixels; until the tables are read 0 where nothing says it */
 };
 
-static uint32_t get(const uint8_t *from, int bytes)
+static uint32_t bmp_get(const uint8_t *from, int bytes)
 {
 	uint32_t value = 0;
 
@@ -44,12 +44,12 @@ static uint32_t get(const uint8_t *from, int bytes)
 	return value;
 }
 
-static int damaged(struct packimg_error *error, const char *what)
+static int bmp_damaged(struct packimg_error *error, const char *what)
 {
 	return packimg_fail(error, -EBADMSG, "damaged BMP: %s", what);
 }
 
-static int not_read(struct packimg_error *error, const char *what, uint32_t value)
+static int bmp_not_read(struct packimg_error *error, const char *what, uint32_t value)
 {
 	return image_not_supported(error, "BMP with a %s of %u", what, value);
 }
@@ -66,9 +66,9 @@ static int bmp_tables(struct bmp *bmp, size_t at, uint32_t header, uint32_t colo
 		size_t masks = header >= HEADER_MASKS ? bmp->start + HEADER_WINDOWS : at;
 
 		if (masks + 12 > bmp->size)
-			return damaged(error, "it ends within its masks");
+			return bmp_damaged(error, "it ends within its masks");
 		for (int i = 0; i < 3; i++)
-			bmp->masks[i] = get(bmp->data + masks + 4 * i, 4);
+			bmp->masks[i] = bmp_get(bmp->data + masks + 4 * i, 4);
 		at = header >= HEADER_MASKS ? at : at + 12;
 	}
 	if (bmp->bits > 8) {
@@ -78,7 +78,7 @@ static int bmp_tables(struct bmp *bmp, size_t at, uint32_t header, uint32_t colo
 	}
 	bmp->colours = colours && colours < 1u << bmp->bits ? colours : 1u << bmp->bits;
 	if (at + step * bmp->colours > bmp->size)
-		return damaged(error, "it ends within its colours");
+		return bmp_damaged(error, "it ends within its colours");
 	if (!bmp->start)
 		bmp->offset = at + step * bmp->colours;
 	bmp->grey = true;
@@ -95,10 +95,10 @@ static int bmp_check(const struct bmp *bmp, struct packimg_error *error)
 	uint32_t bits = bmp->bits;
 
 	if (bits != 1 && bits != 4 && bits != 8 && bits != 16 && bits != 24 && bits != 32)
-		return not_read(error, "number of bits", bits);
+		return bmp_not_read(error, "number of bits", bits);
 	if (bmp->compression > BITFIELDS || (bmp->compression == RLE8 && bits != 8) ||
 	    (bmp->compression == RLE4 && bits != 4) || (bmp->compression == BITFIELDS && bits < 16))
-		return not_read(error, "compression", bmp->compression);
+		return bmp_not_read(error, "compression", bmp->compression);
 	return 0;
 }
 
@@ -109,30 +109,30 @@ static int bmp_check(const struct bmp *bmp, struct packimg_error *error)
 static int bmp_open(struct bmp *bmp, const uint8_t *data, size_t size, struct packimg_error *error)
 {
 	size_t start = data[0] == 'B' ? FILE_HEADER : 0;
-	uint32_t header = size < start + 4 ? 0 : get(data + start, 4), colours = 0;
+	uint32_t header = size < start + 4 ? 0 : bmp_get(data + start, 4), colours = 0;
 	const uint8_t *fields = data + start + 4;
 
 	*bmp = (struct bmp){.data = data, .size = size, .start = start};
 	if (data[1] == 'A')
 		return image_not_supported(error, "BMP that is an array of bitmaps");
 	if (!header || header > size - start)
-		return damaged(error, "it ends within its headers");
+		return bmp_damaged(error, "it ends within its headers");
 	if (header != HEADER_OS2 && header != 40 && header != 52 && header != 56 && header != 64 &&
 	    header != 108 && header != 124)
-		return not_read(error, "header", header);
-	bmp->offset = start ? get(data + 10, 4) : 0;
+		return bmp_not_read(error, "header", header);
+	bmp->offset = start ? bmp_get(data + 10, 4) : 0;
 	if (header == HEADER_OS2) {
-		bmp->width = get(fields, 2);
-		bmp->height = get(fields + 2, 2);
-		bmp->bits = get(fields + 6, 2);
+		bmp->width = bmp_get(fields, 2);
+		bmp->height = bmp_get(fields + 2, 2);
+		bmp->bits = bmp_get(fields + 6, 2);
 	} else {
-		bmp->width = get(fields, 4);
-		bmp->height = get(fields + 4, 4);
+		bmp->width = bmp_get(fields, 4);
+		bmp->height = bmp_get(fields + 4, 4);
 		bmp->top_down = bmp->height >> 31;
 		bmp->height = bmp->top_down ? -bmp->height : bmp->height;
-		bmp->bits = get(fields + 10, 2);
-		bmp->compression = get(fields + 12, 4);
-		colours = get(fields + 28, 4);
+		bmp->bits = bmp_get(fields + 10, 2);
+		bmp->compression = bmp_get(fields + 12, 4);
+		colours = bmp_get(fields + 28, 4);
 	}
 	int r = bmp_check(bmp, error);
 	return r ? r : bmp_tables(bmp, start + header, header, colours, error);
@@ -165,7 +165,7 @@ static bool put_index(const struct bmp *bmp, uint32_t index, uint8_t *out)
 }
 
 /* The bits of a mask, scaled to 0 .. 255. */
-static uint8_t masked(uint32_t value, uint32_t mask)
+static uint8_t bmp_masked(uint32_t value, uint32_t mask)
 {
 	return mask ? (uint8_t)((uint64_t)(value & mask) * 255 / mask) : 0;
 }
@@ -193,7 +193,7 @@ static bool bmp_colours(const struct bmp *bmp, const uint8_t *in, uint8_t *out)
 
 	for (uint32_t x = 0; x < bmp->width; x++, in += bytes)
 		for (int c = 0; c < 3; c++)
-			*out++ = masked(get(in, bytes), masks[c]);
+			*out++ = bmp_masked(bmp_get(in, bytes), masks[c]);
 	return true;
 }
 
@@ -204,13 +204,13 @@ static int bmp_rows(const struct bmp *bmp, uint8_t *rgb, struct packimg_error *e
 
 	/* the last one needs no padding */
 	if (bmp->offset > bmp->size || stride * (bmp->height - 1) + row > bmp->size - bmp->offset)
-		return damaged(error, "it ends within its pixels");
+		return bmp_damaged(error, "it ends within its pixels");
 	for (uint32_t y = 0; y < bmp->height; y++) {
 		const uint8_t *in = bmp->data + bmp->offset + stride * y;
 		uint8_t *out = bmp_row(bmp, rgb, y);
 
 		if (!(bmp->bits <= 8 ? bmp_indices(bmp, in, out) : bmp_colours(bmp, in, out)))
-			return damaged(error, "a pixel's colour is not in its table");
+			return bmp_damaged(error, "a pixel's colour is not in its table");
 	}
 	return 0;
 }
@@ -330,11 +330,11 @@ static int bmp_runs(const struct bmp *bmp, uint8_t *rgb, struct packimg_error *e
 	struct run run = {.bmp = bmp, .end = bmp->data + bmp->size, .rgb = rgb};
 
 	if (bmp->offset > bmp->size)
-		return damaged(error, "it ends within its pixels");
+		return bmp_damaged(error, "it ends within its pixels");
 	run.at = bmp->data + bmp->offset;
 	for (size_t i = 0; i < (size_t)bmp->width * bmp->height; i++)
 		memcpy(rgb + 3 * i, bmp->palette[0], 3);
-	return run_all(&run) ? 0 : damaged(error, run.fault);
+	return run_all(&run) ? 0 : bmp_damaged(error, run.fault);
 }
 
 static int bmp_read(const uint8_t *data, size_t size, const struct image_info *info,

@@ -199,7 +199,7 @@ struct gif_codes {
 	uint32_t lengths[4096];
 };
 
-static bool take_code(struct gif_codes *codes, uint32_t code)
+static bool gif_take_code(struct gif_codes *codes, uint32_t code)
 {
 	bool added = codes->previous && codes->count < 4096;
 
@@ -236,7 +236,7 @@ static bool gif_codes_stand(const uint8_t *data, size_t size)
 	codes.count = codes.clear + 2;
 	while (good && code >= 0 && codes.pixels < pixels)
 		good = DGifGetLZCodes(gif.file, &code) == GIF_OK &&
-		       (code < 0 || take_code(&codes, (uint32_t)code));
+		       (code < 0 || gif_take_code(&codes, (uint32_t)code));
 	gif_close(&gif);
 	return good;
 }

@@ -160,7 +160,7 @@ static int tiff_fail(struct tiff *tiff, int code, struct packimg_error *error)
 }
 
 enum {
-	TIFF_MEMORY_LEAST = 16 << 20, /* of a single allocation */
+	TIFF_MEMORY_MIN = 16 << 20, /* of a single allocation */
 	TIFF_PIXEL_MEMORY = 64, /* more for each pixel: a strip of all of them, in so many bytes */
 };
 
@@ -170,7 +170,7 @@ enum {
  */
 static tmsize_t tiff_memory(size_t size, uint64_t pixels, uint64_t memory_max)
 {
-	uint64_t likely = TIFF_MEMORY_LEAST + 8 * (uint64_t)size + TIFF_PIXEL_MEMORY * pixels;
+	uint64_t likely = TIFF_MEMORY_MIN + 8 * (uint64_t)size + TIFF_PIXEL_MEMORY * pixels;
 
 	return (tmsize_t)(likely < memory_max ? likely : memory_max);
 }

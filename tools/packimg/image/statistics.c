@@ -4,8 +4,8 @@
 #include <math.h>
 
 /* A row's sums fit 32 bits: 65535 pixels of at most 255 squared. */
-static void add_row(struct statistics *statistics, const uint8_t *row, uint32_t width,
-		    uint32_t channels)
+static void statistics_add_row(struct statistics *statistics, const uint8_t *row, uint32_t width,
+			       uint32_t channels)
 {
 	uint32_t sum[3] = {0}, square[3] = {0};
 
@@ -43,8 +43,8 @@ void statistics_add_pixels(struct statistics *statistics, const struct resize_pi
 {
 	for (uint32_t y = row_step / 2 < pixels->height ? row_step / 2 : 0; y < pixels->height;
 	     y += row_step)
-		add_row(statistics, pixels->data + y * pixels->stride, pixels->width,
-			pixels->channels);
+		statistics_add_row(statistics, pixels->data + y * pixels->stride, pixels->width,
+				   pixels->channels);
 	statistics->images++;
 }
 
@@ -70,18 +70,19 @@ void statistics_add_summary(struct statistics *statistics, const double mean[3],
 	}
 }
 
-static uint64_t scale(uint64_t value, double share)
+static uint64_t statistics_channel_scale(uint64_t value, double share)
 {
 	return (uint64_t)llround((double)value * share);
 }
 
 void statistics_scale(struct statistics *statistics, double share)
 {
-	statistics->images = scale(statistics->images, share);
-	statistics->pixels = scale(statistics->pixels, share);
+	statistics->images = statistics_channel_scale(statistics->images, share);
+	statistics->pixels = statistics_channel_scale(statistics->pixels, share);
 	for (int c = 0; c < 3; c++) {
-		statistics->sum[c] = scale(statistics->sum[c], share);
-		statistics->square_sum[c] = scale(statistics->square_sum[c], share);
+		statistics->sum[c] = statistics_channel_scale(statistics->sum[c], share);
+		statistics->square_sum[c] =
+			statistics_channel_scale(statistics->square_sum[c], share);
 	}
 }
 

@@ -34,7 +34,7 @@ static uint16_t colours_of(uint16_t photometric)
 										     : 1;
 }
 
-static uint16_t field(TIFF *file, uint32_t tag)
+static uint16_t tiff_field(TIFF *file, uint32_t tag)
 {
 	uint16_t value = 0;
 
@@ -53,8 +53,8 @@ static bool is_multiplied(TIFF *file)
 
 bool tiff_samples_are_ours(TIFF *file)
 {
-	uint16_t photometric = UINT16_MAX, bits = field(file, TIFFTAG_BITSPERSAMPLE),
-		 count = field(file, TIFFTAG_SAMPLESPERPIXEL);
+	uint16_t photometric = UINT16_MAX, bits = tiff_field(file, TIFFTAG_BITSPERSAMPLE),
+		 count = tiff_field(file, TIFFTAG_SAMPLESPERPIXEL);
 
 	TIFFGetField(file, TIFFTAG_PHOTOMETRIC, &photometric);
 	if (!bits || bits > BITS_MAX || is_multiplied(file))
@@ -62,7 +62,7 @@ bool tiff_samples_are_ours(TIFF *file)
 	if (photometric == PHOTOMETRIC_CIELAB)
 		return bits >= 8 && count >= 3;
 	if (photometric == PHOTOMETRIC_SEPARATED)
-		return count >= 4 && field(file, TIFFTAG_INKSET) == INKSET_CMYK;
+		return count >= 4 && tiff_field(file, TIFFTAG_INKSET) == INKSET_CMYK;
 	if (bits == 8 || bits == 16)
 		return false;
 	if (photometric == PHOTOMETRIC_MINISBLACK || photometric == PHOTOMETRIC_MINISWHITE)
@@ -77,13 +77,13 @@ static void samples_init(struct samples *samples, TIFF *file, const struct image
 		.width = info->width,
 		.height = info->height,
 		.block_width = info->width,
-		.bits = field(file, TIFFTAG_BITSPERSAMPLE),
-		.photometric = field(file, TIFFTAG_PHOTOMETRIC),
-		.count = field(file, TIFFTAG_SAMPLESPERPIXEL),
+		.bits = tiff_field(file, TIFFTAG_BITSPERSAMPLE),
+		.photometric = tiff_field(file, TIFFTAG_PHOTOMETRIC),
+		.count = tiff_field(file, TIFFTAG_SAMPLESPERPIXEL),
 		.planes = 1,
 	};
 	samples->colours = colours_of(samples->photometric);
-	if (field(file, TIFFTAG_PLANARCONFIG) == PLANARCONFIG_SEPARATE) {
+	if (tiff_field(file, TIFFTAG_PLANARCONFIG) == PLANARCONFIG_SEPARATE) {
 		samples->planes = samples->colours;
 		samples->count = 1;
 	}
@@ -107,7 +107,7 @@ static uint8_t *block_of(const struct samples *samples, uint16_t plane)
 }
 
 /* The block that has this pixel, of every plane; -EBADMSG when it is not whole. */
-static int read_blocks(const struct samples *samples, uint32_t x, uint32_t y)
+static int tiff_read_blocks(const struct samples *samples, uint32_t x, uint32_t y)
 {
 	uint32_t left = samples->height - y,
 		 rows = left < samples->block_height ? left : samples->block_height;
@@ -155,7 +155,7 @@ static uint8_t byte_of(uint32_t value, uint32_t bits)
 
 /* What black leaves of white, less as much of that as there is of each ink; rounded as by Pillow.
  */
-static void put_inks(const uint8_t *inks, uint8_t *rgb)
+static void tiff_put_inks(const uint8_t *inks, uint8_t *rgb)
 {
 	int light = 255 - inks[3];
 
@@ -163,12 +163,12 @@ static void put_inks(const uint8_t *inks, uint8_t *rgb)
 		rgb[c] = (uint8_t)(light - (inks[c] * light + 127) / 255);
 }
 
-static void put_pixel(const struct samples *samples, const uint8_t *colours, uint8_t *rgb)
+static void tiff_put_pixel(const struct samples *samples, const uint8_t *colours, uint8_t *rgb)
 {
 	if (samples->photometric == PHOTOMETRIC_RGB)
 		memcpy(rgb, colours, 3);
 	else if (samples->photometric == PHOTOMETRIC_SEPARATED)
-		put_inks(colours, rgb);
+		tiff_put_inks(colours, rgb);
 	else if (samples->photometric == PHOTOMETRIC_CIELAB) /* a* and b* have a sign */
 		cielab_rgb(samples->cielab,
 			   (uint8_t[3]){colours[0], colours[1] ^ 128, colours[2] ^ 128}, rgb);
@@ -190,11 +190,11 @@ static void put_row(const struct samples *samples, uint32_t row, uint32_t width,
 
 			colours[c] = byte_of(sample_at(from, samples->bits, index), samples->bits);
 		}
-		put_pixel(samples, colours, rgb);
+		tiff_put_pixel(samples, colours, rgb);
 	}
 }
 
-static void put_block(const struct samples *samples, uint32_t x, uint32_t y, uint8_t *rgb)
+static void tiff_put_block(const struct samples *samples, uint32_t x, uint32_t y, uint8_t *rgb)
 {
 	uint32_t right = samples->width - x, below = samples->height - y;
 	uint32_t width = right < samples->block_width ? right : samples->block_width;
@@ -203,15 +203,15 @@ static void put_block(const struct samples *samples, uint32_t x, uint32_t y, uin
 		put_row(samples, row, width, rgb + 3 * ((size_t)samples->width * (y + row) + x));
 }
 
-static int put_blocks(const struct samples *samples, uint8_t *rgb)
+static int tiff_put_blocks(const struct samples *samples, uint8_t *rgb)
 {
 	for (uint32_t y = 0; y < samples->height; y += samples->block_height)
 		for (uint32_t x = 0; x < samples->width; x += samples->block_width) {
-			int r = read_blocks(samples, x, y);
+			int r = tiff_read_blocks(samples, x, y);
 
 			if (r)
 				return r;
-			put_block(samples, x, y, rgb);
+			tiff_put_block(samples, x, y, rgb);
 		}
 	return 0;
 }
@@ -231,7 +231,7 @@ int tiff_samples_read(TIFF *file, const struct image_info *info, uint64_t memory
 	if (samples.cielab)
 		cielab_init(samples.cielab);
 	int r = samples.blocks && (samples.cielab || samples.photometric != PHOTOMETRIC_CIELAB)
-			? put_blocks(&samples, rgb)
+			? tiff_put_blocks(&samples, rgb)
 			: -ENOMEM;
 	free(samples.blocks);
 	free(samples.cielab);

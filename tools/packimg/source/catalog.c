@@ -16,18 +16,18 @@
 void catalog_init(struct catalog *catalog)
 {
 	*catalog = (struct catalog){
-		.store.limits = {ARCHIVE_FILE_MAX, ARCHIVE_EXPANSION_MAX},
-		.store.arena = &catalog->arena,
+		.blobs.limits = {ARCHIVE_FILE_MAX, ARCHIVE_EXPANSION_MAX},
+		.blobs.arena = &catalog->arena,
 	};
-	names_init(&catalog->class_names, &catalog->arena);
-	names_init(&catalog->field_names, &catalog->arena);
+	name_table_init(&catalog->class_names, &catalog->arena);
+	name_table_init(&catalog->field_names, &catalog->arena);
 }
 
 void catalog_deinit(struct catalog *catalog)
 {
-	names_deinit(&catalog->class_names);
-	names_deinit(&catalog->field_names);
-	store_deinit(&catalog->store);
+	name_table_deinit(&catalog->class_names);
+	name_table_deinit(&catalog->field_names);
+	blob_store_deinit(&catalog->blobs);
 	arena_deinit(&catalog->arena);
 	*catalog = (struct catalog){0};
 }
@@ -59,7 +59,7 @@ static int check_fields(const struct catalog *catalog, const struct source_item 
 			if (strcmp(item->fields[k].name, name) == 0)
 				return packimg_fail(error, CATALOG_SKIP, "it has two fields \"%s\"",
 						    name);
-		count += names_find(&catalog->field_names, name, &number) != 0;
+		count += name_table_find(&catalog->field_names, name, &number) != 0;
 		if (count > PACKIMG_FIELDS_MAX)
 			return packimg_fail(
 				error, CATALOG_SKIP,
@@ -92,7 +92,7 @@ static int add_values(struct catalog *catalog, const struct source_item *item,
 			.kind = (uint8_t)field->kind,
 		};
 		if (!values[i].text ||
-		    names_add(&catalog->field_names, field->name, &values[i].field, NULL))
+		    name_table_add(&catalog->field_names, field->name, &values[i].field, NULL))
 			return packimg_fail(error, -ENOMEM, "out of memory");
 		struct catalog_field *known = &catalog->fields[values[i].field];
 		known->kinds[field->kind] = true;
@@ -117,7 +117,7 @@ int catalog_classify(struct catalog *catalog, struct catalog_sample *sample, con
 			"its class \"%.60s\" has a name that is not UTF-8 of at most %d "
 			"bytes; rename it, or choose with --class-from or --exclude",
 			name, PACKIMG_CLASS_NAME_MAX);
-	if (names_add(&catalog->class_names, name, &sample->class, NULL))
+	if (name_table_add(&catalog->class_names, name, &sample->class, NULL))
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	if (catalog->class_names.count > PACKIMG_CLASSES_MAX)
 		return packimg_fail(error, -E2BIG, "more than %d classes", PACKIMG_CLASSES_MAX);
@@ -140,12 +140,12 @@ int catalog_add(struct catalog *catalog, const struct source_item *item,
 		struct packimg_error *error)
 {
 	struct catalog_sample sample = {
-		.place = item->place,
+		.location = item->location,
 		.label = (int32_t)item->class_number,
 	};
 
-	if (arena_room(&catalog->arena, &catalog->samples, catalog->count, &catalog->room,
-		       sizeof(*catalog->samples)))
+	if (arena_reserve(&catalog->arena, &catalog->samples, catalog->count, &catalog->capacity,
+			  sizeof(*catalog->samples)))
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	if (strlen(item->name) > PACKIMG_SOURCE_MAX)
 		return packimg_fail(error, CATALOG_SKIP, "a name of more than %d bytes",
@@ -153,12 +153,12 @@ int catalog_add(struct catalog *catalog, const struct source_item *item,
 	sample.name = arena_copy(&catalog->arena, item->name, strlen(item->name));
 	if (!sample.name)
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	if (item->place.kind == PLACE_FILE) {
-		sample.place.path = sample.name;
-		if (strcmp(item->place.path, item->name) != 0)
-			sample.place.path = arena_copy(&catalog->arena, item->place.path,
-						       strlen(item->place.path));
-		if (!sample.place.path)
+	if (item->location.kind == LOCATION_FILE) {
+		sample.location.path = sample.name;
+		if (strcmp(item->location.path, item->name) != 0)
+			sample.location.path = arena_copy(&catalog->arena, item->location.path,
+							  strlen(item->location.path));
+		if (!sample.location.path)
 			return packimg_fail(error, -ENOMEM, "out of memory");
 	}
 	int r = add_values(catalog, item, &sample, error);
@@ -206,14 +206,14 @@ static int set_class_count(struct catalog *catalog, uint32_t count, struct packi
 static int number_as_given(struct catalog *catalog, const char *const *given, uint32_t given_count,
 			   struct packimg_error *error)
 {
-	struct names names;
+	struct name_table names;
 
 	int r = set_class_count(catalog, given_count, error);
-	names_init(&names, &catalog->arena);
+	name_table_init(&names, &catalog->arena);
 	for (uint32_t i = 0; !r && i < given_count; i++) {
 		uint32_t number;
 
-		if (names_add(&names, given[i], &number, NULL))
+		if (name_table_add(&names, given[i], &number, NULL))
 			r = packimg_fail(error, -ENOMEM, "out of memory");
 		else if (number != i)
 			r = packimg_fail(error, -EINVAL, "class \"%s\" is listed twice", given[i]);
@@ -227,7 +227,7 @@ static int number_as_given(struct catalog *catalog, const char *const *given, ui
 		if (sample->class != UINT32_MAX) {
 			const char *name = catalog->class_names.names[sample->class];
 
-			if (names_find(&names, name, &number))
+			if (name_table_find(&names, name, &number))
 				r = packimg_fail(
 					error, -EINVAL,
 					"%s: its class \"%s\" is not in the list of classes",
@@ -239,7 +239,7 @@ static int number_as_given(struct catalog *catalog, const char *const *given, ui
 					 number, given_count);
 		}
 	}
-	names_deinit(&names);
+	name_table_deinit(&names);
 	return r;
 }
 
@@ -305,7 +305,7 @@ static int number_by_names(struct catalog *catalog, struct packimg_error *error)
 	int r = order && number_of ? set_class_count(catalog, count, error)
 				   : packimg_fail(error, -ENOMEM, "out of memory");
 	if (!r) {
-		names_sort(&catalog->class_names, order);
+		name_table_sort(&catalog->class_names, order);
 		for (uint32_t i = 0; i < count; i++) {
 			catalog->classes[i] = catalog->class_names.names[order[i]];
 			number_of[order[i]] = i;
@@ -361,7 +361,7 @@ int catalog_shuffle(struct catalog *catalog, uint64_t seed)
 			samples[i] = catalog->samples[order[i]];
 		arena_release(arena, catalog->samples);
 		catalog->samples = samples;
-		catalog->room = catalog->count;
+		catalog->capacity = catalog->count;
 	}
 	arena_release(arena, order);
 	return r;

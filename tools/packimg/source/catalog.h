@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "tools/packimg/common/names.h"
+#include "tools/packimg/common/name_table.h"
 #include "tools/packimg/source/source.h"
 
 /* Of a sample whose class its name will give. */
@@ -21,7 +21,7 @@ struct catalog_value {
 
 struct catalog_sample {
 	const char *name;
-	struct place place;
+	struct blob_location location;
 	const struct catalog_value *values;
 	uint32_t value_count;
 	int32_t label; /* after catalog_finish(); PACKIMG_LABEL_NONE for none */
@@ -37,12 +37,12 @@ struct catalog_field {
 };
 
 struct catalog {
-	struct store store;
+	struct blob_store blobs;
 	struct arena arena;
-	struct names class_names, field_names;
+	struct name_table class_names, field_names;
 	struct catalog_field fields[PACKIMG_FIELDS_MAX];
 	struct catalog_sample *samples;
-	size_t count, room;
+	size_t count, capacity;
 	/*
 	 * The first sample whose label is a class, and the first whose label is a field; NULL:
 	 * none.

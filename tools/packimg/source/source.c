@@ -1,10 +1,10 @@
 #include "tools/packimg/source/source.h"
 
 #include "format/base/text/number.h"
-#include "format/foreign.h"
+#include "format/foreign_format.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image_format.h"
-#include "tools/packimg/source/archive_in.h"
+#include "tools/packimg/source/archive_reader.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -95,21 +95,21 @@ static int peek_key(struct peeked *peeked, size_t *count, const char *key, size_
  * with KEY.jpg, the same name up to the first dot of its last part. They need not be neighbours
  * here: samples whose members are not are refused when the shard is read.
  */
-static int peek_archive(const struct store *store, const char *path, enum source_kind *ret_kind,
-			struct packimg_error *error)
+static int peek_archive(const struct blob_store *blobs, const char *path,
+			enum source_kind *ret_kind, struct packimg_error *error)
 {
 	struct peeked peeked[PEEK_MEMBERS];
-	struct archive_in *archive;
+	struct archive_reader *archive;
 	struct archive_member member;
 	size_t count = 0;
 	bool pair = false;
 
 	*ret_kind = SOURCE_ARCHIVE;
-	int r = archive_in_open(path, &store->limits, &archive, error);
+	int r = archive_reader_open(path, &blobs->limits, &archive, error);
 	if (r)
 		return r;
 	for (int i = 0; i < PEEK_MEMBERS && !pair; i++) {
-		r = archive_in_next(archive, &member, error);
+		r = archive_reader_next(archive, &member, error);
 		if (r)
 			break;
 		const char *base = strrchr(member.name, '/');
@@ -126,7 +126,7 @@ static int peek_archive(const struct store *store, const char *path, enum source
 		*ret_kind = SOURCE_WEBDATASET;
 	while (count)
 		free(peeked[--count].key);
-	archive_in_close(archive);
+	archive_reader_close(archive);
 	/* Damage is reported with its place when the archive is read. */
 	return r < 0 && r != -EBADMSG && r != -EFBIG ? r : 0;
 }
@@ -140,7 +140,8 @@ static int check_foreign(const char *path, struct packimg_error *error)
 
 	if (fd >= 0)
 		close(fd);
-	const struct foreign *foreign = size > 0 ? foreign_of_head(head, (size_t)size) : NULL;
+	const struct foreign *foreign =
+		size > 0 ? foreign_format_of_head(head, (size_t)size) : NULL;
 	return foreign && !foreign->is_source
 		       ? packimg_fail(error, -EINVAL, "%s: it is %s, which is not read; %s", path,
 				      foreign->what, foreign->remedy)
@@ -157,7 +158,7 @@ static int no_file(const char *path, int code, struct packimg_error *error)
 	return packimg_fail(error, -code, "%s: %s", path, strerror(code));
 }
 
-static int find_kind(const struct store *store, const char *path,
+static int find_kind(const struct blob_store *blobs, const char *path,
 		     const struct source_options *options, enum source_kind *ret_kind,
 		     struct packimg_error *error)
 {
@@ -185,12 +186,12 @@ static int find_kind(const struct store *store, const char *path,
 		*ret_kind = SOURCE_MANIFEST;
 	else {
 		int r = check_foreign(path, error);
-		return r ? r : peek_archive(store, path, ret_kind, error);
+		return r ? r : peek_archive(blobs, path, ret_kind, error);
 	}
 	return 0;
 }
 
-int source_new(struct store *store, const char *path, const struct source_options *options,
+int source_new(struct blob_store *blobs, const char *path, const struct source_options *options,
 	       struct source **ret_source, struct packimg_error *error)
 {
 	static const struct source_ops *const kinds[] = {
@@ -201,13 +202,13 @@ int source_new(struct store *store, const char *path, const struct source_option
 	};
 	enum source_kind kind;
 
-	int r = find_kind(store, path, options, &kind, error);
+	int r = find_kind(blobs, path, options, &kind, error);
 	if (r)
 		return r;
 	struct source *source = calloc(1, kinds[kind]->size);
 	if (!source)
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	*source = (struct source){kinds[kind], store, options};
+	*source = (struct source){kinds[kind], blobs, options};
 	r = source->ops->open(source, path, error);
 	if (r)
 		source_free(source);

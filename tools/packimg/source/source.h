@@ -7,9 +7,9 @@
  */
 #pragma once
 
-#include "tools/packimg/common/brace.h"
+#include "tools/packimg/common/brace_expand.h"
+#include "tools/packimg/source/blob_store.h"
 #include "tools/packimg/source/filter.h"
-#include "tools/packimg/source/store.h"
 
 #include <stdint.h>
 
@@ -43,7 +43,7 @@ struct source_item {
 	int64_t class_number;   /* -1: none */
 	enum item_label label;  /* that a table or a shard gave */
 	const char *label_name; /* of its column or field; NULL: none */
-	struct place place;
+	struct blob_location location;
 	const struct source_field *fields;
 	size_t field_count;
 	enum filter_verdict verdict;
@@ -88,13 +88,13 @@ struct source_options {
 		*path_suffix; /* what the names in a manifest lack, such as ".jpg"; NULL: nothing */
 	/* receives sentences for the summary: what was decided that may have been meant otherwise
 	 */
-	struct word_list *notes;
+	struct string_list *notes;
 };
 
 enum {
 	SOURCE_END = 1,
-	SOURCE_SKIP = 2, /* the item cannot be used: its name is set, the reason is in error */
-	SOURCE_PASS = 3, /* the item is passed over: its name and verdict are set */
+	SOURCE_SKIP = 2,    /* the item cannot be used: its name is set, the reason is in error */
+	SOURCE_IGNORED = 3, /* the item is passed over: its name and verdict are set */
 };
 
 struct source;
@@ -111,7 +111,7 @@ struct source_ops {
 
 struct source {
 	const struct source_ops *ops;
-	struct store *store;
+	struct blob_store *blobs;
 	const struct source_options *options;
 };
 
@@ -122,12 +122,12 @@ extern const struct source_ops source_folder_ops, source_manifest_ops, source_ar
  * Opens the source of the kind that options or the path itself says. The store and the options must
  * outlive it.
  */
-int source_new(struct store *store, const char *path, const struct source_options *options,
+int source_new(struct blob_store *blobs, const char *path, const struct source_options *options,
 	       struct source **ret_source, struct packimg_error *error);
 void source_free(struct source *source);
 /*
- * 0, SOURCE_END, SOURCE_SKIP, SOURCE_PASS, or a negative errno after which the source is of no more
- * use.
+ * 0, SOURCE_END, SOURCE_SKIP, SOURCE_IGNORED, or a negative errno after which the source is of no
+ * more use.
  */
 int source_next(struct source *source, struct source_item *ret_item, struct packimg_error *error);
 

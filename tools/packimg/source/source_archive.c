@@ -7,31 +7,31 @@
 #include <string.h>
 #include <sys/stat.h>
 
-int archive_source_place(struct archive_source *archive, const struct archive_member *member,
-			 struct place *ret_place, struct packimg_error *error)
+int archive_source_locate(struct archive_source *archive, const struct archive_member *member,
+			  struct blob_location *ret_location, struct packimg_error *error)
 {
-	struct store *store = archive->source.store;
-	const struct container *container = &store->containers[archive->container];
-	struct place place = {.kind = PLACE_RANGE, .container = archive->container};
+	struct blob_store *blobs = archive->source.blobs;
+	const struct container *container = &blobs->containers[archive->container];
+	struct blob_location location = {.kind = LOCATION_RANGE, .container = archive->container};
 	int r = 0;
 
-	if (archive_in_range(archive->archive, &place.offset, &place.size)) {
+	if (archive_reader_range(archive->archive, &location.offset, &location.size)) {
 		/* what can be read only once, or out of its order, is kept */
 		bool spill = archive->source.options->random_access || archive->is_pipe;
 
-		place.kind = spill ? PLACE_SPILL : PLACE_STREAM;
-		place.offset = spill ? container->spill_size : member->number;
-		place.size = member->size;
+		location.kind = spill ? LOCATION_SPILL : LOCATION_STREAM;
+		location.offset = spill ? container->spill_size : member->number;
+		location.size = member->size;
 		archive->bytes.size = 0;
 		if (spill)
-			r = archive_in_read(archive->archive, store->limits.file_max,
-					    &archive->bytes, &place.size, error);
+			r = archive_reader_read(archive->archive, blobs->limits.file_max,
+						&archive->bytes, &location.size, error);
 		if (spill && !r)
-			r = store_spill(store, archive->container, archive->bytes.data,
-					archive->bytes.size, error);
+			r = blob_store_spill(blobs, archive->container, archive->bytes.data,
+					     archive->bytes.size, error);
 	}
 	if (!r)
-		*ret_place = place;
+		*ret_location = location;
 	return r;
 }
 
@@ -48,16 +48,16 @@ int archive_source_open(struct source *source, const char *path, struct packimg_
 	archive->stem = strndup(base, size ? size : strlen(base));
 	if (!archive->stem)
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	int r = store_add(source->store, strcmp(path, "-") == 0 ? "/dev/stdin" : path, false,
-			  &archive->container, error);
-	return r ? r : archive_in_open(path, &source->store->limits, &archive->archive, error);
+	int r = blob_store_add(source->blobs, strcmp(path, "-") == 0 ? "/dev/stdin" : path, false,
+			       &archive->container, error);
+	return r ? r : archive_reader_open(path, &source->blobs->limits, &archive->archive, error);
 }
 
 void archive_source_close(struct source *source)
 {
 	struct archive_source *archive = (struct archive_source *)source;
 
-	archive_in_close(archive->archive);
+	archive_reader_close(archive->archive);
 	buffer_deinit(&archive->bytes);
 	free(archive->stem);
 }
@@ -91,7 +91,7 @@ static int pass_folder(struct archive_source *archive, const struct archive_memb
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	ret_item->name = (const char *)archive->bytes.data;
 	ret_item->verdict = filter_folder(archive->source.options->filter, ret_item->name);
-	return ret_item->verdict == FILTER_FOLDER ? SOURCE_PASS : 0;
+	return ret_item->verdict == FILTER_FOLDER ? SOURCE_IGNORED : 0;
 }
 
 static int source_archive_next(struct source *source, struct source_item *ret_item,
@@ -102,7 +102,7 @@ static int source_archive_next(struct source *source, struct source_item *ret_it
 	struct archive_member member;
 
 	do {
-		int r = archive_in_next(archive->archive, &member, error);
+		int r = archive_reader_next(archive->archive, &member, error);
 		if (r)
 			return r < 0 ? r : SOURCE_END;
 		r = member.is_folder ? pass_folder(archive, &member, ret_item, error) : 0;
@@ -114,10 +114,10 @@ static int source_archive_next(struct source *source, struct source_item *ret_it
 	if (member.unread && may_be_images(&member, ret_item->verdict))
 		return packimg_fail(error, SOURCE_SKIP, "%s", member.unread);
 	if (ret_item->verdict)
-		return SOURCE_PASS;
+		return SOURCE_IGNORED;
 	ret_item->class_name = named ? archive->stem : NULL;
 	ret_item->class_of_name = !named;
-	int r = archive_source_place(archive, &member, &ret_item->place, error);
+	int r = archive_source_locate(archive, &member, &ret_item->location, error);
 	return r == -EFBIG ? SOURCE_SKIP : r;
 }
 

@@ -1,12 +1,12 @@
 /* What the sources that read archives share. One thread. */
 #pragma once
 
-#include "tools/packimg/source/archive_in.h"
+#include "tools/packimg/source/archive_reader.h"
 #include "tools/packimg/source/source.h"
 
 struct archive_source {
 	struct source source;
-	struct archive_in *archive;
+	struct archive_reader *archive;
 	uint32_t container;
 	char *stem; /* the archive's name without folders and extensions */
 	bool is_pipe;
@@ -19,5 +19,5 @@ void archive_source_close(struct source *source);
  * The place of the archive's current member, spilling it when it must be read out of order later.
  * -EFBIG: too large to be an image.
  */
-int archive_source_place(struct archive_source *archive, const struct archive_member *member,
-			 struct place *ret_place, struct packimg_error *error);
+int archive_source_locate(struct archive_source *archive, const struct archive_member *member,
+			  struct blob_location *ret_location, struct packimg_error *error);

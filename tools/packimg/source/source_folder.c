@@ -24,9 +24,9 @@ enum {
 /* Its arrays are in the store's arena. */
 struct level {
 	char *text; /* of all names, terminated; a folder's and a broken link's end in '/' */
-	size_t text_size, text_room;
+	size_t text_size, text_capacity;
 	size_t *names; /* where they begin, sorted by what is there */
-	size_t count, room;
+	size_t count, capacity;
 	size_t next;
 	size_t path_size; /* bytes of the path up to this folder, its '/' included */
 	dev_t device;
@@ -45,16 +45,16 @@ struct source_folder {
 static void level_reset(struct level *level, struct arena *arena, size_t kept_max)
 {
 	level->text_size = level->count = level->next = 0;
-	if (level->text_room <= kept_max)
+	if (level->text_capacity <= kept_max)
 		return;
 	arena_release(arena, level->text);
 	arena_release(arena, level->names);
 	*level = (struct level){0};
 }
 
-static void leave(struct source_folder *folder)
+static void folder_leave(struct source_folder *folder)
 {
-	level_reset(&folder->levels[--folder->depth], folder->source.store->arena, KEPT_MAX);
+	level_reset(&folder->levels[--folder->depth], folder->source.blobs->arena, KEPT_MAX);
 }
 
 static void source_folder_close(struct source *source)
@@ -62,7 +62,7 @@ static void source_folder_close(struct source *source)
 	struct source_folder *folder = (struct source_folder *)source;
 
 	for (int i = 0; i < DEPTH_MAX; i++)
-		level_reset(&folder->levels[i], source->store->arena, 0);
+		level_reset(&folder->levels[i], source->blobs->arena, 0);
 	buffer_deinit(&folder->path);
 }
 
@@ -78,12 +78,14 @@ static int level_add(struct level *level, struct arena *arena, const char *name)
 
 	if (!level->text) {
 		level->text = arena_array(arena, TEXT_FIRST);
-		level->text_room = level->text ? TEXT_FIRST : 0;
+		level->text_capacity = level->text ? TEXT_FIRST : 0;
 	}
-	while (level->text_room - level->text_size < size)
-		if (arena_room(arena, &level->text, level->text_room, &level->text_room, 1))
+	while (level->text_capacity - level->text_size < size)
+		if (arena_reserve(arena, &level->text, level->text_capacity, &level->text_capacity,
+				  1))
 			return -ENOMEM;
-	if (arena_room(arena, &level->names, level->count, &level->room, sizeof(*level->names)))
+	if (arena_reserve(arena, &level->names, level->count, &level->capacity,
+			  sizeof(*level->names)))
 		return -ENOMEM;
 	memcpy(level->text + level->text_size, name, size);
 	level->names[level->count++] = level->text_size;
@@ -142,9 +144,9 @@ static int cannot_enter(int code, const char *reason, struct packimg_error *erro
  * Enters the folder at folder->path (terminated, relative to the source; "" is the source itself).
  * 0, SOURCE_SKIP or an error.
  */
-static int enter(struct source_folder *folder, size_t path_size, struct packimg_error *error)
+static int folder_enter(struct source_folder *folder, size_t path_size, struct packimg_error *error)
 {
-	const struct container *container = &folder->source.store->containers[folder->container];
+	const struct container *container = &folder->source.blobs->containers[folder->container];
 	const char *path = path_size ? (const char *)folder->path.data : ".";
 	struct level *level = &folder->levels[folder->depth];
 	struct stat status;
@@ -176,10 +178,10 @@ static int enter(struct source_folder *folder, size_t path_size, struct packimg_
 	level->device = status.st_dev;
 	level->inode = status.st_ino;
 	folder->depth++;
-	r = level_read(level, folder->source.store->arena, directory);
+	r = level_read(level, folder->source.blobs->arena, directory);
 	closedir(directory);
 	if (r)
-		leave(folder);
+		folder_leave(folder);
 	return r ? cannot_enter(r, strerror(-r), error) : 0;
 }
 
@@ -202,7 +204,7 @@ static int source_folder_next(struct source *source, struct source_item *ret_ite
 		struct level *level = &folder->levels[folder->depth - 1];
 
 		if (level->next == level->count) {
-			leave(folder);
+			folder_leave(folder);
 			continue;
 		}
 		const char *name = level->text + level->names[level->next++];
@@ -214,22 +216,22 @@ static int source_folder_next(struct source *source, struct source_item *ret_ite
 			ret_item->verdict =
 				folder_verdict(folder, ret_item->name, level->path_size);
 			if (ret_item->verdict)
-				return SOURCE_PASS;
-			int r = enter(folder, folder->path.size - 1, error);
+				return SOURCE_IGNORED;
+			int r = folder_enter(folder, folder->path.size - 1, error);
 			if (r)
 				return r;
 			ret_item->verdict =
 				filter_folder(folder->source.options->filter, ret_item->name);
 			if (ret_item->verdict == FILTER_FOLDER)
-				return SOURCE_PASS;
+				return SOURCE_IGNORED;
 			continue;
 		}
 		ret_item->verdict = filter_file(folder->source.options->filter, ret_item->name);
 		if (ret_item->verdict)
-			return SOURCE_PASS;
+			return SOURCE_IGNORED;
 		ret_item->class_of_name = true;
-		ret_item->place = (struct place){
-			.kind = PLACE_FILE,
+		ret_item->location = (struct blob_location){
+			.kind = LOCATION_FILE,
 			.container = folder->container,
 			.path = ret_item->name,
 		};
@@ -246,12 +248,12 @@ static int open_single(struct source_folder *folder, const char *path, struct pa
 
 	if (!parent)
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	int r = store_add(folder->source.store, parent, true, &folder->container, error);
+	int r = blob_store_add(folder->source.blobs, parent, true, &folder->container, error);
 	free(parent);
 	if (r)
 		return r;
 	folder->depth = 1;
-	if (level_add(&folder->levels[0], folder->source.store->arena, slash ? slash + 1 : path))
+	if (level_add(&folder->levels[0], folder->source.blobs->arena, slash ? slash + 1 : path))
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	return 0;
 }
@@ -263,9 +265,9 @@ static int source_folder_open(struct source *source, const char *path, struct pa
 
 	if (!stat(path, &status) && S_ISREG(status.st_mode))
 		return open_single(folder, path, error);
-	int r = store_add(source->store, path, true, &folder->container, error);
+	int r = blob_store_add(source->blobs, path, true, &folder->container, error);
 	if (!r)
-		r = enter(folder, 0, error);
+		r = folder_enter(folder, 0, error);
 	return r == SOURCE_SKIP ? text_error_prefix(error, -EIO, "%s", path) : r;
 }
 

@@ -70,21 +70,21 @@ static void source_manifest_close(struct source *source)
 	free(manifest->commas);
 	free(manifest->fields);
 	csv_deinit(&manifest->csv);
-	arena_release(source->store->arena, manifest->text);
+	arena_release(source->blobs->arena, manifest->text);
 	buffer_deinit(&manifest->name);
 	free(manifest->missing);
 	free(manifest->path);
 }
 
 /* csv_next(), which lets no more of a long text stay in memory than it must. */
-static int next_row(struct source_manifest *manifest, const char *const **ret_cells,
-		    size_t *ret_count, struct packimg_error *error)
+static int manifest_next_row(struct source_manifest *manifest, const char *const **ret_cells,
+			     size_t *ret_count, struct packimg_error *error)
 {
 	struct csv *csv = &manifest->csv;
 
 	if (!manifest->touched || csv->cursor < manifest->touched ||
 	    csv->cursor - manifest->touched > TOUCHED_MAX) {
-		arena_forget(manifest->source.store->arena);
+		arena_forget(manifest->source.blobs->arena);
 		manifest->touched = csv->cursor;
 	}
 	return csv_next(csv, ret_cells, ret_count, error);
@@ -107,8 +107,8 @@ static int find_column(const char *const *cells, size_t count, const char *const
 }
 
 /* Columns become fields, whose names are told apart. */
-static int check_header(const struct source_manifest *manifest, const char *const *cells,
-			size_t count, struct packimg_error *error)
+static int manifest_check_header(const struct source_manifest *manifest, const char *const *cells,
+				 size_t count, struct packimg_error *error)
 {
 	for (size_t i = 0; i < count; i++) {
 		if (!text_is_utf8(cells[i], strlen(cells[i])))
@@ -270,11 +270,12 @@ static int note_no_label(struct source_manifest *manifest, const char *const *ce
 
 	if (manifest->label_column >= 0 || count < 2 || !options->notes)
 		return 0;
-	return word_list_add_format(options->notes,
-				    "%s: no column is called label, target or class, so its images "
-				    "have no classes (columns %s); --label-column NAME makes "
-				    "classes of one",
-				    manifest->path, list_cells(cells, count, text));
+	return string_list_add_format(
+		options->notes,
+		"%s: no column is called label, target or class, so its images "
+		"have no classes (columns %s); --label-column NAME makes "
+		"classes of one",
+		manifest->path, list_cells(cells, count, text));
 }
 
 static void find_columns(struct source_manifest *manifest, const char *const *cells, size_t count)
@@ -315,12 +316,12 @@ static bool is_file(struct source_manifest *manifest, const char *name)
 {
 	manifest->name.size = 0;
 	return !add_suffix(manifest, &name, NULL) &&
-	       !faccessat(manifest->source.store->containers[manifest->container].fd, name, F_OK,
+	       !faccessat(manifest->source.blobs->containers[manifest->container].fd, name, F_OK,
 			  0);
 }
 
 /* Reads the header, or finds that there is none; leaves the cursor on the first row of images. */
-static int read_header(struct source_manifest *manifest, struct packimg_error *error)
+static int manifest_read_header(struct source_manifest *manifest, struct packimg_error *error)
 {
 	const struct source_options *options = manifest->source.options;
 	const char *const *cells;
@@ -355,7 +356,7 @@ static int read_header(struct source_manifest *manifest, struct packimg_error *e
 	if (image < 0 && manifest->path_column < 0)
 		return no_path(cells, count, error);
 	if (image < 0) {
-		r = check_header(manifest, cells, count, error);
+		r = manifest_check_header(manifest, cells, count, error);
 		if (!r && note_no_label(manifest, cells, count))
 			r = packimg_fail(error, -ENOMEM, "out of memory");
 		return r ? r : set_columns(manifest, cells, count, true);
@@ -383,7 +384,7 @@ static int look_at_columns(struct source_manifest *manifest, struct packimg_erro
 	size_t count;
 	int r;
 
-	while (!(r = next_row(manifest, &cells, &count, error))) {
+	while (!(r = manifest_next_row(manifest, &cells, &count, error))) {
 		for (size_t i = 0; i < count && i < manifest->column_count; i++) {
 			char *comma = semicolons ? strchr(cells[i], ',') : NULL;
 			double value;
@@ -426,11 +427,11 @@ static int count_missing(struct source_manifest *manifest, const char *label)
 /* Of labels that are no class but might have been meant as one. */
 static int note_missing(const struct source_manifest *manifest)
 {
-	struct word_list *notes = manifest->source.options->notes;
+	struct string_list *notes = manifest->source.options->notes;
 
 	if (!manifest->missing_count || !notes)
 		return 0;
-	return word_list_add_format(
+	return string_list_add_format(
 		notes,
 		"%s: %s label%s such as \"%s\" mean%s that there is none; rename the class if it "
 		"is one",
@@ -439,8 +440,8 @@ static int note_missing(const struct source_manifest *manifest)
 		manifest->missing_count == 1 ? "s" : "");
 }
 
-static int set_class(struct source_manifest *manifest, const char *const *cells, size_t count,
-		     struct source_item *item, struct packimg_error *error)
+static int manifest_set_class(struct source_manifest *manifest, const char *const *cells,
+			      size_t count, struct source_item *item, struct packimg_error *error)
 {
 	size_t label = (size_t)manifest->label_column, class = (size_t)manifest->class_column;
 	double number;
@@ -492,7 +493,7 @@ static int local_path(struct source_manifest *manifest, const char *path, const 
 				    "relative to the table's folder, or to --root",
 				    manifest->path, manifest->csv.line);
 	if (!strchr(path, '\\') ||
-	    !faccessat(manifest->source.store->containers[manifest->container].fd, path, F_OK, 0))
+	    !faccessat(manifest->source.blobs->containers[manifest->container].fd, path, F_OK, 0))
 		return 0;
 	manifest->name.size = 0;
 	if (buffer_append(&manifest->name, path, strlen(path) + 1))
@@ -511,7 +512,7 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 	const char *const *cells;
 	size_t count, fields = 0;
 
-	int r = next_row(manifest, &cells, &count, error);
+	int r = manifest_next_row(manifest, &cells, &count, error);
 	if (r == CSV_END)
 		return note_missing(manifest) ? packimg_fail(error, -ENOMEM, "out of memory")
 					      : SOURCE_END;
@@ -535,7 +536,7 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 		return r;
 	ret_item->verdict = filter_listed(source->options->filter, ret_item->name);
 	if (ret_item->verdict)
-		return SOURCE_PASS;
+		return SOURCE_IGNORED;
 	if (count > manifest->column_count)
 		return packimg_fail(
 			error, SOURCE_SKIP, "%s, line %" PRIu64 ": %zu cells, but %zu columns",
@@ -547,7 +548,7 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 		if (comma)
 			*comma = '.';
 	}
-	r = set_class(manifest, cells, count, ret_item, error);
+	r = manifest_set_class(manifest, cells, count, ret_item, error);
 	if (r)
 		return r;
 	for (size_t i = 0; i < count; i++) {
@@ -566,29 +567,29 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 	}
 	ret_item->fields = manifest->fields;
 	ret_item->field_count = fields;
-	ret_item->place = (struct place){
-		.kind = PLACE_FILE, .container = manifest->container, .path = ret_item->name};
+	ret_item->location = (struct blob_location){
+		.kind = LOCATION_FILE, .container = manifest->container, .path = ret_item->name};
 	return 0;
 }
 
 /* All of the file, in the store's arena. */
-static int read_all(struct source_manifest *manifest, int fd, struct packimg_error *error)
+static int manifest_read_all(struct source_manifest *manifest, int fd, struct packimg_error *error)
 {
-	struct arena *arena = manifest->source.store->arena;
-	size_t room = 0;
+	struct arena *arena = manifest->source.blobs->arena;
+	size_t capacity = 0;
 	struct stat status;
 	ssize_t n;
 
 	if (!fstat(fd, &status) && S_ISREG(status.st_mode) && status.st_size) {
-		room = (size_t)status.st_size + 1;
-		manifest->text = arena_array(arena, room);
+		capacity = (size_t)status.st_size + 1;
+		manifest->text = arena_array(arena, capacity);
 		if (!manifest->text)
 			return packimg_fail(error, -ENOMEM, "out of memory");
 	}
 	do {
-		if (arena_room(arena, &manifest->text, manifest->size, &room, 1))
+		if (arena_reserve(arena, &manifest->text, manifest->size, &capacity, 1))
 			return packimg_fail(error, -ENOMEM, "out of memory");
-		size_t wanted = room - manifest->size;
+		size_t wanted = capacity - manifest->size;
 		n = read(fd, manifest->text + manifest->size,
 			 wanted < TOUCHED_MAX ? wanted : TOUCHED_MAX);
 		arena_forget(arena);
@@ -603,13 +604,13 @@ static bool is_utf16(const struct source_manifest *manifest)
 				       memcmp(manifest->text, "\xfe\xff", 2) == 0);
 }
 
-static int read_text(struct source_manifest *manifest, const char *path,
-		     struct packimg_error *error)
+static int manifest_read_text(struct source_manifest *manifest, const char *path,
+			      struct packimg_error *error)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return packimg_fail(error, -errno, "%s: %s", path, strerror(errno));
-	int r = read_all(manifest, fd, error);
+	int r = manifest_read_all(manifest, fd, error);
 	close(fd);
 	if (r)
 		return text_error_prefix(error, r, "%s", path);
@@ -620,7 +621,7 @@ static int read_text(struct source_manifest *manifest, const char *path,
 				error, -EINVAL,
 				"%s: holds zero bytes, so it is not a text in UTF-8%s", path,
 				is_utf16(manifest) ? ", but in UTF-16; save it as UTF-8" : "");
-		arena_forget(manifest->source.store->arena);
+		arena_forget(manifest->source.blobs->arena);
 	}
 	return 0;
 }
@@ -641,11 +642,11 @@ static int source_manifest_open(struct source *source, const char *path,
 	if (!root)
 		root = parent = slash ? strndup(file, (size_t)(slash - file + 1)) : strdup(".");
 	int r = manifest->path && root
-			? store_add(source->store, root, true, &manifest->container, error)
+			? blob_store_add(source->blobs, root, true, &manifest->container, error)
 			: packimg_fail(error, -ENOMEM, "out of memory");
 	free(parent);
 	if (!r)
-		r = read_text(manifest, file, error);
+		r = manifest_read_text(manifest, file, error);
 	if (r)
 		return r;
 	if (!separator && strlen(file) > 4 && strcasecmp(file + strlen(file) - 4, ".tsv") == 0)
@@ -653,7 +654,7 @@ static int source_manifest_open(struct source *source, const char *path,
 	if (!separator)
 		separator = find_separator(manifest->text, manifest->size, options);
 	csv_init(&manifest->csv, manifest->text, manifest->size, separator);
-	r = read_header(manifest, error);
+	r = manifest_read_header(manifest, error);
 	if (!r)
 		r = look_at_columns(manifest, error);
 	return r ? text_error_prefix(error, r, "%s", file) : 0;

@@ -48,7 +48,7 @@ struct source_webdataset {
 	const char *class_key; /* "cls", or the JSON's; NULL: no class */
 	enum value_kind class_kind;
 	bool has_image;
-	struct place place;
+	struct blob_location location;
 	int fault; /* SOURCE_SKIP when something of the sample is wrong */
 	struct packimg_error fault_error;
 };
@@ -65,7 +65,7 @@ static void source_webdataset_close(struct source *source)
 	buffer_deinit(&shard->json);
 }
 
-static int set_text(struct buffer *buffer, const void *text, size_t size)
+static int webdataset_set_text(struct buffer *buffer, const void *text, size_t size)
 {
 	buffer->size = 0;
 	return buffer_append(buffer, text, size) || buffer_append(buffer, "", 1) ? -ENOMEM : 0;
@@ -91,7 +91,7 @@ static void set_too_much(struct source_webdataset *shard, const char *name, size
 			"of it",
 			name, text_bytes(TEXT, size), text_bytes(TEXT, total),
 			text_bytes(TEXT, SAMPLE_BYTES_MAX),
-			base->source.store->containers[base->container].path);
+			base->source.blobs->containers[base->container].path);
 	shard->field_count = 0;
 	buffer_deinit(&shard->texts);
 }
@@ -106,8 +106,8 @@ static void set_two_images(struct source_webdataset *shard, const char *second)
 			(const char *)shard->name.data, second);
 }
 
-static int add_field(struct source_webdataset *shard, const char *name, enum value_kind kind,
-		     const void *text, size_t size)
+static int webdataset_add_field(struct source_webdataset *shard, const char *name,
+				enum value_kind kind, const void *text, size_t size)
 {
 	uint64_t total = shard->texts.size + strlen(name) + 1 + size + 1;
 
@@ -175,13 +175,14 @@ static int add_json_value(struct source_webdataset *shard, const char *name, con
 	if (json_is_null(value))
 		return 0;
 	if (json_is_boolean(value))
-		return add_field(shard, name, VALUE_INTEGER, json_is_true(value) ? "1" : "0", 1);
+		return webdataset_add_field(shard, name, VALUE_INTEGER,
+					    json_is_true(value) ? "1" : "0", 1);
 	if (json_scalar(value, number, &kind, &scalar, &size))
-		return add_field(shard, name, kind, scalar, size);
+		return webdataset_add_field(shard, name, kind, scalar, size);
 	char *text = json_dumps(value, JSON_COMPACT | JSON_SORT_KEYS);
 	if (!text)
 		return -ENOMEM;
-	int r = add_field(shard, name, VALUE_JSON, text, strlen(text));
+	int r = webdataset_add_field(shard, name, VALUE_JSON, text, strlen(text));
 	free(text);
 	return r;
 }
@@ -203,7 +204,7 @@ static int class_from_json(struct source_webdataset *shard, const json_t *object
 		    (kind == VALUE_REAL && shard->class_key))
 			continue;
 		shard->class_key = *key;
-		int r = set_text(&shard->class_text, text, size);
+		int r = webdataset_set_text(&shard->class_text, text, size);
 		if (r)
 			return r;
 		shard->class_kind = kind;
@@ -264,7 +265,7 @@ static int add_json(struct source_webdataset *shard)
 		set_fault(shard, "json", fault.text);
 		return 0;
 	}
-	r = add_field(shard, "json", VALUE_JSON, shard->json.data, shard->json.size);
+	r = webdataset_add_field(shard, "json", VALUE_JSON, shard->json.data, shard->json.size);
 	size_t first = shard->field_count;
 	json_object_foreach(json, key, value)
 	{
@@ -314,8 +315,9 @@ static bool label_is_field(const struct source_webdataset *shard)
 }
 
 /* One member of the current sample; extension is what follows the key. */
-static int add_member(struct source_webdataset *shard, const struct archive_member *member,
-		      const char *extension, struct packimg_error *error)
+static int webdataset_add_member(struct source_webdataset *shard,
+				 const struct archive_member *member, const char *extension,
+				 struct packimg_error *error)
 {
 	int r;
 
@@ -334,11 +336,11 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 	if (!shard->has_image && is_image &&
 	    (shard->named_images || shard->last_dot || !strchr(extension, '.'))) {
 		shard->has_image = true;
-		if (set_text(&shard->name, member->name, strlen(member->name)))
+		if (webdataset_set_text(&shard->name, member->name, strlen(member->name)))
 			return packimg_fail(error, -ENOMEM, "out of memory");
 		if (shard->fault)
 			return 0;
-		r = archive_source_place(&shard->base, member, &shard->place, error);
+		r = archive_source_locate(&shard->base, member, &shard->location, error);
 		if (r == -EFBIG) {
 			set_fault(shard, extension, error ? error->text : "too large");
 			r = 0;
@@ -349,7 +351,8 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 	if (shard->fault)
 		return 0;
 	shard->base.bytes.size = 0;
-	r = archive_in_read(shard->base.archive, COMPANION_MAX, &shard->base.bytes, NULL, error);
+	r = archive_reader_read(shard->base.archive, COMPANION_MAX, &shard->base.bytes, NULL,
+				error);
 	if (r == -EFBIG) {
 		set_fault(shard, extension, error ? error->text : "too large");
 		return 0;
@@ -357,24 +360,26 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 	if (r)
 		return r;
 	if (strcasecmp(extension, "cls") == 0 || strcasecmp(extension, "cls.txt") == 0) {
-		r = set_text(&shard->class_text, shard->base.bytes.data,
-			     trimmed(&shard->base.bytes));
+		r = webdataset_set_text(&shard->class_text, shard->base.bytes.data,
+					trimmed(&shard->base.bytes));
 		shard->class_key = "cls";
 		shard->class_kind =
 			r ? VALUE_TEXT : source_value_kind((char *)shard->class_text.data);
 		if (!r && label_is_field(shard))
-			r = add_field(shard, "cls", shard->class_kind, shard->class_text.data,
-				      shard->class_text.size - 1);
+			r = webdataset_add_field(shard, "cls", shard->class_kind,
+						 shard->class_text.data,
+						 shard->class_text.size - 1);
 	} else if (strcasecmp(extension, "json") == 0) {
 		r = add_json(shard);
 	} else {
-		r = add_field(shard, extension, is_text(extension) ? VALUE_TEXT : VALUE_BYTES,
-			      shard->base.bytes.data, shard->base.bytes.size);
+		r = webdataset_add_field(shard, extension,
+					 is_text(extension) ? VALUE_TEXT : VALUE_BYTES,
+					 shard->base.bytes.data, shard->base.bytes.size);
 	}
 	return r ? packimg_fail(error, r, "out of memory") : 0;
 }
 
-static void begin_sample(struct source_webdataset *shard)
+static void webdataset_begin_sample(struct source_webdataset *shard)
 {
 	shard->texts.size = shard->field_count = 0;
 	shard->has_image = false;
@@ -422,7 +427,7 @@ static bool has_partner(char *const *names, size_t count, const char *name)
  * Where no image's name is KEY.jpg with a key up to the first dot, either keys have dots in them
  * (22.05.jpg and 22.05.cls), or images have names of their own (a.left.jpg and a.cls).
  */
-static int learn_keys(struct source_webdataset *shard, struct archive_in *archive)
+static int learn_keys(struct source_webdataset *shard, struct archive_reader *archive)
 {
 	struct archive_member member;
 	char *names[LEARN_MEMBERS];
@@ -430,7 +435,7 @@ static int learn_keys(struct source_webdataset *shard, struct archive_in *archiv
 	bool plain = false, named = false, partners = false;
 	int r = 0;
 
-	for (int i = 0; i < LEARN_MEMBERS && !archive_in_next(archive, &member, NULL); i++) {
+	for (int i = 0; i < LEARN_MEMBERS && !archive_reader_next(archive, &member, NULL); i++) {
 		const char *dot = find_dot(member.name, false);
 		bool is_image = source_name_is_image(member.name);
 		if (member.unread || !dot || (!is_image && !source_name_is_companion(member.name)))
@@ -456,19 +461,19 @@ static int source_webdataset_open(struct source *source, const char *path,
 				  struct packimg_error *error)
 {
 	struct source_webdataset *shard = (struct source_webdataset *)source;
-	struct word_list *notes = source->options->notes;
-	struct archive_in *archive;
+	struct string_list *notes = source->options->notes;
+	struct archive_reader *archive;
 
 	int r = archive_source_open(source, path, error);
 	if (r || shard->base.is_pipe)
 		return r;
-	r = archive_in_open(path, &source->store->limits, &archive, error);
+	r = archive_reader_open(path, &source->blobs->limits, &archive, error);
 	if (r)
 		return r;
 	r = learn_keys(shard, archive);
-	archive_in_close(archive);
+	archive_reader_close(archive);
 	if (!r && shard->last_dot && notes)
-		r = word_list_add_format(
+		r = string_list_add_format(
 			notes,
 			"%s: the keys of its samples have dots in them, and end at "
 			"the last one; other readers of WebDataset end them at the "
@@ -478,18 +483,18 @@ static int source_webdataset_open(struct source *source, const char *path,
 }
 
 /*
- * Takes members up to the first one of another key. 0, SOURCE_END when there was none, SOURCE_PASS
- * for a member that has no key, after which the sample goes on, or an error.
+ * Takes members up to the first one of another key. 0, SOURCE_END when there was none,
+ * SOURCE_IGNORED for a member that has no key, after which the sample goes on, or an error.
  */
-static int read_sample(struct source_webdataset *shard, struct packimg_error *error)
+static int webdataset_read_sample(struct source_webdataset *shard, struct packimg_error *error)
 {
 	int r;
 
 	if (!shard->begun)
-		begin_sample(shard);
+		webdataset_begin_sample(shard);
 	for (;;) {
 		if (!shard->member_held) {
-			r = archive_in_next(shard->base.archive, &shard->member, error);
+			r = archive_reader_next(shard->base.archive, &shard->member, error);
 			if (r < 0)
 				return r;
 			if (r)
@@ -505,17 +510,17 @@ static int read_sample(struct source_webdataset *shard, struct packimg_error *er
 			 * sample.
 			 */
 			shard->member_held = false;
-			return SOURCE_PASS;
+			return SOURCE_IGNORED;
 		}
 		size_t key_size = (size_t)(dot - shard->member.name);
 		if (shard->begun && (shard->key.size != key_size + 1 ||
 				     memcmp(shard->key.data, shard->member.name, key_size) != 0))
 			return 0;
-		if (!shard->begun && set_text(&shard->key, shard->member.name, key_size))
+		if (!shard->begun && webdataset_set_text(&shard->key, shard->member.name, key_size))
 			return packimg_fail(error, -ENOMEM, "out of memory");
 		shard->begun = true;
 		shard->member_held = false;
-		r = add_member(shard, &shard->member, dot + 1, error);
+		r = webdataset_add_member(shard, &shard->member, dot + 1, error);
 		if (r)
 			return r;
 	}
@@ -532,7 +537,7 @@ static bool label_number(const struct source_webdataset *shard, double *ret_numb
 	return !number_double(text, ret_number) && *ret_number == trunc(*ret_number);
 }
 
-static void set_class(struct source_webdataset *shard, struct source_item *item)
+static void webdataset_set_class(struct source_webdataset *shard, struct source_item *item)
 {
 	if (shard->class_key) {
 		const char *text = (const char *)shard->class_text.data;
@@ -559,13 +564,13 @@ static void set_class(struct source_webdataset *shard, struct source_item *item)
 }
 
 /* The member read last, which has no key. */
-static int pass(const struct source_webdataset *shard, struct source_item *item)
+static int webdataset_ignore(const struct source_webdataset *shard, struct source_item *item)
 {
 	item->name = shard->member.name;
 	const char *base = strrchr(item->name, '/');
 	base = base ? base + 1 : item->name;
 	item->verdict = *base == '.' ? FILTER_HIDDEN : FILTER_OTHER;
-	return SOURCE_PASS;
+	return SOURCE_IGNORED;
 }
 
 static int source_webdataset_next(struct source *source, struct source_item *ret_item,
@@ -574,9 +579,9 @@ static int source_webdataset_next(struct source *source, struct source_item *ret
 	struct source_webdataset *shard = (struct source_webdataset *)source;
 	size_t count = 0;
 
-	int r = read_sample(shard, error);
-	if (r == SOURCE_PASS)
-		return pass(shard, ret_item);
+	int r = webdataset_read_sample(shard, error);
+	if (r == SOURCE_IGNORED)
+		return webdataset_ignore(shard, ret_item);
 	if (r)
 		return r;
 	shard->begun = false;
@@ -588,8 +593,8 @@ static int source_webdataset_next(struct source *source, struct source_item *ret
 			"another, as \"tar --sort=name\" writes them");
 	ret_item->verdict = filter_listed(source->options->filter, ret_item->name);
 	if (ret_item->verdict)
-		return SOURCE_PASS;
-	set_class(shard, ret_item);
+		return SOURCE_IGNORED;
+	webdataset_set_class(shard, ret_item);
 	for (size_t i = 0; i < shard->field_count; i++) {
 		const struct pending_field *pending = &shard->pending[i];
 		const char *texts = (const char *)shard->texts.data;
@@ -605,7 +610,7 @@ static int source_webdataset_next(struct source *source, struct source_item *ret
 	}
 	ret_item->fields = shard->fields;
 	ret_item->field_count = count;
-	ret_item->place = shard->place;
+	ret_item->location = shard->location;
 	if (shard->fault && error)
 		*error = shard->fault_error;
 	return shard->fault;

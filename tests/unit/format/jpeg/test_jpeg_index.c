@@ -4,7 +4,7 @@
  * rows.
  */
 #include "format/codec/jpeg/jpeg_index.h"
-#include "format/codec/side.h"
+#include "format/codec/side_data.h"
 #include "format/layout.h"
 #include "format/packimg.h"
 #include "tests/unit/format/jpeg/baseline.h"
@@ -149,8 +149,8 @@ static void test_every_byte(void **unused)
 	const uint8_t *content;
 	size_t content_size;
 
-	assert_int_equal(side_find(good, good_size, PIMG_SIDE_JPEG_INDEX, &content, &content_size),
-			 0);
+	assert_int_equal(
+		side_data_find(good, good_size, PIMG_SIDE_JPEG_INDEX, &content, &content_size), 0);
 	assert_int_equal(check(good, good_size, good_checksum()), RIGHT);
 	for (size_t at = 0; at < good_size; at++)
 		for (unsigned i = 0; i < sizeof(changes); i++) {
@@ -201,7 +201,7 @@ static size_t swap_rows(unsigned i, unsigned j, uint8_t *side)
 	size_t size;
 
 	assert_int_equal(jpeg_frame_parse(picture.jpeg, picture.jpeg_size, &frame), 0);
-	assert_int_equal(side_find(good, good_size, PIMG_SIDE_JPEG_INDEX, &bytes, &size), 0);
+	assert_int_equal(side_data_find(good, good_size, PIMG_SIDE_JPEG_INDEX, &bytes, &size), 0);
 	assert_int_equal(jpeg_index_open(bytes, size, &frame, &index), 0);
 	assert_int_equal(index.plan.row_count, ROWS);
 	uint32_t count = index.plan.entry_count;
@@ -213,8 +213,8 @@ static size_t swap_rows(unsigned i, unsigned j, uint8_t *side)
 									     : row,
 								  e);
 	size = jpeg_index_pack(&index.plan, entries, content);
-	side_item_write(side, PIMG_SIDE_JPEG_INDEX, content, (uint32_t)size);
-	return side_item_size(size);
+	side_data_item_write(side, PIMG_SIDE_JPEG_INDEX, content, (uint32_t)size);
+	return side_data_item_size(size);
 }
 
 static void test_swapped_rows(void **unused)

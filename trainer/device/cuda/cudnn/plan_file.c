@@ -1,7 +1,7 @@
 #include "trainer/device/cuda/cudnn/plan_file.h"
 
+#include "format/base/system/atomic_file.h"
 #include "format/base/system/io.h"
-#include "format/base/system/whole_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -248,7 +248,7 @@ static int plans_write_file(const struct plan_file *file)
 
 	if (r < 0)
 		return r;
-	r = whole_file_put(file->path, text, size);
+	r = atomic_file_put(file->path, text, size);
 	free(text);
 	return r;
 }

@@ -1,0 +1,414 @@
+#include "format/reader.h"
+
+#include "format/base/poison.h"
+#include "format/base/system/io.h"
+#include "format/codec/side_data.h"
+
+#include <errno.h>
+#include <string.h>
+#include <xxhash.h>
+
+uint64_t packimg_count(const struct packimg *dataset)
+{
+	return dataset->sample_count;
+}
+
+/* Shard that holds the sample; the index is in range. */
+static const struct shard *shard_of_sample(const struct packimg *dataset, uint64_t index,
+					   uint32_t *ret_number)
+{
+	uint32_t low = 0, high = dataset->open_count;
+
+	/*
+	 * firsts[low] <= index < firsts[high]; empty shards are stepped over because low moves on
+	 * equality
+	 */
+	while (high - low > 1) {
+		uint32_t middle = low + (high - low) / 2;
+		if (dataset->firsts[middle] <= index)
+			low = middle;
+		else
+			high = middle;
+	}
+	*ret_number = low;
+	return &dataset->shards[low];
+}
+
+/*
+ * Copies bytes of a shard's file, once, so that they can be checked and used. at: their place in
+ * the mapping, or where that would be; the range was checked against the file.
+ */
+static int shard_copy(const struct packimg *dataset, const struct shard *shard, const void *at,
+		      void *bytes, size_t size)
+{
+	if (!dataset->unmapped) {
+		copy_once(bytes, at, size);
+		return 0;
+	}
+	uint64_t offset = (uint64_t)((const uint8_t *)at - shard->map);
+	return io_read_at(shard->fd, bytes, size, offset) == (int64_t)size ? 0 : -EBADMSG;
+}
+
+bool packimg_is_mapped(const struct packimg *dataset)
+{
+	return !dataset->unmapped;
+}
+
+int packimg_read(const struct packimg *dataset, uint64_t index, const void *at, void *bytes,
+		 size_t size)
+{
+	uint32_t number;
+
+	if (index >= dataset->sample_end)
+		return -ERANGE;
+	const struct shard *shard = shard_of_sample(dataset, index, &number);
+	uintptr_t offset = (uintptr_t)at - (uintptr_t)shard->map;
+	if (offset > shard->size || size > shard->size - offset)
+		return -ERANGE;
+	return shard_copy(dataset, shard, at, bytes, size);
+}
+
+static bool range_fits(const struct shard *shard, uint64_t offset, uint64_t size)
+{
+	return offset % PIMG_ALIGN == 0 && offset >= sizeof(struct pimg_header) &&
+	       offset <= shard->size && size <= shard->size - offset &&
+	       shard->size - offset - size >= PIMG_TAIL;
+}
+
+/*
+ * Of a range that lies in the file and is not empty. Files of our writers have their samples before
+ * all sections: that is one comparison.
+ */
+static bool range_overlaps_sections(const struct shard *shard, uint64_t offset, uint64_t size)
+{
+	uint64_t end = offset + size;
+
+	if (end <= shard->sections_begin)
+		return false;
+	for (uint32_t i = 0; i < shard->extent_count; i++)
+		if (offset < shard->extents[i].end && shard->extents[i].begin < end)
+			return true;
+	return false;
+}
+
+/* Of a record with ranges that lie in the file. */
+static const char *record_overlap(const struct shard *shard, const struct pimg_record *record)
+{
+	uint64_t data_end = record->data_offset + record->data_size;
+
+	if (range_overlaps_sections(shard, record->data_offset, record->data_size))
+		return "data_offset and data_size overlap a section";
+	if (record->side_size == 0)
+		return NULL;
+	if (record->side_offset < data_end &&
+	    record->data_offset < record->side_offset + record->side_size)
+		return "data and side data overlap";
+	if (range_overlaps_sections(shard, record->side_offset, record->side_size))
+		return "side_offset and side_size overlap a section";
+	return NULL;
+}
+
+const char *record_fault(const struct packimg *dataset, const struct shard *shard,
+			 const struct pimg_record *record)
+{
+	if (record->data_size == 0 || !range_fits(shard, record->data_offset, record->data_size))
+		return "data_offset and data_size do not fit the file";
+	if (record->side_size == 0 ? record->side_offset != 0 || record->side_xxh3 != 0
+				   : !range_fits(shard, record->side_offset, record->side_size))
+		return "side_offset and side_size do not fit the file";
+	const char *overlap = record_overlap(shard, record);
+	if (overlap)
+		return overlap;
+	if (record->width == 0 || record->width > PACKIMG_SIDE_MAX || record->height == 0 ||
+	    record->height > PACKIMG_SIDE_MAX)
+		return "width or height is out of range";
+	if (record->label < PACKIMG_LABEL_NONE ||
+	    (dataset->class_count > 0 && record->label >= (int64_t)dataset->class_count))
+		return "label is not a class";
+	if (record->orientation < 1 || record->orientation > 8)
+		return "orientation is not 1 to 8";
+	if (record->reserved_0 || record->reserved_1)
+		return "reserved bytes are not zero";
+	switch (record->codec) {
+	case PACKIMG_CODEC_JPEG:
+		if (record->channels != 1 && record->channels != 3 && record->channels != 4)
+			return "channels is not 1, 3 or 4";
+		return NULL;
+	case PACKIMG_CODEC_RAW:
+	case PACKIMG_CODEC_RAW_ZSTD:
+		if (record->channels != 1 && record->channels != 3)
+			return "channels is not 1 or 3";
+		if (record->codec == PACKIMG_CODEC_RAW &&
+		    record->data_size !=
+			    (uint64_t)record->width * record->height * record->channels)
+			return "data_size of a raw sample is not width x height x channels";
+		return NULL;
+	default:
+		return "codec is unknown";
+	}
+}
+
+int packimg_sample(const struct packimg *dataset, uint64_t index, struct packimg_sample *ret_sample)
+{
+	struct pimg_record record;
+	uint32_t number;
+
+	if (index >= dataset->sample_end)
+		return -ERANGE;
+	const struct shard *shard = shard_of_sample(dataset, index, &number);
+	int r = shard_copy(dataset, shard,
+			   shard->sections[PIMG_SECTION_INDEX].data +
+				   (index - shard->sample_first) * sizeof(record),
+			   &record, sizeof(record));
+	if (r < 0 || record_fault(dataset, shard, &record))
+		return -EBADMSG;
+	*ret_sample = (struct packimg_sample){
+		.index = index,
+		.data = shard->map + record.data_offset,
+		.side = record.side_size ? shard->map + record.side_offset : NULL,
+		.data_size = record.data_size,
+		.side_size = record.side_size,
+		.data_xxh3 = record.data_xxh3,
+		.side_xxh3 = record.side_xxh3,
+		.width = record.width,
+		.height = record.height,
+		.label = record.label,
+		.codec = record.codec,
+		.channels = record.channels,
+		.orientation = record.orientation,
+		.shard = number,
+		.data_offset = record.data_offset,
+	};
+	return 0;
+}
+
+int packimg_sample_check(const struct packimg_sample *sample)
+{
+	poison_expect_none(sample->data, sample->data_size);
+	if (XXH3_64bits(sample->data, sample->data_size) != sample->data_xxh3)
+		return -EBADMSG;
+	if (sample->side)
+		poison_expect_none(sample->side, sample->side_size);
+	if (sample->side && (XXH3_64bits(sample->side, sample->side_size) != sample->side_xxh3 ||
+			     !side_data_is_valid(sample->side, sample->side_size)))
+		return -EBADMSG;
+	return 0;
+}
+
+bool packimg_sample_indexed(const struct packimg_sample *sample)
+{
+	const uint8_t *index;
+	size_t size;
+
+	return sample->codec == PACKIMG_CODEC_JPEG &&
+	       side_data_find(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, &index,
+			      &size) == 0;
+}
+
+bool packimg_sample_unindexed(const struct packimg_sample *sample)
+{
+	return sample->codec == PACKIMG_CODEC_JPEG && !packimg_sample_indexed(sample);
+}
+
+/* The string that lies between two offsets of a strings section. */
+static int strings_place(const struct section_view *section, uint64_t count,
+			 const uint64_t range[2], const char **ret_text, uint64_t *ret_size)
+{
+	uint64_t table_size = (count + 1) * sizeof(uint64_t);
+	if (range[0] > range[1] || range[1] > section->size - table_size)
+		return -EBADMSG;
+	*ret_text = (const char *)section->data + table_size + range[0];
+	*ret_size = range[1] - range[0];
+	return 0;
+}
+
+int strings_get(const struct section_view *section, uint64_t count, uint64_t index,
+		const char **ret_text, uint64_t *ret_size)
+{
+	uint64_t range[2];
+
+	copy_once(range, section->data + index * sizeof(*range), sizeof(range));
+	return strings_place(section, count, range, ret_text, ret_size);
+}
+
+int packimg_source(const struct packimg *dataset, uint64_t index, const char **ret_name,
+		   size_t *ret_size)
+{
+	const char *text = "";
+	uint64_t size = 0, range[2];
+	uint32_t number;
+
+	if (index >= dataset->sample_end)
+		return -ERANGE;
+	const struct shard *shard = shard_of_sample(dataset, index, &number);
+	const struct section_view *section = &shard->sections[PIMG_SECTION_SOURCES];
+	if (section->data) {
+		const uint8_t *offsets =
+			section->data + (index - shard->sample_first) * sizeof(*range);
+		int r = shard_copy(dataset, shard, offsets, range, sizeof(range));
+		r = r ?: strings_place(section, shard->sample_count, range, &text, &size);
+		if (r < 0 || size > dataset->source_longest)
+			return -EBADMSG;
+	}
+	*ret_name = text;
+	*ret_size = size;
+	return 0;
+}
+
+uint64_t packimg_source_longest(const struct packimg *dataset)
+{
+	return dataset->source_longest;
+}
+
+uint32_t packimg_class_count(const struct packimg *dataset)
+{
+	return dataset->class_count;
+}
+
+const char *packimg_class_name(const struct packimg *dataset, uint32_t class_number)
+{
+	const char *text = NULL;
+	uint64_t size;
+
+	/* the whole table was checked when it was opened */
+	if (class_number < dataset->class_count)
+		strings_get(&dataset->classes, dataset->class_count, class_number, &text, &size);
+	return text;
+}
+
+uint32_t packimg_field_count(const struct packimg *dataset)
+{
+	return dataset->field_count;
+}
+
+int packimg_field(const struct packimg *dataset, uint32_t field, struct packimg_field *ret_field)
+{
+	if (field >= dataset->field_count)
+		return -ERANGE;
+	*ret_field = dataset->fields[field];
+	return 0;
+}
+
+int column_view_get(const struct packimg *dataset, const struct shard *shard, uint32_t field,
+		    struct column_view *ret_view)
+{
+	struct pimg_column column;
+	bool is_bytes = dataset->fields[field].type >= PACKIMG_FIELD_BYTES;
+
+	int r = shard_copy(dataset, shard,
+			   shard->sections[PIMG_SECTION_COLUMNS].data + field * sizeof(column),
+			   &column, sizeof(column));
+	if (r < 0 || column.reserved_0)
+		return -EBADMSG;
+	if (column.offset == 0) {
+		if (column.size || column.xxh3)
+			return -EBADMSG;
+		*ret_view = (struct column_view){0};
+		return 0;
+	}
+	if (column.offset % PIMG_ALIGN != 0 || column.offset < sizeof(struct pimg_header) ||
+	    column.offset > shard->size || column.size > shard->size - column.offset ||
+	    (column.size > 0 && range_overlaps_sections(shard, column.offset, column.size)))
+		return -EBADMSG;
+	uint64_t present_size = (shard->sample_count + 63) / 64 * 8;
+	uint64_t fixed_size = present_size + (shard->sample_count + is_bytes) * 8;
+	if (column.size < fixed_size || (!is_bytes && column.size != fixed_size))
+		return -EBADMSG;
+	const uint8_t *start = shard->map + column.offset;
+	*ret_view = (struct column_view){
+		.present = start,
+		.values = start + present_size,
+		.bytes = start + fixed_size,
+		.bytes_size = column.size - fixed_size,
+		.size = column.size,
+		.xxh3 = column.xxh3,
+	};
+	return 0;
+}
+
+/* The value itself, of a sample that has one; its size and place were checked. */
+static int value_get(const struct packimg *dataset, const struct shard *shard,
+		     const struct packimg_field *field, const struct column_view *view, uint64_t i,
+		     struct packimg_value *value)
+{
+	const uint8_t *at = (const uint8_t *)view->values + i * 8;
+	uint64_t range[2];
+
+	if (field->type == PACKIMG_FIELD_INT64)
+		return shard_copy(dataset, shard, at, &value->int64, sizeof(value->int64));
+	if (field->type == PACKIMG_FIELD_FLOAT64)
+		return shard_copy(dataset, shard, at, &value->float64, sizeof(value->float64));
+	int r = shard_copy(dataset, shard, at, range, sizeof(range));
+	if (r < 0)
+		return r;
+	if (range[0] > range[1] || range[1] > view->bytes_size ||
+	    range[1] - range[0] > field->longest)
+		return -EBADMSG;
+	value->bytes = view->bytes + range[0];
+	value->size = range[1] - range[0];
+	return 0;
+}
+
+int packimg_value(const struct packimg *dataset, uint64_t index, uint32_t field,
+		  struct packimg_value *ret_value)
+{
+	struct packimg_value value = {0};
+	struct column_view view;
+	uint32_t number;
+	uint8_t bits = 0;
+
+	if (index >= dataset->sample_end || field >= dataset->field_count)
+		return -ERANGE;
+	const struct shard *shard = shard_of_sample(dataset, index, &number);
+	uint64_t i = index - shard->sample_first;
+	int r = column_view_get(dataset, shard, field, &view);
+	if (r == 0 && view.present)
+		r = shard_copy(dataset, shard, view.present + i / 8, &bits, sizeof(bits));
+	value.present = bits >> (i % 8) & 1;
+	if (r == 0 && value.present)
+		r = value_get(dataset, shard, &dataset->fields[field], &view, i, &value);
+	if (r < 0)
+		return r;
+	*ret_value = value;
+	return 0;
+}
+
+const char *packimg_metadata(const struct packimg *dataset)
+{
+	return dataset->metadata.data ? (const char *)dataset->metadata.data : "";
+}
+
+int packimg_statistics(const struct packimg *dataset, double ret_mean[3], double ret_std[3])
+{
+	if (!dataset->has_statistics)
+		return -ENODATA;
+	memcpy(ret_mean, dataset->mean, sizeof(dataset->mean));
+	memcpy(ret_std, dataset->std, sizeof(dataset->std));
+	return 0;
+}
+
+uint32_t packimg_shard_count(const struct packimg *dataset)
+{
+	return dataset->shard_count;
+}
+
+int packimg_shard(const struct packimg *dataset, uint32_t shard, struct packimg_shard *ret_shard)
+{
+	if (shard >= dataset->open_count)
+		return -ERANGE;
+	const struct shard *s = &dataset->shards[shard];
+	*ret_shard = (struct packimg_shard){
+		.path = dataset->name ? dataset->name : s->path,
+		.fd = s->fd,
+		.map = s->map,
+		.size = s->size,
+		.sample_first = s->sample_first,
+		.sample_count = s->sample_count,
+	};
+	return 0;
+}
+
+const uint8_t *packimg_uuid(const struct packimg *dataset)
+{
+	return dataset->uuid;
+}

@@ -1,0 +1,279 @@
+#include "format/base/poison.h"
+#include "format/base/text/text.h"
+#include "format/error.h"
+#include "format/reader.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* What all samples of a dataset turned out to have. */
+struct traits_found {
+	uint64_t source_longest;
+	uint64_t longest[PACKIMG_FIELDS_MAX];
+};
+
+static const char *const section_names[] = {
+	[PIMG_SECTION_INDEX] = "index",     [PIMG_SECTION_SOURCES] = "sources",
+	[PIMG_SECTION_CLASSES] = "classes", [PIMG_SECTION_FIELDS] = "fields",
+	[PIMG_SECTION_COLUMNS] = "columns", [PIMG_SECTION_METADATA] = "metadata",
+	[PIMG_SECTION_TRAITS] = "traits",
+};
+
+static int check_section(const struct shard *shard, const struct section_view *section,
+			 uint32_t type, struct packimg_error *error)
+{
+	if (section->data)
+		poison_expect_none(section->data, section->size);
+	if (section->data && XXH3_64bits(section->data, section->size) != section->xxh3)
+		return packimg_damaged(
+			error,
+			"%s: checksum of the %s section does not fit; the file is damaged, "
+			"copy or convert it again",
+			shard->path, section_names[type]);
+	return 0;
+}
+
+static int check_sections(const struct shard *shard, struct packimg_error *error)
+{
+	int r = 0;
+
+	for (uint32_t type = 1; r == 0 && type <= PIMG_SECTION_KNOWN_MAX; type++)
+		r = check_section(shard, &shard->sections[type], type, error);
+	return r;
+}
+
+static int check_records(const struct packimg *dataset, const struct shard *shard,
+			 struct packimg_error *error)
+{
+	const uint8_t *records = shard->sections[PIMG_SECTION_INDEX].data;
+
+	for (uint64_t i = 0; i < shard->sample_count; i++) {
+		struct pimg_record record;
+		copy_once(&record, records + i * sizeof(record), sizeof(record));
+		const char *fault = record_fault(dataset, shard, &record);
+		if (fault)
+			return packimg_damaged(error,
+					       "%s: sample %" PRIu64 ": %s; convert the file again",
+					       shard->path, shard->sample_first + i, fault);
+	}
+	return 0;
+}
+
+/*
+ * Every string inside its section, the first behind the offsets, no gaps, the last at the end.
+ * ret_longest: in bytes, at least what it was.
+ */
+static int check_strings(const struct shard *shard, const struct section_view *section,
+			 uint32_t type, uint64_t count, uint64_t *ret_longest,
+			 struct packimg_error *error)
+{
+	uint64_t expected = (count + 1) * sizeof(uint64_t), size = 0;
+	const char *text;
+
+	if (!section->data)
+		return 0;
+	for (uint64_t i = 0; i < count; i++) {
+		if (strings_get(section, count, i, &text, &size) < 0 ||
+		    (uint64_t)((const uint8_t *)text - section->data) != expected)
+			return packimg_damaged(
+				error, "%s: %s section: offset of entry %" PRIu64 " is damaged",
+				shard->path, section_names[type], i);
+		expected += size;
+		if (size > *ret_longest)
+			*ret_longest = size;
+		if (type == PIMG_SECTION_CLASSES &&
+		    (size == 0 || text[size - 1] != '\0' || !text_is_utf8(text, size - 1)))
+			return packimg_damaged(
+				error, "%s: name of class %" PRIu64 " is not terminated UTF-8",
+				shard->path, i);
+	}
+	if (expected != section->size)
+		return packimg_damaged(error, "%s: %s section is longer than its entries",
+				       shard->path, section_names[type]);
+	return 0;
+}
+
+/*
+ * The value of sample i of a shard. *end: where the bytes of the one before it end, and then its
+ * own.
+ */
+static int check_value(const struct shard *shard, const struct packimg_field *field,
+		       const struct column_view *view, uint64_t i, uint64_t *end,
+		       uint64_t *ret_longest, struct packimg_error *error)
+{
+	bool present = view->present[i / 8] >> (i % 8) & 1,
+	     is_bytes = field->type >= PACKIMG_FIELD_BYTES;
+	uint64_t range[2] = {0};
+
+	copy_once(range, (const uint64_t *)view->values + i, is_bytes ? 16 : 8);
+	bool empty = is_bytes ? range[0] == range[1] : range[0] == 0;
+	if ((!present && !empty) ||
+	    (is_bytes && (range[0] != *end || range[1] < range[0] || range[1] > view->bytes_size)))
+		return packimg_damaged(error,
+				       "%s: sample %" PRIu64 ": value of field %.100s is damaged",
+				       shard->path, shard->sample_first + i, field->name);
+	if (!is_bytes)
+		return 0;
+	uint64_t size = range[1] - range[0];
+	if (size > field->longest)
+		return packimg_damaged(error,
+				       "%s: sample %" PRIu64 ": value of field %.100s has %" PRIu64
+				       " bytes, and the longest is recorded as %" PRIu64
+				       "; convert the file again",
+				       shard->path, shard->sample_first + i, field->name, size,
+				       field->longest);
+	if (field->type == PACKIMG_FIELD_TEXT &&
+	    !text_is_utf8((const char *)view->bytes + range[0], size))
+		return packimg_damaged(error,
+				       "%s: sample %" PRIu64 ": value of field %.100s is not UTF-8",
+				       shard->path, shard->sample_first + i, field->name);
+	if (size > *ret_longest)
+		*ret_longest = size;
+	*end = range[1];
+	return 0;
+}
+
+static int check_column(const struct packimg *dataset, const struct shard *shard, uint32_t field,
+			uint64_t *ret_longest, struct packimg_error *error)
+{
+	const char *name = dataset->fields[field].name;
+	struct column_view view;
+	uint64_t end = 0;
+
+	if (column_view_get(dataset, shard, field, &view) < 0)
+		return packimg_damaged(error, "%s: column of field %.100s does not fit the file",
+				       shard->path, name);
+	if (!view.present)
+		return 0;
+	poison_expect_none(view.present, view.size);
+	if (XXH3_64bits(view.present, view.size) != view.xxh3)
+		return packimg_damaged(
+			error, "%s: checksum of field %.100s does not fit; the file is damaged",
+			shard->path, name);
+	uint64_t bits = (shard->sample_count + 63) / 64 * 64;
+	for (uint64_t i = shard->sample_count; i < bits; i++)
+		if (view.present[i / 8] >> (i % 8) & 1)
+			return packimg_damaged(
+				error, "%s: field %.100s: presence bits past the last sample",
+				shard->path, name);
+	for (uint64_t i = 0; i < shard->sample_count; i++) {
+		int r = check_value(shard, &dataset->fields[field], &view, i, &end, ret_longest,
+				    error);
+		if (r < 0)
+			return r;
+	}
+	if (end != view.bytes_size)
+		return packimg_damaged(error, "%s: field %.100s is longer than its values",
+				       shard->path, name);
+	return 0;
+}
+
+static int check_metadata(const struct shard *shard, const struct section_view *metadata,
+			  struct packimg_error *error)
+{
+	const char *text = (const char *)metadata->data, *previous = NULL;
+	size_t previous_size = 0;
+
+	if (!metadata->data)
+		return 0;
+	if (!text_is_utf8(text, metadata->size - 1))
+		return packimg_damaged(error, "%s: metadata is not UTF-8", shard->path);
+	for (const char *line = text; *line;) {
+		const char *end = strchr(line, '\n'), *equal = strchr(line, '=');
+		if (!end || !equal || equal > end ||
+		    !text_is_key(line, (size_t)(equal - line), PACKIMG_NAME_MAX))
+			return packimg_damaged(error,
+					       "%s: metadata has a line that is not key=value",
+					       shard->path);
+		size_t size = (size_t)(equal - line);
+		if (previous) {
+			int order =
+				memcmp(previous, line, previous_size < size ? previous_size : size);
+			if (order > 0 || (order == 0 && previous_size >= size))
+				return packimg_damaged(
+					error, "%s: metadata is not sorted by key at \"%.*s\"",
+					shard->path, (int)size, line);
+		}
+		previous = line;
+		previous_size = size;
+		line = end + 1;
+	}
+	return 0;
+}
+
+/* The copies of what all shards say alike; that the other shards do, their checksums tell. */
+static int check_dataset_info(const struct packimg *dataset, struct packimg_error *error)
+{
+	const struct shard *shard = &dataset->shards[0];
+	uint64_t longest = 0;
+
+	int r = check_section(shard, &dataset->classes, PIMG_SECTION_CLASSES, error);
+	if (r < 0)
+		return r;
+	r = check_section(shard, &dataset->metadata, PIMG_SECTION_METADATA, error);
+	if (r < 0)
+		return r;
+	r = check_strings(shard, &dataset->classes, PIMG_SECTION_CLASSES, dataset->class_count,
+			  &longest, error);
+	return r < 0 ? r : check_metadata(shard, &dataset->metadata, error);
+}
+
+static int check_shard(const struct packimg *dataset, const struct shard *shard,
+		       struct traits_found *found, struct packimg_error *error)
+{
+	int r = check_sections(shard, error);
+	r = r ?: ranges_check(dataset, shard, error);
+	r = r ?: check_records(dataset, shard, error);
+	if (r == 0)
+		r = check_strings(shard, &shard->sections[PIMG_SECTION_SOURCES],
+				  PIMG_SECTION_SOURCES, shard->sample_count, &found->source_longest,
+				  error);
+	for (uint32_t field = 0; r == 0 && field < dataset->field_count; field++)
+		r = check_column(dataset, shard, field, &found->longest[field], error);
+	return r;
+}
+
+static int check_longest(const struct packimg *dataset, const char *what, const char *name,
+			 uint64_t found, uint64_t recorded, struct packimg_error *error)
+{
+	if (recorded == PACKIMG_LONGEST_UNKNOWN || found == recorded)
+		return 0;
+	return packimg_damaged(error,
+			       "%s: %s%.100s: the longest is recorded as %" PRIu64
+			       " bytes, and has %" PRIu64 "; convert the file again",
+			       dataset->shards[0].path, what, name, recorded, found);
+}
+
+/* The lengths that are recorded are those of some value. */
+static int traits_check(const struct packimg *dataset, const struct traits_found *found,
+			struct packimg_error *error)
+{
+	int r = check_longest(dataset, "source names", "", found->source_longest,
+			      dataset->source_longest, error);
+
+	for (uint32_t i = 0; r == 0 && i < dataset->field_count; i++)
+		if (dataset->fields[i].type >= PACKIMG_FIELD_BYTES)
+			r = check_longest(dataset, "values of field ", dataset->fields[i].name,
+					  found->longest[i], dataset->fields[i].longest, error);
+	return r;
+}
+
+int packimg_check(const struct packimg *dataset, struct packimg_error *error)
+{
+	struct traits_found found = {0};
+	int r = 0;
+
+	if (dataset->open_count == 0)
+		return packimg_fail(error, -ERANGE, "only the facts of this dataset were opened");
+	if (dataset->unmapped)
+		return packimg_fail(error, -ENOTSUP,
+				    "%s: cannot be checked as it is not mapped; open it by "
+				    "packimg_open() or packimg_open_fds()",
+				    dataset->shards[0].path);
+	for (uint32_t i = 0; r == 0 && i < dataset->open_count; i++)
+		r = check_shard(dataset, &dataset->shards[i], &found, error);
+	r = r ?: check_dataset_info(dataset, error);
+	return r == 0 ? traits_check(dataset, &found, error) : r;
+}

@@ -1,0 +1,210 @@
+#include "tools/packimg/advise/recommend.h"
+
+#include "tools/packimg/common/text.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static double variant_total(const struct recommend_request *request, uint32_t variant)
+{
+	return request->variants[variant].images_per_s * request->cores;
+}
+
+static double variant_bytes_each(const struct encoding_variant *variant)
+{
+	return variant->images ? (double)variant->bytes / (double)variant->images : 0;
+}
+
+/*
+ * How much of the images stays, most first: originals; then JPEGs of at least quality 90, the
+ * larger before the smaller and the smaller file before a few points of quality that no crop shows;
+ * then the same at lower quality; pixels last, as their size costs more than JPEG's losses.
+ */
+static uint32_t variant_loss(const struct encoding_variant *variant)
+{
+	switch (variant->kind) {
+	case ENCODING_STORED:
+	case ENCODING_VERBATIM:
+		return 0;
+	case ENCODING_UNINDEXED:
+		/* slower than with an index and no better: for comparison only */
+		return UINT32_MAX;
+	case ENCODING_JPEG:
+		return (variant->quality < 90 ? 0x2000000 : 0x1000000) +
+		       (0x10000 - (variant->short_side ? variant->short_side : 0x10000)) * 128 +
+		       (uint32_t)(variant->quality > 90 ? variant->quality - 90
+							: 90 - variant->quality);
+	case ENCODING_RAW_ZSTD:
+		return 0x3000000;
+	case ENCODING_RAW:
+		return 0x3000001;
+	}
+	return UINT32_MAX;
+}
+
+uint32_t recommend_choose(const struct recommend_request *request, double images_per_s)
+{
+	uint32_t best = UINT32_MAX;
+
+	for (uint32_t i = 0; i < request->count; i++) {
+		const struct encoding_variant *variant = &request->variants[i];
+
+		if (!variant->images || variant_loss(variant) == UINT32_MAX ||
+		    variant_total(request, i) < images_per_s)
+			continue;
+		if (best == UINT32_MAX ||
+		    variant_loss(variant) < variant_loss(&request->variants[best]))
+			best = i;
+	}
+	return best;
+}
+
+uint32_t recommend_fastest(const struct recommend_request *request)
+{
+	uint32_t best = UINT32_MAX;
+
+	for (uint32_t i = 0; i < request->count; i++)
+		if (request->variants[i].images &&
+		    (best == UINT32_MAX ||
+		     variant_total(request, i) > variant_total(request, best)))
+			best = i;
+	return best;
+}
+
+/* How to get it, as options of convert. */
+static void say_command(FILE *file, const struct encoding_variant *variant)
+{
+	if (variant->kind == ENCODING_STORED) {
+		fputs("  Nothing needs to be done.\n", file);
+		return;
+	}
+	fputs("  packimg convert SRC -o FILE", file);
+	if (variant->short_side)
+		fprintf(file, " --short-side %u", variant->short_side);
+	if (variant->kind == ENCODING_JPEG)
+		fprintf(file, " --jpeg quality=%d", variant->quality);
+	else if (variant->kind == ENCODING_RAW_ZSTD || variant->kind == ENCODING_RAW)
+		fputs(variant->kind == ENCODING_RAW ? " --raw" : " --raw-zstd", file);
+	fputc('\n', file);
+}
+
+/* The first way stands for the images as they are. */
+static double variant_share(const struct recommend_request *request, uint32_t variant)
+{
+	double whole = variant_bytes_each(&request->variants[0]);
+
+	return whole > 0 ? variant_bytes_each(&request->variants[variant]) / whole : 0;
+}
+
+/* A rate to read: no more digits than it was measured with. */
+static const char *rate_text(struct text_buffer *buffer, double rate)
+{
+	double step = 1;
+
+	while (rate / step >= 1000)
+		step *= 10;
+	return text_count(buffer, (uint64_t)(rint(rate / step) * step));
+}
+
+/*
+ * What comes into question for more than the chosen way gives: each the most faithful of those that
+ * are faster.
+ */
+static void say_ladder(FILE *file, const struct recommend_request *request, uint32_t variant)
+{
+	for (;;) {
+		double before = variant_total(request, variant);
+
+		/* a tenth more is worth no loss */
+		variant = recommend_choose(request, before * 1.1);
+		if (variant == UINT32_MAX)
+			return;
+		fprintf(file, "  Beyond %s: %s, up to %s images/s in %.2f times the bytes.\n",
+			rate_text(TEXT, before),
+			encoding_variant_name(TEXT, &request->variants[variant]),
+			rate_text(TEXT, variant_total(request, variant)),
+			variant_share(request, variant));
+	}
+}
+
+/* For who counts bytes: the smallest that is fast enough, where that is another one. */
+static void say_smallest(FILE *file, const struct recommend_request *request, uint32_t chosen)
+{
+	uint32_t best = chosen;
+
+	for (uint32_t i = 0; i < request->count; i++)
+		if (request->variants[i].images && variant_total(request, i) >= request->wanted &&
+		    variant_loss(&request->variants[i]) != UINT32_MAX &&
+		    variant_bytes_each(&request->variants[i]) <
+			    variant_bytes_each(&request->variants[best]))
+			best = i;
+	if (best != chosen)
+		fprintf(file, "  Fewest bytes at that rate: %s, %.2f times as many, %s images/s.\n",
+			encoding_variant_name(TEXT, &request->variants[best]),
+			variant_share(request, best),
+			rate_text(TEXT, variant_total(request, best)));
+}
+
+static void say_reached(FILE *file, const struct recommend_request *request, uint32_t variant)
+{
+	const struct encoding_variant *chosen = &request->variants[variant];
+	const char *name = encoding_variant_name(TEXT, chosen);
+	const char *rate = rate_text(TEXT, variant_total(request, variant));
+	const char *wanted = rate_text(TEXT, request->wanted);
+
+	if (variant_loss(chosen) == 0)
+		fprintf(file,
+			"Keep the images as they are (%s): they give %s images/s on %.0f cores, %s "
+			"are wanted, and nothing is lost.\n",
+			name, rate, request->cores, wanted);
+	else
+		fprintf(file,
+			"Choose %s: it gives %s images/s on %.0f cores in %.2f times the bytes. "
+			"%s are wanted; the images as they are give %s, and whatever loses less "
+			"than this is too slow, too.\n",
+			name, rate, request->cores, variant_share(request, variant), wanted,
+			rate_text(TEXT, variant_total(request, 0)));
+	fprintf(file, "  Where they do not stay in memory, storage must read %s MB/s for that.\n",
+		rate_text(TEXT, request->wanted * variant_bytes_each(chosen) / 1e6));
+	say_smallest(file, request, variant);
+	say_command(file, chosen);
+}
+
+static void say_out_of_reach(FILE *file, const struct recommend_request *request)
+{
+	uint32_t fastest = recommend_fastest(request);
+
+	fprintf(file,
+		"No way to store them gives the %s images/s wanted on %.0f cores: the fastest, %s, "
+		"gives %s, and the images as they are %s.\n",
+		rate_text(TEXT, request->wanted), request->cores,
+		encoding_variant_name(TEXT, &request->variants[fastest]),
+		rate_text(TEXT, variant_total(request, fastest)),
+		rate_text(TEXT, variant_total(request, 0)));
+	fprintf(file, "  It would take %.0f cores, or %.0f with the images as they are.\n",
+		ceil(request->wanted / request->variants[fastest].images_per_s),
+		ceil(request->wanted / request->variants[0].images_per_s));
+}
+
+static void say_open(FILE *file, const struct recommend_request *request)
+{
+	fprintf(file,
+		"Keep the images as they are while %s images/s are enough (%.0f cores): nothing "
+		"is lost. --rate N tells what N need.\n",
+		rate_text(TEXT, variant_total(request, 0)), request->cores);
+	say_ladder(file, request, 0);
+}
+
+void recommend_write(const struct recommend_request *request, FILE *file)
+{
+	uint32_t variant = recommend_choose(request, request->wanted);
+
+	if (!request->count || !request->variants[0].images)
+		fputs("None of the images can be used.\n", file);
+	else if (request->wanted <= 0)
+		say_open(file, request);
+	else if (variant == UINT32_MAX)
+		say_out_of_reach(file, request);
+	else
+		say_reached(file, request, variant);
+}

@@ -1,0 +1,158 @@
+#include "tools/packimg/source/blob_store.h"
+
+#include "format/base/system/io.h"
+#include "tools/packimg/common/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void blob_store_deinit(struct blob_store *blobs)
+{
+	for (uint32_t i = 0; i < blobs->count; i++) {
+		struct container *container = &blobs->containers[i];
+
+		if (container->fd >= 0)
+			close(container->fd);
+		if (container->spill_fd >= 0)
+			close(container->spill_fd);
+		archive_reader_close(container->stream);
+		free(container->path);
+	}
+	free(blobs->containers);
+	*blobs = (struct blob_store){0};
+}
+
+int blob_store_add(struct blob_store *blobs, const char *path, bool folder, uint32_t *ret_container,
+		   struct packimg_error *error)
+{
+	struct container container = {.spill_fd = -1};
+	struct stat status;
+	/* A pipe is read by whoever takes it apart: opening it twice could wait for a second
+	 * writer. */
+	int flags = folder                                                 ? O_RDONLY | O_DIRECTORY
+		    : stat(path, &status) == 0 && S_ISFIFO(status.st_mode) ? O_PATH
+									   : O_RDONLY;
+
+	if (array_reserve(&blobs->containers, blobs->count, &blobs->capacity, sizeof(container)))
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	container.fd = open(path, flags | O_CLOEXEC);
+	if (container.fd < 0)
+		return packimg_fail(error, -errno, "%s: %s", path, strerror(errno));
+	container.path = strdup(path);
+	if (!container.path) {
+		close(container.fd);
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	}
+	*ret_container = blobs->count;
+	blobs->containers[blobs->count++] = container;
+	return 0;
+}
+
+int blob_store_spill(struct blob_store *blobs, uint32_t number, const void *bytes, size_t size,
+		     struct packimg_error *error)
+{
+	struct container *container = &blobs->containers[number];
+
+	if (container->spill_fd < 0) {
+		int fd = temporary_file();
+
+		if (fd < 0)
+			return packimg_fail(
+				error, fd,
+				"%s: no temporary file for the contents of %s: %s; set TMPDIR to "
+				"a folder with room",
+				temporary_folder(), container->path, strerror(-fd));
+		container->spill_fd = fd;
+	}
+	int r = io_write_at(container->spill_fd, bytes, size, container->spill_size);
+	if (r)
+		return packimg_fail(error, r,
+				    "%s: unpacking %s into a temporary file: %s; set TMPDIR "
+				    "to a folder with room, or convert without --shuffle",
+				    temporary_folder(), container->path, strerror(-r));
+	container->spill_size += size;
+	return 0;
+}
+
+static int check_size(const struct blob_store *blobs, uint64_t size, struct packimg_error *error)
+{
+	if (size <= blobs->limits.file_max)
+		return 0;
+	return packimg_fail(error, -EFBIG, "larger than an image's file may be (%s, --max-file)",
+			    text_bytes(TEXT, blobs->limits.file_max));
+}
+
+/* Appends that much of a file, or less where it ends. */
+static int read_range(const struct blob_store *blobs, int fd, uint64_t offset, uint64_t size,
+		      struct buffer *buffer, struct packimg_error *error)
+{
+	int r = check_size(blobs, size, error);
+	if (r)
+		return r;
+	if (buffer_reserve(buffer, buffer->size + (size_t)size + 1))
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	int64_t n = io_read_at(fd, buffer->data + buffer->size, size, offset);
+	if (n < 0)
+		return packimg_fail(error, (int)n, "cannot be read: %s", strerror((int)-n));
+	buffer->size += (size_t)n;
+	return 0;
+}
+
+int blob_store_read(const struct blob_store *blobs, const struct blob_location *location,
+		    struct buffer *buffer, struct packimg_error *error)
+{
+	const struct container *container = &blobs->containers[location->container];
+	bool is_file = location->kind == LOCATION_FILE;
+	int fd = location->kind == LOCATION_SPILL ? container->spill_fd : container->fd, r = 0;
+	uint64_t size = location->size;
+	size_t before = buffer->size;
+	struct stat status;
+
+	if (is_file)
+		fd = openat(fd, location->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	if (fd < 0)
+		return packimg_fail(error, -errno, "cannot be opened: %s", strerror(errno));
+	if (is_file && fstat(fd, &status))
+		r = packimg_fail(error, -errno, "%s", strerror(errno));
+	else if (is_file && !S_ISREG(status.st_mode))
+		r = packimg_fail(error, -EINVAL, "not a regular file");
+	else if (is_file)
+		size = (uint64_t)status.st_size;
+	if (!r)
+		r = read_range(blobs, fd, location->offset, size, buffer, error);
+	if (is_file)
+		close(fd);
+	else if (!r && buffer->size - before < size)
+		r = packimg_fail(error, -EBADMSG, "%s ends before the image does", container->path);
+	return r;
+}
+
+int blob_store_read_stream(struct blob_store *blobs, const struct blob_location *location,
+			   struct buffer *buffer, struct packimg_error *error)
+{
+	struct container *container = &blobs->containers[location->container];
+	struct archive_member member;
+	int r;
+
+	if (!container->stream) {
+		r = archive_reader_open(container->path, &blobs->limits, &container->stream, error);
+		if (r)
+			return r;
+		container->stream_member = UINT64_MAX;
+	}
+	while (container->stream_member != location->offset) {
+		r = archive_reader_next(container->stream, &member, error);
+		if (r < 0)
+			return r;
+		if (r)
+			return packimg_fail(error, -EBADMSG, "%s changed while it was read",
+					    container->path);
+		container->stream_member = member.number;
+	}
+	return archive_reader_read(container->stream, blobs->limits.file_max, buffer, NULL, error);
+}
