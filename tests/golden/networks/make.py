@@ -15,9 +15,9 @@ its norm and a few entries. These files come out:
                       fewer maxima that rounding could decide
 """
 import functools
-import json
 import math
 import os
+import sys
 
 import numpy as np
 import timm
@@ -26,6 +26,9 @@ import torchvision
 
 MASK = 0xFFFFFFFFFFFFFFFF
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, ".."))
+import packed  # noqa: E402
+
 MEAN = [120.0, 115.0, 100.0]
 STD = [60.0, 58.0, 57.0]
 
@@ -326,9 +329,7 @@ def rounded(value):
 
 
 def write(path, made):
-    with open(path, "w") as file:
-        json.dump({"torch": torch.__version__, **rounded(made)}, file, indent=0)
-        file.write("\n")
+    packed.write(path, {"torch": torch.__version__, **rounded(made)})
 
 
 if __name__ == "__main__":

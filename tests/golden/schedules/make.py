@@ -6,9 +6,9 @@
 A case of schedules.json is a recipe's settings and what a scheduler of PyTorch or timm does in its place: the learning rate, and
 where it cycles the momentum, of each step. Where a scheduler follows evaluations, "metric" has what each came to.
 """
-import json
 import math
 import os
+import sys
 import warnings
 
 import timm
@@ -18,6 +18,8 @@ from torch.optim import lr_scheduler
 
 warnings.filterwarnings("ignore", message="Detected call of")
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, ".."))
+import packed  # noqa: E402
 
 
 def optimizer(lr, momentum=0.9, kind="sgd"):
@@ -122,6 +124,4 @@ cases = [one_cycle("cosine", "sgd", 0.85), one_cycle("linear", "sgd", 0.85), one
          one_cycle("cosine", "sgd", 0), cyclic("triangular", 0.8), cyclic("triangular2", 0.8), cyclic("exp_range", 0.8),
          cyclic("triangular2", 0), restarts(), decaying_restarts(1, 0.85), decaying_restarts(1.5, 0.7), trapezoid(),
          plateau("min"), plateau("max"), by_epoch()]
-with open(os.path.join(HERE, "schedules.json"), "w") as file:
-    json.dump({"torch": torch.__version__, "timm": timm.__version__, "cases": cases}, file, indent=0)
-    file.write("\n")
+packed.write(os.path.join(HERE, "schedules.json"), {"torch": torch.__version__, "timm": timm.__version__, "cases": cases})

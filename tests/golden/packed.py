@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""JSON of golden numbers with many of them on a line.
+
+    tests/golden/packed.py FILE...      packs these; no digit changes
+
+A member that is an object begins a line, so that a diff shows which tensor's numbers changed.
+"""
+import json
+import pathlib
+import re
+import sys
+
+WIDTH = 160
+
+
+def packed(text):
+    """The same JSON with its spaces and line breaks set anew."""
+    tokens = re.findall(r'"(?:[^"\\]|\\.)*"|[^\s",:\[\]{}]+|[,:\[\]{}]', text)
+    lines = [""]
+    for i, token in enumerate(tokens):
+        before = tokens[i - 1] if i else ""
+        begins_object = token[0] == '"' and tokens[i + 1:i + 3] == [":", "{"]
+        space = " " if before in (",", ":") else ""
+        if (begins_object and lines[-1]) or (before not in ("", ":") and token not in ",:]}" and len(lines[-1] + space + token) >= WIDTH):
+            lines.append("")
+            space = ""
+        lines[-1] += space + token
+    return "\n".join(lines) + "\n"
+
+
+def write(path, made):
+    pathlib.Path(path).write_text(packed(json.dumps(made)))
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        path = pathlib.Path(name)
+        path.write_text(packed(path.read_text()))
