@@ -1,4 +1,4 @@
-"""A run as a picture: a panel per row, a bar per contestant from nothing to its median, a whisker over its rounds.
+"""A run as a picture: a panel per row, a bar per loader from nothing to its median, a whisker over its rounds.
 
     bench/peers/picture.py PEERS.JSON ROW...       writes those rows of a recorded run to standard output, narrow and without targets
 """
@@ -39,13 +39,13 @@ def level(row):
     """images/s that the target against the best peer asks for, or None."""
     for target in row["targets"]:
         if target["what"] == "best peer" and "against" in target:
-            best = max(r["median"] for r in row["contestants"].values() if r.get("peer") and "median" in r)
+            best = max(r["median"] for r in row["loaders"].values() if r.get("peer") and "median" in r)
             return target["at_least"], best * target["at_least"]
     return None
 
 
 def panel(page, row, y, form):
-    results = list(row["contestants"].values())
+    results = list(row["loaders"].values())
     asked = level(row) if form.targets else None
     marks = svg.ticks(max([r.get("max", 0) for r in results] + [asked[1] if asked else 0, 1]), form.marks)
     scale = form.bars / marks[-1]
@@ -72,8 +72,8 @@ def panel(page, row, y, form):
 
 
 def draw(machine, rows, form=FULL):
-    rows = [row for row in rows if row["contestants"]]
-    heights = [form.head + len(row["contestants"]) * (BAR + GAP) + FOOT for row in rows]
+    rows = [row for row in rows if row["loaders"]]
+    heights = [form.head + len(row["loaders"]) * (BAR + GAP) + FOOT for row in rows]
     page = svg.Page(form.width, 30 + sum(heights))
     page.text(12, 20, f"images/s; {machine['cpu']}, {machine['isa']}, {machine['cores_used']} cores", colour="#444444")
     y = 30

@@ -1,0 +1,281 @@
+"""Who takes part: loaderd by way of loaderbench, and the peer programs, each with start-up, measurement and end.
+
+A loader that is under way has facts (settings, versions, and what else it says of itself), by_round (what it says of the
+latest measurement), and the methods measure(), pause() and close(). Every failure to do its work is a Failure with the program's last words.
+"""
+
+import json
+import os
+import pathlib
+import queue
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+END_LIMIT = 10  # seconds for a killed program to be gone
+START_LIMIT = 240  # seconds for a program's start and its first batches (FFCV compiles then), all programs at once
+FEEDS = ("short256", "original", "raw")
+JPEG = ("short256", "original")
+
+
+class Failure(Exception):
+    pass
+
+
+def environment_python(name):
+    peers = os.environ.get("LOADERD_PEERS") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "loaderd/peers"
+    )
+    python = os.path.join(peers, name, "bin/python")
+    if not os.access(python, os.X_OK):
+        raise Failure(f"not installed (bench/peers/install {name})")
+    return python
+
+
+def last_words(file):
+    file.seek(0)
+    lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing"
+
+
+class Program:
+    """A program under way that understands what peer.py does. limit: seconds for its start, and for an answer beyond what was asked."""
+
+    def __init__(self, command, cpus, limit=START_LIMIT, environment=None):
+        self.limit = limit
+        self.begin = time.monotonic()
+        self.errors = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            [str(word) for word in command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=lambda: os.sched_setaffinity(0, cpus),
+        )
+        self.lines, self.heard = queue.SimpleQueue(), []
+        self.by_round = {}
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        with self.process.stdout as output:
+            for line in output:
+                if line.startswith("{"):
+                    self.lines.put(line)
+        self.lines.put(None)
+
+    def age(self):
+        return time.monotonic() - self.begin
+
+    def started(self):
+        """Waits until it has made its first batches: what is built or compiled for them belongs to the start."""
+        self.ask(0, 0)
+        self.begun()
+        self.read(self.limit)
+
+    def begun(self):
+        """Waits until it is there; what it says of itself."""
+        self.facts = self.read(self.limit)
+        return self.facts
+
+    def ask(self, warmup, seconds):
+        try:
+            self.process.stdin.write(f"measure {warmup} {seconds}\n")
+            self.process.stdin.flush()
+        except OSError:
+            raise Failure(self.end_words()) from None
+
+    def end_words(self):
+        """Of a program that has ended."""
+        try:
+            status = self.process.wait(END_LIMIT)
+        except subprocess.TimeoutExpired:
+            status = 0
+        return last_words(self.errors) + (f" (ended by {signal.Signals(-status).name})" if status < 0 else "")
+
+    def has_spoken(self, seconds):
+        """Whether, within so many seconds, there is a line of JSON to be read, or none will come."""
+        if not self.heard:
+            try:
+                self.heard.append(self.lines.get(timeout=max(0, seconds)))
+            except queue.Empty:
+                return False
+        return True
+
+    def read(self, limit):
+        """The next line of JSON; a program that takes longer than limit seconds is killed."""
+        if not self.has_spoken(limit):
+            self.kill()
+            raise Failure(f"no answer within {limit:.0f} s; its last words: {last_words(self.errors)}")
+        if self.heard[0] is None:
+            raise Failure(self.end_words())
+        return json.loads(self.heard.pop())
+
+    def signal(self, number):
+        try:
+            os.killpg(self.process.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def pause(self):
+        self.signal(signal.SIGSTOP)
+
+    def resume(self):
+        self.signal(signal.SIGCONT)
+
+    def kill(self):
+        self.signal(signal.SIGKILL)
+
+    def measure(self, warmup, seconds):
+        self.resume()
+        self.ask(warmup, seconds)
+        return self.read(self.limit + warmup + seconds)["images_per_s"]
+
+    def close(self):
+        self.kill()
+        try:
+            self.process.wait(END_LIMIT)
+            self.process.stdin.close()
+        # One that hangs in a driver is left to it; what was written to the other is lost with it.
+        except (subprocess.TimeoutExpired, BrokenPipeError):
+            pass
+        self.errors.close()
+
+
+class Loaderbench:
+    """Ours: a fresh private daemon for each measurement."""
+
+    def __init__(self, loader, config, cpus):
+        self.cpus, self.neighbour = cpus, loader.neighbour
+        self.facts, self.by_round = {}, {}
+        self.command = [
+            config["build"] / "bench/loaderbench", "--json", "-", "--threads", str(config["workers"]),
+            "--batch", str(config["batch"]), "--daemon", config["build"] / "loaderd/loaderd",
+            "--pipeline", f"random_resized_crop({config['side']}) hflip", config["data"],
+        ]  # fmt: skip
+        if loader.isa:
+            self.command += ["--isa", loader.isa]
+
+    def started(self):
+        pass
+
+    def measure(self, warmup, seconds):
+        with Neighbour(self.cpus[0], warmup, seconds) if self.neighbour else Nobody() as neighbour:
+            found = subprocess.run(
+                [*self.command, "--warmup", str(warmup), "--seconds", str(seconds)],
+                capture_output=True,
+                text=True,
+                start_new_session=True,
+                preexec_fn=lambda: os.sched_setaffinity(0, self.cpus),
+            )
+        if not found.stdout:
+            raise Failure(found.stderr.strip() or "loaderbench failed")
+        row = json.loads(found.stdout)["rows"][0]
+        if "error" in row:
+            raise Failure(row["error"])
+        self.facts = {
+            "settings": f"private daemon, {row['threads']} threads, {row['isa']} kernels; what each does with time is in detail",
+            "detail": row,
+        }
+        if self.neighbour:
+            self.by_round["neighbour_cpus"] = neighbour.cpus_taken
+        return row["images_per_s"]
+
+    def pause(self):
+        pass
+
+    def close(self):
+        pass
+
+
+class Nobody:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+class Neighbour:
+    """A program that computes without end on one CPU; cpus_taken is what it got of it within the window."""
+
+    def __init__(self, cpu, warmup, seconds):
+        self.cpu, self.warmup, self.seconds, self.cpus_taken = cpu, warmup, seconds, None
+
+    def __enter__(self):
+        self.process = subprocess.Popen(
+            ["sh", "-c", "while :; do :; done"], preexec_fn=lambda: os.sched_setaffinity(0, {self.cpu})
+        )
+        # Inside the window on both sides, whatever the measured program's start takes.
+        self.first = threading.Timer(self.warmup + 0.2 * self.seconds, self.begin)
+        self.second = threading.Timer(self.warmup + 0.8 * self.seconds, self.end)
+        self.first.start()
+        self.second.start()
+        return self
+
+    def cpu_time(self):
+        with open(f"/proc/{self.process.pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def begin(self):
+        self.start = (time.monotonic(), self.cpu_time())
+
+    def end(self):
+        self.cpus_taken = (self.cpu_time() - self.start[1]) / (time.monotonic() - self.start[0])
+
+    def __exit__(self, *_):
+        for timer in (self.first, self.second):
+            timer.cancel()
+            timer.join()
+        self.process.kill()
+        self.process.wait()
+
+
+class Loader:
+    """program: the peer program, run in environment; without one it is loaderd. more: what it is given beside the row's settings."""
+
+    def __init__(self, name, forms, environment=None, program=None, isa=None, neighbour=False, **more):
+        self.name, self.forms = name, forms
+        self.environment, self.program = environment, program
+        self.isa, self.neighbour, self.more = isa, neighbour, more
+
+    def is_peer(self):
+        return self.program is not None
+
+    def title(self, form):
+        return self.name.split(",")[0] if form == "raw" and self.program == "torchdata.py" else self.name
+
+    def start(self, config, cpus):
+        config = dict(config, **self.more)
+        if not self.program:
+            return Loaderbench(self, config, cpus)
+        config = json.dumps({key: value for key, value in config.items() if key != "build"})
+        return Program([environment_python(self.environment), "-W", "ignore", HERE / self.program, config], cpus)
+
+
+LOADERS = {
+    "loaderd": Loader("loaderd", FEEDS),
+    "loaderd-avx2": Loader("loaderd, AVX2", FEEDS, isa="avx2"),
+    "tf.data": Loader("tf.data", FEEDS, "tensorflow", "tfdata.py", variant="plain"),
+    "tf.data-antialias": Loader("tf.data, antialiased", FEEDS, "tensorflow", "tfdata.py", variant="antialias"),
+    "ffcv": Loader("FFCV", FEEDS, "ffcv", "ffcvdata.py"),
+    "dali": Loader("DALI", JPEG, "dali", "dalidata.py"),
+    "torch": Loader("PyTorch, decode_jpeg", FEEDS, "torch", "torchdata.py", variant="tensor"),
+    "torch-pillow": Loader("PyTorch, Pillow", JPEG, "torch", "torchdata.py", variant="pillow"),
+    "spdl": Loader("SPDL", JPEG, "spdl", "spdldata.py"),
+}
+
+# loaderd against itself: what must not matter. The first is what the others are compared with.
+STEADINESS = {
+    "usual": Loader("2 threads, batch 256", FEEDS),
+    **{f"batch-{n}": Loader(f"batch {n}", FEEDS, batch=n) for n in (32, 64, 128, 512, 1024)},
+    "threads-1": Loader("1 thread", FEEDS, workers=1),
+    **{f"threads-{n}": Loader(f"{n} threads", FEEDS, workers=n) for n in (4, 8)},
+    "neighbour": Loader("busy neighbour on one CPU", FEEDS, neighbour=True),
+}

@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Images that others have collected, as packimg and as Pillow read them.
+
+public.py FOLDER... converts every image of each folder in all modes of corpora.MODES, decodes what the datasets hold as loaderd does, and
+compares it with what Pillow makes of the file, turned upright. It prints totals for each folder and a table of all files that are not equal, each
+with its reason of public_reasons.py, and fails where one has none. PACKIMG, DECODED and PACKIMG_PARTS are set as for image_corpus.py.
+"""
+
+import argparse
+import collections
+import fnmatch
+import hashlib
+import io
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import warnings
+
+os.environ["ASAN_OPTIONS"] = "exitcode=99:" + os.environ.get("ASAN_OPTIONS", "")  # 1 is what packimg says of skipped files
+os.environ["UBSAN_OPTIONS"] = "halt_on_error=1:exitcode=99:" + os.environ.get("UBSAN_OPTIONS", "")
+
+import numpy
+import PIL
+from PIL import Image
+
+import corpora
+from make import cjpeg
+from public_reasons import DEEP, DIFFERS, EQUAL, HERE, NEITHER, REASONS, THERE, WITHIN
+
+ENDINGS = {
+    ".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".gif", ".bmp", ".dib", ".tif", ".tiff", ".webp", ".avif", ".ppm", ".pgm", ".pbm", ".pnm",
+    ".heic", ".heif", ".hif", ".jxl", ".jp2", ".j2k", ".jpx", ".pam", ".pfm"
+}
+OTHER_NAMES = {".mpo": ".jpg", ".apng": ".png", ".avifs": ".avif"}  # files of a kind that is read, which packimg passes over by name
+warnings.simplefilter("ignore")
+Image.MAX_IMAGE_PIXELS = 1 << 26  # it refuses twice as many: as packimg does
+
+
+def bound(data):
+    """The largest difference that packimg(1) states for such a file."""
+    if data[4:8] == b"ftyp":
+        return 8
+    try:
+        photometric = Image.open(io.BytesIO(data)).tag_v2.get(262)
+    except Exception:  # no TIFF, or none that Pillow reads
+        return 0
+    return {6: 2, 8: 1}.get(photometric, 0)
+
+
+def deep_grey(data):
+    """What packimg(1) says of grey of more than 8 bits, which Pillow's convert("RGB") clips: its high bits, in PNM scaled. None: it is no such image."""
+    image = Image.open(io.BytesIO(data))
+    if image.mode not in ("I", "I;16", "I;16B", "I;16L"):
+        return None
+    kind, bits = image.format, image.tag_v2[258][0] if image.format == "TIFF" else 16
+    values = numpy.asarray(image).astype(numpy.int32)
+    grey = (values * 255 + 32767) // 65535 if kind == "PPM" else values >> max(bits - 8, 0)
+    return numpy.dstack([grey.astype(numpy.uint8)] * 3)
+
+
+def distance(pixels, truth):
+    """(largest, mean) difference of values; both sizes, as text, where they are not the same."""
+    if pixels.shape != truth.shape:
+        return corpora.difference(pixels, truth)
+    apart = numpy.abs(pixels.astype(numpy.int16) - truth)
+    return int(apart.max()), float(apart.mean())
+
+
+def judge(data, here):
+    """(verdict, more about it) of one file."""
+    there = corpora.upright(data)
+    if isinstance(here, str):
+        return (NEITHER, f"packimg: {here}; Pillow: {there}") if isinstance(there, str) else (HERE, here)
+    if isinstance(there, str):
+        return THERE, there
+    apart = distance(here, there)
+    if isinstance(apart, str):
+        return DIFFERS, apart
+    by = f"by {apart[0]} at most, {apart[1]:.3f} on average"
+    if apart[0] <= bound(data):
+        return WITHIN if apart[0] else EQUAL, by
+    deep = deep_grey(data)
+    return DEEP if deep is not None and corpora.difference(here, deep) == 0 else DIFFERS, by
+
+
+def images(folder):
+    """(name, name for packimg, path) of all that may be an image."""
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        ending = path.suffix.lower()
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts):
+            if ending in ENDINGS:
+                yield name, name, path
+            elif ending in OTHER_NAMES:
+                yield name, name + OTHER_NAMES[ending], path
+
+
+def digest(here):
+    return here if isinstance(here, str) else (here.shape, hashlib.blake2b(here.tobytes()).digest())
+
+
+def compare(folder):
+    """Of each name a dictionary: (verdict, more about it) and the modes in which that is so, most often all."""
+    found = list(images(folder))
+    results, known = {name: {} for name, _, _ in found}, {}
+    with tempfile.TemporaryDirectory(prefix="public-", dir="/var/tmp") as temporary:
+        root = pathlib.Path(temporary)
+        files = root / "files"
+        for _, known_as, path in found:
+            (files / known_as).parent.mkdir(parents=True, exist_ok=True)
+            (files / known_as).symlink_to(path.resolve())
+        (files / "whole.jpg").write_bytes(cjpeg())  # a folder of nothing that can be converted is no dataset
+        for mode, options in corpora.MODES.items():
+            into = root / mode.replace(" ", "-")
+            outcome = corpora.read_all(files, into, options)
+            for name, known_as, path in found:
+                here = outcome.pop(known_as, "not found in the folder")
+                key = (name, digest(here))
+                if key not in known:
+                    known[key] = judge(path.read_bytes(), here)
+                results[name].setdefault(known[key], []).append(mode)
+            corpora.run("rm", "-r", into)
+    return results
+
+
+def reason(name, verdict, more):
+    """Why a file is not equal; empty: nobody has said so."""
+    for pattern, expected, message, text in REASONS:
+        if fnmatch.fnmatchcase(name, pattern) and verdict == expected and re.search(message, more):
+            return text
+    return ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folders", metavar="FOLDER", nargs="+", type=pathlib.Path)
+    parser.add_argument("--all", action="store_true", help="the table has equal files, too")
+    arguments = parser.parse_args()
+    verdicts = [EQUAL, WITHIN, DEEP, NEITHER, HERE, THERE, DIFFERS]
+    totals, rows, unexplained = [], [], 0
+
+    for folder in arguments.folders:
+        results = compare(folder)
+        counts = collections.Counter()
+        for name, outcomes in results.items():
+            counts[next(iter(outcomes))[0] if len(outcomes) == 1 else DIFFERS] += 1
+            for (verdict, more), modes in outcomes.items():
+                good = verdict in (EQUAL, WITHIN, DEEP)
+                why = reason(f"{folder.name}/{name}", verdict, more)
+                unexplained += not good and not why
+                if not good or len(outcomes) > 1 or arguments.all:
+                    where = f" [{', '.join(modes)}]" if len(outcomes) > 1 else ""
+                    failed = "" if good or why else "FAILED "
+                    more = more.replace("|", "\\|").replace("\n", " ")
+                    rows.append(f"| {failed}{folder.name}/{name}{where} | {verdict}: {more} | {why} |")
+        totals.append(f"| {folder.name} | {len(results)} | " + " | ".join(str(counts[verdict]) for verdict in verdicts) + " |")
+    print(f"Pillow {PIL.__version__}\n\n| corpus | images | {' | '.join(verdicts)} |\n|{' --- |' * (len(verdicts) + 2)}")
+    print("\n".join(totals))
+    print("\n| file | outcome | reason |\n| --- | --- | --- |")
+    print("\n".join(rows))
+    print(f"\n{unexplained} without a reason")
+    return unexplained > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

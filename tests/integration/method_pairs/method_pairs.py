@@ -1,0 +1,197 @@
+"""
+Every pair of methods that the trainer accepts: recipes in which all of them occur, some steps on the CPU and on an emulated GPU, with equal losses.
+
+What is refused is a row of trainer/recipe/recipe_pairs.inc, and at most 5 % of all pairs. METHOD_PAIRS_RECIPES limits how many recipes run (those
+that cover most come first), and METHOD_PAIRS_STEPS their steps. Only where all run, every method by itself is compared with the plain recipe, and
+resumed in the middle of an epoch.
+"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import covering
+import methods
+import nudge
+
+TRAINER = os.environ["TRAINER"]
+EMULATED = os.environ.get("TRAINER_EMULATED")
+LIMIT = int(os.environ.get("METHOD_PAIRS_RECIPES", "0"))
+REFUSED_MAX = 0.05
+
+# Of the losses of two devices, as a share: they add up in other orders. That is all that the first step shows; the others carry it on. Deep
+# networks that do not begin as identities carry it much further, whatever computes them: there the losses of each step may be so many times as
+# far apart as they are on the CPU alone if each weight begins one unit in its last place off.
+FIRST = 1e-5
+TOLERANCE = 2e-3
+CARRIED = 10
+NUDGED = 3  # so many times, each weight up or down at random
+
+
+def settings(row, folder="{folder}"):
+    """Where a method takes files, they lie in the folder."""
+    return [setting.replace("{folder}", folder) for factor, level in row.items() for setting in methods.FACTORS[factor][level]]
+
+
+def plain():
+    return {factor: next(iter(levels)) for factor, levels in methods.FACTORS.items()}
+
+
+def said(row):
+    """What of a row is not plain, to say which it was."""
+    return ", ".join(f"{factor}: {level}" for factor, level in row.items() if level != plain()[factor]) or "plain"
+
+
+class MethodPairs(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory()
+        cls.folder = cls.temporary.name
+        images = f"{cls.folder}/images"
+        subprocess.run([os.environ["SHAPES"], images, "--count", str(methods.IMAGES)], check=True, stdout=subprocess.DEVNULL)
+        sorted(pathlib.Path(images, "train").rglob("*.*"))[0].unlink()  # one class has fewer than the others
+        command = [os.environ["PACKIMG"], "convert", f"{images}/train", "-o", f"{cls.folder}/images.pimg", "--quiet"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        cls.recipe = f"{cls.folder}/base.ini"
+        with open(cls.recipe, "w") as file:
+            file.write("")
+        cls.base = methods.BASE + [f"data.{part}={cls.folder}/images.pimg" for part in ("train", "val")]
+        teacher = cls.command(TRAINER, plain(), "--overwrite", "--output", f"{cls.folder}/teacher", "train.epochs=0.5")
+        subprocess.run(teacher, check=True, capture_output=True)
+        cls.refused = cls.ask_pairs()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.temporary.cleanup()
+
+    @classmethod
+    def command(cls, trainer, row, *options):
+        return [trainer, cls.recipe, *options, *cls.base, *settings(row, cls.folder)]
+
+    @classmethod
+    def ask(cls, row):
+        """What the trainer says against a recipe; empty: nothing."""
+        done = subprocess.run(cls.command(TRAINER, row, "--print-recipe"), capture_output=True, text=True)
+        return done.stderr if done.returncode else ""
+
+    @classmethod
+    def ask_pairs(cls):
+        """The pairs that are refused, of those that set both keys of a row of the table: that nothing else is, is seen when recipes run."""
+        table = pathlib.Path(os.environ["TREE"], "trainer/recipe/recipe_pairs.inc").read_text()
+        rows = re.findall(r"^REFUSED\((\w+),\s*(\w+),\s[^\n]*?,\s+(\w+),\s*(\w+),", table, re.M)
+        assert len(rows) == table.count("\nREFUSED("), "a row cannot be read"
+        rows = [{f"{section}.{name}", f"{other_section}.{other}"} for section, name, other_section, other in rows]
+        refused = {}
+        for one, other in covering.pairs(methods.FACTORS):
+            keys = [{setting.split("=")[0] for setting in settings(dict([level]))} for level in (one, other)]
+            if any(row & keys[0] and row & keys[1] for row in rows):
+                refused[frozenset({one, other})] = cls.ask(dict([one, other]))
+        return {pair: sentence for pair, sentence in refused.items() if sentence}
+
+    def run_row(self, name, row, *options, trainer=TRAINER, device="cpu", first=1):
+        """Losses of steps from the first on, and of evaluations."""
+        output = f"{self.folder}/{name}"
+        command = self.command(trainer, row, "--overwrite", f"--device={device}", "--output", output, *options)
+        done = subprocess.run(command, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, f"{said(row)}\n{' '.join(settings(row))}\n{done.stderr}")
+        with open(f"{output}/log.jsonl") as file:
+            entries = [json.loads(line) for line in file]
+        losses = [entry["loss"] for entry in entries if entry["event"] == "step"]
+        self.assertEqual(len(losses), methods.STEPS + 1 - first, said(row))
+        return losses, [entry["loss"] for entry in entries if entry["event"] == "eval"]
+
+    def carried(self, row):
+        """How far apart the losses of each step are on the CPU, from weights that differ in their last places."""
+        first, nudged = f"{self.folder}/first/model.safetensors", f"{self.folder}/nudged.safetensors"
+        self.run_row("first", row, "optim.lr=1e-30")  # which moves nothing
+        losses = self.run_row("cpu", row, f"model.pretrained={first}")[0]
+        found = [0] * len(losses)
+        for seed in range(NUDGED):
+            nudge.nudge(first, nudged, seed)
+            others = self.run_row("cpu", row, f"model.pretrained={nudged}")[0]
+            found = list(map(max, found, self.shares(losses, others)))
+        return found
+
+    def check_alike(self, row, cpu, gpu):
+        """Whether the devices compute the same; returns how far apart they are at most."""
+        apart = self.shares(cpu[0], gpu[0])
+        most = max(apart + self.shares(cpu[1], gpu[1]))
+        self.assertLess(apart[0], FIRST)
+        if most < TOLERANCE:
+            return most
+        carried = self.carried(row)
+        print(f"{said(row)}:")
+        for title, shares in (("of the devices, by step", apart), ("of weights in their last places", carried)):
+            print(f"  {title:32}" + "".join(f" {share:.1e}" for share in shares))
+        limits = [max(TOLERANCE, CARRIED * share) for share in carried]
+        for share, limit in zip(apart + [most], limits + [max(limits)], strict=True):
+            self.assertLess(share, limit)
+        return most
+
+    def shares(self, losses, others):
+        return [abs(a / b - 1) for a, b in zip(losses, others, strict=True)]
+
+    def apart(self, losses, others):
+        return max(self.shares(losses, others))
+
+    def test_what_is_refused(self):
+        for pair, sentence in self.refused.items():
+            self.assertIn(" do not go together: ", sentence, pair)
+        share = len(self.refused) / sum(1 for _ in covering.pairs(methods.FACTORS))
+        print(f"{len(self.refused)} pairs refused, {share:.1%}")
+        self.assertLessEqual(share, REFUSED_MAX)
+
+    def test_pairs(self):
+        rows, left = covering.array(methods.FACTORS, self.refused)
+        print(f"{len(rows)} recipes cover all pairs but {len(left)}")
+        self.assertEqual(left, [], "pairs that no whole recipe can have")
+        worst = first = 0
+        for row in rows[: LIMIT or None]:
+            with self.subTest(said(row)):
+                cpu = self.run_row("cpu", row)
+                if not EMULATED:
+                    continue
+                gpu = self.run_row("gpu", row, trainer=EMULATED, device="cuda")
+                worst = max(worst, self.check_alike(row, cpu, gpu))
+                first = max(first, self.apart(cpu[0][:1], gpu[0][:1]))
+        print(f"losses of CPU and GPU are at most {worst:.1e} apart, in the first step {first:.1e}")
+
+    @unittest.skipIf(LIMIT, "part of tools/check-release method_pairs")
+    def test_every_method_is_seen(self):
+        for factor, levels in methods.FACTORS.items():
+            for level in list(levels)[1:]:
+                row = plain()
+                # what a network of its own is needed for, is compared in that
+                row.update(methods.WITHIN.get((factor, level), {}))
+                before = self.run_row("before", row)
+                row[factor] = level
+                with self.subTest(said(row)):
+                    after = self.run_row("after", row)
+                    seen = before[0] != after[0]
+                    self.assertEqual(seen, (factor, level) not in methods.UNSEEN, methods.UNSEEN.get((factor, level)))
+                    if seen:
+                        print(f"{factor}: {level}: {self.apart(before[0], after[0]):.1e}")
+                    elif before[1] != after[1]:
+                        print(f"{factor}: {level}: in evaluation {self.apart(before[1], after[1]):.1e}")
+
+    @unittest.skipIf(LIMIT, "part of tools/check-release method_pairs")
+    def test_every_method_resumes(self):
+        """In the middle of the second epoch, bit for bit."""
+        checkpoint = f"{self.folder}/unbroken/checkpoint-{methods.RESUMED:08}.safetensors"
+        for factor, levels in methods.FACTORS.items():
+            for level in levels:
+                row = plain() | methods.WITHIN.get((factor, level), {}) | {factor: level}
+                with self.subTest(said(row)):
+                    unbroken = self.run_row("unbroken", row, f"checkpoint.every_steps={methods.RESUMED}", "checkpoint.keep=9")
+                    resumed = self.run_row("resumed", row, f"--resume={checkpoint}", first=methods.RESUMED + 1)
+                    self.assertEqual(resumed[0], unbroken[0][methods.RESUMED :])
+                    self.assertEqual(resumed[1][-1], unbroken[1][-1])
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=2))
