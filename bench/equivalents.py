@@ -1,4 +1,4 @@
-"""What other libraries take for the work of our kernels, in lines as tests/simd's programs print them with --bench. Run by bench/kernels.
+"""What other libraries take for the work of our kernels, in lines as tests/kernels's programs print them with --bench. Run by bench/kernels.
 
 Arguments: "resize" or "effects", and "pillow", "opencv" or "torchvision". One thread, CPU time, the least of many turns.
 """

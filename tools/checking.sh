@@ -80,19 +80,23 @@ configure_tsan()
 }
 
 # tests DIRECTORY SUITE FOLDER-OR-PROGRAM...: names of the tests whose program is one of these or was built below one, or whose script is there; of those
-# in the suite alone, or outside of it if it stands behind a !. An empty one is any.
+# in the suite alone, or outside of it if it stands behind a !. An empty one is any. A folder behind a ! is left out.
 tests()
 {
 	python3 - "$@" <<-'END'
 		import json, os, subprocess, sys
 		directory, suite = os.path.abspath(sys.argv[1]), sys.argv[2]
-		folders = [os.path.join(top, folder, "") for folder in sys.argv[3:] for top in (directory, os.getcwd())]
+		def below(words, folders):
+		    tops = [os.path.join(top, folder, "") for folder in folders for top in (directory, os.getcwd())]
+		    return any((os.path.normpath(word) + "/").startswith(top) for word in words for top in tops)
+		wanted = [folder for folder in sys.argv[3:] if folder[0] != "!"]
+		others = [folder[1:] for folder in sys.argv[3:] if folder[0] == "!"]
 		found = subprocess.run(["meson", "introspect", "--tests", directory], check=True, capture_output=True)
 		for test in json.loads(found.stdout):
 		    inside = any(name.split(":")[-1] == suite.lstrip("!") for name in test["suite"])
 		    if suite and inside == suite.startswith("!"):
 		        continue
-		    if any((os.path.normpath(word) + "/").startswith(folder) for word in test["cmd"][:2] for folder in folders):
+		    if below(test["cmd"][:2], wanted) and not below(test["cmd"][:2], others):
 		        print(test["name"])
 	END
 }

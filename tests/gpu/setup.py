@@ -48,7 +48,7 @@ SIZES = {
 KERNELS = ("norm", "layer_norm", "scale_add", "attention", "pooling", "input", "loss", "elementwise", "orthogonalize", "tokens", "update")
 # Programs with an emulated GPU in them.
 EMULATED = {
-    "bench/device_bench": "tests/emulation/device_bench_emulated", "trainer/trainer": "tests/emulation/trainer_emulated",
+    "bench/device_bench": "tests/gpu/emulation/device_bench_emulated", "trainer/trainer": "tests/gpu/emulation/trainer_emulated",
     **{f"tests/unit/trainer/test_cuda_kernels_{family}": f"tests/unit/trainer/test_emulated_kernels_{family}" for family in KERNELS},
     **{f"tests/unit/trainer/test_device_{name}": f"tests/unit/trainer/test_emulated_{name}" for name in ("ops", "net", "update")},
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""bench/kernels reads what tests/simd's programs print, and makes tables of it."""
+"""bench/kernels reads what tests/kernels's programs print, and makes tables of it."""
 
 import importlib.machinery
 import importlib.util

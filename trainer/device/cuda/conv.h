@@ -1,7 +1,7 @@
 /*
  * Convolutions with what is fused into them, as problems and plans. cudnn/ plans them with cuDNN's
- * backend graph API; tests/emulation/conv.c computes them plainly on the host, as the reference of
- * every pattern.
+ * backend graph API; tests/gpu/emulation/conv.c computes them plainly on the host, as the reference
+ * of every pattern.
  *
  * Layouts: activations NHWC, weights KRSC, dense. x [n][h][w][c], w [k][r][s][c / groups],
  * y [n][p][q][k].

@@ -1,7 +1,8 @@
 /*
  * What the CUDA backend needs of a GPU's runtime: memory, streams, events, captured graphs. Two
- * implementations: runtime.c over the CUDA runtime; and tests/emulation/gpu.c with memory.c, which
- * runs work in host memory, as late as CUDA might, so that the backend can be tested without a GPU.
+ * implementations: runtime.c over the CUDA runtime; and tests/gpu/emulation/gpu.c with memory.c,
+ * which runs work in host memory, as late as CUDA might, so that the backend can be tested without
+ * a GPU.
  *
  * Functions return 0 or a negative errno: -ENOMEM, -ENODEV, -ENOTSUP, -EIO for what CUDA reports
  * otherwise; gpu_error() has its words then. Work is queued on a stream in order; what is queued on

@@ -1,7 +1,7 @@
 /* What plans take on the emulated GPU in tests of tuning, for emulation_time_plans(). */
 #pragma once
 
-#include "tests/emulation/engines.h"
+#include "tests/gpu/emulation/engines.h"
 
 #define AGES 1e9 /* ms: whatever the emulated GPU takes for a pass is less */
 

@@ -2,7 +2,7 @@
  * What the CUDA backend says, on the emulated GPU: of numbers that are not finite, of memory that
  * does not suffice, of values that no step has written, of time.
  */
-#include "tests/emulation/queue.h"
+#include "tests/gpu/emulation/queue.h"
 #include "tests/unit/trainer/cuda/cuda_run_test.h"
 
 #include <errno.h>

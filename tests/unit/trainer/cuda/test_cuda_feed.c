@@ -2,7 +2,7 @@
  * What goes into steps on the emulated GPU and comes out of them: batches that are fed while it
  * computes, of every element and from every kind of memory, and results.
  */
-#include "tests/emulation/queue.h"
+#include "tests/gpu/emulation/queue.h"
 #include "tests/unit/trainer/cuda/cuda_run_test.h"
 
 #include <errno.h>

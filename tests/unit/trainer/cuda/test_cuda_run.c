@@ -3,7 +3,7 @@
  * launched operation by operation, resumed, evaluated, scaled, skipped; and its losses against the
  * CPU backend's.
  */
-#include "tests/emulation/queue.h"
+#include "tests/gpu/emulation/queue.h"
 #include "tests/unit/trainer/cuda/cuda_run_test.h"
 
 #include <math.h>

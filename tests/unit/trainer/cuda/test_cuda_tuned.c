@@ -2,7 +2,7 @@
  * What tuning makes of a net's plans, on the emulated GPU, which is told what each plan takes:
  * patterns are taken apart only where that is faster, and the net computes the same.
  */
-#include "tests/emulation/queue.h"
+#include "tests/gpu/emulation/queue.h"
 #include "tests/unit/trainer/cuda/cuda_run_test.h"
 #include "tests/unit/trainer/cuda/plan_times.h"
 

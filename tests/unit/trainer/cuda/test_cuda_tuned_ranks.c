@@ -2,7 +2,7 @@
  * Ranks that tune, each with an emulated GPU of its own, and whose timings differ: those whose GPUs
  * are of one kind run what one of them found, and where one fails all do. Run under mpirun.
  */
-#include "tests/emulation/queue.h"
+#include "tests/gpu/emulation/queue.h"
 #include "tests/unit/trainer/cuda/plan_times.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
 #include "trainer/device/comm/comm.h"

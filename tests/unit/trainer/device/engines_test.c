@@ -1,5 +1,5 @@
 #include "tests/unit/trainer/device/engines_test.h"
-#include "tests/emulation/element.h"
+#include "tests/gpu/emulation/element.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * engines. Linked with the emulated engines, and a second time with cuDNN's for a device; there a
  * pattern may have no plan, but at shapes like a net's every one in fp16 has.
  */
-#include "tests/emulation/element.h"
+#include "tests/gpu/emulation/element.h"
 #include "tests/unit/trainer/device/engines_test.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
  * Matrix products, held to naive loops in double precision: of the emulated engines, and, linked a
  * second time, of cuBLASLt on a device.
  */
-#include "tests/emulation/element.h"
+#include "tests/gpu/emulation/element.h"
 #include "tests/unit/trainer/device/engines_test.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 #include "tests/unit/trainer/kernels/cuda_kernels_bench.h"
 
 #ifndef KERNELS_ON_DEVICE
-#include "tests/emulation/launch.h"
+#include "tests/gpu/emulation/launch.h"
 #endif
 
 #include <math.h>

@@ -2,8 +2,8 @@
  * The emulated GPU that other tests rely on: what is queued runs late, in order, and replays with
  * frozen arguments; elements are rounded to nearest even.
  */
-#include "tests/emulation/element.h"
-#include "tests/emulation/queue.h"
+#include "tests/gpu/emulation/element.h"
+#include "tests/gpu/emulation/queue.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
  * Kernels that are wrong on purpose give wrong results in some order of threads, or end the
  * program.
  */
-#include "tests/emulation/kernel.h"
+#include "tests/gpu/emulation/kernel.h"
 #include "trainer/device/cuda/kernels/cu/kernel.h"
 
 #include <setjmp.h>

@@ -5,7 +5,7 @@
  */
 #include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
-#include "tests/emulation/queue.h"
+#include "tests/gpu/emulation/queue.h"
 #include "trainer/device/device.h"
 
 #include <setjmp.h>

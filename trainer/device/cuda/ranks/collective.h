@@ -1,7 +1,7 @@
 /*
  * All-reduce (sum) of device memory over the ranks of a training. Two implementations, as of gpu.h,
- * chosen by what a program is linked with: nccl.c over NCCL, and tests/emulation/collective.c over
- * comm.h. Rank and world come from comm.h, which also carries what they need to connect.
+ * chosen by what a program is linked with: nccl.c over NCCL, and tests/gpu/emulation/collective.c
+ * over comm.h. Rank and world come from comm.h, which also carries what they need to connect.
  *
  * Operations are collective: every rank queues the same sums in the same order on one stream, where
  * they may be captured. Each rank gets the same bits. Functions return 0 or a negative errno,

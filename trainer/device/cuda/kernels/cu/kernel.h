@@ -1,8 +1,8 @@
 /*
  * The language of the kernels: what CUDA C and C have in common, so that a family's .cu compiles
- * with nvcc for the device and as C for the host, where tests/emulation/launch.c runs its grids
+ * with nvcc for the device and as C for the host, where tests/gpu/emulation/launch.c runs its grids
  * under the sanitizers. What CUDA has alone is defined here for nvcc; whoever compiles for the host
- * includes tests/emulation/kernel.h before, which has the same by the same names.
+ * includes tests/gpu/emulation/kernel.h before, which has the same by the same names.
  *
  * A kernel takes one structure by value: KERNEL(name, struct arguments, a) { ... a.count ... };
  * KERNEL_ENTRY(name) initialises the struct gpu_kernel by which plain C launches it. Blocks have

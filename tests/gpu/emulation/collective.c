@@ -1,0 +1,98 @@
+/*
+ * collective.h on the host: sums are queued as any other work, and carried by comm.h when their
+ * turn comes.
+ */
+#include "trainer/device/cuda/ranks/collective.h"
+
+#include "tests/gpu/emulation/queue.h"
+#include "trainer/device/device.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct collective {
+	struct comm *comm;
+	int result; /* of what has run */
+	char error[COMM_ERROR_MAX];
+};
+
+/* 1 MiB, as on the CPU, so that small nets have several buckets. */
+const size_t collective_elements = 1 << 18;
+
+int collective_new(struct comm *comm, struct collective **ret_collective, char *error)
+{
+	struct collective *collective = calloc(1, sizeof(*collective));
+
+	snprintf(error, DEVICE_ERROR_MAX, "%s", collective ? "" : "out of memory");
+	if (!collective)
+		return -ENOMEM;
+	collective->comm = comm;
+	*ret_collective = collective;
+	return 0;
+}
+
+int collective_connect(struct collective *collective, char *error)
+{
+	emulation_run_when_polled(false);
+	return 0;
+}
+
+void collective_free(struct collective *collective)
+{
+	if (collective)
+		emulation_run_when_polled(true);
+	free(collective);
+}
+
+const char *collective_name(const struct collective *collective)
+{
+	return "emulated sums over ranks";
+}
+
+const char *collective_error(const struct collective *collective)
+{
+	return collective->error;
+}
+
+struct sum {
+	struct collective *collective;
+	struct collective_range range;
+	enum comm_element element;
+};
+
+static void run_sum(const void *arguments)
+{
+	const struct sum *sum = arguments;
+	struct collective *collective = sum->collective;
+	int r = comm_sum(collective->comm, sum->range.values, sum->range.count, sum->element);
+
+	if (r == 0 || collective->result < 0)
+		return;
+	collective->result = -ECOMM;
+	snprintf(collective->error, sizeof(collective->error), "%s", comm_error(collective->comm));
+}
+
+int collective_sum(struct collective *collective, const struct collective_range *ranges,
+		   uint32_t count, enum comm_element element, gpu_stream stream)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < count && r == 0; i++) {
+		struct sum sum = {collective, ranges[i], element};
+
+		r = emulation_queue(stream, run_sum, &sum, sizeof(sum));
+	}
+	if (r < 0)
+		snprintf(collective->error, sizeof(collective->error), "%s", gpu_error());
+	return r;
+}
+
+int collective_wait(struct collective *collective, gpu_event event)
+{
+	int r = gpu_event_synchronize(event);
+
+	if (r < 0)
+		snprintf(collective->error, sizeof(collective->error), "%s", gpu_error());
+	return r < 0 ? r : collective->result;
+}

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""A project of CMake's and one of Meson's find what is installed of libfeed and libpackimg by pkg-config, compile, link, statically too, and run.
+
+    tests/integration/pkgconfig/consumers.py BUILD LIBFEED VERSION    (LIBFEED: the shared library in the build folder BUILD; VERSION: what .pc files have to say)
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROJECT = pathlib.Path(__file__).resolve().parent / "project"
+BUILD, LIBFEED, VERSION = sys.argv[1:]
+
+
+def run(*command, **environment):
+    # The language of the machine is not the messages'; flags of whoever runs the tests are not a user's.
+    kept = {name: value for name, value in os.environ.items() if name not in ("CFLAGS", "LDFLAGS", "DESTDIR", "MAKEFLAGS")}
+    done = subprocess.run(command, env={**kept, "LC_ALL": "C.UTF-8", **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+    if done.returncode:
+        raise AssertionError(f"{' '.join(map(str, command))}: {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+class Consumers(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        # what has to do with development; the shared library is counted among the programs, which need not be built for this
+        run("meson", "install", "-C", BUILD, "--no-rebuild", "--tags", "devel", "--destdir", cls.folder / "root")
+        (cls.described,) = (cls.folder / "root").rglob("pkgconfig")
+        cls.libraries = cls.described.parent
+        shutil.copy(LIBFEED, cls.libraries)
+        # moves the files to where they are now
+        for file in cls.described.glob("*.pc"):
+            file.write_text(re.sub(r"^prefix=", f"prefix={cls.folder}/root", file.read_text(), flags=re.M))
+
+    def found(self, *command):
+        return run(*command, PKG_CONFIG_PATH=str(self.described))
+
+    def runs(self, folder):
+        names = set()
+        for program in ("consumer", "consumer_static"):
+            self.assertIn("/nonexistent/loaderd.sock", run(folder / program, LD_LIBRARY_PATH=str(self.libraries)))
+            names.add("libfeed.so.1" in run("objdump", "-p", folder / program))
+        self.assertEqual(names, {False, True}, "one has the shared library, the other has not")
+
+    def test_described(self):
+        self.assertEqual(sorted(file.name for file in self.described.iterdir()), ["feed.pc", "packimg.pc"])
+        for name in ("feed", "packimg"):
+            self.assertEqual(self.found("pkg-config", "--modversion", name), VERSION + "\n")
+            self.assertEqual(self.found("pkg-config", "--validate", name), "")
+        # who links the shared library needs nothing else; libpackimg is static
+        self.assertEqual(self.found("pkg-config", "--libs-only-l", "feed").split(), ["-lfeed"])
+        self.assertEqual(self.found("pkg-config", "--print-requires-private", "feed").split(), ["libprotobuf-c"])
+        self.assertEqual(sorted(self.found("pkg-config", "--print-requires", "packimg").split()), ["libjpeg", "libxxhash", "libzstd"])
+
+    def test_meson(self):
+        self.found("meson", "setup", self.folder / "meson", PROJECT)
+        self.found("ninja", "-C", self.folder / "meson")
+        self.runs(self.folder / "meson")
+
+    def test_cmake(self):
+        if not shutil.which("cmake"):
+            self.skipTest("cmake is not installed")
+        self.found("cmake", "-G", "Ninja", "-S", PROJECT, "-B", self.folder / "cmake")
+        self.found("cmake", "--build", self.folder / "cmake")
+        self.runs(self.folder / "cmake")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Who may include whom. Fails on every include that the table does not allow, on includes that are not written from the root of the
+tree, and on rows that nothing uses any more.
+
+    tests/lint/edges.py [TREE]
+
+A row is a folder, without those below it, and what it may include: a folder, which is all headers right in it, or one header. Every
+folder may include itself and what is in format/base, tests anything; nothing includes tests.
+"""
+import os
+import pathlib
+import re
+import sys
+
+TABLE = {
+    "format/base": "",
+    "format/base/system": "",
+    "format/base/text": "",
+    # libpackimg: packimg.h is its face, the rest is within
+    "format": "format/codec format/codec/jpeg",
+    "format/codec": "format/packimg.h format/error.h format/layout.h format/codec/jpeg",
+    "format/codec/jpeg": "format/codec/scratch.h format/codec/jpeg/kernels",
+    "format/codec/jpeg/kernels": "",
+    "format/write": "format format/codec",
+
+    "proto": "",
+    "proto/client": "proto",
+    "proto/python": "proto/client/feed.h",
+
+    # augment: transform.h is its face; resize.h: resizing by itself; claim.h: how many samples a worker takes at once, of which transform_ahead makes most
+    "loaderd/augment": "format/packimg.h loaderd/augment/apply loaderd/augment/grammar loaderd/augment/kernels",
+    "loaderd/augment/apply": "loaderd/augment/grammar loaderd/augment/kernels loaderd/augment/resize",
+    "loaderd/augment/grammar": "loaderd/augment/transform.h loaderd/augment/kernels",
+    "loaderd/augment/kernels": "loaderd/augment/transform.h",
+    "loaderd/augment/resize": "loaderd/augment/resize.h loaderd/augment/kernels/vectors.h "
+                              "loaderd/augment/kernels/block.h",
+
+    # the daemon: reading, then batches, then threads; a supervisor that knows nothing of them, and the worker
+    "loaderd/io": "format/packimg.h loaderd/blame.h",
+    "loaderd/batch": "proto/ring.h proto/stage.h loaderd/augment/transform.h loaderd/augment/claim.h loaderd/blame.h "
+                     "loaderd/io",
+    "loaderd/pool": "loaderd/batch loaderd/io loaderd/blame.h loaderd/cpus.h",
+    "loaderd": "proto loaderd/supervisor/supervisor.h loaderd/worker/worker.h",
+    "loaderd/supervisor": "proto loaderd",
+    "loaderd/worker": "format/packimg.h proto loaderd loaderd/batch loaderd/io loaderd/pool",
+
+    # the trainer: only plan looks behind the device's seam, at CUDA
+    "trainer": "trainer/log trainer/plan trainer/run",
+    "trainer/recipe": "trainer/algorithms/schedules.h trainer/device/optimizers/optimizers.h trainer/log/sinks.h "
+                      "trainer/model/networks.h",
+    "trainer/model": "trainer/recipe trainer/device/device.h",
+    "trainer/algorithms": "trainer/recipe trainer/model trainer/device/device.h",
+    "trainer/checkpoint": "trainer/recipe trainer/algorithms/plateau.h trainer/device/positions.h trainer/device/device.h",
+    "trainer/plan": "trainer/recipe trainer/model trainer/algorithms trainer/device/device.h "
+                    "trainer/device/cuda trainer/device/cuda/lowering",
+    "trainer/log": "trainer/recipe",
+    "trainer/run": "trainer/recipe trainer/model trainer/algorithms trainer/checkpoint trainer/log trainer/device/device.h trainer/device/onnx/onnx.h "
+                   "trainer/device/comm/comm.h proto/client/feed.h format/packimg.h",
+    "trainer/device": "trainer/device/comm/comm.h trainer/device/optimizers",
+    "trainer/device/onnx": "trainer/device",
+    "trainer/device/optimizers": "trainer/device/device.h",
+    "trainer/device/comm": "",
+    "trainer/device/cpu": "trainer/device trainer/device/optimizers",
+    "trainer/device/cuda": "trainer/device trainer/device/cuda/lowering trainer/device/cuda/ranks trainer/device/cuda/kernels",
+    "trainer/device/cuda/execute": "trainer/device/cuda trainer/device/cuda/lowering trainer/device/cuda/kernels",
+    "trainer/device/cuda/lowering": "trainer/device trainer/device/cuda",
+    "trainer/device/cuda/ranks": "trainer/device trainer/device/comm/comm.h trainer/device/cuda",
+    "trainer/device/cuda/cudnn": "trainer/device/device.h trainer/device/cuda",
+    "trainer/device/cuda/kernels": "trainer/device/draws.h trainer/device/positions.h trainer/device/cuda trainer/device/optimizers",
+    "trainer/device/cuda/kernels/cu": "trainer/device/cuda trainer/device/cuda/kernels",
+
+    "tools/packimg/common": "format/error.h format/packimg.h",
+    "tools/packimg/image": "format/packimg.h loaderd/augment/resize.h tools/packimg/common",
+    "tools/packimg/source": "format/foreign.h format/packimg.h tools/packimg/common tools/packimg/image/image_format.h",
+    "tools/packimg/convert": "format/foreign.h tools/packimg/common tools/packimg/image tools/packimg/source",
+    "tools/packimg/advise": "format/packimg.h loaderd/augment/transform.h loaderd/augment/claim.h tools/packimg/common tools/packimg/image tools/packimg/source",
+    "tools/packimg": "format/packimg.h tools/packimg/common tools/packimg/convert tools/packimg/image tools/packimg/source",
+    "tools/loaderctl": "proto proto/client",
+    "tools/shapes": "format/packimg.h",
+
+    "bench": "format/packimg.h bench/measure bench/report",
+    "bench/measure": "proto/limit.h proto/client",
+    "bench/report": "format/packimg.h proto/client loaderd/augment/transform.h loaderd/augment/claim.h "
+                    "tools/packimg/advise/trial.h bench/measure",
+    "bench/device": "trainer/device/device.h trainer/model trainer/recipe",
+    # stages of a crop, one by one: it calls what libpackimg and augment hide
+    "bench/stages": "format format/codec format/codec/jpeg loaderd/augment loaderd/augment/apply/plan.h",
+}
+
+GENERATED = {"proto/feed.pb-c.h", "trainer/log/events.pb-c.h", "trainer/device/onnx/onnx.pb-c.h"}
+INCLUDE = re.compile(r'^\s*#\s*(?:include|define [A-Z_]+_BODY)\s+"([^"\n]+)"', re.MULTILINE)
+SOURCE = re.compile(r"\.(c|h|cu|cc|inc|S|c\.in)$")
+TOPS = ("bench", "format", "loaderd", "proto", "tests", "tools", "trainer")
+
+
+def allowed(source, header):
+    here, there = os.path.dirname(source), os.path.dirname(header)
+    if here == there or there.startswith("format/base") or here.split("/")[0] == "tests":
+        return True
+    row = TABLE.get(here, "").split()
+    return there in row or header in row
+
+
+def main():
+    tree = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[2])
+    sources = sorted(str(path.relative_to(tree)) for top in TOPS for path in (tree / top).rglob("*")
+                     if path.is_file() and SOURCE.search(path.name))
+    known = set(sources) | GENERATED
+    mistakes, used = [], set()
+    for source in sources:
+        here = os.path.dirname(source)
+        for header in INCLUDE.findall((tree / source).read_text()):
+            if "@" in header:
+                continue
+            if header not in known:
+                mistakes.append(f'{source}: "{header}" is no file from the root of the tree on')
+                continue
+            there = os.path.dirname(header)
+            if not allowed(source, header):
+                mistakes.append(f'{source}: {here} may not include "{header}": the table in tests/lint/edges.py has no such edge')
+            used |= {(here, there), (here, header), (here, None)}
+        if here.split("/")[0] != "tests" and here not in TABLE:
+            mistakes.append(f"{source}: {here} has no row in tests/lint/edges.py")
+    for folder, row in TABLE.items():
+        for entry in row.split():
+            if (folder, entry) not in used:
+                mistakes.append(f"tests/lint/edges.py: {folder} does not include {entry} any more: remove it from the row")
+    print("\n".join(mistakes) or f"{len(sources)} files keep to the table")
+    return bool(mistakes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,218 @@
+/*
+ * What an unprivileged user can do to the service and to other users: beside each attack of
+ * ALICE's, BOB's feed goes on at half of its fair share, no batch of it is wrong, and no more are
+ * late than in the calm between attacks. He opens another feed during each of them within a second.
+ * Afterwards ALICE is served, too, by the worker that she had.
+ *
+ * LOADERD_TEST_ATTACK_MS is how long each attack lasts; LOADERD_TEST_ATTACK is part of the name of
+ * those to be run. With LOADERD_TEST_IO=uring, those alone that make the service read, unless
+ * LOADERD_TEST_ATTACKS is "all". How clients are killed in the middle of whatever they do is
+ * feed_killed.c.
+ */
+#include "tests/integration/loaderd/feed_witness.h"
+#include "tests/security/attack.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+	SHARE = 4, /* one of so many batches: half of what is left when two users want all */
+	ATTEMPTS = 3,
+	PATIENCE_MS = 60000, /* for an attack to end */
+	OPEN_WITHIN_MS = 1000,
+	ALICE_WITHIN_MS = 10000,
+};
+
+/* What BOB noticed in a stretch of time. */
+struct notice {
+	unsigned batches, late;
+	double longest_ms;
+};
+
+/* All stretches without an attack. */
+struct calm {
+	unsigned count, late_least, late_most;
+	double longest_least_ms, longest_most_ms;
+};
+
+static struct notice notice_of(struct witness *witness, unsigned phase)
+{
+	double longest_ms = witness_longest_ms(witness);
+	return (struct notice){
+		.batches = (unsigned)atomic_load(&witness->phase_batches[phase]),
+		.late = atomic_load(&witness->late[phase]),
+		.longest_ms = longest_ms,
+	};
+}
+
+static struct notice watch_calm(struct witness *witness, struct calm *calm)
+{
+	unsigned phase = witness_phase(witness);
+	usleep(attack_ms() * 1000);
+	struct notice notice = notice_of(witness, phase);
+	if (calm->count++ == 0 || notice.late < calm->late_least)
+		calm->late_least = notice.late;
+	if (notice.late > calm->late_most)
+		calm->late_most = notice.late;
+	if (calm->count == 1 || notice.longest_ms < calm->longest_least_ms)
+		calm->longest_least_ms = notice.longest_ms;
+	if (notice.longest_ms > calm->longest_most_ms)
+		calm->longest_most_ms = notice.longest_ms;
+	return notice;
+}
+
+/*
+ * As a user, in a process of its own: opens a feed, takes two batches. Returns how long opening
+ * took; fails if anything does.
+ */
+static double open_beside(const struct feed_options *options, uid_t uid)
+{
+	uint64_t *took_ms = mmap(NULL, sizeof(*took_ms), PROT_READ | PROT_WRITE,
+				 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int status;
+	assert_true(took_ms != MAP_FAILED);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fixture_become(uid);
+		uint64_t start_ms = attack_now_ms();
+		struct feed *feed = NULL;
+		/* Who has flooded the service finds the rest of that before her. */
+		while (uid == ALICE && attack_now_ms() < start_ms + ALICE_WITHIN_MS &&
+		       feed_open(options, &feed, NULL) == -EDQUOT)
+			usleep(10000);
+		if (!feed)
+			feed = fixture_open(options);
+		*took_ms = attack_now_ms() - start_ms;
+		_exit(fixture_hash(feed, 2) == 0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (status != 0)
+		fail_msg("user %u is not served: %#x", (unsigned)uid, (unsigned)status);
+	double ms = (double)*took_ms;
+	munmap(took_ms, sizeof(*took_ms));
+	return ms;
+}
+
+static void wait_for(pid_t pid, const char *name)
+{
+	uint64_t until_ms = attack_now_ms() + PATIENCE_MS;
+	int status;
+	while (waitpid(pid, &status, WNOHANG) != pid) {
+		if (attack_now_ms() > until_ms) {
+			kill(pid, SIGKILL);
+			fail_msg("%s: does not end", name);
+		}
+		usleep(1000);
+	}
+	if (status != 0)
+		fail_msg("%s: it did not go as it should, status %#x", name, (unsigned)status);
+}
+
+static struct notice watch_attack(struct stage *stage, struct witness *witness,
+				  const struct attack *attack, double *ret_open_ms)
+{
+	if (attack->prepare)
+		attack->prepare(stage);
+	unsigned phase = witness_phase(witness);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fixture_become(ALICE);
+		attack->run(stage);
+		_exit(0);
+	}
+	usleep(attack_ms() * 500);
+	*ret_open_ms = open_beside(&stage->bob, BOB);
+	wait_for(pid, attack->name);
+	struct notice notice = notice_of(witness, phase);
+	if (attack->check)
+		attack->check(stage);
+	return notice;
+}
+
+/* A little longer than the calm that it is compared with, when opening beside it took time. */
+static bool disturbed(const struct notice *notice, const struct calm *calm, double open_ms)
+{
+	return notice->late > calm->late_most || open_ms > OPEN_WITHIN_MS || notice->batches == 0;
+}
+
+static bool run_attack(struct stage *stage, struct witness *witness, const struct attack *attack,
+		       struct calm *calm)
+{
+	bool bad = true;
+	for (int attempt = 0; bad && attempt < ATTEMPTS; attempt++) {
+		double open_ms;
+		pid_t alices = fixture_worker_of(&stage->fixture, ALICE);
+		pid_t bobs = fixture_worker_of(&stage->fixture, BOB);
+		struct notice before = watch_calm(witness, calm);
+		struct notice during = watch_attack(stage, witness, attack, &open_ms);
+		print_message("%-52s %4u batches, %u late (%u), longest %5.1f ms (%5.1f), opened "
+			      "in %3.0f ms\n",
+			      attack->name, during.batches, during.late, before.late,
+			      during.longest_ms, before.longest_ms, open_ms);
+		bad = !sanitized() && disturbed(&during, calm, open_ms);
+		open_beside(&stage->alice, ALICE);
+		if (fixture_worker_of(&stage->fixture, ALICE) != alices)
+			fail_msg("%s: ALICE's worker has ended", attack->name);
+		if (fixture_worker_of(&stage->fixture, BOB) != bobs)
+			fail_msg("%s: BOB's worker has ended", attack->name);
+	}
+	return bad;
+}
+
+static void test_attacks_harm_nobody(void **state)
+{
+	static const struct attack *const tables[] = {attacks_on_files, attacks_with_descriptors,
+						      attacks_by_numbers, attacks_on_memory};
+	enum { READING = 2 }; /* tables */
+	const char *io = getenv("LOADERD_TEST_IO"), *which = getenv("LOADERD_TEST_ATTACKS");
+	bool all = !io || strcmp(io, "uring") != 0 || (which && strcmp(which, "all") == 0);
+	const char *only = getenv("LOADERD_TEST_ATTACK");
+	struct stage stage;
+	struct calm calm = {0};
+	unsigned harmful = 0;
+	attack_stage(&stage);
+	fixture_start(&stage.fixture, NULL, "--threads", "2", "--log-level", "error", "--limit",
+		      "feeds_per_user=16", "--limit", "connections_per_user=64", "--limit",
+		      "shared_memory_per_user=32M", NULL);
+	struct witness *witness = witness_start_as(&stage.fixture, &stage.bob, BOB, SHARE);
+	print_message("a batch every %.1f ms; in parentheses the calm before\n",
+		      (double)witness->period_ns / 1e6);
+	open_beside(&stage.alice, ALICE);
+	for (size_t t = 0; t < (all ? sizeof(tables) / sizeof(*tables) : READING); t++)
+		for (const struct attack *attack = tables[t]; attack->name; attack++)
+			if (!only || strstr(attack->name, only))
+				harmful += run_attack(&stage, witness, attack, &calm);
+	print_message("%u calms: %u to %u late, longest %.1f to %.1f ms\n", calm.count,
+		      calm.late_least, calm.late_most, calm.longest_least_ms, calm.longest_most_ms);
+	assert_int_equal(harmful, 0);
+	witness_wait(witness, 10);
+	witness_finish(witness);
+	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
+	fixture_deinit(&stage.fixture);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_attacks_harm_nobody),
+	};
+	if (geteuid() != 0) {
+		print_message("needs root, to be several users in turn\n");
+		return 77; /* skipped */
+	}
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,270 @@
+/*
+ * Control groups for users as the kernel has them: needs root and a hierarchy of version 2 with the
+ * controllers memory and pids, and skips elsewhere. tests/release/service/kernel boots a kernel
+ * that has them.
+ */
+#include "tests/security/attack.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ROOT          "/sys/fs/cgroup"
+#define SERVICE_GROUP ROOT "/loaderd-test"
+
+enum {
+	MIB = 1 << 20,
+	MEMORY_MIB = 96,   /* of a user, */
+	DATASET_MIB = 192, /* which is less than one dataset has */
+	SIDE = 512,
+	PATIENCE_MS = 120000,
+};
+
+static bool write_file(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	bool written = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+	if (fd >= 0)
+		close(fd);
+	return written;
+}
+
+/* The first line of a file in a group below the service's. */
+static bool read_line(const char *name, char text[256])
+{
+	char path[PATH_MAX];
+	snprintf(path, sizeof(path), "%s/%s", SERVICE_GROUP, name);
+	FILE *file = fopen(path, "re");
+	bool read = file && fgets(text, 256, file);
+	if (file)
+		fclose(file);
+	return read;
+}
+
+static long long number_of(const char *name)
+{
+	char text[256];
+	if (!read_line(name, text))
+		fail_msg("%s: %s", name, strerror(errno));
+	return atoll(text);
+}
+
+/* As systemd delegates one to a service that runs as SERVICE. */
+static bool delegate_group(void)
+{
+	static const char *const files[] = {"", "/cgroup.procs", "/cgroup.subtree_control",
+					    "/cgroup.threads"};
+	char path[128];
+	(void)write_file(ROOT "/cgroup.subtree_control", "+cpu");
+	if (!write_file(ROOT "/cgroup.subtree_control", "+memory +pids") ||
+	    (mkdir(SERVICE_GROUP, 0755) < 0 && errno != EEXIST))
+		return false;
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+		snprintf(path, sizeof(path), SERVICE_GROUP "%s", files[i]);
+		if (chown(path, SERVICE, SERVICE) < 0)
+			return false;
+	}
+	return true;
+}
+
+static void start(struct stage *stage)
+{
+	attack_stage(stage);
+	stage->fixture.group = SERVICE_GROUP "/cgroup.procs";
+	fixture_start(&stage->fixture, NULL, "--threads", "1", "--io", "mmap", "--set",
+		      "users.memory=96M", "--set", "users.threads=150", NULL);
+}
+
+static void stop(struct stage *stage)
+{
+	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
+	fixture_deinit(&stage->fixture);
+}
+
+/* Runs this as a user, in a process of its own; returns when it has written a byte to `ready`. */
+static pid_t run_as(uid_t uid, void (*run)(const struct stage *, int ready),
+		    const struct stage *stage)
+{
+	int ready[2];
+	char byte;
+	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		const struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
+		(void)setrlimit(RLIMIT_MEMLOCK, &all); /* as many processes would have together */
+		fixture_become(uid);
+		run(stage, ready[1]);
+		_exit(1);
+	}
+	close(ready[1]);
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	return pid;
+}
+
+static void end(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+static void alice_is_served(const struct stage *stage, int ready)
+{
+	struct feed *feed = fixture_open(&stage->alice);
+	if (fixture_hash(feed, 1) != 0 && write(ready, "", 1) == 1)
+		pause();
+}
+
+static void assert_group_of(pid_t pid, const char *expected)
+{
+	char path[64], line[256] = "";
+	snprintf(path, sizeof(path), "/proc/%d/cgroup", (int)pid);
+	FILE *file = fopen(path, "re");
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file) && strncmp(line, "0::", 3) != 0)
+		;
+	fclose(file);
+	line[strcspn(line, "\n")] = '\0';
+	assert_string_equal(line + 3, expected);
+}
+
+static void test_users_have_groups(void **state)
+{
+	struct stage stage;
+	char text[256];
+	start(&stage);
+	pid_t pid = run_as(ALICE, alice_is_served, &stage);
+	assert_group_of(stage.fixture.daemon, "/loaderd-test/supervisor");
+	assert_group_of(fixture_worker_of(&stage.fixture, ALICE), "/loaderd-test/user-64201");
+	assert_int_equal(number_of("user-64201/memory.max"), MEMORY_MIB * MIB);
+	assert_int_equal(number_of("user-64201/pids.max"), 150);
+	if (read_line("user-64201/memory.swap.max", text))
+		assert_string_equal(text, "0\n");
+	/* What the worker has, it has been charged for there. */
+	assert_true(number_of("user-64201/memory.current") > MIB);
+	end(pid);
+	stop(&stage);
+	/* Nothing is left but the subgroup, and the next service may be started in the group. */
+	assert_int_equal(access(SERVICE_GROUP "/user-64201", F_OK), -1);
+	assert_true(read_line("cgroup.subtree_control", text) == false || text[0] == '\n');
+}
+
+/* Pages of the file that are in the page cache, which the daemon has brought there, stay there. */
+static size_t pin(char *map, size_t size)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE), pages = size / page;
+	unsigned char *there = malloc(pages);
+	size_t pinned = 0;
+	if (!there || mincore(map, size, there) < 0)
+		_exit(2);
+	for (size_t i = 0; i < pages; i++)
+		if ((there[i] & 1) && mlock(map + i * page, page) == 0)
+			pinned++;
+	free(there);
+	return pinned * page;
+}
+
+/* Pins all that the daemon reads for her, until it can read no more or it is all of the file. */
+static void alice_pins(const struct stage *stage, int ready)
+{
+	struct feed *feed;
+	char error[FEED_ERROR_MAX];
+	int file = open(stage->images, O_RDONLY | O_CLOEXEC);
+	size_t size = (size_t)lseek(file, 0, SEEK_END), pinned = 0;
+	char *map = mmap(NULL, size, PROT_READ, MAP_SHARED, file, 0);
+	if (map == MAP_FAILED || feed_open(&stage->alice, &feed, error) < 0)
+		_exit(3);
+	for (unsigned i = 0; i < 2 * DATASET_MIB; i++) {
+		struct feed_batch batch = {.size = sizeof(batch)};
+		int r = feed_next(feed, 5000, &batch);
+		pinned = pin(map, size);
+		if (r != 0)
+			break;
+		feed_release(feed, &batch);
+	}
+	dprintf(STDOUT_FILENO, "ALICE has pinned %zu MiB\n", pinned / MIB);
+	if (write(ready, "", 1) == 1)
+		pause();
+}
+
+/* Of a file that root has written: pages of it are root's until they are dropped. */
+static void drop_cache(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(fsync(fd), 0);
+	assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+	close(fd);
+}
+
+static void bob_is_served(const struct stage *stage, int ready)
+{
+	struct feed *feed = fixture_open(&stage->bob);
+	if (fixture_hash(feed, 8) != 0 && write(ready, "", 1) == 1)
+		pause();
+}
+
+/*
+ * Page cache that the daemon brings in for a user and that the user pins fills the user's own
+ * group, also when her worker ends and another comes. Others are served.
+ */
+static void test_pinned_page_cache_is_the_users(void **state)
+{
+	struct stage stage;
+	char path[PATH_MAX];
+	start(&stage);
+	strcpy(path,
+	       fixture_dataset(&stage.fixture, "large",
+			       (uint64_t)DATASET_MIB * MIB / (SIDE * SIDE * 3), FIXTURE_RAW, SIDE));
+	assert_int_equal(chmod(path, 0644), 0);
+	drop_cache(path);
+	strcpy(stage.images, path);
+	stage.alice = fixture_options(&stage.fixture, stage.images, "center_crop(32)");
+	stage.alice.batch_size = 1;
+	pid_t pid = run_as(ALICE, alice_pins, &stage);
+	long long hers = number_of("user-64201/memory.current");
+	long long rest = number_of("memory.current") - hers;
+	print_message("ALICE's group has %lld MiB, all others %lld\n", hers / MIB, rest / MIB);
+	assert_in_range(hers, MEMORY_MIB * MIB / 2, MEMORY_MIB * MIB);
+	assert_in_range(rest, 0, MEMORY_MIB / 2 * MIB);
+	pid_t bob = run_as(BOB, bob_is_served, &stage);
+	int status;
+	assert_int_equal(waitpid(stage.fixture.daemon, &status, WNOHANG), 0);
+	/* Her worker ends: what she pins stays hers. */
+	pid_t worker = fixture_worker_of(&stage.fixture, ALICE);
+	if (worker != 0)
+		kill(worker, SIGKILL);
+	while (fixture_worker_of(&stage.fixture, ALICE) == worker && worker != 0)
+		usleep(1000);
+	assert_true(number_of("user-64201/memory.current") >= hers / 2);
+	end(bob);
+	end(pid);
+	stop(&stage);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_users_have_groups),
+		cmocka_unit_test(test_pinned_page_cache_is_the_users),
+	};
+	if (geteuid() != 0 || !delegate_group()) {
+		print_message("needs root, and control groups of version 2 with memory and pids\n");
+		return 77; /* skipped */
+	}
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

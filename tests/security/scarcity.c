@@ -1,0 +1,346 @@
+/*
+ * A service that has no descriptor left, because many users came at once: it turns some away,
+ * serves those that it has, does not fill its log, and is there again for everybody when they have
+ * gone. And a worker that has none left: nobody waits for it in vain.
+ */
+#include "proto/framing.h"
+#include "tests/security/attack.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+	DESCRIPTORS = 82, /* for the supervisor; some six for each user */
+	USERS = 30,
+	EACH = 10,      /* connections */
+	AGAIN_MS = 100, /* until those come again that were hung up on */
+	BACK_WITHIN_MS = 10000,
+	UNREAD_DESCRIPTORS = 512,
+	UNREAD_USERS = 4,
+	UNREAD = 256,    /* connections of each */
+	LINES_MAX = 150, /* of log, in the few seconds that it takes */
+};
+
+/* The service's standard error goes to a file. */
+static void start(struct stage *stage, unsigned descriptors, char log[PATH_MAX])
+{
+	snprintf(log, PATH_MAX, "%.200s/log", stage->fixture.folder);
+	int ours = dup(STDERR_FILENO),
+	    fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	assert_true(ours >= 0 && fd >= 0);
+	dup2(fd, STDERR_FILENO);
+	stage->fixture.descriptors = descriptors;
+	fixture_start(&stage->fixture, NULL, "--threads", "1", "--set", "daemon.idle_ms=200", NULL);
+	dup2(ours, STDERR_FILENO);
+	close(ours);
+	close(fd);
+}
+
+static unsigned lines(const char *path)
+{
+	unsigned count = 0;
+	FILE *file = fopen(path, "re");
+	assert_non_null(file);
+	for (int c; (c = getc(file)) != EOF;)
+		count += c == '\n';
+	fclose(file);
+	return count;
+}
+
+/* Comes with EACH connections, and again with those that were hung up on. */
+static pid_t come(const struct stage *stage, uid_t uid)
+{
+	struct pollfd all[EACH];
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid > 0)
+		return pid;
+	fixture_become(uid);
+	for (unsigned i = 0; i < EACH; i++)
+		all[i] = (struct pollfd){.fd = attack_connect(stage)};
+	for (;;) {
+		(void)poll(all, EACH, AGAIN_MS);
+		for (unsigned i = 0; i < EACH; i++) {
+			if (all[i].fd >= 0 && all[i].revents == 0)
+				continue;
+			if (all[i].fd >= 0)
+				close(all[i].fd);
+			all[i].fd = attack_connect(stage);
+		}
+		usleep(AGAIN_MS * 1000);
+	}
+}
+
+/* A user who is there before the others, and goes on; returns when the first batch has come. */
+static pid_t stay(const struct stage *stage)
+{
+	int ready[2];
+	char byte;
+	assert_int_equal(pipe(ready), 0);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fixture_become(BOB);
+		struct feed *feed = fixture_open(&stage->bob);
+		if (fixture_hash(feed, 1) == 0 || write(ready[1], "", 1) != 1)
+			_exit(1);
+		while (fixture_hash(feed, 1) != 0)
+			;
+		_exit(1);
+	}
+	close(ready[1]);
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	return pid;
+}
+
+static int serve_once(const struct stage *stage, uid_t uid)
+{
+	int status;
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct feed *feed;
+		char error[FEED_ERROR_MAX];
+		fixture_become(uid);
+		if (feed_open(uid == ALICE ? &stage->alice : &stage->bob, &feed, error) < 0) {
+			print_message("%s: %s\n", uid == ALICE ? "ALICE" : "BOB", error);
+			fflush(stdout);
+			_exit(1);
+		}
+		_exit(fixture_hash(feed, 2) == 0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status;
+}
+
+static void test_without_descriptors(void **state)
+{
+	struct stage stage;
+	pid_t pids[USERS];
+	char log[PATH_MAX];
+	attack_stage(&stage);
+	start(&stage, DESCRIPTORS, log);
+	pid_t bob = stay(&stage);
+	for (unsigned i = 0; i < USERS; i++)
+		pids[i] = come(&stage, CROWD + i);
+	usleep(1000000);
+	unsigned open = fixture_descriptors(stage.fixture.daemon);
+	print_message("%u of %d descriptors in use\n", open, DESCRIPTORS);
+	uint64_t start_ms = attack_now_ms();
+	while (serve_once(&stage, ALICE) == 0) /* until there is none for her */
+		assert_true(attack_now_ms() < start_ms + BACK_WITHIN_MS);
+	/* What hangs up on the others falls behind for a moment where the CPUs are not its own. */
+	start_ms = attack_now_ms();
+	while (serve_once(&stage, BOB) != 0)
+		assert_true(attack_now_ms() < start_ms + BACK_WITHIN_MS);
+	for (unsigned i = 0; i < USERS; i++) {
+		kill(pids[i], SIGKILL);
+		waitpid(pids[i], NULL, 0);
+	}
+	start_ms = attack_now_ms();
+	while (serve_once(&stage, ALICE) != 0)
+		if (attack_now_ms() > start_ms + BACK_WITHIN_MS)
+			fail_msg("nobody new is served although all have gone");
+	print_message("ALICE was served %llu ms after they had gone\n",
+		      (unsigned long long)(attack_now_ms() - start_ms));
+	int status;
+	unsigned count = lines(log);
+	print_message("%u lines of log\n", count);
+	assert_in_range(count, 1, LINES_MAX);
+	assert_int_equal(waitpid(bob, &status, WNOHANG), 0);
+	kill(bob, SIGKILL);
+	waitpid(bob, &status, 0);
+	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
+	fixture_deinit(&stage.fixture);
+}
+
+/* Connections with replies that nobody reads, and that the service has closed. */
+static pid_t leave_unread(const struct stage *stage, uid_t uid)
+{
+	static const uint8_t get_status[] = {0x12, 0};
+	struct pollfd all[UNREAD];
+	int status;
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fixture_become(uid);
+		for (unsigned i = 0; i < UNREAD; i++) {
+			all[i] = (struct pollfd){.fd = attack_connect(stage), .events = POLLIN};
+			assert_true(all[i].fd >= 0);
+			(void)frame_send(all[i].fd, get_status, sizeof(get_status), NULL, 0, 0);
+			(void)poll(&all[i], 1, BACK_WITHIN_MS);
+		}
+		for (unsigned i = 0; i < UNREAD; i++)
+			shutdown(all[i].fd, SHUT_WR);
+		for (unsigned i = 0; i < UNREAD; i++) {
+			all[i].events = 0; /* but for hang-up */
+			(void)poll(&all[i], 1, BACK_WITHIN_MS);
+		}
+		raise(SIGSTOP);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+	assert_true(WIFSTOPPED(status));
+	return pid;
+}
+
+/* They count against who left them, and leave descriptors for everybody else. */
+static void test_unread_replies_of_others(void **state)
+{
+	struct stage stage;
+	pid_t pids[UNREAD_USERS];
+	char log[PATH_MAX];
+	attack_stage(&stage);
+	start(&stage, UNREAD_DESCRIPTORS, log);
+	for (unsigned i = 0; i < UNREAD_USERS; i++) {
+		pids[i] = leave_unread(&stage, CROWD + i);
+		assert_int_equal(serve_once(&stage, ALICE), 0);
+	}
+	unsigned open = fixture_descriptors(stage.fixture.daemon);
+	print_message("%u of %d descriptors in use\n", open, UNREAD_DESCRIPTORS);
+	/* What is unread is kept, or this shows nothing. */
+	assert_true(open > UNREAD_DESCRIPTORS / 6);
+	assert_int_equal(serve_once(&stage, BOB), 0);
+	for (unsigned i = 0; i < UNREAD_USERS; i++) {
+		kill(pids[i], SIGKILL);
+		waitpid(pids[i], NULL, 0);
+	}
+	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
+	fixture_deinit(&stage.fixture);
+}
+
+/*
+ * Every connection is answered or hung up on: as many as a worker cannot have, one after the other.
+ */
+static void test_worker_without_descriptors(void **state)
+{
+	enum { WORKERS = 100, CONNECTIONS = 95, PATIENCE_MS = 5000 };
+	struct stage stage;
+	unsigned answered = 0;
+	attack_stage(&stage);
+	stage.fixture.descriptors = WORKERS;
+	fixture_start(&stage.fixture, NULL, "--threads", "1", "--log-level", "error", NULL);
+	for (unsigned i = 0; i < CONNECTIONS; i++) {
+		struct pollfd p = {.fd = attack_connect(&stage), .events = POLLIN};
+		char byte;
+		(void)send(p.fd, "\2\0\0\0\x12\0", 6, MSG_NOSIGNAL); /* GetStatus */
+		if (poll(&p, 1, PATIENCE_MS) != 1)
+			fail_msg("connection %u is neither answered nor hung up on", i);
+		answered += recv(p.fd, &byte, 1, MSG_PEEK) == 1;
+	}
+	print_message("%u of %d connections answered\n", answered, CONNECTIONS);
+	assert_in_range(answered, 1, CONNECTIONS - 1);
+	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
+	fixture_deinit(&stage.fixture);
+}
+
+/* What ALICE is answered, as she comes: 0 is a feed; an error's text, "" where it was hung up. */
+static bool is_served_or_told(const struct stage *stage, char text[FEED_ERROR_MAX])
+{
+	int fds[2], status;
+	assert_int_equal(pipe(fds), 0);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fixture_become(ALICE);
+		int socket = attack_connect(stage);
+		(void)attack_ask(socket, "by hand", NULL, 0);
+		Loaderd__Reply *reply = attack_reply(socket, NULL);
+		if (reply && reply->kind_case == LOADERD__REPLY__KIND_ERROR)
+			dprintf(fds[1], "%s", reply->error->text);
+		_exit(!reply);
+	}
+	close(fds[1]);
+	ssize_t n = read(fds[0], text, FEED_ERROR_MAX - 1);
+	text[n < 0 ? 0 : n] = '\0';
+	close(fds[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status == 0;
+}
+
+/*
+ * A service whose user may have no more threads, wherever in the start of a worker that is met: who
+ * comes is told. Root's own worker, which the fixture has started, is there already.
+ */
+static void test_without_threads(void **state)
+{
+	/* of supervisor, one worker, and up to all of another's */
+	enum { LEAST = 15, MOST = LEAST + 6, ALONE = 64150 };
+	struct stage stage;
+	char text[FEED_ERROR_MAX];
+	unsigned told = 0;
+	attack_stage(&stage);
+	/* The kernel counts all threads of a user: of one that no other test runs as. */
+	stage.fixture.uid = ALONE;
+	assert_int_equal(chown(stage.fixture.folder, ALONE, ALONE), 0);
+	for (unsigned processes = LEAST; processes <= MOST; processes++) {
+		stage.fixture.processes = processes;
+		fixture_start(&stage.fixture, NULL, "--threads", "1", "--log-level", "error", NULL);
+		if (!is_served_or_told(&stage, text))
+			fail_msg("RLIMIT_NPROC %u: hung up on without an Error", processes);
+		char expected[64];
+		snprintf(expected, sizeof(expected), "RLIMIT_NPROC of the service's user, %u",
+			 processes);
+		told += strstr(text, expected) != NULL;
+		assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
+	}
+	print_message("told why under %u of %d limits\n", told, MOST - LEAST + 1);
+	assert_in_range(told, 3, MOST - LEAST + 1);
+	fixture_deinit(&stage.fixture);
+}
+
+/* Memory for a ring beyond RLIMIT_FSIZE is refused, and does not end the supervisor (SIGXFSZ). */
+static void test_without_large_files(void **state)
+{
+	struct stage stage;
+	int status;
+	attack_stage(&stage);
+	stage.fixture.file_bytes = 64 << 10;
+	fixture_start(&stage.fixture, NULL, "--threads", "1", "--log-level", "error", NULL);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct feed *feed;
+		char error[FEED_ERROR_MAX] = "";
+		fixture_become(ALICE);
+		int r = feed_open(&stage.alice, &feed, error);
+		print_message("%s\n", error);
+		fflush(stdout);
+		_exit(r != -EFBIG);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(waitpid(stage.fixture.daemon, &status, WNOHANG), 0);
+	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
+	fixture_deinit(&stage.fixture);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_worker_without_descriptors),
+		cmocka_unit_test(test_without_descriptors),
+		cmocka_unit_test(test_unread_replies_of_others),
+		cmocka_unit_test(test_without_threads),
+		cmocka_unit_test(test_without_large_files),
+	};
+	if (geteuid() != 0) {
+		print_message("needs root, to be several users in turn\n");
+		return 77; /* skipped */
+	}
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

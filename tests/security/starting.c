@@ -1,0 +1,312 @@
+/*
+ * Another user who locks what may be opened beside the socket: the service stops and starts all the
+ * same. Another daemon that is opening its sockets there, or removing them, is waited for. And a
+ * system that does not let the daemon have what it needs, which is said at the start.
+ */
+#include "tests/security/attack.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PATIENCE_S = 20 };
+
+/*
+ * The folder itself, and every file in it that ALICE may open. Returns her process, which keeps
+ * them.
+ */
+static pid_t lock_all(const struct stage *stage)
+{
+	int ready[2];
+	char byte;
+	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fixture_become(ALICE);
+		DIR *folder = opendir(stage->fixture.folder);
+		if (!folder || flock(dirfd(folder), LOCK_EX | LOCK_NB) < 0)
+			_exit(1);
+		for (struct dirent *entry; (entry = readdir(folder));) {
+			int fd = openat(dirfd(folder), entry->d_name, O_RDONLY | O_NONBLOCK);
+			if (fd >= 0)
+				(void)flock(fd, LOCK_EX | LOCK_NB);
+		}
+		(void)!write(ready[1], "", 1);
+		pause();
+	}
+	close(ready[1]);
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	return pid;
+}
+
+/* What is left in the folder is the two users'. */
+static void assert_clean(const struct stage *stage)
+{
+	DIR *folder = opendir(stage->fixture.folder);
+	assert_non_null(folder);
+	for (struct dirent *entry; (entry = readdir(folder));)
+		if (strstr(entry->d_name, "sock"))
+			fail_msg("%s is left", entry->d_name);
+	closedir(folder);
+}
+
+static void test_beside_locks(void **state)
+{
+	struct stage stage;
+	attack_stage(&stage);
+	alarm(PATIENCE_S); /* a service that waits would be waited for */
+	fixture_start(&stage.fixture, NULL, "--threads", "1", NULL);
+	pid_t pid = lock_all(&stage);
+	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
+	assert_clean(&stage);
+	fixture_start(&stage.fixture, NULL, "--threads", "1", NULL);
+	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
+	alarm(0);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	fixture_deinit(&stage.fixture);
+}
+
+/* Somebody is waiting for the lock on this file. */
+static bool is_awaited(ino_t file)
+{
+	char line[256];
+	unsigned long long number;
+	bool found = false;
+	FILE *locks = fopen("/proc/locks", "re");
+	while (locks && !found && fgets(line, sizeof(line), locks))
+		found = sscanf(line, "%*d: -> FLOCK ADVISORY WRITE %*d %*x:%*x:%llu", &number) ==
+				1 &&
+			number == file;
+	if (locks)
+		fclose(locks);
+	return found;
+}
+
+/*
+ * As a daemon that is just opening its sockets, or removing them, until the next one waits for it.
+ */
+static int be_another_daemon(const struct stage *stage, int ready)
+{
+	char path[PATH_MAX + 16];
+	struct stat status;
+	fixture_become(stage->fixture.uid);
+	snprintf(path, sizeof(path), "%s.lock", stage->fixture.socket);
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0 || fstat(fd, &status) < 0 || flock(fd, LOCK_EX) < 0)
+		return 2;
+	(void)!write(ready, "", 1);
+	while (!is_awaited(status.st_ino)) {
+		if (access(stage->fixture.socket, F_OK) == 0)
+			return 1; /* it did not wait */
+		usleep(1000);
+	}
+	return 0;
+}
+
+static void test_one_after_the_other(void **state)
+{
+	struct stage stage;
+	int ready[2], status;
+	char byte;
+	attack_stage(&stage);
+	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+	alarm(PATIENCE_S);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		alarm(PATIENCE_S);
+		_exit(be_another_daemon(&stage, ready[1]));
+	}
+	close(ready[1]);
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	fixture_start(&stage.fixture, NULL, "--threads", "1", NULL);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
+	alarm(0);
+	assert_clean(&stage);
+	fixture_deinit(&stage.fixture);
+}
+
+/* What the system does not let the daemon have: a limit, or a call that fails with `code`. */
+struct lack {
+	const char *name;
+	int resource;
+	rlim_t limit;
+	long call; /* 0: none */
+	int second_argument, code;
+	const char *expected;
+	bool private_goes_on;
+};
+enum { ANY = -1, NO_LIMIT = -1, NO_PROC = -2 };
+
+static const struct lack lacks[] = {
+	{"RLIMIT_NPROC", RLIMIT_NPROC, 10, 0, 0, 0,
+	 "RLIMIT_NPROC is 10 (ulimit -u, LimitNPROC=): to serve one user the daemon needs at "
+	 "least ",
+	 false},
+	{"RLIMIT_NOFILE", RLIMIT_NOFILE, 64, 0, 0, 0,
+	 "RLIMIT_NOFILE is 64 (ulimit -n, LimitNOFILE=): to serve one user the daemon needs at "
+	 "least ",
+	 false},
+	{"RLIMIT_FSIZE", RLIMIT_FSIZE, 1000, 0, 0, 0,
+	 "RLIMIT_FSIZE is 1000 bytes (ulimit -f, LimitFSIZE=): File too large", false},
+	{"RLIMIT_FSIZE of less than a ring", RLIMIT_FSIZE, 1 << 20, 0, 0, 0,
+	 "RLIMIT_FSIZE is 1048576 bytes (ulimit -f, LimitFSIZE=): feeds with larger rings will be "
+	 "refused",
+	 true},
+	{"RLIMIT_STACK", RLIMIT_STACK, (rlim_t)1 << 42, 0, 0, 0,
+	 "RLIMIT_STACK is 4398046511104 bytes (ulimit -s, LimitSTACK=)", false},
+	{"RLIMIT_SIGPENDING", RLIMIT_SIGPENDING, 0, 0, 0, 0,
+	 "RLIMIT_SIGPENDING is 0 (ulimit -i, LimitSIGPENDING=)", true},
+	{"memfd_create", NO_LIMIT, 0, SYS_memfd_create, ANY, EPERM,
+	 "memfd_create: Operation not permitted: rings are made by it", false},
+	{"pidfd_open", NO_LIMIT, 0, SYS_pidfd_open, ANY, ENOSYS,
+	 "pidfd_open: Function not implemented: workers are watched by it", false},
+	{"/proc", NO_PROC, 0, 0, 0, 0,
+	 "/proc/self/exe: No such file or directory: workers are started from there", false},
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+	/* A sanitizer reserves more addresses than that. */
+	{"RLIMIT_AS", RLIMIT_AS, (rlim_t)1 << 36, 0, 0, 0,
+	 "RLIMIT_AS is 68719476736 bytes (ulimit -v, LimitAS=)", true},
+	{"RLIMIT_AS of less than stacks of threads", RLIMIT_AS, 50 << 20, 0, 0, 0,
+	 "no threads can be started: Resource temporarily unavailable", false},
+	{"RLIMIT_DATA", RLIMIT_DATA, 20 << 20, 0, 0, 0, "RLIMIT_AS or RLIMIT_DATA (ulimit -v, -d)",
+	 false},
+#endif
+	/* As the kernel answers with sysctl fs.leases-enable=0, which is the whole machine's. */
+	{"leases", NO_LIMIT, 0, SYS_fcntl, F_SETLEASE, EINVAL, "sysctl fs.leases-enable=1", true},
+};
+
+/* The call fails with this code, from now on. False: the system has no such filters. */
+static bool forbid(const struct lack *lack)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)lack->call, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)lack->second_argument, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)lack->code),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
+	if (lack->second_argument == ANY) /* whatever it is */
+		code[3].jf = 0;
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+	       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+/*
+ * What the daemon says until it is ready or has ended. Its wait status; 0: it was ready, and is
+ * stopped.
+ */
+static int start_with(const struct stage *stage, const struct lack *lack, bool private_one,
+		      char *text, size_t size)
+{
+	int fds[2], status;
+	assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		const char *program = getenv("LOADERD");
+		const struct rlimit limit = {lack->limit, lack->limit};
+		const int file = open(program, O_RDONLY | O_CLOEXEC);
+		char *arguments[] = {(char[]){"loaderd"},
+				     (char[]){"--config"},
+				     (char[]){"/dev/null"},
+				     (char[]){"--threads"},
+				     (char[]){"1"},
+				     (char[]){"--socket"},
+				     (char *)stage->fixture.socket,
+				     private_one ? (char[]){"--private"} : NULL,
+				     NULL};
+		dup2(fds[1], STDERR_FILENO);
+		if (lack->resource == NO_PROC &&
+		    (unshare(CLONE_NEWNS) < 0 ||
+		     mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+		     mount("none", "/proc", "tmpfs", 0, NULL) < 0))
+			_exit(126);
+		fixture_become(stage->fixture.uid);
+		alarm(PATIENCE_S);
+		if ((lack->resource >= 0 &&
+		     setrlimit((__rlimit_resource_t)lack->resource, &limit) < 0) ||
+		    (lack->call != 0 && !forbid(lack)))
+			_exit(126);
+		fexecve(file, arguments, environ);
+		_exit(127);
+	}
+	close(fds[1]);
+	size_t length = 0;
+	bool ready = false;
+	for (ssize_t n = 1; n > 0 && length < size - 1 && !ready;) {
+		n = read(fds[0], text + length, size - 1 - length);
+		length += n > 0 ? (size_t)n : 0;
+		text[length] = '\0';
+		ready = strstr(text, "ready:");
+	}
+	close(fds[0]);
+	if (ready)
+		kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return ready ? 0 : status;
+}
+
+/* What is not enough for one user is said at the start, with its name, its value and a remedy. */
+static void test_what_lacks_is_said(void **state)
+{
+	static char text[1 << 14];
+	struct stage stage;
+	attack_stage(&stage);
+	for (size_t i = 0; i < sizeof(lacks) / sizeof(lacks[0]); i++) {
+		const struct lack *lack = &lacks[i];
+		int status = start_with(&stage, lack, false, text, sizeof(text));
+		/* A limit is worth a warning where only some feeds will not fit. */
+		const bool starts = lack->private_goes_on && lack->call == 0;
+		if (!strstr(text, lack->expected) || (status == 0) != starts ||
+		    (!starts && (!WIFEXITED(status) || WEXITSTATUS(status) != 1)))
+			fail_msg("%s: status %#x: %s", lack->name, (unsigned)status, text);
+		status = start_with(&stage, lack, true, text, sizeof(text));
+		if ((status == 0) != lack->private_goes_on)
+			fail_msg("%s, private: status %#x: %s", lack->name, (unsigned)status, text);
+	}
+	fixture_deinit(&stage.fixture);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_beside_locks),
+		cmocka_unit_test(test_one_after_the_other),
+		cmocka_unit_test(test_what_lacks_is_said),
+	};
+	if (geteuid() != 0) {
+		print_message("needs root, to be several users in turn\n");
+		return 77; /* skipped */
+	}
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

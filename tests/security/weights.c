@@ -1,0 +1,430 @@
+/*
+ * Users' weights: each worker has the nice value that the configuration gives its user, in all of
+ * its threads, and where two of them want one CPU the less nice gets more of it. What the system
+ * does not let the service have is said when it starts.
+ */
+#include "tests/security/attack.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+	WARM_BATCHES = 4,      /* of both, before it counts */
+	COUNTED_BATCHES = 120, /* of the user who gets more */
+	AT_LEAST = 3,          /* times as many; by the kernel's weights it would be seven */
+	PATIENCE_MS = 120000,
+	PATIENCE_S = 20,
+	CHORES_NICER = 3, /* than the worker's other threads */
+	NICE_MAX = 19,
+};
+
+/* Batches that each has taken. */
+struct taken {
+	_Atomic unsigned alice, bob;
+};
+
+static struct taken *new_taken(void)
+{
+	void *taken = mmap(NULL, sizeof(struct taken), PROT_READ | PROT_WRITE,
+			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(taken != MAP_FAILED);
+	return taken;
+}
+
+static pid_t consume(const struct feed_options *options, uid_t uid, _Atomic unsigned *taken)
+{
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid > 0)
+		return pid;
+	/* Neither worker is to wait for its client, on a machine that others use. */
+	(void)setpriority(PRIO_PROCESS, 0, -20);
+	fixture_become(uid);
+	struct feed *feed = fixture_open(options);
+	for (;;) {
+		struct feed_batch batch = {.size = sizeof(batch)};
+		if (feed_next(feed, PATIENCE_MS, &batch) != 0 || feed_release(feed, &batch) != 0)
+			_exit(1);
+		atomic_fetch_add(taken, 1);
+	}
+}
+
+static void wait_for(const struct taken *taken, unsigned alice, unsigned bob)
+{
+	uint64_t until_ms = attack_now_ms() + PATIENCE_MS;
+	while (atomic_load(&taken->alice) < alice || atomic_load(&taken->bob) < bob) {
+		if (attack_now_ms() > until_ms)
+			fail_msg("no batches come: %u and %u", atomic_load(&taken->alice),
+				 atomic_load(&taken->bob));
+		usleep(1000);
+	}
+}
+
+/* Chores give way to what decodes. */
+static bool is_nicer(const struct stage *stage, uid_t uid, const char *thread)
+{
+	char path[64], name[32] = "";
+	snprintf(path, sizeof(path), "/proc/%d/task/%.10s/comm",
+		 (int)fixture_worker_of(&stage->fixture, uid), thread);
+	FILE *file = fopen(path, "re");
+	if (!file)
+		return false;
+	(void)!fgets(name, sizeof(name), file);
+	fclose(file);
+	return strcmp(name, "chores\n") == 0;
+}
+
+/* Every thread of the user's worker. */
+static void has_nice(const struct stage *stage, uid_t uid, int expected)
+{
+	char path[64];
+	unsigned threads = 0;
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)fixture_worker_of(&stage->fixture, uid));
+	DIR *folder = opendir(path);
+	assert_non_null(folder);
+	for (struct dirent *entry; (entry = readdir(folder));) {
+		if (entry->d_name[0] == '.')
+			continue;
+		errno = 0;
+		int value = getpriority(PRIO_PROCESS, (id_t)atoi(entry->d_name));
+		/* One that waited for storage may have ended meanwhile. */
+		if (value == -1 && errno == ESRCH)
+			continue;
+		int wanted = expected + (is_nicer(stage, uid, entry->d_name) ? CHORES_NICER : 0);
+		wanted = wanted > NICE_MAX ? NICE_MAX : wanted;
+		if (value != wanted)
+			fail_msg("user %u: thread %s has nice value %d, not %d", (unsigned)uid,
+				 entry->d_name, value, wanted);
+		threads++;
+	}
+	closedir(folder);
+	assert_true(threads > 1);
+}
+
+/* One that may be used. */
+static const char *a_cpu(void)
+{
+	static char text[16];
+	cpu_set_t cpus;
+	unsigned cpu = 0;
+	assert_int_equal(sched_getaffinity(0, sizeof(cpus), &cpus), 0);
+	while (!CPU_ISSET(cpu, &cpus))
+		cpu++;
+	snprintf(text, sizeof(text), "%u", cpu);
+	return text;
+}
+
+/* Runs the service so; both want the one CPU, and `more` of the two is to get more of it. */
+static void compare(struct stage *stage, const char *nice, int alices, int bobs, uid_t more)
+{
+	struct taken *taken = new_taken();
+	fixture_start(&stage->fixture, NULL, "--threads", "1", "--cpus", a_cpu(), "--set", nice,
+		      NULL);
+	pid_t pids[2] = {consume(&stage->alice, ALICE, &taken->alice),
+			 consume(&stage->bob, BOB, &taken->bob)};
+	wait_for(taken, WARM_BATCHES, WARM_BATCHES);
+	has_nice(stage, ALICE, alices);
+	has_nice(stage, BOB, bobs);
+	assert_int_equal(getpriority(PRIO_PROCESS, (id_t)stage->fixture.daemon),
+			 getpriority(PRIO_PROCESS, 0));
+	unsigned alice = atomic_load(&taken->alice), bob = atomic_load(&taken->bob);
+	wait_for(taken, more == ALICE ? alice + COUNTED_BATCHES : 0,
+		 more == BOB ? bob + COUNTED_BATCHES : 0);
+	alice = atomic_load(&taken->alice) - alice;
+	bob = atomic_load(&taken->bob) - bob;
+	print_message("%-32s ALICE %4u batches, BOB %4u\n", nice, alice, bob);
+	for (int i = 0; i < 2; i++) {
+		kill(pids[i], SIGKILL);
+		waitpid(pids[i], NULL, 0);
+	}
+	munmap(taken, sizeof(*taken));
+	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
+	if (more == ALICE)
+		assert_true(alice >= AT_LEAST * bob);
+	if (more == BOB)
+		assert_true(bob >= AT_LEAST * alice);
+}
+
+/* The same work for both, and so much of it that neither waits for its client. */
+static void set_stage(struct stage *stage)
+{
+	static const char pipeline[] = "random_resized_crop(224) gaussian_blur(23)";
+	attack_stage(stage);
+	strcpy(stage->images, attack_dataset(stage->alices, "same", DATASET_JPEG, ALICE));
+	strcpy(stage->bobs_images, attack_dataset(stage->bobs, "same", DATASET_JPEG, BOB));
+	stage->alice = fixture_options(&stage->fixture, stage->images, pipeline);
+	stage->bob = fixture_options(&stage->fixture, stage->bobs_images, pipeline);
+	stage->alice.batch_size = stage->bob.batch_size = 4;
+	stage->alice.slots = stage->bob.slots = 16;
+}
+
+/* Two values of which each step is a quarter more or less. */
+static void test_the_less_nice_gets_more(void **state)
+{
+	struct stage stage;
+	char nice[64];
+	const int less = getpriority(PRIO_PROCESS, 0), more = less + 9;
+	if (more > 19)
+		skip();
+	set_stage(&stage);
+	snprintf(nice, sizeof(nice), "users.nice=%d:%d %d", ALICE, more, less);
+	compare(&stage, nice, more, less, BOB);
+	snprintf(nice, sizeof(nice), "users.nice=%d %d:%d 4:%d", more, ALICE, less, more);
+	compare(&stage, nice, less, more, ALICE);
+	fixture_deinit(&stage.fixture);
+}
+
+/* A file of what looks like a control group. */
+static void put_file(const char *group, const char *name, char path[PATH_MAX])
+{
+	snprintf(path, PATH_MAX, "%.200s/%s", group, name);
+	int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	close(fd);
+	assert_int_equal(chown(path, SERVICE, SERVICE), 0);
+}
+
+/* That is there, or will be: the daemon writes once the worker has its arguments. */
+static long number_in(const char *path)
+{
+	uint64_t until_ms = attack_now_ms() + PATIENCE_MS;
+	long number = -100;
+	int found = 0;
+	while (found != 1 && attack_now_ms() < until_ms) {
+		FILE *file = fopen(path, "re");
+		assert_non_null(file);
+		found = fscanf(file, "%ld", &number);
+		fclose(file);
+		usleep(1000);
+	}
+	assert_int_equal(found, 1);
+	return number;
+}
+
+static void new_folder(const char *path)
+{
+	assert_int_equal(mkdir(path, 0755), 0);
+	assert_int_equal(chown(path, SERVICE, SERVICE), 0);
+}
+
+/* What groups have with all three controllers. */
+static const char *const group_files[] = {"cpu.weight.nice", "memory.max", "memory.swap.max",
+					  "pids.max", "cgroup.procs"};
+enum { GROUP_FILES = sizeof(group_files) / sizeof(group_files[0]) };
+
+static void new_group(const char *root, const char *name, char group[PATH_MAX])
+{
+	char path[PATH_MAX];
+	snprintf(group, PATH_MAX, "%.180s/%s", root, name);
+	new_folder(group);
+	for (unsigned i = 0; i < GROUP_FILES; i++)
+		put_file(group, group_files[i], path);
+}
+
+static long group_number(const char *group, const char *file)
+{
+	char path[PATH_MAX];
+	snprintf(path, sizeof(path), "%.250s/%s", group, file);
+	return number_in(path);
+}
+
+/* Returns when ALICE is served, by this worker. */
+static pid_t serve_alice(const struct stage *stage, pid_t *ret_worker)
+{
+	int served[2];
+	char byte;
+	assert_int_equal(pipe2(served, O_CLOEXEC), 0);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fixture_become(ALICE);
+		struct feed *feed = fixture_open(&stage->alice);
+		if (fixture_hash(feed, 1) == 0 || write(served[1], "", 1) != 1)
+			_exit(1);
+		_exit(pause());
+	}
+	close(served[1]);
+	assert_int_equal(read(served[0], &byte, 1), 1);
+	close(served[0]);
+	*ret_worker = fixture_worker_of(&stage->fixture, ALICE);
+	assert_int_not_equal(*ret_worker, 0);
+	return pid;
+}
+
+/* Opening the feed fails with an error that contains `expected`. */
+static bool is_refused(const struct feed_options *options, uid_t uid, const char *expected)
+{
+	int status;
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct feed *feed;
+		char error[FEED_ERROR_MAX] = "";
+		fixture_become(uid);
+		int r = feed_open(options, &feed, error);
+		_exit(r == 0 || !strstr(error, expected));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status == 0;
+}
+
+/* In a folder that has the files of one: what they do is the kernel's business. */
+static void test_a_control_group_has_weight_and_limits(void **state)
+{
+	struct stage stage;
+	char root[PATH_MAX], group[PATH_MAX], other[PATH_MAX], setting[PATH_MAX], nice[64],
+		name[32];
+	set_stage(&stage);
+	snprintf(root, sizeof(root), "%.150s/group", stage.fixture.folder);
+	snprintf(setting, sizeof(setting), "users.control_group=%.180s", root);
+	snprintf(nice, sizeof(nice), "users.nice=3 %d:-7", ALICE);
+	snprintf(name, sizeof(name), "user-%d", ALICE);
+	new_folder(root);
+	new_group(root, "trial", other);
+	new_group(root, "user-0", other); /* of the test, which asks for the status */
+	new_group(root, name, group);
+	fixture_start(&stage.fixture, NULL, "--threads", "1", "--set", nice, "--set", setting,
+		      "--set", "users.memory=3G", "--set", "users.threads=700", NULL);
+	pid_t worker, pid = serve_alice(&stage, &worker);
+	assert_int_equal(group_number(group, "cpu.weight.nice"), -7);
+	assert_int_equal(group_number(other, "cpu.weight.nice"), 3);
+	assert_int_equal(group_number(group, "memory.max"), 3L << 30);
+	assert_int_equal(group_number(group, "memory.swap.max"), 0);
+	assert_int_equal(group_number(group, "pids.max"), 700);
+	/* It has entered the group itself, before it took memory. */
+	assert_int_equal(group_number(group, "cgroup.procs"), worker);
+	/* The weight counts once. */
+	assert_int_equal(getpriority(PRIO_PROCESS, (id_t)worker), getpriority(PRIO_PROCESS, 0));
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	/* A user whose group cannot be limited is refused, not served without limits. */
+	assert_true(is_refused(&stage.bob, BOB, "it may not enter this user's control group"));
+	assert_int_equal(fixture_worker_of(&stage.fixture, BOB), 0);
+	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
+	fixture_deinit(&stage.fixture);
+}
+
+static int oom_score_of(pid_t pid)
+{
+	char path[64];
+	int score = 0;
+	snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", (int)pid);
+	FILE *file = fopen(path, "re");
+	assert_non_null(file);
+	assert_int_equal(fscanf(file, "%d", &score), 1);
+	fclose(file);
+	return score;
+}
+
+/* Where memory is short, a worker is ended before the supervisor. */
+static void test_workers_end_before_the_supervisor(void **state)
+{
+	struct stage stage;
+	set_stage(&stage);
+	fixture_start(&stage.fixture, NULL, "--threads", "1", NULL);
+	pid_t worker, pid = serve_alice(&stage, &worker);
+	int supervisors = oom_score_of(stage.fixture.daemon);
+	print_message("oom_score_adj: supervisor %d, worker %d\n", supervisors,
+		      oom_score_of(worker));
+	assert_in_range(oom_score_of(worker), supervisors + 1, 1000);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
+	fixture_deinit(&stage.fixture);
+}
+
+/* What the daemon says when it does not start with this value, as the service's user. */
+static int start_in_vain(const struct stage *stage, const char *nice, char *text, size_t size)
+{
+	int fds[2], status;
+	assert_int_equal(pipe(fds), 0);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		const struct rlimit none = {0, 0};
+		dup2(fds[1], STDERR_FILENO);
+		close(fds[0]);
+		close(fds[1]);
+		setrlimit(RLIMIT_NICE, &none);
+		alarm(PATIENCE_S); /* one that starts */
+		fixture_become(SERVICE);
+		execl(getenv("LOADERD"), "loaderd", "--config", "/dev/null", "--socket",
+		      stage->fixture.socket, "--set", nice, NULL);
+		_exit(127);
+	}
+	close(fds[1]);
+	size_t length = 0;
+	for (ssize_t n = 1; n > 0 && length < size - 1;) {
+		n = read(fds[0], text + length, size - 1 - length);
+		length += n > 0 ? (size_t)n : 0;
+	}
+	text[length] = '\0';
+	close(fds[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status;
+}
+
+static void test_what_is_refused_is_said(void **state)
+{
+	struct stage stage;
+	char text[1024], expected[256];
+	const int own = getpriority(PRIO_PROCESS, 0);
+	set_stage(&stage);
+	snprintf(expected, sizeof(expected), "users.control_group=%.150s", stage.fixture.folder);
+	int status = start_in_vain(&stage, expected, text, sizeof(text));
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 ||
+	    !strstr(text, "have no cpu.weight.nice"))
+		fail_msg("status %#x: %s", (unsigned)status, text);
+	/* A limit that nothing would keep. */
+	status = start_in_vain(&stage, "users.threads=100", text, sizeof(text));
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 ||
+	    !strstr(text, "[users] threads: needs a control group"))
+		fail_msg("status %#x: %s", (unsigned)status, text);
+	status = start_in_vain(&stage, "users.nice=15 64200:14 64201:-20", text, sizeof(text));
+	snprintf(expected, sizeof(expected),
+		 "[users] nice = 64201:-20: this is below the daemon's own nice value, %d, and the "
+		 "system refuses it: Permission denied; allow it with LimitNICE=-20",
+		 own);
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 || !strstr(text, expected))
+		fail_msg("status %#x: %s", (unsigned)status, text);
+	/* Root may, unless it is a container's. */
+	const int less = own - 9;
+	if (setpriority(PRIO_PROCESS, 0, less) == 0 && setpriority(PRIO_PROCESS, 0, own) == 0) {
+		stage.fixture.uid = 0;
+		snprintf(expected, sizeof(expected), "users.nice=%d:%d", ALICE, less);
+		compare(&stage, expected, less, own, ALICE);
+	}
+	fixture_deinit(&stage.fixture);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_the_less_nice_gets_more),
+		cmocka_unit_test(test_a_control_group_has_weight_and_limits),
+		cmocka_unit_test(test_workers_end_before_the_supervisor),
+		cmocka_unit_test(test_what_is_refused_is_said),
+	};
+	if (geteuid() != 0) {
+		print_message("needs root, to be several users in turn\n");
+		return 77; /* skipped */
+	}
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
