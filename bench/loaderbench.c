@@ -13,8 +13,8 @@
 #include "bench/measure/digest.h"
 #include "bench/measure/point.h"
 #include "bench/report/explain.h"
-#include "bench/report/mistakes.h"
 #include "bench/report/plot.h"
+#include "bench/report/precheck.h"
 #include "bench/report/report.h"
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
@@ -593,7 +593,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	r = list_points(&arguments, &rows, &count);
-	wrong = r ? 0 : mistakes_find(&arguments.settings, rows, count, mistake);
+	wrong = r ? 0 : precheck_points(&arguments.settings, rows, count, mistake);
 	if (wrong)
 		printable_line(stderr, "loaderbench: %s", mistake);
 	if (!r && wrong >= 0)

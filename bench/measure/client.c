@@ -17,31 +17,31 @@ enum {
 	BATCH_TIMEOUT_MS = 60000, /* a daemon that delivers nothing for so long is broken */
 };
 
-static size_t board_size(unsigned clients)
+static size_t shared_state_size(unsigned clients)
 {
-	return sizeof(struct board) + clients * sizeof(struct desk);
+	return sizeof(struct shared_state) + clients * sizeof(struct client_slot);
 }
 
-int board_new(unsigned clients, struct board **ret_board)
+int shared_state_new(unsigned clients, struct shared_state **ret_shared)
 {
-	void *memory = mmap(NULL, board_size(clients), PROT_READ | PROT_WRITE,
+	void *memory = mmap(NULL, shared_state_size(clients), PROT_READ | PROT_WRITE,
 			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	if (memory == MAP_FAILED)
 		return -errno;
-	*ret_board = memory;
+	*ret_shared = memory;
 	return 0;
 }
 
-void board_free(struct board *board, unsigned clients)
+void shared_state_free(struct shared_state *shared, unsigned clients)
 {
-	if (board)
-		munmap(board, board_size(clients));
+	if (shared)
+		munmap(shared, shared_state_size(clients));
 }
 
 struct client {
-	struct board *board;
-	struct desk *desk;
+	struct shared_state *shared;
+	struct client_slot *slot;
 	struct feed *feed;
 	enum consume consume;
 	uint64_t step_ns;
@@ -102,7 +102,7 @@ static int client_step(struct client *client, struct feed_batch *batch, uint64_t
 	r = feed_next(client->feed, BATCH_TIMEOUT_MS, batch);
 	*ret_wait_ns = clock_ns(CLOCK_MONOTONIC) - asked;
 	if (r) {
-		snprintf(client->desk->error, sizeof(client->desk->error), "no batch: %s",
+		snprintf(client->slot->error, sizeof(client->slot->error), "no batch: %s",
 			 r == FEED_END ? "the feed has ended" : feed_error(client->feed));
 		return r < 0 ? r : -ENODATA;
 	}
@@ -124,8 +124,8 @@ static int client_step(struct client *client, struct feed_batch *batch, uint64_t
  */
 static int client_measure(struct client *client)
 {
-	struct board *board = client->board;
-	struct desk *desk = client->desk;
+	struct shared_state *shared = client->shared;
+	struct client_slot *slot = client->slot;
 	struct feed_batch batch;
 	uint64_t opened = 0, cpu_opened = 0, wait, start, reconnects;
 	int r;
@@ -134,54 +134,54 @@ static int client_measure(struct client *client)
 		r = client_step(client, &batch, &wait);
 		if (r)
 			return r;
-		atomic_store(&desk->state, CLIENT_RUNS);
-		start = atomic_load(&board->start_ns);
+		atomic_store(&slot->state, CLIENT_RUNS);
+		start = atomic_load(&shared->start_ns);
 		opened = clock_ns(CLOCK_MONOTONIC);
 	} while (!start || opened < start);
 	cpu_opened = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
 	reconnects = client->reconnects;
 
-	uint64_t stop = opened + (atomic_load(&board->stop_ns) - start);
+	uint64_t stop = opened + (atomic_load(&shared->stop_ns) - start);
 	do {
 		r = client_step(client, &batch, &wait);
 		if (r)
 			return r;
-		desk->batches++;
-		desk->images += batch.count;
-		desk->bytes += batch.image_bytes;
-		desk->bad += batch.bad;
-		desk->wait_ns += wait;
-		histogram_add(&desk->waits, wait);
-		desk->window_ns = clock_ns(CLOCK_MONOTONIC) - opened;
-	} while (opened + desk->window_ns < stop);
-	desk->cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_opened;
-	desk->reconnects = client->reconnects - reconnects;
-	atomic_store(&desk->state, CLIENT_DONE);
+		slot->batches++;
+		slot->images += batch.count;
+		slot->bytes += batch.image_bytes;
+		slot->bad += batch.bad;
+		slot->wait_ns += wait;
+		histogram_add(&slot->waits, wait);
+		slot->window_ns = clock_ns(CLOCK_MONOTONIC) - opened;
+	} while (opened + slot->window_ns < stop);
+	slot->cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_opened;
+	slot->reconnects = client->reconnects - reconnects;
+	atomic_store(&slot->state, CLIENT_DONE);
 
 	/* Goes on until everybody has measured, lest the others have the daemon to themselves. */
-	while (!atomic_load(&board->leave) && !r)
+	while (!atomic_load(&shared->leave) && !r)
 		r = client_step(client, &batch, &wait);
 	return 0;
 }
 
 static void client_run(struct client *client, const struct feed_options *options)
 {
-	int r = feed_open(options, &client->feed, client->desk->error);
+	int r = feed_open(options, &client->feed, client->slot->error);
 
 	if (!r)
 		r = client_measure(client);
 	if (r) {
-		if (!client->desk->error[0])
-			snprintf(client->desk->error, sizeof(client->desk->error), "%s",
+		if (!client->slot->error[0])
+			snprintf(client->slot->error, sizeof(client->slot->error), "%s",
 				 strerror(-r));
-		atomic_store(&client->desk->state, CLIENT_FAILED);
+		atomic_store(&client->slot->state, CLIENT_FAILED);
 	}
 	feed_close(client->feed);
 	free(client->copy);
 }
 
-pid_t client_start(struct board *board, const struct settings *settings, const struct point *point,
-		   const char *socket, unsigned number)
+pid_t client_start(struct shared_state *shared, const struct settings *settings,
+		   const struct point *point, const char *socket, unsigned number)
 {
 	pid_t parent = getpid();
 	pid_t child = fork();
@@ -191,8 +191,8 @@ pid_t client_start(struct board *board, const struct settings *settings, const s
 	if (child)
 		return child;
 
-	struct client client = {.board = board,
-				.desk = &board->desks[number],
+	struct client client = {.shared = shared,
+				.slot = &shared->slots[number],
 				.consume = settings->consume,
 				.number = number,
 				.step_ns = (uint64_t)(settings->step_s * 1e9)};

@@ -2,8 +2,8 @@
  * client: a process that consumes one feed as fast as it can, and says how that went through shared
  * memory.
  *
- * The parent owns the board, a shared anonymous mapping with one desk per client, and is the only
- * one to write its orders; each client writes its own desk. Clients are forked from a
+ * The parent owns the shared state, an anonymous shared mapping with one slot per client, and is
+ * the only one to write its orders; each client writes its own slot. Clients are forked from a
  * single-threaded parent and always waited for.
  */
 #pragma once
@@ -18,7 +18,7 @@
 
 enum client_state { CLIENT_STARTS, CLIENT_RUNS, CLIENT_DONE, CLIENT_FAILED };
 
-struct desk {
+struct client_slot {
 	_Atomic uint32_t
 		state; /* enum client_state; what follows is valid once DONE, error once FAILED */
 	uint64_t images, batches, bytes, bad;
@@ -30,16 +30,16 @@ struct desk {
 	char error[FEED_ERROR_MAX];
 };
 
-struct board {
+struct shared_state {
 	_Atomic uint64_t start_ns,
 		stop_ns; /* CLOCK_MONOTONIC; the window, once start_ns is not 0 */
 	_Atomic uint32_t leave;
-	struct desk desks[];
+	struct client_slot slots[];
 };
 
-int board_new(unsigned clients, struct board **ret_board);
-void board_free(struct board *board, unsigned clients);
+int shared_state_new(unsigned clients, struct shared_state **ret_shared);
+void shared_state_free(struct shared_state *shared, unsigned clients);
 
 /* Forks client number `client`. Returns its pid, or a negative errno. */
-pid_t client_start(struct board *board, const struct settings *settings, const struct point *point,
-		   const char *socket, unsigned client);
+pid_t client_start(struct shared_state *shared, const struct settings *settings,
+		   const struct point *point, const char *socket, unsigned client);

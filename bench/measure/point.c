@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "bench/measure/client.h"
-#include "bench/measure/observe.h"
+#include "bench/measure/sampler.h"
 #include "format/base/system/clock.h"
 
 enum {
@@ -79,11 +79,11 @@ struct run {
 	const struct point *point;
 	const char *socket;
 	struct feed_daemon *daemon; /* private, or NULL */
-	struct board *board;
+	struct shared_state *shared;
 	pid_t clients[POINT_CLIENTS_MAX];
 	unsigned started;
 	struct connection connection;
-	struct sight before, after;
+	struct snapshot before, after;
 	char *error;
 };
 
@@ -111,10 +111,10 @@ static void sleep_until(const struct run *run, uint64_t deadline_ns)
 		sleep_ns(deadline_ns - now < MIND_NS ? deadline_ns - now : MIND_NS);
 }
 
-/* A sight of the daemon that is there now. */
-static int run_observe(struct run *run, struct sight *sight)
+/* A snapshot of the daemon that is there now. */
+static int run_sample(struct run *run, struct snapshot *snapshot)
 {
-	int r = observe(&run->connection, run->clients, run->started, sight, run->error);
+	int r = sampler_take(&run->connection, run->clients, run->started, snapshot, run->error);
 
 	for (int i = 0; r && !run->settings->no_reconnect && i < CONNECT_ATTEMPTS; i++) {
 		if (i)
@@ -124,8 +124,8 @@ static int run_observe(struct run *run, struct sight *sight)
 		r = connection_open(&run->connection, run->socket,
 				    clock_ms() + CONNECTION_TIMEOUT_MS, run->error);
 		if (!r)
-			r = observe(&run->connection, run->clients, run->started, sight,
-				    run->error);
+			r = sampler_take(&run->connection, run->clients, run->started, snapshot,
+					 run->error);
 	}
 	return r;
 }
@@ -136,18 +136,18 @@ static int run_await(struct run *run, enum client_state state, double timeout_s)
 	uint64_t deadline = clock_ns(CLOCK_MONOTONIC) + (uint64_t)(timeout_s * 1e9);
 
 	for (unsigned i = 0; i < run->started;) {
-		struct desk *desk = &run->board->desks[i];
-		uint32_t now = atomic_load(&desk->state);
+		struct client_slot *slot = &run->shared->slots[i];
+		uint32_t now = atomic_load(&slot->state);
 
 		if (now == CLIENT_FAILED)
-			return error_set(run->error, -EIO, "client %u: %s", i, desk->error);
+			return error_set(run->error, -EIO, "client %u: %s", i, slot->error);
 		if (now >= state) {
 			i++;
 			continue;
 		}
 		if (waitpid(run->clients[i], NULL, WNOHANG) == run->clients[i]) {
 			run->clients[i] = 0;
-			if (atomic_load(&desk->state) < CLIENT_DONE)
+			if (atomic_load(&slot->state) < CLIENT_DONE)
 				return error_set(run->error, -ECHILD, "client %u died", i);
 		}
 		if (clock_ns(CLOCK_MONOTONIC) > deadline)
@@ -169,14 +169,14 @@ static int run_window(struct run *run)
 		return r;
 	start = clock_ns(CLOCK_MONOTONIC) + (uint64_t)(settings->warmup_s * 1e9);
 	stop = start + (uint64_t)(settings->window_s * 1e9);
-	atomic_store(&run->board->stop_ns, stop);
-	atomic_store(&run->board->start_ns, start);
+	atomic_store(&run->shared->stop_ns, stop);
+	atomic_store(&run->shared->start_ns, start);
 	sleep_until(run, start);
-	r = run_observe(run, &run->before);
+	r = run_sample(run, &run->before);
 	if (r)
 		return r;
 	sleep_until(run, stop);
-	r = run_observe(run, &run->after);
+	r = run_sample(run, &run->after);
 	if (!r)
 		r = run_await(run, CLIENT_DONE, settings->window_s + START_TIMEOUT_S);
 	/*
@@ -184,16 +184,16 @@ static int run_window(struct run *run)
 	 * own is long enough.
 	 */
 	if (!r && run->after.images == run->before.images)
-		r = run_observe(run, &run->after);
+		r = run_sample(run, &run->after);
 	/* One that came in between began to count anew. */
 	if (!r && run->after.pid != run->before.pid)
-		run->before = (struct sight){.taken_ns = run->before.taken_ns};
+		run->before = (struct snapshot){.taken_ns = run->before.taken_ns};
 	return r;
 }
 
 static void run_stop_clients(struct run *run, int failed)
 {
-	atomic_store(&run->board->leave, 1);
+	atomic_store(&run->shared->leave, 1);
 	for (unsigned i = 0; i < run->started; i++) {
 		if (!run->clients[i])
 			continue;
@@ -208,7 +208,7 @@ static int run_clients(struct run *run)
 	int r = 0;
 
 	for (unsigned i = 0; i < run->point->clients && !r; i++) {
-		pid_t pid = client_start(run->board, run->settings, run->point, run->socket, i);
+		pid_t pid = client_start(run->shared, run->settings, run->point, run->socket, i);
 
 		if (pid < 0)
 			r = error_set(run->error, pid, "cannot start client %u: %s", i,
@@ -228,20 +228,20 @@ static void measure_clients(const struct run *run, struct measurement *measureme
 	uint64_t cpu_ns = 0;
 
 	for (unsigned i = 0; i < run->started; i++) {
-		const struct desk *desk = &run->board->desks[i];
-		double window_s = (double)desk->window_ns * 1e-9;
+		const struct client_slot *slot = &run->shared->slots[i];
+		double window_s = (double)slot->window_ns * 1e-9;
 
-		measurement->images_per_s += (double)desk->images / window_s;
-		measurement->bytes_per_s += (double)desk->bytes / window_s;
+		measurement->images_per_s += (double)slot->images / window_s;
+		measurement->bytes_per_s += (double)slot->bytes / window_s;
 		measurement->stall_client +=
-			(double)desk->wait_ns / (double)desk->window_ns / run->started;
-		measurement->images += desk->images;
-		measurement->batches += desk->batches;
-		measurement->bad += desk->bad;
-		measurement->reconnects += desk->reconnects;
-		cpu_ns += desk->cpu_ns;
+			(double)slot->wait_ns / (double)slot->window_ns / run->started;
+		measurement->images += slot->images;
+		measurement->batches += slot->batches;
+		measurement->bad += slot->bad;
+		measurement->reconnects += slot->reconnects;
+		cpu_ns += slot->cpu_ns;
 		if (waits)
-			histogram_merge(waits, &desk->waits);
+			histogram_merge(waits, &slot->waits);
 	}
 	measurement->client_cpu_us = (double)cpu_ns * 1e-3 / (double)measurement->images;
 	if (waits) {
@@ -259,7 +259,7 @@ static double per_image_us(uint64_t ns, double images)
 static void measure_threads(const struct run *run, double window_ns, double images, unsigned cores,
 			    struct measurement *measurement)
 {
-	const struct sight *before = &run->before, *after = &run->after;
+	const struct snapshot *before = &run->before, *after = &run->after;
 	struct limit_times t = limit_times_between(&before->times, &after->times);
 	double all_ns = window_ns * (after->threads ? after->threads : 1);
 
@@ -279,7 +279,7 @@ static void measure_threads(const struct run *run, double window_ns, double imag
 
 static void measure_daemon(const struct run *run, struct measurement *measurement)
 {
-	const struct sight *before = &run->before, *after = &run->after;
+	const struct snapshot *before = &run->before, *after = &run->after;
 	double window_ns = (double)(after->taken_ns - before->taken_ns);
 	/*
 	 * Delivered in the daemon's window; of the clients' window when none was, as with very
@@ -309,14 +309,14 @@ static int run_connected(struct run *run, struct measurement *measurement)
 
 	if (r)
 		return r;
-	r = board_new(run->point->clients, &run->board);
+	r = shared_state_new(run->point->clients, &run->shared);
 	if (!r) {
 		r = run_clients(run);
 		if (!r) {
 			measure_clients(run, measurement);
 			measure_daemon(run, measurement);
 		}
-		board_free(run->board, run->point->clients);
+		shared_state_free(run->shared, run->point->clients);
 	}
 	connection_close(&run->connection);
 	return r;

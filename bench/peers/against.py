@@ -1,6 +1,6 @@
 """This build against another one of loaderd, and that one against itself, which shows what of the difference is noise.
 
-measure() is given a row's name and gives a row of kind "against": contestants by setting and build ("usual", "usual other", "usual again"), in turn,
+measure() is given a row's name and gives a row of kind "against": loaders by setting and build ("usual", "usual other", "usual again"), in turn,
 round after round. What is compared is images per second of wall-clock time, as in the other rows, and the inverse of the CPU time that the daemon's
 threads take per image: that is what the machine's other programs disturb less.
 """
@@ -8,7 +8,7 @@ threads take per image: that is what the machine's other programs disturb less.
 import math
 import statistics
 
-from contestants import STEADINESS, Contestant, Failure
+from loaders import STEADINESS, Loader, Failure
 
 WITHIN = 0.98  # of the other build's speed, with the error of measurement
 BUILDS = ("", " other", " again")
@@ -16,18 +16,18 @@ BUILDS = ("", " other", " again")
 
 def settings_of(name):
     """What a row measures of each build."""
-    return STEADINESS if name == "steadiness" else {"usual": Contestant("usual", ())}
+    return STEADINESS if name == "steadiness" else {"usual": Loader("usual", ())}
 
 
 def measure(options, name, title, config, cpus, say):
-    """config: of the row's data, as Contestant.start() takes it; its "build" is replaced."""
+    """config: of the row's data, as Loader.start() takes it; its "build" is replaced."""
     found, running = {}, {}
     builds = dict(zip(BUILDS, (options.build, options.against, options.against)))
-    for setting, contestant in settings_of(name).items():
+    for setting, loader in settings_of(name).items():
         for which, build in builds.items():
             key = setting + which
-            found[key] = {"name": contestant.name + which, "peer": False, "images_per_s": [], "images_per_cpu_s": []}
-            running[key] = contestant.start(dict(config, build=build), cpus)
+            found[key] = {"name": loader.name + which, "peer": False, "images_per_s": [], "images_per_cpu_s": []}
+            running[key] = loader.start(dict(config, build=build), cpus)
     for turn in range(options.rounds):
         order = list(running)
         # Neighbours in time are the three of one setting; which of them is first changes.
@@ -43,7 +43,7 @@ def measure(options, name, title, config, cpus, say):
                     found[key]["error"] = str(failure)
                     raise
         say(f"  {name}, round {turn + 1} of {options.rounds}")
-    return {"kind": "against", "title": f"{title}, this build against another", "contestants": found, "targets": targets(found)}
+    return {"kind": "against", "title": f"{title}, this build against another", "loaders": found, "targets": targets(found)}
 
 
 def compared(ours, other, by):
@@ -68,7 +68,7 @@ def targets(found):
 
 def table(row):
     lines = ["| | images/s | range | images per s of CPU |", "| --- | ---: | ---: | ---: |"]
-    for result in row["contestants"].values():
+    for result in row["loaders"].values():
         speeds = result["images_per_s"]
         lines.append(
             f"| {result['name']} | {statistics.median(speeds):,.0f} | {min(speeds):,.0f} - {max(speeds):,.0f} "

@@ -1,4 +1,4 @@
-"""A run as a picture: a panel per row, a bar per contestant from nothing to its median, a whisker over its rounds."""
+"""A run as a picture: a panel per row, a bar per loader from nothing to its median, a whisker over its rounds."""
 
 import sys
 import pathlib
@@ -15,13 +15,13 @@ def level(row):
     """images/s that the target against the best peer asks for, or None."""
     for target in row["targets"]:
         if target["what"] == "best peer" and "against" in target:
-            best = max(r["median"] for r in row["contestants"].values() if r.get("peer") and "median" in r)
+            best = max(r["median"] for r in row["loaders"].values() if r.get("peer") and "median" in r)
             return target["at_least"], best * target["at_least"]
     return None
 
 
 def panel(page, row, y):
-    results = list(row["contestants"].values())
+    results = list(row["loaders"].values())
     asked = level(row)
     marks = svg.ticks(max([r.get("max", 0) for r in results] + [asked[1] if asked else 0, 1]))
     scale = BARS / marks[-1]
@@ -48,8 +48,8 @@ def panel(page, row, y):
 
 
 def draw(machine, rows):
-    rows = [row for row in rows if row["contestants"]]
-    heights = [HEAD + len(row["contestants"]) * (BAR + GAP) + FOOT for row in rows]
+    rows = [row for row in rows if row["loaders"]]
+    heights = [HEAD + len(row["loaders"]) * (BAR + GAP) + FOOT for row in rows]
     page = svg.Page(LEFT + BARS + RIGHT, 30 + sum(heights))
     page.text(12, 20, f"images/s; {machine['cpu']}, {machine['isa']}, {machine['cores_used']} cores", colour="#444444")
     y = 30

@@ -1,4 +1,4 @@
-"""Makes the images that every contestant reads, with Pillow: folders of class folders.
+"""Makes the images that every loader reads, with Pillow: folders of class folders.
 
 prepare.py ORIGINALS OUT COPIES makes, unless they are there:
     OUT/original   the files as they are, in colour or grey, COPIES hard links of each

@@ -1,7 +1,7 @@
 """What a run's rows say: medians, spreads and ratios, judged against the targets, as tables.
 
-A row is a dictionary: name, kind ("feed", "steadiness", "convert" or "stages"), title, contestants (by key: name, images_per_s of
-every round, and what the contestant said of itself), targets, and how, when and of which revision it was measured.
+A row is a dictionary: name, kind ("feed", "steadiness", "convert" or "stages"), title, loaders (by key: name, images_per_s of
+every round, and what the loader said of itself), targets, and how, when and of which revision it was measured.
 """
 
 import math
@@ -10,7 +10,7 @@ import statistics
 import against
 import stages
 
-# What a row must show: (what, at least). "best peer" is the fastest peer, a pair are two contestants; others are described in judge().
+# What a row must show: (what, at least). "best peer" is the fastest peer, a pair are two loaders; others are described in judge().
 TARGETS = {
     "short256": [("best peer", 5), ("AVX2", 0.6)],
     "short256-128": [("best peer", 5), ("AVX2", 0.6)],
@@ -40,7 +40,7 @@ def ratio(found, ours, other, share=1):
 
 def levelled(found):
     """
-    The contestants with every round divided by the mean of those that nobody disturbs, for where a few per cent decide: what is left moves less than the
+    The loaders with every round divided by the mean of those that nobody disturbs, for where a few per cent decide: what is left moves less than the
     machine's speed.
     """
     own = {key: result for key, result in found.items() if "median" in result}
@@ -57,7 +57,7 @@ def error_of(values):
 
 
 def steady_ratio(found, ours, other, shares=None):
-    """Ratio of the medians of levelled contestants, and its standard error. shares: what of other's would do, by round."""
+    """Ratio of the medians of levelled loaders, and its standard error. shares: what of other's would do, by round."""
     if not all(key in found for key in (ours, other)):
         return None
     base = found[other]["median"]
@@ -91,7 +91,7 @@ def compare_steadiness(found, what, workers):
 
 def compare(row, what):
     """The ratio that a target is about, or None."""
-    found = row["contestants"]
+    found = row["loaders"]
     if what == "best peer":
         return ratio(found, "loaderd", fastest(found, peers(found)))
     if what == "PyTorch":
@@ -114,7 +114,7 @@ def explain(row, what, r):
     if what == "8 threads":
         return f"of {r['against']}, the fastest other number"
     if what == "neighbour":
-        taken = statistics.median(row["contestants"]["neighbour"]["neighbour_cpus"])
+        taken = statistics.median(row["loaders"]["neighbour"]["neighbour_cpus"])
         return f"of what is left by a neighbour that takes {taken:.2f} of {row['workers']} CPUs"
     return f"of {r['against']}" if row["kind"] == "convert" else r["against"]
 
@@ -173,18 +173,18 @@ def target_line(row, target):
 BASES = {"feed": "loaderd", "steadiness": "usual", "convert": None}
 
 
-def contestants_table(row):
+def loaders_table(row):
     base = BASES[row["kind"]]
-    level = levelled(row["contestants"]) if row["kind"] == "steadiness" else None
+    level = levelled(row["loaders"]) if row["kind"] == "steadiness" else None
     # Peers are what we are divided by; our own variants are divided by us.
     heading = {"feed": "loaderd against it", "steadiness": "against the first", "convert": ""}[row["kind"]]
     lines = [f"| | images/s | range | {heading} |", "| --- | ---: | ---: | ---: |"]
-    for key, result in row["contestants"].items():
+    for key, result in row["loaders"].items():
         if "median" not in result:
             lines.append(f"| {result['name']} | not measured: {result.get('error', 'no round')} | | |")
             continue
         pair = (base, key) if row["kind"] == "feed" else (key, base)
-        compared = steady_ratio(level, *pair) if level else ratio(row["contestants"], *pair)
+        compared = steady_ratio(level, *pair) if level else ratio(row["loaders"], *pair)
         against = compared if base and key != base else None
         lines.append(
             f"| {result['name']} | {result['median']:,.0f} | {result['min']:,.0f} - {result['max']:,.0f} | "
@@ -196,7 +196,7 @@ def contestants_table(row):
 def table(row):
     lines = [f"### {row['title']}", ""]
     own_tables = {"stages": stages.table, "against": against.table}
-    lines += own_tables.get(row["kind"], contestants_table)(row)
+    lines += own_tables.get(row["kind"], loaders_table)(row)
     lines += [target_line(row, target) for target in row["targets"]]
     how = f"{row['rounds']} round{'s' * (row['rounds'] > 1)}"
     if row["kind"] in ("feed", "steadiness", "against"):
@@ -229,7 +229,7 @@ def report(machine, rows):
     for row in rows:
         for form in row.get("forms", {}).values():
             versions.update(form["versions"])
-        for result in row["contestants"].values():
+        for result in row["loaders"].values():
             versions.update(result.get("versions", {}))
             if "settings" in result and row["kind"] == "feed":
                 settings.setdefault((result["name"], result["settings"]), []).append(row["name"])
@@ -238,11 +238,11 @@ def report(machine, rows):
         "# Against another build" if alone else "# Peers",
         "",
         f"{machine['cpu']} ({machine['isa']}), {machine['cores_used']} of {machine['cores']} cores used, {machine['memory_gib']} GiB, "
-        f"{machine['system']}. Medians of the rounds, contestants in turn; files in the page cache. Random-resized crop to 224 "
+        f"{machine['system']}. Medians of the rounds, loaders in turn; files in the page cache. Random-resized crop to 224 "
         "(128 where that is said) and horizontal flip, uint8 batches. Ratios are medians of the rounds' ratios.",
         "",
         *(["Versions: " + ", ".join(f"{name} {version}" for name, version in sorted(versions.items())) + ".", ""] if versions else []),
-        *([] if alone else ["![images/s of every contestant](peers.svg)", ""]),
+        *([] if alone else ["![images/s of every loader](peers.svg)", ""]),
         overview(rows),
         "",
     ]

@@ -5,14 +5,14 @@ import os
 import statistics
 import subprocess
 
-from contestants import Contestant, Failure
+from loaders import Loader, Failure
 
 # form: (entropy stage against libjpeg-turbo's region decode, at least; back end in microseconds, at most)
 FORMS = {"short256": (3.5, 35), "original": (3.5, 75)}
 RESIZERS = {
-    "pillow": Contestant("Pillow", (), "torch", "resizedata.py", library="pillow"),
-    "torchvision": Contestant("torchvision", (), "torch", "resizedata.py", library="torchvision"),
-    "opencv": Contestant("OpenCV", (), "ffcv", "resizedata.py", library="opencv"),
+    "pillow": Loader("Pillow", (), "torch", "resizedata.py", library="pillow"),
+    "torchvision": Loader("torchvision", (), "torch", "resizedata.py", library="torchvision"),
+    "opencv": Loader("OpenCV", (), "ffcv", "resizedata.py", library="opencv"),
 }
 CROPS = 300
 LANES = ("c", "avx2", "avx512bw", "avx512", "libjpeg-turbo")
@@ -81,7 +81,7 @@ def measure(stage, options, cpus, say):
     forms = {
         form: measure_form(options, stage.packed(form), stage.files / "crops.rgb", cpus[:1], say) for form in FORMS
     }
-    return {"kind": "stages", "title": "What each stage of a crop costs one core", "contestants": {}, "forms": forms}
+    return {"kind": "stages", "title": "What each stage of a crop costs one core", "loaders": {}, "forms": forms}
 
 
 def spread(values):

@@ -90,15 +90,16 @@ static double speedup(const struct explanation *e, double image_us)
 	const struct measurement *m = &e->measured;
 	double tried_us = limits_us(m, LIMIT_DECODE, LIMIT_AUGMENT), all_us = steady_us(e);
 
-	return all_us /
-	       (all_us - tried_us + tried_us * image_us / e->trials.ways[WAY_STORED].image_us);
+	return all_us / (all_us - tried_us +
+			 tried_us * image_us / e->trials.configs[CONFIG_STORED].image_us);
 }
 
 /* The rate with the dataset stored another way. */
-static double predict(const struct explanation *e, enum way way)
+static double predict(const struct explanation *e, enum config config)
 {
 	const struct measurement *m = &e->measured;
-	const struct trial *now = &e->trials.ways[WAY_STORED], *then = &e->trials.ways[way];
+	const struct trial *now = &e->trials.configs[CONFIG_STORED],
+			   *then = &e->trials.configs[config];
 	double faster = speedup(e, then->image_us);
 
 	if (m->limit == LIMIT_STORAGE)
@@ -107,35 +108,36 @@ static double predict(const struct explanation *e, enum way way)
 	return m->images_per_s * faster;
 }
 
-static void offer_way(struct explanation *e, enum way way)
+static void offer_config(struct explanation *e, enum config config)
 {
 	const struct trials *t = &e->trials;
-	struct change change = {.images_per_s = predict(e, way), .bytes = t->ways[way].bytes};
+	struct change change = {.images_per_s = predict(e, config),
+				.bytes = t->configs[config].bytes};
 	char *what = change.what, *how = change.how;
 	unsigned side = t->short_side;
 
-	switch (way) {
-	case WAY_INDEX:
+	switch (config) {
+	case CONFIG_INDEX:
 		snprintf(what, sizeof(change.what), "an index");
 		snprintf(how, sizeof(change.how), "packimg index FILE");
 		break;
-	case WAY_RECODE:
+	case CONFIG_RECODE:
 		snprintf(what, sizeof(change.what), "lossless baseline JPEGs, an index");
 		snprintf(how, sizeof(change.how), "packimg convert --progressive transcode");
 		break;
-	case WAY_QUALITY:
+	case CONFIG_QUALITY:
 		snprintf(what, sizeof(change.what), "quality %d", TRIAL_JPEG_QUALITY);
 		snprintf(how, sizeof(change.how), "packimg convert --jpeg quality=%d",
 			 TRIAL_JPEG_QUALITY);
 		break;
-	case WAY_SMALLER:
+	case CONFIG_SMALLER:
 		snprintf(what, sizeof(change.what), "short side %u, quality %d", side,
 			 TRIAL_JPEG_QUALITY);
 		snprintf(how, sizeof(change.how),
 			 "packimg convert --short-side %u --jpeg quality=%d", side,
 			 TRIAL_JPEG_QUALITY);
 		break;
-	case WAY_RAW:
+	case CONFIG_RAW:
 		if (side < t->side) {
 			snprintf(what, sizeof(change.what), "short side %u, raw", side);
 			snprintf(how, sizeof(change.how), "packimg convert --short-side %u --raw",
@@ -258,10 +260,10 @@ int explanation_make(const struct settings *settings, const struct point *point,
 		return r;
 	if (e.trials.sampled)
 		offer_memory(&e);
-	for (enum way way = WAY_INDEX; way < WAY_COUNT; way++)
-		if (e.trials.ways[way].changed &&
+	for (enum config config = CONFIG_INDEX; config < CONFIG_COUNT; config++)
+		if (e.trials.configs[config].changed &&
 		    (is_cpu(measured->limit) || measured->limit == LIMIT_STORAGE))
-			offer_way(&e, way);
+			offer_config(&e, config);
 	if (is_cpu(measured->limit))
 		offer_steps(&e);
 	*ret_explanation = e;
@@ -334,7 +336,7 @@ static void consumer(const struct explanation *e, FILE *out)
 static void storage(const struct explanation *e, FILE *out)
 {
 	const struct measurement *m = &e->measured;
-	double bytes = m->images_per_s * e->trials.ways[WAY_STORED].bytes;
+	double bytes = m->images_per_s * e->trials.configs[CONFIG_STORED].bytes;
 	char rate[NUMBER_MAX], text[NUMBER_MAX], memory[NUMBER_MAX];
 
 	fprintf(out,
@@ -419,7 +421,7 @@ static void stage_table(const struct explanation *e, FILE *out)
 static int change_row(const struct explanation *e, const struct change *c, int width, FILE *out)
 {
 	char rate[NUMBER_MAX], size[NUMBER_MAX], all[NUMBER_MAX];
-	double bytes = c->bytes > 0 ? c->bytes : e->trials.ways[WAY_STORED].bytes;
+	double bytes = c->bytes > 0 ? c->bytes : e->trials.configs[CONFIG_STORED].bytes;
 	double in_all = bytes * (double)e->trials.images;
 	int too_much = in_all > (double)e->memory_bytes;
 
@@ -518,7 +520,7 @@ json_t *explanation_json(const struct explanation *e)
 		"{s:s, s:f, s:f, s:I, s:f, s:I, s:I, s:I, s:I, s:o}", "limit",
 		limit_name(e->measured.limit), "alone_images_per_s", e->alone_images_per_s,
 		"resident", e->resident, "sampled", (json_int_t)t->sampled, "bytes",
-		t->ways[WAY_STORED].bytes, "jpegs", (json_int_t)t->jpegs, "unindexed",
+		t->configs[CONFIG_STORED].bytes, "jpegs", (json_int_t)t->jpegs, "unindexed",
 		(json_int_t)t->unindexed, "unindexable", (json_int_t)t->unindexable, "memory_bytes",
 		(json_int_t)e->memory_bytes, "changes", list);
 

@@ -30,16 +30,16 @@ struct bench {
 	struct packimg_decoder *decoder;
 	struct transform *transform;
 	struct transform *shorter[TRIAL_STEPS_MAX]; /* pipelines without a step */
-	/* By way and image; index as in the dataset, so that all ways draw the same crops. */
-	struct packimg_sample samples[WAY_COUNT][TRIAL_IMAGES];
-	struct trial_way made[WAY_COUNT]; /* holds what samples are made of */
+	/* By config and image; index as in the dataset, so that all configs draw the same crops. */
+	struct packimg_sample samples[CONFIG_COUNT][TRIAL_IMAGES];
+	struct trial_way made[CONFIG_COUNT]; /* holds what samples are made of */
 	unsigned count;
 };
 
 static void bench_free(struct bench *bench)
 {
-	for (enum way way = 0; way < WAY_COUNT; way++)
-		trial_drop(&bench->made[way]);
+	for (enum config config = 0; config < CONFIG_COUNT; config++)
+		trial_drop(&bench->made[config]);
 	packimg_decoder_free(bench->decoder);
 	transform_free(bench->transform);
 	for (unsigned i = 0; i < TRIAL_STEPS_MAX; i++)
@@ -117,27 +117,27 @@ static unsigned shorter_side(const struct packimg_sample *sample)
 static const struct packimg_sample *lossless(const struct bench *bench, const struct trials *trials,
 					     unsigned i)
 {
-	enum way way = trials->ways[WAY_RECODE].changed  ? WAY_RECODE
-		       : trials->ways[WAY_INDEX].changed ? WAY_INDEX
-							 : WAY_STORED;
+	enum config config = trials->configs[CONFIG_RECODE].changed  ? CONFIG_RECODE
+			     : trials->configs[CONFIG_INDEX].changed ? CONFIG_INDEX
+								     : CONFIG_STORED;
 
-	return &bench->samples[way][i];
+	return &bench->samples[config][i];
 }
 
-static struct trial_way recipe(const struct trials *trials, enum way way)
+static struct trial_way recipe(const struct trials *trials, enum config config)
 {
-	switch (way) {
-	case WAY_INDEX:
+	switch (config) {
+	case CONFIG_INDEX:
 		return (struct trial_way){.kind = TRIAL_VERBATIM};
-	case WAY_RECODE:
+	case CONFIG_RECODE:
 		return (struct trial_way){.kind = TRIAL_VERBATIM, .transcode = true};
-	case WAY_QUALITY:
+	case CONFIG_QUALITY:
 		return (struct trial_way){.kind = TRIAL_JPEG, .quality = TRIAL_JPEG_QUALITY};
-	case WAY_SMALLER:
+	case CONFIG_SMALLER:
 		return (struct trial_way){.kind = TRIAL_JPEG,
 					  .quality = TRIAL_JPEG_QUALITY,
 					  .short_side = trials->short_side};
-	case WAY_RAW:
+	case CONFIG_RAW:
 		return (struct trial_way){.kind = TRIAL_RAW, .short_side = trials->short_side};
 	default:
 		return (struct trial_way){.kind = TRIAL_STORED};
@@ -145,20 +145,21 @@ static struct trial_way recipe(const struct trials *trials, enum way way)
 }
 
 /* Is an image another one when it is stored that way? */
-static int changes(const struct trials *trials, enum way way, const struct packimg_sample *stored)
+static int changes(const struct trials *trials, enum config config,
+		   const struct packimg_sample *stored)
 {
 	int jpeg = stored->codec == PACKIMG_CODEC_JPEG;
 	int large = shorter_side(stored) > trials->short_side;
 
-	switch (way) {
-	case WAY_INDEX:
-	case WAY_RECODE:
+	switch (config) {
+	case CONFIG_INDEX:
+	case CONFIG_RECODE:
 		return packimg_sample_unindexed(stored);
-	case WAY_QUALITY:
+	case CONFIG_QUALITY:
 		return jpeg;
-	case WAY_SMALLER:
+	case CONFIG_SMALLER:
 		return large;
-	case WAY_RAW:
+	case CONFIG_RAW:
 		return large || stored->codec != PACKIMG_CODEC_RAW;
 	default:
 		return 0;
@@ -166,22 +167,22 @@ static int changes(const struct trials *trials, enum way way, const struct packi
 }
 
 /*
- * One way for all images; what it would not change, or not to something with an index, stays as it
- * is.
+ * One config for all images; what it would not change, or not to something with an index, stays as
+ * it is.
  */
-static int make(struct bench *bench, struct trials *trials, enum way way,
+static int make(struct bench *bench, struct trials *trials, enum config config,
 		struct packimg_error *error)
 {
-	const struct packimg_sample *stored = bench->samples[WAY_STORED];
-	struct trial_way *made = &bench->made[way];
+	const struct packimg_sample *stored = bench->samples[CONFIG_STORED];
+	struct trial_way *made = &bench->made[config];
 	struct trial_image images[TRIAL_IMAGES];
 	unsigned wanted = 0, next = 0;
 	int r;
 
 	for (unsigned i = 0; i < bench->count; i++)
-		if (changes(trials, way, &stored[i]))
+		if (changes(trials, config, &stored[i]))
 			images[wanted++] = (struct trial_image){.stored = &stored[i]};
-	*made = recipe(trials, way);
+	*made = recipe(trials, config);
 	r = trial_store(made, images, wanted, 1, NULL, error);
 	if (r)
 		return r;
@@ -191,11 +192,11 @@ static int make(struct bench *bench, struct trials *trials, enum way way,
 
 		next += is_made;
 		if (is_made && (other->codec != PACKIMG_CODEC_JPEG || other->side)) {
-			bench->samples[way][i] = *other;
-			trials->ways[way].changed++;
+			bench->samples[config][i] = *other;
+			trials->configs[config].changed++;
 		} else {
-			bench->samples[way][i] =
-				way > WAY_RECODE ? *lossless(bench, trials, i) : stored[i];
+			bench->samples[config][i] =
+				config > CONFIG_RECODE ? *lossless(bench, trials, i) : stored[i];
 		}
 	}
 	return 0;
@@ -210,7 +211,7 @@ static void choose(struct bench *bench, struct trials *trials)
 	uint64_t wanted = trials->images < TRIAL_IMAGES ? trials->images : TRIAL_IMAGES, bytes = 0;
 
 	for (uint64_t i = 0; i < wanted && bytes < SAMPLE_BYTES_MAX; i++) {
-		struct packimg_sample *sample = &bench->samples[WAY_STORED][bench->count];
+		struct packimg_sample *sample = &bench->samples[CONFIG_STORED][bench->count];
 		uint64_t index = (trials->images * (2 * i + 1)) / (2 * wanted);
 
 		if (packimg_sample(bench->dataset, index, sample) ||
@@ -234,23 +235,23 @@ static unsigned finished_side(const struct transform *transform)
 	return shape.width < shape.height ? shape.width : shape.height;
 }
 
-/* Is the way worth a trial, by what is known before it is made? */
-static int is_worth_it(const struct bench *bench, const struct trials *trials, enum way way)
+/* Is the config worth a trial, by what is known before it is made? */
+static int is_worth_it(const struct bench *bench, const struct trials *trials, enum config config)
 {
 	double side = trials->side * 100 / MARGIN_PERCENT;
 
-	switch (way) {
-	case WAY_STORED:
+	switch (config) {
+	case CONFIG_STORED:
 		return 1;
-	case WAY_INDEX:
+	case CONFIG_INDEX:
 		return trials->unindexed > 0;
-	case WAY_RECODE:
-		return trials->unindexed > trials->ways[WAY_INDEX].changed;
-	case WAY_QUALITY:
+	case CONFIG_RECODE:
+		return trials->unindexed > trials->configs[CONFIG_INDEX].changed;
+	case CONFIG_QUALITY:
 		return trials->jpegs > 0;
-	case WAY_SMALLER:
+	case CONFIG_SMALLER:
 		return trials->short_side < side && transform_has_size(bench->transform);
-	case WAY_RAW:
+	case CONFIG_RAW:
 		return trials->jpegs > 0 || trials->short_side < side;
 	default:
 		return 0;
@@ -263,35 +264,35 @@ static int make_all(struct bench *bench, struct trials *trials, struct packimg_e
 
 	/* Without a size of its own the pipeline delivers what is stored. */
 	trials->short_side = transform_has_size(bench->transform) ? side : PACKIMG_SIDE_MAX;
-	for (enum way way = WAY_INDEX; way < WAY_COUNT; way++) {
-		int r = is_worth_it(bench, trials, way) ? make(bench, trials, way, error) : 0;
+	for (enum config config = CONFIG_INDEX; config < CONFIG_COUNT; config++) {
+		int r = is_worth_it(bench, trials, config) ? make(bench, trials, config, error) : 0;
 
 		if (r)
 			return r;
 	}
-	trials->unindexable = trials->unindexed - trials->ways[WAY_INDEX].changed;
-	trials->ways[WAY_STORED].changed = bench->count;
+	trials->unindexable = trials->unindexed - trials->configs[CONFIG_INDEX].changed;
+	trials->configs[CONFIG_STORED].changed = bench->count;
 	return 0;
 }
 
 static int measure(struct bench *bench, struct trials *trials, const struct claim_terms *terms,
 		   struct packimg_error *error)
 {
-	struct trial_run runs[WAY_COUNT + TRIAL_STEPS_MAX];
-	double *results[WAY_COUNT + TRIAL_STEPS_MAX];
+	struct trial_run runs[CONFIG_COUNT + TRIAL_STEPS_MAX];
+	double *results[CONFIG_COUNT + TRIAL_STEPS_MAX];
 	uint32_t count = 0;
 	int r;
 
-	for (enum way way = 0; way < WAY_COUNT; way++) {
-		if (!trials->ways[way].changed)
+	for (enum config config = 0; config < CONFIG_COUNT; config++) {
+		if (!trials->configs[config].changed)
 			continue;
-		results[count] = &trials->ways[way].image_us;
+		results[count] = &trials->configs[config].image_us;
 		runs[count++] =
-			(struct trial_run){bench->samples[way], bench->count, bench->transform};
+			(struct trial_run){bench->samples[config], bench->count, bench->transform};
 	}
 	for (unsigned i = 0; i < trials->step_count; i++) {
 		results[count] = &trials->steps[i].image_us;
-		runs[count++] = (struct trial_run){bench->samples[WAY_STORED], bench->count,
+		runs[count++] = (struct trial_run){bench->samples[CONFIG_STORED], bench->count,
 						   bench->shorter[i]};
 	}
 	r = trial_measure(runs, count, terms, 0, NULL, error);
@@ -302,11 +303,11 @@ static int measure(struct bench *bench, struct trials *trials, const struct clai
 
 static void count_bytes(const struct bench *bench, struct trials *trials)
 {
-	for (enum way way = 0; way < WAY_COUNT; way++) {
-		for (unsigned i = 0; i < bench->count && trials->ways[way].changed; i++) {
-			const struct packimg_sample *sample = &bench->samples[way][i];
+	for (enum config config = 0; config < CONFIG_COUNT; config++) {
+		for (unsigned i = 0; i < bench->count && trials->configs[config].changed; i++) {
+			const struct packimg_sample *sample = &bench->samples[config][i];
 
-			trials->ways[way].bytes +=
+			trials->configs[config].bytes +=
 				((double)sample->data_size + sample->side_size) / bench->count;
 		}
 	}

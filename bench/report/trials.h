@@ -11,15 +11,15 @@
 
 #include "loaderd/augment/claim.h"
 
-enum way {
-	WAY_STORED, /* as the dataset holds it */
-	WAY_INDEX,  /* with an index beside each JPEG that can have one */
+enum config {
+	CONFIG_STORED, /* as the dataset holds it */
+	CONFIG_INDEX,  /* with an index beside each JPEG that can have one */
 	/* JPEGs that can have none turned into baseline ones without loss, all with an index */
-	WAY_RECODE,
-	WAY_QUALITY, /* JPEGs encoded again at the same size, with an index */
-	WAY_SMALLER, /* likewise, with a shorter side */
-	WAY_RAW,     /* the same as pixels */
-	WAY_COUNT
+	CONFIG_RECODE,
+	CONFIG_QUALITY, /* JPEGs encoded again at the same size, with an index */
+	CONFIG_SMALLER, /* likewise, with a shorter side */
+	CONFIG_RAW,     /* the same as pixels */
+	CONFIG_COUNT
 };
 
 enum {
@@ -50,8 +50,8 @@ struct trials {
 	 */
 	unsigned jpegs, unindexed, unindexable;
 	double side;         /* mean of the shorter sides, pixels */
-	unsigned short_side; /* of WAY_SMALLER and WAY_RAW */
-	struct trial ways[WAY_COUNT];
+	unsigned short_side; /* of CONFIG_SMALLER and CONFIG_RAW */
+	struct trial configs[CONFIG_COUNT];
 	struct trial_step steps[TRIAL_STEPS_MAX];
 	unsigned step_count;
 };

@@ -6,7 +6,7 @@ import pathlib
 import threading
 import time
 
-from contestants import Failure, Program
+from loaders import Failure, Program
 
 PEERS = pathlib.Path(__file__).resolve().parent.parent.parent / "bench/peers"
 START_LIMIT = 60  # seconds for a program that has nothing to compile

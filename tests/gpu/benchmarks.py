@@ -5,7 +5,7 @@ import re
 import statistics
 
 import ahead
-from contestants import Failure
+from loaders import Failure
 from feeding import copies_of
 from networks import DERIVED, bandwidth, derived
 from setup import KERNELS, Skipped

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 
 from budget import Late, kill_all
-from contestants import Failure
+from loaders import Failure
 from setup import Skipped
 
 # Largest difference of a loss from the CPU's in fp32, relative, of the first step and of all. Differences grow from step to step, for each changes

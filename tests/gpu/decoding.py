@@ -3,7 +3,7 @@
 import json
 
 import ahead
-from contestants import Program
+from loaders import Program
 from feeding import copies_of, files_of
 from setup import Skipped
 

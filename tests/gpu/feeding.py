@@ -3,7 +3,7 @@
 import json
 
 import ahead
-from contestants import Failure, Program
+from loaders import Failure, Program
 
 RECIPES = ahead.PEERS.parent.parent / "trainer/recipes"
 COMPILED_LATER = 15  # seconds that a compiled program may take longer than eager mode

@@ -5,7 +5,7 @@ import statistics
 import ahead
 import gpu
 from budget import Budget
-from contestants import Failure, Program
+from loaders import Failure, Program
 
 MEASURING = 35  # seconds that a network takes once its programs may start
 AGAIN = 20  # without eager mode

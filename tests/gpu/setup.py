@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass, field
 
 import budget
-from contestants import Failure
+from loaders import Failure
 
 
 TREE = pathlib.Path(__file__).resolve().parent.parent.parent

@@ -20,7 +20,7 @@ sys.path[:0] = [str(TREE / "tests/gpu"), str(TREE / "bench/peers")]
 import ahead  # noqa: E402
 import budget  # noqa: E402
 import checks  # noqa: E402
-import contestants  # noqa: E402
+import loaders  # noqa: E402
 import feeding  # noqa: E402
 import gpu  # noqa: E402
 import networks  # noqa: E402
@@ -262,7 +262,7 @@ class Programs(Folder):
     """What networks.py and ahead.py do with programs that are under way."""
 
     def peer(self, *words):
-        program = contestants.Program([sys.executable, "-c", PEER, *map(str, words)], ahead.cpus(), 30)
+        program = loaders.Program([sys.executable, "-c", PEER, *map(str, words)], ahead.cpus(), 30)
         self.addCleanup(program.close)
         return program
 
@@ -290,7 +290,7 @@ class Programs(Folder):
     def test_silence_is_killed_and_named(self):
         program = self.peer(100, 1)
         self.assertFalse(program.has_spoken(0.1))
-        with self.assertRaisesRegex(contestants.Failure, "no answer within 0 s; its last words: "):
+        with self.assertRaisesRegex(loaders.Failure, "no answer within 0 s; its last words: "):
             program.read(0.1)
         program.close()
         self.assertIsNotNone(program.process.poll())

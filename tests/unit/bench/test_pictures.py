@@ -58,11 +58,11 @@ class Rateplot(unittest.TestCase):
 
 
 def feed_row(name, speeds):
-    contestants = {
+    loaders = {
         key: {"name": key, "peer": not key.startswith("loaderd"), "images_per_s": values} for key, values in speeds.items()
     }
     return results.judge(
-        {"name": name, "kind": "feed", "title": "A row", "contestants": results.summarise(contestants), "rounds": 3,
+        {"name": name, "kind": "feed", "title": "A row", "loaders": results.summarise(loaders), "rounds": 3,
          "seconds": 4, "workers": 2, "date": "2000-01-01", "revision": "r"}
     )  # fmt: skip
 
@@ -87,7 +87,7 @@ class Rows(unittest.TestCase):
 
     def test_failed_peer_is_named(self):
         row = feed_row("raw", {"loaderd": [500], "ffcv": [100]})
-        row["contestants"]["dali"] = {"name": "DALI", "peer": True, "images_per_s": [], "error": "not installed"}
+        row["loaders"]["dali"] = {"name": "DALI", "peer": True, "images_per_s": [], "error": "not installed"}
         self.assertIn("| DALI | not measured: not installed |", results.table(row))
         root = xml.etree.ElementTree.fromstring(picture.draw({"cpu": "<c>", "isa": "avx2", "cores_used": 2}, [row]))
         texts = [text.text for text in root.iter(SVG + "text")]
@@ -103,11 +103,11 @@ class Rows(unittest.TestCase):
         self.assertGreater(min(float(line.get("y1")) for line in root.iter(SVG + "line")), lowest)
 
     def steadiness(self, more=None, **speeds):
-        contestants = {key.replace("_", "-"): {"name": key, "peer": False, "images_per_s": values} for key, values in speeds.items()}
+        loaders = {key.replace("_", "-"): {"name": key, "peer": False, "images_per_s": values} for key, values in speeds.items()}
         for key, values in (more or {}).items():
-            contestants[key].update(values)
+            loaders[key].update(values)
         row = results.judge(
-            {"name": "steadiness", "kind": "steadiness", "title": "A row", "contestants": results.summarise(contestants), "rounds": 3,
+            {"name": "steadiness", "kind": "steadiness", "title": "A row", "loaders": results.summarise(loaders), "rounds": 3,
              "seconds": 1, "workers": 2, "date": "2000-01-01", "revision": "r"}
         )  # fmt: skip
         return row, {target["what"]: target for target in row["targets"]}
@@ -141,7 +141,7 @@ class Against(unittest.TestCase):
             return {"name": "it", "images_per_s": speeds, "images_per_cpu_s": [2 * speed for speed in speeds]}
 
         found = {"usual": of(ours), "usual other": of([100, 200, 100]), "usual again": of([100, 200, 110])}
-        return {"name": "short256", "kind": "against", "title": "Some", "contestants": found, "targets": against.targets(found),
+        return {"name": "short256", "kind": "against", "title": "Some", "loaders": found, "targets": against.targets(found),
                 "rounds": 3, "seconds": 1, "date": "today", "revision": "0"}  # fmt: skip
 
     def test_neighbours_in_time_are_compared(self):

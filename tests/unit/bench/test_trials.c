@@ -42,7 +42,7 @@ int __wrap_trial_measure(struct trial_run *runs, uint32_t count, const struct cl
 	if (!is_made_up)
 		return __real_trial_measure(runs, count, terms, seconds, stop, error);
 	for (uint32_t i = 0; i < count; i++)
-		runs[i].image_s = i == WAY_STORED ? 4e-4 : 1e-4;
+		runs[i].image_s = i == CONFIG_STORED ? 4e-4 : 1e-4;
 	return 0;
 }
 
@@ -121,17 +121,17 @@ static void test_ways(void **state)
 	assert_int_equal(t.unindexable, 0);
 	assert_int_equal(t.short_side, 32);
 	assert_true(t.side == SIDE);
-	assert_int_equal(t.ways[WAY_STORED].changed, IMAGES);
-	assert_int_equal(t.ways[WAY_INDEX].changed, 4);
-	assert_int_equal(t.ways[WAY_RECODE].changed, 0);
-	assert_int_equal(t.ways[WAY_QUALITY].changed, 8);
-	assert_int_equal(t.ways[WAY_SMALLER].changed, IMAGES);
-	assert_int_equal(t.ways[WAY_RAW].changed, IMAGES);
-	assert_true(t.ways[WAY_RAW].bytes == 32 * 32 * 3);
-	assert_true(t.ways[WAY_SMALLER].bytes < t.ways[WAY_RAW].bytes);
-	assert_true(t.ways[WAY_INDEX].bytes > t.ways[WAY_STORED].bytes);
-	for (enum way way = 0; way < WAY_COUNT; way++)
-		assert_true(t.ways[way].image_us > 0 || way == WAY_RECODE);
+	assert_int_equal(t.configs[CONFIG_STORED].changed, IMAGES);
+	assert_int_equal(t.configs[CONFIG_INDEX].changed, 4);
+	assert_int_equal(t.configs[CONFIG_RECODE].changed, 0);
+	assert_int_equal(t.configs[CONFIG_QUALITY].changed, 8);
+	assert_int_equal(t.configs[CONFIG_SMALLER].changed, IMAGES);
+	assert_int_equal(t.configs[CONFIG_RAW].changed, IMAGES);
+	assert_true(t.configs[CONFIG_RAW].bytes == 32 * 32 * 3);
+	assert_true(t.configs[CONFIG_SMALLER].bytes < t.configs[CONFIG_RAW].bytes);
+	assert_true(t.configs[CONFIG_INDEX].bytes > t.configs[CONFIG_STORED].bytes);
+	for (enum config config = 0; config < CONFIG_COUNT; config++)
+		assert_true(t.configs[config].image_us > 0 || config == CONFIG_RECODE);
 	assert_true(trials_resident(path) > 0 && trials_resident(path) <= 1);
 }
 
@@ -158,9 +158,9 @@ static void test_steps(void **state)
 	/* Of the stored pixels nothing can be left out, nor can they be smaller. */
 	assert_int_equal(trials_measure(path, "", &usual, &t, error), 0);
 	assert_int_equal(t.step_count, 0);
-	assert_int_equal(t.ways[WAY_SMALLER].changed, 0);
-	assert_int_equal(t.ways[WAY_RAW].changed, 8);
-	assert_true(t.ways[WAY_RAW].bytes == SIDE * SIDE * 3);
+	assert_int_equal(t.configs[CONFIG_SMALLER].changed, 0);
+	assert_int_equal(t.configs[CONFIG_RAW].changed, 8);
+	assert_true(t.configs[CONFIG_RAW].bytes == SIDE * SIDE * 3);
 }
 
 static void test_mistakes(void **state)

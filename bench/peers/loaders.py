@@ -1,6 +1,6 @@
 """Who takes part: loaderd by way of loaderbench, and the peer programs, each with start-up, measurement and end.
 
-A contestant that is under way has facts (settings, versions, and what else it says of itself), by_round (what it says of the
+A loader that is under way has facts (settings, versions, and what else it says of itself), by_round (what it says of the
 latest measurement), and the methods measure(), pause() and close(). Every failure to do its work is a Failure with the program's last words.
 """
 
@@ -150,16 +150,16 @@ class Program:
 class Loaderbench:
     """Ours: a fresh private daemon for each measurement."""
 
-    def __init__(self, contestant, config, cpus):
-        self.cpus, self.neighbour = cpus, contestant.neighbour
+    def __init__(self, loader, config, cpus):
+        self.cpus, self.neighbour = cpus, loader.neighbour
         self.facts, self.by_round = {}, {}
         self.command = [
             config["build"] / "bench/loaderbench", "--json", "-", "--threads", str(config["workers"]),
             "--batch", str(config["batch"]), "--daemon", config["build"] / "loaderd/loaderd",
             "--pipeline", f"random_resized_crop({config['side']}) hflip", config["data"],
         ]  # fmt: skip
-        if contestant.isa:
-            self.command += ["--isa", contestant.isa]
+        if loader.isa:
+            self.command += ["--isa", loader.isa]
 
     def started(self):
         pass
@@ -237,7 +237,7 @@ class Neighbour:
         self.process.wait()
 
 
-class Contestant:
+class Loader:
     """program: the peer program, run in environment; without one it is loaderd. more: what it is given beside the row's settings."""
 
     def __init__(self, name, forms, environment=None, program=None, isa=None, neighbour=False, **more):
@@ -259,23 +259,23 @@ class Contestant:
         return Program([environment_python(self.environment), "-W", "ignore", HERE / self.program, config], cpus)
 
 
-CONTESTANTS = {
-    "loaderd": Contestant("loaderd", FEEDS),
-    "loaderd-avx2": Contestant("loaderd, AVX2", FEEDS, isa="avx2"),
-    "tf.data": Contestant("tf.data", FEEDS, "tensorflow", "tfdata.py", variant="plain"),
-    "tf.data-antialias": Contestant("tf.data, antialiased", FEEDS, "tensorflow", "tfdata.py", variant="antialias"),
-    "ffcv": Contestant("FFCV", FEEDS, "ffcv", "ffcvdata.py"),
-    "dali": Contestant("DALI", JPEG, "dali", "dalidata.py"),
-    "torch": Contestant("PyTorch, decode_jpeg", FEEDS, "torch", "torchdata.py", variant="tensor"),
-    "torch-pillow": Contestant("PyTorch, Pillow", JPEG, "torch", "torchdata.py", variant="pillow"),
-    "spdl": Contestant("SPDL", JPEG, "spdl", "spdldata.py"),
+LOADERS = {
+    "loaderd": Loader("loaderd", FEEDS),
+    "loaderd-avx2": Loader("loaderd, AVX2", FEEDS, isa="avx2"),
+    "tf.data": Loader("tf.data", FEEDS, "tensorflow", "tfdata.py", variant="plain"),
+    "tf.data-antialias": Loader("tf.data, antialiased", FEEDS, "tensorflow", "tfdata.py", variant="antialias"),
+    "ffcv": Loader("FFCV", FEEDS, "ffcv", "ffcvdata.py"),
+    "dali": Loader("DALI", JPEG, "dali", "dalidata.py"),
+    "torch": Loader("PyTorch, decode_jpeg", FEEDS, "torch", "torchdata.py", variant="tensor"),
+    "torch-pillow": Loader("PyTorch, Pillow", JPEG, "torch", "torchdata.py", variant="pillow"),
+    "spdl": Loader("SPDL", JPEG, "spdl", "spdldata.py"),
 }
 
 # loaderd against itself: what must not matter. The first is what the others are compared with.
 STEADINESS = {
-    "usual": Contestant("2 threads, batch 256", FEEDS),
-    **{f"batch-{n}": Contestant(f"batch {n}", FEEDS, batch=n) for n in (32, 64, 128, 512, 1024)},
-    "threads-1": Contestant("1 thread", FEEDS, workers=1),
-    **{f"threads-{n}": Contestant(f"{n} threads", FEEDS, workers=n) for n in (4, 8)},
-    "neighbour": Contestant("busy neighbour on one CPU", FEEDS, neighbour=True),
+    "usual": Loader("2 threads, batch 256", FEEDS),
+    **{f"batch-{n}": Loader(f"batch {n}", FEEDS, batch=n) for n in (32, 64, 128, 512, 1024)},
+    "threads-1": Loader("1 thread", FEEDS, workers=1),
+    **{f"threads-{n}": Loader(f"{n} threads", FEEDS, workers=n) for n in (4, 8)},
+    "neighbour": Loader("busy neighbour on one CPU", FEEDS, neighbour=True),
 }

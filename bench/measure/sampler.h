@@ -1,7 +1,7 @@
 /*
- * observe: what can be seen of a daemon from outside: its status, CPU time and memory.
+ * sampler: what can be seen of a daemon from outside: its status, CPU time and memory.
  *
- * A sight is taken in one go and is a plain value. The connection belongs to one thread.
+ * A snapshot is taken in one go and is a plain value. The connection belongs to one thread.
  */
 #pragma once
 
@@ -12,7 +12,7 @@
 #include "proto/client/connection.h"
 #include "proto/limit.h"
 
-struct sight {
+struct snapshot {
 	uint64_t taken_ns; /* CLOCK_MONOTONIC */
 	unsigned threads;
 	long pid;
@@ -28,5 +28,5 @@ struct sight {
 };
 
 /* Feeds of other processes than the clients listed are left out of the sums. */
-int observe(struct connection *connection, const pid_t *clients, unsigned client_count,
-	    struct sight *ret_sight, char *error);
+int sampler_take(struct connection *connection, const pid_t *clients, unsigned client_count,
+		 struct snapshot *ret_snapshot, char *error);

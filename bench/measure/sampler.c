@@ -1,4 +1,4 @@
-#include "bench/measure/observe.h"
+#include "bench/measure/sampler.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ static uint64_t process_cpu_ns(long pid)
 	return clock_getcpuclockid((pid_t)pid, &clock) ? 0 : clock_ns(clock);
 }
 
-static void process_memory(long pid, struct sight *sight)
+static void process_memory(long pid, struct snapshot *snapshot)
 {
 	char path[64], line[256];
 	FILE *file;
@@ -29,9 +29,9 @@ static void process_memory(long pid, struct sight *sight)
 		unsigned long kib;
 
 		if (sscanf(line, "Pss: %lu kB", &kib) == 1)
-			sight->pss_bytes = (uint64_t)kib << 10;
+			snapshot->pss_bytes = (uint64_t)kib << 10;
 		else if (sscanf(line, "Pss_Anon: %lu kB", &kib) == 1)
-			sight->private_bytes = (uint64_t)kib << 10;
+			snapshot->private_bytes = (uint64_t)kib << 10;
 	}
 	fclose(file);
 }
@@ -45,26 +45,26 @@ static int is_watched(const pid_t *clients, unsigned client_count, uint32_t pid)
 }
 
 static void sum_feeds(const Loaderd__Status *status, const pid_t *clients, unsigned client_count,
-		      struct sight *sight)
+		      struct snapshot *snapshot)
 {
 	for (size_t i = 0; i < status->n_feeds; i++) {
 		const Loaderd__FeedStatus *feed = status->feeds[i];
 
 		if (!is_watched(clients, client_count, feed->pid))
 			continue;
-		sight->feeds++;
-		sight->images += feed->images;
-		limit_times_add(&sight->times, feed);
+		snapshot->feeds++;
+		snapshot->images += feed->images;
+		limit_times_add(&snapshot->times, feed);
 	}
 }
 
-int observe(struct connection *connection, const pid_t *clients, unsigned client_count,
-	    struct sight *ret_sight, char *error)
+int sampler_take(struct connection *connection, const pid_t *clients, unsigned client_count,
+		 struct snapshot *ret_snapshot, char *error)
 {
 	Loaderd__GetStatus get = LOADERD__GET_STATUS__INIT;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	Loaderd__Reply *reply = NULL;
-	struct sight sight = {0};
+	struct snapshot snapshot = {0};
 	int r;
 
 	request.kind_case = LOADERD__REQUEST__KIND_GET_STATUS;
@@ -79,16 +79,16 @@ int observe(struct connection *connection, const pid_t *clients, unsigned client
 			error, -EPROTO,
 			"The daemon answers a question for its status with something else.");
 	}
-	sight.taken_ns = clock_ns(CLOCK_MONOTONIC);
-	sight.threads = reply->status->threads;
-	sight.pid = reply->status->pid;
-	sight.idle_ns = reply->status->idle_ns;
-	sight.shared_bytes = reply->status->shared_bytes;
-	snprintf(sight.isa, sizeof(sight.isa), "%s", reply->status->isa);
-	sum_feeds(reply->status, clients, client_count, &sight);
+	snapshot.taken_ns = clock_ns(CLOCK_MONOTONIC);
+	snapshot.threads = reply->status->threads;
+	snapshot.pid = reply->status->pid;
+	snapshot.idle_ns = reply->status->idle_ns;
+	snapshot.shared_bytes = reply->status->shared_bytes;
+	snprintf(snapshot.isa, sizeof(snapshot.isa), "%s", reply->status->isa);
+	sum_feeds(reply->status, clients, client_count, &snapshot);
 	loaderd__reply__free_unpacked(reply, NULL);
-	sight.cpu_ns = process_cpu_ns(sight.pid);
-	process_memory(sight.pid, &sight);
-	*ret_sight = sight;
+	snapshot.cpu_ns = process_cpu_ns(snapshot.pid);
+	process_memory(snapshot.pid, &snapshot);
+	*ret_snapshot = snapshot;
 	return 0;
 }

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "bench/measure/observe.h"
+#include "bench/measure/sampler.h"
 
 enum { OWN = 100, OWN_TOO = 102, NEIGHBOUR = 101, NOBODY = 0 };
 
@@ -41,11 +41,11 @@ static void answer_with(int daemon, const uint32_t *pids, unsigned count)
 	assert_int_equal(frame_send(daemon, message, size, NULL, 0, 0), 0);
 }
 
-static struct sight look(const pid_t *clients, unsigned client_count)
+static struct snapshot look(const pid_t *clients, unsigned client_count)
 {
 	static const uint32_t pids[] = {NEIGHBOUR, OWN, NEIGHBOUR, OWN_TOO, OWN};
 	struct connection connection;
-	struct sight sight;
+	struct snapshot snapshot;
 	char error[FEED_ERROR_MAX];
 	int ends[2];
 
@@ -55,35 +55,35 @@ static struct sight look(const pid_t *clients, unsigned client_count)
 	frame_reader_init(&connection.reader);
 	/* The answer is there before the question. */
 	answer_with(ends[1], pids, 5);
-	assert_int_equal(observe(&connection, clients, client_count, &sight, error), 0);
-	assert_int_equal(sight.threads, 5);
+	assert_int_equal(sampler_take(&connection, clients, client_count, &snapshot, error), 0);
+	assert_int_equal(snapshot.threads, 5);
 	connection_close(&connection);
 	close(ends[1]);
-	return sight;
+	return snapshot;
 }
 
 static void test_counts_own_feeds_alone(void **state)
 {
 	static const pid_t clients[] = {OWN, OWN_TOO};
-	struct sight sight = look(clients, 2);
+	struct snapshot snapshot = look(clients, 2);
 
-	assert_int_equal(sight.feeds, 3);
-	assert_int_equal(sight.images, 11010);
-	assert_int_equal(sight.times.stage[STAGE_DECODE], 22020);
-	assert_int_equal(sight.times.stall_daemon, 33030);
+	assert_int_equal(snapshot.feeds, 3);
+	assert_int_equal(snapshot.images, 11010);
+	assert_int_equal(snapshot.times.stage[STAGE_DECODE], 22020);
+	assert_int_equal(snapshot.times.stall_daemon, 33030);
 }
 
 static void test_counts_nothing_of_clients_that_have_ended(void **state)
 {
 	static const pid_t clients[] = {NOBODY, OWN_TOO};
-	struct sight sight = look(clients, 2);
+	struct snapshot snapshot = look(clients, 2);
 
-	assert_int_equal(sight.feeds, 1);
-	assert_int_equal(sight.images, 1000);
-	sight = look(clients, 1);
-	assert_int_equal(sight.feeds, 0);
-	assert_int_equal(sight.images, 0);
-	assert_int_equal(sight.times.stage[STAGE_DECODE], 0);
+	assert_int_equal(snapshot.feeds, 1);
+	assert_int_equal(snapshot.images, 1000);
+	snapshot = look(clients, 1);
+	assert_int_equal(snapshot.feeds, 0);
+	assert_int_equal(snapshot.images, 0);
+	assert_int_equal(snapshot.times.stage[STAGE_DECODE], 0);
 }
 
 int main(void)

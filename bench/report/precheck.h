@@ -1,5 +1,5 @@
 /*
- * mistakes: what can be said of points before any of them is measured, so that an hour's sweep does
+ * precheck: what can be said of points before any of them is measured, so that an hour's sweep does
  * not end at its last line: pipelines that cannot be read, batches larger than the dataset.
  */
 #pragma once
@@ -14,5 +14,5 @@
  * failed. A dataset that cannot be opened is left to the measurement, and what a daemon at a socket
  * makes of a pipeline to that daemon.
  */
-int mistakes_find(const struct settings *settings, struct row *rows, size_t count,
-		  char error[FEED_ERROR_MAX]);
+int precheck_points(const struct settings *settings, struct row *rows, size_t count,
+		    char error[FEED_ERROR_MAX]);

@@ -1,4 +1,4 @@
-#include "bench/report/mistakes.h"
+#include "bench/report/precheck.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -38,8 +38,8 @@ static int check_batch(const struct point *point, char *error)
 			 samples < 128 ? (samples + 1) / 2 : UINT64_C(64));
 }
 
-int mistakes_find(const struct settings *settings, struct row *rows, size_t count,
-		  char error[FEED_ERROR_MAX])
+int precheck_points(const struct settings *settings, struct row *rows, size_t count,
+		    char error[FEED_ERROR_MAX])
 {
 	size_t wrong = 0;
 	int r = 0;
