@@ -5,7 +5,7 @@
  * producer's counts stay within their bounds.
  */
 #include "tests/fuzz/fuzz.h"
-#include "tests/unit/proto/own_ring.h"
+#include "tests/unit/proto/fake_ring.h"
 
 #include <assert.h>
 #include <stdatomic.h>
@@ -86,7 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		.batch_size_max = 1,
 		.image_size_max = 1,
 	};
-	if (own_ring_init(&s.producer, &geometry) < 0 || own_ring_start(&s.producer) < 0)
+	if (fake_ring_init(&s.producer, &geometry) < 0 || fake_ring_start(&s.producer) < 0)
 		return 0;
 	for (size_t used = 1; used + 2 <= size;) {
 		used += step(&s, data + used, size - used);

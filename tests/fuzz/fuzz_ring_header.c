@@ -3,7 +3,7 @@
  * every slot can be read.
  */
 #include "tests/fuzz/fuzz.h"
-#include "tests/unit/proto/own_ring.h"
+#include "tests/unit/proto/fake_ring.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		.field_types = {1, 3},
 	};
 	if (!producer.header &&
-	    (own_ring_init(&producer, &geometry) < 0 || own_ring_start(&producer) < 0))
+	    (fake_ring_init(&producer, &geometry) < 0 || fake_ring_start(&producer) < 0))
 		return 0;
 	uint8_t header[RING_HEADER_SIZE];
 	memcpy(header, producer.header, sizeof(header));

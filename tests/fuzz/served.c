@@ -40,7 +40,7 @@ enum {
 	SEEDS_MAX = 512,
 	SIZE_MAX_OF_SEED = 1 << 16,
 	HASHES_MAX = 1 << 16,
-	WITNESS_PAUSE_US =
+	CONTROL_PAUSE_US =
 		30000, /* a fraction of what it could have: the machine is for the files */
 	WAIT_MS = 5000,
 	BATCHES = 3,
@@ -57,7 +57,7 @@ struct counts {
 };
 
 /* Shared with the process that takes the undisturbed feed. */
-struct witness {
+struct control_client {
 	_Atomic bool stop;
 	_Atomic uint64_t batches;
 	uint64_t hashes[HASHES_MAX];
@@ -250,45 +250,47 @@ static void keep(unsigned long number, const uint8_t *bytes, size_t size)
 		assert_int_equal(seteuid(uid), 0);
 }
 
-static void watch(struct witness *witness, const struct feed_options *options)
+static void watch(struct control_client *control, const struct feed_options *options)
 {
 	struct feed *feed = fixture_open(options);
-	while (!atomic_load(&witness->stop)) {
-		uint64_t n = atomic_load(&witness->batches);
+	while (!atomic_load(&control->stop)) {
+		uint64_t n = atomic_load(&control->batches);
 		assert_true(n < HASHES_MAX);
-		witness->hashes[n] = fixture_hash_next(feed);
-		atomic_store(&witness->batches, n + 1);
-		usleep(WITNESS_PAUSE_US);
+		control->hashes[n] = fixture_hash_next(feed);
+		atomic_store(&control->batches, n + 1);
+		usleep(CONTROL_PAUSE_US);
 	}
 	feed_close(feed);
 }
 
-static pid_t start_witness(struct witness *witness, const struct feed_options *options)
+static pid_t start_control_client(struct control_client *control,
+				  const struct feed_options *options)
 {
 	pid_t pid = fork();
 	assert_true(pid >= 0);
 	if (pid > 0)
 		return pid;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	watch(witness, options);
+	watch(control, options);
 	_exit(0);
 }
 
 /*
  * Batches that were not what the same feed delivers now; all of them if it did not get to the end.
  */
-static uint64_t stop_witness(struct witness *witness, pid_t pid, const struct feed_options *options)
+static uint64_t stop_control_client(struct control_client *control, pid_t pid,
+				    const struct feed_options *options)
 {
 	int status;
 	uint64_t wrong = 0;
-	atomic_store(&witness->stop, true);
+	atomic_store(&control->stop, true);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
-	uint64_t batches = atomic_load(&witness->batches);
+	uint64_t batches = atomic_load(&control->batches);
 	if (status != 0)
 		return batches + 1;
 	struct feed *feed = fixture_open(options);
 	for (uint64_t n = 0; n < batches; n++)
-		wrong += fixture_hash_next(feed) != witness->hashes[n];
+		wrong += fixture_hash_next(feed) != control->hashes[n];
 	feed_close(feed);
 	return wrong;
 }
@@ -344,24 +346,24 @@ int main(int argc, char **argv)
 	assert_true(seed_count > 0);
 	start_daemon(&fixture);
 	snprintf(dataset, sizeof(dataset), "%s",
-		 fixture_dataset(&fixture, "witness", 300, FIXTURE_JPEG, 0));
+		 fixture_dataset(&fixture, "control", 300, FIXTURE_JPEG, 0));
 	struct feed_options options =
 		fixture_options(&fixture, dataset, "random_resized_crop(48) hflip");
-	struct witness *witness = mmap(NULL, sizeof(*witness), PROT_READ | PROT_WRITE,
-				       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	assert_true(witness != MAP_FAILED);
-	pid_t pid = start_witness(witness, &options);
+	struct control_client *control = mmap(NULL, sizeof(*control), PROT_READ | PROT_WRITE,
+					      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(control != MAP_FAILED);
+	pid_t pid = start_control_client(control, &options);
 	bool stranger = geteuid() == 0 && seteuid(STRANGER) == 0;
 	send_all(&fixture, strtoul(argv[1], NULL, 10), &counts);
 	if (stranger)
 		assert_int_equal(seteuid(0), 0);
-	uint64_t wrong = stop_witness(witness, pid, &options);
+	uint64_t wrong = stop_control_client(control, pid, &options);
 	printf("%lu files%s: %lu described, %lu opened, %lu batches, %lu feeds failed, %lu late; "
 	       "%lu "
 	       "workers ended, %lu sanitizer reports; the other feed: %llu batches, %llu wrong\n",
 	       counts.files, stranger ? " of another user" : "", counts.described, counts.opened,
 	       counts.batches, counts.failed, counts.late, counts.ended, counts.reports,
-	       (unsigned long long)atomic_load(&witness->batches), (unsigned long long)wrong);
+	       (unsigned long long)atomic_load(&control->batches), (unsigned long long)wrong);
 	int status = fixture_stop(&fixture, SIGTERM);
 	look_at_log(&counts);
 	fixture_deinit(&fixture);

@@ -96,7 +96,7 @@ class Tuning:
 
 
 def torch_command(setup, program, **config):
-    config["device"] = "cpu" if setup.stand_in else "cuda"
+    config["device"] = "cpu" if setup.fake_gpu else "cuda"
     return [setup.python, "-W", "ignore", PEERS / program, json.dumps(config)]
 
 
@@ -135,7 +135,7 @@ def start(setup, limit):
         # Small, and soon done.
         keys.insert(2, (setup.size("cifar"), setup.precisions()[0]))
         setup.tuning = Tuning(setup, keys, limit)
-    if setup.torch and not setup.stand_in:
+    if setup.torch and not setup.fake_gpu:
         start_compiling(setup)
 
 

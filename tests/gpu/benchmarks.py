@@ -107,7 +107,7 @@ def loader(setup, part, limit):
     batch = setup.size("fed")[2]
     done = setup.run(
         [setup.program("bench/loaderbench"), "--daemon", setup.program("loaderd/loaderd"), "--json", "-", "--threads", ",".join(map(str, threads)),
-         "--batch", batch, "--rounds", 1 if setup.stand_in else 2, "--warmup", "0.5", "--seconds", setup.size("seconds"), data,
+         "--batch", batch, "--rounds", 1 if setup.fake_gpu else 2, "--warmup", "0.5", "--seconds", setup.size("seconds"), data,
          "random_resized_crop(224) hflip"], limit,
     )  # fmt: skip
     if not done.output:

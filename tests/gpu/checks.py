@@ -111,7 +111,7 @@ VARIANTS = [("fp16", "c"), ("bf16", "c"), ("fp32", "none"), ("bf16", "b"), ("fp1
 
 def operations(setup, part, limit):
     """Our kernels, cuDNN's patterns, each operation forward and backward, nets and the update, against references."""
-    patterns = () if setup.stand_in else ("test_cuda_kernels*", "test_cuda_conv*", "test_cuda_matmul", "test_cuda_nccl")
+    patterns = () if setup.fake_gpu else ("test_cuda_kernels*", "test_cuda_conv*", "test_cuda_matmul", "test_cuda_nccl")
     own = [program for pattern in patterns for program in test_programs(setup, pattern)]
     programs = [setup.program(f"tests/unit/trainer/test_device_{name}") for name in ("ops", "net", "update")]
     variants = [
@@ -120,7 +120,7 @@ def operations(setup, part, limit):
     ]  # fmt: skip
     # What takes longest begins first.
     jobs = variants[: len(programs)] + [(program, {}) for program in own] + variants[len(programs) :]
-    environment = dict(setup.environment, CMOCKA_MESSAGE_OUTPUT="TAP", DEVICE_TEST_BACKEND=setup.stand_in or "cuda") | by_lines()
+    environment = dict(setup.environment, CMOCKA_MESSAGE_OUTPUT="TAP", DEVICE_TEST_BACKEND=setup.fake_gpu or "cuda") | by_lines()
     for (program, variables), done in at_once(lambda program, variables: setup.run([program], limit, environment | variables), jobs):
         how = ", ".join([program.name, *variables.values()])
         if unless_problem(part, how, done):
@@ -195,7 +195,7 @@ def losses(setup, part, limit):
                 ["net", "precision", "step 1, CPU fp32", "device", "relative", f"step {steps}, CPU fp32", "device", "largest relative"],
                 rows,
             )
-        if role == "tuned" and not setup.stand_in:
+        if role == "tuned" and not setup.fake_gpu:
             part.test(f"{name}, kept", *judge_plans(kept_plans(pathlib.Path(tuned["XDG_CACHE_HOME"]))))
 
 
@@ -272,7 +272,7 @@ def judge_sanitizer(done):
 
 def sanitizer(setup, part, limit):
     """Our kernels' tests under memcheck and racecheck; every operation in fp16 under memcheck, for cuDNN's kernels are not racecheck's to judge."""
-    if setup.stand_in:
+    if setup.fake_gpu:
         raise Skipped("it needs a GPU")
     tool = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
     if not tool:

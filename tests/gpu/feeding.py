@@ -45,7 +45,7 @@ def start_pytorch(setup, part, limit):
     network, precision = setup.size("fed"), setup.precisions()[0]
     config = {"data": str(files_of(setup, limit)), "workers": len(ahead.cpus()), "steps": setup.size("fed_steps"), "scale": SCALE}
     # What networks.py compiled is in Inductor's cache.
-    modes = ["eager"] if setup.stand_in else ["eager", "max-autotune"]
+    modes = ["eager"] if setup.fake_gpu else ["eager", "max-autotune"]
     started = {mode: ahead.resnet_program(setup, network, precision, mode, **config) for mode in modes}
     best = None
     for mode, program in started.items():
@@ -185,7 +185,7 @@ def cifar(setup, part, limit):
     few, many = setup.size("cifar_runs")
     if setup.tuning:
         part.note(f"speednet: {setup.tuning.wait((setup.size('cifar'), setup.precisions()[0]), 0)}")
-    with_torch = setup.torch and not setup.stand_in
+    with_torch = setup.torch and not setup.fake_gpu
     top1 = runs.ours(*few)
     if with_torch:
         runs.pytorch("eager")
@@ -196,4 +196,4 @@ def cifar(setup, part, limit):
     elif with_torch:
         part.test("airbench94, max-autotune", "skipped", detail=f"{limit.left():.0f} s are too few to compile it")
     else:
-        part.note("airbench94 was left out: " + ("not on a stand-in" if setup.stand_in else "there is no PyTorch"))
+        part.note("airbench94 was left out: " + ("not on a fake GPU" if setup.fake_gpu else "there is no PyTorch"))

@@ -17,7 +17,7 @@ class Skipped(Exception):
     """Why a part does not apply here."""
 
 
-# What a GPU is given, and what a stand-in gets through in seconds. Networks: name with keys of the recipe, side, batch; models: those
+# What a GPU is given, and what a fake GPU gets through in seconds. Networks: name with keys of the recipe, side, batch; models: those
 # of a command with --models; width:
 # factor on their channels; cifar_runs: epochs, width.
 SIZES = {
@@ -61,7 +61,7 @@ class Setup:
     environment: dict  # of our programs: they find CUDA's libraries
     machine: dict
     data: pathlib.Path | None = None  # cifar10-train.tar, cifar10-test.tar, imagenet.pimg
-    stand_in: str | None = None  # cpu or cuda-emulated: small sizes, and no figure means anything
+    fake_gpu: str | None = None  # cpu or cuda-emulated: small sizes, and no figure means anything
     log: pathlib.Path | None = None  # of what failed programs said
     models: bool = False  # the other networks, of --models
     python: str = sys.executable  # that may have PyTorch
@@ -72,10 +72,10 @@ class Setup:
     @property
     def device(self):
         """As the trainer calls it."""
-        return "cpu" if self.stand_in == "cpu" else "cuda"
+        return "cpu" if self.fake_gpu == "cpu" else "cuda"
 
     def size(self, name):
-        return SIZES["small" if self.stand_in else "full"][name]
+        return SIZES["small" if self.fake_gpu else "full"][name]
 
     def networks(self):
         return self.size("models" if self.models else "networks")
@@ -85,7 +85,7 @@ class Setup:
         return ["fp32"] if self.device == "cpu" else ["fp16", "bf16", "fp32"]
 
     def program(self, path):
-        program = self.build / (EMULATED.get(path, path) if self.stand_in == "cuda-emulated" else path)
+        program = self.build / (EMULATED.get(path, path) if self.fake_gpu == "cuda-emulated" else path)
         if not os.access(program, os.X_OK):
             raise Failure(f"{program} is not there: was the build made with everything that tests/gpu/README.md asks for?")
         return program

@@ -210,7 +210,7 @@ class Judgements(unittest.TestCase):
 
     def test_late_tuning(self):
         """Losses with plans that are tuned too slowly are skipped; those of others are late."""
-        made = setup.Setup(pathlib.Path("/"), pathlib.Path("/"), {}, {}, stand_in="cuda-emulated")
+        made = setup.Setup(pathlib.Path("/"), pathlib.Path("/"), {}, {}, fake_gpu="cuda-emulated")
         made.shapes = lambda limit: None
         found, kept = {}, checks.train
         part = types.SimpleNamespace(test=lambda name, verdict, *_, **__: found.update({name: verdict}), table=lambda *_: None)
@@ -267,7 +267,7 @@ class Programs(Folder):
         return program
 
     def setup_like(self, **more):
-        return setup.Setup(self.folder, self.folder, dict(os.environ), {"memory GiB": 0}, stand_in="cpu", **more)
+        return setup.Setup(self.folder, self.folder, dict(os.environ), {"memory GiB": 0}, fake_gpu="cpu", **more)
 
     def ready(self, *words):
         program = self.peer(*words)
@@ -328,7 +328,7 @@ class Programs(Folder):
         """(what is said of the peer that is fed, the part's tests), of made-up programs for both modes."""
         part = report.Report(self.folder, {}, []).part("feeding", "Feeding", 60)
         made = self.setup_like(torch="made up")
-        made.stand_in = None
+        made.fake_gpu = None
         kept = ahead.resnet_program, feeding.files_of, feeding.COMPILED_LATER
         ahead.resnet_program = lambda _, __, ___, mode, **config: self.peer(*(eager if mode == "eager" else compiled))
         feeding.files_of, feeding.COMPILED_LATER = lambda *_: self.folder, later
@@ -432,8 +432,8 @@ class Command(Folder):
             self.assertEqual(done.returncode, 2)
             self.assertIn(said, done.stderr)
 
-    def test_stand_in(self):
-        done = self.run_it("--stand-in", "cpu", "--build", os.environ["BUILD"], *PATIENT,
+    def test_fake_gpu(self):
+        done = self.run_it("--fake-gpu", "cpu", "--build", os.environ["BUILD"], *PATIENT,
                            "--parts", "smoke,losses,replay,networks,cifar,variants,sanitizer")  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
         facts = self.facts()
@@ -454,11 +454,11 @@ class Command(Folder):
         for command in (["tools/shapes/shapes", self.folder / "drawn", "--count", "60"],
                         ["tools/packimg/packimg", "convert", self.folder / "drawn/train", "-o", images, "--quiet"]):  # fmt: skip
             subprocess.run([pathlib.Path(os.environ["BUILD"]) / command[0], *command[1:]], check=True, stdout=subprocess.DEVNULL)
-        done = self.run_it("--stand-in", "cuda-emulated", "--build", os.environ["BUILD"], "--data", images.parent, *PATIENT,
+        done = self.run_it("--fake-gpu", "cuda-emulated", "--build", os.environ["BUILD"], "--data", images.parent, *PATIENT,
                            "--parts", "smoke,kernels,losses,replay,networks,feeding,variants,loader")  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
         self.check_emulated()
-        done = self.run_it("--stand-in", "cuda-emulated", "--build", os.environ["BUILD"], "--data", images.parent, *PATIENT, "--models")
+        done = self.run_it("--fake-gpu", "cuda-emulated", "--build", os.environ["BUILD"], "--data", images.parent, *PATIENT, "--models")
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
         parts = {part["name"]: part for part in self.facts()["parts"]}
         self.assertEqual(parts["networks"]["tables"][0]["rows"][0][0], "resnet18 model.blur=all")
@@ -482,7 +482,7 @@ class Command(Folder):
 
     def test_taken_apart(self):
         """What had no plan is counted for every variant, and named for the first."""
-        done = self.run_it("--stand-in", "cuda-emulated", "--build", os.environ["BUILD"], *PATIENT, "--parts", "variants",
+        done = self.run_it("--fake-gpu", "cuda-emulated", "--build", os.environ["BUILD"], *PATIENT, "--parts", "variants",
                            LOADERD_EMULATED_PLANS="plain")  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
         part = self.facts()["parts"][1]
@@ -503,7 +503,7 @@ class Command(Folder):
         for program in (slow, *(build / "tests/unit/trainer").iterdir()):
             program.chmod(0o755)
         begin = time.monotonic()
-        done = self.run_it("--stand-in", "cpu", "--build", build, "--parts", "smoke,operations,losses", "--part-seconds", "10")
+        done = self.run_it("--fake-gpu", "cpu", "--build", build, "--parts", "smoke,operations,losses", "--part-seconds", "10")
         self.assertLess(time.monotonic() - begin, 10 + PATIENCE)
         self.assertEqual(done.returncode, 1, done.stderr)
         parts = {part["name"]: part for part in self.facts()["parts"]}
@@ -518,7 +518,7 @@ class Command(Folder):
         (build / "bench").mkdir(parents=True)
         (build / "bench/device_bench").write_text(f"#!/bin/sh\necho $$ > {self.folder}/pid\nexec sleep 600\n")
         (build / "bench/device_bench").chmod(0o755)
-        command = [sys.executable, RUN, self.folder / "out", "--stand-in", "cpu", "--build", build, "--parts", "smoke"]
+        command = [sys.executable, RUN, self.folder / "out", "--fake-gpu", "cpu", "--build", build, "--parts", "smoke"]
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         pid, end = self.folder / "pid", time.monotonic() + PATIENCE
         while not (pid.exists() and pid.read_text()) and time.monotonic() < end:

@@ -39,8 +39,8 @@ struct attack {
 	const char *name;
 	void (*run)(const struct stage *stage);
 	/*
-	 * In the test's own process, as root; NULL: nothing. Before, while the witness goes on; and
-	 * afterwards.
+	 * In the test's own process, as root; NULL: nothing. Before, while the control client goes
+	 * on; and afterwards.
 	 */
 	void (*prepare)(struct stage *stage);
 	void (*check)(struct stage *stage);

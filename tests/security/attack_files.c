@@ -405,7 +405,8 @@ static void take_substituted(struct feed *feed)
 	assert_int_equal(feed_release(feed, &batch), 0);
 }
 
-/* ALICE's own clean feed is the witness: whatever it delivers is right, and nothing is missing. */
+/* ALICE's own clean feed is the control client: whatever it delivers is right, and nothing is
+ * missing. */
 static void serve_side_data_inside(const struct stage *stage)
 {
 	enum { BATCHES = 8 };

@@ -9,7 +9,7 @@
  * LOADERD_TEST_ATTACKS is "all". How clients are killed in the middle of whatever they do is
  * feed_killed.c.
  */
-#include "tests/integration/loaderd/feed_witness.h"
+#include "tests/integration/loaderd/control_client.h"
 #include "tests/security/attack.h"
 
 #include <setjmp.h>
@@ -47,21 +47,21 @@ struct calm {
 	double longest_least_ms, longest_most_ms;
 };
 
-static struct notice notice_of(struct witness *witness, unsigned phase)
+static struct notice notice_of(struct control_client *control, unsigned phase)
 {
-	double longest_ms = witness_longest_ms(witness);
+	double longest_ms = control_client_longest_ms(control);
 	return (struct notice){
-		.batches = (unsigned)atomic_load(&witness->phase_batches[phase]),
-		.late = atomic_load(&witness->late[phase]),
+		.batches = (unsigned)atomic_load(&control->phase_batches[phase]),
+		.late = atomic_load(&control->late[phase]),
 		.longest_ms = longest_ms,
 	};
 }
 
-static struct notice watch_calm(struct witness *witness, struct calm *calm)
+static struct notice watch_calm(struct control_client *control, struct calm *calm)
 {
-	unsigned phase = witness_phase(witness);
+	unsigned phase = control_client_phase(control);
 	usleep(attack_ms() * 1000);
-	struct notice notice = notice_of(witness, phase);
+	struct notice notice = notice_of(control, phase);
 	if (calm->count++ == 0 || notice.late < calm->late_least)
 		calm->late_least = notice.late;
 	if (notice.late > calm->late_most)
@@ -121,12 +121,12 @@ static void wait_for(pid_t pid, const char *name)
 		fail_msg("%s: it did not go as it should, status %#x", name, (unsigned)status);
 }
 
-static struct notice watch_attack(struct stage *stage, struct witness *witness,
+static struct notice watch_attack(struct stage *stage, struct control_client *control,
 				  const struct attack *attack, double *ret_open_ms)
 {
 	if (attack->prepare)
 		attack->prepare(stage);
-	unsigned phase = witness_phase(witness);
+	unsigned phase = control_client_phase(control);
 	pid_t pid = fork();
 	assert_true(pid >= 0);
 	if (pid == 0) {
@@ -137,7 +137,7 @@ static struct notice watch_attack(struct stage *stage, struct witness *witness,
 	usleep(attack_ms() * 500);
 	*ret_open_ms = open_beside(&stage->bob, BOB);
 	wait_for(pid, attack->name);
-	struct notice notice = notice_of(witness, phase);
+	struct notice notice = notice_of(control, phase);
 	if (attack->check)
 		attack->check(stage);
 	return notice;
@@ -149,16 +149,16 @@ static bool disturbed(const struct notice *notice, const struct calm *calm, doub
 	return notice->late > calm->late_most || open_ms > OPEN_WITHIN_MS || notice->batches == 0;
 }
 
-static bool run_attack(struct stage *stage, struct witness *witness, const struct attack *attack,
-		       struct calm *calm)
+static bool run_attack(struct stage *stage, struct control_client *control,
+		       const struct attack *attack, struct calm *calm)
 {
 	bool bad = true;
 	for (int attempt = 0; bad && attempt < ATTEMPTS; attempt++) {
 		double open_ms;
 		pid_t alices = fixture_worker_of(&stage->fixture, ALICE);
 		pid_t bobs = fixture_worker_of(&stage->fixture, BOB);
-		struct notice before = watch_calm(witness, calm);
-		struct notice during = watch_attack(stage, witness, attack, &open_ms);
+		struct notice before = watch_calm(control, calm);
+		struct notice during = watch_attack(stage, control, attack, &open_ms);
 		print_message("%-52s %4u batches, %u late (%u), longest %5.1f ms (%5.1f), opened "
 			      "in %3.0f ms\n",
 			      attack->name, during.batches, during.late, before.late,
@@ -188,19 +188,20 @@ static void test_attacks_harm_nobody(void **state)
 	fixture_start(&stage.fixture, NULL, "--threads", "2", "--log-level", "error", "--limit",
 		      "feeds_per_user=16", "--limit", "connections_per_user=64", "--limit",
 		      "shared_memory_per_user=32M", NULL);
-	struct witness *witness = witness_start_as(&stage.fixture, &stage.bob, BOB, SHARE);
+	struct control_client *control =
+		control_client_start_as(&stage.fixture, &stage.bob, BOB, SHARE);
 	print_message("a batch every %.1f ms; in parentheses the calm before\n",
-		      (double)witness->period_ns / 1e6);
+		      (double)control->period_ns / 1e6);
 	open_beside(&stage.alice, ALICE);
 	for (size_t t = 0; t < (all ? sizeof(tables) / sizeof(*tables) : READING); t++)
 		for (const struct attack *attack = tables[t]; attack->name; attack++)
 			if (!only || strstr(attack->name, only))
-				harmful += run_attack(&stage, witness, attack, &calm);
+				harmful += run_attack(&stage, control, attack, &calm);
 	print_message("%u calms: %u to %u late, longest %.1f to %.1f ms\n", calm.count,
 		      calm.late_least, calm.late_most, calm.longest_least_ms, calm.longest_most_ms);
 	assert_int_equal(harmful, 0);
-	witness_wait(witness, 10);
-	witness_finish(witness);
+	control_client_wait(control, 10);
+	control_client_finish(control);
 	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
 	fixture_deinit(&stage.fixture);
 }

@@ -12,7 +12,7 @@
  * each run is, LOADERD_TEST_ROUNDS how often the runs of a row take turns.
  */
 #include "format/packimg.h"
-#include "tests/integration/loaderd/feed_witness.h"
+#include "tests/integration/loaderd/control_client.h"
 #include "tests/security/attack.h"
 
 #include <setjmp.h>

@@ -3,12 +3,12 @@
 #include "format/base/system/clock.h"
 #include "format/base/system/ticks.h"
 #include "loaderd/worker/server_internal.h"
-#include "tests/unit/proto/own_ring.h"
+#include "tests/unit/proto/fake_ring.h"
 
 #include "loaderd/config.h"
 #include "loaderd/io/guard.h"
 #include "loaderd/log.h"
-#include "tests/fuzz/support/fenced_map.h"
+#include "tests/fuzz/support/guard_page_map.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -191,7 +191,7 @@ static void checked(void)
 
 XXH64_hash_t __wrap_XXH3_64bits(const void *data, size_t size)
 {
-	fenced_map_expect(data, size);
+	guard_page_map_expect(data, size);
 	XXH64_hash_t hash = __real_XXH3_64bits(data, size);
 	checked();
 	return hash;

@@ -2,7 +2,7 @@
  * Two hundred clients are killed in the middle of whatever they do, while another one is served:
  * nothing of theirs stays behind, and the other neither gets a wrong batch nor waits long for one.
  */
-#include "tests/integration/loaderd/feed_witness.h"
+#include "tests/integration/loaderd/control_client.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -95,13 +95,13 @@ static void test_killed_clients_leave_nothing(void **state)
 	fixture_start(&fixture, NULL, "--threads", "2", NULL);
 	struct feed_options options =
 		fixture_options(&fixture, dataset, "random_resized_crop(32) hflip(0.5)");
-	struct witness *witness = witness_start(&fixture, &options);
+	struct control_client *control = control_client_start(&fixture, &options);
 	struct holdings before = holdings_of(&fixture), warm = before;
 	assert_int_equal(before.feeds, 1);
 
 	double longest_ms = 0;
 	for (unsigned attempt = 1; attempt <= ATTEMPTS; attempt++) {
-		unsigned phase = witness_phase(witness);
+		unsigned phase = control_client_phase(control);
 		uint64_t start_ns = now_ns();
 		struct feed_options theirs = options;
 		theirs.name = "victim";
@@ -111,15 +111,15 @@ static void test_killed_clients_leave_nothing(void **state)
 			if (attempt == 1 && number == WARM_UP)
 				warm = holdings_of(&fixture);
 		}
-		longest_ms = witness_longest_ms(witness);
+		longest_ms = control_client_longest_ms(control);
 		print_message("%d clients killed in %.1f s: %llu batches for the other one, "
 			      "longest wait %.1f ms\n",
 			      VICTIMS, (double)(now_ns() - start_ns) / 1e9,
-			      (unsigned long long)witness->phase_batches[phase], longest_ms);
-		if (longest_ms <= WITNESS_STALL_MAX_MS)
+			      (unsigned long long)control->phase_batches[phase], longest_ms);
+		if (longest_ms <= CONTROL_STALL_MAX_MS)
 			break;
 	}
-	witness_wait(witness, 10);
+	control_client_wait(control, 10);
 	holdings_return_to(&fixture, &before);
 	struct holdings after = holdings_of(&fixture);
 	print_message(
@@ -131,10 +131,10 @@ static void test_killed_clients_leave_nothing(void **state)
 		(unsigned long long)before.anonymous_kib, (unsigned long long)warm.anonymous_kib,
 		WARM_UP, (unsigned long long)after.anonymous_kib);
 	if (!sanitized()) {
-		assert_true(longest_ms <= WITNESS_STALL_MAX_MS);
+		assert_true(longest_ms <= CONTROL_STALL_MAX_MS);
 		assert_true(after.anonymous_kib <= warm.anonymous_kib + GROWTH_MAX_KIB);
 	}
-	witness_finish(witness);
+	control_client_finish(control);
 	assert_int_equal(fixture_stop(&fixture, SIGTERM), 0);
 	fixture_deinit(&fixture);
 }

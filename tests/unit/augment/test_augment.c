@@ -5,8 +5,8 @@
 #include "format/base/system/cpu.h"
 #include "loaderd/augment/apply/plan.h"
 #include "loaderd/augment/grammar/draw.h"
-#include "tests/unit/augment/chance.h"
 #include "tests/unit/augment/fake_decoder.h"
+#include "tests/unit/augment/stats.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -216,8 +216,8 @@ static void test_jitter_is_uniform(void **state)
 	for (uint64_t sample = 0; sample < SAMPLES; sample++) {
 		unsigned code = 0;
 
-		chance_draw("color_jitter(0.4, contrast=0.5:0.9, saturation=2, hue=0.1)", sample,
-			    &list);
+		stats_draw("color_jitter(0.4, contrast=0.5:0.9, saturation=2, hue=0.1)", sample,
+			   &list);
 		assert_int_equal(list.count, 4);
 		for (unsigned i = 0; i < 4; i++) {
 			unsigned which = (unsigned)list.effects[i].kind - EFFECT_BRIGHTNESS;
@@ -236,10 +236,10 @@ static void test_jitter_is_uniform(void **state)
 			orders[order_count++] = order[code];
 		}
 	assert_int_equal(order_count, 24);
-	chance_expect_uniform(orders, 24);
+	stats_expect_uniform(orders, 24);
 	for (int i = 0; i < 4; i++)
-		chance_expect_uniform(bins[i], BINS);
-	chance_draw("color_jitter(hue=0.5)", 0, &list);
+		stats_expect_uniform(bins[i], BINS);
+	stats_draw("color_jitter(hue=0.5)", 0, &list);
 	assert_int_equal(list.count, 1);
 	assert_int_equal(list.effects[0].kind, EFFECT_HUE);
 }
@@ -342,29 +342,29 @@ static void test_warps_are_uniform(void **state)
 	struct effect_list list;
 
 	for (uint64_t sample = 0; sample < SAMPLES; sample++) {
-		chance_draw("random_rotation(-30:10)", sample, &list);
+		stats_draw("random_rotation(-30:10)", sample, &list);
 		const float *m = list.effects[0].warp.matrix;
 		double degrees = atan2(m[3], m[0]) * 180 / M_PI;
 
 		assert_true(degrees > -30.01 && degrees < 10.01);
 		/* In the sense of torchvision's rotate: against the clock. */
 		angles[(unsigned)fmin((degrees + 30.0) / 40 * BINS, BINS - 1)]++;
-		chance_draw("random_affine(0, translate=0.1:0.16)", sample, &list);
+		stats_draw("random_affine(0, translate=0.1:0.16)", sample, &list);
 		m = list.effects[0].warp.matrix;
 		assert_true(fabsf(m[2]) <= 4 && fabsf(m[5]) <= 4 && m[0] == 1 && m[1] == 0);
 		shifts[0][(int)(m[2] + 4)]++;
 		shifts[1][(int)(m[5] + 4)]++;
-		chance_draw("gaussian_blur(3, 0.5:1)", sample, &list);
+		stats_draw("gaussian_blur(3, 0.5:1)", sample, &list);
 		sigmas[(unsigned)((list.effects[0].gauss.sigma - 0.5) * 2 * BINS)]++;
 	}
-	chance_expect_uniform(angles, BINS);
-	chance_expect_uniform(sigmas, BINS);
+	stats_expect_uniform(angles, BINS);
+	stats_expect_uniform(sigmas, BINS);
 	/*
 	 * 3.7 and 4.16 pixels to either side, rounded: the outermost whole numbers get less than
 	 * the others.
 	 */
-	chance_expect_uniform(shifts[0] + 2, 5);
-	chance_expect_uniform(shifts[1] + 1, 7);
+	stats_expect_uniform(shifts[0] + 2, 5);
+	stats_expect_uniform(shifts[1] + 1, 7);
 	assert_true(shifts[0][0] > 0 && shifts[0][0] < shifts[0][4] && shifts[1][8] > shifts[0][8]);
 }
 
@@ -396,7 +396,7 @@ static void test_probability_is_met(void **state)
 		unsigned acted = 0;
 
 		for (uint64_t sample = 0; sample < SAMPLES; sample++) {
-			chance_draw(cases[i].text, sample, &list);
+			stats_draw(cases[i].text, sample, &list);
 			acted += list.count > 0;
 		}
 		if (fabs(acted - p * SAMPLES) > 4 * sqrt(p * (1 - p) * SAMPLES))

@@ -99,8 +99,8 @@ static int weigh(const struct plan_axis *axis, uint32_t i, double factor, uint32
 	return low;
 }
 
-static double naive_sample(const struct component *component, const struct plan_stage *stage,
-			   uint32_t x, uint32_t y)
+static double reference_sample(const struct component *component, const struct plan_stage *stage,
+			       uint32_t x, uint32_t y)
 {
 	static double wx[SIDE], wy[SIDE];
 	int nx, ny, x0, y0;
@@ -185,9 +185,9 @@ static void compare(const struct component components[3], const struct plan_stag
 {
 	for (uint32_t y = 0; y < shape->height; y++)
 		for (uint32_t x = 0; x < shape->width; x++, output += shape->channels) {
-			double luma = naive_sample(&components[0], stage, x, y);
-			double blue = naive_sample(&components[1], stage, x, y) - 128;
-			double red = naive_sample(&components[2], stage, x, y) - 128;
+			double luma = reference_sample(&components[0], stage, x, y);
+			double blue = reference_sample(&components[1], stage, x, y) - 128;
+			double red = reference_sample(&components[2], stage, x, y) - 128;
 			const double rgb[3] = {luma + 1.402 * red,
 					       luma - 0.344136 * blue - 0.714136 * red,
 					       luma + 1.772 * blue};
@@ -202,7 +202,7 @@ static void compare(const struct component components[3], const struct plan_stag
 		}
 }
 
-static void test_equals_naive(void **state)
+static void test_equals_reference(void **state)
 {
 	for (unsigned k = 0; k < KINDS; k++) {
 		uint32_t width = 131 + 7 * k, height = 117 + 5 * k;
@@ -457,7 +457,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_same_with_every_isa),
-		cmocka_unit_test(test_equals_naive),
+		cmocka_unit_test(test_equals_reference),
 		cmocka_unit_test(test_same_with_index),
 		cmocka_unit_test(test_near_exact),
 		cmocka_unit_test(test_exact_without_planes),

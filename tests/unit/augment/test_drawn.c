@@ -5,7 +5,7 @@
  * operation that the transform of the same name calls.
  */
 #include "loaderd/augment/grammar/warp.h"
-#include "tests/unit/augment/chance.h"
+#include "tests/unit/augment/stats.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -22,7 +22,7 @@ static const struct effect *drawn(const char *text, uint64_t sample, enum effect
 {
 	static struct effect_list list;
 
-	chance_draw(text, sample, &list);
+	stats_draw(text, sample, &list);
 	if (list.count != 1 || list.effects[0].kind != kind)
 		fail_msg("'%s' drew %u effects, the first of kind %d", text, list.count,
 			 (int)list.effects[0].kind);
@@ -183,8 +183,8 @@ static void test_erased_sides(void **state)
 		/* torchvision's ratio is height by width: of 962 pixels a tenth, 4.9 x 19.6. */
 		assert_int_equal(erase->width, 5);
 		assert_int_equal(erase->height, 20);
-		assert_in_range(erase->x, 0, CHANCE_WIDTH - erase->width);
-		assert_in_range(erase->y, 0, CHANCE_HEIGHT - erase->height);
+		assert_in_range(erase->x, 0, STATS_WIDTH - erase->width);
+		assert_in_range(erase->y, 0, STATS_HEIGHT - erase->height);
 		erase = &drawn("random_erasing(1, scale=0.1:0.1, ratio=0.25:0.25, value=1:2:3)",
 			       sample, EFFECT_ERASE)
 				 ->erase;
@@ -204,12 +204,12 @@ static void test_cutout_sides(void **state)
 
 		assert_in_range(erase->width, 6, 12);
 		assert_in_range(erase->height, 2, 4);
-		assert_in_range(erase->x, 0, CHANCE_WIDTH - erase->width);
-		assert_in_range(erase->y, 0, CHANCE_HEIGHT - erase->height);
+		assert_in_range(erase->x, 0, STATS_WIDTH - erase->width);
+		assert_in_range(erase->y, 0, STATS_HEIGHT - erase->height);
 		if (erase->width < 12)
-			assert_true(erase->x == 0 || erase->x + erase->width == CHANCE_WIDTH);
+			assert_true(erase->x == 0 || erase->x + erase->width == STATS_WIDTH);
 		if (erase->height < 4)
-			assert_true(erase->y == 0 || erase->y + erase->height == CHANCE_HEIGHT);
+			assert_true(erase->y == 0 || erase->y + erase->height == STATS_HEIGHT);
 		width = erase->width > width ? erase->width : width;
 		height = erase->height > height ? erase->height : height;
 	}

@@ -1,6 +1,6 @@
 /* What policies choose, and how often: torchvision's probabilities, over many samples. */
 #include "loaderd/augment/grammar/policy.h"
-#include "tests/unit/augment/chance.h"
+#include "tests/unit/augment/stats.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -58,7 +58,7 @@ static void test_rand_augment_is_uniform(void **state)
 	struct effect_list list;
 
 	for (uint64_t sample = 0; sample < SAMPLES; sample++) {
-		chance_draw("rand_augment(2, 9)", sample, &list);
+		stats_draw("rand_augment(2, 9)", sample, &list);
 		counts[POLICY_IDENTITY] += 2 - list.count;
 		for (unsigned i = 0; i < list.count; i++) {
 			const struct effect *effect = &list.effects[i];
@@ -74,10 +74,10 @@ static void test_rand_augment_is_uniform(void **state)
 				    (!effect->warp.bilinear && !effect->warp.filled));
 		}
 	}
-	chance_expect_uniform(counts, POLICY_INVERT);
-	chance_expect_uniform(signs, 2);
-	chance_draw("rand_augment(num_ops=5, magnitude=30, interpolation=bilinear, fill=7)", 0,
-		    &list);
+	stats_expect_uniform(counts, POLICY_INVERT);
+	stats_expect_uniform(signs, 2);
+	stats_draw("rand_augment(num_ops=5, magnitude=30, interpolation=bilinear, fill=7)", 0,
+		   &list);
 	assert_true(list.count >= 1 && list.count <= 5);
 }
 
@@ -89,7 +89,7 @@ static void test_trivial_augment_is_uniform(void **state)
 	struct effect_list list;
 
 	for (uint64_t sample = 0; sample < SAMPLES; sample++) {
-		chance_draw("trivial_augment_wide", sample, &list);
+		stats_draw("trivial_augment_wide", sample, &list);
 		if (list.count == 0) {
 			counts[POLICY_IDENTITY]++;
 			continue;
@@ -105,12 +105,12 @@ static void test_trivial_augment_is_uniform(void **state)
 		if (effect->kind == EFFECT_CONTRAST)
 			factors[(int)lrint((effect->factor - 0.01) / 0.99 * (BINS - 1))]++;
 	}
-	chance_expect_uniform(counts + POLICY_POSTERIZE, POLICY_INVERT - POLICY_POSTERIZE);
-	chance_expect_uniform(bins, BINS);
+	stats_expect_uniform(counts + POLICY_POSTERIZE, POLICY_INVERT - POLICY_POSTERIZE);
+	stats_expect_uniform(bins, BINS);
 	/* Zero stands for two. */
 	for (int i = 0; i < 2 * BINS - 1; i++)
 		expected[i] = (i == BINS - 1 ? 1.0 : 0.5) / BINS;
-	chance_expect(factors, expected, 2 * BINS - 1);
+	stats_expect(factors, expected, 2 * BINS - 1);
 }
 
 static void test_auto_augment_follows_its_table(void **state)
@@ -134,12 +134,12 @@ static void test_auto_augment_follows_its_table(void **state)
 		for (int i = 0; i < OPERATIONS; i++)
 			expected[i] /= total;
 		for (uint64_t sample = 0; sample < SAMPLES; sample++) {
-			chance_draw(texts[learned], sample, &list);
+			stats_draw(texts[learned], sample, &list);
 			applied += list.count;
 			for (unsigned i = 0; i < list.count; i++)
 				counts[operation_of(&list.effects[i])]++;
 		}
-		chance_expect(counts, expected, OPERATIONS);
+		stats_expect(counts, expected, OPERATIONS);
 		assert_true(fabs(applied - total / POLICY_AUTO_PAIRS * SAMPLES) <
 			    5 * sqrt(0.5 * SAMPLES));
 	}
@@ -163,7 +163,7 @@ static void test_aug_mix_is_dirichlet(void **state)
 		unsigned chain = 0, depth = 0;
 		double sum;
 
-		chance_draw("aug_mix", sample, &list);
+		stats_draw("aug_mix", sample, &list);
 		assert_int_equal(list.effects[0].kind, EFFECT_MIX_BEGIN);
 		assert_int_equal(list.effects[list.count - 1].kind, EFFECT_MIX_END);
 		sum = (double)list.effects[0].weight;
@@ -200,11 +200,11 @@ static void test_aug_mix_is_dirichlet(void **state)
 		assert_int_equal(chain, 3);
 		assert_true(fabs(sum - 1) < 1e-5);
 	}
-	chance_expect_uniform(own, BINS);
+	stats_expect_uniform(own, BINS);
 	for (int i = 0; i < 3; i++)
-		chance_expect_uniform(chains[i], BINS);
-	chance_expect_uniform(depths, 3);
-	chance_expect_uniform(operations + POLICY_POSTERIZE, POLICY_IDENTITY - POLICY_POSTERIZE);
+		stats_expect_uniform(chains[i], BINS);
+	stats_expect_uniform(depths, 3);
+	stats_expect_uniform(operations + POLICY_POSTERIZE, POLICY_IDENTITY - POLICY_POSTERIZE);
 }
 
 /* Shares of two are of the beta distribution: mean one half, variance 1 / (8 alpha + 4). */
@@ -221,7 +221,7 @@ static void test_aug_mix_alpha(void **state)
 		snprintf(text, sizeof(text), "aug_mix(1, 1, 1, alpha=%g, all_ops=false)",
 			 alphas[i]);
 		for (uint64_t sample = 0; sample < SAMPLES; sample++) {
-			chance_draw(text, sample, &list);
+			stats_draw(text, sample, &list);
 			assert_int_equal(list.count, 4);
 			assert_true(list.effects[1].kind == EFFECT_WARP ||
 				    operation_of(&list.effects[1]) < POLICY_BRIGHTNESS);

@@ -3,7 +3,7 @@
  * more asked of the decoder than is needed, at half scale too.
  */
 #include "loaderd/augment/apply/plan.h"
-#include "tests/unit/augment/naive.h"
+#include "tests/unit/augment/reference.h"
 #include "tests/unit/augment/transform_test.h"
 
 #include <stdlib.h>
@@ -144,7 +144,7 @@ static void test_scaled_decodes_fit(void **state)
 	transform_shape(transform, 0, &shape);
 	for (uint64_t index = 0; index < 40; index++) {
 		struct packimg_sample sample = make_sample(pixels, width, height, index);
-		struct naive expected;
+		struct reference expected;
 
 		fake_decoder.halve = true;
 		fake_decoder.margin = (uint32_t)index % 3;
@@ -152,7 +152,7 @@ static void test_scaled_decodes_fit(void **state)
 
 		halved += fake_decoder.halved;
 		assert_int_equal(
-			naive_run(transform, pixels, width, height, 1, 0, index, &expected), 0);
+			reference_run(transform, pixels, width, height, 1, 0, index, &expected), 0);
 		for (size_t i = 0; i < shape.sample_size; i++)
 			if (abs(got[i] - expected.pixels[i]) > 2)
 				fail_msg("sample %u, byte %zu: %u, at full scale %u",

@@ -1,7 +1,7 @@
 #include "tests/unit/augment/transform_test.h"
 
 #include "format/base/system/cpu.h"
-#include "tests/unit/augment/naive.h"
+#include "tests/unit/augment/reference.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -144,11 +144,11 @@ void compare(const char *text, const struct transform *transform, uint32_t width
 	uint8_t *pixels = random_pixels(width, height);
 	struct packimg_sample sample = make_sample(pixels, width, height, index);
 	struct transform_shape shape;
-	struct naive expected;
+	struct reference expected;
 	uint64_t sum = 0;
 
-	assert_int_equal(naive_run(transform, pixels, width, height, seed, epoch, index, &expected),
-			 0);
+	assert_int_equal(
+		reference_run(transform, pixels, width, height, seed, epoch, index, &expected), 0);
 	transform_shape(transform, epoch, &shape);
 	assert_int_equal(shape.width, expected.width);
 	assert_int_equal(shape.height, expected.height);

@@ -9,7 +9,7 @@
 
 #include "format/base/poison.h"
 #include "format/layout.h"
-#include "tests/unit/loaderd/own_batcher.h"
+#include "tests/unit/loaderd/fake_batcher.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
  * aside, removal is safe at any moment.
  */
 #include "loaderd/pool/pool.h"
-#include "tests/unit/loaderd/own_batcher.h"
+#include "tests/unit/loaderd/fake_batcher.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -124,7 +124,7 @@ static struct batcher *new_batcher(const char *pipeline, uint32_t slots, unsigne
 	struct transform_error error;
 	assert_int_equal(order_init(&options.order), 0);
 	assert_int_equal(transform_parse(pipeline, &options.transform, &error), 0);
-	return own_batcher(&options);
+	return fake_batcher(&options);
 }
 
 /*

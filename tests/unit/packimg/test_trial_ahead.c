@@ -4,8 +4,8 @@
  * test says, on a clock of its own.
  */
 #include "loaderd/batch/batch.h"
-#include "tests/unit/loaderd/own_batcher.h"
-#include "tests/unit/proto/own_ring.h"
+#include "tests/unit/loaderd/fake_batcher.h"
+#include "tests/unit/proto/fake_ring.h"
 #include "tools/packimg/advise/trial.h"
 
 #include "loaderd/augment/transform.h"
@@ -189,8 +189,8 @@ static void run_daemon(enum kind kind, const struct claim_terms *terms, uint32_t
 
 	record = (struct record){0};
 	assert_int_equal(order_init(&options.order), 0);
-	struct batcher *batcher = own_batcher(&options);
-	assert_int_equal(own_ring_start(&batcher->ring), 0);
+	struct batcher *batcher = fake_batcher(&options);
+	assert_int_equal(fake_ring_start(&batcher->ring), 0);
 	assert_int_equal(transform_scratch_new(&worker.scratch), 0);
 	watch_init(&worker.watch);
 	do

@@ -1,5 +1,5 @@
 #include "tests/unit/proto/ring_pair.h"
-#include "tests/unit/proto/own_ring.h"
+#include "tests/unit/proto/fake_ring.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ void pair_connect(struct pair *pair, enum ring_mapping mapping)
 void pair_init(struct pair *pair, uint32_t slots)
 {
 	struct ring_geometry geometry = small_geometry(slots);
-	assert_int_equal(own_ring_init(&pair->producer, &geometry), 0);
+	assert_int_equal(fake_ring_init(&pair->producer, &geometry), 0);
 	pair_connect(pair, RING_MAP_READ_ONLY);
 }
 

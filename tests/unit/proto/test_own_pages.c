@@ -1,5 +1,5 @@
 /* Pages that become a client's own when it writes: what it sees, and what the others see. */
-#include "tests/unit/proto/own_ring.h"
+#include "tests/unit/proto/fake_ring.h"
 #include "tests/unit/proto/ring_pair.h"
 
 #include <errno.h>
@@ -131,7 +131,7 @@ static void test_slots_come_back(void **state)
 	struct pair pair;
 	if (getenv("MESON_EXE_WRAPPER"))
 		skip();
-	assert_int_equal(own_ring_init(&pair.producer, &geometry), 0);
+	assert_int_equal(fake_ring_init(&pair.producer, &geometry), 0);
 	pair_connect(&pair, RING_MAP_OWN);
 	for (uint64_t number = 1; number < 10; number++) {
 		publish(&pair.producer);

@@ -1,5 +1,5 @@
 /* The ring: layout, seals, order and trust. proto/SPEC.md, "Ring". */
-#include "tests/unit/proto/own_ring.h"
+#include "tests/unit/proto/fake_ring.h"
 #include "tests/unit/proto/ring_pair.h"
 
 #include <errno.h>
@@ -123,7 +123,7 @@ static void test_geometry_is_limited(void **state)
 	g = good, g.field_types[1] = 9;
 	assert_int_equal(ring_size(&g), 0);
 	struct ring_producer producer;
-	assert_int_equal(own_ring_init(&producer, &g), -EINVAL);
+	assert_int_equal(fake_ring_init(&producer, &g), -EINVAL);
 	g = good, g.field_rooms[1] = g.field_bytes + 1;
 	assert_int_equal(ring_size(&g), 0);
 
@@ -179,7 +179,7 @@ static void test_writable_ring_is_sealed_once_mapped(void **state)
 	const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
 	struct ring_geometry geometry = small_geometry(2);
 	struct pair pair;
-	assert_int_equal(own_ring_init(&pair.producer, &geometry), 0);
+	assert_int_equal(fake_ring_init(&pair.producer, &geometry), 0);
 	int ring = pair.producer.ring_fd;
 	assert_int_equal(
 		ring_consumer_map(&pair.consumer, ring, pair.producer.ack_fd, RING_MAP_WRITABLE),
@@ -208,7 +208,7 @@ static void test_writable_ring_is_sealed_once_mapped(void **state)
 	pair_deinit(&pair);
 
 	/* a client that sealed the ring itself */
-	assert_int_equal(own_ring_init(&pair.producer, &geometry), 0);
+	assert_int_equal(fake_ring_init(&pair.producer, &geometry), 0);
 	assert_int_equal(fcntl(pair.producer.ring_fd, F_ADD_SEALS, F_SEAL_SEAL), 0);
 	assert_int_equal(ring_producer_start(&pair.producer), -EPERM);
 	ring_producer_deinit(&pair.producer);
@@ -230,7 +230,7 @@ static void test_client_provides_all_pages(void **state)
 		skip();
 	for (unsigned left_out = 0; left_out < 4; left_out++) {
 		struct pair pair;
-		assert_int_equal(own_ring_init(&pair.producer, &geometry), 0);
+		assert_int_equal(fake_ring_init(&pair.producer, &geometry), 0);
 		int ring = pair.producer.ring_fd, ack = pair.producer.ack_fd;
 		assert_int_equal(allocated(ring) + allocated(ack), 0);
 		assert_int_equal(ring_consumer_map(&pair.consumer, ring, ack, RING_MAP_WRITABLE),
@@ -318,10 +318,10 @@ static void test_ring_is_never_read_back(void **state)
 	struct ring_geometry geometry = small_geometry(3);
 	struct ring_producer left_alone, scribbled;
 	uint64_t seed = 88172645463325252;
-	assert_int_equal(own_ring_init(&left_alone, &geometry), 0);
-	assert_int_equal(own_ring_init(&scribbled, &geometry), 0);
-	assert_int_equal(own_ring_start(&left_alone), 0);
-	assert_int_equal(own_ring_start(&scribbled), 0);
+	assert_int_equal(fake_ring_init(&left_alone, &geometry), 0);
+	assert_int_equal(fake_ring_init(&scribbled, &geometry), 0);
+	assert_int_equal(fake_ring_start(&left_alone), 0);
+	assert_int_equal(fake_ring_start(&scribbled), 0);
 	uint64_t *words = (uint64_t *)scribbled.header;
 	size_t count = (scribbled.size - RING_ACK_SIZE) / sizeof(*words);
 	for (unsigned round = 0; round < 20000; round++) {

@@ -61,36 +61,37 @@ void golden_compare(struct fixture *fixture, const json_t *digests, enum device_
 	assert_int_equal(compared, json_object_size(digests));
 }
 
-void golden_follow(struct golden_course *course, double tolerance)
+void golden_follow(struct golden_trajectory *trajectory, double tolerance)
 {
-	const json_t *losses = json_object_get(course->reference, "losses"),
-		     *rates = json_object_get(course->reference, "lr");
-	uint8_t *pixels = malloc((size_t)course->count * course->side * course->side * 3);
-	int32_t *labels = malloc(course->count * sizeof(*labels));
+	const json_t *losses = json_object_get(trajectory->reference, "losses"),
+		     *rates = json_object_get(trajectory->reference, "lr");
+	uint8_t *pixels =
+		malloc((size_t)trajectory->count * trajectory->side * trajectory->side * 3);
+	int32_t *labels = malloc(trajectory->count * sizeof(*labels));
 	struct schedule schedule;
-	schedule_init(&schedule, course->recipe);
+	schedule_init(&schedule, trajectory->recipe);
 	for (size_t i = 0; i < json_array_size(losses); i++) {
 		char name[32];
 		struct device_hyper hyper;
 		struct device_results results;
 		uint64_t ticket, step;
-		if (course->prepare)
-			course->prepare(course, i);
+		if (trajectory->prepare)
+			trajectory->prepare(trajectory, i);
 		snprintf(name, sizeof(name), "images %zu", i);
-		golden_images(course->seed, name, course->count, course->side, pixels);
+		golden_images(trajectory->seed, name, trajectory->count, trajectory->side, pixels);
 		snprintf(name, sizeof(name), "labels %zu", i);
-		golden_labels(course->seed, name, course->count, labels);
-		optim_hyper(course->recipe, &schedule, i + 1, 1, &hyper);
+		golden_labels(trajectory->seed, name, trajectory->count, labels);
+		optim_hyper(trajectory->recipe, &schedule, i + 1, 1, &hyper);
 		golden_near(hyper.lr[MODEL_WEIGHTS], json_number_value(json_array_get(rates, i)),
 			    1e-7, "learning rate");
 		struct device_batch batch = {.images = pixels,
 					     .labels = labels,
-					     .count = course->count,
+					     .count = trajectory->count,
 					     .channels = 3,
 					     .element = DEVICE_ELEMENT_U8};
-		assert_int_equal(device_feed(course->graph, &batch, &ticket), 0);
-		assert_int_equal(device_step(course->graph, &hyper, &step), 0);
-		assert_int_equal(device_results(course->graph, step, true, &results), 0);
+		assert_int_equal(device_feed(trajectory->graph, &batch, &ticket), 0);
+		assert_int_equal(device_step(trajectory->graph, &hyper, &step), 0);
+		assert_int_equal(device_results(trajectory->graph, step, true, &results), 0);
 		golden_near(results.loss, json_number_value(json_array_get(losses, i)), tolerance,
 			    name);
 	}

@@ -1,7 +1,7 @@
 /*
  * What tests that compare training with references in JSON share (tests/golden/networks and
- * tests/golden/courses): digests of tensors, and courses of steps. All fail the test that calls
- * them where something differs.
+ * tests/golden/trajectories): digests of tensors, and trajectories of steps. All fail the test that
+ * calls them where something differs.
  */
 #pragma once
 
@@ -18,15 +18,15 @@ void golden_compare(struct fixture *fixture, const json_t *digests, enum device_
 		    double tolerance);
 
 /* Steps of training whose losses and learning rates a reference has; each is an epoch. */
-struct golden_course {
+struct golden_trajectory {
 	const struct recipe *recipe;
 	struct device_graph *graph;
 	const json_t *reference;
 	uint64_t seed; /* of images and labels */
 	uint32_t count, side;
 	/* before the step that follows `step`, or NULL: may make another graph */
-	void (*prepare)(struct golden_course *course, size_t step);
+	void (*prepare)(struct golden_trajectory *trajectory, size_t step);
 };
 
 /* tolerance: of losses. */
-void golden_follow(struct golden_course *course, double tolerance);
+void golden_follow(struct golden_trajectory *trajectory, double tolerance);

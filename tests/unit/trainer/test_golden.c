@@ -140,12 +140,12 @@ static void test_trajectory(void **state)
 	fixture_init(&fixture, "model.name=resnet_cifar model.depth=8", 10, &spec);
 	golden_fill(&fixture, 2);
 	struct device_graph *graph = fixture_graph(&fixture, DEVICE_TRAIN, COUNT, SIDE, 0.1, false);
-	golden_follow(&(struct golden_course){.recipe = &recipe,
-					      .graph = graph,
-					      .reference = json,
-					      .seed = 2,
-					      .count = COUNT,
-					      .side = SIDE},
+	golden_follow(&(struct golden_trajectory){.recipe = &recipe,
+						  .graph = graph,
+						  .reference = json,
+						  .seed = 2,
+						  .count = COUNT,
+						  .side = SIDE},
 		      5e-3);
 	golden_compare(&fixture, json_object_get(json, "values"), DEVICE_VALUE, 1e-2);
 	golden_compare(&fixture, json_object_get(json, "ema"), DEVICE_EMA, 1e-2);
@@ -177,12 +177,12 @@ static void test_airbench(void **state)
 	golden_fill(&fixture, 3);
 	struct device_graph *graph = fixture_graph(&fixture, DEVICE_TRAIN, COUNT, SIDE,
 						   fixture.recipe.train.label_smoothing, false);
-	golden_follow(&(struct golden_course){.recipe = &fixture.recipe,
-					      .graph = graph,
-					      .reference = json,
-					      .seed = 3,
-					      .count = COUNT,
-					      .side = SIDE},
+	golden_follow(&(struct golden_trajectory){.recipe = &fixture.recipe,
+						  .graph = graph,
+						  .reference = json,
+						  .seed = 3,
+						  .count = COUNT,
+						  .side = SIDE},
 		      1e-5);
 	golden_compare(&fixture, json_object_get(json, "values"), DEVICE_VALUE, 1e-4);
 	device_graph_free(graph);

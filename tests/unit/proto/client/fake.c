@@ -3,7 +3,7 @@
 
 #include "proto/feed.pb-c.h"
 #include "proto/framing.h"
-#include "tests/unit/proto/own_ring.h"
+#include "tests/unit/proto/fake_ring.h"
 
 #include <errno.h>
 #include <math.h>
@@ -384,7 +384,7 @@ static int make_ring(struct session *s)
 	};
 	for (size_t i = 0; i < open->n_fields; i++)
 		geometry.field_types[i] = field_type(open->fields[i]);
-	return own_ring_init(&s->ring, &geometry);
+	return fake_ring_init(&s->ring, &geometry);
 }
 
 /* Of scripts that do otherwise when a feed is opened again: it is no more at its beginning. */

@@ -2,7 +2,7 @@
 
 #include "format/base/system/clock.h"
 #include "proto/client/files.h"
-#include "tests/unit/proto/own_ring.h"
+#include "tests/unit/proto/fake_ring.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -151,7 +151,7 @@ void puppet_send_opened(struct puppet *p)
 
 bool puppet_grant(struct puppet *p)
 {
-	assert_int_equal(own_ring_init(&p->ring, &p->geometry), 0);
+	assert_int_equal(fake_ring_init(&p->ring, &p->geometry), 0);
 	const int fds[2] = {p->ring.ring_fd, p->ring.ack_fd};
 	puppet_send_ring(p, fds, 2);
 	if (!puppet_hear_and_forget(p) || ring_producer_start(&p->ring) < 0)

@@ -2,7 +2,7 @@
  * nothing happens. */
 #include "tests/unit/proto/client/puppet.h"
 
-#include "tests/unit/proto/own_ring.h"
+#include "tests/unit/proto/fake_ring.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -241,8 +241,8 @@ static int unsealed(void)
 	const struct ring_geometry geometry = {.slots = SLOTS,
 					       .batch_size_max = BATCH_SIZE,
 					       .image_size_max = BATCH_SIZE * SIDE * SIDE * 3};
-	assert_int_equal(own_ring_init(&ring, &geometry), 0);
-	assert_int_equal(own_ring_start(&ring), 0);
+	assert_int_equal(fake_ring_init(&ring, &geometry), 0);
+	assert_int_equal(fake_ring_start(&ring), 0);
 	off_t size = (off_t)(ring.size - RING_ACK_SIZE);
 	int fd = memory(0, size, 0);
 	assert_int_equal(pwrite(fd, ring.header, RING_HEADER_SIZE, 0), RING_HEADER_SIZE);
@@ -310,7 +310,7 @@ static void open_with_odd(struct puppet *p)
 {
 	if (!puppet_hear_wish(p))
 		return;
-	assert_int_equal(own_ring_init(&p->ring, &p->geometry), 0);
+	assert_int_equal(fake_ring_init(&p->ring, &p->geometry), 0);
 	int fds[2] = {p->ring.ring_fd, p->ring.ack_fd}, odd = open_odd(odd_kind);
 	assert_true(odd >= 0);
 	fds[odd_place] = odd;
@@ -326,7 +326,7 @@ static void open_with_many(struct puppet *p)
 	int fds[FDS_MAX];
 	if (!puppet_hear_wish(p))
 		return;
-	assert_int_equal(own_ring_init(&p->ring, &p->geometry), 0);
+	assert_int_equal(fake_ring_init(&p->ring, &p->geometry), 0);
 	for (unsigned i = 0; i < FDS_MAX; i++)
 		fds[i] = i % 2 == 0 ? p->ring.ring_fd : p->ring.ack_fd;
 	puppet_send_ring(p, fds, odd_kind);

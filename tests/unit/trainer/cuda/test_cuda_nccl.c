@@ -1,7 +1,7 @@
 /*
  * What ranks.c asks of NCCL, with one rank: sums of the sizes it queues, captured with events
  * around them, and the way out after a failure. For a GPU, run by tests/gpu/run; on the emulated
- * one nccl_stand_in.c takes NCCL's place. One rank adds nothing to its values, so they must come
+ * one fake_nccl.c takes NCCL's place. One rank adds nothing to its values, so they must come
  * back.
  */
 #include "trainer/device/cuda/ranks/collective.h"

@@ -1,5 +1,5 @@
 /*
- * Loading NCCL and calling it, with nccl_stand_in.c in its place; STAND_IN is the folder of that.
+ * Loading NCCL and calling it, with fake_nccl.c in its place; FAKE_NCCL is the folder of that.
  */
 #include "trainer/device/cuda/gpu.h"
 #include "trainer/device/cuda/ranks/collective.h"
@@ -34,8 +34,8 @@ static void test_old(void **state)
 	struct collective *collective;
 	char error[DEVICE_ERROR_MAX];
 
-	setenv("LOADERD_CUDA_LIBRARIES", getenv("STAND_IN"), 1);
-	setenv("NCCL_STAND_IN_VERSION", "21104", 1);
+	setenv("LOADERD_CUDA_LIBRARIES", getenv("FAKE_NCCL"), 1);
+	setenv("FAKE_NCCL_VERSION", "21104", 1);
 	assert_int_equal(collective_new(&alone, &collective, error), -ENODEV);
 	assert_non_null(strstr(error, "NCCL 2.11.4 is installed, 2.13 or newer"));
 }
@@ -46,7 +46,7 @@ static void test_alike(void **state)
 	struct collective *collective;
 	char error[DEVICE_ERROR_MAX];
 
-	setenv("NCCL_STAND_IN_VERSION", "22803", 1);
+	setenv("FAKE_NCCL_VERSION", "22803", 1);
 	for (int i = 0; i < 2; i++) {
 		unsetenv("NCCL_GRAPH_REGISTER");
 		if (i)
@@ -65,15 +65,15 @@ static void test_sums(void **state)
 	struct collective *collective;
 	char error[DEVICE_ERROR_MAX];
 
-	setenv("NCCL_STAND_IN_VERSION", "22803", 1);
-	setenv("NCCL_STAND_IN_SUMS", "2", 1);
+	setenv("FAKE_NCCL_VERSION", "22803", 1);
+	setenv("FAKE_NCCL_SUMS", "2", 1);
 	assert_int_equal(collective_new(&alone, &collective, error), 0);
 	assert_string_equal(collective_name(collective), "NCCL 2.28.3");
 	assert_int_equal(collective_connect(collective, error), 0);
 	assert_int_equal(collective_sum(collective, ranges, 2, COMM_FLOAT, NULL), 0);
 	assert_int_equal(collective_wait(collective, NULL), 0);
 	assert_int_equal(looks, 2);
-	/* the stand-in's third: a rank has gone */
+	/* the fake's third: a rank has gone */
 	assert_int_equal(collective_sum(collective, &(struct collective_range){totals, 3}, 1,
 					COMM_DOUBLE, NULL),
 			 0);

@@ -1,0 +1,333 @@
+/* What a worker can say to its supervisor, and how much of everything it can take. */
+#include "tests/security/compromised_worker/agent.h"
+
+#include "loaderd/worker/rings.h"
+#include "proto/ring.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	FLOOD = 4000, /* records, as many as are heeded in seconds */
+	RINGS_MAX = 4096,
+	WISHES_MAX = 20000, /* for one ring, a nap apart */
+	THREADS_MAX = 20000,
+	STACK = 64 << 10,
+	NAP_NS = 1000000,
+};
+
+static void nap(void)
+{
+	const struct timespec t = {.tv_nsec = NAP_NS};
+	nanosleep(&t, NULL);
+}
+
+static void put(const void *bytes, size_t size)
+{
+	for (unsigned i = 0; i < 5000 && write(LINK_PIPE_FD, bytes, size) < 0 && errno == EAGAIN;
+	     i++)
+		nap();
+}
+
+static void put_record(uint32_t kind, uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes,
+		       uint64_t count)
+{
+	const struct link_record record = {kind, 0, 0, feed, ring_bytes, other_bytes, count};
+	put(&record, sizeof(record));
+}
+
+static void drop_orders(void)
+{
+	struct link_order order;
+	int fds[LINK_FDS_MAX];
+	while (link_receive(LINK_SOCKET_FD, &order, fds) == 0)
+		for (unsigned i = 0; i < LINK_FDS_MAX; i++)
+			if (fds[i] >= 0)
+				close(fds[i]);
+}
+
+void agent_give_back(uint64_t feed)
+{
+	put_record(LINK_RING_DONE, feed, 0, 0, 0);
+}
+
+int agent_wish(uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes, int ret_fds[LINK_FDS_MAX])
+{
+	struct link_order order;
+	int fds[LINK_FDS_MAX];
+	put_record(LINK_WANT_RING, feed, ring_bytes, other_bytes, 0);
+	do {
+		if (!agent_await(LINK_RING, &order, fds))
+			return -ETIMEDOUT;
+		for (unsigned i = 0; order.feed != feed && i < LINK_FDS_MAX; i++)
+			if (fds[i] >= 0)
+				close(fds[i]);
+	} while (order.feed != feed); /* what a flood before it asked for is answered late */
+	for (unsigned i = 0; i < LINK_FDS_MAX; i++) {
+		if (ret_fds)
+			ret_fds[i] = fds[i];
+		else if (fds[i] >= 0)
+			close(fds[i]);
+	}
+	return order.code;
+}
+
+int agent_send_ring(uint64_t feed, uint64_t client)
+{
+	const struct link_record record = {.kind = LINK_SEND_RING, .feed = feed, .client = client};
+	struct link_order order;
+	int fds[LINK_FDS_MAX];
+	put(&record, sizeof(record));
+	return agent_await(LINK_RING_SENT, &order, fds) ? order.code : ETIMEDOUT;
+}
+
+static void random_records(void)
+{
+	uint64_t state = 88172645463325252, words[6];
+	for (unsigned i = 0; i < 4000; i++) {
+		for (unsigned j = 0; j < 6; j++) {
+			state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+			words[j] = state >> (state % 64);
+		}
+		words[0] = i % 8; /* kinds that there are, and that there are not */
+		if (words[0] == LINK_IDLE)
+			continue; /* a bad record of its own */
+		put(words, sizeof(words));
+		if (i % 64 == 0)
+			drop_orders();
+	}
+}
+
+/* Half a record, and whole ones that are read as something else from then on. */
+static void half_records(void)
+{
+	for (unsigned i = 0; i < 500; i++)
+		put_record(i, 0, 0, 0, 0);
+	put("\1\2\3", 3);
+	for (unsigned i = 0; i < 500; i++)
+		put_record(UINT32_MAX - i, UINT64_MAX, UINT64_MAX, 0, 0);
+}
+
+static void giant_wishes(const struct agent *agent)
+{
+	static const uint64_t sizes[] = {0,         1,          RING_ACK_SIZE,
+					 INT64_MAX, UINT64_MAX, UINT64_MAX - 4095};
+	const size_t count = sizeof(sizes) / sizeof(*sizes);
+	for (size_t i = 0; i < count * count; i++) {
+		uint64_t ring = sizes[i / count], other = sizes[i % count];
+		int code = agent_wish(i + UINT32_MAX, ring, other, NULL);
+		agent_say(agent, "%s a ring of %llu bytes and %llu besides: %s",
+			  code == EINVAL || code == EDQUOT ? "ok" : "BAD", (unsigned long long)ring,
+			  (unsigned long long)other, strerrorname_np(code < 0 ? -code : code));
+	}
+}
+
+/* Says that it is done with a ring that it goes on using: the ring must count all the same. */
+static void early_ends(const struct agent *agent)
+{
+	int fds[LINK_FDS_MAX];
+	int code = agent_wish(UINT64_C(7) << 40, 1 << 20, 1 << 20, fds);
+	for (uint64_t feed = 0; feed < 1000; feed++)
+		put_record(LINK_RING_DONE, feed << 40, 0, 0, 0);
+	agent_say(agent, "%s a ring given back and kept: %d", code == 0 ? "ok" : "BAD", code);
+}
+
+/*
+ * Sends a ring to whom it is not for: connections are numbered in their order, and there are
+ * others' among these. And once more than there are descriptors of it; none is sent to the own
+ * client, who reads lines.
+ */
+static void wrong_ways(const struct agent *agent)
+{
+	const uint64_t feed = UINT64_C(9) << 40;
+	unsigned sent = 0;
+	int code = agent_send_ring(feed, 1);
+	agent_say(agent, "%s sending a ring that there is not: %s", code == ENOENT ? "ok" : "BAD",
+		  strerrorname_np(code));
+	for (uint64_t client = 0; client < agent->client_id; client++) {
+		code = agent_wish(feed + client, 1 << 20, 0, NULL);
+		sent += code == 0 && agent_send_ring(feed + client, client) != ENOTCONN;
+		put_record(LINK_RING_DONE, feed + client, 0, 0, 0);
+		if (code == EDQUOT)
+			nap();
+	}
+	agent_say(agent, "%s sending rings to the connections of others: %u came",
+		  sent == 0 ? "ok" : "BAD", sent);
+	/* The rings before it are given back one after the other. */
+	for (unsigned i = 0; i < WISHES_MAX; i++) {
+		code = agent_wish(feed, 1 << 20, 0, NULL);
+		if (code != EDQUOT)
+			break;
+		nap();
+	}
+	(void)agent_send_ring(feed, UINT64_MAX);
+	code = code != 0 ? code : agent_send_ring(feed, agent->client_id);
+	agent_say(agent, "%s sending a ring twice: %s", code == ENOENT ? "ok" : "BAD",
+		  strerrorname_np(code));
+}
+
+static void *want_for_ever(void *argument)
+{
+	for (uint64_t i = 0;; i++) {
+		put_record(LINK_WANT_RING, i, INT64_MAX, 0, 0);
+		if (i % 64 == 0)
+			drop_orders();
+	}
+	return argument;
+}
+
+void bad_records(const struct agent *agent, const char *arguments)
+{
+	pthread_t thread;
+	if (strcmp(arguments, "random") == 0)
+		random_records();
+	if (strcmp(arguments, "halves") == 0)
+		half_records();
+	if (strcmp(arguments, "giants") == 0)
+		giant_wishes(agent);
+	if (strcmp(arguments, "ends") == 0)
+		early_ends(agent);
+	if (strcmp(arguments, "ways") == 0)
+		wrong_ways(agent);
+	for (unsigned i = 0; strcmp(arguments, "flood") == 0 && i < FLOOD; i++) {
+		put_record(LINK_WANT_RING, i, INT64_MAX, 0, 0);
+		if (i % 64 == 0)
+			drop_orders();
+	}
+	if (strcmp(arguments, "storm") == 0)
+		(void)pthread_create(&thread, NULL, want_for_ever, NULL);
+	/* Its own count of clients is not known to the worker for sure: all that it may be. */
+	for (unsigned i = 0; strcmp(arguments, "idle") == 0 && i < 64; i++)
+		put_record(LINK_IDLE, 0, 0, 0, i);
+}
+
+void bad_log(const struct agent *agent, const char *arguments)
+{
+	static const char lines[] = "<3>\033]0;owned\007\033[2J\033[31mtitle\n"
+				    "<3><3>2026-01-01 00:00:00.000 loaderd: stopped\r\n"
+				    "\302\233 31m C1\n"
+				    "2026-01-01 00:00:00.000 loaderd: error: forged\n"
+				    "\0\0\0\n<9>x\n<\n\n<3>\n";
+	static char long_line[100000];
+	(void)!write(2, lines, sizeof(lines) - 1);
+	memset(long_line, '\033', sizeof(long_line));
+	for (unsigned i = 0; strcmp(arguments, "flood") == 0 && i < 2000; i++) {
+		if (write(2, long_line, sizeof(long_line)) < 0)
+			nap();
+	}
+}
+
+static void *change_page(void *argument)
+{
+	struct link_page *page = argument;
+	for (uint64_t i = 0;; i++) {
+		atomic_store(&page->sequence, i % 3);
+		page->feed_count = i % 2 ? UINT32_MAX : 60;
+		for (unsigned j = 0; j < LINK_FEEDS_MAX; j++)
+			memset(page->feeds[j].name, i % 2 ? '\033' : 'a', LINK_NAME_MAX);
+	}
+	return NULL;
+}
+
+void bad_page(const struct agent *agent, const char *arguments)
+{
+	struct link_page *page = agent->page;
+	pthread_t thread;
+	memset(page, 0x9b, LINK_PAGE_SIZE);
+	for (unsigned i = 0; i < LINK_FEEDS_MAX; i++) {
+		memset(page->feeds[i].name, '\033', LINK_NAME_MAX);
+		memset(page->feeds[i].dataset, '\n', LINK_NAME_MAX);
+	}
+	page->feed_count = UINT32_MAX;
+	atomic_store(&page->sequence, 1); /* being written, for ever */
+	if (strcmp(arguments, "changing") == 0)
+		(void)pthread_create(&thread, NULL, change_page, page);
+}
+
+/*
+ * Lets its client put descriptors into the connection, and leaves those to whoever closes it last.
+ */
+void abandon_descriptors(const struct agent *agent, const char *arguments)
+{
+	enum { PASS_RIGHTS = 83 /* SO_PASSRIGHTS, Linux 6.16 */ };
+	const int yes = 1;
+	struct pollfd p = {.fd = agent->client, .events = POLLIN};
+	(void)setsockopt(agent->client, SOL_SOCKET, PASS_RIGHTS, &yes, sizeof(yes));
+	agent_say(agent, "ok descriptors may come");
+	(void)poll(&p, 1, -1);
+}
+
+void exhaust_memory(const struct agent *agent, const char *arguments)
+{
+	const size_t step = 16 << 20;
+	uint64_t most = strtoull(arguments, NULL, 10), got = 0;
+	/* Not touched: what counts is that it would be refused. */
+	while (got < most && mmap(NULL, step, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+				  -1, 0) != MAP_FAILED)
+		got += step;
+	agent_say(agent, "%s memory: refused after %llu MiB", got < most ? "ok" : "BAD",
+		  (unsigned long long)(got >> 20));
+}
+
+static void *sleep_for_ever(void *argument)
+{
+	for (;;)
+		poll(NULL, 0, -1);
+	return argument;
+}
+
+void exhaust_threads(const struct agent *agent, const char *arguments)
+{
+	unsigned count = 0, most = (unsigned)atoi(arguments);
+	pthread_attr_t attributes;
+	pthread_t thread;
+	pthread_attr_init(&attributes);
+	pthread_attr_setstacksize(&attributes, STACK);
+	while (count < most && pthread_create(&thread, &attributes, sleep_for_ever, NULL) == 0)
+		count++;
+	pthread_attr_destroy(&attributes);
+	agent_say(agent, "%s threads: refused after %u", count < most ? "ok" : "BAD", count);
+}
+
+/* As many rings as it gets, the smallest there are, and none ever given back. */
+void exhaust_rings(const struct agent *agent, const char *arguments)
+{
+	unsigned count = 0;
+	int fds[LINK_FDS_MAX], code = 0;
+	while (count < RINGS_MAX &&
+	       (code = agent_wish((UINT64_C(1) << 50) + count, 2 * RING_ACK_SIZE, 0, fds)) == 0)
+		count++;
+	agent_say(agent, "%s rings: refused after %u with %s", code == EDQUOT ? "ok" : "BAD", count,
+		  strerrorname_np(code < 0 ? -code : code));
+}
+
+/* Reads nothing of what comes from the supervisor any more. */
+void hang_silently(const struct agent *agent, const char *arguments)
+{
+	agent_say(agent, AGENT_END);
+	close(agent->client);
+	sleep_for_ever(NULL);
+}
+
+static void *turn_for_ever(void *argument)
+{
+	for (volatile uint64_t i = 0;; i++)
+		;
+	return argument;
+}
+
+void hang_spinning(const struct agent *agent, const char *arguments)
+{
+	pthread_t thread;
+	for (int i = 0; i < atoi(arguments); i++)
+		(void)pthread_create(&thread, NULL, turn_for_ever, NULL);
+}

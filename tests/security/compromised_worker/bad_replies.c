@@ -1,0 +1,349 @@
+/* What is wrong with replies, before a feed runs, while it does, and to others than feeds. */
+#include "tests/security/compromised_worker/bad_feed.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+static bool gone(struct bad_feed *d)
+{
+	const uint8_t *data;
+	size_t size;
+	return !bad_feed_await(d, 0) || frame_receive(&d->reader, d->fd, &data, &size) < 0;
+}
+
+static void send_bytes(struct bad_feed *d, const void *bytes, size_t size)
+{
+	(void)!send(d->fd, bytes, size, MSG_NOSIGNAL);
+}
+
+static void say_code(struct bad_feed *d)
+{
+	bad_feed_say_error(d, (int)d->row->value, "so it is");
+	bad_feed_hear_to_the_end(d);
+}
+
+static void say_megabyte(struct bad_feed *d)
+{
+	char *text = malloc(MEGABYTE / 3);
+	if (!text)
+		return;
+	memset(text, '\x1b', MEGABYTE / 3 - 1);
+	text[MEGABYTE / 3 - 1] = '\0';
+	bad_feed_say_error(d, EIO, text);
+	free(text);
+	bad_feed_hear_to_the_end(d);
+}
+
+static void send_no_length(struct bad_feed *d)
+{
+	send_bytes(d, "\0\0\0\0", 4);
+	bad_feed_hear_to_the_end(d);
+}
+
+static void send_huge_length(struct bad_feed *d)
+{
+	send_bytes(d, "\377\377\377\377", 4);
+	bad_feed_hear_to_the_end(d);
+}
+
+static void send_half(struct bad_feed *d)
+{
+	send_bytes(d, "\0\0\x10\0half", 8);
+	bad_feed_hear_to_the_end(d);
+}
+
+static void send_nonsense(struct bad_feed *d)
+{
+	send_bytes(d, "\4\0\0\0\377\377\377\377", 8);
+	bad_feed_hear_to_the_end(d);
+}
+
+/* A frame without end, a byte at a time. */
+static void send_slowly(struct bad_feed *d)
+{
+	send_bytes(d, "\0\0\x10\0", 4);
+	while (!gone(d)) {
+		bad_feed_await(d, 20);
+		send_bytes(d, "x", 1);
+	}
+}
+
+static void flood_with_doorbells(struct bad_feed *d)
+{
+	while (!gone(d))
+		bad_feed_say_doorbell(d);
+}
+
+static bool say_many_feeds(struct bad_feed *d)
+{
+	static Loaderd__FeedStatus empty = LOADERD__FEED_STATUS__INIT;
+	static Loaderd__FeedStatus *feeds[MANY];
+	Loaderd__Status status = LOADERD__STATUS__INIT;
+	for (size_t i = 0; i < MANY; i++)
+		feeds[i] = &empty;
+	status.n_feeds = MANY;
+	status.feeds = feeds;
+	return bad_feed_say(d, LOADERD__REPLY__KIND_STATUS, &status);
+}
+
+/* Faster than they can be read: each is Reply{status{feeds{}, feeds{}, ...}}. */
+static void flood_with_megabytes(struct bad_feed *d)
+{
+	static uint8_t data[2 * MANY + 4] = {3 << 3 | 2};
+	const uint32_t size = 2 * MANY;
+	data[1] = (uint8_t)(size | 0x80);
+	data[2] = (uint8_t)(size >> 7 | 0x80);
+	data[3] = (uint8_t)(size >> 14);
+	for (size_t i = 0; i < MANY; i++)
+		data[4 + 2 * i] = 7 << 3 | 2;
+	while (!gone(d))
+		bad_feed_send_frame(d, data, sizeof(data));
+}
+
+static void answer_with_many_feeds(struct bad_feed *d)
+{
+	say_many_feeds(d);
+	bad_feed_hear_to_the_end(d);
+}
+
+/* Of a field that nobody knows. */
+static void flood_with_nothing(struct bad_feed *d)
+{
+	static const uint8_t data[16384] = {0x9a, 0x06, 0xfc, 0x7f};
+	while (!gone(d))
+		bad_feed_send_frame(d, data, sizeof(data));
+}
+
+static void ask_while_running(struct bad_feed *d)
+{
+	bad_feed_ask_for_files(d, 0, 253, true);
+	bad_feed_hear_to_the_end(d);
+}
+
+static void open_while_running(struct bad_feed *d)
+{
+	bad_feed_say(d, LOADERD__REPLY__KIND_FEED_OPENED, &d->opened);
+	bad_feed_hear_to_the_end(d);
+}
+
+static void say_shutting_down(struct bad_feed *d)
+{
+	Loaderd__ShuttingDown stopping = LOADERD__SHUTTING_DOWN__INIT;
+	bad_feed_say(d, LOADERD__REPLY__KIND_SHUTTING_DOWN, &stopping);
+}
+
+static void answer_shutting_down(struct bad_feed *d)
+{
+	say_shutting_down(d);
+	bad_feed_hear_to_the_end(d);
+}
+
+static void ask_in_order(struct bad_feed *d)
+{
+	do {
+		bad_feed_ask_for_files(d, (uint32_t)d->row->value, 253, false);
+	} while (bad_feed_hear_and_forget(d));
+}
+
+static void ask_for_none(struct bad_feed *d)
+{
+	bad_feed_ask_for_files(d, 0, 0, false);
+	bad_feed_hear_to_the_end(d);
+}
+
+static void ask_in_turn(struct bad_feed *d)
+{
+	for (unsigned i = 0;; i++) {
+		bad_feed_ask_for_files(d, 0, UINT32_MAX, i % 2 == 1);
+		if (!bad_feed_hear_and_forget(d))
+			return;
+	}
+}
+
+static void say_ring(struct bad_feed *d)
+{
+	Loaderd__Ring ring = LOADERD__RING__INIT;
+	bad_feed_say(d, LOADERD__REPLY__KIND_RING, &ring);
+	bad_feed_hear_to_the_end(d);
+}
+
+static void open_without_ring(struct bad_feed *d)
+{
+	Loaderd__FeedOpened opened = LOADERD__FEED_OPENED__INIT;
+	opened.samples = opened.batches_per_epoch = 1;
+	bad_feed_say(d, LOADERD__REPLY__KIND_FEED_OPENED, &opened);
+	bad_feed_hear_to_the_end(d);
+}
+
+/* Of its ring nothing comes, each time. */
+static void hang_up(struct bad_feed *d)
+{
+}
+
+static void other_uuid(struct bad_feed *d)
+{
+	static uint8_t uuid[16] = "another set uuid";
+	d->opened.dataset_uuid.data = uuid;
+}
+
+static void other_position(struct bad_feed *d)
+{
+	d->batch++;
+}
+
+/* ---- of datasets and status ---- */
+
+static void describe(struct bad_feed *d, size_t names, double number)
+{
+	static char *all[MANY / 2];
+	double mean[3] = {number, 1, 2}, std[3] = {1, number, -number};
+	Loaderd__Dataset dataset = LOADERD__DATASET__INIT;
+	for (size_t i = 0; i < names; i++)
+		all[i] = (char *)(i % 2 ? "\x1b]0;owned\a" : "\xff\xe2\x80\xae");
+	dataset.path = dataset.metadata = (char *)"\x1b[2J=\x1b\n\xff\n";
+	dataset.samples = UINT64_MAX;
+	dataset.n_class_names = dataset.n_field_names = names;
+	dataset.class_names = dataset.field_names = all;
+	/* too few of one, wild ones of the other */
+	uint32_t types[] = {0, 5, 6, UINT32_MAX, 1};
+	uint64_t longest[] = {0, UINT64_MAX, UINT64_MAX - 1};
+	dataset.n_field_types = sizeof(types) / sizeof(*types);
+	dataset.field_types = types;
+	dataset.n_field_longest = sizeof(longest) / sizeof(*longest);
+	dataset.field_longest = longest;
+	dataset.n_mean = dataset.n_std = 3;
+	dataset.mean = mean;
+	dataset.std = std;
+	dataset.uuid = (ProtobufCBinaryData){names < 7 ? names : 7, (uint8_t *)"notlong"};
+	bad_feed_ask_for_files(d, 0, 1, false);
+	if (bad_feed_hear_and_forget(d))
+		bad_feed_say(d, LOADERD__REPLY__KIND_DATASET, &dataset);
+	bad_feed_hear_to_the_end(d);
+}
+
+static void describe_nothing(struct bad_feed *d)
+{
+	describe(d, 0, NAN);
+}
+
+static void describe_much(struct bad_feed *d)
+{
+	describe(d, 30000, 1e308);
+}
+
+static void status_of_escapes(struct bad_feed *d)
+{
+	static char evil[] =
+		"\x1b[2J\x1b]0;owned\a\r\n\b\x7f\xc2\x9b\xe2\x80\xae\xff\xc0\x9b\xed\xa0\x80";
+	Loaderd__FeedStatus feed = LOADERD__FEED_STATUS__INIT, *feeds[] = {&feed, &feed};
+	Loaderd__BadSampleRecord bad = LOADERD__BAD_SAMPLE_RECORD__INIT, *bads[] = {&bad};
+	Loaderd__Status status = LOADERD__STATUS__INIT;
+	status.version = status.isa = evil;
+	feed.name = feed.dataset = feed.pipeline = evil;
+	bad.dataset = bad.source = bad.text = evil;
+	memset(&feed.batch_size, 0xff, sizeof(feed) - offsetof(Loaderd__FeedStatus, batch_size));
+	bad.index = bad.count = UINT64_MAX;
+	status.threads = status.pid = feed.uid = UINT32_MAX;
+	status.uptime_ns = status.idle_ns = status.shared_bytes = UINT64_MAX;
+	status.n_feeds = 2;
+	status.feeds = feeds;
+	status.n_bad = 1;
+	status.bad = bads;
+	bad_feed_say(d, LOADERD__REPLY__KIND_STATUS, &status);
+	bad_feed_hear_to_the_end(d);
+}
+
+const struct row bad_reply_rows[] = {
+	/* a feed that is not the one asked for */
+	{"room for larger batches", IN_GEOMETRY(batch_size_max, 9), .expected = EPROTO},
+	{"more slots", IN_GEOMETRY(slots, 5), .expected = EPROTO},
+	{"epochs without batches", IN_OPENED(batches_per_epoch, 0), .expected = EPROTO},
+	{"more batches than samples", IN_OPENED(batches_per_epoch, UINT64_MAX), .expected = EPROTO},
+	{"no samples", IN_OPENED(samples, 0), .expected = EPROTO},
+	{"18446744073709551615 samples", IN_OPENED(samples, UINT64_MAX)},
+	{"4294967295 classes", IN_OPENED(classes, UINT32_MAX)},
+	{"another uuid when it comes back", .again = true, .wish = other_uuid, .expected = ESTALE},
+	{"other samples when it comes back", .again = true, IN_OPENED(samples, 81),
+	 .expected = ESTALE},
+	{"other classes when it comes back", .again = true, IN_OPENED(classes, 11),
+	 .expected = ESTALE},
+	{"other batches when it comes back", .again = true, IN_OPENED(batches_per_epoch, 11),
+	 .expected = EPROTO},
+	{"another position when it comes back", .again = true, .wish = other_position,
+	 .expected = EPROTO},
+	{"larger images when it comes back", .again = true, IN_GEOMETRY(image_size_max, 1 << 20),
+	 .expected = EPROTO},
+	{"longer values when it comes back", .again = true, IN_GEOMETRY(field_bytes, 4096),
+	 .expected = EPROTO},
+	{"another type of field when it comes back", .again = true, IN_GEOMETRY(field_types[0], 2),
+	 .expected = EPROTO},
+	{"EAGAIN when it comes back", .again = true, .answer = say_code, .value = EAGAIN,
+	 .expected = EPROTO},
+	{"no answer when it comes back", .again = true, .answer = bad_feed_hear_to_the_end,
+	 .expected = ECONNRESET, .patience_ms = 60000},
+	{"a hang-up each time", .again = true, .answer = hang_up, .expected = ECONNRESET,
+	 .patience_ms = 60000},
+	/* replies to OpenFeed */
+	{"no answer", .answer = bad_feed_hear_to_the_end, .expected = ETIMEDOUT,
+	 .patience_ms = 500},
+	{"doorbells for an answer", .answer = flood_with_doorbells, .expected = ETIMEDOUT,
+	 .patience_ms = 500},
+	{"a frame a byte at a time", .answer = send_slowly, .expected = ETIMEDOUT,
+	 .patience_ms = 500},
+	{"a frame of no length", .answer = send_no_length, .expected = EPROTO},
+	{"a frame of 4 GiB", .answer = send_huge_length, .expected = EPROTO},
+	{"a message that is none", .answer = send_nonsense, .expected = EPROTO},
+	{"a status of 400000 feeds for an answer", .answer = answer_with_many_feeds,
+	 .expected = EPROTO},
+	{"shutting down", .answer = answer_shutting_down, .expected = ESHUTDOWN},
+	{"FeedOpened without a ring", .answer = open_without_ring, .expected = EPROTO},
+	{"a ring without descriptors", .answer = say_ring, .expected = EPROTO},
+	{"error 0", .answer = say_code, .value = 0, .expected = EPROTO},
+	{"error -1", .answer = say_code, .value = UINT32_MAX, .expected = EPROTO},
+	{"error 2147483647", .answer = say_code, .value = INT32_MAX, .expected = EPROTO},
+	{"an error of a megabyte of escapes", .answer = say_megabyte, .expected = EIO},
+	{"the first file for ever", .answer = ask_in_order, .value = 0, .expected = EPROTO},
+	{"file 4294967295", .answer = ask_in_order, .value = UINT32_MAX, .expected = EPROTO},
+	{"no file at a time", .answer = ask_for_none, .expected = EPROTO},
+	{"all files, past the page cache and not, in turn", .answer = ask_in_turn,
+	 .expected = EPROTO},
+	/* while batches come */
+	{"EAGAIN of a running feed", .after = say_code, .value = EAGAIN, .expected = EPROTO},
+	{"ETIMEDOUT of a running feed", .after = say_code, .value = ETIMEDOUT, .expected = EPROTO},
+	{"ENOBUFS of a running feed", .after = say_code, .value = ENOBUFS, .expected = EPROTO},
+	{"a megabyte of escapes of a running feed", .after = say_megabyte, .expected = EPROTO},
+	{"a frame of 4 GiB of a running feed", .after = send_huge_length, .expected = EPROTO},
+	{"half a frame", .after = send_half, .expected = ETIMEDOUT, .patience_ms = 500},
+	{"doorbells without end", .after = flood_with_doorbells, .expected = ETIMEDOUT,
+	 .patience_ms = 500},
+	{"a status of 400000 feeds without end", .after = flood_with_megabytes, .expected = EPROTO},
+	{"messages that say nothing without end", .after = flood_with_nothing,
+	 .expected = ETIMEDOUT, .patience_ms = 500},
+	{"ShuttingDown of a feed that goes on", .after = say_shutting_down},
+	{"NeedFiles of a running feed", .after = ask_while_running, .expected = EPROTO},
+	{"FeedOpened of a running feed", .after = open_while_running, .expected = EPROTO},
+	{"a ring of a running feed", .after = say_ring, .expected = EPROTO},
+	/* to others */
+	{"statistics that are no numbers", .kind = "dataset", .answer = describe_nothing},
+	{"60000 names of escapes", .kind = "dataset", .answer = describe_much},
+	{"a status about a dataset", .kind = "dataset", .answer = answer_with_many_feeds,
+	 .expected = EPROTO},
+	{"the first file of a dataset for ever", .kind = "dataset", .answer = ask_in_order,
+	 .expected = EPROTO},
+	{"a status of escapes and wild counts", .kind = "status", .answer = status_of_escapes},
+	{"a status of 400000 feeds", .kind = "status", .answer = answer_with_many_feeds,
+	 .expected = EPROTO},
+	{"files for a status", .kind = "status", .answer = ask_in_order, .expected = EPROTO},
+	{"a megabyte of escapes for a status", .kind = "status", .answer = say_megabyte,
+	 .expected = EIO},
+	{"shutting down for a status", .kind = "status", .answer = answer_shutting_down,
+	 .expected = EPROTO},
+	{"a frame of 4 GiB for a status", .kind = "status", .answer = send_huge_length,
+	 .expected = EPROTO},
+	{"a ring for a status", .kind = "status", .answer = say_ring, .expected = EPROTO},
+	{"a hang-up for a status", .kind = "status", .answer = hang_up, .expected = ECONNRESET},
+	{NULL},
+};

@@ -1,0 +1,390 @@
+/*
+ * Which control group pays for the pages of datasets and rings, and for replies. The service runs
+ * in a memory control group of its own, and may give away more in rings than the group has. ALICE
+ * has it read sparse files that lie in memory, takes rings that she does not touch, and asks for
+ * replies that she does not read, and keeps them all, more of them than the group may have. What
+ * exists because the worker touched it would stay in the group, until the kernel ends processes
+ * there. BOB's feed goes on beside it, no worker ends, and afterwards the group has about what it
+ * had before.
+ */
+#include "format/base/system/io.h"
+#include "format/packimg.h"
+#include "proto/framing.h"
+#include "tests/security/attack.h"
+#include "tests/security/memcg.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+	SIDE = 1024,
+	IMAGES = 20, /* of 3 MiB, of zeroes: 60 MiB a file */
+	FILES = 20,  /* 1.2 GiB, */
+	MOST_MIB = 900,
+	/* What may be left: heaps of the workers, and what the kernel keeps for them. */
+	LEFT_MIB = 32,
+	WARM_BATCHES = 4,
+	PATIENCE_MS = 60000,
+	METADATA = 200 << 10, /* bytes, so that replies are long */
+	SKIPPED = 77,
+};
+
+static struct memcg group;
+static struct stage here;
+static pid_t owner;
+
+static int used_mib(void)
+{
+	return (int)(memcg_usage(&group) >> 20);
+}
+
+/* A dataset of black images, whose bytes need not exist. */
+static void write_black(const char *path)
+{
+	static const uint8_t black[SIDE * SIDE * 3];
+	static char text[METADATA + 1];
+	const struct packimg_writer_options options = {0};
+	const struct packimg_item item = {
+		.data = black,
+		.data_size = sizeof(black),
+		.width = SIDE,
+		.height = SIDE,
+		.codec = PACKIMG_CODEC_RAW,
+		.channels = 3,
+		.orientation = 1,
+	};
+	struct packimg_writer *writer;
+	assert_int_equal(packimg_writer_new(path, &options, &writer, NULL), 0);
+	for (unsigned i = 0; i < IMAGES; i++)
+		assert_int_equal(packimg_writer_add(writer, &item, NULL), 0);
+	memset(text, 'x', METADATA);
+	assert_int_equal(packimg_writer_metadata(writer, "text", text, NULL), 0);
+	assert_int_equal(packimg_writer_finish(writer, NULL), 0);
+	packimg_writer_free(writer);
+	assert_int_equal(chmod(path, 0444), 0);
+}
+
+static int new_memfd(void)
+{
+	return memfd_create("sparse", MFD_CLOEXEC);
+}
+
+static int new_file_on_tmpfs(void)
+{
+	return open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+}
+
+/* The dataset with a hole wherever a page is zero. */
+static int new_sparse(const char *black, int (*new_file)(void))
+{
+	enum { PAGE = 4096 };
+	static const uint8_t zeroes[PAGE];
+	uint8_t page[PAGE];
+	struct stat status;
+	int from = open(black, O_RDONLY | O_CLOEXEC), to = new_file();
+	assert_true(from >= 0 && to >= 0);
+	assert_int_equal(fstat(from, &status), 0);
+	assert_int_equal(ftruncate(to, status.st_size), 0);
+	for (off_t at = 0; at < status.st_size; at += PAGE) {
+		int64_t size = io_read_at(from, page, PAGE, (uint64_t)at);
+		assert_true(size > 0);
+		if (memcmp(page, zeroes, (size_t)size) != 0)
+			assert_int_equal(pwrite(to, page, (size_t)size, at), size);
+	}
+	close(from);
+	return to;
+}
+
+/* Has the service read all of it `epochs` times. */
+static struct feed *open_over(const struct stage *stage, int file, uint64_t epochs)
+{
+	char path[64];
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
+	struct feed_options options = fixture_options(&stage->fixture, path, "resize(8x8)");
+	options.batch_size = 4;
+	options.epoch_end = epochs;
+	return fixture_open(&options);
+}
+
+static void read_all(struct feed *feed)
+{
+	while (fixture_hash_next(feed) != 0)
+		;
+	feed_close(feed);
+}
+
+static void read_sparse_memfds(const struct stage *stage, const char *black, unsigned files)
+{
+	for (unsigned i = 0; i < files; i++)
+		read_all(open_over(stage, new_sparse(black, new_memfd), 1));
+}
+
+static void read_sparse_files(const struct stage *stage, const char *black, unsigned files)
+{
+	for (unsigned i = 0; i < files; i++)
+		read_all(open_over(stage, new_sparse(black, new_file_on_tmpfs), 1));
+}
+
+/*
+ * All pages are there, ALICE's, when the worker looks first; then they go, again and again, while
+ * it reads, and once they have gone it reads all again: the images are as black as before.
+ */
+static void read_while_holes_are_made(const struct stage *stage, const char *black, unsigned files)
+{
+	enum { EPOCHS = 6, HOLES = IMAGES / 4 * 2 };
+	for (unsigned i = 0; i < files; i++) {
+		int file = new_sparse(black, new_memfd);
+		struct stat status;
+		const off_t first = SIDE * SIDE; /* the header and what is behind it stay */
+		const off_t size = (off_t)(IMAGES - 1) * SIDE * SIDE * 3 - first;
+		assert_int_equal(fstat(file, &status), 0);
+		assert_int_equal(fallocate(file, 0, 0, status.st_size), 0);
+		struct feed *feed = open_over(stage, file, EPOCHS);
+		for (unsigned batch = 0; batch < HOLES; batch++) {
+			assert_int_equal(fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+						   first, size),
+					 0);
+			assert_true(fixture_hash_next(feed) != 0);
+		}
+		read_all(feed);
+	}
+}
+
+/* Rings of 100 MiB, reported as mapped though no page of them was touched. */
+static void take_untouched_rings(const struct stage *stage, const char *black, unsigned files)
+{
+	int file = open(black, O_RDONLY | O_CLOEXEC);
+	assert_true(file >= 0);
+	for (unsigned i = 0; i < files; i++) {
+		int fds[2], socket = attack_take_ring(stage, file, "resize(1500x1500)", fds);
+		attack_send_mapped(socket);
+		Loaderd__Reply *reply = attack_reply_bare(socket, NULL);
+		/* The connection stays open, and the descriptors are kept. */
+		assert_true(!reply || reply->kind_case == LOADERD__REPLY__KIND_ERROR);
+		loaderd__reply__free_unpacked(reply, NULL);
+	}
+}
+
+/*
+ * Each connection is closed by the service as soon as nothing more comes from it, and stays open at
+ * ALICE's end. Those beyond what a user may leave unread are closed without an answer.
+ */
+static void leave_replies_unread(const struct stage *stage, const char *black, unsigned files)
+{
+	enum { CONNECTIONS = 150, REQUESTS = 400 };
+	static const uint8_t get_status[] = {0x12, 0};
+	for (unsigned i = 0; i < files * CONNECTIONS; i++) {
+		int socket = attack_connect(stage), sent = 0;
+		assert_true(socket >= 0);
+		while (sent < REQUESTS &&
+		       frame_send(socket, get_status, sizeof(get_status), NULL, 0, 0) == 0)
+			sent++;
+		shutdown(socket, SHUT_WR);
+		struct pollfd hangup = {.fd = socket};
+		assert_int_equal(poll(&hangup, 1, PATIENCE_MS), 1);
+	}
+}
+
+static void recv_all(int socket, void *data, size_t size)
+{
+	assert_int_equal(recv(socket, data, size, MSG_WAITALL), size);
+}
+
+/* Returns how many bytes the pipe takes, of so many. */
+static uint32_t move(int socket, int pipe, uint32_t size)
+{
+	struct pollfd both[] = {{.fd = socket, .events = POLLIN}, {.fd = pipe, .events = POLLOUT}};
+	uint32_t moved = 0;
+	while (moved < size && poll(&both[0], 1, PATIENCE_MS) == 1 && poll(&both[1], 1, 0) == 1) {
+		ssize_t n = splice(socket, NULL, pipe, NULL, size - moved, SPLICE_F_NONBLOCK);
+		assert_true(n > 0 || errno == EAGAIN);
+		moved += n > 0 ? (uint32_t)n : 0;
+	}
+	return moved;
+}
+
+/*
+ * Moves the pages of long replies from the connection into pipes, as far as these hold them, and
+ * reads the rest. A page that is in a pipe stays charged to who sent it.
+ */
+static void splice_replies(const struct stage *stage, const char *black, unsigned files)
+{
+	enum { PIPES = 40 };
+	static uint8_t rest[METADATA + 4096];
+	int file = open(black, O_RDONLY | O_CLOEXEC), socket = attack_connect(stage);
+	assert_true(file >= 0 && socket >= 0);
+	for (unsigned i = 0; i < files * PIPES; i++) {
+		int pipe_fds[2];
+		uint32_t size;
+		assert_true(attack_ask(socket, black, NULL, 0));
+		Loaderd__Reply *reply = attack_reply_bare(socket, NULL);
+		assert_true(reply && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES);
+		loaderd__reply__free_unpacked(reply, NULL);
+		assert_true(attack_files(socket, 0, 1, false, &file, 1));
+		recv_all(socket, &size, sizeof(size));
+		assert_in_range(size, METADATA, sizeof(rest));
+		assert_int_equal(pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK), 0);
+		recv_all(socket, rest, size - move(socket, pipe_fds[1], size));
+	}
+}
+
+/* BOB's batches, counted in memory that he shares with the test. */
+static pid_t consume(const struct feed_options *options, _Atomic unsigned *taken)
+{
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid > 0)
+		return pid;
+	fixture_become(BOB);
+	struct feed *feed = fixture_open(options);
+	for (;;) {
+		struct feed_batch batch = {.size = sizeof(batch)};
+		if (feed_next(feed, PATIENCE_MS, &batch) != 0 || feed_release(feed, &batch) != 0)
+			_exit(1);
+		atomic_fetch_add(taken, 1);
+	}
+}
+
+static void wait_for(const _Atomic unsigned *taken, unsigned count)
+{
+	uint64_t until_ms = attack_now_ms() + PATIENCE_MS;
+	while (atomic_load(taken) < count) {
+		if (attack_now_ms() > until_ms)
+			fail_msg("BOB gets no batches: %u", atomic_load(taken));
+		usleep(1000);
+	}
+}
+
+/* One of ALICE's processes. It has done what it does once it is stopped, and keeps its files. */
+static pid_t start_alice(const struct stage *stage, const char *black,
+			 void (*run)(const struct stage *, const char *, unsigned), unsigned files)
+{
+	struct rlimit descriptors;
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fixture_become(ALICE);
+		assert_int_equal(getrlimit(RLIMIT_NOFILE, &descriptors), 0);
+		descriptors.rlim_cur = descriptors.rlim_max;
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &descriptors), 0);
+		run(stage, black, files);
+		raise(SIGSTOP);
+		_exit(0);
+	}
+	int status;
+	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+	if (!WIFSTOPPED(status))
+		fail_msg("ALICE was not served: status %#x", (unsigned)status);
+	return pid;
+}
+
+static void end(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+static const struct row {
+	const char *name;
+	void (*run)(const struct stage *stage, const char *black, unsigned files);
+} rows[] = {
+	{"sparse memfds", read_sparse_memfds},
+	{"sparse files on a tmpfs", read_sparse_files},
+	{"holes that are made while the worker reads", read_while_holes_are_made},
+	{"rings that are taken and not touched", take_untouched_rings},
+	{"replies that are never read", leave_replies_unread},
+	{"replies that are moved into pipes", splice_replies},
+};
+
+/* False: it is charged to the service, or somebody was harmed. */
+static bool run_row(struct stage *stage, const struct row *row, const char *black,
+		    const _Atomic unsigned *taken)
+{
+	pid_t bobs = fixture_worker_of(&stage->fixture, BOB);
+	/* Heaps grow to what they need. */
+	end(start_alice(stage, black, row->run, 1));
+	pid_t alices = fixture_worker_of(&stage->fixture, ALICE);
+	int before = used_mib();
+	unsigned batches = atomic_load(taken);
+	pid_t alice = start_alice(stage, black, row->run, FILES);
+	int after = used_mib();
+	bool ended = fixture_worker_of(&stage->fixture, BOB) != bobs ||
+		     fixture_worker_of(&stage->fixture, ALICE) != alices;
+	if (waitpid(stage->fixture.daemon, NULL, WNOHANG) != 0) {
+		stage->fixture.daemon = 0;
+		fail_msg("%s: the supervisor has ended", row->name);
+	}
+	wait_for(taken, batches + WARM_BATCHES);
+	print_message("%-44s %4d MiB before, %4d after; BOB %u batches%s\n", row->name, before,
+		      after, atomic_load(taken) - batches, ended ? "; A WORKER HAS ENDED" : "");
+	end(alice);
+	return !ended && after <= before + LEFT_MIB;
+}
+
+static void test_what_clients_keep_is_not_charged_to_the_service(void **state)
+{
+	char black[PATH_MAX];
+	unsigned bad = 0;
+	_Atomic unsigned *taken = mmap(NULL, sizeof(*taken), PROT_READ | PROT_WRITE,
+				       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(taken != MAP_FAILED);
+	attack_stage(&here);
+	snprintf(black, sizeof(black), "%.200s/black.pimg", here.fixture.folder);
+	write_black(black);
+	memcg_enter(&group);
+	fixture_start(&here.fixture, NULL, "--threads", "2", "--set", "daemon.idle_ms=600000",
+		      "--limit", "shared_memory=32G", NULL);
+	memcg_leave(&group);
+	pid_t bob = consume(&here.bob, taken);
+	wait_for(taken, WARM_BATCHES);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+		bad += !run_row(&here, &rows[i], black, taken);
+	assert_int_equal(waitpid(bob, NULL, WNOHANG), 0);
+	end(bob);
+	assert_int_equal(fixture_stop(&here.fixture, SIGTERM), 0);
+	assert_int_equal(bad, 0);
+}
+
+static int tear_down(void **state)
+{
+	/* A failed assertion of a child's comes here, too. */
+	if (getpid() != owner)
+		return 0;
+	fixture_deinit(&here.fixture);
+	memcg_free(&group);
+	return 0;
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_what_clients_keep_is_not_charged_to_the_service),
+	};
+	owner = getpid();
+	if (geteuid() != 0) {
+		print_message("needs root, to be several users in turn\n");
+		return SKIPPED;
+	}
+	if (!memcg_new(&group, "loaderd-charges", (uint64_t)MOST_MIB << 20)) {
+		print_message("needs a memory control group, in which it may make another\n");
+		return SKIPPED;
+	}
+	return cmocka_run_group_tests(tests, NULL, tear_down);
+}

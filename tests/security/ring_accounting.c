@@ -1,0 +1,390 @@
+/*
+ * The account of rings: random sequences of opening feeds, keeping their memory in every way that
+ * there is, and letting it go. After each step
+ * - what the kernel charges to the service in shared memory is at most CONSTANT, and
+ * - what is kept is at most what one user may have: it counts, in whatever way it is kept.
+ * In the end all of it may be had again. LOADERD_TEST_SEED chooses another sequence,
+ * LOADERD_TEST_STEPS more steps. Needs root, and a control group of memory for the first of the
+ * two.
+ */
+#include "tests/security/attack.h"
+#include "tests/security/memcg.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+	STEPS = 600,
+	KEPT_MAX = 12,
+	MOST = 16 << 20,         /* that one user may have, */
+	RING = 3300000,          /* about what a ring takes of it */
+	GROUP_BYTES = 900 << 20, /* of the service */
+	CONSTANT = 1 << 20,      /* status pages, configuration, and rounding */
+	FREE_WITHIN_MS = 20000,
+};
+
+/* A ring, and what refers to it. */
+struct kept {
+	bool used;
+	uint64_t bytes;
+	int socket, ring, ack; /* -1: closed */
+	int path;              /* of the ring, opened with O_PATH */
+	void *map;
+	int pipe[2];   /* with pages of it */
+	int flight[2]; /* a message with its descriptor, not received */
+	pid_t child;   /* which has what we had when it was made */
+	bool child_refers;
+};
+
+struct model {
+	const struct stage *stage;
+	const struct memcg *group; /* NULL: there is none */
+	int file;
+	struct kept kept[KEPT_MAX];
+	unsigned granted, refused;
+};
+
+static const char pipeline[] = "random_resized_crop(128)";
+
+static bool refers(const struct kept *kept)
+{
+	return kept->used &&
+	       (kept->socket >= 0 || kept->ring >= 0 || kept->ack >= 0 || kept->path >= 0 ||
+		kept->map || kept->pipe[0] >= 0 || kept->flight[0] >= 0 || kept->child_refers);
+}
+
+static uint64_t bytes_kept(const struct model *model)
+{
+	uint64_t bytes = 0;
+	for (unsigned i = 0; i < KEPT_MAX; i++)
+		if (refers(&model->kept[i]))
+			bytes += model->kept[i].bytes;
+	return bytes;
+}
+
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+static void open_ring(struct model *model, struct kept *kept)
+{
+	int fds[2], socket;
+	if (refers(kept))
+		return;
+	int r = attack_open(model->stage, model->file, pipeline, &socket, fds);
+	if (r != 0) {
+		assert_int_equal(r, EDQUOT);
+		model->refused++;
+		return;
+	}
+	model->granted++;
+	*kept = (struct kept){
+		.used = true,
+		.bytes = (uint64_t)lseek(fds[0], 0, SEEK_END),
+		.socket = socket,
+		.ring = fds[0],
+		.ack = fds[1],
+		.path = -1,
+		.pipe = {-1, -1},
+		.flight = {-1, -1},
+	};
+}
+
+static void map_ring(struct kept *kept)
+{
+	if (kept->map || kept->ring < 0)
+		return;
+	kept->map = mmap(NULL, kept->bytes, PROT_READ, MAP_SHARED, kept->ring, 0);
+	assert_ptr_not_equal(kept->map, MAP_FAILED);
+}
+
+static void unmap_ring(struct kept *kept)
+{
+	if (kept->map)
+		munmap(kept->map, kept->bytes);
+	kept->map = NULL;
+}
+
+static void splice_page(struct kept *kept)
+{
+	if (kept->ring < 0 || kept->pipe[0] >= 0)
+		return;
+	off_t at = (off_t)(attack_random() % (kept->bytes / 4096) * 4096);
+	assert_int_equal(pipe2(kept->pipe, O_CLOEXEC | O_NONBLOCK), 0);
+	assert_int_equal(splice(kept->ring, &at, kept->pipe[1], NULL, 1, 0), 1);
+}
+
+static void unsplice(struct kept *kept)
+{
+	close_fd(&kept->pipe[0]);
+	close_fd(&kept->pipe[1]);
+}
+
+static void open_path(struct kept *kept)
+{
+	char path[64];
+	if (kept->ring < 0 || kept->path >= 0)
+		return;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", kept->ring);
+	kept->path = open(path, O_PATH | O_CLOEXEC);
+	assert_true(kept->path >= 0);
+}
+
+static void send_away(struct kept *kept)
+{
+	int fd = attack_random() % 2 ? kept->ring : kept->ack;
+	if (fd >= 0 && kept->flight[0] < 0)
+		attack_put_in_flight(fd, kept->flight);
+}
+
+static void forget_message(struct kept *kept)
+{
+	close_fd(&kept->flight[0]);
+	close_fd(&kept->flight[1]);
+}
+
+/* Of all rings that there are: a fork has what its parent has. */
+static void fork_child(struct model *model, struct kept *kept)
+{
+	if (!kept->used || kept->child != 0)
+		return;
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (unsigned i = 0; i < KEPT_MAX; i++) {
+			struct kept *other = &model->kept[i];
+			if (other == kept || !other->used)
+				continue;
+			close_fd(&other->socket);
+			close_fd(&other->ring);
+			close_fd(&other->ack);
+			close_fd(&other->path);
+			unsplice(other);
+			forget_message(other);
+			unmap_ring(other);
+		}
+		/* A connection that is shut down is closed, whoever else has it. */
+		close_fd(&kept->socket);
+		for (;;)
+			pause();
+	}
+	kept->child = pid;
+	kept->child_refers = kept->ring >= 0 || kept->ack >= 0 || kept->path >= 0 || kept->map ||
+			     kept->pipe[0] >= 0 || kept->flight[0] >= 0;
+}
+
+static void kill_child(struct kept *kept)
+{
+	if (kept->child == 0)
+		return;
+	kill(kept->child, SIGKILL);
+	waitpid(kept->child, NULL, 0);
+	kept->child = 0;
+	kept->child_refers = false;
+}
+
+static void close_feed(struct kept *kept)
+{
+	if (kept->socket >= 0)
+		shutdown(kept->socket, SHUT_RDWR);
+	close_fd(&kept->socket);
+}
+
+/* Drops every reference but those of a random kind, or all. */
+static void let_go(struct kept *kept)
+{
+	enum { KINDS = 8 };
+	unsigned but = (unsigned)(attack_random() % (KINDS + 1));
+	if (but != 0)
+		close_feed(kept);
+	if (but != 1)
+		unmap_ring(kept);
+	if (but != 2)
+		unsplice(kept);
+	if (but != 3)
+		forget_message(kept);
+	if (but != 4)
+		close_fd(&kept->ring);
+	if (but != 5)
+		close_fd(&kept->ack);
+	if (but != 6)
+		close_fd(&kept->path);
+	if (but != 7)
+		kill_child(kept);
+}
+
+/* One that is free; NULL: there is none. */
+static struct kept *find_free(struct model *model)
+{
+	for (unsigned i = 0; i < KEPT_MAX; i++)
+		if (!model->kept[i].used)
+			return &model->kept[i];
+	return NULL;
+}
+
+/* A random one of those that are there; NULL: there is none. */
+static struct kept *find_used(struct model *model)
+{
+	for (unsigned i = 0; i < 20 * KEPT_MAX; i++) {
+		struct kept *kept = &model->kept[attack_random() % KEPT_MAX];
+		if (kept->used)
+			return kept;
+	}
+	return NULL;
+}
+
+static void step(struct model *model)
+{
+	static void (*const keep[])(struct kept * kept) = {map_ring, splice_page, send_away,
+							   open_path};
+	struct kept *kept = find_used(model);
+	/* An attempt at a ring too many takes half a second. */
+	if (!kept || (bytes_kept(model) < MOST - RING && attack_random() % 2 == 0) ||
+	    attack_random() % 64 == 0) {
+		kept = find_free(model);
+		if (kept)
+			open_ring(model, kept);
+		return;
+	}
+	switch (attack_random() % 8) {
+	case 0:
+		fork_child(model, kept);
+		break;
+	case 1:
+		let_go(kept);
+		break;
+	case 2:
+		close_feed(kept);
+		break;
+	default:
+		keep[attack_random() % (sizeof(keep) / sizeof(*keep))](kept);
+		break;
+	}
+	if (!refers(kept)) {
+		kill_child(kept);
+		kept->used = false;
+	}
+}
+
+static void let_all_go(struct model *model)
+{
+	for (unsigned i = 0; i < KEPT_MAX; i++) {
+		struct kept *kept = &model->kept[i];
+		if (!kept->used)
+			continue;
+		close_feed(kept);
+		unmap_ring(kept);
+		unsplice(kept);
+		forget_message(kept);
+		close_fd(&kept->ring);
+		close_fd(&kept->ack);
+		close_fd(&kept->path);
+		kill_child(kept);
+		kept->used = false;
+	}
+}
+
+static void check(const struct model *model, unsigned number)
+{
+	if (bytes_kept(model) > MOST)
+		fail_msg("step %u: %llu bytes are kept, one user may have %d", number,
+			 (unsigned long long)bytes_kept(model), MOST);
+	if (!model->group)
+		return;
+	uint64_t charged = memcg_shared(model->group);
+	if (charged > CONSTANT)
+		fail_msg("step %u: %llu bytes of shared memory are charged to the service", number,
+			 (unsigned long long)charged);
+}
+
+static void run_steps(const struct stage *stage, const struct memcg *group)
+{
+	const char *steps = getenv("LOADERD_TEST_STEPS"), *seed = getenv("LOADERD_TEST_SEED");
+	struct model model = {.stage = stage, .group = group};
+	model.file = open(stage->images, O_RDONLY | O_CLOEXEC);
+	assert_true(model.file >= 0);
+	for (long i = seed ? atol(seed) : 0; i > 0; i--)
+		(void)attack_random();
+	unsigned count = steps ? (unsigned)atol(steps) : STEPS;
+	for (unsigned i = 0; i < count; i++) {
+		step(&model);
+		check(&model, i);
+	}
+	let_all_go(&model);
+	print_message("%u rings granted, %u refused\n", model.granted, model.refused);
+	assert_true(model.granted > 10 && model.refused > 0);
+	/* As many as before. */
+	uint64_t until_ms = attack_now_ms() + FREE_WITHIN_MS;
+	for (unsigned have = 0; have < MOST / RING;) {
+		open_ring(&model, &model.kept[have]);
+		have += model.kept[have].used;
+		if (attack_now_ms() > until_ms)
+			fail_msg("what nothing refers to still counts: %u rings are to be had",
+				 have);
+	}
+	let_all_go(&model);
+}
+
+static void test_account_covers_what_is_kept(void **state)
+{
+	struct memcg group;
+	struct stage stage;
+	int status;
+	attack_stage(&stage);
+	const bool grouped = memcg_new(&group, "loaderd-account", GROUP_BYTES);
+	if (grouped)
+		memcg_enter(&group);
+	else
+		print_message("no control group of memory is to be had: the account alone\n");
+	fixture_start(&stage.fixture, NULL, "--threads", "2", "--log-level", "error", "--limit",
+		      "shared_memory_per_user=16M", NULL);
+	if (grouped)
+		memcg_leave(&group);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fixture_become(ALICE);
+		run_steps(&stage, grouped ? &group : NULL);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
+	if (grouped) {
+		print_message("version %u: %llu bytes of shared memory are charged after the end\n",
+			      group.version, (unsigned long long)memcg_shared(&group));
+		assert_int_equal(memcg_kills(&group), 0);
+		memcg_free(&group);
+	}
+	fixture_deinit(&stage.fixture);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_account_covers_what_is_kept),
+	};
+	if (geteuid() != 0) {
+		print_message("needs root, to be several users in turn\n");
+		return 77; /* skipped */
+	}
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,59 @@
+#include "tests/unit/augment/stats.h"
+#include "loaderd/augment/grammar/draw.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+void stats_draw(const char *text, uint64_t sample, struct effect_list *list)
+{
+	static struct transform *transform;
+	static char known[256];
+	struct transform_error error;
+	struct random_stream random;
+
+	if (strcmp(text, known) != 0) {
+		transform_free(transform);
+		transform = NULL;
+		if (transform_parse(text, &transform, &error) < 0)
+			fail_msg("'%s': %s", text, error.text);
+		snprintf(known, sizeof(known), "%s", text);
+	}
+	random_init(&random, 5, 0, sample, RANDOM_AUGMENT);
+	list->count = 0;
+	draw_effects(&transform->steps[0],
+		     &(struct drawing){STATS_WIDTH, STATS_HEIGHT, &random, list});
+	assert_true(list->count <= draw_effects_max(&transform->steps[0]));
+}
+
+void stats_expect(const unsigned *counts, const double *probabilities, unsigned size)
+{
+	double total = 0, statistic = 0;
+	unsigned classes = 0;
+
+	for (unsigned i = 0; i < size; i++)
+		total += counts[i];
+	for (unsigned i = 0; i < size; i++) {
+		double expected = total * (probabilities ? probabilities[i] : 1.0 / size);
+
+		if (expected == 0) {
+			assert_int_equal(counts[i], 0);
+			continue;
+		}
+		classes++;
+		statistic += (counts[i] - expected) * (counts[i] - expected) / expected;
+	}
+	/* Its mean is one less than the classes, its variance twice that. */
+	if (statistic > classes - 1 + 5 * sqrt(2.0 * (classes - 1)))
+		fail_msg("chi-square is %g for %u classes", statistic, classes);
+}
+
+void stats_expect_uniform(const unsigned *counts, unsigned size)
+{
+	stats_expect(counts, NULL, size);
+}

@@ -1,0 +1,33 @@
+#include "tests/unit/loaderd/fake_batcher.h"
+
+#include "tests/unit/proto/fake_ring.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+
+struct dataset *own_dataset(const char *path)
+{
+	struct packimg_error error;
+	struct dataset *dataset;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	if (dataset_open(path, &fd, 1, true, &dataset, &error) < 0)
+		fail_msg("dataset_open: %s", error.text);
+	return dataset;
+}
+
+struct batcher *fake_batcher(struct batcher_options *options)
+{
+	struct ring_geometry geometry;
+	struct batcher *batcher;
+	batcher_geometry(options, &geometry);
+	assert_int_equal(own_memory_new(ring_size(&geometry) - RING_ACK_SIZE, &options->ring_fd),
+			 0);
+	assert_int_equal(own_memory_new(RING_ACK_SIZE, &options->ack_fd), 0);
+	assert_int_equal(batcher_new(options, &batcher), 0);
+	return batcher;
+}

@@ -1,0 +1,97 @@
+/*
+ * libnccl.so.2 for tests of nccl.c: one rank, whose sums are counted. In the environment,
+ * FAKE_NCCL_VERSION is its version, and after FAKE_NCCL_SUMS sums, if that is set, a rank
+ * has gone.
+ */
+#include <stdlib.h>
+
+struct id {
+	char internal[128];
+};
+
+#define EXPORT      __attribute__((visibility("default")))
+#define ASYNC_ERROR 6 /* ncclRemoteError */
+
+static int grouped, sums;
+
+EXPORT int ncclGetVersion(int *version);
+EXPORT int ncclGetUniqueId(struct id *id);
+EXPORT int ncclCommInitRank(void **comm, int world, struct id id, int rank);
+EXPORT int ncclAllReduce(const void *from, void *to, size_t count, int type, int operation,
+			 void *comm, void *stream);
+EXPORT int ncclGroupStart(void);
+EXPORT int ncclGroupEnd(void);
+EXPORT int ncclCommGetAsyncError(void *comm, int *status);
+EXPORT int ncclCommAbort(void *comm);
+EXPORT int ncclCommDestroy(void *comm);
+EXPORT const char *ncclGetErrorString(int status);
+EXPORT const char *ncclGetLastError(void *comm);
+
+int ncclGetVersion(int *version)
+{
+	*version = atoi(getenv("FAKE_NCCL_VERSION"));
+	return 0;
+}
+
+int ncclGetUniqueId(struct id *id)
+{
+	id->internal[127] = 'x';
+	return 0;
+}
+
+int ncclCommInitRank(void **comm, int world, struct id id, int rank)
+{
+	*comm = &sums;
+	return world == 1 && rank == 0 && id.internal[127] == 'x' ? 0 : 4;
+}
+
+/* 7 and 8: float and double; in place, and in a group. */
+int ncclAllReduce(const void *from, void *to, size_t count, int type, int operation, void *comm,
+		  void *stream)
+{
+	if (!from || from != to || comm != &sums || operation != 0 || !grouped ||
+	    (type != 7 && type != 8))
+		return 4;
+	sums++;
+	return 0;
+}
+
+int ncclGroupStart(void)
+{
+	grouped++;
+	return 0;
+}
+
+int ncclGroupEnd(void)
+{
+	grouped--;
+	return 0;
+}
+
+int ncclCommGetAsyncError(void *comm, int *status)
+{
+	const char *most = getenv("FAKE_NCCL_SUMS");
+
+	*status = most && sums > atoi(most) ? ASYNC_ERROR : 0;
+	return 0;
+}
+
+int ncclCommAbort(void *comm)
+{
+	return 0;
+}
+
+int ncclCommDestroy(void *comm)
+{
+	return 0;
+}
+
+const char *ncclGetErrorString(int status)
+{
+	return status == ASYNC_ERROR ? "remote process exited" : "invalid argument";
+}
+
+const char *ncclGetLastError(void *comm)
+{
+	return "";
+}
