@@ -1,7 +1,7 @@
 /*
  * Any bytes as an image of a source: what the headers say, then the pixels, for each kind that
  * packimg reads. What was accepted has all its pixels, and the same ones a second time. Seeds are
- * files of tests/integration/image_corpus (corpora.py --keep).
+ * files of tests/integration/image_corpus (image_corpus.py --keep).
  */
 #include "tests/fuzz/fuzz.h"
 #include "tools/packimg/image/image.h"

@@ -45,7 +45,7 @@ def run(*command, data=b""):
 def run_on_files(command, *inputs):
     """What a tool leaves in OUT; IN0, IN1 and so on are files of the given bytes. Each may have an ending."""
     words = [str(word) for word in command]
-    with tempfile.TemporaryDirectory(prefix="corpora-") as folder:
+    with tempfile.TemporaryDirectory(prefix="image_corpus-") as folder:
         for i, word in enumerate(words):
             name = word.partition(".")[0]
             if name == "OUT" or name[:2] == "IN" and name[2:].isdigit():

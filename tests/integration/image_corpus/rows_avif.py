@@ -4,7 +4,7 @@ import struct
 
 import numpy
 
-from corpora import Row
+from image_corpus import Row
 from make import pixels, run_on_files, saved
 
 UNREAD = "Pillow 9.4 does not read AVIF; the truth is avifdec's"

@@ -5,7 +5,7 @@ import struct
 import numpy
 from PIL import Image
 
-from corpora import Row
+from image_corpus import Row
 from make import pixels, saved
 
 WIDTH, HEIGHT = 45, 31

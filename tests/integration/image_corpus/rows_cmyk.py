@@ -2,7 +2,7 @@
 
 from PIL import Image
 
-from corpora import Row
+from image_corpus import Row
 from make import jpegtran, pixels, saved, without
 
 ADOBE = 0xEE

@@ -1,6 +1,6 @@
 """JPEGs of which something is missing, or too much, in each coding (format/SPEC.md, "Complete JPEGs"). Pillow takes all that libjpeg-turbo only warns of."""
 
-from corpora import Row, upright
+from image_corpus import Row, upright
 from make import cjpeg, pixels, segment
 
 CODINGS = {

@@ -1,6 +1,6 @@
 """JPEG: every coding that cjpeg and jpegtran make."""
 
-from corpora import Row
+from image_corpus import Row
 from make import cjpeg, exif, insert, jpegtran, pixels, segment
 
 SAMPLINGS = ["1x1", "2x1", "1x2", "2x2", "4x1", "4x2", "1x4"]

@@ -5,7 +5,7 @@ import zlib
 
 import numpy
 
-from corpora import Row
+from image_corpus import Row
 from make import TYPES, cjpeg, exif, insert, pixels, png_chunk, png_insert, raw_profile, run_on_files, saved, segment, xmp
 
 PILLOW_XMP = "Pillow 9.4 looks for XMP in PNG alone, later ones in all kinds"

@@ -3,7 +3,7 @@
 import numpy
 from PIL import Image
 
-from corpora import Row, upright
+from image_corpus import Row, upright
 from make import exif, pixels, png_chunk, png_insert, saved
 
 

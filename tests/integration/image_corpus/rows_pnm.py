@@ -2,7 +2,7 @@
 
 import numpy
 
-from corpora import Row
+from image_corpus import Row
 from make import pixels
 
 CLIPPED = "Pillow clips grey of more than 8 bits at 255; here it is scaled"

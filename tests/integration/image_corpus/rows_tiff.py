@@ -7,7 +7,7 @@ import zlib
 import numpy
 from PIL import Image
 
-from corpora import Row, upright
+from image_corpus import Row, upright
 from make import cjpeg, pixels, run_on_files, saved, xmp
 
 COMPRESSIONS = ["raw", "tiff_lzw", "tiff_adobe_deflate", "packbits", "zstd", "lzma", "webp"]

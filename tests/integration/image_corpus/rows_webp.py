@@ -3,7 +3,7 @@
 import numpy
 from PIL import Image
 
-from corpora import Row
+from image_corpus import Row
 from make import pixels, run_on_files, saved
 
 

@@ -1,12 +1,12 @@
 """What a recipe can be made of: factors, each with its levels, and what sets a level in the recipe. The first level of a factor is off, or plain.
 
 A new method is a level of a factor here, or a factor of its own if it goes with all that there is. What two levels cannot do together is said by
-rows of trainer/recipe/recipe_pairs.inc and by nothing else. COMPOSABILITY_STEPS is how many steps a recipe trains.
+rows of trainer/recipe/recipe_pairs.inc and by nothing else. METHOD_PAIRS_STEPS is how many steps a recipe trains.
 """
 
 import os
 
-STEPS = int(os.environ.get("COMPOSABILITY_STEPS", "5"))
+STEPS = int(os.environ.get("METHOD_PAIRS_STEPS", "5"))
 
 # Small enough to run on an emulated GPU, in the settings that all runs share; the first level of every factor besides.
 BASE = [

@@ -80,7 +80,7 @@ class Build:
     def run(self, test, timeout):
         """Run one test: (0 passed, 77 skipped, another number failed, None: not within the time; its output's end)."""
         test = self.tests[test]
-        with tempfile.TemporaryDirectory(prefix="mutants.", ignore_cleanup_errors=True) as scratch:
+        with tempfile.TemporaryDirectory(prefix="mutation.", ignore_cleanup_errors=True) as scratch:
             os.chmod(scratch, 0o1777)
             with open(os.path.join(scratch, "output"), "w+b") as output:
                 process = subprocess.Popen(test["cmd"], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,

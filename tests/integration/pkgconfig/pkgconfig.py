@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A project of CMake's and one of Meson's find what is installed of libfeed and libpackimg by pkg-config, compile, link, statically too, and run.
 
-    tests/integration/pkgconfig/consumers.py BUILD LIBFEED VERSION    (LIBFEED: the shared library in the build folder BUILD; VERSION: what .pc files have to say)
+    tests/integration/pkgconfig/pkgconfig.py BUILD LIBFEED VERSION    (LIBFEED: the shared library in the build folder BUILD; VERSION: what .pc files have to say)
 """
 import os
 import pathlib
@@ -25,7 +25,7 @@ def run(*command, **environment):
     return done.stdout
 
 
-class Consumers(unittest.TestCase):
+class Pkgconfig(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))

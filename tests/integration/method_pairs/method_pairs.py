@@ -1,8 +1,8 @@
 """
 Every pair of methods that the trainer accepts: recipes in which all of them occur, some steps on the CPU and on an emulated GPU, with equal losses.
 
-What is refused is a row of trainer/recipe/recipe_pairs.inc, and at most 5 % of all pairs. COMPOSABILITY_RECIPES limits how many recipes run (those
-that cover most come first), and COMPOSABILITY_STEPS their steps. Only where all run, every method by itself is compared with the plain recipe, and
+What is refused is a row of trainer/recipe/recipe_pairs.inc, and at most 5 % of all pairs. METHOD_PAIRS_RECIPES limits how many recipes run (those
+that cover most come first), and METHOD_PAIRS_STEPS their steps. Only where all run, every method by itself is compared with the plain recipe, and
 resumed in the middle of an epoch.
 """
 
@@ -21,7 +21,7 @@ import nudge
 
 TRAINER = os.environ["TRAINER"]
 EMULATED = os.environ.get("TRAINER_EMULATED")
-LIMIT = int(os.environ.get("COMPOSABILITY_RECIPES", "0"))
+LIMIT = int(os.environ.get("METHOD_PAIRS_RECIPES", "0"))
 REFUSED_MAX = 0.05
 
 # Of the losses of two devices, as a share: they add up in other orders. That is all that the first step shows; the others carry it on. Deep
@@ -47,7 +47,7 @@ def said(row):
     return ", ".join(f"{factor}: {level}" for factor, level in row.items() if level != plain()[factor]) or "plain"
 
 
-class Composability(unittest.TestCase):
+class MethodPairs(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.temporary = tempfile.TemporaryDirectory()
@@ -161,7 +161,7 @@ class Composability(unittest.TestCase):
                 first = max(first, self.apart(cpu[0][:1], gpu[0][:1]))
         print(f"losses of CPU and GPU are at most {worst:.1e} apart, in the first step {first:.1e}")
 
-    @unittest.skipIf(LIMIT, "part of tools/check-release composability")
+    @unittest.skipIf(LIMIT, "part of tools/check-release method_pairs")
     def test_every_method_is_seen(self):
         for factor, levels in methods.FACTORS.items():
             for level in list(levels)[1:]:
@@ -179,7 +179,7 @@ class Composability(unittest.TestCase):
                     elif before[1] != after[1]:
                         print(f"{factor}: {level}: in evaluation {self.apart(before[1], after[1]):.1e}")
 
-    @unittest.skipIf(LIMIT, "part of tools/check-release composability")
+    @unittest.skipIf(LIMIT, "part of tools/check-release method_pairs")
     def test_every_method_resumes(self):
         """In the middle of the second epoch, bit for bit."""
         checkpoint = f"{self.folder}/unbroken/checkpoint-{methods.RESUMED:08}.safetensors"

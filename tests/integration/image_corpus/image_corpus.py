@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Odd images of every kind, as packimg and as Pillow read them.
 
-corpora.py [--keep FOLDER] makes each file that the modules rows_*.py name, converts them all in every mode of MODES, decodes what the datasets
+image_corpus.py [--keep FOLDER] makes each file that the modules rows_*.py name, converts them all in every mode of MODES, decodes what the datasets
 hold as loaderd does, and compares each with the truth: what Pillow makes of the file, turned upright, unless the row says otherwise. It prints a
 table of all files of which packimg and Pillow make something else, each with its row's reason, and fails where an outcome is not the row's:
 above all where something is "accepted here, wrong". The same files cut off must be refused, unless nothing of their pixels is cut.
@@ -167,7 +167,7 @@ def main():
     arguments = parser.parse_args()
     import rows
 
-    with tempfile.TemporaryDirectory(prefix="corpora-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="image_corpus-") as temporary:
         root = pathlib.Path(arguments.keep or temporary)
         files = root / "files"
         files.mkdir(parents=True)
