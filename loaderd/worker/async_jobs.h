@@ -18,7 +18,7 @@
 struct async_job {
 	void (*run)(struct async_job *job);
 	void (*done)(struct async_job *job); /* NULL: nothing follows run() */
-	STAILQ_ENTRY(job) next;
+	STAILQ_ENTRY(async_job) next;
 };
 
 struct async_jobs;
