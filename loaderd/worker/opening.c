@@ -12,101 +12,112 @@
 enum { DESCRIPTORS_SPARE = 2 * FRAME_FDS_MAX };
 
 /*
- * The files of a request as they come, part by part: descriptors that the client opened with its
- * own rights. Nothing is known of them here but their number. Belongs to its request: the control
- * thread's while they come. proto/SPEC.md, "Files".
+ * Transfers the fds of a dataset's files from the client, part by part. The client opened them with
+ * its own rights; nothing but their number is known here. The control thread uses it while parts
+ * arrive. proto/SPEC.md, "Files".
  */
-struct incoming {
+struct fd_transfer {
 	int *fds;
-	uint32_t count; /* have come */
-	uint32_t total; /* of the dataset; 0: not known yet */
-	uint32_t most;  /* wanted of them */
+	uint32_t count; /* received */
+	uint32_t total; /* files of the dataset; 0 until the first part */
+	uint32_t max;   /* files wanted */
 	bool direct;    /* opened with O_DIRECT */
-	bool due;       /* a part has been asked for */
 };
 
-/* Wants the first `most` files. */
-static void incoming_init(struct incoming *incoming, uint32_t most, bool direct)
+/* Requests the first `max` files. */
+static void fd_transfer_init(struct fd_transfer *transfer, uint32_t max, bool direct)
 {
-	*incoming = (struct incoming){.most = most, .direct = direct};
+	*transfer = (struct fd_transfer){.max = max, .direct = direct};
 }
 
-/* Closes descriptors that nobody took, which may wait: on a job thread. */
-static void incoming_deinit(struct incoming *incoming)
+/* Closes the fds that were not taken over. On a job thread: close() may block. */
+static void fd_transfer_deinit(struct fd_transfer *transfer)
 {
-	for (uint32_t i = 0; i < incoming->count; i++)
-		if (incoming->fds[i] >= 0)
-			close(incoming->fds[i]);
-	free(incoming->fds);
-	*incoming = (struct incoming){0};
+	for (uint32_t i = 0; i < transfer->count; i++)
+		if (transfer->fds[i] >= 0)
+			close(transfer->fds[i]);
+	free(transfer->fds);
+	*transfer = (struct fd_transfer){0};
 }
 
-static uint32_t incoming_wanted(const struct incoming *incoming)
+static uint32_t fd_transfer_wanted(const struct fd_transfer *transfer)
 {
-	return incoming->total < incoming->most ? incoming->total : incoming->most;
+	return transfer->total < transfer->max ? transfer->total : transfer->max;
 }
 
-static bool incoming_complete(const struct incoming *incoming)
+static bool fd_transfer_complete(const struct fd_transfer *transfer)
 {
-	return incoming->total > 0 && incoming->count == incoming_wanted(incoming);
+	return transfer->total > 0 && transfer->count == fd_transfer_wanted(transfer);
 }
 
-/* How many are still to come; once the first part has. */
-static uint32_t incoming_left(const struct incoming *incoming)
+/* Files still missing; valid after the first part. */
+static uint32_t fd_transfer_left(const struct fd_transfer *transfer)
 {
-	return incoming_wanted(incoming) - incoming->count;
+	return fd_transfer_wanted(transfer) - transfer->count;
 }
 
-/* What to ask for next. */
-static void incoming_ask(struct incoming *incoming, Loaderd__NeedFiles *ret_need)
+/* Describes the next part. */
+static void fd_transfer_ask(const struct fd_transfer *transfer, Loaderd__NeedFiles *ret_need)
 {
-	uint32_t left = incoming->total == 0 ? incoming->most : incoming_left(incoming);
+	uint32_t left = transfer->total == 0 ? transfer->max : fd_transfer_left(transfer);
 	loaderd__need_files__init(ret_need);
-	ret_need->first = incoming->count;
+	ret_need->first = transfer->count;
 	ret_need->most = left < FRAME_FDS_MAX ? left : FRAME_FDS_MAX;
-	ret_need->direct = incoming->direct;
-	incoming->due = true;
+	ret_need->direct = transfer->direct;
 }
 
 /*
- * Takes a part's descriptors from the frame that it came with. -EPROTO: not what was asked for;
- * -EDQUOT: more files than `limit`; -ENOMEM.
+ * Takes the fds of a part from its frame. -EPROTO: not the part that was requested; -EDQUOT: the
+ * dataset has more files than `limit`; -ENOMEM.
  */
-static int incoming_take(struct incoming *incoming, const Loaderd__Files *part,
-			 struct frame_reader *reader, uint64_t limit)
+static int fd_transfer_take(struct fd_transfer *transfer, const Loaderd__Files *part,
+			    struct frame_reader *reader, uint64_t limit)
 {
 	unsigned count = frame_fd_count(reader);
-	if (!incoming->due || count == 0 || part->first != incoming->count ||
-	    part->direct != incoming->direct || part->total == 0 ||
-	    (incoming->total != 0 && part->total != incoming->total))
+	if (count == 0 || part->first != transfer->count || part->direct != transfer->direct ||
+	    part->total == 0 || (transfer->total != 0 && part->total != transfer->total))
 		return -EPROTO;
 	if (part->total > limit)
 		return -EDQUOT;
-	incoming->due = false;
-	incoming->total = part->total;
-	if (count > incoming_left(incoming))
+	transfer->total = part->total;
+	if (count > fd_transfer_left(transfer))
 		return -EPROTO;
-	int *fds = realloc(incoming->fds, (incoming->count + count) * sizeof(*fds));
+	int *fds = realloc(transfer->fds, (transfer->count + count) * sizeof(*fds));
 	if (!fds)
 		return -ENOMEM;
-	incoming->fds = fds;
+	transfer->fds = fds;
 	for (unsigned i = 0; i < count; i++)
-		fds[incoming->count + i] = frame_take_fd(reader, i);
-	incoming->count += count;
+		fds[transfer->count + i] = frame_take_fd(reader, i);
+	transfer->count += count;
 	return 0;
 }
 
+/*
+ * GetDataset: WAIT_FILES, DESCRIBE, FREE.
+ * OpenFeed: WAIT_FILES, PREPARE, once more WAIT_FILES for O_DIRECT fds, WAIT_FLUSH if replies are
+ * queued, START, WAIT_MAPPED, MAP, FREE.
+ * An error or the end of the session leads to FREE from any state, from those of a job after it.
+ */
+enum opening_state {
+	OPENING_WAIT_FILES,  /* NeedFiles was sent; a part of the files is due */
+	OPENING_PREPARE,     /* job: opens the dataset from its files */
+	OPENING_DESCRIBE,    /* job: reads what GetDataset asks for */
+	OPENING_WAIT_FLUSH,  /* replies must leave first: the supervisor sends the ring next */
+	OPENING_START,       /* job: allocates the ring and has the supervisor send it */
+	OPENING_WAIT_MAPPED, /* RingMapped is due */
+	OPENING_MAP,         /* job: checks and maps the ring's pages */
+	OPENING_FREE,        /* job: frees the request, which is no longer the session's */
+	OPENING_JOB_DONE,    /* the next state is being chosen */
+	OPENING_STATES,
+};
+
 struct opening {
 	struct async_job job;
-	/* when what a job does has gone well */
-	void (*next)(struct session *session, struct opening *opening);
+	enum opening_state state; /* the control thread's */
 	struct session *session;
 	Loaderd__Request *request;
-	struct incoming files;
-	bool at_work;  /* a job has it */
-	bool held_up;  /* earlier replies have to leave first */
-	bool unmapped; /* the client has been sent its ring, and has yet to map it */
-	struct refusal refusal;
+	struct fd_transfer files;
+	struct refusal refusal; /* of the last job, if error is negative */
 	int error;
 	/* Of OpenFeed: */
 	uint64_t feed_id;
@@ -116,49 +127,50 @@ struct opening {
 	size_t packed_size;
 };
 
+/* What a state does. Without run() it waits for the client. */
+struct opening_step {
+	void (*run)(struct opening *opening);  /* on a job thread */
+	void (*next)(struct opening *opening); /* on the control thread, after success */
+};
+static const struct opening_step steps[OPENING_STATES];
+
 static bool is_feed(const struct opening *opening)
 {
 	return opening->request->kind_case == LOADERD__REQUEST__KIND_OPEN_FEED;
 }
 
-static void give_to_jobs(struct opening *opening, void (*run)(struct async_job *),
-			 void (*done)(struct async_job *))
-{
-	opening->job = (struct async_job){.run = run, .done = done};
-	opening->at_work = true;
-	opening->session->jobs++;
-	async_jobs_add(opening->session->server->jobs, &opening->job);
-}
-
-/* On a job thread: closing what a client has passed may wait, if the client has chosen it so. */
-static void run_drop(struct async_job *job)
+static void opening_run(struct async_job *job)
 {
 	struct opening *opening = (struct opening *)job;
-	incoming_deinit(&opening->files);
-	subscription_free(opening->feed);
-	free(opening->packed);
-	loaderd__request__free_unpacked(opening->request, NULL);
+	steps[opening->state].run(opening);
 }
 
-static void done_drop(struct async_job *job)
+static void opening_job_done(struct async_job *job);
+
+static void opening_enter(struct opening *opening, enum opening_state state)
 {
-	struct session *session = ((struct opening *)job)->session;
-	free(job);
-	session->jobs--;
-	session_free_if_done(session);
+	struct session *session = opening->session;
+	opening->state = state;
+	session_watch(session);
+	if (!steps[state].run)
+		return;
+	opening->job = (struct async_job){.run = opening_run, .done = opening_job_done};
+	session->jobs++;
+	async_jobs_add(session->server->jobs, &opening->job);
 }
 
+/* The session is done with the request. */
 static void opening_finish(struct session *session)
 {
 	struct opening *opening = session->opening;
 	session->opening = NULL;
-	give_to_jobs(opening, run_drop, done_drop);
+	opening_enter(opening, OPENING_FREE);
 }
 
-/* Whatever a job is doing with it ends first: the job's end comes back here. */
+/* A running job ends first: opening_job_done() then sees that the session is closed. */
 void opening_drop(struct session *session)
 {
-	if (!session->opening || session->opening->at_work)
+	if (!session->opening || steps[session->opening->state].run)
 		return;
 	if (is_feed(session->opening))
 		session_forget_feed(session);
@@ -172,32 +184,35 @@ static void opening_refuse(struct session *session)
 	session_refuse(session, &refusal);
 }
 
-/* After a job the request goes on, unless it is dropped, or refused for the error it met. */
-static void done_work(struct async_job *job)
+static void opening_job_done(struct async_job *job)
 {
 	struct opening *opening = (struct opening *)job;
 	struct session *session = opening->session;
-	opening->at_work = false;
+	const struct opening_step *step = &steps[opening->state];
 	session->jobs--;
-	session_pause(session, false);
-	if (session->closing)
+	if (opening->state == OPENING_FREE) {
+		free(opening);
+		session_free_if_done(session);
+		return;
+	}
+	opening_enter(opening, OPENING_JOB_DONE);
+	if (session->state != SESSION_OPEN)
 		opening_drop(session);
 	else if (opening->error < 0)
 		opening_refuse(session);
 	else
-		opening->next(session, opening);
+		step->next(opening);
 }
 
-static void opening_work(struct opening *opening, void (*run)(struct async_job *),
-			 void (*next)(struct session *session, struct opening *opening))
+bool opening_blocks_requests(const struct session *session)
 {
-	opening->next = next;
-	give_to_jobs(opening, run, done_work);
+	const struct opening *opening = session->opening;
+	return opening && (opening->state == OPENING_WAIT_FLUSH || opening->state == OPENING_START);
 }
 
 static void pass_descriptors(const struct session *session, int allowed)
 {
-	/* Linux 6.16; before that what comes unasked is closed on a job thread. */
+	/* SO_PASSRIGHTS, Linux 6.16. Older kernels deliver unrequested fds: a job closes them. */
 	enum { PASS_RIGHTS = 83 };
 	(void)setsockopt(session->source.fd, SOL_SOCKET, PASS_RIGHTS, &allowed, sizeof(allowed));
 }
@@ -206,8 +221,9 @@ static void opening_ask(struct session *session)
 {
 	Loaderd__NeedFiles need;
 	const Loaderd__Reply reply = REPLY(NEED_FILES, need_files, &need);
-	incoming_ask(&session->opening->files, &need);
+	fd_transfer_ask(&session->opening->files, &need);
 	pass_descriptors(session, 1);
+	opening_enter(session->opening, OPENING_WAIT_FILES);
 	session_reply(session, &reply);
 }
 
@@ -237,31 +253,30 @@ static void announce_feed(struct session *session, const struct subscription *fe
 	session_reply(session, &reply);
 }
 
-static void run_start(struct async_job *job)
+static void start_run(struct opening *opening)
 {
-	struct opening *opening = (struct opening *)job;
 	opening->error = subscription_start(opening->feed, opening->files.fds, opening->files.count,
 					    &opening->refusal);
-	incoming_deinit(&opening->files);
+	fd_transfer_deinit(&opening->files);
 }
 
-static void after_start(struct session *session, struct opening *opening)
+static void start_next(struct opening *opening)
 {
-	opening->unmapped = true;
+	opening_enter(opening, OPENING_WAIT_MAPPED);
 }
 
-/* Looking at all pages may take a while: not on the control thread. */
-static void run_map(struct async_job *job)
+/* A job, as it looks at every page. */
+static void map_run(struct opening *opening)
 {
-	struct opening *opening = (struct opening *)job;
 	opening->error = subscription_mapped(opening->feed, &opening->refusal);
 }
 
-static void after_map(struct session *session, struct opening *opening)
+static void map_next(struct opening *opening)
 {
+	struct session *session = opening->session;
 	struct subscription *feed = opening->feed;
 	announce_feed(session, feed, opening->request->open_feed);
-	/* A client that does not take the reply is gone by now, and this with it. */
+	/* A client that does not take the reply has lost its session, and the request with it. */
 	if (!session->opening)
 		return;
 	opening->feed = NULL;
@@ -272,65 +287,75 @@ static void after_map(struct session *session, struct opening *opening)
 void opening_mapped(struct session *session)
 {
 	struct opening *opening = session->opening;
-	if (!opening || !opening->unmapped) {
+	if (!opening || opening->state != OPENING_WAIT_MAPPED) {
 		session_close(session, "it had no ring to map");
 		return;
 	}
-	opening->unmapped = false;
-	opening_work(opening, run_map, after_map);
+	opening_enter(opening, OPENING_MAP);
 }
 
-/*
- * The supervisor sends the ring to the client meanwhile: in no frame of ours that the client has a
- * part of.
- */
+/* The supervisor sends the ring on the same connection, between two frames of ours. */
 static void opening_start(struct opening *opening)
 {
-	opening->held_up = send_queue_pending(&opening->session->send_queue);
-	session_pause(opening->session, true);
-	if (!opening->held_up)
-		opening_work(opening, run_start, after_start);
+	bool pending = send_queue_pending(&opening->session->send_queue);
+	opening_enter(opening, pending ? OPENING_WAIT_FLUSH : OPENING_START);
 }
 
 void opening_flushed(struct session *session)
 {
-	if (session->opening && session->opening->held_up)
+	if (session->opening && session->opening->state == OPENING_WAIT_FLUSH)
 		opening_start(session->opening);
 }
 
-static void run_prepare(struct async_job *job)
+static void prepare_run(struct opening *opening)
 {
-	struct opening *opening = (struct opening *)job;
 	opening->error = subscription_new(opening->request->open_feed, opening->session,
 					  opening->feed_id, opening->files.fds,
 					  opening->files.count, &opening->feed, &opening->refusal);
-	incoming_deinit(&opening->files);
+	fd_transfer_deinit(&opening->files);
 }
 
-static void after_prepare(struct session *session, struct opening *opening)
+static void prepare_next(struct opening *opening)
 {
 	if (subscription_wants_direct(opening->feed) > 0) {
-		incoming_init(&opening->files, subscription_wants_direct(opening->feed), true);
-		opening_ask(session);
+		fd_transfer_init(&opening->files, subscription_wants_direct(opening->feed), true);
+		opening_ask(opening->session);
 	} else {
 		opening_start(opening);
 	}
 }
 
-static void run_describe(struct async_job *job)
+static void describe_run(struct opening *opening)
 {
-	struct opening *opening = (struct opening *)job;
 	opening->error = dataset_reply(opening->request->get_dataset->path, opening->files.fds,
 				       &opening->packed, &opening->packed_size, &opening->refusal);
-	incoming_deinit(&opening->files);
+	fd_transfer_deinit(&opening->files);
 }
 
-static void after_describe(struct session *session, struct opening *opening)
+static void describe_next(struct opening *opening)
 {
+	struct session *session = opening->session;
 	session_send(session, opening->packed, opening->packed_size);
 	if (session->opening)
 		opening_finish(session);
 }
+
+/* A job: close() of what a client passed may block for as long as the client chose. */
+static void free_run(struct opening *opening)
+{
+	fd_transfer_deinit(&opening->files);
+	subscription_free(opening->feed);
+	free(opening->packed);
+	loaderd__request__free_unpacked(opening->request, NULL);
+}
+
+static const struct opening_step steps[OPENING_STATES] = {
+	[OPENING_PREPARE] = {prepare_run, prepare_next},
+	[OPENING_DESCRIBE] = {describe_run, describe_next},
+	[OPENING_START] = {start_run, start_next},
+	[OPENING_MAP] = {map_run, map_next},
+	[OPENING_FREE] = {free_run, NULL},
+};
 
 /* Limits that only the control thread can count. */
 static int admit_feed(struct session *session, struct refusal *refusal)
@@ -339,7 +364,7 @@ static int admit_feed(struct session *session, struct refusal *refusal)
 	uint64_t most = server->config->feeds_per_user;
 	if (server->phase != SERVER_RUNNING)
 		return refuse_request(refusal, ESHUTDOWN, NULL, "the daemon is shutting down");
-	if (session->feed_asked)
+	if (session->feed_state != SESSION_FEED_NONE)
 		return refuse_request(
 			refusal, EBUSY, NULL,
 			"this connection has a feed already; open another connection");
@@ -388,11 +413,11 @@ void opening_begin(struct session *session, Loaderd__Request *request)
 	session->opening = opening;
 	if (is_feed(opening)) {
 		opening->feed_id = ++session->server->feed_id;
-		session->feed_asked = true;
+		session->feed_state = SESSION_FEED_OPENING;
 		session->server->feed_count++;
-		incoming_init(&opening->files, UINT32_MAX, false);
+		fd_transfer_init(&opening->files, UINT32_MAX, false);
 	} else {
-		incoming_init(&opening->files, 1, false);
+		fd_transfer_init(&opening->files, 1, false);
 	}
 	opening_ask(session);
 }
@@ -415,11 +440,11 @@ static void over_limit(struct session *session, uint32_t total)
  */
 static bool has_room(const struct session *session)
 {
-	const struct incoming *files = &session->opening->files;
+	const struct fd_transfer *files = &session->opening->files;
 	uint64_t most = session->server->fds_max;
 	uint64_t spare = most / 8 < DESCRIPTORS_SPARE ? most / 8 : DESCRIPTORS_SPARE;
 	uint64_t newest = (uint64_t)files->fds[files->count - 1];
-	return newest + incoming_left(files) + spare < most;
+	return newest + fd_transfer_left(files) + spare < most;
 }
 
 static void out_of_descriptors(struct session *session)
@@ -437,11 +462,11 @@ static void out_of_descriptors(struct session *session)
 void opening_files(struct session *session, const Loaderd__Files *part)
 {
 	struct opening *opening = session->opening;
-	int r = !opening || opening->at_work
+	int r = !opening || opening->state != OPENING_WAIT_FILES
 			? -EPROTO
-			: incoming_take(&opening->files, part, &session->reader,
-					is_feed(opening) ? session->server->config->shards
-							 : UINT64_MAX);
+			: fd_transfer_take(&opening->files, part, &session->reader,
+					   is_feed(opening) ? session->server->config->shards
+							    : UINT64_MAX);
 	if (r == -EDQUOT) {
 		over_limit(session, part->total);
 		return;
@@ -455,15 +480,15 @@ void opening_files(struct session *session, const Loaderd__Files *part)
 		out_of_descriptors(session);
 		return;
 	}
-	if (!incoming_complete(&opening->files)) {
+	if (!fd_transfer_complete(&opening->files)) {
 		opening_ask(session);
 		return;
 	}
 	pass_descriptors(session, 0);
 	if (is_feed(opening) && !opening->feed)
-		opening_work(opening, run_prepare, after_prepare);
+		opening_enter(opening, OPENING_PREPARE);
 	else if (is_feed(opening))
 		opening_start(opening);
 	else
-		opening_work(opening, run_describe, after_describe);
+		opening_enter(opening, OPENING_DESCRIBE);
 }

@@ -37,7 +37,8 @@ static void server_begin_drain(struct server *server)
 	server->phase = SERVER_DRAINING;
 	server->drain_deadline_ns = clock_ns(CLOCK_MONOTONIC) + server->config->grace_ms * 1000000;
 	for (struct session *session = server->sessions; session; session = session->next)
-		if (session->in_pool && batcher_drain(session->feed->batcher, RING_REASON_STOPPING))
+		if (session->feed_state == SESSION_FEED_SERVED &&
+		    batcher_drain(session->feed->batcher, RING_REASON_STOPPING))
 			send_queue_ring_doorbell(&session->send_queue);
 }
 
@@ -376,7 +377,7 @@ static void close_all(struct server *server)
 	const Loaderd__Reply reply = REPLY(SHUTTING_DOWN, shutting_down, &shutting_down);
 	for (struct session *s = server->sessions, *next; s && !server->supervisor_gone; s = next) {
 		next = s->next;
-		if (!s->held)
+		if (!opening_blocks_requests(s))
 			session_reply(s, &reply);
 	}
 	for (struct session *s = server->sessions, *next; s; s = next) {

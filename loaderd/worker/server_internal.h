@@ -16,6 +16,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum session_state {
+	SESSION_OPEN,    /* takes requests */
+	SESSION_CLOSING, /* shut down; waits for its jobs and the pool */
+	SESSION_DEAD,    /* freed after this round of events */
+};
+
+/* From OPENING to the end of SERVED the feed counts in server->feed_count. */
+enum session_feed_state {
+	SESSION_FEED_NONE,    /* OpenFeed is accepted */
+	SESSION_FEED_OPENING, /* session->opening has it */
+	SESSION_FEED_SERVED,  /* session->feed is in the pool, or on its way out of it */
+	SESSION_FEED_FREEING, /* a job frees session->feed */
+};
+
 struct session {
 	struct event_source source; /* its socket */
 	struct server *server;
@@ -29,11 +43,8 @@ struct session {
 	struct subscription *feed; /* in the pool, or on its way out of it */
 	unsigned jobs;             /* running for this session, */
 	struct async_job feed_job; /* one of them at most with its feed */
-	bool feed_asked;           /* the one OpenFeed has been accepted */
-	bool in_pool;
-	bool closing;    /* hung up; waits for jobs and pool */
-	bool dead;       /* will be freed after this round of events */
-	bool held;       /* session_pause() */
+	enum session_state state;
+	enum session_feed_state feed_state;
 	uint32_t events; /* that epoll is asked for */
 	uint64_t opened_ns;
 };
@@ -88,11 +99,8 @@ void session_free_if_done(struct session *session);
 void session_free(struct session *session);
 /* Sends a reply; closes the session when it cannot be sent. */
 void session_reply(struct session *session, const Loaderd__Reply *reply);
-/*
- * While it is held no request is taken, so that no reply is cut by what the supervisor sends on the
- * same connection.
- */
-void session_pause(struct session *session, bool held);
+/* Updates the epoll mask; call it when the state of the session or its opening changes. */
+void session_watch(struct session *session);
 /* The same for a reply that is packed already. */
 void session_send(struct session *session, const uint8_t *message, size_t size);
 void session_refuse(struct session *session, const struct refusal *refusal);
@@ -120,5 +128,10 @@ void opening_files(struct session *session, const Loaderd__Files *part);
 void opening_flushed(struct session *session);
 /* The client says that it has mapped its ring. */
 void opening_mapped(struct session *session);
-/* The session closes: what was on its way goes. */
+/* The session closes: frees the request, after its running job if there is one. */
 void opening_drop(struct session *session);
+/*
+ * True while the supervisor may send the ring on this connection: no request is read then, as its
+ * reply could end up in the middle of the ring's frame.
+ */
+bool opening_blocks_requests(const struct session *session);

@@ -20,17 +20,17 @@ enum {
 	FRAMES_PER_TURN = 16,
 };
 
-static void session_watch(struct session *session)
+void session_watch(struct session *session)
 {
 	/*
 	 * While a reply waits to be read no further request is taken: a client that asks and never
 	 * reads stops itself.
 	 */
 	uint32_t events = send_queue_pending(&session->send_queue) ? EPOLLOUT | EPOLLRDHUP
-			  : session->held                          ? EPOLLRDHUP
+			  : opening_blocks_requests(session)       ? EPOLLRDHUP
 								   : EPOLLIN | EPOLLRDHUP;
 	struct epoll_event event = {.events = events, .data.ptr = &session->source};
-	if (events == session->events || session->closing)
+	if (events == session->events || session->state != SESSION_OPEN)
 		return;
 	session->events = events;
 	epoll_ctl(session->server->epoll_fd, EPOLL_CTL_MOD, session->source.fd, &event);
@@ -38,7 +38,7 @@ static void session_watch(struct session *session)
 
 void session_send(struct session *session, const uint8_t *message, size_t size)
 {
-	if (session->closing)
+	if (session->state != SESSION_OPEN)
 		return;
 	int r = size > FRAME_SIZE_MAX ? -EMSGSIZE
 				      : send_queue_send(&session->send_queue, message, size);
@@ -59,12 +59,6 @@ void session_reply(struct session *session, const Loaderd__Reply *reply)
 	loaderd__reply__pack(reply, message);
 	session_send(session, message, size);
 	free(message);
-}
-
-void session_pause(struct session *session, bool held)
-{
-	session->held = held;
-	session_watch(session);
 }
 
 void session_refuse(struct session *session, const struct refusal *refusal)
@@ -90,9 +84,9 @@ void session_ring(void *user)
 void session_free_if_done(struct session *session)
 {
 	struct server *server = session->server;
-	if (!session->closing || session->dead || session->jobs > 0 || session->feed)
+	if (session->state != SESSION_CLOSING || session->jobs > 0 || session->feed)
 		return;
-	session->dead = true;
+	session->state = SESSION_DEAD;
 	*session->link = session->next;
 	if (session->next)
 		session->next->link = session->link;
@@ -127,15 +121,17 @@ static void done_close(struct async_job *job)
 {
 	struct session *session = CONTAINER_OF(session, feed_job, job);
 	session->feed = NULL;
+	session->feed_state = SESSION_FEED_NONE;
 	session->jobs--;
 	session_free_if_done(session);
 }
 
 void session_forget_feed(struct session *session)
 {
-	if (!session->feed_asked)
+	if (session->feed_state != SESSION_FEED_OPENING &&
+	    session->feed_state != SESSION_FEED_SERVED)
 		return;
-	session->feed_asked = false;
+	session->feed_state = SESSION_FEED_NONE;
 	session->server->feed_count--;
 }
 
@@ -143,12 +139,12 @@ void session_forget_feed(struct session *session)
 static void free_feed(struct session *session)
 {
 	session_forget_feed(session);
+	session->feed_state = SESSION_FEED_FREEING;
 	add_feed_job(session, run_close, done_close);
 }
 
 void session_released(struct session *session)
 {
-	session->in_pool = false;
 	free_feed(session);
 	session_free_if_done(session);
 }
@@ -156,9 +152,9 @@ void session_released(struct session *session)
 void session_close(struct session *session, const char *why)
 {
 	struct server *server = session->server;
-	if (session->closing)
+	if (session->state != SESSION_OPEN)
 		return;
-	session->closing = true;
+	session->state = SESSION_CLOSING;
 	log_debug("client pid %d: connection closed: %s", (int)session->pid, why);
 	if (session->feed)
 		log_info("feed %llu closed (client pid %d): %s",
@@ -170,7 +166,7 @@ void session_close(struct session *session, const char *why)
 	 */
 	shutdown(session->source.fd, SHUT_RDWR);
 	opening_drop(session);
-	if (session->in_pool)
+	if (session->feed_state == SESSION_FEED_SERVED)
 		pool_remove(server->pool, session->feed->batcher);
 	else if (session->feed)
 		free_feed(session);
@@ -185,7 +181,7 @@ void session_serve(struct session *session, struct subscription *feed)
 		session_close(session, "the pool is full");
 		return;
 	}
-	session->in_pool = true;
+	session->feed_state = SESSION_FEED_SERVED;
 	if (server->phase != SERVER_RUNNING && batcher_drain(feed->batcher, RING_REASON_STOPPING))
 		send_queue_ring_doorbell(&session->send_queue);
 }
@@ -214,7 +210,7 @@ static void session_handle(struct session *session, const uint8_t *data, size_t 
 		opening_files(session, request->files);
 		break;
 	case LOADERD__REQUEST__KIND_DOORBELL:
-		if (session->in_pool)
+		if (session->feed_state == SESSION_FEED_SERVED)
 			pool_kick(session->server->pool, session->feed->batcher);
 		break;
 	case LOADERD__REQUEST__KIND_GET_STATUS:
@@ -241,7 +237,7 @@ static void session_handle(struct session *session, const uint8_t *data, size_t 
 static void session_ready(struct event_source *source, uint32_t events)
 {
 	struct session *session = (struct session *)source;
-	if (session->closing)
+	if (session->state != SESSION_OPEN)
 		return;
 	if (events & EPOLLOUT) {
 		if (send_queue_flush(&session->send_queue) < 0) {
@@ -251,7 +247,8 @@ static void session_ready(struct event_source *source, uint32_t events)
 		session_watch(session);
 		opening_flushed(session);
 	}
-	for (unsigned i = 0; (events & EPOLLIN) && i < FRAMES_PER_TURN && !session->closing; i++) {
+	for (unsigned i = 0;
+	     (events & EPOLLIN) && i < FRAMES_PER_TURN && session->state == SESSION_OPEN; i++) {
 		const uint8_t *data;
 		size_t size;
 		if (!(session->events & EPOLLIN))
@@ -268,7 +265,7 @@ static void session_ready(struct event_source *source, uint32_t events)
 		session_handle(session, data, size);
 	}
 	/* A half-closed connection counts as closed: no answer could be read. */
-	if (!session->closing && (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) &&
+	if (session->state == SESSION_OPEN && (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) &&
 	    !(events & EPOLLIN))
 		session_close(session, "the client hung up");
 }

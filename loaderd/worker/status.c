@@ -89,7 +89,7 @@ static void status_send(struct session *session, struct status_parts *parts)
 	const Loaderd__Reply reply = REPLY(STATUS, status, &status);
 	size_t feeds = 0;
 	for (const struct session *s = server->sessions; s && feeds < FEEDS_LISTED; s = s->next) {
-		if (!s->in_pool || s->closing)
+		if (s->feed_state != SESSION_FEED_SERVED || s->state != SESSION_OPEN)
 			continue;
 		fill_feed(s, &parts->feeds[feeds]);
 		parts->feed_list[feeds] = &parts->feeds[feeds];
@@ -131,7 +131,8 @@ void status_publish(struct server *server)
 	uint64_t sequence = atomic_load_explicit(&page->sequence, memory_order_relaxed);
 	atomic_store(&page->sequence, sequence + 1);
 	for (const struct session *s = server->sessions; s; s = s->next)
-		if (s->in_pool && !s->closing && count < STATUS_FEEDS_MAX)
+		if (s->feed_state == SESSION_FEED_SERVED && s->state == SESSION_OPEN &&
+		    count < STATUS_FEEDS_MAX)
 			publish_feed(s, &page->feeds[count++]);
 	page->feed_count = count;
 	page->connections = server->session_count;
