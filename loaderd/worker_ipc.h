@@ -37,8 +37,7 @@ enum ipc_order_kind {
 	IPC_RING,
 	/* reply to IPC_SEND_RING: the ring was sent to the client, unless code is nonzero */
 	IPC_RING_SENT,
-	IPC_DRAIN,  /* open no new feeds; exit once existing feeds have consumed their finished
-		       batches */
+	IPC_DRAIN,  /* open no new feeds; exit once finished batches are consumed */
 	IPC_RETIRE, /* reply to IPC_IDLE: exit */
 	/*
 	 * treat this sample, whose decoding has crashed workers, as bad; if its number is

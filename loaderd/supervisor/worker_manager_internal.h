@@ -38,8 +38,7 @@ enum {
 	 * Connections without a ring or with unread replies may use 1/CONNECTIONS_SHARE of the fds.
 	 */
 	CONNECTIONS_SHARE = 4,
-	RINGS_SHARE =
-		4, /* a user may hold 1/RINGS_SHARE of the rings for which fds are still free */
+	RINGS_SHARE = 4, /* of the rings for which fds are free, for one user */
 };
 #define SECOND_NS     UINT64_C(1000000000)
 #define MS_NS         UINT64_C(1000000)
