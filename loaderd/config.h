@@ -1,8 +1,8 @@
 /*
- * The configuration. Built-in defaults, then an INI file, then command-line flags; each overrides
- * the one before. Each key is one row of config_keys.inc, from which the parser, `--set` and the
- * error messages are generated. struct config is a plain value: copy it freely, there is nothing to
- * free. loaderd.conf(5) documents the keys.
+ * The configuration: built-in defaults, then an INI file, then command-line flags, each overriding
+ * the one before. Each key is one row of config_keys.inc, which the parser, `--set` and the error
+ * messages share. struct config is a plain value: copy it freely, there is nothing to free.
+ * loaderd.conf(5) documents the keys.
  */
 #pragma once
 

@@ -12,8 +12,7 @@
 #include <stdint.h>
 
 struct crash_marker {
-	_Atomic uint32_t noted; /* 0: empty; 1: being written; 2: complete. Only the first crash is
-				   recorded */
+	_Atomic uint32_t noted; /* 0 empty, 1 being written, 2 complete; set once */
 	uint32_t signal;
 	uint8_t uuid[16]; /* of the dataset */
 	uint64_t sample;

@@ -1,7 +1,7 @@
 /*
  * The admin socket: reports the status of all users and shuts the daemon down. Only root and the
  * daemon's own user may use it: its mode is 0600, and the supervisor also checks the peer's uid.
- * Used by the supervisor's thread alone. proto/SPEC.md, "Administration".
+ * Supervisor thread only. proto/SPEC.md, "Administration".
  */
 #pragma once
 

@@ -32,8 +32,9 @@ struct blocking_job {
 /* A pipe of jobs. The last thread to exit closes and frees it. */
 struct job_queue {
 	int read_fd, write_fd;
-	_Atomic unsigned users; /* references: threads, and the pool until it is freed */
-	_Atomic int idle;       /* idle threads minus queued jobs */
+	_Atomic unsigned
+		users;    /* reference count: its threads, plus the pool until that is freed */
+	_Atomic int idle; /* idle threads minus queued jobs */
 	_Atomic unsigned works; /* queued or running jobs with a run() */
 };
 
@@ -54,8 +55,8 @@ static void blocking_pool_hurry(int signal_number)
 }
 
 /*
- * Creates a timer that signals the calling thread only. Without it, close() takes as long as it
- * takes.
+ * Creates a timer that signals only the calling thread. Returns false on failure: close() may then
+ * block for as long as the client chose.
  */
 static bool new_timer(timer_t *ret_timer)
 {
@@ -266,7 +267,7 @@ bool blocking_pool_run(struct blocking_pool *blocking_pool, uint32_t key, bool s
 {
 	const struct blocking_job job = {.run = run, .context = context, .fd = -1};
 	struct job_queue *own = blocking_pool->pipes[key % blocking_pool->threads];
-	/* One closing thread at a time may do this, so that runners are rarely needed. */
+	/* At most one closing thread runs such a job; this mostly avoids starting runners. */
 	if (!any_works(blocking_pool) && atomic_load(&own->idle) > 0)
 		return job_queue_give(own, &job);
 	if (have_runners(&blocking_pool->runners[slow],

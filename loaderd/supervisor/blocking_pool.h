@@ -6,7 +6,7 @@
  * runs on the closing thread of its key if that is idle and no closing thread runs such a job, else
  * on a runner thread. Runners start on demand; jobs known to be slow have separate ones.
  *
- * Owned by the supervisor and used by its thread alone.
+ * Owned by the supervisor. Supervisor thread only.
  */
 #pragma once
 

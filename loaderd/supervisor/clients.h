@@ -3,7 +3,7 @@
  * sends the ring's fds to the client itself: the kernel limits fds in flight per user, and all
  * workers share one uid, so a worker that could send fds could exhaust the limit for all. Second,
  * replies that the client leaves unread must be counted for as long as they exist
- * (unread_replies.h). Used by the supervisor's thread alone.
+ * (unread_replies.h). Supervisor thread only.
  */
 #pragma once
 

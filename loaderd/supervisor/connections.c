@@ -55,14 +55,15 @@ static unsigned loose_connections(const struct worker_manager *manager, struct u
 }
 
 /*
- * Keeps fds free for rings and workers: evicts the oldest connection of the user with the most
- * loose connections, if that has more than `user`. Returns false if no user has more.
+ * Keeps fds free for rings and workers. Evicts the oldest loose connection of the user that has the
+ * most of them (without a ring, or closed with unread replies), if it has more than `user`. Returns
+ * false if none was evicted.
  */
 static bool manager_evict_connection(struct worker_manager *manager, struct user *user)
 {
 	struct clients *clients, *chosen_clients = NULL;
 	const struct user *chosen = NULL;
-	/* Evicted connections may still exist and count. */
+	/* Count evicted connections of this user as well: their replies may still be unread. */
 	unsigned most = loose_connections(manager, user, &clients) -
 			unread_open(&manager->unread, user->uid) +
 			unread_count(&manager->unread, user->uid);
@@ -82,7 +83,10 @@ static bool manager_evict_connection(struct worker_manager *manager, struct user
 	const unsigned before = manager_loose_connections(manager);
 	if (chosen_clients)
 		clients_evict_oldest(chosen_clients);
-	/* A connection with unread replies stays open as unread and frees no fd. */
+	/*
+	 * A closed connection with unread replies moves to `unread` and frees no fd: evict it from
+	 * there.
+	 */
 	return manager_loose_connections(manager) < before ||
 	       unread_evict(&manager->unread, chosen->uid);
 }
@@ -164,14 +168,17 @@ static void kill_if_unresponsive(struct worker *worker, int result)
 	manager_log_prefix(worker, who);
 	log_warning("%sthe worker (pid %d) takes no connections: it is ended", who,
 		    (int)worker->pid);
-	/* It may take long to exit if one of its threads hangs in storage. */
+	/*
+	 * The worker may take long to exit if one of its threads hangs in storage: do not use it
+	 * again.
+	 */
 	worker->retired = true;
 	kill(worker->pid, SIGKILL);
 }
 
 /*
- * Passes a connection to the worker. Returns 0 if it was dealt with, -EAGAIN if the worker's socket
- * is full, -ETOOMANYREFS if too many fds of the service are in flight.
+ * Passes a connection to the worker. Returns 0 if it was passed or closed, -EAGAIN if the worker's
+ * socket is full, -ETOOMANYREFS if too many fds of the service are in flight.
  */
 static int hand_over(struct worker *worker, const struct pending_connection *pending)
 {

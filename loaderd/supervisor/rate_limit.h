@@ -1,7 +1,7 @@
 /*
  * Limits how often each user may connect: one token bucket per uid. Users without an entry have a
- * full bucket; when the table is full, a new user replaces the entry with the fullest bucket. Used
- * by the supervisor's thread alone. Zero-initialised.
+ * full bucket; when the table is full, a new user replaces the entry with the fullest bucket.
+ * Supervisor thread only. Zero-initialised.
  */
 #pragma once
 

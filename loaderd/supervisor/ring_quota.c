@@ -16,7 +16,7 @@ enum {
 	PROBES_MAX = 16,      /* rings per probe job */
 	PROBE_MS = 200,       /* interval before the first retry of a pinned ring */
 	PROBE_MS_MAX = 10000, /* it doubles each time, up to this */
-	RINGS_MIN = 4,        /* always allowed to a user */
+	RINGS_MIN = 4,        /* rings that a user may have regardless of its share */
 	SLOW_MS = 60000, /* after a pinned ring, a user's probes run as slow jobs for this long */
 };
 #define MS_NS UINT64_C(1000000)
@@ -195,8 +195,8 @@ void ring_quota_release(struct ring_quota *quota, uint64_t worker, uint64_t feed
 		ring->done = true;
 		drop_fds(ring);
 		/*
-		 * A running worker may still use this memory, whatever it reports. It then harms
-		 * only its own user.
+		 * A worker may report the end of a feed and still use this memory; that harms only
+		 * its own user.
 		 */
 		ring_quota_uncharge(quota, ring, &ring->other_bytes);
 	}
@@ -330,7 +330,7 @@ bool ring_quota_sweep(struct ring_quota *quota, bool all)
 			forget_ring(quota, ring);
 			continue;
 		}
-		/* Closed rings cause an inotify event. */
+		/* Closed rings need no early sweep: an inotify event reports their end. */
 		soon |= ring->done && !ring->closed;
 		at = &ring->next;
 	}

@@ -2,7 +2,7 @@
  * Accounts for the memory of each user's rings. A ring is charged from its creation until no
  * process has it open or mapped, the kernel holds no reference to one of its pages, and its inode
  * is gone. All three are verified with the kernel (ring_memory_open(), ring_memory_free(),
- * ring_memory_watch()), because workers are untrusted. Used by the supervisor's thread alone.
+ * ring_memory_watch()), because workers are untrusted. Supervisor thread only.
  */
 #pragma once
 
@@ -21,8 +21,7 @@ struct ring_usage {
 	uint64_t bytes;
 	unsigned rings;
 	unsigned probing;       /* rings being probed on a thread */
-	uint64_t slow_until_ns; /* until then probes run as slow jobs: one recently found a pinned
-				   ring */
+	uint64_t slow_until_ns; /* until then, probes run as slow jobs */
 	struct probe_job *job;  /* being assembled; used only inside ring_quota_sweep() */
 };
 

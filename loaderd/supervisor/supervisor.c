@@ -29,13 +29,14 @@
 enum {
 	ACCEPTS_PER_TURN = 16,
 	/*
-	 * of users over their rate limit; each refusal is cheap, so as many as the listen queue
-	 * holds
+	 * refusals per turn of users over their rate limit; each is cheap, so as many as the listen
+	 * queue holds
 	 */
 	REFUSALS_PER_TURN = 128,
 	/*
-	 * After a batch of refusals, accept nothing for this many times as long as it took, so that
-	 * a flood waits in the listen queue. No longer, because other users wait there, too.
+	 * After a batch of refusals, stop accepting for this many times the CPU time that it took,
+	 * so that a flood waits in the listen queue. No longer, because other users wait there,
+	 * too.
 	 */
 	REFUSALS_REST = 2,
 	ACCEPT_AGAIN_MS = 100, /* pause when out of fds */
@@ -169,7 +170,7 @@ static void on_lifeline(struct event_source *source, uint32_t events)
 	ssize_t n = read(source->fd, &byte, 1);
 	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
 		return;
-	/* EOF keeps the fd readable. */
+	/* Stop watching it: at EOF the fd stays readable. */
 	event_source_remove(supervisor->epoll_fd, source);
 	log_info("the client that started this daemon has gone: stopping");
 	end_now(supervisor);

@@ -23,8 +23,7 @@ struct supervisor_options {
 	 */
 	bool activated;
 	int lifeline_fd;   /* stop at once when this reads EOF; -1 if none */
-	bool private_only; /* serve only the daemon's own user, with one worker that starts at once
-			    */
+	bool private_only; /* serve only the daemon's own user; start its worker at once */
 	/*
 	 * Rereads the configuration on SIGHUP. Returns 0, or -errno with a sentence in error. NULL
 	 * if there is no configuration file: SIGHUP then terminates the daemon.

@@ -35,8 +35,7 @@ struct unread_connection {
 	struct unread_user *user;
 	struct unread_connection *next;
 	bool may_wait;
-	bool is_new; /* just added to epoll, which reports the hang-up at once; not counted as a
-			wake-up */
+	bool is_new; /* just added to epoll: its first event is no wake-up */
 	bool rests;
 };
 

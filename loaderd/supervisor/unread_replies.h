@@ -2,8 +2,7 @@
  * Closed connections whose clients have not read all replies. The kernel keeps unread replies,
  * charged to the service, for as long as the client keeps its end open, even after the service has
  * closed its own. The service therefore keeps an fd of each such connection, which counts against
- * the user, until the client has read everything or closed its end. Used by the supervisor's thread
- * alone.
+ * the user, until the client has read everything or closed its end. Supervisor thread only.
  */
 #pragma once
 

@@ -15,7 +15,7 @@
 
 enum {
 	NAME_MAX_BYTES = 64,
-	/* cgroups of gone users, after which empty ones are removed */
+	/* cgroups of gone users to keep; beyond this, empty ones are removed */
 	KEPT_MAX = 1024,
 };
 /* Memory that may stay charged only to the ancestors when a cgroup is removed. */
@@ -51,7 +51,7 @@ static void enable_controllers(int folder)
 		(void)write_text(folder, "cgroup.subtree_control", words[i]);
 }
 
-/* Creates and removes a cgroup to find out which controllers its children get. */
+/* Creates and removes a trial cgroup to find out which controllers are available in it. */
 static int try_out(struct user_cgroups *cgroups, int folder)
 {
 	static const char name[] = "trial";

@@ -3,7 +3,7 @@
  * delegated to the service. Each has the user's CPU weight and limits of memory and threads, as far
  * as the directory has the controllers. Weights matter because the kernel divides CPU time by
  * cgroup weight before it looks at nice values (Linux, Documentation/admin-guide/cgroup-v2.rst,
- * "CPU"). Used by the supervisor's thread alone.
+ * "CPU"). Supervisor thread only.
  */
 #pragma once
 

@@ -1,7 +1,7 @@
 /*
  * The users' workers: one process for each user with a recent request. Spawns workers, passes them
  * connections, reads their records and logs, reaps them. Everything a worker sends is untrusted,
- * and the manager never blocks on a worker. Used by the supervisor's thread alone.
+ * and the manager never blocks on a worker. Supervisor thread only.
  */
 #pragma once
 
@@ -35,8 +35,7 @@ struct worker_manager {
 	unsigned fds_max; /* RLIMIT_NOFILE of the supervisor */
 	/* Limit of one user's connections, including closed ones with unread replies. */
 	unsigned connections_per_user_max;
-	unsigned connections_max; /* limit of manager_loose_connections(); above it the oldest is
-				     evicted */
+	unsigned connections_max;            /* of manager_loose_connections(); then evict */
 	unsigned pending_per_worker_max;     /* connections queued for one worker */
 	unsigned pending_count, pending_max; /* connections queued for all workers */
 	unsigned user_count, worker_count;

@@ -1,7 +1,7 @@
 /*
  * Internal to the manager: users and sweeps (worker_manager.c), the lifecycle of worker processes,
- * their records and logs (worker_process.c), and connections queued for them (connections.c). Used
- * by the supervisor's thread alone.
+ * their records and logs (worker_process.c), and connections queued for them (connections.c).
+ * Supervisor thread only.
  */
 #pragma once
 
@@ -38,7 +38,7 @@ enum {
 	 * Connections without a ring or with unread replies may use 1/CONNECTIONS_SHARE of the fds.
 	 */
 	CONNECTIONS_SHARE = 4,
-	RINGS_SHARE = 4, /* of the rings for which fds are free, for one user */
+	RINGS_SHARE = 4, /* 1/RINGS_SHARE of the free rings per user */
 };
 #define SECOND_NS     UINT64_C(1000000000)
 #define MS_NS         UINT64_C(1000000)

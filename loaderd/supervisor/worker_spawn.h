@@ -1,6 +1,6 @@
 /*
  * Spawns a worker with the channels of worker_ipc.h and a log pipe; the supervisor keeps the other
- * ends. Used by the supervisor's thread alone.
+ * ends. Supervisor thread only.
  */
 #pragma once
 
@@ -44,8 +44,8 @@ struct worker_spawn_options {
 };
 
 /*
- * Spawns a worker with posix_spawn(): unlike fork() alone, exec gives it a new address-space
- * layout. Returns 0 or -errno.
+ * Spawns a worker with posix_spawn(): exec, unlike fork(), gives it a new address-space layout.
+ * Returns 0 or -errno.
  */
 int worker_spawn(const struct worker_fds *worker_fds, const struct worker_spawn_options *options,
 		 pid_t *ret_pid);

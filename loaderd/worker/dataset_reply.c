@@ -135,8 +135,7 @@ int dataset_reply(const char *path, int *fd, uint8_t **ret_packed, size_t *ret_s
 {
 	struct packimg *image;
 	struct packimg_error error = {{0}};
-	bool mapped; /* ignored: the facts are never mapped, but files on some file systems are
-			refused */
+	bool mapped; /* ignored: a single file is read, not mapped */
 	int r = storage_choose(path, fd, 1, &mapped, &error);
 	if (r == 0)
 		r = packimg_open_facts(*fd, path, &image, &error);

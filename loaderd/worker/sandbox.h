@@ -1,6 +1,6 @@
 /*
- * The sandbox of a worker. Worker input comes from files whose authors neither the worker's user
- * nor anyone else need trust. A decoder that such a file compromises is left with the fds that it
+ * The sandbox of a worker. A worker decodes untrusted files: neither its user nor any other user
+ * need trust their authors. A decoder that such a file compromises is left with the fds that it
  * holds: no path, no other process, no new socket, no program. loaderd(1), ISOLATION.
  *
  * Call sandbox_prepare() first, and sandbox_enter() once everything that needs more privileges is
@@ -18,8 +18,7 @@ struct sandbox_limits {
 	 * count
 	 */
 	uint64_t memory;
-	uint64_t threads; /* enforced only if a user namespace makes the kernel count this process's
-			     threads separately */
+	uint64_t threads; /* enforced only if this process is counted separately */
 };
 
 /*

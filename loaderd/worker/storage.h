@@ -1,7 +1,7 @@
 /*
- * Chooses how a worker reads files that clients pass, by file system. Page cache that exists
- * because the worker read a file, and that the kernel cannot reclaim while the client keeps the
- * file, is charged to the service without any limit of loaderd. proto/SPEC.md, "Files".
+ * Chooses how a worker reads files that clients pass, by file system. Page cache that a worker's
+ * reads create, and that the kernel cannot reclaim while the client keeps the file, is charged to
+ * the service, and no limit of loaderd counts it. proto/SPEC.md, "Files".
  *
  * - tmpfs, including memfds: reading a hole through a mapping allocates a page, pread() does not.
  *   Holes can be punched at any time, so checking for them first does not help. Read with pread().
@@ -10,7 +10,7 @@
  *   below are not visible. Accepted only if it is mounted in the daemon's own mount namespace, as a
  *   container's root is, and then read like tmpfs. Otherwise refused.
  *
- * A daemon that serves a single user is charged to that user anyway, and maps all files.
+ * A daemon that serves a single user uses that user's memory anyway, and maps all files.
  */
 #pragma once
 
