@@ -19,7 +19,8 @@ struct crash_marker {
 };
 
 /*
- * marker must stay valid until the process exits. The handler chains to previously installed ones.
+ * marker must stay valid until the process exits. The handler chains to a previous one that was
+ * installed with SA_SIGINFO. Returns 0 or -errno.
  */
 int crash_marker_install(struct crash_marker *marker);
 /* Installs an alternate signal stack for the calling thread, for stack overflows. */

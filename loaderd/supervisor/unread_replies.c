@@ -24,7 +24,8 @@ struct unread_user {
 
 /*
  * A client wakes the supervisor whenever it shuts down its end, which it can repeat endlessly.
- * After WAKES_MAX such wake-ups of a user, the connection is not watched for up to REST_NS.
+ * After WAKES_MAX wake-ups without progress of a user, each further one takes its connection out of
+ * epoll for up to REST_NS.
  */
 enum { WAKES_MAX = 64 };
 #define REST_NS UINT64_C(250000000)

@@ -15,7 +15,7 @@
 
 enum {
 	NAME_MAX_BYTES = 64,
-	/* cgroups of gone users to keep; beyond this, empty ones are removed */
+	/* cgroups kept after their users left; beyond this, empty ones are removed */
 	KEPT_MAX = 1024,
 };
 /* Memory that may stay charged only to the ancestors when a cgroup is removed. */

@@ -24,7 +24,8 @@ struct user_cgroups {
 	/* available controllers: cpu, memory, pids */
 	bool weights, memory, threads;
 	struct user_cgroup_limits limits;
-	unsigned kept; /* cgroups of gone users, kept because page cache is still charged to them */
+	unsigned
+		kept; /* cgroups kept after their users left: page cache is still charged to them */
 };
 
 /*
@@ -45,5 +46,5 @@ bool user_cgroups_enabled(const struct user_cgroups *cgroups);
 int user_cgroups_create(struct user_cgroups *cgroups, uid_t uid, const int *nice);
 /* Changes the weight of a user's cgroup, if it exists. Returns 0 or -errno. */
 int user_cgroups_set_weight(const struct user_cgroups *cgroups, uid_t uid, const int *nice);
-/* Removes a gone user's cgroup, unless memory is still charged to it. */
+/* Removes the cgroup of a user that is gone, unless memory is still charged to it. */
 void user_cgroups_remove(struct user_cgroups *cgroups, uid_t uid);

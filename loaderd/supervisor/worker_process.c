@@ -295,8 +295,8 @@ static void on_records(struct event_source *source, uint32_t events)
 		/* Partial records count too: they take as long to read. */
 		worker->records_left -= n > 0;
 		/*
-		 * A worker that is not compromised writes whole records; anything else is ignored,
-		 * and later reads may be misaligned.
+		 * A worker that is not compromised writes whole records. A partial one is ignored;
+		 * later reads may then be misaligned.
 		 */
 		if (n != sizeof(record))
 			return;

@@ -204,8 +204,8 @@ static int fix_statistics(struct transform *transform, const struct dataset *dat
 }
 
 /*
- * Checks the side limit. The size may change with the epoch. Of later epochs only the largest
- * sample is known, which passes if it fits a square of the limit.
+ * Checks the side limit. The size may change with the epoch. For later epochs, only the largest
+ * sample size is known; it passes if it fits a square of the limit.
  */
 static int check_side(const struct transform *transform, uint64_t epoch, uint64_t limit,
 		      struct refusal *refusal)
