@@ -38,7 +38,7 @@ struct key {
 	uint64_t least, most;
 };
 
-/* Of the types that are words, terminated by a NULL name. */
+/* Names of the values, for key types with a fixed set; terminated by a NULL name. */
 static const struct choice *const choices[] = {
 	[KEY_LOG_LEVEL] = (const struct choice[]){{"error", LOG_LEVEL_ERROR},
 						  {"warning", LOG_LEVEL_WARNING},
@@ -86,7 +86,10 @@ static const struct key *find_key(const char *section, const char *name)
 	return NULL;
 }
 
-/* The same key in another section counts as nearer than any misspelling. NULL: none is near. */
+/*
+ * Finds the most similar key. A wrong section counts less than any misspelling. Returns NULL if
+ * none is similar.
+ */
 static const struct key *nearest_key(const char *section, const char *name)
 {
 	const struct key *nearest = NULL;
@@ -120,7 +123,7 @@ static int fail_key(const char *section, const char *name, struct config_error *
 	return config_fail(error, -EINVAL, "%s; %s", what, remedy);
 }
 
-/* Whole numbers alone: a limit of half a byte would be a mistake. */
+/* Accepts whole numbers only: half a byte would be a mistake. */
 static int parse_bytes(const char *text, uint64_t *ret_value)
 {
 	const char *end;
@@ -234,7 +237,7 @@ int config_cpus(const struct config *config, struct cpus *ret_cpus, struct confi
 	return r;
 }
 
-/* What was said of a user before no longer holds. */
+/* Sets the nice value of one user, replacing an earlier one. */
 static int set_nice_of(struct config_nice *nice, uint32_t uid, int value)
 {
 	unsigned i = 0;
@@ -248,14 +251,14 @@ static int set_nice_of(struct config_nice *nice, uint32_t uid, int value)
 	return 0;
 }
 
-/* "NUMBER", or "UID:NUMBER", as one word with nothing after it. */
+/* Parses one word: "NUMBER" or "UID:NUMBER". */
 static int set_nice_word(struct config_nice *nice, const char *word)
 {
 	const char *colon = strchr(word, ':'), *number = colon ? colon + 1 : word;
 	const char *end = "";
 	uint64_t uid = 0, value;
 	const bool minus = number[0] == '-';
-	/* The highest number of all is nobody's: for the kernel it means none. */
+	/* The highest uid is not a user: the kernel uses it as "none". */
 	if (colon && (number_begin(word, 10, &uid, &end) < 0 || end != colon || uid >= UINT32_MAX))
 		return -EINVAL;
 	if (number_begin(number + minus, 10, &value, &end) < 0 || *end != '\0' ||
@@ -269,7 +272,7 @@ static int set_nice_word(struct config_nice *nice, const char *word)
 	return 0;
 }
 
-/* Adds to what was said before; without a word in it forgets that. */
+/* Adds to earlier values; an empty value clears them. */
 static int set_nice(void *at, const struct key *key, const char *value, struct config_error *error)
 {
 	static const char blanks[] = " \t";
@@ -298,7 +301,7 @@ static int set_nice(void *at, const struct key *key, const char *value, struct c
 	return r < 0 ? -EINVAL : 0;
 }
 
-/* The daemon opens no file of a client's any more, so it has nothing to allow. */
+/* Refuses a key that has no meaning any more: clients open the files themselves. */
 static int refuse_gone(const struct key *key, struct config_error *error)
 {
 	return config_fail(
@@ -338,13 +341,13 @@ int config_set(struct config *config, const char *section, const char *key_name,
 struct reading {
 	struct config *config;
 	FILE *file;
-	unsigned line; /* read last */
+	unsigned line; /* number of the last line read */
 	bool too_long;
 	int result;
 	struct config_error inner;
 };
 
-/* A line beyond inih's buffer would come in pieces and be taken for several. */
+/* Reads a line for inih, which would split one longer than its buffer into several. */
 static char *config_read_line(char *buffer, int size, void *user)
 {
 	struct reading *reading = user;
@@ -374,7 +377,7 @@ int config_read(struct config *config, const char *path, struct config_error *er
 		return config_fail(error, r, "%s: %s", path, strerror(-r));
 	}
 	int line = ini_parse_stream(config_read_line, &reading, on_key,
-				    &reading); /* of the first error */
+				    &reading); /* line of the first error, or 0 */
 	fclose(reading.file);
 	if (reading.too_long)
 		return config_fail(error, -EINVAL, "%s:%u: the line is too long", path,
@@ -397,7 +400,7 @@ static bool is_same_nice(const struct config_nice *before, const struct config_n
 	       memcmp(before->users, after->users, after->named * sizeof(after->users[0])) == 0;
 }
 
-/* What is unused of a text or a list may differ. */
+/* Compares two values. Ignores bytes behind the end of a text or list. */
 static bool is_same(const struct key *key, const void *before, const void *after)
 {
 	if (key->type == KEY_TEXT)
@@ -456,7 +459,10 @@ void config_put(struct config *config, unsigned key, uint64_t value)
 		*(uint64_t *)at = value;
 }
 
-/* A line for each, since a line has a greatest length. The first forgets what a file before has. */
+/*
+ * Prints one line per value, because line length is limited. The first line clears values from an
+ * earlier file.
+ */
 static void print_nice(const struct config_nice *nice, const struct key *key, FILE *file)
 {
 	fprintf(file, "%s =\n", key->name);

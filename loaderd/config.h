@@ -1,7 +1,8 @@
 /*
- * Configuration: built-in values, then an INI file, then flags, each overriding the one before.
- * Every key is one row of config_keys.inc, which the parser, `--set` and the error texts share.
- * Plain value. loaderd.conf(5).
+ * The configuration: built-in defaults, then an INI file, then command-line flags, each overriding
+ * the one before. Each key is one row of config_keys.inc, which the parser, `--set` and the error
+ * messages share. struct config is a plain value: copy it freely, there is nothing to free.
+ * loaderd.conf(5) documents the keys.
  */
 #pragma once
 
@@ -14,16 +15,16 @@
 enum {
 	CONFIG_TEXT_MAX = 1024,
 	CONFIG_ERROR_MAX = 1024,
-	CONFIG_NICE_MAX = 1024, /* users who are named */
+	CONFIG_NICE_MAX = 1024, /* entries of [users] nice */
 };
 #define CONFIG_PATH "/etc/loaderd/loaderd.conf"
 
 enum config_io { CONFIG_IO_AUTO, CONFIG_IO_MMAP, CONFIG_IO_URING };
 
-/* How nice the workers of users are to each other, as nice(2) has it. */
+/* Nice values of workers, per user, as for nice(2). */
 struct config_nice {
-	bool given;    /* for everybody; false: as nice as the daemon */
-	int everybody; /* who is not named */
+	bool given;    /* `everybody` is set; if not, workers inherit the daemon's value */
+	int everybody; /* for users that are not listed */
 	unsigned named;
 	struct {
 		uint32_t uid;
@@ -31,7 +32,7 @@ struct config_nice {
 	} users[CONFIG_NICE_MAX];
 };
 
-/* What a kind of key is kept in. */
+/* The field of struct config for each kind of key. */
 #define CONFIG_NUMBER(field)    uint64_t field;
 #define CONFIG_OCTAL(field)     uint64_t field;
 #define CONFIG_BYTES(field)     uint64_t field;
@@ -46,20 +47,20 @@ struct config {
 #include "loaderd/config_keys.inc"
 };
 
-/* When a daemon that runs takes another value of a key. */
+/* When a change of a key on reload takes effect. */
 enum config_takes {
 	CONFIG_TAKES_NOW,
-	CONFIG_TAKES_WORKER, /* when a worker starts */
+	CONFIG_TAKES_WORKER, /* in workers that start afterwards */
 	CONFIG_TAKES_RESTART,
 };
 
-/* One key that has two values. */
+/* One key whose value differs between two configurations. */
 struct config_change {
-	unsigned key; /* of config_put() */
+	unsigned key; /* index for config_put() */
 	const char *section, *name;
 	enum config_takes takes;
 	bool is_number;
-	uint64_t value; /* the new one, of a number */
+	uint64_t value; /* new value, if is_number */
 };
 
 struct cpus;
@@ -68,27 +69,39 @@ struct config_error {
 	char text[CONFIG_ERROR_MAX];
 };
 
-/* Puts a sentence there; config_fail() has the value that code is, for whoever returns it. */
+/*
+ * config_say() formats a sentence into error. config_fail() does too, and evaluates to `code`, so
+ * that callers can return it.
+ */
 #define config_say(error, ...)        sentence_write((error)->text, sizeof((error)->text), __VA_ARGS__)
 #define config_fail(error, code, ...) (config_say(error, __VA_ARGS__), (code))
 
 void config_init(struct config *config);
-/* The value of a user's workers. False: none is given, and they are as nice as the daemon. */
+/*
+ * Looks up the nice value of a user's workers. Returns false if none is configured: the workers
+ * then inherit the daemon's.
+ */
 bool config_nice(const struct config *config, uint32_t uid, int *ret_nice);
-/* The CPUs that it leaves to workers. Errors of cpus_init(), with a sentence in error. */
+/*
+ * Resolves [pool] cpus to the CPUs that workers may use. Returns errors as cpus_init() does, with a
+ * sentence in error.
+ */
 int config_cpus(const struct config *config, struct cpus *ret_cpus, struct config_error *error);
-/* Sets one key. -EINVAL with "[section] key: ..." in error. */
+/* Sets one key. Returns -EINVAL with "[section] key: ..." in error if key or value is invalid. */
 int config_set(struct config *config, const char *section, const char *key, const char *value,
 	       struct config_error *error);
-/* -EINVAL with "file:line: ..." in error; -ENOENT and other errors of opening it. */
+/*
+ * Reads an INI file over the current values. Returns -EINVAL with "file:line: ..." in error if it
+ * is invalid, -ENOENT or another -errno if it cannot be opened.
+ */
 int config_read(struct config *config, const char *path, struct config_error *error);
 /* Calls visit for each key whose values differ. */
 void config_compare(const struct config *before, const struct config *after,
 		    void (*visit)(void *context, const struct config_change *change),
 		    void *context);
-/* Copies what only a restart takes. */
+/* Copies from `running` the keys that only change on restart. */
 void config_keep(struct config *config, const struct config *running);
-/* Sets a number to a value that config_compare() has told. */
+/* Sets a numeric key to the value that config_compare() reported. */
 void config_put(struct config *config, unsigned key, uint64_t value);
-/* Prints every key with its value, as a file that config_read() accepts. */
+/* Prints all keys in a form that config_read() accepts. */
 void config_print(const struct config *config, FILE *file);

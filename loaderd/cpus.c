@@ -12,7 +12,7 @@
 #include <hwloc.h>
 #endif
 
-/* "0-3,8": fills in allowed. */
+/* Parses a list such as "0-3,8" into `wanted`. */
 static int parse_list(const char *list, bool wanted[CPUS_MAX])
 {
 	const char *p = list;
@@ -62,7 +62,7 @@ static hwloc_cpuset_t to_hwloc(const struct cpus *cpus)
 	return set;
 }
 
-/* Reorders with hwloc_distrib: the first n CPUs of the result are spread as widely as n can be. */
+/* Reorders by hwloc_distrib(), so that CPUs of different cores come first. */
 static void cpus_spread(struct cpus *cpus)
 {
 	hwloc_topology_t topology;
@@ -79,8 +79,8 @@ static void cpus_spread(struct cpus *cpus)
 	bool used[CPUS_MAX] = {0};
 	struct cpus ordered = {.quota = cpus->quota};
 	/*
-	 * One place per CPU in tree order; siblings of a core are neighbours. Cores first, then the
-	 * second siblings.
+	 * hwloc_distrib() returns one place per CPU in tree order, SMT siblings adjacent. The first
+	 * pass takes one CPU per core, the second the siblings.
 	 */
 	for (unsigned stride = 0; stride < 2; stride++) {
 		int core_last = -1;

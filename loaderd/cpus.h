@@ -1,7 +1,6 @@
 /*
- * The CPUs that the daemon may use, in the order in which workers should be put on them: one per
- * core before their siblings, spread over NUMA nodes as evenly as the machine is. Plain value;
- * filled in once at start.
+ * The CPUs that the daemon may use, in the order in which to pin workers: one CPU of each core
+ * before the SMT siblings, spread evenly over NUMA nodes. Plain value, filled in once at start.
  */
 #pragma once
 
@@ -12,12 +11,12 @@ enum { CPUS_MAX = 1024 };
 struct cpus {
 	unsigned count;
 	int number[CPUS_MAX]; /* logical CPU numbers */
-	/* CPUs' worth of time that the cgroup grants, rounded up; count when unlimited */
+	/* CPU quota of the cgroup, rounded up to whole CPUs; `count` if unlimited */
 	unsigned quota;
 };
 
 /*
- * list "" or NULL: all that the affinity mask allows. -EINVAL: not a list such as "0-3,8"; -ENODEV:
- * none of them is allowed.
+ * Uses the CPUs of `list` that the affinity mask allows, or all allowed CPUs if it is "" or NULL.
+ * Returns -EINVAL if it is not a list such as "0-3,8", -ENODEV if it contains no allowed CPU.
  */
 int cpus_init(struct cpus *cpus, const char *list);

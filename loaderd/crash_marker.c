@@ -16,9 +16,7 @@ struct decoding {
 	_Alignas(16) char stack[STACK_SIZE];
 };
 
-/*
- * Initial-exec: the handler must not be the first to touch a lazily allocated thread-local block.
- */
+/* Initial-exec TLS: the signal handler must not trigger lazy allocation of a TLS block. */
 static _Thread_local struct decoding decoding __attribute__((tls_model("initial-exec")));
 static struct crash_marker *marker_at;
 static const int numbers[SIGNALS] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
@@ -33,12 +31,12 @@ void crash_marker_note(int signal_number)
 	marker_at->signal = (uint32_t)signal_number;
 	memcpy(marker_at->uuid, decoding.uuid, sizeof(marker_at->uuid));
 	marker_at->sample = decoding.sample;
-	atomic_store(&marker_at->noted, 2); /* whole */
+	atomic_store(&marker_at->noted, 2); /* complete */
 }
 
 static void on_fault(int signal_number, siginfo_t *info, void *context)
 {
-	/* What somebody sent is no fault of a sample; but abort() sends, too. */
+	/* A signal sent by a process is not the sample's fault, unless abort() sent it. */
 	bool sent = info->si_code <= 0;
 	if (!sent || signal_number == SIGABRT)
 		crash_marker_note(signal_number);
@@ -46,8 +44,8 @@ static void on_fault(int signal_number, siginfo_t *info, void *context)
 		if (numbers[i] == signal_number && (before[i].sa_flags & SA_SIGINFO))
 			before[i].sa_sigaction(signal_number, info, context);
 	/*
-	 * SA_RESETHAND: returning repeats the access, and that ends the process; what was sent has
-	 * to be sent again.
+	 * SA_RESETHAND has restored the default action: returning repeats the faulting access,
+	 * which ends the process. A sent signal must be raised again.
 	 */
 	if (sent)
 		raise(signal_number);
@@ -61,8 +59,8 @@ int crash_marker_install(struct crash_marker *marker)
 	marker_at = marker;
 	for (unsigned i = 0; i < SIGNALS; i++) {
 		/*
-		 * SIGBUS has a handler that mends what it can, and calls crash_marker_note() for
-		 * the rest.
+		 * SIGBUS is handled by sigbus_guard, which recovers where it can and calls
+		 * crash_marker_note() otherwise.
 		 */
 		if (numbers[i] != SIGBUS && sigaction(numbers[i], &action, &before[i]) < 0)
 			return -errno;
@@ -74,7 +72,7 @@ void crash_marker_thread(void)
 {
 	const stack_t stack = {.ss_sp = decoding.stack, .ss_size = STACK_SIZE};
 	stack_t there;
-	/* A sanitizer may have given the thread one already. */
+	/* A sanitizer may have installed one already. */
 	if (sigaltstack(NULL, &there) == 0 && (there.ss_flags & SS_DISABLE))
 		(void)sigaltstack(&stack, NULL);
 }

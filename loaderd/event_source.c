@@ -24,7 +24,9 @@ int event_loop_run_once(int epoll_fd, uint64_t due_ns)
 {
 	struct epoll_event events[EVENTS_PER_TURN];
 	const uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
-	/* Who is called before it is due, after 24 days, finds nothing to do and waits again. */
+	/*
+	 * INT_MAX ms is 24 days: the caller then wakes early, finds nothing to do and waits again.
+	 */
 	const int wait_ms = due_ns == UINT64_MAX ? -1
 			    : due_ns <= now_ns   ? 0
 					       : (int)MIN((due_ns - now_ns) / 1000000 + 1, INT_MAX);

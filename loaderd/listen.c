@@ -15,7 +15,10 @@
 
 enum { BACKLOG = 128 };
 
-/* Removes what a dead daemon has left. -EADDRINUSE: somebody answers; -EEXIST: it is no socket. */
+/*
+ * Removes the socket file of a dead daemon. Returns -EADDRINUSE if a daemon answers, -EEXIST if the
+ * file is not a socket.
+ */
 static int clear_stale(const char *path, const struct sockaddr_un *address, socklen_t size)
 {
 	struct stat status;
@@ -30,22 +33,23 @@ static int clear_stale(const char *path, const struct sockaddr_un *address, sock
 	close(fd);
 	if (r == -ECONNREFUSED)
 		return unlink(path) < 0 && errno != ENOENT ? -errno : 0;
-	return -EADDRINUSE; /* connected, or its queue is full: alive either way */
+	return -EADDRINUSE; /* connected, or its queue is full: alive in both cases */
 }
 
-/* One socket to be made. */
+/* A socket to create. */
 struct place {
 	char name[CONFIG_TEXT_MAX];
-	char unfinished[CONFIG_TEXT_MAX]; /* what it is called until clients may see it */
-	/* beside both, as long as somebody is making or removing them */
+	char unfinished[CONFIG_TEXT_MAX]; /* name until it is ready for clients */
+	/* lock file, held while a process creates or removes the socket */
 	char lock[CONFIG_TEXT_MAX];
 	mode_t mode;
-	const char *group; /* "": none */
+	const char *group; /* "" for none */
 };
 
 /*
- * One is finished before the other is begun. A suffix that is no longer than the administrator's
- * fits.
+ * Builds the names of a socket. The client and admin sockets share the temporary name, because one
+ * is finished before the other is begun. Its suffix is no longer than the admin socket's, so all
+ * names fit.
  */
 static struct place place_of(const struct config *config, bool admin)
 {
@@ -73,7 +77,7 @@ static int set_owner(const struct place *place, struct config_error *error)
 	return chown(place->unfinished, (uid_t)-1, group->gr_gid) < 0 ? -errno : 0;
 }
 
-/* Has it still the name that it was opened by? */
+/* Returns whether path still refers to the open file fd. */
 static bool is_there(const char *path, int fd)
 {
 	struct stat ours, there;
@@ -81,7 +85,10 @@ static bool is_there(const char *path, int fd)
 	       ours.st_ino == there.st_ino;
 }
 
-/* A file that nobody else can open: whoever may read the folder could lock that, and keep it. */
+/*
+ * Locks a file that only this user can open. Another file, such as the directory, could be locked
+ * and held by any user who may read it.
+ */
 static int take_lock(const struct place *place)
 {
 	for (;;) {
@@ -95,7 +102,7 @@ static int take_lock(const struct place *place)
 		}
 		if (is_there(place->lock, lock))
 			return lock;
-		close(lock); /* who had it before has removed it */
+		close(lock); /* the previous holder has removed it */
 	}
 }
 
@@ -105,7 +112,7 @@ static void release_lock(const struct place *place, int lock)
 	close(lock);
 }
 
-/* Of a daemon that was killed meanwhile. */
+/* Removes a temporary socket that a killed daemon has left. */
 static int clear_unfinished(const struct place *place)
 {
 	struct stat status;
@@ -121,10 +128,7 @@ static int bind_unfinished(const struct place *place, int fd)
 	struct sockaddr_un address;
 	socklen_t size = socket_address(place->unfinished, &address);
 	int r = clear_unfinished(place);
-	/*
-	 * Nobody may connect before the mode is set: bound without any permission, opened up
-	 * afterwards.
-	 */
+	/* Bind without any permissions, so that no client can connect before the mode is set. */
 	mode_t mask = umask(0777);
 	if (r == 0 && bind(fd, (struct sockaddr *)&address, size) < 0)
 		r = -errno;
@@ -133,8 +137,9 @@ static int bind_unfinished(const struct place *place, int fd)
 }
 
 /*
- * Clients that lost a daemon look for the next one all the time, and one that may not use it gives
- * up: so the socket gets its name when it has its mode and its group, and listens.
+ * Listens, sets mode and group, then renames to the final name. Clients that have lost their daemon
+ * keep trying to connect, and one that gets EACCES gives up: the socket must not appear before it
+ * is ready.
  */
 static int listen_finish(const struct place *place, int fd, struct config_error *error)
 {
@@ -215,7 +220,7 @@ static int open_place(const struct place *place, int *ret_fd, struct config_erro
 	return r;
 }
 
-/* With our own end closed only a successor's socket still answers. */
+/* Removes a socket file. Our socket is closed, so only a successor's still answers. */
 static void remove_place(const struct place *place)
 {
 	struct sockaddr_un address;
@@ -228,7 +233,10 @@ static void remove_place(const struct place *place)
 		release_lock(place, lock);
 }
 
-/* Of a socket that somebody chose the folder is theirs to make. */
+/*
+ * Creates the directory of the default socket. The directory of a configured socket is the
+ * administrator's responsibility.
+ */
 static int prepare_default(const struct config *config, struct config_error *error)
 {
 	char path[SOCKET_PATH_MAX];

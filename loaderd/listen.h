@@ -1,21 +1,21 @@
-/* Making the daemon's listening sockets. */
+/* Creates and removes the daemon's listening sockets. */
 #pragma once
 
 #include "loaderd/config.h"
 
-/* The administrator's socket has the clients' name and this. */
+/* Suffix of the admin socket: its path is config->socket plus this. */
 #define LISTEN_ADMIN_SUFFIX ".admin"
 
 /*
- * Binds and listens on config->socket, and on the administrator's beside it, of mode 0600. The
- * folder of the default socket is made. A socket file that a daemon answers on is left alone
- * (-EADDRINUSE); one that nobody answers on is replaced. A locked file beside it keeps two daemons
- * that start together from both deciding so. Sentence in error.
+ * Binds config->socket and the admin socket (mode 0600) and listens on both. Creates the directory
+ * of the default socket. Returns -EADDRINUSE if a daemon answers on an existing socket file, and
+ * replaces the file if none does. A lock file serialises this check among daemons that start at the
+ * same time. On error, `error` holds a sentence.
  */
 int listen_open(const struct config *config, int *ret_fd, int *ret_admin_fd,
 		struct config_error *error);
 /*
- * Removes the socket files, whose descriptors are closed, unless another daemon has put its own
- * there.
+ * Removes the socket files unless another daemon has replaced them. Call it after closing the
+ * listening fds.
  */
 void listen_remove(const struct config *config);

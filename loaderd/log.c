@@ -48,8 +48,8 @@ void log_to_supervisor(void)
 bool log_allowed(uint64_t *account_ns)
 {
 	/*
-	 * Each line costs its share of a second; the account may be overdrawn by ALLOWED_AT_ONCE of
-	 * them.
+	 * Each line costs its share of a second; the account may be overdrawn by ALLOWED_AT_ONCE
+	 * lines.
 	 */
 	const uint64_t cost_ns = UINT64_C(1000000000) / ALLOWED_PER_SECOND;
 	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
@@ -63,7 +63,7 @@ bool log_allowed(uint64_t *account_ns)
 
 void log_relay(const char *who, const char *line)
 {
-	/* what has no prefix comes from a library, or a sanitizer */
+	/* lines without a prefix come from a library or a sanitizer */
 	enum log_level level = LOG_LEVEL_WARNING;
 	if (line[0] == '<' && line[1] >= '0' + LOG_LEVEL_ERROR &&
 	    line[1] <= '0' + LOG_LEVEL_DEBUG && line[2] == '>') {
@@ -103,7 +103,7 @@ void log_line(enum log_level level, const char *format, ...)
 	size_t length = n < 0 ? 0 : (size_t)n;
 	if (length > sizeof(message) - 1)
 		length = sizeof(message) - 1;
-	/* What clients send is quoted: it must neither forge lines nor command a terminal. */
+	/* Quote text from clients: it must not forge log lines or send terminal escapes. */
 	size_t size = (size_t)at;
 	size += printable_write(line + size, sizeof(line) - size - 1, message, length);
 	line[size++] = '\n';

@@ -1,9 +1,9 @@
 /*
- * The daemon's log: one line per event on standard error, with systemd's level prefixes when the
- * journal reads it and a time otherwise. Process-wide; any thread may log, but workers do not (they
- * leave records that the control thread logs). A line that standard error cannot take at once is
- * dropped and counted rather than waited for: a parent that does not read our output must not stop
- * a feed.
+ * The daemon's log: one line per event on stderr, prefixed with systemd's level if stderr is the
+ * journal, otherwise with the time. Process-wide; any thread may log, but decode threads do not:
+ * they leave records that the control thread logs. A line that stderr cannot take at once is
+ * dropped and counted, never waited for: a parent that does not read our output must not stall a
+ * feed.
  */
 #pragma once
 
@@ -18,21 +18,21 @@ enum log_level {
 };
 
 void log_init(enum log_level level);
-/* Any thread, also while others log. */
+/* Safe while other threads log. */
 void log_set_level(enum log_level level);
 /*
- * Lines go to a supervisor, which says when and whose they are: with level prefixes. After
+ * Prefixes lines with levels, for the supervisor to relay with time and user. Call it after
  * log_init().
  */
 void log_to_supervisor(void);
 /*
- * A line of somebody else's, of a level that log_to_supervisor() has put before it; `who` goes
- * before it.
+ * Logs a line that another process wrote, at the level of its prefix (see log_to_supervisor());
+ * `who` is put in front.
  */
 void log_relay(const char *who, const char *line);
 /*
- * May a line be logged that clients can provoke at will? A few at once, then a few per second. The
- * account, 0 in the beginning, is the caller's and one thread's: until when lines so far use it up.
+ * Rate-limits lines that clients can provoke at will: a burst, then a few per second. *account_ns
+ * is 0 at first; it is owned by the caller and used by one thread.
  */
 bool log_allowed(uint64_t *account_ns);
 __attribute__((format(printf, 2, 3))) void log_line(enum log_level level, const char *format, ...);

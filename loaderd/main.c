@@ -1,4 +1,7 @@
-/* loaderd: command line, configuration, listening socket, and the server. loaderd(1). */
+/*
+ * The daemon's main(): command line, configuration, listening sockets; then runs the supervisor or,
+ * as --worker, a worker. loaderd(1).
+ */
 #include "format/base/system/cpu.h"
 #include "format/base/system/memory.h"
 #include "format/base/text/options.h"
@@ -41,20 +44,20 @@ enum {
 	KEY_WORKER_NICE,
 	KEY_WORKER_GROUP,
 	SETTINGS_MAX = 128,
-	DESCRIPTORS_LEAST = 64, /* with fewer not even its own can be opened */
+	DESCRIPTORS_LEAST = 64, /* below this, not even the daemon's own files can be opened */
 };
 
 struct arguments {
-	const char *config_path;            /* NULL: the default, which need not exist */
+	const char *config_path;            /* NULL for the default, which may be missing */
 	const char *settings[SETTINGS_MAX]; /* "section.key=value", owned, applied after the file */
 	unsigned setting_count;
 	int listen_fd, lifeline_fd;
-	bool private_only; /* serve this user alone */
+	bool private_only; /* serve only the user that runs the daemon */
 	bool check;
-	long worker_uid; /* -1: this is no worker */
+	long worker_uid; /* -1 if this is not a worker */
 };
 
-/* argp finds it by name, across the boundary of the C library. */
+/* argp, in the C library, finds it by name. */
 __attribute__((visibility("default"))) const char *argp_program_version =
 	"loaderd " LOADERD_VERSION;
 static const char doc[] = "Decodes, augments and batches packed image datasets for training, and "
@@ -71,7 +74,8 @@ static const struct argp_option options[] = {
 	 1},
 	{"cpus", KEY_CPUS, "LIST", 0, "Run workers on these CPUs, such as 0-3,8", 1},
 	{"io", KEY_IO, "auto|mmap|uring", 0, "How files are read", 1},
-	{"allow", KEY_ALLOW, "PATH", OPTION_HIDDEN, NULL, 1}, /* gone: the configuration says why */
+	{"allow", KEY_ALLOW, "PATH", OPTION_HIDDEN, NULL,
+	 1}, /* removed; setting the key reports why */
 	{"limit", KEY_LIMIT, "NAME=VALUE", 0, "Set a key of the [limits] section", 1},
 	{"log-level", KEY_LOG_LEVEL, "error|warning|info|debug", 0, "What is logged", 1},
 	{"set", KEY_SET, "SECTION.KEY=VALUE", 0, "Set any key of the configuration", 1},
@@ -79,7 +83,7 @@ static const struct argp_option options[] = {
 	{"listen-fd", KEY_LISTEN_FD, "FD", 0, "Serve on this inherited listening socket", 2},
 	{"lifeline-fd", KEY_LIFELINE_FD, "FD", 0,
 	 "Exit at once when this descriptor reads end of file", 2},
-	/* A supervisor's alone: */
+	/* Used by the supervisor only: */
 	{"worker", KEY_WORKER, "UID", OPTION_HIDDEN, NULL, 3},
 	{"nice", KEY_WORKER_NICE, "N", OPTION_HIDDEN, NULL, 3},
 	{"group", KEY_WORKER_GROUP, NULL, OPTION_HIDDEN, NULL, 3},
@@ -109,7 +113,7 @@ static int descriptor(struct argp_state *state, const char *flag, const char *te
 	return (int)fd;
 }
 
-/* Options that are a key of the configuration, or begin one. */
+/* Options that are a configuration key, or the start of one. */
 static const struct {
 	int key;
 	const char *prefix;
@@ -139,13 +143,13 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
 		arguments->worker_uid = strtol(text, NULL, 10);
 		return 0;
 	case KEY_WORKER_NICE:
-		/* Of this thread: there is no other yet, and those to come inherit it. */
+		/* Applies to this thread, the only one; later threads inherit it. */
 		if (setpriority(PRIO_PROCESS, 0, atoi(text)) < 0)
 			argp_failure(state, EXIT_FAILURE, errno,
 				     "a worker cannot have nice value %s", text);
 		return 0;
 	case KEY_WORKER_GROUP:
-		/* First of all, since memory is charged to the group that a process is in. */
+		/* Before anything else: memory is charged to the cgroup that a process is in. */
 		if (worker_join_group() < 0)
 			argp_failure(state, WORKER_HAS_NO_GROUP, errno,
 				     "a worker cannot enter its user's control group");
@@ -182,7 +186,7 @@ static int apply_setting(struct config *config, const char *setting, struct conf
 	return config_set(config, section, key, equals + 1, error);
 }
 
-/* A private daemon has none unless it is named. */
+/* Returns whether a configuration file is read; a private daemon reads one only if named. */
 static bool has_file(const struct arguments *arguments)
 {
 	return arguments->config_path || !arguments->private_only;
@@ -203,8 +207,8 @@ static int load_config(struct config *config, const struct arguments *arguments,
 }
 
 /*
- * Every connection is a descriptor, every feed two more, every shard one; workers inherit the
- * limit.
+ * Raises RLIMIT_NOFILE to its hard limit, which workers inherit. Each connection uses one fd, each
+ * feed two more, each shard one.
  */
 static void raise_descriptor_limit(void)
 {
@@ -215,7 +219,7 @@ static void raise_descriptor_limit(void)
 	}
 }
 
-/* The supervisor, which knows what it has opened, says how many one user takes. */
+/* Checks a bare minimum. The supervisor knows what it has opened and checks what one user needs. */
 static int check_descriptor_limit(struct config_error *error)
 {
 	struct rlimit limit;
@@ -237,7 +241,7 @@ static int inherit_listener(int fd, struct supervisor_options *how, struct confi
 	return fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
 }
 
-/* What the socket units say in place of the configuration. */
+/* Warns of keys that systemd's socket units override. */
 static void warn_of_ignored(const struct config *config)
 {
 	struct config usual;
@@ -260,7 +264,7 @@ static void warn_of_ignored(const struct config *config)
 			    config->socket_group, config->socket_group);
 }
 
-/* The sockets to serve on. */
+/* Opens or inherits the listening sockets. */
 static int find_listeners(const struct arguments *arguments, struct supervisor_options *how,
 			  struct config_error *error)
 {
@@ -297,7 +301,7 @@ static int main_serve(const struct config *config, const struct arguments *argum
 		r = find_listeners(arguments, &how, &error);
 	if (r == 0) {
 		r = supervisor_run(&how, &error);
-		/* opened here */
+		/* created by find_listeners() */
 		if (arguments->listen_fd < 0 && !how.activated)
 			listen_remove(config);
 	}
@@ -330,7 +334,7 @@ int main(int argc, char **argv)
 		log_init((enum log_level)config.log_level);
 		raise_descriptor_limit();
 		signal(SIGPIPE, SIG_IGN);
-		/* Memory that is a file is subject to RLIMIT_FSIZE, too: that is an error then. */
+		/* RLIMIT_FSIZE also applies to memfds: fail with EFBIG instead of a signal. */
 		signal(SIGXFSZ, SIG_IGN);
 		memory_init();
 		r = main_serve(&config, &arguments);

@@ -8,7 +8,7 @@
 #include <systemd/sd-daemon.h>
 
 #ifdef SYSTEMD_AT_RUN_TIME
-/* NULL where nobody manages this process as a service, or without the library. */
+/* Returns NULL if no service manager started this process, or without the library. */
 static void *find_function(const char *name)
 {
 	static void *library;

@@ -1,17 +1,18 @@
 /*
- * Talking to systemd: readiness, watchdog, sockets passed by activation. All do nothing,
- * successfully, where it is not there.
+ * systemd integration: readiness, watchdog, socket activation. Without systemd, all functions
+ * succeed and do nothing.
  */
 #pragma once
 
 #include <stdint.h>
 
-/* sd_notify(3) */
+/* Sends a state such as "READY=1"; see sd_notify(3). */
 void notify_say(const char *state);
-/* Interval within which the watchdog must be fed, 0: none. */
+/* Returns the watchdog interval, or 0 if there is no watchdog. */
 uint64_t notify_watchdog_ns(void);
 /*
- * Listening sockets passed to this process, made close-on-exec and not to wait: their number, the
- * one whose unit names it "admin" (FileDescriptorName=) apart, -1 if there is none. Negative errno.
+ * Takes the sockets passed by systemd, made nonblocking and close-on-exec. Stores at most `most` in
+ * ret_fds and returns their number, or -errno. *ret_admin_fd is the one with
+ * FileDescriptorName=admin, or -1.
  */
 int notify_listen_fds(int *ret_fds, int most, int *ret_admin_fd);

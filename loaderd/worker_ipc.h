@@ -1,10 +1,9 @@
 /*
- * What supervisor and worker say to each other. The supervisor starts a worker with four
- * descriptors: a socket on which it sends messages with descriptors and which is shut down in the
- * other direction, a pipe on which the worker answers with records of fixed size, a page that the
- * worker writes for those who ask for the status of all, and the configuration as a file. Nothing
- * that comes from a worker is believed: it may have been taken over by whoever wrote a file.
- * loaderd(1), ISOLATION.
+ * The channels between supervisor and worker. The supervisor spawns a worker with four fds: a
+ * SOCK_SEQPACKET socket for orders, which may carry fds and is shut down in the other direction; a
+ * pipe on which the worker sends fixed-size records; the status page in shared memory, written by
+ * the worker; and the configuration as a file. The supervisor treats everything from a worker as
+ * untrusted: a malicious dataset may have compromised it. loaderd(1), ISOLATION.
  */
 #pragma once
 
@@ -19,81 +18,80 @@ enum {
 	IPC_PIPE_FD = 4,
 	IPC_PAGE_FD = 5,
 	IPC_CONFIG_FD = 6,
-	IPC_GROUP_FD = 7,      /* cgroup.procs of the user's control group; where it has one */
-	IPC_FDS_MAX = 2,       /* with one message */
-	STATUS_FEEDS_MAX = 60, /* listed on the page */
-	STATUS_TEXT_MAX = 128, /* bytes of a text there, terminator included */
+	IPC_GROUP_FD = 7,      /* cgroup.procs of the user's cgroup, if the user has one */
+	IPC_FDS_MAX = 2,       /* per message */
+	STATUS_FEEDS_MAX = 60, /* on the status page */
+	STATUS_TEXT_MAX = 128, /* bytes of a text on the page, terminator included */
 	STATUS_PAGE_SIZE = 32 << 10,
 };
 
 /*
- * Exit status of a worker that could not enter its control group. That of others which could not
- * begin to serve is a positive errno, of which none is as high.
+ * Exit status of a worker that could not enter its cgroup. A worker that fails to start for another
+ * reason exits with a positive errno, all of which are smaller.
  */
 enum { WORKER_HAS_NO_GROUP = 200 };
 
 enum ipc_order_kind {
-	IPC_CLIENT = 1, /* with a client's connection */
-	/*
-	 * answers IPC_WANT_RING: with the ring's and the ack page's memory, or code says why not
-	 */
+	IPC_CLIENT = 1, /* carries a client's connection */
+	/* reply to IPC_WANT_RING: carries the fds of ring and ack page, unless code is nonzero */
 	IPC_RING,
-	/* answers IPC_SEND_RING: the client has been sent them, too, or code says why not */
+	/* reply to IPC_SEND_RING: the ring was sent to the client, unless code is nonzero */
 	IPC_RING_SENT,
-	IPC_DRAIN,  /* no new feeds; end when those there are have taken what is finished */
-	IPC_RETIRE, /* answers IPC_IDLE: end */
+	IPC_DRAIN,  /* open no new feeds; exit once finished batches are consumed */
+	IPC_RETIRE, /* reply to IPC_IDLE: exit */
 	/*
-	 * a sample whose decoding has ended workers: bad from now on; or, with IPC_WHOLE_DATASET
-	 * for its number, a dataset, which is refused
+	 * treat this sample, whose decoding has crashed workers, as bad; if its number is
+	 * IPC_WHOLE_DATASET, refuse the dataset
 	 */
 	IPC_POISON,
-	IPC_SET, /* a number of the configuration has changed */
+	IPC_SET, /* a numeric configuration key has changed */
 };
 #define IPC_WHOLE_DATASET UINT64_MAX
 
-/* Which limit a ring would break. */
+/* The limit that a ring would exceed. */
 enum ipc_limit {
 	IPC_LIMIT_NONE,
 	IPC_LIMIT_ALL,
 	IPC_LIMIT_USER,
 	IPC_LIMIT_RINGS,
-	IPC_LIMIT_DESCRIPTORS, /* of the service, for rings */
+	IPC_LIMIT_DESCRIPTORS, /* fds that the service may use for rings */
 };
 
-/* From the supervisor. */
+/* Supervisor to worker. */
 struct ipc_order {
 	uint32_t kind;   /* enum ipc_order_kind */
-	int32_t code;    /* positive errno, 0: granted */
-	uint64_t client; /* of IPC_CLIENT: a number for the connection, none twice */
-	uint64_t feed;   /* of IPC_RING and IPC_RING_SENT */
-	uint32_t limit;  /* enum ipc_limit, if code is EDQUOT; */
-	uint32_t pid;    /* of IPC_CLIENT, as the supervisor sees it */
-	uint64_t most;   /* the limit's value, */
-	uint64_t left;   /* and what is left of it; bytes, or rings */
-	/* of IPC_POISON for a dataset: how often it ended workers, and for how long it is refused
+	int32_t code;    /* positive errno; 0 if granted */
+	uint64_t client; /* IPC_CLIENT: unique id of the connection */
+	uint64_t feed;   /* IPC_RING, IPC_RING_SENT */
+	uint32_t limit;  /* enum ipc_limit, if code is EDQUOT */
+	uint32_t pid;    /* IPC_CLIENT: the client's pid, as the supervisor sees it */
+	uint64_t most;   /* the limit, in bytes or rings */
+	uint64_t left;   /* remaining under the limit, same unit */
+	/*
+	 * IPC_POISON of a dataset: how many workers it has crashed, and for how long to refuse it
 	 */
 	uint32_t faults, seconds;
-	uint8_t uuid[16]; /* of IPC_POISON: the dataset, */
-	uint64_t sample;  /* and the sample */
-	uint64_t key;     /* of IPC_SET: for config_put(), */
-	uint64_t value;   /* as is the value */
+	uint8_t uuid[16]; /* IPC_POISON: the dataset */
+	uint64_t sample;  /* IPC_POISON: the sample */
+	uint64_t key;     /* IPC_SET: for config_put() */
+	uint64_t value;   /* IPC_SET: for config_put() */
 };
 
 enum ipc_record_kind {
-	IPC_READY = 1, /* the worker serves */
-	IPC_WANT_RING, /* feed, and the bytes of its ring and of what else it needs */
-	/* feed, and the connection it is for: its ring may be given to the client; once */
+	IPC_READY = 1, /* the worker is ready */
+	IPC_WANT_RING, /* asks for a ring: feed, ring_bytes, other_bytes */
+	/* asks to send the ring of `feed` to `client`; granted once */
 	IPC_SEND_RING,
-	IPC_RING_DONE, /* the worker has closed this feed's ring */
-	IPC_IDLE,      /* no connection for a while; count says how many have come in all */
-	/* a IPC_CLIENT came without its connection: the worker had no descriptor for it */
+	IPC_RING_DONE, /* the worker has closed the ring of `feed` */
+	IPC_IDLE,      /* no connections for idle_ms; count: connections received so far */
+	/* an IPC_CLIENT arrived without its fd: the worker had no free fd */
 	IPC_LOST,
 };
 
-/* From the worker. Fewer bytes than PIPE_BUF: a record is written whole or not at all. */
+/* Worker to supervisor. Smaller than PIPE_BUF: a record is written whole or not at all. */
 struct ipc_record {
 	uint32_t kind;     /* enum ipc_record_kind */
-	uint32_t writable; /* of IPC_WANT_RING: the client may write its ring */
+	uint32_t writable; /* IPC_WANT_RING: the client may map the ring writable */
 	uint64_t client, feed;
 	uint64_t ring_bytes, other_bytes;
 	uint64_t count;
@@ -105,33 +103,33 @@ struct status_feed {
 	uint64_t stall_client_ns, stall_daemon_ns;
 	uint64_t stage_ns[STAGE_COUNT];
 	uint32_t pid, batch_size, slots, slots_ready, slots_held, reserved;
-	/* cut where they are longer */
+	/* truncated to STATUS_TEXT_MAX */
 	char name[STATUS_TEXT_MAX], dataset[STATUS_TEXT_MAX], pipeline[STATUS_TEXT_MAX];
 };
 
-/* Written by the worker alone, read by the supervisor into a copy. */
+/* A seqlock in shared memory: the worker writes it, the supervisor reads it into a copy. */
 struct status_page {
-	_Atomic uint64_t sequence; /* odd while it is being written */
+	_Atomic uint64_t sequence; /* odd during a write */
 	uint64_t uptime_ns, idle_ns;
 	uint32_t threads, connections, feed_count, reserved;
-	struct crash_marker crash; /* what a thread was decoding that faulted */
+	struct crash_marker crash; /* the sample that a thread was decoding when it crashed */
 	struct status_feed feeds[STATUS_FEEDS_MAX];
 };
 _Static_assert(sizeof(struct status_page) <= STATUS_PAGE_SIZE, "the page holds all feeds");
 _Static_assert(sizeof(struct ipc_record) == 48, "no padding: all bytes are set");
 
 struct Loaderd__FeedStatus;
-/* What a status says of a feed; its texts lie in feed. */
+/* Converts a feed of the status page to its protocol message, which points to texts in `feed`. */
 void status_feed_reply(const struct status_feed *feed, uint32_t uid,
 		       struct Loaderd__FeedStatus *ret_status);
 
 /*
- * Without waiting: -EAGAIN when the worker does not take what was sent before; -EPIPE when it has
- * gone. Descriptors stay the caller's.
+ * Sends an order without blocking. Returns -EAGAIN if the socket is full, -EPIPE if the worker is
+ * gone. The fds stay the caller's.
  */
 int ipc_send(int socket, const struct ipc_order *order, const int *fds, unsigned fd_count);
 /*
- * The worker's end. Descriptors that did not come are -1. -EAGAIN: nothing there; -ECONNRESET: the
- * supervisor has gone.
+ * Receives an order on the worker's end. Missing fds are set to -1. Returns -EAGAIN if there is
+ * none, -ECONNRESET if the supervisor is gone.
  */
 int ipc_receive(int socket, struct ipc_order *ret_order, int fds[IPC_FDS_MAX]);

@@ -24,7 +24,7 @@ struct admin {
 	void *user;
 };
 
-/* A reply in the making. Texts lie in `feeds`. */
+/* Storage of one status reply. Texts point into `feeds`. */
 struct report {
 	Loaderd__Status status;
 	Loaderd__FeedStatus messages[FEEDS_MAX];
@@ -59,8 +59,8 @@ static void send_reply(const struct admin *admin, const Loaderd__Reply *reply)
 	if (message && size <= FRAME_SIZE_MAX) {
 		loaderd__reply__pack(reply, message);
 		/*
-		 * What does not fit the socket of somebody who does not read is lost: nothing waits
-		 * here.
+		 * Never blocks: drops the reply if the socket is full because the client does not
+		 * read.
 		 */
 		(void)frame_send(admin->source.fd, message, size, NULL, 0, 0);
 	}

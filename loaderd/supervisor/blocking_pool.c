@@ -11,37 +11,41 @@
 #include <unistd.h>
 
 enum {
-	THREADS = 8,           /* that close */
-	QUICK_RUNNERS_MAX = 4, /* that do other work; they start when they are wanted */
+	THREADS = 8,           /* closing threads */
+	QUICK_RUNNERS_MAX = 4, /* runners for quick jobs; started on demand */
 	SLOW_RUNNERS_MAX = 12,
-	HURRY_SIGNAL = SIGURG, /* ends the waiting of a close() */
-	/* for one; then it is hurried, and again each time that so long has passed */
+	HURRY_SIGNAL = SIGURG, /* interrupts a blocked close() */
+	/* a close() that blocks longer is interrupted, and again after each such period */
 	PATIENCE_NS = 1000000,
 };
 
-/* Jobs go through a pipe: its buffer is the queue, and a thread ends when the pipe is closed. */
+/*
+ * A job. Jobs go through a pipe: its buffer is the queue, and a thread exits when the pipe is
+ * closed.
+ */
 struct blocking_job {
 	void (*run)(void *context); /* NULL: close fd */
 	void *context;
 	int fd;
 };
 
-/* A pipe of jobs and the threads that read it, the last of which closes and frees it. */
+/* A pipe of jobs. The last thread to exit closes and frees it. */
 struct job_queue {
 	int read_fd, write_fd;
-	_Atomic unsigned users; /* threads, and the pool while it is there */
-	_Atomic int idle;       /* threads without a job, less jobs that wait */
-	_Atomic unsigned works; /* jobs that are other work than closing, until they are done */
+	_Atomic unsigned
+		users;    /* reference count: its threads, plus the pool until that is freed */
+	_Atomic int idle; /* idle threads minus queued jobs */
+	_Atomic unsigned works; /* queued or running jobs with a run() */
 };
 
-/* Threads that do other work, quick or slow. */
+/* Runner threads, quick or slow. */
 struct runners {
-	struct job_queue *pipe; /* of all of them */
+	struct job_queue *pipe; /* shared by all of them */
 	unsigned count;
 };
 
 struct blocking_pool {
-	struct job_queue *pipes[THREADS]; /* of one thread each */
+	struct job_queue *pipes[THREADS]; /* one thread each */
 	unsigned threads;
 	struct runners runners[2]; /* quick, slow */
 };
@@ -50,7 +54,10 @@ static void blocking_pool_hurry(int signal_number)
 {
 }
 
-/* Of this thread alone. Where there is none, a close() takes as long as it takes. */
+/*
+ * Creates a timer that signals only the calling thread. Returns false on failure: close() may then
+ * block for as long as the client chose.
+ */
 static bool new_timer(timer_t *ret_timer)
 {
 	struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = HURRY_SIGNAL};
@@ -83,7 +90,7 @@ static void job_queue_leave(struct job_queue *jobs)
 	free(jobs);
 }
 
-/* No more jobs: threads end when they have done those that are there. */
+/* Closes the queue: its threads finish queued jobs, then exit. */
 static void job_queue_end(struct job_queue *jobs)
 {
 	if (!jobs)
@@ -134,7 +141,9 @@ static int job_queue_new(struct job_queue **ret_jobs)
 	return 0;
 }
 
-/* Another thread for these jobs, which takes no signal but its own. */
+/*
+ * Starts another thread for these jobs. It blocks all signals; new_timer() unblocks HURRY_SIGNAL.
+ */
 static int job_queue_start(struct job_queue *jobs)
 {
 	pthread_t thread;
@@ -154,7 +163,10 @@ static int job_queue_start(struct job_queue *jobs)
 	return 0;
 }
 
-/* A job is written whole. False: the pipe is full, its threads have fallen behind. */
+/*
+ * Queues a job; the write is atomic. Returns false if the pipe is full because the threads have
+ * fallen behind.
+ */
 static bool job_queue_give(struct job_queue *jobs, const struct blocking_job *job)
 {
 	const unsigned work = job->run != NULL;
@@ -169,7 +181,10 @@ static bool job_queue_give(struct job_queue *jobs, const struct blocking_job *jo
 
 static int start_all(struct blocking_pool *blocking_pool)
 {
-	/* Without a thread yet: descriptors that come later would look like a leak. */
+	/*
+	 * Open the runners' pipes now, without threads: opened later, they would look like an fd
+	 * leak.
+	 */
 	int r = job_queue_new(&blocking_pool->runners[false].pipe);
 	r = r ?: job_queue_new(&blocking_pool->runners[true].pipe);
 	while (r == 0 && blocking_pool->threads < THREADS) {
@@ -207,7 +222,9 @@ void blocking_pool_free(struct blocking_pool *blocking_pool)
 	free(blocking_pool);
 }
 
-/* To the thread that the key chooses, or to others where that does other work or has fallen behind.
+/*
+ * Queues a job on the thread of this key, or on another if that one runs other work or its queue is
+ * full.
  */
 static bool blocking_pool_give(struct blocking_pool *blocking_pool, uint32_t key,
 			       const struct blocking_job *job)
@@ -237,7 +254,7 @@ static bool any_works(const struct blocking_pool *blocking_pool)
 	return any;
 }
 
-/* Unless one is idle, or there are enough. False: there is none. */
+/* Starts a runner unless one is idle or the maximum is reached. Returns false if there is none. */
 static bool have_runners(struct runners *runners, unsigned most)
 {
 	if (atomic_load(&runners->pipe->idle) <= 0 && runners->count < most)
@@ -250,13 +267,13 @@ bool blocking_pool_run(struct blocking_pool *blocking_pool, uint32_t key, bool s
 {
 	const struct blocking_job job = {.run = run, .context = context, .fd = -1};
 	struct job_queue *own = blocking_pool->pipes[key % blocking_pool->threads];
-	/* One thread of those that close has time for this, so that mostly no other is needed. */
+	/* At most one closing thread runs such a job; this mostly avoids starting runners. */
 	if (!any_works(blocking_pool) && atomic_load(&own->idle) > 0)
 		return job_queue_give(own, &job);
 	if (have_runners(&blocking_pool->runners[slow],
 			 slow ? SLOW_RUNNERS_MAX : QUICK_RUNNERS_MAX))
 		return job_queue_give(blocking_pool->runners[slow].pipe, &job);
-	/* The system lets us have no more. */
+	/* No runner of this kind could be started. */
 	if (blocking_pool->runners[!slow].count > 0)
 		return job_queue_give(blocking_pool->runners[!slow].pipe, &job);
 	return blocking_pool_give(blocking_pool, key, &job);

@@ -1,12 +1,12 @@
 /*
  * Threads for close() and other calls that may block. The last close of a client's connection also
- * closes the descriptors queued in it, and one of these may be a socket with SO_LINGER: close()
- * blocks for as long as the client chose, so a signal interrupts it. Each uid has one closing
- * thread, by uid modulo their number, so a user who does this delays few others. Other work runs on
- * one closing thread while it is idle, else on runners, which start on demand and take the next job
- * each. Some runners are reserved for jobs not known to be slow.
+ * closes the fds queued in it. One of these may be a socket with SO_LINGER, whose close() blocks
+ * for as long as the client chose; a timer signal therefore interrupts it. Each uid maps to one
+ * closing thread (uid modulo their number), so a user who does this delays few others. Another job
+ * runs on the closing thread of its key if that is idle and no closing thread runs such a job, else
+ * on a runner thread. Runners start on demand; jobs known to be slow have separate ones.
  *
- * Owned by the supervisor, whose thread alone uses it.
+ * Owned by the supervisor. Supervisor thread only.
  */
 #pragma once
 
@@ -16,13 +16,13 @@
 struct blocking_pool;
 
 int blocking_pool_new(struct blocking_pool **ret_pool);
-/* Does not wait: threads finish what is queued. */
+/* Does not wait: the threads finish queued jobs, then exit. */
 void blocking_pool_free(struct blocking_pool *blocking_pool);
-/* Closes fd on the thread of this key. */
+/* Closes fd on the closing thread of this key, or in the caller if all queues are full. */
 void blocking_pool_close(struct blocking_pool *blocking_pool, uint32_t key, int fd);
 /*
- * Calls run(context) on a thread. slow: the job is known to take long. Returns false if the queue
- * is full. The key selects a closing thread where no runner can be started.
+ * Calls run(context) on a thread. slow: the job is known to take long. key: selects the closing
+ * thread. Returns false if the queue is full.
  */
 bool blocking_pool_run(struct blocking_pool *blocking_pool, uint32_t key, bool slow,
 		       void (*run)(void *context), void *context);

@@ -13,8 +13,8 @@ struct client {
 	struct clients *clients;
 	struct client *next;
 	uint64_t id;
-	uint64_t feed; /* whose ring it has, */
-	bool has_ring; /* for as long as the feed is there */
+	uint64_t feed; /* valid if has_ring */
+	bool has_ring; /* until the feed ends */
 };
 
 static void clients_count_without_ring(struct clients *clients, int change)
@@ -23,7 +23,7 @@ static void clients_count_without_ring(struct clients *clients, int change)
 	clients->table->without_ring += (unsigned)change;
 }
 
-/* Is hung up on. */
+/* Closes the connection; clients_reap() frees the client. */
 static void clients_remove(struct client *client)
 {
 	struct clients *clients = client->clients;
@@ -42,7 +42,7 @@ static void clients_remove(struct client *client)
 	table->dead = client;
 }
 
-/* The client has hung up, or the worker has shut the connection down. */
+/* The client has hung up, or the worker has shut down the connection. */
 static void on_hangup(struct event_source *source, uint32_t events)
 {
 	if (source->fd >= 0)
@@ -61,7 +61,7 @@ void clients_add(struct clients *clients, uint64_t id, int fd)
 	clients->first = client;
 	clients->count++;
 	clients_count_without_ring(clients, 1);
-	/* No events but those that are always told: hang-up and error. */
+	/* Mask 0: epoll always reports hang-ups and errors. */
 	if (event_source_add(clients->table->epoll_fd, &client->source, 0) < 0)
 		clients_remove(client);
 }

@@ -1,9 +1,9 @@
 /*
- * The connections of a worker. The supervisor keeps a descriptor of each, for two reasons. It sends
- * the ring's descriptors to the client itself: the kernel limits descriptors in flight for each
- * user, and as all workers have one uid, a worker that sent any could exhaust the limit for all.
- * And replies that the client leaves unread must be counted for as long as they exist
- * (unread_replies.h). Used by the supervisor's thread alone.
+ * The connections of one worker. The supervisor keeps an fd of each for two reasons. First, it
+ * sends the ring's fds to the client itself: the kernel limits fds in flight per user, and all
+ * workers share one uid, so a worker that could send fds could exhaust the limit for all. Second,
+ * replies that the client leaves unread must be counted for as long as they exist
+ * (unread_replies.h). Supervisor thread only.
  */
 #pragma once
 
@@ -22,7 +22,7 @@ struct client_table {
 	int epoll_fd;
 	struct unread_replies *unread; /* takes over closed connections */
 	unsigned without_ring;         /* clients without a ring */
-	struct client *dead;           /* removed, for clients_reap() */
+	struct client *dead;           /* freed by clients_reap() */
 };
 
 /* The clients of one worker. */
@@ -33,15 +33,15 @@ struct clients {
 	uid_t uid;
 };
 
-/* Takes over fd until either side hangs up. id: unique. */
+/* Takes over fd and keeps it until either side hangs up. id must be unique. */
 void clients_add(struct clients *clients, uint64_t id, int fd);
 /*
- * Sends a client the descriptors of its feed's ring, which stay the caller's. Returns 0 or a
- * positive errno: ENOTCONN if the client is gone or has a ring, EAGAIN if its socket is full.
+ * Sends a client the fds of its feed's ring, which stay the caller's. Returns 0 or a positive
+ * errno: ENOTCONN if the client is gone or already has a ring, EAGAIN if its socket is full.
  */
 int clients_send_ring(struct clients *clients, uint64_t id, uint64_t feed,
 		      const int fds[IPC_FDS_MAX]);
-/* The feed has ended: its client no longer has a ring. */
+/* Marks the feed's client as having no ring, because the feed has ended. */
 void clients_ring_done(struct clients *clients, uint64_t feed);
 /* Closes a client's connection. */
 void clients_disconnect(struct clients *clients, uint64_t id);
@@ -49,7 +49,7 @@ void clients_disconnect(struct clients *clients, uint64_t id);
 void clients_refuse_all(struct clients *clients, const uint8_t *message, size_t size);
 /* Closes the oldest connection that has no ring. */
 void clients_evict_oldest(struct clients *clients);
-/* Closes all connections: the worker has ended. */
+/* Closes all connections of a worker that has exited. */
 void clients_deinit(struct clients *clients);
-/* Frees removed clients, once no pending event points to one. */
+/* Frees removed clients. Call it when no pending event points to them. */
 void clients_reap(struct client_table *table);

@@ -27,7 +27,7 @@ static size_t pack_error(struct worker_manager *manager, uid_t uid, int code, co
 	return loaderd__reply__pack(&reply, message);
 }
 
-/* Connections of this user, those that have been closed and have unread replies included. */
+/* Returns the number of this user's connections, including closed ones with unread replies. */
 static unsigned own_connections(const struct worker_manager *manager, const struct user *user)
 {
 	unsigned own = unread_count(&manager->unread, user->uid);
@@ -37,8 +37,8 @@ static unsigned own_connections(const struct worker_manager *manager, const stru
 }
 
 /*
- * Those of this user that one for somebody else may replace: without a ring, or unread.
- * ret_largest: of its workers the one that has most without a ring.
+ * Returns the number of this user's connections that may be evicted: without a ring, or closed with
+ * unread replies. *ret_largest: the worker with the most connections without a ring, or NULL.
  */
 static unsigned loose_connections(const struct worker_manager *manager, struct user *user,
 				  struct clients **ret_largest)
@@ -55,14 +55,15 @@ static unsigned loose_connections(const struct worker_manager *manager, struct u
 }
 
 /*
- * Descriptors must be left for rings and workers: whoever has most loose connections, and more than
- * this user, loses the oldest. False: nobody has.
+ * Keeps fds free for rings and workers. Evicts the oldest loose connection of the user that has the
+ * most of them (without a ring, or closed with unread replies), if it has more than `user`. Returns
+ * false if none was evicted.
  */
 static bool manager_evict_connection(struct worker_manager *manager, struct user *user)
 {
 	struct clients *clients, *chosen_clients = NULL;
 	const struct user *chosen = NULL;
-	/* What it has lost itself is still there, and counts. */
+	/* Count evicted connections of this user as well: their replies may still be unread. */
 	unsigned most = loose_connections(manager, user, &clients) -
 			unread_open(&manager->unread, user->uid) +
 			unread_count(&manager->unread, user->uid);
@@ -82,7 +83,10 @@ static bool manager_evict_connection(struct worker_manager *manager, struct user
 	const unsigned before = manager_loose_connections(manager);
 	if (chosen_clients)
 		clients_evict_oldest(chosen_clients);
-	/* One whose replies are unread is kept, as unread, and has made no room. */
+	/*
+	 * A closed connection with unread replies moves to `unread` and frees no fd: evict it from
+	 * there.
+	 */
 	return manager_loose_connections(manager) < before ||
 	       unread_evict(&manager->unread, chosen->uid);
 }
@@ -95,7 +99,7 @@ static bool may_connect(struct worker_manager *manager, struct user *user)
 	       manager_evict_connection(manager, user);
 }
 
-/* What nobody reads is memory of the service's. */
+/* Unread replies use the service's memory. */
 static bool may_be_answered(const struct worker_manager *manager, uid_t uid)
 {
 	return manager_loose_connections(manager) < manager->connections_max &&
@@ -145,8 +149,8 @@ int manager_prestart(struct worker_manager *manager, uid_t uid)
 }
 
 /*
- * One that has shut its end, or has not taken anything for long, serves its user no more: the next
- * connection gets another one.
+ * Kills a worker that has shut its end or received nothing for UNRESPONSIVE_MS; the next connection
+ * starts another one. result: of ipc_send().
  */
 static void kill_if_unresponsive(struct worker *worker, int result)
 {
@@ -164,14 +168,17 @@ static void kill_if_unresponsive(struct worker *worker, int result)
 	manager_log_prefix(worker, who);
 	log_warning("%sthe worker (pid %d) takes no connections: it is ended", who,
 		    (int)worker->pid);
-	/* It may take long to end, where one of its threads hangs in storage. */
+	/*
+	 * The worker may take long to exit if one of its threads hangs in storage: do not use it
+	 * again.
+	 */
 	worker->retired = true;
 	kill(worker->pid, SIGKILL);
 }
 
 /*
- * Hands a connection over. 0: it is dealt with; -EAGAIN: the worker has no room for it now;
- * -ETOOMANYREFS: the kernel has not, for anybody's.
+ * Passes a connection to the worker. Returns 0 if it was passed or closed, -EAGAIN if the worker's
+ * socket is full, -ETOOMANYREFS if too many fds of the service are in flight.
  */
 static int hand_over(struct worker *worker, const struct pending_connection *pending)
 {
@@ -185,7 +192,7 @@ static int hand_over(struct worker *worker, const struct pending_connection *pen
 	worker->connections_passed += r == 0;
 	if (r == 0 && worker->manager->draining && worker->connections_passed == 1)
 		(void)ipc_send(worker->socket, &drain, NULL, 0);
-	/* With a worker that has gone, hanging up is the answer. */
+	/* If the worker is gone, hanging up is the answer. */
 	if (r == 0)
 		clients_add(&worker->clients, pending->id, pending->fd);
 	else
@@ -208,7 +215,7 @@ static void on_writable(struct event_source *source, uint32_t events)
 	memmove(worker->pending, worker->pending + done,
 		worker->pending_count * sizeof(*worker->pending));
 	if (r == -ETOOMANYREFS) {
-		/* The socket has room all the time. */
+		/* The socket stays writable: epoll would spin. */
 		event_source_remove(manager->epoll_fd, source);
 		manager->retry_pending_ns = clock_ns(CLOCK_MONOTONIC) + PENDING_RETRY_NS;
 	}
@@ -219,12 +226,15 @@ static void on_writable(struct event_source *source, uint32_t events)
 }
 
 /*
- * A burst of connections may be more than the socket takes at once: the worker is given the time to
- * read.
+ * Queues a connection, as a burst may exceed what the socket holds. Returns false if the queue is
+ * full.
  */
 static bool queue_up(struct worker *worker, const struct pending_connection *pending)
 {
-	/* It may also be the kernel that takes nothing, and then this worker is not to blame. */
+	/*
+	 * With ETOOMANYREFS the kernel refuses, not the worker: blame the worker only if its socket
+	 * was full before.
+	 */
 	if (worker->unresponsive_since_ns != 0)
 		kill_if_unresponsive(worker, -EAGAIN);
 	if (worker->pending_count == worker->manager->pending_per_worker_max ||
@@ -239,7 +249,7 @@ static bool queue_up(struct worker *worker, const struct pending_connection *pen
 	return true;
 }
 
-/* "N", or "unlimited". */
+/* Returns a resource limit as "N" or "unlimited". */
 static const char *limit_text(__rlimit_resource_t resource, char text[24])
 {
 	struct rlimit limit;
@@ -250,8 +260,8 @@ static const char *limit_text(__rlimit_resource_t resource, char text[24])
 }
 
 /*
- * Why there is no worker, by what starting one returned. Limits have a code, which is returned, at
- * which feeds that are opened again try for a while: each of them passes.
+ * Explains why a worker could not be started. r: error of manager_get_worker(). Returns the errno
+ * for the client. Temporary limits map to EDQUOT, for which libfeed retries when it reopens a feed.
  */
 static int explain(const struct worker_manager *manager, int r, char text[TEXT_MAX])
 {
@@ -338,12 +348,12 @@ void manager_refuse_pending(struct worker *worker, int r)
 	const int code = explain(manager, r, text);
 	const size_t size = pack_error(manager, worker->user->uid, code, text, message);
 	clients_refuse_all(&worker->clients, message, size);
-	/* They are hung up on with the worker. */
+	/* The connections are closed together with the worker. */
 	for (unsigned i = 0; i < worker->pending_count; i++)
 		(void)frame_send(worker->pending[i].fd, message, size, NULL, 0, 0);
 }
 
-/* There is a worker, but no room for one more connection to it. */
+/* Refuses a connection for which the worker has no room. */
 static void refuse_connection(const struct worker *worker, int fd)
 {
 	struct worker_manager *manager = worker->manager;

@@ -13,7 +13,10 @@
 #define MOUNT    "/sys/fs/cgroup"
 #define SUBGROUP "supervisor"
 
-/* This process's group of version 2: the line "0::PATH". False: there is none. */
+/*
+ * Reads the cgroup v2 path of this process, from the line "0::PATH". Returns false if there is
+ * none.
+ */
 static bool read_own_path(const char *root, char path[PATH_MAX])
 {
 	char file_path[PATH_MAX], *line = NULL;
@@ -23,7 +26,7 @@ static bool read_own_path(const char *root, char path[PATH_MAX])
 	FILE *file = fopen(file_path, "re");
 	while (file && !found && getline(&line, &room, file) > 0) {
 		line[strcspn(line, "\n")] = '\0';
-		/* "/.." is a group outside of what a container sees. */
+		/* "/.." names a cgroup outside the container's view. */
 		found = strncmp(line, "0::/", 4) == 0 && !strstr(line, "/..") &&
 			strlen(line + 3) < PATH_MAX;
 		if (found)
@@ -42,9 +45,9 @@ static bool has_attribute(const char *path, const char *name)
 }
 
 /*
- * Whether a manager leaves this group to whoever runs in it: systemd marks those (Delegate=), and
- * makes them the service's user's (who has no right to the group above). In a container, the group
- * that it sees as the topmost one is its own.
+ * Returns whether the service may manage this cgroup. systemd marks delegated cgroups (Delegate=)
+ * and chowns them to the service's user, who does not own the parent. In a container, the topmost
+ * visible cgroup is its own.
  */
 static bool is_delegated(const char *path, bool topmost)
 {
@@ -58,7 +61,7 @@ static bool is_delegated(const char *path, bool topmost)
 	       own.st_uid == geteuid() && parent.st_uid != geteuid();
 }
 
-/* The group holds no process, or this one only. */
+/* Returns whether the cgroup holds no process except this one. */
 static bool is_ours_alone(int folder)
 {
 	char text[64];
@@ -73,7 +76,7 @@ static bool is_ours_alone(int folder)
 	return n == 0 || (strtol(text, &end, 10) == (long)getpid() && strcmp(end, "\n") == 0);
 }
 
-/* Has the group at least one controller that is useful for users' groups? */
+/* Returns whether the cgroup has at least one controller that is useful for users' cgroups. */
 static bool has_controllers(int folder)
 {
 	char text[256];
@@ -103,7 +106,7 @@ static int move_below(int folder)
 	return r;
 }
 
-/* Of this group, whose process is to move below it if `move`. */
+/* Checks that users' cgroups can be created in this one; if `move`, moves this process below it. */
 static int check_group(const char *path, bool topmost, bool move, struct config_error *error)
 {
 	if (!is_delegated(path, topmost))

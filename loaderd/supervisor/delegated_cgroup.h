@@ -1,6 +1,6 @@
 /*
- * The control group that the service itself has been delegated, found by /proc/self/cgroup and
- * /sys/fs/cgroup. Without state; before there are workers.
+ * Finds the cgroup that was delegated to the service, from /proc/self/cgroup and /sys/fs/cgroup.
+ * Stateless; call it before the first worker is spawned.
  */
 #pragma once
 
@@ -9,9 +9,9 @@
 #include <limits.h>
 
 /*
- * Puts the path of a group of version 2 there in which groups for users may be made. As no process
- * may be in such a group itself, this one moves into a subgroup "supervisor", unless it is in one
- * of that name already (systemd's DelegateSubgroup=). Negative errno with the reason in error:
- * there is no such group. root "" is this machine; a test names a folder.
+ * Stores the path of a cgroup v2 directory in which cgroups for users can be created. Such a cgroup
+ * must hold no process itself, so the calling process moves to its child "supervisor", unless it is
+ * in a cgroup of that name already (systemd's DelegateSubgroup=). Returns -errno if there is none,
+ * with the reason in error. root: "" for this machine; tests pass a directory.
  */
 int delegated_cgroup_find(const char *root, char path[PATH_MAX], struct config_error *error);

@@ -1,6 +1,7 @@
 /*
- * How often each user may connect: a token bucket for each uid. Users who are not in the table have
- * a full bucket; the one with the fullest gives way to a newcomer. The supervisor's thread alone.
+ * Limits how often each user may connect: one token bucket per uid. Users without an entry have a
+ * full bucket; when the table is full, a new user replaces the entry with the fullest bucket.
+ * Supervisor thread only. Zero-initialised.
  */
 #pragma once
 
@@ -9,17 +10,17 @@
 #include <sys/types.h>
 
 enum {
-	CONNECTS_AT_ONCE = 1024,    /* of one user, */
-	CONNECTS_PER_SECOND = 1000, /* and from then on */
+	CONNECTS_AT_ONCE = 1024,    /* burst of one user */
+	CONNECTS_PER_SECOND = 1000, /* sustained rate of one user */
 	RATE_LIMIT_USERS = 256,
 };
 
 struct rate_limit {
 	struct {
 		uid_t uid;
-		uint64_t full_ns; /* when its bucket is full again; 0: no user's */
+		uint64_t full_ns; /* when the bucket is full again; 0 if the entry is unused */
 	} users[RATE_LIMIT_USERS];
 };
 
-/* Takes a token of this user's. False: there is none. */
+/* Takes a token of this user. Returns false if the bucket is empty. */
 bool rate_limit_take(struct rate_limit *limit, uid_t uid, uint64_t now_ns);

@@ -12,21 +12,21 @@
 
 enum {
 	RING,
-	ACK,                  /* in arrays of descriptors */
-	PROBES_MAX = 16,      /* rings of a user that one job looks at */
-	PROBE_MS = 200,       /* a pinned ring is probed again after so long, */
-	PROBE_MS_MAX = 10000, /* twice as long each time, at most so long */
-	RINGS_MIN = 4,        /* that a user may have, whatever others have */
-	SLOW_MS = 60000,      /* who has had one keeps those waiting who have, too, for so long */
+	ACK,                  /* indices into arrays of fds */
+	PROBES_MAX = 16,      /* rings per probe job */
+	PROBE_MS = 200,       /* interval before the first retry of a pinned ring */
+	PROBE_MS_MAX = 10000, /* it doubles each time, up to this */
+	RINGS_MIN = 4,        /* rings that a user may have regardless of its share */
+	SLOW_MS = 60000, /* after a pinned ring, a user's probes run as slow jobs for this long */
 };
 #define MS_NS UINT64_C(1000000)
 
 enum probe_state {
 	PROBE_NONE,
-	PROBE_UNDER_WAY, /* a thread has the ring */
-	PROBE_FREE,      /* nothing refers to the ring */
-	PROBE_PINNED,    /* something does */
-	PROBE_SKIPPED,   /* the thread has not looked */
+	PROBE_UNDER_WAY, /* a thread is probing the ring */
+	PROBE_FREE,      /* the kernel holds no reference to it */
+	PROBE_PINNED,    /* the kernel holds a reference to one of its pages */
+	PROBE_SKIPPED,   /* not probed by the job */
 };
 
 struct quota_ring {
@@ -35,18 +35,18 @@ struct quota_ring {
 	uid_t uid;
 	uint64_t worker, feed;
 	uint64_t ring_bytes, other_bytes;
-	int fds[IPC_FDS_MAX]; /* for the client; -1: it has been sent them */
+	int fds[IPC_FDS_MAX]; /* for the client; -1 once handed out */
 	int watch_fds[IPC_FDS_MAX];
-	int inotify_watch; /* negative: none was to be had */
+	int inotify_watch; /* negative if unavailable */
 	bool done;
-	bool closed;       /* we have given up our descriptors, and wait for the inode to go */
-	bool gone;         /* it has */
-	_Atomic int probe; /* enum probe_state; written by a thread while it is under way */
-	unsigned probe_ms; /* how long to wait after the next failure */
+	bool closed;       /* our fds are closed; the inode may still exist */
+	bool gone;         /* the inode is gone */
+	_Atomic int probe; /* enum probe_state; a thread writes it while it is PROBE_UNDER_WAY */
+	unsigned probe_ms; /* delay after the next failure */
 	uint64_t probe_due_ns;
 };
 
-/* Rings of one user to be looked at. */
+/* Rings of one user to probe. */
 struct probe_job {
 	int event_fd;
 	unsigned count;
@@ -64,9 +64,9 @@ static int ring_quota_refuse(struct ipc_order *order, enum ipc_limit limit, uint
 }
 
 /*
- * Whether the descriptors suffice for another ring of this user. A user may have a part of what is
- * left, rather than of all, so that a few users together cannot take everything (dynamic
- * thresholds: Choudhury and Hahne, 1998).
+ * Returns whether fds suffice for another ring of this user. A user may hold a share of the free
+ * fds rather than of all, so that a few users together cannot take everything (dynamic thresholds:
+ * Choudhury and Hahne, 1998).
  */
 static bool has_descriptors(const struct ring_quota *quota, const struct ring_usage *usage)
 {
@@ -90,7 +90,7 @@ static int ring_quota_admit(const struct ring_quota *quota, const struct ring_us
 		return ring_quota_refuse(order, IPC_LIMIT_USER, quota->bytes_per_user_max,
 					 usage->bytes);
 	if (quota->bytes > quota->bytes_max || bytes > quota->bytes_max - quota->bytes)
-		/* what others have is not told */
+		/* 0 left: the exact amount would reveal other users' usage */
 		return ring_quota_refuse(order, IPC_LIMIT_ALL, quota->bytes_max, quota->bytes_max);
 	return 0;
 }
@@ -195,14 +195,17 @@ void ring_quota_release(struct ring_quota *quota, uint64_t worker, uint64_t feed
 		ring->done = true;
 		drop_fds(ring);
 		/*
-		 * A worker that has not ended may still use it, whatever it says: it says so to its
-		 * own harm alone.
+		 * A worker may report the end of a feed and still use this memory; that harms only
+		 * its own user.
 		 */
 		ring_quota_uncharge(quota, ring, &ring->other_bytes);
 	}
 }
 
-/* On a thread. Stops at a pinned ring, which takes long: the rest is for another time. */
+/*
+ * Probes rings, on a thread. Stops at a pinned ring, as probing one takes long; the rest is
+ * skipped.
+ */
 static void run_probes(void *context)
 {
 	struct probe_job *job = context;
@@ -220,7 +223,7 @@ static void run_probes(void *context)
 	free(job);
 }
 
-/* Can any process still read or map it? */
+/* Returns whether any process may still read or map the ring. */
 static bool is_open(const struct ring_quota *quota, const struct quota_ring *ring)
 {
 	if (!quota->has_leases)
@@ -229,8 +232,8 @@ static bool is_open(const struct ring_quota *quota, const struct quota_ring *rin
 }
 
 /*
- * Collects a ring that no process has any more to be looked at. A user has one job at a time, so
- * that one with many pinned rings does not keep the threads from others.
+ * Adds a ring that no process has open to its user's next probe job. A user has one job at a time,
+ * so that a user with many pinned rings does not occupy all threads.
  */
 static void collect(const struct ring_quota *quota, struct quota_ring *ring, uint64_t now_ns)
 {
@@ -261,7 +264,7 @@ static void start_job(struct ring_quota *quota, struct ring_usage *usage, uid_t 
 	free(job);
 }
 
-/* What a job has found. */
+/* Handles the result of a probe. */
 static void end_probe(struct quota_ring *ring, int probe, uint64_t now_ns)
 {
 	ring->usage->probing--;
@@ -282,17 +285,20 @@ static void forget_ring(struct ring_quota *quota, struct quota_ring *ring)
 	free(ring);
 }
 
-/* Of a ring that no process can read or map any more. Giving back gigabytes takes a while. */
+/* Closes the last fds of a free ring, on a thread: freeing gigabytes takes a while. */
 static void close_watches(struct ring_quota *quota, struct quota_ring *ring)
 {
 	for (unsigned i = 0; i < IPC_FDS_MAX; i++)
 		blocking_pool_close(quota->blocking_pool, ring->uid, ring->watch_fds[i]);
 	ring->closed = true;
-	/* Otherwise a descriptor that was opened with O_PATH is found by nothing. */
+	/* Without a watch, fds opened with O_PATH go unnoticed. */
 	ring->gone = ring->inotify_watch < 0;
 }
 
-/* A watch goes with its inode, and its number is not given again for a long time. */
+/*
+ * Marks rings whose inode is gone. The kernel removes a watch with its inode and does not reuse its
+ * number for a long time.
+ */
 void ring_quota_read_events(struct ring_quota *quota)
 {
 	_Alignas(struct inotify_event) char events[4096];
@@ -324,7 +330,7 @@ bool ring_quota_sweep(struct ring_quota *quota, bool all)
 			forget_ring(quota, ring);
 			continue;
 		}
-		/* Of others there will be an event. */
+		/* Closed rings need no early sweep: an inotify event reports their end. */
 		soon |= ring->done && !ring->closed;
 		at = &ring->next;
 	}
@@ -350,7 +356,7 @@ void ring_quota_deinit(struct ring_quota *quota)
 		struct quota_ring *ring = quota->rings;
 		quota->rings = ring->next;
 		drop_fds(ring);
-		/* A thread may have it to the end of the process. */
+		/* A probe thread may use it until the process exits: leak it. */
 		if (atomic_load(&ring->probe) == PROBE_UNDER_WAY)
 			continue;
 		if (!ring->closed) {
@@ -361,6 +367,6 @@ void ring_quota_deinit(struct ring_quota *quota)
 	}
 	if (quota->inotify_fd >= 0)
 		close(quota->inotify_fd);
-	/* A thread that has a ring to the end writes to the other. */
+	/* Leave event_fd open: a probe thread may still write to it. */
 	quota->inotify_fd = -1;
 }

@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Beyond what closing descriptors takes timers for. */
+/* RLIMIT_SIGPENDING counts the timers of the closing threads (blocking_pool.c); this is more. */
 enum { SIGNALS_LEAST = 16 };
 #define STACK_MOST (UINT64_C(16) << 30)
 
@@ -23,7 +23,10 @@ static uint64_t limit_of(__rlimit_resource_t resource)
 	return limit.rlim_cur;
 }
 
-/* Workers are started as this very program, and find what they are given, by /proc. */
+/*
+ * The supervisor spawns workers from /proc/self/exe, and workers open their configuration by
+ * /proc/self/fd.
+ */
 static int check_proc(struct config_error *error)
 {
 	if (access("/proc/self/exe", X_OK) == 0)
@@ -65,7 +68,7 @@ static int check_processes(struct config_error *error)
 	return 0;
 }
 
-/* Each thread reserves as many addresses as the stack of the first may grow to. */
+/* Each thread reserves RLIMIT_STACK bytes of address space. */
 static int check_stack(struct config_error *error)
 {
 	const uint64_t stack = limit_of(RLIMIT_STACK);
@@ -77,7 +80,7 @@ static int check_stack(struct config_error *error)
 			   (unsigned long long)stack);
 }
 
-/* The kernel counts all threads of the user; it exempts root from that. */
+/* RLIMIT_NPROC counts all threads of the user; root is exempt. */
 static int check_threads(uint64_t threads, struct config_error *error)
 {
 	const uint64_t most = limit_of(RLIMIT_NPROC);
@@ -93,7 +96,10 @@ static int check_threads(uint64_t threads, struct config_error *error)
 static int check_leases(bool single_user, struct config_error *error)
 {
 	int r = ring_leases_work();
-	/* A private daemon has one user: its rings are free when the worker is done with them. */
+	/*
+	 * A private daemon has one user and needs no leases: a ring is free when its worker closes
+	 * it.
+	 */
 	if (r > 0 || single_user)
 		return 0;
 	return config_fail(

@@ -1,7 +1,7 @@
 /*
- * What the system must let the daemon have before it can serve anybody: limits of its process,
- * calls and files that a container may take from it. Tried when it starts, so that the reason is
- * said then, and not by clients later. Without state.
+ * Checks that the system lets the daemon serve: resource limits, and system calls and files that a
+ * container may deny. Run at startup, so that the daemon reports the cause rather than its clients
+ * later. Stateless.
  */
 #pragma once
 
@@ -11,9 +11,9 @@
 #include <stdint.h>
 
 /*
- * threads: that supervisor and one worker start with. ring_bytes: that a user's rings may have.
- * -errno with a sentence in error that names what is wrong, its value and the remedy. What merely
- * makes serving worse is logged.
+ * threads: needed at start by the supervisor and one worker. ring_bytes: limit of one user's rings.
+ * Returns -errno with a sentence in error that names the limit, its value and the remedy. Logs a
+ * warning for limits that only degrade service.
  */
 int startup_check(uint64_t threads, uint64_t ring_bytes, bool single_user,
 		  struct config_error *error);

@@ -28,22 +28,27 @@
 
 enum {
 	ACCEPTS_PER_TURN = 16,
-	/* of users who connect too often: as many as wait in the socket's queue, each is cheap */
+	/*
+	 * refusals per turn of users over their rate limit; each is cheap, so as many as the listen
+	 * queue holds
+	 */
 	REFUSALS_PER_TURN = 128,
 	/*
-	 * For so many times as long as refusing them took, nothing is accepted, so that a flood
-	 * waits in the socket's queue. Not for longer, because others wait there, too.
+	 * After a batch of refusals, stop accepting for this many times the CPU time that it took,
+	 * so that a flood waits in the listen queue. No longer, because other users wait there,
+	 * too.
 	 */
 	REFUSALS_REST = 2,
-	ACCEPT_AGAIN_MS = 100, /* when there were no descriptors for a connection */
-	ACCEPT_SHORT_MS = 10,  /* when few are left: those that are being closed are free soon */
+	ACCEPT_AGAIN_MS = 100, /* pause when out of fds */
+	ACCEPT_SHORT_MS = 10,  /* pause when short of fds: those being closed are soon free */
 	/*
-	 * Bytes of a connection's send buffer. The kernel sends pieces of up to half of it, and
-	 * those that exceed a page with their header as pages of their own.
+	 * Send buffer of a connection, in bytes. The kernel splits writes into chunks of up to half
+	 * of it, and stores a chunk that exceeds a page together with its header in separate pages;
+	 * chunks of 3584 bytes do not.
 	 */
 	SEND_BUFFER = 7168,
-	END_MS = 2000, /* for workers that have been told to end now, or killed */
-	/* sent by the kernel when the thread that started a private daemon ends */
+	END_MS = 2000, /* time for workers to exit after the grace period or SIGKILL */
+	/* parent-death signal: sent when the thread that started a private daemon exits */
 	PARENT_SIGNAL = SIGUSR1,
 };
 #define MS_NS UINT64_C(1000000)
@@ -58,8 +63,8 @@ struct listener {
 
 struct supervisor {
 	const struct supervisor_options *options;
-	struct config config;  /* in force */
-	uint64_t usual_memory; /* of rings, and of a user's group, where no limit is set; bytes */
+	struct config config;  /* the current one */
+	uint64_t usual_memory; /* default limit of all rings, and of a user's cgroup, in bytes */
 	struct worker_manager manager;
 	struct blocking_pool *blocking_pool;
 	int epoll_fd;
@@ -67,10 +72,10 @@ struct supervisor {
 	struct listener listeners[SUPERVISOR_LISTENERS_MAX + 1];
 	unsigned listener_count;
 	bool accepting;
-	uint64_t accept_again_ns; /* 0: not pausing */
+	uint64_t accept_again_ns; /* 0 if not paused */
 	struct rate_limit rate_limit;
 	enum phase phase;
-	uint64_t deadline_ns; /* of the phase */
+	uint64_t deadline_ns; /* when the phase must end */
 	uint64_t watchdog_ns, watchdog_next_ns;
 	uid_t overflow_uid;
 	int parent;
@@ -127,7 +132,8 @@ static void supervisor_begin_drain(void *user)
 	notify_say("STOPPING=1");
 	log_info("stopping");
 	/*
-	 * Others go on connecting: they may ask for the status, and are told why there is no feed.
+	 * Keep accepting while draining, so that clients can query the status and are told why they
+	 * get no feed. With socket activation they wait for the next daemon instead.
 	 */
 	if (supervisor->options->activated)
 		stop_accepting(supervisor);
@@ -148,8 +154,8 @@ static void supervisor_on_signal(struct event_source *source, uint32_t events)
 			supervisor_begin_drain(supervisor);
 		} else if (supervisor->parent != 0 && getppid() != supervisor->parent) {
 			/*
-			 * It also comes when only the thread that started us has ended; then the
-			 * process is still our parent.
+			 * The signal also arrives when only the thread that started us has exited;
+			 * the process is then still our parent.
 			 */
 			log_info("the parent has ended: stopping");
 			end_now(supervisor);
@@ -164,13 +170,16 @@ static void on_lifeline(struct event_source *source, uint32_t events)
 	ssize_t n = read(source->fd, &byte, 1);
 	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
 		return;
-	/* A closed pipe stays readable. */
+	/* Stop watching it: at EOF the fd stays readable. */
 	event_source_remove(supervisor->epoll_fd, source);
 	log_info("the client that started this daemon has gone: stopping");
 	end_now(supervisor);
 }
 
-/* Whose connection it is, in this namespace. False: nobody's who could be told from others. */
+/*
+ * Gets the peer's credentials, as seen in this user namespace. Returns false if its uid cannot be
+ * told from others: the overflow uid.
+ */
 static bool supervisor_identify(const struct supervisor *supervisor, int fd, struct ucred *ret_peer)
 {
 	socklen_t size = sizeof(*ret_peer);
@@ -180,17 +189,20 @@ static bool supervisor_identify(const struct supervisor *supervisor, int fd, str
 }
 
 /*
- * Replies that a client does not read are memory of the service's: some 10 KiB with this buffer,
- * over 200 KiB by default. They are never pages of their own, which a client could keep in pipes
- * (splice()) when it has read everything.
+ * Shrinks the send buffer. Unread replies use the service's memory: about 10 KiB with this buffer,
+ * over 200 KiB by default. Replies never get separate pages, which a client could keep in pipes
+ * (splice()) after it has read everything.
  */
 static void limit_unread(int fd)
 {
-	const int size = SEND_BUFFER / 2; /* the kernel doubles it: socket(7) */
+	const int size = SEND_BUFFER / 2; /* the kernel doubles it, see socket(7) */
 	(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 }
 
-/* False: its user connects too often. */
+/*
+ * Handles an accepted connection and takes over fd. Returns false if its user is over the rate
+ * limit.
+ */
 static bool supervisor_receive(struct supervisor *supervisor, const struct listener *listener,
 			       int fd)
 {
@@ -207,7 +219,7 @@ static bool supervisor_receive(struct supervisor *supervisor, const struct liste
 		(void)admin_open(&supervisor->manager, fd, supervisor_begin_drain, supervisor);
 		return true;
 	}
-	/* A private daemon's one user is late alone. */
+	/* A private daemon has no other user to protect. */
 	if (!supervisor->options->private_only &&
 	    !rate_limit_take(&supervisor->rate_limit, peer.uid, clock_ns(CLOCK_MONOTONIC))) {
 		manager_reject(&supervisor->manager, peer.uid, fd, EDQUOT,
@@ -230,7 +242,7 @@ static void accept_failed(struct supervisor *supervisor, int error)
 {
 	if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM)
 		return;
-	/* Level-triggered epoll would spin: look away for a moment. */
+	/* Pause: level-triggered epoll would spin. */
 	log_warning("no new connections for %d ms: %s", ACCEPT_AGAIN_MS, strerror(error));
 	pause_accepting(supervisor, ACCEPT_AGAIN_MS * MS_NS);
 }
@@ -239,7 +251,8 @@ static void on_connection(struct event_source *source, uint32_t events)
 {
 	struct listener *listener = (struct listener *)source;
 	struct supervisor *supervisor = listener->supervisor;
-	const uint64_t start_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID); /* with threads that close */
+	const uint64_t start_ns =
+		clock_ns(CLOCK_PROCESS_CPUTIME_ID); /* includes the closing threads */
 	unsigned taken = 0, refused = 0;
 	while (taken < ACCEPTS_PER_TURN && refused < REFUSALS_PER_TURN && supervisor->accepting) {
 		int fd = accept4(source->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -254,7 +267,7 @@ static void on_connection(struct event_source *source, uint32_t events)
 		else
 			refused++;
 	}
-	/* Others are still served at once while there are few. */
+	/* While refusals are few, other users are served without a pause. */
 	if (supervisor->accepting && refused > taken)
 		pause_accepting(supervisor,
 				REFUSALS_REST * (clock_ns(CLOCK_PROCESS_CPUTIME_ID) - start_ns));
@@ -277,8 +290,9 @@ static int new_signal_fd(bool reloads)
 }
 
 /*
- * Nobody can put descriptors into a connection before its worker asks for them. Linux 6.16;
- * accepted sockets have it from the listening one.
+ * Disables SCM_RIGHTS on accepted connections until their worker enables it, so that clients cannot
+ * queue fds unasked. SO_PASSRIGHTS, Linux 6.16; accepted sockets inherit it from the listening one.
+ * Returns false if the kernel lacks it.
  */
 static bool refuse_descriptors(int listen_fd)
 {
@@ -315,8 +329,9 @@ static int supervisor_watch_all(struct supervisor *supervisor)
 }
 
 /*
- * Workers may be nicer than the daemon, but less nice only as far as the system lets it: what could
- * not be had when a user comes is said now. Tried out, and taken back, on this thread alone.
+ * Checks that workers can get their nice values: lowering the value needs a privilege or
+ * RLIMIT_NICE. Reports at startup what would otherwise fail when a user connects. Tries it on this
+ * thread and restores the value.
  */
 static int check_nice(const struct config *config, struct config_error *error)
 {
@@ -345,11 +360,11 @@ static int check_nice(const struct config *config, struct config_error *error)
 }
 
 enum {
-	/* that the supervisor, and a worker beside its pool, start with */
+	/* threads of the supervisor, and of a worker outside its pool, at start */
 	THREADS_OF_OTHERS = 13,
-	/* of a worker at most, beside its pool and those that read ahead */
+	/* most threads of a worker besides its pool and read-ahead threads */
 	THREADS_OF_CHORES = 128,
-	WORKERS_AT_ONCE = 2, /* one that serves, and one on its way out */
+	WORKERS_AT_ONCE = 2, /* one that serves, and one that is exiting */
 };
 
 static uint64_t pool_threads(const struct config *config, const struct cpus *cpus)
@@ -357,7 +372,7 @@ static uint64_t pool_threads(const struct config *config, const struct cpus *cpu
 	return config->threads != 0 ? config->threads : cpus->quota;
 }
 
-/* A configured limit that cannot be enforced is an error. */
+/* Checks that the cgroup controllers for the configured limits exist. */
 static int check_limits_held(const struct config *config, const struct user_cgroups *cgroups,
 			     const char *why, struct config_error *error)
 {
@@ -383,7 +398,7 @@ static struct user_cgroup_limits groups_limits_of(const struct supervisor *super
 	};
 }
 
-/* Opens the control groups and logs once what they enforce. */
+/* Opens the parent cgroup and logs what the cgroups enforce. */
 static int supervisor_open_groups(struct supervisor *supervisor, const struct cpus *cpus,
 				  struct config_error *error)
 {
@@ -392,7 +407,7 @@ static int supervisor_open_groups(struct supervisor *supervisor, const struct cp
 	const bool is_auto = strcmp(config->control_group, "auto") == 0;
 	const struct user_cgroup_limits limits = groups_limits_of(supervisor, config, cpus);
 	struct config_error why = {{0}};
-	/* A private daemon has one user, who is isolated from no other. */
+	/* A private daemon has one user and needs no isolation between users. */
 	const bool none = is_auto && supervisor->options->private_only;
 	int r = user_cgroups_open(cgroups, none ? "" : config->control_group, &limits, &why);
 	if (r < 0)
@@ -412,7 +427,7 @@ static int supervisor_open_groups(struct supervisor *supervisor, const struct cp
 	return 0;
 }
 
-/* Call when all long-lived descriptors are open. */
+/* Checks RLIMIT_NOFILE. Call it when all long-lived fds are open. */
 static int check_descriptors(const struct supervisor *supervisor, struct config_error *error)
 {
 	unsigned least;
@@ -448,7 +463,7 @@ static uint64_t ring_memory(const struct supervisor *supervisor, const struct co
 	return config->shared_memory != 0 ? config->shared_memory : supervisor->usual_memory;
 }
 
-/* Workers would say so, too, but one after the other. */
+/* Checks once what each worker would otherwise report. */
 static int supervisor_check(const struct supervisor *supervisor, const struct config *config,
 			    struct cpus *ret_cpus, struct config_error *error)
 {
@@ -476,7 +491,7 @@ static int supervisor_prepare(struct supervisor *supervisor, struct config_error
 	return r < 0 ? r : supervisor_open_groups(supervisor, &cpus, error);
 }
 
-/* What the daemon would have refused to start with. */
+/* Checks a new configuration as at startup. */
 static int check_reload(const struct supervisor *supervisor, const struct config *config,
 			struct cpus *ret_cpus, struct config_error *error)
 {
@@ -490,7 +505,7 @@ static int check_reload(const struct supervisor *supervisor, const struct config
 static void say_change(void *context, const struct config_change *change)
 {
 	const struct supervisor *supervisor = context;
-	/* Without groups nice is a value that a worker gives itself when it starts. */
+	/* Without cpu.weight, a worker sets its nice value when it starts. */
 	const bool is_late = !change->is_number && !supervisor->manager.cgroups.weights;
 	if (change->takes == CONFIG_TAKES_RESTART)
 		log_warning("reload: [%s] %s has changed, which takes a restart of the daemon; "
@@ -519,7 +534,7 @@ static int reload(struct supervisor *supervisor, struct config_error *error)
 	if (r < 0)
 		return r;
 	supervisor->manager.cgroups.limits = groups_limits_of(supervisor, &next, &cpus);
-	/* Who asks for more lines sees what has changed, and who asks for fewer does, too. */
+	/* Log the changes at the more verbose of the old and the new level. */
 	if (next.log_level > supervisor->config.log_level)
 		log_set_level((enum log_level)next.log_level);
 	config_compare(&supervisor->config, &wanted, say_change, supervisor);
@@ -529,7 +544,10 @@ static int reload(struct supervisor *supervisor, struct config_error *error)
 	return 0;
 }
 
-/* systemd.service(5), Type=notify-reload; with Type=notify its manager shows the same. */
+/*
+ * Announces a reload, for Type=notify-reload (systemd.service(5)); with Type=notify, systemd shows
+ * the same state.
+ */
 static void notify_reloading(void)
 {
 	char text[64];
@@ -565,7 +583,7 @@ static int supervisor_init(struct supervisor *supervisor, const struct superviso
 		.signals.fd = -1,
 		.overflow_uid = overflow_uid(),
 	};
-	/* A worker of this user's must not be able to trace it. */
+	/* Workers run as the same user and must not be able to trace this process. */
 	prctl(PR_SET_DUMPABLE, 0);
 	int r = supervisor_prepare(supervisor, error);
 	if (r == 0)
@@ -616,7 +634,7 @@ static void supervisor_advance(struct supervisor *supervisor, uint64_t now_ns)
 	if (supervisor->manager.worker_count == 0) {
 		supervisor->phase = DONE;
 	} else if (now_ns >= supervisor->deadline_ns) {
-		/* What SIGKILL does not end hangs in its storage; it goes when that does. */
+		/* A worker that survives SIGKILL hangs in storage and exits when that responds. */
 		if (supervisor->phase == KILLING)
 			supervisor->phase = DONE;
 		else

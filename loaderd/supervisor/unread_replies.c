@@ -17,14 +17,15 @@ struct unread_user {
 	struct unread_connection *first; /* newest first */
 	uid_t uid;
 	unsigned count;
-	unsigned wakes;            /* that were for nothing, since the last rest */
-	uint64_t dropped_until_ns; /* when the last of those dropped is forgotten */
+	unsigned wakes;            /* wake-ups without progress since the last pause */
+	uint64_t dropped_until_ns; /* when the last eviction is forgiven */
 };
 #define FORGIVE_NS (UNREAD_FORGIVE_S * UINT64_C(1000000000))
 
 /*
- * A client wakes us whenever it shuts its end down, which it may do without end. After so many
- * wakes of a user's for nothing the connection is not watched until some time has passed.
+ * A client wakes the supervisor whenever it shuts down its end, which it can repeat endlessly.
+ * After WAKES_MAX wake-ups without progress of a user, each further one takes its connection out of
+ * epoll for up to REST_NS.
  */
 enum { WAKES_MAX = 64 };
 #define REST_NS UINT64_C(250000000)
@@ -35,7 +36,7 @@ struct unread_connection {
 	struct unread_user *user;
 	struct unread_connection *next;
 	bool may_wait;
-	bool is_new; /* in the epoll: hang-up, which it reports at once, is no wake */
+	bool is_new; /* just added to epoll: its first event is no wake-up */
 	bool rests;
 };
 
@@ -54,7 +55,7 @@ static unsigned unread_evicted(const struct unread_user *user, uint64_t now_ns)
 	return (unsigned)((user->dropped_until_ns - now_ns + FORGIVE_NS - 1) / FORGIVE_NS);
 }
 
-/* Those who have nothing here and owe nothing. */
+/* Frees users without connections or evictions to forgive. */
 static void unread_forget_users(struct unread_replies *unread)
 {
 	const uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
@@ -70,8 +71,9 @@ static void unread_forget_users(struct unread_replies *unread)
 }
 
 /*
- * Of a Unix socket this is the memory of its buffers that lie with the peer. The kernel wakes us
- * before it has taken the last byte of a buffer off; none is as small as this.
+ * Returns whether the peer has unread data. For a Unix socket, SIOCOUTQ is the memory of buffers
+ * queued at the peer. The kernel wakes us before it has uncharged a buffer's last byte; no buffer
+ * is smaller than BUFFER_MIN.
  */
 static bool unread_any(int fd)
 {
@@ -106,7 +108,7 @@ static void unread_end(struct unread_connection *connection)
 	user->count--;
 }
 
-/* Hang-up is told of all that is shut down: only when something happens, by EPOLLET. */
+/* Edge-triggered: epoll reports EPOLLHUP on a shut-down socket all the time. */
 static void unread_watch(struct unread_connection *connection)
 {
 	connection->is_new = true;
@@ -124,7 +126,7 @@ static void unread_throttle(struct unread_connection *connection)
 		unread->rest_until_ns = clock_ns(CLOCK_MONOTONIC) + REST_NS;
 }
 
-/* The client has read something, closed its end, or shut it down. */
+/* The client has read something, or shut down or closed its end. */
 static void on_read(struct event_source *source, uint32_t events)
 {
 	struct unread_connection *connection = (struct unread_connection *)source;

@@ -1,8 +1,8 @@
 /*
- * Closed connections whose clients have not read all replies. Unread replies stay charged to the
- * service for as long as the client keeps its end open, even after the service has closed its own.
- * So the service keeps a descriptor of each, which counts against the user, until the client has
- * read everything or closed its end. Used by the supervisor's thread alone.
+ * Closed connections whose clients have not read all replies. The kernel keeps unread replies,
+ * charged to the service, for as long as the client keeps its end open, even after the service has
+ * closed its own. The service therefore keeps an fd of each such connection, which counts against
+ * the user, until the client has read everything or closed its end. Supervisor thread only.
  */
 #pragma once
 
@@ -21,35 +21,34 @@ struct unread_replies {
 	int epoll_fd;
 	struct blocking_pool *blocking_pool;
 	unsigned count;            /* descriptors */
-	struct unread_user *users; /* with such connections */
-	unsigned resting;          /* connections that are not source, */
-	uint64_t rest_until_ns;    /* until then, in CLOCK_MONOTONIC */
+	struct unread_user *users; /* users with unread connections or evictions not yet forgiven */
+	unsigned resting;          /* connections removed from epoll */
+	uint64_t rest_until_ns;    /* when to watch them again, in CLOCK_MONOTONIC */
 	struct unread_connection *dead;
 };
 
 /*
- * Shuts down a user's connection and takes over fd, which it closes at once if nothing is unread or
- * memory is short. may_wait: close() may block, as the client could pass descriptors
- * (blocking_pool.h).
+ * Shuts down a connection and takes over fd. Closes fd at once if nothing is unread or memory is
+ * short. may_wait: close() may block because the client could have passed fds (blocking_pool.h).
  */
 void unread_add(struct unread_replies *unread, uid_t uid, int fd, bool may_wait);
-/* Connections of this user that are kept. */
+/* Returns the number of this user's connections kept here. */
 unsigned unread_open(const struct unread_replies *unread, uid_t uid);
-/* The same, plus those that unread_evict() closed recently. */
+/* Returns the same plus recent evictions of this user (see unread_evict()). */
 unsigned unread_count(const struct unread_replies *unread, uid_t uid);
-/* The largest unread_open() of a user, and that user; 0 if none are kept. */
+/* Returns the largest unread_open() of any user and stores that user, or 0 if there are none. */
 unsigned unread_largest(const struct unread_replies *unread, uid_t *ret_uid);
 /*
- * Closes this user's oldest connection to free a descriptor. Its unread replies remain, and nothing
- * tells when they are read: the connection still counts, and each UNREAD_FORGIVE_S one such count
- * is dropped. Returns false if there is none.
+ * Closes this user's oldest connection to free an fd. Its replies may stay unread, which can no
+ * longer be observed, so the connection keeps counting; one such count is forgiven every
+ * UNREAD_FORGIVE_S. Returns false if the user has none.
  */
 bool unread_evict(struct unread_replies *unread, uid_t uid);
-/* When to call unread_on_time(); UINT64_MAX: never. */
+/* When to call unread_on_time(), in CLOCK_MONOTONIC; UINT64_MAX for never. */
 uint64_t unread_due_ns(const struct unread_replies *unread);
-/* Checks connections that woke the supervisor too often, and watches them again. */
+/* Rechecks connections that woke the supervisor too often, and watches them again. */
 void unread_on_time(struct unread_replies *unread, uint64_t now_ns);
-/* Frees closed connections, once no pending event points to one. */
+/* Frees closed connections. Call it when no pending event points to them. */
 void unread_reap(struct unread_replies *unread);
-/* Closes all. */
+/* Closes all connections. */
 void unread_deinit(struct unread_replies *unread);

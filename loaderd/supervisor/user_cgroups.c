@@ -15,10 +15,10 @@
 
 enum {
 	NAME_MAX_BYTES = 64,
-	/* groups of users who are gone; then those that have become empty are removed */
+	/* cgroups kept after their users left; beyond this, empty ones are removed */
 	KEPT_MAX = 1024,
 };
-/* Memory that may move to the service's account when a group is removed. */
+/* Memory that may stay charged only to the ancestors when a cgroup is removed. */
 #define REMOVED_BYTES_MAX (UINT64_C(1) << 20)
 #define USER_PREFIX       "user-"
 
@@ -41,9 +41,8 @@ static int write_number(int folder, const char *name, int64_t number)
 }
 
 /*
- * Groups below get what controllers their parent hands on. One at a time: one that is not there
- * would have all refused. It may have handed it on before, and what it then refuses does not
- * matter.
+ * Enables controllers for child cgroups, one at a time: a missing one would fail the whole write.
+ * Failures are ignored, since a controller may be enabled already.
  */
 static void enable_controllers(int folder)
 {
@@ -52,7 +51,7 @@ static void enable_controllers(int folder)
 		(void)write_text(folder, "cgroup.subtree_control", words[i]);
 }
 
-/* Made and removed, to see which controllers there are. */
+/* Creates and removes a trial cgroup to find out which controllers are available in it. */
 static int try_out(struct user_cgroups *cgroups, int folder)
 {
 	static const char name[] = "trial";
@@ -116,8 +115,8 @@ static void groups_name_of(uid_t uid, char name[NAME_MAX_BYTES])
 }
 
 /*
- * memory.oom.group stays 0: of a user's workers at most one serves, others are on their way out,
- * and the kernel ends the largest first, which is the one that is at fault.
+ * Leaves memory.oom.group at 0: at most one of a user's workers serves, others are exiting, and the
+ * kernel kills the largest first, which is the one at fault.
  */
 static int groups_limit(const struct user_cgroups *cgroups, int folder, const int *nice)
 {
@@ -130,12 +129,15 @@ static int groups_limit(const struct user_cgroups *cgroups, int folder, const in
 		r = write_number(folder, "pids.max", (int64_t)cgroups->limits.threads);
 	if (r < 0 || !cgroups->memory)
 		return r;
-	/* Swap is the machine's and would come on top. Kernels without it have no such file. */
+	/*
+	 * Swap belongs to the machine and would come on top of memory.max. Kernels without swap
+	 * have no such file.
+	 */
 	r = write_number(folder, "memory.swap.max", 0);
 	return r == -ENOENT ? 0 : r;
 }
 
-/* Whether so little is charged to it that it may go to the service's account. */
+/* Returns whether so little is charged to the cgroup that it may be removed. */
 static bool is_light(int folder, const char *name)
 {
 	char path[2 * NAME_MAX_BYTES], text[32];
@@ -149,7 +151,7 @@ static bool is_light(int folder, const char *name)
 	return strtoull(text, NULL, 10) <= REMOVED_BYTES_MAX;
 }
 
-/* Groups that processes are in stay. */
+/* Removes all users' cgroups without processes; rmdir() fails on others. */
 static void groups_sweep(struct user_cgroups *cgroups)
 {
 	int fd = openat(cgroups->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -187,7 +189,7 @@ int user_cgroups_create(struct user_cgroups *cgroups, uid_t uid, const int *nice
 	close(folder);
 	if (r < 0)
 		return r;
-	/* Out of the way of the numbers that the worker gets. */
+	/* Move it above the fd numbers that the worker gets. */
 	r = fcntl(fd, F_DUPFD_CLOEXEC, IPC_GROUP_FD + 1);
 	r = r < 0 ? -errno : r;
 	close(fd);
@@ -213,9 +215,9 @@ void user_cgroups_remove(struct user_cgroups *cgroups, uid_t uid)
 	char name[NAME_MAX_BYTES];
 	groups_name_of(uid, name);
 	/*
-	 * What is still charged to a removed group counts for the groups above it alone. Page cache
-	 * that the user keeps from being reclaimed must go on counting for the user: by coming and
-	 * going one could otherwise take a whole limit each time.
+	 * Memory charged to a removed cgroup counts only for its ancestors. Page cache that the
+	 * user keeps from being reclaimed must go on counting for that user, or the user could take
+	 * a whole limit each time by leaving and returning.
 	 */
 	if (is_light(cgroups->fd, name))
 		unlinkat(cgroups->fd, name, AT_REMOVEDIR);
@@ -230,9 +232,9 @@ void user_cgroups_close(struct user_cgroups *cgroups)
 		return;
 	groups_sweep(cgroups);
 	/*
-	 * A worker that hangs in its storage may keep a group. The service's manager starts the
-	 * next service in the folder itself all the same, which the kernel allows without
-	 * controllers only.
+	 * A worker that hangs in storage may keep a cgroup alive. systemd then starts the next
+	 * service in the parent itself, which the kernel only allows with no controllers enabled
+	 * for children.
 	 */
 	for (size_t i = 0; cgroups->own && i < sizeof(words) / sizeof(words[0]); i++)
 		(void)write_text(cgroups->fd, "cgroup.subtree_control", words[i]);

@@ -1,9 +1,9 @@
 /*
- * Control groups of version 2 for workers, one for each user, below a folder that the administrator
- * names or that the service has been delegated. Each has the user's weight (the kernel divides CPUs
- * by the weights of groups before it looks at nice values: Linux,
- * Documentation/admin-guide/cgroup-v2.rst, "CPU") and limits of memory and threads, as far as the
- * folder has these controllers. The supervisor's thread alone uses it.
+ * cgroups (v2) for workers, one per user, in a directory that the administrator names or that was
+ * delegated to the service. Each has the user's CPU weight and limits of memory and threads, as far
+ * as the directory has the controllers. Weights matter because the kernel divides CPU time by
+ * cgroup weight before it looks at nice values (Linux, Documentation/admin-guide/cgroup-v2.rst,
+ * "CPU"). Supervisor thread only.
  */
 #pragma once
 
@@ -12,38 +12,39 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* What each user's group may have. */
+/* Limits of each user's cgroup. */
 struct user_cgroup_limits {
 	uint64_t memory; /* bytes: anonymous memory, page cache, kernel memory */
 	uint64_t threads;
 };
 
 struct user_cgroups {
-	int fd;   /* the folder; -1: no groups */
-	bool own; /* found by delegated_cgroup_find(): the service alone makes groups there */
-	/* controllers that it has */
+	int fd;   /* the parent directory; -1 if cgroups are not used */
+	bool own; /* found by delegated_cgroup_find(): only the service creates cgroups in it */
+	/* available controllers: cpu, memory, pids */
 	bool weights, memory, threads;
 	struct user_cgroup_limits limits;
-	unsigned kept; /* groups of users who are gone, whose page cache still counts */
+	unsigned
+		kept; /* cgroups kept after their users left: page cache is still charged to them */
 };
 
 /*
- * path: a folder; "auto": the one that delegated_cgroup_find() finds, else no cgroups; "": no
- * cgroups. 0 without groups under "auto": error has the reason, for the log. -errno with a text
- * that names the key.
+ * Opens the parent directory. path: a directory; "auto" for the one that delegated_cgroup_find()
+ * finds, or no cgroups if it finds none; "" for no cgroups. Returns 0, with the reason in error if
+ * "auto" found none, or -errno with a sentence that names the key.
  */
 int user_cgroups_open(struct user_cgroups *cgroups, const char *path,
 		      const struct user_cgroup_limits *limits, struct config_error *error);
-/* Removes what can be removed of users' cgroups. */
+/* Removes the users' cgroups as far as possible. */
 void user_cgroups_close(struct user_cgroups *cgroups);
 bool user_cgroups_enabled(const struct user_cgroups *cgroups);
 /*
- * Makes a user's group, unless it is there, and sets its weight and limits. nice: its weight as for
- * nice(2); NULL: the usual. Returns a descriptor of its cgroup.procs, by which the new worker
- * enters it (worker_join_group()), or -errno.
+ * Creates a user's cgroup if needed and sets its weight and limits. nice: weight in nice(2) units;
+ * NULL for the default. Returns an fd of its cgroup.procs, through which the new worker enters it
+ * (worker_join_group()), or -errno.
  */
 int user_cgroups_create(struct user_cgroups *cgroups, uid_t uid, const int *nice);
-/* Gives a user's group, if there is one, another weight. -errno. */
+/* Changes the weight of a user's cgroup, if it exists. Returns 0 or -errno. */
 int user_cgroups_set_weight(const struct user_cgroups *cgroups, uid_t uid, const int *nice);
-/* The user is gone: removes the group, unless memory is still charged to it. */
+/* Removes the cgroup of a user that is gone, unless memory is still charged to it. */
 void user_cgroups_remove(struct user_cgroups *cgroups, uid_t uid);

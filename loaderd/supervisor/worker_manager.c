@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 /*
- * The kernel counts descriptors on their way by user, and the service is one: none may have all
- * because its worker does not take them.
+ * Returns the limit of queued connections. The kernel counts fds in flight per user, and the whole
+ * service is one user: no worker may exhaust the count by not reading.
  */
 static unsigned pending_share(unsigned descriptors)
 {
@@ -68,20 +68,20 @@ static int manager_watch_quota(struct worker_manager *manager)
 				     on_probe);
 }
 
-/* What follows from the configuration alone. */
+/* Derives limits from the configuration. */
 static void manager_configure(struct worker_manager *manager, const struct config *config,
 			      uint64_t memory)
 {
 	uint64_t per_user = config->shared_memory_per_user;
 	if (per_user == 0)
 		per_user = manager->single_user ? memory : memory / 2;
-	/* More than a worker serves, which tells those beyond its own limit. */
+	/* Above a worker's own limit, so that the worker reports the excess. */
 	manager->connections_per_user_max = (unsigned)config->connections_per_user + PENDING_MAX;
 	manager->ring_quota.bytes_max = memory;
 	manager->ring_quota.bytes_per_user_max = per_user;
-	/* Rings outlive their feeds where clients hold on to batches. */
+	/* A ring outlives its feed while the client holds batches. */
 	manager->ring_quota.rings_per_user_max = 4 * (unsigned)config->feeds_per_user;
-	/* Each takes two descriptors for as long as anybody keeps it. */
+	/* Each ring uses two fds while any process has it. */
 	manager->ring_quota.rings_max = manager->fds_max / CONNECTIONS_SHARE / IPC_FDS_MAX;
 	manager->ring_quota.rings_share = manager->single_user ? 0 : RINGS_SHARE;
 	manager->ring_quota.writable_rings = config->writable_rings;
@@ -119,7 +119,10 @@ int manager_init(struct worker_manager *manager, const struct config *config,
 	return manager_watch_quota(manager);
 }
 
-/* Has nothing and owes nothing: a debt that was forgotten with the worker would be no limit. */
+/*
+ * Returns whether the user has no worker, no ring and no start debt: forgetting a debt would lift
+ * the limit on starts.
+ */
 static bool is_away(const struct user *user, uint64_t now_ns)
 {
 	return !user->workers && user->ring_usage.rings == 0 && now_ns >= user->start_debt_ns;
@@ -144,7 +147,6 @@ void manager_forget_user_if_idle(struct worker_manager *manager, struct user *us
 		forget_user(manager, user);
 }
 
-/* False: the kernel has no memory for it now. */
 bool manager_rewatch(const struct worker_manager *manager, struct event_source *source,
 		     uint32_t events)
 {
@@ -180,8 +182,8 @@ int manager_watch(struct worker_manager *manager, struct event_source *source, i
 }
 
 /*
- * What is kept of users who are away is for their own good, and gives way to somebody who has come.
- * False: nobody is away.
+ * Forgets the idle user whose suspects expire first, to make room for another. Suspects only
+ * protect the user itself. Returns false if no user is idle.
  */
 static bool forget_somebody(struct worker_manager *manager)
 {
@@ -241,7 +243,10 @@ static void tell_worker(struct worker *worker, const struct ipc_order *order)
 		    who, (int)worker->pid, strerror(-r));
 }
 
-/* Workers are told numbers alone: what else they would take at once is said of single users. */
+/*
+ * Sends changed numeric keys to workers; the one other key that changes at once, [users] nice,
+ * concerns the supervisor only.
+ */
 static void tell_workers(void *context, const struct config_change *change)
 {
 	const struct worker_manager *manager = context;
@@ -291,7 +296,7 @@ void manager_kill_all(struct worker_manager *manager)
 	for_all(manager, manager_kill_worker);
 }
 
-/* Those who say that they are done with a ring have it swept soon, but not each of them. */
+/* Rings reported as done are swept soon, but not each one separately. */
 static uint64_t sweep_due_ns(const struct worker_manager *manager)
 {
 	return MAX(manager->sweep_due_ns, manager->sweep_early_ns);
@@ -354,8 +359,7 @@ void manager_on_time(struct worker_manager *manager, uint64_t now_ns)
 }
 
 /*
- * A copy that nobody changes any more; taken again while the worker is writing, though not for
- * ever.
+ * Copies a status page that the worker may be writing. Retries while it changes, 100 times at most.
  */
 static void copy_page(const struct worker *worker, struct status_page *ret_page)
 {

@@ -1,7 +1,7 @@
 /*
  * The users' workers: one process for each user with a recent request. Spawns workers, passes them
  * connections, reads their records and logs, reaps them. Everything a worker sends is untrusted,
- * and nothing here waits for a worker. Used by the supervisor's thread alone.
+ * and the manager never blocks on a worker. Supervisor thread only.
  */
 #pragma once
 
@@ -33,12 +33,11 @@ struct worker_manager {
 	struct unread_replies unread;
 	struct user_cgroups cgroups;
 	unsigned fds_max; /* RLIMIT_NOFILE of the supervisor */
-	/* Connections of one user, closed ones with unread replies included. */
+	/* Limit of one user's connections, including closed ones with unread replies. */
 	unsigned connections_per_user_max;
-	unsigned connections_max; /* of manager_loose_connections(); beyond it the oldest is evicted
-				   */
-	unsigned pending_per_worker_max;     /* connections queued for one worker, */
-	unsigned pending_count, pending_max; /* and for all workers */
+	unsigned connections_max;            /* of manager_loose_connections(); then evict */
+	unsigned pending_per_worker_max;     /* connections queued for one worker */
+	unsigned pending_count, pending_max; /* connections queued for all workers */
 	unsigned user_count, worker_count;
 	uint64_t start_ns;                              /* CLOCK_MONOTONIC */
 	uint64_t worker_id, client_id;                  /* the last numbers assigned */
@@ -46,47 +45,51 @@ struct worker_manager {
 	uint64_t sweep_due_ns, renewal_due_ns;
 	uint64_t full_sweep_due_ns; /* the next sweep of all rings */
 	uint64_t sweep_early_ns;    /* rings are not swept before this */
-	uint64_t retry_pending_ns;  /* when queued connections are retried; UINT64_MAX: none are
-				       queued */
+	uint64_t retry_pending_ns;  /* when to retry queued connections; UINT64_MAX if none */
 	uint64_t refusal_log_ns;    /* log_allowed() */
 	bool draining;
-	/* The kernel cannot refuse descriptors that clients pass unasked (SO_PASSRIGHTS,
-	 * Linux 6.16): closing a connection may block. */
+	/*
+	 * The kernel does not support refusing fds that clients pass unasked (SO_PASSRIGHTS, Linux
+	 * 6.16), so closing a connection may block.
+	 */
 	bool clients_may_pass_fds;
 };
 
 /*
- * Whether RLIMIT_NOFILE allows one user's worker. newest: the number of the next descriptor. If
- * false, *ret_min is the smallest limit that does.
+ * Returns whether RLIMIT_NOFILE suffices for one user's worker. newest: the lowest free fd number.
+ * If it does not, *ret_min is the smallest limit that would.
  */
 bool manager_has_fds(const struct worker_manager *manager, int newest, unsigned *ret_min);
-/* config must outlive the manager. memory: limit of all rings, in bytes. Returns 0 or -errno. */
+/*
+ * config must outlive the manager. memory: limit of all rings together, in bytes. Returns 0 or
+ * -errno.
+ */
 int manager_init(struct worker_manager *manager, const struct config *config,
 		 struct blocking_pool *blocking_pool, int epoll_fd, uint64_t memory,
 		 bool single_user);
 /*
- * Applies a new configuration, which the caller then copies to manager->config: limits and weights
- * change at once, and workers receive the keys that can change while they run. memory: as for
+ * Applies a new configuration; the caller copies it to *manager->config afterwards. Limits and
+ * weights change at once, and workers receive the keys that can change at run time. memory: as for
  * manager_init(). On -errno nothing has changed.
  */
 int manager_reload(struct worker_manager *manager, const struct config *config, uint64_t memory);
-/* Workers that still run are abandoned. */
+/* Abandons workers that still run. */
 void manager_deinit(struct worker_manager *manager);
-/* Passes a connection to its user's worker, which it spawns if needed. Takes over fd. */
+/* Passes a connection to its user's worker, spawning it if needed. Takes over fd. */
 void manager_add_connection(struct worker_manager *manager, uid_t uid, pid_t pid, int fd);
 /*
- * Sends an Error and closes the connection. The Error is dropped if the socket is full or its user
- * has left too many earlier replies unread. code: a positive errno. Takes over fd.
+ * Sends an Error and closes the connection. Drops the Error if the socket is full or the user has
+ * left too many replies unread. code: a positive errno. Takes over fd.
  */
 __attribute__((format(printf, 5, 6))) void manager_reject(struct worker_manager *manager, uid_t uid,
 							  int fd, int code, const char *format,
 							  ...);
 /*
- * Whether the supervisor is short of descriptors. newest: the one opened last; the kernel assigns
- * the lowest free number.
+ * Returns whether the supervisor is short of fds. newest: the fd opened last; as the kernel assigns
+ * the lowest free number, it tells how many are open.
  */
 bool manager_is_short_of_fds(const struct worker_manager *manager, int newest);
-/* Spawns a user's worker before the first connection. */
+/* Spawns a user's worker before the first connection. Returns 0 or -errno. */
 int manager_prestart(struct worker_manager *manager, uid_t uid);
 /* Asks all workers to finish their feeds and exit. */
 void manager_drain(struct worker_manager *manager);
@@ -96,8 +99,8 @@ void manager_kill_all(struct worker_manager *manager);
 uint64_t manager_due_ns(const struct worker_manager *manager);
 void manager_on_time(struct worker_manager *manager, uint64_t now_ns);
 /*
- * Calls visit() with a copy of each worker's status page. Its texts are terminated and its counts
- * are within bounds; all else is what an untrusted worker wrote.
+ * Calls visit() with a copy of each worker's status page. Texts are terminated and counts within
+ * bounds; all other values are untrusted.
  */
 void manager_visit_status(const struct worker_manager *manager,
 			  void (*visit)(void *context, uid_t uid, pid_t pid,

@@ -1,7 +1,7 @@
 /*
- * Internal to the manager: users and sweeps (worker_manager.c), the life of a worker process, its
- * records and log (worker_process.c), and connections on their way to it (connections.c). Used by
- * the supervisor's thread alone.
+ * Internal to the manager: users and sweeps (worker_manager.c), the lifecycle of worker processes,
+ * their records and logs (worker_process.c), and connections queued for them (connections.c).
+ * Supervisor thread only.
  */
 #pragma once
 
@@ -9,48 +9,52 @@
 
 enum {
 	RECORDS_PER_TURN = 64,
-	/* of one worker; many feeds opening and closing at once stay below it */
+	/* per worker; many feeds that open and close at once stay below this */
 	RECORDS_PER_SECOND = 2000,
-	WORKERS_PER_USER = 4,    /* one that serves, others that are ending */
-	RETIRE_MS = 2000,        /* for an idle worker to exit after IPC_RETIRE, before SIGKILL */
-	UNRESPONSIVE_MS = 10000, /* a worker that receives nothing for longer is killed */
-	STARTS_AT_ONCE = 20,     /* spawns of one user's worker in a burst, */
-	STARTS_PER_SECOND = 2,   /* and then at this rate */
-	LOG_BYTES_PER_SECOND = 64 << 10, /* of one worker; */
-	LOG_LINE_COST = 64,              /* what the log's prefix counts for */
+	WORKERS_PER_USER = 4,            /* one that serves, and others that are exiting */
+	RETIRE_MS = 2000,                /* from IPC_RETIRE to SIGKILL */
+	UNRESPONSIVE_MS = 10000,         /* a worker whose socket stays full for longer is killed */
+	STARTS_AT_ONCE = 20,             /* burst of spawns of one user's workers */
+	STARTS_PER_SECOND = 2,           /* sustained rate of spawns */
+	LOG_BYTES_PER_SECOND = 64 << 10, /* per worker */
+	LOG_LINE_COST = 64,              /* charged per line, for the prefix */
 	LOG_BYTES_PER_TURN = 1024,
-	LAST_LOG_TURNS = 16, /* reads of a dead worker's log */
+	LAST_LOG_TURNS = 16, /* reads from the log of a worker that has exited */
 	LOG_LINE_MAX = 2048,
 	PENDING_MAX = 256, /* connections queued for one worker */
 	PENDING_MIN = 16,
-	/* They may use one descriptor in so many; as many again may be in flight to the worker. */
+	/*
+	 * Queued connections may use 1/PENDING_SHARE of the fds; as many again may be in flight to
+	 * workers.
+	 */
 	PENDING_SHARE = 8,
-	SUSPECTS_MAX = 64, /* samples remembered for a user, and as many datasets */
+	SUSPECTS_MAX = 64, /* suspect samples remembered per user, and as many datasets */
 	REMEMBER_S = 3600,
-	FAULTS_MAX = 2,         /* of a sample, and it is not decoded again */
-	DATASET_FAULTS_MAX = 8, /* of all samples of a dataset, and it is refused */
-	FDS_PER_WORKER = 6,     /* a connection and the supervisor's ends of pipes and sockets */
-	FDS_SPARE = 8,          /* for creating a ring, with a margin */
-	/* Connections without a ring or with unread replies may use one descriptor in so many. */
+	FAULTS_MAX = 2,         /* crashes after which a sample is not decoded again */
+	DATASET_FAULTS_MAX = 8, /* crashes after which a dataset is refused */
+	FDS_PER_WORKER = 6, /* a connection and the supervisor's ends of the worker's channels */
+	FDS_SPARE = 8,      /* to create a ring, with a margin */
+	/*
+	 * Connections without a ring or with unread replies may use 1/CONNECTIONS_SHARE of the fds.
+	 */
 	CONNECTIONS_SHARE = 4,
-	RINGS_SHARE =
-		4, /* a user's part of the rings that descriptors suffice for and nobody has */
+	RINGS_SHARE = 4, /* 1/RINGS_SHARE of the free rings per user */
 };
 #define SECOND_NS     UINT64_C(1000000000)
 #define MS_NS         UINT64_C(1000000)
 #define START_COST_NS (SECOND_NS / STARTS_PER_SECOND)
 #define SWEEP_SOON_NS (SECOND_NS / 10)
-/* after ETOOMANYREFS: too many descriptors in flight */
+/* after ETOOMANYREFS: too many fds in flight */
 #define PENDING_RETRY_NS (SECOND_NS / 100)
 #define SWEEP_LATER_NS   (5 * SECOND_NS)
 /*
- * A sweep asks the kernel about each ring, and any user can cause one: the next starts after
- * SWEEP_AGAIN_NS at the earliest, and after SWEEP_REST times what the last one took.
+ * A sweep queries the kernel about each ring, and any user can trigger one. The next sweep starts
+ * at the earliest after SWEEP_AGAIN_NS, and after SWEEP_REST times the duration of the last one.
  */
 #define SWEEP_AGAIN_NS (SECOND_NS / 100)
 #define SWEEP_REST     19
 
-/* A connection on its way to a worker. */
+/* A connection queued for a worker. */
 struct pending_connection {
 	uint64_t id;
 	int fd;
@@ -59,7 +63,7 @@ struct pending_connection {
 
 struct worker {
 	struct event_source end, pipe, log; /* pidfd, records, log */
-	struct event_source writable;       /* the socket, while connections are queued for it */
+	struct event_source writable;       /* the socket, in epoll while connections are queued */
 	struct pending_connection pending[PENDING_MAX];
 	unsigned pending_count;
 	struct clients clients;
@@ -70,27 +74,26 @@ struct worker {
 	pid_t pid;
 	int socket;
 	struct status_page *page;
-	uint64_t connections_passed; /* over the worker's life */
+	uint64_t connections_passed; /* since the worker started */
 	bool ready;                  /* has sent IPC_READY */
-	bool retired;                /* gets no more connections */
+	bool retired;                /* receives no more connections */
 	char line[LOG_LINE_MAX];
 	size_t line_size;
-	size_t log_left;                /* bytes of log in this second, */
-	unsigned records_left;          /* and records */
-	uint64_t end_due_ns;            /* when a retired one is killed; 0: not yet, or no more */
-	uint64_t unresponsive_since_ns; /* since when it has taken nothing of what is sent; 0: it
-					   does */
+	size_t log_left;       /* log bytes left in this second */
+	unsigned records_left; /* records left in this second */
+	uint64_t end_due_ns; /* when to kill a retired worker; 0 if not retired or already killed */
+	uint64_t unresponsive_since_ns; /* since when its socket has been full; 0 if it is not */
 };
 
-/* A sample at whose decoding a worker ended; or a dataset, and its sample is IPC_WHOLE_DATASET. */
+/* A sample whose decoding has crashed a worker, or a dataset (sample is IPC_WHOLE_DATASET). */
 struct suspect {
 	uint8_t uuid[16];
 	uint64_t sample;
 	unsigned faults;
-	uint64_t last_ns; /* when it did so last */
+	uint64_t last_ns; /* time of the last crash */
 };
 
-/* Those of a user. Where there are more, the one is forgotten that has been there longest. */
+/* The suspects of a user. When full, the one with the oldest last crash is replaced. */
 struct suspects {
 	struct suspect all[SUSPECTS_MAX];
 	unsigned count;
@@ -100,45 +103,57 @@ struct user {
 	struct user *next;
 	struct suspects samples, datasets;
 	uid_t uid;
-	struct worker *workers; /* the first gets new connections unless it is retired */
+	struct worker *
+		workers; /* newest first; the first receives new connections unless it is retired */
 	struct ring_usage ring_usage;
-	uint64_t start_debt_ns;     /* until when starts so far use up the allowance */
-	uint64_t remember_until_ns; /* until when suspects outlive workers */
+	uint64_t start_debt_ns;     /* until when past starts use up the allowance */
+	uint64_t remember_until_ns; /* until when suspects are kept after the last worker exits */
 };
 
-/* manager.c */
-/* Connections of all users that have no ring, or have been closed and have unread replies. */
+/* worker_manager.c */
+/*
+ * Returns the number of connections of all users that have no ring or are closed with unread
+ * replies.
+ */
 unsigned manager_loose_connections(const struct worker_manager *manager);
 /*
- * Sweeps the quota, unless it has been a moment ago. False: it has. ret_soon: of
- * ring_quota_sweep(), unless NULL.
+ * Sweeps the ring quota. Returns false without sweeping if the last sweep was too recent. ret_soon:
+ * result of ring_quota_sweep(); may be NULL.
  */
 bool manager_sweep(struct worker_manager *manager, bool *ret_soon);
-/* False: the kernel has no memory for it now. */
+/* Puts a source back into epoll. Returns false if the kernel is out of memory. */
 bool manager_rewatch(const struct worker_manager *manager, struct event_source *source,
 		     uint32_t events);
 int manager_watch(struct worker_manager *manager, struct event_source *source, int fd,
 		  void (*ready)(struct event_source *, uint32_t));
 void manager_unwatch(struct worker_manager *manager, struct event_source *source);
-/* NULL: there are as many users as may be, and none is away; or no memory. */
+/*
+ * Finds or creates a user. Returns NULL if [limits] users is reached and no idle user can be
+ * forgotten, or if memory is short.
+ */
 struct user *manager_get_user(struct worker_manager *manager, uid_t uid);
 void manager_forget_user_if_idle(struct worker_manager *manager, struct user *user);
 
-/* manager_workers.c */
+/* worker_process.c */
 int manager_start_worker(struct worker_manager *manager, struct user *user);
 void manager_remove_worker(struct worker *worker);
 void manager_kill_worker(struct worker *worker);
-/* A retired worker ends at once, unless it is not itself any more. Is there one that still may? */
+/*
+ * Kills retired workers that have not exited within RETIRE_MS. Returns whether any may still exit.
+ */
 bool manager_kill_retired(const struct worker_manager *manager, uint64_t now_ns);
 
-/* "user N: ", where there are several. */
+/* Writes "user N: ", or "" in a private daemon. */
 void manager_log_prefix(const struct worker *worker, char who[32]);
 void manager_renew_allowances(struct worker_manager *manager);
 bool manager_any_allowance_used(const struct worker_manager *manager);
 
-/* manager_arrivals.c */
-/* Sends an Error to all connections of a worker that could not start. r: negative errno. */
+/* connections.c */
+/* Sends an Error to all connections of a worker that could not start. r: a negative errno. */
 void manager_refuse_pending(struct worker *worker, int r);
-/* The user's worker, which is started if need be; errors of manager_start_worker(), -EUSERS. */
+/*
+ * Finds a user's worker, spawning it if needed. Returns 0, -EUSERS, or an error of
+ * manager_start_worker().
+ */
 int manager_get_worker(struct worker_manager *manager, uid_t uid, struct worker **ret_worker);
 void manager_wait_until_writable(struct worker *worker);

@@ -35,8 +35,8 @@ static void manager_relay_log_line(struct worker *worker)
 }
 
 /*
- * Takes no more in a second than somebody could read: the rest waits in the pipe, and what does not
- * fit there the worker does not get rid of.
+ * Relays log lines up to LOG_BYTES_PER_SECOND. The rest stays in the pipe, and the worker drops
+ * lines that do not fit there.
  */
 static void manager_on_log(struct event_source *source, uint32_t events)
 {
@@ -106,12 +106,15 @@ void manager_remove_worker(struct worker *worker)
 	if (worker->page)
 		munmap(worker->page, STATUS_PAGE_SIZE);
 	manager->worker_count--;
-	/* Events that were met together may still name it. */
+	/* Later events of this turn may still point to it. */
 	worker->next = manager->dead;
 	manager->dead = worker;
 }
 
-/* Counts one more fault of it. One that was last an hour ago begins anew. */
+/*
+ * Counts another crash of a suspect. The count restarts if the last crash is more than REMEMBER_S
+ * ago.
+ */
 static const struct suspect *suspects_note(struct suspects *suspects, const uint8_t uuid[16],
 					   uint64_t sample, uint64_t now_ns)
 {
@@ -136,10 +139,10 @@ static const struct suspect *suspects_note(struct suspects *suspects, const uint
 }
 
 /*
- * The worker's word, which can be of harm to its own user's samples alone. A sample alone does not
- * suffice: in a large file of somebody who wants to do harm as many may fault as there are, and
- * each ends all feeds of the user. A file that changes its UUID each time is not recognised; what
- * bounds how often it ends workers is check_start().
+ * Records what a crashed worker was decoding. The marker is untrusted, but can only harm the
+ * worker's own user. Counting per sample does not suffice: every sample of a malicious file may
+ * crash a worker, and each crash ends all feeds of the user. A file that changes its UUID each time
+ * is not recognised; check_start() bounds how often it can crash workers.
  */
 static void note_suspect(struct worker *worker, const char *who)
 {
@@ -179,7 +182,7 @@ static void send_suspects(const struct worker *worker, const struct suspects *su
 	}
 }
 
-/* Before the first client. */
+/* Sends the suspects before the first client. */
 static void send_poison(const struct worker *worker)
 {
 	send_suspects(worker, &worker->user->datasets, DATASET_FAULTS_MAX);
@@ -196,7 +199,7 @@ static void on_end(struct event_source *source, uint32_t events)
 	if (waitpid(worker->pid, &status, WNOHANG) != worker->pid)
 		return;
 	manager_log_prefix(worker, who);
-	/* What it said last may be the reason. */
+	/* Its last log lines may give the reason. */
 	worker->log_left = LOG_BYTES_PER_SECOND;
 	for (int i = 0; worker->log.fd >= 0 && i < LAST_LOG_TURNS; i++)
 		manager_on_log(&worker->log, EPOLLIN);
@@ -211,7 +214,7 @@ static void on_end(struct event_source *source, uint32_t events)
 			    WEXITSTATUS(status));
 	if (WIFSIGNALED(status) || WEXITSTATUS(status) != 0)
 		note_suspect(worker, who);
-	/* It has read nothing that could have taken it over: its status is an errno. */
+	/* It has read no user data that could have compromised it: its status is an errno. */
 	if (!worker->ready && WIFEXITED(status) && WEXITSTATUS(status) != 0)
 		manager_refuse_pending(worker, -WEXITSTATUS(status));
 	ring_quota_release(&manager->ring_quota, worker->id, 0);
@@ -230,8 +233,8 @@ static void make_ring(struct worker *worker, const struct ipc_record *record)
 				       worker->id, record, &order, fds);
 	if (code == EDQUOT && order.limit != IPC_LIMIT_NONE && manager_sweep(manager, NULL)) {
 		/*
-		 * What was held until a moment ago may be free now. A worker that is told otherwise
-		 * asks again for a while.
+		 * Memory held a moment ago may be free now. A worker that is refused retries for a
+		 * while.
 		 */
 		order = (struct ipc_order){.kind = IPC_RING, .feed = record->feed};
 		code = ring_quota_allocate(&manager->ring_quota, &user->ring_usage, user->uid,
@@ -244,7 +247,7 @@ static void make_ring(struct worker *worker, const struct ipc_record *record)
 		close(fds[i]);
 	if (r == 0)
 		return;
-	/* It does not know of the ring, and could not give it back. */
+	/* The worker does not know of the ring and could not give it back. */
 	ring_quota_release(&manager->ring_quota, worker->id, record->feed);
 	order.code = -r;
 	(void)ipc_send(worker->socket, &order, NULL, 0);
@@ -265,7 +268,7 @@ static void send_ring(struct worker *worker, const struct ipc_record *record)
 static void retire_if_idle(struct worker *worker, uint64_t clients)
 {
 	const struct ipc_order order = {.kind = IPC_RETIRE};
-	/* In a private daemon the next client should find it warm. */
+	/* A private daemon keeps its worker warm for the next client. */
 	if (worker->manager->single_user || clients != worker->connections_passed ||
 	    worker->pending_count > 0)
 		return;
@@ -289,11 +292,11 @@ static void on_records(struct event_source *source, uint32_t events)
 		ssize_t n = read(source->fd, &record, sizeof(record));
 		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 			manager_unwatch(worker->manager, source);
-		/* Parts of one count as well: reading them takes as long. */
+		/* Partial records count too: they take as long to read. */
 		worker->records_left -= n > 0;
 		/*
-		 * Written whole by a worker that is itself; what else comes is read as what it then
-		 * is.
+		 * A worker that is not compromised writes whole records. A partial one is ignored;
+		 * later reads may then be misaligned.
 		 */
 		if (n != sizeof(record))
 			return;
@@ -308,7 +311,7 @@ static void on_records(struct event_source *source, uint32_t events)
 			send_ring(worker, &record);
 			break;
 		case IPC_RING_DONE:
-			/* Feed 0 would be all of them. */
+			/* Feed 0 would mean all feeds. */
 			if (record.feed == 0)
 				break;
 			ring_quota_release(&worker->manager->ring_quota, worker->id, record.feed);
@@ -327,7 +330,7 @@ static void on_records(struct event_source *source, uint32_t events)
 	}
 }
 
-/* Whatever becomes of it, the worker has its ends. */
+/* Takes over the supervisor's ends, even on error. */
 static int manager_take_fds(struct worker *worker, struct worker_fds *worker_fds)
 {
 	struct worker_manager *manager = worker->manager;
@@ -338,7 +341,7 @@ static int manager_take_fds(struct worker *worker, struct worker_fds *worker_fds
 	return r < 0 ? r : log_r;
 }
 
-/* A process is what costs: an attempt that ends before there is one owes nothing. */
+/* Charges the user for a spawned process; attempts that fail earlier are free. */
 static void charge_start(struct user *user)
 {
 	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
@@ -347,7 +350,10 @@ static void charge_start(struct user *user)
 	user->start_debt_ns += START_COST_NS;
 }
 
-/* Fails closed: a worker outside of its user's group would have no limits. */
+/*
+ * Returns an fd of the cgroup's cgroup.procs. Fails closed: a worker outside its user's cgroup
+ * would have no limits.
+ */
 static int manager_cgroup_of(struct worker_manager *manager, uid_t uid, const int *nice)
 {
 	int r = user_cgroups_create(&manager->cgroups, uid, nice);
@@ -395,9 +401,9 @@ static int manager_launch(struct worker *worker, struct worker_fds *worker_fds)
 }
 
 /*
- * A worker that ends as soon as it is started must not keep the machine busy with starting it, nor
- * may those that do not end become many: what SIGKILL does not end counts against its user. 0, or
- * -EBUSY: too many are on their way out; -EDQUOT: too many have been started.
+ * Limits starts. A worker that exits at once must not keep the machine busy with restarts, and
+ * workers that survive SIGKILL count against their user. Returns 0, -EBUSY if too many are still
+ * exiting, or -EDQUOT if too many were started.
  */
 static int check_start(const struct user *user)
 {
@@ -438,7 +444,7 @@ int manager_start_worker(struct worker_manager *manager, struct user *user)
 	user->workers = worker;
 	manager->worker_count++;
 	r = worker_fds_init(&worker_fds, manager->pending_per_worker_max, &worker->page);
-	/* Those who are here already need some for rings, and connections to come. */
+	/* Keep fds for rings and connections of users who are already here. */
 	const unsigned connections = manager_loose_connections(manager);
 	if (r == 0 && (unsigned)worker_fds.log.ours +
 				      (manager->connections_max -
@@ -461,7 +467,6 @@ void manager_kill_worker(struct worker *worker)
 	kill(worker->pid, SIGKILL);
 }
 
-/* A retired worker ends at once, unless it is not itself any more. */
 bool manager_kill_retired(const struct worker_manager *manager, uint64_t now_ns)
 {
 	bool waits = false;

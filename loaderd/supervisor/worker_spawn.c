@@ -10,12 +10,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Descriptors of ours from here on cannot collide with the child's 0 to 7. */
+/* Our fds from here on cannot collide with the child's 0 to 7. */
 enum { FD_ABOVE_CHILD = 16 };
-/*
- * What an order that nobody has read takes of a socket's buffer, of which the kernel gives twice
- * what it is asked for.
- */
+/* Socket buffer that an unread order takes, halved because the kernel doubles SO_SNDBUF. */
 enum { ORDER_ROOM = 768 / 2 };
 
 static void fd_pair_close(struct fd_pair *ends)
@@ -40,7 +37,7 @@ static int new_socket(struct fd_pair *ends, unsigned orders)
 	const int room = (int)(orders * ORDER_ROOM);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0)
 		return -errno;
-	/* One way: nothing, and no descriptor above all, comes back. */
+	/* Shut down the other direction: no data, and in particular no fds, may come back. */
 	shutdown(fds[0], SHUT_RD);
 	setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
 	return fd_pair_set(ends, fds[0], fds[1]);
@@ -59,7 +56,7 @@ static int new_page(struct fd_pair *ends, struct status_page **ret_page)
 	int fd = memfd_create("loaderd-status", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return -errno;
-	/* Sealed before the worker has it: reading the page can then never fault. */
+	/* Sealed before the worker gets it, so that reading the page never faults. */
 	void *page = MAP_FAILED;
 	if (ftruncate(fd, STATUS_PAGE_SIZE) == 0 &&
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
@@ -104,12 +101,12 @@ int worker_config_fd(const struct config *config)
 			close(fd);
 		return r;
 	}
-	/* Who the other users are is none of a worker's business. */
+	/* A worker must not learn who the other users are. */
 	struct config theirs = *config;
 	theirs.nice = (struct config_nice){0};
 	config_print(&theirs, file);
 	int r = fclose(file) == 0 ? 0 : -errno;
-	/* Every worker gets it: none may change what the next one reads. */
+	/* All workers share it: none may change what the next one reads. */
 	if (r == 0 &&
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
 		r = -errno;
@@ -147,7 +144,7 @@ int worker_spawn(const struct worker_fds *worker_fds, const struct worker_spawn_
 		posix_spawn_file_actions_adddup2(&actions, options->group_fd, IPC_GROUP_FD);
 	posix_spawn_file_actions_addclosefrom_np(
 		&actions, options->group_fd >= 0 ? IPC_GROUP_FD + 1 : IPC_CONFIG_FD + 1);
-	/* The very program that runs, also while a newer one is being installed. */
+	/* /proc/self/exe is the running program even while a newer one is being installed. */
 	lseek(options->config_fd, 0, SEEK_SET);
 	int r = child_spawn("/proc/self/exe", &actions, arguments, environ, ret_pid);
 	posix_spawn_file_actions_destroy(&actions);

@@ -1,6 +1,6 @@
 /*
- * Spawns a worker with the descriptors of worker_ipc.h and a log pipe; the supervisor keeps the
- * other ends. Holds nothing but memory and descriptors. Used by the supervisor's thread alone.
+ * Spawns a worker with the channels of worker_ipc.h and a log pipe; the supervisor keeps the other
+ * ends. Supervisor thread only.
  */
 #pragma once
 
@@ -11,8 +11,8 @@
 #include <sys/types.h>
 
 /*
- * Both ends of a channel. The worker's end is above the numbers that it will have in the child. -1:
- * none, or ownership has moved.
+ * Both ends of a channel. The worker's end is numbered above the fds that the child uses. -1 if
+ * there is none or its ownership has moved.
  */
 struct fd_pair {
 	int ours, theirs;
@@ -23,26 +23,29 @@ struct worker_fds {
 };
 
 /*
- * orders: how many the socket must hold unread. ret_page: the worker's status page, mapped
- * read-only; the caller unmaps it. Call worker_fds_deinit() after an error, too.
+ * Opens the channels. orders: number of unread orders that the socket must hold. ret_page: the
+ * worker's status page, mapped read-only; the caller unmaps it. Call worker_fds_deinit() even after
+ * an error.
  */
 int worker_fds_init(struct worker_fds *worker_fds, unsigned orders, struct status_page **ret_page);
-/* Closes what is still owned here. */
+/* Closes the fds still owned by worker_fds. */
 void worker_fds_deinit(struct worker_fds *worker_fds);
 /*
- * Writes the configuration, without its keys for single users, to a sealed memfd that workers read.
- * Returns the descriptor or -errno.
+ * Writes the configuration to a sealed memfd that workers read, without the nice values of users.
+ * Returns the fd or -errno.
  */
 int worker_config_fd(const struct config *config);
 struct worker_spawn_options {
 	uid_t uid;
-	bool private_only; /* the daemon has no other user */
-	const int *nice; /* that it gives itself before it does anything else; NULL: the caller's */
+	bool private_only; /* a private daemon: it has no other user */
+	const int *nice;   /* nice value that the worker sets first; NULL to inherit */
 	int config_fd;
-	int group_fd; /* cgroup.procs of the control group that it enters then; -1: none */
+	int group_fd; /* cgroup.procs of the cgroup to enter; -1 if none */
 };
 
-/* Spawns a worker by posix_spawn(): unlike fork(), exec gives it an address layout of its own.
- * Returns 0 or -errno. */
+/*
+ * Spawns a worker with posix_spawn(): exec, unlike fork(), gives it a new address-space layout.
+ * Returns 0 or -errno.
+ */
 int worker_spawn(const struct worker_fds *worker_fds, const struct worker_spawn_options *options,
 		 pid_t *ret_pid);

@@ -15,59 +15,58 @@
 STAILQ_HEAD(queue, async_job);
 
 enum {
-	LOOK_MS = 100, /* between two looks at the threads */
+	LOOK_MS = 100, /* interval between checks of the threads */
 	/*
-	 * A thread that has used less than one part in so many of that time has been asleep. One
-	 * that is ready to run gets more even where many others want its CPU.
+	 * A thread that used less than 1/ASLEEP_PART of the interval as CPU time was asleep. A
+	 * runnable thread gets more, even if many others compete for its CPU.
 	 */
 	ASLEEP_PART = 200,
-	/* above the worker's own nice value: half the weight of a thread that decodes */
+	/* added to the worker's nice value: half the weight of a decode thread */
 	NICER = 3,
 	NICE_MAX = 19,
 };
 #define MS_NS UINT64_C(1000000)
 
-/* A job that runs is active, which is what is limited, or asleep, or suspended. */
+/* State of a thread. A running job is active (their number is limited), asleep, or suspended. */
 enum thread_state {
 	THREAD_NONE,
 	THREAD_IDLE,
 	THREAD_ACTIVE,
-	THREAD_ASLEEP, /* async_jobs_replace_blocked() has found it so; it may be running again */
-	THREAD_SUSPENDED, /* its job has said so */
+	THREAD_ASLEEP,    /* found asleep at the last check; it may be running again */
+	THREAD_SUSPENDED, /* its job has called async_jobs_suspend() */
 };
 
 struct async_jobs_thread {
 	struct async_jobs *jobs;
 	enum thread_state state;
-	clockid_t clock;      /* of its CPU time */
-	uint64_t job;         /* how many it has begun */
-	uint64_t watched_job; /* by the last look: the job, the time, the CPU time */
+	clockid_t clock;      /* its CPU-time clock */
+	uint64_t job;         /* jobs started so far */
+	uint64_t watched_job; /* at the last check: job, time, CPU time */
 	uint64_t watched_ns, watched_cpu_ns;
 };
 
 struct async_jobs {
 	pthread_mutex_t mutex;
-	pthread_cond_t wake;   /* idle threads */
-	pthread_cond_t resume; /* suspended ones that want to go on */
-	pthread_cond_t
-		changed; /* async_jobs_new(), async_jobs_free(): a thread has started or ended */
+	pthread_cond_t wake;    /* wakes idle threads */
+	pthread_cond_t resume;  /* wakes suspended threads in async_jobs_resume() */
+	pthread_cond_t changed; /* a thread has started or ended */
 	struct queue waiting, finished;
 	bool stopping;
 	int event_fd;
 	unsigned at_once;
 	unsigned waiting_count, thread_count;
-	unsigned idle, active, asleep; /* threads */
-	unsigned resuming;             /* suspended threads that want to go on: before new jobs */
+	unsigned idle, active, asleep; /* threads in each state */
+	unsigned resuming; /* suspended threads that want to resume; they go before new jobs */
 	uint64_t look_due_ns;
-	bool nicer; /* threads that start now still have to lower their priority */
-	int nice;   /* to this */
+	bool nicer; /* set while async_jobs_new() starts threads: they lower their own priority */
+	int nice;   /* nice value for job threads */
 	unsigned ready;
 	struct async_jobs_thread threads[ASYNC_JOBS_THREADS_MAX];
 };
 
 static _Thread_local struct async_jobs_thread *async_jobs_self;
 
-/* A descriptor to close. */
+/* A job that closes an fd. */
 struct closing {
 	struct async_job job;
 	int fd;
@@ -75,7 +74,7 @@ struct closing {
 
 static void *async_jobs_main(void *argument);
 
-/* Under the mutex. */
+/* Starts a thread. Call with the mutex held. */
 static int async_jobs_start_thread(struct async_jobs *jobs)
 {
 	sigset_t blocked, old;
@@ -104,7 +103,10 @@ static int async_jobs_start_thread(struct async_jobs *jobs)
 	return 0;
 }
 
-/* Under the mutex: a job less is active, or one more waits. */
+/*
+ * Wakes a thread if another job may become active. Call with the mutex held, after a job stopped
+ * being active or was queued.
+ */
 static void async_jobs_hand_on(struct async_jobs *jobs)
 {
 	if (jobs->active >= jobs->at_once)
@@ -121,7 +123,9 @@ static bool may_begin(const struct async_jobs *jobs)
 	       (jobs->stopping || (jobs->active < jobs->at_once && jobs->resuming == 0));
 }
 
-/* One idle thread more than can be active is enough. */
+/*
+ * Returns whether an idle thread should exit: one more idle thread than may become active suffices.
+ */
 static bool is_surplus(const struct async_jobs *jobs)
 {
 	if (jobs->stopping)
@@ -129,7 +133,10 @@ static bool is_surplus(const struct async_jobs *jobs)
 	return jobs->idle > 1 && jobs->idle + jobs->active > jobs->at_once + 1;
 }
 
-/* Under the mutex, which it releases meanwhile. The job may be gone after run(). */
+/*
+ * Runs the next job. Call with the mutex held; releases it during run(), after which the job may no
+ * longer exist.
+ */
 static void async_jobs_run(struct async_jobs *jobs, struct async_jobs_thread *self)
 {
 	struct async_job *job = STAILQ_FIRST(&jobs->waiting);
@@ -141,8 +148,8 @@ static void async_jobs_run(struct async_jobs *jobs, struct async_jobs_thread *se
 	self->state = THREAD_ACTIVE;
 	self->job++;
 	/*
-	 * Another has to be there should this one sleep. It is started here because it inherits the
-	 * priority.
+	 * Keep an idle thread in case this job sleeps. Start it from here, so that it inherits the
+	 * lowered priority.
 	 */
 	if (jobs->idle == 0)
 		(void)async_jobs_start_thread(jobs);
@@ -295,7 +302,10 @@ uint64_t async_jobs_due_ns(struct async_jobs *jobs)
 	return needed ? due_ns : UINT64_MAX;
 }
 
-/* Notes what a thread has done until now. Has it been asleep, in one job, since the last look? */
+/*
+ * Samples a thread's CPU time. Returns whether it slept since the last check. *ret_passed_ns is the
+ * time since then, or 0 if it has changed jobs.
+ */
 static bool has_slept(struct async_jobs_thread *thread, uint64_t now_ns, uint64_t *ret_passed_ns)
 {
 	const uint64_t cpu_ns = clock_ns(thread->clock);

@@ -10,20 +10,20 @@
 
 enum {
 	/*
-	 * Room for texts in a reply; with four bytes of tag and length each it stays below
-	 * FRAME_SIZE_MAX.
+	 * Bytes for texts in a reply. With four bytes of tag and length per text, the reply stays
+	 * below FRAME_SIZE_MAX.
 	 */
 	REPLY_TEXTS_MAX = 640 << 10,
 	REPLY_CLASSES_MAX = 64 << 10,
 };
 
-/* Room for a reply's texts. */
+/* Buffer for a reply's texts. */
 struct texts {
 	char *bytes; /* REPLY_TEXTS_MAX */
 	size_t used;
 };
 
-/* NULL when there is no room left. */
+/* Copies a text into the buffer. Returns NULL if it does not fit. */
 static char *keep_text(struct texts *texts, const char *text)
 {
 	size_t room = REPLY_TEXTS_MAX - texts->used;
@@ -37,7 +37,7 @@ static char *keep_text(struct texts *texts, const char *text)
 	return copy;
 }
 
-/* What a reply tells of fields beside their names. */
+/* Types and longest values of the fields. */
 struct field_facts {
 	uint32_t types[PACKIMG_FIELDS_MAX];
 	uint64_t longest[PACKIMG_FIELDS_MAX];
@@ -59,7 +59,7 @@ static size_t keep_fields(struct texts *texts, const struct packimg *image, char
 	return fields;
 }
 
-/* All or none: a list with a hole would number the classes wrongly. */
+/* Copies all class names or none: a list with a gap would misnumber the classes. */
 static size_t keep_classes(struct texts *texts, const struct packimg *image, char **names)
 {
 	uint32_t classes = packimg_class_count(image);
@@ -77,8 +77,8 @@ static size_t keep_classes(struct texts *texts, const struct packimg *image, cha
 }
 
 /*
- * What does not fit a frame is left out: metadata first, then class names, whose number FeedOpened
- * tells.
+ * Packs the reply. Texts that do not fit a frame are omitted: metadata first, then class names,
+ * whose number FeedOpened carries.
  */
 static int dataset_facts_pack(const struct packimg *image, const char *path, struct texts *texts,
 			      char **names, uint8_t **ret_packed, size_t *ret_size)
@@ -135,7 +135,7 @@ int dataset_reply(const char *path, int *fd, uint8_t **ret_packed, size_t *ret_s
 {
 	struct packimg *image;
 	struct packimg_error error = {{0}};
-	bool mapped; /* nothing is, but some files are not even read */
+	bool mapped; /* ignored: a single file is read, not mapped */
 	int r = storage_choose(path, fd, 1, &mapped, &error);
 	if (r == 0)
 		r = packimg_open_facts(*fd, path, &image, &error);

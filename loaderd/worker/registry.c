@@ -48,8 +48,10 @@ void registry_deinit(struct registry *registry)
 }
 
 /*
- * -EBADF unless it can be read: who knows of a file and may not read it has no part in what others
- * of the same user have opened. The bare system call: fstat() of the C library also takes paths.
+ * Identifies the file of an fd. Returns -EBADF if it is not open for reading: a client that knows a
+ * path but may not read the file must not share a dataset that another client has opened. Calls the
+ * system call directly: glibc's fstat() uses newfstatat(), which also takes paths and is not
+ * allowed in the sandbox.
  */
 static int registry_file_of(int fd, struct registry_file *ret_file)
 {
@@ -72,7 +74,7 @@ static bool same_file(const struct registry_file *a, const struct registry_file 
 	       a->modified.tv_nsec == b->modified.tv_nsec;
 }
 
-/* Under the mutex. */
+/* Call with the mutex held. */
 static struct registry_entry *registry_find(struct registry *registry,
 					    const struct registry_entry *wanted, const char *path)
 {
@@ -131,7 +133,7 @@ void registry_poison(struct registry *registry, const uint8_t uuid[16], uint64_t
 	pthread_mutex_unlock(&registry->mutex);
 }
 
-/* Under the mutex. */
+/* Call with the mutex held. */
 static void avoid_poison(const struct registry *registry, struct dataset *dataset)
 {
 	for (unsigned i = 0; i < registry->poison_count; i++)
@@ -153,7 +155,7 @@ void registry_ban(struct registry *registry, const uint8_t uuid[16], unsigned fa
 	pthread_mutex_unlock(&registry->mutex);
 }
 
-/* Under the mutex. */
+/* Call with the mutex held. */
 static int check_ban(const struct registry *registry, const struct dataset *dataset,
 		     struct packimg_error *error)
 {
@@ -195,8 +197,8 @@ int registry_acquire(struct registry *registry, const char *path, int *fds, uint
 	}
 	pthread_mutex_unlock(&registry->mutex);
 	/*
-	 * Opened outside the lock: a slow disk holds up only those who wait for it. Two at once may
-	 * open the same files twice, which is harmless.
+	 * Open outside the lock, so that a slow disk only delays those who need this dataset. Two
+	 * callers may open the same files twice, which is harmless.
 	 */
 	if (!there)
 		r = dataset_open(path, fds, count, mapped, &entry->dataset, error);
@@ -229,7 +231,7 @@ bool registry_same_files(struct registry *registry, const struct dataset *datase
 	for (entry = registry->entries; entry && entry->dataset != dataset;)
 		entry = entry->next;
 	pthread_mutex_unlock(&registry->mutex);
-	/* The caller's use of the dataset keeps the entry. */
+	/* The caller holds a reference to the dataset, which keeps the entry alive. */
 	if (!entry || count > entry->file_count)
 		return false;
 	for (uint32_t i = 0; i < count; i++) {
@@ -276,7 +278,10 @@ static void copy_source(struct dataset *dataset, uint64_t index, char text[REGIS
 	}
 }
 
-/* Under the mutex. False when the sample has no record, or has lost it to newer ones. */
+/*
+ * Counts another failure of a sample. Returns false if it has no record, or newer ones have
+ * overwritten it. Call with the mutex held.
+ */
 static bool count_again(struct registry *registry, const char *path, uint64_t index)
 {
 	uint64_t kept =
@@ -300,7 +305,7 @@ void registry_report(struct registry *registry, struct dataset *dataset, uint64_
 	if (first)
 		copy_source(dataset, index, source);
 	pthread_mutex_lock(&registry->mutex);
-	/* A dataset opened again has forgotten what it reported; the record has not. */
+	/* A dataset that is reopened has lost track of what it reported; the records have not. */
 	bool fresh = !count_again(registry, dataset->path, index) && first;
 	if (fresh) {
 		struct registry_bad *bad = &registry->bad[registry->bad_total++ % REGISTRY_BAD_MAX];

@@ -10,14 +10,13 @@
 #include <unistd.h>
 
 /*
- * The supervisor never waits for anything: so long it is silent only when it is stopped, or the
- * machine is.
+ * The supervisor never blocks: it is silent for this long only if it, or the machine, is stopped.
  */
 enum { ANSWER_WITHIN_S = 20, TRIES = 25, TRY_AGAIN_MS = 20 };
 
 struct ring_request {
 	struct ipc_record record;
-	enum ipc_order_kind answer; /* that it waits for */
+	enum ipc_order_kind answer; /* expected kind of the answer */
 	bool answered;
 	struct ipc_order order;
 	int fds[IPC_FDS_MAX];
@@ -38,7 +37,7 @@ int ipc_report(int pipe, const struct ipc_record *record)
 	return n < 0 ? -errno : 0;
 }
 
-/* Under the mutex. */
+/* Waits for the answer, then removes the request from the list. Call with the mutex held. */
 static void wait_for_answer(struct ring_allocator *allocator, struct ring_request *request)
 {
 	struct timespec until = clock_after_ms(ANSWER_WITHIN_S * 1000);
@@ -60,7 +59,7 @@ static int ring_allocator_refuse(const struct ring_request *request, struct refu
 	if (order->code == EAGAIN)
 		return refuse_request(refusal, ETIMEDOUT, NULL,
 				      "the client does not read: its ring could not be sent to it");
-	/* What is on its way arrives, and libfeed tries again for a while. */
+	/* Fds in flight will be received, and libfeed retries for a while. */
 	if (order->code == ETOOMANYREFS)
 		return refuse_request(
 			refusal, EDQUOT, NULL,
@@ -93,7 +92,7 @@ static int ring_allocator_refuse(const struct ring_request *request, struct refu
 			"the service's descriptors suffice for no further ring of this user, those "
 			"of closed feeds that some process still holds included; close feeds, try "
 			"again later, or raise LimitNOFILE= of the service (ulimit -n)");
-	/* How much is left of it would tell what the others have. */
+	/* Do not report how much is left: it would reveal other users' usage. */
 	if (order->limit == IPC_LIMIT_ALL)
 		return refuse_request(
 			refusal, EDQUOT, "slots",
@@ -110,7 +109,7 @@ static int ring_allocator_refuse(const struct ring_request *request, struct refu
 		(unsigned long long)order->most);
 }
 
-/* Asks once. */
+/* Sends the request and waits for the answer, once. */
 static void ring_allocator_ask(struct ring_allocator *allocator, struct ring_request *request)
 {
 	pthread_mutex_lock(&allocator->mutex);
@@ -142,11 +141,11 @@ int ring_allocator_take(struct ring_allocator *allocator, uint64_t feed, uint64_
 	};
 	ring_allocator_ask(allocator, &request);
 	/*
-	 * A client that closes a feed and opens the next finds the first one's memory still on its
-	 * way back.
+	 * When a client closes a feed and opens the next, the memory of the first may not be free
+	 * yet.
 	 */
 	for (unsigned i = 0; i < TRIES && request.answered && request.order.code == EDQUOT; i++) {
-		/* Its closing is a job, too. */
+		/* Closing the first feed is a job, too: let it run. */
 		async_jobs_suspend();
 		nanosleep(&pause, NULL);
 		async_jobs_resume();
@@ -179,8 +178,8 @@ void ring_allocator_give_back(struct ring_allocator *allocator, uint64_t feed, u
 	allocator->bytes -= bytes;
 	pthread_mutex_unlock(&allocator->mutex);
 	/*
-	 * Unread records fill the pipe only while the supervisor is stopped; it also looks by
-	 * itself from time to time.
+	 * The pipe fills up only while the supervisor is stopped. It also sweeps rings periodically
+	 * without a record.
 	 */
 	(void)ipc_report(allocator->pipe, &record);
 }
@@ -221,7 +220,7 @@ void ring_allocator_answer(struct ring_allocator *allocator, const struct ipc_or
 	pthread_mutex_unlock(&allocator->mutex);
 	if (taken)
 		return;
-	/* Nobody waits for it any more. */
+	/* The request has timed out. */
 	for (unsigned i = 0; i < IPC_FDS_MAX; i++)
 		if (fds[i] >= 0)
 			close(fds[i]);

@@ -38,7 +38,7 @@
 #define F_GET_SEALS 1034
 #endif
 
-/* Without conditions on their arguments: the kernel then decides by a table, at no cost. */
+/* Allowed with any arguments: the kernel then decides by a bitmap of system calls, at no cost. */
 static const int allowed[] = {
 	SCMP_SYS(read),
 	SCMP_SYS(pread64),
@@ -46,7 +46,7 @@ static const int allowed[] = {
 	SCMP_SYS(write),
 	SCMP_SYS(lseek),
 	SCMP_SYS(close),
-	SCMP_SYS(fstat), /* of a descriptor alone, as newfstatat and statx are not */
+	SCMP_SYS(fstat), /* takes only an fd, unlike newfstatat and statx */
 	SCMP_SYS(fstatfs),
 	SCMP_SYS(poll),
 	SCMP_SYS(ppoll),
@@ -55,7 +55,7 @@ static const int allowed[] = {
 	SCMP_SYS(epoll_pwait),
 	SCMP_SYS(recvmsg),
 	SCMP_SYS(shutdown),
-	SCMP_SYS(io_uring_enter), /* on rings that were restricted to reading before */
+	SCMP_SYS(io_uring_enter), /* only rings that were restricted to reads before the sandbox */
 	SCMP_SYS(munmap),
 	SCMP_SYS(brk),
 	SCMP_SYS(madvise),
@@ -71,38 +71,38 @@ static const int allowed[] = {
 	SCMP_SYS(getrandom),
 	SCMP_SYS(clock_gettime),
 	SCMP_SYS(clock_nanosleep),
-	SCMP_SYS(sysinfo), /* the C library's qsort() does not bear a refusal */
+	SCMP_SYS(sysinfo), /* glibc's qsort() does not tolerate a failure */
 	SCMP_SYS(exit),
 	SCMP_SYS(exit_group),
 };
 
 struct condition {
 	int call;
-	unsigned count; /* of arguments */
+	unsigned count; /* entries of `arguments` */
 	struct scmp_arg_cmp arguments[2];
 };
 
-/* What only ever tells that it is not there, so that the C library falls back on what is. */
+/* Calls that always fail with ENOSYS, so that glibc falls back to others. */
 static const struct condition absent[] = {
-	{SCMP_SYS(clone3), 0, {{0}}}, /* its arguments lie in memory, out of the filter's sight */
-	/* Of single threads: pthread_getattr_np() does without. */
+	{SCMP_SYS(clone3), 0, {{0}}}, /* its flags are in memory, which the filter cannot read */
+	/* For threads other than the caller: pthread_getattr_np() copes without. */
 	{SCMP_SYS(sched_getaffinity), 1, {{0, SCMP_CMP_NE, 0, 0}}},
 };
 
 enum { PASS_RIGHTS = 83 /* SO_PASSRIGHTS, Linux 6.16 */ };
 
-/* Thread creation: what glibc asks for, and no namespace. */
+/* Thread creation: the flags that glibc uses, and no new namespace. */
 #define THREAD_FLAGS                                                                               \
 	(CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |        \
 	 CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
 
 /*
- * Memory that RLIMIT_DATA would not count: shared memory without a file, huge pages of the
- * machine's reserve, and mappings that grow as stacks do. mremap() is refused altogether: what it
- * makes of a page of the first thread's stack counts as stack, not as data, wherever it lies.
+ * Flags that distinguish mappings that RLIMIT_DATA does not count: shared anonymous memory,
+ * hugetlbfs pages and mappings that grow like stacks. mremap() is not allowed at all: a page that
+ * it moves from the first thread's stack counts as stack, not data, wherever it ends up.
  */
 #define MAP_KINDS (MAP_SHARED | MAP_ANONYMOUS | MAP_HUGETLB | MAP_GROWSDOWN)
-/* A mapping that cannot be executed, of one of these kinds. */
+/* A non-executable mapping of one of these kinds. */
 #define MAP_OF(kind)                                                                               \
 	{                                                                                          \
 		SCMP_SYS(mmap), 2,                                                                 \
@@ -113,48 +113,51 @@ enum { PASS_RIGHTS = 83 /* SO_PASSRIGHTS, Linux 6.16 */ };
 	}
 
 static const struct condition conditions[] = {
-	MAP_OF(0), /* of a file, private */
+	MAP_OF(0), /* private file mapping */
 	MAP_OF(MAP_SHARED),
-	MAP_OF(MAP_ANONYMOUS), /* private */
+	MAP_OF(MAP_ANONYMOUS), /* private anonymous mapping */
 #if SANITIZED
 	{SCMP_SYS(mprotect), 1, {{2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0}}},
 #else
 	/*
-	 * What has been written and may not be written any more would not count, either: memory of
-	 * heaps and stacks only ever becomes writable.
+	 * RLIMIT_DATA would not count written pages that become read-only. Heaps and stacks only
+	 * ever become writable, so only that is allowed.
 	 */
 	{SCMP_SYS(mprotect), 1, {{2, SCMP_CMP_MASKED_EQ, PROT_EXEC | PROT_WRITE, PROT_WRITE}}},
 #endif
 	{SCMP_SYS(clone), 1, {{0, SCMP_CMP_EQ, THREAD_FLAGS, 0}}},
 	{SCMP_SYS(fcntl), 1, {{1, SCMP_CMP_EQ, F_GETFD, 0}}},
-	/* F_SETFL would change the client's description */
+	/* not F_SETFL, which would change the client's open file description */
 	{SCMP_SYS(fcntl), 1, {{1, SCMP_CMP_EQ, F_GETFL, 0}}},
 	{SCMP_SYS(fcntl), 1, {{1, SCMP_CMP_EQ, F_ADD_SEALS, 0}}},
 	{SCMP_SYS(fcntl), 1, {{1, SCMP_CMP_EQ, F_GET_SEALS, 0}}},
 	{SCMP_SYS(setsockopt),
 	 2,
 	 {{1, SCMP_CMP_EQ, SOL_SOCKET, 0}, {2, SCMP_CMP_EQ, PASS_RIGHTS, 0}}},
-	/* No address: a client may have passed a socket that is not connected. */
+	/* Without an address only: a client may have passed an unconnected socket. */
 	{SCMP_SYS(sendto), 1, {{4, SCMP_CMP_EQ, 0, 0}}},
 	{SCMP_SYS(prctl), 1, {{0, SCMP_CMP_EQ, PR_SET_NAME, 0}}},
-	{SCMP_SYS(prctl), 1, {{0, SCMP_CMP_EQ, 0x53564d41 /* PR_SET_VMA: names of memory */, 0}}},
-	/* Of itself: all workers and the supervisor are of one user, who may bind any of them. */
+	{SCMP_SYS(prctl), 1, {{0, SCMP_CMP_EQ, 0x53564d41 /* PR_SET_VMA: names of mappings */, 0}}},
+	/*
+	 * Of the calling thread only: all workers and the supervisor have the same uid, which gives
+	 * access to each other's threads.
+	 */
 	{SCMP_SYS(sched_getaffinity), 1, {{0, SCMP_CMP_EQ, 0, 0}}},
 	{SCMP_SYS(rt_sigaction), 1, {{0, SCMP_CMP_EQ, 7 /* SIGBUS */, 0}}},
 	{SCMP_SYS(rt_sigaction), 1, {{0, SCMP_CMP_EQ, 11 /* SIGSEGV */, 0}}},
 	{SCMP_SYS(rt_sigaction), 1, {{0, SCMP_CMP_EQ, 6 /* SIGABRT */, 0}}},
 };
 
-enum { END = -1 /* no call */ };
+enum { END = -1 /* end of the list */ };
 
 #if SANITIZED
 /*
- * What a sanitizer's runtime calls besides. Found by trial: where one of them is refused, it ends
- * the worker.
+ * Further calls of the sanitizer runtimes, found by trial: a runtime that is refused one ends the
+ * worker.
  */
 static const int sanitizers[] = {
 #ifndef __SANITIZE_THREAD__
-	SCMP_SYS(sigaltstack), /* with each thread that starts, and before each exit */
+	SCMP_SYS(sigaltstack), /* at each thread start and before each exit */
 #endif
 	END,
 };
@@ -162,8 +165,8 @@ static const int sanitizers[] = {
 static bool behind_walls;
 
 /*
- * Leaks are looked for by a process that traces this one. (Asked by the runtime, in a library of
- * its own.)
+ * Disables LeakSanitizer in the sandbox, since it traces this process from another one. Called by
+ * the runtime, which is a separate library.
  */
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void)
 {
@@ -171,9 +174,9 @@ __attribute__((visibility("default"))) int __lsan_is_turned_off(void)
 }
 
 /*
- * Reports name functions and lines by what the runtime has of the program once it was asked for any
- * of them, so that nothing is opened later. That of clang asks another program, which is not to be
- * there: its reports have addresses in modules, for llvm-symbolizer.
+ * Makes the runtime load the program's symbols now, by one symbolisation, so that it opens no file
+ * later. clang's runtime runs another program for this, which the sandbox forbids: its reports
+ * contain module offsets for llvm-symbolizer.
  */
 static void prepare_reports(void)
 {
@@ -221,7 +224,7 @@ static int add_rules(scmp_filter_ctx filter)
 	for (size_t i = 0; r == 0 && i < sizeof(conditions) / sizeof(*conditions); i++)
 		r = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, conditions[i].call,
 					   conditions[i].count, conditions[i].arguments);
-	/* abort() sends itself a signal. */
+	/* abort() sends a signal to the calling process. */
 	const struct scmp_arg_cmp self = {0, SCMP_CMP_EQ, (scmp_datum_t)getpid(), 0};
 	if (r == 0)
 		r = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1, &self);
@@ -231,8 +234,9 @@ static int add_rules(scmp_filter_ctx filter)
 }
 
 /*
- * What is not listed answers EPERM and is not killed: a library that asks for something in vain is
- * no attack, and a worker that dies of it would be one more way to harm its user.
+ * Installs the seccomp filter. Other calls fail with EPERM instead of killing the process: a
+ * library that tries a call is not an attack, and killing workers for it would be one more way to
+ * harm their user.
  */
 static int filter_calls(void)
 {
@@ -240,14 +244,17 @@ static int filter_calls(void)
 	if (!filter)
 		return -ENOMEM;
 	int r = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
-	/* Otherwise kernels before 5.16 would turn off a speculation that decoding lives on. */
+	/*
+	 * Do not disable speculative store bypass: kernels before 5.16 would, which slows down
+	 * decoding.
+	 */
 	if (r == 0)
 		(void)seccomp_attr_set(filter, SCMP_FLTATR_CTL_SSB, 1);
 	if (r == 0)
 		(void)seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
 	/*
-	 * A call of another architecture: by default it would end its thread, and leave a worker
-	 * that does not serve.
+	 * Kill the process on a call of a foreign architecture. The default kills only the thread
+	 * and would leave a worker that does not serve.
 	 */
 	if (r == 0)
 		r = seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
@@ -260,8 +267,8 @@ static int filter_calls(void)
 }
 
 /*
- * Landlock (Linux, Documentation/userspace-api/landlock.rst): rules for everything that it knows,
- * and none that allows any of it.
+ * Applies a Landlock ruleset that handles every right that the kernel knows and allows none (Linux,
+ * Documentation/userspace-api/landlock.rst).
  */
 static void lock_land(void)
 {
@@ -280,21 +287,21 @@ static void lock_land(void)
 	if (rules < 0)
 		return;
 	/*
-	 * Before version 8 of the calling thread and those that it starts alone; the filter holds
-	 * for all.
+	 * Before ABI 8, restricts only the calling thread and threads that it starts; the seccomp
+	 * filter covers all.
 	 */
 	(void)syscall(SYS_landlock_restrict_self, rules, abi < 8 ? 0 : RESTRICT_ALL_THREADS);
 	close(rules);
 }
 
-/* Threads of this process are counted apart from those of the service's others. */
+/* RLIMIT_NPROC counts only this process's threads. */
 static bool counted_alone;
 
 /*
- * Namespaces of its own, where the system lets everybody make them. The first is why they are worth
- * it without the filter, too: all workers are one user's processes, and a limit on threads holds
- * for one of them alone only in a user namespace of its own, from Linux 5.14 on. Otherwise one
- * could use up what others need, so that there it is the service's alone (TasksMax=).
+ * Enters new namespaces, where unprivileged processes may create them. Even besides the seccomp
+ * filter the user namespace has a use: all workers share a uid, and RLIMIT_NPROC counts the threads
+ * of one worker separately only in a new user namespace, from Linux 5.14 on. Elsewhere one worker
+ * could use up the threads that others need, so the limit is left to the service (TasksMax=).
  */
 static void leave_namespaces(void)
 {
@@ -331,7 +338,7 @@ int sandbox_prepare(struct config_error *error)
 	return r;
 }
 
-/* A limit that is lower already stays. */
+/* Lowers a resource limit; a lower one stays. */
 static int lower(__rlimit_resource_t resource, const struct rlimit *most)
 {
 	struct rlimit now;
@@ -343,13 +350,12 @@ static int lower(__rlimit_resource_t resource, const struct rlimit *most)
 }
 
 /*
- * What a worker may take of the machine; the shadow of a sanitizer is memory, too. RLIMIT_DATA
- * counts what is private and writable: heaps, stacks of threads, and brk(). The stack of the first
- * thread has a limit of its own. Not counted is what the kernel keeps for the worker: page tables,
- * 4 KiB for each 2 MiB of addresses that were touched, also of files and of memory that is only
- * read; buffers of the connections that it has, of a size that it cannot change; finished reads of
- * its io_urings. Only a control group limits that, besides the kernel's choice of whom to end,
- * which counts page tables.
+ * Limits the resources of the worker. Sanitizer builds have no memory limit, since shadow memory
+ * counts. RLIMIT_DATA counts private writable memory: heap, thread stacks, brk(). The first
+ * thread's stack has its own limit. Not counted is kernel memory held for the worker: page tables
+ * (4 KiB per 2 MiB of touched addresses, including files and read-only memory), socket buffers of
+ * its connections, whose size it cannot change, and completed io_uring reads. Only a cgroup limits
+ * those; the OOM killer also counts page tables.
  */
 static int limit_resources(const struct sandbox_limits *limits)
 {

@@ -1,11 +1,10 @@
 /*
- * The walls round a worker. What it decodes was written by somebody whom neither its user nor
- * anybody else need trust, so that nothing is left to a decoder that was taken over but the
- * descriptors that it holds: no path, no other process, no new socket, no program. loaderd(1),
- * ISOLATION.
+ * The sandbox of a worker. A worker decodes untrusted files: neither its user nor any other user
+ * need trust their authors. A decoder that such a file compromises is left with the fds that it
+ * holds: no path, no other process, no new socket, no program. loaderd(1), ISOLATION.
  *
- * sandbox_enter() once, when everything that needs more is done: threads started before are inside,
- * too.
+ * Call sandbox_prepare() first, and sandbox_enter() once everything that needs more privileges is
+ * done. sandbox_enter() also restricts threads that already run, except by Landlock before ABI 8.
  */
 #pragma once
 
@@ -15,25 +14,26 @@
 
 struct sandbox_limits {
 	/*
-	 * bytes of its own, thread stacks as they are reserved among them; rings and files do not
+	 * private writable bytes, reserved thread stacks included; rings and mapped files do not
 	 * count
 	 */
 	uint64_t memory;
-	uint64_t threads; /* heeded where a namespace lets them be counted by process */
+	uint64_t threads; /* enforced only if this process is counted separately */
 };
 
 /*
- * -errno with a sentence in error: without the filter of system calls there is no serving. Landlock
- * and namespaces come on top, where the system has them.
+ * Enters the sandbox. Returns -errno with a sentence in error if the seccomp filter or a resource
+ * limit cannot be set. Landlock is used if the kernel has it.
  */
 int sandbox_enter(const struct sandbox_limits *limits, struct config_error *error);
 /*
- * First of all, before there are threads: no new privileges, no capabilities, no core, no tracing
- * by processes of the same user.
+ * Drops privileges: no_new_privs, no capabilities, no core dumps, no tracing by processes of the
+ * same user, and new namespaces if the system allows them. Call it before any thread starts.
+ * Returns 0, or -errno with a sentence in error.
  */
 int sandbox_prepare(struct config_error *error);
 /*
- * What a build with a sanitizer is allowed besides, calls by their names, for the log; "" in
- * others. The string is static.
+ * Describes what a sanitizer build is allowed in addition, with system calls by name, for the log;
+ * "" in other builds. The string is static.
  */
 const char *sandbox_exceptions(void);

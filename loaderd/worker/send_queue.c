@@ -29,7 +29,10 @@ static void put_length(uint8_t *p, size_t size)
 	p[3] = (uint8_t)(size >> 24);
 }
 
-/* Under the mutex. Bytes sent, 0 when the socket is full, -EPIPE. */
+/*
+ * Sends without blocking. Returns the number of bytes sent, 0 if the socket is full, or -EPIPE.
+ * Call with the mutex held.
+ */
 static ssize_t send_now(struct send_queue *queue, const uint8_t *data, size_t size)
 {
 	ssize_t n;
@@ -65,7 +68,7 @@ static int send_queue_keep(struct send_queue *queue, const uint8_t *data, size_t
 	return 0;
 }
 
-/* Under the mutex: one piece of a frame, sent or kept behind what is kept. */
+/* Sends one part of a frame, or queues it behind earlier data. Call with the mutex held. */
 static int send_queue_put(struct send_queue *queue, const uint8_t *data, size_t size)
 {
 	ssize_t n = 0;
@@ -86,9 +89,10 @@ void send_queue_ring_doorbell(struct send_queue *queue)
 	size_t size = loaderd__reply__pack(&reply, frame + LENGTH_SIZE);
 	put_length(frame, size);
 	pthread_mutex_lock(&queue->mutex);
-	/* So few bytes are one buffer of the socket's: they go whole or not at all. Behind
-	 * something kept a bell is not needed, because its reader will wake anyhow; the look after
-	 * that wake-up finds the batch. */
+	/*
+	 * So few bytes fit one socket buffer: they are sent whole or not at all. Behind queued data
+	 * no doorbell is needed: the client wakes up to read that, and then finds the batch.
+	 */
 	if (queue->size == 0 && !queue->broken)
 		send_now(queue, frame, LENGTH_SIZE + size);
 	pthread_mutex_unlock(&queue->mutex);

@@ -22,7 +22,7 @@ enum {
 	ASYNC_JOBS_AT_ONCE = 2,
 	PAGE_EVERY_S = 1,
 	WATCH_EVERY_MS = 250,
-	RINGS_RESERVED = 16, /* feeds at a time that can be read past the page cache */
+	RINGS_RESERVED = 16, /* feeds that can bypass the page cache at a time */
 	BAD_LINES_PER_SECOND = 20,
 };
 #define SECOND_NS UINT64_C(1000000000)
@@ -58,7 +58,7 @@ static void on_pool(struct event_source *source, uint32_t events)
 		session_released(batcher->options.doorbell_user);
 }
 
-/* Ends the second in which lines were counted, and says how many were left out. */
+/* Ends the current one-second window and logs how many lines were suppressed in it. */
 static void close_bad_window(struct server *server)
 {
 	if (server->bad_log_count > BAD_LINES_PER_SECOND)
@@ -69,7 +69,7 @@ static void close_bad_window(struct server *server)
 	server->bad_log_end_ns = 0;
 }
 
-/* One line per damaged sample, and no more per second than a person could read. */
+/* Logs one line per damaged sample, and at most BAD_LINES_PER_SECOND. */
 static void on_bad_samples(struct event_source *source, uint32_t events)
 {
 	struct server *server = CONTAINER_OF(server, bad_samples, source);
@@ -88,7 +88,10 @@ static void on_bad_samples(struct event_source *source, uint32_t events)
 	}
 }
 
-/* As the supervisor keeps a descriptor of the connection, too, the client would wait for ever. */
+/*
+ * Takes a connection from the supervisor. Reports one that arrived without its fd: the supervisor
+ * has an fd of it, too, so the client would otherwise wait forever.
+ */
 static void take_client(struct server *server, const struct ipc_order *order, int fd)
 {
 	const struct ipc_record lost = {.kind = IPC_LOST, .client = order->client};
@@ -157,7 +160,7 @@ static void on_ipc(struct event_source *source, uint32_t events)
 		if (r == -EAGAIN)
 			return;
 		if (r < 0) {
-			/* The supervisor has gone; nobody is there to ask for anything. */
+			/* The supervisor is gone, and without it nothing can be served. */
 			event_source_remove(server->epoll_fd, source);
 			server->phase = SERVER_DONE;
 			server->supervisor_gone = true;
@@ -281,9 +284,9 @@ int server_new(struct config *config, uid_t uid, struct server **ret_server,
 unsigned server_threads_max(const struct server *server)
 {
 	enum { CONTROL = 1 };
-	/* As many again stand in for those that wait for storage. */
+	/* pool_worker_indices() includes the threads that replace those blocked in storage. */
 	return CONTROL + pool_worker_indices(server->pool) + ASYNC_JOBS_THREADS_MAX +
-	       (unsigned)server->config->feeds_per_user; /* one reads ahead for each */
+	       (unsigned)server->config->feeds_per_user; /* one read-ahead thread per feed */
 }
 
 void server_free(struct server *server)
@@ -319,8 +322,8 @@ static uint64_t server_due_ns(const struct server *server)
 }
 
 /*
- * Says once that nobody has been there for a while; a client that comes at that moment is counted,
- * and the supervisor forgets it.
+ * Reports once that there have been no connections for idle_ms. The report carries the number of
+ * connections received, so that the supervisor ignores it if it has sent another since.
  */
 static void watch_idleness(struct server *server, uint64_t now_ns)
 {
@@ -329,7 +332,7 @@ static void watch_idleness(struct server *server, uint64_t now_ns)
 		server->was_busy = true;
 	} else if (server->was_busy) {
 		server->was_busy = false;
-		server->page_due_ns = now_ns; /* its feeds are no more */
+		server->page_due_ns = now_ns; /* publish that its feeds are gone */
 		server->idle_since_ns = now_ns;
 	}
 	if (server->session_count > 0 || server->idle_since_ns == 0 ||
@@ -344,7 +347,7 @@ static void server_on_time(struct server *server, uint64_t now_ns)
 	watch_idleness(server, now_ns);
 	if (now_ns >= async_jobs_due_ns(server->jobs))
 		async_jobs_replace_blocked(server->jobs, now_ns);
-	/* A feed that is alone holds up nobody. */
+	/* A single feed delays no other. */
 	if (server->feed_count > 1 && now_ns >= server->watch_due_ns) {
 		pool_replace_blocked(server->pool);
 		server->watch_due_ns = now_ns + WATCH_EVERY_MS * (SECOND_NS / 1000);
@@ -370,7 +373,7 @@ static int server_turn(struct server *server)
 	return 0;
 }
 
-/* Every session goes, and everything it had with it. */
+/* Closes all sessions and waits until they are freed. */
 static void close_all(struct server *server)
 {
 	Loaderd__ShuttingDown shutting_down = LOADERD__SHUTTING_DOWN__INIT;

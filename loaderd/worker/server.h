@@ -1,10 +1,10 @@
 /*
- * The worker's server: one control thread with epoll that owns a user's connections and limits, and
- * hands everything slow to the jobs and everything heavy to the pool. Batches do not pass through
- * it; only connections, requests, doorbells from clients and hang-ups do.
+ * The worker's server: a control thread with epoll that owns a user's connections and limits.
+ * Blocking work goes to the jobs, decoding to the pool. Batches do not pass through the control
+ * thread; only connections, requests, doorbells from clients and hang-ups do.
  *
- * One per process, at the worker's end of link.h. server_run() returns when the supervisor has told
- * it to end, and it has drained.
+ * One per process, at the worker's end of worker_ipc.h. server_run() returns when the supervisor
+ * retires the worker or is gone, or when a drain has completed.
  */
 #pragma once
 
@@ -15,14 +15,15 @@
 struct server;
 
 /*
- * -errno with a sentence in error. Everything that takes more than reading descriptors is done
- * here: server_run() can be had in a sandbox. uid: whom it serves. config
- * lives as long as the server, which changes it as the supervisor says.
+ * Creates the server and its threads. Everything that needs more than reading fds happens here, so
+ * that server_run() can run in the sandbox. uid: the user to serve. config must outlive the server,
+ * which changes it on the supervisor's orders. Returns 0, or -errno, usually with a sentence in
+ * error.
  */
 int server_new(struct config *config, uid_t uid, struct server **ret_server,
 	       struct config_error *error);
-/* Threads that it may ever have. */
+/* Returns the largest number of threads that the server may have. */
 unsigned server_threads_max(const struct server *server);
 void server_free(struct server *server);
-/* 0 after a regular stop, negative errno when epoll fails. */
+/* Serves until told to stop. Returns 0 after a regular stop, -errno if epoll fails. */
 int server_run(struct server *server);

@@ -1,6 +1,4 @@
-/*
- * What the daemon tells of itself: the answer to GetStatus, and the page that the supervisor reads.
- */
+/* Status: the reply to GetStatus, and the status page that the supervisor reads. */
 #include "format/base/system/clock.h"
 #include "loaderd/worker/server_internal.h"
 
@@ -12,7 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BAD_LISTED = 64, FEEDS_LISTED = 1024 }; /* as many feeds as the limit may be */
+enum {
+	BAD_LISTED = 64,
+	FEEDS_LISTED = 1024
+}; /* FEEDS_LISTED: the maximum of [limits] feeds_per_user */
 
 static void cut(char room[STATUS_TEXT_MAX], const char *text)
 {
@@ -46,7 +47,10 @@ static void publish_feed(const struct session *session, struct status_feed *feed
 	cut(feed->pipeline, session->feed->pipeline);
 }
 
-/* Its texts in full, where they lie; nothing of it may be used when the feed has gone. */
+/*
+ * Fills in a feed's status. Its texts point into the subscription and are valid only while that
+ * exists.
+ */
 static void fill_feed(const struct session *session, Loaderd__FeedStatus *status)
 {
 	const struct subscription *subscription = session->feed;
@@ -108,7 +112,7 @@ static void status_send(struct session *session, struct status_parts *parts)
 	for (size_t i = 0; i < status.n_bad; i++)
 		parts->record_list[i] = &parts->records[i];
 	status.bad = parts->record_list;
-	/* Texts of many feeds could exceed a frame: the newest remain. */
+	/* Long texts of many feeds could exceed a frame: drop feeds from the end, the oldest. */
 	while (loaderd__reply__get_packed_size(&reply) > FRAME_SIZE_MAX && status.n_feeds > 0)
 		status.n_feeds--;
 	session_reply(session, &reply);

@@ -14,8 +14,8 @@
 
 static struct {
 	bool private;
-	pthread_mutex_t mutex; /* of mounts, which is read from its beginning each time */
-	FILE *mounts;          /* of the daemon's mount namespace; NULL: there is no /proc */
+	pthread_mutex_t mutex; /* protects `mounts`, whose file position is shared */
+	FILE *mounts; /* mountinfo of the daemon's mount namespace; NULL if /proc is not mounted */
 } storage = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 void storage_init(bool shared)
@@ -25,7 +25,7 @@ void storage_init(bool shared)
 		storage.mounts = fopen("/proc/self/mountinfo", "re");
 }
 
-/* A line of mountinfo: "36 35 0:31 / /mnt rw shared:1 - overlay overlay rw,lowerdir=..." */
+/* Parses a line such as "36 35 0:31 / /mnt rw shared:1 - overlay overlay rw,lowerdir=..." */
 static bool is_overlay(const char *line, dev_t device)
 {
 	unsigned major, minor;
@@ -35,14 +35,20 @@ static bool is_overlay(const char *line, dev_t device)
 	       makedev(major, minor) == device;
 }
 
-/* Another user's overlay has a device number of its own, and is mounted in no namespace of ours. */
+/*
+ * Returns whether the fd's overlayfs is mounted in our mount namespace. One that another user has
+ * mounted has a different device number, which mountinfo does not list.
+ */
 static bool overlay_is_ours(int fd)
 {
 	struct stat status;
 	char *line = NULL;
 	size_t room = 0;
 	bool found = false;
-	/* The bare system call: fstat() of the C library also takes paths. */
+	/*
+	 * Calls the system call directly: glibc's fstat() uses newfstatat(), which the sandbox
+	 * forbids.
+	 */
 	if (syscall(SYS_fstat, fd, &status) < 0)
 		return false;
 	pthread_mutex_lock(&storage.mutex);

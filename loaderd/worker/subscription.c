@@ -13,8 +13,8 @@
 
 enum {
 	/*
-	 * What "the daemon chooses" means: enough batches to ride out a slow one, without taking
-	 * gigabytes for large ones.
+	 * Number of slots if the client leaves it to the daemon: enough batches to cover a slow
+	 * one, without using gigabytes for large ones.
 	 */
 	SLOTS_LEAST = 3,
 	SLOTS_MOST = 8,
@@ -34,7 +34,7 @@ int refuse_request(struct refusal *refusal, int code, const char *field, const c
 	return -code;
 }
 
-/* What a function of transform.h says. */
+/* Refuses a pipeline with an error of transform.h. */
 static int refuse_pipeline(struct refusal *refusal, int code, const struct transform_error *error)
 {
 	refuse_request(refusal, -code, "pipeline", "%s", error->text);
@@ -162,7 +162,7 @@ static int set_order(struct batcher_options *options, const Loaderd__OpenFeed *r
 			(unsigned long long)request->batch, (unsigned long long)order->batches);
 	options->epoch = request->epoch;
 	options->batch = request->batch;
-	/* The position after an epoch's last batch is the next one's first. */
+	/* The position after the last batch of an epoch is the first of the next. */
 	if (options->batch == order->batches) {
 		options->epoch++;
 		options->batch = 0;
@@ -172,8 +172,8 @@ static int set_order(struct batcher_options *options, const Loaderd__OpenFeed *r
 }
 
 /*
- * A pipeline without a size of its own needs samples that all have the same: the first one's,
- * checked for each as it comes.
+ * Fixes the sample size of a pipeline that does not set one: the size of the first sample. Each
+ * sample is checked against it when it is decoded.
  */
 static int fix_size(struct transform *transform, struct dataset *dataset, struct refusal *refusal)
 {
@@ -188,7 +188,7 @@ static int fix_size(struct transform *transform, struct dataset *dataset, struct
 	return r < 0 ? refuse_pipeline(refusal, r, &error) : 0;
 }
 
-/* normalize(dataset) takes what packimg recorded. */
+/* Passes the statistics that packimg recorded to normalize(dataset). */
 static int fix_statistics(struct transform *transform, const struct dataset *dataset,
 			  struct refusal *refusal)
 {
@@ -204,8 +204,8 @@ static int fix_statistics(struct transform *transform, const struct dataset *dat
 }
 
 /*
- * A later epoch's size shows only in the largest sample: what fits the square of the limit may have
- * it.
+ * Checks the side limit. The size may change with the epoch. For later epochs, only the largest
+ * sample size is known; it passes if it fits a square of the limit.
  */
 static int check_side(const struct transform *transform, uint64_t epoch, uint64_t limit,
 		      struct refusal *refusal)
@@ -261,7 +261,7 @@ enum { FIELD_BYTES_DEFAULT = 256 };
 
 #define KEY "__key__"
 
-/* The dataset's own field of that name comes first. */
+/* Finds a field by name. A field of the dataset named __key__ takes precedence. */
 static int find_field(const struct dataset *dataset, const char *name, uint32_t *ret_number,
 		      struct packimg_field *ret_field)
 {
@@ -301,8 +301,8 @@ static int refuse_long(const Loaderd__OpenFeed *request, const struct config *co
 }
 
 /*
- * Where values are to be whole there is room for what is recorded, no more; else, or where that is
- * not known, for what the client says.
+ * Chooses the bytes per value. For whole values, this is the longest recorded one; otherwise, or if
+ * that is unknown, the size that the client asks for.
  */
 static int choose_room(const Loaderd__OpenFeed *request, const struct config *config,
 		       const struct packimg_field *field, bool whole, uint32_t *ret_room,
@@ -320,7 +320,7 @@ static int choose_room(const Loaderd__OpenFeed *request, const struct config *co
 	return 0;
 }
 
-/* The names of a dataset's fields, as many as there is room for. */
+/* Lists the dataset's field names, as many as fit. */
 static void fields_list(const struct dataset *dataset, char *text, size_t size)
 {
 	struct packimg_field field;
@@ -373,8 +373,8 @@ static int fields_pick(const Loaderd__OpenFeed *request, const struct config *co
 }
 
 /*
- * Which extra fields a feed delivers, and what room their values get: the names of a request held
- * against the dataset, what it records of their lengths, and the daemon's limits.
+ * Chooses the extra fields that a feed delivers and the bytes per value, from the request, the
+ * dataset's fields and their longest values, and the daemon's limits.
  */
 static int fields_choose(const Loaderd__OpenFeed *request, const struct config *config,
 			 const struct batcher_options *options, struct field_columns *ret_columns,
@@ -490,7 +490,7 @@ uint32_t subscription_wants_direct(const struct subscription *subscription)
 }
 
 /*
- * Keeps the direct descriptors if they are of the same files; else all is read through the page
+ * Keeps the O_DIRECT fds if they refer to the dataset's files; otherwise reads go through the page
  * cache.
  */
 static int keep_direct(struct subscription *subscription, int *direct, uint32_t count,
@@ -545,7 +545,7 @@ int subscription_start(struct subscription *subscription, int *direct, uint32_t 
 	if (r < 0)
 		return refuse_request(refusal, -r, "slots", "no shared memory for the feed: %s",
 				      strerror(-r));
-	subscription->options.transform = NULL; /* the batcher's */
+	subscription->options.transform = NULL; /* owned by the batcher now */
 	return ring_allocator_send(&subscription->session->server->ring_allocator, subscription->id,
 				   subscription->session->client, refusal);
 }

@@ -1,8 +1,8 @@
 /*
- * A subscription: one client's feed as the server keeps it, around the batcher that makes its
- * batches. Made on a job thread in three steps: its files, its shared memory, and, once the
- * client has mapped that, its start. Used by the control thread; closed on a job thread again
- * once the pool has let go of it.
+ * A subscription: one client's feed in the server, around the batcher that makes its batches.
+ * Created on a job thread in three steps: open its files, allocate its shared memory, and start it
+ * once the client has mapped that memory. Used by the control thread; freed on a job thread after
+ * the pool has released it.
  */
 #pragma once
 
@@ -18,17 +18,17 @@ enum { SUBSCRIPTION_TEXT_MAX = 1024 };
 struct subscription {
 	uint64_t id;
 	char *name, *pipeline;
-	struct session *session; /* whose it is, and which it does not outlive */
+	struct session *session; /* the owner; outlives the subscription */
 	struct dataset *dataset;
-	struct batcher_options options; /* until there is a batcher */
-	int *direct;                    /* as in options.io */
+	struct batcher_options options; /* valid until the batcher exists */
+	int *direct;                    /* array behind options.io.direct, owned */
 	struct batcher *batcher;
-	bool writable;  /* the client may write its ring */
-	uint64_t bytes; /* of its ring, and of what it reads into; 0: it has none */
+	bool writable;  /* the client may map the ring writable */
+	uint64_t bytes; /* charged for ring and read-ahead; 0 if there is no ring */
 	uint32_t batch_size;
 };
 
-/* Why a request was refused, ready for the Error message. */
+/* The reason a request was refused, ready for the Error message. */
 struct refusal {
 	int code; /* positive errno */
 	const char *field;
@@ -37,27 +37,27 @@ struct refusal {
 };
 
 /*
- * The first step: everything but memory. Of the dataset's files fds those that are kept are set to
- * -1; the caller closes the rest. Negative errno with the refusal filled in. May take as long as
- * the storage takes.
+ * First step: everything but memory. Sets the fds that it keeps to -1; the caller closes the rest.
+ * Returns -errno with the refusal filled in. Blocks for as long as the storage does.
  */
 int subscription_new(const Loaderd__OpenFeed *request, struct session *session, uint64_t feed_id,
 		     int *fds, uint32_t count, struct subscription **ret_subscription,
 		     struct refusal *refusal);
-/* How many of the files the second step should also have opened with O_DIRECT. */
+/* Returns how many of the files the second step can use opened with O_DIRECT as well. */
 uint32_t subscription_wants_direct(const struct subscription *subscription);
 /*
- * The second step; descriptors that are kept are set to -1. After an error subscription_free() is
- * all that is left to do.
+ * Second step: allocates the ring, creates the batcher and asks the supervisor to send the ring to
+ * the client. direct: fds opened with O_DIRECT; those that it keeps are set to -1. After an error,
+ * call subscription_free().
  */
 int subscription_start(struct subscription *subscription, int *direct, uint32_t count,
 		       struct refusal *refusal);
 /*
- * The third step, once the client has mapped its ring. EINVAL: it has left out pages. As
- * subscription_start().
+ * Third step, once the client has mapped its ring. Refuses with EINVAL if the client has not
+ * faulted in all pages. Errors as for subscription_start().
  */
 int subscription_mapped(struct subscription *subscription, struct refusal *refusal);
-/* The batcher is in no pool. Accepts NULL. */
+/* The batcher must not be in a pool any more. Accepts NULL. */
 void subscription_free(struct subscription *subscription);
 __attribute__((format(printf, 4, 5))) int
 refuse_request(struct refusal *refusal, int code, const char *field, const char *format, ...);

@@ -24,7 +24,7 @@ enum {
 	STACK_USUAL = 8 << 20,
 	OOM_STEP = 10, /* thousandths of the machine's memory */
 };
-/* Beside what decoding takes: what a thread has for effects on pictures, and what is there once. */
+/* Memory besides decoding: buffers for augmentation per thread, and a fixed part. */
 #define THREAD_BYTES (UINT64_C(256) << 20)
 #define FIXED_BYTES  (UINT64_C(1) << 30)
 
@@ -38,12 +38,12 @@ int worker_join_group(void)
 }
 
 /*
- * Where memory is short the kernel ends the process with most memory, and oom_score_adj is added to
- * that. The supervisor should not come first, but neither should workers come before a program that
- * takes all memory, or such a program could have those of all users ended. So this is no more than
- * what outweighs the supervisor's own few MiB, and the same for all workers: among them the one
- * that uses most memory comes first. Raising the value takes no privilege. A supervisor that its
- * manager protects (a negative value) does not pass that on.
+ * Makes the kernel kill this worker before the supervisor when memory is short. The OOM killer
+ * picks the process with the most memory plus oom_score_adj. Workers must not come before an
+ * unrelated program that takes all memory, or such a program could get all users' workers killed.
+ * So the increment only outweighs the supervisor's few MiB, and it is the same for all workers:
+ * among them, the one with the most memory is killed first. Raising the value needs no privilege. A
+ * negative value, by which systemd protects the supervisor, is not inherited.
  */
 static void raise_oom_score(void)
 {
@@ -64,7 +64,7 @@ static void raise_oom_score(void)
 			    strerror(errno));
 }
 
-/* What the C library opens when it is first asked, it is asked for now. */
+/* Triggers lazy opens in the C library now, before the sandbox forbids them. */
 static void open_files_of_libraries(void)
 {
 	tzset();
@@ -80,17 +80,17 @@ static uint64_t add_product(uint64_t sum, uint64_t a, uint64_t b)
 }
 
 /*
- * What its threads decode with and its feeds read ahead, if that is less than half of what the
- * machine or its control group has. The other half is left to page cache and to others. Only a
- * control group limits all workers together, and what the kernel holds for them. Stacks count as
- * they are reserved.
+ * Memory limit: what the threads need to decode and the feeds to read ahead, but at most half of
+ * the memory of the machine or cgroup; the other half is for the page cache and other processes.
+ * Only a cgroup limits all workers together, and the kernel memory held for them. RLIMIT_DATA
+ * counts stacks as reserved.
  */
 struct sandbox_limits worker_limits(const struct server *server)
 {
 	struct rlimit stack;
 	const struct config *config = server->config;
 	const uint64_t threads = server_threads_max(server), half = memory_available() / 2;
-	/* Each thread may hold a sample's stored bytes, too, where files are not mapped. */
+	/* Twice: where files are not mapped, a thread may also hold the sample's encoded bytes. */
 	uint64_t need = add_product(FIXED_BYTES, pool_worker_indices(server->pool),
 				    2 * config->decode_bytes + THREAD_BYTES);
 	need = add_product(need, config->feeds_per_user, config->readahead_bytes);
@@ -127,25 +127,22 @@ int worker_run(uid_t uid, bool shared)
 	char path[32];
 	struct config config;
 	struct config_error error = {{0}};
-	/* Started as /proc/self/exe, it would be called "exe" in lists of processes. */
+	/* Spawned from /proc/self/exe, it would be named "exe" in process lists. */
 	prctl(PR_SET_NAME, "loaderd");
 	config_init(&config);
 	log_init(LOG_LEVEL_WARNING);
 	log_to_supervisor();
 	/*
-	 * Threads come and go with what waits; what they allocate should not stay in a heap of
-	 * each.
+	 * Threads come and go with blocked jobs; limit arenas so that freed memory does not stay in
+	 * one per thread.
 	 */
 	mallopt(M_ARENA_MAX, HEAPS);
-	/*
-	 * A signal to the whole process group is for the supervisor, who tells its workers to
-	 * drain.
-	 */
+	/* A signal to the process group is for the supervisor, which then drains its workers. */
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGINT, SIG_IGN);
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
-	/* RLIMIT_FSIZE is an error like others. */
+	/* Fail with EFBIG instead of a signal when RLIMIT_FSIZE is exceeded. */
 	signal(SIGXFSZ, SIG_IGN);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	raise_oom_score();

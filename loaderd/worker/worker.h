@@ -1,4 +1,6 @@
-/* A worker's life: the process that a supervisor starts for one user, at its end of link.h. */
+/*
+ * The worker process, which the supervisor spawns for one user; see worker_ipc.h for its channels.
+ */
 #pragma once
 
 #include "loaderd/worker/sandbox.h"
@@ -8,14 +10,14 @@
 #include <sys/types.h>
 
 /*
- * Enters the user's control group by IPC_GROUP_FD, which it closes. First of all: what a process
- * was charged for before stays with the group that it was in. -errno.
+ * Enters the user's cgroup through IPC_GROUP_FD, which it closes. Call it first: memory charged
+ * before stays with the previous cgroup. Returns 0 or -errno.
  */
 int worker_join_group(void);
 /*
- * uid: whom it serves. shared: the daemon has other users, too. Returns the process's exit status,
- * which is a positive errno if it could not begin to serve.
+ * Runs the worker. uid: the user to serve. shared: the daemon serves other users, too. Returns the
+ * exit status of the process: a positive errno if it failed.
  */
 int worker_run(uid_t uid, bool shared);
-/* What it may take at most. */
+/* Returns the resource limits for the server. */
 struct sandbox_limits worker_limits(const struct server *server);
