@@ -88,7 +88,7 @@ struct batcher_worker {
 	struct thread_clock watch;
 	bool alone;            /* no other feed is in the pool */
 	bool ahead;            /* samples have been decoded ahead (sample.h) */
-	uint64_t ahead_faults; /* guard.faults of the dataset before that */
+	uint64_t ahead_faults; /* guard.faults of the dataset just before that */
 };
 
 /*
@@ -107,7 +107,7 @@ struct batcher_work {
 	uint8_t *flags;
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint32_t done; /* units finished */
 	_Atomic uint32_t bad;
-	_Atomic bool failed; /* the worker whose exchange set it writes `failure` */
+	_Atomic bool failed; /* set by the first worker that fails, which then writes `failure` */
 	bool complete;       /* protected by the mutex */
 	uint32_t count; /* samples left after skipping bad ones; written by the last finisher */
 	char failure[RING_REASON_MAX];
@@ -119,9 +119,10 @@ struct batcher {
 	struct io *io;
 	uint64_t unit_span; /* units per batch, equal to order.batch_size */
 
+	/* the next unclaimed unit */
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t claim;
-	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t
-		limit;            /* end of the units of all batches begun */
+	/* end of the units of all batches begun */
+	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t limit;
 	_Atomic bool blocked;     /* no free slot; the client's doorbell will unblock it */
 	_Atomic bool ended;       /* no further batch will begin */
 	_Atomic bool stopped;     /* the client is gone: drop all work */

@@ -28,8 +28,8 @@ static long voluntary_switches(void)
 }
 
 /*
- * Returns the time the thread has spent in run queues (Linux, Documentation/scheduler/sched-
- * stats.rst).
+ * Returns the time the thread has spent in run queues (Linux,
+ * Documentation/scheduler/sched-stats.rst).
  */
 static uint64_t run_delay_ns(const struct thread_clock *watch)
 {

@@ -80,7 +80,7 @@ enum io_mode io_mode_of(const struct io *io);
 
 /*
  * Announces that workers will soon ask for units below `limit`. Cheap: wakes the thread only if it
- * waits for that.
+ * is waiting for this limit.
  */
 void io_begun(struct io *io, uint64_t limit);
 /*
@@ -88,7 +88,7 @@ void io_begun(struct io *io, uint64_t limit);
  * for the file. Returns IO_READ if *ret_sample is complete: its data and side point into io's
  * buffer until io_done(), or into the worker's until its next use. Returns IO_MAPPED only if the
  * dataset is mapped. On error returns a negative errno and sets error->text; returns -ECANCELED,
- * without text, after io_stop().
+ * without text, if io_stop() ends its wait.
  */
 int io_get(struct io *io, uint64_t unit, uint64_t index, struct io_buffer *buffer,
 	   struct packimg_sample *ret_sample, struct packimg_error *error);
@@ -100,7 +100,7 @@ int io_get_other(struct io *io, uint64_t index, struct io_buffer *buffer,
  * it failed.
  */
 void io_done(struct io *io, uint64_t unit);
-/* Ends all waits; io_get() returns -ECANCELED from then on. */
+/* Ends all waits: from then on, an io_get() that would wait returns -ECANCELED. */
 void io_stop(struct io *io);
 
 /*
