@@ -5,11 +5,14 @@
 #include <sys/param.h>
 
 enum {
-	/* A claim should last about this long: long enough that claiming and accounting cost
-	 * nothing, short enough that feeds alternate finely and a batch's tail is short. */
+	/*
+	 * Target duration of a claim: long enough that claiming and accounting are negligible,
+	 * short enough that feeds alternate finely and workers finish a batch at nearly the same
+	 * time.
+	 */
 	CLAIM_NS = 100 * 1000,
 	CLAIM_MAX = 256,
-	/* And no longer than this where samples are decoded together, and no other feed waits. */
+	/* Upper bound if samples are decoded together and no other feed waits. */
 	CLAIM_TOGETHER_NS = 4 * 1000 * 1000,
 };
 

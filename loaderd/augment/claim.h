@@ -1,8 +1,7 @@
 /*
- * How many samples a worker claims at once. Of the feed's batcher, and of trials
- * (tools/packimg/advise/encoding_bench.h), which say beforehand what a feed would cost: how many
- * JPEGs without an index come together in a claim is how many are decoded side by side. Pure
- * functions.
+ * How many samples a worker claims at once. Used by a feed's batcher, and by benchmarks that
+ * predict the cost of a feed (tools/packimg/advise/encoding_bench.h): the number of JPEGs without
+ * an index in one claim is the number decoded together. Pure functions.
  */
 #pragma once
 
@@ -10,18 +9,18 @@
 #include <stdint.h>
 
 struct claim_terms {
-	uint64_t batch_size; /* a claim never reaches beyond a batch */
-	unsigned workers;    /* that share it */
-	bool alone;          /* no other feed waits for its turn */
+	uint64_t batch_size; /* a claim never crosses the end of a batch */
+	unsigned workers;    /* workers that share the batch */
+	bool alone;          /* no other feed is waiting */
 };
 
 /*
- * Samples to claim, 1 or more. cost_ns: CPU time of one, 0: not known yet. together: as
- * claim_together() was last.
+ * Returns the number of samples to claim, at least 1. cost_ns: CPU time per sample, 0 if unknown.
+ * together: the last result of claim_together().
  */
 uint32_t claim_size(const struct claim_terms *terms, uint64_t cost_ns, bool together);
 /*
- * Where `gain` of the next `count` samples, at most PACKIMG_AHEAD_MAX, are such that gain by being
- * decoded ahead: are larger claims worth it?
+ * Returns true if larger claims pay off. `gain` of the next `count` samples, at most
+ * PACKIMG_AHEAD_MAX, decode faster if decoded ahead.
  */
 bool claim_together(uint32_t gain, uint32_t count);

@@ -1,16 +1,17 @@
 /*
- * Resizing of a picture of 8-bit interleaved pixels by itself, as the pipeline's resize does it:
- * what packimg stores and what the daemon delivers are made by one filter (resize/resize.h has it,
- * and all that a pipeline needs besides).
+ * Resizes a picture of 8-bit interleaved pixels outside a pipeline. It uses the filter of the
+ * pipeline's resize step, so that packimg's stored pixels and the daemon's output agree.
+ * resize/resize.h has the filter and the interface for pipelines.
  *
- * A struct resize belongs to one thread and allocates only when it meets a larger job than before.
+ * A struct resize belongs to one thread. It allocates memory only when a job is larger than all
+ * before.
  */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RESIZE_SIDE_MAX = 65535 }; /* pixels, either side of source and target */
+enum { RESIZE_SIDE_MAX = 65535 }; /* pixels per side, of source and target */
 
 struct resize;
 
@@ -18,16 +19,16 @@ int resize_new(struct resize **ret_resize);
 void resize_free(struct resize *resize);
 
 struct resize_picture {
-	const uint8_t *data; /* height rows of width * channels bytes; nothing else is read */
-	size_t stride;       /* bytes from row to row */
+	const uint8_t *data; /* height rows of width * channels bytes; no other bytes are read */
+	size_t stride;       /* bytes between row starts */
 	uint32_t width, height, channels;
-	/* the part that is resized, in pixels from the first one's edge */
+	/* The region to resize, in pixels from the left and top edges. */
 	double x, y, extent_width, extent_height;
 };
 
 /*
- * Resamples a picture to width x height with its channels. 0; -EINVAL when the part leaves the
- * picture or a limit; -ENOMEM.
+ * Resamples the region to width x height with the same number of channels. Returns -EINVAL if the
+ * region leaves the picture or a limit is exceeded, -ENOMEM if out of memory.
  */
 int resize_image(struct resize *resize, const struct resize_picture *picture, uint32_t width,
 		 uint32_t height, uint8_t *pixels, size_t stride);

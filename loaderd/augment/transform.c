@@ -52,7 +52,7 @@ void transform_scratch_free(struct transform_scratch *scratch)
 	free(scratch);
 }
 
-/* The resize by which samples keep their shapes, if that is why they differ in size; or NULL. */
+/* Returns the resize step that keeps the aspect ratio and so makes sizes differ, or NULL. */
 static const struct step *shape_keeper(const struct transform *transform)
 {
 	for (unsigned i = 0; i < transform->step_count; i++)
@@ -101,8 +101,8 @@ static int check_sample(const struct transform *transform, const struct packimg_
 }
 
 /*
- * Makes a stage's output as pixels, and runs its effects on them. Then they are in
- * scratch->effects, or without any in between.
+ * Makes a stage's output as pixels and runs its effects. The result is in scratch->effects, or in
+ * scratch->between if the stage has no effects.
  */
 static int stage_keep(struct transform_scratch *scratch, const struct packimg_sample *sample,
 		      const struct plan *plan, unsigned index, struct packimg_error *error)
@@ -136,7 +136,7 @@ static int stage_keep(struct transform_scratch *scratch, const struct packimg_sa
 	return r;
 }
 
-/* Brings the picture of a stage with effects to where the next one reads. */
+/* Copies the picture of a stage with effects to the input of the next stage. */
 static void effects_to_between(struct transform_scratch *scratch, const struct plan_stage *stage,
 			       uint8_t *pixels)
 {
@@ -144,7 +144,7 @@ static void effects_to_between(struct transform_scratch *scratch, const struct p
 		effects_take_row(scratch->effects, y, pixels);
 }
 
-/* Brings the picture of the last stage into the finished sample. */
+/* Copies the picture of the last stage to the finished sample. */
 static void effects_to_store(struct transform_scratch *scratch, const struct transform_shape *shape,
 			     struct store *store)
 {
@@ -201,7 +201,7 @@ static int apply_plan(const struct transform *transform, struct transform_scratc
 				.rows = &scratch->rows,
 				.store_ticks = &scratch->times.store};
 
-	/* Interleaved bytes can be written where they belong. */
+	/* Write interleaved bytes directly to the output. */
 	canvas.bytes = shape->element == TRANSFORM_U8 && shape->layout == TRANSFORM_NHWC;
 	canvas.data = canvas.bytes ? output : NULL;
 	r = stage_run(scratch, sample, plan, last, &canvas, error);
@@ -247,7 +247,7 @@ int transform_apply(const struct transform *transform, struct transform_scratch 
 	if (times) {
 		uint64_t rest = ticks_since(start) - mine->decode - mine->augment;
 
-		/* An estimate must not exceed what it is part of. */
+		/* `store` is an estimate: limit it to the time it is part of. */
 		if (mine->store > rest)
 			mine->store = rest;
 		times->decode += mine->decode;
@@ -265,7 +265,7 @@ const struct deferred *transform_deferred(const struct transform_scratch *scratc
 	return &scratch->deferred;
 }
 
-/* What transform_apply will ask the decoder for; false: nothing. */
+/* Computes what transform_apply() will request from the decoder. Returns false if nothing. */
 static bool ahead_part(const struct transform *transform, const struct packimg_sample *sample,
 		       uint64_t seed, uint64_t epoch, struct packimg_ahead *ret_part)
 {

@@ -41,8 +41,9 @@ static void *new_aligned(size_t count, size_t size)
 	size_t bytes;
 	if (__builtin_mul_overflow(count, size, &bytes))
 		return NULL;
-	void *memory = aligned_alloc(BATCHER_CACHE_LINE,
-				     bytes); /* size is a multiple: the types are aligned */
+	void *memory = aligned_alloc(
+		BATCHER_CACHE_LINE,
+		bytes); /* size is a multiple of the alignment: the types are aligned */
 	if (memory)
 		memset(memory, 0, bytes);
 	return memory;
@@ -100,7 +101,7 @@ int batcher_new(const struct batcher_options *options, struct batcher **ret_batc
 	if (r == 0)
 		r = start_io(batcher);
 	if (r < 0) {
-		batcher->options.transform = NULL; /* still the caller's */
+		batcher->options.transform = NULL; /* the caller keeps it on failure */
 		batcher_free(batcher);
 		return r;
 	}
@@ -139,7 +140,7 @@ static struct batcher_work *work_of(const struct batcher *batcher, uint64_t unit
 	return &batcher->work[unit / batcher->unit_span % batcher->options.slots];
 }
 
-/* Under the mutex: the slot is the one begun last, position valid. */
+/* Called under the mutex. `slot` is the slot begun last; the position is valid. */
 static void begin_in(struct batcher *batcher, struct ring_slot *slot, uint64_t epoch,
 		     uint64_t batch)
 {
@@ -163,8 +164,8 @@ static void begin_in(struct batcher *batcher, struct ring_slot *slot, uint64_t e
 }
 
 /*
- * Under the mutex. Ends the ring when nothing begun is left to publish; returns whether the client
- * wants a doorbell.
+ * Called under the mutex. Ends the ring if every begun batch has been published. Returns whether
+ * the client wants a doorbell.
  */
 static int end_if_done(struct batcher *batcher, const char *reason)
 {
@@ -174,7 +175,10 @@ static int end_if_done(struct batcher *batcher, const char *reason)
 	return ring_end(&batcher->ring, reason);
 }
 
-/* Under the mutex. 1: a batch was begun; 0: no slot, or no further batch. */
+/*
+ * Called under the mutex. Returns 1 if a batch was begun, 0 if there is no free slot or no further
+ * batch.
+ */
 static int begin_one(struct batcher *batcher, bool *doorbell)
 {
 	uint64_t epoch, batch;
@@ -198,8 +202,8 @@ static int begin_one(struct batcher *batcher, bool *doorbell)
 	}
 	begin_in(batcher, slot, epoch, batch);
 	/*
-	 * Pairs with the acquire in batch_claim(): whoever sees the new limit sees the batch's
-	 * description.
+	 * Pairs with the acquire in batch_claim(): a worker that sees the new limit also sees the
+	 * batch's description.
 	 */
 	uint64_t limit = atomic_fetch_add_explicit(&batcher->limit, batcher->unit_span,
 						   memory_order_release);
@@ -207,7 +211,10 @@ static int begin_one(struct batcher *batcher, bool *doorbell)
 	return 1;
 }
 
-/* Begins batches until every worker could find a claim, or slots run out. Returns units begun. */
+/*
+ * Begins batches until units_wanted units are unclaimed or no further batch can begin. Returns the
+ * units begun.
+ */
 static uint64_t begin_more(struct batcher *batcher, uint64_t units_wanted)
 {
 	bool doorbell = false;
@@ -237,7 +244,7 @@ static uint32_t size_of_claim(const struct batcher *batcher, const struct batche
 			  atomic_load_explicit(&batcher->together, memory_order_relaxed));
 }
 
-/* Takes up to `units` units, all of one batch. 0: all that is begun has been given out. */
+/* Claims up to `units` units, all of one batch. Returns 0 if all begun units are claimed. */
 static uint32_t batch_claim(struct batcher *batcher, uint32_t units, uint64_t *ret_first)
 {
 	uint64_t span = batcher->unit_span;
@@ -252,8 +259,10 @@ static uint32_t batch_claim(struct batcher *batcher, uint32_t units, uint64_t *r
 		&batcher->claim, &first, next, memory_order_acq_rel, memory_order_relaxed));
 	*ret_first = first;
 	units = (uint32_t)(next - first);
-	/* Units past the samples of a short batch are nobody's work: take them along. The batch
-	 * cannot be recycled under this look, because the units just claimed are not done. */
+	/*
+	 * Units past the samples of a short batch need no work: claim them as well. The batch
+	 * cannot be recycled while this reads it, because the units just claimed are not done.
+	 */
 	uint64_t batch_end = first - first % span + span;
 	if (next < batch_end && next % span >= work_of(batcher, first)->part.count &&
 	    atomic_compare_exchange_strong(&batcher->claim, &next, batch_end))
@@ -262,9 +271,9 @@ static uint32_t batch_claim(struct batcher *batcher, uint32_t units, uint64_t *r
 }
 
 /*
- * Closes the gaps that skipped samples left, keeping the order. Returns the samples that remain. A
- * client that writes into its ring may have put other flags there: it then gets other samples of
- * its batch, or fewer.
+ * Removes skipped samples and keeps the order of the rest. Returns the number of samples that
+ * remain. The flags lie in memory that the client can write: if it changes them, it gets other
+ * samples of its own batch, or fewer.
  */
 static uint32_t batch_compact(struct batcher *batcher, struct batcher_work *work)
 {
@@ -313,7 +322,7 @@ static void fail_batch(struct batcher_work *work, const char *text)
 	snprintf(work->failure, sizeof(work->failure), "%s", text);
 }
 
-/* Under the mutex: publishes every batch whose turn has come. */
+/* Called under the mutex. Publishes completed batches in order, up to the first incomplete one. */
 static bool publish_complete(struct batcher *batcher)
 {
 	int doorbell = 0;
@@ -356,7 +365,7 @@ static void finish_batch(struct batcher *batcher, struct batcher_work *work)
 		batcher->options.doorbell(batcher->options.doorbell_user);
 }
 
-/* Makes one sample of a batch under the feed's policy. */
+/* Makes one sample of a batch and applies the feed's policy for bad samples. */
 static void batch_make(struct batcher *batcher, struct batcher_worker *worker,
 		       struct batcher_work *work, uint64_t unit, struct sample_times *times)
 {
@@ -372,8 +381,8 @@ static void batch_make(struct batcher *batcher, struct batcher_worker *worker,
 		return;
 	}
 	/*
-	 * Not the sample is wrong but the feed: the pipeline, which fixes no size where sizes
-	 * differ, or the room for a field's values. No policy helps against that.
+	 * The feed is at fault, not the sample: the pipeline fixes no size and stored sizes differ,
+	 * or a field value does not fit its room. No policy helps.
 	 */
 	if (r == -EINVAL) {
 		fail_batch(work, error.text);
@@ -401,8 +410,8 @@ static void batch_make(struct batcher *batcher, struct batcher_worker *worker,
 }
 
 /*
- * The next units of a claim, as many as can be decoded together. Claims are as large as that where
- * it has paid before.
+ * Announces the next units of a claim, as many as can be decoded together. Claims are that large if
+ * decoding together has paid off before.
  */
 static void batch_look_ahead(struct batcher *batcher, struct batcher_worker *worker,
 			     struct batcher_work *work, uint64_t unit, uint32_t left,
@@ -447,7 +456,7 @@ uint32_t batcher_work(struct batcher *batcher, struct batcher_worker *worker, ui
 	uint32_t from = (uint32_t)(first % batcher->unit_span), made = 0;
 	for (uint32_t i = from; i < from + units && i < work->part.count; i++, made++) {
 		if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
-			return units; /* never published: `done` stays short */
+			return units; /* the batch is never published: `done` stays short */
 		if ((i - from) % PACKIMG_AHEAD_MAX == 0)
 			batch_look_ahead(batcher, worker, work, first - from + i,
 					 from + units < work->part.count ? from + units - i
@@ -457,7 +466,7 @@ uint32_t batcher_work(struct batcher *batcher, struct batcher_worker *worker, ui
 	}
 	if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
 		return units;
-	/* Everything this worker wrote happens before the last finisher's publishing. */
+	/* Orders this worker's writes before the last finisher publishes the batch. */
 	uint32_t done = atomic_fetch_add_explicit(&work->done, units, memory_order_acq_rel) + units;
 	assert(done <= batcher->unit_span);
 	if (done == batcher->unit_span)

@@ -5,10 +5,10 @@
 #include <sys/param.h>
 
 enum {
-	COST_SHIFT = 3, /* weight of the newest claim in the moving average: 1/8 */
+	COST_SHIFT = 3, /* the newest claim weighs 1/8 in the moving average */
 	/*
-	 * A claim that missed the CPU for more than one part in so many of its time does not show
-	 * where its time went.
+	 * If a claim lacked the CPU for more than 1/DISTURBED_PART of its time, its own stage times
+	 * are not used as the pattern.
 	 */
 	DISTURBED_PART = 8,
 };
@@ -19,7 +19,7 @@ void counters_add(_Atomic uint64_t *counter, uint64_t value)
 			      memory_order_relaxed);
 }
 
-/* What no stage claims for itself is other: order, fields, claiming, publishing, waking. */
+/* Time that belongs to no stage is STAGE_OTHER: order, fields, claiming, publishing, waking. */
 static void stages_of(const struct sample_times *times, uint64_t lap, uint64_t ns[STAGE_COUNT])
 {
 	const uint64_t ticks[STAGE_COUNT] = {
@@ -37,8 +37,8 @@ static void stages_of(const struct sample_times *times, uint64_t lap, uint64_t n
 }
 
 /*
- * Takes sleep out of the stages that touch the dataset's pages, first come first; returns what was
- * taken.
+ * Subtracts sleep from the stages that may touch the dataset's pages, in stage order. Returns the
+ * time subtracted.
  */
 static uint64_t take_blocked(uint64_t ns[STAGE_COUNT], uint64_t blocked_ns)
 {
@@ -52,9 +52,9 @@ static uint64_t take_blocked(uint64_t ns[STAGE_COUNT], uint64_t blocked_ns)
 }
 
 /*
- * Takes time in which others had the CPU out of the stages; returns what was taken. Which stage it
- * hit is not known, and it may have been longer than all of them: after a long absence the rest is
- * divided as this worker's time for the feed has been so far.
+ * Subtracts the time in which other threads had the CPU from the stages. Returns the time
+ * subtracted. The affected stage is unknown, and the lost time may exceed all stage times. After a
+ * long absence, the remaining time is split in the ratio of this worker's past times for the feed.
  */
 static uint64_t take_queued(uint64_t ns[STAGE_COUNT], uint64_t queued_ns,
 			    const uint64_t past[STAGE_COUNT])

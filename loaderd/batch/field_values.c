@@ -5,8 +5,8 @@
 #include <string.h>
 
 /*
- * Whole characters of text that `room` bytes hold. The bytes may change meanwhile: then it is some
- * other number, none beyond.
+ * Returns the bytes of whole UTF-8 characters that fit in `room`. If the bytes change meanwhile,
+ * the result differs but never exceeds `room`.
  */
 static uint32_t cut_text(const uint8_t *bytes, uint32_t room)
 {
@@ -24,10 +24,7 @@ static const char *values_name_of(const struct field_column *column, const struc
 	return packimg_field(dataset->image, column->number, &field) < 0 ? "" : field.name;
 }
 
-/*
- * Has the value's bytes where they can be read, as many as are delivered and one more, which tells
- * where text may be cut.
- */
+/* Makes the bytes to deliver readable, plus one more that shows where text may be cut. */
 static int fetch_bytes(const struct value_source *source, const struct field_column *column,
 		       struct packimg_value *value)
 {
@@ -109,7 +106,7 @@ static int put_value(const struct field_columns *columns, const struct field_col
 	return r;
 }
 
-/* Why the value was not put there, as put_value() said. */
+/* Sets the message for an error of put_value(). */
 static void explain(int r, const struct value_source *source, const struct field_column *column,
 		    const struct packimg_value *value, struct packimg_error *error)
 {

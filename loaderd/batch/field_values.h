@@ -1,7 +1,7 @@
 /*
- * Extra fields of a feed: which of the dataset's they are, what room each has in a slot, and how a
- * sample's values get there. Chosen once when the feed opens (worker/subscription.c), then read by
- * all workers. proto/SPEC.md, "Fields".
+ * Extra fields of a feed: which dataset fields it delivers, how much room each has in a slot, and
+ * how to copy a sample's values there. Chosen once when the feed opens (worker/subscription.c),
+ * then read by all workers. See proto/SPEC.md, "Fields".
  */
 #pragma once
 
@@ -14,35 +14,36 @@
 #include <stdint.h>
 
 /*
- * Numbers of no field: the sample's source name, which clients ask for as "__key__"; and
- * "__deferred__", what of the pipeline is left to the client (transform_defer()).
+ * Column numbers that are not dataset fields: VALUE_KEY is the sample's source name, requested as
+ * "__key__"; VALUE_DEFERRED is "__deferred__", the parameters of the steps left to the client
+ * (transform_defer()).
  */
 enum { VALUE_KEY = PACKIMG_FIELDS_MAX, VALUE_DEFERRED };
 
 struct field_column {
-	uint32_t number; /* of the field in the dataset, VALUE_KEY or VALUE_DEFERRED */
-	uint32_t type;   /* enum packimg_field_type, as the client is told */
-	uint32_t room;   /* bytes of one value; means nothing for numbers */
+	uint32_t number; /* dataset field, VALUE_KEY or VALUE_DEFERRED */
+	uint32_t type;   /* enum packimg_field_type, as announced to the client */
+	uint32_t room;   /* bytes of one value; unused for numbers */
 };
 
 struct field_columns {
 	uint32_t count;
-	bool whole; /* a value that finds no room ends the feed; else it is cut */
+	bool whole; /* a value that does not fit fails the feed; if false, it is cut */
 	struct field_column columns[RING_FIELDS_MAX];
 };
 
-/* The sample whose values are wanted, and where they come from. */
+/* The sample to take values from. */
 struct value_source {
 	const struct dataset *dataset;
 	uint64_t index;
-	const struct transform_scratch *scratch; /* has just made it */
-	struct io_buffer *bytes;                 /* the worker's, where nothing is mapped */
+	const struct transform_scratch *scratch; /* scratch that has just made this sample */
+	struct io_buffer *bytes;                 /* the worker's buffer, for unmapped datasets */
 };
 
 /*
- * Copies the values of a sample to place i of a slot; inside the dataset's guard. *flags: what is
- * to be said of it, enum ring_sample_flag, is added. -EBADMSG: a value is damaged; -ENOMEM;
- * -EINVAL: it finds no room, which is no fault of the sample. All with a sentence.
+ * Copies a sample's values to position i of a slot; call it inside the dataset's guard. Adds enum
+ * ring_sample_flag bits to *flags. Returns -EBADMSG if a value is damaged, -ENOMEM, or -EINVAL if a
+ * value does not fit (the sample is not at fault). All set error->text.
  */
 int field_values_put(const struct field_columns *columns, const struct value_source *source,
 		     const struct ring_header *layout, struct ring_slot *slot, uint32_t i,

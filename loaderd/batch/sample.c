@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Inside the guard. read: the sample as io_get() left it, NULL to take it from the mapping. */
+/* Runs inside the guard. `read` is the sample from io_get(), or NULL to use the mapping. */
 static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 			struct batcher_work *work, uint32_t i, uint64_t index,
 			const struct packimg_sample *read, struct sample_times *times,
@@ -42,7 +42,7 @@ static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 	return r;
 }
 
-/* What sample_ahead said no longer holds. */
+/* Cancels what sample_ahead() announced. */
 static void forget_ahead(struct batcher_worker *worker)
 {
 	if (worker->ahead)
@@ -58,7 +58,9 @@ static int make_sample(struct batcher *batcher, struct batcher_worker *worker,
 	struct dataset *dataset = batcher->options.dataset;
 	for (;;) {
 		uint64_t faults = atomic_load(&dataset->guard.faults);
-		/* What was decoded ahead may have been zeroes in place of a page. */
+		/*
+		 * A fault means that decoded-ahead samples may come from a zero page: discard them.
+		 */
 		if (worker->ahead && worker->ahead_faults != faults) {
 			atomic_store(&dataset->suspect, true);
 			forget_ahead(worker);
@@ -79,8 +81,8 @@ static int make_sample(struct batcher *batcher, struct batcher_worker *worker,
 		if (atomic_load(&dataset->guard.faults) == faults)
 			return r;
 		/*
-		 * Another worker met a fault meanwhile, perhaps on a page of this very sample.
-		 * Faults are as many as pages at most.
+		 * Another worker faulted meanwhile, perhaps on a page of this sample: make it
+		 * again. This ends, because each page faults at most once.
 		 */
 		atomic_store(&dataset->suspect, true);
 	}
@@ -96,8 +98,8 @@ void batcher_forget_buffers(struct batcher_worker *worker)
 }
 
 /*
- * Copies the sample of the unit behind those that are kept, if it is one that gains by being
- * decoded together with others: a JPEG without an index, and not a rare large one.
+ * Copies the sample to the next kept buffer if decoding it together with others is faster: a JPEG
+ * without an index, and not unusually large.
  */
 static bool sample_keep(struct batcher *batcher, struct batcher_worker *worker, uint64_t index)
 {
@@ -128,7 +130,7 @@ uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker,
 	forget_ahead(worker);
 	worker->kept_unit = unit;
 	worker->kept_count = 0;
-	/* Bytes that a ring reads come when it is their turn. */
+	/* IO_URING delivers bytes only when io_get() asks for them. */
 	if (io_mode_of(batcher->io) != IO_MMAP)
 		return 0;
 	worker->ahead_faults = atomic_load(&dataset->guard.faults);
@@ -137,7 +139,7 @@ uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker,
 		uint64_t position = work->part.first + unit % batcher->unit_span + i;
 		uint64_t index = order_sample(&work->order, position);
 
-		/* of one copy: they are drawn from one seed */
+		/* Stop at the next copy: transform_ahead() takes one seed. */
 		if (i == 0)
 			copy = order_copy(&work->order, position);
 		else if (order_copy(&work->order, position) != copy)
@@ -187,7 +189,7 @@ int sample_make_unit(struct batcher *batcher, struct batcher_worker *worker,
 	return r;
 }
 
-/* A sample that is not one of this feed's next units. */
+/* Makes a sample that is not one of this feed's next units. */
 static int make_other(struct batcher *batcher, struct batcher_worker *worker,
 		      struct batcher_work *work, uint32_t i, uint64_t index,
 		      struct sample_times *times, struct packimg_error *error)

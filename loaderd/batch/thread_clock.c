@@ -12,11 +12,11 @@
 
 enum {
 	COMPARE_NS = 4 * 1000 * 1000,
-	/* A lap so long is compared at once: it may hold somebody else's turn on the CPU. */
+	/* Compare at once after a lap this long: other threads may have had the CPU. */
 	LONG_LAP_NS = 1000 * 1000,
 	/*
-	 * Missing less than one part in so many is interrupts and rounding: not worth asking the
-	 * kernel why.
+	 * If less than 1/MISSING_PART of the time is missing, it is interrupts and rounding: do not
+	 * ask the kernel for the cause.
 	 */
 	MISSING_PART = 32,
 };
@@ -28,7 +28,7 @@ static long voluntary_switches(void)
 }
 
 /*
- * Nanoseconds that the thread has spent in run queues (Linux,
+ * Returns the time the thread has spent in run queues (Linux,
  * Documentation/scheduler/sched-stats.rst).
  */
 static uint64_t run_delay_ns(const struct thread_clock *watch)

@@ -43,7 +43,7 @@ static int dataset_prepare(struct dataset *dataset, const char *path)
 {
 	dataset->path = strdup(path);
 	dataset->count = packimg_count(dataset->image);
-	/* Large ones come straight from mmap: memory that no sample has touched costs nothing. */
+	/* calloc() takes large arrays from mmap, so untouched parts use no memory. */
 	size_t words = dataset->count / 64 + 1;
 	dataset->checked = calloc(words, sizeof(*dataset->checked));
 	dataset->damaged = calloc(words, sizeof(*dataset->damaged));

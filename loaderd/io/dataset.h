@@ -1,8 +1,7 @@
 /*
- * One open dataset as the daemon sees it: the packed image files, what is known about their samples
- * (checksum verified, found damaged), and the guard over their mappings. Shared by all feeds that
- * read it; safe for any number of threads. The reference count is the owner's business (see
- * registry.h).
+ * One open dataset: its packed image files, the verification state of its samples (checksum
+ * verified, found damaged), and the guard over its mappings. All feeds that read the dataset share
+ * it; any thread may use it. The owner keeps the reference count (registry.h).
  */
 #pragma once
 
@@ -14,45 +13,45 @@
 
 struct dataset {
 	struct packimg *image;
-	bool mapped; /* false: its samples' bytes are copied with packimg_read() */
-	char *path;  /* as the client named it */
+	bool mapped; /* if false, samples are copied with packimg_read() */
+	char *path;  /* as named by the client */
 	uint64_t count;
-	uint64_t bytes; /* of all files */
+	uint64_t bytes; /* total size of the files */
 	struct sigbus_guard_map guard;
 	struct sigbus_guard_region *regions; /* owned; one per shard */
-	_Atomic uint64_t *checked;           /* bit per sample: the checksum has been verified */
-	/* bit per sample: it was wrong, or the file ended before it */
+	_Atomic uint64_t *checked;           /* bit per sample: checksum verified */
+	/* Bit per sample: wrong checksum, or the file is too short or cannot be read. */
 	_Atomic uint64_t *damaged;
-	_Atomic uint64_t *reported; /* bit per sample: dataset_first_report() has been asked */
+	_Atomic uint64_t *reported; /* bit per sample: dataset_first_report() has been called */
 	/*
-	 * Set by the first fault: pages may have been replaced under samples verified earlier, so
-	 * all are verified at each use.
+	 * Set by the first fault: pages of verified samples may have been replaced, so samples are
+	 * verified on each use from then on.
 	 */
 	_Atomic bool suspect;
 };
 
 /*
- * Opens a dataset whose files are fds, which it takes over on success; path is for texts. mapped:
- * by packimg_open_fds(), whose errors it has; else by packimg_open_unmapped(). The files are read
- * inside a guard: one that is cut while it is being opened is -EBADMSG.
+ * Opens the dataset in the files `fds`; takes them over on success. `path` is for messages. If
+ * `mapped`, calls packimg_open_fds(), else packimg_open_unmapped(), and returns their errors. Reads
+ * the files inside a guard: returns -EBADMSG if a file shrinks while it is being opened.
  */
 int dataset_open(const char *path, const int *fds, uint32_t count, bool mapped,
 		 struct dataset **ret_dataset, struct packimg_error *error);
 void dataset_free(struct dataset *dataset);
 
 /*
- * The caller is inside sigbus_guard_enter(&dataset->guard). Looks up a sample and verifies its
- * checksum unless that is known to be right; data and side may afterwards be replaced by a copy
- * read otherwise, if verify is false and dataset_verify() is called on the copy. -EBADMSG: damaged,
- * with a sentence in error.
+ * Looks up a sample. Must be called inside sigbus_guard_enter(&dataset->guard). If `verify`,
+ * verifies the checksum unless it has been verified before. If not, the caller may replace data and
+ * side with a copy and must call dataset_verify() on it. Returns -EBADMSG and sets error->text if
+ * the sample is damaged.
  */
 int dataset_sample(struct dataset *dataset, uint64_t index, bool verify,
 		   struct packimg_sample *ret_sample, struct packimg_error *error);
 int dataset_verify(struct dataset *dataset, const struct packimg_sample *sample,
 		   struct packimg_error *error);
-/* 0, or -EBADMSG with a sentence: the sample was found damaged before. */
+/* Returns -EBADMSG and sets error->text if the sample has been found damaged, else 0. */
 int dataset_known(struct dataset *dataset, uint64_t index, struct packimg_error *error);
-/* Marks a sample as damaged for good. */
+/* Marks a sample as permanently damaged. */
 void dataset_condemn(struct dataset *dataset, uint64_t index);
-/* True the first time it is called for a sample: the caller then reports it. */
+/* Returns true on the first call for a sample; the caller then reports it. */
 bool dataset_first_report(struct dataset *dataset, uint64_t index);

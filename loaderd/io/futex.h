@@ -1,5 +1,5 @@
 /*
- * Waiting for a word to change, within this process. Spurious returns are possible; callers look
+ * Futex wait and wake within one process. Waits may return spuriously; callers check the word
  * again.
  */
 #pragma once

@@ -13,26 +13,23 @@
 #include <unistd.h>
 
 enum {
-	/* While all seems to be in the page cache one sample in so many is looked at. */
+	/* While the data seem to be cached, probe one sample in PROBE_INTERVAL. */
 	PROBE_INTERVAL = 16,
-	/* Probes in a row that must find their sample before the thread believes so. */
+	/* Consecutive successful probes after which the data count as cached. */
 	PROBES_WARM = 64,
-	/* After so many, one sample in PROBE_INTERVAL_LONG is enough: a probe is a system call. */
+	/* After this many, probe one sample in PROBE_INTERVAL_LONG: a probe costs system calls. */
 	PROBES_SURE = 1024,
 	PROBE_INTERVAL_LONG = 256,
-	/* Bytes of a sample that one probe asks for. */
+	/* Bytes that one probe reads of a sample. */
 	PROBE_BYTES = 4,
 	AHEAD_UNITS_MAX = 1 << 16,
 };
-/*
- * Asking the kernel for more than this ahead of use gains nothing even on slow storage, and costs
- * page cache.
- */
+/* A longer read-ahead distance gains nothing even on slow storage, and costs page cache. */
 #define MMAP_AHEAD_BYTES (UINT64_C(128) << 20)
 
 enum io_mode io_choose(uint64_t dataset_bytes, uint64_t memory_bytes)
 {
-	/* Some of the memory is wanted for batches and programs. */
+	/* Leave a quarter of memory for batches and programs. */
 	return dataset_bytes > memory_bytes / 4 * 3 && io_can_uring() ? IO_URING : IO_MMAP;
 }
 
@@ -64,7 +61,7 @@ int io_lookup(struct io *io, uint64_t index, struct packimg_sample *ret_sample)
 	return r;
 }
 
-/* The whole pages that a sample's bytes, side data behind them included, lie on. */
+/* The pages that hold a sample's bytes, including side data within a page behind them. */
 struct pages {
 	void *begin;
 	size_t size;
@@ -93,8 +90,8 @@ static void pages_of(const struct io *io, const struct packimg_sample *sample, u
 }
 
 /*
- * Of a file of somebody else's mincore() calls every page resident. Reading without waiting tells
- * the truth: of a few bytes, spread over the pages, since what is read is copied.
+ * mincore() reports every page resident for files of other users, so probe with RWF_NOWAIT reads
+ * instead. Read only a few bytes, spread over the pages, because preadv2() copies.
  */
 static bool io_resident(const struct pages *pages, uintptr_t page)
 {
@@ -111,11 +108,11 @@ static bool io_resident(const struct pages *pages, uintptr_t page)
 struct prober {
 	uintptr_t page;
 	uint64_t position; /* next unit to look at */
-	unsigned found;    /* probes in a row that found their sample */
+	unsigned found;    /* consecutive probes that found their sample cached */
 	bool ended;
 };
 
-/* One unit: asks for it unless all is in memory anyway. */
+/* Requests read-ahead of one unit unless the data seem to be cached. */
 static void io_look_ahead(struct io *io, struct prober *prober, uint64_t unit)
 {
 	bool warm = prober->found >= PROBES_WARM;
@@ -150,8 +147,7 @@ static void *mmap_main(void *argument)
 		uint64_t limit = atomic_load(&io->limit);
 		uint64_t target = limit + io->ahead_units;
 		/*
-		 * After a pause or a jump of the workers: what they are past is not asked for any
-		 * more.
+		 * After a pause, or if the workers jumped ahead: skip the units they have passed.
 		 */
 		if (prober.position < limit && limit - prober.position > io->ahead_units)
 			prober.position = limit;
@@ -159,8 +155,8 @@ static void *mmap_main(void *argument)
 		       !atomic_load_explicit(&io->stopping, memory_order_relaxed))
 			io_look_ahead(io, &prober, prober.position++);
 		/*
-		 * A quarter of the distance at a time; waking costs the more, relatively, the
-		 * smaller the samples are.
+		 * Wake after a quarter of the distance: the smaller the samples, the higher the
+		 * relative cost of waking.
 		 */
 		atomic_store(&io->wake_limit, limit + io->ahead_units / 4 + 1);
 		io_sleep(io, limit_has_come);
@@ -203,7 +199,10 @@ int io_new(const struct io_options *options, struct io **ret_io)
 	io->options = *options;
 	io->ahead_units = ahead_units(options);
 	int r = options->mode == IO_URING ? io_ring_new(io) : 0;
-	/* Without a mapping there is nothing to look ahead in: the probes would allocate pages. */
+	/*
+	 * No read-ahead for unmapped datasets: there is no range to advise, and record lookups
+	 * would allocate pages.
+	 */
 	if (r == 0 && (options->mode == IO_URING || options->dataset->mapped))
 		r = io_start_thread(io);
 	if (r < 0) {

@@ -1,16 +1,18 @@
 /*
- * How one feed's stored bytes come from the file: read-ahead of exactly the samples that come next.
- * Two ways, fixed when the feed opens.
+ * Reads one feed's stored bytes, with read-ahead of exactly the samples that come next. There are
+ * two modes; a feed's mode is fixed when it opens.
  *
- * IO_MMAP: workers read the dataset's mapping; a thread asks the kernel for the ranges of coming
- * samples. While probes find them in the page cache it does nothing but probe now and then. Of a
- * dataset that is not mapped workers copy each sample to a buffer of their own; without read-ahead.
- * IO_URING: a thread keeps reads of coming samples under way, past the page cache (O_DIRECT), into
- * a buffer of bounded size; workers wait for what they need. For datasets larger than memory, where
- * the page cache would only be churned. What cannot be read so is left to the first way.
+ * IO_MMAP: workers read the dataset's mapping; a thread calls madvise(MADV_WILLNEED) for the ranges
+ * of coming samples. While the data are in the page cache, it only probes now and then. If the
+ * dataset is not mapped, each worker copies its sample to its own buffer, without read-ahead.
  *
- * Made and freed with the batcher; io_get, io_done and io_begun are for its workers. loaderd(1),
- * READING.
+ * IO_URING: a thread keeps reads of coming samples in flight, with O_DIRECT past the page cache,
+ * into a buffer of bounded size; workers wait for their samples. Use it for datasets larger than
+ * memory, which would only thrash the page cache. Samples that cannot be read this way fall back to
+ * IO_MMAP.
+ *
+ * Created and freed with the batcher. Its workers call io_get, io_done and io_begun. See
+ * loaderd(1), READING.
  */
 #pragma once
 
@@ -22,82 +24,88 @@
 
 enum io_mode { IO_AUTO = 0, IO_MMAP = 1, IO_URING = 2 };
 enum io_place {
-	IO_MAPPED = 0, /* read it from the mapping */
-	IO_READ = 1,   /* the sample's bytes are in the buffer */
+	IO_MAPPED = 0, /* read the sample from the mapping */
+	IO_READ = 1,   /* the sample's bytes are in a buffer */
 };
 
 struct io;
 
 /*
- * Memory of one worker for the stored bytes of one sample of a dataset that is not mapped. Starts
- * zeroed but for its limit. It grows to what samples need, and shrinks again at the next sample of
- * ordinary size.
+ * A worker's memory for the stored bytes of one sample of an unmapped dataset. Starts zeroed except
+ * for `limit`. It grows as needed, and shrinks again at the next sample of ordinary size.
  */
 struct io_buffer {
 	uint8_t *bytes;
 	uint64_t size;
-	uint64_t limit; /* of size for a sample; 0: none */
+	uint64_t limit; /* largest size for a sample; 0 if unlimited */
 };
 
 struct io_options {
 	struct dataset *dataset;
-	struct order_walk walk; /* of the feed */
+	struct order_walk walk; /* the feed's units */
 	enum io_mode mode;      /* not IO_AUTO */
-	uint64_t bytes;         /* to run ahead of the workers; the size of the buffer */
-	unsigned queue_depth;   /* reads under way at most */
+	uint64_t bytes;         /* read-ahead distance; in IO_URING mode also the buffer size */
+	unsigned queue_depth;   /* maximum number of reads in flight */
 	/*
-	 * [direct_count] descriptors of the first files, opened with O_DIRECT; the owner keeps them
-	 * open
+	 * [direct_count] fds of the first files, opened with O_DIRECT. The owner keeps them open.
 	 */
 	const int *direct;
 	uint32_t direct_count;
 };
 
-enum { IO_DIRECT_MAX = 512 }; /* files beyond are read through the page cache */
+enum { IO_DIRECT_MAX = 512 }; /* further files are read through the page cache */
 
-/* What AUTO means for a dataset of this size: IO_URING when it does not fit the memory there is. */
+/*
+ * Resolves IO_AUTO for a dataset of this size: IO_URING if the dataset exceeds three quarters of
+ * memory and io_can_uring(), else IO_MMAP.
+ */
 enum io_mode io_choose(uint64_t dataset_bytes, uint64_t memory_bytes);
 /*
- * True when this build and this kernel can do IO_URING, and there is a ring left if they were
- * reserved.
+ * Returns true if build and kernel support IO_URING and, after io_reserve(), a reserved ring is
+ * left.
  */
 bool io_can_uring(void);
 /*
- * Makes rings before a sandbox forbids it: so many feeds at a time can be read by IO_URING
- * afterwards, with reads of queue_depth at once. They can do nothing but read, whatever is asked of
- * them. Fewer where the system has no more; an error, which says why, where it has none at all.
- * Once, before feeds.
+ * Creates rings before a sandbox forbids it. Afterwards at most `rings` feeds at a time can use
+ * IO_URING, with up to queue_depth reads in flight each. The rings accept only reads. Creates fewer
+ * rings if the system has no more; returns an error only if it cannot create any. Call it once,
+ * before the first feed.
  */
 int io_reserve(unsigned rings, unsigned queue_depth);
-/* -ENOMEM, or what thread and ring creation answer. */
+/* Returns -ENOMEM, or the error of creating the thread or the ring. */
 int io_new(const struct io_options *options, struct io **ret_io);
-/* No worker uses it any more. Waits for reads under way. Accepts NULL. */
+/* Waits for reads in flight. No worker may use it any more. Accepts NULL. */
 void io_free(struct io *io);
 enum io_mode io_mode_of(const struct io *io);
 
 /*
- * Units below `limit` will be asked for soon. Cheap: wakes the thread only when it waits for that.
+ * Announces that workers will soon ask for units below `limit`. Cheap: wakes the thread only if it
+ * is waiting for this limit.
  */
 void io_begun(struct io *io, uint64_t limit);
 /*
- * The stored bytes of a unit that this worker has claimed, which is sample `index`. IO_READ:
- * *ret_sample is complete, its data and side lead into the buffer until io_done(), or into the
- * worker's until its next use. IO_MAPPED: only where the dataset is mapped. May wait for the file.
- * Negative errno: it cannot be read, with a sentence in error; -ECANCELED after io_stop().
+ * Provides the stored bytes of a unit that this worker has claimed; `index` is its sample. May wait
+ * for the file. Returns IO_READ if *ret_sample is complete: its data and side point into io's
+ * buffer until io_done(), or into the worker's until its next use. Returns IO_MAPPED only if the
+ * dataset is mapped. On error returns a negative errno and sets error->text; returns -ECANCELED,
+ * without text, if io_stop() ends its wait.
  */
 int io_get(struct io *io, uint64_t unit, uint64_t index, struct io_buffer *buffer,
 	   struct packimg_sample *ret_sample, struct packimg_error *error);
-/* The same for any other sample; without io_done() afterwards. */
+/* Like io_get() for any other sample. Never waits for the ring; do not call io_done(). */
 int io_get_other(struct io *io, uint64_t index, struct io_buffer *buffer,
 		 struct packimg_sample *ret_sample, struct packimg_error *error);
 /*
- * The unit's bytes are not needed any more. After every io_get() that was not cancelled, whatever
- * else it returned.
+ * Releases the unit's bytes. Call it after every io_get() that did not return -ECANCELED, even if
+ * it failed.
  */
 void io_done(struct io *io, uint64_t unit);
-/* Ends all waiting. */
+/* Ends all waits: from then on, an io_get() that would wait returns -ECANCELED. */
 void io_stop(struct io *io);
 
-/* At least size bytes of it, whatever its limit, aligned to 64; NULL: out of memory. */
+/*
+ * Returns at least `size` bytes aligned to 64, regardless of buffer->limit, or NULL if out of
+ * memory. The contents are undefined.
+ */
 uint8_t *io_buffer_take(struct io_buffer *buffer, uint64_t size);
 void io_buffer_deinit(struct io_buffer *buffer);

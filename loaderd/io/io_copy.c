@@ -6,18 +6,19 @@
 #include <string.h>
 
 enum {
-	ALIGNMENT = 64,    /* of stored bytes and side data in memory, as in files */
-	TAIL = 64,         /* readable bytes that decoders expect behind each */
-	GAP_MAX = 4096,    /* side data this close behind stored bytes are read with them */
-	GRAIN = 64 << 10,  /* a buffer grows by steps of this, */
-	USUAL = 1024 << 10 /* and is given back above this once a sample needs no more */
+	ALIGNMENT = 64, /* of stored bytes and side data in memory, as in the files */
+	TAIL = 64,      /* readable bytes that decoders expect behind each of them */
+	GAP_MAX =
+		4096, /* side data this close behind the stored bytes are read together with them */
+	GRAIN = 64 << 10,  /* a buffer's size is a multiple of this */
+	USUAL = 1024 << 10 /* larger buffers are freed once a sample needs no more than this */
 };
 
-/* Where a sample's bytes go in a buffer. */
+/* Positions of a sample's bytes in a buffer. */
 struct layout {
 	uint64_t side;       /* offset of the side data */
-	uint64_t size;       /* of all */
-	uint64_t first_read; /* bytes that are read at once, from the first stored one */
+	uint64_t size;       /* of the whole layout */
+	uint64_t first_read; /* bytes in the first read, from the first stored byte on */
 };
 
 static uint64_t round_up(uint64_t size, uint64_t to)
@@ -25,7 +26,7 @@ static uint64_t round_up(uint64_t size, uint64_t to)
 	return (size + to - 1) / to * to;
 }
 
-/* Pointers of an unmapped dataset are addresses that keep their distance in the file. */
+/* Pointers of an unmapped dataset cannot be read, but their distances equal those in the file. */
 static struct layout layout_of(const struct packimg_sample *sample)
 {
 	struct layout layout = {.first_read = sample->data_size};

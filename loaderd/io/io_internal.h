@@ -1,4 +1,4 @@
-/* What io.c, io_copy.c and io_ring.c share. */
+/* Shared by io.c, io_copy.c and io_ring.c. */
 #pragma once
 
 #include "loaderd/io/io.h"
@@ -13,28 +13,31 @@ struct io {
 	pthread_t thread;
 	bool started;
 	_Atomic bool stopping;
-	/* Sleep of the thread: it sets asleep, looks again, and waits for wake_word to change. */
+	/*
+	 * How the thread sleeps: it sets `asleep`, checks for work again, and waits for wake_word
+	 * to change.
+	 */
 	_Alignas(64) _Atomic uint32_t wake_word;
 	_Atomic bool asleep;
-	_Atomic uint64_t wake_limit;         /* a limit of units begun that is worth waking for */
-	_Atomic uint64_t wake_unit;          /* a unit done that is worth waking for */
-	_Alignas(64) _Atomic uint64_t limit; /* units begun */
-	uint64_t ahead_units;                /* to run ahead of that */
-	struct io_ring *ring;                /* IO_URING */
+	_Atomic uint64_t wake_limit; /* wake the thread once `limit` reaches this */
+	_Atomic uint64_t wake_unit;  /* wake the thread once this unit or a later one is done */
+	_Alignas(64) _Atomic uint64_t limit; /* end of the units begun */
+	uint64_t ahead_units;                /* read-ahead distance beyond `limit` */
+	struct io_ring *ring;                /* NULL unless IO_URING */
 };
 
 void io_wake(struct io *io);
 /*
- * Sleeps unless the condition that the caller has just announced in wake_limit or wake_unit has
- * come true: look(io) says so.
+ * Sleeps until io_wake(), unless look(io) shows that the condition just stored in wake_limit or
+ * wake_unit already holds.
  */
 void io_sleep(struct io *io, bool (*look)(struct io *io));
-/* Looks up a sample's record, under the guard. */
+/* Looks up a sample's record inside the guard. */
 int io_lookup(struct io *io, uint64_t index, struct packimg_sample *ret_sample);
 
 /*
- * A sample of a dataset that is not mapped, into the worker's buffer: IO_READ. -EBADMSG, -E2BIG
- * beyond the buffer's limit, -ENOMEM; with a sentence.
+ * Copies a sample of an unmapped dataset to the worker's buffer. Returns IO_READ, -EBADMSG, -E2BIG
+ * if the sample exceeds the buffer's limit, or -ENOMEM. Errors set error->text.
  */
 int io_copy(struct dataset *dataset, uint64_t index, struct io_buffer *buffer,
 	    struct packimg_sample *ret_sample, struct packimg_error *error);

@@ -15,15 +15,15 @@
 #include <unistd.h>
 
 /*
- * A window of units, [oldest, next), slides along the feed's order. Each has an entry (unit %
- * window) and, while it is wanted, a stretch of a circular buffer. The thread fills entries at the
- * front and frees them from the back once workers are done with them.
+ * A window of units, [oldest, next), slides along the feed's order. Each unit has an entry (unit %
+ * window) and, while its bytes are in use, a range of a circular buffer. The thread fills entries
+ * at the front of the window and frees them at the back once workers are done with them.
  *
- * An entry's tag holds its unit and its state, so that a worker that asks early finds another
- * unit's tag and waits. Waiting is on `progress`, which changes whenever states have. No deadlock:
- * claims are given out in order, so whatever holds the window's end back has been claimed by a
- * worker that is at work on it; and a sleeping thread is woken by a worker about to wait, and by
- * one that is done while another waits.
+ * An entry's tag holds unit and state, so a worker that asks early finds another unit's tag and
+ * waits. Workers wait on `progress`, which changes after every state change by the thread. There is
+ * no deadlock: claims are given out in order, so the unit at the back of the window has been
+ * claimed by a worker that is processing it. A worker that is about to wait wakes a sleeping
+ * thread, and so does a worker that finishes a unit while another waits.
  */
 enum entry_state { ENTRY_READING = 1, ENTRY_READY, ENTRY_MAPPED, ENTRY_FAILED, ENTRY_DONE };
 enum {
@@ -31,15 +31,15 @@ enum {
 	WINDOW_MOST = 1 << 16,
 	WINDOW_LEAST = 1 << 10,
 	/*
-	 * what O_DIRECT wants offsets, lengths and memory aligned to; the most any usual device
-	 * asks
+	 * Alignment of offset, length and memory for O_DIRECT: the largest that usual devices
+	 * require.
 	 */
 	BLOCK = 4096,
 	RESERVE_MAX = 64,
 	TAIL = 64, /* readable bytes that decoders expect behind stored bytes */
 	/*
-	 * Bytes of an entry at most. Its sizes have 32 bits, and one read returns less than 2 GiB.
-	 * Larger samples are read from the mapping.
+	 * Maximum size of an entry: sizes are 32-bit, and one read returns less than 2 GiB. Larger
+	 * samples are left to the IO_MMAP path.
 	 */
 	ENTRY_BYTES_MAX = 1 << 30,
 };
@@ -48,11 +48,11 @@ struct entry {
 	_Atomic uint64_t tag; /* unit << STATE_BITS | state */
 	struct packimg_sample sample;
 	uint8_t *memory;
-	uint64_t file_offset; /* of memory[0] */
-	uint32_t size;        /* to read */
-	uint32_t needed;      /* of it, without what only fills blocks */
+	uint64_t file_offset; /* file offset of memory[0] */
+	uint32_t size;        /* bytes to read, a multiple of BLOCK */
+	uint32_t needed;      /* the part of `size` that must arrive; the rest only fills blocks */
 	uint32_t got;
-	uint64_t buffer_end; /* the buffer's fill level behind this entry */
+	uint64_t buffer_end; /* used_end of the buffer after this entry */
 	int fd, error;
 };
 
@@ -63,9 +63,9 @@ struct io_ring {
 	uint64_t window;       /* a power of two */
 	uint8_t *buffer;
 	uint64_t buffer_size;
-	uint64_t used_end,
-		free_end; /* bytes ever allocated and ever freed, padding at the wrap included */
-	uint64_t oldest, next; /* units */
+	uint64_t used_end, free_end; /* total bytes allocated and freed so far, including padding at
+					the wrap */
+	uint64_t oldest, next;       /* units; the window */
 	unsigned in_flight;
 	bool ended;
 	_Alignas(64) _Atomic uint32_t progress; /* futex */
@@ -73,18 +73,18 @@ struct io_ring {
 };
 
 /*
- * Rings in reserve, the last one first. The mutex is also held while rings come and go: liburing
- * maps and unmaps by bare system calls, so that the thread sanitizer, shown no order between them,
- * takes a ring at a freed one's address for the same memory.
+ * Reserved rings; the last one is taken first. The mutex is also held while rings are created and
+ * destroyed: liburing maps and unmaps with raw system calls, so without an ordering the thread
+ * sanitizer mistakes a new ring at the address of a freed one for the same memory.
  */
 static struct {
 	pthread_mutex_t mutex;
-	bool only; /* there are no others to be had */
+	bool only; /* after io_reserve(): no ring can be created */
 	unsigned count;
 	struct io_uring rings[RESERVE_MAX];
 } reserve = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-/* A ring that reads, and nothing else. */
+/* Creates a ring that accepts only reads. */
 static int make_reader(unsigned depth, struct io_uring *ret_uring)
 {
 	struct io_uring_params parameters = {.flags = IORING_SETUP_R_DISABLED};
@@ -95,7 +95,7 @@ static int make_reader(unsigned depth, struct io_uring *ret_uring)
 	int r = io_uring_queue_init_params(depth, ret_uring, &parameters);
 	if (r < 0)
 		return r;
-	/* By the system call: liburing 2.3 does not export these two. */
+	/* liburing 2.3 does not export these two operations: use the system call. */
 	if (syscall(SYS_io_uring_register, ret_uring->ring_fd, IORING_REGISTER_RESTRICTIONS,
 		    restrictions, 2) < 0 ||
 	    syscall(SYS_io_uring_register, ret_uring->ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL,
@@ -134,7 +134,7 @@ static int open_uring(unsigned depth, struct io_uring *ret_uring)
 	return r;
 }
 
-/* Nothing is under way in it. */
+/* No operation may be in flight. */
 static void close_uring(struct io_uring *uring)
 {
 	pthread_mutex_lock(&reserve.mutex);
@@ -206,7 +206,7 @@ void io_ring_free(struct io_ring *ring)
 	free(ring);
 }
 
-/* The sample's file, past the page cache where the client could open it so. */
+/* Returns the fd of the sample's file, opened with O_DIRECT if the client could do so. */
 static int io_ring_file_of(const struct io *io, uint32_t shard_number)
 {
 	struct packimg_shard shard;
@@ -217,7 +217,7 @@ static int io_ring_file_of(const struct io *io, uint32_t shard_number)
 	return shard.fd;
 }
 
-/* Room for `size` bytes in one piece; NULL when the workers have to free some first. */
+/* Allocates `size` contiguous bytes; returns NULL if workers must free some first. */
 static uint8_t *io_ring_take(struct io_ring *ring, uint64_t size, uint64_t *ret_end)
 {
 	uint64_t at = ring->used_end % ring->buffer_size;
@@ -234,8 +234,8 @@ static uint8_t *io_ring_take(struct io_ring *ring, uint64_t size, uint64_t *ret_
 static void io_ring_settle(struct entry *entry, uint64_t unit, enum entry_state state)
 {
 	/*
-	 * The worker that sees the state sees the bytes; seq_cst against the worker's look before
-	 * it waits.
+	 * Makes the bytes visible to the worker that sees the state. Sequentially consistent with
+	 * the worker's check of the tag before it waits.
 	 */
 	atomic_store(&entry->tag, tag_of(unit, state));
 }
@@ -243,14 +243,14 @@ static void io_ring_settle(struct entry *entry, uint64_t unit, enum entry_state 
 static void io_ring_submit(struct io_ring *ring, struct entry *entry, uint64_t unit)
 {
 	struct io_uring_sqe *sqe =
-		io_uring_get_sqe(&ring->uring); /* in_flight is below the queue's depth */
+		io_uring_get_sqe(&ring->uring); /* never NULL: in_flight is below the queue depth */
 	io_uring_prep_read(sqe, entry->fd, entry->memory + entry->got, entry->size - entry->got,
 			   entry->file_offset + entry->got);
 	sqe->user_data = unit;
 	ring->in_flight++;
 }
 
-/* Pointers from the mapping into the copy. */
+/* Redirects the sample's pointers from the mapping to the buffer. */
 static void io_ring_relocate(struct entry *entry, uint64_t side_offset)
 {
 	struct packimg_sample *sample = &entry->sample;
@@ -259,15 +259,15 @@ static void io_ring_relocate(struct entry *entry, uint64_t side_offset)
 	sample->data = entry->memory + (sample->data_offset - entry->file_offset);
 }
 
-/* The bytes of its file that an entry has to have. */
+/* The byte range of the file that an entry must contain. */
 struct extent {
 	uint64_t begin, end;  /* begin is a multiple of BLOCK */
-	uint64_t side_offset; /* 0: side data is not among them, and stays in the mapping */
+	uint64_t side_offset; /* 0 if side data is not included and stays in the mapping */
 };
 
 /*
- * Side data that begins within a block behind the data is read together with it. Nothing overflows:
- * io_lookup() found all of it inside the file, which is mapped.
+ * Includes side data that begins less than BLOCK behind the data. Nothing overflows: io_lookup()
+ * has checked that all of it lies inside the file, which is mapped.
  */
 static struct extent extent_of(const struct packimg_sample *sample)
 {
@@ -281,13 +281,16 @@ static struct extent extent_of(const struct packimg_sample *sample)
 	if (distance >= sample->data_size + (uint64_t)BLOCK)
 		return extent;
 	extent.side_offset = sample->data_offset + distance;
-	/* a maximum: the data must be there, whatever the record says of the side data */
+	/*
+	 * Never shortens the range: it must contain the data, whatever the record says about side
+	 * data.
+	 */
 	if (extent.side_offset + sample->side_size > extent.end)
 		extent.end = extent.side_offset + sample->side_size;
 	return extent;
 }
 
-/* Starts reading one unit. False: no room in the buffer yet. */
+/* Starts reading one unit. Returns false if the buffer has no room yet. */
 static bool begin_read(struct io *io, uint64_t unit, uint64_t index)
 {
 	struct io_ring *ring = io->ring;
@@ -297,14 +300,17 @@ static bool begin_read(struct io *io, uint64_t unit, uint64_t index)
 	entry->got = 0;
 	entry->error = 0;
 	if (io_lookup(io, index, sample) < 0) {
-		/* the worker will meet and report the fault */
+		/* the worker runs into the fault and reports it */
 		io_ring_settle(entry, unit, ENTRY_MAPPED);
 		return true;
 	}
 	struct extent extent = extent_of(sample);
 	uint64_t size = (extent.end + TAIL - extent.begin + BLOCK - 1) / BLOCK * BLOCK;
 	entry->fd = io_ring_file_of(io, sample->shard);
-	/* Side data elsewhere in the file are for the mapping, or to be copied with the rest. */
+	/*
+	 * Side data elsewhere in the file is read from the mapping. Without one, the whole sample
+	 * is copied instead.
+	 */
 	bool apart = sample->side && extent.side_offset == 0 && !io->options.dataset->mapped;
 	if (size > ring->buffer_size / 4 || size > ENTRY_BYTES_MAX || entry->fd < 0 || apart) {
 		io_ring_settle(entry, unit, ENTRY_MAPPED);
@@ -322,7 +328,7 @@ static bool begin_read(struct io *io, uint64_t unit, uint64_t index)
 	return true;
 }
 
-/* These bytes and their tail, as far as they are among those that the entry had to have. */
+/* Unpoisons `size` bytes and their tail, limited to the needed part of the entry and its tail. */
 static void unpoison_read(const struct entry *entry, const uint8_t *bytes, uint64_t size)
 {
 	const uint8_t *end = entry->memory + entry->needed + TAIL;
@@ -332,7 +338,7 @@ static void unpoison_read(const struct entry *entry, const uint8_t *bytes, uint6
 	unpoison(bytes, size + TAIL < room ? size + TAIL : room);
 }
 
-/* What a worker may read of a ready entry: data and side data, each with its tail. */
+/* Unpoisons what a worker may read of a ready entry: data and side data, each with its tail. */
 static void unpoison_entry(const struct entry *entry)
 {
 	unpoison_read(entry, entry->sample.data, entry->sample.data_size);
@@ -353,7 +359,7 @@ static void finish_read(struct io_ring *ring, uint64_t unit, int result)
 		io_ring_submit(ring, entry, unit);
 	} else if (result == -EINVAL || result > 0) {
 		io_ring_settle(entry, unit,
-			       ENTRY_MAPPED); /* a file system that cannot do it this way */
+			       ENTRY_MAPPED); /* the file system cannot read this way */
 	} else {
 		entry->error = result == 0 ? -ENODATA : result;
 		io_ring_settle(entry, unit, ENTRY_FAILED);
@@ -373,7 +379,7 @@ static void free_done(struct io_ring *ring)
 
 enum fill { FILL_PROGRESS, FILL_LIMIT, FILL_FULL };
 
-/* Starts reads until something stops it. */
+/* Starts reads until the queue depth, the limit or the window is reached, or the buffer is full. */
 static enum fill io_ring_fill(struct io *io)
 {
 	struct io_ring *ring = io->ring;
@@ -422,8 +428,8 @@ static void wait_for_work(struct io *io, enum fill why)
 {
 	struct io_ring *ring = io->ring;
 	/*
-	 * Half the window at a time, so that waking is rare: see io_ring_done(). Who has to wait
-	 * wakes at once.
+	 * Wake after half the window, so that wakes are rare: see io_ring_done(). A worker that has
+	 * to wait wakes the thread at once.
 	 */
 	atomic_store(&io->wake_unit, why == FILL_FULL
 					     ? ring->oldest + (ring->next - ring->oldest) / 2
@@ -442,7 +448,7 @@ void *io_ring_main(void *argument)
 		uint64_t before = ring->next;
 		enum fill why = io_ring_fill(io);
 		if (ring->next != before)
-			tell_workers(ring); /* some may be ENTRY_MAPPED at once */
+			tell_workers(ring); /* some may already be ENTRY_MAPPED */
 		if (ring->in_flight == 0) {
 			wait_for_work(io, why);
 			continue;
@@ -459,7 +465,9 @@ void *io_ring_main(void *argument)
 		}
 		tell_workers(ring);
 	}
-	/* The kernel still writes into the buffer: it may go only when nothing is under way. */
+	/*
+	 * The kernel still writes into the buffer: it may be freed only when no read is in flight.
+	 */
 	while (ring->in_flight > 0) {
 		struct io_uring_cqe *cqe;
 		if (io_uring_submit_and_wait(&ring->uring, 1) < 0)
@@ -472,7 +480,10 @@ void *io_ring_main(void *argument)
 	return NULL;
 }
 
-/* The entry's tag once it is this unit's and no longer being read; 0 after io_stop(). */
+/*
+ * Waits until the entry belongs to this unit and is no longer being read; returns its tag. Returns
+ * 0 after io_stop().
+ */
 static uint64_t io_ring_await(struct io *io, struct entry *entry, uint64_t unit)
 {
 	struct io_ring *ring = io->ring;
@@ -518,7 +529,7 @@ int io_ring_get(struct io *io, uint64_t unit, uint64_t index, struct packimg_sam
 void io_ring_done(struct io *io, uint64_t unit)
 {
 	struct entry *entry = entry_of(io->ring, unit);
-	/* before the thread may give the memory to another entry */
+	/* poison before the thread can reuse the memory for another entry */
 	if (atomic_load(&entry->tag) == tag_of(unit, ENTRY_READY))
 		poison(entry->memory, entry->size);
 	atomic_store(&entry->tag, tag_of(unit, ENTRY_DONE));

@@ -7,9 +7,8 @@
 #include <string.h>
 
 /*
- * Below 2^8 points a Feistel network has too few bits per half to be a good shuffle; small datasets
- * walk a larger domain instead, which costs at most 256 steps per sample and only where there are
- * next to no samples.
+ * Below 2^8 points the halves of a Feistel network have too few bits for a good shuffle. Smaller
+ * datasets use a domain of 2^8 and cycle-walk, which costs at most 256 steps per sample.
  */
 enum { DOMAIN_BITS_MIN = 8 };
 
@@ -30,7 +29,10 @@ static uint64_t order_remainder(const struct order *order, uint64_t *ret_full)
 	return positions % global;
 }
 
-/* Share of a remainder of m samples, and the position within it where the share begins. */
+/*
+ * Returns this rank's share of a remainder of m samples; *ret_first is its start within the
+ * remainder.
+ */
 static uint64_t rank_share(const struct order *order, uint64_t m, uint64_t *ret_first)
 {
 	uint64_t base = m / order->world, extra = m % order->world;
@@ -74,7 +76,10 @@ void order_epoch_init(struct order_epoch *epoch, const struct order *order, uint
 	}
 }
 
-/* Round function: the multiply-and-fold step of Philox2x32, keyed before and after the product. */
+/*
+ * Round function: the multiply-and-fold step of Philox2x32, keyed before and after the
+ * multiplication.
+ */
 static inline uint32_t mix(uint32_t x, const uint32_t key[2])
 {
 	uint64_t product = (uint64_t)(x ^ key[0]) * UINT64_C(0xD256D193);
@@ -89,9 +94,9 @@ static inline uint32_t low_mask(unsigned bits)
 }
 
 /*
- * A Feistel network on left_bits + right_bits bits whose halves may differ by one bit: rounds
- * change the left and the right half in turn, so that no bit moves between them. Every round is an
- * involution given its key, hence the whole is a bijection.
+ * A Feistel network on left_bits + right_bits bits. The halves may differ by one bit, so rounds
+ * change the left and the right half in turn and no bit moves between them. Each round is an
+ * involution for a given key, so the whole is a bijection.
  */
 static inline uint64_t permute(const struct order_epoch *epoch, uint64_t x)
 {
@@ -104,7 +109,7 @@ static inline uint64_t permute(const struct order_epoch *epoch, uint64_t x)
 	return (uint64_t)left << epoch->right_bits | right;
 }
 
-/* A batch's part of the permutation, once for each copy: where in it a position is. */
+/* A position mapped to the permutation without repeats, and its copy number. */
 struct copied {
 	uint64_t position;
 	uint32_t copy;
@@ -142,9 +147,11 @@ uint64_t order_sample(const struct order_epoch *epoch, uint64_t position)
 	assert(position < epoch->samples);
 	if (!epoch->shuffle)
 		return position;
-	/* Cycle walking: following the bijection from a point inside the range leads back into the
-	 * range, and to a different point for each start. The domain is less than twice the range,
-	 * bar the smallest. */
+	/*
+	 * Cycle walking: iterating the bijection from a point in the range returns to the range, at
+	 * a different point for each start. The domain is less than twice the range, except for the
+	 * smallest datasets.
+	 */
 	do {
 		position = permute(epoch, position);
 	} while (position >= epoch->samples);

@@ -16,9 +16,7 @@ struct section {
 	volatile bool faulted;
 };
 
-/*
- * Initial-exec: the handler must not be the first to touch a lazily allocated thread-local block.
- */
+/* Initial-exec, because the handler must not be the first to touch a lazily allocated TLS block. */
 static _Thread_local struct section section __attribute__((tls_model("initial-exec")));
 static uintptr_t page_size;
 
@@ -31,9 +29,9 @@ static bool guard_covers(const struct sigbus_guard_map *map, uintptr_t address)
 }
 
 /*
- * The bare system call: nothing but it is certain to be safe in a handler. And to the thread
- * sanitizer's eye, which sees the library's, it would be a write into what other threads are
- * reading; the kernel exchanges the page in one piece.
+ * Uses the raw system call: it is async-signal-safe, and mmap() is not guaranteed to be. The thread
+ * sanitizer would also treat an intercepted mmap() as a write to memory that other threads read;
+ * the kernel replaces the page atomically.
  */
 static bool replace_page(uintptr_t address)
 {
@@ -47,8 +45,7 @@ static void on_sigbus(int signal_number, siginfo_t *info, void *context)
 	int saved = errno;
 	uintptr_t address = (uintptr_t)info->si_addr;
 	/*
-	 * si_code > 0: from the kernel, about an access; a SIGBUS sent by kill() is nobody's
-	 * sample.
+	 * si_code > 0 means that the kernel raised it for an access. A SIGBUS from kill() is fatal.
 	 */
 	if (info->si_code > 0 && section.active &&
 	    (section.any || guard_covers(section.map, address)) && replace_page(address)) {
@@ -59,7 +56,10 @@ static void on_sigbus(int signal_number, siginfo_t *info, void *context)
 		return;
 	}
 	crash_marker_note(signal_number);
-	/* Returning repeats the access, which now kills with the faulting address in the core. */
+	/*
+	 * After return the access repeats and kills the process, with the faulting address in the
+	 * core.
+	 */
 	signal(SIGBUS, SIG_DFL);
 	if (info->si_code <= 0)
 		raise(SIGBUS);

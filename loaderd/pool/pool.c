@@ -17,41 +17,44 @@
 #include <unistd.h>
 
 /*
- * Taking a batcher out safely (quiescent-state reclamation). The control thread clears its place in
- * the table, then raises the generation. A worker announces, between claims, the generation that it
- * has seen; a sleeping one announces OFFLINE. Once every announcement is past the generation of the
- * removal, nobody can still hold the pointer. Announcement and table accesses are seq_cst: either
- * the worker's later look at the table misses the batcher, or the control thread's look at the
- * announcement finds the old generation.
+ * Safe removal of a batcher (quiescent-state-based reclamation). The control thread clears its
+ * table slot, then increments the generation. Between claims, each worker announces the generation
+ * that it has seen; a sleeping worker announces OFFLINE. Once every announcement has reached the
+ * generation of the removal, no worker can hold the pointer. Announcements and table accesses are
+ * seq_cst: either the worker's later read of the table misses the batcher, or the control thread's
+ * read of the announcement returns an older generation.
  */
 #define OFFLINE UINT64_MAX
 
-/* In `since` of a worker: another has taken its place. */
+/* Flag in worker.since: a spare has replaced this worker. */
 #define REPLACED (UINT64_C(1) << 63)
 
 enum {
 	STUCK_NS = 1000 * 1000 * 1000,
-	/* Who has used less than one part in so many of that time has been asleep. */
+	/* A worker that used less than 1/STUCK_PART of that time has been asleep. */
 	STUCK_PART = 8,
 };
 
 struct worker {
 	_Alignas(64) _Atomic uint64_t seen;
-	/* ticks when its claim began, 0 between claims; the control thread may add REPLACED */
-	_Atomic uint64_t since;
-	_Atomic(struct batcher *) at; /* whose claim; written before `since` */
-	_Atomic uint32_t spare;       /* futex: 1 while it waits to take another's place */
-	clockid_t clock;              /* of its CPU time */
 	/*
-	 * The control thread's: the claim looked at last, when that was first, and the CPU time
-	 * then.
+	 * Ticks at the start of the current claim, 0 between claims. The control thread may set
+	 * REPLACED.
+	 */
+	_Atomic uint64_t since;
+	_Atomic(struct batcher *) at; /* batcher of the current claim; written before `since` */
+	_Atomic uint32_t spare;       /* futex: 1 while the worker waits as a spare */
+	clockid_t clock;              /* CPU-time clock of the thread */
+	/*
+	 * Used only by the control thread: the last observed `since`, when it was first observed,
+	 * and the thread's CPU time then.
 	 */
 	uint64_t watched, watched_ns, watched_cpu_ns;
 	struct pool *pool;
 	pthread_t thread;
 	bool started;
-	_Atomic uint64_t idle; /* ticks asleep with nothing to do, the current sleep not included */
-	_Atomic uint64_t asleep_since; /* ticks; 0: awake */
+	_Atomic uint64_t idle; /* ticks asleep for lack of work, without the current sleep */
+	_Atomic uint64_t asleep_since; /* ticks; 0 if awake */
 	struct batcher_worker tools;
 };
 
@@ -61,23 +64,23 @@ struct grave {
 };
 
 struct pool {
-	_Alignas(64) _Atomic uint32_t wake_word; /* futex: changes whenever there may be work */
+	_Alignas(64) _Atomic uint32_t wake_word; /* futex: changes when there may be work */
 	_Atomic uint32_t sleepers;
 	_Alignas(64) _Atomic uint64_t generation;
 	_Atomic uint32_t grave_count;
-	_Atomic uint32_t place_count; /* places of the table ever used */
-	_Atomic uint64_t virtual_ns;  /* of the batcher picked last: where newcomers start */
+	_Atomic uint32_t place_count; /* table slots ever used */
+	_Atomic uint64_t virtual_ns;  /* highest of the batchers picked; new batchers start here */
 	_Atomic bool stopping;
-	_Atomic uint32_t ready; /* futex: workers that have all they need */
+	_Atomic uint32_t ready; /* futex: threads that have finished their setup */
 	_Alignas(64) _Atomic(struct batcher *) table[POOL_BATCHERS_MAX];
 	struct grave graves[POOL_BATCHERS_MAX];
 	struct cpus cpus;
-	unsigned worker_count; /* at work; as many more are spare */
+	unsigned worker_count; /* active workers; there are as many spares */
 	int event_fd;
 	struct worker *workers;
 };
 
-/* There may be work for up to `units` claims. */
+/* Announces work for up to `units` claims. */
 static void pool_wake(struct pool *pool, uint64_t units)
 {
 	atomic_fetch_add(&pool->wake_word, 1);
@@ -89,10 +92,10 @@ static void pool_notify(struct pool *pool)
 {
 	uint64_t one = 1;
 	ssize_t n = write(pool->event_fd, &one, sizeof(one));
-	(void)n; /* a full counter is readable too */
+	(void)n; /* EAGAIN means that the counter is full, thus readable */
 }
 
-/* Between claims: this worker holds no batcher. */
+/* Called between claims: the worker holds no batcher. */
 static void pool_announce(struct worker *worker, uint64_t generation)
 {
 	if (atomic_load_explicit(&worker->seen, memory_order_relaxed) == generation)
@@ -103,8 +106,8 @@ static void pool_announce(struct worker *worker, uint64_t generation)
 }
 
 /*
- * The runnable batcher with the least CPU time; NULL when none is runnable. ret_alone: is there no
- * other, runnable or not?
+ * Returns the runnable batcher with the least CPU time, or NULL. Sets *ret_alone if the table holds
+ * exactly one batcher, runnable or not.
  */
 static struct batcher *pool_pick(struct pool *pool, bool *ret_alone)
 {
@@ -125,8 +128,8 @@ static struct batcher *pool_pick(struct pool *pool, bool *ret_alone)
 		}
 	}
 	/*
-	 * Several workers may set it at once and step back a little; it is the starting line of
-	 * newcomers, not more.
+	 * Concurrent stores may move it back slightly. That is harmless: it only sets where new
+	 * batchers start.
 	 */
 	if (best && best_ns > atomic_load_explicit(&pool->virtual_ns, memory_order_relaxed))
 		atomic_store_explicit(&pool->virtual_ns, best_ns, memory_order_relaxed);
@@ -137,8 +140,8 @@ static struct batcher *pool_pick(struct pool *pool, bool *ret_alone)
 static void pool_rest(struct worker *worker, uint32_t word)
 {
 	/*
-	 * With the look round that found nothing, during which others may have had the CPU for
-	 * long.
+	 * Count from the last accounted time, to include the search that found nothing; other
+	 * threads may have had the CPU for long meanwhile.
 	 */
 	uint64_t start = worker->tools.watch.mark;
 	atomic_store_explicit(&worker->asleep_since, start, memory_order_relaxed);
@@ -156,8 +159,8 @@ static void sleep_until_work(struct worker *worker)
 	uint32_t word = atomic_load(&pool->wake_word);
 	atomic_fetch_add(&pool->sleepers, 1);
 	/*
-	 * Looked at after announcing the wish to sleep: who makes work later changes the word, and
-	 * sees the sleeper.
+	 * Check again after incrementing `sleepers`: a thread that adds work later changes the word
+	 * and sees the sleeper.
 	 */
 	if (!pool_pick(pool, &alone) && !atomic_load(&pool->stopping)) {
 		pool_announce(worker, OFFLINE);
@@ -174,7 +177,7 @@ static void wait_as_spare(struct worker *worker)
 	thread_clock_restart(&worker->tools.watch);
 }
 
-/* One claim. Who comes back from one to find another in his place is the spare one then. */
+/* Makes one claim. If a spare has replaced this worker meanwhile, the worker becomes a spare. */
 static void pool_work(struct worker *worker, struct batcher *batcher)
 {
 	uint64_t begun;
@@ -216,8 +219,8 @@ static void *worker_main(void *argument)
 }
 
 /*
- * A thread per CPU is pinned to it; more threads than CPUs are left to the scheduler within the
- * set, which balances better.
+ * Pins each worker to one CPU. Spares, and workers if there are more workers than CPUs, may run on
+ * the whole set: the scheduler balances them better.
  */
 static int set_affinity(const struct pool *pool, unsigned index, pthread_attr_t *attr)
 {
@@ -251,8 +254,8 @@ static int pool_start_worker(struct pool *pool, unsigned index)
 	pthread_attr_init(&attr);
 	r = set_affinity(pool, index, &attr);
 	/*
-	 * Signals are the control thread's; SIGBUS is raised by the access itself and cannot be
-	 * blocked usefully.
+	 * The control thread handles signals. These four are raised by an instruction of the thread
+	 * itself, and blocking them would only kill the process.
 	 */
 	sigfillset(&all);
 	sigdelset(&all, SIGBUS);
@@ -296,7 +299,7 @@ int pool_new(unsigned workers, const struct cpus *cpus, struct pool **ret_pool)
 		memset(pool->workers, 0, threads * sizeof(*pool->workers));
 	for (unsigned i = 0; r == 0 && i < threads; i++)
 		r = pool_start_worker(pool, i);
-	/* What they open is open before anyone looks. */
+	/* Wait until all threads have opened their files. */
 	for (uint32_t ready; r == 0 && (ready = atomic_load(&pool->ready)) < threads;)
 		futex_wait(&pool->ready, ready);
 	if (r < 0) {
@@ -323,7 +326,7 @@ void pool_free(struct pool *pool)
 	pool_wake(pool, INT_MAX);
 	for (unsigned i = 0; pool->workers && i < pool_worker_indices(pool); i++) {
 		struct worker *worker = &pool->workers[i];
-		/* Not taken back before it is read: a spare one looks at both. */
+		/* Stays true: a spare checks `stopping` after each wake. */
 		futex_wake(&worker->spare, 1);
 		if (worker->started)
 			pthread_join(worker->thread, NULL);
@@ -346,7 +349,7 @@ unsigned pool_worker_indices(const struct pool *pool)
 	return 2 * pool->worker_count;
 }
 
-/* Has it slept through its claim for long? */
+/* Returns true if the worker has mostly slept for at least STUCK_NS in the claim `since`. */
 static bool is_stuck(struct worker *worker, uint64_t since, uint64_t now_ns)
 {
 	uint64_t cpu_ns = clock_ns(worker->clock);
@@ -359,7 +362,10 @@ static bool is_stuck(struct worker *worker, uint64_t since, uint64_t now_ns)
 	return passed_ns >= STUCK_NS && cpu_ns - worker->watched_cpu_ns < passed_ns / STUCK_PART;
 }
 
-/* One that is no longer spare, and wakes when it is told to; NULL: all have work. */
+/*
+ * Returns a worker that is no longer a spare but has not been woken yet, or NULL if there is no
+ * spare.
+ */
 static struct worker *take_spare(struct pool *pool)
 {
 	for (unsigned i = 0; i < pool_worker_indices(pool); i++) {
@@ -378,14 +384,17 @@ void pool_replace_blocked(struct pool *pool)
 		uint64_t since = atomic_load_explicit(&worker->since, memory_order_acquire);
 		if (since == 0 || (since & REPLACED) || !is_stuck(worker, since, now_ns))
 			continue;
-		/* Without one to take its place nobody would be left once all of them came back. */
+		/*
+		 * Replace workers only while there are spares, so that the number of active workers
+		 * stays the same.
+		 */
 		struct worker *spare = take_spare(pool);
 		if (!spare)
 			return;
 		struct batcher *batcher = atomic_load_explicit(&worker->at, memory_order_relaxed);
 		/*
-		 * Counted first: once it is REPLACED the worker may come back at any moment, and
-		 * its batcher go.
+		 * Increment first: once `since` has REPLACED, the worker may return at any moment
+		 * and the batcher may be freed.
 		 */
 		atomic_fetch_add(&batcher->held_up, 1);
 		if (atomic_compare_exchange_strong(&worker->since, &since, since | REPLACED)) {
@@ -416,8 +425,8 @@ int pool_fd(const struct pool *pool)
 }
 
 /*
- * Who comes, or comes back after a rest, starts level with the others instead of with a claim on
- * all the time it was not there (start-time fair queueing; Goyal, Vin, Cheng 1996).
+ * Raises a new or unblocked batcher to the common virtual time, so that it cannot claim the time it
+ * was absent (start-time fair queueing; Goyal, Vin, Cheng 1996).
  */
 static void bring_level(struct pool *pool, struct batcher *batcher)
 {
@@ -462,7 +471,7 @@ void pool_remove(struct pool *pool, struct batcher *batcher)
 		pool->graves[count] = (struct grave){batcher, atomic_load(&pool->generation) + 1};
 		atomic_store(&pool->grave_count, count + 1);
 		atomic_fetch_add(&pool->generation, 1);
-		pool_notify(pool); /* every worker may be asleep already */
+		pool_notify(pool); /* all workers may already be asleep */
 		return;
 	}
 }

@@ -1,12 +1,12 @@
 /*
- * The worker pool: threads pinned to CPUs, which make samples for any number of batchers. A worker
- * takes the runnable batcher that has had the least CPU time so far, makes one claim for it, and
- * looks again; with nothing runnable it sleeps on a futex. Nobody spins.
+ * The worker pool: threads that make samples for any number of batchers. A worker picks the
+ * runnable batcher with the least CPU time so far, makes one claim for it, and picks again. It
+ * sleeps on a futex if no batcher is runnable; workers never spin.
  *
- * Owned by the server; pool_add, pool_kick, pool_remove and pool_reap belong to the control thread.
- * A removed batcher is handed back by pool_reap() once every worker has passed
- * a point where it holds no batcher: until then nothing it uses may be freed. pool_fd() becomes
- * readable when that may have happened.
+ * The server owns the pool. Only the control thread may call pool_add(), pool_kick(), pool_remove()
+ * and pool_reap(). pool_reap() returns a removed batcher once every worker has passed a point where
+ * it holds no batcher; until then nothing the batcher uses may be freed. pool_fd() becomes readable
+ * when that may have happened.
  */
 #pragma once
 
@@ -23,33 +23,35 @@ enum {
 struct pool;
 
 /*
- * Starts `workers` threads on the CPUs of the set, in its order; more threads than CPUs share all
- * of them.
+ * Starts `workers` threads, one pinned to each CPU in the order of the set. If there are more
+ * threads than CPUs, all threads may run on all CPUs of the set. Also starts as many spare threads.
+ * Returns -EINVAL, -ENOMEM or the error of a system call.
  */
 int pool_new(unsigned workers, const struct cpus *cpus, struct pool **ret_pool);
 /*
- * What each thread may take to decode one sample; a larger one is bad. Before there are batchers.
+ * Limits the memory that a thread may use to decode one sample; a larger sample counts as bad. Call
+ * it before the first pool_add().
  */
 void pool_limit_decoding(struct pool *pool, uint64_t bytes);
-/* Every batcher must have been reaped. */
+/* All batchers must have been reaped. */
 void pool_free(struct pool *pool);
 unsigned pool_workers(const struct pool *pool);
-/* Of batcher_options. */
+/* For batcher_options.worker_indices. */
 unsigned pool_worker_indices(const struct pool *pool);
 /*
- * Looks for workers that have been asleep inside one claim for a second: their feed's storage
- * hangs. Other workers keep away from that feed until they return, and spare ones, as many as there
- * are workers, take their places. Of several feeds; from time to time.
+ * Finds workers that have been asleep in one claim for a second because their feed's storage hangs.
+ * Other workers avoid that feed until they return, and spare threads, as many as there are workers,
+ * take their places. Call it periodically.
  */
 void pool_replace_blocked(struct pool *pool);
-/* Time that workers have slept because there was nothing to do, summed over them. */
+/* Total time that workers have slept for lack of work. */
 uint64_t pool_idle_ns(const struct pool *pool);
 int pool_fd(const struct pool *pool);
 
-/* -EBUSY: POOL_BATCHERS_MAX. */
+/* Returns -EBUSY if there are already POOL_BATCHERS_MAX batchers. */
 int pool_add(struct pool *pool, struct batcher *batcher);
 void pool_remove(struct pool *pool, struct batcher *batcher);
-/* A removed batcher that no worker uses any more; NULL when there is none yet. */
+/* Returns a removed batcher that no worker uses any more, or NULL if there is none. */
 struct batcher *pool_reap(struct pool *pool);
-/* The feed's client rang: slots may be free. */
+/* Handles the doorbell of the feed's client: slots may be free. */
 void pool_kick(struct pool *pool, struct batcher *batcher);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One row in so many is timed on its way through the store. */
+/* One row in TIMED_ROWS is timed in the store. */
 enum { TIMED_ROWS = 32 };
 
 int canvas_rows_init(struct canvas_rows *rows)
@@ -24,7 +24,7 @@ void canvas_rows_deinit(struct canvas_rows *rows)
 	free(rows->row);
 }
 
-/* A row's content in data. */
+/* Returns the content of a row in data. */
 static uint8_t *canvas_pixels(const struct canvas *canvas, uint32_t row)
 {
 	return canvas->data + (canvas->y + row) * canvas->stride +
@@ -40,7 +40,7 @@ static void fill_pixels(uint8_t *output, uint32_t count, uint32_t channels, cons
 	}
 }
 
-/* Content of one row on its way to the store. */
+/* Passes the content of one row to the store. */
 static void canvas_store(struct canvas *canvas, uint32_t row, const uint8_t *pixels)
 {
 	if (canvas->placed) {
@@ -57,7 +57,7 @@ static void canvas_store(struct canvas *canvas, uint32_t row, const uint8_t *pix
 	store_row(canvas->store, canvas->y + row, pixels);
 }
 
-/* canvas_store, some of the rows by the clock; a resize_sink. */
+/* A resize_sink: calls canvas_store() and times a sample of the rows. */
 static void canvas_sink(void *context, uint32_t row, const uint8_t *pixels)
 {
 	struct canvas *canvas = context;
@@ -72,7 +72,7 @@ static void canvas_sink(void *context, uint32_t row, const uint8_t *pixels)
 	*canvas->store_ticks += ticks_since(start) * TIMED_ROWS;
 }
 
-/* Whole rows of bytes are made where the store wants them; a resize_place. */
+/* A resize_place: rows without borders are made directly where the store wants them. */
 static uint8_t *canvas_place(void *context, uint32_t row)
 {
 	struct canvas *canvas = context;
@@ -84,7 +84,7 @@ static uint8_t *canvas_place(void *context, uint32_t row)
 	return place;
 }
 
-/* Fills what the image does not cover. */
+/* Fills everything outside the image. */
 static void canvas_fill(struct canvas *canvas, const uint8_t fill[3])
 {
 	bool sides = canvas->content_width < canvas->width;
@@ -167,7 +167,7 @@ uint8_t *canvas_row(struct canvas *canvas, uint32_t row)
 		return canvas_pixels(canvas, row);
 	uint8_t *place = canvas_place(canvas, row);
 
-	/* or between its borders, which are there already */
+	/* In rows.row, between the borders that canvas_fill() has made. */
 	return place ? place : canvas->rows->row + (size_t)canvas->x * canvas->channels;
 }
 

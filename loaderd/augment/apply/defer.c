@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Kinds of changes by those of effects; 0: cannot be deferred, for it looks at other pixels. */
+/* Deferred kind of each effect. 0 if it cannot be deferred because it depends on other pixels. */
 static const uint32_t defer_kinds[EFFECT_KINDS] = {
 	[EFFECT_BRIGHTNESS] = DEFERRED_BRIGHTNESS, [EFFECT_CONTRAST] = DEFERRED_CONTRAST,
 	[EFFECT_SATURATION] = DEFERRED_SATURATION, [EFFECT_HUE] = DEFERRED_HUE,
@@ -30,7 +30,10 @@ static bool defer_changes_pixels(const struct step *step)
 	}
 }
 
-/* From which step on all can be said in one struct deferred; the number of steps: from none. */
+/*
+ * Returns the first step from which on one struct deferred can describe all steps; the number of
+ * steps if there is none.
+ */
 static unsigned defer_first(const struct transform *transform)
 {
 	unsigned i = transform->step_count, changes = 0;
@@ -73,7 +76,7 @@ uint32_t transform_deferred_max(const struct transform *transform)
 	return (uint32_t)deferred_size(changes);
 }
 
-/* The erased rectangle; noise is that of erase_pixels(). */
+/* Describes the erased rectangle; noise is the same as in erase_pixels(). */
 static void defer_erase(const struct erase *erase, struct deferred_change *change)
 {
 	struct random_stream noise;

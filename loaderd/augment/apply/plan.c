@@ -8,8 +8,8 @@
 #include <string.h>
 
 enum {
-	PLAN_BETWEEN_PIXELS_MAX = 1 << 28, /* 3 bytes each */
-	PLAN_EFFECT_PIXELS_MAX = 1 << 25,  /* up to 28 bytes each, of every thread */
+	PLAN_BETWEEN_PIXELS_MAX = 1 << 28, /* 3 bytes per pixel */
+	PLAN_EFFECT_PIXELS_MAX = 1 << 25,  /* up to 28 bytes per pixel and thread */
 };
 
 static void axis_init(struct plan_axis *axis, uint32_t size)
@@ -31,7 +31,7 @@ static bool axis_padded(const struct plan_axis *axis)
 
 static void axis_pad(struct plan_axis *axis, uint32_t before, uint32_t after)
 {
-	/* What a crop has hidden does not come back in the border. */
+	/* Pixels hidden by a crop must not reappear in the border. */
 	if (axis->valid_low < axis->offset)
 		axis->valid_low = axis->offset;
 	if (axis->valid_high > axis->offset + axis->count)
@@ -50,7 +50,7 @@ static bool axis_can_resize(const struct plan_axis *axis)
 	return plan_axis_copies(axis) && !axis_padded(axis);
 }
 
-/* A flip stays where it is: a filter and its mirror image give the same. */
+/* Keeps `reverse`: resizing commutes with a flip. */
 static void axis_resize(struct plan_axis *axis, uint32_t size)
 {
 	axis->low += (uint32_t)axis->offset;
@@ -80,7 +80,7 @@ bool plan_stage_reflects(const struct plan_stage *stage)
 	return stage->reflect && (axis_padded(&stage->x) || axis_padded(&stage->y));
 }
 
-/* Is the stage as plan_push() made it? */
+/* Returns true if the stage is still as plan_push() made it. */
 static bool stage_shows_all(const struct plan_stage *stage)
 {
 	return plan_axis_copies(&stage->x) && stage->x.count == stage->x.source &&
@@ -109,7 +109,7 @@ static struct plan_stage *plan_push(struct plan *plan, uint32_t width, uint32_t 
 	return stage;
 }
 
-/* A stage of its own for what comes. */
+/* Starts a new stage. */
 static struct plan_stage *plan_cut(struct plan *plan)
 {
 	const struct plan_stage *stage = plan_last(plan);
@@ -131,7 +131,7 @@ static void plan_resize(struct plan *plan, uint32_t width, uint32_t height, cons
 	stage->bicubic = step->bicubic;
 }
 
-/* Border in pixels: left, top, right, bottom. */
+/* border: left, top, right, bottom, in pixels. */
 static void plan_pad(struct plan *plan, const uint32_t border[4], const uint8_t fill[3])
 {
 	struct plan_stage *stage = plan_last(plan);
@@ -147,14 +147,14 @@ static void plan_pad(struct plan *plan, const uint32_t border[4], const uint8_t 
 	axis_pad(&stage->y, border[1], border[3]);
 }
 
-/* Where a sample's decisions come from. */
+/* Sources of a sample's random decisions. */
 struct plan_draws {
 	uint64_t epoch;
-	struct random_stream own;     /* of the epoch */
-	struct random_stream lasting; /* the same in every epoch */
+	struct random_stream own;     /* differs between epochs */
+	struct random_stream lasting; /* the same in all epochs */
 };
 
-/* The border that pad and random_crop put round the picture. */
+/* Adds the border of pad and random_crop. */
 static int plan_border(struct plan *plan, const struct step *step, struct plan_draws *draws,
 		       struct transform_error *error)
 {
@@ -167,7 +167,7 @@ static int plan_border(struct plan *plan, const struct step *step, struct plan_d
 	if (!step->reflect) {
 		plan_pad(plan, border, step->fill);
 	} else if (step->pad[0] || step->pad[1]) {
-		/* of a picture that is whole: a crop may show no more of it than the border */
+		/* Reflect a whole picture: a crop may show fewer pixels than the border needs. */
 		if (plan->stage_count == 1 || !stage_shows_all(stage))
 			stage = plan_cut(plan);
 		stage->reflect = true;
@@ -183,8 +183,8 @@ static double uniform(struct random_stream *random, double low, double high)
 }
 
 /*
- * torchvision's RandomResizedCrop.get_params: ten tries, then the largest central crop within the
- * ratios.
+ * torchvision's RandomResizedCrop.get_params: up to ten tries, then the largest central crop within
+ * the ratios.
  */
 static void random_region(const struct step *step, uint32_t width, uint32_t height,
 			  struct random_stream *random, uint32_t region[4])
@@ -246,7 +246,7 @@ static int plan_resize_step(struct plan *plan, const struct step *step, struct p
 	return 0;
 }
 
-/* Pads with zero where the image is smaller, as torchvision does. */
+/* Pads with zeros if the image is smaller, as torchvision does. */
 static int plan_center_crop(struct plan *plan, const struct step *step, struct plan_draws *draws,
 			    struct transform_error *error)
 {
@@ -259,7 +259,7 @@ static int plan_center_crop(struct plan *plan, const struct step *step, struct p
 
 	plan_pad(plan, border, black);
 	stage = plan_last(plan);
-	/* rint rounds halves to even, as Python's round does. */
+	/* rint() rounds halves to even, like Python's round(). */
 	axis_crop(&stage->x, (uint32_t)rint((stage->x.count - size->width) / 2.0), size->width);
 	axis_crop(&stage->y, (uint32_t)rint((stage->y.count - size->height) / 2.0), size->height);
 	return 0;
@@ -292,7 +292,7 @@ static int plan_random_crop(struct plan *plan, const struct step *step, struct p
 	return 0;
 }
 
-/* Effects act on the output of the last stage. */
+/* Effects apply to the output of the last stage. */
 static void plan_effects(struct plan *plan, const struct step *step, struct random_stream *random)
 {
 	struct plan_stage *stage = plan_last(plan);
@@ -351,7 +351,7 @@ static int plan_step(struct plan *plan, const struct step *step, struct plan_dra
 	return plan_geometry[step->kind](plan, step, draws, error);
 }
 
-/* A stage between two is kept as pixels, so it has to be of a bearable size. */
+/* Pictures between stages are kept in memory, so their size is limited. */
 static int check_between(const struct plan *plan, struct transform_error *error)
 {
 	for (unsigned i = 0; i < plan->stage_count; i++) {

@@ -8,37 +8,37 @@
 #include <string.h>
 
 enum {
-	/* Source rows that a copy asks for ahead of the one at hand. */
+	/* Rows to prefetch ahead of the current one when copying. */
 	COPY_AHEAD = 8,
 	/*
-	 * Pixels around what an output depends on that samples of chroma may stand for: one stands
-	 * for four at most, half of it on either side.
+	 * Extra margin for chroma: one chroma sample covers at most four pixels, half of them on
+	 * either side.
 	 */
 	CHROMA_PIXELS_MAX = 4,
 };
 
-/* What a stage shows of its grid, and the pixels of its input that this depends on. */
+/* The part of the grid that a stage shows, and the input pixels that it depends on. */
 struct stage_region {
 	int64_t grid_x, grid_y; /* first grid pixel shown */
 	uint32_t low_x, high_x, low_y, high_y;
 };
 
 /*
- * Pixels that a stage reads: from a mapped file (cold), just made, or from the decoder as they are
- * asked for, into a ring. region_x, region_y: place of pixel 0, 0 of the region in data (fractions
- * of a scaled decode).
+ * Input pixels of a stage: in a mapped file (cold), just made, or decoded on demand into a ring.
+ * region_x and region_y are the position of the region's pixel (0, 0) in data; fractional if
+ * decoded at a reduced scale.
  */
 struct picture {
-	struct resize_source source; /* of which more may be read than the region */
+	struct resize_source source; /* may extend beyond the region */
 	double region_x, region_y;
 	double region_width, region_height;
 };
 
-/* Rows on their way from the decoder. */
+/* State of decoding rows. */
 struct decoding {
 	struct transform_scratch *scratch;
 	struct packimg_error *error;
-	uint32_t rows_ready; /* of planes: of Y */
+	uint32_t rows_ready; /* for planes: rows of Y */
 };
 
 int sample_explain(struct packimg_error *error, int result, const struct packimg_sample *sample,
@@ -57,8 +57,8 @@ int sample_explain(struct packimg_error *error, int result, const struct packimg
 }
 
 /*
- * Pixels that outputs grid .. grid + count - 1 of an axis depend on, also by way of chroma if that
- * is resized itself: [*ret_low, *ret_high).
+ * Computes the pixels [*ret_low, *ret_high) that outputs grid .. grid + count - 1 of an axis depend
+ * on. If planes, includes the pixels that they depend on through separately resized chroma.
  */
 static void axis_reach(const struct plan_axis *axis, int64_t grid, uint32_t count, bool planes,
 		       bool bicubic, uint32_t *ret_low, uint32_t *ret_high)
@@ -71,7 +71,7 @@ static void axis_reach(const struct plan_axis *axis, int64_t grid, uint32_t coun
 	double step = (double)(axis->high - axis->low) / axis->grid;
 	double support = step > 1 ? step : 1;
 
-	/* and a pixel for how the two may round */
+	/* one more pixel, because the two computations may round differently */
 	if (bicubic)
 		support = 2 * support + 1;
 	if (planes)
@@ -85,9 +85,9 @@ static void axis_reach(const struct plan_axis *axis, int64_t grid, uint32_t coun
 }
 
 /*
- * Size that the region will have once resized, for the decoder's choice of scale; 0: only full
- * scale will do. Such that the choice is that of the whole axis, whichever part of it is shown: a
- * crop of what was resized has the same pixels (transform_defer() counts on it).
+ * Size hint from which the decoder chooses its scale; 0 if only full scale will do. The choice
+ * depends on the whole axis, not on the part shown, so that a crop of a resized picture has the
+ * same pixels. transform_defer() relies on this.
  */
 static uint32_t axis_hint(const struct plan_axis *axis, uint32_t size)
 {
@@ -99,8 +99,8 @@ static uint32_t axis_hint(const struct plan_axis *axis, uint32_t size)
 }
 
 /*
- * The axis in the coordinates of the picture that holds pixels low .. of the stage's input,
- * possibly at a smaller scale.
+ * Converts an axis to the coordinates of a picture that holds pixels low .. high of the stage's
+ * input, possibly at a smaller scale.
  */
 static struct resize_axis axis_place(const struct plan_axis *axis, int64_t grid, uint32_t count,
 				     uint32_t low, uint32_t high, double begin, double extent,
@@ -120,7 +120,7 @@ static struct resize_axis axis_place(const struct plan_axis *axis, int64_t grid,
 	};
 }
 
-/* What to ask the decoder for. */
+/* Returns the region and size hints to request from the decoder. */
 static struct packimg_region stage_wanted(const struct plan_stage *stage,
 					  const struct stage_region *region,
 					  uint32_t *ret_hint_width, uint32_t *ret_hint_height)
@@ -129,14 +129,14 @@ static struct packimg_region stage_wanted(const struct plan_stage *stage,
 
 	*ret_hint_width = axis_hint(&stage->x, width);
 	*ret_hint_height = axis_hint(&stage->y, height);
-	/* An axis that only copies needs every pixel of its own, and so does Pillow's filter. */
+	/* An axis that only copies needs every input pixel, and so does Pillow's filter. */
 	if (*ret_hint_width == 0 || *ret_hint_height == 0 || stage->bicubic)
 		*ret_hint_width = *ret_hint_height = 0;
 	return (struct packimg_region){
 		.x = region->low_x, .y = region->low_y, .width = width, .height = height};
 }
 
-/* The pixels of a stage's input that it depends on. */
+/* Computes the input pixels that the shown part of a stage depends on. */
 static void stage_reach(const struct plan_stage *stage, const struct canvas *canvas, bool planes,
 			struct stage_region *region)
 {
@@ -149,7 +149,7 @@ static void stage_reach(const struct plan_stage *stage, const struct canvas *can
 		   &region->low_y, &region->high_y);
 }
 
-/* Sees to it that the rows before end are there. */
+/* Decodes all rows below `end`. */
 static int decode_rows(struct decoding *decoding, uint32_t end)
 {
 	if (end <= decoding->rows_ready)
@@ -162,7 +162,7 @@ static int decode_rows(struct decoding *decoding, uint32_t end)
 	return r;
 }
 
-/* The same, as a resize_source's rows. */
+/* decode_rows() as the rows callback of a resize_source. */
 static int picture_rows(void *context, uint32_t end)
 {
 	return decode_rows(context, end);
@@ -184,8 +184,8 @@ static int decode_begin(struct decoding *decoding, const struct packimg_sample *
 	if (r < 0)
 		return r;
 	/*
-	 * Whole pixels of the offset go into the pointer: how much more than the region a codec
-	 * returns must not reach the arithmetic of the filters.
+	 * Move whole pixels of the offset into the pointer: results must not depend on how much
+	 * more than the region a codec returns.
 	 */
 	uint32_t x = (uint32_t)floor(pixels.x + 1e-6), y = (uint32_t)floor(pixels.y + 1e-6);
 
@@ -245,13 +245,15 @@ static int stage_copy_rows(const struct store_kernels *kernels, const struct pla
 	return 0;
 }
 
-/* Pixel or row `at` of a grid that is mirrored at its ends, which themselves are not repeated. */
+/*
+ * Maps position `at` into a grid that is mirrored at its outermost pixels, which are not repeated.
+ */
 static uint32_t stage_reflected(int64_t at, uint32_t grid)
 {
 	return (uint32_t)(at < 0 ? -at : at < grid ? at : 2 * ((int64_t)grid - 1) - at);
 }
 
-/* One row of a reflecting stage. */
+/* Makes one row of a reflecting stage. */
 static void reflect_row(const struct store_kernels *kernels, const struct plan_axis *axis,
 			const uint8_t *pixels, uint8_t *output, uint32_t channels)
 {
@@ -332,7 +334,7 @@ static int resize_rows_cubic(struct transform_scratch *scratch, const struct pla
 	return resize_cubic(scratch->resize, &picture->source, &x, &y, &target);
 }
 
-/* A sample's planes on their way from the decoder. */
+/* State of decoding a sample's planes. */
 struct planes {
 	struct packimg_planes decoded;
 	struct decoding decoding;
@@ -343,7 +345,7 @@ struct plane {
 	unsigned which;
 };
 
-/* Sees to it that a plane's rows before end are there; a resize_source's rows. */
+/* Decodes a plane's rows below `end`: the rows callback of a resize_source. */
 static int plane_rows(void *context, uint32_t end)
 {
 	const struct plane *plane = context;
@@ -357,8 +359,8 @@ static int plane_rows(void *context, uint32_t end)
 }
 
 /*
- * Resizes a sample by planes. 0; PACKIMG_NO_PLANES, or -ENOTSUP after it has begun, where a sample
- * has to be resized as pixels; other errors as resize_rows.
+ * Resizes a sample plane by plane. Returns PACKIMG_NO_PLANES, or -ENOTSUP after it has begun, if
+ * the sample must be resized as pixels; other errors as resize_rows().
  */
 static int resize_by_planes(struct transform_scratch *scratch, const struct packimg_sample *sample,
 			    const struct plan_stage *stage, const struct stage_region *region,
@@ -402,7 +404,7 @@ static int resize_by_planes(struct transform_scratch *scratch, const struct pack
 	return resize_planes(scratch->resize, planes, &target);
 }
 
-/* The rectangle of a picture between two stages. */
+/* Returns the region of the picture between two stages. */
 static struct picture between_picture(const struct transform_scratch *scratch, unsigned which,
 				      const struct plan_stage *stage,
 				      const struct stage_region *region)

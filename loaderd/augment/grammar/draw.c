@@ -25,7 +25,7 @@ static bool jitter_acts(const struct step *step, unsigned which)
 	return step->jitter[which][0] != neutral || step->jitter[which][1] != neutral;
 }
 
-/* torchvision's ColorJitter: an order, then a factor for each. */
+/* torchvision's ColorJitter: draws an order, then a factor for each operation. */
 static void draw_jitter(const struct step *step, const struct drawing *to)
 {
 	static const enum effect_kind kinds[STEP_JITTERS] = {EFFECT_BRIGHTNESS, EFFECT_CONTRAST,
@@ -74,8 +74,8 @@ static void draw_warp(const struct step *step, const struct drawing *to)
 }
 
 /*
- * torchvision's RandomErasing.make_params: ten tries for a rectangle that is smaller than the
- * picture.
+ * torchvision's RandomErasing.make_params: up to ten tries for a rectangle smaller than the picture
+ * in both directions.
  */
 static bool draw_rectangle(const struct step *step, uint32_t width, uint32_t height,
 			   struct random_stream *random, struct erase *erase)
@@ -96,7 +96,7 @@ static bool draw_rectangle(const struct step *step, uint32_t width, uint32_t hei
 	return false;
 }
 
-/* A stretch of size pixels round one of count, cut off at the ends. */
+/* Draws a range of `size` pixels around a random one of `count`, clipped at both ends. */
 static void draw_stretch(uint32_t count, uint32_t size, struct random_stream *random,
 			 uint32_t *ret_at, uint32_t *ret_size)
 {

@@ -13,10 +13,10 @@ struct parser {
 	int at;
 	struct transform *transform;
 	struct transform_error *error;
-	unsigned seen;              /* bits from STEP_NORMALIZE on: format steps met so far */
-	int format_at, format_size; /* where the first of them stands, and its length */
+	unsigned seen;              /* format steps seen so far: bit 0 is STEP_NORMALIZE */
+	int format_at, format_size; /* position and length of the first format step */
 	int normalize_position;
-	unsigned effects; /* that the steps so far may come to */
+	unsigned effects; /* maximum number of effects of the steps so far */
 };
 
 int transform_fail(struct transform_error *error, int result, int position, const char *format, ...)
@@ -36,7 +36,7 @@ int transform_fail(struct transform_error *error, int result, int position, cons
 }
 
 #define fail(parser, position, ...) transform_fail((parser)->error, -EINVAL, position, __VA_ARGS__)
-/* What was expected, and what stands there. */
+/* Fails with what was expected and what was found. */
 #define fail_expected(parser, what, ...)                                                           \
 	fail(parser, (parser)->at, "expected " what ", found %s",                                  \
 	     __VA_ARGS__ __VA_OPT__(, ) found(parser, (char[FOUND_MAX]){0}))
@@ -49,7 +49,7 @@ static void skip_space(struct parser *parser)
 		parser->at++;
 }
 
-/* Takes a character and the space after it, if it stands here. */
+/* Consumes `mark` and the white space after it, if it comes next. */
 static bool take_mark(struct parser *parser, char mark)
 {
 	if (parser->text[parser->at] != mark)
@@ -69,7 +69,7 @@ static bool is_word(char c)
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c);
 }
 
-/* Copies the word at hand, cut to fit; returns its length in the text. */
+/* Consumes a word and copies it, truncated to fit. Returns its length in the text. */
 static int take_word(struct parser *parser, char word[NAME_MAX_SIZE])
 {
 	const char *start = parser->text + parser->at;
@@ -84,7 +84,7 @@ static int take_word(struct parser *parser, char word[NAME_MAX_SIZE])
 	return size;
 }
 
-/* What stands at a position, for "found ...". */
+/* Describes the text at the current position, for "found ...". */
 static const char *found(const struct parser *parser, char buffer[FOUND_MAX])
 {
 	const char *start = parser->text + parser->at;
@@ -103,9 +103,9 @@ static const char *found(const struct parser *parser, char buffer[FOUND_MAX])
 }
 
 /*
- * A decimal number: digits, a fraction, an exponent. Up to 17 digits count and powers of ten up to
- * 22 are exact, so that the result does not depend on a library or a locale. Returns false and
- * stays when there is none.
+ * Parses a decimal number: digits, a fraction, an exponent. Uses up to 17 digits; powers of ten up
+ * to 22 are exact, so the result does not depend on a library or a locale. Returns false and
+ * consumes nothing if there is no number.
  */
 static bool grammar_take_number(struct parser *parser, double *ret_number)
 {
@@ -161,7 +161,7 @@ static bool grammar_take_number(struct parser *parser, double *ret_number)
 	return true;
 }
 
-/* A whole number of digits only; -1 when there is none, INT64_MAX when it is absurd. */
+/* Parses an unsigned integer. Returns -1 if there are no digits, INT64_MAX if it is too large. */
 static int64_t take_integer(struct parser *parser)
 {
 	int64_t number = 0;
@@ -175,14 +175,14 @@ static int64_t take_integer(struct parser *parser)
 	return number;
 }
 
-/* "after 'KEY='" or "for KEY", as it was written. */
+/* Formats "after 'KEY='" or "for KEY", depending on how the argument was written. */
 static const char *place(const struct parameter *parameter, bool keyed, char buffer[48])
 {
 	snprintf(buffer, 48, keyed ? "after '%s='" : "for %s", parameter->key);
 	return buffer;
 }
 
-/* N or WxH. Returns 1 for two numbers, 0 for one (height is then the width). */
+/* Parses N or WxH. Returns 1 for WxH, 0 for N (height is then the width). */
 static int parse_extent(struct parser *parser, const char *where, const char *example, int64_t min,
 			int64_t max, uint32_t *ret_width, uint32_t *ret_height)
 {
@@ -209,7 +209,7 @@ static int parse_extent(struct parser *parser, const char *where, const char *ex
 	return pair;
 }
 
-/* A size, or sizes by epoch: 128@0;160@6. */
+/* Parses a size or a schedule of sizes: 128@0;160@6. */
 static int parse_sizes(struct parser *parser, const char *where, struct step *step)
 {
 
@@ -225,7 +225,7 @@ static int parse_sizes(struct parser *parser, const char *where, struct step *st
 				 TRANSFORM_SIDE_MAX, &size->width, &size->height);
 		if (r < 0)
 			return r;
-		/* Only resize knows a short side; for the others one number is a square. */
+		/* For resize, one number is the short side; for other steps, it is a square. */
 		if (r == 0 && step->kind == STEP_RESIZE)
 			size->height = 0;
 		step->size_count++;
@@ -253,7 +253,7 @@ static int parse_sizes(struct parser *parser, const char *where, struct step *st
 	}
 }
 
-/* How many numbers a type takes at most. */
+/* Returns the maximum number of numbers that a value of this type has. */
 static unsigned numbers_max(enum value_type type)
 {
 	static const unsigned most[] = {[VALUE_RANGE] = 2,
@@ -293,7 +293,7 @@ static int check_numbers(struct parser *parser, const struct parameter *paramete
 	return 0;
 }
 
-/* NUMBER { ":" NUMBER }, as many as the type takes. */
+/* Parses NUMBER { ":" NUMBER }, up to the maximum of the type. */
 static int parse_numbers(struct parser *parser, const struct parameter *parameter,
 			 const char *where, struct value *value)
 {
@@ -379,7 +379,7 @@ static int parse_value(struct parser *parser, const struct parameter *parameter,
 	}
 }
 
-/* "32", and nothing else but the end of an argument. */
+/* Returns true if an argument consists of digits only. */
 static bool is_whole(const char *text)
 {
 	size_t digits = strspn(text, "0123456789");
@@ -388,8 +388,9 @@ static bool is_whole(const char *text)
 }
 
 /*
- * Two sides in two arguments, which only a size is taken for that the second argument cannot be:
- * 32,32 is 32x32; of others torchvision's come in the other order. Other errors stay as they are.
+ * Improves the error if both sides were given as two arguments, such as 32,32, and the second was
+ * rejected. Suggests 32x32; for unequal sides suggests both orders, because torchvision's is
+ * (height, width). Other errors stay as they are.
  */
 static int explain_sides(struct parser *parser, const struct rule *rule, const int positions[2],
 			 int r)
@@ -412,7 +413,7 @@ static int explain_sides(struct parser *parser, const struct rule *rule, const i
 		rule->name, a, b, b, a, a, b);
 }
 
-/* [ KEY "=" ] value; which parameter it is ends in *ret_index. */
+/* Parses [ KEY "=" ] value into its entry in values. */
 static int parse_argument(struct parser *parser, const struct rule *rule, unsigned *positional,
 			  struct step *step, struct value values[PARAMETERS_MAX])
 {
@@ -508,7 +509,7 @@ static int set_normalize(struct parser *parser, const struct step *step, const s
 	return 0;
 }
 
-/* A step that is not geometry. */
+/* Applies a format step: normalize, to, layout or channels. */
 static int set_format(struct parser *parser, const struct rule *rule, const struct step *step,
 		      const struct value *values)
 {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What other libraries call the steps, without case and underscores. */
+/* Names of the steps in other libraries. Compared without case and underscores. */
 static const struct {
 	const char *alias, *name;
 } aliases[] = {

@@ -11,7 +11,9 @@ static bool given(const struct value *value)
 	return value->position >= 0;
 }
 
-/* A single number spreads round the neutral value, not below zero for factors. */
+/*
+ * A single number is a range around the neutral value; the range of factors does not go below zero.
+ */
 static int set_jitter(const struct call *call, struct step *step)
 {
 	for (int i = 0; i < STEP_JITTERS; i++) {
@@ -33,7 +35,7 @@ static int set_jitter(const struct call *call, struct step *step)
 	return 0;
 }
 
-/* One number stands for both ends, the lower one negated: torchvision's angles. */
+/* A single number N means -N:N, as for torchvision's angles. */
 static int set_angles(struct transform_error *error, const char *key, const struct value *value,
 		      const double *numbers, unsigned count, double ret_range[2])
 {
@@ -131,7 +133,7 @@ static int set_rotation(const struct call *call, struct step *step)
 static int set_effect(const struct call *call, struct step *step)
 {
 	step->effect = call->rule->effect;
-	/* p comes last */
+	/* p is the last parameter: if there are two, the first is the amount */
 	step->amount = call->rule->parameters[1].key ? call->values[0].numbers[0] : 0;
 	return 0;
 }

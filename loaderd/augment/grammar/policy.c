@@ -6,8 +6,8 @@
 #include <string.h>
 
 /*
- * Element i of count numbers from start to end, by steps from the nearer one, rounded as PyTorch's
- * linspace rounds them.
+ * Element i of `count` evenly spaced numbers from start to end. Counts steps from the nearer end
+ * and rounds as PyTorch's linspace does.
  */
 static double evenly(float start, float end, unsigned i, unsigned count)
 {
@@ -19,7 +19,7 @@ static double evenly(float start, float end, unsigned i, unsigned count)
 }
 
 /*
- * What the magnitudes of an operation end at; they begin at 0, but solarize's go down from 1 and
+ * Last magnitude of an operation. Magnitudes begin at 0, but solarize's decrease from 1 and
  * posterize's from 8 or 4 bits.
  */
 static double magnitude_end(enum policy_space space, enum policy_operation operation,
@@ -39,7 +39,7 @@ static double magnitude_end(enum policy_space space, enum policy_operation opera
 	}
 	case POLICY_ROTATE:
 		return space == POLICY_TRIVIAL ? 135 : 30;
-	case POLICY_POSTERIZE: /* bits that go */
+	case POLICY_POSTERIZE: /* number of bits removed */
 		return space == POLICY_TRIVIAL ? 6 : 4;
 	default:
 		return space == POLICY_TRIVIAL ? 0.99 : 0.9;
@@ -51,7 +51,7 @@ static void set_warp(enum policy_operation operation, double magnitude, uint32_t
 {
 	struct warp warp = {.scale = 1};
 
-	/* Shears leave the first row or column where it is. */
+	/* Shears keep the first row or column fixed. */
 	if (operation == POLICY_SHEAR_X || operation == POLICY_SHEAR_Y) {
 		warp.centre_x = -0.5 * width;
 		warp.centre_y = -0.5 * height;
@@ -121,7 +121,7 @@ bool policy_effect(enum policy_space space, enum policy_operation operation, uns
 	}
 }
 
-/* Draws the direction, and appends the operation. */
+/* Draws the direction and appends the operation's effect. */
 static void policy_add(const struct step *step, enum policy_space space,
 		       enum policy_operation operation, unsigned bin, unsigned bins,
 		       const struct drawing *to)
@@ -170,14 +170,14 @@ static double gamma_variate(struct random_stream *random, double alpha)
 	}
 }
 
-/* Weights that sum to one, by the symmetric Dirichlet distribution. */
+/* Draws weights that sum to one, from the symmetric Dirichlet distribution. */
 static void dirichlet(struct random_stream *random, double alpha, unsigned count, double weights[])
 {
 	double sum = 0;
 
 	for (unsigned i = 0; i < count; i++)
 		sum += weights[i] = gamma_variate(random, alpha);
-	/* For tiny alphas all may vanish. */
+	/* With a tiny alpha all weights may underflow to zero. */
 	for (unsigned i = 0; i < count; i++)
 		weights[i] = sum > 0 ? weights[i] / sum : i == 0;
 }

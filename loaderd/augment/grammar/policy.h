@@ -1,8 +1,9 @@
 /*
- * Policies: which effects at which strength AutoAugment, RandAugment, TrivialAugmentWide and AugMix
+ * Policies: the effects and magnitudes that AutoAugment, RandAugment, TrivialAugmentWide and AugMix
  * choose, with torchvision's operations, magnitudes and probabilities. Papers: Cubuk and others,
  * "AutoAugment" (2019) and "RandAugment" (2020); Mueller and Hutter, "TrivialAugment" (2021);
- * Hendrycks and others, "AugMix" (2020). Pure but for the stream of random numbers; any thread.
+ * Hendrycks and others, "AugMix" (2020). The only state is the stream of random numbers; any
+ * thread.
  */
 #pragma once
 
@@ -31,40 +32,40 @@ enum policy_operation {
 	POLICY_INVERT,
 };
 
-/* Whose magnitudes. */
+/* Table of magnitudes. */
 enum policy_space { POLICY_AUTO_OR_RAND, POLICY_TRIVIAL, POLICY_MIX };
 
 enum {
 	POLICY_AUTO_PAIRS = 25,
-	POLICY_AUTO_BINS = 10, /* of magnitude, in AutoAugment and AugMix */
+	POLICY_AUTO_BINS = 10, /* magnitude bins of AutoAugment and AugMix */
 };
 
-/* What effects are drawn for, from which numbers, and where they are appended. */
+/* Input and output of drawing effects. */
 struct drawing {
-	uint32_t width, height; /* of the picture */
+	uint32_t width, height; /* size of the picture */
 	struct random_stream *random;
 	struct effect_list *list;
 };
 
-/* One of two operations that AutoAugment has learned to put together. */
+/* One of the two operations of an AutoAugment sub-policy. */
 struct policy_auto {
 	enum policy_operation operation;
 	double probability;
 	unsigned bin;
 };
 
-/* By enum step_learned. */
+/* Indexed by enum step_learned. */
 extern const struct policy_auto policy_learned[STEP_LEARNED_COUNT][POLICY_AUTO_PAIRS][2];
 
 /*
- * An operation at magnitude number bin of bins, on a picture of width x height; negative: in the
- * other direction, where it has one. outside: interpolation and fill of warps. Returns false for
- * identity, which has no effect.
+ * Makes the effect of an operation at magnitude `bin` of `bins`, for a picture of width x height.
+ * negative: in the other direction, if the operation has one. outside: interpolation and fill of
+ * warps. Returns false for identity, which has no effect.
  */
 bool policy_effect(enum policy_space space, enum policy_operation operation, unsigned bin,
 		   unsigned bins, bool negative, uint32_t width, uint32_t height,
 		   const struct effect_warp *outside, struct effect *ret_effect);
 
-/* Decides for a step that is a policy, and appends its effects: at most policy_effects_max. */
+/* Draws a policy step and appends its effects, at most policy_effects_max(). */
 void policy_draw(const struct step *step, const struct drawing *to);
 unsigned policy_effects_max(const struct step *step);

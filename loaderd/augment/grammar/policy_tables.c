@@ -1,14 +1,13 @@
 #include "loaderd/augment/grammar/policy.h"
 
-/* Names of this file alone, to keep the tables readable. */
+/* Local to this file, to keep the tables readable. */
 #define OP(name, probability, bin)                                                                 \
 	{                                                                                          \
 		POLICY_##name, probability, bin                                                    \
 	}
 
 /*
- * Learned on ImageNet, CIFAR-10 and SVHN: the tables of the paper's appendix as torchvision has
- * them.
+ * Policies for ImageNet, CIFAR-10 and SVHN: the tables in the paper's appendix, as in torchvision.
  */
 const struct policy_auto policy_learned[STEP_LEARNED_COUNT][POLICY_AUTO_PAIRS][2] =
 	{

@@ -1,10 +1,10 @@
 /*
- * The steps of a pipeline: one row for each, from which the list of kinds (steps.h), the words of
- * the grammar (grammar_set.c) and the tables of what steps do are made. A new one is a row here,
- * and those of the functions that it names that are not there yet.
+ * The steps of a pipeline, one row each. The rows generate the step kinds (steps.h), the vocabulary
+ * of the grammar (grammar_set.c) and the tables of step functions. To add a step, add a row here
+ * and the functions that it names.
  *
- * Rows end with the step's parameters: their bounds, which are generous (what lies beyond them is a
- * slip of the pen), what stands where they are not given, and where in struct step they belong.
+ * A row ends with the step's parameters: their bounds, their defaults and their members in struct
+ * step. The bounds are generous; a value outside them is a typing error.
  */
 #pragma once
 
@@ -14,7 +14,7 @@
 #define STEP_CHROMA   {"chroma", VALUE_WORD, .words = "exact|fast", INTO(chroma_fast)}
 #define STEP_FILTER   {"interpolation", VALUE_WORD, .words = "bilinear|bicubic", INTO(bicubic)}
 #define STEP_FILL     {"fill", VALUE_COLOUR, 0, 255, INTO(fill)}
-/* Of policies: where it is not given, bilinear fades into black as torchvision's fill=None does. */
+/* For policies. Without a fill, bilinear fades into black, as torchvision's fill=None does. */
 #define STEP_FADE     {"fill", VALUE_COLOUR, 0, 255, INTO(fill), .given = AT(warp.filled)}
 #define STEP_BORDER                                                                                \
 	{"fill", VALUE_COLOUR, 0, 255, .words = "reflect", INTO(fill), .word = AT(reflect)}
@@ -33,7 +33,7 @@
 #define STEP_DEGREES  {"degrees", VALUE_SPREAD, -360, 360, .required = true}
 #define STEP_VALUE    {"value", VALUE_COLOUR, -1e6, 1e6, .words = "random", .word = AT(noise)}
 
-/* Geometry. Constant, name; what becomes of the size, in steps.c; and of the plan, in apply/plan.c. */
+/* Geometry: constant, name, size function (steps.c), plan function (apply/plan.c), parameters. */
 #define STEPS_OF_GEOMETRY(X)                                                                       \
 	X(RANDOM_RESIZED_CROP, "random_resized_crop", size_given, plan_resized_crop, STEP_SIZE,    \
 	  {"scale", VALUE_RANGE, 1e-6, 1, .otherwise = {0.08, 1}, INTO(scale)},                    \
@@ -48,9 +48,9 @@
 	X(VFLIP, "vflip", size_kept, plan_vflip, STEP_P_FLIP)
 
 /*
- * What changes pixels in their places. Constant, name; what the arguments mean beyond their rows, in
- * grammar_set.c; and the effects that are drawn, in draw.c. Where EFFECT stands belong the steps
- * that are one effect of one number at most: rows of kernels/effect_rows.h.
+ * Steps that change pixels in place: constant, name, set function (grammar_set.c) or NULL, draw
+ * function (draw.c, policy.c) or NULL, parameters. EFFECT stands for the steps that are a single
+ * effect with at most one number: the rows of kernels/effect_rows.h.
  */
 #define STEPS_OF_PIXELS(X, EFFECT)                                                                 \
 	X(COLOR_JITTER, "color_jitter", set_jitter, draw_jitter,                                   \
@@ -89,7 +89,9 @@
 	  {"policy", VALUE_WORD, .words = "imagenet|cifar10|svhn", INTO(policy.learned)},          \
 	  STEP_HOW(0), STEP_FADE)
 
-/* The form of the finished sample, at most once each: constant and name; grammar.c sets it. */
+/*
+ * Format of the finished sample, at most once each: constant, name, parameters; grammar.c sets it.
+ */
 #define STEPS_OF_FORM(X)                                                                           \
 	X(NORMALIZE, "normalize", {"statistics", VALUE_WORD, .words = "imagenet|dataset"},         \
 	  {"mean", VALUE_COLOUR, -1e6, 1e6}, {"std", VALUE_COLOUR, 0, 1e6})                        \

@@ -40,7 +40,7 @@ int step_check_reflect(const struct step *step, uint64_t width, uint64_t height,
 		(unsigned long long)width - 1, (unsigned long long)height - 1);
 }
 
-/* Size after a step: 0 x 0 stays unknown where the step does not say. */
+/* Computes the size after a step. 0 x 0 (unknown) stays unknown if the step sets no size. */
 typedef int (*size_after)(const struct step *step, const struct step_size *size, uint64_t *width,
 			  uint64_t *height, struct transform_error *error);
 
@@ -137,8 +137,8 @@ int steps_size(const struct transform *transform, unsigned count, uint64_t epoch
 }
 
 /*
- * Checks the first `count` steps in every epoch in which a size changes, for a stored size (0 x 0:
- * any). *ret_known: is the result known in all?
+ * Checks the first `count` steps in every epoch in which a size changes, for a stored size (0 x 0
+ * if unknown). Sets *ret_known if the result is known in all of them.
  */
 static int check_epochs(const struct transform *transform, unsigned count, uint32_t width,
 			uint32_t height, int *ret_known, struct transform_error *error)

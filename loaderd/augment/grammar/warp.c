@@ -5,7 +5,7 @@ void warp_matrix(const struct warp *warp, float ret_matrix[6])
 {
 	double angle = warp->degrees * (0x1.921fb54442d18p1 / 180);
 	double cosine = portable_cos(angle), sine = portable_sin(angle);
-	/* Rotation after a shear in y after one in x: determinant 1. */
+	/* Rotation * shear in y * shear in x; the determinant is 1. */
 	double a = cosine + sine * warp->slope_y, c = sine - cosine * warp->slope_y;
 	double b = -(a * warp->slope_x + sine), d = cosine - c * warp->slope_x;
 	double m[4] = {d / warp->scale, -b / warp->scale, -c / warp->scale, a / warp->scale};

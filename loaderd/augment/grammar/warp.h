@@ -1,12 +1,12 @@
 /*
- * Affine maps in torchvision's terms: rotation, scale, shear and translation about a centre, as the
- * matrix that leads from an output pixel to where it comes from. Pure functions of portable
- * arithmetic, so every machine gets the same matrix.
+ * Affine maps in torchvision's terms (rotation, scale, shear and translation about a centre), as
+ * the matrix that maps an output pixel to its input position. Pure functions in portable
+ * arithmetic: every machine computes the same matrix.
  */
 #pragma once
 
 struct warp {
-	double degrees;     /* torchvision.affine's sense: clockwise */
+	double degrees;     /* clockwise, as in torchvision.affine */
 	double translate_x; /* pixels */
 	double translate_y;
 	double scale;
@@ -14,5 +14,5 @@ struct warp {
 	double centre_x, centre_y; /* pixels from the middle of the picture */
 };
 
-/* The inverse matrix, by rows, in pixels from the middle of the picture. */
+/* Computes the inverse matrix, row by row, in pixels from the middle of the picture. */
 void warp_matrix(const struct warp *warp, float ret_matrix[6]);

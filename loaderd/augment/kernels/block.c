@@ -7,7 +7,7 @@ int block_reserve(struct block *block, size_t size)
 {
 	if (size <= block->size)
 		return 0;
-	/* A quarter more than asked: crops of random size would otherwise grow it many times. */
+	/* Reserve a quarter more: crops of random sizes would otherwise grow it many times. */
 	size = (size + size / 4 + 4095) & ~(size_t)4095;
 	void *data = aligned_alloc(64, size);
 

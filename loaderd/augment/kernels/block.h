@@ -1,6 +1,6 @@
 /*
- * Memory of one thread that grows when it meets a larger job than before. Zeros are an empty one;
- * data is its owner's to free.
+ * A buffer of one thread that grows when a job is larger than all before. A zeroed block is empty.
+ * The owner frees data.
  */
 #pragma once
 
@@ -11,6 +11,5 @@ struct block {
 	size_t size;
 };
 
-/* Sees to it that there are size bytes; what was in them is lost when they have to grow. -ENOMEM.
- */
+/* Ensures a capacity of `size` bytes. Growing discards the contents. Returns -ENOMEM on failure. */
 int block_reserve(struct block *block, size_t size);

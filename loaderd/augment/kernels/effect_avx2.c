@@ -1,6 +1,6 @@
 /*
- * AVX2 kernels of effects: what the compiler makes of the common loops, and by hand what it does
- * not see.
+ * AVX2 kernels of effects: the common loops, vectorised by the compiler, and hand-written code
+ * where it cannot vectorise them.
  */
 #include "format/base/colour.h"
 #include "loaderd/augment/kernels/effect_kernels.h"

@@ -1,6 +1,6 @@
 /*
- * AVX-512 kernels of effects: what the compiler makes of the common loops, and by hand what it does
- * not see.
+ * AVX-512 kernels of effects: the common loops, vectorised by the compiler, and hand-written code
+ * where it cannot vectorise them.
  */
 #include "format/base/colour.h"
 #include "loaderd/augment/kernels/effect_kernels.h"
@@ -28,7 +28,9 @@ static inline struct vector_table vector_table(const uint8_t table[256])
 	return t;
 }
 
-/* A look-up takes seven bits of its index; the eighth chooses between two. */
+/*
+ * Each permutation looks up seven bits of the index; the eighth bit selects one of the two results.
+ */
 static inline __m512i vector_look_up(const struct vector_table *t, __m512i v)
 {
 	__m512i low = _mm512_permutex2var_epi8(t->part[0], v, t->part[1]);
@@ -55,7 +57,7 @@ static void effect_table_vbmi(uint32_t *pixels, size_t count, const struct effec
 }
 #define EFFECT_TABLE effect_table_vbmi
 #else
-/* gathers, or a shuffle for every sixteen entries, would take no less */
+/* gathers, or a shuffle per sixteen entries, would not be faster */
 #define EFFECT_TABLE effect_table_bytes
 #endif
 

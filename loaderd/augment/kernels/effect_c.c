@@ -1,4 +1,4 @@
-/* The reference kernels of effects: plain C for any processor. */
+/* Reference kernels of effects: plain C for any CPU. */
 #include "format/base/colour.h"
 #include "loaderd/augment/kernels/effect_kernels.h"
 

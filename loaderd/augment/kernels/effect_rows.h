@@ -1,15 +1,15 @@
 /*
- * The effects: one row for each, from which the list of kinds (effects.h), the pipeline's steps
- * that are one effect (grammar_rules.c) and what runs it (effects.c) are made. A new one is a row
- * here and the function that the row names.
+ * The effects, one row each. The rows generate the effect kinds (effects.h), the pipeline steps
+ * that are a single effect (grammar_rules.c) and the table of effect functions (effects.c). To add
+ * an effect, add a row here and the function that it names.
  *
- * A row's second entry is how pixels change. TABLE(name): each byte by itself, through the table
- * that effect_table_name makes, in effect_tables.c. PIXELS(name): by effects_name, in effects.c.
+ * The second entry of a row is how pixels change. TABLE(name): byte by byte, through the table made
+ * by effect_table_name() in effect_tables.c. PIXELS(name): by effects_name() in effects.c.
  */
 #pragma once
 
 /* clang-format off */
-/* Those that a step names: constant, how, the step, its p where that is not given, its number. */
+/* Effects with a step: constant, TABLE or PIXELS, step name, default p, parameter if any. */
 #define EFFECT_STEPS(X)                                                                            \
 	X(GRAYSCALE, PIXELS(grayscale), "random_grayscale", 0.1)                                   \
 	X(INVERT, TABLE(invert), "random_invert", 0.5)                                             \
@@ -22,7 +22,7 @@
 	X(SHARPNESS, PIXELS(sharpness), "random_adjust_sharpness", 0.5,                            \
 	  {"sharpness_factor", VALUE_NUMBER, 0, 1000, .required = true})
 
-/* Those that steps of their own decide on. */
+/* Effects that other steps append. */
 #define EFFECTS_OF_OTHERS(X)                                                                       \
 	X(BRIGHTNESS, TABLE(brightness))  /* factor */                                             \
 	X(CONTRAST, TABLE(contrast))      /* factor */                                             \
@@ -32,9 +32,9 @@
 	X(WARP, PIXELS(warp))                                                                      \
 	X(ERASE, PIXELS(erase))                                                                    \
 	/*                                                                                         \
-	 * Mixing: BEGIN keeps the picture and starts a sum with weight of it. ADD adds weight of  \
-	 * what the picture has become, and brings back the kept one. END replaces the picture by  \
-	 * the sum, rounded down.                                                                  \
+	 * Mixing: BEGIN saves the picture and starts a sum with weight * picture. ADD adds        \
+	 * weight * current picture and restores the saved one. END replaces the picture with the  \
+	 * sum, rounded down.                                                                      \
 	 */                                                                                        \
 	X(MIX_BEGIN, PIXELS(mix_begin)) /* weight */                                               \
 	X(MIX_ADD, PIXELS(mix_add))     /* weight */                                               \

@@ -10,8 +10,8 @@
 struct effects {
 	const struct effect_kernels *kernels;
 	/*
-	 * The picture is the one of the two that current names; some effects make it anew in the
-	 * other. kept and sum are those of a mix, lines are of a blur.
+	 * The current picture is pictures[current]; some effects write to the other one. kept and
+	 * sum belong to a mix, lines to a blur.
 	 */
 	struct block pictures[2], kept, sum, lines;
 	unsigned current;
@@ -65,7 +65,7 @@ static size_t pixel_count(const struct effects *effects)
 	return (size_t)effects->width * effects->height;
 }
 
-/* A picture has room for one pixel more, which warping wants. */
+/* Reserves one pixel more than the picture has, for warping. */
 static int reserve_picture(struct effects *effects, unsigned which)
 {
 	return block_reserve(&effects->pictures[which],
@@ -96,7 +96,7 @@ void effects_take_row(const struct effects *effects, uint32_t row, uint8_t *pixe
 			       effects->width);
 }
 
-/* Gives the other picture to be made, from the current one. */
+/* Makes the other picture current, as output; the previous one is the input. */
 static int turn_over(struct effects *effects, uint32_t **ret_in, uint32_t **ret_out)
 {
 	int r = reserve_picture(effects, !effects->current);
@@ -131,7 +131,7 @@ static int effects_warp(struct effects *effects, const struct effect *effect)
 	return 0;
 }
 
-/* The outermost pixels stay as they are. */
+/* Leaves the outermost pixels unchanged. */
 static int effects_sharpness(struct effects *effects, const struct effect *effect)
 {
 	size_t stride = (size_t)effects->width * 4;
@@ -160,7 +160,7 @@ static int effects_sharpness(struct effects *effects, const struct effect *effec
 	return 0;
 }
 
-/* Pixel or row number at of count, mirrored at the first and the last as often as it takes. */
+/* Maps position `at` into 0 .. count - 1, mirrored at both ends as often as necessary. */
 static uint32_t effects_mirror(int64_t at, uint32_t count)
 {
 	int64_t period = 2 * ((int64_t)count - 1);
@@ -172,7 +172,7 @@ static uint32_t effects_mirror(int64_t at, uint32_t count)
 	return (uint32_t)(at < count ? at : period - at);
 }
 
-/* Blurs along rows: from the picture to lines of 16 bits. */
+/* Blurs along rows, from the picture to 16-bit lines. */
 static void blur_rows(struct effects *effects, const struct effect_gauss *gauss, int16_t *padded,
 		      int16_t *lines)
 {
@@ -198,7 +198,7 @@ static void blur_rows(struct effects *effects, const struct effect_gauss *gauss,
 	}
 }
 
-/* Blurs along columns: from lines of 16 bits to the picture. */
+/* Blurs along columns, from 16-bit lines to the picture. */
 static void blur_columns(struct effects *effects, const struct effect_gauss *gauss,
 			 const int16_t *lines, int16_t *row)
 {
@@ -296,7 +296,7 @@ static int effects_erase(struct effects *effects, const struct effect *effect)
 	return 0;
 }
 
-/* How an effect changes pixels: through a table, or by a function of its own. */
+/* How an effect changes pixels: through a table or with a function. */
 struct effect_row {
 	effect_table_make table;
 	int (*pixels)(struct effects *effects, const struct effect *effect);

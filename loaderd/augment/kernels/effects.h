@@ -1,13 +1,13 @@
 /*
- * Effects: what happens to a picture that has its size and place: colour, blur, warping, erasing. A
- * list of effects is a sample's decisions already taken (draw.h, policy.h); running it depends on
- * nothing else. The arithmetic is that of torchvision's transforms.v2.functional on uint8 tensors,
- * of which tests/golden/augment holds results.
+ * Effects change the pixels of a picture after geometry: colour, blur, warping, erasing. A list of
+ * effects holds the random decisions of a sample (draw.h, policy.h); running it depends on nothing
+ * else. The arithmetic is that of torchvision's transforms.v2.functional on uint8 tensors;
+ * tests/golden/augment holds results of it.
  *
- * A struct effects is the scratch of one thread: it owns the picture while effects run and
- * allocates only when it meets a larger one than before. A pixel takes four bytes (red, green,
- * blue, zero), so that it is one lane of a vector and of a table look-up; rows follow each other
- * without gaps. Every instruction set gives the same bytes.
+ * A struct effects is the scratch memory of one thread. It owns the picture while effects run and
+ * allocates only when a picture is larger than all before. A pixel takes four bytes (red, green,
+ * blue, zero), so that it is one vector lane and one table lookup; rows are contiguous. All
+ * instruction sets produce the same bytes.
  */
 #pragma once
 
@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 enum {
-	EFFECTS_MAX = 256, /* of one sample */
+	EFFECTS_MAX = 256, /* per sample */
 };
 
 enum effect_kind {
@@ -31,18 +31,18 @@ enum effect_kind {
 };
 
 enum {
-	EFFECT_BLUR_SIDE_MAX = 127, /* of a blur's kernel; an odd number */
+	EFFECT_BLUR_SIDE_MAX = 127, /* side of a blur kernel; odd */
 };
 
 struct effect_gauss {
-	uint32_t width, height; /* of the kernel: odd, at most EFFECT_BLUR_SIDE_MAX */
+	uint32_t width, height; /* size of the kernel: odd, at most EFFECT_BLUR_SIDE_MAX */
 	double sigma;           /* > 0 */
 };
 
 struct effect_warp {
 	float matrix[6]; /* warp.h */
-	bool bilinear;   /* or nearest */
-	/* what comes from outside is fill; else black, into which bilinear fades */
+	bool bilinear;   /* if false, nearest */
+	/* Pixels from outside are fill; if false, black, into which bilinear fades. */
 	bool filled;
 	uint8_t fill[3];
 };
@@ -50,7 +50,7 @@ struct effect_warp {
 struct effect {
 	enum effect_kind kind;
 	union {
-		double factor; /* or the one number of a step */
+		double factor; /* or the single number of a step */
 		float weight;
 		struct effect_gauss gauss;
 		struct effect_warp warp;
@@ -64,7 +64,7 @@ struct effect_list {
 	unsigned count;
 };
 
-/* Appends an effect for the caller to fill in; there must be room. */
+/* Appends an effect, which the caller fills in. The list must have room. */
 struct effect *effect_list_add(struct effect_list *list);
 
 struct effects;
@@ -72,11 +72,14 @@ struct effects;
 int effects_new(enum cpu_isa isa, struct effects **ret_effects);
 void effects_free(struct effects *effects);
 
-/* Gives a picture of width x height pixels to be written, 4 bytes each. 0 or -ENOMEM. */
+/*
+ * Provides a picture of width x height pixels, 4 bytes each, for the caller to write. Returns 0 or
+ * -ENOMEM.
+ */
 int effects_begin(struct effects *effects, uint32_t width, uint32_t height, uint8_t **ret_pixels);
-/* Runs effects on the picture. 0 or -ENOMEM. */
+/* Runs effects on the picture. Returns 0 or -ENOMEM. */
 int effects_run(struct effects *effects, const struct effect *list, unsigned count);
-/* Row number row of the picture, 4 bytes a pixel. */
+/* Returns a row of the picture, 4 bytes per pixel. */
 const uint8_t *effects_row(const struct effects *effects, uint32_t row);
-/* Copies a row as RGB, 3 bytes a pixel. */
+/* Copies a row as RGB, 3 bytes per pixel. */
 void effects_take_row(const struct effects *effects, uint32_t row, uint8_t *pixels);

@@ -1,7 +1,7 @@
 /*
- * Erasing of a rectangle: in a picture of bytes, or in a finished sample, where the value is in the
- * units of the result (zero is the mean where it was normalised). Noise is drawn from a key, so it
- * is the same wherever it is made. Plain values; any thread.
+ * Erases a rectangle, either in a picture of bytes or in a finished sample. In a finished sample
+ * the value is in units of the result (zero is the mean if it was normalised). Noise is drawn from
+ * a key, so it does not depend on where it is made. Plain values; any thread.
  */
 #pragma once
 
@@ -11,12 +11,12 @@
 
 struct erase {
 	uint32_t x, y, width, height; /* within the picture */
-	bool noise;                   /* bytes: uniform; finished floats: normal with deviation 1 */
-	uint64_t key;                 /* of the noise */
-	float value[3];               /* otherwise; red, green, blue */
+	bool noise;     /* for bytes uniform; for finished floats normal with deviation 1 */
+	uint64_t key;   /* key of the noise */
+	float value[3]; /* without noise: red, green, blue */
 };
 
-/* pixels: rows of row_width pixels of four bytes (effects.h). Values are 0 .. 255. */
+/* `pixels`: rows of row_width pixels of four bytes (effects.h). Values are 0 .. 255. */
 void erase_pixels(const struct erase *erase, uint32_t *pixels, uint32_t row_width);
-/* Erases from a finished sample of that shape. */
+/* Erases in a finished sample of that shape. */
 void erase_sample(const struct erase *erase, const struct transform_shape *shape, void *output);

@@ -1,4 +1,4 @@
-/* Reference kernels of store; what the others must equal. */
+/* Reference kernels of store; all other sets must equal them. And the driver. */
 #include "loaderd/augment/kernels/store.h"
 #include "format/base/half.h"
 
@@ -102,7 +102,7 @@ void store_init(struct store *store, enum cpu_isa isa, const struct transform_sh
 	store->output = output;
 	store->streaming = false;
 	store->shape = *shape;
-	/* Bytes stay what they are. */
+	/* Bytes are not converted. */
 	for (uint32_t i = 0; shape->element != TRANSFORM_U8 && i < STORE_PERIOD; i++) {
 		uint32_t c = i % shape->channels;
 
@@ -139,8 +139,8 @@ void store_begin_stream(struct store *store, uint8_t *stage)
 }
 
 /*
- * Takes size more bytes that were written to the stage: sends what is whole lines, the rest moves
- * to the front.
+ * Accepts `size` bytes just written to the stage: stores whole cache lines and moves the rest to
+ * the front.
  */
 static void stream_add(const struct store_kernels *kernels, struct store_stream *stream,
 		       size_t size)

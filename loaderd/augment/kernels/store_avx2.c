@@ -1,4 +1,4 @@
-/* AVX2 kernels of store: eight floats, or 16 bytes, at a time. */
+/* AVX2 kernels of store: eight floats or 16 bytes at a time. */
 #include "loaderd/augment/kernels/store.h"
 
 #include <immintrin.h>
@@ -6,7 +6,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Eight elements from the low half of pixels. */
+/* Stores eight elements, converted from the low half of `pixels`. */
 INLINE void store_put(uint8_t *output, size_t at, __m128i pixels, __m256 scale, __m256 bias,
 		      const enum transform_element element)
 {
@@ -38,7 +38,7 @@ static size_t element_size(enum transform_element element)
 	return element == TRANSFORM_F32 ? 4 : 2;
 }
 
-/* Elements of a row that are left when no whole vector is: through a vector of their own. */
+/* Stores the rest of a row, less than a vector or one at most, through a temporary vector. */
 INLINE void put_rest(uint8_t *output, size_t at, const uint8_t *pixels, size_t count, __m256 scale,
 		     __m256 bias, const enum transform_element element)
 {
@@ -75,7 +75,7 @@ INLINE void row_interleaved(const struct store *store, const uint8_t *pixels, ui
 	}
 }
 
-/* The bytes of one channel of sixteen pixels, which are the three vectors. */
+/* Returns one channel of sixteen pixels, which fill three vectors. */
 INLINE __m128i take_channel(const __m128i bytes[3], const unsigned channel)
 {
 	__m128i taken = _mm_setzero_si128();
@@ -143,9 +143,9 @@ INLINE void row_planar(const struct store *store, const uint8_t *pixels, uint8_t
 #include "loaderd/augment/kernels/store_convert.inc"
 
 /*
- * Reversal takes five pixels from 16 bytes of which the first is the end of the pixel before them,
- * so that no byte after the last pixel is read; the byte too many that it stores is the next
- * pixel's.
+ * Reversal takes five pixels from 16 bytes. The first of these bytes belongs to the preceding
+ * pixel, so that no byte beyond the last pixel is read. It stores one byte too many, which the next
+ * pixel overwrites.
  */
 static void store_copy(uint8_t *output, const uint8_t *pixels, uint32_t count, uint32_t channels,
 		       bool reverse)

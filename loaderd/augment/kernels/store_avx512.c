@@ -1,11 +1,11 @@
-/* AVX-512 kernels of store: sixteen floats, or 64 bytes, at a time. */
+/* AVX-512 kernels of store: sixteen floats or 64 bytes at a time. */
 #include "loaderd/augment/kernels/store.h"
 #include "loaderd/augment/kernels/vectors.h"
 
 #include <immintrin.h>
 #include <string.h>
 
-/* Sixteen elements; mask says which of them are stored when whole is false. */
+/* Stores sixteen elements, or those in `mask` if `whole` is false. */
 INLINE void store_put(uint8_t *output, size_t at, __m128i pixels, __m512 scale, __m512 bias,
 		      const enum transform_element element, const bool whole, __mmask16 mask)
 {
@@ -70,14 +70,17 @@ INLINE void row_interleaved(const struct store *store, const uint8_t *pixels, ui
 	}
 }
 
-/* Sixteen pixels, four in each 128-bit lane, of which the last four bytes are nothing. */
+/*
+ * Spreads sixteen pixels over the 128-bit lanes, four in each; the last four bytes of a lane are
+ * undefined.
+ */
 INLINE __m512i spread_pixels(__m512i bytes)
 {
 	return _mm512_permutexvar_epi32(
 		_mm512_setr_epi32(0, 1, 2, 15, 3, 4, 5, 15, 6, 7, 8, 15, 9, 10, 11, 15), bytes);
 }
 
-/* The channels of sixteen pixels. */
+/* Splits up to sixteen pixels into their channels. */
 INLINE void take_channels(const uint8_t *pixels, uint32_t count, __m128i ret_channels[3])
 {
 	const __m512i by_channel = _mm512_broadcast_i32x4(
@@ -124,8 +127,9 @@ INLINE void copy_pixels(uint8_t *output, const uint8_t *pixels, uint32_t count,
 			const uint32_t channels, const bool reverse)
 {
 	/*
-	 * four pixels to the bytes of four with a zero, in order or turned; then the lanes, or what
-	 * counts of them
+	 * Shuffles within lanes of four pixels: widen adds a zero channel, turn_wide adds one and
+	 * reverses, turn only reverses. With three channels, close then joins the pixels of all
+	 * lanes, the last lane first.
 	 */
 	const __m512i widen = _mm512_broadcast_i32x4(
 		_mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1));

@@ -1,8 +1,8 @@
 /*
- * What kernels of AVX2 and of AVX-512 share, so that what differs in the width of a vector alone is
- * written once: V(name) is an intrinsic of it. The sources of AVX-512 are compiled twice: with F,
- * BW, DQ and VL only (names end in avx512bw), and with VBMI and VNNI also (avx512). Included by
- * files of those libraries and by nothing else.
+ * Shared by the AVX2 and AVX-512 kernels, so that code that differs only in vector width exists
+ * once: V(name) is the intrinsic of that width. AVX-512 sources are compiled twice: with F, BW, DQ
+ * and VL only (names end in avx512bw), and with VBMI and VNNI too (avx512). Only the files of these
+ * libraries include this header.
  */
 #pragma once
 
@@ -44,7 +44,7 @@
 #define OF_SET(name) name##_avx2
 #endif
 
-/* sum + the sum of the two products of each pair of words */
+/* Returns sum plus the sum of the two products of each pair of 16-bit words. */
 INLINE VECTOR multiply_add(VECTOR sum, VECTOR a, VECTOR b)
 {
 #ifdef __AVX512VNNI__

@@ -11,22 +11,22 @@
 
 enum {
 	/*
-	 * Bytes of pair rows kept at a time before a job is cut into column tiles: half of a small
-	 * L2 cache.
+	 * Maximum bytes of pair rows; a larger job is split into column tiles. Half of a small L2
+	 * cache.
 	 */
 	RING_SIZE_MAX = 512 << 10,
-	/* Source rows that are asked for ahead of the band at hand. */
+	/* Source rows to prefetch ahead of the current band. */
 	FETCH_AHEAD = 32,
 	PAGE_SIZE = 4096,
 };
 
-/* One direction's filter, and where it lies. */
+/* The filter of one axis and its memory. */
 struct filter {
 	struct resize_table table;
 	struct block start, weight;
 };
 
-/* Both directions of one geometry. */
+/* The filters of both axes. */
 struct filters {
 	struct filter x, y;
 	struct block packed;
@@ -34,15 +34,15 @@ struct filters {
 
 struct resize {
 	const struct resize_kernels *kernels;
-	struct filters filters[2]; /* the second is that of chroma planes */
-	struct block rings[3];     /* of each plane: pair rows, a power of two of them */
-	struct block terms[3];     /* of each plane: pointers and weights of one output row */
+	struct filters filters[2]; /* [1] is for chroma planes */
+	struct block rings[3];     /* per plane: a power of two of pair rows */
+	struct block terms[3];     /* per plane: pointers and weights of one output row */
 	struct block narrow;       /* copies of rows too short for the kernels */
-	struct block finished;     /* one row, or the whole image, for a sink */
+	struct block finished;     /* one row, or all rows if tiled, for a sink */
 	struct cubic cubic;
 };
 
-/* One call of resize_region, and the tile at hand. */
+/* One resize of a source, and the current tile. */
 struct job {
 	struct resize *resize;
 	const struct resize_source *source;
@@ -50,13 +50,13 @@ struct job {
 	struct filters *filters;
 	struct block *ring, *terms;
 	bool reverse;
-	bool whole; /* rows come only once, so there are no tiles */
+	bool whole; /* rows arrive only once, so no tiles */
 	struct resize_pass pass;
-	uint32_t row_first, row_last;    /* source rows that the filter touches, last included */
-	uint32_t row_fetched;            /* source rows before it have been asked for */
-	uint32_t ring_mask;              /* pair rows - 1 */
-	size_t column_first, column_end; /* bytes of a source row that the filter touches */
-	uint32_t block, block_count;     /* the tile's columns */
+	uint32_t row_first, row_last;    /* source rows that the filter uses, inclusive */
+	uint32_t row_fetched;            /* source rows below it have been prefetched */
+	uint32_t ring_mask;              /* number of pair rows - 1 */
+	size_t column_first, column_end; /* bytes of a source row that the filter uses */
+	uint32_t block, block_count;     /* columns of the tile, in blocks */
 	uint32_t pairs_done;
 };
 
@@ -108,8 +108,7 @@ static bool axis_valid(const struct resize_axis *axis, uint32_t size)
 	    !(axis->step <= RESIZE_SIDE_MAX))
 		return false;
 	/*
-	 * The centres may stray a little beyond the pixels that count, as they do when a decoder
-	 * scales a region.
+	 * Centres may lie slightly outside low .. high, as happens when a decoder scales a region.
 	 */
 	double first = axis->origin + 0.5 * axis->step;
 	double last = axis->origin + (axis->count - 0.5) * axis->step;
@@ -152,17 +151,17 @@ static int filters_make(const struct resize_kernels *kernels, const struct resiz
 	struct resize_axis upright = *y;
 	int r = filter_make(kernels, x, &filters->x);
 
-	upright.reverse = false; /* rows are only stored in reverse */
+	upright.reverse = false; /* rows are only stored in reverse order */
 	return r < 0 ? r : filter_make(kernels, &upright, &filters->y);
 }
 
-/* Pairs that a filter of so many taps can touch, wherever it starts. */
+/* Maximum number of pairs that a filter with this many taps uses, wherever it starts. */
 static uint32_t filter_pairs_max(uint32_t taps)
 {
 	return taps / 2 + 1;
 }
 
-/* Sizes ring and tile: the widest tile whose ring fits the bound. */
+/* Sizes the ring and the tile: the widest tile whose ring fits RING_SIZE_MAX. */
 static int job_reserve(struct job *job)
 {
 	struct resize *resize = job->resize;
@@ -200,7 +199,7 @@ static int job_reserve(struct job *job)
 		r = block_reserve(&resize->narrow, size);
 		if (r < 0)
 			return r;
-		/* What lies beyond the copied row has no weight, but should not be unset either. */
+		/* Bytes beyond the copied row have no weight, but must be initialised. */
 		memset(resize->narrow.data, 0, size);
 		job->pass.row_size = job->pass.row_size_min;
 	}
@@ -214,10 +213,10 @@ static int32_t *ring_row(const struct job *job, uint32_t pair)
 }
 
 /*
- * Asks for the next rows of a source that is not in cache, at most so many, not too far ahead. Rows
- * of a crop are short and far apart, which the processor's own prefetcher does not follow: a crop
- * from a mapped file takes a third less time with this. Into the second-level cache, and a few rows
- * at a time: a burst into the first stalls on its miss buffers.
+ * Prefetches up to `count` rows of an uncached source, at most FETCH_AHEAD ahead. Hardware
+ * prefetchers do not follow the rows of a crop, which are short and far apart: this makes a crop
+ * from a mapped file a third faster. Fetches into L2, a few rows at a time: a burst into L1 stalls
+ * on its miss buffers.
  */
 static void fetch_rows(struct job *job, uint32_t count)
 {
@@ -239,7 +238,7 @@ static const uint8_t *source_row(const struct resize_source *source, uint32_t ro
 	return source->data + (size_t)((source->first + row) & (source->ring - 1)) * source->stride;
 }
 
-/* Makes the next band of pair rows of the tile. */
+/* Makes the next band of the tile's pair rows. */
 static int band_run(struct job *job, uint32_t tile_blocks)
 {
 	const struct resize_source *source = job->source;
@@ -261,7 +260,7 @@ static int band_run(struct job *job, uint32_t tile_blocks)
 		for (unsigned half = 0; half < 2; half++) {
 			uint32_t row = job->row_first + 2 * job->pairs_done + half;
 
-			/* Past the last row the filter has no weight: any row will do. */
+			/* Rows past the last one have no weight: use any row. */
 			row = row < job->row_last ? row : job->row_last;
 			rows[2 * count + half] = source_row(source, row);
 		}
@@ -282,8 +281,8 @@ static int band_run(struct job *job, uint32_t tile_blocks)
 }
 
 /*
- * Vertical filter of an output row as pairs, those without weight left out. To a place of the
- * caller's: a struct that was returned would be copied in words that straddle what was just stored,
+ * Sets the vertical filter of an output row as pairs, without those of zero weight. Writes to the
+ * caller's struct, because copying a returned struct would load words that straddle recent stores,
  * which stalls.
  */
 static void terms_make(const struct job *job, uint32_t output, struct resize_terms *ret_terms)
@@ -311,7 +310,7 @@ static void terms_make(const struct job *job, uint32_t output, struct resize_ter
 	ret_terms->count = count;
 }
 
-/* The last pair of source rows that an output row needs. */
+/* Returns the last pair of source rows that an output row needs. */
 static uint32_t last_pair(const struct job *job, uint32_t output)
 {
 	const struct resize_table *table = &job->filters->y.table;
@@ -326,14 +325,14 @@ static uint8_t *sink_place(const struct resize_target *target, uint32_t row, uin
 	return place ? place : own;
 }
 
-/* Runs one tile; finished rows go to output (advanced by stride), or one by one to the sink. */
+/* Runs one tile. Writes finished rows to output, `stride` apart, or passes each row to the sink. */
 static int tile_run(struct job *job, uint8_t *output, ptrdiff_t stride, bool sink)
 {
 	const struct resize_table *table = &job->filters->y.table;
 	uint32_t first = job->block * RESIZE_BLOCK;
 	uint32_t size = job->block_count * RESIZE_BLOCK;
 	uint32_t blocks = job->block_count;
-	/* What an output row uses up, and one more to get ahead. */
+	/* The rows that one output row consumes, and more to get ahead. */
 	uint32_t fetches =
 		job->source->cold ? (job->row_last - job->row_first) / table->count + 2 : 0;
 
@@ -365,8 +364,8 @@ static int tile_run(struct job *job, uint8_t *output, ptrdiff_t stride, bool sin
 }
 
 /*
- * Has all pages that rows will be streamed to looked up, by a fetch of a line of each: stores wait
- * for it, one page after the other, while fetches do so side by side.
+ * Prefetches one cache line of each page to be streamed to, so that the page-table walks overlap:
+ * stores would do them one after the other.
  */
 static void fetch_pages(const struct resize_target *target, uint32_t rows)
 {
@@ -403,7 +402,7 @@ static int job_run(struct job *job)
 	return 0;
 }
 
-/* What a job is to do, with filters that are made. */
+/* Initialises a job whose filters have been made. */
 static void job_init(struct job *job, const struct resize_source *source,
 		     const struct resize_target *target, uint32_t target_channels)
 {
@@ -514,7 +513,7 @@ static int planes_check(const struct resize_plane planes[3], const struct resize
 	return 0;
 }
 
-/* Filters of the planes, each geometry's once, and their jobs. */
+/* Makes the planes' filters, once per geometry, and their jobs. */
 static int planes_begin(struct resize *resize, const struct resize_plane planes[3],
 			const struct resize_target *target, struct job jobs[3])
 {
@@ -543,8 +542,8 @@ static int planes_begin(struct resize *resize, const struct resize_plane planes[
 }
 
 /*
- * Sees to it that an output row can be made of every plane. They advance together, so that their
- * rings stay short.
+ * Makes the rows that an output row needs available in every plane. The planes advance together, so
+ * that their rings stay short.
  */
 static int planes_advance(struct job jobs[3], const struct resize_plane planes[3], uint32_t output)
 {

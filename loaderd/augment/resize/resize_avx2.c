@@ -1,10 +1,10 @@
 /*
- * AVX2 kernels of resize: the plan of resize_avx512.c with half the width.
+ * AVX2 kernels of resize: the design of resize_avx512.c with half the width.
  *
- * Horizontal, by window: a vector is eight elements, four in each 128-bit lane, and each lane has
- * its own 16 bytes of the row from which a byte shuffle takes two taps of each element. Where all
- * taps of a lane lie within one such window it is loaded once, otherwise once per pair of taps. By
- * dot: when four elements lie further apart than that, a vector is four taps of one output.
+ * Horizontal, by window: a vector is eight elements, four in each 128-bit lane. Each lane loads its
+ * own 16-byte window of the row; a byte shuffle takes two taps of each element from it. If all taps
+ * of a lane lie within one window, it is loaded once, otherwise once per pair of taps. By dot: if
+ * four elements are further apart than that, a vector is four taps of one output.
  */
 #include "loaderd/augment/kernels/vectors.h"
 #include "loaderd/augment/resize/resize_cubic.h"
@@ -16,21 +16,21 @@
 #include "loaderd/augment/resize/resize_table.inc"
 
 enum {
-	GROUP = 8,    /* elements of a vector */
-	LANE = 4,     /* of its half, which has a window of its own */
+	GROUP = 8,    /* elements per vector */
+	LANE = 4,     /* elements per lane; each lane has its own window */
 	WINDOW = 16,  /* bytes */
-	ROWS = 4,     /* at once: more do not fit into 16 registers */
-	DOT_TAPS = 4, /* taps of a vector */
+	ROWS = 4,     /* rows at a time: more do not fit into 16 registers */
+	DOT_TAPS = 4, /* taps per vector */
 };
 
 enum mode { MODE_ONCE, MODE_PAIRS, MODE_DOT };
 
-/* How the words of a vector get each a byte of their lane's window. */
+/* For each 16-bit word of a vector, the byte of its lane's window to move there. */
 struct byte_index {
 	__m256i bytes;
 };
 
-/* numbers: of two words' bytes in each element, of which the low four bits count. */
+/* numbers: per element, the byte numbers of its two words; only the low four bits count. */
 INLINE struct byte_index byte_index(__m256i numbers, bool narrow)
 {
 	return (struct byte_index){(numbers & _mm256_set1_epi16(0x0f)) |
@@ -38,7 +38,7 @@ INLINE struct byte_index byte_index(__m256i numbers, bool narrow)
 }
 
 /*
- * The even row's sums and the odd row's to one pair row: bits 8 to 23 of each, which are 8.6 fixed
+ * Joins the sums of an even and an odd row into one pair row: bits 8 to 23 of each, in 8.6 fixed
  * point.
  */
 INLINE __m256i join_rows(__m256i even, __m256i odd)
@@ -48,7 +48,7 @@ INLINE __m256i join_rows(__m256i even, __m256i odd)
 		_mm256_slli_epi32(odd, 16 - (RESIZE_WEIGHT_BITS - RESIZE_BETWEEN_BITS)), 0xaa);
 }
 
-/* Taps from byte `at` of a row on, of which only those inside it are touched. */
+/* Loads taps from byte `at` of a row on. Does not read beyond the row. */
 INLINE __m256i dot_taps(const uint8_t *row, size_t at, size_t row_size, struct byte_index index)
 {
 	uint8_t rest[WINDOW] = {0};
@@ -61,13 +61,13 @@ INLINE __m256i dot_taps(const uint8_t *row, size_t at, size_t row_size, struct b
 				   index.bytes);
 }
 
-/* Two weights in each of the first elements, zero in the others. */
+/* Loads two weights into each of the first elements; the other elements are zero. */
 INLINE __m256i dot_weights(const int16_t *weights)
 {
 	return _mm256_zextsi128_si256(_mm_loadl_epi64((const void *)weights));
 }
 
-/* Sums of the channels in the first lane. */
+/* Adds up the lanes: the first lane then holds the sum of each channel. */
 INLINE __m256i dot_fold(__m256i sum)
 {
 	return _mm256_add_epi32(sum, _mm256_permute2x128_si256(sum, sum, 0x01));
@@ -83,7 +83,7 @@ INLINE void dot_put(int32_t *out, __m128i elements, uint32_t skip, uint32_t keep
 
 #include "loaderd/augment/resize/resize_dot.inc"
 
-/* What a window method needs per group and pair of taps. */
+/* Shuffle index and weights of one group and pair of taps. */
 struct entry {
 	__m256i index, weight;
 };
@@ -125,7 +125,10 @@ static size_t resize_prepare(struct resize_pass *pass)
 	       (size_t)group_count(pass) * pair_count_of(table) * sizeof(struct entry);
 }
 
-/* A window must end inside the row: near its end it starts earlier. */
+/*
+ * Returns the start of a window. It must end inside the row, so it starts earlier near the row's
+ * end.
+ */
 static int32_t window_base(const struct resize_pass *pass, uint32_t element, uint32_t pair)
 {
 	int32_t base_max = (int32_t)pass->row_size - WINDOW, low, high;
@@ -234,7 +237,7 @@ INLINE void window_rows(const struct resize_pass *pass, uint32_t block, uint32_t
 
 #define PACKED_ORDER _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)
 
-/* The first bytes of a vector, which end a row. */
+/* Stores the first `count` bytes of a vector, at the end of a row. */
 INLINE void put_part(uint8_t *output, __m256i bytes, uint32_t count, const bool stream)
 {
 	uint8_t rest[sizeof(bytes)];

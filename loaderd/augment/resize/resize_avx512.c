@@ -1,16 +1,16 @@
 /*
  * AVX-512 kernels of resize.
  *
- * Horizontal, by window: a vector is 16 elements, which come from a short stretch of the row. One
- * byte permutation (without VBMI two permutations, see byte_index) brings two taps of each element
- * into the halves of its lane, a multiplication weighs and adds them; index and weight vectors are
- * shared by the rows of a band. Because an element is a channel of a pixel, the result is
- * interleaved as the output is, and a flip is only another table.
+ * Horizontal, by window: a vector is 16 elements whose taps come from a short range of the row. One
+ * byte permutation (without VBMI two permutations, see byte_index) moves two taps of each element
+ * into the two halves of its 32-bit lane; one multiply-add weighs and sums them. Index and weight
+ * vectors are shared by the rows of a band. An element is one channel of a pixel, so the result is
+ * interleaved like the output, and a flip only needs another table.
  *
- * Horizontal, by dot: when shrinking so much that 16 elements lie further apart than the window, a
- * vector is instead 8 taps of one output.
+ * Horizontal, by dot: if the picture shrinks so much that 16 elements are further apart than the
+ * window, a vector is 8 taps of one output instead.
  *
- * Vertical: one multiplication per pair of rows, straight from memory.
+ * Vertical: one multiply-add per pair of rows, directly from memory.
  */
 #include "loaderd/augment/kernels/vectors.h"
 #include "loaderd/augment/resize/resize_cubic.h"
@@ -22,19 +22,20 @@
 #include "loaderd/augment/resize/resize_table.inc"
 
 enum {
-	GROUP = 16,         /* elements of a vector */
-	DOT_TAPS = 8,       /* taps of a vector */
-	DOT_BYTES = 32,     /* loaded for them, of which taps * channels count */
-	ROWS = RESIZE_BAND, /* at once */
+	GROUP = 16,         /* elements per vector */
+	DOT_TAPS = 8,       /* taps per vector */
+	DOT_BYTES = 32,     /* bytes loaded for the taps; taps * channels of them are used */
+	ROWS = RESIZE_BAND, /* rows at a time */
 };
 
 enum mode { MODE_32, MODE_64, MODE_128, MODE_DOT };
 
 /*
- * How the words of a vector get each a byte of a window: with VBMI by that byte's number. Without,
- * the 16-bit or 32-bit units that hold the bytes go to the right 128-bit lanes first, then the
- * bytes go to the right places in them. Units of 32 bits, four to a lane, are cheaper (Intel's
- * VPERMW is two operations), but what a lane takes must lie within 13 bytes.
+ * For each 16-bit word of a vector, the byte of the window to move there. With VBMI this is the
+ * byte's number. Without VBMI, 16-bit or 32-bit units that hold the bytes are first permuted to the
+ * right 128-bit lanes, then the bytes are shuffled within the lanes. 32-bit units, four per lane,
+ * are cheaper (Intel's VPERMW is two operations), but the bytes that a lane takes must then lie
+ * within 13 bytes.
  */
 struct byte_index {
 	__m512i units, bytes;
@@ -42,15 +43,15 @@ struct byte_index {
 
 enum {
 #ifdef __AVX512VBMI__
-	VECTORS = 2, /* of a table per group and pair of taps: units, weights */
+	VECTORS = 2, /* table vectors per group and pair of taps: units, weights */
 #else
-	VECTORS = 3, /* units, bytes, weights */
+	VECTORS = 3, /* table vectors per group and pair of taps: units, bytes, weights */
 #endif
-	LANE = 4,   /* elements of a lane */
-	NARROW = 4, /* in a pass's mode: units of 32 bits */
+	LANE = 4,   /* elements per 128-bit lane */
+	NARROW = 4, /* flag in pass->mode: permute 32-bit units */
 };
 
-/* numbers: of two words' bytes in each element, of which the low seven bits count. */
+/* numbers: per element, the byte numbers of its two words; only the low seven bits count. */
 INLINE struct byte_index byte_index(__m512i numbers, bool narrow)
 {
 #ifdef __AVX512VBMI__
@@ -79,7 +80,7 @@ INLINE struct byte_index byte_index(__m512i numbers, bool narrow)
 #endif
 }
 
-/* From a, and b, its continuation, if twice. */
+/* Takes bytes from `a`, and if `twice` also from its continuation `b`. */
 INLINE __m512i take_bytes(struct byte_index at, __m512i a, __m512i b, const bool twice,
 			  const bool narrow)
 {
@@ -102,7 +103,7 @@ INLINE __m512i take_bytes(struct byte_index at, __m512i a, __m512i b, const bool
 }
 
 /*
- * The even row's sums and the odd row's to one pair row: bits 8 to 23 of each, which are 8.6 fixed
+ * Joins the sums of an even and an odd row into one pair row: bits 8 to 23 of each, in 8.6 fixed
  * point.
  */
 INLINE __m512i join_rows(__m512i even, __m512i odd)
@@ -122,7 +123,7 @@ INLINE __m512i join_rows(__m512i even, __m512i odd)
 #endif
 }
 
-/* Taps from byte `at` of a row on, of which only those inside it are touched. */
+/* Loads taps from byte `at` of a row on. Does not read beyond the row. */
 INLINE __m512i dot_taps(const uint8_t *row, size_t at, size_t row_size, struct byte_index index)
 {
 	__m256i bytes = at + DOT_BYTES <= row_size
@@ -134,13 +135,13 @@ INLINE __m512i dot_taps(const uint8_t *row, size_t at, size_t row_size, struct b
 	return take_bytes(index, taps, taps, false, true);
 }
 
-/* Two weights in each of the first elements, zero in the others. */
+/* Loads two weights into each of the first elements; the other elements are zero. */
 INLINE __m512i dot_weights(const int16_t *weights)
 {
 	return _mm512_zextsi128_si512(_mm_load_si128((const void *)weights));
 }
 
-/* Sums of the channels in the first lane. */
+/* Adds up the 128-bit lanes: the first lane then holds the sum of each channel. */
 INLINE __m512i dot_fold(__m512i sum)
 {
 	__m256i half =
@@ -168,8 +169,8 @@ static uint32_t group_count(const struct resize_pass *pass)
 }
 
 /*
- * First byte of the pixels of which so many elements read taps; the bytes from there to the last
- * tap's end in *ret_size.
+ * Returns the first byte that `count` elements from `element` on read. Sets *ret_size to the number
+ * of bytes to the end of the last tap.
  */
 static int32_t reach(const struct resize_pass *pass, uint32_t element, uint32_t count,
 		     uint32_t taps, int32_t *ret_size)
@@ -186,10 +187,7 @@ static size_t base_size(const struct resize_pass *pass)
 	return (group_count(pass) * sizeof(int32_t) + 63) & ~(size_t)63;
 }
 
-/*
- * At any distance to where a unit of 32 bits begins, the bytes of a lane must fit into four of
- * these.
- */
+/* Returns true if the bytes of every lane fit into four 32-bit units at any alignment. */
 static bool lanes_are_narrow(const struct resize_pass *pass)
 {
 	int32_t widest = 0, size;
@@ -241,7 +239,7 @@ static void pack_window(const struct resize_pass *pass)
 		uint32_t first = group / pass->target_channels * GROUP;
 		int32_t base = reach(pass, group * GROUP, GROUP, table->taps, &size);
 
-		/* The window must end inside the row: near its end it starts earlier. */
+		/* The window must end inside the row, so it starts earlier near the row's end. */
 		base = base < base_max ? base : base_max;
 		bases[group] = base;
 		/* Both taps of a pair; indices of taps without weight may wrap. */
@@ -261,7 +259,7 @@ static void pack_window(const struct resize_pass *pass)
 	}
 }
 
-/* One pair of taps of several rows. */
+/* Adds one pair of taps of several rows. */
 INLINE void window_pair(const __m512i *table, const __m512i a[], const __m512i b[], __m512i sum[],
 			const unsigned row_count, const bool twice, const bool narrow)
 {
@@ -275,8 +273,8 @@ INLINE void window_pair(const __m512i *table, const __m512i a[], const __m512i b
 }
 
 /*
- * One group of elements of several rows. All but the pointers and narrow is constant where it is
- * called.
+ * Makes one group of elements of several rows. All arguments except the pointers, base, narrow and
+ * at are usually compile-time constants.
  */
 INLINE void window_group(const uint8_t *const rows[], int32_t base, const __m512i *table,
 			 const uint32_t pairs, const unsigned row_count, const enum mode mode,
@@ -322,7 +320,7 @@ INLINE void window_groups(const struct resize_pass *pass, uint32_t block, uint32
 			     group * GROUP);
 }
 
-/* The filter lengths that crops meet get loops of their own. */
+/* The filter lengths that are common for crops get their own loops. */
 INLINE void window_rows(const struct resize_pass *pass, uint32_t block, uint32_t block_count,
 			const uint8_t *const rows[], const unsigned row_count, int32_t *const out[])
 {
@@ -359,7 +357,7 @@ INLINE void window_rows(const struct resize_pass *pass, uint32_t block, uint32_t
 
 #include "loaderd/augment/resize/resize_band.inc"
 
-/* The first bytes of a vector, which begin or end a row. */
+/* Stores the first `count` bytes of a vector, at the start or end of a row. */
 INLINE void put_part(uint8_t *output, __m512i bytes, uint32_t count, const bool stream)
 {
 	if (stream)
@@ -389,8 +387,8 @@ INLINE __m512i narrow_sums(const __m512i sum[4])
 }
 
 /*
- * Byte n of pixels of so many channels: where it is among those of a colour after two packings, and
- * 64 where it is green.
+ * For byte n of interleaved pixels: its index in the colour's vector after two packings, plus 64
+ * for green.
  */
 #define PLACE(p)          (p) % 16 / 4 * 16 + (p) / 16 * 4 + (p) % 4
 #define BYTE(n, channels) PLACE((n) / (channels)) + ((n) % (channels) == 1 ? 64 : 0)
@@ -407,10 +405,10 @@ static const uint8_t places_4[4][64] __attribute__((aligned(64))) = {
 #undef BYTES16
 #undef BYTES64
 
-/* Vector i of 64 pixels. */
+/* Makes vector i of 64 interleaved pixels. */
 INLINE __m512i interleave_vector(const __m512i rgb[3], uint32_t i, const uint32_t channels)
 {
-	/* Bytes of blue by vector, and those that are not zero. */
+	/* Masks of the blue bytes of each vector, and of the bytes that are not zero. */
 	static const __mmask64 blue_3[3] = {0x4924924924924924, 0x2492492492492492,
 					    0x9249249249249249};
 	const __mmask64 blue_4 = 0x4444444444444444, used_4 = 0x7777777777777777;
@@ -424,7 +422,7 @@ INLINE __m512i interleave_vector(const __m512i rgb[3], uint32_t i, const uint32_
 		rgb[2]);
 }
 
-/* 64 pixels, or fewer. */
+/* Interleaves `count` pixels, at most 64. */
 INLINE void interleave(const __m512i rgb[3], const uint32_t channels, uint32_t count,
 		       uint8_t *output)
 {

@@ -1,4 +1,4 @@
-/* Reference kernels of resize; what the others must equal. */
+/* Reference kernels of resize; all other sets must equal them. */
 #include "loaderd/augment/resize/resize_cubic.h"
 #include "loaderd/augment/resize/resize_kernels.h"
 
@@ -51,7 +51,7 @@ static void resize_horizontal(const struct resize_pass *pass, uint32_t block, ui
 	}
 }
 
-/* Element i of a row that is made, with so many fractional bits less than its products have. */
+/* Element i of an output row; `shift` fractional bits of the products are rounded off. */
 static int32_t vertical_element(const struct resize_terms *terms, uint32_t i, int shift)
 {
 	int32_t sum = 1 << (shift - 1);

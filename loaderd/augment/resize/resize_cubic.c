@@ -9,9 +9,12 @@ enum {
 	WEIGHT_BITS = CUBIC_WEIGHT_BITS,
 	BAND = CUBIC_BAND,
 	CHANNELS = 3,
-	/* Bytes between the passes. Only tall pictures that become flat and wide take as much. */
+	/*
+	 * Maximum bytes between the passes. Only tall pictures resized to flat and wide ones need
+	 * that much.
+	 */
 	BETWEEN_MAX = 1 << 28,
-	BETWEEN_KEPT = 1 << 25, /* for the next picture; such a one gives its own back */
+	BETWEEN_KEPT = 1 << 25, /* larger buffers are freed after the job */
 };
 
 void cubic_deinit(struct cubic *cubic)
@@ -24,7 +27,7 @@ void cubic_deinit(struct cubic *cubic)
 	free(cubic->finished.data);
 }
 
-/* Keys' kernel, as Pillow writes it. */
+/* Keys' kernel, in Pillow's form. */
 static double kernel(double x)
 {
 	const double a = -0.5;
@@ -37,7 +40,7 @@ static double kernel(double x)
 	return 0;
 }
 
-/* Of one output: Pillow's precompute_coeffs, and its rounding to integers. */
+/* Computes the filter of one output: Pillow's precompute_coeffs and its rounding to integers. */
 static void filter_output(const struct cubic_axis *axis, uint32_t grid, struct cubic_table *table,
 			  uint32_t at)
 {
@@ -82,8 +85,8 @@ static int filter_make(const struct cubic_axis *axis, struct cubic_filter *filte
 }
 
 /*
- * The pixels of the source, of so many, that a filter touches: [*ret_low, *ret_high). -EINVAL: some
- * lie outside.
+ * Computes the source pixels [*ret_low, *ret_high) that a filter uses. Returns -EINVAL if some lie
+ * outside 0 .. size - 1.
  */
 static int filter_range(const struct cubic_table *table, uint32_t size, uint32_t *ret_low,
 			uint32_t *ret_high)
@@ -100,15 +103,15 @@ static int filter_range(const struct cubic_table *table, uint32_t size, uint32_t
 	return *ret_high <= size ? 0 : -EINVAL;
 }
 
-/* One run of a filter over a source. */
+/* One bicubic resize of a source. */
 struct cubic_job {
 	struct cubic *cubic;
 	const struct resize_kernels *kernels;
 	const struct resize_source *source;
-	uint32_t column_low, column_high, row_low, row_high; /* of the source, that are used */
-	size_t row_bytes;                                    /* of a finished row of RGB */
-	uint32_t row_done;  /* source rows before it are through the horizontal pass */
-	uint32_t rows_held; /* of those the last, a multiple of BAND */
+	uint32_t column_low, column_high, row_low, row_high; /* used part of the source */
+	size_t row_bytes;                                    /* bytes per finished RGB row */
+	uint32_t row_done;  /* rows below it have passed the horizontal pass */
+	uint32_t rows_held; /* rows kept after the horizontal pass, a multiple of BAND */
 };
 
 static uint8_t *job_between(const struct cubic_job *job, uint32_t row)
@@ -126,7 +129,7 @@ static const uint8_t *job_source_row(const struct cubic_job *job, uint32_t row)
 	return source->data + row * source->stride + (size_t)job->column_low * CHANNELS;
 }
 
-/* The horizontal pass, a band at a time, until the source rows before `end` are through it. */
+/* Runs the horizontal pass, one band at a time, for all source rows below `end`. */
 static int job_across(struct cubic_job *job, uint32_t end)
 {
 	uint32_t columns = job->column_high - job->column_low;
@@ -167,8 +170,8 @@ static void put_row(const struct resize_target *target, uint8_t *to, const uint8
 }
 
 /*
- * An output row, once the source rows below it are through the horizontal pass. A row that is made
- * for a sink has room behind that of RGB.
+ * Makes an output row, after the horizontal pass for the source rows it needs. A row for a sink is
+ * stored behind the RGB row in `finished`.
  */
 static int job_down(struct cubic_job *job, const struct resize_target *target, uint32_t i)
 {
@@ -194,7 +197,10 @@ static int job_down(struct cubic_job *job, const struct resize_target *target, u
 	return 0;
 }
 
-/* Rows that an output is made of stay until it is made, while a band comes behind them. */
+/*
+ * Reserves the buffers. The input rows of an output must stay until it is made, while the next band
+ * is written behind them.
+ */
 static int job_reserve(struct cubic_job *job, uint32_t channels)
 {
 	struct cubic *cubic = job->cubic;
