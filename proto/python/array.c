@@ -8,7 +8,7 @@ enum { DIMENSIONS_MAX = 4 };
 
 /*
  * Python has no buffer format for bfloat16, so it is exported as unsigned short. Sample indices are
- * signed in DLPack, because PyTorch supports few operations on unsigned types.
+ * signed in DLPack, for PyTorch.
  */
 static const struct {
 	const char *format;
