@@ -339,7 +339,7 @@ static double peak_flops(const struct bench *bench)
 	return own > 0 ? own : bench->options->flops_per_second;
 }
 
-/* Operations that run unfused for lack of a plan, one text each. */
+/* Lines of the fallback log as a JSON array. */
 static json_t *fallbacks_json(const struct device_graph_info *graph)
 {
 	json_t *list = json_array();

@@ -390,10 +390,10 @@ int main(int argc, char **argv)
 	const struct rlimit descriptors = {DESCRIPTORS, DESCRIPTORS};
 	if (argc > 1 && strcmp(argv[1], "--worker") == 0)
 		be_worker(getenv(HABIT));
-	/* Few connections are many then. */
+	/* With this limit few connections suffice to exhaust the fds. */
 	if (setrlimit(RLIMIT_NOFILE, &descriptors) < 0)
 		return EXIT_FAILURE;
-	/* Memory that is freed is not what it was, with and without a sanitizer. */
+	/* Overwrite freed memory, with and without a sanitizer. */
 	mallopt(M_PERTURB, 0xa5);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
