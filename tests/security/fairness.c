@@ -1,15 +1,16 @@
 /*
- * What ALICE's share of the daemon costs BOB: how long he waits for a batch that he asks for at a
- * steady pace, while she floods her worker and the supervisor, compared with a control run in which
- * her processes burn the CPU time that the attack's used, and do not talk to the daemon. What
- * differs is what the daemon does for her.
+ * What ALICE's use of the daemon costs BOB: how long BOB waits for batches at a steady pace while
+ * ALICE floods her worker and the supervisor, compared with a control run in which her processes
+ * burn the CPU time that the attack's processes used, without talking to the daemon. The difference
+ * is the daemon's work for her.
  *
- * As a test it counts late batches, and the CPU time of the supervisor, which is nobody's share.
- * --bench prints a table: percentiles of both, and of two more control runs: she also has a feed
- * with a heavy pipeline, as anybody may; or the attack runs against a server of hers that only
- * reads, which is what the same system calls cost BOB where no daemon does anything for her.
- * LOADERD_TEST_ATTACK is part of the name of the rows to be run, LOADERD_TEST_ATTACK_MS how long
- * each run is, LOADERD_TEST_ROUNDS how often the runs of a row take turns.
+ * The test counts late batches, and the CPU time of the supervisor, which is charged to no user.
+ * --bench prints a table with percentiles of both runs and of two more control runs: one in which
+ * she also has a feed with a heavy pipeline, which every user may have, and one in which the attack
+ * runs against her own server that only reads, which shows what the same system calls cost BOB
+ * without any work of the daemon. LOADERD_TEST_ATTACK selects rows by part of their name,
+ * LOADERD_TEST_ATTACK_MS sets the duration of each run, LOADERD_TEST_ROUNDS the number of rounds
+ * per row.
  */
 #include "format/packimg.h"
 #include "tests/integration/loaderd/control_client.h"

@@ -1,11 +1,10 @@
 /*
- * Which control group pays for the pages of datasets and rings, and for replies. The service runs
- * in a memory control group of its own, and may give away more in rings than the group has. ALICE
- * has it read sparse files that lie in memory, takes rings that she does not touch, and asks for
- * replies that she does not read, and keeps them all, more of them than the group may have. What
- * exists because the worker touched it would stay in the group, until the kernel ends processes
- * there. BOB's feed goes on beside it, no worker ends, and afterwards the group has about what it
- * had before.
+ * Which cgroup is charged for the pages of datasets and rings, and for replies. The service runs in
+ * a memory cgroup, and may grant more ring memory than the cgroup's limit. ALICE makes the worker
+ * read sparse in-memory files, takes rings that she does not touch, and requests replies that she
+ * does not read, and keeps them all, more than the limit in total. Pages that the worker touched
+ * first would be charged to the service's cgroup until the OOM killer acts there. BOB's feed must
+ * continue, no worker may end, and afterwards the charge must be about the same as before.
  */
 #include "format/base/system/io.h"
 #include "format/packimg.h"

@@ -1,11 +1,10 @@
 /*
- * The account of rings: random sequences of opening feeds, keeping their memory in every way that
- * there is, and letting it go. After each step
- * - what the kernel charges to the service in shared memory is at most CONSTANT, and
- * - what is kept is at most what one user may have: it counts, in whatever way it is kept.
- * In the end all of it may be had again. LOADERD_TEST_SEED chooses another sequence,
- * LOADERD_TEST_STEPS more steps. Needs root, and a control group of memory for the first of the
- * two.
+ * Accounting of rings under random sequences of opening feeds, keeping their memory by every kind
+ * of reference, and dropping the references. After each step
+ * - the shared memory charged to the service's cgroup is at most CONSTANT, and
+ * - the memory kept is at most one user's limit, since it counts whatever refers to it.
+ * In the end all of it is available again. LOADERD_TEST_SEED selects another sequence,
+ * LOADERD_TEST_STEPS more steps. Needs root, and a memory cgroup for the first check.
  */
 #include "tests/security/attack.h"
 #include "tests/security/memcg.h"
