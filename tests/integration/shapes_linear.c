@@ -2,11 +2,11 @@
  * The shapes image set is not trivial: a linear classifier on the pixels stays under 40 % on
  * held-out images.
  *
- * Draws the set with tools/shapes as tools/quickstart does, and trains multinomial logistic
- * regression on all training images at several resolutions and strengths of L2 regularisation, each
- * to the end of its schedule. The best held-out accuracy of all counts, which flatters the linear
- * classifier. That the training works is shown by its accuracy on the training images, which must
- * be high at full resolution: there are more pixels than images.
+ * Draws the set with tools/shapes like tools/quickstart, and trains multinomial logistic regression
+ * on all training images at several resolutions and strengths of L2 regularisation, each to the end
+ * of its schedule. The test compares the best held-out accuracy of all with the limit, which
+ * favours the linear classifier. The accuracy on the training images shows that the training works:
+ * it must be high at full resolution, where there are more pixels than images.
  */
 #include <dirent.h>
 #include <errno.h>

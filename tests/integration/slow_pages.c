@@ -1,11 +1,11 @@
 /*
- * A slow disk for a daemon's worker, by LD_PRELOAD: where the worker maps the file SLOW_PAGES_FILE,
- * its pages come block by block, each after a delay, as from a device with nothing in the page
- * cache. In place of the file stands memory without pages (userfaultfd(2)), made before the
- * worker's sandbox forbids it: a thread that touches a block sleeps in the kernel until a process
- * of ours, outside that sandbox, has waited SLOW_PAGES_US microseconds and copied it from the file.
- * One block at a time, as a disk's head would. As a program (PROBE) it tells whether that is
- * possible here.
+ * LD_PRELOAD library that simulates a slow disk for a daemon's worker: when the worker maps the
+ * file SLOW_PAGES_FILE, the pages arrive block by block, each after a delay, as from a device with
+ * a cold page cache. The mapping is replaced with memory without pages (userfaultfd(2)), set up
+ * before the worker's sandbox forbids it. A thread that touches a block sleeps in the kernel until
+ * a helper process outside the sandbox has waited SLOW_PAGES_US microseconds and copied the block
+ * from the file, one block at a time, like a disk's head. Compiled with PROBE it is a program that
+ * tests whether this is possible here.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -114,10 +114,7 @@ static struct baseline settled(struct fixture *fixture)
 	return measure(fixture);
 }
 
-/*
- * A client that holds batches when it is killed; `when` spreads the kills over connecting, opening
- * and consuming.
- */
+/* Starts a client that consumes batches, holds some, and then waits to be killed. */
 static pid_t victim(struct fixture *fixture)
 {
 	pid_t pid = fork();
