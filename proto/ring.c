@@ -202,8 +202,8 @@ int ring_memory_watch(int watch_fd, int inotify_fd)
 /*
  * The kernel refuses F_SEAL_WRITE with EBUSY while a page has references beyond those of the file
  * and of mappings (Linux, mm/memfd.c, memfd_wait_for_pins): a socket or pipe that it was spliced
- * into, direct I/O, a registered buffer. Any other user of the file has it open, which
- * ring_memory_open() has excluded, so the seal affects no user.
+ * into, direct I/O, a registered buffer. The seal disturbs no process: any other use of the memory
+ * needs it open, which the caller has excluded.
  */
 int ring_memory_free(int watch_fd)
 {

@@ -71,8 +71,8 @@ static void offer(struct explanation *e, struct change change)
 }
 
 /*
- * CPU time per image that is in memory and already verified, as it would be if storage were not the
- * limit.
+ * CPU time per image. If storage is the limit, leaves out reading and verification, which an image
+ * in memory that was verified before does not need.
  */
 static double steady_us(const struct explanation *e)
 {

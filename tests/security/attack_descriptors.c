@@ -377,8 +377,8 @@ static void pass_every_kind(const struct stage *stage)
 }
 
 /*
- * Passes a dataset's file as an fd without read permission while another client has the dataset
- * open: an open dataset must not be shared with a user who may not read it.
+ * Passes the dataset's file as an fd without read permission while a feed over the dataset is open:
+ * the open dataset must not be shared with a client that cannot read it.
  */
 static void share_without_a_right(const struct stage *stage)
 {

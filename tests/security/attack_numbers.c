@@ -162,8 +162,8 @@ static void ring_doorbells(const struct stage *stage)
 }
 
 /*
- * Baseline without a daemon: the socket is never read, since the worker soon stops reading from a
- * client that sends so many.
+ * Baseline without a daemon: the peer never reads, as a worker soon does with a client that sends
+ * this many.
  */
 static void fill_a_socket(const struct stage *stage)
 {

@@ -143,7 +143,7 @@ static void test_without_descriptors(void **state)
 	uint64_t start_ms = attack_now_ms();
 	while (serve_once(&stage, ALICE) == 0) /* until she cannot be served */
 		assert_true(attack_now_ms() < start_ms + BACK_WITHIN_MS);
-	/* The client that must be refused can be late if it lacks CPU time. */
+	/* Retry: a service that lacks CPU time may be late in closing the others' connections. */
 	start_ms = attack_now_ms();
 	while (serve_once(&stage, BOB) != 0)
 		assert_true(attack_now_ms() < start_ms + BACK_WITHIN_MS);

@@ -39,8 +39,8 @@ static const char *rare_name = "rare"; /* name in the file */
 static char folder[64];
 
 /*
- * Value of sample i in a field, as bytes; returns its size, or -1 if it has none. FIELDS stands for
- * the source name.
+ * Value of sample i in a field, as bytes; returns its size, or -1 if it has none. Field FIELDS
+ * means the source name.
  */
 static int value_of(uint32_t field, uint64_t i, bool with_long, char *text)
 {
@@ -376,7 +376,7 @@ static void test_replacements(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* A dataset may have a field with the name that otherwise stands for sources. */
+/* A dataset may have a field whose name is FEED_KEY, which otherwise means the source names. */
 static void test_own_key(void **state)
 {
 	struct fixture *fixture = *state;

@@ -99,10 +99,7 @@ static void reload(const struct stage *stage, const char *config, const char *sa
 	wait_for(stage, said);
 }
 
-/*
- * Returns 0 or the error of feed_open(). Retries, since the worker learns of a changed limit a
- * moment later.
- */
+/* Opens and closes a feed. Returns 0 or the error, whose text must contain `part`. */
 static int open_with(const struct stage *stage, uint32_t slots, const char *part)
 {
 	struct feed_options options = fixture_options(&stage->fixture, stage->dataset, pipeline);

@@ -1,9 +1,8 @@
 /*
- * Draws the images that packimg's tests convert, into the folder named on the command line:
+ * Draws the images for packimg's tests into the directory named on the command line:
  *   tree/{ant,bee,cat}/NN.jpg   ordinary JPEGs of many sizes
  *   kinds/{one,two}/...         every kind of source that packimg reads
- *   bad/x/...                   files that look like images and are not, or not whole, beside a
- *                               good one
+ *   bad/x/...                   invalid or incomplete image files, and a good one
  */
 #include "tools/packimg/image/image.h"
 

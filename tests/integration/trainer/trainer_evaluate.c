@@ -136,7 +136,7 @@ static void forget(const char *path, const char *const *keys)
 	assert_int_equal(fclose(file), 0);
 }
 
-/* Checkpoints of versions that recorded only the recipe. */
+/* Checkpoints of older versions, which lack some metadata. */
 static void test_older_checkpoint(void **state)
 {
 	static const char *const later[] = {"trainer.mean", "trainer.std", "trainer.class_names",
@@ -151,7 +151,8 @@ static void test_older_checkpoint(void **state)
 }
 
 /*
- * A smaller network finds all its tensors in a larger one's weights, but was not trained as such.
+ * A smaller network finds all its tensors in a larger one's weights, but they were not trained as
+ * that network.
  */
 static void test_larger_network(void **state)
 {
@@ -168,7 +169,7 @@ static void test_larger_network(void **state)
 	expect_said(" and others\n");
 }
 
-/* Outputs without class names need data whose labels match them. */
+/* Outputs without class names make sense only with data whose labels match them. */
 static void test_other_counts(void **state)
 {
 	char argument[PATH_MAX + 400];

@@ -321,8 +321,8 @@ static double tensors_apart(const char *a, const char *b, const char *in_a, cons
 }
 
 /*
- * Batch norm statistics of an average of one set of weights, from one batch, equal those of the
- * next step; and the average is resumed bit for bit.
+ * Batch norm statistics of an average over one set of weights, computed from one batch, equal those
+ * that the next step would compute. The average is resumed bit for bit.
  */
 static void test_mean(void **state)
 {

@@ -49,7 +49,8 @@ struct row {
 	uint64_t value;
 	int expected;     /* result expected of the peer: 0, a positive errno, or AGENT_ANY */
 	unsigned batches; /* number of batches that the peer reads; 0 means a default */
-	int patience_ms;  /* how long the peer waits when no more data comes; 0 means no limit */
+	/* how long the peer waits when no more data comes; 0 means the default of peers.c */
+	int patience_ms;
 	/*
 	 * Only after the client has reconnected: the first connection is honest and ends at batch
 	 * AT.

@@ -335,7 +335,7 @@ static void test_records(void **state)
 }
 
 /*
- * A worker that reports to be idle, is told to end, and stays, must not stay without limit: each
+ * A worker that reports to be idle and ignores the order to exit must not stay without limit: each
  * new client would start one more.
  */
 static void test_workers_that_stay(void **state)
@@ -584,8 +584,8 @@ static bool is_answered(const struct scene *scene, uid_t uid, int within_ms)
 }
 
 /*
- * If the service may have few fds, connections that a worker does not accept are in flight or
- * pending, and both are limited by the fds that all the service's processes may have.
+ * With few fds: connections that a worker does not accept are in flight or pending. Both kinds are
+ * limited by the number of fds that all the service's processes may have.
  */
 static void test_silence_where_descriptors_are_few(void **state)
 {

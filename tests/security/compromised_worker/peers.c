@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 enum {
-	WILD = -10000, /* exit code of a peer that received impossible data */
+	WILD = -10000, /* verdict code of a peer that received impossible data */
 	BATCH_SIZE = 8,
 	SLOTS = 4,
 	VALUE_SIZE = 16,

@@ -265,7 +265,7 @@ static void look_hidden(int result, const struct packimg_sample *read, uint64_t 
 	assert_int_equal(result, IO_READ);
 	assert_null(poison_find(read->data, read->data_size + (size_t)TAIL));
 	assert_null(poison_find(read->side, read->side_size + (size_t)TAIL));
-	/* ASan knows the end of a range to the byte, its start to eight bytes */
+	/* ASan tracks the end of a range exactly, its start in steps of eight bytes */
 	if ((uintptr_t)read->data % BLOCK != 0)
 		assert_ptr_equal(poison_find(read->data - 1, 1), read->data - 1);
 	assert_hidden(read->side + read->side_size + TAIL);
