@@ -207,7 +207,7 @@ static void close_feed(struct kept *kept)
 	close_fd(&kept->socket);
 }
 
-/* Drops every reference except those of a random kind, or all. */
+/* Drops every reference except those of one random kind, or drops all. */
 static void let_go(struct kept *kept)
 {
 	enum { KINDS = 8 };

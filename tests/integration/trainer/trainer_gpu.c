@@ -87,8 +87,8 @@ static void test_mapped(void **state)
 }
 
 /*
- * Patterns without a plan run unfused and are named, including those of evaluation; with plans for
- * all of them there is no report.
+ * Patterns without a plan run unfused, and the run names them, also those of evaluation. With plans
+ * for all patterns it reports nothing.
  */
 static void test_taken_apart(void **state)
 {

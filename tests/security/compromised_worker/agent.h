@@ -13,7 +13,7 @@
 
 #define AGENT_MAGIC "!cmd " /* read as a frame length it exceeds the limit */
 #define AGENT_END   "end"
-/* In place of a specific result of a peer. */
+/* Value of an expected result that accepts any result of a peer. */
 #define AGENT_ANY 9999
 
 struct agent {

@@ -1,7 +1,4 @@
-/*
- * cgroup limits as machines and containers show them; directories stand in for /proc and the
- * mounts.
- */
+/* cgroup limits on machines and in containers; directories stand in for /proc and the mounts. */
 #include "format/base/system/cgroup.h"
 
 #include <errno.h>
