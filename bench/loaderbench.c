@@ -1,6 +1,4 @@
-/*
- * loaderbench: the loader without a model. See loaderbench(1).
- */
+/* loaderbench: measures the loader without a model. See loaderbench(1). */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -191,7 +189,10 @@ static void parse_consume(struct argp_state *state, const char *text, struct set
 	argp_error(state, "--consume: \"%s\" is none of none, read, copy", text);
 }
 
-/* DATASET... [PIPELINE]: the last of several is the pipeline, unless --pipeline gives it. */
+/*
+ * Splits DATASET... [PIPELINE]: the last of several arguments is the pipeline, unless --pipeline
+ * sets it.
+ */
 static void sort_positional(struct argp_state *state, struct arguments *arguments)
 {
 	size_t count = arguments->positional_count;
@@ -324,7 +325,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	}
 }
 
-/* The pipeline with every {size} replaced; the caller frees it. */
+/* Replaces every {size} in the pipeline; the caller frees the result. */
 static char *expand(const char *pipeline, unsigned size)
 {
 	size_t room = strlen(pipeline) * 2 + 1;
@@ -354,8 +355,8 @@ static size_t at_least_one(size_t count)
 }
 
 /*
- * Every combination; data sets vary slowest, the batch size fastest. Pipelines are freed with the
- * rows.
+ * Lists every combination; the dataset varies slowest, the batch size fastest. Pipelines are freed
+ * with the rows.
  */
 static int list_points(const struct arguments *arguments, struct row **ret_rows, size_t *ret_count)
 {
@@ -409,7 +410,7 @@ static void progress(size_t done, size_t all)
 		fprintf(stderr, "\r\033[K");
 }
 
-/* All rounds of all points; a point that fails once is not tried again. */
+/* Measures all rounds of all points; skips a point that has failed once. */
 static int measure(const struct arguments *arguments, struct row *rows, size_t count)
 {
 	struct measurement *rounds = calloc(count * arguments->rounds, sizeof(*rounds));
@@ -456,7 +457,7 @@ static int write_to(const char *path, const struct report *report,
 	return r;
 }
 
-/* A point that cannot be explained counts as one that could not be measured. */
+/* Explains each point. A failure counts as a failed measurement. */
 static int explain(const struct arguments *arguments, struct row *rows, size_t count)
 {
 	int r = 0;
@@ -516,7 +517,7 @@ static int measure_and_report(const struct arguments *arguments, struct row *row
 	return r;
 }
 
-/* Points that differ only in what must not matter. */
+/* Returns nonzero for points that must have equal hashes. */
 static int must_agree(const struct point *a, const struct point *b)
 {
 	return strcmp(a->dataset, b->dataset) == 0 && strcmp(a->pipeline, b->pipeline) == 0 &&
@@ -583,7 +584,7 @@ int main(int argc, char **argv)
 	char mistake[FEED_ERROR_MAX];
 	struct row *rows = NULL;
 	size_t count = 0;
-	int r, wrong; /* points; negative: nothing to measure */
+	int r, wrong; /* number of failed points; negative if there is nothing to measure */
 
 	argp_err_exit_status = 2;
 	argp_program_version = "loaderbench " LOADERBENCH_VERSION;

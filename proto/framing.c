@@ -13,8 +13,8 @@
 
 enum {
 	LENGTH_SIZE = 4,
-	BUFFER_FIRST = 256,     /* bytes; every message but a long status fits */
-	PARTIAL_GRACE_MS = 100, /* what framing.h grants a frame that has been begun */
+	BUFFER_FIRST = 256,     /* bytes; enough for every message except a long status */
+	PARTIAL_GRACE_MS = 100, /* minimum time to complete a partly sent frame; see framing.h */
 };
 
 union control {
@@ -87,8 +87,8 @@ void frame_reader_deinit(struct frame_reader *reader)
 }
 
 /*
- * Room for at least one byte more and at most `wanted` in all: a length that never arrives costs
- * its sender, not us.
+ * Makes room for at least one more byte, at most `wanted` in all. Memory grows with the bytes
+ * received, not with the announced length.
  */
 static int grow(struct frame_reader *reader, size_t wanted)
 {
@@ -107,9 +107,7 @@ static int grow(struct frame_reader *reader, size_t wanted)
 	return 0;
 }
 
-/*
- * Takes every descriptor that came, so that none leaks; returns whether they were within the limit.
- */
+/* Keeps every received fd, so that none leaks; returns false if there were too many. */
 static bool keep_fds(struct frame_reader *reader, struct msghdr *message)
 {
 	bool fits = (message->msg_flags & MSG_CTRUNC) == 0;
@@ -131,7 +129,10 @@ static bool keep_fds(struct frame_reader *reader, struct msghdr *message)
 	return fits;
 }
 
-/* One recvmsg of at most `want` bytes to the buffer's end. 1: some came; 0: nothing there. */
+/*
+ * Receives at most `want` bytes with one recvmsg() and appends them. Returns 1 if some came, 0 if
+ * none.
+ */
 static int receive_some(struct frame_reader *reader, int socket, size_t want)
 {
 	union control control;
@@ -152,16 +153,16 @@ static int receive_some(struct frame_reader *reader, int socket, size_t want)
 }
 
 /*
- * Never reads past the current frame's end. A receive may join bytes sent before a descriptor with
- * those it was sent with, and then nothing would tell whose it is; this way a descriptor belongs to
- * the frame being read.
+ * Never reads past the end of the current frame. One receive may merge bytes sent before a
+ * descriptor with the bytes it was sent with, and then its frame would be ambiguous. This way a
+ * descriptor belongs to the frame being read.
  */
 int frame_receive(struct frame_reader *reader, int socket, const uint8_t **ret_data,
 		  size_t *ret_size)
 {
 	if (reader->size >= LENGTH_SIZE &&
 	    reader->size == LENGTH_SIZE + (size_t)load_le32(reader->buffer)) {
-		discard_fds(reader); /* the frame handed out last */
+		discard_fds(reader); /* the frame returned last */
 		reader->size = 0;
 	}
 	for (;;) {
@@ -202,7 +203,7 @@ int frame_take_fd(struct frame_reader *reader, unsigned i)
 	return fd;
 }
 
-/* Waits until the socket takes bytes. 0, or -EAGAIN at the deadline. */
+/* Waits until the socket is writable. Returns 0, or -EAGAIN at the deadline. */
 static int wait_writable(int socket, int64_t deadline_ms)
 {
 	for (;;) {

@@ -1,14 +1,14 @@
 #include "proto/limit.h"
 
 enum {
-	/* One side is the limit when the other waits for it so many times as long. */
+	/* One side is the limit if the other waits for it this many times as long. */
 	CLEARLY = 2,
 	/*
-	 * A loader that waits for less than this share of the time, in percent, is not held up by
-	 * its client.
+	 * The client does not hold up a loader that waits for less than this percentage of the
+	 * time.
 	 */
 	STALL_PERCENT = 10,
-	/* CPUs used by this share of their time, in percent, are the limit themselves. */
+	/* The CPUs are the limit if they are busy for this percentage of the time. */
 	BUSY_PERCENT = 75,
 };
 
@@ -52,14 +52,14 @@ static enum limit busiest(const struct limit_times *times)
 }
 
 /*
- * Who waits for whom: LIMIT_CONSUMER, LIMIT_NONE, or LIMIT_OTHER for something on the loader's
- * side.
+ * Compares the waits of both sides: LIMIT_CONSUMER, LIMIT_NONE, or LIMIT_OTHER for a limit on the
+ * loader's side.
  */
 static enum limit slower_side(const struct limit_times *times, uint64_t elapsed_ns)
 {
 	/*
-	 * A client's wait counts once it is over, so a first one may be missing; then a moment's
-	 * stall of the loader means nothing.
+	 * A client's wait counts once it is over, so the first one may be missing. A short stall of
+	 * the loader then means nothing.
 	 */
 	if (times->stall_daemon <= elapsed_ns / 100 * STALL_PERCENT)
 		return times->stall_client + stages_work(times->stage) + times->stage[STAGE_WAIT] >
@@ -84,6 +84,9 @@ enum limit limit_judge(const struct limit_times *times, uint64_t elapsed_ns, uns
 		return busiest(times);
 	if (wait > work && wait >= queued)
 		return LIMIT_STORAGE;
-	/* More threads than CPUs queue for each other: others have only what is missing. */
+	/*
+	 * If there are more threads than CPUs, they queue for each other. Other programs can only
+	 * have taken the CPU time that the threads did not use.
+	 */
 	return queued > work && capacity - work > work ? LIMIT_CPUS : busiest(times);
 }

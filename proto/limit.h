@@ -1,7 +1,7 @@
 /*
- * What limits a feed, judged from what the daemon counts (FeedStatus in feed.proto), since the feed
- * opened or between two looks. Pure functions, any thread; shared by the programs that tell a
- * person: loaderctl and loaderbench.
+ * Finds what limits a feed's throughput from the daemon's counters (FeedStatus in feed.proto),
+ * since the feed opened or between two samples of them. Pure functions, any thread. Used by
+ * loaderctl and loaderbench.
  */
 #pragma once
 
@@ -14,16 +14,16 @@ struct limit_times {
 	uint64_t stage[STAGE_COUNT];
 };
 
-/* "consumer" for LIMIT_CONSUMER and so on. */
+/* Returns "consumer" for LIMIT_CONSUMER and so on. */
 const char *limit_name(enum limit limit);
-/* Adds what a feed's status says. */
+/* Adds a feed's counters. */
 void limit_times_add(struct limit_times *times, const Loaderd__FeedStatus *feed);
-/* after - before. */
+/* Returns after - before. */
 struct limit_times limit_times_between(const struct limit_times *before,
 				       const struct limit_times *after);
 /*
- * elapsed_ns: the time in which that happened; cpus: how many the daemon's threads could use,
- * threads or CPUs, whichever are fewer. Zeros: not known, then a disturbance by other programs is
- * not told from work.
+ * elapsed_ns: the time that `times` covers. cpus: the number of CPUs that the daemon's threads
+ * could use, min(threads, CPUs). If either is 0, contention with other programs cannot be told from
+ * work.
  */
 enum limit limit_judge(const struct limit_times *times, uint64_t elapsed_ns, unsigned cpus);

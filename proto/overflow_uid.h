@@ -1,10 +1,10 @@
 /*
- * Nobody's number: the kernel shows it in place of every user who has none of their own in this
- * process's user namespace.
+ * The overflow uid: the kernel reports it for every uid that is not mapped in this process's user
+ * namespace.
  */
 #pragma once
 
 #include <sys/types.h>
 
-/* 65534 where the system does not say. */
+/* Reads /proc/sys/kernel/overflowuid; 65534 if it cannot be read. */
 uid_t overflow_uid(void);

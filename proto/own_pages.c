@@ -16,14 +16,14 @@
 #endif
 
 /*
- * A mapping with MAP_PRIVATE shows the pages of the file until one of them is written to; from then
- * on it has a copy of that one, which MADV_DONTNEED drops. Dropping all of a large batch's pages
- * each time would cost as much as a copy of it, as each has to be mapped again. So the page table
- * is asked first whether there is a copy at all. Only that answers for what can make one without
- * our doing: mlockall(), a debugger, a device that locks pages.
+ * A MAP_PRIVATE mapping shows the pages of the file. The first write to a page copies it, and
+ * MADV_DONTNEED drops the copy. To drop all pages of a large batch each time would cost as much as
+ * a copy, since each page has to be mapped again. So ask the page table first whether there is a
+ * copy at all. That also covers copies that this code did not cause: mlockall(), a debugger, a
+ * device that pins pages.
  */
 
-enum { ENTRIES_AT_ONCE = 512 }; /* the kernel's own step */
+enum { ENTRIES_AT_ONCE = 512 }; /* the kernel's own batch size */
 
 /* Documentation/admin-guide/mm/pagemap.rst */
 static bool is_copy(uint64_t entry)
@@ -34,8 +34,8 @@ static bool is_copy(uint64_t entry)
 }
 
 /*
- * Whole pages. Also true when there is no telling. The descriptor is of no use to a fork, and so
- * not kept.
+ * Takes whole pages. Returns true if it cannot tell. Opens pagemap each time, because an fd kept
+ * open would be useless after a fork.
  */
 static bool has_copies(const char *memory, size_t size)
 {
@@ -63,7 +63,7 @@ static bool forget(char *memory, size_t size)
 	       madvise(memory, size, MADV_DONTNEED_LOCKED) == 0;
 }
 
-/* MAP_NORESERVE: there will seldom be as many copies as pages. */
+/* MAP_NORESERVE: few pages are ever copied. */
 int own_pages_init(struct own_pages *own, int fd, size_t size, size_t granularity)
 {
 	const int protection = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_NORESERVE;
@@ -96,7 +96,10 @@ void own_pages_keep(const struct own_pages *own, size_t offset, size_t size)
 	char *memory = own->memory + offset;
 	if (own->copies || madvise(memory, size, MADV_POPULATE_WRITE) == 0)
 		return;
-	/* Adding nothing is a write that takes none away which another thread makes meanwhile. */
+	/*
+	 * An atomic add of 0 writes to the page without losing a concurrent write of another
+	 * thread.
+	 */
 	for (size_t at = 0; at < size; at += (size_t)sysconf(_SC_PAGESIZE))
 		__atomic_fetch_add(&memory[at], 0, __ATOMIC_RELAXED);
 }

@@ -1,30 +1,30 @@
 /*
- * Memory that others write, seen through pages which become this process's own when it writes
- * there: what is changed here stays here, and is forgotten when the next state is shown. Where
- * pages cannot be mapped or forgotten by parts that small (pages above 4 KiB), each state is copied
- * instead, with the same outcome. One thread at a time shows a range; the bytes of one that is
- * shown are the caller's. Internal.
+ * Private copy-on-write view of memory that another process writes. Writes of this process stay
+ * private and are discarded when own_pages_show() shows the range's next state. If pages cannot be
+ * mapped or dropped at the given granularity (pages above 4 KiB), each state is copied instead,
+ * with the same result. One thread at a time shows a range; a shown range belongs to the caller.
+ * Internal.
  */
 #pragma once
 
 #include <stddef.h>
 
 struct own_pages {
-	char *memory; /* NULL: there is none */
+	char *memory; /* NULL if uninitialised */
 	size_t size;
-	int copies; /* each state is copied */
+	int copies; /* nonzero if each state is copied instead of mapped */
 };
 
-/* Maps `size` bytes of fd. granularity: what offset and size of ranges are multiples of. */
+/* Maps `size` bytes of fd. Offsets and sizes of ranges are multiples of `granularity`. */
 int own_pages_init(struct own_pages *own, int fd, size_t size, size_t granularity);
 void own_pages_deinit(struct own_pages *own);
 /*
- * The range as it is in `shared` now, a mapping of the same memory, wherever this process has
- * written before. Bytes that it does not write until the next call follow the shared ones.
+ * Shows the range's current state in `shared`, a mapping of the same memory, discarding earlier
+ * writes of this process. Pages that the caller does not write keep following the shared memory.
  */
 char *own_pages_show(const struct own_pages *own, const char *shared, size_t offset, size_t size);
 /*
- * Makes a range that is shown this process's own, as if all of it had been written to: a fork made
- * after it has the same bytes, whatever becomes of the shared ones.
+ * Makes a shown range private, as if the caller had written to every page: a later fork keeps these
+ * bytes when the shared memory changes.
  */
 void own_pages_keep(const struct own_pages *own, size_t offset, size_t size);

@@ -15,16 +15,16 @@
 #include <unistd.h>
 
 /*
- * Memory ordering. Each direction is the store-buffer pattern: one side stores its news and then
- * loads the other's waiting word, the other stores its waiting word and then loads the news. All
- * four accesses are memory_order_seq_cst; in their single total order one of the two stores comes
- * first, so at least one of the two loads sees it: either the doorbell is sent or the look before
- * the wait succeeds. The same stores are releases and the same loads acquires, which is what makes
- * the slot's bytes visible to the client, and the client's last read of them happen before the
- * daemon's next write.
+ * Memory ordering. Each direction is the store-buffer pattern: one side stores its update and then
+ * loads the other's waiting word; the other side stores its waiting word and then loads the update.
+ * All four accesses are memory_order_seq_cst. In their total order one of the two stores comes
+ * first, so at least one of the two loads sees the other side's store: either the doorbell is sent,
+ * or the check before the wait succeeds. The same stores are releases and the same loads acquires.
+ * This makes the slot's bytes visible to the client, and orders the client's last read of them
+ * before the daemon's next write.
  */
 
-/* Newer than the oldest headers we build with; kernels that lack them answer EINVAL. */
+/* Missing in the oldest headers that we support; kernels without them return EINVAL. */
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3 */
 #endif
@@ -45,7 +45,10 @@ enum {
 	SECTION_ALIGN = 64,
 };
 
-/* Bytes per sample, of BYTES, JSON and TEXT with the value's size; 0: no such type. */
+/*
+ * Bytes per sample, including the size word of BYTES, JSON and TEXT values; 0 if the type is
+ * unknown.
+ */
 static uint32_t field_stride(uint32_t type, uint32_t field_bytes)
 {
 	if (type < FIELD_INT64 || type > RING_FIELD_TEXT)
@@ -54,8 +57,8 @@ static uint32_t field_stride(uint32_t type, uint32_t field_bytes)
 }
 
 /*
- * Appends a section to a slot of *end bytes. All sizes stay far below 2^64: see the limits checked
- * in lay_out().
+ * Appends a section to a slot of *end bytes. Cannot overflow, given the limits that lay_out()
+ * checks.
  */
 static uint64_t place(uint64_t *end, uint64_t size, uint64_t align)
 {
@@ -74,8 +77,8 @@ static bool within_limits(const struct ring_header *header)
 }
 
 /*
- * Fills in the constant part of a header. The images come last, on a page of their own, so that
- * they suit DMA.
+ * Fills in the constant part of a header. The images come last and are page-aligned, which suits
+ * DMA.
  */
 static int lay_out(const struct ring_geometry *geometry, struct ring_header *ret_header)
 {
@@ -112,7 +115,7 @@ static int lay_out(const struct ring_geometry *geometry, struct ring_header *ret
 	return 0;
 }
 
-/* Bytes of the ring's memfd; 0 when they do not fit an off_t. */
+/* Bytes of the ring's memfd; 0 if they exceed off_t. */
 static uint64_t ring_bytes(uint64_t slots, uint64_t slot_size)
 {
 	uint64_t bytes;
@@ -140,7 +143,7 @@ static int memfd_new(uint64_t size)
 		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return -errno;
-	/* By default everybody may open it for writing, by way of /proc. */
+	/* The default mode lets every user reopen it for writing through /proc. */
 	if (fchmod(fd, 0600) < 0 || ftruncate(fd, (off_t)size) < 0 ||
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0) {
 		io_close(fd);
@@ -149,10 +152,7 @@ static int memfd_new(uint64_t size)
 	return fd;
 }
 
-/*
- * memfd_create()'s own description is not among those that a lease is weighed against; one that
- * open() made is.
- */
+/* Leases ignore the file description made by memfd_create() but count those made by open(). */
 static int open_anew(int fd, int flags)
 {
 	char path[64];
@@ -200,10 +200,10 @@ int ring_memory_watch(int watch_fd, int inotify_fd)
 }
 
 /*
- * F_SEAL_WRITE is refused (EBUSY) as long as a page has references beyond those of the file and of
- * mappings (Linux, mm/memfd.c, memfd_wait_for_pins): those of a socket or pipe that it was spliced
- * into, of direct I/O, of a registered buffer. Whoever needs the file for anything else has it
- * open, so that sealing it disturbs nobody.
+ * The kernel refuses F_SEAL_WRITE with EBUSY while a page has references beyond those of the file
+ * and of mappings (Linux, mm/memfd.c, memfd_wait_for_pins): a socket or pipe that it was spliced
+ * into, direct I/O, a registered buffer. The seal disturbs no process: any other use of the memory
+ * needs it open, which the caller has excluded.
  */
 int ring_memory_free(int watch_fd)
 {
@@ -215,23 +215,24 @@ int ring_memory_free(int watch_fd)
 	return r;
 }
 
-/* Enters all pages into the page table, so that no batch pays for it. */
+/* Populates the page table, so that no batch takes page faults. */
 static int map_pages(void *memory, uint64_t size)
 {
 	return madvise(memory, size, MADV_POPULATE_WRITE) == 0 || errno == EINVAL ? 0 : -errno;
 }
 
 /*
- * The client pays for a page that it touched first. A page that is there stays: holes can be
- * punched only before F_SEAL_FUTURE_WRITE, and what is swapped out stays charged. The kernel drops
- * (drop_caches, reclaim) a page that was never written only where nobody has it mapped.
+ * Returns true if all pages exist: a page is charged to the client if the client touched it first.
+ * An allocated page stays: holes can be punched only before F_SEAL_FUTURE_WRITE, and a swapped-out
+ * page stays charged. The kernel drops (drop_caches, reclaim) a page that was never written only if
+ * no process maps it.
  */
 static bool has_all_pages(int fd, uint64_t size)
 {
 	return lseek(fd, 0, SEEK_HOLE) == (off_t)size;
 }
 
-/* Maps memory of exactly this size that nobody can resize. */
+/* Maps memory of exactly this size that is sealed against shrinking. */
 static int map_memory(int fd, uint64_t size, void **ret_memory)
 {
 	off_t end = lseek(fd, 0, SEEK_END);
@@ -247,7 +248,7 @@ static int map_memory(int fd, uint64_t size, void **ret_memory)
 	return 0;
 }
 
-/* Either may be NULL. */
+/* Accepts NULL for either. */
 static void unmap(const void *ring, uint64_t size, void *ack)
 {
 	if (ring)
@@ -272,8 +273,8 @@ int ring_producer_init(struct ring_producer *producer, const struct ring_geometr
 		return r;
 	}
 	/*
-	 * khugepaged charges the huge page that it makes of small ones to the process in whose
-	 * mapping it found them. Huge pages are for the client to ask for.
+	 * khugepaged charges a huge page to the process in whose mapping it found the small ones.
+	 * Only the client may ask for huge pages.
 	 */
 	(void)madvise(ring, bytes, MADV_NOHUGEPAGE);
 	*producer = (struct ring_producer){
@@ -291,8 +292,8 @@ int ring_producer_start(struct ring_producer *producer)
 {
 	const uint64_t bytes = producer->size - RING_ACK_SIZE;
 	/*
-	 * The mappings that exist, ours and the client's, are spared. No F_SEAL_SEAL for the ring:
-	 * the last seal is ring_memory_free()'s.
+	 * The seals do not affect existing mappings, the daemon's and the client's. The ring gets
+	 * no F_SEAL_SEAL, because ring_memory_free() adds the last seal.
 	 */
 	if (fcntl(producer->ring_fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) < 0 ||
 	    fcntl(producer->ack_fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0)
@@ -324,14 +325,14 @@ static struct ring_slot *slot_at(const struct ring_producer *producer, uint32_t 
 				    slot * producer->layout.slot_size);
 }
 
-/* The client has given back what was published in this slot, if anything was. */
+/* Returns true if the client has released what was published in this slot, or nothing was. */
 static bool slot_is_free(const struct ring_producer *producer, uint32_t slot)
 {
 	uint64_t number = producer->number[slot];
 	if (number == 0)
 		return true;
 	/*
-	 * An ack for a batch that is still being written is a lie, and believing it would hand the
+	 * An ack for a batch that is still being written is invalid; accepting it would hand the
 	 * slot out twice.
 	 */
 	if (number > producer->published)
@@ -363,8 +364,7 @@ void ring_producer_arm(struct ring_producer *producer)
 }
 
 /*
- * One doorbell per wait: the word is taken back here, and the client sets it again before it waits
- * again.
+ * Sends one doorbell per wait: clears the word here; the client sets it again before its next wait.
  */
 static int client_waits(struct ring_producer *producer)
 {
@@ -427,7 +427,7 @@ static bool section_fits(uint64_t offset, uint64_t size, uint64_t align, uint64_
 	       !__builtin_add_overflow(offset, size, &end) && end <= slot_size;
 }
 
-/* Of values with a size, room for that and for what follows. */
+/* A value with a size needs room for the size word and the bytes. */
 static bool stride_is_sound(uint32_t type, uint32_t stride, uint32_t field_bytes)
 {
 	uint32_t most = field_stride(type, field_bytes);
@@ -462,8 +462,8 @@ static bool header_is_sound(const struct ring_header *header, uint64_t file_size
 }
 
 /*
- * Size of a memfd that its owner can no longer shrink under us; negative errno. Huge pages that are
- * missing are a fault, too.
+ * Size of a memfd that its owner can no longer shrink; negative errno. Rejects hugetlbfs, where a
+ * missing huge page faults too.
  */
 static int64_t sealed_size(int fd)
 {
@@ -479,7 +479,7 @@ static int64_t sealed_size(int fd)
 	return status.st_size;
 }
 
-/* Reads a byte of each page, so that it exists. */
+/* Reads one byte of each page, so that it exists. */
 static void read_pages(const void *memory, size_t size)
 {
 	for (size_t at = 0; at < size; at += RING_ALIGN)
@@ -487,15 +487,15 @@ static void read_pages(const void *memory, size_t size)
 }
 
 /*
- * Makes every page exist, at our expense: the daemon refuses a ring with holes. Linux before 5.14
- * cannot be asked for all at once.
+ * Allocates every page at the client's expense: the daemon refuses a ring with holes. Linux before
+ * 5.14 cannot do this in one call.
  */
 static int provide(void *memory, size_t size)
 {
 	(void)madvise(memory, size, MADV_HUGEPAGE);
 	if (madvise(memory, size, MADV_POPULATE_READ) == 0)
 		return 0;
-	if (errno == EFAULT) /* what a read would have answered with SIGBUS */
+	if (errno == EFAULT) /* a read would have raised SIGBUS */
 		return -ENOMEM;
 	if (errno != EINVAL)
 		return -errno;
@@ -513,7 +513,7 @@ int ring_consumer_map(struct ring_consumer *consumer, int ring_fd, int ack_fd,
 		return (int)(ring_file < 0 ? ring_file : ack_file);
 	if (ring_file < RING_HEADER_SIZE || ack_file != RING_ACK_SIZE)
 		return -EPROTO;
-	/* What the header will say of it is not known yet, and all pages are made to exist. */
+	/* The header is not valid yet, so bound the memory before allocating its pages. */
 	if ((uint64_t)ring_file / 4096 > (uint64_t)sysconf(_SC_PHYS_PAGES))
 		return -E2BIG;
 
@@ -559,13 +559,17 @@ const struct ring_slot *ring_take(struct ring_consumer *consumer)
 	uint32_t slot = atomic_load_explicit(&header->order[(number - 1) % consumer->layout.slots],
 					     memory_order_relaxed);
 	slot %= consumer->layout
-			.slots; /* a broken daemon's index; its number will not match either */
+			/*
+			 * bounds the index of a broken daemon; the batch number will not match
+			 * either
+			 */
+			.slots;
 	uint64_t free = 0;
 	if (atomic_compare_exchange_strong_explicit(&consumer->held[slot], &free, number,
 						    memory_order_relaxed, memory_order_relaxed))
 		atomic_fetch_add_explicit(&consumer->held_count, 1, memory_order_relaxed);
 	else
-		consumer->broken = 1; /* the batch held there is being written over */
+		consumer->broken = 1; /* the daemon is overwriting the batch held there */
 	atomic_store_explicit(&consumer->ack->taken, number, memory_order_relaxed);
 	return (const struct ring_slot *)((const char *)header + RING_HEADER_SIZE +
 					  slot * consumer->layout.slot_size);

@@ -12,7 +12,9 @@ int ring_leases_work(void)
 	int made = memfd_create("loaderd-lease", MFD_CLOEXEC);
 	if (made < 0)
 		return -errno;
-	/* memfd_create()'s own description is not among those that a lease is weighed against. */
+	/*
+	 * A lease ignores the file description made by memfd_create(), so test one made by open().
+	 */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", made);
 	int fd = open(path, O_RDONLY | O_CLOEXEC), r = fd < 0 ? -errno : 0;
 	close(made);

@@ -1,8 +1,11 @@
 /*
- * Whether the kernel says when nobody has the memory of a ring any more: it is asked by leases on
- * files (proto/SPEC.md, "Whose memory it is"), which sysctl fs.leases-enable can turn off.
+ * Tests whether file leases work on memfds. The daemon uses leases to detect that no process holds
+ * a ring's memory any more (proto/SPEC.md, "Whose memory it is"); sysctl fs.leases-enable can turn
+ * them off.
  */
 #pragma once
 
-/* 1: it does; 0: it refuses leases; negative errno: it could not be tried. */
+/*
+ * Returns 1 if leases work, 0 if the kernel refuses them, or a negative errno if the test failed.
+ */
 int ring_leases_work(void);

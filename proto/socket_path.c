@@ -14,7 +14,10 @@
 #define NAME          "loaderd.sock"
 #define SYSTEM_FOLDER "/run/loaderd"
 
-/* What a daemon makes beside it has longer names: loaderd.sock.admin is the longest. */
+/*
+ * Leaves room for the sockets next to it, whose names are longer: loaderd.sock.admin is the
+ * longest.
+ */
 enum { FOLDER_MAX = SOCKET_PATH_MAX - sizeof("/" NAME ".admin") };
 
 socklen_t socket_address(const char *name, struct sockaddr_un *ret_address)
@@ -30,21 +33,21 @@ socklen_t socket_address(const char *name, struct sockaddr_un *ret_address)
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length + !abstract);
 }
 
-/* Who is nobody owns nothing: the kernel shows all others' files as theirs. */
+/* The overflow uid owns nothing: the kernel reports it for the files of every unmapped user. */
 static bool is_ours(const struct stat *status)
 {
 	return S_ISDIR(status->st_mode) && status->st_uid == geteuid() &&
 	       status->st_uid != overflow_uid() && (status->st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-/* $XDG_RUNTIME_DIR, unless it is left over from who became another user. */
+/* $XDG_RUNTIME_DIR, unless it is inherited from another user. */
 static bool session_folder(char ret_folder[SOCKET_PATH_MAX])
 {
 	const char *folder = getenv("XDG_RUNTIME_DIR");
 	struct stat status;
 	if (!folder || folder[0] != '/' || strlen(folder) > FOLDER_MAX)
 		return false;
-	/* a link can be changed by whose it is */
+	/* lstat: the owner of a symbolic link can change it */
 	if (lstat(folder, &status) < 0 || !is_ours(&status))
 		return false;
 	strcpy(ret_folder, folder);
@@ -91,10 +94,11 @@ int socket_make_folder(void)
 		r = -errno;
 	if (r < 0)
 		return r;
-	return is_ours(&status) ? 0 : -EPERM; /* in /tmp anybody may have made it, as a link too */
+	/* any user may have created it in /tmp, also as a symbolic link */
+	return is_ours(&status) ? 0 : -EPERM;
 }
 
-/* The socket in a folder, if it is this user's. */
+/* Appends the socket's name to a directory; returns true if this user owns a socket there. */
 static bool find_own(char path[SOCKET_PATH_MAX])
 {
 	struct stat status;

@@ -1,30 +1,36 @@
 /*
- * Where daemons listen and clients look that are told of no socket: one rule for both. loaderd(1),
- * FILES; feed(3), ENVIRONMENT.
+ * Default path of the control socket, for daemons and clients. loaderd(1), FILES; feed(3),
+ * ENVIRONMENT.
  *
- * Root's daemon is the system's. Another user's own listens in $XDG_RUNTIME_DIR, as the socket unit
- * of systemctl --user does, or without that in a folder of its own below /tmp. A client takes the
- * first of the two that is there, else the system's. Folders that others can write count as none.
- * Functions without state but the environment, any thread.
+ * Root's daemon listens on the system socket. Any other user's daemon listens in $XDG_RUNTIME_DIR,
+ * like the socket unit of systemctl --user, or, without that directory, in a per-user directory
+ * under /tmp. A client takes the first of these two sockets that exists, else the system socket.
+ * Directories that are writable by others are ignored. The only state is the environment; any
+ * thread.
  */
 #pragma once
 
 #include <sys/socket.h>
 #include <sys/un.h>
 
-enum { SOCKET_PATH_MAX = 108 }; /* bytes with the final zero: what an address holds */
+enum { SOCKET_PATH_MAX = 108 }; /* bytes including the terminator: the size of sun_path */
 
-/* The address of a path, or of "@name" in the abstract namespace, and its size; 0: too long. */
+/*
+ * Fills in the address for a path, or for "@name" in the abstract namespace. Returns its size, or 0
+ * if the name is empty or too long.
+ */
 socklen_t socket_address(const char *name, struct sockaddr_un *ret_address);
 
-/* What a daemon of this user listens on. */
+/* Default socket for a daemon of this user to listen on. */
 void socket_to_listen(char ret_path[SOCKET_PATH_MAX]);
 /*
- * Makes the folder of that, unless it is there. -EPERM: it is another user's, or others can write
- * it.
+ * Creates the directory of socket_to_listen() unless it exists. -EPERM if it belongs to another
+ * user or others can write to it.
  */
 int socket_make_folder(void);
-/* What a client of this user connects to. */
+/* Default socket for a client of this user to connect to. */
 void socket_to_connect(char ret_path[SOCKET_PATH_MAX]);
-/* The command that shows the log of the service that has this socket; NULL: it is no service's. */
+/*
+ * Command that shows the log of the systemd service with this socket, or NULL if no service has it.
+ */
 const char *socket_journal(const char *socket);

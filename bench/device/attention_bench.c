@@ -1,9 +1,9 @@
 /*
- * What attention alone takes on the CPU, forward and backward, at ViT-S/16's shape: a peer program
- * for bench/peers/networks, as device_bench --serve is. Arguments: fp32 or bf16, threads, batch.
+ * Time of attention alone on the CPU, forward and backward, at ViT-S/16's shape. A peer program for
+ * bench/peers/networks, like device_bench --serve. Arguments: fp32 or bf16, threads, batch.
  *
- * "measure WARMUP SECONDS" is answered with samples per second of the operation's own time, which
- * the device tells: feeding the input is no part of it.
+ * Answers "measure WARMUP SECONDS" with samples per second of the operation's time as measured by
+ * the device; feeding the input is excluded.
  */
 #include "format/base/system/clock.h"
 #include "trainer/device/device.h"
@@ -15,7 +15,7 @@
 
 #define TOKENS 197
 #define HEADS  6
-#define WIDTH  64 /* of a head */
+#define WIDTH  64 /* of one head */
 
 struct bench {
 	struct device *device;

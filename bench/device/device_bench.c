@@ -1,10 +1,10 @@
 /*
  * Speed of the trainer's device without a feed: training steps and evaluation of the trainer's
- * networks on random images, and where the time goes by layer. Batches come from host memory that
- * the device knows of, in turn, the next one fed while a step runs, as the trainer's loop does it.
+ * networks on random images, with a breakdown by layer. Batches rotate through host memory
+ * registered with the device; the next batch is fed while a step runs, as in the trainer's loop.
  *
- * With --serve one net trains for as long as it is told over standard input, and answers in JSON:
- * bench/peers' protocol, so that it can be measured in turn with other programs.
+ * With --serve, one network trains on commands from standard input and answers in JSON, the
+ * protocol of bench/peers, so that it can be measured in turn with other programs.
  */
 #include "format/base/system/clock.h"
 #include "format/base/text/options.h"
@@ -21,25 +21,25 @@
 #include <time.h>
 
 enum {
-	BATCHES = 3, /* in turn */
-	LAG = 2,     /* steps queued before results are waited for */
+	BATCHES = 3, /* used in turn */
+	LAG = 2,     /* steps queued before waiting for results */
 	KEYS_MAX = 16,
 };
 
 static const double mean[3] = {123.675, 116.28, 103.53}, deviation[3] = {58.395, 57.12, 57.375};
 
 struct options {
-	const char *net;            /* NULL: several */
-	const char *keys[KEYS_MAX]; /* of the recipe's section model, NULL behind the last */
+	const char *net;            /* NULL for a set of networks */
+	const char *keys[KEYS_MAX]; /* keys of the recipe's section model, NULL-terminated */
 	unsigned key_count;
 	const char *backend;
 	struct device_options device;
 	unsigned batch, side, steps;
 	bool layers, json, serve, train_only;
-	double bytes_per_second, flops_per_second; /* of the device; 0: not known */
+	double bytes_per_second, flops_per_second; /* of the device; 0 if unknown */
 };
 
-/* One net, in training or evaluation. */
+/* One network, in training or evaluation. */
 struct bench {
 	struct device *device;
 	const char *net;
@@ -52,17 +52,17 @@ struct bench {
 	uint8_t *images; /* [BATCHES][batch][side][side][3] */
 	int32_t *labels; /* [batch] */
 	size_t images_bytes;
-	uint64_t fed;   /* batches so far */
-	uint64_t steps; /* queued so far; results are awaited LAG behind */
+	uint64_t fed;   /* number of batches fed */
+	uint64_t steps; /* number of steps queued; results are awaited LAG steps later */
 	struct device_results results;
 };
 
 struct timing {
-	double *seconds, *cpu_seconds; /* [count], of single steps */
+	double *seconds, *cpu_seconds; /* [count], one per step */
 	unsigned count;
 };
 
-/* As check(), with what the device says. */
+/* Like check(), with the device's error text. */
 static void check_device(const struct bench *bench, int result, const char *what)
 {
 	const char *text = device_error(bench->device);
@@ -73,7 +73,7 @@ static void check_device(const struct bench *bench, int result, const char *what
 	exit(2);
 }
 
-/* Ends the program unless result is an outcome. */
+/* Exits the program if result is negative. */
 static void check(int result, const char *what)
 {
 	if (result >= 0)
@@ -121,9 +121,9 @@ static void make_batches(struct bench *bench)
 			device_error(bench->device));
 }
 
-/* ---- a net ---- */
+/* ---- network ---- */
 
-/* The network's description by the trainer, at its initial weights. */
+/* Builds the network with the trainer's code, with initial weights. */
 static void open_model(struct bench *bench, const struct recipe_model *recipe)
 {
 	struct device_optimizer_spec optimizer = {
@@ -172,7 +172,7 @@ static void feed(struct bench *bench)
 				     .channels = 3,
 				     .element = DEVICE_ELEMENT_U8};
 
-	/* What is in the batches never changes, so nobody asks when they have been copied. */
+	/* The batches are constant, so the code need not wait for the copy. */
 	check_device(bench, device_feed(bench->graph, &batch, &ticket), "feeding");
 }
 
@@ -198,7 +198,7 @@ static void step(struct bench *bench)
 			     "results");
 }
 
-/* Waits for the steps that are under way. */
+/* Waits for all queued steps. */
 static void drain(struct bench *bench)
 {
 	if (bench->steps)
@@ -233,7 +233,10 @@ static void timing_free(struct timing *timing)
 	free(timing->cpu_seconds);
 }
 
-/* Sorts. The first steps, in which plans are made ready and work is captured, are not timed. */
+/*
+ * Times the steps and sorts the times. The first steps, which prepare plans and capture work, are
+ * not timed.
+ */
 static void measure(struct bench *bench, struct timing *timing)
 {
 	for (unsigned i = 0; i < LAG + 1; i++)
@@ -243,7 +246,7 @@ static void measure(struct bench *bench, struct timing *timing)
 	for (unsigned i = 0; i < timing->count + LAG; i++) {
 		step(bench);
 		double now = clock_s(CLOCK_MONOTONIC), cpu = clock_s(CLOCK_PROCESS_CPUTIME_ID);
-		/* the queue is filled by the first LAG steps; from then on each waits for one */
+		/* the first LAG steps fill the queue; after that each waits for one step */
 		if (i >= LAG) {
 			timing->seconds[i - LAG] = now - start;
 			timing->cpu_seconds[i - LAG] = cpu - start_cpu;
@@ -257,11 +260,12 @@ static void measure(struct bench *bench, struct timing *timing)
 }
 
 struct layer_times {
-	struct device_layer_info *first; /* [layers], what the first step cost, to be left out */
+	/* [layers], costs of the first step, which are subtracted */
+	struct device_layer_info *first;
 	uint64_t steps;
 };
 
-/* Time of a layer's passes per step, since `first`. */
+/* Milliseconds per step of a layer's pass since `first`. */
 static double layer_ms(uint64_t now_ns, uint64_t then_ns, uint64_t steps)
 {
 	return (double)(now_ns - then_ns) * 1e-6 / (double)steps;
@@ -306,8 +310,8 @@ static json_t *layers_json(const struct device_graph *graph, const struct layer_
 }
 
 /*
- * One step if every layer's pass took only as long as its bytes or its arithmetic need, whichever
- * is more; the update is not in it. 0: not known.
+ * Lower bound of a step's time: each layer's pass takes the time for its bytes or its arithmetic,
+ * whichever is more; excludes the update. 0 if unknown.
  */
 static double roofline(const struct bench *bench)
 {
@@ -325,8 +329,8 @@ static double roofline(const struct bench *bench)
 }
 
 /*
- * What utilization is a share of: the data sheet's, where the device knows it, and not what
- * products reach.
+ * Peak that utilization refers to: the data sheet's value if the device knows it, else the given
+ * one; not the rate that matrix products reach.
  */
 static double peak_flops(const struct bench *bench)
 {
@@ -335,7 +339,7 @@ static double peak_flops(const struct bench *bench)
 	return own > 0 ? own : bench->options->flops_per_second;
 }
 
-/* What is taken apart for want of a plan, a text each. */
+/* Lines of the fallback log as a JSON array. */
 static json_t *fallbacks_json(const struct device_graph_info *graph)
 {
 	json_t *list = json_array();
@@ -364,7 +368,7 @@ static json_t *facts_json(const struct bench *bench)
 		(double)graph.unshared_bytes, "fallbacks", fallbacks_json(&graph));
 }
 
-/* JSON has no not-a-number. */
+/* JSON cannot represent NaN. */
 static json_t *loss_json(const struct bench *bench)
 {
 	return isfinite(bench->results.loss) ? json_real(bench->results.loss) : json_null();
@@ -499,7 +503,7 @@ static void measure_rate(struct bench *bench, double warmup, double duration)
 		count++;
 		elapsed = clock_s(CLOCK_MONOTONIC) - start;
 	} while (elapsed < duration);
-	/* As many steps are under way as were at the start. */
+	/* As many steps are queued as at the start. */
 	drain(bench);
 	print_json(json_pack("{sf so sI}", "images_per_s", (double)count * bench->batch / elapsed,
 			     "loss", loss_json(bench), "steps", (json_int_t)count));
@@ -525,9 +529,9 @@ static void serve(struct bench *bench)
 	}
 }
 
-/* ---- the command ---- */
+/* ---- command line ---- */
 
-/* The recipe's section model that asks for the net. */
+/* Builds the recipe's section model for the network. */
 static struct recipe make_recipe(const char *net, const struct options *options)
 {
 	char name[128], error[RECIPE_ERROR_MAX];
@@ -580,7 +584,7 @@ static void run_net(struct device *device, const char *net, const struct options
 	recipe_deinit(&recipe);
 }
 
-/* Position of a word in words[], an error if it is none of them. */
+/* Index of a word in words[]; an error if it is not there. */
 static unsigned word(struct argp_state *state, const char *argument, const char *const *words,
 		     unsigned count)
 {

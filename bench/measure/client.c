@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum {
-	BATCH_TIMEOUT_MS = 60000, /* a daemon that delivers nothing for so long is broken */
+	BATCH_TIMEOUT_MS = 60000, /* a daemon that delivers nothing for this long is broken */
 };
 
 static size_t shared_state_size(unsigned clients)
@@ -49,10 +49,10 @@ struct client {
 	unsigned number;
 	uint8_t *copy;
 	size_t copy_size;
-	volatile uint64_t sum; /* keeps the reading from being optimised away */
+	volatile uint64_t sum; /* prevents the compiler from removing the reads */
 };
 
-/* Reads or copies a batch, as a consumer would. */
+/* Reads or copies a batch as the settings ask. */
 static int client_consume(struct client *client, const struct feed_batch *batch)
 {
 	const uint64_t *words = batch->images;
@@ -81,7 +81,7 @@ static int client_consume(struct client *client, const struct feed_batch *batch)
 	return -EINVAL;
 }
 
-/* Keeps a batch for the rest of a step that began when it came. */
+/* Holds a batch until step_ns after it came. */
 static void client_hold(const struct client *client, uint64_t begun_ns)
 {
 	uint64_t end_ns = begun_ns + client->step_ns;
@@ -92,7 +92,7 @@ static void client_hold(const struct client *client, uint64_t begun_ns)
 		;
 }
 
-/* Takes one batch, consumes it and gives it back; the time of feed_next goes to ret_wait_ns. */
+/* Takes a batch, consumes it and releases it. ret_wait_ns is the duration of feed_next(). */
 static int client_step(struct client *client, struct feed_batch *batch, uint64_t *ret_wait_ns)
 {
 	uint64_t asked = clock_ns(CLOCK_MONOTONIC);
@@ -118,9 +118,9 @@ static int client_step(struct client *client, struct feed_batch *batch, uint64_t
 }
 
 /*
- * The window opens with the first batch after start_ns, which does not count, and closes with the
- * first after as long as from start_ns to stop_ns, which does: so it always holds whole batches,
- * however large they are, and is never short, however late the first one came.
+ * The first batch after start_ns opens the window and does not count. The window lasts at least
+ * stop_ns - start_ns and ends with a batch, which counts. So it contains whole batches, however
+ * large they are, and is never too short, however late the first batch came.
  */
 static int client_measure(struct client *client)
 {
@@ -158,7 +158,10 @@ static int client_measure(struct client *client)
 	slot->reconnects = client->reconnects - reconnects;
 	atomic_store(&slot->state, CLIENT_DONE);
 
-	/* Goes on until everybody has measured, lest the others have the daemon to themselves. */
+	/*
+	 * Continue until all clients have finished, so that the others do not get the daemon to
+	 * themselves.
+	 */
 	while (!atomic_load(&shared->leave) && !r)
 		r = client_step(client, &batch, &wait);
 	return 0;
@@ -198,7 +201,7 @@ pid_t client_start(struct shared_state *shared, const struct settings *settings,
 				.step_ns = (uint64_t)(settings->step_s * 1e9)};
 	struct feed_options options;
 
-	/* Dies with its parent, also when that has gone already. */
+	/* Die with the parent, even if the parent has already died. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(1);

@@ -13,7 +13,7 @@
 
 enum {
 	BUFFER_SIZE = 96 << 20,
-	CHUNK_SIZE = 8 << 20, /* the clock is read after each */
+	CHUNK_SIZE = 8 << 20, /* the clock is read after each chunk */
 };
 
 enum copy_order { COPY_WAIT, COPY_GO, COPY_LEAVE };
@@ -21,7 +21,7 @@ enum copy_order { COPY_WAIT, COPY_GO, COPY_LEAVE };
 struct copier {
 	pthread_t thread;
 	uint8_t *source, *target;
-	_Atomic uint32_t *order; /* enum copy_order, for all */
+	_Atomic uint32_t *order; /* enum copy_order, shared by all threads */
 	uint64_t window_ns;
 	double bytes_per_s;
 };
@@ -48,7 +48,7 @@ static void *copier_run(void *argument)
 	return NULL;
 }
 
-/* Buffers with every page in place. */
+/* Allocates the buffers and touches every page. */
 static int copier_init(struct copier *copier)
 {
 	copier->source = malloc(BUFFER_SIZE);

@@ -1,14 +1,14 @@
 /*
- * copy: the machine's memcpy bandwidth, the yardstick for handing batches over.
+ * Measures the machine's memcpy bandwidth, the yardstick for handing over batches.
  *
- * Every thread copies between two buffers of its own, far larger than any cache, with the C
- * library's memcpy; counted are the bytes copied, as a batch's bytes are counted once although they
- * are read and written.
+ * Each thread copies between two private buffers that are far larger than any cache, with the C
+ * library's memcpy. A copied byte counts once, although it is read and written, like a batch's
+ * bytes.
  */
 #pragma once
 
 /*
- * Bytes per second by so many threads together over about that time; a negative errno when memory
- * or threads are lacking.
+ * Bytes per second of `threads` threads together over about `seconds`; a negative errno if memory
+ * or threads cannot be allocated.
  */
 double copy_measure(unsigned threads, double seconds);

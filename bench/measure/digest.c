@@ -83,7 +83,7 @@ static int is_among(const unsigned *list, size_t count, uint64_t value)
 	return 0;
 }
 
-/* Closes the feed, and carries on where it was. */
+/* Closes the feed and reopens it at its position. */
 static int digest_reopen(struct digest *digest)
 {
 	uint64_t epoch, batch;
@@ -96,7 +96,10 @@ static int digest_reopen(struct digest *digest)
 	return digest_open(digest, epoch, batch);
 }
 
-/* The feed finds out by itself, after what it still has; the next kill is the next daemon's. */
+/*
+ * The feed notices by itself, after the batches that it still has. The next kill hits the next
+ * daemon.
+ */
 static int digest_kill(struct digest *digest)
 {
 	kill((pid_t)feed_daemon_pid(digest->daemon), SIGKILL);

@@ -1,10 +1,9 @@
 /*
- * digest: one hash over the batches of a feed, to show that what is delivered depends on nothing
- * but the request.
+ * Hashes the batches of a feed, to show that they depend on the request only.
  *
- * Hashed are, batch by batch, epoch, number, shape, images, labels, sample numbers and flags. On
- * the way the feed may be closed and opened again at its position, and a private daemon killed and
- * started again; the hash must not notice.
+ * For each batch the hash covers epoch, number, shape, images, labels, sample numbers and flags.
+ * The plan may close the feed and reopen it at its position, and kill and restart a private daemon;
+ * the hash must not change.
  */
 #pragma once
 
@@ -16,13 +15,17 @@
 struct digest_plan {
 	uint64_t batches;
 	const unsigned *
-		/* after so many batches: close and open at the position reached; ascending */
+		/*
+		 * numbers of batches, ascending, after which to close the feed and reopen it at its
+		 * position
+		 */
 		reopen;
 	size_t reopen_count;
-	const unsigned *kill; /* after so many batches: kill the daemon, start another; ascending */
+	/* numbers of batches, ascending, after which to kill the daemon and start another */
+	const unsigned *kill;
 	size_t kill_count;
 };
 
-/* text has room for 33 bytes: 32 hexadecimal digits of an XXH3-128. */
+/* ret_text holds 33 bytes: 32 hexadecimal digits of an XXH3-128 hash, and the terminator. */
 int digest_measure(const struct settings *settings, const struct point *point,
 		   const struct digest_plan *plan, char *ret_text, char *error);

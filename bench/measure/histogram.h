@@ -1,8 +1,8 @@
 /*
- * histogram: counts of durations by magnitude, 64 steps to the octave, so that a quantile is right
- * to 1.1 %.
+ * Histogram of durations on a logarithmic scale, 64 steps per octave, which makes quantiles
+ * accurate to 1.1 %.
  *
- * Fixed size and without pointers: it may lie in shared memory. One thread adds at a time.
+ * Fixed size without pointers, so it may be in shared memory. One thread adds at a time.
  */
 #pragma once
 
@@ -10,7 +10,7 @@
 
 enum {
 	HISTOGRAM_STEPS = 64,
-	HISTOGRAM_OCTAVES = 44, /* 2^44 ns are 5 hours */
+	HISTOGRAM_OCTAVES = 44, /* 2^44 ns are about 5 hours */
 };
 
 struct histogram {
@@ -21,7 +21,7 @@ struct histogram {
 void histogram_add(struct histogram *histogram, uint64_t ns);
 void histogram_merge(struct histogram *histogram, const struct histogram *other);
 /*
- * Duration in nanoseconds that `quantile` (0..1) of those added do not exceed; 0 when there is
- * none.
+ * Smallest duration in nanoseconds that a fraction `quantile` (0..1) of the added ones does not
+ * exceed; 0 if the histogram is empty.
  */
 double histogram_quantile(const struct histogram *histogram, double quantile);

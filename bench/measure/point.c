@@ -16,9 +16,9 @@
 
 enum {
 	POLL_NS = 2000000,
-	START_TIMEOUT_S = 120, /* for every client's first batch */
+	START_TIMEOUT_S = 120, /* until every client has its first batch */
 	MIND_NS = 50000000,
-	CONNECT_AGAIN_NS = 100000000, /* to a daemon that is restarted, */
+	CONNECT_AGAIN_NS = 100000000, /* between attempts to connect to a restarting daemon */
 	CONNECT_ATTEMPTS = 600,
 };
 
@@ -73,12 +73,12 @@ int point_daemon_start(const struct settings *settings, const struct point *poin
 	return r;
 }
 
-/* One measurement under way. */
+/* A measurement in progress. */
 struct run {
 	const struct settings *settings;
 	const struct point *point;
 	const char *socket;
-	struct feed_daemon *daemon; /* private, or NULL */
+	struct feed_daemon *daemon; /* private daemon, or NULL */
 	struct shared_state *shared;
 	pid_t clients[POINT_CLIENTS_MAX];
 	unsigned started;
@@ -96,7 +96,7 @@ static void sleep_ns(uint64_t ns)
 		;
 }
 
-/* The clients are forks, which wait for their parent to start the private daemon again. */
+/* Restarts an ended private daemon. The clients are forks, which wait for their parent to do so. */
 static void mind_daemon(const struct run *run)
 {
 	char error[FEED_ERROR_MAX];
@@ -111,7 +111,7 @@ static void sleep_until(const struct run *run, uint64_t deadline_ns)
 		sleep_ns(deadline_ns - now < MIND_NS ? deadline_ns - now : MIND_NS);
 }
 
-/* A snapshot of the daemon that is there now. */
+/* Takes a snapshot of the current daemon, which may have been restarted. */
 static int run_sample(struct run *run, struct snapshot *snapshot)
 {
 	int r = sampler_take(&run->connection, run->clients, run->started, snapshot, run->error);
@@ -130,7 +130,7 @@ static int run_sample(struct run *run, struct snapshot *snapshot)
 	return r;
 }
 
-/* Waits until every client is in that state or beyond; the first failure ends it. */
+/* Waits until every client has reached the state. The first failure ends the wait. */
 static int run_await(struct run *run, enum client_state state, double timeout_s)
 {
 	uint64_t deadline = clock_ns(CLOCK_MONOTONIC) + (uint64_t)(timeout_s * 1e9);
@@ -180,12 +180,12 @@ static int run_window(struct run *run)
 	if (!r)
 		r = run_await(run, CLIENT_DONE, settings->window_s + START_TIMEOUT_S);
 	/*
-	 * The daemon books what it has finished: where that is nothing in this window, the clients'
-	 * own is long enough.
+	 * The daemon counts finished batches. If it finished none in its window, extend the window
+	 * to the end of the clients' window, which is long enough.
 	 */
 	if (!r && run->after.images == run->before.images)
 		r = run_sample(run, &run->after);
-	/* One that came in between began to count anew. */
+	/* A daemon started in between counts from zero. */
 	if (!r && run->after.pid != run->before.pid)
 		run->before = (struct snapshot){.taken_ns = run->before.taken_ns};
 	return r;
@@ -272,7 +272,7 @@ static void measure_threads(const struct run *run, double window_ns, double imag
 	measurement->queued = (double)t.stage[STAGE_QUEUED] / all_ns;
 	measurement->idle = (double)(after->idle_ns - before->idle_ns) / all_ns;
 	measurement->capacity_us = window_ns * cores * 1e-3 / images;
-	/* The clients know better: the daemon learns of a wait when it is over. */
+	/* Use the clients' own figure: the daemon learns of a wait only when it is over. */
 	t.stall_client = (uint64_t)(measurement->stall_client * window_ns * run->started);
 	measurement->limit = limit_judge(&t, (uint64_t)window_ns, cores);
 }
@@ -282,8 +282,8 @@ static void measure_daemon(const struct run *run, struct measurement *measuremen
 	const struct snapshot *before = &run->before, *after = &run->after;
 	double window_ns = (double)(after->taken_ns - before->taken_ns);
 	/*
-	 * Delivered in the daemon's window; of the clients' window when none was, as with very
-	 * large batches.
+	 * Images delivered in the daemon's window; those of the clients' window if there were none,
+	 * as with very large batches.
 	 */
 	double images = (double)(after->images - before->images);
 	unsigned cores = point_cores();

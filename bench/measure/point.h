@@ -1,10 +1,10 @@
 /*
- * point: one measurement of loaderbench: a dataset through a pipeline at a batch size, by a daemon
- * with so many threads, consumed by so many processes at once.
+ * One measurement of loaderbench: a dataset, a pipeline, a batch size, a daemon with a number of
+ * threads, and a number of client processes.
  *
- * A point is measured by point_measure() from start to end: daemon (private, unless a socket is
- * given), client processes, warm-up, window, figures. The caller owns all strings. Not for use by
- * several threads at a time: it forks and changes the environment.
+ * point_measure() runs the whole measurement: daemon (private, unless a socket is given), client
+ * processes, warm-up, window, results. The caller owns all strings. Single-threaded only: it forks
+ * and changes the environment.
  */
 #pragma once
 
@@ -19,75 +19,80 @@ enum {
 };
 
 enum consume {
-	CONSUME_NONE, /* batches are taken and given back */
+	CONSUME_NONE, /* batches are taken and released */
 	CONSUME_READ, /* every byte is read */
-	/* every byte is copied to memory of the client's own, as a copy to a device would */
+	/* every byte is copied to private memory of the client, as for a device */
 	CONSUME_COPY,
 };
 
-/* The same for all points of a run. */
+/* Common to all points of a run. */
 struct settings {
-	const char *socket; /* of a running daemon; NULL: a private one for each point */
-	const char *daemon; /* program for private ones; NULL: as feed_daemon_start finds it */
+	const char *socket; /* of a running daemon; NULL starts a private one for each point */
+	const char *daemon; /* program of private daemons; NULL as for feed_daemon_start() */
 	double warmup_s, window_s;
 	uint64_t seed;
-	uint32_t slots; /* 0: the daemon chooses */
+	uint32_t slots; /* 0 lets the daemon choose */
 	int stored_order;
-	int defers;       /* leaves to clients what of the pipeline a device can do */
-	int no_reconnect; /* fail where a daemon goes away */
+	int defers;       /* leaves the pipeline steps that a device can do to the clients */
+	int no_reconnect; /* fail if the daemon goes away */
 	enum consume consume;
-	double step_s; /* that a client holds each batch, as a training step would */
+	double step_s; /* how long a client holds each batch, to simulate a training step */
 };
 
-/* What is swept. */
+/* The swept parameters. */
 struct point {
 	const char *dataset;
 	const char *pipeline;
-	unsigned size; /* pixels, what {size} stood for in the pipeline; 0: nothing did */
+	/* pixels substituted for {size} in the pipeline; 0 if the pipeline has no {size} */
+	unsigned size;
 	unsigned batch_size;
-	unsigned threads; /* 0: the daemon's default */
+	unsigned threads; /* 0 means the daemon's default */
 	unsigned clients;
-	const char *isa; /* NULL: as the daemon chooses */
+	const char *isa; /* NULL lets the daemon choose */
 };
 
-/* Times are per image, shares are of the window. */
+/* Times are per image; shares are of the window. */
 struct measurement {
 	double images_per_s;      /* all clients together */
-	double bytes_per_s;       /* of images handed over */
-	double images_per_s_core; /* by the cores that the daemon's threads can occupy */
+	double bytes_per_s;       /* bytes of images delivered */
+	double images_per_s_core; /* per core that the daemon's threads can use */
 	double cpu_us;            /* CPU time of the whole daemon */
 	double client_cpu_us;
 	double stage_us[STAGE_COUNT];    /* of the daemon's threads */
-	double wait_p50_ms, wait_p99_ms; /* from asking for a batch to having it */
+	double wait_p50_ms, wait_p99_ms; /* duration of feed_next() */
 	double stall_client,
-		stall_daemon; /* share of time waiting: mean of the clients, mean of their feeds */
+		/* share of time spent waiting: mean over the clients, mean over their feeds */
+		stall_daemon;
 	/*
-	 * Shares of the daemon's threads' time: used, asleep until stored bytes came, ready while
-	 * others had the CPUs, with nothing to do.
+	 * Shares of the worker threads' time: running, asleep until stored bytes arrive, runnable
+	 * but without a CPU, idle.
 	 */
 	double busy, waiting, queued, idle;
-	double capacity_us; /* CPU time per image that they could have had */
+	double capacity_us; /* CPU time per image available to the threads */
 	enum limit limit;
-	double private_mib; /* anonymous memory of the daemon, proportional */
-	double pss_mib;     /* the daemon with its share of mapped files and rings */
-	double shared_mib;  /* rings */
+	double private_mib; /* anonymous memory of the daemon, proportional share */
+	double pss_mib;     /* PSS of the daemon: includes its share of mapped files and rings */
+	double shared_mib;  /* memory of the rings */
 	uint64_t images, batches, bad;
-	/* of clients in the window; then the daemon's figures are of the last one alone */
+	/*
+	 * reconnects of clients in the window; if not 0, the daemon's figures cover only the last
+	 * daemon
+	 */
 	uint64_t reconnects;
 	unsigned threads;          /* of the daemon */
-	char isa[16];              /* kernels in use */
-	double memcpy_bytes_per_s; /* 0: not measured */
+	char isa[16];              /* instruction set of the kernels in use */
+	double memcpy_bytes_per_s; /* 0 if not measured */
 };
 
-/* 0 or a negative errno with a sentence in error (FEED_ERROR_MAX bytes). */
+/* Returns 0, or a negative errno with a sentence in error (FEED_ERROR_MAX bytes). */
 int point_measure(const struct settings *settings, const struct point *point,
 		  struct measurement *ret_measurement, char *error);
 
-/* Options of feed number `client` of a point. */
+/* Fills in the options of feed number `client` of a point. */
 void point_feed_options(const struct settings *settings, const struct point *point,
 			const char *socket, unsigned client, struct feed_options *ret_options);
-/* Starts a private daemon for the point, its instruction set capped as the point asks. */
+/* Starts a private daemon for the point, with the point's cap on the instruction set. */
 int point_daemon_start(const struct settings *settings, const struct point *point,
 		       struct feed_daemon **ret_daemon, char *error);
-/* CPUs that this process may use. */
+/* Number of CPUs that this process may use. */
 unsigned point_cores(void);

@@ -8,7 +8,10 @@
 #include "bench/measure/client.h"
 #include "format/base/system/clock.h"
 
-/* CPU time of all threads of a process, by its clock: finer than the ticks of /proc/PID/stat. */
+/*
+ * CPU time of all threads of a process from its CPU clock, which is finer than the ticks in
+ * /proc/PID/stat.
+ */
 static uint64_t process_cpu_ns(long pid)
 {
 	clockid_t clock;

@@ -1,7 +1,7 @@
 /*
- * sampler: what can be seen of a daemon from outside: its status, CPU time and memory.
+ * Samples a daemon from outside: its status, CPU time and memory.
  *
- * A snapshot is taken in one go and is a plain value. The connection belongs to one thread.
+ * A snapshot is a plain value. The connection belongs to one thread.
  */
 #pragma once
 
@@ -17,16 +17,16 @@ struct snapshot {
 	unsigned threads;
 	long pid;
 	char isa[16];
-	/* Sums over the feeds of the clients watched. */
+	/* sums over the feeds of the watched clients */
 	unsigned feeds;
 	uint64_t images;
 	struct limit_times times;
 	uint64_t idle_ns;                  /* of the daemon's worker threads */
-	uint64_t cpu_ns;                   /* of the daemon; 0 where the system does not tell */
-	uint64_t shared_bytes;             /* rings of the daemon */
-	uint64_t pss_bytes, private_bytes; /* of the daemon; 0 where the system does not tell */
+	uint64_t cpu_ns;                   /* of the daemon; 0 if unavailable */
+	uint64_t shared_bytes;             /* memory of the daemon's rings */
+	uint64_t pss_bytes, private_bytes; /* of the daemon; 0 if unavailable */
 };
 
-/* Feeds of other processes than the clients listed are left out of the sums. */
+/* The sums exclude feeds of processes that are not in `clients`. */
 int sampler_take(struct connection *connection, const pid_t *clients, unsigned client_count,
 		 struct snapshot *ret_snapshot, char *error);

@@ -1,7 +1,6 @@
 /*
- * axis: the quantities that loaderbench can sweep, as texts.
- *
- * Pure functions over rows of a report; any thread.
+ * The quantities that loaderbench can sweep, formatted as text. Pure functions over the rows of a
+ * report; any thread.
  */
 #pragma once
 
@@ -15,9 +14,9 @@ enum { AXIS_TEXT_MAX = 64 };
 
 extern const char *const axis_names[AXIS_COUNT];
 
-/* The point's value, cut to size bytes with its terminator. */
+/* Formats the point's value, cut to size bytes including the terminator. */
 void axis_text(enum axis axis, const struct point *point, char *text, size_t size);
-/* Does the report hold more than one value of it? */
+/* Returns nonzero if the report holds more than one value of the axis. */
 int axis_is_swept(const struct report *report, enum axis axis);
-/* Characters of its longest value or of its name, whichever is longer. */
+/* Width in characters of the longest value or of the axis name, whichever is longer. */
 int axis_width(const struct report *report, enum axis axis);

@@ -11,9 +11,9 @@
 
 enum { NUMBER_MAX = 32 };
 
-/* What brings less is not worth a line. */
+/* Changes with a smaller gain are not listed. */
 static const double gain_least = 1.03;
-/* Share of the threads' time that others must have had for that to be worth a sentence. */
+/* Smallest share of the threads' time lost to other programs that is mentioned. */
 static const double queued_least = 0.1;
 
 static uint64_t available_memory(void)
@@ -29,7 +29,7 @@ static uint64_t available_memory(void)
 	return kib << 10;
 }
 
-/* CPU time per image of the stages that make one of these the limit. */
+/* CPU time per image of the stages whose limit is in first..last. */
 static double limits_us(const struct measurement *m, enum limit first, enum limit last)
 {
 	double sum_us = 0;
@@ -45,7 +45,7 @@ static double work_us(const struct measurement *m)
 	return limits_us(m, LIMIT_DECODE, LIMIT_OTHER);
 }
 
-/* Are the CPUs what more would be had from? */
+/* Returns true if more CPU capacity would raise the rate. */
 static int is_cpu(enum limit limit)
 {
 	return limit == LIMIT_CPUS || limit == LIMIT_DECODE || limit == LIMIT_AUGMENT ||
@@ -59,7 +59,7 @@ static unsigned cpus_used(const struct measurement *m)
 	return m->threads < cores ? m->threads : cores;
 }
 
-/* ---- what would change it ---- */
+/* ---- changes ---- */
 
 static void offer(struct explanation *e, struct change change)
 {
@@ -71,8 +71,8 @@ static void offer(struct explanation *e, struct change change)
 }
 
 /*
- * CPU time of an image that comes from memory and has been verified before, where that is what
- * storage being no limit would mean.
+ * CPU time per image. If storage is the limit, leaves out reading and verification, which an image
+ * in memory that was verified before does not need.
  */
 static double steady_us(const struct explanation *e)
 {
@@ -82,8 +82,8 @@ static double steady_us(const struct explanation *e)
 }
 
 /*
- * How many times as fast the CPUs are when a trial costs that much. What is no matter of the trial
- * costs the same as before.
+ * Speedup of the CPU work if the trial costs image_us per image. Work outside the trial keeps its
+ * cost.
  */
 static double speedup(const struct explanation *e, double image_us)
 {
@@ -94,7 +94,7 @@ static double speedup(const struct explanation *e, double image_us)
 			 tried_us * image_us / e->trials.configs[CONFIG_STORED].image_us);
 }
 
-/* The rate with the dataset stored another way. */
+/* Predicts the rate with the dataset stored another way. */
 static double predict(const struct explanation *e, enum config config)
 {
 	const struct measurement *m = &e->measured;
@@ -170,7 +170,7 @@ static void offer_steps(struct explanation *e)
 	}
 }
 
-/* The daemon again, with as many threads as there are CPUs. */
+/* Measures the daemon again with one thread per CPU. */
 static int offer_threads(struct explanation *e, const struct settings *settings, char *error)
 {
 	unsigned cores = point_cores();
@@ -196,8 +196,8 @@ static int offer_threads(struct explanation *e, const struct settings *settings,
 }
 
 /*
- * What the CPUs would make if nothing else held them up: the daemon again, with a client that takes
- * all at once, or by its counters.
+ * Finds the rate with the CPUs as the only limit: by another measurement with a client that
+ * consumes at full speed, or from the daemon's counters.
  */
 static int find_rate_alone(struct explanation *e, const struct settings *settings, char *error)
 {
@@ -251,7 +251,10 @@ int explanation_make(const struct settings *settings, const struct point *point,
 				 "%s: no image was finished in the window; make it longer with "
 				 "--seconds",
 				 point->dataset);
-	/* A daemon may read what this user may not: then its counters must do. */
+	/*
+	 * The daemon may read a dataset that this user may not; then only its counters are
+	 * available.
+	 */
 	trials_measure(point->dataset, point->pipeline, &terms, &e.trials, e.trials_error);
 	r = find_rate_alone(&e, settings, error);
 	if (!r)
@@ -272,7 +275,7 @@ int explanation_make(const struct settings *settings, const struct point *point,
 
 /* ---- as text ---- */
 
-/* 1234567.8 as 1,234,568. */
+/* Formats 1234567.8 as 1,234,568. */
 static const char *grouped(double value, char text[NUMBER_MAX])
 {
 	char digits[NUMBER_MAX];
@@ -417,7 +420,7 @@ static void stage_table(const struct explanation *e, FILE *out)
 		100 * m->busy, 100 * m->waiting, 100 * m->queued, 100 * m->idle);
 }
 
-/* True: the dataset would not fit the memory there is. */
+/* Returns true if the dataset would not fit into the available memory. */
 static int change_row(const struct explanation *e, const struct change *c, int width, FILE *out)
 {
 	char rate[NUMBER_MAX], size[NUMBER_MAX], all[NUMBER_MAX];

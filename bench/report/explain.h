@@ -1,9 +1,9 @@
 /*
- * explain: what limits a point that was measured, in words and numbers, and what would change that.
+ * Explains what limits a measured point, and which changes would raise the limit.
  *
- * The verdict comes from the daemon's counters alone (limit.h); what changes would bring, from
- * trials of a sample of the dataset (trials.h) and, for private daemons, from further measurements.
- * Plain values; one thread, as point_measure().
+ * The verdict comes from the daemon's counters alone (limit.h). The effect of changes is estimated
+ * by trials on a sample of the dataset (trials.h) and, for private daemons, by further
+ * measurements. Plain values; single-threaded like point_measure().
  */
 #pragma once
 
@@ -16,33 +16,33 @@
 
 enum { EXPLANATION_CHANGES_MAX = 16 };
 
-/* Something that the user could do. */
+/* A change that the user could make. */
 struct change {
 	char what[64]; /* "an index" */
 	char how[64];  /* "packimg index FILE" */
 	double images_per_s, gain;
-	double bytes;    /* per image; 0: as it is */
-	int is_measured; /* by running the daemon that way; otherwise from trials */
+	double bytes;    /* per image; 0 if the change does not affect it */
+	int is_measured; /* nonzero if measured with a daemon, zero if estimated from trials */
 };
 
 struct explanation {
 	struct point point;
 	struct measurement measured;
-	struct trials trials; /* none sampled: they could not be made, for this reason */
+	struct trials trials; /* trials.sampled is 0 if the trials failed; trials_error says why */
 	char trials_error[FEED_ERROR_MAX];
 	double resident; /* share of the dataset in the page cache before the measurement */
-	/* The rate where the CPUs are the only limit; is_measured says how it is known. */
+	/* Rate with the CPUs as the only limit, measured if alone_is_measured, else estimated. */
 	double alone_images_per_s;
 	int alone_is_measured;
 	uint64_t memory_bytes;                          /* available */
-	struct change changes[EXPLANATION_CHANGES_MAX]; /* those that gain something */
+	struct change changes[EXPLANATION_CHANGES_MAX]; /* only changes with a gain */
 	unsigned change_count;
-	unsigned tried; /* changes that were looked at */
+	unsigned tried; /* number of changes considered */
 };
 
 /*
- * resident: of the dataset before the measurement. measured: the point's own. 0 or a negative errno
- * with a sentence in error (FEED_ERROR_MAX bytes).
+ * resident: share of the dataset in the page cache before the measurement. measured: the result for
+ * this point. Returns 0, or a negative errno with a sentence in error (FEED_ERROR_MAX bytes).
  */
 int explanation_make(const struct settings *settings, const struct point *point, double resident,
 		     const struct measurement *measured, struct explanation *ret_explanation,

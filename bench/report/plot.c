@@ -11,27 +11,27 @@ enum {
 	PLOT_WIDTH = 720,
 	PLOT_HEIGHT = 420,
 	PLOT_LEFT = 80,
-	PLOT_RIGHT = 200, /* legend */
-	PLOT_TOP = 66,    /* title */
+	PLOT_RIGHT = 200, /* for the legend */
+	PLOT_TOP = 66,    /* for the title */
 	PLOT_BOTTOM = 50,
 	PLOT_TICKS = 5,
 	SERIES_MAX = 64,
 };
 
-/* Colours that stay apart for colour-blind readers (Okabe and Ito, 2008). */
+/* Colours that colour-blind readers can tell apart (Okabe and Ito, 2008). */
 static const char *const plot_colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
 					   "#e69f00", "#56b4e9", "#000000", "#999999"};
 
 struct plot {
 	const struct report *report;
 	FILE *out;
-	enum axis x;                   /* the axis that runs to the right */
-	char (*places)[AXIS_TEXT_MAX]; /* its distinct values, in the order measured */
+	enum axis x;                   /* the horizontal axis */
+	char (*places)[AXIS_TEXT_MAX]; /* its distinct values in order of measurement */
 	size_t place_count;
 	double top; /* images/s at the upper edge */
 };
 
-/* All that is swept but the x axis. */
+/* Formats the point's values on all swept axes other than x. */
 static void series_text(const struct plot *plot, const struct point *point, char *text, size_t size)
 {
 	size_t used = 0;
@@ -99,7 +99,7 @@ static void plot_text(const struct plot *plot, double x, double y, const char *a
 	fputs("</text>\n", plot->out);
 }
 
-/* What is measured, and what dots and bars are. */
+/* Writes the title, which also explains dots and bars. */
 static void plot_title(const struct plot *plot)
 {
 	const struct row *first = &plot->report->rows[0];
@@ -150,7 +150,7 @@ static void plot_frame(const struct plot *plot)
 	plot_text(plot, PLOT_LEFT, PLOT_TOP - 12, "middle", "images/s");
 }
 
-/* One line with a dot, and a bar from the slowest to the fastest round, per point. */
+/* Draws a line with a dot and a bar from the slowest to the fastest round for each point. */
 static void plot_series(struct plot *plot, const char *name, size_t number)
 {
 	const char *colour =

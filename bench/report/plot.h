@@ -1,7 +1,6 @@
 /*
- * plot: a report as a picture, written as SVG: images/s over one quantity that was swept, one line
- * for each combination of the others, with a bar from the slowest to the fastest round at every
- * point.
+ * Draws a report as SVG: images/s over one swept quantity, one line per combination of the others,
+ * with a bar from the slowest to the fastest round at every point.
  */
 #pragma once
 
@@ -9,5 +8,5 @@
 
 #include "bench/report/report.h"
 
-/* 0, or a negative errno. The report is not empty. */
+/* Returns 0 or a negative errno. The report must not be empty. */
 int plot_write(const struct report *report, FILE *out);

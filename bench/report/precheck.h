@@ -1,6 +1,6 @@
 /*
- * precheck: what can be said of points before any of them is measured, so that an hour's sweep does
- * not end at its last line: pipelines that cannot be read, batches larger than the dataset.
+ * Checks points before any of them is measured, so that a long sweep does not fail at its last
+ * point: invalid pipelines, batches larger than the dataset.
  */
 #pragma once
 
@@ -9,10 +9,11 @@
 #include "bench/report/report.h"
 
 /*
- * -EINVAL with a sentence where a pipeline cannot be read, or no point can be measured. Else how
- * many points cannot, the first one's sentence, and each one's in its row, as of a measurement that
- * failed. A dataset that cannot be opened is left to the measurement, and what a daemon at a socket
- * makes of a pipeline to that daemon.
+ * Returns -EINVAL with a sentence if a pipeline is invalid, or if no point can be measured.
+ * Otherwise returns the number of points that cannot be measured, with the first one's sentence in
+ * error; each failure is also recorded in its row like a failed measurement. Does not report a
+ * dataset that cannot be opened, which the measurement does, and leaves the check of a pipeline to
+ * the daemon if settings name a socket.
  */
 int precheck_points(const struct settings *settings, struct row *rows, size_t count,
 		    char error[FEED_ERROR_MAX]);

@@ -14,7 +14,7 @@
 #include "format/base/text/json_text.h"
 #include "format/base/text/printable.h"
 
-/* The doubles of a measurement, for medians and for JSON. */
+/* The doubles of a measurement, for medians and JSON. */
 /* clang-format off */
 static const struct {
 	const char *name;
@@ -118,7 +118,7 @@ static int has_memcpy(const struct report *report)
 	return 0;
 }
 
-/* A process has some; none is what comes of not being told. */
+/* Every process uses some memory, so 0 means that it is unknown. */
 static bool memory_is_known(const struct measurement *m)
 {
 	return m->pss_mib > 0;
@@ -168,7 +168,7 @@ static void table_row(const struct report *report, const struct row *row, const 
 }
 
 /*
- * The daemon's worker lets nobody look into it who could not do so anyway: loaderd(1), ISOLATION.
+ * The daemon's worker cannot be inspected by other unprivileged processes: loaderd(1), ISOLATION.
  */
 static void say_memory(const struct report *report, FILE *out)
 {
@@ -181,7 +181,7 @@ static void say_memory(const struct report *report, FILE *out)
 		}
 }
 
-/* Columns without a figure in them would only hide what went wrong. */
+/* Without any result, prints the errors: an empty table would hide them. */
 static bool nothing_measured(const struct report *report)
 {
 	for (size_t i = 0; i < report->count; i++)
@@ -195,7 +195,8 @@ static bool nothing_measured(const struct report *report)
 
 void report_table(const struct report *report, FILE *out)
 {
-	int widths[AXIS_COUNT] = {0}, left = 0, work = 7, waits = 0; /* 7: of all work */
+	/* 7: the column for all work */
+	int widths[AXIS_COUNT] = {0}, left = 0, work = 7, waits = 0;
 
 	if (nothing_measured(report))
 		return;

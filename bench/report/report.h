@@ -1,8 +1,8 @@
 /*
- * report: what loaderbench found, as a table for a person, as JSON, and as a plot.
+ * Output of loaderbench's results as a table, as JSON, and as a plot.
  *
- * Rows are owned by the caller and belong together: the same settings, one row per point, medians
- * over the rounds.
+ * The caller owns the rows. All rows of a report share its settings; each is one point, with
+ * medians over the rounds.
  */
 #pragma once
 
@@ -18,25 +18,25 @@ struct row {
 	double images_per_s_min, images_per_s_max; /* over the rounds */
 	double spread;                             /* (max - min) / median of images_per_s */
 	unsigned rounds;
-	double resident;                 /* share of the dataset in the page cache before, */
-	struct explanation *explanation; /* for this; NULL: not asked for */
-	int error; /* 0, or the negative errno of a point that could not be measured */
+	double resident; /* share of the dataset in the page cache before the measurement */
+	struct explanation *explanation; /* NULL unless requested */
+	int error;                       /* 0, or the negative errno of a failed measurement */
 	char text[FEED_ERROR_MAX];
 };
 
 struct report {
 	const struct settings *settings;
-	const char *pipeline; /* before {size} was replaced */
+	const char *pipeline; /* before the substitution of {size} */
 	const struct row *rows;
 	size_t count;
 };
 
-/* Median and spread of the rounds of one point. */
+/* Computes median and spread over the rounds of one point. */
 void report_summarise(const struct measurement *rounds, unsigned count, struct row *row);
 /*
- * Columns that are the same in every row stand in the heading instead. Where no point could be
- * measured, says why on standard error.
+ * Prints the table. Columns with the same value in every row move to the heading. Reports on
+ * standard error why a point could not be measured.
  */
 void report_table(const struct report *report, FILE *out);
-/* 0, or a negative errno. */
+/* Returns 0 or a negative errno. */
 int report_json(const struct report *report, FILE *out);

@@ -15,13 +15,17 @@
 enum {
 	CHUNK_PAGES = 1 << 16,
 	/*
-	 * Sources of pixels to spare: where the pipeline makes N of a side, N * 8 / 7 is what 256
-	 * is for 224.
+	 * Spare source pixels: for an output side of N, the stored side is N * 8 / 7, as 256 is for
+	 * 224.
 	 */
 	SPARE = 8,
 	SPARE_OF = 7,
 	MARGIN_PERCENT =
-		120, /* images must be that much larger than a size for that to be worth a trial */
+		/*
+		 * a smaller size is tried only if images are larger than it by this factor, in
+		 * percent
+		 */
+	120,
 };
 #define SAMPLE_BYTES_MAX ((uint64_t)256 << 20)
 
@@ -29,10 +33,13 @@ struct bench {
 	struct packimg *dataset;
 	struct packimg_decoder *decoder;
 	struct transform *transform;
-	struct transform *shorter[TRIAL_STEPS_MAX]; /* pipelines without a step */
-	/* By config and image; index as in the dataset, so that all configs draw the same crops. */
+	struct transform *shorter[TRIAL_STEPS_MAX]; /* pipelines without one step */
+	/*
+	 * By config and image. The index is the one in the dataset, so that all configs draw the
+	 * same crops.
+	 */
 	struct packimg_sample samples[CONFIG_COUNT][TRIAL_IMAGES];
-	struct encoding_variant made[CONFIG_COUNT]; /* holds what samples are made of */
+	struct encoding_variant made[CONFIG_COUNT]; /* owns the bytes of the samples */
 	unsigned count;
 };
 
@@ -113,7 +120,7 @@ static unsigned shorter_side(const struct packimg_sample *sample)
 	return sample->width < sample->height ? sample->width : sample->height;
 }
 
-/* The stored bytes of an image with all that makes them faster without loss. */
+/* Returns the sample in the fastest lossless encoding tried. */
 static const struct packimg_sample *lossless(const struct bench *bench, const struct trials *trials,
 					     unsigned i)
 {
@@ -146,7 +153,7 @@ static struct encoding_variant recipe(const struct trials *trials, enum config c
 	}
 }
 
-/* Is an image another one when it is stored that way? */
+/* Returns nonzero if this config stores the image differently. */
 static int changes(const struct trials *trials, enum config config,
 		   const struct packimg_sample *stored)
 {
@@ -169,8 +176,8 @@ static int changes(const struct trials *trials, enum config config,
 }
 
 /*
- * One config for all images; what it would not change, or not to something with an index, stays as
- * it is.
+ * Encodes all images for one config. Images that it would not change, or for which it yields no
+ * index, keep their encoding.
  */
 static int make(struct bench *bench, struct trials *trials, enum config config,
 		struct packimg_error *error)
@@ -205,8 +212,8 @@ static int make(struct bench *bench, struct trials *trials, enum config config,
 }
 
 /*
- * One of each of as many equal stretches as images are wanted; those that cannot be decoded are
- * left out.
+ * Divides the dataset into as many equal ranges as images are wanted and takes one image from each;
+ * skips those that cannot be decoded.
  */
 static void choose(struct bench *bench, struct trials *trials)
 {
@@ -237,7 +244,7 @@ static unsigned finished_side(const struct transform *transform)
 	return shape.width < shape.height ? shape.width : shape.height;
 }
 
-/* Is the config worth a trial, by what is known before it is made? */
+/* Decides from the dataset's properties whether the config is worth a trial. */
 static int is_worth_it(const struct bench *bench, const struct trials *trials, enum config config)
 {
 	double side = trials->side * 100 / MARGIN_PERCENT;
@@ -264,7 +271,7 @@ static int make_all(struct bench *bench, struct trials *trials, struct packimg_e
 {
 	unsigned side = finished_side(bench->transform) * SPARE / SPARE_OF;
 
-	/* Without a size of its own the pipeline delivers what is stored. */
+	/* A pipeline without a size delivers the stored size. */
 	trials->short_side = transform_has_size(bench->transform) ? side : PACKIMG_SIDE_MAX;
 	for (enum config config = CONFIG_INDEX; config < CONFIG_COUNT; config++) {
 		int r = is_worth_it(bench, trials, config) ? make(bench, trials, config, error) : 0;
@@ -315,7 +322,7 @@ static void count_bytes(const struct bench *bench, struct trials *trials)
 	}
 }
 
-/* Where a step ends that begins at text: a name, and what is in parentheses behind it. */
+/* End of the step that begins at text: a name and an optional parenthesised argument list. */
 static const char *step_end(const char *text)
 {
 	const char *end = text + strcspn(text, " \t\r\n(");
@@ -340,8 +347,9 @@ static int is_named(const char *step, const char *name)
 }
 
 /*
- * Leaves out step number `number`; with `bytes` all that makes the output other than bytes. Writes
- * the rest to `rest` and what is left out to `text`. False: there is no such step.
+ * Omits step number `number` or, if bytes is set, every step that makes the output something other
+ * than bytes. Writes the remaining pipeline to `rest` and the omitted part to `text`. Returns false
+ * if there is no such step.
  */
 static int leave_out(const char *pipeline, unsigned number, int bytes, char *rest,
 		     char text[TRIAL_STEP_TEXT])
@@ -376,7 +384,7 @@ static int has_same_shape(const struct transform *a, const struct transform *b)
 }
 
 /*
- * Pipelines without a step, as far as they are pipelines, and the one without normalising and
+ * Prepares the pipelines without one step that are valid, and the one without normalising and
  * casting.
  */
 static int make_shorter(struct bench *bench, struct trials *trials, const char *pipeline)
@@ -389,7 +397,7 @@ static int make_shorter(struct bench *bench, struct trials *trials, const char *
 		return -ENOMEM;
 	for (unsigned i = 0; *count < TRIAL_STEPS_MAX; i++) {
 		struct transform **shorter = &bench->shorter[*count];
-		int bytes = i == 0; /* first this, then the steps one by one */
+		int bytes = i == 0; /* first this one, then one step at a time */
 
 		if (!leave_out(pipeline, i - 1, bytes, rest, trials->steps[*count].text)) {
 			if (!bytes)

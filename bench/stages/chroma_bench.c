@@ -1,7 +1,7 @@
 /*
- * What chroma=fast does to the samples of a dataset, and what it saves: the same pipeline with and
- * without it, sample by sample; mean, root mean square and greatest difference, and CPU time, one
- * core, everything warm.
+ * Effect of chroma=fast on the samples of a dataset: runs the same pipeline with and without it,
+ * sample by sample. Reports mean, root mean square and maximum difference, and the CPU time on one
+ * core with warm caches.
  */
 #include "format/base/system/clock.h"
 #include "format/base/system/ticks.h"
@@ -116,8 +116,8 @@ static int by_size(const void *a, const void *b)
 }
 
 /*
- * Sample by sample in turn, so that neighbours on the machine slow both modes; each twice, the
- * second time with the sample in cache.
+ * Alternates the modes sample by sample, so that other load slows both alike. Runs each twice; the
+ * second time the sample is in cache.
  */
 static void measure(struct bench *bench)
 {

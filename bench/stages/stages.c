@@ -21,8 +21,8 @@
 
 enum {
 	SEED = 1,
-	OUTPUTS = 256, /* finished samples go round so many places, as in a batch */
-	SIDE_MIN = 16, /* smaller images are passed over */
+	OUTPUTS = 256, /* finished samples rotate through this many places, as in a batch */
+	SIDE_MIN = 16, /* smaller images are skipped */
 	WARM_TIMES = 8,
 };
 
@@ -32,7 +32,10 @@ static int fail(struct packimg_error *error, const char *text)
 	return -1;
 }
 
-/* The part that the pipeline takes of a sample. false: passed over. */
+/*
+ * Fills in the region that the pipeline crops from a sample. Returns false if the sample is
+ * skipped.
+ */
 static bool crop_fill(struct crop *crop, const struct transform *transform)
 {
 	const struct packimg_sample *sample = &crop->sample;
@@ -63,7 +66,7 @@ static int choose(const struct packimg *dataset, const struct transform *transfo
 
 	for (uint64_t i = 0; i < samples && crops->count < count; i++) {
 		struct crop *crop = &crops->crops[crops->count];
-		/* Evenly spread, then those in between. */
+		/* Evenly spaced first, then the samples in between. */
 		uint64_t step = samples / count + !(samples / count),
 			 rounds = (samples + step - 1) / step;
 		uint64_t index = i % rounds * step + i / rounds;
@@ -116,7 +119,7 @@ void crops_deinit(struct crops *crops)
 
 /* ---- in the lane's process ---- */
 
-/* What a lane works with. */
+/* State of a lane. */
 struct worker {
 	const struct crops *crops;
 	struct times *times;
@@ -126,12 +129,13 @@ struct worker {
 	struct transform_scratch *scratch;
 	uint8_t *outputs;
 	size_t output_size;
-	double share; /* sum of turbo_entropy's; 0: all of each crop was done */
+	/* sum of the shares from turbo_entropy(); 0 if each crop was decoded in full */
+	double share;
 };
 
 typedef int (*stage_work)(struct worker *worker, const struct crop *crop, uint32_t number);
 
-/* Begins with the crop; whole: all of its rows are to stay. */
+/* Begins decoding the crop; if `whole`, all of its rows are kept in memory. */
 static int own_begin(struct jpeg_baseline *baseline, const struct crop *crop, bool whole,
 		     struct jpeg_rows *ret_rows)
 {
@@ -199,7 +203,7 @@ static int their_coefficients(struct worker *worker, const struct crop *crop, ui
 	return turbo_coefficients(worker->turbo, &crop->part);
 }
 
-/* Who does what; neither in a warm one, which repeats another. */
+/* Functions of both implementations; NULL for warm stages, which reuse another stage's. */
 static const struct {
 	const char *name;
 	stage_work own, theirs;
@@ -237,8 +241,8 @@ static void try_work(struct worker *worker, enum crop_stage stage, stage_work wo
 }
 
 /*
- * Of each stage the sum over the crops of the least of several times; the stages take turns, so
- * that a machine whose speed drifts treats them alike.
+ * For each stage, sums over the crops the minimum of several runs. The stages alternate, so that a
+ * drifting clock speed affects them alike.
  */
 static void measure_warm(struct worker *worker, const enum crop_stage stages[2],
 			 const stage_work works[2])
@@ -262,7 +266,7 @@ static void measure_warm(struct worker *worker, const enum crop_stage stages[2],
 		worker->times->us[stages[k]] = sum[k] / worker->crops->count;
 }
 
-/* Microseconds a crop of the second time through. */
+/* Microseconds per crop in the second pass. */
 static void measure(struct worker *worker, enum crop_stage stage, stage_work work)
 {
 	const struct crops *crops = worker->crops;
@@ -290,14 +294,17 @@ static int worker_init(struct worker *worker)
 	if (r < 0)
 		return r;
 	transform_shape(worker->transform, 0, &shape);
-	/* As in the daemon: samples begin with a line, and its threads have chosen their clock. */
+	/*
+	 * As in the daemon: samples begin at a cache line, and the threads' clock is chosen at
+	 * start.
+	 */
 	worker->output_size = (shape.sample_size + 63) / 64 * 64;
 	worker->outputs = aligned_alloc(64, OUTPUTS * worker->output_size);
 	ticks_init();
 	return worker->outputs ? 0 : -ENOMEM;
 }
 
-/* Memory is the process's to give back. */
+/* The exit of the process frees the memory. */
 static void run_own(struct worker *worker)
 {
 	int r = worker_init(worker);

@@ -1,6 +1,6 @@
 /*
- * What each stage of a random-resized crop costs one core: entropy decoding, the way from
- * coefficients to pixels, and from those to the finished sample, with every instruction set, beside
+ * Measures what each stage of a random-resized crop costs one core: entropy decoding, coefficients
+ * to pixels, and pixels to the finished sample, with every instruction set, compared with
  * libjpeg-turbo on the same crops of the same file.
  */
 #include "bench/stages/stages.h"
@@ -89,7 +89,7 @@ static int by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Of a stage, less another one unless that is -1. */
+/* Median of a stage, minus another stage unless `less` is -1. */
 static double median(const struct results *results, enum lane lane, int stage, int less)
 {
 	double values[ROUNDS_MAX];
@@ -103,7 +103,7 @@ static double median(const struct results *results, enum lane lane, int stage, i
 		       : (values[results->rounds / 2 - 1] + values[results->rounds / 2]) / 2;
 }
 
-/* Median over the rounds of what libjpeg-turbo's stage costs, in units of our entropy stage. */
+/* Median over the rounds of the cost of libjpeg-turbo's stage relative to our entropy stage. */
 static double times_as_long(const struct results *results, enum lane lane, enum crop_stage theirs)
 {
 	double values[ROUNDS_MAX];
@@ -201,7 +201,7 @@ static void print_json(const struct crops *crops, const struct results *results)
 	json_decref(root);
 }
 
-/* All lanes in turn, round after round. 0, or -1 with a message. */
+/* Runs all lanes in turn, round after round. Returns 0, or -1 with a message. */
 static int run(const struct crops *crops, struct results *results)
 {
 	for (unsigned round = 0; round < results->rounds; round++)

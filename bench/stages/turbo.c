@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 enum {
-	/* Columns beyond the crop that upsampling looks at, and rows read at once. */
+	/* Columns beyond the crop that upsampling reads, and rows read per call. */
 	MARGIN = 2,
 	ROWS_AT_ONCE = 16,
 };
@@ -47,14 +47,14 @@ static void read_header(struct turbo *turbo, const struct turbo_crop *crop)
 	struct jpeg_decompress_struct *cinfo = &turbo->cinfo;
 
 	/*
-	 * Tables lie in the arena, which the last image has given back: without this they would
-	 * seem to be there.
+	 * The tables are in the arena, which the last image has reset: clear the stale pointers,
+	 * which libjpeg would take for existing tables.
 	 */
 	for (int i = 0; i < NUM_QUANT_TBLS; i++)
 		cinfo->quant_tbl_ptrs[i] = NULL;
 	for (int i = 0; i < NUM_HUFF_TBLS; i++)
 		cinfo->dc_huff_tbl_ptrs[i] = cinfo->ac_huff_tbl_ptrs[i] = NULL;
-	/* The source object too; made in the arena, it must be made anew. */
+	/* The source object is in the arena too and must be created again. */
 	cinfo->src = NULL;
 	jpeg_mem_src(cinfo, crop->data, crop->size);
 	jpeg_read_header(cinfo, TRUE);
@@ -63,7 +63,7 @@ static void read_header(struct turbo *turbo, const struct turbo_crop *crop)
 	cinfo->do_fancy_upsampling = TRUE;
 }
 
-/* Reads rows down to end into a picture that begins with the row at hand. */
+/* Reads rows up to `end` into an image that begins with the current row. */
 static void read_rows(struct turbo *turbo, uint32_t end)
 {
 	struct jpeg_decompress_struct *cinfo = &turbo->cinfo;

@@ -1,7 +1,7 @@
 /*
- * turbo: libjpeg-turbo on the same crops, as well as it can do them, to compare with. The accurate
- * inverse transform, fancy upsampling, RGB: what our own decoder computes. One object belongs to
- * one thread and keeps its memory from image to image.
+ * Decodes the same crops with libjpeg-turbo, as efficiently as its API allows, for comparison. Uses
+ * the accurate inverse DCT, fancy upsampling and RGB output, which our own decoder computes too. An
+ * object belongs to one thread and reuses its memory from image to image.
  */
 #pragma once
 
@@ -17,21 +17,21 @@ struct turbo_crop {
 };
 
 int turbo_new(struct turbo **ret_turbo);
-/* What went wrong last, for a person. */
+/* Text of the last error. */
 const char *turbo_error(const struct turbo *turbo);
 
 /*
- * The crop alone: rows above are skipped, columns left and right left out as far as whole MCUs. 0
- * or a negative errno, as all below.
+ * Decodes the crop only: skips the rows above it and, in whole MCUs, the columns to its left and
+ * right. Like all functions below it returns 0 or a negative errno.
  */
 int turbo_region(struct turbo *turbo, const struct turbo_crop *crop);
 /*
- * The entropy-coded part of that alone: all MCU rows from the first to the crop's last are skipped.
- * libjpeg-turbo decodes nothing of an image's last row when it is to be skipped; ret_share says
- * what part of the rows was.
+ * Runs only the entropy decoding of turbo_region() by skipping all MCU rows up to the crop's last.
+ * libjpeg-turbo does not decode an image's last MCU row if it is skipped; ret_share is the share of
+ * rows that were decoded.
  */
 int turbo_entropy(struct turbo *turbo, const struct turbo_crop *crop, double *ret_share);
-/* The whole image. */
+/* Decodes the whole image. */
 int turbo_image(struct turbo *turbo, const struct turbo_crop *crop);
-/* The whole image's coefficients. */
+/* Decodes the whole image's coefficients. */
 int turbo_coefficients(struct turbo *turbo, const struct turbo_crop *crop);

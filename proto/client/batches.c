@@ -8,11 +8,11 @@
 #include <string.h>
 
 enum {
-	DRAIN_MAX = 64,     /* frames taken from the socket between two looks at the ring */
-	NOTICE_MAX = 16384, /* bytes of one: an Error's text has room for a path or two */
+	DRAIN_MAX = 64,     /* frames read from the socket between two checks of the ring */
+	NOTICE_MAX = 16384, /* bytes of one notice: an Error's text may contain a path or two */
 };
 
-/* What a caller that left size at zero was built with. */
+/* Size in the first release, for callers that leave size at 0. */
 enum { BATCH_SIZE_0 = offsetof(struct feed_batch, reconnects) };
 
 _Static_assert((int)FEED_U8 == (int)RING_U8 && (int)FEED_F16 == (int)RING_F16 &&
@@ -23,7 +23,7 @@ _Static_assert((int)FEED_NHWC == (int)RING_NHWC && (int)FEED_NCHW == (int)RING_N
 _Static_assert((int)FEED_SAMPLE_FIELD_CUT == (int)RING_SAMPLE_FIELD_CUT, "flags pass through");
 _Static_assert((int)FEED_TEXT == (int)RING_FIELD_TEXT, "types pass through");
 
-/* Request{doorbell{}} in a frame's body: field 4, length-delimited, empty. */
+/* Encoded Request{doorbell{}}: field 4, length-delimited, empty. */
 static const uint8_t doorbell[] = {4 << 3 | 2, 0};
 
 static uint64_t element_size(uint32_t element)
@@ -33,7 +33,7 @@ static uint64_t element_size(uint32_t element)
 	return element < sizeof(sizes) ? sizes[element] : 0;
 }
 
-/* Bytes of a batch's images; 0 when the slot's header contradicts itself or the ring's. */
+/* Bytes of a batch's images; 0 if the slot's header is inconsistent or does not fit the ring's. */
 static uint64_t image_bytes(const struct ring_header *layout, const struct ring_slot *slot)
 {
 	uint64_t bytes = element_size(slot->element);
@@ -56,7 +56,7 @@ static int refuse_batch(struct feed *feed)
 			    (unsigned long long)feed->ring.taken);
 }
 
-/* The batch that is due, and the epoch's last where that is due. */
+/* Returns true if the slot holds the next batch, with `last` set exactly at the end of an epoch. */
 static bool is_next(const struct feed *feed, const struct ring_slot *slot)
 {
 	uint64_t end = feed->options.epoch_end;
@@ -65,7 +65,7 @@ static bool is_next(const struct feed *feed, const struct ring_slot *slot)
 	       (slot->last != 0) == (slot->batch + 1 == feed->info.batches_per_epoch);
 }
 
-/* A daemon that is older than whole_values cuts and flags without being asked. */
+/* A daemon older than whole_values truncates and flags values without being asked to. */
 static int refuse_cut(struct feed *feed, const struct ring_slot *slot, uint64_t sample)
 {
 	feed->broken = -EBADMSG;
@@ -77,7 +77,7 @@ static int refuse_cut(struct feed *feed, const struct ring_slot *slot, uint64_t 
 		(unsigned long long)sample, feed->ring.layout.field_bytes, feed->connection.socket);
 }
 
-/* Number of the first sample whose values were cut; count: of none. */
+/* Index of the first sample with a truncated value; count if there is none. */
 static uint32_t find_cut(const struct feed *feed, const uint8_t *flags, uint32_t count)
 {
 	uint32_t i = 0;
@@ -147,12 +147,15 @@ static int lose(struct feed *feed, int code)
 }
 
 /*
- * Looks at the ring without waiting: 0, FEED_END, -EBADMSG, -ENOBUFS, or -EAGAIN when nothing is
- * there yet.
+ * Checks the ring without waiting: returns 0, FEED_END, -EBADMSG, -ENOBUFS, or -EAGAIN if there is
+ * no batch yet.
  */
 static int look(struct feed *feed, const struct ring_slot **ret_slot)
 {
-	/* State before head: once it has left RING_RUNNING, the head read after it is the last. */
+	/*
+	 * Load state before head: once state has left RING_RUNNING, the head loaded after it is
+	 * final.
+	 */
 	uint32_t state = atomic_load_explicit(&feed->ring.header->state, memory_order_seq_cst);
 	const struct ring_slot *slot = ring_take(&feed->ring);
 	if (slot) {
@@ -189,14 +192,14 @@ static int read_notice(struct feed *feed, const uint8_t *data, size_t size)
 	if (size == sizeof(their_doorbell) && memcmp(data, their_doorbell, size) == 0)
 		return 0;
 	/*
-	 * What may come unasked is short; a long one could hold half a million messages, and cost
-	 * their memory and time each.
+	 * Unsolicited messages are short. A long frame could hold half a million messages, each of
+	 * which costs memory and time.
 	 */
 	Loaderd__Reply *reply = size > NOTICE_MAX ? NULL : loaderd__reply__unpack(NULL, size, data);
 	if (!reply)
 		return lose(feed, -EPROTO);
 	switch (reply->kind_case) {
-	case LOADERD__REPLY__KIND__NOT_SET: /* of a daemon that is newer */
+	case LOADERD__REPLY__KIND__NOT_SET: /* from a newer daemon */
 	case LOADERD__REPLY__KIND_DOORBELL:
 		break;
 	case LOADERD__REPLY__KIND_SHUTTING_DOWN:
@@ -207,7 +210,8 @@ static int read_notice(struct feed *feed, const uint8_t *data, size_t size)
 			feed->shutting_down = true;
 		else
 			feed->failed = connection_error(reply->error, NULL, feed->error);
-		if (feed->failed == -ETIMEDOUT) /* callers would take it for "not yet", for ever */
+		/* callers would take it for "not yet" and wait without end */
+		if (feed->failed == -ETIMEDOUT)
 			feed->failed = -EPROTO;
 		break;
 	default:
@@ -218,7 +222,7 @@ static int read_notice(struct feed *feed, const uint8_t *data, size_t size)
 }
 
 /*
- * Takes what the socket holds. Positive: there were frames; 0: none; negative: the connection is
+ * Reads all frames from the socket. Returns their number, or a negative errno if the connection is
  * lost.
  */
 static int drain(struct feed *feed)
@@ -246,7 +250,7 @@ static void wait_for_socket(struct feed *feed, int timeout_ms)
 {
 	uint64_t start_ns = clock_ns(CLOCK_MONOTONIC);
 	struct pollfd p = {.fd = feed->connection.fd, .events = POLLIN};
-	poll(&p, 1, timeout_ms); /* EINTR is as good as a doorbell: the caller looks again */
+	poll(&p, 1, timeout_ms); /* EINTR acts like a doorbell: the caller checks the ring again */
 	struct ring_ack *ack = feed->ring.ack;
 	uint64_t stall_ns = atomic_load_explicit(&ack->stall_ns, memory_order_relaxed);
 	atomic_store_explicit(&ack->stall_ns, stall_ns + clock_ns(CLOCK_MONOTONIC) - start_ns,
@@ -254,9 +258,9 @@ static void wait_for_socket(struct feed *feed, int timeout_ms)
 }
 
 /*
- * Arm, look, drain, poll. The daemon takes the waiting word back with each doorbell, so that after
- * every drain that found something the word is set and the ring looked at again before polling;
- * returning -ETIMEDOUT leaves it set, which is what makes feed_fd() fire.
+ * Arm, look, drain, poll. The daemon clears the waiting word with each doorbell. So after every
+ * drain that read a frame, set the word and check the ring again before polling. Returning
+ * -ETIMEDOUT leaves the word set, which makes feed_fd() fire.
  */
 static int wait_for_slot(struct feed *feed, int timeout_ms, const struct ring_slot **ret_slot)
 {
@@ -269,7 +273,9 @@ static int wait_for_slot(struct feed *feed, int timeout_ms, const struct ring_sl
 			return r;
 		int drained = drain(feed);
 		if (drained < 0) {
-			/* What it published before it went is complete, and is delivered first. */
+			/*
+			 * Batches published before the loss are complete and are delivered first.
+			 */
 			r = look(feed, ret_slot);
 			return r != -EAGAIN ? r : drained;
 		}
@@ -285,8 +291,7 @@ static int wait_for_slot(struct feed *feed, int timeout_ms, const struct ring_sl
 }
 
 /*
- * The ring is shared with the parent: taking or giving back here would do it to the parent's
- * batches.
+ * The ring is shared with the parent: taking or releasing here would affect the parent's batches.
  */
 static int refuse_in_fork(struct feed *feed)
 {
@@ -295,7 +300,7 @@ static int refuse_in_fork(struct feed *feed)
 			 "another here.");
 }
 
-/* Waits, and where the daemon has gone, for the next one. */
+/* Waits for a batch; if the daemon has gone, also for the next daemon. */
 static int wait_for_batch(struct feed *feed, int timeout_ms, const struct ring_slot **ret_slot)
 {
 	int64_t deadline_ms = timeout_ms < 0 ? -1 : clock_ms() + timeout_ms;
@@ -345,8 +350,8 @@ int feed_release(struct feed *feed, const struct feed_batch *batch)
 	pthread_mutex_unlock(&feed->lock);
 	/*
 	 * A doorbell that does not fit may be dropped: the socket then holds frames that the daemon
-	 * has yet to read, and it looks at the acks after reading. A daemon that is gone is
-	 * feed_next()'s to report; the one after it may be told for nothing.
+	 * has yet to read, and it checks the acks after reading. feed_next() reports a lost daemon;
+	 * a spurious doorbell to the next one is harmless.
 	 */
 	if (r > 0)
 		(void)frame_send(feed->connection.fd, doorbell, sizeof(doorbell), NULL, 0, 0);
@@ -354,7 +359,8 @@ int feed_release(struct feed *feed, const struct feed_batch *batch)
 }
 
 /*
- * Of the ring that a batch lies in; NULL: it was given back, and its ring is gone. Under the lock.
+ * Layout of the ring that holds the batch; NULL if the batch was released and its ring unmapped.
+ * Call with the lock held.
  */
 static const struct ring_header *layout_of(const struct feed *feed, uint64_t number)
 {

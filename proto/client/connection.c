@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 enum {
-	CONNECT_RETRY_MS = 5, /* a Unix socket whose backlog is full cannot be polled for room */
+	CONNECT_RETRY_MS = 5, /* connect() to a Unix socket with a full backlog cannot be polled */
 	CARET_WIDTH = 72,     /* columns of a quoted text */
-	FIELD_MAX = 64,       /* bytes of a field's name in a text */
-	JOURNAL_MAX = 96,     /* of where_to_look() */
+	FIELD_MAX = 64,       /* bytes of a field name in an error text */
+	JOURNAL_MAX = 96,     /* bytes of where_to_look() */
 };
 
 void text_make_printable(char *text)
@@ -30,7 +30,9 @@ void text_make_printable(char *text)
 	}
 }
 
-/* " Where to look.", for the end of a text; "" where no journal has it. */
+/*
+ * Returns " Where to look." for the end of an error text; "" if the socket belongs to no service.
+ */
 static const char *where_to_look(const char *socket, char room[JOURNAL_MAX])
 {
 	const char *journal = socket_journal(socket);
@@ -112,7 +114,7 @@ int connection_open(struct connection *connection, const char *path, int64_t dea
 		return error_set(error, -ENAMETOOLONG,
 				 "socket: \"%s\" has %zu bytes, a socket's path may have %zu.",
 				 path, strlen(path), sizeof(address.sun_path) - 1);
-	/* Its socket is ours, too: connecting would succeed. */
+	/* This process holds the listening socket, so connect() would succeed. */
 	if (daemon_has_ended(path))
 		return connect_error(path, -ECONNREFUSED, error);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -154,14 +156,17 @@ static int send_request(struct connection *connection, const Loaderd__Request *r
 	if (r == -EAGAIN)
 		return daemon_error(connection, error, -ETIMEDOUT, "does not read requests.");
 	if (r == -EPIPE || r == -ECONNRESET)
-		return 0; /* what it said before it hung up is more telling than the broken pipe */
+		return 0; /* the daemon's last message explains more than EPIPE */
 	if (r < 0)
 		return error_set(error, r, "Cannot send to the daemon on %s: %s.",
 				 connection->socket, strerror(-r));
 	return 0;
 }
 
-/* A connection that a private daemon of ours did not live to accept would wait for the next one. */
+/*
+ * Without the second fd, a connection that an ended private daemon never accepted would wait for
+ * the next daemon.
+ */
 static int wait_for_reply(struct connection *connection, int timeout_ms, char *error)
 {
 	struct pollfd p[2] = {{.fd = connection->fd, .events = POLLIN},
@@ -176,7 +181,7 @@ static int wait_for_reply(struct connection *connection, int timeout_ms, char *e
 	return 0;
 }
 
-/* Waits for the next reply that is not a doorbell. */
+/* Waits for the next reply, skipping doorbells. */
 static int receive_reply(struct connection *connection, int64_t deadline_ms,
 			 Loaderd__Reply **ret_reply, char *error)
 {
@@ -242,9 +247,9 @@ int connection_reply(struct connection *connection, const char *text, int64_t de
 }
 
 /*
- * Quotes the line of text around a position with a caret below, into `out`. A long text is cut on
- * both sides; bytes beyond ASCII count as one column each and are shown as '?', control characters
- * as a space, so that the caret stands where it should.
+ * Writes to `out` the part of the text around a position, with a caret below it. Cuts a long text
+ * on both sides. Bytes beyond ASCII take one column each and become '?', control characters become
+ * a space, so that the caret lines up.
  */
 static void quote_with_caret(const char *text, size_t position, char *out, size_t size)
 {
@@ -263,10 +268,7 @@ static void quote_with_caret(const char *text, size_t position, char *out, size_
 		 end < length ? "..." : "", begin > 0 ? "   " : "", (int)(position - begin), "");
 }
 
-/*
- * By some codes libfeed tells callers of its own state, and they act on them: those are not a
- * daemon's to use.
- */
+/* Callers of libfeed act on some codes that describe its own state; a daemon may not use those. */
 static int code_of(const Loaderd__Error *message)
 {
 	switch (message->code) {
@@ -292,7 +294,7 @@ int connection_error(const Loaderd__Error *message, const char *text, char *erro
 	snprintf(said, sizeof(said), "%s", message->text);
 	text_make_printable(field);
 	text_make_printable(said);
-	/* Most texts name their field themselves. */
+	/* Most texts already begin with the field's name. */
 	int named = field[0] == '\0' || strncmp(said, field, strlen(field)) == 0;
 	return error_set(error, code, "%s%s%s%s", named ? "" : field, named ? "" : ": ", said,
 			 quote);

@@ -28,37 +28,38 @@
 
 enum {
 	START_TIMEOUT_MS = 30000,
-	STOP_GRACE_MS = 5000,      /* to drain, after its lifeline is cut */
-	TERMINATE_GRACE_MS = 2000, /* after SIGTERM; SIGKILL follows */
+	STOP_GRACE_MS = 5000,      /* to drain, after its lifeline is closed */
+	TERMINATE_GRACE_MS = 2000, /* between SIGTERM and SIGKILL */
 	LOG_SIZE = 256 << 10,
 	CHILD_LISTEN_FD = 3,
 	CHILD_LIFELINE_FD = 4,
 	FD_ABOVE_CHILD =
-		10, /* descriptors of ours from here on cannot collide with the child's 0..4 */
+		/* our fds are at least this high, so they cannot collide with the child's 0..4 */
+	10,
 };
 
 #define PRIVATE_PREFIX "@loaderd-"
 
-/* One behind the other, each with its zero. */
+/* Concatenated strings, each with its terminator (argz). */
 struct texts {
 	char *text;
 	size_t size;
 };
 
 /*
- * The listening socket stays open here, too: so the name stays ours when the daemon dies, and who
- * connects meanwhile waits in its queue for the next one, which is started with what the first one
- * was.
+ * This process keeps the listening socket open too. So the name stays reserved when the daemon
+ * dies, and clients that connect meanwhile queue for the next daemon, which starts with the same
+ * arguments.
  */
 struct feed_daemon {
 	struct feed_daemon *next;
-	struct fork_guard guard; /* of lifeline */
+	struct fork_guard guard; /* guards lifeline */
 	struct fork_guard listen_guard;
 	pid_t pid, owner;
 	int pidfd;
 	int lifeline;
 	int listen_fd;
-	int log; /* memfd, -1 when standard error is inherited */
+	int log; /* memfd; -1 if standard error is inherited */
 	char socket[64];
 	char path[PATH_MAX];
 	struct texts arguments, environment;
@@ -67,14 +68,14 @@ struct feed_daemon {
 };
 
 /*
- * Those of this process. Feeds of several threads may find at once that theirs has ended; starting
- * it again asks for its status, and so comes by here again.
+ * Daemons of this process. Feeds of several threads may find at once that their daemon has ended.
+ * The lock is recursive because a restart requests the daemon's status, which locks again.
  */
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static struct feed_daemon *daemons;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* A fork has none, and the lock's holder may not have come along. */
+/* A forked child has no daemons, and the thread that held the lock may not exist there. */
 static void forget_in_child(void)
 {
 	daemons = NULL;
@@ -107,7 +108,7 @@ static void strike(struct feed_daemon *daemon)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Under the lock. */
+/* Call with the lock held. */
 static struct feed_daemon *find(const char *socket)
 {
 	struct feed_daemon *daemon = daemons;
@@ -116,7 +117,7 @@ static struct feed_daemon *find(const char *socket)
 	return daemon;
 }
 
-/* The program to run: a path, or a bare name for PATH. */
+/* Finds the program to run: a path, or a name without a slash for PATH. */
 static void find_binary(const char *binary, char *ret_path, size_t size)
 {
 	if (!binary || binary[0] == '\0')
@@ -148,8 +149,8 @@ static int move_up(int fd)
 }
 
 /*
- * A listening socket in the abstract namespace whose name nobody can guess, so that nobody can take
- * it before us.
+ * Creates a listening socket in the abstract namespace. Its name is random, so no process can bind
+ * it first.
  */
 static int listen_unguessable(char *ret_name, size_t size)
 {
@@ -173,8 +174,9 @@ static int listen_unguessable(char *ret_name, size_t size)
 }
 
 /*
- * Where the child's standard error goes: a file in memory that cannot grow, so that nobody need
- * read it and it neither blocks the daemon nor eats memory. -1 without an error: inherit ours.
+ * File for the child's standard error: a memfd that cannot grow, so it needs no reader, never
+ * blocks the daemon and has bounded size. Returns -1 to inherit ours, another negative value on
+ * error.
  */
 static int log_new(void)
 {
@@ -197,7 +199,7 @@ static error_t add_setting(struct texts *to, const char *setting)
 	return argz_add(&to->text, &to->size, "--set") ?: argz_add(&to->text, &to->size, setting);
 }
 
-/* What the daemon is called with, also when it is restarted. */
+/* Stores the daemon's arguments, also for a restart. */
 static int keep_arguments(struct feed_daemon *daemon, const struct feed_daemon_options *options)
 {
 	struct texts *to = &daemon->arguments;
@@ -210,7 +212,7 @@ static int keep_arguments(struct feed_daemon *daemon, const struct feed_daemon_o
 	return -(r != 0 || options->threads == 0 ? r : add_setting(to, threads));
 }
 
-/* Our environment less what a service manager meant for us alone. */
+/* Copies our environment without the variables that a service manager set for this process only. */
 static int keep_environment(struct texts *to)
 {
 	static const char *const kept_from_it[] = {"NOTIFY_SOCKET=", "WATCHDOG_", "LISTEN_"};
@@ -221,14 +223,15 @@ static int keep_environment(struct texts *to)
 		for (size_t i = 0; i < sizeof(kept_from_it) / sizeof(*kept_from_it); i++)
 			ours |= strncmp(text, kept_from_it[i], strlen(kept_from_it[i])) == 0;
 		if (ours)
-			argz_delete(&to->text, &to->size, text); /* what follows moves here */
+			/* the rest moves down to this position */
+			argz_delete(&to->text, &to->size, text);
 		else
 			text += strlen(text) + 1;
 	}
 	return 0;
 }
 
-/* Pointers to them, NULL behind the last; the caller frees the array. */
+/* Returns a NULL-terminated array of pointers to the strings; the caller frees the array. */
 static char **extract(const struct texts *texts)
 {
 	char **all = calloc(argz_count(texts->text, texts->size) + 1, sizeof(*all));
@@ -254,7 +257,7 @@ static int spawn(struct feed_daemon *daemon, int lifeline_child)
 	cpu_set_t own;
 	bool moved = daemon->cpus_known && sched_getaffinity(0, sizeof(own), &own) == 0 &&
 		     sched_setaffinity(0, sizeof(daemon->cpus), &daemon->cpus) == 0;
-	/* An interrupt is for the client, which may still want batches to finish cleanly. */
+	/* An interrupt is meant for the client, which may still need batches to finish cleanly. */
 	int r = !arguments || !environment
 			? -ENOMEM
 			: child_spawn(daemon->path, &actions, (const char **)arguments, environment,
@@ -269,7 +272,7 @@ static int spawn(struct feed_daemon *daemon, int lifeline_child)
 
 static bool has_ended(const struct feed_daemon *daemon, int timeout_ms)
 {
-	if (daemon->pidfd < 0) /* poll() would wait for nothing */
+	if (daemon->pidfd < 0) /* poll() would ignore it */
 		return true;
 	int64_t deadline_ms = clock_ms() + timeout_ms;
 	struct pollfd p = {.fd = daemon->pidfd, .events = POLLIN};
@@ -282,7 +285,7 @@ static bool has_ended(const struct feed_daemon *daemon, int timeout_ms)
 	}
 }
 
-/* Last line that says something, for an error text. */
+/* Copies the last nonempty line of the log, for an error text. */
 static void last_line(const struct feed_daemon *daemon, char *line, size_t size)
 {
 	char tail[2048];
@@ -314,7 +317,7 @@ static int ended_while_starting(struct feed_daemon *daemon, char *error)
 			 line[0] == '\0' ? "." : ": ", line);
 }
 
-/* Asks for the status until it answers: only a daemon whose server runs does. */
+/* Requests the status: a daemon that answers serves clients. */
 static int wait_until_it_serves(struct feed_daemon *daemon, char *error)
 {
 	struct connection connection = {.fd = -1};
@@ -332,15 +335,15 @@ static int wait_until_it_serves(struct feed_daemon *daemon, char *error)
 		connection_close(&connection);
 	}
 	/*
-	 * A connection that broke off is the first sign of its end; the process may need a moment
-	 * to be gone.
+	 * A broken connection is the first sign that the daemon has ended; the process may exit a
+	 * little later.
 	 */
 	if ((r == -ECONNRESET || r == -ECONNREFUSED) && has_ended(daemon, TERMINATE_GRACE_MS))
 		return ended_while_starting(daemon, error);
 	return r;
 }
 
-/* The process, on a socket that is there. Under the lock. */
+/* Starts the process on the existing socket. Call with the lock held. */
 static int launch(struct feed_daemon *daemon, char *error)
 {
 	int lifeline[2];
@@ -365,7 +368,7 @@ static int launch(struct feed_daemon *daemon, char *error)
 	return wait_until_it_serves(daemon, error);
 }
 
-/* What a restart finds again. */
+/* Sets up the state that a restart reuses. */
 static int prepare(struct feed_daemon *daemon, const struct feed_daemon_options *options)
 {
 	daemon->listen_fd = listen_unguessable(daemon->socket, sizeof(daemon->socket));
@@ -419,10 +422,10 @@ int feed_daemon_start_with(const struct feed_daemon_options *callers,
 	return 0;
 }
 
-/* Under the lock: what is left of the process, and the next one. */
+/* Reaps the ended process and starts the next one. Call with the lock held. */
 static int relaunch(struct feed_daemon *daemon, char *error)
 {
-	if (daemon->pid > 0) /* 0 would stand for any child */
+	if (daemon->pid > 0) /* with pid 0 waitpid() would reap any child */
 		waitpid(daemon->pid, NULL, 0);
 	io_close(daemon->pidfd);
 	io_close(daemon->lifeline);
@@ -503,7 +506,8 @@ size_t feed_daemon_log(const struct feed_daemon *daemon, char *buffer, size_t si
 		return 0;
 	buffer[0] = '\0';
 	off_t end =
-		daemon->log < 0 ? 0 : lseek(daemon->log, 0, SEEK_CUR); /* shared with the child */
+		/* the offset is shared with the child */
+		daemon->log < 0 ? 0 : lseek(daemon->log, 0, SEEK_CUR);
 	if (end <= 0 || size == 1)
 		return 0;
 	off_t start = end > (off_t)size - 1 ? end - ((off_t)size - 1) : 0;
@@ -528,7 +532,7 @@ void feed_daemon_stop(struct feed_daemon *daemon)
 {
 	if (!daemon)
 		return;
-	strike(daemon); /* from here on no feed starts it again */
+	strike(daemon); /* after this no feed restarts it */
 	fork_guard_remove(&daemon->guard);
 	fork_guard_remove(&daemon->listen_guard);
 	io_close(daemon->lifeline);

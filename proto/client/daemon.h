@@ -1,18 +1,24 @@
 /*
- * What libfeed's other files need to know of private daemons, by the sockets that their feeds name.
- * Any thread. Internal: not installed.
+ * Private daemons as seen by the rest of libfeed, which identifies them by socket name. Any thread.
+ * Internal: not installed.
  */
 #pragma once
 
 #include <stdbool.h>
 
-/* Whether the name is one of a private daemon, of this process or another. */
+/* Returns true for the socket name of any process's private daemon. */
 bool daemon_is_private(const char *socket);
-/* Whether it is the socket of a daemon of this process that has ended: nobody would answer there.
+/*
+ * Returns true for a private daemon of this process that has ended; its socket would never answer.
  */
 bool daemon_has_ended(const char *socket);
-/* Starts that daemon again. 0 also where it runs, or is not this process's. */
+/*
+ * Restarts that daemon if it has ended. Returns 0 also if it runs or does not belong to this
+ * process.
+ */
 int daemon_revive(const char *socket, char *error);
-/* A descriptor that becomes readable when that daemon ends, for the caller to close; -1: it is not
- * this process's. */
+/*
+ * Returns an fd that becomes readable when that daemon ends, or -1 if it does not belong to this
+ * process. The caller closes it.
+ */
 int daemon_watch(const char *socket);

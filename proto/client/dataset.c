@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The public structure and the reply that its strings lie in. */
+/* The public structure, and the reply that owns its strings. */
 struct dataset {
 	struct feed_dataset public;
 	Loaderd__Reply *reply;

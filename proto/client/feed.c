@@ -9,10 +9,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-/*
- * Sizes of the structures in the first release: what a caller that left size at zero was built
- * with.
- */
+/* Sizes of the structures in the first release, for callers that leave size at 0. */
 enum {
 	OPTIONS_SIZE_0 = offsetof(struct feed_options, reconnect),
 	INFO_SIZE_0 = offsetof(struct feed_info, reconnects),
@@ -33,7 +30,7 @@ size_t feed_known_size(size_t callers, size_t first, size_t ours)
 	return callers < ours ? callers : ours;
 }
 
-/* What only this side can check; everything else is the daemon's to judge. */
+/* Checks only what the daemon cannot check. */
 static int check_options(const struct feed_options *options, char *error)
 {
 	if (options->field_count > RING_FIELDS_MAX)
@@ -81,7 +78,7 @@ struct feed *feed_new(void)
 	return feed;
 }
 
-/* To open the feed again by, with texts of its own. */
+/* Copies the options for reopening the feed, with owned strings. */
 static int keep_options(struct feed *feed, const struct feed_options *options, char *error)
 {
 	char *dataset = NULL;
@@ -113,7 +110,7 @@ static int open_feed(struct feed *feed, const struct feed_options *options, char
 	return r < 0 ? error_set(error, r, "Cannot watch the connection: %s.", strerror(-r)) : 0;
 }
 
-/* What a fork has of batches at hand stays so when their slots have others. */
+/* Before a fork: keeps the held batches intact in the child when their slots are reused. */
 static void keep_held(struct fork_guard *guard)
 {
 	struct feed *feed = (struct feed *)((char *)guard - offsetof(struct feed, guard));
@@ -129,7 +126,7 @@ int feed_open(const struct feed_options *callers, struct feed **ret_feed, char *
 	struct feed_options options = {0};
 	memcpy(&options, callers, feed_known_size(callers->size, OPTIONS_SIZE_0, sizeof(options)));
 	if (callers->size <= FEED_OPTIONS_SIZE_1)
-		options.cut_values = 1; /* as ever for programs that cannot ask */
+		options.cut_values = 1; /* programs built before cut_values rely on truncation */
 	if (error)
 		error[0] = '\0';
 	struct feed *feed = feed_new();
@@ -167,10 +164,7 @@ void feed_disconnect(struct feed *feed)
 {
 	if (feed->connection.fd < 0)
 		return;
-	/*
-	 * The descriptor stays, so that a release in another thread cannot hit a number that was
-	 * reused.
-	 */
+	/* Keep the fd open: a concurrent feed_release() must not write to a reused fd number. */
 	shutdown(feed->connection.fd, SHUT_RDWR);
 	feed->failed = error_set(feed->error, -ENOTCONN, "The feed was disconnected by its owner.");
 }

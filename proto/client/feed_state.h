@@ -1,9 +1,9 @@
 /*
- * A feed as libfeed's own files see it: feed.c is its life, subscribe.c asks a daemon for it,
- * batches.c waits for batches and hands them out, reopen.c opens it again when a daemon has gone.
- * All of it belongs to the feed's thread but for feed_release(), which any thread may call: the
- * lock is held there, and wherever what it looks at changes. After a fork connection.fd is -1 in
- * the child, which touches nothing else. Internal: not installed.
+ * Private state of a feed. feed.c creates and frees it, subscribe.c opens it at a daemon, batches.c
+ * waits for batches and hands them out, reopen.c reopens it after a lost connection. It belongs to
+ * the feed's thread; only feed_release() may run in any thread. feed_release() holds the lock, and
+ * so does the feed's thread when it changes the fields that feed_release() reads. After a fork,
+ * connection.fd is -1 in the child, which touches nothing else. Internal: not installed.
  */
 #pragma once
 
@@ -17,75 +17,95 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The ring of a connection that was lost, for as long as batches of it are held or a device knows
- * of it. */
+/*
+ * The ring of a lost connection, kept mapped while the caller holds batches in it or a device has
+ * it registered.
+ */
 struct old_ring {
-	struct old_ring *next; /* older */
+	struct old_ring *next; /* next older ring */
 	struct ring_consumer ring;
 	uint64_t base; /* as in struct feed */
 	bool kept;
 };
 
-/* How the feed is opened again. reopen.c alone changes it. */
+/* State of reopening the feed. Only reopen.c changes it. */
 struct reopening {
-	bool waiting;    /* the connection is lost, its ring put away, the next one not there yet */
+	/* the connection is lost, its ring put away, and the next one not established */
+	bool waiting;
 	bool given_up;   /* feed->failed is final */
-	int64_t lost_ms; /* when */
-	int64_t next_ms; /* the next attempt; clock_ms() */
-	int64_t refused_ms; /* since when a limit of the daemon's is in the way; 0: it is not */
-	unsigned attempts;  /* since it was lost */
-	unsigned fruitless; /* connections in a row that were lost before they brought a batch */
-	struct ring_header layout; /* of the ring that was put away last */
-	char said[FEED_ERROR_MAX]; /* what feed_reconnect_text() tells */
+	int64_t lost_ms; /* time of the loss, clock_ms() */
+	int64_t next_ms; /* time of the next attempt, clock_ms() */
+	/* since when the daemon's limits have refused the feed; 0 if they have not */
+	int64_t refused_ms;
+	unsigned attempts;         /* attempts since the loss */
+	unsigned fruitless;        /* consecutive connections lost before they delivered a batch */
+	struct ring_header layout; /* layout of the ring that was put away last */
+	char said[FEED_ERROR_MAX]; /* text of feed_reconnect_text() */
 };
 
 struct feed {
-	struct connection connection; /* .fd keeps its number for good */
-	struct fork_guard guard; /* of the connection's socket; -1 there means that we are a fork */
-	int wake;                /* epoll: the socket, or timer while waiting; feed_fd() */
-	int timer;               /* timerfd, once a connection was lost */
-	pthread_mutex_t lock;    /* of ring where feed_release() is concerned, base, kept and old */
-	struct ring_consumer ring; /* zeros while waiting */
-	uint64_t base; /* batches of connections before: a batch's number is this and the ring's */
-	bool kept;     /* feed_keep_memory() */
-	struct old_ring *old;        /* newest first */
-	struct feed_options options; /* as the feed was opened; the texts are its own */
+	struct connection connection; /* .fd keeps its number for the life of the feed */
+	/* guards the connection's socket, whose fd becomes -1 in a forked child */
+	struct fork_guard guard;
+	int wake;  /* epoll fd of feed_fd(): watches the socket, or the timer while waiting */
+	int timer; /* timerfd, created when a connection is first lost */
+	/* protects base, kept, old, and ring as far as feed_release() uses it */
+	pthread_mutex_t lock;
+	struct ring_consumer ring; /* zero while waiting */
+	uint64_t base; /* batches taken on earlier connections; added to the ring's batch numbers */
+	bool kept;     /* set by feed_keep_memory() */
+	struct old_ring *old; /* newest first */
+	/* as passed to feed_open(), with owned copies of the strings */
+	struct feed_options options;
 	struct reopening again;
-	bool armed;         /* the waiting word may be set */
+	bool armed;         /* the ring's waiting word may be set */
 	int failed;         /* negative errno once the connection is lost */
-	bool shutting_down; /* the daemon has said so */
-	/* negative errno: a batch made no sense, and nothing that follows is believed */
+	bool shutting_down; /* the daemon has announced that it is shutting down */
+	/* negative errno after an invalid batch; final, since the daemon is no longer trusted */
 	int broken;
-	uint64_t epoch, batch; /* position after the last batch handed out */
+	uint64_t epoch, batch; /* position of the next batch to hand out */
 	struct feed_info info;
 	uint32_t field_count;
 	char *field_names[RING_FIELDS_MAX];
 	char error[FEED_ERROR_MAX];
 };
 
-/* Up to here, programs do not know of text. */
+/* Size of feed_options in releases without FEED_TEXT. */
 enum { FEED_OPTIONS_SIZE_1 = offsetof(struct feed_options, cut_values) };
 
-/* Bytes of a versioned structure that both sides know; callers 0: those of the first release. */
+/*
+ * Number of bytes of a versioned structure known to caller and library; callers 0 means the first
+ * release.
+ */
 size_t feed_known_size(size_t callers, size_t first, size_t ours);
-/* Position of the next batch. The one after an epoch's last is the next epoch's first. */
+/*
+ * Sets the position of the next batch. The last batch of an epoch is followed by the next epoch's
+ * first.
+ */
 void feed_set_position(struct feed *feed, uint64_t epoch, uint64_t batch, bool ended);
 
-/* An empty one, to be opened; NULL: no memory. feed_close() frees it. */
+/* Allocates an unopened feed, or returns NULL if out of memory. feed_close() frees it. */
 struct feed *feed_new(void);
-/* Connects, subscribes and maps: fills in connection, ring, info, position and field names. */
+/*
+ * Connects, subscribes and maps the ring; fills in connection, ring, info, position and field
+ * names.
+ */
 int feed_subscribe(struct feed *feed, const struct feed_options *options, char *error);
 
-/* Whether a loss is to be made good. */
+/* Returns true if the feed should be reopened after its loss. */
 bool reopen_wanted(const struct feed *feed);
 /*
- * Tries to open the feed again at its position until deadline_ms (of clock_ms(); negative: for
- * ever). 0: done; FEED_END: nothing was left to come; -ETIMEDOUT: not yet; -ENOBUFS: batches of too
- * many connections are held; others: given up. Errors are in feed->error.
+ * Tries to reopen the feed at its position until deadline_ms (of clock_ms(); negative means no
+ * limit). Returns 0 when reopened, FEED_END if no batch was left, -ETIMEDOUT at the deadline,
+ * -ENOBUFS if the caller holds batches of too many old connections, or another errno when it gives
+ * up. The error text is in feed->error.
  */
 int feed_reopen(struct feed *feed, int64_t deadline_ms);
-/* Makes feed_fd()'s descriptor look at the connection's socket. */
+/* Adds the connection's socket to the epoll set of feed_fd(). */
 int reopen_watch_socket(struct feed *feed);
-/* Gives back batch `number`, of a ring that was put away. -EINVAL: not held. Under the lock. */
+/*
+ * Releases batch `number` of a ring that was put away. -EINVAL if it is not held. Call with the
+ * lock held.
+ */
 int old_ring_release(struct feed *feed, uint64_t number);
 void old_rings_free(struct feed *feed);

@@ -12,12 +12,11 @@
 #include <unistd.h>
 
 struct dataset_files {
-	char path[SHARD_SET_PATH_MAX]; /* a single file, or the set's name up to its shard's number
-					*/
-	uint32_t total;                /* files */
+	char path[SHARD_SET_PATH_MAX]; /* the single file, or the base name of a shard set */
+	uint32_t total;                /* number of files */
 	bool is_set;
-	uint32_t next; /* the file to be asked for next, */
-	bool direct;   /* this time past the page cache */
+	uint32_t next; /* the next file that the daemon may ask for */
+	bool direct;   /* in the second pass, with O_DIRECT */
 };
 
 static int resolve(const char *path, struct dataset_files *ret_files, char *error)
@@ -36,12 +35,14 @@ static int resolve(const char *path, struct dataset_files *ret_files, char *erro
 	return 0;
 }
 
-/* O_NONBLOCK: a FIFO must not hang us before fstat() tells what it is. */
+/* O_NONBLOCK: opening a FIFO must not block before fstat() finds out its type. */
 static int open_one(const char *path, bool direct)
 {
 	enum { FLAGS = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY };
 	int fd = direct ? open(path, FLAGS | O_DIRECT) : -1;
-	/* Not every file system can: then the daemon reads through the page cache. */
+	/*
+	 * Some file systems do not support O_DIRECT; the daemon then reads through the page cache.
+	 */
 	if (fd < 0 && (!direct || errno == EINVAL))
 		fd = open(path, FLAGS);
 	return fd < 0 ? -errno : fd;
@@ -72,7 +73,7 @@ static int open_file(const struct dataset_files *files, uint32_t number, bool di
 	return error_set(error, -EINVAL, "dataset: %.500s: not a regular file.", path);
 }
 
-/* As many from need->first on as one message takes. */
+/* Opens as many files from need->first on as fit into one message. */
 static int open_part(const struct dataset_files *files, const Loaderd__NeedFiles *need,
 		     int fds[FRAME_FDS_MAX], unsigned *ret_count, char *error)
 {
@@ -94,7 +95,7 @@ static int send_files(struct connection *connection, const struct dataset_files 
 {
 	Loaderd__Files part = LOADERD__FILES__INIT;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
-	uint8_t message[64]; /* three numbers and their tags */
+	uint8_t message[64]; /* three numbers with their tags */
 	part.first = need->first;
 	part.total = files->total;
 	part.direct = need->direct;
@@ -102,16 +103,13 @@ static int send_files(struct connection *connection, const struct dataset_files 
 	request.files = &part;
 	size_t size = loaderd__request__pack(&request, message);
 	int r;
-	/*
-	 * Too many descriptors of this user may be on their way; the daemon takes them as fast as
-	 * it can.
-	 */
+	/* The user may have too many fds in flight; the daemon receives them as fast as it can. */
 	while ((r = frame_send(connection->fd, message, size, fds, count,
 			       clock_left_ms(deadline_ms))) == -ETOOMANYREFS &&
 	       clock_left_ms(deadline_ms) > 0)
 		usleep(1000);
 	if (r == -EPIPE || r == -ECONNRESET)
-		return 0; /* why it hung up is told by what it sent before */
+		return 0; /* the daemon's last message tells why it hung up */
 	return r == 0 ? 0
 		      : error_set(error, r,
 				  "Cannot send the dataset's files to the daemon on %s: %s.",
@@ -124,8 +122,8 @@ static int answer(struct connection *connection, struct dataset_files *files,
 	int fds[FRAME_FDS_MAX];
 	unsigned count;
 	/*
-	 * In order, and once more from the first one on if they are to be read past the page cache:
-	 * then it ends.
+	 * The daemon asks for the files in order. It may ask for all of them a second time, to read
+	 * them with O_DIRECT, but not a third time.
 	 */
 	if (need->direct && !files->direct) {
 		files->direct = true;

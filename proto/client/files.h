@@ -1,6 +1,6 @@
 /*
- * The files of a dataset, which the client opens with its own rights and sends to the daemon as
- * descriptors when that asks for them. The daemon itself opens no path. proto/SPEC.md, "Files".
+ * Passes a dataset's files to the daemon. The client opens them with its own credentials and sends
+ * the fds when the daemon asks for them; the daemon itself opens no path. proto/SPEC.md, "Files".
  * Internal: not installed.
  */
 #pragma once
@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 /*
- * Sends a request and waits for the reply as connection_request() does, handing over the dataset's
- * files as the daemon asks for them. path is absolute; NULL: of a request without files. Errors of
- * opening them are the kernel's word for this process, with a sentence in error.
+ * Like connection_request(), but also sends the dataset's files when the daemon asks for them. path
+ * is absolute, or NULL for a request without files. Errors of open() are passed on, with a sentence
+ * in error.
  */
 int files_request(struct connection *connection, const Loaderd__Request *request, const char *text,
 		  const char *path, int64_t deadline_ms, Loaderd__Reply **ret_reply, char *error);

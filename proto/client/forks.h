@@ -1,8 +1,9 @@
 /*
- * Descriptors that a process made with fork() must not keep: the socket of a feed and the lifeline
- * of a private daemon, whose closing tells the daemon that we are gone. Registered ones are closed
- * in the child, and *fd becomes -1 there. `before` may take locks of its owner's, who holds none of
- * them when adding and removing. Any thread. Internal. (exec needs no care, they are
+ * Descriptors that a forked child must not keep: the socket of a feed, and the lifeline and
+ * listening socket of a private daemon. An inherited copy would hide the end of this process from
+ * the daemon, or keep the socket's name reserved after it. Registered fds are closed in the child,
+ * where *fd becomes -1. `before` may take locks of the guard's owner, so the owner must hold none
+ * of these when it adds or removes a guard. Any thread. Internal. (exec needs no care: the fds are
  * close-on-exec.)
  */
 #pragma once
@@ -10,10 +11,10 @@
 struct fork_guard {
 	struct fork_guard *next;
 	int *fd;
-	/* in the parent, right before a fork; NULL: nothing */
+	/* called in the parent right before a fork; may be NULL */
 	void (*before)(struct fork_guard *guard);
 };
 
 void fork_guard_add(struct fork_guard *guard, int *fd);
-/* Accepts one that was never added. */
+/* Accepts a guard that was never added. */
 void fork_guard_remove(struct fork_guard *guard);

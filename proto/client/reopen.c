@@ -15,26 +15,26 @@
 #include <unistd.h>
 
 enum {
-	TIMEOUT_MS = 60000,  /* without success, unless the options say otherwise */
-	DELAY_FIRST_MS = 20, /* doubled with each attempt, */
-	DELAY_MAX_MS = 1000, /* up to this */
-	QUOTA_PATIENCE_MS =
-		5000,       /* the memory of the feed that died may not have been given back yet */
-	FRUITLESS_MAX = 5,  /* then it is not chance that the daemon dies before the next batch */
-	OLD_RINGS_MAX = 16, /* rings put away; each has a batch that the caller holds, or is kept */
-	TRY_AGAIN = 2,      /* outcome of an attempt, and no code that a daemon can name */
+	TIMEOUT_MS = 60000,       /* without success; default of reconnect_timeout_ms */
+	DELAY_FIRST_MS = 20,      /* doubled with each attempt */
+	DELAY_MAX_MS = 1000,      /* upper limit of the delay */
+	QUOTA_PATIENCE_MS = 5000, /* the memory of the dead feed may not have been freed yet */
+	/* after this many, the daemon's death before the next batch is no coincidence */
+	FRUITLESS_MAX = 5,
+	OLD_RINGS_MAX = 16, /* each old ring has a batch held by the caller, or is kept */
+	TRY_AGAIN = 2,      /* outcome of an attempt; not a code that a daemon can send */
 };
 _Static_assert((int)TRY_AGAIN != FEED_END, "both are outcomes");
 
-/* ---- rings that were put away ---- */
+/* ---- old rings ---- */
 
-/* Under the lock. */
+/* Call with the lock held. */
 static bool in_use(const struct ring_consumer *ring, bool kept)
 {
 	return kept || atomic_load_explicit(&ring->held_count, memory_order_relaxed) > 0;
 }
 
-/* Under the lock: unmaps those that nothing refers to. */
+/* Unmaps unused old rings. Call with the lock held. */
 static void sweep(struct feed *feed)
 {
 	for (struct old_ring **link = &feed->old; *link;) {
@@ -59,8 +59,10 @@ static unsigned count_old(struct feed *feed)
 	return count;
 }
 
-/* What no batch is held of goes at once: the daemon weighs it against this user's limits until
- * then. */
+/*
+ * Unmaps the ring at once if the caller holds no batch of it: until then the daemon counts it
+ * against the user's limits.
+ */
 static int put_ring_away(struct feed *feed)
 {
 	struct old_ring *old = calloc(1, sizeof(*old));
@@ -87,7 +89,7 @@ int old_ring_release(struct feed *feed, uint64_t number)
 			continue;
 		int r = ring_ack(&old->ring, number - old->base);
 		sweep(feed);
-		return r < 0 ? r : 0; /* nobody waits there for a doorbell */
+		return r < 0 ? r : 0; /* no daemon waits there for a doorbell */
 	}
 	return -EINVAL;
 }
@@ -135,7 +137,7 @@ int feed_drop_memory(struct feed *feed, const void *memory)
 	return r;
 }
 
-/* ---- what feed_fd() tells ---- */
+/* ---- events for feed_fd() ---- */
 
 static int watch(struct feed *feed, int fd)
 {
@@ -148,8 +150,7 @@ int reopen_watch_socket(struct feed *feed)
 	return watch(feed, feed->connection.fd);
 }
 
-/* A socket that has hung up is always readable: an event loop waits for the next attempt instead.
- */
+/* Makes feed_fd() fire at the next attempt: a socket that has hung up would always be readable. */
 static int watch_timer(struct feed *feed)
 {
 	epoll_ctl(feed->wake, EPOLL_CTL_DEL, feed->connection.fd, NULL);
@@ -161,7 +162,7 @@ static int watch_timer(struct feed *feed)
 	return watch(feed, feed->timer);
 }
 
-/* 0: never. An expired one stays readable until it is set anew. */
+/* time_ms 0 disarms. An expired timer stays readable until it is set again. */
 static void set_timer(struct feed *feed, int64_t time_ms)
 {
 	struct itimerspec at = {
@@ -177,7 +178,7 @@ bool reopen_wanted(const struct feed *feed)
 	       feed->options.reconnect != FEED_RECONNECT_NEVER;
 }
 
-/* Clients of one daemon do not all come back at the same moment. */
+/* Randomised, so that a daemon's clients do not reconnect all at once. */
 static int64_t delay_ms(unsigned attempts)
 {
 	int64_t most = attempts > 6 ? DELAY_MAX_MS : DELAY_FIRST_MS << attempts;
@@ -219,9 +220,7 @@ static int begin(struct feed *feed)
 			&feed->connection, feed->error, -ENOBUFS,
 			"%s, and batches of %d connections before are still held: release them.",
 			how(feed), OLD_RINGS_MAX);
-	/*
-	 * A daemon that is stopping waits for its clients to leave before the next one can start.
-	 */
+	/* A stopping daemon waits for its clients to leave before the next one can start. */
 	shutdown(feed->connection.fd, SHUT_RDWR);
 	int r = watch_timer(feed);
 	r = r ?: put_ring_away(feed);
@@ -235,7 +234,10 @@ static int begin(struct feed *feed)
 	return 0;
 }
 
-/* Room for the same images, and fields of the same types and sizes: callers have made room once. */
+/*
+ * Returns true if images have the same capacity and fields the same types and sizes: callers have
+ * allocated for them.
+ */
 static bool same_sections(const struct ring_header *a, const struct ring_header *b)
 {
 	if (a->image_size_max != b->image_size_max || a->field_count != b->field_count)
@@ -247,7 +249,7 @@ static bool same_sections(const struct ring_header *a, const struct ring_header 
 	return true;
 }
 
-/* A position means the same batch only in the same dataset, and in batches of the same shape. */
+/* A position identifies the same batch only in the same dataset, divided into the same batches. */
 static int compare(const struct feed *feed, const struct feed *fresh, char *error)
 {
 	const struct feed_info *a = &feed->info, *b = &fresh->info;
@@ -283,8 +285,10 @@ static void say(struct feed *feed)
 		 (unsigned long long)feed->batch, (double)(clock_ms() - again->lost_ms) / 1000);
 }
 
-/* Takes over connection and ring. The socket comes to the old one's number, as releases in other
- * threads use it at any time. */
+/*
+ * Takes over connection and ring. dup3() keeps the old fd number, which releases in other threads
+ * may use at any time.
+ */
 static int adopt(struct feed *feed, struct feed *fresh)
 {
 	if (dup3(fresh->connection.fd, feed->connection.fd, O_CLOEXEC) < 0)
@@ -312,7 +316,7 @@ static int adopt(struct feed *feed, struct feed *fresh)
 	return 0;
 }
 
-/* Milliseconds until patience ends; INT64_MAX: never. */
+/* Milliseconds until the feed gives up; INT64_MAX if never. */
 static int64_t patience_ms(const struct feed *feed)
 {
 	uint32_t timeout_ms = feed->options.reconnect_timeout_ms;
@@ -321,7 +325,7 @@ static int64_t patience_ms(const struct feed *feed)
 	return feed->again.lost_ms + (timeout_ms != 0 ? timeout_ms : TIMEOUT_MS) - clock_ms();
 }
 
-/* What an attempt failed by may pass, as long as the daemon is on its way. */
+/* Returns true if the error may be temporary while the daemon restarts. */
 static bool may_pass(struct feed *feed, int code, bool connected)
 {
 	switch (code) {
@@ -331,8 +335,8 @@ static bool may_pass(struct feed *feed, int code, bool connected)
 	case -ETIMEDOUT:
 		return true;
 	case -ENOENT:
-	case -ECONNREFUSED: /* who starts a private daemon keeps its socket for as long as it may
-			       come back */
+	/* a private daemon's starter keeps its socket open while the daemon may come back */
+	case -ECONNREFUSED:
 		return !connected && !daemon_is_private(feed->connection.socket);
 	case -EDQUOT:
 		if (feed->again.refused_ms == 0)
@@ -356,8 +360,10 @@ static int judge(struct feed *feed, int code, bool connected, const char *error)
 	return TRY_AGAIN;
 }
 
-/* The same as feed_open(), into a feed of its own that is taken over as a whole or not at all.
- * TRY_AGAIN: it may pass. */
+/*
+ * Opens the feed like feed_open() into a new object, which is taken over as a whole or discarded.
+ * Returns TRY_AGAIN if the error may be temporary.
+ */
 static int attempt(struct feed *feed)
 {
 	char error[FEED_ERROR_MAX] = "";

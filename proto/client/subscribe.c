@@ -9,7 +9,7 @@
 
 enum { BATCH_SIZE_DEFAULT = 256 };
 
-/* Request{ring_mapped{}} in a frame's body: field 6, length-delimited, empty. */
+/* Encoded Request{ring_mapped{}}: field 6, length-delimited, empty. */
 static const uint8_t ring_mapped[] = {6 << 3 | 2, 0};
 
 static int unknown_ring(const struct feed *feed, char *error)
@@ -40,8 +40,8 @@ static int map_ring(struct feed *feed, int ring_fd, int ack_fd, uint32_t mapping
 }
 
 /*
- * The memory comes by itself. The daemon waits until it is mapped and all its pages exist; then
- * comes the answer.
+ * The ring comes first, in a separate reply. The daemon waits until it is mapped and all its pages
+ * exist, then sends its answer.
  */
 static int receive_ring(struct feed *feed, const struct feed_options *options, int64_t deadline_ms,
 			Loaderd__Reply **reply, char *error)
@@ -114,7 +114,7 @@ static int subscribe(struct feed *feed, const struct feed_options *options, char
 	return r < 0 ? r : receive_ring(feed, options, deadline_ms, ret_reply, error);
 }
 
-/* Is it the ring that was asked for? */
+/* Checks that the daemon granted the ring that the options ask for. */
 static int take_ring(struct feed *feed, const struct feed_options *options,
 		     const Loaderd__FeedOpened *opened, char *error)
 {
@@ -135,7 +135,9 @@ static int take_ring(struct feed *feed, const struct feed_options *options,
 	return 0;
 }
 
-/* Callers make room by what they asked for, and count and divide by what they are told. */
+/*
+ * Callers allocate by the options that they passed, and count and divide by the reported numbers.
+ */
 static int check_opened(const struct feed *feed, const struct feed_options *options, char *error)
 {
 	const struct ring_header *layout = &feed->ring.layout;
@@ -211,7 +213,7 @@ int feed_subscribe(struct feed *feed, const struct feed_options *options, char *
 		copy_uuid(&opened->dataset_uuid, feed->info.dataset_uuid);
 		r = take_ring(feed, options, opened, error);
 	} else if (reply->kind_case == LOADERD__REPLY__KIND_SHUTTING_DOWN) {
-		/* It tells everybody, those too who wait for an answer. */
+		/* The daemon sends it to every client, also to those that wait for a reply. */
 		r = daemon_error(&feed->connection, error, -ESHUTDOWN, "is shutting down.");
 	} else {
 		r = daemon_error(&feed->connection, error, -EPROTO,

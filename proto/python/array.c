@@ -7,8 +7,8 @@
 enum { DIMENSIONS_MAX = 4 };
 
 /*
- * Python has no format for bfloat16: its bits travel as unsigned short there. Sample indices are
- * signed in DLPack, for PyTorch's sake.
+ * Python has no buffer format for bfloat16, so it is exported as unsigned short. Sample indices are
+ * signed in DLPack, for PyTorch.
  */
 static const struct {
 	const char *format;
@@ -71,7 +71,7 @@ static int array_getbuffer(PyObject *self, Py_buffer *view, int flags)
 	return 0;
 }
 
-/* What a consumer of DLPack gets: the description and a reference to the array, in one block. */
+/* One block for the consumer of DLPack: the tensor and a reference to the array. */
 struct export
 {
 	union {
@@ -83,8 +83,8 @@ struct export
 };
 
 /*
- * Consumers call this from any thread, with or without the interpreter's lock, perhaps after its
- * end.
+ * Consumers call this from any thread, with or without the GIL, perhaps after the interpreter has
+ * ended.
  */
 static void export_free(struct export *export)
 {
@@ -106,7 +106,7 @@ static void versioned_deleter(struct dlpack_managed_versioned *managed)
 	export_free(managed->context);
 }
 
-/* A capsule that was consumed has been renamed, and its consumer calls the deleter. */
+/* A consumed capsule has been renamed; its consumer calls the deleter. */
 static void capsule_free(PyObject *capsule)
 {
 	struct dlpack_managed *plain;
@@ -139,7 +139,7 @@ static void export_fill(struct export *export, struct dlpack_tensor *tensor, str
 	export->array = (PyObject *)array;
 }
 
-/* The versioned form when the consumer knows it. `stream` means nothing on the CPU. */
+/* Returns the versioned form if the consumer supports it. `stream` is meaningless on the CPU. */
 static PyObject *array_dlpack(PyObject *self, PyObject *arguments, PyObject *keywords)
 {
 	static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};

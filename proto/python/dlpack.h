@@ -1,7 +1,6 @@
 /*
- * The part of the DLPack ABI that the Python module exports: tensors on the CPU, plain and
- * versioned (1.0). Written after the specification at dmlc.github.io/dlpack; names are ours,
- * layouts are theirs.
+ * The part of the DLPack ABI that the Python module exports: CPU tensors, unversioned and versioned
+ * (1.0). Layouts follow the specification at dmlc.github.io/dlpack; the names are ours.
  */
 #pragma once
 

@@ -4,7 +4,7 @@ static void slot_dealloc(PyObject *self)
 {
 	struct slot *slot = (struct slot *)self;
 	if (slot->stream) {
-		feed_release(slot->stream->feed, &slot->batch); /* refuses in a fork */
+		feed_release(slot->stream->feed, &slot->batch); /* fails in a forked child */
 		Py_DECREF((PyObject *)slot->stream);
 	}
 	object_free(self);
@@ -29,7 +29,7 @@ static PyObject *slot_images(PyObject *self, PyObject *unused)
 	return images_at(self, ((struct slot *)self)->batch.images);
 }
 
-/* What must not be written to: not for users' eyes. */
+/* Read-only by contract and not exposed to users. */
 static PyObject *slot_shared_images(PyObject *self, PyObject *unused)
 {
 	return images_at(self, ((struct slot *)self)->batch.shared_images);
@@ -46,7 +46,7 @@ static PyObject *slot_labels(PyObject *self, PyObject *unused)
 	return slot_section(self, ((struct slot *)self)->batch.labels, I32);
 }
 
-/* The index in the dataset of the first sample without a label. */
+/* Returns the dataset index of the first sample without a label. */
 static PyObject *slot_unlabelled(PyObject *self, PyObject *unused)
 {
 	const struct feed_batch *batch = &((struct slot *)self)->batch;
@@ -67,8 +67,8 @@ static PyObject *slot_flags(PyObject *self, PyObject *unused)
 }
 
 /*
- * Text of bytes, which are taken over: of a copy, as Python reads them several times, and a daemon
- * could change them meanwhile.
+ * Decodes bytes and drops the reference to them. The bytes are a copy, because Python reads them
+ * several times and a daemon could change the original meanwhile.
  */
 static PyObject *decoded(PyObject *bytes)
 {
@@ -79,16 +79,16 @@ static PyObject *decoded(PyObject *bytes)
 }
 
 /*
- * Records {uint32 size, bytes} as a list of bytes objects, or of str where they are text; a size
- * beyond the record is cut. What is no UTF-8, as names of files need not be, comes as os.fsdecode()
- * has it.
+ * Returns records {uint32 size, bytes} as a list of bytes objects, or of str if they are text.
+ * Truncates a size that exceeds the record. Text that is not UTF-8, such as some file names, is
+ * decoded like os.fsdecode().
  */
 static PyObject *records(const struct feed_field *field, uint32_t count)
 {
 	PyObject *list = PyList_New(count);
 	for (uint32_t i = 0; list && i < count; i++) {
 		const char *record = (const char *)field->values + field->stride * i;
-		/* once: a daemon could change it */
+		/* volatile: read once, since a daemon could change it */
 		uint32_t size = *(const volatile uint32_t *)record;
 		if (size > field->stride - sizeof(size))
 			size = (uint32_t)(field->stride - sizeof(size));

@@ -3,7 +3,7 @@
 #include <errno.h>
 
 enum {
-	SIGNAL_SLICE_MS = 100, /* between two looks for Ctrl-C */
+	SIGNAL_SLICE_MS = 100, /* between two checks for Ctrl-C */
 	FIELDS_MAX = 16,
 };
 
@@ -78,8 +78,8 @@ static int enter(struct stream *stream)
 }
 
 /*
- * next(timeout_ms): a Slot, or None at the end. Negative waits for ever, in slices, so that signals
- * are seen.
+ * next(timeout_ms) returns a Slot, or None at the end. A negative timeout waits without limit, in
+ * slices, so that signals are handled.
  */
 static PyObject *stream_next(PyObject *self, PyObject *argument)
 {
@@ -148,7 +148,7 @@ static PyObject *stream_info(PyObject *self, PyObject *unused)
 			     (Py_ssize_t)sizeof(info.dataset_uuid));
 }
 
-/* Of memory that is registered with a device: keep(address) before, drop(address) afterwards. */
+/* For memory registered with a device: call keep(address) before, drop(address) afterwards. */
 static PyObject *stream_keep(PyObject *self, PyObject *argument)
 {
 	void *memory = PyLong_AsVoidPtr(argument);
@@ -165,7 +165,7 @@ static PyObject *stream_drop(PyObject *self, PyObject *argument)
 	void *memory = PyLong_AsVoidPtr(argument);
 	if (!memory && PyErr_Occurred())
 		return NULL;
-	/* what is not kept is dropped already */
+	/* memory that is not kept is already dropped */
 	feed_drop_memory(((struct stream *)self)->feed, memory);
 	Py_RETURN_NONE;
 }

@@ -1,7 +1,7 @@
 /*
- * Rewrites JPEG files in place without loss: `jpeg_rescan progressive FILE...` with progressive
+ * Losslessly rewrites JPEG files in place: `jpeg_rescan progressive FILE...` with progressive
  * scans, `jpeg_rescan restart FILE...` with a restart interval of five MCUs. For datasets whose
- * JPEGs can have no index.
+ * JPEGs cannot be indexed.
  */
 #include <stdio.h>
 #include <stdlib.h>

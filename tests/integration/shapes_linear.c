@@ -2,11 +2,11 @@
  * The shapes image set is not trivial: a linear classifier on the pixels stays under 40 % on
  * held-out images.
  *
- * Draws the set with tools/shapes as tools/quickstart does, and trains multinomial logistic
- * regression on all training images at several resolutions and strengths of L2 regularisation, each
- * to the end of its schedule. The best held-out accuracy of all counts, which flatters the linear
- * classifier. That the training works is shown by its accuracy on the training images, which must
- * be high at full resolution: there are more pixels than images.
+ * Draws the set with tools/shapes like tools/quickstart, and trains multinomial logistic regression
+ * on all training images at several resolutions and strengths of L2 regularisation, each to the end
+ * of its schedule. The test compares the best held-out accuracy of all with the limit, which
+ * favours the linear classifier. The accuracy on the training images shows that the training works:
+ * it must be high at full resolution, where there are more pixels than images.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -25,7 +25,7 @@
 enum {
 	SIDE = 64,
 	CLASSES = 10,
-	LANES = 12, /* classes, rounded up to whole vectors */
+	LANES = 12, /* number of classes, rounded up to whole vectors */
 	BATCH = 50,
 	EPOCHS = 15,
 	IMAGES_MAX = 20000,
@@ -84,7 +84,7 @@ static int skip_hidden(const struct dirent *entry)
 	return entry->d_name[0] != '.';
 }
 
-/* Reads and deletes every image below directory; folder number n, by name, is class n. */
+/* Reads and deletes every image below the directory; the n-th subdirectory by name is class n. */
 static void set_read(struct set *set, const char *directory)
 {
 	struct dirent **folders, **files;
@@ -128,7 +128,7 @@ static void set_free(struct set *set)
 	free(set->labels);
 }
 
-/* Means over squares of factor x factor pixels. */
+/* Averages squares of factor x factor pixels. */
 static struct set set_shrink(const struct set *set, unsigned factor)
 {
 	struct set small = {.count = set->count, .side = set->side / factor};
@@ -161,7 +161,7 @@ struct model {
 	float *mean, *scale;        /* of each feature over the training images */
 	float (*weights)[LANES];    /* [features] */
 	float (*gradient)[LANES];   /* [features] */
-	float (*moments)[2][LANES]; /* [features], Adam's */
+	float (*moments)[2][LANES]; /* [features], Adam's moments */
 	float bias[LANES];
 };
 
@@ -237,7 +237,7 @@ static void model_learn(struct model *model, const uint8_t *pixels, unsigned lab
 		model->bias[k] -= rate * error[k];
 }
 
-/* One step of AdamW (Loshchilov, Hutter, 2019) with the gradient gathered, which is cleared. */
+/* One step of AdamW (Loshchilov, Hutter, 2019) with the accumulated gradient, which it clears. */
 static void model_step(struct model *model, unsigned step, float rate, float decay)
 {
 	const float keep[2] = {0.9f, 0.999f};
@@ -286,7 +286,7 @@ static void shuffle(uint32_t *order, size_t count, uint64_t *state)
 	}
 }
 
-/* Trains from nothing; returns the accuracy on both sets. */
+/* Trains a new model; returns its accuracy on both sets. */
 static void train_linear(const struct set *train, const struct set *held_out, float decay,
 			 double *ret_train, double *ret_held_out)
 {
@@ -295,7 +295,7 @@ static void train_linear(const struct set *train, const struct set *held_out, fl
 	unsigned steps = (unsigned)(EPOCHS * batches);
 	uint32_t *order = malloc(train->count * sizeof(*order));
 	uint64_t state = 1;
-	/* The more inputs, the smaller the step that moves the output as far. */
+	/* The more inputs, the smaller the step that changes the output by as much. */
 	float rate_max = 0.2f / sqrtf((float)model.features);
 
 	if (!order)

@@ -1,11 +1,11 @@
 /*
- * A slow disk for a daemon's worker, by LD_PRELOAD: where the worker maps the file SLOW_PAGES_FILE,
- * its pages come block by block, each after a delay, as from a device with nothing in the page
- * cache. In place of the file stands memory without pages (userfaultfd(2)), made before the
- * worker's sandbox forbids it: a thread that touches a block sleeps in the kernel until a process
- * of ours, outside that sandbox, has waited SLOW_PAGES_US microseconds and copied it from the file.
- * One block at a time, as a disk's head would. As a program (PROBE) it tells whether that is
- * possible here.
+ * LD_PRELOAD library that simulates a slow disk for a daemon's worker: when the worker maps the
+ * file SLOW_PAGES_FILE, the pages arrive block by block, each after a delay, as from a device with
+ * a cold page cache. The mapping is replaced with memory without pages (userfaultfd(2)), set up
+ * before the worker's sandbox forbids it. A thread that touches a block sleeps in the kernel until
+ * a helper process outside the sandbox has waited SLOW_PAGES_US microseconds and copied the block
+ * from the file, one block at a time, like a disk's head. Compiled with PROBE it is a program that
+ * tests whether this is possible here.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -43,7 +43,7 @@ static int open_fault_fd(void)
 
 #ifdef PROBE
 
-/* Ends with 77 where the kernel does not let us. */
+/* Exits with 77 if the kernel does not permit it. */
 int main(void)
 {
 	open_fault_fd();
@@ -53,7 +53,7 @@ int main(void)
 #else
 
 static struct {
-	uintptr_t begin[MAPS]; /* of each place where the file may be mapped; 0: taken */
+	uintptr_t begin[MAPS]; /* each place where the file may be mapped; 0 if used */
 	size_t size;           /* of the file, in pages */
 } places;
 
@@ -84,7 +84,7 @@ static void fetch(int fault_fd, int file, const uintptr_t begin[MAPS], uintptr_t
 	ioctl(fault_fd, UFFDIO_WAKE, &all);
 }
 
-/* In a process of its own, with the memory of the worker in reach by fault_fd alone. */
+/* Runs in a separate process, which accesses the worker's memory through fault_fd only. */
 static void serve(int fault_fd, int file, pid_t worker)
 {
 	uintptr_t begin[MAPS];
@@ -92,7 +92,7 @@ static void serve(int fault_fd, int file, pid_t worker)
 
 	memcpy(begin, places.begin, sizeof(begin));
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != worker) /* it ended before there was a signal to be sent */
+	if (getppid() != worker) /* the worker ended before PR_SET_PDEATHSIG was set */
 		_exit(0);
 	for (int fd = 3; fd < 1024; fd++)
 		if (fd != fault_fd && fd != file)
@@ -134,7 +134,7 @@ __attribute__((constructor)) static void start(void)
 
 	if (!path || !is_worker())
 		return;
-	/* Above the numbers that the supervisor has given to the worker's own. */
+	/* Above the fd numbers that the supervisor passes to the worker. */
 	int file = fcntl(open(path, O_RDONLY), F_DUPFD, 64);
 	int fault_fd = fcntl(open_fault_fd(), F_DUPFD, 64);
 
@@ -152,8 +152,8 @@ __attribute__((constructor)) static void start(void)
 }
 
 /*
- * What is mapped to be read and shared, and as long as the file, is the file. With 64-bit offsets,
- * as everything here is compiled, the name that programs call is mmap64.
+ * A shared read-only mapping of the file's length is taken for the file. With 64-bit offsets, which
+ * all programs here use, the called symbol is mmap64.
  */
 __attribute__((visibility("default"))) void *mmap(void *address, size_t length, int protection,
 						  int flags, int fd, off_t offset)

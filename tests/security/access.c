@@ -1,7 +1,6 @@
 /*
- * What the kernel lets a client open is served to it, and nothing else: modes, access control
- * lists, groups, links, mounts, namespaces, changed users, Landlock. Each visit is a process of
- * its own.
+ * A client is served exactly the files that the kernel lets it open: modes, ACLs, groups, links,
+ * mounts, namespaces, changed users, Landlock. Each attempt is a separate process.
  */
 #include "tests/security/attack.h"
 
@@ -29,8 +28,8 @@
 
 enum {
 	GROUP = 64210,
-	WRONG = 250,      /* served, but not what was meant */
-	CANNOT_TRY = 251, /* the kernel does not do that here */
+	WRONG = 250,      /* served, but the wrong file */
+	CANNOT_TRY = 251, /* the kernel does not support this here */
 	OVERFLOW = 65534,
 };
 
@@ -38,8 +37,8 @@ static struct stage stage;
 static char public[PATH_MAX], shared[PATH_MAX], set[PATH_MAX];
 
 /*
- * Opens a feed as whatever this process is by now: the positive errno, 0, or WRONG unless its
- * metadata name this owner.
+ * Opens a feed with the current credentials. Returns a positive errno, 0, or WRONG unless the
+ * metadata names this owner.
  */
 static int try_open(const char *path, const char *owner)
 {
@@ -94,7 +93,7 @@ static int file_in_a_closed_home(void)
 	return try_open(at(stage.bobs, "images.pimg"), "images");
 }
 
-/* Whether it is there is nobody's business. */
+/* The error must not reveal whether the file exists. */
 static int nothing_in_a_closed_home(void)
 {
 	fixture_become(ALICE);
@@ -143,8 +142,8 @@ static int set_with_a_link(void)
 }
 
 /*
- * A name that is now a link into BOB's home and now a good file: it opens as the good file or not
- * at all.
+ * A name that alternates between a link into BOB's home and a valid file: it opens as the valid
+ * file or not at all.
  */
 static int swapped_link(void)
 {
@@ -179,10 +178,7 @@ static int swapped_link(void)
 	return opened == 0 ? CANNOT_TRY : r;
 }
 
-/*
- * The path says one thing and the descriptor another: the descriptor is what is served, and the
- * path opens nothing, in no folder.
- */
+/* Path and fd refer to different files: the daemon serves the fd and opens no path. */
 static int path_of_another(void)
 {
 	fixture_become(ALICE);
@@ -206,7 +202,7 @@ static bool leave_mounts(void)
 	       mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
 }
 
-/* Another file lies at the path in this process's view of the machine. */
+/* Another file is mounted at the path in this process's mount namespace. */
 static int bind_mount(void)
 {
 	if (!leave_mounts() || mount(stage.images, public, NULL, MS_BIND, NULL) < 0)
@@ -215,7 +211,7 @@ static int bind_mount(void)
 	return try_open(public, "images");
 }
 
-/* A file that the service could not find at all. */
+/* A file that the service could not open by its path. */
 static int mount_of_its_own(void)
 {
 	if (!leave_mounts() || mount("none", stage.bobs, "tmpfs", 0, "mode=0755") < 0)
@@ -234,12 +230,12 @@ static bool write_file(const char *path, const char *text)
 	return n == (ssize_t)strlen(text);
 }
 
-/* Root in a namespace of one's own is oneself outside. */
+/* Becomes root in a new user namespace, which is still ALICE outside. */
 static bool become_root_inside(void)
 {
 	char map[64];
 	fixture_become(ALICE);
-	/* Its own files in /proc are else root's after the change of user. */
+	/* Otherwise its files in /proc belong to root after the change of user. */
 	prctl(PR_SET_DUMPABLE, 1);
 	snprintf(map, sizeof(map), "0 %d 1\n", ALICE);
 	return unshare(CLONE_NEWUSER) == 0 && write_file("/proc/self/setgroups", "deny") &&
@@ -251,9 +247,10 @@ static int root_of_a_namespace(void)
 	if (!become_root_inside())
 		return CANNOT_TRY;
 	struct feed *feed = fixture_open(&stage.alice);
-	assert_true(fixture_hash(feed, 1) != 0); /* it is listed from now on */
+	/* after its first batch the feed is in the status */
+	assert_true(fixture_hash(feed, 1) != 0);
 	Loaderd__Reply *reply = fixture_status(&stage.fixture);
-	/* Feeds of visits before may still be on their way out. */
+	/* Feeds of earlier attempts may not have ended yet. */
 	bool right = reply->status->n_feeds > 0 && reply->status->feeds[0]->uid == ALICE;
 	loaderd__reply__free_unpacked(reply, NULL);
 	feed_close(feed);
@@ -266,7 +263,9 @@ static int root_of_a_namespace_in_a_closed_home(void)
 				    : CANNOT_TRY;
 }
 
-/* Nobody in a namespace without a map is nobody there alone. */
+/*
+ * In a namespace without a uid map, the process sees the overflow uid, but is still ALICE outside.
+ */
 static int unmapped_namespace(void)
 {
 	fixture_become(ALICE);
@@ -275,14 +274,15 @@ static int unmapped_namespace(void)
 	return try_open(stage.images, "images");
 }
 
-/* A set-user-ID program of BOB's that ALICE has started: it opens as BOB, and is BOB. */
+/* A set-user-ID program of BOB, started by ALICE: it opens files as BOB and counts as BOB. */
 static int set_user_id(void)
 {
 	if (setgroups(0, NULL) < 0 || setresgid(ALICE, BOB, BOB) < 0 ||
 	    setresuid(ALICE, BOB, BOB) < 0)
 		return CANNOT_TRY;
 	struct feed *feed = fixture_open(&stage.bob);
-	assert_true(fixture_hash(feed, 1) != 0); /* it is listed from now on */
+	/* after its first batch the feed is in the status */
+	assert_true(fixture_hash(feed, 1) != 0);
 	Loaderd__Reply *reply = fixture_status(&stage.fixture);
 	bool right = reply->status->n_feeds > 0 && reply->status->feeds[0]->uid == BOB;
 	loaderd__reply__free_unpacked(reply, NULL);
@@ -290,7 +290,7 @@ static int set_user_id(void)
 	return right ? 0 : WRONG;
 }
 
-/* And one that has given its rights back for now. */
+/* A set-user-ID program that has temporarily dropped its privileges. */
 static int set_user_id_given_back(void)
 {
 	if (setgroups(0, NULL) < 0 || setresgid(ALICE, ALICE, BOB) < 0 ||
@@ -305,7 +305,7 @@ static int overflow_user(void)
 	return try_open(public, "public") == 0 ? WRONG : EPERM;
 }
 
-/* May read below one path alone from now on. */
+/* Restricts reading to files below one path (Landlock). */
 static bool confine(const char *path)
 {
 	const struct landlock_ruleset_attr handled = {
@@ -334,7 +334,7 @@ static int confined_outside(void)
 	return confine(stage.alices) ? try_open(public, "public") : CANNOT_TRY;
 }
 
-/* By hand: passes these two as the files of the set. */
+/* Sends these two fds as the files of the set, with the raw protocol. */
 static int pass_two(int first, int second)
 {
 	const int fds[2] = {first, second};
@@ -355,7 +355,7 @@ static int pass_two(int first, int second)
 	return code;
 }
 
-/* Of the same user, whose other process has the whole set open in the same worker. */
+/* Another process of the same user has the whole set open in the same worker. */
 static int confined_to_one_shard(void)
 {
 	char first[PATH_MAX], second[PATH_MAX];
@@ -441,7 +441,7 @@ static void names(void)
 	expect("a set with such a link", set_with_a_link, EACCES);
 	expect("a link that comes and goes", swapped_link, 0);
 	expect("one file by the path of another", path_of_another, 0);
-	/* Nobody has opened anything there: neither the client, nor the service for it. */
+	/* Neither the client nor the service has opened a file there. */
 	assert_int_equal(read(watch, &event, sizeof(event)), -1);
 	assert_int_equal(errno, EAGAIN);
 	close(watch);

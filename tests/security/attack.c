@@ -48,7 +48,7 @@ uint64_t attack_random(void)
 	return seed;
 }
 
-/* What an image of a dataset is made with. */
+/* Writer and codecs for making a dataset's images. */
 struct workshop {
 	struct packimg_writer *writer;
 	struct packimg_encoder *encoder;
@@ -339,7 +339,7 @@ static int open_once(const struct stage *stage, int file, const char *pipeline, 
 	}
 	Loaderd__Reply *reply = attack_reply(socket, fds);
 	while (reply && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
-		/* Some descriptors cannot be passed. */
+		/* Some fds cannot be passed. */
 		bool passed = attack_files(socket, reply->need_files->first, 1,
 					   reply->need_files->direct, &file, 1);
 		loaderd__reply__free_unpacked(reply, NULL);
@@ -349,7 +349,7 @@ static int open_once(const struct stage *stage, int file, const char *pipeline, 
 			 strstr(reply->error->text, "connects too often");
 	if (reply)
 		code = reply->kind_case == LOADERD__REPLY__KIND_ERROR ? reply->error->code : 0;
-	/* A refusal is a sentence, not the name of an error. */
+	/* A refusal must have an explanation, not just the name of the errno. */
 	if (code != 0 && reply && strstr(reply->error->text, strerror(code)))
 		assert_non_null(strstr(reply->error->text, "cannot be read as a file"));
 	loaderd__reply__free_unpacked(reply, NULL);

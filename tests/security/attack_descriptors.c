@@ -1,6 +1,6 @@
 /*
- * What is passed as a dataset's file and is none; and descriptors that come when, where and as they
- * should not.
+ * Fds passed as dataset files that are not usable files, and fds passed at the wrong time, in the
+ * wrong place or number.
  */
 #include "proto/framing.h"
 #include "tests/security/attack.h"
@@ -48,7 +48,7 @@ static int fifo_alone(const struct stage *stage)
 	unlink(path);
 	if (mkfifo(path, 0600) < 0)
 		return -1;
-	return open(path, O_RDWR | O_CLOEXEC); /* reading it waits for ever */
+	return open(path, O_RDWR | O_CLOEXEC); /* reading it blocks without end */
 }
 
 static int pipe_end(const struct stage *stage)
@@ -220,13 +220,16 @@ static bool put(const char *path, const char *text)
 	return done;
 }
 
-/* Makes a mount in namespaces of one's own. */
+/* Mounts a file system in new user and mount namespaces. */
 static bool mount_alone(const char *folder, bool overlay)
 {
 	static const char *const parts[] = {"lower", "upper", "work"};
 	char map[32], path[PATH_MAX], options[PATH_MAX];
 	snprintf(map, sizeof(map), "%u %u 1", (unsigned)geteuid(), (unsigned)geteuid());
-	/* A change of user has taken it away, and with it one's files in /proc. */
+	/*
+	 * A change of user clears this flag, and with it the access to the process's files in
+	 * /proc.
+	 */
 	prctl(PR_SET_DUMPABLE, 1);
 	if (unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0 || !put("/proc/self/setgroups", "deny") ||
 	    !put("/proc/self/uid_map", map) || !put("/proc/self/gid_map", map))
@@ -247,8 +250,8 @@ static bool mount_alone(const char *folder, bool overlay)
 }
 
 /*
- * A dataset on a file system that any user may mount, by a process that shares its descriptors and
- * nothing else: its namespaces go with it, the file stays.
+ * Opens a dataset on a file system that any user may mount. A child that shares only the fd table
+ * mounts it; its namespaces end with it, the file stays.
  */
 static int file_on_mount(const struct stage *stage, bool overlay)
 {
@@ -327,8 +330,8 @@ static const struct kind {
 };
 
 /*
- * As attack_open(), for as long as the user is at a limit: a feed counts until its worker has ended
- * it, which is some milliseconds after its client has hung up.
+ * Like attack_open(), but retries while the user is at a limit: a feed counts until its worker has
+ * ended it, some milliseconds after its client has hung up.
  */
 static int open_within_limits(const struct stage *stage, int file, const char *text)
 {
@@ -340,7 +343,10 @@ static int open_within_limits(const struct stage *stage, int file, const char *t
 	return code;
 }
 
-/* For a feed and for the facts: refused at once, or served. */
+/*
+ * Requests a feed and the dataset's facts with every kind of fd: each is refused at once, or
+ * served.
+ */
 static void pass_every_kind(const struct stage *stage)
 {
 	uint64_t until_ms = attack_deadline();
@@ -349,7 +355,7 @@ static void pass_every_kind(const struct stage *stage)
 		for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
 			int fd = kinds[i].make(stage);
 			if (fd < 0) {
-				/* not on this machine */
+				/* not available on this machine */
 				if (first)
 					print_message("no %s here\n", kinds[i].name);
 				continue;
@@ -371,8 +377,8 @@ static void pass_every_kind(const struct stage *stage)
 }
 
 /*
- * While somebody else has the dataset open whose file is passed as one that cannot be read: what is
- * there is not shared with who may not read it.
+ * Passes the dataset's file as an fd without read permission while a feed over the dataset is open:
+ * the open dataset must not be shared with a client that cannot read it.
  */
 static void share_without_a_right(const struct stage *stage)
 {
@@ -399,7 +405,7 @@ static void share_without_a_right(const struct stage *stage)
 	feed_close(feed);
 }
 
-/* Unsent bytes, and a wish that closing waits for them. */
+/* Creates a socket with unsent data and SO_LINGER, so that close() blocks. */
 static int lingering_socket(void)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET,
@@ -418,10 +424,10 @@ static int lingering_socket(void)
 	while (send(fd, bytes, sizeof(bytes), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
 		;
 	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
-	return fd; /* the listener, which never reads, stays open */
+	return fd; /* the listener stays open and never reads */
 }
 
-/* Who has connected too often is refused for some milliseconds. */
+/* A user who exceeds the connection rate is refused for some milliseconds. */
 static void open_at_once(const struct stage *stage)
 {
 	struct feed *feed;
@@ -440,8 +446,8 @@ static void open_at_once(const struct stage *stage)
 }
 
 /*
- * Files{total: 1} in two parts: the descriptor comes with the first byte, and is the daemon's alone
- * before the last.
+ * Files{total: 1} in two parts: the fd comes with the first byte, so the daemon holds the only copy
+ * before the last byte arrives.
  */
 static void pass_for_good(int socket, int fd)
 {
@@ -478,8 +484,8 @@ static void pass_lingering_sockets(const struct stage *stage)
 }
 
 /*
- * Before the daemon asks, with what carries none, more than a frame may have, and into a connection
- * that is given up.
+ * Passes fds before the daemon asks, with messages that carry none, more than a frame may have, and
+ * on a connection that is closed right after.
  */
 static void pass_unasked(const struct stage *stage)
 {
@@ -505,12 +511,12 @@ static void pass_unasked(const struct stage *stage)
 	open_at_once(stage);
 }
 
-/* One way to answer NeedFiles wrongly. */
+/* An invalid answer to NeedFiles. */
 struct lie {
 	uint32_t first, total;
 	bool direct;
-	unsigned count; /* descriptors */
-	int code;       /* expected */
+	unsigned count; /* number of fds */
+	int code;       /* expected errno */
 };
 
 static void tell(const struct stage *stage, const struct lie *lie, int file)
@@ -560,17 +566,14 @@ static void lie_about_parts(const struct stage *stage)
 		for (size_t i = 0; i < sizeof(lies) / sizeof(*lies); i++)
 			tell(stage, &lies[i], file);
 	while (attack_now_ms() < until_ms);
-	/* Files for nothing. */
+	/* Files that were not requested. */
 	int socket = attack_connect(stage);
 	assert_true(attack_files(socket, 0, 1, false, NULL, 0));
 	assert_null(attack_reply(socket, NULL));
 	close(socket);
 }
 
-/*
- * Feeds that are asked for and whose files never come, or never all of them: they count as feeds,
- * and are given back.
- */
+/* Requests feeds but sends no files, or not all: they count as feeds, and are released. */
 static void never_send_all(const struct stage *stage)
 {
 	enum { FEEDS = 16 };
@@ -588,7 +591,7 @@ static void never_send_all(const struct stage *stage)
 		close(sockets[i]);
 }
 
-/* As many descriptors as the worker can have, and more. */
+/* Passes as many fds as the worker can have, and more. */
 static void fill_the_table(const struct stage *stage)
 {
 	enum { SETS = 4, SHARDS = 32768 };
@@ -646,8 +649,8 @@ static void unmount(struct stage *stage)
 }
 
 /*
- * Passes the file and is gone: what closing it takes is the daemon's trouble. In a process of its
- * own, which may not be able to end before the mount is aborted.
+ * Passes the file and exits, so that the daemon is the one to close it. Runs in a separate process,
+ * which may not be able to exit before the mount is aborted.
  */
 static void pass_silent_file(const struct stage *stage, const char *wish)
 {
@@ -664,7 +667,7 @@ static void pass_silent_file(const struct stage *stage, const char *wish)
 			_exit(1);
 		loaderd__reply__free_unpacked(attack_reply(socket, NULL), NULL);
 		(void)attack_files(socket, 0, 1, false, &fd, 1);
-		usleep(50000); /* it is being read */
+		usleep(50000); /* the daemon is reading it */
 		ssize_t n = write(ready[1], "", 1);
 		_exit(n != 1);
 	}
@@ -696,7 +699,7 @@ static void consume(const struct stage *stage, const char *path, int ready)
 			feed_release(feed, &batch);
 }
 
-/* A feed whose file stops answering in the middle holds up no other feed of the same user. */
+/* A feed whose file stops answering in the middle does not delay other feeds of the same user. */
 static void read_the_middle(const struct stage *stage)
 {
 	char path[PATH_MAX], byte;

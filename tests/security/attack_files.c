@@ -1,6 +1,6 @@
 /*
- * Files that their owner changes while they are opened and served, or that promise more than they
- * hold.
+ * Files that their owner modifies while they are opened and served, or that declare more data than
+ * they contain.
  */
 #include "tests/security/attack.h"
 
@@ -77,7 +77,10 @@ static struct mapping map(const char *path)
 
 enum { PLACES_MAX = 4096 };
 
-/* Bytes that decide how others are read: the counts of every JPEG's code tables; else any. */
+/*
+ * Chooses bytes that control the interpretation of others: the counts in every JPEG's Huffman
+ * tables; arbitrary bytes if there are too few.
+ */
 static unsigned choose(const struct mapping *mapping, size_t places[PLACES_MAX])
 {
 	unsigned count = 0;
@@ -90,9 +93,9 @@ static unsigned choose(const struct mapping *mapping, size_t places[PLACES_MAX])
 }
 
 /*
- * In a process beside: bytes are changed and changed back as fast as that goes, so that much of
- * what is looked at is right, and what is looked at twice differs. Anywhere in the first bytes, or
- * where it matters in all of it.
+ * In a separate process, changes bytes and restores them as fast as possible, so that most reads
+ * see correct data and double reads see different data. Changes any of the first bytes, or the
+ * critical bytes of the whole file.
  */
 static pid_t flicker(const struct mapping *mapping, size_t first)
 {
@@ -133,7 +136,7 @@ static struct feed *try_feed(const struct stage *stage, const char *path)
 	return feed_open(&options, &feed, NULL) < 0 ? NULL : feed;
 }
 
-/* False at its end, whatever has ended it. */
+/* Takes batches; returns false if the feed ends, for any reason. */
 static bool take(struct feed *feed, unsigned count)
 {
 	struct feed_batch batch = {.size = sizeof(batch)};
@@ -145,7 +148,7 @@ static bool take(struct feed *feed, unsigned count)
 	return true;
 }
 
-/* Opens, asks for the facts, takes a few batches; whatever of it goes wrong does. */
+/* Opens the dataset, requests its facts, and takes a few batches; ignores errors. */
 static void consume(const struct stage *stage, const char *path)
 {
 	struct feed_dataset *facts;
@@ -158,7 +161,7 @@ static void consume(const struct stage *stage, const char *path)
 	feed_close(feed);
 }
 
-/* First while it is opened again and again, and then what has been found good before. */
+/* Modifies the file during repeated opening, then after it was verified. */
 static void change_while_served(const struct stage *stage)
 {
 	struct mapping mapping = map(hostile);
@@ -173,7 +176,8 @@ static void change_while_served(const struct stage *stage)
 	for (uint64_t until = attack_deadline(); attack_now_ms() < until;) {
 		struct feed *feed = try_feed(stage, hostile);
 		assert_non_null(feed);
-		assert_true(take(feed, 12)); /* some epochs: the checksums have been looked at */
+		/* some epochs, so that the checksums have been verified */
+		assert_true(take(feed, 12));
 		pid = flicker(&mapping, 0);
 		(void)take(feed, 24);
 		feed_close(feed);
@@ -221,7 +225,7 @@ static void replace(const char *folder, const char *from, const char *name)
 	}
 }
 
-/* Two good sets with other numbers of images and classes take each other's place. */
+/* Two valid sets with different numbers of images and classes replace each other. */
 static void replace_while_opened(const struct stage *stage)
 {
 	char path[PATH_MAX];
@@ -241,11 +245,11 @@ static void replace_while_opened(const struct stage *stage)
 }
 
 enum {
-	LARGE_SIDE = 12288, /* pixels; 453 MB of them in a few kilobytes */
+	LARGE_SIDE = 12288, /* pixels; an image of 453 MB stored in a few kilobytes */
 	TALL_WIDTH = 8,
 	TALL_HEIGHT = 20000,
-	GROWTH_MAX_KIB = 256 << 10, /* that ALICE's worker may keep of it */
-	BACK_WITHIN_MS = 20000,     /* a picture that is begun is finished, which takes a while */
+	GROWTH_MAX_KIB = 256 << 10, /* memory that ALICE's worker may keep */
+	BACK_WITHIN_MS = 20000,     /* an image that was begun is finished, which takes a while */
 };
 
 static uint64_t kib_before;
@@ -266,7 +270,7 @@ static uint64_t anonymous_kib(const struct stage *stage)
 	return kib;
 }
 
-/* Black images, of which little is stored. */
+/* Writes black images, which compress well. */
 static void make_black(struct stage *stage, const char *name, uint32_t width, uint32_t height)
 {
 	const struct packimg_writer_options options = {0};
@@ -316,7 +320,7 @@ static void serve_through(const struct stage *stage, const char *pipeline)
 	options.pipeline = pipeline;
 	options.batch_size = 1;
 	if (feed_open(&options, &feed, NULL) < 0)
-		return; /* a refusal is as good */
+		return; /* refusing the feed is also correct */
 	for (uint64_t until = attack_deadline(); attack_now_ms() < until;) {
 		if (feed_next(feed, 5000, &batch) != 0)
 			break;
@@ -330,7 +334,7 @@ static void serve_large(const struct stage *stage)
 	serve_through(stage, "random_resized_crop(32)");
 }
 
-/* 246 MB lie between the two passes. */
+/* The intermediate image between the two resize passes has 246 MB. */
 static void serve_tall(const struct stage *stage)
 {
 	serve_through(stage, "resize(4096x1, interpolation=bicubic)");
@@ -351,15 +355,15 @@ static void check_memory(struct stage *stage)
 }
 
 enum {
-	WIDE_WIDTH = 16384, /* pixels of a sample of 256 MB that takes no room on disk */
+	WIDE_WIDTH = 16384, /* pixels; a sample of 256 MB stored as a hole */
 	WIDE_HEIGHT = 5461,
 	WIDE_BYTES = WIDE_WIDTH * WIDE_HEIGHT * 3,
-	WIDE_EACH = 4, /* one of so many samples is such a one */
+	WIDE_EACH = 4, /* one in this many samples is such a sample */
 };
 
 /*
  * A reader that takes the end of the side data for the end of the sample reads some kilobytes, and
- * then looks at 256 MB.
+ * then accesses 256 MB.
  */
 static void put_side_data_inside(struct mapping *mapping, uint64_t data_offset)
 {
@@ -393,7 +397,7 @@ static void make_side_data_inside(struct stage *stage)
 	close(mapping.fd);
 }
 
-/* Takes a batch that has one sample of each WIDE_EACH bad, whatever takes the places of those. */
+/* Takes a batch with one bad sample in WIDE_EACH, whichever sample replaces it. */
 static void take_substituted(struct feed *feed)
 {
 	struct feed_batch batch = {.size = sizeof(batch)};
@@ -405,8 +409,10 @@ static void take_substituted(struct feed *feed)
 	assert_int_equal(feed_release(feed, &batch), 0);
 }
 
-/* ALICE's own clean feed is the control client: whatever it delivers is right, and nothing is
- * missing. */
+/*
+ * ALICE's feed over a valid dataset is the control: all its batches must be correct, and none
+ * missing.
+ */
 static void serve_side_data_inside(const struct stage *stage)
 {
 	enum { BATCHES = 8 };

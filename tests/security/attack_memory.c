@@ -1,7 +1,7 @@
 /*
- * Whose memory rings are. Those that are kept after their feeds are closed, in every way, count
- * until nothing refers to them; and the daemon provides no page of a ring, whatever a client leaves
- * out or takes away.
+ * Accounting of ring memory. Rings kept after their feeds are closed, by any kind of reference,
+ * count until the last reference is gone. The daemon allocates no page of a ring, whatever a client
+ * fails to allocate or punches out.
  */
 #include "tests/security/attack.h"
 
@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 enum {
-	RINGS = 2, /* of 16 * 4 images, 12.6 MB: a third is beyond the 32 MB of one user */
+	RINGS = 2, /* of 16 * 4 images, 12.6 MB each: a third one exceeds the 32 MB of one user */
 	FREE_WITHIN_MS = 10000,
 };
 
@@ -36,10 +36,10 @@ static const char pipeline[] = "random_resized_crop(256)";
 struct kept {
 	void *map;
 	size_t size;
-	int fds[2]; /* ring, ack page */
+	int fds[2]; /* ring and ack page */
 };
 
-/* Opens a feed, and hangs up. */
+/* Opens a feed, maps its ring, and hangs up. */
 static struct kept keep(const struct stage *stage, int file)
 {
 	struct kept kept;
@@ -60,7 +60,7 @@ static void forget_fds(struct kept *kept)
 	close(kept->fds[1]);
 }
 
-/* No further ring is to be had, now or a while later, and the refusal says which limit it is. */
+/* Asserts that no further ring is granted, now or later, and that the error names the limit. */
 static void assert_counted(const struct stage *stage, int file)
 {
 	uint64_t until_ms = attack_deadline();
@@ -85,8 +85,8 @@ static void assert_counted(const struct stage *stage, int file)
 }
 
 /*
- * The kernel may free what a connection had only when a packet next comes in on the CPU that made
- * it (Linux, net.core.skb_defer_max): sends one on each.
+ * The kernel may free a connection's buffers only when the next packet arrives on the CPU that
+ * allocated them (Linux, net.core.skb_defer_max): sends a packet on each CPU.
  */
 static void stir_network(void)
 {
@@ -110,7 +110,7 @@ static void stir_network(void)
 	close(fd);
 }
 
-/* As many as before. */
+/* Asserts that RINGS rings can be opened again. */
 static void assert_released(const struct stage *stage, int file)
 {
 	uint64_t until_ms = attack_now_ms() + FREE_WITHIN_MS;
@@ -119,7 +119,7 @@ static void assert_released(const struct stage *stage, int file)
 		int r = attack_open(stage, file, pipeline, &socket, fds);
 		if (r == 0) {
 			have++;
-			continue; /* it is held until the process ends */
+			continue; /* held until the process exits */
 		}
 		assert_int_equal(r, EDQUOT);
 		if (attack_now_ms() > until_ms)
@@ -181,7 +181,7 @@ static void keep_in_flight(const struct stage *stage)
 	assert_released(stage, file);
 }
 
-/* The ack page, which is written, counts as the ring does. */
+/* The ack page, which is writable, counts like the ring. */
 static void keep_ack_pages(const struct stage *stage)
 {
 	struct kept kept[RINGS];
@@ -197,7 +197,7 @@ static void keep_ack_pages(const struct stage *stage)
 	assert_released(stage, file);
 }
 
-/* Pages in pipes, as splice() leaves them there. */
+/* Keeps pages in pipes with splice(). */
 static void keep_in_pipes(const struct stage *stage)
 {
 	int pipes[RINGS][2], file = open(stage->images, O_RDONLY | O_CLOEXEC);
@@ -217,7 +217,7 @@ static void keep_in_pipes(const struct stage *stage)
 	assert_released(stage, file);
 }
 
-/* A connection to ourselves that nobody reads from. */
+/* Creates a loopback connection that is never read. */
 static void new_connection(int ret_ends[2])
 {
 	struct sockaddr_in address = {.sin_family = AF_INET,
@@ -235,7 +235,7 @@ static void new_connection(int ret_ends[2])
 	close(listener);
 }
 
-/* Pages in the buffers of connections, as sendfile() leaves them there. */
+/* Keeps pages in socket buffers with sendfile(). */
 static void keep_in_connections(const struct stage *stage)
 {
 	int ends[RINGS][2], file = open(stage->images, O_RDONLY | O_CLOEXEC);
@@ -249,14 +249,14 @@ static void keep_in_connections(const struct stage *stage)
 	}
 	assert_counted(stage, file);
 	for (unsigned i = 0; i < RINGS; i++) {
-		/* The receiver first, whose reset has the sender drop what it has. */
+		/* Close the receiver first: its reset makes the sender drop its buffers. */
 		close(ends[i][1]);
 		close(ends[i][0]);
 	}
 	assert_released(stage, file);
 }
 
-/* Descriptors that can do nothing but hold the file. */
+/* Keeps O_PATH fds, which permit no access but hold the inode. */
 static void keep_by_path(const struct stage *stage)
 {
 	int paths[RINGS], file = open(stage->images, O_RDONLY | O_CLOEXEC);
@@ -275,7 +275,7 @@ static void keep_by_path(const struct stage *stage)
 	assert_released(stage, file);
 }
 
-/* A watch holds the inode, too: it must not be had. */
+/* An inotify watch also holds the inode: the kernel must refuse it. */
 static void watch_rings(const struct stage *stage)
 {
 	int socket, fds[2], file = open(stage->images, O_RDONLY | O_CLOEXEC);
@@ -319,7 +319,7 @@ static void touch(int fd, off_t from, off_t to)
 	munmap(map, (size_t)to);
 }
 
-/* Rings of which nothing, or not all, has been touched. */
+/* Leaves all or some pages of the rings unallocated. */
 static void leave_pages_out(const struct stage *stage)
 {
 	int file = open(stage->images, O_RDONLY | O_CLOEXEC);
@@ -333,7 +333,7 @@ static void leave_pages_out(const struct stage *stage)
 		off_t before = blocks(fds);
 		attack_send_mapped(socket);
 		assert_refused(socket);
-		/* The kernel may drop clean pages that nobody has mapped any more. */
+		/* The kernel may drop clean pages that no process maps any more. */
 		assert_true(blocks(fds) <= before);
 		close(socket);
 		forget_fds(&(struct kept){.fds = {fds[0], fds[1]}});
@@ -341,8 +341,8 @@ static void leave_pages_out(const struct stage *stage)
 }
 
 /*
- * The page that the daemon reads all the time, punched out again and again: each time its next look
- * would allocate another.
+ * Punches out the page that the daemon reads constantly: each time, the daemon's next read would
+ * allocate it again.
  */
 static void punch_ack_page(const struct stage *stage)
 {

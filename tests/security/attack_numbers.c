@@ -1,5 +1,5 @@
 /*
- * Much of everything, slowly, or never finished; and whatever else one process can do to those of
+ * Floods, slow or unfinished requests, and other ways in which a process can affect processes of
  * another user.
  */
 #include "proto/framing.h"
@@ -30,7 +30,7 @@ enum { FLOODERS = 4, CONNECTIONS = 60 };
 
 static const char pipeline[] = "random_resized_crop(32)";
 
-/* In several processes at once. */
+/* Runs in several processes at once. */
 static void together(const struct stage *stage, void (*run)(const struct stage *stage))
 {
 	pid_t pids[FLOODERS];
@@ -64,7 +64,7 @@ static void flood_with_connections(const struct stage *stage)
 	together(stage, connect_and_leave);
 }
 
-/* Many more than one user may have, and none of them ever says anything. */
+/* Opens many more connections than one user may have, and sends nothing on any of them. */
 static void linger(const struct stage *stage)
 {
 	enum { MANY = 600 };
@@ -72,7 +72,7 @@ static void linger(const struct stage *stage)
 	for (unsigned i = 0; i < MANY; i++)
 		fds[i] = attack_connect_now(stage);
 	for (uint64_t until_ms = attack_deadline(), i = 0; attack_now_ms() < until_ms; i++) {
-		/* Those that were turned away come again. */
+		/* Refused connections are opened again. */
 		if (fds[i % MANY] >= 0)
 			close(fds[i % MANY]);
 		fds[i % MANY] = attack_connect_now(stage);
@@ -87,7 +87,8 @@ static void half_frames(const struct stage *stage)
 {
 	static uint8_t large[1 << 20];
 	int fds[CONNECTIONS];
-	memcpy(large, "\0\0\x10\0", 4); /* a megabyte is to follow, and all but the last bytes do */
+	/* announces a megabyte, of which all but the last bytes follow */
+	memcpy(large, "\0\0\x10\0", 4);
 	for (unsigned i = 0; i < CONNECTIONS; i++) {
 		fds[i] = attack_connect(stage);
 		for (size_t sent = 0; fds[i] >= 0 && sent < (i % 3 == 0 ? sizeof(large) : i % 3);) {
@@ -104,7 +105,7 @@ static void half_frames(const struct stage *stage)
 			close(fds[i]);
 }
 
-/* A megabyte byte by byte on every connection. */
+/* Sends a megabyte byte by byte on every connection. */
 static void dribble(const struct stage *stage)
 {
 	int fds[CONNECTIONS];
@@ -122,7 +123,7 @@ static void dribble(const struct stage *stage)
 			close(fds[i]);
 }
 
-/* Asks on every connection as long as anybody takes it, and reads no answer. */
+/* Sends requests on every connection for as long as the socket accepts them, and reads no reply. */
 static void ask_and_not_listen(const struct stage *stage)
 {
 	static uint8_t many[6 * 500];
@@ -140,7 +141,7 @@ static void ask_and_not_listen(const struct stage *stage)
 			close(fds[i]);
 }
 
-/* For as long as an attack lasts; what the socket does not take is dropped. */
+/* Sends doorbells for the duration of an attack; drops what the socket does not accept. */
 static void send_doorbells(int socket)
 {
 	static uint8_t many[6 * 1000];
@@ -150,7 +151,7 @@ static void send_doorbells(int socket)
 		(void)send(socket, many, sizeof(many), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* With a feed, so that each of them means something. */
+/* On a connection with a feed, so that the daemon has to handle each doorbell. */
 static void ring_doorbells(const struct stage *stage)
 {
 	int fds[2], socket, file = open(stage->images, O_RDONLY | O_CLOEXEC);
@@ -160,7 +161,10 @@ static void ring_doorbells(const struct stage *stage)
 	send_doorbells(socket);
 }
 
-/* The worker soon reads no more from a client that sends so many: nobody reads here. */
+/*
+ * Baseline without a daemon: the peer never reads, as a worker soon does with a client that sends
+ * this many.
+ */
 static void fill_a_socket(const struct stage *stage)
 {
 	int pair[2];
@@ -178,7 +182,7 @@ static void flood_with_doorbells(const struct stage *stage)
 	together(stage, ring_doorbells);
 }
 
-/* What says where it stops is not waited for. */
+/* Does not wait for the reply. */
 static void open_and_leave(const struct stage *stage)
 {
 	int file = open(stage->images, O_RDONLY | O_CLOEXEC);
@@ -191,9 +195,7 @@ static void flood_with_requests(const struct stage *stage)
 	together(stage, open_and_leave);
 }
 
-/*
- * Requests for the facts of a dataset that are sent one after the other on connections that stay.
- */
+/* Sends requests for a dataset's facts one after the other on connections that stay open. */
 static void flood_with_questions(const struct stage *stage)
 {
 	int fds[CONNECTIONS], file = open(stage->images, O_RDONLY | O_CLOEXEC);
@@ -212,7 +214,7 @@ static void flood_with_questions(const struct stage *stage)
 			close(fds[i]);
 }
 
-/* Clients that hold batches, and stop where they stand. */
+/* Clients that hold batches are stopped with a signal. */
 static void stop_clients(const struct stage *stage)
 {
 	pid_t pids[FLOODERS];
@@ -238,7 +240,7 @@ static void stop_clients(const struct stage *stage)
 	}
 }
 
-/* ALICE takes all the feeds that she may have; what she is shown is hers. */
+/* ALICE opens all the feeds that she may have; the status shows only hers. */
 static void take_all_feeds(const struct stage *stage)
 {
 	enum { FEEDS = 16 };
@@ -247,7 +249,8 @@ static void take_all_feeds(const struct stage *stage)
 	options.slots = 2;
 	for (unsigned i = 0; i < FEEDS; i++) {
 		feeds[i] = attack_open_feed(&options);
-		assert_true(fixture_hash(feeds[i], 1) != 0); /* it is listed from now on */
+		/* after its first batch the feed is in the status */
+		assert_true(fixture_hash(feeds[i], 1) != 0);
 	}
 	assert_int_equal(feed_open(&options, &more, NULL), -EDQUOT);
 	Loaderd__Reply *reply = fixture_status(&stage->fixture);
@@ -265,7 +268,10 @@ static void take_all_feeds(const struct stage *stage)
 		feed_close(feeds[i]);
 }
 
-/* Signals and whatever else needs a right over a process. Whose they are tells the error alone. */
+/*
+ * Tries signals and other operations that require rights over a process. The result depends only on
+ * the error.
+ */
 static void touch_process(pid_t pid)
 {
 	static const int signals[] = {0, SIGTERM, SIGKILL, SIGSTOP, SIGHUP, SIGUSR1};
@@ -303,7 +309,7 @@ static void touch_processes(const struct stage *stage)
 	for (uint64_t until_ms = attack_deadline(); attack_now_ms() < until_ms;)
 		for (size_t i = 0; i < sizeof(workers) / sizeof(*workers); i++)
 			touch_process(workers[i]);
-	/* The administrator's socket, and the one that all may use. */
+	/* The administrator's socket, and the public one. */
 	snprintf(admin, sizeof(admin), "%.200s.admin", stage->fixture.socket);
 	assert_true(access(admin, R_OK) < 0 && access(admin, W_OK) < 0);
 	assert_true(unlink(stage->fixture.socket) < 0 && unlink(admin) < 0);

@@ -1,13 +1,12 @@
 /*
- * What an unprivileged user can do to the service and to other users: beside each attack of
- * ALICE's, BOB's feed goes on at half of its fair share, no batch of it is wrong, and no more are
- * late than in the calm between attacks. He opens another feed during each of them within a second.
- * Afterwards ALICE is served, too, by the worker that she had.
+ * Attacks of an unprivileged user on the service and on other users. During each attack of ALICE,
+ * BOB's feed continues at half of its fair share: no batch is wrong, and no more batches are late
+ * than in the calm between attacks. BOB opens another feed within a second during each attack.
+ * Afterwards ALICE is served too, by the same worker as before.
  *
- * LOADERD_TEST_ATTACK_MS is how long each attack lasts; LOADERD_TEST_ATTACK is part of the name of
- * those to be run. With LOADERD_TEST_IO=uring, those alone that make the service read, unless
- * LOADERD_TEST_ATTACKS is "all". How clients are killed in the middle of whatever they do is
- * feed_killed.c.
+ * LOADERD_TEST_ATTACK_MS sets the duration of each attack; LOADERD_TEST_ATTACK selects attacks by
+ * part of their name. LOADERD_TEST_IO=uring runs only the attacks that make the service read,
+ * unless LOADERD_TEST_ATTACKS is "all". feed_killed.c tests clients killed at arbitrary times.
  */
 #include "tests/integration/loaderd/control_client.h"
 #include "tests/security/attack.h"
@@ -28,20 +27,21 @@
 #include <unistd.h>
 
 enum {
-	SHARE = 4, /* one of so many batches: half of what is left when two users want all */
+	/* BOB takes one of this many batches: half of what is left if two users want all */
+	SHARE = 4,
 	ATTEMPTS = 3,
 	PATIENCE_MS = 60000, /* for an attack to end */
 	OPEN_WITHIN_MS = 1000,
 	ALICE_WITHIN_MS = 10000,
 };
 
-/* What BOB noticed in a stretch of time. */
+/* BOB's measurements in an interval. */
 struct notice {
 	unsigned batches, late;
 	double longest_ms;
 };
 
-/* All stretches without an attack. */
+/* Range over all intervals without an attack. */
 struct calm {
 	unsigned count, late_least, late_most;
 	double longest_least_ms, longest_most_ms;
@@ -74,8 +74,8 @@ static struct notice watch_calm(struct control_client *control, struct calm *cal
 }
 
 /*
- * As a user, in a process of its own: opens a feed, takes two batches. Returns how long opening
- * took; fails if anything does.
+ * In a separate process, as a user: opens a feed and takes two batches. Returns how long opening
+ * took; a failure fails the test.
  */
 static double open_beside(const struct feed_options *options, uid_t uid)
 {
@@ -89,7 +89,7 @@ static double open_beside(const struct feed_options *options, uid_t uid)
 		fixture_become(uid);
 		uint64_t start_ms = attack_now_ms();
 		struct feed *feed = NULL;
-		/* Who has flooded the service finds the rest of that before her. */
+		/* A user who has flooded the service is first served after that backlog. */
 		while (uid == ALICE && attack_now_ms() < start_ms + ALICE_WITHIN_MS &&
 		       feed_open(options, &feed, NULL) == -EDQUOT)
 			usleep(10000);
@@ -143,7 +143,10 @@ static struct notice watch_attack(struct stage *stage, struct control_client *co
 	return notice;
 }
 
-/* A little longer than the calm that it is compared with, when opening beside it took time. */
+/*
+ * The interval may be a little longer than the calm that it is compared with, if opening a feed
+ * took time.
+ */
 static bool disturbed(const struct notice *notice, const struct calm *calm, double open_ms)
 {
 	return notice->late > calm->late_most || open_ms > OPEN_WITHIN_MS || notice->batches == 0;
@@ -177,7 +180,7 @@ static void test_attacks_harm_nobody(void **state)
 {
 	static const struct attack *const tables[] = {attacks_on_files, attacks_with_descriptors,
 						      attacks_by_numbers, attacks_on_memory};
-	enum { READING = 2 }; /* tables */
+	enum { READING = 2 }; /* number of tables */
 	const char *io = getenv("LOADERD_TEST_IO"), *which = getenv("LOADERD_TEST_ATTACKS");
 	bool all = !io || strcmp(io, "uring") != 0 || (which && strcmp(which, "all") == 0);
 	const char *only = getenv("LOADERD_TEST_ATTACK");

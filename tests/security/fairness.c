@@ -1,15 +1,16 @@
 /*
- * What ALICE's share of the daemon costs BOB: how long he waits for a batch that he asks for at a
- * steady pace, while she floods her worker and the supervisor, compared with a control run in which
- * her processes burn the CPU time that the attack's used, and do not talk to the daemon. What
- * differs is what the daemon does for her.
+ * What ALICE's use of the daemon costs BOB: how long BOB waits for batches at a steady pace while
+ * ALICE floods her worker and the supervisor, compared with a control run in which her processes
+ * burn the CPU time that the attack's processes used, without talking to the daemon. The difference
+ * is the daemon's work for her.
  *
- * As a test it counts late batches, and the CPU time of the supervisor, which is nobody's share.
- * --bench prints a table: percentiles of both, and of two more control runs: she also has a feed
- * with a heavy pipeline, as anybody may; or the attack runs against a server of hers that only
- * reads, which is what the same system calls cost BOB where no daemon does anything for her.
- * LOADERD_TEST_ATTACK is part of the name of the rows to be run, LOADERD_TEST_ATTACK_MS how long
- * each run is, LOADERD_TEST_ROUNDS how often the runs of a row take turns.
+ * The test counts late batches, and the CPU time of the supervisor, which is charged to no user.
+ * --bench prints a table with percentiles of both runs and of two more control runs: one in which
+ * she also has a feed with a heavy pipeline, which every user may have, and one in which the attack
+ * runs against her own server that only reads, which shows what the same system calls cost BOB
+ * without any work of the daemon. LOADERD_TEST_ATTACK selects rows by part of their name,
+ * LOADERD_TEST_ATTACK_MS sets the duration of each run, LOADERD_TEST_ROUNDS the number of rounds
+ * per row.
  */
 #include "format/packimg.h"
 #include "tests/integration/loaderd/control_client.h"
@@ -40,10 +41,10 @@
 #include <unistd.h>
 
 enum {
-	PROCESSES = 16, /* of ALICE's */
+	PROCESSES = 16, /* of ALICE */
 	PERIOD_US = 5000,
 	LATE_US = 50000,
-	LATE_MORE = 2,        /* than in the control run: these do not fail a test */
+	LATE_MORE = 2,        /* more than in the control run; this many do not fail a test */
 	SUPERVISOR_MOST = 50, /* percent of one CPU, all of its threads together */
 	SAMPLES_MAX = 1 << 16,
 	SHARDS = 500,
@@ -56,7 +57,7 @@ enum {
 
 enum run { CONTROL, FEED, SINK, ATTACK, RUNS };
 
-/* BOB's process, and what it measures. */
+/* State of BOB's process, with its measurements. */
 struct paced {
 	_Atomic bool counts;
 	_Atomic unsigned count;
@@ -66,14 +67,15 @@ struct paced {
 struct result {
 	unsigned batches, late;
 	double p50_ms, p99_ms, max_ms;
-	double supervisor, worker; /* percent of one CPU; ALICE's worker */
+	double supervisor, worker; /* percent of one CPU; worker is ALICE's */
 };
 
 struct row {
 	const char *name;
 	void (*run)(const struct stage *stage);
-	unsigned processes; /* that run it */
-	unsigned busy; /* processes that are busy at once, where run() starts others; 0: the same */
+	unsigned processes; /* number of processes that run it */
+	/* number of processes that are busy at once if run() starts others; 0 means `processes` */
+	unsigned busy;
 	void (*without_daemon)(const struct stage *stage); /* see struct attack */
 };
 
@@ -98,8 +100,8 @@ static void *shared(size_t size)
 }
 
 /*
- * Keeps one of two slots, so that a batch is only begun once the one before it is given back: the
- * time from there is the daemon's, and no batch that is ready hides it.
+ * Keeps one of two slots, so that the daemon begins a batch only after the previous one is
+ * released. The time from there is the daemon's; no finished batch hides it.
  */
 static void pace(const struct stage *stage, struct paced *paced)
 {
@@ -228,8 +230,8 @@ static void ask_for_facts(const struct stage *stage)
 }
 
 /*
- * Wakes whoever watches the service's ends of connections that it has closed, whose replies nobody
- * has read: by shutting down what is shut down.
+ * Causes epoll events for connections with unread replies that the service has already closed, by
+ * repeated shutdown().
  */
 static void shut_down_again(const struct stage *stage)
 {
@@ -262,15 +264,15 @@ static const struct row rows[] = {
 	{0},
 };
 
-/* Her control runs. */
+/* ALICE's control runs. */
 
-/* What the attack's processes used of the CPUs, and how often they slept. */
+/* CPU time that the attack's processes used, and how often they slept. */
 static struct used {
 	uint64_t cpu_us, sleeps;
 } used;
 static unsigned burners;
 
-/* Each its part of that CPU time, in pieces as long as the attack's. */
+/* Burns an equal part of that CPU time, in pieces as long as the attack's. */
 static void burn(const struct stage *stage)
 {
 	const uint64_t begin_us = now_us(CLOCK_MONOTONIC), all_us = attack_ms() * UINT64_C(1000);
@@ -296,7 +298,8 @@ static void consume(const struct stage *stage)
 		(void)fixture_hash_next(feed);
 }
 
-/* One thread that accepts, reads and discards: the least that any server does for such an attack.
+/*
+ * One thread that accepts, reads and discards: the least that any server does under such an attack.
  */
 static void sink(const struct stage *stage)
 {
@@ -354,7 +357,7 @@ static void run_all(const struct stage *stage)
 	together(stage, only_processes, only_run);
 }
 
-/* ret_used, unless NULL: what her processes used. */
+/* ret_used receives the resource use of ALICE's processes; may be NULL. */
 static struct result measure(const struct stage *stage, struct paced *paced, unsigned processes,
 			     void (*run)(const struct stage *stage), struct used *ret_used)
 {
@@ -421,7 +424,7 @@ static void open_one(const struct stage *stage)
 	feed_close(fixture_open(&stage->alice));
 }
 
-/* ALICE's, so that its CPU time can be read. */
+/* Starts ALICE's worker, so that its CPU time can be read. */
 static void start_worker(const struct stage *stage)
 {
 	waitpid(start(stage, ALICE, NULL, open_one), NULL, 0);
@@ -445,14 +448,14 @@ static bool is_chosen(const struct row *row)
 	return !only || strstr(row->name, only);
 }
 
-/* As many as the attack had, or more where it has started others: each burns one CPU at most. */
+/* As many processes as the attack had, or more if it started others: each burns at most one CPU. */
 static unsigned burners_of(const struct row *row)
 {
 	const uint64_t cpus = used.cpu_us / 1000 / attack_ms() + 1;
 	return MAX(MAX(row->processes, row->busy), (unsigned)cpus);
 }
 
-/* The attack, against a server of ALICE's own that only reads. */
+/* Runs the attack against a server of ALICE that only reads. */
 static struct result measure_sink(const struct stage *stage, struct paced *paced,
 				  const struct row *row)
 {
@@ -517,7 +520,7 @@ static unsigned rounds(void)
 	return count < 1 ? 1 : count > ROUNDS_MAX ? ROUNDS_MAX : (unsigned)count;
 }
 
-/* Medians over the rounds; the largest of all maxima. */
+/* Medians over the rounds, and the largest of all maxima. */
 static struct result summary(const struct result *results, unsigned count)
 {
 	struct result all = {0};

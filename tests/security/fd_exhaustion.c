@@ -1,7 +1,7 @@
 /*
- * A service that has no descriptor left, because many users came at once: it turns some away,
- * serves those that it has, does not fill its log, and is there again for everybody when they have
- * gone. And a worker that has none left: nobody waits for it in vain.
+ * A service that runs out of fds because many users come at once refuses some, keeps serving
+ * existing clients, does not fill its log, and recovers when they have gone. A worker that runs out
+ * of fds leaves no client waiting without an answer.
  */
 #include "proto/framing.h"
 #include "tests/security/attack.h"
@@ -23,18 +23,18 @@
 #include <unistd.h>
 
 enum {
-	DESCRIPTORS = 86, /* for the supervisor; some six for each user */
+	DESCRIPTORS = 86, /* of the supervisor; about six per user */
 	USERS = 30,
 	EACH = 10,      /* connections */
-	AGAIN_MS = 100, /* until those come again that were hung up on */
+	AGAIN_MS = 100, /* until refused clients connect again */
 	BACK_WITHIN_MS = 10000,
 	UNREAD_DESCRIPTORS = 512,
 	UNREAD_USERS = 4,
-	UNREAD = 256,    /* connections of each */
-	LINES_MAX = 150, /* of log, in the few seconds that it takes */
+	UNREAD = 256,    /* connections of each user */
+	LINES_MAX = 150, /* of log in the few seconds of the test */
 };
 
-/* The service's standard error goes to a file. */
+/* Starts the service with its standard error in a file. */
 static void start(struct stage *stage, unsigned descriptors, char log[PATH_MAX])
 {
 	snprintf(log, PATH_MAX, "%.200s/log", stage->fixture.folder);
@@ -60,7 +60,7 @@ static unsigned lines(const char *path)
 	return count;
 }
 
-/* Comes with EACH connections, and again with those that were hung up on. */
+/* Opens EACH connections, and reopens those that are closed. */
 static pid_t come(const struct stage *stage, uid_t uid)
 {
 	struct pollfd all[EACH];
@@ -84,7 +84,7 @@ static pid_t come(const struct stage *stage, uid_t uid)
 	}
 }
 
-/* A user who is there before the others, and goes on; returns when the first batch has come. */
+/* A user who comes before the others and keeps running; returns after the first batch. */
 static pid_t stay(const struct stage *stage)
 {
 	int ready[2];
@@ -141,9 +141,9 @@ static void test_without_descriptors(void **state)
 	unsigned open = fixture_descriptors(stage.fixture.daemon);
 	print_message("%u of %d descriptors in use\n", open, DESCRIPTORS);
 	uint64_t start_ms = attack_now_ms();
-	while (serve_once(&stage, ALICE) == 0) /* until there is none for her */
+	while (serve_once(&stage, ALICE) == 0) /* until she cannot be served */
 		assert_true(attack_now_ms() < start_ms + BACK_WITHIN_MS);
-	/* What hangs up on the others falls behind for a moment where the CPUs are not its own. */
+	/* Retry: a service that lacks CPU time may be late in closing the others' connections. */
 	start_ms = attack_now_ms();
 	while (serve_once(&stage, BOB) != 0)
 		assert_true(attack_now_ms() < start_ms + BACK_WITHIN_MS);
@@ -168,7 +168,7 @@ static void test_without_descriptors(void **state)
 	fixture_deinit(&stage.fixture);
 }
 
-/* Connections with replies that nobody reads, and that the service has closed. */
+/* Leaves connections with unread replies that the service has closed. */
 static pid_t leave_unread(const struct stage *stage, uid_t uid)
 {
 	static const uint8_t get_status[] = {0x12, 0};
@@ -187,7 +187,7 @@ static pid_t leave_unread(const struct stage *stage, uid_t uid)
 		for (unsigned i = 0; i < UNREAD; i++)
 			shutdown(all[i].fd, SHUT_WR);
 		for (unsigned i = 0; i < UNREAD; i++) {
-			all[i].events = 0; /* but for hang-up */
+			all[i].events = 0; /* hang-up only */
 			(void)poll(&all[i], 1, BACK_WITHIN_MS);
 		}
 		raise(SIGSTOP);
@@ -198,7 +198,7 @@ static pid_t leave_unread(const struct stage *stage, uid_t uid)
 	return pid;
 }
 
-/* They count against who left them, and leave descriptors for everybody else. */
+/* They count against their user, and leave fds for all others. */
 static void test_unread_replies_of_others(void **state)
 {
 	struct stage stage;
@@ -212,7 +212,7 @@ static void test_unread_replies_of_others(void **state)
 	}
 	unsigned open = fixture_descriptors(stage.fixture.daemon);
 	print_message("%u of %d descriptors in use\n", open, UNREAD_DESCRIPTORS);
-	/* What is unread is kept, or this shows nothing. */
+	/* The service keeps unread connections, else the test proves nothing. */
 	assert_true(open > UNREAD_DESCRIPTORS / 6);
 	assert_int_equal(serve_once(&stage, BOB), 0);
 	for (unsigned i = 0; i < UNREAD_USERS; i++) {
@@ -224,7 +224,7 @@ static void test_unread_replies_of_others(void **state)
 }
 
 /*
- * Every connection is answered or hung up on: as many as a worker cannot have, one after the other.
+ * Every connection is answered or closed: opens more than a worker can have, one after the other.
  */
 static void test_worker_without_descriptors(void **state)
 {
@@ -248,7 +248,10 @@ static void test_worker_without_descriptors(void **state)
 	fixture_deinit(&stage.fixture);
 }
 
-/* What ALICE is answered, as she comes: 0 is a feed; an error's text, "" where it was hung up. */
+/*
+ * Connects as ALICE. Returns true if she gets a feed or an error text, which goes to `text`; false
+ * if the daemon hangs up.
+ */
 static bool is_served_or_told(const struct stage *stage, char text[FEED_ERROR_MAX])
 {
 	int fds[2], status;
@@ -273,18 +276,18 @@ static bool is_served_or_told(const struct stage *stage, char text[FEED_ERROR_MA
 }
 
 /*
- * A service whose user may have no more threads, wherever in the start of a worker that is met: who
- * comes is told. Root's own worker, which the fixture has started, is there already.
+ * If the service's user has reached its thread limit, at any point in the start of a worker,
+ * clients get an error. Root's worker, which the fixture has started, exists already.
  */
 static void test_without_threads(void **state)
 {
-	/* of supervisor, one worker, and up to all of another's */
+	/* threads of the supervisor and one worker, up to all of another worker's */
 	enum { LEAST = 15, MOST = LEAST + 6, ALONE = 64150 };
 	struct stage stage;
 	char text[FEED_ERROR_MAX];
 	unsigned told = 0;
 	attack_stage(&stage);
-	/* The kernel counts all threads of a user: of one that no other test runs as. */
+	/* The kernel counts all threads of a user, so use a uid that no other test uses. */
 	stage.fixture.uid = ALONE;
 	assert_int_equal(chown(stage.fixture.folder, ALONE, ALONE), 0);
 	for (unsigned processes = LEAST; processes <= MOST; processes++) {
@@ -303,7 +306,7 @@ static void test_without_threads(void **state)
 	fixture_deinit(&stage.fixture);
 }
 
-/* Memory for a ring beyond RLIMIT_FSIZE is refused, and does not end the supervisor (SIGXFSZ). */
+/* Refuses a ring larger than RLIMIT_FSIZE; the supervisor must not die of SIGXFSZ. */
 static void test_without_large_files(void **state)
 {
 	struct stage stage;

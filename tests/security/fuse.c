@@ -29,7 +29,7 @@ static void reply(const struct service *service, const struct fuse_in_header *in
 		.len = (uint32_t)(sizeof(out) + size), .error = error, .unique = in->unique};
 	struct iovec parts[2] = {{&out, sizeof(out)}, {(void *)data, size}};
 	ssize_t n = writev(service->fd, parts, size > 0 ? 2 : 1);
-	(void)n; /* who asked may have gone */
+	(void)n; /* the requesting process may have gone */
 }
 
 static struct fuse_attr attributes(const struct service *service, uint64_t node)
@@ -77,7 +77,7 @@ static void answer(const struct service *service, const struct fuse_in_header *i
 					     .attr = attributes(service, FILE_NODE)};
 	const struct fuse_attr_out attr = {.attr_valid = 1000,
 					   .attr = attributes(service, in->nodeid)};
-	/* Otherwise opening it again would wait for what is being read. */
+	/* Otherwise opening it again would wait for the pending read. */
 	const struct fuse_open_out opened = {.open_flags = FOPEN_KEEP_CACHE};
 	const struct fuse_statfs_out statfs = {.st = {.bsize = 4096, .namelen = 255}};
 	switch (in->opcode) {
@@ -107,7 +107,7 @@ static void answer(const struct service *service, const struct fuse_in_header *i
 		break;
 	case FUSE_FORGET:
 	case FUSE_BATCH_FORGET:
-	case FUSE_INTERRUPT: /* also what is interrupted is not answered */
+	case FUSE_INTERRUPT: /* interrupted requests are not answered either */
 		break;
 	default:
 		reply(service, in, -ENOSYS, NULL, 0);
@@ -149,7 +149,8 @@ bool fuse_start(struct fuse *fuse, const char *folder, const char *backing,
 	fuse->server = fork();
 	if (fuse->server == 0) {
 		/*
-		 * The one process that has the device open: when it ends the connection is aborted.
+		 * The only process with the device open: when it exits, the kernel aborts the
+		 * connection.
 		 */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		service.fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);

@@ -1,7 +1,7 @@
 /*
- * A FUSE file system by hand, with one file, data.pimg, whose bytes are those of another file, and
- * whose server stops answering. Mounted by root so that everybody may use it, which is the worst
- * that a user can be allowed; served by a process of its own until fuse_stop().
+ * A hand-written FUSE file system with one file, data.pimg, that mirrors another file and whose
+ * server stops answering some requests. Root mounts it with access for all users, the worst
+ * configuration that a user can be allowed. A separate process serves it until fuse_stop().
  */
 #pragma once
 
@@ -9,9 +9,9 @@
 #include <sys/types.h>
 
 enum fuse_silence {
-	FUSE_NO_READS,  /* no reading of any of it is answered */
-	FUSE_NO_MIDDLE, /* reading the middle third is not */
-	FUSE_NO_CLOSE,  /* closing is not: close() then waits, and nothing interrupts it */
+	FUSE_NO_READS,  /* no read is answered */
+	FUSE_NO_MIDDLE, /* no read of the middle third is answered */
+	FUSE_NO_CLOSE,  /* no flush on close is answered: close() blocks uninterruptibly */
 };
 
 struct fuse {
@@ -19,8 +19,8 @@ struct fuse {
 	pid_t server;
 };
 
-/* False where it cannot be mounted. */
+/* Returns false if the file system cannot be mounted. */
 bool fuse_start(struct fuse *fuse, const char *folder, const char *backing,
 		enum fuse_silence silence);
-/* Aborts what waits, and unmounts. */
+/* Aborts pending requests and unmounts. */
 void fuse_stop(struct fuse *fuse);

@@ -41,7 +41,7 @@ static size_t read_text(const char *folder, const char *name, char *text, size_t
 	return size;
 }
 
-/* The number behind a name at the start of a line; 0: there is no such line. */
+/* The number after a name at the start of a line; 0 if there is no such line. */
 static uint64_t field_of(const char *folder, const char *file, const char *name)
 {
 	char text[16384];
@@ -57,8 +57,8 @@ static uint64_t field_of(const char *folder, const char *file, const char *name)
 }
 
 /*
- * Where this process is in the hierarchy of the memory controller: its folder. Version 1 is mounted
- * at .../memory; version 2 lists the controller.
+ * Finds the directory of this process's memory cgroup. Version 1 is mounted at .../memory; version
+ * 2 lists the controller.
  */
 static bool find_own(struct memcg *group)
 {
@@ -94,9 +94,9 @@ bool memcg_new(struct memcg *group, const char *name, uint64_t limit_bytes)
 	*group = (struct memcg){0};
 	if (!find_own(group))
 		return false;
-	/* Groups with processes have no controllers for those below, but for the root. */
+	/* A cgroup with processes cannot enable controllers for its children, except the root. */
 	const char *parent = group->version == 1 ? group->outside : "/sys/fs/cgroup";
-	/* The groups above those of a container are not in its /sys. */
+	/* A container's /sys does not show the cgroups above its own. */
 	if (access(group->outside, W_OK) < 0) {
 		parent = group->version == 1 ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup";
 		strcpy(group->outside, parent);
@@ -156,7 +156,7 @@ uint64_t memcg_kills(const struct memcg *group)
 
 void memcg_free(const struct memcg *group)
 {
-	/* Whose process has just ended is in it for a moment longer. */
+	/* A process that has just exited stays in the cgroup for a moment. */
 	for (unsigned i = 0; i < 1000 && rmdir(group->path) < 0 && errno == EBUSY; i++)
 		usleep(10000);
 }

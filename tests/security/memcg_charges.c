@@ -1,11 +1,10 @@
 /*
- * Which control group pays for the pages of datasets and rings, and for replies. The service runs
- * in a memory control group of its own, and may give away more in rings than the group has. ALICE
- * has it read sparse files that lie in memory, takes rings that she does not touch, and asks for
- * replies that she does not read, and keeps them all, more of them than the group may have. What
- * exists because the worker touched it would stay in the group, until the kernel ends processes
- * there. BOB's feed goes on beside it, no worker ends, and afterwards the group has about what it
- * had before.
+ * Which cgroup is charged for the pages of datasets and rings, and for replies. The service runs in
+ * a memory cgroup, and may grant more ring memory than the cgroup's limit. ALICE makes the worker
+ * read sparse in-memory files, takes rings that she does not touch, and requests replies that she
+ * does not read, and keeps them all, more than the limit in total. Pages that the worker touched
+ * first would be charged to the service's cgroup until the OOM killer acts there. BOB's feed must
+ * continue, no worker may end, and afterwards the charge must be about the same as before.
  */
 #include "format/base/system/io.h"
 #include "format/packimg.h"
@@ -35,10 +34,10 @@
 
 enum {
 	SIDE = 1024,
-	IMAGES = 20, /* of 3 MiB, of zeroes: 60 MiB a file */
-	FILES = 20,  /* 1.2 GiB, */
+	IMAGES = 20, /* of 3 MiB of zeroes: 60 MiB per file */
+	FILES = 20,  /* 1.2 GiB in total */
 	MOST_MIB = 900,
-	/* What may be left: heaps of the workers, and what the kernel keeps for them. */
+	/* Allowed remainder: heaps of the workers, and the kernel's memory for them. */
 	LEFT_MIB = 32,
 	WARM_BATCHES = 4,
 	PATIENCE_MS = 60000,
@@ -55,7 +54,7 @@ static int used_mib(void)
 	return (int)(memcg_usage(&group) >> 20);
 }
 
-/* A dataset of black images, whose bytes need not exist. */
+/* Writes a dataset of black images, which can be stored as holes. */
 static void write_black(const char *path)
 {
 	static const uint8_t black[SIDE * SIDE * 3];
@@ -91,7 +90,7 @@ static int new_file_on_tmpfs(void)
 	return open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 }
 
-/* The dataset with a hole wherever a page is zero. */
+/* Copies the dataset, with a hole for each page of zeroes. */
 static int new_sparse(const char *black, int (*new_file)(void))
 {
 	enum { PAGE = 4096 };
@@ -112,7 +111,7 @@ static int new_sparse(const char *black, int (*new_file)(void))
 	return to;
 }
 
-/* Has the service read all of it `epochs` times. */
+/* Makes the service read the whole file `epochs` times. */
 static struct feed *open_over(const struct stage *stage, int file, uint64_t epochs)
 {
 	char path[64];
@@ -143,8 +142,8 @@ static void read_sparse_files(const struct stage *stage, const char *black, unsi
 }
 
 /*
- * All pages are there, ALICE's, when the worker looks first; then they go, again and again, while
- * it reads, and once they have gone it reads all again: the images are as black as before.
+ * All pages are allocated by ALICE before the worker reads. Then she punches them out repeatedly
+ * during the read, and the worker reads them again: the images must still be black.
  */
 static void read_while_holes_are_made(const struct stage *stage, const char *black, unsigned files)
 {
@@ -152,7 +151,7 @@ static void read_while_holes_are_made(const struct stage *stage, const char *bla
 	for (unsigned i = 0; i < files; i++) {
 		int file = new_sparse(black, new_memfd);
 		struct stat status;
-		const off_t first = SIDE * SIDE; /* the header and what is behind it stay */
+		const off_t first = SIDE * SIDE; /* the header and the pages after the range stay */
 		const off_t size = (off_t)(IMAGES - 1) * SIDE * SIDE * 3 - first;
 		assert_int_equal(fstat(file, &status), 0);
 		assert_int_equal(fallocate(file, 0, 0, status.st_size), 0);
@@ -167,7 +166,7 @@ static void read_while_holes_are_made(const struct stage *stage, const char *bla
 	}
 }
 
-/* Rings of 100 MiB, reported as mapped though no page of them was touched. */
+/* Takes rings of 100 MiB and reports them as mapped without touching any page. */
 static void take_untouched_rings(const struct stage *stage, const char *black, unsigned files)
 {
 	int file = open(black, O_RDONLY | O_CLOEXEC);
@@ -183,8 +182,8 @@ static void take_untouched_rings(const struct stage *stage, const char *black, u
 }
 
 /*
- * Each connection is closed by the service as soon as nothing more comes from it, and stays open at
- * ALICE's end. Those beyond what a user may leave unread are closed without an answer.
+ * The service closes each connection once the client stops sending; ALICE's end stays open.
+ * Connections beyond the limit for unread replies are closed without a reply.
  */
 static void leave_replies_unread(const struct stage *stage, const char *black, unsigned files)
 {
@@ -207,7 +206,7 @@ static void recv_all(int socket, void *data, size_t size)
 	assert_int_equal(recv(socket, data, size, MSG_WAITALL), size);
 }
 
-/* Returns how many bytes the pipe takes, of so many. */
+/* Splices up to `size` bytes into the pipe; returns the number that it accepted. */
 static uint32_t move(int socket, int pipe, uint32_t size)
 {
 	struct pollfd both[] = {{.fd = socket, .events = POLLIN}, {.fd = pipe, .events = POLLOUT}};
@@ -221,8 +220,8 @@ static uint32_t move(int socket, int pipe, uint32_t size)
 }
 
 /*
- * Moves the pages of long replies from the connection into pipes, as far as these hold them, and
- * reads the rest. A page that is in a pipe stays charged to who sent it.
+ * Splices the pages of long replies from the connection into pipes up to their capacity, and reads
+ * the rest. A page in a pipe stays charged to its sender.
  */
 static void splice_replies(const struct stage *stage, const char *black, unsigned files)
 {
@@ -245,7 +244,7 @@ static void splice_replies(const struct stage *stage, const char *black, unsigne
 	}
 }
 
-/* BOB's batches, counted in memory that he shares with the test. */
+/* BOB's client; counts its batches in memory shared with the test. */
 static pid_t consume(const struct feed_options *options, _Atomic unsigned *taken)
 {
 	pid_t pid = fork();
@@ -272,7 +271,7 @@ static void wait_for(const _Atomic unsigned *taken, unsigned count)
 	}
 }
 
-/* One of ALICE's processes. It has done what it does once it is stopped, and keeps its files. */
+/* Starts a process of ALICE. It stops itself when run() is done, and keeps its files. */
 static pid_t start_alice(const struct stage *stage, const char *black,
 			 void (*run)(const struct stage *, const char *, unsigned), unsigned files)
 {
@@ -313,12 +312,12 @@ static const struct row {
 	{"replies that are moved into pipes", splice_replies},
 };
 
-/* False: it is charged to the service, or somebody was harmed. */
+/* Returns false if the memory is charged to the service, or another process is affected. */
 static bool run_row(struct stage *stage, const struct row *row, const char *black,
 		    const _Atomic unsigned *taken)
 {
 	pid_t bobs = fixture_worker_of(&stage->fixture, BOB);
-	/* Heaps grow to what they need. */
+	/* Warm up, so that heaps have their final size. */
 	end(start_alice(stage, black, row->run, 1));
 	pid_t alices = fixture_worker_of(&stage->fixture, ALICE);
 	int before = used_mib();
@@ -364,7 +363,7 @@ static void test_what_clients_keep_is_not_charged_to_the_service(void **state)
 
 static int tear_down(void **state)
 {
-	/* A failed assertion of a child's comes here, too. */
+	/* A failed assertion in a child also gets here. */
 	if (getpid() != owner)
 		return 0;
 	fixture_deinit(&here.fixture);

@@ -1,6 +1,6 @@
 /*
- * Who may ask for what, and how much of it: the administrator's socket, single shards, one feed to
- * a connection, feeds to a user; and that what was refused takes no room.
+ * Authorisation and quotas: the administrator's socket, single shards, one feed per connection,
+ * feeds per user. Refused requests use no resources.
  */
 #include "tests/security/attack.h"
 
@@ -38,7 +38,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* For each test a daemon of its own: feeds that were closed are still counted for a moment. */
+/* Starts a new daemon for each test, since closed feeds still count for a moment. */
 static int start(void **state)
 {
 	fixture_start(&stage.fixture, NULL, "--threads", "2", "--log-level", "error", "--limit",
@@ -53,7 +53,8 @@ static int stop(void **state)
 }
 
 /*
- * The code of the answer to a request of this kind, from this user on the socket with this suffix.
+ * Sends a request of this kind as this user on the socket with this suffix; returns the code of the
+ * reply.
  */
 static int ask_as(uid_t uid, const char *suffix, Loaderd__Request__KindCase kind)
 {
@@ -78,7 +79,7 @@ static int ask_as(uid_t uid, const char *suffix, Loaderd__Request__KindCase kind
 			request.get_status = &get;
 		else
 			request.shutdown = &shutdown;
-		/* Who is turned away is answered all the same. */
+		/* A refused client still gets a reply. */
 		(void)frame_send(socket, message, loaderd__request__pack(&request, message), NULL,
 				 0, 5000);
 		Loaderd__Reply *reply = attack_reply(socket, NULL);
@@ -92,8 +93,8 @@ static int ask_as(uid_t uid, const char *suffix, Loaderd__Request__KindCase kind
 }
 
 /*
- * Who hears of all users, and who may stop the daemon: root and its own user, whatever the socket's
- * mode.
+ * Only root and the daemon's user may see the status of all users and stop the daemon, whatever the
+ * socket's mode.
  */
 static void test_the_administrator(void **state)
 {
@@ -115,7 +116,7 @@ static void test_the_administrator(void **state)
 	assert_int_equal(ask_as(ALICE, "", status), ANSWERED);
 	assert_int_equal(ask_as(SERVICE, ".admin", status), ANSWERED);
 	assert_int_equal(ask_as(0, ".admin", status), ANSWERED);
-	/* It serves still. */
+	/* The daemon still serves. */
 	assert_int_equal(kill(stage.fixture.daemon, 0), 0);
 	struct feed *feed = fixture_open(&stage.alice);
 	assert_true(fixture_hash(feed, 1) != 0);
@@ -131,7 +132,7 @@ static void test_the_administrator_stops(void **state)
 	assert_int_equal(status, 0);
 }
 
-/* Everybody sees the feeds of one's own alone. */
+/* Every user sees only the user's own feeds. */
 static void test_status_is_one_s_own(void **state)
 {
 	struct feed *feed = fixture_open(&stage.alice); /* as root */
@@ -149,7 +150,7 @@ static void test_status_is_one_s_own(void **state)
 	feed_close(feed);
 }
 
-/* As ALICE: what opening this dataset comes to. */
+/* Opens a feed on this dataset as ALICE; returns the result. */
 static int open_as_alice(const char *path)
 {
 	int status;
@@ -192,7 +193,7 @@ static size_t feeds_listed(void)
 	return feeds;
 }
 
-/* A feed is listed when it has begun, on a thread of its own. */
+/* A feed is listed once it has started, which happens in another thread. */
 static void wait_for_one_feed(void)
 {
 	for (unsigned i = 0; i < 2000 && feeds_listed() != 1; i++)
@@ -200,7 +201,7 @@ static void wait_for_one_feed(void)
 	assert_int_equal(feeds_listed(), 1);
 }
 
-/* A second feed is for a second connection; the first goes on. */
+/* A connection can have one feed; the attempt to open a second does not affect the first. */
 static void test_one_feed_to_a_connection(void **state)
 {
 	int fds[2];
@@ -234,7 +235,10 @@ static void test_feeds_are_counted_by_user(void **state)
 		feed_close(feeds[i]);
 }
 
-/* Opens feeds on this connection by hand with what is refused at each stage of opening. */
+/*
+ * Requests feeds on this connection with the raw protocol; each must be refused, at a different
+ * stage of opening.
+ */
 static void be_refused(int socket, const char *path, const char *pipeline, unsigned batch_size,
 		       int code)
 {
@@ -257,8 +261,8 @@ static void be_refused(int socket, const char *path, const char *pipeline, unsig
 }
 
 /*
- * More often than a user may have feeds: of a refused one nothing stays, not even until its
- * connection ends.
+ * More refused feeds than a user may have feeds: a refused feed leaves nothing behind, even while
+ * its connection stays open.
  */
 static void test_refused_feeds_take_no_room(void **state)
 {
@@ -271,11 +275,11 @@ static void test_refused_feeds_take_no_room(void **state)
 	for (unsigned i = 0; i < TIMES; i++) {
 		be_refused(socket, stage.images, "hflop", 16, EINVAL);
 		be_refused(socket, stage.images, "random_resized_crop(32)", 65, EDQUOT);
-		/* After its dataset was opened: the ring is too large. */
+		/* Refused after its dataset was opened: the ring is too large. */
 		be_refused(socket, stage.images, "random_resized_crop(512)", 48, EDQUOT);
 		be_refused(socket, "/dev/null", "random_resized_crop(32)", 16, EINVAL);
 	}
-	/* Descriptors and mappings go on a thread of its own. */
+	/* Another thread closes the fds and mappings. */
 	for (unsigned i = 0; i < 2000 && (fixture_descriptors(worker) > descriptors ||
 					  fixture_mappings(worker, "images.pimg") > 0);
 	     i++)
@@ -284,10 +288,7 @@ static void test_refused_feeds_take_no_room(void **state)
 	assert_int_equal(fixture_mappings(worker, "images.pimg"), 0);
 	for (unsigned i = 0; i < FEEDS; i++)
 		feeds[i] = fixture_open(&stage.alice);
-	/*
-	 * Those that read the same file share what is mapped of it, and do not keep it when they
-	 * are gone.
-	 */
+	/* Feeds over the same file share its mapping, which ends with the last of them. */
 	assert_int_equal(fixture_mappings(worker, "images.pimg"), 1);
 	for (unsigned i = 0; i < FEEDS; i++) {
 		assert_true(fixture_hash(feeds[i], 2) != 0);

@@ -1,11 +1,10 @@
 /*
- * The account of rings: random sequences of opening feeds, keeping their memory in every way that
- * there is, and letting it go. After each step
- * - what the kernel charges to the service in shared memory is at most CONSTANT, and
- * - what is kept is at most what one user may have: it counts, in whatever way it is kept.
- * In the end all of it may be had again. LOADERD_TEST_SEED chooses another sequence,
- * LOADERD_TEST_STEPS more steps. Needs root, and a control group of memory for the first of the
- * two.
+ * Accounting of rings under random sequences of opening feeds, keeping their memory by every kind
+ * of reference, and dropping the references. After each step
+ * - the shared memory charged to the service's cgroup is at most CONSTANT, and
+ * - the memory kept is at most one user's limit, since it counts whatever refers to it.
+ * In the end all of it is available again. LOADERD_TEST_SEED selects another sequence,
+ * LOADERD_TEST_STEPS more steps. Needs root, and a memory cgroup for the first check.
  */
 #include "tests/security/attack.h"
 #include "tests/security/memcg.h"
@@ -30,29 +29,29 @@
 enum {
 	STEPS = 600,
 	KEPT_MAX = 12,
-	MOST = 16 << 20,         /* that one user may have, */
-	RING = 3300000,          /* about what a ring takes of it */
-	GROUP_BYTES = 900 << 20, /* of the service */
+	MOST = 16 << 20,         /* per user */
+	RING = 3300000,          /* approximate memory of one ring */
+	GROUP_BYTES = 900 << 20, /* limit of the service's cgroup */
 	CONSTANT = 1 << 20,      /* status pages, configuration, and rounding */
 	FREE_WITHIN_MS = 20000,
 };
 
-/* A ring, and what refers to it. */
+/* A ring and the references to it. */
 struct kept {
 	bool used;
 	uint64_t bytes;
-	int socket, ring, ack; /* -1: closed */
-	int path;              /* of the ring, opened with O_PATH */
+	int socket, ring, ack; /* -1 if closed */
+	int path;              /* the ring, opened with O_PATH */
 	void *map;
-	int pipe[2];   /* with pages of it */
-	int flight[2]; /* a message with its descriptor, not received */
-	pid_t child;   /* which has what we had when it was made */
+	int pipe[2];   /* holds pages of the ring */
+	int flight[2]; /* holds an unreceived message with its fd */
+	pid_t child;   /* inherits the references that existed at the fork */
 	bool child_refers;
 };
 
 struct model {
 	const struct stage *stage;
-	const struct memcg *group; /* NULL: there is none */
+	const struct memcg *group; /* NULL if there is none */
 	int file;
 	struct kept kept[KEPT_MAX];
 	unsigned granted, refused;
@@ -160,7 +159,7 @@ static void forget_message(struct kept *kept)
 	close_fd(&kept->flight[1]);
 }
 
-/* Of all rings that there are: a fork has what its parent has. */
+/* Forks a child, which inherits the references to all rings. */
 static void fork_child(struct model *model, struct kept *kept)
 {
 	if (!kept->used || kept->child != 0)
@@ -181,7 +180,7 @@ static void fork_child(struct model *model, struct kept *kept)
 			forget_message(other);
 			unmap_ring(other);
 		}
-		/* A connection that is shut down is closed, whoever else has it. */
+		/* Closing the connection shuts it down for all processes that share it. */
 		close_fd(&kept->socket);
 		for (;;)
 			pause();
@@ -208,7 +207,7 @@ static void close_feed(struct kept *kept)
 	close_fd(&kept->socket);
 }
 
-/* Drops every reference but those of a random kind, or all. */
+/* Drops every reference except those of one random kind, or drops all. */
 static void let_go(struct kept *kept)
 {
 	enum { KINDS = 8 };
@@ -231,7 +230,7 @@ static void let_go(struct kept *kept)
 		kill_child(kept);
 }
 
-/* One that is free; NULL: there is none. */
+/* Returns an unused entry, or NULL. */
 static struct kept *find_free(struct model *model)
 {
 	for (unsigned i = 0; i < KEPT_MAX; i++)
@@ -240,7 +239,7 @@ static struct kept *find_free(struct model *model)
 	return NULL;
 }
 
-/* A random one of those that are there; NULL: there is none. */
+/* Returns a random used entry, or NULL. */
 static struct kept *find_used(struct model *model)
 {
 	for (unsigned i = 0; i < 20 * KEPT_MAX; i++) {
@@ -256,7 +255,7 @@ static void step(struct model *model)
 	static void (*const keep[])(struct kept * kept) = {map_ring, splice_page, send_away,
 							   open_path};
 	struct kept *kept = find_used(model);
-	/* An attempt at a ring too many takes half a second. */
+	/* Keep attempts beyond the limit rare: each takes half a second. */
 	if (!kept || (bytes_kept(model) < MOST - RING && attack_random() % 2 == 0) ||
 	    attack_random() % 64 == 0) {
 		kept = find_free(model);
@@ -331,7 +330,7 @@ static void run_steps(const struct stage *stage, const struct memcg *group)
 	let_all_go(&model);
 	print_message("%u rings granted, %u refused\n", model.granted, model.refused);
 	assert_true(model.granted > 10 && model.refused > 0);
-	/* As many as before. */
+	/* As many rings as before. */
 	uint64_t until_ms = attack_now_ms() + FREE_WITHIN_MS;
 	for (unsigned have = 0; have < MOST / RING;) {
 		open_ring(&model, &model.kept[have]);

@@ -1,7 +1,8 @@
 /*
- * Another user who locks what may be opened beside the socket: the service stops and starts all the
- * same. Another daemon that is opening its sockets there, or removing them, is waited for. And a
- * system that does not let the daemon have what it needs, which is said at the start.
+ * Start-up under adverse conditions: another user locks the files next to the socket, and the
+ * service must stop and start anyway; another daemon opens or removes its sockets there, and the
+ * service must wait for it; the system denies a resource or system call, and the service must
+ * report it at the start.
  */
 #include "tests/security/attack.h"
 
@@ -33,8 +34,8 @@
 enum { PATIENCE_S = 20 };
 
 /*
- * The folder itself, and every file in it that ALICE may open. Returns her process, which keeps
- * them.
+ * Locks the directory and every file in it that ALICE may open. Returns her process, which keeps
+ * the locks.
  */
 static pid_t lock_all(const struct stage *stage)
 {
@@ -62,7 +63,7 @@ static pid_t lock_all(const struct stage *stage)
 	return pid;
 }
 
-/* What is left in the folder is the two users'. */
+/* Asserts that only the two users' files are left in the directory. */
 static void assert_clean(const struct stage *stage)
 {
 	DIR *folder = opendir(stage->fixture.folder);
@@ -77,7 +78,7 @@ static void test_beside_locks(void **state)
 {
 	struct stage stage;
 	attack_stage(&stage);
-	alarm(PATIENCE_S); /* a service that waits would be waited for */
+	alarm(PATIENCE_S); /* fail if the service blocks */
 	fixture_start(&stage.fixture, NULL, "--threads", "1", NULL);
 	pid_t pid = lock_all(&stage);
 	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
@@ -90,7 +91,7 @@ static void test_beside_locks(void **state)
 	fixture_deinit(&stage.fixture);
 }
 
-/* Somebody is waiting for the lock on this file. */
+/* Returns true if a process is waiting for the lock on this file. */
 static bool is_awaited(ino_t file)
 {
 	char line[256];
@@ -106,9 +107,7 @@ static bool is_awaited(ino_t file)
 	return found;
 }
 
-/*
- * As a daemon that is just opening its sockets, or removing them, until the next one waits for it.
- */
+/* Acts as a daemon that is opening or removing its sockets, until the next one waits for it. */
 static int be_another_daemon(const struct stage *stage, int ready)
 {
 	char path[PATH_MAX + 16];
@@ -153,12 +152,15 @@ static void test_one_after_the_other(void **state)
 	fixture_deinit(&stage.fixture);
 }
 
-/* What the system does not let the daemon have: a limit, or a call that fails with `code`. */
+/*
+ * Something that the system denies to the daemon: a resource limit, or a system call that fails
+ * with `code`.
+ */
 struct lack {
 	const char *name;
 	int resource;
 	rlim_t limit;
-	long call; /* 0: none */
+	long call; /* 0 if none */
 	int second_argument, code;
 	const char *expected;
 	bool private_goes_on;
@@ -191,7 +193,7 @@ static const struct lack lacks[] = {
 	{"/proc", NO_PROC, 0, 0, 0, 0,
 	 "/proc/self/exe: No such file or directory: workers are started from there", false},
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-	/* A sanitizer reserves more addresses than that. */
+	/* A sanitizer reserves more address space than this. */
 	{"RLIMIT_AS", RLIMIT_AS, (rlim_t)1 << 36, 0, 0, 0,
 	 "RLIMIT_AS is 68719476736 bytes (ulimit -v, LimitAS=)", true},
 	{"RLIMIT_AS of less than stacks of threads", RLIMIT_AS, 50 << 20, 0, 0, 0,
@@ -199,11 +201,16 @@ static const struct lack lacks[] = {
 	{"RLIMIT_DATA", RLIMIT_DATA, 20 << 20, 0, 0, 0, "RLIMIT_AS or RLIMIT_DATA (ulimit -v, -d)",
 	 false},
 #endif
-	/* As the kernel answers with sysctl fs.leases-enable=0, which is the whole machine's. */
+	/*
+	 * The kernel's reply with sysctl fs.leases-enable=0, which cannot be set for the test only.
+	 */
 	{"leases", NO_LIMIT, 0, SYS_fcntl, F_SETLEASE, EINVAL, "sysctl fs.leases-enable=1", true},
 };
 
-/* The call fails with this code, from now on. False: the system has no such filters. */
+/*
+ * Makes the call fail with this code from now on. Returns false if seccomp filters are not
+ * supported.
+ */
 static bool forbid(const struct lack *lack)
 {
 	struct sock_filter code[] = {
@@ -215,15 +222,15 @@ static bool forbid(const struct lack *lack)
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	const struct sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
-	if (lack->second_argument == ANY) /* whatever it is */
+	if (lack->second_argument == ANY) /* any value matches */
 		code[3].jf = 0;
 	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
 	       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
 /*
- * What the daemon says until it is ready or has ended. Its wait status; 0: it was ready, and is
- * stopped.
+ * Collects the daemon's output until it is ready or has exited. Returns its wait status, or 0 if it
+ * became ready; then it is stopped.
  */
 static int start_with(const struct stage *stage, const struct lack *lack, bool private_one,
 		      char *text, size_t size)
@@ -276,7 +283,9 @@ static int start_with(const struct stage *stage, const struct lack *lack, bool p
 	return ready ? 0 : status;
 }
 
-/* What is not enough for one user is said at the start, with its name, its value and a remedy. */
+/*
+ * The daemon reports at the start what is insufficient even for one user: name, value and remedy.
+ */
 static void test_what_lacks_is_said(void **state)
 {
 	static char text[1 << 14];
@@ -285,7 +294,7 @@ static void test_what_lacks_is_said(void **state)
 	for (size_t i = 0; i < sizeof(lacks) / sizeof(lacks[0]); i++) {
 		const struct lack *lack = &lacks[i];
 		int status = start_with(&stage, lack, false, text, sizeof(text));
-		/* A limit is worth a warning where only some feeds will not fit. */
+		/* A low limit gets only a warning if just some feeds will not fit. */
 		const bool starts = lack->private_goes_on && lack->call == 0;
 		if (!strstr(text, lack->expected) || (status == 0) != starts ||
 		    (!starts && (!WIFEXITED(status) || WEXITSTATUS(status) != 1)))

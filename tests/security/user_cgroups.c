@@ -1,7 +1,6 @@
 /*
- * Control groups for users as the kernel has them: needs root and a hierarchy of version 2 with the
- * controllers memory and pids, and skips elsewhere. tests/release/service/kernel boots a kernel
- * that has them.
+ * Per-user cgroups with a real kernel: needs root and a version 2 hierarchy with the controllers
+ * memory and pids; skipped elsewhere. tests/release/service/kernel boots a kernel with these.
  */
 #include "tests/security/attack.h"
 
@@ -27,8 +26,8 @@
 
 enum {
 	MIB = 1 << 20,
-	MEMORY_MIB = 96,   /* of a user, */
-	DATASET_MIB = 192, /* which is less than one dataset has */
+	MEMORY_MIB = 96,   /* limit per user */
+	DATASET_MIB = 192, /* more than the limit */
 	SIDE = 512,
 	PATIENCE_MS = 120000,
 };
@@ -42,7 +41,7 @@ static bool write_file(const char *path, const char *text)
 	return written;
 }
 
-/* The first line of a file in a group below the service's. */
+/* Reads the first line of a file below the service's cgroup. */
 static bool read_line(const char *name, char text[256])
 {
 	char path[PATH_MAX];
@@ -62,7 +61,7 @@ static long long number_of(const char *name)
 	return atoll(text);
 }
 
-/* As systemd delegates one to a service that runs as SERVICE. */
+/* Delegates a cgroup as systemd does for a service that runs as SERVICE. */
 static bool delegate_group(void)
 {
 	static const char *const files[] = {"", "/cgroup.procs", "/cgroup.subtree_control",
@@ -94,7 +93,9 @@ static void stop(struct stage *stage)
 	fixture_deinit(&stage->fixture);
 }
 
-/* Runs this as a user, in a process of its own; returns when it has written a byte to `ready`. */
+/*
+ * Runs a function as a user in a separate process; returns when it has written a byte to `ready`.
+ */
 static pid_t run_as(uid_t uid, void (*run)(const struct stage *, int ready),
 		    const struct stage *stage)
 {
@@ -105,7 +106,8 @@ static pid_t run_as(uid_t uid, void (*run)(const struct stage *, int ready),
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		const struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
-		(void)setrlimit(RLIMIT_MEMLOCK, &all); /* as many processes would have together */
+		/* as much as many processes could lock together */
+		(void)setrlimit(RLIMIT_MEMLOCK, &all);
 		fixture_become(uid);
 		run(stage, ready[1]);
 		_exit(1);
@@ -154,16 +156,18 @@ static void test_users_have_groups(void **state)
 	assert_int_equal(number_of("user-64201/pids.max"), 150);
 	if (read_line("user-64201/memory.swap.max", text))
 		assert_string_equal(text, "0\n");
-	/* What the worker has, it has been charged for there. */
+	/* The worker's memory is charged there. */
 	assert_true(number_of("user-64201/memory.current") > MIB);
 	end(pid);
 	stop(&stage);
-	/* Nothing is left but the subgroup, and the next service may be started in the group. */
+	/* Only the subgroup is left, and the next service can start in the cgroup. */
 	assert_int_equal(access(SERVICE_GROUP "/user-64201", F_OK), -1);
 	assert_true(read_line("cgroup.subtree_control", text) == false || text[0] == '\n');
 }
 
-/* Pages of the file that are in the page cache, which the daemon has brought there, stay there. */
+/*
+ * Locks the file's pages that the daemon has brought into the page cache, so that they stay there.
+ */
 static size_t pin(char *map, size_t size)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE), pages = size / page;
@@ -178,7 +182,7 @@ static size_t pin(char *map, size_t size)
 	return pinned * page;
 }
 
-/* Pins all that the daemon reads for her, until it can read no more or it is all of the file. */
+/* Locks all that the daemon reads for her, until it cannot read more or has read the whole file. */
 static void alice_pins(const struct stage *stage, int ready)
 {
 	struct feed *feed;
@@ -201,7 +205,7 @@ static void alice_pins(const struct stage *stage, int ready)
 		pause();
 }
 
-/* Of a file that root has written: pages of it are root's until they are dropped. */
+/* For a file written by root: its pages are charged to root until they are dropped. */
 static void drop_cache(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -219,8 +223,8 @@ static void bob_is_served(const struct stage *stage, int ready)
 }
 
 /*
- * Page cache that the daemon brings in for a user and that the user pins fills the user's own
- * group, also when her worker ends and another comes. Others are served.
+ * Page cache that the daemon reads for a user and that the user locks is charged to the user's
+ * cgroup, even after her worker has been replaced. Other users are served.
  */
 static void test_pinned_page_cache_is_the_users(void **state)
 {
@@ -244,7 +248,7 @@ static void test_pinned_page_cache_is_the_users(void **state)
 	pid_t bob = run_as(BOB, bob_is_served, &stage);
 	int status;
 	assert_int_equal(waitpid(stage.fixture.daemon, &status, WNOHANG), 0);
-	/* Her worker ends: what she pins stays hers. */
+	/* Her worker ends: the locked pages remain charged to her. */
 	pid_t worker = fixture_worker_of(&stage.fixture, ALICE);
 	if (worker != 0)
 		kill(worker, SIGKILL);

@@ -1,7 +1,7 @@
 /*
- * Users' weights: each worker has the nice value that the configuration gives its user, in all of
- * its threads, and where two of them want one CPU the less nice gets more of it. What the system
- * does not let the service have is said when it starts.
+ * CPU weights of users: all threads of a worker have the nice value configured for its user, and of
+ * two workers that compete for one CPU the less nice one gets more of it. The daemon reports at the
+ * start what the system denies.
  */
 #include "tests/security/attack.h"
 
@@ -26,16 +26,16 @@
 #include <unistd.h>
 
 enum {
-	WARM_BATCHES = 4,      /* of both, before it counts */
+	WARM_BATCHES = 4,      /* of both users, before counting */
 	COUNTED_BATCHES = 120, /* of the user who gets more */
-	AT_LEAST = 3,          /* times as many; by the kernel's weights it would be seven */
+	AT_LEAST = 3,          /* ratio of the batches; by the kernel's weights it would be seven */
 	PATIENCE_MS = 120000,
 	PATIENCE_S = 20,
-	ASYNC_JOBS_NICER = 3, /* than the worker's other threads */
+	ASYNC_JOBS_NICER = 3, /* relative to the worker's other threads */
 	NICE_MAX = 19,
 };
 
-/* Batches that each has taken. */
+/* Number of batches that each user has taken. */
 struct taken {
 	_Atomic unsigned alice, bob;
 };
@@ -54,7 +54,7 @@ static pid_t consume(const struct feed_options *options, uid_t uid, _Atomic unsi
 	assert_true(pid >= 0);
 	if (pid > 0)
 		return pid;
-	/* Neither worker is to wait for its client, on a machine that others use. */
+	/* Neither worker should have to wait for its client on a loaded machine. */
 	(void)setpriority(PRIO_PROCESS, 0, -20);
 	fixture_become(uid);
 	struct feed *feed = fixture_open(options);
@@ -77,7 +77,7 @@ static void wait_for(const struct taken *taken, unsigned alice, unsigned bob)
 	}
 }
 
-/* Chores give way to what decodes. */
+/* Returns true for threads of asynchronous jobs, which have lower priority than decoding. */
 static bool is_nicer(const struct stage *stage, uid_t uid, const char *thread)
 {
 	char path[64], name[32] = "";
@@ -91,7 +91,7 @@ static bool is_nicer(const struct stage *stage, uid_t uid, const char *thread)
 	return strcmp(name, "jobs\n") == 0;
 }
 
-/* Every thread of the user's worker. */
+/* Asserts the nice value of every thread of the user's worker. */
 static void has_nice(const struct stage *stage, uid_t uid, int expected)
 {
 	char path[64];
@@ -104,7 +104,7 @@ static void has_nice(const struct stage *stage, uid_t uid, int expected)
 			continue;
 		errno = 0;
 		int value = getpriority(PRIO_PROCESS, (id_t)atoi(entry->d_name));
-		/* One that waited for storage may have ended meanwhile. */
+		/* A thread that waited for storage may have ended meanwhile. */
 		if (value == -1 && errno == ESRCH)
 			continue;
 		int wanted =
@@ -119,7 +119,7 @@ static void has_nice(const struct stage *stage, uid_t uid, int expected)
 	assert_true(threads > 1);
 }
 
-/* One that may be used. */
+/* Returns a CPU that this process may use. */
 static const char *a_cpu(void)
 {
 	static char text[16];
@@ -132,7 +132,7 @@ static const char *a_cpu(void)
 	return text;
 }
 
-/* Runs the service so; both want the one CPU, and `more` of the two is to get more of it. */
+/* Runs the service with both users competing for one CPU; `more` must get more of it. */
 static void compare(struct stage *stage, const char *nice, int alices, int bobs, uid_t more)
 {
 	struct taken *taken = new_taken();
@@ -163,7 +163,7 @@ static void compare(struct stage *stage, const char *nice, int alices, int bobs,
 		assert_true(bob >= AT_LEAST * alice);
 }
 
-/* The same work for both, and so much of it that neither waits for its client. */
+/* Gives both users the same work, enough that neither worker waits for its client. */
 static void set_stage(struct stage *stage)
 {
 	static const char pipeline[] = "random_resized_crop(224) gaussian_blur(23)";
@@ -176,7 +176,7 @@ static void set_stage(struct stage *stage)
 	stage->alice.slots = stage->bob.slots = 16;
 }
 
-/* Two values of which each step is a quarter more or less. */
+/* Each step between the two values changes the weight by a quarter. */
 static void test_the_less_nice_gets_more(void **state)
 {
 	struct stage stage;
@@ -192,7 +192,7 @@ static void test_the_less_nice_gets_more(void **state)
 	fixture_deinit(&stage.fixture);
 }
 
-/* A file of what looks like a control group. */
+/* Creates a file of a simulated cgroup. */
 static void put_file(const char *group, const char *name, char path[PATH_MAX])
 {
 	snprintf(path, PATH_MAX, "%.200s/%s", group, name);
@@ -202,7 +202,10 @@ static void put_file(const char *group, const char *name, char path[PATH_MAX])
 	assert_int_equal(chown(path, SERVICE, SERVICE), 0);
 }
 
-/* That is there, or will be: the daemon writes once the worker has its arguments. */
+/*
+ * Reads a number from a file, waiting until it is there: the daemon writes it after the worker has
+ * its arguments.
+ */
 static long number_in(const char *path)
 {
 	uint64_t until_ms = attack_now_ms() + PATIENCE_MS;
@@ -225,7 +228,7 @@ static void new_folder(const char *path)
 	assert_int_equal(chown(path, SERVICE, SERVICE), 0);
 }
 
-/* What groups have with all three controllers. */
+/* Files of a cgroup with all three controllers. */
 static const char *const group_files[] = {"cpu.weight.nice", "memory.max", "memory.swap.max",
 					  "pids.max", "cgroup.procs"};
 enum { GROUP_FILES = sizeof(group_files) / sizeof(group_files[0]) };
@@ -246,7 +249,7 @@ static long group_number(const char *group, const char *file)
 	return number_in(path);
 }
 
-/* Returns when ALICE is served, by this worker. */
+/* Returns when ALICE is served; ret_worker is her worker. */
 static pid_t serve_alice(const struct stage *stage, pid_t *ret_worker)
 {
 	int served[2];
@@ -269,7 +272,7 @@ static pid_t serve_alice(const struct stage *stage, pid_t *ret_worker)
 	return pid;
 }
 
-/* Opening the feed fails with an error that contains `expected`. */
+/* Returns true if opening the feed fails with an error that contains `expected`. */
 static bool is_refused(const struct feed_options *options, uid_t uid, const char *expected)
 {
 	int status;
@@ -286,7 +289,7 @@ static bool is_refused(const struct feed_options *options, uid_t uid, const char
 	return status == 0;
 }
 
-/* In a folder that has the files of one: what they do is the kernel's business. */
+/* Uses a directory with a cgroup's files; their effect is up to the kernel. */
 static void test_a_control_group_has_weight_and_limits(void **state)
 {
 	struct stage stage;
@@ -299,7 +302,7 @@ static void test_a_control_group_has_weight_and_limits(void **state)
 	snprintf(name, sizeof(name), "user-%d", ALICE);
 	new_folder(root);
 	new_group(root, "trial", other);
-	new_group(root, "user-0", other); /* of the test, which asks for the status */
+	new_group(root, "user-0", other); /* for the test's own user, which requests the status */
 	new_group(root, name, group);
 	fixture_start(&stage.fixture, NULL, "--threads", "1", "--set", nice, "--set", setting,
 		      "--set", "users.memory=3G", "--set", "users.threads=700", NULL);
@@ -309,13 +312,13 @@ static void test_a_control_group_has_weight_and_limits(void **state)
 	assert_int_equal(group_number(group, "memory.max"), 3L << 30);
 	assert_int_equal(group_number(group, "memory.swap.max"), 0);
 	assert_int_equal(group_number(group, "pids.max"), 700);
-	/* It has entered the group itself, before it took memory. */
+	/* The worker has entered the cgroup itself, before it allocated memory. */
 	assert_int_equal(group_number(group, "cgroup.procs"), worker);
-	/* The weight counts once. */
+	/* The weight applies only once. */
 	assert_int_equal(getpriority(PRIO_PROCESS, (id_t)worker), getpriority(PRIO_PROCESS, 0));
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
-	/* A user whose group cannot be limited is refused, not served without limits. */
+	/* A user whose cgroup cannot be limited is refused, not served without limits. */
 	assert_true(is_refused(&stage.bob, BOB, "it may not enter this user's control group"));
 	assert_int_equal(fixture_worker_of(&stage.fixture, BOB), 0);
 	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
@@ -334,7 +337,7 @@ static int oom_score_of(pid_t pid)
 	return score;
 }
 
-/* Where memory is short, a worker is ended before the supervisor. */
+/* The OOM killer prefers workers to the supervisor. */
 static void test_workers_end_before_the_supervisor(void **state)
 {
 	struct stage stage;
@@ -351,7 +354,10 @@ static void test_workers_end_before_the_supervisor(void **state)
 	fixture_deinit(&stage.fixture);
 }
 
-/* What the daemon says when it does not start with this value, as the service's user. */
+/*
+ * Returns the wait status of a daemon that must not start with this value; `text` receives its
+ * output.
+ */
 static int start_in_vain(const struct stage *stage, const char *nice, char *text, size_t size)
 {
 	int fds[2], status;
@@ -364,7 +370,7 @@ static int start_in_vain(const struct stage *stage, const char *nice, char *text
 		close(fds[0]);
 		close(fds[1]);
 		setrlimit(RLIMIT_NICE, &none);
-		alarm(PATIENCE_S); /* one that starts */
+		alarm(PATIENCE_S); /* in case it starts */
 		fixture_become(SERVICE);
 		execl(getenv("LOADERD"), "loaderd", "--config", "/dev/null", "--socket",
 		      stage->fixture.socket, "--set", nice, NULL);
@@ -393,7 +399,7 @@ static void test_what_is_refused_is_said(void **state)
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 ||
 	    !strstr(text, "have no cpu.weight.nice"))
 		fail_msg("status %#x: %s", (unsigned)status, text);
-	/* A limit that nothing would keep. */
+	/* A limit that cannot be enforced. */
 	status = start_in_vain(&stage, "users.threads=100", text, sizeof(text));
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 ||
 	    !strstr(text, "[users] threads: needs a control group"))
@@ -405,7 +411,7 @@ static void test_what_is_refused_is_said(void **state)
 		 own);
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 || !strstr(text, expected))
 		fail_msg("status %#x: %s", (unsigned)status, text);
-	/* Root may, unless it is a container's. */
+	/* Root may lower nice values, except in some containers. */
 	const int less = own - 9;
 	if (setpriority(PRIO_PROCESS, 0, less) == 0 && setpriority(PRIO_PROCESS, 0, own) == 0) {
 		stage.fixture.uid = 0;

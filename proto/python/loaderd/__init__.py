@@ -9,7 +9,7 @@
             ...
         torch.save({"feed": feed.state_dict(), ...}, "last.pt")
 
-See Feed for the options, Batch for what comes out, FeedError for what can go wrong.
+See Feed for the options, Batch for the data, FeedError for the errors.
 """
 
 import logging
@@ -60,28 +60,28 @@ _logger = logging.getLogger("loaderd")
 _LAST = {"drop": 0, "short": 1}
 _BAD = {"substitute": 0, "skip": 1, "fail": 2}
 _FIELD_TYPES = ("unknown", "int64", "float64", "bytes", "json", "text")
-_OPEN_TIMEOUT_MS = 0  # libfeed's
-_RELEASE_POLL_S = 0.001  # between two looks for a batch that another thread gave back
-_DYING_S = 1.0  # a process closes its sockets some time before it is gone
+_OPEN_TIMEOUT_MS = 0  # libfeed's default
+_RELEASE_POLL_S = 0.001  # between two attempts to get a batch that another thread has released
+_DYING_S = 1.0  # a process closes its sockets some time before it has exited
 
 
 class Field(NamedTuple):
-    """An extra field that a feed may be asked for."""
+    """An extra field of a dataset that a feed can deliver."""
 
-    type: str  # "int64", "float64", "text", "json", "bytes"; "unknown" when the daemon is too old to say
-    longest: Optional[int]  # bytes of its longest value; None for numbers, and where the file does not record it
+    type: str  # "int64", "float64", "text", "json", "bytes"; "unknown" if the daemon is too old to report it
+    longest: Optional[int]  # bytes of its longest value; None for numbers, and if the file does not record it
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Facts about a dataset. mean and std are R, G, B in 0..255, None where not recorded."""
+    """Facts about a dataset. mean and std are R, G, B in 0..255, None if not recorded."""
 
     samples: int
     classes: Sequence[str]
     mean: Optional[Tuple[float, float, float]]
     std: Optional[Tuple[float, float, float]]
     metadata: str
-    uuid: Optional[str]  # stands for its content; None when the daemon is too old to say
+    uuid: Optional[str]  # identifies the content; None if the daemon is too old to report it
     fields: Mapping[str, Field]
 
 
@@ -93,7 +93,7 @@ def dataset(
     threads: int = 0,
     settings: Optional[Settings] = None,
 ) -> Dataset:
-    """Asks a daemon, chosen as for Feed, about a dataset."""
+    """Returns facts about a dataset from a daemon, which is chosen as for Feed."""
     address, _ = choose(socket, daemon, threads, settings)
     try:
         samples, classes, mean, std, metadata, uuid, fields = _feed.dataset(address, os.fsencode(path))
@@ -120,7 +120,7 @@ def _reconnect_timeout_ms(reconnect: Union[bool, float, None]) -> int:
 
 
 class _Options(TypedDict):
-    """A feed's, as _feed.Stream takes them, without the position."""
+    """A feed's options as _feed.Stream takes them, without the position."""
 
     dataset: bytes
     pipeline: str
@@ -144,7 +144,7 @@ class _Options(TypedDict):
 
 
 class _Epoch:
-    """Batches of a feed up to the end of an epoch."""
+    """Iterator over a feed's batches up to the end of an epoch."""
 
     def __init__(self, feed: "Feed") -> None:
         self._feed = feed
@@ -172,45 +172,45 @@ class _Epoch:
 class Feed:
     """One subscription to a dataset: batches to iterate over.
 
-    A `for` loop over a Feed gives the batches up to the end of the epoch; the next loop gives the next epoch. A loop that was
-    left early is continued by the next one, as the position is the feed's; one that was left at the epoch's last batch is
-    followed by the next epoch. `epoch_end` ends the feed for good.
+    A `for` loop over a Feed yields the batches up to the end of the epoch; the next loop yields the next epoch. The position
+    belongs to the feed: after a loop that was left early, the next loop continues the epoch, or begins the next one if the
+    epoch's last batch was taken. `epoch_end` ends the feed for good.
 
     dataset      path of a .pimg file or set of shards
-    pipeline     what is done to each image, see loaderd(1); "" delivers stored pixels of equal size
+    pipeline     transforms applied to each image, see loaderd(1); "" delivers stored pixels, which must have equal size
     batch_size   samples per batch of this rank
-    shuffle      a new order each epoch, drawn from seed; else the stored order
-    seed         with (epoch, sample) it determines order, crops and augmentation, on any machine and number of threads
+    shuffle      a new order each epoch, derived from seed; otherwise the stored order
+    seed         determines, with (epoch, sample), order, crops and augmentation, on any machine and with any number of threads
     epoch, batch position to start at
-    epoch_end    the feed ends before this epoch; None: never
-    rank, world  this process's part of each epoch. "auto": as torch.distributed or jax.distributed say once they are initialized,
-                 else as torchrun, mpirun or srun do, else 0 of 1; each worker of a DataLoader has a part of that. None: as "auto",
-                 with a RankWarning where this is one process of several
-    last         "drop" or "short": what becomes of a last batch that is not full
-    repeats      so often each sample is in its batch, every time augmented anew; batch_size times world is a multiple
-    bad          "substitute", "skip" or "fail": what becomes of samples that cannot be decoded
-    slots        batches of shared memory; 0: the daemon chooses
-    fields       names of extra fields to deliver, see Batch.field and dataset(); KEY: the names of the files that samples were made from;
-                 DEFERRED: what of the pipeline's end is left to the client, whose images come without it
-    field_bytes  room per text, bytes or JSON value; 0: as much as the longest takes, or 256 where the file is too old to say
-    cut_values   longer values come cut, with the flag FIELD_CUT; else they are an error, here where the file tells, or at the first
+    epoch_end    exclusive end epoch; None means unlimited
+    rank, world  this process's part of each epoch. "auto" takes them from torch.distributed or jax.distributed once initialized,
+                 else from torchrun, mpirun or srun, else 0 of 1; each worker of a DataLoader gets a share of that part. None acts
+                 like "auto", with a RankWarning if this is one process of several
+    last         "drop" or "short": whether to drop or deliver an incomplete last batch
+    repeats      number of times each sample appears in its batch, with independent augmentation; must divide batch_size times world
+    bad          "substitute", "skip" or "fail": handling of samples that cannot be decoded
+    slots        ring slots, each for one batch; 0 lets the daemon choose
+    fields       names of extra fields to deliver, see Batch.field and dataset(). KEY delivers the names of the samples' source files;
+                 DEFERRED delivers the last pipeline steps, left to the client, without applying them to the images
+    field_bytes  capacity of a text, bytes or JSON value; 0 means the longest value's size, or 256 if the file does not record it
+    cut_values   truncate longer values and set the flag FIELD_CUT; otherwise they are an error, here if the file records their length,
+                 else at the first such value
     name         shown by `loaderctl status`
-    writable     what is written to a batch goes to the shared memory itself rather than to this process's own pages, for GPUs
-                 that can register no other; the daemon may refuse. See pin()
-    timeout      seconds to wait for a batch; None: for ever
-    reconnect    what to do when the daemon goes away: wait for the next one, up to this number of seconds (True: 60, None: for
-                 ever), and go on with the very next batch, which the logger "loaderd" tells in one line; or, False, raise
-                 DaemonGone at once
-    socket       of the daemon; "@name" for an abstract one
-    daemon       "auto": socket, else $LOADERD_SOCKET, else the user's own service or the system's if it answers within ten
-                 seconds, else a private daemon that this process's feeds share and that ends with it; the logger "loaderd" warns
-                 where there is a service that does not answer. "system": never a private one. "private": always
-    threads      of a private daemon that is started for this feed; 0: all CPUs, divided by the number of ranks on this machine
-    settings     of a private daemon (daemon="private"), see Daemon: feeds of the same settings share one
+    writable     writes to a batch go to the shared memory itself instead of private pages, for GPUs that cannot register
+                 read-only memory; the daemon may refuse. See pin()
+    timeout      seconds to wait for a batch; None means no limit
+    reconnect    if the daemon goes away, wait for the next one up to this number of seconds (True means 60, None no limit) and
+                 continue with the next batch; the logger "loaderd" gets one line. False raises DaemonGone at once
+    socket       socket of the daemon; "@name" for an abstract one
+    daemon       "auto" uses socket, else $LOADERD_SOCKET, else the user's or the system's service if it answers within ten seconds,
+                 else a private daemon that this process's feeds share and that ends with the process; the logger "loaderd" warns of
+                 a service that does not answer. "system" never uses a private daemon, "private" always
+    threads      number of threads of a private daemon started for this feed; 0 means all CPUs, divided by the ranks on this machine
+    settings     settings of a private daemon (daemon="private"), see Daemon; feeds with the same settings share one
 
-    A batch with a sample without a label, of a dataset with classes, brings one LabelWarning for each feed.
+    If a dataset with classes has a sample without a label, the feed issues one LabelWarning at the first such batch.
 
-    A feed serves one thread at a time, but batches may be used and dropped in any thread. It does not survive a fork: open it in
+    A feed belongs to one thread at a time, but any thread may use and drop batches. A feed does not survive a fork: open it in
     the process that reads from it.
     """
 
@@ -251,7 +251,7 @@ class Feed:
         if batch_size == 0:
             raise BadOption("batch_size: 0 samples make no batch", 22)
         self._fields = tuple(fields)
-        self._empty = epoch_end is not None and epoch_end == 0  # for the daemon 0 is never
+        self._empty = epoch_end is not None and epoch_end == 0  # 0 means unlimited to the daemon
         self._timeout_ms = milliseconds("timeout", timeout)
         rank, world, warning = resolve(rank, world)
         if warning:
@@ -281,13 +281,13 @@ class Feed:
         self._address, self._daemon = choose(socket, daemon, threads, settings)
         self._in_flight: Deque[Tuple[Any, _feed.Slot]] = deque()
         self._pinned: Optional[int] = None
-        self._iterators = 0  # made so far
-        self._warned = False  # of a sample without a label
+        self._iterators = 0  # number created so far
+        self._warned = False  # has warned of a sample without a label
         self._open(epoch, batch)
 
     def _open(self, epoch: int, batch: int) -> None:
         self._closed = False
-        self._iterators += 1  # none that there is goes on
+        self._iterators += 1  # invalidates all existing iterators
         try:
             self._stream = _feed.Stream(
                 socket=self._address, epoch=epoch, batch=batch, timeout_ms=_OPEN_TIMEOUT_MS, **self._options
@@ -300,7 +300,7 @@ class Feed:
         self._info = self._stream.info()
 
     def _last_words(self) -> str:
-        """Of a private daemon that has died, what it said last."""
+        """Returns the last log line of a private daemon that has died."""
         if self._daemon is None:
             return ""
         until = time.monotonic() + _DYING_S
@@ -312,22 +312,23 @@ class Feed:
         return f" It said last: {lines[-1]}" if lines else ""
 
     def __iter__(self) -> Iterator[Batch]:
-        """The rest of the epoch at whose batch the feed is: the whole next one, once an epoch's last batch was taken, by whatever loop.
+        """Iterates over the rest of the current epoch, or over the whole next one if the last batch of an epoch was taken.
 
-        A feed has one position. An iterator that is not the latest, or older than load_state_dict(), raises FeedError.
+        A feed has one position: only its latest iterator is valid. Older ones, and ones made before load_state_dict(), raise
+        FeedError.
         """
         self._iterators += 1
         return _Epoch(self)
 
     def __next__(self) -> Batch:
-        """As next(); StopIteration at the feed's end."""
+        """Like next(), but raises StopIteration at the feed's end."""
         batch = self.next()
         if batch is None:
             raise StopIteration
         return batch
 
     def next(self, timeout: Optional[float] = None) -> Optional[Batch]:
-        """The next batch across the ends of epochs, None at the feed's end. timeout in seconds; None: the feed's."""
+        """Returns the next batch, continuing across epochs, or None at the feed's end. timeout is in seconds; None means the feed's."""
         if self._closed:
             raise DaemonGone("this feed was closed", 107)
         if self._empty:
@@ -355,7 +356,7 @@ class Feed:
         return batch
 
     def _note_reconnect(self) -> None:
-        """The memory is another one: what CUDA knew of the old one ends, and the old one with it."""
+        """Replaces the registration with CUDA, since a reconnect has replaced the ring memory."""
         _logger.warning("%s", self._stream.reconnect_text())
         self._info = self._stream.info()
         if self._pinned is not None:
@@ -363,7 +364,7 @@ class Feed:
             self.pin()
 
     def _next_after_release(self, timeout_ms: int, failure: NoFreeBatch) -> "Optional[_feed.Slot]":
-        """Every batch is held: by copies under way, by garbage, or by other threads, which will give one back."""
+        """Gets a batch although all are held: by copies in progress, by garbage, or by other threads, which will release one."""
         import gc
 
         if self._in_flight:
@@ -393,7 +394,7 @@ class Feed:
             self._in_flight.popleft()
 
     def __len__(self) -> int:
-        """Batches per epoch of this rank."""
+        """Batches per epoch for this rank."""
         return self._info["batches_per_epoch"]
 
     @property
@@ -403,7 +404,7 @@ class Feed:
 
     @property
     def uuid(self) -> Optional[str]:
-        """Stands for the dataset's content, as `packimg info` shows it; None when the daemon is too old to say."""
+        """UUID of the dataset's content, as `packimg info` shows it; None if the daemon is too old to report it."""
         return _uuid_text(self._info["uuid"])
 
     @property
@@ -413,35 +414,35 @@ class Feed:
 
     @property
     def slots(self) -> int:
-        """Batches that may be held at a time, including those on their way."""
+        """Number of batches that may be held at a time, including those in asynchronous copies."""
         return self._info["slots"]
 
     @property
     def socket(self) -> Optional[str]:
-        """Of the daemon in use."""
+        """Socket of the daemon in use."""
         return self._address
 
     @property
     def daemon(self) -> Optional[Daemon]:
-        """The private daemon in use, None when it is not one of ours."""
+        """The private daemon in use; None if the daemon is not private to this process."""
         return self._daemon
 
     @property
     def reconnects(self) -> int:
-        """Times that the feed was opened again because its daemon went away."""
+        """Number of times that the feed was reopened because its daemon went away."""
         return self._info["reconnects"]
 
     @property
     def position(self) -> Tuple[int, int]:
-        """(epoch, batch) of the batch that comes next."""
+        """(epoch, batch) of the next batch."""
         return self._stream.position()
 
     def fileno(self) -> int:
-        """For event loops: readable when next(timeout=0) is worth another try after FeedTimeout."""
+        """File descriptor for event loops: readable when next(timeout=0) should be tried again after FeedTimeout."""
         return self._stream.fileno()
 
     def state_dict(self) -> Dict[str, Any]:
-        """The position after the last batch handed out, and what it depends on."""
+        """Returns the position after the last batch returned, and the options that it depends on."""
         epoch, batch = self.position
         kept = ("pipeline", "batch_size", "shuffle", "seed", "world", "last", "repeats")
         options: Mapping[str, Any] = self._options
@@ -452,14 +453,14 @@ class Feed:
         return os.fsdecode(self._options["dataset"])
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
-        """Goes on exactly where a feed's state_dict() was taken, also with another batch size or number of ranks.
+        """Continues exactly where state_dict() was called, also with another batch size or number of ranks.
 
-        Order and augmentation depend on shuffle, seed and repeats, so these must be the same; so must the dataset, wherever it lies. With
-        strict=False it may be another, whose batches are others then.
+        Order and augmentation depend on shuffle, seed and repeats, so these must be the same. So must the dataset's content; its path may
+        differ. strict=False allows another dataset, which then gives different batches.
         """
         if strict:
             self._check_dataset(state)
-        given = {"repeats": 1, **state}  # which states of older versions have not
+        given = {"repeats": 1, **state}  # states of older versions lack it
         for key, own in (("shuffle", self._options["shuffle"]), ("seed", self._options["seed"]), ("repeats", self._options["repeats"])):
             if given[key] != own:
                 raise BadOption(
@@ -479,7 +480,7 @@ class Feed:
             self._check_dataset(state)  # the file may have been replaced since this feed was opened
 
     def _check_dataset(self, state: Mapping[str, Any]) -> None:
-        """Passes when either side does not say what its dataset is."""
+        """Compares the datasets' UUIDs; passes if either is unknown."""
         saved = state.get("uuid")
         if None not in (saved, self.uuid) and saved != self.uuid:
             raise BadOption(
@@ -490,7 +491,7 @@ class Feed:
     def pin(self) -> None:
         """Registers the feed's memory with CUDA, so that Batch.to("cuda") copies by DMA.
 
-        With writable=True so does .to(..., non_blocking=True) of tensors from Batch.torch().
+        With writable=True, .to(..., non_blocking=True) of tensors from Batch.torch() does so too.
         """
         import torch
 
@@ -517,7 +518,7 @@ class Feed:
         self._pinned = None
 
     def close(self) -> None:
-        """Hangs up: the daemon frees its side at once. Batches, arrays and tensors at hand stay valid."""
+        """Hangs up: the daemon frees its resources at once. Existing batches, arrays and tensors stay valid."""
         if self._closed:
             return
         self._closed = True
@@ -541,6 +542,6 @@ class Feed:
         return f"<loaderd.Feed {self._path} at {self._address}, position {self.position}{closed}>"
 
 
-for _name in __all__:  # where users know them from
+for _name in __all__:  # show the public module name
     if isinstance(globals()[_name], type):
         globals()[_name].__module__ = __name__

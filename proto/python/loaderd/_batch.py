@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence, Union
 
 from . import _feed
 
-if TYPE_CHECKING:  # what the array libraries are called; none is needed to use the package
+if TYPE_CHECKING:  # for annotations only; the package needs none of these libraries
     import numpy
     from numpy.typing import NDArray
     from torch import Tensor
@@ -20,11 +20,11 @@ _ELEMENTS = {1: "u8", 2: "f16", 3: "bf16", 4: "f32"}
 _LAYOUTS = {1: "nhwc", 2: "nchw"}
 _JSON = 4
 
-SUBSTITUTED = 1  #: flag of a sample that could not be decoded; another stands in its place
-FIELD_MISSING = 2  #: flag of a sample without a value for some field; it is zero
+SUBSTITUTED = 1  #: flag of a sample that could not be decoded; another sample replaces it
+FIELD_MISSING = 2  #: flag of a sample without a value for a delivered field; the value is zero
 FIELD_CUT = 4  #: flag of a sample with a value longer than field_bytes, in a feed opened with cut_values=True
 KEY = "__key__"  #: field of the samples' source names
-DEFERRED = "__deferred__"  #: field of the steps that are left to the client; loaderd-protocol(7), "Deferred steps"
+DEFERRED = "__deferred__"  #: field of the pipeline steps left to the client; loaderd-protocol(7), "Deferred steps"
 
 
 class LabelWarning(UserWarning):
@@ -32,7 +32,7 @@ class LabelWarning(UserWarning):
 
 
 class Tensors(NamedTuple):
-    """What Batch.torch() returns."""
+    """Result of Batch.torch() and Batch.to()."""
 
     images: "Tensor"
     labels: "Tensor"
@@ -49,7 +49,7 @@ def _array(section: "_feed.Array") -> "NDArray[Any]":
 
 
 def _level_of_caller() -> int:
-    """For warnings.warn(): stacklevel of the first caller outside this package, seen from the function that calls this one."""
+    """Returns the stacklevel for warnings.warn() of the first caller outside this package."""
     folder = os.path.dirname(__file__)
     level = 1
     while os.path.dirname(sys._getframe(level).f_code.co_filename) == folder and sys._getframe(level).f_back:
@@ -58,11 +58,11 @@ def _level_of_caller() -> int:
 
 
 class Batch:
-    """One batch. Arrays and tensors made from it look into shared memory without a copy, and stay valid as long as they live.
+    """One batch. Arrays and tensors made from it refer to shared memory without a copy and keep that memory valid.
 
-    The memory goes back to the daemon when the batch and everything made from it has died, or after release() (or the
-    end of a `with` block) when everything made from it has died. All may be written to: pages written to become this
-    process's own, which costs each a copy, and what was written is gone with the batch.
+    The memory returns to the daemon when the batch and all arrays and tensors made from it have died; release(), or the
+    end of a `with` block, stands for the death of the batch. Arrays and tensors are writable: unless the feed has
+    writable=True, the first write to a page makes a private copy, and writes are discarded with the batch.
     """
 
     __slots__ = (
@@ -74,7 +74,7 @@ class Batch:
         self._slot: Optional[_feed.Slot] = slot
         self._names = names
         self._feed = feed
-        self._shown = False  # images, to somebody who may write to them
+        self._shown = False  # set once the caller has the images and may write to them
         (
             self.number, self.epoch, self.index, self.count, self.height, self.width, self.channels,
             element, layout, self.bad, self.last, self.publish_ns, self.reconnects,
@@ -88,7 +88,7 @@ class Batch:
         return self._slot
 
     def warn_of_missing_labels(self, dataset: str) -> bool:
-        """Warns if a sample of this batch has no label. Returns whether it did."""
+        """Warns if a sample of this batch has no label. Returns True if it did."""
         sample = self._held().unlabelled()
         if sample is None:
             return False
@@ -101,7 +101,7 @@ class Batch:
         return True
 
     def release(self) -> None:
-        """Gives the batch back, at once or when the last array or tensor made from it dies. More than once is fine."""
+        """Releases the batch, at once or when the last array or tensor made from it dies. May be called repeatedly."""
         self._slot = None
 
     def __enter__(self) -> "Batch":
@@ -121,7 +121,7 @@ class Batch:
         )
 
     def buffer(self, section: str) -> "_feed.Array":
-        """"images", "labels", "samples" or "flags" with the buffer protocol and DLPack, for other libraries."""
+        """Returns "images", "labels", "samples" or "flags" with the buffer protocol and DLPack, for other libraries."""
         if section not in ("images", "labels", "samples", "flags"):
             raise ValueError(f"section: {section!r} is none of images, labels, samples, flags")
         slot = self._held()
@@ -136,7 +136,7 @@ class Batch:
     def images(self) -> "NDArray[Any]":
         """NumPy array [count, height, width, channels], or [count, channels, height, width] with layout(nchw).
 
-        bf16 becomes ml_dtypes.bfloat16 where that package is installed, else its bits as uint16.
+        bf16 becomes ml_dtypes.bfloat16 if that package is installed, otherwise uint16 with the same bits.
         """
         array = _array(self._images())
         if self.element == "bf16":
@@ -163,9 +163,9 @@ class Batch:
         return _array(self._held().flags())
 
     def field(self, name: str) -> Any:
-        """An extra field: NumPy int64 or float64 [count], or a list of str, of bytes, or of parsed JSON.
+        """Returns an extra field: NumPy int64 or float64 [count], or a list of str, of bytes, or of parsed JSON.
 
-        Where a sample has no value, which flags tell, it is 0, "", b"" or None; so is JSON that was cut.
+        If a sample has no value, which its flag shows, the value is 0, "", b"" or None. Truncated JSON is None.
         """
         try:
             position = self._names.index(name)
@@ -178,10 +178,10 @@ class Batch:
         return [_parsed(record) for record in records] if kind == _JSON else records
 
     def torch(self, layout: str = "nchw") -> Tensors:
-        """(images, labels) for PyTorch: images without a copy, labels as int64.
+        """Returns (images, labels) for PyTorch: images without a copy, labels as int64.
 
         layout "nchw" views images stored as nhwc as [count, channels, height, width] in channels_last memory
-        format, which is what models expect and what runs fastest; "stored" leaves the order alone.
+        format, which models expect and which runs fastest; "stored" keeps the stored order.
         """
         return self._tensors(self._images(), layout)
 
@@ -196,10 +196,10 @@ class Batch:
         return Tensors(images, torch.from_dlpack(self._held().labels()).long())
 
     def to(self, device: "Union[str, int, Device]", layout: str = "nchw") -> Tensors:
-        """(images, labels) on a PyTorch device.
+        """Returns (images, labels) on a PyTorch device.
 
-        On a GPU the copy is asynchronous after Feed.pin(); the batch is kept until it has finished, so that it may be dropped
-        at once.
+        On a GPU the copy is asynchronous after Feed.pin(). The feed holds the batch until the copy has finished, so the caller
+        may drop it at once.
         """
         import torch
 
@@ -207,7 +207,7 @@ class Batch:
         if device.type == "cpu":
             return self.torch(layout)
         slot = self._held()
-        # A device may have registered the shared memory; what was changed is elsewhere.
+        # Only the shared memory can be registered with a device, but the caller's changes are in private pages.
         here = self._tensors(slot.images() if self._shown else slot.shared_images(), layout)
         there = Tensors(here.images.to(device, non_blocking=True), here.labels.to(device, non_blocking=True))
         if device.type == "cuda":

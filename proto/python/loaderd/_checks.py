@@ -1,4 +1,4 @@
-"""What users give, looked at before it is used: TypeError for what is of another kind, BadOption (a ValueError) for what cannot be."""
+"""Checks of user arguments: TypeError for a wrong type, BadOption (a ValueError) for an invalid value."""
 
 from math import isnan
 from operator import index
@@ -8,7 +8,7 @@ from ._errors import BadOption
 
 MILLISECONDS_MAX = (1 << 31) - 1
 
-# What other loaders call a feed's options, and what these are called here.
+# Names that other loaders use for options, with their equivalents here.
 _ELSEWHERE = {
     "num_workers": "threads=N sets the threads of a private daemon, all CPUs by default",
     "drop_last": 'last="drop" leaves a last batch out that is not full, last="short" delivers it',
@@ -30,7 +30,7 @@ _ELSEWHERE = {
 
 
 def refuse_unknown(unknown: Iterable[str], known: Iterable[str]) -> NoReturn:
-    """Options that a feed has not: what was meant, where that is known."""
+    """Raises TypeError for an unknown option, with a hint if the intended option can be guessed."""
     from difflib import get_close_matches
 
     name = next(iter(unknown))
@@ -64,14 +64,14 @@ def text(name: str, value: Any) -> str:
 
 
 def flag(name: str, value: Any) -> bool:
-    """0 and 1 as well; not "no", which would be true."""
+    """Accepts True, False, 0 and 1; not "no", which would be true."""
     if value not in (False, True):
         raise TypeError(f"{name}: {value!r} is neither True nor False")
     return bool(value)
 
 
 def milliseconds(name: str, value: Union[float, None]) -> int:
-    """Of a number of seconds; -1 for None, which is for ever."""
+    """Converts seconds to milliseconds; None, which means no limit, becomes -1."""
     if value is None:
         return -1
     try:

@@ -1,4 +1,4 @@
-"""Which daemon a Feed uses, and private ones."""
+"""Choice of the daemon for a Feed, and private daemons."""
 
 import atexit
 import logging
@@ -21,7 +21,7 @@ _GET_STATUS = b"\x02\0\0\0\x12\0"  # a frame with the request GetStatus
 
 
 def _binary() -> Optional[str]:
-    """The daemon's program: $LOADERD, the one in this package, the one of this environment; else libfeed's rule, which ends in PATH."""
+    """Finds the daemon's program: $LOADERD, in this package, in this environment; else by libfeed's rule, which ends in PATH."""
     if os.environ.get("LOADERD"):
         return os.environ["LOADERD"]
     for path in (
@@ -34,13 +34,13 @@ def _binary() -> Optional[str]:
 
 
 def _default_threads() -> int:
-    """With several ranks on this machine and a daemon each, a fair part of the CPUs; else the daemon's own choice."""
+    """Returns each rank's share of the CPUs if there are several ranks on this machine, one daemon each; else 0, the default."""
     local = local_ranks()
     return max(1, len(os.sched_getaffinity(0)) // local) if local > 1 else 0
 
 
 def _words(settings: Optional[Settings]) -> Tuple[str, ...]:
-    """As loaderd --set takes them, in an order that does not depend on theirs."""
+    """Formats settings as arguments of loaderd --set, in an order that does not depend on the dictionary's."""
     words = []
     for name, value in (settings or {}).items():
         section, _, key = text("settings", name).partition(".")
@@ -62,9 +62,9 @@ def _failure(error: "_feed.Error") -> FeedError:
 class Daemon:
     """A private daemon: only this user can reach it, and it ends with this process.
 
-    Any process of this user may open feeds at its `socket`; for ranks of one training on one machine, start one
-    and put its socket into $LOADERD_SOCKET. `settings` are keys of loaderd.conf(5), as in {"io.mode": "uring",
-    "io.readahead_bytes": "1G", "limits.slots": 128}; it reads no configuration file.
+    Any process of this user may open feeds on its `socket`. If several ranks of a training run on one machine, start
+    one daemon and set $LOADERD_SOCKET to its socket. `settings` are keys of loaderd.conf(5), as in {"io.mode": "uring",
+    "io.readahead_bytes": "1G", "limits.slots": 128}; the daemon reads no configuration file.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Daemon:
 
     @property
     def pid(self) -> int:
-        """Another one after a restart; of one that was stopped the last."""
+        """Process id; changes with a restart, and keeps its last value after stop()."""
         self._pid = self._daemon.pid or self._pid
         return self._pid
 
@@ -99,18 +99,18 @@ class Daemon:
 
     @property
     def log(self) -> str:
-        """The end of what it wrote to standard error."""
+        """The end of the daemon's standard error."""
         return self._daemon.log
 
     def restart(self) -> None:
-        """Starts it again, on the same socket, if it has ended. Feeds of this process do so by themselves."""
+        """Restarts the daemon on the same socket if it has ended. Feeds of this process do so automatically."""
         try:
             self._daemon.restart()
         except _feed.Error as error:
             raise _failure(error) from None
 
     def stop(self) -> None:
-        """Stops it and waits. Feeds that are open at it see DaemonGone."""
+        """Stops the daemon and waits for it. Its open feeds raise DaemonGone."""
         self._daemon.stop()
 
     def __enter__(self) -> "Daemon":
@@ -135,9 +135,9 @@ def _stop_shared() -> None:
 
 
 def shared_daemon(threads: int, settings: Optional[Settings]) -> Daemon:
-    """This process's private daemon, started when first needed and shared by its feeds; a new one after a fork.
+    """Returns this process's private daemon, started when first needed and shared by its feeds; a new one after a fork.
 
-    One for each choice of settings; without any the first that there is.
+    There is one daemon per choice of settings; without settings, the first existing one is used.
     """
     global _shared, _shared_owner
     words = _words(settings)
@@ -155,7 +155,7 @@ def shared_daemon(threads: int, settings: Optional[Settings]) -> Daemon:
 
 
 def _service_answers(socket: str) -> bool:
-    """Not only its socket, which a manager keeps open for a service that cannot start."""
+    """Returns True if the service answers: its socket alone proves nothing, since systemd keeps it open if the service cannot start."""
     with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe:
         probe.settimeout(_ANSWER_S)
         try:
@@ -177,7 +177,7 @@ def _service_answers(socket: str) -> bool:
 def choose(
     socket: Optional[str], daemon: str, threads: int, settings: Optional[Settings]
 ) -> "tuple[Optional[str], Optional[Daemon]]":
-    """The socket to use and the private daemon behind it, if it is one. The rule is in Feed's documentation."""
+    """Returns the socket to use, and its private daemon or None. Feed's documentation has the rule."""
     if daemon not in ("auto", "system", "private"):
         raise BadOption(f'daemon: {daemon!r} is none of "auto", "system", "private"', 22)
     if settings is not None and daemon != "private":

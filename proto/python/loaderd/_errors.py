@@ -1,4 +1,4 @@
-"""Exceptions. Each is a FeedError with a sentence for a person and the errno in .code."""
+"""Exceptions. Each is a FeedError with a sentence for the user and the errno in .code."""
 
 import errno
 from typing import Dict, Tuple, Type
@@ -7,13 +7,13 @@ from . import _feed
 
 
 class FeedError(Exception):
-    """Something went wrong between this program and loaderd."""
+    """Base class of all errors of this package."""
 
     def __init__(self, text: str, code: int = 0) -> None:
         super().__init__(text)
         self.code = code
         if isinstance(self, OSError):
-            setattr(self, "errno", code)  # is the base class's, which not all have
+            setattr(self, "errno", code)  # OSError's attributes, which only some subclasses have
             setattr(self, "strerror", text)
 
     def __str__(self) -> str:
@@ -28,47 +28,47 @@ class NoDaemon(FeedError, ConnectionError):
 
 
 class DaemonGone(FeedError, ConnectionError):
-    """The daemon went away, and the feed could not be opened again, or was not to be (reconnect=False)."""
+    """The daemon went away, and the feed could not be reopened or should not be (reconnect=False)."""
 
 
 class BadOption(FeedError, ValueError):
-    """An option cannot be; the text names it."""
+    """An option is invalid; the text names it."""
 
 
 class BadPipeline(BadOption):
-    """The pipeline has a mistake; the text shows where."""
+    """The pipeline is invalid; the text shows the position."""
 
 
 class DatasetReplaced(FeedError):
-    """Another dataset lies under the path since the feed was opened."""
+    """The dataset at the path was replaced since the feed was opened."""
 
 
 class NoDataset(FeedError, FileNotFoundError):
-    """The daemon finds no such dataset."""
+    """The dataset does not exist."""
 
 
 class NotPermitted(FeedError, PermissionError):
-    """This user may not read the dataset, use that daemon, or have what the daemon's configuration forbids."""
+    """This user may not read the dataset or use the daemon, or the daemon's configuration forbids the request."""
 
 
 class LimitExceeded(FeedError):
-    """The daemon's configuration does not allow that much."""
+    """The request exceeds a limit of the daemon."""
 
 
 class FeedTimeout(FeedError, TimeoutError):
-    """No batch came within the time given."""
+    """No batch came within the timeout."""
 
 
 class FeedFailed(FeedError):
-    """The daemon ended the feed, for instance at a damaged sample under bad="fail"."""
+    """The daemon ended the feed, for instance at a damaged sample with bad="fail"."""
 
 
 class NoFreeBatch(FeedError):
-    """The program holds every batch that the feed has room for."""
+    """The program holds a batch in every slot of the feed."""
 
 
 class ProtocolError(FeedError):
-    """Daemon and library do not understand each other."""
+    """The daemon and the library speak incompatible protocols, or one of them broke the protocol."""
 
 
 class WrongProcess(FeedError, RuntimeError):
@@ -96,7 +96,7 @@ _BY_CODE: Dict[int, Type[FeedError]] = {
 
 
 def translated(error: "_feed.Error", more: str = "") -> FeedError:
-    """The exception for what libfeed reported."""
+    """Returns the exception for an error of libfeed."""
     code, text = error.args
     kind = _BY_CODE.get(code, FeedError)
     if kind is BadOption and text.startswith("pipeline"):

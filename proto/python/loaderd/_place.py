@@ -1,4 +1,4 @@
-"""Which part of each epoch is this process's: what frameworks and launchers say of ranks, and a DataLoader of its workers."""
+"""Determines this process's part of each epoch from frameworks and launchers (ranks) and from a DataLoader (workers)."""
 
 import os
 import sys
@@ -10,31 +10,31 @@ from ._errors import BadOption
 
 Number = Union[int, Literal["auto"], None]
 
-_LAUNCHERS = (  # the variables of rank and world, and of the ranks on this machine
+_LAUNCHERS = (  # variables of rank, world, and number of ranks on this machine
     ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),  # torchrun, accelerate, DeepSpeed
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),  # Open MPI
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),  # MPICH, Intel MPI
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ""),  # srun; a batch script by itself is no step
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ""),  # srun; a batch script without srun is not a step
 )
 
 
 class RankWarning(UserWarning):
-    """A feed was opened in one process of several without a word about which part of the epoch is meant to be its."""
+    """A feed was opened in one process of several without rank and world."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """What is known of this process among others. Of `workers` a DataLoader has, it is number `worker`."""
+    """This process's rank and world, and its number `worker` among the `workers` of a DataLoader."""
 
     rank: int = 0
     world: int = 1
     source: str = ""
     worker: int = 0
-    workers: int = 0  # 0: in no DataLoader
+    workers: int = 0  # 0 outside a DataLoader
 
     @property
     def divided(self) -> Tuple[int, int]:
-        """Rank and world with each worker as a rank of its own."""
+        """Rank and world if each worker counts as a rank."""
         workers = max(1, self.workers)
         return self.rank * workers + self.worker, self.world * workers
 
@@ -45,13 +45,13 @@ def _whole(name: str) -> Optional[int]:
 
 
 def local_ranks() -> int:
-    """Ranks on this machine, as far as their launcher says."""
+    """Number of ranks on this machine according to the launcher; 1 if unknown."""
     found = (_whole(variables[2]) for variables in _LAUNCHERS)
     return next((count for count in found if count is not None and count > 0), 1)
 
 
 def _frameworks() -> Optional[Tuple[int, int, str]]:
-    """Of those that are imported already and have joined their group."""
+    """Asks frameworks that are already imported and have joined their group."""
     torch = sys.modules.get("torch.distributed")
     if torch is not None and torch.is_available() and torch.is_initialized():
         return torch.get_rank(), torch.get_world_size(), "torch.distributed"
@@ -82,12 +82,12 @@ def place() -> Place:
 NO_DATALOADER = "A feed needs no DataLoader: iterate over it in the process that trains, where its batches are without a copy."
 
 
-Part = Tuple[int, int, str]  # rank, world, and what the user should be warned of
+Part = Tuple[int, int, str]  # rank, world, and a warning for the user
 
 
 def _about_workers(here: Place, how: str) -> str:
     if here.worker > 0:
-        return ""  # the first one says it for all
+        return ""  # only the first worker warns
     return f"this feed is opened in each of the {here.workers} workers of a PyTorch DataLoader, {how}. {NO_DATALOADER}"
 
 
@@ -109,7 +109,7 @@ def _number(name: str, value: Number) -> int:
 
 
 def _given(rank: Number, world: Number, here: Place) -> Part:
-    """At least one number."""
+    """Resolves rank and world if at least one is a number."""
     if "auto" in (rank, world):
         raise BadOption(f'rank: {rank!r} and world: {world!r} do not go together; "auto" finds out both', 22)
     if world is None:
@@ -128,7 +128,7 @@ def _given(rank: Number, world: Number, here: Place) -> Part:
 
 
 def resolve(rank: Number, world: Number) -> Part:
-    """What a feed's arguments and what is known of this process make together."""
+    """Combines a feed's arguments with this process's place."""
     for name, value in (("rank", rank), ("world", world)):
         if isinstance(value, str) and value != "auto":
             raise BadOption(f'{name}: {value!r} is neither a whole number nor "auto"', 22)

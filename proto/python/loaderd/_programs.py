@@ -1,4 +1,4 @@
-"""The programs in this package as commands: pip puts a script on the PATH for each, which ends in a call of one of these."""
+"""Entry points of the programs in this package: for each, pip installs a script that calls one of these functions."""
 
 import glob
 import os
@@ -29,7 +29,7 @@ def packimg() -> NoReturn:
 
 
 def trainer() -> NoReturn:
-    """Where it has not been told of any, it finds NVIDIA's libraries in the packages that `pip install loaderd[cuda]` brings."""
+    """Runs the trainer; unless set by the user, NVIDIA's libraries come from the packages of `pip install loaderd[cuda]`."""
     folders = sorted(glob.glob(os.path.join(os.path.dirname(_PACKAGE), "nvidia", "*", "lib")))
     if folders:
         os.environ.setdefault("LOADERD_CUDA_LIBRARIES", ":".join(folders))

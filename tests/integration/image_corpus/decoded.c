@@ -1,7 +1,7 @@
 /*
- * What libpackimg makes of a dataset's samples, as loaderd gets them: decoded FILE FOLDER writes
- * the pixels of sample N to FOLDER/N.ppm, or the reason why there are none to FOLDER/N.txt. Decoded
- * at once and row by row they must be the same.
+ * Decodes a dataset's samples with libpackimg, as loaderd does: decoded FILE FOLDER writes the
+ * pixels of sample N to FOLDER/N.ppm, or the error to FOLDER/N.txt. Decoding the whole image and
+ * decoding row by row must give the same pixels.
  */
 #include "format/packimg.h"
 
@@ -28,7 +28,7 @@ static FILE *create(const char *folder, uint64_t index, const char *ending)
 	return file;
 }
 
-/* Packed rows of the whole image, by one call; NULL with the reason. */
+/* Decodes the whole image into packed rows with one call; NULL with error set on failure. */
 static uint8_t *decode_whole(struct packimg_decoder *decoder, const struct packimg_sample *sample,
 			     struct packimg_error *error)
 {
@@ -48,7 +48,10 @@ static uint8_t *decode_whole(struct packimg_decoder *decoder, const struct packi
 	return rgb;
 }
 
-/* Are the same rows made when they are asked for one by one? 1: yes, 0: others, negative: none. */
+/*
+ * Decodes row by row and compares. Returns 1 if the rows are the same, 0 if they differ, negative
+ * on failure.
+ */
 static int decode_by_rows(struct packimg_decoder *decoder, const struct packimg_sample *sample,
 			  const uint8_t *rgb, struct packimg_error *error)
 {

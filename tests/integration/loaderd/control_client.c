@@ -45,7 +45,7 @@ static void note(struct control_client *control, uint64_t hash, uint64_t wait_ns
 	atomic_fetch_add(&control->batches, 1);
 }
 
-/* How long a batch takes when nothing else is done. */
+/* Measures how long a batch takes at full speed. */
 static void find_pace(struct control_client *control, struct feed *feed)
 {
 	enum { BEFORE = 20, BATCHES = 100 };
@@ -112,11 +112,11 @@ struct control_client *control_client_start_as(const struct fixture *fixture,
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (uid != 0)
 			fixture_become(uid);
-		/* a failed assertion ends this process too, with a status that is not 0 */
+		/* a failed assertion also ends this process, with a nonzero status */
 		watch(control);
 		_exit(0);
 	}
-	control->pid = pid; /* by the parent alone: the child shares this memory */
+	control->pid = pid; /* set by the parent only: the child shares this memory */
 	control_client_wait(control, share == 0 ? 10 : 150);
 	return control;
 }
@@ -190,7 +190,7 @@ struct holdings holdings_of(const struct fixture *fixture)
 	int64_t deadline_ms = clock_ms() + 60000;
 	request.kind_case = LOADERD__REQUEST__KIND_GET_STATUS;
 	request.get_status = &get;
-	/* those whose ends a busy daemon has not seen yet count as long */
+	/* connections that a busy daemon has not yet seen close still count */
 	while (connection_open(&connection, fixture->socket, deadline_ms, error) < 0 ||
 	       connection_request(&connection, &request, NULL, deadline_ms, &reply, error) < 0) {
 		connection_close(&connection);
@@ -203,7 +203,8 @@ struct holdings holdings_of(const struct fixture *fixture)
 	struct holdings holdings = {
 		.feeds = (unsigned)reply->status->n_feeds,
 		.shared_bytes = reply->status->shared_bytes,
-		.descriptors = fixture_descriptors(worker), /* with this connection's, each time */
+		/* always includes this connection's fd */
+		.descriptors = fixture_descriptors(worker),
 		.ring_mappings = fixture_ring_mappings(worker),
 		.anonymous_kib = anonymous_kib(worker),
 	};

@@ -1,18 +1,18 @@
 /*
- * What a daemon of a sanitizer's build says: a fault in one of its workers ends that worker, whose
- * clients are served by the next one and so notice nothing. Its standard error is kept here, and
- * read when it has ended. Other builds' standard error is the test's.
+ * Log of a daemon built with a sanitizer. An error in a worker ends only that worker, and the next
+ * one serves its clients, which notice nothing. So the daemon's standard error is captured here and
+ * checked after the daemon has ended. Daemons of other builds inherit the test's standard error.
  */
 #pragma once
 
 /*
- * A log for a daemon that is about to be started; -1: none is kept, or the test reads the daemon's
+ * Creates a log for a daemon about to start; -1 if none is needed, or the test reads the daemon's
  * standard error itself.
  */
 int daemon_log_new(void);
-/* In the daemon's process, before it becomes the daemon. */
+/* Call in the daemon's process before exec. */
 void daemon_log_use(int log);
 /*
- * Prints the log of a daemon that has ended, and fails the test if a sanitizer has found something.
+ * Prints the log of a daemon that has ended, and fails the test if a sanitizer reported an error.
  */
 void daemon_log_end(int log);

@@ -1,6 +1,6 @@
 /*
- * Two hundred clients are killed in the middle of whatever they do, while another one is served:
- * nothing of theirs stays behind, and the other neither gets a wrong batch nor waits long for one.
+ * Two hundred clients are killed at arbitrary points while another client is served: nothing of
+ * theirs stays behind, and the other client neither gets a wrong batch nor waits long for one.
  */
 #include "tests/integration/loaderd/control_client.h"
 
@@ -20,14 +20,14 @@
 
 enum {
 	VICTIMS = 200,
-	WARM_UP = 40, /* victims before memory is first measured: the allocator's own caches fill */
+	WARM_UP = 40, /* victims before memory is first measured: the allocator's caches fill */
 	ATTEMPTS =
 		/*
-		 * another program on the machine may delay us; a stall of our own making would come
-		 * back
+		 * another program on the machine may delay us; a stall caused by the daemon would
+		 * recur
 		 */
 	3,
-	GROWTH_MAX_KIB = 2048, /* 10 KiB per victim would already show */
+	GROWTH_MAX_KIB = 2048, /* even 10 KiB per victim would show */
 };
 
 static uint64_t now_ns(void)
@@ -38,8 +38,8 @@ static uint64_t now_ns(void)
 }
 
 /*
- * Holds some batches, says so, and goes on until it dies: waiting, taking and giving back, or doing
- * nothing.
+ * Holds some batches, writes a byte to `ready`, and then waits, takes and releases, or does nothing
+ * until it is killed.
  */
 static void live_dangerously(const struct feed_options *options, int ready, unsigned number)
 {
@@ -61,7 +61,7 @@ static void live_dangerously(const struct feed_options *options, int ready, unsi
 }
 
 /*
- * Every fifth dies while it connects and subscribes, at any moment of that; the others after a
+ * Every fifth victim dies at a random time while it connects and subscribes, the others after a
  * batch or two.
  */
 static void kill_one(const struct feed_options *options, unsigned number)

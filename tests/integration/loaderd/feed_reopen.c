@@ -1,7 +1,7 @@
 /*
- * The real daemon killed and restarted under clients, with a batch of each of its lives held: every
- * batch is the one that an undisturbed feed delivers, once, in order, and no sample of it is bad. A
- * dataset that was replaced meanwhile is refused. And a socket is not there before it can be used.
+ * The real daemon is killed and restarted while clients hold a batch from each daemon process:
+ * every batch equals that of an undisturbed feed, comes once, in order, and has no bad sample. A
+ * dataset that was replaced meanwhile is refused. A socket does not appear before it is usable.
  */
 #include "tests/integration/loaderd/loaderd_fixture.h"
 
@@ -62,12 +62,12 @@ static void same(const struct feed_batch *a, const struct feed_batch *b)
 	assert_memory_equal(a->samples, b->samples, a->count * sizeof(*a->samples));
 }
 
-/* What a feed holds of each life, and the same batches of one that nobody disturbed. */
+/* Batches held from each daemon process, and the same batches of an undisturbed feed. */
 struct held {
 	struct feed_batch disturbed, undisturbed;
 };
 
-/* Both at the same position: `count` batches of each are the same; the last ones are kept. */
+/* Both feeds are at the same position: compares `count` batches and keeps the last ones. */
 static struct held advance(struct feed *disturbed, struct feed *undisturbed, unsigned count)
 {
 	struct held held = {0};
@@ -90,7 +90,7 @@ static void let_go(struct feed *disturbed, struct feed *undisturbed, const struc
 	assert_int_equal(feed_release(undisturbed, &held->undisturbed), 0);
 }
 
-/* The undisturbed feed is a private daemon's, whose batches are the same ones. */
+/* The undisturbed feed uses a private daemon, whose batches are the same. */
 static struct feed *open_undisturbed(const struct feed_options *options,
 				     struct feed_daemon **ret_daemon)
 {
@@ -103,7 +103,9 @@ static struct feed *open_undisturbed(const struct feed_options *options,
 	return fixture_open(&own);
 }
 
-/* Killed, and every fourth time told to stop, which it does once its batches were taken. */
+/*
+ * Kills the daemon; every fourth time stops it, in which case it exits once its batches are taken.
+ */
 static void test_a_service_dies(void **state)
 {
 	struct fixture *fixture = *state;
@@ -139,7 +141,7 @@ static void test_a_service_dies(void **state)
 		      longest_ms);
 	assert_int_equal(info_of(disturbed).reconnects, LIVES);
 	assert_int_equal(info_of(undisturbed).reconnects, 0);
-	assert_int_equal(fixture_ring_mappings(getpid()), 4); /* two feeds' rings and ack pages */
+	assert_int_equal(fixture_ring_mappings(getpid()), 4); /* rings and ack pages of two feeds */
 	feed_close(disturbed);
 	feed_close(undisturbed);
 	feed_daemon_stop(daemon);
@@ -200,8 +202,8 @@ static void test_another_dataset_is_refused(void **state)
 }
 
 /*
- * Looks for a daemon as a client that has lost one, but all the time. Ends with 0 unless a socket
- * was there that it might not use.
+ * Looks for a daemon like a client that has lost its daemon, but continuously. Exits with 0 unless
+ * it found a socket that it could not use.
  */
 static pid_t start_looking(const struct fixture *fixture)
 {

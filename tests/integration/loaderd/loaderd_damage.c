@@ -1,6 +1,6 @@
 /*
- * Datasets that are damaged, before or while they are read: flagged samples, policies, and a daemon
- * that lives on.
+ * Datasets damaged before or while they are read: flagged samples, policies, and a daemon that
+ * keeps running.
  */
 #include "tests/integration/loaderd/loaderd_fixture.h"
 
@@ -105,7 +105,7 @@ static void test_substitutes(void **state)
 		damaged += is_damaged(i);
 	assert_int_equal(substituted, 2 * damaged);
 
-	/* The same substitutes again, by another history. */
+	/* The substitutes do not depend on the feed's history. */
 	options.epoch = 1;
 	options.batch = 3;
 	feed = fixture_open(&options);
@@ -181,7 +181,10 @@ static void test_fails(void **state)
 	feed_close(feed);
 }
 
-/* Nothing usable at all: an end with a reason under every policy, not an endless search. */
+/*
+ * If no sample is usable, the feed ends with a reason under every policy instead of searching
+ * without end.
+ */
 static void test_all_damaged(void **state)
 {
 	struct fixture *fixture = *state;
@@ -203,8 +206,8 @@ static void test_all_damaged(void **state)
 }
 
 /*
- * Cut underneath a running feed, to every length: batches go on coming, what is delivered unflagged
- * is right, and a healthy feed beside it never notices.
+ * Truncates the file of a running feed to various lengths: batches keep coming, unflagged samples
+ * are right, and a concurrent feed on an intact file is not affected.
  */
 static void test_truncated_underneath(void **state)
 {
@@ -247,7 +250,7 @@ static void test_truncated_underneath(void **state)
 			}
 			feed_release(feed, &batch);
 		}
-		/* With little left the substitutes run out, which ends the feed with a reason. */
+		/* If little is left, no substitute is found, and the feed ends with a reason. */
 		assert_true(r == 0 || (r == -EBADMSG && feed_error(feed)[0] != '\0'));
 		assert_true(bad > 0 || r < 0);
 		feed_close(feed);
@@ -257,8 +260,8 @@ static void test_truncated_underneath(void **state)
 }
 
 /*
- * A file replaced by a new one of the same name is the new one for new feeds, and the old one for
- * those that have it.
+ * After a file is replaced by a new one of the same name, new feeds read the new one, and existing
+ * feeds the old one.
  */
 static void test_replaced(void **state)
 {

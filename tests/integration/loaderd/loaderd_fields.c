@@ -1,6 +1,6 @@
 /*
- * Extra fields from file to client: values come whole or the feed says why not, with every figure;
- * what a file records of lengths is believed only as far as its values bear it out.
+ * Extra fields from file to client: values are delivered whole, or the feed reports the reason with
+ * all sizes. Recorded lengths are trusted only as far as the values confirm them.
  */
 #include "format/base/deferred.h"
 #include "format/layout.h"
@@ -27,7 +27,7 @@ enum {
 	SAMPLES = 96,
 	SIDE = 8,
 	CAPTION_LONGEST = 2 * 39,
-	LONG = 37,         /* the sample with the long caption of some datasets, */
+	LONG = 37,         /* sample with the long caption of some datasets */
 	LONG_SIZE = 70000, /* bytes, more than the daemon delivers */
 	VALUE_MAX = LONG_SIZE,
 };
@@ -35,10 +35,13 @@ enum {
 enum { CAPTION, BLOB, NOTE, RARE, FIELDS };
 static const char *const names[FIELDS + 1] = {"caption", "blob", "note", "rare", FEED_KEY};
 
-static const char *rare_name = "rare"; /* what the file calls it */
+static const char *rare_name = "rare"; /* name in the file */
 static char folder[64];
 
-/* What sample i has in a field, as bytes; its size, -1: nothing. FIELDS: its source. */
+/*
+ * Value of sample i in a field, as bytes; returns its size, or -1 if it has none. Field FIELDS
+ * means the source name.
+ */
 static int value_of(uint32_t field, uint64_t i, bool with_long, char *text)
 {
 	switch (field) {
@@ -105,7 +108,7 @@ static const char *dataset(const char *name, bool with_long)
 	return path;
 }
 
-/* Changes what a file says of its fields, with checksums that fit. */
+/* Changes a file's field descriptions and corrects the checksums. */
 static const char *forge(const char *path,
 			 void (*change)(struct pimg_section *section, struct pimg_trait *traits))
 {
@@ -127,7 +130,7 @@ static const char *forge(const char *path,
 	return path;
 }
 
-/* As an earlier version would have left it. */
+/* As written by an earlier version. */
 static void untold(struct pimg_section *section, struct pimg_trait *traits)
 {
 	section->type = 999;
@@ -186,8 +189,8 @@ static void refused(const struct feed_options *options, int expected, const char
 }
 
 /*
- * Every value of a batch: whole, or the first `room` bytes of it, flagged, at the end of a
- * character where it is text.
+ * Checks every value of a batch: it is whole, or flagged and cut to `room` bytes, at a character
+ * boundary if it is text.
  */
 static void check_batch(struct feed *feed, const struct feed_batch *batch, uint32_t count,
 			uint32_t room, bool with_long)
@@ -218,7 +221,7 @@ static void check_batch(struct feed *feed, const struct feed_batch *batch, uint3
 	}
 }
 
-/* Checks all batches of a feed of the first `count` fields. */
+/* Checks all batches of a feed with the first `count` fields. */
 static void check_feed(struct feed_options options, uint32_t count, uint32_t room, bool with_long)
 {
 	struct feed_batch batch = {.size = sizeof(batch)};
@@ -236,7 +239,7 @@ static void check_feed(struct feed_options options, uint32_t count, uint32_t roo
 	feed_close(feed);
 }
 
-/* What a feed ends with. */
+/* Asserts that the feed ends with an error that contains `part`. */
 static void ends(const struct feed_options *options, const char *part)
 {
 	struct feed_batch batch = {.size = sizeof(batch)};
@@ -253,7 +256,7 @@ static void test_whole_by_default(void **state)
 {
 	static const uint32_t types[] = {FEED_TEXT, FEED_BYTES, FEED_JSON, FEED_TEXT, FEED_TEXT};
 	static const size_t strides[] = {4 + 80, 4 + 296, 4 + 4, 4 + 4,
-					 4 + 20}; /* what each needs, in words */
+					 4 + 20}; /* minimum size of each, in words */
 	struct fixture *fixture = *state;
 	struct feed_options options = options_of(fixture, dataset("plain", false));
 	struct feed_batch batch = {.size = sizeof(batch)};
@@ -268,7 +271,7 @@ static void test_whole_by_default(void **state)
 		assert_int_equal(field.stride, strides[f]);
 	}
 	feed_close(feed);
-	/* Room for more than there is changes nothing. */
+	/* More room than needed changes nothing. */
 	options.field_bytes = 5000;
 	check_feed(options, FIELDS + 1, UINT32_MAX, false);
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
@@ -287,11 +290,11 @@ static void test_too_little_room(void **state)
 	refused(&options, -EINVAL,
 		"field \"blob\": the longest value has 294 bytes, field_bytes is 78");
 	check_feed(options, 1, UINT32_MAX, false);
-	/* Nor what the daemon allows. */
+	/* The daemon's limit is enforced too. */
 	refused(&good, -EDQUOT,
 		"field \"blob\": the longest value has 294 bytes, the daemon's limit is 250 "
 		"([limits] field_bytes");
-	/* Who asks for cut values has them, flagged. */
+	/* With cut_values, values are cut and flagged. */
 	options.cut_values = 1;
 	for (options.field_bytes = 1; options.field_bytes < 80; options.field_bytes += 13)
 		check_feed(options, FIELDS + 1, options.field_bytes, false);
@@ -315,8 +318,8 @@ static void test_longer_than_the_daemon_delivers(void **state)
 }
 
 /*
- * Files of earlier versions: 256 bytes, and the first value without room ends the feed, whatever is
- * to become of bad samples.
+ * Files of earlier versions: the default is 256 bytes, and the first value that does not fit ends
+ * the feed, whatever the policy for bad samples.
  */
 static void test_unknown_lengths(void **state)
 {
@@ -331,17 +334,17 @@ static void test_unknown_lengths(void **state)
 		     "field \"caption\" has 70000 bytes, and field_bytes is 256; ask for more");
 	}
 	options.field_bytes = 10;
-	/* Threads come upon several: any may be the one that is named. */
+	/* Threads find several such values: the error may name any of them. */
 	ends(&options, "bytes, and field_bytes is 10; ask for more");
 	options.cut_values = 1;
 	options.field_count = FIELDS + 1;
-	/* What was text is bytes, and is cut as such: cut where no character is. */
+	/* Text was stored as bytes and is cut at any byte. */
 	options.field_bytes = 300;
 	check_feed(options, FIELDS + 1, 300, true);
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Bytes of a sample that do not fit their checksum. */
+/* Damages a sample's bytes, so that its checksum does not match. */
 static void damage(const char *path, uint64_t index)
 {
 	struct packimg_error error;
@@ -356,7 +359,7 @@ static void damage(const char *path, uint64_t index)
 	close(fd);
 }
 
-/* What stands in for a bad sample has values, too. */
+/* Samples that replace bad ones have values, too. */
 static void test_replacements(void **state)
 {
 	struct fixture *fixture = *state;
@@ -373,7 +376,7 @@ static void test_replacements(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* A dataset may have a field of its own of the name that stands for sources. */
+/* A dataset may have a field whose name is FEED_KEY, which otherwise means the source names. */
 static void test_own_key(void **state)
 {
 	struct fixture *fixture = *state;
@@ -387,7 +390,7 @@ static void test_own_key(void **state)
 	options.field_count = 1;
 	options.shuffle = 0;
 	struct feed *feed = fixture_open(&options);
-	for (unsigned i = 0; i < 2; i++) /* the second has sample 50 */
+	for (unsigned i = 0; i < 2; i++) /* the second batch contains sample 50 */
 		assert_int_equal(feed_next(feed, 60000, &batch), 0);
 	assert_int_equal(feed_field(feed, &batch, 0, &field), 0);
 	assert_int_equal(field.stride, 8);
@@ -399,8 +402,8 @@ static void test_own_key(void **state)
 }
 
 /*
- * What of the pipeline is left to the client: done by it, the daemon's own images; beside another
- * field, of replaced samples, too, and with little room refused.
+ * Steps left to the client give the daemon's images when the client applies them; also together
+ * with another field, and for replaced samples. Too small a field_bytes is refused.
  */
 static void test_deferred(void **state)
 {
@@ -457,7 +460,7 @@ static void test_deferred(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* A file that lies about its lengths. */
+/* A file with wrong recorded lengths. */
 static void test_lies(void **state)
 {
 	struct fixture *fixture = *state;
@@ -466,7 +469,7 @@ static void test_lies(void **state)
 	struct feed_batch batch = {.size = sizeof(batch)};
 	unsigned substituted = 0, longer = 0;
 	fixture_start(fixture, NULL, NULL);
-	/* Longer than recorded is damaged, with room for it, too. */
+	/* A value longer than recorded makes its sample bad, even if it fits. */
 	options.field_bytes = 1000;
 	struct feed *feed = fixture_open(&options);
 	while (feed_next(feed, 60000, &batch) == 0) {
@@ -495,7 +498,7 @@ static void test_lies(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* A program that was built before there was text or a choice. */
+/* A program built before FEED_TEXT and cut_values existed. */
 static void test_earlier_programs(void **state)
 {
 	struct fixture *fixture = *state;

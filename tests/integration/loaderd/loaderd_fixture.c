@@ -57,7 +57,7 @@ void fixture_deinit(struct fixture *fixture)
 	nftw(fixture->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Something with edges, gradients and noise, different for every index. */
+/* Draws edges, gradients and noise, different for every index. */
 static void draw(uint8_t *pixels, uint32_t width, uint32_t height, uint64_t index)
 {
 	uint32_t state = (uint32_t)index * 2654435761U + 1;
@@ -193,7 +193,7 @@ void fixture_become(uid_t uid)
 {
 	if (setgroups(0, NULL) < 0 || setgid(uid) < 0 || setuid(uid) < 0)
 		_exit(126);
-	/* A change of user has taken it back. */
+	/* A change of user clears it. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
@@ -206,7 +206,7 @@ static bool enter_group(const char *procs)
 	return entered;
 }
 
-/* The program is opened before the user changes, who need not be let into its folder. */
+/* Opens the program before it changes the user, who may have no access to its directory. */
 static void execute(const struct fixture *fixture, const char *const *arguments)
 {
 	const struct rlimit descriptors = {fixture->descriptors, fixture->descriptors};
@@ -249,7 +249,7 @@ void fixture_start(struct fixture *fixture, const char *environment, ...)
 	}
 	va_list list;
 	assert_non_null(binary);
-	if (fixture->daemon > 0) /* a test before this one has failed */
+	if (fixture->daemon > 0) /* an earlier test has failed */
 		fixture_stop(fixture, SIGKILL);
 	va_start(list, environment);
 	while (count < 31 && (arguments[count] = va_arg(list, const char *)))
@@ -285,7 +285,7 @@ static bool is_worker(pid_t pid, uid_t uid)
 		return false;
 	size_t size = fread(arguments, 1, sizeof(arguments), file);
 	fclose(file);
-	/* It may have been told more. */
+	/* There may be further arguments. */
 	return size > (size_t)length && memcmp(arguments, wanted, (size_t)length + 1) == 0;
 }
 
@@ -424,8 +424,7 @@ unsigned fixture_ring_mappings(pid_t pid)
 	return fixture_mappings(pid, "memfd:loaderd-");
 }
 
-/* Keeps this process below what a user may connect: 1,024 times at once and 1,000 times a second.
- */
+/* Keeps this process within a user's connection limits: 1,024 at once and 1,000 per second. */
 static void wait_to_connect(void)
 {
 	enum { APART_NS = 1100000, AT_ONCE = 400 };
@@ -477,10 +476,13 @@ void fixture_send_file(int socket, const char *path, const Loaderd__NeedFiles *n
 	close(fd);
 }
 
-/* Reads replies as long as they keep the daemon from reading: a client must not wait for it. */
+/*
+ * Sends RingMapped. Meanwhile reads replies that keep the daemon from reading, since a client must
+ * not make it wait.
+ */
 static void send_mapped(int socket)
 {
-	/* Request.ring_mapped, with nothing in it */
+	/* Request.ring_mapped, empty */
 	static const uint8_t ring_mapped[] = {0x32, 0};
 	struct pollfd p = {.fd = socket, .events = POLLIN | POLLOUT};
 	struct frame_reader reader;
@@ -492,7 +494,7 @@ static void send_mapped(int socket)
 			(void)frame_send(socket, ring_mapped, sizeof(ring_mapped), NULL, 0, 1000);
 			break;
 		}
-		/* The whole reply, which the next reader would not understand in part. */
+		/* Read the whole reply: the next reader could not parse the rest of one. */
 		struct pollfd more = {.fd = socket, .events = POLLIN};
 		int r = 0;
 		while (r == 0 && poll(&more, 1, 60000) == 1)
@@ -532,7 +534,7 @@ void *fixture_last_ack(void)
 	return last.ack;
 }
 
-/* Descriptors that nobody wants are closed. */
+/* Closes the fds that the caller does not want. */
 static void take_ring(int socket, struct frame_reader *reader, int fds[2])
 {
 	int ring[2] = {frame_take_fd(reader, 0), frame_take_fd(reader, 1)};
@@ -612,13 +614,13 @@ int fixture_open_bare(const struct fixture *fixture, const char *dataset, const 
 	return socket;
 }
 
-/* NULL: this user has connected too often for the moment. */
+/* Returns NULL if this user exceeds the connection rate at the moment. */
 static Loaderd__Reply *ask_for_status(const struct fixture *fixture)
 {
-	/* Request.get_status, with nothing in it */
+	/* Request.get_status, empty */
 	static const uint8_t get_status[] = {0x12, 0};
 	int socket = fixture_connect(fixture);
-	/* It may have been turned away already: why is there to be read. */
+	/* The daemon may have refused the connection already; the reason is still readable. */
 	(void)frame_send(socket, get_status, sizeof(get_status), NULL, 0, 10000);
 	Loaderd__Reply *reply = fixture_receive(socket, NULL);
 	close(socket);

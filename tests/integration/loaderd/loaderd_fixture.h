@@ -1,7 +1,7 @@
 /*
- * What the daemon's integration tests share: datasets made on the spot in a temporary folder, a
- * daemon process on a socket there, and hashes of what a feed delivers. Failures end the test
- * through cmocka's assertions. The daemon's path is in LOADERD.
+ * Common code of the daemon's integration tests: datasets made in a temporary directory, a daemon
+ * process on a socket there, and hashes of a feed's batches. A failure ends the test through
+ * cmocka's assertions. The environment variable LOADERD names the daemon.
  */
 #pragma once
 
@@ -20,46 +20,48 @@ enum { FIXTURE_CLASSES = 10 };
 struct fixture {
 	char folder[PATH_MAX];
 	char socket[PATH_MAX];
-	pid_t daemon; /* the supervisor; 0: none */
-	int log;      /* of the daemon: daemon_log.h */
-	/* Set between fixture_init() and fixture_start(): */
-	/* whom the daemon runs as, with no other group than its own; 0: the test's user */
+	pid_t daemon; /* the supervisor; 0 if none runs */
+	int log;      /* of the daemon; see daemon_log.h */
+	/* Set the following between fixture_init() and fixture_start(). */
+	/* uid of the daemon, which has no other group than its own; 0 means the test's user */
 	uid_t uid;
-	bool logs_as_configured; /* else from warnings on */
-	unsigned descriptors;    /* that it may have open; 0: as many as the test */
-	unsigned processes;      /* RLIMIT_NPROC; 0: the test's */
-	uint64_t file_bytes;     /* RLIMIT_FSIZE; 0: the test's */
+	bool logs_as_configured; /* use the configured log level instead of warnings */
+	unsigned descriptors;    /* RLIMIT_NOFILE of the daemon; 0 keeps the test's */
+	unsigned processes;      /* RLIMIT_NPROC; 0 keeps the test's */
+	uint64_t file_bytes;     /* RLIMIT_FSIZE; 0 keeps the test's */
 	const char
-		*group; /* cgroup.procs of the control group that it starts in; NULL: the test's */
+		*group; /* cgroup.procs of the cgroup in which it starts; NULL keeps the test's */
 };
 
 void fixture_init(struct fixture *fixture);
-/* Stops the daemon and removes the folder. */
+/* Stops the daemon and removes the directory. */
 void fixture_deinit(struct fixture *fixture);
 
 /*
- * Writes NAME.pimg with count images: JPEGs of 40 to 120 pixels a side, or raw ones of `side`
- * squared. Label: index % 10; fields "number" (int64: the index), "half" (double: index / 2,
- * missing for every third), "word" (bytes: "sample INDEX"). Returns the path, static.
+ * Writes NAME.pimg with count images: JPEGs with sides of 40 to 120 pixels, or raw ones of `side`
+ * by `side`. The label is index % 10; the fields are "number" (int64: the index), "half" (double:
+ * index / 2, missing for every third), "word" (bytes: "sample INDEX"). Returns the path, in static
+ * storage.
  */
 const char *fixture_dataset(struct fixture *fixture, const char *name, uint64_t count,
 			    enum fixture_kind kind, uint32_t side);
-/* The same with other names for its FIXTURE_CLASSES classes. */
+/* Same with other names for its FIXTURE_CLASSES classes. */
 const char *fixture_dataset_of(struct fixture *fixture, const char *name, uint64_t count,
 			       enum fixture_kind kind, uint32_t side, const char *const *classes);
 
 /*
- * Starts the daemon with extra arguments, NULL at the end, and waits until it answers. environment:
- * "NAME=value" or NULL. LOADERD_TEST_IO is handed on as --io, with little room for read-ahead.
+ * Starts the daemon with extra arguments, which end with NULL, and waits until it answers.
+ * environment is "NAME=value" or NULL. Passes on LOADERD_TEST_IO as --io, with little room for
+ * read-ahead.
  */
 void fixture_start(struct fixture *fixture, const char *environment, ...);
-/* The process that serves this user, which is started if need be. */
+/* Pid of the worker that serves this user; starts it if necessary. */
 pid_t fixture_worker(const struct fixture *fixture);
-/* The process that serves a user, without starting it; 0: there is none. */
+/* Pid of the worker that serves a user; 0 if there is none. Does not start it. */
 pid_t fixture_worker_of(const struct fixture *fixture, uid_t uid);
 /*
- * Becomes this user for good, who is in no other group than that of the same number. Ends the
- * process when that is refused.
+ * Switches to this uid for good, with the group of the same number only. Ends the process on
+ * failure.
  */
 void fixture_become(uid_t uid);
 /* Sends the signal and waits; returns the wait status. */
@@ -70,54 +72,54 @@ struct feed_options fixture_options(const struct fixture *fixture, const char *d
 				    const char *pipeline);
 struct feed *fixture_open(const struct feed_options *options);
 /*
- * Takes the next batch and gives it back; its hash covers position, count, pixels, labels, numbers
- * and flags. FEED_END: returns 0.
+ * Takes the next batch and releases it. The hash covers position, count, pixels, labels, numbers
+ * and flags. Returns 0 on FEED_END.
  */
 uint64_t fixture_hash_next(struct feed *feed);
-/* Hashes of the next `count` batches folded into one. */
+/* Combines the hashes of the next `count` batches. */
 uint64_t fixture_hash(struct feed *feed, unsigned count);
-/* Time that all threads of a process were ready to run in, while others had the CPUs. */
+/* Time for which threads of a process were runnable but had no CPU, summed over all threads. */
 uint64_t fixture_queued_ns(pid_t pid);
 /*
- * Open descriptors of a process, its mappings of files whose path has this in it, and those of
- * rings.
+ * Numbers of a process's open fds, of its file mappings whose path contains `name`, and of its ring
+ * mappings.
  */
 unsigned fixture_descriptors(pid_t pid);
 unsigned fixture_mappings(pid_t pid, const char *name);
 unsigned fixture_ring_mappings(pid_t pid);
 
-/* The bare protocol, for clients that misbehave. */
+/* Raw protocol access, for clients that misbehave. */
 int fixture_connect(const struct fixture *fixture);
 void fixture_send(int socket, const Loaderd__Request *request);
-/* The same with descriptors, which stay the caller's. */
+/* Same with fds, which remain the caller's. */
 void fixture_send_with(int socket, const Loaderd__Request *request, const int *fds, unsigned count);
-/* Answers NeedFiles with `total` files of which the one at path is the first that was asked for. */
+/* Answers NeedFiles with `total` files, the first requested of which is at path. */
 void fixture_send_file(int socket, const char *path, const Loaderd__NeedFiles *need,
 		       uint32_t total);
 struct fixture_mapping {
-	void *ring; /* NULL: not mapped */
+	void *ring; /* NULL if not mapped */
 	size_t size;
-	void *ack; /* one page, to be written */
+	void *ack; /* one page, writable */
 };
 /*
- * Reads every page of a ring and its ack page, and sends RingMapped. The ring stays mapped until
- * the answer to that is there: the kernel may drop clean pages that nobody has mapped. False: it
+ * Reads every page of a ring and its ack page, and sends RingMapped. Keep the ring mapped until the
+ * answer arrives: the kernel may drop clean pages that no process maps. Returns false if the ring
  * cannot be mapped.
  */
 bool fixture_map_ring(int socket, const int fds[2], struct fixture_mapping *ret_mapping);
-/* Leaves the ack page mapped, which is the caller's. */
+/* Unmaps the ring but not the ack page, which the caller owns. */
 void fixture_unmap_ring(struct fixture_mapping *mapping);
-/* The ack page of the ring that fixture_receive() has mapped last. */
+/* Ack page of the ring that fixture_receive() mapped last. */
 void *fixture_last_ack(void);
 /*
- * The next reply that is neither a doorbell nor a ring; NULL: the daemon hung up. A ring is mapped
- * and reported as such, and its descriptors are in fds (-1 where none came) unless NULL.
+ * Returns the next reply that is neither a doorbell nor a ring; NULL if the daemon hung up. Maps a
+ * ring and reports it as mapped; the ring's fds go to fds (-1 if none came) unless that is NULL.
  */
 Loaderd__Reply *fixture_receive(int socket, int fds[2]);
-/* Connects and opens a feed with 4 slots, whose ring is reported as mapped; returns the socket. */
+/* Connects, opens a feed with 4 slots and reports its ring as mapped; returns the socket. */
 int fixture_open_bare(const struct fixture *fixture, const char *dataset, const char *pipeline,
 		      int ret_fds[2]);
-/* The daemon's status; free with loaderd__reply__free_unpacked(). */
+/* The daemon's status; free it with loaderd__reply__free_unpacked(). */
 Loaderd__Reply *fixture_status(const struct fixture *fixture);
-/* Waits until so many slots of the one feed hold batches that its client may take. */
+/* Waits until `ready` slots of the only feed hold batches that its client may take. */
 void fixture_wait_for_slots(const struct fixture *fixture, uint32_t ready);

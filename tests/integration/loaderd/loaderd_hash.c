@@ -1,6 +1,6 @@
 /*
- * The same bytes whatever the circumstances: threads, instruction sets, place of resumption,
- * restart, slots, world size. And each sample once per epoch.
+ * The batches are the same for all numbers of threads, instruction sets, positions of resumption,
+ * restarts, slots and world sizes; and each sample comes once per epoch.
  */
 #include "tests/integration/loaderd/loaderd_fixture.h"
 
@@ -67,7 +67,7 @@ static void test_threads_and_instruction_sets(void **state)
 	assert_int_equal(hash_with(*state, "LOADERD_ISA=avx512", "2"), hash);
 }
 
-/* Every kernel that changes pixels has its turn. */
+/* Covers every kernel that changes pixels. */
 static void test_augmented(void **state)
 {
 	static const char steps[] = "random_resized_crop(48) hflip color_jitter(0.4, 0.4, 0.4, "
@@ -82,19 +82,19 @@ static void test_augmented(void **state)
 	assert_int_equal(hash_of(*state, steps, "LOADERD_ISA=avx512bw", "2"), hash);
 }
 
-/* From the disk and not from the page cache, so that reading ahead has something to do. */
+/* Reads from disk instead of the page cache, so that read-ahead is used. */
 static void test_cold(void **state)
 {
 	uint64_t hash = hash_with(*state, NULL, "2");
 	int fd = open(dataset, O_RDONLY);
 	assert_true(fd >= 0);
-	assert_int_equal(fsync(fd), 0); /* dirty pages stay */
+	assert_int_equal(fsync(fd), 0); /* dirty pages would stay */
 	assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
 	close(fd);
 	assert_int_equal(hash_with(*state, NULL, "2"), hash);
 }
 
-/* A memfd with what is in a file. */
+/* Copies a file to a memfd. */
 static int copy_to_memory(const char *path)
 {
 	struct stat status;
@@ -118,7 +118,7 @@ static uint64_t hash_in_memory(struct fixture *fixture, const char *path, const 
 	return hash;
 }
 
-/* A private daemon maps a memfd, one that may have other users copies from it. */
+/* A private daemon maps a memfd; one that may have other users copies from it. */
 static void test_copied_or_mapped(void **state)
 {
 	struct fixture *fixture = *state;
@@ -146,7 +146,7 @@ static void test_resume_anywhere(void **state)
 		hashes[i] = fixture_hash_next(feed);
 	feed_close(feed);
 	for (unsigned i = 0; i < 38; i++) {
-		/* The daemon is killed and restarted on the way. */
+		/* The daemon is killed and restarted in the middle. */
 		if (i == 20) {
 			fixture_stop(fixture, SIGKILL);
 			fixture_start(fixture, NULL, "--threads", "3", NULL);
@@ -171,7 +171,7 @@ static void test_resume_anywhere(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Marks what one rank sees of one epoch; returns the number of samples. */
+/* Marks the samples of one rank in one epoch; returns their number. */
 static unsigned see(struct fixture *fixture, uint32_t rank, uint32_t world, unsigned seen[SAMPLES])
 {
 	struct feed_options options = fixture_options(fixture, dataset, pipeline);
@@ -263,7 +263,7 @@ static void test_fields(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Several batches held, given back out of order, and sizes that follow a schedule. */
+/* Several batches are held and released out of order, and image sizes follow a schedule. */
 static void test_held_and_progressive(void **state)
 {
 	struct fixture *fixture = *state;

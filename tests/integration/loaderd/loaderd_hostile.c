@@ -1,6 +1,5 @@
 /*
- * Clients that die, stall, flood or scribble: none of it reaches another client, and nothing of it
- * stays.
+ * Clients that die, stall, flood or corrupt memory affect no other client and leave nothing behind.
  */
 #include "tests/integration/loaderd/loaderd_fixture.h"
 
@@ -28,7 +27,10 @@
 static const char pipeline[] = "random_resized_crop(32) hflip(0.5)";
 static char dataset[PATH_MAX];
 
-/* Beyond the time in which others had the CPUs; the figure is in the message. */
+/*
+ * Limit in addition to the time in which other programs had the CPUs; the message shows the
+ * measured value.
+ */
 static uint64_t stall_limit_ms(void)
 {
 	const char *wish = getenv("LOADERD_TEST_STALL_MS");
@@ -68,7 +70,7 @@ static uint64_t now_ms(void)
 
 struct baseline {
 	unsigned descriptors, mappings;
-	uint64_t feeds, bytes; /* as its status says */
+	uint64_t feeds, bytes; /* from its status */
 };
 
 static struct baseline measure(struct fixture *fixture)
@@ -84,12 +86,14 @@ static struct baseline measure(struct fixture *fixture)
 	return now;
 }
 
-/* Freeing happens behind a hang-up; it has to be over soon, and complete. */
+/*
+ * Waits for the resources to be freed, which happens after the hang-up: it must be complete soon.
+ */
 static void assert_back_to(struct fixture *fixture, struct baseline before)
 {
 	uint64_t deadline_ms = now_ms() + 60000;
 	struct baseline now = measure(fixture);
-	/* Fewer: what had been there just before was not all gone either. */
+	/* Now may be less than before: not all had been freed when `before` was measured. */
 	while ((now.descriptors > before.descriptors || now.mappings > before.mappings ||
 		now.feeds > 0 || now.bytes > 0) &&
 	       now_ms() < deadline_ms) {
@@ -110,10 +114,7 @@ static struct baseline settled(struct fixture *fixture)
 	return measure(fixture);
 }
 
-/*
- * A client that holds batches when it is killed; `when` spreads the kills over connecting, opening
- * and consuming.
- */
+/* Starts a client that consumes batches, holds some, and then waits to be killed. */
 static pid_t victim(struct fixture *fixture)
 {
 	pid_t pid = fork();
@@ -137,8 +138,7 @@ static pid_t victim(struct fixture *fixture)
 }
 
 /*
- * Time that daemon and client were ready to run in, while others had the CPUs: no fault of the
- * daemon's.
+ * Time for which daemon and client were runnable but had no CPU, which is not the daemon's fault.
  */
 static uint64_t queued_ms(const struct fixture *fixture)
 {
@@ -184,7 +184,7 @@ static void scribble(struct fixture *fixture, int ready)
 	int fds[2];
 	int socket = fixture_open_bare(fixture, dataset, pipeline, fds);
 	off_t size = lseek(fds[0], 0, SEEK_END);
-	/* Nothing but reading is possible on the ring. */
+	/* The ring can only be read. */
 	if (mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0) != MAP_FAILED ||
 	    ftruncate(fds[0], 0) == 0 || ftruncate(fds[1], 0) == 0 || pwrite(fds[0], "x", 1, 0) > 0)
 		_exit(3);
@@ -201,7 +201,7 @@ static void scribble(struct fixture *fixture, int ready)
 	for (unsigned round = 0;; round++) {
 		for (unsigned i = 0; i < RING_ACK_SIZE / 4; i++) {
 			noise ^= noise << 13, noise ^= noise >> 7, noise ^= noise << 17;
-			/* Mostly plausible numbers: small ones, as batches have. */
+			/* Alternate with plausible numbers: small ones, like batch numbers. */
 			page[i] = round % 2 ? (uint32_t)noise % 64 : (uint32_t)noise;
 		}
 		frame_send(socket, message, length, NULL, 0, 0);
@@ -229,7 +229,7 @@ static void test_scribbling_client(void **state)
 	close(ready[1]);
 	feed = fixture_open(&options);
 	assert_int_equal(fixture_hash(feed, 40), expected);
-	assert_int_equal(waitpid(pid, &status, WNOHANG), 0); /* still at it */
+	assert_int_equal(waitpid(pid, &status, WNOHANG), 0); /* still running */
 	kill(pid, SIGKILL);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	feed_close(feed);
@@ -237,8 +237,7 @@ static void test_scribbling_client(void **state)
 }
 
 /*
- * Half a frame and then nothing; nonsense; a length beyond the limit; requests without ever
- * reading; descriptors.
+ * Half a frame; noise; a length above the limit; requests without reading replies; unexpected fds.
  */
 static void test_broken_frames(void **state)
 {
@@ -282,7 +281,7 @@ static void test_flood_without_reading(void **state)
 	request.get_status = &get_status;
 	size_t length = loaderd__request__pack(&request, message);
 	/*
-	 * In the end both sockets are full: the daemon takes no more from a client that does not
+	 * In the end both sockets are full: the daemon reads no more from a client that does not
 	 * read.
 	 */
 	unsigned sent = 0;
@@ -300,7 +299,7 @@ static void test_flood_without_reading(void **state)
 	struct feed *feed = fixture_open(&options);
 	assert_true(fixture_hash(feed, 10) != 0);
 	feed_close(feed);
-	/* Reading again brings the answers. */
+	/* Reading again yields the replies. */
 	Loaderd__Reply *reply = fixture_receive(socket, NULL);
 	assert_non_null(reply);
 	assert_int_equal(reply->kind_case, LOADERD__REPLY__KIND_STATUS);
@@ -315,7 +314,7 @@ static void assert_no_error(const Loaderd__Reply *reply)
 		fail_msg("%s", reply->error->text);
 }
 
-/* A request for a feed by hand; it lives as long as open_feed. */
+/* Builds a request for a feed; open_feed must outlive it. */
 static Loaderd__Request wish_of(Loaderd__OpenFeed *open_feed, uint32_t batch_size)
 {
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
@@ -329,7 +328,7 @@ static Loaderd__Request wish_of(Loaderd__OpenFeed *open_feed, uint32_t batch_siz
 	return request;
 }
 
-/* Hanging up while the daemon is still opening the feed, and right after. */
+/* Hangs up while the daemon is still opening the feed, and right after. */
 static void test_hang_up_while_opening(void **state)
 {
 	struct fixture *fixture = *state;
@@ -346,9 +345,9 @@ static void test_hang_up_while_opening(void **state)
 }
 
 /*
- * A client that does not wait for the answer to its OpenFeed before it asks for other things: the
- * ring, which another process sends on the same connection, comes directly before that answer, and
- * cuts no reply in two.
+ * A client that does not wait for the reply to its OpenFeed before it sends other requests: the
+ * ring, which another process sends on the same connection, comes directly before that reply and
+ * splits no other.
  */
 static void test_requests_while_opening(void **state)
 {
@@ -390,8 +389,8 @@ static void test_requests_while_opening(void **state)
 }
 
 /*
- * More questions behind the files than their answers have room on their way: the ring waits until
- * these have been read, all of them whole.
+ * Sends more requests after the files than their replies fit into the socket: the ring waits until
+ * the replies have been read, all of them whole.
  */
 static void test_listen_late_while_opening(void **state)
 {
@@ -402,8 +401,8 @@ static void test_listen_late_while_opening(void **state)
 	Loaderd__OpenFeed open_feed;
 	const Loaderd__Request request = wish_of(&open_feed, 16);
 	/*
-	 * The first round only finds out which files are asked for last: behind the questions no
-	 * others could be sent.
+	 * The first round only finds out which files are requested last: after the other requests
+	 * no further files could be sent.
 	 */
 	bool last_direct = false;
 	for (unsigned round = 0; round < ROUNDS; round++) {

@@ -1,4 +1,4 @@
-/* Refusals, configuration errors, sockets that are taken or stale, and stopping. */
+/* Refusals, configuration errors, sockets that are in use or stale, and stopping. */
 #include "tests/integration/loaderd/loaderd_fixture.h"
 
 #include <setjmp.h>
@@ -65,7 +65,7 @@ static void test_requests(void **state)
 	bad = good, bad.rank = 2, bad.world = 2;
 	refused(&bad, -EINVAL, "rank");
 	bad = good, bad.world = 4, bad.rank = 3;
-	refused(&bad, -EINVAL, "batch_size"); /* 128 samples a global batch, 100 in the dataset */
+	refused(&bad, -EINVAL, "batch_size"); /* 128 samples per global batch, 100 in the dataset */
 	bad = good, bad.batch = 4;
 	refused(&bad, -EINVAL, "batch");
 	bad = good, bad.pipeline = "random_resized_crop(224) hflop(0.5)";
@@ -78,7 +78,8 @@ static void test_requests(void **state)
 	refused(&bad, -EDQUOT, "shared memory");
 	bad = good, bad.pipeline = "";
 	bad.epoch_end = 1;
-	struct feed *unequal = fixture_open(&bad); /* sizes differ: found sample by sample */
+	/* the sizes differ, which is found sample by sample */
+	struct feed *unequal = fixture_open(&bad);
 	struct feed_batch batch = {.size = sizeof(batch)};
 	assert_int_equal(feed_next(unequal, 60000, &batch), -EBADMSG);
 	assert_non_null(strstr(feed_error(unequal), "40 x 40"));
@@ -103,7 +104,7 @@ static void test_counts(void **state)
 	for (unsigned i = 0; i < 3; i++)
 		feeds[i] = fixture_open(&options);
 	refused(&options, -EDQUOT, "[limits] feeds_per_user");
-	/* A place that is given back is free soon. */
+	/* A released place is free soon. */
 	feed_close(feeds[0]);
 	char error[FEED_ERROR_MAX];
 	int r = -EDQUOT;
@@ -124,7 +125,7 @@ static void test_counts(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* As another user: what feed_open() answers, as an exit status. */
+/* Returns the result of feed_open() as another user, as an exit status. */
 static int open_as(const struct feed_options *options, uid_t uid, gid_t gid)
 {
 	int status;
@@ -141,7 +142,7 @@ static int open_as(const struct feed_options *options, uid_t uid, gid_t gid)
 	return WEXITSTATUS(status);
 }
 
-/* A client gets what the kernel lets it open, whoever the daemon runs as. */
+/* A client can use the files that the kernel lets it open, whichever user the daemon runs as. */
 static void test_other_users(void **state)
 {
 	enum { SOMEBODY = 54321, GROUP = 54322 };
@@ -157,18 +158,18 @@ static void test_other_users(void **state)
 	assert_int_equal(open_as(&options, SOMEBODY, SOMEBODY), EACCES);
 	assert_int_equal(chmod(path, 0644), 0);
 	assert_int_equal(open_as(&options, SOMEBODY, SOMEBODY), 0);
-	/* Group members, and those who are none although others may. */
+	/* Group members, and group members denied although others are allowed. */
 	assert_int_equal(chown(path, 0, GROUP), 0);
 	assert_int_equal(chmod(path, 0640), 0);
 	assert_int_equal(open_as(&options, SOMEBODY, SOMEBODY), EACCES);
 	assert_int_equal(open_as(&options, SOMEBODY, GROUP), 0);
 	assert_int_equal(chmod(path, 0604), 0);
 	assert_int_equal(open_as(&options, SOMEBODY, GROUP), EACCES);
-	/* The owner without a right is not helped by being one of the others. */
+	/* An owner without permission does not get the permissions of others. */
 	assert_int_equal(chown(path, SOMEBODY, GROUP), 0);
 	assert_int_equal(chmod(path, 0044), 0);
 	assert_int_equal(open_as(&options, SOMEBODY, SOMEBODY), EACCES);
-	/* A link to a closed folder opens nothing. */
+	/* A link into a closed directory opens nothing. */
 	snprintf(link, sizeof(link), "%.4000s/closed", fixture->folder);
 	assert_int_equal(mkdir(link, 0700), 0);
 	snprintf(link, sizeof(link), "%.4000s/closed/theirs.pimg", fixture->folder);
@@ -177,17 +178,17 @@ static void test_other_users(void **state)
 	assert_int_equal(symlink(link, path), 0);
 	assert_int_equal(open_as(&options, SOMEBODY, SOMEBODY), EACCES);
 	assert_int_equal(open_as(&options, 0, 0), 0);
-	/* A user who has no number of his own here cannot be told from others. */
+	/* The overflow uid cannot be told from other unmapped users. */
 	assert_int_equal(open_as(&options, 65534, 65534), EPERM);
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
-	/* One's own daemon is nobody else's, whatever its socket's mode. */
+	/* A private daemon serves only its own user, whatever its socket's mode. */
 	fixture_start(fixture, NULL, "--private", NULL);
 	assert_int_equal(open_as(&options, 0, 0), 0);
 	assert_int_equal(open_as(&options, SOMEBODY, SOMEBODY), EPERM);
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Who may map a ring writable, and that its batches are the same. */
+/* Which clients may map a ring writable, and that its batches are the same. */
 static void test_writable_rings(void **state)
 {
 	enum { SOMEBODY = 54321 };
@@ -207,7 +208,7 @@ static void test_writable_rings(void **state)
 	feed_info(feed, &info);
 	memset((void *)(uintptr_t)info.memory, 0, info.memory_size);
 	feed_close(feed);
-	/* A ring is its feed's alone, whoever has it. */
+	/* A writable ring affects its feed only, so every user may have one. */
 	if (geteuid() == 0)
 		assert_int_equal(open_as(&options, SOMEBODY, SOMEBODY), 0);
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
@@ -219,7 +220,7 @@ static void test_writable_rings(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Runs the daemon to its end with these arguments; its standard error in text. */
+/* Runs the daemon until it exits; returns its wait status, with its standard error in text. */
 static int run(char text[4096], ...)
 {
 	const char *arguments[16] = {getenv("LOADERD")};
@@ -281,7 +282,7 @@ static void test_environment(void **state)
 		fail_msg("%s", text);
 }
 
-/* The status that loaderd(1) has for it. */
+/* The exit status that loaderd(1) documents. */
 static void test_wrong_command_line(void **state)
 {
 	char text[4096];
@@ -322,7 +323,7 @@ static void test_configuration(void **state)
 	assert_non_null(strstr(text, "shared_memory = 3221225472\n"));
 	assert_non_null(strstr(text, "slots = 14\n"));
 	assert_non_null(strstr(text, "writable_rings = no\n"));
-	/* What it prints, it reads. */
+	/* The daemon can read the configuration that it prints. */
 	char printed[4096], again[4096];
 	strcpy(printed, text);
 	assert_int_equal(
@@ -336,7 +337,10 @@ static void test_configuration(void **state)
 	assert_non_null(strstr(text, "cpus"));
 }
 
-/* What it needs for itself does not fit; of the process alone, since a hard limit stays lowered. */
+/*
+ * The daemon needs more fds for itself than the limit. Uses a separate process, since a hard limit
+ * cannot be raised again.
+ */
 static void test_few_descriptors(void **state)
 {
 	const struct fixture *fixture = *state;
@@ -369,13 +373,16 @@ static void test_sockets(void **state)
 	fixture_start(fixture, NULL, NULL);
 	assert_true(run(text, "--config", "/dev/null", "--socket", fixture->socket, NULL) != 0);
 	assert_non_null(strstr(text, "another loaderd answers there"));
-	/* Killed, it leaves its socket; the next one replaces it. A regular stop removes it. */
+	/*
+	 * A killed daemon leaves its socket, and the next one replaces it. A regular stop removes
+	 * it.
+	 */
 	fixture_stop(fixture, SIGKILL);
 	assert_int_equal(access(fixture->socket, F_OK), 0);
 	fixture_start(fixture, NULL, NULL);
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 	assert_true(access(fixture->socket, F_OK) < 0);
-	/* Something else's file is nobody's socket. */
+	/* The daemon does not replace a file that is not a socket. */
 	int fd = open(fixture->socket, O_CREAT | O_WRONLY, 0600);
 	close(fd);
 	assert_true(run(text, "--config", "/dev/null", "--socket", fixture->socket, NULL) != 0);
@@ -393,7 +400,7 @@ static uint64_t now_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* Waits until the administrator is shown so many feeds of all users. */
+/* Waits until the administrator's status shows this many feeds of all users. */
 static void administrator_sees(const struct fixture *fixture, size_t feeds)
 {
 	struct fixture admin = *fixture;
@@ -410,10 +417,10 @@ static void administrator_sees(const struct fixture *fixture, size_t feeds)
 			usleep(10000);
 	}
 	assert_int_equal(seen, feeds);
-	assert_true(feeds == 0 || uptime_ns > 0); /* of the worker that has been there longest */
+	assert_true(feeds == 0 || uptime_ns > 0); /* of the oldest worker */
 }
 
-/* A worker says what it does while it has clients, and also that it has none any more. */
+/* A worker reports its status while it has clients, and once more when it has none left. */
 static void test_status_of_all(void **state)
 {
 	struct fixture *fixture = *state;
@@ -430,8 +437,8 @@ static void test_status_of_all(void **state)
 }
 
 /*
- * SIGTERM: what is finished can still be taken, then the feed ends with the reason, and the daemon
- * goes once its clients have.
+ * SIGTERM: finished batches can still be taken, then the feed ends with the reason, and the daemon
+ * exits once its clients have gone.
  */
 static void test_drains(void **state)
 {
@@ -450,7 +457,7 @@ static void test_drains(void **state)
 	kill(fixture->daemon, SIGTERM);
 	unsigned taken = 0;
 	int r, status;
-	/* Until the daemon has seen the signal, the feed just holds all it has room for. */
+	/* Until the daemon has seen the signal, all slots may be held. */
 	while ((r = feed_next(feed, 60000, &batch)) == 0 || r == -ENOBUFS)
 		taken += r == 0;
 	assert_int_equal(taken, 3);
@@ -463,7 +470,7 @@ static void test_drains(void **state)
 	assert_int_equal(waitpid(fixture->daemon, &status, 0), fixture->daemon);
 	fixture->daemon = 0;
 	assert_int_equal(status, 0);
-	assert_true(now_ms() - start_ms < 60000); /* did not wait for its time to run out */
+	assert_true(now_ms() - start_ms < 60000); /* it did not wait for its timeout */
 }
 
 static void test_grace_ends(void **state)
@@ -483,8 +490,8 @@ static void test_grace_ends(void **state)
 }
 
 /*
- * Its client has gone before it serves: it says so once, and does not go on being told until its
- * worker has ended.
+ * The client has gone before the daemon serves: the daemon reports it once, and does not handle the
+ * event repeatedly until its worker has ended.
  */
 static void test_client_gone(void **state)
 {
@@ -497,7 +504,7 @@ static void test_client_gone(void **state)
 	snprintf(lifeline, sizeof(lifeline), "%d", life[0]);
 	assert_int_equal(bind(socket_fd, (const struct sockaddr *)&nowhere, sizeof(sa_family_t)),
 			 0);
-	/* Nobody has said listen(). */
+	/* listen() was not called. */
 	assert_int_equal(WEXITSTATUS(run(text, "--config", "/dev/null", "--listen-fd", number,
 					 "--lifeline-fd", lifeline, NULL)),
 			 1);
@@ -513,7 +520,7 @@ static void test_client_gone(void **state)
 	close(life[0]);
 }
 
-/* A private daemon: serves, and is gone when its lifeline is. */
+/* A private daemon serves, and exits when its lifeline closes. */
 static void test_private_daemon(void **state)
 {
 	struct fixture *fixture = *state;
@@ -529,7 +536,7 @@ static void test_private_daemon(void **state)
 	feed_close(feed);
 	feed_daemon_stop(daemon);
 
-	/* The client is killed: the daemon follows. */
+	/* If the client is killed, its daemon exits. */
 	int output[2];
 	long pid = 0;
 	assert_int_equal(pipe(output), 0);
@@ -562,7 +569,7 @@ static void test_private_daemon(void **state)
 		}
 		usleep(10000);
 	}
-	/* Gone, or waiting for a reaper that is not ours. */
+	/* Gone, or a zombie that another process has to reap. */
 	assert_true(state_letter == 0 || state_letter == 'Z');
 }
 

@@ -1,6 +1,6 @@
 /*
- * SIGHUP: what changes while feeds are served, what is refused, and what has to wait. What
- * systemd's units decide in place of the configuration.
+ * SIGHUP: settings that change while feeds are served, settings that are refused, and settings that
+ * need a restart. Also settings that systemd units override.
  */
 #include "tests/integration/loaderd/loaderd_fixture.h"
 
@@ -54,7 +54,7 @@ static void write_config(const struct stage *stage, const char *text)
 	fclose(file);
 }
 
-/* Its log is a file. */
+/* Starts the daemon with its log in a file. */
 static void start(struct stage *stage, const char *config)
 {
 	write_config(stage, config);
@@ -90,7 +90,7 @@ static void wait_for(const struct stage *stage, const char *said)
 	fail_msg("no \"%s\" in \"%s\"", said, read_log(stage));
 }
 
-/* Has the daemon read this, and waits until its log says so. */
+/* Reloads the daemon with this configuration and waits until its log contains `said`. */
 static void reload(const struct stage *stage, const char *config, const char *said)
 {
 	write_config(stage, config);
@@ -99,7 +99,7 @@ static void reload(const struct stage *stage, const char *config, const char *sa
 	wait_for(stage, said);
 }
 
-/* 0, or what feed_open() refuses; a limit of the worker that is told a moment later passes. */
+/* Opens and closes a feed. Returns 0 or the error, whose text must contain `part`. */
 static int open_with(const struct stage *stage, uint32_t slots, const char *part)
 {
 	struct feed_options options = fixture_options(&stage->fixture, stage->dataset, pipeline);
@@ -123,7 +123,7 @@ static void test_limits_change_while_a_feed_is_served(void **state)
 	struct feed *feed = fixture_open(&options);
 	const pid_t worker = fixture_worker(&stage->fixture);
 	assert_int_equal(open_with(stage, 6, "slots"), -EDQUOT);
-	/* An order is read before a connection that comes after it. */
+	/* A worker reads an order before a connection that comes after it. */
 	reload(stage, "[limits]\nslots = 8\n", "reload: done");
 	assert_non_null(strstr(read_log(stage), "[limits] slots has changed, for all from now on"));
 	assert_non_null(strstr(read_log(stage), "[limits] users has changed"));
@@ -148,7 +148,7 @@ static void test_a_wrong_file_changes_nothing(void **state)
 	       "loaderd.conf:3: [limits] batch_sise: no such key; did you mean [limits] "
 	       "batch_size?; the configuration stays as it was");
 	assert_int_equal(open_with(stage, 6, "slots"), -EDQUOT);
-	/* What a start refuses, too. */
+	/* Values that are also refused at start. */
 	reload(stage, "[limits]\nslots = 8\n[pool]\ncpus = 3-1\n", "[pool] cpus = 3-1");
 	assert_int_equal(open_with(stage, 6, "slots"), -EDQUOT);
 	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
@@ -162,7 +162,7 @@ static void test_what_has_to_wait_is_named(void **state)
 	start(stage, "");
 	for (unsigned i = 0; i < 2; i++) {
 		reload(stage, later, "reload: done");
-		/* Each time until it holds. */
+		/* Repeats the warning until the setting takes effect. */
 		assert_non_null(strstr(read_log(stage), "warning: reload: [daemon] socket_mode has "
 							"changed, which takes a restart"));
 	}
@@ -173,7 +173,7 @@ static void test_what_has_to_wait_is_named(void **state)
 	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
 }
 
-/* As systemd starts it, with a socket of its own making. */
+/* Starts the daemon with a listening socket, as systemd does. */
 static void start_activated(struct stage *stage, const char *config)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};

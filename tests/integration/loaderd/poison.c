@@ -1,6 +1,6 @@
 /*
- * By LD_PRELOAD: whoever computes one of the checksums POISON_XXH3 (16 hexadecimal digits each,
- * with a blank between two) faults, as a decoder with a hole might at some samples.
+ * LD_PRELOAD library: crashes a process that computes one of the checksums in POISON_XXH3 (16
+ * hexadecimal digits each, separated by a space), as a decoder with a bug might at some samples.
  */
 #include <dlfcn.h>
 #include <stddef.h>

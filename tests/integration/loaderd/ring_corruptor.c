@@ -1,7 +1,7 @@
 /*
- * A client that writes whatever it can wherever it can: its ack page, its socket, its ring, the
- * descriptors it was given. Another client beside it gets right batches in time, and the daemon
- * holds as much afterwards as before.
+ * A client that writes whatever and wherever it can: its ack page, its socket, its ring, its fds. A
+ * concurrent client gets the right batches in time, and the daemon holds no more resources
+ * afterwards than before.
  */
 #include "format/base/system/clock.h"
 #include "proto/client/connection.h"
@@ -33,7 +33,7 @@ enum {
 	GROWTH_MAX_KIB = 8192,
 };
 
-/* Frames. */
+/* Encoded frames. */
 static const char ring_mapped[] = "\2\0\0\0\x32\0", doorbell[] = "\2\0\0\0\x22\0";
 
 static uint64_t seed = 0x9e3779b97f4a7c15;
@@ -78,7 +78,7 @@ static void send_bytes(const struct hostile *h, const void *bytes, size_t size)
 	(void)n;
 }
 
-/* The answer to RingMapped: is it FeedOpened? */
+/* Receives the reply to RingMapped; returns true if it is FeedOpened. */
 static bool is_opened(struct hostile *h)
 {
 	Loaderd__Reply *reply;
@@ -90,7 +90,8 @@ static bool is_opened(struct hostile *h)
 }
 
 /*
- * Subscribes by hand; false when refused. A ring that may be written is not yet reported as mapped.
+ * Subscribes with the raw protocol; returns false if refused. Does not yet report a writable ring
+ * as mapped.
  */
 static bool subscribe(struct hostile *h, const Loaderd__OpenFeed *wish)
 {
@@ -139,7 +140,7 @@ static void hang_up(struct hostile *h)
 	connection_close(&h->connection);
 }
 
-/* Random words all over the ack page, near misses in the acks, and a doorbell every time. */
+/* Writes random words to the ack page, near misses to the acks, and sends a doorbell each time. */
 static void corrupt_acks(struct hostile *h)
 {
 	if (!subscribe(h, NULL))
@@ -159,7 +160,7 @@ static void corrupt_acks(struct hostile *h)
 	hang_up(h);
 }
 
-/* Doorbells as fast as they go, and none read. */
+/* Sends doorbells as fast as possible and reads none. */
 static void flood_doorbells(struct hostile *h)
 {
 	uint8_t many[6 * 1000];
@@ -174,7 +175,7 @@ static void flood_doorbells(struct hostile *h)
 	hang_up(h);
 }
 
-/* Asks and asks, and never reads an answer. */
+/* Sends requests and never reads a reply. */
 static void ask_and_not_listen(struct hostile *h)
 {
 	if (!subscribe(h, NULL))
@@ -184,7 +185,7 @@ static void ask_and_not_listen(struct hostile *h)
 	hang_up(h);
 }
 
-/* What is no frame, or no request; with and without descriptors; a new connection each time. */
+/* Sends invalid frames and requests, with and without fds, on a new connection each time. */
 static void send_garbage(struct hostile *h)
 {
 	uint8_t noise[4096];
@@ -203,16 +204,16 @@ static void send_garbage(struct hostile *h)
 			memcpy(noise, "\xfc\x0f\0\0", 4);
 			send_bytes(h, noise, sizeof(noise));
 			break;
-		case 2: /* half a frame, and then silence */
+		case 2: /* half a frame, then nothing */
 			memcpy(noise, "\xff\xff\x0f\0", 4);
 			send_bytes(h, noise, 100);
 			break;
-		case 3: /* something like an OpenFeed */
+		case 3: /* resembles an OpenFeed */
 			memcpy(noise, "\x82\0\0\0\x0a\x80", 6);
 			noise[6] = 1;
 			send_bytes(h, noise, 134);
 			break;
-		default: { /* more descriptors than anybody wants */
+		default: { /* unexpected fds */
 			int fds[2] = {2, 2};
 			for (int i = 0; i < 5; i++)
 				frame_send(connection.fd, noise, 1, fds, 2, 0);
@@ -224,7 +225,7 @@ static void send_garbage(struct hostile *h)
 	}
 }
 
-/* Requests with numbers that nobody means. Whatever is granted is dropped at once. */
+/* Sends requests with extreme numbers. Drops at once what is granted. */
 static void ask_too_much(struct hostile *h)
 {
 	static const uint64_t extremes[] = {0,         1,          2,         255,       1 << 16,
@@ -263,8 +264,8 @@ static void ask_too_much(struct hostile *h)
 }
 
 /*
- * Every way into the memory that is not ours to change; each must fail, and the ring be as the
- * daemon wrote it.
+ * Tries every way to modify memory that the client must not modify; each must fail, and the ring
+ * must be as the daemon wrote it.
  */
 static void attack_the_seals(struct hostile *h)
 {
@@ -289,7 +290,7 @@ static void attack_the_seals(struct hostile *h)
 	held &= h->ring->magic == RING_MAGIC;
 	if (!held)
 		_exit(20);
-	/* the ack page is ours to spoil, its memory too */
+	/* the client may corrupt the ack page, including its pages */
 	for (int64_t until = deadline(); clock_ms() < until;) {
 		fallocate(h->ack_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, RING_ACK_SIZE);
 		h->ack->acks[random64() % 8] = atomic_load(&h->ring->head);
@@ -301,7 +302,7 @@ static void attack_the_seals(struct hostile *h)
 	hang_up(h);
 }
 
-/* No further way to write into a ring that has been mapped, or to take its pages away. */
+/* Returns true if there is no other way to write to a mapped ring or to remove its pages. */
 static bool is_sealed(struct hostile *h)
 {
 	bool held = mmap(NULL, h->ring_size, PROT_WRITE, MAP_SHARED, h->ring_fd, 0) == MAP_FAILED;
@@ -318,7 +319,7 @@ static off_t allocated(int fd)
 	return fstat(fd, &status) < 0 ? -1 : status.st_blocks;
 }
 
-/* Gives every batch back at once, so that more are made. Returns how many that were. */
+/* Releases every batch at once, so that the daemon makes more. Returns their number. */
 static unsigned give_back(struct hostile *h, const struct ring_header *geometry,
 			  uint64_t last[RING_SLOTS_MAX])
 {
@@ -337,9 +338,8 @@ static unsigned give_back(struct hostile *h, const struct ring_header *geometry,
 }
 
 /*
- * A ring to write into: full of holes before the daemon is told to begin, and then overwritten
- * while batches are made there; the numbers of batches last of all, since without them none can be
- * given back.
+ * Uses a writable ring: punches holes before the daemon may begin, then overwrites the ring while
+ * batches are made there. Batch numbers come last, since without them no batch can be released.
  */
 static void corrupt_ring(struct hostile *h)
 {
@@ -350,7 +350,7 @@ static void corrupt_ring(struct hostile *h)
 	unsigned batches = 0;
 	int64_t patience = clock_ms() + PATIENCE_MS, until = deadline();
 	wish.writable = true;
-	/* The daemon provides no page that the client has taken away. */
+	/* The daemon allocates no page that the client has removed. */
 	if (!subscribe(h, &wish))
 		_exit(10);
 	if (fallocate(h->ring_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
@@ -386,8 +386,8 @@ static void corrupt_ring(struct hostile *h)
 }
 
 /*
- * Rings that are asked for and never mapped, mapped twice, sealed by the client, and news of one
- * that there is not.
+ * Rings that are requested and never mapped, mapped twice, sealed by the client; and RingMapped
+ * without a ring.
  */
 static void map_wrongly(struct hostile *h)
 {
@@ -411,7 +411,7 @@ static void map_wrongly(struct hostile *h)
 	}
 }
 
-/* Connections by the dozen that say nothing. */
+/* Opens many connections that send nothing. */
 static void crowd(struct hostile *h)
 {
 	for (int64_t until = deadline(); clock_ms() < until;) {

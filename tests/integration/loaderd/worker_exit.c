@@ -1,10 +1,10 @@
 /*
- * Workers that end. One sample that faults whoever decodes it becomes bad, that one alone, and the
- * feed goes on; its user does not keep others out. Workers that are killed, again and again, under
- * several clients of two users: every client gets every batch once, in order, bit for bit, and no
- * sample is bad. LOADERD_TEST_KILLS says how often. A worker that ends as soon as it is started is
- * not started again and again, nor is one whose clients leave at once: clients are told so, and the
- * service goes on.
+ * Workers that end. A sample that crashes its decoder becomes bad, only that one, and the feed goes
+ * on; its user does not keep others out. Workers are killed repeatedly under several clients of two
+ * users: every client gets every batch once, in order, bit for bit, and no sample is bad.
+ * LOADERD_TEST_KILLS sets the number of kills. A worker that ends right after its start is not
+ * restarted endlessly, nor is one whose clients leave at once: clients get an error, and the
+ * service keeps running.
  */
 #include "tests/integration/loaderd/loaderd_fixture.h"
 
@@ -60,8 +60,8 @@ static uint64_t now_ms(void)
 }
 
 /*
- * Asks for the status and leaves. Returns the worker that was there, or 0: hung up, or turned away
- * because of a limit whose text has this in it.
+ * Requests the status and disconnects. Returns the worker's pid, or 0 if the daemon hung up or
+ * refused because of a limit whose text contains `limit`.
  */
 static pid_t come_and_go(const struct fixture *fixture, const char *limit)
 {
@@ -80,7 +80,9 @@ static pid_t come_and_go(const struct fixture *fixture, const char *limit)
 	return pid;
 }
 
-/* Waits for a user to be served who is one more than there may be until the test's own has gone. */
+/*
+ * Waits until another user is served, who exceeds the limit until the test's own worker has ended.
+ */
 static void another_user_is_served(const struct fixture *fixture)
 {
 	enum { WITHIN_MS = 60000 };
@@ -134,7 +136,10 @@ static void test_a_sample_ends_its_worker(void **state)
 	}
 	if (r != FEED_END)
 		fail_msg("%s", feed_error(feed));
-	/* 9 of 32 in an epoch leave 12 samples out; so it may not be met in each. */
+	/*
+	 * 9 batches of 32 per epoch leave 12 samples out, so the sample may not occur in each
+	 * epoch.
+	 */
 	assert_in_range(substituted, 1, 3);
 	assert_int_equal(bad, substituted);
 	assert_int_equal(met, 0);
@@ -145,7 +150,7 @@ static void test_a_sample_ends_its_worker(void **state)
 	assert_int_equal(reply->status->bad[0]->index, POISON);
 	loaderd__reply__free_unpacked(reply, NULL);
 	feed_close(feed);
-	/* What is known of the sample does not keep a place. */
+	/* The record of the bad sample does not occupy a user's place. */
 	if (geteuid() == 0)
 		another_user_is_served(&fixture);
 	assert_int_equal(fixture_stop(&fixture, SIGTERM), 0);
@@ -162,8 +167,8 @@ static void take_until_it_fails(struct feed *feed, char text[FEED_ERROR_MAX])
 }
 
 /*
- * A dataset of which many samples end their workers is refused as a whole after a few of them, with
- * a sentence, and the user's others are served.
+ * A dataset with many samples that crash workers is refused as a whole after a few of them, with an
+ * error text, and the user's other datasets are served.
  */
 static void test_a_dataset_ends_its_workers(void **state)
 {
@@ -187,7 +192,7 @@ static void test_a_dataset_ends_its_workers(void **state)
 	char text[FEED_ERROR_MAX] = "";
 	struct feed *feed;
 	unsigned feeds = 0;
-	/* libfeed gives up on a batch after some ends, and the training is started again. */
+	/* libfeed gives up on a batch after some crashes; the training is then restarted. */
 	while (!strstr(text, "packimg verify") && feeds++ < FEEDS)
 		if (feed_open(&options, &feed, text) == 0)
 			take_until_it_fails(feed, text);
@@ -202,7 +207,7 @@ static void test_a_dataset_ends_its_workers(void **state)
 	fixture_deinit(&fixture);
 }
 
-/* What parent and clients share. */
+/* Shared between parent and clients. */
 struct shared {
 	_Atomic bool over; /* no more kills: the next epoch is the last */
 	_Atomic uint64_t batches[CLIENTS];
@@ -210,7 +215,7 @@ struct shared {
 	_Atomic uint64_t reconnects[CLIENTS];
 };
 
-/* Beside a daemon of its own that nobody disturbs, which delivers what is to be. */
+/* Compares with an undisturbed private daemon. */
 static void consume(const struct feed_options *options, struct shared *shared, unsigned number)
 {
 	struct feed_daemon *daemon;
@@ -267,8 +272,8 @@ static unsigned kill_workers(pid_t supervisor)
 }
 
 /*
- * Connects, and kills whatever is started for that; true: nothing is started any more, as the
- * client is told.
+ * Connects and kills the worker started for the connection. Returns true if the daemon starts none
+ * and refuses the client.
  */
 static bool is_turned_away(const struct fixture *fixture)
 {
@@ -300,7 +305,7 @@ static void test_a_worker_that_ends_at_once_is_not_started_for_ever(void **state
 	fixture_deinit(&fixture);
 }
 
-/* Nothing is left of the user when a worker has ended, but for what its start has cost. */
+/* When a worker has ended, nothing is left of its user except the cost of starting it. */
 static void test_workers_of_clients_who_leave_are_not_started_for_ever(void **state)
 {
 	enum { STARTS = 30, AT_ONCE = 20, PER_SECOND = 2, WITHIN_MS = 120000 };

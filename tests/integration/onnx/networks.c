@@ -1,6 +1,6 @@
 /*
- * networks FOLDER: of each network below FOLDER/NAME.onnx, the images that it was given,
- * NAME.images (u8 or fp32), and the logits that the CPU made of them, NAME.logits (fp32).
+ * networks FOLDER: for each network FOLDER/NAME.onnx, writes its input images to NAME.images (u8 or
+ * fp32) and the logits computed on the CPU to NAME.logits (fp32).
  */
 #include "tests/unit/trainer/trainer_test.h"
 #include "trainer/device/onnx/onnx.h"
@@ -19,8 +19,7 @@ enum { COUNT = 3, CLASSES = 10, SIDE_MAX = 64 };
 
 static const char *folder;
 
-/* Together they have every operation, every option of it that ONNX has to know of, and whatever a
- * key makes of them. */
+/* Together the networks use every operation, and every option of it that is relevant to ONNX. */
 static const struct network {
 	const char *name, *settings;
 	uint32_t side;

@@ -1,8 +1,7 @@
 /*
- * Changes a byte of a sample, or of its side data, and makes all checksums fit again, as somebody
- * with intent would:
+ * Changes a byte of a sample or of its side data and corrects all checksums, as an attacker would:
  *   packimg_forge FILE SAMPLE data|side PLACE VALUE
- * FILE is a single file. What only a look at the scan can find is left to be found.
+ * FILE is a single file. The change can then be detected only by parsing the scan.
  */
 #include "format/layout.h"
 

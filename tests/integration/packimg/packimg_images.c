@@ -1,9 +1,8 @@
 /*
- * Draws the images that packimg's tests convert, into the folder named on the command line:
+ * Draws the images for packimg's tests into the directory named on the command line:
  *   tree/{ant,bee,cat}/NN.jpg   ordinary JPEGs of many sizes
  *   kinds/{one,two}/...         every kind of source that packimg reads
- *   bad/x/...                   files that look like images and are not, or not whole, beside a
- *                               good one
+ *   bad/x/...                   invalid or incomplete image files, and a good one
  */
 #include "tools/packimg/image/image.h"
 
@@ -13,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include <jpeglib.h> /* wants stdio.h before it */
+#include <jpeglib.h> /* needs stdio.h before it */
 
 #if HAVE_PNG
 #include <spng.h>
@@ -48,7 +47,7 @@ static void write_file(const char *name, const void *data, size_t size)
 		die(path);
 }
 
-/* A colour ramp with some structure; seed makes images differ. */
+/* Draws a colour ramp with some structure; the images differ by seed. */
 static uint8_t *draw(uint32_t width, uint32_t height, uint32_t channels, uint32_t seed)
 {
 	uint8_t *pixels = malloc((size_t)width * height * channels), *p = pixels;
@@ -103,8 +102,8 @@ static void write_oriented(const char *name, uint8_t orientation)
 }
 
 /*
- * What the encoder of the library does not make: CMYK, progressive scans, restart markers after so
- * many MCUs.
+ * Writes JPEGs that the library's encoder does not produce: CMYK, progressive scans, restart
+ * intervals of a given number of MCUs.
  */
 static void write_special(const char *name, J_COLOR_SPACE space, int components, bool progressive,
 			  unsigned restart)
@@ -193,7 +192,7 @@ static void draw_kinds(void)
 	write_oriented("kinds/one/turned.jpg", 6);
 	write_special("kinds/two/cmyk.jpg", JCS_CMYK, 4, false, 0);
 	write_special("kinds/two/progressive.jpg", JCS_RGB, 3, true, 0);
-	/* 3 MCUs make a row: the first has an index, the second cannot */
+	/* a row has 3 MCUs: the first file can be indexed, the second cannot */
 	write_special("kinds/two/restart-row.jpg", JCS_RGB, 3, false, 3);
 	write_special("kinds/two/restart-within.jpg", JCS_RGB, 3, false, 2);
 #if HAVE_PNG
@@ -227,12 +226,12 @@ static void draw_bad(void)
 	write_file("bad/x/text.jpg", "this is no image\n", 17);
 	write_file("bad/x/gif.jpg", "GIF89a\1\0\1\0\0\0\0;", 14);
 	write_file("bad/x/header.png", "\x89PNG\r\n\x1a\n", 8);
-	/* Whole by its markers, damaged inside its scan. */
+	/* Complete by its markers, damaged inside its scan. */
 	memcpy(broken, data, size);
 	memset(broken + size * 3 / 4, 0, size / 8);
 	write_file("bad/x/scan.jpg", broken, size);
 	memcpy(broken, data, size);
-	/* behind the marker of the frame and its length */
+	/* after the frame's marker and length */
 	((uint8_t *)memmem(broken, size, "\xff\xc0", 2))[4] = 12;
 	write_file("bad/x/twelve.jpg", broken, size);
 	free(broken);

@@ -1,6 +1,6 @@
 /*
- * Linked into a trainer whose backward pass is wrong, as --check-gradients is to find: in one
- * parameter all gradients are too small by 3 %, as if a small term were missing.
+ * Linked into a trainer with a wrong backward pass, which --check-gradients must detect: all
+ * gradients of one parameter are 3 % too small, as if a small term were missing.
  */
 #include "trainer/device/device.h"
 

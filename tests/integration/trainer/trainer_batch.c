@@ -1,7 +1,7 @@
 /*
- * How large a batch is, and in how many parts it is computed, where memory is short: found by the
- * run itself, kept by checkpoints, and looked for on its own. The recipe's batch of 16 takes more
- * than the limits here allow, on the CPU and on an emulated GPU.
+ * Batch size, and the number of micro-batches if memory is short: found by the run itself, kept in
+ * checkpoints, and searched for with an option. The recipe's batch of 16 exceeds the memory limits
+ * here, on the CPU and on an emulated GPU.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -11,7 +11,7 @@
 
 static const char found[] = "train.accumulate=auto";
 
-/* What the log of a run says that it began with. */
+/* Number of micro-batches in the start line of a run's log. */
 static unsigned parts_of(const char *name)
 {
 	json_t *start = start_of(name);
@@ -20,7 +20,10 @@ static unsigned parts_of(const char *name)
 	return parts;
 }
 
-/* The number that fits makes the same run as if it had been given, also across an interruption. */
+/*
+ * The number found gives the same run as the same number set by the user, also across an
+ * interruption.
+ */
 static void test_found(void **state)
 {
 	static const char limit[] = "train.memory_limit=0.0004";
@@ -46,7 +49,7 @@ static void test_found(void **state)
 	same_losses("found", "given");
 	same_file("found", "given", "model.safetensors");
 	assert_true(apart("found", "unbroken") > 1e-3);
-	/* with memory for all of it, a resumed run stays with what it began with */
+	/* a resumed run keeps its number, even with memory for the whole batch */
 	run_killed("found-killed", 11, found, limit, NULL);
 	expect(run("found-killed", "--resume", found, NULL), 0);
 	same_losses("found", "found-killed");
@@ -56,7 +59,7 @@ static void test_found(void **state)
 	same_losses("unlimited", "unbroken");
 }
 
-/* With less memory than before, more parts are taken, and said. */
+/* With less memory than before, the run uses more micro-batches and reports it. */
 static void test_found_again(void **state)
 {
 	static const char limit[] = "train.memory_limit=0.0002", last[] = "train.epochs=2.5";
@@ -64,7 +67,7 @@ static void test_found_again(void **state)
 	expect_said("losses are as good, but not bitwise those of an unbroken run");
 }
 
-/* Not even one image. */
+/* Not even one image fits. */
 static void test_nothing_fits(void **state)
 {
 	expect(run("nothing", found, "train.memory_limit=0.00001", NULL), 1);
@@ -81,7 +84,10 @@ static void test_nothing_fits(void **state)
 		"train.accumulate = \"some\": expected a whole number from 1 to 65536, or auto");
 }
 
-/* Larger images later in the run: then, and the interrupted run at the same step. */
+/*
+ * Images grow later in the run: the number changes then, and in an interrupted run at the same
+ * step.
+ */
 static void test_found_while_growing(void **state)
 {
 	static const char pipeline[] = "data.pipeline=random_resized_crop(16@0;24@1) hflip(0.5)",
@@ -107,7 +113,7 @@ static void test_found_on_a_gpu(void **state)
 	assert_true(apart("given-cpu", "found-gpu") < 1e-3);
 }
 
-/* With so much memory on the emulated GPU. */
+/* Runs with this much memory on the emulated GPU. */
 static int run_in(unsigned kib, const char *name, const char *setting, const char *other)
 {
 	char bytes[32];
@@ -119,8 +125,8 @@ static int run_in(unsigned kib, const char *name, const char *setting, const cha
 }
 
 /*
- * What planning has room for and a step has not: floats, which take more than the bytes that are
- * planned for. It is found out before the first step, which is then made with the same batch.
+ * Planning finds room but a step does not: float images take more memory than the bytes assumed in
+ * planning. The run finds out before its first step, which then uses the same batch.
  */
 static void test_found_by_rehearsal(void **state)
 {
@@ -144,8 +150,8 @@ static void test_found_by_rehearsal(void **state)
 }
 
 /*
- * A rehearsal leaves nothing behind: with norms, draws of dropout and of mixed samples, scaled
- * losses and momentum.
+ * A rehearsal has no effect on the run: with norms, random draws of dropout and mixed samples, loss
+ * scaling and momentum.
  */
 static void test_rehearsal_is_forgotten(void **state)
 {
@@ -166,7 +172,7 @@ static void test_rehearsal_is_forgotten(void **state)
 	}
 }
 
-/* Images that grow beyond what there is room for: what was trained is kept. */
+/* Images grow beyond the available memory: the training so far is saved. */
 static void test_grows_too_large(void **state)
 {
 	static const char pipeline[] = "data.pipeline=random_resized_crop(16@0;24@1) hflip(0.5)",
@@ -200,7 +206,7 @@ static unsigned read_table(const char *path, double (*ret_rows)[5])
 	return rows;
 }
 
-/* What fits by the limit is found to the unit, and a run that is there is not touched. */
+/* Finds the exact largest batch within the limit, and leaves an existing run unchanged. */
 static void test_batch_size(void **state)
 {
 	static const char limit[] = "train.memory_limit=0.0025", val[] = "data.val=";
@@ -234,7 +240,7 @@ static void test_batch_size(void **state)
 	expect_said("are allowed; use a smaller batch");
 }
 
-/* All that the dataset has; a batch that cannot be cut; and what does not go together. */
+/* The whole dataset fits; a batch that cannot be divided; and options that exclude each other. */
 static void test_batch_size_bounds(void **state)
 {
 	char option[PATH_MAX + 64];
@@ -252,7 +258,7 @@ static void test_batch_size_bounds(void **state)
 	expect_said("--find-batch-size begins with the initial weights and does nothing else");
 }
 
-/* On a GPU gradients are read as they are on the CPU. */
+/* Gradients are read the same on a GPU as on the CPU. */
 static void test_noise_on_a_gpu(void **state)
 {
 	static const char limit[] = "train.memory_limit=0.0008", batch[] = "data.batch_size=16";
@@ -273,7 +279,9 @@ static void test_noise_on_a_gpu(void **state)
 	assert_true(scale[1] / scale[0] > 0.98 && scale[1] / scale[0] < 1.02);
 }
 
-/* With what would keep the batch from being learned switched off, and a rate that is too low. */
+/*
+ * Disables what would keep the batch from being learned; also with a learning rate that is too low.
+ */
 static void test_overfitted(void **state)
 {
 	static const char overfit[] = "--overfit-batch";
@@ -298,7 +306,7 @@ static int check_gradients(const char *program, const char *device, const char *
 	return status;
 }
 
-/* With norms of batches and of tokens, with draws that repeat, and on a GPU. */
+/* With batch norm and layer norm, with random draws that repeat, and on a GPU. */
 static void test_gradients_are_followed(void **state)
 {
 	static const char *const settings[][2] = {

@@ -1,6 +1,6 @@
 /*
- * Datasets that a run finds again, elsewhere, replaced or spoilt: what it trains is the same, or it
- * says why it cannot be.
+ * Datasets that have been moved, replaced or damaged since a run began: the run trains on the same
+ * data, or reports why it cannot.
  */
 #include "format/packimg.h"
 #include "tests/integration/trainer/trainer_fixture.h"
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 /*
- * A dataset is known by what it holds: elsewhere it is the same one, and another one of its size is
+ * A dataset is identified by its content: a moved one is accepted, another one of the same size is
  * not.
  */
 static void test_another_dataset(void **state)
@@ -36,7 +36,7 @@ static void test_another_dataset(void **state)
 	expect_said("--allow-changes goes on");
 	expect(run("datasets", "--resume", val, "data.val_pipeline=resize(16)", NULL), 1);
 	expect_said("data.val = ");
-	/* another one may be what a checkpoint is to be evaluated on */
+	/* a checkpoint may be evaluated on another dataset */
 	expect(run("datasets", "--resume", "--evaluate", val, "data.val_pipeline=resize(16x16)",
 		   NULL),
 	       0);
@@ -45,7 +45,7 @@ static void test_another_dataset(void **state)
 	same_losses("unbroken", "datasets");
 }
 
-/* What is trained is saved before a run ends because an evaluation has nothing to compare with. */
+/* If an evaluation finds a replaced dataset, the run saves its training state before it ends. */
 static void test_replaced_dataset(void **state)
 {
 	char val[PATH_MAX + 100], other[PATH_MAX + 100];
@@ -58,7 +58,7 @@ static void test_replaced_dataset(void **state)
 	assert_int_equal(rename(other, strchr(val, '/')), 0);
 	expect(finish(pid, "replaced"), 1);
 	expect_said("replaced.pimg has been replaced by another dataset");
-	/* of the first evaluation that came after */
+	/* from the first evaluation after the replacement */
 	assert_true(exists("replaced", "checkpoint-00000020.safetensors") ||
 		    exists("replaced", "checkpoint-00000040.safetensors"));
 	fixture_dataset(&fixture, "replaced", 50, FIXTURE_RAW, 16);
@@ -77,8 +77,8 @@ static void spoil(const char *path, off_t at)
 }
 
 /*
- * A feed that fails costs nothing of what was trained: with the disk mended the run goes on from
- * the step before.
+ * A feed that fails loses no training: once the file is repaired, the run continues from the step
+ * before.
  */
 static void test_failed_feed(void **state)
 {
@@ -104,7 +104,7 @@ static void test_failed_feed(void **state)
 	same_losses("unbroken", "spoilt");
 }
 
-/* Names of classes are whatever somebody wrote; the terminal must not obey them. */
+/* Class names are arbitrary text and must be safe for a terminal. */
 static void test_hostile_names(void **state)
 {
 	static const char *const names[FIXTURE_CLASSES] = {
@@ -126,7 +126,7 @@ static void test_hostile_names(void **state)
 	assert_null(strchr(said, 0x1b));
 }
 
-/* Labels are numbers: what is evaluated has to mean the same by them as what is trained on. */
+/* Labels are numbers, so they must mean the same classes in evaluation and training. */
 static void test_other_classes(void **state)
 {
 	static const char *const swapped[FIXTURE_CLASSES] = {
@@ -146,8 +146,8 @@ static void test_other_classes(void **state)
 		 fixture_dataset_of(&fixture, "numbers", 50, FIXTURE_RAW, 16, numbers));
 	expect(run("classes", "--dry-run", val, NULL), 0);
 	/*
-	 * of folders named by numbers, of which a set that has no 10 numbers those from 2 on
-	 * otherwise
+	 * Classes from directories named by numbers: a set that lacks 10 numbers those from 2 on
+	 * differently.
 	 */
 	snprintf(train, sizeof(train), "data.train=%s",
 		 fixture_dataset_of(&fixture, "sorted", 325, FIXTURE_RAW, 16, sorted));
@@ -159,8 +159,8 @@ static void test_other_classes(void **state)
 }
 
 /*
- * A copy of a dataset with its first classes alone, so many, and with no label for others and for
- * every so manyth sample.
+ * Copies a dataset with its first `classes` classes only; other samples, and every `every`th
+ * sample, get no label.
  */
 static const char *relabelled(const char *from, const char *name, uint32_t classes, uint64_t every)
 {
@@ -197,7 +197,9 @@ static const char *relabelled(const char *from, const char *name, uint32_t class
 	return path;
 }
 
-/* What is not learned, and not evaluated, is said before the first step. */
+/*
+ * Unlabelled samples are neither trained on nor evaluated, which is reported before the first step.
+ */
 static void test_unlabelled(void **state)
 {
 	char train[PATH_MAX + 100], val[PATH_MAX + 100], none[PATH_MAX + 100];
@@ -222,7 +224,7 @@ static void test_unlabelled(void **state)
 	expect_said("none.pimg: no sample has a label: pack it anew, with labels");
 }
 
-/* There is nothing to tell apart. */
+/* A classifier needs at least two classes. */
 static void test_one_class(void **state)
 {
 	char train[PATH_MAX + 100];
@@ -230,7 +232,7 @@ static void test_one_class(void **state)
 	expect(run("single", "--dry-run", train, NULL), 1);
 	expect_said("single.pimg has one class, and a classifier chooses between at least 2: pack "
 		    "images of others with it, in a folder for each class");
-	/* of the weights, where there is no training set */
+	/* from the weights, without a training set */
 	static const float zeros[8];
 	struct safetensors_tensor head = {.name = "fc.weight",
 					  .type = SAFETENSORS_F32,

@@ -1,6 +1,6 @@
 /*
- * Evaluation alone: of weights that say all that it takes beside data.val, of weights that say
- * less, and what is missing then.
+ * Evaluation without training: of weights that record everything needed except data.val, of weights
+ * that record less, and the errors for what is missing.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -11,8 +11,8 @@
 static char pretrained[PATH_MAX + 400], bare[PATH_MAX + 400];
 
 /*
- * The weights of a run without tensors of one name and without metadata, as another program may
- * have written them.
+ * Writes a run's weights without the tensors of one name and without metadata, as another program
+ * might.
  */
 static void strip(const char *run_name, const char *left_out, const char *path)
 {
@@ -46,7 +46,7 @@ static int setup(void **state)
 	return r;
 }
 
-/* What was found when they were trained. */
+/* Asserts that the result equals the one found in training. */
 static void expect_result_of(const char *run_name)
 {
 	json_t *summary = json_load_file(in(run_name, "summary.json"), 0, NULL), *value;
@@ -65,9 +65,7 @@ static void expect_same_result(void)
 	expect_result_of("unbroken");
 }
 
-/*
- * The training set need not be there, nor named; the batch and the order of training mean nothing.
- */
+/* The training set need not exist or be named; batch size and order of training are irrelevant. */
 static void test_without_training_set(void **state)
 {
 	static const char *const trains[] = {"data.train=", "data.train=/nonexistent.pimg"};
@@ -89,7 +87,7 @@ static void test_without_training_set(void **state)
 	expect_said("data.train is not set");
 }
 
-/* A convolution that was made of training images is in the file like all others. */
+/* A convolution computed from training images is stored like any other. */
 static void test_whitened(void **state)
 {
 	const char *const train = "train.epochs=0.3";
@@ -99,11 +97,12 @@ static void test_whitened(void **state)
 	       0);
 }
 
-/* Weights of another program: what they do not say, the recipe or the training set does. */
+/* Weights of another program: the recipe or the training set supplies what they do not record. */
 static void test_bare_weights(void **state)
 {
 	char argument[PATH_MAX + 400];
-	expect(run("bare", "--evaluate", bare, NULL), 0); /* by data.train's */
+	/* normalised by data.train's statistics */
+	expect(run("bare", "--evaluate", bare, NULL), 0);
 	expect_same_result();
 	expect(run("bare", "--evaluate", bare, "data.train=", NULL), 1);
 	expect_said("bare.safetensors does not say what it is normalised by: give data.mean and "
@@ -121,7 +120,7 @@ static void test_bare_weights(void **state)
 	expect_said("headless.safetensors has no last layer, fc.weight: fine-tune it first");
 }
 
-/* Takes keys out of a file's metadata, by giving them another name. */
+/* Removes keys from a file's metadata by renaming them. */
 static void forget(const char *path, const char *const *keys)
 {
 	static char bytes[1 << 20];
@@ -137,7 +136,7 @@ static void forget(const char *path, const char *const *keys)
 	assert_int_equal(fclose(file), 0);
 }
 
-/* Checkpoints of versions that said less beside their recipe. */
+/* Checkpoints of older versions, which lack some metadata. */
 static void test_older_checkpoint(void **state)
 {
 	static const char *const later[] = {"trainer.mean", "trainer.std", "trainer.class_names",
@@ -152,8 +151,8 @@ static void test_older_checkpoint(void **state)
 }
 
 /*
- * A smaller network finds all its tensors in the weights of a larger one; it is not what they were
- * trained as.
+ * A smaller network finds all its tensors in a larger one's weights, but they were not trained as
+ * that network.
  */
 static void test_larger_network(void **state)
 {
@@ -170,7 +169,7 @@ static void test_larger_network(void **state)
 	expect_said(" and others\n");
 }
 
-/* Outputs without names mean classes only to those who know that they do. */
+/* Outputs without class names make sense only with data whose labels match them. */
 static void test_other_counts(void **state)
 {
 	char argument[PATH_MAX + 400];
@@ -190,7 +189,7 @@ static void test_other_counts(void **state)
 	       0);
 }
 
-/* Labels are numbers: those of data.val are to mean what they meant in training. */
+/* Labels are numbers: those of data.val must mean what they meant in training. */
 static void test_other_names(void **state)
 {
 	static const char *const swapped[FIXTURE_CLASSES] = {
@@ -205,7 +204,7 @@ static void test_other_names(void **state)
 	expect(run("unbroken", "--evaluate", "--resume", "data.train=", val, NULL), 1);
 	expect_said("but \"zero\" in trainer.class_names of ");
 	expect_said("checkpoint-00000040.safetensors");
-	/* what is trained further goes on with its last layer, unless that knows other classes */
+	/* further training keeps the last layer, unless its classes differ */
 	char train[PATH_MAX + 100];
 	snprintf(train, sizeof(train), "data.train=%s", strchr(val, '=') + 1);
 	expect(run("further", pretrained, "train.epochs=0.3", NULL), 0);
@@ -214,7 +213,7 @@ static void test_other_names(void **state)
 	expect_said("model.safetensors; its last layer has other classes and starts afresh");
 }
 
-/* Bytes are normalised and floats are not: what is evaluated goes by what was trained on. */
+/* Bytes are normalised and floats are not: evaluation must use the type used in training. */
 static void test_other_elements(void **state)
 {
 	static const char floats[] = "data.val_pipeline=to(f32)";
@@ -239,8 +238,9 @@ static double loss_said(void)
 }
 
 /*
- * Images of another size than training's. Of a vision transformer the position embeddings are
- * resized to them: as well in each step as when weights are read for that size, and on a GPU.
+ * Images of a size other than in training. A vision transformer's position embeddings are resized
+ * to it: in each step, with the same result as when the weights are loaded for that size, and on a
+ * GPU.
  */
 static void test_other_sizes(void **state)
 {
@@ -282,7 +282,10 @@ static void test_other_sizes(void **state)
 		    "needs 4");
 }
 
-/* A run whose evaluations are good enough ends whole, ends again, and goes on if it is told to. */
+/*
+ * A run that reaches its target ends as finished, ends again when resumed, and continues if told
+ * to.
+ */
 static void test_good_enough(void **state)
 {
 	static const char often[] = "train.eval_every=0.5", at[] = "train.stop_at=0.001";
@@ -300,7 +303,7 @@ static void test_good_enough(void **state)
 	same_file("enough", "patient", "model.safetensors");
 }
 
-/* Weights that do not change are the best at the first evaluation. */
+/* Weights that do not change are best at the first evaluation. */
 static void test_in_vain(void **state)
 {
 	static const char still[] = "optim.lr=0", often[] = "train.eval_every=0.25",
@@ -308,7 +311,7 @@ static void test_in_vain(void **state)
 	expect(run("vain", still, often, statistics, "train.ema=0", "train.stop_after=2", NULL), 0);
 	expect_said("stops at epoch 0.75: no evaluation was better than top-1 ");
 	expect_said("at step 5, and train.stop_after = 2");
-	/* a mean of weights is settled where the run ends */
+	/* averaged weights are final where the run ends */
 	expect(run("vain-mean", still, often, "train.ema=0", "train.swa=0.25",
 		   "train.swa_every=0.25", "train.stop_at=0.001", NULL),
 	       0);

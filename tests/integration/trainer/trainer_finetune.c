@@ -1,6 +1,6 @@
 /*
- * Fine-tuning: layers that are frozen, for the run, for some epochs of it, or one after the other;
- * rates that decay by layer; resumed, and on an emulated GPU.
+ * Fine-tuning: layers frozen for the run, for some epochs, or one after the other; learning rates
+ * that decay by layer; resumed, and on an emulated GPU.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -17,7 +17,7 @@ static struct safetensors *checkpoint(const char *name, unsigned step)
 	return opened;
 }
 
-/* Whether a tensor of a run's checkpoints is the same after an epoch and at its end. */
+/* Returns true if a tensor is the same in a run's checkpoints after an epoch and at the end. */
 static bool stays(const char *name, const char *tensor)
 {
 	struct safetensors *then = checkpoint(name, STEPS / 2), *now = checkpoint(name, STEPS);
@@ -28,12 +28,12 @@ static bool stays(const char *name, const char *tensor)
 	return same;
 }
 
-/* layer1 is frozen for an epoch, what lies before it for the whole run. */
+/* layer1 is frozen for an epoch, the layers before it for the whole run. */
 static const char freeze[] = "train.freeze=conv1.* bn1.*, layer1.*:1",
 		  keep[] = "checkpoint.keep=99", adamw[] = "optim.name=adamw",
 		  lr[] = "optim.lr=0.005", begin[] = "train.freeze_start=0.1";
 
-/* As the run `whole`, but killed after so many steps and resumed. */
+/* Repeats the run `whole`, killed after `step` steps and resumed. */
 static void resume_from(const char *whole, const char *name, unsigned step, const char *setting)
 {
 	expect(run_interrupted(name, step, setting, keep, adamw, lr, begin, NULL), 0);
@@ -62,7 +62,7 @@ static void test_frozen(void **state)
 	static const char moments[] = "optimizer.variance.layer1.0.conv1.weight";
 	assert_memory_equal(values(0, then, moments), zeros, safetensors_find(then, moments)->size);
 	safetensors_close(then);
-	/* before anything thaws, and after */
+	/* before and after layers thaw */
 	resume_from("frozen", "frozen-early", 12, freeze);
 	resume_from("frozen", "frozen-late", 31, freeze);
 	compare_emulated("frozen", "frozen-gpu", freeze);
@@ -70,7 +70,7 @@ static void test_frozen(void **state)
 	assert_false(stays("frozen-gpu", "layer1.0.conv1.weight"));
 }
 
-/* After the first of two epochs: 0.4 / 0.9 of all layers but the last. */
+/* After the first of two epochs: 0.4 / 0.9 of all layers except the last. */
 static void test_layers(void **state)
 {
 	static const char level[] = "train.freeze_level=1";

@@ -1,8 +1,8 @@
 /*
- * What tests of the trainer as a process share: a small dataset and a recipe for it in a temporary
- * folder, trainers that are started there with their output in folders of their own, and
- * comparisons of what runs have logged and left. Failures end the test through cmocka's assertions.
- * TRAINER and LOADERD name the programs, TRAINER_EMULATED a trainer whose GPU is emulated.
+ * Common code of tests that run the trainer as a process: a small dataset and a recipe in a
+ * temporary directory, trainers started there with an output directory per run, and comparisons of
+ * the logs and files of runs. A failure ends the test through cmocka's assertions. TRAINER and
+ * LOADERD name the programs, TRAINER_EMULATED a trainer with an emulated GPU.
  */
 #pragma once
 
@@ -20,18 +20,18 @@
 enum { STEPS = 40, STOPPED = 3 /* exit status */ };
 
 extern struct fixture fixture;
-extern const char *trainer; /* the program that is started: TRAINER, unless a test sets another */
+extern const char *trainer; /* the program to start: TRAINER, unless a test sets another */
 extern char validation[PATH_MAX + 64];
-extern char said[65536]; /* by the run that finished last */
+extern char said[65536]; /* output of the run that finished last */
 
 /*
- * cmocka group functions. The second also makes the run "unbroken", which others are compared with.
+ * cmocka group functions. The second also makes the run "unbroken", the reference for other runs.
  */
 int trainer_setup(void **state);
 int trainer_setup_unbroken(void **state);
 int trainer_teardown(void **state);
 
-/* Path of NAME in the folder of run RUN; one of four, the oldest of which is overwritten. */
+/* Path of NAME in the directory of run RUN, in one of four static buffers used in turn. */
 const char *in(const char *run, const char *name);
 bool exists(const char *run, const char *name);
 /*
@@ -39,13 +39,13 @@ bool exists(const char *run, const char *name);
  * with NULL.
  */
 pid_t start(const char *run, ...);
-/* Waits; returns the exit status, or minus the signal. */
+/* Waits; returns the exit status, or the negated signal number. */
 int finish(pid_t pid, const char *run);
-/* Runs to the end. */
+/* Runs the trainer to its end; returns the result of finish(). */
 int run(const char *name, ...);
-/* The same on the emulated GPU. */
+/* Same on the emulated GPU. */
 int run_emulated(const char *name, ...);
-/* The same, but killed after so many steps; and resumed, to the end. */
+/* The first kills the run after `step` steps; the second also resumes it and runs it to its end. */
 void run_killed(const char *name, unsigned step, ...);
 int run_interrupted(const char *name, unsigned step, ...);
 
@@ -53,30 +53,32 @@ void expect(int status, int expected);
 void expect_said(const char *text);
 unsigned times_said(const char *text);
 
-/* What a log says about losses: one text per step, and one per evaluation. */
+/* Losses in a log: one text per step, and one per evaluation. */
 struct losses {
 	char step[256][40], eval[256][120];
 	unsigned steps, evals;
 };
 
 void read_log(const char *run, struct losses *losses);
-/* What a run's log begins with; the caller's. */
+/* First line of a run's log. The caller owns it. */
 json_t *start_of(const char *run);
 /*
- * Its last line is the run's end, with this outcome, and an error that holds the text, or none
- * where error is NULL.
+ * Asserts that the log ends with the end of the run, with this outcome and an error that contains
+ * the text, or without an error if `error` is NULL.
  */
 void expect_end(const char *run, const char *outcome, const char *error);
 void same_losses(const char *a, const char *b);
-/* How far the losses of two runs are apart at most, as a share. */
+/* Largest relative difference between the losses of two runs. */
 double apart(const char *a, const char *b);
 void same_file(const char *a, const char *b, const char *name);
-/* A file that a run has left has the text. */
+/* Asserts that a file of a run contains the text. */
 void expect_in_file(const char *run, const char *name, const char *text);
-/* Of a tensor, in one of the 256 places that there are for them. */
+/* Loads a tensor's values into one of 256 places. */
 const void *values(unsigned place, struct safetensors *file, const char *name);
 
-/* Waits until the log of a run that goes on has a line of this step. */
+/* Waits until the log of a running run has a line for this step. */
 void wait_for_step(const char *run, pid_t pid, unsigned step);
-/* Waits until a run that goes on has removed what another left; its log is its own then. */
+/*
+ * Waits until a running run has removed a file of an earlier run; from then on the log is its own.
+ */
 void wait_until_gone(const char *run, pid_t pid, const char *name);

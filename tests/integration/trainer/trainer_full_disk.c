@@ -1,6 +1,6 @@
 /*
- * Runs whose disk is full, or whose files may not grow: the error names the file, why, the
- * checkpoint that is left and how to go on, and so it does.
+ * Runs on a full disk, or with a limit on file sizes: the error names the file, the reason, the
+ * remaining checkpoint and how to continue, and continuing works.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -23,7 +23,7 @@ static void put(const char *path, const char *text)
 	assert_int_equal(fclose(file), 0);
 }
 
-/* Mounts of our own from here on; false: that is not for us to have. */
+/* Enters a new mount namespace; returns false if that is not permitted. */
 static bool leave_mounts(void)
 {
 	char users[64], groups[64];
@@ -39,7 +39,7 @@ static bool leave_mounts(void)
 	return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
 }
 
-/* A run's folder on a disk that takes so many bytes. */
+/* Mounts a file system of limited size at a run's directory. */
 static bool mount_disk(const char *run, off_t bytes, unsigned long flags)
 {
 	char options[64];
@@ -55,7 +55,7 @@ static off_t size_of(const char *run, const char *name)
 	return status.st_size;
 }
 
-/* The checkpoint that is named is the newest, and nothing half-written lies beside it. */
+/* Asserts that the error names the newest checkpoint, and that no partial file is left. */
 static void check_last(const char *run, unsigned step)
 {
 	char text[PATH_MAX + 400];
@@ -84,17 +84,17 @@ static void test_full(void **state)
 	expect_said("full//checkpoint-00000007.safetensors: cannot be written: No space left on "
 		    "device. This run has no complete checkpoint yet: free space on that disk, "
 		    "then the same command starts it again");
-	/* two fit, and the best weights beside them */
+	/* room for two, and for the best weights */
 	assert_true(mount_disk(name, checkpoint * 2 + checkpoint * 3 / 4, MS_REMOUNT));
 	expect(run(name, "checkpoint.keep=9", NULL), 1);
 	expect_said("full//checkpoint-00000020.safetensors: cannot be written: No space left on "
 		    "device");
 	check_last(name, 14);
 	expect_said("free space on that disk, then the same command with --resume goes on from it");
-	/* on the way to a third */
+	/* while writing a third */
 	expect(run(name, "checkpoint.keep=9", "--resume", NULL), 1);
 	check_last(name, 14);
-	/* and of one that lies elsewhere */
+	/* and of a checkpoint in another directory */
 	assert_true(mount_disk("elsewhere", checkpoint / 2, 0));
 	char argument[PATH_MAX + 400];
 	snprintf(argument, sizeof(argument), "--resume=%s",
@@ -107,10 +107,10 @@ static void test_full(void **state)
 	same_losses("unbroken", name);
 }
 
-/* A limit that comes while the run is under way. */
+/* The limit is set during the run. */
 static void test_limited(void **state)
 {
-	fixture_start(&fixture, NULL, NULL); /* which the limit is not for */
+	fixture_start(&fixture, NULL, NULL); /* the limit must not apply to the daemon */
 	struct rlimit limit = {4096, 4096};
 	pid_t pid = start("limited", "--overwrite", "--socket", fixture.socket, NULL);
 	wait_for_step("limited", pid, 8);

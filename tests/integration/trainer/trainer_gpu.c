@@ -1,6 +1,6 @@
 /*
- * Runs on an emulated GPU: how it gets at batches, what it says of patterns without a plan, how few
- * slots it can do with.
+ * Runs on an emulated GPU: access to batches, reports on patterns without a plan, minimal number of
+ * slots.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -18,8 +18,8 @@ static void expect_batches(const char *run, const char *how)
 }
 
 /*
- * Every step's MFU is what its rate makes of the FLOP that the trainer names; of the emulated GPU's
- * 4 x 128 x 2 at 1 GHz in fp32.
+ * Each step's MFU follows from its rate and the FLOP that the trainer prints; the emulated GPU has
+ * 4 x 128 x 2 FLOP per cycle at 1 GHz in fp32.
  */
 static void check_mfu(const char *run)
 {
@@ -47,8 +47,8 @@ static void check_mfu(const char *run)
 }
 
 /*
- * How a GPU gets at batches makes no difference to them: a ring mapped read-only, or writable, or
- * copies. Each is said once, evaluations or not.
+ * Batches are the same whether the GPU maps the ring read-only, maps it writable, or copies. The
+ * method is reported once, with or without evaluations.
  */
 static void test_mapped(void **state)
 {
@@ -87,8 +87,8 @@ static void test_mapped(void **state)
 }
 
 /*
- * Patterns without a plan are taken apart, and named, those of evaluation too; with plans for all
- * of them nothing is said.
+ * Patterns without a plan run unfused, and the run names them, also those of evaluation. With plans
+ * for all patterns it reports nothing.
  */
 static void test_taken_apart(void **state)
 {
@@ -118,8 +118,8 @@ static void test_taken_apart(void **state)
 }
 
 /*
- * Batches that the device still reads are held, in training and in evaluations, but never so many
- * that none is left for the next.
+ * Batches that the device still reads are held, in training and evaluation, but one slot is always
+ * left for the next batch.
  */
 static void test_few_slots(void **state)
 {
@@ -132,7 +132,7 @@ static void test_few_slots(void **state)
 	same_losses("many-slots", "few-slots");
 }
 
-/* What is said of a run, or is not, before its first step. */
+/* Advice that a run prints, or does not print, before its first step. */
 static void test_advice(void **state)
 {
 	static const struct {

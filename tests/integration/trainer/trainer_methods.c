@@ -1,6 +1,6 @@
 /*
- * Methods that a recipe asks for, by what they make of a run: what is learned from, and what is
- * asked of the network; resumed, and on an emulated GPU.
+ * Methods that a recipe can select, by their effect on a run: the samples and targets, and the
+ * loss; resumed, and on an emulated GPU.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -10,8 +10,8 @@
 #include <string.h>
 
 /*
- * The smoothed loss is linear in the smoothing while the weights are the same, and the divergence
- * is that less the targets' entropy.
+ * With equal weights the smoothed loss is linear in the smoothing, and the divergence is the
+ * smoothed loss minus the targets' entropy.
  */
 static void test_smoothed(void **state)
 {
@@ -38,7 +38,7 @@ static void test_smoothed(void **state)
 	assert_true(fabs(loss[3] - (loss[1] - entropy)) < 1e-5);
 }
 
-/* Balanced weights are what samples are counted to be: labels are those of the index, modulo 10. */
+/* Balanced weights follow the class counts; labels are the index modulo 10. */
 static void test_balanced(void **state)
 {
 	static const char balanced[] = "train.class_weights=balanced", one[] = "train.epochs=1";
@@ -60,7 +60,7 @@ static void test_balanced(void **state)
 	expect_said("but was \"balanced\" in the checkpoint");
 	expect(run("balanced-killed", "--resume", balanced, NULL), 0);
 	same_losses("balanced", "balanced-killed");
-	/* classes without samples count as none */
+	/* classes without samples do not count */
 	static const char more[] = "model.classes=12", plain[] = "train.label_smoothing=0";
 	char ones[sizeof(weights) + 8];
 	snprintf(ones, sizeof(ones), "%s, 1, 1", weights);
@@ -73,7 +73,7 @@ static void test_balanced(void **state)
 	expect_said("with commas between, or balanced");
 }
 
-/* Image sizes that follow a schedule of epochs, resumed in the second size. */
+/* Image sizes follow a schedule of epochs; resumed at the second size. */
 static void test_growing(void **state)
 {
 	static const char pipeline[] = "data.pipeline=random_resized_crop(16@0;24@1) hflip(0.5)";
@@ -82,7 +82,7 @@ static void test_growing(void **state)
 	same_losses("growing", "grown");
 }
 
-/* Image sizes that grow from step to step: resumed while they do, and on a GPU. */
+/* Image sizes grow from step to step; resumed while they grow, and on a GPU. */
 static void test_progressive(void **state)
 {
 	static const char scale[] = "data.initial_scale=0.5", delay[] = "data.delay_fraction=0.2",
@@ -101,8 +101,8 @@ static void test_progressive(void **state)
 }
 
 /*
- * Samples with high losses alone: resumed bit for bit, with other methods, and on a GPU. All of a
- * batch, it is the batch.
+ * Trains only on samples with high losses: resumed bit for bit, with other methods, and on a GPU.
+ * Selecting the whole batch gives the plain run.
  */
 static void test_selective(void **state)
 {
@@ -114,7 +114,10 @@ static void test_selective(void **state)
 	expect(run("selective", keep, begin, end, NULL), 0);
 	read_log("selective", &losses);
 	read_log("unbroken", &plain);
-	/* four of 40 steps go before, and in the first one weights are the same still */
+	/*
+	 * four of 40 steps come before, and in the first selective one the weights are still the
+	 * same
+	 */
 	for (unsigned i = 0; i < 4; i++)
 		assert_string_equal(losses.step[i], plain.step[i]);
 	assert_string_not_equal(losses.step[4], plain.step[4]);
@@ -140,7 +143,10 @@ static void test_selective(void **state)
 	expect_said("does not divide into 1 micro-batch of pairs to be mixed");
 }
 
-/* Each image twice in its batch: an epoch is as many steps as of half the batch; resumed; a GPU. */
+/*
+ * Each image occurs twice in its batch: an epoch has as many steps as with half the batch; resumed,
+ * and on a GPU.
+ */
 static void test_repeats(void **state)
 {
 	static const char repeats[] = "data.repeats=2", epochs[] = "train.epochs=0.5";
@@ -164,8 +170,8 @@ static void test_repeats(void **state)
 }
 
 /*
- * The last steps of the pipeline by the device, which come to the same images, bit for bit: with
- * all that takes a batch apart; resumed, in the end with the daemon's own; a GPU.
+ * The device runs the last steps of the pipeline and gives the same images bit for bit: with
+ * everything that splits a batch; resumed, finally with the daemon's steps; on a GPU.
  */
 static void test_deferred(void **state)
 {
@@ -206,7 +212,10 @@ static void test_deferred(void **state)
 	expect_said("; or leave data.augment at daemon");
 }
 
-/* Blended samples: drawn anew at each step, the same after an interruption, in parts, on a GPU. */
+/*
+ * Blended samples: drawn independently at each step, the same after an interruption, in
+ * micro-batches, on a GPU.
+ */
 static void test_mixed(void **state)
 {
 	static const char mixup[] = "train.mixup=0.8", cutmix[] = "train.cutmix=1",
@@ -219,7 +228,7 @@ static void test_mixed(void **state)
 	same_losses("unmixed", "unbroken");
 	expect(run_emulated("mixed-gpu", mixup, cutmix, prob, by, NULL), 0);
 	assert_true(apart("mixed", "mixed-gpu") < 1e-3);
-	/* and with rows and columns left out, in micro-batches */
+	/* also with rows and columns dropped, in micro-batches */
 	static const char colout[] = "data.colout=0.2", parts[] = "train.accumulate=2";
 	expect(run("thinned", mixup, colout, parts, NULL), 0);
 	expect(run_interrupted("thinned-killed", 17, mixup, colout, parts, NULL), 0);
@@ -233,8 +242,8 @@ static void test_mixed(void **state)
 }
 
 /*
- * Groups of a batch have the statistics that micro-batches of their size have, and so the losses;
- * resumed, on a GPU, and in the statistics of a mean of weights.
+ * Groups of a batch have the statistics of micro-batches of their size, and so the same losses;
+ * resumed, on a GPU, and in the statistics of averaged weights.
  */
 static void test_ghosts(void **state)
 {
@@ -247,7 +256,10 @@ static void test_ghosts(void **state)
 	expect(run("ghosts-parts", "train.accumulate=2", swa, every, ema, NULL), 0);
 	assert_true(apart("ghosts", "ghosts-parts") < 1e-3);
 	assert_true(apart("ghosts", "unbroken") > 1e-3);
-	/* the statistics of the mean are of all groups alike, but for the momentum in a pass */
+	/*
+	 * the averaged weights' statistics cover all groups equally, except for the momentum within
+	 * a pass
+	 */
 	static struct losses losses, parts;
 	read_log("ghosts", &losses);
 	read_log("ghosts-parts", &parts);
@@ -261,9 +273,9 @@ static void test_ghosts(void **state)
 }
 
 /*
- * A teacher: its loss beside the labels' is linear in its weight while the weights are the same,
- * and none where it is the network itself; resumed bit for bit, with the same one alone; in parts,
- * for blended and thinned batches, on a GPU.
+ * Distillation: with equal weights of the network, the loss is linear in the teacher's share, and
+ * the teacher's part is zero if the teacher is the network itself; resumed bit for bit, only with
+ * the same teacher; in micro-batches, with blended and thinned batches, on a GPU.
  */
 static void test_taught(void **state)
 {
@@ -288,7 +300,7 @@ static void test_taught(void **state)
 	}
 	assert_true(fabs(loss[0] - loss[2]) > 1e-3);
 	assert_true(fabs(loss[1] - (loss[0] * 2 + loss[2]) / 3) < 1e-5);
-	/* frozen, it normalises as in evaluation: it is its own teacher */
+	/* frozen, it normalises as in evaluation and is its own teacher */
 	snprintf(start_from, sizeof(start_from), "model.pretrained=%s",
 		 in("unbroken", "model.safetensors"));
 	expect(run("itself", one, cold, teacher, of, all, start_from,
@@ -296,7 +308,7 @@ static void test_taught(void **state)
 	       0);
 	read_log("itself", &losses);
 	assert_true(fabs(strtod(losses.step[0], NULL)) < 1e-6);
-	/* a checkpoint says itself what it is */
+	/* a checkpoint describes its network itself */
 	snprintf(checkpoint, sizeof(checkpoint), "train.teacher=%s",
 		 in("unbroken", "checkpoint-00000040.safetensors"));
 	expect(run("from-checkpoint", one, cold, checkpoint, NULL), 0);

@@ -1,7 +1,7 @@
 /*
- * Activations that are computed anew (train.recompute): the same losses and weights, bit for bit,
- * of every kind of network, on the CPU and on an emulated GPU, in steps that are replayed, with
- * micro-batches, a perturbation, layers that are frozen; also where a resumed run begins with it.
+ * Recomputed activations (train.recompute) give the same losses and weights bit for bit: for every
+ * kind of network, on the CPU and on an emulated GPU, in replayed steps, with micro-batches, SAM,
+ * frozen layers; also if a resumed run turns it on.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -12,7 +12,7 @@ static const char short_run[] = "train.epochs=0.3", paths[] = "model.drop_path=0
 		  dropout[] = "model.dropout=0.2", plain[] = "train.ema=0",
 		  val[] = "data.val=", over[] = "--overwrite";
 
-/* Settings: the last is NULL. */
+/* settings is NULL-terminated. */
 struct network {
 	bool bf16;
 	const char *settings[6];
@@ -39,7 +39,7 @@ static const struct network networks[] = {
 	 {"model.width=0.25", "train.freeze=conv1.* bn1.* layer1.*", "train.deterministic=yes"}},
 };
 
-/* With each of the settings for it, whatever was without. */
+/* Compares runs with each setting of train.recompute to one without. */
 static void compare(const char *device, const char *precision, const char *const *s)
 {
 	static const char *const ways[] = {"train.recompute=1", "train.recompute=2"};
@@ -65,7 +65,7 @@ static void compare_all(const char *device, const char *bf16)
 			networks[i].settings);
 }
 
-/* Without AVX-512 a CPU refuses bf16, and trains in fp32. */
+/* A CPU without AVX-512 refuses bf16; the test then uses fp32. */
 static void test_cpu(void **state)
 {
 	static const char bf16[] = "train.precision=bf16";
@@ -81,7 +81,7 @@ static void test_gpu(void **state)
 	compare_all("--device=cuda", "train.precision=bf16");
 }
 
-/* A run that keeps its activations goes on without, and the other way. */
+/* A run can turn recomputation on or off when it is resumed. */
 static void test_resumed(void **state)
 {
 	static const char anew[] = "train.recompute=1";

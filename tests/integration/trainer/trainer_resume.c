@@ -1,6 +1,6 @@
 /*
- * Runs that are killed, stopped, damaged or changed, and resumed: they give the losses of an
- * unbroken one bit for bit.
+ * Runs that are killed, stopped, damaged or changed, and then resumed, give the losses of an
+ * unbroken run bit for bit.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* Killed at many moments and resumed each time, also before the first checkpoint. */
+/* Killed at many points and resumed each time, also before the first checkpoint. */
 static void test_killed(void **state)
 {
 	unsigned kills = 0;
@@ -48,7 +48,7 @@ static void test_stopped(void **state)
 	same_losses("unbroken", "stopped");
 }
 
-/* Runs that go on with another learning rate, when asked to; and --overwrite. */
+/* A run continues with another learning rate only if asked to; also --overwrite. */
 static void test_changed(void **state)
 {
 	pid_t pid = start("changed", NULL);
@@ -56,7 +56,7 @@ static void test_changed(void **state)
 	kill(pid, SIGTERM);
 	expect(finish(pid, "changed"), STOPPED);
 	expect(run("changed", "--resume", "--allow-changes", "optim.lr=0.01", NULL), 0);
-	/* not before all that could go wrong has not */
+	/* --overwrite deletes nothing before all checks have passed */
 	expect(run("changed", "--overwrite", "data.train=/nonexistent.pimg", NULL), 1);
 	assert_true(exists("changed", "checkpoint-00000040.safetensors"));
 	assert_true(exists("changed", "model.safetensors"));
@@ -70,7 +70,7 @@ static void test_changed(void **state)
 	same_losses("unbroken", "changed");
 }
 
-/* Another number of threads is taken as it is, and what it means is said. */
+/* Another number of threads is accepted, and its effect is reported. */
 static void test_other_threads(void **state)
 {
 	pid_t pid = start("threads", NULL);
@@ -89,7 +89,7 @@ static void test_other_threads(void **state)
 	expect_said("the checkpoint was written with 1 thread, and this run has 2");
 }
 
-/* A checkpoint that is cut short yields to the one before it. */
+/* If a checkpoint is truncated, the one before it is used. */
 static void test_damaged(void **state)
 {
 	expect(run("damaged", "checkpoint.keep=3", NULL), 0);
@@ -105,7 +105,7 @@ static void test_damaged(void **state)
 	expect_said("cut short");
 }
 
-/* Those that cannot be read do not count when older ones are removed. */
+/* Unreadable checkpoints do not count when older ones are removed. */
 static void test_damaged_ones_are_set_aside(void **state)
 {
 	expect(run("aside", "checkpoint.keep=3", NULL), 0);
@@ -124,7 +124,7 @@ static void test_damaged_ones_are_set_aside(void **state)
 	same_losses("unbroken", "aside");
 }
 
-/* From a checkpoint that is not the newest: what came after it goes, but only when asked to. */
+/* Resuming from an older checkpoint deletes the later ones, but only if asked to. */
 static void test_older(void **state)
 {
 	char argument[PATH_MAX + 400];

@@ -1,6 +1,6 @@
 /*
- * Runs of the trainer as a process: what an unbroken one leaves, what is refused, what ends one,
- * alone or on a daemon and in a folder that others share.
+ * Runs of the trainer as a process: output of an unbroken run, refusals, and failures, with a
+ * private daemon, and with a daemon and a directory shared with others.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -13,10 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/*
- * Weights say what their images were normalised by, if they were bytes, and what their classes are
- * called.
- */
+/* Asserts that weights record their normalisation, if images were bytes, and their class names. */
 static void expect_described(const char *run, const char *name, bool normalised)
 {
 	char error[SAFETENSORS_ERROR_MAX];
@@ -31,7 +28,7 @@ static void expect_described(const char *run, const char *name, bool normalised)
 	safetensors_close(file);
 }
 
-/* The run that the others are compared with, and what it leaves. */
+/* The reference run and its output. */
 static void test_unbroken(void **state)
 {
 	static struct losses losses;
@@ -63,7 +60,7 @@ static void test_unbroken(void **state)
 	same_file("unbroken", "again", "model.safetensors");
 }
 
-/* A run is not overwritten by accident, nor continued with a recipe that changes it. */
+/* A run is neither overwritten by accident nor continued with a recipe that changes it. */
 static void test_refused(void **state)
 {
 	expect(run("unbroken", NULL), 1);
@@ -84,7 +81,7 @@ static void test_refused(void **state)
 	expect_said("data.batch_size = 326 is more than the 325 samples");
 	expect(run("refused", "--dry-run", "data.pipeline=to(f32) layout(nchw)", NULL), 1);
 	expect_said("data.pipeline delivers planes (nchw)");
-	/* what evaluations will come to is known before the first step */
+	/* options of evaluation are checked before the first step */
 	expect(run("refused", "data.val_pipeline=layout(nchw)", NULL), 1);
 	expect_said("data.val_pipeline delivers planes (nchw)");
 	expect(run("refused", "data.val_pipeline=to(f32)", NULL), 1);
@@ -111,8 +108,8 @@ static void test_refused(void **state)
 }
 
 /*
- * Evaluation alone, of a trained model: what was found when it was trained; mirrored and moved
- * views count.
+ * Evaluation only, of a trained model: gives the result found in training; mirrored and shifted
+ * views have an effect.
  */
 static void evaluate(const char *pretrained)
 {
@@ -123,7 +120,7 @@ static void evaluate(const char *pretrained)
 	assert_int_equal(after.evals, 1);
 	assert_string_equal(strchr(before.eval[1], ' '), strchr(after.eval[0], ' '));
 	/*
-	 * the same in a line of JSON, without a file; also of the averaged weights of a checkpoint
+	 * the same as a line of JSON, without a file; also for the averaged weights of a checkpoint
 	 */
 	const char *const alone[] = {pretrained, "--resume"};
 	json_t *summary = json_load_file(in("unbroken", "summary.json"), 0, NULL);
@@ -139,7 +136,7 @@ static void evaluate(const char *pretrained)
 		json_decref(result);
 	}
 	json_decref(summary);
-	/* on another device, and whatever would have come of another learning rate */
+	/* on another device, and with another learning rate, which has no effect */
 	expect(run("unbroken", "--evaluate", "--resume", "--device=cpu", "optim.lr=0.2", NULL), 0);
 	expect(run("nothing", "--evaluate", pretrained, NULL), 0);
 	assert_false(exists("nothing", ""));
@@ -181,7 +178,7 @@ static void evaluate(const char *pretrained)
 	expect_said("train.eval_shift = 16: images of data.val are 16 x 16, so it is at most 15");
 }
 
-/* Writes the model of "unbroken" with weights of the last layer at which logits are infinite. */
+/* Writes the model of "unbroken" with last-layer weights that give infinite logits. */
 static void write_overflowing(const char *path)
 {
 	char error[SAFETENSORS_ERROR_MAX];
@@ -203,8 +200,8 @@ static void write_overflowing(const char *path)
 }
 
 /*
- * Losses that are not finite end the run with the step and remedies; fine-tuning and evaluation
- * alone on the way.
+ * A loss that is not finite ends the run with the step and remedies; also in fine-tuning and in
+ * evaluation only.
  */
 static void test_diverged(void **state)
 {
@@ -224,7 +221,7 @@ static void test_diverged(void **state)
 	json_t *summary = json_load_file(in("not-finite", "summary.json"), 0, NULL);
 	assert_true(json_is_null(json_object_get(summary, "val_loss")));
 	json_decref(summary);
-	/* which tensor it was, on every kind of device */
+	/* names the tensor, on every kind of device */
 	for (int gpu = 0; gpu < 2; gpu++) {
 		trainer = getenv(gpu ? "TRAINER_EMULATED" : "TRAINER");
 		int status = run("anomaly", argument, "--detect-anomaly",
@@ -235,7 +232,7 @@ static void test_diverged(void **state)
 	}
 }
 
-/* On a daemon that others share; it is the same run. */
+/* With a shared daemon the run is the same. */
 static void test_shared_daemon(void **state)
 {
 	fixture_start(&fixture, NULL, NULL);
@@ -246,8 +243,8 @@ static void test_shared_daemon(void **state)
 	fixture_stop(&fixture, SIGKILL);
 	expect(finish(pid, "orphan"), 1);
 	/*
-	 * what is in the ring may last to the end of the epoch, where the feed for the evaluation
-	 * is opened
+	 * The batches in the ring may last to the end of the epoch, where the trainer opens the
+	 * evaluation's feed.
 	 */
 	const char *words = times_said("the daemon went away") ? "the daemon went away"
 							       : "No daemon listens on";
@@ -258,7 +255,7 @@ static void test_shared_daemon(void **state)
 	expect_end("orphan", "finished", NULL);
 }
 
-/* Of those that are children of a trainer; 0: it has none now. */
+/* Returns the trainer's child daemon, 0 if it has none. */
 static pid_t private_daemon_of(pid_t pid)
 {
 	char path[64];
@@ -284,7 +281,7 @@ static void expect_reconnects(const char *run, unsigned expected)
 	assert_int_equal(times_said("; the feed goes on at epoch "), expected);
 }
 
-/* The trainer stands still meanwhile, lest it be through before its daemon is gone. */
+/* Stops the trainer while the daemon is killed, so that it does not finish first. */
 static void kill_at(const char *run, pid_t pid, unsigned step, bool own)
 {
 	wait_for_step(run, pid, step);
@@ -296,7 +293,7 @@ static void kill_at(const char *run, pid_t pid, unsigned step, bool own)
 	kill(pid, SIGCONT);
 }
 
-/* Whose daemon is killed and replaced, one of the system or its own. It is the same run. */
+/* Kills and replaces the daemon, a service or a private one; the run is the same. */
 static void survive(const char *device, const char *undisturbed, const char *served,
 		    const char *alone)
 {
@@ -321,7 +318,7 @@ static void survive(const char *device, const char *undisturbed, const char *ser
 	same_file(undisturbed, alone, "model.safetensors");
 }
 
-/* On a CPU, and on a GPU that locks the pages of the memory that batches lie in. */
+/* On a CPU, and on a GPU that pins the memory of batches. */
 static void test_daemons_die(void **state)
 {
 	survive("--device=cpu", "undisturbed", "served", "alone");
@@ -343,8 +340,7 @@ static unsigned sockets_of(pid_t pid)
 }
 
 /*
- * Another trainer that comes and goes between a trainer's look at the folder and its lock: what it
- * left stays.
+ * Another trainer runs between a trainer's check of the directory and its lock: its output is kept.
  */
 static void test_overtaken(void **state)
 {
@@ -366,11 +362,11 @@ static void test_overtaken(void **state)
 		assert_true(exists(name, checkpoint));
 	}
 	fixture_stop(&fixture, SIGTERM);
-	/* the logs are one file with that of "unbroken", which was not cut */
+	/* The log is hard-linked to that of "unbroken" and was not truncated. */
 	same_losses("unbroken", "again");
 }
 
-/* --plan trains nothing; without cuDNN it says what is missing. */
+/* --plan does not train; without cuDNN it reports what is missing. */
 static void test_planned(void **state)
 {
 	int status = run("planned", "--plan=" DEVICES "/h200.json", "--size=32", NULL);
@@ -384,8 +380,8 @@ static void test_planned(void **state)
 	assert_false(exists("planned", "log.jsonl"));
 	bool built = !strstr(said, "built without");
 	/*
-	 * every fused pattern, with nothing in the environment, for the driver's stand-in lies
-	 * beside the trainer
+	 * Every fused pattern, with nothing set in the environment, since the driver's stand-in is
+	 * in the trainer's directory.
 	 */
 	int every = run("planned", "--plan=" DEVICES "/h200.json", "model.name=resnet50",
 			"model.width=1", "data.batch_size=256", "train.precision=fp16", NULL);
@@ -395,7 +391,7 @@ static void test_planned(void **state)
 	}
 	expect(run("planned", "--plan=/nonexistent.json", NULL), 1);
 	expect_said(built ? "/nonexistent.json" : "built without");
-	/* what cuDNN lacks in a file is said with the file's name */
+	/* errors about a device file name the file */
 	char option[PATH_MAX + 300];
 	snprintf(option, sizeof(option), "--plan=%s/incomplete.json", fixture.folder);
 	FILE *file = fopen(strchr(option, '/'), "w");
@@ -408,7 +404,7 @@ static void test_planned(void **state)
 	expect_said(built ? "incomplete.json: " : "built without");
 }
 
-/* The recipe that a run keeps goes on with that run, from wherever it is named. */
+/* The recipe saved with a run continues that run, from any working directory. */
 static void test_own_recipe(void **state)
 {
 	char command[4 * PATH_MAX];
@@ -428,7 +424,10 @@ static void test_own_recipe(void **state)
 	assert_int_equal(times_said("run      6 steps (0.3 epochs) into "), 2);
 }
 
-/* An output folder is made with those above it; what is there and no folder is left alone. */
+/*
+ * The output directory is created with its parents; an existing path that is not a directory is
+ * left alone.
+ */
 static void test_folders(void **state)
 {
 	char output[PATH_MAX + 300];
@@ -443,7 +442,7 @@ static void test_folders(void **state)
 	expect_said("deeper: the folder cannot be made: Not a directory");
 }
 
-/* One of anything is said so. */
+/* Messages use the singular for one. */
 static void test_singular(void **state)
 {
 	expect(run("singular", "--dry-run", "train.device=cpu", "train.threads=1", "train.epochs=1",
@@ -456,7 +455,7 @@ static void test_singular(void **state)
 	expect_said("schedule.warmup = 1 epoch leaves nothing");
 }
 
-/* More threads than CPUs are allowed, for results to be compared, and said to be slow. */
+/* More threads than CPUs are allowed, to compare results, with a warning that they are slow. */
 static void test_many_threads(void **state)
 {
 	expect(run("threads", "--dry-run", "train.device=cpu", "train.threads=1024", NULL), 0);
@@ -477,7 +476,7 @@ static void test_environment(void **state)
 	assert_false(exists("environment", "log.jsonl"));
 }
 
-/* Options that say nothing where they stand are mistakes. */
+/* Options without effect in their context are errors. */
 static void test_misplaced(void **state)
 {
 	expect(run("misplaced", "--size=64", NULL), 1);

@@ -1,6 +1,6 @@
 /*
- * How weights follow: optimizers, schedules, averages, Lookahead, SAM, micro-batches, a bias that
- * rests; resumed, and on an emulated GPU.
+ * Weight updates: optimizers, schedules, averages, Lookahead, SAM, micro-batches, a bias that stops
+ * training; resumed, and on an emulated GPU.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -11,7 +11,8 @@
 #include <string.h>
 
 /*
- * The exported model is the average; with a warm-up as long as the run, the average is the weights.
+ * The exported model is the average; if the warm-up is as long as the run, the average equals the
+ * weights.
  */
 static void test_averaged(void **state)
 {
@@ -59,8 +60,8 @@ static void test_adamw(void **state)
 }
 
 /*
- * Optimizers, with what may happen to gradients before, and what draws at random: resumed bit for
- * bit, and on a GPU.
+ * Optimizers, with changes to the gradients and with random draws: resumed bit for bit, and on a
+ * GPU.
  */
 static void test_optimizers(void **state)
 {
@@ -84,17 +85,17 @@ static void test_optimizers(void **state)
 		expect(run_emulated(gpu, s[1], s[2], s[3], NULL), 0);
 		assert_true(apart(name, gpu) < 1e-3);
 	}
-	/* what is done to gradients is seen in losses */
+	/* changes to gradients show in the losses */
 	expect(run("adam-plain", settings[0][1], settings[0][2], NULL), 0);
 	assert_true(apart("adam", "adam-plain") > 1e-4);
 	expect(run("lars-plain", settings[1][1], settings[1][2], NULL), 0);
 	assert_true(apart("lars", "lars-plain") > 1e-4);
 }
 
-/* The rate drops with evaluations, and what they came to is resumed with the rest. */
+/* The rate drops depending on evaluations, whose history is resumed with the rest. */
 static void test_plateau(void **state)
 {
-	/* nothing is so much better than the first evaluation, so there is a drop at every other */
+	/* no evaluation exceeds the first by the threshold, so the rate drops at every other one */
 	static const char name[] = "schedule.name=plateau", warmup[] = "schedule.warmup=0",
 			  patience[] = "schedule.patience=1", threshold[] = "schedule.threshold=1",
 			  every[] = "train.eval_every=0.15", gamma[] = "schedule.gamma=0.5";
@@ -107,7 +108,7 @@ static void test_plateau(void **state)
 		   NULL),
 	       0);
 	same_losses("plateau", "plateau-killed");
-	/* until the first drop there is none, after three evaluations of three steps each */
+	/* the first drop comes after three evaluations, three steps apart */
 	static struct losses losses, constant;
 	expect(run("constant", warmup, "schedule.name=constant", NULL), 0);
 	read_log("plateau", &losses);
@@ -131,7 +132,9 @@ static void test_cycle(void **state)
 	assert_true(apart("cycle", "cycle-gpu") < 1e-3);
 }
 
-/* Lookahead: at its updates the weights are their average, and so a resumed run goes on. */
+/*
+ * Lookahead: at its updates the weights are their average, and a resumed run continues with them.
+ */
 static void test_ahead(void **state)
 {
 	static const char *const settings[] = {"train.ema_lookahead=yes", "train.ema_every=5",
@@ -161,7 +164,7 @@ static void test_ahead(void **state)
 	assert_true(apart("ahead", "ahead-gpu") < 1e-3);
 }
 
-/* What samples.jsonl says of each step, but for when it was. */
+/* Asserts that samples.jsonl has the same steps, except for the time. */
 static void same_samples(const char *a, const char *b)
 {
 	FILE *x = fopen(in(a, "samples.jsonl"), "r"), *y = fopen(in(b, "samples.jsonl"), "r");
@@ -178,7 +181,7 @@ static void same_samples(const char *a, const char *b)
 	fclose(y);
 }
 
-/* Steps whose top-1 is none that four samples could have. */
+/* Counts steps whose top-1 is impossible with four samples. */
 static unsigned of_more_than_four(const char *run)
 {
 	FILE *file = fopen(in(run, "log.jsonl"), "r");
@@ -196,8 +199,8 @@ static unsigned of_more_than_four(const char *run)
 }
 
 /*
- * Batches in micro-batches: as many steps, of the same samples; resumed between those of one epoch,
- * and the same training on a GPU.
+ * Micro-batches: the same number of steps with the same samples; resumed within an epoch, and the
+ * same training on a GPU.
  */
 static void test_accumulated(void **state)
 {
@@ -210,7 +213,7 @@ static void test_accumulated(void **state)
 	read_log("accumulated", &losses);
 	assert_int_equal(losses.steps, STEPS);
 	assert_true(of_more_than_four("accumulated") > STEPS / 4);
-	/* batch norms see four samples in place of sixteen */
+	/* batch norms see four samples instead of sixteen */
 	assert_true(apart("accumulated", "unbroken") > 1e-3);
 	expect(run_interrupted("accumulated-killed", 11, parts, samples, NULL), 0);
 	same_losses("accumulated", "accumulated-killed");
@@ -223,7 +226,7 @@ static void test_accumulated(void **state)
 		    "is all micro-batches together, so take 18");
 }
 
-/* A rate is found, the same each time, and a run that is there is not touched. */
+/* Finds the same rate each time and leaves an existing run unchanged. */
 static void test_find_rate(void **state)
 {
 	static char first[16384], again[16384], option[PATH_MAX + 64];
@@ -236,7 +239,7 @@ static void test_find_rate(void **state)
 	first[fread(first, 1, sizeof(first) - 1, file)] = '\0';
 	fclose(file);
 	assert_non_null(strstr(first, "step,lr,loss,smoothed\n1,1e-06,"));
-	/* warm-up is left out, so this is the first loss of any training */
+	/* there is no warm-up, so this is the first loss of any training */
 	static struct losses losses;
 	read_log("unbroken", &losses);
 	assert_int_equal(losses.steps, STEPS);
@@ -265,7 +268,9 @@ static void test_sharpness(void **state)
 	same_losses("sharp", "sharp-killed");
 	same_file("sharp", "sharp-killed", "model.safetensors");
 	expect(run("blunt", parts, NULL), 0);
-	/* the first step has no second pass, and the loss of the next is that of its first */
+	/*
+	 * the first step has no second pass, and the second step's loss is that of its first pass
+	 */
 	static struct losses sharp, blunt;
 	read_log("sharp", &sharp);
 	read_log("blunt", &blunt);
@@ -276,7 +281,7 @@ static void test_sharpness(void **state)
 	assert_true(apart("sharp-alone", "sharp-gpu") < 2e-3);
 }
 
-/* Lookahead with slow weights of its own. */
+/* Lookahead with separate slow weights. */
 static void test_slow(void **state)
 {
 	static const char every[] = "train.lookahead=5", plain[] = "train.ema=0";
@@ -295,7 +300,7 @@ static void test_slow(void **state)
 	assert_true(apart("slow-alone", "slow-gpu") < 1e-3);
 }
 
-/* How far a tensor of two files is apart at most, as a share of the largest element. */
+/* Largest difference of a tensor between two files, relative to the largest element. */
 static double tensors_apart(const char *a, const char *b, const char *in_a, const char *in_b,
 			    const char *first, const char *second)
 {
@@ -316,8 +321,8 @@ static double tensors_apart(const char *a, const char *b, const char *in_a, cons
 }
 
 /*
- * Statistics of a mean of one set of weights, from one batch, are those that the next step would
- * have; and the mean is resumed bit for bit.
+ * Batch norm statistics of an average over one set of weights, computed from one batch, equal those
+ * that the next step would compute. The average is resumed bit for bit.
  */
 static void test_mean(void **state)
 {
@@ -356,8 +361,8 @@ static void test_mean(void **state)
 }
 
 /*
- * The bias of the convolution that whitens is as its last trained epoch left it, while others go
- * on.
+ * Asserts that the whitening convolution's bias keeps its value from its last trained epoch while
+ * other parameters change.
  */
 static void expect_settled(const char *name)
 {
@@ -377,8 +382,8 @@ static void expect_settled(const char *name)
 }
 
 /*
- * What is trained for a part of the run only: also where steps are replayed, and where a run
- * resumes after that part.
+ * Parameters trained for a part of the run only: also with replayed steps, and if a run resumes
+ * after that part.
  */
 static void test_settled(void **state)
 {

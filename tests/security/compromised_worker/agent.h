@@ -1,7 +1,7 @@
 /*
- * A compromised worker: started by the supervisor as any other, with the same descriptors,
- * threads and walls, and from then on obeying whoever connects. A connection that begins with
- * AGENT_MAGIC brings one command in a line and gets lines back, the last of which is AGENT_END.
+ * A compromised worker: the supervisor starts it like any other, with the same fds, threads and
+ * sandbox; after that it obeys its clients. A connection that begins with AGENT_MAGIC sends one
+ * command line and receives lines in return, the last of which is AGENT_END.
  */
 #pragma once
 
@@ -11,35 +11,39 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define AGENT_MAGIC "!cmd " /* as a frame's length it would be beyond the limit */
+#define AGENT_MAGIC "!cmd " /* read as a frame length it exceeds the limit */
 #define AGENT_END   "end"
-/* In the place of what a peer's end is to be. */
+/* Value of an expected result that accepts any result of a peer. */
 #define AGENT_ANY 9999
 
 struct agent {
 	pid_t self, supervisor;
-	int client;         /* who commands, */
-	uint64_t client_id; /* and that connection's number */
+	int client;         /* the commander's connection */
+	uint64_t client_id; /* the number of that connection */
 	struct status_page *page;
 	/*
-	 * What an accomplice among the clients could have passed: taken before the walls went up.
+	 * fds that an accomplice among the clients could have passed; opened before the sandbox is
+	 * applied
 	 */
 	int supervisor_pidfd, root_folder, datagram, listener, stream, memory;
 };
 
-/* One line to whoever commands. */
+/* Sends one line to the commander. */
 void agent_say(const struct agent *agent, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-/* The next order of this kind; others are taken and dropped. False: none within a second. */
+/* Returns the next order of this kind, dropping others; false if none comes within a second. */
 _Bool agent_await(enum ipc_order_kind kind, struct ipc_order *ret_order, int fds[IPC_FDS_MAX]);
 
-/* The supervisor's answer to a wish for a ring; descriptors are the caller's, if he wants them. */
+/*
+ * Requests a ring and returns the supervisor's answer. The caller owns the fds; ret_fds may be
+ * NULL.
+ */
 int agent_wish(uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes, int ret_fds[IPC_FDS_MAX]);
-/* Its answer to the wish that a client be sent its ring: a positive errno. */
+/* Requests that a client receive its ring; returns the supervisor's answer, a positive errno. */
 int agent_send_ring(uint64_t feed, uint64_t client);
 void agent_give_back(uint64_t feed);
 
-/* Commands. arguments: the rest of the line. */
+/* Commands; arguments is the rest of the line. */
 void escape_attempts_run(const struct agent *agent, const char *arguments);
 void escape_attempts_foreign_call(const struct agent *agent, const char *arguments);
 void bad_feed_run(const struct agent *agent, const char *arguments);

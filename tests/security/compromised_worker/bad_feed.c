@@ -1,7 +1,7 @@
 /*
- * What a worker can tell the clients of its own user: by the ring, whose memory it shares with
- * them, and by its replies. One row at a time, chosen by whoever commands, who then sends peers
- * and says when it is over. With no row it would be an honest daemon.
+ * What a worker can send to clients of its own user: through the ring, whose memory it shares with
+ * them, and in its replies. The commander chooses one row at a time, then starts peers and says
+ * when the row is over. Without a row this is an honest daemon.
  */
 #include "tests/security/compromised_worker/bad_feed.h"
 
@@ -24,7 +24,7 @@ static void poke(const struct bad_feed *d, enum where where, void *base)
 		memcpy((char *)base + d->row->offset, &d->row->value, d->row->size);
 }
 
-/* ---- talking ---- */
+/* ---- messages ---- */
 
 bool bad_feed_await(struct bad_feed *d, int timeout_ms)
 {
@@ -34,7 +34,7 @@ bool bad_feed_await(struct bad_feed *d, int timeout_ms)
 	return p[1].revents == 0;
 }
 
-/* NULL: nobody is there any more. */
+/* Returns the next request; NULL if the peer has gone. */
 static Loaderd__Request *hear(struct bad_feed *d)
 {
 	do {
@@ -85,7 +85,7 @@ bool bad_feed_say(struct bad_feed *d, Loaderd__Reply__KindCase kind, void *messa
 {
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	reply.kind_case = kind;
-	reply.error = message; /* of a union of pointers */
+	reply.error = message; /* any member: the union holds pointers only */
 	size_t size = loaderd__reply__get_packed_size(&reply);
 	uint8_t *data = malloc(size + 1);
 	if (!data)
@@ -113,7 +113,7 @@ void bad_feed_say_error(struct bad_feed *d, int code, const char *text)
 
 void bad_feed_ask_for_files(struct bad_feed *d, uint32_t first, uint32_t most, bool direct)
 {
-	enum { PASS_RIGHTS = 83 }; /* Linux 6.16: a worker's own to allow */
+	enum { PASS_RIGHTS = 83 }; /* SO_PASSRIGHTS, Linux 6.16: a worker may set it */
 	static const int allowed = 1;
 	(void)setsockopt(d->fd, SOL_SOCKET, PASS_RIGHTS, &allowed, sizeof(allowed));
 	Loaderd__NeedFiles need = LOADERD__NEED_FILES__INIT;
@@ -123,7 +123,7 @@ void bad_feed_ask_for_files(struct bad_feed *d, uint32_t first, uint32_t most, b
 	bad_feed_say(d, LOADERD__REPLY__KIND_NEED_FILES, &need);
 }
 
-/* ---- an honest feed, but for what the row says ---- */
+/* ---- an honest feed with the row's change ---- */
 
 static void fill(struct bad_feed *d, struct ring_slot *slot)
 {
@@ -167,7 +167,7 @@ static void publish_one(struct bad_feed *d, struct ring_slot *slot)
 		d->row->after(d);
 }
 
-/* Until the peer goes. */
+/* Publishes batches until the peer goes. */
 static void produce(struct bad_feed *d)
 {
 	while (bad_feed_await(d, 0)) {
@@ -189,7 +189,7 @@ static void produce(struct bad_feed *d)
 	}
 }
 
-/* False: the supervisor would not, or the peer. */
+/* Returns false if the supervisor or the peer refuses. */
 static bool grant(struct bad_feed *d)
 {
 	int fds[IPC_FDS_MAX];
@@ -264,7 +264,7 @@ static void serve(struct bad_feed *d)
 		agent_give_back(d->opened.feed_id);
 	frame_reader_deinit(&d->reader);
 	/*
-	 * Without it nobody would have hung up: the supervisor still has the connection of a client
+	 * Without it the connection would stay open: the supervisor still holds the fd of a client
 	 * without a ring.
 	 */
 	shutdown(d->fd, SHUT_RDWR);
@@ -272,7 +272,7 @@ static void serve(struct bad_feed *d)
 	d->connections++;
 }
 
-/* NULL: there are fewer. */
+/* Returns NULL if there are fewer rows. */
 static const struct row *row_numbered(size_t number)
 {
 	const struct row *const tables[] = {bad_ring_rows, bad_reply_rows};
@@ -284,8 +284,8 @@ static const struct row *row_numbered(size_t number)
 }
 
 /*
- * A number: the row. Says what it is, takes peers until whoever commands says a word, and is
- * honest again.
+ * arguments is the number of a row. Announces the row, serves peers until the commander sends a
+ * byte, and is then honest again.
  */
 void bad_feed_run(const struct agent *agent, const char *arguments)
 {

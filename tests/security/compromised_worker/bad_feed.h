@@ -1,6 +1,6 @@
 /*
- * A worker that sends bad data to the clients of its own user: an honest feed and what it says, but
- * for what one row of a table makes of it. The rows are in bad_ring.c and bad_replies.c.
+ * A compromised worker that sends bad data to clients of its own user: an honest feed, except for
+ * the change that one row of a table makes. The rows are in bad_ring.c and bad_replies.c.
  */
 #pragma once
 
@@ -27,19 +27,19 @@ enum {
 struct bad_feed {
 	const struct agent *agent;
 	const struct row *row;
-	int fd;               /* the peer's, */
-	uint64_t client_id;   /* and that connection's number */
-	unsigned connections; /* before this one */
+	int fd;               /* the peer's connection */
+	uint64_t client_id;   /* the number of that connection */
+	unsigned connections; /* number of earlier connections */
 	struct frame_reader reader;
 	struct ring_geometry geometry;
 	struct ring_producer ring;
 	Loaderd__FeedOpened opened;
-	uint64_t epoch, batch; /* the next one's */
+	uint64_t epoch, batch; /* position of the next batch */
 	uint64_t published;
 	atomic_bool stop;
 };
 
-/* Where a row's value goes. */
+/* Structure or phase in which a row's value is stored. */
 enum where { NOWHERE, GEOMETRY, OPENED, HEADER, SLOT, RUNNING };
 
 struct row {
@@ -47,21 +47,23 @@ struct row {
 	enum where where;
 	size_t offset, size;
 	uint64_t value;
-	int expected;     /* of the peer: 0, a positive errno, or AGENT_ANY */
-	unsigned batches; /* that the peer wants; 0: some */
-	int patience_ms;  /* of the peer where nothing more comes; 0: all that it takes */
+	int expected;     /* result expected of the peer: 0, a positive errno, or AGENT_ANY */
+	unsigned batches; /* number of batches that the peer reads; 0 means a default */
+	/* how long the peer waits when no more data comes; 0 means the default of peers.c */
+	int patience_ms;
 	/*
-	 * not before the client has come back: the first connection is honest, and ends at batch AT
+	 * Only after the client has reconnected: the first connection is honest and ends at batch
+	 * AT.
 	 */
 	bool again;
-	const char *kind; /* of peer; NULL: a feed */
-	/* in the place of all that an honest daemon would answer */
+	const char *kind; /* kind of peer; NULL means a feed */
+	/* replaces all that an honest daemon would answer */
 	void (*answer)(struct bad_feed *d);
-	void (*wish)(struct bad_feed *d); /* before the feed is granted */
-	/* before batch AT is published, */
+	void (*wish)(struct bad_feed *d); /* called before the feed is granted */
+	/* called before batch AT is published */
 	void (*before)(struct bad_feed *d, struct ring_slot *slot);
-	void (*after)(struct bad_feed *d); /* and after it */
-	void *(*thread)(void *d);          /* from then on, until the peer goes */
+	void (*after)(struct bad_feed *d); /* called after batch AT is published */
+	void *(*thread)(void *d);          /* started after batch AT, runs until the peer goes */
 };
 
 #define IN(place, type, member, number)                                                            \
@@ -73,16 +75,19 @@ struct row {
 #define IN_GEOMETRY(member, number)    IN(GEOMETRY, struct ring_geometry, member, number)
 #define RUNNING_HEADER(member, number) IN(RUNNING, struct ring_header, member, number)
 
-/* Both tables end with a row without a name. */
+/* Both tables end with a row whose name is NULL. */
 extern const struct row bad_ring_rows[], bad_reply_rows[];
 
-/* False: the peer has gone, or whoever commands says that it is over. */
+/* Returns false if the peer has gone or the commander has ended the test. */
 bool bad_feed_await(struct bad_feed *d, int timeout_ms);
 bool bad_feed_hear_and_forget(struct bad_feed *d);
 void bad_feed_hear_to_the_end(struct bad_feed *d);
-/* False: the peer does not take it within a second, or has gone. A worker has no sendmsg(). */
+/*
+ * Returns false if the peer does not accept the frame within a second, or has gone. Workers may not
+ * call sendmsg().
+ */
 bool bad_feed_send_frame(const struct bad_feed *d, const uint8_t *data, size_t size);
-/* Frames that a peer does not read are lost. */
+/* Drops frames that the peer does not read. */
 bool bad_feed_say(struct bad_feed *d, Loaderd__Reply__KindCase kind, void *message);
 bool bad_feed_say_doorbell(struct bad_feed *d);
 void bad_feed_say_error(struct bad_feed *d, int code, const char *text);

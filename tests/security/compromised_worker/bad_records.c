@@ -1,4 +1,4 @@
-/* What a worker can say to its supervisor, and how much of everything it can take. */
+/* What a worker can send to its supervisor, and how much of each resource it can take. */
 #include "tests/security/compromised_worker/agent.h"
 
 #include "loaderd/worker/ring_allocator.h"
@@ -17,9 +17,9 @@
 #include <unistd.h>
 
 enum {
-	FLOOD = 4000, /* records, as many as are heeded in seconds */
+	FLOOD = 4000, /* records; the supervisor takes seconds to handle them */
 	RINGS_MAX = 4096,
-	WISHES_MAX = 20000, /* for one ring, a nap apart */
+	WISHES_MAX = 20000, /* requests for one ring, a nap apart */
 	THREADS_MAX = 20000,
 	STACK = 64 << 10,
 	NAP_NS = 1000000,
@@ -71,7 +71,7 @@ int agent_wish(uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes, int ret
 		for (unsigned i = 0; order.feed != feed && i < IPC_FDS_MAX; i++)
 			if (fds[i] >= 0)
 				close(fds[i]);
-	} while (order.feed != feed); /* what a flood before it asked for is answered late */
+	} while (order.feed != feed); /* replies to an earlier flood arrive late */
 	for (unsigned i = 0; i < IPC_FDS_MAX; i++) {
 		if (ret_fds)
 			ret_fds[i] = fds[i];
@@ -98,16 +98,16 @@ static void random_records(void)
 			state ^= state << 13, state ^= state >> 7, state ^= state << 17;
 			words[j] = state >> (state % 64);
 		}
-		words[0] = i % 8; /* kinds that there are, and that there are not */
+		words[0] = i % 8; /* valid and invalid kinds */
 		if (words[0] == IPC_IDLE)
-			continue; /* a bad record of its own */
+			continue; /* a separate bad record */
 		put(words, sizeof(words));
 		if (i % 64 == 0)
 			drop_orders();
 	}
 }
 
-/* Half a record, and whole ones that are read as something else from then on. */
+/* Half a record, after which complete ones are misaligned. */
 static void half_records(void)
 {
 	for (unsigned i = 0; i < 500; i++)
@@ -131,7 +131,7 @@ static void giant_wishes(const struct agent *agent)
 	}
 }
 
-/* Says that it is done with a ring that it goes on using: the ring must count all the same. */
+/* Releases a ring that it keeps using: the ring must still count. */
 static void early_ends(const struct agent *agent)
 {
 	int fds[IPC_FDS_MAX];
@@ -142,9 +142,8 @@ static void early_ends(const struct agent *agent)
 }
 
 /*
- * Sends a ring to whom it is not for: connections are numbered in their order, and there are
- * others' among these. And once more than there are descriptors of it; none is sent to the own
- * client, who reads lines.
+ * Sends a ring to the wrong connections: these are numbered consecutively, and include those of
+ * others. Sends it more often than it has fds; never to its own client, which reads lines.
  */
 static void wrong_ways(const struct agent *agent)
 {
@@ -162,7 +161,7 @@ static void wrong_ways(const struct agent *agent)
 	}
 	agent_say(agent, "%s sending rings to the connections of others: %u came",
 		  sent == 0 ? "ok" : "BAD", sent);
-	/* The rings before it are given back one after the other. */
+	/* The earlier rings are released one after the other. */
 	for (unsigned i = 0; i < WISHES_MAX; i++) {
 		code = agent_wish(feed, 1 << 20, 0, NULL);
 		if (code != EDQUOT)
@@ -205,7 +204,10 @@ void bad_records(const struct agent *agent, const char *arguments)
 	}
 	if (strcmp(arguments, "storm") == 0)
 		(void)pthread_create(&thread, NULL, want_for_ever, NULL);
-	/* Its own count of clients is not known to the worker for sure: all that it may be. */
+	/*
+	 * The worker does not know the supervisor's count of its clients, so send every possible
+	 * value.
+	 */
 	for (unsigned i = 0; strcmp(arguments, "idle") == 0 && i < 64; i++)
 		put_record(IPC_IDLE, 0, 0, 0, i);
 }
@@ -248,13 +250,14 @@ void bad_page(const struct agent *agent, const char *arguments)
 		memset(page->feeds[i].dataset, '\n', STATUS_TEXT_MAX);
 	}
 	page->feed_count = UINT32_MAX;
-	atomic_store(&page->sequence, 1); /* being written, for ever */
+	atomic_store(&page->sequence, 1); /* marked as being written, without end */
 	if (strcmp(arguments, "changing") == 0)
 		(void)pthread_create(&thread, NULL, change_page, page);
 }
 
 /*
- * Lets its client put descriptors into the connection, and leaves those to whoever closes it last.
+ * Allows its client to send fds on the connection, and leaves them to the last process that closes
+ * it.
  */
 void abandon_descriptors(const struct agent *agent, const char *arguments)
 {
@@ -270,7 +273,7 @@ void exhaust_memory(const struct agent *agent, const char *arguments)
 {
 	const size_t step = 16 << 20;
 	uint64_t most = strtoull(arguments, NULL, 10), got = 0;
-	/* Not touched: what counts is that it would be refused. */
+	/* The memory is not touched: only the refusal counts. */
 	while (got < most && mmap(NULL, step, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
 				  -1, 0) != MAP_FAILED)
 		got += step;
@@ -298,7 +301,7 @@ void exhaust_threads(const struct agent *agent, const char *arguments)
 	agent_say(agent, "%s threads: refused after %u", count < most ? "ok" : "BAD", count);
 }
 
-/* As many rings as it gets, the smallest there are, and none ever given back. */
+/* Takes as many rings of minimal size as it can get, and releases none. */
 void exhaust_rings(const struct agent *agent, const char *arguments)
 {
 	unsigned count = 0;
@@ -310,7 +313,7 @@ void exhaust_rings(const struct agent *agent, const char *arguments)
 		  strerrorname_np(code < 0 ? -code : code));
 }
 
-/* Reads nothing of what comes from the supervisor any more. */
+/* Stops reading from the supervisor. */
 void hang_silently(const struct agent *agent, const char *arguments)
 {
 	agent_say(agent, AGENT_END);

@@ -1,4 +1,4 @@
-/* What is wrong with replies, before a feed runs, while it does, and to others than feeds. */
+/* Invalid replies before a feed runs, while it runs, and to requests other than OpenFeed. */
 #include "tests/security/compromised_worker/bad_feed.h"
 
 #include <errno.h>
@@ -61,7 +61,7 @@ static void send_nonsense(struct bad_feed *d)
 	bad_feed_hear_to_the_end(d);
 }
 
-/* A frame without end, a byte at a time. */
+/* Sends an endless frame, a byte at a time. */
 static void send_slowly(struct bad_feed *d)
 {
 	send_bytes(d, "\0\0\x10\0", 4);
@@ -89,7 +89,7 @@ static bool say_many_feeds(struct bad_feed *d)
 	return bad_feed_say(d, LOADERD__REPLY__KIND_STATUS, &status);
 }
 
-/* Faster than they can be read: each is Reply{status{feeds{}, feeds{}, ...}}. */
+/* Sends frames faster than they can be parsed: each is Reply{status{feeds{}, feeds{}, ...}}. */
 static void flood_with_megabytes(struct bad_feed *d)
 {
 	static uint8_t data[2 * MANY + 4] = {3 << 3 | 2};
@@ -109,7 +109,7 @@ static void answer_with_many_feeds(struct bad_feed *d)
 	bad_feed_hear_to_the_end(d);
 }
 
-/* Of a field that nobody knows. */
+/* Sends frames with an unknown field only. */
 static void flood_with_nothing(struct bad_feed *d)
 {
 	static const uint8_t data[16384] = {0x9a, 0x06, 0xfc, 0x7f};
@@ -178,7 +178,7 @@ static void open_without_ring(struct bad_feed *d)
 	bad_feed_hear_to_the_end(d);
 }
 
-/* Of its ring nothing comes, each time. */
+/* Grants no ring at any attempt. */
 static void hang_up(struct bad_feed *d)
 {
 }
@@ -194,7 +194,7 @@ static void other_position(struct bad_feed *d)
 	d->batch++;
 }
 
-/* ---- of datasets and status ---- */
+/* ---- datasets and status ---- */
 
 static void describe(struct bad_feed *d, size_t names, double number)
 {
@@ -207,7 +207,7 @@ static void describe(struct bad_feed *d, size_t names, double number)
 	dataset.samples = UINT64_MAX;
 	dataset.n_class_names = dataset.n_field_names = names;
 	dataset.class_names = dataset.field_names = all;
-	/* too few of one, wild ones of the other */
+	/* too few of one, invalid values of the other */
 	uint32_t types[] = {0, 5, 6, UINT32_MAX, 1};
 	uint64_t longest[] = {0, UINT64_MAX, UINT64_MAX - 1};
 	dataset.n_field_types = sizeof(types) / sizeof(*types);
@@ -257,7 +257,7 @@ static void status_of_escapes(struct bad_feed *d)
 }
 
 const struct row bad_reply_rows[] = {
-	/* a feed that is not the one asked for */
+	/* a feed that differs from the request */
 	{"room for larger batches", IN_GEOMETRY(batch_size_max, 9), .expected = EPROTO},
 	{"more slots", IN_GEOMETRY(slots, 5), .expected = EPROTO},
 	{"epochs without batches", IN_OPENED(batches_per_epoch, 0), .expected = EPROTO},
@@ -310,7 +310,7 @@ const struct row bad_reply_rows[] = {
 	{"no file at a time", .answer = ask_for_none, .expected = EPROTO},
 	{"all files, past the page cache and not, in turn", .answer = ask_in_turn,
 	 .expected = EPROTO},
-	/* while batches come */
+	/* while batches are delivered */
 	{"EAGAIN of a running feed", .after = say_code, .value = EAGAIN, .expected = EPROTO},
 	{"ETIMEDOUT of a running feed", .after = say_code, .value = ETIMEDOUT, .expected = EPROTO},
 	{"ENOBUFS of a running feed", .after = say_code, .value = ENOBUFS, .expected = EPROTO},
@@ -326,7 +326,7 @@ const struct row bad_reply_rows[] = {
 	{"NeedFiles of a running feed", .after = ask_while_running, .expected = EPROTO},
 	{"FeedOpened of a running feed", .after = open_while_running, .expected = EPROTO},
 	{"a ring of a running feed", .after = say_ring, .expected = EPROTO},
-	/* to others */
+	/* to other requests */
 	{"statistics that are no numbers", .kind = "dataset", .answer = describe_nothing},
 	{"60000 names of escapes", .kind = "dataset", .answer = describe_much},
 	{"a status about a dataset", .kind = "dataset", .answer = answer_with_many_feeds,

@@ -1,7 +1,7 @@
 /*
- * One user's worker is compromised and does all that it can; what that is, is printed. The service,
- * which is nobody in particular, goes on, and another user's feed beside it delivers what it
- * should, in time. Needs root, for users of its own.
+ * One user's worker is compromised and tries everything that it can; the attempts are printed. The
+ * service, which runs as an unprivileged user, keeps running, and another user's feed delivers the
+ * right batches in time. Needs root, to switch users.
  */
 #include "proto/framing.h"
 #include "tests/integration/loaderd/control_client.h"
@@ -38,7 +38,7 @@ enum {
 	OPEN_MAX_MS = 1000,
 	GROWTH_MAX_KIB = 16384,
 	GRACE_MS = 300,
-	SHARE = 4, /* the control client takes one of so many batches that it could have */
+	SHARE = 4, /* the control client takes one of this many batches that it could have */
 	ANSWER_WITHIN_MS = 60000,
 };
 
@@ -47,7 +47,7 @@ struct scene {
 	struct feed_options options;
 	char dataset[PATH_MAX], log[PATH_MAX + 16];
 	struct control_client *control;
-	uint64_t expected; /* the newcomer's hash */
+	uint64_t expected; /* hash of the newcomer's batches */
 };
 
 static int64_t now_ms(void)
@@ -57,7 +57,7 @@ static int64_t now_ms(void)
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* SO_PEERCRED tells the effective one. */
+/* Sets the effective uid, which SO_PEERCRED reports. */
 static void become(uid_t uid)
 {
 	assert_int_equal(seteuid(0), 0);
@@ -76,12 +76,13 @@ static void send_command(int fd, const char *command)
 {
 	char line[512];
 	int n = snprintf(line, sizeof(line), AGENT_MAGIC "%s\n", command);
-	/* one that was hung up on gets no answer either */
+	/* a failure shows as a missing reply */
 	(void)send(fd, line, (size_t)n, MSG_NOSIGNAL);
 }
 
 /*
- * Prints the lines of an answer. Returns how many were bad; -1: the worker hung up before its end.
+ * Prints the lines of a reply. Returns the number of bad ones, or -1 if the worker hung up before
+ * its end.
  */
 static int read_answer(int fd)
 {
@@ -107,7 +108,7 @@ static int read_answer(int fd)
 	return bad;
 }
 
-/* -1: it was hung up on. */
+/* Sends a command and returns the result of read_answer(). */
 static int command_once(const struct scene *scene, const char *text)
 {
 	print_message("%s\n", text);
@@ -118,7 +119,7 @@ static int command_once(const struct scene *scene, const char *text)
 	return bad;
 }
 
-/* A user whose workers end all the time gets a new one twice a second at last. */
+/* Retries: a user whose workers keep ending gets a new one only twice a second in the end. */
 static int command(const struct scene *scene, const char *text)
 {
 	int bad = -1;
@@ -144,7 +145,7 @@ static unsigned long status_of(pid_t pid, const char *key)
 	return value;
 }
 
-/* Time on a CPU. */
+/* CPU time of a process. */
 static uint64_t used_ms(pid_t pid)
 {
 	char path[64];
@@ -160,7 +161,7 @@ static uint64_t used_ms(pid_t pid)
 	return (user + system) * 1000 / (unsigned long)sysconf(_SC_CLK_TCK);
 }
 
-/* Processes of the service besides the supervisor. */
+/* Number of the service's processes other than the supervisor. */
 static unsigned workers(const struct scene *scene)
 {
 	unsigned count = 0;
@@ -184,7 +185,7 @@ static unsigned workers(const struct scene *scene)
 	return count;
 }
 
-/* Somebody who has not been here before opens a feed: soon, and with the right batches. */
+/* Asserts that a new user can open a feed soon and gets the right batches. */
 static void others_are_served(struct scene *scene)
 {
 	int64_t start_ms = now_ms();
@@ -203,7 +204,10 @@ static void others_are_served(struct scene *scene)
 		assert_in_range(open_ms, 0, OPEN_MAX_MS);
 }
 
-/* It may have retired from taking commands: all but the control client's and the newcomer's. */
+/*
+ * Kills all workers other than those of the control client and the newcomer, since the attacker's
+ * worker may no longer accept commands.
+ */
 static void kill_workers_of_attacker(const struct scene *scene, pid_t newcomer)
 {
 	DIR *directory = opendir("/proc");
@@ -229,7 +233,7 @@ static void end_worker_of_attacker(struct scene *scene)
 	become(NEWCOMER);
 	pid_t newcomer = fixture_worker(&scene->fixture);
 	become(0);
-	/* A connection that still waited starts one more. */
+	/* A pending connection starts one more. */
 	for (unsigned i = 0; i < TRIES && workers(scene) > 2; i++) {
 		kill_workers_of_attacker(scene, newcomer);
 		usleep(APART_US);
@@ -279,7 +283,7 @@ static int set_up(void **state)
 	return 0;
 }
 
-/* Returns whether this is no machine for it. */
+/* Returns the scene; skips the test if it could not be set up. */
 static struct scene *scene_of(void **state)
 {
 	if (!*state) {
@@ -312,7 +316,7 @@ static void test_records(void **state)
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
 		assert_int_equal(command(scene, kinds[i]), 0);
 		others_are_served(scene);
-		/* What it asked for and did not wait for is not to be answered to the next. */
+		/* Its pending requests must not be answered to the next worker. */
 		end_worker_of_attacker(scene);
 	}
 	assert_int_equal(command(scene, "records storm"), 0);
@@ -325,20 +329,20 @@ static void test_records(void **state)
 	if (!sanitized())
 		assert_in_range(used, 0, 1000);
 	end_worker_of_attacker(scene);
-	/* What it had is free again. */
+	/* Its rings are free again. */
 	assert_int_equal(command(scene, "rings"), 0);
 	end_worker_of_attacker(scene);
 }
 
 /*
- * Whoever says that it is idle, is told to end, and stays, must not stay for ever: each new client
- * would bring one more.
+ * A worker that reports to be idle and ignores the order to exit must not stay without limit: each
+ * new client would start one more.
  */
 static void test_workers_that_stay(void **state)
 {
 	struct scene *scene = scene_of(state);
 	enum { OTHERS = 2, STAYING_MAX = 4 };
-	/* Beyond so many the user is hung up on. */
+	/* Beyond the limit, the user's connections are closed. */
 	for (unsigned i = 0; i < 12; i++)
 		(void)command_once(scene, "records idle");
 	others_are_served(scene);
@@ -351,7 +355,7 @@ static void test_workers_that_stay(void **state)
 	end_worker_of_attacker(scene);
 }
 
-/* Its own user's clients, which share their rings with it and read what it replies. */
+/* Clients of the worker's own user, which share rings with it and read its replies. */
 static void test_clients(void **state)
 {
 	struct scene *scene = scene_of(state);
@@ -417,7 +421,7 @@ static void test_logs(void **state)
 	check_log(scene);
 }
 
-/* What loaderctl prints may be seen on a terminal. */
+/* Checks that loaderctl's output is safe for a terminal. */
 static void check_status(const struct scene *scene, const char *format)
 {
 	char line[4096];
@@ -464,7 +468,7 @@ static void test_exhaustion(void **state)
 	end_worker_of_attacker(scene);
 }
 
-/* Nobody but its own user waits for one that does not read, and he is hung up on. */
+/* Only the user's own clients wait for a worker that stops reading, and they are disconnected. */
 static void test_silence(void **state)
 {
 	struct scene *scene = scene_of(state);
@@ -485,7 +489,7 @@ static void test_silence(void **state)
 	end_worker_of_attacker(scene);
 }
 
-/* Unsent bytes, and a wish that closing waits for them. */
+/* Creates a socket with unsent data and SO_LINGER, so that close() blocks. */
 static int lingering_socket(void)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET,
@@ -504,10 +508,12 @@ static int lingering_socket(void)
 	while (send(fd, bytes, sizeof(bytes), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
 		;
 	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
-	return fd; /* the listener, which never reads, stays open */
+	return fd; /* the listener stays open and never reads */
 }
 
-/* Leaves a connection to the supervisor with a socket in it whose last close waits for a minute. */
+/*
+ * Leaves the supervisor a connection that contains a socket whose last close blocks for a minute.
+ */
 static void leave_one(const struct scene *scene)
 {
 	int fd = -1, lingering = lingering_socket();
@@ -523,14 +529,14 @@ static void leave_one(const struct scene *scene)
 	}
 	assert_int_equal(frame_send(fd, (const uint8_t *)"x", 1, &lingering, 1, 1000), 0);
 	close(lingering);
-	assert_int_equal(read_answer(fd), 0); /* and then the worker closes it */
+	assert_int_equal(read_answer(fd), 0); /* after that the worker closes it */
 	usleep(20000);
 	close(fd);
 }
 
 /*
- * What the supervisor closes last may hold it up, which must not keep other descriptors from being
- * closed: they would be all that there are.
+ * The supervisor's last close of such a connection may block. That must not delay closing other
+ * fds, or fds run out.
  */
 static void test_leaving(void **state)
 {
@@ -552,7 +558,7 @@ static void test_leaving(void **state)
 	end_worker_of_attacker(scene);
 }
 
-/* Told to drain, one that does not is ended. */
+/* A worker that ignores the order to drain is killed. */
 static void test_stubbornness(void **state)
 {
 	struct scene *scene = scene_of(state);
@@ -566,7 +572,7 @@ static void test_stubbornness(void **state)
 	assert_in_range(now_ms() - start_ms, GRACE_MS, 30000);
 }
 
-/* The connection stays open. */
+/* Leaves the connection open. */
 static bool is_answered(const struct scene *scene, uid_t uid, int within_ms)
 {
 	static const uint8_t get_status[] = {0x12, 0};
@@ -578,8 +584,8 @@ static bool is_answered(const struct scene *scene, uid_t uid, int within_ms)
 }
 
 /*
- * Where the service may have few descriptors: what a worker does not take is on its way to it, or
- * waits, and both are counted by what all the service's processes may have.
+ * With few fds: connections that a worker does not accept are in flight or pending. Both kinds are
+ * limited by the number of fds that all the service's processes may have.
  */
 static void test_silence_where_descriptors_are_few(void **state)
 {
@@ -588,7 +594,7 @@ static void test_silence_where_descriptors_are_few(void **state)
 	static int fds[CONNECTIONS];
 	scene->fixture.descriptors = 200;
 	start(scene);
-	/* A worker has to start first, which takes a busy machine longer. */
+	/* A worker has to start first, which takes longer on a busy machine. */
 	assert_true(is_answered(scene, BYSTANDER, ANSWER_WITHIN_MS));
 	pid_t worker = fixture_worker_of(&scene->fixture, BYSTANDER);
 	assert_int_equal(command(scene, "silence"), 0);

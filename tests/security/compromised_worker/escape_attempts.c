@@ -1,6 +1,6 @@
 /*
- * What the walls must not let through, call by call. With the walls down nearly all of it would
- * succeed.
+ * System calls that the sandbox must block, one by one. Without the sandbox nearly all of them
+ * would succeed.
  */
 #include "tests/security/compromised_worker/agent.h"
 
@@ -43,7 +43,7 @@ enum { RINGS_LOOKED_AT = 64, PAGE = 4096 };
 struct call {
 	const char *name;
 	long number, arguments[6];
-	int expected; /* errno; 0: EPERM */
+	int expected; /* errno; 0 means EPERM */
 };
 
 static void report(const struct agent *agent, const char *name, int code, int expected)
@@ -142,7 +142,7 @@ static void processes(const struct agent *t, pid_t other)
 	static struct sched_param parameter;
 	static uint64_t attributes[7] = {48};
 	const long supervisor = t->supervisor;
-	/* Every CPU: with the walls down these would change nothing. */
+	/* All CPUs, so that without the sandbox these calls would change nothing. */
 	static cpu_set_t cpus;
 	memset(&cpus, 0xff, sizeof(cpus));
 	struct {
@@ -233,7 +233,7 @@ static void memory(const struct agent *t)
 {
 	enum { RW = PROT_READ | PROT_WRITE, RWX = PROT_READ | PROT_WRITE | PROT_EXEC };
 	void *page = mmap(NULL, PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	uint8_t room[2 * PAGE]; /* a whole page of it can go */
+	uint8_t room[2 * PAGE]; /* contains a whole page that may be dropped */
 	void *const stack_page = room + (PAGE - (uintptr_t)room % PAGE) % PAGE;
 	const struct call calls[] = {
 		{"mmap PROT_EXEC", SYS_mmap, {0, PAGE, RWX, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0}, 0},
@@ -286,7 +286,7 @@ static void memory(const struct agent *t)
 				     SYS_mprotect,
 				     {P(page), PAGE, PROT_READ},
 				     0};
-	/* A sanitizer's runtime does so itself. */
+	/* Skipped with a sanitizer, whose runtime makes these calls itself. */
 	if (sandbox_exceptions()[0] == '\0')
 		try_calls(t, &written, 1);
 	munmap(page, PAGE);
@@ -423,8 +423,8 @@ static void others(const struct agent *t)
 }
 
 /*
- * No descriptor leaves a worker: those on their way are counted by user, which all workers are. And
- * the link is one-way: not a byte comes to the supervisor.
+ * A worker cannot send fds: in-flight fds count per user, and all workers have the same user. The
+ * link is also one-way: the worker can send no byte to the supervisor on it.
  */
 static void send_away(const struct agent *agent)
 {
@@ -451,12 +451,12 @@ static void send_away(const struct agent *agent)
 	report(agent, "read of the records", n < 0 ? errno : 0, EBADF);
 }
 
-/* Where in a ring's memory things lie does not depend on the ring. */
+/* The layout of a ring's memory is the same for all rings. */
 static const struct io_uring_params *ring_facts;
 
 /*
- * One entry through a ring that was there before the walls. Its result, or -errno of the ring's
- * refusal.
+ * Submits one entry through a ring created before the sandbox. Returns its result, or -errno if the
+ * ring refuses it.
  */
 static int through_ring(int fd, const struct io_uring_sqe *entry)
 {
@@ -474,7 +474,7 @@ static int through_ring(int fd, const struct io_uring_sqe *entry)
 	struct io_uring_cqe *results = (void *)(ring + facts->cq_off.cqes);
 	uint32_t at = *tail & mask;
 	entries[at] = *entry;
-	(void)array; /* entry i stands at place i since the ring was made */
+	(void)array; /* entry i has been at index i since the ring was created */
 	(*tail)++;
 	long r = syscall(SYS_io_uring_enter, fd, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0);
 	int result = r < 0 ? -errno : results[*head & cq_mask].res;
@@ -521,7 +521,7 @@ static void inherited_rings(const struct agent *agent)
 	}
 }
 
-/* Before the walls: how a ring's memory is laid out. */
+/* Records the layout of a ring's memory before the sandbox is applied. */
 __attribute__((constructor)) static void learn_about_rings(void)
 {
 	static struct io_uring_params facts;
@@ -545,8 +545,8 @@ void escape_attempts_run(const struct agent *agent, const char *arguments)
 }
 
 /*
- * Calls in another architecture's manner have other numbers: the filter does not read them, it ends
- * the process.
+ * System calls of another ABI have other numbers: the filter does not interpret them but kills the
+ * process.
  */
 void escape_attempts_foreign_call(const struct agent *agent, const char *arguments)
 {

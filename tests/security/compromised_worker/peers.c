@@ -23,12 +23,12 @@
 #include <unistd.h>
 
 enum {
-	WILD = -10000, /* the end of a peer that saw what cannot be */
+	WILD = -10000, /* verdict code of a peer that received impossible data */
 	BATCH_SIZE = 8,
 	SLOTS = 4,
 	VALUE_SIZE = 16,
-	PATIENCE_MS = 60000,  /* where more is to come */
-	TIME_MAX_MS = 100000, /* for what gives up after half a second, on the busiest machine */
+	PATIENCE_MS = 60000,  /* if more data is expected */
+	TIME_MAX_MS = 100000, /* for peers that give up after half a second, on a loaded machine */
 	HANGS_MS = 240000,
 	MEMORY_MAX_KIB = 1 << 20,
 	OUTPUT_MAX = 32 << 20,
@@ -54,7 +54,7 @@ static int wild(struct verdict *verdict, const char *what)
 	return WILD;
 }
 
-/* What may be shown on a terminal: no control characters, of one byte or two. */
+/* Returns true if the text is safe for a terminal: no control characters of one or two bytes. */
 static bool is_printable(const char *text, size_t size)
 {
 	for (size_t i = 0; i < size; i++) {
@@ -71,11 +71,11 @@ static bool is_printable(const char *text, size_t size)
 struct client {
 	struct feed *feed;
 	struct feed_info info;
-	uint64_t epoch, batch; /* the next one's */
+	uint64_t epoch, batch; /* position of the next batch */
 	volatile uint64_t sum;
 };
 
-/* Is it in the ring? Reads it then. */
+/* Returns true if the range is in the ring, and reads it. */
 static bool lies_within(struct client *client, const void *from, uint64_t size)
 {
 	const char *begin = client->info.memory, *at = from;
@@ -144,7 +144,7 @@ static void take_batches(struct client *client, const struct row *row, struct ve
 		verdict->code = 0;
 	if (verdict->code < 0 && verdict->code != WILD)
 		snprintf(verdict->text, sizeof(verdict->text), "%s", feed_error(client->feed));
-	/* Held all the time: its memory is there, whatever it was filled with. */
+	/* Held all the time: its memory must stay mapped, whatever its contents. */
 	for (size_t i = 0; verdict->batches > 0 && i < first.image_bytes; i++)
 		client->sum += ((const unsigned char *)first.images)[i];
 	if (verdict->batches > 0 && feed_release(client->feed, &first) != 0)
@@ -165,7 +165,7 @@ static void try_feed(const struct peers *peers, const struct row *row, struct ve
 	options.fields = fields;
 	options.field_count = 2;
 	options.field_bytes = VALUE_SIZE;
-	/* whose flag is the daemon's word, and ends a feed that has not asked for it */
+	/* otherwise the flag, which the daemon controls, would end the feed */
 	options.cut_values = 1;
 	options.open_timeout_ms =
 		(uint32_t)(row->patience_ms != 0 ? row->patience_ms : PATIENCE_MS);
@@ -204,7 +204,7 @@ static void try_dataset(const struct peers *peers, struct verdict *verdict)
 
 /* ---- loaderctl ---- */
 
-/* Its exit status; -1: it did not end by itself. All that it wrote is looked at. */
+/* Returns the exit status, or -1 if it was killed. Checks all of its output. */
 static int run_loaderctl(int program, const char *socket, const char *const *words,
 			 struct verdict *verdict)
 {
@@ -293,7 +293,7 @@ static void try_kind(const struct peers *peers, const struct row *row, int progr
 		wild(verdict, "memory without end");
 }
 
-/* In a process of its own, as the user whose worker it is. */
+/* Runs the peer in a separate process, as the worker's user. */
 static bool send_peer(const struct peers *peers, const struct row *row, struct verdict *verdict)
 {
 	int ends[2], status = -1;
@@ -305,7 +305,7 @@ static bool send_peer(const struct peers *peers, const struct row *row, struct v
 	if (pid == 0) {
 		static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 		struct verdict own = {0};
-		/* The test's library would go on with the next test, here, too. */
+		/* cmocka would catch the signal and go on with the next test in this process. */
 		for (size_t i = 0; i < sizeof(faults) / sizeof(*faults); i++)
 			signal(faults[i], SIG_DFL);
 		fixture_become(peers->uid);
@@ -367,7 +367,7 @@ int peers_try(const struct peers *peers, int commander)
 		print_message("%s, %.*s\n",
 			      verdict.code == WILD ? "WILD" : strerrorname_np(-verdict.code),
 			      (int)strcspn(verdict.text, "\n"), verdict.text);
-	/* What the worker says besides is bad. */
+	/* Further lines of the worker marked BAD fail the row. */
 	(void)!write(commander, "!", 1);
 	while ((n = read(commander, rest, sizeof(rest) - 1)) > 0) {
 		rest[n] = '\0';

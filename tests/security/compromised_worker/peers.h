@@ -1,7 +1,7 @@
 /*
- * Clients of a compromised worker: real ones, each in a process of its own, through the
- * public interface alone. Whatever they are told they go on or fail with a sentence, and see
- * nothing that cannot be.
+ * Clients of a compromised worker: real clients, each in a separate process, that use the public
+ * interface only. Whatever the worker sends them, they must continue or fail with an error text,
+ * and must never return impossible data.
  */
 #pragma once
 
@@ -13,7 +13,8 @@ struct peers {
 };
 
 /*
- * Of the row that was asked for by this connection: 0: as it should be, 1: not; both are printed.
- * -EAGAIN: it was hung up on before; -ENOENT: there is no such row.
+ * Runs the peers for the row requested on this connection and prints the result. Returns 0 if they
+ * behaved as expected, 1 if not, -EAGAIN if the connection closed first, -ENOENT if there is no
+ * such row.
  */
 int peers_try(const struct peers *peers, int commander);

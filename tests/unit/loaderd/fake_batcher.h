@@ -1,6 +1,6 @@
 /*
- * What the daemon gets from others, made by the test itself: a dataset's descriptors, a ring's
- * memory. Failures end the test through cmocka's assertions.
+ * Makes the objects that a batcher gets from other parts of the daemon: a dataset from its fds, and
+ * a ring's memory. A failure ends the test through cmocka's assertions.
  */
 #pragma once
 
@@ -8,5 +8,5 @@
 
 /* Opens a dataset of one file. */
 struct dataset *own_dataset(const char *path);
-/* Fills in the memory of the ring that the options ask for, and makes the batcher. */
+/* Allocates the ring that the options describe, and creates the batcher. */
 struct batcher *fake_batcher(struct batcher_options *options);

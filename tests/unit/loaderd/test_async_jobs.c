@@ -1,6 +1,6 @@
 /*
- * Chores of one worker: how many use a CPU at a time, what happens while they sleep, and their
- * priority. The test is the control thread.
+ * Asynchronous jobs of one worker: concurrency limit, replacement of blocked jobs, and priority.
+ * The test acts as the control thread.
  */
 #include "format/base/system/clock.h"
 #include "loaderd/worker/async_jobs.h"
@@ -20,7 +20,7 @@
 enum { AT_ONCE = 2, MANY = 24, PATIENCE_MS = 60000, BURST_US = 2000, NICE_MAX = 19, NICER = 3 };
 
 struct job {
-	struct async_job async_job; /* first */
+	struct async_job async_job; /* must be first */
 	sem_t *begun, *go;
 	int nice;
 };
@@ -79,7 +79,7 @@ static void add(struct async_jobs *async_jobs, struct job *job, void (*run)(stru
 	async_jobs_add(async_jobs, &job->async_job);
 }
 
-/* Takes one turn of the control thread. */
+/* Runs one iteration of the control thread. */
 static void turn(struct async_jobs *async_jobs, bool relieve)
 {
 	struct pollfd p = {.fd = async_jobs_fd(async_jobs), .events = POLLIN};
@@ -123,7 +123,7 @@ static void test_few_jobs_use_cpus_at_a_time(void **state)
 	async_jobs_free(async_jobs);
 }
 
-/* All that hang begin, and one that does not hang is done meanwhile. */
+/* All blocking jobs start, and one that does not block finishes meanwhile. */
 static void test_jobs_that_sleep_hold_up_no_others(void **state)
 {
 	struct async_jobs *async_jobs;
@@ -147,7 +147,7 @@ static void test_jobs_that_sleep_hold_up_no_others(void **state)
 	async_jobs_free(async_jobs);
 }
 
-/* Whatever thread runs them: those that are started later, too. */
+/* All threads run at the lower priority, including those started later. */
 static void test_jobs_are_nicer(void **state)
 {
 	struct async_jobs *async_jobs;
@@ -173,7 +173,7 @@ static void test_jobs_are_nicer(void **state)
 	async_jobs_free(async_jobs);
 }
 
-/* Others run at once, and those that go on are as few at a time as any. */
+/* Other jobs run at once, and resumed jobs respect the concurrency limit. */
 static void test_suspended_jobs_wait_for_their_turn(void **state)
 {
 	struct async_jobs *async_jobs;

@@ -1,4 +1,6 @@
-/* Threads that close descriptors, and threads that do other work: neither keep others waiting. */
+/*
+ * Threads that close fds and threads that do other blocking work: neither may delay unrelated work.
+ */
 #include "loaderd/supervisor/blocking_pool.h"
 
 #include <setjmp.h>
@@ -10,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { KEYS = 16, OTHERS = 12 /* all threads that do slow work but one */ };
+enum { KEYS = 16, OTHERS = 12 /* one less than the threads for slow work */ };
 
 struct work {
 	sem_t begun, may_end, done;
@@ -62,7 +64,7 @@ static void test_work_that_takes_long_keeps_nobody_waiting(void **state)
 	blocking_pool_free(pool);
 }
 
-/* More work that is slow than there are threads for, and all who bring it have been found out. */
+/* Submits more slow work than there are threads, until every submitter is known to be slow. */
 static void test_slow_work_leaves_threads_for_quick(void **state)
 {
 	enum { SLOW = 40 };

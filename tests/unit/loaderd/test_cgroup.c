@@ -1,7 +1,4 @@
-/*
- * Limits of control groups as machines and containers show them: folders stand for /proc and what
- * is mounted.
- */
+/* cgroup limits on machines and in containers; directories stand in for /proc and the mounts. */
 #include "format/base/system/cgroup.h"
 
 #include <errno.h>
@@ -52,7 +49,7 @@ static void put(const char *name, const char *text)
 	fclose(file);
 }
 
-/* A machine with these mounts and groups. */
+/* Sets up a machine with these mounts and cgroups. */
 static void begin(const char *mountinfo, const char *groups)
 {
 	nftw(root, forget, 8, FTW_DEPTH | FTW_PHYS);
@@ -82,7 +79,7 @@ static void test_version_1(void **state)
 	expect(UINT64_MAX, UINT_MAX);
 	put("/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "3000\n");
 	expect(3000, UINT_MAX);
-	/* the least on the way up; the group beside ours does not count */
+	/* the minimum on the path to the root; sibling cgroups do not count */
 	put("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "2000\n");
 	put("/sys/fs/cgroup/memory/memory.limit_in_bytes", NO_LIMIT);
 	put("/sys/fs/cgroup/memory/a/c/memory.limit_in_bytes", "1000\n");
@@ -97,7 +94,7 @@ static void test_version_1(void **state)
 	put("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "50000\n");
 	put("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
 	expect(2000, 1);
-	/* version 2's files mean nothing there */
+	/* files of version 2 are ignored there */
 	put("/sys/fs/cgroup/memory/a/b/memory.max", "10\n");
 	expect(2000, 1);
 }
@@ -117,7 +114,7 @@ static void test_version_2(void **state)
 	expect(4000, 1);
 }
 
-/* systemd's hybrid: memory and CPUs are version 1's, version 2 has no controllers. */
+/* systemd's hybrid hierarchy: memory and CPU are in version 1, version 2 has no controllers. */
 static void test_hybrid(void **state)
 {
 	begin(MOUNTS_1 "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n",
@@ -130,8 +127,8 @@ static void test_hybrid(void **state)
 }
 
 /*
- * A container sees its own group at the mount point, while /proc/self/cgroup names the machine's,
- * or one that is not below it.
+ * A container sees its cgroup at the mount point, while /proc/self/cgroup shows the path on the
+ * host, or one that is not below the mount's root.
  */
 static void test_containers(void **state)
 {
@@ -145,7 +142,7 @@ static void test_containers(void **state)
 	put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "900\n");
 	put("/sys/fs/cgroup/memory/inner/memory.limit_in_bytes", "800\n");
 	expect(800, UINT_MAX);
-	/* another group, whose name begins the same; and one above, as a namespace shows it */
+	/* another cgroup with the same name prefix, and one above, as a namespace shows it */
 	for (int i = 0; i < 3; i++) {
 		begin(mount_1, i == 0   ? "4:memory:/docker/abcdef\n"
 			       : i == 1 ? "4:memory:/../../x\n"
@@ -153,7 +150,7 @@ static void test_containers(void **state)
 		put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "900\n");
 		expect(900, UINT_MAX);
 	}
-	/* mounted elsewhere, with a blank in the name, twice */
+	/* mounted elsewhere, with a space in the name, twice */
 	begin("30 23 0:26 /pod /mnt/my\\040groups rw - cgroup2 none rw\n"
 	      "31 23 0:26 / /other rw - cgroup2 none rw\n",
 	      "0::/pod/one\n");
@@ -163,7 +160,7 @@ static void test_containers(void **state)
 	expect(70, 1);
 }
 
-/* Whatever stands there is read with bounds. */
+/* Malformed files are parsed within bounds. */
 static void test_odd_files(void **state)
 {
 	begin("", "");

@@ -1,4 +1,4 @@
-/* Whether a connection counts as one without a ring, whatever becomes of it and in which order. */
+/* Counts of connections without a ring, through all events and their orders. */
 #include "loaderd/event_source.h"
 #include "loaderd/supervisor/clients.h"
 
@@ -25,7 +25,7 @@ struct scene {
 	int ring[IPC_FDS_MAX];
 };
 
-/* Three clients, whose numbers are FIRST to THIRD. */
+/* Adds three clients, numbered FIRST to THIRD. */
 static void set_up(struct scene *scene)
 {
 	const int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -91,14 +91,14 @@ static void test_a_ring_counts_as_long_as_its_feed(void **state)
 	assert_int_equal(send_ring(&scene, FIRST, FEED), 0);
 	assert_int_equal(send_ring(&scene, SECOND, OTHER_FEED), 0);
 	assert_counts(&scene, 3, 1);
-	assert_int_equal(send_ring(&scene, FIRST, OTHER_FEED), ENOTCONN); /* has one */
-	assert_int_equal(send_ring(&scene, THIRD + 1, FEED), ENOTCONN);   /* is not there */
+	assert_int_equal(send_ring(&scene, FIRST, OTHER_FEED), ENOTCONN); /* already has a ring */
+	assert_int_equal(send_ring(&scene, THIRD + 1, FEED), ENOTCONN);   /* does not exist */
 	assert_counts(&scene, 3, 1);
 	for (unsigned i = 0; i < 2; i++) {
 		clients_ring_done(&scene.clients, FEED);
 		assert_counts(&scene, 3, 2);
 	}
-	assert_int_equal(send_ring(&scene, FIRST, FEED), 0); /* another one */
+	assert_int_equal(send_ring(&scene, FIRST, FEED), 0); /* a new ring */
 	assert_counts(&scene, 3, 1);
 	tear_down(&scene);
 }
@@ -110,7 +110,7 @@ static void test_who_leaves_counts_no_more(void **state)
 	set_up(&scene);
 	assert_int_equal(send_ring(&scene, FIRST, FEED), 0);
 	assert_int_equal(send_ring(&scene, SECOND, OTHER_FEED), 0);
-	/* What has been sent and not read counts as unread from then on. */
+	/* Replies that were sent but not read count as unread from then on. */
 	clients_disconnect(&scene.clients, FIRST);
 	assert_counts(&scene, 2, 1);
 	clients_ring_done(&scene.clients, FEED);
@@ -127,7 +127,7 @@ static void test_who_leaves_counts_no_more(void **state)
 	tear_down(&scene);
 }
 
-/* A client that does not read has no ring, and counts as before. */
+/* If the client does not read, it gets no ring, and the counts stay the same. */
 static void test_a_ring_that_is_not_sent_is_none(void **state)
 {
 	static const char bytes[1024];
@@ -148,7 +148,7 @@ static void test_a_ring_that_is_not_sent_is_none(void **state)
 	tear_down(&scene);
 }
 
-/* Who has a ring does not give way, and nobody does where all have one. */
+/* A client with a ring is not evicted, and none is evicted if all have rings. */
 static void test_the_oldest_without_a_ring_gives_way(void **state)
 {
 	struct scene scene;

@@ -1,4 +1,4 @@
-/* Nice values of users: what a line of the configuration says, and what printing it keeps. */
+/* Nice values of users: parsing of a configuration line, and printing it without loss. */
 #include "loaderd/config.h"
 
 #include <setjmp.h>
@@ -34,7 +34,7 @@ static void test_everybody_and_some(void **state)
 	assert_int_equal(nice_of(&config, 1000), -20);
 	assert_int_equal(nice_of(&config, 1001), 19);
 	assert_int_equal(nice_of(&config, 100), NONE);
-	/* Lines add up, and the last word counts. */
+	/* Lines accumulate; the last value wins. */
 	assert_int_equal(set(&config, " 5 4294967294:-0 1000:3 ", &error), 0);
 	assert_int_equal(set(&config, "4", &error), 0);
 	assert_int_equal(nice_of(&config, 1000), 3);
@@ -96,7 +96,10 @@ static void test_most(void **state)
 	assert_string_equal(error.text, "[users] nice: names more than 1024 users");
 }
 
-/* All of it, in lines that are not too long; and over what was there before. */
+/*
+ * Prints the maximum number of entries, in lines of limited length, and reads them back over an
+ * existing configuration.
+ */
 static void test_what_is_printed_is_read(void **state)
 {
 	static struct config config, again;

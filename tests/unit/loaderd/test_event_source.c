@@ -1,4 +1,4 @@
-/* Who waits for descriptors hears of them, however far away the time is that it waits for, too. */
+/* A wait for fds reports them even if its timeout is far in the future. */
 #include "format/base/system/clock.h"
 #include "loaderd/event_source.h"
 
@@ -21,7 +21,7 @@ static void count_call(struct event_source *source, uint32_t events)
 	calls++;
 }
 
-/* One turn that is due in so long, in which a descriptor becomes ready after 20 ms. */
+/* Runs one iteration with this timeout; a descriptor becomes ready after 20 ms. */
 static void turn(uint64_t wait_ns)
 {
 	const struct itimerspec soon = {.it_value.tv_nsec = (long)(20 * MS)};
@@ -37,7 +37,7 @@ static void turn(uint64_t wait_ns)
 	close(source.fd);
 }
 
-/* [daemon] idle_ms may be 49 days; epoll_wait() counts to half of that. */
+/* [daemon] idle_ms may be 49 days; the timeout of epoll_wait() holds half of that. */
 static void test_far_times_are_waited_for(void **state)
 {
 	turn(UINT32_MAX * MS);

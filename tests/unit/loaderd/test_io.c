@@ -1,8 +1,7 @@
 /*
- * Where a feed's stored bytes come from. What IO_URING reads lies in its buffer, and comes from
- * the descriptor that it is told to read: a file beside the dataset's, whose bytes are others,
- * shows it. Of a dataset that is not mapped all are read or copied in either mode, and are the
- * same; what reads such a dataset in place faults.
+ * Sources of a feed's stored bytes. With IO_URING, reads go to its buffer and come from the given
+ * fd: the test passes a second file with inverted bytes to prove it. If a dataset is not mapped,
+ * both modes read or copy all bytes, with the same contents; access in place would fault.
  */
 #include "format/layout.h"
 #include "loaderd/io/io.h"
@@ -30,11 +29,11 @@ enum { SIDE_LEAST = 16, SIDE_STEP = 3, SIDE_MAX = SIDE_LEAST + SAMPLES * SIDE_ST
 enum { BLOCK = 4096, TAIL = 64 };
 
 static char path[] = "/tmp/loaderd-io-XXXXXX", apart_path[] = "/tmp/loaderd-io-apart-XXXXXX";
-/* dataset: mapped. apart: each sample's side data lie behind the bytes of another. */
+/* dataset: mapped. apart: each sample's side data is stored behind another sample's bytes. */
 static struct dataset *dataset, *unmapped, *apart, *apart_unmapped;
 static struct io_buffer buffer;
 
-/* JPEGs with an index, each larger than the one before. */
+/* Writes JPEGs with an index, each larger than the one before. */
 static void write_dataset(void)
 {
 	static uint8_t pixels[SIDE_MAX * SIDE_MAX * 3];
@@ -89,7 +88,7 @@ static struct packimg_sample mapped_sample(uint64_t index)
 	return sample;
 }
 
-/* A file of the dataset's size, all of whose bytes are others. */
+/* Creates a file of the dataset's size with all bytes inverted. */
 static int opposite_file(void)
 {
 	const struct packimg_shard shard = shard_of_dataset();
@@ -126,7 +125,10 @@ static struct io_options options_for(enum io_mode mode, uint64_t bytes, const in
 	return options;
 }
 
-/* Looks at what io_get() makes of each sample of the feed; read is NULL where it read nothing. */
+/*
+ * Passes the result of io_get() for each sample of the feed to `look`; read is NULL if nothing was
+ * read.
+ */
 static void for_each(const struct io_options *options,
 		     void (*look)(int result, const struct packimg_sample *read, uint64_t index))
 {
@@ -151,14 +153,17 @@ static void for_each(const struct io_options *options,
 		io_done(io, unit);
 		seen++;
 	}
-	/* no read comes after the last unit: its memory in the ring's buffer has no new owner */
+	/* no read comes after the last unit, so its memory in the ring's buffer has no new owner */
 	if (POISON_IS_SEEN && last.data && options->dataset->mapped)
 		assert_ptr_equal(poison_find(last.data, last.data_size), last.data);
 	io_free(io);
 	assert_int_equal(seen, SAMPLES * EPOCHS);
 }
 
-/* Bytes that were read: not in the mapping, though the same, or the opposite. */
+/*
+ * Asserts that the bytes were read: they are outside the mapping, and equal to its bytes or
+ * inverted.
+ */
 static void assert_bytes(const uint8_t *read, const uint8_t *mapped, uint32_t size,
 			 uint8_t difference)
 {
@@ -197,7 +202,7 @@ static void look_mapped(int result, const struct packimg_sample *read, uint64_t 
 	assert_int_equal(result, IO_MAPPED);
 }
 
-/* What one read of the last sample, which is the largest, and of its index takes of the buffer. */
+/* Buffer space for one read of the last sample, which is the largest, with its index. */
 static uint64_t largest(void)
 {
 	const struct packimg_sample sample = mapped_sample(SAMPLES - 1);
@@ -240,7 +245,7 @@ static void look_large_mapped(int result, const struct packimg_sample *read, uin
 		assert_int_equal(result, IO_READ);
 }
 
-/* One sample must not take the buffer from all others. */
+/* One sample must not take the whole buffer. */
 static void test_leaves_what_is_too_large_for_the_buffer(void **state)
 {
 	need_uring();
@@ -248,7 +253,7 @@ static void test_leaves_what_is_too_large_for_the_buffer(void **state)
 	for_each(&options, look_large_mapped);
 }
 
-/* Poisoned unless it belongs to another entry. */
+/* Asserts that the byte is poisoned unless it belongs to another entry. */
 static void assert_hidden(const uint8_t *byte)
 {
 	if ((uintptr_t)byte % BLOCK != 0)
@@ -260,13 +265,13 @@ static void look_hidden(int result, const struct packimg_sample *read, uint64_t 
 	assert_int_equal(result, IO_READ);
 	assert_null(poison_find(read->data, read->data_size + (size_t)TAIL));
 	assert_null(poison_find(read->side, read->side_size + (size_t)TAIL));
-	/* the sanitizer knows the end of a range to the byte, what is before it to eight */
+	/* ASan tracks the end of a range exactly, its start in steps of eight bytes */
 	if ((uintptr_t)read->data % BLOCK != 0)
 		assert_ptr_equal(poison_find(read->data - 1, 1), read->data - 1);
 	assert_hidden(read->side + read->side_size + TAIL);
 }
 
-/* The address sanitizer sees a read outside of what the entry has to offer. */
+/* ASan detects reads outside an entry. */
 static void test_hides_what_is_no_sample_from_workers(void **state)
 {
 	const struct io_options options = options_for(IO_URING, 8 << 20, NULL);
@@ -275,8 +280,7 @@ static void test_hides_what_is_no_sample_from_workers(void **state)
 	for_each(&options, look_hidden);
 }
 
-/* A copy of the dataset in which the first sample and its side data are moved, and are this large.
- */
+/* Copies the dataset, with the first sample and its side data moved and resized to these sizes. */
 static void write_moved(char *copy, uint32_t data_size, uint32_t side_size)
 {
 	const struct packimg_shard shard = shard_of_dataset();
@@ -308,7 +312,7 @@ static void look_first_mapped(int result, const struct packimg_sample *read, uin
 	assert_int_equal(result, index == 0 ? IO_MAPPED : IO_READ);
 }
 
-/* Data and side data together have more bytes than 32 bits count, and still fit the buffer. */
+/* The size of data and side data together overflows 32 bits but fits the buffer. */
 static void test_leaves_what_is_too_large_for_a_read(void **state)
 {
 	struct dataset *small = dataset;
@@ -316,7 +320,7 @@ static void test_leaves_what_is_too_large_for_a_read(void **state)
 	char copy[] = "/tmp/loaderd-io-large-XXXXXX";
 	const struct io_options options = options_for(IO_URING, UINT64_C(17) << 30, NULL);
 	if (io_new(&options, &io) < 0)
-		skip(); /* this machine has no buffer of that size */
+		skip(); /* this machine cannot allocate a buffer of that size */
 	io_free(io);
 	write_moved(copy, UINT32_MAX, 1 << 20);
 	dataset = own_dataset(copy);
@@ -334,7 +338,7 @@ static void look_cut(int result, const struct packimg_sample *read, uint64_t ind
 {
 	if (index >= FIRST_CUT)
 		assert_int_equal(result, -EIO);
-	else if (index < FIRST_CUT - 1) /* the one between may end in the block that is cut */
+	else if (index < FIRST_CUT - 1) /* the sample in between may end in the truncated block */
 		look_opposite(result, read, index);
 }
 
@@ -368,7 +372,7 @@ static void test_copies_what_is_not_mapped(void **state)
 	for_each(&options, look_same);
 }
 
-/* What does not fit, too. */
+/* Covers samples that do not fit the buffer, too. */
 static void test_reads_or_copies_what_is_not_mapped(void **state)
 {
 	need_uring();
@@ -438,7 +442,7 @@ static void test_copies_other_samples(void **state)
 	io_free(io);
 }
 
-/* What one large sample needed goes when a usual one comes. */
+/* Memory for a large sample is freed when a sample of usual size follows. */
 static void test_gives_large_buffers_back(void **state)
 {
 	struct io_buffer one = {0};
@@ -464,7 +468,7 @@ static struct dataset *open_unmapped(const char *of)
 	return opened;
 }
 
-/* The dataset anew, sample i with the side data of sample SAMPLES - 1 - i. */
+/* Rewrites the dataset so that sample i has the side data of sample SAMPLES - 1 - i. */
 static void write_apart(void)
 {
 	struct pimg_header header;

@@ -1,4 +1,4 @@
-/* Lines of the log quote clients and workers; whoever reads them may do so on a terminal. */
+/* Log lines quote clients and workers, so they must be safe for a terminal. */
 #include "loaderd/log.h"
 
 #include <fcntl.h>
@@ -57,7 +57,7 @@ static void test_names_are_shown_by_number(void **state)
 	}
 }
 
-/* And what was shown so by a worker stays as it is. */
+/* Text that a worker has already escaped stays unchanged. */
 static void test_lines_of_workers(void **state)
 {
 	char line[256], wanted[256];
@@ -71,7 +71,7 @@ static void test_lines_of_workers(void **state)
 	}
 }
 
-/* A line that is too long ends with a whole character. */
+/* A line that is too long is cut at a character boundary. */
 static void test_long_lines(void **state)
 {
 	static char name[4000];

@@ -1,4 +1,4 @@
-/* What memory there is can be asked for, too, where nothing can be opened any more. */
+/* The amount of available memory can be read without a free fd. */
 #include "format/base/system/memory.h"
 
 #include <setjmp.h>
@@ -18,9 +18,9 @@ static void test_nothing_opens(void **state)
 	none = (struct rlimit){0, some.rlim_max};
 	memory_init();
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-	/* never all of it: the kernel has some itself */
+	/* never all of it: the kernel uses some */
 	assert_in_range(memory_available(), 1, all - 1);
-	/* a sanitizer opens some in the end */
+	/* a sanitizer opens files at exit */
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &some), 0);
 }
 

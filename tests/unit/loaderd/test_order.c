@@ -54,8 +54,8 @@ static void test_bijection_large(void **state)
 }
 
 /*
- * Too large to visit: distinct images of distinct positions in a window, and a range respected, at
- * 2^40 and beyond 2^63.
+ * Too large to enumerate: checks that a window of positions maps to distinct samples within the
+ * range, at 2^40 and beyond 2^63.
  */
 static void test_huge(void **state)
 {
@@ -97,15 +97,15 @@ static void test_epochs_and_seeds_differ(void **state)
 		same_ab += order_sample(&a, i) == order_sample(&b, i);
 		same_ac += order_sample(&a, i) == order_sample(&c, i);
 	}
-	/* One on average between independent permutations. */
+	/* The expected number is one between independent permutations. */
 	assert_true(same_ab < 12);
 	assert_true(same_ac < 12);
 }
 
 /*
- * Chi-square over where a sample lands, and over which sample follows another, at sizes that
- * exercise small, odd and power-of-two domains. With d degrees of freedom the statistic has mean d
- * and variance 2d; 6 sigma does not happen by chance.
+ * Chi-square test of where a sample lands, and of which sample follows another, at sizes that cover
+ * small, odd and power-of-two domains. With d degrees of freedom the statistic has mean d and
+ * variance 2d; 6 sigma does not happen by chance.
  */
 static void check_uniform(uint64_t samples, unsigned epochs)
 {
@@ -138,7 +138,7 @@ static void check_uniform(uint64_t samples, unsigned epochs)
 	double freedom = (double)(samples - 1) * (double)(samples - 1);
 	double limit = freedom + 6 * __builtin_sqrt(2 * freedom);
 	assert_true(chi < limit);
-	/* Not quite chi-square distributed (rows are constrained otherwise), but close. */
+	/* Not exactly chi-square distributed (rows have other constraints), but close. */
 	assert_true(chi_follows < limit * 1.1 + 20);
 	free(lands);
 	free(follows);
@@ -196,7 +196,7 @@ static void test_ranks_cover(void **state)
 	}
 }
 
-/* The same global batch is the same set of samples however many ranks share it. */
+/* A global batch is the same set of samples for any number of ranks. */
 static void test_world_size_does_not_matter(void **state)
 {
 	unsigned sets[3][1000] = {0};
@@ -232,8 +232,8 @@ static void test_remainder_is_divided(void **state)
 }
 
 /*
- * Each batch has samples of its own, all of them once before any comes again, and the first copies
- * are in the order that there is without.
+ * All samples appear once before any of them repeats, each batch has distinct ones, and the first
+ * copies have the order of a feed without repeats.
  */
 static void test_repeats(void **state)
 {
@@ -256,7 +256,7 @@ static void test_repeats(void **state)
 					 order_sample(&keys, batch.first + i % batch.count));
 		}
 	}
-	/* ranks have contiguous parts of that */
+	/* ranks have contiguous parts of it */
 	for (uint32_t rank = 0; rank < 4; rank++) {
 		struct order one = make_order(26, 3, rank, 4, true);
 		struct order_batch part;
@@ -288,10 +288,7 @@ static void test_refuses(void **state)
 	assert_true(order_init(&bad) < 0);
 }
 
-/*
- * Batches of feeds already trained on depend on these values: a change of the permutation must be
- * deliberate.
- */
+/* Existing feeds depend on these values: change the permutation only deliberately. */
 static void test_golden(void **state)
 {
 	static const uint64_t expected[8] = {572247, 1195183, 1271048, 166622,

@@ -1,6 +1,6 @@
 /*
- * The pool: feeds get equal CPU time whatever their samples cost, newcomers do not push others
- * aside, removal is safe at any moment.
+ * The pool: feeds get equal CPU time whatever their samples cost, newcomers do not displace others,
+ * and a feed can be removed at any time.
  */
 #include "loaderd/pool/pool.h"
 #include "tests/unit/loaderd/fake_batcher.h"
@@ -29,9 +29,9 @@
 #endif
 
 /*
- * Samples that cost much and deliver little: a feed's slots then hold seconds of CPU time, and no
- * client has to keep up with the pool on a loaded machine. Under a sanitizer, which measures no
- * shares, small ones cost as much.
+ * Samples that are expensive and deliver little: a feed's slots then hold seconds of CPU time, so
+ * clients need not keep up with the pool on a loaded machine. Under a sanitizer, where shares are
+ * not measured, small samples cost as much.
  */
 enum {
 	SAMPLES = 32,
@@ -41,7 +41,8 @@ enum {
 	SLOTS_TO_FILL = 64,
 };
 /*
- * Of CPU time in which shares are measured: many samples, and time that is booked late is little.
+ * CPU time over which shares are measured: enough for many samples, and for time accounted late to
+ * be negligible.
  */
 enum { WINDOW_MS = 150, PATIENCE_MS = 600000 };
 
@@ -128,8 +129,8 @@ static struct batcher *new_batcher(const char *pipeline, uint32_t slots, unsigne
 }
 
 /*
- * A client that takes everything at once; one thread for all feeds of a test, so that it is no
- * bottleneck for any one.
+ * A client that takes every batch at once. One thread serves all clients of a test, so that it
+ * delays them alike.
  */
 struct client {
 	struct batcher *batcher;
@@ -201,7 +202,7 @@ static uint64_t cpu_ns_of(struct client *clients, unsigned count)
 	return sum;
 }
 
-/* Waits until the feeds have had this much CPU time together. */
+/* Waits until the feeds together have used this much CPU time. */
 static void run_for(struct client *clients, unsigned count, uint64_t ns)
 {
 	uint64_t end = cpu_ns_of(clients, count) + ns, deadline_ms = now_ms() + PATIENCE_MS;
@@ -259,7 +260,7 @@ static void test_equal_shares(void **state)
 	pool_free(pool);
 }
 
-/* After one feed has run alone, a second does not get all the time that it "missed". */
+/* After one feed has run alone, a new one does not get the time that it "missed". */
 static void test_newcomers(void **state)
 {
 	struct pool *pool;
@@ -280,7 +281,7 @@ static void test_newcomers(void **state)
 	pool_free(pool);
 }
 
-/* A feed whose client rests and comes back is no newcomer with claims either. */
+/* A feed whose client pauses gets no credit for the pause either. */
 static void test_pauses(void **state)
 {
 	struct pool *pool;
@@ -298,7 +299,7 @@ static void test_pauses(void **state)
 		batcher_status(clients[1].batcher, &status);
 		assert_true(now_ms() < deadline_ms);
 		usleep(200);
-	} while (status.slots_ready < SLOTS_TO_FILL); /* the second rests */
+	} while (status.slots_ready < SLOTS_TO_FILL); /* the second one pauses */
 	serve(pool, &clients[0]);
 	run_for(clients, 1, WINDOW_MS * MS);
 	serve(pool, &clients[0]);
@@ -335,8 +336,9 @@ static void test_removal(void **state)
 }
 
 /*
- * Until all slots are full and all workers sleep, at several looks: idle time is booked late, and
- * one who has just lain down may stand for another at the first.
+ * Waits until all slots are full and all workers sleep, in several consecutive checks: idle time is
+ * accounted late, and at the first check a worker that just went to sleep may hide one that has
+ * not.
  */
 static void wait_until_idle(struct pool *pool, struct client *client, uint32_t slots,
 			    unsigned workers)
@@ -358,7 +360,7 @@ static void wait_until_idle(struct pool *pool, struct client *client, uint32_t s
 	}
 }
 
-/* Nothing to do costs nothing: with all slots full the workers sleep. */
+/* Workers sleep if all slots are full. */
 static void test_idle(void **state)
 {
 	struct pool *pool;
@@ -392,7 +394,10 @@ static void assert_within(uint64_t value, uint64_t expected, unsigned percent)
 		fail_msg("%.1f ms, expected %.1f ms", (double)value / 1e6, (double)expected / 1e6);
 }
 
-/* Idle time between two moments: whoever reads clocks may lose the CPU meanwhile. */
+/*
+ * Idle time between two moments, each bracketed by clock reads, since the reader may lose the CPU
+ * in between.
+ */
 struct look {
 	uint64_t before_ns, idle_ns, after_ns;
 };
@@ -406,9 +411,9 @@ static struct look look_at(const struct pool *pool)
 }
 
 /*
- * Many more threads than CPUs, and breaks with nothing to do: stages sum up to the CPU time that
- * was used, and with waiting and idling to all the time that the threads had. Begins and ends with
- * all of them idle, so that everything is booked.
+ * Many more threads than CPUs, and pauses without work: the stages sum to the CPU time used and,
+ * with waiting and idle time, to the total time of the threads. Begins and ends with all threads
+ * idle, so that all time is accounted.
  */
 static void test_accounts(void **state)
 {
@@ -444,7 +449,7 @@ static void test_accounts(void **state)
 static int gate[2];
 static _Atomic unsigned at_the_gate;
 
-/* What storage that hangs does to a worker. */
+/* Blocks a worker like unresponsive storage. */
 static void hang(void *user)
 {
 	char byte;
@@ -470,7 +475,7 @@ static void open_hanging(struct pool *pool, struct client *client, unsigned work
 	assert_int_equal(pool_add(pool, client->batcher), 0);
 }
 
-/* Until so many workers hang, in this feed the last of them, none of which is relieved yet. */
+/* Waits until this many workers block, the last of them in this feed, before any is replaced. */
 static void wait_at_the_gate(struct pool *pool, struct client *client, unsigned workers)
 {
 	uint64_t deadline_ms = now_ms() + PATIENCE_MS;
@@ -482,7 +487,10 @@ static void wait_at_the_gate(struct pool *pool, struct client *client, unsigned 
 	}
 }
 
-/* All workers hang in one feed: another gets on, and so does the first once they are let go. */
+/*
+ * All workers block in one feed: another feed makes progress, and so does the first one after it is
+ * unblocked.
+ */
 static void test_hung_feed(void **state)
 {
 	enum { WORKERS = 2 };
@@ -508,7 +516,7 @@ static void test_hung_feed(void **state)
 	close(gate[0]);
 }
 
-/* Workers and those that took their places hang, for longer than it takes to see it. */
+/* Workers and their replacements block for longer than the detection takes. */
 static void test_all_hung(void **state)
 {
 	enum { WORKERS = 2, SEEN_MS = 3000 };
@@ -547,7 +555,7 @@ static void test_cpu_lists(void **state)
 	assert_int_equal(some.count, 1);
 	assert_int_equal(some.number[0], cpus.number[0]);
 	assert_int_equal(cpus_init(&some, "1023"),
-			 -19); /* ENODEV: no machine that runs this has it */
+			 -19); /* ENODEV: assumes that no test machine has this node */
 	static const char *const wrong[] = {"x", "1-", "-1", "3-1", "1,,2", "1,", "9999", "1 2"};
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		assert_int_equal(cpus_init(&some, wrong[i]), -22);

@@ -1,4 +1,4 @@
-/* How often each user may connect, by a clock of the test's. */
+/* Connection rate limit per user, with a simulated clock. */
 #include "loaderd/supervisor/rate_limit.h"
 
 #include <setjmp.h>
@@ -26,7 +26,7 @@ static void test_a_burst_is_served_and_then_so_many_a_second(void **state)
 	assert_int_equal(take_all(&limit, ALICE, now_ns), CONNECTS_AT_ONCE);
 	assert_int_equal(take_all(&limit, ALICE, now_ns + SECOND_NS / 2), CONNECTS_PER_SECOND / 2);
 	assert_int_equal(take_all(&limit, ALICE, now_ns + SECOND_NS), CONNECTS_PER_SECOND / 2);
-	/* Tries in vain cost nothing, and no more is saved up than the bucket takes. */
+	/* Failed attempts cost nothing, and the bucket limits what accumulates. */
 	assert_int_equal(take_all(&limit, ALICE, now_ns + 100 * SECOND_NS), CONNECTS_AT_ONCE);
 }
 
@@ -40,7 +40,7 @@ static void test_users_are_counted_apart(void **state)
 	assert_false(rate_limit_take(&limit, ALICE, now_ns));
 }
 
-/* Who has used most is remembered longest. */
+/* The heaviest user is remembered longest. */
 static void test_newcomers_do_not_have_a_flooder_forgotten(void **state)
 {
 	static struct rate_limit limit;

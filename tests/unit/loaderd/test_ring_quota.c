@@ -1,6 +1,6 @@
 /*
- * A ring counts until no process has it and nothing in the kernel refers to its pages; those whose
- * workers are done with them are looked at again soon.
+ * A ring counts until no process has it and nothing in the kernel refers to its pages. Rings that
+ * their worker has released are checked again soon.
  */
 #include "loaderd/supervisor/ring_quota.h"
 
@@ -34,7 +34,7 @@ static void let_go(int fds[IPC_FDS_MAX])
 		close(fds[i]);
 }
 
-/* A ring that is sent to a client, which keeps it: the test. */
+/* Allocates a ring and sends it to a client, which keeps it: the test. */
 static void give(struct ring_quota *quota, struct ring_usage *usage, uint64_t feed,
 		 int client_fds[IPC_FDS_MAX])
 {
@@ -43,12 +43,12 @@ static void give(struct ring_quota *quota, struct ring_usage *usage, uint64_t fe
 	struct ipc_order order = {0};
 	int fds[IPC_FDS_MAX];
 	assert_int_equal(ring_quota_allocate(quota, usage, USER, WORKER, &record, &order, fds), 0);
-	let_go(fds); /* the worker's */
+	let_go(fds); /* the worker's fds */
 	assert_true(ring_quota_take_fds(quota, WORKER, feed, client_fds));
 	assert_false(ring_quota_take_fds(quota, WORKER, feed, client_fds));
 }
 
-/* Until so many rings are left. A sweep has its answers from a thread. */
+/* Sweeps until this many rings are left; answers come from a thread. */
 static void sweep_until(struct ring_quota *quota, const struct ring_usage *usage, unsigned rings)
 {
 	const struct timespec nap = {.tv_nsec = 1000000};
@@ -59,7 +59,7 @@ static void sweep_until(struct ring_quota *quota, const struct ring_usage *usage
 	assert_int_equal(usage->rings, rings);
 }
 
-/* Long enough for answers to have come. */
+/* Sweeps for long enough that answers would have come. */
 static void sweep_in_vain(struct ring_quota *quota, const struct ring_usage *usage)
 {
 	const struct timespec nap = {.tv_nsec = 1000000};
@@ -84,9 +84,9 @@ static void test_counts_until_nobody_has_it(void **state)
 	for (unsigned i = 0; i < 3; i++)
 		give(&quota, &usage, 1 + i, fds[i]);
 	assert_int_equal(usage.bytes, 3 * (RING_BYTES + OTHER_BYTES));
-	assert_false(ring_quota_sweep(&quota, true)); /* none is done with */
+	assert_false(ring_quota_sweep(&quota, true)); /* none is released */
 	ring_quota_release(&quota, WORKER,
-			   2); /* whether it comes first or last among those in use */
+			   2); /* whether it is first or last among the rings in use */
 	assert_int_equal(usage.bytes, 3 * RING_BYTES + 2 * OTHER_BYTES);
 	assert_true(ring_quota_sweep(&quota, true));
 	assert_int_equal(usage.rings, 3);
@@ -106,7 +106,7 @@ static void test_counts_until_nobody_has_it(void **state)
 	blocking_pool_free(quota.blocking_pool);
 }
 
-/* Pages in a pipe, of a ring that no process has. */
+/* Pages of a ring stay in a pipe after no process has the ring. */
 static void test_counts_while_pages_are_in_use(void **state)
 {
 	struct ring_quota quota = {.bytes_max = 1 << 20,
@@ -129,7 +129,7 @@ static void test_counts_while_pages_are_in_use(void **state)
 	let_go(fds);
 	let_go(others);
 	ring_quota_release(&quota, WORKER, 0);
-	sweep_until(&quota, &other, 0); /* is not held up by it */
+	sweep_until(&quota, &other, 0); /* not delayed by the other user's ring */
 	sweep_in_vain(&quota, &usage);
 	assert_int_equal(usage.bytes, RING_BYTES);
 	assert_true(usage.slow_until_ns > 0);
@@ -142,7 +142,7 @@ static void test_counts_while_pages_are_in_use(void **state)
 	blocking_pool_free(quota.blocking_pool);
 }
 
-/* A descriptor that can do nothing keeps all of the memory nevertheless. */
+/* An O_PATH fd permits no access but keeps the memory allocated. */
 static void test_counts_while_a_path_is_open(void **state)
 {
 	struct ring_quota quota = {.bytes_max = 1 << 20,
@@ -168,7 +168,7 @@ static void test_counts_while_a_path_is_open(void **state)
 	blocking_pool_free(quota.blocking_pool);
 }
 
-/* In a private daemon, where the system grants no leases. */
+/* In a private daemon on a system that refuses leases. */
 static void test_counts_while_the_worker_has_it_without_leases(void **state)
 {
 	struct ring_quota quota = {.bytes_max = 1 << 20,
@@ -188,7 +188,7 @@ static void test_counts_while_the_worker_has_it_without_leases(void **state)
 	blocking_pool_free(quota.blocking_pool);
 }
 
-/* Of all users together, whatever each may have. */
+/* The total over all users is bounded, whatever each may have. */
 static void test_rings_are_bounded_by_descriptors(void **state)
 {
 	struct ring_quota quota = {.bytes_max = 1 << 20,
@@ -204,7 +204,7 @@ static void test_rings_are_bounded_by_descriptors(void **state)
 	give(&quota, &usage, 2, fds[1]);
 	assert_int_equal(ring_quota_allocate(&quota, &other, USER, WORKER, &record, &order, fds[2]),
 			 EDQUOT);
-	/* It may be over in a moment: the worker asks again, and the supervisor sweeps. */
+	/* The shortage may be over soon: the worker asks again, and the supervisor sweeps. */
 	assert_int_equal(order.code, EDQUOT);
 	assert_int_equal(order.limit, IPC_LIMIT_DESCRIPTORS);
 	ring_quota_release(&quota, WORKER, 1);
@@ -217,7 +217,7 @@ static void test_rings_are_bounded_by_descriptors(void **state)
 	blocking_pool_free(quota.blocking_pool);
 }
 
-/* Users who take all that they get leave some for one who comes later. */
+/* Users who take all that they can get leave some for a later one. */
 static void test_few_users_cannot_take_all_rings(void **state)
 {
 	enum { USERS = 8, RINGS = 128, SHARE = 4 };
@@ -243,7 +243,7 @@ static void test_few_users_cannot_take_all_rings(void **state)
 		}
 		assert_int_equal(order.limit, user < USERS ? IPC_LIMIT_DESCRIPTORS : 0);
 	}
-	assert_in_range(accounts[0].rings, 20, 26); /* a fifth, as one alone */
+	assert_in_range(accounts[0].rings, 20, 26); /* a fifth, as for a single user */
 	assert_in_range(quota.rings_count, 4 * USERS, RINGS - 4);
 	give(&quota, &accounts[USERS], 10, kept[count++]);
 	for (unsigned i = 0; i < count; i++)
@@ -252,7 +252,7 @@ static void test_few_users_cannot_take_all_rings(void **state)
 	blocking_pool_free(quota.blocking_pool);
 }
 
-/* A description that writes is for rings that are granted so. */
+/* The client's fd is writable only if a writable ring was granted. */
 static void test_client_writes_only_where_granted(void **state)
 {
 	for (unsigned i = 0; i < 4; i++) {

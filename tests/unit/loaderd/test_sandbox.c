@@ -1,6 +1,6 @@
 /*
- * Behind the walls a sanitizer still says what it finds, where, and in which functions: what its
- * build is allowed besides suffices for that. A build without one is allowed nothing besides.
+ * In the sandbox a sanitizer still reports errors with location and function names: the extra
+ * system calls allowed in its build suffice for that. Other builds allow nothing extra.
  */
 #include "loaderd/worker/sandbox.h"
 
@@ -31,9 +31,9 @@ enum { ADDRESS = 0, THREAD = 0 };
 
 static volatile int ten = 10;
 static int shared;
-static struct sigaction before_cmocka; /* a sanitizer's */
+static struct sigaction before_cmocka; /* a sanitizer's handlers */
 
-/* Out of the compiler's sight, which would warn of what is done here, or leave it out. */
+/* volatile, so that the compiler neither warns of the bad access nor removes it. */
 static volatile char *volatile bytes;
 
 static void *overflow_here(void *argument)
@@ -88,7 +88,7 @@ static void in_this_thread(void *(*act)(void *))
 	act(NULL);
 }
 
-/* What a process prints that enters the sandbox and then does something that is wrong. */
+/* Returns the output of a process that enters the sandbox and then does something wrong. */
 static int do_inside(void (*where)(void *(*)(void *)), void *(*act)(void *), char *text,
 		     size_t size)
 {
@@ -158,7 +158,7 @@ static void test_reports_are_whole(void **state)
 			contains(text, cases[i].place);
 			contains(text, "test_sandbox.c:");
 			contains(text, "SUMMARY: ");
-			/* Nothing else went wrong about it. */
+			/* The report itself caused no further error. */
 			assert_null(strstr(text, "CHECK failed"));
 			assert_null(strstr(text, "nested bug"));
 			if (ADDRESS)
@@ -174,7 +174,7 @@ static void *forget_here(void *argument)
 	return argument;
 }
 
-/* A search for leaks would fail there, and be taken for the worker's failure. */
+/* A leak check would fail in the sandbox and look like the worker's failure. */
 static void test_an_end_is_silent(void **state)
 {
 	char text[4096];

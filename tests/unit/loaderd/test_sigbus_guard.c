@@ -1,4 +1,4 @@
-/* SIGBUS: noted inside a guarded section over the right mapping, fatal everywhere else. */
+/* SIGBUS is recorded inside a guarded section over the right mapping, and fatal everywhere else. */
 #include "loaderd/io/sigbus_guard.h"
 
 #include <setjmp.h>
@@ -16,13 +16,13 @@
 
 static long page;
 
-/* cmocka puts a handler of its own before every test. */
+/* cmocka installs its handlers before every test. */
 static void install(void)
 {
 	assert_int_equal(sigbus_guard_install(), 0);
 }
 
-/* A mapped file of four pages of which the last two have been cut off. */
+/* Maps a file of four pages and truncates the last two. */
 static volatile uint8_t *cut_file(void)
 {
 	char name[] = "/tmp/loaderd-guard-XXXXXX";
@@ -52,7 +52,7 @@ static void test_notes(void **state)
 	assert_int_equal(map[3 * page], 0);
 	assert_true(sigbus_guard_leave());
 	assert_int_equal(guard.faults, 2);
-	/* The pages are there now: whoever reads them next learns it from the counter only. */
+	/* The pages are now mapped: later readers learn of the fault from the counter only. */
 	sigbus_guard_enter(&guard);
 	assert_int_equal(map[2 * page], 0);
 	assert_false(sigbus_guard_leave());

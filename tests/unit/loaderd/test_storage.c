@@ -1,6 +1,7 @@
 /*
- * Which files a worker maps, copies or refuses, by their file system. Those that any user can mount
- * are mounted in user namespaces of the test's; where it may make none, these tests are skipped.
+ * Which files a worker maps, copies or refuses, by their file system. File systems that any user
+ * can mount are mounted in user namespaces; tests that need them are skipped if these cannot be
+ * created.
  */
 #include "loaderd/worker/storage.h"
 
@@ -75,8 +76,8 @@ static int new_file(void)
 }
 
 /*
- * A file on a file system that another process has mounted in namespaces of its own. -1: it may
- * not.
+ * Returns a file on a file system that another process has mounted in other namespaces; -1 if that
+ * is not permitted.
  */
 static int file_of_another(bool (*mount_it)(void))
 {
@@ -132,7 +133,7 @@ static void test_what_any_user_mounts_is_refused(void **state)
 	assert_true(mapped);
 }
 
-/* The step that failed, 0: none. */
+/* Returns the number of the failed step, 0 if none. */
 static int in_a_container(void)
 {
 	bool mapped = true;
@@ -145,7 +146,7 @@ static int in_a_container(void)
 	return foreign >= 0 && choose(foreign, &mapped) != -EINVAL ? 2 : 0;
 }
 
-/* The root of the daemon's own container is an overlay as often as not. */
+/* The root of the daemon's own container is often an overlay. */
 static void test_own_overlay_is_copied(void **state)
 {
 	int status;
@@ -186,7 +187,7 @@ static int tear_down(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		/* Before storage_init() has opened what this process sees mounted. */
+		/* Must run before storage_init() has opened this process's mounts. */
 		cmocka_unit_test(test_own_overlay_is_copied),
 		cmocka_unit_test(test_memory_is_copied),
 		cmocka_unit_test(test_what_any_user_mounts_is_refused),

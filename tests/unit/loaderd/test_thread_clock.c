@@ -1,4 +1,4 @@
-/* Ticks keep time, and the watch tells running from waiting for a CPU and from sleeping. */
+/* Ticks keep time, and the thread clock distinguishes running, waiting for a CPU, and sleeping. */
 #include "format/base/system/ticks.h"
 #include "loaderd/batch/thread_clock.h"
 
@@ -51,7 +51,7 @@ static void *spin(void *argument)
 	return NULL;
 }
 
-/* All on one CPU, this thread too. */
+/* Pins all spinners and this thread to one CPU. */
 static void crowd(struct spinner *spinners, unsigned count, cpu_set_t *ret_before)
 {
 	cpu_set_t one;
@@ -74,7 +74,7 @@ static void disperse(struct spinner *spinners, unsigned count, const cpu_set_t *
 	pthread_setaffinity_np(pthread_self(), sizeof(*before), before);
 }
 
-/* Laps of about 50 us until so much CPU time is used. */
+/* Runs laps of about 50 us until this much CPU time is used. */
 static uint64_t work_for(struct thread_clock *watch, uint64_t ns)
 {
 	uint64_t end = clock_ns(CLOCK_THREAD_CPUTIME_ID) + ns, laps = 0;
@@ -105,13 +105,13 @@ static void test_queueing(void **state)
 	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
 	disperse(spinners, 2, &before);
 	thread_clock_deinit(&watch);
-	/* A third of the CPU each; the machine may take more. */
+	/* A third of the CPU each; other load may take more. */
 	assert_true(wall > 2 * cpu);
 	assert_about(watch.queued_ns, wall - cpu, (wall - cpu) / 10);
 	assert_int_equal(watch.blocked_ns, 0);
 }
 
-/* Sleep that the worker did not ask for looks to the kernel like any other. */
+/* The kernel accounts involuntary sleep like any other. */
 static void test_blocking(void **state)
 {
 	struct thread_clock watch;
@@ -127,7 +127,7 @@ static void test_blocking(void **state)
 		wall += ticks_to_ns(thread_clock_lap(&watch, 0));
 	}
 	thread_clock_deinit(&watch);
-	/* Waking up late is part of the sleep here, and of queueing to the watch. */
+	/* A late wake-up counts as sleep here, and as queueing in the thread clock. */
 	assert_true(watch.blocked_ns > 20 * 3 * MS * 9 / 10);
 	assert_about(watch.blocked_ns + watch.queued_ns, ticks_to_ns(asleep),
 		     ticks_to_ns(asleep) / 10 + (wall - ticks_to_ns(asleep)));

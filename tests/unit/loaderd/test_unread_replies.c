@@ -1,4 +1,4 @@
-/* Connections whose replies are unread: kept until they have been read, and counted by user. */
+/* Connections with unread replies: kept until the replies are read, and counted per user. */
 #include "loaderd/event_source.h"
 #include "loaderd/supervisor/unread_replies.h"
 
@@ -33,14 +33,17 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* What is due has happened when this returns: the kernel reports before read() and close() do. */
+/*
+ * All pending events have been handled on return: the kernel reports them before read() and close()
+ * return.
+ */
 static void turn(void)
 {
 	assert_int_equal(event_loop_run_once(unread.epoll_fd, 0), 0);
 	unread_reap(&unread);
 }
 
-/* The client's end of a connection that was closed after so many replies. */
+/* Returns the client's end of a connection that was closed after this many replies. */
 static int closed_after(uid_t uid, unsigned replies)
 {
 	int pair[2];
@@ -100,14 +103,14 @@ static void test_users_are_counted_apart(void **state)
 	for (unsigned i = 0; i < EACH; i++) {
 		assert_int_equal(unread_count(&unread, ANNA), EACH - i);
 		assert_int_equal(unread_count(&unread, BERT), EACH);
-		/* not in the order in which they came */
+		/* not in order of arrival */
 		close(annas[(i * 7) % EACH]);
 		turn();
 	}
 	assert_int_equal(unread.count, EACH);
 	for (unsigned i = 0; i < EACH; i++)
 		close(berts[i]);
-	/* More than one turn reports. */
+	/* One iteration reports only some of them. */
 	for (unsigned i = 0; i < EACH; i++)
 		turn();
 	assert_int_equal(unread.count, 0);
@@ -133,7 +136,7 @@ static void test_what_is_dropped_counts_on(void **state)
 	assert_int_equal(unread.count, 2);
 	assert_int_equal(unread_count(&unread, ANNA), 2);
 	assert_int_equal(unread_open(&unread, ANNA), 1);
-	/* The other one, which is read, is the newer. */
+	/* The other one, which was read, is newer. */
 	assert_int_equal(read(clients[1], text, sizeof(text)), 5);
 	turn();
 	assert_int_equal(unread.count, 1);
@@ -141,21 +144,20 @@ static void test_what_is_dropped_counts_on(void **state)
 	assert_int_equal(unread_largest(&unread, &uid), 1);
 	assert_int_equal(uid, BERT);
 	assert_false(unread_evict(&unread, ANNA));
-	/* What was sent is still there. */
+	/* The sent replies are still readable. */
 	assert_int_equal(read(clients[0], text, sizeof(text)), 5);
 	for (unsigned i = 0; i < 3; i++)
 		close(clients[i]);
 }
 
-/* Whether the set's epoll has anything to report. */
+/* Returns true if the epoll set reports an event. */
 static bool is_woken(void)
 {
 	struct epoll_event event;
 	return epoll_wait(unread.epoll_fd, &event, 1, 0) > 0;
 }
 
-/* A client that shuts its end down again and again wakes the supervisor a bounded number of times.
- */
+/* A client that shuts its end down repeatedly wakes the supervisor a bounded number of times. */
 static void test_a_client_that_wakes_for_nothing_is_not_watched(void **state)
 {
 	enum { AGAIN = 1000, CLIENTS = 3 };
@@ -173,7 +175,7 @@ static void test_a_client_that_wakes_for_nothing_is_not_watched(void **state)
 		assert_false(is_woken());
 	}
 	assert_int_equal(unread_count(&unread, ANNA), CLIENTS);
-	/* What happens meanwhile is found when the rest is over, what happens later at once. */
+	/* Changes during the pause are found at its end, later ones at once. */
 	assert_int_equal(read(clients[0], text, sizeof(text)), 5);
 	unread_on_time(&unread, unread_due_ns(&unread) - 1);
 	assert_int_equal(unread_count(&unread, ANNA), CLIENTS);
@@ -188,7 +190,7 @@ static void test_a_client_that_wakes_for_nothing_is_not_watched(void **state)
 		shutdown(clients[2], SHUT_WR);
 		turn();
 	}
-	/* One that rests is given up like any other. */
+	/* A paused connection can be evicted like any other. */
 	assert_true(unread_evict(&unread, ANNA));
 	assert_true(unread_due_ns(&unread) == UINT64_MAX);
 	close(clients[0]);

@@ -1,6 +1,6 @@
 /*
- * Which control group of the service's own groups for users are made in: folders stand for /proc
- * and /sys.
+ * Which of the service's cgroups becomes the parent of per-user cgroups; directories stand in for
+ * /proc and /sys.
  */
 #include "loaderd/supervisor/delegated_cgroup.h"
 
@@ -53,7 +53,7 @@ static void put(const char *name, const char *text)
 
 #define GROUPS "/sys/fs/cgroup"
 
-/* A group with these processes. */
+/* Creates a cgroup with these processes. */
 static void put_group(const char *group, const char *processes)
 {
 	char name[PATH_MAX];
@@ -73,7 +73,7 @@ static const char *own_pid(void)
 	return text;
 }
 
-/* Version 2, and this process's own group in it. */
+/* Sets up version 2 with this process in `group`. */
 static void begin(const char *group)
 {
 	char line[PATH_MAX];
@@ -113,7 +113,10 @@ static void assert_moved(const char *file)
 	assert_string_equal(text, own_pid());
 }
 
-/* systemd's mark on a group; skips where the file system has none. */
+/*
+ * Sets systemd's delegation mark on a cgroup; skips the test if the file system does not support
+ * it.
+ */
 static void delegate(const char *group)
 {
 	char path[PATH_MAX];
@@ -142,7 +145,7 @@ static void test_a_service_has_what_is_delegated(void **state)
 	assert_moved("/system.slice/loaderd.service/supervisor/cgroup.procs");
 }
 
-/* DelegateSubgroup=supervisor: the manager has put the service there. */
+/* DelegateSubgroup=supervisor: the service manager has put the service there. */
 static void test_a_subgroup_is_no_group_for_users(void **state)
 {
 	begin("/system.slice/loaderd.service/supervisor");
@@ -170,7 +173,7 @@ static void test_what_is_not_its_own_is_left_alone(void **state)
 	expect_none(-ENOENT, "none of the controllers");
 	begin("/../outside");
 	expect_none(-ENOENT, "no control groups of version 2");
-	/* Nothing was made there. */
+	/* Nothing was created there. */
 	begin("/a");
 	put_group("/a", own_pid());
 	expect_none(-EPERM, "not delegated");

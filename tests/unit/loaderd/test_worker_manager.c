@@ -1,7 +1,7 @@
 /*
- * What the supervisor's epoll set says of a worker: nothing for ever, and nothing after its end.
- * The test takes the supervisor's turns; the program that the manager starts again as a worker is
- * the test as well, with a habit of the test's choosing.
+ * Events that the supervisor's epoll set reports for a worker: no endless events, and none after
+ * its end. The test runs the supervisor's iterations. The manager starts the test program itself as
+ * the worker, with a behaviour ("habit") that the test chooses.
  */
 #include "format/base/system/clock.h"
 #include "loaderd/supervisor/worker_manager.h"
@@ -31,20 +31,20 @@
 #define HABIT "CREW_TEST_HABIT"
 
 enum {
-	/* More than is read of a worker in a second; what is left fits into any pipe. */
+	/* More than is read from a worker per second; the rest fits into any pipe. */
 	LOG_BYTES = (64 << 10) + 1000,
-	LOG_LINES = 2048, /* the shortest there are: they cost more than their bytes */
+	LOG_LINES = 2048, /* the shortest possible lines: they cost more than their bytes */
 	RECORDS_READ = 2000,
 	RECORDS = RECORDS_READ + 10,
-	TURNS_MOST = 2000, /* and fewer suffice to read that */
-	DONE = 2,          /* the page's sequence when the worker has done all that it will do */
+	TURNS_MOST = 2000, /* upper limit; fewer iterations suffice to read all */
+	DONE = 2,          /* the page's sequence number once the worker has finished its habit */
 	PATIENCE_MS = 60000,
 	DESCRIPTORS = 256,
 	CONNECTIONS_MAX = 80,
 	EVENTS_MAX = 64,
 };
 
-/* The closing of descriptors takes as long as clients like: here, until late_close(). */
+/* Simulates slow closing of fds: they stay open until late_close(). */
 static struct {
 	int fds[DESCRIPTORS];
 	unsigned count;
@@ -75,7 +75,7 @@ static void put(int fd, const void *bytes, size_t size)
 
 static void fill_log(void)
 {
-	char line[100]; /* of a level that is not shown */
+	char line[100]; /* at a level that is not logged */
 	memset(line, 'x', sizeof(line));
 	memcpy(line, "<7>", 3);
 	line[sizeof(line) - 1] = '\n';
@@ -97,7 +97,7 @@ static void fill_pipe(void)
 		put(IPC_PIPE_FD, &record, sizeof(record));
 }
 
-/* A byte at a time, each of which is read alone as long as any is. */
+/* Writes single bytes and waits until each is read, up to RECORDS_READ. */
 static void fill_pipe_slowly(void)
 {
 	for (unsigned i = 0; i < RECORDS; i++) {
@@ -155,7 +155,7 @@ static void start(struct scene *stage, const char *habit)
 	assert_int_equal(manager_prestart(&stage->manager, geteuid()), 0);
 }
 
-/* A turn of the supervisor's, but for what it does on time. Returns the number of events. */
+/* Runs one iteration of the supervisor without its timers. Returns the number of events. */
 static int turn(struct scene *stage, int patience_ms)
 {
 	struct epoll_event events[EVENTS_MAX];
@@ -177,7 +177,7 @@ static void see(void *context, uid_t uid, pid_t pid, const struct status_page *p
 	*(struct seen *)context = (struct seen){pid, page->sequence == DONE};
 }
 
-/* Returns the worker's process. */
+/* Waits for the worker to finish its habit; returns its pid. */
 static pid_t await_habit(struct scene *stage)
 {
 	struct seen seen = {0};
@@ -190,7 +190,7 @@ static pid_t await_habit(struct scene *stage)
 	return seen.pid;
 }
 
-/* The worker does nothing any more: what it has done is soon dealt with. */
+/* Asserts that the events of an inactive worker are handled after few iterations. */
 static void assert_soon_quiet(struct scene *stage)
 {
 	unsigned turns = 0;
@@ -198,7 +198,7 @@ static void assert_soon_quiet(struct scene *stage)
 		assert_true(turns++ < TURNS_MOST);
 }
 
-/* Its descriptors are closed then, and all is known that there is to know of it. */
+/* Waits for the process to end; its fds are then closed and all events pending. */
 static void await_end(pid_t pid)
 {
 	siginfo_t info;
@@ -265,7 +265,7 @@ static void test_what_is_muted_is_read_later(void **state)
 	}
 }
 
-/* A connection, the test's end of which is returned. */
+/* Adds a connection; returns the test's end. */
 static int connect_one(struct scene *stage)
 {
 	int ends[2];
@@ -275,7 +275,7 @@ static int connect_one(struct scene *stage)
 	return ends[0];
 }
 
-/* The same with a reply that is not read, unless it is turned away. */
+/* Like connect_one(), with an unread reply unless the connection is refused. */
 static int connect_and_be_answered(struct scene *stage, uid_t uid)
 {
 	int ends[2];
@@ -288,7 +288,7 @@ static int connect_and_be_answered(struct scene *stage, uid_t uid)
 	return ends[0];
 }
 
-/* Connections, until some wait because the worker takes none. Returns how many. */
+/* Adds connections until some are pending because the worker accepts none. Returns their number. */
 static unsigned connect_many(struct scene *stage, int clients[CONNECTIONS_MAX])
 {
 	unsigned count = 0;
@@ -306,15 +306,15 @@ static bool is_hung_up_on(int client)
 }
 
 /*
- * A worker that takes no connections is ended, which may take long: the next connection gets
- * another one meanwhile.
+ * A worker that accepts no connections is killed, which may take long; meanwhile the next
+ * connection gets another worker.
  */
 static void test_who_is_deaf_is_replaced(void **state)
 {
 	struct scene stage;
 	start(&stage, "socket end");
 	await_habit(&stage);
-	setenv(HABIT, "nothing", 1); /* of the next one */
+	setenv(HABIT, "nothing", 1); /* habit of the next worker */
 	int first = connect_one(&stage), second = connect_one(&stage);
 	assert_true(is_hung_up_on(first));
 	assert_false(is_hung_up_on(second));
@@ -325,12 +325,12 @@ static void test_who_is_deaf_is_replaced(void **state)
 }
 
 /*
- * Whatever comes first of what comes at once when a worker ends: what follows still names it, and
- * nothing does afterwards.
+ * When a worker ends, several events come at once. Whichever is handled first, the following ones
+ * still find the worker, and no event refers to it afterwards.
  */
 static void test_an_end_is_the_end(void **state)
 {
-	enum { WATCHED = 4 }; /* the process, the pipe, the log, and the socket */
+	enum { WATCHED = 4 }; /* process, pipe, log and socket */
 	for (unsigned first = 0; first < WATCHED; first++) {
 		struct scene stage;
 		struct epoll_event events[EVENTS_MAX];
@@ -355,7 +355,7 @@ static void test_an_end_is_the_end(void **state)
 	}
 }
 
-/* Connections that have to give way leave nothing behind, though their replies are unread. */
+/* Evicted connections leave nothing behind, although their replies are unread. */
 static void test_room_is_made_of_what_is_unread(void **state)
 {
 	enum { ALL = 4 };
@@ -390,10 +390,10 @@ int main(int argc, char **argv)
 	const struct rlimit descriptors = {DESCRIPTORS, DESCRIPTORS};
 	if (argc > 1 && strcmp(argv[1], "--worker") == 0)
 		be_worker(getenv(HABIT));
-	/* Few connections are many then. */
+	/* With this limit few connections suffice to exhaust the fds. */
 	if (setrlimit(RLIMIT_NOFILE, &descriptors) < 0)
 		return EXIT_FAILURE;
-	/* Memory that is freed is not what it was, with and without a sanitizer. */
+	/* Overwrite freed memory, with and without a sanitizer. */
 	mallopt(M_PERTURB, 0xa5);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,7 @@
-/* What a user's program has of both libraries: each is asked for what is not there, and says so. */
+/*
+ * A user's program that links both libraries: it asks each for something that does not exist and
+ * prints the error.
+ */
 #include <errno.h>
 #include <feed.h>
 #include <packimg.h>
