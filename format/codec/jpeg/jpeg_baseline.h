@@ -75,7 +75,7 @@ void jpeg_baseline_ahead(struct jpeg_baseline *decoder, const struct jpeg_region
 struct jpeg_rows {
 	const uint8_t *data;
 	size_t stride;
-	uint32_t ring; /* 0: all rows stay */
+	uint32_t ring; /* 0 if all rows stay valid */
 };
 
 /*

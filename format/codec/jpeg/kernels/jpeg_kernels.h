@@ -51,17 +51,17 @@ struct jpeg_kernels {
 	bool zigzag;
 	/* Lane functions that produce that order. */
 	const jpeg_lanes_run *runs, *checked_runs;
-	/* Where in natural order the entries of idct's quant come from; NULL: they are in it. */
+	/* Natural-order index of each entry of idct's quant; NULL if quant is in natural order. */
 	const uint8_t *quant_order;
 	/*
-	 * Blocks of 64 coefficients at coefficients + 64 * places[0 .. blocks - 1] (128-byte
-	 * aligned), multiplied by quant (in quant_order) modulo 2^16, to 2^k rows of 2^k * blocks
-	 * samples side by side, by idct[k]. The inverse DCT is Loeffler, Ligtenberg and Moschytz's
-	 * (ICASSP 1989) with 13-bit constants and 2 extra bits between the passes, as libjpeg's
-	 * "islow" has them; there values saturate to 16 bits. The smaller ones are what libjpeg
-	 * makes at 1/2, 1/4 and 1/8: the same with each 2, 4 or 8 outputs replaced by their sum,
-	 * for 4 x 4 of all frequencies but the fourth, for 2 x 2 of 0 and the odd ones (the others'
-	 * sums are 0), for 1 x 1 of 0.
+	 * idct[k] transforms the blocks of 64 coefficients at coefficients + 64 * places[0 ..
+	 * blocks - 1] (128-byte aligned), multiplied by quant (in quant_order) modulo 2^16, to 2^k
+	 * rows of 2^k * blocks samples, blocks side by side. The inverse DCT is that of Loeffler,
+	 * Ligtenberg and Moschytz (ICASSP 1989) with 13-bit constants and 2 extra bits between the
+	 * passes, as in libjpeg's "islow"; between the passes values saturate to 16 bits. The
+	 * smaller ones equal libjpeg's at 1/2, 1/4 and 1/8: each group of 2, 4 or 8 outputs is
+	 * replaced by its sum; 4 x 4 uses all frequencies but the fourth, 2 x 2 uses 0 and the odd
+	 * ones (the sums of the others are 0), 1 x 1 uses 0.
 	 */
 	void (*idct[JPEG_KERNEL_SCALES])(const int16_t *coefficients, const uint32_t *places,
 					 uint32_t blocks, const int16_t quant[64], uint8_t *output,
