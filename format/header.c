@@ -26,7 +26,7 @@ static bool is_zero(const void *bytes, size_t size)
 	return true;
 }
 
-/* What does not begin as a .pimg file does. */
+/* Reports a file that does not begin like a .pimg file. */
 static int header_refuse(const void *bytes, size_t size, const char *path,
 			 struct packimg_error *error)
 {
@@ -44,7 +44,7 @@ static int header_refuse(const void *bytes, size_t size, const char *path,
 			       path);
 }
 
-/* Identity of the header: what must hold before any other field means anything. */
+/* Checks the identity of the header: conditions for all other fields to be meaningful. */
 static int header_identify(const struct pimg_header *header, const char *path,
 			   struct packimg_error *error)
 {

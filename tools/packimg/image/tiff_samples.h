@@ -1,7 +1,7 @@
 /*
- * Reads TIFF pixels that libtiff's own conversion to RGB does not support: grey and RGB with an
- * unusual number of bits per sample, or several samples that are not bytes; and those that it
- * converts differently from Pillow: CIELAB and CMYK.
+ * Reads TIFF pixels that libtiff's own conversion to RGB does not support: grey and RGB with bit
+ * depths other than 8 and 16 (except 1, 2 and 4-bit grey with one sample per pixel); and those that
+ * it converts differently from Pillow: CIELAB and CMYK.
  */
 #pragma once
 
