@@ -163,7 +163,6 @@ void packimg_decoder_limit(struct packimg_decoder *decoder, uint64_t bytes)
  * full scale, in 8-bit steps (PSNR in dB; 3000 x 2000, 4:2:0, quality 90), by size left as a
  * multiple of the hint:
  *
- *
  *   photos enlarged to that size    1 to 1.25    1.5 to 1.75      2 to 2.5        3 to 4
  *     1/2    mean, 99.9 %, dB     0.30  3 52.7  0.24  3 53.6    0.17  2 55.6   0.11  2 57.7
  *     1/4                         0.60  7 47.6  0.47  5 49.4    0.25  3 53.3   0.17  3 55.4

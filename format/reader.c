@@ -550,9 +550,7 @@ int packimg_open(const char *path, struct packimg **ret_dataset, struct packimg_
 	int fd = file_open(file_path, error);
 	if (fd < 0)
 		return fd;
-	/*
-	 * tells how many files to open; what is in them is read again, and once, by dataset_open()
-	 */
+	/* determines the number of files to open; dataset_open() reads the contents again, once */
 	r = packimg_identify(fd, file_path, &identity, error);
 	if (r == 0 && identity.shard_count > 1)
 		return set_open(file_path, fd, identity.shard_count, ret_dataset, error);
