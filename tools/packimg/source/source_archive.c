@@ -63,8 +63,8 @@ void archive_source_close(struct source *source)
 }
 
 /*
- * Whether a member that cannot be read may have been an image, or, as a link without an ending, led
- * to a folder of them.
+ * True if an unreadable member may have been an image or, as a link without extension, a folder of
+ * images.
  */
 static bool may_be_images(const struct archive_member *member, enum filter_verdict verdict)
 {
@@ -75,8 +75,8 @@ static bool may_be_images(const struct archive_member *member, enum filter_verdi
 }
 
 /*
- * Of a folder of which files are wanted, the name, which ends in '/' whether it does so in the
- * archive or not. 0: it is another one.
+ * Handles a folder member. Returns its name, always with a trailing '/', if it contains wanted
+ * files; 0 for other folders.
  */
 static int pass_folder(struct archive_source *archive, const struct archive_member *member,
 		       struct source_item *ret_item, struct packimg_error *error)
