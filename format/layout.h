@@ -121,7 +121,7 @@ struct pimg_field {
 };
 
 enum pimg_value_kind {
-	PIMG_VALUE_PLAIN = 0, /* as the type says; so is a kind that a reader does not know */
+	PIMG_VALUE_PLAIN = 0, /* as the type says; also for a kind that the reader does not know */
 	PIMG_VALUE_TEXT = 1,  /* of a field of BYTES: UTF-8 without NUL */
 };
 
@@ -138,12 +138,11 @@ struct pimg_trait {
  * + 1) uint64 offsets into the bytes that follow.
  */
 struct pimg_column {
-	uint64_t
-		/*
-		 * from the start of the file, multiple of PIMG_ALIGN; 0: no sample of this file has
-		 * a value
-		 */
-		offset;
+	/*
+	 * from the start of the file, multiple of PIMG_ALIGN; 0 if no sample of this file has a
+	 * value
+	 */
+	uint64_t offset;
 	uint64_t size;
 	uint64_t xxh3;
 	uint64_t reserved_0;

@@ -39,7 +39,7 @@ COLOUR_INLINE float colour_fused(float a, float b, float c)
 
 /*
  * Like colour_fused(), for operands whose product and sum are exact in double precision: at most 53
- * bits from the highest bit of either to the lowest bit of b.
+ * bits from the highest bit of product or sum to the lowest bit of b.
  */
 COLOUR_INLINE float colour_fused_short(float a, float b, float c)
 {

@@ -13,9 +13,8 @@ struct codec_request {
 	const struct packimg_sample *sample;
 	uint32_t width, height;       /* pixels of the stored image */
 	struct packimg_region region; /* in stored coordinates, inside the image */
-	uint32_t
-		/* 1, 2, 4 or 8: the smallest scale that is still large enough is 1/denominator */
-		denominator;
+	/* 1, 2, 4 or 8: decode at 1/denominator, the smallest scale that is large enough */
+	uint32_t denominator;
 	bool by_rows; /* rows() will be called for all rows */
 };
 

@@ -21,7 +21,7 @@ enum jpeg_input_part {
 	JPEG_INPUT_BYTES,
 	JPEG_INPUT_SEGMENT, /* bytes up to the marker that ends an arithmetic-coded segment */
 	JPEG_INPUT_ZEROS,   /* zeros after the segment, before the marker */
-	JPEG_INPUT_MARKER,  /* the marker alone */
+	JPEG_INPUT_MARKER,  /* only the marker */
 };
 
 struct jpeg_input {
@@ -29,11 +29,11 @@ struct jpeg_input {
 	struct jpeg_progress_mgr progress;
 	size_t size; /* of the file */
 	/*
-	 * remaining bytes of the file; a marker supplied alone is supplied again with its
-	 * successors
+	 * end of the bytes supplied so far, but the start of a marker supplied alone; end of the
+	 * file
 	 */
 	const uint8_t *next, *end;
-	/* start of the segment in the latest bytes; it ends at its marker */
+	/* start of the latest bytes supplied that contain a segment; they end at its marker */
 	const uint8_t *segment;
 	const uint8_t *marker_end;
 	enum jpeg_input_part last;

@@ -59,7 +59,7 @@ int atomic_file_close(struct atomic_file *file, int r)
 	return r;
 }
 
-/* What rename() would say of what has the name. */
+/* The error that rename() would return for the existing entry. */
 static int atomic_file_replace(const char *path)
 {
 	char folder[ATOMIC_FILE_PATH_MAX];

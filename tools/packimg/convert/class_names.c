@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* Returns the length of a name's folders, including the last '/'; 0 if it has no usable folder. */
+/* Returns the length of a name's folders, including the last '/'; 0 if it has none. */
 static size_t folders_size(const char *name)
 {
 	const char *slash = strrchr(name, '/');
@@ -25,8 +25,8 @@ static bool is_part(const char *name, size_t size)
 }
 
 /*
- * Finds the folders that all names begin with; if one of them holds images itself, only those
- * around it.
+ * Finds the folders that all names begin with, without the innermost one if it holds images
+ * directly.
  */
 static void learn_shared(struct class_rule *rule, const struct catalog *catalog)
 {

@@ -1,4 +1,7 @@
-/* PBM, PGM and PPM, plain and raw (netpbm's pbm(5), pgm(5), ppm(5)): the first image of a file. */
+/*
+ * PBM, PGM and PPM, plain and raw (netpbm's pbm(5), pgm(5), ppm(5)): reads the first image of a
+ * file.
+ */
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image.h"
 

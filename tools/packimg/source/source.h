@@ -84,8 +84,8 @@ struct source_options {
 	struct filter *filter; /* NULL if every image is wanted */
 	/* of manifests: columns by name, or by number from 1; NULL to detect them */
 	const char *path_column, *label_column;
-	const char
-		*path_suffix; /* what the names in a manifest lack, such as ".jpg"; NULL: nothing */
+	/* suffix missing from the names in a manifest, such as ".jpg"; NULL if none */
+	const char *path_suffix;
 	/*
 	 * receives notes for the summary about automatic decisions that may differ from the user's
 	 * intent

@@ -1,4 +1,4 @@
-/* A tar or zip archive of images, plain or compressed. */
+/* Source: a tar or zip archive of images, plain or compressed. */
 #include "tools/packimg/source/source_archive.h"
 #include "tools/packimg/common/text.h"
 
@@ -16,7 +16,7 @@ int archive_source_locate(struct archive_source *archive, const struct archive_m
 	int r = 0;
 
 	if (archive_reader_range(archive->archive, &location.offset, &location.size)) {
-		/* what can be read only once, or out of its order, is kept */
+		/* spill a member that can be read only once, or will be read out of order */
 		bool spill = archive->source.options->random_access || archive->is_pipe;
 
 		location.kind = spill ? LOCATION_SPILL : LOCATION_STREAM;
