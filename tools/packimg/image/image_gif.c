@@ -44,7 +44,7 @@ static int gif_fail(struct gif *gif, int code, struct packimg_error *error)
 }
 
 enum {
-	READ_BITS_MAX = 8,  /* maximum initial code size per pixel that giflib reads */
+	READ_BITS_MAX = 8,  /* largest initial code size that giflib reads, in bits per pixel */
 	CODE_BITS_MAX = 12, /* maximum code size (GIF89a, appendix F) */
 };
 
