@@ -50,7 +50,7 @@ struct image_reading {
 	/* Writes a file from grey or RGB pixels. NULL if no command needs it. */
 	int (*write)(const struct resize_picture *pixels, struct buffer *file,
 		     struct packimg_error *error);
-	/* memory per pixel that read() takes besides rgb, in bytes */
+	/* memory per pixel that read() takes in addition to rgb, in bytes */
 	uint32_t pixel_memory;
 };
 
