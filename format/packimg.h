@@ -141,7 +141,7 @@ int packimg_open(const char *path, struct packimg **ret_dataset, struct packimg_
  * descriptor that is not open for reading, not a regular file, or on hugetlbfs.
  */
 
-/* What the header of a file records about the file and its set. Costs one pread(). */
+/* Contents of a file header that identify the file and its set. Reading it takes one pread(). */
 struct packimg_identity {
 	uint8_t set_uuid[16];
 	uint32_t shard, shard_count;
