@@ -10,14 +10,14 @@
 /* ---- orientation ---- */
 
 /*
- * Pixels of a tile's side: 32 rows of 96 bytes stay in the first-level cache while they are read
- * across.
+ * Side of a tile in pixels: 32 rows of 96 bytes stay in the L1 cache while they are read column by
+ * column.
  */
 enum { TILE = 32 };
 
 /*
- * TIFF 6.0, tag Orientation: upright (u, v) is stored (s, t) where s and t are u and v, exchanged
- * from 5 on, then counted from the far side for these.
+ * TIFF 6.0, tag Orientation: upright (u, v) is stored at (s, t). From orientation 5 on, u and v are
+ * exchanged; the functions below tell whether s or t then counts from the far side.
  */
 static bool flips_s(uint8_t orientation)
 {
@@ -29,13 +29,13 @@ static bool flips_t(uint8_t orientation)
 	return orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
 }
 
-/* Does the orientation exchange width and height? */
+/* True if the orientation exchanges width and height. */
 static bool orient_swaps(uint8_t orientation)
 {
 	return orientation >= 5;
 }
 
-/* Maps an upright region to the stored image of width x height pixels (stored). */
+/* Maps an upright region to a stored image of width x height pixels. */
 static void orient_region(uint8_t orientation, uint32_t width, uint32_t height,
 			  const struct packimg_region *region, struct packimg_region *ret_region)
 {
@@ -51,9 +51,9 @@ static void orient_region(uint8_t orientation, uint32_t width, uint32_t height,
 }
 
 /*
- * Turns stored RGB pixels upright: target has room for width x height pixels without padding
- * between rows, exchanged where the orientation says so. Fills all of ret_pixels, the place of the
- * region included.
+ * Turns stored RGB pixels upright. target has room for width x height pixels without row padding,
+ * exchanged if the orientation says so. Fills all of ret_pixels, including the location of the
+ * region.
  */
 static void orient_pixels(uint8_t orientation, const struct packimg_pixels *stored, uint8_t *target,
 			  struct packimg_pixels *ret_pixels)
@@ -112,9 +112,9 @@ struct packimg_decoder {
 	struct scratch_budget budget;
 	void *states[CODEC_MAX + 1];
 	struct scratch upright;
-	/* Of what was begun last: */
+	/* State of the last begin call: */
 	const struct packimg_sample *sample;
-	uint32_t height, ready; /* rows of the returned rectangle, and how many of them are there */
+	uint32_t height, ready; /* rows of the returned rectangle, and rows available */
 };
 
 int packimg_isa_check(struct packimg_error *error)
@@ -155,11 +155,13 @@ void packimg_decoder_limit(struct packimg_decoder *decoder, uint64_t bytes)
 }
 
 /*
- * Largest of 1, 2, 4, 8 that leaves twice the hint in both directions; 1 without a hint.
+ * Returns the largest of 1, 2, 4, 8 that leaves twice the hint in both directions; 1 without a
+ * hint.
  *
- * Why twice: the antialiasing resize of what is left should do nearly all that it would have done
- * to the whole. Finished crops of 96 to 400 pixels against those from full scale, in 8-bit steps
- * (PSNR in dB; 3000 x 2000, 4:2:0, quality 90), by how many times the hint is left:
+ * Why twice: the antialiasing resize of the reduced image should do nearly all the work that it
+ * would do on the full image. Difference between finished crops of 96 to 400 pixels and those from
+ * full scale, in 8-bit steps (PSNR in dB; 3000 x 2000, 4:2:0, quality 90), by size left as a
+ * multiple of the hint:
  *
  *   photos enlarged to that size    1 to 1.25    1.5 to 1.75      2 to 2.5        3 to 4
  *     1/2    mean, 99.9 %, dB     0.30  3 52.7  0.24  3 53.6    0.17  2 55.6   0.11  2 57.7
@@ -170,7 +172,7 @@ void packimg_decoder_limit(struct packimg_decoder *decoder, uint64_t bytes)
  *     1/4                         1.79 21 38.1  1.08 11 43.0    0.66  7 46.9   0.36  5 51.2
  *     1/8                         2.30 23 36.5  1.31 11 41.8    0.82 10 45.4
  *
- * Leaving only 1.5 times would save a quarter of the time, of crops three to four and six to eight
+ * Leaving only 1.5 times would save a quarter of the time for crops three to four and six to eight
  * times their target, and double the difference.
  */
 static uint32_t choose_denominator(const struct packimg_region *region, uint32_t hint_width,
@@ -216,8 +218,8 @@ static int request_init(struct codec_request *request, const struct packimg_samp
 }
 
 /*
- * code: of a codec, with its cause. Whatever a codec makes of it, memory that the limit refused is
- * why.
+ * Reports an error of a codec, with its cause. If the memory limit refused an allocation, reports
+ * that instead, whatever the codec made of it.
  */
 static int decoder_fail(const struct packimg_decoder *decoder, struct packimg_error *error,
 			int code, const struct packimg_sample *sample,
@@ -246,7 +248,7 @@ static int decoder_decode(struct packimg_decoder *decoder, const struct packimg_
 	int r = request_init(&request, sample, region, hint_width, hint_height, error);
 	if (r < 0)
 		return r;
-	/* turning an image upright takes all of it */
+	/* turning an image upright needs all of it */
 	request.by_rows = by_rows && sample->orientation == 1;
 	cause.text[0] = '\0';
 	scratch_budget_next(&decoder->budget);

@@ -1,4 +1,4 @@
-/* Sentences for people: how every function of libpackimg fills its error argument. Any thread. */
+/* Error messages: how every function of libpackimg fills its error argument. Any thread. */
 #pragma once
 
 #include "format/base/text/sentence.h"
@@ -6,10 +6,9 @@
 
 #include <errno.h>
 
-/* A struct packimg_error is its text. NULL: nobody will read it. */
+/* Formats a message into error, which may be NULL. */
 #define packimg_say(error, ...) sentence_write((char *)(error), PACKIMG_ERROR_MAX, __VA_ARGS__)
-/* The same, with the value to return; no function, so that the compiler sees that it is negative.
- */
+/* Formats a message and returns code. A macro, so that the compiler sees a negative constant. */
 #define packimg_fail(error, code, ...) (packimg_say((error), __VA_ARGS__), (code))
-/* The same of data that is damaged. */
+/* packimg_fail() with -EBADMSG, for damaged data. */
 #define packimg_damaged(error, ...) packimg_fail((error), -EBADMSG, __VA_ARGS__)

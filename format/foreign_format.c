@@ -10,11 +10,11 @@
 
 static const struct row {
 	struct foreign foreign;
-	const char *magic; /* NULL: what a function below tells */
+	const char *magic; /* NULL if a function below recognises the format */
 	size_t magic_size, offset;
 	const char *endings[4];
 } rows[] = {
-	/* first, since a tar begins with the name of its first member */
+	/* first, because a tar begins with the name of its first member */
 	{{"an archive", ARCHIVES, true}, "ustar", 5, 257, {".tar", ".tgz"}},
 	{{"a Parquet file", TO_TAR}, "PAR1", 4, 0, {".parquet", ".pq"}},
 	{{"an Arrow file", TO_TAR}, "ARROW1", 6, 0, {".arrow", ".feather"}},
@@ -71,7 +71,7 @@ static const struct row {
 
 enum { ROWS = sizeof(rows) / sizeof(*rows) };
 
-/* CRC-32C (RFC 3720, B.4), bit by bit: it is of eight bytes. */
+/* CRC-32C (RFC 3720, B.4), bit by bit: the input has only eight bytes. */
 static uint32_t crc32c(const uint8_t *bytes, size_t size)
 {
 	uint32_t crc = UINT32_MAX;
@@ -85,7 +85,7 @@ static uint32_t crc32c(const uint8_t *bytes, size_t size)
 }
 
 /*
- * A TFRecord file begins with the first record's length and the masked CRC-32C of that
+ * A TFRecord file begins with the length of the first record and its masked CRC-32C
  * (tensorflow/core/lib/io/record_writer.h, lib/hash/crc32c.h).
  */
 static bool is_tfrecord(const uint8_t *head, size_t size)
@@ -98,7 +98,7 @@ static bool is_tfrecord(const uint8_t *head, size_t size)
 	return (crc >> 15 | crc << 17) + UINT32_C(0xa282ead8) == stored;
 }
 
-/* A length of 8 bytes, little-endian, and an object of JSON, of which safetensors allows 100 MB. */
+/* An 8-byte little-endian length and a JSON object, which safetensors limits to 100 MB. */
 static bool is_safetensors(const uint8_t *head, size_t size)
 {
 	static const uint8_t none[4];

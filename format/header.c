@@ -26,7 +26,7 @@ static bool is_zero(const void *bytes, size_t size)
 	return true;
 }
 
-/* What does not begin as a .pimg file does. */
+/* Reports a file that does not begin like a .pimg file. */
 static int header_refuse(const void *bytes, size_t size, const char *path,
 			 struct packimg_error *error)
 {
@@ -44,7 +44,7 @@ static int header_refuse(const void *bytes, size_t size, const char *path,
 			       path);
 }
 
-/* Identity of the header: what must hold before any other field means anything. */
+/* Checks the identity of the header: conditions for all other fields to be meaningful. */
 static int header_identify(const struct pimg_header *header, const char *path,
 			   struct packimg_error *error)
 {
@@ -118,11 +118,11 @@ static int header_check_counts(const struct pimg_header *header, const char *pat
 	return 0;
 }
 
-/* What sections consist of: entries of so many bytes, one for each of what is counted, and more. */
+/* Structure of a section: one entry of `bytes` bytes for each counted item, plus `more` entries. */
 static const struct section_rule {
 	enum { OF_NOTHING, OF_SAMPLES, OF_CLASSES, OF_FIELDS } each;
 	uint32_t bytes, more;
-	bool exact; /* nothing stands behind the entries */
+	bool exact; /* nothing follows the entries */
 } rules[] = {
 	[PIMG_SECTION_INDEX] = {OF_SAMPLES, sizeof(struct pimg_record), 0, true},
 	[PIMG_SECTION_SOURCES] = {OF_SAMPLES, sizeof(uint64_t), 1, false},
@@ -178,7 +178,7 @@ static int section_check(const struct pimg_header *header, const char *path, uin
 	return 0;
 }
 
-/* Each fits the file. */
+/* Checks sections that each fit the file. */
 static int sections_check_overlaps(const struct pimg_header *header, const char *path,
 				   struct packimg_error *error)
 {
@@ -235,7 +235,7 @@ const struct pimg_section *header_section(const struct pimg_header *header, uint
 	return NULL;
 }
 
-/* May the descriptor be read and mapped, and how long is its file? */
+/* Checks that the descriptor can be read and mapped, and returns the size of its file. */
 static int file_check(int fd, const char *name, uint64_t *ret_size, struct packimg_error *error)
 {
 	struct statfs system = {0};
@@ -246,8 +246,9 @@ static int file_check(int fd, const char *name, uint64_t *ret_size, struct packi
 		return packimg_fail(error, -EINVAL, "%s: the descriptor is not open for reading",
 				    name);
 	/*
-	 * glibc's fstat() is newfstatat, which takes paths too: a sandbox refuses it. Of hugetlbfs
-	 * a block is a huge page, so that most of many shards need not be asked where they lie.
+	 * A system call, because glibc's fstat() is newfstatat, which also takes paths and is
+	 * denied in a sandbox. On hugetlbfs st_blksize is the huge page size, so most files need no
+	 * fstatfs().
 	 */
 	if (syscall(SYS_fstat, fd, &status) < 0 ||
 	    (status.st_blksize > sysconf(_SC_PAGESIZE) && fstatfs(fd, &system) < 0)) {
@@ -256,9 +257,7 @@ static int file_check(int fd, const char *name, uint64_t *ret_size, struct packi
 	}
 	if (!S_ISREG(status.st_mode))
 		return packimg_fail(error, -EINVAL, "%s: not a regular file", name);
-	/*
-	 * its pages cannot be given back one by one, and what cuts a hole into it ends its readers
-	 */
+	/* its pages cannot be freed one by one, and punching a hole kills its readers */
 	if ((uint32_t)system.f_type == HUGETLBFS_MAGIC)
 		return packimg_fail(
 			error, -EINVAL,

@@ -1,8 +1,8 @@
 /*
- * The header of a .pimg file: read once, with one pread(), and checked in that copy, from which
- * everything is then used. SPEC.md, "Header" and "Section table". Pure functions on a descriptor;
- * any thread. They make no other system calls than fcntl, fstat, fstatfs and pread, so that they
- * work where a sandbox has taken everything else away.
+ * Header of a .pimg file (SPEC.md, "Header" and "Section table"). Reads it once, with one pread(),
+ * validates the copy and uses only that copy. Pure functions on a descriptor; any thread. They make
+ * only the system calls fcntl, fstat, fstatfs and pread, so they work in a sandbox that denies
+ * everything else.
  */
 #pragma once
 
@@ -10,13 +10,17 @@
 #include "format/packimg.h"
 
 /*
- * -EINVAL: not a regular file, on hugetlbfs, or not open for reading; -EBADMSG; -ENOTSUP. All of
- * the header is checked, the section table against the file's size too. name begins the texts.
+ * Reads and validates the whole header, including the section table against the size of the file.
+ * Error messages begin with name. -EINVAL if fd is not a regular file, is on hugetlbfs, or is not
+ * open for reading; -EBADMSG; -ENOTSUP.
  */
 int header_read(int fd, const char *name, struct pimg_header *ret_header,
 		struct packimg_error *error);
-/* Entry of a section that this version knows; NULL: the file has none. The table was checked. */
+/*
+ * Returns the entry of a section of a known type, or NULL if the file has none. The table must be
+ * validated.
+ */
 const struct pimg_section *header_section(const struct pimg_header *header, uint32_t type);
-/* Reads exactly size bytes; a file that has become shorter is -EBADMSG. */
+/* Reads exactly size bytes; -EBADMSG if the file has shrunk. */
 int header_pread(int fd, const char *name, void *bytes, uint64_t size, uint64_t offset,
 		 struct packimg_error *error);

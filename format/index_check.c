@@ -43,7 +43,7 @@ static int compare_entries(const struct jpeg_index *stored, const struct jpeg_in
 	return 0;
 }
 
-/* Both have the same columns. */
+/* Compares two indexes with the same columns. */
 static int index_compare(const struct jpeg_index *stored, const struct jpeg_index *made,
 			 struct packimg_error *error)
 {
@@ -105,7 +105,7 @@ int packimg_index_check(struct packimg_decoder *decoder, const struct packimg_sa
 {
 	if (sample->side_size == 0)
 		return -ENODATA;
-	/* it is read more than once, and the file's owner may change it */
+	/* a copy, because it is read more than once and the file's owner may change it */
 	uint8_t *side = malloc(sample->side_size);
 	if (!side)
 		return packimg_fail(error, -ENOMEM, "JPEG index: out of memory");

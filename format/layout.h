@@ -1,9 +1,9 @@
 /*
- * Bytes of a .pimg file as they lie on disk: little-endian, naturally aligned, no padding that is
- * not named here. A file is one header, then samples and sections in any order, each at a multiple
- * of PIMG_ALIGN. The structures overlay the mapping directly; whoever reads them must have checked
- * the bounds first (reader.c). SPEC.md says the same in tables, from "Header" on; change both
- * together and the golden file with them.
+ * On-disk layout of a .pimg file: little-endian, naturally aligned, all padding named. A file is
+ * one header, then samples and sections in any order, each at a multiple of PIMG_ALIGN. The
+ * structures overlay the mapping directly: check bounds before you read them (reader.c). SPEC.md
+ * has the same layout in tables, from "Header" on; change both together, and the golden file with
+ * them.
  */
 #pragma once
 
@@ -16,8 +16,7 @@
 #endif
 
 /*
- * 0x89 keeps 7-bit channels honest, CR LF and LF show translated line ends, 0x1a ends a text
- * display.
+ * 0x89 detects 7-bit transfers, CR LF and LF detect line end conversion, 0x1a stops a text display.
  */
 #define PIMG_MAGIC "\x89PIMG\r\n\x1a"
 
@@ -28,15 +27,15 @@ enum {
 	PIMG_TAIL = 64,         /* bytes that must follow sample and side data inside the file */
 	PIMG_METADATA_MAX = 1 << 24, /* bytes, terminator included */
 	/*
-	 * bytes of the class section: a reader copies it when opening. PACKIMG_CLASSES_MAX names of
-	 * seven letters fill it.
+	 * bytes of the class section, which a reader copies when opening. PACKIMG_CLASSES_MAX names
+	 * of seven letters fill it.
 	 */
 	PIMG_CLASSES_SIZE_MAX = 1 << 28,
 };
 
 #define PIMG_SAMPLES_MAX ((uint64_t)1 << 48)
 
-/* Bits of pimg_header.incompatible that this version understands: none is defined yet. */
+/* Bits of pimg_header.incompatible that this version understands; none is defined yet. */
 #define PIMG_INCOMPATIBLE_KNOWN ((uint64_t)0)
 
 /* Bits of pimg_header.content; all others are reserved. */
@@ -109,8 +108,8 @@ struct pimg_record {
 };
 
 /*
- * Strings: (count + 1) uint64 offsets, then the bytes. Offsets count from the first of those bytes,
- * begin with 0 and end with their number; string i is [offset i, offset i + 1).
+ * Strings: (count + 1) uint64 offsets, then the bytes. Offsets count from the first of those bytes.
+ * The first offset is 0, the last is the number of bytes; string i is [offset i, offset i + 1).
  */
 
 struct pimg_field {
@@ -122,11 +121,11 @@ struct pimg_field {
 };
 
 enum pimg_value_kind {
-	PIMG_VALUE_PLAIN = 0, /* as the type says; so is a kind that a reader does not know */
+	PIMG_VALUE_PLAIN = 0, /* as the type says; also for a kind that the reader does not know */
 	PIMG_VALUE_TEXT = 1,  /* of a field of BYTES: UTF-8 without NUL */
 };
 
-/* What the values of one field are like in the whole dataset; the last one is of the sources. */
+/* Traits of the values of one field in the whole dataset; the last trait describes the sources. */
 struct pimg_trait {
 	uint64_t longest; /* bytes of the longest one; 0 for INT64 and FLOAT64 */
 	uint32_t kind;    /* enum pimg_value_kind */
@@ -134,23 +133,22 @@ struct pimg_trait {
 };
 
 /*
- * One column of this file: a bitmap (bit i % 8 of byte i / 8: sample i has a value) rounded up to a
- * multiple of 8 bytes; then sample_count 8-byte values, or for BYTES and JSON (sample_count + 1)
- * uint64 offsets into the bytes that follow.
+ * One column of this file: a bitmap (bit i % 8 of byte i / 8 set if sample i has a value) rounded
+ * up to a multiple of 8 bytes, then sample_count 8-byte values, or for BYTES and JSON (sample_count
+ * + 1) uint64 offsets into the bytes that follow.
  */
 struct pimg_column {
-	uint64_t
-		/*
-		 * from the start of the file, multiple of PIMG_ALIGN; 0: no sample of this file has
-		 * a value
-		 */
-		offset;
+	/*
+	 * from the start of the file, multiple of PIMG_ALIGN; 0 if no sample of this file has a
+	 * value
+	 */
+	uint64_t offset;
 	uint64_t size;
 	uint64_t xxh3;
 	uint64_t reserved_0;
 };
 
-/* Head of an item of side data; the content follows, then zeros up to a multiple of 8 bytes. */
+/* Header of an item of side data. The content follows, then zeros up to a multiple of 8 bytes. */
 struct pimg_side_item {
 	uint32_t kind; /* enum pimg_side_kind */
 	uint32_t size; /* bytes of the content */

@@ -13,16 +13,13 @@ uint64_t packimg_count(const struct packimg *dataset)
 	return dataset->sample_count;
 }
 
-/* Shard that holds the sample; the index is in range. */
+/* Returns the shard that holds the sample; index must be in range. */
 static const struct shard *shard_of_sample(const struct packimg *dataset, uint64_t index,
 					   uint32_t *ret_number)
 {
 	uint32_t low = 0, high = dataset->open_count;
 
-	/*
-	 * firsts[low] <= index < firsts[high]; empty shards are stepped over because low moves on
-	 * equality
-	 */
+	/* firsts[low] <= index < firsts[high]; moving low on equality skips empty shards */
 	while (high - low > 1) {
 		uint32_t middle = low + (high - low) / 2;
 		if (dataset->firsts[middle] <= index)
@@ -35,8 +32,8 @@ static const struct shard *shard_of_sample(const struct packimg *dataset, uint64
 }
 
 /*
- * Copies bytes of a shard's file, once, so that they can be checked and used. at: their place in
- * the mapping, or where that would be; the range was checked against the file.
+ * Copies bytes of a shard's file once, for validation and use. at is their address in the mapping,
+ * or the reserved address if unmapped; the range must be validated against the file.
  */
 static int shard_copy(const struct packimg *dataset, const struct shard *shard, const void *at,
 		      void *bytes, size_t size)
@@ -76,8 +73,8 @@ static bool range_fits(const struct shard *shard, uint64_t offset, uint64_t size
 }
 
 /*
- * Of a range that lies in the file and is not empty. Files of our writers have their samples before
- * all sections: that is one comparison.
+ * For a nonempty range inside the file. Our writers place all samples before all sections, so for
+ * their files this takes one comparison.
  */
 static bool range_overlaps_sections(const struct shard *shard, uint64_t offset, uint64_t size)
 {
@@ -91,7 +88,7 @@ static bool range_overlaps_sections(const struct shard *shard, uint64_t offset, 
 	return false;
 }
 
-/* Of a record with ranges that lie in the file. */
+/* For a record whose ranges are inside the file. */
 static const char *record_overlap(const struct shard *shard, const struct pimg_record *record)
 {
 	uint64_t data_end = record->data_offset + record->data_size;
@@ -210,7 +207,7 @@ bool packimg_sample_unindexed(const struct packimg_sample *sample)
 	return sample->codec == PACKIMG_CODEC_JPEG && !packimg_sample_indexed(sample);
 }
 
-/* The string that lies between two offsets of a strings section. */
+/* Returns the string between two offsets of a strings section. */
 static int strings_place(const struct section_view *section, uint64_t count,
 			 const uint64_t range[2], const char **ret_text, uint64_t *ret_size)
 {
@@ -270,7 +267,7 @@ const char *packimg_class_name(const struct packimg *dataset, uint32_t class_num
 	const char *text = NULL;
 	uint64_t size;
 
-	/* the whole table was checked when it was opened */
+	/* the whole table was validated at open */
 	if (class_number < dataset->class_count)
 		strings_get(&dataset->classes, dataset->class_count, class_number, &text, &size);
 	return text;
@@ -326,7 +323,7 @@ int column_view_get(const struct packimg *dataset, const struct shard *shard, ui
 	return 0;
 }
 
-/* The value itself, of a sample that has one; its size and place were checked. */
+/* Reads the value of a sample that has one, and validates its size and location. */
 static int value_get(const struct packimg *dataset, const struct shard *shard,
 		     const struct packimg_field *field, const struct column_view *view, uint64_t i,
 		     struct packimg_value *value)

@@ -1,8 +1,8 @@
 /*
- * Verifies that no two ranges of a file overlap (SPEC.md, "Ranges"): each against every other. What
- * has one place in a file, the header, sections and columns, is sorted and searched for each range
- * of a sample. The samples of our writers ascend, so one pass over the index compares each with the
- * end of those before it; those of other files are sorted first.
+ * Verifies that no two ranges of a file overlap (SPEC.md, "Ranges"). Ranges that occur once, the
+ * header, sections and columns, are sorted and searched for each sample range. Samples of our
+ * writers ascend, so one pass over the index compares each with the end of those before it; samples
+ * of other files are sorted first.
  */
 #include "format/error.h"
 #include "format/reader.h"
@@ -16,19 +16,24 @@ enum range_kind { RANGE_HEADER, RANGE_SECTION, RANGE_COLUMN, RANGE_DATA, RANGE_S
 enum {
 	KIND_BITS = 3,
 	FIXED_MAX = 1 + PIMG_SECTIONS_MAX + PACKIMG_FIELDS_MAX,
-	NAME_SIZE = 160, /* of a range in a sentence */
+	NAME_SIZE = 160, /* of a range in an error message */
 };
 
-/* Never empty. */
+/* A nonempty range. */
 struct range {
 	uint64_t begin, end;
-	uint64_t what; /* number of the sample in its file, section or field << KIND_BITS | kind */
+	/*
+	 * number of the sample in the file, of the section or of the field << KIND_BITS
+	 *
+	 * kind
+	 */
+	uint64_t what;
 };
 
 struct ranges {
 	const struct packimg *dataset;
 	const struct shard *shard;
-	struct range fixed[FIXED_MAX]; /* ascending once they are complete */
+	struct range fixed[FIXED_MAX]; /* sorted once complete */
 	uint32_t fixed_count;
 };
 
@@ -104,7 +109,7 @@ static struct pimg_record record_of(const struct ranges *ranges, uint64_t number
 	return record;
 }
 
-/* Header, sections and columns; those that do not fit the file are for others to find. */
+/* Collects header, sections and columns. Leaves those that do not fit the file to other checks. */
 static int collect_fixed(struct ranges *ranges, struct packimg_error *error)
 {
 	const struct shard *shard = ranges->shard;
@@ -139,7 +144,7 @@ static int check_fixed(const struct ranges *ranges, const struct range *range,
 	const struct range *fixed = ranges->fixed;
 	uint32_t low = 0, high = ranges->fixed_count;
 
-	/* the first that ends behind where the range begins */
+	/* find the first range that ends after the start of `range` */
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 		if (fixed[middle].end <= range->begin)
@@ -152,7 +157,10 @@ static int check_fixed(const struct ranges *ranges, const struct range *range,
 	return 0;
 }
 
-/* Samples may share their data, and those that do their side data, whole: "Ranges". */
+/*
+ * Samples may share their data, and samples that do may share their side data, each as a whole:
+ * "Ranges".
+ */
 static bool is_shared(const struct ranges *ranges, const struct range *a, const struct range *b)
 {
 	if (a->begin != b->begin || a->end != b->end || kind_of(a) != kind_of(b))
@@ -164,7 +172,7 @@ static bool is_shared(const struct ranges *ranges, const struct range *a, const 
 	return first.data_offset == second.data_offset && first.data_size == second.data_size;
 }
 
-/* The ranges of one sample, in the file's order, as far as they fit the file: at most two. */
+/* Returns the ranges of one sample that fit the file, in file order: at most two. */
 static uint32_t ranges_of(const struct ranges *ranges, uint64_t number, struct range ret_ranges[2])
 {
 	const struct pimg_record record = record_of(ranges, number);
@@ -188,8 +196,8 @@ static uint32_t ranges_of(const struct ranges *ranges, uint64_t number, struct r
 }
 
 /*
- * One pass, without memory. 1: samples do not ascend. In either case their ranges were compared
- * with what has one place.
+ * Checks in one pass, without memory. Returns 1 if samples do not ascend. Compares their ranges
+ * with the fixed ones in either case.
  */
 static int check_ascending(const struct ranges *ranges, struct packimg_error *error)
 {

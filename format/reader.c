@@ -23,7 +23,7 @@ static void shard_deinit(struct shard *shard)
 	free(shard->path);
 }
 
-/* Addresses for a file: its mapping, or addresses alone, at which every access faults. */
+/* Maps a file, or reserves address space of its size in which every access faults. */
 static void *shard_map(int fd, uint64_t size, bool unmapped)
 {
 	if (unmapped)
@@ -33,7 +33,7 @@ static void *shard_map(int fd, uint64_t size, bool unmapped)
 }
 
 /*
- * Maps a file whose header was read and checked. Takes path over at once, the descriptor on
+ * Maps a file whose header was validated. Takes ownership of path immediately, of the descriptor on
  * success.
  */
 static int shard_init(struct shard *shard, int fd, char *path, const struct pimg_header *header,
@@ -76,7 +76,7 @@ static int shard_init(struct shard *shard, int fd, char *path, const struct pimg
 	return 0;
 }
 
-/* A private copy of a section; view stays empty when the file has none. */
+/* Makes a private copy of a section; view stays empty if the file has none. */
 static int section_read(int fd, const char *name, const struct pimg_header *header, uint32_t type,
 			struct section_view *view, struct packimg_error *error)
 {
@@ -92,9 +92,9 @@ static int section_read(int fd, const char *name, const struct pimg_header *head
 }
 
 /*
- * The table of class names, in its private copy: checked once and whole, so that
- * packimg_class_name() has an answer for every class. Its offsets are contiguous, which bounds the
- * work by the size of the section.
+ * Validates the private copy of the class name table once, completely, so that packimg_class_name()
+ * succeeds for every class. Requires contiguous offsets, which bounds the work by the size of the
+ * section.
  */
 static int classes_check(const struct packimg *dataset, const char *name,
 			 struct packimg_error *error)
@@ -123,7 +123,10 @@ static int classes_check(const struct packimg *dataset, const char *name,
 	return 0;
 }
 
-/* The first field whose name overlaps that of field `number`, which fits the section; or number. */
+/*
+ * Returns the first field whose name overlaps that of field `number`, which fits the section;
+ * number if none.
+ */
 static uint32_t name_overlaps(const struct pimg_field *fields, uint32_t number)
 {
 	const struct pimg_field *field = &fields[number];
@@ -135,7 +138,7 @@ static uint32_t name_overlaps(const struct pimg_field *fields, uint32_t number)
 	return k;
 }
 
-/* The next of the fields, of which the section has `count`. */
+/* Reads the next field; the section has `count`. */
 static int field_read(struct packimg *dataset, int fd, const char *name,
 		      const struct pimg_section *section, const struct pimg_field *fields,
 		      uint32_t count, struct packimg_error *error)
@@ -207,9 +210,9 @@ static int trait_read(struct packimg_field *field, const struct pimg_trait *trai
 }
 
 /*
- * What the file says of its fields beside names and types (SPEC.md, "Traits"), after the fields
- * were read. A file of an earlier version has none, and nothing is known then. Whoever wrote the
- * file can say anything: readers hold every value against it.
+ * Reads the traits of the fields (SPEC.md, "Traits"), after the fields. A file of an earlier
+ * version has none; the lengths are then unknown. The traits are untrusted: readers check every
+ * value against them.
  */
 static int traits_read(struct packimg *dataset, int fd, const char *name,
 		       const struct pimg_header *header, struct packimg_error *error)
@@ -237,8 +240,8 @@ static int traits_read(struct packimg *dataset, int fd, const char *name,
 }
 
 /*
- * What every shard of a set says alike, as private copies that the file's owner cannot change any
- * more.
+ * Makes private copies of the data that all shards of a set share, which the file's owner can then
+ * no longer change.
  */
 static int dataset_info_read(struct packimg *dataset, int fd, const char *name,
 			     const struct pimg_header *header, struct packimg_error *error)
@@ -268,7 +271,7 @@ static bool section_same(const struct shard *a, const struct shard *b, uint32_t 
 	       a->sections[type].xxh3 == b->sections[type].xxh3;
 }
 
-/* Does header (of shard number) belong to the set whose shard 0 is `first`? */
+/* Checks that header, of shard `number`, belongs to the set whose shard 0 has header `first`. */
 static int shard_match(const struct packimg *dataset, const struct pimg_header *first,
 		       const struct pimg_header *header, uint32_t number, uint64_t sample_first,
 		       struct packimg_error *error)
@@ -301,13 +304,13 @@ static int shard_match(const struct packimg *dataset, const struct pimg_header *
 	return 0;
 }
 
-/* Where the names of a dataset's files come from. */
+/* Source of the file names of a dataset. */
 struct naming {
 	const char *name;
-	const struct shard_name *set; /* NULL: name is all there is */
+	const struct shard_name *set; /* NULL if there is only name */
 };
 
-/* What shard i is called in texts; the caller frees it. NULL: out of memory. */
+/* Returns the name of shard i for error messages; the caller frees it. NULL if out of memory. */
 static char *shard_path(const struct naming *naming, uint32_t i, uint32_t count)
 {
 	char path[SHARD_SET_PATH_MAX], *text;
@@ -319,7 +322,7 @@ static char *shard_path(const struct naming *naming, uint32_t i, uint32_t count)
 	return asprintf(&text, "%s, shard %u", naming->name, i) < 0 ? NULL : text;
 }
 
-/* Of shard 0 the caller has read the header already; of the others it is read here, once. */
+/* Reads the headers once each; the caller has already read that of shard 0. */
 static int shards_init(struct packimg *dataset, const struct naming *naming, const int *fds,
 		       const struct pimg_header *first, struct packimg_error *error)
 {
@@ -377,7 +380,7 @@ static int dataset_fill(struct packimg *dataset, const struct naming *naming, co
 	return r < 0 ? r : shards_init(dataset, naming, fds, &first, error);
 }
 
-/* Takes the descriptors over on success. */
+/* Takes ownership of the descriptors on success. */
 static int dataset_open(const struct naming *naming, const int *fds, uint32_t count, bool unmapped,
 			struct packimg **ret_dataset, struct packimg_error *error)
 {
@@ -466,16 +469,16 @@ int packimg_open_facts(int fd, const char *name, struct packimg **ret_dataset,
 		packimg_close(dataset);
 		return r;
 	}
-	/* everything was copied: the file is not needed any more */
+	/* everything was copied: the file is no longer needed */
 	close(fd);
 	*ret_dataset = dataset;
 	return 0;
 }
 
-/* A descriptor, or -errno. */
+/* Returns a descriptor or a negative errno. */
 static int file_open(const char *path, struct packimg_error *error)
 {
-	/* O_NONBLOCK: a FIFO must not hang us before fstat tells what it is */
+	/* O_NONBLOCK: opening a FIFO must not block before fstat() reveals it */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd >= 0)
 		return fd;
@@ -484,7 +487,7 @@ static int file_open(const char *path, struct packimg_error *error)
 			    r == -EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
 }
 
-/* Opens the files of a set into fds, all -1 before; that of number `open` is there already. */
+/* Opens the files of a set into fds, whose unopened entries are -1. */
 static int set_open_files(const struct shard_name *set, int *fds, struct packimg_error *error)
 {
 	char path[SHARD_SET_PATH_MAX];
@@ -505,8 +508,8 @@ static int set_open_files(const struct shard_name *set, int *fds, struct packimg
 }
 
 /*
- * Opens the set of which fd is the file at path, named as one of `count`. Takes fd over in any
- * case.
+ * Opens the set that contains the file at path, open as fd and named as one of `count`. Always
+ * takes ownership of fd.
  */
 static int set_open(const char *path, int fd, uint32_t count, struct packimg **ret_dataset,
 		    struct packimg_error *error)
@@ -547,9 +550,7 @@ int packimg_open(const char *path, struct packimg **ret_dataset, struct packimg_
 	int fd = file_open(file_path, error);
 	if (fd < 0)
 		return fd;
-	/*
-	 * tells how many files to open; what is in them is read again, and once, by dataset_open()
-	 */
+	/* determines the number of files to open; dataset_open() reads the contents again, once */
 	r = packimg_identify(fd, file_path, &identity, error);
 	if (r == 0 && identity.shard_count > 1)
 		return set_open(file_path, fd, identity.shard_count, ret_dataset, error);

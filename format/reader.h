@@ -1,11 +1,11 @@
 /*
- * Inside of an open dataset, shared by reader.c (opening), lookup.c (answers about samples) and
- * verify.c. A file's owner may change it while it is open, so nothing is read twice: header,
- * section table, classes, field names and metadata were copied with pread() when opening and are
- * checked and used in that copy; index records, heads of columns and offsets of strings are copied
- * at each use, with copy_once() from the mapping, or with pread() where there is none. Everything
- * that bounds an access comes from such a copy: a file that changes underneath can give wrong
- * answers but no stray accesses. Immutable after packimg_open().
+ * Internals of an open dataset, shared by reader.c (opening), lookup.c (sample queries) and
+ * verify.c. The file's owner may change it while it is open, so nothing is read twice. Header,
+ * section table, classes, field names and metadata are copied with pread() when opening, and
+ * validated and used in that copy. Index records, column headers and string offsets are copied at
+ * each use: with copy_once() from the mapping, or with pread() if unmapped. Every bound of an
+ * access comes from such a copy, so a file that changes underneath can cause wrong results but no
+ * out-of-bounds access. Immutable after packimg_open().
  */
 #pragma once
 
@@ -14,8 +14,8 @@
 #include "format/packimg.h"
 
 /*
- * A section's place after it was checked against the file, or a private copy of it; size 0 and NULL
- * when absent.
+ * A section whose location was validated against the file, or a private copy of it. NULL and size 0
+ * if absent.
  */
 struct section_view {
 	const uint8_t *data;
@@ -23,18 +23,18 @@ struct section_view {
 	uint64_t xxh3;
 };
 
-/* Where a section lies that is not empty, of a known type or not. */
+/* Extent of a nonempty section, of a known or unknown type. */
 struct section_extent {
 	uint64_t begin, end;
 	uint32_t type;
 };
 
 struct shard {
-	char *path; /* in texts: for a set of descriptors a name and a number */
+	char *path; /* for error messages; name and number for a set opened from descriptors */
 	int fd;
-	const uint8_t *map; /* of an unmapped dataset: reserved addresses without access */
+	const uint8_t *map; /* reserved inaccessible addresses if unmapped */
 	uint64_t size;      /* bytes mapped: the header's file_size */
-	/* where the first section begins: what ends before it overlaps none */
+	/* start of the first section: data that ends before it overlaps no section */
 	uint64_t sections_begin;
 	uint64_t sample_first;
 	uint64_t sample_count;
@@ -44,55 +44,61 @@ struct shard {
 };
 
 struct packimg {
-	char *name; /* of all files when they came as descriptors; NULL: each shard has its path */
+	/* for all files of a dataset opened from descriptors; NULL if each shard has a path */
+	char *name;
 	struct shard *shards;
-	/* sample_first of each shard, then the total: the search touches nothing else */
+	/*
+	 * sample_first of each shard, then the total. Separate array: the search touches nothing
+	 * else
+	 */
 	uint64_t *firsts;
-	uint32_t open_count; /* shards that are there: all, or none when only facts were opened */
+	uint32_t open_count; /* open shards: all, or none if only facts were opened */
 	uint32_t shard_count;
 	uint32_t class_count;
 	uint64_t sample_count;
-	uint64_t sample_end; /* samples that can be asked for: sample_count, or 0 */
+	uint64_t sample_end; /* end of the accessible sample indexes: sample_count, or 0 */
 	struct section_view classes, metadata; /* private copies */
 	struct packimg_field *fields;
 	uint32_t field_count;
 	uint64_t source_longest; /* or PACKIMG_LONGEST_UNKNOWN */
-	bool unmapped;           /* shards' bytes are read with pread(); sections and columns too */
+	bool unmapped;           /* read shard bytes, sections and columns with pread() */
 	bool has_statistics;
 	double mean[3], std[3];
 	uint8_t uuid[16];
 };
 
 /*
- * Why a record cannot be used, as the end of a sentence; NULL when it can. Looks at the record and
- * at the places of the sections: that its ranges overlap no other record's is for ranges_check().
+ * Returns the reason why a record is invalid, as the end of a sentence, or NULL if valid. Checks
+ * the record and its ranges against the sections; ranges_check() checks that records do not
+ * overlap.
  */
 const char *record_fault(const struct packimg *dataset, const struct shard *shard,
 			 const struct pimg_record *record);
 
-/* A string of a strings section with count entries; -EBADMSG when its offsets leave the section. */
+/*
+ * Returns one string of a strings section with count entries; -EBADMSG if its offsets leave the
+ * section.
+ */
 int strings_get(const struct section_view *section, uint64_t count, uint64_t index,
 		const char **ret_text, uint64_t *ret_size);
 
-/*
- * The parts of one column of a shard, checked against the file; all NULL when the column is absent.
- */
+/* Parts of one column of a shard, validated against the file. All NULL if the column is absent. */
 struct column_view {
-	const uint8_t *present; /* bitmap, where the column begins */
+	const uint8_t *present; /* bitmap at the start of the column */
 	const void *values;     /* 8 bytes each */
-	const uint8_t *bytes;   /* of BYTES, TEXT and JSON */
+	const uint8_t *bytes;   /* for BYTES, TEXT and JSON */
 	uint64_t bytes_size;
 	uint64_t size, xxh3; /* of the whole column */
 };
 
-/* -EBADMSG when the column's place or size is wrong. field is in range. */
+/* -EBADMSG if the location or size of the column is wrong. field must be in range. */
 int column_view_get(const struct packimg *dataset, const struct shard *shard, uint32_t field,
 		    struct column_view *ret_view);
 
 /*
- * -EBADMSG when two ranges of the file overlap (SPEC.md, "Ranges"), with both in the sentence.
- * Ranges that do not fit the file are left to the other checks. -ENOMEM: samples do not lie in
- * their order, and the memory to sort them is missing.
+ * -EBADMSG if two ranges of the file overlap (SPEC.md, "Ranges"); the message names both. Leaves
+ * ranges outside the file to the other checks. -ENOMEM if the samples are not in file order and
+ * there is no memory to sort them.
  */
 int ranges_check(const struct packimg *dataset, const struct shard *shard,
 		 struct packimg_error *error);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* What all samples of a dataset turned out to have. */
+/* Maximum lengths found in the samples of a dataset. */
 struct traits_found {
 	uint64_t source_longest;
 	uint64_t longest[PACKIMG_FIELDS_MAX];
@@ -62,8 +62,8 @@ static int check_records(const struct packimg *dataset, const struct shard *shar
 }
 
 /*
- * Every string inside its section, the first behind the offsets, no gaps, the last at the end.
- * ret_longest: in bytes, at least what it was.
+ * Checks that every string is inside its section, the first follows the offsets, there are no gaps,
+ * and the last ends the section. Raises *ret_longest to the longest string, in bytes.
  */
 static int check_strings(const struct shard *shard, const struct section_view *section,
 			 uint32_t type, uint64_t count, uint64_t *ret_longest,
@@ -96,8 +96,8 @@ static int check_strings(const struct shard *shard, const struct section_view *s
 }
 
 /*
- * The value of sample i of a shard. *end: where the bytes of the one before it end, and then its
- * own.
+ * Checks the value of sample i of a shard. *end is the end of the previous value's bytes, updated
+ * to the end of this one's.
  */
 static int check_value(const struct shard *shard, const struct packimg_field *field,
 		       const struct column_view *view, uint64_t i, uint64_t *end,
@@ -203,7 +203,7 @@ static int check_metadata(const struct shard *shard, const struct section_view *
 	return 0;
 }
 
-/* The copies of what all shards say alike; that the other shards do, their checksums tell. */
+/* Checks the copies of the data that all shards share. The checksums cover the other shards. */
 static int check_dataset_info(const struct packimg *dataset, struct packimg_error *error)
 {
 	const struct shard *shard = &dataset->shards[0];
@@ -246,7 +246,7 @@ static int check_longest(const struct packimg *dataset, const char *what, const 
 			       dataset->shards[0].path, what, name, recorded, found);
 }
 
-/* The lengths that are recorded are those of some value. */
+/* Checks that each recorded length is that of some value. */
 static int traits_check(const struct packimg *dataset, const struct traits_found *found,
 			struct packimg_error *error)
 {

@@ -1,10 +1,10 @@
 /*
- * Colour of single pixels, as torchvision's transforms.v2.functional has it of uint8 tensors, where
- * both the daemon and who trains on its batches change it: the compiler makes vectors of loops over
- * these, and a GPU a thread of each. A pixel is a uint32_t: red in the lowest byte, then green,
- * blue, and a byte that stays zero. Floats are IEEE single precision in a fixed order, contraction
- * is off where this is included, and colour_fused() and colour_fused_short() are exactly one
- * rounding everywhere: so all compute the same bytes. For C and CUDA C.
+ * Colour operations on single pixels, as torchvision's transforms.v2.functional defines them for
+ * uint8 tensors. Used by the daemon and by the client's training process: the compiler vectorises
+ * loops over these functions, and a GPU runs one thread per pixel. A pixel is a uint32_t: red in
+ * the lowest byte, then green, blue, and a zero byte. All platforms compute the same bytes: floats
+ * are IEEE single precision in a fixed order, contraction is off wherever this file is included,
+ * and colour_fused() and colour_fused_short() round exactly once everywhere. For C and CUDA C.
  */
 #ifndef FORMAT_BASE_COLOUR_H
 #define FORMAT_BASE_COLOUR_H
@@ -31,15 +31,15 @@ COLOUR_INLINE float colour_channel(uint32_t pixel, unsigned shift)
 	return (float)(int32_t)(pixel >> shift & 255);
 }
 
-/* a * b + c in one rounding. Slow where there is no instruction for it. */
+/* a * b + c with one rounding. Slow without an FMA instruction. */
 COLOUR_INLINE float colour_fused(float a, float b, float c)
 {
 	return COLOUR_FUSED(a, b, c);
 }
 
 /*
- * The same where product and sum are exact in double precision: all bits from the highest of both
- * to the lowest of b are 53.
+ * Like colour_fused(), for operands whose product and sum are exact in double precision: at most 53
+ * bits from the highest bit of product or sum to the lowest bit of b.
  */
 COLOUR_INLINE float colour_fused_short(float a, float b, float c)
 {
@@ -52,7 +52,7 @@ COLOUR_INLINE float colour_clamp(float value)
 	return value < 255 ? value : 255;
 }
 
-/* Rounded down. */
+/* Luma, rounded down. */
 COLOUR_INLINE int32_t colour_luma(uint32_t pixel)
 {
 	float sum = colour_channel(pixel, 0) * 0.2989f;
@@ -62,7 +62,10 @@ COLOUR_INLINE int32_t colour_luma(uint32_t pixel)
 	return (int32_t)sum;
 }
 
-/* factor of the channel and rest of the luma; rest is zero or at least 2^-20. */
+/*
+ * Blends a channel, weighted by factor, with grey, weighted by rest; rest is zero or at least
+ * 2^-20.
+ */
 COLOUR_INLINE uint32_t colour_blend_channel(uint32_t pixel, unsigned shift, float factor,
 					    float grey, float rest)
 {
@@ -80,7 +83,7 @@ COLOUR_INLINE uint32_t colour_saturate(uint32_t pixel, float factor, float rest)
 	       colour_blend_channel(pixel, 16, factor, grey, rest);
 }
 
-/* Of one channel: brightness with rest 0, contrast with mean the picture's mean luma. */
+/* Scales one channel: brightness if rest is 0; contrast if mean is the mean luma of the image. */
 COLOUR_INLINE uint32_t colour_scale_channel(uint32_t pixel, unsigned shift, float factor,
 					    float mean, float rest)
 {
@@ -98,8 +101,7 @@ COLOUR_INLINE uint32_t colour_scale(uint32_t pixel, float factor, float mean, fl
 }
 
 /*
- * a where the condition holds, else b. By bits: what looks like a choice of ways would keep the
- * compiler from making vectors.
+ * Returns condition ? a : b. Selects with a bit mask because a branch would prevent vectorisation.
  */
 COLOUR_INLINE float colour_pick(int condition, float a, float b)
 {
@@ -113,8 +115,8 @@ COLOUR_INLINE float colour_pick(int condition, float a, float b)
 }
 
 /*
- * In the six sectors of the colour circle a channel is highest twice, moves, is lowest twice, and
- * moves again: from sector 5 on.
+ * Value of a channel by sector of the colour circle. From sector 5 on, a channel is high for two
+ * sectors, moves, is low for two sectors, and moves again.
  */
 COLOUR_INLINE float colour_by_sector(int32_t sector, float high, float moving, float low)
 {
@@ -125,8 +127,8 @@ COLOUR_INLINE float colour_by_sector(int32_t sector, float high, float moving, f
 }
 
 /*
- * Hue. To HSV, turned, and back; 0.001 less than 256 brings 1 to 255 and the rest to bins of about
- * one width.
+ * Rotates the hue: converts to HSV, turns, and converts back. The factor 256 - 0.001 maps 1 to 255
+ * and gives the other values bins of about equal width.
  */
 COLOUR_INLINE uint32_t colour_turn(uint32_t pixel, float turns)
 {
@@ -152,11 +154,11 @@ COLOUR_INLINE uint32_t colour_turn(uint32_t pixel, float turns)
 	float six = h * 6;
 	int32_t sector = (int32_t)six;
 	float part = s * (six - (float)sector), rest = 1 - s;
-	/* torchvision clamps these to 0 .. 1, which they never leave. */
+	/* torchvision clamps these to 0..1, but they never leave that range. */
 	float falling = (1 - part) * high, rising = (part + rest) * high, p = rest * high;
 	float moving = colour_pick(sector & 1, falling, rising);
 
-	/* Rounding may have made a whole turn. */
+	/* Rounding may have produced a full turn. */
 	sector -= 6 & -(sector >= 6);
 	r = colour_by_sector(sector, high, moving, p);
 	g = colour_by_sector(sector - 2 + (6 & -(sector < 2)), high, moving, p);

@@ -1,7 +1,7 @@
 /*
- * How bytes are read that somebody else may be changing: those of a mapped file, whose owner may
- * write to it at any moment. What is checked must be what is used, so it is copied, once, then
- * checked and used in the copy.
+ * Reads bytes that another process may be changing, such as a mapped file whose owner may write to
+ * it at any time. The value that is validated must be the value that is used: copy it once, then
+ * validate and use the copy. Pure functions, any thread.
  */
 #pragma once
 
@@ -9,9 +9,10 @@
 #include <string.h>
 
 /*
- * A plain memcpy() does not say that: the compiler takes memory for unchanging and may read a value
- * from there again where it is used. The empty statement could have changed everything, for all
- * that it knows, so it cannot.
+ * Copies size bytes exactly once. A plain memcpy() does not guarantee that: the compiler may assume
+ * that the memory does not change and load a value again where it is used. The empty asm statement
+ * is a compiler barrier that may have changed all memory, so the compiler cannot reload from
+ * `from`.
  */
 static inline void copy_once(void *to, const void *from, size_t size)
 {

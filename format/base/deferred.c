@@ -2,10 +2,10 @@
 
 static bool within(float value, float low, float high)
 {
-	return value >= low && value <= high; /* no NaN is */
+	return value >= low && value <= high; /* false for NaN */
 }
 
-/* What no drawn change exceeds: arithmetic on pixels then stays within what an int32_t holds. */
+/* Bounds that no drawn change exceeds; arithmetic on pixels then fits an int32_t. */
 static bool change_is_safe(const struct deferred_change *change, const struct deferred *deferred)
 {
 	enum { BLEND_MAX = 1 << 14 };
@@ -22,14 +22,17 @@ static bool change_is_safe(const struct deferred_change *change, const struct de
 	       within(change->rest, -BLEND_MAX, BLEND_MAX);
 }
 
-/* Pixels low .. low + count - 1 lie on a picture of `size`, or near enough to be mirrored once. */
+/*
+ * True if pixels low .. low + count - 1 lie on an image of `size`, or close enough to be mirrored
+ * once.
+ */
 static bool reaches(int32_t low, uint32_t count, uint32_t size, bool reflects)
 {
 	int64_t end = (int64_t)low + count, beyond = reflects ? (int64_t)size - 1 : INT32_MAX / 2;
 	return count >= 1 && count <= DEFERRED_SIDE_MAX && low >= -beyond && end <= size + beyond;
 }
 
-/* The first of its fields, in their order, that cannot be; NULL: all can. */
+/* Returns the first field, in order, with an invalid value; NULL if none. */
 static const char *unsafe_field(const struct deferred *deferred, uint32_t width, uint32_t height)
 {
 	bool reflects = deferred->flags & DEFERRED_REFLECT;

@@ -1,9 +1,9 @@
 /*
- * Steps at the end of a pipeline that the daemon leaves to who trains on its batches: what it has
- * drawn for one sample, which is then done to the picture that it delivers, by deferred_apply() or
- * on a GPU, to the same bytes as the daemon's. struct deferred lies in a slot as it is here, cut
- * off behind its last change (proto/SPEC.md, "Deferred steps"); who takes it from there copies it,
- * and checks the copy. Plain structures, for C and CUDA C.
+ * Deferred pipeline steps: the daemon draws the parameters of the last steps for each sample, and
+ * the client applies them to the delivered image, with deferred_apply() or on a GPU. The result is
+ * byte-identical to the daemon's own. A slot holds struct deferred in this layout, truncated after
+ * its last change (proto/SPEC.md, "Deferred steps"). The client must copy it and validate the copy:
+ * deferred_read(). Plain structures, for C and CUDA C.
  */
 #ifndef FORMAT_BASE_DEFERRED_H
 #define FORMAT_BASE_DEFERRED_H
@@ -17,7 +17,7 @@
 
 enum {
 	DEFERRED_CHANGES_MAX = 8,
-	DEFERRED_SIDE_MAX = 4096, /* of the finished picture, and of the one that is delivered */
+	DEFERRED_SIDE_MAX = 4096, /* of the finished image and of the delivered image */
 };
 
 enum deferred_kind {
@@ -37,23 +37,23 @@ enum deferred_kind {
 struct deferred_change {
 	uint32_t kind; /* enum deferred_kind */
 	/*
-	 * the weights of a blend; in factor alone: turns of the colour circle, a threshold, or how
-	 * many bits stay
+	 * weights of a blend; for other kinds factor alone: turns of the colour circle, a
+	 * threshold, or the number of bits to keep
 	 */
 	float factor, rest;
-	uint32_t pixel;                    /* erased to; format/base/colour.h */
-	uint16_t left, top, width, height; /* erased: within the finished picture */
-	uint32_t key[2];                   /* of the noise: of Philox, as random_init() makes it */
+	uint32_t pixel;                    /* colour of the erased area; see format/base/colour.h */
+	uint16_t left, top, width, height; /* erased rectangle, inside the finished image */
+	uint32_t key[2];                   /* Philox key of the noise, from random_init() */
 };
 
 enum deferred_flag {
-	DEFERRED_MIRROR_X = 1, /* the window is shown from its end */
+	DEFERRED_MIRROR_X = 1, /* the window is mirrored */
 	DEFERRED_MIRROR_Y = 2,
-	DEFERRED_REFLECT = 4, /* what lies outside mirrors the picture; else it is fill */
+	DEFERRED_REFLECT = 4, /* outside the image, mirror it; otherwise use fill */
 };
 
 struct deferred {
-	/* the window of the delivered picture that is shown, which may reach beyond it */
+	/* window of the delivered image to show; may extend beyond it */
 	int32_t left, top;
 	uint32_t width, height;
 	uint32_t flags;
@@ -63,29 +63,29 @@ struct deferred {
 	struct deferred_change changes[DEFERRED_CHANGES_MAX];
 };
 
-/* Bytes of one with so many changes. */
+/* Size in bytes of a struct deferred with count changes. */
 static inline size_t deferred_size(uint32_t count)
 {
 	return offsetof(struct deferred, changes) + count * sizeof(struct deferred_change);
 }
 
 /*
- * Takes one from `size` bytes that others may have written, for a delivered picture of width x
- * height: into *ret_deferred what is safe to apply to it, zeros behind it. Returns NULL, or the
- * field that cannot be, a constant.
+ * Reads a struct deferred from `size` untrusted bytes, for a delivered image of width x height.
+ * Writes a validated copy, zero-padded, to *ret_deferred. Returns NULL, or the name of the invalid
+ * field (a constant string).
  */
 const char *deferred_read(const void *from, size_t size, uint32_t width, uint32_t height,
 			  struct deferred *ret_deferred);
 /*
- * Makes the finished picture, dense, of deferred->width x height pixels of `channels` bytes (3 or
- * 4, of which the last is zero), from a dense one of width x height.
+ * Produces the finished image: dense, deferred->width x height pixels of `channels` bytes (3, or 4
+ * with the last zero), from a dense image of width x height.
  */
 void deferred_apply(const struct deferred *deferred, const uint8_t *picture, uint32_t width,
 		    uint32_t height, uint32_t channels, uint8_t *ret_picture);
 
-/* ---- of single pixels ---- */
+/* ---- single pixels ---- */
 
-/* at, mirrored at 0 and count - 1, which it lies at most count - 1 beyond. */
+/* Mirrors at into 0 .. count - 1. It may be at most count - 1 outside of that range. */
 COLOUR_INLINE uint32_t deferred_mirror(int32_t at, uint32_t count)
 {
 	int32_t last = (int32_t)count - 1;
@@ -112,7 +112,7 @@ COLOUR_INLINE void deferred_store(uint8_t *picture, size_t pixel, uint32_t chann
 		bytes[3] = 0;
 }
 
-/* The pixel that the window shows at x, y. */
+/* Returns the pixel that the window shows at x, y. */
 COLOUR_INLINE uint32_t deferred_shown(const struct deferred *deferred, const uint8_t *picture,
 				      uint32_t width, uint32_t height, uint32_t channels,
 				      uint32_t x, uint32_t y)
@@ -132,7 +132,7 @@ COLOUR_INLINE uint32_t deferred_shown(const struct deferred *deferred, const uin
 	return deferred_load(picture, (size_t)row * width + (uint32_t)column, channels);
 }
 
-/* Word number `at` of a stream's noise (format/base/random.h). */
+/* Returns word number `at` of a noise stream (format/base/random.h). */
 COLOUR_INLINE uint32_t deferred_noise(const uint32_t key[2], uint32_t at)
 {
 	struct philox_block counter = {at / 4, 0, 0, 0};
@@ -163,7 +163,10 @@ COLOUR_INLINE uint32_t deferred_solarize(uint32_t pixel, float threshold)
 	return result;
 }
 
-/* A change to the pixel at x, y of the finished picture; mean: of its luma, for contrast. */
+/*
+ * Applies a change to the pixel at x, y of the finished image; mean is the image's mean luma, for
+ * contrast.
+ */
 COLOUR_INLINE uint32_t deferred_change_pixel(const struct deferred_change *change, uint32_t pixel,
 					     uint32_t x, uint32_t y, float mean)
 {

@@ -10,7 +10,7 @@ enum {
 	UPRIGHT = 1,
 };
 
-/* TIFF 6.0, section 2; values of an IFD are as those of a LONG. */
+/* TIFF 6.0, section 2; an IFD has the values of a LONG. */
 enum tiff_type {
 	TIFF_BYTE = 1,
 	TIFF_ASCII,
@@ -22,7 +22,7 @@ enum tiff_type {
 	TIFF_TYPES = 14,
 };
 
-/* Bytes of a value, by its type. */
+/* Size of a value in bytes, by type. */
 static const uint8_t type_sizes[TIFF_TYPES] = {0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4};
 
 static uint64_t exif_get(const uint8_t *from, int size, bool little)
@@ -53,11 +53,11 @@ static double real_value(enum tiff_type type, const uint8_t *value, bool little)
 		return number;
 	}
 	uint64_t above = exif_get(value, 4, little), below = exif_get(value + 4, 4, little);
-	/* what is negative as an SRATIONAL is far from 1 .. 8 as this */
+	/* a negative SRATIONAL read as unsigned is far outside 1 .. 8 */
 	return below == 0 ? 0 : (double)above / (double)below;
 }
 
-/* The first value of a tag. */
+/* Converts the first value of a tag. */
 static uint8_t number_orientation(enum tiff_type type, const uint8_t *value, bool little)
 {
 	double number = 0;
@@ -73,7 +73,7 @@ static uint8_t number_orientation(enum tiff_type type, const uint8_t *value, boo
 	return UPRIGHT;
 }
 
-/* 0: the entry is none that can be read. */
+/* Returns 0 if the entry is unreadable. */
 static uint8_t entry_orientation(const uint8_t *tiff, size_t size, const uint8_t *entry,
 				 bool little)
 {

@@ -1,7 +1,7 @@
 /*
- * Numbers of 16 bits, IEEE half precision and bfloat16, to floats, exactly, and back, to nearest
- * even. What is too large for a half is infinity; NaN stays NaN. Pure functions, and inline, since
- * kernels have them compiled for each instruction set.
+ * Conversion of 16-bit floats (IEEE half precision and bfloat16) to float, exactly, and back,
+ * rounding to nearest even. Values too large for a half become infinity; NaN stays NaN. Pure
+ * functions, inline so that kernels compile them for each instruction set.
  */
 #pragma once
 
@@ -44,7 +44,7 @@ static inline float half_to_float(uint16_t half)
 
 	if ((half & 0x7c00) == 0x7c00)
 		return float_of_bits(bits | 0x7f800000 | sign);
-	/* Exponents are rebiased by a multiplication, which gets denormals right too. */
+	/* Multiplication rebiases the exponent and handles denormals. */
 	return float_of_bits(float_bits(float_of_bits(bits) * 0x1p112f) | sign);
 }
 
@@ -57,7 +57,8 @@ static inline uint16_t float_to_half(float value)
 		return (uint16_t)(sign | 0x7e00);
 	if (magnitude >= 0x477ff000) /* 65520 and more round to infinity */
 		return (uint16_t)(sign | 0x7c00);
-	/* Under 2^-14 a multiple of 2^-24, which a float's last place beside 0.5 is: adding rounds.
+	/*
+	 * Below 2^-14 a half is a multiple of 2^-24, the ulp of a float at 0.5: adding 0.5 rounds.
 	 */
 	if (magnitude < 0x38800000)
 		return (uint16_t)(sign |

@@ -1,7 +1,7 @@
 /*
- * Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel Random Numbers: As Easy as 1, 2, 3", SC
- * 2011), one block, where random.h cannot be called: within loops that the compiler is to
- * vectorise, and on a GPU. For C and CUDA C.
+ * One block of Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel Random Numbers: As Easy as 1,
+ * 2, 3", SC 2011) for code that cannot call random.h: loops that the compiler should vectorise, and
+ * GPU code. For C and CUDA C.
  */
 #ifndef FORMAT_BASE_PHILOX_H
 #define FORMAT_BASE_PHILOX_H
@@ -18,7 +18,7 @@ struct philox_block {
 	uint32_t a, b, c, d;
 };
 
-/* Constants are those of table 2 of the paper: two multipliers, and what changes the key. */
+/* Constants from table 2 of the paper: two multipliers and the two key increments. */
 PHILOX_INLINE struct philox_block philox(uint32_t key0, uint32_t key1, struct philox_block counter)
 {
 	for (int round = 0; round < 10; round++) {

@@ -1,9 +1,8 @@
 /*
- * Shows the address sanitizer which bytes of memory that the program divides itself, such as a ring
- * of reads or an arena, may be accessed. It sees a bad access to such memory only where it lies
- * outside the whole mapping. Poisoned bytes must not be read or written; system calls are not
- * checked, so the kernel may fill them. Memory is unpoisoned before it goes back to munmap(). All
- * of this compiles to nothing without the sanitizer. Any thread.
+ * Marks memory that the program manages itself, such as a ring of reads or an arena, for
+ * AddressSanitizer, which otherwise detects only accesses outside the whole mapping. Poisoned bytes
+ * must not be read or written. System calls are not checked, so the kernel may fill them. Unpoison
+ * memory before munmap(). Compiles to nothing without the sanitizer. Any thread.
  */
 #pragma once
 
@@ -11,7 +10,7 @@
 #include <stdint.h>
 
 #ifndef __has_feature
-#define __has_feature(name) 0 /* GCC has a macro instead */
+#define __has_feature(name) 0 /* GCC defines a macro instead */
 #endif
 
 #if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
@@ -34,15 +33,15 @@ static inline void unpoison(const void *memory, size_t size)
 	__asan_unpoison_memory_region(memory, size);
 }
 
-/* The first poisoned byte of these; NULL: none, or there is no sanitizer. */
+/* Returns the first poisoned byte, or NULL if there is none or no sanitizer. */
 static inline const uint8_t *poison_find(const void *memory, size_t size)
 {
 	return __asan_region_is_poisoned((void *)memory, size);
 }
 
 /*
- * For bytes that a library without instrumentation is about to read, xxHash for example: has the
- * sanitizer report the first that must not be.
+ * Reports the first poisoned byte. Call it before an uninstrumented library, such as xxHash, reads
+ * these bytes.
  */
 static inline void poison_expect_none(const void *memory, size_t size)
 {

@@ -4,8 +4,8 @@
 #include <stdbool.h>
 
 /*
- * ln 2 in two parts: the first has 32 trailing zero bits, so that its product with a small integer
- * is exact.
+ * ln 2 in two parts: the first has 32 trailing zero bits, so its product with a small integer is
+ * exact.
  */
 static const double ln2_high = 0x1.62e42fep-1, ln2_low = 0x1.efa39ef35793cp-33;
 
@@ -15,7 +15,7 @@ double portable_exp(double x)
 	double r = x - k * ln2_high - k * ln2_low;
 	double sum = 1;
 
-	/* Taylor on |r| <= 0.35: the 17th term is under 1e-22. */
+	/* Taylor series on |r| <= 0.35: the 17th term is below 1e-22. */
 	for (int i = 16; i > 0; i--)
 		sum = 1 + sum * r / i;
 	return ldexp(sum, (int)k);
@@ -30,7 +30,7 @@ double portable_log(double x)
 		m *= 2;
 		k--;
 	}
-	/* ln m = 2 artanh z with |z| <= 0.172: z^41 is under 1e-31. */
+	/* ln m = 2 artanh z with |z| <= 0.172: z^41 is below 1e-31. */
 	double z = (m - 1) / (m + 1), square = z * z, sum = 0;
 
 	for (int i = 39; i > 0; i -= 2)
@@ -42,8 +42,8 @@ double portable_log(double x)
 static double sine(double x, int quarters)
 {
 	/*
-	 * pi / 2 in two parts: the first has 33 trailing zero bits, so that its product with a
-	 * small integer is exact.
+	 * pi / 2 in two parts: the first has 33 trailing zero bits, so its product with a small
+	 * integer is exact.
 	 */
 	const double half_pi_high = 0x1.921fb544p0, half_pi_low = 0x1.0b4611a626331p-34;
 	double k = rint(x * 0x1.45f306dc9c883p-1);
@@ -52,7 +52,7 @@ static double sine(double x, int quarters)
 	bool odd = quadrant & 1;
 	double sum = 1;
 
-	/* Taylor on |r| <= 0.79: the next term is under 1e-18. */
+	/* Taylor series on |r| <= 0.79: the next term is below 1e-18. */
 	for (int i = odd ? 18 : 19; i > 1; i -= 2)
 		sum = 1 - sum * square / (i * (i - 1));
 	sum = odd ? sum : sum * r;

@@ -1,7 +1,7 @@
 /*
- * exp, log, sin and cos from additions and multiplications alone: the C library picks variants by
- * processor that differ in the last bit, and a crop's size must not. Relative error under 1e-14, of
- * sin and cos absolute. Pure functions.
+ * exp, log, sin and cos from additions and multiplications only. The C library selects variants by
+ * processor that differ in the last bit, but the size of a crop must not depend on the processor.
+ * Relative error below 1e-14; absolute for sin and cos. Pure functions.
  */
 #pragma once
 

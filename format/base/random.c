@@ -19,9 +19,9 @@ void random_init(struct random_stream *stream, uint64_t seed, uint64_t epoch, ui
 		 enum random_purpose purpose)
 {
 	/*
-	 * Seed, epoch, sample and purpose are wider than a Philox counter. So the seed keys a first
-	 * block, whose counter is epoch and purpose; two words of it key the stream, whose counter
-	 * is sample and block number.
+	 * Seed, epoch, sample and purpose exceed a Philox counter. So the seed is the key of a
+	 * first block, whose counter is epoch and purpose; two words of that block are the key of
+	 * the stream, whose counter is sample and block number.
 	 */
 	uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
 	uint32_t name[4] = {(uint32_t)epoch, (uint32_t)(epoch >> 32), (uint32_t)purpose, 0};

@@ -1,8 +1,8 @@
 /*
  * Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel Random
- * Numbers: As Easy as 1, 2, 3", SC 2011). A stream is named by (seed, epoch, sample, purpose) and
- * holds no other state, so any thread can draw any number of any sample at any time. Plain values,
- * no ownership.
+ * Numbers: As Easy as 1, 2, 3", SC 2011). (seed, epoch, sample, purpose) identifies a stream
+ * completely, so any thread can draw any number of any sample at any time. Plain values, no
+ * ownership.
  */
 #pragma once
 
@@ -12,22 +12,23 @@ enum random_purpose {
 	RANDOM_ORDER = 1,   /* the epoch's permutation; sample is unused */
 	RANDOM_AUGMENT = 2, /* a sample's transforms */
 	RANDOM_SUBSTITUTE = 3,
-	RANDOM_NOISE = 4,   /* of pixels; the seed is drawn from a sample's transforms */
-	RANDOM_LASTING = 5, /* a sample's transforms, what is the same in all epochs; epoch is 0 */
-	RANDOM_MIX = 6,    /* the trainer's: how samples of a step are blended; epoch is the step */
-	RANDOM_COLOUT = 7, /* the trainer's: rows and columns of a step; sample 0 and 1 */
-	RANDOM_SELECT = 8, /* the trainer's: which samples of a step are kept; epoch is the step */
-	RANDOM_COPY = 9,   /* the seed of a sample's further copies; epoch is the copy's number */
+	RANDOM_NOISE = 4, /* pixel noise; the seed is drawn from a sample's transforms */
+	/* the part of a sample's transforms that is the same in all epochs; epoch is 0 */
+	RANDOM_LASTING = 5,
+	RANDOM_MIX = 6,    /* trainer: how samples of a step are blended; epoch is the step */
+	RANDOM_COLOUT = 7, /* trainer: rows and columns of a step; sample is 0 or 1 */
+	RANDOM_SELECT = 8, /* trainer: which samples of a step are kept; epoch is the step */
+	RANDOM_COPY = 9,   /* seed of a sample's further copies; epoch is the number of the copy */
 };
 
 struct random_stream {
 	uint32_t key[2];
 	uint32_t counter[4];
 	uint32_t block[4]; /* numbers of the current block */
-	unsigned used;     /* of the block, 4: draw a new one */
+	unsigned used;     /* numbers of the block used so far; 4 if a new block is needed */
 };
 
-/* One block of Philox4x32-10: the function itself, on which everything below rests. */
+/* Computes one block of Philox4x32-10. All functions below are based on it. */
 void random_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t ret_block[4]);
 
 void random_init(struct random_stream *stream, uint64_t seed, uint64_t epoch, uint64_t sample,

@@ -88,7 +88,7 @@ int shard_set_base(const char *path, char ret_base[SHARD_SET_PATH_MAX])
 	return 0;
 }
 
-/* Bytes of a path before its last part. */
+/* Length of a path without its last component. */
 static int folder_size(const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -104,8 +104,8 @@ int shard_set_commit_record_path(const char *base, char ret_path[SHARD_SET_PATH_
 }
 
 /*
- * Where anyone may make files, a commit record counts from whom the kernel would follow a symbolic
- * link there (fs.protected_symlinks).
+ * In a folder that anyone may write to, trusts a commit record only from users whose symbolic links
+ * the kernel would follow there (fs.protected_symlinks).
  */
 static bool commit_record_is_trusted(const char *base, const struct stat *record)
 {
@@ -120,7 +120,10 @@ static bool commit_record_is_trusted(const char *base, const struct stat *record
 	return record->st_uid == geteuid() || record->st_uid == status.st_uid;
 }
 
-/* Reads the commit record's line, unterminated; its size, or -ENOENT when there is none of use. */
+/*
+ * Reads the line of the commit record, unterminated. Returns its size, or -ENOENT if there is no
+ * valid record.
+ */
 static ssize_t commit_record_load(const char *base, char line[SHARD_SET_PATH_MAX])
 {
 	struct stat status;
@@ -149,7 +152,7 @@ int shard_set_commit_record_read(const char *base, char ret_path[SHARD_SET_PATH_
 	ssize_t size = commit_record_load(base, line);
 	if (size < 0)
 		return (int)size;
-	/* a file beside it, called after the dataset: nothing else can be meant */
+	/* must name a file in the same folder, named after the dataset */
 	if ((size_t)size <= name_size + 2 || line[0] != '.' ||
 	    memcmp(line + 1, base + folder, name_size) != 0 || line[name_size + 1] != '.' ||
 	    memchr(line, '/', (size_t)size) || memchr(line, '\0', (size_t)size))
@@ -157,24 +160,22 @@ int shard_set_commit_record_read(const char *base, char ret_path[SHARD_SET_PATH_
 	int n = snprintf(path, sizeof(path), "%.*s%.*s", folder, base, (int)size, line);
 	if (n < 0 || (size_t)n >= sizeof(path))
 		return -ENAMETOOLONG;
-	/* one that leads nowhere is left from a replacement that came to its end */
+	/* a record without target is left over from a completed replacement */
 	if (lstat(path, &status) < 0 || !S_ISREG(status.st_mode))
 		return -ENOENT;
 	memcpy(ret_path, path, (size_t)n + 1);
 	return 0;
 }
 
-/*
- * What a directory listing found: the only candidate, or the first two that contradict each other.
- */
+/* Result of scanning a directory: the only candidate, or the first two that conflict. */
 struct candidates {
 	char found[2][SHARD_SET_PATH_MAX];
 	size_t count;
-	bool has_commit_records;  /* a commit record was met, */
-	bool heed_commit_records; /* so that from then on every name is looked up in them */
+	bool has_commit_records;  /* a commit record was found */
+	bool heed_commit_records; /* look up every name in commit records */
 };
 
-/* Shards of one set are one candidate, whichever of them is met first. */
+/* Shards of one set are one candidate, whichever is found first. */
 static int candidates_add(struct candidates *candidates, const char *path)
 {
 	struct shard_name name;
@@ -209,8 +210,8 @@ static bool is_commit_record(const char *name)
 }
 
 /*
- * A commit record by itself: it may be all that its dataset has at the moment. One that does not
- * count says nothing.
+ * Handles a commit record, which may be all that exists of its dataset at the moment. Ignores an
+ * invalid one.
  */
 static int candidates_add_commit_record(struct candidates *candidates, const char *directory,
 					const char *name)
@@ -226,7 +227,7 @@ static int candidates_add_commit_record(struct candidates *candidates, const cha
 	return candidates_add(candidates, path);
 }
 
-/* An entry of a directory: *.pimg; with base, only a shard of "directory/base". */
+/* Handles a directory entry: *.pimg or, with base, only a shard of "directory/base". */
 static int candidates_meet(struct candidates *candidates, const char *directory, const char *base,
 			   const char *file)
 {
@@ -283,7 +284,7 @@ static int candidates_choose(const struct candidates *candidates, const char *pa
 	return 0;
 }
 
-/* "DIR/NAME.pimg" does not exist: look for shards of DIR/NAME. */
+/* "DIR/NAME.pimg" does not exist: looks for shards of DIR/NAME. */
 static int shard_set_find(const char *path, char ret_path[SHARD_SET_PATH_MAX], char *error)
 {
 	char directory[SHARD_SET_PATH_MAX] = ".", base[SHARD_SET_PATH_MAX];

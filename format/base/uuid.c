@@ -6,16 +6,16 @@
 
 void uuid_from_hash(XXH128_hash_t hash, uint8_t ret_uuid[UUID_SIZE])
 {
-	/* hashes are written with their highest byte first */
+	/* hashes are written big-endian */
 	uint64_t halves[] = {htobe64(hash.high64), htobe64(hash.low64)};
 
 	memcpy(ret_uuid, halves, UUID_SIZE);
-	/* version 8: made by the application's own rule (RFC 9562, 5.8) */
+	/* version 8: application-specific (RFC 9562, 5.8) */
 	ret_uuid[6] = (uint8_t)((ret_uuid[6] & 0x0f) | 0x80);
 	ret_uuid[8] = (uint8_t)((ret_uuid[8] & 0x3f) | 0x80);
 }
 
-/* Bytes that a dash comes before. */
+/* True for bytes preceded by a dash. */
 static bool dash_before(unsigned i)
 {
 	return i == 4 || i == 6 || i == 8 || i == 10;
@@ -48,7 +48,7 @@ bool uuid_read(const char *text, struct uuid *ret_uuid)
 		if (sscanf(at, "%2hhx", &uuid.bytes[i]) != 1 || !at[1])
 			return false;
 	}
-	/* sscanf takes signs, blanks and capitals, which are not to be found here */
+	/* compare the text, because sscanf accepts signs, blanks and capitals */
 	uuid_write(uuid.bytes, again);
 	if (strcmp(again, text) != 0)
 		return false;

@@ -1,8 +1,7 @@
 /*
- * What a codec is to the decoder: it turns stored bytes into RGB pixels of a region, in stored
- * orientation. One state per decoder, hence per thread; its memory is scratch of the decoder's
- * budget. decode.c chooses the codec, maps regions through the orientation and turns the result
- * upright.
+ * Interface of a codec: decodes stored bytes to RGB pixels of a region, in stored orientation. One
+ * state per decoder, hence per thread; its memory is charged to the decoder's scratch budget.
+ * decode.c selects the codec, maps regions through the orientation and turns the result upright.
  */
 #pragma once
 
@@ -14,31 +13,30 @@ struct codec_request {
 	const struct packimg_sample *sample;
 	uint32_t width, height;       /* pixels of the stored image */
 	struct packimg_region region; /* in stored coordinates, inside the image */
-	uint32_t
-		/* 1, 2, 4 or 8: the smallest scale that is still large enough is 1/denominator */
-		denominator;
-	bool by_rows; /* rows() will be called for all of them */
+	/* 1, 2, 4 or 8: decode at 1/denominator, the smallest scale that is large enough */
+	uint32_t denominator;
+	bool by_rows; /* rows() will be called for all rows */
 };
 
 struct codec {
-	/* The budget outlives the state. */
+	/* The budget must outlive the state. */
 	int (*state_new)(struct scratch_budget *budget, void **ret_state);
 	void (*state_free)(void *state); /* accepts NULL */
 	/*
-	 * As packimg_decode(), in stored coordinates. The error text says what is wrong with the
-	 * data; the caller says where.
+	 * As packimg_decode(), in stored coordinates. The error message describes the fault in the
+	 * data; the caller adds the location.
 	 */
 	int (*decode)(void *state, const struct codec_request *request,
 		      struct packimg_pixels *ret_pixels, struct packimg_error *error);
-	/* As packimg_decode_begin_planes(); NULL: this codec has no planes. */
+	/* As packimg_decode_begin_planes(); NULL if the codec has no planes. */
 	int (*planes)(void *state, const struct codec_request *request,
 		      struct packimg_planes *ret_planes, struct packimg_error *error);
 	/*
-	 * As packimg_decode_rows(), after a decode by rows that made a ring. NULL: there is none
-	 * such.
+	 * As packimg_decode_rows(), after a decode by rows that returned a ring. NULL if decode()
+	 * never returns one.
 	 */
 	int (*rows)(void *state, uint32_t end, uint32_t *ret_ready, struct packimg_error *error);
-	/* As packimg_decode_ahead(), for requests of this codec alone. NULL: it gains nothing. */
+	/* As packimg_decode_ahead(), for requests of this codec only. NULL if it gains nothing. */
 	void (*ahead)(void *state, const struct codec_request *requests, uint32_t count);
 };
 
@@ -47,8 +45,8 @@ extern const struct codec codec_raw;
 extern const struct codec codec_raw_zstd;
 
 /*
- * packimg_index_jpeg(), with the columns of source's index (the content of its item) where there is
- * one; -EBADMSG when that does not fit. The second with the state of codec_jpeg.
+ * packimg_index_jpeg() with the columns of source's index (the content of its item) if it has one;
+ * -EBADMSG if that index does not match. codec_jpeg_index() takes the state of codec_jpeg.
  */
 int decoder_index(struct packimg_decoder *decoder, const struct jpeg_source *source,
 		  const uint8_t **ret_side, size_t *ret_size);

@@ -1,9 +1,9 @@
 /*
- * JPEG: our own decoder (jpeg_baseline.h) where it can, else libjpeg-turbo, which also gives the
- * reason when a file is damaged. What follows is the latter: it decodes the rows and columns that a
- * region needs and no more. The library's fancy upsampling looks one chroma sample to each side, so
- * what is decoded is a little wider than the region and cut to it afterwards: the pixels are those
- * of a full decode, bit for bit.
+ * JPEG codec: uses our own decoder (jpeg_baseline.h) where possible, else libjpeg-turbo, which also
+ * supplies the error message for a damaged file. This file implements the latter: it decodes only
+ * the rows and columns that a region needs. The library's fancy upsampling reads one chroma sample
+ * on each side, so the decoded area is slightly wider than the region and cropped afterwards: the
+ * pixels equal those of a full decode, bit for bit.
  */
 #include "format/codec/codec.h"
 #include "format/codec/jpeg/jpeg_baseline.h"
@@ -23,22 +23,19 @@
 
 enum {
 	/*
-	 * Output columns needed left and right of the region for upsampling, and the least width
-	 * where it stays "fancy".
+	 * Output columns required left and right of the region for upsampling, and the minimum
+	 * width at which the upsampling stays "fancy".
 	 */
 	MARGIN_LEFT = 1,
 	MARGIN_RIGHT = 2,
 	CROP_WIDTH_MIN = 32,
 	ROWS_AT_ONCE = 16,
-	/*
-	 * Rows kept when they are asked for one by one: PACKIMG_ROWS_HELD, and what is read at
-	 * once.
-	 */
+	/* Rows kept when decoding row by row: PACKIMG_ROWS_HELD, plus those read at once. */
 	RING = 32,
 	/*
-	 * libjpeg-turbo stores rows that happen to be aligned past the cache (movntdq), where the
-	 * resize that follows would have to fetch them back from memory: 5 % of the decode alone.
-	 * So no row is ever aligned.
+	 * libjpeg-turbo stores aligned rows with non-temporal stores (movntdq), and the resize that
+	 * follows would fetch them back from memory: 5 % of the decode time. So rows are never
+	 * aligned.
 	 */
 	ROW_MISALIGN = 8,
 };
@@ -50,17 +47,18 @@ struct jpeg_state {
 	struct jpeg_input input;
 	struct jpeg_arena arena;
 	struct scratch pixels;
-	struct scratch side;          /* the sample's, copied; or made by codec_jpeg_index() */
-	struct scratch file;          /* the sample, copied where it is read more than once */
-	struct codec_request request; /* the latest */
+	/* copy of the sample's side data, or the index built by codec_jpeg_index() */
+	struct scratch side;
+	struct scratch file;          /* copy of the sample, where it is read more than once */
+	struct codec_request request; /* the current one */
 	struct packimg_pixels result;
-	bool indexed;       /* our own decoder goes by an index */
-	bool planar;        /* the latest is being read as planes */
-	bool by_library;    /* the latest is being read by libjpeg-turbo, row by row */
+	bool indexed;       /* our own decoder uses an index */
+	bool planar;        /* the current image is decoded to planes */
+	bool by_library;    /* libjpeg-turbo decodes the current image row by row */
 	uint32_t rows_read; /* of result */
 	/*
-	 * where libjpeg-turbo had to finish what ours began: the ring that the caller reads, else
-	 * without data
+	 * the ring that the caller reads, if libjpeg-turbo had to finish an image that ours began;
+	 * otherwise data is NULL
 	 */
 	struct packimg_pixels taken_over;
 };
@@ -106,7 +104,7 @@ static int jpeg_state_new(struct scratch_budget *budget, void **ret_state)
 	return 0;
 }
 
-/* Does the header describe the image that the index record promises? */
+/* Raises an error unless the header matches the index record. */
 static void jpeg_check_header(struct jpeg_state *jpeg)
 {
 	const struct codec_request *request = &jpeg->request;
@@ -122,7 +120,7 @@ static void jpeg_check_header(struct jpeg_state *jpeg)
 				request->sample->channels);
 }
 
-/* libjpeg-turbo was not written for bytes that change while it reads them: it gets a copy. */
+/* Copies the file, because libjpeg-turbo does not expect bytes to change while it reads them. */
 static void jpeg_copy_file(struct jpeg_state *jpeg)
 {
 	const struct packimg_sample *sample = jpeg->request.sample;
@@ -139,8 +137,8 @@ static void jpeg_start(struct jpeg_state *jpeg)
 	struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
 
 	/*
-	 * tables live in the arena that was reset after the last image; without this, they would
-	 * seem to be there
+	 * tables are allocated in the arena, which was reset after the last image: clear the
+	 * dangling pointers
 	 */
 	memset(cinfo->quant_tbl_ptrs, 0, sizeof(cinfo->quant_tbl_ptrs));
 	memset(cinfo->dc_huff_tbl_ptrs, 0, sizeof(cinfo->dc_huff_tbl_ptrs));
@@ -157,19 +155,22 @@ static void jpeg_start(struct jpeg_state *jpeg)
 		cinfo->out_color_space = JCS_RGB;
 	cinfo->dct_method = JDCT_ISLOW;
 	cinfo->do_fancy_upsampling = TRUE;
-	/* it would guess at missing scans from blocks around them, which a region does not have */
+	/*
+	 * smoothing would guess missing scans from neighbouring blocks, which a region does not
+	 * have
+	 */
 	cinfo->do_block_smoothing = FALSE;
 	cinfo->scale_num = 1;
 	cinfo->scale_denom = jpeg->request.denominator;
 	jpeg_start_decompress(cinfo);
-	if (jpeg_has_multiple_scans(cinfo)) /* all have been read */
+	if (jpeg_has_multiple_scans(cinfo)) /* all scans have been read */
 		jpeg_input_check_whole(&jpeg->input, cinfo);
 }
 
 /*
- * jpeg_crop_scanline() of libjpeg-turbo 2.1 forgets that at a scale a subsampled component may come
- * out of the inverse transform larger than the scale says; where it then still is to be upsampled
- * (4:1 chroma at 1/2), columns would be lost.
+ * False if cropping would lose columns: at reduced scale, a subsampled component may leave the
+ * inverse transform larger than the scale implies, and jpeg_crop_scanline() of libjpeg-turbo 2.1
+ * ignores that if the component still needs upsampling (4:1 chroma at 1/2).
  */
 static bool crop_is_safe(const struct jpeg_decompress_struct *cinfo)
 {
@@ -184,7 +185,7 @@ static bool crop_is_safe(const struct jpeg_decompress_struct *cinfo)
 	return true;
 }
 
-/* The columns to decode for [first, end) of the output. */
+/* Selects the columns to decode for [first, end) of the output. */
 static void crop_columns(struct jpeg_decompress_struct *cinfo, uint32_t first, uint32_t end,
 			 JDIMENSION *ret_first)
 {
@@ -205,9 +206,9 @@ static void crop_columns(struct jpeg_decompress_struct *cinfo, uint32_t first, u
 }
 
 /*
- * Ink to RGB, in place, rounding as a * b / 255. What is stored is 255 - ink: Adobe's way, which
- * nearly all files follow whether or not they have its marker, and which other programs take for
- * granted.
+ * Converts CMYK to RGB in place, rounding as a * b / 255. The stored values are 255 - ink: Adobe's
+ * convention, which nearly all files follow with or without Adobe's marker, and which other
+ * programs assume.
  */
 static void cmyk_to_rgb(uint8_t *row, uint32_t width)
 {
@@ -222,7 +223,7 @@ static void cmyk_to_rgb(uint8_t *row, uint32_t width)
 	}
 }
 
-/* Makes the result's rows before end; may jump. */
+/* Decodes the result's rows before end; may longjmp. */
 static void jpeg_read_rows(struct jpeg_state *jpeg, uint32_t end)
 {
 	struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
@@ -251,7 +252,7 @@ static void jpeg_read_rows(struct jpeg_state *jpeg, uint32_t end)
 		jpeg_finish_decompress(cinfo);
 }
 
-/* What the request's region touches at its scale. */
+/* Returns the pixels that the request's region touches at its scale. */
 static struct jpeg_region region_of(const struct codec_request *request)
 {
 	const struct packimg_region *region = &request->region;
@@ -272,7 +273,7 @@ static struct jpeg_region region_of(const struct codec_request *request)
 	};
 }
 
-/* Those pixels, but where they will lie. */
+/* Returns the geometry of those pixels, without their location in memory. */
 static struct packimg_pixels pixels_of(const struct codec_request *request)
 {
 	const struct jpeg_region scaled = region_of(request);
@@ -288,7 +289,7 @@ static struct packimg_pixels pixels_of(const struct codec_request *request)
 	};
 }
 
-/* Begins with the region and fills in result; may jump. */
+/* Starts decoding the region and fills in result; may longjmp. */
 static void jpeg_begin_region(struct jpeg_state *jpeg, bool by_rows)
 {
 	struct packimg_pixels result = pixels_of(&jpeg->request);
@@ -313,7 +314,7 @@ static void jpeg_begin_region(struct jpeg_state *jpeg, bool by_rows)
 		jpeg_trap_raise((j_common_ptr)cinfo, -EBADMSG, "JPEG data ends too early");
 }
 
-/* libjpeg-turbo's turn: all rows, or none yet. */
+/* Decodes with libjpeg-turbo: all rows, or with by_rows none yet. */
 static int jpeg_decode_by_library(struct jpeg_state *jpeg, bool by_rows,
 				  struct packimg_error *error)
 {
@@ -324,7 +325,7 @@ static int jpeg_decode_by_library(struct jpeg_state *jpeg, bool by_rows,
 			jpeg_read_rows(jpeg, jpeg->result.height);
 	}
 	jpeg->by_library = by_rows && jpeg->trap.code == 0;
-	/* also gives back what an image that failed half-way had taken */
+	/* also releases the memory of an image that failed half-way */
 	if (!jpeg->by_library)
 		jpeg_abort_decompress(&jpeg->cinfo);
 	if (jpeg->trap.code < 0)
@@ -333,9 +334,9 @@ static int jpeg_decode_by_library(struct jpeg_state *jpeg, bool by_rows,
 }
 
 /*
- * The index, where there is one of a version that is known, in a copy of the side data: it is read
- * again with every row. What a damaged one leads to can look like pixels: so its checksum is
- * computed each time, which takes less than a hundredth of what decoding does.
+ * Finds the index, if there is one of the known version, in a copy of the side data, because it is
+ * read again for every row. A damaged index can produce plausible pixels, so the checksum is
+ * verified each time, which takes less than a hundredth of the decode time.
  */
 static int jpeg_find_index(struct jpeg_state *jpeg, const struct packimg_sample *sample,
 			   struct jpeg_source *source, struct packimg_error *error)
@@ -364,7 +365,8 @@ static int jpeg_find_index(struct jpeg_state *jpeg, const struct packimg_sample 
 }
 
 /*
- * Every block has at least a bit: a file that is smaller than that gets no memory for its pixels.
+ * True if the file has less than one bit per block, the minimum: then allocate no memory for its
+ * pixels.
  */
 static bool too_small(const struct codec_request *request)
 {
@@ -372,7 +374,7 @@ static bool too_small(const struct codec_request *request)
 	       (uint64_t)request->sample->data_size * 8;
 }
 
-/* 0, or why not: then libjpeg-turbo has the last word. */
+/* Returns 0 or an error, after which libjpeg-turbo decides. */
 static int jpeg_decode_baseline(struct jpeg_state *jpeg, const struct jpeg_region *region)
 {
 	const struct codec_request *request = &jpeg->request;
@@ -393,7 +395,7 @@ static int jpeg_decode_baseline(struct jpeg_state *jpeg, const struct jpeg_regio
 	return 0;
 }
 
-/* Leaves the image before. */
+/* Ends the decode in progress. */
 static void jpeg_leave_image(struct jpeg_state *jpeg)
 {
 	if (jpeg->by_library)
@@ -403,7 +405,7 @@ static void jpeg_leave_image(struct jpeg_state *jpeg)
 	jpeg->taken_over.data = NULL;
 }
 
-/* Leaves the image before; what our own decoder needs of the next. */
+/* Ends the decode in progress and prepares the next one for our own decoder. */
 static int jpeg_take_request(struct jpeg_state *jpeg, const struct codec_request *request,
 			     struct jpeg_region *ret_region, struct packimg_error *error)
 {
@@ -459,10 +461,10 @@ static int jpeg_rows_by_library(struct jpeg_state *jpeg, uint32_t end, struct pa
 }
 
 /*
- * libjpeg-turbo lets scans pass that ours does not, runs beyond a block's end for example. Rows
- * that are out already are the same ones, so it takes over: all of the region is made, and copied
- * to where the caller expects it. Not so with an index: what was made by a wrong one need not be
- * right, and all that is left is to find words for the fault.
+ * libjpeg-turbo accepts scans that our decoder rejects, for example with runs beyond the end of a
+ * block. It takes over, since the rows already returned are the same: decodes the whole region and
+ * copies rows to the ring that the caller reads. With an index this is not possible, because rows
+ * decoded with a wrong index may be wrong; then only reports the fault.
  */
 static int jpeg_take_over(struct jpeg_state *jpeg, struct packimg_error *error)
 {
@@ -482,7 +484,8 @@ static int jpeg_take_over(struct jpeg_state *jpeg, struct packimg_error *error)
 static void jpeg_copy_rows(const struct packimg_pixels *from, const struct packimg_pixels *ring,
 			   uint32_t end)
 {
-	uint8_t *output = (uint8_t *)(uintptr_t)ring->data; /* in memory of the decoder's own */
+	/* points into the decoder's own memory */
+	uint8_t *output = (uint8_t *)(uintptr_t)ring->data;
 
 	for (uint32_t y = end > ring->ring ? end - ring->ring : 0; y < end; y++)
 		memcpy(output + y % ring->ring * ring->stride, from->data + y * from->stride,
@@ -529,7 +532,7 @@ static int jpeg_planes(void *state, const struct codec_request *request,
 	if (too_small(request))
 		return PACKIMG_NO_PLANES;
 	r = jpeg_baseline_begin_planes(jpeg->baseline, &region, samples);
-	/* What there is to see must not depend on whether an index could be used. */
+	/* The outcome must not depend on whether an index was usable. */
 	if (r < 0 && jpeg->indexed) {
 		region.source.index = NULL;
 		jpeg->indexed = false;
@@ -574,7 +577,7 @@ int codec_jpeg_index(void *state, const struct jpeg_source *source, const uint8_
 	struct jpeg_source copy = *source;
 	const uint8_t *content;
 	size_t content_size;
-	/* the scan is read twice: once for its symbols, once for the places where they stand */
+	/* the scan is read twice: once to decode symbols, once to find their positions */
 	int r = scratch_reserve(&jpeg->file, source->size);
 
 	if (r < 0)

@@ -9,26 +9,26 @@
 enum {
 	ARENA_ALIGN = 64,
 	ARENA_CHUNK_MIN = 256 << 10,
-	/* unless that is too small: what is allocated is not much more than what is counted */
+	/* unless a request is larger; limits the excess of allocated over charged memory */
 	ARENA_CHUNK_MAX = 4 << 20,
-	/* What is more takes an image so long that asking for it anew does not show. */
+	/* An image that needs more takes so long that allocating again does not show. */
 	ARENA_KEPT_MAX = 64 << 20,
 	/*
 	 * libjpeg-turbo's SIMD code reads and writes rows in whole vectors, up to two of 32 bytes
-	 * beyond
+	 * past the end
 	 */
 	ARENA_ROW_ALIGN = 64,
 };
 
 struct jpeg_arena_chunk {
 	struct jpeg_arena_chunk *next;
-	size_t size, used; /* of the bytes that follow the padded chunk header */
+	size_t size, used; /* of the bytes after the padded chunk header */
 };
 
-/* libjpeg leaves the contents of this structure to its memory manager. */
+/* libjpeg leaves this structure opaque for the memory manager to define. */
 struct jvirt_barray_control {
 	struct jvirt_barray_control *next;
-	JBLOCKARRAY rows; /* NULL until realized */
+	JBLOCKARRAY rows; /* NULL until realised */
 	JDIMENSION blocks_per_row, row_count;
 	bool zeroed;
 };
@@ -55,7 +55,7 @@ static struct jpeg_arena_chunk *chunk_new(size_t size)
 	if (!chunk)
 		return NULL;
 	*chunk = (struct jpeg_arena_chunk){.size = size};
-	poison(chunk_memory(chunk), size); /* until it is taken */
+	poison(chunk_memory(chunk), size); /* until allocated */
 	return chunk;
 }
 
@@ -92,13 +92,13 @@ static void *arena_take(j_common_ptr cinfo, size_t size)
 static void *arena_alloc(j_common_ptr cinfo, int pool, size_t size)
 {
 	/*
-	 * tables of the permanent pool come here too: an image must not see those of the one before
-	 * it
+	 * the permanent pool comes from the arena as well: an image must not see tables of the
+	 * previous one
 	 */
 	return arena_take(cinfo, size);
 }
 
-/* Rows of row_size bytes in one piece, and pointers to them. */
+/* Allocates rows of row_size bytes in one block, and pointers to them. */
 static void **arena_rows(j_common_ptr cinfo, size_t row_size, JDIMENSION row_count)
 {
 	if (row_count == 0 || row_size > SIZE_MAX / 4 / row_count)
@@ -182,8 +182,8 @@ static void arena_free_pool(j_common_ptr cinfo, int pool)
 	if (pool != JPOOL_IMAGE)
 		return;
 	/*
-	 * several chunks become one that holds what this image needed, so that the next one like it
-	 * needs no more
+	 * merge several chunks into one with room for what this image needed, so that a similar
+	 * image needs no more
 	 */
 	if (arena->used > ARENA_KEPT_MAX) {
 		chunks_free(arena);

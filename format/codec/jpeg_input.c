@@ -7,14 +7,14 @@
 
 enum {
 	/*
-	 * Scans of a file; encoders make about ten. Each costs a pass over all blocks, however few
-	 * bytes it has.
+	 * Maximum number of scans; encoders write about ten. Each costs a pass over all blocks,
+	 * however few bytes it has.
 	 */
 	SCANS_MAX = 100,
 	/*
-	 * Zeros that an arithmetic-coded segment may lack. Encoders drop 1 to 4 bytes; where the
-	 * rest of the picture is of one colour, up to 12. Of a photograph that was cut somewhere,
-	 * decoding takes more than 30, and nearly always more than 64.
+	 * Zeros that an arithmetic-coded segment may lack. Encoders drop 1 to 4 bytes, or up to 12
+	 * if the rest of the image has one colour. Decoding a photograph truncated anywhere
+	 * consumes more than 30, and nearly always more than 64.
 	 */
 	ZEROS_MAX = 16,
 	MARKER_TEM = 0x01,
@@ -27,9 +27,7 @@ enum {
 	MARKER_SOS = 0xda,
 };
 
-/*
- * Bytes of coefficients that a file of several scans may need: 170 megapixels without subsampling.
- */
+/* Limit in bytes for the coefficients of a multi-scan file: 170 megapixels without subsampling. */
 #define COEFFICIENTS_SIZE_MAX ((uint64_t)1 << 30)
 
 static struct jpeg_input *input_of(j_decompress_ptr cinfo)
@@ -37,7 +35,7 @@ static struct jpeg_input *input_of(j_decompress_ptr cinfo)
 	return (struct jpeg_input *)cinfo->src;
 }
 
-/* Where the next marker begins, with its fill bytes; end: there is none. */
+/* Returns the start of the next marker, including fill bytes; end if there is none. */
 static const uint8_t *find_marker(const uint8_t *p, const uint8_t *end)
 {
 	while (p < end && (p = memchr(p, 0xff, (size_t)(end - p)))) {
@@ -52,7 +50,10 @@ static const uint8_t *find_marker(const uint8_t *p, const uint8_t *end)
 	return end;
 }
 
-/* The entropy-coded bytes that come next, behind a scan's header or a restart marker; end: none. */
+/*
+ * Returns the next entropy-coded bytes, after a scan header or a restart marker; end if there are
+ * none.
+ */
 static const uint8_t *find_segment(const uint8_t *p, const uint8_t *end, bool *arithmetic)
 {
 	while ((p = find_marker(p, end)) < end) {
@@ -81,8 +82,8 @@ static void input_give(struct jpeg_input *input, const uint8_t *data, size_t siz
 }
 
 /*
- * The next bytes of the file, behind a marker that was given; arithmetic-coded, those up to the
- * marker that ends a segment. There may be none.
+ * Supplies the next bytes of the file, after a marker already supplied. If arithmetic-coded, only
+ * up to the marker that ends a segment; this may be no bytes at all.
  */
 static void input_give_bytes(struct jpeg_input *input)
 {
@@ -99,8 +100,8 @@ static void input_give_bytes(struct jpeg_input *input)
 }
 
 /*
- * The one that ends a segment, and not what follows: when that is wanted, the library has done with
- * the zeros.
+ * Supplies only the marker that ends a segment: once the library asks for more, it is done with the
+ * zeros.
  */
 static void input_give_marker(struct jpeg_input *input)
 {
@@ -119,7 +120,7 @@ _Noreturn static void raise_early_end(j_decompress_ptr cinfo)
 			"JPEG data end before the image does: the file is truncated or damaged");
 }
 
-/* A refinement of DC coefficients may take a bit of each block, and be all zeros. */
+/* True if the scan refines DC coefficients: it may take one bit per block, all zeros. */
 static bool refines_dc(const struct jpeg_decompress_struct *cinfo)
 {
 	return cinfo->progressive_mode && cinfo->Ss == 0 && cinfo->Ah > 0;
@@ -150,7 +151,7 @@ static boolean source_fill(j_decompress_ptr cinfo)
 		input->last = JPEG_INPUT_ZEROS;
 		input_give(input, zeros, sizeof(zeros));
 	} else {
-		/* Huffman codes tell whether they are all there; arithmetic coding does not. */
+		/* Huffman data shows whether it is complete; arithmetic-coded data does not. */
 		if (input->ended || input->arithmetic)
 			raise_early_end(cinfo);
 		input->ended = true;
@@ -165,7 +166,7 @@ static void source_skip(j_decompress_ptr cinfo, long size)
 
 	if (size <= 0)
 		return;
-	/* Segments are given whole. */
+	/* Header segments are supplied whole. */
 	if ((size_t)size > source->bytes_in_buffer)
 		raise_early_end(cinfo);
 	source->next_input_byte += size;
@@ -185,32 +186,32 @@ bool jpeg_input_passes_over(j_decompress_ptr cinfo)
 	struct jpeg_input *input = input_of(cinfo);
 	int *count = &cinfo->err->msg_parm.i[0], marker = cinfo->err->msg_parm.i[1];
 
-	if (cinfo->src->fill_input_buffer != source_fill) /* somebody else's */
+	if (cinfo->src->fill_input_buffer != source_fill) /* a source manager of another caller */
 		return false;
 	if (input->last == JPEG_INPUT_MARKER) {
-		/* They lie right before it. */
+		/* The zeros are right before the marker. */
 		const uint8_t *coded_end = input->next;
 
 		input->zeros_in_doubt = false;
 		*count -= ZEROS_MAX;
 		if (*count <= 0)
 			return true;
-		/* Others would have been read as code in place of zeros that were left out. */
+		/* Other bytes would have been decoded in place of the omitted zeros. */
 		if (*count > coded_end - input->segment || !all_zero(coded_end - *count, coded_end))
 			return false;
 	}
 	/*
-	 * Of a file that was cut, the rest may have been filled up: code comes out of that, too,
-	 * but hardly as much as there must be.
+	 * A truncated file may have been padded: padding decodes to something too, but hardly to as
+	 * much as is missing.
 	 */
 	if (input->ended)
 		return false;
-	/* Between scans they say that the scan before was misread. */
+	/* Extraneous bytes between scans mean that the previous scan was misread. */
 	return cinfo->input_scan_number == 0 || marker == MARKER_EOI ||
 	       (marker >= MARKER_RST0 && marker <= MARKER_RST7);
 }
 
-/* Called at every row of MCUs of every scan. */
+/* Called for every MCU row of every scan. */
 static void progress_monitor(j_common_ptr common)
 {
 	j_decompress_ptr cinfo = (j_decompress_ptr)common;
@@ -266,7 +267,7 @@ void jpeg_input_check_size(const struct jpeg_input *input, j_decompress_ptr cinf
 {
 	/*
 	 * a Huffman code has at least one bit; with arithmetic coding a block can cost a fraction
-	 * of one
+	 * of a bit
 	 */
 	uint64_t blocks = 0, blocks_max = (uint64_t)input->size * (cinfo->arith_code ? 512 : 8);
 
@@ -284,7 +285,7 @@ void jpeg_input_check_size(const struct jpeg_input *input, j_decompress_ptr cinf
 				cinfo->image_width, cinfo->image_height);
 }
 
-/* Of a component: have all bits of all its coefficients come? */
+/* True if all bits of all coefficients of a component were received. */
 static bool has_all_bits(const int bits[DCTSIZE2])
 {
 	for (int k = 0; k < DCTSIZE2; k++)
@@ -307,8 +308,8 @@ void jpeg_input_check_whole(const struct jpeg_input *input, j_decompress_ptr cin
 }
 
 /*
- * Data of arithmetic coding may go on in what follows; a file without an end may have been filled
- * up behind a cut.
+ * Arithmetic-coded data may continue in the bytes that follow, and a file without end marker may
+ * have been padded after truncation.
  */
 bool jpeg_input_needs_end(const struct jpeg_input *input)
 {

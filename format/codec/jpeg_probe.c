@@ -1,7 +1,7 @@
 /*
- * Reads a JPEG's marker segments up to its first scan: size, coding and orientation. Believes
- * nothing it reads. The bytes may be those of a file that is being changed: what bounds anything is
- * copied once.
+ * Reads the marker segments of a JPEG up to its first scan: size, coding and orientation. The input
+ * is untrusted, and may be a file that is changing: every value that bounds an access is copied
+ * once.
  */
 #include "format/base/copy_once.h"
 #include "format/base/exif.h"
@@ -39,7 +39,7 @@ static uint32_t get16(const uint8_t *from)
 	return (uint32_t)bytes[0] << 8 | bytes[1];
 }
 
-/* What an APP1 segment says of the orientation. Of several the first of each sort counts. */
+/* Orientation from APP1 segments. The first of each kind counts. */
 struct app1 {
 	bool has_exif, has_xmp;
 	uint8_t exif, xmp;
@@ -59,7 +59,7 @@ static void parse_app1(const uint8_t *segment, size_t size, struct app1 *app1)
 	}
 }
 
-/* MCUs in a row; of a single component each is a block (T.81, A.2). */
+/* Returns the MCUs in a row; with a single component each is a block (T.81, A.2). */
 static uint32_t count_mcus_wide(const uint8_t *components, const struct packimg_jpeg_info *info)
 {
 	uint32_t factor = 1;
@@ -118,7 +118,7 @@ static bool is_frame(uint8_t marker)
 	       marker != MARKER_JPG && marker != MARKER_DAC;
 }
 
-/* Finds the next marker, over bytes that belong to nothing; -EBADMSG at the end of data. */
+/* Finds the next marker, skipping stray bytes; -EBADMSG at the end of data. */
 static int next_marker(const uint8_t *data, size_t size, size_t *position, uint8_t *ret_marker)
 {
 	uint8_t previous = 0, byte;
@@ -135,7 +135,9 @@ static int next_marker(const uint8_t *data, size_t size, size_t *position, uint8
 	return -EBADMSG;
 }
 
-/* What the head of the first scan says, as far as it is there. */
+/*
+ * True if the header of the first scan, as far as present, lists fewer components than the frame.
+ */
 static bool has_several_scans(const uint8_t *data, size_t size, size_t position,
 			      uint32_t components)
 {

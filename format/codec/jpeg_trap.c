@@ -5,7 +5,7 @@
 #include <jerror.h>
 #include <stdarg.h>
 
-/* What the library says when the file may be right but is beyond it. */
+/* Messages of the library for files that may be valid but that it does not support. */
 static int code_of_message(int message)
 {
 	switch (message) {
@@ -26,10 +26,14 @@ static int code_of_message(int message)
 	}
 }
 
-/* SPEC.md, "Complete JPEGs", says why. What is not here is refused in the library's words. */
+/*
+ * Warnings treated specially; SPEC.md, "Complete JPEGs", has the reasons. All others are errors
+ * with the library's message.
+ */
 static const struct {
 	int message;
-	const char *words; /* NULL: nothing is missing, and every reader makes the same of it */
+	/* NULL to ignore: nothing is missing, and every reader decodes the same */
+	const char *words;
 } warnings[] = {
 	{JWRN_ADOBE_XFORM, NULL},
 	{JWRN_JFIF_MAJOR, NULL},

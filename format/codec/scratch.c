@@ -6,12 +6,15 @@
 #include <stdlib.h>
 
 enum {
-	/* the slack is a multiple of the alignment, as aligned_alloc() wants the whole */
+	/*
+	 * the slack is a multiple of the alignment, because aligned_alloc() requires that of the
+	 * size
+	 */
 	SCRATCH_ALIGN = 128,
 	SCRATCH_SLACK = 128,
 	SCRATCH_STEP = 1 << 16,
 	/*
-	 * So many bytes stay in any case, and so many times what any of the latest images needed.
+	 * Memory that is always kept, in bytes, and as a multiple of the peak of the latest images.
 	 */
 	KEPT_MIN = 64 << 20,
 	KEPT_TIMES = 4,
@@ -33,7 +36,7 @@ static void scratch_release(struct scratch *scratch)
 	scratch->size = 0;
 }
 
-/* Gives back what the image has not asked for. */
+/* Frees the buffers that the current image has not requested. */
 static void scratch_release_others(struct scratch_budget *budget)
 {
 	for (struct scratch *scratch = budget->first; scratch; scratch = scratch->next)
@@ -61,7 +64,7 @@ int scratch_budget_take(struct scratch_budget *budget, uint64_t size)
 		return 0;
 	if (budget->limit &&
 	    (budget->taken > budget->limit || size > budget->limit - budget->taken)) {
-		/* the least of several: who was refused may try another way */
+		/* the minimum, because the caller may try another way after a refusal */
 		if (budget->refused == 0 || budget->taken + size < budget->refused)
 			budget->refused = budget->taken + size;
 		return -E2BIG;
@@ -71,15 +74,15 @@ int scratch_budget_take(struct scratch_budget *budget, uint64_t size)
 }
 
 /*
- * A quarter more than asked, in whole steps, so that slowly growing images do not reallocate each
- * time.
+ * Returns a quarter more than requested, in whole steps, so that slowly growing images do not
+ * reallocate each time.
  */
 static size_t scratch_grow(size_t size)
 {
 	return (size + size / 4 + SCRATCH_STEP - 1) / SCRATCH_STEP * SCRATCH_STEP;
 }
 
-/* Counts what the image takes of it, the most that it has asked for. */
+/* Charges the image for the buffer: the largest size that it has requested. */
 static int scratch_take(struct scratch *scratch, size_t size)
 {
 	struct scratch_budget *budget = scratch->budget;
@@ -98,7 +101,10 @@ static int scratch_take(struct scratch *scratch, size_t size)
 	return r;
 }
 
-/* What was asked for last and its slack: the address sanitizer sees an access to the rest. */
+/*
+ * Unpoisons the requested bytes and the slack, so that AddressSanitizer reports an access to the
+ * rest.
+ */
 static void scratch_unpoison(const struct scratch *scratch, size_t size)
 {
 	unpoison(scratch->data, scratch->size + SCRATCH_SLACK);

@@ -1,9 +1,9 @@
 /*
- * Lossless transcoding of JPEGs: the coefficients of any file that libjpeg-turbo reads, written
- * again as one baseline scan with Huffman tables optimised for it. Markers (APPn, COM) are copied
- * byte for byte in their order, JFIF and Adobe's among them, so that every reader takes the colours
- * as before. Each image has libjpeg objects of its own: tables would stay in them, and a file
- * without any would be read with those of the one before.
+ * Lossless transcoding of JPEGs: writes the coefficients of any file that libjpeg-turbo reads as
+ * one baseline scan with optimised Huffman tables. Markers (APPn, COM) are copied byte for byte in
+ * order, including JFIF's and Adobe's, so that every reader interprets the colours as before. Each
+ * image uses new libjpeg objects: otherwise a file without tables would be decoded with those of
+ * the previous one.
  */
 #include "format/codec/jpeg_input.h"
 #include "format/codec/jpeg_output.h"
@@ -22,7 +22,7 @@ struct packimg_transcoder {
 	struct jpeg_compress_struct target;
 	struct jpeg_input input;
 	struct jpeg_output output;
-	bool writing; /* reading went well */
+	bool writing; /* reading succeeded */
 };
 
 int packimg_transcoder_new(struct packimg_transcoder **ret_transcoder)
@@ -49,8 +49,8 @@ void packimg_transcoder_free(struct packimg_transcoder *transcoder)
 }
 
 /*
- * Colours follow from the markers before the first scan: JFIF's and Adobe's that come later must
- * not come to stand there.
+ * Colours depend on the markers before the first scan: JFIF and Adobe markers from after it must
+ * not move before it.
  */
 static void write_markers(struct packimg_transcoder *transcoder, unsigned before_scan)
 {
@@ -89,7 +89,7 @@ static void transcoder_create(struct packimg_transcoder *transcoder)
 	transcoder->target.dest = &transcoder->output.manager;
 }
 
-/* Everything that may jump. */
+/* All code that may longjmp. */
 static void transcoder_run(struct packimg_transcoder *transcoder, const uint8_t *data, size_t size)
 {
 	struct jpeg_decompress_struct *source = &transcoder->source;
@@ -104,7 +104,7 @@ static void transcoder_run(struct packimg_transcoder *transcoder, const uint8_t 
 	jpeg_input_check_whole(&transcoder->input, source);
 	transcoder->writing = true;
 	jpeg_copy_critical_parameters(source, target);
-	/* the file's own are among the copied markers */
+	/* the file's own markers are among those copied */
 	target->write_JFIF_header = FALSE;
 	target->write_Adobe_marker = FALSE;
 	target->arith_code = FALSE;
@@ -123,7 +123,7 @@ int packimg_transcode_jpeg(struct packimg_transcoder *transcoder, const uint8_t 
 {
 	transcoder->trap.code = 0;
 	transcoder->writing = false;
-	/* destroying what was not created is allowed when it is all zero */
+	/* destroying an object that was not created is valid if it is all zero */
 	memset(&transcoder->source, 0, sizeof(transcoder->source));
 	memset(&transcoder->target, 0, sizeof(transcoder->target));
 	if (setjmp(transcoder->trap.jump) == 0)
@@ -133,7 +133,7 @@ int packimg_transcode_jpeg(struct packimg_transcoder *transcoder, const uint8_t 
 	int r = transcoder->trap.code;
 	if (r < 0) {
 		/*
-		 * what was read is good: only baseline cannot hold it (too large an MCU or
+		 * the input was valid, but baseline cannot represent it (too large an MCU or
 		 * coefficient)
 		 */
 		if (transcoder->writing && r == -EBADMSG)

@@ -19,7 +19,7 @@ void column_deinit(struct column *column)
 	spool_stream_deinit(&column->bytes);
 }
 
-/* Appends the entry of the next sample; value NULL: it has none. */
+/* Appends the entry of the next sample; value is NULL if it has none. */
 static int column_append(struct column *column, struct spool *spool,
 			 const struct packimg_value *value)
 {
@@ -80,7 +80,10 @@ static void column_reset(struct column *column)
 	column->used = false;
 }
 
-/* Ends the streams: bitmap to a multiple of 8 bytes, and the offset that ends the last value. */
+/*
+ * Completes the streams: pads the bitmap to a multiple of 8 bytes, and adds the offset that ends
+ * the last value.
+ */
 static int column_close(struct column *column, struct spool *spool, uint64_t sample_count)
 {
 	uint8_t tail[8] = {column->bits};

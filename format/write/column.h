@@ -1,8 +1,8 @@
 /*
- * One extra field during writing: presence bitmap, values and bytes of the current shard's samples,
- * in streams of the writer's spool (SPEC.md, "Columns"). Samples without a value cost nothing until
- * the next value or the end of the shard, which fills the gap. Owned by one writer, used by one
- * thread.
+ * One extra field during writing (SPEC.md, "Columns"): presence bitmap, values and bytes for the
+ * samples of the current shard, in streams of the writer's spool. Samples without a value cost
+ * nothing until the next value or the end of the shard fills the gap. Owned by one writer, used by
+ * one thread.
  */
 #pragma once
 
@@ -23,15 +23,15 @@ struct column {
 	bool used;       /* a sample of the shard has a value */
 };
 
-/* The name is copied. */
+/* Copies the name. */
 int column_init(struct column *column, const char *name, enum packimg_field_type type);
 void column_deinit(struct column *column);
-/* Sets the value of the shard's sample number `sample`; -EEXIST when it already has one. */
+/* Sets the value of sample number `sample` of the shard; -EEXIST if it already has one. */
 int column_set(struct column *column, struct spool *spool, uint64_t sample,
 	       const struct packimg_value *value);
 /*
  * Writes the column of sample_count samples and resets it for the next shard. ret_column is all
- * zero when no sample has a value.
+ * zero if no sample has a value.
  */
 int column_finish(struct column *column, struct spool *spool, uint64_t sample_count,
 		  struct output *output, struct pimg_column *ret_column);

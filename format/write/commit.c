@@ -13,13 +13,13 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-/* A section held in memory: the same bytes for every shard. */
+/* A section in memory, with the same bytes in every shard. */
 struct blob {
-	void *data; /* NULL: there is none */
+	void *data; /* NULL if absent */
 	size_t size;
 };
 
-/* In the order in which they are written. */
+/* In the order of writing. */
 static const uint32_t blob_types[] = {PIMG_SECTION_CLASSES, PIMG_SECTION_FIELDS,
 				      PIMG_SECTION_METADATA, PIMG_SECTION_TRAITS};
 enum { BLOB_CLASSES, BLOB_FIELDS, BLOB_METADATA, BLOB_TRAITS, BLOB_COUNT };
@@ -29,7 +29,7 @@ int shard_begin(struct packimg_writer *writer)
 	return temp_files_create(&writer->temp_files, writer->buffer, &writer->output);
 }
 
-/* Writes the first streams of all as a section. */
+/* Writes the given streams as one section. */
 static int section_from_streams(struct packimg_writer *writer, struct shard_done *shard,
 				uint32_t type, const struct spool_stream *const streams[],
 				size_t count)
@@ -71,7 +71,7 @@ static int shard_write_sections(struct packimg_writer *writer, struct shard_done
 
 static int shards_reserve(struct packimg_writer *writer)
 {
-	/* doubles at powers of two */
+	/* capacity doubles at powers of two */
 	if ((writer->shard_count & (writer->shard_count - 1)) != 0)
 		return 0;
 	size_t count = writer->shard_count ? (size_t)writer->shard_count * 2 : 1;
@@ -115,13 +115,13 @@ int shard_end(struct packimg_writer *writer)
 	return 0;
 }
 
-/* Text is bytes with a trait. */
+/* Text is stored as bytes with a trait. */
 static uint32_t stored_type(const struct column *column)
 {
 	return column->type == PACKIMG_FIELD_TEXT ? PACKIMG_FIELD_BYTES : column->type;
 }
 
-/* The fields section: entries, then names one after another. */
+/* Builds the fields section: entries, then names one after another. */
 static int writer_build_fields(const struct packimg_writer *writer, struct blob *blob)
 {
 	size_t size = writer->column_count * sizeof(struct pimg_field), offset = size;
@@ -167,7 +167,10 @@ static int writer_build_traits(const struct packimg_writer *writer, struct blob 
 	return 0;
 }
 
-/* Classes point into the dataset info; the caller frees the other blobs, also after a failure. */
+/*
+ * The classes blob points into the dataset info; the caller frees the other blobs, also after a
+ * failure.
+ */
 static int writer_build_blobs(const struct packimg_writer *writer, struct blob blobs[BLOB_COUNT])
 {
 	const struct dataset_info *info = &writer->info;
@@ -191,7 +194,7 @@ static int writer_put_section(struct output *output, struct shard_done *shard, u
 				  &shard->sections[shard->section_count++]);
 }
 
-/* Appends the sections that every shard carries, and its columns' table. */
+/* Appends the sections that every shard carries, and the table of its columns. */
 static int shard_append_dataset_info(const struct packimg_writer *writer, struct shard_done *shard,
 				     const struct blob blobs[BLOB_COUNT], struct output *output)
 {
@@ -216,9 +219,9 @@ static void hash_column(XXH3_state_t *state, const struct column *column)
 }
 
 /*
- * Derives the set's UUID from what the samples are, in their order, and not from where they lie:
- * the same samples are one dataset in any number of shards, with an index or without, whatever
- * metadata and traits tell of them.
+ * Derives the set's UUID from the samples in order, not from their location: the same samples are
+ * the same dataset in any number of shards, with or without an index, and with any metadata and
+ * traits.
  */
 static void uuid_derive(struct packimg_writer *writer)
 {
@@ -267,7 +270,7 @@ static void shard_header(const struct packimg_writer *writer, uint32_t number,
 		memcpy(header.std, info->std, sizeof(header.std));
 	}
 	memcpy(header.sections, shard->sections, shard->section_count * sizeof(*shard->sections));
-	/* all the rest of the header, in whose section table every byte of the file shows */
+	/* hash the whole rest of the header: its section table has checksums of the other bytes */
 	uuid_from_hash(XXH3_128bits(&header, offsetof(struct pimg_header, header_xxh3)),
 		       header.shard_uuid);
 	header.header_xxh3 = XXH3_64bits(&header, offsetof(struct pimg_header, header_xxh3));
@@ -275,8 +278,7 @@ static void shard_header(const struct packimg_writer *writer, uint32_t number,
 }
 
 /*
- * Makes a file of what was a heap of sections, and waits until all of it is on the disk: renaming
- * comes after.
+ * Completes a shard's file with shared sections and header, and syncs it: the rename comes later.
  */
 static int shard_seal(struct packimg_writer *writer, uint32_t number,
 		      const struct blob blobs[BLOB_COUNT])
@@ -299,7 +301,7 @@ static int shard_seal(struct packimg_writer *writer, uint32_t number,
 	return io_finish(fd, r == 0 ? io_write_at(fd, &header, sizeof(header), 0) : r);
 }
 
-/* The path without its extension. */
+/* Returns the path without its extension. */
 static void writer_base(const struct packimg_writer *writer, char ret_base[SHARD_SET_PATH_MAX])
 {
 	size_t size = strlen(writer->path);
@@ -309,7 +311,7 @@ static void writer_base(const struct packimg_writer *writer, char ret_base[SHARD
 		ret_base[size - 5] = '\0';
 }
 
-/* Final name of a shard: the path itself, or NAME-00000-of-0000N.pimg. */
+/* Returns the final name of a shard: the path itself, or NAME-00000-of-0000N.pimg. */
 static int shard_path(const struct packimg_writer *writer, uint32_t number,
 		      char ret_path[SHARD_SET_PATH_MAX])
 {
@@ -323,7 +325,7 @@ static int shard_path(const struct packimg_writer *writer, uint32_t number,
 	return shard_name_path(base, number, writer->shard_count, ret_path);
 }
 
-/* Renames every shard; when one fails, takes the ones before it back. */
+/* Renames every shard; if one fails, removes those already renamed. */
 static int writer_commit_first(struct packimg_writer *writer)
 {
 	char path[SHARD_SET_PATH_MAX];
@@ -343,14 +345,14 @@ static int writer_commit_first(struct packimg_writer *writer)
 	return r;
 }
 
-/* One file over one file is a rename; anything else that is there makes it a longer way. */
+/* Replaces one file by one file with a rename; other existing files need replace_commit(). */
 static int writer_commit(struct packimg_writer *writer)
 {
 	bool set = writer->shard_size > 0;
 	char base[SHARD_SET_PATH_MAX];
 	struct shard_name name;
 
-	/* what can have neither shards nor a commit record, or has none */
+	/* a path that can have neither shards nor a commit record, or is known to have none */
 	if (writer->alone || (!set && (shard_name_parse(writer->path, &name) == 0 ||
 				       shard_set_base(writer->path, base) < 0)))
 		return writer_commit_first(writer);

@@ -71,7 +71,7 @@ static int metadata_put(struct dataset_info *info, const char *key, char *value)
 	size_t place = 0;
 	int order = 1;
 
-	/* they are sorted */
+	/* entries are sorted */
 	while (place < info->metadata_count && (order = strcmp(info->metadata[place].key, key)) < 0)
 		place++;
 	if (order == 0) {

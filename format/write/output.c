@@ -7,10 +7,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-/*
- * Bytes after which writing to the disk is started: large enough to stay sequential on a rotating
- * disk.
- */
+/* Bytes after which write-back starts: large enough to stay sequential on a rotating disk. */
 enum { WRITE_BEHIND_SIZE = 8 << 20 };
 
 void output_init(struct output *output, int fd, uint8_t *buffer)
@@ -32,7 +29,10 @@ static int output_put_bytes(struct output *output, const void *data, size_t size
 		return r;
 	uint64_t written = offset + size;
 	if (written - output->started >= WRITE_BEHIND_SIZE) {
-		/* starts, does not wait; where the file system cannot, fsync does it all */
+		/*
+		 * starts write-back without waiting; if the file system cannot, fsync does all the
+		 * work
+		 */
 		sync_file_range(output->fd, (off_t)output->started,
 				(off_t)(written - output->started), SYNC_FILE_RANGE_WRITE);
 		output->started = written;
@@ -69,7 +69,7 @@ int output_write(struct output *output, const void *data, size_t size)
 		}
 	}
 	if (size >= OUTPUT_BUFFER_SIZE) {
-		/* whole buffers go past the buffer, which is empty here */
+		/* bypass the buffer, which is empty here, for whole multiples of its size */
 		size_t n = size - size % OUTPUT_BUFFER_SIZE;
 		int r = output_put_bytes(output, bytes, n, output->offset);
 		if (r < 0)

@@ -1,7 +1,7 @@
 /*
- * A file written front to back under a temporary name: buffers, counts bytes, and starts write-back
- * early so that the final fsync is short. Owned by one writer, used by one thread. Renaming or
- * removing the file is up to whoever opened it.
+ * A file written sequentially under a temporary name. Buffers, counts bytes, and starts write-back
+ * early to keep the final fsync short. Owned by one writer, used by one thread. The code that
+ * created the file renames or removes it.
  */
 #pragma once
 

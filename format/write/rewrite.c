@@ -1,6 +1,6 @@
 /*
- * Writes a dataset's files anew with other side data. Samples keep their order in the file, and
- * everything but offsets and side data its bytes.
+ * Writes the files of a dataset again with other side data. Samples keep their order in the file,
+ * and everything except offsets and side data keeps its bytes.
  */
 #include "format/base/system/io.h"
 #include "format/base/uuid.h"
@@ -26,14 +26,14 @@ struct packimg_rewriter {
 	struct temp_files temp_files;
 	uint8_t *buffer;
 
-	/* the shard under way */
+	/* the current shard */
 	uint32_t shard_number;
 	struct output output; /* fd -1 between shards */
 	struct pimg_record *records;
-	uint64_t written; /* bytes of the shards before */
+	uint64_t written; /* bytes of the shards before the current one */
 
-	/* the sample put last, with which the next may share bytes */
-	struct packimg_sample last; /* no data: there is none */
+	/* the sample put last, whose bytes the next may share */
+	struct packimg_sample last; /* data is NULL if there is none */
 	struct pimg_record last_record;
 	struct scratch side, last_side;
 	size_t last_side_size;
@@ -46,7 +46,7 @@ static int fail_path(const struct packimg_rewriter *rewriter, int r, struct pack
 }
 
 /*
- * Where renaming must go: what a link leads to. Unfinished files of a set are all made in one
+ * Resolves links to find the rename targets. Unfinished files of a set are all created in one
  * directory.
  */
 static int rewriter_resolve_targets(struct packimg_rewriter *rewriter, struct packimg_error *error)
@@ -75,8 +75,8 @@ static int rewriter_resolve_targets(struct packimg_rewriter *rewriter, struct pa
 }
 
 /*
- * Where a sample lies: a copy, since sorting by what somebody may be changing has no end that one
- * could rely on.
+ * Location of a sample. A copy, because sorting by keys that may change during the sort need not
+ * terminate.
  */
 struct sample_place {
 	uint64_t offset, index;
@@ -92,8 +92,8 @@ static int compare_extents(const void *a, const void *b)
 }
 
 /*
- * packimg_check() has found no ranges that overlap, but the file may have changed since, and a
- * small one of many that do would become an enormous one.
+ * packimg_check() found no overlaps, but the file may have changed since, and a small file with
+ * many overlaps would become an enormous one.
  */
 static int rewriter_check_overlaps(const struct packimg_rewriter *rewriter,
 				   const struct shard *shard, struct packimg_error *error)
@@ -118,7 +118,7 @@ static int rewriter_check_overlaps(const struct packimg_rewriter *rewriter,
 	return 0;
 }
 
-/* Notes where the samples of a shard lie; 1 when they do not lie in their order. */
+/* Collects the locations of a shard's samples. Returns 1 if they are not in ascending order. */
 static int note_extents(const struct packimg *dataset, const struct shard *shard,
 			struct sample_place *extents, struct packimg_error *error)
 {
@@ -170,7 +170,7 @@ int packimg_rewriter_new(const struct packimg *dataset, struct packimg_rewriter 
 	int r = 0;
 	if (!rewriter->order || !rewriter->targets || !rewriter->buffer)
 		r = packimg_fail(error, -ENOMEM, "out of memory");
-	/* new checksums must not cover damage up */
+	/* new checksums must not hide damage */
 	if (r == 0)
 		r = packimg_check(dataset, error);
 	for (uint32_t i = 0; r == 0 && i < dataset->shard_count; i++)
@@ -228,13 +228,13 @@ static int rewriter_begin_shard(struct packimg_rewriter *rewriter)
 	rewriter->last.data = NULL;
 	if (fstat(shard->fd, &status) < 0 || fchmod(fd, status.st_mode & 07777) < 0)
 		return -errno;
-	/* as far as one may: the owner keeps their file when root rewrites it */
+	/* if permitted: the owner keeps the file when root rewrites it */
 	if (fchown(fd, status.st_uid, status.st_gid) < 0 && errno != EPERM && errno != EINVAL)
 		return -errno;
 	return 0;
 }
 
-/* The columns' data, then their table with the new places. */
+/* Writes the data of the columns, then their table with the new offsets. */
 static int rewriter_put_columns(struct output *output, const struct shard *shard,
 				const struct pimg_section *old, struct pimg_section *ret_section)
 {
@@ -260,7 +260,7 @@ static int rewriter_put_columns(struct output *output, const struct shard *shard
 				  ret_section);
 }
 
-/* All sections, in the order of the old table, and the header that goes with them. */
+/* Writes all sections, in the order of the old table, and builds the matching header. */
 static int rewriter_put_sections(struct packimg_rewriter *rewriter, struct pimg_header *header)
 {
 	const struct shard *shard = &rewriter->dataset->shards[rewriter->shard_number];
@@ -268,7 +268,7 @@ static int rewriter_put_sections(struct packimg_rewriter *rewriter, struct pimg_
 	uint64_t index_xxh3 = 0;
 	int r = 0;
 
-	/* a copy, as when it was opened: the file may have changed */
+	/* a copy, as at open: the file may have changed */
 	memcpy(header, shard->map, sizeof(*header));
 	if (header->section_count > PIMG_SECTIONS_MAX)
 		return -EBADMSG;
@@ -291,7 +291,7 @@ static int rewriter_put_sections(struct packimg_rewriter *rewriter, struct pimg_
 	}
 	if (r < 0)
 		return r;
-	/* the set is the same, this file is another: its index section tells which */
+	/* the set is the same, this file is not: derive its UUID from the index section */
 	uint8_t seed[28];
 	memcpy(seed, header->set_uuid, 16);
 	memcpy(seed + 16, &header->shard_index, 4);
@@ -324,8 +324,8 @@ static int rewriter_end_shard(struct packimg_rewriter *rewriter)
 }
 
 /*
- * Ends shards that have all their samples, and begins the one that is due. At the end of all
- * samples none is under way.
+ * Ends the shard if all its samples are written, and begins the next one. After the last sample no
+ * shard is open.
  */
 static int follow_shards(struct packimg_rewriter *rewriter)
 {
@@ -346,7 +346,7 @@ static int follow_shards(struct packimg_rewriter *rewriter)
 	return 0;
 }
 
-/* The sample's new side data, in rewriter->side. */
+/* Builds the sample's new side data in rewriter->side. */
 static int rewriter_compose_side(struct packimg_rewriter *rewriter,
 				 const struct packimg_sample *sample, const uint8_t *index,
 				 size_t index_size, size_t *ret_size)
@@ -382,7 +382,7 @@ static int rewriter_put_sample(struct packimg_rewriter *rewriter,
 	record->data_size = sample->data_size;
 	record->side_size = (uint32_t)side_size;
 	record->side_offset = 0;
-	/* kept as it is, it keeps its checksum too, fitting or not */
+	/* unchanged side data keeps its checksum, whether it matches or not */
 	if (index)
 		record->side_xxh3 = side_size > 0 ? XXH3_64bits(rewriter->side.data, side_size) : 0;
 	if (side_size > 0 && shared && side_size == rewriter->last_side_size &&

@@ -23,8 +23,8 @@ void spool_deinit(struct spool *spool)
 }
 
 /*
- * Beside the target rather than in /tmp: there is room for the dataset, hence for a thousandth of
- * it.
+ * Created in the target's folder rather than /tmp: it has room for the dataset, hence for the
+ * thousandth of it that a spool takes.
  */
 static int spool_open(struct spool *spool)
 {

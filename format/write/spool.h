@@ -1,8 +1,8 @@
 /*
- * Temporary storage for what a writer collects per sample but writes only after the last one: index
- * records, names, columns. Many byte streams share one unlinked temporary file; a stream keeps one
- * block in memory, and eight bytes for each block in the file. Owned by one writer, used by one
- * thread.
+ * Temporary storage for data that a writer collects per sample but writes only after the last one:
+ * index records, names, columns. Many byte streams share one unlinked temporary file. A stream
+ * keeps one block in memory, and eight bytes for each block in the file. Owned by one writer, used
+ * by one thread.
  */
 #pragma once
 
@@ -15,7 +15,7 @@
 enum { SPOOL_BLOCK_SIZE = 1 << 16 };
 
 struct spool {
-	const char *directory; /* of the file, which is created when first needed; borrowed */
+	const char *directory; /* of the file, which is created on first use; borrowed */
 	int fd;                /* -1 until the first block is full */
 	uint64_t end; /* bytes of the file in use; set to 0, with all streams reset, to reuse it */
 };
@@ -30,11 +30,11 @@ struct spool_stream {
 
 void spool_init(struct spool *spool, const char *directory);
 void spool_deinit(struct spool *spool);
-/* A zeroed stream is empty. */
+/* Appends to a stream. A zeroed stream is a valid empty one. */
 int spool_append(struct spool *spool, struct spool_stream *stream, const void *data, size_t size);
 /*
  * Writes the streams one after another as one section. ret_section gets its offset, size and
- * checksum, not its type.
+ * checksum, but not its type.
  */
 int spool_write(const struct spool *spool, const struct spool_stream *const streams[], size_t count,
 		struct output *output, struct pimg_section *ret_section);

@@ -14,7 +14,7 @@
 
 enum { ID_SIZE = 16 };
 
-/* The path of a file before it is staged, or after. */
+/* Builds the path of a file before or after staging. */
 static int temp_files_name(const struct temp_files *temp_files, uint32_t shard, bool staged,
 			   char ret_path[SHARD_SET_PATH_MAX])
 {
@@ -36,7 +36,7 @@ int temp_files_path(const struct temp_files *temp_files, uint32_t shard,
 	return temp_files_name(temp_files, shard, temp_files->staged, ret_path);
 }
 
-/* Whether name begins with ".TARGET.partial.ID", and what follows. */
+/* Returns the rest of name after ".TARGET.partial.ID"; NULL if it does not begin like that. */
 static const char *name_tail(const struct temp_files *temp_files, const char *name)
 {
 	size_t size = strlen(temp_files->prefix);
@@ -47,7 +47,9 @@ static const char *name_tail(const struct temp_files *temp_files, const char *na
 	return name + size + ID_SIZE;
 }
 
-/* Removes all files of the ID of `holder`, itself at last: it is what they are found by. */
+/*
+ * Removes all files with the ID of `holder`, and holder last, because the others are found by it.
+ */
 static void temp_files_remove_id(const struct temp_files *temp_files, int folder,
 				 const char *holder)
 {
@@ -64,7 +66,7 @@ static void temp_files_remove_id(const struct temp_files *temp_files, int folder
 	unlinkat(folder, holder, 0);
 }
 
-/* Whether the file is the first of its ID, and no commit record leads to it. */
+/* True if the file is the first of its ID and no commit record points to it. */
 static bool is_holder(const struct temp_files *temp_files, const char *name, const char *noticed)
 {
 	const char *tail = name_tail(temp_files, name);
@@ -124,7 +126,10 @@ int temp_files_init(struct temp_files *temp_files, const char *target)
 	return 0;
 }
 
-/* The first file is locked, and the lock kept when the shard is closed: it is the open file's. */
+/*
+ * Locks the first file. The lock belongs to the open file description, so the duplicate keeps it
+ * when the shard is closed.
+ */
 static int temp_files_lock(struct temp_files *temp_files, int fd)
 {
 	struct stat status;
@@ -134,8 +139,8 @@ static int temp_files_lock(struct temp_files *temp_files, int fd)
 	if (temp_files->lock_fd < 0 || fstat(fd, &status) < 0)
 		return -errno;
 	/*
-	 * a writer that started at the same moment may have taken it for a leftover before it was
-	 * locked
+	 * a writer that started at the same moment may have removed the file as a leftover before
+	 * it was locked
 	 */
 	return status.st_nlink == 0 ? -EAGAIN : 0;
 }

@@ -1,8 +1,8 @@
 /*
- * The files of a writer before they are committed: ".TARGET.partial.ID.SHARD" beside the target,
- * with a random ID; once all shards of a set are complete,
- * ".TARGET.partial.ID-00000-of-00016.pimg", names under which they open. The first file stays
- * locked while its writer lives. A later writer of the same target removes unlocked files as
+ * Files of a writer before they are committed: ".TARGET.partial.ID.SHARD" in the target's
+ * directory, with a random ID. Once all shards of a set are complete they are renamed to
+ * ".TARGET.partial.ID-00000-of-00016.pimg", names under which the set can be opened. The first file
+ * stays locked while its writer lives. A later writer of the same target removes unlocked files as
  * leftovers, except those that a commit record names (replace.h). Owned by one writer, used by one
  * thread.
  */
@@ -19,25 +19,25 @@ struct temp_files {
 	char prefix[SHARD_SET_PATH_MAX]; /* ".TARGET.partial." */
 	char id[17];
 	uint32_t count; /* files created so far */
-	bool staged;    /* they have the names of a set */
-	bool kept;      /* they are the dataset now: deinit must not remove them */
+	bool staged;    /* the files have their set names */
+	bool kept;      /* the files are the dataset now: deinit must not remove them */
 	int lock_fd;
 };
 
-/* Splits the target's path; creates nothing. -EINVAL, -ENAMETOOLONG. */
+/* Splits the path of the target; creates nothing. -EINVAL, -ENAMETOOLONG. */
 int temp_files_init(struct temp_files *temp_files, const char *target);
 /*
- * Creates the file of the next shard and reserves its header with zeros: without magic it does not
- * open. Borrows buffer, as output_init() does.
+ * Creates the file of the next shard and fills the space of its header with zeros: without magic
+ * the file does not open. Borrows buffer, as output_init() does.
  */
 int temp_files_create(struct temp_files *temp_files, uint8_t *buffer, struct output *ret_output);
 int temp_files_path(const struct temp_files *temp_files, uint32_t shard,
 		    char ret_path[SHARD_SET_PATH_MAX]);
-/* Renames the files to the names of a set; the first one is then temp_files_path(0). */
+/* Renames the files to their set names; temp_files_path(0) then returns the first one. */
 int temp_files_stage(struct temp_files *temp_files);
 /*
- * Removes what killed writers of the target left behind, except the file that a commit record names
- * and the other shards of its set.
+ * Removes leftovers of killed writers of the target, except the file that a commit record names and
+ * the other shards of its set.
  */
 void temp_files_remove_stale(const struct temp_files *temp_files);
 /* Renames a file to its final name; deinit no longer removes it. */

@@ -12,7 +12,7 @@
 #include <xxhash.h>
 #include <zstd.h>
 
-/* Marks the writer as failed, with a sentence that names the target. */
+/* Marks the writer as failed; the error message names the target. */
 static int writer_fail(struct packimg_writer *writer, int r, struct packimg_error *error)
 {
 	writer->failed = r;
@@ -110,7 +110,7 @@ int packimg_writer_field(struct packimg_writer *writer, const char *name,
 	return 0;
 }
 
-/* What is wrong with an item, as the end of a sentence; NULL when nothing is. */
+/* Returns the fault of an item, as the end of a sentence; NULL if there is none. */
 static const char *item_fault(const struct packimg_item *item)
 {
 	if (!item->data || item->data_size == 0 || item->data_size > UINT32_MAX)
@@ -164,7 +164,7 @@ static int writer_put_source(struct packimg_writer *writer, const struct packimg
 	return spool_append(&writer->spool, &writer->sources, item->source, item->source_size);
 }
 
-/* What a sample is, wherever it lies. Side data says nothing new of it. */
+/* Hashes the identity of a sample, independent of its location. Side data adds no information. */
 static void writer_hash_item(struct packimg_writer *writer, const struct packimg_item *item,
 			     const struct pimg_record *record)
 {
@@ -180,8 +180,8 @@ static void writer_hash_item(struct packimg_writer *writer, const struct packimg
 }
 
 /*
- * Fields may be set in any order; those of a sample one after another are set in the order of
- * samples.
+ * Hashes per column, because fields may be set in any order; the values of one field are set in
+ * sample order.
  */
 static void writer_hash_value(const struct packimg_writer *writer, struct column *column,
 			      const struct packimg_value *value)
@@ -210,7 +210,7 @@ static int writer_put_item(struct packimg_writer *writer, const struct packimg_i
 		.orientation = item->orientation,
 	};
 
-	/* side data right behind its sample: one read fetches both */
+	/* side data directly after its sample: one read fetches both */
 	int r = output_put(&writer->output, item->data, item->data_size, &record.data_offset);
 	if (r == 0 && item->side_size > 0) {
 		record.side_size = (uint32_t)item->side_size;

@@ -1,8 +1,8 @@
 /*
  * Internals of a writer. writer.c appends samples, commit.c ends shards and commits the dataset,
- * dataset_info.c holds what is stored once per dataset. Memory is bounded: one write buffer, one
- * block per stream, a few hundred bytes per shard, and the dataset's own classes and metadata.
- * Owned by its creator, used by one thread.
+ * dataset_info.c holds the data that is stored once per dataset. Memory is bounded: one write
+ * buffer, one block per stream, a few hundred bytes per shard, and the dataset's own classes and
+ * metadata. Owned by its creator, used by one thread.
  */
 #pragma once
 
@@ -20,7 +20,7 @@ struct metadata_entry {
 	char *value; /* as stored: line feeds and backslashes escaped */
 };
 
-/* What is given once per dataset and stored in every shard. */
+/* Facts given once per dataset and stored in every shard. */
 struct dataset_info {
 	char *classes; /* section bytes */
 	size_t classes_size;
@@ -31,7 +31,7 @@ struct dataset_info {
 	double mean[3], std[3];
 };
 
-/* A shard whose samples are written, but not yet its header. */
+/* A shard whose samples are written but whose header is not. */
 struct shard_done {
 	uint64_t sample_first, sample_count;
 	uint64_t size; /* bytes so far */
@@ -43,7 +43,7 @@ struct shard_done {
 
 struct packimg_writer {
 	char path[SHARD_SET_PATH_MAX];
-	uint64_t shard_size; /* 0: one file */
+	uint64_t shard_size; /* 0 for one file */
 	bool alone;          /* see packimg_writer_options */
 	bool has_uuid;
 	uint8_t uuid[16];
@@ -65,9 +65,9 @@ struct packimg_writer {
 
 	struct shard_done *shards;
 	uint32_t shard_count;
-	uint64_t shards_size; /* bytes of the shards that ended */
+	uint64_t shards_size; /* bytes of the finished shards */
 
-	int failed; /* errno of the first write failure, negative; every later call fails, too */
+	int failed; /* errno of the first write failure, negative; every later call fails with it */
 	bool finished;
 };
 
@@ -75,7 +75,10 @@ int dataset_info_classes(struct dataset_info *info, const char *const *names, ui
 			 struct packimg_error *error);
 int dataset_info_metadata(struct dataset_info *info, const char *key, const char *value,
 			  struct packimg_error *error);
-/* Serializes the metadata section, terminated; the caller frees it. Outputs untouched if empty. */
+/*
+ * Serialises the metadata section, terminated; the caller frees it. Leaves the outputs untouched if
+ * there is no metadata.
+ */
 int dataset_info_build_metadata(const struct dataset_info *info, void **ret_text, size_t *ret_size);
 void dataset_info_deinit(struct dataset_info *info);
 

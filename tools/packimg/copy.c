@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where one input's class numbers go. */
+/* Maps the class numbers of one input. */
 static int map_classes(struct copy_set *set, struct copy_input *input, struct packimg_error *error)
 {
 	input->class_count = packimg_class_count(input->dataset);
@@ -123,7 +123,7 @@ void copy_set_deinit(struct copy_set *set)
 	*set = (struct copy_set){0};
 }
 
-/* Input and index there of sample n of the whole. */
+/* Returns the input and the index there of sample `number` of the whole. */
 static void copy_locate(const struct copy_set *set, uint64_t number, uint32_t *ret_input,
 			uint64_t *ret_index)
 {
@@ -186,7 +186,7 @@ int32_t copy_label(const struct copy_set *set, uint64_t number)
 	return map_label(set, &set->inputs[input], sample.label);
 }
 
-/* What one sample has of its input's fields; of damage error says which field. */
+/* Reads the field values of one sample; if one is damaged, error names the field. */
 static int read_values(const struct copy_set *set, const struct copy_input *input, uint64_t index,
 		       struct packimg_value values[static PACKIMG_FIELDS_MAX],
 		       struct packimg_error *error)
@@ -212,9 +212,9 @@ static int read_values(const struct copy_set *set, const struct copy_input *inpu
 }
 
 /*
- * -EBADMSG, with input, index and source in error, when the sample is damaged; other errors are the
- * writer's. All of the sample is read before any of it is written: the writer cannot take a sample
- * back.
+ * Returns -EBADMSG, with input, index and source in error, if the sample is damaged; other errors
+ * are the writer's. Reads the whole sample before writing any of it, because the writer cannot undo
+ * a sample.
  */
 static int copy_sample(const struct copy_set *set, uint64_t number, struct packimg_writer *writer,
 		       struct packimg_error *error)
@@ -314,7 +314,7 @@ void copy_statistics(const struct copy_set *set, struct statistics *statistics)
 		if (packimg_statistics(dataset, mean, std))
 			continue;
 		/*
-		 * Without a record of pixels, count every image alike; without limits the sums
+		 * Without recorded pixels, count every image alike; without these limits the sums
 		 * could overflow.
 		 */
 		uint64_t images = metadata_number(dataset, "statistics.images", count);

@@ -1,8 +1,8 @@
 /*
- * Samples from datasets into new ones, bytes as they are: what merge and split share. An output
+ * Copies samples from datasets to new ones, bytes unchanged; shared by merge and split. An output
  * unites the classes of its inputs by name (numbers of the first input are kept, new names follow)
- * and their fields by name (int64 becomes float64 where one input has that). Damaged samples are
- * never copied under a new checksum. One thread.
+ * and their fields by name (int64 becomes float64 if another input has float64). Damaged samples
+ * are never copied with a new checksum. One thread.
  */
 #pragma once
 
@@ -14,12 +14,12 @@
 struct copy_input {
 	const char *path;
 	struct packimg *dataset;
-	int32_t *labels; /* this input's class number to the output's */
+	int32_t *labels; /* maps this input's class numbers to the output's */
 	uint32_t class_count;
-	uint32_t fields[PACKIMG_FIELDS_MAX]; /* likewise */
+	uint32_t fields[PACKIMG_FIELDS_MAX]; /* maps field numbers likewise */
 };
 
-/* Inputs as one whole. */
+/* All inputs as one sequence of samples. */
 struct copy_set {
 	struct copy_input *inputs;
 	uint32_t count;
@@ -27,31 +27,31 @@ struct copy_set {
 	struct name_table classes, fields;
 	enum packimg_field_type types[PACKIMG_FIELDS_MAX];
 	uint64_t samples;  /* of all inputs */
-	bool numbers_only; /* no input names its classes: labels stay as they are */
+	bool numbers_only; /* no input names its classes: labels stay unchanged */
 };
 
 int copy_set_init(struct copy_set *set, const char *const *paths, uint32_t count,
 		  struct packimg_error *error);
 void copy_set_deinit(struct copy_set *set);
-/* A writer that knows classes and fields. */
+/* Creates a writer with the set's classes and fields. */
 int copy_begin(const struct copy_set *set, const char *path,
 	       const struct packimg_writer_options *options, struct packimg_writer **ret_writer,
 	       struct packimg_error *error);
-/* Label in the output, PACKIMG_LABEL_NONE also for a damaged record. */
+/* Returns the label in the output; PACKIMG_LABEL_NONE also for a damaged record. */
 int32_t copy_label(const struct copy_set *set, uint64_t number);
-/* How a copy deals with damage, and shows how far it is. */
+/* Policy for damaged samples, and progress of a copy. */
 struct copy_progress {
 	struct progress progress;
-	bool skip; /* damaged samples, which are said and counted */
+	bool skip; /* skip damaged samples, with a message and a count */
 	uint64_t skipped;
 };
 
 enum { COPY_SKIPPED = 1 };
 
-/* Copies a sample, unless somebody interrupts (-EINTR). COPY_SKIPPED: it was damaged. */
+/* Copies a sample; -EINTR after an interrupt. Returns COPY_SKIPPED if it was damaged. */
 int copy_next(const struct copy_set *set, uint64_t number, struct packimg_writer *writer,
 	      struct copy_progress *course, struct packimg_error *error);
-/* What the inputs know of means and deviations, weighted by the pixels they looked at. */
+/* Combines means and deviations of the inputs, weighted by the pixels they are based on. */
 void copy_statistics(const struct copy_set *set, struct statistics *statistics);
-/* The value of a key in a dataset's metadata, to be freed; NULL when it is not there. */
+/* Returns the value of a metadata key, which the caller frees; NULL if absent. */
 char *copy_metadata(const struct packimg *dataset, const char *key);

@@ -1,8 +1,8 @@
 /*
- * packimg extract: images back into files. A sample's file is DIR/CLASS/NAME, where NAME is what
- * its source had below the class folder; a stored JPEG is written byte for byte, pixels as PNG.
- * Names are settled by the main thread first, so that two samples of one name get two files
- * whatever the number of threads.
+ * packimg extract: writes images back to files. A sample's file is DIR/CLASS/NAME, where NAME is
+ * the part of its source name below the class folder. A stored JPEG is written byte for byte,
+ * pixels as PNG. The main thread chooses all names first, so that two samples with the same name
+ * get two files, whatever the number of threads.
  */
 #include "format/base/system/io.h"
 #include "format/base/text/options.h"
@@ -34,12 +34,12 @@ struct extract {
 	struct packimg *dataset;
 	int folder; /* DIR */
 	uint64_t *samples;
-	const char **paths; /* below DIR, of each sample; NULL: its index record is damaged */
+	const char **paths; /* relative to DIR, per sample; NULL if its index record is damaged */
 	uint64_t count;
 	struct arena arena;
 	struct progress progress;
-	uint64_t done, bytes, bad; /* images, their bytes; those that could not be written */
-	uint64_t damaged;          /* names and values that are damaged, while the image is not */
+	uint64_t done, bytes, bad; /* images and their bytes; images that could not be written */
+	uint64_t damaged;          /* damaged names and values of images that are intact */
 	uint64_t numbered;         /* samples whose names are too long for files */
 };
 
@@ -75,8 +75,8 @@ static error_t extract_parse_option(int key, char *text, struct argp_state *stat
 }
 
 /*
- * Appends the components of a name that are safe below a folder: no "..", no empty ones, and,
- * unless raw names are asked for, none that a terminal or a script could misread.
+ * Appends the safe components of a name: drops ".." and empty ones, and, unless raw names are
+ * requested, escapes those that a terminal or a script could misread.
  */
 static int append_path(const struct extract *extract, struct buffer *path, const char *name,
 		       size_t size)
@@ -88,7 +88,7 @@ static int append_path(const struct extract *extract, struct buffer *path, const
 		size_t part = (size_t)((slash ? slash : end) - name);
 		bool dots =
 			(part == 1 && name[0] == '.') || (part == 2 && memcmp(name, "..", 2) == 0);
-		/* no file's name can hold a NUL */
+		/* no file name can contain a NUL */
 		bool raw = extract->raw_names && !memchr(name, 0, part);
 
 		if (part && !dots) {
@@ -103,7 +103,7 @@ static int append_path(const struct extract *extract, struct buffer *path, const
 	return 0;
 }
 
-/* Whether each component of a path, from `first` on, is short enough for a file system. */
+/* True if each component of a path, from `first` on, is short enough for a file system. */
 static bool path_fits(const struct buffer *path, size_t first)
 {
 	const char *part = (const char *)path->data + first,
@@ -119,7 +119,7 @@ static bool path_fits(const struct buffer *path, size_t first)
 	return true;
 }
 
-/* What of a source's name lies below its class folder; without one, its last component. */
+/* Returns the part of a source name below its class folder; without one, its last component. */
 static const char *below_class(const char *name, size_t *size, const char *class)
 {
 	size_t class_size = class ? strlen(class) : 0;
@@ -141,7 +141,7 @@ static const char *below_class(const char *name, size_t *size, const char *class
 	return rest;
 }
 
-/* The extension that fits what will be written; a JPEG's own is kept. */
+/* Sets the extension that matches the output format; keeps that of a JPEG. */
 static int fit_extension(struct buffer *path, const struct packimg_sample *sample)
 {
 	const char *wanted = sample->codec == PACKIMG_CODEC_JPEG ? ".jpg" : ".png";
@@ -153,13 +153,13 @@ static int fit_extension(struct buffer *path, const struct packimg_sample *sampl
 	enum image_kind kind = image_kind_of_name(name);
 	if (sample->codec == PACKIMG_CODEC_JPEG && kind == IMAGE_JPEG)
 		return 0;
-	/* Only an image's extension is replaced: "photo.2019" is a name. */
+	/* Replace only the extension of an image: in "photo.2019" it is part of the name. */
 	if (kind < IMAGE_KINDS)
 		path->size -= strlen(strrchr(name, '.'));
 	return buffer_append(path, wanted, strlen(wanted));
 }
 
-/* Appends the sample's number and extension, in place of a name. */
+/* Appends the sample's number and extension instead of a name. */
 static int append_number(struct buffer *path, const struct packimg_sample *sample)
 {
 	char number[40];
@@ -169,7 +169,7 @@ static int append_number(struct buffer *path, const struct packimg_sample *sampl
 	return buffer_append(path, number, (size_t)n);
 }
 
-/* Appends what the sample's source was called; nothing of one that has no name. */
+/* Appends the sample's source name; nothing if it has none. */
 static int append_source(struct extract *extract, const struct packimg_sample *sample,
 			 const char *class, struct buffer *path)
 {
@@ -189,7 +189,7 @@ static int append_source(struct extract *extract, const struct packimg_sample *s
 	return path->size > before ? fit_extension(path, sample) : 0;
 }
 
-/* The path for one sample, not terminated. */
+/* Builds the path of one sample, not terminated. */
 static int make_path(struct extract *extract, const struct packimg_sample *sample,
 		     struct buffer *path)
 {
@@ -218,8 +218,8 @@ static int make_path(struct extract *extract, const struct packimg_sample *sampl
 }
 
 /*
- * Makes a second file of the same name another one: the sample's number before the extension, or in
- * place of a name that leaves no room for it.
+ * Makes a repeated file name unique: inserts the sample's number before the extension, or replaces
+ * a name that leaves no room for it.
  */
 static int make_unique(struct buffer *path, const struct packimg_sample *sample)
 {
@@ -239,7 +239,7 @@ static int make_unique(struct buffer *path, const struct packimg_sample *sample)
 	return append_number(path, sample) || buffer_append(path, "", 1) ? -ENOMEM : 0;
 }
 
-/* Settles the path of one sample: one that no other has. */
+/* Determines the unique path of one sample. */
 static int name_file(struct extract *extract, const struct packimg_sample *sample,
 		     struct name_table *names, struct buffer *path, const char **ret_path)
 {
@@ -284,8 +284,8 @@ static int name_files(struct extract *extract)
 }
 
 /*
- * Opens the folder of a path below DIR, making what is not there. Each step is a real folder in the
- * one before: a symbolic link that somebody put there would lead out of DIR. Takes `folder` over.
+ * Opens a folder below DIR, and creates it if missing. Each step must be a real folder inside the
+ * previous one: a symbolic link could lead out of DIR. Takes ownership of `folder`.
  */
 static int open_step(int folder, const char *name, struct packimg_error *error)
 {
@@ -306,8 +306,8 @@ static int open_step(int folder, const char *name, struct packimg_error *error)
 }
 
 /*
- * Opens a new file below DIR, in place of one if that is wanted: never through one, which may be a
- * link or a FIFO.
+ * Creates a new file below DIR, replacing an existing one if requested, but never writes through
+ * it, because it may be a link or a FIFO.
  */
 static int create_file(const struct extract *extract, const char *path, struct packimg_error *error)
 {
@@ -397,7 +397,7 @@ static void extract_run_sample(void *context, void *worker, struct work_block *b
 		extract_sample(context, worker, &block->bytes, block->first + number, verdict);
 }
 
-/* A cell of the manifest, quoted when it must be. */
+/* Writes a cell of the manifest, quoted if necessary. */
 static void write_cell(FILE *file, const char *bytes, size_t size)
 {
 	bool quote = size && (strchr(" \t", bytes[0]) || strchr(" \t", bytes[size - 1]));

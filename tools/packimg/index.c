@@ -1,6 +1,6 @@
 /*
- * packimg index: gives the JPEGs of an existing dataset the index into their scans. Threads decode,
- * the main thread writes in the files' order.
+ * packimg index: adds scan indexes to the JPEGs of an existing dataset. Threads decode; the main
+ * thread writes in file order.
  */
 #include "format/base/system/clock.h"
 #include "format/base/text/options.h"
@@ -20,7 +20,7 @@
 #include <string.h>
 
 enum {
-	BYTES_UNDER_WAY = 64 << 20, /* of indexes that wait for the writer */
+	BYTES_UNDER_WAY = 64 << 20, /* bytes of indexes that wait for the writer */
 };
 
 struct index {
@@ -32,9 +32,10 @@ struct index {
 	const uint64_t *order;
 	struct progress progress;
 	struct packimg_error *error;
-	/* What happened. */
+	/* Results. */
 	uint64_t jpegs, kept, made, damaged;
-	uint64_t jpeg_bytes, made_bytes; /* of JPEGs that got one, of their indexes */
+	/* bytes of JPEGs that got an index, and of those indexes */
+	uint64_t jpeg_bytes, made_bytes;
 	uint64_t bytes_before, bytes_after;
 	struct unindexed_counts unindexed;
 };
@@ -52,22 +53,22 @@ static const struct options_row options[] = {
 };
 
 enum action {
-	ACTION_KEEP, /* side data stays as it is */
+	ACTION_KEEP, /* leave the side data unchanged */
 	ACTION_REPLACE,
-	ACTION_DROP, /* the index that is there, because none is right */
+	ACTION_DROP, /* remove an existing index, because no index is valid */
 };
 
-/* What came of one sample; an index's bytes are in the block. */
+/* Result of one sample; the bytes of an index are in the block. */
 struct outcome {
 	enum action action;
-	int status; /* 0, -EBADMSG: damaged, or another error that ends it all */
+	int status; /* 0, -EBADMSG if damaged, or another error, which ends the command */
 	bool jpeg, had;
 	enum unindexed unindexed;
 	size_t offset, size;
 	uint32_t data_size;
 };
 
-/* What the headers say; false when they cannot be read or do not fit the record. */
+/* Reads the headers; false if they are unreadable or do not match the record. */
 static bool probe_sample(const struct packimg_sample *sample, struct packimg_jpeg_info *ret_info)
 {
 	bool sideways = sample->orientation >= 5;
@@ -210,7 +211,7 @@ static int refuse_indexed(const struct index *index, uint64_t indexed, uint64_t 
 			    indexed < jpegs ? ", and the others can have none" : "");
 }
 
-/* Finds out from the headers whether there is anything to be done. */
+/* Determines from the headers whether there is anything to do. */
 static int index_probe_first(struct index *index, struct packimg_error *error)
 {
 	uint64_t jpegs = 0, indexed = 0;

@@ -1,4 +1,4 @@
-/* packimg info: what a dataset holds, from its index alone. */
+/* packimg info: summarises a dataset from its index alone. */
 #include "format/base/text/json_text.h"
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
@@ -44,7 +44,7 @@ struct survey {
 	uint64_t bytes, side_bytes;
 	struct range width, height;
 	uint64_t oriented, grey, unlabelled, damaged, with_side;
-	uint64_t *labels; /* samples of each class */
+	uint64_t *labels; /* samples per class */
 	uint32_t label_count;
 };
 
@@ -196,7 +196,7 @@ static int print_text(const struct packimg *dataset, const struct info_options *
 	return fflush(stdout) ? command_fail("writing to standard output failed") : 0;
 }
 
-/* A value as it was before its line ends and backslashes were escaped (SPEC.md, "Metadata"). */
+/* Returns a value with line ends and backslashes unescaped (SPEC.md, "Metadata"). */
 static json_t *metadata_value(const char *text, size_t size)
 {
 	char *value = strndup(text, size), *out = value;

@@ -1,4 +1,4 @@
-/* packimg list: the samples of a dataset, one per line. */
+/* packimg list: lists the samples of a dataset, one per line. */
 #include "format/base/text/json_text.h"
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"

@@ -1,4 +1,4 @@
-/* packimg: packs image datasets and looks after them. Each subcommand is a file of its own. */
+/* packimg: creates and maintains image datasets. Each subcommand has its own file. */
 #include "format/base/text/nearest.h"
 #include "tools/packimg/common/command.h"
 

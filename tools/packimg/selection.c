@@ -41,7 +41,7 @@ const char *sample_class(const struct packimg *dataset, const struct packimg_sam
 	return sample->label < 0 ? NULL : packimg_class_name(dataset, (uint32_t)sample->label);
 }
 
-/* Marks every index that the text names. */
+/* Marks every index that the text lists. */
 static int mark_indices(const char *text, uint64_t count, bool *marks, struct packimg_error *error)
 {
 	char *copy = strdup(text), *save, *word;
@@ -78,7 +78,7 @@ static int mark_indices(const char *text, uint64_t count, bool *marks, struct pa
 	return r;
 }
 
-/* A class by its name, or else by its number. */
+/* Finds a class by name, or else by number. */
 static int find_class(const struct packimg *dataset, const char *name, int32_t *ret_label,
 		      struct packimg_error *error)
 {

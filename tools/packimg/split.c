@@ -1,4 +1,4 @@
-/* packimg split: one dataset into several, by fractions or by class. */
+/* packimg split: splits a dataset into several, by fractions or by class. */
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
 #include "tools/packimg/common/shuffle.h"
@@ -14,12 +14,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* One dataset that comes out. */
+/* One output dataset. */
 struct part {
 	const char *name, *path;
 	struct packimg_writer *writer;
 	uint64_t samples;
-	bool complete; /* under its name */
+	bool complete; /* committed under its name */
 };
 
 struct split {
@@ -31,17 +31,17 @@ struct split {
 	struct copy_set set;
 	struct part *parts;
 	uint32_t part_count;
-	uint32_t *part_of; /* of each sample; UINT32_MAX: none */
+	uint32_t *part_of; /* per sample; UINT32_MAX if in no part */
 	struct arena arena;
 	struct name_table paths; /* of the parts */
-	bool *alone;             /* each of them: see the writer's option */
+	bool *alone;             /* per part: see packimg_writer_options */
 	/*
-	 * Parts are written SPLIT_PARTS_MAX at a time: more would take too many descriptors.
-	 * Samples of the g-th so many are order[first[g]] .. order[first[g + 1] - 1], as they are
-	 * stored.
+	 * Parts are written in groups of SPLIT_PARTS_MAX, because more would need too many
+	 * descriptors. The samples of group g are order[first[g]] .. order[first[g + 1] - 1], in
+	 * stored order.
 	 */
 	uint64_t *order, *first;
-	uint32_t complete; /* parts */
+	uint32_t complete; /* parts completed */
 	struct copy_progress course;
 };
 
@@ -130,7 +130,7 @@ static int plan_order(struct split *split)
 	split->first = calloc(groups + 2, sizeof(*split->first));
 	if (!split->order || !split->first)
 		return -ENOMEM;
-	/* Two places on: where a group begins while its samples are put there, is first[g + 1]. */
+	/* Shifted by two: while a group is filled, first[g + 1] is its next position. */
 	for (uint64_t i = 0; i < count; i++)
 		if (split->part_of[i] != UINT32_MAX)
 			split->first[split->part_of[i] / SPLIT_PARTS_MAX + 2]++;
@@ -189,7 +189,7 @@ static int split_plan(struct split *split, struct packimg_error *error)
 	return r ? r : command_check_outputs(&split->paths, split->force, split->alone, error);
 }
 
-/* Everything the input says of itself, and what it was split by. */
+/* Writes the input's metadata and the criterion of the split. */
 static int write_dataset_info(const struct split *split, const struct part *part,
 			      struct packimg_error *error)
 {
@@ -223,7 +223,7 @@ static int split_begin_part(struct split *split, struct part *part, struct packi
 {
 	const struct packimg_writer_options writer_options = {
 		.shard_size = split->shard_size,
-		/* where a set may be to replace a single file, that counts as well */
+		/* a set that replaces a single file must be able to find it */
 		.alone = split->alone[part - split->parts] && !(split->force && split->shard_size),
 	};
 
@@ -287,7 +287,10 @@ static void remove_shards(const char *path)
 	packimg_close(dataset);
 }
 
-/* All parts or none, unless they replaced others, which nothing brings back. */
+/*
+ * Removes completed parts, so that either all exist or none; except if they may have replaced
+ * others, which cannot be restored.
+ */
 static void remove_complete(struct split *split)
 {
 	for (uint32_t i = 0; !split->force && i < split->part_count; i++) {

@@ -1,4 +1,4 @@
-/* packimg verify: every checksum, every index record, every image. */
+/* packimg verify: checks every checksum, index record and image. */
 #include "format/base/text/json_text.h"
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
@@ -21,7 +21,7 @@ struct verify {
 	bool json, quiet, checksums_only;
 	struct packimg *dataset;
 	struct progress progress;
-	uint64_t bytes, bad; /* of samples; samples */
+	uint64_t bytes, bad; /* bytes of samples; number of bad samples */
 	json_t *bad_samples;
 };
 
@@ -43,7 +43,10 @@ struct verdict {
 	struct packimg_error error;
 };
 
-/* A wrong index need not show in the pixels: a decoder may fall back to doing without. */
+/*
+ * Checks the index. A wrong one need not show in the pixels, because a decoder may fall back to
+ * decoding without it.
+ */
 static int verify_index(const struct verify *verify, struct packimg_decoder *decoder,
 			const struct packimg_sample *sample, struct verdict *verdict)
 {

@@ -19,8 +19,8 @@ int atomic_file_create(struct atomic_file *file, const char *path)
 		return -ENAMETOOLONG;
 	strcpy(file->path, path);
 	/*
-	 * The name can be known beforehand, and the folder be everyone's: what lies there is not
-	 * written through.
+	 * The name is predictable and the folder may be world-writable: do not write through an
+	 * existing file or link.
 	 */
 	unlink(file->temporary);
 	file->fd =
@@ -59,7 +59,7 @@ int atomic_file_close(struct atomic_file *file, int r)
 	return r;
 }
 
-/* What rename() would say of what has the name. */
+/* The error that rename() would return for the existing entry. */
 static int atomic_file_replace(const char *path)
 {
 	char folder[ATOMIC_FILE_PATH_MAX];

@@ -1,9 +1,9 @@
 /*
- * A file that appears under its name complete or not at all, whenever the process is killed, the
- * disk is full or the machine loses power: it is written under a temporary name beside it,
- * PATH.PID.tmp, and on the disk before it gets its own, in place of an older one, which until then
- * stays as it was. Embedded in its writer, used by one thread; two processes need a lock between
- * them only where one must not undo what the other wrote.
+ * A file that appears under its name either complete or not at all, even if the process is killed,
+ * the disk fills up or power fails. Data goes to a temporary file in the same folder, PATH.PID.tmp,
+ * and is synced before the rename, so an older file stays intact until then. Embedded in its
+ * writer, used by one thread. Two processes need a lock only if one must not overwrite the other's
+ * file.
  */
 #pragma once
 
@@ -16,27 +16,28 @@ struct atomic_file {
 	char path[ATOMIC_FILE_PATH_MAX], temporary[ATOMIC_FILE_PATH_MAX];
 };
 
-/* Negative errno; there is nothing to abandon then. */
+/* Returns a negative errno on failure; there is nothing to close then. */
 int atomic_file_create(struct atomic_file *file, const char *path);
-/* All of it. */
+/* Writes all of data. */
 int atomic_file_write(struct atomic_file *file, const void *data, size_t size);
 /*
- * Once, of a file that was created: gives it its name, if r, what writing it came to, is 0; else,
- * or when that fails, removes it. Returns r, or what failed.
+ * Call once for each created file. If r, the result of writing, is 0, renames the file to its final
+ * name; otherwise, or if that fails, removes it. Returns r or the error.
  */
 int atomic_file_close(struct atomic_file *file, int r);
 
 /*
- * Whether a file could get that name now, for what is computed long before it is written: -EISDIR:
- * it is a folder's; -EPERM: it is another user's file's, in a folder where only they may remove it.
+ * Checks whether the file could be renamed to that name now; call it before a long computation.
+ * -EISDIR if the name is a folder; -EPERM if it is another user's file in a folder where only the
+ * owner may remove it.
  */
 int atomic_file_check(const char *path);
 
-/* All three, of a text. */
+/* Creates, writes and closes a file in one call. */
 int atomic_file_put(const char *path, const char *text, size_t size);
 
 /*
- * Of a name that a writer that was killed may have left: the length of the one that the file was to
- * get; 0 of others.
+ * Returns the length of the final name if name is that of a temporary file, which a killed writer
+ * may have left behind; otherwise 0.
  */
 size_t atomic_file_leftover(const char *name);

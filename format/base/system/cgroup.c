@@ -6,15 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A hierarchy of groups as it is mounted somewhere. */
+/* A mounted cgroup hierarchy. */
 struct mount {
-	char *root; /* group that the mount point shows */
+	char *root; /* cgroup at the mount point */
 	char *point;
-	char *options; /* of a hierarchy of version 1: its controllers among others */
+	char *options; /* for version 1: includes its controllers */
 	bool unified;  /* version 2 */
 };
 
-/* The first line of a group's file; false when there is none. */
+/* Reads the first line of a cgroup's file; false if there is none. */
 static bool read_line(const char *folder, const char *name, char *text, size_t size)
 {
 	char path[PATH_MAX + 64];
@@ -30,7 +30,9 @@ static void read_memory(struct cgroup_limits *limits, const char *folder, const 
 {
 	char text[64];
 	unsigned long long bytes;
-	/* "max" is no number, and what version 1 calls unlimited is more than any machine has */
+	/*
+	 * "max" is not a number, and version 1's value for unlimited exceeds any machine's memory
+	 */
 	if (read_line(folder, name, text, sizeof(text)) && sscanf(text, "%llu", &bytes) == 1 &&
 	    bytes < limits->memory)
 		limits->memory = bytes;
@@ -51,7 +53,7 @@ static void read_cpus(struct cgroup_limits *limits, const char *folder, bool uni
 {
 	char text[64], more[64];
 	double quota, period;
-	/* "max 100000" or "150000 100000"; -1 is version 1's word for no limit */
+	/* "max 100000" or "150000 100000"; -1 means no limit in version 1 */
 	if (unified && read_line(folder, "cpu.max", text, sizeof(text)) &&
 	    sscanf(text, "%lf %lf", &quota, &period) == 2)
 		read_quota(limits, quota, period);
@@ -61,7 +63,7 @@ static void read_cpus(struct cgroup_limits *limits, const char *folder, bool uni
 		read_quota(limits, quota, period);
 }
 
-/* Whether a word is in a list with commas. */
+/* True if a comma-separated list contains a word. */
 static bool lists(const char *list, const char *word)
 {
 	size_t size = strlen(word);
@@ -77,8 +79,8 @@ static bool both_list(const char *a, const char *b, const char *word)
 }
 
 /*
- * What of a group's path lies below the mount; "" for its top, also where the group is somewhere
- * else: a container sees no more.
+ * Returns the part of the cgroup's path below the mount; "" for its top, and if the cgroup is
+ * elsewhere: a container sees no more.
  */
 static const char *cgroup_is_below(const char *group, const char *mounted)
 {
@@ -88,7 +90,7 @@ static const char *cgroup_is_below(const char *group, const char *mounted)
 										 : "";
 }
 
-/* All groups from ours up to the mount point. */
+/* Reads all cgroups from ours up to the mount point. */
 static void read_groups(struct cgroup_limits *limits, const char *root, const struct mount *mount,
 			const char *group)
 {
@@ -113,10 +115,7 @@ static void read_groups(struct cgroup_limits *limits, const char *root, const st
 	}
 }
 
-/*
- * Of every hierarchy that is mounted there, our group is a line "4:memory:/a/b" or, of version 2,
- * "0::/a/b".
- */
+/* In the file, the line of our cgroup is "4:memory:/a/b" or, for version 2, "0::/a/b". */
 static void read_mount(struct cgroup_limits *limits, const char *root, const struct mount *mount)
 {
 	char path[PATH_MAX], *line = NULL;
@@ -140,7 +139,7 @@ static void read_mount(struct cgroup_limits *limits, const char *root, const str
 		fclose(file);
 }
 
-/* Undoes \040 and its like, in place. */
+/* Unescapes \040 and similar in place. */
 static char *unescape(char *text)
 {
 	char *to = text;
@@ -158,8 +157,8 @@ static char *unescape(char *text)
 }
 
 /*
- * A line of mountinfo: "35 31 0:32 ROOT POINT rw,relatime shared:4 - TYPE SOURCE OPTIONS"; false
- * when it is of another kind.
+ * Parses a line of mountinfo: "35 31 0:32 ROOT POINT rw,relatime shared:4 - TYPE SOURCE OPTIONS".
+ * Returns false if it is not a cgroup mount.
  */
 static bool parse_mount(char *line, struct mount *ret_mount)
 {

@@ -1,19 +1,19 @@
 /*
- * Limits of the control groups that this process is in: version 2, version 1, and both beside one
- * another. What is found is the least on the way from the process's own group to the highest that
- * is mounted, at the moment of the call. Without state, any thread.
+ * Limits of the cgroups of this process: version 2, version 1 and hybrid. Reports the lowest limit
+ * between the process's own cgroup and the topmost mounted one, at the time of the call. Stateless,
+ * any thread.
  */
 #pragma once
 
 #include <stdint.h>
 
 struct cgroup_limits {
-	uint64_t memory; /* bytes; UINT64_MAX: none */
-	unsigned cpus;   /* CPUs' worth of time, rounded up; UINT_MAX: none */
+	uint64_t memory; /* bytes, UINT64_MAX if unlimited */
+	unsigned cpus;   /* CPUs' worth of time, rounded up; UINT_MAX if unlimited */
 };
 
 /*
- * root "" is this machine; a test names a folder that has proc/self/cgroup, proc/self/mountinfo and
- * what these lead to.
+ * root is "" for this machine; a test passes a folder that contains proc/self/cgroup,
+ * proc/self/mountinfo and the files that they refer to.
  */
 void cgroup_read(const char *root, struct cgroup_limits *ret_limits);

@@ -1,6 +1,6 @@
 /*
- * Programs that are started to stay: by posix_spawn() and not fork(), which neither copies a large
- * process nor runs handlers of other libraries in the child. Any thread.
+ * Starts long-running child processes with posix_spawn() instead of fork(): it neither copies a
+ * large address space nor runs fork handlers of other libraries in the child. Any thread.
  */
 #pragma once
 
@@ -8,8 +8,9 @@
 #include <sys/types.h>
 
 /*
- * Negative errno. A program without a slash is looked for in PATH. The child has no signal blocked
- * or ignored, and a process group of its own: an interrupt from the terminal is not for it.
+ * Starts a program; negative errno on failure. A name without a slash is searched in PATH. The
+ * child has no blocked or ignored signals and gets its own process group, so an interrupt from the
+ * terminal does not reach it.
  */
 int child_spawn(const char *program, const posix_spawn_file_actions_t *actions,
 		const char *const *arguments, char *const *environment, pid_t *ret_pid);

@@ -1,16 +1,16 @@
-/* What time it is, by any of the kernel's clocks. Functions without state, any thread. */
+/* Time by any of the kernel's clocks. Stateless, any thread. */
 #pragma once
 
 #include <stdint.h>
 #include <time.h>
 
-/* 0 of a clock that is not there any more: that of a thread or process that has ended. */
+/* Return 0 if the clock no longer exists, such as that of a thread or process that has ended. */
 uint64_t clock_ns(clockid_t clock);
 double clock_s(clockid_t clock);
 
-/* CLOCK_MONOTONIC in milliseconds, in which deadlines are counted. */
+/* CLOCK_MONOTONIC in milliseconds, for deadlines. */
 int64_t clock_ms(void);
-/* Milliseconds left until then, at most INT_MAX, at least 0. */
+/* Milliseconds until the deadline, clamped to 0 .. INT_MAX. */
 int clock_left_ms(int64_t deadline_ms);
-/* So long from now by CLOCK_MONOTONIC, as pthread_cond_timedwait() takes it. */
+/* CLOCK_MONOTONIC time wait_ms from now, for pthread_cond_timedwait(). */
 struct timespec clock_after_ms(unsigned wait_ms);

@@ -10,7 +10,7 @@ static const char *const names[CPU_ISA_COUNT] = {"c", "avx2", "avx512bw", "avx51
 enum cpu_isa cpu_isa_supported(void)
 {
 #ifdef __x86_64__
-	/* F16C has no name in every compiler's list, but no processor has AVX2 without it. */
+	/* Not every compiler can test for F16C, but every processor with AVX2 has it. */
 	if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
 		return CPU_ISA_C;
 	if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
@@ -25,7 +25,7 @@ enum cpu_isa cpu_isa_supported(void)
 #endif
 }
 
-/* The level that LOADERD_ISA names; -EINVAL: none. */
+/* Returns the level that LOADERD_ISA names, or -EINVAL. */
 static int read_cap(const char *cap)
 {
 	if (!cap || !*cap)

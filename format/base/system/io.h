@@ -1,32 +1,32 @@
 /*
- * Files, whatever the kernel takes or gives at a time and whatever interrupts it. Negative errno;
- * functions without state, any thread.
+ * File I/O that retries short transfers and interrupted calls. Returns a negative errno on failure;
+ * stateless, any thread.
  */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* All of it, at the descriptor's place or at the offset. */
+/* Write all of data, at the file position or at the offset. */
 int io_write(int fd, const void *data, size_t size);
 int io_write_at(int fd, const void *data, size_t size, uint64_t offset);
-/* How many bytes were read: fewer than size only at the file's end. */
+/* Returns the number of bytes read, less than size only at end of file. */
 int64_t io_read_at(int fd, void *data, uint64_t size, uint64_t offset);
 
 /*
- * Opens a regular file for reading. -EBADF: it is something else, such as a FIFO that nobody writes
- * to, and is not waited for.
+ * Opens a regular file for reading. -EBADF for anything else, such as a FIFO without a writer;
+ * never blocks on one.
  */
 int io_open_regular(const char *path);
-/* Closes a descriptor, unless it is negative: there is none. errno stays as it was. */
+/* Closes fd unless it is negative. Preserves errno. */
 void io_close(int fd);
 /*
- * Closes a file whose writing came to r: with all of it on the disk, if r is 0. Returns r, or what
- * failed.
+ * Closes a file after writing, whose result is r. If r is 0, syncs it first. Returns r or the
+ * error.
  */
 int io_finish(int fd, int r);
 /*
- * A rename is on the disk only once its folder is. Some file systems cannot sync one, and say
- * EINVAL; there is nothing more to be done there.
+ * Syncs a folder, which makes a rename in it durable. Ignores EINVAL from file systems that cannot
+ * sync a folder.
  */
 int io_sync_folder(const char *folder);

@@ -1,14 +1,14 @@
 /*
- * How much memory this process may count on, in bytes: what the machine has available, or its
- * control groups' limit (of when it was first asked) where that is less. Any thread.
+ * Memory that this process can use, in bytes: the available memory of the machine, or the limit of
+ * its cgroups (read once) if that is lower. Any thread.
  */
 #pragma once
 
 #include <stdint.h>
 
 /*
- * Opens what memory_available() needs, so that it works where nothing can be opened any more. Doing
- * it again does nothing.
+ * Opens the files that memory_available() needs, so that it works in a sandbox that denies open().
+ * Idempotent.
  */
 void memory_init(void);
 uint64_t memory_available(void);

@@ -15,7 +15,7 @@
 
 enum {
 	COMPARE_NS = 2 * 1000 * 1000,
-	COMPARE_TRIES = 8, /* of which the least disturbed counts */
+	COMPARE_TRIES = 8, /* the least disturbed try counts */
 };
 
 static bool counter_in_use;
@@ -28,7 +28,7 @@ static uint64_t ticks_counter(void)
 	return __rdtsc();
 }
 
-/* Where sysfs is not to be seen, the processor's word must do. */
+/* If sysfs is not visible, relies on CPUID alone. */
 static bool kernel_keeps_time_by_it(void)
 {
 	char name[32] = "";
@@ -42,8 +42,8 @@ static bool kernel_keeps_time_by_it(void)
 }
 
 /*
- * CPUID 80000007h, EDX bit 8: one speed in all power states (AMD64 manual volume 3, E.4.4; Intel
- * SDM 18.17.1).
+ * CPUID 80000007h, EDX bit 8: constant rate in all power states (AMD64 manual volume 3, E.4.4;
+ * Intel SDM 18.17.1).
  */
 static bool ticks_counter_is_good(void)
 {
@@ -66,7 +66,7 @@ static bool ticks_counter_is_good(void)
 
 #endif
 
-/* Both clocks at one moment. */
+/* Reads both clocks at the same moment. */
 static void read_both(uint64_t *ret_ticks, uint64_t *ret_ns)
 {
 	uint64_t best = UINT64_MAX;

@@ -1,7 +1,7 @@
 /*
- * JSON that programs print, which may end up on a terminal. Only ASCII that it does not obey is
- * written; the rest is escaped as JSON does. Functions without state, any thread; a library of its
- * own, for those who link jansson.
+ * JSON output of programs, safe for a terminal: writes only ASCII without control characters and
+ * escapes the rest in JSON syntax. Stateless, any thread. A separate library, for programs that
+ * link jansson.
  */
 #pragma once
 
@@ -10,11 +10,14 @@
 #include <stdio.h>
 
 /*
- * A name or value as it is: a string, or, of bytes that are not UTF-8, {"hex": "00ff"}. NULL: out
- * of memory.
+ * Returns a name or value unchanged: a string, or {"hex": "00ff"} if the bytes are not UTF-8. NULL
+ * if out of memory.
  */
 json_t *json_text(const char *bytes, size_t size);
-/* A string for people, as printable_copy() has it where it is not UTF-8. NULL: out of memory. */
+/*
+ * Returns a string for display, converted by printable_copy() if it is not UTF-8. NULL if out of
+ * memory.
+ */
 json_t *json_sentence(const char *sentence);
-/* json_dumpf() with DEL escaped, too, which jansson takes for a character like others. 0 or -1. */
+/* Like json_dumpf(), but also escapes DEL, which jansson prints as is. Returns 0 or -1. */
 int json_print(const json_t *json, FILE *file, size_t flags);

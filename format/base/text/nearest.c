@@ -3,8 +3,9 @@
 #include <stddef.h>
 
 enum {
-	WORD_MAX = 64,  /* a longer one is compared as far as this */
-	SHORT_WORD = 3, /* where another letter makes another word: gpu is no slip for cpu */
+	WORD_MAX = 64, /* longer words are compared up to this length */
+	/* short words differ by one letter without being slips: gpu is no slip for cpu */
+	SHORT_WORD = 3,
 };
 
 static size_t nearest_fold(const char *word, char ret_folded[WORD_MAX])
@@ -23,7 +24,7 @@ static unsigned min_of_three(unsigned a, unsigned b)
 	return a < b ? a : b;
 }
 
-/* Optimal string alignment, which keeps three rows of its table. */
+/* Optimal string alignment distance, keeping three rows of the table. */
 static unsigned edit_distance(const char *a, size_t a_size, const char *b, size_t b_size)
 {
 	const unsigned wrong = b_size > SHORT_WORD ? 1 : 2;

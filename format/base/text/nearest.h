@@ -1,6 +1,6 @@
 /*
- * Which of the words that are known was probably meant by one that is not: commands, options, keys,
- * steps of pipelines. Functions without state, any thread; nothing is copied.
+ * Suggests the known word that a misspelt one probably meant: commands, options, keys, pipeline
+ * steps. Stateless, any thread; copies no strings.
  */
 #pragma once
 
@@ -9,18 +9,21 @@
 #define NEAREST_NONE UINT_MAX
 
 /*
- * Slips of the finger (a character too many, too few or wrong, two neighbours exchanged) that make
- * what was written of what was meant; NEAREST_NONE: so many that it is not likely. Case, '_' and
- * '-' do not count.
+ * Edit distance between written and meant: insertions, deletions, substitutions and transpositions
+ * of neighbours. Ignores case and the difference between '_' and '-'. NEAREST_NONE if too large for
+ * a likely slip.
  */
 unsigned nearest_slips(const char *written, const char *meant);
 
 struct nearest {
 	const char *written;
-	const char *meant; /* NULL: none is near */
+	const char *meant; /* NULL if no word is near */
 	unsigned slips;
 };
 
-/* Begins with nothing; then each known word is offered, of which the first of the nearest stays. */
+/*
+ * nearest_to() starts a search; nearest_offer() each known word. The first of the nearest words
+ * wins.
+ */
 struct nearest nearest_to(const char *written);
 void nearest_offer(struct nearest *nearest, const char *known);

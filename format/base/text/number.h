@@ -1,32 +1,32 @@
 /*
- * Numbers as people write them, in options, configurations and tables: digits first, so that
- * neither blanks nor a sign are taken for part of one, and nothing behind. Functions without state,
- * any thread; those that return int: 0, or -EINVAL and nothing is written.
+ * Parses numbers in options, configurations and tables. A number starts with a digit, without
+ * leading blanks or sign, and nothing may follow it. Stateless, any thread. Functions that return
+ * int return 0, or -EINVAL and leave the output untouched.
  */
 #pragma once
 
 #include <stdint.h>
 
-/* One value of at least low and at most high. */
+/* Parses a number from low to high, inclusive. */
 int number_u64(const char *text, uint64_t low, uint64_t high, uint64_t *ret_value);
-/* A sign may stand in front. */
+/* Accepts a leading sign. */
 int number_i64(const char *text, int64_t *ret_value);
-/* Decimal, also with an exponent; "nan" and "inf" are numbers, too. */
+/* Decimal, optionally with an exponent. Accepts "nan" and "inf". */
 int number_double(const char *text, double *ret_value);
 /*
- * Bytes: a decimal number, then optionally K, M, G or T (powers of 1024), with "iB" or "B" after it
- * allowed.
+ * Bytes: a decimal number, then optionally K, M, G or T (powers of 1024), optionally followed by
+ * "iB" or "B".
  */
 int number_bytes(const char *text, uint64_t *ret_bytes);
 
-/* A whole number that something may follow, at ret_end. */
+/* Parses a whole number that other text may follow, at ret_end. */
 int number_begin(const char *text, int base, uint64_t *ret_value, const char **ret_end);
 /*
- * The bits that K, M, G or T at *text shifts a number by, after which *text is moved, and beyond
- * "i", too. 0: it is none of these.
+ * Returns the shift in bits for a unit K, M, G or T at *text, and advances *text past it and a
+ * following "i". 0 if there is no unit.
  */
 unsigned number_unit(const char **text);
 
 enum { NUMBER_GROUPED = 32 }; /* bytes */
-/* 1234567 as "1,234,567", into the text, which is returned. */
+/* Writes 1234567 as "1,234,567" to ret_text and returns it. */
 const char *number_grouped(uint64_t value, char ret_text[NUMBER_GROUPED]);

@@ -13,10 +13,10 @@
 
 enum {
 	OPTIONS_MAX = 128,
-	KNOWN = 1, /* what getopt returns for every option that there is: never '?' */
+	KNOWN = 1, /* returned by getopt for every known option: never '?' */
 };
 
-/* What argp adds to every program. */
+/* Options that argp adds to every program. */
 static const struct option added[] = {
 	{"help", no_argument, NULL, KNOWN},       {"usage", no_argument, NULL, KNOWN},
 	{"version", no_argument, NULL, KNOWN},    {"program-name", required_argument, NULL, KNOWN},
@@ -24,9 +24,9 @@ static const struct option added[] = {
 };
 enum { ADDED = sizeof(added) / sizeof(added[0]), ADDED_VISIBLE = 3 };
 
-/* An argp's options as getopt_long() takes them. */
+/* Options of an argp in the format of getopt_long(). */
 struct table {
-	struct option rows[OPTIONS_MAX + ADDED + 1]; /* the last is zeros */
+	struct option rows[OPTIONS_MAX + ADDED + 1]; /* zero-terminated */
 	unsigned count;
 	char letters[3 * OPTIONS_MAX + sizeof("?V")];
 };
@@ -67,7 +67,7 @@ static void options_fill(struct table *table, const struct argp_option *options)
 	}
 }
 
-/* getopt says of an abbreviation that fits several that there is none, too. */
+/* True if a name begins with this; getopt also reports an ambiguous abbreviation as unknown. */
 static bool begins_one(const struct table *table, const char *name, size_t size)
 {
 	for (unsigned i = 0; i < table->count; i++)
@@ -77,8 +77,8 @@ static bool begins_one(const struct table *table, const char *name, size_t size)
 }
 
 /*
- * The name in an argument that is no option, with its size. NULL: there is none, or one that argp
- * says more of.
+ * Returns the name in an argument that is not an option, and its size. NULL if there is none, or if
+ * argp has a better message for it.
  */
 static const char *find_unknown(const struct table *table, int argc, char **argv, size_t *ret_size)
 {
@@ -133,7 +133,8 @@ static void options_refuse(const char *program, const char *written, const char 
 static void options_check(const struct argp *argp, int argc, char **argv)
 {
 	const char *slash = strrchr(argv[0], '/'), *name;
-	char **copy = calloc((size_t)argc + 1, sizeof(*copy)), *written; /* getopt sorts it */
+	/* a copy, because getopt permutes it */
+	char **copy = calloc((size_t)argc + 1, sizeof(*copy)), *written;
 	struct table table;
 	size_t size;
 
@@ -161,14 +162,14 @@ void options_parse(const struct argp *argp, int argc, char **argv, void *input)
 	exit(argp_err_exit_status);
 }
 
-/* A program's rows while its command line is read. */
+/* The rows of a program while its command line is parsed. */
 struct reading {
 	const struct options_row *rows;
 	const struct argp *rest;
 	void *input;
 };
 
-enum { KEY_OF_ROW = 0x10000 }; /* of the first row, where it has no letter */
+enum { KEY_OF_ROW = 0x10000 }; /* key of the first row if it has no letter */
 
 static bool is_last(const struct options_row *row)
 {
@@ -197,7 +198,7 @@ static void options_refuse_value(const struct options_row *row, const char *text
 			   text, (unsigned long long)row->low, (unsigned long long)row->high);
 }
 
-/* -1: none of them. */
+/* Returns the index of the word, -1 if none. */
 static int which_word(const char *const *words, const char *text)
 {
 	for (int i = 0; words[i]; i++)
@@ -206,7 +207,7 @@ static int which_word(const char *const *words, const char *text)
 	return -1;
 }
 
-/* False: the row does not take this text. */
+/* Returns false if the row does not accept this text. */
 static bool options_take(const struct options_row *row, const char *text, void *at)
 {
 	uint64_t whole;
@@ -273,7 +274,7 @@ int options_word(const char *option, const char *text, const char *const *words,
 	return word;
 }
 
-/* What stands without an option, or ARGP_KEY_END: whether it is there. */
+/* Handles a non-option argument; at ARGP_KEY_END checks that there was one. */
 static bool options_take_argument(const struct reading *reading, int key, const char *text,
 				  struct argp_state *state)
 {

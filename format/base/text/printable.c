@@ -17,9 +17,7 @@ static uint32_t code_point(const uint8_t *bytes, size_t length)
 	return code;
 }
 
-/*
- * Characters without a shape that change how others are shown, where lines end, or nothing at all.
- */
+/* Invisible characters that change how others are displayed, end lines, or display as nothing. */
 static bool printable_is_hidden(uint32_t code)
 {
 	static const struct {
@@ -29,14 +27,15 @@ static bool printable_is_hidden(uint32_t code)
 		{0xad, 0xad},     /* soft hyphen */
 		{0x61c, 0x61c},   /* Arabic letter mark */
 		{0x200b, 0x200b}, /* zero width space */
-		{0x200e, 0x200f}, /* marks of direction */
+		{0x200e, 0x200f}, /* direction marks */
 		{0x2028,
-		 0x202e}, /* ends of lines and paragraphs; embedding and override of direction */
+		 0x202e}, /* line and paragraph separators; direction embeddings and overrides */
 		{0x2060,
-		 0x206f}, /* invisible operators, isolates of direction, deprecated formats */
+		 /* invisible operators, direction isolates, deprecated format characters */
+		 0x206f},
 		{0xfeff, 0xfeff},   /* byte order mark */
 		{0xfff9, 0xfffb},   /* annotations */
-		{0xfffe, 0xffff},   /* no characters, which XML has no place for */
+		{0xfffe, 0xffff},   /* noncharacters, not allowed in XML */
 		{0xe0000, 0xe0fff}, /* tags */
 	};
 
@@ -46,7 +45,9 @@ static bool printable_is_hidden(uint32_t code)
 	return false;
 }
 
-/* Bytes of the character at text, of at most size; 0: of a byte that is no part of one. */
+/*
+ * Returns the length of the character at text, at most size; 0 for a byte that is not part of one.
+ */
 static size_t printable_character(const uint8_t *text, size_t size, uint32_t *ret_code,
 				  bool *ret_plain)
 {
@@ -76,7 +77,9 @@ size_t printable_span(const char *text, size_t size)
 
 enum { SHOWN_MAX = sizeof("\\U0010ffff") };
 
-/* How the first character is written, and its bytes there; ret_taken: its bytes in the text. */
+/*
+ * Writes the first character as shown and returns its length; *ret_taken is its length in the text.
+ */
 static size_t printable_show(const uint8_t *text, size_t size, char shown[SHOWN_MAX],
 			     size_t *ret_taken)
 {

@@ -5,9 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of the sequence at text, of at most size; 0 when it is malformed. */
+/* Returns the length of the UTF-8 sequence at text, at most size; 0 if it is malformed. */
 size_t text_utf8_sequence(const uint8_t *text, size_t size);
-/* Well-formed UTF-8 (no overlong forms, surrogates or NUL). */
+/* True for well-formed UTF-8 (no overlong forms, surrogates or NUL). */
 bool text_is_utf8(const char *text, size_t size);
-/* Letters, digits, '_', '-' and '.', 1 to most bytes: what a metadata key may be. */
+/* True for a valid metadata key: 1 to max bytes of letters, digits, '_', '-' and '.'. */
 bool text_is_key(const char *text, size_t size, size_t max);

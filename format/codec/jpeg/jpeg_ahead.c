@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum {
-	/* blocks, near enough, decoded at once: four times that stays in the second-level cache */
+	/* approximate number of blocks decoded at once: four chunks stay in the L2 cache */
 	CHUNK = 192,
 	SPARE = JPEG_STREAM_BLOCKS_SPARE,
 };
@@ -30,7 +30,7 @@ void jpeg_ahead_deinit(struct jpeg_ahead *ahead)
 	scratch_deinit(&ahead->coefficients);
 }
 
-/* Bytes that the rows are likely to take; if they take more, that is the image's end here. */
+/* Estimates the bytes that the rows take. If they take more, the image is not decoded ahead. */
 static size_t ahead_estimate(const struct jpeg_frame *frame, uint32_t row_end)
 {
 	size_t size = frame->scan_size, share;
@@ -78,7 +78,7 @@ static int16_t *ahead_chunk_blocks(const struct jpeg_ahead_image *image)
 	return (int16_t *)(void *)image->chunk.data;
 }
 
-/* Takes what is to be kept of the next MCUs, and passes over them. */
+/* Copies the MCUs to keep out of the next ones and advances past all of them. */
 static void ahead_keep(struct jpeg_ahead_image *image, const int16_t *blocks, uint32_t mcus)
 {
 	size_t mcu = 64 * (size_t)image->frame.mcu_blocks;
@@ -103,7 +103,7 @@ static void ahead_keep(struct jpeg_ahead_image *image, const int16_t *blocks, ui
 	}
 }
 
-/* Leads the lane to the chunk's next blocks; what it has begun of them goes along. */
+/* Moves the lane to the next blocks of the chunk, along with those that it has already begun. */
 static void ahead_next_chunk(struct jpeg_ahead_image *image, struct jpeg_lane *lane, uint32_t count)
 {
 	int16_t surplus[64 * SPARE], *blocks = ahead_chunk_blocks(image);
@@ -117,8 +117,8 @@ static void ahead_next_chunk(struct jpeg_ahead_image *image, struct jpeg_lane *l
 }
 
 /*
- * Blocks that can be decoded without a look at each symbol: whole MCUs, with enough behind them to
- * run on.
+ * Returns the number of blocks that can be decoded without checking each symbol: whole MCUs, with
+ * enough blocks after them for overrun.
  */
 static uint32_t ahead_blocks_at_once(const struct jpeg_ahead_image *image)
 {
@@ -145,7 +145,7 @@ static int ahead_begin(struct jpeg_ahead_image *image, struct jpeg_tables *table
 	return 0;
 }
 
-/* What follows a chunk that is decoded: 1 when it was the last, -EBADMSG. */
+/* Processes a decoded chunk. Returns 1 if it was the last, or -EBADMSG. */
 static int ahead_advance(struct jpeg_ahead_image *image, struct jpeg_lane *lane, bool zigzag)
 {
 	for (bool last = false;; last = true) {
@@ -168,7 +168,10 @@ static int ahead_advance(struct jpeg_ahead_image *image, struct jpeg_lane *lane,
 	return 1;
 }
 
-/* After a run, or before the first: 1 when there is nothing more to do for the image. */
+/*
+ * Checks a lane after a run, or before the first. Returns nonzero if nothing is left to do for the
+ * image.
+ */
 static int ahead_look(struct jpeg_ahead_image *image, struct jpeg_lane *lane, bool zigzag)
 {
 	int r = 0;
@@ -180,7 +183,7 @@ static int ahead_look(struct jpeg_ahead_image *image, struct jpeg_lane *lane, bo
 	return r;
 }
 
-/* The longest image that waits; -1: none. */
+/* Returns the longest waiting image, -1 if none. */
 static int ahead_longest(const struct jpeg_ahead *ahead, uint32_t waiting)
 {
 	int found = -1;
@@ -228,8 +231,8 @@ void jpeg_ahead_run(struct jpeg_ahead *ahead)
 				lanes[live++].tag = (uint32_t)next;
 		}
 		/*
-		 * Which of them met what no table has is not known: they are left to be read one by
-		 * one.
+		 * It is unknown which lane met an invalid code: leave all of them to be decoded one
+		 * by one.
 		 */
 		if (live == 0 || kernels->checked_runs[live - 1](lanes) < 0)
 			return;

@@ -1,12 +1,13 @@
 /*
- * Coefficients of several images without an index, decoded from the tops of their scans side by
- * side: each is one Huffman stream, and four of them take hardly longer than one. For images whose
- * rows are asked for soon afterwards. Only what is certain to be what jpeg_sequential.h would have
- * made is kept, so that whoever finds nothing here reads the image that way, errors included. One
- * object belongs to one thread and keeps its buffers. Scans are untrusted: work is bounded by their
- * bytes. What is kept between calls are coefficients and the frame that they were decoded by; the
- * file is not looked at again, whose headers may say something else by then. data is a name, never
- * followed once the image was decoded.
+ * Decodes ahead the coefficients of several images without an index, from the tops of their scans,
+ * side by side: each is one Huffman stream, and four take hardly longer than one. For images whose
+ * rows are requested soon afterwards. Keeps a result only if it certainly equals that of
+ * jpeg_sequential.h; a caller that finds none decodes the image that way and reports its errors.
+ *
+ * One object belongs to one thread and keeps its buffers. Scans are untrusted: work is bounded by
+ * their bytes. Between calls it keeps the coefficients and the frame they were decoded with, and
+ * does not read the file again, whose headers may have changed by then. data only identifies an
+ * image and is never dereferenced after decoding.
  */
 #pragma once
 
@@ -18,47 +19,52 @@
 #include <stdbool.h>
 
 enum {
-	JPEG_AHEAD_MAX = 2 * JPEG_STREAMS, /* so that images of unequal length even out */
-	JPEG_AHEAD_BLOCKS_MAX = 1 << 17,   /* that are kept, of all images together: 16 MiB */
-	JPEG_AHEAD_BYTES_MAX = 3 << 20,    /* of a scan, that its rows are likely to take */
+	/* a multiple of the lanes, to even out images of unequal length */
+	JPEG_AHEAD_MAX = 2 * JPEG_STREAMS,
+	JPEG_AHEAD_BLOCKS_MAX = 1 << 17, /* blocks kept, over all images: 16 MiB */
+	/* estimated bytes of scan that the rows of an image take */
+	JPEG_AHEAD_BYTES_MAX = 3 << 20,
 };
 
 struct jpeg_ahead_image {
-	/* What the caller fills in: */
+	/* Filled in by the caller: */
 	struct jpeg_frame frame;
-	/* from `tables` below */
+	/* tables from `tables` below */
 	const struct jpeg_table *dc[JPEG_COMPONENTS_MAX], *ac[JPEG_COMPONENTS_MAX];
-	const uint8_t *data; /* of the file, for the caller to know it by */
+	const uint8_t *data; /* the file; identifies the image for the caller */
 	size_t size;
 	struct jpeg_mcus kept;
-	/* What comes of it: */
+	/* Results: */
 	bool done;
-	int16_t *coefficients; /* of those, row by row, in coded order */
-	/* On the way: */
+	int16_t *coefficients; /* of the kept MCUs, row by row, in coded order */
+	/* State while decoding: */
 	struct jpeg_cycle cycle;
-	struct scratch scan, chunk; /* unstuffed bytes; the blocks that are being decoded */
-	size_t bytes;               /* of the scan, that its rows are likely to take */
+	struct scratch scan, chunk; /* unstuffed bytes; blocks being decoded */
+	size_t bytes;               /* estimated bytes of scan that its rows take */
 	uint32_t chunk_blocks;
-	uint32_t left;        /* blocks from the chunk on */
-	uint32_t row, column; /* MCU that the chunk begins with */
+	uint32_t left;        /* blocks left, from the chunk on */
+	uint32_t row, column; /* MCU at which the chunk begins */
 	int16_t predictors[JPEG_COMPONENTS_MAX];
 };
 
 struct jpeg_ahead {
 	struct jpeg_ahead_image images[JPEG_AHEAD_MAX];
 	uint32_t count;
-	uint64_t blocks; /* that they keep */
+	uint64_t blocks; /* kept, over all images */
 	struct scratch coefficients;
-	struct jpeg_tables tables; /* of the images */
+	struct jpeg_tables tables; /* tables of the images */
 };
 
 void jpeg_ahead_init(struct jpeg_ahead *ahead);
 void jpeg_ahead_deinit(struct jpeg_ahead *ahead);
 /* Forgets all images. */
 void jpeg_ahead_begin(struct jpeg_ahead *ahead);
-/* The next image, to be filled in, then added; NULL: there are as many as can be. */
+/* Returns the next image, to be filled in and then added; NULL if JPEG_AHEAD_MAX were added. */
 struct jpeg_ahead_image *jpeg_ahead_next(struct jpeg_ahead *ahead);
-/* Adds it, unless it has restart markers, which lead to its rows faster, or is too large. */
+/*
+ * Adds that image, unless it is too large or has restart markers, which give faster access to its
+ * rows.
+ */
 void jpeg_ahead_add(struct jpeg_ahead *ahead);
-/* Decodes them, the longest first, if they are two or more. */
+/* Decodes the images, the longest first, if there are at least two. */
 void jpeg_ahead_run(struct jpeg_ahead *ahead);

@@ -13,11 +13,11 @@
 #include <string.h>
 
 enum {
-	AHEAD = 4, /* of their bytes on the way into the cache before they are decoded */
+	AHEAD = 4, /* rows whose bytes are prefetched before they are decoded */
 	RING_ROWS =
 		/*
-		 * MCU rows being decoded, or done and waiting: twice the streams, so that rows of
-		 * unequal length even out
+		 * MCU rows in progress or waiting: twice the streams, to even out rows of unequal
+		 * length
 		 */
 	8,
 };
@@ -29,7 +29,7 @@ struct jpeg_baseline {
 	struct jpeg_pixels pixels;
 	struct scratch scan, coefficients, entries, index_made;
 	size_t scan_size; /* unstuffed */
-	uint32_t mcu_row; /* next to be made into pixels */
+	uint32_t mcu_row; /* next to convert to pixels */
 	/* With an index: */
 	bool indexed;
 	struct jpeg_index index;
@@ -37,12 +37,12 @@ struct jpeg_baseline {
 	struct jpeg_cycle cycle;
 	struct jpeg_streams streams;
 	size_t row_size;      /* coefficients of a row in the ring */
-	uint32_t row_started; /* the first that no stream has been given */
-	uint32_t rows_done;   /* a bit for each place in the ring */
-	/* Without: */
+	uint32_t row_started; /* first row not yet assigned to a stream */
+	uint32_t rows_done;   /* one bit per ring slot */
+	/* Without an index: */
 	struct jpeg_sequential sequential;
 	struct jpeg_ahead ahead;
-	const struct jpeg_ahead_image *found; /* that has been decoded already; NULL: none */
+	const struct jpeg_ahead_image *found; /* image decoded ahead, or NULL */
 };
 
 int jpeg_baseline_new(struct jpeg_baseline **ret_decoder)
@@ -92,23 +92,20 @@ static int baseline_read_headers(struct jpeg_tables *tables, const struct jpeg_s
 
 	if (r < 0)
 		return r;
-	/*
-	 * Whether what is there is all, the library finds out. An index is made only of what has an
-	 * end.
-	 */
+	/* The library checks completeness. Build an index only for a file with an end marker. */
 	if (!source->index && !jpeg_has_end(frame->scan, frame->scan_size))
 		return -EBADMSG;
 	if (frame->width != source->width || frame->height != source->height ||
 	    frame->component_count != source->components)
 		return -EBADMSG;
-	/* A block takes two codes of at least one bit each. */
+	/* A block has two codes of at least one bit each. */
 	if ((uint64_t)frame->mcus_wide * frame->mcus_high * frame->component_count >
 	    4 * (uint64_t)source->size)
 		return -EBADMSG;
 	for (uint32_t i = 0; i < frame->component_count && !r; i++) {
 		const struct jpeg_component *component = &frame->components[i];
 
-		/* Cr mostly has those of Cb. */
+		/* Cr usually shares the tables of Cb. */
 		if (i > 0 && component->dc_slot == component[-1].dc_slot &&
 		    component->ac_slot == component[-1].ac_slot) {
 			dc[i] = dc[i - 1];
@@ -124,8 +121,8 @@ static int baseline_read_headers(struct jpeg_tables *tables, const struct jpeg_s
 }
 
 /*
- * Unstuffs the bytes of an MCU row, from the entry on, behind those of the rows before. Places
- * ascend, or it is an error: together rows are no longer than the scan.
+ * Unstuffs the bytes of an MCU row, from its entry on, after those of the rows before. Positions
+ * must ascend, so all rows together are no longer than the scan.
  */
 static int baseline_unstuff_row(struct jpeg_baseline *decoder, uint32_t row, struct jpeg_task *task)
 {
@@ -140,7 +137,7 @@ static int baseline_unstuff_row(struct jpeg_baseline *decoder, uint32_t row, str
 
 	if (next < begin || to > frame->scan_size)
 		return -EBADMSG;
-	to += to < frame->scan_size; /* the last byte may be an FF that is stuffed */
+	to += to < frame->scan_size; /* the last byte may be a stuffed FF */
 	size_t size = jpeg_unstuff(frame->scan + from, to - from, bytes, NULL, 0, &none);
 	task->begin = bytes;
 	task->end = bytes + size;
@@ -149,7 +146,7 @@ static int baseline_unstuff_row(struct jpeg_baseline *decoder, uint32_t row, str
 	return 0;
 }
 
-/* Bytes of an MCU row on their way into the cache while others are decoded. */
+/* Prefetches the bytes of an MCU row while other rows are decoded. */
 static void baseline_prefetch_row(const struct jpeg_baseline *decoder, uint32_t row)
 {
 	const struct jpeg_frame *frame = &decoder->frame;
@@ -170,7 +167,7 @@ static int16_t *row_blocks(const struct jpeg_baseline *decoder, uint32_t row)
 	return (int16_t *)(void *)decoder->coefficients.data + row % RING_ROWS * decoder->row_size;
 }
 
-/* Gives tasks to streams that have none, as far as the ring goes. */
+/* Assigns rows to free streams, as far as the ring has room. */
 static int baseline_start_rows(struct jpeg_baseline *decoder)
 {
 	const struct jpeg_pixels *pixels = &decoder->pixels;
@@ -217,7 +214,7 @@ static int baseline_decode_row(struct jpeg_baseline *decoder)
 	}
 }
 
-/* Coefficients of the next MCU row, from the first MCU kept. */
+/* Returns the coefficients of the next MCU row, from the first MCU kept. */
 static int baseline_next_row(struct jpeg_baseline *decoder, const int16_t **ret_coefficients)
 {
 	struct jpeg_pixels *pixels = &decoder->pixels;
@@ -260,7 +257,7 @@ static int baseline_begin_indexed(struct jpeg_baseline *decoder, const struct jp
 	size_t blocks =
 		(size_t)(pixels->mcus.column_end - decoder->column) * pixels->frame->mcu_blocks;
 	decoder->row_size = 64 * (blocks + JPEG_STREAM_BLOCKS_SPARE);
-	/* Rows share a byte each, and reach two bytes on. */
+	/* Neighbouring rows share a byte, and each row may extend two bytes further. */
 	r = scratch_reserve(&decoder->scan,
 			    decoder->frame.scan_size +
 				    (4 + JPEG_STREAM_PADDING) * (size_t)(pixels->mcus.row_end -
@@ -293,8 +290,8 @@ static int baseline_begin_sequential(struct jpeg_baseline *decoder)
 }
 
 /*
- * Has the image been decoded ahead? Its frame goes with what was decoded: the headers are not read
- * again, since they may say something else by now, and coefficients would be taken for others.
+ * True if the image was decoded ahead. Uses the frame stored with it: the headers may have changed
+ * since, and a new frame would misinterpret the coefficients.
  */
 static bool is_ahead(const struct jpeg_ahead_image *image, const struct jpeg_source *source)
 {
@@ -304,7 +301,7 @@ static bool is_ahead(const struct jpeg_ahead_image *image, const struct jpeg_sou
 	       image->frame.component_count == source->components;
 }
 
-/* Is all there that the region needs? */
+/* True if the image holds everything that the region needs. */
 static bool ahead_holds(const struct jpeg_ahead_image *image, const struct jpeg_pixels *pixels)
 {
 	return image->kept.row_first <= pixels->mcus.row_first &&
@@ -313,7 +310,7 @@ static bool ahead_holds(const struct jpeg_ahead_image *image, const struct jpeg_
 	       image->kept.column_end >= pixels->mcus.column_end;
 }
 
-/* Is the region inside the image at a scale that there is? */
+/* True if the region is inside the image and the scale is supported. */
 static bool baseline_is_inside(const struct jpeg_region *region)
 {
 	uint32_t denominator = region->source.denominator ?: 1, image_width, image_height;
@@ -328,8 +325,8 @@ static bool baseline_is_inside(const struct jpeg_region *region)
 }
 
 /*
- * Lays out the region; found: an image decoded ahead, or NULL. 1: it holds less than the region
- * needs.
+ * Lays out the region. found is an image decoded ahead, or NULL. Returns 1 if it holds less than
+ * the region needs.
  */
 static int baseline_lay_out(struct jpeg_baseline *decoder, const struct jpeg_region *region,
 			    const struct jpeg_ahead_image *found, enum jpeg_pixels_form form)
@@ -373,7 +370,7 @@ static int baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_regio
 				: baseline_begin_sequential(decoder);
 }
 
-/* Adds an image to those that are to be decoded ahead, if it can be. */
+/* Adds an image to those to decode ahead, if possible. */
 static void baseline_add_ahead(struct jpeg_baseline *decoder, const struct jpeg_region *region)
 {
 	struct jpeg_ahead_image *image = jpeg_ahead_next(&decoder->ahead);
@@ -449,18 +446,15 @@ int jpeg_baseline_coefficients(struct jpeg_baseline *decoder)
 	return 0;
 }
 
-/* ---- making an index ---- */
+/* ---- building an index ---- */
 
-/*
- * Turns a bit position in the unstuffed scan into one in the file's bytes, going on from where it
- * stood.
- */
+/* Converts ascending bit positions in the unstuffed scan to positions in the file's bytes. */
 struct place {
 	const uint8_t *scan;
 	size_t stuffed, unstuffed; /* bytes passed */
 };
 
-/* segment: the position is behind a restart marker. */
+/* segment: the position follows a restart marker. */
 static uint64_t stuffed_position(struct place *place, uint64_t bits, bool segment)
 {
 	size_t target = bits >> 3;
@@ -486,7 +480,7 @@ static uint64_t stuffed_position(struct place *place, uint64_t bits, bool segmen
 	return 8 * (uint64_t)place->stuffed + (bits & 7);
 }
 
-/* The entries of the next row; goes through it. */
+/* Records the entries of the next row and skips it. */
 static int baseline_index_row(struct jpeg_sequential *sequential,
 			      const struct jpeg_index_plan *plan, struct place *place,
 			      struct jpeg_index_entry *entries)

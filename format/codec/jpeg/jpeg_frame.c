@@ -13,19 +13,19 @@ const uint8_t jpeg_zigzag_position[64] = {
 };
 
 enum {
-	SIDE_MAX = 65500, /* pixels; libjpeg's limit */
-	/* bytes of the segment; libjpeg takes no shorter one for JFIF, or Adobe's */
+	SIDE_MAX = 65500, /* pixels, the limit of libjpeg */
+	/* minimum segment sizes in bytes at which libjpeg accepts a JFIF or Adobe marker */
 	JFIF_SIZE_MIN = 14,
 	ADOBE_SIZE_MIN = 12,
 	FRAME_SIZE_MAX = 6 + 3 * JPEG_COMPONENTS_MAX,
 	SCAN_SIZE_MAX = 4 + 2 * JPEG_COMPONENTS_MAX,
 };
 
-/* What the markers before the scan have said so far. */
+/* State collected from the markers before the scan. */
 struct parser {
 	struct jpeg_frame *frame;
 	uint8_t ids[JPEG_COMPONENTS_MAX];
-	uint8_t quant_seen; /* bit per slot */
+	uint8_t quant_seen; /* one bit per slot */
 	uint8_t huffman_seen[2];
 	bool have_frame, jfif, adobe;
 	uint8_t adobe_transform;
@@ -36,7 +36,7 @@ static uint32_t get16(const uint8_t *p)
 	return (uint32_t)p[0] << 8 | p[1];
 }
 
-/* The next size bytes of a segment; false when it has fewer. */
+/* Takes the next size bytes of a segment; false if it has fewer. */
 static bool frame_take(const uint8_t **p, size_t *left, void *to, size_t size)
 {
 	if (*left < size)
@@ -85,7 +85,7 @@ static int parse_huffman(struct parser *parser, const uint8_t *p, size_t size)
 	return 0;
 }
 
-/* Luma 1, 2 or 4 times as wide as chroma and once or twice as high. */
+/* True if luma is 1, 2 or 4 times as wide as chroma and once or twice as high. */
 static bool sampling_fits(uint32_t component, uint32_t h, uint32_t v)
 {
 	if (component > 0)
@@ -122,7 +122,7 @@ static int parse_frame(struct parser *parser, const uint8_t *segment, size_t siz
 	return 0;
 }
 
-/* Chooses as libjpeg does between YCbCr and RGB for three components; RGB is left to it. */
+/* Distinguishes YCbCr from RGB for three components like libjpeg, which decodes RGB. */
 static bool is_ycbcr(const struct parser *parser)
 {
 	if (parser->jfif)
@@ -158,7 +158,10 @@ static int parse_scan(struct parser *parser, const uint8_t *segment, size_t size
 		    !(parser->quant_seen & 1u << component->quant_slot))
 			return -ENOTSUP;
 	}
-	/* What else a progressive scan would say (Ss, Se, Ah, Al) some encoders leave zero. */
+	/*
+	 * Ignore Ss, Se, Ah and Al, which only matter for progressive scans: some encoders leave
+	 * them zero.
+	 */
 	return 0;
 }
 
@@ -235,7 +238,7 @@ int jpeg_frame_parse(const uint8_t *data, size_t size, struct jpeg_frame *ret_fr
 		unsigned marker = head[1];
 		size_t length = get16(head + 2);
 
-		/* fill bytes, and what belongs to nothing, are passed over */
+		/* skip fill bytes and stray bytes */
 		if (head[0] != 0xff || marker == 0 || marker == 0xff) {
 			at++;
 			continue;

@@ -1,10 +1,10 @@
 /*
- * The headers of a baseline JPEG, as far as its entropy-coded scan: ITU-T T.81, annex B. Only what
- * the library's own decoder can take is accepted: 8-bit Huffman-coded sequential frames of one or
- * three components in one interleaved scan, chroma sampled once per MCU. Everything else is
- * -ENOTSUP, for libjpeg-turbo to judge. A plain value. The file may change meanwhile: each byte of
- * the headers is read once, and tables are copies; only scan leads into the file's bytes, of which
- * no more is known than their number.
+ * Parses the headers of a baseline JPEG up to its entropy-coded scan (ITU-T T.81, annex B). Accepts
+ * only what our own decoder supports: 8-bit Huffman-coded sequential frames of one or three
+ * components in one interleaved scan, with one chroma block per MCU. Everything else is -ENOTSUP,
+ * left to libjpeg-turbo. A plain value. The file may change during the call: each header byte is
+ * read once, and tables are copied. Only scan points into the file; of those bytes only the number
+ * is known.
  */
 #pragma once
 
@@ -28,15 +28,15 @@ struct jpeg_frame {
 	uint32_t mcu_height; /* pixels */
 	uint32_t mcu_blocks; /* 8 x 8 */
 	uint32_t mcus_wide, mcus_high;
-	uint32_t restart_interval; /* MCUs, 0: none */
+	uint32_t restart_interval; /* MCUs, 0 if none */
 	int16_t quant[4][64];      /* natural order */
 	/*
-	 * DHT payloads of DC and AC tables: 16 counts, then the symbols, at most 256; of the slots
-	 * that components have
+	 * DHT payloads of the DC and AC tables that components use: 16 counts, then at most 256
+	 * symbols
 	 */
 	uint8_t huffman[2][4][16 + 256];
 	const uint8_t *scan; /* first entropy-coded byte */
-	size_t scan_size;    /* up to the end of the file's bytes */
+	size_t scan_size;    /* bytes up to the end of the file */
 };
 
 /* A rectangle of MCUs. */
@@ -51,11 +51,12 @@ struct jpeg_mcus {
 extern const uint8_t jpeg_zigzag_position[64];
 
 /*
- * 0; -ENOTSUP: for libjpeg-turbo to read or to refuse; the frame is undefined then. Reads only the
- * headers. Tables that no component has are left as they are.
+ * Returns 0, or -ENOTSUP if libjpeg-turbo must read or reject the file; the frame is then
+ * undefined. Reads only the headers. Leaves tables that no component uses unchanged.
  */
 int jpeg_frame_parse(const uint8_t *data, size_t size, struct jpeg_frame *ret_frame);
 /*
- * Is there an end marker? Quick where it stands at the end. Nothing that is read follows from it.
+ * Returns true if the file has an end marker. Fast if that is at the end. Nothing else depends on
+ * the bytes it reads.
  */
 bool jpeg_has_end(const uint8_t *data, size_t size);

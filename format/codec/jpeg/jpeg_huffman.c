@@ -44,7 +44,7 @@ void jpeg_tables_deinit(struct jpeg_tables *tables)
 	*tables = (struct jpeg_tables){0};
 }
 
-/* Bits set in a mask of the lowest ones. */
+/* Number of bits set in a mask of low bits. */
 static uint32_t width_of(uint32_t mask)
 {
 	return mask ? 32 - (uint32_t)__builtin_clz(mask) : 0;
@@ -60,8 +60,8 @@ static uint32_t symbol_advance(unsigned symbol, int is_ac)
 }
 
 /*
- * Symbol of a DC table: the category. Of an AC table: run and category, 0/0 end of block, 15/0
- * sixteen zeros.
+ * Builds the lookup entry of a symbol. A DC symbol is the category; an AC symbol is run and
+ * category, with 0/0 for end of block and 15/0 for sixteen zeros.
  */
 static uint32_t symbol_entry(unsigned symbol, unsigned length, int is_ac)
 {
@@ -75,14 +75,15 @@ static uint32_t symbol_entry(unsigned symbol, unsigned length, int is_ac)
 
 enum {
 	JPEG_RUN_ADVANCE_MAX = 126,
-	JPEG_RUN_BITS_MAX = 18, /* three of them in a load of 56 bits */
+	JPEG_RUN_BITS_MAX = 18, /* a load of 56 bits serves three of them */
 	RUN_ENDS = 1 << 16,     /* the last symbol of the run is an end of block */
 };
 
 /*
- * runs[the next 10 bits] = advance of the symbols that lie in them entirely, value bits included,
- * << 8 | their bits; 0 when not even one does. An end of block ends the run, since another table
- * comes after it.
+ * runs[next 10 bits] = total advance << 8
+ *
+ * total bits of the symbols that fit completely, value bits included; 0 if not even one fits. An
+ * end of block ends the run, because another table follows.
  */
 static void huffman_build_runs(struct jpeg_table *table)
 {
@@ -95,8 +96,8 @@ static void huffman_build_runs(struct jpeg_table *table)
 			uint32_t entry = table->lookup[i << bits & (size - 1)];
 
 			/*
-			 * The first one may be longer than the index: its value bits are only
-			 * passed over.
+			 * The first symbol may be longer than the index: its value bits are only
+			 * skipped.
 			 */
 			if (!entry ||
 			    bits + (entry & 63) > (bits ? JPEG_LOOKUP_BITS : JPEG_RUN_BITS_MAX))
@@ -116,9 +117,9 @@ static void huffman_build_runs(struct jpeg_table *table)
 }
 
 /*
- * So many entries from at on, and some more behind: tables are filled in ascending order and have
- * room for them. Most codes are long and take few entries, so that chunks of a constant size are
- * faster than loops that stop in time.
+ * Writes at least count entries from at on, rounded up to JPEG_FILL. Tables are filled in ascending
+ * order and have room for the excess. Most codes are long and take few entries, so constant-size
+ * chunks are faster than exact loops.
  */
 static void huffman_fill(uint32_t *at, uint32_t count, uint32_t entry)
 {
@@ -127,7 +128,7 @@ static void huffman_fill(uint32_t *at, uint32_t count, uint32_t entry)
 			at[i] = entry;
 }
 
-/* The entry for size 16-bit windows from first on, as far as the table holds them. */
+/* Writes the entry for size 16-bit windows from first on, as far as the table covers them. */
 static void huffman_fill_top(struct jpeg_table *table, uint32_t first, uint32_t size,
 			     uint32_t entry)
 {
@@ -142,7 +143,7 @@ static void huffman_fill_top(struct jpeg_table *table, uint32_t first, uint32_t 
 	huffman_fill(table->top + (first - low), size, entry);
 }
 
-/* Codes of a length, in ascending order; those of k symbols lie before them. */
+/* Adds the codes of one length, in ascending order; the codes of k symbols precede them. */
 static int huffman_build_codes(struct jpeg_table *table, unsigned length, uint32_t code, uint32_t k)
 {
 	for (uint32_t end = code + table->counts[length - 1]; code < end; code++, k++) {
@@ -189,7 +190,7 @@ static int huffman_build(struct jpeg_table *table)
 		if (length == JPEG_LOOKUP_BITS)
 			lookup_end = code;
 	}
-	/* What no code leads to. */
+	/* Windows that no code matches. */
 	for (uint32_t i = lookup_end; i < 1u << JPEG_LOOKUP_BITS; i++)
 		table->lookup[i] = 0;
 	huffman_fill_top(table, code, (1u << 16) - code, 0);
@@ -205,7 +206,7 @@ static bool huffman_same(const struct jpeg_table *table, const uint8_t *spec, un
 	       memcmp(table->symbols, spec + 16, count) == 0;
 }
 
-/* Seldom the same for two contents. */
+/* Returns a hash of the content; collisions are rare. */
 static uint64_t huffman_key(const uint8_t *spec, unsigned count, int is_ac)
 {
 	uint64_t key = count << 1 | (unsigned)is_ac, word;
@@ -219,8 +220,8 @@ static uint64_t huffman_key(const uint8_t *spec, unsigned count, int is_ac)
 }
 
 /*
- * The slot for something new: that of what was asked for once, longest ago, if there are `fresh` of
- * them; else one that is empty; else any, longest ago.
+ * Chooses the slot for a new entry: if at least `fresh` slots were requested only once, the least
+ * recently used of them; else an empty slot; else the least recently used one.
  */
 static unsigned slot_choose(const struct jpeg_slot slots[JPEG_TABLES_MAX], unsigned fresh)
 {
@@ -239,7 +240,7 @@ static unsigned slot_choose(const struct jpeg_slot slots[JPEG_TABLES_MAX], unsig
 	return count < fresh ? oldest : oldest_fresh;
 }
 
-/* Finds the table or, failing that, the slot to put it into. */
+/* Finds the table, or the slot to put it into. */
 static bool huffman_find(const struct jpeg_tables *tables, const uint8_t *spec, unsigned count,
 			 int is_ac, uint64_t key, unsigned *ret_slot)
 {
@@ -288,7 +289,7 @@ int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, 
 	return 0;
 }
 
-/* Ends of block in the table, with the DC codes behind them. */
+/* Combines end-of-block entries of the table with the DC codes that follow. */
 static void huffman_fuse(uint32_t *lookup, const struct jpeg_table *ac, const struct jpeg_table *dc)
 {
 	const uint32_t size = 1 << JPEG_LOOKUP_BITS;
@@ -299,7 +300,7 @@ static void huffman_fuse(uint32_t *lookup, const struct jpeg_table *ac, const st
 		if (!(lookup[i] & JPEG_LEAVES))
 			continue;
 		follower = dc->lookup[i << total & (size - 1)];
-		/* The whole DC code must be among the bits, its value need not. */
+		/* The whole DC code must be within the index bits, its value need not be. */
 		code_max = JPEG_LOOKUP_BITS - total + width_of(follower >> 17);
 		if (follower && (follower & 63) <= code_max &&
 		    total + (follower & 63) <= JPEG_ENTRY_BITS_MAX)
@@ -356,8 +357,8 @@ size_t jpeg_unstuff(const uint8_t *data, size_t size, uint8_t *output, uint32_t 
 			segments[count++] = (uint32_t)(out - output);
 		} else if (mark[1] == 0xff) {
 			/*
-			 * Fill bytes may stand before markers only; behind others libjpeg-turbo's
-			 * pixels are its own affair.
+			 * Fill bytes are valid only before markers; for any other use of them
+			 * libjpeg-turbo decides on the pixels.
 			 */
 			while (data < end && *data == 0xff)
 				data++;
@@ -392,9 +393,9 @@ uint64_t jpeg_reader_position(const struct jpeg_reader *reader, const uint8_t *b
 }
 
 /*
- * At least 56 valid bits afterwards. Whole bytes are taken; bits beyond bit_count are copies of
- * what the next load brings, so that or-ing them in again changes nothing. Past the end the reader
- * stays in the padding, which reads as zeros.
+ * Refills to at least 56 valid bits, in whole bytes. Bits past bit_count equal those that the next
+ * load brings, so or-ing them in again changes nothing. Past the end the reader stays in the
+ * padding, which reads as zeros.
  */
 static inline __attribute__((always_inline)) void reader_refill(struct jpeg_reader *reader)
 {
@@ -426,7 +427,7 @@ __attribute__((noinline)) struct jpeg_symbol jpeg_symbol_long(const struct jpeg_
 	return result;
 }
 
-/* The value that an entry's symbol carries, from the bits that begin with its code. */
+/* Returns the value of an entry's symbol; bits start with its code. */
 static inline __attribute__((always_inline)) int32_t entry_value(uint32_t entry, uint64_t bits)
 {
 	uint32_t total = entry & 63, mask = entry >> 17;
@@ -505,8 +506,8 @@ done:
 }
 
 /*
- * One symbol by itself: where a run would lead out of the block, or there is none. The reader is
- * full before and after.
+ * Skips one symbol, where a run would leave the block or the table has no run. The reader is full
+ * before and after.
  */
 static int skip_symbol(struct jpeg_reader *reader, const struct jpeg_table *table, uint32_t *offset)
 {

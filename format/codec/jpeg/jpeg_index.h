@@ -1,8 +1,8 @@
 /*
- * The index into a baseline JPEG's scan: for each MCU row some places where decoding can start,
- * each with its first bit and the DC predictors there (SPEC.md, "JPEG index"). Bytes from a file
- * are untrusted: jpeg_index_open checks all that can be checked without decoding. Plain values;
- * nothing is owned.
+ * Index into the scan of a baseline JPEG: some positions per MCU row where decoding can start, each
+ * with its first bit and DC predictors (SPEC.md, "JPEG index"). Bytes from a file are untrusted:
+ * jpeg_index_open() checks everything that can be checked without decoding. Plain values, no
+ * ownership.
  */
 #pragma once
 
@@ -12,21 +12,21 @@
 
 enum {
 	JPEG_INDEX_VERSION = 2,
-	JPEG_INDEX_ENTRIES_MAX = 8, /* of a row */
+	JPEG_INDEX_ENTRIES_MAX = 8, /* per row */
 };
 
-/* A place where decoding can start. */
+/* A position where decoding can start. */
 struct jpeg_index_entry {
-	uint64_t position; /* bits from the scan's first byte, stuffing counted */
+	uint64_t position; /* bits from the first byte of the scan, stuffing included */
 	int16_t dc[JPEG_COMPONENTS_MAX];
 };
 
-/* What is the same for all rows. */
+/* The part that is the same for all rows. */
 struct jpeg_index_plan {
 	uint32_t row_count;
 	uint32_t component_count;
-	uint32_t entry_count; /* of a row, at least 1 */
-	/* MCU before which each starts, ascending; the first is 0 */
+	uint32_t entry_count; /* per row, at least 1 */
+	/* MCU column at which each entry starts, ascending; the first is 0 */
 	uint32_t columns[JPEG_INDEX_ENTRIES_MAX];
 };
 
@@ -39,25 +39,25 @@ struct jpeg_index {
 };
 
 /*
- * Can the frame have one? Restart markers must stand between rows only, and places must fit into 32
+ * True if the frame can have an index: restart markers only between rows, and positions that fit 32
  * bits.
  */
 bool jpeg_index_possible(const struct jpeg_frame *frame);
-/* Chooses the entries of a row, as many as pay for a file of so many bytes. */
+/* Chooses the entries of a row; their number depends on file_size in bytes. */
 void jpeg_index_plan(const struct jpeg_frame *frame, size_t file_size,
 		     struct jpeg_index_plan *ret_plan);
-/* Bytes that an index may take at most. */
+/* Upper bound of the size of an index, in bytes. */
 size_t jpeg_index_size_max(const struct jpeg_index_plan *plan);
-/* Packs entry_count entries of each of row_count rows, row by row. Returns the bytes used. */
+/* Packs entry_count entries for each of row_count rows, row by row. Returns the bytes used. */
 size_t jpeg_index_pack(const struct jpeg_index_plan *plan, const struct jpeg_index_entry *entries,
 		       uint8_t *output);
 
-/* 0, or -EBADMSG: of another version, size or frame. */
+/* Returns 0, or -EBADMSG if version, size or frame do not match. */
 int jpeg_index_open(const uint8_t *data, size_t size, const struct jpeg_frame *frame,
 		    struct jpeg_index *ret_index);
-/* Number of the last entry of a row at or before an MCU column. */
+/* Returns the number of the last entry of a row at or before an MCU column. */
 uint32_t jpeg_index_before(const struct jpeg_index *index, uint32_t column);
-/* Of an entry of a row the position, or all there is. */
+/* Return the position, or the complete entry. */
 uint64_t jpeg_index_position(const struct jpeg_index *index, uint32_t row, uint32_t entry);
 struct jpeg_index_entry jpeg_index_get(const struct jpeg_index *index, uint32_t row,
 				       uint32_t entry);

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 
 enum {
-	ROW_MARGIN = 64, /* bytes free on either side of a row that kernels may look at */
+	ROW_MARGIN = 64, /* unused bytes on either side of a row, which kernels may read */
 	ALIGN = 128,
 };
 
@@ -45,8 +45,8 @@ static uint32_t round_up(uint32_t value, uint32_t unit)
 }
 
 /*
- * Samples of a row of chroma at full resolution, or sums: it may begin two before the region, and
- * kernels round up.
+ * Capacity of a row of full-resolution chroma samples, or sums: it may begin two samples before the
+ * region, and kernels round up.
  */
 static size_t row_capacity(uint32_t width)
 {
@@ -54,9 +54,9 @@ static size_t row_capacity(uint32_t width)
 }
 
 /*
- * Samples that a block becomes on either side. libjpeg's rule: where a scale is asked for, a
- * component that is smaller than the others comes out of a larger transform instead of being
- * upsampled, if that is so in both directions.
+ * Returns the side of a decoded block in samples. libjpeg's rule: at reduced scale, a component
+ * smaller than the others uses a larger transform instead of upsampling, if that fits both
+ * directions.
  */
 static uint32_t block_size(const struct jpeg_component *luma,
 			   const struct jpeg_component *component, uint32_t least)
@@ -70,8 +70,8 @@ static uint32_t block_size(const struct jpeg_component *luma,
 }
 
 /*
- * libjpeg's rule: triangles for twice as many pixels, unless there are but one or two columns to
- * look at, or a block of luma is but one sample.
+ * libjpeg's rule: triangle filter for a factor of two, except if the plane is only one or two
+ * samples wide, or a luma block is a single sample.
  */
 static bool is_smooth(const struct jpeg_plane *plane, uint32_t least)
 {
@@ -98,8 +98,8 @@ static void pixels_measure_plane(struct jpeg_pixels *pixels, uint32_t i)
 }
 
 /*
- * Which samples of a component the region needs: with triangle upsampling also the neighbours, as
- * far as the component reaches.
+ * Determines the samples of a component that the region needs: with triangle upsampling also the
+ * neighbours, within the component.
  */
 static void pixels_lay_out_axis(uint32_t first, uint32_t size, uint32_t factor, bool smooth,
 				uint32_t extent, uint32_t *ret_first, uint32_t *ret_end)
@@ -111,7 +111,7 @@ static void pixels_lay_out_axis(uint32_t first, uint32_t size, uint32_t factor, 
 	*ret_end = min32(last + 1 + margin, extent);
 }
 
-/* Which MCUs hold them. */
+/* Determines the MCUs that hold these samples. */
 static void pixels_lay_out_region(struct jpeg_pixels *pixels)
 {
 	const struct jpeg_frame *frame = pixels->frame;
@@ -155,7 +155,7 @@ static void fill_places(struct jpeg_pixels *pixels, uint32_t *places)
 	}
 }
 
-/* Does the last line of an MCU row depend on the chroma below it? */
+/* True if the last line of an MCU row depends on the chroma below it. */
 static bool looks_ahead(const struct jpeg_pixels *pixels)
 {
 	const struct jpeg_plane *chroma = &pixels->planes[1];
@@ -164,8 +164,8 @@ static bool looks_ahead(const struct jpeg_pixels *pixels)
 }
 
 /*
- * The ring of a plane: two MCU rows where upsampling looks beyond one, else one, unless it is for
- * others.
+ * Size of a plane's ring in MCU rows: two if upsampling reads beyond one, else one; more if the
+ * caller requested planes.
  */
 static uint32_t ring_mcus(const struct jpeg_pixels *pixels)
 {
@@ -174,7 +174,7 @@ static uint32_t ring_mcus(const struct jpeg_pixels *pixels)
 	return looks_ahead(pixels) ? 2 : 1;
 }
 
-/* Returns the bytes that the samples take. */
+/* Lays out a plane. Returns the bytes that its samples take. */
 static size_t pixels_lay_out_plane(struct jpeg_pixels *pixels, uint32_t i)
 {
 	const struct jpeg_frame *frame = pixels->frame;
@@ -210,8 +210,7 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 	pixels->rows_done = 0;
 	pixels->row_mask = whole ? UINT32_MAX : JPEG_PIXELS_RING - 1;
 	/*
-	 * What kernels write too much goes into rows that are still to come, or, in the ring,
-	 * nowhere.
+	 * Excess output of kernels goes to rows that are still to come or, in the ring, to padding.
 	 */
 	pixels->stride = 3 * (size_t)(whole ? width : round_up(width, JPEG_KERNEL_SAMPLES));
 	pixels_lay_out_region(pixels);
@@ -225,7 +224,7 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 	r = r ?: scratch_reserve(&pixels->samples, sample_bytes);
 	if (form != JPEG_PIXELS_PLANES) {
 		r = r ?: scratch_reserve(&pixels->rows, 4 * row_capacity(width));
-		/* and of the last row of all behind it */
+		/* plus room for the excess after the last row */
 		size_t rows_size = pixels->stride * (whole ? height : JPEG_PIXELS_RING);
 		r = r ?: scratch_reserve(&pixels->rgb, rows_size + 3 * JPEG_KERNEL_SAMPLES);
 	}
@@ -237,7 +236,7 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 	return 0;
 }
 
-/* Points at column 0 of a row, kept or not. */
+/* Points at column 0 of a row, even if that is not kept. */
 static uint8_t *plane_row(const struct jpeg_plane *plane, uint32_t row)
 {
 	return plane->samples + (row & plane->row_mask) * plane->stride - plane->left;
@@ -263,8 +262,8 @@ void jpeg_pixels_samples(const struct jpeg_pixels *pixels, uint32_t i,
 }
 
 /*
- * The rows of a plane that row y of twice as many is made of, from the first column on; beyond the
- * edges these are repeated.
+ * Returns the two rows of a plane from which row y at twice the height is computed, starting at the
+ * first column; rows are repeated past the edges.
  */
 static struct jpeg_rows_pair row_pair(const struct jpeg_plane *plane, uint32_t y)
 {
@@ -276,9 +275,9 @@ static struct jpeg_rows_pair row_pair(const struct jpeg_plane *plane, uint32_t y
 }
 
 /*
- * Repeats the first and the last sample of rows outwards, which is what libjpeg's special cases for
- * first and last columns come to. There lie margins and samples that no pixel of the region depends
- * on.
+ * Repeats the first and the last sample of rows outwards, which is equivalent to libjpeg's special
+ * cases for first and last columns. The target bytes are margins or samples that no pixel of the
+ * region depends on.
  */
 static void repeat_edges(const struct jpeg_plane *plane, uint32_t row)
 {
@@ -293,8 +292,8 @@ static void repeat_edges(const struct jpeg_plane *plane, uint32_t row)
 }
 
 /*
- * One row of a chroma component at full resolution, beginning at the region's left edge. work and
- * sums are rows of scratch. Not for one halved both ways.
+ * Upsamples one row of a chroma component, starting at the region's left edge. work and sums are
+ * scratch rows. Not for a component halved in both directions.
  */
 static const uint8_t *upsample_row(const struct jpeg_pixels *pixels, uint32_t i, uint32_t y,
 				   uint8_t *work, uint16_t *sums)
@@ -321,7 +320,7 @@ static const uint8_t *upsample_row(const struct jpeg_pixels *pixels, uint32_t i,
 	return work + pixels->x - 2 * first;
 }
 
-/* Where row number row of the region goes, and its luma. */
+/* Return the output location and the luma samples of a row of the region. */
 static uint8_t *output_row(const struct jpeg_pixels *pixels, uint32_t row)
 {
 	return pixels->rgb.data + (row & pixels->row_mask) * pixels->stride;
@@ -332,7 +331,7 @@ static const uint8_t *luma_row(const struct jpeg_pixels *pixels, uint32_t row)
 	return plane_row(&pixels->planes[0], pixels->y + row) + pixels->x;
 }
 
-/* Row number row of the region. */
+/* Finishes a row of the region. */
 static void pixels_finish_row(struct jpeg_pixels *pixels, uint32_t row)
 {
 	size_t room = row_capacity(pixels->width);
@@ -349,9 +348,9 @@ static void pixels_finish_row(struct jpeg_pixels *pixels, uint32_t row)
 }
 
 /*
- * The same where chroma is halved both ways; and of the row behind, before end, if it lies between
- * the same two rows of chroma, and what the kernel writes too much of one does not go into the
- * other. Returns how many.
+ * Finishes a row where chroma is halved in both directions. Includes the next row, before end, if
+ * it uses the same two chroma rows and the kernel's excess output of one does not overwrite the
+ * other. Returns the number of rows.
  */
 static uint32_t pixels_finish_rows_hv(struct jpeg_pixels *pixels, uint32_t row, uint32_t end)
 {
@@ -400,7 +399,7 @@ void jpeg_pixels_row(struct jpeg_pixels *pixels, uint32_t mcu_row, const int16_t
 		end = (mcu_row + 1) * frame->mcu_height / pixels->denominator;
 		end -= looks_ahead(pixels);
 	}
-	/* Of the first MCU row there may be need for the last chroma alone. */
+	/* The first MCU row may be needed only for its last chroma row. */
 	end = max32(end, pixels->y) - pixels->y;
 	if (pixels->form == JPEG_PIXELS_PLANES)
 		pixels->rows_done = end;

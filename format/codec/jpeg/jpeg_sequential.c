@@ -40,7 +40,7 @@ int jpeg_sequential_enter(struct jpeg_sequential *sequential)
 	return 1;
 }
 
-/* blocks NULL: decode and drop. */
+/* Decodes one MCU; drops the coefficients if blocks is NULL. */
 static int sequential_decode_mcu(struct jpeg_sequential *sequential, int16_t *blocks)
 {
 	const uint8_t *places = jpeg_places[sequential->zigzag];

@@ -8,11 +8,11 @@
 #include <string.h>
 
 enum {
-	LOADS = JPEG_LANE_LOADS, /* between looks at the ends */
-	SYMBOLS = 3,             /* a load: 57 / JPEG_ENTRY_BITS_MAX */
+	LOADS = JPEG_LANE_LOADS, /* loads between checks for the end */
+	SYMBOLS = 3,             /* symbols per load: 57 / JPEG_ENTRY_BITS_MAX */
 };
 
-/* As many MCUs as make a multiple of JPEG_LANE_PHASES blocks. */
+/* Returns the number of MCUs that make a multiple of JPEG_LANE_PHASES blocks. */
 static uint32_t cycle_repeats(uint32_t blocks)
 {
 	uint32_t count = 1;
@@ -37,7 +37,7 @@ int jpeg_cycle_init(struct jpeg_cycle *cycle, const struct jpeg_frame *frame,
 		uint32_t next = (i + 1) % count;
 		uint32_t own = component[i % blocks], follower = component[next % blocks];
 
-		/* As for the block before, where three of one component come in a row. */
+		/* Consecutive blocks of one component share the pair. */
 		if (i == 0 || own != pair_own || follower != pair_follower) {
 			int r = jpeg_tables_pair(tables, ac[own], dc[follower], &pair);
 
@@ -79,8 +79,8 @@ static void lane_consume(struct jpeg_lane *lane, uint32_t bits)
 }
 
 /*
- * In natural order the last place of a block, where an end of block puts its 0, is free when one is
- * met.
+ * In natural order, an end of block writes its 0 to the last place of the block, which is still
+ * unused then.
  */
 static inline __attribute__((always_inline)) void lane_store(uint64_t place, int16_t value,
 							     bool natural)
@@ -92,7 +92,7 @@ static inline __attribute__((always_inline)) void lane_store(uint64_t place, int
 	*(int16_t *)at = value;
 }
 
-/* A symbol that the lookup does not hold. -EBADMSG: there is none. */
+/* Reads a symbol that the lookup does not hold. -EBADMSG if the code is invalid. */
 static inline __attribute__((always_inline)) int lane_read_symbol(struct jpeg_lane *lane,
 								  bool natural)
 {
@@ -104,7 +104,7 @@ static inline __attribute__((always_inline)) int lane_read_symbol(struct jpeg_la
 	if (symbol.bits == 0) {
 		if (lane->place < lane->finish || lane->checked)
 			return -EBADMSG;
-		/* The stream is done, and reads what is not its own. */
+		/* The stream is done and reads bytes past its task. */
 		symbol = (struct jpeg_symbol){.advance = 2, .bits = 1};
 	}
 	lane_consume(lane, symbol.bits);
@@ -132,7 +132,7 @@ bool jpeg_lane_in_step(const struct jpeg_lane *lane)
 		(JPEG_LANE_PHASES - 1)) == 0;
 }
 
-/* One symbol of the next bits. */
+/* Decodes one symbol from the next bits. */
 static inline __attribute__((always_inline)) int lane_step(struct jpeg_lane *lane, uint64_t *bits)
 {
 	const struct jpeg_state *state = lane->state;
@@ -154,7 +154,8 @@ static inline __attribute__((always_inline)) int lane_step(struct jpeg_lane *lan
 	*bits = *bits << total | *bits >> (-total & 63);
 	lane_store(lane->place, jpeg_values[(*bits & mask) + mask], true);
 	/*
-	 * A block ends without the next one's DC code: it is full, or the end of block was alone.
+	 * The block ended without the next one's DC code: it is full, or the end-of-block entry was
+	 * not fused.
 	 */
 	if (__builtin_expect(!(lane->place & 127), 0)) {
 		lane->place = last;
@@ -164,8 +165,8 @@ static inline __attribute__((always_inline)) int lane_step(struct jpeg_lane *lan
 }
 
 /*
- * Runs lanes side by side until one is done or too far. count is constant where this is inlined.
- * -EBADMSG: a code that is not in its table.
+ * Runs lanes side by side until one is done or past its limit. count is constant where this is
+ * inlined. -EBADMSG for an unknown code.
  */
 static inline __attribute__((always_inline)) int lanes_run(struct jpeg_lane *lanes, const int count)
 {
@@ -201,7 +202,7 @@ static inline __attribute__((always_inline)) int lanes_run(struct jpeg_lane *lan
 RUN(1) RUN(2) RUN(3) RUN(4)
 #undef RUN
 
-/* By the number of lanes, less one. */
+/* Indexed by the number of lanes less one. */
 #define RUNS(name) {name##_1, name##_2, name##_3, name##_4}
 const jpeg_lanes_run jpeg_lanes_c[JPEG_STREAMS] = RUNS(lanes_run);
 /* clang-format on */
@@ -221,7 +222,7 @@ ASSEMBLED(jpeg_lanes_zigzag_checked);
 
 int jpeg_lane_symbol(struct jpeg_lane *lane, int natural);
 
-/* For the assembly: what its tables do not hold. */
+/* Called by the assembly for symbols that its tables do not hold. */
 int jpeg_lane_symbol(struct jpeg_lane *lane, int natural)
 {
 	return lane_read_symbol(lane, natural);

@@ -1,11 +1,11 @@
 /*
- * Several rows of a scan decoded at once, each by a stream that goes on with another when it is
- * done. A Huffman stream is a chain of dependent loads and shifts; four independent ones
- * interleaved in one loop hide each other's latency. Where rows, and places inside them, begin is
- * known from an index (jpeg_index.h). Plain values of the caller, no ownership; memory safety does
- * not depend on the index, the tables or the scan being right. The bytes that streams read are
- * copies that jpeg_unstuff() made, followed by padding of ours: nobody changes them, and here and
- * in jpeg_streams_x86.S the file itself is not looked at.
+ * Decodes several rows of a scan at once, one per stream; a stream that is done takes the next row.
+ * A Huffman stream is a chain of dependent loads and shifts; four independent ones interleaved in
+ * one loop hide each other's latency. An index (jpeg_index.h) gives the positions where rows, and
+ * places inside them, begin. Plain values of the caller, no ownership. Memory safety does not
+ * depend on the correctness of index, tables or scan. Streams read copies that jpeg_unstuff() made,
+ * followed by our padding, which never change; neither this code nor jpeg_streams_x86.S reads the
+ * file itself.
  */
 #pragma once
 
@@ -17,104 +17,105 @@
 
 enum {
 	JPEG_MCU_BLOCKS_MAX = 10,
-	JPEG_LANE_PHASES = 16, /* more than symbols between two looks at a lane */
+	JPEG_LANE_PHASES = 16, /* more than the symbols between two checks of a lane */
 	JPEG_CYCLE_MAX = 80,   /* least common multiple of both */
 	JPEG_STREAMS = 4,      /* five and six gained nothing */
-	/* blocks behind a task's last that may be written (they are garbage then) */
+	/* blocks after a task's last that may be overwritten with garbage */
 	JPEG_STREAM_BLOCKS_SPARE = 16,
-	JPEG_STREAM_PADDING = 64, /* readable bytes behind a task's */
+	JPEG_STREAM_PADDING = 64, /* readable bytes after those of a task */
 };
 
-/* What is read next: the DC code of a block in an MCU, or AC codes of it. */
+/* Decoder state: the next code is the DC code of a block in an MCU, or one of its AC codes. */
 struct jpeg_state {
-	/* as jpeg_table has them; AC: with the next block's DC codes */
+	/* from jpeg_table; AC entries include the next block's DC codes */
 	const uint32_t *lookup;
 	const uint32_t *top;
-	/* the AC state behind: behind DC of the same block, behind AC of the next one */
+	/* next AC state: after DC that of the same block, after AC that of the next block */
 	const struct jpeg_state *next;
-	const struct jpeg_state *enter; /* the DC state of the same block */
+	const struct jpeg_state *enter; /* DC state of the same block */
 	const struct jpeg_table *table;
-	uint32_t number; /* of the block in the cycle; of the DC state, one less */
+	uint32_t number; /* number of the block in the cycle; one less for the DC state */
 };
 
-/* The order of blocks in an MCU, perhaps several times: two states for each. */
+/* Sequence of blocks in an MCU, possibly repeated: two states for each. */
 struct jpeg_cycle {
 	struct jpeg_state dc[JPEG_CYCLE_MAX], ac[JPEG_CYCLE_MAX];
 };
 
-/* Tables must outlive the cycle. checked: for lanes that are. -ENOMEM. */
+/* Tables must outlive the cycle. checked: for lanes with their `checked` set. -ENOMEM. */
 int jpeg_cycle_init(struct jpeg_cycle *cycle, const struct jpeg_frame *frame,
 		    struct jpeg_tables *tables, const struct jpeg_table *const *dc,
 		    const struct jpeg_table *const *ac, bool checked);
 
-/* A run of whole MCUs from one place on. */
+/* A sequence of whole MCUs from one position on. */
 struct jpeg_task {
-	/* unstuffed bytes; decoding beyond them is an error. JPEG_STREAM_PADDING zeros follow */
+	/* unstuffed bytes, followed by JPEG_STREAM_PADDING zeros; decoding past end is an error */
 	const uint8_t *begin, *end;
-	uint32_t bits; /* of the first byte, less than 8, that come before */
+	uint32_t bits; /* bits of the first byte to skip, less than 8 */
 	/*
-	 * 128-byte aligned, zero; block_count + JPEG_STREAM_BLOCKS_SPARE of them; DC becomes
+	 * 128-byte aligned, zeroed, block_count + JPEG_STREAM_BLOCKS_SPARE blocks; receives DC
 	 * differences
 	 */
 	int16_t *blocks;
 	uint32_t block_count;
-	uint32_t tag; /* the caller's */
+	uint32_t tag; /* for the caller */
 };
 
-/* What a stream consists of. */
+/* State of a stream. */
 struct jpeg_lane {
-	const uint8_t *next; /* byte */
-	uint64_t used;       /* bits from there on */
+	const uint8_t *next; /* next byte */
+	uint64_t used;       /* bits used from there on */
 	/*
-	 * Address one past the last coefficient, in zigzag order; before a DC code that of the last
-	 * byte before the block. A number, since a block's end is found by its alignment.
+	 * Address one past the last coefficient, in zigzag order; before a DC code, that of the
+	 * last byte before the block. An integer, because the end of a block is detected by
+	 * alignment.
 	 */
 	uint64_t place;
 	const struct jpeg_state *state;
 	uint64_t finish;      /* place at which the task is done */
-	const uint8_t *limit; /* beyond it no stream may be that is not done */
+	const uint8_t *limit; /* a stream that passes it before it is done is in error */
 	uint32_t tag;
-	/* checked: by how much blocks are ahead of the states' numbers, modulo JPEG_LANE_PHASES */
+	/* for checked lanes: block number minus state number, modulo JPEG_LANE_PHASES */
 	uint32_t phase;
 	uint32_t checked;
-	uint32_t unused; /* 64 bytes together */
+	uint32_t unused; /* pads to 64 bytes */
 };
 
 /*
- * A lane by itself, from a block's beginning on: unlike a task's it need not end with the row, and
- * where it is done it may go on with the blocks behind. So all it reads must be valid, and runs
- * beyond a block's end are found out: jpeg_lane_in_step, not later than the next look at it.
+ * Starts a lane without a task, at the beginning of a block. Unlike a task it need not end with the
+ * row and may continue with the following blocks. So everything it reads must be valid, and it must
+ * detect runs beyond the end of a block: jpeg_lane_in_step() does, no later than at the next check.
  */
 void jpeg_lane_begin(struct jpeg_lane *lane, const struct jpeg_cycle *cycle, const uint8_t *begin,
 		     const uint8_t *end);
-/* Leads it on to other memory, for its block number `from` there. */
+/* Continues the lane in other memory, with block_count blocks. */
 void jpeg_lane_move(struct jpeg_lane *lane, int16_t *blocks, uint32_t block_count);
 bool jpeg_lane_in_step(const struct jpeg_lane *lane);
-/* Blocks behind the last that were begun: fewer than JPEG_STREAM_BLOCKS_SPARE. */
+/* Blocks begun after the last of the current ones: fewer than JPEG_STREAM_BLOCKS_SPARE. */
 uint32_t jpeg_lane_surplus(const struct jpeg_lane *lane);
 /*
- * Symbol by symbol to the end of the last block, not farther. -EBADMSG: a code not in its table, a
- * run beyond a block's end, or beyond the limit.
+ * Decodes symbol by symbol exactly to the end of the last block. -EBADMSG for an unknown code, a
+ * run beyond the end of a block, or a read past the limit.
  */
 int jpeg_lane_end(struct jpeg_lane *lane, bool zigzag);
 
 struct jpeg_streams {
 	struct jpeg_lane lanes[JPEG_STREAMS];
-	uint32_t count; /* with a task */
+	uint32_t count; /* lanes with a task */
 	const struct jpeg_cycle *cycle;
 	const jpeg_lanes_run *runs;
 };
 
-/* Without tasks. runs: one of those in jpeg_kernels.h. */
+/* Starts without tasks. runs is one of the arrays in jpeg_kernels.h. */
 void jpeg_streams_begin(struct jpeg_streams *streams, const struct jpeg_cycle *cycle,
 			const jpeg_lanes_run *runs);
-/* Gives a task to one of fewer than JPEG_STREAMS. */
+/* Assigns a task to a free lane; fewer than JPEG_STREAMS may be in use. */
 void jpeg_streams_add(struct jpeg_streams *streams, const struct jpeg_task *task);
 /*
- * Decodes until one of the tasks is done, and says which. -EBADMSG when a code is not in its table
- * or a task runs beyond its end; blocks are then undefined.
+ * Decodes until one of the tasks is done and returns its tag. -EBADMSG for an unknown code or a
+ * task that runs past its end; blocks are then undefined.
  */
 int jpeg_streams_run(struct jpeg_streams *streams, uint32_t *ret_tag);
-/* DC differences to values, for whole MCUs. predictors: the values before, then the last ones. */
+/* Converts DC differences to values, for whole MCUs. Updates predictors. */
 void jpeg_sum_dc(const struct jpeg_frame *frame, int16_t predictors[JPEG_COMPONENTS_MAX],
 		 int16_t *blocks, uint32_t mcus);

@@ -1,13 +1,14 @@
 /*
- * int jpeg_lanes_ORDER_N(struct jpeg_lane lanes[N]), ORDER zigzag or natural, or one of them with _checked, N 1 to 4: what jpeg_lanes_c in jpeg_streams.c does, which is what to
- * read first. Everything that lanes carry from symbol to symbol stays in registers: bits, left-aligned (B), place (P) and state (S), with
- * rax, rcx and rdx for the rest. Compilers spill half of it.
+ * int jpeg_lanes_ORDER_N(struct jpeg_lane lanes[N]), with ORDER zigzag or natural, each also with
+ * the suffix _checked, and N 1 to 4. Same function as jpeg_lanes_c in jpeg_streams.c: read that
+ * first. The per-symbol state of the lanes stays in registers: bits, left-aligned (B), place (P)
+ * and state (S); rax, rcx and rdx are scratch. Compilers spill half of these.
  */
 #include "format/codec/jpeg/jpeg_streams_x86.h"
 
 	.text
 
-/* Of lane i: */
+/* Fields of lane i. */
 #define NEXT(i)   JPEG_LANE_SIZE * i + JPEG_LANE_NEXT(%rsp)
 #define USED(i)   JPEG_LANE_SIZE * i + JPEG_LANE_USED(%rsp)
 #define PLACE(i)  JPEG_LANE_SIZE * i + JPEG_LANE_PLACE(%rsp)
@@ -15,7 +16,7 @@
 #define FINISH(i) JPEG_LANE_SIZE * i + JPEG_LANE_FINISH(%rsp)
 #define LIMIT(i)  JPEG_LANE_SIZE * i + JPEG_LANE_LIMIT(%rsp)
 #define PHASE(i)  JPEG_LANE_SIZE * i + JPEG_LANE_PHASE(%rsp)
-/* The frame: lanes, jpeg_values, jpeg_moves, what a call may change, the loads left, lanes as given */
+/* Stack frame: lanes, jpeg_values, jpeg_moves, caller-saved registers, loads left, the argument. */
 #define VALUES    (4 * JPEG_LANE_SIZE)
 #define MOVES     (VALUES + JPEG_LANE_VALUES_SIZE)
 #define SAVED(i)  MOVES + 128 + 8 * i(%rsp)
@@ -23,13 +24,13 @@
 #define GIVEN     SAVED(7)
 #define FRAME     (MOVES + 128 + 8 * 8)
 
-/* number, B, its lower half, P, its lower half, its lowest byte, S */
+/* number, B, its low 32 bits, P, its low 32 bits, its low byte, S */
 #define LANE0 0, %rbx, %ebx, %rbp, %ebp, %bpl, %r12
 #define LANE1 1, %r13, %r13d, %r14, %r14d, %r14b, %r15
 #define LANE2 2, %rsi, %esi, %rdi, %edi, %dil, %r8
 #define LANE3 3, %r9, %r9d, %r10, %r10d, %r10b, %r11
 
-/* Passes over the bytes that are used up. */
+/* Advances past the used bytes and loads the next bits. */
 .macro refill i, B, B32, P, P32, P8, S
 	movzbl	USED(\i), %ecx
 	movl	%ecx, %eax
@@ -43,19 +44,19 @@
 	shlq	%cl, \B
 .endm
 
-/* Finds the entry (ecx) and its advance (edx) by rdx. */
+/* Looks up the entry (ecx) and its advance (edx) at index rdx. */
 .macro find
 	movl	(%rax,%rdx,4), %ecx
 	movzbl	1(%rax,%rdx,4), %edx
 .endm
 
-/* Does what they say. rax: what the place was. */
+/* Applies the entry. rax holds the previous place. */
 .macro act i, B, B32, P, P32, P8, S
 	movq	\P, %rax
 	orq	$127, \P
 	rolq	%cl, \B
 	addb	%cl, USED(\i)
-	shrl	$17, %ecx			/* carry: it leaves */
+	shrl	$17, %ecx			/* carry set if the entry leaves the table */
 	cmovncq	%rax, \P
 	cmovcq	JPEG_STATE_NEXT(\S), \S
 	addq	%rdx, \P
@@ -73,7 +74,7 @@
 	.endif
 .endm
 
-/* One symbol. label: this one's, where the rare ones go. */
+/* Decodes one symbol; rare cases jump to labels derived from `label`. */
 .macro step label, i, B, B32, P, P32, P8, S
 	movq	\B, %rdx
 	shrq	$64 - JPEG_LANE_LOOKUP_BITS, %rdx
@@ -88,7 +89,7 @@
 .endm
 
 .macro rare label, i, B, B32, P, P32, P8, S
-	/* A block ends without the next one's DC code: it is full, or the end of block was alone. */
+	/* The block ended without the next DC code: it is full, or the entry was not fused. */
 .Lend_\label:
 	orq	$127, %rax
 	subq	%rax, \P
@@ -101,7 +102,7 @@
 0:	movq	JPEG_STATE_ENTER(\S), \S
 	jmp	.Lback_\label
 
-	/* The code is longer than the lookup's, or it and its value are long. */
+	/* The code exceeds the lookup, or code and value are long. */
 .Llong_\label:
 	refill	\i, \B, \B32, \P, \P32, \P8, \S
 	movq	\B, %rdx
@@ -143,7 +144,7 @@
 	.endif
 .endm
 
-/* what: step or rare; of: order and lanes; n: which of the symbols that a load serves */
+/* what: step or rare; of: order and lanes; n: number of the symbol within a load */
 .macro symbols what, of, lanes, n
 	\what \of\n\()0, LANE0
 	.if \lanes > 1
@@ -167,7 +168,7 @@
 	movq	\S, STATE(\i)
 .endm
 
-/* At the finish, beyond the limit, or out of step? */
+/* Jumps if the lane is finished, past its limit, or out of step. */
 .macro look i, B, B32, P, P32, P8, S
 	cmpq	FINISH(\i), \P
 	jae	2f
@@ -184,7 +185,7 @@
 	.endif
 .endm
 
-/* size: a multiple of 16 */
+/* size: a multiple of 16 bytes */
 .macro copy from, to_offset, to, size
 	movl	$\size, %ecx
 0:	movups	-16(\from,%rcx), %xmm0
@@ -256,7 +257,10 @@ jpeg_lanes_\order\()_\lanes:
 	.set	NATURAL, 0
 	runners	zigzag_checked
 
-/* Calls jpeg_lane_symbol(rdx, eax) from a runner, out of which an error leads. The stack is aligned at the call: six registers, the frame, two addresses. */
+/*
+ * Calls jpeg_lane_symbol(rdx, eax) from a runner; an error leaves the runner. The stack is aligned
+ * at the call: six registers, the frame, two return addresses.
+ */
 	.type	jpeg_lanes_call, @function
 jpeg_lanes_call:
 	.cfi_startproc

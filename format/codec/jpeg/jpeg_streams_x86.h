@@ -1,6 +1,6 @@
 /*
- * Where jpeg_streams_x86.S finds what it shares with jpeg_streams.c, which asserts that it is so.
- * Macros only: the assembler reads this.
+ * Structure offsets shared by jpeg_streams_x86.S and jpeg_streams.c, which asserts them. Macros
+ * only, because the assembler includes this file.
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /*
- * packimg advise: measures on a sample of images how many bytes each way to store them takes and
- * how fast it feeds, and says which to choose.
+ * packimg advise: measures on a sample of images the size and feed rate of each encoding, and
+ * recommends one.
  */
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
@@ -21,12 +21,12 @@
 enum {
 	VARIANTS_MAX = 16,
 	SAMPLE_DEFAULT = 200,
-	SAMPLE_MAX = 20000, /* all ways are held in memory at once */
+	SAMPLE_MAX = 20000, /* all variants are in memory at the same time */
 };
 
 struct advise {
 	const char *path, *pipeline, *csv;
-	uint64_t wanted, cores; /* images to look at */
+	uint64_t wanted, cores; /* wanted: images to sample */
 	double rate, seconds;
 	unsigned jobs;
 	bool json, quiet;
@@ -65,13 +65,16 @@ static void add_variant(struct advise *advise, enum encoding_kind kind, uint32_t
 		.kind = kind, .short_side = short_side, .quality = quality};
 }
 
-/* A limit that few images exceed would only compare encoders. */
+/*
+ * True if at least a tenth of the images exceed the limit; with fewer it would only compare
+ * encoders.
+ */
 static bool limits_some(const struct image_subset *sample, uint32_t side)
 {
 	return sample->short_sides[(sample->count - 1) * 9 / 10] > side;
 }
 
-/* The first is the images as they are. */
+/* Lists the variants; the first is the unchanged images. */
 static void list_variants(struct advise *advise)
 {
 	static const uint32_t sides[] = {512, 384, 256};
@@ -101,7 +104,7 @@ static void list_variants(struct advise *advise)
 
 static int make_transform(struct advise *advise, struct packimg_error *error)
 {
-	/* any will do: the work is the same */
+	/* any values do: the work is the same */
 	static const double mean[3] = {124, 116, 104}, std[3] = {58, 57, 57};
 	struct transform_error fault;
 
@@ -119,7 +122,7 @@ static int make_transform(struct advise *advise, struct packimg_error *error)
 
 static int advise_measure(struct advise *advise, struct packimg_error *error)
 {
-	/* The batch is not known: large enough for claims of any size. */
+	/* The batch size is unknown: large enough for claims of any size. */
 	const struct claim_terms terms = {.batch_size = UINT32_MAX, .workers = 1, .alone = true};
 	struct encoding_run runs[VARIANTS_MAX];
 	struct progress progress;

@@ -16,16 +16,17 @@
 
 enum {
 	ALIGN = 64, /* of samples, as in a file */
-	ROUNDS = 5, /* turns that each way has */
+	ROUNDS = 5, /* turns per run */
 	TARGETS =
 		/*
-		 * finished samples before memory is written again: a batch, beyond the caches near
-		 * the core
+		 * finished samples before their memory is reused: a batch, larger than the caches
+		 * near the core
 		 */
 	64,
 	BYTES_UNDER_WAY = 256 << 20,
-	ZSTD_LEVEL = 3,     /* convert's own default */
-	PLAIN_QUALITY = 95, /* likewise, of what is no JPEG under verbatim */
+	ZSTD_LEVEL = 3, /* the default of convert */
+	/* also the default of convert, for sources that are not JPEGs under verbatim */
+	PLAIN_QUALITY = 95,
 };
 
 const char *encoding_variant_name(struct text_buffer *buffer,
@@ -64,7 +65,7 @@ static struct sample_encoder_options encoder_options(const struct encoding_varia
 		.other = PACKIMG_CODEC_JPEG,
 		.no_index = variant->kind == ENCODING_UNINDEXED,
 		.transcode = variant->transcode,
-		/* what does not decode must not end a measurement */
+		/* a sample that does not decode must not end a measurement */
 	};
 }
 
@@ -92,7 +93,7 @@ static void worker_deinit(void *worker)
 	sample_encoder_deinit(worker);
 }
 
-/* Appends what is stored of an image. */
+/* Encodes an image as stored and appends it. */
 static int encode_image(struct sample_encoder *sample_encoder, const struct encoding_input *image,
 			struct buffer *bytes, struct outcome *outcome)
 {
@@ -120,7 +121,7 @@ static void encode_one(void *context, void *worker, struct work_block *block, ui
 		block->bytes.size = outcome->offset;
 }
 
-/* Appends at an aligned place; the offset stands for the pointer until all is there. */
+/* Appends at an aligned offset, which stands for the pointer until all data is collected. */
 static int append_aligned(struct buffer *held, const uint8_t *data, size_t size, size_t *ret_offset)
 {
 	static const uint8_t zeros[ALIGN];
@@ -131,7 +132,7 @@ static int append_aligned(struct buffer *held, const uint8_t *data, size_t size,
 	return buffer_append(held, data, size);
 }
 
-/* Takes one image's outcome in; pointers of samples are offsets for now. */
+/* Collects the result of one image; the pointers in samples are offsets until variant_settle(). */
 static int variant_take_image(void *context, const struct work_block *block, uint32_t number)
 {
 	const struct storing *storing = context;
@@ -155,7 +156,7 @@ static int variant_take_image(void *context, const struct work_block *block, uin
 	variant->samples[variant->images] = (struct packimg_sample){
 		.index = stored ? stored->index : block->first + number,
 		.data = (const uint8_t *)data_offset,
-		.side = (const uint8_t *)side_offset, /* 0: none, as data come first */
+		.side = (const uint8_t *)side_offset, /* 0 means none, because data comes first */
 		.data_size = (uint32_t)encoded->data_size,
 		.side_size = (uint32_t)encoded->side_size,
 		.side_xxh3 = XXH3_64bits(data + encoded->data_size, encoded->side_size),
@@ -174,8 +175,8 @@ static int variant_take_image(void *context, const struct work_block *block, uin
 }
 
 /*
- * Gives the samples memory of their own, aligned and with readable bytes behind it, and pointers
- * into it.
+ * Moves the samples to their own memory, aligned and followed by readable bytes, and converts
+ * offsets to pointers.
  */
 static int variant_settle(struct encoding_variant *variant, const struct buffer *held)
 {
@@ -277,19 +278,19 @@ struct measurement {
 	uint8_t *targets;
 	size_t target_size;
 	const struct claim_terms *terms;
-	double seconds; /* of a turn */
+	double seconds; /* per turn */
 	bool (*stop)(void);
 };
 
-/* A run on its way. */
+/* A run being measured. */
 struct course {
 	const struct encoding_run *run;
-	uint64_t cost_ns; /* of an image in its last turn, for the size of claims */
+	uint64_t cost_ns; /* cost per image in its last turn, for the size of claims */
 	bool together;
-	double turns[ROUNDS]; /* CPU time per image, s */
+	double turns[ROUNDS]; /* CPU time per image in seconds */
 };
 
-/* Samples [first, end), a claim. */
+/* Decodes samples [first, end), one claim. */
 static int bench_run_claim(const struct measurement *m, struct course *course, uint64_t first,
 			   uint64_t end, uint64_t epoch, struct packimg_error *error)
 {
@@ -312,7 +313,7 @@ static int bench_run_claim(const struct measurement *m, struct course *course, u
 	return r;
 }
 
-/* Every image once, with the crops of that epoch. */
+/* Decodes every image once, with the crops of that epoch. */
 static int bench_run_epoch(const struct measurement *m, struct course *course, uint64_t epoch,
 			   struct packimg_error *error)
 {
@@ -330,7 +331,7 @@ static int bench_run_epoch(const struct measurement *m, struct course *course, u
 	return r;
 }
 
-/* One turn: at least so long, whole epochs. */
+/* Runs one turn: whole epochs, for at least the given time. */
 static int bench_run_turn(const struct measurement *m, struct course *course, uint64_t epoch,
 			  double *ret_image_s, struct packimg_error *error)
 {

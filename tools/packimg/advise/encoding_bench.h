@@ -1,9 +1,9 @@
 /*
- * Bytes and decoding rate of a sample of images in several encodings, each as packimg convert would
- * store it. Variants are encoded first; then their runs are measured together: one thread,
- * interleaved rounds, the thread's CPU clock, medians, so that other load disturbs all variants
- * alike. Shared by `packimg advise` and `loaderbench --explain`. The caller owns the variants; one
- * thread calls.
+ * Measures size and decoding rate of a sample of images in several encodings, each stored as
+ * packimg convert would store it. Variants are encoded first; then all runs are measured together
+ * on one thread: interleaved rounds, thread CPU clock, medians, so that other load affects all
+ * variants alike. Shared by `packimg advise` and `loaderbench --explain`. The caller owns the
+ * variants; one thread calls.
  */
 #pragma once
 
@@ -18,10 +18,10 @@
 struct transform;
 
 enum encoding_kind {
-	ENCODING_STORED,    /* as the dataset holds it */
-	ENCODING_VERBATIM,  /* JPEGs as they are, with an index */
-	ENCODING_UNINDEXED, /* JPEGs as they are, without an index */
-	ENCODING_JPEG,      /* encoded again, with an index */
+	ENCODING_STORED,    /* as stored in the dataset */
+	ENCODING_VERBATIM,  /* JPEGs unchanged, with an index */
+	ENCODING_UNINDEXED, /* JPEGs unchanged, without an index */
+	ENCODING_JPEG,      /* re-encoded, with an index */
 	ENCODING_RAW_ZSTD,
 	ENCODING_RAW,
 };
@@ -30,56 +30,62 @@ enum encoding_kind {
 struct encoding_input {
 	const uint8_t *data; /* a JPEG, PNG or WebP file; 64 readable bytes follow */
 	size_t size;
-	const struct packimg_sample *stored; /* instead of a file, what a dataset holds */
+	const struct packimg_sample *stored; /* instead of a file, a sample of a dataset */
 };
 
 struct encoding_variant {
 	enum encoding_kind kind;
-	uint32_t short_side; /* pixels at most; 0: as it is */
-	int quality;         /* of ENCODING_JPEG */
-	/* of ENCODING_VERBATIM: losslessly transcode JPEGs that could have no index otherwise */
+	uint32_t short_side; /* maximum in pixels, 0 to keep the size */
+	int quality;         /* for ENCODING_JPEG */
+	/*
+	 * for ENCODING_VERBATIM: losslessly transcode JPEGs that could not have an index otherwise
+	 */
 	bool transcode;
 
-	/* After encoding_variant_encode(). */
-	uint64_t images; /* that could be encoded */
-	uint64_t bytes;  /* of all, indexes included */
+	/* Results of encoding_variant_encode(): */
+	uint64_t images; /* images that could be encoded */
+	uint64_t bytes;  /* of all images, indexes included */
 	uint64_t index_bytes;
 	struct unindexed_counts unindexed;
-	struct packimg_error first_fault; /* of an image that could not; empty: none */
-	/* in the images' order, index as stored, which crops depend on */
+	/* of the first image that could not be encoded; empty if none */
+	struct packimg_error first_fault;
+	/* in the order of the images; index is the stored one, on which crops depend */
 	struct packimg_sample *samples;
 	uint8_t *memory;
 
-	double images_per_s; /* finished, by one core: the caller's, from encoding_bench_measure()
-			      */
+	/* from encoding_bench_measure(): finished images on one core, the caller's */
+	double images_per_s;
 };
 
-/* "originals, indexed", "short side 256, quality 90": into the buffer, whose text is returned. */
+/*
+ * Writes a name such as "originals, indexed" or "short side 256, quality 90" to the buffer and
+ * returns it.
+ */
 const char *encoding_variant_name(struct text_buffer *buffer,
 				  const struct encoding_variant *variant);
-/* Whether a stored sample decodes: one that does not must not end a measurement. */
+/* True if a stored sample decodes. Leave out others, which would abort a measurement. */
 bool encoding_bench_can_use(struct packimg_decoder *decoder, const struct packimg_sample *sample);
 /*
- * 0, -EINTR, -ENOMEM. Images that cannot be used are left out and counted. stop: asked whether to
- * end with -EINTR; may be NULL.
+ * Returns 0, -EINTR or -ENOMEM. Counts and leaves out images that cannot be used. stop (may be
+ * NULL) returns true to end with -EINTR.
  */
 int encoding_variant_encode(struct encoding_variant *variant, const struct encoding_input *images,
 			    uint64_t count, unsigned jobs, bool (*stop)(void),
 			    struct packimg_error *error);
 void encoding_variant_deinit(struct encoding_variant *variant);
 
-/* One measurement: these samples through this pipeline. */
+/* One measurement: samples and the pipeline they pass through. */
 struct encoding_run {
 	const struct packimg_sample *samples;
-	uint64_t count; /* 0: nothing is measured */
+	uint64_t count; /* 0 to measure nothing */
 	const struct transform *transform;
-	double image_s; /* CPU time per image, after encoding_bench_measure() */
+	double image_s; /* CPU time per image, from encoding_bench_measure() */
 };
 
 /*
- * Measures runs for at least so many seconds of CPU time each, and five epochs. Samples are taken
- * as a worker of a daemon claims them on these terms, since that decides which are decoded side by
- * side. 0, -EINTR, or the fault of a sample that could not be decoded.
+ * Measures each run for at least that many seconds of CPU time, and at least five epochs. Claims
+ * samples as a daemon's worker does on these terms, because that determines which samples are
+ * decoded side by side. Returns 0, -EINTR, or the error of a sample that could not be decoded.
  */
 int encoding_bench_measure(struct encoding_run *runs, uint32_t count,
 			   const struct claim_terms *terms, double seconds, bool (*stop)(void),

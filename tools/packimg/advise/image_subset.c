@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Which image stands for stretch i of n. */
+/* Returns the image that represents range i of n. */
 static uint64_t subset_choose(uint64_t i, uint64_t n, uint64_t of)
 {
 	uint64_t first = (uint64_t)((unsigned __int128)of * i / n);
@@ -28,7 +28,7 @@ static void subset_add(struct image_subset *sample, const struct encoding_input 
 	sample->count++;
 }
 
-/* Adds a file, whose data are an offset until all are read. */
+/* Adds a file; its data pointer is an offset until all files are read. */
 static int subset_take_file(struct image_subset *sample, uint64_t number)
 {
 	const struct blob_location *location = &sample->catalog.samples[number].location;
@@ -42,7 +42,7 @@ static int subset_take_file(struct image_subset *sample, uint64_t number)
 			? blob_store_read_stream(&sample->catalog.blobs, location, held, &ignored)
 			: blob_store_read(&sample->catalog.blobs, location, held, &ignored);
 	image.size = held->size - offset;
-	/* formats that are none are no images; what is damaged deeper shows when it is stored */
+	/* unknown formats are not images; deeper damage shows when the image is encoded */
 	if (!r)
 		r = image_probe(held->data + offset, image.size, &info, &ignored);
 	if (!r) {
@@ -70,7 +70,7 @@ static int subset_take_stored(struct image_subset *sample, uint64_t number)
 	return 0;
 }
 
-/* As many as are wanted of those that there are. */
+/* Takes the wanted number of images, or all if there are fewer. */
 static int subset_take_some(struct image_subset *sample, uint64_t wanted, uint64_t of,
 			    int (*take)(struct image_subset *sample, uint64_t number),
 			    struct packimg_error *error)
@@ -153,7 +153,7 @@ int image_subset_init(struct image_subset *sample, const char *path, uint64_t wa
 	if (!r && !sample->count)
 		return packimg_fail(error, -ENODATA, "%s: no images that can be read were found",
 				    path);
-	/* a decoder may look beyond the last one */
+	/* a decoder may read past the last image */
 	if (!r && buffer_reserve(&sample->bytes_held, sample->bytes_held.size + IMAGE_PADDING))
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	if (r)

@@ -1,7 +1,7 @@
 /*
- * A sample of somebody's images: from a folder, manifest or archive as convert reads them, or from
- * a dataset. Which ones depends on their number alone: one of each of as many equal stretches as
- * there are images wanted. Read into memory once; one thread.
+ * A sample of a user's images: from a folder, manifest or archive as convert reads them, or from a
+ * dataset. Takes one image from each of as many equal ranges as images are wanted, so the choice
+ * depends only on their number. Reads them into memory once; one thread.
  */
 #pragma once
 
@@ -11,22 +11,22 @@
 struct image_subset {
 	struct encoding_input *images;
 	uint64_t count;
-	uint64_t of; /* images that there are */
+	uint64_t of; /* images that exist in total */
 	uint64_t jpegs, unread;
-	bool pixels;           /* a dataset that holds others than JPEGs */
+	bool pixels;           /* a dataset that holds other codecs than JPEG */
 	uint32_t *short_sides; /* of all images, ascending */
 	uint64_t bytes;        /* of the images read */
 
 	struct catalog catalog;
 	struct packimg *dataset;
 	struct packimg_decoder *decoder;
-	struct packimg_sample *stored; /* a dataset's */
+	struct packimg_sample *stored; /* samples of a dataset */
 	struct buffer bytes_held;
 };
 
 /*
- * 0, -EINTR, -ENODATA when there are none, or what is wrong with the path. deinit also after
- * failure.
+ * Returns 0, -EINTR, -ENODATA if there are no images, or the error of the path. Call deinit also
+ * after failure.
  */
 int image_subset_init(struct image_subset *sample, const char *path, uint64_t wanted,
 		      struct packimg_error *error);

@@ -16,9 +16,9 @@ static double variant_bytes_each(const struct encoding_variant *variant)
 }
 
 /*
- * How much of the images stays, most first: originals; then JPEGs of at least quality 90, the
- * larger before the smaller and the smaller file before a few points of quality that no crop shows;
- * then the same at lower quality; pixels last, as their size costs more than JPEG's losses.
+ * Loss of a variant, lowest first: originals; then JPEGs of at least quality 90, larger before
+ * smaller, and the smaller file before a few points of quality that no crop shows; then the same at
+ * lower quality; pixels last, because their size costs more than JPEG's losses.
  */
 static uint32_t variant_loss(const struct encoding_variant *variant)
 {
@@ -71,7 +71,7 @@ uint32_t recommend_fastest(const struct recommend_request *request)
 	return best;
 }
 
-/* How to get it, as options of convert. */
+/* Prints the options of convert for a variant. */
 static void say_command(FILE *file, const struct encoding_variant *variant)
 {
 	if (variant->kind == ENCODING_STORED) {
@@ -88,7 +88,7 @@ static void say_command(FILE *file, const struct encoding_variant *variant)
 	fputc('\n', file);
 }
 
-/* The first way stands for the images as they are. */
+/* Size relative to the first variant, the unchanged images. */
 static double variant_share(const struct recommend_request *request, uint32_t variant)
 {
 	double whole = variant_bytes_each(&request->variants[0]);
@@ -96,7 +96,7 @@ static double variant_share(const struct recommend_request *request, uint32_t va
 	return whole > 0 ? variant_bytes_each(&request->variants[variant]) / whole : 0;
 }
 
-/* A rate to read: no more digits than it was measured with. */
+/* Formats a rate with no more digits than the measurement supports. */
 static const char *rate_text(struct text_buffer *buffer, double rate)
 {
 	double step = 1;
@@ -107,15 +107,14 @@ static const char *rate_text(struct text_buffer *buffer, double rate)
 }
 
 /*
- * What comes into question for more than the chosen way gives: each the most faithful of those that
- * are faster.
+ * Prints the variants to choose for higher rates: each has the least loss of those that are faster.
  */
 static void say_ladder(FILE *file, const struct recommend_request *request, uint32_t variant)
 {
 	for (;;) {
 		double before = variant_total(request, variant);
 
-		/* a tenth more is worth no loss */
+		/* less than a tenth more is not worth any loss */
 		variant = recommend_choose(request, before * 1.1);
 		if (variant == UINT32_MAX)
 			return;
@@ -127,7 +126,7 @@ static void say_ladder(FILE *file, const struct recommend_request *request, uint
 	}
 }
 
-/* For who counts bytes: the smallest that is fast enough, where that is another one. */
+/* Prints the smallest variant that is fast enough, if it is another one. */
 static void say_smallest(FILE *file, const struct recommend_request *request, uint32_t chosen)
 {
 	uint32_t best = chosen;

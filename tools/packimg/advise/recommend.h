@@ -12,16 +12,15 @@ struct recommend_request {
 	const struct encoding_variant *variants; /* measured */
 	uint32_t count;
 	double cores;
-	double wanted; /* images/s; 0: no target */
+	double wanted; /* images/s, 0 if there is no target */
 };
 
 /*
- * Index of the variant with the least loss that reaches the rate; UINT32_MAX: none reaches it.
+ * Returns the index of the variant with the least loss that reaches the rate; UINT32_MAX if none
+ * does.
  */
 uint32_t recommend_choose(const struct recommend_request *request, double images_per_s);
-/* Index of the variant with the highest rate; UINT32_MAX: nothing was measured. */
+/* Returns the index of the variant with the highest rate; UINT32_MAX if nothing was measured. */
 uint32_t recommend_fastest(const struct recommend_request *request);
-/*
- * Writes a recommendation and its reason as complete lines. The caller checks ferror().
- */
+/* Writes a recommendation and its reason as complete lines. The caller checks ferror(). */
 void recommend_write(const struct recommend_request *request, FILE *file);

@@ -45,13 +45,13 @@ int string_list_add_format(struct string_list *list, const char *format, ...)
 	return r;
 }
 
-/* One brace expression of a word: its bounds, its top-level commas. */
+/* A brace expression in a word: its bounds and whether it has top-level commas. */
 struct brace {
 	const char *open, *close;
 	bool list;
 };
 
-/* The first '{' with its matching '}' that is a list or a range. */
+/* Finds the first '{' whose matching '}' closes a list or a range. */
 static bool brace_expand_find(const char *word, struct brace *ret_brace)
 {
 	for (const char *open = strchr(word, '{'); open; open = strchr(open + 1, '{')) {

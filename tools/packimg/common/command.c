@@ -41,7 +41,10 @@ static void note_interrupt(int signal)
 
 void command_catch_interrupts(void)
 {
-	/* A second signal ends the process at once: clean-up must not be able to trap a person. */
+	/*
+	 * A second signal ends the process immediately, so that a stuck clean-up cannot block the
+	 * user.
+	 */
 	struct sigaction action = {.sa_handler = note_interrupt, .sa_flags = (int)SA_RESETHAND};
 
 	sigemptyset(&action.sa_mask);
@@ -68,7 +71,7 @@ unsigned command_cpu_count(void)
 {
 	cpu_set_t set;
 
-	/* Machines with more CPUs than the set holds answer EINVAL. */
+	/* Fails with EINVAL on machines with more CPUs than the set holds. */
 	if (sched_getaffinity(0, sizeof(set), &set)) {
 		long online = sysconf(_SC_NPROCESSORS_ONLN);
 
@@ -77,12 +80,12 @@ unsigned command_cpu_count(void)
 	return (unsigned)CPU_COUNT(&set);
 }
 
-/* What a file has to do with a dataset. */
+/* Relation of a file to a dataset. */
 enum kin {
 	KIN_NONE,
-	KIN_FILE,     /* it is all of it, */
-	KIN_PART,     /* a shard or a commit record, */
-	KIN_LEFTOVER, /* or what a killed writer left */
+	KIN_FILE,     /* the complete dataset */
+	KIN_PART,     /* a shard or a commit record */
+	KIN_LEFTOVER, /* a leftover of a killed writer */
 };
 
 static bool find_output(const struct name_table *paths, const char *folder, const char *file,
@@ -94,8 +97,7 @@ static bool find_output(const struct name_table *paths, const char *folder, cons
 	return n < (int)sizeof(path) && name_table_find(paths, path, ret_number) == 0;
 }
 
-/* What follows the name of the dataset in the name of a hidden file, as shard_set.h and
- * temp_files.h say. */
+/* Classifies a hidden file by the suffix after the dataset's name (shard_set.h, temp_files.h). */
 static enum kin hidden_kin(const char *file, size_t *ret_size)
 {
 	static const char record[] = ".pimg.replaced", leftover[] = ".pimg.partial.";
@@ -134,7 +136,7 @@ static enum kin kin_of(const struct name_table *paths, const char *folder, const
 	return KIN_NONE;
 }
 
-/* The folder of a path, with its slash; "" for the current one. */
+/* Returns the folder of a path, with its slash; "" for the current folder. */
 static int folder_of(const char *path, char ret_folder[SHARD_SET_PATH_MAX],
 		     struct packimg_error *error)
 {

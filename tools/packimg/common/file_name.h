@@ -1,9 +1,8 @@
 /*
- * Names of new files, made of names that strangers wrote. What printable.h would not show as it is
- * (control characters, bytes that are not UTF-8, marks of direction and format), '/' and NUL become
- * %XX for each byte, with capital hexadecimal digits, as in a URL; so does a '%' that two
- * hexadecimal digits follow. Every other name stays as it is, and unescaping gives back each. Pure
- * functions, any thread.
+ * Builds names of new files from untrusted names. Bytes that printable.h would escape (control
+ * characters, invalid UTF-8, direction and format marks), '/' and NUL become %XX with capital
+ * hexadecimal digits, as in a URL; so does a '%' that two hexadecimal digits follow. All other
+ * names stay as they are, and the encoding is reversible. Pure functions, any thread.
  */
 #pragma once
 
@@ -12,7 +11,7 @@
 #include <stddef.h>
 
 enum {
-	FILE_NAME_MAX = 255, /* bytes that file systems take, NAME_MAX of Linux */
+	FILE_NAME_MAX = 255, /* bytes, NAME_MAX on Linux */
 };
 
 /* Appends the name of a file or folder, escaped. 0 or -ENOMEM. */

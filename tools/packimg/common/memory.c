@@ -11,7 +11,7 @@
 
 enum {
 	ARENA_CHUNK = 4 << 20,
-	ARENA_LARGE = ARENA_CHUNK / 4, /* bytes for which there is a chunk of their own */
+	ARENA_LARGE = ARENA_CHUNK / 4, /* bytes from which on an allocation gets its own chunk */
 	ARRAY_FIRST = 64,              /* items */
 };
 
@@ -84,7 +84,7 @@ int temporary_file(void)
 	int fd = open(temporary_folder(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (fd >= 0)
 		return fd;
-	/* Some file systems have no files without names. */
+	/* Some file systems do not support O_TMPFILE. */
 	int n = snprintf(path, sizeof(path), "%s/.packimg-XXXXXX", temporary_folder());
 	if (n < 0 || (size_t)n >= sizeof(path))
 		return -ENAMETOOLONG;
@@ -114,7 +114,7 @@ void arena_deinit(struct arena *arena)
 	*arena = (struct arena){0};
 }
 
-/* Zeros of an anonymous mapping. */
+/* Maps zeroed anonymous memory. */
 static int map_memory(size_t capacity, void **ret_data)
 {
 	void *data =
@@ -126,14 +126,14 @@ static int map_memory(size_t capacity, void **ret_data)
 	return 0;
 }
 
-/* Of a file whose pages the kernel can write out. */
+/* Maps a temporary file, whose pages the kernel can write out. */
 static int map_file(size_t capacity, void **ret_data)
 {
 	int fd = temporary_file();
 
 	if (fd < 0)
 		return fd;
-	/* Blocks are allocated now: a full disk must not become SIGBUS later. */
+	/* Allocate blocks now: otherwise a full disk would raise SIGBUS later. */
 	int r = -posix_fallocate(fd, 0, (off_t)capacity);
 	void *data = MAP_FAILED;
 	if (!r) {
@@ -159,8 +159,8 @@ void arena_forget(const struct arena *arena)
 }
 
 /*
- * A chunk that nothing else is put into unless it is to be the first of the list, the one that is
- * being filled. What was filled before is left to the kernel.
+ * Creates a chunk. If first, it becomes the head of the list, the chunk being filled, and the pages
+ * of the previous head are left to the kernel. Otherwise it holds a single allocation.
  */
 static struct arena_chunk *chunk_new(struct arena *arena, size_t size, bool first)
 {

@@ -1,9 +1,9 @@
 /*
  * Buffers and arenas. A buffer grows and is reused: after warm-up a worker allocates nothing. An
- * arena holds what lives until the end of a command (names, field values, the arrays of a
- * catalogue) and frees it all at once. Every byte is charged to it before it is allocated; beyond
- * ARENA_MEMORY it allocates from unlinked temporary files, so that no input decides how much memory
- * is used. Each is used by one thread at a time.
+ * arena holds data that lives until the end of a command (names, field values, the arrays of a
+ * catalogue) and frees it all at once. Every byte is charged to the arena before it is allocated;
+ * beyond ARENA_MEMORY it allocates from unlinked temporary files, so input cannot drive memory use
+ * up. Each is used by one thread at a time.
  */
 #pragma once
 
@@ -28,33 +28,42 @@ int buffer_append(struct buffer *buffer, const void *bytes, size_t size);
 int array_reserve(void *array, size_t count, size_t *capacity, size_t size);
 
 enum {
-	ARENA_MEMORY = 96 << 20, /* bytes of an arena that are not in files */
+	ARENA_MEMORY = 96 << 20, /* bytes of an arena outside files */
 };
 
 struct arena {
 	struct arena_chunk *chunks;
-	uint64_t held; /* bytes of chunks that are not in files, ARENA_MEMORY at most */
-	/* Why a chunk could not be had: a negative errno of memory or of a file; 0: all could. */
+	uint64_t held; /* bytes of chunks outside files, at most ARENA_MEMORY */
+	/*
+	 * error of the last failed chunk allocation, memory or file: a negative errno; 0 if none
+	 * failed
+	 */
 	int fault;
 };
 
 void arena_deinit(struct arena *arena);
-/* Aligned to 8 bytes; NULL when memory, or the disk under TMPDIR, is out: see arena.fault. */
+/*
+ * Returns memory aligned to 8 bytes; NULL if memory, or the disk under TMPDIR, is exhausted: see
+ * arena.fault.
+ */
 void *arena_alloc(struct arena *arena, size_t size);
-/* A terminated copy. */
+/* Returns a terminated copy. */
 char *arena_copy(struct arena *arena, const char *text, size_t size);
-/* Zeros that arena_release() may give back before the end; NULL as of arena_alloc(). */
+/* Returns zeroed memory that arena_release() may free early; NULL as for arena_alloc(). */
 void *arena_array(struct arena *arena, size_t size);
 void arena_release(struct arena *arena, void *array);
 /*
- * As array_reserve(), of an array that is the arena's: NULL at first, and given back by
- * arena_release() or with all the rest.
+ * Like array_reserve(), for an array that belongs to the arena: NULL at first, freed by
+ * arena_release() or with the arena.
  */
 int arena_reserve(struct arena *arena, void *array, size_t count, size_t *capacity, size_t size);
-/* Drops the pages of file-backed chunks until they are used again. Other threads may read them. */
+/*
+ * Drops the pages of file-backed chunks from memory until their next use. Other threads may read
+ * them meanwhile.
+ */
 void arena_forget(const struct arena *arena);
 
-/* An unlinked file under TMPDIR (default /var/tmp), or a negative errno. */
+/* Creates an unlinked file under TMPDIR (default /var/tmp); a negative errno on failure. */
 int temporary_file(void);
-/* The folder that it is in. */
+/* The folder used by temporary_file(). */
 const char *temporary_folder(void);

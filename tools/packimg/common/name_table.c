@@ -20,7 +20,7 @@ void name_table_deinit(struct name_table *names)
 	*names = (struct name_table){0};
 }
 
-/* Slot of the name, or the free slot where it belongs. */
+/* Returns the slot of the name, or the free slot where it belongs. */
 static uint32_t name_table_find_slot(const struct name_table *names, const char *name)
 {
 	uint32_t slot = (uint32_t)shuffle_hash(name, strlen(name), 0) & (names->slot_count - 1);

@@ -14,16 +14,16 @@ struct name_table {
 	const char **names; /* by number, terminated */
 	uint32_t count;
 	size_t capacity;
-	uint32_t *slots; /* open addressing: number + 1, 0 is free */
+	uint32_t *slots; /* open addressing: number + 1, 0 if free */
 	uint32_t slot_count;
 };
 
 void name_table_init(struct name_table *names, struct arena *arena);
 void name_table_deinit(struct name_table *names);
-/* Finds or adds the name; 0 or -ENOMEM. ret_added may be NULL. */
+/* Finds or adds a name; 0 or -ENOMEM. ret_added may be NULL. */
 int name_table_add(struct name_table *names, const char *name, uint32_t *ret_number,
 		   bool *ret_added);
-/* -ENOENT when the table does not have the name. */
+/* -ENOENT if the table does not hold the name. */
 int name_table_find(const struct name_table *names, const char *name, uint32_t *ret_number);
-/* Numbers in bytewise order of their names, into order[0..count). */
+/* Writes the numbers, in bytewise order of their names, to order[0..count). */
 void name_table_sort(const struct name_table *names, uint32_t *order);

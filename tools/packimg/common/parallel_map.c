@@ -11,7 +11,7 @@
 enum {
 	WAIT_MS = 100,
 	WALK_END = 1,
-	KEPT_MAX = 16 << 20, /* bytes of memory that a block without results keeps for the next */
+	KEPT_MAX = 16 << 20, /* bytes of memory that a free block keeps for the next results */
 };
 
 enum slot_state {
@@ -29,21 +29,22 @@ struct workers {
 	struct parallel_map_options setup;
 	pthread_t *threads;
 	unsigned thread_count;
-	pthread_mutex_t claim_lock; /* held while a block is claimed: keeps claims in order */
-	pthread_mutex_t lock;       /* everything below */
+	pthread_mutex_t claim_lock; /* held while a block is claimed, to keep claims in order */
+	pthread_mutex_t lock;       /* protects everything below */
 	pthread_cond_t slot_freed, block_done;
-	struct slot *slots; /* block n is in slot n % slot_count */
+	struct slot *slots; /* block n uses slot n % slot_count */
 	uint32_t slot_count;
-	uint64_t next;           /* item that no block has yet */
-	uint64_t claimed, taken; /* blocks */
-	uint64_t bytes;          /* of blocks that are claimed and not given back */
-	uint64_t kept_max;       /* of memory that a free slot keeps: all of them, a quarter */
+	uint64_t next;           /* first item not assigned to a block */
+	uint64_t claimed, taken; /* numbers of blocks */
+	uint64_t bytes;          /* of blocks claimed and not yet released */
+	/* bytes that a free slot keeps: a quarter of the limit, divided by all slots */
+	uint64_t kept_max;
 	bool stop;
 	int fault;
 };
 
 /*
- * The next block, or NULL at the end. Takes claim_lock for the caller, who gives it back after
+ * Returns the next block, or NULL at the end. Locks claim_lock, which the caller unlocks after
  * setup.claim.
  */
 static struct slot *worker_claim(struct workers *workers)
@@ -82,8 +83,8 @@ static struct slot *worker_claim(struct workers *workers)
 }
 
 /*
- * What setup.claim left out of the block is the next one's; claim_lock keeps others from it until
- * then.
+ * Calls setup.claim. Items that it leaves out of the block go to the next one; the caller still
+ * holds claim_lock, so no other claim intervenes.
  */
 static void worker_call_claim(struct workers *workers, void *worker, struct work_block *block)
 {
@@ -147,7 +148,7 @@ static int make_slots(struct workers *workers)
 	return 0;
 }
 
-/* Signals are the main thread's. */
+/* Blocks signals in the workers: the main thread handles them. */
 static int start_threads(struct workers *workers)
 {
 	sigset_t all, before;
@@ -187,7 +188,7 @@ static int parallel_map_init(struct workers *workers, const struct parallel_map_
 	return r ? r : start_threads(workers);
 }
 
-/* Stops and joins: blocks that were not taken are dropped. */
+/* Stops and joins the workers; drops blocks that were not taken. */
 static void parallel_map_deinit(struct workers *workers)
 {
 	pthread_mutex_lock(&workers->lock);
@@ -209,8 +210,9 @@ static void parallel_map_deinit(struct workers *workers)
 }
 
 /*
- * The next block in order, once it is done; none when that takes longer than a person should wait
- * for a sign. WALK_END after the last; the error of worker_init when no worker could be made.
+ * Waits for the next block in order. *ret_slot stays NULL if that takes longer than WAIT_MS, so
+ * that the caller can update the progress line. Returns WALK_END after the last block, or the error
+ * of worker_init if no worker could start.
  */
 static int wait_block(struct workers *workers, struct slot **ret_slot)
 {
@@ -237,18 +239,18 @@ static void worker_give_back(struct workers *workers, struct slot *slot)
 {
 	uint64_t size = slot->block.bytes.size;
 
-	/* Of many slots each would in time keep as much as the largest block ever took. */
+	/* Otherwise every slot would eventually keep as much as the largest block. */
 	if (slot->block.bytes.capacity > workers->kept_max)
 		buffer_deinit(&slot->block.bytes);
 	pthread_mutex_lock(&workers->lock);
 	slot->state = SLOT_FREE;
 	workers->bytes -= size;
-	/* Only the holder of claim_lock waits for it. */
+	/* Only the holder of claim_lock waits on it. */
 	pthread_cond_signal(&workers->slot_freed);
 	pthread_mutex_unlock(&workers->lock);
 }
 
-/* 0: more may come; WALK_END. */
+/* Returns 0 if more may come, or WALK_END. */
 static int take_block(struct workers *workers, uint64_t *done, int *ret_fault)
 {
 	const struct parallel_map_options *setup = &workers->setup;

@@ -1,9 +1,9 @@
 /*
  * An ordered parallel map: threads compute the results of a numbered range of items, one consumer
- * takes them in order. Work is claimed in blocks of consecutive items. The number of blocks in
- * flight is bounded, and shrinks when their results are large. Scheduling never affects the
- * results. claim and run are called on the workers; take, stopped and the progress on the thread
- * that calls parallel_map().
+ * takes them in order. Workers claim blocks of consecutive items. The number of blocks in flight is
+ * bounded, and shrinks if their results are large. Scheduling never affects the results. claim and
+ * run are called on the workers; take, stopped and the progress on the thread that calls
+ * parallel_map().
  */
 #pragma once
 
@@ -19,9 +19,9 @@ enum {
 struct work_block {
 	uint64_t first;
 	uint32_t count;
-	struct buffer bytes; /* results' bytes; reused with the block, unless they were many */
-	uint64_t held;       /* bytes that claim says the block holds until it is done */
-	void *results;       /* count of the owner's result_size */
+	struct buffer bytes; /* bytes of the results; kept with the block for reuse unless large */
+	uint64_t held;       /* bytes that the block holds until it is done, set by claim */
+	void *results;       /* count results of result_size bytes each */
 };
 
 struct parallel_map_options {
@@ -30,32 +30,36 @@ struct parallel_map_options {
 	uint32_t block;     /* items per block, 1 to PARALLEL_MAP_BLOCK_MAX */
 	size_t result_size; /* bytes of a result */
 	/*
-	 * of blocks under way, before workers pause: what claim said of those at work, and the
-	 * results of those that are done. One block more may be read.
+	 * bytes of blocks in flight before workers pause: held bytes of blocks being computed, and
+	 * results of finished ones. May be exceeded by one block.
 	 */
 	uint64_t bytes_max;
 	void *context;
-	/* A worker's own state, zeroed: init before its first block, deinit after its last. */
+	/* Per-worker state, zeroed: init before the worker's first block, deinit after its last. */
 	size_t worker_size;
 	int (*worker_init)(void *context, void *worker);
 	void (*worker_deinit)(void *worker);
 	/*
-	 * Called in order of blocks, one at a time; may be NULL. What must be read in order is read
+	 * Called in block order, one call at a time; may be NULL. Do reads that must be sequential
 	 * here. It may lower the block's count, not to 0: the next block then begins there.
 	 */
 	void (*claim)(void *context, void *worker, struct work_block *block);
 	/* Computes one result of the block. */
 	void (*run)(void *context, void *worker, struct work_block *block, uint32_t number);
-	/* Consumes one result; not 0 ends the map. */
+	/* Consumes one result; a nonzero return ends the map. */
 	int (*take)(void *context, const struct work_block *block, uint32_t number);
 	bool (*stopped)(void); /* may be NULL */
-	/* NULL: none. Shown after a block and while none is ready, and cleared in the end. */
+	/*
+	 * NULL for no progress line. Updated after a block and while none is ready, cleared at the
+	 * end.
+	 */
 	struct progress *progress;
-	const uint64_t *bytes; /* done, for the progress */
+	const uint64_t *bytes; /* bytes done, for the progress line */
 };
 
 /*
- * Processes all items and returns 0, the first result of take that is not 0, or -EINTR once stopped
- * says so. ret_fault: the error of starting workers, which is then the result, too; otherwise 0.
+ * Processes all items. Returns 0, the first nonzero result of take, or -EINTR once stopped()
+ * returns true. If workers fail to start, returns that error and stores it in *ret_fault, which is
+ * 0 otherwise.
  */
 int parallel_map(const struct parallel_map_options *setup, int *ret_fault);

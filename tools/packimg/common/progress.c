@@ -32,7 +32,7 @@ static int terminal_width(void)
 	return size.ws_col;
 }
 
-/* The bar's width depends on the terminal alone, so that the text beside it stands still. */
+/* The width of the bar depends only on the terminal, so that the text next to it does not move. */
 static void draw_bar(const struct progress *progress, double done, const char *text)
 {
 	int width = terminal_width() >= 110 ? 30 : 10;

@@ -1,7 +1,6 @@
 /*
- * A line that says how far a command is: images/s, MB/s and time left. On a terminal it is redrawn
- * ten times a second; elsewhere a plain line is added every ten seconds. Standard error. One
- * thread.
+ * A progress line on standard error: images/s, MB/s and time left. On a terminal it is redrawn ten
+ * times a second; elsewhere a plain line is added every ten seconds. One thread.
  */
 #pragma once
 
@@ -10,7 +9,7 @@
 
 struct progress {
 	const char *verb; /* "converting" */
-	uint64_t total;   /* images, 0: not known */
+	uint64_t total;   /* images, 0 if unknown */
 	bool quiet, terminal, shown;
 	double start_s, last_s;
 };
@@ -19,8 +18,8 @@ void progress_init(struct progress *progress, const char *verb, uint64_t total, 
 /* Cheap to call often. */
 void progress_update(struct progress *progress, uint64_t images, uint64_t bytes);
 /*
- * Takes the line away from a terminal, so that something else can be printed; progress_update()
- * brings it back.
+ * Clears the line on a terminal, so that other output can be printed; progress_update() shows it
+ * again.
  */
 void progress_clear(struct progress *progress);
 double progress_elapsed_s(const struct progress *progress);

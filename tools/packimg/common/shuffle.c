@@ -75,8 +75,8 @@ static int dealt_compare(const void *a, const void *b)
 }
 
 /*
- * Each sample goes to the part that is furthest behind its share, so that any run of the order is
- * in proportion.
+ * Assigns each sample to the part that is furthest behind its share, so that any run of the order
+ * is proportional.
  */
 static void shuffle_deal(const struct dealt *order, uint64_t count, const double *fractions,
 			 uint32_t part_count, double *owed, uint32_t *ret_part)

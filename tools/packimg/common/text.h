@@ -1,6 +1,6 @@
 /*
- * Sentences for people: sizes, counts and durations in them, and what a struct packimg_error says.
- * Pure functions, any thread; nothing here allocates or keeps state.
+ * Text for people: sizes, counts and durations, and messages of struct packimg_error. Pure
+ * functions, any thread; nothing here allocates or keeps state.
  */
 #pragma once
 
@@ -8,27 +8,27 @@
 
 #include <stdint.h>
 
-/* packimg_fail() with a prefix in front of what the error already says. */
+/* Like packimg_fail(), but puts the text in front of the message already in error. */
 int text_error_prefix(struct packimg_error *error, int code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
 /*
- * What libpackimg's sentence says behind "sample NUMBER: ", for those who have named the sample, or
- * have none.
+ * Returns the part of libpackimg's message after "sample NUMBER: ", for a caller that names the
+ * sample itself or has none.
  */
 const char *text_behind_sample(const char *sentence);
 
-/* "12.3 MiB" and "1,234,567" into the caller's buffer, which is returned. */
+/* Write "12.3 MiB" and "1,234,567" to the caller's buffer and return it. */
 struct text_buffer {
 	char text[48];
 };
-/* One of its own wherever it stands, as long as the block around it lasts. */
+/* A temporary buffer, valid until the end of the enclosing block. */
 #define TEXT (&(struct text_buffer){{0}})
 const char *text_bytes(struct text_buffer *buffer, uint64_t bytes);
 const char *text_count(struct text_buffer *buffer, uint64_t count);
-/* What a noun ends in behind that count: "s", or "" of one. */
+/* The plural ending of a noun for that count: "s", or "" for one. */
 const char *text_plural(uint64_t count);
 /* "1:02:03" or "4.2 s" */
 const char *text_duration(struct text_buffer *buffer, double seconds);
-/* As people and JSON see it. */
+/* The name for people and in JSON. */
 const char *codec_name(enum packimg_codec codec);

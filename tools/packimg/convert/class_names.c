@@ -5,9 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-/*
- * Bytes of a name's folders, the last '/' included; 0: it lies in none, or in one that is no name.
- */
+/* Returns the length of a name's folders, including the last '/'; 0 if it has none. */
 static size_t folders_size(const char *name)
 {
 	const char *slash = strrchr(name, '/');
@@ -26,7 +24,10 @@ static bool is_part(const char *name, size_t size)
 	return false;
 }
 
-/* The folders that all names begin with; of one that holds images itself, those around it. */
+/*
+ * Finds the folders that all names begin with, without the innermost one if it holds images
+ * directly.
+ */
 static void learn_shared(struct class_rule *rule, const struct catalog *catalog)
 {
 	bool any = false, direct = false;

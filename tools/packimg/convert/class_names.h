@@ -1,9 +1,9 @@
 /*
- * Classes from the folders of names, the same for files in a folder and members of an archive. What
- * a name's folders mean can only be told when all are known: folders that hold every image
- * ("data/") say nothing, and where the first folders behind them are called like the parts of a
- * split ("train/", "val/"), the classes are the folders in those, and each may become a dataset of
- * its own. Learned from all samples once, then only read; names stay the catalogue's.
+ * Derives classes from the folders in names, alike for files in a folder and members of an archive.
+ * The meaning of folders depends on all names: leading folders that hold every image ("data/") are
+ * ignored; if the first folders after them are named like parts of a split ("train/", "val/"), the
+ * classes are the folders inside those, and each part may become a dataset. Learned once from all
+ * samples, then read-only; names belong to the catalogue.
  */
 #pragma once
 
@@ -13,7 +13,7 @@ enum {
 	CLASS_PARTS_MAX = 16,
 };
 
-/* Images below a folder that is called like a part of a split. */
+/* Images below a folder that is named like a part of a split. */
 struct class_part {
 	const char *name; /* not terminated */
 	size_t size;
@@ -24,20 +24,21 @@ struct class_rule {
 	enum class_from from;
 	const char *shared; /* folders that hold every image, up to the last '/'; not terminated */
 	size_t shared_size;
-	/* if all first folders behind those are parts of a split */
+	/* set if all first folders after those are parts of a split */
 	struct class_part parts[CLASS_PARTS_MAX];
 	size_t part_count;
-	/* a name that is in none, when there are no parts; NULL: no names at all */
+	/* a name that is in no part, if there are no parts; NULL if there are no names at all */
 	const char *stranger;
-	bool below_parts; /* classes are the folders in them; otherwise they hold images alone */
+	/* classes are the folders inside the parts; otherwise parts hold only images */
+	bool below_parts;
 };
 
-/* From the samples whose class is CATALOG_CLASS_OF_NAME. */
+/* Learns from the samples whose class is CATALOG_CLASS_OF_NAME. */
 void class_rule_learn(struct class_rule *rule, enum class_from from, const struct catalog *catalog);
-/* The number of the part that a name is in; part_count: none. */
+/* Returns the number of the part that contains a name; part_count if none. */
 size_t class_rule_part(const struct class_rule *rule, const char *name);
 /*
- * The class that a name's folders give, into class_name (of at least strlen(name)+1 bytes); NULL:
- * none.
+ * Returns the class that a name's folders give, written to class_name (at least strlen(name)+1
+ * bytes); NULL if none.
  */
 const char *class_rule_apply(const struct class_rule *rule, const char *name, char *class_name);

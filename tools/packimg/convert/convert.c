@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where each part goes: FILE itself, or FILE with the part's name before its extension. */
+/*
+ * Determines the path of each part: FILE itself, or FILE with the part's name before its extension.
+ */
 static int convert_name_parts(struct convert *convert, struct packimg_error *error)
 {
 	const char *output = convert->options.output;
@@ -58,7 +60,10 @@ static int convert_list_and_write(struct convert *convert, struct packimg_error 
 {
 	int r;
 
-	/* With --split folders, listing finds the parts; otherwise a bad path fails before it. */
+	/*
+	 * With --split folders, listing finds the parts; otherwise fail for a bad path before
+	 * listing.
+	 */
 	if (!convert->options.split_folders) {
 		r = convert_name_parts(convert, error);
 		if (r)

@@ -1,4 +1,4 @@
-/* First half of a conversion: which samples, in which order, into which dataset. */
+/* First half of a conversion: selects the samples, their order and their dataset. */
 #include "format/foreign_format.h"
 #include "tools/packimg/common/shuffle.h"
 #include "tools/packimg/common/text.h"
@@ -33,7 +33,7 @@ int convert_nothing(const struct convert *convert, struct packimg_error *error)
 			    convert->skips[0].name, convert->skips[0].reason);
 }
 
-/* What cannot be used, for the reason in error: left out, or the end. */
+/* Skips an unusable item, for the reason in error, or ends the conversion. */
 static int convert_skip_item(struct convert *convert, const char *name, struct packimg_error *error)
 {
 	if (convert->options.fail_on_error)
@@ -92,7 +92,7 @@ static int convert_list_source(struct convert *convert, const char *path, struct
 		progress_update(progress, convert->catalog.count, 0);
 	}
 	source_free(source);
-	/* What was listed before the archive came to too much is good. */
+	/* Samples listed before the archive exceeded its limit are good. */
 	if (r == -EFBIG && !convert->options.fail_on_error)
 		r = convert_skip(convert, path, error->text) ? -ENOMEM : SOURCE_END;
 	else if (r == -EFBIG)
@@ -122,7 +122,7 @@ static int class_list_add(struct class_list *list, struct arena *arena, const ch
 	return list->names[list->count++] ? 0 : -ENOMEM;
 }
 
-/* One class name per line. */
+/* Reads one class name per line. */
 static int read_classes(const char *path, struct class_list *list, struct arena *arena,
 			struct packimg_error *error)
 {
@@ -156,7 +156,7 @@ static int read_classes(const char *path, struct class_list *list, struct arena 
 	return r ? packimg_fail(error, r, "%s: %s", path, strerror(-r)) : 0;
 }
 
-/* Gives their classes to the samples that have them of their names. */
+/* Assigns classes to the samples that derive them from their names. */
 static int assign_classes(struct convert *convert, struct packimg_error *error)
 {
 	struct catalog *catalog = &convert->catalog;
@@ -166,7 +166,7 @@ static int assign_classes(struct convert *convert, struct packimg_error *error)
 	int r = 0;
 
 	class_rule_learn(rule, convert->options.source.class_from, catalog);
-	/* What lies in a part itself has no class called like it. */
+	/* A file directly in a part gets no class named after the part. */
 	rule->below_parts |= convert->options.split_folders && rule->part_count;
 	for (uint64_t i = 0; !r && i < catalog->count; i++) {
 		struct catalog_sample *sample = &catalog->samples[i];
@@ -288,7 +288,7 @@ static int plan_split(struct convert *convert)
 		r = shuffle_split(labels, catalog->count, fractions, convert->part_count,
 				  convert->options.split_seed, parts);
 	}
-	/* Samples that belong to no part leave the catalogue, so that nothing reads them. */
+	/* Remove samples that belong to no part from the catalogue, so that they are not read. */
 	if (!r) {
 		uint64_t kept = 0;
 
@@ -323,7 +323,7 @@ int convert_plan(struct convert *convert, struct packimg_error *error)
 		r = plan_split(convert);
 	}
 	/*
-	 * A sample is enough for a mean, and decoding everything would take longer than copying it.
+	 * A few samples suffice for a mean; decoding everything would take longer than copying it.
 	 */
 	if (convert->options.statistics == UINT64_MAX)
 		convert->options.statistics = 64 + catalog->count / 128;

@@ -1,6 +1,6 @@
 /*
- * What a conversion decided that may have been meant otherwise, in sentences with the options that
- * decide so.
+ * Notes on automatic decisions of a conversion that may differ from the user's intent, each naming
+ * the option that overrides it.
  */
 #include "format/base/text/number.h"
 #include "tools/packimg/common/text.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum {
-	FEW_IMAGES = 10, /* of which each may well have a class of its own */
+	FEW_IMAGES = 10, /* so few that each may well be the only one of its class */
 };
 
 static int note_labels(struct convert *convert)
@@ -37,7 +37,7 @@ static int note_labels(struct convert *convert)
 	return 0;
 }
 
-/* "train (24 images) and val (12)" */
+/* Returns text such as "train (24 images) and val (12)". */
 static char *parts_text(const struct class_rule *rule)
 {
 	char *text = NULL;
@@ -82,7 +82,7 @@ static int note_parts(struct convert *convert)
 }
 
 enum {
-	NAMED_MAX = 5, /* classes that a note names */
+	NAMED_MAX = 5, /* classes listed in a note */
 };
 
 static int note_classes(struct convert *convert)
@@ -102,7 +102,7 @@ static int note_classes(struct convert *convert)
 	return r;
 }
 
-/* Digits at the end of a name: where they begin. */
+/* Returns the start of the digits at the end of a name. */
 static const char *last_number(const char *name)
 {
 	const char *end = name + strlen(name);
@@ -113,8 +113,8 @@ static const char *last_number(const char *name)
 }
 
 /*
- * Classes "0" to "11", or "class0" to "class11": by their names "10" is the third, which is seldom
- * what a model's outputs mean.
+ * For classes "0" to "11", or "class0" to "class11": sorted by name, "10" is third, which rarely
+ * matches a model's outputs.
  */
 static int note_numbers(struct convert *convert)
 {
@@ -143,7 +143,7 @@ static int note_numbers(struct convert *convert)
 	return 0;
 }
 
-/* Labels beside images that nothing made samples of. */
+/* Adds a note on label files next to images that no source combined into samples. */
 static int note_cls(struct convert *convert)
 {
 	const struct ignored_files *ignored = &convert->ignored;
@@ -159,7 +159,10 @@ static int note_cls(struct convert *convert)
 		ignored->kinds[number].files == 1 ? " was" : "s were");
 }
 
-/* A table that lies with images without labels, as metadata.csv does in Hugging Face's folders. */
+/*
+ * Adds a note on a table stored with unlabelled images, such as metadata.csv in Hugging Face's
+ * folders.
+ */
 static int note_table(struct convert *convert)
 {
 	static const char *const endings[] = {".csv", ".tsv", ".jsonl"};
@@ -205,7 +208,7 @@ int convert_note_listing(struct convert *convert)
 	return 0;
 }
 
-/* Pixels of kinds that may keep every one, in files of a kind that does not. */
+/* Adds a note on images of lossless kinds that were stored with loss. */
 static int note_loss(struct convert *convert)
 {
 	char list[IMAGE_LIST_SIZE] = "";
@@ -225,7 +228,7 @@ static int note_loss(struct convert *convert)
 		list, convert->options.encoding.quality);
 }
 
-/* Noted when it was listed. */
+/* True for a class already noted during listing. */
 static bool is_of_empty_folder(const struct convert *convert, const char *name)
 {
 	uint32_t number;
@@ -235,8 +238,8 @@ static bool is_of_empty_folder(const struct convert *convert, const char *name)
 }
 
 /*
- * Whose images were all skipped, that --classes alone has, or whose number only lies between those
- * of others.
+ * Adds a note on classes without samples: their images were all skipped, only --classes has them,
+ * or their number merely lies between those of others.
  */
 static int note_empty_classes(struct convert *convert)
 {
@@ -268,7 +271,7 @@ static int note_empty_classes(struct convert *convert)
 
 int convert_note_writing(struct convert *convert)
 {
-	/* What --limit and --split leave out, they were asked to. */
+	/* --limit and --split leave out samples on request. */
 	bool whole = !convert->options.limit && !convert->parts[0].name;
 	int r = whole ? note_empty_classes(convert) : 0;
 

@@ -21,10 +21,10 @@ enum option_key {
 	KEY_SEPARATOR,
 	KEY_INCLUDE,
 	KEY_EXCLUDE,
-	KEY_ELSEWHERE, /* the first of them */
+	KEY_ELSEWHERE, /* the first of ELSEWHERE */
 };
 
-/* What other programs call options of this one. */
+/* Names that other programs use for options of this one. */
 #define ELSEWHERE(X)                                                                               \
 	X(0, "resize",                                                                             \
 	  "--short-side=N for a shorter, or --max-side=N for a longer side of N at most")          \
@@ -33,7 +33,7 @@ enum option_key {
 	X(3, "threads", "--jobs=N")
 
 enum {
-	QUALITY_DEFAULT = 95, /* of JPEGs made where the rest stays verbatim */
+	QUALITY_DEFAULT = 95, /* of JPEGs encoded while the rest stays verbatim */
 	PIXELS_DEFAULT = 1 << 27,
 };
 
@@ -111,7 +111,7 @@ static const struct options_row options[] = {
 	 "keep (default), or transcode: progressive and other JPEGs that can have no index become "
 	 "baseline, without loss",
 	 OPTIONS_SECOND, AT(encoding.transcode), .words = words_progressive},
-	{"check", KEY_CHECK, .flags = OPTION_HIDDEN}, /* once: all images are checked now */
+	{"check", KEY_CHECK, .flags = OPTION_HIDDEN}, /* obsolete: all images are checked now */
 	{"statistics", 0, "N",
 	 "images to decode for mean and deviation under verbatim (default: 64 and one in 128, 0: "
 	 "none)",
@@ -177,7 +177,7 @@ static char parse_separator(const char *text, struct argp_state *state)
 	return ",\t; "[options_word("separator", text, names, state)];
 }
 
-/* Braces are expanded only where no file has that very name. */
+/* Expands braces unless a file with that exact name exists. */
 static void add_source(struct string_list *sources, const char *text, struct argp_state *state)
 {
 	struct packimg_error error;
@@ -191,7 +191,7 @@ static void add_source(struct string_list *sources, const char *text, struct arg
 		argp_error(state, "%s", r == -ENOMEM ? "out of memory" : error.text);
 }
 
-/* What options do not mean together. */
+/* Rejects contradictory options. */
 static void convert_check_options(const struct convert_options *convert, struct argp_state *state)
 {
 	if (!convert->sources->count)
@@ -288,7 +288,10 @@ void convert_parse(struct convert *convert, int argc, char **argv, struct string
 		.jobs = command_cpu_count(),
 	};
 	options_read(options, &argp, argc, argv, convert);
-	/* --raw-zstd alone means everything; with --mix it says how that fraction is stored. */
+	/*
+	 * Without --mix, --raw-zstd applies to everything; with --mix it sets how that fraction is
+	 * stored.
+	 */
 	if (convert->options.encoding.raw_zstd && convert->options.encoding.raw_fraction == 0)
 		convert->options.encoding.raw_fraction = 1;
 }

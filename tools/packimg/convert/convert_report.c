@@ -1,4 +1,4 @@
-/* What a conversion tells when it is done. */
+/* The report at the end of a conversion. */
 #include "format/base/text/json_text.h"
 #include "format/base/text/printable.h"
 #include "tools/packimg/common/text.h"
@@ -69,7 +69,7 @@ static void report_part(const struct convert_part *part)
 		       text_plural(part->statistics.images));
 }
 
-/* What was passed over by name, by its kind. */
+/* Prints the number of files ignored by name, by kind. */
 static void report_ignored(struct ignored_files *ignored)
 {
 	uint32_t kinds = ignored->kind_names.count;
@@ -91,7 +91,7 @@ static void report_ignored(struct ignored_files *ignored)
 		printf("    and %u more kinds; --json lists them all\n", kinds - IGNORED_SHOWN);
 }
 
-/* What was skipped; of many in a row for one reason, the first. */
+/* Prints skipped files; of consecutive ones with the same reason, only the first. */
 static void report_skips(const struct convert *convert)
 {
 	const struct convert_skip *skips = convert->skips;
@@ -116,8 +116,8 @@ static void report_skips(const struct convert *convert)
 }
 
 /*
- * The format holds them, the daemon refuses a feed of them: better known now than when training
- * begins.
+ * Prints fields with values that the format holds but the daemon refuses to deliver: better
+ * reported now than when training starts.
  */
 static void report_long_values(const struct convert *convert)
 {
@@ -224,8 +224,8 @@ static json_t *ignored_json(struct ignored_files *ignored)
 }
 
 /*
- * Prints the summary, which is an object with members, and in it what was skipped, one by one:
- * there may be more of that than memory is for. Drops the reference.
+ * Prints the summary, an object, and inserts the skipped files one by one, because they may not all
+ * fit in memory. Drops the reference.
  */
 static int print_with_skips(const struct convert *convert, json_t *json)
 {

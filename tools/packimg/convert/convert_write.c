@@ -1,4 +1,4 @@
-/* Second half of a conversion: workers render, the main thread writes. */
+/* Second half of a conversion: workers encode, the main thread writes. */
 #include "format/base/system/clock.h"
 #include "tools/packimg/common/parallel_map.h"
 #include "tools/packimg/common/text.h"
@@ -11,17 +11,18 @@
 #include <string.h>
 
 enum {
-	/* of files in archives, of results, and of what the catalogue has in memory */
+	/* limit in bytes on files in archives, results, and the catalogue's memory */
 	BYTES_HELD = 256 << 20,
-	VALUES_TOUCHED = 16 << 20, /* bytes of the catalogue, after which its files are left */
+	/* bytes of the catalogue after which its file pages are dropped */
+	VALUES_TOUCHED = 16 << 20,
 	METADATA_LINES_MAX = 100,
-	/* more for each thread; of an archive's members, after which a block is full */
+	/* extra limit per thread; also, bytes of archive members after which a block is full */
 	BLOCK_BYTES = 32 << 20,
 };
 
-/* What came of one sample; bytes are in its block. */
+/* Result of one sample; its bytes are in its block. */
 struct outcome {
-	int status; /* 0, or the error that error names */
+	int status; /* 0, or the code of the error in `error` */
 	struct packimg_error error;
 	struct encoded_sample encoded;
 	size_t offset, source_size;
@@ -31,19 +32,19 @@ struct outcome {
 struct worker {
 	struct sample_encoder sample_encoder;
 	struct buffer
-		streamed; /* members of compressed archives, read when their block was claimed */
+		streamed; /* members of compressed archives, read when their block is claimed */
 	struct {
 		int status;
 		size_t offset, size;
 	} members[PARALLEL_MAP_BLOCK_MAX];
 };
 
-/* The main thread's, while workers render. */
+/* State of the main thread while workers encode. */
 struct writing {
 	struct convert *convert;
 	struct progress progress;
-	struct buffer scratch; /* of values */
-	uint64_t touched;      /* bytes of the catalogue since its files were left to the kernel */
+	struct buffer scratch; /* for values */
+	uint64_t touched;      /* bytes of the catalogue read since its file pages were dropped */
 	struct packimg_error *error;
 };
 
@@ -64,8 +65,8 @@ static void worker_deinit(void *argument)
 }
 
 /*
- * Members of compressed archives can only be read in their order. Few bytes of an archive may be
- * many images, or large ones.
+ * Reads members of compressed archives, which must be read in order. Few bytes of an archive may be
+ * many or large images.
  */
 static void read_streams(void *context, void *argument, struct work_block *block)
 {
@@ -101,8 +102,8 @@ static void read_streams(void *context, void *argument, struct work_block *block
 }
 
 /*
- * Under verbatim, every n-th image stands for all in the statistics; otherwise each image's pixels
- * are at hand.
+ * True if the image contributes to the statistics: under verbatim every n-th one does, otherwise
+ * all do, because their pixels are decoded anyway.
  */
 static bool in_statistics(const struct convert *convert, uint64_t index)
 {
@@ -114,7 +115,10 @@ static bool in_statistics(const struct convert *convert, uint64_t index)
 	       (unsigned __int128)(index + 1) * wanted / count;
 }
 
-/* One that is alone in its block may be large, and is not copied. */
+/*
+ * Takes the bytes of a streamed member. The only one of its block may be large, and is swapped
+ * instead of copied.
+ */
 static int take_streamed(struct worker *worker, struct work_block *block, uint32_t number)
 {
 	if (block->count == 1) {
@@ -259,7 +263,7 @@ static int open_parts(struct convert *convert, struct packimg_error *error)
 		if (!r)
 			r = packimg_writer_classes(part->writer, convert->catalog.classes,
 						   convert->catalog.class_count, error);
-		/* Every part has every field, under the catalogue's numbers. */
+		/* Every part gets every field, with the catalogue's numbers. */
 		for (uint32_t f = 0; !r && f < convert->catalog.field_names.count; f++) {
 			uint32_t number;
 
@@ -277,8 +281,7 @@ static int open_parts(struct convert *convert, struct packimg_error *error)
 }
 
 /*
- * The options that decided over the bytes, in one fixed notation; neither jobs nor paths of
- * outputs.
+ * Writes the options that determined the bytes, in a fixed notation; neither jobs nor output paths.
  */
 static void describe_encoding(FILE *file, const struct convert *convert)
 {
@@ -326,7 +329,7 @@ static void list_patterns(FILE *file, const struct convert *convert)
 			filter->patterns[i].text);
 }
 
-/* What `say` writes, under that key. */
+/* Stores the output of `say` as metadata under that key. */
 static int write_text(const struct convert *convert, struct convert_part *part, const char *key,
 		      void (*say)(FILE *, const struct convert *), struct packimg_error *error)
 {
@@ -348,7 +351,7 @@ static int write_metadata(struct convert *convert, struct convert_part *part,
 	char number[32];
 
 	int r = write_text(convert, part, "packimg.options", describe_encoding, error);
-	/* A path or pattern that is not UTF-8 is not worth failing for. */
+	/* Do not fail for a path or pattern that is not UTF-8. */
 	if (!r && write_text(convert, part, "packimg.sources", list_sources, error) == -ENOMEM)
 		r = -ENOMEM;
 	if (!r && convert->options.filter.count &&
@@ -408,8 +411,8 @@ static int write_samples(struct convert *convert, struct packimg_error *error)
 		.jobs = convert->options.jobs,
 		.total = convert->catalog.count,
 		/*
-		 * Reading takes microseconds, encoding milliseconds: hand-over must not show in
-		 * either.
+		 * Reading takes microseconds, encoding milliseconds: choose blocks so that
+		 * hand-over is negligible for both.
 		 */
 		.block = encoding->verbatim && encoding->raw_fraction == 0 ? 16 : 2,
 		.result_size = sizeof(struct outcome),

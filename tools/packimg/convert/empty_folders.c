@@ -1,7 +1,7 @@
 /*
- * Folders that would be classes, had they an image. One that holds no file at all is a class: later
- * classes keep the numbers that they have where it is not empty. One that holds other files is
- * none. The summary names both.
+ * Folders that would be classes if they had images. A folder without any file becomes a class, so
+ * that later classes keep the numbers that they have where it is not empty. A folder with only
+ * other files does not. The summary names both.
  */
 #include "format/base/text/text.h"
 #include "tools/packimg/common/text.h"
@@ -13,17 +13,17 @@
 #include <string.h>
 
 enum {
-	NAMED_MAX = 5, /* classes that a note names */
+	NAMED_MAX = 5, /* classes listed in a note */
 };
 
-/* A class without an image: what its folders hold. Arrays are in the catalogue's arena. */
+/* Classes without images, and the files in their folders. Arrays are in the catalogue's arena. */
 struct empty_classes {
 	struct name_table names;
 	uint64_t *files;      /* by number */
-	const char **folders; /* the first with the most files */
+	const char **folders; /* the first folder with the most files */
 };
 
-/* Marks those folders that have an image, however deep. */
+/* Marks the folders that contain an image at any depth. */
 static int mark_folders_of_images(const struct catalog *catalog, const struct name_table *folders,
 				  bool *marks)
 {
@@ -58,7 +58,7 @@ static int mark_folders_of_images(const struct catalog *catalog, const struct na
 	return r;
 }
 
-/* Folders that hold no image, by the class that the rule makes of their names. */
+/* Collects folders without images, by the class that the rule derives from their names. */
 static int find_empty(struct convert *convert, const bool *taken, struct empty_classes *empty)
 {
 	const struct ignored_files *ignored = &convert->ignored;
@@ -90,7 +90,7 @@ static int find_empty(struct convert *convert, const bool *taken, struct empty_c
 	return r;
 }
 
-/* "b" (3 files in b/), of those with files, or "c", of those without. */
+/* Lists classes with files as "b" (3 files in b/), or those without as "c". */
 static char *list_empty(const struct empty_classes *empty, bool with_files, uint32_t *ret_count)
 {
 	char *text = NULL;
@@ -139,7 +139,7 @@ static int note_empty(struct convert *convert, const struct empty_classes *empty
 	return r;
 }
 
-/* taken: zeros, one for each folder. */
+/* taken holds one zero per folder. */
 static int add_empty_classes(struct convert *convert, bool *taken, struct empty_classes *empty)
 {
 	struct catalog *catalog = &convert->catalog;

@@ -62,7 +62,7 @@ static void put(uint8_t *to, uint32_t value)
 		to[i] = (uint8_t)(value >> (24 - 8 * i));
 }
 
-/* Is there a last box without a size? */
+/* Returns true if the last box has no size; with write, gives it one. */
 static bool size_last(struct bytes file, bool write)
 {
 	struct bytes content, head;
@@ -81,10 +81,11 @@ static bool size_last(struct bytes file, bool write)
 	return false;
 }
 
-/* Are there tracks of sound (8.4.3)? */
+/* Returns true if there are audio tracks (8.4.3); with write, turns them into free space. */
 static bool free_sound(struct bytes file, bool write)
 {
-	enum { BEFORE_HANDLER = 8, NAME = 4 }; /* of hdlr: version, flags, pre_defined; of a box */
+	/* bytes in hdlr before the handler: version, flags, pre_defined; length of a box name */
+	enum { BEFORE_HANDLER = 8, NAME = 4 };
 	struct bytes moov = bytes_find_box(file, BOX_TYPE('m', 'o', 'o', 'v')), trak;
 	bool found = false;
 	uint32_t type;

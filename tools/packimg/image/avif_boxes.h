@@ -1,6 +1,6 @@
 /*
- * The boxes of an AVIF file (ISO/IEC 14496-12), for what libavif cannot be asked. Bytes are a
- * stranger's: what would lie behind their end is 0.
+ * Parses the boxes of an AVIF file (ISO/IEC 14496-12), for information that libavif does not
+ * provide. Bytes are untrusted: reads past the end return 0. Pure functions, any thread.
  */
 #pragma once
 
@@ -12,24 +12,24 @@ struct buffer;
 
 #define BOX_TYPE(a, b, c, d) ((uint32_t)(a) << 24 | (b) << 16 | (c) << 8 | (d))
 
-/* Bytes that are taken from the first on. */
+/* A byte range, consumed from the front. */
 struct bytes {
 	uint8_t *at, *end;
 };
 
-/* All of a file's, which are not to be written unless they are the caller's. */
+/* Wraps a file. Do not write through it unless data belongs to the caller. */
 struct bytes bytes_of(const uint8_t *data, size_t size);
-/* A number, the highest byte first. */
+/* Takes a big-endian number of count bytes. */
 uint64_t bytes_take(struct bytes *bytes, uint32_t count);
 void bytes_skip(struct bytes *bytes, uint64_t count);
-/* A box (4.2): its type, and what is in it. False at the end. */
+/* Takes a box (4.2): its type and content. Returns false at the end. */
 bool bytes_take_box(struct bytes *bytes, uint32_t *ret_type, struct bytes *ret_content);
-/* The first box of a type; empty: there is none. */
+/* Returns the first box of a type; empty if there is none. */
 struct bytes bytes_find_box(struct bytes bytes, uint32_t wanted);
 
 /*
- * libavif 0.11 reads no file whose last box reaches to the end without saying its size (4.2), and
- * no sequence with a track of sound. Where there is one, `file` becomes a copy, or what it holds is
- * changed, in which the box says its size and the track is free space. 0 or -ENOMEM.
+ * Works around libavif 0.11, which rejects a file whose last box extends to the end without a size
+ * (4.2), and a sequence with an audio track. For such a file, makes `file` a copy, or changes it in
+ * place, so that the box has a size and the track becomes free space. Returns 0 or -ENOMEM.
  */
 int avif_make_plain(const uint8_t *data, size_t size, struct buffer *file);

@@ -7,11 +7,11 @@
 #include <string.h>
 
 enum {
-	IDS = 1 << 16, /* larger ones have no grid of more tiles than these, and are left alone */
+	IDS = 1 << 16, /* larger ids are ignored: no grid has more tiles than this */
 	FLAGS = 3,
 };
 
-/* Entries of a list, each with the number of the item that it belongs to. */
+/* Entries of a list, each with the id of its item. */
 struct entries {
 	struct entry {
 		uint32_t id;
@@ -67,7 +67,7 @@ static int list_locations(struct bytes iloc, struct entries *list)
 	return r;
 }
 
-/* Which tile of the grid an item is, from 1 on; 0: none. */
+/* Tile number of each item, from 1 on; 0 if it is not a tile. */
 struct tiles {
 	uint32_t count;
 	uint32_t numbers[IDS];
@@ -98,8 +98,7 @@ static bool has_tile(struct bytes dimg, uint32_t id_size, const struct tiles *ti
 }
 
 /*
- * The tiles of the file's image, if it has any; those of other images, where they are among them,
- * are shared.
+ * Lists the tiles of the primary image, if it has any, and detects tiles that other images share.
  */
 static void list_tiles(struct bytes meta, struct tiles *tiles, struct avif_grid *grid)
 {
@@ -125,7 +124,7 @@ static uint32_t number_of(const struct tiles *tiles, uint32_t id)
 	return id < IDS ? tiles->numbers[id] : 0;
 }
 
-/* The entries of all tiles by number. False: one has none, or several. */
+/* Sorts the entries of all tiles by tile number. False if a tile has none or several. */
 static bool number_entries(const struct entries *list, const struct tiles *tiles,
 			   const struct entry **ret_sorted)
 {
@@ -144,7 +143,7 @@ static bool number_entries(const struct entries *list, const struct tiles *tiles
 	return found == tiles->count;
 }
 
-/* Puts the entries of tiles into their order, at the places where entries of tiles stand. */
+/* Reorders the entries of tiles among the positions of tile entries. */
 static int sort_entries(const struct entries *list, const struct tiles *tiles)
 {
 	const struct entry **sorted = calloc((size_t)tiles->count + 1, sizeof(struct entry *));
@@ -171,7 +170,7 @@ static int sort_entries(const struct entries *list, const struct tiles *tiles)
 	return r;
 }
 
-/* Both lists of items are sorted: the library takes their order from the one that it sees first. */
+/* Sorts both lists of items: the library uses the order of the list it sees first. */
 static int sort_meta(struct bytes meta, const struct tiles *tiles)
 {
 	struct entries infos = {0}, locations = {0};
@@ -206,7 +205,7 @@ static int sort_tiles(struct bytes meta, struct avif_grid *grid)
 int avif_grid_sort(const uint8_t *data, size_t size, struct buffer *file,
 		   struct avif_grid *ret_grid)
 {
-	/* what is in the box is read and sorted in a copy, which nobody changes meanwhile */
+	/* the box is read and sorted in a copy, which does not change meanwhile */
 	struct bytes meta = bytes_find_box(bytes_of(data, size), BOX_TYPE('m', 'e', 't', 'a'));
 	size_t offset = (size_t)(meta.at - data), length = (size_t)(meta.end - meta.at);
 	struct avif_grid grid = {0};

@@ -1,6 +1,7 @@
 /*
- * The order of a grid's tiles. They are laid out as the grid refers to them (ISO/IEC 23008-12,
- * 6.6.2.3), but libavif before 1.1.1 lays them out as the file lists them.
+ * Fixes the tile order of an AVIF grid. Tiles must be placed in the order in which the grid refers
+ * to them (ISO/IEC 23008-12, 6.6.2.3), but libavif before 1.1.1 places them in file order. Pure
+ * functions, any thread.
  */
 #pragma once
 
@@ -8,15 +9,15 @@
 
 #include <stdbool.h>
 
-/* What libavif does not read, whatever their order. */
+/* Grids that libavif cannot read in any tile order. */
 struct avif_grid {
-	bool twice;  /* the grid has a tile in several places */
-	bool shared; /* another image has one of its tiles, too */
+	bool twice;  /* the grid uses a tile in several places */
+	bool shared; /* another image uses one of its tiles as well */
 };
 
 /*
- * Where the file's image is a grid that lists its tiles in another order: `file` becomes a copy
- * that lists them in the right one. Else it stays empty. 0 or -ENOMEM.
+ * If the image is a grid whose tiles are listed in another order, makes `file` a copy that lists
+ * them in the right order; otherwise leaves it empty. Returns 0 or -ENOMEM.
  */
 int avif_grid_sort(const uint8_t *data, size_t size, struct buffer *file,
 		   struct avif_grid *ret_grid);

@@ -9,7 +9,8 @@
 
 #include <xxhash.h>
 
-enum { JPEG_SIDE_MAX = 65500 }; /* libjpeg's JPEG_MAX_DIMENSION, and our own decoder's */
+/* JPEG_MAX_DIMENSION of libjpeg, also the limit of our own decoder */
+enum { JPEG_SIDE_MAX = 65500 };
 
 int image_decoder_new(struct packimg_decoder **ret_decoder)
 {
@@ -101,7 +102,7 @@ int image_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
 	return 0;
 }
 
-/* Decoders give grey as three equal channels; one is enough. */
+/* Reduces grey, which decoders return as three equal channels, to one channel. */
 static int keep_grey(struct image_reader *reader, struct resize_picture *pixels,
 		     struct packimg_error *error)
 {
@@ -180,7 +181,7 @@ static int read_jpeg(struct image_reader *reader, const uint8_t *data, size_t si
 	int r = image_read_sample(reader, &sample, target_width, target_height, pixels, error);
 	const char *reason = r && error ? text_behind_sample(error->text) : NULL;
 
-	/* It is no dataset's yet, and has no number. */
+	/* The image is not in a dataset and has no sample number: drop it from the message. */
 	if (reason)
 		memmove(error->text, reason, strlen(reason) + 1);
 	return r;
@@ -191,7 +192,7 @@ static int read_other(struct image_reader *reader, const uint8_t *data, size_t s
 		      struct packimg_error *error)
 {
 	size_t pixel_count = (size_t)info->width * info->height, bytes = pixel_count * 3;
-	/* its pixels, turned, and grey of them */
+	/* RGB pixels, an upright copy, a grey copy */
 	uint64_t taken =
 		pixel_count * (3 + (info->orientation == 1 ? 0 : 3) + (info->channels == 1));
 	uint64_t working = pixel_count * image_formats[info->kind].reading->pixel_memory;
@@ -253,7 +254,7 @@ int image_index(struct image_reader *reader, const uint8_t *data, size_t size,
 	*ret_reason = r == 0          ? UNINDEXED_NOT
 		      : r == -ENOTSUP ? unindexed_reason(&info->jpeg)
 				      : UNINDEXED_DAMAGED;
-	/* An index takes all of the image. What it cannot follow may be a good one all the same. */
+	/* The index decoder reads the whole image; one that it cannot decode may still be valid. */
 	return r == -EBADMSG || r == -ENOTSUP ? image_check(reader, data, size, info, error) : r;
 }
 
@@ -261,8 +262,8 @@ void image_orient(const uint8_t *source, uint32_t width, uint32_t height, uint32
 		  uint8_t orientation, uint8_t *target)
 {
 	/*
-	 * Where the stored pixel (x, y) goes: orientation 2 and 4 mirror, 3 turns by half, 5..8
-	 * swap the axes.
+	 * Target of the stored pixel (x, y): orientations 2 and 4 mirror, 3 rotates by 180 degrees,
+	 * 5..8 swap the axes.
 	 */
 	bool swap = orientation >= 5;
 	bool flip_x = orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;

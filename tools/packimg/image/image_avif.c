@@ -1,4 +1,4 @@
-/* AVIF, through libavif: a still image, or the first of a sequence. */
+/* AVIF, with libavif: a still image, or the first of a sequence. */
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/avif_boxes.h"
 #include "tools/packimg/image/avif_grid.h"
@@ -11,19 +11,19 @@
 #include <avif/avif.h>
 
 enum {
-	AVIF_PIXELS_MAX = 1 << 28,  /* what the library allows */
+	AVIF_PIXELS_MAX = 1 << 28,  /* limit of the library */
 	AVIF_CROPPED_MAX = 1 << 20, /* pixels that an image's tiles may have beyond its edges */
 };
 
 /*
- * Rotation and mirroring are the file's own (ISO/IEC 23008-12, 6.5.10 and 6.5.12): they count, and
- * EXIF does not.
+ * Returns the orientation from the file's rotation and mirroring (ISO/IEC 23008-12, 6.5.10 and
+ * 6.5.12), which override EXIF.
  */
 static uint8_t avif_orientation(const avifImage *image)
 {
 	/*
-	 * by quarter turns against the clock, then by mirroring: none, top and bottom exchanged,
-	 * left and right
+	 * by quarter turns counterclockwise, then by mirroring: none, top and bottom exchanged,
+	 * left and right exchanged
 	 */
 	static const uint8_t orientations[4][3] = {{1, 4, 2}, {8, 5, 7}, {3, 2, 4}, {6, 7, 5}};
 	bool turned = image->transformFlags & AVIF_TRANSFORM_IROT;
@@ -33,7 +33,7 @@ static uint8_t avif_orientation(const avifImage *image)
 			   [mirrored ? 1 + (image->imir.mode & 1) : 0];
 }
 
-/* A file being read: its own bytes, or those of a copy that says the same in a plainer way. */
+/* A file being read: its own bytes, or an equivalent copy that libavif accepts. */
 struct avif {
 	avifDecoder *decoder;
 	struct avif_grid grid;
@@ -47,7 +47,7 @@ static void avif_close(struct avif *avif)
 	buffer_deinit(&avif->plain);
 }
 
-/* Is it that the library does not read such a file, by its result or what it says of it? */
+/* True if the result or message of the library means that it does not support the file. */
 static bool avif_is_unread(avifResult result, const char *said)
 {
 	return result == AVIF_RESULT_UNSUPPORTED_DEPTH ||
@@ -90,7 +90,7 @@ static int avif_make_readable(struct avif *avif, const uint8_t *data, size_t siz
 	return r;
 }
 
-/* pixels_max: of any picture in the file; what the codec finds in one is held against it, too. */
+/* Opens a file. pixels_max limits every image in the file, and the size that the codec reports. */
 static int avif_open(struct avif *avif, const uint8_t *data, size_t size, uint64_t pixels_max,
 		     struct packimg_error *error)
 {
@@ -105,7 +105,9 @@ static int avif_open(struct avif *avif, const uint8_t *data, size_t size, uint64
 	decoder->imageSizeLimit =
 		(uint32_t)(pixels_max < AVIF_PIXELS_MAX ? pixels_max : AVIF_PIXELS_MAX);
 	decoder->imageDimensionLimit = PACKIMG_SIDE_MAX;
-	/* what many writers have left out, and what says nothing of the pixels that are wanted */
+	/*
+	 * tolerate properties that many writers omit or get wrong and that do not affect the pixels
+	 */
 	decoder->strictFlags =
 		AVIF_STRICT_ENABLED & ~(AVIF_STRICT_PIXI_REQUIRED | AVIF_STRICT_CLAP_VALID);
 	int r = avif_make_readable(avif, data, size, error);
@@ -136,7 +138,10 @@ static int avif_probe(const uint8_t *data, size_t size, struct image_info *info,
 	return 0;
 }
 
-/* Alpha is dropped. The library would rather blend with black, unless alpha is asked for, too. */
+/*
+ * Converts to RGB without alpha. Requests alpha and drops it, because otherwise the library blends
+ * with black.
+ */
 static avifResult avif_convert(const avifImage *image, uint8_t *rgb)
 {
 	size_t count = (size_t)image->width * image->height;
@@ -165,10 +170,7 @@ static avifResult avif_convert(const avifImage *image, uint8_t *rgb)
 static int avif_read(const uint8_t *data, size_t size, const struct image_info *info,
 		     uint64_t memory_max, uint8_t *rgb, struct packimg_error *error)
 {
-	/*
-	 * The codec's data may be of a larger picture than the file says, for which there is no
-	 * memory.
-	 */
+	/* The coded image may be larger than the file declares; limit it to the memory budget. */
 	uint64_t pixels_max = (uint64_t)info->width * info->height + AVIF_CROPPED_MAX;
 	struct avif avif;
 	int r = avif_open(&avif, data, size, pixels_max, error);
@@ -177,7 +179,7 @@ static int avif_read(const uint8_t *data, size_t size, const struct image_info *
 		return r;
 	const avifImage *image = avif.decoder->image;
 	avifResult result = avifDecoderNextImage(avif.decoder);
-	/* the picture says its size again, and it is that one that is written */
+	/* the decoded image has its own size, and that is what is written */
 	if (result == AVIF_RESULT_OK &&
 	    (image->width != info->width || image->height != info->height))
 		result = AVIF_RESULT_ISPE_SIZE_MISMATCH;
@@ -190,8 +192,8 @@ static int avif_read(const uint8_t *data, size_t size, const struct image_info *
 }
 
 /*
- * Planes of up to two bytes a value, alpha among them, as the codec's and as the library's; and
- * pixels with alpha.
+ * Planes of up to two bytes per value, including alpha, both the codec's and the library's; and
+ * RGBA pixels.
  */
 const struct image_reading avif_reading = {
 	.probe = avif_probe, .read = avif_read, .pixel_memory = 20};

@@ -1,7 +1,7 @@
 /*
- * BMP, of Windows and OS/2: colours in tables of 1, 4 and 8 bits, also run-length encoded, and 16,
- * 24 and 32 bits with any masks. The libraries of Debian that read it take cut files for whole,
- * read few of its sorts, or want a window system.
+ * BMP of Windows and OS/2: palettes of 1, 4 and 8 bits, also run-length encoded, and 16, 24 and 32
+ * bits with any masks. Debian's libraries for BMP accept truncated files, read few variants, or
+ * require a window system.
  */
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image.h"
@@ -12,8 +12,8 @@
 enum {
 	FILE_HEADER = 14,
 	HEADER_OS2 = 12,
-	HEADER_WINDOWS = 40, /* the least of the others */
-	HEADER_MASKS = 52,   /* from here on masks are part of it */
+	HEADER_WINDOWS = 40, /* the smallest of the others */
+	HEADER_MASKS = 52,   /* from this size on, masks are part of the header */
 	HEADER_MAX = 124,
 	RGB = 0,
 	RLE8,
@@ -29,10 +29,11 @@ struct bmp {
 	uint32_t masks[3]; /* red, green, blue */
 	uint32_t colours;
 	uint8_t palette[COLOURS_MAX][3];
-	bool grey; /* all its colours are */
+	bool grey; /* all its colours are grey */
 	bool top_down;
-	size_t start;  /* of the bitmap's header */
-	size_t offset; /* of the pixels; until the tables are read 0 where nothing says it */
+	size_t start; /* start of the bitmap header */
+	/* start of the pixels; 0 until the tables are read, unless the file header has it */
+	size_t offset;
 };
 
 static uint32_t bmp_get(const uint8_t *from, int bytes)
@@ -55,7 +56,7 @@ static int bmp_not_read(struct packimg_error *error, const char *what, uint32_t 
 }
 
 /*
- * What stands between the headers and the pixels: masks, if the header has none, and the colours.
+ * Reads the tables between headers and pixels: masks, unless they are in the header, and colours.
  */
 static int bmp_tables(struct bmp *bmp, size_t at, uint32_t header, uint32_t colours,
 		      struct packimg_error *error)
@@ -103,8 +104,8 @@ static int bmp_check(const struct bmp *bmp, struct packimg_error *error)
 }
 
 /*
- * The headers. A bitmap that has no file header, which would say where its pixels begin, has them
- * right behind its tables.
+ * Reads the headers. Without a file header, which has the offset of the pixels, they directly
+ * follow the tables.
  */
 static int bmp_open(struct bmp *bmp, const uint8_t *data, size_t size, struct packimg_error *error)
 {
@@ -150,7 +151,7 @@ static int bmp_probe(const uint8_t *data, size_t size, struct image_info *info,
 	return r;
 }
 
-/* Where the pixels of line y, counted as they are stored, go. */
+/* Returns the output row for line y in stored order. */
 static uint8_t *bmp_row(const struct bmp *bmp, uint8_t *rgb, uint32_t y)
 {
 	return rgb + 3 * (size_t)bmp->width * (bmp->top_down ? y : bmp->height - 1 - y);
@@ -164,7 +165,7 @@ static bool put_index(const struct bmp *bmp, uint32_t index, uint8_t *out)
 	return true;
 }
 
-/* The bits of a mask, scaled to 0 .. 255. */
+/* Extracts the bits of a mask, scaled to 0 .. 255. */
 static uint8_t bmp_masked(uint32_t value, uint32_t mask)
 {
 	return mask ? (uint8_t)((uint64_t)(value & mask) * 255 / mask) : 0;
@@ -202,7 +203,7 @@ static int bmp_rows(const struct bmp *bmp, uint8_t *rgb, struct packimg_error *e
 	uint64_t row = ((uint64_t)bmp->width * bmp->bits + 7) / 8,
 		 stride = (row + 3) & ~UINT64_C(3);
 
-	/* the last one needs no padding */
+	/* the last row needs no padding */
 	if (bmp->offset > bmp->size || stride * (bmp->height - 1) + row > bmp->size - bmp->offset)
 		return bmp_damaged(error, "it ends within its pixels");
 	for (uint32_t y = 0; y < bmp->height; y++) {
@@ -215,13 +216,13 @@ static int bmp_rows(const struct bmp *bmp, uint8_t *rgb, struct packimg_error *e
 	return 0;
 }
 
-/* A run-length encoded picture that is being filled. */
+/* State of a run-length decoder. */
 struct run {
 	const struct bmp *bmp;
 	const uint8_t *at, *end;
 	uint8_t *rgb;
 	uint32_t x, y;
-	const char *fault; /* what is wrong with it; NULL: nothing so far */
+	const char *fault; /* error message; NULL if none so far */
 };
 
 static bool run_fail(struct run *run, const char *fault)
@@ -238,20 +239,20 @@ static bool run_put(struct run *run, uint32_t index)
 	       run_fail(run, "a pixel's colour is not in its table");
 }
 
-/* Have so many pixels room where they are? */
+/* True if count pixels fit at the current position. */
 static bool run_fits(struct run *run, uint32_t count)
 {
 	return (run->y < run->bmp->height && count <= run->bmp->width - run->x) ||
 	       run_fail(run, "pixels go over the end of their row or of the picture");
 }
 
-/* So many more bytes; false: it ends before. */
+/* True if that many bytes remain; otherwise the data ends early. */
 static bool run_has(struct run *run, size_t bytes)
 {
 	return bytes <= (size_t)(run->end - run->at) || run_fail(run, "it ends within its pixels");
 }
 
-/* Pixels as they are, padded to pairs of bytes. */
+/* Copies literal pixels, padded to an even number of bytes. */
 static bool run_absolute(struct run *run, uint32_t count)
 {
 	bool half = run->bmp->bits == 4;
@@ -280,7 +281,7 @@ static bool run_repeat(struct run *run, uint32_t count, uint8_t value)
 	return true;
 }
 
-/* Moves on, at most behind the last pixel of a row. */
+/* Moves the position, at most to the end of a row. */
 static bool run_jump(struct run *run)
 {
 	if (!run_has(run, 2))
@@ -293,9 +294,10 @@ static bool run_jump(struct run *run)
 }
 
 /*
- * Up to the end of the bitmap. Nothing in the format's text ([MS-WMF], 3.1.6.2) demands the code
- * for it, and it adds no pixel: a picture whose last row is full or ended may lack it. Nor does the
- * text say what pixels beyond a row's end or a jump out of the picture would be: they are damage.
+ * Decodes up to the end of the bitmap. The specification ([MS-WMF], 3.1.6.2) does not require the
+ * end code, and it adds no pixel: an image whose last row is full or ended may lack it. The
+ * specification does not define pixels past the end of a row or a jump out of the image: they count
+ * as damage.
  */
 static bool run_all(struct run *run)
 {
@@ -324,7 +326,7 @@ static bool run_all(struct run *run)
 	}
 }
 
-/* What no code fills has the first colour. */
+/* Pixels that no code covers get the first colour. */
 static int bmp_runs(const struct bmp *bmp, uint8_t *rgb, struct packimg_error *error)
 {
 	struct run run = {.bmp = bmp, .end = bmp->data + bmp->size, .rgb = rgb};

@@ -36,7 +36,10 @@ static bool is_tiff(const uint8_t *data, size_t size)
 	return BEGINS(0, "II*\0") || BEGINS(0, "MM\0*") || BEGINS(0, "II+\0") || BEGINS(0, "MM\0+");
 }
 
-/* The header of a bitmap alone, as Windows' clipboard has it: its size, and one plane. */
+/*
+ * True for a bitmap header without file header, as in the Windows clipboard: checks its size, and
+ * one plane.
+ */
 static bool is_bitmap(const uint8_t *data, size_t size)
 {
 	static const uint8_t sizes[] = {40, 52, 56, 64, 108, 124};
@@ -46,7 +49,7 @@ static bool is_bitmap(const uint8_t *data, size_t size)
 	       BEGINS(12, "\1\0") && data[BITS] <= BITS_MAX && data[BITS + 1] == 0;
 }
 
-/* An array of bitmaps (OS/2) has a header of its own before the first one's. */
+/* A bitmap array (OS/2) has its own header before that of the first bitmap. */
 static bool is_bmp(const uint8_t *data, size_t size)
 {
 	return BEGINS(0, "BM") || (BEGINS(0, "BA") && BEGINS(14, "BM")) || is_bitmap(data, size);
@@ -59,8 +62,8 @@ static bool is_pnm(const uint8_t *data, size_t size)
 }
 
 /*
- * The brands of an ISO base media file (ISO/IEC 14496-12, 4.3): the major one, a version, and those
- * that it is compatible with.
+ * Searches the brands of an ISO base media file (ISO/IEC 14496-12, 4.3): the major brand, a
+ * version, and the compatible brands.
  */
 static bool has_brand(const uint8_t *data, size_t size, const char *brand, size_t count)
 {
@@ -109,7 +112,7 @@ static bool is_pfm(const uint8_t *data, size_t size)
 #define BUILT_IF(have, reading) BUILT_##have(reading)
 #define BUILT(have, reading)    BUILT_IF(have, reading)
 
-/* An AVIF file may be compatible with HEIF, too: its row comes first. */
+/* AVIF comes before HEIF, because an AVIF file may list HEIF as compatible. */
 const struct image_format image_formats[IMAGE_KINDS] = {
 	[IMAGE_JPEG] = {"JPEG",
 			is_jpeg,

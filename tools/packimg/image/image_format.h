@@ -1,8 +1,8 @@
 /*
- * The kinds of image files, a row each: how one is known, by its first bytes and by its name, and
- * who reads it. A kind is read by a file of its own (image_NAME.c) through a library that the build
- * may lack; then, and where nothing here reads it, its row says so, so that such a file is named
- * instead of passed over. Constant.
+ * Table of image file kinds: how to recognise each by first bytes and by name, and the code that
+ * reads it. Each kind is read by its own file (image_NAME.c) with a library that the build may
+ * lack. Kinds without a reader have a row as well, so that such a file is reported instead of
+ * ignored. Constant.
  */
 #pragma once
 
@@ -30,45 +30,46 @@ enum image_kind {
 };
 
 /*
- * How a kind is read; of untrusted bytes. Errors say what is wrong with the file, not which it is.
+ * Reader of a kind, for untrusted bytes. Error messages describe the fault; the caller names the
+ * file.
  */
 struct image_reading {
 	/*
-	 * From the headers: the size, and what is not as it is in most: three channels, upright.
-	 * -EBADMSG for damage, -ENOTSUP for what is not read.
+	 * Reads the headers. Sets the size, and channels and orientation if not 3 and upright.
+	 * -EBADMSG for damage, -ENOTSUP if unsupported.
 	 */
 	int (*probe)(const uint8_t *data, size_t size, struct image_info *info,
 		     struct packimg_error *error);
 	/*
-	 * Fills info->width x height x 3 bytes in stored orientation, of what probe() has accepted.
-	 * The library's own buffers may take memory_max bytes. NULL: a codec of datasets does it.
+	 * Decodes an image that probe() accepted to info->width x height x 3 bytes in stored
+	 * orientation. The library's own buffers may take memory_max bytes. NULL if a codec of
+	 * datasets reads the kind.
 	 */
 	int (*read)(const uint8_t *data, size_t size, const struct image_info *info,
 		    uint64_t memory_max, uint8_t *rgb, struct packimg_error *error);
-	/* Writes such a file, of grey or RGB. NULL: no command needs it. */
+	/* Writes a file from grey or RGB pixels. NULL if no command needs it. */
 	int (*write)(const struct resize_picture *pixels, struct buffer *file,
 		     struct packimg_error *error);
-	/* bytes for each pixel that read() takes besides rgb, at most or at least */
+	/* memory per pixel that read() takes in addition to rgb, in bytes */
 	uint32_t pixel_memory;
 };
 
 struct image_format {
 	const char *name;
 	bool (*is)(const uint8_t *data, size_t size);
-	const char *endings[5];              /* of files' names, the last NULL */
-	const char *library;                 /* that reads it; NULL: nothing here does */
-	const struct image_reading *reading; /* NULL: not in this build */
+	const char *endings[5];              /* file name extensions, the last NULL */
+	const char *library;                 /* library that reads it; NULL if nothing here does */
+	const struct image_reading *reading; /* NULL if not in this build */
 };
 
 extern const struct image_format image_formats[IMAGE_KINDS];
 
-/* The kind that a file's first bytes show; IMAGE_KINDS: none. */
+/* Returns the kind according to a file's first bytes; IMAGE_KINDS if none. */
 enum image_kind image_kind_of(const uint8_t *data, size_t size);
-/* The kind that a file's name shows, in any case of letters; IMAGE_KINDS: none. */
+/* Returns the kind according to a file's name, ignoring case; IMAGE_KINDS if none. */
 enum image_kind image_kind_of_name(const char *name);
 /*
- * Names of the kinds that this build reads, as in "JPEG, PNG and WebP"; or the endings of their
- * files.
+ * List the kinds that this build reads, as in "JPEG, PNG and WebP", or their file name extensions.
  */
 enum { IMAGE_LIST_SIZE = 256 };
 const char *image_list_names(char list[static IMAGE_LIST_SIZE]);

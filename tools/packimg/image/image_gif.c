@@ -1,4 +1,4 @@
-/* GIF, through giflib: the first frame, on the canvas that the file has. */
+/* GIF, with giflib: the first frame, on the file's canvas. */
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image.h"
 
@@ -10,10 +10,10 @@
 #include <gif_lib.h>
 
 struct gif {
-	const uint8_t *data; /* not read yet */
+	const uint8_t *data; /* unread bytes */
 	size_t size;
 	GifFileType *file;
-	/* colour of the canvas around the frame; NO_TRANSPARENT_COLOR: the first */
+	/* colour of the canvas around the frame; the first colour if NO_TRANSPARENT_COLOR */
 	int transparent;
 };
 
@@ -44,14 +44,13 @@ static int gif_fail(struct gif *gif, int code, struct packimg_error *error)
 }
 
 enum {
-	READ_BITS_MAX = 8,  /* that a pixel's codes begin with and giflib reads */
-	CODE_BITS_MAX = 12, /* of a code (GIF89a, appendix F) */
+	READ_BITS_MAX = 8,  /* largest initial code size that giflib reads, in bits per pixel */
+	CODE_BITS_MAX = 12, /* maximum code size (GIF89a, appendix F) */
 };
 
 /*
- * giflib says that it cannot read a frame that gives its pixels more than 8 bits: the last byte it
- * has taken. The format allows a code of 12 bits, and the first codes have one bit more than a
- * pixel.
+ * Handles giflib's error for a frame with more than 8 bits per pixel; that number is the last byte
+ * it read. The format allows 12-bit codes, and the first codes have one bit more than a pixel.
  */
 static int gif_fail_at_frame(struct gif *gif, struct packimg_error *error)
 {
@@ -68,7 +67,7 @@ static int gif_fail_at_frame(struct gif *gif, struct packimg_error *error)
 				      CODE_BITS_MAX);
 }
 
-/* Reads extensions; only that of graphics says something of the image behind it. */
+/* Reads extensions; only the graphic control extension affects the following image. */
 static int gif_extension(struct gif *gif)
 {
 	GraphicsControlBlock block;
@@ -86,7 +85,10 @@ static int gif_extension(struct gif *gif)
 	return GIF_OK;
 }
 
-/* Up to the first frame's pixels; else an error, with everything closed. */
+/*
+ * Opens a file and reads up to the pixels of the first frame. On failure closes everything and
+ * returns an error.
+ */
 static int gif_open(struct gif *gif, const uint8_t *data, size_t size, struct packimg_error *error)
 {
 	GifRecordType type = UNDEFINED_RECORD_TYPE;
@@ -124,7 +126,7 @@ static int gif_probe(const uint8_t *data, size_t size, struct image_info *info,
 
 	if (r)
 		return r;
-	/* A frame that leaves the canvas widens it, as Pillow has it. */
+	/* A frame that exceeds the canvas enlarges it, as in Pillow. */
 	const GifImageDesc *frame = &gif.file->Image;
 	info->width = at_least(gif.file->SWidth, frame->Left + frame->Width);
 	info->height = at_least(gif.file->SHeight, frame->Top + frame->Height);
@@ -132,7 +134,7 @@ static int gif_probe(const uint8_t *data, size_t size, struct image_info *info,
 	return 0;
 }
 
-/* Colours by index; without a table they are greys. */
+/* Returns the colours by index; greys if there is no table. */
 static uint32_t gif_colours(const GifFileType *file, uint8_t colours[256][3])
 {
 	const ColorMapObject *map = file->Image.ColorMap ? file->Image.ColorMap : file->SColorMap;
@@ -150,12 +152,15 @@ static uint32_t gif_colours(const GifFileType *file, uint8_t colours[256][3])
 	return (uint32_t)count;
 }
 
-/* Every eighth row, those between, and so on (GIF89a, appendix E); or all in order. */
+/*
+ * Interlaced passes: every eighth row, those between, and so on (GIF89a, appendix E); the last
+ * entry is for rows in order.
+ */
 static const struct {
 	int first, step;
 } passes[] = {{0, 8}, {4, 8}, {2, 4}, {1, 2}, {0, 1}};
 
-/* 0; a row's own error, or -ERANGE for an index beyond the colours. */
+/* Returns 0, the error of a row, or -ERANGE for an index outside the colour table. */
 static int gif_row(struct gif *gif, uint8_t *row, const uint8_t colours[256][3], uint32_t count,
 		   uint8_t *out)
 {
@@ -191,11 +196,11 @@ static int gif_rows(struct gif *gif, const struct image_info *info, uint8_t *row
 	return 0;
 }
 
-/* LZW codes so far, and pixels that each stands for. */
+/* LZW codes so far, and the number of pixels of each. */
 struct gif_codes {
 	uint32_t clear, count;
-	uint64_t pixels;   /* of all */
-	uint32_t previous; /* pixels of the code before; 0: the table is new */
+	uint64_t pixels;   /* total */
+	uint32_t previous; /* pixels of the previous code; 0 after a table reset */
 	uint32_t lengths[4096];
 };
 
@@ -218,8 +223,8 @@ static bool gif_take_code(struct gif_codes *codes, uint32_t code)
 }
 
 /*
- * giflib makes something of codes that stand for nothing yet, which only damage leaves: true when
- * the frame's pixels have none.
+ * Returns true if all codes of the frame are defined. giflib decodes undefined codes, which occur
+ * only in damaged files, to something.
  */
 static bool gif_codes_stand(const uint8_t *data, size_t size)
 {
@@ -230,7 +235,7 @@ static bool gif_codes_stand(const uint8_t *data, size_t size)
 	if (gif_open(&gif, data, size, NULL))
 		return false;
 	uint64_t pixels = (uint64_t)gif.file->Image.Width * (uint64_t)gif.file->Image.Height;
-	/* the byte that giflib has read last says how many bits a pixel has */
+	/* the last byte read by giflib is the number of bits per pixel */
 	bool good = gif.data[-1] <= 8;
 	codes.clear = 1u << (gif.data[-1] & 15);
 	codes.count = codes.clear + 2;

@@ -1,4 +1,4 @@
-/* PNG, through libspng. */
+/* PNG, with libspng. */
 #include "format/base/exif.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image.h"
@@ -9,7 +9,10 @@
 
 #include <spng.h>
 
-/* What PNG may have some day, or has more of than a picture needs, is no damage. */
+/*
+ * Features unknown to this library version, and excessive metadata, are reported as unsupported,
+ * not as damage.
+ */
 static int png_fail(int code, struct packimg_error *error)
 {
 	switch (code) {
@@ -40,7 +43,7 @@ static int png_open(const uint8_t *data, size_t size, spng_ctx **ret_png,
 	if (!png)
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	spng_set_image_limits(png, PACKIMG_SIDE_MAX, PACKIMG_SIDE_MAX);
-	/* of chunks beside the pixels, too: what turns an image is in one of them */
+	/* also for ancillary chunks: one of them may hold the orientation */
 	spng_set_crc_action(png, SPNG_CRC_ERROR, SPNG_CRC_ERROR);
 	spng_set_chunk_limits(png, 64 << 20, 128 << 20);
 	int r = spng_set_png_buffer(png, data, size);
@@ -54,13 +57,13 @@ static int png_open(const uint8_t *data, size_t size, spng_ctx **ret_png,
 	return 0;
 }
 
-/* A chunk's name and the first bytes of its content. */
+/* Name of a chunk and the first bytes of its content. */
 struct interest {
 	char name[5];
 	const char *content;
 };
 
-/* Chunks that say how the picture was held. */
+/* Chunks that can hold the orientation. */
 static const struct interest interests[] = {
 	{"eXIf", ""},
 	{"iTXt", "XML:com.adobe.xmp"},
@@ -81,9 +84,10 @@ static bool is_interesting(const uint8_t *name, const uint8_t *content, size_t s
 }
 
 /*
- * Puts chunks that may say the orientation and stand behind the pixels in front of them, where the
- * library finds them before it decodes; nothing when there are none. The copy ends with the head of
- * the first IDAT. -EBADMSG when IEND is missing: what says how the picture was held may be, too.
+ * Copies the file's start with such chunks moved from after the pixels to before them, where the
+ * library finds them before decoding. Leaves png empty if there are none. The copy ends after the
+ * header of the first IDAT. -EBADMSG if IEND is missing, because the orientation may be missing as
+ * well.
  */
 static int collect_late(const uint8_t *data, size_t size, struct buffer *png)
 {
@@ -121,8 +125,8 @@ static int hex_digit(char digit)
 }
 
 /*
- * ImageMagick's way: an empty line, "exif", the number of bytes, and these in hexadecimal digits.
- * The text becomes the bytes.
+ * Decodes ImageMagick's format in place: an empty line, "exif", the number of bytes, and the bytes
+ * in hexadecimal.
  */
 static uint8_t raw_profile_orientation(char *text)
 {
@@ -151,7 +155,7 @@ static uint8_t raw_profile_orientation(char *text)
 	return exif_orientation(begin, digits / 2);
 }
 
-/* An eXIf chunk counts before a raw profile, and these before XMP. */
+/* Precedence: eXIf chunk, raw profile, XMP. */
 static uint8_t png_orientation(spng_ctx *png)
 {
 	struct spng_text *texts = NULL;
@@ -178,7 +182,7 @@ static uint8_t png_orientation(spng_ctx *png)
 	return orientation_of(exif, xmp);
 }
 
-/* Reads what stands before the pixels; closes the file that is damaged there. */
+/* Reads the chunks before the pixels; closes the file if one is damaged. */
 static int png_check_chunks(spng_ctx *png, struct packimg_error *error)
 {
 	uint32_t count;

@@ -1,4 +1,7 @@
-/* PBM, PGM and PPM, plain and raw (netpbm's pbm(5), pgm(5), ppm(5)): the first image of a file. */
+/*
+ * PBM, PGM and PPM, plain and raw (netpbm's pbm(5), pgm(5), ppm(5)): reads the first image of a
+ * file.
+ */
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image.h"
 
@@ -17,7 +20,7 @@ static bool is_space(uint8_t byte)
 	return byte == ' ' || (byte >= '\t' && byte <= '\r');
 }
 
-/* Passes over white space and comments; a comment ends with its line. */
+/* Skips white space and comments; a comment ends with its line. */
 static void pnm_skip(struct pnm *pnm)
 {
 	while (pnm->at < pnm->end && (is_space(*pnm->at) || *pnm->at == '#')) {
@@ -29,7 +32,7 @@ static void pnm_skip(struct pnm *pnm)
 	}
 }
 
-/* A number of at most so many digits, at most maximum; false: there is none. */
+/* Reads a number of at most that many digits, and at most maximum; false if there is none. */
 static bool pnm_number(struct pnm *pnm, int digits, uint32_t maximum, uint32_t *ret_number)
 {
 	uint64_t number = 0;
@@ -44,7 +47,7 @@ static bool pnm_number(struct pnm *pnm, int digits, uint32_t maximum, uint32_t *
 
 static int pnm_open(struct pnm *pnm, const uint8_t *data, size_t size, struct packimg_error *error)
 {
-	uint8_t digit = data[1]; /* the first bytes are known to be those of one */
+	uint8_t digit = data[1]; /* the caller has checked the magic */
 	uint32_t kind = (digit - '1') % 3u;
 
 	*pnm = (struct pnm){
@@ -64,7 +67,7 @@ static int pnm_open(struct pnm *pnm, const uint8_t *data, size_t size, struct pa
 	if (pnm->maximum > UINT16_MAX)
 		return image_not_supported(error, "PNM of values up to %u; 65535 is the most",
 					   pnm->maximum);
-	/* one white space, then the pixels, whatever their bytes are */
+	/* one white space byte, then the pixels, whatever their values */
 	if (!pnm->plain && (pnm->at == pnm->end || !is_space(*pnm->at++)))
 		return packimg_fail(error, -EBADMSG, "damaged PNM: it ends within its header");
 	return 0;
@@ -88,7 +91,7 @@ static uint8_t pnm_scale(uint32_t value, uint32_t maximum)
 	return value >= maximum ? 255 : (uint8_t)((value * 255 + maximum / 2) / maximum);
 }
 
-/* A row of values; false at the end of the data, or at something that is no number. */
+/* Reads a row of values; false at the end of the data or at a non-number. */
 static bool pnm_plain_row(struct pnm *pnm, uint8_t *row)
 {
 	for (size_t i = 0; i < (size_t)pnm->width * pnm->channels; i++) {
@@ -121,7 +124,7 @@ static bool pnm_raw_row(struct pnm *pnm, uint8_t *row)
 	return true;
 }
 
-/* Three equal values for each, in place: from the last on. */
+/* Expands each value to three equal ones in place, starting at the end. */
 static void spread(uint8_t *row, uint32_t width)
 {
 	while (width-- > 0)

@@ -1,4 +1,4 @@
-/* TIFF, through libtiff: the first image of a file. */
+/* TIFF, with libtiff: the first image of a file. */
 #include "format/base/exif.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image.h"
@@ -16,10 +16,11 @@ struct tiff {
 	const uint8_t *data;
 	uint64_t size, at;
 	TIFF *file;
-	char reason[1024]; /* the library's first; empty: none. As long as its functions want it */
+	/* first message of the library, empty if none; libtiff's functions require this size */
+	char reason[1024];
 };
 
-/* The file as the library sees it: bytes in memory. */
+/* I/O functions for libtiff on a file in memory. */
 
 static tmsize_t tiff_take(thandle_t handle, void *bytes, tmsize_t count)
 {
@@ -56,7 +57,7 @@ static int tiff_map(thandle_t handle, void **ret_base, toff_t *ret_size)
 {
 	struct tiff *tiff = (struct tiff *)handle;
 
-	*ret_base = (void *)(uintptr_t)tiff->data; /* opened for reading alone */
+	*ret_base = (void *)(uintptr_t)tiff->data; /* opened read-only */
 	*ret_size = tiff->size;
 	return 1;
 }
@@ -78,8 +79,8 @@ static bool tiff_says(const char *text, const char *const *words)
 }
 
 /*
- * Does the library, in a warning, say that pixels are missing or misread? It makes greys of indices
- * when it ignores the table of their colours.
+ * True if a warning of the library means missing or misread pixels. If it ignores the colour table,
+ * it converts indices to greys.
  */
 static bool tiff_is_loss(const char *text)
 {
@@ -91,8 +92,8 @@ static bool tiff_is_loss(const char *text)
 }
 
 /*
- * Does it complain of a tag that it does not know? It passes over such a tag, and no pixel depends
- * on one.
+ * True if a warning concerns an unknown tag, which the library skips and which does not affect
+ * pixels.
  */
 static bool tiff_is_beside(const char *text)
 {
@@ -101,7 +102,7 @@ static bool tiff_is_beside(const char *text)
 	return tiff_says(text, words);
 }
 
-/* Does it say, in an error, that the file is of a sort that it does not read? */
+/* True if an error of the library means that the kind of file is unsupported. */
 static bool tiff_is_unread(const char *text)
 {
 	static const char *const words[] = {"Sorry", "upport", "not implemented",
@@ -124,7 +125,7 @@ tiff_said(TIFF *file, void *user, const char *where, const char *format, va_list
 	return 1;
 }
 
-/* Mostly it says that tags are unknown, or that pixels are compressed in an old way. */
+/* Handles warnings, most of which are about unknown tags or old compression schemes. */
 __attribute__((format(printf, 4, 0))) static int
 tiff_warned(TIFF *file, void *user, const char *where, const char *format, va_list arguments)
 {
@@ -161,12 +162,12 @@ static int tiff_fail(struct tiff *tiff, int code, struct packimg_error *error)
 
 enum {
 	TIFF_MEMORY_MIN = 16 << 20, /* of a single allocation */
-	TIFF_PIXEL_MEMORY = 64, /* more for each pixel: a strip of all of them, in so many bytes */
+	TIFF_PIXEL_MEMORY = 64, /* more per pixel: a strip of all pixels at that many bytes each */
 };
 
 /*
- * Tags can ask for any amount: no allocation is larger than what the file and its pixels make
- * likely.
+ * Limits a single allocation, because tags can request any amount, to what the file and its pixels
+ * make plausible.
  */
 static tmsize_t tiff_memory(size_t size, uint64_t pixels, uint64_t memory_max)
 {
@@ -192,7 +193,7 @@ static int tiff_open(struct tiff *tiff, const uint8_t *data, size_t size, uint64
 	return tiff->file ? 0 : tiff_fail(tiff, -EBADMSG, error);
 }
 
-/* The tag, else what XMP says. */
+/* Returns the orientation from the tag, or from XMP. */
 static uint8_t tiff_orientation(TIFF *file)
 {
 	uint16_t orientation = 0;
@@ -206,7 +207,9 @@ static uint8_t tiff_orientation(TIFF *file)
 	return orientation_of(0, xmp_orientation(text, size));
 }
 
-/* The library reads the bits of any numbers as if they were unsigned integers. */
+/*
+ * Returns false for other sample formats: the library would read their bits as unsigned integers.
+ */
 static bool tiff_is_read(struct tiff *tiff)
 {
 	uint16_t format = SAMPLEFORMAT_UINT;
@@ -243,8 +246,8 @@ static int tiff_probe(const uint8_t *data, size_t size, struct image_info *info,
 }
 
 /*
- * The library's tables make colours lighter where there is alpha beside them, and round 16 bits.
- * Here alpha is dropped and 16 bits lose their low byte, as in other kinds.
+ * The library's tables lighten colours with associated alpha, and round 16 bits. Replaces them:
+ * alpha is dropped and 16 bits lose their low byte, as for other kinds.
  */
 static void tiff_plain_tables(TIFFRGBAImage *image)
 {
@@ -262,7 +265,7 @@ static int tiff_raster(struct tiff *tiff, const struct image_info *info, uint32_
 	if (!TIFFRGBAImageBegin(&image, tiff->file, 1, tiff->reason))
 		return -EBADMSG;
 	tiff_plain_tables(&image);
-	/* as it is stored: what is asked for is what is there */
+	/* request the stored orientation, so that the library does not rotate */
 	image.req_orientation = image.orientation;
 	if (!TIFFRGBAImageGet(&image, raster, info->width, info->height))
 		r = -EBADMSG;
@@ -271,8 +274,9 @@ static int tiff_raster(struct tiff *tiff, const struct image_info *info, uint32_
 }
 
 /*
- * Where colours were multiplied by alpha, they are divided by it: alpha is dropped, and nothing was
- * there to be blended with. What alpha hides is black, whatever the file has there.
+ * True if colours are premultiplied by alpha. They are then divided by it, because alpha is dropped
+ * and there is nothing to blend with. Fully transparent pixels become black, whatever the file has
+ * there.
  */
 static bool tiff_is_multiplied(TIFF *file)
 {
@@ -301,7 +305,7 @@ static void tiff_put_row(const uint32_t *raster, uint32_t width, bool multiplied
 	}
 }
 
-/* What the library converts. */
+/* Reads an image that the library converts. */
 static int tiff_converted(struct tiff *tiff, const struct image_info *info, uint8_t *rgb)
 {
 	uint32_t *raster = malloc((size_t)info->width * info->height * sizeof(*raster));
@@ -339,6 +343,6 @@ static int tiff_read(const uint8_t *data, size_t size, const struct image_info *
 	return 0;
 }
 
-/* Besides these a strip or tile, which the limit of a single allocation bounds. */
+/* Plus a strip or tile, which the limit of a single allocation bounds. */
 const struct image_reading tiff_reading = {
 	.probe = tiff_probe, .read = tiff_read, .pixel_memory = sizeof(uint32_t)};

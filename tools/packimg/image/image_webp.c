@@ -1,7 +1,4 @@
-/*
- * WebP, through libwebp: a still image, or the first frame of an animation on the canvas that it
- * has.
- */
+/* WebP, with libwebp: a still image, or the first frame of an animation on its canvas. */
 #include "format/base/exif.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image.h"
@@ -33,7 +30,10 @@ static uint8_t webp_orientation(WebPDemuxer *demuxer)
 	return orientation_of(exif, xmp);
 }
 
-/* Without its chunks: a file that begins with one of another name is something new. */
+/*
+ * Reports a file without readable chunks; one whose first chunk has another name is a newer kind of
+ * WebP.
+ */
 static int webp_fail(const uint8_t *data, size_t size, struct packimg_error *error)
 {
 	enum { NAME = 12, NAME_SIZE = 4 };
@@ -57,7 +57,7 @@ static int webp_probe(const uint8_t *data, size_t size, struct image_info *info,
 	return 0;
 }
 
-/* Black is what Pillow has around a frame: transparent, and its colours nothing. */
+/* Black around a frame, as in Pillow: transparent pixels with zero colours. */
 static bool read_frame(const WebPIterator *frame, const struct image_info *info, uint8_t *rgb)
 {
 	size_t stride = 3 * (size_t)info->width;
@@ -87,6 +87,6 @@ static int webp_read(const uint8_t *data, size_t size, const struct image_info *
 	return whole ? 0 : packimg_fail(error, -EBADMSG, "damaged WebP: its pixels are not whole");
 }
 
-/* Lossless images are decoded to four bytes a pixel. */
+/* Lossless images are decoded to four bytes per pixel. */
 const struct image_reading webp_reading = {
 	.probe = webp_probe, .read = webp_read, .pixel_memory = 4};

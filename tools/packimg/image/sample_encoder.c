@@ -11,11 +11,12 @@
 #include <string.h>
 
 enum {
-	RAW_SEED = 0x726177,      /* of the hash that --mix draws by */
-	STATISTICS_ROWS = 64,     /* rows of an image that statistics look at, about */
-	PIXELS_LARGE = 1 << 26,   /* of images that threads take turns at */
+	RAW_SEED = 0x726177,  /* seed of the hash that --mix uses */
+	STATISTICS_ROWS = 64, /* approximate number of rows of an image used for statistics */
+	/* pixels of an image from which on threads decode one at a time */
+	PIXELS_LARGE = 1 << 26,
 	FILE_LARGE = 32 << 20,    /* bytes of a file whose copies are not kept */
-	STATISTICS_STEP_MAX = 16, /* but never fewer than one row in so many */
+	STATISTICS_STEP_MAX = 16, /* but at least one row in this many */
 };
 
 int sample_encoder_init(struct sample_encoder *sample_encoder,
@@ -62,7 +63,7 @@ void sample_encoder_target_size(const struct sample_encoder_options *options, ui
 	*ret_height = to_height < 1 ? 1 : (uint32_t)to_height;
 }
 
-/* Appends what decoders may look beyond. */
+/* Appends data with the padding that decoders may read. */
 static int append_padded(struct buffer *bytes, const void *data, size_t size,
 			 struct packimg_error *error)
 {
@@ -96,8 +97,8 @@ static void add_statistics(struct statistics *statistics, const struct resize_pi
 }
 
 /*
- * Puts the index of the JPEG that is bytes from offset to the end behind it; without one it is
- * checked, too.
+ * Appends the index of the JPEG in bytes, which extends from offset to the end. Checks the JPEG
+ * also if it gets no index.
  */
 static int add_index(struct sample_encoder *sample_encoder, struct buffer *bytes, size_t offset,
 		     const struct image_info *info, struct encoded_sample *encoded,
@@ -118,8 +119,8 @@ static int add_index(struct sample_encoder *sample_encoder, struct buffer *bytes
 }
 
 /*
- * Puts a baseline JPEG of the same coefficients in the place of one that can have no index; others
- * stay, too large ones among them.
+ * Replaces a JPEG that cannot have an index with a baseline JPEG of the same coefficients. Others
+ * stay, including those too large to transcode.
  */
 static int transcode_verbatim(struct sample_encoder *sample_encoder, struct buffer *bytes,
 			      size_t offset, struct image_info *info, bool *ret_transcoded,
@@ -165,7 +166,10 @@ static int keep_verbatim(struct sample_encoder *sample_encoder, struct buffer *b
 		const uint8_t *data = bytes->data + offset;
 		const struct image_side side = {data + encoded.data_size, encoded.side_size};
 
-		/* What is skipped must not depend on which images statistics happen to look at. */
+		/*
+		 * Ignore errors: which images are skipped must not depend on which ones the
+		 * statistics sample.
+		 */
 		if (!image_read(&sample_encoder->reader, data, encoded.data_size, info,
 				side.size ? &side : NULL, 0, 0, &pixels, error))
 			add_statistics(statistics, &pixels);
@@ -174,7 +178,7 @@ static int keep_verbatim(struct sample_encoder *sample_encoder, struct buffer *b
 	return 0;
 }
 
-/* Brings pixels to exactly width x height; what is that already stays where it is. */
+/* Resizes pixels to exactly width x height; leaves them in place if they already are. */
 static int resize_pixels(struct sample_encoder *sample_encoder, struct resize_picture *pixels,
 			 uint32_t width, uint32_t height, struct packimg_error *error)
 {
@@ -200,7 +204,7 @@ static int resize_pixels(struct sample_encoder *sample_encoder, struct resize_pi
 	return 0;
 }
 
-/* Without row padding, in the encoder's memory if need be. */
+/* Removes row padding, in the encoder's memory if necessary. */
 static int pack_rows(struct sample_encoder *sample_encoder, struct resize_picture *pixels)
 {
 	size_t row = (size_t)pixels->width * pixels->channels;
@@ -218,7 +222,7 @@ static int pack_rows(struct sample_encoder *sample_encoder, struct resize_pictur
 }
 
 /*
- * Encodes pixels; the bytes stay the encoder's or the pixels' own. codec may turn from raw+zstd to
+ * Encodes pixels; the bytes belong to the encoder or the pixels. May change codec from raw+zstd to
  * raw.
  */
 static int encode_pixels(struct sample_encoder *sample_encoder, struct resize_picture *pixels,
@@ -252,7 +256,7 @@ static int encode_pixels(struct sample_encoder *sample_encoder, struct resize_pi
 	return 0;
 }
 
-/* Brings pixels to the size and codec that rendered says, and leaves them encoded at offset. */
+/* Resizes and encodes pixels to the size and codec in `encoded`, and stores them at offset. */
 static int store_pixels(struct sample_encoder *sample_encoder, struct resize_picture *pixels,
 			struct buffer *bytes, size_t offset, struct statistics *statistics,
 			struct encoded_sample *encoded, struct packimg_error *error)
@@ -309,7 +313,7 @@ static int encode_probed(struct sample_encoder *sample_encoder, const char *name
 	return r;
 }
 
-/* Gives back the memory that a very large image or file took, once the new state is there. */
+/* Frees the memory of a very large image or file, once the new state is allocated. */
 static void sample_encoder_shrink(struct sample_encoder *sample_encoder)
 {
 	struct sample_encoder fresh;
@@ -339,14 +343,14 @@ int sample_encoder_encode(struct sample_encoder *sample_encoder, const char *nam
 	if (pixels <= PIXELS_LARGE) {
 		r = encode_probed(sample_encoder, name, bytes, offset, &info, statistics,
 				  ret_encoded, error);
-		/* the decoder copies a JPEG, and would keep that room for the next */
+		/* the decoder copies a JPEG, and would keep that memory for the next one */
 		if (large_file)
 			sample_encoder_shrink(sample_encoder);
 		return r;
 	}
 	/*
-	 * A few bytes can be a very large image: as many threads as there are must not each hold
-	 * one.
+	 * A small file can be a very large image: do not let every thread hold one at the same
+	 * time.
 	 */
 	pthread_mutex_lock(&large_turn);
 	r = encode_probed(sample_encoder, name, bytes, offset, &info, statistics, ret_encoded,
@@ -367,7 +371,7 @@ static int encode_stored_jpeg(struct sample_encoder *sample_encoder,
 	if (r)
 		return r;
 	r = image_probe(bytes->data + offset, sample->data_size, &info, error);
-	/* SPEC.md, "Orientation": in a dataset a JPEG's own does not count */
+	/* SPEC.md, "Orientation": in a dataset, the orientation inside a JPEG does not count */
 	info.orientation = sample->orientation;
 	return r ? r
 		 : encode_probed(sample_encoder, "", bytes, offset, &info, NULL, ret_encoded,
@@ -378,7 +382,7 @@ int sample_encoder_encode_stored(struct sample_encoder *sample_encoder,
 				 const struct packimg_sample *sample, struct buffer *bytes,
 				 struct encoded_sample *ret_encoded, struct packimg_error *error)
 {
-	const struct image_info info = {.kind = IMAGE_PNG}; /* pixels as from one */
+	const struct image_info info = {.kind = IMAGE_PNG}; /* treat the pixels as those of a PNG */
 	struct encoded_sample encoded = {.codec = choose_codec(&sample_encoder->options, "", &info),
 					 .kind = info.kind};
 	struct resize_picture pixels;

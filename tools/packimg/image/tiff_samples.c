@@ -10,21 +10,21 @@
 enum {
 	BITS_MAX = 16,
 	COLOURS_MAX = 4,
-	READ_AHEAD = 2, /* bytes behind a row that its last sample may be looked for in */
+	READ_AHEAD = 2, /* bytes after a row that reading its last sample may touch */
 };
 
-/* Where samples lie: in blocks, which are strips or tiles, each once for every plane. */
+/* Layout of the samples: in blocks, which are strips or tiles, one for each plane. */
 struct samples {
 	TIFF *file;
 	uint32_t width, height; /* of the image */
 	uint32_t block_width, block_height;
-	size_t row, size; /* bytes of a block's row, and of a block, of one plane */
+	size_t row, size; /* bytes per row of a block, and per block, of one plane */
 	uint16_t bits, photometric;
-	uint16_t count;   /* of samples in a plane */
-	uint16_t colours; /* samples that are wanted: the first ones */
-	uint16_t planes;  /* as many as colours, or one that has them all */
+	uint16_t count;   /* samples per pixel in a plane */
+	uint16_t colours; /* samples wanted: the first ones */
+	uint16_t planes;  /* either one per colour, or one that holds all */
 	uint8_t *blocks;
-	struct cielab *cielab; /* where colours are CIELAB */
+	struct cielab *cielab; /* for CIELAB colours */
 };
 
 static uint16_t colours_of(uint16_t photometric)
@@ -42,7 +42,7 @@ static uint16_t tiff_field(TIFF *file, uint32_t tag)
 	return value;
 }
 
-/* Colours that were multiplied by alpha are left to the library: it divides 8 and 16 bits. */
+/* True for premultiplied colours, left to the library, which divides 8 and 16 bits. */
 static bool is_multiplied(TIFF *file)
 {
 	uint16_t count = 0, *kinds = NULL;
@@ -106,7 +106,7 @@ static uint8_t *block_of(const struct samples *samples, uint16_t plane)
 	return samples->blocks + plane * (samples->size + READ_AHEAD);
 }
 
-/* The block that has this pixel, of every plane; -EBADMSG when it is not whole. */
+/* Reads the blocks with this pixel, of every plane; -EBADMSG if one is incomplete. */
 static int tiff_read_blocks(const struct samples *samples, uint32_t x, uint32_t y)
 {
 	uint32_t left = samples->height - y,
@@ -130,8 +130,8 @@ static int tiff_read_blocks(const struct samples *samples, uint32_t x, uint32_t 
 }
 
 /*
- * Samples lie bit by bit, from a byte's highest bit on, whatever the order of bytes; the library
- * gives those of 16 bits in this machine's order.
+ * Returns a sample. Samples are packed from the highest bit of a byte on, whatever the byte order;
+ * the library returns 16-bit samples in host order.
  */
 static uint32_t sample_at(const uint8_t *row, uint32_t bits, size_t index)
 {
@@ -147,14 +147,13 @@ static uint32_t sample_at(const uint8_t *row, uint32_t bits, size_t index)
 	return value >> (24 - begin - bits) & ((1u << bits) - 1);
 }
 
-/* 8 bits of it: the highest ones, or all values spread from 0 to 255. */
+/* Returns the highest 8 bits, or scales smaller values to 0 .. 255. */
 static uint8_t byte_of(uint32_t value, uint32_t bits)
 {
 	return (uint8_t)(bits >= 8 ? value >> (bits - 8) : value * 255 / ((1u << bits) - 1));
 }
 
-/* What black leaves of white, less as much of that as there is of each ink; rounded as by Pillow.
- */
+/* Converts inks to RGB: white reduced by black, then by each ink; rounds like Pillow. */
 static void tiff_put_inks(const uint8_t *inks, uint8_t *rgb)
 {
 	int light = 255 - inks[3];
@@ -169,7 +168,7 @@ static void tiff_put_pixel(const struct samples *samples, const uint8_t *colours
 		memcpy(rgb, colours, 3);
 	else if (samples->photometric == PHOTOMETRIC_SEPARATED)
 		tiff_put_inks(colours, rgb);
-	else if (samples->photometric == PHOTOMETRIC_CIELAB) /* a* and b* have a sign */
+	else if (samples->photometric == PHOTOMETRIC_CIELAB) /* a* and b* are signed */
 		cielab_rgb(samples->cielab,
 			   (uint8_t[3]){colours[0], colours[1] ^ 128, colours[2] ^ 128}, rgb);
 	else

@@ -9,7 +9,7 @@
 
 static const struct {
 	const char *key;    /* in JSON */
-	const char *reason; /* fits behind a number */
+	const char *reason; /* follows a number in a sentence */
 	const char *remedy;
 } words[UNINDEXED_COUNT] = {
 	[UNINDEXED_PROGRESSIVE] = {"progressive", "progressive", TRANSCODE},
@@ -47,7 +47,7 @@ bool unindexed_can_transcode(enum unindexed reason)
 	       reason == UNINDEXED_SCANS || reason == UNINDEXED_RESTART;
 }
 
-/* All that have none. */
+/* Returns the number of JPEGs without an index. */
 static uint64_t unindexed_total(const struct unindexed_counts *counts)
 {
 	uint64_t total = 0;

@@ -1,6 +1,6 @@
 /*
- * Why a JPEG has no index, in words, with what can be done about it; and the count of each reason
- * over many. Conversions, `packimg index` and their reports share it. Plain values.
+ * Reasons why a JPEG has no index, as text with remedies, and counts of each reason. Shared by
+ * conversions, `packimg index` and their reports. Plain values.
  */
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <jansson.h>
 
 enum unindexed {
-	UNINDEXED_NOT, /* it has one */
+	UNINDEXED_NOT, /* it has an index */
 	UNINDEXED_PROGRESSIVE,
 	UNINDEXED_ARITHMETIC,
 	UNINDEXED_SCANS,
@@ -25,11 +25,11 @@ struct unindexed_counts {
 	uint64_t counts[UNINDEXED_COUNT];
 };
 
-/* The reason that a JPEG's headers give; UNINDEXED_OTHER when they look like any other's. */
+/* Returns the reason according to a JPEG's headers; UNINDEXED_OTHER if they show none. */
 enum unindexed unindexed_reason(const struct packimg_jpeg_info *info);
-/* Could packimg_transcode_jpeg() make one of this reason fit for an index? */
+/* True if packimg_transcode_jpeg() makes a JPEG with this reason indexable. */
 bool unindexed_can_transcode(enum unindexed reason);
-/* "  no index  5 JPEGs" and a line for each reason; nothing when there are none. */
+/* Prints "  no index  5 JPEGs" and a line for each reason; nothing if there are none. */
 void unindexed_print(const struct unindexed_counts *counts);
-/* {"progressive": 5, ...}: reasons that occur. */
+/* Returns {"progressive": 5, ...} with the reasons that occur. */
 json_t *unindexed_json(const struct unindexed_counts *counts);

@@ -14,42 +14,43 @@
 #include <unistd.h>
 
 enum {
-	STREAM_BLOCK = 256 << 10, /* bytes per read of an archive that cannot be mapped */
-	RESERVE_MAX = 4 << 20,    /* bytes of memory that a header's word is taken for */
-	/* bytes of a member's header: libarchive takes names of up to 1 MiB */
+	STREAM_BLOCK = 256 << 10, /* bytes per read of an unmapped archive */
+	RESERVE_MAX = 4 << 20,    /* bytes allocated in advance on the word of a header */
+	/* bytes of a member's header: libarchive accepts names of up to 1 MiB */
 	HEADER_MAX = 4 << 20,
-	WINDOW = 256 << 10,    /* bytes of a mapped archive that libarchive sees at a time */
-	MAPPED_MAX = 16 << 20, /* bytes after which the pages of a mapping are given back */
+	WINDOW = 256 << 10,    /* bytes of a mapped archive passed to libarchive at a time */
+	MAPPED_MAX = 16 << 20, /* bytes after which the pages of a mapping are released */
 };
 
 /*
- * Two readers where the archive is compressed or a pipe: one undoes the compression, and its blocks
- * are the other's file. What lies between can be counted, and it is what a header's size shows in.
+ * Two libarchive readers if the archive is compressed or a pipe: one decompresses, and the other
+ * reads its blocks as a file. The bytes between them can be counted, which bounds the size of a
+ * header.
  */
 struct archive_reader {
-	struct archive *archive; /* of members */
-	struct archive *packed;  /* NULL: there is nothing to undo, `archive` reads the mapping */
+	struct archive *archive; /* reads members */
+	struct archive *packed;  /* decompresses; NULL if `archive` reads the mapping directly */
 	char *path;
 	int fd;
-	const uint8_t *map; /* NULL: a pipe */
+	const uint8_t *map; /* NULL for a pipe */
 	uint64_t map_size, position, position_forgotten;
 	bool mapped_zip;
 	bool in_header;
-	int64_t header_from; /* place of `archive` where the current header begins */
+	int64_t header_from; /* byte position of `archive` at the start of the current header */
 	struct archive_limits limits;
-	bool entered;        /* a first member */
-	bool compressed;     /* as a whole */
+	bool entered;        /* a first member was read */
+	bool compressed;     /* the archive as a whole */
 	uint64_t handed_out; /* bytes of members */
 	uint64_t next_number;
 	uint64_t member_size;
 	bool member_sparse;
-	/* First block of the current member, when archive_reader_range() had to look at it. */
+	/* First block of the current member, if archive_reader_range() had to read it. */
 	const void *block;
 	size_t block_size;
 	la_int64_t block_offset;
 	bool block_held;
-	bool ended;    /* libarchive must not be asked again */
-	locale_t utf8; /* NULL: the system has none */
+	bool ended;    /* do not call libarchive again */
+	locale_t utf8; /* NULL if the system has none */
 };
 
 static int archive_fault(const struct archive_reader *in, struct archive *archive,
@@ -67,7 +68,7 @@ static int archive_fault(const struct archive_reader *in, struct archive *archiv
 			    in->path, reason ? reason : "no reason given");
 }
 
-/* The next window of the mapping. Pages that were seen are the kernel's again after a while. */
+/* Returns the next window of the mapping, and releases pages already read from time to time. */
 static la_ssize_t mapped_block(struct archive_reader *in, const void **ret_block)
 {
 	const uint64_t rest = in->map_size - in->position;
@@ -109,7 +110,7 @@ static la_int64_t mapped_seek(struct archive *archive, void *context, la_int64_t
 	return (la_int64_t)in->position;
 }
 
-/* What members are read from, unless their header takes more than it may. */
+/* Input of the member reader; fails if a header is too large. */
 static la_ssize_t member_read(struct archive *archive, void *context, const void **ret_block)
 {
 	struct archive_reader *in = context;
@@ -159,8 +160,8 @@ static int archive_source(struct archive_reader *in, struct packimg_error *error
 }
 
 /*
- * Formats that libarchive undoes itself. For others (lrzip, lzop, grzip) it would start a program,
- * on bytes that somebody else made.
+ * Enables the filters that libarchive implements itself. For others (lrzip, lzop, grzip) it would
+ * run a program on untrusted bytes.
  */
 static void support_filters(struct archive *archive)
 {
@@ -174,7 +175,7 @@ static void support_filters(struct archive *archive)
 	archive_read_support_filter_zstd(archive);
 }
 
-/* Begins to undo the compression, if there is any. */
+/* Starts decompression if the archive is compressed. */
 static int open_packed(struct archive_reader *in, struct packimg_error *error)
 {
 	struct archive_entry *entry;
@@ -206,8 +207,8 @@ static int open_packed(struct archive_reader *in, struct packimg_error *error)
 }
 
 /*
- * Begins to read members. A mapped file is asked for a tar before it is for a zip: the directory of
- * a zip is read with its first header, and may be large.
+ * Starts reading members. Tries tar before zip on a mapped file: the directory of a zip, which may
+ * be large, is read with its first header.
  */
 static int open_members(struct archive_reader *in, struct packimg_error *error)
 {
@@ -279,15 +280,14 @@ void archive_reader_close(struct archive_reader *in)
 	free(in);
 }
 
-/* After size more bytes of a member: whether the archive has come to more than it may. */
+/* Adds size bytes of a member and fails if the archive exceeds its limit. */
 static int check_expansion(struct archive_reader *in, size_t size, struct packimg_error *error)
 {
 	uint64_t own = in->map ? in->map_size : (uint64_t)archive_filter_bytes(in->packed, -1);
 
 	in->handed_out += size;
 	/*
-	 * Of a compressed archive headers and members that nobody wants count, too: they cost as
-	 * much.
+	 * In a compressed archive, headers and unwanted members count as well: they cost as much.
 	 */
 	uint64_t unpacked =
 		in->compressed ? (uint64_t)archive_filter_bytes(in->archive, 0) : in->handed_out;
@@ -300,8 +300,7 @@ static int check_expansion(struct archive_reader *in, size_t size, struct packim
 }
 
 /*
- * Passes over what is left of the current member, where libarchive would unpack it all without
- * asking.
+ * Skips the rest of the current member, because libarchive would unpack all of it without a limit.
  */
 static int skip_member(struct archive_reader *in, struct packimg_error *error)
 {
@@ -311,7 +310,7 @@ static int skip_member(struct archive_reader *in, struct packimg_error *error)
 	int r = 0;
 
 	if (!in->packed) {
-		/* As the next header would, which then has nothing in front of it. */
+		/* Does the work of the next header call, which then has nothing left to skip. */
 		r = archive_read_data_skip(in->archive);
 		return r == ARCHIVE_FATAL || r == ARCHIVE_EOF
 			       ? archive_fault(in, in->archive, error)
@@ -323,11 +322,11 @@ static int skip_member(struct archive_reader *in, struct packimg_error *error)
 			return r;
 		r = archive_read_data_block(in->archive, &block, &size, &offset);
 	} while (r == ARCHIVE_OK || r == ARCHIVE_WARN);
-	/* Damage is told of by the next header. */
+	/* The next header reports damage. */
 	return 0;
 }
 
-/* Why a member cannot be read; NULL: it is a regular file. */
+/* Returns why a member cannot be read; NULL for a regular file. */
 static const char *member_unread_reason(struct archive_entry *entry)
 {
 	if (archive_entry_hardlink(entry) || archive_entry_filetype(entry) == AE_IFLNK)
@@ -349,7 +348,7 @@ static const char *member_unread_reason(struct archive_entry *entry)
 	}
 }
 
-/* Of libarchive's results, with the header's size bounded. */
+/* Reads a header, with its size bounded; returns a libarchive status. */
 static int next_header(struct archive_reader *in, struct archive_entry **ret_entry)
 {
 	in->header_from = archive_filter_bytes(in->archive, 0);
@@ -395,8 +394,8 @@ static int next_member(struct archive_reader *in, struct archive_member *ret_mem
 }
 
 /*
- * Names that an archive holds as UTF-8 libarchive gives in the locale's characters, or not at all
- * where that lacks them.
+ * Sets a UTF-8 locale: libarchive converts UTF-8 names of an archive to the locale's character set,
+ * and drops those that it cannot convert.
  */
 int archive_reader_next(struct archive_reader *in, struct archive_member *ret_member,
 			struct packimg_error *error)
@@ -415,8 +414,8 @@ int archive_reader_range(struct archive_reader *in, uint64_t *ret_offset, uint64
 	if (in->packed || in->member_sparse)
 		return -ENODATA;
 	/*
-	 * libarchive hands out the mapping itself, a window at a time, when it has nothing to undo:
-	 * then the pointer is the offset.
+	 * If there is nothing to decompress, libarchive returns pointers into the mapping, a window
+	 * at a time: the pointer gives the offset.
 	 */
 	for (; size < in->member_size; size += in->block_size) {
 		if (archive_read_data_block(in->archive, &in->block, &in->block_size,
@@ -469,7 +468,9 @@ int archive_reader_read(struct archive_reader *in, uint64_t limit, struct buffer
 			break;
 		if (r != ARCHIVE_OK && r != ARCHIVE_WARN)
 			return archive_fault(in, in->archive, error);
-		/* A gap in a sparse member reads as zeros; an image with one is damaged anyway. */
+		/*
+		 * A gap in a sparse member reads as zeros; an image with a gap is damaged anyway.
+		 */
 		if (in->block_offset < 0 || (uint64_t)in->block_offset != buffer->size - base)
 			return packimg_fail(error, -EBADMSG,
 					    "sparse archive members are not supported");

@@ -32,8 +32,9 @@ int blob_store_add(struct blob_store *blobs, const char *path, bool folder, uint
 {
 	struct container container = {.spill_fd = -1};
 	struct stat status;
-	/* A pipe is read by whoever takes it apart: opening it twice could wait for a second
-	 * writer. */
+	/*
+	 * The archive reader reads a pipe: opening it a second time could wait for another writer.
+	 */
 	int flags = folder                                                 ? O_RDONLY | O_DIRECTORY
 		    : stat(path, &status) == 0 && S_ISFIFO(status.st_mode) ? O_PATH
 									   : O_RDONLY;
@@ -87,7 +88,7 @@ static int check_size(const struct blob_store *blobs, uint64_t size, struct pack
 			    text_bytes(TEXT, blobs->limits.file_max));
 }
 
-/* Appends that much of a file, or less where it ends. */
+/* Appends up to size bytes of a file, fewer at its end. */
 static int read_range(const struct blob_store *blobs, int fd, uint64_t offset, uint64_t size,
 		      struct buffer *buffer, struct packimg_error *error)
 {

@@ -32,7 +32,9 @@ void catalog_deinit(struct catalog *catalog)
 	*catalog = (struct catalog){0};
 }
 
-/* A name that the format takes, which archives, tables and file systems need not hold. */
+/*
+ * True if the format accepts the name; names in archives, tables and file systems may be invalid.
+ */
 static bool name_fits(const char *name, size_t size_max)
 {
 	size_t size = strlen(name);
@@ -40,7 +42,7 @@ static bool name_fits(const char *name, size_t size_max)
 	return size && size <= size_max && text_is_utf8(name, size);
 }
 
-/* Before anything of an item is kept: whether all of its fields can be. */
+/* Checks that all fields of an item can be stored, before storing any of it. */
 static int check_fields(const struct catalog *catalog, const struct source_item *item,
 			struct packimg_error *error)
 {
@@ -193,7 +195,7 @@ static void settle_fields(struct catalog *catalog)
 	}
 }
 
-/* Room for labels 0..count-1, all without a name. */
+/* Allocates labels 0..count-1, without names. */
 static int set_class_count(struct catalog *catalog, uint32_t count, struct packimg_error *error)
 {
 	catalog->classes = arena_array(&catalog->arena, count * sizeof(*catalog->classes));
@@ -244,8 +246,8 @@ static int number_as_given(struct catalog *catalog, const char *const *given, ui
 }
 
 /*
- * Where samples come with a number and a name, the name becomes the number's; others are looked up
- * by name.
+ * Where samples come with both number and name, the name is assigned to the number; others are
+ * looked up by name.
  */
 static int number_by_labels(struct catalog *catalog, uint32_t count, struct packimg_error *error)
 {
@@ -367,7 +369,7 @@ int catalog_shuffle(struct catalog *catalog, uint64_t seed)
 	return r;
 }
 
-/* A table's number may be written as JSON forbids: "+1", ".5", "nan". */
+/* True for valid JSON. A number in a table may be invalid JSON: "+1", ".5", "nan". */
 static bool is_json(const struct catalog_value *value)
 {
 	json_t *json = json_loadb(value->text, value->size, JSON_DECODE_ANY, NULL);
@@ -376,7 +378,7 @@ static bool is_json(const struct catalog_value *value)
 	return json;
 }
 
-/* A text inside a field that is JSON because other samples need it to be. */
+/* Converts text to JSON, for a field that is JSON because of other samples. */
 static int text_to_json(const struct catalog_value *value, struct buffer *scratch)
 {
 	json_t *string = json_stringn(value->text, value->size);

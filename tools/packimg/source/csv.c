@@ -30,7 +30,7 @@ void csv_deinit(struct csv *csv)
 	*csv = (struct csv){0};
 }
 
-/* Appends to the current cell. */
+/* Appends to the current cell; -E2BIG if the record becomes too large. */
 static int csv_append(struct csv *csv, const char *text, size_t size, struct packimg_error *error)
 {
 	if (size > CSV_RECORD_MAX - csv->cells.size)
@@ -105,7 +105,7 @@ static int csv_plain(struct csv *csv, struct packimg_error *error)
 	return r;
 }
 
-/* Reads one cell and leaves the cursor on its separator, line end or the text's end. */
+/* Reads one cell and leaves the cursor on its separator, line end or end of text. */
 static int csv_cell(struct csv *csv, struct packimg_error *error)
 {
 	size_t offset = csv->cells.size;
@@ -123,13 +123,13 @@ static int csv_cell(struct csv *csv, struct packimg_error *error)
 	return csv_append(csv, "", 1, error);
 }
 
-/* The cursor is at the end of the line, or of the text. */
+/* True if the cursor is at the end of the line or of the text. */
 static bool csv_at_end(const struct csv *csv)
 {
 	return csv->cursor == csv->end || *csv->cursor == '\n' || *csv->cursor == '\r';
 }
 
-/* Moves past LF, CRLF or CR, if the cursor is on one. */
+/* Moves past LF, CRLF or CR if the cursor is on one. */
 static bool csv_line_end(struct csv *csv)
 {
 	if (csv->cursor == csv->end || !csv_at_end(csv))

@@ -63,7 +63,7 @@ static bool pattern_matches(const struct filter_pattern *pattern, const char *na
 	return false;
 }
 
-/* Asks every pattern, so that none which would have matched counts as unused. */
+/* Tests every pattern, so that each one that matches is marked as used. */
 static bool any_matches(struct filter *filter, bool exclude, const char *name)
 {
 	bool any = false;

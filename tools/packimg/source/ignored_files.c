@@ -10,7 +10,7 @@
 #include <strings.h>
 
 enum {
-	ENDING_MAX = 12, /* letters: what is longer is none */
+	ENDING_MAX = 12, /* letters; a longer suffix is not an extension */
 };
 
 void ignored_files_init(struct ignored_files *ignored, struct arena *arena)
@@ -27,7 +27,7 @@ void ignored_files_deinit(struct ignored_files *ignored)
 	arena_release(ignored->arena, ignored->folder_files);
 }
 
-/* A name's ending in small letters, or what else is to be said of it. */
+/* Returns a name's extension in lower case, or a description. */
 static const char *kind_of(const char *name, enum filter_verdict verdict,
 			   char ending[static ENDING_MAX + 2])
 {
@@ -66,7 +66,7 @@ static int add_folder(struct ignored_files *ignored, const char *name, unsigned 
 	return r;
 }
 
-/* Files that systems put into any folder. */
+/* True for files that operating systems create in any folder. */
 static bool is_of_system(const char *name)
 {
 	const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;

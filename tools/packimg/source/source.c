@@ -62,7 +62,11 @@ static bool name_is_manifest(const char *name)
 
 enum {
 	PEEK_MEMBERS =
-		64, /* of an archive, to tell a WebDataset shard from an archive of folders */
+		/*
+		 * members of an archive examined to distinguish a WebDataset shard from an archive
+		 * of folders
+		 */
+	64,
 };
 
 bool source_name_is_companion(const char *name)
@@ -78,7 +82,10 @@ struct peeked {
 	bool is_image;
 };
 
-/* Whether an image and a companion of one key were among the members so far. Adds this one. */
+/*
+ * Adds a member. Sets *ret_pair if the members so far include an image and a companion with the
+ * same key.
+ */
 static int peek_key(struct peeked *peeked, size_t *count, const char *key, size_t size,
 		    bool is_image, bool *ret_pair)
 {
@@ -91,9 +98,9 @@ static int peek_key(struct peeked *peeked, size_t *count, const char *key, size_
 }
 
 /*
- * A WebDataset shard keeps a label or a description with each image: KEY.cls, KEY.json or KEY.txt
- * with KEY.jpg, the same name up to the first dot of its last part. They need not be neighbours
- * here: samples whose members are not are refused when the shard is read.
+ * Detects a WebDataset shard, which stores a label or description with each image: KEY.cls,
+ * KEY.json or KEY.txt with KEY.jpg, the same name up to the first dot of its last component. They
+ * need not be adjacent here; reading the shard rejects samples whose members are not.
  */
 static int peek_archive(const struct blob_store *blobs, const char *path,
 			enum source_kind *ret_kind, struct packimg_error *error)
@@ -127,11 +134,11 @@ static int peek_archive(const struct blob_store *blobs, const char *path,
 	while (count)
 		free(peeked[--count].key);
 	archive_reader_close(archive);
-	/* Damage is reported with its place when the archive is read. */
+	/* Damage is reported with its location when the archive is read. */
 	return r < 0 && r != -EBADMSG && r != -EFBIG ? r : 0;
 }
 
-/* Refuses what is known and not read. What is damaged is told when it is read. */
+/* Rejects known formats that cannot be read. Damage is reported when the file is read. */
 static int check_foreign(const char *path, struct packimg_error *error)
 {
 	uint8_t head[FOREIGN_HEAD];
@@ -173,7 +180,7 @@ static int find_kind(const struct blob_store *blobs, const char *path,
 	}
 	if (stat(path, &status))
 		return no_file(path, errno, error);
-	/* A pipe, such as <(command) of a shell, is read once: nobody may look into it before. */
+	/* A pipe, such as <(command) in a shell, can be read only once: do not peek. */
 	if (!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode)) {
 		*ret_kind = name_is_manifest(path) ? SOURCE_MANIFEST : SOURCE_ARCHIVE;
 		return 0;

@@ -1,9 +1,9 @@
 /*
- * Where images come from. A source lists images one by one with what is known of each (name, class,
- * fields) and the place of its bytes in the store; it does not read the images. Each kind is a file
- * of its own behind the same functions: folder, manifest (CSV or TSV), archive (tar, zip),
- * WebDataset shard. The order is deterministic: of sorted names in a folder, of rows in a manifest,
- * of members in an archive. One thread; an item's pointers are valid until the next call.
+ * A source lists images one by one with their known properties (name, class, fields) and the
+ * location of their bytes in the store; it does not read them. Each kind has its own file behind
+ * the same functions: folder, manifest (CSV or TSV), archive (tar, zip), WebDataset shard. The
+ * order is deterministic: sorted names of a folder, rows of a manifest, members of an archive. One
+ * thread; the pointers in an item are valid until the next call.
  */
 #pragma once
 
@@ -16,7 +16,7 @@
 enum value_kind {
 	VALUE_INTEGER, /* text of an int64 */
 	VALUE_REAL,    /* text of a float64 */
-	VALUE_TEXT,    /* UTF-8, or else bytes that were meant to be */
+	VALUE_TEXT,    /* UTF-8, or bytes that were meant to be UTF-8 */
 	VALUE_BYTES,
 	VALUE_JSON, /* text of a JSON value */
 	VALUE_KINDS,
@@ -29,20 +29,20 @@ struct source_field {
 	size_t size;
 };
 
-/* What became of an image's label. */
+/* How an image's label was used. */
 enum item_label {
 	LABEL_NONE,
-	LABEL_CLASS, /* its class, by number or name */
-	LABEL_FIELD, /* a field, because it is no class */
+	LABEL_CLASS, /* as its class, by number or name */
+	LABEL_FIELD, /* as a field, because it is not a class */
 };
 
 struct source_item {
 	const char *name;       /* terminated; recorded with the sample */
-	const char *class_name; /* NULL: none */
-	bool class_of_name;     /* its folders name its class (class_names.h) */
-	int64_t class_number;   /* -1: none */
-	enum item_label label;  /* that a table or a shard gave */
-	const char *label_name; /* of its column or field; NULL: none */
+	const char *class_name; /* NULL if none */
+	bool class_of_name;     /* derive the class from its folders (class_names.h) */
+	int64_t class_number;   /* -1 if none */
+	enum item_label label;  /* label from a table or a shard */
+	const char *label_name; /* its column or field; NULL if none */
 	struct blob_location location;
 	const struct source_field *fields;
 	size_t field_count;
@@ -58,16 +58,16 @@ enum source_kind {
 };
 
 enum class_from {
-	CLASS_AUTO,    /* what class_names.h makes of all names */
+	CLASS_AUTO,    /* derived by class_names.h from all names */
 	CLASS_TOP,     /* first folder of the name */
 	CLASS_PARENT,  /* last folder of the name */
-	CLASS_ARCHIVE, /* the archive's own name without its extension */
+	CLASS_ARCHIVE, /* name of the archive without extension */
 	CLASS_NONE,
 };
 
-/* What labels in tables and shards become. */
+/* How to use labels in tables and shards. */
 enum label_use {
-	LABELS_AUTO, /* classes, but a field where they are numbers that are not whole */
+	LABELS_AUTO, /* as classes, but as a field if they are fractional numbers */
 	LABELS_CLASSES,
 	LABELS_FIELD,
 };
@@ -76,17 +76,19 @@ struct source_options {
 	enum source_kind kind;
 	enum class_from class_from;
 	enum label_use labels;
-	const char *manifest; /* for folders: the table of their images; NULL: none */
-	/* for manifests: where relative paths begin; NULL: the manifest's folder */
+	const char *manifest; /* for folders: the table of their images; NULL if none */
+	/* for manifests: base of relative paths; NULL for the manifest's folder */
 	const char *root;
-	char separator;        /* of manifests; 0: found out */
-	bool random_access;    /* images will not be read in the listed order */
-	struct filter *filter; /* NULL: every image is wanted */
-	/* of manifests: columns by name, or by number from 1; NULL: found out */
+	char separator;        /* of manifests; 0 to detect it */
+	bool random_access;    /* images will not be read in listing order */
+	struct filter *filter; /* NULL if every image is wanted */
+	/* of manifests: columns by name, or by number from 1; NULL to detect them */
 	const char *path_column, *label_column;
-	const char
-		*path_suffix; /* what the names in a manifest lack, such as ".jpg"; NULL: nothing */
-	/* receives sentences for the summary: what was decided that may have been meant otherwise
+	/* suffix missing from the names in a manifest, such as ".jpg"; NULL if none */
+	const char *path_suffix;
+	/*
+	 * receives notes for the summary about automatic decisions that may differ from the user's
+	 * intent
 	 */
 	struct string_list *notes;
 };
@@ -94,18 +96,18 @@ struct source_options {
 enum {
 	SOURCE_END = 1,
 	SOURCE_SKIP = 2,    /* the item cannot be used: its name is set, the reason is in error */
-	SOURCE_IGNORED = 3, /* the item is passed over: its name and verdict are set */
+	SOURCE_IGNORED = 3, /* the item is ignored: its name and verdict are set */
 };
 
 struct source;
 
-/* A kind of source: what begins with a struct source, and what it does. */
+/* Operations of a kind of source; size is that of its object, which begins with a struct source. */
 struct source_ops {
 	size_t size;
 	int (*open)(struct source *source, const char *path, struct packimg_error *error);
 	int (*next)(struct source *source, struct source_item *ret_item,
 		    struct packimg_error *error);
-	/* of what open() made, all or a part */
+	/* closes everything that open() opened, even if open() failed */
 	void (*close)(struct source *source);
 };
 
@@ -119,26 +121,26 @@ extern const struct source_ops source_folder_ops, source_manifest_ops, source_ar
 	source_webdataset_ops;
 
 /*
- * Opens the source of the kind that options or the path itself says. The store and the options must
- * outlive it.
+ * Opens a source of the kind given by options or detected from the path. The store and the options
+ * must outlive it.
  */
 int source_new(struct blob_store *blobs, const char *path, const struct source_options *options,
 	       struct source **ret_source, struct packimg_error *error);
 void source_free(struct source *source);
 /*
- * 0, SOURCE_END, SOURCE_SKIP, SOURCE_IGNORED, or a negative errno after which the source is of no
- * more use.
+ * Returns 0, SOURCE_END, SOURCE_SKIP, SOURCE_IGNORED, or a negative errno, after which the source
+ * is unusable.
  */
 int source_next(struct source *source, struct source_item *ret_item, struct packimg_error *error);
 
-/* What the text of a number or of anything else is. */
+/* Returns the kind of a value given as text: INTEGER, REAL or TEXT. */
 enum value_kind source_value_kind(const char *text);
 /*
- * Whether a label's text stands for none: empty, or a word that pandas writes or reads as a missing
- * value ("NaN", "None", "null", "N/A"; the case counts: "none" is a class).
+ * True if the text of a label means a missing value: empty, or a word that pandas writes or reads
+ * as missing ("NaN", "None", "null", "N/A"). Case-sensitive: "none" is a class.
  */
 bool source_label_is_missing(const char *text);
-/* Whether the name ends like a label or a description in a WebDataset shard. */
+/* True if the name has the extension of a label or description in a WebDataset shard. */
 bool source_name_is_companion(const char *name);
-/* Whether the name ends like an image's, of any kind that has a name (image_format.h). */
+/* True if the name has the extension of any known image kind (image_format.h). */
 bool source_name_is_image(const char *name);

@@ -1,4 +1,4 @@
-/* A tar or zip archive of images, plain or compressed. */
+/* Source: a tar or zip archive of images, plain or compressed. */
 #include "tools/packimg/source/source_archive.h"
 #include "tools/packimg/common/text.h"
 
@@ -16,7 +16,7 @@ int archive_source_locate(struct archive_source *archive, const struct archive_m
 	int r = 0;
 
 	if (archive_reader_range(archive->archive, &location.offset, &location.size)) {
-		/* what can be read only once, or out of its order, is kept */
+		/* spill a member that can be read only once, or will be read out of order */
 		bool spill = archive->source.options->random_access || archive->is_pipe;
 
 		location.kind = spill ? LOCATION_SPILL : LOCATION_STREAM;
@@ -63,8 +63,8 @@ void archive_source_close(struct source *source)
 }
 
 /*
- * Whether a member that cannot be read may have been an image, or, as a link without an ending, led
- * to a folder of them.
+ * True if an unreadable member may have been an image or, as a link without extension, a folder of
+ * images.
  */
 static bool may_be_images(const struct archive_member *member, enum filter_verdict verdict)
 {
@@ -75,8 +75,8 @@ static bool may_be_images(const struct archive_member *member, enum filter_verdi
 }
 
 /*
- * Of a folder of which files are wanted, the name, which ends in '/' whether it does so in the
- * archive or not. 0: it is another one.
+ * Handles a folder member. Returns its name, always with a trailing '/', if it contains wanted
+ * files; 0 for other folders.
  */
 static int pass_folder(struct archive_source *archive, const struct archive_member *member,
 		       struct source_item *ret_item, struct packimg_error *error)

@@ -1,4 +1,4 @@
-/* What the sources that read archives share. One thread. */
+/* Base of the sources that read archives. One thread. */
 #pragma once
 
 #include "tools/packimg/source/archive_reader.h"
@@ -8,7 +8,7 @@ struct archive_source {
 	struct source source;
 	struct archive_reader *archive;
 	uint32_t container;
-	char *stem; /* the archive's name without folders and extensions */
+	char *stem; /* name of the archive without folders and extensions */
 	bool is_pipe;
 	struct buffer bytes;
 };
@@ -16,8 +16,8 @@ struct archive_source {
 int archive_source_open(struct source *source, const char *path, struct packimg_error *error);
 void archive_source_close(struct source *source);
 /*
- * The place of the archive's current member, spilling it when it must be read out of order later.
- * -EFBIG: too large to be an image.
+ * Returns the location of the archive's current member, and spills the member if it must be read
+ * out of order later. -EFBIG if it is too large for an image.
  */
 int archive_source_locate(struct archive_source *archive, const struct archive_member *member,
 			  struct blob_location *ret_location, struct packimg_error *error);

@@ -1,7 +1,7 @@
 /*
- * A folder, however deep, in bytewise order of its names; or one image file by itself. What cannot
- * be entered below it (a link that leads nowhere or back, a folder that may not be read) is skipped
- * by its name.
+ * Source: a folder with all its subfolders, in bytewise order of names; or a single image file.
+ * Skips, by name, entries that cannot be entered (a dangling or circular link, an unreadable
+ * folder).
  */
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/source/source.h"
@@ -16,19 +16,19 @@
 #include <unistd.h>
 
 enum {
-	DEPTH_MAX = 64,     /* folders within folders; cannot_enter() says so */
-	TEXT_FIRST = 4096,  /* bytes of names */
-	KEPT_MAX = 1 << 20, /* bytes of names, whose memory the next folder may have */
+	DEPTH_MAX = 64,     /* nesting depth; also in the message of cannot_enter() */
+	TEXT_FIRST = 4096,  /* initial bytes for names */
+	KEPT_MAX = 1 << 20, /* bytes for names that the next folder may reuse */
 };
 
-/* Its arrays are in the store's arena. */
+/* One folder on the path. Its arrays are in the store's arena. */
 struct level {
-	char *text; /* of all names, terminated; a folder's and a broken link's end in '/' */
+	char *text; /* all names, terminated; those of folders and dangling links end in '/' */
 	size_t text_size, text_capacity;
-	size_t *names; /* where they begin, sorted by what is there */
+	size_t *names; /* offsets of the names, sorted by name */
 	size_t count, capacity;
 	size_t next;
-	size_t path_size; /* bytes of the path up to this folder, its '/' included */
+	size_t path_size; /* bytes of the path up to this folder, including the '/' */
 	dev_t device;
 	ino_t inode;
 };
@@ -41,7 +41,10 @@ struct source_folder {
 	struct buffer path;
 };
 
-/* The next folder of this depth has the arrays, unless the text is larger than is to be kept. */
+/*
+ * Empties a level. Keeps its arrays for the next folder at this depth, unless the text is larger
+ * than kept_max.
+ */
 static void level_reset(struct level *level, struct arena *arena, size_t kept_max)
 {
 	level->text_size = level->count = level->next = 0;
@@ -94,8 +97,8 @@ static int level_add(struct level *level, struct arena *arena, const char *name)
 }
 
 /*
- * What a link was that leads nowhere only its name can tell: without a dot, a folder, which cannot
- * be entered.
+ * True for a folder. A dangling link counts as a folder, which cannot be entered, if its name has
+ * no dot.
  */
 static bool entry_is_folder(DIR *directory, const struct dirent *entry)
 {
@@ -142,7 +145,7 @@ static int cannot_enter(int code, const char *reason, struct packimg_error *erro
 
 /*
  * Enters the folder at folder->path (terminated, relative to the source; "" is the source itself).
- * 0, SOURCE_SKIP or an error.
+ * Returns 0, SOURCE_SKIP or an error.
  */
 static int folder_enter(struct source_folder *folder, size_t path_size, struct packimg_error *error)
 {
@@ -185,7 +188,7 @@ static int folder_enter(struct source_folder *folder, size_t path_size, struct p
 	return r ? cannot_enter(r, strerror(-r), error) : 0;
 }
 
-/* Of the folder at the path that ends in '/'; what is above it is in. */
+/* Returns the verdict for the folder at path, which ends in '/'; its parent folder was accepted. */
 static enum filter_verdict folder_verdict(struct source_folder *folder, const char *path,
 					  size_t parent_size)
 {
@@ -240,7 +243,7 @@ static int source_folder_next(struct source *source, struct source_item *ret_ite
 	return SOURCE_END;
 }
 
-/* One image file: its folder is the container, and nothing but this name is listed. */
+/* Opens a single image file: its folder is the container, and only this name is listed. */
 static int open_single(struct source_folder *folder, const char *path, struct packimg_error *error)
 {
 	const char *slash = strrchr(path, '/');

@@ -1,10 +1,10 @@
 /*
  * A table of images: CSV, TSV or a plain list. With a header, the column path (or file, filename,
  * image, name) names the image, label and class (or class_name, category, target) its class, and
- * every other column is a field. Without one, columns are path, label, column3, ..., or label,
+ * every other column is a field. Without a header, columns are path, label, column3, ..., or label,
  * path, or number, label, path as in MXNet's lists. A label column of whole numbers holds class
- * numbers, one of other numbers a field; any other holds names. Cells that stand for a missing
- * value are no labels, and no numbers.
+ * numbers, one of other numbers is a field, any other holds class names. Cells that mean a missing
+ * value are neither labels nor numbers.
  */
 #include "format/base/text/number.h"
 #include "tools/packimg/common/text.h"
@@ -32,32 +32,33 @@ struct source_manifest {
 	char *text; /* in the store's arena */
 	size_t size;
 	struct csv csv;
-	const char *touched; /* where the cursor was when the arena's files were left */
+	const char *touched; /* cursor position when the arena's file pages were last dropped */
 	char **columns;
 	enum {
 		COMMAS_UNSEEN,
 		COMMAS_ARE_POINTS,
-		COMMAS_NONE, /* it holds other than numbers */
+		COMMAS_NONE, /* the column holds values that are not numbers */
 	} *
-		commas; /* of each column */
+		commas; /* one per column */
 	struct source_field *fields;
 	size_t column_count;
-	int path_column, label_column, class_column; /* -1: none */
+	int path_column, label_column, class_column; /* -1 if none */
 	enum {
-		COLUMN_NUMBERS, /* of classes */
-		COLUMN_NAMES,   /* of classes */
+		COLUMN_NUMBERS, /* class numbers */
+		COLUMN_NAMES,   /* class names */
 		COLUMN_FIELD,
 	} label_column_is;
 	struct buffer name;
-	/* Labels such as "NaN", which are none: the first, and how many. */
+	/* Labels such as "NaN" that mean no label: the first one, and their number. */
 	char *missing;
 	uint64_t missing_count;
 };
 
 enum {
-	LIST_SIZE = 400,        /* of cells that an error names */
-	CELL_SHOWN = 48,        /* of them, one */
-	TOUCHED_MAX = 16 << 20, /* bytes of the text, after which the arena's files are left */
+	LIST_SIZE = 400, /* size of a list of cells in an error message */
+	CELL_SHOWN = 48, /* of one cell in that list */
+	/* bytes of the text after which the arena's file pages are dropped */
+	TOUCHED_MAX = 16 << 20,
 };
 
 static void source_manifest_close(struct source *source)
@@ -76,7 +77,7 @@ static void source_manifest_close(struct source *source)
 	free(manifest->path);
 }
 
-/* csv_next(), which lets no more of a long text stay in memory than it must. */
+/* Calls csv_next() and limits how much of a long text stays in memory. */
 static int manifest_next_row(struct source_manifest *manifest, const char *const **ret_cells,
 			     size_t *ret_count, struct packimg_error *error)
 {
@@ -106,7 +107,7 @@ static int find_column(const char *const *cells, size_t count, const char *const
 	return -1;
 }
 
-/* Columns become fields, whose names are told apart. */
+/* Checks that the column names, which become field names, are distinct and valid. */
 static int manifest_check_header(const struct source_manifest *manifest, const char *const *cells,
 				 size_t count, struct packimg_error *error)
 {
@@ -160,8 +161,8 @@ static int find_path(const char *const *cells, size_t count)
 }
 
 /*
- * The cell that ends like an image: the first, or one behind numbers, as a name may hold any
- * separator. -1: none.
+ * Returns the cell with an image extension: the first cell, or one after numbers, because a name
+ * may contain any separator. -1 if none.
  */
 static int find_image(const char *const *cells, size_t count)
 {
@@ -176,7 +177,7 @@ static int find_image(const char *const *cells, size_t count)
 	return -1;
 }
 
-/* The column that an option names, by its name or its number from 1; -1: none. */
+/* Returns the column given by name, or by number from 1; -1 if none. */
 static int find_named(const char *const *cells, size_t count, const char *named)
 {
 	uint64_t number;
@@ -188,9 +189,9 @@ static int find_named(const char *const *cells, size_t count, const char *named)
 }
 
 /*
- * The first of comma, tab and semicolon that parts the first row into a header, or into an image's
- * name and more; where none does, one with which the whole row is either; and where none is, a
- * space that does.
+ * Detects the separator: the first of comma, tab and semicolon that splits the first row into a
+ * header, or into an image name and more; otherwise one with which the whole row is a header or an
+ * image name; otherwise a space that splits it.
  */
 static char find_separator(const char *text, size_t size, const struct source_options *options)
 {
@@ -217,7 +218,7 @@ static char find_separator(const char *text, size_t size, const struct source_op
 	return whole ? whole : parts ? parts : ',';
 }
 
-/* The row's cells for an error: "id" and "breed". */
+/* Lists the cells of a row for an error message: "id" and "breed". */
 static const char *list_cells(const char *const *cells, size_t count, char text[LIST_SIZE])
 {
 	size_t size = 0;
@@ -244,7 +245,7 @@ static int no_path(const char *const *cells, size_t count, struct packimg_error 
 		list_cells(cells, count, text));
 }
 
-/* A column that an option names must be there. */
+/* Finds a column given by an option; fails if it does not exist. */
 static int set_named(const char *option, const char *named, const char *const *cells, size_t count,
 		     int *ret_column, struct packimg_error *error)
 {
@@ -260,8 +261,8 @@ static int set_named(const char *option, const char *named, const char *const *c
 }
 
 /*
- * Without a label, the other columns become fields: said, since a label under another name would be
- * lost.
+ * Adds a note that without a label all other columns become fields: a label under another name
+ * would be lost.
  */
 static int note_no_label(struct source_manifest *manifest, const char *const *cells, size_t count)
 {
@@ -292,7 +293,10 @@ static void find_columns(struct source_manifest *manifest, const char *const *ce
 	}
 }
 
-/* --path-suffix, where the name does not end so already. Valid until the next call. */
+/*
+ * Appends --path-suffix unless the name already ends in it. The result is valid until the next
+ * call.
+ */
 static int add_suffix(struct source_manifest *manifest, const char **name,
 		      struct packimg_error *error)
 {
@@ -301,7 +305,7 @@ static int add_suffix(struct source_manifest *manifest, const char **name,
 
 	if (!suffix || (size >= suffix_size && strcmp(*name + size - suffix_size, suffix) == 0))
 		return 0;
-	/* local_path() may have put it there already. */
+	/* local_path() may have stored the name there already. */
 	bool is_own = manifest->name.size && *name == (const char *)manifest->name.data;
 	manifest->name.size = is_own ? size : 0;
 	if ((!is_own && buffer_append(&manifest->name, *name, size)) ||
@@ -311,7 +315,10 @@ static int add_suffix(struct source_manifest *manifest, const char **name,
 	return 0;
 }
 
-/* Whether a first row has a file's name where an option says names are, and so is no header. */
+/*
+ * True if the first row has the name of an existing file in the column given by the option, so it
+ * is not a header.
+ */
 static bool is_file(struct source_manifest *manifest, const char *name)
 {
 	manifest->name.size = 0;
@@ -320,7 +327,7 @@ static bool is_file(struct source_manifest *manifest, const char *name)
 			  0);
 }
 
-/* Reads the header, or finds that there is none; leaves the cursor on the first row of images. */
+/* Reads the header, or detects that there is none; leaves the cursor on the first image row. */
 static int manifest_read_header(struct source_manifest *manifest, struct packimg_error *error)
 {
 	const struct source_options *options = manifest->source.options;
@@ -370,8 +377,8 @@ static int manifest_read_header(struct source_manifest *manifest, struct packimg
 }
 
 /*
- * All that is in a column decides what it is: what labels are, and whether commas in numbers stand
- * for points, as they do in tables with semicolons where people write numbers so. Rewinds.
+ * Scans all rows to classify columns: how to use labels, and whether a comma in numbers is a
+ * decimal comma, as in semicolon-separated tables of some locales. Rewinds afterwards.
  */
 static int look_at_columns(struct source_manifest *manifest, struct packimg_error *error)
 {
@@ -424,7 +431,7 @@ static int count_missing(struct source_manifest *manifest, const char *label)
 	return manifest->missing ? 0 : -ENOMEM;
 }
 
-/* Of labels that are no class but might have been meant as one. */
+/* Adds a note on labels that were taken as missing but might be class names. */
 static int note_missing(const struct source_manifest *manifest)
 {
 	struct string_list *notes = manifest->source.options->notes;
@@ -465,7 +472,7 @@ static int manifest_set_class(struct source_manifest *manifest, const char *cons
 		item->class_name = cells[label];
 		return 0;
 	}
-	/* Programs write whole numbers as 1.0. */
+	/* Some programs write whole numbers as 1.0. */
 	if (number_double(cells[label], &number))
 		return 0;
 	if (number < -1 || number >= PACKIMG_CLASSES_MAX)
@@ -480,8 +487,9 @@ static int manifest_set_class(struct source_manifest *manifest, const char *cons
 }
 
 /*
- * A table that was written on Windows parts folders by backslashes, which are letters like any
- * other here: they are slashes where no file has that very name. Valid until the next call.
+ * Converts the path of a table written on Windows: a backslash, which is an ordinary character
+ * here, becomes a slash unless a file with that exact name exists. The result is valid until the
+ * next call.
  */
 static int local_path(struct source_manifest *manifest, const char *path, const char **ret_path,
 		      struct packimg_error *error)
@@ -572,7 +580,7 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 	return 0;
 }
 
-/* All of the file, in the store's arena. */
+/* Reads the whole file into the store's arena. */
 static int manifest_read_all(struct source_manifest *manifest, int fd, struct packimg_error *error)
 {
 	struct arena *arena = manifest->source.blobs->arena;
@@ -626,7 +634,7 @@ static int manifest_read_text(struct source_manifest *manifest, const char *path
 	return 0;
 }
 
-/* Where the manifest is, and the folder that its paths begin in. */
+/* Opens the manifest, and the folder that its paths are relative to. */
 static int source_manifest_open(struct source *source, const char *path,
 				struct packimg_error *error)
 {

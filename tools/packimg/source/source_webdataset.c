@@ -1,9 +1,9 @@
 /*
- * A WebDataset shard: a tar whose neighbouring members KEY.EXT with the same key (the name up to
- * the first dot of its last part) make one sample. The image is the first member with an image's
- * extension; KEY.cls holds its class (a number or a name); KEY.json becomes fields (numbers, texts;
- * anything nested as JSON; NaN and Infinity are no values) and, whole, the field "json"; every
- * other member becomes a field named like its extension.
+ * A WebDataset shard: a tar in which adjacent members KEY.EXT with the same key (the name up to the
+ * first dot of its last component) make one sample. The image is the first member with an image
+ * extension. KEY.cls holds its class (a number or a name). KEY.json becomes fields (numbers and
+ * texts; nested values as JSON; NaN and Infinity are missing values) and, as a whole, the field
+ * "json". Every other member becomes a field named like its extension.
  */
 #include "format/base/text/number.h"
 #include "tools/packimg/common/text.h"
@@ -20,21 +20,21 @@
 enum {
 	COMPANION_MAX = 1 << 20, /* bytes of a member that becomes a field */
 	SAMPLE_FIELDS_MAX = 250,
-	SAMPLE_BYTES_MAX = 64 << 20, /* of all of its fields, with their names */
+	SAMPLE_BYTES_MAX = 64 << 20, /* of all fields of a sample, with their names */
 };
 
-/* A field under construction: offsets into `texts`, which moves while it grows. */
+/* A field under construction. Stores offsets into `texts`, because that moves when it grows. */
 struct pending_field {
 	enum value_kind kind;
-	bool of_json; /* a member of KEY.json, whose whole text is kept, too */
+	bool of_json; /* from KEY.json, whose whole text is stored as well */
 	size_t name, text, size;
 };
 
 struct source_webdataset {
-	struct archive_source base; /* its bytes: a member's */
+	struct archive_source base; /* base.bytes holds a member's bytes */
 	/* Keys end at the last dot instead of the first; images may be KEY.NAME.jpg. */
 	bool last_dot, named_images;
-	/* The member read last, when it belongs to the next sample. */
+	/* The member read last, if it belongs to the next sample. */
 	struct archive_member member;
 	bool member_held;
 	/* The sample under construction. */
@@ -44,12 +44,12 @@ struct source_webdataset {
 	struct source_field fields[SAMPLE_FIELDS_MAX];
 	size_t field_count;
 	struct buffer key, name, class_text;
-	struct buffer json;    /* the text of a KEY.json */
-	const char *class_key; /* "cls", or the JSON's; NULL: no class */
+	struct buffer json;    /* text of a KEY.json */
+	const char *class_key; /* "cls", or a key of the JSON; NULL if there is no class */
 	enum value_kind class_kind;
 	bool has_image;
 	struct blob_location location;
-	int fault; /* SOURCE_SKIP when something of the sample is wrong */
+	int fault; /* SOURCE_SKIP if the sample has a fault */
 	struct packimg_error fault_error;
 };
 
@@ -77,7 +77,7 @@ static void set_fault(struct source_webdataset *shard, const char *what, const c
 		shard->fault = packimg_fail(&shard->fault_error, SOURCE_SKIP, "%s: %s", what, why);
 }
 
-/* A sample whose fields are more than is held of one; what was held of it is given back. */
+/* Marks a sample whose fields exceed the limit as faulty, and frees them. */
 static void set_too_much(struct source_webdataset *shard, const char *name, size_t size,
 			 uint64_t total)
 {
@@ -131,7 +131,9 @@ static int webdataset_add_field(struct source_webdataset *shard, const char *nam
 		       : 0;
 }
 
-/* A file of the sample goes before what its JSON calls by the same name. */
+/*
+ * True if a member of the sample has the same name as this JSON field; the member takes precedence.
+ */
 static bool is_hidden(const struct source_webdataset *shard, const struct pending_field *field)
 {
 	const char *texts = (const char *)shard->texts.data;
@@ -143,7 +145,10 @@ static bool is_hidden(const struct source_webdataset *shard, const struct pendin
 	return false;
 }
 
-/* The text of a number, which is written to `number`, or of a string. False: it is neither. */
+/*
+ * Returns the text of a number, which is written to `number`, or of a string. False for other
+ * values.
+ */
 static bool json_scalar(const json_t *value, char number[40], enum value_kind *ret_kind,
 			const char **ret_text, size_t *ret_size)
 {
@@ -188,8 +193,8 @@ static int add_json_value(struct source_webdataset *shard, const char *name, con
 }
 
 /*
- * A label that only the JSON knows: the first that can be a class, or else the first that is a
- * number.
+ * Takes a label from the JSON if there is no other: the first that can be a class, else the first
+ * that is a number.
  */
 static int class_from_json(struct source_webdataset *shard, const json_t *object)
 {
@@ -215,8 +220,8 @@ static int class_from_json(struct source_webdataset *shard, const json_t *object
 }
 
 /*
- * The size of a number at `text` that JSON has none of and Python's json module writes: NaN,
- * Infinity or -Infinity. 0: it is none.
+ * Returns the length of a NaN, Infinity or -Infinity at `text`: Python's json module writes them,
+ * but they are invalid JSON. 0 if none.
  */
 static size_t not_finite(const char *text, size_t size)
 {
@@ -228,7 +233,7 @@ static size_t not_finite(const char *text, size_t size)
 	return 0;
 }
 
-/* The member read last with null for numbers that are not finite, outside of strings. */
+/* Copies the member read last with null in place of non-finite numbers outside strings. */
 static int replace_not_finite(struct source_webdataset *shard)
 {
 	const struct buffer *bytes = &shard->base.bytes;
@@ -241,7 +246,7 @@ static int replace_not_finite(struct source_webdataset *shard)
 	for (size_t i = 0, size; i < bytes->size; i += size) {
 		size_t word = quoted ? 0 : not_finite(text + i, bytes->size - i);
 
-		/* what a backslash escapes is taken with it */
+		/* an escaped character is copied with its backslash */
 		size = word ? word : text[i] == '\\' && i + 1 < bytes->size ? 2 : 1;
 		quoted ^= text[i] == '"';
 		if (buffer_append(&shard->json, word ? "null" : text + i, word ? 4 : size))
@@ -289,7 +294,9 @@ static size_t trimmed(const struct buffer *bytes)
 	return size;
 }
 
-/* Members that the webdataset library gives to Python as str, and such as people add. */
+/*
+ * True for extensions that the webdataset library decodes to str, and other common text extensions.
+ */
 static bool is_text(const char *extension)
 {
 	static const char *const texts[] = {"txt", "text", "transcript", "caption", NULL};
@@ -302,7 +309,7 @@ static bool is_text(const char *extension)
 }
 
 /*
- * A number that is not whole is no class, and what is asked to be none. In a JSON it is a field
+ * True if the label must be a field: a fractional number, or by option. From JSON it is a field
  * already.
  */
 static bool label_is_field(const struct source_webdataset *shard)
@@ -314,7 +321,7 @@ static bool label_is_field(const struct source_webdataset *shard)
 		!source_label_is_missing((const char *)shard->class_text.data));
 }
 
-/* One member of the current sample; extension is what follows the key. */
+/* Adds one member to the current sample; extension is the part after the key. */
 static int webdataset_add_member(struct source_webdataset *shard,
 				 const struct archive_member *member, const char *extension,
 				 struct packimg_error *error)
@@ -347,7 +354,7 @@ static int webdataset_add_member(struct source_webdataset *shard,
 		}
 		return r;
 	}
-	/* Of a sample that is left out nothing more is read. */
+	/* Once a sample is rejected, its other members are not read. */
 	if (shard->fault)
 		return 0;
 	shard->base.bytes.size = 0;
@@ -388,8 +395,8 @@ static void webdataset_begin_sample(struct source_webdataset *shard)
 }
 
 /*
- * Where a member's extension begins, with its dot: at the first dot of its last part, or at the
- * last one. NULL: it has no key.
+ * Returns the start of a member's extension, with its dot: the first dot of the last component, or
+ * the last dot. NULL if it has no key.
  */
 static const char *find_dot(const char *name, bool last)
 {
@@ -406,10 +413,10 @@ static const char *find_dot(const char *name, bool last)
 }
 
 enum {
-	LEARN_MEMBERS = 64, /* of a shard, to tell where its keys end */
+	LEARN_MEMBERS = 64, /* members of a shard examined to determine where its keys end */
 };
 
-/* Whether one of the names is a companion of this image, or an image of this companion. */
+/* True if one of the names is a companion of this image, or an image of this companion. */
 static bool has_partner(char *const *names, size_t count, const char *name)
 {
 	const size_t size = (size_t)(find_dot(name, true) - name);
@@ -424,8 +431,9 @@ static bool has_partner(char *const *names, size_t count, const char *name)
 }
 
 /*
- * Where no image's name is KEY.jpg with a key up to the first dot, either keys have dots in them
- * (22.05.jpg and 22.05.cls), or images have names of their own (a.left.jpg and a.cls).
+ * Determines the key rule. If no image name is KEY.jpg with a key up to the first dot, then either
+ * keys contain dots (22.05.jpg and 22.05.cls), or images have names of their own (a.left.jpg and
+ * a.cls).
  */
 static int learn_keys(struct source_webdataset *shard, struct archive_reader *archive)
 {
@@ -483,8 +491,8 @@ static int source_webdataset_open(struct source *source, const char *path,
 }
 
 /*
- * Takes members up to the first one of another key. 0, SOURCE_END when there was none,
- * SOURCE_IGNORED for a member that has no key, after which the sample goes on, or an error.
+ * Reads members up to the first one with another key. Returns 0, SOURCE_END if there was none,
+ * SOURCE_IGNORED for a member without a key, after which the sample continues, or an error.
  */
 static int webdataset_read_sample(struct source_webdataset *shard, struct packimg_error *error)
 {
@@ -506,7 +514,7 @@ static int webdataset_read_sample(struct source_webdataset *shard, struct packim
 		const char *dot = find_dot(shard->member.name, shard->last_dot);
 		if (!dot) {
 			/*
-			 * A Mac puts "._a.cls" between "a.jpg" and "a.cls": it does not end a
+			 * macOS puts "._a.cls" between "a.jpg" and "a.cls": it does not end a
 			 * sample.
 			 */
 			shard->member_held = false;
@@ -526,7 +534,7 @@ static int webdataset_read_sample(struct source_webdataset *shard, struct packim
 	}
 }
 
-/* Whether the label is a number of a class; of texts only what is written as one. */
+/* True if the label is a class number; a text only if it is written as an integer. */
 static bool label_number(const struct source_webdataset *shard, double *ret_number)
 {
 	const char *text = (const char *)shard->class_text.data;
@@ -563,7 +571,7 @@ static void webdataset_set_class(struct source_webdataset *shard, struct source_
 	item->class_of_name = from == CLASS_TOP || from == CLASS_PARENT;
 }
 
-/* The member read last, which has no key. */
+/* Returns the member read last, which has no key, as ignored. */
 static int webdataset_ignore(const struct source_webdataset *shard, struct source_item *item)
 {
 	item->name = shard->member.name;

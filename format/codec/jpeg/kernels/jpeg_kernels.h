@@ -1,9 +1,9 @@
 /*
- * The pixel kernels behind a baseline JPEG's coefficients: dequantisation and inverse DCT, chroma
- * upsampling, colour. One table of function pointers per instruction set, all bit-exact with each
- * other and with libjpeg-turbo's accurate path (JDCT_ISLOW, fancy upsampling). Pure functions on
- * plain arrays; rows need no alignment. Tails cost more than they are worth: kernels round counts
- * up as said below, and read and write garbage for what is beyond.
+ * Pixel kernels of the baseline JPEG decoder: dequantisation and inverse DCT, chroma upsampling,
+ * colour conversion. One table of function pointers per instruction set; all are bit-exact with
+ * each other and with libjpeg-turbo's accurate path (JDCT_ISLOW, fancy upsampling). Pure functions
+ * on plain arrays; rows need no alignment. Kernels have no tail code: they round counts up as
+ * stated below, and read and write garbage past the end.
  */
 #pragma once
 
@@ -15,21 +15,21 @@
 
 enum {
 	JPEG_KERNEL_BLOCKS = 4,   /* the inverse DCT rounds its blocks up to a multiple of this, */
-	JPEG_KERNEL_SAMPLES = 64, /* the others their input or pixels to this */
+	JPEG_KERNEL_SAMPLES = 64, /* the others their input or pixels to a multiple of this */
 	JPEG_KERNEL_SCALES = 4,
 };
 
 struct jpeg_lane;
 
 /*
- * Runs some lanes (jpeg_streams.h) side by side until one is done or beyond its limit. -EBADMSG: a
- * code that is not in its table. Below, [i] is for i + 1 lanes; coefficients are left in natural
- * order or in zigzag order, which is faster.
+ * Runs lanes (jpeg_streams.h) side by side until one is done or past its limit. -EBADMSG for an
+ * unknown code. Element [i] of the arrays below runs i + 1 lanes; the name gives the coefficient
+ * order, natural or zigzag, of which zigzag is faster.
  */
 typedef int (*jpeg_lanes_run)(struct jpeg_lane *lanes);
 extern const jpeg_lanes_run jpeg_lanes_c[];                            /* natural; the reference */
 extern const jpeg_lanes_run jpeg_lanes_natural[], jpeg_lanes_zigzag[]; /* x86-64 */
-/* for lanes that are; jpeg_lanes_c is for all */
+/* for checked lanes; jpeg_lanes_c handles both kinds */
 extern const jpeg_lanes_run jpeg_lanes_natural_checked[], jpeg_lanes_zigzag_checked[];
 
 /* Two rows of a component. */
@@ -40,55 +40,53 @@ struct jpeg_rows_pair {
 struct jpeg_kernels {
 	const char *name;
 	/*
-	 * Copies size bytes without the zeros that are stuffed behind FF, up to the first FF with
-	 * anything else behind it, or nothing. Returns how many; ret_read: those of data that they
-	 * come from. 64 bytes behind them may be written, none read. data may lie in a file that is
-	 * being changed: what is loaded decides how far to go, at most to size, never where to read
-	 * or write, and a byte loaded twice may differ.
+	 * Copies size bytes without the zeros stuffed after FF, up to the first FF that is followed
+	 * by another byte or by nothing. Returns the number of bytes written; *ret_read is the
+	 * number consumed. May write 64 bytes past the output, reads none past size. data may be in
+	 * a file that is changing: a loaded byte decides only how far to go, at most to size, never
+	 * where to read or write, and a byte loaded twice may differ.
 	 */
 	size_t (*unstuff)(const uint8_t *data, size_t size, uint8_t *output, size_t *ret_read);
-	/* Order of a block's coefficients as idct takes them: zigzag, or natural. */
+	/* Coefficient order that idct expects: zigzag or natural. */
 	bool zigzag;
-	/* How symbols are read, in that order. */
+	/* Lane functions that produce that order. */
 	const jpeg_lanes_run *runs, *checked_runs;
-	/* Where in natural order the entries of idct's quant come from; NULL: they are in it. */
+	/* Natural-order index of each entry of idct's quant; NULL if quant is in natural order. */
 	const uint8_t *quant_order;
 	/*
-	 * Blocks of 64 coefficients at coefficients + 64 * places[0 .. blocks - 1] (128-byte
-	 * aligned), multiplied by quant (in quant_order) modulo 2^16, to 2^k rows of 2^k * blocks
-	 * samples side by side, by idct[k]. The inverse DCT is Loeffler, Ligtenberg and Moschytz's
-	 * (ICASSP 1989) with 13-bit constants and 2 extra bits between the passes, as libjpeg's
-	 * "islow" has them; there values saturate to 16 bits. The smaller ones are what libjpeg
-	 * makes at 1/2, 1/4 and 1/8: the same with each 2, 4 or 8 outputs replaced by their sum,
-	 * for 4 x 4 of all frequencies but the fourth, for 2 x 2 of 0 and the odd ones (the others'
-	 * sums are 0), for 1 x 1 of 0.
+	 * idct[k] transforms the blocks of 64 coefficients at coefficients + 64 * places[0 ..
+	 * blocks - 1] (128-byte aligned), multiplied by quant (in quant_order) modulo 2^16, to 2^k
+	 * rows of 2^k * blocks samples, blocks side by side. The inverse DCT is that of Loeffler,
+	 * Ligtenberg and Moschytz (ICASSP 1989) with 13-bit constants and 2 extra bits between the
+	 * passes, as in libjpeg's "islow"; between the passes values saturate to 16 bits. The
+	 * smaller ones equal libjpeg's at 1/2, 1/4 and 1/8: each group of 2, 4 or 8 outputs is
+	 * replaced by its sum; 4 x 4 uses all frequencies but the fourth, 2 x 2 uses 0 and the odd
+	 * ones (the sums of the others are 0), 1 x 1 uses 0.
 	 */
 	void (*idct[JPEG_KERNEL_SCALES])(const int16_t *coefficients, const uint32_t *places,
 					 uint32_t blocks, const int16_t quant[64], uint8_t *output,
 					 size_t stride);
-	/* sums[i] = 3 * near[i] + far[i]: chroma halved vertically only, */
+	/* sums[i] = 3 * near[i] + far[i], for chroma halved only vertically, */
 	void (*column_sums)(const uint8_t *near, const uint8_t *far, uint16_t *sums,
 			    uint32_t count);
 	/* and output[i] = (sums[i] + bias) >> 2 */
 	void (*upsample_v)(const uint16_t *sums, uint8_t *output, uint32_t count, uint32_t bias);
 	/*
-	 * input[-1] .. input[count] to 2 * count samples: (3 s[i] + s[i-1] + 1) >> 2, (3 s[i] +
+	 * input[-1] .. input[count] to 2 * count samples: (3 s[i] + s[i-1] + 1) >> 2 and (3 s[i] +
 	 * s[i+1] + 2) >> 2
 	 */
 	void (*upsample_h)(const uint8_t *input, uint8_t *output, uint32_t count);
 	/*
-	 * YCbCr to interleaved RGB: JFIF 1.02, constants of 16 bits, rounded; count pixels, 3 bytes
-	 * each
+	 * YCbCr to interleaved RGB: JFIF 1.02, 16-bit constants, rounded; count pixels of 3 bytes
 	 */
 	void (*rgb)(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t *output,
 		    uint32_t count);
 	/*
-	 * The same with chroma of half the width and height, of which the near row and the far one
-	 * make s[i] = 3 * near[i] + far[i], and that two samples, (3 s[i] + s[i-1] + 8) >> 4 and (3
-	 * s[i] + s[i+1] + 7) >> 4; the first pixel takes the first of s[0], or the second if odd.
-	 * Samples
-	 * [-1 .. (count + odd + 1) / 2] count, of chroma 64 behind may be looked at. y[1], unless
-	 * NULL, and output[1] are another row's, which is nearer to far.
+	 * The same with chroma of half the width and height. The near and the far row give s[i] = 3
+	 * * near[i] + far[i], and each s[i] gives two samples, (3 s[i] + s[i-1] + 8) >> 4 and (3
+	 * s[i] + s[i+1] + 7) >> 4. The first pixel takes the first sample of s[0], or the second if
+	 * odd. Samples [-1 .. (count + odd + 1) / 2] contribute; 64 bytes of chroma past them may
+	 * be read. y[1], unless NULL, and output[1] belong to a second row, which is nearer to far.
 	 */
 	void (*rgb_hv)(const uint8_t *const y[2], const struct jpeg_rows_pair *cb,
 		       const struct jpeg_rows_pair *cr, bool odd, uint8_t *const output[2],
@@ -97,7 +95,10 @@ struct jpeg_kernels {
 	void (*grey)(const uint8_t *y, uint8_t *output, uint32_t count);
 };
 
-/* Every set's idct[0]. Beyond what an image can have, it wraps at 10 bits, as libjpeg does. */
+/*
+ * idct[0] of every instruction set. Like libjpeg, wraps at 10 bits for values that no image
+ * produces.
+ */
 void jpeg_idct_1(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
 		 const int16_t quant[64], uint8_t *output, size_t stride);
 
@@ -106,7 +107,7 @@ extern const struct jpeg_kernels jpeg_kernels_avx2;
 extern const struct jpeg_kernels jpeg_kernels_avx512bw;
 extern const struct jpeg_kernels jpeg_kernels_avx512;
 
-/* Those of a set that this CPU has. */
+/* Returns the kernels of an instruction set that this CPU supports. */
 const struct jpeg_kernels *jpeg_kernels_of(enum cpu_isa isa);
-/* Those of cpu_isa_chosen(), at the first call. */
+/* Returns the kernels of cpu_isa_chosen(), as of the first call. */
 const struct jpeg_kernels *jpeg_kernels_get(void);

@@ -1,8 +1,8 @@
 /*
- * What the kernels on vectors are made of, whatever their width. Included by jpeg_kernels_avx2.c
- * and jpeg_kernels_avx512.c, ahead of what differs between them and of jpeg_kernels_simd.h. They
- * say what a vector is (VECTOR, of LANES lanes), how its intrinsics are called (V and SI) and how
- * 128 bits come into every lane (BROADCAST); OWN_SHUFFLES: they have better ones.
+ * Building blocks of the vector kernels, independent of the vector width. jpeg_kernels_avx2.c and
+ * jpeg_kernels_avx512.c include this before their own code and jpeg_kernels_simd.h. They define the
+ * vector type (VECTOR, with LANES lanes), the intrinsic names (V and SI) and how to broadcast 128
+ * bits to every lane (BROADCAST). They define OWN_SHUFFLES if they have better shuffles.
  */
 #include "format/codec/jpeg/kernels/jpeg_kernels.h"
 
@@ -44,16 +44,16 @@ static inline VECTOR multiply_add(VECTOR sum, VECTOR a, VECTOR b)
 }
 
 /*
- * Words of dequantised lines, 0 and 4 interleaved, 2 and 6, 1 and 3, 5 and 7: four of each line in
- * a lane.
+ * Words of dequantised lines, interleaved as 0 and 4, 2 and 6, 1 and 3, 5 and 7; a lane holds four
+ * of each line.
  */
 struct pairs {
 	VECTOR x04, x26, x13, x57;
 };
 
 /*
- * What two outputs a line depend on. In words: lines 1 and 3, 5 and 7 interleaved, columns 1, 3, 5,
- * 7 of them; line 0 of these columns, each followed by column 0; of column 0 lines 1, 3, 5, 7,
+ * Inputs of two outputs per line, as words: lines 1 and 3, and 5 and 7, interleaved, in columns 1,
+ * 3, 5, 7; line 0 of these columns, each followed by column 0; and lines 1, 3, 5, 7 of column 0,
  * twice.
  */
 struct odd_pairs {
@@ -61,15 +61,15 @@ struct odd_pairs {
 };
 
 /*
- * Of half as many samples as a vector has bytes, as words: the column sums s[i] = 3 * near[i] +
- * far[i], from i = -1, 0 and 1 on, and three times those from i = 0 and 1 on.
+ * Column sums s[i] = 3 * near[i] + far[i] as words, for half as many samples as a vector has bytes:
+ * from i = -1, 0 and 1 on, and three times the sums from i = 0 and 1 on.
  */
 struct column_sums {
 	VECTOR once[3], thrice[2];
 };
 
 #ifndef OWN_SHUFFLES
-/* Of low's lanes and high's, words of 32 bits: the upper halves. */
+/* The upper halves of the 32-bit words in each lane of low and high. */
 static inline VECTOR high_words(VECTOR low, VECTOR high)
 {
 	return V(packs_epi32)(V(srai_epi32)(low, 16), V(srai_epi32)(high, 16));
@@ -82,8 +82,8 @@ static inline VECTOR shift_18(VECTOR low, VECTOR high)
 }
 
 /*
- * Four columns of four samples a vector, each block's in a lane, to four lines of eight samples, as
- * store_lines takes them.
+ * Transposes four columns of four samples per vector, one block per lane, to four lines of eight
+ * samples, in the order of store_lines().
  */
 static inline void columns_to_lines(const VECTOR columns[2], VECTOR lines[2])
 {
