@@ -28,7 +28,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define HABIT "CREW_TEST_HABIT"
+#define HABIT "MANAGER_TEST_HABIT"
 
 enum {
 	/* More than is read from a worker per second; the rest fits into any pipe. */
