@@ -40,8 +40,9 @@ int data_open(struct data *data, const struct recipe *recipe, struct comm *comm,
 	      unsigned threads, const struct weights_facts *weights, char *error);
 void data_close(struct data *data);
 /*
- * Threads of a private daemon; 0 for its default. If the device computes on the same CPUs, the
- * daemon gets a quarter of them so that it does not slow the device down.
+ * Threads of a private daemon: data.threads if set, else 0 for the daemon's default. If the device
+ * computes on the same CPUs, a quarter of them (at least one) instead of the default, so that the
+ * daemon does not slow the device down.
  */
 unsigned data_daemon_threads(const struct recipe_data *recipe, const struct comm *comm,
 			     bool on_cpus);
