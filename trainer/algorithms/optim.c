@@ -24,7 +24,7 @@ void optim_spec(const struct recipe *recipe, struct device_optimizer_spec *ret_s
 	};
 }
 
-/* Factor on a group's learning rate; 0 for none. */
+/* Factor on a group's learning rate; 0 keeps the group fixed. */
 static double rate_factor(const struct recipe_optim *optim, enum model_group group, double epoch)
 {
 	if (group == MODEL_NORM_BIASES)

@@ -30,7 +30,7 @@ uint32_t select_count(const struct recipe_train *recipe, uint32_t count)
 	return (uint32_t)(recipe->selective_backprop * count);
 }
 
-/* Breaks ties between equal losses. */
+/* Orders by place in the batch; also breaks ties between equal losses or keys. */
 static int by_place(const void *a, const void *b)
 {
 	const struct candidate *x = a, *y = b;
