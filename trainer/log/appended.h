@@ -16,7 +16,7 @@
 int appended_open(const char *path);
 /* Error text for people. */
 const char *appended_why(int r);
-/* Appends with one write; removes a partial record on failure. */
+/* Appends a record, with one write if possible; on failure removes what was written of it. */
 int appended_put(int fd, const void *record, size_t size);
 
 #define APPENDED_NO_STEP UINT64_MAX
