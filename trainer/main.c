@@ -149,7 +149,7 @@ static int parse_size(const char *text, struct argp_state *state)
 	return (int)size;
 }
 
-/* What trains or measures from the initial weights does nothing else. */
+/* Refuses combinations of options that train or measure from the initial weights. */
 static void check_alone(const struct arguments *arguments, const struct argp_state *state)
 {
 	const struct run_options *run = &arguments->run;
@@ -194,7 +194,7 @@ static void parse_trace_steps(const char *text, struct argp_state *state, struct
 	run->trace_last = last;
 }
 
-/* What options do not mean together. */
+/* Refuses options that do not go together. */
 static void check(const struct arguments *arguments, const struct argp_state *state)
 {
 	static const char ending[] = ".safetensors";
@@ -245,7 +245,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		return 0;
 	case OPTION_EVALUATE:
 		arguments->run.evaluate = arguments->run.dry = true;
-		arguments->run.allow_changes = true; /* there are no losses to come */
+		arguments->run.allow_changes = true; /* there are no later losses */
 		return 0;
 	case OPTION_HELP_RECIPE:
 		recipe_help(stdout);
@@ -297,7 +297,7 @@ static void catch_signals(void)
 	action.sa_flags = 0;
 	sigaction(SIGUSR1, &action, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGXFSZ, SIG_IGN); /* writing fails, and what fails can be said */
+	signal(SIGXFSZ, SIG_IGN); /* writes then fail with an error that can be reported */
 }
 
 /* cuda:N has the number of a GPU, which is no part of the recipe. */
@@ -373,7 +373,7 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 	return r;
 }
 
-/* Whether a recipe is that of a run, in its folder. */
+/* True if the recipe is the one in a run's folder. */
 static bool is_of_run(const char *recipe, size_t folder, const char *name)
 {
 	char log[4096];
@@ -416,7 +416,10 @@ static void print_profile(const struct run *run)
 	}
 }
 
-/* Of a run that failed. Says why, unless rank 0 does, and ends the ranks that do not know of it. */
+/*
+ * After a failed run: reports the reason, unless rank 0 does, and ends ranks that do not know of
+ * it.
+ */
 static void give_up(const struct run *run, int r)
 {
 	struct comm *comm = run->comm;
@@ -424,7 +427,7 @@ static void give_up(const struct run *run, int r)
 	if (run->agreed && comm->rank)
 		return;
 	/*
-	 * Rank 0 finds the same about now; one word of it is enough, and its end is the end of this
+	 * Rank 0 finds the same error at about the same time and reports it; its exit ends this
 	 * rank.
 	 */
 	if (run->everywhere && comm->rank && sleep(LEADER_SECONDS))
@@ -476,7 +479,7 @@ static int train(const struct recipe *recipe, const struct run_options *run_opti
 	return r;
 }
 
-/* Rank 0 reads the recipe, the others take it as it is. */
+/* Rank 0 reads the recipe and broadcasts it. */
 static int make_recipe(struct recipe *recipe, struct arguments *arguments, char *error)
 {
 	struct comm *comm = arguments->run.comm;

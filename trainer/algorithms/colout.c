@@ -8,7 +8,7 @@ uint32_t colout_kept(double share, uint32_t size)
 	return kept ? kept : 1;
 }
 
-/* Every subset of that size is as likely: Knuth's algorithm S. */
+/* Uniform among the subsets of that size: Knuth's algorithm S. */
 static void colout_pick(struct random_stream *stream, uint32_t kept, uint32_t size,
 			uint32_t *ret_picks)
 {

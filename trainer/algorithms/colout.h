@@ -1,15 +1,14 @@
 /*
- * ColOut: each batch leaves out rows and columns, the same of all its images, in training only;
- * what is kept moves together, and so there is less to compute (MosaicML Composer, ColOut; its
- * count of what is kept, and the same share of rows and columns). Which they are depends on seed
- * and step alone. Plain functions.
+ * ColOut: in training, each batch drops the same random rows and columns of all its images, which
+ * shrinks the images and so the computation (MosaicML Composer, ColOut; same kept count, same share
+ * of rows and columns). The choice depends only on seed and step. Pure functions.
  */
 #pragma once
 
 #include <stdint.h>
 
-/* How many of so many rows or columns are kept; at least one. */
+/* Rows or columns kept out of `size`; at least one. */
 uint32_t colout_kept(double share, uint32_t size);
-/* [colout_kept()] each, rising. */
+/* Draws the kept rows and columns: colout_kept() ascending indices each. */
 void colout_draw(double share, uint64_t seed, uint64_t step, uint32_t height, uint32_t width,
 		 uint32_t *ret_rows, uint32_t *ret_columns);

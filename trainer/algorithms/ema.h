@@ -1,16 +1,16 @@
 /*
- * The exponential moving average of weights and of the norms' statistics: which decay each update
- * has. The averaging itself is the device's (device_hyper.ema_decay), in the pass of the optimizer.
- * A function of the recipe and the step, so resuming needs no state.
+ * Decay per update of the exponential moving average of weights and norm statistics. The device
+ * computes the average (device_hyper.ema_decay) in the optimizer pass. Depends only on recipe and
+ * step, so a resume needs no state.
  */
 #pragma once
 
 #include "trainer/recipe/recipe.h"
 
 /*
- * Decay of the update that makes step `step` (from 1). Those of train.ema_warmup copy (0), and so
- * does, whatever its decay, the first that the device makes; steps that are not a multiple of
- * train.ema_every leave the average alone (1). At position p of the run, from 0 to 1, it is
- * train.ema p^train.ema_rise.
+ * Decay of the update that makes step `step` (from 1). The updates of train.ema_warmup copy (0), as
+ * does the device's first update whatever its decay; steps that are not a multiple of
+ * train.ema_every leave the average unchanged (1). Otherwise train.ema p^train.ema_rise at position
+ * p of the run, from 0 to 1.
  */
 float ema_decay(const struct recipe_train *recipe, uint64_t step, uint64_t batches_per_epoch);

@@ -6,12 +6,12 @@ static double find_rate_fall(const double *losses, unsigned i)
 }
 
 /*
- * Where a loss begins that is larger than any was while the rate was too small to change anything:
- * there training diverges. quiet: from where on rates may change something.
+ * First index from `quiet` on whose loss exceeds all losses before `quiet`, where the rate was too
+ * small to matter: training diverges there.
  */
 static unsigned find_rate_end(const double *losses, unsigned first, unsigned quiet, unsigned count)
 {
-	static const double noise = 1.01; /* of smoothed losses */
+	static const double noise = 1.01; /* tolerance for smoothed losses */
 	double level = losses[first];
 	unsigned end = quiet;
 	for (unsigned i = first; i < quiet; i++)
@@ -26,7 +26,10 @@ void find_rate_read(const double *losses, unsigned first, unsigned count, unsign
 {
 	const unsigned quiet = first + (count - first) / 4;
 	const unsigned end = find_rate_end(losses, first, quiet, count);
-	/* Of losses that only noise tells apart any would be the least. */
+	/*
+	 * If training diverges at once, fall back to all losses; else ignore those that differ by
+	 * noise.
+	 */
 	const unsigned begin = quiet < end ? quiet : first;
 	unsigned steepest = begin, least = begin;
 	for (unsigned i = quiet; i < end; i++)

@@ -11,7 +11,7 @@
 
 #define freeze_fail(error, ...) sentence_fail((error), FREEZE_ERROR_MAX, -EINVAL, __VA_ARGS__)
 
-/* ---- the text ---- */
+/* ---- parsing ---- */
 
 /* "layer1.*" or "layer1.*:10" */
 static int read_pattern(struct freeze_pattern *pattern, const char *text, size_t length,
@@ -25,7 +25,7 @@ static int read_pattern(struct freeze_pattern *pattern, const char *text, size_t
 	pattern->text[length] = '\0';
 	pattern->epochs = 0;
 	colon = strrchr(pattern->text, ':');
-	/* that of a class, [[:digit:]], has a bracket behind it */
+	/* a colon inside a class, [[:digit:]], has a bracket behind it */
 	if (!colon || strchr(colon, ']'))
 		return 0;
 	pattern->epochs = strtod(colon + 1, &end);
@@ -56,14 +56,14 @@ static int read_text(struct freeze *freeze, const char *text, char *error)
 	}
 }
 
-/* ---- what it names ---- */
+/* ---- matching ---- */
 
 static const char *name_of(const struct device_params *params, size_t index)
 {
 	return device_param_spec(device_params_at(params, index))->name;
 }
 
-/* As many parts of a name as there are in the beginning of a pattern: "layer1." for "layrs1.". */
+/* Takes as many components of the name as the pattern begins with: "layer1." for "layrs1.". */
 static void take_parts(const char *name, const char *bare, char *ret_part)
 {
 	size_t length = 0, size = strlen(bare), dots = 0;
@@ -100,7 +100,10 @@ static int fail_unmatched(const struct device_params *params, const char *patter
 			   pattern, name_of(params, 0), name_of(params, last));
 }
 
-/* Epochs for which a parameter is frozen, of all patterns that name it: -1 none, 0 all of them. */
+/*
+ * Longest freeze, in epochs, of the patterns that match a parameter: -1 if none, 0 for the whole
+ * run.
+ */
 static double epochs_of(const struct freeze *freeze, const char *name)
 {
 	double longest = -1;
@@ -115,7 +118,7 @@ static double epochs_of(const struct freeze *freeze, const char *name)
 	return longest;
 }
 
-/* Number of the thaw after so many epochs, from 1. */
+/* Numbers the distinct thaw times, from 1. */
 static int number_thaws(struct freeze *freeze, char *error)
 {
 	for (unsigned i = 0; i < freeze->count; i++) {
@@ -188,7 +191,7 @@ int freeze_init(struct freeze *freeze, const struct recipe *recipe, struct devic
 	for (size_t i = 0; i < device_params_count(params); i++) {
 		struct device_param *param = device_params_at(params, i);
 		double epochs = epochs_of(freeze, name_of(params, i));
-		/* what the network itself freezes does not thaw */
+		/* parameters that the network itself freezes never thaw */
 		if (epochs < 0 || device_param_spec(param)->frozen)
 			continue;
 		freeze->start[i] = (uint8_t)thaw_of(freeze, epochs);

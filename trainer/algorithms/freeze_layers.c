@@ -16,7 +16,7 @@ uint32_t freeze_layers_depth(const struct recipe_train *recipe, uint64_t step, u
 	return (uint32_t)(recipe->freeze_level * share * (layers - 1));
 }
 
-/* Of a name, all but the last part: "layer1.0.conv1" of "layer1.0.conv1.weight". */
+/* Length of a name without its last component: "layer1.0.conv1" of "layer1.0.conv1.weight". */
 static size_t stem(const char *name)
 {
 	const char *dot = strrchr(name, '.');

@@ -1,10 +1,9 @@
 /*
- * Layers that learn no more, the first of the network first: between epochs, from a share of the
- * run on, until at its end a share of all layers would be frozen (train.freeze_level; FreezeOut,
- * Brock et al. 2017, arXiv:1706.04983; schedule and rounding are those of MosaicML Composer's
- * LayerFreezing). What is frozen costs no backward pass and no update; norms go on normalising by
- * their batches, as they do there. How many are frozen depends on the step alone, so that a resumed
- * run has the same.
+ * Progressive freezing, from the first layer on: from a position in the run, the number of frozen
+ * layers grows between epochs towards a share of all layers at the end (train.freeze_level;
+ * FreezeOut, Brock et al. 2017, arXiv:1706.04983; schedule and rounding as in MosaicML Composer's
+ * LayerFreezing). Frozen layers need no backward pass and no update; their norms still use batch
+ * statistics, as in Composer. The number depends only on the step, so a resume needs no state.
  */
 #pragma once
 
@@ -14,23 +13,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* All zero: nothing is frozen this way. */
+/* All zero if unused. */
 struct freeze_layers {
-	uint32_t *layer; /* [parameters] number of the layer of each, from 1 */
-	uint32_t count;  /* layers that have parameters */
-	uint32_t depth;  /* how many of them are frozen */
+	uint32_t *layer; /* [parameters] layer number of each parameter, from 1 */
+	uint32_t count;  /* number of layers that have parameters */
+	uint32_t depth;  /* number of frozen layers */
 };
 
-/* Of so many layers how many are frozen in the step that follows `step` of `steps`. */
+/* Number of frozen layers, out of `layers`, in the step after `step` of `steps`. */
 uint32_t freeze_layers_depth(const struct recipe_train *recipe, uint64_t step, uint64_t steps,
 			     uint64_t batches_per_epoch, uint32_t layers);
 /*
- * Finds the layers of a network, whose parameters are there: those that share all of their names
- * but the last part, in their order. -ENOMEM.
+ * Finds the layers of a network whose parameters are declared: parameters of a layer have equal
+ * names up to the last component. -ENOMEM.
  */
 int freeze_layers_init(struct freeze_layers *freeze, const struct recipe_train *recipe,
 		       const struct device_params *params);
 void freeze_layers_deinit(struct freeze_layers *freeze);
-/* Freezes layers up to this depth. Training graphs are to be planned anew. */
+/* Freezes the first `depth` layers. Plan training graphs again afterwards. */
 void freeze_layers_apply(struct freeze_layers *freeze, struct device_params *params,
 			 uint32_t depth);

@@ -19,13 +19,13 @@ uint32_t mix_parts_after(const struct recipe_train *recipe, uint32_t parts, uint
 	return 0;
 }
 
-/* In (0, 1). */
+/* Uniform in (0, 1). */
 static double mix_uniform(struct random_stream *stream)
 {
 	return (random_u32(stream) + 0.5) * 0x1p-32;
 }
 
-/* Normal, by Marsaglia's polar method. */
+/* Standard normal, by Marsaglia's polar method. */
 static double mix_normal(struct random_stream *stream)
 {
 	double u, v, square;
@@ -38,9 +38,9 @@ static double mix_normal(struct random_stream *stream)
 }
 
 /*
- * Logarithm of a number of Gamma(alpha, 1): Marsaglia and Tsang, "A Simple Method for Generating
- * Gamma Variables" (2000). Below 1 it is that of alpha + 1 times U^(1 / alpha), which may be less
- * than a double can be.
+ * Logarithm of a Gamma(alpha, 1) variate: Marsaglia and Tsang, "A Simple Method for Generating
+ * Gamma Variables" (2000). For alpha below 1, that of alpha + 1 times U^(1 / alpha), which may
+ * underflow a double, hence the logarithm.
  */
 static double mix_log_gamma(struct random_stream *stream, double alpha)
 {
@@ -57,7 +57,7 @@ static double mix_log_gamma(struct random_stream *stream, double alpha)
 	}
 }
 
-/* Of Beta(alpha, alpha): X / (X + Y) of two numbers of Gamma(alpha, 1). */
+/* A Beta(alpha, alpha) variate: X / (X + Y) with Gamma(alpha, 1) variates. */
 static double mix_beta(struct random_stream *stream, double alpha)
 {
 	double x = mix_log_gamma(stream, alpha), y = mix_log_gamma(stream, alpha);
@@ -83,7 +83,7 @@ double mix_box(const struct mix_batch *batch, double share, uint32_t row, uint32
 			   ((double)batch->height * batch->width);
 }
 
-/* All but the partner, of what is drawn together. Returns the share of the label. */
+/* Draws everything but the partner. Returns the label's share. */
 static double mix_draw_one(const struct recipe_train *recipe, const struct mix_batch *batch,
 			   uint64_t number, struct device_blend *ret_blend)
 {

@@ -16,7 +16,7 @@ void noise_add(struct noise *noise, const struct noise_norms *norms)
 	noise->weight = NOISE_MEMORY * noise->weight + (1 - NOISE_MEMORY);
 }
 
-/* Both have the same weight, which cancels. */
+/* Both averages have the same weight, which cancels. */
 double noise_scale(const struct noise *noise)
 {
 	if (!(noise->weight > 0))

@@ -24,7 +24,7 @@ void optim_spec(const struct recipe *recipe, struct device_optimizer_spec *ret_s
 	};
 }
 
-/* On the learning rate of a group; 0: it stays as it is. */
+/* Factor on a group's learning rate; 0 keeps the group fixed. */
 static double rate_factor(const struct recipe_optim *optim, enum model_group group, double epoch)
 {
 	if (group == MODEL_NORM_BIASES)
@@ -33,7 +33,7 @@ static double rate_factor(const struct recipe_optim *optim, enum model_group gro
 	return group == MODEL_WHITEN_BIAS && end > 0 && epoch >= end ? 0 : 1;
 }
 
-/* optim.lr, for the batch that there is. */
+/* optim.lr, scaled to the batch size. */
 static double base_rate(const struct recipe *recipe)
 {
 	const struct recipe_optim *optim = &recipe->optim;
@@ -60,7 +60,7 @@ void optim_hyper(const struct recipe *recipe, const struct schedule *schedule, u
 	for (enum model_group group = 0; group < MODEL_GROUPS; group++) {
 		double factor = rate_factor(optim, group, epoch);
 		hyper.lr[group] = (float)(lr * factor);
-		/* what decays does so by lr * weight_decay: that is as without the factor */
+		/* divide weight decay by the factor, so that lr * weight_decay is as without it */
 		if (factor > 0 && (group == MODEL_WEIGHTS || optim->decay_all))
 			hyper.weight_decay[group] = (float)(optim->weight_decay / factor);
 	}

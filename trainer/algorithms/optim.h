@@ -1,6 +1,6 @@
 /*
- * From the recipe to what the device's optimizer is told: its kind once, its hyperparameters at
- * every step. Plain functions of the recipe and the step.
+ * Translates the recipe for the device's optimizer: its kind once, its hyperparameters at every
+ * step. Pure functions of recipe and step.
  */
 #pragma once
 
@@ -10,8 +10,8 @@
 void optim_spec(const struct recipe *recipe, struct device_optimizer_spec *ret_spec);
 
 /*
- * Hyperparameters of the update that makes step `step` (from 1); the schedule stands at the start
- * of that step.
+ * Hyperparameters of the update that makes step `step` (from 1), with the schedule evaluated at the
+ * start of that step.
  */
 void optim_hyper(const struct recipe *recipe, const struct schedule *schedule, uint64_t step,
 		 uint64_t batches_per_epoch, struct device_hyper *ret_hyper);

@@ -1,8 +1,8 @@
 /*
- * schedule.name = plateau: the rate drops by schedule.gamma when evaluations stop improving, as
- * torch.optim.lr_scheduler.ReduceLROnPlateau with threshold_mode "rel"; its min_lr is a share here,
- * schedule.final. A plain value, the same on all ranks, which goes into the checkpoint; zeros are
- * the start.
+ * schedule.name = plateau: multiplies the rate by schedule.gamma when evaluations stop improving,
+ * as torch.optim.lr_scheduler.ReduceLROnPlateau with threshold_mode "rel"; min_lr is given as a
+ * share, schedule.final. A plain value, equal on all ranks and saved in checkpoints; starts as
+ * zeros.
  */
 #pragma once
 
@@ -10,12 +10,12 @@
 
 struct plateau {
 	uint64_t drops;
-	uint64_t improved; /* evaluations that were the best so far */
-	double best;       /* of the metric, once one has */
-	uint64_t bad;      /* in a row that were not */
-	uint64_t resting;  /* that schedule.cooldown still lets pass */
+	uint64_t improved; /* number of evaluations that were the best so far */
+	double best;       /* best metric, valid if improved > 0 */
+	uint64_t bad;      /* consecutive evaluations without improvement */
+	uint64_t resting;  /* remaining evaluations of schedule.cooldown */
 };
 
-/* Takes an evaluation into account. top1: a share. */
+/* Takes an evaluation into account. top1 is a fraction. */
 void plateau_evaluated(struct plateau *plateau, const struct recipe_schedule *keys, double loss,
 		       double top1);

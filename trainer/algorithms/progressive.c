@@ -9,7 +9,7 @@ bool progressive_is_on(const struct recipe_data *recipe)
 	return recipe->initial_scale < 1;
 }
 
-/* How much of the way from the first scale to the whole size is done, 0..1. */
+/* Progress from the initial scale to the full size, 0..1. */
 static double grown(const struct recipe_data *recipe, double elapsed)
 {
 	double since = elapsed - recipe->delay_fraction;
@@ -31,7 +31,7 @@ void progressive_size(const struct recipe_data *recipe, uint64_t step, uint64_t 
 	double share = steps ? grown(recipe, (double)step / (double)steps) : 1;
 	double scale = recipe->initial_scale + (1 - recipe->initial_scale) * share;
 	double each = (double)recipe->size_increment, whole = *width;
-	/* to even where it is in the middle, as Python rounds */
+	/* round half to even, as Python does */
 	double pinned = rint(whole * scale / each) * each;
 	if (!progressive_is_on(recipe) || share >= 1 || pinned >= whole)
 		return;

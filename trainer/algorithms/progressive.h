@@ -1,9 +1,8 @@
 /*
- * Progressive resizing: training begins with small images, which grow from step to step until they
- * are as large as the pipeline makes them (Howard 2018, for DAWNBench; parameters, arithmetic and
- * rounding are those of MosaicML Composer's ProgressiveResizing). The time of a step is about the
- * square of the scale. The device resizes, each pixel the mean of those that it covers, where
- * Composer takes the nearest one. Plain functions.
+ * Progressive resizing: training starts with small images that grow step by step to the pipeline's
+ * size (Howard 2018, for DAWNBench; parameters, arithmetic and rounding as in MosaicML Composer's
+ * ProgressiveResizing). A step's time is about proportional to the square of the scale. The device
+ * resizes by averaging the covered pixels, where Composer takes the nearest one. Pure functions.
  */
 #pragma once
 
@@ -14,9 +13,9 @@
 
 bool progressive_is_on(const struct recipe_data *recipe);
 /*
- * Size of the images of the step that follows `step` of `steps`, from that of the pipeline's:
- * a width that is a multiple of data.size_increment, and the height that goes with it; the whole
- * size once images have grown. Never below a quarter, which the device shrinks to at most.
+ * In: the pipeline's size. Out: the image size of the step after `step` of `steps`: a width that is
+ * a multiple of data.size_increment and the matching height, or the full size once images have
+ * grown. At least a quarter of the full size, the device's limit for shrinking.
  */
 void progressive_size(const struct recipe_data *recipe, uint64_t step, uint64_t steps,
 		      uint32_t *height, uint32_t *width);

@@ -8,9 +8,8 @@ void schedule_init(struct schedule *schedule, const struct recipe *recipe)
 }
 
 /*
- * Of periods that have passed. Positions are quotients of steps, so that a boundary may be missed
- * by a rounding: 0.3 / 0.1 is a little less than 3. What differs from a whole number by no more
- * counts as that number.
+ * Number of periods passed. Positions are quotients of steps, so rounding may miss a boundary: 0.3
+ * / 0.1 is slightly less than 3. Snaps to a whole number within such an error.
  */
 static double settled(double count)
 {
@@ -19,11 +18,11 @@ static double settled(double count)
 }
 
 struct cycle {
-	double index; /* periods before it */
-	double phase; /* how much of it has passed, 0 to 1 */
+	double index; /* periods before this one */
+	double phase; /* position in it, 0 to 1 */
 };
 
-/* The current period, where each is `growth` times as long as the one before. */
+/* The current period; each is `growth` times as long as the previous one. */
 static struct cycle cycle_at(double position, double period, double growth)
 {
 	if (growth == 1) {
@@ -31,21 +30,24 @@ static struct cycle cycle_at(double position, double period, double growth)
 		return (struct cycle){floor(count), count - floor(count)};
 	}
 	double index = floor(settled(log1p(position / period * (growth - 1)) / log(growth)));
-	double before = (pow(growth, index) - 1) / (growth - 1); /* in first periods */
+	/* in lengths of the first period */
+	double before = (pow(growth, index) - 1) / (growth - 1);
 	double phase = (position / period - before) / pow(growth, index);
 	return (struct cycle){index, fmin(fmax(phase, 0), 1)};
 }
 
-/* ---- the schedules proper ---- */
+/* ---- schedules ---- */
 
-/* Where the run stands. */
+/* Position in the run. */
 struct position {
 	const struct recipe_schedule *keys;
 	double epoch;
-	double past, length; /* epochs since the end of warm-up, and until the end of the run */
-	double t;            /* the share that has passed, 0 to 1 */
+	/* epochs since the end of warm-up, and from there to the end of the run */
+	double past, length;
+	double t; /* past / length, 0 to 1 */
 	const struct plateau *plateau;
-	double height; /* set by those that cycle: how far up the rate is, 0 to 1 */
+	/* set by cyclic schedules: position of the rate within the cycle's range, 0 to 1 */
+	double height;
 };
 
 static double constant(struct position *at)
@@ -57,7 +59,7 @@ static double cosine(struct position *at)
 {
 	double final = at->keys->final, period = at->keys->period;
 	struct cycle cycle = {0, at->t};
-	/* The run's very end belongs to the last period, not to a new one. */
+	/* The end of the run belongs to the last period. */
 	if (period > 0 && at->past < at->length)
 		cycle = cycle_at(at->past, period, at->keys->cycle_mul);
 	double highest = fmax(final, pow(at->keys->cycle_decay, cycle.index));
@@ -69,7 +71,7 @@ static double linear(struct position *at)
 	return 1 - (1 - at->keys->final) * at->t;
 }
 
-/* From one value to another over `length` epochs, `passed` of which have. */
+/* Value between two ends after `passed` of `length` epochs. */
 static double anneal(const struct position *at, double from, double to, double passed,
 		     double length)
 {
@@ -78,7 +80,7 @@ static double anneal(const struct position *at, double from, double to, double p
 	return from + (to - from) * passed / length;
 }
 
-/* From start to 1 at the peak, then to final. */
+/* Rises from start to the peak, 1, then falls to final. */
 static double one_cycle(struct position *at)
 {
 	double peak = at->keys->peak * at->length, passed = at->past - peak;
@@ -117,7 +119,7 @@ static double polynomial(struct position *at)
 	return at->keys->final + (1 - at->keys->final) * pow(1 - at->t, at->keys->power);
 }
 
-/* From start up and back in each period; the waves' height is multiplied by a power of `shrink`. */
+/* Rises from start and falls back in each period; wave heights are scaled by powers of `shrink`. */
 static double wave(struct position *at, double shrink, bool by_period)
 {
 	double low = at->keys->start;
@@ -145,7 +147,7 @@ static double exp_range(struct position *at)
 	return wave(at, at->keys->gamma, false);
 }
 
-/* 1 until the last epochs, in which it falls to final. */
+/* 1, then falls to final in the last epochs. */
 static double trapezoid(struct position *at)
 {
 	double decay = at->keys->decay, passed = at->past - (at->length - decay);

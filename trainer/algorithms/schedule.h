@@ -1,8 +1,8 @@
 /*
  * The learning rate over a run, as a factor on optim.lr. Positions and lengths are in epochs, so a
- * schedule means the same at any batch size; the loop evaluates it at every step at step /
- * steps_per_epoch. A plain value without resources; it depends on the recipe alone but for plateau,
- * whose state is the run's, so resuming needs none of its own.
+ * schedule does not depend on the batch size; the loop evaluates it at every step, at step /
+ * steps_per_epoch. A plain value. Only plateau has state, which belongs to the run; all else
+ * depends only on the recipe, so a resume needs no further state.
  */
 #pragma once
 
@@ -10,23 +10,23 @@
 
 struct schedule {
 	struct recipe_schedule keys;
-	double epochs; /* of the whole run, warm-up included */
-	/* what evaluations have come to, the caller's, once there may be some; NULL: none yet */
+	double epochs; /* length of the run, including warm-up */
+	/* owned by the caller; NULL if there are no evaluations */
 	const struct plateau *plateau;
 };
 
 void schedule_init(struct schedule *schedule, const struct recipe *recipe);
 
 /*
- * Factor at a position from 0 to epochs (beyond, the value of the end). Warm-up is a straight line
- * from warmup_from to the value that the schedule has at its end; the drops of step, multi_step and
- * exponential count from the start of the run, while all others take the epochs that remain. With
- * schedule.by_epoch an epoch has the value of its start.
+ * Factor at a position from 0 to epochs (beyond, the final value). Warm-up is linear from
+ * warmup_from to the schedule's value at the end of warm-up. step, multi_step and exponential count
+ * epochs from the start of the run; the others span the epochs after warm-up. With
+ * schedule.by_epoch the value at the start of an epoch holds throughout.
  */
 double schedule_factor(const struct schedule *schedule, double epoch);
 /*
- * Momentum there, of which `highest` is what the recipe gives: as far on the way to
- * schedule.base_momentum as the cycle's rate is on its way up. So it is highest where the rate is
- * lowest, and the other way round (Smith 2018, arXiv:1803.09820, 4.3).
+ * Momentum at a position. It moves from `highest`, the recipe's value, to schedule.base_momentum as
+ * the cycle's rate rises, so it is highest where the rate is lowest (Smith 2018, arXiv:1803.09820,
+ * 4.3).
  */
 double schedule_momentum(const struct schedule *schedule, double epoch, double highest);

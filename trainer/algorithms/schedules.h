@@ -1,6 +1,7 @@
 /*
- * The schedules of the learning rate, a row each: the constant, and the name in the recipe
- * (schedule.name) and of the function in schedule.c. Keys of their own are rows of the recipe.
+ * Table of learning rate schedules, one row each: the constant, and the name used both in the
+ * recipe (schedule.name) and for the function in schedule.c. Their keys are rows of the recipe
+ * table.
  */
 #pragma once
 

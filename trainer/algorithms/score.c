@@ -3,8 +3,8 @@
 #include <math.h>
 
 /*
- * Classes that come before `label` when ordered by their logit; all, where that is not finite:
- * comparisons with NaN are false, and would make it right.
+ * Number of classes ranked before `label`; all if its logit is not finite, since comparisons with
+ * NaN are false and would count as correct.
  */
 static uint32_t rank_of(const float *logits, uint32_t label, uint32_t classes)
 {
@@ -32,7 +32,7 @@ void score_add(struct score *score, const float *logits, const int32_t *labels, 
 	for (uint32_t i = 0; i < count; i++) {
 		const float *row = logits + (uint64_t)i * classes;
 		/*
-		 * Once: a feed's memory may change while it is read. Of -1 there is no class
+		 * Read once: a feed's memory may change meanwhile. -1 becomes no valid class
 		 * either.
 		 */
 		uint32_t label = (uint32_t)((const volatile int32_t *)labels)[i];

@@ -30,7 +30,7 @@ uint32_t select_count(const struct recipe_train *recipe, uint32_t count)
 	return (uint32_t)(recipe->selective_backprop * count);
 }
 
-/* In which losses of one value are told apart. */
+/* Orders by place in the batch; also breaks ties between equal losses or keys. */
 static int by_place(const void *a, const void *b)
 {
 	const struct candidate *x = a, *y = b;
@@ -56,8 +56,8 @@ static int by_key(const void *a, const void *b)
 }
 
 /*
- * The largest of log(u) / weight, each with a u of its own: as likely as drawing one after the
- * other by weight, and not again (Efraimidis and Spirakis 2006).
+ * Sort key log(u) / weight with an independent u per sample; taking the largest keys equals
+ * weighted sampling without replacement (Efraimidis and Spirakis 2006).
  */
 static double key_of(const struct recipe_train *recipe, uint64_t step, uint32_t place,
 		     double percentile)

@@ -1,12 +1,14 @@
 /*
  * Stochastic weight averaging (Izmailov et al., UAI 2018, arXiv:1803.05407, algorithm 1): which
- * steps leave weights that belong to the mean. Plain functions of the recipe and the step.
+ * steps' weights enter the mean. Pure functions of recipe and step.
  */
 #pragma once
 
 #include "trainer/recipe/recipe.h"
 
-/* Whether the mean has weights, after step `step` (from 1). */
+/* True if the mean contains any weights after step `step` (from 1). */
 bool swa_begun(const struct recipe_train *recipe, uint64_t step, uint64_t batches_per_epoch);
-/* What the weights after that step count in the mean that includes them: 1/n; 0: they are none. */
+/*
+ * Share of the weights after that step in the mean that includes them, 1/n; 0 if they do not enter.
+ */
 float swa_share(const struct recipe_train *recipe, uint64_t step, uint64_t batches_per_epoch);

@@ -8,13 +8,13 @@
 
 static const char FORMAT[] = "1";
 
-/* Counters as metadata: one table for writing and reading. */
+/* Counters as metadata; one table for writing and reading. */
 enum counter_type {
 	COUNTER_U64,
 	COUNTER_U32,
 	COUNTER_DOUBLE,
-	COUNTER_LOSS, /* a double that is not finite where weights make no sense of the images */
-	/* Not in checkpoints of versions that did not know them, where they are zero: */
+	COUNTER_LOSS, /* a double that may be non-finite */
+	/* Missing in checkpoints of older versions, then zero: */
 	COUNTER_UUID,
 	COUNTER_LATER_U32,
 	COUNTER_LATER_U64,

@@ -1,4 +1,4 @@
-/* The checkpoints of a folder, by their names. */
+/* The checkpoints in a folder, identified by name. */
 #include "format/base/system/atomic_file.h"
 #include "trainer/checkpoint/checkpoint.h"
 
@@ -17,10 +17,7 @@ int checkpoint_path(const char *folder, uint64_t step, char *ret_path)
 	return length < CHECKPOINT_PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 
-/*
- * Step of a checkpoint's file name; false for other files, also those of names that only look
- * alike.
- */
+/* Step in a checkpoint's file name; false for other files, including those with similar names. */
 static bool name_step(const char *name, uint64_t *ret_step)
 {
 	char own[64];
@@ -53,7 +50,7 @@ int checkpoint_newest(const char *folder, uint64_t before, uint64_t *ret_step, c
 	return checkpoint_path(folder, newest, ret_path);
 }
 
-/* What a run that was killed left of a file of its own. */
+/* True for temporary files left by a killed run. */
 static bool left_over(const char *name)
 {
 	static const char *const names[] = {"recipe.ini", "summary.json"};

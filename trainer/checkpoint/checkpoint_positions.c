@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS_MAX = 256 * 256 + 1 }; /* of images of 4096 pixels in patches of 16 */
+enum { TOKENS_MAX = 256 * 256 + 1 }; /* images of 4096 pixels in patches of 16 */
 
-/* A square, or one token more, which has no place: its side. */
+/* True for a square number of tokens, or one more, which has no position; returns the side. */
 static bool is_grid(uint64_t tokens, uint32_t *ret_side, uint32_t *ret_first)
 {
 	uint32_t side = (uint32_t)sqrt((double)tokens + 0.5);
@@ -32,7 +32,7 @@ static bool positions_fit(const struct safetensors_tensor *tensor,
 	return fits;
 }
 
-/* As they are in the file, and at the model's size. */
+/* Reads the embeddings and resizes them to the model's size. */
 static int positions_take(const struct safetensors *source, const char *path,
 			  const struct safetensors_tensor *tensor, struct device_param *param,
 			  const struct positions_size *size, char *error)

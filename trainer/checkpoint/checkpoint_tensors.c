@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char STATE[] = "optimizer.", AVERAGE[] = "ema."; /* before names */
+static const char STATE[] = "optimizer.", AVERAGE[] = "ema."; /* name prefixes */
 
 /* ---- layouts: [K][R][S][C] on the host, [K][C][R][S] in files ---- */
 
-/* Of each of k matrices [rows][columns]. */
+/* Transposes each of k matrices [rows][columns]. */
 static void transpose(size_t k, size_t rows, size_t columns, const float *from, float *to)
 {
 	for (size_t i = 0; i < k; i++)
@@ -40,7 +40,7 @@ static unsigned file_shape(const struct device_param_spec *spec, uint64_t ret_sh
 	static const unsigned order[] = {0, 3, 1, 2};
 	bool convolution = spec->kind == DEVICE_CONV_WEIGHT;
 	unsigned rank = 0;
-	/* timm has embeddings as a batch of one */
+	/* timm's embeddings have a leading batch dimension of 1 */
 	if (spec->kind == DEVICE_EMBEDDING)
 		ret_shape[rank++] = 1;
 	for (unsigned i = 0; i < 2 && rank && spec->shape[i]; i++)
@@ -56,7 +56,7 @@ struct tensor_name {
 	char text[2 * DEVICE_NAME_MAX];
 };
 
-/* What a slot of a parameter is called in the file. */
+/* Name in the file of a parameter's slot. */
 static struct tensor_name name_of(const struct device_params *params,
 				  const struct device_param *param, enum device_slot slot)
 {
@@ -78,7 +78,7 @@ static struct tensor_name name_of(const struct device_params *params,
 	return made;
 }
 
-/* Gradients are not kept. */
+/* Gradients are not saved. */
 static bool keeps(const struct device_param *param, enum device_slot slot)
 {
 	return device_slot_lasts(slot) && device_param_has(param, slot);
@@ -86,9 +86,7 @@ static bool keeps(const struct device_param *param, enum device_slot slot)
 
 /* ---- writing ---- */
 
-/*
- * A tensor on its way: room for the largest one, as it lies in the file and as the device has it.
- */
+/* Buffers for the largest tensor, in file and device layout. */
 struct staging {
 	float *file, *host;
 };
@@ -106,7 +104,7 @@ static void staging_deinit(struct staging *staging)
 	free(staging->host);
 }
 
-/* What the writer asks for, tensor by tensor: a slot of a parameter. */
+/* User data of the writer's fill(): produces one slot of a parameter per tensor. */
 struct source {
 	struct device_param *param;
 	enum device_slot slot;
@@ -192,7 +190,7 @@ int checkpoint_write_tensors(const char *path, struct device_params *params,
 	return r;
 }
 
-/* As data.mean and data.std have it. */
+/* Formatted as data.mean and data.std. */
 static const char *colour_text(const double *value, char *text)
 {
 	snprintf(text, CHECKPOINT_COLOUR_TEXT, "%.9g, %.9g, %.9g", value[0], value[1], value[2]);
@@ -255,7 +253,7 @@ static struct shape_text shape_text(const uint64_t *shape, unsigned rank)
 	return made;
 }
 
-/* Of weights that are not the model's. */
+/* Ending of errors about weights of another model. */
 static const char another_network[] = ": it was trained with another model.name, model.depth, "
 				      "model.width or model.stem, it seems";
 
@@ -283,8 +281,8 @@ static bool shape_fits(const struct safetensors_tensor *tensor,
 }
 
 /*
- * As other programs have it, who write vectors as [C, 1, 1] and linear layers as convolutions:
- * dimensions of 1 make no difference to where numbers lie.
+ * Some programs write vectors as [C, 1, 1] and linear layers as convolutions: dimensions of 1 do
+ * not change the layout, so ignore them.
  */
 static bool shape_agrees(const struct safetensors_tensor *tensor,
 			 const struct device_param_spec *spec)
@@ -359,9 +357,7 @@ int checkpoint_restore_tensors(const struct safetensors *source, const char *pat
 	return r;
 }
 
-/*
- * Whether the file has the model's tensors, but for the last layer, with that before their names.
- */
+/* True if the file has the model's tensors, except the last layer's, with this prefix. */
 static bool has_behind(const struct safetensors *source, const struct device_params *params,
 		       const char *prefix, size_t length)
 {
@@ -376,7 +372,7 @@ static bool has_behind(const struct safetensors *source, const struct device_par
 	return true;
 }
 
-/* Wrappers put the name of the module that they wrap before the names of its tensors. */
+/* Wrapper modules add a prefix to tensor names. */
 static int fail_missing(const struct safetensors *source, const char *path,
 			const struct device_params *params, const char *name, char *error)
 {
@@ -402,7 +398,7 @@ static bool begins(const char *name, const char *with)
 	return strncmp(name, with, strlen(with)) == 0;
 }
 
-/* Of a checkpoint, beside its weights: any optimizer's state, or their average. */
+/* True for tensors of a checkpoint other than weights: optimizer state, and averages. */
 static bool of_training(const char *name)
 {
 	bool known = begins(name, AVERAGE);
@@ -475,7 +471,10 @@ static int import_param(const struct safetensors *source, const char *path,
 	return r;
 }
 
-/* Whether a file names its classes otherwise than the model's: as many may be quite others. */
+/*
+ * Compares the file's class names with the model's: an equal number of classes does not make them
+ * the same.
+ */
 static int import_compare_classes(const struct safetensors *source, const char *path,
 				  const char *class_names, bool *ret_others, char *error)
 {

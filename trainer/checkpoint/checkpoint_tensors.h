@@ -1,7 +1,7 @@
 /*
- * Between the files of the checkpoint: a store's tensors in safetensors files. Convolutions are
- * [K][R][S][C] on the host and [K][C][R][S] in files; each slot has a prefix of its own to the
- * parameter's name. Functions belong to the thread that owns the device.
+ * Internal to checkpoint/: a store's tensors in safetensors files. Convolutions are [K][R][S][C] on
+ * the host and [K][C][R][S] in files; each slot adds its prefix to the parameter's name. Call the
+ * functions from the thread that owns the device.
  */
 #pragma once
 
@@ -9,41 +9,42 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/safetensors.h"
 
-/* Writes the sentence, CHECKPOINT_ERROR_MAX bytes, and returns the code. */
+/* Writes a sentence (CHECKPOINT_ERROR_MAX bytes) and returns the code. */
 #define checkpoint_fail(error, code, ...)                                                          \
 	sentence_fail((error), CHECKPOINT_ERROR_MAX, (code), __VA_ARGS__)
 
-/* Metadata that goes with weights. */
+/* Metadata entries stored with weights. */
 enum { CHECKPOINT_COLOUR_TEXT = 96, CHECKPOINT_ABOUT_MAX = 5 };
 struct checkpoint_metadata {
 	struct safetensors_entry entries[CHECKPOINT_ABOUT_MAX];
-	char mean[CHECKPOINT_COLOUR_TEXT], std[CHECKPOINT_COLOUR_TEXT]; /* texts of entries */
+	/* storage for entry values */
+	char mean[CHECKPOINT_COLOUR_TEXT], std[CHECKPOINT_COLOUR_TEXT];
 };
-/* Fills entries, which also lead into about; returns how many. */
+/* Fills entries, which may point into about; returns their number. */
 size_t checkpoint_describe(const struct checkpoint_about *about,
 			   struct checkpoint_metadata *metadata);
 
 /*
- * A file of every slot that a parameter has, or without prefixes of slot *only of each. Negative
- * errno with a sentence in error.
+ * Writes a file with every slot of every parameter; with `only`, just slot *only, without prefixes.
+ * Negative errno with a sentence in error.
  */
 int checkpoint_write_tensors(const char *path, struct device_params *params,
 			     const enum device_slot *only, const struct safetensors_entry *metadata,
 			     size_t metadata_count, char *error);
 /*
- * Every slot that a parameter has; what is missing, or of another type or shape, is -EBADMSG. path:
- * of the source, for errors.
+ * Restores every slot of every parameter; -EBADMSG if a tensor is missing or has another type or
+ * shape. path names the source in errors.
  */
 int checkpoint_restore_tensors(const struct safetensors *source, const char *path,
 			       struct device_params *params, char *error);
 
-/* Elements of a floating-point tensor as floats; `narrow` has room for what is to be widened. */
+/* Reads a floating-point tensor as floats; `narrow` is a buffer for elements to be widened. */
 int checkpoint_read_elements(const struct safetensors *source,
 			     const struct safetensors_tensor *tensor, size_t count, void *narrow,
 			     float *ret_values, char *error);
 /*
- * Position embeddings of another size than the model's, resized (trainer/device/positions.h).
- * -ENOENT: they are none, or not of a square.
+ * Reads position embeddings of another size and resizes them (trainer/device/positions.h). -ENOENT
+ * if the tensor is not position embeddings of a square grid.
  */
 int checkpoint_import_positions(const struct safetensors *source, const char *path,
 				const struct safetensors_tensor *tensor, struct device_param *param,

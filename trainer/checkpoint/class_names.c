@@ -22,7 +22,7 @@ char *class_names_write(const char *const *names, uint32_t count)
 
 int class_names_read(const char *text, struct class_names *ret_names)
 {
-	/* each text takes thirty times its bytes once it is read */
+	/* parsed JSON takes thirty times the bytes of each string */
 	json_t *array = strlen(text) <= CLASS_NAMES_MAX ? json_loads(text, 0, NULL) : NULL;
 	struct class_names names = {.array = array};
 	int r = json_is_array(array) ? 0 : -EINVAL;
@@ -54,7 +54,7 @@ static bool is_number(const char *name)
 	return *name && !name[strspn(name, "0123456789")];
 }
 
-/* Whether class `number` may have both names. */
+/* True if class `number` may have both names. */
 static bool same_class(const char *a, const char *b, uint32_t number)
 {
 	bool a_number = is_number(a), b_number = is_number(b);

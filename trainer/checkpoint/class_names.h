@@ -1,6 +1,6 @@
 /*
- * Names of classes by their numbers, and as weights keep them in their metadata: a JSON array of
- * texts. Owned by whoever read them.
+ * Class names by number, stored in the metadata of weights as a JSON array of strings. Owned by the
+ * reader.
  */
 #pragma once
 
@@ -8,23 +8,25 @@
 
 enum {
 	CLASS_NAMES_MAX = 1 << 20
-}; /* bytes of the array, above which weights are written without */
+}; /* limit on the array in bytes; weights with longer ones are written without names */
 
 struct class_names {
 	uint32_t count;
 	const char **name; /* [count] */
-	void *array;       /* that the names are in */
+	void *array;       /* storage of the names */
 };
 
-/* To be freed. NULL: there are none, they are too long, one is not UTF-8, or memory is out. */
+/*
+ * Returns the array, to be freed; NULL if there are no names, they are too long, one is not UTF-8,
+ * or out of memory.
+ */
 char *class_names_write(const char *const *names, uint32_t count);
-/* -EINVAL: not an array of texts, or too long a one. -ENOMEM. */
+/* -EINVAL if not an array of strings, or too long. -ENOMEM. */
 int class_names_read(const char *text, struct class_names *ret_names);
 void class_names_deinit(struct class_names *names);
 /*
- * The first class that two lists name differently; the shorter's count if there is none. Where
- * labels were given as numbers, the number is all that there is of a name, and fits its class under
- * any.
+ * Returns the first class whose names differ between two lists; if none does, the shorter list's
+ * count. A name that is just the class's number matches any name.
  */
 uint32_t class_names_differ(const char *const *a, uint32_t a_count, const char *const *b,
 			    uint32_t b_count);

@@ -13,7 +13,7 @@ static const struct rule {
 #undef RULE
 };
 
-/* What a pattern's places stand for in a name. */
+/* Substitutions for a pattern's wildcards in a name. */
 struct match {
 	const char *number[NUMBERS_MAX], *rest;
 	int digits[NUMBERS_MAX];
@@ -42,7 +42,7 @@ static bool match(const char *pattern, const char *name, struct match *ret_match
 	return !*name;
 }
 
-/* The name that another pattern makes of it. */
+/* Name that another pattern gives with the same substitutions. */
 static void fill(const char *pattern, const struct match *match, char *ret_name)
 {
 	char *end = ret_name + DEVICE_NAME_MAX;
@@ -102,7 +102,7 @@ bool names_know(const struct device_params *params, const struct safetensors *so
 	return false;
 }
 
-/* What the families call their last layer. */
+/* Prefixes of the last layer, by family. */
 static const char *const heads[] = {"fc.", "head.fc.", "head."};
 enum { HEADS = sizeof(heads) / sizeof(heads[0]) };
 

@@ -1,8 +1,9 @@
 /*
- * What tensors of published weights are called, beside the names that parameters have (timm's): a
- * row of NAMES for each rule, from ours to theirs, with the layout it is of. `#` is a number, the
- * same on both sides in order, and `*` at the end the rest. Several rows may have the same name of
- * ours: the first whose tensor is in the file is taken, so layouts are recognised by themselves.
+ * Tensor names of published weights in naming schemes other than the model's own (timm's): a table
+ * of rules, each with our name, theirs, and the layout it belongs to. `#` matches a number,
+ * repeated on the other side in order; a final `*` matches the rest. Several rules may have the
+ * same name on our side: the first whose tensor is in the file applies, so layouts need no
+ * detection.
  */
 #pragma once
 
@@ -12,7 +13,7 @@
 #include <stdbool.h>
 
 /* clang-format off */
-/* torchvision's ConvNeXt has stages at odd places of `features`, and between them what halves. */
+/* torchvision's ConvNeXt: stages at odd indices of `features`, downsampling layers between them. */
 #define NAMES_STAGE(X, stage, place)                                                               \
 	X("torchvision", "stages." stage ".blocks.#.conv_dw.*", "features." place ".#.block.0.*")  \
 	X("torchvision", "stages." stage ".blocks.#.norm.*", "features." place ".#.block.2.*")     \
@@ -63,18 +64,18 @@
 /* clang-format on */
 
 /*
- * The tensor of a parameter: of its own name, or as a row says. *ret_layout, which may be NULL:
- * NULL of its own name. NULL: there is none.
+ * Finds the tensor of a parameter, by its own name or by a rule; NULL if there is none. *ret_layout
+ * (ret_layout may be NULL) is NULL for its own name.
  */
 const struct safetensors_tensor *names_find(const struct safetensors *source, const char *name,
 					    const char **ret_layout);
 
-/* Whether the tensor is what names_find() takes for one of the parameters. */
+/* True if names_find() returns this tensor for any parameter. */
 bool names_know(const struct device_params *params, const struct safetensors *source,
 		const char *tensor);
 
-/* Whether a parameter is of the last layer, whose outputs are the classes. */
+/* True for parameters of the last layer, whose outputs are the classes. */
 bool names_head(const char *name);
 
-/* Classes of the last layer in a file, whatever its layout. 0: there is none. */
+/* Classes of the last layer in a file of any layout; 0 if it has none. */
 uint32_t names_classes(const struct safetensors *source);

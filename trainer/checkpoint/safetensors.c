@@ -15,7 +15,7 @@
 
 #define fail(error, code, ...) sentence_fail((error), SAFETENSORS_ERROR_MAX, (code), __VA_ARGS__)
 
-enum { READ_MAX = 1 << 30 }; /* bytes at a time; Linux gives a little less than 2 GiB */
+enum { READ_MAX = 1 << 30 }; /* bytes per read; Linux transfers slightly less than 2 GiB */
 
 static const struct {
 	const char *name;
@@ -30,9 +30,9 @@ struct safetensors {
 	int fd;
 	char *path;
 	uint64_t size;
-	json_t *header; /* owns the names and the metadata */
+	json_t *header; /* owns names and metadata */
 	struct safetensors_tensor *tensors;
-	const struct safetensors_tensor **by_name; /* the same, sorted */
+	const struct safetensors_tensor **by_name; /* the same tensors, sorted by name */
 	size_t count;
 };
 
@@ -41,7 +41,7 @@ const char *safetensors_type_name(enum safetensors_type type)
 	return types[type].name;
 }
 
-/* Elements of a shape times the size of one; false when that exceeds 64 bits. */
+/* Number of elements times element size; false if it exceeds 64 bits. */
 static bool tensor_size(const struct safetensors_tensor *tensor, uint64_t *ret_size)
 {
 	uint64_t size = types[tensor->type].size;
@@ -54,10 +54,7 @@ static bool tensor_size(const struct safetensors_tensor *tensor, uint64_t *ret_s
 
 /* ---- writing ---- */
 
-/*
- * Metadata and tensors by name; NULL: *ret_name is not UTF-8, or its text is not, or it stands
- * twice.
- */
+/* Builds the header; NULL if *ret_name or its value is not UTF-8, or the name occurs twice. */
 static json_t *header_of(const struct safetensors_writer *writer, const char **ret_name)
 {
 	json_t *header = json_object(), *metadata = json_object();
@@ -99,7 +96,7 @@ fail:
 static int write_parts(struct atomic_file *file, const struct safetensors_writer *writer,
 		       const char *text)
 {
-	/* Tensors start at a multiple of 64 so that a mapped file can be used in place. */
+	/* Align tensors to 64 bytes, so that a mapped file can be used in place. */
 	size_t length = strlen(text);
 	size_t padded = (8 + length + 63) / 64 * 64 - 8;
 	char *header = malloc(8 + padded);
@@ -167,7 +164,7 @@ static bool read_count(const json_t *json, uint64_t *ret_value)
 	return true;
 }
 
-/* Names are shown to people, also where nothing is wrong. */
+/* Control characters are refused, since names are printed. */
 static bool has_control(const char *name)
 {
 	while (*name && (unsigned char)*name >= ' ' && *name != 0x7f)
@@ -175,7 +172,7 @@ static bool has_control(const char *name)
 	return *name;
 }
 
-/* Tensors begin at `start` and take data_size bytes. */
+/* Tensor data begins at `start` and has data_size bytes. */
 static int read_tensor(const char *path, const char *name, const json_t *json, uint64_t start,
 		       uint64_t data_size, struct safetensors_tensor *tensor, char *error)
 {
@@ -234,7 +231,7 @@ static int by_name(const void *a, const void *b)
 	return strcmp((*x)->name, (*y)->name);
 }
 
-/* Strangers' files may have tens of thousands of tensors, and each is asked for many times. */
+/* Foreign files may have tens of thousands of tensors, each looked up many times. */
 static int sort_names(struct safetensors *file, char *error)
 {
 	file->by_name = calloc(file->count + 1, sizeof(*file->by_name));
@@ -297,7 +294,7 @@ static int read_tensors(struct safetensors *file, uint64_t header_size, char *er
 	return sort_names(file, error);
 }
 
-/* The file was longer when it was opened. */
+/* A short read means that the file was truncated after opening. */
 static int read_at(const struct safetensors *file, void *ret_bytes, uint64_t size, uint64_t offset,
 		   char *error)
 {
@@ -324,7 +321,7 @@ static int read_at(const struct safetensors *file, void *ret_bytes, uint64_t siz
 static int open_file(struct safetensors *file, char *error)
 {
 	struct stat status;
-	/* O_NONBLOCK: a FIFO must not hang us before fstat tells what it is */
+	/* O_NONBLOCK: a FIFO must not block open() before fstat() identifies it */
 	file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (file->fd < 0 || fstat(file->fd, &status))
 		return fail(error, -errno, "%s: %s", file->path, strerror(errno));
@@ -337,7 +334,10 @@ static int open_file(struct safetensors *file, char *error)
 	return 0;
 }
 
-/* Values of a JSON text, nearly: each but the first of a list or object comes behind a comma. */
+/*
+ * Estimates the values in a JSON text: every element but the first of a list or object follows a
+ * comma.
+ */
 static uint64_t count_values(const char *text, uint64_t size)
 {
 	uint64_t values = 0;
@@ -356,7 +356,7 @@ static uint64_t count_values(const char *text, uint64_t size)
 static int parse_header(struct safetensors *file, const char *text, uint64_t size, char *error)
 {
 	json_error_t json_error;
-	/* each takes a hundred times its bytes once it is read */
+	/* a parsed value takes a hundred times its bytes */
 	if (count_values(text, size) > SAFETENSORS_VALUES_MAX)
 		return fail(error, -EBADMSG, "%s: header: more than %d values", file->path,
 			    SAFETENSORS_VALUES_MAX);
@@ -375,7 +375,7 @@ static int read_header(struct safetensors *file, char *error)
 	int r = read_at(file, &size, sizeof(size), 0, error);
 	if (r)
 		return r;
-	if (memcmp(&size, "PK\3\4", 4) == 0) /* a zip archive */
+	if (memcmp(&size, "PK\3\4", 4) == 0) /* zip archive */
 		return fail(error, -EBADMSG,
 			    "%s: not a safetensors file, but one of torch.save(), it seems; in "
 			    "Python, safetensors.torch.save_file(state_dict, path) writes one",

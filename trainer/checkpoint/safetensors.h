@@ -1,13 +1,12 @@
 /*
- * safetensors files: named tensors behind a JSON header. A u64 length (little endian), that many
- * bytes of JSON, then the tensors' bytes without holes.
+ * safetensors files: a u64 length (little endian), a JSON header of that many bytes, then the bytes
+ * of named tensors without gaps.
  *
- * The writer streams tensors that the caller describes, and makes the file appear whole or not at
- * all (whole_file.h). The reader checks everything when it
- * opens a file: lengths, types, duplicate names, sizes against shapes, bounds, overlaps and holes;
- * the header it reads once. Memory for a header is bounded by its limits, not by what a file says.
- * Tensors are read when they are asked for, not mapped: a disk that fails, or somebody who cuts the
- * file short, is an error and not the end of the process. Any thread may read a file that is open.
+ * The writer streams tensors described by the caller and writes the file atomically (whole_file.h).
+ * The reader validates everything on opening: lengths, types, duplicate names, sizes against
+ * shapes, bounds, overlaps and gaps; it reads the header once. Fixed limits bound the memory for a
+ * header, whatever the file claims. Tensors are read on request, not mapped, so that a failing disk
+ * or a truncated file is an error instead of SIGBUS. Any thread may read an open file.
  */
 #pragma once
 
@@ -18,7 +17,7 @@ enum {
 	SAFETENSORS_ERROR_MAX = 512,
 	SAFETENSORS_RANK_MAX = 8,
 	SAFETENSORS_HEADER_MAX = 32 << 20, /* bytes */
-	/* of the header, as JSON counts them: a tensor takes about eight */
+	/* JSON values in the header; a tensor needs about eight */
 	SAFETENSORS_VALUES_MAX = 1 << 18,
 };
 
@@ -41,10 +40,10 @@ struct safetensors_tensor {
 	enum safetensors_type type;
 	unsigned rank;
 	uint64_t shape[SAFETENSORS_RANK_MAX];
-	/* to be written, row-major, little endian; NULL in a file that was opened */
+	/* for writing: row-major, little endian; NULL in an opened file */
 	const void *data;
 	uint64_t size;   /* bytes */
-	uint64_t offset; /* of the first in a file that was opened */
+	uint64_t offset; /* of the first byte, in an opened file */
 };
 
 struct safetensors_entry {
@@ -52,40 +51,34 @@ struct safetensors_entry {
 };
 
 struct safetensors_writer {
-	const struct safetensors_tensor *tensors; /* data may be NULL: fill is asked for it */
+	const struct safetensors_tensor *tensors; /* data may be NULL, then fill() provides it */
 	size_t count;
 	const struct safetensors_entry *metadata;
 	size_t metadata_count;
-	/*
-	 * Makes the bytes of tensor `index`; the result must stay until the next call. NULL:
-	 * failed.
-	 */
+	/* Returns the bytes of tensor `index`, valid until the next call; NULL on failure. */
 	const void *(*fill)(void *user, size_t index);
 	void *user;
 };
 
 /*
- * Writes a file. Negative errno with a sentence in error (SAFETENSORS_ERROR_MAX bytes); an older
- * file of that name then stays as it was.
+ * Writes a file atomically. On failure, a negative errno with a sentence in error
+ * (SAFETENSORS_ERROR_MAX bytes); an existing file stays unchanged.
  */
 int safetensors_write(const char *path, const struct safetensors_writer *writer, char *error);
 
 struct safetensors;
 
-/* -EBADMSG: not a valid file, error says where and why. */
+/* -EBADMSG if the file is not valid; error says where and why. */
 int safetensors_open(const char *path, struct safetensors **ret_file, char *error);
 /* Accepts NULL. */
 void safetensors_close(struct safetensors *file);
 size_t safetensors_count(const struct safetensors *file);
-/* In order of their bytes. */
+/* In file order. */
 const struct safetensors_tensor *safetensors_at(const struct safetensors *file, size_t index);
-/* NULL: no such tensor. */
+/* NULL if not found. */
 const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
-/*
- * All bytes of a tensor of the file, row-major and little endian. -EBADMSG: the file has become
- * shorter.
- */
+/* Reads all bytes of a tensor, row-major and little endian. -EBADMSG if the file was truncated. */
 int safetensors_read(const struct safetensors *file, const struct safetensors_tensor *tensor,
 		     void *ret_data, char *error);
-/* Of __metadata__; NULL: no such key. */
+/* Value in __metadata__; NULL if the key is absent. */
 const char *safetensors_metadata(const struct safetensors *file, const char *key);

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CLASSES_MAX = 1000000 }; /* as of model.classes */
+enum { CLASSES_MAX = 1000000 }; /* limit of model.classes */
 
-/* Of pixels from 0 to 255, with room to spare: devices have them in fp32. */
+/* Limit for pixel statistics, generous for values in 0..255, so that fp32 can represent them. */
 #define COLOUR_MAX 1e6
 #define STD_MIN    1e-6
 

@@ -1,8 +1,7 @@
 /*
- * What a file of weights says beside its tensors: to evaluate them takes how images were normalised
- * and what the classes are, and no training set where the file says so itself. Exported weights and
- * checkpoints of this program do, in their metadata (struct checkpoint_about); of another program's
- * there is the shape of the last layer.
+ * Metadata of a weights file that an evaluation needs: normalisation of images and class names.
+ * Files written by this program contain it (struct checkpoint_about), so no training set is needed;
+ * files of other programs only have the shape of the last layer.
  */
 #pragma once
 
@@ -13,23 +12,23 @@
 
 enum { WEIGHTS_FILE_MAX = 512 };
 
-/* Plain data but for the last, which is rank 0's alone. */
+/* Plain data, except class_names, which only rank 0 has. */
 struct weights_facts {
 	char file[WEIGHTS_FILE_MAX]; /* for errors */
-	uint32_t classes;            /* of the last layer; 0: there is none */
-	bool normalised;             /* it says by what, so images were bytes */
-	double mean[3], std[3];      /* that bytes are, R, G, B in 0..255; std 0: not known */
-	/* the classes are; then what is not said of normalising is that there was none */
+	uint32_t classes;            /* of the last layer; 0 if there is none */
+	bool normalised;             /* the file gives a normalisation, so images were bytes */
+	double mean[3], std[3];      /* R, G, B in 0..255; std is 0 if unknown */
+	/* class names are given; then a missing normalisation means that there was none */
 	bool named;
 	struct class_names class_names;
 };
 
 /*
- * Of any safetensors file. -EBADMSG: not valid, or metadata that makes no sense. error has
+ * Reads any safetensors file. -EBADMSG if invalid or with malformed metadata. error has
  * CHECKPOINT_ERROR_MAX bytes.
  */
 int weights_read(const char *path, struct weights_facts *ret_facts, char *error);
-/* Of one that is open. *ret_names stays as it is where it does not name them. */
+/* The same for an open file. *ret_names is unchanged if the file names no classes. */
 int weights_class_names(const struct safetensors *source, const char *path,
 			struct class_names *ret_names, char *error);
 void weights_deinit(struct weights_facts *facts);

@@ -61,7 +61,7 @@ void arena_keep(struct arena *arena, uint32_t block)
 	b->again = b->last_again = 0;
 }
 
-/* Largest first; among equals the order of addition, so that a layout is reproducible. */
+/* Largest first; in order of addition if equal, so that layouts are reproducible. */
 static int compare_size(const void *left, const void *right)
 {
 	const struct arena_block *a = *(struct arena_block *const *)left;
@@ -77,7 +77,7 @@ static bool overlap(uint32_t first, uint32_t last, uint32_t other, uint32_t othe
 	return first <= other_last && other <= last;
 }
 
-/* Whether both live at some step. */
+/* True if both are live at some step. */
 static bool meet(const struct arena_block *a, const struct arena_block *b)
 {
 	return overlap(a->first, a->last, b->first, b->last) ||
@@ -87,8 +87,8 @@ static bool meet(const struct arena_block *a, const struct arena_block *b)
 }
 
 /*
- * Puts `block` at the lowest offset where none of the `count` placed blocks, sorted by offset, is
- * in its way.
+ * Places `block` at the lowest offset free of conflicts with the `count` placed blocks, which are
+ * sorted by offset.
  */
 static void place(struct arena_block *block, struct arena_block **placed, uint32_t count)
 {

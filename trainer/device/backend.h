@@ -1,11 +1,11 @@
 /*
- * Between device.h and the backends: the structures that both fill in, and the table of functions
- * that a backend provides. device.c, params.c, graph.c and kinds.c check arguments and record;
- * a backend gets valid ones only.
+ * Interface between device.h and the backends: shared structures and the backend's function table.
+ * device.c, params.c, graph.c and kinds.c validate arguments and record, so backends get only valid
+ * arguments.
  *
- * Backends extend an object by what its `backend` pointer leads to, made in params_allocate() and
- * graph_plan() and released in params_release() and graph_release(). All of it belongs to the
- * thread that uses the device.
+ * A backend attaches its state to an object through the `backend` pointer, created in
+ * params_allocate() and graph_plan() and freed in params_release() and graph_release(). All objects
+ * belong to the thread that uses the device.
  */
 #pragma once
 
@@ -16,7 +16,7 @@
 struct device_ops {
 	void (*close)(struct device *device);
 	int (*synchronize)(struct device *device);
-	/* as device.h says; NULL where a batch is read in place */
+	/* as in device.h; NULL if batches are read in place */
 	int (*register_host)(struct device *device, const void *memory, size_t bytes,
 			     bool writable);
 	void (*unregister_host)(struct device *device, const void *memory);
@@ -43,7 +43,7 @@ struct device_ops {
 	int (*results)(struct device_graph *graph, uint64_t step, bool wait,
 		       struct device_results *ret_results);
 	int (*logits)(struct device_graph *graph, float *ret_logits);
-	/* as device.h says; NULL where the device's memory is the host's */
+	/* as in device.h; NULL if device memory is host memory */
 	int (*logits_keep)(struct device_graph *graph, float *memory);
 	int (*memory_new)(struct device *device, size_t count, float **ret_memory);
 	void (*memory_free)(struct device *device, float *memory);
@@ -71,8 +71,8 @@ struct device_param {
 	char name[DEVICE_NAME_MAX];
 	size_t index;       /* in the store */
 	size_t elements;    /* product of the shape */
-	size_t offset;      /* in elements, in the backend's contiguous slots */
-	size_t rest_offset; /* the same in the slots that matrices lack (device_param_offset()) */
+	size_t offset;      /* in elements, in slots that all parameters have */
+	size_t rest_offset; /* in elements, in slots that matrices lack (device_param_offset()) */
 };
 
 struct device_params {
@@ -82,35 +82,35 @@ struct device_params {
 	bool allocated;
 	bool has_optimizer;
 	struct device_optimizer_spec optimizer;
-	bool perturbed; /* values are, by a step before; the next update restores them */
+	bool perturbed; /* a step perturbed the values; the next update restores them */
 	void *backend;
 };
 
-/* Elements that one of a weight's outputs has; 0: the parameter is no weight. */
+/* Elements per output of a weight; 0 if the parameter is not a weight. */
 uint32_t device_param_row(const struct device_param *param);
 /*
- * Rows of the matrix, [rows][device_param_row()], that an optimizer by_matrix makes of its gradient
- * (optimizers/updates.h); 0: it is none.
+ * Rows of the matrix [rows][device_param_row()] that a by_matrix optimizer orthogonalises
+ * (optimizers/updates.h); 0 if the parameter is not treated as a matrix.
  */
 uint32_t device_param_matrix(const struct device_param *param);
-/* Whether a store has the slot, for all that it holds or but for its buffers. */
+/* True if a store has the slot, at least for its parameters other than buffers. */
 bool device_params_have(const struct device_params *params, enum device_slot slot);
 /*
- * Whether a slot that the store has takes memory for the parameter: state beyond
- * DEVICE_MATRIX_STATES has none for matrices.
+ * True if the parameter occupies memory in a slot of the store: matrices have no state beyond
+ * DEVICE_MATRIX_STATES.
  */
 bool device_param_takes(const struct device_param *param, enum device_slot slot);
-/* Where the parameter, which takes memory there, begins in a slot; in elements. */
+/* Offset in elements of the parameter in a slot in which it occupies memory. */
 size_t device_param_offset(const struct device_param *param, enum device_slot slot);
-/* Of a slot that the store has. */
+/* Elements of a slot that the store has. */
 size_t device_params_elements(const struct device_params *params, enum device_slot slot);
 
-/* Whether a gradient is computed for it and updates follow that; of NULL not. */
+/* True if the parameter gets a gradient and updates; false for NULL. */
 bool device_param_trains(const struct device_param *param);
 
 /*
- * Kinds of nodes, with the name that backends' tables of them go by (cpu_NAME_ops). What each takes
- * and may lack says its row in kinds.c.
+ * Node kinds, with the name that the backends' tables use (cpu_NAME_ops). kinds.c lists each kind's
+ * required and optional operands.
  */
 /* clang-format off */
 #define DEVICE_NODES(X)                                                                            \
@@ -141,12 +141,12 @@ enum device_node_kind {
 #define DEVICE_NODE_OUTPUTS 4
 
 /*
- * Operands are arrays to whoever walks all of them and have names by their role to whoever knows
- * the kind. What a node does not take is NULL.
+ * Operands are arrays for generic code and have names for code that knows the kind. Absent operands
+ * are NULL.
  */
 struct device_node {
 	enum device_node_kind kind;
-	uint32_t index; /* in the graph's order of recording, which is the order of forward */
+	uint32_t index; /* recording order, which is also the order of forward */
 	char name[DEVICE_NAME_MAX];
 	char kind_name[24]; /* "conv+norm+add+relu" */
 	union {
@@ -166,21 +166,22 @@ struct device_node {
 	union {
 		struct device_value *outputs[DEVICE_NODE_OUTPUTS];
 		struct {
-			struct device_value *y; /* the loss's is its x */
-			/* saved: a number for each row of channels */
+			struct device_value *y; /* for the loss, y is x */
+			/* saved: one number per row of channels */
 			struct device_value *mean, *deviation;
-			/* saved: [n][heads][h][w], of the exponentials of a query's scores */
+			/* saved: [n][heads][h][w], log-sum-exp of each query's scores */
 			struct device_value *log_sum;
 		};
 	};
-	bool backward; /* planned: takes part in it, since the gradient of an output is computed */
-	uint32_t segment; /* of those that device_graph_options.recompute makes; without it 0 */
-	bool has_norm;    /* then gamma to running_var are there */
+	/* planned: true if an output's gradient is computed, so the node runs in backward */
+	bool backward;
+	uint32_t segment; /* checkpointed segment of device_graph_options.recompute; else 0 */
+	bool has_norm;    /* gamma, beta, running_mean and running_var are set */
 	struct {
 		float epsilon, momentum;
 		bool synchronized;
-		bool fixed;     /* by running statistics that are frozen, in training too */
-		uint32_t ghost; /* 0 where they are not the batch's */
+		bool fixed;     /* normalise by frozen running statistics in training too */
+		uint32_t ghost; /* 0 unless ghost batch normalization applies */
 	} norm;
 	enum device_activation activation;
 	/* further attributes, by kind */
@@ -191,18 +192,18 @@ struct device_node {
 			uint32_t groups;  /* of convolutions and linear layers */
 			bool by_position; /* linear layers */
 		};                        /* convolutions, linear layers and pools */
-		uint32_t side;     /* of position embeddings; 0: x's, which are not resized */
-		uint32_t position; /* that is taken */
+		uint32_t side;     /* side of the position embeddings; 0 if they have x's size */
+		uint32_t position; /* for DEVICE_NODE_TAKE */
 		struct {
 			/* probabilities; 0 in evaluation */
 			float drop_path, dropout;
-			uint32_t layer; /* whose draws these are: of its name */
+			uint32_t layer; /* draws_key()'s layer, derived from the name */
 		} scale;
 		struct device_input_spec input;
 		struct {
 			uint32_t heads;
 			float dropout;  /* 0 in evaluation */
-			uint32_t layer; /* whose draws these are: of its name */
+			uint32_t layer; /* draws_key()'s layer, derived from the name */
 		} attention;
 		struct device_loss_spec loss;
 	};
@@ -213,17 +214,17 @@ struct device_value {
 	uint32_t index;
 	struct device_shape shape;
 	struct device_node *producer;
-	uint32_t consumers; /* operations that read it; the loss counts */
+	uint32_t consumers; /* operations that read it, including the loss */
 	/*
-	 * fp32 numbers that the producer's backward pass takes from its forward pass: nothing else
-	 * reads them, they have no gradient, and in evaluation they are not there
+	 * fp32 numbers that the producer's forward pass saves for its backward pass: no other
+	 * operation reads them, they have no gradient and do not exist in evaluation
 	 */
 	bool saved;
-	/* a trainable parameter, or an input that asked, lies upstream; or it has one itself */
+	/* a trained parameter or an input with `gradient` is upstream, or it is such an input */
 	bool needs_gradient;
-	/* planned: its gradient is computed, since what is differentiated depends on it */
+	/* planned: its gradient is computed, since the differentiated result depends on it */
 	bool active;
-	uint32_t uses; /* planned: contributions of operations to its gradient */
+	uint32_t uses; /* planned: number of contributions to its gradient */
 };
 
 struct device_graph {
@@ -234,88 +235,86 @@ struct device_graph {
 	uint32_t node_count, node_capacity;
 	struct device_value **values; /* [value_count] */
 	uint32_t value_count, value_capacity;
-	uint32_t blocks;                  /* begun as yet */
+	uint32_t blocks;                  /* begun so far */
 	struct device_node *input, *loss; /* or NULL */
 	float *class_weights;             /* the loss's, or NULL */
-	int failure;                      /* of recording */
+	int failure;                      /* first recording error, or 0 */
 	char error[DEVICE_ERROR_MAX];
 	bool planned;
 	void *backend;
 };
 
-/* Whether the caller gives its gradient: the graph has no loss and nothing consumes it. */
+/*
+ * True if the caller provides the gradient: the graph has no loss and nothing consumes the value.
+ */
 bool device_value_is_given(const struct device_value *value);
 
-/* How many of the node's inputs it is. */
+/* Number of the node's inputs that are this value. */
 unsigned device_node_reads(const struct device_node *node, const struct device_value *value);
 
 /*
- * Whether backward may compute the node's results anew. Those of the last segment are wanted as
- * soon as they are there, and the input is what the first begins with.
+ * True if backward may recompute the node's results. False in the last segment, whose results are
+ * needed immediately, and for the input, where the first segment starts.
  */
 bool device_node_recomputes(const struct device_graph *graph, const struct device_node *node);
 
 /*
- * Multiplications and additions of the node's matrix product, forward; the gradients of its data
- * and of its weights take as many each. Attention is two products of data, whose four gradients
- * take twice as many; what computes scores anew does more. 0: it is none.
+ * FLOPs of the node's forward matrix product; the gradients of its data and of its weights cost the
+ * same each. Attention counts as two products, whose four gradients cost twice as much; recomputed
+ * scores are extra. 0 if the node has no matrix product.
  */
 double device_node_flops(const struct device_node *node);
 
 /*
- * Whether the loss is what most nets have: softmax of one label each, without class weights or
- * teacher.
- * Backends have a kernel for that and one for all that there is.
+ * True for plain softmax cross-entropy with one label per sample, without class weights or teacher;
+ * backends have a fast path for it.
  */
 bool device_loss_is_plain(const struct device_loss_spec *loss);
-/* Whether its sum is divided by the sum of the labels' class weights. */
+/* True if the loss sum is divided by the sum of the labels' class weights. */
 bool device_loss_is_weighted(const struct device_loss_spec *loss);
-/*
- * What a step is told of its targets: arrays over the graph's n samples in one piece of memory, of
- * so many 4-byte words a sample.
- */
+/* A step's targets: arrays over the graph's n samples in one allocation of 4-byte words. */
 struct device_target_arrays {
-	int32_t *labels;  /* [n]; outside 0..classes-1: none */
-	int32_t *labels2; /* [n] with two labels, else NULL; and the first one's share: */
-	float *shares;    /* at least a half */
+	int32_t *labels;  /* [n]; outside 0..classes-1 for none */
+	int32_t *labels2; /* [n] with two labels, else NULL */
+	float *shares;    /* [n] with two labels: share of the first one, at least 0.5 */
 	float *targets;   /* [n][classes] with dense targets, else NULL */
 	float *teacher;   /* [n][classes] with a teacher, else NULL */
 };
 size_t device_target_words(const struct device_graph *graph);
-/* The same without a teacher's logits, which come last. */
+/* Words without a teacher's logits, which are last in the allocation. */
 size_t device_target_own_words(const struct device_graph *graph);
-/* Where they are; words NULL: nowhere. */
+/* Pointers into the allocation; all NULL if words is NULL. */
 struct device_target_arrays device_target_arrays(const struct device_graph *graph, void *words);
 /*
- * Fills them, but for a teacher's logits that the device keeps; samples that the batch has not have
- * no label and zeros.
+ * Fills the arrays, except a teacher's logits kept on the device. Samples beyond the batch get no
+ * label and zeros.
  */
 void device_targets_fill(const struct device_graph *graph, const struct device_batch *batch,
 			 void *ret_words);
 
 struct positions_size; /* positions.h */
-/* Of tokens. False: their position embeddings are of x's size as they are. */
+/* For tokens: true if the position embeddings must be resized to x's size. */
 bool device_node_resizes(const struct device_node *node, struct positions_size *ret_size);
 
-/* Groups of samples that the node's norm has statistics of; 1: of all together, or none. */
+/* Number of sample groups with separate norm statistics; 1 without ghost batch normalization. */
 uint32_t device_node_groups(const struct device_node *node, uint32_t *ret_each);
 
 /* Elements of a shape. */
 uint64_t device_shape_elements(struct device_shape shape);
 
-/* How many ranks share each batch; 1: this one alone. */
+/* Number of ranks that share each batch; 1 for a single rank. */
 unsigned device_world(const struct device *device);
 
-/* When a span begins of which who watches steps is told at its end; 0: nobody does. */
+/* Start time of a span for device_watch; 0 if none is set. */
 uint64_t device_span_begin(const struct device *device);
-/* Tells of a span that ends now. begin_ns 0: of none. */
+/* Reports a span that ends now; no-op if begin_ns is 0. */
 void device_span_end(const struct device *device, const char *name, const char *kind,
 		     const char *pass, uint64_t begin_ns);
 
-/* Sets the text of a device's last error and returns result. */
+/* Sets the device's error text and returns result. */
 #define device_fail(device, result, ...)                                                           \
 	sentence_fail((device)->error, DEVICE_ERROR_MAX, (result), __VA_ARGS__)
 
-/* Opens backends. info and ops are theirs to fill in. */
+/* Open the backends, which fill in info and ops. */
 int device_cpu_open(const struct device_options *options, struct device **ret_device, char *error);
 int device_cuda_open(const struct device_options *options, struct device **ret_device, char *error);

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* first[parameters]: the first node that uses each. */
+/* first[parameters]: first node that uses each parameter. */
 static void find_first_uses(const struct device_graph *graph, uint32_t *first)
 {
 	for (size_t i = 0; i < graph->params->count; i++)
@@ -14,7 +14,7 @@ static void find_first_uses(const struct device_graph *graph, uint32_t *first)
 				first[graph->nodes[i]->params[j]->index] = i;
 }
 
-/* Keeps the order of completion: the last nodes first. */
+/* Inserts in completion order: last nodes first. */
 static void insert(struct buckets *buckets, const struct bucket *bucket)
 {
 	uint32_t at = buckets->count++;
@@ -37,8 +37,8 @@ int buckets_plan(struct buckets *buckets, const struct device_graph *graph, size
 	for (size_t i = 0; i < params->count; i++)
 		total = params->items[i]->offset + params->items[i]->elements;
 	/*
-	 * Two that follow one another are longer than one may be: hence at most 2 * total /
-	 * elements + 1 of them.
+	 * Any two consecutive buckets together exceed the limit, so there are at most 2 * total /
+	 * limit + 1.
 	 */
 	least = total / ((BUCKETS_MAX - 1) / 2) + 1;
 	elements = elements < least ? least : elements;

@@ -1,4 +1,4 @@
-/* Opening devices, and the calls of device.h that only check and pass on. */
+/* Opens devices; also the functions of device.h that only validate and forward. */
 #include "format/base/system/clock.h"
 #include "trainer/device/backend.h"
 #include "trainer/device/resample.h"
@@ -23,7 +23,7 @@ struct backend {
 	int (*open)(const struct device_options *options, struct device **ret_device, char *error);
 };
 
-/* The best first. The emulated GPU is for tests, which ask for it. */
+/* Best first. The emulated GPU is only for tests, which select it by name. */
 static const struct backend backends[] = {
 #ifdef HAVE_CUDA
 	{"cuda", device_cuda_open},
@@ -32,12 +32,12 @@ static const struct backend backends[] = {
 #ifdef HAVE_CUDA_EMULATED
 	{"cuda-emulated", device_cuda_open},
 	{"cuda",
-	 device_cuda_open}, /* for programs that know of GPUs alone, linked with the emulation */
+	 device_cuda_open}, /* for programs linked with the emulation, which only know GPUs */
 #endif
 };
 
 #define BACKENDS (sizeof(backends) / sizeof(*backends))
-/* Bytes of a backend's reason, so that all of them have room in an error, with their names. */
+/* Bytes of one backend's reason, so that those of all backends fit in an error, with names. */
 #define REASON_MAX ((int)(DEVICE_ERROR_MAX / BACKENDS) - 32)
 
 static int fail_unknown(const char *name, char *error)
@@ -63,13 +63,13 @@ static int open_one(const char *name, const struct device_options *options,
 		return fail_unknown(name, error);
 	*error = 0;
 	r = backends[i].open(options, ret_device, error);
-	/* what an open device has to say is its own error */
+	/* an open device uses its own error buffer */
 	if (r == 0)
 		*error = 0;
 	return r;
 }
 
-/* error: why better ones were passed over, or, of a failure, what the last one said. */
+/* error: why better backends were skipped, or on failure the last one's text. */
 static int open_best(const struct device_options *options, struct device **ret_device, char *error)
 {
 	char own[DEVICE_ERROR_MAX] = "";
@@ -191,7 +191,7 @@ size_t device_element_size(enum device_element element)
 	return element == DEVICE_ELEMENT_U8 ? 1 : element == DEVICE_ELEMENT_F32 ? 4 : 2;
 }
 
-/* Of two labels. */
+/* Checks the shares of two labels. */
 static int check_shares(const struct device_graph *graph, const struct device_batch *batch)
 {
 	if (!batch->labels2 != !batch->shares)

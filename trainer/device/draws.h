@@ -1,11 +1,9 @@
 /*
- * Random draws of operations in training, for both backends: a draw is a word of Philox4x32-10 that
- * depends on nothing but the seed, the number of the update, the layer, the sample's place in the
- * global batch and the element's in its sample. So it is the same on every device, however a batch
- * is divided among ranks and micro-batches, and the backward pass draws again what the forward pass
- * drew instead of reading it. Sources are compiled with the flags of those who include them.
- *
- * For C and CUDA C.
+ * Random draws of training operations, for both backends: a word of Philox4x32-10 that depends only
+ * on the seed, the update number, the layer, the sample's position in the global batch and the
+ * element's position in the sample. So draws are equal on every device and for any split into ranks
+ * and micro-batches, and backward regenerates them instead of reading them from memory.
+ * Header-only, for C and CUDA C; the includer's compiler flags apply.
  */
 #ifndef TRAINER_DEVICE_DRAWS_H
 #define TRAINER_DEVICE_DRAWS_H
@@ -13,12 +11,12 @@
 #include "format/base/philox.h"
 #include "trainer/device/device.h"
 
-/* Of one layer in one step. */
+/* Key of one layer in one step. */
 struct draws_key {
 	uint32_t key[2];
 };
 
-/* What happens with a probability: an element or a sample is dropped, the others grow. */
+/* A drop with some probability; survivors are scaled up. */
 struct draws_drop {
 	uint32_t below; /* words below it: probability * 2^32 */
 	float kept;     /* 1 / (1 - probability) */
@@ -35,7 +33,7 @@ PHILOX_INLINE struct draws_key draws_key(const struct device_draws *draws, uint3
 	return key;
 }
 
-/* Four elements of a sample, from 4 * quad on. */
+/* Words for elements 4 * quad to 4 * quad + 3 of a sample. */
 PHILOX_INLINE struct philox_block draws_quad(struct draws_key key, uint32_t sample, uint32_t quad)
 {
 	struct philox_block counter = {quad, 0, sample, 0};
@@ -44,15 +42,15 @@ PHILOX_INLINE struct philox_block draws_quad(struct draws_key key, uint32_t samp
 }
 
 /*
- * Where the words begin of a query of a head, one for each of t keys: every query begins a quad, so
- * that rows of scores are drawn alike wherever they are cut.
+ * First quad of a query's attention weights, one word for each of t keys. Every query starts a new
+ * quad, so draws do not depend on how rows of scores are split into blocks.
  */
 PHILOX_INLINE uint32_t draws_query(uint32_t head, uint32_t query, uint32_t t)
 {
 	return (head * t + query) * ((t + 3) / 4);
 }
 
-/* A word for the whole sample. */
+/* One word for the whole sample. */
 PHILOX_INLINE uint32_t draws_sample(struct draws_key key, uint32_t sample)
 {
 	struct philox_block counter = {0, 0, sample, 1};
@@ -60,7 +58,7 @@ PHILOX_INLINE uint32_t draws_sample(struct draws_key key, uint32_t sample)
 	return philox(key.key[0], key.key[1], counter).a;
 }
 
-/* probability: 0 to below 1. */
+/* probability in [0, 1). */
 static inline struct draws_drop draws_drop(float probability)
 {
 	struct draws_drop drop = {(uint32_t)((double)probability * 4294967296.0),

@@ -1,4 +1,4 @@
-/* Recording a graph: what every backend shares. What each kind of node is has kinds.c. */
+/* Recording of graphs, common to all backends. kinds.c describes the node kinds. */
 #include "trainer/device/backend.h"
 #include "trainer/device/kinds.h"
 #include "trainer/device/positions.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define ELEMENTS_MAX                                                                               \
-	((uint64_t)1 << 40) /* of one tensor; keeps products of shapes far from overflow */
+	((uint64_t)1 << 40) /* per tensor; keeps products of shapes far from overflow */
 
 int device_graph_new(struct device_params *params, const struct device_graph_options *options,
 		     struct device_graph **ret_graph)
@@ -61,7 +61,7 @@ void *record_failure(struct device_graph *graph, int failure, const char *format
 	return NULL;
 }
 
-/* Room for one more pointer in a growing array of them. */
+/* Makes room for another pointer in a growing array. */
 static int grow(void ***items, uint32_t count, uint32_t *capacity)
 {
 	uint32_t wanted = *capacity ? *capacity * 2 : 64;
@@ -79,7 +79,7 @@ static int grow(void ***items, uint32_t count, uint32_t *capacity)
 
 /* ---- appending ---- */
 
-/* The words of the node's row and of what else it does, as in "conv+norm+add+relu". */
+/* Builds the name of the kind with everything fused into the node, such as "conv+norm+add+relu". */
 static void name_kind(struct device_node *node)
 {
 	static const char *const activations[] = {
@@ -92,7 +92,8 @@ static void name_kind(struct device_node *node)
 		[DEVICE_SOFTMAX] = "softmax", [DEVICE_SIGMOID] = "sigmoid", [DEVICE_KL] = "kl"};
 
 	bool more =
-		node->has_norm && !device_kinds[node->kind].params; /* than the kind is itself */
+		/* unless the kind itself is a norm */
+		node->has_norm && !device_kinds[node->kind].params;
 
 	if (node->kind == DEVICE_NODE_LOSS) {
 		snprintf(node->kind_name, sizeof(node->kind_name), "%s loss",
@@ -104,7 +105,7 @@ static void name_kind(struct device_node *node)
 		 activations[node->activation]);
 }
 
-/* A copy of what a recording function describes, in the graph. */
+/* Adds a copy of a node described by a recording function. */
 static struct device_node *node_new(struct device_graph *graph, const char *name,
 				    const struct device_node *described)
 {
@@ -134,7 +135,7 @@ static struct device_node *node_new(struct device_graph *graph, const char *name
 	return node;
 }
 
-/* An output of a node. */
+/* Adds an output of a node. */
 static struct device_value *value_new(struct device_graph *graph, struct device_node *node,
 				      struct device_shape shape)
 {
@@ -158,7 +159,7 @@ static struct device_value *value_new(struct device_graph *graph, struct device_
 	return value;
 }
 
-/* The outputs of a node, which is complete but for them. */
+/* Adds the outputs of an otherwise complete node. */
 static void add_outputs(struct device_graph *graph, struct device_node *node,
 			const struct device_shape *shapes)
 {
@@ -173,7 +174,7 @@ static void add_outputs(struct device_graph *graph, struct device_node *node,
 	}
 }
 
-/* Counts the node among the readers of its inputs and says whether its outputs need gradients. */
+/* Counts the node as a consumer of its inputs, and derives whether its outputs need gradients. */
 static void connect(struct device_node *node)
 {
 	bool needs_gradient = false;
@@ -215,7 +216,10 @@ static bool check_weight(struct device_graph *graph, const struct device_node *n
 	return !graph->failure;
 }
 
-/* What else than its weight a node may take, by role; all are of the result's channels. */
+/*
+ * Optional parameters other than the weight, by role; all have as many elements as the result's
+ * channels.
+ */
 static const struct {
 	const char *name;
 	enum device_param_kind kind;
@@ -261,7 +265,7 @@ static bool check_vectors(struct device_graph *graph, const struct device_node *
 	return !graph->failure;
 }
 
-/* Norm, residual and activation, which several kinds end in. */
+/* Checks norm, residual and activation, which several kinds share. */
 static bool check_post(struct device_graph *graph, const struct device_node *node,
 		       struct device_shape shape)
 {
@@ -296,8 +300,8 @@ static bool check_post(struct device_graph *graph, const struct device_node *nod
 }
 
 /*
- * What every recording function ends in: appends the node that it describes, checked by the row of
- * its kind, with its outputs, and connects it to its inputs.
+ * Common end of all recording functions: validates the described node against its kind's row,
+ * appends it with its outputs, and connects it to its inputs.
  */
 static struct device_value *record(struct device_graph *graph, const char *name,
 				   const struct device_node *described)
@@ -325,7 +329,7 @@ static struct device_value *record(struct device_graph *graph, const char *name,
 	return node->y;
 }
 
-/* Sets what a norm brings, which is NULL where there is none. */
+/* Sets the parameters of a norm; NULL without one. */
 static void set_norm(const struct device_graph *graph, struct device_node *node,
 		     const struct device_norm *norm)
 {
@@ -537,7 +541,7 @@ uint32_t device_norm_groups(uint32_t samples, uint32_t ghost, uint32_t *ret_each
 {
 	uint32_t groups = ghost && ghost < samples ? (samples - 1) / ghost + 1 : 1;
 
-	/* so that none is empty: groups of ghost samples are no fewer */
+	/* so that no group is empty and groups have at most `ghost` samples */
 	*ret_each = (samples + groups - 1) / groups;
 	return groups;
 }
@@ -570,8 +574,8 @@ double device_node_flops(const struct device_node *node)
 }
 
 /*
- * A value is active when what is differentiated depends on it and it depends on something that
- * wants a gradient.
+ * A value is active if the differentiated result depends on it and it depends on something that
+ * needs a gradient.
  */
 static void mark_active(struct device_graph *graph)
 {

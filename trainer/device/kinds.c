@@ -1,4 +1,4 @@
-/* What the kinds of nodes are: shapes are inferred, and attributes checked, here. */
+/* Shape inference and attribute checks per node kind. */
 #include "trainer/device/kinds.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ static bool window_fits(const struct device_node *node)
 	       node->x->shape.w + pads >= node->window_w;
 }
 
-/* One position of the result for each of a window that fits. */
+/* One position of the result for each window that fits. */
 static struct device_shape window_shape(const struct device_node *node, uint32_t channels)
 {
 	struct device_shape x = node->x->shape;
@@ -113,7 +113,7 @@ static struct device_shape infer_global(struct device_graph *graph, struct devic
 	return (struct device_shape){x.n, 1, 1, x.c};
 }
 
-/* Keeps a copy, as the caller's may be gone by the first step. */
+/* Copies the class weights, since the caller's array may not live until the first step. */
 static void take_class_weights(struct device_graph *graph, struct device_node *node)
 {
 	struct device_loss_spec *loss = &node->loss;
@@ -194,7 +194,7 @@ static struct device_shape infer_layer_norm(struct device_graph *graph, struct d
 	return x;
 }
 
-/* FNV-1a of 32 bits: a layer draws the same in whatever graph of a net it is. */
+/* 32-bit FNV-1a of the name: a layer's draws are the same in every graph of a network. */
 static uint32_t layer_of(const char *name)
 {
 	uint32_t hash = 0x811c9dc5;

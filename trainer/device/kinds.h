@@ -1,6 +1,6 @@
 /*
- * What the kinds of nodes are: a row each, from which recording (graph.c) knows what a node of that
- * kind may not lack and has its attributes checked and its outputs' shapes inferred.
+ * Table of node kinds. Recording (graph.c) uses a kind's row to check required operands and
+ * attributes and to infer output shapes.
  */
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 #define BIT(index) (1u << (index))
-/* Where what has that role is in the node's array. */
+/* Index of a role in the node's array. */
 #define PARAM(role)                                                                                \
 	((offsetof(struct device_node, role) - offsetof(struct device_node, params)) /             \
 	 sizeof(struct device_param *))
@@ -26,19 +26,20 @@
 struct device_kind {
 	const char *name;
 	/*
-	 * checks and completes the attributes, and says the shape of the result; ret_further, by
-	 * role among the outputs: those of others, which are zeros as long as there are none
+	 * checks and completes the attributes and returns the shape of the result; ret_further
+	 * receives the shapes of the other outputs, by index, and is zeroed before the call
 	 */
 	struct device_shape (*infer)(struct device_graph *graph, struct device_node *node,
 				     struct device_shape *ret_further);
-	unsigned inputs, params; /* that may not be missing; a norm's may not where there is one */
-	unsigned saved;          /* outputs that are for the backward pass alone */
-	bool no_result;          /* its y is its x */
-	enum device_param_kind weight; /* 0: it takes none */
+	/* bit masks of required operands; norm parameters are required only with a norm */
+	unsigned inputs, params;
+	unsigned saved;                /* outputs only for backward */
+	bool no_result;                /* y is x */
+	enum device_param_kind weight; /* 0 if it takes no weight */
 };
 
 extern const struct device_kind device_kinds[DEVICE_NODE_KINDS];
 
-/* Keeps the first failure of recording. Always NULL. */
+/* Records the first recording error. Always returns NULL. */
 void *record_failure(struct device_graph *graph, int failure, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));

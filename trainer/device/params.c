@@ -1,4 +1,4 @@
-/* Parameter stores: what every backend shares of them. */
+/* Parameter stores: the part common to all backends. */
 #include "trainer/device/backend.h"
 
 #include <errno.h>
@@ -146,7 +146,7 @@ int device_param_scale_rate(struct device_param *param, float lr_factor)
 	return 0;
 }
 
-/* Every tensor starts on a cache line, so that no two share one. */
+/* Each tensor starts on a new cache line. */
 static size_t param_room(const struct device_param *param)
 {
 	return (param->elements + 15) / 16 * 16;

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Adds one place to another, in whichever direction. */
+/* Adds one position to another, in either direction. */
 static void positions_add(const struct positions_size *size, float weight, const float *from,
 			  float *to)
 {
@@ -12,7 +12,7 @@ static void positions_add(const struct positions_size *size, float weight, const
 		to[c] += weight * from[c];
 }
 
-/* Each pair of places that have to do with each other; forward: old is read, new is added to. */
+/* Visits each pair of related positions; forward reads the old one and adds to the new one. */
 static void positions_walk(const struct positions_size *size, const float *from, float *to,
 			   bool forward)
 {

@@ -1,10 +1,10 @@
 /*
- * Position embeddings at another size than they were made for: bicubic with antialiasing, as timm's
- * resample_abs_pos_embed has it and PyTorch's interpolate(mode="bicubic", antialias=True) before
- * it (Keys 1981 with a = -0.5, stretched where the grid becomes smaller). Embeddings are [first +
- * side side][channels]: `first` tokens that have no place stay as they are.
+ * Resizes position embeddings: bicubic with antialiasing, as timm's resample_abs_pos_embed and
+ * PyTorch's interpolate(mode="bicubic", antialias=True) (Keys 1981 with a = -0.5, stretched when
+ * shrinking). Embeddings are [first + side side][channels]; the `first` tokens without a position
+ * are copied.
  *
- * The weights are for C and CUDA C; whoever includes them is compiled with flags of their own.
+ * The inline functions are for C and CUDA C; the includer's compiler flags apply.
  */
 #ifndef TRAINER_DEVICE_POSITIONS_H
 #define TRAINER_DEVICE_POSITIONS_H
@@ -18,7 +18,7 @@
 #define POSITIONS_INLINE static inline __attribute__((always_inline))
 #endif
 
-/* What one place of the new side is made of: `count` places of the old one. */
+/* Window of old positions that a new position is computed from. */
 struct positions_window {
 	uint32_t first, count;
 	float centre, narrow, sum;
@@ -33,7 +33,7 @@ POSITIONS_INLINE float positions_weight(const struct positions_window *window, u
 	return x < 2 ? ((-0.5f * x + 2.5f) * x - 4) * x + 2 : 0;
 }
 
-/* Of place `at` of `to`, in a side of `from`. */
+/* Window of position `at` of `to`, for an old side of `from`. */
 POSITIONS_INLINE struct positions_window positions_window(uint32_t at, uint32_t from, uint32_t to)
 {
 	struct positions_window window;
@@ -52,14 +52,14 @@ POSITIONS_INLINE struct positions_window positions_window(uint32_t at, uint32_t 
 }
 
 struct positions_size {
-	uint32_t first, side; /* the embeddings' own */
-	uint32_t h, w;        /* that are wanted */
+	uint32_t first, side; /* of the stored embeddings */
+	uint32_t h, w;        /* target size */
 	uint32_t channels;
 };
 
-/* to [first + h w][channels] */
+/* to: [first + h w][channels]. */
 void positions_resize(const struct positions_size *size, const float *from, float *to);
-/* From the gradient of what positions_resize() made to that of what it was made of. */
+/* Gradient of the embeddings, given the gradient of positions_resize()'s result. */
 void positions_resize_backward(const struct positions_size *size, const float *gradient, float *to);
 
 #endif

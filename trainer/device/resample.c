@@ -1,6 +1,6 @@
 /*
- * Resizing is bilinear with antialiasing: a triangle filter as wide as what becomes one position,
- * sampled at the positions' centres and normalised (Pillow's, which torchvision and PyTorch have as
+ * Bilinear resizing with antialiasing: a triangle filter with a support proportional to the scale,
+ * sampled at the positions' centres and normalised (Pillow's, used by torchvision and PyTorch for
  * antialias).
  */
 #include "trainer/device/resample.h"
@@ -35,7 +35,7 @@ struct device_changes device_changes_at(const struct device_graph *graph, void *
 	return changes;
 }
 
-/* Of one position of `to`, which the batch's `from` become. */
+/* Tap of one position of `to`, when resizing from `from` positions. */
 static struct device_tap resize_tap(uint32_t position, uint32_t from, uint32_t to)
 {
 	double scale = (double)from / to, support = fmax(scale, 1), sum = 0,

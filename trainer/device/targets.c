@@ -1,4 +1,4 @@
-/* What losses are, and what a step is told of its targets, for every backend. */
+/* Properties of losses, and a step's targets, for all backends. */
 #include "trainer/device/backend.h"
 
 #include <string.h>
@@ -49,7 +49,7 @@ struct device_target_arrays device_target_arrays(const struct device_graph *grap
 	return arrays;
 }
 
-/* The first of the largest. */
+/* Index of the first maximum. */
 static int32_t largest_of(const float *values, uint32_t count)
 {
 	uint32_t largest = 0;
@@ -86,7 +86,7 @@ static void fill_teacher(const struct device_graph *graph, const struct device_b
 	memcpy(to->teacher, batch->teacher, batch->count * classes * sizeof(float));
 }
 
-/* The label with the larger share becomes the first. */
+/* Swaps labels if needed, so that the first has the larger share. */
 static void fill_second(const struct device_graph *graph, const struct device_batch *batch,
 			const struct device_target_arrays *to)
 {

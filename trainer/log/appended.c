@@ -30,20 +30,20 @@ const char *appended_why(int r)
 			     : strerror(-r);
 }
 
-/* The beginning of a record that could not be written whole, so that another may follow. */
+/* Removes the beginning of a record that could not be written whole, so that another may follow. */
 static void appended_take_back(int fd, size_t written)
 {
 	off_t size = lseek(fd, 0, SEEK_END);
 	if (size < (off_t)written)
 		return;
-	/* Where this fails, appended_cut() does it when the run goes on. */
+	/* If this fails, appended_cut() does it when the run resumes. */
 	int r = ftruncate(fd, size - (off_t)written);
 	(void)r;
 }
 
 int appended_put(int fd, const void *record, size_t size)
 {
-	/* In a full disk the rest is tried too, for the reason. */
+	/* On a full disk, retry the rest after a short write, to get the errno. */
 	size_t written = 0;
 	while (written < size) {
 		ssize_t n = write(fd, (const char *)record + written, size - written);
@@ -57,7 +57,7 @@ int appended_put(int fd, const void *record, size_t size)
 	return 0;
 }
 
-/* Bytes that are kept. */
+/* Number of bytes to keep. */
 static int appended_kept(FILE *file, uint64_t step, uint64_t (*step_of)(const char *line),
 			 off_t *ret_size)
 {
@@ -66,8 +66,7 @@ static int appended_kept(FILE *file, uint64_t step, uint64_t (*step_of)(const ch
 	if (!line)
 		return -ENOMEM;
 	while (fgets(line, APPENDED_LINE_MAX + 1, file)) {
-		/* With a zero in it, as in a hole, it seems to be shorter, and has no end either.
-		 */
+		/* A NUL byte, as in a hole, makes the line look shorter and without a newline. */
 		size_t length = strlen(line);
 		if (!length || line[length - 1] != '\n')
 			break;

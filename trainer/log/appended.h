@@ -1,4 +1,7 @@
-/* Files that grow by whole records, so that a killed run leaves at most one torn last record. */
+/*
+ * Append-only files of records, each written at once, so that a killed run leaves at most one torn
+ * record, at the end.
+ */
 #pragma once
 
 #include <stdbool.h>
@@ -6,25 +9,25 @@
 #include <stdint.h>
 
 /*
- * Opened for reading and appending, made if need be; or a negative errno. The name can be known
- * beforehand, and the folder be everyone's: -ELOOP for a symbolic link, -EBADF for what else is no
- * regular file, and nobody is waited for.
+ * Opens for reading and appending, creates if needed; or a negative errno. Safe in shared folders
+ * such as /tmp: -ELOOP for a symbolic link, -EBADF for anything else but a regular file, and never
+ * blocks (FIFOs).
  */
 int appended_open(const char *path);
-/* What such an error is, for a person. */
+/* Error text for people. */
 const char *appended_why(int r);
-/* One write. A record that does not fit leaves nothing of itself. */
+/* Appends a record, with one write if possible; on failure removes what was written of it. */
 int appended_put(int fd, const void *record, size_t size);
 
 #define APPENDED_NO_STEP UINT64_MAX
 /*
- * Bytes of a line with its end. The longest are those of samples.jsonl: 65536 numbers
- * (data.batch_size) of up to 19 digits.
+ * Maximal line length in bytes, including the newline. The longest lines are those of
+ * samples.jsonl: 65536 numbers (data.batch_size) of up to 19 digits.
  */
 enum { APPENDED_LINE_MAX = 1 << 21 };
 /*
- * Cuts off, of a file of lines, the first of a step beyond `step` with all that follows, and a torn
- * last line. step_of: that of a line without its end, or APPENDED_NO_STEP, which is cut, too. So is
- * a line that is longer than APPENDED_LINE_MAX or holds zeros: no run wrote it.
+ * Truncates a file of lines at the first line of a step beyond `step`, and drops a torn last line.
+ * step_of gets a line without its newline; APPENDED_NO_STEP truncates as well. So does a line
+ * longer than APPENDED_LINE_MAX or with NUL bytes, which no run writes.
  */
 int appended_cut(int fd, uint64_t step, uint64_t (*step_of)(const char *line));

@@ -7,15 +7,15 @@
 #include <stdlib.h>
 
 enum {
-	CONFUSION_SIDE = 640, /* of the matrix, about */
+	CONFUSION_SIDE = 640, /* approximate size of the matrix */
 	CONFUSION_CELL_MAX = 40,
 	CONFUSION_MARGIN = 40,
-	CONFUSION_NAMES = 110,    /* room for names */
-	CONFUSION_NAMED_MAX = 64, /* classes whose names are legible */
+	CONFUSION_NAMES = 110,    /* space for names */
+	CONFUSION_NAMED_MAX = 64, /* maximal number of classes with legible names */
 	CONFUSION_COUNTED_MAX = 24,
 };
 
-/* Where the matrix lies, in pixels. */
+/* Position of the matrix, in pixels. */
 struct confusion_place {
 	double cell, left, top;
 };
@@ -42,7 +42,7 @@ static void draw_names(const struct confusion *confusion, const struct confusion
 	}
 }
 
-/* From white to a dark blue; the eye tells small shares apart better by their root. */
+/* From white to dark blue; the square root makes small shares distinguishable. */
 static void draw_cell(const struct confusion_cell *cell, double share, bool counted,
 		      const struct confusion_place *place, FILE *file)
 {

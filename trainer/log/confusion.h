@@ -1,11 +1,11 @@
-/* A picture of what classes are taken for. */
+/* Plot of a confusion matrix. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
-/* So many samples of class `label` that were taken for `predicted`. */
+/* Number of samples of class `label` that were predicted as `predicted`. */
 struct confusion_cell {
 	uint32_t label, predicted;
 	uint64_t count;
@@ -13,13 +13,13 @@ struct confusion_cell {
 
 struct confusion {
 	uint32_t classes;
-	const char *const *names; /* [classes], anybody's texts; NULL: they have none */
+	const char *const *names; /* [classes], untrusted strings; NULL if unknown */
 	const struct confusion_cell *cells;
 	size_t count;
 };
 
 /*
- * An SVG file: a row for each class and a column for what it was taken for, darker for more of the
- * row; with names and numbers where there is room. Errors of writing stay with the file.
+ * Draws an SVG file: a row per class, a column per prediction, darker for larger shares of the row;
+ * with names and numbers if they fit. Check ferror() for write errors.
  */
 void confusion_draw(const struct confusion *confusion, FILE *file);

@@ -1,4 +1,4 @@
-/* metrics.csv: a row for each line of log.jsonl that has measurements, with the columns below. */
+/* metrics.csv: a row per line of log.jsonl that has measurements, with the columns below. */
 #include "format/base/text/sentence.h"
 #include "trainer/log/appended.h"
 #include "trainer/log/sink.h"
@@ -19,15 +19,15 @@ static const char *const csv_columns[] = {
 
 enum {
 	CSV_COLUMNS = sizeof(csv_columns) / sizeof(csv_columns[0]),
-	CSV_ROW_MAX = 64 + 32 * CSV_COLUMNS, /* of numbers of at most 24 characters */
+	CSV_ROW_MAX = 64 + 32 * CSV_COLUMNS, /* for numbers of at most 24 characters */
 };
 
 struct csv {
-	struct sink sink; /* the first member */
+	struct sink sink; /* must be the first member */
 	int fd;
 };
 
-/* The first line, without its end. */
+/* The header line, without newline. */
 static void csv_header(char *ret_text)
 {
 	int length = snprintf(ret_text, CSV_ROW_MAX, "event,step,time");
@@ -50,7 +50,7 @@ static int csv_put(struct sink *sink, const struct journal_line *line)
 		for (size_t n = 0; n < line->count; n++)
 			if (strcmp(line->numbers[n].key, key) == 0)
 				value = line->numbers[n].value;
-		/* empty where there is none, or where it is no number */
+		/* empty if missing or NaN */
 		length += snprintf(row + length, sizeof(row) - (size_t)length,
 				   isfinite(value) ? ",%.9g" : ",", value);
 	}
@@ -78,7 +78,7 @@ static uint64_t csv_step_of(const char *line)
 	return comma && end != comma + 1 && *end == ',' && !errno ? step : APPENDED_NO_STEP;
 }
 
-/* -EBADMSG: it has other columns. */
+/* -EBADMSG if the file has other columns. */
 static int csv_continue(int fd, uint64_t step)
 {
 	char header[CSV_ROW_MAX], found[CSV_ROW_MAX] = "";

@@ -15,7 +15,7 @@
 
 struct journal {
 	int fd;
-	FILE *stream; /* writes to text */
+	FILE *stream; /* writes to `text` */
 	size_t length;
 	char *text;
 	struct journal_line line;
@@ -54,7 +54,7 @@ int journal_open(const char *path, struct journal **ret_journal, char *error)
 	}
 	journal->fd = appended_open(path);
 	int r = journal->fd < 0 ? journal->fd : 0;
-	/* The lock is that of the whole output folder; it goes with the process. */
+	/* This lock protects the whole output folder; it ends with the process. */
 	if (!r && flock(journal->fd, LOCK_EX | LOCK_NB))
 		r = -errno;
 	if (r) {
@@ -102,7 +102,7 @@ void journal_text(struct journal *journal, const char *key, const char *value)
 		line->texts[line->text_count++] = (struct journal_text){key, value};
 	json_t *json = json_string(value);
 	char *text = json ? json_dumps(json, JSON_ENCODE_ANY) : NULL;
-	/* A text that is not UTF-8, such as an odd path, has no place in JSON. */
+	/* Invalid UTF-8, such as an odd path, cannot be written as JSON. */
 	fprintf(journal->stream, ",\"%s\":%s", key, text ? text : "null");
 	free(text);
 	json_decref(json);

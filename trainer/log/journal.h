@@ -1,13 +1,12 @@
 /*
  * log.jsonl: one strict JSON object per line, appended with one write each, so that a killed run
- * leaves at most one torn last line.
+ * leaves at most one torn line, at the end.
  *
- * Every object has "event", "step" (steps made so far, never falling) and "time" (seconds since
- * 1970). Losses are doubles that read back bit for bit; "..._hex" gives them in C's hexadecimal
- * notation besides. A resumed run first cuts off what came after its checkpoint, so a log reads as
- * if the run had never stopped. Not-a-number and infinity, which JSON has not, are written as null.
- * While it is open the file is locked, so that two trainers do not share a folder. Owned by the
- * loop, used by its thread.
+ * Every object has "event", "step" (steps made so far, never decreasing) and "time" (seconds since
+ * 1970). Losses are doubles that read back exactly; "..._hex" repeats them in C's hexadecimal
+ * notation. A resumed run first truncates the log to its checkpoint, so the log reads as if the run
+ * had never stopped. NaN and infinity, which JSON lacks, are written as null. The open file is
+ * locked, so that two trainers cannot share a folder. Owned by the loop, used by its thread.
  */
 #pragma once
 
@@ -19,7 +18,7 @@ enum { JOURNAL_ERROR_MAX = 512, JOURNAL_NUMBERS_MAX = 32, JOURNAL_TEXTS_MAX = 8 
 
 struct journal;
 
-/* What a line has, but for lists. */
+/* Contents of a line, except lists. */
 struct journal_line {
 	const char *event;
 	uint64_t step;
@@ -27,7 +26,7 @@ struct journal_line {
 	struct journal_number {
 		const char *key;
 		double value;
-	} numbers[JOURNAL_NUMBERS_MAX]; /* in the order in which they were added */
+	} numbers[JOURNAL_NUMBERS_MAX]; /* in the order added */
 	size_t count;
 	struct journal_text {
 		const char *key, *value;
@@ -35,25 +34,25 @@ struct journal_line {
 	size_t text_count;
 };
 
-/* Opens path for appending and locks it, with all that is in it. */
+/* Opens path for appending and locks it, keeping its contents. */
 int journal_open(const char *path, struct journal **ret_journal, char *error);
-/* Cuts off lines of steps beyond `step` and a torn last line; with fresh, everything. */
+/* Removes lines of steps beyond `step` and a torn last line; with fresh, everything. */
 int journal_cut(struct journal *journal, uint64_t step, bool fresh);
 /* Accepts NULL. */
 void journal_close(struct journal *journal);
 
-/* A line is begun, filled, ended. Errors are kept and come back from journal_end. */
+/* Begin, fill and end a line. Errors are kept and returned by journal_end(). */
 void journal_begin(struct journal *journal, const char *event, uint64_t step);
 void journal_text(struct journal *journal, const char *key, const char *value);
 void journal_count(struct journal *journal, const char *key, uint64_t value);
-/* A list. */
+/* Adds a list. */
 void journal_counts(struct journal *journal, const char *key, const uint64_t *values, size_t count);
-/* Six significant digits. */
+/* Adds a number with six significant digits. */
 void journal_number(struct journal *journal, const char *key, double value);
-/* All bits, and KEY_hex. */
+/* Adds a number exactly, and as KEY_hex. */
 void journal_exact(struct journal *journal, const char *key, double value);
 int journal_end(struct journal *journal);
-/* The last one. Keys, event and texts are those that were given. */
+/* The last line. Keys, event and strings are the caller's pointers. */
 const struct journal_line *journal_line(const struct journal *journal);
-/* Waits until all lines are on the disk. Accepts NULL. */
+/* Waits until all lines are on disk. Accepts NULL. */
 int journal_sync(struct journal *journal);

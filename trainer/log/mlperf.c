@@ -1,8 +1,7 @@
 /*
- * mlperf.log: what MLPerf Training's results are read from, a line for each event, with the names
- * of github.com/mlcommons/logging (mllog/constants.py). time_ms is of the wall clock; epochs are
- * counted from 1. A run that goes on adds to it: what came after its checkpoint stays, as the time
- * that it took counts.
+ * mlperf.log: input of MLPerf Training's result tools, a line per event, with the names of
+ * github.com/mlcommons/logging (mllog/constants.py). time_ms is wall-clock time; epochs count from
+ * 1. A resumed run appends: lines after its checkpoint stay, since the time they took counts.
  */
 #include "format/base/text/sentence.h"
 #include "trainer/log/appended.h"
@@ -17,12 +16,12 @@
 #include <unistd.h>
 
 struct mlperf {
-	struct sink sink; /* the first member */
+	struct sink sink; /* must be the first member */
 	int fd;
 	double epoch_began; /* seconds since 1970 */
 };
 
-/* One event. value, metadata: taken over; NULL: null, none. */
+/* Writes an event. Takes ownership of value (NULL for null) and metadata (NULL for none). */
 static int put_event(int fd, double seconds, const char *type, const char *key, json_t *value,
 		     json_t *metadata)
 {

@@ -13,7 +13,7 @@ enum {
 	PICTURE_TOP = 32,
 	PICTURE_RIGHT = 24,
 	PICTURE_BOTTOM = 48,
-	PICTURE_ROW = 18, /* of the legend */
+	PICTURE_ROW = 18, /* height of a legend row */
 	PICTURE_LINES = 5,
 };
 
@@ -34,7 +34,7 @@ static double picture_y(const struct picture *picture, double y)
 	       (PICTURE_HEIGHT - PICTURE_TOP - PICTURE_BOTTOM) * share;
 }
 
-/* A round number, 1, 2 or 5 times a power of ten, of which a range has about PICTURE_LINES. */
+/* Grid step: 1, 2 or 5 times a power of ten, such that a range has about PICTURE_LINES of them. */
 static double picture_step(double range)
 {
 	double power = pow(10, floor(log10(range / PICTURE_LINES)));
@@ -55,11 +55,11 @@ static void picture_column(const struct picture *picture, double x)
 static void picture_grid(const struct picture *picture)
 {
 	double step = picture_step(picture->to - picture->from), base = picture->base;
-	/* up to the last one, which rounding may have moved */
+	/* include the last one, even if rounding has moved it */
 	for (double x = picture->from; base > 0 && x < picture->to * sqrt(base); x *= base)
 		picture_column(picture, x);
 	for (double n = ceil(picture->from / step); base == 0 && n * step <= picture->to; n++)
-		picture_column(picture, n * step + 0.0); /* no -0 */
+		picture_column(picture, n * step + 0.0); /* + 0.0 avoids -0 */
 	step = picture_step(picture->most - picture->least);
 	for (double n = ceil(picture->least / step); n * step <= picture->most; n++) {
 		double y = n * step + 0.0;
@@ -94,7 +94,7 @@ void picture_shut(FILE *file)
 
 void picture_text(FILE *file, const char *text)
 {
-	/* XML takes neither control characters nor bytes that are not UTF-8. */
+	/* XML allows neither control characters nor invalid UTF-8. */
 	char *shown = printable_copy(text, strlen(text));
 	for (const char *at = shown; at && *at; at++) {
 		if (*at == '<' || *at == '>' || *at == '&')

@@ -1,7 +1,7 @@
 /*
- * A picture of measurements: an SVG file of panels, one below the other, each with curves of y over
- * x, marks at places of x and a text to each axis. Drawn from back to front, by one thread; errors
- * of writing stay with the file. Texts but those of the legend are ours.
+ * Plots of measurements: an SVG file of panels, stacked vertically, each with curves of y over x,
+ * marks on the x axis and a label per axis. Draw from back to front, from one thread; check
+ * ferror() for write errors. Only legend texts are escaped.
  */
 #pragma once
 
@@ -11,26 +11,26 @@
 /* A panel. */
 struct picture {
 	FILE *file;
-	double from, to;    /* x, above 0 where its scale is logarithmic */
-	double least, most; /* y; what lies outside is drawn at the border */
+	double from, to;    /* x range, above 0 on a logarithmic scale */
+	double least, most; /* y range; values outside are clamped to the border */
 	double base; /* of x's logarithmic scale, with a line at each power from `from`; 0: linear
 		      */
-	double top;  /* pixels above it */
+	double top;  /* offset from the top in pixels */
 };
 
-/* Around the panels, with room for rows of a legend above them; the offset of the first panel. */
+/* Starts the file, with space for a legend of `rows`; returns the offset of the first panel. */
 double picture_open(FILE *file, unsigned panels, unsigned rows);
 void picture_shut(FILE *file);
-/* Anybody's text, as SVG has it. */
+/* Writes any text, escaped for SVG. */
 void picture_text(FILE *file, const char *text);
-/* A row of the legend. text: anybody's. */
+/* A legend row with an untrusted text. */
 void picture_legend(FILE *file, unsigned row, const char *color, const char *text);
-/* A row of it that says what lines and dots are. */
+/* A legend row that explains lines and dots. */
 void picture_note(FILE *file, unsigned row, const char *text);
-/* The offset of the panel below. */
+/* Offset of the next panel. */
 double picture_below(double top);
 
-/* Opens a panel, with a grid. */
+/* Starts a panel, with a grid. */
 void picture_begin(const struct picture *picture, const char *x_text, const char *y_text);
 void picture_dot(const struct picture *picture, double x, double y);
 struct picture_pen {
@@ -40,8 +40,7 @@ struct picture_pen {
 /* A line through count points. */
 void picture_curve(const struct picture *picture, const struct picture_pen *pen, const double *x,
 		   const double *y, size_t count);
-/* A dashed line at x, whose text begins at `place`, a number of pixels from the left of the grid.
- */
+/* A dashed vertical line at x, whose label begins `place` pixels from the left of the grid. */
 void picture_mark(const struct picture *picture, double x, double place, const char *color,
 		  const char *text);
 void picture_end(const struct picture *picture);

@@ -15,7 +15,7 @@
 
 #define plot_fail(error, code, ...) sentence_fail((error), PLOT_ERROR_MAX, (code), __VA_ARGS__)
 
-/* One number over epochs, in the order of the log. */
+/* One quantity over epochs, in log order. */
 struct series {
 	double *x, *y;
 	size_t count, capacity;
@@ -23,11 +23,11 @@ struct series {
 
 enum { TRAIN, EVAL, KINDS };
 
-enum { PLOT_LINE_MAX = 1 << 16 }; /* bytes; a sentence of an error is the longest in a line */
+enum { PLOT_LINE_MAX = 1 << 16 }; /* bytes; the longest lines contain an error text */
 
-/* What is drawn: a panel for each. */
+/* The panels. */
 static const struct panel {
-	const char *text, *key[KINDS]; /* of lines "step" and "eval" */
+	const char *text, *key[KINDS]; /* keys in lines "step" and "eval" */
 	double scale;
 } panels[] = {
 	{"loss", {"loss_mean", "loss"}, 1},
@@ -40,7 +40,7 @@ struct curves {
 	struct series series[PANELS][KINDS];
 };
 
-/* Of Okabe and Ito 2008, which the colour-blind can tell apart. */
+/* Colour-blind safe palette of Okabe and Ito 2008. */
 static const char *const colors[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
 				     "#e69f00", "#56b4e9", "#000000", "#999999"};
 
@@ -61,13 +61,13 @@ static int series_add(struct series *series, double x, double y)
 	return 0;
 }
 
-/* False: it is none that a run may have had. */
+/* False for values that no run can have. */
 static bool can_be_drawn(json_t *number)
 {
 	return json_is_number(number) && fabs(json_number_value(number)) <= FLT_MAX;
 }
 
-/* A loss that was not finite is null there, and leaves a gap. */
+/* A non-finite loss is null in the log and leaves a gap. */
 static int curves_add(struct curves *curves, json_t *line)
 {
 	const char *event = json_string_value(json_object_get(line, "event"));
@@ -87,7 +87,7 @@ static int curves_add(struct curves *curves, json_t *line)
 	return r;
 }
 
-/* A line as it was written; it may be a stranger's. */
+/* Reads a line of a log, which is untrusted. */
 static int curves_read_line(struct curves *curves, const char *text, const char *path,
 			    unsigned long number, char *error)
 {
@@ -100,7 +100,7 @@ static int curves_read_line(struct curves *curves, const char *text, const char 
 	return r;
 }
 
-/* Up to a torn last line. */
+/* Stops at a torn last line. */
 static int curves_read_lines(struct curves *curves, FILE *file, const char *path, char *error)
 {
 	char *text = malloc(PLOT_LINE_MAX);
@@ -123,7 +123,7 @@ static int curves_read_lines(struct curves *curves, FILE *file, const char *path
 	return r;
 }
 
-/* The folder may be anybody's, and nobody write to a FIFO in it. */
+/* The folder is untrusted: it may contain a FIFO without a writer. */
 static int curves_open(const char *path, FILE **ret_file)
 {
 	int fd = io_open_regular(path);
@@ -177,8 +177,8 @@ static void find_range(struct picture *picture, const struct curves *curves, uns
 			picture->most = fmax(picture->most, series->y[n]);
 		}
 	}
-	/* enough to be a difference, and for lines of the grid to be ones, of whatever size both
-	 * are
+	/*
+	 * large enough to show a difference, and to keep grid lines apart, whatever the magnitude
 	 */
 	double margin = 0.03 * (picture->most - picture->least) +
 			1e-6 * fmax(1, fmax(fabs(picture->least), fabs(picture->most)));

@@ -1,7 +1,7 @@
 /*
- * Progress on standard error: a bar that redraws itself on a terminal, plain lines elsewhere. Says
- * how far the run is, loss, learning rate, images per second, the share of time that training
- * waited for data, and when it will be done. Embedded in the loop, used by its thread.
+ * Progress on standard error: a redrawn bar on a terminal, plain lines elsewhere. Shows position in
+ * the run, loss, learning rate, images per second, share of time spent waiting for data, and
+ * expected end. Embedded in the loop, used by its thread.
  */
 #pragma once
 
@@ -9,17 +9,17 @@
 
 struct progress {
 	bool on, bar;
-	bool drawn;      /* a bar stands on the current line */
-	double plain_at; /* seconds, when the next plain line is due */
+	bool drawn;      /* the bar is on the current line */
+	double plain_at; /* time in seconds of the next plain line */
 	double draw_at;
 };
 
 void progress_init(struct progress *progress, enum recipe_progress mode);
-/* Draws how far the run is, and what it says. */
+/* Draws the position in the run, followed by text. */
 void progress_step(struct progress *progress, uint64_t step, uint64_t steps, const char *text);
-/* Is a line wanted now? Spares making the text for nothing. */
+/* True if an update is due; check before formatting text. */
 bool progress_due(const struct progress *progress);
-/* A line that stays. */
+/* Prints a permanent line. */
 __attribute__((format(printf, 2, 3))) void progress_line(struct progress *progress,
 							 const char *format, ...);
 /* Clears the bar. */

@@ -1,6 +1,6 @@
 /*
- * A form besides log.jsonl that the numbers of a run are written in as they come (sinks.h). Owned
- * by the run, used by its thread.
+ * An additional output format for the numbers of a run, written as they come (sinks.h). Owned by
+ * the run, used by its thread.
  */
 #pragma once
 
@@ -10,13 +10,13 @@
 #include <string.h>
 
 struct sink {
-	/* Of any line that log.jsonl has; 0 or a negative errno, and nothing of it is written. */
+	/* Writes a line of log.jsonl; 0 or a negative errno, and then no part of it is written. */
 	int (*put)(struct sink *sink, const struct journal_line *line);
 	void (*close)(struct sink *sink);
-	char name[128]; /* of its file, in the run's folder */
+	char name[128]; /* file name in the run's folder */
 };
 
-/* Other lines tell what happened; numbers they have are no measurements. */
+/* True for lines with measurements; numbers in other lines describe events. */
 static inline bool sink_is_measured(const struct journal_line *line)
 {
 	return strcmp(line->event, "step") == 0 || strcmp(line->event, "epoch") == 0 ||
@@ -24,8 +24,8 @@ static inline bool sink_is_measured(const struct journal_line *line)
 }
 
 /*
- * In the folder of a run that goes on after `step`: what an earlier one wrote of later steps is cut
- * off or declared void; with fresh, all of it. error: JOURNAL_ERROR_MAX bytes.
+ * Opens the sink in the folder of a run that resumes after `step`: entries of later steps are
+ * removed or marked void; with fresh, all of them. error: JOURNAL_ERROR_MAX bytes.
  */
 typedef int log_open_sink(const char *folder, uint64_t step, bool fresh, struct sink **ret_sink,
 			  char *error);

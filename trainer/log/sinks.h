@@ -1,6 +1,6 @@
 /*
- * Forms besides log.jsonl that the numbers of a run are written in as they come. A row is a key of
- * [log], its help, and in a file of that name log_open_NAME(), which sink.h has.
+ * Table of output formats besides log.jsonl. A row is a key of [log] and its help; a file of that
+ * name defines log_open_NAME(), declared in sink.h.
  */
 #pragma once
 

@@ -28,7 +28,7 @@
 enum { RECORD_HEAD = 12, RECORD_TAIL = 4 };
 
 struct tensorboard {
-	struct sink sink; /* the first member */
+	struct sink sink; /* must be the first member */
 	int fd;
 };
 
@@ -106,7 +106,7 @@ static bool is_ours(const char *name)
 	       strcmp(name + length - end, EVENTS_END) == 0;
 }
 
-/* Those of a run that this one replaces. */
+/* Removes the files of the run that this one replaces. */
 static int remove_others(const char *folder)
 {
 	DIR *directory = opendir(folder);

@@ -13,7 +13,8 @@ enum trace_row { TRACE_LOOP, TRACE_DEVICE, TRACE_ROWS };
 
 struct trace_event {
 	enum trace_row row;
-	size_t rank; /* of two that begin and end together, the lower one holds the other */
+	/* of two events with equal times, the one with the lower rank encloses the other */
+	size_t rank;
 	char name[TRACE_NAME_MAX], kind[TRACE_KIND_MAX], pass[TRACE_KIND_MAX];
 	uint64_t begin_ns, end_ns;
 };
@@ -22,8 +23,8 @@ struct trace {
 	char device[TRACE_NAME_MAX];
 	struct trace_event *events; /* [count] */
 	size_t count, capacity;
-	ptrdiff_t pass; /* the event that spans of the device lie in which follow, or TRACE_NONE */
-	bool lost;      /* there was no memory for some */
+	ptrdiff_t pass; /* event that encloses the next spans of the device, or TRACE_NONE */
+	bool lost;      /* some spans were dropped for lack of memory */
 };
 
 struct trace *trace_new(const char *device)
@@ -70,7 +71,7 @@ void trace_add(struct trace *trace, const char *name, uint64_t begin_ns, uint64_
 		event->rank = SIZE_MAX - event->rank;
 }
 
-/* False: there is no pass that the span can lie in. */
+/* False if there is no event for the pass. */
 static bool trace_enter_pass(struct trace *trace, const char *pass, uint64_t begin_ns,
 			     uint64_t end_ns)
 {
@@ -98,7 +99,7 @@ void trace_add_device(struct trace *trace, const char *name, const char *kind, c
 	snprintf(event->pass, sizeof(event->pass), "%s", pass);
 }
 
-/* What holds others comes before them: viewers that find two at one time take the first for it. */
+/* Sorts enclosing events first; viewers nest events with equal times in order. */
 static int trace_compare(const void *one, const void *other)
 {
 	const struct trace_event *a = one, *b = other;
@@ -118,12 +119,12 @@ int trace_sort(struct trace *trace)
 	return trace->lost ? -ENOMEM : 0;
 }
 
-/* Takes the object. */
+/* Takes ownership of the object. */
 static void trace_put(json_t *object, bool first, FILE *file)
 {
 	if (!first)
 		fputs(",\n", file);
-	/* nanoseconds in microseconds are exact in 15 digits for eleven days */
+	/* 15 digits represent nanoseconds in microseconds exactly for eleven days */
 	if (!object || json_dumpf(object, file, JSON_COMPACT | JSON_REAL_PRECISION(15)))
 		fputs("{}", file);
 	json_decref(object);

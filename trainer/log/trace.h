@@ -1,10 +1,10 @@
 /*
- * What a run did in which microseconds, as chrome://tracing and Perfetto draw it: a row for the
- * loop, where spans lie within spans, and one for the device, layer by layer within its passes.
+ * Timeline of a run for chrome://tracing and Perfetto: a row of nested spans for the loop, and one
+ * for the device, with layers inside their pass.
  *
- * The form is that of the Trace Event Format (Duvall and Sinclair, Google), "JSON Object Format"
- * with complete events ("X") and names of the rows as metadata ("M"). Spans are kept in memory
- * until all of them are there. Owned by the run, used by its thread.
+ * Format: Trace Event Format (Duvall and Sinclair, Google), "JSON Object Format" with complete
+ * events ("X") and row names as metadata ("M"). Spans stay in memory until written. Owned by the
+ * run, used by its thread.
  */
 #pragma once
 
@@ -13,15 +13,15 @@
 
 struct trace;
 
-/* device: what its row is called. NULL: out of memory. */
+/* device: name of its row. NULL if out of memory. */
 struct trace *trace_new(const char *device);
 void trace_free(struct trace *trace); /* accepts NULL */
-/* A span of the loop, on CLOCK_MONOTONIC; those within it were added before. */
+/* Adds a span of the loop, on CLOCK_MONOTONIC; add inner spans first. */
 void trace_add(struct trace *trace, const char *name, uint64_t begin_ns, uint64_t end_ns);
-/* A span of the device; those of one pass that follow each other lie within one of its name. */
+/* Adds a span of the device; consecutive spans of a pass are enclosed in a span named after it. */
 void trace_add_device(struct trace *trace, const char *name, const char *kind, const char *pass,
 		      uint64_t begin_ns, uint64_t end_ns);
-/* The first span is at 0. -ENOMEM: some of the spans were lost. */
+/* Sorts and shifts the spans to start at 0. -ENOMEM if spans were lost. */
 int trace_sort(struct trace *trace);
-/* After trace_sort(). */
+/* Call after trace_sort(). */
 void trace_write(const struct trace *trace, FILE *file);

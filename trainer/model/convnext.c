@@ -1,8 +1,7 @@
 /*
- * ConvNeXt (Liu, Mao, Wu, Feichtenhofer, Darrell, Xie 2022, arXiv:2201.03545), in the layout, with
- * the names and the initial weights of timm: blocks of a depthwise 7 x 7, a layer norm, and a
- * perceptron of two layers at each position, scaled by channel (LayerScale, from 1e-6) and dropped
- * by sample (stochastic depth).
+ * ConvNeXt (Liu, Mao, Wu, Feichtenhofer, Darrell, Xie 2022, arXiv:2201.03545), with timm's layout,
+ * names and initial weights: blocks of a depthwise 7 x 7 convolution, a layer norm, and a two-layer
+ * perceptron at each position, with LayerScale (from 1e-6) and stochastic depth.
  */
 #include "trainer/model/layers.h"
 
@@ -19,7 +18,7 @@ static struct name name_of(const char *owner, const char *leaf)
 	return name;
 }
 
-/* Pictures of a side that windows divide: no window overlaps another. */
+/* Patch embedding: non-overlapping windows. */
 static int patches(struct model *model, const char *name, int input, uint32_t channels,
 		   uint32_t side)
 {
@@ -67,7 +66,10 @@ static int block(struct model *model, const char *name, int input, float drop_pa
 				  });
 }
 
-/* By block: "stages.2.blocks.7.norm.weight"; what halves the picture is its stage's first's. */
+/*
+ * By block: "stages.2.blocks.7.norm.weight"; a downsampling layer belongs to its stage's first
+ * block.
+ */
 int32_t convnext_depth(const char *name)
 {
 	int stage = 0, number = 0;

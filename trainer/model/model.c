@@ -83,8 +83,8 @@ uint32_t layer_channels(const struct model *model, int value)
 }
 
 /*
- * Appends a layer, of as many channels as its input, and returns it, or NULL after a failure. Its
- * result's number is layer_count.
+ * Appends a layer with as many channels as its input; NULL after a failure. Its result is number
+ * layer_count.
  */
 static struct layer *append(struct model *model, enum layer_kind kind, const char *name, int input)
 {
@@ -140,7 +140,7 @@ int layer_conv(struct model *model, const struct layer_conv *conv)
 			.shape = {conv->channels},
 			.group = conv->init == LAYER_INIT_WHITEN ? MODEL_WHITEN_BIAS : MODEL_BIASES,
 		};
-		/* as PyTorch starts both */
+		/* PyTorch's initial values for weight and bias */
 		struct layer_param uniform = {
 			.init = LAYER_INIT_FAN_IN,
 			.bound = 1 / sqrt((double)spec.shape[3] * conv->window * conv->window)};
@@ -338,7 +338,7 @@ static const struct row {
 #undef ROW
 };
 
-/* NULL: there is none. */
+/* NULL if not found. */
 static const struct row *find(const struct recipe_model *recipe)
 {
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
@@ -359,7 +359,7 @@ bool model_is_small(const struct recipe_model *recipe)
 	return row && network_stem(&row->network, recipe) == RECIPE_STEM_CIFAR;
 }
 
-/* First and last in order of declaration, which is that of layers. */
+/* Marks the first and last layer, in declaration order, which is layer order. */
 static void mark_outer(struct device_params *params)
 {
 	struct device_param *first = NULL, *last = NULL;
@@ -437,7 +437,7 @@ uint32_t model_side_min(const struct model *model)
 	return model->side_min;
 }
 
-/* Of depths above `least`, the smallest; DEPTH_LAST is none of its own. */
+/* Smallest depth above `least`; DEPTH_LAST does not count as one. */
 static int32_t next_depth(const struct model *model, int32_t least)
 {
 	int32_t next = DEPTH_HEAD;

@@ -1,6 +1,6 @@
 /*
- * The networks, a row each: what describes their layers (layers.h), the name in the recipe
- * (model.name), and what tells those of one family apart.
+ * Table of networks, one row each: the family that builds the layers (layers.h), the recipe name
+ * (model.name), and the parameters that distinguish members of a family.
  */
 #pragma once
 
@@ -34,15 +34,15 @@
 
 struct network {
 	const char *name;
-	uint32_t channels;  /* residual ones: of the first stage, and blocks of each */
-	uint32_t blocks[4]; /* none: of three stages, as many as model.depth says */
+	uint32_t channels;  /* of the first stage, in residual networks */
+	uint32_t blocks[4]; /* blocks per stage; all 0: three stages sized by model.depth */
 	bool bottlenecks;
 	/*
-	 * of their 3 x 3: groups and, at 64 channels of the stage, channels of each; 0 counts as 1
-	 * of 64 (Xie et al. 2016, Zagoruyko and Komodakis 2016)
+	 * of the bottlenecks' 3 x 3: number of groups, and channels per group at 64 channels of the
+	 * stage; 0 counts as 1 group of 64 (Xie et al. 2016, Zagoruyko and Komodakis 2016)
 	 */
 	uint32_t groups, group_width;
-	int stem;       /* enum recipe_stem that auto stands for; 0: imagenet's */
-	bool one_stem;  /* model.stem has no meaning */
+	int stem;       /* enum recipe_stem that `auto` selects; 0 for imagenet's */
+	bool one_stem;  /* model.stem does not apply */
 	uint32_t heads; /* of attention */
 };

@@ -9,7 +9,7 @@ uint64_t random_key(uint64_t seed, const char *name)
 	uint64_t hash = 0xcbf29ce484222325;
 	for (; *name; name++)
 		hash = (hash ^ (unsigned char)*name) * 0x100000001b3;
-	/* splitmix64's finisher, so that seeds that differ little give keys that differ much. */
+	/* splitmix64's finisher, so that similar seeds give very different keys. */
 	uint64_t x = hash + seed * 0x9e3779b97f4a7c15;
 	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
 	x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
@@ -23,7 +23,7 @@ void random_block(uint64_t key, uint64_t index, uint32_t attempt, uint32_t ret_w
 	random_philox(halves, counter, ret_words);
 }
 
-/* 53 bits of two words as a multiple of 2^-52 in [-1, 1). */
+/* Combines 53 bits of two words into a multiple of 2^-52 in [-1, 1). */
 static double signed_unit(uint32_t high, uint32_t low)
 {
 	uint64_t bits = ((uint64_t)high << 32 | low) >> 11;
@@ -38,9 +38,9 @@ double random_uniform(uint64_t key, uint64_t index)
 }
 
 /*
- * Natural logarithm of x in (0, 1) from additions, products and one division, whose rounding IEEE
- * 754 fixes, so unlike libm's it is the same everywhere: x = m 2^e with m in [1/sqrt 2, sqrt 2),
- * log m = 2 artanh((m - 1) / (m + 1)) by its series.
+ * Natural logarithm of x in (0, 1). Uses only additions, products and one division, whose rounding
+ * IEEE 754 fixes, so unlike libm's it is the same everywhere: x = m 2^e with m in [1/sqrt 2, sqrt
+ * 2), log m = 2 artanh((m - 1) / (m + 1)) as a series.
  */
 static double exact_log(double x)
 {

@@ -16,12 +16,12 @@
 struct stage {
 	uint32_t channels, blocks;
 	bool bottlenecks;
-	uint32_t groups, inner; /* of bottlenecks' 3 x 3, and the channels there */
-	bool stride_first;      /* the stride is in the 1 x 1 before it */
-	bool averages;          /* shortcuts */
-	bool blurs;             /* before a stride */
+	uint32_t groups, inner; /* of the bottlenecks' 3 x 3: groups and channels */
+	bool stride_first;      /* stride in the preceding 1 x 1 */
+	bool averages;          /* average pooling in shortcuts */
+	bool blurs;             /* blur before strided convolutions */
 	bool excites;
-	uint32_t before, all; /* blocks of the stages before, and of the network */
+	uint32_t before, all; /* blocks in earlier stages, and in the network */
 	float last_gamma;
 	const struct recipe_model *recipe;
 };
@@ -31,7 +31,7 @@ static uint32_t outputs_of(const struct stage *stage)
 	return stage->channels * (stage->bottlenecks ? 4 : 1);
 }
 
-/* Joins a block's name and a layer's. */
+/* Joins the names of a block and a layer. */
 struct name {
 	char text[64];
 };
@@ -42,17 +42,17 @@ static struct name name_of(const char *block, const char *leaf)
 	return name;
 }
 
-/* A convolution and its norm in a residual block. Windows of 3 are padded. */
+/* A convolution with its norm in a residual block. 3 x 3 windows are padded. */
 struct unit {
 	const char *conv, *norm; /* names */
 	uint32_t channels, window, stride;
 	enum device_activation activation;
 	uint32_t groups; /* 0 counts as 1 */
 	int residual;
-	bool last; /* of its block */
+	bool last; /* last convolution of the block */
 };
 
-/* Composer's bound, which leaves images out. */
+/* Composer's criterion, which excludes the image itself. */
 static bool is_blurred(const struct model *model, int input)
 {
 	return layer_channels(model, input) >= 16;
@@ -63,7 +63,10 @@ static int unit(struct model *model, const char *block, int input, const struct 
 {
 	uint32_t stride = unit->stride;
 	if (stage->blurs && stride > 1 && is_blurred(model, input)) {
-		/* a window of one position reads no more than every other: no other is made */
+		/*
+		 * a 1 x 1 convolution with stride only reads every second position, so blur only
+		 * there
+		 */
 		bool at_once = unit->window == 1;
 		input = layer_blur(model, name_of(block, unit->conv).text, input,
 				   at_once ? stride : 1);
@@ -84,7 +87,7 @@ static int unit(struct model *model, const char *block, int input, const struct 
 				 });
 }
 
-/* timm counts the average among the layers also where there is none to take. */
+/* timm numbers layers as if there were always an average pool. */
 static int shortcut(struct model *model, const char *block, int x, const struct stage *stage,
 		    uint32_t stride)
 {
@@ -100,7 +103,7 @@ static int shortcut(struct model *model, const char *block, int x, const struct 
 	return unit(model, block, x, stage, &conv);
 }
 
-/* With a bias, and no norm. */
+/* A convolution with bias, without norm. */
 static int excitation(struct model *model, struct name name, int input, uint32_t channels,
 		      enum device_activation activation)
 {
@@ -115,7 +118,8 @@ static int excitation(struct model *model, struct name name, int input, uint32_t
 				 });
 }
 
-/* For each sample and channel what x is to be multiplied by: a sixteenth of the channels between.
+/*
+ * Squeeze and excite: the gate of each sample and channel, with a sixteenth of the channels inside.
  */
 static int gate(struct model *model, const char *block, int x)
 {
@@ -126,7 +130,7 @@ static int gate(struct model *model, const char *block, int x)
 	return excitation(model, name_of(block, "se.fc2"), y, channels, DEVICE_LOGISTIC);
 }
 
-/* What ends a block whose sum is not that of its last convolution. */
+/* Ends a block whose sum is not fused into its last convolution. */
 static int sum(struct model *model, const char *block, int x, const struct stage *stage,
 	       int residual, float drop_path)
 {
@@ -215,7 +219,7 @@ static int stem(struct model *model, uint32_t channels, enum recipe_stem kind, b
 	return blurs ? layer_blur(model, "maxpool", x, 2) : x;
 }
 
-/* Of the 3 x 3 in bottlenecks, for a stage of so many channels. */
+/* Channels of the bottlenecks' 3 x 3 in a stage. */
 static uint32_t inner_channels(const struct network *network, uint32_t channels)
 {
 	uint32_t each = channels * (network->group_width ? network->group_width : 64) / 64;

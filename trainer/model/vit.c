@@ -35,11 +35,11 @@ static int dense(struct model *model, unsigned block, const char *leaf, int inpu
 struct block {
 	unsigned number;
 	uint32_t heads;
-	float layer_scale; /* initial factor of each branch's channels; 0: they have none */
+	float layer_scale; /* initial value of the per-channel factor; 0 for none */
 	float drop_path, attention_dropout;
 };
 
-/* The last layer of a branch, 1 or 2, and its sum with the input. */
+/* Last layer of a branch (1 or 2), and its sum with the input. */
 static int ending(struct model *model, const struct block *block, int branch, int x, int input)
 {
 	const char *leaf = branch == 1 ? "attn.proj" : "mlp.fc2";
@@ -75,7 +75,7 @@ static int block(struct model *model, const struct block *block, int input)
 	return ending(model, block, 2, x, input);
 }
 
-/* Patches as tokens. */
+/* Turns patches into tokens. */
 static int stem(struct model *model, const struct recipe_model *recipe, uint32_t channels,
 		uint32_t patch)
 {
@@ -129,7 +129,7 @@ void vit_describe(struct model *model, const struct network *network,
 		layer_block(model);
 		x = block(model, &next, x);
 	}
-	/* a norm is of each token alone, so only what is classified needs one */
+	/* the norm is per token, so it suffices to normalise the one that is classified */
 	if (average)
 		x = layer_global(model, "avgpool", x, LAYER_GLOBAL_AVERAGE);
 	else

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATCH_MAX = 64 }; /* numbers in a patch */
+enum { PATCH_MAX = 64 }; /* maximal elements of a patch */
 
 static void rotate(double *x, double *y, double c, double s)
 {
@@ -51,10 +51,7 @@ static void eigen(unsigned n, double a[PATCH_MAX][PATCH_MAX], double v[PATCH_MAX
 	}
 }
 
-/*
- * Mean of the outer products of all patches; the mean is left in, as the images' own was
- * subtracted.
- */
+/* Mean outer product of all patches. Not centred, since the images' mean was already subtracted. */
 static void second_moments(const struct model_images *images, unsigned window,
 			   double m[PATCH_MAX][PATCH_MAX])
 {

@@ -1,7 +1,6 @@
 /*
- * What stands between operations that would be one pass over memory without it, as a gate between
- * norm and sum, and what that costs in a step: the passes that it makes of its own, at the
- * roofline.
+ * Fusion breaks: operations between others that would otherwise be one pass over memory, such as a
+ * gate between norm and sum, and their cost per step: their own passes, at the roofline.
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /*
- * Of a plan: the network of train.teacher, whose forward pass each batch takes besides, by its
- * recipe. Embedded in the plan; its file of weights is not looked at.
+ * The network of train.teacher in a plan: adds its forward pass for each batch, from its recipe.
+ * Embedded in the plan; does not read its weights file.
  */
 #pragma once
 

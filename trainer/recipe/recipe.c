@@ -41,7 +41,7 @@ int recipe_fail_section(const char *where, const char *name, char *error)
 			   name);
 }
 
-/* A key of the same name in another section is nearer than any slip. */
+/* If the name exists in another section, suggest that key rather than a similar spelling. */
 int recipe_fail_key(const char *where, const char *section, const char *name, char *error)
 {
 	const struct recipe_key *nearest = NULL;
@@ -132,7 +132,7 @@ int recipe_override(struct recipe *recipe, const char *argument, char *error)
 	return recipe_set(recipe, key, where, equals + 1, error);
 }
 
-/* Numbers that go with pixels of 0 to 1, as PyTorch's transforms have them. */
+/* Rejects mean and std in the 0 to 1 scale of PyTorch's transforms. */
 static int check_scale(const struct recipe_data *data, char *error)
 {
 	const double *mean = data->mean.value, *std = data->std.value;
@@ -149,7 +149,7 @@ static int check_scale(const struct recipe_data *data, char *error)
 			       : 0;
 }
 
-/* A gamma above 1 is for exponential growth, and for learning rates that optim.lr could have. */
+/* Rejects gamma above 1, which would grow the rate or was meant for optim.lr. */
 static int check_growth(const struct recipe *recipe, char *error)
 {
 	const struct recipe_schedule *schedule = &recipe->schedule;
@@ -172,7 +172,7 @@ static int check_growth(const struct recipe *recipe, char *error)
 	return 0;
 }
 
-/* What a schedule of the learning rate cannot do with the keys that are set. */
+/* Rejects keys that the configured schedule cannot work with. */
 static int check_schedule(const struct recipe *recipe, bool trains, char *error)
 {
 	const struct recipe_schedule *schedule = &recipe->schedule;
@@ -214,7 +214,7 @@ static int check_schedule(const struct recipe *recipe, bool trains, char *error)
 	return check_growth(recipe, error);
 }
 
-/* Images that grow have to be grown before the part of the run in which they are whole. */
+/* The shares of the run at the initial size and at full size must not exceed 1 together. */
 static int check_progressive(const struct recipe_data *data, char *error)
 {
 	double both = data->finetune_fraction + data->delay_fraction;
@@ -248,7 +248,7 @@ static int check_selective(const struct recipe *recipe, char *error)
 	return 0;
 }
 
-/* What ends a run by its evaluations. */
+/* Checks the keys that end a run by its evaluations. */
 static int check_stops(const struct recipe *recipe, char *error)
 {
 	const struct recipe_train *train = &recipe->train;

@@ -1,11 +1,11 @@
 /*
- * A recipe: everything that decides what a training run does, read from an INI file and from
- * section.key=value overrides.
+ * A recipe: all settings of a training run, read from an INI file and from section.key=value
+ * overrides.
  *
- * One table (recipe_keys.inc) names every key with its type, bounds, default and meaning; fields,
- * parsing, printing, `--help-recipe` and the manual page all come from it. A recipe is filled by
- * one thread before the run and is read-only afterwards; it owns its texts. Mistakes are answered
- * with where (file:line or the argument), which key, what was expected, and the nearest key.
+ * One table (recipe_keys.inc) defines every key with type, bounds, default and meaning; fields,
+ * parsing, printing, `--help-recipe` and the manual page are generated from it. One thread fills a
+ * recipe before the run; afterwards it is read-only. It owns its strings. Errors state the position
+ * (file:line or argument), the key, the expected value, and the nearest key name.
  */
 #pragma once
 
@@ -45,14 +45,14 @@ enum recipe_pool { RECIPE_POOL_CLASS, RECIPE_POOL_AVERAGE };
 enum recipe_activation { RECIPE_ACTIVATION_RELU, RECIPE_ACTIVATION_GELU };
 
 struct recipe_numbers {
-	bool word; /* the key's, in place of numbers: of what the run is to find itself */
+	bool word; /* the key's word was given instead of numbers: the run finds the value itself */
 	unsigned count;
 	double value[RECIPE_NUMBERS_MAX];
 };
 
 /*
- * struct recipe_data with the keys of section data, and so on. A word is its position among the
- * words, which enums above, of the device, or of schedules.h name.
+ * Declares struct recipe_data with the keys of section data, and so on. A word is stored as its
+ * index among the key's words, named by the enums above, device.h or schedules.h.
  */
 /* clang-format off */
 #define SECTION(section) struct recipe_##section {
@@ -84,13 +84,14 @@ struct recipe {
 	struct recipe_checkpoint checkpoint;
 };
 
-/* What a change of a key means for a run that is resumed. */
+/* Effect of changing a key of a resumed run. */
 enum recipe_resume {
-	RECIPE_FREE,       /* may change: losses stay what they would have been */
-	RECIPE_EVALUATION, /* the same, unless schedule.name = plateau follows evaluations */
-	RECIPE_TRAJECTORY, /* changes the losses to come: refused unless asked for */
-	RECIPE_FIXED,      /* the checkpoint cannot be continued under another value */
-	RECIPE_WEIGHTS,    /* nor can its weights be evaluated */
+	RECIPE_FREE, /* no effect on losses */
+	/* only affects evaluations; counts as RECIPE_TRAJECTORY with schedule.name = plateau */
+	RECIPE_EVALUATION,
+	RECIPE_TRAJECTORY, /* changes later losses: refused unless allowed explicitly */
+	RECIPE_FIXED,      /* the checkpoint cannot be resumed with another value */
+	RECIPE_WEIGHTS,    /* nor can its weights be evaluated with another value */
 };
 
 enum recipe_type {
@@ -106,66 +107,65 @@ struct recipe_key {
 	const char *section, *name;
 	enum recipe_type type;
 	size_t offset;        /* of the field in struct recipe */
-	const char *fallback; /* value when nothing sets it, as text */
-	double min, max;      /* integers, numbers and lists of them */
+	const char *fallback; /* default value, as text */
+	double min, max;      /* for integers, numbers and lists of numbers */
 	/*
-	 * "a|b|c". RECIPE_WORD: the value is the word's position; RECIPE_TEXT: it is one of them,
-	 * NULL: any; RECIPE_INTEGER: one word, that 0 goes by, of what the run is to find itself,
-	 * NULL: none; RECIPE_NUMBERS: the same in place of a list
+	 * "a|b|c", or NULL. RECIPE_WORD: the value is the word's index. RECIPE_TEXT: the allowed
+	 * values; NULL for any. RECIPE_INTEGER: one word, stored as 0, for a value that the run
+	 * finds itself; RECIPE_NUMBERS: the same instead of a list
 	 */
 	const char *words;
 	enum recipe_resume resume;
 	const char *help;
-	unsigned step; /* RECIPE_INTEGER: min, min + step, ... up to max; 0: every whole number */
+	/* RECIPE_INTEGER: allowed values are min, min + step, ... up to max; 0 for every integer */
+	unsigned step;
 };
 
 extern const struct recipe_key recipe_keys[];
 extern const size_t recipe_keys_count; /* at most RECIPE_KEYS_MAX */
 enum { RECIPE_KEYS_MAX = 256 };
 
-/* One line about each section, in the order in which they are printed. */
+/* Sections in printing order, with a line of help each. */
 struct recipe_section {
 	const char *name, *help;
 };
 extern const struct recipe_section recipe_sections[];
 extern const size_t recipe_sections_count;
 
-/* Fills in the defaults. 0 or -ENOMEM. */
+/* Sets all defaults. 0 or -ENOMEM. */
 int recipe_init(struct recipe *recipe);
 void recipe_deinit(struct recipe *recipe);
 
 /*
- * All of these write a sentence to error (RECIPE_ERROR_MAX bytes) and return -EINVAL on a mistake,
- * other negative errno otherwise.
+ * The following return -EINVAL for a mistake, or another negative errno, with a sentence in error
+ * (RECIPE_ERROR_MAX bytes).
  */
 int recipe_load(struct recipe *recipe, const char *path, char *error);
-/* Reads the text of a recipe; name stands for the file in errors. */
+/* Reads a recipe from text; name is the file name for errors. */
 int recipe_load_text(struct recipe *recipe, const char *name, const char *text, char *error);
-/* One override "section.key=value". */
+/* Applies one override "section.key=value". */
 int recipe_override(struct recipe *recipe, const char *argument, char *error);
-/* Checks what no key can be blamed for alone. trains: needs data.train. */
+/* Checks constraints across keys. trains: require data.train. */
 int recipe_check(const struct recipe *recipe, bool trains, char *error);
 
-/* The value of a key as text that reads back to the same value. Returns size or -ENOSPC. */
+/* Formats a key's value so that it reads back unchanged. Returns its size or -ENOSPC. */
 int recipe_key_text(const struct recipe *recipe, const struct recipe_key *key, char *text,
 		    size_t size);
-/* Complete recipe, every key in it. */
+/* Writes every key. */
 int recipe_write(const struct recipe *recipe, FILE *file);
-/* Every key with type, default and meaning, for a terminal. */
+/* Prints every key with type, default and meaning, for a terminal. */
 void recipe_help(FILE *file);
-/* The same in scdoc, for the manual page. */
+/* The same as scdoc, for the manual page. */
 void recipe_help_scdoc(FILE *file);
 
-/*
- * Micro-batches of each batch; 1 where they are yet to be found (train.accumulate = auto).
- */
+/* Micro-batches per batch; 1 while still to be found (train.accumulate = auto). */
 uint32_t recipe_accumulate(const struct recipe *recipe);
 
 /*
- * Compares a recipe with that of a checkpoint. 0 when the run may go on; -EINVAL with the first key
- * that forbids it. Keys may differ whose change means less than `least`: RECIPE_TRAJECTORY for an
- * unbroken run, RECIPE_FIXED where that is waived, RECIPE_WEIGHTS to evaluate. A number that is to
- * be found (auto) agrees with the one that was.
+ * Compares a recipe with a checkpoint's. Returns 0 if the run may resume, or -EINVAL naming the
+ * first key that prevents it. Keys below `least` may differ: RECIPE_TRAJECTORY for an unbroken run,
+ * RECIPE_FIXED if that was waived, RECIPE_WEIGHTS to evaluate. An auto value matches any saved
+ * number.
  */
 int recipe_compare(const struct recipe *recipe, const struct recipe *saved,
 		   enum recipe_resume least, char *error);

@@ -8,7 +8,7 @@ static void print_words(FILE *file, const char *words)
 		*c == '|' ? fputs(", ", file) : fputc(*c, file);
 }
 
-/* Type and bounds of a key, in words. */
+/* Describes type and bounds of a key. */
 static void print_type(FILE *file, const struct recipe_key *key)
 {
 	switch (key->type) {
@@ -75,7 +75,7 @@ void recipe_help(FILE *file)
 	}
 }
 
-/* The same as part of the manual page; scdoc wants _ and * escaped. */
+/* Escapes _ and * for scdoc. */
 static void print_escaped(FILE *file, const char *text)
 {
 	for (; *text; text++) {

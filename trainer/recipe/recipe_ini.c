@@ -14,18 +14,18 @@
 enum { LINES_MAX = 10000 };
 
 /*
- * What inih is told, and what it does not tell: the number of the line, and lines that it would
- * cut.
+ * State while reading through inih, including what inih does not report: line numbers, and lines
+ * that it would truncate.
  */
 struct reading {
 	struct recipe *recipe;
 	const char *name;
 	FILE *file;
 	unsigned line;
-	bool continues; /* the line starts with a blank: it continues the value above */
-	const struct recipe_key *key; /* whose value is being read; NULL: none */
+	bool continues; /* the line starts with a blank and continues the value above */
+	const struct recipe_key *key; /* key whose value is being read, or NULL */
 	char value[RECIPE_TEXT_MAX];
-	unsigned set_on[RECIPE_KEYS_MAX]; /* the line on which a key's value begins; 0: none */
+	unsigned set_on[RECIPE_KEYS_MAX]; /* line on which each key was set; 0 if not set */
 	char *error;
 	int result;
 };
@@ -38,7 +38,10 @@ static void refuse(struct reading *reading, const char *text)
 		recipe_fail(reading->error, "%s:%u: %s", reading->name, reading->line, text);
 }
 
-/* What no text has: control characters; a zero ends what fgets gives before the line's end. */
+/*
+ * True for control characters, which no recipe contains; NUL bytes are found by their effect on
+ * fgets.
+ */
 static bool is_binary(const char *text, int size, FILE *file)
 {
 	size_t length = strlen(text);
@@ -48,7 +51,7 @@ static bool is_binary(const char *text, int size, FILE *file)
 	return length < (size_t)size - 1 && (!length || text[length - 1] != '\n') && !feof(file);
 }
 
-/* As fgets, for inih. A section is checked here because inih reports none that is empty. */
+/* fgets() replacement for inih. Checks sections here, since inih does not report empty ones. */
 static char *read_line(char *text, int size, void *user)
 {
 	struct reading *reading = user;
@@ -91,7 +94,7 @@ static char *read_line(char *text, int size, void *user)
 	return reading->result ? NULL : text;
 }
 
-/* All lines of a value have been read. */
+/* Sets the key, once all lines of its value are read. */
 static int finish(struct reading *reading)
 {
 	char where[512];
@@ -104,7 +107,7 @@ static int finish(struct reading *reading)
 	return reading->result;
 }
 
-/* Goes on with a value: after a blank, or after \ within a word. */
+/* Continues a value: after a blank, or after a \ within a word. */
 static void go_on(struct reading *reading, const char *text)
 {
 	size_t length = strlen(reading->value), room;
@@ -136,7 +139,7 @@ static int begin(struct reading *reading, const char *section, const char *name,
 	return 0;
 }
 
-/* For inih: 0 stops with an error. */
+/* Callback of inih; returns 0 to stop with an error. */
 static int handle(void *user, const char *section, const char *name, const char *text)
 {
 	struct reading *reading = user;
@@ -170,9 +173,8 @@ static int load(struct recipe *recipe, const char *name, FILE *file, char *error
 }
 
 /*
- * A pipe is somebody's who writes, as in trainer <(sed ... recipe.ini). A FIFO with a name may be
- * nobody's, and would have us wait for ever; a device is no text either. -EINVAL: neither a file
- * nor a pipe.
+ * Accepts regular files, and pipes as in trainer <(sed ... recipe.ini). A named FIFO without a
+ * writer would block forever, and devices contain no recipe. -EINVAL if neither a file nor a pipe.
  */
 static int open_text(const char *path, FILE **ret_file)
 {
@@ -181,7 +183,7 @@ static int open_text(const char *path, FILE **ret_file)
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	int r = fd < 0 || fstat(fd, &status) || fstatfs(fd, &system) ? -errno : 0;
 	bool pipe = !r && S_ISFIFO(status.st_mode) && system.f_type == PIPEFS_MAGIC;
-	/* a folder opens, and fails when it is read */
+	/* a folder can be opened; reading it then fails with a proper error */
 	if (!r && !pipe && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
 		r = -EINVAL;
 	if (!r && fcntl(fd, F_SETFL, 0) < 0)
@@ -229,12 +231,11 @@ static bool is_blank(char c)
 	return c == ' ' || c == '\t';
 }
 
-enum { WIDTH = 150 /* bytes of a value on one line; inih takes lines of 198 */ };
+enum { WIDTH = 150 /* bytes of a value per line; inih accepts lines of 198 */ };
 
 /*
- * How much of a value goes on one line: all of it, or up to a place where what follows is taken for
- * the rest of it. Best is a single blank, which the break stands for; else it is within a word. 0:
- * there is no such place.
+ * Length of the part of a value that fits on one line: all of it, or up to a break that the reader
+ * undoes. Prefers to break at a single blank, otherwise within a word. 0 if no break is possible.
  */
 static size_t piece(const char *text, bool *ret_within)
 {
@@ -248,7 +249,8 @@ static size_t piece(const char *text, bool *ret_within)
 			return cut;
 	*ret_within = true;
 	for (size_t cut = WIDTH; cut > 0; cut--) {
-		bool inside = ((unsigned char)text[cut] & 0xc0) == 0x80; /* of a UTF-8 character */
+		/* cut is inside a UTF-8 sequence */
+		bool inside = ((unsigned char)text[cut] & 0xc0) == 0x80;
 		if (!inside && !strchr(" \t;#", text[cut]))
 			return cut;
 	}
@@ -281,7 +283,7 @@ const char *recipe_text_problem(const char *text)
 	return NULL;
 }
 
-/* Breaks a long value into lines that read_line and handle put together again. */
+/* Wraps a long value into lines that read_line() and handle() join again. */
 static void write_value(FILE *file, const char *name, const char *text)
 {
 	bool within;

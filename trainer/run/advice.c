@@ -1,6 +1,6 @@
 /*
- * What a practitioner would say of a run before its first step, and of its first epoch: what works,
- * but slower or worse than it could. A row of the table is a thing to say.
+ * Advice printed before the first step and after the first epoch: settings that work, but could be
+ * faster or more accurate. Each table row is one piece of advice.
  */
 #include "trainer/run/run.h"
 
@@ -8,10 +8,12 @@
 
 enum {
 	ADVICE_MAX = 512,
-	/* images and classes that tensor cores take without padding (NVIDIA, Deep Learning
-	 * Performance Guide: multiples of 8 in fp16 and bf16) */
+	/*
+	 * tensor cores need no padding for multiples of this many images or classes (NVIDIA, Deep
+	 * Learning Performance Guide: multiples of 8 in fp16 and bf16)
+	 */
 	ADVICE_UNIT = 8,
-	/* images below which batch norms' errors grow (Wu and He 2018, Group Normalization) */
+	/* batch norms lose accuracy with fewer images (Wu and He 2018, Group Normalization) */
 	ADVICE_NORM = 16,
 };
 

@@ -1,11 +1,11 @@
 /*
- * trainer --check-gradients: whether the loss moves as the gradients say that backward computes, on
- * the first batch. Each parameter is moved along its gradient, which tells whether that is as long
- * as it should be, and, where elements have none, at random along these, which are to be flat.
- * Slopes are central differences over a way that is halved until it does not matter: by how much it
- * still does, and what rounding of a loss in fp32 may come to, is borne. So is a kink at the very
- * place, as where two maxima are equal: a gradient may be that of either side, and the difference
- * is the mean of both.
+ * trainer --check-gradients: compares the gradients that backward computes on the first batch with
+ * finite differences of the loss. Each parameter is moved along its gradient, which checks the
+ * gradient's length; elements with zero gradient are moved in a random direction, in which the loss
+ * must be flat. Slopes are central differences with a step that is halved until halving no longer
+ * matters. Tolerated are the remaining change, the rounding of an fp32 loss, and a kink at the
+ * point itself, e.g. two equal maxima: the gradient may be that of either side, and the central
+ * difference is the mean of both.
  */
 #include "format/base/random.h"
 #include "trainer/run/run.h"
@@ -24,7 +24,7 @@
 
 enum { CHECK_HALVINGS = 8, CHECK_DIRECTIONS = 2 };
 
-/* A parameter's, in host layout. */
+/* Arrays for one parameter, in host layout. */
 struct check_arrays {
 	float *values, *gradient, *direction, *moved;
 };
@@ -41,7 +41,7 @@ struct slope {
 	double measured, doubt;
 };
 
-/* Over a way: the slope, and half of what it is steeper on one side than on the other. */
+/* For one step size: the slope, and half the difference between the one-sided slopes. */
 struct difference {
 	double slope, bend;
 };
@@ -71,7 +71,7 @@ static int check_loss(struct run *run, double *ret_loss)
 	return r ? check_fail(run, r) : 0;
 }
 
-/* The loss where a parameter is so far along the direction. */
+/* Loss with the parameter moved by a distance along the direction. */
 static int check_move(struct run *run, struct device_param *param, double way, double *ret_loss)
 {
 	const struct check_arrays *arrays = &run->check->arrays;
@@ -98,8 +98,8 @@ static int check_difference(struct run *run, struct device_param *param, double 
 }
 
 /*
- * Halves the way until the slope is the one that is expected, or rounding would hide it. Of a bend,
- * curvature's part shrinks with the way, and a kink's stays.
+ * Halves the step size until the slope matches the gradient, or rounding would hide it. The error
+ * due to curvature shrinks with the step; that of a kink does not.
  */
 static int check_slope(struct run *run, struct device_param *param, double way, double expected,
 		       double length, struct slope *ret_slope)
@@ -128,7 +128,10 @@ static double norm(const float *values, size_t count)
 	return sqrt(sum);
 }
 
-/* A direction of length 1: along the gradient, or at random where it is 0. False: there is none. */
+/*
+ * Sets a direction of length 1: the gradient's, or a random one where the gradient is 0. False if
+ * there is none.
+ */
 static bool check_direct(struct run *run, size_t index, size_t count, bool along)
 {
 	const struct check_arrays *arrays = &run->check->arrays;
@@ -196,7 +199,10 @@ static bool check_takes(const struct device_param *param)
 	return spec->kind != DEVICE_BUFFER && !spec->frozen;
 }
 
-/* What begins at 0 or 1e-6, as the end of a residual block may, hides all that lies before it. */
+/*
+ * Parameters initialised to 0 or 1e-6, such as at the end of a residual block, would hide all
+ * layers before them: fills them with other values.
+ */
 static int check_fill(struct run *run)
 {
 	float *values = run->check->arrays.values;
@@ -217,7 +223,9 @@ static int check_fill(struct run *run)
 	return r ? check_fail(run, r) : 0;
 }
 
-/* In the place of the first step's update: leaves the device as it was, but for what was filled. */
+/*
+ * Replaces the first update; restores the device's state, except for the parameters filled above.
+ */
 static int check_observe(struct run *run, const struct device_batch *batch)
 {
 	struct check *check = run->check;

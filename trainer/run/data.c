@@ -20,7 +20,7 @@ enum {
 
 #define data_fail(error, code, ...) sentence_fail(error, DATA_ERROR_MAX, code, __VA_ARGS__)
 
-/* Of ImageNet; for datasets that record no statistics. */
+/* ImageNet's statistics, for datasets that record none. */
 static const double imagenet_mean[3] = {123.675, 116.28, 103.53},
 		    imagenet_std[3] = {58.395, 57.12, 57.375};
 
@@ -39,7 +39,7 @@ static void data_set_statistics(struct data *data, const struct feed_dataset *da
 	}
 }
 
-/* The facts about the dataset that a key names. */
+/* Looks up the dataset that a key names. */
 static int data_find_dataset(const struct data *data, const char *key, const char *path,
 			     struct feed_dataset **ret_dataset, char *error)
 {
@@ -77,7 +77,7 @@ static int data_look_up_train(struct data *data, struct feed_dataset **ret_datas
 	return 0;
 }
 
-/* What classes are called, and where that is said. */
+/* Class names and where they come from. */
 struct known_classes {
 	const char *const *name; /* [count] */
 	uint32_t count;
@@ -85,8 +85,8 @@ struct known_classes {
 };
 
 /*
- * Samples have the numbers of classes: one that meant another class in training would be scored
- * against it.
+ * Compares class names, since samples carry class numbers: a number with another meaning than in
+ * training would be scored against the wrong class.
  */
 static int data_compare_classes(const struct recipe_data *recipe, const struct known_classes *known,
 				const struct feed_dataset *val, char *error)
@@ -102,8 +102,8 @@ static int data_compare_classes(const struct recipe_data *recipe, const struct k
 }
 
 /*
- * Of weights whose classes nothing names: then at least their number is to be that of data.val, or
- * to be wished for.
+ * For weights without class names: at least the number of classes must be data.val's or be
+ * confirmed by the recipe.
  */
 static int data_compare_counts(const struct data *data, const struct weights_facts *weights,
 			       const struct feed_dataset *val, char *error)
@@ -140,7 +140,7 @@ static int data_look_up_val(struct data *data, const struct weights_facts *weigh
 	return r;
 }
 
-/* What takes no training set to know. */
+/* Takes what is known without a training set. */
 static int data_take_from_weights(struct data *data, const struct weights_facts *weights,
 				  char *error)
 {
@@ -157,7 +157,7 @@ static int data_take_from_weights(struct data *data, const struct weights_facts 
 		       sizeof(data->std));
 	}
 	for (int c = 0; c < 3 && !data->normalises; c++)
-		data->std[c] = 1; /* of floats, which are taken as they are */
+		data->std[c] = 1; /* float images are used as they are */
 	if (data->classes == 1)
 		return data_fail(error, -EINVAL,
 				 "%.600s has one output, and a classifier chooses between at least "
@@ -177,7 +177,7 @@ static int data_fail_train(const struct weights_facts *weights, int r, char *err
 	return r;
 }
 
-/* weights NULL: of a training. */
+/* weights is NULL for training. */
 static int data_look_up(struct data *data, const struct weights_facts *weights, char *error)
 {
 	const struct recipe_data *recipe = &data->recipe->data;
@@ -222,7 +222,8 @@ static int data_set_socket(struct data *data, const char *socket, char *error)
 }
 
 /*
- * It serves all ranks of the machine, so it may run where any of them may, also when each is bound.
+ * The daemon serves all ranks of the machine, so it may use all their CPUs even if each rank is
+ * bound.
  */
 static int data_start_daemon(struct data *data, unsigned threads, char *error)
 {
@@ -237,9 +238,9 @@ static int data_start_daemon(struct data *data, unsigned threads, char *error)
 }
 
 /*
- * The socket of this rank: the one that was named, or that of the private daemon which the first
- * rank of its machine has started. All ranks learn of all sockets; one that failed takes part all
- * the same, for the others wait for it.
+ * Finds this rank's socket: the given one, or that of the private daemon started by its machine's
+ * first rank. All ranks gather all sockets; a rank that failed takes part too, since the others
+ * wait for it.
  */
 static int data_find_socket(struct data *data, const char *named, unsigned threads, char *error)
 {
@@ -308,7 +309,7 @@ uint32_t data_val_share(const struct data *data)
 	return (uint32_t)((batch + data->comm->world - 1) / data->comm->world);
 }
 
-/* A file may be replaced while a run goes on, of which only feeds opened later learn. */
+/* Checks that the dataset file was not replaced during the run; only newly opened feeds notice. */
 static int data_check_unchanged(const struct data *data, enum data_part part,
 				const struct feed *feed, char *error)
 {
@@ -330,7 +331,7 @@ static int data_check_unchanged(const struct data *data, enum data_part part,
 		part == DATA_VAL ? recipe->val : recipe->train, then, now);
 }
 
-/* The daemon is not there, though it was; ENOENT may also be a dataset's. */
+/* True if the daemon was reachable before but is not now; ENOENT can also be a dataset's. */
 static bool data_is_gone(const struct data *data, int r, const char *error)
 {
 	return data->reached &&
@@ -338,7 +339,7 @@ static bool data_is_gone(const struct data *data, int r, const char *error)
 		(r == -ENOENT && strncmp(error, "No daemon", strlen("No daemon")) == 0));
 }
 
-/* A feed is opened in the middle of a run, too: at each evaluation. */
+/* Opens a feed, waiting for a restarting daemon: evaluations open feeds in the middle of a run. */
 static int data_open_patiently(const struct data *data, const struct feed_options *options,
 			       struct feed **ret_feed, char *error)
 {
@@ -348,7 +349,7 @@ static int data_open_patiently(const struct data *data, const struct feed_option
 		if (!data_is_gone(data, r, error) || clock_s(CLOCK_MONOTONIC) >= until)
 			return r;
 		if (poll(NULL, 0, OPEN_AGAIN_MS) < 0)
-			return r; /* a signal, most likely to stop */
+			return r; /* a signal, most likely a request to stop */
 	}
 }
 

@@ -1,7 +1,7 @@
 /*
- * data.augment = device: the daemon leaves the last steps of the pipeline to the device, and says
- * of each sample what it has drawn. What it says is copied and checked here, and used from the
- * copy.
+ * data.augment = device: the daemon leaves the last pipeline steps to the device and sends, for
+ * each sample, the random parameters it drew. These are copied, then checked, and only the copy is
+ * used.
  */
 #include "format/base/deferred.h"
 #include "trainer/run/run.h"
@@ -11,7 +11,7 @@
 
 #define defer_fail(error, code, ...) sentence_fail(error, DATA_ERROR_MAX, code, __VA_ARGS__)
 
-/* The bytes of a record of type FEED_BYTES; 0 of one that says it is longer than there is room. */
+/* Payload size of a FEED_BYTES record; 0 if its length exceeds the field. */
 static size_t defer_size(const struct feed_field *field, const char *record)
 {
 	uint32_t size;

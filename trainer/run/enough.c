@@ -1,14 +1,13 @@
 /*
- * Runs that end before their last epoch, because an evaluation was good enough (train.stop_at) or
- * because none has been better for long (train.stop_after; early stopping, Prechelt 1998). Both
- * follow from what the last evaluation left in the state, so a run that ended so ends again when it
- * is resumed.
+ * Ends a run before its last epoch if an evaluation is good enough (train.stop_at) or none has
+ * improved for a while (train.stop_after; early stopping, Prechelt 1998). Both depend only on the
+ * last evaluation in the state, so a run that ended this way ends again when resumed.
  */
 #include "trainer/run/run.h"
 
 #include <stdio.h>
 
-/* Those after the best one, at the places where they are due. */
+/* Number of evaluations due since the best one. */
 static uint64_t enough_in_vain(const struct run *run)
 {
 	const struct checkpoint_state *state = &run->state;

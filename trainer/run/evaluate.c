@@ -12,15 +12,15 @@ static int fail_evaluation(struct run *run, int code)
 	return run_fail(run, code, "evaluation: %s", run_device_text(run, code));
 }
 
-/* A batch whose results are awaited. */
+/* A batch in flight. */
 struct flight {
-	struct feed_batch batch; /* that it was made of */
+	struct feed_batch batch; /* the batch being evaluated */
 	uint64_t ticket, step;
 };
 
 /*
- * Batches that the device may have: while one computes, the next is fetched, copied and queued. A
- * feed has at least as many slots.
+ * Batches in flight: while one is computed, the next is fetched, copied and queued. A feed has at
+ * least as many slots.
  */
 enum { FLIGHTS_MAX = 2 };
 
@@ -45,7 +45,8 @@ static int evaluate_launch(struct run *run, const struct device_batch *batch, st
 	r = device_evaluate(graph, run_weights(run), &flight->step);
 	if (r) {
 		fail_evaluation(run, r);
-		device_fed(graph, flight->ticket, true); /* its memory may go */
+		/* the batch's memory may now be released */
+		device_fed(graph, flight->ticket, true);
 	}
 	return r;
 }
@@ -55,23 +56,22 @@ static int evaluate_land(struct run *run, const struct flight *flight,
 {
 	int r = device_results(run->eval.graph, flight->step, true, results);
 	/*
-	 * Done once the results are there; the ticket is asked for all the same, as its contract
-	 * wants.
+	 * The copy is done once results are there; query the ticket anyway, as device_feed()
+	 * requires.
 	 */
 	if (!r)
 		r = device_fed(run->eval.graph, flight->ticket, true);
 	return r ? fail_evaluation(run, r) : 0;
 }
 
-/* Working memory of an evaluation of several views, for one batch. */
+/* Buffers to evaluate several views of a batch. */
 struct view_memory {
 	float *sum, *logits; /* [run->eval.count][classes] */
-	void *moved;         /* images; NULL: no view is shifted */
+	void *moved;         /* shifted images; NULL if no view is shifted */
 };
 
 /*
- * Adds the weighted logits of one view of a batch. moved: made before, for another view of that
- * shift.
+ * Adds the weighted logits of one view. moved: the images are already shifted, by a previous view.
  */
 static int evaluate_add_view(struct run *run, const struct view *view,
 			     const struct device_batch *batch, struct view_memory *memory)
@@ -126,7 +126,7 @@ static int evaluate_add_views(struct pass *pass, const struct device_batch *batc
 	return r;
 }
 
-/* Scores the averaged logits of the views, or those of the only one. */
+/* Scores the averaged logits of the views, or those of a single view. */
 static int evaluate_score_views(struct pass *pass, const struct feed_batch *fed,
 				const struct device_batch *batch)
 {
@@ -149,7 +149,7 @@ static int evaluate_score_views(struct pass *pass, const struct feed_batch *fed,
 	return r;
 }
 
-/* The graph for a batch, and the batch as it takes it. */
+/* Prepares the graph and the device's description of a batch. */
 static int evaluate_prepare(struct run *run, const struct feed_batch *batch,
 			    struct device_batch *ret_images)
 {
@@ -167,7 +167,7 @@ static int evaluate_prepare(struct run *run, const struct feed_batch *batch,
 				 batch->width);
 }
 
-/* Sums results, in the order of the batches, until no more than `down_to` are awaited. */
+/* Adds results in batch order until at most `down_to` batches are in flight. */
 static int evaluate_collect(struct pass *pass, unsigned down_to)
 {
 	while (pass->count > down_to) {
@@ -183,7 +183,7 @@ static int evaluate_collect(struct pass *pass, unsigned down_to)
 	return 0;
 }
 
-/* Of a pass that may have ended early: nothing is to read the feed's memory any more. */
+/* Cleans up an aborted pass: waits until nothing reads the feed's memory. */
 static void evaluate_abandon(struct pass *pass)
 {
 	for (unsigned i = 0; i < pass->count; i++)
@@ -191,13 +191,15 @@ static void evaluate_abandon(struct pass *pass)
 	pass->count = 0;
 }
 
-/* Feeds a batch, and sums those that are done. Views of one are done one after the other. */
+/*
+ * Feeds a batch and collects finished ones. Several views of a batch are evaluated synchronously.
+ */
 static int evaluate_batch(struct pass *pass, const struct feed_batch *batch)
 {
 	struct run *run = pass->run;
 	struct device_batch images;
 	int r = 0;
-	/* A new size: nothing may be under way in the graph that goes. */
+	/* The size changed: no step may be pending in the graph that is replaced. */
 	if (batch->height != run->eval.height || batch->width != run->eval.width)
 		r = evaluate_collect(pass, 0);
 	if (!r)
@@ -218,18 +220,15 @@ static int evaluate_batch(struct pass *pass, const struct feed_batch *batch)
 	return evaluate_collect(pass, FLIGHTS_MAX - 1);
 }
 
-/* Without a feed: there is nothing for this rank. */
+/* *ret_feed has no feed if there are no samples for this rank. */
 static int evaluate_open_feed(struct run *run, struct run_feed *ret_feed)
 {
-	/* The pipeline of the epoch that was just trained, not of the one to come. */
+	/* Use the pipeline of the epoch just trained, not of the next one. */
 	uint64_t epoch = run->state.step ? (run->state.step - 1) / run->state.batches_per_epoch : 0;
 	return run_open_feed(run, DATA_VAL, epoch, 0, ret_feed);
 }
 
-/*
- * What a batch is evaluated as follows from what the weights say, where there is no training to
- * compare with.
- */
+/* Without training, the batch format must follow from the weights' metadata. */
 static int evaluate_check_normalisation(struct run *run, bool bytes)
 {
 	if (bytes && !run->data.normalises)
@@ -250,7 +249,7 @@ static int evaluate_check_normalisation(struct run *run, bool bytes)
 }
 
 /*
- * Only bytes are normalised, so floats of one pipeline are rarely what bytes of the other become.
+ * Only bytes are normalised, so float images of one pipeline rarely match the bytes of the other.
  */
 static int evaluate_check_element(struct run *run, const struct feed_batch *batch)
 {
@@ -288,14 +287,14 @@ int run_try_evaluation(struct run *run)
 	return r < 0 ? r : 0;
 }
 
-/* What a feed came to, as all ranks are to know it. */
+/* Translates the outcome of a feed for all ranks. */
 static int evaluate_lose(struct run *run, int r)
 {
 	run->lost = r;
 	return r ? RUN_LOST : 0;
 }
 
-/* This rank's share. */
+/* Evaluates this rank's share. */
 static int evaluate_share(struct run *run, struct checkpoint_totals *totals)
 {
 	char error[DATA_ERROR_MAX] = "";
@@ -321,11 +320,11 @@ static int evaluate_share(struct run *run, struct checkpoint_totals *totals)
 	return r;
 }
 
-/* All of them. */
+/* Evaluates on all ranks and sums the results. */
 static int evaluate_all(struct run *run, struct checkpoint_totals *totals)
 {
 	struct checkpoint_totals own = {0};
-	/* Running statistics that each rank keeps for itself: rank 0's are what is saved. */
+	/* With running statistics local to each rank, evaluate rank 0's, since those are saved. */
 	int r = run->recipe->model.bn_sync
 			? 0
 			: ranks_share_params(run->comm, run->params, true, run->error);
@@ -413,8 +412,7 @@ int run_evaluate(struct run *run)
 }
 
 /*
- * Checkpoints of versions that did not say what images were normalised by have it in their recipe,
- * if it was given there.
+ * Checkpoints of older versions have the normalisation only in their recipe, if it was set there.
  */
 static void recall_normalisation(struct weights_facts *facts, const struct recipe_data *then)
 {
@@ -452,7 +450,7 @@ int run_share_weights(struct run *run)
 {
 	struct weights_facts shared = run->weights;
 	int r = comm_broadcast(run->comm, &shared, sizeof(shared), 0);
-	/* what classes are called is rank 0's to compare */
+	/* only rank 0 compares class names */
 	shared.class_names = run->weights.class_names;
 	run->weights = shared;
 	return r ? run_fail(run, r, "%s", comm_error(run->comm)) : 0;

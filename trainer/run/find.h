@@ -1,6 +1,6 @@
 /*
- * Between the files that look for a batch size: find_batch.c, which sizes fit and how fast they
- * are, and find_noise.c, what gradients say of them. For one device; a run that was opened dry.
+ * Internal to the batch size search: find_batch.c measures which sizes fit and how fast they are,
+ * find_noise.c the gradient noise. For a single device and a run opened dry.
  */
 #pragma once
 
@@ -8,19 +8,19 @@
 #include "trainer/run/run.h"
 
 /*
- * In how many micro-batches of one size, at least two, a batch is to be cut whose noise is
- * measured; 0: it cannot be.
+ * Number of equal micro-batches, at least two, to split a batch into for the noise measurement; 0
+ * if it cannot be split.
  */
 uint32_t find_noise_parts(const struct run *run);
 
 struct find_noise_result {
 	double scale;   /* as noise_scale() */
-	double small;   /* images of a micro-batch */
-	unsigned steps; /* that were measured */
+	double small;   /* images per micro-batch */
+	unsigned steps; /* measured steps */
 };
 
 /*
- * Trains for some steps from the initial weights, on batches that are cut into the recipe's
- * micro-batches, two or more. -EINTR with run->error: it was stopped.
+ * Trains some steps from the initial weights, on batches split into the recipe's micro-batches (at
+ * least two). -EINTR with run->error if stopped.
  */
 int find_noise_measure(struct run *run, struct find_noise_result *ret_result);

@@ -1,16 +1,16 @@
 /*
- * Looks for a batch size: which ones the device has the memory for, how fast they are, and up to
- * which they pay, by the gradient noise scale (find_noise.c).
+ * Batch size search: which sizes fit into device memory, how fast they are, and up to which size
+ * they pay off by the gradient noise scale (find_noise.c).
  *
- * What fits is found by planning: doubling from FIND_UNIT on, then bisection on multiples of it.
- * Sizes of powers of two, and the largest, are timed on images of the first batch, without a feed;
- * they take turns in passes, and the median of passes counts, so that a machine that slows down
- * does so to all of them.
+ * What fits is found by planning: doubling from FIND_UNIT, then bisection in multiples of it.
+ * Powers of two and the largest size are timed on images of the first batch, without a feed. Sizes
+ * take turns in several passes and the median counts, so that a slowing machine affects all sizes
+ * alike.
  *
- * Of a batch of B images and a noise scale N, training takes 1 + B / N times the images that it
- * takes with small batches (McCandlish et al. 2018, section 2.3: E = E_min (1 + B / B_crit), with N
- * for B_crit), so (1 + B / N) / (images per second) is its time, but for a factor: what makes it
- * least is suggested.
+ * With batch size B and noise scale N, training needs 1 + B / N times the images that small batches
+ * need (McCandlish et al. 2018, section 2.3: E = E_min (1 + B / B_crit), with N for B_crit).
+ * Training time is therefore proportional to (1 + B / N) / (images per second); the size that
+ * minimises it is suggested.
  */
 #include "format/base/system/clock.h"
 #include "format/base/text/printable.h"
@@ -27,40 +27,40 @@ enum {
 	FIND_BATCH_MAX = 65536, /* data.batch_size's */
 	FIND_SIZES = 16,
 	FIND_PASSES = 3,
-	FIND_STEPS_MAX = 50, /* of a size in a pass */
+	FIND_STEPS_MAX = 50, /* steps per size and pass */
 };
 
 #define FIND_ROUND_S 0.5  /* that a size's steps in a pass take at least, if they can */
 #define FIND_STEP_S  20.0 /* a step that takes longer ends the search for faster sizes */
 #define FIND_NEAR    0.95 /* of the fastest's images per second: as good as it */
-/* On learning rates: images are always the same, and not to be learnt. */
+/* Learning rate that keeps the weights practically unchanged, since the same images repeat. */
 #define FIND_NO_RATE 1e-9
 
 struct find_size {
 	uint32_t batch;
-	double seconds[FIND_PASSES]; /* of a step */
+	double seconds[FIND_PASSES]; /* per step */
 	double images_per_second;
 	uint64_t arena_bytes;
 };
 
 struct find_batch {
 	struct run *run;
-	struct find_size sizes[FIND_SIZES]; /* rising */
+	struct find_size sizes[FIND_SIZES]; /* ascending */
 	unsigned count;
 	uint32_t largest, bound;
-	bool bounded;    /* the largest was not found: even the bound fits */
-	char why[1024];  /* what is larger does not fit */
+	bool bounded;    /* even the upper bound fits, so the largest size is unknown */
+	char why[1024];  /* why larger sizes do not fit */
 	char *images;    /* [recipe's batch]; of the first batch */
 	int32_t *labels; /* [recipe's batch] */
 	struct feed_batch first;
 	struct find_noise_result noise;
 	uint32_t recipe_batch;
-	bool slow; /* larger ones were left out, for steps of FIND_STEP_S */
+	bool slow; /* larger sizes were skipped because a step takes over FIND_STEP_S */
 };
 
 /* ---- which sizes fit ---- */
 
-/* The run with batches of a size, at once. */
+/* Switches the run to a batch size. */
 static void find_take(struct run *run, uint32_t batch)
 {
 	run->own.data.batch_size = batch;
@@ -69,8 +69,8 @@ static void find_take(struct run *run, uint32_t batch)
 }
 
 /*
- * Graphs for training and, of a recipe that evaluates, for that: they are in memory side by side.
- * One for evaluation that is of another size goes first.
+ * Plans the training graph and, if the recipe evaluates, the evaluation graph, since both are in
+ * memory together. An evaluation graph of another size is freed first.
  */
 static int find_plan(struct run *run, uint32_t batch)
 {
@@ -85,7 +85,7 @@ static int find_plan(struct run *run, uint32_t batch)
 						      run->eval.height, run->eval.width);
 }
 
-/* Whether it fits; what keeps it from it is kept. A device may have other limits than memory. */
+/* True if the size fits; otherwise keeps the reason, which may be another limit than memory. */
 static bool find_fits(struct find_batch *find, uint32_t batch)
 {
 	bool fits = !find_plan(find->run, batch);
@@ -110,7 +110,7 @@ static int find_largest(struct find_batch *find)
 		else
 			fails = batch;
 	}
-	/* the bound lies between powers of two */
+	/* the limit is between two powers of two */
 	if (!fails)
 		fails = find->bound + FIND_UNIT;
 	while (fails - fits > FIND_UNIT) {
@@ -131,9 +131,9 @@ static int find_largest(struct find_batch *find)
 	return 0;
 }
 
-/* ---- how fast they are ---- */
+/* ---- speed ---- */
 
-/* The first batch's images over and over. */
+/* Builds a batch by repeating the first batch's images. */
 static int find_fill(const struct find_batch *find, uint32_t batch, struct device_batch *ret_batch)
 {
 	struct run *run = find->run;
@@ -158,7 +158,7 @@ static int find_fill(const struct find_batch *find, uint32_t batch, struct devic
 	return r;
 }
 
-/* Steps of a size; ret_seconds: that one of them took. */
+/* Runs steps of a size; ret_seconds is the time per step. */
 static int find_run(struct run *run, const struct device_batch *batch, unsigned steps,
 		    double *ret_seconds)
 {
@@ -193,7 +193,7 @@ static int find_time(struct find_batch *find, struct find_size *size, unsigned p
 		return r;
 	device_graph_info(run->train.graph, &info);
 	size->arena_bytes = info.arena_bytes;
-	/* the first one is slower, so two say how many there are to be */
+	/* the first step is slower, so two steps determine how many to run */
 	r = find_run(run, &batch, 1, &once);
 	if (!r && once < FIND_STEP_S)
 		r = find_run(run, &batch, 1, &once);
@@ -224,8 +224,8 @@ static void find_summarise(struct find_size *size)
 }
 
 /*
- * Of all sizes in the first pass, smallest first. One whose first steps fail for want of memory
- * that was there in planning, and those above it, do not fit.
+ * First pass, smallest size first. If a size fails for lack of memory despite its plan, it and all
+ * larger ones do not fit.
  */
 static int find_time_first(struct find_batch *find)
 {
@@ -264,9 +264,9 @@ static int find_speeds(struct find_batch *find)
 	return r;
 }
 
-/* ---- what follows from it ---- */
+/* ---- evaluation ---- */
 
-/* Training's time with a size, but for a factor. */
+/* Training time with a size, up to a common factor. */
 static double find_training_time(const struct find_batch *find, const struct find_size *size)
 {
 	double scale = find->noise.scale;
@@ -283,7 +283,7 @@ static const struct find_size *find_fastest(const struct find_batch *find)
 	return best;
 }
 
-/* The smallest that is as good as the fastest. */
+/* Smallest size that is about as fast as the fastest. */
 static const struct find_size *find_fast_enough(const struct find_batch *find)
 {
 	double most = find_fastest(find)->images_per_second;
@@ -463,7 +463,7 @@ static int find_keep_first(struct find_batch *find)
 	return 0;
 }
 
-/* While the feed has batches of the recipe's size. */
+/* Runs while the feed has batches of the recipe's size. */
 static int find_noise(struct find_batch *find)
 {
 	struct run *run = find->run;
@@ -490,7 +490,7 @@ static int find_all(struct find_batch *find)
 	int r = find_keep_first(find);
 	if (!r)
 		r = find_noise(find);
-	/* sizes that change with epochs: of the first one */
+	/* with a size schedule: the first epoch's size */
 	run->batch.height = find->first.height;
 	run->batch.width = find->first.width;
 	if (!r)

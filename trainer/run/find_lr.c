@@ -1,8 +1,8 @@
 /*
- * The learning-rate finder (Smith, WACV 2017, arXiv:1506.01186, section 3.3): from the initial
- * weights a short training whose rate grows from step to step, and what its losses suggest
- * (find_rate.h). Where they fall steepest, and a tenth of where they are least, are the two usual
- * readings. Losses are smoothed as fastai does it: a running mean whose bias is corrected.
+ * Learning rate finder (Smith, WACV 2017, arXiv:1506.01186, section 3.3): trains shortly from the
+ * initial weights with a rate that grows at every step, then reads the losses (find_rate.h). The
+ * two usual suggestions are the rate of steepest descent and a tenth of the rate of least loss.
+ * Losses are smoothed as in fastai: an exponential moving average with bias correction.
  */
 #include "trainer/algorithms/find_rate.h"
 #include "trainer/log/picture.h"
@@ -15,7 +15,7 @@
 
 enum {
 	FIND_STEPS = 100,
-	FIND_SETTLED = 10, /* steps before which nothing is read or given up */
+	FIND_SETTLED = 10, /* steps before which no loss is used and the search does not stop */
 };
 
 #define FIND_FROM   1e-6
@@ -34,7 +34,7 @@ static bool find_is_over(const struct find *find, double least)
 	return !isfinite(last) || (find->count > FIND_SETTLED && last > FIND_WORST * least);
 }
 
-/* Losses that are not finite end it; they are not among what is read. */
+/* Trains; a non-finite loss ends the run and is not used. */
 static int find_train(struct run *run, struct find *find)
 {
 	double mean = 0, least = INFINITY;
@@ -79,7 +79,7 @@ static void find_write_csv(const void *found, FILE *file)
 			find->smooth[i]);
 }
 
-/* ---- the picture ---- */
+/* ---- plot ---- */
 
 static void find_draw_marks(const struct find *find, const struct picture *picture)
 {
@@ -115,7 +115,7 @@ static void find_draw(const void *found, FILE *file)
 
 /* ---- all of it ---- */
 
-/* Rank 0's part. */
+/* Rank 0: reports the result. */
 static int find_tell(struct run *run, const struct find *find, FILE *file)
 {
 	const char *name = run->options.find_lr;

@@ -1,10 +1,9 @@
 /*
- * Measures the gradient noise scale (trainer/algorithms/noise.h) in a short training: each batch is
- * computed in micro-batches before it is trained on, whose gradients are read one by one.
+ * Measures the gradient noise scale (trainer/algorithms/noise.h) in a short training run: before a
+ * batch is trained on, its micro-batches are computed and their gradients read one by one.
  *
- * The mean of their squared norms is that of the small batch size, the squared norm of their mean
- * that of the large one. All have the same weights, and batch norms that see a micro-batch at a
- * time in both.
+ * The mean of their squared norms belongs to the small batch size, the squared norm of their mean
+ * to the large one. Both use the same weights and batch norms over single micro-batches.
  */
 #include "trainer/run/find.h"
 
@@ -16,13 +15,13 @@
 
 enum {
 	NOISE_STEPS = 50,
-	NOISE_PARTS = 8, /* micro-batches of a batch, if it can be had */
+	NOISE_PARTS = 8, /* micro-batches per batch, if it can be split so */
 };
 
 struct find_noise {
 	struct noise noise;
-	float *sum; /* of the gradients of micro-batches so far, of all parameters */
-	float *one; /* [the largest one's elements] */
+	float *sum; /* sum of the micro-batches' gradients so far, over all parameters */
+	float *one; /* [elements of the largest parameter] */
 	unsigned steps;
 	double small; /* samples */
 };
@@ -42,7 +41,7 @@ uint32_t find_noise_parts(const struct run *run)
 	return found;
 }
 
-/* Of the sum of gradients, and of what the last micro-batch has added to it. */
+/* Norms of the gradient sum and of the last micro-batch's contribution. */
 struct norms {
 	double added, sum; /* squared */
 };
@@ -93,7 +92,7 @@ static int noise_compute(struct run *run, const struct device_batch *batch)
 	return r ? run_fail_step(run, r, "gradients of a micro-batch") : 0;
 }
 
-/* Leaves the device as it was, but for running statistics, which move an additional time. */
+/* Leaves the device's state unchanged, except that running statistics are updated once more. */
 static int noise_observe(struct run *run, const struct device_batch *batch)
 {
 	uint32_t parts = recipe_accumulate(run->recipe);
@@ -110,7 +109,7 @@ static int noise_observe(struct run *run, const struct device_batch *batch)
 		added += norms.added;
 	}
 	device_params_drop_gradients(run->params);
-	/* in fp16 one that overflows under the loss scale is none */
+	/* with fp16, skip a gradient that overflows under the loss scale */
 	if (r || !isfinite(added) || !isfinite(norms.sum))
 		return r;
 	struct noise_norms measured = {

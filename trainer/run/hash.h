@@ -1,10 +1,15 @@
-/* Hashes that tell files and weights apart, of a program or a run; against no adversary. */
+/* Non-cryptographic hashes that identify files and weights. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of `hash` and order and value of every byte; all but the last of several are of 8 n bytes. */
+/*
+ * Extends `hash` by the bytes, order included. Of several calls, all but the last must pass a
+ * multiple of 8 bytes.
+ */
 uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size);
-/* Of a regular file; a negative errno where it cannot be read, -EBADF where it is none. */
+/*
+ * Hashes a regular file; a negative errno if it cannot be read, -EBADF if it is not a regular file.
+ */
 int hash_file(const char *path, uint64_t *ret_hash);

@@ -80,14 +80,14 @@ int run_read_labels(struct run *run, const char *path, const struct uuid *found,
 	return r;
 }
 
-/* ---- what a run says of them ---- */
+/* ---- reporting ---- */
 
 static int labels_say(struct run *run, const char *key, const char *path, const struct uuid *found,
 		      const char *consequence)
 {
 	struct labels labels;
 	if (run_read_labels(run, path, found, NULL, &labels)) {
-		/* the run goes by what the daemon reads, so it may well go on */
+		/* not fatal: the run uses the labels that the daemon reads */
 		progress_line(&run->progress, "%s = %s: labels were not counted: %s", key, path,
 			      run->error);
 		*run->error = '\0';

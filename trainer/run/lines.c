@@ -1,7 +1,4 @@
-/*
- * What a run says of itself: the lines of log.jsonl, the progress that a person sees, and
- * summary.json.
- */
+/* Output of a run: log.jsonl, progress, and summary.json. */
 #include "trainer/algorithms/optim.h"
 #include "trainer/run/run.h"
 
@@ -19,7 +16,7 @@ static double share(double part, double whole)
 	return whole > 0 ? part / whole : 0;
 }
 
-/* Share that a rate of training takes of what the devices' arithmetic could do; 0: not known. */
+/* Model FLOPs utilisation: share of the devices' peak arithmetic; 0 if unknown. */
 static double lines_mfu(const struct run *run, double images_per_second)
 {
 	struct device_graph_info graph;

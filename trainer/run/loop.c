@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* From where a run can go on. */
+/* Describes from which checkpoint the run can resume. */
 static void loop_tell_kept(const struct run *run, char *ret_text, size_t size)
 {
 	snprintf(ret_text, size, "no checkpoint was written yet");
@@ -21,7 +21,7 @@ int run_fail_step(struct run *run, int code, const char *what)
 	if (code != -ENOMEM)
 		return run_fail(run, code, "step %llu: %s: %s", step, what,
 				run_device_text(run, code));
-	/* planning and rehearsal had found room: it has gone since */
+	/* planning and rehearsal had enough memory; it has been taken since */
 	loop_tell_kept(run, kept, sizeof(kept));
 	return run_fail(run, code,
 			"step %llu: %s: %s; %s. Remedies: end what else takes the device's memory "
@@ -49,8 +49,8 @@ static int loop_fail_not_finite(struct run *run, const struct run_pending *pendi
 }
 
 /*
- * Makes loss and counts those of all micro-batches of the update, this one the last, in the first
- * pass over them.
+ * Combines loss and counts of all micro-batches of an update; this is the last one of the first
+ * pass.
  */
 static void loop_join_parts(struct run *run, bool again, struct device_results *results)
 {
@@ -117,7 +117,7 @@ int run_collect(struct run *run, unsigned down_to)
 
 /* ---- one step ---- */
 
-/* Gives back the batches whose copy is done; with wait, all of them. */
+/* Releases batches whose copy is done; with wait, all of them. */
 static int loop_release_held(struct run *run, bool wait)
 {
 	while (run->held_count) {
@@ -167,8 +167,8 @@ static int loop_next_batch(struct run *run)
 }
 
 /*
- * Has every rank a batch, and does none want to stop? 0: all make the step. -EINTR, RUN_LOST: none
- * does. Other failures are this rank's own.
+ * Votes on the next step: 0 if every rank has a batch and none wants to stop; -EINTR or RUN_LOST on
+ * all ranks otherwise. Other errors are local to this rank.
  */
 static int loop_agree_on_step(struct run *run)
 {
@@ -185,8 +185,8 @@ static int loop_agree_on_step(struct run *run)
 }
 
 /*
- * samples.jsonl: those of all ranks in the order of the batch, which does not depend on their
- * number.
+ * Writes samples.jsonl: sample ids of all ranks in batch order, which does not depend on the number
+ * of ranks.
  */
 static int loop_write_samples(struct run *run)
 {
@@ -217,7 +217,7 @@ static void loop_advance(struct run *run)
 	run->mark = now;
 }
 
-/* Has every rank a graph for the batch? 0, or RUN_LOST: none makes the step. */
+/* Votes on the graph: 0 if every rank has one for the batch, else RUN_LOST on all ranks. */
 static int loop_agree_on_graph(struct run *run)
 {
 	int r = run_train_graph(run);
@@ -238,7 +238,7 @@ int run_step(struct run *run)
 		return r;
 	bool freezes = run_freeze_is_due(run);
 	if (!run_has_train_graph(run) || freezes) {
-		/* Another graph: nothing may be under way in the one that goes. */
+		/* The graph is replaced: no step may be pending in it. */
 		r = run_collect(run, 0);
 		if (!r)
 			r = loop_release_held(run, true);
@@ -269,17 +269,14 @@ int run_step(struct run *run)
 
 /* ---- between steps ---- */
 
-/* Rank 0's part. */
+/* Rank 0: writes the checkpoint. */
 static int loop_write_checkpoint(struct run *run)
 {
 	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
 	int r = checkpoint_path(run->options.output, run->state.step, path);
 	if (r)
 		return run_fail(run, r, "--output is too long");
-	/*
-	 * The logs come first: a run that goes on from the checkpoint adds to what they say up to
-	 * it.
-	 */
+	/* Sync the logs first: a run resumed from the checkpoint appends to the lines up to it. */
 	r = run_sync_logs(run);
 	if (r)
 		return r;
@@ -319,8 +316,8 @@ static bool loop_due(const struct run *run, uint64_t every)
 }
 
 /*
- * What is due at the current step: the epoch's line, evaluation, checkpoint. Each is done once,
- * also when a run resumes here.
+ * Does what is due at the current step, each once, also after a resume at this step: epoch line,
+ * evaluation, checkpoint.
  */
 static int loop_between(struct run *run)
 {
@@ -354,7 +351,7 @@ static int loop_between(struct run *run)
 	return r;
 }
 
-/* Makes the step that the run has come to its last one, if its evaluation says so. */
+/* Makes the current step the last one, if the evaluation says so. */
 static int loop_end_early(struct run *run)
 {
 	if (!run_has_enough(run))
@@ -362,13 +359,13 @@ static int loop_end_early(struct run *run)
 	progress_line(&run->progress, "stops at epoch %.6g: %s", run_epoch(run, run->state.step),
 		      run->why);
 	run->steps = run->state.step;
-	/* a mean of weights is evaluated anew, with statistics of its own */
+	/* averaged weights are evaluated again with recomputed statistics */
 	if (run_weights(run) == DEVICE_SWA)
 		run->state.eval_samples = 0;
 	return loop_between(run);
 }
 
-/* Rank 0's part. */
+/* Rank 0: finishes the run. */
 static int loop_finish(struct run *run, bool stopped)
 {
 	int r = 0;
@@ -388,7 +385,7 @@ static int loop_finish(struct run *run, bool stopped)
 	return run_end_line(run, run->journal, "log.jsonl");
 }
 
-/* At the end of what kept a rank from the next step. */
+/* After a failure that prevents the next step: reports how to resume. */
 static void loop_say_resumable(struct run *run)
 {
 	size_t length = strlen(run->error);
@@ -400,8 +397,8 @@ static void loop_say_resumable(struct run *run)
 }
 
 /*
- * What has been computed is still sound when a feed fails, or planning for larger images does; a
- * feed's daemon may only have gone because Ctrl-C was sent to it too.
+ * Saves a checkpoint after a failed feed or a failed plan for larger images, since the state so far
+ * is sound; Ctrl-C may simply have reached the daemon as well.
  */
 static int loop_save_after(struct run *run, int outcome)
 {

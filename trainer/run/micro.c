@@ -1,16 +1,16 @@
 /*
- * Micro-batches whose number the run finds itself (train.accumulate = auto), as Composer does with
- * device_train_microbatch_size="auto": what does not fit into the device's memory is tried again
- * with at least twice as many, all of one size. Ranks take the same number, the largest that one of
- * them needs.
+ * Finds the number of micro-batches (train.accumulate = auto), as Composer does with
+ * device_train_microbatch_size="auto": if a batch does not fit into device memory, tries at least
+ * twice as many micro-batches, all of one size. All ranks use the largest number that any of them
+ * needs.
  *
- * Planning does not know of all that steps take: libraries and drivers load and set up things when
- * they are first used. So the batch is rehearsed (device_rehearse()) before its step, which then
- * begins from the same state, and fails no more. Nothing has to be undone, nor do ranks wait in a
- * sum for one that failed in the middle of a step.
+ * Planning does not see all allocations: libraries and drivers allocate on first use. So the batch
+ * is rehearsed (device_rehearse()) before its step. The step then starts from the same state and
+ * cannot run out of memory; nothing needs to be undone, and no rank waits in a sum for one that
+ * failed in mid-step.
  *
- * What is found stands in the run's recipe from then on, and so in checkpoints: a resumed run
- * begins with it. Where images grow, or frozen layers are trained, more may be taken on the way.
+ * The result goes into the run's recipe, and so into checkpoints: a resumed run starts with it. It
+ * may increase during a run, when images grow or frozen layers thaw.
  */
 #include "trainer/algorithms/mix.h"
 #include "trainer/run/run.h"
@@ -50,7 +50,7 @@ static int micro_fail(struct run *run, int code, const char *why)
 			data_micro_share(&run->data), why);
 }
 
-/* Says what was chosen, and why. */
+/* Reports the new number and the reason. */
 static int micro_tell(struct run *run, uint64_t before, const char *why)
 {
 	const struct recipe *recipe = run->recipe;
@@ -64,7 +64,7 @@ static int micro_tell(struct run *run, uint64_t before, const char *why)
 			      ? "; batch norms normalise by micro-batches, and losses differ from "
 				"those of whole batches"
 			      : "");
-	if (run->checkpoint) /* which is there while the run opens */
+	if (run->checkpoint) /* not NULL while the run opens */
 		progress_line(&run->progress,
 			      "%llu micro-batches were enough when the checkpoint was written: "
 			      "losses are as good, but not bitwise those of an unbroken run",

@@ -1,4 +1,4 @@
-/* --evaluate --onnx: the network that was evaluated, for onnxruntime and others. */
+/* --evaluate --onnx: exports the evaluated network for onnxruntime and other runtimes. */
 #include "trainer/device/onnx/onnx.h"
 
 #include "format/base/system/atomic_file.h"

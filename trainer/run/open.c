@@ -1,6 +1,6 @@
 /*
- * What a run does before its first step, or before it evaluates, in stages that all ranks come
- * through together: device, data, model, checkpoint, first batch, plan.
+ * Preparation before the first step or the evaluation, in stages that all ranks pass together:
+ * device, data, model, checkpoint, first batch, plan.
  */
 #include "trainer/algorithms/layer_decay.h"
 #include "trainer/algorithms/loss.h"
@@ -65,8 +65,8 @@ static int open_check_share(struct run *run)
 }
 
 /*
- * Opens the checkpoint to go on from; NULL when there is none yet. A damaged newest one yields to
- * the one before; one that cannot be read for another reason may well be sound.
+ * Opens the checkpoint to resume from; NULL if there is none. If the newest is damaged, tries the
+ * one before; other read errors are fatal, since the file may be sound.
  */
 static int open_find_checkpoint(struct run *run)
 {
@@ -100,7 +100,7 @@ static int open_find_checkpoint(struct run *run)
 	return failed;
 }
 
-/* Threads that take turns wait for each other at every barrier. */
+/* With more threads than CPUs, threads wait for each other at every barrier. */
 static void open_check_threads(struct run *run)
 {
 	const struct device_info *device = device_info(run->device);
@@ -145,7 +145,7 @@ static int open_device(struct run *run)
 	return 0;
 }
 
-/* Ranks that computed in different precisions would add up what does not belong together. */
+/* All ranks must compute in the same precision, since they sum gradients. */
 static int open_check_precision(struct run *run)
 {
 	enum device_precision mine = device_info(run->device)->precision;
@@ -169,10 +169,7 @@ static int open_data(struct run *run)
 			 run->options.evaluate ? &run->weights : NULL, run->error);
 }
 
-/*
- * Ranks that take their shares from different datasets would leave samples out and take others
- * twice.
- */
+/* All ranks must see the same datasets, or samples would be skipped and others duplicated. */
 static int open_check_data(struct run *run)
 {
 	static const char *const keys[] = {"train", "val"};
@@ -183,7 +180,7 @@ static int open_check_data(struct run *run)
 		int r = comm_broadcast(run->comm, &first, sizeof(first), 0);
 		if (r)
 			return run_fail(run, r, "%s", comm_error(run->comm));
-		/* one that is not known may be any */
+		/* an unknown UUID matches any */
 		struct uuid mine = uuid_differ(found[i], &first) ? *found[i] : first;
 		r = ranks_compare(run->comm, &mine, sizeof(mine), &rank, run->error);
 		if (r)
@@ -232,8 +229,8 @@ static int open_model(struct run *run)
 }
 
 /*
- * Whether a dataset is the one that the checkpoint was written with; key is how the recipe names
- * it, now and then are the paths. That it lies elsewhere does not matter.
+ * Checks that a dataset is the one of the checkpoint; key names it in the recipe, now and then are
+ * paths. A moved file is accepted.
  */
 static int open_check_dataset(struct run *run, const char *key, const char *now,
 			      const struct uuid *found, const char *then, const struct uuid *saved)
@@ -290,8 +287,8 @@ static int open_check_checkpoint(struct run *run)
 }
 
 /*
- * Allowed, since a run may have to move; but each thread adds up a part of its own, so that other
- * threads round otherwise.
+ * A different thread count is allowed, since a run may have to move; but partial sums are per
+ * thread, so rounding differs.
  */
 static void open_compare_threads(struct run *run)
 {
@@ -307,7 +304,7 @@ static void open_compare_threads(struct run *run)
 		then, then == 1 ? "" : "s", now, then);
 }
 
-/* Rank 0: where to go on. */
+/* Rank 0: determines where to resume. */
 static int open_begin(struct run *run)
 {
 	run->state = (struct checkpoint_state){.best_top1 = -1};
@@ -324,7 +321,7 @@ static int open_begin(struct run *run)
 	return r;
 }
 
-/* The same program everywhere, so structures are the same bytes. */
+/* All ranks run the same build, so structures can be broadcast as bytes. */
 static int open_share_state(struct run *run)
 {
 	struct {
@@ -393,8 +390,8 @@ static int open_initialize_from(struct run *run, const struct feed_batch *batch)
 }
 
 /*
- * From the whole first batch as the daemon finishes it, of which this rank's feed has only a share,
- * or leaves steps to the device: as one rank alone.
+ * Initialises from the whole first batch with all pipeline steps applied, as a single rank would;
+ * this rank's feed has only a share of it, or defers steps to the device.
  */
 static int open_initialize_from_whole(struct run *run)
 {
@@ -414,13 +411,13 @@ static int open_initialize_from_whole(struct run *run)
 	return r;
 }
 
-/* Those of model.pretrained. */
+/* Loads the weights of model.pretrained. */
 static int open_take_weights(struct run *run)
 {
 	const char *file = run->recipe->model.pretrained;
 	char error[CHECKPOINT_ERROR_MAX];
 	struct checkpoint_rest rest;
-	/* of weights to evaluate, what classes are called is compared with data.val's (data.c) */
+	/* for an evaluation, data.c compares class names with data.val's */
 	const char *class_names = run->options.evaluate ? NULL : run->data.class_names;
 	int r = checkpoint_import(file, class_names, run->params, &rest, error);
 	if (r)
@@ -446,7 +443,7 @@ static int open_take_weights(struct run *run)
 	return 0;
 }
 
-/* Weights that are to be evaluated are all in the file, but for constants. */
+/* Weights to evaluate must all be in the file, except constants. */
 static int open_initialize(struct run *run)
 {
 	bool own = run->comm->world == 1 && !run->feed.deferred;
@@ -459,7 +456,7 @@ static int open_initialize(struct run *run)
 	return open_take_weights(run);
 }
 
-/* Lookahead's slow weights begin as the weights do. */
+/* Initialises Lookahead's slow weights with the weights. */
 static int open_begin_slow(struct run *run)
 {
 	float *values = malloc(device_params_largest(run->params) * sizeof(*values));
@@ -476,7 +473,7 @@ static int open_begin_slow(struct run *run)
 	return r ? run_fail(run, r, "slow weights: %s", run_device_text(run, r)) : 0;
 }
 
-/* Rank 0: the weights, and on resuming all else that a checkpoint has. */
+/* Rank 0: fills in the weights and, on a resume, the rest of the checkpoint. */
 static int open_fill_params(struct run *run)
 {
 	if (!run->checkpoint) {
@@ -531,7 +528,7 @@ static int open_plan(struct run *run)
 	return r ? r : run_train_graph(run);
 }
 
-/* Both graphs are there at a time, so the one for training may have to be made smaller again. */
+/* Both graphs are in memory together, so the training graph may have to shrink again. */
 static int open_plan_both(struct run *run)
 {
 	int r = run->options.evaluate ? 0 : run_train_graph(run);
@@ -547,8 +544,8 @@ enum purpose { ALWAYS, TO_TRAIN, TO_EVALUATE };
 
 static const struct stage {
 	int (*function)(struct run *run);
-	bool first_alone;     /* on rank 0 */
-	enum purpose purpose; /* of the run; of others it is left out */
+	bool first_alone;     /* run on rank 0 first */
+	enum purpose purpose; /* skipped in runs of another purpose */
 } stages[] = {
 	{open_check_share, false, TO_TRAIN},
 	{run_check_found, true, ALWAYS},
@@ -579,7 +576,7 @@ static const struct stage {
 	{run_open_output, true, TO_TRAIN},
 };
 
-/* The ranks agree after each: none starts on one that another could not come to. */
+/* Ranks agree after each stage, so that none starts one that another cannot reach. */
 static int open_pass_stages(struct run *run)
 {
 	enum purpose other = run->options.evaluate ? TO_TRAIN : TO_EVALUATE;

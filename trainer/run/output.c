@@ -1,6 +1,6 @@
 /*
- * The output folder: what it may hold when a run comes to it, and what the run puts there beside
- * checkpoints. Rank 0's.
+ * The output folder: checks its contents before a run, and writes the run's files other than
+ * checkpoints. Rank 0 only.
  */
 #include "format/base/system/atomic_file.h"
 #include "format/base/system/io.h"
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What makes room for a file, where it is room that was lacking. */
+/* Remedy for a lack of space, if that is the error. */
 static const char *remedy(int code)
 {
 	switch (code) {
@@ -54,7 +54,7 @@ int run_fail_write(struct run *run, int code, const char *sentence)
 					       : "--resume");
 }
 
-/* Of a file in the output folder. */
+/* Reports a failed write of a file in the output folder. */
 static int output_fail_put(struct run *run, int code, const char *name)
 {
 	char sentence[CHECKPOINT_ERROR_MAX];
@@ -94,7 +94,7 @@ int run_sync_logs(struct run *run)
 	return r ? output_fail_put(run, r, "samples.jsonl") : 0;
 }
 
-/* Of a file in the output folder; CHECKPOINT_PATH_MAX bytes. */
+/* Path of a file in the output folder; CHECKPOINT_PATH_MAX bytes. */
 static int output_make_path(struct run *run, const char *name, char *ret_path)
 {
 	int length = snprintf(ret_path, CHECKPOINT_PATH_MAX, "%s/%s", run->options.output, name);
@@ -130,7 +130,7 @@ int run_refuse_ranks(struct run *run, const char *option)
 		option, run->comm->world);
 }
 
-/* The path of NAME with an ending; CHECKPOINT_PATH_MAX bytes. */
+/* Path `name` with an ending; CHECKPOINT_PATH_MAX bytes. */
 static int output_name_found(struct run *run, const char *option, const char *name,
 			     const char *ending, char *ret_path)
 {
@@ -178,7 +178,7 @@ int run_check_found(struct run *run)
 	return 0;
 }
 
-/* What `write` writes, in a descriptor that stays open. */
+/* Writes through `write` to a descriptor, which stays open. */
 static int output_fill(int fd, void (*write)(const void *found, FILE *file), const void *found)
 {
 	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -230,7 +230,7 @@ int run_export(struct run *run, const char *name, const char *evaluation)
 	return r ? run_fail_write(run, r, error) : 0;
 }
 
-/* The step of the folder's newest checkpoint; RUN_NO_STEP: there is none. */
+/* Step of the folder's newest checkpoint, or RUN_NO_STEP. */
 static uint64_t output_newest_step(const struct run *run)
 {
 	char path[CHECKPOINT_PATH_MAX];
@@ -239,7 +239,7 @@ static uint64_t output_newest_step(const struct run *run)
 	return r ? RUN_NO_STEP : step;
 }
 
-/* With the folders above it. */
+/* Creates a folder and its parents. */
 static int output_make_folder(const char *path)
 {
 	char above[CHECKPOINT_PATH_MAX];
@@ -293,8 +293,7 @@ static int output_open_file(struct run *run, const char *name, struct journal **
 }
 
 /*
- * Takes the folder; another trainer may have come and gone since this one looked for what it goes
- * on from.
+ * Locks the folder, and checks that no other trainer has written checkpoints since this one looked.
  */
 static int output_lock_output(struct run *run)
 {
@@ -315,7 +314,7 @@ static int output_open_sinks(struct run *run)
 {
 	const struct recipe_log *log = &run->recipe->log;
 	static const struct {
-		size_t wanted; /* a bool of struct recipe_log */
+		size_t wanted; /* offset of a bool in struct recipe_log */
 		log_open_sink *open;
 	} kinds[] = {
 #define KIND(name, help) {offsetof(struct recipe_log, name), log_open_##name},
@@ -370,16 +369,15 @@ static int output_write_start(struct run *run)
 	return run_end_line(run, journal, "log.jsonl");
 }
 
-/* The complete recipe beside the run, for a person to read and to run again. */
+/* Writes the complete recipe next to the run, for people and for reruns. */
 static int print_recipe(const struct run *run, FILE *file)
 {
 	return recipe_write(run->recipe, file);
 }
 
 /*
- * What is left of another run, or of steps that this one is yet to make: else checkpoint_prune()
- * would count it among the newest, and the next
- * --resume take it. The journal's lock is held.
+ * Removes files of another run or of later steps; otherwise checkpoint_prune() would count them
+ * among the newest and the next --resume would use them. The caller holds the journal's lock.
  */
 static int output_clear_output(struct run *run)
 {

@@ -1,7 +1,7 @@
 /*
- * trainer --overfit-batch: trains on the first batch alone, without what keeps a network from
- * learning images by heart. One that cannot has a mistake in its labels, its pixels or its rate
- * (Karpathy 2019, A Recipe for Training Neural Networks).
+ * trainer --overfit-batch: trains on the first batch only, without regularisation. A network that
+ * cannot memorise it has wrong labels, pixels or learning rate (Karpathy 2019, A Recipe for
+ * Training Neural Networks).
  */
 #include "trainer/run/run.h"
 

@@ -1,7 +1,6 @@
 /*
- * --evaluate --predictions: what the network makes of each image, of each class, and which classes
- * it takes for which. Host memory for each sample of data.val; logits come one batch after the
- * other.
+ * --evaluate --predictions: records the prediction for each image, accuracy by class, and the
+ * confusion matrix. Keeps all samples of data.val in host memory; logits arrive batch by batch.
  */
 #include "trainer/checkpoint/class_names.h"
 #include "trainer/log/confusion.h"
@@ -14,10 +13,10 @@
 
 struct prediction {
 	uint64_t sample;
-	int32_t label;            /* -1: none */
-	uint32_t predicted, rank; /* rank of the label's class, from 0 */
+	int32_t label;            /* -1 for none */
+	uint32_t predicted, rank; /* rank of the label's logit, from 0 */
 	float probability, label_probability;
-	bool substituted; /* the image was bad, and another, or none, stood for it */
+	bool substituted; /* the image was bad; another one, or none, replaced it */
 };
 
 struct predictions {
@@ -25,17 +24,17 @@ struct predictions {
 	size_t count, capacity;
 };
 
-/* What is known of a class. */
+/* Statistics of a class. */
 struct prediction_class {
 	uint64_t samples, predicted, correct;
 };
 
-/* All that is written; made of the predictions once they are there. */
+/* Everything to be written, derived from the complete predictions. */
 struct prediction_report {
 	const struct predictions *predictions;
 	const struct run *run;
 	struct prediction_class *classes;
-	struct confusion_cell *cells; /* by label, then predicted */
+	struct confusion_cell *cells; /* sorted by label, then predicted */
 	struct confusion confusion;
 };
 
@@ -101,7 +100,7 @@ int run_add_predictions(struct run *run, const struct feed_batch *batch, const f
 	for (uint32_t i = 0; i < batch->count; i++) {
 		const float *row = logits + (size_t)i * classes;
 		struct prediction *prediction = &all->of[all->count++];
-		/* once: a feed's memory may change while it is read */
+		/* read once: a feed's memory may change meanwhile */
 		int32_t label = ((const volatile int32_t *)batch->labels)[i];
 		*prediction = predict(row, classes, scale);
 		prediction->sample = ((const volatile uint64_t *)batch->samples)[i];

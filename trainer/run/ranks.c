@@ -22,8 +22,8 @@ int ranks_agree(struct comm *comm, int outcome, char *error)
 	unsigned first = comm->world;
 	int found = 0;
 	/*
-	 * By turns, into a value of a fixed size: a rank that lacked the memory for all of theirs
-	 * would leave the others in a collective.
+	 * Compare one rank at a time, in a fixed-size buffer: a rank that failed to allocate memory
+	 * for all would leave the others waiting in a collective.
 	 */
 	for (unsigned rank = 0; rank < comm->world; rank++) {
 		int told = outcome, r = comm_broadcast(comm, &told, sizeof(told), rank);
@@ -75,7 +75,7 @@ int ranks_check_build(struct comm *comm, char *error)
 	unsigned other;
 	if (comm->world == 1)
 		return 0;
-	uint64_t hash = 0; /* of one that cannot be read */
+	uint64_t hash = 0; /* 0 if the program file cannot be read */
 	hash_file("/proc/self/exe", &hash);
 	int r = ranks_compare(comm, &hash, sizeof(hash), &other, error);
 	if (r || other == comm->world)
@@ -125,7 +125,7 @@ static int ranks_share_param(struct comm *comm, struct device_param *param, enum
 	if (!device_slot_lasts(slot) || !device_param_has(param, slot))
 		return 0;
 	int r = comm->rank ? 0 : device_param_read(param, slot, values);
-	/* also of one that could not be read: the other ranks wait for it */
+	/* broadcast even if reading failed: the other ranks wait for it */
 	int sent = comm_broadcast(comm, values, device_param_elements(param) * sizeof(float), 0);
 	if (sent)
 		return ranks_fail_comm(comm, sent, error);
@@ -144,7 +144,7 @@ int ranks_share_params(struct comm *comm, struct device_params *params, bool buf
 	float *values = malloc(device_params_largest(params) * sizeof(float));
 	int r = ranks_agree(comm, values ? 0 : fail(error, -ENOMEM, "out of memory"), error);
 	size_t count = r ? 0 : device_params_count(params);
-	/* To the end also when one of them failed: the other ranks go on. */
+	/* Finish the loop even after a failure: the other ranks take part in every collective. */
 	for (size_t i = 0; i < count; i++) {
 		struct device_param *param = device_params_at(params, i);
 		if (buffers_alone && device_param_spec(param)->kind != DEVICE_BUFFER)

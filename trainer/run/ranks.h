@@ -1,7 +1,7 @@
 /*
- * What the ranks of a run owe each other beside gradients: one recipe, one build, the same weights,
- * one outcome. Functions are called by all ranks at the same point; with one rank they do nothing
- * and return 0. Errors are sentences in error, RANKS_ERROR_MAX bytes.
+ * What the ranks of a run must agree on, besides gradients: recipe, build, weights, outcome. All
+ * ranks call these functions at the same point; with one rank they do nothing and return 0. Errors
+ * are sentences in error, RANKS_ERROR_MAX bytes.
  */
 #pragma once
 
@@ -12,27 +12,24 @@
 enum { RANKS_ERROR_MAX = 2048, RANKS_COMPARED_MAX = 64 };
 
 /*
- * Every rank's outcome of what they have just done each for itself. 0 if all succeeded; else the
- * code of the first that failed, and error is its sentence on every rank, with that rank's name
- * before it unless it is rank 0.
+ * Combines the ranks' outcomes of a local operation: 0 if all succeeded; else the code of the first
+ * rank that failed, with its sentence in error on every rank, prefixed with the rank unless it is
+ * 0.
  */
 int ranks_agree(struct comm *comm, int outcome, char *error);
 
 /*
- * The first rank whose `size` bytes, at most RANKS_COMPARED_MAX, are not rank 0's; the world if
- * there is none.
+ * Finds the first rank whose `size` bytes (at most RANKS_COMPARED_MAX) differ from rank 0's;
+ * *ret_rank is the world size if none does.
  */
 int ranks_compare(struct comm *comm, const void *mine, size_t size, unsigned *ret_rank,
 		  char *error);
-/* -EINVAL: the ranks do not all run the same program. */
+/* -EINVAL if the ranks do not all run the same program. */
 int ranks_check_build(struct comm *comm, char *error);
-/* Rank 0's recipe becomes everybody's. */
+/* Replaces every rank's recipe with rank 0's. */
 int ranks_share_recipe(struct comm *comm, struct recipe *recipe, char *error);
-/* Rank 0's parameters become everybody's: all slots, or the running statistics alone. */
+/* Replaces every rank's parameters with rank 0's: all slots, or only the running statistics. */
 int ranks_share_params(struct comm *comm, struct device_params *params, bool buffers_alone,
 		       char *error);
-/*
- * -EDOM: a rank's weights are not rank 0's, bit for bit, though they have made the same updates.
- * Running statistics may differ.
- */
+/* -EDOM if a rank's weights differ bitwise from rank 0's. Running statistics may differ. */
 int ranks_check_params(struct comm *comm, const struct device_params *params, char *error);

@@ -36,8 +36,8 @@ int run_sum(struct run *run, double *values, size_t count)
 /* ---- graphs ---- */
 
 /*
- * What did not go as wished: once, what went wrong; and which patterns are taken apart for want of
- * a plan.
+ * Reports planning problems, once: failures, and fusion patterns that run unfused for lack of a
+ * plan.
  */
 static void run_say_planning(struct run *run, enum device_mode mode, const struct run_graph *slot)
 {
@@ -55,7 +55,7 @@ static void run_say_planning(struct run *run, enum device_mode mode, const struc
 	}
 }
 
-/* How what does not fit is computed all the same, to go on after the device's words. */
+/* Suggestion for a graph that does not fit, appended to the device's text. */
 static const char *run_memory_remedy(const struct run *run, enum device_mode mode, int code)
 {
 	bool evaluates = mode == DEVICE_EVAL && run->recipe->data.val_batch_size;
@@ -192,7 +192,7 @@ int run_move_freeze(struct run *run)
 	return 0;
 }
 
-/* Of the images that the next step computes with: the batch's, less what methods leave out. */
+/* Image size of the next step: the batch's, after ColOut and progressive resizing. */
 static void run_train_size(const struct run *run, uint32_t *ret_height, uint32_t *ret_width)
 {
 	double share = run->recipe->data.colout;
@@ -207,7 +207,7 @@ static int run_plan_training(struct run *run)
 {
 	uint32_t height, width;
 	run_train_size(run, &height, &width);
-	/* the old ones make room for both */
+	/* drop the old graphs first, to make room for both new ones */
 	run_drop_training(run);
 	int r = run_graph_for(run, DEVICE_TRAIN, data_micro_share(&run->data), height, width);
 	if (!r && select_is_on(&run->recipe->train))
@@ -286,7 +286,7 @@ static void run_settle_for_staging(struct run *run, const char *why)
 		      why);
 }
 
-/* 0, also where it is not to be had; DEVICE_WANTS_WRITABLE. */
+/* Returns 0, even if the device refuses the memory, or DEVICE_WANTS_WRITABLE. */
 static int run_announce(struct run *run, struct run_feed *feed)
 {
 	struct feed_info info = {.size = sizeof(info)};
@@ -305,7 +305,7 @@ static int run_announce(struct run *run, struct run_feed *feed)
 	return 0;
 }
 
-/* Copies from its memory are waited for; batches of it that are held stay. */
+/* Waits for copies from its memory; held batches stay. */
 static void run_withdraw(struct run *run, struct run_feed *feed)
 {
 	if (feed->memory) {
@@ -325,7 +325,7 @@ static int run_note_reconnect(struct run *run, struct run_feed *feed)
 	progress_line(&run->progress, "%s", text);
 	if (!run->journal)
 		return 0;
-	/* Lines of steps whose results are awaited come after it. */
+	/* Lines of pending steps come after this one. */
 	journal_begin(run->journal, "reconnect",
 		      run->pending_count ? run->pending[0].step - 1 : run->state.step);
 	journal_text(run->journal, "text", text);
@@ -350,8 +350,7 @@ int run_next_batch(struct run *run, struct run_feed *feed, struct feed_batch *ba
 }
 
 /*
- * In place of a feed whose ring the device cannot take as it is: the same one, mapped writable if
- * the daemon allows it.
+ * Reopens a feed whose ring the device cannot register, mapped writable if the daemon permits it.
  */
 static int run_open_again(struct run *run, enum data_part part, uint64_t epoch, uint64_t batch,
 			  struct run_feed *feed, char *error)
@@ -373,7 +372,7 @@ int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t
 	static const char *const keys[][2] = {{"data.train", "data.pipeline"},
 					      {"data.train", "data.pipeline"},
 					      {"data.val", "data.val_pipeline"}};
-	static const char field[] = "pipeline: "; /* of the request */
+	static const char field[] = "pipeline: "; /* prefix of request errors */
 	char error[DATA_ERROR_MAX];
 	*ret_feed = (struct run_feed){0};
 	int r = data_feed(&run->data, part, epoch, batch, &ret_feed->feed, error);
@@ -389,7 +388,7 @@ int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t
 	if (!r)
 		return 0;
 	bool pipeline = strncmp(error, field, strlen(field)) == 0;
-	/* an older daemon knows of none, others have limits */
+	/* older daemons lack deferral, others limit it */
 	bool defers = data_defers(&run->data, part) &&
 		      (strstr(error, FEED_DEFERRED) || strstr(error, "steps can be deferred"));
 	return run_fail(run, r, "%s: %s%s", keys[part][pipeline],

@@ -1,17 +1,16 @@
 /*
- * A training run: what main starts, and everything that belongs to it.
+ * A training run and everything that belongs to it.
  *
  *     run_open    (open.c) daemon, datasets, device, model; fresh start or checkpoint; first
  *                 batch; plan
  *     run_train   the loop (loop.c): steps, evaluations, checkpoints, log, until the end or *stop
  *     run_close
  *
- * Several ranks (comm.h) run it side by side, each on its share of every batch. Rank 0 alone reads
- * checkpoints and writes files and progress; what it decides it passes on. They agree before every
- * step whether to make it, so all of them stop at the same one.
+ * Several ranks (comm.h) run in parallel, each on its share of every batch. Only rank 0 reads
+ * checkpoints and writes files and progress; it broadcasts its decisions. The ranks agree before
+ * every step whether to make it, so all of them stop at the same step.
  *
- * One thread does it all; only *stop is written by a signal handler. Errors are sentences in
- * run->error.
+ * Single-threaded; only a signal handler writes *stop. Errors are sentences in run->error.
  */
 #pragma once
 
@@ -35,56 +34,61 @@ enum { RUN_ERROR_MAX = RANKS_ERROR_MAX, RUN_PENDING_MAX = 8, RUN_HELD_MAX = 4 };
 
 struct run_options {
 	struct comm *comm;  /* never NULL */
-	const char *socket; /* NULL: a private daemon */
-	const char *output; /* folder of the run */
+	const char *socket; /* NULL for a private daemon */
+	const char *output; /* output folder */
 	bool resume;
-	const char *resume_path; /* NULL: the newest in output */
-	/* start afresh, or from resume_path, in a folder that holds a run, or goes beyond it */
+	const char *resume_path; /* NULL for the newest checkpoint in output */
+	/*
+	 * permit a fresh start, or a resume from resume_path, in a folder that holds another or a
+	 * later run
+	 */
 	bool overwrite;
-	bool allow_changes;          /* RECIPE_TRAJECTORY keys may differ from the checkpoint's */
-	bool dry;                    /* make nothing on disk */
-	const char *find_lr;         /* begins the names of what run_find_lr() writes; or NULL */
-	const char *find_batch_size; /* and of what run_find_batch_size() writes */
-	const char *predictions; /* with evaluate: begins the names of what it writes; or NULL */
-	const char *onnx;      /* with evaluate: the file that the network is written to; or NULL */
-	bool evaluate;         /* nothing but run_evaluate_alone(); dry and allow_changes, too */
-	unsigned device_index; /* which of several GPUs; ranks of one machine count on from there */
-	bool overfit_batch;    /* every step is on the first batch */
-	bool check_gradients;  /* nothing but run_check_gradients() */
+	bool allow_changes;  /* permit RECIPE_TRAJECTORY keys to differ from the checkpoint's */
+	bool dry;            /* create nothing on disk */
+	const char *find_lr; /* prefix of the files that run_find_lr() writes, or NULL */
+	/* prefix of the files that run_find_batch_size() writes, or NULL */
+	const char *find_batch_size;
+	const char *predictions; /* with evaluate: prefix of the prediction files, or NULL */
+	const char *onnx;        /* with evaluate: ONNX file to write, or NULL */
+	bool evaluate;           /* only run_evaluate_alone(); implies dry and allow_changes */
+	/* GPU of the first rank on a machine; other local ranks add their number */
+	unsigned device_index;
+	bool overfit_batch;   /* train every step on the first batch */
+	bool check_gradients; /* only run_check_gradients() */
 	bool detect_anomaly;
 	bool profile;
-	const char *trace; /* file of a trace (trace.c); or NULL */
-	/* steps that it has, of those that are made; the first is 1 */
+	const char *trace; /* trace file (trace.c), or NULL */
+	/* first and last step to trace, counted from 1 among the steps of this process */
 	uint64_t trace_first, trace_last;
 	const volatile int *stop;
 };
 
-/* A graph for one size of images. */
+/* A graph planned for one image size. */
 struct run_graph {
 	struct device_graph *graph;
 	uint32_t count, height, width;
 };
 
-/* Whose logits are learned beside the labels, with train.teacher (teacher.c); else zeros. */
+/* Teacher of train.teacher (teacher.c); all zeros without one. */
 struct teacher {
-	struct recipe recipe; /* of which the network counts */
+	struct recipe recipe; /* only the network's keys matter */
 	struct weights_facts facts;
-	uint64_t mark; /* of file and network, never 0 */
+	uint64_t mark; /* identifies weights file and network; never 0 */
 	struct device_params *params;
 	struct model *model;
-	struct run_graph graph; /* for evaluation, of the size of run->train */
-	/* [data_train_share()][classes] of the batch; kept: in the device's memory, before scale */
+	struct run_graph graph; /* evaluation graph of run->train's size */
+	/* [data_train_share()][classes] of the batch. kept: in device memory, before logit_scale */
 	float *logits;
 	bool kept;
 };
 
-/* A step of the device whose results are awaited. */
+/* A queued device step whose results are still due. */
 struct run_pending {
 	struct device_graph *graph;
-	uint64_t device_step, step; /* step: the update that it is for */
+	uint64_t device_step, step; /* step: the update that the device step contributes to */
 	double lr;
-	bool last;  /* it makes the update */
-	bool again; /* of a second pass over the batch, whose losses are not told */
+	bool last;  /* this step makes the update */
+	bool again; /* second pass over the same batch; its loss is not reported */
 };
 
 /* A batch that the device may still be reading. */
@@ -93,67 +97,70 @@ struct run_held {
 	uint64_t ticket;
 };
 
-/* A feed, and its memory, as the device knows it. */
+/* A feed and the mapping of its ring that the device knows. */
 struct run_feed {
 	struct feed *feed;
-	const void *memory;  /* NULL: it does not */
-	uint64_t reconnects; /* of the feed's batches that lie there */
+	const void *memory;  /* NULL if no memory is registered with the device */
+	uint64_t reconnects; /* the feed's reconnect count when `memory` was registered */
 	/*
-	 * [data_train_share()] of the batch that came last, whose images are of this size before,
-	 * with data.augment = device; else NULL
+	 * with data.augment = device: [data_train_share()] deferred operations of the current
+	 * batch, whose images arrive in the delivered size; else NULL
 	 */
 	struct deferred *deferred;
 	uint32_t delivered_height, delivered_width;
 };
 
 struct run {
-	const struct recipe *recipe; /* own */
+	const struct recipe *recipe; /* points to own */
 	/*
-	 * as it was given, which owns the texts; with train.accumulate = auto, the number that was
-	 * found
+	 * the recipe as given; owns the strings. With train.accumulate = auto it holds the number
+	 * found so far
 	 */
 	struct recipe own;
-	bool fits; /* train.accumulate = auto: what does not fit is computed in more parts */
+	bool fits; /* train.accumulate = auto: on -ENOMEM, try more micro-batches */
 	struct run_options options;
 	struct comm *comm;
 	char error[RUN_ERROR_MAX];
-	bool agreed;     /* the failure is known to all ranks, and all have come back with it */
-	bool everywhere; /* the others are about to find the same failure */
-	/* after RUN_LOST: what this rank came to, with error; 0: it was another */
+	bool agreed;     /* all ranks know of the failure and have returned it */
+	bool everywhere; /* all ranks are about to find the same failure */
+	/* after RUN_LOST: this rank's error code, with `error`; 0 if another rank failed */
 	int lost;
 
-	struct predictions *predictions; /* of an evaluation that keeps them */
-	bool eval_bytes;                 /* what was evaluated last is u8 */
-	bool advised;                    /* of waiting for data */
-	bool warned;                     /* of what went wrong in planning */
+	struct predictions *predictions; /* with --predictions, else NULL */
+	bool eval_bytes;                 /* the last evaluated batch was u8 */
+	bool advised;                    /* the advice about waiting for data was printed */
+	bool warned;                     /* the planning warning was printed */
 
-	struct weights_facts weights; /* that are evaluated alone */
+	struct weights_facts weights; /* the weights to evaluate, with `evaluate` */
 	struct data data;
 	struct run_feed feed;
-	/* batches are copied by way of memory of the device's own: announce none */
+	/* the device stages every batch in its own pinned memory; register no feed memory */
 	bool staged;
-	struct feed_batch batch; /* the next one, if has_batch */
+	struct feed_batch batch; /* next batch, valid if has_batch */
 	bool has_batch;
-	uint64_t bad;         /* samples of it that were substituted, on all ranks */
+	uint64_t bad;         /* substituted samples of the batch, summed over ranks */
 	uint64_t *sample_ids; /* [batch_size] with log.samples */
-	/* of this rank's share of the batch, with train.mixup or train.cutmix: [data_train_share()]
+	/*
+	 * with train.mixup or train.cutmix: [data_train_share()] each, for this rank's share of the
+	 * batch
 	 */
 	struct {
 		struct device_blend *blends;
 		int32_t *labels2;
 		float *shares;
 	} mixed;
-	uint32_t *picks; /* with data.colout: rows, then columns */
-	/* with train.selective_backprop: what is kept of a batch, [select_count()] but for losses
+	uint32_t *picks; /* with data.colout: kept rows, then kept columns */
+	/*
+	 * with train.selective_backprop: the kept part of a batch, [select_count()] except losses
 	 */
 	struct {
-		float *losses;   /* of all samples */
-		uint32_t *picks; /* of them */
-		void *images;    /* copies, at least until the copy of `ticket` is done */
-		size_t size;     /* bytes of them that there is room for */
+		float *losses;   /* of all samples of the batch */
+		uint32_t *picks; /* indices of the kept samples */
+		void *images;    /* copies; in use until the copy of `ticket` is done */
+		size_t size;     /* capacity of images in bytes */
 		int32_t *labels;
 		struct deferred *deferred;
-		uint64_t ticket; /* 0: none */
+		uint64_t ticket; /* 0 if no copy is under way */
 	} kept;
 	float *balanced; /* [classes] with train.class_weights = balanced, else NULL */
 
@@ -161,357 +168,360 @@ struct run {
 	struct device_params *params;
 	struct model *model;
 	struct run_graph train, eval;
-	struct run_graph kept_train; /* with train.selective_backprop: for what is kept */
+	struct run_graph kept_train; /* with train.selective_backprop: graph for the kept samples */
 	struct teacher teacher;
 	struct run_pending pending[RUN_PENDING_MAX]; /* oldest first */
 	unsigned pending_count;
-	/* of the update whose last results are awaited: its micro-batches so far */
+	/* sums over the micro-batches so far of the update whose results are being collected */
 	struct device_results parts;
 	struct run_held held[RUN_HELD_MAX];
-	unsigned held_count, held_max; /* the feed has a slot more, for the next batch */
+	/* the feed has held_max + 1 slots: one more for the next batch */
+	unsigned held_count, held_max;
 
 	struct freeze freeze;
 	struct freeze_layers freeze_layers;
 	struct schedule schedule;
-	uint64_t steps, eval_every, checkpoint_every; /* in steps; 0: only at the end */
-	struct checkpoint *checkpoint; /* that the run goes on from, while it opens */
+	uint64_t steps, eval_every, checkpoint_every; /* in steps; 0 for only at the end */
+	struct checkpoint *checkpoint;                /* to resume from; only while the run opens */
 	bool resumed;
 	struct checkpoint_state state;
-	const char *outcome; /* once the run has come to its end, finished or stopped */
-	char why[256];       /* it ends before its last epoch; or empty */
-	uint64_t saved_step; /* of the last checkpoint, or RUN_NO_STEP */
-	/* rank 0: of the newest one in the output folder when the run opened */
+	const char *outcome; /* set when the run ends: finished or stopped */
+	char why[256];       /* why the run ends before its last epoch, or "" */
+	uint64_t saved_step; /* step of the last checkpoint, or RUN_NO_STEP */
+	/* rank 0: step of the newest checkpoint in the output folder when the run opened */
 	uint64_t found_step;
 
-	struct journal *journal;            /* NULL in a dry run, and but for rank 0 */
+	struct journal *journal;            /* NULL in a dry run and on ranks other than 0 */
 	struct journal *samples;            /* with log.samples */
-	struct sink *sinks[LOG_SINK_COUNT]; /* of the journal, those that are wanted */
+	struct sink *sinks[LOG_SINK_COUNT]; /* the configured sinks of the journal */
 	struct progress progress;
-	struct trace *trace;  /* while steps are traced */
-	uint64_t trace_after; /* the step that the run began at */
-	/* updates since the last step line: a gradient was not finite */
+	struct trace *trace;  /* not NULL while steps are traced */
+	uint64_t trace_after; /* step that the run began at */
+	/* updates skipped since the last step line because a gradient was not finite */
 	uint64_t skipped;
-	double mark;                    /* since when train_seconds lacks the time */
-	double line_seconds, line_wait; /* state's, at the last step line */
+	double mark;                    /* clock value up to which train_seconds is accounted */
+	double line_seconds, line_wait; /* the state's values at the last step line */
 	uint64_t line_images;
 	double last_loss, last_lr;
-	/* factor on learning rates, while one or a batch size is looked for; else 0 */
+	/* factor on learning rates during a search for a rate or batch size; else 0 */
 	double find_rate;
 	/*
-	 * called with each batch before it is trained on, by which run_find_batch_size() and
-	 * run_check_gradients() look at gradients; else NULL
+	 * called with each batch before the step; run_find_batch_size() and run_check_gradients()
+	 * use it to inspect gradients; else NULL
 	 */
 	int (*observe)(struct run *run, const struct device_batch *batch);
-	struct find_noise *noise; /* theirs */
+	struct find_noise *noise; /* argument of observe */
 	struct check *check;
 	double rate; /* images per second over the last lines */
 };
 
-/* 0, or a negative errno with run->error set and agreed; run_close is due in either case. */
+/*
+ * Returns 0, or a negative errno with run->error set on all ranks. Call run_close() in either case.
+ */
 int run_open(struct run *run, const struct recipe *recipe, const struct run_options *options);
 void run_close(struct run *run);
 
-/* What will be run, for a person: model, sizes, memory, steps. */
+/* Prints a summary for people: model, sizes, memory, steps. */
 void run_describe(const struct run *run, FILE *file);
 
-/* What could be faster or better, a line each; nothing where all is well. */
+/* Prints one line for each setting that could be faster or better; nothing if there is none. */
 void run_advise(const struct run *run, FILE *file);
 
 enum { RUN_STOPPED = 1, RUN_LOST = 2 };
 /*
- * 0: finished; RUN_STOPPED: *stop was set and a checkpoint holds the state; negative errno with
- * run->error. One holds it too where a feed failed, for what was computed before is sound.
+ * Returns 0 when finished, RUN_STOPPED when *stop was set and a checkpoint holds the state, or a
+ * negative errno with run->error. A feed failure also leaves a checkpoint, since the state computed
+ * before it is sound.
  */
 int run_train(struct run *run);
 
 /*
- * In place of run_train(), with a recipe whose learning rate is 1 throughout: looks for a better
- * one (find_lr.c). Rank 0 writes a table and a picture, and to file what they suggest.
+ * Replaces run_train(), for a recipe whose learning rate is 1 throughout: searches for a better
+ * rate (find_lr.c). Rank 0 writes a table and a plot, and the suggested rate to file.
  */
 int run_find_lr(struct run *run, FILE *file);
 
 /*
- * In place of run_train(), alone: which batch sizes fit and how fast they are, and the gradient
- * noise scale (find_batch.c). Writes a table and a picture, and to file what they suggest.
+ * Replaces run_train(), on one rank: measures which batch sizes fit, their speed, and the gradient
+ * noise scale (find_batch.c). Writes a table and a plot, and the suggestion to file.
  */
 int run_find_batch_size(struct run *run, FILE *file);
 
 /*
- * In place of run_train(), with a recipe that does not regularise and a rate that stays: whether
- * the first batch can be learned by heart (overfit.c). -EDOM: it cannot.
+ * Replaces run_train(), for a recipe without regularisation and with a constant rate: checks that
+ * the model can memorise the first batch (overfit.c). -EDOM if it cannot.
  */
 int run_overfit_batch(struct run *run, FILE *file);
 /*
- * Compares the gradients of the first batch with differences of the loss, on file, a line for each
- * parameter (check_gradients.c). -EDOM: some are not alike.
+ * Compares the gradients of the first batch with finite differences of the loss and prints a line
+ * for each parameter to file (check_gradients.c). -EDOM if any disagree.
  */
 int run_check_gradients(struct run *run, FILE *file);
 
-/* ---- between the files of the run ---- */
+/* ---- internal to run/ ---- */
 
 #define run_fail(run, code, ...) sentence_fail((run)->error, RUN_ERROR_MAX, (code), __VA_ARGS__)
-/* Of what all ranks find at the same step, from results that they share. */
+/* For a failure that all ranks find at the same step, from shared results. */
 #define run_fail_everywhere(run, code, ...)                                                        \
 	((run)->everywhere = true, run_fail((run), (code), __VA_ARGS__))
-/* What the device says of a failure. */
+/* Text for a device failure with this code. */
 const char *run_device_text(const struct run *run, int code);
-/* Adds a step's results. */
+/* Adds a step's results to totals. */
 void run_add(struct checkpoint_totals *totals, const struct device_results *results);
 /*
- * Takes the results of the oldest steps: those that are there, and with down_to, as many as it
- * takes to leave no more than that.
+ * Collects results of the oldest pending steps: those that are ready, and enough (waiting) that at
+ * most down_to remain.
  */
 int run_collect(struct run *run, unsigned down_to);
 /*
- * Queues the next step. -EINTR: a rank was stopped; RUN_LOST: a rank's feed failed, or its memory
- * is too small for what the step is computed by from here on. Known to all ranks.
+ * Queues the next step. -EINTR if a rank was stopped; RUN_LOST if a rank's feed failed, or its
+ * memory is too small for the graph of this step. All ranks return the same.
  */
 int run_step(struct run *run);
 /*
- * Queues the next update on a batch (update.c). ret_ticket names the copy after which the batch's
- * memory may be released.
+ * Queues the next update on a batch (update.c). ret_ticket identifies the copy after which the
+ * batch's memory may be released.
  */
 int run_update(struct run *run, const struct device_batch *batch, uint64_t *ret_ticket);
 /*
- * With run->train, just planned, computes the first micro-batch of run->batch to no effect:
- * -ENOMEM, there is no memory for what steps take besides. Others have then no other number of
- * micro-batches to find, since all ranks come to run_fit() with what this came to.
+ * Computes the first micro-batch of run->batch with the newly planned run->train and discards the
+ * result. -ENOMEM if memory that is allocated outside the plan does not fit. No rank waits here:
+ * all ranks reach run_fit() with their own result.
  */
 int run_rehearse(struct run *run);
-/* Makes room for what train.selective_backprop keeps of a batch; -EINVAL: it cannot be had. */
+/* Allocates room for the samples that train.selective_backprop keeps; -EINVAL if it cannot. */
 int run_open_kept(struct run *run);
 void run_close_kept(struct run *run);
 /*
- * With train.selective_backprop, if it is due (select.c): batch becomes what is kept of it, to be
- * trained on by the graph, run->kept_train, else run->train. ret_ticket as of run_update().
+ * With train.selective_backprop, when due (select.c): reduces batch to its kept samples, to be
+ * trained with run->kept_train; otherwise *ret_graph is run->train. ret_ticket as in run_update().
  */
 int run_select(struct run *run, struct device_batch *batch, struct run_graph **ret_graph,
 	       uint64_t *ret_ticket);
-/* Its slices of run->train's size, micro-batch `part` from 0 on. */
+/* Returns micro-batch `part` (from 0) of the batch, of run->train's size. */
 struct device_batch run_slice(const struct run *run, const struct device_batch *batch,
 			      uint32_t part);
 /*
- * At the end of a run with train.swa, whose batches are all given back: computes the statistics of
- * the mean's batch norms anew (settle.c). -EINTR, RUN_LOST: as run_evaluate().
+ * At the end of a run with train.swa, once all batches are released: recomputes the batch norm
+ * statistics of the averaged weights (settle.c). -EINTR, RUN_LOST as in run_evaluate().
  */
 int run_settle(struct run *run);
-/* What a failure of the device in the next step says. */
+/* Sets run->error for a device failure in the next step. */
 int run_fail_step(struct run *run, int code, const char *what);
 /*
- * After an evaluation: whether it ends the run, and then why (enough.c). All ranks find the same.
+ * After an evaluation: returns true, and sets run->why, if the evaluation ends the run (enough.c).
+ * The same on all ranks.
  */
 bool run_has_enough(struct run *run);
-/* Adds values[count] over ranks. */
+/* Sums values[count] over ranks, in place. */
 int run_sum(struct run *run, double *values, size_t count);
-/* Whether run->train is for the next batch. */
+/* True if run->train has the size of the next batch. */
 bool run_has_train_graph(const struct run *run);
-/* run->train for the next batch; with train.accumulate = auto, in as many parts as fit. */
+/* Plans run->train for the next batch; with train.accumulate = auto, in as few parts as fit. */
 int run_train_graph(struct run *run);
-/* Where the run begins: how many micro-batches, if it is to find that (micro.c). */
+/* Sets the initial number of micro-batches with train.accumulate = auto (micro.c). */
 int run_begin_micro(struct run *run);
 /*
- * plan(run), which plans graphs; while that fails with -ENOMEM on a rank and the run finds the
- * number of micro-batches itself, again with more of them. All ranks call it. -ENOMEM: they cannot
- * be made smaller, or their number is given.
+ * Calls plan(run), which plans graphs. While it fails with -ENOMEM on any rank and train.accumulate
+ * = auto, retries with more micro-batches. All ranks call it. -ENOMEM if the number is fixed or the
+ * micro-batches cannot be smaller.
  */
 int run_fit(struct run *run, int (*plan)(struct run *run));
-/* Whether running statistics are among the parameters. */
+/* True if the model has running statistics. */
 bool run_has_batch_norms(const struct run *run);
-/* Makes room for what train.mixup and train.cutmix draw for a batch; -EINVAL: it has no pairs. */
+/*
+ * Allocates what train.mixup and train.cutmix draw for a batch; -EINVAL if samples cannot be
+ * paired.
+ */
 int run_open_mix(struct run *run);
-/* With train.class_weights = balanced, all ranks: what that comes to (balance.c). */
+/* With train.class_weights = balanced: computes the weights on all ranks (balance.c). */
 int run_balance(struct run *run);
 struct labels;
 /*
- * Reads the labels of a dataset, which is to be the one that the daemon has found. counts: as
- * labels_count().
+ * Reads the labels of a dataset and checks that it is the one the daemon opened (`found`). counts
+ * as in labels_count().
  */
 int run_read_labels(struct run *run, const char *path, const struct uuid *found, uint64_t *counts,
 		    struct labels *ret_labels);
-/* Rank 0: says how many samples of the datasets have no label; fails where none has. */
+/* Rank 0: reports how many samples have no label; fails if none has one. */
 int run_say_unlabelled(struct run *run);
-/* Refuses several ranks for what an option has one do. */
+/* Fails if there are several ranks, naming the option that supports only one. */
 int run_refuse_ranks(struct run *run, const char *option);
-/* Whether the files of what is asked for to be found can be written, before it is looked for. */
+/* Checks that the --find-* output files are writable before the search starts. */
 int run_check_found(struct run *run);
-/*
- * A file of what was found, `name` and `ending`; what was asked for by `option` stands in errors.
- */
+/* Writes one output file of a search, `name` followed by `ending`; errors name `option`. */
 int run_put_found(struct run *run, const char *option, const char *name, const char *ending,
 		  void (*write)(const void *found, FILE *file), const void *found);
-/* Whether images of training are blended or thinned out on the device. */
+/* True if the device blends, resizes or thins out training images. */
 bool run_resamples(const struct run *run);
-/* run->train or run->eval for images of a size: as it is, or made anew. */
+/* Makes run->train or run->eval fit an image size; plans a new graph only if needed. */
 int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height,
 		  uint32_t width);
 /*
- * Whether train.freeze lets something go at this step, or train.freeze_level takes hold of it; and
- * doing it: the training graph is then planned anew, when it is needed. Nothing may be under way in
- * it.
+ * run_freeze_is_due() is true if train.freeze thaws parameters, or train.freeze_level freezes more
+ * layers, at this step. run_move_freeze() applies the change and drops the training graph, which is
+ * planned again when needed; no step may be pending in it.
  */
 bool run_freeze_is_due(const struct run *run);
 int run_move_freeze(struct run *run);
-/* Those that are evaluated and exported: averaged, where that is asked for. */
+/* The weights to evaluate and export: an average if the recipe keeps one. */
 enum device_slot run_weights(const struct run *run);
 /*
- * The batch that came last of a feed as the device takes it; feed NULL: one that was made up.
- * -EINVAL when pipeline and model do not fit.
+ * Describes the feed's current batch for the device; feed NULL for a synthetic batch. -EINVAL if
+ * pipeline and model do not fit.
  */
 int run_device_batch(struct run *run, const struct run_feed *feed, const struct feed_batch *batch,
 		     const char *pipeline_key, struct device_batch *ret_batch);
 /*
- * With data.augment = device, takes from a batch that has just come what the device is to do to
- * its images, and gives it the size that they have then (defer.c). -EBADMSG: it cannot be.
+ * With data.augment = device: copies the deferred operations out of a new batch and sets the
+ * batch's size to the one after them (defer.c). -EBADMSG if they are invalid.
  */
 int run_take_deferred(struct run *run, struct run_feed *feed, struct feed_batch *batch,
 		      char *error);
 /*
- * Opens a feed (data_feed) and announces its ring to the device, so that batches are copied from
- * where they lie: mapped read-only, or else writable. Where neither can be had the run goes on,
- * slower. A line says so once, and why; the feeds that follow are opened in the way that was found.
- * run_close_feed() takes both back.
+ * Opens a feed (data_feed) and registers its ring with the device, so that batches are copied
+ * straight from the mapping: read-only if possible, else writable. If neither works, the run goes
+ * on with slower staged copies. The outcome is reported once and used for later feeds.
+ * run_close_feed() undoes both.
  */
 int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t batch,
 		  struct run_feed *ret_feed);
 void run_close_feed(struct run *run, const struct run_feed *feed);
 /*
- * data_next(). Where it comes from another daemon than the one before, says so in progress and log,
- * and announces the memory that it lies in.
+ * data_next(). After a reconnect to another daemon, reports it in progress and log and registers
+ * the new mapping.
  */
 int run_next_batch(struct run *run, struct run_feed *feed, struct feed_batch *batch,
 		   double *wait_seconds, char *error);
 /*
- * Finds what would keep run_evaluate() from working, from a first batch: hours later it would cost
- * what was trained since the last checkpoint.
+ * Checks with a first batch that run_evaluate() will work, since a failure hours later would lose
+ * the steps since the last checkpoint.
  */
 int run_try_evaluation(struct run *run);
 /*
- * Evaluates all of data.val with the current (or averaged) weights, and notes the outcome in state
- * and journal. -EINTR: stopped; RUN_LOST: a rank's feed failed. All ranks know of both.
+ * Evaluates all of data.val with the weights of run_weights() and records the result in state and
+ * journal. -EINTR if stopped, RUN_LOST if a rank's feed failed; the same on all ranks.
  */
 int run_evaluate(struct run *run);
-/* Rank 0, where evaluation is all: finds the weights and what they say of themselves. */
+/* Rank 0, with `evaluate`: finds the weights file and reads its metadata. */
 int run_find_weights(struct run *run);
-/* All ranks: what they say. */
+/* All ranks: broadcasts that metadata. */
 int run_share_weights(struct run *run);
 /*
- * In place of run_train(): the weights that a run would begin with, once. Rank 0 writes the result
- * to file, a line of JSON.
+ * Replaces run_train(): evaluates the weights that a run would begin with. Rank 0 writes the result
+ * to file as one line of JSON.
  */
 int run_evaluate_alone(struct run *run, FILE *file);
 
-/* ---- distillation (teacher.c); without train.teacher nothing ---- */
+/* ---- distillation (teacher.c); no-ops without train.teacher ---- */
 
-/* Rank 0, before a checkpoint is gone on from: what the teacher is. */
+/* Rank 0, before the checkpoint is used: reads the teacher's network and metadata. */
 int run_find_teacher(struct run *run);
-/* Refuses a checkpoint of a run with another one. */
+/* Refuses a checkpoint of a run with another teacher. */
 int run_check_teacher(struct run *run);
-/* All ranks: makes its parameters; rank 0: reads them; all: shares them. */
+/* Create the parameters (all ranks), read them (rank 0), broadcast them (all ranks). */
 int run_make_teacher(struct run *run);
 int run_fill_teacher(struct run *run);
 int run_share_teacher(struct run *run);
-/* Its graph for what run->train takes, and room for its logits. */
+/* Plans its graph for run->train's input and allocates its logits. */
 int run_plan_teacher(struct run *run);
 void run_drop_teacher(struct run *run);
 void run_close_teacher(struct run *run);
 /*
- * Has it see all of the batch, as it is to be trained on, and adds its logits. Waits for them where
- * the device does not keep them.
+ * Runs the teacher on the whole batch, after augmentation, and adds its logits to the batch. Waits
+ * for them unless they stay on the device.
  */
 int run_teach(struct run *run, struct device_batch *batch);
-/* Adds any, for a pass that is not after the loss. */
+/* Adds arbitrary logits, for a pass whose loss is not used. */
 void run_teach_nothing(const struct run *run, struct device_batch *batch);
 /*
- * Where a loss is not finite: whether logits that the device keeps are why. Those of the last batch
- * that was queued, so of a teacher that often has such; "" where it has none. ret_text:
- * RUN_LESSON_TEXT bytes.
+ * Explains a non-finite loss: describes non-finite teacher logits kept on the device, or "" if
+ * there are none. Looks at the batch queued last, so it only catches a teacher that often has such
+ * logits. ret_text: RUN_LESSON_TEXT bytes.
  */
 enum { RUN_LESSON_TEXT = 128 };
 void run_judge_teacher(const struct run *run, char *ret_text);
 
-/* ---- what an evaluation makes of each image (predictions.c) ---- */
+/* ---- predictions of an evaluation (predictions.c) ---- */
 
-/* With --predictions, before it; several ranks are refused. */
+/* With --predictions, before the evaluation; refuses several ranks. */
 int run_open_predictions(struct run *run);
 void run_close_predictions(struct run *run);
 /* logits: [batch->count][classes] */
 int run_add_predictions(struct run *run, const struct feed_batch *batch, const float *logits);
-/* Files of images, classes and what they are taken for. Without --predictions nothing. */
+/* Writes the files of images, classes and predictions. No-op without --predictions. */
 int run_write_predictions(struct run *run);
 
-/* ---- what steps do (trace.c) ---- */
+/* ---- tracing (trace.c) ---- */
 
-/* Rank 0, before the first step: -EINVAL, the run ends before what is to be traced. */
+/* Rank 0, before the first step. -EINVAL if the run ends before the steps to trace. */
 int run_open_trace(struct run *run);
-/* Before each step: begins the trace or writes it, where that is due. */
+/* Before each step: starts the trace or writes it, when due. */
 void run_trace_step(struct run *run);
-/* Writes what was traced as yet, if anything. Failures are said, and no more. */
+/* Writes the spans traced so far, if any. Failures are reported but not returned. */
 void run_end_trace(struct run *run);
-/* When what the loop does begins; and at its end its name. Nothing while there is no trace. */
+/* Bracket a span of the loop; the name is given at its end. No-ops while no trace is active. */
 uint64_t run_span_begin(const struct run *run);
 __attribute__((format(printf, 3, 4))) void run_span_end(const struct run *run, uint64_t begin_ns,
 							const char *format, ...);
 
-/* ---- the network for others (onnx.c) ---- */
+/* ---- ONNX export (onnx.c) ---- */
 
-/* With --onnx, of what was evaluated last. */
+/* With --onnx: exports the network evaluated last. */
 int run_write_onnx(struct run *run);
 
-/* ---- what it says (lines.c) ---- */
+/* ---- log lines (lines.c) ---- */
 
-/* Epochs that so many steps are; of 0 also where it is not known how many make one. */
+/* Steps as epochs; 0 while the number of steps per epoch is unknown. */
 double run_epoch(const struct run *run, uint64_t step);
-/* The log's line of a step, of the mean since the line before. */
+/* Writes a step's log line, with means since the previous line. */
 int run_step_line(struct run *run, const struct run_pending *pending,
 		  const struct device_results *results);
-/* The line of an epoch, where one ends, for the log and on the terminal. */
+/* At the end of an epoch: writes its line to the log and the terminal. */
 int run_epoch_line(struct run *run);
-/* Once, where training waits for data (advice.c). */
+/* Once, if training waits for data (advice.c). */
 void run_advise_of_wait(struct run *run);
-/* Progress, when it is time for it. */
+/* Updates progress when it is due. */
 void run_show(struct run *run);
 /* summary.json, for run_put(). */
 int run_print_summary(const struct run *run, FILE *file);
-/* What the device computes in: "bf16". */
+/* Compute precision of the device, such as "bf16". */
 const char *run_precision(const struct run *run);
-/* A loss in JSON, which has no word for one that is not finite. */
+/* Formats a loss for JSON, which has no notation for non-finite numbers. */
 enum { RUN_LOSS_TEXT = 32 };
 void run_loss_text(double loss, char *ret_text);
 
 /* ---- the output folder (output.c) ---- */
 
-/* The folder must not hold another run, unless this one goes on with it or may replace it. */
+/* Refuses an output folder that holds another run, unless this run resumes or may overwrite it. */
 int run_check_folder(struct run *run);
 /*
- * A run that goes on from an older checkpoint than the newest must not take what came after it for
- * its own.
+ * Refuses to resume from an older checkpoint while the folder holds newer ones, which would pass
+ * for this run's.
  */
 int run_check_later(struct run *run, uint64_t step);
 /*
- * Makes the folder this run's: its lock, its logs, nothing of another run or of steps that are yet
- * to be made.
+ * Takes over the output folder: locks it, opens the logs, removes files of other runs and of steps
+ * after the current one.
  */
 int run_open_output(struct run *run);
 /*
- * Of a file that could not be written, which the sentence names, with the reason: adds from which
- * checkpoint the run can go on, and how. The sentence must not be run->error.
+ * For a write failure, described by `sentence`: appends from which checkpoint the run can resume,
+ * and how. `sentence` must not be run->error.
  */
 int run_fail_write(struct run *run, int code, const char *sentence);
 /*
- * The last line of log.jsonl, of a run that failed with code and error. Where it cannot be written,
- * that error is still what is said.
+ * Writes the last line of log.jsonl for a run that failed with code and run->error, and keeps that
+ * error if the write fails.
  */
 void run_end_failed(struct run *run, int code);
-/* Ends a line, of log.jsonl or samples.jsonl. */
+/* Ends a line of log.jsonl or samples.jsonl. */
 int run_end_line(struct run *run, struct journal *journal, const char *name);
-/* Has what the logs say on the disk. */
+/* Flushes the logs to disk. */
 int run_sync_logs(struct run *run);
-/* What goes with the weights; texts are the run's. */
+/* Metadata to store with the weights; the run owns the strings. */
 struct checkpoint_about run_about(const struct run *run);
-/* Weights for others, to NAME in the output folder. evaluation: what they are worth, or NULL. */
+/* Exports weights as NAME in the output folder. evaluation: their results, or NULL. */
 int run_export(struct run *run, const char *name, const char *evaluation);
-/*
- * A text file in the output folder, which appears complete or not at all. print returns 0 or a
- * negative errno.
- */
+/* Writes a text file in the output folder atomically. print returns 0 or a negative errno. */
 int run_put(struct run *run, const char *name, int (*print)(const struct run *run, FILE *file));

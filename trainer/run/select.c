@@ -1,8 +1,8 @@
 /*
- * A step of train.selective_backprop: the losses of all samples by a forward pass, as the step
- * itself would see them but for mixup and CutMix, and copies of the samples that are kept, for a
- * graph of their number. The pass leaves running statistics alone. What is kept counts as the batch
- * from there on: its samples draw by their place in it, and those next to each other are mixed.
+ * A step of train.selective_backprop: a forward pass computes the losses of all samples, as the
+ * step would but without mixup and CutMix, and the kept samples are copied for a graph of their
+ * number. The pass does not touch running statistics. The kept samples then form the batch: draws
+ * depend on the position in it, and neighbours in it are mixed.
  */
 #include "trainer/algorithms/select.h"
 #include "trainer/algorithms/mix.h"
@@ -53,7 +53,7 @@ void run_close_kept(struct run *run)
 	memset(&run->kept, 0, sizeof(run->kept));
 }
 
-/* The device has read the batch when its last losses are there. */
+/* Once its losses are there, the device has read the batch. */
 static int select_losses(struct run *run, const struct device_batch *batch, uint64_t *ret_ticket)
 {
 	struct device_graph *graph = run->train.graph;
@@ -71,7 +71,7 @@ static int select_losses(struct run *run, const struct device_batch *batch, uint
 	return r ? run_fail_step(run, r, "losses of the batch") : 0;
 }
 
-/* Of the last batch that was kept, the device may still be reading. */
+/* The device may still be reading the previously kept samples. */
 static int select_make_room(struct run *run, size_t size)
 {
 	int r = run->kept.ticket ? device_fed(run->kept_train.graph, run->kept.ticket, true) : 0;

@@ -1,7 +1,7 @@
 /*
- * Running statistics for the mean of stochastic weight averaging, which no step has computed with
- * these weights: training batches pass through the net, forward alone, and each counts the same, as
- * torch.optim.swa_utils.update_bn() has it. They are the batches that would have come next.
+ * Recomputes running statistics for the weights averaged by SWA, with which no step was made:
+ * forward passes over training batches, each with equal weight, as in
+ * torch.optim.swa_utils.update_bn(). Uses the batches that would have come next.
  */
 #include "trainer/run/run.h"
 
@@ -14,10 +14,10 @@
 struct settling {
 	struct run *run;
 	struct run_feed feed;
-	float *values;  /* of all parameters, as they were */
-	float *one;     /* [the largest one's elements] */
-	double *sums;   /* of all buffers, over forward passes */
-	size_t buffers; /* elements of theirs */
+	float *values;  /* original values of all parameters */
+	float *one;     /* [elements of the largest parameter] */
+	double *sums;   /* sums of all buffers over the forward passes */
+	size_t buffers; /* total elements of the buffers */
 	uint64_t passes;
 };
 
@@ -27,7 +27,7 @@ static bool settle_is_moved(const struct device_param *param)
 	return spec->kind == DEVICE_BUFFER && !spec->frozen;
 }
 
-/* Calls function for each parameter, with its place among all. */
+/* Calls function for each parameter, with its offset among all. */
 static int settle_walk(struct settling *settling,
 		       int (*function)(struct settling *settling, struct device_param *param,
 				       float *place))
@@ -45,7 +45,7 @@ static int settle_walk(struct settling *settling,
 		 : 0;
 }
 
-/* What it was is kept in its place. */
+/* Saves the values and replaces them with the mean. */
 static int settle_take_mean(struct settling *settling, struct device_param *param, float *place)
 {
 	int r = device_param_read(param, DEVICE_VALUE, place);
@@ -68,7 +68,7 @@ static int settle_clear(struct settling *settling, struct device_param *param, f
 	return device_param_write(param, DEVICE_VALUE, settling->one);
 }
 
-/* Running statistics that were zero are now the batch's, times settle_moved(). */
+/* Adds running statistics; they started at zero, so they are the batch's, times settle_moved(). */
 static int settle_add(struct settling *settling, struct device_param *param, float *place)
 {
 	if (!settle_is_moved(param))
@@ -80,7 +80,7 @@ static int settle_add(struct settling *settling, struct device_param *param, flo
 	return r;
 }
 
-/* How far one pass moves the running statistics, in as many moves as batch norms have groups. */
+/* Weight of one pass in the running statistics, which move once per group of a batch norm. */
 static double settle_moved(const struct run *run)
 {
 	uint32_t each, groups = device_norm_groups(data_micro_share(&run->data),
@@ -138,14 +138,14 @@ static int settle_batch(struct settling *settling, const struct feed_batch *batc
 	return r;
 }
 
-/* All ranks have it, or none goes on: forward passes may wait for each other. */
+/* Fetches a batch on all ranks, or on none: forward passes may wait for each other. */
 static int settle_next(struct settling *settling, struct feed_batch *batch)
 {
 	struct run *run = settling->run;
 	char error[DATA_ERROR_MAX] = "";
 	double wait = 0;
 	int r = run_next_batch(run, &settling->feed, batch, &wait, error);
-	/* the graph takes as many, of whatever size they say they are */
+	/* the graph's sample count; any image size */
 	uint32_t count = data_train_share(&run->data);
 	if (!r && batch->count != count)
 		r = sentence_fail(error, DATA_ERROR_MAX, -EPROTO,

@@ -1,12 +1,12 @@
 /*
  * Knowledge distillation (Hinton, Vinyals, Dean 2015: "Distilling the Knowledge in a Neural
- * Network", arXiv:1503.02531, section 2): a trained network, the teacher, sees each batch as
- * training does, blended, thinned out and resized, and its logits become targets beside the labels
- * (struct device_loss_spec). It has a store and a graph for evaluation of its own on the run's
- * device, and nothing of it is in checkpoints but a mark of what it is.
+ * Network", arXiv:1503.02531, section 2): a trained network, the teacher, sees each batch as the
+ * model does, blended, thinned out and resized; its logits become targets in addition to the labels
+ * (struct device_loss_spec). It has a separate store and evaluation graph on the run's device.
+ * Checkpoints only contain a mark that identifies it.
  *
- * Its logits, once per update, stay on a device that has memory of its own, and pass through the
- * host on others; perturbed passes (train.sam) have the same.
+ * Its logits are computed once per update. They stay in device memory if that is separate, and pass
+ * through the host otherwise; perturbed passes (train.sam) reuse them.
  */
 #include "trainer/algorithms/loss.h"
 #include "trainer/recipe/recipe_value.h"
@@ -24,9 +24,9 @@ static bool teacher_is_wanted(const struct run *run)
 	return *run->recipe->train.teacher;
 }
 
-/* ---- what it is ---- */
+/* ---- identity ---- */
 
-/* From what is named, or a checkpoint's own. */
+/* Reads the recipe given by name, or the teacher checkpoint's. */
 static int teacher_read_recipe(struct run *run)
 {
 	const struct recipe_train *train = &run->recipe->train;
@@ -52,7 +52,7 @@ static int teacher_read_recipe(struct run *run)
 	return r;
 }
 
-/* What its network cannot do with the run's images. */
+/* Refuses recipes whose network cannot take the run's images. */
 static int teacher_check_recipe(struct run *run)
 {
 	struct recipe *recipe = &run->teacher.recipe;
@@ -66,7 +66,7 @@ static int teacher_check_recipe(struct run *run)
 	return r ? run_fail(run, r, "the network of train.teacher: %s", error) : 0;
 }
 
-/* What its images were normalised by, in the file or else in its recipe; or they are as ours. */
+/* Takes the normalisation from the file, else from its recipe, else the run's. */
 static void teacher_take_normalisation(struct teacher *teacher)
 {
 	struct weights_facts *facts = &teacher->facts;
@@ -77,7 +77,7 @@ static void teacher_take_normalisation(struct teacher *teacher)
 	memcpy(facts->std, data->std.value, sizeof(facts->std));
 }
 
-/* Of all that its logits follow from. */
+/* Hash of everything that determines its logits. */
 static int teacher_mark(struct run *run)
 {
 	struct teacher *teacher = &run->teacher;
@@ -139,7 +139,7 @@ int run_check_teacher(struct run *run)
 			       : " was not there");
 }
 
-/* ---- its weights ---- */
+/* ---- weights ---- */
 
 int run_make_teacher(struct run *run)
 {
@@ -156,7 +156,7 @@ int run_make_teacher(struct run *run)
 	if (comm_broadcast(run->comm, &facts, sizeof(facts), 0) ||
 	    comm_broadcast(run->comm, &teacher->mark, sizeof(teacher->mark), 0))
 		return run_fail(run, -ECOMM, "%s", comm_error(run->comm));
-	facts.class_names = teacher->facts.class_names; /* rank 0's */
+	facts.class_names = teacher->facts.class_names; /* only on rank 0 */
 	teacher->facts = facts;
 	if (facts.classes != run->data.classes)
 		return run_fail(run, -EINVAL,
@@ -218,7 +218,7 @@ int run_share_teacher(struct run *run)
 		       : 0;
 }
 
-/* ---- its graph ---- */
+/* ---- graph ---- */
 
 void run_drop_teacher(struct run *run)
 {
@@ -247,7 +247,7 @@ void run_close_teacher(struct run *run)
 	teacher_free_logits(run);
 }
 
-/* What the run's images are to it. */
+/* Normalisation of the run's images for the teacher. */
 static int teacher_normalise(struct run *run, struct model_input *input)
 {
 	const struct weights_facts *facts = &run->teacher.facts;
@@ -275,7 +275,7 @@ static size_t teacher_values(const struct run *run)
 	return (size_t)data_train_share(&run->data) * run->data.classes;
 }
 
-/* Room for the logits of this rank's share of a batch. */
+/* Allocates logits for this rank's share of a batch. */
 static int teacher_make_room(struct run *run)
 {
 	struct teacher *teacher = &run->teacher;
@@ -341,13 +341,13 @@ int run_plan_teacher(struct run *run)
 				: "");
 }
 
-/* A micro-batch's. */
+/* Runs the teacher on a micro-batch. */
 static int teacher_answer(struct run *run, const struct device_batch *slice, float *ret_logits)
 {
 	struct device_graph *graph = run->teacher.graph.graph;
 	struct device_batch images = *slice;
 	uint64_t ticket, step;
-	/* what is right does not matter to it */
+	/* the teacher needs no labels */
 	images.labels = images.labels2 = NULL;
 	images.shares = NULL;
 	int r = device_feed(graph, &images, &ticket);

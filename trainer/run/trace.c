@@ -1,7 +1,7 @@
 /*
- * trainer --trace: what the loop and the device do in some steps, once those before have warmed up
- * caches and libraries. torch.profiler's schedule has waiting, warm-up and active steps for that
- * reason; here these are the first and the last step that is traced.
+ * trainer --trace: records what loop and device do in some steps, after earlier ones have warmed up
+ * caches and libraries. torch.profiler's schedule has wait, warm-up and active steps for that; here
+ * the first and last traced step are given.
  */
 #include "trainer/log/trace.h"
 #include "format/base/system/clock.h"
@@ -33,7 +33,7 @@ void run_span_end(const struct run *run, uint64_t begin_ns, const char *format, 
 {
 	char name[64];
 	va_list arguments;
-	/* 0: the trace began within the span */
+	/* 0 if the trace began within the span */
 	if (!run->trace || !begin_ns)
 		return;
 	va_start(arguments, format);
@@ -63,7 +63,7 @@ void run_end_trace(struct run *run)
 		run_fail(run, r, "--trace=%s: out of memory", path);
 	else
 		r = run_put_found(run, "--trace", path, "", trace_put, run->trace);
-	/* the run has nothing to do with it */
+	/* a failed trace does not fail the run */
 	if (r)
 		progress_line(&run->progress, "%s", run->error);
 	else

@@ -1,14 +1,14 @@
 /*
- * One update of the weights, from the batch of a step: the steps of the device that it takes.
+ * One update of the weights from a step's batch: the device steps that it takes.
  *
- * With train.accumulate the batch is computed in micro-batches, slices of it in order. The whole
- * batch is there before the first begins, and so an update is made or not made, and a checkpoint
- * never falls between two of them.
+ * With train.accumulate, the batch is computed in micro-batches, consecutive slices of it. The
+ * whole batch is available before the first slice starts, so an update is made completely or not at
+ * all, and checkpoints never fall between micro-batches.
  *
- * With train.sam it is computed twice: a first pass leads to where the gradient is taken, and there
- * the second one takes it. Random draws are the same in both. Batch norms keep running statistics
- * of the first alone, as implementations by the paper's authors and others recommend: the weights
- * of the second are none that will be evaluated.
+ * With train.sam, the batch is computed twice: the first pass gives the perturbation, and the
+ * second one the gradient at the perturbed weights. Random draws are the same in both. Batch norms
+ * update running statistics only in the first pass, as implementations by the paper's authors and
+ * others recommend, since the perturbed weights are never evaluated.
  */
 #include "trainer/algorithms/colout.h"
 #include "trainer/algorithms/mix.h"
@@ -18,7 +18,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* What the update's passes draw depends on: that of the perturbed weights draws the same. */
+/* Random draws of the update's passes; equal for the perturbed weights. */
 static struct device_draws update_draws(const struct run *run, uint32_t share)
 {
 	return (struct device_draws){
@@ -53,7 +53,7 @@ struct device_batch run_slice(const struct run *run, const struct device_batch *
 	return update_slice(run, &run->train, batch, part);
 }
 
-/* Leaves out rows and columns of the batch, if the recipe says so; all passes the same. */
+/* Applies ColOut to the batch, if enabled; the same in all passes. */
 static int update_thin(struct run *run, struct device_batch *batch)
 {
 	double share = run->recipe->data.colout;
@@ -71,7 +71,7 @@ static int update_thin(struct run *run, struct device_batch *batch)
 	return 0;
 }
 
-/* Blends the samples of the batch, if the recipe says so; all passes over it have the same. */
+/* Applies mixup and CutMix to the batch, if enabled; the same in all passes. */
 static void update_mix(struct run *run, const struct run_graph *graph, struct device_batch *batch)
 {
 	struct mix_batch of = {
@@ -106,7 +106,7 @@ int run_rehearse(struct run *run)
 	update_mix(run, train, &batch);
 	r = run_teach(run, &batch);
 	if (r)
-		return r == -ENOMEM ? r : 0; /* the step says it better */
+		return r == -ENOMEM ? r : 0; /* the step reports other errors better */
 	batch = run_slice(run, &batch, 0);
 	for (int i = 0; i < 2 && !r; i++) {
 		r = device_feed(train->graph, &batch, &ticket);
@@ -114,13 +114,13 @@ int run_rehearse(struct run *run)
 			r = device_rehearse(train->graph);
 	}
 	if (r != -ENOMEM)
-		return 0; /* the step says it better */
+		return 0; /* the step reports errors better */
 	return run_fail(run, r, "computing model.name = %s for %u image%s of %u x %u: %s",
 			run->recipe->model.name, train->count, train->count == 1 ? "" : "s",
 			train->width, train->height, run_device_text(run, r));
 }
 
-/* hyper NULL: gradients alone. pending: all but the device's number of the step. */
+/* hyper NULL for gradients only. pending: complete except for device_step. */
 static int update_queue(struct run *run, const struct device_batch *batch,
 			const struct device_hyper *hyper, struct run_pending pending,
 			uint64_t *ret_ticket)
@@ -142,7 +142,7 @@ static int update_queue(struct run *run, const struct device_batch *batch,
 	return 0;
 }
 
-/* Over all micro-batches, the last of which ends with `hyper`. */
+/* Computes all micro-batches; the last one gets `hyper`. */
 static int update_pass(struct run *run, const struct run_graph *graph,
 		       const struct device_batch *batch, const struct device_hyper *hyper,
 		       struct run_pending pending, uint64_t *ret_ticket)
@@ -172,7 +172,7 @@ int run_update(struct run *run, const struct device_batch *batch, uint64_t *ret_
 		r = run_select(run, &mixed, &graph, ret_ticket);
 	if (r)
 		return r;
-	/* the memory of what is kept is the run's own, and the batch's was read before */
+	/* the kept samples are in the run's memory, and the batch was already read */
 	if (graph != &run->train)
 		ticket = &last;
 	update_mix(run, graph, &mixed);

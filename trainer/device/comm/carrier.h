@@ -1,7 +1,4 @@
-/*
- * Between comm.c, which checks, and what carries the ranks: mpi.c. Operations are those of comm.h,
- * with arguments that are valid.
- */
+/* Internal to comm/: comm.c validates arguments, mpi.c transports. Operations as in comm.h. */
 #pragma once
 
 #include "trainer/device/comm/comm.h"
@@ -18,6 +15,6 @@ struct comm_ops {
 };
 
 #ifdef HAVE_MPI
-/* For a process that MPI launched. */
+/* For a process launched by MPI. */
 int comm_mpi_open(struct comm **ret_comm, char *error);
 #endif

@@ -1,18 +1,17 @@
 /*
- * The ranks of a training: processes that run the same steps, each on its share of every batch, and
- * add up what they found.
+ * The ranks of a training run: processes that run the same steps, each on its share of every batch,
+ * and sum their results.
  *
- * MPI launches them (mpirun, srun) and carries what is in the host's memory: gradients and sums of
- * the CPU backend, the trainer's own agreements. A backend whose tensors live elsewhere takes rank
- * and world from here, passes what its library needs to connect (NCCL's unique id) through
- * comm_broadcast(), and adds on the device; it implements nothing of this header. A process that
- * was not launched by MPI, or a build without it, is one rank of one: then every operation is done
- * at once and no part of MPI is touched.
+ * MPI launches them (mpirun, srun) and transports host memory: gradients and sums of the CPU
+ * backend, and the trainer's votes. A backend with device memory takes rank and world from here,
+ * passes what its library needs to connect (NCCL's unique id) through comm_broadcast(), and sums on
+ * the device itself. A process not launched by MPI, or a build without it, is a single rank:
+ * operations complete immediately and MPI is not touched.
  *
  * Operations are collective: all ranks call the same ones in the same order with the same sizes,
- * also across a start and its wait. Sums have the same bits on every rank, and from run to run of
- * the same world. Owned by main, which opens it first and closes it last; used by one thread.
- * Functions return 0 or a negative errno; comm_error() then is a sentence.
+ * even between a start and its wait. Sums are bitwise equal on every rank and across runs of the
+ * same world. Owned by main, which opens it first and closes it last; use from one thread.
+ * Functions return 0 or a negative errno, then comm_error() is a sentence.
  */
 #pragma once
 
@@ -20,61 +19,60 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define COMM_ERROR_MAX    1024              /* bytes of an error text, terminator included */
-#define COMM_REQUESTS_MAX 64                /* sums under way at a time */
+#define COMM_ERROR_MAX    1024              /* bytes of an error text, including the NUL */
+#define COMM_REQUESTS_MAX 64                /* sums in flight at a time */
 #define COMM_COUNT_MAX    ((size_t)1 << 30) /* elements of one sum */
 
 enum comm_element { COMM_FLOAT = 0, COMM_DOUBLE = 1 };
 
-struct comm_ops; /* of comm.c and what carries the ranks */
+struct comm_ops; /* function table of the transport */
 
 struct comm {
-	unsigned rank, world;             /* among all; world 1: alone */
-	unsigned local_rank, local_world; /* among the ranks of this machine: which GPU is whose */
-	unsigned leader;                  /* rank whose local_rank is 0 on this machine */
+	unsigned rank, world;             /* among all ranks; world 1 for a single rank */
+	unsigned local_rank, local_world; /* among the ranks of this machine; selects the GPU */
+	unsigned leader;                  /* the rank with local_rank 0 on this machine */
 	/*
-	 * ranks of this machine that may run on this rank's CPUs, itself included; 1 if the
-	 * launcher bound each to its own
+	 * ranks of this machine, itself included, that may run on this rank's CPUs; 1 if the
+	 * launcher binds ranks to disjoint CPUs
 	 */
 	unsigned sharers;
-	cpu_set_t cpus; /* where the ranks of this machine may run, taken together */
+	cpu_set_t cpus; /* union of the CPUs that this machine's ranks may run on */
 	/* private */
-	const struct comm_ops *ops; /* NULL: nobody to talk to */
+	const struct comm_ops *ops; /* NULL for a single rank */
 	char error[COMM_ERROR_MAX];
 };
 
 /*
- * Connects to the other ranks; to be called before threads are started. -ENOTSUP: launched as one
- * of several ranks, but built without MPI. error has COMM_ERROR_MAX bytes.
+ * Connects to the other ranks; call before starting threads. -ENOTSUP if launched as one of several
+ * ranks but built without MPI. error has COMM_ERROR_MAX bytes.
  */
 int comm_open(struct comm **ret_comm, char *error);
-/* Accepts NULL. Waits for the other ranks to close too. */
+/* Accepts NULL. Waits for the other ranks to close as well. */
 void comm_close(struct comm *comm);
-/* Text of the last failure, "" when there was none. */
+/* Text of the last failure, or "". */
 const char *comm_error(const struct comm *comm);
 
 /*
- * Starts to add values[count] over all ranks, in place; the values are not to be touched before
- * comm_wait(). Sums progress only inside comm_progress(), comm_wait() and the other operations, so
- * long computations in between should call comm_progress() now and then. -EBUSY: COMM_REQUESTS_MAX
- * are under way.
+ * Starts to sum values[count] over all ranks, in place; do not touch the values before comm_wait().
+ * Sums progress only inside comm_progress(), comm_wait() and the other operations, so call
+ * comm_progress() regularly during long computations. -EBUSY if COMM_REQUESTS_MAX are in flight.
  */
 int comm_sum_start(struct comm *comm, void *values, size_t count, enum comm_element element,
 		   unsigned *ret_request);
 int comm_progress(struct comm *comm);
 int comm_wait(struct comm *comm, unsigned request);
-/* Both at once. */
+/* Starts a sum and waits for it. */
 int comm_sum(struct comm *comm, void *values, size_t count, enum comm_element element);
 
-/* bytes[size] of rank `root` to all others. */
+/* Sends bytes[size] of rank `root` to all others. */
 int comm_broadcast(struct comm *comm, void *bytes, size_t size, unsigned root);
 /*
- * mine[size] of every rank, in order, to all: ret_all[world][size]. Also a barrier. size below
- * 2^31.
+ * Gathers mine[size] of every rank on all ranks, in order: ret_all[world][size]. Also a barrier.
+ * size below 2^31.
  */
 int comm_gather(struct comm *comm, const void *mine, size_t size, void *ret_all);
 /*
- * Ends every rank, this one with exit status 1. For failures that the others cannot know of, after
- * the message has been written.
+ * Ends every rank; this one exits with status 1. For failures that other ranks cannot detect; write
+ * the error message first.
  */
 _Noreturn void comm_abort(struct comm *comm);

@@ -1,5 +1,5 @@
 /*
- * Attention on the CPU: a task is one head of one sample, all of whose work stays in a core's cache
+ * Attention on the CPU: a task is one head of one sample, whose data fits the cache of a core
  * (kernels_attention.c).
  */
 #include "trainer/device/cpu/cpu.h"
@@ -39,7 +39,7 @@ static int attention_plan_backward(struct cpu_graph *graph, struct cpu_node *nod
 struct attention_job {
 	struct cpu_graph *graph;
 	const struct cpu_node *node;
-	void *dx; /* NULL: forward */
+	void *dx; /* NULL in forward */
 };
 
 static void *attention_at(void *tensor, size_t index, enum element element)

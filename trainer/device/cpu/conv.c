@@ -1,6 +1,6 @@
 /*
- * Convolutions and linear layers as conv_plan.c has planned them: bound to their memory, prepared
- * with the weights of the moment, and run.
+ * Convolutions and linear layers planned by conv_plan.c: binds memory, prepares current weights,
+ * runs the primitives.
  */
 #include "trainer/device/cpu/cpu.h"
 
@@ -71,7 +71,7 @@ static void conv_fold_task(void *context, uint32_t task, unsigned thread)
 		to[i] = from[i] * scale;
 }
 
-/* Evaluation: weights, scaled by the norm, in the primitive's format; and the bias. */
+/* Evaluation: prepares weights, scaled by the norm, in the primitive's format; and the bias. */
 static int conv_prepare_evaluation(struct cpu_graph *graph, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;

@@ -1,14 +1,14 @@
 /*
- * Planning of convolutions and linear layers: the primitives of oneDNN, and how their weights lie.
- * A linear layer is a 1 x 1 convolution over its rows: on oneDNN that runs as fast as its inner
- * product, and there is one path to test.
+ * Plans convolutions and linear layers: oneDNN primitives and weight formats. A linear layer is a 1
+ * x 1 convolution over its rows, which in oneDNN is as fast as its inner product and leaves one
+ * code path to test.
  *
- * Most windows of 3 x 3 are ours in fp32 (winograd.c), without primitives.
+ * Most 3 x 3 convolutions in fp32 use winograd.c instead of primitives.
  *
- * Training runs the bare convolution (with bias and ReLU where nothing lies between) and leaves the
- * rest to post.c. Evaluation, and what is not trained of a net whose norms there are fixed, folds
- * the norm into weights and bias, and residual and activation into the primitive where oneDNN has a
- * fast kernel for that.
+ * Training runs the bare convolution (with bias and ReLU if nothing is between them) and leaves the
+ * rest to post.c. Evaluation, as well as untrained layers with fixed norms in training, folds the
+ * norm into weights and bias, and fuses residual and activation into the primitive if oneDNN has a
+ * fast kernel for it.
  */
 #include "trainer/device/cpu/cpu.h"
 
@@ -39,8 +39,8 @@ static struct conv_shapes conv_shapes(const struct cpu_node *node)
 }
 
 /*
- * Weights, as the primitive likes them best or as the store has them, [K][R][S][C / groups]: with
- * groups oneDNN counts these as a dimension of their own, before the others.
+ * Weights in the primitive's preferred format or in the store's, [K][R][S][C / groups]; with groups
+ * oneDNN adds a leading dimension for them.
  */
 static int conv_describe_weights(const struct cpu_node *node, dnnl_data_type_t type, bool as_stored,
 				 dnnl_memory_desc_t *ret_desc)
@@ -56,7 +56,7 @@ static int conv_describe_weights(const struct cpu_node *node, dnnl_data_type_t t
 		ret_desc, 5, grouped, type, as_stored ? dnnl_gohwi : dnnl_format_tag_any));
 }
 
-/* Descriptions of a convolution: oneDNN chooses how weights lie. */
+/* Descriptors of a convolution, with the weight format left to oneDNN. */
 struct conv_descs {
 	dnnl_memory_desc_t x, y, weight, bias;
 	dnnl_dims_t strides, padding, padding_end;
@@ -91,7 +91,7 @@ bool cpu_conv_has_bias(const struct cpu_graph *graph, const struct device_node *
 	return node->bias || (node->has_norm && cpu_infers(graph, node));
 }
 
-/* Appends what the primitive does after the convolution. */
+/* Adds the operations that the primitive fuses after the convolution. */
 static int conv_append_post_ops(dnnl_primitive_attr_t attributes, const struct conv_descs *descs,
 				bool residual, enum device_activation activation)
 {
@@ -123,7 +123,7 @@ static const char *conv_engine_name(dnnl_primitive_desc_t desc)
 	return name;
 }
 
-/* -ENOTSUP too when only a slow reference kernel is there and `fast` is wanted. */
+/* Also -ENOTSUP if `fast` is set and only a slow reference kernel exists. */
 static int conv_create_forward(struct cpu_graph *graph, struct cpu_node *node, bool residual,
 			       enum device_activation activation, bool fast)
 {
@@ -188,7 +188,7 @@ static int conv_create_reorder(struct cpu_graph *graph, struct cpu_op *op,
 	return r < 0 ? r : cpu_op_create(graph, op);
 }
 
-/* Memory for weights in the format that `op` wants, and the reorder that fills it. */
+/* Plans memory for weights in the format of `op`, and the reorder into it. */
 static int conv_plan_weights(struct cpu_graph *graph, struct cpu_node *node,
 			     const struct cpu_op *op, struct cpu_op *reorder, void **ret_weights)
 {
@@ -205,7 +205,7 @@ static int conv_plan_weights(struct cpu_graph *graph, struct cpu_node *node,
 					   cpu_op_part(op, DNNL_ARG_WEIGHTS), false);
 }
 
-/* Of logits that nothing follows: the loss takes them as they were summed. */
+/* True for logits that go straight to the loss, which reads them in fp32. */
 static bool conv_is_wide(const struct cpu_graph *graph, const struct device_node *node)
 {
 	const struct device_node *loss = graph->graph->loss;
@@ -215,8 +215,8 @@ static bool conv_is_wide(const struct cpu_graph *graph, const struct device_node
 }
 
 /*
- * Evaluation: everything in the primitive if there is a fast kernel for it, else convolution and
- * bias only, and the rest in place.
+ * Evaluation: fuses everything if there is a fast kernel for it, else only convolution and bias,
+ * with the rest done in place.
  */
 static int conv_plan_evaluation(struct cpu_graph *graph, struct cpu_node *node)
 {
@@ -246,7 +246,7 @@ static int conv_plan_training(struct cpu_graph *graph, struct cpu_node *node)
 	const struct device_node *n = node->node;
 	int r = 0;
 
-	/* the gradient of other activations wants what came before them */
+	/* the gradients of other activations need the activation's input */
 	node->direct = !n->has_norm && !n->residual &&
 		       (n->activation == DEVICE_IDENTITY ||
 			(n->activation == DEVICE_RELU && !node->winograd));
@@ -297,8 +297,8 @@ static int conv_create_backward_data(struct cpu_graph *graph, struct cpu_node *n
 			&conv, dnnl_convolution_direct, &descs.x, &descs.weight, &descs.y,
 			descs.strides, descs.padding, descs.padding_end));
 	/*
-	 * oneDNN 2.6 sums pairs of channels there, and an odd one with what follows it: the
-	 * gradients are wrong at some sizes of the picture
+	 * oneDNN 2.6 sums pairs of channels here, and an odd one together with whatever follows it:
+	 * gradients are wrong at some image sizes
 	 */
 	bool odd = node->node->y->shape.c / node->node->groups % 2 != 0;
 	return r < 0 ? r

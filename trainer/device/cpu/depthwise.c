@@ -1,8 +1,8 @@
 /*
- * The weights' gradient of depthwise convolutions with large windows: oneDNN 2.6 has kernels of its
- * own for windows up to 3, and takes that of grouped convolutions for others, which fills a vector
- * with a single channel. A task has a block of channels, of which it adds up all samples in their
- * order, so results do not depend on the number of threads. It computes in the graph's scratchpad.
+ * Weight gradient of depthwise convolutions with large windows. oneDNN 2.6 has depthwise kernels
+ * for windows up to 3 only; for others it uses those of grouped convolutions, which put a single
+ * channel in a vector. A task handles a block of channels and sums all samples in order, so results
+ * do not depend on the number of threads. Uses the graph's scratchpad.
  */
 #include "trainer/device/cpu/cpu.h"
 
@@ -19,7 +19,7 @@ bool cpu_depthwise_fits(const struct cpu_graph *graph, const struct cpu_node *no
 	       n->window_h == n->window_w && (n->window_h == 5 || n->window_h == 7);
 }
 
-/* Floats of x with its padding, of a block of channels. */
+/* Floats of padded x for a block of channels. */
 static size_t padded_size(const struct device_node *n)
 {
 	return (size_t)(n->x->shape.h + 2 * n->pad) * (n->x->shape.w + 2 * n->pad) *
@@ -41,7 +41,7 @@ struct depthwise_job {
 	const struct cpu_graph *graph;
 	const struct cpu_node *node;
 	float *gradient; /* [K][R][S] */
-	float *padded;   /* for each thread */
+	float *padded;   /* one per thread */
 };
 
 static void pad(const struct depthwise_job *job, float *to, uint32_t sample, uint32_t channel)

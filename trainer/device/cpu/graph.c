@@ -146,10 +146,7 @@ uint32_t cpu_segment_first(const struct cpu_graph *cpu, uint32_t last)
 	return first;
 }
 
-/*
- * The forward pass in order, then backward, in which a segment's forward pass comes again before
- * all else of it.
- */
+/* Schedule: forward in order, then backward; each segment's recomputation precedes its backward. */
 static void graph_schedule(struct cpu_graph *cpu)
 {
 	uint32_t step = cpu->graph->node_count;
@@ -164,8 +161,8 @@ static void graph_schedule(struct cpu_graph *cpu)
 }
 
 /*
- * What the caller writes as the gradient of a result that nothing consumes, and what keep_all keeps
- * of every gradient.
+ * Plans the gradients that the caller writes for results without consumers, and the copies that
+ * keep_all keeps of every gradient.
  */
 static int graph_plan_given(struct cpu_graph *cpu, const struct device_value *value, uint32_t step)
 {
@@ -186,7 +183,7 @@ static int graph_plan_given(struct cpu_graph *cpu, const struct device_value *va
 	return cpu->graph->options.keep_all ? cpu_add_block(cpu, bytes, step, &own->sum_block) : 0;
 }
 
-/* Contributions to the gradients of the node's outputs are live until it has used them. */
+/* Contributions to the gradients of the node's outputs are live until its backward step. */
 static int graph_plan_node_backward(struct cpu_graph *cpu, struct cpu_node *node)
 {
 	uint32_t step = cpu_backward_step(cpu, node);
@@ -239,7 +236,7 @@ static int graph_plan_node(struct cpu_graph *cpu, struct cpu_node *node)
 	return r;
 }
 
-/* Of planning a pass, or of binding; 0 stays 0. */
+/* Sets the error of a planning or binding step; 0 stays 0. */
 static int graph_fail_node(struct cpu_graph *cpu, const struct cpu_node *node, int r,
 			   const char *what)
 {
@@ -264,7 +261,7 @@ static int graph_plan_nodes(struct cpu_graph *cpu)
 	return r;
 }
 
-/* Whether anything is wanted of the blocks that the node would fill anew. */
+/* True if a block that the node would recompute is needed. */
 static bool graph_is_wanted(const struct cpu_graph *cpu, const struct cpu_node *node)
 {
 	for (uint32_t i = 0; i < cpu->arena.count; i++)
@@ -300,7 +297,7 @@ static void graph_plan_node_again(struct cpu_graph *cpu, struct cpu_node *node)
 			arena_extend(&cpu->arena, node->outputs[i]->block, step);
 }
 
-/* From the last on, as one that is wanted wants its inputs. */
+/* Walks backward, since a recomputed node needs its inputs. */
 static void graph_plan_again(struct cpu_graph *cpu)
 {
 	for (uint32_t i = cpu->graph->node_count; i-- > 0;)
@@ -313,7 +310,7 @@ static uint64_t graph_memory_max(const struct cpu_graph *cpu)
 	return cpu->graph->device->options.arena_bytes_max;
 }
 
-/* The text of an arena that does not fit: its three largest tensors by name. */
+/* Error text for an arena that does not fit, with its three largest tensors by name. */
 static void graph_explain_memory(struct cpu_graph *cpu, uint64_t available)
 {
 	uint64_t limit = UINT64_MAX;
@@ -348,10 +345,7 @@ static void graph_explain_memory(struct cpu_graph *cpu, uint64_t available)
 	}
 }
 
-/*
- * The kernel gives out more memory than there is, and ends processes that use it: what does not fit
- * has to be known before.
- */
+/* Linux overcommits memory and kills processes that use it, so check first what fits. */
 static int graph_map_arena(struct cpu_graph *cpu)
 {
 	uint64_t available = graph_memory_max(cpu);
@@ -379,7 +373,8 @@ static int graph_map_arena(struct cpu_graph *cpu)
 		return -ENOMEM;
 	}
 	/*
-	 * Activations are streamed through: small pages would spend a good part of it in the TLB.
+	 * Activations are streamed: with small pages, TLB misses would take a good part of the
+	 * time.
 	 */
 	madvise(memory, size, MADV_HUGEPAGE);
 	cpu->memory = memory;
@@ -472,7 +467,7 @@ int cpu_graph_plan(struct device_graph *graph, char *error)
 	cpu->nodes = calloc(graph->node_count, sizeof(*cpu->nodes));
 	cpu->values = calloc(graph->value_count, sizeof(*cpu->values));
 	r = cpu->nodes && cpu->values ? graph_make_values(cpu) : -ENOMEM;
-	/* primitives are made for the number of threads that is in force */
+	/* primitives are created for the number of threads in force */
 	team_enter(&cpu->device->team);
 	if (r == 0) {
 		graph_make_nodes(cpu);

@@ -1,4 +1,4 @@
-/* How a graph begins: the batch as it comes from the feed. */
+/* The graph's input: converts the fed batch. */
 #include "format/base/deferred.h"
 #include "format/base/half.h"
 #include "trainer/device/cpu/cpu.h"
@@ -42,7 +42,7 @@ static float element_at(const struct device_batch *batch, size_t index)
 	return (float)((const uint8_t *)batch->images)[index];
 }
 
-/* One row of pixels that is not plain bytes, or is mirrored. */
+/* Converts a row of pixels that is not plain bytes or is mirrored. */
 static void feed_row(const struct feed_job *job, size_t first, char *to)
 {
 	const struct device_batch *batch = job->batch;
@@ -100,7 +100,7 @@ static void feed_task(void *context, uint32_t task, unsigned thread)
 		feed_image(job, i, thread);
 }
 
-/* ---- deferred steps ---- */
+/* ---- deferred operations ---- */
 
 struct finish_job {
 	const struct device_batch *batch;
@@ -121,7 +121,7 @@ static void finish_task(void *context, uint32_t task, unsigned thread)
 			       job->to + i * finished);
 }
 
-/* Makes *batch one of finished images, in the graph's memory. */
+/* Replaces *batch with a batch of finished images in the graph's memory. */
 static int finish(struct cpu_graph *graph, struct device_batch *batch)
 {
 	size_t size = (size_t)batch->count * batch->height * batch->width * batch->channels;
@@ -183,5 +183,5 @@ int cpu_feed(struct device_graph *base, const struct device_batch *delivered, ui
 
 int cpu_fed(struct device_graph *base, uint64_t ticket, bool wait)
 {
-	return 0; /* the batch was read when it was fed */
+	return 0; /* the batch was already read by feed */
 }

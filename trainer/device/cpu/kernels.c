@@ -1,7 +1,7 @@
 /*
- * Compiled once per instruction set; KERNELS_TABLE and KERNELS_ISA name the result. Written so that
- * the compiler vectorises every inner loop over columns: temporaries are rows of at most
- * KERNEL_WIDTH_MAX floats, one step per loop, so that a pass costs what its memory traffic costs.
+ * Compiled once per instruction set; KERNELS_TABLE and KERNELS_ISA name the result. Inner loops
+ * over columns are written to be vectorised by the compiler: temporaries are rows of at most
+ * KERNEL_WIDTH_MAX floats and each loop does one operation, so that memory traffic dominates.
  */
 #include "trainer/device/cpu/rows.h"
 #include "trainer/device/device.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 
 /*
- * Phi(z), the normal distribution's integral, by Abramowitz and Stegun 7.1.26: absolute error below
+ * Phi(z), the normal distribution function, by Abramowitz and Stegun 7.1.26: absolute error below
  * 1e-7.
  */
 INLINE float normal_cdf(float z, float *ret_density)
@@ -148,7 +148,7 @@ INLINE void products_row(float *restrict sum, float *restrict product, const flo
 	}
 }
 
-/* g *= the slope of an activation that is no ReLU */
+/* g *= slope of an activation other than ReLU */
 INLINE void curve_slope_row(float *restrict g, const float *restrict z, enum slope slope,
 			    size_t width)
 {
@@ -330,7 +330,7 @@ static void kernel_column_spread(void *to, const void *gradient, enum element el
 
 static void kernel_average(float *ema, const float *w, size_t count, float decay)
 {
-	/* a decay of 0 must copy, also over what was not finite */
+	/* a decay of 0 must copy, even over non-finite values */
 	if (decay == 0) {
 		memcpy(ema, w, count * sizeof(float));
 		return;
@@ -355,7 +355,7 @@ static void kernel_condition(float *gradient, size_t count, float limit, bool ce
 		gradient[i] -= (float)(sum / (double)count);
 }
 
-/* The update of an element becomes the body of the loop. */
+/* Makes an optimizer's element update the body of the loop. */
 INLINE void
 update_elements(const struct update_args *args, unsigned states, const struct update_rates *rates,
 		void (*update)(struct update_element *element, const struct update_rates *rates))
@@ -378,7 +378,7 @@ update_elements(const struct update_args *args, unsigned states, const struct up
 	}
 }
 
-/* Of one optimizer. */
+/* Update of one optimizer. */
 INLINE void
 update_all(const struct update_args *args, unsigned states,
 	   void (*update)(struct update_element *element, const struct update_rates *rates),
@@ -404,7 +404,7 @@ update_all(const struct update_args *args, unsigned states,
 	}
 }
 
-/* Of what one optimizer measures of an element. */
+/* Sums of what one by_tensor optimizer measures. */
 INLINE void measure_all(const struct update_args *args, unsigned states,
 			void (*measure)(struct update_element element,
 					const struct update_rates *rates, float *measured),
@@ -432,7 +432,7 @@ INLINE void measure_all(const struct update_args *args, unsigned states,
 	}
 }
 
-/* Of one optimizer by_matrix. */
+/* Direction of one by_matrix optimizer. */
 INLINE void direct_all(const struct update_args *args,
 		       float (*direction)(struct update_element *element,
 					  const struct update_rates *rates),

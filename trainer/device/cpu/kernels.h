@@ -1,16 +1,15 @@
 /*
- * The CPU backend's own inner loops: what oneDNN does not do, or does in more passes over memory
- * than needed.
+ * The CPU backend's inner loops: what oneDNN lacks, or does in more passes over memory than
+ * necessary.
  *
- * kernels*.c are compiled once per instruction set (plain C, AVX2 with FMA, AVX-512) into a table
- * of function pointers that kernels_of() picks from; AVX-512 is both levels that the base has of
- * it. Every function is one thread's share of the work on plain arguments, keeps no state and
- * allocates nothing.
+ * kernels*.c are compiled once per instruction set (plain C, AVX2 with FMA, AVX-512) into tables of
+ * function pointers; kernels_of() selects one, and AVX-512 covers both AVX-512 levels of enum
+ * cpu_isa. A function does one thread's share of the work, is stateless and allocates nothing.
  *
- * Tensors are matrices [rows][stride], of which `width` columns from the pointer on are worked at.
- * Columns are channels; rows are positions. Because a handful of channels would make poor vectors,
- * callers fold several positions into one row and repeat the per-channel arguments (struct columns
- * in loops.h); hence every per-column array has `width` elements.
+ * Tensors are matrices [rows][stride], of which `width` columns from the pointer on are processed.
+ * Columns are channels, rows are positions. For few channels, callers fold several positions into a
+ * row to fill vectors and repeat the per-channel arguments (struct columns in loops.h); hence
+ * per-column arrays have `width` elements.
  */
 #pragma once
 
@@ -23,17 +22,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* columns of one call: a row of temporaries stays in the first-level cache */
+/* columns per call; a row of temporaries fits the L1 cache */
 #define KERNEL_WIDTH_MAX 512
 
 enum element { ELEMENT_F32 = 0, ELEMENT_BF16 = 1 };
 
-/* How the gradient passes the activation: which z it is taken at, and where z comes from. */
+/* Slope of the activation in backward: the condition or point it is evaluated at. */
 enum slope {
 	SLOPE_ONE = 0,    /* no activation */
 	SLOPE_RELU_Y = 1, /* y > 0 */
 	SLOPE_RELU_X = 2, /* scale * x + bias > 0 */
-	/* at z = scale * x + bias, + residual if there is one */
+	/* at z = scale * x + bias [+ residual] */
 	SLOPE_GELU_X = 3,
 	SLOPE_SIGMOID_X = 4,
 };
@@ -42,7 +41,7 @@ struct apply_args {
 	const void *x; /* [rows][stride] */
 	enum element x_element;
 	const void *residual;      /* [rows][stride] of element, or NULL */
-	void *y;                   /* [rows][stride]; may be x if of the same element */
+	void *y;                   /* [rows][stride]; may be x if the element is the same */
 	enum element element;      /* of residual and y */
 	const float *scale, *bias; /* [width] */
 	int activation;            /* enum device_activation */
@@ -53,13 +52,13 @@ struct reduce_args {
 	/* [rows][stride]; NULL if neither the slope nor the second sum needs it */
 	const void *x;
 	const void *y;        /* [rows][stride] for SLOPE_RELU_Y */
-	const void *residual; /* [rows][stride] for slopes that are not a ReLU's, or NULL */
-	/* [rows][stride]: gradient * slope; NULL: not stored; may be gradient[0] */
+	const void *residual; /* [rows][stride] for slopes other than ReLU's, or NULL */
+	/* [rows][stride]: gradient * slope; NULL to skip; may be gradient[0] */
 	void *dz;
-	enum element element; /* of all */
+	enum element element; /* of all tensors */
 	enum slope slope;
 	const float *scale, *bias; /* [width] for SLOPE_*_X */
-	const float *mean;         /* [width], or NULL: the second sum is not wanted */
+	const float *mean;         /* [width], or NULL if the second sum is not needed */
 };
 
 struct dx_args {
@@ -67,47 +66,48 @@ struct dx_args {
 	const void *x;        /* [rows][stride] */
 	/* [rows][stride] = a * gradient * slope + b * x + c; may be gradient */
 	void *dx;
-	enum element element; /* of all */
-	/* SLOPE_ONE (gradient is dz already), or SLOPE_*_X without residual */
+	enum element element; /* of all tensors */
+	/* SLOPE_ONE (gradient is already dz), or SLOPE_*_X without residual */
 	enum slope slope;
 	const float *scale, *bias; /* [width] for SLOPE_*_X */
 	const float *a, *b, *c;    /* [width] */
 };
 
-/* Matrices [rows][channels], whole. */
+/* Whole matrices [rows][channels]. */
 struct layer_norm_args {
 	const void *x;
 	void *y;                   /* may be x */
 	enum element element;      /* of both */
 	const float *gamma, *beta; /* [channels] */
-	/* [rows], deviation = 1 / sqrt(variance + epsilon); or both NULL */
+	/* [rows], deviation = 1 / sqrt(variance + epsilon); both may be NULL */
 	float *mean, *deviation;
 	float epsilon;
 };
 
 struct layer_norm_backward_args {
 	const void *gradient, *x;
-	void *dx;                      /* may be gradient; NULL: not wanted */
-	enum element element;          /* of all */
+	void *dx;                      /* may be gradient; NULL to skip */
+	enum element element;          /* of all tensors */
 	const float *gamma;            /* [channels] */
 	const float *mean, *deviation; /* [rows] */
 };
 
-#define ATTENTION_ROWS    66 /* queries whose scores are at hand */
-#define ATTENTION_PADDING 16 /* floats: rows of scratch are whole vectors of any set */
+#define ATTENTION_ROWS 66 /* queries whose scores are kept at a time */
+/* floats; scratch rows are padded to whole vectors of any instruction set */
+#define ATTENTION_PADDING 16
 #define ATTENTION_PADDED(n)                                                                        \
 	(((size_t)(n) + ATTENTION_PADDING - 1) / ATTENTION_PADDING * ATTENTION_PADDING)
 
-/* One head of one sample: t rows, `stride` apart in qkv and its gradient, of d channels. */
+/* One head of one sample: t rows of d channels, `stride` apart in qkv and its gradient. */
 struct attention_args {
 	const void *q, *k, *v;
-	void *y;              /* rows are y_stride apart, and so in gradient */
-	enum element element; /* of all but the following */
-	float *log_sum;       /* [t] of exponentials of scaled scores; forward: or NULL */
+	void *y;              /* rows are y_stride apart, as in gradient */
+	enum element element; /* of all tensors above */
+	float *log_sum;       /* [t] log-sum-exp of scaled scores; NULL allowed in forward */
 	float scale;          /* of scores */
 	size_t t, d, stride, y_stride;
-	float *scratch; /* of attention_scratch() bytes, aligned to 64 */
-	/* factors of probabilities, drawn; dropout.below 0: all are 1 */
+	float *scratch; /* attention_scratch() bytes, aligned to 64 */
+	/* drawn factors of attention weights; dropout.below 0 for none */
 	struct draws_drop dropout;
 	struct draws_key key;
 	uint32_t sample, head;
@@ -116,22 +116,22 @@ struct attention_args {
 	void *dq, *dk, *dv;
 };
 
-/* Positions of one sample: matrices [rows][channels], whole. */
+/* Positions of one sample: whole matrices [rows][channels]. */
 struct scale_add_args {
-	const void *x;        /* backward: NULL if `product` is */
-	const void *residual; /* forward: added; or NULL */
+	const void *x;        /* backward: NULL if `product` is NULL */
+	const void *residual; /* forward: added, or NULL */
 	/* the second may be NULL; summed */
 	const void *gradient[2];
-	/* forward: written, may be x or residual. Backward: for a ReLU, else NULL */
+	/* forward: output, may be x or residual. Backward: input for a ReLU, else NULL */
 	void *y;
-	void *dz;                          /* NULL: not stored; may be a gradient, as dx may */
-	void *dx;                          /* NULL: not wanted */
-	enum element element;              /* of all */
+	void *dz;                          /* NULL to skip; dz and dx may be one of the gradients */
+	void *dx;                          /* NULL to skip */
+	enum element element;              /* of all tensors */
 	enum device_activation activation; /* identity or ReLU */
 	size_t rows;
 	uint32_t channels;
 	const float *scale; /* [channels] */
-	/* factors of elements, drawn; dropout.below 0: all are 1 */
+	/* drawn factors of elements; dropout.below 0 for none */
 	struct draws_drop dropout;
 	struct draws_key key;
 	uint32_t sample;
@@ -140,34 +140,35 @@ struct scale_add_args {
 #define DEPTHWISE_BLOCK      16 /* channels */
 #define DEPTHWISE_WINDOW_MAX 7
 
-/* One sample's, of a block of channels. */
+/* One sample and one block of channels. */
 struct depthwise_args {
 	const float *x;        /* [p + window - 1][q + window - 1][DEPTHWISE_BLOCK]: padded */
 	const float *gradient; /* [p][q], `stride` apart, of the result */
 	size_t stride;
 	size_t p, q;
-	uint32_t window; /* 5 or 7, both ways */
+	uint32_t window; /* 5 or 7, in both dimensions */
 };
 
 #define MAX_POOL_TAPS 256
 
-/* One image's. */
+/* One image. */
 struct max_pool_args {
 	const float *x;        /* [h][w][c] */
 	float *y;              /* [p][q][c] */
-	uint8_t *taps;         /* [p][q][c], which of a window it was */
+	uint8_t *taps;         /* [p][q][c], index within the window of the maximum */
 	const float *gradient; /* [p][q][c] */
 	float *dx;             /* [h][w][c] */
 	size_t h, w, c, p, q;
-	size_t window_h, window_w, stride, pad; /* at most MAX_POOL_TAPS; a tap of each is there */
+	/* windows have at most MAX_POOL_TAPS elements, at least one inside x */
+	size_t window_h, window_w, stride, pad;
 };
 
 #define WINOGRAD_CHANNELS 16
-#define WINOGRAD_TILE     4 /* results of a tile, each way */
-#define WINOGRAD_PATCH    6 /* what they are computed from */
+#define WINOGRAD_TILE     4 /* outputs per tile, in each dimension */
+#define WINOGRAD_PATCH    6 /* inputs per tile, in each dimension */
 #define WINOGRAD_POINTS   (WINOGRAD_PATCH * WINOGRAD_PATCH)
 
-/* One of a tile, between its pixels and its points (kernels_winograd.c). */
+/* Transforms between a tile's pixels and its points (kernels_winograd.c). */
 enum winograd_transform {
 	WINOGRAD_INPUT,            /* 6 x 6 pixels to 6 x 6 points */
 	WINOGRAD_OUTPUT,           /* 6 x 6 points to 4 x 4 pixels */
@@ -176,7 +177,7 @@ enum winograd_transform {
 	WINOGRAD_WEIGHTS_GRADIENT, /* 6 x 6 points to 3 x 3 window */
 };
 
-/* Of WINOGRAD_CHANNELS floats each, so many floats apart. */
+/* Array of WINOGRAD_CHANNELS-float vectors, with strides in floats. */
 struct winograd_array {
 	float *v;
 	ptrdiff_t row, column;
@@ -184,12 +185,12 @@ struct winograd_array {
 
 #define PRODUCT_PANEL 16
 
-/* c = a b, or += with adds. */
+/* c = a b; += with adds. */
 struct product_args {
 	const float *a; /* element (i, k) at i * a_row + k * a_step */
 	size_t a_row, a_step;
 	const float *b; /* [panels][depth][PRODUCT_PANEL], aligned to 64 */
-	size_t b_panel; /* floats from one to the next */
+	size_t b_panel; /* floats between panels */
 	float *c;       /* [rows][panels * PRODUCT_PANEL], rows c_row apart, aligned to 64 */
 	size_t c_row;
 	size_t rows, depth, panels;
@@ -197,11 +198,14 @@ struct product_args {
 };
 
 struct update_args {
-	float *w;                        /* [count] master */
-	const float *g;                  /* [count] */
-	float *state[DEVICE_STATES_MAX]; /* [count] each, those that the optimizer has of it */
-	const double *norms;    /* [UPDATE_NORMS] of the tensor, squared; NULL: it is not scaled */
-	uint32_t rows, columns; /* of the matrix whose elements g has; 0: it is the gradient */
+	float *w;       /* [count] master */
+	const float *g; /* [count] */
+	/* [count] each, as many as the optimizer has for the parameter */
+	float *state[DEVICE_STATES_MAX];
+	/* [UPDATE_NORMS] squared norms of the tensor; NULL if it is not scaled */
+	const double *norms;
+	/* matrix whose orthogonalised elements g holds; 0 if g is the gradient */
+	uint32_t rows, columns;
 	size_t count;
 	uint32_t group;
 	float lr_factor;
@@ -218,17 +222,17 @@ struct loss_args {
 	enum element logits_element;
 	void *gradient; /* [rows][classes] of gradient_element, or NULL */
 	enum element gradient_element;
-	float *losses; /* [rows], 0 without a label */
-	/* as struct device_target_arrays has them, [rows] */
-	const int32_t *labels; /* outside 0..classes-1: none */
+	float *losses; /* [rows], 0 for samples without a label */
+	/* [rows], as in struct device_target_arrays */
+	const int32_t *labels; /* outside 0..classes-1 for none */
 	const int32_t *labels2;
 	const float *shares, *targets, *teacher;
 	size_t rows;
 	uint32_t classes;
 	const struct device_loss_spec *spec;
 	bool plain;           /* device_loss_is_plain() */
-	float gradient_scale; /* 1 / what the sum is divided by, over the whole batch */
-	float teacher_scale;  /* what the sum is divided by / samples with a label */
+	float gradient_scale; /* 1 / loss divisor of the whole batch */
+	float teacher_scale;  /* loss divisor / labelled samples */
 	float *scratch;       /* [LOSS_SCRATCH][classes] */
 };
 
@@ -277,13 +281,13 @@ struct kernels {
 	void (*max_pool)(const struct max_pool_args *args);
 	/* dx from gradient and taps */
 	void (*max_pool_backward)(const struct max_pool_args *args);
-	/* The arrays do not overlap. */
+	/* The arrays must not overlap. */
 	void (*winograd)(enum winograd_transform transform, struct winograd_array from,
 			 struct winograd_array to);
 	void (*product)(const struct product_args *args);
 	/* to[i] += from[i] */
 	void (*add)(void *to, const void *from, enum element element, size_t count);
-	/* between precisions */
+	/* Converts between precisions. */
 	void (*convert)(void *to, enum element to_element, const void *from,
 			enum element from_element, size_t count);
 	/*
@@ -300,16 +304,16 @@ struct kernels {
 	void (*column_spread)(void *dx, const void *gradient, enum element element, size_t rows,
 			      size_t width);
 	void (*update[DEVICE_OPTIMIZER_COUNT])(const struct update_args *args);
-	/* Clips, and subtracts the mean of them all. */
+	/* Clips, then subtracts the mean if centralize. */
 	void (*condition)(float *gradient, size_t count, float limit, bool centralize);
-	/* What optimizers by_matrix make of gradient[count], in place; NULL for others. */
+	/* Replaces gradient[count] in place, for by_matrix optimizers; NULL for others. */
 	void (*direct[DEVICE_OPTIMIZER_COUNT])(const struct update_args *args, float *gradient);
-	/* Sums of squares of what optimizers by_tensor measure; NULL for others. */
+	/* Sums of squares of the numbers that by_tensor optimizers measure; NULL for others. */
 	void (*measure[DEVICE_OPTIMIZER_COUNT])(const struct update_args *args,
 						double squares[UPDATE_NORMS]);
 	/* ema = decay * ema + (1 - decay) * w */
 	void (*average)(float *ema, const float *w, size_t count, float decay);
-	/* Not finite if and only if an element is not. */
+	/* Non-finite if and only if an element is. */
 	double (*sum_squares)(const float *x, size_t count);
 	void (*loss)(const struct loss_args *args, struct loss_sums *sums);
 	bool (*finite)(const void *x, enum element element, size_t count);
@@ -319,7 +323,7 @@ extern const struct kernels kernels_c;
 extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
 
-/* The table for a set that this CPU has. */
+/* Returns the table for an instruction set, which the CPU must support. */
 const struct kernels *kernels_of(enum cpu_isa isa);
 
 static inline size_t element_size(enum element element)
@@ -327,7 +331,7 @@ static inline size_t element_size(enum element element)
 	return element == ELEMENT_BF16 ? 2 : 4;
 }
 
-/* Bytes, of either direction. */
+/* Scratch bytes for either pass. */
 static inline size_t attention_scratch(size_t t, size_t d)
 {
 	size_t columns = ATTENTION_PADDED(t), width = ATTENTION_PADDED(d);

@@ -2,12 +2,11 @@
  * Attention of one head of one sample, forward and backward; compiled once per instruction set, as
  * kernels.c.
  *
- * Everything a head has fits the second-level cache of a core: q, k and v are gathered there as
- * fp32, whatever the element, and a block of queries' scores against all keys stays there from the
- * first product to the last, so that a step moves little more than qkv and the result through
- * memory. Backward computes the scores anew: reading them back would take less arithmetic, a
- * seventh of the operation's, but T x T numbers a head, layer and sample, more than all else that a
- * transformer keeps.
+ * A head's data fits a core's L2 cache: q, k and v are gathered as fp32, whatever the element, and
+ * the scores of a block of queries against all keys stay in cache from the first product to the
+ * last, so that little more than qkv and the result moves through memory. Backward recomputes the
+ * scores: storing them would save a seventh of the arithmetic, but take T x T numbers per head,
+ * layer and sample, more than everything else a transformer keeps.
  */
 #include "trainer/device/cpu/rows.h"
 #include "trainer/device/cpu/tile.h"
@@ -61,7 +60,7 @@ static void product(struct factor a, size_t rows, const float *b, size_t b_row, 
 		size_t depth = inner - k < INNER_BLOCK ? inner - k : INNER_BLOCK;
 		struct factor part = {a.v + k * a.step, a.row, a.step};
 
-		/* about equal columns of tiles: a narrow one waits for its sums */
+		/* columns of tiles of about equal width: a narrow one would wait for its sums */
 		for (size_t at = 0, left = vectors; left;) {
 			size_t tiles = (left + TILE_VECTORS - 1) / TILE_VECTORS;
 			size_t width = (left + tiles - 1) / tiles;
@@ -74,7 +73,7 @@ static void product(struct factor a, size_t rows, const float *b, size_t b_row, 
 	}
 }
 
-/* Rows of a head, from tensors of either element, to [rows][padded]. */
+/* Gathers rows of a head, of either element type, into [rows][padded]. */
 static void gather(float *restrict to, const void *from, enum element element, size_t rows,
 		   size_t stride, size_t width, float scale)
 {
@@ -89,7 +88,7 @@ static void gather(float *restrict to, const void *from, enum element element, s
 	}
 }
 
-/* The other way; what is scaled stays so. */
+/* The reverse, with scaling; `from` is scaled in place. */
 static void scatter(void *to, enum element element, float *restrict from, size_t rows,
 		    size_t stride, size_t width, float scale)
 {
@@ -102,7 +101,7 @@ static void scatter(void *to, enum element element, float *restrict from, size_t
 	}
 }
 
-/* Four rows' next four columns become four columns' next four rows. */
+/* Transposes a 4 x 4 block. */
 INLINE void turn(float *to, size_t to_row, const float *from, size_t from_row)
 {
 	quad a = *(const quad *)from, b = *(const quad *)(from + from_row);
@@ -118,7 +117,7 @@ INLINE void turn(float *to, size_t to_row, const float *from, size_t from_row)
 	*(quad *)(to + 3 * to_row) = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
 }
 
-/* from [rows][padded width], to [padded width][padded rows], zeros where there are no rows */
+/* from [rows][padded width], to [padded width][padded rows], zero-filled beyond rows */
 static void transpose(float *restrict to, const float *restrict from, size_t rows, size_t width)
 {
 	size_t columns = ATTENTION_PADDED(width), padded = ATTENTION_PADDED(rows),
@@ -159,14 +158,14 @@ INLINE float sum_of(const float *row, size_t count)
 	return sum;
 }
 
-/* Scores become e^(score - shift), of whole vectors. */
+/* Replaces scores with e^(score - shift), in whole vectors. */
 INLINE void exponentials(float *restrict row, float shift, size_t count)
 {
 	for (size_t j = 0; j < count; j++)
 		row[j] = exp_fast(row[j] - shift);
 }
 
-/* What a query draws for each key; padded. */
+/* Draws the dropout factors of a query for each key; padded. */
 static void draw_keys(float *to, const struct attention_args *a, size_t query)
 {
 	uint32_t t = (uint32_t)a->t;
@@ -175,7 +174,7 @@ static void draw_keys(float *to, const struct attention_args *a, size_t query)
 		   (a->t + 3) / 4);
 }
 
-/* Where what a head has lies in its scratch. */
+/* Allocator for arrays in a head's scratch. */
 struct room {
 	float *next;
 };
@@ -232,7 +231,7 @@ void KERNELS_NAMED(attention)(const struct attention_args *a)
 	}
 }
 
-/* y [rows][padded width] is spoilt. */
+/* Overwrites y [rows][padded width]. */
 static float row_product(float *restrict y, const float *restrict dy, size_t padded)
 {
 	for (size_t c = 0; c < padded; c++)
@@ -246,11 +245,11 @@ void KERNELS_NAMED(attention_backward)(const struct attention_args *a)
 	struct room room = {a->scratch};
 	float *k = take(&room, t * width), *turned_k = take(&room, columns * width);
 	float *v = take(&room, t * width), *turned_v = take(&room, columns * width);
-	float *dk = take(&room, t * width), *dv = v; /* turned by then */
+	float *dk = take(&room, t * width), *dv = v; /* v is already transposed by then */
 	float *q = take(&room, ATTENTION_ROWS * width), *dy = take(&room, ATTENTION_ROWS * width);
 	float *p = take(&room, ATTENTION_ROWS * columns),
 	      *dp = take(&room, ATTENTION_ROWS * columns);
-	float *y = take(&room, ATTENTION_ROWS * width), *dq = y; /* which comes last */
+	float *y = take(&room, ATTENTION_ROWS * width), *dq = y; /* dq is written last */
 	float *drawn = take(&room, columns);
 	size_t size = element_size(a->element);
 
@@ -273,7 +272,7 @@ void KERNELS_NAMED(attention_backward)(const struct attention_args *a)
 			columns, false);
 		for (size_t i = 0; i < rows; i++) {
 			float *restrict row = p + i * columns, *restrict drow = dp + i * columns;
-			/* of p_ij dp_ij over j, too */
+			/* equals the sum of p_ij dp_ij over j */
 			float delta = row_product(y + i * width, dy + i * width, width);
 
 			exponentials(row, a->log_sum[first + i], columns);

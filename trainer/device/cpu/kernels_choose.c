@@ -1,4 +1,4 @@
-/* Which table of kernels an instruction set has. */
+/* Selects the kernel table of an instruction set. */
 #include "trainer/device/cpu/kernels.h"
 
 const struct kernels *kernels_of(enum cpu_isa isa)

@@ -1,7 +1,8 @@
 /*
- * The weights' gradient of a depthwise convolution of stride 1, DEPTHWISE_BLOCK channels at a time;
- * compiled once per instruction set, as kernels.c. A row of the window has its sums in registers
- * while the result's gradient is walked over: each value of it is multiplied by neighbours in x.
+ * Weight gradient of a depthwise convolution of stride 1, DEPTHWISE_BLOCK channels at a time;
+ * compiled once per instruction set, as kernels.c. Keeps the sums of a window row in registers
+ * while walking over the result's gradient, each value of which is multiplied by its neighbours in
+ * x.
  */
 #include "trainer/device/cpu/tile.h"
 

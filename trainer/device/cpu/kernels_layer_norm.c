@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* Sums of a row, of every LANES-th element, so that they vectorise. */
+/* Row sums with LANES partial sums each, so that they vectorise. */
 #define LANES 16
 
 INLINE void sum_row(float *restrict lanes, const float *restrict x, size_t width)
@@ -33,7 +33,7 @@ INLINE void center_row(float *restrict x, float mean, float by, size_t width)
 		x[i] = (x[i] - mean) * by;
 }
 
-/* about NULL: of the elements; else of squares of their distances from it. */
+/* Mean of the elements (about NULL), or of their squared distances from *about. */
 INLINE float row_mean(const void *x, enum element element, size_t first, size_t channels,
 		      const float *about)
 {
@@ -57,7 +57,7 @@ INLINE void layer_norm_rows(const struct layer_norm_args *args, enum element ele
 
 	for (size_t row = 0; row < rows; row++) {
 		size_t first = row * channels;
-		/* the variance about the mean: that may be large against the deviation */
+		/* variance about the mean, which may be large compared to the deviation */
 		float mean = row_mean(args->x, element, first, channels, NULL);
 		float variance = row_mean(args->x, element, first, channels, &mean);
 		float deviation = 1 / sqrtf(variance + args->epsilon);

@@ -10,14 +10,17 @@ static void count_ranks(const float *z, uint32_t classes, int32_t label, struct 
 
 	for (uint32_t i = 0; i < classes; i++)
 		rank += z[i] > z[label] || (z[i] == z[label] && (int32_t)i < label);
-	/* a comparison with NaN is false: without this a net that diverged would be always right */
+	/*
+	 * comparisons with NaN are false: without this check a diverged network would count as
+	 * always right
+	 */
 	if (!isfinite(z[label]))
 		rank = classes;
 	sums->top1 += rank < 1;
 	sums->top5 += rank < 5;
 }
 
-/* One sample of a plain loss: z (scaled logits) becomes the gradient. */
+/* One sample of a plain loss: replaces z (scaled logits) with the gradient. */
 static double loss_row(const struct loss_args *args, float *restrict z, int32_t label)
 {
 	uint32_t classes = args->classes;
@@ -41,7 +44,7 @@ static double loss_row(const struct loss_args *args, float *restrict z, int32_t 
 	return (double)largest + log(sum) - (double)(on - off) * target - (double)off * total;
 }
 
-/* The smoothed target of a sample by class. */
+/* Smoothed targets of a sample, per class. */
 static void loss_target(const struct loss_args *args, size_t row, float *restrict t)
 {
 	float off = args->spec->smoothing / (float)args->classes, on = 1 - args->spec->smoothing;
@@ -60,7 +63,7 @@ static void loss_target(const struct loss_args *args, size_t row, float *restric
 	}
 }
 
-/* With t times class weights: z becomes the gradient. */
+/* t is multiplied by class weights; replaces z with the gradient. */
 static double softmax_row(const struct loss_args *args, float *restrict z, float *restrict t)
 {
 	const float *weights = args->spec->class_weights;
@@ -85,7 +88,7 @@ static double softmax_row(const struct loss_args *args, float *restrict z, float
 	return all * ((double)largest + log(sum)) - target;
 }
 
-/* sum of t log t: what a divergence has beyond the cross-entropy. */
+/* sum of t log t, the difference between divergence and cross-entropy. */
 static double negative_entropy(const float *t, uint32_t classes)
 {
 	double sum = 0;
@@ -99,8 +102,8 @@ static double negative_entropy(const float *t, uint32_t classes)
 #define SIGMOIDS 512 /* whose numbers above 1, at most 2, have a finite product */
 
 /*
- * - t log s - (1 - t) log(1 - s) = max(z, 0) - z t + log(1 + e) with e = exp(-|z|): z becomes the
- * gradient. Without class weights one logarithm is taken of many.
+ * - t log s - (1 - t) log(1 - s) = max(z, 0) - z t + log(1 + e) with e = exp(-|z|); replaces z with
+ * the gradient. Without class weights, takes one logarithm of a product of many terms.
  */
 static double sigmoid_row(const struct loss_args *args, float *restrict z, const float *restrict t)
 {
@@ -129,7 +132,7 @@ static double sigmoid_row(const struct loss_args *args, float *restrict z, const
 	return loss / args->classes;
 }
 
-/* One sample of any loss: z (logits scaled by all there is) becomes the gradient. */
+/* One sample of any loss: replaces z (fully scaled logits) with the gradient. */
 static double loss_any_row(const struct loss_args *args, size_t row, float *restrict z,
 			   float *restrict t)
 {
@@ -147,8 +150,8 @@ static double loss_any_row(const struct loss_args *args, size_t row, float *rest
 }
 
 /*
- * A sample's divergence from its teacher, by the temperature's square. ret_gradient has room for
- * two rows more behind it.
+ * Divergence from the teacher, times temperature squared. ret_gradient has space for two more rows
+ * after it.
  */
 static double teacher_row(const struct loss_args *args, size_t row, float *restrict ret_gradient)
 {
@@ -185,7 +188,10 @@ static double teacher_row(const struct loss_args *args, size_t row, float *restr
 	       (double)temperature * (double)temperature;
 }
 
-/* The same of any loss, `hard`, and a teacher: z, the hard one's gradient, becomes that of both. */
+/*
+ * The loss combined with a teacher: replaces z, the gradient of the `hard` loss, with the combined
+ * gradient.
+ */
 static double taught_row(const struct loss_args *args, size_t row, float *restrict z, double hard)
 {
 	float weight = args->spec->teacher_weight, *restrict soft = z + args->classes;

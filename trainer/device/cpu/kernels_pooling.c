@@ -1,10 +1,10 @@
 /*
- * Maximum over windows of an image, and its gradient; compiled once per instruction set, as
- * kernels.c. A row of temporaries holds what some channels have found so far.
+ * Max pooling of an image, and its gradient; compiled once per instruction set, as kernels.c.
+ * Temporary rows hold the running maxima of a range of channels.
  */
 #include "trainer/device/cpu/rows.h"
 
-/* The taps of a window that lie in the picture: from `first` to before `end`, one way. */
+/* Window elements inside the image, in one dimension: `first` up to but excluding `end`. */
 struct taps {
 	size_t first, end;
 };
@@ -19,13 +19,13 @@ INLINE struct taps taps_of(size_t at, size_t stride, size_t pad, size_t window, 
 	};
 }
 
-/* Where a tap is in the picture; c channels. */
+/* Offset of a window element in the image; c channels. */
 INLINE size_t tap_at(const struct max_pool_args *a, size_t p, size_t q, size_t r, size_t s)
 {
 	return ((p * a->stride + r - a->pad) * a->w + q * a->stride + s - a->pad) * a->c;
 }
 
-/* The larger ones, of equal ones the first; a NaN is passed on. */
+/* Keeps the larger values, the first among equal ones; NaN propagates. */
 INLINE void larger_row(float *restrict best, uint32_t *restrict taps, const float *restrict x,
 		       uint32_t tap, size_t width)
 {

@@ -2,16 +2,16 @@
 #include "trainer/device/cpu/rows.h"
 
 /*
- * A span is what is worked at in one go: neighbouring elements, of several rows if they are short.
- * What belongs to channels is repeated as often; of the last rows only a part of it is used.
+ * A span is a unit of work: consecutive elements, of several rows if rows are short. Per-channel
+ * arguments are repeated accordingly; the last span may be partial.
  */
 struct span {
-	size_t width; /* of all spans but perhaps the last */
+	size_t width; /* of all spans, except perhaps the last */
 	size_t step;  /* elements from one to the next */
 	size_t end;
 };
 
-/* The factors of `width` elements from the sample's element `at` on. */
+/* Draws the factors of `width` elements, starting at the sample's element `at`. */
 INLINE const float *draw_row(float *restrict to, const struct scale_add_args *args, size_t at,
 			     size_t width)
 {
@@ -48,7 +48,7 @@ INLINE void product_row(float *restrict sum, const float *restrict g, const floa
 		sum[i] += g[i] * x[i];
 }
 
-/* product: [span's width], added to. */
+/* product: [width of the span], added to. */
 INLINE void scale_add_backward_spans(const struct scale_add_args *args, enum element element,
 				     size_t first, const struct span *span,
 				     const float *restrict scale, double *product)
@@ -87,7 +87,7 @@ INLINE void scale_add_backward_spans(const struct scale_add_args *args, enum ele
 		flush(product, sum, span->width);
 }
 
-/* Of rows that are short enough: as many as fit at once, with scales repeated. */
+/* For short rows: as many as fit in a span, with repeated scales. */
 INLINE void fold_span(const struct scale_add_args *args, struct span *span, float *ret_scale)
 {
 	size_t fold = least(KERNEL_WIDTH_MAX / args->channels, args->rows);
@@ -98,7 +98,7 @@ INLINE void fold_span(const struct scale_add_args *args, struct span *span, floa
 		memcpy(ret_scale + i * args->channels, args->scale, args->channels * sizeof(float));
 }
 
-/* Of longer ones: a range of channels, row by row. The last span ends with the last row's range. */
+/* For long rows: a range of channels, row by row. The last span ends with the last row's range. */
 INLINE void cut_span(const struct scale_add_args *args, struct span *span, size_t first)
 {
 	span->width = least(KERNEL_WIDTH_MAX, args->channels - first);

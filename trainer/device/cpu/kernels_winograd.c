@@ -16,7 +16,7 @@
 
 _Static_assert(WINOGRAD_CHANNELS % LANES == 0, "blocks are whole vectors");
 
-/* Factors of the points' rows of G, and of that of 0. */
+/* Scale factors of the rows of G for the points, and for 0. */
 static const float scale_p = 1 / (2 * P * P * (P * P - Q * Q));
 static const float scale_q = 1 / (2 * Q * Q * (Q * Q - P * P));
 static const float scale_0 = 1 / (P * P * Q * Q);
@@ -86,7 +86,7 @@ INLINE void weights_gradient_line(const lanes u[6], lanes g[3])
 	g[2] = P * P * even_p + Q * Q * even_q + u[5];
 }
 
-/* L x L' for the line's matrix L, of [in][in] to [out][out]; each a block of channels. */
+/* Computes L x L' for the line's matrix L, from [in][in] to [out][out] blocks of channels. */
 #define TRANSFORM(name, in, out)                                                                   \
 	static void name(struct winograd_array from, struct winograd_array to)                     \
 	{                                                                                          \
@@ -141,13 +141,13 @@ void KERNELS_NAMED(winograd)(enum winograd_transform transform, struct winograd_
 	}
 }
 
-/* Rows of a tile's columns of b that stay in the first-level cache: 32 KB with AVX-512, else 16. */
+/* Rows of a tile's columns of b that fit the L1 cache: 32 KB with AVX-512, else 16. */
 #define DEPTH (LANES == 16 ? 128 : 256)
 
-/* Columns of b that lie side by side, in tiles of `vectors`. */
+/* Processes adjacent columns of b, in tiles of `vectors`. */
 INLINE void product_columns(const struct product_args *p, size_t column, const int vectors)
 {
-	/* vectors of a panel, or whole panels */
+	/* distance between vectors of a panel, or between panels */
 	size_t apart = LANES < PRODUCT_PANEL ? LANES : p->b_panel;
 	size_t panel = column / PRODUCT_PANEL, within = column % PRODUCT_PANEL;
 
@@ -172,7 +172,7 @@ void KERNELS_NAMED(product)(const struct product_args *args)
 
 	for (; column + TILE_VECTORS * LANES <= columns; column += TILE_VECTORS * LANES)
 		product_columns(args, column, TILE_VECTORS);
-#if TILE_VECTORS > 2 /* of several panels some may be left over */
+#if TILE_VECTORS > 2 /* with several panels some may be left over */
 	switch ((columns - column) / LANES) {
 	case 3:
 		product_columns(args, column, 3);

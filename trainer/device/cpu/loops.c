@@ -16,7 +16,7 @@ void loops_columns_init(struct columns *columns, uint32_t channels)
 
 void columns_repeat(const struct columns *columns, const float *values, float *ret_repeated)
 {
-	/* the first repetition may be where the values are */
+	/* the first repetition may be the source itself */
 	for (uint32_t i = values == ret_repeated; i < columns->fold; i++)
 		memcpy(ret_repeated + (size_t)i * columns->channels, values,
 		       columns->channels * sizeof(float));
@@ -45,7 +45,7 @@ void loops_deinit(struct loops *loops)
 	loops->channels_max = 0;
 }
 
-/* Cuts `count` units of `size` elements into tasks of whole multiples of `multiple` units. */
+/* Splits `count` units of `size` elements into tasks of multiples of `multiple` units. */
 static uint32_t loops_cut(size_t count, size_t size, size_t multiple, size_t *ret_each)
 {
 	size_t each = (count + LOOPS_TASKS_MAX - 1) / LOOPS_TASKS_MAX;
@@ -58,12 +58,12 @@ static uint32_t loops_cut(size_t count, size_t size, size_t multiple, size_t *re
 	return (uint32_t)((count + each - 1) / each);
 }
 
-/* One rectangle of a tensor, in a kernel's terms. */
+/* A rectangle of a tensor, in a kernel's terms. */
 struct piece {
-	size_t at; /* elements from the tensor's start */
+	size_t at; /* offset in elements from the tensor's start */
 	size_t rows, stride, width;
 	size_t column; /* first element of the per-column arrays */
-	size_t row;    /* of whole rows: the first */
+	size_t row;    /* for whole rows: index of the first */
 };
 
 struct row_job {
@@ -72,13 +72,13 @@ struct row_job {
 	size_t rows;
 	void (*piece)(const struct row_job *job, const struct piece *piece, double *sum,
 		      double *second);
-	const void *args; /* the function's */
+	const void *args; /* the kernel's arguments */
 	bool whole;       /* a piece has all channels of its rows */
 	bool sums;
 	size_t each;
 };
 
-/* Adds sums of repeated columns to the channels they stand for. */
+/* Adds sums of repeated columns to their channels. */
 static void loops_unfold(double *to, const double *from, size_t width, uint32_t channels)
 {
 	for (size_t i = 0; i < width; i += channels)
@@ -152,7 +152,7 @@ static void loops_run_rows(void *context, uint32_t task, unsigned thread)
 	}
 }
 
-/* Runs a job; with sums, adds those of the tasks in order. */
+/* Runs a job; adds the tasks' sums in order, if there are any. */
 static void loops_run_job(struct row_job *job, double *ret_sum, double *ret_second)
 {
 	struct loops *loops = job->loops;

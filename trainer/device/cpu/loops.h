@@ -1,7 +1,7 @@
 /*
- * The kernels, spread over the team. A tensor is [rows][channels]; rows are cut into tasks by their
- * number alone, every task keeps sums of its own, and these are added in the order of tasks:
- * results do not depend on the number of threads or who did what.
+ * The kernels, parallelised over the team. A tensor is [rows][channels]. Rows are split into tasks
+ * by their number only; each task has private sums, which are added in task order, so results do
+ * not depend on the number of threads or on scheduling.
  */
 #pragma once
 
@@ -11,8 +11,8 @@
 #define LOOPS_TASKS_MAX 32
 
 /*
- * How channels are laid out for kernels: few of them are repeated, so that `fold` positions make
- * one row.
+ * Channel layout for kernels: small channel counts are repeated so that `fold` positions form one
+ * row.
  */
 struct columns {
 	uint32_t channels;
@@ -31,20 +31,20 @@ void loops_columns_init(struct columns *columns, uint32_t channels);
 /* Writes values[channels] `fold` times. */
 void columns_repeat(const struct columns *columns, const float *values, float *ret_repeated);
 
-/* Makes room for sums over so many channels. */
+/* Allocates sums for this number of channels. */
 int loops_reserve(struct loops *loops, uint32_t channels);
 void loops_deinit(struct loops *loops);
 
-/*
- * Sums over rows of x - shift and its square; shift is repeated, ret_sum and ret_square are
- * [channels].
- */
+/* Sums over rows of x - shift and of its square; shift is [width], the results are [channels]. */
 void loops_statistics(struct loops *loops, const struct columns *columns, size_t rows,
 		      const void *x, enum element element, const float *shift, double *ret_sum,
 		      double *ret_square);
 void loops_apply(struct loops *loops, const struct columns *columns, size_t rows,
 		 const struct apply_args *args);
-/* ret_sum, ret_product: [channels]; both NULL: dz only; ret_product NULL without args->mean. */
+/*
+ * ret_sum, ret_product: [channels]; both NULL to compute only dz; ret_product NULL without
+ * args->mean.
+ */
 void loops_reduce(struct loops *loops, const struct columns *columns, size_t rows,
 		  const struct reduce_args *args, double *ret_sum, double *ret_product);
 void loops_dx(struct loops *loops, const struct columns *columns, size_t rows,
@@ -56,5 +56,5 @@ void loops_layer_norm_backward(struct loops *loops, size_t rows, uint32_t channe
 			       const struct layer_norm_backward_args *args, double *ret_dbeta,
 			       double *ret_dgamma);
 void loops_add(struct loops *loops, void *to, const void *from, enum element element, size_t count);
-/* First bad one of `count` elements does not matter, only whether there is one. */
+/* False if any element is not finite. */
 bool loops_finite(struct loops *loops, const void *x, enum element element, size_t count);

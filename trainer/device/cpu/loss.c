@@ -1,4 +1,4 @@
-/* The loss, which ends a graph. */
+/* The loss node. */
 #include "trainer/device/cpu/cpu.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@ static int loss_plan(struct cpu_graph *graph, struct cpu_node *node)
 {
 	uint32_t classes = node->node->x->shape.c;
 
-	/* read after the step by device_logits() */
+	/* device_logits() reads it after the step */
 	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, &graph->nodes[0]));
 	graph->loss_scratch = malloc(LOSS_SCRATCH * graph->device->team.threads * (size_t)classes *
 				     sizeof(float));
@@ -19,7 +19,7 @@ static int loss_plan(struct cpu_graph *graph, struct cpu_node *node)
 		return -ENOMEM;
 	if (!cpu_training(graph) || !node->node->x->active)
 		return 0;
-	/* The gradient is written in the forward pass, which has all it takes. */
+	/* Forward also writes the gradient, since it has all inputs at hand. */
 	return cpu_add_gradient(graph, node, node->node->index);
 }
 

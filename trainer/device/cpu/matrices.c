@@ -1,9 +1,9 @@
 /*
- * Products of optimizers by_matrix (optimizers/updates.h); as the GPU does in cuda/matrices.c, here
- * in fp32 throughout.
+ * Orthogonalisation for by_matrix optimizers (optimizers/updates.h); counterpart of
+ * cuda/matrices.c, in fp32 throughout.
  *
- * A task is a matrix with all of its steps, by one thread: oneDNN's product then adds up in an
- * order that does not depend on the number of threads, and ranks come to the same bits.
+ * A task is a matrix with all its iterations, on one thread: the summation order of oneDNN's
+ * product then does not depend on the number of threads, and all ranks get the same bits.
  */
 #include "trainer/device/cpu/cpu.h"
 #include "trainer/device/optimizers/updates.h"
@@ -21,7 +21,7 @@ struct orthogonalize_job {
 	_Atomic int failed; /* dnnl_status_t */
 };
 
-/* x [rows][columns], of which the shorter side is `least`. */
+/* x [rows][columns]; `least` is the shorter side. */
 struct matrix {
 	float *x;
 	float *copy;           /* [rows][columns] */
@@ -29,7 +29,7 @@ struct matrix {
 	dnnl_dim_t rows, columns, least;
 };
 
-/* FLOPs of a step, but for a factor. */
+/* Proportional to the FLOPs of an iteration. */
 static double matrix_work(const struct device_param *param)
 {
 	double row = device_param_row(param), rows = device_param_matrix(param);
@@ -38,7 +38,7 @@ static double matrix_work(const struct device_param *param)
 	return least * least * (2 * (double)param->elements / least + least);
 }
 
-/* Elements besides its own. */
+/* Elements of scratch besides the matrix. */
 static size_t matrix_scratch(const struct device_param *param)
 {
 	size_t row = device_param_row(param), rows = device_param_matrix(param);
@@ -47,7 +47,7 @@ static size_t matrix_scratch(const struct device_param *param)
 	return (param->elements + 15) / 16 * 16 + 2 * ((least * least + 15) / 16 * 16);
 }
 
-/* Where the `index`th parameter belongs among the `count` that are sorted. */
+/* Inserts parameter `index` into the sorted list of `count`. */
 static void matrices_insert(struct device_params *params, uint32_t index)
 {
 	struct cpu_params *cpu = params->backend;
@@ -99,7 +99,7 @@ static struct matrix matrix_of(const struct cpu_params *cpu, const struct device
 	return m;
 }
 
-/* To a Frobenius norm of 1. */
+/* Scales to a Frobenius norm of 1. */
 static void matrix_scale(const struct kernels *kernels, const struct matrix *m)
 {
 	size_t count = (size_t)(m->rows * m->columns);
@@ -111,8 +111,8 @@ static void matrix_scale(const struct kernels *kernels, const struct matrix *m)
 }
 
 /*
- * X <- (a + b A + c A^2) X for A = X X', where X is wide; X <- X (a + b A + c A^2) for A = X' X,
- * which is the same, where it is tall.
+ * X <- (a + b A + c A^2) X with A = X X' if X is wide; the equal X <- X (a + b A + c A^2) with A =
+ * X' X if it is tall.
  */
 static dnnl_status_t matrix_step(const struct matrix *m, struct update_polynomial p)
 {
@@ -164,7 +164,7 @@ int cpu_orthogonalize(struct cpu_device *device, struct device_params *params)
 		.polynomial = update_polynomial_of(params->optimizer.kind),
 	};
 
-	/* a task alone would run outside of the team, where oneDNN takes all threads for it */
+	/* a single task would run outside the team, where oneDNN would use all threads */
 	team_run(&device->team, cpu->matrix_count + 1, orthogonalize_task, &job);
 	return cpu_status((dnnl_status_t)job.failed);
 }

@@ -1,4 +1,4 @@
-/* The few calls of oneDNN that everything else goes through. */
+/* Wrappers of the oneDNN calls used everywhere. */
 #include "trainer/device/cpu/cpu.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ dnnl_data_type_t cpu_type(enum element element)
 int cpu_describe(dnnl_memory_desc_t *ret_desc, struct device_shape shape, dnnl_data_type_t type,
 		 dnnl_format_tag_t tag)
 {
-	/* logical order of oneDNN is N, C, H, W whatever the layout */
+	/* oneDNN's logical order is N, C, H, W for every layout */
 	dnnl_dims_t dims = {shape.n, shape.c, shape.h, shape.w};
 
 	return cpu_status(dnnl_memory_desc_init_by_tag(ret_desc, 4, dims, type, tag));
@@ -72,7 +72,7 @@ int cpu_op_create(struct cpu_graph *graph, struct cpu_op *op)
 	return cpu_status(dnnl_primitive_create(&op->primitive, op->desc));
 }
 
-/* Goes on to the first implementation whose name does not begin with avoided. */
+/* Advances to the first implementation whose name does not start with `avoided`. */
 static dnnl_status_t op_pass_over(dnnl_primitive_desc_iterator_t iterator, const char *avoided,
 				  dnnl_primitive_desc_t *ret_desc)
 {

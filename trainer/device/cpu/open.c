@@ -1,4 +1,4 @@
-/* Opening the CPU as a device. */
+/* Opens the CPU device. */
 #include "trainer/device/cpu/cpu.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ static void cpu_close(struct device *base)
 
 static int cpu_synchronize(struct device *base)
 {
-	return 0; /* every call has done its work when it returns */
+	return 0; /* all calls are synchronous */
 }
 
 static const struct device_ops cpu_ops = {
@@ -55,8 +55,8 @@ static const struct device_ops cpu_ops = {
 };
 
 /*
- * LOADERD_ISA caps oneDNN too; it takes a cap only before its first primitive, so a second device
- * in a process changes nothing.
+ * Applies LOADERD_ISA to oneDNN as well. oneDNN only accepts it before its first primitive, so a
+ * second device in a process changes nothing.
  */
 static int cap_instruction_set(char *error)
 {
@@ -90,7 +90,7 @@ static int choose_precision(enum device_precision asked, enum device_precision *
 		return sentence_fail(
 			error, DEVICE_ERROR_MAX, -ENOTSUP,
 			"bf16 on the CPU needs AVX-512, which this one has not got; use fp32");
-	/* With plain AVX-512 oneDNN emulates bf16 at a third of fp32's speed. */
+	/* Without AVX-512 BF16 instructions, oneDNN emulates bf16 at a third of fp32's speed. */
 	*ret_precision = asked != DEVICE_AUTO                     ? asked
 			 : has_isa(dnnl_cpu_isa_avx512_core_bf16) ? DEVICE_BF16
 								  : DEVICE_FP32;

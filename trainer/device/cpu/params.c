@@ -1,6 +1,6 @@
 /*
- * Storage of parameters, and the optimizer: one pass over all tensors for the gradient norm, one
- * for the update with its EMA.
+ * Parameter storage, and the optimizer: one pass over all tensors for the gradient norm, one for
+ * the update including the EMA.
  */
 #include "trainer/device/cpu/cpu.h"
 #include "trainer/device/optimizers/perturb.h"
@@ -146,7 +146,7 @@ int cpu_get_state(struct device_params *params, struct device_params_state *ret_
 int cpu_set_state(struct device_params *params, const struct device_params_state *state)
 {
 	cpu_store(params)->state = *state;
-	cpu_store(params)->state.loss_scale = 1; /* whatever another precision had */
+	cpu_store(params)->state.loss_scale = 1; /* discard the scale of another precision */
 	return 0;
 }
 
@@ -200,7 +200,7 @@ static float *slot_at(const struct cpu_params *cpu, enum device_slot slot, size_
 	return cpu->slots[slot] ? cpu->slots[slot] + offset : NULL;
 }
 
-/* Of the optimizer's; NULL: the parameter has no such state. */
+/* An optimizer state; NULL if the parameter lacks it. */
 static float *state_at(const struct cpu_update_chunk *chunk, unsigned index)
 {
 	enum device_slot slot = DEVICE_STATE + index;
@@ -243,7 +243,7 @@ static uint32_t chunks_before(const struct cpu_update_chunk *chunk)
 	return (uint32_t)((chunk->offset - chunk->param->offset) / CHUNK_ELEMENTS);
 }
 
-/* Rows that begin in the chunk; of a vector, the chunk. */
+/* Processes the rows that begin in the chunk; for a vector, the chunk. */
 static void condition_task(void *context, uint32_t task, unsigned thread)
 {
 	struct update_job *job = context;
@@ -276,7 +276,7 @@ static void measure_task(void *context, uint32_t task, unsigned thread)
 									  job->cpu->norms[task]);
 }
 
-/* Those of a tensor, in the order of its chunks, are added up where its first chunk's are. */
+/* Adds up the chunks' sums of each tensor in order, into those of its first chunk. */
 static void measure_tensors(struct update_job *job)
 {
 	struct cpu_params *cpu = job->cpu;
@@ -331,7 +331,7 @@ static void update_task(void *context, uint32_t task, unsigned thread)
 		memcpy(args.w, ema, args.count * sizeof(float));
 }
 
-/* Gradients of what no graph touched since the last update are zero. */
+/* Zeroes gradients that no graph has written since the last update. */
 static void zero_untouched(struct device_params *params)
 {
 	struct cpu_params *cpu = params->backend;

@@ -1,7 +1,7 @@
 /*
- * Pools. Maxima over windows (a global one is a window as large as the image) of at most
- * MAX_POOL_TAPS are ours in fp32: oneDNN's take five times as long in training. Other windows are
- * oneDNN's, the global average is ours.
+ * Pools. Max pools with windows of at most MAX_POOL_TAPS (a global one has the image as window) use
+ * own kernels in fp32, since oneDNN's take five times as long in training; so does the global
+ * average. Other pools use oneDNN.
  */
 #include "trainer/device/cpu/cpu.h"
 
@@ -30,7 +30,7 @@ static int pooling_describe(struct cpu_graph *graph, const struct cpu_node *node
 	return r < 0 ? r : cpu_describe(&ret_window->y, n->y->shape, type, dnnl_nhwc);
 }
 
-/* ---- maxima in fp32 ---- */
+/* ---- max pools in fp32 ---- */
 
 static bool is_own_max(const struct cpu_graph *graph, const struct cpu_node *node)
 {
@@ -126,7 +126,7 @@ static int pooling_plan(struct cpu_graph *graph, struct cpu_node *node)
 		       : 0;
 }
 
-/* The gradient of x gets a block of its own. */
+/* Gives the gradient of x a separate block. */
 static int pooling_plan_gradient(struct cpu_graph *graph, struct cpu_node *node)
 {
 	return node->node->x->active ? cpu_add_gradient(graph, node, cpu_backward_step(graph, node))

@@ -1,12 +1,12 @@
 /*
- * What follows a convolution, or stands alone: norm, residual, activation; forward, backward,
- * running statistics. Layer norm.
+ * The part after a convolution, or a separate norm: norm, residual, activation; forward, backward,
+ * running statistics. Also layer norm.
  *
  * Forward reads raw twice (statistics, then y) and writes y. Backward reads gradient and raw twice:
  * the first pass sums dz and dz * (raw - mean), the second writes dx = scale * (dz - mean(dz) -
- * xhat * mean(dz * xhat)), as a * dz + b * raw + c with per-channel constants (Ioffe and Szegedy
- * 2015, gathered by powers of raw). Where the slope follows from raw alone, dz is taken anew in the
- * second pass instead of being stored in between.
+ * xhat * mean(dz * xhat)), rewritten as a * dz + b * raw + c with per-channel constants (Ioffe and
+ * Szegedy 2015, collected by powers of raw). If the slope depends only on raw, the second pass
+ * recomputes dz instead of storing it.
  */
 #include "trainer/device/cpu/cpu.h"
 
@@ -26,14 +26,14 @@ static enum slope post_choose_slope(const struct device_node *node)
 	return SLOPE_ONE;
 }
 
-/* Whether backward takes the sums of dz: fixed statistics have none that depend on x. */
+/* True if backward sums dz: fixed statistics do not depend on x and need no sums. */
 static bool post_sums(const struct device_node *node)
 {
 	return (node->has_norm && !node->norm.fixed) || device_param_trains(node->gamma) ||
 	       device_param_trains(node->beta) || device_param_trains(node->bias);
 }
 
-/* The slope follows from what the activation was given alone, with the residual in it. */
+/* True if the slope depends on the activation's input, residual included. */
 static bool post_is_curved(const struct cpu_post *post)
 {
 	return post->slope == SLOPE_GELU_X || post->slope == SLOPE_SIGMOID_X;
@@ -100,8 +100,8 @@ int cpu_post_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 	if (passes_on) {
 		cpu_contribute(graph, node->residual, first);
 		/*
-		 * dz lives on as the residual's gradient, so the convolution's needs memory of its
-		 * own
+		 * dz also is the residual's gradient, so the convolution needs separate memory for
+		 * its own
 		 */
 		if (node->node->has_norm)
 			return cpu_add_block(graph,
@@ -122,20 +122,20 @@ int cpu_post_bind(struct cpu_graph *graph, struct cpu_node *node)
 	return 0;
 }
 
-/* Elements before a group's first. */
+/* Elements before a group. */
 static size_t post_before(const struct cpu_post *post, uint32_t group)
 {
 	return group * post->group_rows * post->columns.channels;
 }
 
-/* The tensor from a group's first element on. */
+/* Address of a group's first element. */
 static void *post_from(const struct cpu_post *post, uint32_t group, const void *data,
 		       enum element element)
 {
 	return data ? (char *)data + post_before(post, group) * element_size(element) : NULL;
 }
 
-/* What a group of samples has of a post: its rows, and what they are normalised by. */
+/* Part of a post for one group of samples: its rows and normalisation. */
 static struct cpu_post post_part(const struct cpu_graph *graph, const struct cpu_post *post,
 				 uint32_t group)
 {
@@ -171,7 +171,7 @@ void cpu_running_affine(const struct cpu_node *node, enum device_slot slot, floa
 	}
 }
 
-/* Moves the running statistics towards the batch's, or a group's. */
+/* Moves the running statistics towards those of the batch or group. */
 static void post_move_running(const struct device_node *node, uint32_t c, double mean,
 			      double variance, size_t rows, float momentum)
 {
@@ -183,7 +183,7 @@ static void post_move_running(const struct device_node *node, uint32_t c, double
 	*running_var += momentum * ((float)unbiased - *running_var);
 }
 
-/* Positions that a channel's statistics are taken over. */
+/* Number of positions in a channel's statistics. */
 static size_t post_statistics_rows(const struct cpu_graph *graph, const struct cpu_node *node,
 				   const struct cpu_post *post)
 {
@@ -192,7 +192,7 @@ static size_t post_statistics_rows(const struct cpu_graph *graph, const struct c
 	return post->rows * ranks;
 }
 
-/* Adds up a pair of sums that the post holds, over the ranks of a synchronized norm. */
+/* Sums a pair of the post's sums over ranks, for a synchronized norm. */
 static int post_sum_ranks(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct cpu_post *post = &node->post;
@@ -202,8 +202,8 @@ static int post_sum_ranks(struct cpu_graph *graph, struct cpu_node *node)
 }
 
 /*
- * Sums about channel[channels], which differ from rank to rank, become sums about the running
- * means, which do not: with x - r = (x - s) + (s - r). In double that costs no more digits than the
+ * Converts sums about channel[channels], which differ between ranks, into sums about the running
+ * means, which do not: x - r = (x - s) + (s - r). In double this loses no more digits than the
  * running mean is off.
  */
 static void post_shift_sums(struct cpu_post *post, const float *running)
@@ -219,7 +219,7 @@ static void post_shift_sums(struct cpu_post *post, const float *running)
 	}
 }
 
-/* Statistics of a batch, or a part: fills in mean, deviation, scale and bias. */
+/* Statistics of a batch or group: sets mean, deviation, scale and bias. */
 static int post_normalize_batch(struct cpu_graph *graph, struct cpu_node *node,
 				struct cpu_post *post)
 {
@@ -233,8 +233,8 @@ static int post_normalize_batch(struct cpu_graph *graph, struct cpu_node *node,
 	int r;
 
 	/*
-	 * Sums about the first position's values: no cancellation when the mean is large against
-	 * the deviation.
+	 * Sums about the first position's values, to avoid cancellation if the mean is large
+	 * compared to the deviation.
 	 */
 	graph->device->loops.kernels->convert(post->channel, ELEMENT_F32, post->raw, element,
 					      channels);
@@ -251,7 +251,7 @@ static int post_normalize_batch(struct cpu_graph *graph, struct cpu_node *node,
 		double variance = post->second[c] / (double)rows - offset * offset;
 		double mean = offset + (double)post->channel[c];
 
-		/* written so that a NaN passes */
+		/* written so that NaN propagates */
 		variance = variance < 0 ? 0 : variance;
 		post->mean[c] = (float)mean;
 		post->deviation[c] = (float)(1 / sqrt(variance + (double)n->norm.epsilon));
@@ -266,7 +266,7 @@ static int post_normalize_batch(struct cpu_graph *graph, struct cpu_node *node,
 	return 0;
 }
 
-/* The running statistics instead of the batch's; what backward takes of them besides. */
+/* Uses running statistics instead of the batch's; also sets what backward needs. */
 static void post_normalize_fixed(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct cpu_post *post = &node->post;
@@ -290,7 +290,9 @@ static int post_forward_part(struct cpu_graph *graph, struct cpu_node *node, uin
 	const struct cpu_value *residual = node->residual, *y = node->y;
 
 	if (graph->again) {
-		/* scale and bias are still there, and running statistics have moved */
+		/*
+		 * recomputation: keep scale and bias, since running statistics have already moved
+		 */
 	} else if (node->node->has_norm && cpu_training(graph) && !node->node->norm.fixed) {
 		int r = post_normalize_batch(graph, node, post);
 
@@ -334,9 +336,8 @@ static void post_take_gradient(struct cpu_post *post, struct device_param *param
 }
 
 /*
- * From the sums of dz and dz * (raw - mean): the gradients of gamma and beta, which are added up
- * over ranks with all others, and the constants of dx, which take the sums of all ranks that the
- * norm does.
+ * From the sums of dz and dz * (raw - mean): gradients of gamma and beta, which are summed over
+ * ranks with all other gradients, and the constants of dx, from sums over all ranks of the norm.
  */
 static int post_norm_constants(struct cpu_graph *graph, struct cpu_node *node,
 			       struct cpu_post *post)
@@ -354,7 +355,7 @@ static int post_norm_constants(struct cpu_graph *graph, struct cpu_node *node,
 		double b = -scale * deviation * deviation * post->second[c] / rows;
 		double c0 = -scale * post->sum[c] / rows - b * (double)post->mean[c];
 
-		/* statistics that are fixed do not depend on x */
+		/* fixed statistics do not depend on x */
 		post->a[c] = (float)scale;
 		post->b[c] = node->node->norm.fixed ? 0 : (float)b;
 		post->c[c] = node->node->norm.fixed ? 0 : (float)c0;
@@ -426,7 +427,7 @@ int cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node)
 	return r;
 }
 
-/* ---- a norm on its own ---- */
+/* ---- separate norm ---- */
 
 static int norm_plan(struct cpu_graph *graph, struct cpu_node *node)
 {
@@ -451,9 +452,9 @@ const struct cpu_node_ops cpu_norm_ops = {
 	.backward = cpu_post_backward,
 };
 
-/* ---- layer norm: of rows, so that of a post only the arrays of sums are used ---- */
+/* ---- layer norm, which only uses a post's arrays of sums ---- */
 
-/* In place: the gradient of x takes the memory of that of y. */
+/* In place: the gradient of x replaces that of y. */
 static int layer_norm_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, node));

@@ -1,15 +1,15 @@
-/* Several ranks on the CPU: what is added up over them, and when in a step. */
+/* Sums over ranks on the CPU, and when they happen in a step. */
 #include "trainer/device/cpu/cpu.h"
 
 #include <errno.h>
 
 /*
- * Elements: 1 MiB. Enough that starting a sum costs little, few enough that most of them are under
- * way early.
+ * Elements per bucket (1 MiB): large enough to make the start of a sum cheap, small enough for most
+ * to start early.
  */
 #define BUCKET_ELEMENTS ((size_t)1 << 18)
 
-/* Those that a step adds up over; NULL: none, as in evaluation. */
+/* The ranks that a step sums over; NULL if none, as in evaluation. */
 static struct comm *ranks_of(const struct cpu_graph *graph)
 {
 	const struct device *device = &graph->device->base;
@@ -19,7 +19,7 @@ static struct comm *ranks_of(const struct cpu_graph *graph)
 		       : NULL;
 }
 
-/* The device's text says what went wrong between ranks. */
+/* Copies the text of a failure between ranks to the device's error. */
 static int ranks_check(struct cpu_graph *graph, int r)
 {
 	if (r < 0)

@@ -1,4 +1,4 @@
-/* A batch that is resized, thinned or blended on its way in (trainer/device/resample.h). */
+/* Resizes, thins out or blends a batch on input (trainer/device/resample.h). */
 #include "trainer/device/resample.h"
 #include "format/base/half.h"
 #include "trainer/device/cpu/cpu.h"
@@ -11,7 +11,7 @@ struct resample {
 	const struct device_batch *batch;
 	struct device_shape to, from;
 	struct device_changes changes;
-	const float *scale, *bias; /* of bytes, by channel */
+	const float *scale, *bias; /* per channel, to normalise u8 */
 };
 
 int cpu_resample_plan(struct cpu_graph *graph)
@@ -26,7 +26,7 @@ int cpu_resample_plan(struct cpu_graph *graph)
 	return graph->changes && graph->rows ? 0 : -ENOMEM;
 }
 
-/* Compiled for each element. */
+/* Instantiated per element type. */
 static inline __attribute__((always_inline)) float
 value_of(const void *values, enum device_element element, size_t index)
 {
@@ -43,7 +43,7 @@ value_of(const void *values, enum device_element element, size_t index)
 	return (float)((const uint8_t *)values)[index];
 }
 
-/* Adds a row of the batch, its columns resampled. first: of the row's values. */
+/* Adds a row of the batch with its columns resampled. first: start of the row's values. */
 static inline __attribute__((always_inline)) void add_row(const struct resample *r,
 							  enum device_element element, size_t first,
 							  float weight, float *to)
@@ -66,7 +66,7 @@ static inline __attribute__((always_inline)) void add_row(const struct resample 
 	}
 }
 
-/* A row of the input, of one image alone. */
+/* Makes an input row from a single image. */
 static void make_row(const struct resample *r, size_t image, uint32_t y, float *to)
 {
 	const struct device_tap *tap = &r->changes.rows[y];
@@ -100,7 +100,7 @@ static void make_row(const struct resample *r, size_t image, uint32_t y, float *
 			*to = *to * r->scale[c] + r->bias[c];
 }
 
-/* Columns left..right of the partner's row; elsewhere both by their shares. */
+/* Copies columns left..right from the partner's row; elsewhere blends both by share. */
 static void blend_row(const struct resample *r, const struct device_blend *blend, uint32_t y,
 		      float *own, const float *partner)
 {
@@ -111,7 +111,7 @@ static void blend_row(const struct resample *r, const struct device_blend *blend
 
 	for (size_t i = left; i < right; i++)
 		own[i] = partner[i];
-	/* what has all of its own takes nothing, not even what is not finite */
+	/* with a share of 1 skip the partner, even if it is not finite */
 	for (size_t i = 0; i < count && blend->share < 1; i++)
 		if (i < left || i >= right)
 			own[i] = blend->share * own[i] + (1 - blend->share) * partner[i];

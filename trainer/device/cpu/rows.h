@@ -1,6 +1,6 @@
 /*
- * What the files of kernels share: passes over rows of either element as floats, and e^x. Included
- * by what is compiled once per instruction set.
+ * Shared by the kernel sources: passes over rows of either element type as floats, and e^x.
+ * Included by sources compiled once per instruction set.
  */
 #pragma once
 
@@ -74,7 +74,7 @@ INLINE void multiply_row(float *restrict to, const float *restrict by, size_t wi
 
 INLINE void relu_row(float *restrict z, size_t width)
 {
-	/* written so that a NaN passes */
+	/* written so that NaN propagates */
 	for (size_t i = 0; i < width; i++)
 		z[i] = z[i] < 0 ? 0 : z[i];
 }
@@ -96,7 +96,7 @@ INLINE void flush(double *restrict to, float *restrict from, size_t width)
 	}
 }
 
-/* Compiled for each element by itself, so that no loop asks which it is. */
+/* Instantiates a function per element type, so that inner loops do not branch on it. */
 #define BY_ELEMENT(rows_of, args, ...)                                                             \
 	((args)->element == ELEMENT_BF16 ? rows_of(args, ELEMENT_BF16, __VA_ARGS__)                \
 					 : rows_of(args, ELEMENT_F32, __VA_ARGS__))
@@ -126,7 +126,7 @@ INLINE float exp_fast(float x)
 	return p * float_of_bits((uint32_t)((int32_t)k + 127) << 23);
 }
 
-/* The factors that are drawn for quads of elements from `first` on. */
+/* Draws the factors for consecutive quads of elements, starting with quad `first`. */
 INLINE void draw_quads(float *restrict to, struct draws_drop drop, struct draws_key key,
 		       uint32_t sample, uint32_t first, size_t quads)
 {
@@ -140,7 +140,7 @@ INLINE void draw_quads(float *restrict to, struct draws_drop drop, struct draws_
 	}
 }
 
-/* The name that a set's function of another file than its table has. */
+/* Function names with the instruction set as suffix, for functions used across files of a set. */
 #define KERNELS_NAMED(name)           KERNELS_JOINED(name, KERNELS_SET)
 #define KERNELS_JOINED(name, set)     KERNELS_JOINED_NOW(name, set)
 #define KERNELS_JOINED_NOW(name, set) name##_##set

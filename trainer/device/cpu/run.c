@@ -1,4 +1,4 @@
-/* Running steps: everything here works in memory that planning laid out. */
+/* Runs steps, in memory laid out by planning. */
 #include "format/base/system/clock.h"
 #include "trainer/device/cpu/cpu.h"
 
@@ -7,14 +7,15 @@
 #include <time.h>
 
 /*
- * Time for profiles: with one thread the CPU's, so that what else the machine does hardly counts.
+ * Clock for profiles: with one thread its CPU time, so that other load on the machine hardly
+ * counts.
  */
 static uint64_t run_clock_ns(const struct cpu_graph *cpu)
 {
 	return clock_ns(cpu->device->team.threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC);
 }
 
-/* detect_anomaly: -EDOM, with a text, when a tensor is not finite. */
+/* detect_anomaly: -EDOM, with the device's text, if a tensor is not finite. */
 static int run_inspect(struct cpu_graph *cpu, const struct cpu_node *node, const void *data,
 		       enum element element, size_t count, const char *what)
 {
@@ -24,7 +25,7 @@ static int run_inspect(struct cpu_graph *cpu, const struct cpu_node *node, const
 			   what);
 }
 
-/* keep_all and detect_anomaly, before the gradient of an output of the node is worked on. */
+/* For keep_all and detect_anomaly: sums an output's gradient before it is modified in place. */
 static int run_gather(struct cpu_graph *cpu, struct cpu_node *node, int index)
 {
 	const struct device_value *output = cpu_output(node, index);
@@ -52,7 +53,7 @@ static int run_fail_pass(struct cpu_graph *cpu, const struct cpu_node *node, int
 			 const char *pass)
 {
 	if (r == -ECOMM)
-		return r; /* the text is that of the ranks */
+		return r; /* the error text is already set by the ranks */
 	return device_fail(&cpu->device->base, r, "%s: its %s pass failed", node->node->name, pass);
 }
 
@@ -119,7 +120,7 @@ static int run_backward_node(struct cpu_graph *cpu, struct cpu_node *node)
 	return r;
 }
 
-/* What backward takes of the segment that ends with the node is computed anew. */
+/* Recomputes what backward needs of the segment that ends with node `last`. */
 static int run_again(struct cpu_graph *cpu, uint32_t last)
 {
 	bool profile = cpu->device->base.options.profile;
@@ -144,7 +145,7 @@ static int run_again(struct cpu_graph *cpu, uint32_t last)
 	return r;
 }
 
-/* reduce: gradients are added up over ranks as they get complete. */
+/* reduce: sum gradients over ranks as they become complete. */
 static int run_backward(struct cpu_graph *cpu, bool reduce)
 {
 	int r = 0;
@@ -195,7 +196,7 @@ static int run_begin(struct cpu_graph *cpu, struct device_results **ret_results)
 	return 0;
 }
 
-/* What a step does beside its forward pass. */
+/* Parts of a step other than forward. */
 struct run_phases {
 	bool backward, holds, rehearses;
 	const struct device_hyper *hyper; /* or NULL */
@@ -216,7 +217,7 @@ static int run_step(struct cpu_graph *cpu, const struct run_phases *phases, uint
 		return r;
 	team_enter(&cpu->device->team);
 	r = run_forward(cpu);
-	cpu->params->buffers_version += cpu_training(cpu); /* running statistics moved */
+	cpu->params->buffers_version += cpu_training(cpu); /* running statistics changed */
 	if (r == 0 && phases->backward)
 		r = run_backward(cpu, hyper);
 	if (r == 0 && hyper)

@@ -1,7 +1,7 @@
 /*
- * Scale and add: y = activation(residual + s x), sample by sample, since a gate and the draws are
- * each sample's own. One pass forward, one backward: that sums dz x over a sample's positions, from
- * which follow the gradients of its gate and, over all samples, of gamma. Draws are made anew.
+ * Scale and add: y = activation(residual + s x), sample by sample, since gate and draws are per
+ * sample. One pass forward, one backward: backward sums dz x over a sample's positions, which gives
+ * the gradients of its gate and, summed over samples, of gamma. Draws are regenerated.
  */
 #include "trainer/device/cpu/cpu.h"
 
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a thread has for its sample: scale and factors [channels], the sums of dz x. */
+/* A thread's buffers for a sample: scale and factors [channels], and the sums of dz x. */
 struct share {
 	float *scale, *gate;
 	double *product;
@@ -69,8 +69,8 @@ static int scale_add_plan(struct cpu_graph *graph, struct cpu_node *node)
 }
 
 /*
- * In the memory of the gradient of y: that before the activation, which is the residual's, or, if
- * that goes nowhere, the gradient of x.
+ * The memory of y's gradient is reused for the gradient before the activation, which is the
+ * residual's, or without a residual's gradient for that of x.
  */
 static int scale_add_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
@@ -101,8 +101,7 @@ static int scale_add_plan_backward(struct cpu_graph *graph, struct cpu_node *nod
 	return r;
 }
 
-/* What x of the sample is multiplied by. gate keeps what is the sample's own: gate and drop-path.
- */
+/* Computes the factor of a sample's x. gate receives its per-sample part: gate and drop-path. */
 static void find_scale(const struct scale_add_job *job, uint32_t sample, const struct share *share)
 {
 	const struct cpu_node *node = job->node;
@@ -125,7 +124,7 @@ static void find_scale(const struct scale_add_job *job, uint32_t sample, const s
 	}
 }
 
-/* The sample's part of a tensor; NULL stays NULL. */
+/* The sample's part of a tensor; NULL for NULL. */
 static void *part(const struct scale_add_job *job, void *data, uint32_t sample)
 {
 	struct device_shape shape = job->node->node->y->shape;
@@ -181,13 +180,13 @@ static int scale_add_forward(struct cpu_graph *graph, struct cpu_node *node)
 	return 0;
 }
 
-/* From the sums over the sample's positions: its gate's gradient, its part of gamma's. */
+/* Gradients from the sums over the sample's positions: its gate's, and its part of gamma's. */
 static void take_products(const struct scale_add_job *job, uint32_t sample,
 			  const struct share *share, float path, double *dgamma)
 {
 	uint32_t channels = job->node->node->y->shape.c;
 	enum element element = job->graph->device->element;
-	float *dgate = share->scale; /* which has been used */
+	float *dgate = share->scale; /* scale is no longer needed */
 
 	for (uint32_t c = 0; dgamma && c < channels; c++)
 		dgamma[c] += share->product[c] * (double)share->gate[c];
@@ -238,7 +237,7 @@ static void backward_task(void *context, uint32_t task, unsigned thread)
 		backward_sample(job, i, &share, dgamma);
 }
 
-/* Of the tasks, in their order. */
+/* Adds the tasks' parts of gamma's gradient in order. */
 static void add_gamma(const struct scale_add_job *job)
 {
 	const struct loops *loops = &job->graph->device->loops;

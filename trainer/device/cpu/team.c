@@ -6,10 +6,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/*
- * libgomp's part of the ABI that compilers emit calls to, and two functions of the OpenMP
- * interface.
- */
+/* The libgomp entry point that compilers emit calls to, and two OpenMP functions. */
 void GOMP_parallel(void (*function)(void *), void *data, unsigned threads, unsigned flags);
 int omp_get_thread_num(void);
 void omp_set_num_threads(int threads);
@@ -22,7 +19,7 @@ struct team_job {
 	_Atomic uint32_t next;
 };
 
-static _Thread_local bool placed; /* this worker has its CPU */
+static _Thread_local bool placed; /* this worker is pinned */
 
 int team_init(struct team *team, unsigned threads, unsigned sharers)
 {
@@ -42,14 +39,14 @@ int team_init(struct team *team, unsigned threads, unsigned sharers)
 	if (team->threads > 4096)
 		return -EINVAL;
 	/*
-	 * With fewer threads than CPUs another process may have the same idea of which ones to
-	 * take; sharers have it for certain.
+	 * Pin only if all CPUs are used: with fewer threads, another process may choose the same
+	 * CPUs, and sharers certainly do.
 	 */
 	team->pin = team->threads > 1 && team->threads == allowed && sharers == 1;
 	return 0;
 }
 
-/* The number'th allowed CPU as a set. */
+/* The number'th allowed CPU, as a set. */
 static cpu_set_t team_nth_cpu(const struct team *team, unsigned number)
 {
 	cpu_set_t set;
@@ -86,9 +83,8 @@ void team_enter(struct team *team)
 {
 	omp_set_num_threads((int)team->threads);
 	/*
-	 * With more than two threads libgomp may end some and start others that inherit the
-	 * caller's place, until they get to team_work() above; so only there the caller is left
-	 * alone.
+	 * With more than two threads, libgomp may replace threads, and new ones inherit the
+	 * caller's affinity until they reach team_work() above; so pin the caller only with two.
 	 */
 	if (!team->pin || team->threads != 2 || team->entered)
 		return;
@@ -116,6 +112,6 @@ void team_run(struct team *team, uint32_t tasks, team_function function, void *c
 			function(context, task, 0);
 		return;
 	}
-	/* The team's start and end order the tasks' memory accesses against the caller's. */
+	/* Start and end of the team order the tasks' memory accesses with the caller's. */
 	GOMP_parallel(team_work, &job, team->threads, 0);
 }

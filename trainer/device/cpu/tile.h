@@ -1,6 +1,6 @@
 /*
- * Vectors of an instruction set, and products in its registers: TILE_ROWS rows and up to
- * TILE_VECTORS vectors of columns at a time. Included by what is compiled once per set.
+ * Vector types of an instruction set, and matrix products in registers: TILE_ROWS rows by up to
+ * TILE_VECTORS vectors of columns. Included by sources compiled once per instruction set.
  */
 #pragma once
 
@@ -35,22 +35,22 @@ INLINE void store(float *to, lanes values)
 }
 
 /*
- * A factor of a product a b over k. Of a, element (i, k) is v[i * row + k * step]; of b, vector
- * (k, j) begins at v[j * row + k * step], aligned.
+ * A factor of a product a b over k: element (i, k) of a is v[i * row + k * step]; vector (k, j) of
+ * b begins at v[j * row + k * step], aligned.
  */
 struct factor {
 	const float *v;
 	size_t row, step;
 };
 
-/* c [rows][vectors * LANES], rows c_row apart, = a b over `inner`, or += with `add`. */
+/* c [rows][vectors * LANES], with rows c_row apart, = a b over `inner` terms; += with `add`. */
 INLINE void tile(struct factor a, size_t rows, struct factor b, size_t inner, float *c,
 		 size_t c_row, const int vectors, bool add)
 {
 	const float *from[TILE_ROWS];
 	lanes sum[TILE_ROWS][TILE_VECTORS];
 
-	/* rows that are not there repeat the last and are not stored */
+	/* missing rows repeat the last one and are not stored */
 	for (size_t i = 0; i < TILE_ROWS; i++)
 		from[i] = a.v + (i < rows ? i : rows - 1) * a.row;
 #pragma GCC unroll 6

@@ -1,4 +1,4 @@
-/* Tokens of vision transformers: positions with embeddings, and one of them taken. */
+/* Tokens of vision transformers: adds position embeddings; takes a single token. */
 #include "trainer/device/cpu/cpu.h"
 #include "trainer/device/positions.h"
 
@@ -15,7 +15,7 @@ struct tokens_job {
 	char *to;         /* y; backward: dx */
 	const float *positions, *class_token;
 	const float *ones; /* [KERNEL_WIDTH_MAX] */
-	float *sums;       /* [tokens][channels]: over samples, of dy */
+	float *sums;       /* [tokens][channels], dy summed over samples */
 	size_t samples, places, tokens, channels;
 	size_t taken;
 };
@@ -35,7 +35,7 @@ static struct tokens_job tokens_job(const struct cpu_graph *graph, const struct 
 	};
 }
 
-/* Bytes of so many rows of channels. */
+/* Bytes of rows of channels. */
 static size_t tokens_bytes(const struct tokens_job *job, size_t rows)
 {
 	return rows * job->channels * element_size(job->element);
@@ -48,7 +48,7 @@ static size_t tokens_width(const struct tokens_job *job, size_t first)
 	return width < KERNEL_WIDTH_MAX ? width : KERNEL_WIDTH_MAX;
 }
 
-/* One row of y: what stands there, of `element`, and the embedding of its position. */
+/* A row of y: input of type `element` plus the embedding of its position. */
 static void tokens_row(const struct tokens_job *job, const void *x, enum element element,
 		       size_t sample, size_t token)
 {
@@ -124,7 +124,7 @@ static int tokens_forward(struct cpu_graph *graph, struct cpu_node *node)
 	return 0;
 }
 
-/* Without a class token the gradient of x is that of y, in its memory. */
+/* Without a class token, the gradient of x is that of y, in the same memory. */
 static int tokens_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
@@ -152,7 +152,7 @@ static void tokens_dx_task(void *context, uint32_t task, unsigned thread)
 		       tokens_bytes(job, job->places));
 }
 
-/* Channels of a token, over samples, which lie as far apart as all tokens are long. */
+/* Sums a token's channels over samples, whose stride is the length of all tokens. */
 static void tokens_sum(const struct tokens_job *job, size_t token, size_t c)
 {
 	double sums[KERNEL_WIDTH_MAX] = {0};
@@ -211,7 +211,7 @@ const struct cpu_node_ops cpu_tokens_ops = {
 	.backward = tokens_backward,
 };
 
-/* ---- one of them ---- */
+/* ---- taking a token ---- */
 
 static int take_forward(struct cpu_graph *graph, struct cpu_node *node)
 {

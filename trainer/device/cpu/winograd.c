@@ -1,13 +1,13 @@
 /*
- * Convolutions of 3 x 3 windows and stride 1 in fp32, forward and both gradients, by Winograd's
- * F(4 x 4, 3 x 3) (kernels_winograd.c): without AVX-512 oneDNN sums them plainly, at the CPU's
- * peak, and so can be passed by less arithmetic only.
+ * 3 x 3 convolutions of stride 1 in fp32, forward and both gradients, by Winograd's F(4 x 4, 3 x 3)
+ * (kernels_winograd.c). Without AVX-512, oneDNN computes them directly at the CPU's peak, so only
+ * less arithmetic can be faster.
  *
- * Results are cut into tiles of 4 x 4, each computed from a patch of 6 x 6. A block of tiles is
- * transformed, [points][tiles][channels], multiplied with the transformed weights point by point,
- * and transformed back, so that what lies between stays in the caches. The gradient of x is the
- * same with the window turned around; that of the weights sums, point by point, over a block's
- * tiles, and blocks in their order. How sums are cut depends on the problem's size alone.
+ * Results are split into 4 x 4 tiles, each computed from a 6 x 6 patch. A block of tiles is
+ * transformed, [points][tiles][channels], multiplied by the transformed weights point by point, and
+ * transformed back, so that intermediate data stays in the caches. The gradient of x is the same
+ * with a flipped window; that of the weights sums, point by point, over the tiles of a block, then
+ * over blocks in order. The split depends only on the problem size.
  */
 #include "trainer/device/cpu/cpu.h"
 
@@ -21,8 +21,8 @@ _Static_assert(WINOGRAD_CHANNELS == PRODUCT_PANEL, "a block of channels is a pan
 #define TAPS   (WINDOW * WINDOW)
 
 /*
- * Bytes that the points of a block of tiles may take, unless that were too few tiles: of a thread's
- * own block, and of one that all threads share.
+ * Limits in bytes on the points of a block of tiles, unless that gave too few tiles: for a thread's
+ * private block, and for one shared by all threads.
  */
 #define BLOCK_BYTES        (5 << 19)
 #define SHARED_BLOCK_BYTES (12 << 20)
@@ -32,9 +32,9 @@ _Static_assert(WINOGRAD_CHANNELS == PRODUCT_PANEL, "a block of channels is a pan
 #define TRANSFORM_TILES    8 /* of a task that only transforms */
 
 /*
- * What else it takes than products: of each tile, by its channels of x and of the result, in their
- * multiplications and additions; and for the weights, in tiles' products. Measured with AVX2 on
- * layers of 16 to 512 channels, as a third of a training step.
+ * Cost of the transforms: of each tile, per channel of x and of the result, in multiply-adds; and
+ * of the weights, in products of tiles. Measured with AVX2 on layers of 16 to 512 channels, as a
+ * third of a training step.
  */
 #define TRANSFORM_COST 900
 #define WEIGHTS_COST   40
@@ -45,10 +45,10 @@ static size_t padded(uint32_t channels)
 	return (channels + WINOGRAD_CHANNELS - 1u) / WINOGRAD_CHANNELS * WINOGRAD_CHANNELS;
 }
 
-/* The tiles of a picture of results. */
+/* Tiling of the results. */
 struct tiling {
 	uint32_t rows, columns;
-	size_t count; /* of all samples */
+	size_t count; /* over all samples */
 };
 
 static struct tiling tiling_of(struct device_shape shape)
@@ -62,7 +62,7 @@ static struct tiling tiling_of(struct device_shape shape)
 	return tiling;
 }
 
-/* Where a tile's results begin. */
+/* Position of a tile's first result. */
 struct place {
 	size_t sample;
 	int64_t top, left;
@@ -95,7 +95,7 @@ bool cpu_winograd_fits(const struct cpu_graph *graph, const struct cpu_node *nod
 	return cost * GAIN_MIN < (double)y.n * y.h * y.w * TAPS * in * out;
 }
 
-/* Whether side x side pixels and a block of channels are there. */
+/* True if side x side pixels and a whole block of channels exist. */
 static bool patch_is_whole(struct device_shape shape, struct place place, uint32_t channel,
 			   int side)
 {
@@ -103,7 +103,7 @@ static bool patch_is_whole(struct device_shape shape, struct place place, uint32
 	       place.left + side <= shape.w && channel + WINOGRAD_CHANNELS <= shape.c;
 }
 
-/* Of a whole one. */
+/* View of a whole patch. */
 static struct winograd_array patch_view(const float *x, struct device_shape shape,
 					struct place place, uint32_t channel)
 {
@@ -116,7 +116,7 @@ static struct winograd_array patch_view(const float *x, struct device_shape shap
 	};
 }
 
-/* As one with a memory of its own, [side][side][WINOGRAD_CHANNELS]. */
+/* Patch in a private buffer, [side][side][WINOGRAD_CHANNELS]. */
 static struct winograd_array patch_spare(float *spare, int side)
 {
 	return (struct winograd_array){spare, side * WINOGRAD_CHANNELS, WINOGRAD_CHANNELS};
@@ -129,7 +129,7 @@ static size_t channels_at(struct device_shape shape, uint32_t channel)
 
 static void copy_channels(float *to, const float *from, size_t channels)
 {
-	if (channels == WINOGRAD_CHANNELS) { /* of a size that the compiler knows */
+	if (channels == WINOGRAD_CHANNELS) { /* constant size for the compiler */
 		memcpy(to, from, WINOGRAD_CHANNELS * sizeof(float));
 		return;
 	}
@@ -137,7 +137,7 @@ static void copy_channels(float *to, const float *from, size_t channels)
 	memcpy(to, from, channels * sizeof(float));
 }
 
-/* A view, or if it is not whole a copy with zeros where nothing is. */
+/* A view, or for a partial patch a zero-padded copy. */
 static struct winograd_array patch_of(const float *x, struct device_shape shape, struct place place,
 				      uint32_t channel, int side, float *spare)
 {
@@ -159,8 +159,8 @@ static struct winograd_array patch_of(const float *x, struct device_shape shape,
 }
 
 /*
- * Floats from one point of a block to the next: an odd number of panels, so that those of a tile do
- * not meet in a few sets of the caches.
+ * Floats between points of a block: an odd number of panels, so that a tile's points do not map to
+ * the same cache sets.
  */
 static size_t plane_of(size_t tiles, size_t channels)
 {
@@ -174,7 +174,7 @@ static struct winograd_array points_at(const float *v, size_t plane)
 				       (ptrdiff_t)plane};
 }
 
-/* ---- results, and the gradient of x ---- */
+/* ---- results and the gradient of x ---- */
 
 struct pass {
 	const struct cpu_graph *graph;
@@ -184,7 +184,7 @@ struct pass {
 	uint32_t pad;
 	struct tiling tiling;
 	size_t depth, columns, block;
-	float *scratch; /* for each thread [points][block][depth], [points][block][columns] */
+	float *scratch; /* per thread: [points][block][depth], [points][block][columns] */
 };
 
 static size_t pass_scratch(const struct pass *pass)
@@ -193,7 +193,7 @@ static size_t pass_scratch(const struct pass *pass)
 	       (plane_of(pass->block, pass->depth) + plane_of(pass->block, pass->columns));
 }
 
-/* So many tiles that the threads have equally many blocks of about the best size. */
+/* Tiles per block, near the best size, such that all threads get equally many blocks. */
 static size_t pass_block(const struct pass *pass, size_t threads)
 {
 	size_t tile = WINOGRAD_POINTS * (pass->depth + pass->columns) * sizeof(float);
@@ -244,7 +244,7 @@ static void pass_transform(const struct pass *pass, size_t first, size_t count, 
 	}
 }
 
-/* The part of a tile that there is room for, plus the bias. */
+/* Writes the part of a tile that is inside the result, plus bias. */
 static void pass_put(const struct pass *pass, const float *tile, struct place place,
 		     uint32_t channel)
 {
@@ -375,10 +375,10 @@ struct weights_job {
 	const struct cpu_node *node;
 	const float *weights; /* [K][3][3][C] */
 	uint32_t channels, results;
-	size_t depth, columns; /* these, padded */
+	size_t depth, columns; /* padded */
 };
 
-/* The window of a result's channel k and channels from c on, as the store has it. */
+/* The window of output channel k and input channels from c on, in the store's layout. */
 static struct winograd_array window_of(const float *weights, uint32_t channels, uint32_t k,
 				       uint32_t c, float *spare)
 {
@@ -388,7 +388,7 @@ static struct winograd_array window_of(const float *weights, uint32_t channels, 
 			spare);
 }
 
-/* A panel of results, by each channel of x. */
+/* Transforms a panel of output channels, for each channel of x. */
 static void weights_forward_task(void *context, uint32_t panel, unsigned thread)
 {
 	const struct weights_job *job = context;
@@ -409,7 +409,7 @@ static void weights_forward_task(void *context, uint32_t panel, unsigned thread)
 	}
 }
 
-/* A panel of channels of x, by each result; the window is turned around. */
+/* Transforms a panel of channels of x, for each output channel, with the window flipped. */
 static void weights_backward_task(void *context, uint32_t panel, unsigned thread)
 {
 	const struct weights_job *job = context;
@@ -447,14 +447,16 @@ struct gradient_job {
 	const struct cpu_graph *graph;
 	const struct cpu_node *node;
 	struct tiling tiling;
-	size_t depth, columns, block; /* depth: of x, columns: of the result, padded */
-	size_t row;          /* of z: an odd number of panels, so that rows meet in no set */
-	size_t first, count; /* tiles of the block under way */
+	/* depth: channels of x, columns: of the result; both padded */
+	size_t depth, columns, block;
+	/* of z: an odd number of panels, so that rows do not map to the same cache sets */
+	size_t row;
+	size_t first, count; /* tiles of the current block */
 	float *v;            /* [points][depth / 16][block][16] */
 	float *z;            /* [points][block][row] */
 	float *sums;         /* [points][columns][depth] */
 	float *gradient;     /* [K][3][3][C], of the store */
-	bool fresh;          /* it is overwritten */
+	bool fresh;          /* overwrite it */
 };
 
 static struct gradient_job gradient_job(const struct cpu_graph *graph, const struct cpu_node *node)
@@ -478,7 +480,7 @@ static struct gradient_job gradient_job(const struct cpu_graph *graph, const str
 	return job;
 }
 
-/* Floats of sums, v and z. */
+/* Floats for sums, v and z. */
 static size_t gradient_scratch(const struct gradient_job *job)
 {
 	return WINOGRAD_POINTS * (job->columns * job->depth + plane_of(job->block, job->depth) +
@@ -515,7 +517,7 @@ static void gradient_transform_task(void *context, uint32_t task, unsigned threa
 	}
 }
 
-/* A point's sums. */
+/* Adds to the sums of a point. */
 static void gradient_product_task(void *context, uint32_t point, unsigned thread)
 {
 	const struct gradient_job *job = context;

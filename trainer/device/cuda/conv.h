@@ -1,14 +1,13 @@
 /*
- * Convolutions with what is fused into them, as problems and plans. cudnn/ plans them with cuDNN's
- * backend graph API; tests/gpu/emulation/conv.c computes them plainly on the host, as the reference
- * of every pattern.
+ * Fused convolutions, as problems and plans. cudnn/ plans them with cuDNN's backend graph API;
+ * tests/gpu/emulation/conv.c computes them directly on the host, as the reference for every
+ * pattern.
  *
- * Layouts: activations NHWC, weights KRSC, dense. x [n][h][w][c], w [k][r][s][c / groups],
- * y [n][p][q][k].
- * Arithmetic inside is fp32, except that some of cuDNN's unfused engines accumulate in less
- * (cudnn/README.md). A prologue's result is rounded to the problem's element, in which tensor cores
- * read it, and is zero in the padding. An epilogue works on the unrounded result; what is stored is
- * rounded once, to its element.
+ * Layouts: activations NHWC, weights KRSC, dense. x [n][h][w][c], w [k][r][s][c / groups], y
+ * [n][p][q][k]. Arithmetic is fp32, except that some of cuDNN's unfused engines accumulate in lower
+ * precision (cudnn/README.md). A prologue's result is rounded to the problem's element, as tensor
+ * cores need it, and is zero in the padding. An epilogue works on the unrounded result; what it
+ * stores is rounded once, to its element.
  */
 #ifndef TRAINER_DEVICE_CUDA_CONV_H
 #define TRAINER_DEVICE_CUDA_CONV_H
@@ -30,25 +29,27 @@ enum conv_direction {
 };
 
 /*
- * x' of CONV_FORWARD and CONV_WEIGHTS: what is done with x as it is loaded. Per channel c of x;
- * vectors are of the problem's element.
+ * x' of CONV_FORWARD and CONV_WEIGHTS: how x is transformed when loaded. Per channel c of x;
+ * vectors have the problem's element.
  */
 enum conv_prologue {
 	CONV_PLAIN,           /* x */
 	CONV_SCALE_BIAS_RELU, /* relu(scale x + bias) */
-	/* relu(scale x + bias + residual); written to `activated` too (forward only) */
+	/* relu(scale x + bias + residual); also written to `activated` (forward only) */
 	CONV_SCALE_BIAS_ADD_RELU,
 	/*
-	 * relu(scale x + bias + scale2 residual + bias2); written to `activated` too (forward only)
+	 * relu(scale x + bias + scale2 residual + bias2); also written to `activated` (forward
+	 * only)
 	 */
 	CONV_DUAL_SCALE_BIAS_ADD_RELU,
 };
 
-/* What is done with the result before it is stored. */
+/* How the result is transformed before it is stored. */
 enum conv_epilogue {
 	CONV_STORE,
 	/*
-	 * forward: sum[k], squares[k] fp32 of y (before or after it is rounded: as the engine does)
+	 * forward: sum[k], squares[k] of y in fp32, before or after rounding, depending on the
+	 * engine
 	 */
 	CONV_STATISTICS,
 	CONV_BIAS, /* forward: y = activation(y [+ residual_y] + bias_k); for evaluation */
@@ -65,71 +66,69 @@ enum conv_epilogue {
 };
 
 /*
- * What was added to the norm before its ReLU: CONV_RELU_NORM at the end of a residual block. dz is
- * its gradient too.
+ * CONV_RELU_NORM at the end of a residual block: what was added to the norm before its ReLU. dz is
+ * also its gradient.
  */
 enum conv_shortcut {
 	CONV_NO_SHORTCUT,
 	CONV_SHORTCUT, /* shortcut, as it was added */
 	/*
-	 * the norm of raw2: gamma2 (raw2 - mean2) deviation2 + beta2; of it dgamma2, dbeta2, a2,
-	 * b2, d2 are made as well
+	 * the norm of raw2: gamma2 (raw2 - mean2) deviation2 + beta2; also computes dgamma2,
+	 * dbeta2, a2, b2, d2 for it
 	 */
 	CONV_SHORTCUT_NORM,
 };
 
-/* Everything that a plan depends on; comparable with memcmp after conv_problem_init(). */
+/* All parameters of a plan; comparable with memcmp after conv_problem_init(). */
 struct conv_problem {
 	enum conv_direction direction;
 	enum conv_prologue prologue;
 	enum conv_epilogue epilogue;
 	enum device_activation activation; /* of CONV_BIAS; no sigmoid */
-	/* CONV_BIAS adds one to the result, CONV_RELU_NORM to the gradient before the ReLU's */
+	/*
+	 * CONV_BIAS adds a residual to the result, CONV_RELU_NORM to the gradient before the ReLU
+	 */
 	bool residual;
 	enum conv_shortcut shortcut; /* of CONV_RELU_NORM */
-	bool deterministic;          /* admit only engines that repeat bit for bit */
+	bool deterministic;          /* use only bitwise reproducible engines */
 	enum cuda_element element;   /* of x, w, y, dx, dy and the prologue's vectors */
 	enum cuda_element gradient;  /* of dw; cuDNN computes it in `element` only */
 	uint32_t n, h, w, c;         /* of x */
 	uint32_t k, r, s;
-	uint32_t groups; /* c and k are multiples of it */
+	uint32_t groups; /* divides c and k */
 	uint32_t stride, pad;
-	uint32_t pad_extra; /* below and to the right, beyond pad */
+	uint32_t pad_extra; /* extra padding at the bottom and right */
 	uint32_t p, q;      /* of y */
 };
 
-/* Zero-filled, padding included; one group. */
+/* Fills with zeros, padding included; groups is 1. */
 void conv_problem_init(struct conv_problem *problem);
-/* Of w, in each group. */
+/* Channels of w in each group. */
 uint32_t conv_weight_channels(const struct conv_problem *problem);
-/* -EINVAL: sizes that do not go together, or parts that their direction has not got. */
+/* -EINVAL if sizes are inconsistent, or a part is not available in the direction. */
 int conv_problem_check(const struct conv_problem *problem);
 /* "forward 3x3/2 64>128 56x56 n256 f16 scale-bias-relu statistics"; ret_text of size bytes */
 void conv_problem_name(const struct conv_problem *problem, char *ret_text, size_t size);
 double conv_problem_flops(const struct conv_problem *problem); /* multiply and add count as two */
-/* least that is read and written: every operand once */
+/* lower bound of bytes moved: every operand once */
 uint64_t conv_problem_bytes(const struct conv_problem *problem);
 
-/*
- * Pointers of one execution, in device memory; which are used follows from the problem, the rest is
- * NULL.
- */
+/* Device pointers of one execution; the problem decides which are used, the others are NULL. */
 struct conv_arguments {
 	void *x, *w, *y;            /* or dx, dw, dy: of the direction */
 	const void *scale, *bias;   /* [c] of element: prologue */
 	const void *scale2, *bias2; /* [c] of element: dual prologue */
 	const void *residual;       /* shape of x for prologues, of the result for epilogues */
-	void *activated;            /* [n][h][w][c] x', where the prologue writes it */
+	void *activated;            /* [n][h][w][c] x', if the prologue writes it */
 	/*
-	 * [k] of element: CONV_BIAS; with one of fp32 cuDNN has only engines that are compiled at
-	 * run time
+	 * [k] of element, for CONV_BIAS; for fp32 biases cuDNN only has run-time compiled engines
 	 */
 	const void *channel_bias;
 	float *sum, *squares; /* [k] CONV_STATISTICS */
 	const void *raw;      /* [n][h][w][c] CONV_RELU_NORM */
 	/* [c] CONV_RELU_NORM; deviation = 1 / sqrt(variance + epsilon) */
 	const float *mean, *deviation, *gamma, *beta;
-	float *dgamma, *dbeta, *a, *b, *d; /* [c] CONV_RELU_NORM; d is the c of its formula */
+	float *dgamma, *dbeta, *a, *b, *d; /* [c] CONV_RELU_NORM; d is c in its formula */
 	const void *shortcut;              /* [n][h][w][c] CONV_SHORTCUT */
 	const void *raw2;                  /* [n][h][w][c] CONV_SHORTCUT_NORM, and the following */
 	const float *mean2, *deviation2, *gamma2, *beta2;
@@ -137,11 +136,11 @@ struct conv_arguments {
 	void *workspace;
 };
 
-#define CONV_ALIGNMENT 16 /* bytes, of every pointer: plans are made for vectors of as many */
+#define CONV_ALIGNMENT 16 /* bytes; plans assume this alignment of every pointer */
 
 /*
- * Name of the first pointer that the problem needs and `arguments` has not got, or not aligned;
- * NULL: all are there. The workspace is not looked at.
+ * Returns the name of the first pointer that the problem needs and `arguments` lacks or has
+ * misaligned; NULL if none. Does not check the workspace.
  */
 const char *conv_arguments_missing(const struct conv_problem *problem,
 				   const struct conv_arguments *arguments);
@@ -149,78 +148,77 @@ const char *conv_arguments_missing(const struct conv_problem *problem,
 struct conv_plan; /* of an engine */
 
 struct conv_plan_info {
-	char engine[64]; /* as a log names it: "cudnn 57 (compiled at run time)" */
+	char engine[64]; /* name for logs: "cudnn 57 (compiled at run time)" */
 	uint64_t workspace_bytes;
 	bool deterministic;
-	float tuned_ms; /* as autotuning timed it; 0: not timed */
+	float tuned_ms; /* time measured by autotuning; 0 if not timed */
 };
 
-/* An implementation. `engines` is its state. */
+/* An implementation. */
 struct conv_engines {
 	void *state;
 	/*
-	 * The best plan for the problem. -ENOENT: this pattern has none at this shape, or was
-	 * refused; the caller then runs it unfused.
+	 * Returns the best plan. -ENOENT if the pattern has none at this shape or was refused; the
+	 * caller then runs it unfused.
 	 */
 	int (*plan)(void *state, const struct conv_problem *problem, struct conv_plan **ret_plan);
 	void (*plan_info)(const struct conv_plan *plan, struct conv_plan_info *ret_info);
 	void (*plan_free)(struct conv_plan *plan); /* accepts NULL */
-	/* Queues it; may be captured. */
+	/* Queues an execution; can be captured. */
 	int (*execute)(void *state, struct conv_plan *plan, const struct conv_arguments *arguments,
 		       gpu_stream stream);
 	/*
-	 * Unless the cache has a plan, times all on the device and keeps the fastest in it; plan()
-	 * then returns that one. NULL: not supported.
+	 * Unless the cache has a plan, times all plans on the device and caches the fastest, which
+	 * plan() then returns. NULL if not supported.
 	 */
 	int (*tune)(void *state, const struct conv_problem *problem,
 		    const struct conv_arguments *arguments, uint64_t workspace_bytes,
 		    gpu_stream stream);
 	/*
-	 * From now on plan() returns -ENOENT for the problem, since unfused it is faster: it takes
-	 * `ms`. Kept in the cache, too. NULL: not supported.
+	 * Makes plan() return -ENOENT for the problem from now on, since the unfused version, which
+	 * takes `ms`, is faster. Cached as well. NULL if not supported.
 	 */
 	int (*refuse)(void *state, const struct conv_problem *problem, float ms);
 	/*
-	 * Why the last result could not be written to the cache (this process uses it all the
-	 * same); "": it was. NULL: there is no cache.
+	 * Why the last result could not be written to the cache file (this process still uses it);
+	 * "" if it was written. NULL if there is no cache.
 	 */
 	const char *(*unkept)(void *state);
-	/* The kind of GPU and the library versions for which results of tune() are valid. */
+	/* GPU type and library versions for which results of tune() are valid. */
 	const char *key;
-	/* All results of tune() and refuse(), as bytes for adopt(), to be freed. -ENOMEM. */
+	/* Serialises all results of tune() and refuse() for adopt(); free the bytes. -ENOMEM. */
 	int (*findings)(void *state, char **ret_bytes, size_t *ret_size);
 	/*
-	 * Takes over the findings() of another process with the same key: they replace what is
-	 * known here of the same problems, and problems that they do not refuse are no longer
-	 * refused. -EBADMSG, -ENOMEM.
+	 * Takes over findings() of another process with the same key: they replace own results for
+	 * the same problems, and refusals not contained in them are dropped. -EBADMSG, -ENOMEM.
 	 */
 	int (*adopt)(void *state, const char *bytes, size_t size);
-	const char *(*error)(void *state); /* words for the last failure */
+	const char *(*error)(void *state); /* text of the last failure */
 };
 
 /*
- * Matrix products for linear layers, row-major: d [rows][columns] = a [rows][inner] b, with b
- * [columns][inner] when transposed_b (a layer's weights, forward), else [inner][columns]; a
- * [inner][rows] when transposed_a (weight gradients).
+ * Matrix products for linear layers, row-major: d [rows][columns] = a [rows][inner] b. b is
+ * [columns][inner] with transposed_b (a layer's weights in forward), else [inner][columns]; a is
+ * [inner][rows] with transposed_a (weight gradients).
  */
 struct matmul_problem {
 	uint32_t rows, columns, inner;
 	bool transposed_a, transposed_b;
-	/* adds a bias [columns], of the result's element: cuBLASLt takes no other */
+	/* add a bias [columns] of the result's element, the only type that cuBLASLt accepts */
 	bool bias;
-	bool residual;             /* adds one [rows][columns] of the result's element */
+	bool residual;             /* add a residual [rows][columns] of the result's element */
 	enum cuda_element element; /* of a and b */
 	enum cuda_element result;  /* of d */
 };
 
-/* Zero-filled, padding included. */
+/* Fills with zeros, padding included. */
 void matmul_problem_init(struct matmul_problem *problem);
 /* "matmul 256x1000 of 2048 f16 transposed-b bias"; ret_text of size bytes */
 void matmul_problem_name(const struct matmul_problem *problem, char *ret_text, size_t size);
 
 struct matmul_arguments {
 	const void *a, *b, *bias;
-	const void *residual; /* may be d itself */
+	const void *residual; /* may be d */
 	void *d;
 	void *workspace;
 };

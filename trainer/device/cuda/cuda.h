@@ -1,17 +1,17 @@
 /*
- * The CUDA backend: what executes a program (program.h) step by step.
+ * The CUDA backend: executes a program (program.h) step by step.
  *
- * A device has two streams, one for computing and one for copies of batches, ordered by events;
- * with several ranks a third one for all-reduce. A store keeps each slot of its parameters
- * contiguous in device memory, and the copies of weights that convolutions read. A graph keeps its
- * arena, two staging buffers for batches, and a ring in page-locked memory for the results of
- * steps; after planning nothing is allocated unless a batch is larger than any before. The host
- * waits only where device.h says so, or when it is a whole ring ahead.
+ * A device has two streams, one for computation and one for batch copies, ordered by events; with
+ * several ranks a third one for all-reduce. A store keeps each parameter slot contiguous in device
+ * memory, plus the copies of weights that convolutions read. A graph has its arena, two staging
+ * buffers for batches, and a page-locked ring for step results; after planning nothing is allocated
+ * unless a batch is larger than all before. The host waits only where device.h says so, or when it
+ * is a whole ring ahead.
  *
- * A step's work is launched operation by operation the first time and captured the second; from
- * then on the captured graph is replayed. The operations and their arguments depend only on the
- * variant (enum cuda_variant); everything else that changes from step to step is in struct
- * step_arguments. So both ways compute the same bits.
+ * A step is launched operation by operation the first time, captured the second time, and replayed
+ * from then on. Operations and their arguments depend only on the variant (enum cuda_variant);
+ * everything else that changes between steps is in struct step_arguments. So eager and captured
+ * steps compute the same bits.
  */
 #pragma once
 
@@ -25,12 +25,12 @@
 #include "trainer/device/cuda/ranks/collective.h"
 #include "trainer/device/cuda/step.h"
 
-#define CUDA_REGISTERED_MAX 8  /* ranges of host memory that are announced at a time */
-#define CUDA_TICKETS        16 /* copies of batches that have an event of their own */
+#define CUDA_REGISTERED_MAX 8  /* registered ranges of host memory */
+#define CUDA_TICKETS        16 /* batch copies with a separate event */
 
 /* Host memory that the device copies from by DMA. */
 struct cuda_registered {
-	const char *memory; /* NULL: free */
+	const char *memory; /* NULL if the entry is unused */
 	size_t bytes;
 	bool staged; /* could not be registered */
 };
@@ -44,42 +44,42 @@ struct cuda_device {
 	struct engines engines;
 	bool engines_open;
 	gpu_stream compute, copy;
-	struct collective *collective; /* with several ranks, else NULL; and: */
-	gpu_stream reduce;             /* sums over ranks are queued here */
-	gpu_event ready, reduced;      /* a sum's input has been computed; the sum is done */
-	unsigned tuner;                /* the rank that tunes for this one, perhaps itself */
+	struct collective *collective; /* with several ranks, else NULL */
+	gpu_stream reduce;             /* stream for sums over ranks */
+	gpu_event ready, reduced;      /* a sum's input is computed; the sum is done */
+	unsigned tuner;                /* rank whose tuning results this one uses; may be itself */
 	struct kernel_device kernels;  /* launch on `compute` */
 	struct cuda_registered registered[CUDA_REGISTERED_MAX];
 	char name[448];
 };
 
 /*
- * Sets the device's error to `what` and the GPU's words, and returns result if it is a failure,
+ * Sets the device's error to `what` and the GPU's error text and returns result if it is a failure,
  * else 0.
  */
 int cuda_check(struct cuda_device *device, int result, const char *what);
 /*
- * Of what is made in several parts: these do nothing and return NULL once *r is a failure, which is
- * that of the first part that could not be made.
+ * Allocation in several steps: once *r is a failure, these do nothing and return NULL; *r keeps the
+ * first failure.
  */
 void *cuda_allocate(int *r, uint64_t bytes);
 void *cuda_allocate_host(int *r, uint64_t bytes);
 gpu_event cuda_event(int *r, bool timing);
-/* Copies on `compute` that wait until they are done. */
+/* Copy on `compute` and wait. */
 int cuda_copy_in(struct cuda_device *device, void *to, const void *from, uint64_t bytes);
 int cuda_copy_out(struct cuda_device *device, void *to, const void *from, uint64_t bytes);
-/* Whether all of it lies in registered memory. */
+/* True if the whole range is in registered memory. */
 bool cuda_is_registered(const struct cuda_device *device, const void *memory, size_t bytes);
 
 /* ---- parameters ---- */
 
 /*
- * A parameter's value as operations read it (CUDA_IN_WEIGHTS): [rows][channels] in the device's
- * element, 0 beyond its own channels.
+ * A copy of a parameter's value for operations (CUDA_IN_WEIGHTS): [rows][channels] in the device's
+ * element, zero-padded beyond its own channels.
  */
 struct cuda_copy {
 	void *data;        /* in device memory */
-	uint32_t channels; /* 0: there is none */
+	uint32_t channels; /* 0 if there is no copy */
 };
 
 struct cuda_params {
@@ -88,14 +88,14 @@ struct cuda_params {
 	struct cuda_copy *copies;          /* [parameters] */
 	struct device_params_state *state; /* in device memory */
 	bool fresh;                        /* the next gradients overwrite */
-	/* of values, buffers and averages: counts what may have changed them */
+	/* incremented whenever values, buffers or averages may have changed */
 	uint64_t version;
 	struct update_chunk *chunks;      /* in device memory, [chunk_count] */
 	struct update_chunk *host_chunks; /* the same on the host */
 	uint32_t chunk_count;
 	double *partial;                  /* in device memory, [chunk_count][UPDATE_NORMS] */
 	struct update_decision *decision; /* in device memory */
-	struct cuda_matrices *matrices;   /* of an optimizer by_matrix, else NULL */
+	struct cuda_matrices *matrices;   /* for a by_matrix optimizer, else NULL */
 };
 
 int cuda_params_allocate(struct device_params *params);
@@ -105,89 +105,91 @@ int cuda_param_read(struct device_param *param, enum device_slot slot, float *re
 void cuda_drop_gradients(struct device_params *params);
 int cuda_get_state(struct device_params *params, struct device_params_state *ret_state);
 int cuda_set_state(struct device_params *params, const struct device_params_state *state);
-/* Elements of the parameter, in device memory; NULL: no such slot. */
+/* Elements of the parameter in device memory; NULL if it lacks the slot. */
 float *cuda_param_slot(const struct device_param *param, enum device_slot slot);
 /*
- * While planning: makes a copy of the parameter's value in the device's element with that many
- * channels, unless there is one; every update writes it too. -ENOTSUP: it has a copy with another
- * number. After the last one call cuda_params_publish(), which tells the update.
+ * While planning: adds a copy of the parameter's value in the device's element with that many
+ * channels, unless it exists; every update also writes the copy. -ENOTSUP if it has a copy with
+ * another number. After the last call, call cuda_params_publish(), which informs the update kernel.
  */
 int cuda_param_prepare(struct device_param *param, uint32_t channels);
 int cuda_params_publish(struct device_params *params);
-/* The copy, or, where it would be the same, the value itself. */
+/* The copy, or the value itself if both would be equal. */
 void *cuda_param_copy(const struct device_param *param);
 /*
  * Queues an update with the hyperparameters in `arguments`, which writes its part of *results; both
- * in device memory. The error is the device's.
+ * are in device memory. Sets the device's error.
  */
 int cuda_queue_update(struct device_params *params, const struct step_arguments *arguments,
 		      struct device_results *results);
-/* The same of a perturbation, and its undoing; errors are the GPU's (cuda_check()). */
+/* Queue a perturbation, and its reversal; errors are the GPU's (cuda_check()). */
 int cuda_queue_perturb(struct device_params *params, const struct step_arguments *arguments,
 		       struct device_results *results);
 int cuda_queue_restore(struct device_params *params);
 /*
- * Of optimizers by_matrix: plans of their products and what these need; nothing for others. The
- * error is the device's.
+ * Creates plans and buffers for a by_matrix optimizer's products; no-op for others. Sets the
+ * device's error.
  */
 int cuda_matrices_new(struct device_params *params, struct cuda_matrices **ret_matrices);
 void cuda_matrices_free(struct cuda_matrices *matrices); /* accepts NULL */
-/* Between update_prepare() and update_apply(): queues what makes the matrices orthogonal. */
+/* Queues the orthogonalisation, between update_prepare() and update_apply(). */
 int cuda_queue_matrices(struct device_params *params, const struct update *update);
-/* The loss scale in force; waits. */
+/* Reads the current loss scale; waits. */
 int cuda_loss_scale(struct device_params *params, double *ret_scale);
 
 /* ---- graphs ---- */
 
-/* Steps that are captured separately: bits for training, and others for evaluation. */
+/*
+ * Step variants, each captured separately: bit masks, with different bits for training and
+ * evaluation.
+ */
 enum cuda_variant {
-	/* training: gradients are added to those of earlier micro-batches */
+	/* training: add to the gradients of earlier micro-batches */
 	CUDA_VARIANT_ADDS = 1,
-	CUDA_VARIANT_UPDATES = 2,  /* training: an update, or a perturbation, follows */
+	CUDA_VARIANT_UPDATES = 2,  /* training: followed by an update or a perturbation */
 	CUDA_VARIANT_PERTURBS = 4, /* it is a perturbation */
-	/* training: values are perturbed, which the update undoes first */
+	/* training: values are perturbed; the update restores them first */
 	CUDA_VARIANT_PERTURBED = 8,
-	CUDA_VARIANT_HOLDS = 16,   /* training: running statistics stay */
-	CUDA_VARIANT_FORWARD = 32, /* training: nothing but the forward pass */
-	/* training: nothing is added up over ranks (cuda_rehearse()) */
+	CUDA_VARIANT_HOLDS = 16,   /* training: running statistics stay unchanged */
+	CUDA_VARIANT_FORWARD = 32, /* training: only the forward pass */
+	/* training: no sums over ranks (cuda_rehearse()) */
 	CUDA_VARIANT_REHEARSES = 64,
-	CUDA_VARIANT_EMA = 1, /* evaluation: the EMA is read instead of values */
-	CUDA_VARIANT_SWA = 4, /* evaluation: the SWA is */
-	/* evaluation: constant operations (cuda_operation) have run for an earlier batch */
+	CUDA_VARIANT_EMA = 1, /* evaluation: read the EMA instead of values */
+	CUDA_VARIANT_SWA = 4, /* evaluation: read the SWA average instead of values */
+	/* evaluation: skip constant operations (cuda_operation), which ran for an earlier batch */
 	CUDA_VARIANT_READY = 2,
 	CUDA_VARIANTS = 128,
 };
 
-/*
- * A buffer for a batch in device memory, and one in page-locked memory for batches from memory that
- * is not registered.
- */
+/* A batch buffer in device memory, and a page-locked one for batches from unregistered memory. */
 struct cuda_staging {
 	void *images, *host;
-	void *targets;              /* in device memory, as device_targets_fill() has them */
-	void *changes;              /* there, too, as device_changes_fill() has them, or NULL */
-	uint64_t bytes, host_bytes; /* of images and host; host is made when it is first needed */
-	gpu_event used, fed;        /* the step that read it has run; the copy into it has */
-	/* of batches that came with deferred steps, made when the first comes: their images as the
-	 * daemon left them, and the steps */
+	void *targets; /* in device memory, with the layout of device_targets_fill() */
+	void *changes; /* in device memory, with the layout of device_changes_fill(), or NULL */
+	uint64_t bytes, host_bytes; /* of images and host; host is allocated on first use */
+	gpu_event used, fed;        /* the step that read it has run; the copy into it is done */
+	/*
+	 * for batches with deferred operations: images as delivered, and the operations; allocated
+	 * with the first such batch
+	 */
 	void *delivered, *deferred;
 	uint64_t delivered_bytes, deferred_bytes;
 };
 
-/* Copies of batches under way. */
+/* A batch copy in flight. */
 struct cuda_ticket {
 	gpu_event event;
-	bool staged;    /* the batch went through staging.host: its own memory is free already */
-	void *targets;  /* page-locked, as device_targets_fill() has them */
-	void *changes;  /* likewise, as device_changes_fill() has them, or NULL */
-	void *deferred; /* likewise, the batch's; made when the first comes */
+	bool staged; /* the batch was copied through staging.host, so its memory is already free */
+	void *targets;  /* page-locked, with the layout of device_targets_fill() */
+	void *changes;  /* page-locked, with the layout of device_changes_fill(), or NULL */
+	void *deferred; /* page-locked copy of the batch's; allocated with the first such batch */
 };
 
-/* A gradient that device_value_write() gave. */
+/* A gradient set by device_value_write(). */
 struct cuda_given {
 	struct cuda_tensor *tensor;
-	float *values; /* on the host; NULL: none, zeros */
-	double scale;  /* loss scale that the tensor has */
+	float *values; /* on the host; NULL for zeros */
+	double scale;  /* loss scale included in the tensor */
 };
 
 /* Elements of the gradient slot. */
@@ -195,33 +197,33 @@ struct cuda_range {
 	size_t offset, count;
 };
 
-/* Of a training graph among several ranks. */
+/* State of a training graph with several ranks. */
 struct cuda_ranks {
 	const struct cuda_op *loss; /* or NULL */
 	struct loss_totals *totals; /* in device memory */
 	struct buckets buckets;
-	uint32_t complete[BUCKETS_MAX]; /* the operation after which a bucket's sum begins */
-	uint32_t started;               /* buckets, in the step under way */
-	uint64_t awaited;               /* the last step whose results were waited for */
+	uint32_t complete[BUCKETS_MAX]; /* operation after which a bucket's sum starts */
+	uint32_t started;               /* buckets started in the current step */
+	uint64_t awaited;               /* last step whose results were waited for */
 };
 
 struct cuda_graph {
 	struct device_graph *graph;
 	struct cuda_device *device;
 	struct cuda_program *program;
-	char *arena;     /* here and in the next five: device memory */
-	void *workspace; /* of our own kernels */
+	char *arena;     /* in device memory, like the next five */
+	void *workspace; /* for the kernels of kernels/ */
 	struct step_arguments *arguments;
 	struct device_results *results;
-	uint64_t *anomaly;          /* with detect_anomaly: as elementwise_check has it */
-	float *scratch;             /* logits as dense fp32; NULL: they are */
+	uint64_t *anomaly;          /* with detect_anomaly: see elementwise_check */
+	float *scratch;             /* logits as dense fp32; NULL if they already are */
 	struct cuda_tensor *logits; /* or NULL */
-	float *losses;              /* [n] of the last step, with a loss; device memory, too: */
-	float *class_weights;       /* the loss's, or NULL */
+	float *losses; /* [n] of the last step, with a loss; device memory, as is class_weights */
+	float *class_weights; /* the loss's, or NULL */
 
 	/*
-	 * rings, [DEVICE_RESULTS_MAX]: by step number modulo that many; the first in page-locked
-	 * memory
+	 * rings of DEVICE_RESULTS_MAX entries, indexed by step number modulo that; result_ring is
+	 * page-locked
 	 */
 	struct device_results *result_ring;
 	gpu_event done[DEVICE_RESULTS_MAX];
@@ -229,30 +231,30 @@ struct cuda_graph {
 
 	struct cuda_staging staging[2];
 	struct cuda_ticket tickets[CUDA_TICKETS];
-	uint64_t ticket;             /* last given */
+	uint64_t ticket;             /* last one issued */
 	bool fed;                    /* its batch, in staging[ticket % 2], waits for a step */
-	struct step_arguments batch; /* what that step will be told of it */
+	struct step_arguments batch; /* arguments for that step, from the batch */
 
 	struct cuda_ranks ranks;
 
 	gpu_graph captured[CUDA_VARIANTS];
-	bool warm[CUDA_VARIANTS];  /* has run once, operation by operation */
-	enum cuda_variant variant; /* of the step under way */
-	/* evaluation: version of the store for which constant operations have run; 0: none */
+	bool warm[CUDA_VARIANTS];  /* ran once, operation by operation */
+	enum cuda_variant variant; /* of the current step */
+	/* evaluation: store version for which constant operations ran; 0 for none */
 	uint64_t constant;
-	enum device_slot constant_slot; /* and the slot that they read */
+	enum device_slot constant_slot; /* the slot that they read */
 	struct cuda_range *untouched;   /* [untouched_count] gradients that no operation writes */
 	uint32_t untouched_count;
 	struct cuda_given *given; /* [given_count], without a loss */
 	uint32_t given_count;
 
-	gpu_event *times;          /* [operations + 2], with profile or when first watched */
+	gpu_event *times;          /* [operations + 2], with profile or once watched */
 	struct cuda_layer *layers; /* [nodes] */
 	uint64_t runs;
-	char *error; /* while planning */
+	char *error; /* valid while planning */
 };
 
-/* What device_graph_layer() tells of a node. */
+/* A node's data for device_graph_layer(). */
 struct cuda_layer {
 	char engine[160];
 	double flops[2], bytes[2], seconds[2]; /* forward, backward */
@@ -260,9 +262,9 @@ struct cuda_layer {
 
 int cuda_graph_plan(struct device_graph *graph, char *error);
 void cuda_graph_release(struct device_graph *graph);
-/* The events between operations, unless they are there. */
+/* Creates the events between operations, unless they exist. */
 int cuda_plan_times(struct cuda_graph *graph);
-/* Of the program: graph->layers, from which the next two tell. */
+/* Fills in graph->layers from the program; the next two read it. */
 int cuda_make_layers(struct cuda_graph *graph);
 void cuda_graph_info(const struct device_graph *graph, struct device_graph_info *info);
 void cuda_graph_layer(const struct device_graph *graph, uint32_t index,
@@ -285,81 +287,75 @@ int cuda_value_read(struct device_graph *graph, const struct device_value *value
 		    enum device_slot slot, float *ret_values);
 int cuda_value_write(struct device_graph *graph, const struct device_value *value,
 		     enum device_slot slot, const float *values);
-/*
- * Gradients that were given must carry the loss scale, which an update may have moved. Before a
- * step.
- */
+/* Before a step: rescales given gradients, since an update may have changed the loss scale. */
 int cuda_rescale_given(struct cuda_graph *graph);
 
-/* Where a tensor lies for the variant under way. */
+/* Address of a tensor for the current variant. */
 void *cuda_tensor_data(const struct cuda_graph *graph, const struct cuda_tensor *tensor);
-/* Queues one operation (execute/). */
+/* Queues an operation (execute/). */
 int cuda_execute(struct cuda_graph *graph, const struct cuda_op *op);
 struct loss_arguments cuda_loss_arguments(const struct cuda_graph *graph, const struct cuda_op *op);
-/* Bytes of graph->workspace that it takes. */
+/* Bytes of graph->workspace that the operation needs. */
 uint64_t cuda_kernel_workspace(const struct cuda_graph *graph, const struct cuda_op *op);
-/* Of a convolution that stores its result. */
+/* Arguments of a convolution that stores its result. */
 struct conv_arguments cuda_conv_arguments(const struct cuda_graph *graph, const struct cuda_op *op);
 /*
- * Times the engines' plans for each convolution of the program, on whatever data the arena holds,
- * so that the next program gets the fastest. Does nothing on a rank that another one tunes for.
+ * Times the engines' plans for each convolution of the program, on the arena's current contents;
+ * the next program gets the fastest. No-op on a rank that uses another rank's results.
  */
 int cuda_tune(struct cuda_graph *graph);
 
-/* ---- several ranks; with one, these do nothing unless it is said ---- */
+/* ---- several ranks; no-ops with one, unless noted ---- */
 
-/*
- * Whether it is a training graph among several ranks: all of them plan it, and step through it,
- * together.
- */
+/* True for a training graph with several ranks, which plan and step through it together. */
 bool cuda_ranks_several(const struct device_graph *graph);
 
 /*
- * What they agree on (agree.c). If one fails all do; the error is then, on every rank, "rank N: "
- * and the message of the first rank that failed.
+ * Agreement (agree.c). If one rank fails all fail, with the error "rank N: " and the message of the
+ * first rank that failed.
  */
 
 /*
- * Whether all could open their GPUs, and who tunes for whom. Not to be called with one rank.
- * result, error: this rank's.
+ * Checks that all ranks opened their GPUs, and assigns who tunes for whom. Do not call with one
+ * rank. result, error: this rank's.
  */
 int cuda_ranks_meet(struct cuda_device *device, int result, char *error);
 /*
- * Whether a part of planning succeeded on all ranks; result and error are this rank's. One rank:
+ * Agrees on the outcome of a planning phase; result and error are this rank's. With one rank,
  * returns result.
  */
 int cuda_ranks_agree(const struct device_graph *graph, int result, char *error);
-/* Whether this rank is to tune. One rank: true. */
+/* True if this rank tunes; always true with one rank. */
 bool cuda_ranks_tunes(const struct cuda_graph *graph);
-/* Takes over what the rank that tunes for this one has found so far. Sets graph->error. */
+/* Takes over the tuning results of the rank that tunes for this one. Sets graph->error. */
 int cuda_ranks_share(struct cuda_graph *graph);
 
-/* What they add up (ranks.c). */
+/* Sums (ranks.c). */
 
 /*
- * The GPU is open, or `result` says why it is not: all ranks go on, or none does. error as in
- * device_open().
+ * Called once the GPU is open, or with the failure in `result`: all ranks continue, or none does.
+ * error as in device_open().
  */
 int cuda_ranks_open(struct cuda_device *device, int result, char *error);
 void cuda_ranks_close(struct cuda_device *device);
 int cuda_ranks_plan(struct cuda_graph *graph);
-/* -ENOTSUP: ranks have planned different orders of sums; all of them find out. */
+/* -ENOTSUP on all ranks if they have planned different orders of sums. */
 int cuda_ranks_compare(struct cuda_graph *graph);
 void cuda_ranks_release(struct cuda_graph *graph);
-/* Whether the operation needs sums over all ranks: those of a synchronized norm. */
+/* True if the operation needs sums over all ranks, as those of a synchronized norm do. */
 bool cuda_ranks_sums(const struct cuda_graph *graph, const struct cuda_op *op);
-/* Queues that sum, of SUM and SQUARES in place. */
+/* Queues that sum of SUM and SQUARES, in place. */
 int cuda_ranks_sum_norm(struct cuda_graph *graph, const struct cuda_op *op);
 /*
- * Around the operations of a step: labels are counted, gradient buckets summed as they become
- * complete, and at the end the compute stream waits for all.
+ * Hooks around the operations of a step: count labels, sum gradient buckets as they complete, and
+ * at the end make the compute stream wait for all sums.
  */
 int cuda_ranks_begin(struct cuda_graph *graph);
 int cuda_ranks_before(struct cuda_graph *graph, const struct cuda_op *op);
 int cuda_ranks_after(struct cuda_graph *graph, uint32_t index);
 int cuda_ranks_end(struct cuda_graph *graph);
 /*
- * Waits for an event of `compute`, with one rank too; returns early if sums fail. Sets the device's
- * error.
+ * Waits for an event of `compute`, also with one rank; returns early if sums fail. Sets the
+ * device's error.
  */
 int cuda_ranks_wait(struct cuda_device *device, gpu_event event, const char *what);

@@ -1,13 +1,12 @@
 /*
- * What the CUDA backend needs of a GPU's runtime: memory, streams, events, captured graphs. Two
+ * The GPU runtime as the CUDA backend uses it: memory, streams, events, captured graphs. Two
  * implementations: runtime.c over the CUDA runtime; and tests/gpu/emulation/gpu.c with memory.c,
  * which runs work in host memory, as late as CUDA might, so that the backend can be tested without
  * a GPU.
  *
- * Functions return 0 or a negative errno: -ENOMEM, -ENODEV, -ENOTSUP, -EIO for what CUDA reports
- * otherwise; gpu_error() has its words then. Work is queued on a stream in order; what is queued on
- * different streams is ordered by events alone. All of it belongs to the thread that uses the
- * device.
+ * Functions return 0 or a negative errno: -ENOMEM, -ENODEV, -ENOTSUP, or -EIO for other CUDA
+ * errors; gpu_error() then has CUDA's text. Work on a stream runs in order; only events order work
+ * on different streams. All objects belong to the thread that uses the device.
  */
 #ifndef TRAINER_DEVICE_CUDA_GPU_H
 #define TRAINER_DEVICE_CUDA_GPU_H
@@ -17,8 +16,8 @@
 #include <stdint.h>
 
 /*
- * cudaStream_t, cudaEvent_t and cudaGraphExec_t by their own names, so that no header of CUDA's is
- * needed here.
+ * Forward declarations of cudaStream_t, cudaEvent_t and cudaGraphExec_t, so that this header needs
+ * none of CUDA's.
  */
 typedef struct CUstream_st *gpu_stream;
 typedef struct CUevent_st *gpu_event;
@@ -28,28 +27,27 @@ struct gpu_properties {
 	char name[128];
 	int compute_major, compute_minor;
 	uint32_t multiprocessors;
-	uint32_t clock_khz;                 /* of a multiprocessor, at most; 0: not known */
-	uint64_t memory_total, memory_free; /* bytes */
-	bool registers_read_only; /* host memory that is mapped read-only can be registered */
-	int driver_version, runtime_version; /* as CUDA numbers them: 13000 is 13.0 */
+	uint32_t clock_khz;                  /* maximal clock of a multiprocessor; 0 if unknown */
+	uint64_t memory_total, memory_free;  /* bytes */
+	bool registers_read_only;            /* host memory mapped read-only can be registered */
+	int driver_version, runtime_version; /* in CUDA's numbering: 13000 is 13.0 */
 };
 
 /*
- * Chooses the device for this thread. -ENODEV: no such device, no driver, or a driver older than
- * the toolkit: the text says which.
+ * Selects the device for this thread. -ENODEV if there is no such device, no driver, or a driver
+ * older than the toolkit; the error text says which.
  */
 int gpu_select(unsigned index, struct gpu_properties *ret_properties);
 const char *gpu_error(void); /* of the last failure; valid until the next call */
 
-/* Device memory, aligned to 256 bytes. Contents undefined. */
+/* Device memory, aligned to 256 bytes, uninitialised. */
 int gpu_allocate(uint64_t bytes, void **ret_memory);
 void gpu_free(void *memory); /* accepts NULL */
 /* Page-locked host memory. */
 int gpu_allocate_host(uint64_t bytes, void **ret_memory);
 void gpu_free_host(void *memory); /* accepts NULL */
 /*
- * Page-locks host memory that was allocated elsewhere, so that copies from it are DMA. -ENOTSUP:
- * the device can't.
+ * Page-locks existing host memory, so that copies from it use DMA. -ENOTSUP if the device cannot.
  */
 int gpu_register_host(void *memory, uint64_t bytes, bool read_only);
 void gpu_unregister_host(void *memory);
@@ -60,15 +58,15 @@ int gpu_stream_synchronize(gpu_stream stream);
 int gpu_event_new(bool timing, gpu_event *ret_event);
 void gpu_event_free(gpu_event event); /* accepts NULL */
 int gpu_event_record(gpu_event event, gpu_stream stream);
-int gpu_event_query(gpu_event event); /* 0: has passed, or was never recorded; -EAGAIN: not yet */
+int gpu_event_query(gpu_event event); /* 0 if passed or never recorded; -EAGAIN if not yet */
 int gpu_event_synchronize(gpu_event event);
-/* both passed, both with timing */
+/* both events must have passed and been created with timing */
 int gpu_event_elapsed(gpu_event from, gpu_event to, float *ret_milliseconds);
 int gpu_stream_wait(gpu_stream stream, gpu_event event);
 
 /*
- * Queued copies. Host memory must stay valid until they have run. It should be page-locked:
- * otherwise the call may or may not wait for the copy.
+ * Queued copies. Host memory must stay valid until they have run and should be page-locked:
+ * otherwise the call may wait for the copy.
  */
 int gpu_copy_in(void *device, const void *host, uint64_t bytes, gpu_stream stream);
 int gpu_copy_out(void *host, const void *device, uint64_t bytes, gpu_stream stream);
@@ -76,9 +74,9 @@ int gpu_copy(void *to, const void *from, uint64_t bytes, gpu_stream stream); /* 
 int gpu_fill(void *memory, uint8_t value, uint64_t bytes, gpu_stream stream);
 
 /*
- * A kernel of kernels/: `function` is CUDA's handle of it, or, in emulation, what each of its
- * threads runs, void (*)(const void *arguments). gpu_launch() queues blocks_x * blocks_y blocks of
- * `threads` threads (a multiple of 32) with a copy of the kernel's one argument.
+ * A kernel of kernels/: `function` is CUDA's handle, or in emulation the function that each thread
+ * runs, void (*)(const void *arguments). gpu_launch() queues blocks_x * blocks_y blocks of
+ * `threads` threads (a multiple of 32) with a copy of the kernel's single argument.
  */
 struct gpu_kernel {
 	const char *name;
@@ -88,11 +86,11 @@ int gpu_launch(const struct gpu_kernel *kernel, uint32_t blocks_x, uint32_t bloc
 	       uint32_t threads, const void *arguments, size_t size, gpu_stream stream);
 
 /*
- * What is queued between begin and end (on other streams too that wait for this one's events) is
- * recorded, not run.
+ * Record the work queued between begin and end instead of running it, including work on other
+ * streams that wait for this stream's events.
  */
 int gpu_capture_begin(gpu_stream stream);
-/* ends the recording even when it fails */
+/* ends the recording even on failure */
 int gpu_capture_end(gpu_stream stream, gpu_graph *ret_graph);
 int gpu_graph_launch(gpu_graph graph, gpu_stream stream);
 void gpu_graph_free(gpu_graph graph); /* accepts NULL */

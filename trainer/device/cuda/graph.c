@@ -1,6 +1,6 @@
 /*
- * Planning a graph for a GPU: the program, its memory, and everything that steps will need, so that
- * they allocate nothing.
+ * Plans a graph for a GPU: the program, its memory, and everything that steps need, so that they
+ * allocate nothing.
  */
 #include "trainer/device/cuda/cuda.h"
 
@@ -50,7 +50,7 @@ static int plan_arena(struct cuda_graph *cuda)
 		if (tensor->storage == CUDA_IN_ARENA)
 			tensor->data = cuda->arena + program->arena.blocks[tensor->block].offset;
 	}
-	/* NaN in every element: what no operation has written must not pass for a result */
+	/* Fill with NaN: an element that no operation wrote must not pass for a result. */
 	return gpu_fill(cuda->arena, 0xff, program->arena.size, cuda->device->compute);
 }
 
@@ -66,7 +66,7 @@ static int plan_workspace(struct cuda_graph *cuda)
 	return most ? gpu_allocate(most, &cuda->workspace) : 0;
 }
 
-/* The least that a batch takes that is not wider than usual: bytes, with up to 4 channels. */
+/* Bytes of a batch of the usual size: bytes, with up to 4 channels. */
 static uint64_t usual_batch_bytes(struct device_shape shape)
 {
 	uint64_t positions = (uint64_t)shape.n * shape.h * shape.w;
@@ -117,7 +117,7 @@ static int plan_rings(struct cuda_graph *cuda)
 	return r;
 }
 
-/* ---- what steps need besides ---- */
+/* ---- further buffers of steps ---- */
 
 static int plan_weights(struct cuda_graph *cuda)
 {
@@ -153,8 +153,8 @@ static void plan_mark_touched(const struct cuda_graph *cuda, bool *touched)
 }
 
 /*
- * What no operation writes must be zero where a step is the first since an update. Neighbours make
- * one range.
+ * Gradients that no operation writes must be zeroed in the first step after an update. Merges
+ * adjacent ranges.
  */
 static int plan_untouched(struct cuda_graph *cuda)
 {
@@ -188,7 +188,7 @@ static int plan_untouched(struct cuda_graph *cuda)
 	return 0;
 }
 
-/* Gradients that will be given start as zeros. */
+/* Given gradients start as zeros. */
 static int plan_given(struct cuda_graph *cuda)
 {
 	const struct cuda_program *program = cuda->program;
@@ -224,7 +224,7 @@ static int plan_logits(struct cuda_graph *cuda)
 	return r;
 }
 
-/* What the loss takes besides the batch, and gives besides results. */
+/* Buffers of the loss, other than batch and results. */
 static int plan_loss(struct cuda_graph *cuda)
 {
 	const struct device_graph *graph = cuda->graph;
@@ -265,15 +265,15 @@ static int plan_times(struct cuda_graph *cuda)
 /* ---- planning ---- */
 
 /*
- * Products on GPUs of several kinds round differently. Other updates are made element by element of
- * the same gradients; after these the values of ranks would drift apart.
+ * Matrix products round differently on different GPU models. Other updates are elementwise on the
+ * same gradients, but after these the ranks' weights would drift apart.
  */
 static int plan_kinds(struct cuda_graph *cuda)
 {
 	const struct device_params *params = cuda->graph->params;
 	const struct cuda_params *store = params->backend;
 
-	/* the lowest rank of this one's kind */
+	/* the lowest rank with this GPU model */
 	if (cuda->graph->options.mode != DEVICE_TRAIN || !store->matrices || !cuda->device->tuner)
 		return 0;
 	snprintf(
@@ -317,7 +317,7 @@ static const struct cuda_tensor *plan_largest_but(const struct cuda_program *pro
 	return largest;
 }
 
-/* Appends what the plan wants of the GPU's memory, and its largest tensors by name. */
+/* Appends what the plan needs of GPU memory, and its largest tensors by name. */
 static void plan_explain_memory(struct cuda_graph *cuda)
 {
 	const struct cuda_program *program = cuda->program;
@@ -325,7 +325,7 @@ static void plan_explain_memory(struct cuda_graph *cuda)
 	struct gpu_properties now = cuda->device->gpu;
 	size_t length = strlen(cuda->error);
 
-	/* it is of what the plan could have */
+	/* count it as memory that the plan could use */
 	gpu_free(cuda->arena);
 	cuda->arena = NULL;
 	gpu_select(cuda->device->index, &now);
@@ -345,7 +345,7 @@ static void plan_explain_memory(struct cuda_graph *cuda)
 	}
 }
 
-/* The text of a failure that has none of its own. */
+/* Sets a text for failures without one. */
 static void plan_explain(struct cuda_graph *cuda, int r)
 {
 	const char *text = cuda->device->base.error;
@@ -364,7 +364,7 @@ static int plan_wait(struct cuda_graph *cuda)
 
 typedef int (*part)(struct cuda_graph *cuda);
 
-/* Up to NULL. All ranks do, or none goes on. */
+/* Runs parts up to NULL. After each, all ranks continue or none does. */
 static int plan_parts(struct cuda_graph *cuda, const part *parts)
 {
 	int r = 0;
@@ -378,7 +378,7 @@ static int plan_parts(struct cuda_graph *cuda, const part *parts)
 	return cuda_ranks_agree(cuda->graph, r, cuda->error);
 }
 
-/* What was tuned makes another program, perhaps with another workspace. */
+/* Tuning changes the program, and possibly its workspace: build it again. */
 static int plan_tune(struct cuda_graph *cuda)
 {
 	static const part tuning[] = {cuda_tune, NULL}, anew[] = {plan_lower, plan_arena, NULL};

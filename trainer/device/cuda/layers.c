@@ -1,13 +1,11 @@
-/*
- * What a planned graph says of itself: engines, FLOPs, bytes and times, layer by layer and in all.
- */
+/* Reports on a planned graph: engines, FLOPs, bytes and times, per layer and in total. */
 #include "trainer/device/cuda/cuda.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The engine of a node's first convolution or product speaks for it. */
+/* A node is labelled with the engine of its first convolution or product. */
 int cuda_make_layers(struct cuda_graph *cuda)
 {
 	const struct cuda_program *program = cuda->program;

@@ -1,17 +1,16 @@
 /*
- * Libraries that are loaded at run time, because a trainer must start without them. A library stays
- * loaded until the process ends: NVIDIA's keep threads and handlers of their own that do not
- * survive being unloaded.
+ * Loads libraries at run time, since the trainer must start without them. They are never unloaded:
+ * NVIDIA's libraries keep threads and handlers that would not survive it.
  */
 #pragma once
 
-/* environment: folders separated by ':' that are looked through first */
+/* environment variable: folders to search first, separated by ':' */
 #define LOAD_FOLDERS "LOADERD_CUDA_LIBRARIES"
 
-/* NULL: not found; dlerror() has the loader's words. */
+/* NULL if not found; then dlerror() has the loader's text. */
 void *load_library(const char *name);
 /*
- * Write the error (DEVICE_ERROR_MAX bytes) for a missing library, and for a function that a library
+ * Write the error (DEVICE_ERROR_MAX bytes) for a missing library, or for a function that a library
  * lacks; return -ENODEV.
  */
 int load_not_found(const char *name, const char *package, char *error);

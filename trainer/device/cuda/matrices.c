@@ -1,11 +1,11 @@
 /*
- * Products of optimizers by_matrix (optimizers/updates.h); as the CPU does in cpu/matrices.c. Here
- * they are made in the device's element, with sums in fp32: X is near 1 in norm, and what rounds
- * it changes a step as little as the iteration itself, which ends anywhere near 1. In fp32 they
- * are fp32's, or tf32's.
+ * Orthogonalisation for by_matrix optimizers (optimizers/updates.h); counterpart of cpu/matrices.c.
+ * Computes in the device's element with fp32 sums: X is near 1 in norm, and rounding it affects a
+ * step as little as the iteration itself, which ends anywhere near 1. In fp32 products are fp32 or
+ * tf32.
  *
- * One matrix after the other, in room for the largest. An update that is not made leaves whatever
- * was there, of which products are made that nobody reads.
+ * Processes one matrix after the other, in buffers for the largest. When an update is skipped, the
+ * buffers contain arbitrary values, and the products are not used.
  */
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/kernels/orthogonalize.h"
@@ -16,9 +16,9 @@
 
 struct cuda_matrix {
 	const struct device_param *param;
-	uint32_t first; /* chunk */
+	uint32_t first; /* its first chunk */
 	struct matrix_shape shape;
-	/* of the first matrix of this shape, which owns them */
+	/* plans, owned by the first matrix of the same shape */
 	struct matmul_plan *plans[MATRIX_PRODUCTS];
 	bool owns;
 };
@@ -51,7 +51,7 @@ void cuda_matrices_free(struct cuda_matrices *matrices)
 	free(matrices);
 }
 
-/* NULL: there is none before it. */
+/* First matrix of the same shape; NULL if none precedes. */
 static const struct cuda_matrix *matrices_like(const struct cuda_matrices *matrices,
 					       const struct matrix_shape *shape)
 {
@@ -178,7 +178,7 @@ int cuda_matrices_new(struct device_params *params, struct cuda_matrices **ret_m
 	return 0;
 }
 
-/* d of a and b. */
+/* d = product of a and b. */
 static int matrix_multiply(const struct cuda_matrices *matrices, const struct cuda_matrix *matrix,
 			   enum matrix_product product, const void *a, const void *b, void *d)
 {
@@ -194,7 +194,7 @@ static int matrix_multiply(const struct cuda_matrices *matrices, const struct cu
 		     : 0;
 }
 
-/* From x[0] to x[1]. */
+/* One iteration, from x[0] to x[1]. */
 static int matrix_step(const struct cuda_matrices *matrices, const struct cuda_matrix *matrix,
 		       void *const x[2], struct update_polynomial polynomial)
 {

@@ -1,4 +1,4 @@
-/* Opening a GPU as a device. */
+/* Opens a GPU device. */
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/lowering/roofline.h"
 
@@ -81,7 +81,7 @@ static int cuda_synchronize(struct device *base)
 	return cuda_check(device, r, "waiting for queued work");
 }
 
-/* ---- host memory that batches come from ---- */
+/* ---- registered host memory ---- */
 
 bool cuda_is_registered(const struct cuda_device *device, const void *memory, size_t bytes)
 {
@@ -98,8 +98,8 @@ bool cuda_is_registered(const struct cuda_device *device, const void *memory, si
 }
 
 /*
- * Without the flag a mapping that is read-only can be registered where the GPU goes by the host's
- * page tables; elsewhere that is an error.
+ * A read-only mapping can be registered without the flag only if the GPU uses the host's page
+ * tables; elsewhere it fails.
  */
 static int open_register_range(struct cuda_device *device, struct cuda_registered *range,
 			       bool writable)
@@ -200,7 +200,7 @@ static void open_choose(struct cuda_device *device, const struct device_options 
 {
 	enum device_precision precision = options->precision;
 
-	/* the fastest that needs no loss scaling */
+	/* the fastest precision that needs no loss scaling */
 	if (precision == DEVICE_AUTO)
 		precision = DEVICE_BF16;
 	device->base.info.precision = precision;
@@ -226,7 +226,7 @@ static void open_describe(struct cuda_device *device)
 	info->memory_bytes = gpu->memory_free;
 }
 
-/* A GPU that the first rank of a machine lacks has nothing to do with how many ranks there are. */
+/* A machine whose first rank lacks a GPU has no problem with its number of ranks. */
 static void open_explain_missing(const struct cuda_device *device, int r, char *error)
 {
 	const struct comm *comm = device->base.options.comm;

@@ -1,7 +1,4 @@
-/*
- * Parameters in device memory: slots, copies that operations read, the table that the update works
- * through.
- */
+/* Parameters in device memory: slots, copies for operations, and the chunk table of the update. */
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/kernels/elementwise.h"
 
@@ -27,7 +24,7 @@ static bool scales_loss(const struct device_params *params)
 	return params->device->info.precision == DEVICE_FP16;
 }
 
-/* Of the last dimension. */
+/* Size of the last dimension. */
 static uint32_t columns_of(const struct device_param *param)
 {
 	switch (param->spec.kind) {
@@ -80,7 +77,7 @@ void cuda_params_release(struct device_params *params)
 	params->backend = NULL;
 }
 
-/* Of zeros. */
+/* Allocates slots, zero-filled. */
 static int params_allocate_slots(struct device_params *params)
 {
 	struct cuda_params *cuda = params->backend;
@@ -183,7 +180,7 @@ int cuda_params_allocate(struct device_params *params)
 
 /* ---- copies ---- */
 
-/* Queues the copy of a value into what operations read. */
+/* Queues the copy of a value for operations. */
 static int params_refresh(const struct device_param *param)
 {
 	struct cuda_device *device = device_of(param->store);
@@ -233,7 +230,7 @@ int cuda_params_publish(struct device_params *params)
 	struct cuda_device *device = device_of(params);
 	int r;
 
-	/* also where no copy is new: what is frozen may have changed */
+	/* even if no copy is new: parameters may have been frozen or thawed */
 	params_fill_chunks(cuda, params);
 	r = cuda_copy_in(device, cuda->chunks, cuda->host_chunks,
 			 cuda->chunk_count * sizeof(*cuda->chunks));
@@ -242,7 +239,7 @@ int cuda_params_publish(struct device_params *params)
 
 /* ---- reading and writing ---- */
 
-/* To be freed when it has been copied; NULL: no memory. */
+/* Scaled copy of values, to be freed after the transfer; NULL if out of memory. */
 static float *params_scale_values(const float *values, size_t count, double scale)
 {
 	float *scaled = malloc(count * sizeof(float));
@@ -252,7 +249,7 @@ static float *params_scale_values(const float *values, size_t count, double scal
 	return scaled;
 }
 
-/* A gradient that comes from outside: nothing is summed yet, so those of all others are zero. */
+/* Before an external gradient is written: if nothing is summed yet, zeroes all other gradients. */
 static int params_begin_gradients(struct device_params *params)
 {
 	struct cuda_params *cuda = params->backend;

@@ -1,6 +1,6 @@
 /*
- * gpu.h over the CUDA runtime, which is linked statically: without a driver it says so instead of
- * failing to load.
+ * gpu.h over the CUDA runtime, which is linked statically: without a driver it reports an error
+ * instead of failing to load.
  */
 #include "format/base/text/sentence.h"
 #include "trainer/device/cuda/gpu.h"
@@ -20,10 +20,7 @@ const char *gpu_error(void)
 	return error_text;
 }
 
-/*
- * What a kernel did that was queued before, of which the next call tells, and every one from then
- * on.
- */
+/* Errors of an earlier kernel, which this and all later calls report. */
 static bool gpu_is_fault(cudaError_t status)
 {
 	switch (status) {
@@ -41,14 +38,14 @@ static bool gpu_is_fault(cudaError_t status)
 	}
 }
 
-/* 0, or the errno of a status, with its words and the call's name. */
+/* Returns 0, or the errno of a status with its text and the call's name. */
 static int gpu_check(cudaError_t status, const char *call)
 {
 	int r = -EIO;
 
 	if (status == cudaSuccess)
 		return 0;
-	cudaGetLastError(); /* it has been told: the next launch is not to blame */
+	cudaGetLastError(); /* clear the error, so that the next launch does not report it */
 	if (status == cudaErrorMemoryAllocation)
 		r = -ENOMEM;
 	else if (status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver ||
@@ -104,7 +101,7 @@ int gpu_select(unsigned index, struct gpu_properties *ret_properties)
 		return fail(-ENODEV, "there %s %d GPU%s, numbered from 0, and none of index %u",
 			    devices == 1 ? "is" : "are", devices, devices == 1 ? "" : "s", index);
 	r = gpu_check(cudaSetDevice((int)index), "choosing the GPU");
-	/* waiting threads sleep: the loader has better use for the CPUs */
+	/* waiting threads sleep: the loader needs the CPUs */
 	if (r == 0)
 		r = gpu_check(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync),
 			      "choosing the GPU");

@@ -1,6 +1,6 @@
 /*
- * Autotuning the convolutions of a program: which plan is the fastest for each, and whether what is
- * fused there is faster than the same taken apart, which has other plans and further passes.
+ * Autotunes the convolutions of a program: finds the fastest plan for each, and whether a fused
+ * pattern beats its unfused parts, which have other plans and additional passes.
  */
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/kernels/norm.h"
@@ -11,10 +11,10 @@
 
 #define PASS_CHANNELS 64
 #define PASS_BYTES_MAX                                                                             \
-	(1ull << 29)     /* of the matrix that is passed over: far more than the caches have */
-#define PASS_ROUNDS 5    /* of which the fastest counts */
+	(1ull << 29)     /* size of the matrix used for timing, far larger than the caches */
+#define PASS_ROUNDS 5    /* the fastest counts */
 #define PASS_RUNS   8    /* launches between two events */
-#define GAIN_MIN    0.03 /* of the time: less may be noise, and what is apart takes more memory */
+#define GAIN_MIN    0.03 /* share of time; less may be noise, and unfused parts need more memory */
 
 struct tuner {
 	struct cuda_graph *graph;
@@ -22,15 +22,15 @@ struct tuner {
 	void *workspace;
 	uint64_t workspace_bytes;
 	gpu_event from, to;
-	/* of our own kernels, which take what is left when something is taken apart: */
+	/* model of our own kernels, which do the remaining work of an unfused pattern: */
 	double launch_ms, bytes_per_ms;
 };
 
-/* ---- our own passes ---- */
+/* ---- passes of our kernels ---- */
 
 /*
- * Milliseconds of a pass over the first rows of the arena, read and written, behind so many bytes
- * that are filled.
+ * Milliseconds of a pass that reads and writes the first rows of the arena, after filling some
+ * bytes.
  */
 static int tune_time_pass(const struct tuner *t, uint64_t rows, uint64_t lead, double *ret_ms)
 {
@@ -84,7 +84,7 @@ static int tune_time_passes(struct tuner *t)
 	return cuda_check(t->graph->device, r, "timing a pass over memory");
 }
 
-/* With sums it has a second stage. */
+/* A pass with sums has a second stage. */
 static double tune_pass_ms(const struct tuner *t, double bytes)
 {
 	return 2 * t->launch_ms + bytes / t->bytes_per_ms;
@@ -92,7 +92,7 @@ static double tune_pass_ms(const struct tuner *t, double bytes)
 
 /* ---- convolutions ---- */
 
-/* Whether an earlier operation has the same problem. */
+/* True if an earlier operation has the same problem. */
 static bool tune_seen(const struct cuda_program *program, uint32_t index)
 {
 	const struct conv_problem *problem = &program->ops[index].conv.problem;
@@ -109,15 +109,15 @@ static struct conv_arguments tune_arguments(const struct tuner *t, const struct 
 	struct conv_arguments arguments = cuda_conv_arguments(t->graph, op);
 
 	arguments.workspace = t->workspace;
-	/* gradients may be summed up already */
+	/* gradients may already be summed */
 	if (op->operands[CUDA_ADDEND])
 		arguments.w = cuda_tensor_data(t->graph, op->operands[CUDA_ADDEND]);
 	return arguments;
 }
 
 /*
- * Milliseconds of the fastest plan. 0: there is none that runs with so little workspace; INFINITY:
- * it was refused before.
+ * Milliseconds of the fastest plan; 0 if no plan runs with this little workspace, INFINITY if the
+ * problem was refused before.
  */
 static int tune_time_problem(const struct tuner *t, const struct cuda_op *op,
 			     const struct conv_problem *problem, double *ret_ms)
@@ -145,11 +145,11 @@ static int tune_time_problem(const struct tuner *t, const struct cuda_op *op,
 	return 0;
 }
 
-/* ---- fused or apart ---- */
+/* ---- fused or unfused ---- */
 
 /*
- * What is left when the first thing is taken out of the problem, and bytes that go through memory
- * for it then. False: there is nothing fused.
+ * Removes the first fused part from the problem; also returns the bytes that then go through
+ * memory. False if nothing is fused.
  */
 static bool tune_take_apart(const struct conv_problem *problem, struct conv_problem *ret_rest,
 			    double *ret_bytes)
@@ -176,7 +176,7 @@ static bool tune_take_apart(const struct conv_problem *problem, struct conv_prob
 		*ret_bytes = x * (problem->shortcut == CONV_NO_SHORTCUT ? 3 : 4);
 		return true;
 	case CONV_ADD:
-		/* what reads the gradient reads the other one, too */
+		/* the reader of the gradient reads the other one as well */
 		ret_rest->epilogue = CONV_STORE;
 		*ret_bytes = x;
 		return true;
@@ -185,7 +185,10 @@ static bool tune_take_apart(const struct conv_problem *problem, struct conv_prob
 	}
 }
 
-/* With its epilogue and without: taken apart, a prologue would be asked for again without. */
+/*
+ * Refuses the problem with and without its epilogue; otherwise the prologue would be tried again
+ * without it.
+ */
 static int tune_refuse(const struct tuner *t, const struct cuda_op *op,
 		       const struct conv_problem *problem, double ms)
 {
@@ -202,8 +205,8 @@ static int tune_refuse(const struct tuner *t, const struct cuda_op *op,
 }
 
 /*
- * Milliseconds of the problem, fused or apart, and refuses what is faster apart. elsewhere: what
- * other operations save of it in total, if this one is taken apart.
+ * Milliseconds of the faster of fused and unfused; refuses the fused problem if it loses.
+ * elsewhere: total that other operations save if this one is unfused.
  */
 static int tune_choose(const struct tuner *t, const struct cuda_op *op,
 		       const struct conv_problem *problem, double elsewhere, double *ret_ms)
@@ -215,10 +218,7 @@ static int tune_choose(const struct tuner *t, const struct cuda_op *op,
 	if (r < 0 || *ret_ms == 0 || !tune_take_apart(problem, &rest, &bytes))
 		return r;
 	pass = tune_pass_ms(t, bytes);
-	/*
-	 * the rest has to move its operands, at least: if that is too long already, there is
-	 * nothing to be tried
-	 */
+	/* the rest at least has to move its operands: skip the timing if that alone is too slow */
 	if (pass + (double)conv_problem_bytes(&rest) / t->bytes_per_ms > *ret_ms + elsewhere)
 		return 0;
 	r = tune_choose(t, op, &rest, 0, &apart);
@@ -230,10 +230,7 @@ static int tune_choose(const struct tuner *t, const struct cuda_op *op,
 	return r;
 }
 
-/*
- * The weight gradient that takes the same prologue as the forward pass of its node: it is plain
- * when that is.
- */
+/* The weight gradient with the same prologue as its node's forward pass: it is plain if that is. */
 static const struct cuda_op *tune_gradient_with(const struct cuda_program *program,
 						const struct cuda_op *op)
 {
@@ -249,8 +246,8 @@ static const struct cuda_op *tune_gradient_with(const struct cuda_program *progr
 }
 
 /*
- * What that gradient loses by its prologue; 0 where there is none, or where even then nothing can
- * be gained. False: it could not be timed, so that the forward pass stays as it is.
+ * Cost of the prologue in that gradient; 0 if there is none, or if nothing can be gained anyway.
+ * False if it could not be timed; then the forward pass stays fused.
  */
 static int tune_time_gradient(const struct tuner *t, const struct cuda_op *op, double *ret_ms,
 			      bool *ret_timed)
@@ -288,7 +285,7 @@ static int tune_choose_for(const struct tuner *t, const struct cuda_op *op)
 	return r < 0 || !timed ? r : tune_choose(t, op, &op->conv.problem, elsewhere, &ms);
 }
 
-/* ---- all of a program ---- */
+/* ---- the whole program ---- */
 
 static int tune_operations(struct tuner *t)
 {
@@ -308,7 +305,7 @@ static int tune_operations(struct tuner *t)
 	return r;
 }
 
-/* As much workspace as engines may want, or what there is. */
+/* Allocates the workspace that engines may want, or as much as there is. */
 static int tune_take_workspace(struct tuner *t)
 {
 	int r;
@@ -331,7 +328,7 @@ int cuda_tune(struct cuda_graph *graph)
 	if (!cuda_ranks_tunes(graph))
 		return 0;
 	r = tune_take_workspace(&t);
-	/* no NaNs, whose arithmetic takes another power than numbers' */
+	/* no NaNs: arithmetic on them draws different power than on numbers */
 	if (r == 0)
 		r = gpu_fill(graph->arena, 0x11, graph->program->arena.size, device->compute);
 	if (r == 0)

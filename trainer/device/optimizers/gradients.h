@@ -1,8 +1,7 @@
 /*
- * What may happen to gradients before an update, in a pass of its own, for both backends: clipping
- * by value, as torch.nn.utils.clip_grad_value_(), and then centralization (Yong et al., ECCV 2020,
- * arXiv:2004.01461, equation 1), which takes the mean of each output's row from a weight's
- * gradient.
+ * Optional separate pass over gradients before an update, for both backends: clipping by value, as
+ * torch.nn.utils.clip_grad_value_(), then centralization (Yong et al., ECCV 2020, arXiv:2004.01461,
+ * equation 1), which subtracts from each weight gradient its mean per output.
  *
  * For C and CUDA C.
  */
@@ -11,13 +10,13 @@
 
 #include "trainer/device/optimizers/updates.h"
 
-/* Whether there is such a pass. */
+/* True if the pass is needed. */
 UPDATE_INLINE bool gradients_change(const struct device_optimizer_spec *optimizer)
 {
 	return optimizer->clip_value > 0 || optimizer->centralize;
 }
 
-/* For gradients that are yet to be scaled as decided. */
+/* Clip limit for gradients before scaling by gradient_scale. */
 UPDATE_INLINE float gradients_limit(const struct device_optimizer_spec *optimizer,
 				    const struct update_decision *decision)
 {

@@ -1,6 +1,6 @@
 /*
- * LAMB (You et al., ICLR 2020, arXiv:1904.00962, algorithm 2), as timm.optim.Lamb without its own
- * clipping: Adam's direction with decay, scaled for each tensor to the norm of its weights.
+ * LAMB (You et al., ICLR 2020, arXiv:1904.00962, algorithm 2), as timm.optim.Lamb without its
+ * gradient clipping: Adam's direction with decay, scaled per tensor to the norm of its weights.
  */
 #ifndef TRAINER_DEVICE_LAMB_H
 #define TRAINER_DEVICE_LAMB_H

@@ -1,6 +1,6 @@
 /*
- * LARS (You, Gitman, Ginsburg 2017, arXiv:1708.03888, algorithm 1), as timm.optim.Lars: SGD whose
- * gradient, decay included, is scaled for each tensor by its trust ratio.
+ * LARS (You, Gitman, Ginsburg 2017, arXiv:1708.03888, algorithm 1), as timm.optim.Lars: SGD with a
+ * per-tensor trust ratio on the gradient, decay included.
  */
 #ifndef TRAINER_DEVICE_LARS_H
 #define TRAINER_DEVICE_LARS_H

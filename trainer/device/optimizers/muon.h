@@ -1,15 +1,15 @@
 /*
  * Muon (Keller Jordan et al. 2024, https://kellerjordan.github.io/posts/muon), as torch.optim.Muon:
- * SGD with momentum whose step of each matrix is replaced by one with the same singular vectors and
- * singular values near 1. Everything else is updated by AdamW (adamw.h), with a rate of its own.
- * match_rms: Liu et al. 2025, arXiv:2502.16982, section 2.2.
+ * SGD with momentum; each matrix step is replaced by one with the same singular vectors and
+ * singular values near 1. All other parameters use AdamW (adamw.h) with a separate rate. match_rms:
+ * Liu et al. 2025, arXiv:2502.16982, section 2.2.
  */
 #ifndef TRAINER_DEVICE_MUON_H
 #define TRAINER_DEVICE_MUON_H
 
 #include "trainer/device/optimizers/adam.h"
 
-/* momentum is a running mean here, not a sum */
+/* The momentum buffer is a running mean here, not a sum. */
 UPDATE_INLINE float optimizer_muon_direction(struct update_element *e, const struct update_rates *r)
 {
 	float g = (1 - r->momentum) * (e->g * r->gradient_scale);
@@ -18,7 +18,7 @@ UPDATE_INLINE float optimizer_muon_direction(struct update_element *e, const str
 	return r->from_gradient * g + r->from_moment * e->state[0];
 }
 
-/* The slope at 0 is the steepest with which singular values end between 0.7 and 1.2 or so. */
+/* Coefficients with the steepest slope at 0 for which singular values end in about 0.7 to 1.2. */
 UPDATE_INLINE struct update_polynomial optimizer_muon_polynomial(void)
 {
 	struct update_polynomial p = {3.4445f, -4.7750f, 2.0315f};

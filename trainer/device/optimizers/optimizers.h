@@ -1,7 +1,7 @@
 /*
- * The optimizers, a row each, from which parameter stores, checkpoints, --plan, the recipe and both
- * backends take what they need. An optimizer is a row here and its update in a file of its own
- * (sgd.h, adamw.h), which updates.h includes.
+ * Table of optimizers; parameter stores, checkpoints, --plan, the recipe and both backends are
+ * derived from it. To add one, add a row here and its update in a separate header (sgd.h, adamw.h),
+ * included by updates.h.
  *
  * For C and CUDA C.
  */
@@ -9,12 +9,11 @@
 #define TRAINER_DEVICE_OPTIMIZERS_H
 
 /*
- * A row is: the constant, the name in the recipe (optim.name) and of the update (optimizer_NAME),
- * whether its update sees one element alone (plain), norms of the whole tensor besides (by_tensor),
- * or of matrices what is left when their singular values are made equal (by_matrix; for both see
- * updates.h), how many slots of state each parameter has, DEVICE_STATES_MAX at most, which begin at
- * zero, and what checkpoints call them ("optimizer.momentum."). Of an optimizer by_matrix, matrices
- * have the first DEVICE_MATRIX_STATES of them alone.
+ * Columns: the constant; the name in the recipe (optim.name) and of the update (optimizer_NAME);
+ * its type: plain updates need one element, by_tensor also norms of the whole tensor, by_matrix
+ * orthogonalises matrices (both in updates.h); then the names of its state slots in checkpoints
+ * ("optimizer.momentum."), preceded by their number, at most DEVICE_STATES_MAX. State starts at
+ * zero. With by_matrix, matrices have only the first DEVICE_MATRIX_STATES slots.
  */
 /* clang-format off */
 #define DEVICE_OPTIMIZERS(X)                                                                       \
@@ -31,9 +30,9 @@
 	"others and of the first and the last layer."
 
 /*
- * What they are told beside learning rate and decay: keys of the recipe's section optim, with
- * default, bounds and meaning. A number is one of struct device_hyper, and may change at every
- * step; a boolean or a count is one of struct device_optimizer_spec.
+ * Optimizer parameters besides learning rate and decay: keys of the recipe's section optim, with
+ * default, bounds and meaning. A number becomes a field of struct device_hyper, which may change at
+ * every step; a boolean or a count becomes a field of struct device_optimizer_spec.
  */
 #define DEVICE_OPTIMIZER_KEYS(NUMBER, BOOLEAN, COUNT)                                              \
 	NUMBER(momentum, "0.9", 0, 1, "Momentum of SGD, LARS and Muon (there 0.95 is usual).")     \
@@ -57,7 +56,7 @@
 	       "muon: factor on the learning rate of what AdamW updates; 0.015 of a rate of "      \
 	       "0.02, 1 with match_rms.")
 /* clang-format on */
-#define DEVICE_NO_KEY(...) /* for any of the three, where it is not wanted */
+#define DEVICE_NO_KEY(...) /* placeholder for an unused argument of DEVICE_OPTIMIZER_KEYS */
 
 enum { DEVICE_STATES_MAX = 2, DEVICE_MATRIX_STATES = 1 };
 
@@ -68,7 +67,7 @@ enum device_optimizer_kind {
 		DEVICE_OPTIMIZER_COUNT
 };
 
-/* A bit for each optimizer by tensor, and by matrix. */
+/* Bit masks of the by_tensor and by_matrix optimizers. */
 enum {
 #define DEVICE_TENSOR_plain             0
 #define DEVICE_TENSOR_by_tensor         1

@@ -1,8 +1,8 @@
 /*
  * Sharpness-aware minimization (SAM: Foret, Kleiner, Mobahi, Neyshabur, ICLR 2021,
- * arXiv:2010.01412, algorithm 1): the gradient of an update is taken at w + rho g / |g|, where the
- * loss is nearly the highest within rho of w. Here is the step there (equation 2 with p = 2) of one
- * element, for both backends; run/update.c has the passes. The norm is that of the gradients of all
+ * arXiv:2010.01412, algorithm 1): takes the gradient for an update at w + rho g / |g|,
+ * approximately the worst point within rho of w. This is the per-element perturbation (equation 2
+ * with p = 2) for both backends; run/update.c makes the passes. |g| is the norm over all
  * parameters.
  *
  * For C and CUDA C.
@@ -12,7 +12,7 @@
 
 #include "trainer/device/optimizers/updates.h"
 
-/* On gradients that are yet to be scaled, whose scaled norm is `norm`. NaN where that is none. */
+/* Factor on unscaled gradients, whose norm after scaling is `norm`. NaN if norm is not finite. */
 UPDATE_INLINE float perturb_scale(const struct device_hyper *hyper, double scale, double norm)
 {
 	return (float)((double)hyper->perturb * scale / (norm + 1e-12)) +

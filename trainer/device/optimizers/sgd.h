@@ -1,5 +1,5 @@
 /*
- * SGD with momentum, as torch.optim.SGD has it; Nesterov's form after Sutskever, Martens, Dahl and
+ * SGD with momentum, as torch.optim.SGD; Nesterov momentum after Sutskever, Martens, Dahl and
  * Hinton (ICML 2013), decoupled decay after Loshchilov and Hutter (SGDW, ICLR 2019).
  */
 #ifndef TRAINER_DEVICE_SGD_H

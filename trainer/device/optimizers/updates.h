@@ -1,19 +1,19 @@
 /*
- * What an update does to one element, for both backends: the CPU's loops (cpu/kernels.c) and the
- * GPU's kernel (cuda/kernels/cu/update.cu) are made of these. Before it, once for all parameters,
- * comes the decision. Sources are compiled with the flags of those who include them.
+ * Per-element updates for both backends: used by the CPU's loops (cpu/kernels.c) and the GPU's
+ * kernel (cuda/kernels/cu/update.cu). The decision, common to all parameters, comes first.
+ * Header-only; the includer's compiler flags apply.
  *
- * optimizer_NAME() updates an element. An optimizer by_tensor has two more functions:
- * optimizer_NAME_measure() says numbers of each element as it is before the update, and
- * optimizer_NAME_ratio() what follows for the tensor from the L2 norms of these. The tensors are
- * those of more than one dimension; others have the ratio 1.
+ * optimizer_NAME() updates an element. A by_tensor optimizer has two more functions:
+ * optimizer_NAME_measure() returns numbers for each element before the update, and
+ * optimizer_NAME_ratio() turns their L2 norms over the tensor into the tensor's ratio. Only tensors
+ * of more than one dimension are scaled; others have ratio 1.
  *
- * An optimizer by_matrix has three more: optimizer_NAME_direction() moves an element's state and
- * says what becomes of its gradient. The matrix of these, X, scaled to a Frobenius norm of 1, goes
- * through as many steps as the spec says of X <- (a + b X X' + c (X X')^2) X, with the coefficients
- * of optimizer_NAME_polynomial(); optimizer_NAME() then finds it in place of the gradient, in
- * elements with rates.matrix, and what optimizer_NAME_length() makes of the matrix's sides in
- * rates.ratio. Matrices are weights, [outputs][all else], but those of the first and the last layer
+ * A by_matrix optimizer has three more: optimizer_NAME_direction() updates an element's state and
+ * returns its replacement for the gradient. The matrix X of these, scaled to Frobenius norm 1, goes
+ * through the spec's number of steps X <- (a + b X X' + c (X X')^2) X, with the coefficients of
+ * optimizer_NAME_polynomial(). optimizer_NAME() then gets the result in place of the gradient, in
+ * elements with rates.matrix, and optimizer_NAME_length() of the matrix's sides in rates.ratio.
+ * Matrices are weights, [outputs][rest], except those of the first and the last layer
  * (device_param_matrix()).
  *
  * For C and CUDA C.
@@ -31,25 +31,26 @@
 #define UPDATE_INLINE static inline __attribute__((always_inline))
 #endif
 
-#define UPDATE_NORMS 2 /* numbers that are measured of an element */
+#define UPDATE_NORMS 2 /* numbers measured per element */
 
-/* Of one update, for all parameters. */
+/* Common to all parameters of one update. */
 struct update_decision {
 	float gradient_scale;           /* grad_scale / loss scale, clipped */
 	float correction1, correction2; /* 1 / (1 - beta^t), for bias-corrected means */
-	/* the same by start, of those that began later */
+	/* the same by start, for parameters that began to train later */
 	float later1[DEVICE_STARTS_MAX], later2[DEVICE_STARTS_MAX];
-	float ema_decay; /* of device_hyper; 0 at the first update that is made */
-	uint32_t made;   /* 0: gradients are not finite, nothing is updated */
+	float ema_decay; /* device_hyper's; 0 for the first update */
+	uint32_t made;   /* 0 if a gradient is not finite and the update is skipped */
 };
 
-/* Coefficients of a parameter. */
+/* Coefficients for one parameter. */
 struct update_rates {
 	float gradient_scale, lr, decay;
-	float ratio;    /* the tensor's, of an optimizer by_tensor; the matrix's length */
-	bool matrix;    /* of an optimizer by_matrix: gradients are elements of that */
-	float decayed;  /* what decoupled decay leaves of a weight */
-	float keep, l2; /* the same if decay is decoupled, else 1; if not, share of it in g */
+	float ratio;   /* by_tensor: the tensor's ratio; by_matrix: the matrix's length */
+	bool matrix;   /* by_matrix: gradients are elements of the orthogonalised matrix */
+	float decayed; /* 1 - lr * decay, the factor of decoupled decay */
+	/* keep: `decayed` if decay is decoupled, else 1; l2: decay if coupled, else 0 */
+	float keep, l2;
 	float from_gradient,
 		from_moment; /* with momentum: step = from_gradient g + from_moment m */
 	float correction1, correction2;
@@ -60,12 +61,12 @@ struct update_rates {
 #undef RATE
 };
 
-/* Of a step of an optimizer by_matrix, X <- (a + b X X' + c (X X')^2) X. */
+/* Coefficients of a by_matrix step, X <- (a + b X X' + c (X X')^2) X. */
 struct update_polynomial {
 	float a, b, c;
 };
 
-#define UPDATE_MATRIX_NORM_MIN 1e-7f /* what matrices of a smaller norm are divided by */
+#define UPDATE_MATRIX_NORM_MIN 1e-7f /* lower limit of the norm that matrices are divided by */
 
 /* One element, in registers. */
 struct update_element {
@@ -78,7 +79,9 @@ UPDATE_INLINE float update_correction(float beta, uint64_t updates)
 	return (float)(1 / (1 - pow((double)beta, (double)updates)));
 }
 
-/* Of gradients that are finite, whose norm times `scale` is `norm`. Counts the update. */
+/*
+ * Decision for finite gradients whose norm is `norm` after scaling by `scale`. Counts the update.
+ */
 UPDATE_INLINE void update_decide_finite(const struct device_hyper *hyper, double scale, double norm,
 					struct device_params_state *state,
 					struct update_decision *decision)
@@ -136,7 +139,7 @@ UPDATE_INLINE struct update_rates update_rates_of(const struct device_hyper *hyp
 #include "trainer/device/optimizers/muon.h"
 #include "trainer/device/optimizers/sgd.h"
 
-/* Of an optimizer by_matrix; zeros for others. */
+/* Coefficients of a by_matrix optimizer; zeros for others. */
 UPDATE_INLINE struct update_polynomial update_polynomial_of(enum device_optimizer_kind kind)
 {
 	struct update_polynomial none = {0, 0, 0};

@@ -1,8 +1,8 @@
 /*
- * cuDNN's backend descriptors with a sticky error: a builder makes, sets and finalizes them, and
- * does nothing once something has failed, so that building a graph needs no check per line. It owns
- * every descriptor it has made; cuDNN keeps what finalized descriptors refer to, so all may be
- * destroyed once a plan is made.
+ * cuDNN's backend descriptors with a sticky error: a builder creates, sets and finalizes them, and
+ * does nothing after the first failure, so that graph construction needs no checks. It owns every
+ * descriptor it has created; cuDNN references whatever finalized descriptors need, so all of them
+ * may be destroyed once a plan exists.
  */
 #pragma once
 
@@ -19,8 +19,8 @@ typedef cudnnBackendDescriptor_t descriptor;
 
 struct backend {
 	const struct cudnn_library *library;
-	char *error;         /* DEVICE_ERROR_MAX bytes, written at the first failure */
-	const char *subject; /* that failures are about: a problem's name */
+	char *error;         /* DEVICE_ERROR_MAX bytes, set by the first failure */
+	const char *subject; /* subject of error texts: a problem's name */
 	int result; /* 0 or the first failure: -ENOENT: cuDNN does not support it; -ENOMEM, -EIO */
 	descriptor descriptors[BACKEND_DESCRIPTORS];
 	size_t count;
@@ -40,9 +40,9 @@ void backend_set_descriptor(struct backend *backend, descriptor of,
 void backend_set_int(struct backend *backend, descriptor of, cudnnBackendAttributeName_t name,
 		     int64_t value);
 void backend_finish(struct backend *backend, descriptor of, const char *what);
-/* Values that are there, `capacity` at most; 0 after a failure. */
+/* Reads at most `capacity` values and returns their number; 0 after a failure. */
 int64_t backend_get(struct backend *backend, descriptor of, cudnnBackendAttributeName_t name,
 		    cudnnBackendAttributeType_t type, int64_t capacity, void *ret_values);
-/* -ENOENT, -ENOMEM, -EIO or 0 for a status; for an error writes its words about `what`. */
+/* Translates a status: -ENOENT, -ENOMEM, -EIO or 0; on an error writes a text about `what`. */
 int backend_status(const struct cudnn_library *library, cudnnStatus_t status, const char *subject,
 		   const char *what, char *error);

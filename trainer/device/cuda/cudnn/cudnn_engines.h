@@ -1,6 +1,6 @@
 /*
  * struct conv_engines over cuDNN: candidates (what the heuristics offer for a problem), plans made
- * of them, the file of tuned plans. Private to this folder.
+ * from them, the file of tuned plans. Private to this folder.
  */
 #pragma once
 
@@ -12,21 +12,19 @@
 
 struct cudnn_engines {
 	struct cudnn_library library;
-	cudnnHandle_t handle;  /* NULL: there is no device, and: */
-	struct backend device; /* its one descriptor: the properties of a device that is not here */
+	cudnnHandle_t handle; /* NULL without a device */
+	/* without a handle: one descriptor with the properties of an absent device */
+	struct backend device;
 	struct plan_file tuned;
-	struct conv_plan *plans; /* that are in use: layers of one shape share a plan */
+	struct conv_plan *plans; /* plans in use; layers of equal shape share one */
 	uint64_t workspace_max;
 	bool tf32;
-	/*
-	 * there is a driver, or its stand-in, so that cuDNN offers engines that it compiles at run
-	 * time
-	 */
+	/* a driver or its stand-in is loaded, so cuDNN offers engines compiled at run time */
 	bool compiles;
 	char error[DEVICE_ERROR_MAX];
 };
 
-/* One way to run a problem: an engine and how its knobs are turned. */
+/* A way to run a problem: an engine and its knob settings. */
 struct candidate {
 	descriptor config;
 	int64_t engine;
@@ -51,18 +49,18 @@ struct conv_plan {
 	struct conv_plan *next; /* of engines->plans */
 	unsigned users;
 	descriptor plan;
-	/* what the plan was made of; kept, so that nothing it refers to goes before it */
+	/* source of the plan, which references them */
 	struct candidates *candidates;
 	struct conv_plan_info info;
 };
 
-/* Best first, of those that the problem admits. -ENOENT: there are none. */
+/* Finds the candidates that the problem admits, best first. -ENOENT if there are none. */
 int candidates_find(struct cudnn_engines *engines, const struct conv_problem *problem,
 		    struct candidates **ret_candidates);
 void candidates_free(struct candidates *candidates); /* accepts NULL */
 /*
- * -ENOENT, or another error of cuDNN's: this one does not work. The plan does not own the
- * candidates yet.
+ * Makes a plan; -ENOENT or another cuDNN error if the candidate does not work. The plan does not
+ * yet own the candidates.
  */
 int candidate_plan(struct cudnn_engines *engines, const struct candidates *candidates, size_t index,
 		   const struct conv_problem *problem, struct conv_plan **ret_plan);
@@ -71,7 +69,7 @@ int plan_run(struct cudnn_engines *engines, const struct conv_plan *plan,
 	     const struct candidates *candidates, const struct conv_arguments *arguments,
 	     gpu_stream stream);
 
-/* Functions of struct conv_engines. */
+/* Implement struct conv_engines. */
 int cudnn_plan(void *state, const struct conv_problem *problem, struct conv_plan **ret_plan);
 void cudnn_plan_info(const struct conv_plan *plan, struct conv_plan_info *ret_info);
 void cudnn_plan_free(struct conv_plan *plan);

@@ -1,8 +1,8 @@
 /*
- * A convolution problem as cuDNN's graph of operations, in the shapes that its documentation gives
- * the fused patterns (ConvBNfprop, DBARCS, ConvBNwgrad, DgradDreluBNBwdWeight, and the generic
- * ones). The unique id of a tensor in memory is the offset of its pointer in struct conv_arguments,
- * plus one; tensors that exist only within the graph have larger ids.
+ * A convolution problem as a cuDNN operation graph, in the forms that its documentation gives for
+ * fused patterns (ConvBNfprop, DBARCS, ConvBNwgrad, DgradDreluBNBwdWeight, and the generic ones).
+ * The unique id of a tensor in memory is the offset of its pointer in struct conv_arguments, plus
+ * one; tensors internal to the graph have larger ids.
  */
 #pragma once
 
@@ -18,11 +18,11 @@ struct conv_operands {
 };
 
 /*
- * The finalized graph, owned by the backend; NULL after a failure, see backend->result and
- * backend->error. handle: of the device that it will run on; NULL: there is none here, and planning
- * takes a device's properties instead.
+ * Builds the finalized graph, owned by the backend; NULL after a failure, see backend->result and
+ * backend->error. handle: of the device to run on; NULL if absent, then planning uses device
+ * properties.
  */
 descriptor conv_graph(struct backend *backend, cudnnHandle_t handle,
 		      const struct conv_problem *problem, struct conv_operands *ret_operands);
-/* The pointer that belongs to an id. */
+/* Pointer with this id. */
 void *conv_operand(const struct conv_arguments *arguments, int64_t id);

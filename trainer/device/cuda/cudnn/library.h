@@ -1,6 +1,4 @@
-/*
- * cuDNN and cuBLASLt as tables of the functions that are used, loaded at run time (load.h).
- */
+/* Function tables of cuDNN and cuBLASLt, loaded at run time (load.h). */
 #pragma once
 
 #include <cublasLt.h>
@@ -48,11 +46,11 @@ struct cublaslt_library {
 	CUBLASLT_LIBRARY(LIBRARY_MEMBER)
 };
 
-/* -ENODEV: it is missing or too old, see engines_open(). error has DEVICE_ERROR_MAX bytes. */
+/* -ENODEV if missing or too old, see engines_open(). error has DEVICE_ERROR_MAX bytes. */
 int cudnn_library_load(struct cudnn_library *ret_library, char *error);
 int cublaslt_library_load(struct cublaslt_library *ret_library, char *error);
 /*
- * Makes cuDNN find `path` as the driver, libcuda.so.1, if there is none. True: the driver or its
- * stand-in is loaded. Comes before cudnn_library_load().
+ * If there is no driver, makes cuDNN load `path` as libcuda.so.1. True if the driver or its
+ * stand-in is loaded. Call before cudnn_library_load().
  */
 bool driver_load(const char *path);

@@ -24,12 +24,12 @@ struct plan_line {
 };
 
 struct plan_file {
-	char *path; /* NULL: none is kept */
+	char *path; /* NULL for no file */
 	char device[192];
 	struct plan_line *lines;
 	size_t count, capacity;
 	/*
-	 * why the last line could not be written and is known to this process alone; "": it was
+	 * why the last line could not be written and is known only to this process; "" if it was
 	 * written
 	 */
 	char unkept[DEVICE_ERROR_MAX];
@@ -42,18 +42,18 @@ struct plan_file {
  */
 int plan_file_init(struct plan_file *file, const char *path, const char *device, char *error);
 void plan_file_deinit(struct plan_file *file);
-/* NULL: nothing is known of the problem on this device. */
+/* NULL if nothing is known about the problem on this device. */
 const struct plan_line *plan_file_find(const struct plan_file *file,
 				       const struct conv_problem *problem, bool tf32);
-/* The lines of this device as text, to be freed. -ENOMEM. */
+/* Returns the lines of this device as text, to be freed. -ENOMEM. */
 int plan_file_write(const struct plan_file *file, char **ret_text, size_t *ret_size);
 /*
- * Takes over the text of another process's plan_file_write(): its lines replace those of the same
- * problems, and PLAN_APART lines that it does not have are dropped. The file on disk keeps its
- * lines; new ones are added with the next plan_file_store(). -EBADMSG: no such text, nothing was
- * taken. -ENOMEM.
+ * Takes over the text of another process's plan_file_write(): its lines replace those for the same
+ * problems, and PLAN_APART lines missing in it are dropped. The file on disk keeps its lines; new
+ * ones are added by the next plan_file_store(). -EBADMSG if the text is invalid, then nothing
+ * changes. -ENOMEM.
  */
 int plan_file_adopt(struct plan_file *file, const char *text, size_t size);
-/* -ENOMEM. A file that cannot be written is no failure: `unkept` says so. */
+/* -ENOMEM. An unwritable file is not a failure; `unkept` reports it. */
 int plan_file_store(struct plan_file *file, const struct conv_problem *problem, bool tf32,
 		    const char *tag, float ms);

@@ -1,5 +1,5 @@
 /*
- * Queues the operations of a program: from roles to the arguments of kernels/ and of the engines.
+ * Queues the operations of a program: translates roles to arguments of kernels/ and of the engines.
  */
 #include "trainer/device/cuda/execute/execute.h"
 #include "trainer/device/cuda/kernels/elementwise.h"
@@ -60,7 +60,7 @@ int cuda_execute_input(struct cuda_graph *graph, const struct cuda_op *op)
 
 /* ---- convolutions and matrix products ---- */
 
-/* The same shape but for channels, which the one or the other may have more of. */
+/* The same shape except for padded channels on either side. */
 static struct elementwise_copy execute_conversion(const struct cuda_graph *graph,
 						  const struct cuda_op *op, enum cuda_role from,
 						  enum cuda_role to, bool add)
@@ -79,7 +79,7 @@ static struct elementwise_copy execute_conversion(const struct cuda_graph *graph
 	};
 }
 
-/* What stores a parameter's gradient where it should add has stored it beside. */
+/* Adds a parameter gradient that was stored separately to the accumulated one. */
 static int execute_add_gradient(struct cuda_graph *graph, const struct cuda_op *op)
 {
 	struct elementwise_copy copy = execute_conversion(graph, op, CUDA_ADDEND, CUDA_DW, true);
@@ -87,7 +87,7 @@ static int execute_add_gradient(struct cuda_graph *graph, const struct cuda_op *
 	return elementwise_copy(&graph->device->kernels, &copy);
 }
 
-/* Where a gradient of weights is stored: beside, if it has to be added to what is there. */
+/* Destination of a weight gradient: a separate tensor if it must be added to existing values. */
 static void *execute_gradient_place(struct cuda_graph *graph, const struct cuda_op *op,
 				    bool *ret_beside)
 {

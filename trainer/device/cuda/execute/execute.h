@@ -1,18 +1,15 @@
-/*
- * Between the files that queue operations: from roles to the arguments of kernels/, family by
- * family.
- */
+/* Internal to execute/: translates roles to arguments of kernels/, by family. */
 #pragma once
 
 #include "trainer/device/cuda/cuda.h"
 
-/* Where an operand lies; NULL: the operation has none of that role. */
+/* Address of an operand; NULL if the operation has none of that role. */
 void *cuda_at(const struct cuda_graph *graph, const struct cuda_op *op, enum cuda_role role);
-/* Whether this step adds to a parameter's gradient instead of storing it. */
+/* True if this step adds to a parameter's gradient instead of storing it. */
 bool cuda_adds(const struct cuda_graph *graph, const struct cuda_op *op, enum cuda_role role);
 /*
- * What the operation's kernels may write besides: NULL unless its row says that they take a
- * workspace, so that a row which forgets it fails whatever runs the operation.
+ * Workspace of the operation; NULL unless its table row declares one, so that a row that forgets it
+ * fails whenever the operation runs.
  */
 void *cuda_workspace(const struct cuda_graph *graph, const struct cuda_op *op);
 uint64_t cuda_rows(const struct cuda_tensor *tensor);

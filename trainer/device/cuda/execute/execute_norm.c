@@ -2,14 +2,14 @@
 #include "trainer/device/cuda/execute/execute.h"
 #include "trainer/device/cuda/kernels/norm.h"
 
-/* What the sums of a norm are over. */
+/* Number of rows in a norm's sums. */
 static uint64_t norm_rows(const struct cuda_graph *graph, const struct cuda_op *op)
 {
 	return cuda_ranks_sums(graph, op) ? op->norm.rows * device_world(&graph->device->base)
 					  : op->norm.rows;
 }
 
-/* What a norm has statistics of: all rows, or those of a group of samples. */
+/* Rows that share statistics: all, or those of a sample group. */
 struct norm_part {
 	uint32_t group, groups;
 	uint64_t row, rows;
@@ -25,7 +25,7 @@ static struct norm_part norm_part_of(const struct cuda_op *op, uint32_t group)
 	return (struct norm_part){group, groups, first * rows, samples * rows};
 }
 
-/* A matrix from the group's first row on. */
+/* Address of the group's first row in a matrix. */
 static void *norm_matrix(const struct cuda_graph *graph, const struct cuda_op *op,
 			 enum cuda_role role, const struct norm_part *part)
 {
@@ -36,7 +36,7 @@ static void *norm_matrix(const struct cuda_graph *graph, const struct cuda_op *o
 		      : NULL;
 }
 
-/* What the group has of a vector, of which each may have its own. */
+/* The group's part of a vector, if groups have separate ones. */
 static float *norm_vector(const struct cuda_graph *graph, const struct cuda_op *op,
 			  enum cuda_role role, const struct norm_part *part)
 {
@@ -50,11 +50,11 @@ static struct norm_arguments execute_norm_arguments(const struct cuda_graph *gra
 						    const struct cuda_op *op,
 						    const struct norm_part *part)
 {
-	/* what the kernel goes over: a matrix, or vectors alone */
+	/* operand that the kernel iterates over: a matrix, or only vectors */
 	const struct cuda_tensor *matrix = op->operands[op->operands[CUDA_DY] ? CUDA_DY : CUDA_X];
 	const struct cuda_tensor *vector =
 		op->operands[op->operands[CUDA_SUM] ? CUDA_SUM : CUDA_SCALE];
-	/* a norm that is fixed reads them, and never moves them */
+	/* a fixed norm reads running statistics and never moves them */
 	bool holds = op->kind == CUDA_OP_NORM_FINALIZE && (graph->variant & CUDA_VARIANT_HOLDS);
 
 	return (struct norm_arguments){
@@ -99,7 +99,7 @@ static struct norm_arguments execute_norm_arguments(const struct cuda_graph *gra
 	};
 }
 
-/* What is one launch. */
+/* A single launch. */
 static int execute_launch(struct cuda_graph *graph, const struct cuda_op *op,
 			  const struct norm_part *part)
 {
@@ -119,7 +119,7 @@ static int execute_launch(struct cuda_graph *graph, const struct cuda_op *op,
 	return launchers[op->kind](&graph->device->kernels, &arguments);
 }
 
-/* Group by group: running statistics and gradients take what the groups before have left. */
+/* Group by group, since running statistics and gradients build on previous groups. */
 static int execute_parts(struct cuda_graph *graph, const struct cuda_op *op,
 			 int (*execute)(struct cuda_graph *graph, const struct cuda_op *op,
 					const struct norm_part *part))
@@ -165,8 +165,8 @@ int cuda_execute_bias_gradient(struct cuda_graph *graph, const struct cuda_op *o
 }
 
 /*
- * Of several ranks: gamma and beta get this rank's sums, for their gradients will be added up with
- * all others; the gradient of x takes those of all.
+ * Several ranks: gamma and beta get this rank's sums, since their gradients are summed later with
+ * all others; the gradient of x uses the sums over all ranks.
  */
 static int execute_finalize_shared(struct cuda_graph *graph, const struct cuda_op *op,
 				   const struct norm_arguments *arguments)

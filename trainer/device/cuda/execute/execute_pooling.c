@@ -58,7 +58,7 @@ int cuda_execute_global(struct cuda_graph *graph, const struct cuda_op *op)
 		[CUDA_OP_GLOBAL_MAX_BACKWARD] = pool_global_max_backward,
 	};
 	bool backward = op->operands[CUDA_DX];
-	/* the tensor of all positions; the other one has a value per image */
+	/* the tensor with all positions; the other one has one value per image */
 	const struct cuda_tensor *x = op->operands[backward ? CUDA_DX : CUDA_X];
 	struct pool_global arguments = {
 		.from = cuda_at(graph, op, backward ? CUDA_DY : CUDA_X),

@@ -1,4 +1,4 @@
-/* Queues what makes tokens of positions and takes one of them, forward and backward. */
+/* Queues tokens and taking a token, forward and backward. */
 #include "trainer/device/cuda/execute/execute.h"
 #include "trainer/device/cuda/kernels/tokens.h"
 
@@ -23,8 +23,7 @@ int cuda_execute_tokens(struct cuda_graph *graph, const struct cuda_op *op)
 		.class_token = cuda_at(graph, op, CUDA_CLASS_TOKEN),
 		.dpositions = cuda_at(graph, op, CUDA_DPOSITIONS),
 		.dclass_token = cuda_at(graph, op, CUDA_DCLASS_TOKEN),
-		/* a tensor between, where positions are resized, is no gradient that steps add to
-		 */
+		/* the intermediate tensor of resized positions is not an accumulated gradient */
 		.add_positions = op->operands[CUDA_DPOSITIONS] &&
 				 op->operands[CUDA_DPOSITIONS]->param &&
 				 cuda_adds(graph, op, CUDA_DPOSITIONS),

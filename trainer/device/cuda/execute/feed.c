@@ -1,14 +1,11 @@
-/*
- * Batches on their way to the device: copied on a stream of their own while the step before them
- * runs.
- */
+/* Feeds batches: copies them on a separate stream while the previous step runs. */
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/kernels/deferred.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* Room for a batch wider than any before; the only memory that is taken after planning. */
+/* Enlarges a buffer for a batch larger than all before; the only allocation after planning. */
 static int feed_widen(struct cuda_graph *cuda, void **buffer, uint64_t *size, uint64_t bytes)
 {
 	int r;
@@ -27,11 +24,11 @@ static int feed_widen(struct cuda_graph *cuda, void **buffer, uint64_t *size, ui
 	return cuda_check(cuda->device, r, "memory for a batch");
 }
 
-/* By way of page-locked memory of ours. */
+/* Copies through our page-locked memory. */
 static int feed_copy_staged(struct cuda_graph *cuda, struct cuda_staging *staging, void *to,
 			    const void *images, uint64_t bytes)
 {
-	int r = gpu_event_synchronize(staging->fed); /* what was copied from there last */
+	int r = gpu_event_synchronize(staging->fed); /* previous copy from there */
 
 	if (r == 0 && staging->host_bytes < bytes) {
 		gpu_free_host(staging->host);
@@ -71,7 +68,7 @@ static int feed_copy_images(struct cuda_graph *cuda, struct cuda_staging *stagin
 	return cuda_check(cuda->device, r, "copying a batch");
 }
 
-/* Finishes the images behind their copy, while the step before them runs. */
+/* Applies deferred operations after the copy, while the previous step runs. */
 static int feed_finish(struct cuda_graph *cuda, struct cuda_staging *staging,
 		       struct cuda_ticket *ticket, const struct device_batch *batch)
 {
@@ -107,10 +104,10 @@ static int feed_finish(struct cuda_graph *cuda, struct cuda_staging *staging,
 static int feed_copy_targets(struct cuda_graph *cuda, struct cuda_staging *staging,
 			     struct cuda_ticket *ticket, const struct device_batch *batch)
 {
-	/* the teacher's logits are the last of them */
+	/* the teacher's logits are last */
 	size_t words = batch->teacher_kept ? device_target_own_words(cuda->graph)
 					   : device_target_words(cuda->graph);
-	int r = gpu_event_synchronize(ticket->event); /* of the copy that had these before */
+	int r = gpu_event_synchronize(ticket->event); /* previous copy from these buffers */
 
 	if (r < 0)
 		return cuda_check(cuda->device, r, "waiting for a batch");
@@ -121,7 +118,10 @@ static int feed_copy_targets(struct cuda_graph *cuda, struct cuda_staging *stagi
 	return cuda_check(cuda->device, r, "copying targets");
 }
 
-/* How the batch becomes the input; the ticket's memory is free since its targets were filled in. */
+/*
+ * Copies the description of resampling; the ticket's buffers are free since its targets were filled
+ * in.
+ */
 static int feed_copy_changes(struct cuda_graph *cuda, struct cuda_staging *staging,
 			     struct cuda_ticket *ticket, const struct device_batch *batch)
 {
@@ -199,7 +199,7 @@ int cuda_fed(struct device_graph *graph, uint64_t ticket, bool wait)
 	struct cuda_ticket *own = &cuda->tickets[ticket % CUDA_TICKETS];
 	int r;
 
-	/* feeding so many more has waited for it */
+	/* later feeds have waited for it */
 	if (ticket + CUDA_TICKETS <= cuda->ticket || own->staged)
 		return 0;
 	r = wait ? gpu_event_synchronize(own->event) : gpu_event_query(own->event);

@@ -1,4 +1,4 @@
-/* Steps: queued, captured, replayed; what comes of them. */
+/* Steps: queue, capture, replay, results. */
 #include "format/base/system/clock.h"
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/kernels/elementwise.h"
@@ -18,7 +18,7 @@ static struct cuda_params *run_store(const struct cuda_graph *cuda)
 
 /* ---- the work of a step ---- */
 
-/* Queues a search of what an operation wrote; anomalies are numbered by operation and role. */
+/* Queues a check of an operation's results; anomalies are numbered by operation and role. */
 static int run_search(struct cuda_graph *cuda, uint32_t index)
 {
 	const struct cuda_op *op = &cuda->program->ops[index];
@@ -52,7 +52,7 @@ static int run_fail_op(struct cuda_graph *cuda, const struct cuda_op *op, int r)
 			   cuda_op_name(op->kind), *gpu_error() ? gpu_error() : strerror(-r));
 }
 
-/* Of those that the variant leaves out. */
+/* True for operations that the variant skips. */
 static bool run_is_idle(const struct cuda_graph *cuda, const struct cuda_op *op)
 {
 	if (run_is_training(cuda))
@@ -60,7 +60,7 @@ static bool run_is_idle(const struct cuda_graph *cuda, const struct cuda_op *op)
 	return (cuda->variant & CUDA_VARIANT_READY) && cuda_op_operation(op)->constant;
 }
 
-/* Its operations are launched one by one, between events. */
+/* True if operations are launched one by one, between events. */
 static bool run_is_timed(const struct cuda_graph *cuda)
 {
 	return cuda->device->base.options.profile || cuda->device->base.watch;
@@ -101,7 +101,7 @@ static int run_queue_operations(struct cuda_graph *cuda)
 	return cuda_check(cuda->device, r, "timing");
 }
 
-/* Without a loss nothing else writes the results: all zeros, but for the loss scale. */
+/* Without a loss, sets the results, which nothing else writes: zeros except for the loss scale. */
 static int run_begin_results(struct cuda_graph *cuda)
 {
 	int r = gpu_fill(cuda->results, 0, sizeof(*cuda->results), cuda->device->compute);
@@ -186,8 +186,8 @@ static int run_capture(struct cuda_graph *cuda)
 }
 
 /*
- * The first time operation by operation, for libraries may load and set up what a capture must not
- * see; the second time captured.
+ * The first time runs operation by operation, since libraries may load and initialise what a
+ * capture must not contain; captures the second time.
  */
 static int run_captured(struct cuda_graph *cuda)
 {
@@ -226,8 +226,8 @@ static int run_name_anomaly(struct cuda_graph *cuda, uint64_t first, bool gradie
 }
 
 /*
- * An overflow in the gradients is what loss scaling is for: the update will be skipped and the
- * scale lowered. Only with a scale of at most 1 there is something wrong.
+ * With loss scaling, an overflow in the gradients is expected: the update is skipped and the scale
+ * lowered. It is an anomaly only with a scale of at most 1.
  */
 static int run_judge_anomaly(struct cuda_graph *cuda, uint64_t first)
 {
@@ -238,7 +238,7 @@ static int run_judge_anomaly(struct cuda_graph *cuda, uint64_t first)
 
 	if (first == ELEMENTWISE_FINITE)
 		return 0;
-	/* the loss's comes with its forward pass */
+	/* the loss's gradient is made in its forward pass */
 	gradient =
 		cuda->program->ops[number / CUDA_ROLES].backward || number % CUDA_ROLES == CUDA_DX;
 	r = cuda_loss_scale(cuda->graph->params, &scale);
@@ -298,7 +298,7 @@ static int run_work(struct cuda_graph *cuda)
 	return r == 0 && options->profile ? run_add_times(cuda) : r;
 }
 
-/* Nanoseconds between two of the step's events. */
+/* Nanoseconds between two events of the step. */
 static uint64_t run_elapsed_ns(const struct cuda_graph *cuda, uint32_t from, uint32_t to, int *r)
 {
 	float milliseconds = 0;
@@ -308,7 +308,7 @@ static uint64_t run_elapsed_ns(const struct cuda_graph *cuda, uint32_t from, uin
 	return (uint64_t)((double)milliseconds * 1e6);
 }
 
-/* Who watches is told of a step that began when nothing else was under way. */
+/* Reports a step to device_watch; it began when nothing else was in flight. */
 static int run_tell(struct cuda_graph *cuda, uint64_t begin_ns)
 {
 	const struct device *device = &cuda->device->base;
@@ -347,7 +347,7 @@ static int run_watched(struct cuda_graph *cuda)
 		r = gpu_stream_synchronize(cuda->device->compute);
 	if (r < 0)
 		return cuda_check(cuda->device, r, "timing");
-	/* the first event passes after this, so that no span is told to lie where it did not */
+	/* the first event passes later than this, so spans are never placed too early */
 	uint64_t begin = clock_ns(CLOCK_MONOTONIC);
 
 	r = run_work(cuda);
@@ -356,7 +356,7 @@ static int run_watched(struct cuda_graph *cuda)
 
 /* ---- steps ---- */
 
-/* Sends the step's arguments off. */
+/* Queues the step's arguments. */
 static int run_begin(struct cuda_graph *cuda, const struct device_hyper *hyper)
 {
 	struct cuda_device *device = cuda->device;
@@ -367,7 +367,7 @@ static int run_begin(struct cuda_graph *cuda, const struct device_hyper *hyper)
 	if (!cuda->fed)
 		return device_fail(&device->base, -EINVAL, "no batch was fed for this step");
 	r = cuda_rescale_given(cuda);
-	/* the step that had this place in the ring; the host is never further ahead */
+	/* wait for the step that had this entry of the ring; the host is never further ahead */
 	if (r == 0)
 		r = cuda_ranks_wait(device, cuda->done[slot], "waiting for a step");
 	if (r < 0)
@@ -408,7 +408,7 @@ static int run_step(struct cuda_graph *cuda, enum cuda_variant variant,
 	gpu_range_push(run_is_training(cuda) ? "step" : "evaluate");
 	r = cuda->device->base.watch ? run_watched(cuda) : run_work(cuda);
 	gpu_range_pop();
-	/* also after a failure: the next batch may come */
+	/* even after a failure, so that the next batch can be fed */
 	used = gpu_event_record(cuda->staging[cuda->ticket % 2].used, cuda->device->compute);
 	if (r == 0)
 		r = cuda_check(cuda->device, used, "ending a step");
@@ -441,7 +441,10 @@ int cuda_forward(struct device_graph *graph, bool moves_statistics, uint64_t *re
 	return run_step(cuda, (enum cuda_variant)variant, NULL, ret_step);
 }
 
-/* The second time captured, as a step; that is kept until a step is captured in earnest. */
+/*
+ * The second rehearsal is captured, as a step would be; the graph is kept until a real step is
+ * captured.
+ */
 int cuda_rehearse(struct device_graph *graph)
 {
 	struct cuda_graph *cuda = graph->backend;
@@ -475,10 +478,7 @@ int cuda_results(struct device_graph *graph, uint64_t step, bool wait,
 
 	if (!step || step > cuda->steps || cuda->steps - step >= DEVICE_RESULTS_MAX)
 		return -ERANGE;
-	/*
-	 * ranks must not find different answers to whether it is there yet: it is what has been
-	 * waited for
-	 */
+	/* all ranks must give the same answer, so only results that were waited for are ready */
 	if (!wait && cuda->device->collective && step > cuda->ranks.awaited)
 		return -EAGAIN;
 	if (!wait)

@@ -1,5 +1,5 @@
 /*
- * Values between steps: logits, results and gradients that the host reads, gradients that it gives.
+ * Values between steps: the host reads logits, results and gradients, and writes given gradients.
  */
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/kernels/elementwise.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A tensor as fp32, without its padding: to device memory of that shape. */
+/* Converts a tensor to fp32 without padding, in device memory of that shape. */
 static int values_convert(const struct cuda_graph *cuda, const struct cuda_tensor *tensor,
 			  struct device_shape shape, void *to)
 {
@@ -105,7 +105,7 @@ static struct cuda_tensor *values_find_kept(const struct cuda_graph *cuda,
 	return NULL;
 }
 
-/* Takes memory for the time of the call. */
+/* Allocates memory during the call. */
 static int values_read_tensor(struct cuda_graph *cuda, const struct cuda_tensor *tensor,
 			      struct device_shape shape, float *ret_values)
 {
@@ -143,7 +143,7 @@ int cuda_value_read(struct device_graph *graph, const struct device_value *value
 	return r;
 }
 
-/* ---- gradients that were given ---- */
+/* ---- given gradients ---- */
 
 static int values_write_given(struct cuda_graph *cuda, struct cuda_given *given, double scale)
 {

@@ -1,16 +1,16 @@
 /*
  * Attention on packed qkv, forward and backward, without a T x T matrix in memory (Dao, Fu, Ermon,
- * Rudra, Re 2022, "FlashAttention", arXiv:2205.14135): a block has a tile of queries and walks over
- * tiles of keys, keeping the largest score and the sum of exponentials of each query so far.
+ * Rudra, Re 2022, "FlashAttention", arXiv:2205.14135): a block handles a tile of queries and
+ * iterates over tiles of keys, keeping each query's running maximum score and sum of exponentials.
  *
- * 16-bit elements whose heads are whole packs of channels go through the tensor cores, with scores
- * and sums in fp32; all others through fp32 arithmetic, which is what fp32 training can have, and
- * no more than right: a multiprocessor's shared memory limits it.
+ * 16-bit elements whose heads are whole packs of channels use tensor cores, with scores and sums in
+ * fp32. All others use plain fp32 arithmetic, as fp32 training requires; that path aims only at
+ * correctness, and shared memory limits its speed.
  *
- * Backward computes the scores anew, twice: one kernel has the queries' gradients, walking over the
- * keys, another one the keys' and values', walking over the queries. A single one would make five
- * matrix products instead of seven, but add up the queries' gradients by atomics in any order; so
- * results repeat bit for bit.
+ * Backward recomputes the scores twice: one kernel iterates over keys for the queries' gradients,
+ * another over queries for those of keys and values. A single kernel would need five matrix
+ * products instead of seven, but would add up the queries' gradients with atomics in arbitrary
+ * order; this way results are bitwise reproducible.
  */
 #ifndef TRAINER_DEVICE_CUDA_ATTENTION_H
 #define TRAINER_DEVICE_CUDA_ATTENTION_H
@@ -24,27 +24,27 @@
 struct attention_arguments {
 	const void *qkv; /* [n][t][3][heads][d] E */
 	void *y;         /* [n][t][heads][d] E; backward reads it */
-	float *log_sum;  /* [n][heads][t] of exponentials of scores; forward: or NULL */
-	const void *dy;  /* [n][t][heads][d] E; backward, and the following */
+	float *log_sum;  /* [n][heads][t] log-sum-exp of scores; NULL allowed in forward */
+	const void *dy;  /* [n][t][heads][d] E; this and the following for backward */
 	void *dqkv;      /* [n][t][3][heads][d] E */
-	float *delta;    /* workspace, as log_sum */
-	const struct step_arguments *step; /* has what draws depend on */
+	float *delta;    /* workspace, shaped as log_sum */
+	const struct step_arguments *step; /* contains the seed and step of draws */
 	uint32_t layer;
-	struct draws_drop dropout; /* of probabilities; below 0: nothing is drawn */
+	struct draws_drop dropout; /* of attention weights; below 0 for none */
 	uint32_t n, t, heads, d;
 	enum cuda_element element;
-	float scale;    /* of scores; filled in by the launchers, as what follows */
+	float scale;    /* of scores; this and the following are set by the launchers */
 	uint32_t tiles; /* of positions */
 };
 
 /*
- * y = softmax(q k^T / sqrt(d)) v. Reads qkv once for each tile of queries, from the caches but for
- * the first; writes y and log_sum once. -EINVAL, here and below: more than ATTENTION_CHANNELS_MAX
- * channels, or more than 2^31 blocks.
+ * y = softmax(q k^T / sqrt(d)) v. Reads qkv once per tile of queries, mostly from caches; writes y
+ * and log_sum once. -EINVAL, here and below: more than ATTENTION_CHANNELS_MAX channels, or more
+ * than 2^31 blocks.
  */
 int attention_forward(const struct kernel_device *device,
 		      const struct attention_arguments *arguments);
-/* dqkv, all of it, from what the forward pass read and wrote. Writes it once. */
+/* Computes all of dqkv from the operands of the forward pass. Writes it once. */
 int attention_backward(const struct kernel_device *device,
 		       const struct attention_arguments *arguments);
 

@@ -1,19 +1,19 @@
 /*
- * How kernels that work per channel cut a matrix [rows][channels] (positions of an NHWC tensor)
- * among the threads of a grid.
+ * How per-channel kernels distribute a matrix [rows][channels] (positions of an NHWC tensor) over
+ * the threads of a grid.
  *
- * A thread has one group of `lanes` neighbouring channels, 16 bytes if their number allows it, else
- * one channel; so its per-channel operands stay in registers while it walks down the rows. A block
- * covers a tile `width` groups wide and `height` rows high. blocks_y tiles cover the channels; the
- * blocks_x blocks of one column of tiles (their number follows from the multiprocessors) stride
- * over the rows, each taking `height * COLUMNS_UNROLL` at a time, so that a warp reads whole lines
- * and every thread has several loads in flight.
+ * A thread has one group of `lanes` neighbouring channels, 16 bytes if the number of channels
+ * allows it, else one channel, so per-channel operands stay in registers while it walks down the
+ * rows. A block covers a tile `width` groups wide and `height` rows high. blocks_y tiles cover the
+ * channels; the blocks_x blocks of a tile column (their number depends on the multiprocessors)
+ * stride over the rows, `height * COLUMNS_UNROLL` at a time, so that warps read whole lines and
+ * threads have several loads in flight.
  *
- * Sums over rows take two stages in a fixed order: each block leaves its sums in `partial`
- * [2][blocks_x][channels], and columns_combine() adds those up in double precision. They repeat bit
- * for bit on devices with the same number of multiprocessors.
+ * Sums over rows have two stages in a fixed order: each block stores its sums in `partial`
+ * [2][blocks_x][channels], and columns_combine() adds them in double precision. They are bitwise
+ * reproducible on devices with the same number of multiprocessors.
  *
- * Launchers of all families return 0 or a negative errno: -EINVAL for what they cannot do (named in
+ * All launchers in this folder return 0 or a negative errno: -EINVAL for unsupported arguments (see
  * their comments), or gpu_launch()'s. They may be captured.
  */
 #ifndef TRAINER_DEVICE_CUDA_COLUMNS_H
@@ -25,12 +25,12 @@
 #define COLUMNS_UNROLL 4
 
 /*
- * One kernel for every element, with 16-byte groups and with single channels: index by
+ * A kernel has an instance per element and group size (16 bytes or a single channel); index with
  * columns_instance().
  */
 #define KERNEL_INSTANCES 6
 
-/* Where kernels are queued, and what grids are sized for. */
+/* Stream for kernels, and the properties that determine grid sizes. */
 struct kernel_device {
 	gpu_stream stream;
 	uint32_t multiprocessors;
@@ -42,23 +42,23 @@ struct columns {
 	uint32_t groups; /* of channels: channels / lanes */
 	uint32_t width;  /* groups of a block's tile */
 	uint32_t height; /* rows of a block's tile */
-	uint32_t turns;  /* of height * COLUMNS_UNROLL rows, to cover all */
+	uint32_t turns;  /* iterations of height * COLUMNS_UNROLL rows that cover all rows */
 	uint32_t blocks_x, blocks_y;
-	uint32_t instance; /* of a table of kernels */
+	uint32_t instance; /* index into a kernel table */
 };
 
 uint32_t columns_instance(enum cuda_element element, uint32_t channels);
 /*
- * rows and channels from 1. resident: for the first stage of sums, how many blocks of the kernel
- * fit on a multiprocessor, 1..COLUMNS_RESIDENT_MAX. The grid is at most one wave of them: more
- * would leave more partial sums, and a second wave of one block takes as long as the first.
- * COLUMNS_MAP: no sums.
+ * rows and channels are at least 1. resident: for the first stage of sums, blocks of the kernel
+ * that fit a multiprocessor, 1..COLUMNS_RESIDENT_MAX. The grid is at most one wave of them: more
+ * blocks mean more partial sums, and a second wave of one block takes as long as the first.
+ * COLUMNS_MAP if there are no sums.
  */
 #define COLUMNS_RESIDENT_MAX 4
 #define COLUMNS_MAP          0
 void columns_init(struct columns *columns, const struct kernel_device *device, uint64_t rows,
 		  uint32_t channels, enum cuda_element element, uint32_t resident);
-/* Bytes of `partial` for sums over a matrix of at most that many rows, of any element. */
+/* Bytes of `partial` for sums over a matrix of at most this many rows, of any element. */
 uint64_t columns_workspace(uint32_t multiprocessors, uint64_t rows, uint32_t channels);
 
 struct columns_combine {

@@ -1,4 +1,4 @@
-/* Steps of a pipeline that the daemon has left to the device (format/base/deferred.h). */
+/* Pipeline operations deferred to the device (format/base/deferred.h). */
 #ifndef TRAINER_DEVICE_CUDA_DEFERRED_H
 #define TRAINER_DEVICE_CUDA_DEFERRED_H
 
@@ -7,9 +7,9 @@
 
 /*
  * finished [count][deferred.height][deferred.width][channels] = delivered [count][height][width]
- * [channels] with deferred [count] done to them, all of one size: bytes, as deferred_apply() makes
- * them. Reads and writes each byte once, and what is finished once more for each change of
- * contrast, whose mean has to be known.
+ * [channels] with the operations deferred [count] applied; one size for all; bytes, equal to those
+ * of deferred_apply(). Reads and writes each byte once, and the result once more per contrast
+ * change, which needs the mean first.
  */
 struct deferred_finish {
 	const struct deferred *deferred; /* in device memory, like the others */

@@ -1,5 +1,5 @@
 /*
- * Division by a number that is known at launch: a multiplication and a shift instead of some twenty
+ * Division by a number known at launch: a multiplication and a shift instead of some twenty
  * instructions.
  */
 #ifndef TRAINER_DEVICE_CUDA_DIVIDE_H

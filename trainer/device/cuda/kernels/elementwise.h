@@ -1,7 +1,4 @@
-/*
- * Sums, copies between elements and paddings, folded weights, and the search for what is not
- * finite.
- */
+/* Sums, conversions and padding, weight folding, and the search for non-finite elements. */
 #ifndef TRAINER_DEVICE_CUDA_ELEMENTWISE_H
 #define TRAINER_DEVICE_CUDA_ELEMENTWISE_H
 
@@ -19,9 +16,8 @@ int elementwise_add(const struct kernel_device *device, const struct elementwise
 
 /*
  * to [rows][to_columns] = from [rows][from_columns], between any two elements, rounded to nearest
- * even. Columns that `from` has not got become 0, columns that `to` has not got are left out. add:
- * to += from. For gradients of weights (cast, without padding), weights (cast, padded), values read
- * and written.
+ * even. Missing columns become 0, excess columns are dropped. add: to += from. For gradients of
+ * weights (converted, without padding), weights (converted, padded), and values read and written.
  */
 struct elementwise_copy {
 	const void *from;
@@ -35,14 +31,14 @@ struct elementwise_copy {
 int elementwise_copy(const struct kernel_device *device, const struct elementwise_copy *arguments);
 
 /*
- * Several copies in one launch, for small ones that alone take little longer than a launch: all
- * between the same elements, without padding, and to places that do not overlap.
+ * Several copies in one launch, for small ones that hardly take longer than a launch: all between
+ * the same elements, without padding, to disjoint destinations.
  */
 #define ELEMENTWISE_COPIES_MAX 16
 struct elementwise_copies {
 	struct elementwise_copy list[ELEMENTWISE_COPIES_MAX];
 	uint32_t count;
-	/* filled in by the launcher: first block of each */
+	/* set by the launcher: first block of each copy */
 	uint32_t blocks[ELEMENTWISE_COPIES_MAX];
 };
 int elementwise_copies(const struct kernel_device *device,
@@ -50,7 +46,7 @@ int elementwise_copies(const struct kernel_device *device,
 
 /*
  * Evaluation: to [k][positions][to_columns] E = w scale_k, bias = beta - mean scale, scale = gamma
- * / sqrt(variance + epsilon); columns that w has not got become 0. Reads w once, writes `to` once.
+ * / sqrt(variance + epsilon); columns missing in w become 0. Reads w once, writes `to` once.
  */
 struct elementwise_fold {
 	const float *w; /* [k][positions][from_columns]; positions = R S */
@@ -64,9 +60,9 @@ struct elementwise_fold {
 int elementwise_fold(const struct kernel_device *device, const struct elementwise_fold *arguments);
 
 /*
- * Looks for elements that are not finite: *first = min(*first, tensor << 40 | index of the first
- * one). Start with *first = ELEMENTWISE_FINITE; after any number of checks it names the tensor with
- * the lowest number and the element. Reads x once.
+ * Searches for non-finite elements: *first = min(*first, tensor << 40 | index of the first one).
+ * Start with *first = ELEMENTWISE_FINITE; after any number of checks it holds the lowest tensor
+ * number and its element. Reads x once.
  */
 #define ELEMENTWISE_FINITE UINT64_MAX
 struct elementwise_check {

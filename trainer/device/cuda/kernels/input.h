@@ -1,6 +1,6 @@
 /*
- * How a graph begins: what changes from step to step, which is stored in device memory (struct
- * step_arguments), and the batch as it came from the feed.
+ * Start of a step: stores the per-step arguments in device memory (struct step_arguments), and
+ * converts the fed batch.
  */
 #ifndef TRAINER_DEVICE_CUDA_INPUT_H
 #define TRAINER_DEVICE_CUDA_INPUT_H
@@ -10,8 +10,8 @@
 #include "trainer/device/cuda/step.h"
 
 /*
- * *to = arguments, passed by value with the launch: a copy from host memory would queue in the copy
- * engine behind the batch that is on its way to the device, and delay the step.
+ * *to = arguments, passed by value with the launch. A copy from host memory would queue in the copy
+ * engine behind the next batch and delay the step.
  */
 struct step_store {
 	struct step_arguments arguments;
@@ -20,9 +20,9 @@ struct step_store {
 int step_store(const struct kernel_device *device, const struct step_store *arguments);
 
 /*
- * y [n][h][w][padded] E = the batch's images: bytes as (x - mean) / std, other elements as they
- * are; the batch's channels from `channels` on are ignored, y's are 0; images from step->count on
- * are 0; mirrored if the step says so. Reads the batch once, writes y once.
+ * y [n][h][w][padded] E = the batch's images: bytes as (x - mean) / std, other elements unchanged.
+ * The batch's channels from `channels` on are ignored, y's are 0; images from step->count on are 0;
+ * mirrored if the step says so. Reads the batch once, writes y once.
  */
 struct input_normalize {
 	const struct step_arguments *step; /* in device memory */
@@ -37,8 +37,8 @@ struct input_normalize {
 };
 int input_normalize(const struct kernel_device *device, const struct input_normalize *arguments);
 /*
- * The same of a batch that is resized, thinned and blended as struct device_changes says; reads of
- * it what is taken, through the caches.
+ * The same for a batch that is resized, thinned and blended by struct device_changes; reads only
+ * the needed pixels, through the caches.
  */
 int input_resample(const struct kernel_device *device, const struct input_normalize *arguments);
 

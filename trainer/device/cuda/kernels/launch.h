@@ -1,4 +1,4 @@
-/* What launchers share. */
+/* Common code of launchers. */
 #ifndef TRAINER_DEVICE_CUDA_LAUNCH_H
 #define TRAINER_DEVICE_CUDA_LAUNCH_H
 
@@ -6,23 +6,20 @@
 
 #define LAUNCH_THREADS 256 /* KERNEL_THREADS */
 
-/* A kernel over columns; `kernels` is the family's table. */
+/* Launches a kernel over columns; `kernels` is the family's table. */
 int launch_columns(const struct kernel_device *device, const struct gpu_kernel *kernels,
 		   const struct columns *columns, const void *arguments, size_t size);
 /*
- * The same of one that leaves sums over rows in combine->partial, and their second stage; blocks
- * and channels of *combine are filled in here.
+ * The same for a kernel with sums over rows in combine->partial, followed by the second stage; sets
+ * blocks and channels of *combine.
  */
 int launch_sums(const struct kernel_device *device, const struct gpu_kernel *kernels,
 		const struct columns *columns, const void *arguments, size_t size,
 		struct columns_combine *combine);
-/* One thread for each of `count`, which is below 2^39. */
+/* Launches a thread per item; count is below 2^39. */
 int launch_flat(const struct kernel_device *device, const struct gpu_kernel *kernel, uint64_t count,
 		const void *arguments, size_t size);
-/*
- * Threads that walk over `count` items in strides of the grid, at most as many as the device has
- * room for.
- */
+/* Launches threads that stride over `count` items, at most as many as the device can hold. */
 int launch_strided(const struct kernel_device *device, const struct gpu_kernel *kernel,
 		   uint64_t count, const void *arguments, size_t size);
 

@@ -1,7 +1,7 @@
 /*
  * Batch norm, residual and activation over matrices [rows][channels] of E (rows = n h w), forward
  * and backward, gradients of biases, and layer norm. Vectors are fp32 [channels]; arithmetic is
- * fp32, sums over rows as columns.h says. E is `element`.
+ * fp32, with sums over rows as in columns.h. E is `element`.
  */
 #ifndef TRAINER_DEVICE_CUDA_NORM_H
 #define TRAINER_DEVICE_CUDA_NORM_H
@@ -9,9 +9,8 @@
 #include "trainer/device/cuda/kernels/columns.h"
 
 /*
- * The operands of all kernels here, by the names that the formulas below have for them; a launcher
- * reads those that its comment names. NULL: there is none. A scale that is not there counts as 1, a
- * bias or an addend as 0.
+ * Operands of all kernels here, named as in the formulas below; a launcher reads those in its
+ * comment. NULL if absent: then a scale counts as 1, a bias or an addend as 0.
  */
 struct norm_arguments {
 	const void *x, *residual, *dy, *dy2; /* [rows][channels] E, here and below */
@@ -24,7 +23,7 @@ struct norm_arguments {
 	float *a, *b, *c;
 	float *partial;                      /* workspace of columns_workspace() bytes, for sums */
 	bool add_sum, add_dgamma, add_dbeta; /* += instead of = */
-	bool fixed;                          /* mean and deviation do not depend on x */
+	bool fixed; /* mean and deviation are constants, independent of x */
 	float epsilon, momentum;
 	uint64_t rows;
 	uint32_t channels;
@@ -37,14 +36,14 @@ struct norm_arguments {
 int norm_statistics(const struct kernel_device *device, const struct norm_arguments *arguments);
 
 /*
- * From sums over `rows` positions, of norm_statistics(): mean, deviation = 1 / sqrt(biased variance
- * + epsilon), scale = gamma deviation and bias = beta - mean scale. With running_mean and
- * running_var: these += momentum (batch's - own), the variance unbiased.
+ * From the sums of norm_statistics() over `rows` positions: mean, deviation = 1 / sqrt(biased
+ * variance + epsilon), scale = gamma deviation and bias = beta - mean scale. With running_mean and
+ * running_var: these += momentum (batch's - own), with unbiased variance.
  */
 int norm_finalize(const struct kernel_device *device, const struct norm_arguments *arguments);
 
 /*
- * Scale and bias from running_mean, running_var, gamma and beta; and mean and deviation, unless
+ * Scale and bias from running_mean, running_var, gamma and beta; also mean and deviation, unless
  * both are NULL.
  */
 int norm_running(const struct kernel_device *device, const struct norm_arguments *arguments);
@@ -56,21 +55,20 @@ int norm_running(const struct kernel_device *device, const struct norm_arguments
 int norm_apply(const struct kernel_device *device, const struct norm_arguments *arguments);
 
 /*
- * dz = (dy + dy2) activation'(z), and its sums: sum = sum dz; with products, which takes mean and
- * deviation, products = sum dz (x - mean) deviation. For ReLU z > 0 is taken from y > 0 where y is
- * given; otherwise, and for GELU and sigmoid, z is computed from x as norm_apply() does. Identity
- * needs neither. Everything given is read once, dz is written once; it may be dy, dy2 or, if only
- * the sums are wanted, NULL. -EINVAL: nothing is wanted of it, or an operand that it takes is
- * missing.
+ * dz = (dy + dy2) activation'(z), and its sums: sum = sum dz; with products, which needs mean and
+ * deviation, products = sum dz (x - mean) deviation. For ReLU, z > 0 is derived from y > 0 if y is
+ * given; otherwise, and for GELU and sigmoid, z is computed from x as in norm_apply(). Identity
+ * needs neither. Reads each given operand once, writes dz once; dz may be dy, dy2 or, if only the
+ * sums are needed, NULL. -EINVAL if there is no output or an operand is missing.
  *
- * A bias's gradient is this of dy alone with identity: dy, sum, add_sum, partial.
+ * For a bias's gradient, pass dy, sum, add_sum and partial, with identity.
  */
 int norm_backward(const struct kernel_device *device, const struct norm_arguments *arguments);
 
 /*
- * From the sums of norm_backward(): dgamma and dbeta, each or NULL, and what norm_backward_apply()
- * takes, or all NULL: a = gamma deviation, b = -a deviation products / rows, c = -a sum / rows - b
- * mean; fixed: b = c = 0.
+ * From the sums of norm_backward(): dgamma and dbeta, each optional, and the factors for
+ * norm_backward_apply(), or all NULL: a = gamma deviation, b = -a deviation products / rows, c = -a
+ * sum / rows - b mean; fixed: b = c = 0.
  */
 int norm_backward_finalize(const struct kernel_device *device,
 			   const struct norm_arguments *arguments);
@@ -82,19 +80,19 @@ int norm_backward_finalize(const struct kernel_device *device,
 int norm_backward_apply(const struct kernel_device *device, const struct norm_arguments *arguments);
 
 /*
- * Layer norm (Ba, Kiros, Hinton 2016, arXiv:1607.06450): each row by its own mean and biased
- * variance, then gamma and beta; mean and deviation = 1 / sqrt(variance + epsilon) are [rows]. The
- * variance is taken about the mean, in a second pass over the row.
+ * Layer norm (Ba, Kiros, Hinton 2016, arXiv:1607.06450): normalises each row by its mean and biased
+ * variance, then applies gamma and beta; mean and deviation = 1 / sqrt(variance + epsilon) are
+ * [rows]. The variance is computed about the mean, in a second pass over the row.
  *
- * A row of up to LAYER_NORM_WARP_MAX channels is a warp's, a longer one a block's. What a thread
- * has of it stays in registers as long as there are at most four packs, which are four channels
- * where their number is no multiple of a pack's; what is more is read again, from the caches.
+ * A row of up to LAYER_NORM_WARP_MAX channels is handled by a warp, a longer one by a block. A
+ * thread keeps up to four packs of it in registers (four channels if their number is not a multiple
+ * of the pack size) and reads the rest again, from the caches.
  */
 #define LAYER_NORM_WARP_MAX 4096
 
 /*
- * y = (x - mean) deviation gamma + beta, and mean and deviation, unless both are NULL. Reads x
- * once, writes y once; y may be x. -EINVAL: 2^31 rows or more, here and below.
+ * y = (x - mean) deviation gamma + beta; also mean and deviation, unless both are NULL. Reads x
+ * once, writes y once; y may be x. -EINVAL, here and below: 2^31 rows or more.
  */
 int layer_norm_forward(const struct kernel_device *device, const struct norm_arguments *arguments);
 

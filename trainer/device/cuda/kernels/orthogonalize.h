@@ -1,8 +1,8 @@
 /*
- * What optimizers by_matrix (optimizers/updates.h) do with a matrix between the products: it is
- * scaled and rounded to what those take, with both sides padded by zeros, which no step changes; a
- * polynomial is made of a matrix and its square; and the outcome goes back. No workspace; each
- * reads and writes every operand once.
+ * Steps of by_matrix optimizers (optimizers/updates.h) around the matrix products: scale a matrix,
+ * convert it to their element and zero-pad both sides, which iterations preserve; evaluate a
+ * polynomial of a matrix and its square; and copy the result back. No workspace; each reads and
+ * writes every operand once.
  */
 #ifndef TRAINER_DEVICE_CUDA_ORTHOGONALIZE_H
 #define TRAINER_DEVICE_CUDA_ORTHOGONALIZE_H
@@ -13,12 +13,12 @@
 struct orthogonalize_matrix {
 	float *gradient;       /* [rows][columns] */
 	void *x;               /* [x_rows][x_columns] of element */
-	const double *squares; /* one: what the gradient's add up to; in device memory */
-	const struct update_decision *decision; /* in device memory: nothing is done unless made */
+	const double *squares; /* sum of squares of the gradient, one number in device memory */
+	const struct update_decision *decision; /* in device memory; no-op unless `made` */
 	uint32_t rows, columns, x_rows, x_columns;
 	enum cuda_element element;
 };
-/* x = gradient / max(its norm, UPDATE_MATRIX_NORM_MIN), 0 beyond it */
+/* x = gradient / max(its norm, UPDATE_MATRIX_NORM_MIN), zero-padded */
 int orthogonalize_begin(const struct kernel_device *device,
 			const struct orthogonalize_matrix *arguments);
 /* gradient = x */

@@ -19,15 +19,12 @@ struct pool_shape {
 	enum cuda_element element;
 };
 
-/* What positions are divided by. */
+/* Divisors for positions. */
 struct pool_dividers {
 	struct divider h, w, p, q, stride;
 };
 
-/*
- * The operands of all kernels over windows; a launcher reads those that its comment names. NULL:
- * there is none.
- */
+/* Operands of all window kernels; a launcher reads those in its comment. NULL if absent. */
 struct pool_arguments {
 	const void *x, *dy, *dy2; /* dy2 is added to dy */
 	void *y, *dx;
@@ -43,8 +40,8 @@ struct pool_arguments {
 };
 
 /*
- * y = max of x', and index, if it is there; x' = x, or with scale activation(scale x + bias).
- * -EINVAL: a window too large, or another activation.
+ * y = max of x', and optionally index; x' = x, or with scale activation(scale x + bias). -EINVAL if
+ * the window is too large or the activation is another one.
  */
 int pool_max(const struct kernel_device *device, const struct pool_arguments *arguments);
 
@@ -55,9 +52,9 @@ int pool_max(const struct kernel_device *device, const struct pool_arguments *ar
 int pool_max_backward(const struct kernel_device *device, const struct pool_arguments *arguments);
 
 /*
- * Backward through pool_max() with scale and on into the batch norm whose scale and bias those are.
- * With dz the gradient of scale x + bias, never stored: sum = sum dz, products = sum dz (x - mean)
- * deviation. Goes over the windows: reads dy and index once, x through the caches.
+ * Backward through pool_max() with scale, into the batch norm that scale and bias belong to. With
+ * dz the gradient of scale x + bias, which is never stored: sum = sum dz, products = sum dz (x -
+ * mean) deviation. Iterates over windows: reads dy and index once, x through the caches.
  */
 int pool_max_norm_reduce(const struct kernel_device *device,
 			 const struct pool_arguments *arguments);
@@ -67,7 +64,7 @@ int pool_max_norm_reduce(const struct kernel_device *device,
  */
 int pool_max_norm_apply(const struct kernel_device *device, const struct pool_arguments *arguments);
 
-/* Mean of what lies inside: y from x, and dx from dy. */
+/* Mean over the elements inside x: y from x, and dx from dy. */
 int pool_average(const struct kernel_device *device, const struct pool_arguments *arguments);
 int pool_average_backward(const struct kernel_device *device,
 			  const struct pool_arguments *arguments);

@@ -1,6 +1,6 @@
 /*
- * Tokens of vision transformers: positions of an image with embeddings added, behind a class token
- * or not, and one of them taken.
+ * Tokens of vision transformers: adds position embeddings, with or without a class token; takes a
+ * single token.
  */
 #ifndef TRAINER_DEVICE_CUDA_TOKENS_H
 #define TRAINER_DEVICE_CUDA_TOKENS_H
@@ -9,7 +9,7 @@
 #include "trainer/device/cuda/kernels/divide.h"
 #include "trainer/device/positions.h"
 
-/* A launcher reads what its comment names. NULL: there is none. */
+/* A launcher reads the operands in its comment. NULL if absent. */
 struct tokens_arguments {
 	const void *x, *dy;       /* x, dx [n][places][channels] of E */
 	void *y, *dx;             /* y, dy [n][tokens][channels] of E */
@@ -20,14 +20,14 @@ struct tokens_arguments {
 	uint32_t n, places, tokens, channels;
 	uint32_t taken; /* a place */
 	enum cuda_element element;
-	/* filled in by the launcher: of channels that a thread has at once, and so on */
+	/* set by the launcher: channels per thread etc. */
 	uint32_t groups;
 	struct divider by_groups, by_tokens, by_places;
 };
 
 /*
- * y = x + positions; with one token more than places the first is class_token + its position. Reads
- * x and writes y once. -EINVAL, as all here: n tokens channels is 2^31 or more.
+ * y = x + positions; if there is one more token than places, the first is class_token + its
+ * position. Reads x and writes y once. -EINVAL, here and below: n tokens channels is 2^31 or more.
  */
 int tokens_forward(const struct kernel_device *device, const struct tokens_arguments *arguments);
 /*
@@ -36,7 +36,7 @@ int tokens_forward(const struct kernel_device *device, const struct tokens_argum
  */
 int tokens_backward(const struct kernel_device *device, const struct tokens_arguments *arguments);
 
-/* to = from at another size, as positions.h has it; and the gradients of these. */
+/* to = from resized as in positions.h; and the gradients. */
 struct tokens_resize {
 	const float *from;
 	float *to;

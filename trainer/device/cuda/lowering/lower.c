@@ -1,4 +1,4 @@
-/* From a graph to a program: the walk over its nodes, its ends and its pools. */
+/* Lowers a graph to a program: the walk over its nodes, input, loss and pools. */
 #include "trainer/device/cuda/lowering/lower.h"
 #include "trainer/device/positions.h"
 
@@ -105,8 +105,8 @@ struct cuda_tensor *lower_whole_gradient(struct lowering *l, const struct device
 }
 
 /*
- * keep_all: the whole gradient as a tensor that can be read, beside whatever the operations do with
- * its parts.
+ * keep_all: adds the whole gradient as a readable tensor, separate from what operations do with its
+ * parts.
  */
 static void keep_gradient(struct lowering *l, const struct device_value *value)
 {
@@ -119,7 +119,7 @@ static void keep_gradient(struct lowering *l, const struct device_value *value)
 	if (v->gradient_count == 2) {
 		gradient = add_gradients(l, value, gradient, v->gradients[1]);
 	} else if (gradient->value) {
-		/* it is another value's too, or given */
+		/* it also belongs to another value, or was given */
 		if (gradient->value == value)
 			return;
 		gradient = lower_tensor(l, value->producer, "gradient copy", gradient->shape,
@@ -133,7 +133,7 @@ static void keep_gradient(struct lowering *l, const struct device_value *value)
 	gradient->kept = true;
 }
 
-/* ---- ends ---- */
+/* ---- input and loss ---- */
 
 static void input_forward(struct lowering *l, struct lower_node *n)
 {
@@ -155,7 +155,7 @@ static void loss_forward(struct lowering *l, struct lower_node *n)
 	op->operands[CUDA_X] = logits->y;
 	if (!n->node->x->active)
 		return;
-	/* all that the gradient takes is at hand here */
+	/* all inputs of the gradient are available here */
 	dx = lower_tensor(l, n->node, "gradient", n->node->x->shape, l->options->element);
 	op->operands[CUDA_DX] = dx;
 	lower_contribute(l, n->node->x, dx);
@@ -214,7 +214,7 @@ static void max_pool_backward(struct lowering *l, struct lower_node *n)
 	if (lower_norm_before(l, node->x, &producer) && !producer->node->residual &&
 	    !lower_value(l, node->x)->gradient_count) {
 		producer->pool = n;
-		/* keep_all wants the gradient between pool and norm all the same */
+		/* with keep_all, also compute the gradient between pool and norm */
 		if (!l->keep_all)
 			return;
 	}
@@ -268,9 +268,9 @@ static void norm_backward(struct lowering *l, struct lower_node *n)
 		lower_contribute(l, n->node->x, dx);
 }
 
-/* ---- nodes that are one operation forward and one backward, by their rows ---- */
+/* ---- kinds with one operation forward and one backward, by table row ---- */
 
-/* Whether operands of the operation can have the role. */
+/* True if the operation may have an operand of that role. */
 static bool takes(const struct cuda_op *op, enum cuda_role role)
 {
 	return cuda_op_roles(op->kind) & CUDA_BIT(role);
@@ -347,9 +347,9 @@ static void attention_forward_pass(struct lowering *l, struct lower_node *n)
 		single_forward(l, n);
 }
 
-/* ---- tokens: single operations, but for positions of another size ---- */
+/* ---- tokens: single operations, unless position embeddings are resized ---- */
 
-/* Positions, or their gradient, at the size of the node's x. */
+/* Position embeddings, or their gradient, at the size of the node's x. */
 static struct cuda_tensor *resized_positions(struct lowering *l, const struct device_node *node,
 					     const char *what)
 {
@@ -389,7 +389,7 @@ static void tokens_backward(struct lowering *l, struct lower_node *n)
 
 	single_backward(l, n);
 	op = last_op(l);
-	/* behind it contributions to the gradient of x may have been added up */
+	/* skip additions of contributions to the gradient of x that may follow */
 	while (!l->failure && op->kind != CUDA_OP_TOKENS_BACKWARD)
 		op--;
 	slot = op->operands[CUDA_DPOSITIONS];
@@ -407,10 +407,10 @@ static void tokens_backward(struct lowering *l, struct lower_node *n)
 
 /* ---- the walk ---- */
 
-/* Of kinds that are more, or less, than single operations. */
+/* Kinds that need more, or less, than a single operation. */
 static const struct {
 	void (*forward)(struct lowering *l, struct lower_node *n);
-	void (*backward)(struct lowering *l, struct lower_node *n); /* or NULL */
+	void (*backward)(struct lowering *l, struct lower_node *n); /* may be NULL */
 } lowerings[DEVICE_NODE_KINDS] = {
 	[DEVICE_NODE_INPUT] = {input_forward, NULL},
 	[DEVICE_NODE_CONV] = {conv_forward, conv_backward},
@@ -420,10 +420,10 @@ static const struct {
 	[DEVICE_NODE_SCALE_ADD] = {lower_scale_add_forward, lower_scale_add_backward},
 	[DEVICE_NODE_TOKENS] = {tokens_forward, tokens_backward},
 	[DEVICE_NODE_MAX_POOL] = {max_pool_forward, max_pool_backward},
-	[DEVICE_NODE_LOSS] = {loss_forward, NULL}, /* which makes the gradient too */
+	[DEVICE_NODE_LOSS] = {loss_forward, NULL}, /* forward also makes the gradient */
 };
 
-/* What the caller writes as the gradient of a result that nothing consumes. */
+/* Adds the tensor for a gradient that the caller writes, of a result without consumers. */
 static void give_gradient(struct lowering *l, const struct device_value *value)
 {
 	struct cuda_tensor *gradient =
@@ -442,7 +442,7 @@ void lower_node_backward(struct lowering *l, struct lower_node *n)
 	for (int i = 0; i < DEVICE_NODE_OUTPUTS; i++) {
 		const struct device_value *output = n->node->outputs[i];
 
-		/* the loss's is another's */
+		/* the loss's y belongs to another node */
 		if (!output || !output->active || output->producer != n->node)
 			continue;
 		if (device_value_is_given(output))

@@ -1,7 +1,6 @@
 /*
- * Convolutions forward, and what all passes share. Which pattern a convolution runs as is asked of
- * the engines, the most fused first; a plain convolution without a plan is the only one that
- * nothing can replace.
+ * Forward convolutions, and code common to all passes. Asks the engines for patterns, the most
+ * fused first; only a plain convolution without a plan is an error.
  */
 #include "trainer/device/cuda/lowering/lower_conv.h"
 
@@ -131,7 +130,7 @@ uint32_t lower_choose_input_channels(struct lowering *l)
 		const struct device_node *node = graph->nodes[i];
 		bool conv = node->kind == DEVICE_NODE_CONV && node->x == input && node->groups == 1;
 
-		/* what is no such convolution would see the further channels */
+		/* other consumers would see the additional channels */
 		if (device_node_reads(node, input) > conv)
 			return input->shape.c;
 	}
@@ -142,7 +141,7 @@ uint32_t lower_choose_input_channels(struct lowering *l)
 
 /* ---- forward ---- */
 
-/* What would best follow the convolution inside the same operation. */
+/* Most complete epilogue for the convolution. */
 static void wish_epilogue(const struct lowering *l, const struct device_node *node, bool early,
 			  struct conv_problem *p)
 {
@@ -156,7 +155,7 @@ static void wish_epilogue(const struct lowering *l, const struct device_node *no
 		p->epilogue = node->norm.fixed || !lower_norm_is_whole(node) ? CONV_STORE
 									     : CONV_STATISTICS;
 	} else if (node->has_norm || node->bias) {
-		/* the gradient of GELU wants what came before it; a sigmoid has no plan */
+		/* the gradient of GELU needs its input; the sigmoid has no plan */
 		if ((!infers && node->activation == DEVICE_GELU) ||
 		    node->activation == DEVICE_LOGISTIC || (early && node->residual))
 			return;
@@ -193,8 +192,8 @@ void lower_forget_plan(struct lowering *l, struct lower_node *n)
 }
 
 /*
- * Evaluation: the weights in the program's element, times the norm's scale where it is folded in;
- * has[CUDA_BIAS] is the norm's part of the bias, in the element of what adds it.
+ * Evaluation: the weights in the program's element, scaled by the norm if it is folded in;
+ * has[CUDA_BIAS] is the norm's bias, in the element of the operation that adds it.
  */
 static struct cuda_tensor *evaluation_weights(struct lowering *l, struct lower_node *n,
 					      uint32_t channels)
@@ -231,8 +230,8 @@ struct cuda_tensor *lower_forward_weights(struct lowering *l, struct lower_node 
 }
 
 /*
- * In the element of what it is added to. Evaluation reads a store's values, of which there may be
- * several, and converts them as it does weights.
+ * The bias in the element of the result it is added to. Evaluation may read different slots of a
+ * store, so it converts the bias as it does weights.
  */
 struct cuda_tensor *lower_forward_bias(struct lowering *l, const struct device_node *node,
 				       enum cuda_element element)
@@ -283,7 +282,7 @@ static void note_epilogue(struct lowering *l, struct lower_node *n, bool early)
 				   : "what follows the convolution is a pass of its own");
 }
 
-/* Appends the convolution that n->plan waits for; its input is the caller's to set. */
+/* Appends the convolution of n->plan; the caller sets its input. */
 static struct cuda_op *append_forward(struct lowering *l, struct lower_node *n, bool early)
 {
 	const struct device_node *node = n->node;

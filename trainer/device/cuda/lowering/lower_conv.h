@@ -1,6 +1,6 @@
 /*
- * Between lower_conv.c, lower_conv_backward.c and lower_linear.c: problems, plans and operations of
- * a layer. See lower.h.
+ * Internal to lower_conv.c, lower_conv_backward.c and lower_linear.c: problems, plans and
+ * operations of a layer. See lower.h.
  */
 #pragma once
 
@@ -8,30 +8,30 @@
 
 /* Channels of the layer's input tensor, padding included. */
 uint32_t lower_x_channels(const struct lowering *l, const struct device_node *node);
-/* The layer's convolution in this direction, nothing fused. */
+/* The layer's convolution in this direction, without fusion. */
 void lower_conv_problem(const struct lowering *l, const struct device_node *node,
 			enum conv_direction direction, struct conv_problem *p);
-/* False: there is no plan, or lowering has failed. */
+/* False if there is no plan or lowering has failed. */
 bool lower_find_plan(struct lowering *l, const struct device_node *node,
 		     const struct conv_problem *problem, struct conv_plan **ret_plan);
 /* A plain convolution, which must have a plan. */
 struct conv_plan *lower_need_plan(struct lowering *l, const struct device_node *node,
 				  const struct conv_problem *problem);
-/* Takes the plan. */
+/* Takes ownership of the plan. */
 struct cuda_op *lower_conv_op(struct lowering *l, const struct device_node *node,
 			      const struct conv_problem *problem, struct conv_plan *plan);
 
-/* In training the parameter's copy, in evaluation what CUDA_OP_FOLD makes of the parameter. */
+/* In training the parameter's copy, in evaluation the result of CUDA_OP_FOLD. */
 struct cuda_tensor *lower_forward_weights(struct lowering *l, struct lower_node *n,
 					  uint32_t channels);
-/* In the element of what it is added to. */
+/* The bias, in the element of the result it is added to. */
 struct cuda_tensor *lower_forward_bias(struct lowering *l, const struct device_node *node,
 				       enum cuda_element element);
-/* The producer's raw result, with its norm's scale and bias, as the operation's input. */
+/* Sets the operation's input to the producer's raw result, with its norm's scale and bias. */
 void lower_set_prologue(struct lowering *l, struct cuda_op *op, struct lower_node *producer);
 /*
- * Where the weight gradient goes: result NULL: the parameter's gradient, with a tensor (ADDEND) for
- * when it must be added; else result, converted later.
+ * Sets the destination of a weight gradient: `result`, to be converted later; or if NULL the
+ * parameter's gradient, with a tensor (ADDEND) for steps that must accumulate.
  */
 void lower_set_weights_result(struct lowering *l, struct cuda_op *op,
 			      const struct device_node *node, struct cuda_tensor *result);

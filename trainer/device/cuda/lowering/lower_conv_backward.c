@@ -1,10 +1,10 @@
 /*
- * The backward pass of convolutions: gradients of weights, a few of which are converted in one
- * launch, and of data, which may go on into the norm before.
+ * Backward convolutions: weight gradients, several of which are converted in one launch, and data
+ * gradients, which may continue into the preceding norm.
  */
 #include "trainer/device/cuda/lowering/lower_conv.h"
 
-/* Weight gradients in fp32 if there is a plan, else in the program's element. */
+/* Plans weight gradients in fp32 if possible, else in the program's element. */
 static bool plan_weights(struct lowering *l, struct lower_node *n, enum conv_prologue prologue,
 			 struct conv_problem *problem, struct conv_plan **ret_plan)
 {
@@ -18,8 +18,8 @@ static bool plan_weights(struct lowering *l, struct lower_node *n, enum conv_pro
 }
 
 /*
- * The parameter's gradient itself, where the product can be stored there; else a tensor that
- * collect_weights() takes on.
+ * Stores into the parameter's gradient if the product allows it; otherwise into a tensor for
+ * collect_weights().
  */
 void lower_set_weights_result(struct lowering *l, struct cuda_op *op,
 			      const struct device_node *node, struct cuda_tensor *result)
@@ -34,13 +34,12 @@ void lower_set_weights_result(struct lowering *l, struct cuda_op *op,
 }
 
 /*
- * What waits at most, for it keeps memory, and other ranks wait for it. In 16 bits these are 2 Mi
- * elements, fewer than are added up over ranks at a time; one tensor of that size is worth a launch
- * of its own.
+ * Limit on batched gradients, since they occupy memory and delay other ranks. In 16 bits this is 2
+ * Mi elements, fewer than in a sum over ranks; a tensor of that size merits a separate launch.
  */
 #define GATHERED_BYTES_MAX (4u << 20)
 
-/* In one launch. What has padding to leave out goes by itself. */
+/* Converts them in one launch, except gradients with padding. */
 void lower_flush_gradients(struct lowering *l)
 {
 	uint32_t count = l->gathered_count;
@@ -69,7 +68,7 @@ static void collect_weights(struct lowering *l, const struct device_node *node,
 {
 	bool padded = result->shape.c != node->weight->spec.shape[3];
 
-	/* the parameter is another layer's too: one after the other */
+	/* the parameter is shared with another layer: convert separately */
 	if (padded || is_gathered(l, node->weight))
 		lower_flush_gradients(l);
 	l->gathered[l->gathered_count++] = (struct lower_gathered){node, result};
@@ -79,7 +78,7 @@ static void collect_weights(struct lowering *l, const struct device_node *node,
 		lower_flush_gradients(l);
 }
 
-/* A virtual input, for a weight gradient that has no prologue. */
+/* Materialises a virtual input for a weight gradient without a prologue. */
 static struct cuda_tensor *compute_again(struct lowering *l, struct lower_node *producer)
 {
 	struct cuda_tensor *x = lower_tensor(l, producer->node, "again", producer->node->y->shape,
@@ -134,8 +133,8 @@ static struct cuda_tensor *gradient_of_x(struct lowering *l, const struct device
 }
 
 /*
- * What CONV_RELU_NORM reads and writes of a norm: its roles, of the norm or of that of the
- * shortcut, beside those in which the norm has it. What has a name is made here.
+ * Operands of CONV_RELU_NORM for a norm: its roles, in the norm or its shortcut's, and the roles in
+ * which the norm has them. Entries with a name are created here.
  */
 static const struct {
 	enum cuda_role own, shortcut;
@@ -148,7 +147,7 @@ static const struct {
 	{CUDA_C, CUDA_C2, "dz c"},
 };
 
-/* dz is the gradient before the norm `n`; its sums come out of the operation. */
+/* dz is the gradient before the norm `n`; the operation computes its sums. */
 static void set_norm(struct lowering *l, struct cuda_op *op, struct lower_node *n,
 		     struct cuda_tensor *dz, bool shortcut)
 {
@@ -163,7 +162,7 @@ static void set_norm(struct lowering *l, struct cuda_op *op, struct lower_node *
 	}
 }
 
-/* On through the ReLU into the norm that made x, and that of its shortcut. */
+/* Continues through the ReLU into the norm that produced x, and that of its shortcut. */
 static bool data_gradient_into_norm(struct lowering *l, struct lower_node *n,
 				    struct lower_node *producer, struct cuda_tensor *dy)
 {

@@ -1,16 +1,18 @@
 /*
- * Level C across nodes: which results need no tensor of their own, and which operation makes those
- * that do.
+ * Level C across nodes: decides which results stay virtual, and which operation computes the
+ * others.
  */
 #include "trainer/device/cuda/lowering/lower.h"
 
-/* What stands between raw and the result is scale, bias and ReLU (or nothing, with `identity`). */
+/*
+ * True if only scale, bias and ReLU (or nothing, with `identity`) are between raw and the result.
+ */
 static bool is_norm_with(const struct device_node *node, enum device_activation activation)
 {
 	return node->has_norm && !node->residual && node->activation == activation;
 }
 
-/* The node reads the value once, as its x. */
+/* True if the node reads the value once, as its x. */
 static bool reads_as_x(const struct device_node *node, const struct device_value *value)
 {
 	return node->x == value && device_node_reads(node, value) == 1;
@@ -21,7 +23,7 @@ static bool is_conv(const struct device_node *node)
 	return node->kind == DEVICE_NODE_CONV;
 }
 
-/* The one node that reads the value; NULL when there are several. */
+/* The only node that reads the value; NULL if there are several. */
 static struct device_node *only_reader(const struct lowering *l, const struct device_value *value)
 {
 	struct device_node *reader = NULL;
@@ -52,7 +54,7 @@ static bool takes_through_prologue(struct lowering *l, struct device_node *reade
 	return false;
 }
 
-/* Readers that were asked before one refused go back to what they were. */
+/* Discards the plans of readers that agreed before one refused. */
 static void forget_readers(struct lowering *l, const struct device_value *value)
 {
 	for (uint32_t i = value->producer->index + 1; i < l->graph->node_count; i++)
@@ -84,7 +86,7 @@ static bool all_take(struct lowering *l, struct lower_node *n)
 	return true;
 }
 
-/* Both have the scale and bias of as many groups of samples. */
+/* True if both have scale and bias for equal sample groups. */
 static bool have_like_groups(const struct device_node *a, const struct device_node *b)
 {
 	uint32_t each;

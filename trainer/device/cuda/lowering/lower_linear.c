@@ -1,7 +1,7 @@
 /*
- * Linear layers, forward and backward: matrix products of rows, one for each sample or position.
- * Bias and residual are of the product, which adds them before it rounds. GELU is not: cuBLASLt's
- * is the approximation by tanh, and device.h's is exact.
+ * Linear layers, forward and backward: matrix products over rows, one per sample or position. Bias
+ * and residual are part of the product, which adds them before rounding. GELU is separate:
+ * cuBLASLt's is the tanh approximation, and device.h's is exact.
  */
 #include "trainer/device/cuda/lowering/lower_conv.h"
 

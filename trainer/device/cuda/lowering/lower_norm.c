@@ -1,7 +1,7 @@
 /*
- * What follows a convolution, or stands alone: norm, residual, activation, as the CPU backend's
- * post.c has them. Level none runs each by itself; B and C run them in one pass forward, and
- * backward in one that sums and one that applies.
+ * The part after a convolution, or a separate norm: norm, residual, activation, as in the CPU
+ * backend's post.c. Level none runs each separately; B and C use one pass forward, and backward one
+ * pass for sums and one to apply them.
  */
 #include "trainer/device/cuda/lowering/lower.h"
 
@@ -22,8 +22,8 @@ bool lower_norm_is_whole(const struct device_node *node)
 }
 
 /*
- * With all that the node has for it. An operation that goes through the max pool behind the norm is
- * that node's, and takes its gradient.
+ * Appends an operation with all tensors that the node has for it. An operation that includes the
+ * max pool after the norm belongs to the pool's node and takes its gradient.
  */
 static struct cuda_op *norm_op(struct lowering *l, enum cuda_op_kind kind,
 			       const struct lower_node *n, enum device_activation activation)
@@ -54,8 +54,7 @@ static void batch_statistics(struct lowering *l, struct lower_node *n)
 	op->operands[CUDA_X] = n->raw;
 }
 
-/* Scale and bias from the batch, or, in evaluation and where they are fixed, from the running ones.
- */
+/* Scale and bias from the batch, or from running statistics in evaluation and for fixed norms. */
 static void finalize(struct lowering *l, struct lower_node *n)
 {
 	bool batch = l->training && !n->node->norm.fixed;
@@ -92,8 +91,8 @@ void lower_prologue_vectors(struct lowering *l, struct lower_node *n)
 }
 
 /*
- * The residual of APPLY, or of what takes its z anew: a tensor, or another norm's raw with its
- * scale and bias.
+ * The residual of APPLY, or of an operation that recomputes z: a tensor, or another norm's raw with
+ * its scale and bias.
  */
 static void set_residual(struct lowering *l, struct cuda_op *op, const struct device_node *node)
 {
@@ -112,8 +111,8 @@ static void set_residual(struct lowering *l, struct cuda_op *op, const struct de
 }
 
 /*
- * What raw is multiplied by and what is added: the norm's, or the convolution's bias. Linear layers
- * have added theirs.
+ * Scale and bias of raw: the norm's, or the convolution's bias. Linear layers have already added
+ * theirs.
  */
 static void set_affine(struct lowering *l, struct cuda_op *op, struct lower_node *n)
 {
@@ -135,7 +134,7 @@ void lower_apply(struct lowering *l, struct lower_node *n, struct cuda_tensor *y
 }
 
 /*
- * Level none: scale and bias, residual and activation one after the other; the last writes the
+ * Level none: separate operations for scale and bias, residual, and activation; the last writes the
  * result.
  */
 static void apply_in_parts(struct lowering *l, struct lower_node *n)
@@ -178,13 +177,13 @@ static void apply_in_parts(struct lowering *l, struct lower_node *n)
 void lower_post_forward(struct lowering *l, struct lower_node *n)
 {
 	bool folded = lower_infers(l, n->node) &&
-		      n->has[CUDA_BIAS]; /* the convolution has the scale in its weights */
+		      n->has[CUDA_BIAS]; /* the scale is in the convolution's weights */
 
 	if (n->node->has_norm && !folded)
 		finalize(l, n);
 	if (lower_stays_virtual(l, n)) {
 		if (l->keep_all) {
-			/* for readers alone: what follows must not find it */
+			/* only for reading the value: fusion must not use it */
 			lower_apply(l, n, lower_result(l, n->node, l->options->element));
 			lower_value(l, n->node->y)->y = NULL;
 		}
@@ -208,16 +207,13 @@ bool lower_norm_differentiates(struct lowering *l, struct lower_node *n)
 				  lower_trains(node->weight) || node->x->active);
 }
 
-/* Whether anything before the norm, or before bias and activation, wants a gradient. */
+/* True if the input of the norm, or of bias and activation, needs a gradient. */
 static bool goes_on(struct lowering *l, struct lower_node *n)
 {
 	return lower_trains(n->node->weight) || n->node->x->active;
 }
 
-/*
- * What the activation's slope follows from: the result where it says all and is at hand, else z
- * taken anew.
- */
+/* Input for the activation's slope: the result if it suffices and exists, else recomputes z. */
 static void set_slope(struct lowering *l, struct cuda_op *op, struct lower_node *n)
 {
 	const struct device_node *node = n->node;
@@ -255,7 +251,7 @@ static struct cuda_tensor *activation_backward(struct lowering *l, struct lower_
 	return dz;
 }
 
-/* The sums of dz, and dz itself where another operation than the norm's own wants it. */
+/* Appends the sums of dz, and stores dz if an operation other than the norm's own needs it. */
 static void reduce(struct lowering *l, struct lower_node *n)
 {
 	const struct device_node *node = n->node;

@@ -26,8 +26,8 @@ void lower_scale_add_forward(struct lowering *l, struct lower_node *n)
 }
 
 /*
- * The gradient before the activation, which is the residual's: a tensor of its own unless it is
- * that of y as it is. Made only for the residual.
+ * The gradient before the activation, which is the residual's: a separate tensor unless it equals
+ * y's gradient. Only created for the residual.
  */
 static struct cuda_tensor *residual_gradient(struct lowering *l, const struct device_node *node)
 {

@@ -27,7 +27,7 @@ static const struct cuda_operation operations[CUDA_OP_KINDS] = {
 #undef OPERATION
 };
 
-/* Convolutions and matrix products share the roles of their operands, by direction. */
+/* Convolutions and matrix products have the same operand roles, by direction. */
 static const struct cuda_operation forward = {"",         X | W, Y, BESIDE | SUMS, .product = true,
 					      .passes = 1};
 static const struct cuda_operation data = {

@@ -66,7 +66,7 @@ static void planner_graph_layer(const struct device_graph *graph, uint32_t index
 	}
 }
 
-/* What takes memory or a step. */
+/* Operations that allocate memory or run a step. */
 #define REFUSE(name, device, ...)                                                                  \
 	static int planner_##name(__VA_ARGS__)                                                     \
 	{                                                                                          \

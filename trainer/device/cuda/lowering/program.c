@@ -14,9 +14,9 @@ enum device_fusion program_fusion(enum device_fusion asked, enum cuda_element el
 	if (asked != DEVICE_FUSION_AUTO)
 		return asked;
 	/*
-	 * cuDNN has all of level C in fp16 alone. In bf16 it compiles, for each shape, statistics
-	 * and the forward pass's prologue of norm and ReLU, but has nothing for gradients and
-	 * blocks' sums, so that normalised activations are stored all the same (cudnn/README.md).
+	 * cuDNN only has all of level C in fp16. In bf16 it compiles, for each shape, statistics
+	 * and the forward prologue of norm and ReLU, but no gradients and no sums of blocks, so
+	 * normalised activations are stored anyway (cudnn/README.md).
 	 */
 	return element == CUDA_F16 ? DEVICE_FUSION_C : DEVICE_FUSION_B;
 }
@@ -269,7 +269,7 @@ void lower_note(struct lowering *l, const struct device_node *node,
 
 /* ---- finishing ---- */
 
-/* Every operand once; what is updated in place twice. */
+/* Every operand once; operands updated in place twice. */
 static uint64_t op_bytes(const struct cuda_op *op)
 {
 	uint64_t bytes = 0;
@@ -283,7 +283,7 @@ static uint64_t op_bytes(const struct cuda_op *op)
 		if ((cuda_op_operation(op)->moves | op->adds) & CUDA_BIT(role))
 			bytes += tensor->bytes;
 	}
-	/* the batch, in bytes: what it is made of follows at run time */
+	/* assume a batch of bytes; the actual type is known only at run time */
 	if (op->kind == CUDA_OP_INPUT)
 		bytes += device_shape_elements(op->node->y->shape);
 	return bytes;
@@ -350,7 +350,7 @@ int program_finish(struct cuda_program *program, bool keep_all)
 		if (workspace)
 			program->workspace_bytes = tensor->bytes;
 		if (tensor->first > tensor->last)
-			tensor->first = tensor->last; /* nothing uses it */
+			tensor->first = tensor->last; /* unused */
 		r = arena_add(&program->arena, tensor->bytes, tensor->first, tensor->last,
 			      &tensor->block);
 		if (r < 0)

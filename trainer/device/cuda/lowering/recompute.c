@@ -1,12 +1,12 @@
 /*
- * Computing anew in backward what it takes of a segment's forward pass (Chen, Xu, Zhang, Guestrin
- * 2016, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174, section 3).
+ * Recomputation in backward of a segment's forward results (Chen, Xu, Zhang, Guestrin 2016,
+ * "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174, section 3).
  *
- * A program is lowered as if everything were kept. Then operations of the forward pass that wrote
- * what a segment's backward pass reads are repeated before the first operation that does, on the
- * same operands: tensors that they write have two lifetimes, and nothing is bound twice. What is
- * small stays, and with it the statistics of norms: they are taken, summed over ranks and moved
- * once. What another segment reads stays as well, as a segment begins with it.
+ * A program is lowered as if everything were kept. Then forward operations whose results a
+ * segment's backward pass reads are repeated before its first such operation, on the same operands:
+ * the tensors that they write get two lifetimes, and nothing is bound twice. Small tensors are
+ * kept, including norm statistics, which are computed, summed over ranks and moved once. Tensors
+ * read by another segment, i.e. a segment's input, are kept as well.
  */
 #include "trainer/device/cuda/lowering/lower.h"
 
@@ -15,15 +15,16 @@
 #include <string.h>
 
 struct tensor_use {
-	const struct cuda_op *writer; /* of the forward pass, one that can be repeated; or NULL */
+	const struct cuda_op *writer; /* forward operation that can be repeated, or NULL */
 	bool stays, wanted;
 };
 
 struct recompute {
 	struct cuda_program *program;
-	struct tensor_use *uses; /* [tensor_count], by a tensor's number, which is in its `block` */
-	bool *repeated;          /* [backward_start] */
-	uint32_t *wanted_at;     /* [segments] the operation before which a segment is repeated */
+	/* [tensor_count], indexed by the tensor number stored in `block` */
+	struct tensor_use *uses;
+	bool *repeated;      /* [backward_start] */
+	uint32_t *wanted_at; /* [segments] operation before which a segment is repeated */
 	uint32_t segments, count;
 };
 
@@ -40,7 +41,7 @@ static bool is_small(const struct cuda_tensor *tensor)
 	return (uint64_t)tensor->shape.n * tensor->shape.h * tensor->shape.w <= 1;
 }
 
-/* NULL: the operand is none of the arena's. */
+/* NULL if the operand is not in the arena. */
 static struct tensor_use *use_of(const struct recompute *c, const struct cuda_op *op, int role)
 {
 	const struct cuda_tensor *tensor = op->operands[role];
@@ -70,7 +71,7 @@ static void find_writers(struct recompute *c)
 	}
 }
 
-/* What backward reads is wanted, unless it stays. */
+/* Marks tensors that backward reads and that are not kept. */
 static void find_wanted(struct recompute *c)
 {
 	for (uint32_t pass = 0; pass < 2; pass++)
@@ -94,7 +95,7 @@ static void find_wanted(struct recompute *c)
 		}
 }
 
-/* From the last on, as one that is repeated wants what it reads. */
+/* Walks backward, since a repeated operation needs its inputs. */
 static void find_repeated(struct recompute *c)
 {
 	for (uint32_t i = c->program->backward_start; i-- > 0;) {
@@ -116,7 +117,7 @@ static void find_repeated(struct recompute *c)
 	}
 }
 
-/* At `at` of the new list. */
+/* Inserts at `at` of the new list. */
 static void repeat(const struct recompute *c, struct cuda_op *op, uint32_t at)
 {
 	op->backward = op->again = true;

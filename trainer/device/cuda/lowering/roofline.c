@@ -5,14 +5,14 @@
 #include <string.h>
 
 /*
- * Multiplications and additions that a multiprocessor makes in a clock, from the tables of NVIDIA's
- * white papers "A100 Tensor Core GPU Architecture" and "H100 Tensor Core GPU Architecture".
- * Hopper's count tensor cores at a lower clock than the rest.
+ * Multiply-adds per multiprocessor and clock, from the tables in NVIDIA's white papers "A100 Tensor
+ * Core GPU Architecture" and "H100 Tensor Core GPU Architecture". Hopper's assume a lower clock for
+ * tensor cores than for the rest.
  */
 static const struct rate {
 	int major, minor;
-	double fp32, tf32, half; /* fused, so each is two FLOP; half: fp16 and bf16 */
-	double tensor_khz_max;   /* 0: the multiprocessor's */
+	double fp32, tf32, half; /* fused multiply-adds, each two FLOPs; half: fp16 and bf16 */
+	double tensor_khz_max;   /* 0 for the multiprocessor's */
 } rates[] = {
 	{8, 0, 64, 512, 1024, 0},
 	{9, 0, 128, 1024, 2048, 1830000},
@@ -70,7 +70,7 @@ void roofline_store(const struct device_params *params, enum cuda_element elemen
 	memset(ret_store, 0, sizeof(*ret_store));
 	for (size_t i = 0; i < params->count; i++) {
 		const struct device_param *param = params->items[i];
-		/* every tensor starts on a cache line */
+		/* tensors start on cache lines */
 		uint64_t bytes = (param->elements + 15) / 16 * 16 * sizeof(float);
 		uint64_t slots = 0, states = 0;
 		bool buffer = param->spec.kind == DEVICE_BUFFER;
@@ -86,9 +86,7 @@ void roofline_store(const struct device_params *params, enum cuda_element elemen
 		ret_store->copy_bytes += copy;
 		if (!params->has_optimizer || param->spec.frozen)
 			continue;
-		/*
-		 * value, state and EMA are read and written, the gradient read, the copy written
-		 */
+		/* reads and writes value, state and EMA, reads the gradient, writes the copy */
 		if (!buffer)
 			ret_store->update_bytes += (double)(bytes * (3 + 2 * states) + copy);
 		if (optimizer->ema)
@@ -111,14 +109,14 @@ static void roofline_matrix(const struct roofline_device *device, const struct d
 	struct matrix_shape shape = matrix_shape_of(param);
 	uint64_t x = matrix_x_bytes(&shape, element), gram = matrix_gram_bytes(&shape, element);
 	uint64_t square = matrix_gram_bytes(&shape, CUDA_F32);
-	/* its operands and its result */
+	/* operands and result */
 	const uint64_t moved[] = {
 		[MATRIX_GRAM] = x + gram,
 		[MATRIX_SQUARE] = gram + square,
 		[MATRIX_APPLY] = gram + 2 * x,
 	};
 
-	/* state and gradient are read and written; that becomes X, and X the gradient */
+	/* reads and writes state and gradient, which becomes X, and X becomes the gradient */
 	roofline_add(device, element, 0,
 		     param->elements * sizeof(float) * (2 * DEVICE_MATRIX_STATES + 4) + 2 * x,
 		     sums);

@@ -1,7 +1,7 @@
 /*
- * The least time a program takes on a device: for each operation the larger of its memory time and
- * its arithmetic time, summed (Williams, Waterman, Patterson 2009). Bytes are those that an
- * operation cannot avoid; launches cost nothing here.
+ * Lower bound on a program's time on a device: the sum over operations of the larger of memory time
+ * and arithmetic time (Williams, Waterman, Patterson 2009). Counts only unavoidable bytes, and no
+ * launch overhead.
  */
 #pragma once
 
@@ -13,7 +13,7 @@ struct roofline_device {
 	double flops_per_second[3]; /* dense, by enum cuda_element */
 };
 
-/* One direction of a layer, or of all. */
+/* One direction of a layer, or of all layers. */
 struct roofline_sums {
 	double flops, bytes, seconds;
 	uint64_t workspace_bytes; /* the largest */
@@ -28,11 +28,11 @@ double roofline_peak_flops(const struct gpu_properties *gpu, enum cuda_element e
 
 double roofline_seconds(const struct roofline_device *device, enum cuda_element element,
 			double flops, double bytes);
-/* Of the operations of one node (NULL: of all), forward or backward. */
+/* Sums over the operations of a node (NULL for all), forward or backward. */
 void roofline_sum(const struct roofline_device *device, const struct cuda_program *program,
 		  const struct device_node *node, bool backward, struct roofline_sums *ret_sums);
 
-/* What a store keeps in device memory, and what an update moves. */
+/* A store's device memory, and the bytes moved by an update. */
 struct roofline_store {
 	uint64_t slot_bytes; /* parameters, gradients, moments, EMA */
 	uint64_t copy_bytes; /* weights in the program's element */

@@ -1,10 +1,10 @@
 /*
- * What ranks agree on before they step: that all could open their GPUs and plan, and what tuning
- * has found. All of it goes through comm.h.
+ * Agreement between ranks before they step: that all could open their GPUs and plan, and on tuning
+ * results. Uses comm.h.
  *
- * Of ranks whose GPUs and libraries are the same the lowest tunes, and the others take over what it
- * finds. Where they differ each kind goes by what is fast on it: sums over ranks come in the same
- * order whatever is taken apart.
+ * Among ranks with the same GPU model and libraries, the lowest tunes and the others take over its
+ * results. Different kinds tune separately: sums over ranks have the same order whatever is
+ * unfused.
  */
 #include "trainer/device/cuda/cuda.h"
 
@@ -28,14 +28,14 @@ static int agree_fail_comm(const struct comm *comm, int result, char *error)
 }
 
 /*
- * Ranks tell each other something by turns, in broadcasts of one value: what all of them told would
- * need memory, and a rank that had none would leave the others in a collective that it does not
- * come to.
+ * Ranks exchange data one at a time, in broadcasts of a fixed-size value: gathering everything
+ * needs memory, and a rank that failed to allocate it would leave the others waiting in a
+ * collective.
  */
 
 /*
- * 0 if that is every rank's result; else that of the first that failed, whose name and words are
- * the error of all.
+ * 0 if all ranks succeeded; else the result of the first that failed, with its name and text as the
+ * error on all ranks.
  */
 static int agree_on_result(struct comm *comm, int result, char *error)
 {
@@ -66,7 +66,7 @@ static int agree_on_result(struct comm *comm, int result, char *error)
 
 /* ---- opening ---- */
 
-/* The lowest rank whose key is this one's. */
+/* Finds the lowest rank with this rank's key. */
 static int agree_find_tuner(struct cuda_device *device, char *error)
 {
 	struct comm *comm = device->base.options.comm;
@@ -109,7 +109,7 @@ bool cuda_ranks_tunes(const struct cuda_graph *graph)
 	       graph->device->tuner == graph->device->base.options.comm->rank;
 }
 
-/* What tuning has found on one rank. */
+/* Tuning results of one rank. */
 struct findings {
 	char *bytes;
 	size_t size;
@@ -123,7 +123,7 @@ static int agree_fail_findings(struct cuda_graph *graph, int result, const char 
 	return result;
 }
 
-/* Bytes of what a rank has. */
+/* Broadcasts the size of a rank's data. */
 static int agree_tell_size(struct cuda_graph *graph, const struct findings *mine, unsigned rank,
 			   size_t *ret_size)
 {
@@ -137,7 +137,7 @@ static int agree_tell_size(struct cuda_graph *graph, const struct findings *mine
 	return 0;
 }
 
-/* Room for the largest that a rank has, to be freed. All ranks have it, or fail. */
+/* Allocates space for the largest data, to be freed, on all ranks or none. */
 static int agree_make_room(struct cuda_graph *graph, const struct findings *mine, char **ret_room)
 {
 	struct comm *comm = graph->device->base.options.comm;
@@ -157,7 +157,7 @@ static int agree_make_room(struct cuda_graph *graph, const struct findings *mine
 			       graph->error);
 }
 
-/* Passes on what this rank has, and takes what its tuner has. */
+/* Broadcasts this rank's data and takes its tuner's. */
 static int agree_exchange(struct cuda_graph *graph, const struct findings *mine, char *room)
 {
 	const struct conv_engines *engines = &graph->device->engines.conv;

@@ -1,7 +1,7 @@
 /*
- * collective.h over NCCL. Its interface is declared here, as the documentation of NCCL 2 has it,
- * for these functions and numbers have been the same since 2.13: neither its headers nor the
- * library are needed to build, and a trainer without them starts.
+ * collective.h over NCCL. Declares NCCL's interface itself, from the NCCL 2 documentation; these
+ * functions and values have been stable since 2.13. So building needs neither headers nor library,
+ * and the trainer starts without NCCL.
  */
 #include "trainer/device/cuda/ranks/collective.h"
 
@@ -18,7 +18,7 @@
 #define NCCL_PACKAGE                                                                               \
 	"NCCL 2 (libnccl2 of NVIDIA's repository, or nvidia-nccl-cu13 of PyPI, which has it in "   \
 	"nvidia/nccl/lib)"
-/* The first that tells by ncclGetLastError() what it was; capturing sums came with 2.9. */
+/* First version whose ncclGetLastError() gives details; capturing needs only 2.9. */
 #define NCCL_VERSION_MIN 21300
 
 #define WAIT_NS 50000 /* between two looks: well below a step, and little for a CPU */
@@ -52,16 +52,15 @@ struct nccl {
 struct collective {
 	struct nccl nccl;
 	struct comm *comm;
-	ncclComm_t ranks; /* NULL: not connected */
+	ncclComm_t ranks; /* NULL if not connected */
 	bool failed;
 	char name[32];
 	char error[DEVICE_ERROR_MAX];
 };
 
 /*
- * A rank reaches what Li et al. 2020, "PyTorch Distributed", found fastest for ResNet-50 over NCCL:
- * buckets of 10 to 25 MB. The least of these, as what is left over when backward has ended is not
- * hidden by it.
+ * Li et al. 2020, "PyTorch Distributed", found buckets of 10 to 25 MB fastest for ResNet-50 over
+ * NCCL. Uses the minimum, since the last bucket after backward does not overlap with computation.
  */
 const size_t collective_elements = 10 << 18;
 
@@ -86,10 +85,9 @@ static int nccl_load_functions(void *library, struct nccl *ret_nccl, char *error
 }
 
 /*
- * NCCL registers what captured sums work on, unless told otherwise, and may then carry them out in
- * another way than the same sums where they are launched: in another order, perhaps. A run that
- * goes on from a checkpoint, whose first steps are launched, would not be an unbroken one's bit for
- * bit.
+ * By default NCCL registers the buffers of captured sums, and may then use another algorithm, with
+ * another summation order, than for launched ones. A resumed run, whose first steps are launched,
+ * would then differ bitwise from an unbroken one.
  */
 static void nccl_sum_alike(void)
 {
@@ -137,7 +135,7 @@ int collective_new(struct comm *comm, struct collective **ret_collective, char *
 	return 0;
 }
 
-/* 0, or -ECOMM with NCCL's words for a status. */
+/* Returns 0, or -ECOMM with NCCL's text for a status. */
 static int nccl_check(struct collective *collective, int status, const char *call)
 {
 	const struct nccl *nccl = &collective->nccl;
@@ -154,7 +152,7 @@ static int nccl_check(struct collective *collective, int status, const char *cal
 	return -ECOMM;
 }
 
-/* What rank 0 passes on: how to connect, or that it could not tell. */
+/* Rank 0's broadcast: how to connect, or that it failed. */
 struct invitation {
 	ncclUniqueId id;
 	int status;
@@ -211,7 +209,7 @@ const char *collective_error(const struct collective *collective)
 	return collective->error;
 }
 
-/* The group makes one launch of several ranges; it must end whatever comes in between. */
+/* The group makes several ranges one launch; it must be ended even after an error. */
 int collective_sum(struct collective *collective, const struct collective_range *ranges,
 		   uint32_t count, enum comm_element element, gpu_stream stream)
 {
@@ -242,8 +240,8 @@ static int nccl_check_queued(struct collective *collective)
 }
 
 /*
- * A sum waits forever for a rank that has gone; NCCL tells only whoever asks, and of none on this
- * machine (NVIDIA/nccl, issue 279): whoever started it ends these.
+ * A sum waits forever for a dead rank. NCCL reports that only when polled, and not for ranks on
+ * this machine (NVIDIA/nccl, issue 279), which the launcher ends.
  */
 int collective_wait(struct collective *collective, gpu_event event)
 {

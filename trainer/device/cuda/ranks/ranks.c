@@ -1,10 +1,9 @@
 /*
- * Several ranks, one GPU each: what is added up over them, and when in a step.
+ * Several ranks, one GPU each: sums over ranks, and when they happen in a step.
  *
- * All sums are queued on one stream of their own, in the order of the program, which is the same on
- * every rank: NCCL forbids to have sums of one communicator overtake each other. Events let each
- * begin when what it adds up is there, and let computing wait where it takes the result. So it is
- * captured along with the rest.
+ * All sums are queued on a separate stream, in program order, which is the same on every rank: NCCL
+ * forbids reordering sums of one communicator. Events make each sum wait for its input, and
+ * computation wait for the result. So sums are captured with everything else.
  */
 #include "trainer/device/cuda/cuda.h"
 
@@ -40,7 +39,7 @@ int cuda_ranks_open(struct cuda_device *device, int result, char *error)
 		r = collective_new(device->base.options.comm, &device->collective, error);
 	if (r == 0)
 		r = ranks_open_stream(device, error);
-	/* one that fell back to another backend would be waited for */
+	/* a rank that silently fell back to another backend would block the others */
 	r = cuda_ranks_meet(device, r, error);
 	return r < 0 ? r : collective_connect(device->collective, error);
 }
@@ -69,7 +68,9 @@ int cuda_ranks_wait(struct cuda_device *device, gpu_event event, const char *wha
 	return ranks_check(device, collective_wait(device->collective, event));
 }
 
-/* Queues a sum of what computing has queued before; none in a rehearsal, whose numbers go nowhere.
+/*
+ * Queues a sum that follows all computation queued so far; none in a rehearsal, whose results are
+ * discarded.
  */
 static int ranks_start_sum(struct cuda_graph *graph, const struct collective_range *ranges,
 			   uint32_t count, enum comm_element element)
@@ -88,7 +89,7 @@ static int ranks_start_sum(struct cuda_graph *graph, const struct collective_ran
 		device, collective_sum(device->collective, ranges, count, element, device->reduce));
 }
 
-/* What computing queues from here on comes after all sums so far. */
+/* Makes later computation wait for all sums so far. */
 static int ranks_join(struct cuda_graph *graph)
 {
 	struct cuda_device *device = graph->device;
@@ -111,7 +112,7 @@ static bool ranks_in_bucket(const struct bucket *bucket, const struct cuda_tenso
 	       tensor->param->offset < bucket->offset + bucket->count;
 }
 
-/* The last operation that writes any of its gradients; 0 if none does. */
+/* Last operation that writes any of the bucket's gradients; 0 if none does. */
 static uint32_t ranks_completion(const struct cuda_program *program, const struct bucket *bucket)
 {
 	for (uint32_t i = program->op_count; i-- > 0;)
@@ -123,8 +124,8 @@ static uint32_t ranks_completion(const struct cuda_program *program, const struc
 }
 
 /*
- * Buckets keep the order that follows from the graph alone. Fusion may have an earlier one
- * completed after a later one; that one then waits for it.
+ * Buckets keep their graph-derived order. Fusion may complete an earlier one after a later one; the
+ * later one then waits.
  */
 static int ranks_plan_buckets(struct cuda_graph *graph)
 {
@@ -141,10 +142,7 @@ static int ranks_plan_buckets(struct cuda_graph *graph)
 	return r;
 }
 
-/*
- * FNV-1a of what is added up, in order: an operation counts as its bucket or as the node whose norm
- * it is of.
- */
+/* FNV-1a of the order of sums: each is identified by its bucket or by its norm's node. */
 static uint64_t ranks_digest(const struct cuda_graph *graph)
 {
 	const struct cuda_ranks *ranks = &graph->ranks;
@@ -180,8 +178,8 @@ int cuda_ranks_plan(struct cuda_graph *graph)
 }
 
 /*
- * Ranks whose GPUs or libraries differ may have other plans, and thereby other orders; then each
- * would add up something else.
+ * Different GPUs or libraries may lead to different plans and so to different orders of sums, which
+ * would then sum mismatched data.
  */
 int cuda_ranks_compare(struct cuda_graph *graph)
 {
@@ -291,7 +289,7 @@ int cuda_ranks_end(struct cuda_graph *graph)
 	struct loss_arguments arguments;
 	int r;
 
-	/* a captured stream must not wait for another that has nothing of the capture */
+	/* a captured stream must not wait for one outside the capture */
 	if (!cuda_ranks_several(graph->graph) || (!graph->ranks.loss && !graph->ranks.started))
 		return 0;
 	r = ranks_join(graph);
