@@ -332,17 +332,17 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 	const struct {
 		const char *key, *value; /* value NULL: the option was not given */
 	} settings[] = {
-		/* the finder has a rate of its own, which is a factor on this one */
+		/* the finder varies the rate through a separate factor on this one */
 		{"optim.lr", finds ? "1" : NULL},
 		{"optim.lr_base_size", finds ? "0" : NULL},
 		{"schedule.name", finds || overfits ? "constant" : NULL},
 		{"schedule.warmup", finds || overfits ? "0" : NULL},
 		{"schedule.base_momentum", finds || overfits ? "0" : NULL},
-		/* what keeps a batch from being learned by heart */
+		/* disable what prevents memorising a batch */
 		{"data.colout", overfits ? "0" : NULL},
-		/* its images are made up, as if they were finished */
+		/* its images are synthetic, with all pipeline steps applied */
 		{"data.augment", arguments->run.find_batch_size ? "daemon" : NULL},
-		/* what fits has to fit to the end */
+		/* sizes must fit until the end of the run */
 		{"data.initial_scale", overfits || arguments->run.find_batch_size ? "1" : NULL},
 		{"model.drop_path", overfits ? "0" : NULL},
 		{"model.dropout", overfits ? "0" : NULL},
@@ -355,7 +355,7 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 		{"train.teacher", overfits ? "" : NULL},
 		{"train.teacher_recipe", overfits ? "" : NULL},
 		{"train.accumulate", arguments->run.find_batch_size ? "auto" : NULL},
-		/* what hides slopes */
+		/* disable what hides slopes */
 		{"train.precision", checks ? "fp32" : NULL},
 		{"train.tf32", checks ? "no" : NULL},
 		{"train.seed", arguments->seed},

@@ -59,8 +59,8 @@ static int take_text(const json_t *object, const char *path, const char *key, ch
 }
 
 /*
- * Of those that cuDNN takes, the ones that it takes at any value, and then has no engine or a wrong
- * one.
+ * Checks properties that cuDNN accepts with any value, but for which it then has no engine or a
+ * wrong one.
  */
 static int take_properties(const json_t *json, const char *path, char *error)
 {
@@ -128,12 +128,12 @@ static int plan_device_init(struct plan_device *device, const char *path, bool t
 struct plan {
 	struct recipe own;           /* texts are the caller's */
 	const struct recipe *recipe; /* own */
-	bool finds; /* train.accumulate = auto: the number of micro-batches, which own then has */
+	bool finds; /* train.accumulate = auto: own receives the number of micro-batches found */
 	const struct plan_options *options;
 	struct plan_device device;
 	struct program_options program;
 	uint32_t size, classes;
-	uint32_t told_size; /* by data.pipeline, or 0 */
+	uint32_t told_size; /* from data.pipeline, or 0 */
 	struct device *planner;
 	struct device_params *params;
 	struct model *model;
@@ -231,20 +231,20 @@ static int make_graph(struct plan *plan, enum device_mode mode, uint32_t count, 
 	return mode == DEVICE_TRAIN ? plan_teacher_plan(&plan->teacher, &input, error) : 0;
 }
 
-/* Images that are computed at a time. */
+/* Images per micro-batch. */
 static uint32_t micro_batch(const struct recipe *recipe)
 {
 	uint64_t count = recipe->data.batch_size / recipe_accumulate(recipe);
 	return count ? (uint32_t)count : 1;
 }
 
-/* Of a step. */
+/* Images per step. */
 static double images_of(const struct plan *plan)
 {
 	return (double)recipe_accumulate(plan->recipe) * micro_batch(plan->recipe);
 }
 
-/* Times that a step runs the graph. */
+/* Runs of the graph per step. */
 static double passes_of(const struct plan *plan)
 {
 	return recipe_accumulate(plan->recipe) * optim_passes(plan->recipe);
@@ -252,7 +252,7 @@ static double passes_of(const struct plan *plan)
 
 /* ---- printing ---- */
 
-/* What an operation adds to the column of its layer; "" for the small ones between the passes. */
+/* An operation's text in its layer's column; "" for small ones between passes. */
 static void operation_name(const struct cuda_op *op, char *ret_text, size_t size)
 {
 	static const char *const directions[] = {"conv", "data", "weights"};
@@ -317,7 +317,7 @@ struct plan_memory {
 	double staging, total;
 };
 
-/* eval: NULL, with a count of 0, where the recipe does not evaluate. */
+/* eval is NULL, with a count of 0, if the recipe does not evaluate. */
 static struct plan_memory memory_of(const struct plan *plan, const struct cuda_program *train,
 				    const struct cuda_program *eval, uint32_t eval_count)
 {
@@ -340,7 +340,7 @@ static struct plan_memory memory_of(const struct plan *plan, const struct cuda_p
 	return m;
 }
 
-/* What train.memory_limit allows, and the device has: the driver's own share is not known here. */
+/* True if it fits train.memory_limit and the device; the driver's own memory is not known here. */
 static bool fits(const struct plan *plan, const struct cuda_program *train,
 		 const struct cuda_program *eval, uint32_t eval_count)
 {
@@ -380,7 +380,7 @@ static void print_memory(const struct plan *plan, const struct cuda_program *tra
 		(double)plan->device.memory_bytes / 1e9);
 }
 
-/* Of one step, in all and in parts. */
+/* Time of a step, total and by part. */
 struct step_time {
 	struct roofline_sums passes[2]; /* forward, backward */
 	struct roofline_sums matrices;  /* of the update */
@@ -440,7 +440,7 @@ static void print_time(const struct plan *plan, const struct cuda_program *train
 	plan_print_breaks(&plan->device.roofline, train, passes_of(plan), t.all, file);
 }
 
-/* The same step with and without it: what memory costs in time. */
+/* Compares the step with and without recomputation. */
 static int print_recompute(struct plan *plan, const struct cuda_program *train, FILE *file,
 			   char *error)
 {
@@ -502,7 +502,7 @@ static void print_program(const struct plan *plan, const struct cuda_program *tr
 
 /* ---- all of it ---- */
 
-/* Images that are evaluated at a time; 0: the recipe does not evaluate. */
+/* Images per evaluation batch; 0 if the recipe does not evaluate. */
 static uint32_t eval_batch(const struct recipe *recipe)
 {
 	if (!*recipe->data.val)
@@ -525,8 +525,7 @@ static const struct cuda_program *program_or_null(const struct device_graph *gra
 	return graph ? planner_program(graph) : NULL;
 }
 
-/* With train.accumulate = auto, of one rank: in as few micro-batches as fit, as a run finds them.
- */
+/* With train.accumulate = auto, on one rank: uses as few micro-batches as fit, as a run does. */
 static int find_graphs(struct plan *plan, struct device_graph **ret_train,
 		       struct device_graph **ret_eval, char *error)
 {

@@ -16,7 +16,7 @@ static bool is_scaled(const struct device_node *node)
 	       !(node->scale.drop_path > 0);
 }
 
-/* Weights that are never trained, of a channel each. */
+/* True for constant weights with one channel each. */
 static bool is_blur(const struct device_node *node)
 {
 	return node->kind == DEVICE_NODE_CONV && node->weight->spec.constant && node->groups > 1;
@@ -56,7 +56,7 @@ static void add(const struct roofline_device *device, const struct cuda_program 
 	}
 }
 
-/* A gate brings what it is made by, back to the average that it begins with. */
+/* Adds a gate with the operations that compute it, back to its global average. */
 static void add_gate(const struct roofline_device *device, const struct cuda_program *program,
 		     const struct device_value *gate, struct roofline_sums *sums)
 {

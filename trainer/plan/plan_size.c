@@ -3,8 +3,8 @@
 #include <string.h>
 
 /*
- * "N", or with N both times "NxN", and nothing else but blanks; 0: something else. ret_both: it is
- * NxN.
+ * Parses "N", or "NxN" with equal numbers, surrounded only by blanks; 0 for anything else. ret_both
+ * is true for NxN.
  */
 static uint32_t read_side(const char *text, size_t length, bool *ret_both)
 {
@@ -25,8 +25,7 @@ static uint32_t read_side(const char *text, size_t length, bool *ret_both)
 }
 
 /*
- * Of a step's arguments, the one that is its size: the first if it has no name, or else that of the
- * name.
+ * Finds a step's size among its arguments: the first if it has no name, else the one of that name.
  */
 static uint32_t size_argument(const char *text, size_t length, bool *ret_both)
 {

@@ -1,4 +1,4 @@
-/* Opening: libraries, the device or its properties, the file of plans. */
+/* Opens the engines: libraries, the device or its properties, the file of plans. */
 #include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ static const char *conv_error(void *state)
 	return ((struct cudnn_engines *)state)->error;
 }
 
-/* Of the properties: "NVIDIA H200, compute 9.0". */
+/* Name of a device from its properties: "NVIDIA H200, compute 9.0". */
 static int name_absent(const char *properties, char *ret_name, size_t size, char *error)
 {
 	json_error_t where;
@@ -53,7 +53,7 @@ static int describe_absent(struct cudnn_engines *engines, const char *properties
 	return backend->result == -EIO ? -EINVAL : backend->result;
 }
 
-/* Folder of the running program; "" when it is not known. */
+/* Folder of the running program; "" if unknown. */
 static void find_program(char *ret_folder, size_t size)
 {
 	ssize_t length = readlink("/proc/self/exe", ret_folder, size - 1);
@@ -64,8 +64,8 @@ static void find_program(char *ret_folder, size_t size)
 }
 
 /*
- * The stand-in is the one that is named, else one beside the program, as builds have it, else the
- * installed one.
+ * Loads the driver stand-in: the configured one, else the one next to the program, as in builds,
+ * else the installed one.
  */
 static bool load_driver(void)
 {
@@ -130,7 +130,7 @@ static int open_conv(const struct engines_options *options, struct cudnn_engines
 		return r;
 	}
 	snprintf(key, sizeof(key), "%s, cuDNN %zu", device, engines->library.cudnnGetVersion());
-	/* what is wrong with the file is for a person to know, and no reason to fail */
+	/* problems with the file are reported but not fatal */
 	plan_file_init(&engines->tuned, options->plans, key, error);
 	*ret_engines = engines;
 	return 0;

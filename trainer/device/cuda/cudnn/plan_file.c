@@ -58,7 +58,7 @@ static int plans_put(struct plan_file *file, const struct plan_line *line)
 	return 0;
 }
 
-/* Takes a field off the text, which ends it with `end`. */
+/* Splits a field, terminated by `end`, off the text. */
 static bool plans_take(char **text, char end, char *ret_field, size_t size)
 {
 	char *stop = strchr(*text, end);
@@ -86,7 +86,7 @@ static bool plans_parse(char *text, struct plan_line *ret_line)
 	return !*end && ret_line->ms > 0 && ret_line->ms < 1e6f;
 }
 
-/* Lines to the end of the text; *number counts them. -EBADMSG: that line is none. */
+/* Parses lines to the end of the text; *number counts them. -EBADMSG if that line is invalid. */
 static int plans_parse_lines(struct plan_file *file, FILE *from, size_t *number)
 {
 	/* With its tabs and its end; a longer one comes in pieces, which are no lines. */
@@ -120,7 +120,7 @@ static int plans_read_lines(struct plan_file *file, FILE *from, char *error)
 	return r;
 }
 
-/* Replaces what is known by what the file says; nothing when it can't be read. */
+/* Reloads the known plans from the file; none if it cannot be read. */
 static int plans_read_file(struct plan_file *file, char *error)
 {
 	int fd = io_open_regular(file->path);
@@ -145,13 +145,13 @@ static int plans_read_file(struct plan_file *file, char *error)
 	return r;
 }
 
-/* NULL: no memory, or no home. */
+/* NULL if out of memory or without a home directory. */
 static char *plans_default_path(void)
 {
 	const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
 	char *path = NULL;
 
-	/* relative ones are invalid by the XDG specification */
+	/* the XDG specification declares relative paths invalid */
 	if (cache && cache[0] == '/') {
 		if (asprintf(&path, "%s/loaderd/cudnn-plans", cache) < 0)
 			return NULL;
@@ -191,7 +191,7 @@ const struct plan_line *plan_file_find(const struct plan_file *file,
 	return plans_find(file, file->device, key);
 }
 
-/* The folders that a path lies in. */
+/* Creates the parent folders of a path. */
 static int plans_make_folders(const char *path)
 {
 	char *copy = strdup(path);
@@ -209,7 +209,7 @@ static int plans_make_folders(const char *path)
 	return r;
 }
 
-/* Lines of the device, or of all: NULL. *ret_text is to be freed. */
+/* Writes the lines of a device, or of all if NULL. Free *ret_text. */
 static int plans_write_lines(const struct plan_file *file, const char *header, const char *device,
 			     char **ret_text, size_t *ret_size)
 {
@@ -269,21 +269,21 @@ static int plans_lock(const char *path, int *ret_fd)
 	r = fd < 0 ? -errno : 0;
 	free(name);
 	if (r == 0)
-		(void)fchmod(fd, 0600); /* earlier versions let all read it */
+		(void)fchmod(fd, 0600); /* earlier versions made it readable for all */
 	while (r == 0 && flock(fd, LOCK_EX) < 0 && errno == EINTR)
 		;
 	*ret_fd = fd;
 	return r;
 }
 
-/* Puts a line into the file, and what else this process knows and the file does not. */
+/* Adds a line to the file, along with other lines known only to this process. */
 static int plans_merge(const struct plan_file *file, const struct plan_line *line)
 {
 	struct plan_file disk = {.path = file->path};
 	char ignored[DEVICE_ERROR_MAX];
 	int r = plans_read_file(&disk, ignored);
 
-	/* nothing of a damaged file; one that can't be read may be sound */
+	/* ignore the contents of a damaged file, but do not replace one that cannot be read */
 	if (r == -EBADMSG)
 		r = 0;
 	for (size_t i = 0; i < file->count && r == 0; i++)

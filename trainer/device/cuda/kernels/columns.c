@@ -1,4 +1,4 @@
-/* How grids over columns are cut, and the second stage of sums over rows. */
+/* Grid layout of kernels over columns, and the second stage of sums over rows. */
 #include "trainer/device/cuda/kernels/columns.h"
 
 #include "trainer/device/cuda/kernels/tables.h"
@@ -7,7 +7,8 @@
 #define TILE_CHANNELS 256 /* at most: 512 bytes of a row of 16-bit elements */
 #define TILE_GROUPS   128
 /*
- * Of maps, for each multiprocessor: several times what it has at once evens out what blocks take.
+ * Blocks per multiprocessor for kernels without sums: several times the resident number, to balance
+ * load.
  */
 #define BLOCKS_MAP 6
 
@@ -40,7 +41,7 @@ void columns_init(struct columns *columns, const struct kernel_device *device, u
 	columns->rows = rows;
 	columns->channels = channels;
 	columns->groups = channels / lanes;
-	/* tiles of like width, rather than a narrow one at the end */
+	/* tiles of similar width instead of a narrow last one */
 	columns->width = divide_up(columns->groups, divide_up(columns->groups, widest));
 	columns->height = THREADS / columns->width;
 	columns->blocks_y = divide_up(columns->groups, columns->width);

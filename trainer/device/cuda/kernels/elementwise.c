@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-/* Elements that a thread has at once: 16 bytes if all pointers allow that. */
+/* Elements per load: 16 bytes if all pointers are aligned to that. */
 static uint32_t flat_lanes(enum cuda_element element, const void *a, const void *b, const void *c)
 {
 	bool aligned = ((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16 == 0;

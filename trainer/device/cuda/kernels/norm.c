@@ -28,7 +28,7 @@ int norm_running(const struct kernel_device *device, const struct norm_arguments
 			   sizeof(*arguments));
 }
 
-/* Neither identity nor a ReLU: it has kernels of its own. */
+/* Neither identity nor ReLU; has separate kernels. */
 static bool is_curved(enum device_activation activation)
 {
 	return activation == DEVICE_GELU || activation == DEVICE_LOGISTIC;
@@ -44,7 +44,7 @@ int norm_apply(const struct kernel_device *device, const struct norm_arguments *
 		&a.columns, &a, sizeof(a));
 }
 
-/* Whether everything is there that the activation and the sums take. */
+/* True if all operands of the activation and the sums are present. */
 static bool is_complete(const struct norm_arguments *a)
 {
 	bool from_x = is_curved(a->activation) || (a->activation == DEVICE_RELU && !a->y);
@@ -106,7 +106,7 @@ int norm_backward_apply(const struct kernel_device *device, const struct norm_ar
 
 #define WARPS (LAUNCH_THREADS / 32)
 
-/* A kernel that has a warp for each row, or that of whole blocks. */
+/* Launches the kernel with a warp per row, or the one with a block per row. */
 static int launch_rows(const struct kernel_device *device, const struct gpu_kernel *warps,
 		       const struct gpu_kernel *blocks, const struct norm_arguments *a)
 {

@@ -1,4 +1,4 @@
-/* Launchers of pool.h. */
+/* Launchers of pooling.h. */
 #include "trainer/device/cuda/kernels/pooling.h"
 
 #include "trainer/device/cuda/kernels/launch.h"
@@ -22,14 +22,14 @@ static bool fits(const struct pool_shape *shape)
 	       output_rows(shape) <= INT32_MAX;
 }
 
-/* Windows of ResNet's stem, whose backward kernels go by tiles. */
+/* Windows of ResNet's stem, whose backward kernels work on tiles. */
 static bool has_tiles(const struct pool_shape *shape)
 {
 	return shape->window == 3 && shape->stride == 2 && shape->pad == 1 &&
 	       shape->p == (shape->h + 1) / 2 && shape->q == (shape->w + 1) / 2;
 }
 
-/* Windows of 2 x 2 side by side, which go backward by tiles, too. */
+/* Adjacent 2 x 2 windows, whose backward kernels also work on tiles. */
 static bool has_pairs(const struct pool_shape *shape)
 {
 	return shape->window == 2 && shape->stride == 2 && shape->pad == 0 &&
@@ -51,7 +51,7 @@ static void cut(struct pool_arguments *a, const struct kernel_device *device, ui
 	};
 }
 
-/* Those that only map. */
+/* Kernels without sums. */
 static int launch_windows(const struct kernel_device *device, const struct gpu_kernel *kernels,
 			  struct pool_arguments a, uint64_t rows)
 {
@@ -90,7 +90,7 @@ static int backward_pairs(const struct kernel_device *device, struct pool_argume
 	return launch_columns(device, pool_max_backward_pairs_kernels, &a.columns, &a, sizeof(a));
 }
 
-/* By tiles, where windows are the stem's, else by positions of x. */
+/* By tiles for the stem's windows, else by positions of x. */
 static int backward(const struct kernel_device *device, const struct gpu_kernel *kernels,
 		    const struct gpu_kernel *tiles, const struct pool_arguments *arguments)
 {
@@ -147,7 +147,7 @@ int pool_average_backward(const struct kernel_device *device,
 			      input_rows(&arguments->shape));
 }
 
-/* Forward: an image for each block; backward: rows as they come. */
+/* Forward: a block per image; backward: plain rows. */
 static int global(const struct kernel_device *device, const struct gpu_kernel *kernels,
 		  struct pool_global a, bool backward)
 {

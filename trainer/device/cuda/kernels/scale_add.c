@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-/* Blocks for each multiprocessor, so that what they take evens out. */
+/* Blocks per multiprocessor, to balance load. */
 #define BLOCKS 4
 
 static uint32_t divide_up(uint64_t a, uint64_t b)
@@ -14,7 +14,7 @@ static uint32_t divide_up(uint64_t a, uint64_t b)
 	return (uint32_t)((a + b - 1) / b);
 }
 
-/* A gate's gradient is the sum of one block. */
+/* A gate's gradient must be the sum of a single block. */
 static void cut(struct scale_add_arguments *a, const struct kernel_device *device)
 {
 	uint32_t wanted, most;

@@ -34,7 +34,7 @@ int tokens_backward(const struct kernel_device *device, const struct tokens_argu
 	return tokens_launch(device, tokens_backward_kernels, arguments, arguments->tokens);
 }
 
-/* A thread for each element that is written: it is little, once a step. */
+/* A thread per output element: there are few, once per step. */
 static int tokens_launch_resize(const struct kernel_device *device, const struct gpu_kernel *kernel,
 				const struct tokens_resize *arguments, uint64_t places)
 {

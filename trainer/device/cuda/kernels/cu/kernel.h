@@ -51,7 +51,7 @@
 #define KERNEL_RESIDENT(blocks, name, type, a)                                                     \
 	static __global__ void __launch_bounds__(KERNEL_THREADS, blocks)                           \
 		name(const __grid_constant__ type a)
-/* A table of kernels that plain C sees. */
+/* A kernel table visible to plain C. */
 #define KERNEL_TABLE              extern "C" const struct gpu_kernel
 #define DEVICE                    static __device__ __forceinline__
 #define SHARED(type, name, count) __shared__ type name[count]
@@ -78,7 +78,7 @@ DEVICE uint32_t kernel_blocks_x(void)
 	return gridDim.x;
 }
 
-/* The value that lane (own ^ mask) of the warp has. */
+/* The value of lane (own ^ mask) of the warp. */
 #define KERNEL_SHUFFLE_F32(value, mask) __shfl_xor_sync(0xffffffffu, value, mask)
 #define KERNEL_SHUFFLE_F64(value, mask) __shfl_xor_sync(0xffffffffu, value, mask)
 #define KERNEL_SHUFFLE_U32(value, mask) __shfl_xor_sync(0xffffffffu, value, mask)
@@ -154,8 +154,8 @@ DEVICE uint16_t kernel_to_bf16(float value)
 }
 
 /*
- * 1 / value and 2^value to within two units in the last place, one instruction each; what is
- * denormal becomes 0.
+ * 1 / value and 2^value to within two units in the last place, one instruction each; denormals
+ * become 0.
  */
 DEVICE float kernel_reciprocal(float value)
 {
@@ -173,7 +173,7 @@ DEVICE float kernel_exp2(float value)
 	return result;
 }
 
-/* Two at once, the first in the lower half: one instruction. */
+/* Converts two values at once, the first into the lower half: one instruction. */
 DEVICE uint32_t kernel_to_f16x2(float first, float second)
 {
 	__half2 pair = __floats2half2_rn(first, second);
@@ -297,7 +297,7 @@ DEVICE float kernel_from_bf16(uint16_t bits)
 	return kernel_from_bits((uint32_t)bits << 16);
 }
 
-/* One value of any element. */
+/* Loads one value of any element type. */
 DEVICE float kernel_load(const void *from, uint64_t at, uint32_t element)
 {
 	if (element == CUDA_F32)

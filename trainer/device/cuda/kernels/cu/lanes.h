@@ -4,7 +4,7 @@
  * columns.h says; then the kernels themselves. Included once for each instance.
  */
 
-/* LANES elements as they are in memory: loaded early, unpacked when needed. */
+/* LANES elements as in memory: loaded early, unpacked when needed. */
 struct NAME(raw) {
 #if LANES == 1
 	float value;
@@ -76,7 +76,7 @@ DEVICE void NAME(add)(float *v, const float *w)
 		v[i] += w[i];
 }
 
-/* fp32 from a vector over channels; `otherwise` where there is no such vector. */
+/* Loads fp32 from a per-channel vector; `otherwise` if it is NULL. */
 DEVICE void NAME(vector)(float *v, const float *from, uint32_t channel, float otherwise)
 {
 	if (!from) {
@@ -143,7 +143,7 @@ DEVICE void NAME(store_bytes)(uint8_t *to, uint64_t at, const uint32_t *v)
 #endif
 }
 
-/* curved: a GELU or a sigmoid; otherwise a ReLU or identity. A NaN passes. */
+/* curved: GELU or sigmoid; otherwise ReLU or identity. NaN propagates. */
 DEVICE void NAME(activate)(float *z, enum device_activation activation, bool curved)
 {
 	if (curved && activation == DEVICE_LOGISTIC) {
@@ -158,7 +158,7 @@ DEVICE void NAME(activate)(float *z, enum device_activation activation, bool cur
 	}
 }
 
-/* g *= activation'(z). What is not finite does not pass a ReLU that is shut. */
+/* g *= activation'(z). A ReLU with z <= 0 gives 0 even for non-finite g. */
 DEVICE void NAME(through)(float *g, const float *z, enum device_activation activation, bool curved)
 {
 	if (curved && activation == DEVICE_LOGISTIC) {
