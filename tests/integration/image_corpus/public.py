@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Images that others have collected, as packimg and as Pillow read them.
 
-public.py FOLDER... converts every image of each folder in all modes of corpora.MODES, decodes what the datasets hold as loaderd does, and
+public.py FOLDER... converts every image of each folder in all modes of image_corpus.MODES, decodes what the datasets hold as loaderd does, and
 compares it with what Pillow makes of the file, turned upright. It prints totals for each folder and a table of all files that are not equal, each
 with its reason of public_reasons.py, and fails where one has none. PACKIMG, DECODED and PACKIMG_PARTS are set as for image_corpus.py.
 """
@@ -25,7 +25,7 @@ import numpy
 import PIL
 from PIL import Image
 
-import corpora
+import image_corpus
 from make import cjpeg
 from public_reasons import DEEP, DIFFERS, EQUAL, HERE, NEITHER, REASONS, THERE, WITHIN
 
@@ -63,14 +63,14 @@ def deep_grey(data):
 def distance(pixels, truth):
     """(largest, mean) difference of values; both sizes, as text, where they are not the same."""
     if pixels.shape != truth.shape:
-        return corpora.difference(pixels, truth)
+        return image_corpus.difference(pixels, truth)
     apart = numpy.abs(pixels.astype(numpy.int16) - truth)
     return int(apart.max()), float(apart.mean())
 
 
 def judge(data, here):
     """(verdict, more about it) of one file."""
-    there = corpora.upright(data)
+    there = image_corpus.upright(data)
     if isinstance(here, str):
         return (NEITHER, f"packimg: {here}; Pillow: {there}") if isinstance(there, str) else (HERE, here)
     if isinstance(there, str):
@@ -82,7 +82,7 @@ def judge(data, here):
     if apart[0] <= bound(data):
         return WITHIN if apart[0] else EQUAL, by
     deep = deep_grey(data)
-    return DEEP if deep is not None and corpora.difference(here, deep) == 0 else DIFFERS, by
+    return DEEP if deep is not None and image_corpus.difference(here, deep) == 0 else DIFFERS, by
 
 
 def images(folder):
@@ -112,16 +112,16 @@ def compare(folder):
             (files / known_as).parent.mkdir(parents=True, exist_ok=True)
             (files / known_as).symlink_to(path.resolve())
         (files / "whole.jpg").write_bytes(cjpeg())  # a folder of nothing that can be converted is no dataset
-        for mode, options in corpora.MODES.items():
+        for mode, options in image_corpus.MODES.items():
             into = root / mode.replace(" ", "-")
-            outcome = corpora.read_all(files, into, options)
+            outcome = image_corpus.read_all(files, into, options)
             for name, known_as, path in found:
                 here = outcome.pop(known_as, "not found in the folder")
                 key = (name, digest(here))
                 if key not in known:
                     known[key] = judge(path.read_bytes(), here)
                 results[name].setdefault(known[key], []).append(mode)
-            corpora.run("rm", "-r", into)
+            image_corpus.run("rm", "-r", into)
     return results
 
 
