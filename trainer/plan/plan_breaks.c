@@ -56,7 +56,7 @@ static void add(const struct roofline_device *device, const struct cuda_program 
 	}
 }
 
-/* Adds a gate: the operations that compute it, back to and including its global average. */
+/* Adds the operations that compute a gate, back to and including its global average. */
 static void add_gate(const struct roofline_device *device, const struct cuda_program *program,
 		     const struct device_value *gate, struct roofline_sums *sums)
 {

@@ -32,10 +32,10 @@ struct lower_node {
 	bool complete;  /* and has written the node's final result */
 	bool reversed;  /* its backward pass has been appended */
 	/*
-	 * backward, with a norm: the gradient that the norm's own operation reads. It is the
-	 * gradient of the result; the operation applies the activation's slope itself if `anew`,
-	 * otherwise the slope is already applied. Set before the node's turn if the epilogue of the
-	 * consumer's data gradient computed it and its sums
+	 * backward pass of a norm: the gradient that NORM_BACKWARD_APPLY reads. If `anew`, it is
+	 * the gradient of the node's result and the operation applies the activation's derivative
+	 * itself; otherwise the derivative is already applied. Set before the backward pass reaches
+	 * the node if the epilogue of the consumer's data gradient computed it and its sums
 	 */
 	struct cuda_tensor *dz;
 	bool anew;
