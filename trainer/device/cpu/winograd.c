@@ -33,8 +33,8 @@ _Static_assert(WINOGRAD_CHANNELS == PRODUCT_PANEL, "a block of channels is a pan
 
 /*
  * Cost model. TRANSFORM_COST: multiply-adds to transform a tile, per channel of x and of the
- * result. WEIGHTS_COST: cost of transforming the weights, in tiles' products. Measured with AVX2 on
- * layers of 16 to 512 channels, as a third of a training step.
+ * result. WEIGHTS_COST: cost of transforming the weights, as the number of tiles whose products
+ * cost the same. Measured with AVX2 on layers of 16 to 512 channels, as a third of a training step.
  */
 #define TRANSFORM_COST 900
 #define WEIGHTS_COST   40

@@ -1,4 +1,4 @@
-/* Function tables of cuDNN and cuBLASLt, loaded at run time (load.h). */
+/* Function tables of cuDNN and cuBLASLt. Both libraries are loaded at run time (load.h). */
 #pragma once
 
 #include <cublasLt.h>

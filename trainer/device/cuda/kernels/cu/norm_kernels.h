@@ -121,7 +121,7 @@ DEVICE void NAME(backward_load)(struct NAME(backward_rows) * rows, int u,
 		rows->other[u] = NAME(load)(a->residual, at);
 }
 
-/* Computes dz, and x if it is read, for one row. */
+/* Computes dz of one row, and x if it is read. */
 DEVICE void NAME(backward_row)(float *dz, float *x, const struct NAME(backward_rows) * rows, int u,
 			       const struct norm_arguments *a, const struct NAME(affine) * affine,
 			       struct NAME(backward_kind) kind)
