@@ -1,7 +1,7 @@
 /*
  * `trainer --plan DEVICE.json RECIPE`: prints, layer by layer, which operations a GPU would run for
- * one step of a recipe, and a lower bound on their time (device/cuda/roofline.h). The GPU need not
- * be present. Opens no dataset and trains nothing.
+ * one step of a recipe, and a lower bound on their time (device/cuda/lowering/roofline.h). The GPU
+ * need not be present. Opens no dataset and trains nothing.
  *
  * DEVICE.json describes the GPU with the keys of cuDNN's device properties (deviceName, deviceVer,
  * multiProcessorCount, totalGlobalMem ...), plus "roofline": {"bytes_per_second",
@@ -20,15 +20,14 @@ struct plan_options {
 	const char *device; /* path of DEVICE.json */
 	/*
 	 * side of the square input images; 0 for the size that data.pipeline produces or, if that
-	 * is unknown, the default of the model's stem
+	 * is unknown, 32 for small models and 224 for others
 	 */
 	uint32_t size;
 };
 
 /*
- * Prints the plan to `file`. -ENOTSUP if built without the CUDA toolkit, which provides cuDNN;
- * -EINVAL for a mistake in the file or the recipe. `error` receives a sentence of up to
- * PLAN_ERROR_MAX bytes.
+ * Prints the plan to `file`. -ENOTSUP if built without the CUDA toolkit and cuDNN, -EINVAL for a
+ * mistake in the file or the recipe. `error` receives a sentence of up to PLAN_ERROR_MAX bytes.
  */
 int plan_recipe(const struct recipe *recipe, const struct plan_options *options, FILE *file,
 		char *error);

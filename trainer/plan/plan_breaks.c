@@ -16,7 +16,7 @@ static bool is_scaled(const struct device_node *node)
 	       !(node->scale.drop_path > 0);
 }
 
-/* True for a depthwise convolution with constant weights. */
+/* True for a grouped convolution with constant weights. */
 static bool is_blur(const struct device_node *node)
 {
 	return node->kind == DEVICE_NODE_CONV && node->weight->spec.constant && node->groups > 1;

@@ -1,7 +1,7 @@
 /*
  * Stand-in for libcuda.so.1 on machines without a driver, so that cuDNN can plan run-time compiled
- * engines for an absent GPU. It accepts the compiled code and returns dummy handles for it; all
- * other calls fail with "no device". engines_open() loads it only when planning from device
+ * engines for an absent GPU. It accepts the compiled code and returns dummy handles for it; calls
+ * that need a device fail with "no device". engines_open() loads it only when planning from device
  * properties and only if the real driver is missing. Every symbol that cuDNN 9 looks up must exist,
  * used or not, or cuDNN offers none of these engines.
  */

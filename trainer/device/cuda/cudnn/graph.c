@@ -213,7 +213,7 @@ static void convolve(struct builder *builder, descriptor x, descriptor w, descri
 	add(builder, made, "convolution operation");
 }
 
-/* Returns from * scale + bias. */
+/* Returns `from` * scale + bias. */
 static descriptor affine(struct builder *builder, descriptor from, descriptor scale,
 			 descriptor bias)
 {

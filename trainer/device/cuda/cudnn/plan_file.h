@@ -30,8 +30,8 @@ struct plan_file {
 	struct plan_line *lines;
 	size_t count, capacity;
 	/*
-	 * why the last line could not be written to disk and is known only to this process; "" if
-	 * it was written
+	 * reason why the last line could not be written to disk and is known only to this process;
+	 * "" if it was written
 	 */
 	char unkept[DEVICE_ERROR_MAX];
 };

@@ -30,8 +30,8 @@ struct tokens_arguments {
 
 /*
  * y = x + positions. If there is one more token than places, the first token is class_token plus
- * its position. Reads x and writes y once. All functions here return -EINVAL if n tokens channels
- * is 2^31 or more.
+ * its position. Reads x and writes y once. All functions here return -EINVAL for tensors of 2^31
+ * elements or more.
  */
 int tokens_forward(const struct kernel_device *device, const struct tokens_arguments *arguments);
 /*

@@ -28,6 +28,9 @@ void matrix_problem_init(struct matmul_problem *problem, const struct matrix_sha
  */
 bool matrix_is_wide(const struct matrix_shape *shape);
 
-/* Bytes: two of X, between which products go back and forth, and three of its sides'. */
+/*
+ * Bytes of one buffer. An update needs two of X's size, which the products alternate between, and
+ * three of the gram matrix's: two of `element` (gram matrix, polynomial) and one of fp32 (square).
+ */
 uint64_t matrix_x_bytes(const struct matrix_shape *shape, enum cuda_element element);
 uint64_t matrix_gram_bytes(const struct matrix_shape *shape, enum cuda_element element);

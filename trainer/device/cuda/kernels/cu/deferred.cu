@@ -23,9 +23,9 @@ DEVICE uint32_t first_contrast(const struct deferred *deferred, uint32_t from)
 }
 
 /*
- * Applies changes begin .. end - 1 to all pixels. `mean` is for the first of them, if it is a
- * contrast. Reads the delivered image through the window if `begins`, else `to`. Returns this
- * thread's part of the resulting sum of luma.
+ * Applies changes begin .. end - 1 to all pixels; a contrast at `begin` uses `mean`. Reads the
+ * delivered image through the window if `begins`, else `to`. Returns this thread's part of the
+ * resulting sum of luma.
  */
 DEVICE uint32_t finish_pixels(const struct deferred_finish *a, const struct finishing *image,
 			      bool begins, uint32_t begin, uint32_t end, float mean)

@@ -9,12 +9,12 @@
  * have KERNEL_THREADS threads, grids have two dimensions. Launch bounds limit registers so that at
  * least two blocks (KERNEL_RESIDENT: the given number) fit on a multiprocessor.
  *
- * The emulation fills SHARED arrays with NaNs before every block. It aborts and prints the location
- * unless all threads of a block reach the same barriers, all lanes of a warp reach the same
- * shuffles, and vector accesses are aligned.
+ * The emulation fills SHARED arrays with NaNs before every block. It ends the program and prints
+ * the location unless all threads of a block reach the same barriers, all lanes of a warp reach the
+ * same shuffles, and vector accesses are aligned.
  *
- * Rules for code that both languages accept: no designated initializers, no compound literals, cast
- * from void *; index register arrays with constants after UNROLL.
+ * Both languages must accept a kernel: no designated initializers, no compound literals, explicit
+ * casts from void *. Indices of register arrays must be constants after UNROLL.
  */
 #ifndef TRAINER_DEVICE_CUDA_KERNEL_H
 #define TRAINER_DEVICE_CUDA_KERNEL_H
