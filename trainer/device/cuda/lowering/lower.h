@@ -147,8 +147,8 @@ void lower_set_gradients(struct lowering *l, struct cuda_op *op, const struct de
 struct cuda_tensor *lower_whole_gradient(struct lowering *l, const struct device_value *value);
 bool lower_trains(const struct device_param *param);
 /*
- * True if the node runs as in evaluation, its norm by running statistics: also in training, if
- * neither it nor anything before it is trained.
+ * True if the node runs as in evaluation, with its norm using running statistics. Also true in
+ * training if neither the node nor anything before it is trained.
  */
 bool lower_infers(const struct lowering *l, const struct device_node *node);
 

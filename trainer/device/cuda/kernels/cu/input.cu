@@ -15,7 +15,7 @@ KERNEL(step_stored, struct step_store, a)
 
 /* ---- input ---- */
 
-#define QUAD 4 /* pixels per thread if a row is a multiple of it */
+#define QUAD 4 /* pixels per thread, if the row length is a multiple of QUAD */
 
 /*
  * The step's description of its batch, copied to registers: the compiler has to assume that stores
