@@ -148,7 +148,7 @@ struct cuda_tensor *lower_whole_gradient(struct lowering *l, const struct device
 bool lower_trains(const struct device_param *param);
 /*
  * True if the node runs as in evaluation, with its norm using running statistics. Also true in
- * training if neither the node nor anything before it is trained.
+ * training if the node needs no backward pass and has no norm whose running statistics move.
  */
 bool lower_infers(const struct lowering *l, const struct device_node *node);
 
