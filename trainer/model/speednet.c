@@ -38,7 +38,7 @@ static int group(struct model *model, unsigned number, int x, uint32_t channels,
 	return layer_norm(model, name, x, true, activation);
 }
 
-/* By group: "group2.conv1.weight". */
+/* The number of the group, e.g. 2 for "group2.conv1.weight". */
 int32_t speednet_depth(const char *name)
 {
 	int group = 0;

@@ -26,7 +26,7 @@ struct plan_device {
 	struct roofline_device roofline;
 	char *name, *source;
 	uint64_t memory_bytes;
-	char *properties; /* as cuDNN reads them */
+	char *properties; /* in the form that cuDNN reads */
 };
 
 static void plan_device_deinit(struct plan_device *device)
@@ -58,10 +58,7 @@ static int take_text(const json_t *object, const char *path, const char *key, ch
 	return *ret_text ? 0 : plan_fail(error, -ENOMEM, "out of memory");
 }
 
-/*
- * Checks properties that cuDNN accepts with any value, but for which it then has no engine or a
- * wrong one.
- */
+/* Checks properties for which cuDNN accepts any value but then finds no engine, or a wrong one. */
 static int take_properties(const json_t *json, const char *path, char *error)
 {
 	double version = 0, processors;
@@ -123,17 +120,18 @@ static int plan_device_init(struct plan_device *device, const char *path, bool t
 	return r;
 }
 
-/* ---- what is planned ---- */
+/* ---- planning ---- */
 
 struct plan {
-	struct recipe own;           /* texts are the caller's */
-	const struct recipe *recipe; /* own */
-	bool finds; /* train.accumulate = auto: own receives the number of micro-batches found */
+	struct recipe own;           /* copy of the recipe; its strings belong to the caller */
+	const struct recipe *recipe; /* points to `own` */
+	/* train.accumulate = auto: find the number of micro-batches and set it in `own` */
+	bool finds;
 	const struct plan_options *options;
 	struct plan_device device;
 	struct program_options program;
 	uint32_t size, classes;
-	uint32_t told_size; /* from data.pipeline, or 0 */
+	uint32_t told_size; /* image side from data.pipeline, or 0 */
 	struct device *planner;
 	struct device_params *params;
 	struct model *model;
@@ -252,7 +250,7 @@ static double passes_of(const struct plan *plan)
 
 /* ---- printing ---- */
 
-/* An operation's text in its layer's column; "" for small ones between passes. */
+/* Text for an operation in its layer's row; "" for minor operations between passes. */
 static void operation_name(const struct cuda_op *op, char *ret_text, size_t size)
 {
 	static const char *const directions[] = {"conv", "data", "weights"};
@@ -312,8 +310,8 @@ static void print_layers(const struct plan *plan, const struct cuda_program *pro
 
 struct plan_memory {
 	struct roofline_store store;
-	struct roofline_sums matrices; /* of the update */
-	double teacher;                /* bytes, as are: */
+	struct roofline_sums matrices; /* matrix products of the update */
+	double teacher;                /* bytes, as the members below */
 	double staging, total;
 };
 
@@ -321,7 +319,7 @@ struct plan_memory {
 static struct plan_memory memory_of(const struct plan *plan, const struct cuda_program *train,
 				    const struct cuda_program *eval, uint32_t eval_count)
 {
-	/* as bytes with up to 4 channels; the one that is computed on and the one that arrives */
+	/* u8 pixels with up to 4 channels; one batch in use and one arriving */
 	double pixels = (double)plan->size * plan->size;
 	struct plan_memory m = {.staging = 2 * 4 * pixels *
 					   ((double)micro_batch(plan->recipe) + eval_count)};
@@ -340,7 +338,10 @@ static struct plan_memory memory_of(const struct plan *plan, const struct cuda_p
 	return m;
 }
 
-/* True if it fits train.memory_limit and the device; the driver's own memory is not known here. */
+/*
+ * True if the programs respect train.memory_limit and all memory fits the device. Does not count
+ * the driver's own memory.
+ */
 static bool fits(const struct plan *plan, const struct cuda_program *train,
 		 const struct cuda_program *eval, uint32_t eval_count)
 {
@@ -380,12 +381,13 @@ static void print_memory(const struct plan *plan, const struct cuda_program *tra
 		(double)plan->device.memory_bytes / 1e9);
 }
 
-/* Time of a step, total and by part. */
+/* Duration of a step, in total and by part. */
 struct step_time {
 	struct roofline_sums passes[2]; /* forward, backward */
-	struct roofline_sums matrices;  /* of the update */
-	double update_bytes, update;    /* seconds, as are: */
-	double teacher;                 /* its forward pass of each batch */
+	struct roofline_sums matrices;  /* matrix products of the update */
+	/* update_bytes in bytes; `update` and the times below in seconds */
+	double update_bytes, update;
+	double teacher; /* forward pass of the teacher for every batch */
 	double all, images_per_second;
 };
 
@@ -500,7 +502,7 @@ static void print_program(const struct plan *plan, const struct cuda_program *tr
 		train->op_count, train->fallbacks, train->log);
 }
 
-/* ---- all of it ---- */
+/* ---- report ---- */
 
 /* Images per evaluation batch; 0 if the recipe does not evaluate. */
 static uint32_t eval_batch(const struct recipe *recipe)
@@ -525,7 +527,10 @@ static const struct cuda_program *program_or_null(const struct device_graph *gra
 	return graph ? planner_program(graph) : NULL;
 }
 
-/* With train.accumulate = auto, on one rank: uses as few micro-batches as fit, as a run does. */
+/*
+ * Plans the graphs. With train.accumulate = auto on one rank, uses the smallest number of
+ * micro-batches that fits, as a run does.
+ */
 static int find_graphs(struct plan *plan, struct device_graph **ret_train,
 		       struct device_graph **ret_eval, char *error)
 {

@@ -1,10 +1,10 @@
 /*
- * `trainer --plan DEVICE.json RECIPE`: what a GPU that need not be here would run for one step of a
- * recipe, layer by layer, and how long that takes at least (device/cuda/roofline.h). No dataset is
- * opened, nothing is trained.
+ * `trainer --plan DEVICE.json RECIPE`: prints, layer by layer, which operations a GPU would run for
+ * one step of a recipe, and a lower bound on their time (device/cuda/lowering/roofline.h). The GPU
+ * need not be present. Opens no dataset and trains nothing.
  *
- * DEVICE.json describes the GPU as cuDNN's device properties do (deviceName, deviceVer,
- * multiProcessorCount, totalGlobalMem ...), with one key more: "roofline" {"bytes_per_second",
+ * DEVICE.json describes the GPU with the keys of cuDNN's device properties (deviceName, deviceVer,
+ * multiProcessorCount, totalGlobalMem ...), plus "roofline": {"bytes_per_second",
  * "flops_per_second" {"fp32", "tf32", "fp16", "bf16"}, "source"}.
  */
 #pragma once
@@ -19,33 +19,33 @@ enum { PLAN_ERROR_MAX = 2048, PLAN_SIDE_MAX = 16384 };
 struct plan_options {
 	const char *device; /* path of DEVICE.json */
 	/*
-	 * images of size x size; 0: as data.pipeline makes them, or else what the model's stem is
-	 * made for
+	 * side of the square input images; 0 for the size that data.pipeline produces or, if that
+	 * is unknown, 32 for small models and 224 for others
 	 */
 	uint32_t size;
 };
 
 /*
- * -ENOTSUP: built without CUDA's toolkit, whose cuDNN is asked for plans; -EINVAL: a mistake in the
- * file or the recipe. error: a sentence, PLAN_ERROR_MAX bytes.
+ * Prints the plan to `file`. -ENOTSUP if built without the CUDA toolkit and cuDNN, -EINVAL for a
+ * mistake in the file or the recipe. `error` receives a sentence of up to PLAN_ERROR_MAX bytes.
  */
 int plan_recipe(const struct recipe *recipe, const struct plan_options *options, FILE *file,
 		char *error);
 
 /*
- * The side of the squares that a pipeline (loaderd(1)) makes, by the last of its steps that makes
- * images of a size. 0: it is not certain, for that step has several sizes, or unequal sides, or
- * there is none.
+ * Returns the side of the square images that a pipeline (loaderd(1)) produces, from the last step
+ * that sets an image size. Returns 0 if the side is not certain: that step has several sizes or
+ * unequal sides, or there is no such step.
  */
 uint32_t plan_pipeline_side(const char *pipeline);
 
-/* The device as cuDNN reads it: the file less its roofline. The caller frees it. */
+/*
+ * Returns the device description that cuDNN reads: the file without "roofline". The caller frees
+ * it.
+ */
 int plan_properties(const char *path, char **ret_properties, char *error);
 
 struct engines;
-/*
- * What plan_recipe() does with the device's engines; for tests, whose engines are others.
- * engines->name is printed.
- */
+/* Implements plan_recipe() with the given engines; tests pass their own. Prints engines->name. */
 int plan_with(const struct recipe *recipe, const struct plan_options *options,
 	      const struct engines *engines, FILE *file, char *error);

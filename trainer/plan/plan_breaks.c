@@ -16,7 +16,7 @@ static bool is_scaled(const struct device_node *node)
 	       !(node->scale.drop_path > 0);
 }
 
-/* True for constant weights with one channel each. */
+/* True for a grouped convolution with constant weights. */
 static bool is_blur(const struct device_node *node)
 {
 	return node->kind == DEVICE_NODE_CONV && node->weight->spec.constant && node->groups > 1;
@@ -56,7 +56,7 @@ static void add(const struct roofline_device *device, const struct cuda_program 
 	}
 }
 
-/* Adds a gate with the operations that compute it, back to its global average. */
+/* Adds the operations that compute a gate, back to and including its global average. */
 static void add_gate(const struct roofline_device *device, const struct cuda_program *program,
 		     const struct device_value *gate, struct roofline_sums *sums)
 {

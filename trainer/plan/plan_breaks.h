@@ -1,6 +1,7 @@
 /*
- * Fusion breaks: operations between others that would otherwise be one pass over memory, such as a
- * gate between norm and sum, and their cost per step: their own passes, at the roofline.
+ * Fusion breaks: operations that split what could otherwise be a single pass over memory, such as a
+ * gate between norm and sum. Computes their cost per step: the time of their own passes on the
+ * roofline.
  */
 #pragma once
 
@@ -9,8 +10,8 @@
 #include <stdio.h>
 
 /*
- * A line for each that the program has, none where it has none. times: that its operations run in
- * a step; seconds: of the whole step.
+ * Prints one line per kind of break in the program, and nothing if there are none. `times` is the
+ * number of runs of the program per step; `seconds` is the time of the whole step.
  */
 void plan_print_breaks(const struct roofline_device *device, const struct cuda_program *program,
 		       double times, double seconds, FILE *file);

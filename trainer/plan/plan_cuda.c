@@ -1,4 +1,4 @@
-/* The part of --plan that asks cuDNN, or says that it can't. */
+/* Opens cuDNN for --plan, or returns -ENOTSUP in a build without it. */
 #include "trainer/plan/plan.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /*
- * The network of train.teacher in a plan: adds its forward pass for each batch, from its recipe.
- * Embedded in the plan; does not read its weights file.
+ * The teacher network (train.teacher) in a plan: adds its forward pass to each batch, built from
+ * its recipe. Embedded in the plan. Does not read the weights file.
  */
 #pragma once
 
@@ -16,11 +16,11 @@ struct plan_teacher {
 };
 
 /*
- * Without train.teacher_recipe nothing, and the others then do nothing. error: PLAN_ERROR_MAX
- * bytes.
+ * Builds the teacher's model. Does nothing without train.teacher_recipe, and the functions below
+ * then do nothing either. `error` has PLAN_ERROR_MAX bytes.
  */
 int plan_teacher_open(struct plan_teacher *teacher, const struct recipe *recipe, uint32_t classes,
 		      struct device *planner, char *error);
-/* In place of the one before, for images as in training. */
+/* Replaces the previous graph by one for images of the training size. */
 int plan_teacher_plan(struct plan_teacher *teacher, const struct model_input *images, char *error);
 void plan_teacher_close(struct plan_teacher *teacher);

@@ -15,6 +15,6 @@ struct comm_ops {
 };
 
 #ifdef HAVE_MPI
-/* For a process launched by MPI. */
+/* Opens the ranks of a process that MPI launched. */
 int comm_mpi_open(struct comm **ret_comm, char *error);
 #endif

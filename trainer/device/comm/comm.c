@@ -1,4 +1,4 @@
-/* Which ranks there are, and what needs no other rank. */
+/* Opens the ranks, validates arguments, and implements the operations of a single rank. */
 #include "format/base/text/sentence.h"
 #include "trainer/device/comm/carrier.h"
 
@@ -9,8 +9,8 @@
 #include <string.h>
 
 /*
- * What launchers tell their processes: Open MPI's mpirun, then MPICH's and Slurm's (PMI), then any
- * that speaks PMIx.
+ * True if a launcher's environment is set: Open MPI's mpirun, then MPICH's and Slurm's (PMI), then
+ * any launcher with PMIx.
  */
 static bool launched(void)
 {
@@ -31,8 +31,8 @@ static int open_alone(struct comm **ret_comm, char *error)
 
 #ifdef MPI_MODULE
 /*
- * The module is mpi.c, linked with no MPI: it takes what was loaded before it, as do modules of
- * Open MPI's own. The number is that of Open MPI 3, 4 and 5.
+ * The module is mpi.c, not linked against MPI: it uses the libmpi that is loaded before it with
+ * RTLD_GLOBAL, as Open MPI's own modules do. 40 is the soname version of Open MPI 3, 4 and 5.
  */
 static int open_mpi(struct comm **ret_comm, char *error)
 {

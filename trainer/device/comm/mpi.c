@@ -1,4 +1,4 @@
-/* Ranks carried by MPI. */
+/* Transport of ranks over MPI. */
 #include "format/base/text/sentence.h"
 #include "trainer/device/comm/carrier.h"
 
@@ -9,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BROADCAST_BYTES ((size_t)1 << 30) /* of one call: MPI counts in int */
+#define BROADCAST_BYTES ((size_t)1 << 30) /* per call, because MPI counts in int */
 
 struct comm_mpi {
 	struct comm base;
 	MPI_Comm ranks;
 	bool used[COMM_REQUESTS_MAX];
-	MPI_Request requests[COMM_REQUESTS_MAX]; /* MPI_REQUEST_NULL: done */
+	MPI_Request requests[COMM_REQUESTS_MAX]; /* MPI_REQUEST_NULL when complete */
 };
 
 static int mpi_fail(struct comm *comm, int status, const char *what)
@@ -60,7 +60,7 @@ static int mpi_sum_start(struct comm *comm, void *values, size_t count, enum com
 	return 0;
 }
 
-/* One test is enough: it lets all that is under way get on. */
+/* Tests one request, which progresses all of them. */
 static int mpi_progress(struct comm *comm)
 {
 	struct comm_mpi *mpi = (struct comm_mpi *)comm;
@@ -124,7 +124,10 @@ static const struct comm_ops mpi_ops = {
 	.abort = mpi_abort,
 };
 
-/* Where the ranks of a machine may run: all of them, and how many of them where this one does. */
+/*
+ * Collects the CPU affinities of this machine's ranks: computes their union, and the number of
+ * ranks that may run on this rank's CPUs.
+ */
 static int compare_affinities(struct comm *comm, MPI_Comm local)
 {
 	cpu_set_t *sets = calloc(comm->local_world, sizeof(*sets)), common;
@@ -146,7 +149,7 @@ static int compare_affinities(struct comm *comm, MPI_Comm local)
 	return status;
 }
 
-/* Who else is on this machine. */
+/* Finds this rank's place among the ranks of its machine. */
 static int find_place(struct comm *comm, MPI_Comm ranks)
 {
 	MPI_Comm local;
@@ -178,14 +181,14 @@ int comm_mpi_open(struct comm **ret_comm, char *error)
 	for (unsigned i = 0; i < COMM_REQUESTS_MAX; i++)
 		mpi->requests[i] = MPI_REQUEST_NULL;
 	/*
-	 * Waiting ranks give their CPU to whom it may concern: the loader, and ranks that share it.
-	 * Spinning on it instead, which Open MPI does unless it knows of more ranks than CPUs, took
-	 * 25 % of the steps from two ranks on the two CPUs of a machine that did a little else.
+	 * A waiting rank yields its CPU to the loader and to ranks that share it. By default Open
+	 * MPI spins unless it knows that there are more ranks than CPUs; with two ranks on a
+	 * two-CPU machine under light other load, spinning cost 25 % of the steps.
 	 */
 	setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
 	/*
-	 * Until there is a communicator whose errors return, MPI ends the process by itself, with a
-	 * text of its own.
+	 * Until a communicator has MPI_ERRORS_RETURN, MPI aborts the process on an error and prints
+	 * its own message.
 	 */
 	MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
 	MPI_Comm_dup(MPI_COMM_WORLD, &mpi->ranks);

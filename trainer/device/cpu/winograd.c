@@ -32,13 +32,13 @@ _Static_assert(WINOGRAD_CHANNELS == PRODUCT_PANEL, "a block of channels is a pan
 #define TRANSFORM_TILES    8 /* of a task that only transforms */
 
 /*
- * Cost of the transforms: of each tile, per channel of x and of the result, in multiply-adds; and
- * of the weights, in products of tiles. Measured with AVX2 on layers of 16 to 512 channels, as a
- * third of a training step.
+ * Cost model. TRANSFORM_COST: multiply-adds to transform a tile, per channel of x and of the
+ * result. WEIGHTS_COST: cost of transforming the weights, as the number of tiles whose products
+ * cost the same. Measured with AVX2 on layers of 16 to 512 channels, as a third of a training step.
  */
 #define TRANSFORM_COST 900
 #define WEIGHTS_COST   40
-#define GAIN_MIN       1.1 /* what promises less is left to oneDNN */
+#define GAIN_MIN       1.1 /* below this gain the convolution is left to oneDNN */
 
 static size_t padded(uint32_t channels)
 {

@@ -1,8 +1,8 @@
 /*
- * Operators of opset 17 (https://onnx.ai/onnx/operators), the oldest that has layer norm: GELU is
- * made of the error function and attention of matrix products, which runtimes recognise and fuse.
- * A value is there in the layout that its readers want, [n][h][w][c] or [n][c][h][w], and in both
- * where some want the one and some the other.
+ * Emits operators of opset 17 (https://onnx.ai/onnx/operators), the first with layer norm. GELU is
+ * expressed with Erf, and attention with matrix products; runtimes recognize and fuse these. Each
+ * value exists in the layout that its readers use, [n][h][w][c] or [n][c][h][w], and in both if
+ * readers differ.
  */
 #include "trainer/device/onnx/onnx.h"
 
@@ -24,7 +24,7 @@ typedef Loaderd__Onnx__Node Node;
 typedef Loaderd__Onnx__Tensor Tensor;
 typedef Loaderd__Onnx__Attribute Attribute;
 
-/* Memory that lives as long as the writer. */
+/* Allocation owned by the writer. */
 struct piece {
 	struct piece *next;
 	max_align_t data[];
@@ -35,7 +35,7 @@ struct list {
 	size_t count, capacity;
 };
 
-/* Names of a value of the graph; NULL: not there in that layout. */
+/* Names of a value in the graph, by layout; NULL if it does not exist in that layout. */
 struct layouts {
 	const char *nhwc, *nchw;
 };
@@ -46,15 +46,15 @@ struct writer {
 	struct piece *pieces;
 	struct layouts *values; /* [graph->value_count] */
 	struct list nodes, tensors;
-	const char *layer; /* begins the names of what is added */
+	const char *layer; /* prefix of new names */
 	unsigned names;
 	int failure;
-	jmp_buf failed; /* where to go with it: most of what follows allocates */
+	jmp_buf failed; /* longjmp() target for `failure`: nearly every function below allocates */
 };
 
 /* ---- memory ---- */
 
-/* Zeros. */
+/* Returns zeroed memory. */
 static void *allocate(struct writer *writer, size_t size)
 {
 	struct piece *piece = calloc(1, sizeof(*piece) + size);
@@ -89,7 +89,7 @@ static char *copy(struct writer *writer, const char *text)
 	return memcpy(allocate(writer, size), text, size);
 }
 
-/* LAYER/WHAT.NUMBER, of which there is one. */
+/* Returns the unique name LAYER/WHAT.NUMBER. */
 static char *new_name(struct writer *writer, const char *what)
 {
 	char name[DEVICE_NAME_MAX + 48];
@@ -100,7 +100,7 @@ static char *new_name(struct writer *writer, const char *what)
 
 /* ---- nodes, their attributes, and constants ---- */
 
-/* Of the inputs that follow, up to a NULL; its output gets a name. */
+/* Adds a node with the given inputs, a NULL-terminated list, and names its output. */
 static Node *add(struct writer *writer, const char *type, ...) __attribute__((sentinel));
 static Node *add(struct writer *writer, const char *type, ...)
 {
@@ -172,7 +172,7 @@ static void set_ints(struct writer *writer, Node *node, const char *name, size_t
 	set_ints(writer, node, name, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t),           \
 		 (int64_t[]){__VA_ARGS__})
 
-/* A constant of so many dimensions, which are then given; returns its data, to be filled. */
+/* Adds a constant with `rank` dimensions. Returns its data, which the caller fills. */
 static void *constant(struct writer *writer, const char *name, int32_t type, size_t rank,
 		      const int64_t *dims, const char **ret_name)
 {
@@ -224,7 +224,7 @@ static const char *integers(struct writer *writer, size_t count, const int64_t *
 	integers(writer, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t),                       \
 		 (int64_t[]){__VA_ARGS__})
 
-/* The first dimension, of samples, stays what it is. */
+/* Reshapes all dimensions but the first, which is the number of samples. */
 #define RESHAPE(writer, x, ...)                                                                    \
 	result(add(writer, "Reshape", x, INTEGERS(writer, -1, __VA_ARGS__), NULL))
 
@@ -243,7 +243,7 @@ static const char *transpose(struct writer *writer, const char *x, size_t count,
 
 /* ---- parameters ---- */
 
-/* What evaluation reads of a parameter, fp32 in the host's layout. */
+/* Returns the values that evaluation uses: fp32, in the host's layout. */
 static float *values_of(struct writer *writer, struct device_param *param)
 {
 	enum device_slot slot = device_param_has(param, writer->options->weights)
@@ -266,7 +266,7 @@ static const char *vector(struct writer *writer, struct device_param *param)
 	return name;
 }
 
-/* [K][R][S][C] becomes [K][C][R][S]. */
+/* Converts [K][R][S][C] to [K][C][R][S]. */
 static const char *conv_weight(struct writer *writer, struct device_param *param)
 {
 	const uint32_t *s = param->spec.shape;
@@ -281,7 +281,7 @@ static const char *conv_weight(struct writer *writer, struct device_param *param
 	return name;
 }
 
-/* [O][I] becomes [I][O], as matrix products of tokens take it. */
+/* Converts [O][I] to [I][O], for matrix products with tokens on the left. */
 static const char *linear_weight(struct writer *writer, struct device_param *param)
 {
 	const uint32_t *s = param->spec.shape;
@@ -345,7 +345,7 @@ static const char *normalize(struct writer *writer, const struct device_node *no
 	return result(norm);
 }
 
-/* What most nodes end with. */
+/* Adds the residual and the activation, as at the end of most nodes. */
 static void finish(struct writer *writer, const struct device_node *node, const char *x,
 		   bool channels_last)
 {
@@ -461,7 +461,7 @@ static void write_attention(struct writer *writer, const struct device_node *nod
 	finish(writer, node, RESHAPE(writer, x, y.h, y.w, y.c), true);
 }
 
-/* The embeddings as they are added: of x's size. */
+/* Returns the position embeddings, resized to x. */
 static const char *positions(struct writer *writer, const struct device_node *node)
 {
 	struct device_shape y = node->y->shape;
@@ -514,7 +514,7 @@ static void write_take(struct writer *writer, const struct device_node *node)
 
 static void write_scale_add(struct writer *writer, const struct device_node *node)
 {
-	/* gates are one number for each channel, like gamma: the last dimension */
+	/* gates and gamma have one value per channel, so channels must be the last dimension */
 	const char *x = nhwc(writer, node->x);
 
 	if (node->gamma)
@@ -553,7 +553,7 @@ static void write_global_max_pool(struct writer *writer, const struct device_nod
 	       false);
 }
 
-/* Its logits are the model's output. */
+/* The logits are the model's output. */
 static void write_loss(struct writer *writer, const struct device_node *node)
 {
 	Node *logits = add(writer, "Reshape", nhwc(writer, node->x),
@@ -564,7 +564,9 @@ static void write_loss(struct writer *writer, const struct device_node *node)
 
 /* ---- the model ---- */
 
-/* NAME [n][h][w][c], or of further dimensions that are 0 [n][c]. */
+/*
+ * Describes an input or output with the given dimensions; a negative one becomes the variable "n".
+ */
 static Loaderd__Onnx__ValueInfo *value_info(struct writer *writer, const char *name, int32_t type,
 					    size_t rank, const int64_t *dims)
 {

@@ -1,7 +1,7 @@
 /*
- * A graph for evaluation as a model in ONNX, for onnxruntime and others. It takes images as they
- * come from the daemon, [n][h][w][c] with any n, and returns "logits", [n][classes], those of
- * device_logits(); what it computes in between is fp32.
+ * Exports an evaluation graph as an ONNX model, for onnxruntime and others. Input "images" has the
+ * daemon's layout [n][h][w][c] with variable n. Output "logits" is [n][classes], equal to
+ * device_logits(). Intermediate values are fp32.
  */
 #pragma once
 
@@ -10,17 +10,17 @@
 #include <stdint.h>
 
 struct onnx_options {
-	enum device_slot weights; /* as device_evaluate() takes them */
-	bool bytes;               /* images are u8, which the model normalises; else fp32 */
+	enum device_slot weights; /* slot of the parameters to export, as in device_evaluate() */
+	bool bytes;               /* images are u8 and the model normalizes them; otherwise fp32 */
 	const char *producer_version;
-	/* texts that say more of the model: key, value, key, value, ..., NULL; or NULL */
+	/* metadata as key, value, ..., NULL; or NULL for none */
 	const char *const *entries;
 };
 
 /*
- * Encodes a planned graph whose parameters have values. *ret_data: [*ret_size], to be freed by the
- * caller. -EINVAL: not for evaluation, or nothing to end with; -EFBIG: more than the 2 GiB that a
- * message may have; -ENOMEM. error as in device_open().
+ * Encodes a planned graph whose parameters have values. The caller frees *ret_data, of *ret_size
+ * bytes. -EINVAL if the graph is not for evaluation or lacks an input or a loss; -EFBIG if it
+ * exceeds protobuf's 2 GiB message limit; -ENOMEM. `error` as in device_open().
  */
 int onnx_encode(struct device_graph *graph, const struct onnx_options *options, void **ret_data,
 		size_t *ret_size, char *error);

@@ -39,7 +39,7 @@ void backend_init(struct backend *backend, const struct cudnn_library *library, 
 	backend->count = 0;
 }
 
-/* Destroys what was made since `count` descriptors were there. */
+/* Destroys the descriptors created after the first `count`. */
 static void backend_release(struct backend *backend, size_t count)
 {
 	while (backend->count > count)

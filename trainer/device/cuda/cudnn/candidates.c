@@ -1,4 +1,7 @@
-/* What cuDNN's heuristics offer for a problem, less what the problem does not admit. */
+/*
+ * Asks cuDNN's heuristics for engine configurations and drops those that violate the problem's
+ * constraints.
+ */
 #include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
 #include <errno.h>
@@ -16,7 +19,7 @@ static bool has_note(const int *notes, int64_t count, int note)
 	return false;
 }
 
-/* "62:2=5,14=1" */
+/* Writes the candidate's tag, such as "62:2=5,14=1". */
 static void candidate_write_tag(struct backend *backend, descriptor config, int64_t engine,
 				char *ret_tag)
 {
@@ -43,16 +46,19 @@ static void candidate_write_tag(struct backend *backend, descriptor config, int6
 }
 
 /*
- * Whether the epilogue makes sums over channels. Engines that are compiled make them by atomic
- * additions, in whatever order blocks come, and their notes do not tell (README.md). It was seen of
- * statistics; cuDNN 9.19 compiles none of the other.
+ * True if the epilogue sums over channels. Run-time compiled engines do that by atomic additions in
+ * whatever order blocks run, and their numerical notes do not report it (README.md). Observed for
+ * CONV_STATISTICS; cuDNN 9.19 has no compiled engine for CONV_RELU_NORM.
  */
 static bool sums_channels(const struct conv_problem *problem)
 {
 	return problem->epilogue == CONV_STATISTICS || problem->epilogue == CONV_RELU_NORM;
 }
 
-/* Reads what a config is. False: the problem does not admit it, or cuDNN does not say. */
+/*
+ * Reads a configuration's properties. Returns false if it violates the problem's constraints, or if
+ * cuDNN fails to report them.
+ */
 static bool candidate_describe(const struct cudnn_engines *engines,
 			       const struct conv_problem *problem, struct candidates *candidates,
 			       struct candidate *candidate)
@@ -88,7 +94,7 @@ static bool candidate_describe(const struct cudnn_engines *engines,
 				   !(candidate->compiled && sums_channels(problem));
 	if (problem->deterministic && !candidate->deterministic)
 		return false;
-	/* on fp32 tensor cores compute in tf32 */
+	/* for fp32 operands, tensor cores compute in tf32 */
 	narrows = has_note((const int *)numerical, numerical_count,
 			   CUDNN_NUMERICAL_NOTE_TENSOR_CORE) ||
 		  has_note((const int *)numerical, numerical_count,
@@ -100,7 +106,7 @@ _Static_assert(sizeof(cudnnBackendNumericalNote_t) == sizeof(int) &&
 		       sizeof(cudnnBackendBehaviorNote_t) == sizeof(int),
 	       "notes are read as int");
 
-/* Adds what one mode of the heuristics offers. */
+/* Adds the candidates that one heuristic mode returns. */
 static void candidates_ask(struct cudnn_engines *engines, const struct conv_problem *problem,
 			   descriptor graph, cudnnBackendHeurMode_t mode, size_t offers_max,
 			   struct candidates *candidates)
@@ -112,7 +118,7 @@ static void candidates_ask(struct cudnn_engines *engines, const struct conv_prob
 
 	backend_set_descriptor(backend, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
 	backend_set(backend, heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-	/* a device that is here comes with the graph */
+	/* the graph already refers to a present device */
 	if (!engines->handle)
 		backend_set_descriptor(backend, heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
 				       engines->device.descriptors[0]);
@@ -149,7 +155,7 @@ int candidates_find(struct cudnn_engines *engines, const struct conv_problem *pr
 	graph = conv_graph(&candidates->graph, engines->handle, problem, &candidates->operands);
 	r = candidates->graph.result;
 	for (size_t i = 0; graph && i < sizeof(modes) / sizeof(modes[0]); i++) {
-		/* one mode may know nothing of a graph that the other runs */
+		/* one mode may fail on a graph that the other supports */
 		candidates->configs.result = 0;
 		candidates_ask(engines, problem, graph, modes[i].mode, modes[i].offers_max,
 			       candidates);

@@ -1,6 +1,7 @@
 /*
- * struct matmul_engines over cuBLASLt. It thinks in columns: a row-major matrix is its transpose
- * there, so d' = b' a' is asked for, of columns x rows, and the bias runs along what it calls rows.
+ * Implements struct matmul_engines with cuBLASLt. cuBLASLt is column-major, where a row-major
+ * matrix appears as its transpose. The code therefore computes d' = b' a', of size columns x rows,
+ * and the bias runs along cuBLASLt's rows.
  */
 #include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
@@ -9,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORKSPACE_MAX (32u << 20) /* bytes: what cuBLAS itself takes on Hopper */
+#define WORKSPACE_MAX (32u << 20) /* bytes, cuBLAS's own default on Hopper */
 
 struct cublaslt_engines {
 	struct cublaslt_library library;
-	cublasLtHandle_t handle; /* NULL: there is no device */
+	cublasLtHandle_t handle; /* NULL without a device */
 	size_t workspace_max;
 	bool tf32;
 	char error[DEVICE_ERROR_MAX];
@@ -69,8 +70,8 @@ static cublasStatus_t cublaslt_describe_operation(struct cublaslt_engines *engin
 		problem->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 	cudaDataType_t bias = cublaslt_data_type(problem->result);
 	/*
-	 * until it is executed: the heuristic takes from the pointer how the bias will be aligned
-	 * (cublasLt.h), from NULL that it is to anything
+	 * placeholder until execution: the heuristic derives the bias's alignment from the pointer
+	 * (cublasLt.h) and takes NULL as aligned to anything
 	 */
 	const void *aligned = (const void *)(uintptr_t)CONV_ALIGNMENT;
 	const struct {
@@ -88,7 +89,7 @@ static cublasStatus_t cublaslt_describe_operation(struct cublaslt_engines *engin
 		&plan->operation, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
 		CUDA_R_32F);
 
-	/* the last two are the bias's */
+	/* the last two are for the bias only */
 	for (size_t i = 0; i < (problem->bias ? 5u : 3u) && status == CUBLAS_STATUS_SUCCESS; i++)
 		status = library->cublasLtMatmulDescSetAttribute(
 			plan->operation, attributes[i].name, attributes[i].value,
@@ -96,7 +97,7 @@ static cublasStatus_t cublaslt_describe_operation(struct cublaslt_engines *engin
 	return status;
 }
 
-/* A row-major matrix [rows][columns]. */
+/* Describes a row-major matrix [rows][columns]. */
 static cublasStatus_t cublaslt_describe_matrix(const struct cublaslt_library *library,
 					       cublasLtMatrixLayout_t *ret_layout,
 					       enum cuda_element element, uint32_t rows,
@@ -148,7 +149,7 @@ static cublasStatus_t cublaslt_set_preference(const struct cublaslt_engines *eng
 	return status;
 }
 
-/* The heuristic's first choice. */
+/* Takes the heuristic's first choice. */
 static cublasStatus_t cublaslt_choose(struct cublaslt_engines *engines, struct matmul_plan *plan)
 {
 	const struct cublaslt_library *library = &engines->library;
@@ -200,7 +201,7 @@ static int cublaslt_plan(void *state, const struct matmul_problem *problem,
 		return -ENOMEM;
 	plan->problem = *problem;
 	plan->library = &engines->library;
-	/* cuBLASLt reduces in a fixed order on one device as long as nothing else changes */
+	/* on one device and with nothing else changed, cuBLASLt reduces in a fixed order */
 	plan->info.deterministic = true;
 	r = cublaslt_fail(engines, problem, cublaslt_describe(engines, plan), "describing it");
 	if (r == 0 && engines->handle)
@@ -229,7 +230,7 @@ static int cublaslt_execute(void *state, struct matmul_plan *plan,
 	struct cublaslt_engines *engines = state;
 	const struct cublaslt_library *library = &engines->library;
 	const float alpha = 1, beta = plan->problem.residual ? 1 : 0;
-	/* without one nothing is read from there */
+	/* without a residual, beta is 0 and c is not read */
 	const void *c = plan->problem.residual ? arguments->residual : arguments->d;
 	cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 

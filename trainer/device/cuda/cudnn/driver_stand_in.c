@@ -1,17 +1,17 @@
 /*
- * Stands in for libcuda.so.1 where there is no driver, so that cuDNN's engines that are compiled at
- * run time can be planned for a GPU that is not here: it takes the compiled code and hands out
- * names for it. Everything else answers that there is no device. engines_open() loads it for
- * properties alone, and only when the real driver is missing. What cuDNN 9 looks up must be there,
- * used or not, or it offers none of these engines.
+ * Stand-in for libcuda.so.1 on machines without a driver, so that cuDNN can plan run-time compiled
+ * engines for an absent GPU. It accepts the compiled code and returns dummy handles for it; calls
+ * that need a device fail with "no device". engines_open() loads it only when planning from device
+ * properties and only if the real driver is missing. Every symbol that cuDNN 9 looks up must exist,
+ * used or not, or cuDNN offers none of these engines.
  */
 #include <stdint.h>
 #include <stdlib.h>
 
-enum { SUCCESS = 0, NO_DEVICE = 100 }; /* as CUresult */
+enum { SUCCESS = 0, NO_DEVICE = 100 }; /* values of CUresult */
 
 #define EXPORT __attribute__((visibility("default")))
-#define HANDLE ((void *)(uintptr_t)64) /* never followed */
+#define HANDLE ((void *)(uintptr_t)64) /* never dereferenced */
 
 EXPORT int cuLibraryLoadData(void **ret_library, const void *code, void *options, void *values,
 			     unsigned count, void *library_options, void *library_values,
@@ -66,7 +66,7 @@ int cuDeviceGetCount(int *ret_count)
 	return NO_DEVICE;
 }
 
-/* What is asked of kernels as they are prepared. */
+/* Calls that cuDNN makes while it prepares kernels. */
 #define ACCEPTED(X)                                                                                \
 	X(cuFuncSetAttribute)                                                                      \
 	X(cuKernelSetAttribute)                                                                    \
@@ -92,7 +92,7 @@ int cuDeviceGetCount(int *ret_count)
 	X(cuOccupancyMaxPotentialClusterSize)                                                      \
 	X(cuStreamGetCtx)
 
-/* Arguments are not looked at: callers pass what they like. */
+/* Parameters are omitted because the arguments are ignored. */
 #define ACCEPT(name)                                                                               \
 	EXPORT int name(void);                                                                     \
 	int name(void)                                                                             \

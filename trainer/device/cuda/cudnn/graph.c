@@ -11,12 +11,12 @@ struct builder {
 	const struct conv_problem *problem;
 	struct conv_operands *operands;
 	cudnnDataType_t element, gradient;
-	int64_t inner; /* tensors within the graph so far */
+	int64_t inner; /* internal tensors so far */
 	descriptor operations[OPERATIONS];
 	int64_t operation_count;
 };
 
-/* Dimensions in cuDNN's order; strides say that it lies as [n][h][w][c]. */
+/* Dimensions in cuDNN's order. The strides make the layout [n][h][w][c]. */
 struct dims {
 	int64_t n, c, h, w;
 };
@@ -169,7 +169,7 @@ static descriptor window(struct builder *builder)
 	return made;
 }
 
-/* What the three directions call their parts. */
+/* Descriptor type and attribute names of each direction. */
 static const struct direction {
 	cudnnBackendDescriptorType_t type;
 	cudnnBackendAttributeName_t x, w, y, window, alpha, beta;
@@ -213,7 +213,7 @@ static void convolve(struct builder *builder, descriptor x, descriptor w, descri
 	add(builder, made, "convolution operation");
 }
 
-/* from scale + bias */
+/* Returns `from` * scale + bias. */
 static descriptor affine(struct builder *builder, descriptor from, descriptor scale,
 			 descriptor bias)
 {
@@ -226,7 +226,7 @@ static descriptor affine(struct builder *builder, descriptor from, descriptor sc
 	return shifted;
 }
 
-/* x' */
+/* Builds the prologue and returns the convolution's input x'. */
 static descriptor prologue(struct builder *builder)
 {
 	const struct conv_problem *problem = builder->problem;
@@ -279,7 +279,7 @@ static void statistics(struct builder *builder, descriptor y)
 	add(builder, made, "statistics");
 }
 
-/* y = activation(raw [+ residual] + bias), in the order that compiled engines have */
+/* y = activation(raw [+ residual] + bias), in the order that compiled engines support. */
 static void bias_epilogue(struct builder *builder, descriptor raw, descriptor y)
 {
 	const struct conv_problem *problem = builder->problem;
@@ -320,7 +320,7 @@ static void forward(struct builder *builder)
 		bias_epilogue(builder, raw, y);
 }
 
-/* A batch norm whose output was rectified: offsets of its pointers in struct conv_arguments. */
+/* A batch norm followed by ReLU: offsets of its pointers in struct conv_arguments. */
 static const struct norm {
 	size_t raw, mean, deviation, gamma, beta, dgamma, dbeta, a, b, d;
 } norms[] = {
@@ -341,12 +341,12 @@ static const struct norm {
 	NORM(2),
 };
 
-/* What the norm read, on the graph. */
+/* The norm's inputs as tensors of the graph. */
 struct norm_inputs {
 	descriptor raw, mean, deviation, gamma;
 };
 
-/* gamma (raw - mean) deviation + beta, in the steps that the pattern has. */
+/* Builds gamma (raw - mean) deviation + beta, in the steps that the fused pattern requires. */
 static descriptor norm_output(struct builder *builder, const struct norm *norm,
 			      struct norm_inputs *ret_inputs)
 {
@@ -368,7 +368,7 @@ static descriptor norm_output(struct builder *builder, const struct norm *norm,
 	return output;
 }
 
-/* Sums over dz, and what they make of the norm. */
+/* Adds the sums over dz, and the norm's gradients and factors computed from them. */
 static void norm_backward(struct builder *builder, const struct norm *norm,
 			  const struct norm_inputs *inputs, descriptor dz)
 {
@@ -407,7 +407,10 @@ static void norm_backward(struct builder *builder, const struct norm *norm,
 	add(builder, made, "backward of the norm's weights");
 }
 
-/* g [+ residual], where the ReLU was open, becomes dz. */
+/*
+ * dz = g [+ residual] where the ReLU's input was positive, else 0; then the norm's backward
+ * operation.
+ */
 static void relu_norm(struct builder *builder, descriptor g, descriptor dz)
 {
 	const struct conv_problem *problem = builder->problem;

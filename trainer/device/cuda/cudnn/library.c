@@ -12,16 +12,16 @@
 
 #define CUDNN_NAME    "libcudnn.so." STRING(CUDNN_MAJOR)
 #define CUBLASLT_NAME "libcublasLt.so." STRING(CUBLAS_VER_MAJOR)
-#define NVRTC_NAME    "libnvrtc.so." STRING(CUBLAS_VER_MAJOR) /* numbered as the toolkit */
+#define NVRTC_NAME    "libnvrtc.so." STRING(CUBLAS_VER_MAJOR) /* toolkit version */
 
-/* Device properties, and engines for CONV_RELU_NORM, came with 9.8. */
+/* cuDNN 9.8 introduced device properties and engines for CONV_RELU_NORM. */
 #define CUDNN_VERSION_MIN 90800
 
 bool driver_load(const char *path)
 {
 	if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL))
 		return true;
-	/* the loader takes a library that is there already for any of its soname */
+	/* dlopen() of a soname returns a library already loaded under that soname */
 	return dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
@@ -31,8 +31,8 @@ bool driver_load(const char *path)
 		return load_no_function(NAME, #function, error);
 
 /*
- * cuDNN looks for these by name alone, and the compiler for its headers: found already if they lie
- * in the folders only.
+ * cuDNN opens these libraries by bare name, and so does NVRTC its builtins. Loading them first lets
+ * them be found if they are only in the folders of LOAD_FOLDERS.
  */
 static void load_before_cudnn(void)
 {

@@ -1,4 +1,4 @@
-/* Function tables of cuDNN and cuBLASLt, loaded at run time (load.h). */
+/* Function tables of cuDNN and cuBLASLt. Both libraries are loaded at run time (load.h). */
 #pragma once
 
 #include <cublasLt.h>
@@ -35,7 +35,7 @@
 	X(cublasLtMatmulPreferenceDestroy)                                                         \
 	X(cublasLtMatmulPreferenceSetAttribute)
 
-/* One member per function, with its name and type. */
+/* Declares one member per function, with the function's name and type. */
 #define LIBRARY_MEMBER(name) __typeof__(name) *name;
 
 struct cudnn_library {
@@ -46,11 +46,14 @@ struct cublaslt_library {
 	CUBLASLT_LIBRARY(LIBRARY_MEMBER)
 };
 
-/* -ENODEV if missing or too old, see engines_open(). error has DEVICE_ERROR_MAX bytes. */
+/*
+ * Load the functions. -ENODEV if the library is missing or too old, see engines_open(). error has
+ * DEVICE_ERROR_MAX bytes.
+ */
 int cudnn_library_load(struct cudnn_library *ret_library, char *error);
 int cublaslt_library_load(struct cublaslt_library *ret_library, char *error);
 /*
- * If there is no driver, makes cuDNN load `path` as libcuda.so.1. True if the driver or its
- * stand-in is loaded. Call before cudnn_library_load().
+ * If there is no driver, loads `path` so that cuDNN uses it as libcuda.so.1. Returns true if the
+ * driver or its stand-in is loaded. Call before cudnn_library_load().
  */
 bool driver_load(const char *path);

@@ -1,4 +1,4 @@
-/* Opens the engines: libraries, the device or its properties, the file of plans. */
+/* Opens the engines: libraries, the device or its properties, and the file of tuned plans. */
 #include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ static const char *conv_error(void *state)
 	return ((struct cudnn_engines *)state)->error;
 }
 
-/* Name of a device from its properties: "NVIDIA H200, compute 9.0". */
+/* Builds a device name from its properties, such as "NVIDIA H200, compute 9.0". */
 static int name_absent(const char *properties, char *ret_name, size_t size, char *error)
 {
 	json_error_t where;
@@ -53,7 +53,7 @@ static int describe_absent(struct cudnn_engines *engines, const char *properties
 	return backend->result == -EIO ? -EINVAL : backend->result;
 }
 
-/* Folder of the running program; "" if unknown. */
+/* Returns the folder of the running program, or "" if unknown. */
 static void find_program(char *ret_folder, size_t size)
 {
 	ssize_t length = readlink("/proc/self/exe", ret_folder, size - 1);
@@ -64,8 +64,8 @@ static void find_program(char *ret_folder, size_t size)
 }
 
 /*
- * Loads the driver stand-in: the configured one, else the one next to the program, as in builds,
- * else the installed one.
+ * Loads the driver stand-in: the configured one, else the one in the program's folder (as in a
+ * build tree), else the installed one.
  */
 static bool load_driver(void)
 {

@@ -1,4 +1,4 @@
-/* Plans: made of candidates, executed. */
+/* Builds plans from candidates and executes them. */
 #include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
 #include <errno.h>
@@ -46,7 +46,10 @@ int candidate_plan(struct cudnn_engines *engines, const struct candidates *candi
 	return 0;
 }
 
-/* The plan keeps the graph and its own config; the other candidates go. */
+/*
+ * Transfers the candidates to the plan. Keeps the graph and the plan's own configuration and
+ * destroys the other configurations.
+ */
 static void plan_keep(struct conv_plan *plan, struct candidates *candidates, size_t index)
 {
 	struct backend *configs = &candidates->configs;
@@ -62,7 +65,7 @@ static void plan_keep(struct conv_plan *plan, struct candidates *candidates, siz
 	plan->engines->plans = plan;
 }
 
-/* One that is in use and as good as what would be made. NULL: none. */
+/* Returns a plan in use for the same problem with the same tuning result, or NULL. */
 static struct conv_plan *plan_find(const struct cudnn_engines *engines,
 				   const struct conv_problem *problem, float tuned_ms)
 {
@@ -74,7 +77,10 @@ static struct conv_plan *plan_find(const struct cudnn_engines *engines,
 	return plan;
 }
 
-/* The first candidate, of that tag unless it is NULL, that makes a plan within the workspace. */
+/*
+ * Builds the first candidate that yields a plan within the workspace limit; only those with this
+ * tag unless it is NULL.
+ */
 static int plan_try(struct cudnn_engines *engines, struct candidates *candidates,
 		    const struct conv_problem *problem, const char *tag,
 		    struct conv_plan **ret_plan)
@@ -106,7 +112,7 @@ static int plan_try(struct cudnn_engines *engines, struct candidates *candidates
 	return result;
 }
 
-/* Why there can be no plan, if there can't. */
+/* Returns an error and its reason if the problem cannot have a plan. */
 static int plan_check_problem(struct cudnn_engines *engines, const struct conv_problem *problem,
 			      const struct plan_line *tuned)
 {
@@ -161,7 +167,7 @@ void cudnn_plan_free(struct conv_plan *plan)
 
 	if (!plan || --plan->users)
 		return;
-	/* one that was only tried is not among them */
+	/* a plan that was only tried is not in the list */
 	for (link = &plan->engines->plans; *link && *link != plan; link = &(*link)->next)
 		;
 	if (*link)
@@ -171,7 +177,7 @@ void cudnn_plan_free(struct conv_plan *plan)
 	free(plan);
 }
 
-/* The pointers of one execution, as cuDNN takes them. */
+/* Packs the pointers of one execution for cuDNN. */
 static descriptor plan_pack(struct backend *backend, const struct conv_operands *operands,
 			    const struct conv_arguments *arguments)
 {
@@ -226,7 +232,7 @@ int plan_run(struct cudnn_engines *engines, const struct conv_plan *plan,
 			library->cudnnBackendExecute(engines->handle, plan->plan, pointers),
 			candidates->name, "cudnnBackendExecute", engines->error);
 	backend_deinit(&backend);
-	return r == -ENOENT ? -EIO : r; /* it had a plan */
+	return r == -ENOENT ? -EIO : r; /* -ENOENT would mean that there is no plan */
 }
 
 int cudnn_execute(void *state, struct conv_plan *plan, const struct conv_arguments *arguments,

@@ -38,7 +38,7 @@ static struct plan_line *plans_find(const struct plan_file *file, const char *de
 	return NULL;
 }
 
-/* Adds a line or replaces the one of its device and problem. */
+/* Adds a line, or replaces the line with the same device and problem. */
 static int plans_put(struct plan_file *file, const struct plan_line *line)
 {
 	struct plan_line *old = plans_find(file, line->device, line->problem);
@@ -58,7 +58,7 @@ static int plans_put(struct plan_file *file, const struct plan_line *line)
 	return 0;
 }
 
-/* Splits a field, terminated by `end`, off the text. */
+/* Extracts a field terminated by `end` and advances the text past it. */
 static bool plans_take(char **text, char end, char *ret_field, size_t size)
 {
 	char *stop = strchr(*text, end);
@@ -86,10 +86,13 @@ static bool plans_parse(char *text, struct plan_line *ret_line)
 	return !*end && ret_line->ms > 0 && ret_line->ms < 1e6f;
 }
 
-/* Parses lines to the end of the text; *number counts them. -EBADMSG if that line is invalid. */
+/*
+ * Parses all lines up to the end of the text and counts them in *number. -EBADMSG if line *number
+ * is invalid.
+ */
 static int plans_parse_lines(struct plan_file *file, FILE *from, size_t *number)
 {
-	/* With its tabs and its end; a longer one comes in pieces, which are no lines. */
+	/* Includes tabs and newline. A longer line is read in pieces, which do not parse. */
 	char text[sizeof(struct plan_line) + 64];
 	struct plan_line line;
 	int r = 0;
@@ -120,7 +123,7 @@ static int plans_read_lines(struct plan_file *file, FILE *from, char *error)
 	return r;
 }
 
-/* Reloads the known plans from the file; none if it cannot be read. */
+/* Reloads the plans from the file. Leaves none if it cannot be read. */
 static int plans_read_file(struct plan_file *file, char *error)
 {
 	int fd = io_open_regular(file->path);
@@ -145,7 +148,7 @@ static int plans_read_file(struct plan_file *file, char *error)
 	return r;
 }
 
-/* NULL if out of memory or without a home directory. */
+/* Returns NULL if out of memory or if there is no home directory. */
 static char *plans_default_path(void)
 {
 	const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -209,7 +212,7 @@ static int plans_make_folders(const char *path)
 	return r;
 }
 
-/* Writes the lines of a device, or of all if NULL. Free *ret_text. */
+/* Formats the lines of a device, or of all devices if it is NULL. The caller frees *ret_text. */
 static int plans_write_lines(const struct plan_file *file, const char *header, const char *device,
 			     char **ret_text, size_t *ret_size)
 {
@@ -254,9 +257,10 @@ static int plans_write_file(const struct plan_file *file)
 }
 
 /*
- * Keeps other processes from storing until *ret_fd is closed. A file beside, for the one of plans
- * is replaced; nobody else can open it, as whoever may read it could lock it, and keep it. Where a
- * file system has no locks there is none: what two processes take from each other is tuned again.
+ * Takes the lock that serializes writers and holds it until *ret_fd is closed. The lock is a
+ * separate file because the plans file is replaced. Its mode is 0600: a process that can open the
+ * file can lock it forever. On a file system without locks there is no exclusion; plans that
+ * concurrent writers lose are tuned again.
  */
 static int plans_lock(const char *path, int *ret_fd)
 {
@@ -269,14 +273,17 @@ static int plans_lock(const char *path, int *ret_fd)
 	r = fd < 0 ? -errno : 0;
 	free(name);
 	if (r == 0)
-		(void)fchmod(fd, 0600); /* earlier versions made it readable for all */
+		(void)fchmod(fd, 0600); /* earlier versions created it world-readable */
 	while (r == 0 && flock(fd, LOCK_EX) < 0 && errno == EINTR)
 		;
 	*ret_fd = fd;
 	return r;
 }
 
-/* Adds a line to the file, along with other lines known only to this process. */
+/*
+ * Writes the file's current lines plus those known only to this process, with `line` replacing its
+ * predecessor.
+ */
 static int plans_merge(const struct plan_file *file, const struct plan_line *line)
 {
 	struct plan_file disk = {.path = file->path};
@@ -333,7 +340,10 @@ int plan_file_write(const struct plan_file *file, char **ret_text, size_t *ret_s
 	return plans_write_lines(file, "", file->device, ret_text, ret_size);
 }
 
-/* What of this device is taken apart in `file` alone is as if it had never been tuned. */
+/*
+ * Drops this device's PLAN_APART lines that `heard` lacks, as if those problems had never been
+ * tuned.
+ */
 static void plans_forget_apart(struct plan_file *file, const struct plan_file *heard)
 {
 	size_t kept = 0;

@@ -1,4 +1,7 @@
-/* Autotuning: every candidate timed on the device, the fastest kept in the file of plans. */
+/*
+ * Autotuning: times every candidate on the device and stores the fastest in the file of tuned
+ * plans.
+ */
 #include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
 #include <errno.h>
@@ -6,13 +9,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ROUNDS       5 /* of which the fastest counts */
+#define ROUNDS       5 /* the fastest counts */
 #define ROUND_RUNS   3 /* executions between two events */
-#define COMPILED_MAX 4 /* candidates that are compiled at run time: about a second each */
+#define COMPILED_MAX 4 /* run-time compiled candidates to try; each takes about a second */
 #define COMPILED_TOO                                                                               \
-	1          /* the same where there are others, which a net's patterns nearly all have      \
+	1          /* the same if other candidates exist, as for nearly all patterns of a net      \
 		    */
-#define HOPELESS 2 /* times the fastest so far: further rounds are spared */
+#define HOPELESS 2 /* stop after a round slower than this factor times the best so far */
 
 struct trial {
 	struct cudnn_engines *engines;
@@ -22,9 +25,9 @@ struct trial {
 	gpu_stream stream;
 	gpu_event from, to;
 	const struct candidates *candidates;
-	size_t best;   /* candidate */
-	float best_ms; /* INFINITY: none has run yet */
-	bool broken;   /* the device: nothing will run on it any more */
+	size_t best;   /* index of the fastest candidate */
+	float best_ms; /* INFINITY until a candidate has run */
+	bool broken;   /* a candidate broke the device: nothing runs on it any more */
 };
 
 static int trial_time_round(const struct trial *trial, const struct conv_plan *plan, float *ret_ms)
@@ -48,10 +51,10 @@ static int trial_time_round(const struct trial *trial, const struct conv_plan *p
 	return r;
 }
 
-/* Milliseconds of one execution, the best of the rounds. */
+/* Measures the milliseconds of one execution, the best of all rounds. */
 static int trial_time_plan(const struct trial *trial, const struct conv_plan *plan, float *ret_ms)
 {
-	/* loads what is loaded lazily, and warms up */
+	/* triggers lazy loading, and warms up */
 	int r = plan_run(trial->engines, plan, trial->candidates, trial->arguments, trial->stream);
 	float ms = 0;
 
@@ -67,9 +70,9 @@ static int trial_time_plan(const struct trial *trial, const struct conv_plan *pl
 }
 
 /*
- * A candidate that fails is no loss while others run, unless it has broken the device, as by an
- * access out of bounds: CUDA then answers every call of the process with that error, so whatever
- * comes next would be blamed.
+ * A failing candidate does no harm while others run, unless it broke the device, e.g. by an access
+ * out of bounds. CUDA then returns that error from every later call of the process, which would
+ * blame the wrong operation.
  */
 static void trial_check_device(struct trial *trial, size_t index)
 {
@@ -81,7 +84,7 @@ static void trial_check_device(struct trial *trial, size_t index)
 		 trial->candidates->name, trial->candidates->list[index].tag, gpu_error());
 }
 
-/* 0: it ran, or was passed over. */
+/* Returns 0 if the candidate ran or needs too much workspace. */
 static int trial_candidate(struct trial *trial, size_t index)
 {
 	struct conv_plan *plan;
@@ -121,7 +124,7 @@ static int trial_all(struct trial *trial)
 
 		if (trial->candidates->list[i].compiled && compiled++ >= most)
 			continue;
-		/* engines->error keeps its words */
+		/* on failure engines->error has the reason */
 		one = trial_candidate(trial, i);
 		if (trial->broken)
 			return one;
@@ -138,7 +141,7 @@ static int trial_all(struct trial *trial)
 	return r < 0 ? r : -ENOENT;
 }
 
-/* Found by earlier tuning, and still there. */
+/* True if an earlier tuning result exists and its candidate still does. */
 static bool is_tuned(const struct cudnn_engines *engines, const struct conv_problem *problem,
 		     const struct candidates *candidates)
 {

@@ -347,7 +347,7 @@ static int run_watched(struct cuda_graph *cuda)
 		r = gpu_stream_synchronize(cuda->device->compute);
 	if (r < 0)
 		return cuda_check(cuda->device, r, "timing");
-	/* the first event passes later than this, so spans are never placed too early */
+	/* the first event is recorded later, so spans are never placed too early */
 	uint64_t begin = clock_ns(CLOCK_MONOTONIC);
 
 	r = run_work(cuda);
@@ -367,7 +367,7 @@ static int run_begin(struct cuda_graph *cuda, const struct device_hyper *hyper)
 	if (!cuda->fed)
 		return device_fail(&device->base, -EINVAL, "no batch was fed for this step");
 	r = cuda_rescale_given(cuda);
-	/* wait for the step that had this entry of the ring; the host is never further ahead */
+	/* wait for the step that last used this ring slot; it bounds how far the host runs ahead */
 	if (r == 0)
 		r = cuda_ranks_wait(device, cuda->done[slot], "waiting for a step");
 	if (r < 0)
@@ -425,7 +425,7 @@ int cuda_step(struct device_graph *graph, const struct device_hyper *hyper, uint
 		      (perturbed ? CUDA_VARIANT_PERTURBED | CUDA_VARIANT_HOLDS : 0);
 	int r = run_step(cuda, (enum cuda_variant)variant, hyper, ret_step);
 
-	/* a micro-batch moves running statistics */
+	/* a micro-batch updates running statistics */
 	store->version++;
 	if (r == 0)
 		store->fresh = hyper;

@@ -19,7 +19,7 @@
 #include "trainer/device/cuda/step.h"
 #include "trainer/device/draws.h"
 
-#define ATTENTION_CHANNELS_MAX 64 /* of a head: what tiles have */
+#define ATTENTION_CHANNELS_MAX 64 /* channels per head; size of the tiles */
 
 struct attention_arguments {
 	const void *qkv; /* [n][t][3][heads][d] E */
@@ -30,17 +30,17 @@ struct attention_arguments {
 	float *delta;    /* workspace, shaped as log_sum */
 	const struct step_arguments *step; /* contains the seed and step of draws */
 	uint32_t layer;
-	struct draws_drop dropout; /* of attention weights; below 0 for none */
+	struct draws_drop dropout; /* dropout of attention weights; `below` is 0 for none */
 	uint32_t n, t, heads, d;
 	enum cuda_element element;
-	float scale;    /* of scores; this and the following are set by the launchers */
-	uint32_t tiles; /* of positions */
+	float scale;    /* scale of the scores; set by the launchers, like `tiles` */
+	uint32_t tiles; /* tiles of positions */
 };
 
 /*
  * y = softmax(q k^T / sqrt(d)) v. Reads qkv once per tile of queries, mostly from caches; writes y
- * and log_sum once. -EINVAL, here and below: more than ATTENTION_CHANNELS_MAX channels, or more
- * than 2^31 blocks.
+ * and log_sum once. Both functions return -EINVAL for more than ATTENTION_CHANNELS_MAX channels or
+ * for 2^31 blocks or more.
  */
 int attention_forward(const struct kernel_device *device,
 		      const struct attention_arguments *arguments);

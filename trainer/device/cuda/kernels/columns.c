@@ -4,7 +4,7 @@
 #include "trainer/device/cuda/kernels/tables.h"
 
 #define THREADS       256
-#define TILE_CHANNELS 256 /* at most: 512 bytes of a row of 16-bit elements */
+#define TILE_CHANNELS 256 /* maximum width of a tile: 512 bytes of a row of 16-bit elements */
 #define TILE_GROUPS   128
 /*
  * Blocks per multiprocessor for kernels without sums: several times the resident number, to balance
@@ -12,7 +12,7 @@
  */
 #define BLOCKS_MAP 6
 
-#define COMBINE_CHANNELS 8 /* of a block of the second stage: a sector of fp32 */
+#define COMBINE_CHANNELS 8 /* channels per block of the second stage: a 32-byte sector of fp32 */
 
 static uint32_t divide_up(uint64_t a, uint64_t b)
 {

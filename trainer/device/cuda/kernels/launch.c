@@ -1,11 +1,11 @@
-/* Sizes of grids, and divisions by what does not change in a launch. */
+/* Grid sizes, and divisors that are constant during a launch. */
 #include "trainer/device/cuda/kernels/launch.h"
 
 #include "trainer/device/cuda/kernels/divide.h"
 
 /*
- * For each multiprocessor: what it has at once of input_normalize and elementwise_check, twice what
- * it has of elementwise_add.
+ * Blocks per multiprocessor of a grid-stride launch: as many as are resident of input_normalize and
+ * elementwise_check, twice as many as of elementwise_add.
  */
 #define BLOCKS 6
 

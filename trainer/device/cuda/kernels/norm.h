@@ -1,7 +1,7 @@
 /*
- * Batch norm, residual and activation over matrices [rows][channels] of E (rows = n h w), forward
- * and backward, gradients of biases, and layer norm. Vectors are fp32 [channels]; arithmetic is
- * fp32, with sums over rows as in columns.h. E is `element`.
+ * Batch norm with residual and activation over matrices [rows][channels] of E (rows = n h w),
+ * forward and backward; bias gradients; and layer norm. E is `element`. Vectors are fp32
+ * [channels]. Arithmetic is fp32; sums over rows follow columns.h.
  */
 #ifndef TRAINER_DEVICE_CUDA_NORM_H
 #define TRAINER_DEVICE_CUDA_NORM_H
@@ -9,20 +9,20 @@
 #include "trainer/device/cuda/kernels/columns.h"
 
 /*
- * Operands of all kernels here, named as in the formulas below; a launcher reads those in its
- * comment. NULL if absent: then a scale counts as 1, a bias or an addend as 0.
+ * Operands of all kernels here, named as in the formulas below. Each launcher reads the ones that
+ * its comment mentions. NULL if absent: a missing scale is 1, a missing bias or addend 0.
  */
 struct norm_arguments {
-	const void *x, *residual, *dy, *dy2; /* [rows][channels] E, here and below */
+	const void *x, *residual, *dy, *dy2; /* [rows][channels] of E, as y, dz and dx */
 	void *y, *dz, *dx;
 	float *scale, *bias, *scale2, *bias2;
 	void *scale16, *bias16; /* scale and bias in `element`, or both NULL */
 	float *gamma, *beta, *dgamma, *dbeta;
 	float *mean, *deviation, *running_mean, *running_var;
-	float *sum, *products; /* over rows */
+	float *sum, *products; /* sums over rows */
 	float *a, *b, *c;
-	float *partial;                      /* workspace of columns_workspace() bytes, for sums */
-	bool add_sum, add_dgamma, add_dbeta; /* += instead of = */
+	float *partial;                      /* workspace for sums: columns_workspace() bytes */
+	bool add_sum, add_dgamma, add_dbeta; /* accumulate (+=) instead of storing */
 	bool fixed; /* mean and deviation are constants, independent of x */
 	float epsilon, momentum;
 	uint64_t rows;
@@ -32,75 +32,76 @@ struct norm_arguments {
 	struct columns columns; /* filled in by the launcher */
 };
 
-/* sum = sum of x, products = sum of x^2. Reads x once. */
+/* sum = sum of x, products = sum of x^2, both over rows. Reads x once. */
 int norm_statistics(const struct kernel_device *device, const struct norm_arguments *arguments);
 
 /*
- * From the sums of norm_statistics() over `rows` positions: mean, deviation = 1 / sqrt(biased
- * variance + epsilon), scale = gamma deviation and bias = beta - mean scale. With running_mean and
- * running_var: these += momentum (batch's - own), with unbiased variance.
+ * Computes from the sums of norm_statistics() over `rows` positions: mean, deviation = 1 /
+ * sqrt(biased variance + epsilon), scale = gamma deviation, bias = beta - mean scale. If
+ * running_mean and running_var are given, moves each by momentum times (batch value - running
+ * value), with the unbiased variance.
  */
 int norm_finalize(const struct kernel_device *device, const struct norm_arguments *arguments);
 
 /*
- * Scale and bias from running_mean, running_var, gamma and beta; also mean and deviation, unless
- * both are NULL.
+ * Computes scale and bias from running_mean, running_var, gamma and beta. Also writes mean and
+ * deviation unless both are NULL.
  */
 int norm_running(const struct kernel_device *device, const struct norm_arguments *arguments);
 
 /*
- * y = activation(z), z = scale x + bias + residual, with scale2: scale x + bias + scale2 residual +
- * bias2. Reads x and residual once, writes y once. y may be x or residual.
+ * y = activation(z) with z = scale x + bias + residual, or z = scale x + bias + scale2 residual +
+ * bias2 if scale2 is given. Reads x and residual once, writes y once. y may alias x or residual.
  */
 int norm_apply(const struct kernel_device *device, const struct norm_arguments *arguments);
 
 /*
- * dz = (dy + dy2) activation'(z), and its sums: sum = sum dz; with products, which needs mean and
- * deviation, products = sum dz (x - mean) deviation. For ReLU, z > 0 is derived from y > 0 if y is
- * given; otherwise, and for GELU and sigmoid, z is computed from x as in norm_apply(). Identity
- * needs neither. Reads each given operand once, writes dz once; dz may be dy, dy2 or, if only the
- * sums are needed, NULL. -EINVAL if there is no output or an operand is missing.
+ * dz = (dy + dy2) activation'(z) and its sums: sum = sum dz and, if products is given (needs mean
+ * and deviation), products = sum dz (x - mean) deviation. ReLU takes z > 0 from y > 0 if y is
+ * given. Without y, and for GELU and sigmoid, z is computed from x as in norm_apply(). Identity
+ * needs neither. Reads each given operand once, writes dz once. dz may alias dy or dy2, or be NULL
+ * if only the sums are needed. -EINVAL if there is no output or an operand is missing.
  *
- * For a bias's gradient, pass dy, sum, add_sum and partial, with identity.
+ * To compute a bias gradient, pass dy, sum, add_sum and partial with the identity activation.
  */
 int norm_backward(const struct kernel_device *device, const struct norm_arguments *arguments);
 
 /*
- * From the sums of norm_backward(): dgamma and dbeta, each optional, and the factors for
- * norm_backward_apply(), or all NULL: a = gamma deviation, b = -a deviation products / rows, c = -a
- * sum / rows - b mean; fixed: b = c = 0.
+ * Computes from the sums of norm_backward(): dgamma and dbeta, each optional, and the factors for
+ * norm_backward_apply() unless all are NULL: a = gamma deviation, b = -a deviation products / rows,
+ * c = -a sum / rows - b mean. If `fixed`, b = c = 0.
  */
 int norm_backward_finalize(const struct kernel_device *device,
 			   const struct norm_arguments *arguments);
 
 /*
- * dx = a dz' + b x + c; dz' = dz, or, with scale and bias, dz activation'(scale x + bias). Reads dz
- * and x once, writes dx once. dx may be dz or x.
+ * dx = a dz' + b x + c. dz' is dz, or dz activation'(scale x + bias) if scale and bias are given.
+ * Reads dz and x once, writes dx once. dx may alias dz or x.
  */
 int norm_backward_apply(const struct kernel_device *device, const struct norm_arguments *arguments);
 
 /*
- * Layer norm (Ba, Kiros, Hinton 2016, arXiv:1607.06450): normalises each row by its mean and biased
- * variance, then applies gamma and beta; mean and deviation = 1 / sqrt(variance + epsilon) are
- * [rows]. The variance is computed about the mean, in a second pass over the row.
+ * Layer norm (Ba, Kiros, Hinton 2016, arXiv:1607.06450): normalizes each row by its mean and biased
+ * variance, then applies gamma and beta. mean and deviation = 1 / sqrt(variance + epsilon) are
+ * [rows]. A second pass over the row computes the variance about the mean.
  *
- * A row of up to LAYER_NORM_WARP_MAX channels is handled by a warp, a longer one by a block. A
- * thread keeps up to four packs of it in registers (four channels if their number is not a multiple
- * of the pack size) and reads the rest again, from the caches.
+ * A warp handles a row of up to LAYER_NORM_WARP_MAX channels, a block a longer one. A thread keeps
+ * up to four packs of the row in registers (four channels if their number is not a multiple of the
+ * pack size) and rereads longer rows from the caches.
  */
 #define LAYER_NORM_WARP_MAX 4096
 
 /*
- * y = (x - mean) deviation gamma + beta; also mean and deviation, unless both are NULL. Reads x
- * once, writes y once; y may be x. -EINVAL, here and below: 2^31 rows or more.
+ * y = (x - mean) deviation gamma + beta. Also writes mean and deviation unless both are NULL. Reads
+ * x once, writes y once; y may alias x. Both functions return -EINVAL for 2^31 rows or more.
  */
 int layer_norm_forward(const struct kernel_device *device, const struct norm_arguments *arguments);
 
 /*
- * With g = dy gamma and xhat = (x - mean) deviation: dx = deviation (g - mean of g - xhat mean of g
- * xhat), the means over a row's channels; dgamma = sum of dy xhat and dbeta = sum of dy over rows.
- * Each of the three may be NULL; partial is for the latter two. Reads dy and x once for dx and once
- * more for the sums, writes dx once; dx may be neither.
+ * With g = dy gamma and xhat = (x - mean) deviation: dx = deviation (g - mean(g) - xhat mean(g
+ * xhat)), where mean() is over a row's channels; dgamma = sum of dy xhat and dbeta = sum of dy,
+ * over rows. Each of the three may be NULL; the last two need `partial`. Reads dy and x once for dx
+ * and once more for the sums, writes dx once. dx must not alias dy or x.
  */
 int layer_norm_backward(const struct kernel_device *device, const struct norm_arguments *arguments);
 

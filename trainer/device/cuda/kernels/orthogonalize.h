@@ -27,7 +27,7 @@ int orthogonalize_end(const struct kernel_device *device,
 
 struct orthogonalize_combine {
 	const void *gram;    /* [side][side] of element */
-	const float *square; /* [side][side]: of gram */
+	const float *square; /* [side][side], the square of gram */
 	void *product;       /* [side][side] of element: a I + b gram + c square */
 	uint32_t side;
 	enum cuda_element element;

@@ -24,7 +24,7 @@ struct scale_add_arguments {
 	float *partial; /* workspace of scale_add_workspace() bytes, for sums */
 	bool add_dgamma;
 	uint32_t layer;
-	struct draws_drop path, dropout; /* below 0 for none */
+	struct draws_drop path, dropout; /* `below` is 0 for none */
 	uint32_t n, positions, channels;
 	enum cuda_element element;
 	enum device_activation activation; /* identity or ReLU */

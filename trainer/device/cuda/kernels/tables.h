@@ -1,6 +1,6 @@
 /*
- * The kernels, for their launchers: defined by nvcc for the device, or by the C compiler for the
- * host. Tables are indexed by columns_instance().
+ * Declares the kernels for their launchers. nvcc defines them for the device, or the C compiler for
+ * the host. Each table is indexed by columns_instance().
  */
 #ifndef TRAINER_DEVICE_CUDA_TABLES_H
 #define TRAINER_DEVICE_CUDA_TABLES_H
@@ -13,8 +13,8 @@ extern "C" {
 #endif
 
 /*
- * Kernels that have an instance for each element and width, by family: NAME_kernels[]. Copies go by
- * the source's element.
+ * Kernels with one instance per element type and vector width, listed by family; each has a table
+ * NAME_kernels[]. A copy uses the instance of its source's element type.
  */
 /* clang-format off */
 #define NORM_KERNELS(X) \
@@ -58,7 +58,7 @@ extern const struct gpu_kernel tokens_resize_kernel, tokens_resize_backward_kern
 
 extern const struct gpu_kernel columns_combine_kernel;
 
-/* How many blocks of the reducing kernels fit on a multiprocessor. */
+/* Blocks of the reducing kernels that fit on a multiprocessor. */
 #define NORM_STATISTICS_RESIDENT 4
 #define NORM_BACKWARD_RESIDENT   2
 #define LAYER_NORM_SUMS_RESIDENT 2
@@ -68,16 +68,16 @@ extern const struct gpu_kernel norm_finalize_kernel;
 extern const struct gpu_kernel norm_running_kernel;
 extern const struct gpu_kernel norm_backward_finalize_kernel;
 
-/* Positions that a block has of one side of the scores: in fp32 arithmetic, on tensor cores. */
+/* Rows or columns of the score matrix per block: in fp32 arithmetic, and on tensor cores. */
 #define ATTENTION_TILE        32
 #define ATTENTION_MATRIX_TILE 128
 
-/* For any element; fp16, bf16; these two with draws: attention.c has the rule. */
+/* In order: any element; fp16; bf16; fp16 with dropout; bf16 with dropout. attention.c selects. */
 extern const struct gpu_kernel attention_forward_kernels[5];
 extern const struct gpu_kernel attention_queries_kernels[5];
 extern const struct gpu_kernel attention_keys_kernels[5];
 
-/* packs of a block of elementwise_copies(): FLAT_UNROLL of each thread */
+/* Packs per block of elementwise_copies(): FLAT_UNROLL per thread. */
 #define ELEMENTWISE_BLOCK 1024
 
 extern const struct gpu_kernel elementwise_copy_columns_kernel;

@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-/* A thread for each group of channels in `rows` rows. */
+/* Launches one thread per group of channels in `rows` rows. */
 static int tokens_launch(const struct kernel_device *device, const struct gpu_kernel *kernels,
 			 const struct tokens_arguments *arguments, uint64_t rows)
 {
@@ -34,7 +34,7 @@ int tokens_backward(const struct kernel_device *device, const struct tokens_argu
 	return tokens_launch(device, tokens_backward_kernels, arguments, arguments->tokens);
 }
 
-/* A thread per output element: there are few, once per step. */
+/* Launches one thread per output element. The tensor is small, and this runs once per step. */
 static int tokens_launch_resize(const struct kernel_device *device, const struct gpu_kernel *kernel,
 				const struct tokens_resize *arguments, uint64_t places)
 {

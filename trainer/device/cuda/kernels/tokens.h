@@ -1,6 +1,6 @@
 /*
- * Tokens of vision transformers: adds position embeddings, with or without a class token; takes a
- * single token.
+ * Token operations of vision transformers: add position embeddings, with or without a class token,
+ * and extract a single token.
  */
 #ifndef TRAINER_DEVICE_CUDA_TOKENS_H
 #define TRAINER_DEVICE_CUDA_TOKENS_H
@@ -9,38 +9,42 @@
 #include "trainer/device/cuda/kernels/divide.h"
 #include "trainer/device/positions.h"
 
-/* A launcher reads the operands in its comment. NULL if absent. */
+/*
+ * Operands of all kernels here. Each launcher reads the ones that its comment mentions; the others
+ * may be NULL.
+ */
 struct tokens_arguments {
-	const void *x, *dy;       /* x, dx [n][places][channels] of E */
-	void *y, *dx;             /* y, dy [n][tokens][channels] of E */
+	const void *x, *dy;       /* x and dx: [n][places][channels] of E */
+	void *y, *dx;             /* y and dy: [n][tokens][channels] of E */
 	const float *positions;   /* [tokens][channels] */
 	const float *class_token; /* [channels] */
 	float *dpositions, *dclass_token;
-	uint32_t add_positions, add_class_token; /* += instead of = */
+	uint32_t add_positions, add_class_token; /* accumulate (+=) instead of storing */
 	uint32_t n, places, tokens, channels;
-	uint32_t taken; /* a place */
+	uint32_t taken; /* index of the place to extract */
 	enum cuda_element element;
-	/* set by the launcher: channels per thread etc. */
+	/* set by the launcher: groups of channels per row, and divisors */
 	uint32_t groups;
 	struct divider by_groups, by_tokens, by_places;
 };
 
 /*
- * y = x + positions; if there is one more token than places, the first is class_token + its
- * position. Reads x and writes y once. -EINVAL, here and below: n tokens channels is 2^31 or more.
+ * y = x + positions. If there is one more token than places, the first token is class_token plus
+ * its position. Reads x and writes y once. All functions here return -EINVAL for tensors of 2^31
+ * elements or more.
  */
 int tokens_forward(const struct kernel_device *device, const struct tokens_arguments *arguments);
 /*
- * dx = dy of the places; dpositions, and dclass_token of the first, are sums over n in the order of
- * samples. Any of them may be NULL. Reads dy once, writes dx once.
+ * dx = dy of the places. dpositions, and dclass_token for the first token, are sums over n in
+ * sample order. Any of the three may be NULL. Reads dy once, writes dx once.
  */
 int tokens_backward(const struct kernel_device *device, const struct tokens_arguments *arguments);
 
-/* to = from resized as in positions.h; and the gradients. */
+/* Resizes `from` into `to` as in positions.h. The backward function propagates the gradients. */
 struct tokens_resize {
 	const float *from;
 	float *to;
-	uint32_t add; /* backward: += instead of = */
+	uint32_t add; /* backward pass: accumulate (+=) instead of storing */
 	struct positions_size size;
 	struct divider by_channels; /* filled in by the launcher */
 };
@@ -48,7 +52,10 @@ int tokens_resize(const struct kernel_device *device, const struct tokens_resize
 int tokens_resize_backward(const struct kernel_device *device,
 			   const struct tokens_resize *arguments);
 
-/* y [n][channels] = the taken place of x; and dx from dy, 0 elsewhere. */
+/*
+ * y [n][channels] = place `taken` of x. The backward pass copies dy to that place of dx and writes
+ * 0 elsewhere.
+ */
 int tokens_take(const struct kernel_device *device, const struct tokens_arguments *arguments);
 int tokens_take_backward(const struct kernel_device *device,
 			 const struct tokens_arguments *arguments);

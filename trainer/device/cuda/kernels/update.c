@@ -4,7 +4,7 @@
 #include "trainer/device/cuda/kernels/launch.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
-/* A block for each chunk. */
+/* Launches one block per chunk. */
 static int launch(const struct kernel_device *device, const struct update *update,
 		  const struct gpu_kernel *kernel)
 {

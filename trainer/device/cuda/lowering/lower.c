@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define POOL_WINDOW_MAX        16 /* a position in the window fits a byte */
-#define ATTENTION_CHANNELS_MAX 64 /* of a head: what the kernels have tiles for */
+#define ATTENTION_CHANNELS_MAX 64 /* channels per head; size of the kernels' tiles */
 
 struct lower_value *lower_value(struct lowering *l, const struct device_value *value)
 {

@@ -32,10 +32,10 @@ struct lower_node {
 	bool complete;  /* and has written the node's final result */
 	bool reversed;  /* its backward pass has been appended */
 	/*
-	 * backward, with a norm: the gradient that the norm's own operation reads. It is the
-	 * gradient of the result; the operation applies the activation's slope itself if `anew`,
-	 * otherwise the slope is already applied. Set before the node's turn if the epilogue of the
-	 * consumer's data gradient computed it and its sums
+	 * backward pass of a norm: the gradient that NORM_BACKWARD_APPLY reads. If `anew`, it is
+	 * the gradient of the node's result and the operation applies the activation's derivative
+	 * itself; otherwise the derivative is already applied. Set before the backward pass reaches
+	 * the node if the epilogue of the consumer's data gradient computed it and its sums
 	 */
 	struct cuda_tensor *dz;
 	bool anew;
@@ -147,8 +147,8 @@ void lower_set_gradients(struct lowering *l, struct cuda_op *op, const struct de
 struct cuda_tensor *lower_whole_gradient(struct lowering *l, const struct device_value *value);
 bool lower_trains(const struct device_param *param);
 /*
- * True if the node runs as in evaluation, its norm by running statistics: also in training, if
- * neither it nor anything before it is trained.
+ * True if the node runs as in evaluation, with its norm using running statistics. Also true in
+ * training if the node needs no backward pass and has no norm whose running statistics move.
  */
 bool lower_infers(const struct lowering *l, const struct device_node *node);
 

@@ -1,4 +1,7 @@
-/* Scale and add: one operation forward and one backward, with what the node has of operands. */
+/*
+ * Scale and add: lowers to one operation forward and one backward, with the operands that the node
+ * has.
+ */
 #include "trainer/device/cuda/lowering/lower.h"
 
 static struct cuda_tensor *tensor_of(struct lowering *l, const struct device_value *value)

@@ -1,7 +1,8 @@
 /*
- * The products of matrices that a step of an optimizer by_matrix takes (optimizers/updates.h): X X'
- * or X' X, whichever is smaller, its square, and what both make times X. Both sides of X are padded
- * to multiples of MATRIX_SIDE, so that tensor cores take rows of any length; the zeros there stay.
+ * Matrix products in a step of an optimizer of kind by_matrix (optimizers/updates.h): the gram
+ * matrix X X' or X' X, whichever is smaller; its square; and the product of X with a polynomial of
+ * both. Both sides of X are padded with zeros to multiples of MATRIX_SIDE, so tensor cores can
+ * process rows of any length. The padding stays zero.
  */
 #pragma once
 
@@ -13,18 +14,23 @@
 enum matrix_product { MATRIX_GRAM, MATRIX_SQUARE, MATRIX_APPLY, MATRIX_PRODUCTS };
 
 struct matrix_shape {
-	uint32_t rows, columns; /* of X, padded */
-	uint32_t side;          /* the smaller one: of the gram matrix */
+	uint32_t rows, columns; /* of X, after padding */
+	uint32_t side;          /* side of the gram matrix: the smaller of the two */
 };
 
-/* Of a parameter that is a matrix (device_param_matrix()). */
+/* `param` must be a matrix (device_param_matrix()). */
 struct matrix_shape matrix_shape_of(const struct device_param *param);
-/* X and its polynomial are of `element`, the square of fp32. */
+/* X, the gram matrix and the polynomial have type `element`; the square is fp32. */
 void matrix_problem_init(struct matmul_problem *problem, const struct matrix_shape *shape,
 			 enum matrix_product product, enum cuda_element element);
-/* Where X is the right factor of the last product, which is where it is wide. */
+/*
+ * True if X is the right factor of MATRIX_APPLY, which is the case for a wide X (rows <= columns).
+ */
 bool matrix_is_wide(const struct matrix_shape *shape);
 
-/* Bytes: two of X, between which products go back and forth, and three of its sides'. */
+/*
+ * Bytes of one buffer. An update needs two of X's size, which the products alternate between, and
+ * three of the gram matrix's: two of `element` (gram matrix, polynomial) and one of fp32 (square).
+ */
 uint64_t matrix_x_bytes(const struct matrix_shape *shape, enum cuda_element element);
 uint64_t matrix_gram_bytes(const struct matrix_shape *shape, enum cuda_element element);

@@ -41,8 +41,9 @@ struct roofline_store {
 void roofline_store(const struct device_params *params, enum cuda_element element,
 		    struct roofline_store *ret_store);
 /*
- * The products of an optimizer by_matrix, and what is done between them: bytes and FLOPs of an
- * update; as workspace what they share, but for the library's own. Zeros for other optimizers.
+ * Cost of the matrix products of an optimizer by_matrix and of the operations between them: bytes
+ * and FLOPs of an update. The workspace is their shared buffers, without the library's own
+ * workspace. Zeros for other optimizers.
  */
 void roofline_matrices(const struct roofline_device *device, const struct device_params *params,
 		       enum cuda_element element, struct roofline_sums *ret_sums);

@@ -1,10 +1,10 @@
 /*
- * Kernels of attention.h for any element and width, in fp32. Tiles lie in shared memory by
- * channels, with a column to spare, so that the 16 threads that go along a row read neighbouring
- * words and those that write one channel after another do not meet in a bank.
+ * Kernels of attention.h in fp32, for any element type and head dimension. Tiles are stored in
+ * shared memory by channel with a row stride of TILE + 1, so that the 16 threads along a row read
+ * adjacent words and threads that write consecutive channels do not conflict in a bank.
  *
- * A block is 16 x 16 threads over the 32 x 32 scores of a tile of rows, which it owns, and a tile
- * of columns: each has 2 x 2 of them, and of its rows' sums 4 channels.
+ * A block of 16 x 16 threads computes the 32 x 32 scores of its own tile of rows against a tile of
+ * columns. Each thread holds 2 x 2 scores and, for its rows, sums of 4 channels.
  */
 #include "trainer/device/cuda/kernels/attention.h"
 
@@ -21,12 +21,12 @@
 #define LOG2_E      1.44269504f
 #define LN_2        0.69314718f
 
-/* What a block works on, and where its thread is. */
+/* The block's work, and the thread's place in it. */
 struct here {
-	uint32_t sample, head, first; /* row of the block's tile */
+	uint32_t sample, head, first; /* `first` is the first row of the block's tile */
 	uint32_t x, y;
-	uint32_t stride; /* elements from one position of qkv to the next */
-	uint32_t width;  /* and of y */
+	uint32_t stride; /* stride of qkv: elements from one position to the next */
+	uint32_t width;  /* stride of y */
 	struct draws_key key;
 };
 
@@ -48,7 +48,10 @@ DEVICE struct here where(const struct attention_arguments *a, uint32_t tile)
 	return here;
 }
 
-/* Element of qkv and its gradient where a position's channels of the head begin; part: 0 q ... */
+/*
+ * Index of the head's first channel at a position of qkv or its gradient. part: 0 for q, 1 for k, 2
+ * for v.
+ */
 DEVICE uint64_t packed_at(const struct attention_arguments *a, const struct here *here,
 			  uint32_t part, uint32_t position)
 {
@@ -56,21 +59,21 @@ DEVICE uint64_t packed_at(const struct attention_arguments *a, const struct here
 	       here->head * a->d;
 }
 
-/* The same of y and its gradient. */
+/* As packed_at(), for y and its gradient. */
 DEVICE uint64_t result_at(const struct attention_arguments *a, const struct here *here,
 			  uint32_t position)
 {
 	return ((uint64_t)here->sample * a->t + position) * here->width + here->head * a->d;
 }
 
-/* Of a query, in log_sum and delta. */
+/* Index of a query in log_sum and delta. */
 DEVICE uint64_t query_at(const struct attention_arguments *a, const struct here *here,
 			 uint32_t position)
 {
 	return ((uint64_t)here->sample * a->heads + here->head) * a->t + position;
 }
 
-/* What is drawn for a query and a key. */
+/* Dropout factor of a query and a key. */
 DEVICE float drawn(const struct attention_arguments *a, const struct here *here, uint32_t query,
 		   uint32_t key)
 {
@@ -81,7 +84,10 @@ DEVICE float drawn(const struct attention_arguments *a, const struct here *here,
 	return draws_factor(a->dropout, key & 2 ? high : low);
 }
 
-/* to [CHANNELS][SIDE] = TILE rows of d channels, `stride` apart; zeros beyond. */
+/*
+ * to [CHANNELS][SIDE] = scale times TILE rows of d channels, `stride` elements apart. Pads with
+ * zeros.
+ */
 DEVICE void load_tile(const struct attention_arguments *a, float *to, const void *from, uint64_t at,
 		      uint32_t stride, uint32_t first, float scale)
 {
@@ -107,7 +113,7 @@ DEVICE void load_result(const struct attention_arguments *a, const struct here *
 	load_tile(a, to, from, result_at(a, here, first), here->width, first, 1);
 }
 
-/* s = rows columns^T, both [CHANNELS][SIDE] */
+/* s = rows columns^T; both operands are [CHANNELS][SIDE]. */
 DEVICE void multiply(float s[OWN][OWN], const struct here *here, const float *rows,
 		     const float *columns, uint32_t d)
 {
@@ -125,7 +131,7 @@ DEVICE void multiply(float s[OWN][OWN], const struct here *here, const float *ro
 	}
 }
 
-/* sums += weights [TILE][SIDE] columns, for channels x, x + 16 ... */
+/* sums += weights columns^T, with weights [TILE][SIDE], for channels x, x + 16 ... */
 DEVICE void gather(float sums[OWN][OWN_WIDE], const struct here *here, const float *weights,
 		   const float *columns)
 {
@@ -147,7 +153,7 @@ DEVICE void clear(float sums[OWN][OWN_WIDE])
 	}
 }
 
-/* The block's rows of a part of dqkv, or of y. */
+/* Stores the block's rows of y or of a part of dqkv. */
 DEVICE void store_rows(const struct attention_arguments *a, const struct here *here, void *to,
 		       uint64_t at, uint32_t stride, float sums[OWN][OWN_WIDE])
 {
@@ -164,7 +170,7 @@ DEVICE void store_rows(const struct attention_arguments *a, const struct here *h
 	}
 }
 
-/* Over the threads of a row. */
+/* Sum over the threads of a row. */
 DEVICE float row_sum(float value)
 {
 	for (uint32_t mask = ACROSS / 2; mask; mask /= 2)
@@ -196,7 +202,7 @@ KERNEL(attention_forward_any, struct attention_arguments, a)
 		largest[i] = LEAST_SCORE;
 		total[i] = 0;
 	}
-	/* exponentials are powers of two */
+	/* includes LOG2_E because exponentials are computed as powers of two */
 	load_packed(&a, &here, q, 0, here.first, a.scale * LOG2_E);
 	for (uint32_t first = 0; first < a.t; first += TILE) {
 		float s[OWN][OWN];
@@ -244,13 +250,16 @@ KERNEL(attention_forward_any, struct attention_arguments, a)
 	store_rows(&a, &here, a.y, result_at(&a, &here, here.first), here.width, sums);
 }
 
-/* Probabilities of a tile, and gradients of its scores, of a query and a key. */
+/* Attention probability of a score. */
 DEVICE float probability(float score, float log_sum)
 {
 	return kernel_exp2(score - log_sum * LOG2_E);
 }
 
-/* The gradients of a tile of queries, and their delta: sum of y dy, for the keys' gradients. */
+/*
+ * Computes the gradients of a tile of queries, and delta (the sum of y dy per query) for the keys
+ * kernel.
+ */
 KERNEL(attention_queries_any, struct attention_arguments, a)
 {
 	SHARED(float, q, CHANNELS *SIDE);
@@ -264,7 +273,7 @@ KERNEL(attention_queries_any, struct attention_arguments, a)
 	clear(sums);
 	load_packed(&a, &here, q, 0, here.first, a.scale * LOG2_E);
 	load_result(&a, &here, dy, a.dy, here.first);
-	/* y, in the place of k until that is loaded */
+	/* y, in the buffer of k until k is loaded */
 	load_result(&a, &here, k, a.y, here.first);
 	KERNEL_BARRIER();
 	EACH(i, OWN) {
@@ -315,7 +324,7 @@ KERNEL(attention_queries_any, struct attention_arguments, a)
 	store_rows(&a, &here, a.dqkv, packed_at(&a, &here, 0, here.first), here.stride, sums);
 }
 
-/* The gradients of a tile of keys, which are rows here, and of its values. */
+/* Computes the gradients of a tile of keys, which are the rows here, and of their values. */
 KERNEL(attention_keys_any, struct attention_arguments, a)
 {
 	SHARED(float, k, CHANNELS *SIDE);
@@ -344,7 +353,7 @@ KERNEL(attention_keys_any, struct attention_arguments, a)
 			uint32_t query = first + here.x + j * ACROSS;
 			float log_sum = 0, delta = 0;
 
-			/* queries beyond the last are zeros, and so is their gradient */
+			/* queries beyond the last are zeros with a zero gradient */
 			if (query < a.t) {
 				log_sum = a.log_sum[query_at(&a, &here, query)];
 				delta = a.delta[query_at(&a, &here, query)];
@@ -375,16 +384,19 @@ KERNEL(attention_keys_any, struct attention_arguments, a)
 /* ---- on tensor cores ---- */
 
 #define MATRIX_TILE    ATTENTION_MATRIX_TILE
-#define MATRIX_COLUMNS 64 /* rows of a tile of the other side */
+#define MATRIX_COLUMNS 64 /* rows of a tile of the other operand */
 #define ROW_PACKS      (CHANNELS / 8 + 1)
 
-/* First of the warp's rows of the block's tile. */
+/* First of the warp's rows in the block's tile. */
 DEVICE uint32_t matrix_warp(void)
 {
 	return kernel_thread() / KERNEL_WARP * 16;
 }
 
-/* Where sums of a thread belong: [2 i + c] to row i, of two, and the column or the next. */
+/*
+ * Positions of a thread's sums: element [2 i + c] belongs to row matrix_row(i), i < 2, and to
+ * column matrix_column() + c.
+ */
 DEVICE uint32_t matrix_row(uint32_t i)
 {
 	return matrix_warp() + kernel_thread() % KERNEL_WARP / 4 + 8 * i;
@@ -419,7 +431,7 @@ DEVICE void matrix_clear(float sums[8][4])
 	}
 }
 
-/* 16 rows of a tile, of two packs each, as a product's left factor. */
+/* Loads 16 rows of two packs each as the left factor of a product. */
 DEVICE void matrix_left(uint32_t to[4], const struct kernel_pack *tile, uint32_t row, uint32_t pack)
 {
 	uint32_t lane = kernel_thread() % KERNEL_WARP;
@@ -428,7 +440,7 @@ DEVICE void matrix_left(uint32_t to[4], const struct kernel_pack *tile, uint32_t
 	kernel_load_matrices(to, tile + row * ROW_PACKS + pack + lane / 16);
 }
 
-/* The same transposed as two right factors: columns are the rows of the tile. */
+/* Loads the same block transposed, as two right factors: their columns are the tile's rows. */
 DEVICE void matrix_right(uint32_t to[4], const struct kernel_pack *tile, uint32_t row,
 			 uint32_t pack)
 {
@@ -438,7 +450,7 @@ DEVICE void matrix_right(uint32_t to[4], const struct kernel_pack *tile, uint32_
 	kernel_load_matrices(to, tile + row * ROW_PACKS + pack + lane / 8 % 2);
 }
 
-/* And as it is: columns are channels. */
+/* Loads the block without transposing it, as two right factors: their columns are channels. */
 DEVICE void matrix_right_turned(uint32_t to[4], const struct kernel_pack *tile, uint32_t row,
 				uint32_t pack)
 {
@@ -448,7 +460,10 @@ DEVICE void matrix_right_turned(uint32_t to[4], const struct kernel_pack *tile, 
 	kernel_load_turned(to, tile + row * ROW_PACKS + pack + lane / 16);
 }
 
-/* Those that draw may have twice the registers: what draws nothing pays nothing. */
+/*
+ * Kernels with dropout may use twice the registers. Separate kernels keep that cost away from those
+ * without.
+ */
 #define ELEMENT  CUDA_F16
 #define NAME(x)  x##_f16
 #define DRAWS    0

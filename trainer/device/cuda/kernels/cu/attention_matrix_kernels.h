@@ -1,14 +1,18 @@
 /*
- * Kernels of attention.h for 16-bit elements and heads of whole packs of channels, on the tensor
- * cores; included once for each element, with ELEMENT and NAME.
+ * Tensor core kernels of attention.h, for 16-bit elements and head dimensions that are multiples of
+ * a pack (8 channels). Included once per element, with ELEMENT and NAME defined.
  *
- * A block owns MATRIX_TILE rows, 16 of which are a warp's, and walks over tiles of the other side.
- * Tiles lie in shared memory by rows of ROW_PACKS packs, one more than they have: so the eight rows
- * that a load of a matrix reads are in eight different groups of banks. Sums stay in registers as
- * mma leaves them, and what is rounded to E of them is the next product's left factor as it is.
+ * A block owns MATRIX_TILE rows, 16 per warp, and loops over tiles of the other operand. A tile in
+ * shared memory has a row stride of ROW_PACKS packs, one more than the row's length, so the eight
+ * rows that a matrix load reads fall into eight different groups of banks. Sums stay in registers
+ * in the fragment layout of mma; rounded to E, they are directly the left factor of the next
+ * product.
  */
 
-/* Rows of 8 packs from `at` on, `stride` elements apart; zeros beyond t rows and d channels. */
+/*
+ * Loads rows of 8 packs starting at element `at`, `stride` elements apart. Pads with zeros beyond t
+ * rows and d channels.
+ */
 DEVICE void NAME(load_rows)(const struct attention_arguments *a, struct kernel_pack *to,
 			    const void *from, uint64_t at, uint32_t stride, uint32_t first,
 			    uint32_t rows)
@@ -45,14 +49,17 @@ DEVICE uint32_t NAME(pair)(float first, float second)
 				   : kernel_to_bf16x2(first, second);
 }
 
-/* Two tiles of sums, next to each other, as a left factor. */
+/* Rounds two adjacent 8-column tiles of sums to E, as a left factor. */
 DEVICE void NAME(round)(uint32_t to[4], float s[2][4])
 {
 	EACH(i, 4)
 		to[i] = NAME(pair)(s[i / 2][i % 2 * 2], s[i / 2][i % 2 * 2 + 1]);
 }
 
-/* s [2] += left rows of a tile^T, of 16 rows from `row` on, where left(k) is the k'th factor. */
+/*
+ * s[2] += L T^T, where left[k] is the k-th left factor of L and T is the tile's 16 rows from `row`
+ * on.
+ */
 DEVICE void NAME(scores)(float s[2][4], uint32_t left[4][4], const struct kernel_pack *tile,
 			 uint32_t row, uint32_t d)
 {
@@ -65,7 +72,7 @@ DEVICE void NAME(scores)(float s[2][4], uint32_t left[4][4], const struct kernel
 	}
 }
 
-/* The same where the left factors are in a tile, too. */
+/* As scores(), with the left factors read from a tile. */
 DEVICE void NAME(scores_of)(float s[2][4], const struct kernel_pack *own, uint32_t own_row,
 			    const struct kernel_pack *tile, uint32_t row, uint32_t d)
 {
@@ -79,7 +86,7 @@ DEVICE void NAME(scores_of)(float s[2][4], const struct kernel_pack *own, uint32
 	}
 }
 
-/* sums += weights times 16 rows of a tile */
+/* sums += weights times 16 rows of a tile. */
 DEVICE void NAME(add)(float sums[8][4], const uint32_t weights[4], const struct kernel_pack *tile,
 		      uint32_t row, uint32_t d)
 {
@@ -92,7 +99,7 @@ DEVICE void NAME(add)(float sums[8][4], const uint32_t weights[4], const struct 
 	}
 }
 
-/* A warp's 16 rows, from the block's tile on. */
+/* Stores a warp's 16 rows of the block's tile. */
 DEVICE void NAME(store_rows)(const struct attention_arguments *a, const struct here *here, void *to,
 			     uint64_t at, uint32_t stride, float sums[8][4])
 {
@@ -133,7 +140,7 @@ KERNEL_RESIDENT(RESIDENT, NAME(attention_forward_matrix), struct attention_argum
 		NAME(load_packed)(&a, &here, k, 1, first, MATRIX_COLUMNS);
 		NAME(load_packed)(&a, &here, v, 2, first, MATRIX_COLUMNS);
 		KERNEL_BARRIER();
-		/* warps without a row only load */
+		/* warps without a valid row only help loading */
 		if (here.first + matrix_warp() >= a.t)
 			continue;
 		matrix_clear(s);
@@ -193,7 +200,10 @@ KERNEL_RESIDENT(RESIDENT, NAME(attention_forward_matrix), struct attention_argum
 	NAME(store_rows)(&a, &here, a.y, result_at(&a, &here, here.first), here.width, sums);
 }
 
-/* sum of y dy of a tile's queries, by two threads each; for this kernel and the next */
+/*
+ * Computes delta, the sum of y dy, for a tile of queries, with two threads per query. Also stores
+ * it for the keys kernel.
+ */
 DEVICE void NAME(find_delta)(const struct attention_arguments *a, const struct here *here,
 			     float *delta)
 {
@@ -311,7 +321,7 @@ KERNEL_RESIDENT(RESIDENT, NAME(attention_keys_matrix), struct attention_argument
 		if (kernel_thread() < MATRIX_COLUMNS / 2) {
 			bool given = query < a.t;
 
-			/* those beyond the last have no gradient */
+			/* queries beyond the last have zero gradient */
 			log_sums[kernel_thread()] =
 				given ? a.log_sum[query_at(&a, &here, query)] * LOG2_E : 0;
 			deltas[kernel_thread()] = given ? a.delta[query_at(&a, &here, query)] : 0;

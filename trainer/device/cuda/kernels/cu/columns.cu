@@ -1,10 +1,10 @@
-/* The second stage of sums over rows: reads every partial sum once. */
+/* Second stage of sums over rows. Reads every partial sum once. */
 #include "trainer/device/cuda/kernels/cu/kernel.h"
 
 #include "trainer/device/cuda/kernels/columns.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
-#define CHANNELS 8 /* of a block */
+#define CHANNELS 8 /* per block */
 #define LINES    (KERNEL_THREADS / CHANNELS)
 
 KERNEL(columns_combine_partial, struct columns_combine, a)

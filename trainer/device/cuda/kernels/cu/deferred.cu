@@ -1,11 +1,14 @@
-/* Kernels of deferred.h. Compiled without contraction, so that pixels are the daemon's. */
+/*
+ * Kernels of deferred.h. Compiled without floating-point contraction, so that the pixels equal the
+ * daemon's.
+ */
 #include "trainer/device/cuda/kernels/deferred.h"
 
 #include "trainer/device/cuda/kernels/cu/kernel.h"
 #include "trainer/device/cuda/kernels/cu/reduce.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
-/* One image, of a block. */
+/* One image, processed by one block. */
 struct finishing {
 	const struct deferred *deferred;
 	const uint8_t *from;
@@ -20,8 +23,9 @@ DEVICE uint32_t first_contrast(const struct deferred *deferred, uint32_t from)
 }
 
 /*
- * Changes begin .. end - 1 of all pixels, the first of which takes the mean; with begin 0 of those
- * that the window shows. Returns the thread's part of the sum of luma after them.
+ * Applies changes begin .. end - 1 to all pixels; a contrast at `begin` uses `mean`. Reads the
+ * delivered image through the window if `begins`, else `to`. Returns this thread's part of the
+ * resulting sum of luma.
  */
 DEVICE uint32_t finish_pixels(const struct deferred_finish *a, const struct finishing *image,
 			      bool begins, uint32_t begin, uint32_t end, float mean)
@@ -43,7 +47,10 @@ DEVICE uint32_t finish_pixels(const struct deferred_finish *a, const struct fini
 	return sum;
 }
 
-/* A block an image. A thread's pixels are its own, so that it reads again what it wrote. */
+/*
+ * One block per image. A thread always processes the same pixels, so it only rereads its own
+ * writes.
+ */
 KERNEL(deferred_finished, struct deferred_finish, a)
 {
 	const struct deferred *deferred = a.deferred + kernel_block_x();
@@ -57,11 +64,11 @@ KERNEL(deferred_finished, struct deferred_finish, a)
 	image.from = a.delivered + kernel_block_x() * delivered;
 	image.to = a.finished + kernel_block_x() * (uint64_t)pixels * a.channels;
 	while (begins || begin < deferred->count) {
-		/* the first of those at hand is a contrast, but at the beginning */
+		/* changes[begin] is a contrast, except in the first pass */
 		uint32_t end = first_contrast(deferred, begins ? 0 : begin + 1);
 		uint32_t sum = finish_pixels(&a, &image, begins, begin, end, mean);
 
-		/* of up to 4096 x 4096 pixels of up to 255 it fits into a double exactly */
+		/* the sum, at most 4096 x 4096 x 255, is exact in a double */
 		if (end < deferred->count)
 			mean = (float)reduce_sum_f64(sum) / (float)pixels;
 		begin = end;

@@ -9,7 +9,7 @@ DEVICE uint64_t elementwise_least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* One element of `to`. A copy keeps the sign of a zero. */
+/* Writes one element of `to`. A plain copy preserves the sign of zero. */
 DEVICE void elementwise_put(const struct elementwise_copy *a, uint64_t at, float value)
 {
 	kernel_store(a->to, at, a->to_element,
@@ -19,7 +19,7 @@ DEVICE void elementwise_put(const struct elementwise_copy *a, uint64_t at, float
 #define KERNEL_BODY "trainer/device/cuda/kernels/cu/elementwise_kernels.h"
 #include "trainer/device/cuda/kernels/cu/instances.h"
 
-/* A thread for each element of `to`. */
+/* One thread per element of `to`. */
 KERNEL(copy_columns, struct elementwise_copy, a)
 {
 	uint64_t at = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread(),
@@ -34,7 +34,7 @@ KERNEL(copy_columns, struct elementwise_copy, a)
 	elementwise_put(&a, at, value);
 }
 
-/* A thread for each element of `to`, and at least one for each k. */
+/* One thread per element of `to`, and at least one per k. */
 KERNEL(fold, struct elementwise_fold, a)
 {
 	uint64_t at = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread(),

@@ -1,6 +1,6 @@
 /*
- * Kernels of elementwise.cu over flat arrays, of one instance: `packs` groups of LANES, then what
- * is left by single elements.
+ * Kernels of elementwise.cu over flat arrays, for one instance: `packs` groups of LANES elements,
+ * then the remaining elements one by one.
  */
 
 #define FLAT_UNROLL 4
@@ -61,7 +61,7 @@ KERNEL_RESIDENT(6, NAME(elementwise_check), struct elementwise_check, a)
 		kernel_atomic_min(a.first, (uint64_t)a.tensor << 40 | first_bad);
 }
 
-/* LANES neighbours of `to`. */
+/* Writes LANES consecutive elements of `to`. */
 DEVICE void NAME(copy_group)(const struct elementwise_copy *a, uint64_t at, struct NAME(raw) raw)
 {
 	float v[LANES];
@@ -105,7 +105,7 @@ DEVICE void NAME(copy_group)(const struct elementwise_copy *a, uint64_t at, stru
 		elementwise_put(a, at + i, v[i]);
 }
 
-/* As many columns on both sides. */
+/* Copies between matrices with the same number of columns. */
 KERNEL(NAME(elementwise_copy), struct elementwise_copy, a)
 {
 	uint64_t threads = (uint64_t)kernel_blocks_x() * KERNEL_THREADS;
@@ -125,8 +125,8 @@ KERNEL(NAME(elementwise_copy), struct elementwise_copy, a)
 }
 
 /*
- * Blocks are handed out copy by copy: each has ELEMENTWISE_BLOCK packs, the last one what is left
- * by single elements, too.
+ * Blocks are assigned copy by copy. Each block handles ELEMENTWISE_BLOCK packs; the last block of a
+ * copy also handles the remaining elements.
  */
 KERNEL(NAME(elementwise_copies), struct elementwise_copies, a)
 {

@@ -6,7 +6,7 @@
 
 /* ---- the step ---- */
 
-/* One block. */
+/* Runs as one block. */
 KERNEL(step_stored, struct step_store, a)
 {
 	if (kernel_thread() == 0)
@@ -15,11 +15,11 @@ KERNEL(step_stored, struct step_store, a)
 
 /* ---- input ---- */
 
-#define QUAD 4 /* pixels of a thread where rows are whole groups of them */
+#define QUAD 4 /* pixels per thread, if the row length is a multiple of QUAD */
 
 /*
- * What the step says of its batch, in registers: what is written to y could be part of it, for all
- * the compiler knows.
+ * The step's description of its batch, copied to registers: the compiler has to assume that stores
+ * to y may change the original.
  */
 struct batch {
 	const void *images;
@@ -38,10 +38,10 @@ DEVICE struct batch batch_of(const struct step_arguments *step)
 	return batch;
 }
 
-/* Where the pixels of a batch are. */
+/* Source of one or several consecutive pixels of y. */
 struct source {
-	uint64_t first; /* pixel of the batch that becomes the one asked for */
-	bool given;     /* the batch has the image */
+	uint64_t first; /* first source pixel in the batch */
+	bool given;     /* the batch contains the image */
 };
 
 DEVICE struct source find_source(const struct input_normalize *a, const struct batch *batch,
@@ -83,7 +83,7 @@ DEVICE void normalize_pixel(const struct input_normalize *a, const struct batch 
 	}
 }
 
-/* QUAD pixels of 3 or 4 bytes become as many of four channels. */
+/* Loads QUAD pixels of 3 or 4 bytes and normalizes them to four channels. */
 DEVICE void load_quad(float v[QUAD][4], const struct input_normalize *a, const struct batch *batch,
 		      uint64_t first)
 {
@@ -105,7 +105,7 @@ DEVICE void load_quad(float v[QUAD][4], const struct input_normalize *a, const s
 		word[2] = packed[1] >> 16 | packed[2] << 16;
 		word[3] = packed[2] >> 8;
 	}
-	/* scale and bias of channels that y has beyond the input's are 0 */
+	/* scale and bias are 0 for channels of y beyond the input's */
 	EACH(i, QUAD) {
 		EACH(c, 4)
 			v[i][c] = (float)(word[i] >> 8 * c & 0xff) * a->scale[c] + a->bias[c];
@@ -178,9 +178,9 @@ KERNEL_RESIDENT(6, input_normalize_batch, struct input_normalize, a)
 	}
 }
 
-/* ---- input that is resampled ---- */
+/* ---- resampled input ---- */
 
-/* A value of the input before normalisation, of one image alone. */
+/* Resampled input value before normalization and blending. */
 DEVICE float resampled_value(const struct step_arguments *step, const struct batch *batch,
 			     uint32_t image, const struct device_tap *row,
 			     const struct device_tap *column, uint32_t c)

@@ -1,8 +1,7 @@
 /*
- * Includes KERNEL_BODY, a file name, once for every instance of the kernels in it: ELEMENT is the
- * element of their tensors, LANES how many neighbouring ones a thread has at once, NAME(x) the
- * instance's own name for x. INSTANCES(x) afterwards is the table x_kernels, in the order of
- * columns_instance().
+ * Includes the file named by KERNEL_BODY once per kernel instance. ELEMENT is the element type of
+ * the tensors, LANES the number of adjacent elements per thread, and NAME(x) appends the instance's
+ * suffix to x. INSTANCES(x) then defines the table x_kernels, in the order of columns_instance().
  */
 #include "trainer/device/cuda/kernels/cu/kernel.h"
 
@@ -39,7 +38,6 @@
 #include "trainer/device/cuda/kernels/cu/lanes.h"
 #undef ELEMENT
 
-/* The table of a kernel's instances. */
 #define INSTANCES(x)                                                                               \
 	KERNEL_TABLE x##_kernels[KERNEL_INSTANCES] = {                                             \
 		KERNEL_ENTRY(x##_f32x4), KERNEL_ENTRY(x##_f32x1),  KERNEL_ENTRY(x##_f16x8),        \

@@ -1,19 +1,20 @@
 /*
- * The language of the kernels: what CUDA C and C have in common, so that a family's .cu compiles
+ * The common subset of CUDA C and C in which the kernels are written, so that a .cu file compiles
  * with nvcc for the device and as C for the host, where tests/gpu/emulation/launch.c runs its grids
- * under the sanitizers. What CUDA has alone is defined here for nvcc; whoever compiles for the host
- * includes tests/gpu/emulation/kernel.h before, which has the same by the same names.
+ * under the sanitizers. This header defines the CUDA-specific parts for nvcc. A host build includes
+ * tests/gpu/emulation/kernel.h first, which defines the same names.
  *
- * A kernel takes one structure by value: KERNEL(name, struct arguments, a) { ... a.count ... };
- * KERNEL_ENTRY(name) initialises the struct gpu_kernel by which plain C launches it. Blocks have
- * KERNEL_THREADS threads, grids two dimensions; launch bounds limit registers so that at least two
- * blocks, or as many as KERNEL_RESIDENT says, fit on a multiprocessor. In C they
- * are calls into the emulation; SHARED arrays are filled with NaNs before every block, every
- * thread of a block must come to the same barriers, every lane of a warp to the same shuffles, and
- * vectors must be aligned, or the emulation ends the program saying where.
+ * A kernel takes one structure by value: KERNEL(name, struct arguments, a) { ... a.count ... }.
+ * KERNEL_ENTRY(name) initializes the struct gpu_kernel through which plain C launches it. Blocks
+ * have KERNEL_THREADS threads, grids have two dimensions. Launch bounds limit registers so that at
+ * least two blocks (KERNEL_RESIDENT: the given number) fit on a multiprocessor.
  *
- * Rules, so that both languages accept a kernel: no designated initialisers, no compound literals,
- * casts from void *; register arrays are indexed by constants after UNROLL.
+ * The emulation fills SHARED arrays with NaNs before every block. It ends the program and prints
+ * the location unless all threads of a block reach the same barriers, all lanes of a warp reach the
+ * same shuffles, and vector accesses are aligned.
+ *
+ * Both languages must accept a kernel: no designated initializers, no compound literals, explicit
+ * casts from void *. Indices of register arrays must be constants after UNROLL.
  */
 #ifndef TRAINER_DEVICE_CUDA_KERNEL_H
 #define TRAINER_DEVICE_CUDA_KERNEL_H
@@ -23,8 +24,8 @@
 #include "trainer/device/cuda/kernels/divide.h"
 
 /*
- * i from 0 to count - 1, each known to the compiler, as indices of register arrays have to be;
- * EACH_IF: those for which the condition holds.
+ * Unrolled loop over i = 0 .. count - 1, so that i is a compile-time constant as register arrays
+ * require. EACH_IF skips values for which the condition is false.
  */
 #define EACH(i, count)                                                                             \
 	UNROLL                                                                                     \
@@ -51,7 +52,7 @@
 #define KERNEL_RESIDENT(blocks, name, type, a)                                                     \
 	static __global__ void __launch_bounds__(KERNEL_THREADS, blocks)                           \
 		name(const __grid_constant__ type a)
-/* A kernel table visible to plain C. */
+/* Declares a kernel table with C linkage. */
 #define KERNEL_TABLE              extern "C" const struct gpu_kernel
 #define DEVICE                    static __device__ __forceinline__
 #define SHARED(type, name, count) __shared__ type name[count]
@@ -78,7 +79,7 @@ DEVICE uint32_t kernel_blocks_x(void)
 	return gridDim.x;
 }
 
-/* The value of lane (own ^ mask) of the warp. */
+/* Value of lane (own ^ mask) of the warp. */
 #define KERNEL_SHUFFLE_F32(value, mask) __shfl_xor_sync(0xffffffffu, value, mask)
 #define KERNEL_SHUFFLE_F64(value, mask) __shfl_xor_sync(0xffffffffu, value, mask)
 #define KERNEL_SHUFFLE_U32(value, mask) __shfl_xor_sync(0xffffffffu, value, mask)
@@ -154,8 +155,8 @@ DEVICE uint16_t kernel_to_bf16(float value)
 }
 
 /*
- * 1 / value and 2^value to within two units in the last place, one instruction each; denormals
- * become 0.
+ * 1 / value and 2^value, accurate to two units in the last place, in one instruction each.
+ * Denormals are flushed to 0.
  */
 DEVICE float kernel_reciprocal(float value)
 {
@@ -173,7 +174,7 @@ DEVICE float kernel_exp2(float value)
 	return result;
 }
 
-/* Converts two values at once, the first into the lower half: one instruction. */
+/* Converts two values in one instruction; the first goes into the lower half. */
 DEVICE uint32_t kernel_to_f16x2(float first, float second)
 {
 	__half2 pair = __floats2half2_rn(first, second);
@@ -189,9 +190,9 @@ DEVICE uint32_t kernel_to_bf16x2(float first, float second)
 }
 
 /*
- * One value of 32 bits, or two of 16. larger: a NaN where there is one; greater: all bits of a
- * value, where the first is greater, no NaN; equal: of 16-bit integers below 1024, as denormal
- * halves.
+ * Operations on one 32-bit value, or on two 16-bit values in a word. larger: maximum, NaN if either
+ * is NaN. greater: all bits of a value set if a > b; false for NaN. equal: compares 16-bit integers
+ * below 1024 as denormal halves.
  */
 DEVICE uint32_t kernel_larger(uint32_t a, uint32_t b)
 {
@@ -248,9 +249,10 @@ DEVICE uint32_t kernel_greater_bf16x2(uint32_t a, uint32_t b)
 }
 
 /*
- * Matrices of 8 x 8 elements of 16 bits from shared memory, whose rows are 16 aligned bytes: the
- * warp's lanes each name a row, eight after eight of one matrix, and get of each two elements of
- * row lane / 4 side by side, or, turned, of column lane / 4 below each other.
+ * Loads 8 x 8 matrices of 16-bit elements from shared memory; rows are 16 bytes, aligned. Each lane
+ * passes the address of one row, eight consecutive lanes per matrix. From each matrix it receives
+ * two adjacent elements of row lane / 4 or, turned (transposed), two vertically adjacent elements
+ * of column lane / 4.
  */
 DEVICE void kernel_load_matrices(uint32_t to[4], const struct kernel_pack *row)
 {
@@ -269,9 +271,10 @@ DEVICE void kernel_load_turned(uint32_t to[4], const struct kernel_pack *row)
 }
 
 /*
- * sum [16][8] += left [16][16] right [16][8], over a warp. A lane has of left the four matrices
- * that kernel_load_matrices() reads of rows 0 and 8, then columns 8; of right two, of its columns,
- * of rows 0 and 8; of sum two neighbours of row lane / 4, then of the row 8 below.
+ * sum [16][8] += left [16][16] right [16][8], over a warp. Fragments per lane: left has the four
+ * matrices that kernel_load_matrices() reads at rows 0 and 8, then at column 8; right has two, read
+ * by column, at rows 0 and 8; sum has two adjacent elements of row lane / 4, then two of the row 8
+ * below.
  */
 DEVICE void kernel_multiply(float sum[4], const uint32_t left[4], const uint32_t right[2],
 			    uint32_t element)
@@ -297,7 +300,7 @@ DEVICE float kernel_from_bf16(uint16_t bits)
 	return kernel_from_bits((uint32_t)bits << 16);
 }
 
-/* Loads one value of any element type. */
+/* Loads one element of any type as fp32. */
 DEVICE float kernel_load(const void *from, uint64_t at, uint32_t element)
 {
 	if (element == CUDA_F32)
@@ -307,7 +310,7 @@ DEVICE float kernel_load(const void *from, uint64_t at, uint32_t element)
 	return kernel_from_bf16(((const uint16_t *)from)[at]);
 }
 
-/* The lower half of a word as fp32. */
+/* Converts the lower 16 bits of a word to fp32. */
 DEVICE float kernel_low(uint32_t word, uint32_t element)
 {
 	return element == CUDA_F16 ? kernel_from_f16((uint16_t)word)
@@ -323,7 +326,7 @@ DEVICE void kernel_store(void *to, uint64_t at, uint32_t element, float value)
 			element == CUDA_F16 ? kernel_to_f16(value) : kernel_to_bf16(value);
 }
 
-/* Of n below 2^31. */
+/* Quotient n / divisor, for n below 2^31. */
 DEVICE uint32_t kernel_divide(uint32_t n, struct divider by)
 {
 	return (uint32_t)((uint64_t)n * by.factor >> by.shift);

@@ -1,10 +1,10 @@
 /*
- * What kernels of one instance (see instances.h) share: loads and stores of LANES elements, which
- * are 16 bytes unless LANES is 1, as fp32 registers; and a thread's place in a matrix cut as
- * columns.h says; then the kernels themselves. Included once for each instance.
+ * Common code of all kernels of one instance (see instances.h), then the kernels themselves. Loads
+ * and stores LANES elements (16 bytes, or one element if LANES is 1) as fp32 registers, and
+ * computes a thread's place in a matrix partitioned as in columns.h. Included once per instance.
  */
 
-/* LANES elements as in memory: loaded early, unpacked when needed. */
+/* LANES elements in memory format: load early, unpack when needed. */
 struct NAME(raw) {
 #if LANES == 1
 	float value;
@@ -76,7 +76,7 @@ DEVICE void NAME(add)(float *v, const float *w)
 		v[i] += w[i];
 }
 
-/* Loads fp32 from a per-channel vector; `otherwise` if it is NULL. */
+/* Loads fp32 from a per-channel vector; fills with `otherwise` if it is NULL. */
 DEVICE void NAME(vector)(float *v, const float *from, uint32_t channel, float otherwise)
 {
 	if (!from) {
@@ -96,7 +96,7 @@ DEVICE void NAME(vector)(float *v, const float *from, uint32_t channel, float ot
 #endif
 }
 
-/* LANES bytes as they are in memory. */
+/* LANES bytes in memory format. */
 struct NAME(raw_bytes) {
 #if LANES == 8
 	struct kernel_half_pack pack;
@@ -143,7 +143,7 @@ DEVICE void NAME(store_bytes)(uint8_t *to, uint64_t at, const uint32_t *v)
 #endif
 }
 
-/* curved: GELU or sigmoid; otherwise ReLU or identity. NaN propagates. */
+/* curved: the activation is GELU or sigmoid; otherwise ReLU or identity. NaN propagates. */
 DEVICE void NAME(activate)(float *z, enum device_activation activation, bool curved)
 {
 	if (curved && activation == DEVICE_LOGISTIC) {
@@ -158,7 +158,7 @@ DEVICE void NAME(activate)(float *z, enum device_activation activation, bool cur
 	}
 }
 
-/* g *= activation'(z). A ReLU with z <= 0 gives 0 even for non-finite g. */
+/* g *= activation'(z). For ReLU with z <= 0 the result is 0, even for non-finite g. */
 DEVICE void NAME(through)(float *g, const float *z, enum device_activation activation, bool curved)
 {
 	if (curved && activation == DEVICE_LOGISTIC) {
@@ -174,17 +174,17 @@ DEVICE void NAME(through)(float *g, const float *z, enum device_activation activ
 }
 
 /*
- * Where a thread begins. One that is not active (the tile is wider than what is left, or not all
- * threads fit) begins behind the last row.
+ * Start position of a thread. An inactive thread (beyond the last channel or the tile's height)
+ * starts past the last row.
  */
 struct NAME(place) {
 	bool active;
-	uint32_t column;  /* of the tile, in groups */
-	uint32_t line;    /* row of the tile */
-	uint32_t channel; /* first of the group */
-	uint64_t first;   /* row */
-	uint64_t turn;    /* rows from one turn to the next */
-	uint32_t step;    /* elements from one of its rows to the next of the same turn */
+	uint32_t column;  /* column in the tile, in groups */
+	uint32_t line;    /* row in the tile */
+	uint32_t channel; /* first channel of the group */
+	uint64_t first;   /* first row */
+	uint64_t turn;    /* stride in rows between turns */
+	uint32_t step;    /* stride in elements between the thread's rows of one turn */
 };
 
 DEVICE struct NAME(place) NAME(place)(const struct columns *c)
@@ -208,15 +208,15 @@ DEVICE struct NAME(place) NAME(place)(const struct columns *c)
 }
 
 /*
- * The same from the last turn to the first, for kernels that only map: what was written or read
- * last, by the operation before in the order of memory, may still be in the L2 cache, and what
- * these write last is where the next one begins.
+ * As place(), from the last turn to the first, for kernels that only map elements. The previous
+ * operation runs in memory order, so the end of its data may still be in the L2 cache; and the part
+ * that this kernel writes last is where the next operation starts.
  */
 DEVICE struct NAME(place) NAME(place_from_end)(const struct columns *c)
 {
 	struct NAME(place) here = NAME(place)(c);
 
-	/* modulo 2^64: what comes before the first row is larger than any */
+	/* modulo 2^64, so stepping below row 0 yields a number above all rows */
 	here.turn = 0 - here.turn;
 	if (!here.active)
 		return here;
@@ -228,9 +228,9 @@ DEVICE struct NAME(place) NAME(place_from_end)(const struct columns *c)
 }
 
 /*
- * Adds up what the threads of the block have, row by row of the tile, and leaves it in partial
- * [2][blocks_x][channels]. All threads of the block call it; those without channels bring zeros.
- * two: product counts.
+ * Sums the threads' values over the rows of the tile and stores them in partial
+ * [2][blocks_x][channels]. All threads of the block must call it; inactive ones pass zeros. two:
+ * also sums `product`.
  */
 DEVICE void NAME(leave_sums)(const struct columns *c, const struct NAME(place) * here,
 			     const float *sum, const float *product, bool two, float *partial)

@@ -1,13 +1,15 @@
-/* Kernels of norm.h for layer norm: over rows by warps or blocks, and sums as columns.h says. */
+/*
+ * Layer norm kernels of norm.h. A warp or a block handles a row; sums over rows follow columns.h.
+ */
 #include "trainer/device/cuda/kernels/norm.h"
 
 #include "trainer/device/cuda/kernels/cu/kernel.h"
 #include "trainer/device/cuda/kernels/cu/reduce.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
-#define PACKS 4 /* that a thread has of a row at once */
+#define PACKS 4 /* packs of a row in registers per thread */
 
-/* Whose row it is, and which of its threads this one. */
+/* A row, and the thread's index among the threads that handle it. */
 struct row_place {
 	uint64_t row;
 	uint32_t thread, threads;
@@ -34,7 +36,7 @@ DEVICE struct row_place row_of_block(void)
 	return here;
 }
 
-/* Over the threads of the row, which all call it and get the result. */
+/* Sum over the threads of the row. All of them must call; all receive the result. */
 DEVICE float row_sum(float value, uint32_t threads)
 {
 	return threads == KERNEL_WARP ? reduce_warp_f32(value) : (float)reduce_sum_f64(value);

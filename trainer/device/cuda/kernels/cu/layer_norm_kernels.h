@@ -1,6 +1,6 @@
-/* Kernels of layer_norm.cu, of one instance. */
+/* Kernels of layer_norm.cu, for one instance. */
 
-/* Packs of a row from `channel` on, `step` channels apart, as far as there are. */
+/* Loads up to PACKS packs of a row, at `channel` and every `step` channels after it. */
 DEVICE void NAME(load_part)(struct NAME(raw) * raw, const void *from, uint64_t row,
 			    uint32_t channels, uint32_t channel, uint32_t step)
 {
@@ -12,7 +12,8 @@ DEVICE void NAME(layer_norm_row)(const struct norm_arguments *a, struct row_plac
 {
 	const uint32_t step = here.threads * LANES, turn = step * PACKS;
 	const uint32_t first = here.thread * LANES;
-	const bool again = a->channels > turn; /* the row is more than the registers hold */
+	/* the row exceeds the registers and must be reread */
+	const bool again = a->channels > turn;
 	struct NAME(raw) raw[PACKS];
 	float v[LANES], gamma[LANES], beta[LANES], sum = 0, squares = 0, mean, deviation;
 
@@ -69,7 +70,7 @@ KERNEL(NAME(layer_norm_wide), struct norm_arguments, a)
 	NAME(layer_norm_row)(&a, row_of_block());
 }
 
-/* g = dy gamma, and xhat. */
+/* Computes g = dy gamma and xhat. */
 DEVICE void NAME(layer_norm_terms)(float *g, float *xhat, struct NAME(raw) dy, struct NAME(raw) x,
 				   const struct norm_arguments *a, uint32_t channel, float mean,
 				   float deviation)
@@ -137,7 +138,7 @@ KERNEL(NAME(layer_norm_backward_wide), struct norm_arguments, a)
 	NAME(layer_norm_backward_row)(&a, row_of_block());
 }
 
-/* Sums of dy and dy xhat over rows. */
+/* Sums dy and dy xhat over rows. */
 KERNEL_RESIDENT(LAYER_NORM_SUMS_RESIDENT, NAME(layer_norm_sums), struct norm_arguments, a)
 {
 	const struct NAME(place) here = NAME(place)(&a.columns);

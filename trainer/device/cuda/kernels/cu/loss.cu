@@ -18,12 +18,12 @@ DEVICE float logit(const struct loss_arguments *a, uint32_t sample, uint32_t cla
 	       a->logit_scale;
 }
 
-/* What a block knows of its sample's logits. */
+/* Results of a block's first pass over its sample's logits. */
 struct loss_row {
 	float largest, target;
 	double sum;    /* of exp(z - largest) */
 	double total;  /* of z */
-	uint32_t rank; /* classes before the label's */
+	uint32_t rank; /* number of classes ranked before the label's */
 };
 
 DEVICE struct loss_row survey_row(const struct loss_arguments *a, uint32_t sample, int32_t label)
@@ -47,7 +47,7 @@ DEVICE struct loss_row survey_row(const struct loss_arguments *a, uint32_t sampl
 	for (uint32_t i = kernel_thread(); i < a->classes; i += KERNEL_THREADS)
 		sum += (double)expf(logit(a, sample, i) - row.largest);
 	row.sum = reduce_sum_f64(sum);
-	/* a comparison with NaN is false: without this a net that diverged would be always right */
+	/* comparisons with NaN are false, so a diverged net would always rank the label first */
 	if (!kernel_finite(row.target))
 		row.rank = a->classes;
 	return row;
@@ -63,7 +63,7 @@ DEVICE uint32_t count_labels(const struct loss_arguments *a)
 	return reduce_sum_u32(count);
 }
 
-/* A block for each sample: softmax of one label, without class weights. */
+/* One block per sample: softmax of a single label, without class weights. */
 KERNEL(loss_softmax_rows, struct loss_arguments, a)
 {
 	uint32_t sample = kernel_block_x(),
@@ -110,17 +110,17 @@ KERNEL(loss_softmax_rows, struct loss_arguments, a)
 	}
 }
 
-/* ---- any other loss ---- */
+/* ---- all other losses ---- */
 
-/* A sample's target: dense, or by one or two labels. */
+/* A sample's target: dense, or given by one or two labels. */
 struct loss_target {
-	const float *dense; /* NULL: by labels */
+	const float *dense; /* NULL if given by labels */
 	int32_t label, label2;
-	float share; /* the first label's */
+	float share; /* share of the first label */
 	float on, off;
 };
 
-/* Whether there is one. */
+/* Returns true if the sample has a target. */
 DEVICE bool find_target(const struct loss_arguments *a, uint32_t sample, struct loss_target *target)
 {
 	const int32_t *labels = a->step->labels;
@@ -161,7 +161,7 @@ DEVICE bool is_weighted(const struct loss_arguments *a)
 	return a->kind == DEVICE_SOFTMAX && a->targets != DEVICE_DENSE && a->class_weights;
 }
 
-/* What a sample with labels adds to the divisor of the loss. */
+/* Contribution of a labelled sample to the divisor of the loss. */
 DEVICE double target_weight(const struct loss_arguments *a, const struct loss_target *target)
 {
 	if (!is_weighted(a))
@@ -181,13 +181,13 @@ DEVICE double sum_weights(const struct loss_arguments *a)
 	return reduce_sum_f64(sum);
 }
 
-/* What a block knows of its sample. */
+/* Results of a block's first pass over its sample. */
 struct loss_sample {
 	double loss;
 	float largest;
 	double sum;    /* of exp(z - largest) */
 	double target; /* sum of weight * target */
-	uint32_t rank; /* classes before the label's */
+	uint32_t rank; /* number of classes ranked before the label's */
 };
 
 DEVICE float scaled(const struct loss_arguments *a, uint32_t sample, uint32_t class_index)
@@ -195,7 +195,7 @@ DEVICE float scaled(const struct loss_arguments *a, uint32_t sample, uint32_t cl
 	return logit(a, sample, class_index) / a->temperature;
 }
 
-/* z against the label's. */
+/* True if the class ranks before the label. */
 DEVICE uint32_t comes_before(float z, uint32_t class_index, float of_label, int32_t label)
 {
 	return z > of_label || (z == of_label && (int32_t)class_index < label);
@@ -228,7 +228,7 @@ DEVICE void survey_softmax(const struct loss_arguments *a, uint32_t sample,
 	row->sum = reduce_sum_f64(sum);
 	row->loss = (row->target * ((double)row->largest + log(row->sum)) - product + entropy) *
 		    (double)a->temperature * (double)a->temperature;
-	/* a comparison with NaN is false: without this a net that diverged would be always right */
+	/* comparisons with NaN are false, so a diverged net would always rank the label first */
 	if (!kernel_finite(of_label))
 		row->rank = a->classes;
 }
@@ -255,7 +255,7 @@ DEVICE void survey_sigmoid(const struct loss_arguments *a, uint32_t sample,
 		row->rank = a->classes;
 }
 
-/* Of the sample's loss by a logit, before what all are scaled by. */
+/* Derivative of the sample's loss with respect to a logit, before the common factors. */
 DEVICE float gradient_of(const struct loss_arguments *a, uint32_t sample, uint32_t i,
 			 const struct loss_target *target, const struct loss_sample *row)
 {
@@ -267,7 +267,7 @@ DEVICE float gradient_of(const struct loss_arguments *a, uint32_t sample, uint32
 	return ((z < 0 ? e : 1) / (1 + e) - t) * w / (float)a->classes;
 }
 
-/* A sample's logit, or its teacher's, at the teacher's temperature. */
+/* Logit of the student or the teacher, divided by the teacher's temperature. */
 DEVICE float softened(const struct loss_arguments *a, uint32_t sample, uint32_t class_index,
 		      bool teacher)
 {
@@ -277,7 +277,7 @@ DEVICE float softened(const struct loss_arguments *a, uint32_t sample, uint32_t 
 	       a->teacher_temperature;
 }
 
-/* Logarithm of the sum of their exp. */
+/* Logarithm of the sum of exp(softened()) over classes. */
 DEVICE double log_sum(const struct loss_arguments *a, uint32_t sample, bool teacher)
 {
 	float largest = -INFINITY;
@@ -294,10 +294,10 @@ DEVICE double log_sum(const struct loss_arguments *a, uint32_t sample, bool teac
 	return (double)largest + log(reduce_sum_f64(sum));
 }
 
-/* What a block knows of its sample's teacher. */
+/* Distillation terms of a block's sample. */
 struct loss_lesson {
-	double student, teacher; /* log_sum() */
-	double loss;             /* times the temperature's square */
+	double student, teacher; /* their log_sum() */
+	double loss;             /* KL divergence times the square of the temperature */
 };
 
 DEVICE float log_probability(const struct loss_arguments *a, uint32_t sample, uint32_t i,
@@ -323,7 +323,7 @@ DEVICE void survey_teacher(const struct loss_arguments *a, uint32_t sample,
 		       (double)a->teacher_temperature;
 }
 
-/* Of the sample's teacher's part by a logit, before what gradient_of() is scaled by, too. */
+/* Derivative of the distillation loss with respect to a logit, before the common factors. */
 DEVICE float lesson_of(const struct loss_arguments *a, uint32_t sample, uint32_t i,
 		       const struct loss_lesson *lesson)
 {
@@ -332,7 +332,10 @@ DEVICE float lesson_of(const struct loss_arguments *a, uint32_t sample, uint32_t
 	       a->teacher_temperature;
 }
 
-/* What a teacher's part is multiplied by, as all is divided by the divisor. */
+/*
+ * Factor of the distillation loss. Compensates for the division by `divisor`, since it is a mean
+ * over samples.
+ */
 DEVICE double teacher_scale(const struct loss_arguments *a, double divisor)
 {
 	double samples = a->totals        ? a->totals->samples
@@ -342,7 +345,7 @@ DEVICE double teacher_scale(const struct loss_arguments *a, double divisor)
 	return samples > 0 ? (double)a->teacher_weight * divisor / samples : 0;
 }
 
-/* A block for each sample: any loss. */
+/* One block per sample: any loss. */
 KERNEL(loss_any_rows, struct loss_arguments, a)
 {
 	uint32_t sample = kernel_block_x();
@@ -392,9 +395,9 @@ KERNEL(loss_any_rows, struct loss_arguments, a)
 	}
 }
 
-/* ---- of all samples ---- */
+/* ---- totals ---- */
 
-/* One block. */
+/* Runs as one block. */
 KERNEL(loss_total, struct loss_arguments, a)
 {
 	const struct loss_record *records = (const struct loss_record *)a.workspace;
@@ -434,7 +437,7 @@ KERNEL(loss_total, struct loss_arguments, a)
 	a.results->skipped = false;
 }
 
-/* One block. */
+/* Runs as one block. */
 KERNEL(loss_counted, struct loss_arguments, a)
 {
 	uint32_t samples = count_labels(&a);
@@ -446,7 +449,7 @@ KERNEL(loss_counted, struct loss_arguments, a)
 	a.totals->divisor = divisor;
 }
 
-/* One block. */
+/* Runs as one block. */
 KERNEL(loss_shared, struct loss_arguments, a)
 {
 	if (kernel_thread())

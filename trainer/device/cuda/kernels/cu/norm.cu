@@ -1,6 +1,6 @@
 /*
- * Kernels of norm.h. Those over rows walk as columns.h says; the finalizing ones have a thread for
- * each channel and reckon in double precision.
+ * Kernels of norm.h. Kernels over rows partition the matrix as in columns.h. The finalizing kernels
+ * use one thread per channel and double precision.
  */
 #include "trainer/device/cuda/kernels/norm.h"
 
@@ -32,7 +32,7 @@ KERNEL(finalize, struct norm_arguments, a)
 		return;
 	mean = (double)a.sum[c] / rows;
 	variance = (double)a.products[c] / rows - mean * mean;
-	/* written so that a NaN passes */
+	/* this form propagates NaN */
 	variance = variance < 0 ? 0 : variance;
 	deviation = (float)(1 / sqrt(variance + (double)a.epsilon));
 	scale = a.gamma[c] * deviation;

@@ -1,4 +1,4 @@
-/* Kernels of norm.cu over rows, of one instance. */
+/* Row-wise kernels of norm.cu, for one instance. */
 
 KERNEL_RESIDENT(NORM_STATISTICS_RESIDENT, NAME(norm_statistics), struct norm_arguments, a)
 {
@@ -27,7 +27,8 @@ KERNEL_RESIDENT(NORM_STATISTICS_RESIDENT, NAME(norm_statistics), struct norm_arg
 }
 
 /*
- * curved: known to the compiler, since a GELU or a sigmoid takes registers that nothing else needs.
+ * `curved` is a compile-time constant: GELU and sigmoid need registers that the other activations
+ * do not.
  */
 DEVICE void NAME(norm_apply_rows)(const struct norm_arguments *a, bool curved)
 {
@@ -76,15 +77,15 @@ KERNEL(NAME(norm_apply_curved), struct norm_arguments, a)
 }
 
 /*
- * What norm_backward() is compiled for: registers of what is never read or computed are registers
- * for more rows at once.
+ * Compile-time variant of norm_backward(). Skipping unused operands frees registers, which allows
+ * more rows at once.
  */
 struct NAME(backward_kind) {
 	bool curved;
-	bool lean; /* dy and at most x are read, nothing but sums is written */
+	bool lean; /* reads dy and at most x, writes only sums */
 };
 
-/* What a thread has of rows that it reads at once. other: y, or the residual that z takes. */
+/* Rows that a thread loads at once. `other` is y, or the residual for recomputing z. */
 struct NAME(backward_rows) {
 	struct NAME(raw) dy[COLUMNS_UNROLL], dy2[COLUMNS_UNROLL];
 	struct NAME(raw) x[COLUMNS_UNROLL], other[COLUMNS_UNROLL];
@@ -120,7 +121,7 @@ DEVICE void NAME(backward_load)(struct NAME(backward_rows) * rows, int u,
 		rows->other[u] = NAME(load)(a->residual, at);
 }
 
-/* dz and, where it is taken, x of one row. */
+/* Computes dz of one row, and x if it is read. */
 DEVICE void NAME(backward_row)(float *dz, float *x, const struct NAME(backward_rows) * rows, int u,
 			       const struct norm_arguments *a, const struct NAME(affine) * affine,
 			       struct NAME(backward_kind) kind)

@@ -1,4 +1,4 @@
-/* Kernels of orthogonalize.h: a thread for each element. */
+/* Kernels of orthogonalize.h: one thread per element. */
 #include "trainer/device/cuda/kernels/orthogonalize.h"
 
 #include "trainer/device/cuda/kernels/cu/kernel.h"

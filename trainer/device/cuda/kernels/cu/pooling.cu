@@ -1,7 +1,7 @@
 /*
- * Kernels of pool.h. Forward and reductions go over outputs, backward over inputs; a thread has one
- * group of channels and walks down positions in the order of memory, so that windows that overlap
- * meet in the caches.
+ * Kernels of pooling.h. Forward and reduction kernels iterate over outputs, the other backward
+ * kernels over inputs. A thread handles one group of channels and visits positions in memory order,
+ * so that overlapping windows hit the caches.
  */
 #include "trainer/device/cuda/kernels/pooling.h"
 
@@ -9,20 +9,21 @@
 #include "trainer/device/cuda/kernels/tables.h"
 
 /*
- * Positions of a window that are loaded before the first is used: `side` x `side`, of which
- * neighbouring threads have the most in common. Known to the compiler; 2 where no window is larger.
+ * A thread loads `side` x `side` positions of a window before it uses the first; neighbouring
+ * threads share most of them. `side` is a compile-time constant: POOL_SIDE, or 2 if no window is
+ * larger.
  */
 #define POOL_SIDE  3
 #define POOL_AHEAD (POOL_SIDE * POOL_SIDE)
 
 /*
- * The part of an output's window that lies inside x: rows h + r_first .. h + r_last - 1; h and w
- * may be "negative", modulo 2^32.
+ * The part of an output's window inside x: rows h + r_first .. h + r_last - 1, columns likewise. h
+ * and w are modulo 2^32, since padding can make them negative.
  */
 struct pool_window {
 	uint32_t image, h, w;
 	uint32_t r_first, r_last, s_first, s_last;
-	uint32_t first; /* position in the window of its first element */
+	uint32_t first; /* index in the window of the first position inside x */
 };
 
 DEVICE struct pool_window pool_window_of_output(const struct pool_shape *s,
@@ -50,12 +51,12 @@ DEVICE uint32_t pool_window_count(const struct pool_window *window)
 }
 
 /*
- * Positions of a window that are loaded together: some of each of some rows, so that windows are
- * gone over row by row.
+ * Positions of a window that are loaded together: part of one row, or whole rows. Parts cover a
+ * window in row-major order.
  */
 struct pool_part {
-	uint32_t r, s;          /* the first one's place in the window */
-	uint32_t rows, columns; /* up to side; no rows: there is nothing left */
+	uint32_t r, s;          /* first position, relative to the window */
+	uint32_t rows, columns; /* at most `side`; rows is 0 at the end */
 };
 
 DEVICE struct pool_part pool_part_at(const struct pool_window *window, uint32_t side, uint32_t r,
@@ -85,7 +86,7 @@ DEVICE struct pool_part pool_next_part(const struct pool_part *part,
 	return pool_part_at(window, side, part->r + part->rows, window->s_first);
 }
 
-/* Element of x at place (r, s) of the window. */
+/* Index of the element of x at position (r, s) of the window. */
 DEVICE uint64_t pool_element(const struct pool_window *window, const struct pool_shape *shape,
 			     uint32_t r, uint32_t s, uint32_t channel)
 {
@@ -94,7 +95,7 @@ DEVICE uint64_t pool_element(const struct pool_window *window, const struct pool
 	return (line * shape->w + (window->w + s)) * shape->channels + channel;
 }
 
-/* The windows that hold a position of x: p_first .. p_last - 1, q likewise. */
+/* The windows that contain a position of x: p_first .. p_last - 1, q likewise. */
 struct pool_cover {
 	uint32_t image, h, w;
 	uint32_t p_first, p_last, q_first, q_last;
@@ -135,7 +136,7 @@ DEVICE uint64_t pool_output(const struct pool_cover *cover, uint32_t p, uint32_t
 	return ((uint64_t)cover->image * s->p + p) * s->q + q;
 }
 
-/* Where the position lies in the window of (p, q). */
+/* Index of the position within window (p, q). */
 DEVICE uint32_t pool_place(const struct pool_cover *cover, uint32_t p, uint32_t q,
 			   const struct pool_shape *s)
 {
@@ -143,14 +144,15 @@ DEVICE uint32_t pool_place(const struct pool_cover *cover, uint32_t p, uint32_t 
 }
 
 /*
- * With stride 2, x in tiles of 2 x 2 positions. Of windows of 3 x 3 with pad 1, (p, q) holds all of
- * the tile (p, q), and (p, q + 1), (p + 1, q) and (p + 1, q + 1) hold two, two and one of it; tiles
- * have the numbers of those first windows. Windows of 2 x 2 without pad are tiles, but a last row
- * or column that no window reaches has tiles, too. by->p and by->q: tiles, down and across.
+ * For stride 2: x is split into tiles of 2 x 2 positions, numbered like the windows. With 3 x 3
+ * windows and pad 1, window (p, q) contains all of tile (p, q); windows (p, q + 1), (p + 1, q) and
+ * (p + 1, q + 1) contain two, two and one of its positions. With 2 x 2 windows without pad, windows
+ * and tiles coincide, but a last row or column that no window reaches has tiles as well. by->p and
+ * by->q hold the number of tiles down and across.
  */
 struct pool_tile {
 	uint32_t image, p, q;
-	uint64_t at; /* of the tile's first position, in elements of x */
+	uint64_t at; /* index in x of the tile's first position */
 };
 
 DEVICE struct pool_tile pool_tile_of(const struct pool_shape *s, const struct pool_dividers *by,
@@ -166,23 +168,21 @@ DEVICE struct pool_tile pool_tile_of(const struct pool_shape *s, const struct po
 	return t;
 }
 
-/*
- * Whether the tile's position k is inside x: not where the last tile of a row or column is cut off.
- */
+/* False for positions outside x, in tiles cut off by its last row or column. */
 DEVICE bool pool_tile_has(const struct pool_tile *t, uint32_t k, const struct pool_shape *s)
 {
 	return 2 * t->p + k / 2 < s->h && 2 * t->q + k % 2 < s->w;
 }
 
-/* Its element of x, or the first position's where it is not there. */
+/* Index of position k in x; that of the first position if k is outside x. */
 DEVICE uint64_t pool_tile_element(const struct pool_tile *t, uint32_t k, const struct pool_shape *s)
 {
 	return t->at + (pool_tile_has(t, k, s) ? (k / 2 * s->w + k % 2) * s->channels : 0);
 }
 
 /*
- * The thread's next row: COLUMNS_UNROLL of a turn, then those of the next turn, of which *first is
- * moved to the first.
+ * Advances to the thread's next row. A turn has COLUMNS_UNROLL rows, starting at *first; after the
+ * last one moves *first to the next turn.
  */
 DEVICE uint64_t pool_next(uint64_t row, uint64_t *first, uint64_t turn, const struct columns *c)
 {
@@ -193,12 +193,14 @@ DEVICE uint64_t pool_next(uint64_t row, uint64_t *first, uint64_t turn, const st
 	return *first;
 }
 
-/* All rows of a thread; here.first moves. */
+/* Iterates over all rows of a thread. Modifies here.first. */
 #define POOL_ROWS(row, here, columns)                                                              \
 	for (uint64_t row = (here).first; row < (columns).rows;                                    \
 	     row = pool_next(row, &(here).first, (here).turn, &(columns)))
 
-/* The larger, a NaN before any number; of equals the one with the lower position. */
+/*
+ * Keeps the larger value. NaN is larger than any number; of equal values the lower position wins.
+ */
 DEVICE void pool_take(float *largest, uint32_t *index, float value, uint32_t position)
 {
 	bool nan = value != value, nan_before = *largest != *largest;
@@ -210,7 +212,7 @@ DEVICE void pool_take(float *largest, uint32_t *index, float value, uint32_t pos
 	}
 }
 
-/* dz = g, or, where a ReLU of z is shut, 0. */
+/* dz = g, or 0 where ReLU of z is inactive. */
 DEVICE float pool_through(float g, float z, enum device_activation activation)
 {
 	return activation != DEVICE_RELU || z > 0 ? g : 0;

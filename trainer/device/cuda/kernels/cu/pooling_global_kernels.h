@@ -1,9 +1,11 @@
-/* Kernels of pooling.cu over whole images, of one instance. Forward a block has one image's tile.
+/*
+ * Global pooling kernels of pooling.cu, for one instance. In the forward pass a block handles a
+ * tile of channels of one image.
  */
 
 /*
- * What a thread takes at once of its block's image: at position first and every columns.height
- * further, as far as there are.
+ * Loads up to COLUMNS_UNROLL positions of the block's image: `first` and every columns.height after
+ * it.
  */
 DEVICE void NAME(load_positions)(struct NAME(raw) * raw, const struct pool_global *a,
 				 uint32_t channel, uint32_t first)

@@ -1,11 +1,11 @@
-/* Kernels of pooling.cu over windows, of one instance. */
+/* Window pooling kernels of pooling.cu, for one instance. */
 
 /* ---- maxima over windows ---- */
 
-/* A group as words of 32 bits: two channels each where they are 16-bit vectors, else one. */
+/* A group of LANES channels as 32-bit words: two channels per word for 16-bit vectors, else one. */
 #if LANES == 8
 #define WORDS    4
-#define SPREAD   0x10001u /* a number below 2^16 for every channel of a word */
+#define SPREAD   0x10001u /* replicates a number below 2^16 to each channel of a word */
 #define LOWEST   (ELEMENT == CUDA_F16 ? 0xfc00fc00 : 0xff80ff80) /* minus infinity */
 #define LOW_SIGN 0x8000u
 #else
@@ -55,7 +55,7 @@ DEVICE uint32_t NAME(greater)(uint32_t a, uint32_t b)
 #endif
 }
 
-/* Of numbers below 1024: all bits of those that are equal. */
+/* Sets all bits of the channels whose numbers are equal. Numbers must be below 1024. */
 DEVICE uint32_t NAME(equal)(uint32_t a, uint32_t b)
 {
 #if LANES == 8
@@ -65,7 +65,7 @@ DEVICE uint32_t NAME(equal)(uint32_t a, uint32_t b)
 #endif
 }
 
-/* What channel i has of words. */
+/* Extracts channel i from the words. */
 DEVICE uint32_t NAME(of_channel)(const uint32_t *words, int i)
 {
 #if LANES == 8
@@ -75,7 +75,7 @@ DEVICE uint32_t NAME(of_channel)(const uint32_t *words, int i)
 #endif
 }
 
-/* Place in the window of the part's position k, for every channel of a word. */
+/* Index in the window of the part's position k, replicated to each channel of a word. */
 DEVICE uint32_t NAME(part_place)(const struct pool_part *part, uint32_t side, uint32_t k,
 				 const struct pool_shape *s)
 {
@@ -83,7 +83,7 @@ DEVICE uint32_t NAME(part_place)(const struct pool_part *part, uint32_t side, ui
 	       (k / side * s->window + k % side) * SPREAD;
 }
 
-/* fill: what stands for positions that the part has not got. */
+/* Loads a part. `fill` replaces positions outside the part. */
 DEVICE void NAME(load_part)(struct NAME(raw) * raw, const struct pool_part *part, uint32_t side,
 			    const struct pool_window *window, const struct pool_shape *s,
 			    const void *x, uint32_t channel, const uint32_t *fill)
@@ -97,12 +97,12 @@ DEVICE void NAME(load_part)(struct NAME(raw) * raw, const struct pool_part *part
 	}
 }
 
-/* The first NaN of z, for channels that have one. */
+/* Finds the index of the first NaN of z, for channels that have one. */
 DEVICE void NAME(find_nans)(uint32_t *index, const struct pool_window *window,
 			    const struct pool_shape *s, const void *x, uint32_t channel,
 			    const float *scale, const float *bias)
 {
-	/* backwards, so that the first one stays */
+	/* backwards, so the first one is stored last */
 	for (uint32_t place = s->window * s->window; place--;) {
 		uint32_t r = place / s->window, column = place - r * s->window;
 		float v[LANES];
@@ -120,8 +120,9 @@ DEVICE void NAME(find_nans)(uint32_t *index, const struct pool_window *window,
 }
 
 /*
- * best: of x or, where scale is negative, of -x; place: where. The first position of all has it
- * where all are equal after scale or ReLU.
+ * Scales the maximum and stores it with its index. `best` is the maximum of x, or of -x where scale
+ * is negative; `place` is its index. If all values are equal after scale or ReLU, the window's
+ * first position wins.
  */
 DEVICE void NAME(finish_max)(const struct pool_arguments *a, const struct pool_window *window,
 			     uint64_t row, uint32_t channel, const uint32_t *best,
@@ -136,7 +137,7 @@ DEVICE void NAME(finish_max)(const struct pool_arguments *a, const struct pool_w
 	NAME(vector)(bias, a->bias, channel, 0);
 	NAME(unpack)(z, NAME(of_words)(best));
 	EACH(i, LANES) {
-		/* best is that of x times the sign of scale */
+		/* best is the maximum of x times the sign of scale */
 		z[i] = fabsf(scale[i]) * z[i] + bias[i];
 		index[i] = NAME(of_channel)(place, i);
 		if (scale[i] == 0 || (relu && z[i] <= 0))
@@ -162,7 +163,7 @@ DEVICE void NAME(take_larger)(uint32_t *best, uint32_t *place, const struct NAME
 	}
 }
 
-/* Maxima are found among x as it is in memory, two channels at a time, and scaled afterwards. */
+/* Finds the maximum of the raw x, two channels at a time, and scales it afterwards. */
 DEVICE void NAME(pool_max_rows)(const struct pool_arguments *a, uint32_t side)
 {
 	struct NAME(place) here = NAME(place)(&a->columns);
@@ -209,13 +210,13 @@ KERNEL_RESIDENT(3, NAME(pool_max_pairs), struct pool_arguments, a)
 	NAME(pool_max_rows)(&a, 2);
 }
 
-/* g += v, where that window's maximum is at place `own` of it. */
+/* g += v in channels whose maximum in that window is at index `own`. */
 DEVICE void NAME(add_where)(float *g, const float *v, const struct NAME(raw_bytes) * places,
 			    uint32_t own)
 {
 	struct NAME(raw_bytes) differ = *places;
 
-	/* zero where they are equal, which takes one instruction to see */
+	/* bytes are zero where equal, which one instruction can test */
 #if LANES == 8
 	differ.pack.word[0] ^= own * 0x01010101;
 	differ.pack.word[1] ^= own * 0x01010101;
@@ -238,14 +239,17 @@ DEVICE void NAME(sum_of_both)(float *v, struct NAME(raw) dy, struct NAME(raw) dy
 	NAME(add)(v, w);
 }
 
-/* Windows (p, q), (p, q + 1), (p + 1, q), (p + 1, q + 1), as far as they are there. */
+/* Windows (p, q), (p, q + 1), (p + 1, q), (p + 1, q + 1), where they exist. */
 struct NAME(windows) {
 	struct NAME(raw) dy[4], dy2[4];
 	struct NAME(raw_bytes) places[4];
 	bool there[4];
 };
 
-/* at: of (p, q), whose dy lies there; rows and columns: how many there are from p and q on. */
+/*
+ * `at` is the element of dy for window (p, q). `rows` and `columns` count the existing windows from
+ * p and q on.
+ */
 DEVICE void NAME(load_windows)(struct NAME(windows) * w, const struct pool_shape *s, uint64_t at,
 			       uint32_t rows, uint32_t columns, const void *dy, const void *dy2,
 			       const uint8_t *index)
@@ -264,8 +268,8 @@ DEVICE void NAME(load_windows)(struct NAME(windows) * w, const struct pool_shape
 }
 
 /*
- * g = sum of dy (+ dy2) over the windows that hold the position and have their maximum there: four
- * windows at once, which is all of them for strides of at least half the window.
+ * g = sum of dy (+ dy2) over the windows that contain the position and have their maximum there.
+ * Handles four windows at once, which is all of them if the stride is at least half the window.
  */
 DEVICE void NAME(pool_gather)(float *g, const struct pool_shape *s, const struct pool_dividers *by,
 			      uint32_t position, uint32_t channel, const void *dy, const void *dy2,
@@ -307,8 +311,8 @@ KERNEL_RESIDENT(3, NAME(pool_max_backward), struct pool_arguments, a)
 }
 
 /*
- * Of a tile, whose first window's dy lies at first. In place of a window that is not there that one
- * is loaded.
+ * Loads the four windows of a tile; `first` is the element of dy for the tile's first window. A
+ * missing window loads the first one instead and is marked as missing.
  */
 DEVICE void NAME(load_tile)(struct NAME(windows) * w, const struct pool_shape *s,
 			    const struct pool_tile *t, uint64_t first, const void *dy,
@@ -326,7 +330,7 @@ DEVICE void NAME(load_tile)(struct NAME(windows) * w, const struct pool_shape *s
 	}
 }
 
-/* g of a tile's four positions. */
+/* Computes g for a tile's four positions. */
 DEVICE void NAME(tile_gather)(float g[4][LANES], const struct NAME(windows) * w, bool two)
 {
 	EACH(k, 4)
@@ -360,8 +364,8 @@ KERNEL(NAME(pool_max_backward_tiles), struct pool_arguments, a)
 }
 
 /*
- * Windows of 2 x 2 side by side: a position is in one of them or, where x ends with half a tile, in
- * none.
+ * For adjacent 2 x 2 windows: each position is in exactly one window, or in none if x ends with
+ * half a tile.
  */
 KERNEL_RESIDENT(6, NAME(pool_max_backward_pairs), struct pool_arguments, a)
 {
@@ -391,8 +395,9 @@ KERNEL_RESIDENT(6, NAME(pool_max_backward_pairs), struct pool_arguments, a)
 }
 
 /*
- * x at the place of each channel's maximum, which every position is looked at for: neighbours find
- * them in the cache. A position that a part has not got has no maximum, or comes in a later part.
+ * Loads x at each channel's maximum by scanning all positions of the window; neighbouring threads
+ * share the cache lines. A position outside the part is never a maximum, or is covered by a later
+ * part.
  */
 DEVICE void NAME(load_places)(float *x, const struct pool_arguments *a,
 			      const struct pool_window *window, uint32_t channel,
@@ -441,7 +446,7 @@ KERNEL_RESIDENT(POOL_REDUCE_RESIDENT, NAME(pool_max_norm_reduce), struct pool_ar
 			dy2 = NAME(load)(a.dy2, at);
 		NAME(load_places)(x, &a, &window, here.channel, &places);
 		NAME(sum_of_both)(g, dy, dy2, a.dy2);
-		/* again for each window: while it is loaded there are no registers for them */
+		/* reload for each window: no registers are free while the window is loaded */
 		NAME(vector)(scale, a.scale, here.channel, 1);
 		NAME(vector)(bias, a.bias, here.channel, 0);
 		NAME(vector)(mean, a.mean, here.channel, 0);
@@ -456,7 +461,7 @@ KERNEL_RESIDENT(POOL_REDUCE_RESIDENT, NAME(pool_max_norm_reduce), struct pool_ar
 	NAME(leave_sums)(&a.columns, &here, sum, products, true, a.partial);
 }
 
-/* dx of one group from its g and x, with dx = a dz + b x + c. */
+/* Per-channel vectors for computing dx = a dz + b x + c from g and x. */
 struct NAME(pool_affine) {
 	float scale[LANES], bias[LANES], a[LANES], b[LANES], c[LANES];
 };
@@ -519,7 +524,7 @@ KERNEL(NAME(pool_max_norm_apply_tiles), struct pool_arguments, k)
 			raw[j] = NAME(load)(k.x, pool_tile_element(&t, j, s));
 		NAME(load_tile)(&w, s, &t, row * s->channels + here.channel, k.dy, k.dy2, k.index);
 		NAME(tile_gather)(g, &w, k.dy2);
-		/* again for each tile: while windows are loaded there are no registers for it */
+		/* reload for each tile: no registers are free while the windows are loaded */
 		NAME(load_affine)(&affine, &k, here.channel);
 		EACH_IF(j, 4, pool_tile_has(&t, j, s))
 			NAME(store_through)

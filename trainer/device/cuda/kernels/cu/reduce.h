@@ -1,6 +1,6 @@
 /*
- * Sums and maxima over the threads of a block, in a fixed order; every thread gets the result and
- * all must call.
+ * Sums and maxima over the threads of a block, in a fixed order. All threads must call; all receive
+ * the result.
  */
 #ifndef TRAINER_DEVICE_CUDA_REDUCE_H
 #define TRAINER_DEVICE_CUDA_REDUCE_H
@@ -9,7 +9,7 @@
 
 #define REDUCE_WARPS (KERNEL_THREADS / KERNEL_WARP)
 
-/* Over the lanes of a warp, which all must call. */
+/* Sum over the lanes of a warp; all lanes must call. */
 DEVICE float reduce_warp_f32(float value)
 {
 	for (uint32_t mask = KERNEL_WARP / 2; mask; mask /= 2)
@@ -45,7 +45,7 @@ DEVICE double reduce_warp_f64(double value)
 REDUCE_SUM(reduce_sum_f64, double, KERNEL_SHUFFLE_F64)
 REDUCE_SUM(reduce_sum_u32, uint32_t, KERNEL_SHUFFLE_U32)
 
-/* NaNs do not count. */
+/* The values must not be NaN. */
 DEVICE float reduce_max_f32(float value)
 {
 	SHARED(float, warps, REDUCE_WARPS);

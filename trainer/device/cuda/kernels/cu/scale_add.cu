@@ -1,7 +1,6 @@
 /*
- * Kernels of scale_add.h. Sums of a tile of channels over a sample's positions, or a part of them,
- * are a block's; what a gate's gradient and gamma's are made of these follows in passes over
- * [n][channels].
+ * Kernels of scale_add.h. A block sums a tile of channels over some or all of a sample's positions.
+ * Later passes over [n][channels] turn these sums into the gradients of the gate and gamma.
  */
 #include "trainer/device/cuda/kernels/scale_add.h"
 
@@ -11,7 +10,10 @@
 #define KERNEL_BODY "trainer/device/cuda/kernels/cu/scale_add_kernels.h"
 #include "trainer/device/cuda/kernels/cu/instances.h"
 
-/* From sums of dz x and drop-path: the gates' gradients, and of the sums what gamma's adds up. */
+/*
+ * Computes the gates' gradients from the sums of dz x times drop-path, and replaces each sum by the
+ * term that gamma's gradient adds up.
+ */
 KERNEL(scale_add_gates, struct scale_add_arguments, a)
 {
 	uint64_t at = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread();

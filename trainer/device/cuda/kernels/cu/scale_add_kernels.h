@@ -1,14 +1,15 @@
-/* Kernels of scale_add.cu, of one instance. */
+/* Kernels of scale_add.cu, for one instance. */
 
-/* A thread's share: channels of one sample, at some of its positions. */
+/* A thread's work: a group of channels of one sample, at a subset of its positions. */
 struct NAME(scaled) {
-	uint32_t image;    /* in the batch */
-	uint32_t sample;   /* in the global batch */
-	uint32_t channel;  /* first of the group */
-	uint32_t position; /* where it begins */
-	uint32_t end;      /* position behind the last; the beginning if it has none */
+	uint32_t image;    /* index in the batch */
+	uint32_t sample;   /* index in the global batch */
+	uint32_t channel;  /* first channel of the group */
+	uint32_t position; /* first position */
+	/* end of the position range; at or below `position` if there is no work */
+	uint32_t end;
 	struct draws_key key;
-	float gate[LANES]; /* of the sample alone: gate and drop-path */
+	float gate[LANES]; /* per-sample factor: gate times drop-path */
 	float path;
 };
 
@@ -40,7 +41,7 @@ DEVICE struct NAME(scaled)
 	return s;
 }
 
-/* v *= what is drawn for these elements of the sample. */
+/* Multiplies v by the dropout factors of these elements. */
 DEVICE void NAME(drop)(float *v, const struct scale_add_arguments *a, const struct NAME(scaled) * s,
 		       uint32_t position)
 {

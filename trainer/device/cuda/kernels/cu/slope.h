@@ -1,21 +1,23 @@
-/* Activations of one value and their slopes, in kernels. */
+/* Activation functions of one value and their derivatives, for kernels. */
 #ifndef TRAINER_DEVICE_CUDA_SLOPE_H
 #define TRAINER_DEVICE_CUDA_SLOPE_H
 
 #include "trainer/device/cuda/kernels/cu/kernel.h"
 
-/* A NaN passes. */
+/* NaN propagates. */
 DEVICE float slope_relu(float z)
 {
 	return z < 0 ? 0 : z;
 }
 
 /*
- * GELU from one exponential, since erff() and expf() would take longer than its memory traffic:
- * Abramowitz and Stegun, 7.1.26, whose error of erf is below 1.5e-7. phi and Phi are the normal
- * distribution's density and integral; GELU is max(z, 0) - |z| Phi(-|z|), its slope 1/2 + sign(z)
- * (1/2 + |z| phi(z) - Phi(-|z|)). Constants are of r = |z| sqrt(log2(e) / 2), so that exp(-z^2 / 2)
- * is 2^(-r^2). A NaN passes, an infinity becomes one.
+ * GELU with a single exponential; erff() and expf() would take longer than the memory traffic.
+ * Abramowitz and Stegun, 7.1.26, whose error of erf is below 1.5e-7.
+ *
+ * phi and Phi are the density and distribution function of the normal distribution. GELU is max(z,
+ * 0) - |z| Phi(-|z|); its derivative is 1/2 + sign(z) (1/2 + |z| phi(z) - Phi(-|z|)). The constants
+ * are in terms of r = |z| sqrt(log2(e) / 2), so exp(-z^2 / 2) is 2^(-r^2). NaN propagates; an
+ * infinity becomes NaN.
  */
 struct slope_normal {
 	float r;
@@ -30,7 +32,7 @@ DEVICE struct slope_normal slope_normal(float z)
 
 	normal.r = 0.84932180f * fabsf(z);
 	normal.e = kernel_exp2(-normal.r * normal.r);
-	/* p / sqrt(2) |z|, and halves of a1 .. a5 */
+	/* p / sqrt(2) |z|, and a1 .. a5 divided by 2 */
 	t = kernel_reciprocal(1 + 0.27273748f * normal.r);
 	normal.tail =
 		t *

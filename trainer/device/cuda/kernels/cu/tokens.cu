@@ -4,9 +4,9 @@
 #include "trainer/device/cuda/kernels/cu/kernel.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
-#define SAMPLES 4 /* that a thread loads at once */
+#define SAMPLES 4 /* loads in flight per thread */
 
-/* The row that a thread has, and its group of channels there. */
+/* A thread's row and group of channels. */
 struct tokens_place {
 	uint32_t row, group;
 };
@@ -21,7 +21,7 @@ DEVICE struct tokens_place tokens_here(const struct tokens_arguments *a)
 	return here;
 }
 
-/* A place of the new size: what it takes of the old ones, channel by channel. */
+/* Value of a place of the new size: the weighted mean of places of the old size. */
 DEVICE float tokens_resized(const struct tokens_resize *a, uint32_t place, uint32_t channel)
 {
 	const uint32_t row = place / a->size.w;
@@ -40,7 +40,7 @@ DEVICE float tokens_resized(const struct tokens_resize *a, uint32_t place, uint3
 	return sum / (y.sum * x.sum);
 }
 
-/* What place `at` of the old side weighs in one of the new. */
+/* Weight of old row or column `at` in new row or column `place`. */
 DEVICE float tokens_weight(uint32_t at, uint32_t place, uint32_t from, uint32_t to)
 {
 	const struct positions_window window = positions_window(place, from, to);
@@ -50,7 +50,7 @@ DEVICE float tokens_weight(uint32_t at, uint32_t place, uint32_t from, uint32_t 
 	return positions_weight(&window, at) / window.sum;
 }
 
-/* A place of the old size: the gradients of all new ones that took of it. */
+/* Gradient of a place of the old size: the weighted sum over the new places that used it. */
 DEVICE float tokens_unsized(const struct tokens_resize *a, uint32_t place, uint32_t channel)
 {
 	const uint32_t row = place / a->size.side, column = place - row * a->size.side;
@@ -70,7 +70,7 @@ DEVICE float tokens_unsized(const struct tokens_resize *a, uint32_t place, uint3
 	return sum;
 }
 
-/* A thread for each element of `to`. */
+/* One thread per element of `to`. */
 KERNEL(tokens_resize_all, struct tokens_resize, a)
 {
 	uint32_t at = kernel_block_x() * KERNEL_THREADS + kernel_thread();

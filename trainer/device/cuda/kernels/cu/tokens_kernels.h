@@ -1,6 +1,6 @@
-/* Kernels of tokens.cu, of one instance. */
+/* Kernels of tokens.cu, for one instance. */
 
-/* A thread for each group of y. */
+/* One thread per group of channels of y. */
 KERNEL(NAME(tokens_forward), struct tokens_arguments, a)
 {
 	const struct tokens_place here = tokens_here(&a);
@@ -30,7 +30,7 @@ DEVICE void NAME(tokens_gradient)(float *to, uint64_t at, const float *sum, uint
 		to[at + i] = add ? to[at + i] + sum[i] : sum[i];
 }
 
-/* A thread for each group of a token, for all samples. */
+/* One thread per group of channels of a token; it loops over all samples. */
 KERNEL(NAME(tokens_backward), struct tokens_arguments, a)
 {
 	const struct tokens_place here = tokens_here(&a);
@@ -66,7 +66,7 @@ KERNEL(NAME(tokens_backward), struct tokens_arguments, a)
 		NAME(tokens_gradient)(a.dclass_token, channel, sum, a.add_class_token);
 }
 
-/* A thread for each group of y. */
+/* One thread per group of channels of y. */
 KERNEL(NAME(tokens_take), struct tokens_arguments, a)
 {
 	const struct tokens_place here = tokens_here(&a);
@@ -81,7 +81,7 @@ KERNEL(NAME(tokens_take), struct tokens_arguments, a)
 	NAME(store)(a.y, (uint64_t)here.row * a.channels + channel, v);
 }
 
-/* A thread for each group of dx. */
+/* One thread per group of channels of dx. */
 KERNEL(NAME(tokens_take_backward), struct tokens_arguments, a)
 {
 	const struct tokens_place here = tokens_here(&a);

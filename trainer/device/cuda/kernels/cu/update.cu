@@ -1,6 +1,6 @@
 /*
- * Kernels of update.h. The first and the last have a block for each chunk, whose threads take four
- * elements at a time; the decision is one block's.
+ * Kernels of update.h. `decide` runs as one block, all others with one block per chunk. In
+ * `squares` and `apply` a thread processes four elements at a time.
  */
 #include "trainer/device/cuda/kernels/update.h"
 
@@ -32,8 +32,8 @@ DEVICE void store_four(float *to, const float *v)
 /* ---- norm of the gradients ---- */
 
 /*
- * Squares of fp32 values do not overflow in double precision: a sum that is not finite has an
- * element that is not.
+ * Squares of fp32 values do not overflow in double precision, so the sum is finite unless an
+ * element is not.
  */
 KERNEL(squares, struct update, a)
 {
@@ -126,7 +126,7 @@ KERNEL(decide, struct update, a)
 
 /* ---- gradients before the update ---- */
 
-/* By a warp. */
+/* Clips and centers a row, by one warp. */
 DEVICE void center_row(float *gradient, uint32_t count, float limit)
 {
 	uint32_t lane = kernel_thread() % KERNEL_WARP;
@@ -139,7 +139,10 @@ DEVICE void center_row(float *gradient, uint32_t count, float limit)
 		gradient[i] = gradients_clip(gradient[i], limit) - mean;
 }
 
-/* Rows that begin in the chunk, a warp each; of a vector, the chunk. */
+/*
+ * Clips and, with `centralize`, centers gradients. One warp per row that begins in the chunk;
+ * without rows, all threads process the chunk.
+ */
 KERNEL(condition, struct update, a)
 {
 	const struct update_chunk chunk = a.chunks[kernel_block_x()];
@@ -160,13 +163,13 @@ KERNEL(condition, struct update, a)
 
 /* ---- norms of tensors, for optimizers by_tensor ---- */
 
-/* Sums of squares of what is measured; a tensor's are the sums over its chunks. */
+/* The chunk's sums of squares of measured quantities; a tensor's are sums over its chunks. */
 DEVICE double *norms_of(const struct update *a, uint32_t chunk)
 {
 	return a->partial + (uint64_t)chunk * UPDATE_NORMS;
 }
 
-/* Where a chunk begins in a slot of state; NULL: its parameter has none. */
+/* Start of a chunk in a slot of optimizer state; NULL if the parameter has none. */
 DEVICE float *state_of(const struct update *a, const struct update_chunk *chunk, int index)
 {
 	float *slot = a->slots[DEVICE_STATE + index];
@@ -228,7 +231,7 @@ KERNEL(measure, struct update, a)
 	}
 }
 
-/* To where the first chunk's are. */
+/* Adds up the sums of a tensor's chunks into those of its first chunk. */
 KERNEL(total, struct update, a)
 {
 	const struct update_chunk chunk = a.chunks[kernel_block_x()];
@@ -250,7 +253,7 @@ KERNEL(total, struct update, a)
 	}
 }
 
-/* Of the chunk's tensor. */
+/* Update ratio of the chunk's tensor; 1 if the optimizer has none. */
 DEVICE float ratio_of(const struct update *a, const struct update_chunk *chunk,
 		      const struct update_rates *rates)
 {
@@ -298,7 +301,10 @@ DEVICE float direction_of(enum device_optimizer_kind kind, struct update_element
 	return e->g;
 }
 
-/* Takes the place of the gradient; squares as measured ones. */
+/*
+ * Replaces the gradients of matrices by the optimizer's direction. Stores the sum of its squares as
+ * the first norm and 0 as the others.
+ */
 KERNEL(direct, struct update, a)
 {
 	const struct update_chunk chunk = a.chunks[kernel_block_x()];
@@ -334,7 +340,7 @@ KERNEL(direct, struct update, a)
 		norms_of(&a, kernel_block_x())[n] = n ? 0 : sum;
 }
 
-/* Of the chunk's matrix. */
+/* Length factor of the chunk's matrix. */
 DEVICE float length_of(const struct update *a, const struct update_chunk *chunk,
 		       const struct update_rates *rates)
 {
@@ -355,12 +361,12 @@ DEVICE float length_of(const struct update *a, const struct update_chunk *chunk,
 
 /* ---- update ---- */
 
-/* What happens to a chunk. */
+/* Parameters of a chunk's update. */
 struct chunk_rates {
 	struct update_rates rates;
 	enum device_optimizer_kind optimizer;
 	float ema_decay;
-	bool averages, returns; /* returns: to the average, where that moves */
+	bool averages, returns; /* returns: copy the average back to the value (lookahead) */
 };
 
 DEVICE struct chunk_rates rates_of(const struct update *a, const struct update_chunk *chunk)
@@ -394,7 +400,7 @@ DEVICE void update_element(struct update_element *e, float *ema, const struct ch
 	case DEVICE_OPTIMIZER_COUNT:
 		break;
 	}
-	/* a decay of 0 must copy, also over what was not finite */
+	/* with decay 0, copy: the product would keep a non-finite average */
 	if (r->averages)
 		*ema = r->ema_decay == 0 ? e->w : r->ema_decay * *ema + (1 - r->ema_decay) * e->w;
 	if (r->returns)
@@ -441,7 +447,7 @@ DEVICE void update_single(const struct update *a, const struct update_chunk *chu
 		a->slots[DEVICE_EMA][i] = ema;
 }
 
-/* FOUR elements of every slot. */
+/* FOUR elements of every slot, in registers. */
 struct four {
 	float w[FOUR], g[FOUR], ema[FOUR], state[DEVICE_STATES_MAX][FOUR];
 };
@@ -507,7 +513,7 @@ DEVICE void store_slots(const struct four *f, const struct update *a,
 		store_four(a->slots[DEVICE_EMA] + i, f->ema);
 }
 
-#define APPLY_UNROLL 2 /* groups of a thread at once: up to five slots are read */
+#define APPLY_UNROLL 2 /* groups in flight per thread: up to five slots are read */
 
 KERNEL_RESIDENT(3, apply, struct update, a)
 {
