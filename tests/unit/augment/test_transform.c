@@ -1,6 +1,6 @@
 /*
- * transform_apply against naive.c: steps alone and composed, images of every shape, what is
- * repeated, what fails.
+ * transform_apply() against reference.c: single and composed steps, images of every shape, repeated
+ * samples, errors.
  */
 #include "loaderd/augment/grammar/steps.h"
 #include "tests/unit/augment/transform_test.h"
@@ -14,7 +14,8 @@ static void test_single_steps(void **state)
 	static const char *const texts[] = {
 		"random_resized_crop(24)",
 		"random_resized_crop(31x17, scale=0.5:1, ratio=1:1)",
-		"random_resized_crop(9, scale=0.9:1, ratio=5:6)", /* mostly the fallback */
+		"random_resized_crop(9, scale=0.9:1, ratio=5:6)", /* uses the fallback most of the
+								     time */
 		"random_resized_crop(9, scale=0.9:1, ratio=0.1:0.11)",
 		"resize(20)",
 		"resize(7x33)",
@@ -90,7 +91,7 @@ static void test_composed_steps(void **state)
 		}
 		struct transform *transform = NULL;
 
-		/* Some do not fit into what comes before them. */
+		/* Some steps are invalid after the ones before them. */
 		if (transform_parse(text, &transform, NULL) < 0)
 			continue;
 		fake_decoder.margin = random_below(&rng, 2) * 3;
@@ -106,7 +107,7 @@ static void test_composed_steps(void **state)
 	assert_true(done > 500);
 }
 
-/* Extremely long and flat images through resizes of either kind. */
+/* Extremely tall and wide images through both kinds of resize. */
 static void test_extreme_shapes(void **state)
 {
 	static const uint32_t sizes[][2] = {{4000, 1}, {1, 4000}, {3000, 2}, {1, 1}, {2, 700}};
@@ -124,7 +125,7 @@ static void test_extreme_shapes(void **state)
 		}
 }
 
-/* Bytes depend on seed, epoch and index; all else is history. */
+/* A sample's bytes depend only on seed, epoch and index, not on earlier calls. */
 static void test_samples_are_repeatable(void **state)
 {
 	struct transform *transform = parse("random_resized_crop(24@0;28@3) hflip");
