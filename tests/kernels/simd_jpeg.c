@@ -194,8 +194,7 @@ struct row_kernel {
 	const char *name;
 	size_t sample, outputs;  /* bytes per input sample, output bytes per sample */
 	uint32_t inputs, around; /* number of input rows; neighbouring samples read on each side */
-	uint32_t sums; /* number of inputs, counted from the last, that are sums of four samples: at
-			  most 1020 */
+	uint32_t sums; /* the last inputs, this many, are sums of four samples (at most 1020) */
 	void (*call)(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX], uint8_t *out,
 		     uint32_t count);
 };

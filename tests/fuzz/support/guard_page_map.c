@@ -20,8 +20,7 @@ struct map {
 };
 
 static struct map maps[MAPS_MAX];
-static volatile unsigned map_count; /* volatile because the compiler assumes that mmap() does not
-				       call back into this file */
+static volatile unsigned map_count; /* compilers assume that mmap() does not call back */
 
 /* mmap() under both names: with 64-bit offsets, calls of mmap() compile to mmap64(). */
 void *__wrap_mmap(void *address, size_t size, int protection, int flags, int fd, off_t offset);

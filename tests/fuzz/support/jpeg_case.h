@@ -22,9 +22,8 @@ struct jpeg_case {
 	uint32_t restart; /* in MCUs, 0 if none */
 	bool valid;       /* coded from symbols and undamaged: every decoder must accept it */
 	bool tame;        /* valid, and no coefficient is larger than in photographs */
-	uint32_t denominator, scaled_width,
-		scaled_height;                      /* scale, and the image size at that scale */
-	uint32_t x, y, region_width, region_height; /* region of the image, at that scale */
+	uint32_t denominator, scaled_width, scaled_height; /* scale, and image size at it */
+	uint32_t x, y, region_width, region_height;        /* region of the image, at that scale */
 };
 
 /* Builds a case; every input gives one. Valid until the next call. */

@@ -51,8 +51,7 @@ struct overlaps_move {
 	unsigned moved, other; /* indices into ranges */
 	enum overlaps_way way;
 	uint32_t argument, size_argument;
-	bool with_bytes; /* copy the range's bytes to the new place; otherwise keep the bytes there
-			  */
+	bool with_bytes; /* move the bytes too, otherwise keep those at the new place */
 };
 
 /* Makes the base file, in a temporary file. Aborts on failure. */

@@ -40,8 +40,7 @@ struct CUstream_st {
 	struct list items; /* not run yet */
 	gpu_graph capture; /* graph that the stream records into */
 	bool origin;       /* the capture began here */
-	bool joined; /* joined another stream's capture, which has not waited for this stream since
-		      */
+	bool joined;       /* joined another capture, which has not waited for this stream since */
 };
 
 struct CUevent_st {

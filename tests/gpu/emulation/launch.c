@@ -133,8 +133,7 @@ struct thread {
 struct warp {
 	uint32_t waiting;
 	uint32_t mask;
-	uint32_t phase; /* selects the slots of the next shuffle; a lane is at most one phase ahead
-			 */
+	uint32_t phase; /* selects the slots of the next shuffle; lanes differ by at most one */
 	uint64_t slots[2][WARP];
 	struct emulation_fragment fragments[2][WARP];
 };

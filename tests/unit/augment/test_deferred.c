@@ -132,7 +132,7 @@ static void test_what_stays(void **state)
 {
 	/*
 	 * steps that are not deferred: a crop of pictures of unknown size, geometry before other
-	 * steps, effects that read neighbouring pixels
+	 * steps, effects that depend on other pixels
 	 */
 	expect_equal("resize(40) random_crop(24) hflip", WIDTH, 24, 0);
 	expect_equal("random_crop(24) hflip color_jitter(0.3)", WIDTH, 24, 1);

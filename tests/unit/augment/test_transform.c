@@ -14,8 +14,7 @@ static void test_single_steps(void **state)
 	static const char *const texts[] = {
 		"random_resized_crop(24)",
 		"random_resized_crop(31x17, scale=0.5:1, ratio=1:1)",
-		"random_resized_crop(9, scale=0.9:1, ratio=5:6)", /* uses the fallback most of the
-								     time */
+		"random_resized_crop(9, scale=0.9:1, ratio=5:6)", /* mostly the fallback */
 		"random_resized_crop(9, scale=0.9:1, ratio=0.1:0.11)",
 		"resize(20)",
 		"resize(7x33)",

@@ -337,8 +337,7 @@ static void test_same_bytes(void **state)
 					    "set-00001-of-00003.pimg", "set-00002-of-00003.pimg"};
 	char *directory = image_directory(), command[8200], path[4200];
 
-	const char *emulator = getenv("MESON_EXE_WRAPPER"); /* wrapper program, set when
-							       cross-compiled programs need one */
+	const char *emulator = getenv("MESON_EXE_WRAPPER"); /* set when cross-compiled */
 
 	snprintf(command, sizeof(command), "%s '%s' '%s'", emulator ? emulator : "",
 		 environment("PIMG_MAKE_GOLDEN"), directory);

@@ -196,10 +196,7 @@ static void test_codings(void **state)
 	}
 }
 
-/*
- * The scaled region must be at least as large as the hint in both directions, and twice the hint
- * before that.
- */
+/* The scaled region must be at least twice the hint in both directions. */
 static void test_choice_of_scale(void **state)
 {
 	static const struct {

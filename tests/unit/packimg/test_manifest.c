@@ -253,7 +253,7 @@ static void test_what_labels_are(void **state)
 		{"path,label\na.jpg,cat\nb.jpg,none\n", LABELS_AUTO, 2, 1, NULL, 0, false},
 		{"path,label,n\na.jpg,1,2\nb.jpg,0,NA\n", LABELS_AUTO, 2, 0, "n",
 		 PACKIMG_FIELD_INT64, false},
-		/* spaces around cells, CR line ends, quirks of other programs */
+		/* spaces around cells, CR line ends, formats of other programs */
 		{"path, label\na.jpg, 1\nb.jpg ,\t0\n", LABELS_AUTO, 2, 0, NULL, 0, false},
 		{"\"path\", \"label\" \n\"a.jpg\" , \"1\"\n\"b.jpg\",\"0\"\n", LABELS_AUTO, 2, 0,
 		 NULL, 0, false},

@@ -254,7 +254,7 @@ static void test_as_in_a_daemon(void **state)
 	compare(ALL, 12, 1, true, 300, 8);
 	compare(ALL, 12, 3, true, 300, 4);
 	compare(ALL, 16, 1, true, 10, 8);
-	/* A claim must be short, especially when other batchers wait. */
+	/* A claim must be short, especially if there are other feeds in the pool. */
 	compare(ALL, 16, 1, true, 700, 5);
 	compare(ALL, 16, 1, true, 5000, 0);
 	compare(ALL, 16, 1, false, 300, 0);

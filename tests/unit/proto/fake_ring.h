@@ -11,9 +11,8 @@ int fake_ring_init(struct ring_producer *producer, const struct ring_geometry *g
  */
 int fake_ring_start(struct ring_producer *producer);
 /*
- * Maps and checks ring_fd as a client does, in a ring that has been started. The ack page is new
- * and unknown to the daemon. Returns the first error of ring_consumer_map() or
- * ring_consumer_check().
+ * Maps and checks ring_fd as a client does, once the ring is started. The ack page is new and
+ * unknown to the daemon. Returns the first error of ring_consumer_map() or ring_consumer_check().
  */
 int own_consumer_init(struct ring_consumer *consumer, int ring_fd);
 /*

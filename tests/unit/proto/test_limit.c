@@ -1,4 +1,4 @@
-/* Tests which limit is found for a feed, with unambiguous counters. */
+/* The limit reported for a feed, for unambiguous counters. */
 #include "proto/limit.h"
 
 #include <setjmp.h>

@@ -227,8 +227,7 @@ static void test_client_provides_all_pages(void **state)
 {
 	const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
 	struct ring_geometry geometry = small_geometry(2);
-	if (getenv("MESON_EXE_WRAPPER")) /* qemu does not forward the system calls that this test
-					    relies on */
+	if (getenv("MESON_EXE_WRAPPER")) /* qemu lacks the needed system calls */
 		skip();
 	for (unsigned left_out = 0; left_out < 4; left_out++) {
 		struct pair pair;
@@ -284,7 +283,9 @@ static void test_client_can_only_read(void **state)
 	close(memory.watch_fd);
 }
 
-/* Pages held by a pipe keep the memory in use, although no process has it open or mapped. */
+/*
+ * Memory counts as in use while a pipe holds its pages, although no process has it open or mapped.
+ */
 static void test_memory_is_free_when_nothing_refers_to_it(void **state)
 {
 	struct ring_memory memory;

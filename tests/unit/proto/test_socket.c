@@ -66,7 +66,10 @@ static void failed(const char *error, const char *part)
 		fail_msg("expected \"%s\" in \"%s\"", part, error);
 }
 
-/* A service that cannot start leaves a socket without a listener, or one that is never accepted. */
+/*
+ * A service that cannot start leaves a socket that does not listen, or one whose connections are
+ * never accepted.
+ */
 static void test_errors_name_the_journal(void **state)
 {
 	static const char journal[] =

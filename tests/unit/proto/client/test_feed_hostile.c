@@ -39,7 +39,7 @@ static void ask_again_for_ever(struct puppet *p)
 	} while (puppet_hear_and_forget(p));
 }
 
-/* A daemon may ask for files directly only once. */
+/* Requests the same file alternately without and with O_DIRECT. A daemon may switch only once. */
 static void ask_directly_in_turn(struct puppet *p)
 {
 	puppet_hear_and_forget(p);
