@@ -1,7 +1,7 @@
 /*
- * Host version of the kernel language in trainer/device/cuda/kernels/cu/kernel.h. Implements the
- * device primitives, for which that header uses nvcc, as calls to the emulation (launch.h) and as
- * arithmetic with the same bits as a GPU's. Include it before that header.
+ * Host version of the kernel language in trainer/device/cuda/kernels/cu/kernel.h. Provides what the
+ * nvcc branch of that header provides on a device, as calls to the emulation (launch.h) and as
+ * arithmetic that is bit-exact with a GPU. Include it before that header.
  */
 #pragma once
 

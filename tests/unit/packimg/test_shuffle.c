@@ -42,7 +42,7 @@ static void test_permutation(void **state)
 	shuffle_permute(a, 0, 7);
 }
 
-/* The permutation determines a data set's bytes, so it must never change between versions. */
+/* The permutation determines a dataset's bytes, so it must never change between versions. */
 static void test_permutation_is_fixed(void **state)
 {
 	uint64_t a[8];

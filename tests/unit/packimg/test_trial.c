@@ -1,4 +1,4 @@
-/* Encoding variants of a data set's images, and the measurement of runs on them. */
+/* Encoding variants of a dataset's images, and the measurement of runs on them. */
 #include "tools/packimg/advise/encoding_bench.h"
 
 #include "loaderd/augment/transform.h"

@@ -1,6 +1,6 @@
 /*
- * Checks that the images of the shapes data set never change, because published accuracies depend
- * on them. Compares one image of each figure as block means. The last bits of libm results differ
+ * Checks that the images of the shapes dataset never change, because published accuracies depend on
+ * them. Compares one image of each figure as block means. The last bits of libm results differ
  * between processors and move a mean by less than one.
  */
 #include "tools/shapes/draw.h"
